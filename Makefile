@@ -1,0 +1,112 @@
+# Needs Go, make and git; a C compiler too where the race detector is wanted.
+# Everything built here goes to .cache, which can be deleted at any time.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+# Heavy builds come one after the other, also under make -j.
+.NOTPARALLEL:
+
+BIN := .cache/bin
+GO_DIRS := $(wildcard cmd pkg hack test)
+PKG ?= ./...
+FUZZTIME ?= 20s
+BENCHTIME ?= 1s
+# The race detector needs cgo on Linux; Go turns cgo off where it finds no C compiler.
+RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
+
+# mod-version DIR,MODULE is the version of MODULE in DIR/go.mod.
+mod-version = $(shell awk '$$1 == "$(2)" && $$2 ~ /^v/ {print $$2; exit} $$1 == "require" && $$2 == "$(2)" {print $$3; exit}' $(1)/go.mod)
+
+##@ Everyday
+
+.PHONY: help
+help: ## Show this list.
+	@awk 'BEGIN {FS = ":.*## "} \
+		/^##@/ {printf "\n%s\n", substr($$0, 5)} \
+		/^[a-z0-9-]+:.*## / {printf "  \033[36m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build the operator into .cache/bin.
+	CGO_ENABLED=0 go build -o $(BIN)/ ./cmd/...
+
+.PHONY: test
+test: controlplane ## Run all tests under the race detector. PKG=./pkg/ipalloc runs those of one package.
+	@[[ -n "$(RACE)" ]] || echo "no C compiler found: testing without the race detector"
+	go test $(RACE) -timeout 20m $(PKG)
+
+.PHONY: bench
+bench: ## Run the benchmarks, with allocations. BENCHTIME=1s, PKG=./...
+	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -timeout 60m $(PKG)
+
+.PHONY: fuzz
+fuzz: ## Fuzz each fuzz target in turn. FUZZTIME=20s, PKG=./...
+	hack/fuzz.sh $(FUZZTIME) $(PKG)
+
+##@ Code
+
+.PHONY: generate
+generate: deepcopy crds docs/api.md ## Write everything that is generated: deepcopy, CRDs, docs/api.md.
+
+.PHONY: fmt
+fmt: ## Format all Go code.
+	gofmt -l -w $(GO_DIRS)
+
+# tool NAME,MODULE,PACKAGE builds hack/tools/NAME, a module of its own so that
+# the dependencies of one tool never meet those of another or of the operator.
+define tool
+$(1) := $(CURDIR)/.cache/tools/$(1)-$(call mod-version,hack/tools/$(1),$(2))
+$$($(1)): hack/tools/$(1)/go.mod
+	@echo "building $$(notdir $$@): once, up to $(4)"
+	cd hack/tools/$(1) && go build -o $$@ $(3)
+	@touch $$@
+endef
+$(eval $(call tool,controller-gen,sigs.k8s.io/controller-tools,sigs.k8s.io/controller-tools/cmd/controller-gen,1 minute))
+$(eval $(call tool,crd-ref-docs,github.com/elastic/crd-ref-docs,github.com/elastic/crd-ref-docs,1 minute))
+$(eval $(call tool,golangci-lint,github.com/golangci/golangci-lint/v2,github.com/golangci/golangci-lint/v2/cmd/golangci-lint,4 minutes))
+
+.PHONY: lint
+lint: $(golangci-lint) ## Run golangci-lint.
+	GOMAXPROCS=2 $(golangci-lint) run --concurrency 2 ./...
+
+.PHONY: deepcopy
+deepcopy: $(controller-gen)
+	$(controller-gen) object paths=./pkg/crd/v1alpha1
+
+.PHONY: crds
+crds: $(controller-gen)
+	$(controller-gen) crd paths=./pkg/crd/v1alpha1 output:crd:dir=pkg/crd/crds
+	go run ./hack/crdbounds pkg/crd/crds/cilium-pool.io_podippools.yaml
+
+.PHONY: docs/api.md
+docs/api.md: $(crd-ref-docs)
+	$(crd-ref-docs) --log-level ERROR --source-path pkg/crd/v1alpha1 --config hack/api-docs/config.yaml \
+		--templates-dir hack/api-docs --renderer markdown --output-path $@
+
+##@ Control plane
+
+PARTS := test/controlplane/parts
+kubernetes-version := $(call mod-version,$(PARTS),k8s.io/kubernetes)
+kubernetes-ldflags := -s -w -X k8s.io/component-base/version.gitVersion=$(kubernetes-version) \
+	-X k8s.io/component-base/version.gitMajor=1 \
+	-X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(kubernetes-version)))
+
+.PHONY: controlplane
+controlplane: $(BIN)/etcd $(BIN)/kubectl $(BIN)/kube-apiserver ## Build etcd, kube-apiserver and kubectl, on which the tests run.
+
+# part NAME,TIME,LDFLAGS
+define part
+$(BIN)/$(1): $(PARTS)/$(1)/main.go $(PARTS)/go.mod $(PARTS)/go.sum
+	@echo "building $(1): once, up to $(2)"
+	cd $(PARTS) && go build -ldflags '$(3)' -o $(CURDIR)/$$@ ./$(1)
+	@touch $$@
+endef
+$(eval $(call part,etcd,1 minute,-s -w))
+$(eval $(call part,kubectl,2 minutes,$(kubernetes-ldflags)))
+$(eval $(call part,kube-apiserver,5 minutes,$(kubernetes-ldflags)))
+
+##@ Clean up
+
+.PHONY: clean
+clean: ## Delete .cache: built binaries and tools.
+	rm -rf .cache

@@ -1,0 +1,94 @@
+// Command cilium-pool-operator writes spec.ipam.pool of CiliumNodes from pools
+// of pod addresses. It runs beside Cilium in ipam.mode=crd.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/go-logr/zapr"
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+const usage = `cilium-pool-operator gives every node the pod addresses it needs, from pools
+that a network team writes, where Cilium runs with ipam.mode=crd.
+
+It watches PodIPPools, Nodes, Pods and CiliumNodes, claims PodIPBlocks, and
+writes spec.ipam.pool and spec.ipam.podCIDRs of the CiliumNodes.
+
+  kubectl get podippools               how full each pool is, and whether it is fine
+  kubectl get podipblocks              which node holds what
+  kubectl get podipblocks --field-selector spec.node=NODE
+  kubectl explain podippool.spec       what can be set
+
+Exit codes: 0 asked to stop, 1 cannot run or lost the lead, 2 wrong command line.
+
+Flags:
+`
+
+func main() { os.Exit(run(ctrl.SetupSignalHandler(), os.Args[1:], os.Stdout, os.Stderr)) }
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	o := defaultOptions()
+	fs := pflag.NewFlagSet("cilium-pool-operator", pflag.ContinueOnError)
+	fs.SortFlags = false
+	fs.Usage = func() {}
+	o.addFlags(fs)
+	if err := fs.Parse(args); err != nil {
+		if errors.Is(err, pflag.ErrHelp) {
+			fmt.Fprint(stdout, usage, fs.FlagUsages())
+			return 0
+		}
+		fmt.Fprintf(stderr, "cilium-pool-operator: %v\nSee cilium-pool-operator --help.\n", err)
+		return 2
+	}
+	if o.version {
+		fmt.Fprintln(stdout, versionLine())
+		return 0
+	}
+	if fs.NArg() > 0 {
+		fmt.Fprintf(stderr, "cilium-pool-operator: unexpected argument %q. See cilium-pool-operator --help.\n", fs.Arg(0))
+		return 2
+	}
+	if err := o.validate(); err != nil {
+		fmt.Fprintf(stderr, "cilium-pool-operator: %v\nSee cilium-pool-operator --help.\n", err)
+		return 2
+	}
+	logger, err := o.logger()
+	if err != nil {
+		fmt.Fprintf(stderr, "cilium-pool-operator: %v\n", err)
+		return 1
+	}
+	log := zapr.NewLogger(logger)
+	ctrl.SetLogger(log)
+	klog.SetLogger(log)
+	log.Info("starting", "version", versionLine())
+	if err := serve(ctx, o); err != nil {
+		log.Error(err, "stopping")
+		return 1
+	}
+	return 0
+}
+
+func (o *options) logger() (*zap.Logger, error) {
+	config := zap.NewProductionConfig()
+	config.Encoding = o.logFormat
+	config.Sampling = nil
+	if o.logFormat == "console" {
+		config.EncoderConfig = zap.NewDevelopmentEncoderConfig()
+	}
+	config.EncoderConfig.EncodeTime = zapTime
+	config.DisableStacktrace = true
+	level, err := zap.ParseAtomicLevel(o.logLevel)
+	if err != nil {
+		return nil, err
+	}
+	config.Level = level
+	return config.Build()
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/spf13/pflag"
+	"go.uber.org/zap/zapcore"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+)
+
+// options are the command line.
+type options struct {
+	kubeconfig string
+	qps        float32
+	burst      int
+
+	leaderElect    bool
+	leaseNamespace string
+	leaseName      string
+	leaseDuration  time.Duration
+
+	metricsAddr string
+	healthAddr  string
+	logLevel    string
+	logFormat   string
+
+	skipCiliumCheck bool
+	agentSelector   string
+	settings        controller.Settings
+	version         bool
+}
+
+func defaultOptions() *options {
+	return &options{
+		qps: -1, burst: 0,
+		leaderElect: true, leaseName: "cilium-pool-operator", leaseDuration: 15 * time.Second,
+		metricsAddr: ":9870", healthAddr: ":9871",
+		logLevel: "info", logFormat: "json",
+		agentSelector: "k8s-app=cilium",
+		settings: controller.Settings{
+			Defaults: crd.Defaults{
+				Policy: expand.DefaultPolicy(), Cooldown: time.Minute, NodeGoneCooldown: 10 * time.Minute,
+			},
+			AgentNamespace: "kube-system", AgentSettle: time.Minute,
+			ReclaimsPerMinute: 600, ReclaimsPerMinutePerPool: 300,
+			NodeWorkers: 32, NodeCondition: true,
+		},
+	}
+}
+
+func (o *options) addFlags(fs *pflag.FlagSet) {
+	s, p := &o.settings, &o.settings.Defaults.Policy
+	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "path of a kubeconfig; empty: the pod's service account, or $KUBECONFIG")
+	fs.Float32Var(&o.qps, "kube-api-qps", o.qps, "requests per second to the API server; below 0: no limit here, the API server's priority and fairness decides")
+	fs.IntVar(&o.burst, "kube-api-burst", o.burst, "requests allowed at once above --kube-api-qps")
+	fs.BoolVar(&o.leaderElect, "leader-elect", o.leaderElect, "let one of several replicas act at a time")
+	fs.StringVar(&o.leaseNamespace, "leader-elect-namespace", o.leaseNamespace, "namespace of the Lease; empty: the pod's own, or kube-system outside a cluster")
+	fs.StringVar(&o.leaseName, "leader-elect-name", o.leaseName, "name of the Lease")
+	fs.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", o.leaseDuration, "how long a silent leader keeps the lead, 3s to 5m")
+	fs.StringVar(&o.metricsAddr, "metrics-bind-address", o.metricsAddr, "address of the metrics endpoint /metrics; 0: none")
+	fs.StringVar(&o.healthAddr, "health-probe-bind-address", o.healthAddr, "address of /healthz and /readyz; 0: none")
+	fs.StringVar(&o.logLevel, "log-level", o.logLevel, "debug, info, warn or error")
+	fs.StringVar(&o.logFormat, "log-format", o.logFormat, "json or console")
+	fs.BoolVar(&s.Paused, "paused", s.Paused, "watch, and change nothing on nodes and blocks")
+	fs.IntVar(&s.NodeWorkers, "node-workers", s.NodeWorkers, "nodes worked on at once, 1 to 1024")
+
+	fs.IntVar(&p.ExpandPercent, "expand-threshold-percent", p.ExpandPercent, "share of a node's addresses in use above which it gets another block; pools may say otherwise")
+	fs.IntVar(&p.MinFree, "expand-min-free", p.MinFree, "addresses a node keeps free at least; pools may say otherwise")
+	fs.IntVar(&p.MaxBlocks, "expand-max-blocks-per-node", p.MaxBlocks, "blocks a node may hold per address family; pools may say otherwise")
+	fs.IntVar(&p.MaxAddresses, "max-addresses-per-node", p.MaxAddresses, "addresses published per node and family, so that its CiliumNode stays well under the size etcd takes")
+	fs.BoolVar(&p.ReclaimDisabled, "reclaim-disabled", p.ReclaimDisabled, "take no block back unless asked for by hand")
+	fs.IntVar(&p.ReclaimPercent, "reclaim-threshold-percent", p.ReclaimPercent, "a block is taken back when the node's others stay at or below this share in use without it; pools may say otherwise")
+	fs.DurationVar(&p.IdleFor, "reclaim-idle-for", p.IdleFor, "how long that must hold on end; pools may say otherwise")
+	fs.IntVar(&s.ReclaimsPerMinute, "reclaims-per-minute", s.ReclaimsPerMinute, "blocks whose reclaim may start per minute in the whole cluster; 0: no limit")
+	fs.IntVar(&s.ReclaimsPerMinutePerPool, "reclaims-per-minute-per-pool", s.ReclaimsPerMinutePerPool, "the same for each pool; 0: no limit")
+	fs.DurationVar(&p.AckHold, "ack-hold", p.AckHold, "how long an address that the agent has agreed to release waits before it leaves the pool")
+	fs.DurationVar(&p.AckTimeout, "ack-timeout", p.AckTimeout, "how long to wait for the agent's answer before asking again; at least twice the agents' --ipam-cilium-node-update-rate")
+	fs.DurationVar(&s.Defaults.Cooldown, "cooldown", s.Defaults.Cooldown, "how long a returned block rests before another node may have it; pools may say otherwise")
+	fs.DurationVar(&s.Defaults.NodeGoneCooldown, "node-gone-cooldown", s.Defaults.NodeGoneCooldown, "the same for the blocks of a deleted Node, whose machine may still be running")
+
+	fs.StringVar(&s.AgentNamespace, "cilium-namespace", s.AgentNamespace, "namespace of the Cilium agents and of the ConfigMap cilium-config")
+	fs.StringVar(&o.agentSelector, "agent-selector", o.agentSelector, "label selector of the Cilium agents' pods")
+	fs.DurationVar(&s.AgentSettle, "agent-settle-time", s.AgentSettle, "how long an agent must have been Ready before addresses of its node are marked for release")
+	fs.BoolVar(&o.skipCiliumCheck, "skip-cilium-check", o.skipCiliumCheck, "start though the ConfigMap cilium-config names another IPAM mode than crd")
+	fs.StringSliceVar(&s.IgnoreTaints, "ignore-node-taints", s.IgnoreTaints, "keys of taints of Nodes that Cilium does not run on")
+	fs.BoolVar(&s.NodeCondition, "node-condition", s.NodeCondition, "report a shortage of addresses as the Node condition PodAddressShortage")
+	fs.StringVar(&s.ShortageTaint, "shortage-taint", s.ShortageTaint, "key of a NoSchedule taint for Nodes whose pods cannot get an address; empty: none")
+	fs.BoolVar(&o.version, "version", o.version, "print the version and exit")
+}
+
+// validate reports everything that is wrong with the command line, each naming
+// the flag, its value and what it may be.
+func (o *options) validate() error {
+	var errs []error
+	bad := func(flag string, value any, want string) {
+		errs = append(errs, fmt.Errorf("--%s is %v: %s", flag, value, want))
+	}
+	between := func(flag string, d, low, high time.Duration) {
+		if d < low || d > high {
+			bad(flag, d, fmt.Sprintf("must be between %s and %s", low, high))
+		}
+	}
+	if err := o.settings.Defaults.Policy.Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("default policy (--expand-*, --reclaim-*, --ack-*, --max-addresses-per-node): %w", err))
+	}
+	between("cooldown", o.settings.Defaults.Cooldown, 0, 24*time.Hour)
+	between("node-gone-cooldown", o.settings.Defaults.NodeGoneCooldown, 0, 7*24*time.Hour)
+	between("agent-settle-time", o.settings.AgentSettle, 0, time.Hour)
+	between("leader-elect-lease-duration", o.leaseDuration, 3*time.Second, 5*time.Minute)
+	if n := o.settings.NodeWorkers; n < 1 || n > 1024 {
+		bad("node-workers", n, "must be between 1 and 1024")
+	}
+	if n := o.settings.ReclaimsPerMinute; n < 0 {
+		bad("reclaims-per-minute", n, "must be 0 (no limit) or more")
+	}
+	if n := o.settings.ReclaimsPerMinutePerPool; n < 0 {
+		bad("reclaims-per-minute-per-pool", n, "must be 0 (no limit) or more")
+	}
+	for flag, addr := range map[string]string{"metrics-bind-address": o.metricsAddr, "health-probe-bind-address": o.healthAddr} {
+		if addr != "0" {
+			if _, _, err := net.SplitHostPort(addr); err != nil {
+				bad(flag, addr, "must be host:port, :port, or 0 for none")
+			}
+		}
+	}
+	if _, err := zapcore.ParseLevel(o.logLevel); err != nil {
+		bad("log-level", o.logLevel, "must be debug, info, warn or error")
+	}
+	if o.logFormat != "json" && o.logFormat != "console" {
+		bad("log-format", o.logFormat, "must be json or console")
+	}
+	if selector, err := labels.Parse(o.agentSelector); err != nil {
+		bad("agent-selector", o.agentSelector, "must be a label selector, as in k8s-app=cilium: "+err.Error())
+	} else {
+		o.settings.AgentSelector = selector
+	}
+	if key := o.settings.ShortageTaint; key != "" {
+		for _, problem := range validation.IsQualifiedName(key) {
+			bad("shortage-taint", key, "must be the key of a taint: "+problem)
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+)
+
+// startupTimeout bounds the checks before the operator starts.
+const startupTimeout = 30 * time.Second
+
+// serve runs the operator until ctx ends or the lead is lost.
+func serve(ctx context.Context, o *options) error {
+	config, err := o.restConfig()
+	if err != nil {
+		return err
+	}
+	scheme, err := controller.Scheme()
+	if err != nil {
+		return err
+	}
+	direct, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return fmt.Errorf("cannot reach the API server at %s: %w. Check --kubeconfig, or the network from this host to it", config.Host, err)
+	}
+	if err := preflight(ctx, direct, o, config.Host); err != nil {
+		return err
+	}
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme: scheme, Cache: controller.CacheOptions(),
+		LeaderElection: o.leaderElect, LeaderElectionID: o.leaseName, LeaderElectionNamespace: o.leaderNamespace(),
+		LeaseDuration: &o.leaseDuration, RenewDeadline: part(o.leaseDuration, 2, 3), RetryPeriod: part(o.leaseDuration, 2, 15),
+		LeaderElectionReleaseOnCancel: true,
+		Metrics:                       metricsserver.Options{BindAddress: o.metricsAddr},
+		HealthProbeBindAddress:        o.healthAddr,
+	})
+	if err != nil {
+		return err
+	}
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return err
+	}
+	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
+		return err
+	}
+	if err := controller.Setup(mgr, o.settings); err != nil {
+		return err
+	}
+	return mgr.Start(ctx)
+}
+
+func part(d time.Duration, num, den int64) *time.Duration {
+	p := time.Duration(int64(d) * num / den)
+	return &p
+}
+
+func (o *options) restConfig() (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.kubeconfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("no API server to talk to: %w. Run in a cluster, or give --kubeconfig", err)
+	}
+	config.QPS, config.Burst = o.qps, o.burst
+	config.UserAgent = "cilium-pool-operator/" + version
+	return config, nil
+}
+
+// leaderNamespace lets the manager find the pod's own namespace; outside a
+// cluster there is none.
+func (o *options) leaderNamespace() string {
+	if o.leaseNamespace == "" && !inCluster() {
+		return "kube-system"
+	}
+	return o.leaseNamespace
+}
+
+func inCluster() bool {
+	_, err := rest.InClusterConfig()
+	return err == nil
+}
+
+// preflight refuses to start where the operator could do nothing or harm.
+func preflight(ctx context.Context, c client.Client, o *options, host string) error {
+	ctx, cancel := context.WithTimeout(ctx, startupTimeout)
+	defer cancel()
+	for _, kind := range []struct{ group, version, kind, mend string }{
+		{"cilium-pool.io", "v1alpha1", "PodIPPool", "install the chart's CRDs"},
+		{"cilium-pool.io", "v1alpha1", "PodIPBlock", "install the chart's CRDs"},
+		{"cilium.io", "v2", "CiliumNode", "install Cilium first: cilium-operator brings this CRD"},
+	} {
+		gk := schema.GroupKind{Group: kind.group, Kind: kind.kind}
+		_, err := c.RESTMapper().RESTMapping(gk, kind.version)
+		switch {
+		case meta.IsNoMatchError(err):
+			return fmt.Errorf("the API server at %s does not know %s.%s/%s: %s", host, kind.kind, kind.group, kind.version, kind.mend)
+		case err != nil:
+			return fmt.Errorf("cannot reach the API server at %s: %w. Check --kubeconfig, or the network from this host to it", host, err)
+		}
+	}
+	if o.skipCiliumCheck {
+		return nil
+	}
+	config := &corev1.ConfigMap{}
+	err := c.Get(ctx, client.ObjectKey{Namespace: o.settings.AgentNamespace, Name: "cilium-config"}, config)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading ConfigMap %s/cilium-config: %w", o.settings.AgentNamespace, err)
+	}
+	if mode := config.Data["ipam"]; mode != "" && mode != "crd" {
+		return fmt.Errorf("Cilium runs with ipam mode %q (ConfigMap %s/cilium-config, key ipam), in which agents ignore spec.ipam.pool: set ipam.mode=crd in Cilium's values, or give --skip-cilium-check where this is a preparation", mode, o.settings.AgentNamespace)
+	}
+	return nil
+}

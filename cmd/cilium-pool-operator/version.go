@@ -1,0 +1,29 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"go.uber.org/zap/zapcore"
+)
+
+// version and commit are set at the build by -ldflags -X.
+var version, commit = "dev", ""
+
+var zapTime = zapcore.RFC3339NanoTimeEncoder
+
+func versionLine() string {
+	revision := commit
+	if info, ok := debug.ReadBuildInfo(); ok && revision == "" {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				revision = s.Value
+			}
+		}
+	}
+	if revision == "" {
+		revision = "unknown commit"
+	}
+	return fmt.Sprintf("cilium-pool-operator %s (%s, %s)", version, revision, runtime.Version())
+}

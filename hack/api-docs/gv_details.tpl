@@ -1,0 +1,6 @@
+{{- define "gvDetails" -}}
+## {{ .GroupVersionString }}
+{{ range .SortedTypes }}
+{{ template "type" . }}
+{{ end }}
+{{- end -}}

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Runs every fuzz target of the given packages, one after the other.
+#   hack/fuzz.sh 20s ./...
+set -euo pipefail
+fuzztime=$1
+shift
+go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' "$@" | while read -r pkg; do
+	go test -list '^Fuzz' "$pkg" | { grep '^Fuzz' || true; } | while read -r target; do
+		echo "$pkg $target"
+		go test -run '^$' -fuzz "^$target\$" -fuzztime "$fuzztime" "$pkg"
+	done
+done

@@ -1,0 +1,149 @@
+package ciliumnode
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	nodeaddressing "github.com/cilium/cilium/pkg/node/addressing"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const ciliumInternalIP = nodeaddressing.NodeCiliumInternalIP
+
+// Client writes CiliumNodes, and reads them past every cache.
+type Client struct {
+	// Writer sends the writes.
+	Writer client.Client
+	// Reader reads from the API server itself.
+	Reader client.Reader
+}
+
+// Live reads a CiliumNode from the API server. A missing one is nil.
+func (c *Client) Live(ctx context.Context, name string) (*View, error) {
+	cn := &ciliumv2.CiliumNode{}
+	err := c.Reader.Get(ctx, types.NamespacedName{Name: name}, cn)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading CiliumNode %s: %w", name, err)
+	}
+	return NewView(cn), nil
+}
+
+// Apply carries out a change of the spec in one patch, on exactly the version
+// seen in v. It returns the CiliumNode as written, or v itself where nothing
+// had to be written. A conflict means that v was old: observe and decide again.
+func (c *Client) Apply(ctx context.Context, v *View, change Change) (*View, error) {
+	body, err := change.patch(v)
+	if err != nil || body == nil {
+		return v, err
+	}
+	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: v.Name}}
+	if err := c.Writer.Patch(ctx, cn, client.RawPatch(types.MergePatchType, body)); err != nil {
+		return nil, fmt.Errorf("patching spec of CiliumNode %s: %w", v.Name, err)
+	}
+	return NewView(cn), nil
+}
+
+// Release marks addresses for release and deletes entries of the handshake, in
+// one patch of the status, on exactly the version seen in v.
+func (c *Client) Release(ctx context.Context, v *View, mark, clearing []netip.Addr) (*View, error) {
+	body, err := releasePatch(v, mark, clearing)
+	if err != nil || body == nil {
+		return v, err
+	}
+	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: v.Name}}
+	if err := c.Writer.Status().Patch(ctx, cn, client.RawPatch(types.MergePatchType, body)); err != nil {
+		return nil, fmt.Errorf("patching release-ips of CiliumNode %s: %w", v.Name, err)
+	}
+	return NewView(cn), nil
+}
+
+// Create makes the CiliumNode of a Node, as its agent would: owned by the Node,
+// with its labels and addresses. The pool stays empty: addresses are published
+// by Apply only, which checks that the node still holds them.
+func (c *Client) Create(ctx context.Context, node *corev1.Node) (*View, error) {
+	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{
+		Name:            node.Name,
+		Labels:          node.Labels,
+		OwnerReferences: []metav1.OwnerReference{ownerOf(node)},
+	}}
+	for _, a := range node.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP {
+			cn.Spec.Addresses = append(cn.Spec.Addresses, ciliumv2.NodeAddress{
+				Type: nodeaddressing.AddressType(a.Type), IP: a.Address,
+			})
+		}
+	}
+	return c.create(ctx, cn)
+}
+
+// Recreate puts a deleted CiliumNode back as it was last seen, but for the
+// addresses of blocks: those the caller publishes again by Apply. Foreign pool
+// entries and podCIDRs are put back as they were.
+func (c *Client) Recreate(ctx context.Context, last *ciliumv2.CiliumNode, node *corev1.Node, blocks []netip.Prefix) (*View, error) {
+	cn := &ciliumv2.CiliumNode{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:            last.Name,
+			Labels:          last.Labels,
+			Annotations:     last.Annotations,
+			OwnerReferences: []metav1.OwnerReference{ownerOf(node)},
+		},
+		Spec: *last.Spec.DeepCopy(),
+	}
+	withoutBlocks(cn, blocks)
+	return c.create(ctx, cn)
+}
+
+func (c *Client) create(ctx context.Context, cn *ciliumv2.CiliumNode) (*View, error) {
+	if err := c.Writer.Create(ctx, cn); err != nil {
+		return nil, fmt.Errorf("creating CiliumNode %s: %w", cn.Name, err)
+	}
+	return NewView(cn), nil
+}
+
+// Delete removes the CiliumNode seen in v, if it is still that one. One that is
+// gone already is no error.
+func (c *Client) Delete(ctx context.Context, v *View) error {
+	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: v.Name}}
+	err := c.Writer.Delete(ctx, cn, client.Preconditions{UID: &v.UID, ResourceVersion: &v.ResourceVersion})
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting CiliumNode %s: %w", v.Name, err)
+	}
+	return nil
+}
+
+func ownerOf(node *corev1.Node) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}
+}
+
+// withoutBlocks takes what lies in blocks out of the pool and podCIDRs.
+func withoutBlocks(cn *ciliumv2.CiliumNode, blocks []netip.Prefix) {
+	inBlocks := func(addr netip.Addr) bool {
+		for _, b := range blocks {
+			if b.Contains(addr) {
+				return true
+			}
+		}
+		return false
+	}
+	for key := range cn.Spec.IPAM.Pool {
+		if addr, err := netip.ParseAddr(key); err == nil && inBlocks(addr) {
+			delete(cn.Spec.IPAM.Pool, key)
+		}
+	}
+	kept := cn.Spec.IPAM.PodCIDRs[:0]
+	for _, p := range cn.Spec.IPAM.PodCIDRs {
+		if !inBlocks(p.Addr()) {
+			kept = append(kept, p)
+		}
+	}
+	cn.Spec.IPAM.PodCIDRs = kept
+}

@@ -1,0 +1,139 @@
+package ciliumnode
+
+import (
+	"encoding/json"
+	"net/netip"
+	"slices"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+)
+
+// Change is what is to change in a CiliumNode's spec.
+type Change struct {
+	// Publish and Remove are addresses to add to the pool and to take out.
+	Publish, Remove []netip.Addr
+	// Blocks are all blocks the node holds. podCIDRs lists those with an
+	// address in the pool, and whatever else it lists already.
+	Blocks []netip.Prefix
+}
+
+type metadata struct {
+	ResourceVersion string `json:"resourceVersion"`
+}
+
+type poolEntry struct{}
+
+type specPatch struct {
+	Metadata metadata `json:"metadata"`
+	Spec     struct {
+		IPAM struct {
+			Pool     map[string]*poolEntry `json:"pool,omitempty"`
+			PodCIDRs []netip.Prefix        `json:"podCIDRs,omitzero"`
+		} `json:"ipam"`
+	} `json:"spec"`
+}
+
+// patch is the JSON merge patch that carries out c on the CiliumNode seen in v,
+// or nil where all is as it should be. It holds the resourceVersion, so that it
+// loses against any other write.
+func (c Change) patch(v *View) ([]byte, error) {
+	var p specPatch
+	p.Metadata.ResourceVersion = v.ResourceVersion
+	entries := make(map[string]*poolEntry, len(c.Publish)+len(c.Remove))
+	added, removed := map[netip.Addr]bool{}, map[netip.Addr]bool{}
+	for _, addr := range c.Publish {
+		if _, there := v.Pool[addr]; !there && !slices.Contains(v.Odd, addr) {
+			entries[addr.String()] = &poolEntry{}
+			added[addr] = true
+		}
+	}
+	for _, addr := range c.Remove {
+		if _, there := v.Pool[addr]; there {
+			entries[addr.String()] = nil
+			removed[addr] = true
+		}
+	}
+	cidrs := c.podCIDRs(v, added, removed)
+	if len(entries) == 0 && slices.Equal(cidrs, v.PodCIDRs) {
+		return nil, nil
+	}
+	p.Spec.IPAM.Pool = entries
+	if !slices.Equal(cidrs, v.PodCIDRs) {
+		p.Spec.IPAM.PodCIDRs = cidrs
+	}
+	return json.Marshal(p)
+}
+
+// podCIDRs keeps the order of what is listed, so that a change moves no route
+// but its own, and appends what is new. A block is listed exactly while an
+// address of it is in the pool.
+func (c Change) podCIDRs(v *View, added, removed map[netip.Addr]bool) []netip.Prefix {
+	published := make(map[netip.Prefix]bool, len(c.Blocks))
+	for _, cidr := range c.Blocks {
+		published[cidr] = false
+	}
+	mark := func(addr netip.Addr) {
+		for _, cidr := range c.Blocks {
+			if cidr.Contains(addr) {
+				published[cidr] = true
+			}
+		}
+	}
+	for addr := range v.Pool {
+		if !removed[addr] {
+			mark(addr)
+		}
+	}
+	for addr := range added {
+		mark(addr)
+	}
+	out := []netip.Prefix{}
+	for _, cidr := range v.PodCIDRs {
+		if stays, ours := published[cidr]; !ours || stays {
+			out = append(out, cidr)
+		}
+	}
+	for _, cidr := range sorted(c.Blocks) {
+		if published[cidr] && !slices.Contains(out, cidr) {
+			out = append(out, cidr)
+		}
+	}
+	return out
+}
+
+type statusPatch struct {
+	Metadata metadata `json:"metadata"`
+	Status   struct {
+		IPAM struct {
+			ReleaseIPs map[string]*expand.ReleaseStatus `json:"release-ips"`
+		} `json:"ipam"`
+	} `json:"status"`
+}
+
+// releasePatch is the JSON merge patch of the status that marks addresses for
+// release and deletes entries, or nil where there is nothing to do.
+func releasePatch(v *View, mark, clearing []netip.Addr) ([]byte, error) {
+	var p statusPatch
+	p.Metadata.ResourceVersion = v.ResourceVersion
+	entries := make(map[string]*expand.ReleaseStatus, len(mark)+len(clearing))
+	for _, addr := range clearing {
+		if _, there := v.Release[addr]; there {
+			entries[addr.String()] = nil
+		}
+	}
+	marked := expand.Marked
+	for _, addr := range mark {
+		if _, there := v.Release[addr]; !there {
+			entries[addr.String()] = &marked
+		}
+	}
+	if len(entries) == 0 {
+		return nil, nil
+	}
+	p.Status.IPAM.ReleaseIPs = entries
+	return json.Marshal(p)
+}
+
+func sorted(in []netip.Prefix) []netip.Prefix {
+	return slices.SortedFunc(slices.Values(in), netip.Prefix.Compare)
+}

@@ -1,0 +1,130 @@
+package ciliumnode
+
+import (
+	"net/netip"
+	"slices"
+
+	iputil "github.com/cilium/cilium/pkg/ip"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+)
+
+// View is a CiliumNode as plain values. It is read only.
+type View struct {
+	Name            string
+	UID             types.UID
+	ResourceVersion string
+
+	// Pool is spec.ipam.pool: address to the owner written there.
+	Pool map[netip.Addr]string
+	// Odd are pool keys that are addresses in another than the canonical form.
+	// The agent would hand such an address out a second time under its
+	// canonical key, so nothing is published beside them.
+	Odd []netip.Addr
+	// Unreadable are pool keys that are no addresses.
+	Unreadable []string
+	// PodCIDRs is spec.ipam.podCIDRs, in its order.
+	PodCIDRs []netip.Prefix
+	// Used is status.ipam.used: address to the owner reported.
+	Used map[netip.Addr]string
+	// Release is status.ipam.release-ips.
+	Release map[netip.Addr]expand.ReleaseStatus
+	// Own are the addresses the agent uses itself: CiliumInternalIP, health and
+	// ingress.
+	Own []netip.Addr
+	// Limits are the knobs of the CRD family in spec.ipam.
+	Limits expand.Limits
+}
+
+// NewView reads a CiliumNode.
+func NewView(cn *ciliumv2.CiliumNode) *View {
+	v := &View{
+		Name:            cn.Name,
+		UID:             cn.UID,
+		ResourceVersion: cn.ResourceVersion,
+		Pool:            make(map[netip.Addr]string, len(cn.Spec.IPAM.Pool)),
+		PodCIDRs:        prefixes(cn.Spec.IPAM.PodCIDRs),
+		Used:            make(map[netip.Addr]string, len(cn.Status.IPAM.Used)),
+		Own:             ownAddresses(cn),
+		Limits: expand.Limits{
+			MinAllocate:       cn.Spec.IPAM.MinAllocate,
+			PreAllocate:       cn.Spec.IPAM.PreAllocate,
+			MaxAllocate:       cn.Spec.IPAM.MaxAllocate,
+			MaxAboveWatermark: cn.Spec.IPAM.MaxAboveWatermark,
+		},
+	}
+	for key, ip := range cn.Spec.IPAM.Pool {
+		addr, err := netip.ParseAddr(key)
+		switch {
+		case err != nil:
+			v.Unreadable = append(v.Unreadable, key)
+		case addr.Is4In6() || addr.String() != key:
+			v.Odd = append(v.Odd, addr.Unmap())
+		default:
+			v.Pool[addr] = ip.Owner
+		}
+	}
+	slices.Sort(v.Unreadable)
+	slices.SortFunc(v.Odd, netip.Addr.Compare)
+	for key, ip := range cn.Status.IPAM.Used {
+		if addr, err := netip.ParseAddr(key); err == nil {
+			v.Used[addr.Unmap()] = ip.Owner
+		}
+	}
+	if n := len(cn.Status.IPAM.ReleaseIPs); n > 0 {
+		v.Release = make(map[netip.Addr]expand.ReleaseStatus, n)
+	}
+	for key, status := range cn.Status.IPAM.ReleaseIPs {
+		if addr, err := netip.ParseAddr(key); err == nil && addr.String() == key {
+			v.Release[addr] = expand.ReleaseStatus(status)
+		}
+	}
+	return v
+}
+
+// Lists reports whether podCIDRs names cidr.
+func (v *View) Lists(cidr netip.Prefix) bool { return slices.Contains(v.PodCIDRs, cidr) }
+
+// Holds reports whether an address of cidr stands in the pool, in any form.
+func (v *View) Holds(cidr netip.Prefix) bool {
+	for addr := range v.Pool {
+		if cidr.Contains(addr) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(v.Odd, cidr.Contains)
+}
+
+func prefixes(in []iputil.Prefix) []netip.Prefix {
+	var out []netip.Prefix
+	for _, p := range in {
+		if p.IsValid() {
+			out = append(out, p.Prefix)
+		}
+	}
+	return out
+}
+
+// ownAddresses are those the agent writes into its CiliumNode about itself
+// (pkg/nodediscovery/nodediscovery.go, mutateNodeResource, v1.20.1).
+func ownAddresses(cn *ciliumv2.CiliumNode) []netip.Addr {
+	var out []netip.Addr
+	add := func(s string) {
+		if addr, err := netip.ParseAddr(s); err == nil {
+			out = append(out, addr.Unmap())
+		}
+	}
+	for _, a := range cn.Spec.Addresses {
+		if a.Type == ciliumInternalIP {
+			add(a.IP)
+		}
+	}
+	add(cn.Spec.HealthAddressing.IPv4)
+	add(cn.Spec.HealthAddressing.IPv6)
+	add(cn.Spec.IngressAddressing.IPV4)
+	add(cn.Spec.IngressAddressing.IPV6)
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out)
+}

@@ -1,0 +1,181 @@
+package controller
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// act carries plans out, in an order in which each step may be the last one:
+//
+//  1. blocks go back into service, or start to drain;
+//  2. marks for release are set and withdrawn;
+//  3. blocks are claimed;
+//  4. addresses are published and removed, for both families at once;
+//  5. blocks without an address cool down; rested ones are given up.
+//
+// Every write of the CiliumNode is bound to the version that was decided on,
+// which is older than every claim it publishes.
+//
+// It returns the addresses by which each family's claims fell short.
+func (r *NodeReconciler) act(ctx context.Context, o *observation, plans []familyPlan) ([2]int, error) {
+	var short [2]int
+	if err := r.actOnPhases(ctx, o, plans); err != nil {
+		return short, err
+	}
+	if o.view == nil {
+		return short, r.actOnBlocks(ctx, o, plans)
+	}
+	view, err := r.actOnHandshake(ctx, o, plans)
+	if err != nil {
+		return short, err
+	}
+	change := ciliumnode.Change{}
+	for i := range plans {
+		claimed, missing, err := r.claim(ctx, o, &plans[i])
+		if err != nil {
+			return short, err
+		}
+		short[plans[i].family] = missing
+		change.Publish = append(change.Publish, claimed...)
+	}
+	for i := range plans {
+		ready, err := r.publishable(ctx, o, plans[i].plan.Publish)
+		if err != nil {
+			return short, err
+		}
+		change.Publish = append(change.Publish, ready...)
+		change.Remove = append(change.Remove, plans[i].plan.Remove...)
+	}
+	for _, b := range r.Ledger.NodeBlocks(o.name) {
+		change.Blocks = append(change.Blocks, b.CIDR)
+	}
+	if err := r.apply(ctx, o, view, change); err != nil {
+		return short, err
+	}
+	return short, r.actOnBlocks(ctx, o, plans)
+}
+
+func (r *NodeReconciler) actOnPhases(ctx context.Context, o *observation, plans []familyPlan) error {
+	for _, p := range plans {
+		for _, cidr := range p.plan.Undrain {
+			if err := r.setPhase(ctx, o, cidr, ipalloc.InService, expand.None); err != nil {
+				return err
+			}
+		}
+		for _, d := range p.plan.Drain {
+			if err := r.setPhase(ctx, o, d.CIDR, ipalloc.Draining, d.Reason); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r *NodeReconciler) actOnHandshake(ctx context.Context, o *observation, plans []familyPlan) (*ciliumnode.View, error) {
+	var mark, clearing []netip.Addr
+	for _, p := range plans {
+		mark = append(mark, p.plan.Mark...)
+		clearing = append(clearing, p.plan.Clear...)
+	}
+	view, err := r.CiliumNodes.Release(ctx, o.view, mark, clearing)
+	if err != nil {
+		return nil, r.Metrics.wrote("CiliumNode", "release", err)
+	}
+	if view != o.view {
+		_ = r.Metrics.wrote("CiliumNode", "release", nil)
+		r.Metrics.handshake("mark", len(mark))
+		r.Metrics.handshake("clear", len(clearing))
+		r.wroteNode(o, view)
+	}
+	return view, nil
+}
+
+func (r *NodeReconciler) apply(ctx context.Context, o *observation, view *ciliumnode.View, change ciliumnode.Change) error {
+	written, err := r.CiliumNodes.Apply(ctx, view, change)
+	if err != nil {
+		return r.Metrics.wrote("CiliumNode", "publish", err)
+	}
+	if written == view {
+		return nil
+	}
+	_ = r.Metrics.wrote("CiliumNode", "publish", nil)
+	r.Metrics.handshake("publish", len(change.Publish))
+	r.Metrics.handshake("remove", len(change.Remove))
+	r.wroteNode(o, written)
+	log.FromContext(ctx).Info("published", "added", len(change.Publish), "removed", len(change.Remove),
+		"pool", len(written.Pool), "podCIDRs", len(written.PodCIDRs))
+	return nil
+}
+
+// wroteNode notes a write to the node's CiliumNode. Whatever patch of an older
+// version somebody may still hold loses against it, so every block that was
+// leaving by then can no longer be published behind our back.
+func (r *NodeReconciler) wroteNode(o *observation, written *ciliumnode.View) {
+	r.Ledger.WroteNode(o.name, written.ResourceVersion)
+	for _, b := range o.blocks {
+		if b.Phase != ipalloc.InService {
+			r.Ledger.SetMoved(b.UID)
+		}
+	}
+}
+
+// publishable are those of addrs whose blocks are, read live, still the node's
+// and in the phase they were decided on in. The CiliumNode was read before, so
+// if a block leaves service after this, the patch loses.
+func (r *NodeReconciler) publishable(ctx context.Context, o *observation, addrs []netip.Addr) ([]netip.Addr, error) {
+	var out []netip.Addr
+	for _, b := range o.blocks {
+		first := slices.IndexFunc(addrs, b.CIDR.Contains)
+		if first < 0 {
+			continue
+		}
+		ok, err := r.stillHeld(ctx, b)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			return nil, errStale
+		}
+		for _, addr := range addrs {
+			if b.CIDR.Contains(addr) {
+				out = append(out, addr)
+			}
+		}
+	}
+	return out, nil
+}
+
+// stillHeld reads a block live and reports whether it is what it was.
+func (r *NodeReconciler) stillHeld(ctx context.Context, b crd.Block) (bool, error) {
+	live, err := r.liveBlock(ctx, b.Name)
+	if err != nil || live == nil {
+		return false, err
+	}
+	same := live.UID == b.UID && live.Node == b.Node && live.Phase == b.Phase && live.Deleting == b.Deleting
+	return same && len(r.Ledger.Overlaps(b.CIDR)) == 0, nil
+}
+
+// actOnBlocks lets blocks cool down and gives up those that have rested.
+func (r *NodeReconciler) actOnBlocks(ctx context.Context, o *observation, plans []familyPlan) error {
+	for _, p := range plans {
+		for _, f := range p.plan.Free {
+			if err := r.setPhase(ctx, o, f.CIDR, ipalloc.CoolingDown, f.Reason); err != nil {
+				return err
+			}
+		}
+		for _, cidr := range p.plan.Delete {
+			if err := r.giveUp(ctx, o, cidr); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

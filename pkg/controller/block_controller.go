@@ -1,0 +1,77 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// BlockReconciler looks after what people do to blocks by hand: one they made
+// gets the finalizer, one that overlaps others says so.
+type BlockReconciler struct {
+	Cache   client.Reader
+	Client  client.Client
+	Ledger  *Ledger
+	Events  *Events
+	Metrics *Metrics
+	Clock   clock.PassiveClock
+}
+
+// Reconcile brings one block's finalizer and its condition Conflict up to date.
+func (r *BlockReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if err := r.Ledger.WaitReady(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
+	obj := &v1alpha1.PodIPBlock{}
+	if err := r.Cache.Get(ctx, req.NamespacedName, obj); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	b, err := crd.BlockFrom(obj)
+	if err != nil || b.Deleting {
+		return reconcile.Result{}, nil
+	}
+	if b.CIDR.Addr().BitLen()-b.CIDR.Bits() > maxBlockHostBits {
+		r.Events.blockTooLarge(obj)
+	}
+	if !b.Finalized && b.Phase != ipalloc.CoolingDown {
+		obj = obj.DeepCopy()
+		obj.Finalizers = append(obj.Finalizers, v1alpha1.Finalizer)
+		return lostRace(r.Metrics.wrote("PodIPBlock", "finalizer", client.IgnoreNotFound(r.Client.Update(ctx, obj))))
+	}
+	return lostRace(r.conflict(ctx, obj, b))
+}
+
+func (r *BlockReconciler) conflict(ctx context.Context, obj *v1alpha1.PodIPBlock, b crd.Block) error {
+	others := r.Ledger.Overlaps(b.CIDR)
+	if (len(others) > 0) == b.Conflict {
+		return nil
+	}
+	obj = obj.DeepCopy()
+	if len(others) == 0 {
+		meta.RemoveStatusCondition(&obj.Status.Conditions, v1alpha1.BlockConflict)
+	} else {
+		message := fmt.Sprintf("overlaps block %s of %s: neither publishes another address until one of them is deleted", others[0].CIDR, others[0].Owner)
+		meta.SetStatusCondition(&obj.Status.Conditions, metav1.Condition{
+			Type: v1alpha1.BlockConflict, Status: metav1.ConditionTrue, Reason: "Overlap", Message: message,
+			LastTransitionTime: metav1.NewTime(r.Clock.Now()),
+		})
+		slices.SortFunc(obj.Status.Conditions, func(a, b metav1.Condition) int {
+			if a.Type < b.Type {
+				return -1
+			}
+			return 1
+		})
+		r.Events.blockConflict(obj, message)
+	}
+	return client.IgnoreNotFound(r.Metrics.wrote("PodIPBlock", "conflict", r.Client.Status().Update(ctx, obj)))
+}

@@ -1,0 +1,308 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+const (
+	// seenWithin bounds the wait for the watch to show our own claims.
+	seenWithin = 5 * time.Second
+	// claimTries bounds how often a claim that somebody else won is replaced by
+	// another within one look at the node.
+	claimTries = 16
+)
+
+// claim creates the blocks a plan asks for. It returns the addresses that may be
+// published for them, and by how many addresses the claim fell short because no
+// pool has a block left.
+//
+// A block is created before its first address is published, and published only
+// after the watch has shown everything up to its creation and no block that
+// overlaps it: of two that do, the later one always sees the earlier.
+func (r *NodeReconciler) claim(ctx context.Context, o *observation, p *familyPlan) ([]netip.Addr, int, error) {
+	want := p.plan.Claim
+	if want.Addresses == 0 || want.Blocks == 0 {
+		return nil, 0, nil
+	}
+	var created []crd.Block
+	var addrs []netip.Addr
+	for tries := 0; len(created) < want.Blocks && len(addrs) < want.Addresses && tries < want.Blocks+claimTries; tries++ {
+		b, pool, err := r.claimOne(ctx, o, p.family, p.pools)
+		if errors.Is(err, ipalloc.ErrExhausted) {
+			break
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		if pool == nil {
+			continue
+		}
+		created = append(created, b)
+		addrs = append(addrs, pool.Usable(b.CIDR)...)
+	}
+	missing := 0
+	if len(created) < want.Blocks {
+		missing = max(0, want.Addresses-len(addrs))
+	}
+	if err := r.seenAlone(ctx, created); err != nil {
+		return nil, missing, err
+	}
+	return addrs[:min(len(addrs), want.Room)], missing, nil
+}
+
+// seenAlone waits until the watch has shown the blocks just created, and fails
+// where another block overlaps one of them.
+func (r *NodeReconciler) seenAlone(ctx context.Context, created []crd.Block) error {
+	ctx, cancel := context.WithTimeout(ctx, seenWithin)
+	defer cancel()
+	for _, b := range created {
+		if err := r.Ledger.WaitSeen(ctx, b.ResourceVersion); err != nil {
+			return fmt.Errorf("%w: the watch has not shown block %s: %w", errStale, b.CIDR, err)
+		}
+	}
+	for _, b := range created {
+		if len(r.Ledger.Overlaps(b.CIDR)) > 0 {
+			return errStale
+		}
+	}
+	return nil
+}
+
+// claimOne creates one block. A nil pool without an error says that somebody
+// else won it.
+func (r *NodeReconciler) claimOne(ctx context.Context, o *observation, f ipalloc.Family, pools []*crd.Pool) (crd.Block, *crd.Pool, error) {
+	cidr, pool, err := r.Ledger.Claim(f, o.name, pools)
+	if err != nil {
+		return crd.Block{}, nil, err
+	}
+	obj := crd.NewBlock(cidr, pool.Name, o.name, o.node.UID)
+	err = r.Metrics.wrote("PodIPBlock", "create", r.Client.Create(ctx, obj))
+	switch {
+	case err == nil:
+		b, err := crd.BlockFrom(obj)
+		if err != nil {
+			return b, nil, err
+		}
+		r.Ledger.Wrote(b)
+		return b, pool, nil
+	case apierrors.IsAlreadyExists(err):
+		return r.claimedBefore(ctx, o, cidr, pool)
+	case definite(err):
+		r.Ledger.Unclaim(cidr)
+	default:
+		r.Ledger.Unsure(o.name, cidr)
+	}
+	return crd.Block{}, nil, fmt.Errorf("creating block %s for node %s: %w", cidr, o.name, err)
+}
+
+// claimedBefore looks whose the block is that already exists: it may be ours,
+// from a write whose answer was lost.
+func (r *NodeReconciler) claimedBefore(ctx context.Context, o *observation, cidr netip.Prefix, pool *crd.Pool) (crd.Block, *crd.Pool, error) {
+	live, err := r.liveBlock(ctx, crd.BlockName(cidr))
+	if err != nil {
+		r.Ledger.Unsure(o.name, cidr)
+		return crd.Block{}, nil, err
+	}
+	if live != nil && live.Node == o.name && live.Phase == ipalloc.InService && !live.Deleting {
+		r.Ledger.Wrote(*live)
+		return *live, pool, nil
+	}
+	r.Ledger.Lost(cidr)
+	return crd.Block{}, nil, nil
+}
+
+// definite reports whether err says that a write certainly was not carried out.
+func definite(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) ||
+		apierrors.IsNotFound(err) || apierrors.IsUnauthorized(err) || apierrors.IsTooManyRequests(err)
+}
+
+// resolveUnsure ends the doubt about earlier claims of a node that nobody takes
+// up again.
+func (r *NodeReconciler) resolveUnsure(ctx context.Context, node string) error {
+	for _, cidr := range r.Ledger.UnsureOf(node) {
+		live, err := r.liveBlock(ctx, crd.BlockName(cidr))
+		if err != nil {
+			return err
+		}
+		if live != nil {
+			r.Ledger.Wrote(*live)
+			continue
+		}
+		r.Ledger.Disclaim(node, cidr)
+	}
+	return nil
+}
+
+// liveBlock reads a block from the API server. A missing one is nil.
+func (r *NodeReconciler) liveBlock(ctx context.Context, name string) (*crd.Block, error) {
+	obj := &v1alpha1.PodIPBlock{}
+	err := r.Live.Get(ctx, types.NamespacedName{Name: name}, obj)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading block %s: %w", name, err)
+	}
+	b, err := crd.BlockFrom(obj)
+	return &b, err
+}
+
+// setPhase writes a block's condition, on exactly the version decided on.
+func (r *NodeReconciler) setPhase(ctx context.Context, o *observation, cidr netip.Prefix, phase ipalloc.Phase, reason expand.Reason) error {
+	b, obj, err := r.heldBlock(ctx, o, cidr)
+	if err != nil {
+		return err
+	}
+	message := phaseMessage(phase, reason)
+	if crd.SetBlockPhase(obj, phase, reason, message, r.Clock.Now()) {
+		err = r.Client.Status().Update(ctx, obj)
+		if r.Metrics.wrote("PodIPBlock", "phase", err) != nil {
+			return fmt.Errorf("setting block %s to %s: %w", cidr, phase, err)
+		}
+	}
+	written, err := crd.BlockFrom(obj)
+	if err != nil {
+		return err
+	}
+	r.Ledger.Wrote(written)
+	if phase == ipalloc.InService {
+		r.Ledger.ClearMoved(b.UID)
+	}
+	r.Events.blockPhase(obj, phase, reason, message)
+	return nil
+}
+
+// heldBlock finds a block of the observation and its object, in the version
+// that was observed or later.
+func (r *NodeReconciler) heldBlock(ctx context.Context, o *observation, cidr netip.Prefix) (crd.Block, *v1alpha1.PodIPBlock, error) {
+	i := slices.IndexFunc(o.blocks, func(b crd.Block) bool { return b.CIDR == cidr })
+	if i < 0 {
+		return crd.Block{}, nil, fmt.Errorf("%w: block %s is not known", errStale, cidr)
+	}
+	b := o.blocks[i]
+	cached := &v1alpha1.PodIPBlock{}
+	err := r.Cache.Get(ctx, types.NamespacedName{Name: b.Name}, cached)
+	if err != nil || cached.ResourceVersion != b.ResourceVersion {
+		if err := r.Live.Get(ctx, types.NamespacedName{Name: b.Name}, cached); err != nil {
+			if apierrors.IsNotFound(err) {
+				return b, nil, fmt.Errorf("%w: block %s is gone", errStale, cidr)
+			}
+			return b, nil, fmt.Errorf("reading block %s: %w", b.Name, err)
+		}
+	}
+	if cached.UID != b.UID || cached.ResourceVersion != b.ResourceVersion {
+		return b, nil, fmt.Errorf("%w: block %s has changed", errStale, cidr)
+	}
+	return b, cached.DeepCopy(), nil
+}
+
+// giveUp deletes a block that has rested, so that others may have it: only if
+// its CiliumNode, read live, has nothing of it, and has changed since the block
+// left service, so that no older patch can still publish it.
+func (r *NodeReconciler) giveUp(ctx context.Context, o *observation, cidr netip.Prefix) error {
+	b, obj, err := r.heldBlock(ctx, o, cidr)
+	if err != nil {
+		return err
+	}
+	live, err := r.CiliumNodes.Live(ctx, o.name)
+	if err != nil {
+		return err
+	}
+	if live != nil {
+		if live.Holds(cidr) || live.Lists(cidr) {
+			return fmt.Errorf("%w: addresses of block %s are published", errStale, cidr)
+		}
+		if !r.Ledger.Moved(b.UID) {
+			moved, err := r.CiliumNodes.Release(ctx, live, []netip.Addr{cidr.Addr()}, nil)
+			if r.Metrics.wrote("CiliumNode", "release", err) != nil {
+				return err
+			}
+			if moved != live {
+				r.wroteNode(o, moved)
+			}
+			return errStale
+		}
+	}
+	obj.Finalizers = slices.DeleteFunc(obj.Finalizers, func(f string) bool { return f == v1alpha1.Finalizer })
+	if err := r.Metrics.wrote("PodIPBlock", "finalizer", r.Client.Update(ctx, obj)); err != nil {
+		return fmt.Errorf("removing finalizer of block %s: %w", cidr, err)
+	}
+	if obj.DeletionTimestamp == nil {
+		err := r.Client.Delete(ctx, obj, client.Preconditions{UID: &obj.UID, ResourceVersion: &obj.ResourceVersion})
+		if err := r.Metrics.wrote("PodIPBlock", "delete", client.IgnoreNotFound(err)); err != nil {
+			return fmt.Errorf("deleting block %s: %w", cidr, err)
+		}
+	}
+	return nil
+}
+
+// mendTornBlocks makes blocks again whose objects were torn away though the
+// CiliumNode still lists them: those on the grid of a pool. The rest is foreign.
+func (r *NodeReconciler) mendTornBlocks(ctx context.Context, o *observation) error {
+	if r.Paused {
+		return nil
+	}
+	for _, cidr := range o.view.PodCIDRs {
+		if _, held := r.Ledger.Block(cidr); held {
+			continue
+		}
+		pool := r.onGrid(o.node, cidr)
+		if pool == nil {
+			continue
+		}
+		live, err := r.CiliumNodes.Live(ctx, o.name)
+		if err != nil {
+			return err
+		}
+		if live == nil || !live.Lists(cidr) {
+			return errStale
+		}
+		if err := r.remakeBlock(ctx, o.node, cidr, pool); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *NodeReconciler) onGrid(node *corev1.Node, cidr netip.Prefix) *crd.Pool {
+	for _, pool := range r.Pools.Match(node.Labels) {
+		if pool.OnGrid(cidr) {
+			return pool
+		}
+	}
+	return nil
+}
+
+func (r *NodeReconciler) remakeBlock(ctx context.Context, node *corev1.Node, cidr netip.Prefix, pool *crd.Pool) error {
+	obj := crd.NewBlock(cidr, pool.Name, node.Name, node.UID)
+	err := r.Metrics.wrote("PodIPBlock", "create", r.Client.Create(ctx, obj))
+	if apierrors.IsAlreadyExists(err) {
+		return errStale
+	}
+	if err != nil {
+		return fmt.Errorf("making block %s of node %s again: %w", cidr, node.Name, err)
+	}
+	b, err := crd.BlockFrom(obj)
+	if err != nil {
+		return err
+	}
+	r.Ledger.Wrote(b)
+	r.Events.blockRemade(obj)
+	return errStale
+}

@@ -1,0 +1,168 @@
+package controller
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// Reasons of events. docs/events.md tells what to do about each.
+const (
+	EventDraining           = "BlockDraining"
+	EventCoolingDown        = "BlockCoolingDown"
+	EventBackInService      = "BlockBackInService"
+	EventBlockRemade        = "BlockRemade"
+	EventBlockConflict      = "BlockConflict"
+	EventBlockTooLarge      = "BlockTooLarge"
+	EventNodeRestored       = "CiliumNodeRestored"
+	EventNodeRemade         = "CiliumNodeRemade"
+	EventAddressShortage    = "PodAddressShortage"
+	EventDrainWaits         = "DrainWaits"
+	EventPoolInvalid        = "PoolInvalid"
+	EventPoolOverlapping    = "PoolOverlapping"
+	EventPoolExhausted      = "PoolExhausted"
+	EventPoolRecovered      = "PoolRecovered"
+	EventPoolWaitsForBlocks = "PoolWaitsForBlocks"
+)
+
+// Events tells people what happens, once for each thing that does: one method
+// per event.
+type Events struct {
+	recorder events.EventRecorder
+
+	mu   sync.Mutex
+	told map[string]string
+}
+
+// NewEvents tells by recorder.
+func NewEvents(recorder events.EventRecorder) *Events {
+	return &Events{recorder: recorder, told: map[string]string{}}
+}
+
+func (e *Events) send(about runtime.Object, kind, reason, action, note string) {
+	e.recorder.Eventf(about, nil, kind, reason, action, "%s", note)
+}
+
+// isNews reports whether note differs from what was last told about key.
+func (e *Events) isNews(key, note string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.told[key] == note {
+		return false
+	}
+	if note == "" {
+		delete(e.told, key)
+		return false
+	}
+	e.told[key] = note
+	return true
+}
+
+func phaseMessage(phase ipalloc.Phase, reason expand.Reason) string {
+	switch {
+	case phase == ipalloc.InService:
+		return "demand is back: the block is in service again"
+	case phase == ipalloc.CoolingDown && reason == expand.NodeGone:
+		return "the Node is gone; the block rests, as its machine may still be running"
+	case phase == ipalloc.CoolingDown:
+		return "no address of the block is published any more; it rests before another node may have it"
+	}
+	switch reason {
+	case expand.Deleted:
+		return "the block was deleted; it goes once no pod uses an address of it"
+	case expand.CIDRDraining:
+		return "its range is set to drain or no longer in the pool; it goes once no pod uses an address of it"
+	case expand.PoolDeleted:
+		return "its pool was deleted; it goes once no pod uses an address of it"
+	}
+	return "the node has more addresses than it needs; the block goes as its pods go"
+}
+
+func (e *Events) blockPhase(b *v1alpha1.PodIPBlock, phase ipalloc.Phase, reason expand.Reason, message string) {
+	event := map[ipalloc.Phase]string{
+		ipalloc.InService: EventBackInService, ipalloc.Draining: EventDraining, ipalloc.CoolingDown: EventCoolingDown,
+	}[phase]
+	if reason != expand.None {
+		message = fmt.Sprintf("%s: %s", reason, message)
+	}
+	e.send(b, corev1.EventTypeNormal, event, "Reconcile", message)
+}
+
+func (e *Events) blockRemade(b *v1alpha1.PodIPBlock) {
+	e.send(b, corev1.EventTypeWarning, EventBlockRemade, "Reconcile",
+		fmt.Sprintf("the object of block %s was gone while node %s still publishes it; made it again", b.Spec.CIDR, b.Spec.Node))
+}
+
+func (e *Events) blockConflict(b *v1alpha1.PodIPBlock, message string) {
+	e.send(b, corev1.EventTypeWarning, EventBlockConflict, "Reconcile", message)
+}
+
+func (e *Events) blockTooLarge(b *v1alpha1.PodIPBlock) {
+	note := fmt.Sprintf("block %s has more than %d addresses; none is published. Delete it and create smaller ones", b.Spec.CIDR, 1<<maxBlockHostBits)
+	if e.isNews("large/"+b.Name, note) {
+		e.send(b, corev1.EventTypeWarning, EventBlockTooLarge, "Reconcile", note)
+	}
+}
+
+func (e *Events) ciliumNodeRestored(node *corev1.Node) {
+	e.send(node, corev1.EventTypeWarning, EventNodeRestored, "Reconcile",
+		"the CiliumNode was deleted under a living Node; put it back as it was, with the same blocks")
+}
+
+func (e *Events) ciliumNodeRemade(node *corev1.Node) {
+	e.send(node, corev1.EventTypeWarning, EventNodeRemade, "Reconcile",
+		"the CiliumNode was missing and nobody remembers it; made it again with the node's blocks and addresses. Restart the cilium agent on this node, so that it adds the rest")
+}
+
+func (e *Events) shortOfAddresses(node *corev1.Node, lack *shortage) {
+	if e.isNews("short/"+node.Name, lack.reason) {
+		e.send(node, corev1.EventTypeWarning, EventAddressShortage, "Expand",
+			lack.message+". Add a CIDR to a pool, raise the limit, or move pods away")
+	}
+}
+
+func (e *Events) enoughAddresses(node string) { e.isNews("short/"+node, "") }
+
+func (e *Events) waits(node *corev1.Node, waits []expand.Wait) {
+	var parts []string
+	for _, w := range waits {
+		if w.For == expand.WaitHandshake || w.For == expand.WaitUnsettled {
+			continue
+		}
+		part := fmt.Sprintf("block %s waits for %s", w.CIDR, w.For)
+		if len(w.By) > 0 {
+			part += " " + strings.Join(w.By[:min(len(w.By), 5)], ", ")
+		}
+		if len(w.By) > 5 {
+			part += fmt.Sprintf(" and %d more", len(w.By)-5)
+		}
+		parts = append(parts, part)
+	}
+	note := strings.Join(parts, "; ")
+	key := "waits/" + node.Name
+	// Which pods hold a block up changes all the time; tell when the number of
+	// blocks does.
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	count := fmt.Sprint(len(parts))
+	if len(parts) == 0 {
+		delete(e.told, key)
+		return
+	}
+	if e.told[key] != count {
+		e.told[key] = count
+		e.send(node, corev1.EventTypeNormal, EventDrainWaits, "Drain", note)
+	}
+}
+
+func (e *Events) pool(p *v1alpha1.PodIPPool, kind, reason, note string) {
+	e.send(p, kind, reason, "Reconcile", note)
+}

@@ -1,0 +1,270 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// poolStatusDelay gathers changes of a pool's blocks into one write of its
+// status.
+const poolStatusDelay = time.Second
+
+// Feed takes what the watches show into the ledger and its neighbours first,
+// and only then queues what it concerns, so that nothing is decided on less
+// than what queued it.
+type Feed struct {
+	Cache  cache.Cache // all kinds
+	Agents cache.Cache // the agents' pods only
+	Ledger *Ledger
+	Pools  *Pools
+	Pods   *Pods
+	State  *Agents
+	// Starving are the nodes to look at again when addresses come free.
+	Starving func() []string
+	Now      func() time.Time
+
+	mu                   sync.RWMutex
+	nodes, pools, blocks queue
+	names                map[string]bool // all Nodes
+}
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// The sources to build the three controllers on.
+
+// NodeSource queues nodes.
+func (f *Feed) NodeSource() source.Source { return f.source(func(q queue) { f.nodes = q }) }
+
+// PoolSource queues pools.
+func (f *Feed) PoolSource() source.Source { return f.source(func(q queue) { f.pools = q }) }
+
+// BlockSource queues blocks.
+func (f *Feed) BlockSource() source.Source { return f.source(func(q queue) { f.blocks = q }) }
+
+func (f *Feed) source(set func(queue)) source.Source {
+	return source.Func(func(_ context.Context, q queue) error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		set(q)
+		return nil
+	})
+}
+
+// Start registers with the informers, waits until everything there is has been
+// taken in, and lets decisions begin. It is a manager's Runnable.
+func (f *Feed) Start(ctx context.Context) error {
+	logger := log.FromContext(ctx).WithName("feed")
+	kinds := []struct {
+		cache   cache.Cache
+		object  client.Object
+		handler toolscache.ResourceEventHandler
+	}{
+		{f.Cache, &v1alpha1.PodIPBlock{}, f.blockHandler(logger)},
+		{f.Cache, &ciliumv2.CiliumNode{}, handle(f.ciliumNode, f.ciliumNodeGone)},
+		{f.Cache, &v1alpha1.PodIPPool{}, handle(f.pool, f.poolGone)},
+		{f.Cache, &corev1.Node{}, handle(f.node, f.nodeGone)},
+		{f.Cache, &corev1.Pod{}, handle(f.pod, f.podGone)},
+		{f.Agents, &corev1.Pod{}, handle(f.agent, f.agentGone)},
+	}
+	var synced []toolscache.InformerSynced
+	for _, k := range kinds {
+		informer, err := k.cache.GetInformer(ctx, k.object)
+		if err != nil {
+			return fmt.Errorf("watching %T: %w", k.object, err)
+		}
+		registration, err := informer.AddEventHandler(k.handler)
+		if err != nil {
+			return fmt.Errorf("watching %T: %w", k.object, err)
+		}
+		synced = append(synced, registration.HasSynced)
+	}
+	if !toolscache.WaitForCacheSync(ctx.Done(), synced...) {
+		return nil
+	}
+	f.Pools.Resolve()
+	f.Ledger.SetReady()
+	f.allNodes()
+	logger.Info("everything has been read; decisions begin")
+	<-ctx.Done()
+	return nil
+}
+
+// NeedLeaderElection is false: a standby stays informed.
+func (f *Feed) NeedLeaderElection() bool { return false }
+
+func (f *Feed) queueNode(name string) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if f.nodes != nil && name != "" {
+		f.nodes.Add(request(name))
+	}
+}
+
+func (f *Feed) queuePool(name string, after time.Duration) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if f.pools != nil && name != "" {
+		f.pools.AddAfter(request(name), after)
+	}
+}
+
+func (f *Feed) queueBlock(name string) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if f.blocks != nil {
+		f.blocks.Add(request(name))
+	}
+}
+
+func (f *Feed) allNodes() {
+	f.mu.RLock()
+	names := make([]string, 0, len(f.names))
+	for name := range f.names {
+		names = append(names, name)
+	}
+	f.mu.RUnlock()
+	for _, name := range append(names, f.Ledger.Nodes()...) {
+		f.queueNode(name)
+	}
+}
+
+func request(name string) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
+}
+
+func (f *Feed) blockHandler(logger logr.Logger) toolscache.ResourceEventHandler {
+	read := func(obj *v1alpha1.PodIPBlock) (crd.Block, bool) {
+		b, err := crd.BlockFrom(obj)
+		if err != nil {
+			logger.Error(err, "a block cannot be read; mend or delete it", "block", obj.Name)
+		}
+		return b, b.CIDR.IsValid()
+	}
+	return handle(
+		func(obj *v1alpha1.PodIPBlock) {
+			if b, ok := read(obj); ok {
+				f.Ledger.Observed(b)
+				f.blockMoved(b)
+			}
+		},
+		func(obj *v1alpha1.PodIPBlock) {
+			if b, ok := read(obj); ok {
+				f.Ledger.Gone(b)
+				f.blockMoved(b)
+				for _, node := range f.Starving() {
+					f.queueNode(node)
+				}
+			}
+		})
+}
+
+func (f *Feed) blockMoved(b crd.Block) {
+	f.queueNode(b.Node)
+	f.queuePool(b.Pool, poolStatusDelay)
+	f.queueBlock(b.Name)
+}
+
+func (f *Feed) ciliumNode(cn *ciliumv2.CiliumNode) {
+	f.Ledger.ObservedNode(cn)
+	f.queueNode(cn.Name)
+}
+
+func (f *Feed) ciliumNodeGone(cn *ciliumv2.CiliumNode) {
+	f.Ledger.GoneNode(cn)
+	f.queueNode(cn.Name)
+}
+
+func (f *Feed) pool(p *v1alpha1.PodIPPool) {
+	if f.Pools.Set(p) {
+		f.allNodes()
+	}
+	f.queuePool(p.Name, 0)
+}
+
+func (f *Feed) poolGone(p *v1alpha1.PodIPPool) {
+	f.Pools.Delete(p.Name)
+	f.allNodes()
+	f.queuePool(p.Name, 0)
+}
+
+func (f *Feed) node(n *corev1.Node) {
+	f.mu.Lock()
+	if f.names == nil {
+		f.names = map[string]bool{}
+	}
+	f.names[n.Name] = true
+	f.mu.Unlock()
+	f.queueNode(n.Name)
+}
+
+func (f *Feed) nodeGone(n *corev1.Node) {
+	f.mu.Lock()
+	delete(f.names, n.Name)
+	f.mu.Unlock()
+	f.queueNode(n.Name)
+}
+
+func (f *Feed) pod(p *corev1.Pod) {
+	if f.Pods.Set(p) {
+		f.queueNode(p.Spec.NodeName)
+	}
+}
+
+func (f *Feed) podGone(p *corev1.Pod) {
+	if f.Pods.Delete(p) {
+		f.queueNode(p.Spec.NodeName)
+	}
+}
+
+func (f *Feed) agent(p *corev1.Pod) {
+	if f.State.Set(p, f.Now()) {
+		f.queueNode(p.Spec.NodeName)
+	}
+}
+
+func (f *Feed) agentGone(p *corev1.Pod) {
+	f.State.Delete(p)
+	f.queueNode(p.Spec.NodeName)
+}
+
+// handle makes a handler of a function for what there is and one for what is
+// gone.
+func handle[T client.Object](there, gone func(T)) toolscache.ResourceEventHandler {
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) {
+			if o, ok := obj.(T); ok {
+				there(o)
+			}
+		},
+		UpdateFunc: func(_, obj any) {
+			if o, ok := obj.(T); ok {
+				there(o)
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if tombstone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+				obj = tombstone.Obj
+			}
+			if o, ok := obj.(T); ok {
+				gone(o)
+			}
+		},
+	}
+}

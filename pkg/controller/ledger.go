@@ -1,0 +1,250 @@
+package controller
+
+import (
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// Ledger is what this process knows of blocks: those the watch has shown, and
+// its own writes that the watch has yet to show. It is safe for concurrent use.
+type Ledger struct {
+	mu     sync.Mutex
+	space  *ipalloc.Space
+	ready  chan struct{}
+	blocks map[netip.Prefix]crd.Block
+	byNode map[string]map[netip.Prefix]struct{}
+	// unsure are claims whose write was sent and not answered, by node. They
+	// stay taken, and the node's next claim tries the same block again, so that
+	// one need ends in one block.
+	unsure map[string][]netip.Prefix
+	// lost are blocks that somebody else turned out to hold and the watch has
+	// not shown yet.
+	lost map[netip.Prefix]bool
+	// seen is the newest resourceVersion of a block that the watch has shown.
+	seen    string
+	seenNow chan struct{}
+
+	nodes nodeRecords
+}
+
+// NewLedger is a ledger that has read nothing yet.
+func NewLedger() *Ledger {
+	return &Ledger{
+		space:   ipalloc.NewSpace(),
+		ready:   make(chan struct{}),
+		blocks:  map[netip.Prefix]crd.Block{},
+		byNode:  map[string]map[netip.Prefix]struct{}{},
+		unsure:  map[string][]netip.Prefix{},
+		lost:    map[netip.Prefix]bool{},
+		seenNow: make(chan struct{}),
+		nodes:   newNodeRecords(),
+	}
+}
+
+// SetReady says that all blocks and all CiliumNodes have been read.
+func (l *Ledger) SetReady() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.space.Ready() {
+		l.space.SetReady()
+		close(l.ready)
+	}
+}
+
+// WaitReady waits for SetReady.
+func (l *Ledger) WaitReady(ctx context.Context) error {
+	select {
+	case <-l.ready:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Observed takes in a block that the watch shows.
+func (l *Ledger) Observed(b crd.Block) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.set(b)
+	l.advance(b.ResourceVersion)
+}
+
+// Gone takes in a block that the watch shows to be deleted, at the
+// resourceVersion of its deletion.
+func (l *Ledger) Gone(b crd.Block) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	// A deletion that a broken watch missed comes with the version before it.
+	if held, ok := l.blocks[b.CIDR]; ok && (held.UID == b.UID || reached(b.ResourceVersion, held.ResourceVersion)) {
+		l.drop(held)
+	}
+	l.settle(b.CIDR)
+	l.advance(b.ResourceVersion)
+}
+
+// Wrote takes in a block as this process has just written it.
+func (l *Ledger) Wrote(b crd.Block) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.blocks[b.CIDR]; !ok && l.seen != "" && reached(l.seen, b.ResourceVersion) {
+		return // the watch is past this write and shows no block: it is gone again
+	}
+	l.set(b)
+}
+
+func (l *Ledger) set(b crd.Block) {
+	if held, ok := l.blocks[b.CIDR]; ok {
+		if !reached(b.ResourceVersion, held.ResourceVersion) {
+			return
+		}
+		if held.UID != b.UID {
+			l.drop(held)
+		}
+	}
+	l.settle(b.CIDR)
+	l.blocks[b.CIDR] = b
+	if l.byNode[b.Node] == nil {
+		l.byNode[b.Node] = map[netip.Prefix]struct{}{}
+	}
+	l.byNode[b.Node][b.CIDR] = struct{}{}
+	owner := ipalloc.Owner{Pool: b.Pool, Node: b.Node, Phase: b.Phase}
+	if o, held := l.space.Owner(b.CIDR); held && (o.Pool != owner.Pool || o.Node != owner.Node) {
+		l.space.Release(b.CIDR) // a claim of ours that somebody else won
+	}
+	// An overlap is no reason to forget a block: Overlaps tells it later.
+	_ = l.space.Restore(ipalloc.Held{CIDR: b.CIDR, Owner: owner})
+}
+
+// settle ends the doubt about a claim: the watch or the API server has spoken.
+func (l *Ledger) settle(cidr netip.Prefix) {
+	if l.lost[cidr] {
+		delete(l.lost, cidr)
+		l.space.Unreserve(cidr)
+	}
+	for node, claims := range l.unsure {
+		if i := slices.Index(claims, cidr); i >= 0 {
+			l.forgetUnsure(node, i)
+			l.space.Release(cidr)
+		}
+	}
+}
+
+func (l *Ledger) forgetUnsure(node string, i int) {
+	l.unsure[node] = slices.Delete(l.unsure[node], i, i+1)
+	if len(l.unsure[node]) == 0 {
+		delete(l.unsure, node)
+	}
+}
+
+func (l *Ledger) drop(b crd.Block) {
+	delete(l.blocks, b.CIDR)
+	delete(l.byNode[b.Node], b.CIDR)
+	if len(l.byNode[b.Node]) == 0 {
+		delete(l.byNode, b.Node)
+	}
+	delete(l.nodes.moved, b.UID)
+	l.space.Release(b.CIDR)
+}
+
+func (l *Ledger) advance(version string) {
+	if !reached(l.seen, version) {
+		l.seen = version
+		close(l.seenNow)
+		l.seenNow = make(chan struct{})
+	}
+}
+
+// WaitSeen waits until the watch has shown everything that happened to blocks
+// up to version.
+func (l *Ledger) WaitSeen(ctx context.Context, version string) error {
+	for {
+		l.mu.Lock()
+		seen, next := reached(l.seen, version), l.seenNow
+		l.mu.Unlock()
+		if seen {
+			return nil
+		}
+		select {
+		case <-next:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Block is the block with that CIDR.
+func (l *Ledger) Block(cidr netip.Prefix) (crd.Block, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b, ok := l.blocks[cidr]
+	return b, ok
+}
+
+// NodeBlocks are the blocks a node holds, sorted by address.
+func (l *Ledger) NodeBlocks(node string) []crd.Block {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := make([]crd.Block, 0, len(l.byNode[node]))
+	for cidr := range l.byNode[node] {
+		out = append(out, l.blocks[cidr])
+	}
+	slices.SortFunc(out, func(a, b crd.Block) int { return a.CIDR.Compare(b.CIDR) })
+	return out
+}
+
+// Nodes are the names of all nodes that hold a block or are in doubt about one.
+func (l *Ledger) Nodes() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	names := slices.Collect(maps.Keys(l.byNode))
+	for node := range l.unsure {
+		if _, there := l.byNode[node]; !there {
+			names = append(names, node)
+		}
+	}
+	return names
+}
+
+// Holds reports whether the pool holds a block within cidr.
+func (l *Ledger) Holds(pool string, within netip.Prefix) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if o, ok := l.space.Owner(within); ok && o.Pool == pool {
+		return true
+	}
+	return slices.ContainsFunc(l.space.Overlapping(within), func(h ipalloc.Held) bool { return h.Owner.Pool == pool })
+}
+
+// PoolBlocks are the blocks cut from a pool, sorted by address.
+func (l *Ledger) PoolBlocks(pool string) []crd.Block {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []crd.Block
+	for _, b := range l.blocks {
+		if b.Pool == pool {
+			out = append(out, b)
+		}
+	}
+	slices.SortFunc(out, func(a, b crd.Block) int { return a.CIDR.Compare(b.CIDR) })
+	return out
+}
+
+// Free is how many blocks could be claimed from cut now.
+func (l *Ledger) Free(cut ipalloc.Cut) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.space.Free(cut)
+}
+
+// Overlaps are the blocks that share addresses with cidr, but for cidr itself.
+func (l *Ledger) Overlaps(cidr netip.Prefix) []ipalloc.Held {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.space.Overlapping(cidr)
+}

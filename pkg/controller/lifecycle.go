@@ -1,0 +1,169 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// pokeAddress is marked for release where an agent is to report afresh: it is in
+// no pool, so the agent answers do-not-release together with everything it uses
+// (pkg/ipam/crd.go, updateLocalNodeResource, v1.20.1). TEST-NET-1 of RFC 5737.
+var pokeAddress = netip.AddrFrom4([4]byte{192, 0, 2, 1})
+
+// ensureCiliumNode makes the CiliumNode of a Node that a pool serves, before its
+// agent asks, or puts back one that was deleted under a running agent, which
+// would not do so by itself.
+func (r *NodeReconciler) ensureCiliumNode(ctx context.Context, o *observation) error {
+	if r.Paused || r.optedOut(o.node) || len(o.families) == 0 {
+		return nil
+	}
+	for _, fo := range o.families {
+		if fo.paused != "" {
+			return nil
+		}
+	}
+	if last := r.Ledger.LastNode(o.name); last != nil && ownedBy(last, o.node) {
+		return r.recreate(ctx, o, last)
+	}
+	view, err := r.CiliumNodes.Create(ctx, o.node)
+	if r.Metrics.wrote("CiliumNode", "create", err) != nil {
+		if apierrors.IsAlreadyExists(err) {
+			return errStale
+		}
+		return err
+	}
+	r.created(o, view)
+	if slices.ContainsFunc(o.families, func(f familyObservation) bool { return len(f.state.Blocks) > 0 }) {
+		r.Events.ciliumNodeRemade(o.node)
+	}
+	return nil
+}
+
+// recreate puts a deleted CiliumNode back whole, with the addresses of the
+// blocks the node still holds, and asks its agent to report.
+func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *ciliumv2.CiliumNode) error {
+	blocks := make([]netip.Prefix, 0, len(o.blocks))
+	for _, b := range o.blocks {
+		blocks = append(blocks, b.CIDR)
+	}
+	view, err := r.CiliumNodes.Recreate(ctx, last, o.node, blocks)
+	if r.Metrics.wrote("CiliumNode", "create", err) != nil {
+		if apierrors.IsAlreadyExists(err) {
+			return errStale
+		}
+		return err
+	}
+	r.created(o, view)
+	lastView := ciliumnode.NewView(last)
+	change := ciliumnode.Change{Blocks: blocks}
+	for _, b := range o.blocks {
+		held, err := r.stillHeld(ctx, b)
+		if err != nil {
+			return err
+		}
+		if held && b.Phase != ipalloc.CoolingDown {
+			change.Publish = append(change.Publish, publishedIn(lastView, b.CIDR)...)
+		}
+	}
+	if err := r.apply(ctx, o, view, change); err != nil {
+		return err
+	}
+	r.Events.ciliumNodeRestored(o.node)
+	log.FromContext(ctx).Info("put back the deleted CiliumNode", "addresses", len(change.Publish))
+	if err := r.poke(ctx, o); err != nil {
+		return err
+	}
+	return errStale // observe the node as it now is
+}
+
+// poke makes the agent report everything it uses.
+func (r *NodeReconciler) poke(ctx context.Context, o *observation) error {
+	live, err := r.CiliumNodes.Live(ctx, o.name)
+	if err != nil || live == nil {
+		return err
+	}
+	view, err := r.CiliumNodes.Release(ctx, live, []netip.Addr{pokeAddress}, nil)
+	if r.Metrics.wrote("CiliumNode", "release", err) != nil {
+		return err
+	}
+	r.wroteNode(o, view)
+	return nil
+}
+
+// created takes a CiliumNode just made as the one to decide on.
+func (r *NodeReconciler) created(o *observation, view *ciliumnode.View) {
+	r.wroteNode(o, view)
+	o.view = view
+	for i := range o.families {
+		s := &o.families[i].state
+		s.Pool, s.Used, s.Release = view.Pool, view.Used, view.Release
+		s.Own, s.Limits = view.Own, view.Limits
+		for b := range s.Blocks {
+			s.Blocks[b].Listed = view.Lists(s.Blocks[b].CIDR)
+		}
+	}
+}
+
+func ownedBy(cn *ciliumv2.CiliumNode, node *corev1.Node) bool {
+	for _, ref := range cn.OwnerReferences {
+		if ref.Kind == "Node" && ref.UID == node.UID {
+			return true
+		}
+	}
+	return false
+}
+
+// nodeGone sees to it that a Node that is gone, seen live, has no CiliumNode,
+// and lets its blocks cool down: its machine may still be running.
+func (r *NodeReconciler) nodeGone(ctx context.Context, o *observation) error {
+	if r.Paused {
+		o.families = nil
+		return nil
+	}
+	if err := r.resolveUnsure(ctx, o.name); err != nil {
+		return err
+	}
+	if len(o.blocks) == 0 {
+		o.families = nil
+		if o.view == nil {
+			r.Ledger.ForgetNode(o.name)
+			r.forget(o.name)
+			r.Metrics.forget(o.name)
+		}
+		return nil
+	}
+	err := r.Live.Get(ctx, types.NamespacedName{Name: o.name}, &corev1.Node{})
+	if err == nil {
+		return fmt.Errorf("%w: Node %s is there", errStale, o.name)
+	}
+	if !apierrors.IsNotFound(err) {
+		return fmt.Errorf("reading Node %s: %w", o.name, err)
+	}
+	live, err := r.CiliumNodes.Live(ctx, o.name)
+	if err != nil {
+		return err
+	}
+	if live != nil {
+		if err := r.Metrics.wrote("CiliumNode", "delete", r.CiliumNodes.Delete(ctx, live)); err != nil {
+			return err
+		}
+		return fmt.Errorf("%w: deleted the CiliumNode of Node %s, which is gone", errStale, o.name)
+	}
+	o.view = nil
+	for i := range o.families {
+		o.families[i].state.Gone = true
+		o.families[i].paused = ""
+	}
+	return nil
+}

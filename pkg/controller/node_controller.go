@@ -1,0 +1,250 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+const (
+	// behindRetry is when to look again though the watch, which is to bring our
+	// own last write, has not.
+	behindRetry = 5 * time.Second
+	// conflictRetry is when to look again after a write lost against another.
+	conflictRetry = 100 * time.Millisecond
+	// starvingRetry is when a node short of addresses looks again, though
+	// nothing said that there are new ones.
+	starvingRetry = time.Minute
+)
+
+// NodeReconciler gives each node its blocks, takes them back, and keeps its
+// CiliumNode to what it holds.
+type NodeReconciler struct {
+	// Cache reads from the informers, Live from the API server; Client writes.
+	Cache  client.Reader
+	Live   client.Reader
+	Client client.Client
+
+	CiliumNodes *ciliumnode.Client
+	Ledger      *Ledger
+	Pools       *Pools
+	Pods        *Pods
+	Agents      *Agents
+	Pacing      *Pacing
+	Events      *Events
+	Metrics     *Metrics
+	Clock       clock.PassiveClock
+
+	// Defaults hold where a pool, or no pool, says otherwise.
+	Defaults crd.Defaults
+	// Paused stops all writes about nodes and blocks.
+	Paused bool
+	// IgnoreTaints are keys of taints of Nodes that Cilium does not run on.
+	IgnoreTaints map[string]bool
+	// ShortageTaint is put on Nodes whose pods cannot get an address; "": none.
+	ShortageTaint string
+	// NodeCondition reports a shortage as a condition of the Node.
+	NodeCondition bool
+
+	mu       sync.Mutex
+	memory   map[string]*[2]expand.Memory
+	starving map[string]bool
+}
+
+// familyPlan is what was decided for one family of a node.
+type familyPlan struct {
+	*familyObservation
+	plan expand.Plan
+}
+
+// Reconcile brings one node, named by the request, to what its pools and pods
+// ask for: observe, decide, act.
+func (r *NodeReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if err := r.Ledger.WaitReady(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
+	// 1. Observe.
+	o, err := r.observe(ctx, req.Name)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if r.Ledger.Behind(o.name, o.version()) {
+		return reconcile.Result{RequeueAfter: behindRetry}, nil
+	}
+	// 2. See to it that there is a CiliumNode to decide on, or none.
+	switch {
+	case o.node == nil:
+		err = r.nodeGone(ctx, o)
+	case o.view == nil:
+		err = r.ensureCiliumNode(ctx, o)
+	default:
+		err = r.mendTornBlocks(ctx, o)
+	}
+	if err != nil {
+		return r.outcome(ctx, err)
+	}
+	if o.view == nil && o.node != nil {
+		return reconcile.Result{}, nil
+	}
+	// 3. Decide.
+	plans := r.decide(ctx, o)
+	// 4. Act.
+	short, err := r.act(ctx, o, plans)
+	if err != nil {
+		return r.outcome(ctx, err)
+	}
+	// 5. Tell those who must know.
+	if err := r.report(ctx, o, plans, short); err != nil {
+		return r.outcome(ctx, err)
+	}
+	return reconcile.Result{RequeueAfter: r.again(o, plans)}, nil
+}
+
+// errStale says that what was decided on has changed meanwhile.
+var errStale = errors.New("the node has changed meanwhile")
+
+// outcome tells apart losing a race, which the next look mends, from failing.
+func (r *NodeReconciler) outcome(ctx context.Context, err error) (reconcile.Result, error) {
+	if apierrors.IsConflict(err) || errors.Is(err, errStale) {
+		log.FromContext(ctx).V(1).Info("lost a race, looking again", "reason", err.Error())
+		return reconcile.Result{RequeueAfter: conflictRetry}, nil
+	}
+	return reconcile.Result{}, err
+}
+
+// decide asks for a plan for each family of the node.
+func (r *NodeReconciler) decide(ctx context.Context, o *observation) []familyPlan {
+	now := r.Clock.Now()
+	var plans []familyPlan
+	for i := range o.families {
+		fo := &o.families[i]
+		if fo.paused != "" {
+			continue
+		}
+		plan, memory := expand.Decide(now, fo.policy, fo.state, r.recall(o.name, fo.family))
+		r.remember(o.name, fo.family, memory)
+		if n := reclaims(plan); n > 0 && !r.Pacing.Take(fo.ruling(), n, now) {
+			plan.Drain = slices.DeleteFunc(plan.Drain, func(d expand.Drain) bool { return d.Reason == expand.Reclaim })
+			plan.Again = now.Add(starvingRetry)
+		}
+		r.Metrics.decided(o.name, fo.family, plan)
+		if !plan.Empty() {
+			log.FromContext(ctx).Info("decided", "family", fo.family.String(), "plan", plan.String())
+		}
+		plans = append(plans, familyPlan{fo, plan})
+	}
+	return plans
+}
+
+func reclaims(plan expand.Plan) int {
+	n := 0
+	for _, d := range plan.Drain {
+		if d.Reason == expand.Reclaim {
+			n++
+		}
+	}
+	return n
+}
+
+// again is when to look at the node again though nothing happens, or 0.
+func (r *NodeReconciler) again(o *observation, plans []familyPlan) time.Duration {
+	var at time.Time
+	sooner := func(t time.Time) {
+		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
+			at = t
+		}
+	}
+	now := r.Clock.Now()
+	for _, p := range plans {
+		sooner(p.plan.Again)
+	}
+	if !o.settled {
+		sooner(o.settles)
+	}
+	if r.isStarving(o.name) {
+		sooner(now.Add(starvingRetry))
+	}
+	if at.IsZero() {
+		return 0
+	}
+	return max(at.Sub(now), time.Millisecond)
+}
+
+func (o *observation) version() string {
+	if o.view == nil {
+		return ""
+	}
+	return o.view.ResourceVersion
+}
+
+func (r *NodeReconciler) recall(node string, f ipalloc.Family) expand.Memory {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m := r.memory[node]; m != nil {
+		return m[f]
+	}
+	return expand.Memory{}
+}
+
+func (r *NodeReconciler) remember(node string, f ipalloc.Family, m expand.Memory) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.memory == nil {
+		r.memory = map[string]*[2]expand.Memory{}
+	}
+	if r.memory[node] == nil {
+		r.memory[node] = &[2]expand.Memory{}
+	}
+	r.memory[node][f] = m
+}
+
+// forget drops what is remembered of a node that is gone.
+func (r *NodeReconciler) forget(node string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.memory, node)
+	delete(r.starving, node)
+}
+
+func (r *NodeReconciler) setStarving(node string, starving bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !starving {
+		delete(r.starving, node)
+		return
+	}
+	if r.starving == nil {
+		r.starving = map[string]bool{}
+	}
+	r.starving[node] = true
+}
+
+func (r *NodeReconciler) isStarving(node string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.starving[node]
+}
+
+// Starving are the nodes that want more addresses than they could get.
+func (r *NodeReconciler) Starving() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	names := make([]string, 0, len(r.starving))
+	for name := range r.starving {
+		names = append(names, name)
+	}
+	return names
+}

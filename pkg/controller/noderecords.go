@@ -1,0 +1,147 @@
+package controller
+
+import (
+	"net/netip"
+	"slices"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// nodeRecords is what the ledger remembers of CiliumNodes.
+type nodeRecords struct {
+	// foreign is what is taken because a CiliumNode names it: its podCIDRs, and
+	// pool entries outside them and outside its blocks.
+	foreign map[string][]netip.Prefix
+	// written is the resourceVersion of this process's last write to each.
+	written map[string]string
+	// moved are the blocks, by UID, whose CiliumNode this process has changed
+	// since they began to drain: an older patch of it conflicts.
+	moved map[types.UID]bool
+	// deleted are CiliumNodes as last seen before they were deleted.
+	deleted map[string]*ciliumv2.CiliumNode
+}
+
+func newNodeRecords() nodeRecords {
+	return nodeRecords{
+		foreign: map[string][]netip.Prefix{},
+		written: map[string]string{},
+		moved:   map[types.UID]bool{},
+		deleted: map[string]*ciliumv2.CiliumNode{},
+	}
+}
+
+// ObservedNode takes in a CiliumNode that the watch shows.
+func (l *Ledger) ObservedNode(cn *ciliumv2.CiliumNode) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.nodes.deleted, cn.Name)
+	l.setForeign(cn.Name, l.foreignOf(cn))
+}
+
+// GoneNode takes in a CiliumNode that the watch shows to be deleted. What it
+// named stays taken until it is back or ForgetNode is called.
+func (l *Ledger) GoneNode(cn *ciliumv2.CiliumNode) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.nodes.deleted[cn.Name] = cn
+	if reached(cn.ResourceVersion, l.nodes.written[cn.Name]) {
+		delete(l.nodes.written, cn.Name)
+	}
+}
+
+// LastNode is a deleted CiliumNode as it was last seen, or nil.
+func (l *Ledger) LastNode(name string) *ciliumv2.CiliumNode {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.nodes.deleted[name]
+}
+
+// ForgetNode forgets a CiliumNode that is gone for good.
+func (l *Ledger) ForgetNode(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.nodes.deleted, name)
+	delete(l.nodes.written, name)
+	l.setForeign(name, nil)
+}
+
+// WroteNode notes this process's own write to a CiliumNode.
+func (l *Ledger) WroteNode(name, version string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.nodes.written[name] = later(l.nodes.written[name], version)
+}
+
+// Behind reports whether version of a CiliumNode, "" for none, is older than
+// this process's own last write to it: nothing may be decided on it.
+func (l *Ledger) Behind(name, version string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !reached(version, l.nodes.written[name])
+}
+
+// SetMoved notes that the CiliumNode of a draining block has changed since the
+// drain began.
+func (l *Ledger) SetMoved(uid types.UID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.nodes.moved[uid] = true
+}
+
+// Moved reports whether SetMoved was called for the block.
+func (l *Ledger) Moved(uid types.UID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.nodes.moved[uid]
+}
+
+// ClearMoved forgets SetMoved, as the block is back in service.
+func (l *Ledger) ClearMoved(uid types.UID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.nodes.moved, uid)
+}
+
+func (l *Ledger) foreignOf(cn *ciliumv2.CiliumNode) []netip.Prefix {
+	var taken []netip.Prefix
+	for _, p := range cn.Spec.IPAM.PodCIDRs {
+		if p.IsValid() {
+			taken = append(taken, p.Masked())
+		}
+	}
+	covers := slices.Clone(taken)
+	for cidr := range l.byNode[cn.Name] {
+		covers = append(covers, cidr)
+	}
+	for key := range cn.Spec.IPAM.Pool {
+		addr, err := netip.ParseAddr(key)
+		if err != nil {
+			continue
+		}
+		addr = addr.Unmap()
+		if !slices.ContainsFunc(covers, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+			taken = append(taken, netip.PrefixFrom(addr, addr.BitLen()))
+		}
+	}
+	slices.SortFunc(taken, netip.Prefix.Compare)
+	return taken
+}
+
+func (l *Ledger) setForeign(name string, taken []netip.Prefix) {
+	old := l.nodes.foreign[name]
+	if slices.Equal(old, taken) {
+		return
+	}
+	for _, p := range taken {
+		l.space.Reserve(p)
+	}
+	for _, p := range old {
+		l.space.Unreserve(p)
+	}
+	if len(taken) == 0 {
+		delete(l.nodes.foreign, name)
+		return
+	}
+	l.nodes.foreign[name] = taken
+}

@@ -1,0 +1,176 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// PoolReconciler keeps the status of pools, and a deleted pool until its blocks
+// are gone.
+type PoolReconciler struct {
+	Cache   client.Reader
+	Live    client.Reader
+	Client  client.Client
+	Ledger  *Ledger
+	Pools   *Pools
+	Events  *Events
+	Metrics *Metrics
+	Clock   clock.PassiveClock
+}
+
+// Reconcile brings the status and the finalizer of one pool up to date.
+func (r *PoolReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if err := r.Ledger.WaitReady(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
+	obj := &v1alpha1.PodIPPool{}
+	if err := r.Cache.Get(ctx, req.NamespacedName, obj); err != nil {
+		r.Metrics.forgetPool(req.Name)
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	obj = obj.DeepCopy()
+	blocks := r.Ledger.PoolBlocks(obj.Name)
+	done, err := r.finalize(ctx, obj, blocks)
+	if err != nil || done {
+		return lostRace(err)
+	}
+	return lostRace(r.updateStatus(ctx, obj, blocks))
+}
+
+// lostRace lets a conflict be looked at again without an error.
+func lostRace(err error) (reconcile.Result, error) {
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: conflictRetry}, nil
+	}
+	return reconcile.Result{}, err
+}
+
+// finalize adds the finalizer to a pool and removes it from a deleted one whose
+// blocks are gone. It reports whether the pool is gone with it.
+func (r *PoolReconciler) finalize(ctx context.Context, obj *v1alpha1.PodIPPool, blocks []crd.Block) (bool, error) {
+	has := slices.Contains(obj.Finalizers, v1alpha1.Finalizer)
+	switch {
+	case obj.DeletionTimestamp == nil && !has:
+		obj.Finalizers = append(obj.Finalizers, v1alpha1.Finalizer)
+	case obj.DeletionTimestamp != nil && has && len(blocks) == 0:
+		left := &v1alpha1.PodIPBlockList{}
+		if err := r.Live.List(ctx, left, client.MatchingFields{"spec.pool": obj.Name}, client.Limit(1)); err != nil {
+			return false, fmt.Errorf("listing blocks of pool %s: %w", obj.Name, err)
+		}
+		if len(left.Items) > 0 {
+			return false, nil
+		}
+		obj.Finalizers = slices.DeleteFunc(obj.Finalizers, func(f string) bool { return f == v1alpha1.Finalizer })
+	default:
+		return obj.DeletionTimestamp != nil && !has, nil
+	}
+	if err := r.Metrics.wrote("PodIPPool", "finalizer", r.Client.Update(ctx, obj)); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	return obj.DeletionTimestamp != nil, nil
+}
+
+func (r *PoolReconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPool, blocks []crd.Block) error {
+	pool, invalid := r.Pools.Get(obj.Name), r.Pools.Invalid(obj.Name)
+	old := obj.Status.DeepCopy()
+	usage := usageOf(pool, blocks, r.Ledger.Free)
+	usage.fill(&obj.Status)
+	obj.Status.ObservedGeneration = obj.Generation
+	now := r.Clock.Now()
+	setConditions(obj, pool, invalid, usage, now)
+	r.gauge(obj, usage)
+	if equality.Semantic.DeepEqual(old, &obj.Status) {
+		return nil
+	}
+	if err := r.Metrics.wrote("PodIPPool", "status", r.Client.Status().Update(ctx, obj)); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	r.tell(obj, old)
+	return nil
+}
+
+// tell sends an event for each condition that turned.
+func (r *PoolReconciler) tell(obj *v1alpha1.PodIPPool, old *v1alpha1.PodIPPoolStatus) {
+	turned := func(kind string) (now, was bool, message string) {
+		for _, c := range obj.Status.Conditions {
+			if c.Type == kind {
+				now, message = c.Status == "True", c.Message
+			}
+		}
+		for _, c := range old.Conditions {
+			if c.Type == kind {
+				was = c.Status == "True"
+			}
+		}
+		return now, was, message
+	}
+	if now, was, message := turned(v1alpha1.PoolExhausted); now && !was {
+		r.Events.pool(obj, corev1.EventTypeWarning, EventPoolExhausted, message)
+	} else if was && !now {
+		r.Events.pool(obj, corev1.EventTypeNormal, EventPoolRecovered, message)
+	}
+	if now, was, message := turned(v1alpha1.PoolOverlapping); now && !was {
+		r.Events.pool(obj, corev1.EventTypeWarning, EventPoolOverlapping, message)
+	}
+	reason := func(conditions *v1alpha1.PodIPPoolStatus) (string, string) {
+		for _, c := range conditions.Conditions {
+			if c.Type == v1alpha1.PoolReady {
+				return c.Reason, c.Message
+			}
+		}
+		return "", ""
+	}
+	now, message := reason(&obj.Status)
+	if was, _ := reason(old); now != was {
+		switch now {
+		case ReasonInvalid:
+			r.Events.pool(obj, corev1.EventTypeWarning, EventPoolInvalid, message)
+		case ReasonDeleting:
+			r.Events.pool(obj, corev1.EventTypeNormal, EventPoolWaitsForBlocks, message)
+		}
+	}
+}
+
+func (r *PoolReconciler) gauge(obj *v1alpha1.PodIPPool, u poolUsage) {
+	ready := 0.0
+	for _, c := range obj.Status.Conditions {
+		if c.Type == v1alpha1.PoolReady && c.Status == "True" {
+			ready = 1
+		}
+	}
+	r.Metrics.poolReady.WithLabelValues(obj.Name).Set(ready)
+	r.Metrics.poolNodes.WithLabelValues(obj.Name).Set(float64(len(u.nodes)))
+	for _, f := range u.families {
+		for state, n := range states(f.status.Blocks) {
+			r.Metrics.poolBlocks.WithLabelValues(obj.Name, f.family.String(), state).Set(float64(n))
+		}
+		for state, n := range states(f.status.Addresses) {
+			r.Metrics.poolIPs.WithLabelValues(obj.Name, f.family.String(), state).Set(float64(n))
+		}
+	}
+}
+
+func states(c v1alpha1.StateCounts) map[string]int64 {
+	return map[string]int64{"total": c.Total, "in_service": c.InService, "draining": c.Draining,
+		"cooling_down": c.CoolingDown, "free": c.Free}
+}
+
+// nodesLine names the first few nodes, for messages.
+func nodesLine(nodes []string) string {
+	if len(nodes) > 5 {
+		return fmt.Sprintf("%s and %d more", strings.Join(nodes[:5], ", "), len(nodes)-5)
+	}
+	return strings.Join(nodes, ", ")
+}

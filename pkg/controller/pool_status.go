@@ -1,0 +1,208 @@
+package controller
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// Reasons of a pool's conditions.
+const (
+	ReasonServing     = "Serving"
+	ReasonInvalid     = "Invalid"
+	ReasonPaused      = "Paused"
+	ReasonDeleting    = "WaitsForBlocks"
+	ReasonOverlapping = "HeldByOtherPool"
+	ReasonExhausted   = "NoFreeBlock"
+	ReasonFreeBlocks  = "FreeBlocks"
+	ReasonSeparate    = "NoOverlap"
+)
+
+// poolUsage is how much of a pool is held, and by whom.
+type poolUsage struct {
+	nodes    []string // sorted
+	families []familyUsage
+}
+
+type familyUsage struct {
+	family ipalloc.Family
+	status v1alpha1.FamilyStatus
+}
+
+// usageOf counts a pool's blocks. A nil pool, never valid so far, has none.
+func usageOf(pool *crd.Pool, blocks []crd.Block, free func(ipalloc.Cut) uint64) poolUsage {
+	nodes := map[string]bool{}
+	for _, b := range blocks {
+		nodes[b.Node] = true
+	}
+	u := poolUsage{nodes: slices.Sorted(maps.Keys(nodes))}
+	if pool == nil {
+		return u
+	}
+	for _, f := range ipalloc.Families() {
+		if whole, ok := pool.Whole(f); ok {
+			u.families = append(u.families, familyUsageOf(pool, f, whole, blocks, free))
+		}
+	}
+	return u
+}
+
+func familyUsageOf(pool *crd.Pool, f ipalloc.Family, whole ipalloc.Cut, blocks []crd.Block, free func(ipalloc.Cut) uint64) familyUsage {
+	u := familyUsage{family: f}
+	u.status.Blocks.Total = saturate(whole.Total())
+	u.status.Addresses.Total = pool.TotalAddresses(f)
+	held := int64(0)
+	for _, b := range blocks {
+		if ipalloc.FamilyOf(b.CIDR.Addr()) != f {
+			continue
+		}
+		n := int64(pool.UsableCount(b.CIDR))
+		held += n
+		switch b.Phase {
+		case ipalloc.InService:
+			u.status.Blocks.InService++
+			u.status.Addresses.InService += n
+		case ipalloc.Draining:
+			u.status.Blocks.Draining++
+			u.status.Addresses.Draining += n
+		case ipalloc.CoolingDown:
+			u.status.Blocks.CoolingDown++
+			u.status.Addresses.CoolingDown += n
+		}
+	}
+	if cut, ok := pool.Cut(f); ok {
+		n := free(cut)
+		u.status.Blocks.Free = saturate(n)
+		size := math.Ldexp(1, f.Bits()-whole.BlockBits)
+		if left := u.status.Addresses.Total - held; float64(n)*size > float64(left) {
+			u.status.Addresses.Free = max(0, left)
+		} else {
+			u.status.Addresses.Free = saturate(n * uint64(size))
+		}
+	}
+	return u
+}
+
+func saturate(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
+
+// fill writes the counts into a status.
+func (u poolUsage) fill(s *v1alpha1.PodIPPoolStatus) {
+	s.Nodes = int32(min(len(u.nodes), math.MaxInt32))
+	s.IPv4, s.IPv6 = nil, nil
+	var blocks, full []string
+	for _, f := range u.families {
+		status := f.status
+		if f.family == ipalloc.IPv4 {
+			s.IPv4 = &status
+		} else {
+			s.IPv6 = &status
+		}
+		held := status.Blocks.InService + status.Blocks.Draining + status.Blocks.CoolingDown
+		blocks = append(blocks, fmt.Sprintf("%d/%s", held, short(status.Blocks.Total)))
+		full = append(full, percent(held, status.Blocks.Total))
+	}
+	s.Blocks, s.Full = strings.Join(blocks, " "), strings.Join(full, " ")
+}
+
+// short writes large counts as powers of two, as those of IPv6 are.
+func short(n int64) string {
+	if n < 1<<20 {
+		return fmt.Sprint(n)
+	}
+	if n == math.MaxInt64 {
+		return ">2^62"
+	}
+	return fmt.Sprintf("2^%d", int(math.Log2(float64(n))))
+}
+
+func percent(part, whole int64) string {
+	if whole == 0 {
+		return "100%"
+	}
+	return fmt.Sprintf("%d%%", int(math.Ceil(100*float64(part)/float64(whole))))
+}
+
+// setConditions derives the conditions of a pool.
+func setConditions(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poolUsage, now time.Time) {
+	set := func(kind string, is bool, reason, message string) {
+		status := metav1.ConditionFalse
+		if is {
+			status = metav1.ConditionTrue
+		}
+		meta.SetStatusCondition(&obj.Status.Conditions, metav1.Condition{
+			Type: kind, Status: status, Reason: reason, Message: message,
+			ObservedGeneration: obj.Generation, LastTransitionTime: metav1.NewTime(now),
+		})
+	}
+	overlap, exhausted := overlapMessage(pool), exhaustedMessage(u)
+	if overlap != "" {
+		set(v1alpha1.PoolOverlapping, true, ReasonOverlapping, overlap)
+	} else {
+		set(v1alpha1.PoolOverlapping, false, ReasonSeparate, "no other pool claims these addresses")
+	}
+	if exhausted != "" {
+		set(v1alpha1.PoolExhausted, true, ReasonExhausted, exhausted)
+	} else {
+		set(v1alpha1.PoolExhausted, false, ReasonFreeBlocks, "free blocks are left")
+	}
+	switch {
+	case obj.DeletionTimestamp != nil:
+		set(v1alpha1.PoolReady, false, ReasonDeleting, "deleted; waits for the blocks of "+nodesLine(u.nodes))
+	case invalid != nil:
+		set(v1alpha1.PoolReady, false, ReasonInvalid, strings.ReplaceAll(invalid.Error(), "\n", "; ")+
+			". Mend the spec; until then nothing changes on the nodes of this pool")
+	case obj.Spec.Paused:
+		set(v1alpha1.PoolReady, false, ReasonPaused, "spec.paused is set: nothing changes on the nodes of this pool")
+	case overlap != "":
+		set(v1alpha1.PoolReady, false, ReasonOverlapping, overlap)
+	case exhausted != "":
+		set(v1alpha1.PoolReady, false, ReasonExhausted, exhausted)
+	default:
+		set(v1alpha1.PoolReady, true, ReasonServing, "nodes get blocks of this pool as they need them")
+	}
+}
+
+func overlapMessage(pool *crd.Pool) string {
+	if pool == nil {
+		return ""
+	}
+	var parts []string
+	for _, f := range ipalloc.Families() {
+		ranges, ok := pool.Ranges(f)
+		if !ok {
+			continue
+		}
+		for _, rng := range ranges.CIDRs {
+			if rng.ClosedBy != "" {
+				parts = append(parts, fmt.Sprintf("%s gives out nothing, as it overlaps %s of pool %s", rng.CIDR, rng.Overlap, rng.ClosedBy))
+			}
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return strings.Join(parts, "; ") + ". Take the range out of one of the two pools"
+}
+
+func exhaustedMessage(u poolUsage) string {
+	var full []string
+	for _, f := range u.families {
+		if f.status.Blocks.Free == 0 {
+			full = append(full, f.family.String())
+		}
+	}
+	if len(full) == 0 {
+		return ""
+	}
+	return "no free block left for " + strings.Join(full, " and ") + ". Add a CIDR to spec, or a pool of lower priority for the same nodes"
+}

@@ -1,0 +1,152 @@
+package controller
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// Pools is what this process knows of PodIPPools, with overlaps between them
+// resolved. It is safe for concurrent use; the pools it returns are read only.
+type Pools struct {
+	defaults crd.Defaults
+	ledger   *Ledger
+
+	mu       sync.RWMutex
+	versions map[string]poolVersion
+	valid    map[string]*crd.Pool // the last valid version of each
+	invalid  map[string]error     // why the present version of a pool is not
+	resolved map[string]*crd.Pool
+	reserved map[string][]netip.Prefix
+}
+
+// poolVersion tells versions of a pool apart by what is decided on.
+type poolVersion struct {
+	uid        types.UID
+	generation int64
+	deleting   bool
+}
+
+// NewPools knows no pool yet. The ledger is told what may never be claimed.
+func NewPools(defaults crd.Defaults, ledger *Ledger) *Pools {
+	return &Pools{
+		defaults: defaults, ledger: ledger,
+		versions: map[string]poolVersion{},
+		valid:    map[string]*crd.Pool{}, invalid: map[string]error{},
+		resolved: map[string]*crd.Pool{}, reserved: map[string][]netip.Prefix{},
+	}
+}
+
+// Set takes in a pool. One that is invalid keeps its last valid form, paused,
+// so that its nodes neither change nor spill over to another pool. It reports
+// whether anything but the status has changed.
+func (p *Pools) Set(obj *v1alpha1.PodIPPool) bool {
+	version := poolVersion{obj.UID, obj.Generation, obj.DeletionTimestamp != nil}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.versions[obj.Name] == version {
+		return false
+	}
+	p.versions[obj.Name] = version
+	pool, err := crd.PoolFrom(obj, p.defaults)
+	if err != nil {
+		p.invalid[obj.Name] = err
+		if last := p.valid[obj.Name]; last != nil {
+			frozen := *last
+			frozen.Paused = true
+			frozen.Deleting = obj.DeletionTimestamp != nil
+			p.valid[obj.Name] = &frozen
+		}
+	} else {
+		delete(p.invalid, obj.Name)
+		p.valid[obj.Name] = pool
+	}
+	p.resolve()
+	return true
+}
+
+// Delete forgets a pool.
+func (p *Pools) Delete(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.valid, name)
+	delete(p.invalid, name)
+	delete(p.versions, name)
+	p.resolve()
+}
+
+// Resolve decides overlaps anew, as blocks have come to be known.
+func (p *Pools) Resolve() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.resolve()
+}
+
+func (p *Pools) resolve() {
+	pools := slices.SortedFunc(maps.Values(p.valid), func(a, b *crd.Pool) int { return strings.Compare(a.Name, b.Name) })
+	p.resolved = make(map[string]*crd.Pool, len(pools))
+	for _, pool := range crd.ResolveOverlaps(pools, p.ledger.Holds) {
+		p.resolved[pool.Name] = pool
+	}
+	reserved := make(map[string][]netip.Prefix, len(pools))
+	for name, pool := range p.resolved {
+		for _, f := range ipalloc.Families() {
+			reserved[name] = append(reserved[name], pool.NeverUsable(f)...)
+		}
+	}
+	p.ledger.reserve(p.reserved, reserved)
+	p.reserved = reserved
+}
+
+// Get is the last valid form of a pool, or nil.
+func (p *Pools) Get(name string) *crd.Pool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.resolved[name]
+}
+
+// Invalid is why the present version of a pool is invalid, or nil.
+func (p *Pools) Invalid(name string) error {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.invalid[name]
+}
+
+// Known reports whether the pool exists, valid or not.
+func (p *Pools) Known(name string) bool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.valid[name] != nil || p.invalid[name] != nil
+}
+
+// Match are the pools for a node with these labels, best first.
+func (p *Pools) Match(nodeLabels labels.Set) []*crd.Pool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return crd.Rank(slices.Collect(maps.Values(p.resolved)), nodeLabels)
+}
+
+// reserve replaces what pools withhold from everybody.
+func (l *Ledger) reserve(old, now map[string][]netip.Prefix) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, prefixes := range now {
+		for _, prefix := range prefixes {
+			l.space.Reserve(prefix)
+		}
+	}
+	for _, prefixes := range old {
+		for _, prefix := range prefixes {
+			l.space.Unreserve(prefix)
+		}
+	}
+}

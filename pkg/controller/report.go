@@ -1,0 +1,149 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Shortage is the condition of a Node some of whose pods cannot get an address.
+const Shortage corev1.NodeConditionType = "PodAddressShortage"
+
+// Reasons of the condition PodAddressShortage.
+const (
+	reasonPoolsExhausted = "PoolsExhausted"
+	reasonLimitReached   = "LimitReached"
+	reasonEnough         = "EnoughAddresses"
+)
+
+// shortage is what a node lacks.
+type shortage struct {
+	// unmet says that pods wait for an address; otherwise only the reserve that
+	// the pool asks for is lacking.
+	unmet   bool
+	reason  string
+	message string
+}
+
+// report tells people and schedulers what a node lacks, and what its drains
+// wait for.
+func (r *NodeReconciler) report(ctx context.Context, o *observation, plans []familyPlan, short [2]int) error {
+	if o.node == nil || len(plans) == 0 {
+		return nil
+	}
+	lack := lacking(plans, short)
+	r.setStarving(o.name, lack != nil)
+	for _, p := range plans {
+		r.Metrics.short(o.name, p.family, max(p.plan.Shortage, short[p.family]))
+		r.Events.waits(o.node, p.plan.Waits)
+	}
+	if lack != nil {
+		r.Events.shortOfAddresses(o.node, lack)
+	}
+	if err := r.setNodeCondition(ctx, o.node, lack); err != nil {
+		return err
+	}
+	return r.setNodeTaint(ctx, o.node, lack != nil && lack.unmet)
+}
+
+func lacking(plans []familyPlan, short [2]int) *shortage {
+	var parts []string
+	s := &shortage{}
+	for _, p := range plans {
+		missing := short[p.family]
+		switch {
+		case missing > 0:
+			s.reason = reasonPoolsExhausted
+			parts = append(parts, fmt.Sprintf("%s: %d more addresses wanted and no pool that serves this node (%s) has a free block",
+				p.family, missing, poolNames(p)))
+		case p.plan.Shortage > 0:
+			if s.reason == "" {
+				s.reason = reasonLimitReached
+			}
+			parts = append(parts, fmt.Sprintf("%s: %d more addresses needed than maxBlocksPerNode, the CiliumNode's max-allocate or --max-addresses-per-node allow",
+				p.family, p.plan.Shortage))
+		default:
+			continue
+		}
+		if p.plan.Shortage > 0 || p.plan.Demand > p.plan.Capacity+max(0, p.plan.Claim.Addresses-missing) {
+			s.unmet = true
+		}
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	s.message = strings.Join(parts, "; ")
+	return s
+}
+
+func poolNames(p familyPlan) string {
+	if len(p.pools) == 0 {
+		return "none"
+	}
+	var names []string
+	for _, pool := range p.pools {
+		names = append(names, pool.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// setNodeCondition writes the condition when it appears and when it changes;
+// a Node that never lacked anything has none.
+func (r *NodeReconciler) setNodeCondition(ctx context.Context, node *corev1.Node, lack *shortage) error {
+	if !r.NodeCondition {
+		return nil
+	}
+	want := corev1.NodeCondition{Type: Shortage, Status: corev1.ConditionFalse, Reason: reasonEnough,
+		Message: "every pod of this node can have an address"}
+	if lack != nil && lack.unmet {
+		want.Status, want.Reason, want.Message = corev1.ConditionTrue, lack.reason, lack.message
+	}
+	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == Shortage })
+	switch {
+	case i < 0 && want.Status == corev1.ConditionFalse:
+		return nil
+	case i >= 0 && node.Status.Conditions[i].Status == want.Status && node.Status.Conditions[i].Reason == want.Reason:
+		return nil
+	}
+	want.LastTransitionTime = metav1.NewTime(r.Clock.Now())
+	want.LastHeartbeatTime = want.LastTransitionTime
+	body, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []corev1.NodeCondition{want}}})
+	if err != nil {
+		return err
+	}
+	patched := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name}}
+	err = r.Client.Status().Patch(ctx, patched, client.RawPatch(types.StrategicMergePatchType, body))
+	if r.Metrics.wrote("Node", "condition", client.IgnoreNotFound(err)) != nil {
+		return fmt.Errorf("setting condition %s of Node %s: %w", Shortage, node.Name, err)
+	}
+	return nil
+}
+
+// setNodeTaint keeps pods off a Node that has no address for them, where asked
+// for.
+func (r *NodeReconciler) setNodeTaint(ctx context.Context, node *corev1.Node, short bool) error {
+	if r.ShortageTaint == "" {
+		return nil
+	}
+	isOurs := func(t corev1.Taint) bool { return t.Key == r.ShortageTaint }
+	if slices.ContainsFunc(node.Spec.Taints, isOurs) == short {
+		return nil
+	}
+	changed := node.DeepCopy()
+	changed.Spec.Taints = slices.DeleteFunc(changed.Spec.Taints, isOurs)
+	if short {
+		changed.Spec.Taints = append(changed.Spec.Taints, corev1.Taint{Key: r.ShortageTaint, Effect: corev1.TaintEffectNoSchedule})
+	}
+	patch := client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{})
+	if err := r.Metrics.wrote("Node", "taint", client.IgnoreNotFound(r.Client.Patch(ctx, changed, patch))); err != nil {
+		return fmt.Errorf("tainting Node %s: %w", node.Name, err)
+	}
+	return nil
+}

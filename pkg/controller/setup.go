@@ -1,0 +1,142 @@
+package controller
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// Settings are what the controllers are told from outside.
+type Settings struct {
+	// Defaults hold where a pool says nothing.
+	Defaults crd.Defaults
+	// Paused stops all writes about nodes and blocks.
+	Paused bool
+	// AgentNamespace and AgentSelector find the agents' pods.
+	AgentNamespace string
+	AgentSelector  labels.Selector
+	// AgentSettle is how long an agent must have been Ready.
+	AgentSettle time.Duration
+	// ReclaimsPerMinute and ReclaimsPerMinutePerPool pace reclaims; 0: no limit.
+	ReclaimsPerMinute, ReclaimsPerMinutePerPool int
+	// NodeWorkers is how many nodes are worked on at once.
+	NodeWorkers int
+	// IgnoreTaints are keys of taints of Nodes without Cilium.
+	IgnoreTaints []string
+	// ShortageTaint is put on Nodes whose pods cannot get an address; "": none.
+	ShortageTaint string
+	// NodeCondition reports a shortage as a condition of the Node.
+	NodeCondition bool
+}
+
+// Scheme knows every kind the operator handles.
+func Scheme() (*runtime.Scheme, error) {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, ciliumv2.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(s); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// Setup adds the controllers and all they need to a manager, whose cache must be
+// made with CacheOptions.
+func Setup(mgr manager.Manager, s Settings) error {
+	agents, err := agentCache(mgr, s)
+	if err != nil {
+		return err
+	}
+	own, err := NewMetrics(metrics.Registry)
+	if err != nil {
+		return fmt.Errorf("registering metrics: %w", err)
+	}
+	ledger := NewLedger()
+	node := &NodeReconciler{
+		Cache: mgr.GetCache(), Live: mgr.GetAPIReader(), Client: mgr.GetClient(),
+		CiliumNodes: &ciliumnode.Client{Writer: mgr.GetClient(), Reader: mgr.GetAPIReader()},
+		Ledger:      ledger,
+		Pools:       NewPools(s.Defaults, ledger),
+		Pods:        NewPods(),
+		Agents:      NewAgents(s.AgentSettle),
+		Pacing:      NewPacing(s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool),
+		Events:      NewEvents(mgr.GetEventRecorder("cilium-pool-operator")),
+		Metrics:     own,
+		Clock:       clock.RealClock{},
+		Defaults:    s.Defaults, Paused: s.Paused,
+		IgnoreTaints:  setOf(s.IgnoreTaints),
+		ShortageTaint: s.ShortageTaint, NodeCondition: s.NodeCondition,
+	}
+	pool := &PoolReconciler{
+		Cache: node.Cache, Live: node.Live, Client: node.Client, Ledger: ledger, Pools: node.Pools,
+		Events: node.Events, Metrics: own, Clock: node.Clock,
+	}
+	block := &BlockReconciler{
+		Cache: node.Cache, Client: node.Client, Ledger: ledger, Events: node.Events, Metrics: own, Clock: node.Clock,
+	}
+	feed := &Feed{
+		Cache: mgr.GetCache(), Agents: agents, Ledger: ledger, Pools: node.Pools, Pods: node.Pods,
+		State: node.Agents, Starving: node.Starving, Now: time.Now,
+	}
+	if err := mgr.Add(feed); err != nil {
+		return err
+	}
+	for _, c := range []struct {
+		name       string
+		source     source.Source
+		reconciler reconcile.Reconciler
+		workers    int
+	}{
+		{"node", feed.NodeSource(), node, s.NodeWorkers},
+		{"pool", feed.PoolSource(), pool, 1},
+		{"block", feed.BlockSource(), block, 1},
+	} {
+		err := builder.ControllerManagedBy(mgr).Named(c.name).WatchesRawSource(c.source).
+			WithOptions(controller.Options{
+				MaxConcurrentReconciles: c.workers,
+				EnableWarmup:            ptr.To(true),
+				RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](20*time.Millisecond, 30*time.Second),
+			}).Complete(c.reconciler)
+		if err != nil {
+			return fmt.Errorf("setting up controller %s: %w", c.name, err)
+		}
+	}
+	return nil
+}
+
+func agentCache(mgr manager.Manager, s Settings) (cache.Cache, error) {
+	o := AgentCacheOptions(s.AgentNamespace, s.AgentSelector)
+	o.Scheme, o.Mapper, o.HTTPClient = mgr.GetScheme(), mgr.GetRESTMapper(), mgr.GetHTTPClient()
+	agents, err := cache.New(mgr.GetConfig(), o)
+	if err != nil {
+		return nil, fmt.Errorf("watching agents: %w", err)
+	}
+	return agents, mgr.Add(agents)
+}
+
+func setOf(keys []string) map[string]bool {
+	set := make(map[string]bool, len(keys))
+	for _, k := range keys {
+		set[k] = true
+	}
+	return set
+}

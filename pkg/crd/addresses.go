@@ -1,0 +1,150 @@
+package crd
+
+import (
+	"math"
+	"math/big"
+	"net/netip"
+	"slices"
+
+	"go4.org/netipx"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// maxHostBits bounds the blocks that are listed address by address: 4096
+// addresses, the widest block the API lets a pool be cut into.
+const maxHostBits = 12
+
+// Usable returns the addresses of block that pods may have, sorted: all but the
+// reserved ones and, unless the pool allows them, the first and the last. The
+// latter two count in blocks of one or two addresses, which have no network or
+// broadcast address (RFC 3021). The block may be of any length and need not lie
+// in the pool; one of more than 4096 addresses, which no CiliumNode could hold,
+// has none.
+func (p *Pool) Usable(block netip.Prefix) []netip.Addr {
+	n := p.UsableCount(block)
+	if n == 0 {
+		return nil
+	}
+	addr := block.Addr()
+	if p.withoutFirst(block) {
+		addr = addr.Next()
+	}
+	reserved := n < p.unreserved(block, block)
+	usable := make([]netip.Addr, 0, n)
+	for ; len(usable) < n; addr = addr.Next() {
+		if !reserved || !p.Reserved.Contains(addr) {
+			usable = append(usable, addr)
+		}
+	}
+	return usable
+}
+
+// UsableCount returns how many addresses Usable lists, without listing them.
+func (p *Pool) UsableCount(block netip.Prefix) int {
+	if !block.IsValid() || hostBits(block) > maxHostBits {
+		return 0
+	}
+	n := p.unreserved(block, block)
+	for _, r := range p.reserved {
+		switch {
+		case contains(r, block):
+			return 0
+		case contains(block, r):
+			n -= p.unreserved(block, r)
+		}
+	}
+	return n
+}
+
+// NeverUsable returns the blocks of family f that reservations leave without a
+// usable address, so that nobody may claim them, sorted. Neighbours that are
+// reserved together come as one wider prefix. It costs no more than there are
+// reserved prefixes, however large the pool.
+func (p *Pool) NeverUsable(f ipalloc.Family) []netip.Prefix {
+	ranges, ok := p.Ranges(f)
+	if !ok {
+		return nil
+	}
+	var never []netip.Prefix
+	for _, r := range p.reservedIn(f) {
+		if r.Bits() > ranges.Bits {
+			r = blockOf(r.Addr(), ranges.Bits)
+			if p.UsableCount(r) > 0 {
+				continue
+			}
+		}
+		never = append(never, r)
+	}
+	return slices.Compact(never)
+}
+
+// TotalAddresses returns how many usable addresses all blocks of family f have
+// together, at most math.MaxInt64. It lists neither blocks nor addresses.
+func (p *Pool) TotalAddresses(f ipalloc.Family) int64 {
+	ranges, ok := p.Ranges(f)
+	if !ok {
+		return 0
+	}
+	total := new(big.Int)
+	for _, r := range ranges.CIDRs {
+		total.Add(total, p.unreservedInBlocks(r.CIDR, ranges.Bits))
+	}
+	for _, r := range p.reservedIn(f) {
+		total.Sub(total, p.unreservedInBlocks(r, ranges.Bits))
+	}
+	if !total.IsInt64() {
+		return math.MaxInt64
+	}
+	return total.Int64()
+}
+
+// unreservedInBlocks counts the addresses of prefix that pods may have if
+// nothing is reserved, where blocks have the length bits. The prefix is part of
+// one block, or whole blocks.
+func (p *Pool) unreservedInBlocks(prefix netip.Prefix, bits int) *big.Int {
+	block := blockOf(prefix.Addr(), bits)
+	if prefix.Bits() >= bits {
+		return big.NewInt(int64(p.unreserved(block, prefix)))
+	}
+	n := big.NewInt(int64(p.unreserved(block, block)))
+	return n.Lsh(n, uint(bits-prefix.Bits()))
+}
+
+// unreserved counts the addresses of part, which lies in block, that pods may
+// have if nothing is reserved.
+func (p *Pool) unreserved(block, part netip.Prefix) int {
+	n := 1 << hostBits(part)
+	if p.withoutFirst(block) && part.Addr() == block.Addr() {
+		n--
+	}
+	if p.withoutLast(block) && netipx.PrefixLastIP(part) == netipx.PrefixLastIP(block) {
+		n--
+	}
+	return n
+}
+
+func (p *Pool) withoutFirst(block netip.Prefix) bool {
+	return hostBits(block) > 1 && !p.rangesFor(block).AllowFirst
+}
+
+func (p *Pool) withoutLast(block netip.Prefix) bool {
+	return hostBits(block) > 1 && !p.rangesFor(block).AllowLast
+}
+
+// reservedIn returns the reserved prefixes of family f, sorted and disjoint.
+func (p *Pool) reservedIn(f ipalloc.Family) []netip.Prefix {
+	var in []netip.Prefix
+	for _, r := range p.reserved {
+		if ipalloc.FamilyOf(r.Addr()) == f {
+			in = append(in, r)
+		}
+	}
+	return in
+}
+
+func blockOf(addr netip.Addr, bits int) netip.Prefix {
+	return netip.PrefixFrom(addr, bits).Masked()
+}
+
+func hostBits(p netip.Prefix) int { return p.Addr().BitLen() - p.Bits() }

@@ -1,0 +1,219 @@
+package crd_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go4.org/netipx"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+func TestUsable(t *testing.T) {
+	spec := v1alpha1.PodIPPoolSpec{
+		IPv4:     ipv4(29, "10.0.0.0/24", "255.255.255.0/24"),
+		IPv6:     ipv6(126, "fd00::/120"),
+		Reserved: []string{"10.0.0.0/31", "10.0.0.4/32", "255.255.255.252/30", "fd00::1/128"},
+	}
+	spec.IPv6.AllowLastIP = true
+	p := pool(t, spec)
+	tests := map[string]struct {
+		block string
+		want  []string
+	}{
+		"first, last and reserved":       {"10.0.0.0/29", []string{"10.0.0.2", "10.0.0.3", "10.0.0.5", "10.0.0.6"}},
+		"plain":                          {"10.0.0.8/30", []string{"10.0.0.9", "10.0.0.10"}},
+		"end of the address space":       {"255.255.255.248/29", []string{"255.255.255.249", "255.255.255.250", "255.255.255.251"}},
+		"all reserved":                   {"255.255.255.252/30", nil},
+		"last allowed":                   {"fd00::/126", []string{"fd00::2", "fd00::3"}},
+		"two addresses have no edges":    {"10.0.0.8/31", []string{"10.0.0.8", "10.0.0.9"}},
+		"one address has no edges":       {"10.0.0.8/32", []string{"10.0.0.8"}},
+		"outside the pool":               {"192.168.0.0/30", []string{"192.168.0.1", "192.168.0.2"}},
+		"too wide for any CiliumNode":    {"10.0.0.0/8", nil},
+		"too wide to count in an int":    {"fd00::/48", nil},
+		"holds more than one block does": {"10.0.0.0/28", []string{"10.0.0.2", "10.0.0.3", "10.0.0.5", "10.0.0.6", "10.0.0.7", "10.0.0.8", "10.0.0.9", "10.0.0.10", "10.0.0.11", "10.0.0.12", "10.0.0.13", "10.0.0.14"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			var want []netip.Addr
+			for _, a := range tt.want {
+				want = append(want, netip.MustParseAddr(a))
+			}
+			block := netip.MustParsePrefix(tt.block)
+			if diff := cmp.Diff(want, p.Usable(block), compareNetip()); diff != "" {
+				t.Error(diff)
+			}
+			if got := p.UsableCount(block); got != len(want) {
+				t.Errorf("UsableCount is %d, want %d", got, len(want))
+			}
+		})
+	}
+	if got := p.UsableCount(netip.Prefix{}); got != 0 {
+		t.Errorf("the zero prefix has %d usable addresses", got)
+	}
+}
+
+func TestNeverUsable(t *testing.T) {
+	p := pool(t, v1alpha1.PodIPPoolSpec{
+		IPv4: ipv4(30, "10.0.0.0/8"),
+		Reserved: []string{
+			"10.1.0.0/16",                // many whole blocks
+			"10.0.0.0/31",                // leaves .2
+			"10.0.0.5/32", "10.0.0.6/32", // with first and last, all of the block
+			"10.0.0.8/31", "10.0.0.10/31", // two halves
+			"10.0.0.12/32", "10.0.0.15/32", // the edges only
+		},
+	})
+	if diff := cmp.Diff(prefixes("10.0.0.4/30", "10.0.0.8/30", "10.1.0.0/16"), p.NeverUsable(ipalloc.IPv4), compareNetip()); diff != "" {
+		t.Error(diff)
+	}
+	if got := p.NeverUsable(ipalloc.IPv6); got != nil {
+		t.Errorf("IPv6: %v", got)
+	}
+}
+
+func TestTotalAddresses(t *testing.T) {
+	allowed := ipv4(27, "10.0.0.0/8")
+	allowed.AllowFirstIP, allowed.AllowLastIP = true, true
+	tests := map[string]struct {
+		spec   v1alpha1.PodIPPoolSpec
+		v4, v6 int64
+	}{
+		"a /8 in /27":       {spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/8")}, v4: 1 << 19 * 30},
+		"edges allowed":     {spec: v1alpha1.PodIPPoolSpec{IPv4: allowed}, v4: 1 << 24},
+		"reserved blocks":   {spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/16"), Reserved: []string{"10.0.0.0/24"}}, v4: (2048 - 8) * 30},
+		"reserved edge":     {spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/24"), Reserved: []string{"10.0.0.0/31", "10.0.0.31/32"}}, v4: 8*30 - 1},
+		"all reserved":      {spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/24"), Reserved: []string{"10.0.0.0/24"}}},
+		"more than 63 bits": {spec: v1alpha1.PodIPPoolSpec{IPv6: ipv6(122, "fd00::/48")}, v6: math.MaxInt64},
+		"just too many": {
+			spec: v1alpha1.PodIPPoolSpec{IPv6: &v1alpha1.IPv6Ranges{
+				CIDRs: cidrs("fd00::/65"), BlockSize: 122, EdgeIPs: v1alpha1.EdgeIPs{AllowFirstIP: true, AllowLastIP: true},
+			}},
+			v6: math.MaxInt64,
+		},
+		"back in range by reservations": {
+			spec: v1alpha1.PodIPPoolSpec{IPv6: ipv6(126, "fd00::/48"), Reserved: []string{"fd00::/49", "fd00:0:0:8000::/50", "fd00:0:0:c000::/50"}},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := pool(t, tt.spec)
+			if got := p.TotalAddresses(ipalloc.IPv4); got != tt.v4 {
+				t.Errorf("IPv4: %d, want %d", got, tt.v4)
+			}
+			if got := p.TotalAddresses(ipalloc.IPv6); got != tt.v6 {
+				t.Errorf("IPv6: %d, want %d", got, tt.v6)
+			}
+		})
+	}
+}
+
+// TestAddressesAgainstOracle holds all counts and lists of random small pools
+// against lists made address by address.
+func TestAddressesAgainstOracle(t *testing.T) {
+	for seed := range uint64(400) {
+		spec := smallSpec(rand.New(rand.NewPCG(seed, 1)))
+		p, err := crd.PoolFrom(object("p", spec), defaults())
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		for _, f := range ipalloc.Families() {
+			if err := checkFamily(p, spec, f); err != nil {
+				t.Errorf("seed %d, %s, %+v: %v", seed, f, spec, err)
+			}
+		}
+	}
+}
+
+func checkFamily(p *crd.Pool, spec v1alpha1.PodIPPoolSpec, f ipalloc.Family) error {
+	ranges, ok := p.Ranges(f)
+	if !ok {
+		return nil
+	}
+	never := p.NeverUsable(f)
+	total := int64(0)
+	for _, r := range ranges.CIDRs {
+		for block := netip.PrefixFrom(r.CIDR.Addr(), ranges.Bits); r.CIDR.Contains(block.Addr()); {
+			want := naiveUsable(block, ranges, prefixes(spec.Reserved...))
+			total += int64(len(want))
+			if got := p.Usable(block); !slices.Equal(got, want) {
+				return fmt.Errorf("block %s: usable are %v, want %v", block, got, want)
+			}
+			if got := p.UsableCount(block); got != len(want) {
+				return fmt.Errorf("block %s: count is %d, want %d", block, got, len(want))
+			}
+			listed := slices.ContainsFunc(never, func(n netip.Prefix) bool { return n.Overlaps(block) })
+			if listed != (len(want) == 0) {
+				return fmt.Errorf("block %s with %d usable: never usable is %v", block, len(want), listed)
+			}
+			block = netip.PrefixFrom(netipx.PrefixLastIP(block).Next(), ranges.Bits)
+		}
+	}
+	if got := p.TotalAddresses(f); got != total {
+		return fmt.Errorf("total is %d, want %d", got, total)
+	}
+	return nil
+}
+
+func naiveUsable(block netip.Prefix, ranges *crd.Ranges, reserved []netip.Prefix) []netip.Addr {
+	var usable []netip.Addr
+	for a := block.Addr(); block.Contains(a); a = a.Next() {
+		edge := a == block.Addr() && !ranges.AllowFirst || !block.Contains(a.Next()) && !ranges.AllowLast
+		if !edge && !slices.ContainsFunc(reserved, func(r netip.Prefix) bool { return r.Contains(a) }) {
+			usable = append(usable, a)
+		}
+	}
+	return usable
+}
+
+// smallSpec is a pool of some dozen blocks with reservations all over them.
+func smallSpec(r *rand.Rand) v1alpha1.PodIPPoolSpec {
+	edges := func() v1alpha1.EdgeIPs {
+		return v1alpha1.EdgeIPs{AllowFirstIP: r.IntN(2) == 0, AllowLastIP: r.IntN(2) == 0}
+	}
+	spec := v1alpha1.PodIPPoolSpec{
+		IPv4: &v1alpha1.IPv4Ranges{BlockSize: 27 + r.Int32N(4), CIDRs: cidrs("10.0.0.0/25", "255.255.255.128/25"), EdgeIPs: edges()},
+		IPv6: &v1alpha1.IPv6Ranges{BlockSize: 123 + r.Int32N(4), CIDRs: cidrs("fd00::/121", "fd00::80/121"), EdgeIPs: edges()},
+	}
+	starts := []netip.Addr{netip.MustParseAddr("10.0.0.0"), netip.MustParseAddr("255.255.255.128"), netip.MustParseAddr("fd00::"), netip.MustParseAddr("fd00::80")}
+	for range r.IntN(20) {
+		b := starts[r.IntN(len(starts))].AsSlice()
+		b[len(b)-1] += byte(r.IntN(128))
+		addr, _ := netip.AddrFromSlice(b)
+		reserved, err := addr.Prefix(addr.BitLen() - r.IntN(6))
+		if err == nil {
+			spec.Reserved = append(spec.Reserved, reserved.String())
+		}
+	}
+	return spec
+}
+
+func BenchmarkUsable(b *testing.B) {
+	plain := v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/8")}
+	full := v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/8")}
+	for i := range 64 {
+		full.Reserved = append(full.Reserved, fmt.Sprintf("10.0.%d.3/32", i))
+	}
+	for name, spec := range map[string]v1alpha1.PodIPPoolSpec{"nothing reserved": plain, "64 reserved": full} {
+		p, block := pool(b, spec), netip.MustParsePrefix("10.0.40.0/27")
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				p.Usable(block)
+			}
+		})
+		b.Run("count, "+name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				p.UsableCount(block)
+			}
+		})
+	}
+}

@@ -1,0 +1,143 @@
+package crd
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// Block is a PodIPBlock.
+type Block struct {
+	Name            string
+	UID             types.UID
+	ResourceVersion string
+
+	CIDR       netip.Prefix
+	Pool, Node string
+	NodeUID    types.UID
+
+	Phase ipalloc.Phase
+	// Reason is why it is in Phase, and Since is since when. Zero in service.
+	Reason expand.Reason
+	Since  time.Time
+	// Conflict: it overlaps a block that was there before.
+	Conflict bool
+
+	Created  time.Time
+	Deleting bool
+	// Finalized: it carries our finalizer.
+	Finalized bool
+}
+
+// BlockFrom reads a block. Of a malformed object it returns what can be read
+// beside the error, which names the fields, so that its addresses can still be
+// kept from others.
+func BlockFrom(obj *v1alpha1.PodIPBlock) (Block, error) {
+	b := Block{
+		Name:            obj.Name,
+		UID:             obj.UID,
+		ResourceVersion: obj.ResourceVersion,
+		Pool:            obj.Spec.Pool,
+		Node:            obj.Spec.Node,
+		NodeUID:         types.UID(obj.Spec.NodeUID),
+		Conflict:        meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.BlockConflict),
+		Created:         obj.CreationTimestamp.Time,
+		Deleting:        obj.DeletionTimestamp != nil,
+		Finalized:       slices.Contains(obj.Finalizers, v1alpha1.Finalizer),
+	}
+	b.readPhase(obj.Status.Conditions)
+
+	path := field.NewPath("spec")
+	var problems field.ErrorList
+	cidr, bad := parseCIDR(obj.Spec.CIDR, path.Child("cidr"))
+	switch {
+	case bad != nil:
+		problems = append(problems, bad)
+	case cidr.String() != obj.Spec.CIDR:
+		bad = field.Invalid(path.Child("cidr"), obj.Spec.CIDR, fmt.Sprintf("is not in canonical form: write %s", cidr))
+		problems = append(problems, bad)
+	case BlockName(cidr) != obj.Name:
+		bad = field.Invalid(field.NewPath("metadata", "name"), obj.Name, fmt.Sprintf("does not follow from spec.cidr: must be %s", BlockName(cidr)))
+		problems = append(problems, bad)
+	}
+	b.CIDR = cidr
+	if b.Pool == "" {
+		problems = append(problems, field.Required(path.Child("pool"), "name the PodIPPool"))
+	}
+	if b.Node == "" {
+		problems = append(problems, field.Required(path.Child("node"), "name the Node"))
+	}
+	// ToAggregate's nil is of an interface type and stays nil as an error.
+	return b, problems.ToAggregate()
+}
+
+func (b *Block) readPhase(conditions []metav1.Condition) {
+	for _, phase := range []ipalloc.Phase{ipalloc.CoolingDown, ipalloc.Draining} {
+		if c := meta.FindStatusCondition(conditions, conditionOf(phase)); c != nil && c.Status == metav1.ConditionTrue {
+			b.Phase, b.Reason, b.Since = phase, expand.Reason(c.Reason), c.LastTransitionTime.Time
+			return
+		}
+	}
+}
+
+// NewBlock returns the object whose creation claims cidr for node.
+func NewBlock(cidr netip.Prefix, pool, node string, nodeUID types.UID) *v1alpha1.PodIPBlock {
+	return &v1alpha1.PodIPBlock{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:       BlockName(cidr),
+			Finalizers: []string{v1alpha1.Finalizer},
+		},
+		Spec: v1alpha1.PodIPBlockSpec{CIDR: cidr.String(), Pool: pool, Node: node, NodeUID: string(nodeUID)},
+	}
+}
+
+// SetBlockPhase sets the condition of phase and removes that of the other one;
+// in service a block has neither. Since when a block is in its phase does not
+// move with the reason. It reports whether anything changed.
+func SetBlockPhase(obj *v1alpha1.PodIPBlock, phase ipalloc.Phase, reason expand.Reason, message string, now time.Time) bool {
+	conditions := &obj.Status.Conditions
+	changed := false
+	for _, other := range []ipalloc.Phase{ipalloc.Draining, ipalloc.CoolingDown} {
+		if other != phase {
+			changed = meta.RemoveStatusCondition(conditions, conditionOf(other)) || changed
+		}
+	}
+	if phase == ipalloc.InService {
+		return changed
+	}
+	return meta.SetStatusCondition(conditions, metav1.Condition{
+		Type:               conditionOf(phase),
+		Status:             metav1.ConditionTrue,
+		ObservedGeneration: obj.Generation,
+		LastTransitionTime: metav1.NewTime(roundUp(now)),
+		Reason:             string(reason),
+		Message:            message,
+	}) || changed
+}
+
+func conditionOf(phase ipalloc.Phase) string {
+	if phase == ipalloc.CoolingDown {
+		return v1alpha1.BlockCoolingDown
+	}
+	return v1alpha1.BlockDraining
+}
+
+// roundUp returns t in whole seconds, which is what the API keeps; rounded down,
+// a cooldown would end early.
+func roundUp(t time.Time) time.Time {
+	whole := t.Truncate(time.Second)
+	if whole.Before(t) {
+		return whole.Add(time.Second)
+	}
+	return whole
+}

@@ -1,0 +1,182 @@
+package crd_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+func noon() time.Time { return time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC) }
+
+func condition(kind, reason string, status metav1.ConditionStatus, at time.Time) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: status, Reason: reason, LastTransitionTime: metav1.NewTime(at)}
+}
+
+func TestBlockFrom(t *testing.T) {
+	draining := condition(v1alpha1.BlockDraining, "Reclaim", metav1.ConditionTrue, noon())
+	cooling := condition(v1alpha1.BlockCoolingDown, "Returned", metav1.ConditionTrue, noon().Add(time.Minute))
+	base := func(change func(*v1alpha1.PodIPBlock)) *v1alpha1.PodIPBlock {
+		obj := crd.NewBlock(prefixes("10.20.0.32/27")[0], "beijing", "n1", "node-uid")
+		obj.UID, obj.ResourceVersion, obj.CreationTimestamp = "uid", "7", birth(1)
+		if change != nil {
+			change(obj)
+		}
+		return obj
+	}
+	plain := func(change func(*crd.Block)) crd.Block {
+		b := crd.Block{
+			Name: "10.20.0.32-27", UID: "uid", ResourceVersion: "7",
+			CIDR: prefixes("10.20.0.32/27")[0], Pool: "beijing", Node: "n1", NodeUID: "node-uid",
+			Created: birth(1).Time, Finalized: true,
+		}
+		if change != nil {
+			change(&b)
+		}
+		return b
+	}
+	tests := map[string]struct {
+		obj  *v1alpha1.PodIPBlock
+		want crd.Block
+	}{
+		"new": {base(nil), plain(nil)},
+		"draining": {
+			base(func(o *v1alpha1.PodIPBlock) { o.Status.Conditions = []metav1.Condition{draining} }),
+			plain(func(b *crd.Block) { b.Phase, b.Reason, b.Since = ipalloc.Draining, expand.Reclaim, noon() }),
+		},
+		"cooling down wins": {
+			base(func(o *v1alpha1.PodIPBlock) { o.Status.Conditions = []metav1.Condition{draining, cooling} }),
+			plain(func(b *crd.Block) {
+				b.Phase, b.Reason, b.Since = ipalloc.CoolingDown, expand.Returned, noon().Add(time.Minute)
+			}),
+		},
+		"conditions that are not True": {
+			base(func(o *v1alpha1.PodIPBlock) {
+				o.Status.Conditions = []metav1.Condition{
+					condition(v1alpha1.BlockDraining, "Reclaim", metav1.ConditionFalse, noon()),
+					condition(v1alpha1.BlockConflict, "Overlap", metav1.ConditionUnknown, noon()),
+				}
+			}),
+			plain(nil),
+		},
+		"by hand, in conflict, on its way out": {
+			base(func(o *v1alpha1.PodIPBlock) {
+				o.Finalizers, o.DeletionTimestamp = []string{"other"}, ptr(birth(2))
+				o.Status.Conditions = []metav1.Condition{condition(v1alpha1.BlockConflict, "Overlap", metav1.ConditionTrue, noon())}
+			}),
+			plain(func(b *crd.Block) { b.Finalized, b.Deleting, b.Conflict = false, true, true }),
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := crd.BlockFrom(tt.obj)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, got, compareNetip()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestBlockFromMalformed(t *testing.T) {
+	tests := map[string]struct {
+		name   string
+		spec   v1alpha1.PodIPBlockSpec
+		cidr   string // what is read all the same
+		errors []string
+	}{
+		"empty": {
+			errors: []string{
+				`spec.cidr: Invalid value: "": is not a CIDR`,
+				"spec.pool: Required value: name the PodIPPool",
+				"spec.node: Required value: name the Node",
+			},
+		},
+		"host bits": {
+			name: "10.0.0.1-27", spec: v1alpha1.PodIPBlockSpec{CIDR: "10.0.0.1/27", Pool: "p", Node: "n"}, cidr: "10.0.0.0/27",
+			errors: []string{`spec.cidr: Invalid value: "10.0.0.1/27": has host bits set: write 10.0.0.0/27`},
+		},
+		"not canonical": {
+			name: "FD00--122", spec: v1alpha1.PodIPBlockSpec{CIDR: "FD00::/122", Pool: "p", Node: "n"}, cidr: "fd00::/122",
+			errors: []string{`spec.cidr: Invalid value: "FD00::/122": is not in canonical form: write fd00::/122`},
+		},
+		"IPv4-mapped": {
+			name: "0--ffff-10.0.0.0-122", spec: v1alpha1.PodIPBlockSpec{CIDR: "::ffff:10.0.0.0/122", Pool: "p", Node: "n"},
+			errors: []string{`spec.cidr: Invalid value: "::ffff:10.0.0.0/122": holds IPv4-mapped addresses`},
+		},
+		"name": {
+			name: "mine", spec: v1alpha1.PodIPBlockSpec{CIDR: "10.0.0.0/27", Pool: "p", Node: "n"}, cidr: "10.0.0.0/27",
+			errors: []string{`metadata.name: Invalid value: "mine": does not follow from spec.cidr: must be 10.0.0.0-27`},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			b, err := crd.BlockFrom(&v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: tt.name}, Spec: tt.spec})
+			checkProblems(t, err, tt.errors)
+			if tt.cidr == "" && b.CIDR.IsValid() || tt.cidr != "" && b.CIDR.String() != tt.cidr {
+				t.Errorf("CIDR read is %s, want %q", b.CIDR, tt.cidr)
+			}
+		})
+	}
+}
+
+func TestSetBlockPhase(t *testing.T) {
+	start := noon().Add(300 * time.Millisecond)
+	type step struct {
+		phase   ipalloc.Phase
+		reason  expand.Reason
+		at      time.Time
+		changed bool
+		want    []metav1.Condition
+	}
+	draining := func(reason string, at time.Time) []metav1.Condition {
+		return []metav1.Condition{{Type: "Draining", Status: "True", Reason: reason, Message: "why", LastTransitionTime: metav1.NewTime(at), ObservedGeneration: 3}}
+	}
+	cooling := func(at time.Time) []metav1.Condition {
+		return []metav1.Condition{{Type: "CoolingDown", Status: "True", Reason: "Returned", Message: "why", LastTransitionTime: metav1.NewTime(at), ObservedGeneration: 3}}
+	}
+	second := noon().Add(time.Second)
+	later := noon().Add(time.Hour)
+	obj := crd.NewBlock(prefixes("10.0.0.0/27")[0], "p", "n", "")
+	obj.Generation = 3
+	for i, s := range []step{
+		{phase: ipalloc.InService, at: start},
+		{ipalloc.Draining, expand.Reclaim, start, true, draining("Reclaim", second)},
+		{ipalloc.Draining, expand.Reclaim, later, false, draining("Reclaim", second)},
+		{ipalloc.Draining, expand.Deleted, later, true, draining("Deleted", second)},
+		{phase: ipalloc.InService, at: later, changed: true},
+		{ipalloc.Draining, expand.Deleted, later, true, draining("Deleted", later)},
+		{ipalloc.CoolingDown, expand.Returned, start, true, cooling(second)},
+		{ipalloc.CoolingDown, expand.Returned, later, false, cooling(second)},
+		{ipalloc.Draining, expand.Deleted, later, true, draining("Deleted", later)},
+	} {
+		if got := crd.SetBlockPhase(obj, s.phase, s.reason, "why", s.at); got != s.changed {
+			t.Errorf("step %d: changed is %v", i, got)
+		}
+		if diff := cmp.Diff(append([]metav1.Condition{}, s.want...), append([]metav1.Condition{}, obj.Status.Conditions...)); diff != "" {
+			t.Errorf("step %d: %s", i, diff)
+		}
+	}
+	b, err := crd.BlockFrom(obj)
+	if err != nil || b.Phase != ipalloc.Draining || b.Reason != expand.Deleted || !b.Since.Equal(later) {
+		t.Errorf("read back: %+v, %v", b, err)
+	}
+}
+
+func TestNewBlock(t *testing.T) {
+	want := &v1alpha1.PodIPBlock{
+		ObjectMeta: metav1.ObjectMeta{Name: "fd00-10--40-122", Finalizers: []string{"cilium-pool.io/in-use"}},
+		Spec:       v1alpha1.PodIPBlockSpec{CIDR: "fd00:10::40/122", Pool: "p", Node: "n", NodeUID: "u"},
+	}
+	if diff := cmp.Diff(want, crd.NewBlock(prefixes("fd00:10::40/122")[0], "p", "n", "u")); diff != "" {
+		t.Error(diff)
+	}
+}

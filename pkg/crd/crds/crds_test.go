@@ -1,0 +1,77 @@
+package crds_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
+)
+
+func all(t *testing.T) []*apiextensionsv1.CustomResourceDefinition {
+	t.Helper()
+	definitions, err := crds.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return definitions
+}
+
+func TestAll(t *testing.T) {
+	var got []string
+	for _, crd := range all(t) {
+		got = append(got, crd.Name)
+	}
+	if diff := cmp.Diff([]string{"podipblocks.cilium-pool.io", "podippools.cilium-pool.io"}, got); diff != "" {
+		t.Errorf("names (-want +got):\n%s", diff)
+	}
+}
+
+// kubectl explain has something to say about every field.
+func TestEveryFieldIsDescribed(t *testing.T) {
+	for _, crd := range all(t) {
+		for _, version := range crd.Spec.Versions {
+			described(t, crd.Spec.Names.Kind, *version.Schema.OpenAPIV3Schema)
+		}
+	}
+}
+
+func described(t *testing.T, path string, schema apiextensionsv1.JSONSchemaProps) {
+	t.Helper()
+	if schema.Items != nil && schema.Items.Schema != nil {
+		schema.Properties = schema.Items.Schema.Properties
+	}
+	for name, property := range schema.Properties {
+		path := path + "." + name
+		// The API server describes metadata itself.
+		if property.Description == "" && name != "metadata" {
+			t.Errorf("%s has no description", path)
+		}
+		described(t, path, property)
+	}
+}
+
+// Every rule says how to mend what it refuses.
+func TestEveryRuleHasMessage(t *testing.T) {
+	for _, crd := range all(t) {
+		for _, version := range crd.Spec.Versions {
+			explained(t, crd.Spec.Names.Kind, *version.Schema.OpenAPIV3Schema)
+		}
+	}
+}
+
+func explained(t *testing.T, path string, schema apiextensionsv1.JSONSchemaProps) {
+	t.Helper()
+	for _, rule := range schema.XValidations {
+		if rule.Message == "" {
+			t.Errorf("%s: rule %q has no message", path, rule.Rule)
+		}
+	}
+	for name, property := range schema.Properties {
+		explained(t, path+"."+name, property)
+	}
+	if schema.Items != nil && schema.Items.Schema != nil {
+		explained(t, path+"[]", *schema.Items.Schema)
+	}
+}

@@ -1,0 +1,260 @@
+package crd_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+func holdsNothing(string, netip.Prefix) bool { return false }
+
+// contender is a pool in short: the day it was made, its CIDRs, and the blocks
+// it holds.
+type contender struct {
+	name     string
+	day      int
+	cidrs    []string
+	holds    []string
+	drains   bool
+	deleting bool
+}
+
+func contest(t testing.TB, list []contender) ([]*crd.Pool, func(string, netip.Prefix) bool) {
+	t.Helper()
+	var pools []*crd.Pool
+	held := map[string][]netip.Prefix{}
+	for _, c := range list {
+		obj := object(c.name, v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, c.cidrs...)})
+		obj.CreationTimestamp = birth(c.day)
+		if c.deleting {
+			obj.DeletionTimestamp = ptr(birth(30))
+		}
+		for i := range obj.Spec.IPv4.CIDRs {
+			obj.Spec.IPv4.CIDRs[i].Drain = c.drains
+		}
+		pools = append(pools, poolFrom(t, obj))
+		held[c.name] = prefixes(c.holds...)
+	}
+	return pools, func(pool string, within netip.Prefix) bool {
+		for _, h := range held[pool] {
+			if h.Overlaps(within) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// closed lists what is closed, as "a 10.0.0.0/16: b 10.0.1.0/24".
+func closed(pools []*crd.Pool) []string {
+	var list []string
+	for _, p := range pools {
+		for _, f := range ipalloc.Families() {
+			ranges, ok := p.Ranges(f)
+			if !ok {
+				continue
+			}
+			for _, r := range ranges.CIDRs {
+				if r.ClosedBy != "" {
+					list = append(list, fmt.Sprintf("%s %s: %s %s", p.Name, r.CIDR, r.ClosedBy, r.Overlap))
+				}
+			}
+		}
+	}
+	return list
+}
+
+func TestResolveOverlaps(t *testing.T) {
+	tests := map[string]struct {
+		pools []contender
+		want  []string
+	}{
+		"none": {
+			pools: []contender{{name: "a", day: 1, cidrs: []string{"10.0.0.0/16"}}, {name: "b", day: 2, cidrs: []string{"10.1.0.0/16"}}},
+		},
+		"the older wins, other CIDRs stay open": {
+			pools: []contender{
+				{name: "a", day: 2, cidrs: []string{"10.0.0.0/16", "10.9.0.0/16"}},
+				{name: "b", day: 1, cidrs: []string{"10.0.16.0/20"}},
+			},
+			want: []string{"a 10.0.0.0/16: b 10.0.16.0/20"},
+		},
+		"same age, by name": {
+			pools: []contender{{name: "b", day: 1, cidrs: []string{"10.0.0.0/16"}}, {name: "a", day: 1, cidrs: []string{"10.0.0.0/16"}}},
+			want:  []string{"b 10.0.0.0/16: a 10.0.0.0/16"},
+		},
+		"who holds blocks there wins": {
+			pools: []contender{
+				{name: "a", day: 1, cidrs: []string{"10.0.0.0/16"}},
+				{name: "b", day: 2, cidrs: []string{"10.0.16.0/20"}, holds: []string{"10.0.16.0/27"}},
+			},
+			want: []string{"a 10.0.0.0/16: b 10.0.16.0/20"},
+		},
+		"blocks beside what is shared do not count": {
+			pools: []contender{
+				{name: "a", day: 2, cidrs: []string{"10.0.0.0/16"}, holds: []string{"10.0.0.0/27"}},
+				{name: "b", day: 1, cidrs: []string{"10.0.16.0/20"}},
+			},
+			want: []string{"a 10.0.0.0/16: b 10.0.16.0/20"},
+		},
+		"both hold, the older wins": {
+			pools: []contender{
+				{name: "a", day: 2, cidrs: []string{"10.0.0.0/16"}, holds: []string{"10.0.16.32/27"}},
+				{name: "b", day: 1, cidrs: []string{"10.0.16.0/20"}, holds: []string{"10.0.16.0/27"}},
+			},
+			want: []string{"a 10.0.0.0/16: b 10.0.16.0/20"},
+		},
+		"what is closed closes nothing": {
+			pools: []contender{
+				{name: "a", day: 1, cidrs: []string{"10.0.0.0/24"}},
+				{name: "b", day: 2, cidrs: []string{"10.0.0.0/16"}},
+				{name: "c", day: 3, cidrs: []string{"10.0.9.0/24"}},
+			},
+			want: []string{"b 10.0.0.0/16: a 10.0.0.0/24"},
+		},
+		"one closes many": {
+			pools: []contender{
+				{name: "a", day: 1, cidrs: []string{"10.0.0.0/16"}},
+				{name: "b", day: 2, cidrs: []string{"10.0.0.0/24", "10.0.1.0/24"}},
+				{name: "c", day: 3, cidrs: []string{"10.0.0.0/8"}},
+			},
+			want: []string{"b 10.0.0.0/24: a 10.0.0.0/16", "b 10.0.1.0/24: a 10.0.0.0/16", "c 10.0.0.0/8: a 10.0.0.0/16"},
+		},
+		"many close one": {
+			pools: []contender{
+				{name: "c", day: 3, cidrs: []string{"10.0.0.0/8"}},
+				{name: "b", day: 2, cidrs: []string{"10.0.0.0/24"}},
+				{name: "a", day: 1, cidrs: []string{"10.0.1.0/24"}},
+			},
+			want: []string{"c 10.0.0.0/8: a 10.0.1.0/24"},
+		},
+		// outer beats middle as it holds there, middle beats inner by age, and
+		// inner beats outer by age.
+		"a ring": {
+			pools: []contender{
+				{name: "outer", day: 3, cidrs: []string{"10.0.0.0/8"}, holds: []string{"10.1.1.0/27"}},
+				{name: "middle", day: 1, cidrs: []string{"10.1.0.0/16"}},
+				{name: "inner", day: 2, cidrs: []string{"10.1.0.0/24"}},
+			},
+			want: []string{"inner 10.1.0.0/24: middle 10.1.0.0/16", "outer 10.0.0.0/8: middle 10.1.0.0/16"},
+		},
+		"a draining range makes room": {
+			pools: []contender{
+				{name: "a", day: 1, cidrs: []string{"10.0.0.0/16"}, holds: []string{"10.0.0.0/27"}, drains: true},
+				{name: "b", day: 2, cidrs: []string{"10.0.0.0/16"}},
+			},
+		},
+		"a pool being deleted makes room": {
+			pools: []contender{
+				{name: "a", day: 1, cidrs: []string{"10.0.0.0/16"}, holds: []string{"10.0.0.0/27"}, deleting: true},
+				{name: "b", day: 2, cidrs: []string{"10.0.0.0/16"}},
+			},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			pools, holds := contest(t, tt.pools)
+			for range 10 {
+				got := crd.ResolveOverlaps(pools, holds)
+				if diff := cmp.Diff(tt.want, closed(got)); diff != "" {
+					t.Fatal(diff)
+				}
+				if diff := cmp.Diff(tt.want, closed(crd.ResolveOverlaps(got, holds))); diff != "" {
+					t.Fatalf("done again: %s", diff)
+				}
+				rand.Shuffle(len(pools), func(i, j int) { pools[i], pools[j] = pools[j], pools[i] })
+			}
+			if got := closed(pools); got != nil {
+				t.Errorf("the input was changed: %v", got)
+			}
+		})
+	}
+}
+
+func TestResolveOverlapsOpensAgain(t *testing.T) {
+	pools, _ := contest(t, []contender{
+		{name: "a", day: 2, cidrs: []string{"10.0.0.0/16"}},
+		{name: "b", day: 1, cidrs: []string{"10.0.0.0/16"}},
+	})
+	resolved := crd.ResolveOverlaps(pools, holdsNothing)
+	if got := closed(crd.ResolveOverlaps(resolved[:1], holdsNothing)); got != nil {
+		t.Errorf("the other pool is gone, yet %v", got)
+	}
+	if got := closed(resolved[:1]); got == nil {
+		t.Error("the input was changed")
+	}
+}
+
+// TestResolveOverlapsRandom holds for any pools: open CIDRs share no address,
+// a CIDR closes only for an open one, and the order of pools does not matter.
+func TestResolveOverlapsRandom(t *testing.T) {
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		var list []contender
+		for i := range 2 + r.IntN(6) {
+			c := contender{name: fmt.Sprint("p", i), day: 1 + r.IntN(3)}
+			for _, top := range []byte{10, 11} {
+				c.cidrs = append(c.cidrs, randomPrefix(r, top, 8, 14))
+				c.holds = append(c.holds, randomPrefix(r, top, 12, 16))
+			}
+			list = append(list, c)
+		}
+		pools, holds := contest(t, list)
+		resolved := crd.ResolveOverlaps(pools, holds)
+		if err := checkResolved(resolved); err != nil {
+			t.Fatalf("seed %d, %+v: %v", seed, list, err)
+		}
+		r.Shuffle(len(pools), func(i, j int) { pools[i], pools[j] = pools[j], pools[i] })
+		if diff := cmp.Diff(closed(resolved), closed(crd.ResolveOverlaps(pools, holds))); diff != "" {
+			t.Fatalf("seed %d, %+v: %s", seed, list, diff)
+		}
+	}
+}
+
+func randomPrefix(r *rand.Rand, top byte, shortest, longest int) string {
+	addr := netip.AddrFrom4([4]byte{top, byte(r.IntN(256)), 0, 0})
+	return netip.PrefixFrom(addr, shortest+r.IntN(longest-shortest+1)).Masked().String()
+}
+
+func checkResolved(pools []*crd.Pool) error {
+	open := map[netip.Prefix]string{}
+	for _, p := range pools {
+		cut, _ := p.Cut(ipalloc.IPv4)
+		for _, c := range cut.Ranges {
+			for other, owner := range open {
+				if other.Overlaps(c) {
+					return fmt.Errorf("%s of %s and %s of %s are both open", c, p.Name, other, owner)
+				}
+			}
+			open[c] = p.Name
+		}
+	}
+	for _, p := range pools {
+		ranges, _ := p.Ranges(ipalloc.IPv4)
+		for _, r := range ranges.CIDRs {
+			if r.ClosedBy != "" && (open[r.Overlap] != r.ClosedBy || !r.Overlap.Overlaps(r.CIDR)) {
+				return fmt.Errorf("%s of %s is closed by %s of %s, which is not open there", r.CIDR, p.Name, r.Overlap, r.ClosedBy)
+			}
+		}
+	}
+	return nil
+}
+
+func BenchmarkResolveOverlaps(b *testing.B) {
+	var list []contender
+	for i := range 200 {
+		list = append(list, contender{name: fmt.Sprint("p", i), day: 1, cidrs: []string{fmt.Sprintf("10.%d.0.0/16", i%150)}})
+	}
+	pools, holds := contest(b, list)
+	b.ReportAllocs()
+	for b.Loop() {
+		crd.ResolveOverlaps(pools, holds)
+	}
+}

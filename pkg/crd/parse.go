@@ -1,0 +1,207 @@
+package crd
+
+import (
+	"fmt"
+	"net/netip"
+
+	"go4.org/netipx"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+const (
+	// maxPoolName is as long as a pool's name may be, as blocks carry it.
+	maxPoolName = 63
+	// minCIDRBits keeps a range from spanning addresses of several kinds.
+	minCIDRBits = 8
+)
+
+// PoolFrom reads a pool. The error names every problem: the field, its value
+// and how to mend it. Most of them the CRD's own rules refuse; an object that
+// is older than those rules, or is wrong only together with the defaults, is
+// caught here.
+func PoolFrom(obj *v1alpha1.PodIPPool, d Defaults) (*Pool, error) {
+	spec, path := &obj.Spec, field.NewPath("spec")
+	p := &Pool{
+		Name:       obj.Name,
+		UID:        obj.UID,
+		Generation: obj.Generation,
+		Created:    obj.CreationTimestamp.Time,
+		Priority:   spec.Priority,
+		Paused:     spec.Paused,
+		Deleting:   obj.DeletionTimestamp != nil,
+	}
+	var problems field.ErrorList
+	if len(obj.Name) > maxPoolName {
+		problems = append(problems, field.TooLong(field.NewPath("metadata", "name"), obj.Name, maxPoolName))
+	}
+
+	selector, errs := parseSelector(spec.NodeSelector, path.Child("nodeSelector"))
+	p.Selector, problems = selector, append(problems, errs...)
+
+	errs = p.parseAddresses(spec, path)
+	problems = append(problems, errs...)
+
+	policy, errs := parsePolicy(spec, d.Policy, path)
+	p.Policy, problems = policy, append(problems, errs...)
+
+	p.Cooldown = d.Cooldown
+	errs = setDuration(&p.Cooldown, spec.Cooldown, maxCooldown, path.Child("cooldown"))
+	p.NodeGoneCooldown = max(d.NodeGoneCooldown, p.Cooldown)
+	problems = append(problems, errs...)
+
+	if len(problems) > 0 {
+		return nil, problems.ToAggregate()
+	}
+	return p, nil
+}
+
+func parseSelector(s *metav1.LabelSelector, path *field.Path) (labels.Selector, field.ErrorList) {
+	if s == nil {
+		return labels.Everything(), nil
+	}
+	errs := metavalidation.ValidateLabelSelector(s, metavalidation.LabelSelectorValidationOptions{}, path)
+	if len(errs) > 0 {
+		return nil, errs
+	}
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		return nil, field.ErrorList{field.Invalid(path, metav1.FormatLabelSelector(s), err.Error())}
+	}
+	return selector, nil
+}
+
+// parseAddresses reads the ranges of both families, and what is reserved.
+func (p *Pool) parseAddresses(spec *v1alpha1.PodIPPoolSpec, path *field.Path) field.ErrorList {
+	var problems field.ErrorList
+	if spec.IPv4 == nil && spec.IPv6 == nil {
+		problems = append(problems, field.Required(path, "set ipv4, ipv6 or both: a pool without addresses serves nobody"))
+	}
+	if s := spec.IPv4; s != nil {
+		ranges, errs := parseRanges(ipalloc.IPv4, s.CIDRs, s.BlockSize, s.EdgeIPs, path.Child("ipv4"))
+		p.ranges[ipalloc.IPv4], problems = ranges, append(problems, errs...)
+	}
+	if s := spec.IPv6; s != nil {
+		ranges, errs := parseRanges(ipalloc.IPv6, s.CIDRs, s.BlockSize, s.EdgeIPs, path.Child("ipv6"))
+		p.ranges[ipalloc.IPv6], problems = ranges, append(problems, errs...)
+	}
+	// What lies outside the pool can be told only once its ranges are known.
+	known := len(problems) == 0
+	return append(problems, p.parseReserved(spec.Reserved, known, path.Child("reserved"))...)
+}
+
+// parseReserved reads what is reserved. Where the pool's ranges are known, it
+// must lie in them.
+func (p *Pool) parseReserved(reserved []string, known bool, path *field.Path) field.ErrorList {
+	var whole, set netipx.IPSetBuilder
+	for _, f := range ipalloc.Families() {
+		if ranges, ok := p.Ranges(f); ok {
+			for _, r := range ranges.CIDRs {
+				whole.AddPrefix(r.CIDR)
+			}
+		}
+	}
+	pool, err := whole.IPSet()
+	if err != nil {
+		return field.ErrorList{field.InternalError(path, err)}
+	}
+
+	var problems field.ErrorList
+	for i, s := range reserved {
+		cidr, bad := parseCIDR(s, path.Index(i))
+		switch {
+		case bad != nil:
+			problems = append(problems, bad)
+		case known && !pool.ContainsPrefix(cidr):
+			problems = append(problems, field.Invalid(path.Index(i), s,
+				"lies outside the pool's CIDRs, at least in part: reserve addresses of the pool only"))
+		default:
+			set.AddPrefix(cidr)
+		}
+	}
+	if p.Reserved, err = set.IPSet(); err != nil {
+		return append(problems, field.InternalError(path, err))
+	}
+	p.reserved = p.Reserved.Prefixes()
+	return problems
+}
+
+func parseRanges(f ipalloc.Family, cidrs []v1alpha1.PoolCIDR, blockSize int32, edges v1alpha1.EdgeIPs, path *field.Path) (*Ranges, field.ErrorList) {
+	ranges := &Ranges{Bits: int(blockSize), AllowFirst: edges.AllowFirstIP, AllowLast: edges.AllowLastIP}
+	var problems field.ErrorList
+	shortest, longest := blockSizes(f)
+	sized := shortest <= ranges.Bits && ranges.Bits <= longest
+	if !sized {
+		problems = append(problems, field.Invalid(path.Child("blockSize"), blockSize,
+			fmt.Sprintf("must be a prefix length from %d to %d", shortest, longest)))
+	}
+	path = path.Child("cidrs")
+	if len(cidrs) == 0 {
+		problems = append(problems, field.Required(path, "list at least one CIDR"))
+	}
+	for i, c := range cidrs {
+		path := path.Index(i).Child("cidr")
+		cidr, bad := parseCIDR(c.CIDR, path)
+		if bad == nil {
+			bad = ranges.refuse(cidr, f, sized, path)
+		}
+		if bad != nil {
+			problems = append(problems, bad)
+			continue
+		}
+		ranges.CIDRs = append(ranges.CIDRs, Range{CIDR: cidr, Drain: c.Drain})
+	}
+	return ranges, problems
+}
+
+// refuse says why cidr cannot be one of these ranges beside those listed before
+// it; nil if it can. sized says that the block size is known.
+func (r *Ranges) refuse(cidr netip.Prefix, f ipalloc.Family, sized bool, path *field.Path) *field.Error {
+	invalid := func(format string, args ...any) *field.Error {
+		return field.Invalid(path, cidr.String(), fmt.Sprintf(format, args...))
+	}
+	family := ipalloc.FamilyOf(cidr.Addr())
+	switch {
+	case family != f:
+		return invalid("is not %s: list it under spec.%s.cidrs", f, family)
+	case cidr.Bits() < minCIDRBits || !cidr.Addr().IsGlobalUnicast():
+		return invalid("holds addresses that pods cannot have: list a /%d or narrower, neither unspecified, loopback, link-local nor multicast", minCIDRBits)
+	case sized && cidr.Bits() > r.Bits:
+		return invalid("is smaller than one block: list a /%d or wider, or make a pool with smaller blocks", r.Bits)
+	}
+	for _, other := range r.CIDRs {
+		if other.CIDR.Overlaps(cidr) {
+			return invalid("overlaps %s of the same pool: keep one of them", other.CIDR)
+		}
+	}
+	return nil
+}
+
+// blockSizes returns the shortest and longest prefix length of a block.
+func blockSizes(f ipalloc.Family) (shortest, longest int) {
+	return f.Bits() - maxHostBits, f.Bits() - 2
+}
+
+// parseCIDR reads a CIDR. Beside an error it returns what the CIDR may mean, if
+// that can be told.
+func parseCIDR(s string, path *field.Path) (netip.Prefix, *field.Error) {
+	cidr, err := netip.ParsePrefix(s)
+	switch {
+	case err != nil:
+		return netip.Prefix{}, field.Invalid(path, s, "is not a CIDR: write it like 10.20.0.0/16 or fd00:10::/48")
+	case cidr.Masked() != cidr:
+		return cidr.Masked(), field.Invalid(path, s, fmt.Sprintf("has host bits set: write %s", cidr.Masked()))
+	case cidr.Overlaps(mappedIPv4()):
+		return netip.Prefix{}, field.Invalid(path, s, fmt.Sprintf("holds IPv4-mapped addresses (%s), which are read as IPv4 elsewhere: use other addresses", mappedIPv4()))
+	}
+	return cidr, nil
+}
+
+// mappedIPv4 is where IPv6 holds the IPv4 addresses (RFC 4291, 2.5.5.2). The
+// agent's net.ParseIP takes them for IPv4.
+func mappedIPv4() netip.Prefix { return netip.MustParsePrefix("::ffff:0:0/96") }

@@ -1,0 +1,274 @@
+package crd_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+func TestPoolFrom(t *testing.T) {
+	obj := object("beijing", v1alpha1.PodIPPoolSpec{
+		NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"zone": "beijing"}},
+		Priority:     10,
+		Paused:       true,
+		IPv4: &v1alpha1.IPv4Ranges{
+			CIDRs:     []v1alpha1.PoolCIDR{{CIDR: "100.162.224.0/19"}, {CIDR: "100.163.0.0/20", Drain: true}},
+			BlockSize: 27,
+			EdgeIPs:   v1alpha1.EdgeIPs{AllowFirstIP: true},
+		},
+		IPv6:     ipv6(122, "fd00:10::/48"),
+		Reserved: []string{"100.162.224.0/28", "100.162.224.16/28", "fd00:10::/64"},
+		Expand:   v1alpha1.ExpandPolicy{ThresholdPercent: ptr[int32](90), MaxBlocksPerNode: ptr[int32](3)},
+		Reclaim:  v1alpha1.ReclaimPolicy{IdleFor: &metav1.Duration{Duration: time.Hour}, Disabled: true},
+		Cooldown: &metav1.Duration{Duration: time.Hour},
+	})
+	obj.UID, obj.Generation, obj.DeletionTimestamp = "u", 7, ptr(birth(2))
+	got := poolFrom(t, obj)
+
+	policy := expand.DefaultPolicy()
+	policy.ExpandPercent, policy.MaxBlocks, policy.IdleFor, policy.ReclaimDisabled = 90, 3, time.Hour, true
+	type plain struct {
+		Name, UID, Selector string
+		Generation          int64
+		Created             time.Time
+		Priority            int32
+		Paused, Deleting    bool
+		Policy              expand.Policy
+		Cooldown, NodeGone  time.Duration
+		Reserved            any
+		IPv4, IPv6          crd.Ranges
+	}
+	v4, _ := got.Ranges(ipalloc.IPv4)
+	v6, _ := got.Ranges(ipalloc.IPv6)
+	want := plain{
+		Name: "beijing", UID: "u", Selector: "zone=beijing",
+		Generation: 7, Created: birth(1).Time, Priority: 10, Paused: true, Deleting: true,
+		// A node that is gone must not rest shorter than one that is not.
+		Policy: policy, Cooldown: time.Hour, NodeGone: time.Hour,
+		Reserved: prefixes("100.162.224.0/27", "fd00:10::/64"),
+		IPv4: crd.Ranges{Bits: 27, AllowFirst: true, CIDRs: []crd.Range{
+			{CIDR: prefixes("100.162.224.0/19")[0]}, {CIDR: prefixes("100.163.0.0/20")[0], Drain: true},
+		}},
+		IPv6: crd.Ranges{Bits: 122, CIDRs: []crd.Range{{CIDR: prefixes("fd00:10::/48")[0]}}},
+	}
+	if diff := cmp.Diff(want, plain{
+		got.Name, string(got.UID), got.Selector.String(), got.Generation, got.Created, got.Priority, got.Paused, got.Deleting,
+		got.Policy, got.Cooldown, got.NodeGoneCooldown, got.Reserved.Prefixes(), *v4, *v6,
+	}, compareNetip()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestPoolFromDefaults(t *testing.T) {
+	p := pool(t, v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/16")})
+	if diff := cmp.Diff(expand.DefaultPolicy(), p.Policy); diff != "" {
+		t.Error(diff)
+	}
+	if p.Cooldown != time.Minute || p.NodeGoneCooldown != 10*time.Minute {
+		t.Errorf("cooldowns are %v and %v, want the defaults", p.Cooldown, p.NodeGoneCooldown)
+	}
+	if !p.Matches(labels.Set{}) {
+		t.Error("a pool without a selector must serve every node")
+	}
+	if _, ok := p.Ranges(ipalloc.IPv6); ok {
+		t.Error("an IPv4 pool has IPv6 ranges")
+	}
+}
+
+func TestPoolFromWithoutReclaim(t *testing.T) {
+	spec := v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/16")}
+	spec.Expand.ThresholdPercent, spec.Reclaim.Disabled = ptr[int32](40), true
+	if p := pool(t, spec); !p.Policy.ReclaimDisabled || p.Policy.ExpandPercent != 40 {
+		t.Errorf("policy is %+v", p.Policy)
+	}
+}
+
+func TestPoolFromRefuses(t *testing.T) {
+	good := func() v1alpha1.PodIPPoolSpec { return v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.20.0.0/16")} }
+	with := func(change func(*v1alpha1.PodIPPoolSpec)) v1alpha1.PodIPPoolSpec {
+		s := good()
+		change(&s)
+		return s
+	}
+	tests := map[string]struct {
+		name     string // "p" if empty
+		spec     v1alpha1.PodIPPoolSpec
+		defaults crd.Defaults
+		want     []string // one each problem
+	}{
+		"no addresses": {
+			want: []string{"spec: Required value: set ipv4, ipv6 or both: a pool without addresses serves nobody"},
+		},
+		"name too long for blocks": {
+			name: strings.Repeat("p", 64), spec: good(),
+			want: []string{"metadata.name: Too long: may not be more than 63 bytes"},
+		},
+		"no CIDRs": {
+			spec: v1alpha1.PodIPPoolSpec{IPv6: ipv6(122)},
+			want: []string{"spec.ipv6.cidrs: Required value: list at least one CIDR"},
+		},
+		"malformed": {
+			spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.20.0.0", "10.300.0.0/16", "")},
+			want: []string{
+				`spec.ipv4.cidrs[0].cidr: Invalid value: "10.20.0.0": is not a CIDR: write it like 10.20.0.0/16 or fd00:10::/48`,
+				`spec.ipv4.cidrs[1].cidr: Invalid value: "10.300.0.0/16": is not a CIDR: write it like 10.20.0.0/16 or fd00:10::/48`,
+				`spec.ipv4.cidrs[2].cidr: Invalid value: "": is not a CIDR: write it like 10.20.0.0/16 or fd00:10::/48`,
+			},
+		},
+		"host bits": {
+			spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.20.1.0/16")},
+			want: []string{`spec.ipv4.cidrs[0].cidr: Invalid value: "10.20.1.0/16": has host bits set: write 10.20.0.0/16`},
+		},
+		"wrong family": {
+			spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "fd00::/64"), IPv6: ipv6(122, "10.0.0.0/8")},
+			want: []string{
+				`spec.ipv4.cidrs[0].cidr: Invalid value: "fd00::/64": is not ipv4: list it under spec.ipv6.cidrs`,
+				`spec.ipv6.cidrs[0].cidr: Invalid value: "10.0.0.0/8": is not ipv6: list it under spec.ipv4.cidrs`,
+			},
+		},
+		"IPv4-mapped": {
+			spec: v1alpha1.PodIPPoolSpec{IPv6: ipv6(122, "::ffff:10.0.0.0/104", "::/64")},
+			want: []string{
+				`spec.ipv6.cidrs[0].cidr: Invalid value: "::ffff:10.0.0.0/104": holds IPv4-mapped addresses (::ffff:0.0.0.0/96), which are read as IPv4 elsewhere: use other addresses`,
+				`spec.ipv6.cidrs[1].cidr: Invalid value: "::/64": holds IPv4-mapped addresses (::ffff:0.0.0.0/96), which are read as IPv4 elsewhere: use other addresses`,
+			},
+		},
+		"no addresses for pods": {
+			spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "0.0.0.0/0", "127.0.0.0/16"), IPv6: ipv6(122, "fe80::/64")},
+			want: []string{
+				`spec.ipv4.cidrs[0].cidr: Invalid value: "0.0.0.0/0": holds addresses that pods cannot have: list a /8 or narrower`,
+				`spec.ipv4.cidrs[1].cidr: Invalid value: "127.0.0.0/16": holds addresses that pods cannot have`,
+				`spec.ipv6.cidrs[0].cidr: Invalid value: "fe80::/64": holds addresses that pods cannot have`,
+			},
+		},
+		"smaller than a block": {
+			spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.20.0.0/28")},
+			want: []string{`spec.ipv4.cidrs[0].cidr: Invalid value: "10.20.0.0/28": is smaller than one block: list a /27 or wider, or make a pool with smaller blocks`},
+		},
+		"overlap, repeat": {
+			spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.20.0.0/24", "10.20.0.0/16", "10.20.0.0/24")},
+			want: []string{
+				`spec.ipv4.cidrs[1].cidr: Invalid value: "10.20.0.0/16": overlaps 10.20.0.0/24 of the same pool: keep one of them`,
+				`spec.ipv4.cidrs[2].cidr: Invalid value: "10.20.0.0/24": overlaps 10.20.0.0/24 of the same pool: keep one of them`,
+			},
+		},
+		"block sizes": {
+			spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(31, "10.0.0.0/8"), IPv6: ipv6(115, "fd00::/48")},
+			want: []string{
+				"spec.ipv4.blockSize: Invalid value: 31: must be a prefix length from 20 to 30",
+				"spec.ipv6.blockSize: Invalid value: 115: must be a prefix length from 116 to 126",
+			},
+		},
+		"selector": {
+			spec: with(func(s *v1alpha1.PodIPPoolSpec) {
+				s.NodeSelector = &metav1.LabelSelector{
+					MatchLabels:      map[string]string{"-zone": "a"},
+					MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "zone", Operator: "In"}},
+				}
+			}),
+			want: []string{
+				`spec.nodeSelector.matchLabels: Invalid value: "-zone": name part must consist of alphanumeric characters`,
+				"spec.nodeSelector.matchExpressions[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn'",
+			},
+		},
+		"reserved": {
+			spec: with(func(s *v1alpha1.PodIPPoolSpec) {
+				s.Reserved = []string{"10.20.0.0/15", "10.21.0.0/32", "10.20.0.1", "fd00::/64", "10.20.0.1/24"}
+			}),
+			want: []string{
+				`spec.reserved[0]: Invalid value: "10.20.0.0/15": lies outside the pool's CIDRs, at least in part: reserve addresses of the pool only`,
+				`spec.reserved[1]: Invalid value: "10.21.0.0/32": lies outside the pool's CIDRs, at least in part: reserve addresses of the pool only`,
+				`spec.reserved[2]: Invalid value: "10.20.0.1": is not a CIDR: write it like 10.20.0.0/16 or fd00:10::/48`,
+				`spec.reserved[3]: Invalid value: "fd00::/64": lies outside the pool's CIDRs, at least in part: reserve addresses of the pool only`,
+				`spec.reserved[4]: Invalid value: "10.20.0.1/24": has host bits set: write 10.20.0.0/24`,
+			},
+		},
+		"reserved is not blamed for a broken range": {
+			spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.20.0.0"), Reserved: []string{"10.20.0.0/28"}},
+			want: []string{`spec.ipv4.cidrs[0].cidr: Invalid value: "10.20.0.0": is not a CIDR: write it like 10.20.0.0/16 or fd00:10::/48`},
+		},
+		"policy out of range": {
+			spec: with(func(s *v1alpha1.PodIPPoolSpec) {
+				s.Expand = v1alpha1.ExpandPolicy{ThresholdPercent: ptr[int32](0), MinFree: ptr[int32](-1), MaxBlocksPerNode: ptr[int32](1025)}
+				s.Reclaim = v1alpha1.ReclaimPolicy{ThresholdPercent: ptr[int32](100), IdleFor: &metav1.Duration{Duration: -time.Second}}
+				s.Cooldown = &metav1.Duration{Duration: 25 * time.Hour}
+			}),
+			want: []string{
+				"spec.expand.thresholdPercent: Invalid value: 0: must be from 1 to 100",
+				"spec.expand.minFree: Invalid value: -1: must be from 0 to 4096",
+				"spec.expand.maxBlocksPerNode: Invalid value: 1025: must be from 1 to 1024",
+				"spec.reclaim.thresholdPercent: Invalid value: 100: must be from 0 to 99",
+				`spec.reclaim.idleFor: Invalid value: "-1s": must be from 0s to 168h0m0s`,
+				`spec.cooldown: Invalid value: "25h0m0s": must be from 0s to 24h0m0s`,
+			},
+		},
+		"expand meets the default of reclaim": {
+			spec: with(func(s *v1alpha1.PodIPPoolSpec) { s.Expand.ThresholdPercent = ptr[int32](50) }),
+			want: []string{"spec.reclaim.thresholdPercent: Invalid value: 50: must be below expand.thresholdPercent, which is 50 (reclaim's is the operator's default)"},
+		},
+		"reclaim meets the default of expand": {
+			spec: with(func(s *v1alpha1.PodIPPoolSpec) { s.Reclaim.ThresholdPercent = ptr[int32](80) }),
+			want: []string{"spec.reclaim.thresholdPercent: Invalid value: 80: must be below expand.thresholdPercent, which is 80 (the operator's default)"},
+		},
+		"reclaim above expand": {
+			spec: with(func(s *v1alpha1.PodIPPoolSpec) {
+				s.Expand.ThresholdPercent, s.Reclaim.ThresholdPercent = ptr[int32](40), ptr[int32](60)
+			}),
+			want: []string{"spec.reclaim.thresholdPercent: Invalid value: 60: must be below expand.thresholdPercent, which is 40, or"},
+		},
+		"free addresses beyond the operator's limit": {
+			spec: with(func(s *v1alpha1.PodIPPoolSpec) { s.Expand.MinFree = ptr[int32](4096) }),
+			want: []string{`spec.expand: Invalid value: "with the operator's defaults": MinFree is 4096, which MaxAddresses (4096) never allows`},
+		},
+		"defaults": {
+			spec:     good(),
+			defaults: crd.Defaults{Policy: expand.Policy{ExpandPercent: 30, ReclaimPercent: 40}},
+			want:     []string{"spec.reclaim.thresholdPercent: Invalid value: 40: must be below expand.thresholdPercent, which is 30 (both are the operator's defaults)"},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			obj, d := object("p", tt.spec), defaults()
+			if tt.name != "" {
+				obj.Name = tt.name
+			}
+			if tt.defaults != (crd.Defaults{}) {
+				d = tt.defaults
+			}
+			_, err := crd.PoolFrom(obj, d)
+			checkProblems(t, err, tt.want)
+		})
+	}
+}
+
+// checkProblems holds the problems in err against the beginnings of those wanted.
+func checkProblems(t *testing.T, err error, want []string) {
+	t.Helper()
+	var got []string
+	if err != nil {
+		var agg utilerrors.Aggregate
+		if !errors.As(err, &agg) {
+			t.Fatalf("%v is no aggregate", err)
+		}
+		for i, e := range agg.Errors() {
+			got = append(got, e.Error())
+			if i < len(want) && strings.HasPrefix(got[i], want[i]) {
+				got[i] = want[i]
+			}
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}

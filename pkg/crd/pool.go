@@ -1,0 +1,152 @@
+// Package crd turns PodIPPools and PodIPBlocks into plain values and back. It
+// owns what a pool's spec means: which blocks it can be cut into, which of
+// their addresses pods may have, whom it serves, and who gives out addresses
+// that two pools claim.
+//
+// It never talks to Kubernetes, reads a clock, or logs, and it does not know
+// which blocks are held.
+package crd
+
+import (
+	"net/netip"
+	"time"
+
+	"go4.org/netipx"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// Defaults are what a pool gets where its spec leaves a value out.
+type Defaults struct {
+	Policy expand.Policy
+	// Cooldown is how long a returned block rests.
+	Cooldown time.Duration
+	// NodeGoneCooldown is how long a block rests whose node is gone, as the
+	// machine may still be running.
+	NodeGoneCooldown time.Duration
+}
+
+// Pool is a PodIPPool whose spec is sound. It is read-only.
+type Pool struct {
+	Name       string
+	UID        types.UID
+	Generation int64
+	Created    time.Time
+
+	Priority int32
+	Selector labels.Selector
+	// Paused: nothing changes on the nodes this pool rules.
+	Paused bool
+	// Deleting: the object is on its way out; nothing is claimed from it.
+	Deleting bool
+	// Reserved are addresses of the pool that are never given out.
+	Reserved *netipx.IPSet
+	// Policy is the spec's, merged with the defaults.
+	Policy expand.Policy
+	// Cooldown is how long a returned block rests.
+	Cooldown time.Duration
+	// NodeGoneCooldown is how long a block rests whose node is gone: never
+	// shorter than Cooldown.
+	NodeGoneCooldown time.Duration
+
+	ranges   [2]*Ranges     // by family
+	reserved []netip.Prefix // Reserved, as few prefixes as possible, sorted
+}
+
+// Ranges are a pool's CIDRs of one family, and how they are cut.
+type Ranges struct {
+	// CIDRs are in the order of the spec. They share no address.
+	CIDRs []Range
+	// Bits is the prefix length of a block.
+	Bits int
+	// AllowFirst and AllowLast give the edges of each block to pods too.
+	AllowFirst, AllowLast bool
+}
+
+// Range is one CIDR of a pool.
+type Range struct {
+	CIDR netip.Prefix
+	// Drain: no new blocks from here, and those held move off.
+	Drain bool
+	// ClosedBy is the pool that gives out these addresses instead, and Overlap
+	// that pool's CIDR. Empty: they are ours.
+	ClosedBy string
+	Overlap  netip.Prefix
+}
+
+// Ranges returns the pool's ranges of family f, and false if it has none. They
+// must not be changed.
+func (p *Pool) Ranges(f ipalloc.Family) (*Ranges, bool) {
+	r := p.ranges[f]
+	return r, r != nil
+}
+
+// Cut returns where blocks of family f can be claimed from now: all ranges but
+// those that drain or belong to another pool. It returns false if no range is
+// left.
+func (p *Pool) Cut(f ipalloc.Family) (ipalloc.Cut, bool) {
+	return p.cut(f, func(r Range) bool { return !r.Drain && r.ClosedBy == "" })
+}
+
+// Whole returns all ranges of family f, and false if the pool has none.
+func (p *Pool) Whole(f ipalloc.Family) (ipalloc.Cut, bool) {
+	return p.cut(f, func(Range) bool { return true })
+}
+
+func (p *Pool) cut(f ipalloc.Family, want func(Range) bool) (ipalloc.Cut, bool) {
+	ranges, ok := p.Ranges(f)
+	if !ok {
+		return ipalloc.Cut{}, false
+	}
+	cut := ipalloc.Cut{BlockBits: ranges.Bits}
+	for _, r := range ranges.CIDRs {
+		if want(r) {
+			cut.Ranges = append(cut.Ranges, r.CIDR)
+		}
+	}
+	return cut, len(cut.Ranges) > 0
+}
+
+// OnGrid reports whether block is one this pool could have cut: it has the
+// right length and lies in one of the pool's CIDRs, be it draining or closed.
+func (p *Pool) OnGrid(block netip.Prefix) bool {
+	_, ok := p.rangeOf(block)
+	return ok && block.Masked() == block && block.Bits() == p.rangesFor(block).Bits
+}
+
+// Drains reports whether block must move off: its range drains, or it lies in
+// none of the pool's CIDRs any more.
+func (p *Pool) Drains(block netip.Prefix) bool {
+	r, ok := p.rangeOf(block)
+	return !ok || r.Drain
+}
+
+// rangeOf returns the range in which the whole of block lies.
+func (p *Pool) rangeOf(block netip.Prefix) (Range, bool) {
+	if !block.IsValid() {
+		return Range{}, false
+	}
+	for _, r := range p.rangesFor(block).CIDRs {
+		if contains(r.CIDR, block) {
+			return r, true
+		}
+	}
+	return Range{}, false
+}
+
+// rangesFor returns the ranges of the block's family; empty ones where the pool
+// has none, as for a block that was pinned to it by hand.
+func (p *Pool) rangesFor(block netip.Prefix) *Ranges {
+	if r, ok := p.Ranges(ipalloc.FamilyOf(block.Addr())); ok {
+		return r
+	}
+	return &Ranges{}
+}
+
+// contains reports whether the whole of inner lies in outer.
+func contains(outer, inner netip.Prefix) bool {
+	return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
+}

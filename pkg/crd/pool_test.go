@@ -1,0 +1,116 @@
+package crd_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+func TestCut(t *testing.T) {
+	spec := v1alpha1.PodIPPoolSpec{IPv4: &v1alpha1.IPv4Ranges{
+		CIDRs:     []v1alpha1.PoolCIDR{{CIDR: "10.9.0.0/16"}, {CIDR: "10.1.0.0/16", Drain: true}, {CIDR: "10.2.0.0/16"}},
+		BlockSize: 27,
+	}}
+	older := object("older", v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.2.0.0/24")})
+	older.CreationTimestamp = birth(1)
+	mine := object("mine", spec)
+	mine.CreationTimestamp = birth(2)
+	p := crd.ResolveOverlaps([]*crd.Pool{poolFrom(t, older), poolFrom(t, mine)}, holdsNothing)[0]
+
+	cut, ok := p.Cut(ipalloc.IPv4)
+	if diff := cmp.Diff(ipalloc.Cut{Ranges: prefixes("10.9.0.0/16"), BlockBits: 27}, cut, compareNetip()); diff != "" || !ok {
+		t.Errorf("Cut: %v %s", ok, diff)
+	}
+	whole, ok := p.Whole(ipalloc.IPv4)
+	if diff := cmp.Diff(ipalloc.Cut{Ranges: prefixes("10.9.0.0/16", "10.1.0.0/16", "10.2.0.0/16"), BlockBits: 27}, whole, compareNetip()); diff != "" || !ok {
+		t.Errorf("Whole: %v %s", ok, diff)
+	}
+	if _, ok := p.Cut(ipalloc.IPv6); ok {
+		t.Error("an IPv4 pool can be cut into IPv6 blocks")
+	}
+
+	spec.IPv4.CIDRs = spec.IPv4.CIDRs[1:2]
+	if _, ok := pool(t, spec).Cut(ipalloc.IPv4); ok {
+		t.Error("a pool that drains whole has something to claim")
+	}
+}
+
+func TestOnGridAndDrains(t *testing.T) {
+	p := pool(t, v1alpha1.PodIPPoolSpec{
+		IPv4: &v1alpha1.IPv4Ranges{
+			CIDRs:     []v1alpha1.PoolCIDR{{CIDR: "10.1.0.0/16"}, {CIDR: "10.2.0.0/24", Drain: true}},
+			BlockSize: 27,
+		},
+	})
+	tests := map[string]struct {
+		block          string
+		onGrid, drains bool
+	}{
+		"own":                  {"10.1.0.32/27", true, false},
+		"in a draining range":  {"10.2.0.32/27", true, true},
+		"outside":              {"10.3.0.0/27", false, true},
+		"adopted, other size":  {"10.1.4.0/24", false, false},
+		"wider than its range": {"10.2.0.0/23", false, true},
+		"host bits":            {"10.1.0.33/27", false, false},
+		"other family":         {"fd00::/122", false, true},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			block := prefixes(tt.block)[0]
+			if got := p.OnGrid(block); got != tt.onGrid {
+				t.Errorf("OnGrid is %v", got)
+			}
+			if got := p.Drains(block); got != tt.drains {
+				t.Errorf("Drains is %v", got)
+			}
+		})
+	}
+}
+
+func TestRank(t *testing.T) {
+	named := func(name string, priority int32, change func(*v1alpha1.PodIPPool)) *crd.Pool {
+		obj := object(name, v1alpha1.PodIPPoolSpec{Priority: priority, IPv4: ipv4(27, "10.0.0.0/16")})
+		if change != nil {
+			change(obj)
+		}
+		return poolFrom(t, obj)
+	}
+	zone := func(z string) func(*v1alpha1.PodIPPool) {
+		return func(o *v1alpha1.PodIPPool) {
+			o.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"zone": z}}
+		}
+	}
+	pools := []*crd.Pool{
+		named("low", -5, nil),
+		named("b", 0, zone("x")),
+		named("a", 0, nil),
+		named("elsewhere", 100, zone("y")),
+		named("gone", 100, func(o *v1alpha1.PodIPPool) { o.DeletionTimestamp = ptr(birth(2)) }),
+		named("paused", 7, func(o *v1alpha1.PodIPPool) { o.Spec.Paused = true }),
+	}
+	tests := map[string]struct {
+		labels labels.Set
+		want   []string
+	}{
+		"in x":      {labels.Set{"zone": "x"}, []string{"paused", "a", "b", "low"}},
+		"in y":      {labels.Set{"zone": "y"}, []string{"elsewhere", "paused", "a", "low"}},
+		"no labels": {nil, []string{"paused", "a", "low"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, p := range crd.Rank(pools, tt.labels) {
+				got = append(got, p.Name)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

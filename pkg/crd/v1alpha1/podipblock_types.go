@@ -1,0 +1,104 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// PodIPBlock is a block of pod addresses that one node holds. Creating it is
+// the claim. Deleting it by hand asks for a graceful drain: it goes once no pod
+// on its node uses an address of it. One created by hand pins the block to its
+// node.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,shortName=pib,categories={cilium-pool}
+// +kubebuilder:subresource:status
+// +kubebuilder:selectablefield:JSONPath=`.spec.node`
+// +kubebuilder:selectablefield:JSONPath=`.spec.pool`
+// +kubebuilder:printcolumn:name="CIDR",type=string,JSONPath=`.spec.cidr`
+// +kubebuilder:printcolumn:name="Pool",type=string,JSONPath=`.spec.pool`
+// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.spec.node`
+// +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.conditions[?(@.status=="True")].type`,description="Empty while in service"
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.status=="True")].reason`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="!isCIDR(self.spec.cidr) || self.metadata.name == (self.spec.cidr.startsWith(':') ? '0' + self.spec.cidr : self.spec.cidr).replace(':', '-').replace('/', '-')",message="metadata.name must follow from spec.cidr, with '-' for ':' and '/': 10.20.0.0/27 is named 10.20.0.0-27, so that a block can be claimed once only"
+type PodIPBlock struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec says who holds which addresses. Immutable.
+	// +required
+	Spec PodIPBlockSpec `json:"spec"`
+	// status is absent while the block is in service.
+	// +optional
+	Status PodIPBlockStatus `json:"status,omitempty"`
+}
+
+// PodIPBlockList is a list of PodIPBlocks.
+//
+// +kubebuilder:object:root=true
+type PodIPBlockList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []PodIPBlock `json:"items"`
+}
+
+// PodIPBlockSpec says who holds which addresses.
+//
+// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec is immutable: delete the block (it drains first) and create another"
+type PodIPBlockSpec struct {
+	// cidr is the block, in canonical form: lower case, shortest, no host bits.
+	// +kubebuilder:validation:MaxLength=43
+	// +kubebuilder:validation:XValidation:rule="isCIDR(self) && string(cidr(self).masked()) == self",message="cidr must be canonical, with no host bits set: 10.20.0.32/27",messageExpression="isCIDR(self) ? 'cidr must be canonical, with no host bits set: write %s'.format([string(cidr(self).masked())]) : 'cidr must be a CIDR such as 10.20.0.32/27 or fd00:10::40/122 (IPv4-mapped IPv6 is refused)'"
+	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self).prefixLength() >= (cidr(self).ip().family() == 4 ? 20 : 116)",message="cidr must hold 4096 addresses at most, as a CiliumNode lists each: of prefix length 20 or more in IPv4, 116 or more in IPv6"
+	// +required
+	CIDR string `json:"cidr"`
+
+	// pool is the PodIPPool the block was cut from.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="pool must be the name of a PodIPPool: lower case letters, digits, '-' and '.'"
+	// +required
+	Pool string `json:"pool"`
+
+	// node is the Node that holds the block.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="node must be the name of a Node: lower case letters, digits, '-' and '.'"
+	// +required
+	Node string `json:"node"`
+
+	// nodeUID is the UID the Node had at the claim. For information: a new Node
+	// of the same name keeps the blocks.
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	NodeUID string `json:"nodeUID,omitempty"`
+}
+
+// PodIPBlockStatus is absent while the block is in service. It is a
+// convenience: the operator can lose it and do no harm.
+type PodIPBlockStatus struct {
+	// conditions: Draining, then CoolingDown, each with the reason and since
+	// when; Conflict where the block overlaps an older one.
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Reasons of the condition Draining.
+const (
+	// ReasonReclaim: the node has more blocks than it needs.
+	ReasonReclaim = "Reclaim"
+	// ReasonDeleted: the block was deleted by hand.
+	ReasonDeleted = "Deleted"
+	// ReasonCIDRDraining: its range is set to drain, or was taken out of the pool.
+	ReasonCIDRDraining = "CIDRDraining"
+	// ReasonPoolDeleted: its pool is being deleted.
+	ReasonPoolDeleted = "PoolDeleted"
+)
+
+// Reasons of the condition CoolingDown.
+const (
+	// ReasonReturned: its node gave it back by the handshake.
+	ReasonReturned = "Returned"
+	// ReasonNodeGone: its node was deleted; the machine may still be running.
+	ReasonNodeGone = "NodeGone"
+)

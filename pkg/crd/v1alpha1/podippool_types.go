@@ -1,0 +1,317 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// PodIPPool is a set of pod addresses for the nodes that a selector picks. The
+// operator cuts it into blocks, gives each node as many as its pods need, and
+// takes idle ones back.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,shortName=pip,categories={cilium-pool}
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Priority",type=integer,JSONPath=`.spec.priority`,description="Among the pools that match a node, the highest comes first"
+// +kubebuilder:printcolumn:name="Blocks",type=string,JSONPath=`.status.blocks`,description="Blocks held by nodes, of all there are; IPv4 then IPv6"
+// +kubebuilder:printcolumn:name="Full",type=string,JSONPath=`.status.full`,description="Share of the pool that is taken; IPv4 then IPv6"
+// +kubebuilder:printcolumn:name="Nodes",type=integer,JSONPath=`.status.nodes`,description="Nodes that hold a block of this pool"
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",message="the name of a PodIPPool is at most 63 characters, as blocks carry it; choose a shorter one"
+type PodIPPool struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is what the network team wants.
+	// +required
+	Spec PodIPPoolSpec `json:"spec"`
+	// status is what the operator sees.
+	// +optional
+	Status PodIPPoolStatus `json:"status,omitempty"`
+}
+
+// PodIPPoolList is a list of PodIPPools.
+//
+// +kubebuilder:object:root=true
+type PodIPPoolList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []PodIPPool `json:"items"`
+}
+
+// PodIPPoolSpec says which addresses go to which nodes, and how.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.ipv4) || has(self.ipv6)",message="a pool without addresses serves nobody: set spec.ipv4, spec.ipv6 or both"
+// +kubebuilder:validation:XValidation:rule="has(self.ipv4) || !has(oldSelf.ipv4)",message="spec.ipv4 cannot be removed from a pool: set drain on its CIDRs instead, or delete the pool"
+// +kubebuilder:validation:XValidation:rule="has(self.ipv6) || !has(oldSelf.ipv6)",message="spec.ipv6 cannot be removed from a pool: set drain on its CIDRs instead, or delete the pool"
+// +kubebuilder:validation:XValidation:rule="!has(self.expand) || !has(self.expand.thresholdPercent) || !has(self.reclaim) || !has(self.reclaim.thresholdPercent) || self.reclaim.thresholdPercent < self.expand.thresholdPercent",fieldPath=".reclaim.thresholdPercent",message="reclaim.thresholdPercent must be below expand.thresholdPercent, or a node would give back what it has just got: lower the one or raise the other"
+// +kubebuilder:validation:XValidation:rule="!has(self.reserved) || self.reserved.all(r, !isCIDR(r) || (has(self.ipv4) && self.ipv4.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r))) || (has(self.ipv6) && self.ipv6.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r))))",fieldPath=".reserved",message="each reserved CIDR must lie inside one CIDR of the pool: remove the others, and split one that spans several",messageExpression="'%s does not lie inside one CIDR of the pool: remove it from reserved, or split it if it spans several'.format([self.reserved.filter(r, isCIDR(r) && !((has(self.ipv4) && self.ipv4.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r))) || (has(self.ipv6) && self.ipv6.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r)))))[0]])"
+type PodIPPoolSpec struct {
+	// nodeSelector picks the nodes this pool serves, by their labels. Empty or
+	// absent: all nodes.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, !(e.operator in ['In', 'NotIn']) || (has(e.values) && e.values.size() > 0))",fieldPath=".matchExpressions",message="operators In and NotIn need values: list at least one, or use Exists or DoesNotExist"
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, !(e.operator in ['Exists', 'DoesNotExist']) || !has(e.values) || e.values.size() == 0)",fieldPath=".matchExpressions",message="operators Exists and DoesNotExist take no values: remove them, or use In or NotIn"
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchLabels) || self.matchLabels.all(k, !format.qualifiedName().validate(k).hasValue())",fieldPath=".matchLabels",message="a label key is a name of at most 63 letters, digits, '-', '_' and '.', with a DNS name and '/' before it if need be: topology.kubernetes.io/zone"
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchLabels) || self.matchLabels.all(k, !format.labelValue().validate(self.matchLabels[k]).hasValue())",fieldPath=".matchLabels",message="a label value is empty or at most 63 letters, digits, '-', '_' and '.', starting and ending with a letter or digit"
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, !format.qualifiedName().validate(e.key).hasValue())",fieldPath=".matchExpressions",message="a label key is a name of at most 63 letters, digits, '-', '_' and '.', with a DNS name and '/' before it if need be: topology.kubernetes.io/zone"
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, !has(e.values) || e.values.all(v, !format.labelValue().validate(v).hasValue()))",fieldPath=".matchExpressions",message="a label value is empty or at most 63 letters, digits, '-', '_' and '.', starting and ending with a letter or digit"
+	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
+
+	// priority decides where several pools match a node: the highest comes
+	// first, equal ones by name. The next one takes over when one is full.
+	// +kubebuilder:default=0
+	// +kubebuilder:validation:Minimum=-1000000
+	// +kubebuilder:validation:Maximum=1000000
+	// +optional
+	Priority int32 `json:"priority,omitempty"`
+
+	// paused stops all change on the nodes this pool rules: no block is added,
+	// drained or given back. Its nodes wait rather than spill to another pool.
+	// +optional
+	Paused bool `json:"paused,omitempty"`
+
+	// ipv4 holds the IPv4 ranges of the pool.
+	// +optional
+	IPv4 *IPv4Ranges `json:"ipv4,omitempty"`
+
+	// ipv6 holds the IPv6 ranges of the pool. With ipv4 beside it, nodes are
+	// dual stack.
+	// +optional
+	IPv6 *IPv6Ranges `json:"ipv6,omitempty"`
+
+	// reserved lists CIDRs whose addresses are never given out. Those already
+	// published leave their nodes through the release handshake, once no pod
+	// uses them.
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=43
+	// +kubebuilder:validation:items:XValidation:rule="isCIDR(self) && string(cidr(self).masked()) == self",message="reserved must be canonical CIDRs with no host bits set: 10.20.0.0/28",messageExpression="isCIDR(self) ? 'reserved must be canonical, with no host bits set: write %s'.format([string(cidr(self).masked())]) : 'reserved must be a CIDR such as 10.20.0.0/28 or fd00:10::/120 (IPv4-mapped IPv6 is refused)'"
+	// +listType=set
+	// +optional
+	Reserved []string `json:"reserved,omitempty"`
+
+	// expand says when a node gets another block.
+	// +optional
+	Expand ExpandPolicy `json:"expand,omitempty"`
+
+	// reclaim says when a node gives a block back.
+	// +optional
+	Reclaim ReclaimPolicy `json:"reclaim,omitempty"`
+
+	// cooldown is how long a returned block rests before another node may have
+	// it, so that routes to its old node are gone everywhere. Default: the
+	// operator's --cooldown (1m).
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=20
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}([.][0-9]{1,3})?(ms|s|m|h))+$') && duration(self) <= duration('24h')",message="cooldown must be a duration between 0s and 24h, as in 90s, 1m or 1h30m"
+	// +optional
+	Cooldown *metav1.Duration `json:"cooldown,omitempty"`
+}
+
+// IPv4Ranges are the IPv4 CIDRs of a pool and how they are cut.
+//
+// +kubebuilder:validation:XValidation:rule="self.blockSize == oldSelf.blockSize",message="blockSize is immutable, as blocks of the old size are in use: make a new pool with the size you want and set drain on the CIDRs of this one"
+// +kubebuilder:validation:XValidation:rule="self.cidrs.all(c, !isCIDR(c.cidr) || cidr(c.cidr).prefixLength() <= self.blockSize)",fieldPath=".cidrs",message="each CIDR must hold at least one block: widen those whose prefix length is above blockSize",messageExpression="'%s is smaller than one block of blockSize %d: widen or remove it'.format([self.cidrs.filter(c, isCIDR(c.cidr) && cidr(c.cidr).prefixLength() > self.blockSize)[0].cidr, self.blockSize])"
+// +kubebuilder:validation:XValidation:rule="self.cidrs.all(a, !isCIDR(a.cidr) || self.cidrs.all(b, a.cidr == b.cidr || !isCIDR(b.cidr) || !cidr(a.cidr).containsCIDR(b.cidr)))",fieldPath=".cidrs",message="the CIDRs of a pool must not overlap: keep the wider one",messageExpression="'%s contains another CIDR of this pool: remove the smaller one'.format([self.cidrs.filter(a, isCIDR(a.cidr) && self.cidrs.exists(b, a.cidr != b.cidr && isCIDR(b.cidr) && cidr(a.cidr).containsCIDR(b.cidr)))[0].cidr])"
+type IPv4Ranges struct {
+	// cidrs are the ranges, in any number and place; add to them at any time.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=128
+	// +kubebuilder:validation:items:XValidation:rule="!isCIDR(self.cidr) || cidr(self.cidr).ip().family() == 4",fieldPath=".cidr",message="ipv4.cidrs takes IPv4 CIDRs only: move this one to ipv6.cidrs"
+	// +listType=map
+	// +listMapKey=cidr
+	// +required
+	CIDRs []PoolCIDR `json:"cidrs"`
+
+	// blockSize is the prefix length of a block: 27 gives a node 32 addresses
+	// at a time. Immutable.
+	// +kubebuilder:validation:Minimum=20
+	// +kubebuilder:validation:Maximum=30
+	// +required
+	BlockSize int32 `json:"blockSize"`
+
+	EdgeIPs `json:",inline"`
+}
+
+// IPv6Ranges are the IPv6 CIDRs of a pool and how they are cut.
+//
+// +kubebuilder:validation:XValidation:rule="self.blockSize == oldSelf.blockSize",message="blockSize is immutable, as blocks of the old size are in use: make a new pool with the size you want and set drain on the CIDRs of this one"
+// +kubebuilder:validation:XValidation:rule="self.cidrs.all(c, !isCIDR(c.cidr) || cidr(c.cidr).prefixLength() <= self.blockSize)",fieldPath=".cidrs",message="each CIDR must hold at least one block: widen those whose prefix length is above blockSize",messageExpression="'%s is smaller than one block of blockSize %d: widen or remove it'.format([self.cidrs.filter(c, isCIDR(c.cidr) && cidr(c.cidr).prefixLength() > self.blockSize)[0].cidr, self.blockSize])"
+// +kubebuilder:validation:XValidation:rule="self.cidrs.all(a, !isCIDR(a.cidr) || self.cidrs.all(b, a.cidr == b.cidr || !isCIDR(b.cidr) || !cidr(a.cidr).containsCIDR(b.cidr)))",fieldPath=".cidrs",message="the CIDRs of a pool must not overlap: keep the wider one",messageExpression="'%s contains another CIDR of this pool: remove the smaller one'.format([self.cidrs.filter(a, isCIDR(a.cidr) && self.cidrs.exists(b, a.cidr != b.cidr && isCIDR(b.cidr) && cidr(a.cidr).containsCIDR(b.cidr)))[0].cidr])"
+type IPv6Ranges struct {
+	// cidrs are the ranges, in any number and place; add to them at any time.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=128
+	// +kubebuilder:validation:items:XValidation:rule="!isCIDR(self.cidr) || cidr(self.cidr).ip().family() == 6",fieldPath=".cidr",message="ipv6.cidrs takes IPv6 CIDRs only: move this one to ipv4.cidrs"
+	// +listType=map
+	// +listMapKey=cidr
+	// +required
+	CIDRs []PoolCIDR `json:"cidrs"`
+
+	// blockSize is the prefix length of a block: 122 gives a node 64 addresses
+	// at a time. Immutable.
+	// +kubebuilder:validation:Minimum=116
+	// +kubebuilder:validation:Maximum=126
+	// +required
+	BlockSize int32 `json:"blockSize"`
+
+	EdgeIPs `json:",inline"`
+}
+
+// EdgeIPs says whether the first and last address of each block are given to
+// pods. Both default to no, as in CiliumPodIPPool: some hardware and some hosts
+// treat them as network and broadcast addresses.
+type EdgeIPs struct {
+	// allowFirstIP gives the first address of each block to pods too.
+	// +optional
+	AllowFirstIP bool `json:"allowFirstIP,omitempty"`
+	// allowLastIP gives the last address of each block to pods too.
+	// +optional
+	AllowLastIP bool `json:"allowLastIP,omitempty"`
+}
+
+// PoolCIDR is one range of a pool.
+type PoolCIDR struct {
+	// cidr is the range, in canonical form with no host bits: 10.20.0.0/16.
+	// +kubebuilder:validation:MaxLength=43
+	// +kubebuilder:validation:XValidation:rule="isCIDR(self) && string(cidr(self).masked()) == self",message="cidr must be canonical, with no host bits set: 10.20.0.0/16",messageExpression="isCIDR(self) ? 'cidr must be canonical, with no host bits set: write %s'.format([string(cidr(self).masked())]) : 'cidr must be a CIDR such as 10.20.0.0/16 or fd00:10::/64 (IPv4-mapped IPv6 is refused)'"
+	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || (cidr(self).prefixLength() >= 8 && cidr(self).ip().isGlobalUnicast())",message="cidr must be addresses that pods can have: of prefix length 8 or more, and neither unspecified, loopback, link-local nor multicast"
+	// +required
+	CIDR string `json:"cidr"`
+
+	// drain stops new blocks from this range and moves the existing ones off:
+	// each node first gets a replacement, then gives the old block back as its
+	// pods go.
+	// +optional
+	Drain bool `json:"drain,omitempty"`
+}
+
+// ExpandPolicy says when a node gets another block. What is left out comes from
+// the operator's flags.
+type ExpandPolicy struct {
+	// thresholdPercent of a node's addresses in use, above which it gets
+	// another block. Default: --expand-threshold-percent (80).
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100
+	// +optional
+	ThresholdPercent *int32 `json:"thresholdPercent,omitempty"`
+
+	// minFree is how many addresses a node keeps free at least. Default:
+	// --expand-min-free (4).
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=4096
+	// +optional
+	MinFree *int32 `json:"minFree,omitempty"`
+
+	// maxBlocksPerNode caps the blocks one node holds, per family; draining
+	// ones do not count. Default: --expand-max-blocks-per-node (16).
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1024
+	// +optional
+	MaxBlocksPerNode *int32 `json:"maxBlocksPerNode,omitempty"`
+}
+
+// ReclaimPolicy says when a node gives a block back. What is left out comes
+// from the operator's flags.
+type ReclaimPolicy struct {
+	// thresholdPercent: a block is taken back when the node's other blocks,
+	// without it, stay at or below this share in use. Below
+	// expand.thresholdPercent. Default: --reclaim-threshold-percent (50).
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=99
+	// +optional
+	ThresholdPercent *int32 `json:"thresholdPercent,omitempty"`
+
+	// idleFor is how long that must hold on end. Default: --reclaim-idle-for
+	// (10m).
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=20
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}([.][0-9]{1,3})?(ms|s|m|h))+$') && duration(self) <= duration('168h')",message="idleFor must be a duration between 0s and 168h, as in 30s, 10m or 1h30m"
+	// +optional
+	IdleFor *metav1.Duration `json:"idleFor,omitempty"`
+
+	// disabled keeps every block where it is until asked for by hand.
+	// +optional
+	Disabled bool `json:"disabled,omitempty"`
+}
+
+// PodIPPoolStatus is what the operator sees of a pool.
+type PodIPPoolStatus struct {
+	// observedGeneration is the generation of the spec this status speaks of.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// blocks sums up held and all blocks for people, as in "12/256".
+	// +optional
+	Blocks string `json:"blocks,omitempty"`
+	// full sums up the taken share for people, as in "5%".
+	// +optional
+	Full string `json:"full,omitempty"`
+	// nodes is how many nodes hold a block of this pool.
+	// +optional
+	Nodes int32 `json:"nodes,omitempty"`
+
+	// ipv4 counts IPv4 blocks and addresses by state.
+	// +optional
+	IPv4 *FamilyStatus `json:"ipv4,omitempty"`
+	// ipv6 counts IPv6 blocks and addresses by state.
+	// +optional
+	IPv6 *FamilyStatus `json:"ipv6,omitempty"`
+
+	// conditions: Ready (the pool gives out what it says), Overlapping (part of
+	// it belongs to another pool), Exhausted (no free block is left).
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// FamilyStatus counts blocks and addresses of one family. Counts stop at
+// 9223372036854775807.
+type FamilyStatus struct {
+	// blocks by state.
+	Blocks StateCounts `json:"blocks"`
+	// addresses by the state of their block; those reserved or at an edge of
+	// their block are not counted.
+	Addresses StateCounts `json:"addresses"`
+}
+
+// StateCounts counts things by the state they are in.
+type StateCounts struct {
+	// total is all the pool could ever give out.
+	Total int64 `json:"total"`
+	// inService is what nodes hold and may use.
+	InService int64 `json:"inService"`
+	// draining is what nodes hold and are giving back.
+	Draining int64 `json:"draining"`
+	// coolingDown is what came back and rests.
+	CoolingDown int64 `json:"coolingDown"`
+	// free is what can be given out now.
+	Free int64 `json:"free"`
+}
+
+// Conditions of a PodIPPool and of a PodIPBlock.
+const (
+	// PoolReady is True while the pool gives out everything its spec says.
+	PoolReady = "Ready"
+	// PoolOverlapping is True while a part of the pool belongs to another one.
+	PoolOverlapping = "Overlapping"
+	// PoolExhausted is True while the pool has no free block.
+	PoolExhausted = "Exhausted"
+	// BlockDraining is True while a block is being given back.
+	BlockDraining = "Draining"
+	// BlockCoolingDown is True while a block that came back rests.
+	BlockCoolingDown = "CoolingDown"
+	// BlockConflict is True while a block overlaps one that was there before.
+	BlockConflict = "Conflict"
+)
+
+// Names that tie objects to the operator.
+const (
+	// Finalizer keeps a deleted pool until its blocks are gone, and a deleted
+	// block until its addresses are out of use.
+	Finalizer = "cilium-pool.io/in-use"
+	// OptOutLabel on a Node, set to "true", keeps the operator away from it.
+	OptOutLabel = "cilium-pool.io/ignore"
+	// PausedAnnotation on a Node, set to "true", stops all change on it.
+	PausedAnnotation = "cilium-pool.io/paused"
+)

@@ -1,0 +1,182 @@
+package expand
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// settleTime is longer than all waits of a random policy and a rest together.
+const settleTime = 5 * time.Minute
+
+// TestConverges drives nodes from any state under a constant demand: they come
+// to rest, and nothing grows once something has been reclaimed.
+func TestConverges(t *testing.T) {
+	worst := 0
+	for seed := range rounds(1500) {
+		w := newWorld(t, seeded(uint64(seed)))
+		worst = max(worst, w.settle(seed%2 == 0))
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+	t.Logf("most claims, undrains and drains of one node: %d", worst)
+}
+
+// settle runs until nothing changes, and returns how often the node's blocks
+// changed sides. restless: pods in leaving blocks are replaced in time.
+func (w *world) settle(restless bool) int {
+	held := len(w.state.Blocks)
+	quietSince := w.now
+	var before Claim
+	var got int
+	for range 3000 {
+		old := copyState(w.state)
+		w.answer()
+		w.startPods()
+		if restless {
+			w.replacePod()
+		}
+		constant := len(w.state.Used) > 0
+		w.report()
+
+		plan := w.decide(copyState(w.state))
+		w.checkGrowth(plan, before, got, constant)
+		slots := w.slots
+		w.carryOut(plan)
+		before, got = plan.Claim, w.usableFrom(slots)
+		if w.t.Failed() {
+			return 0
+		}
+
+		if plan.Empty() && reflect.DeepEqual(old, w.state) {
+			if plan.Again.IsZero() || w.now.Sub(quietSince) > settleTime {
+				return w.checkRest(plan, held)
+			}
+			w.now = plan.Again
+			continue
+		}
+		w.now = w.now.Add(time.Second)
+		quietSince = w.now
+	}
+	w.t.Errorf("does not come to rest: %+v\npolicy %+v", w.state, w.policy)
+	return 0
+}
+
+// usableFrom counts the usable addresses of blocks supplied since then.
+func (w *world) usableFrom(slots int) int {
+	n := 0
+	for _, b := range w.state.Blocks {
+		if b.CIDR.Addr().Compare(slot(w.state.Family, slots)) >= 0 && b.CIDR.Addr().Compare(slot(w.state.Family, w.slots)) < 0 {
+			n += len(b.Usable)
+		}
+	}
+	return n
+}
+
+// checkGrowth: a claim that no cap cut short covers the demand at once, and no
+// growth follows a reclaim.
+func (w *world) checkGrowth(plan Plan, before Claim, got int, constant bool) {
+	grows := plan.Claim != Claim{} || len(plan.Undrain) > 0
+	if constant && w.reclaims > 0 && grows {
+		w.t.Errorf("grows after a reclaim: %s\npolicy %+v\nlimits %+v", plan, w.policy, w.state.Limits)
+	}
+	if before == (Claim{}) || before.Room == before.Addresses || got < before.Addresses {
+		return
+	}
+	enough := plan.Capacity >= plan.Demand+w.policy.MinFree && plan.Demand*100 <= plan.Capacity*w.policy.ExpandPercent &&
+		plan.Capacity >= w.state.Limits.MinAllocate && plan.Capacity >= plan.Demand+w.state.Limits.PreAllocate
+	if grows || !enough {
+		w.t.Errorf("still short after claim %+v: %s\npolicy %+v", before, plan, w.policy)
+	}
+}
+
+// checkRest holds a node at rest to what must be true there.
+func (w *world) checkRest(plan Plan, held int) int {
+	if len(w.state.Used) > 0 {
+		for _, wait := range plan.Waits {
+			if wait.For == WaitHandshake || wait.For == WaitUnsettled {
+				w.t.Errorf("at rest, but %s\nplan %s\nstate %+v", wait, plan, w.state)
+			}
+		}
+	}
+	for _, b := range w.state.Blocks {
+		if b.Phase == ipalloc.CoolingDown && !slices.ContainsFunc(allOf(b.CIDR), func(a netip.Addr) bool { return inUseByAnybody(w.state, a) }) {
+			w.t.Errorf("at rest, but %s is cooling down", b.CIDR)
+		}
+	}
+	moves := w.claims + w.undrains + w.drains
+	if most := 2*held + 2*w.policy.MaxBlocks + 4; moves > most {
+		w.t.Errorf("%d claims, %d undrains, %d drains; at most %d expected", w.claims, w.undrains, w.drains, most)
+	}
+	return moves
+}
+
+// replacePod deletes a pod in a leaving block now and then, and starts another
+// in its place.
+func (w *world) replacePod() {
+	if !w.d.percent(30) {
+		return
+	}
+	for _, a := range sortedAddrs(w.live) {
+		owner := userOf(w.live[a])
+		if owner.agent || !w.isLeaving(a) {
+			continue
+		}
+		// Its demand is another's if it holds an address kept by hand.
+		if w.state.Pool[a] != "" {
+			continue
+		}
+		name := fmt.Sprintf("default/next-%d", len(w.live)*1000+w.d(1000))
+		if _, ok := w.allocate(name); !ok {
+			return
+		}
+		delete(w.live, a)
+		for i := range w.state.Pods {
+			p := &w.state.Pods[i]
+			p.IPs = slices.DeleteFunc(slices.Clone(p.IPs), func(ip netip.Addr) bool { return ip == a })
+			if p.Name == owner.name && len(p.IPs) == 0 {
+				p.Name = name
+			}
+		}
+		return
+	}
+}
+
+func (w *world) isLeaving(a netip.Addr) bool {
+	return slices.ContainsFunc(w.state.Blocks, func(b Block) bool {
+		return b.CIDR.Contains(a) && (b.Phase == ipalloc.Draining || b.Request != None)
+	})
+}
+
+// TestNodeGoneAndBack: all blocks cool down, and all come back.
+func TestNodeGoneAndBack(t *testing.T) {
+	for seed := range rounds(500) {
+		d := seeded(uint64(seed))
+		p, s := d.policy(), d.state()
+		s.Gone, s.Pool, s.Used, s.Release, s.Own, s.Pods = true, nil, nil, nil, nil, nil
+		for i := range s.Blocks {
+			b := &s.Blocks[i]
+			b.Phase, b.Reason, b.Request, b.Conflict, b.Listed = oneOf(d, ipalloc.InService, ipalloc.Draining), None, None, false, false
+		}
+		away, m := Decide(noon, p, s, Memory{})
+		if len(away.Free) != len(s.Blocks) || !reflect.DeepEqual(m, Memory{}) {
+			t.Fatalf("seed %d: %s", seed, away)
+		}
+		for i := range s.Blocks {
+			b := &s.Blocks[i]
+			b.Phase, b.Reason, b.RestUntil = ipalloc.CoolingDown, NodeGone, noon.Add(restTime)
+		}
+		s.Gone, s.Pool = false, maps.Clone(map[netip.Addr]string{})
+		back, _ := Decide(noon, p, s, m)
+		if len(back.Undrain) != len(s.Blocks) || len(back.Delete) > 0 {
+			t.Fatalf("seed %d: %s", seed, back)
+		}
+	}
+}

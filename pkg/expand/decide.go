@@ -1,0 +1,163 @@
+package expand
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// Decide says what is to be done for one node and family, and what to remember
+// until the next call. It is a pure function of its inputs and changes none of
+// them. p must be valid.
+//
+// Where a plan could not be carried out, the Memory that came with it may be
+// used or dropped: an older one only makes waits longer.
+func Decide(now time.Time, p Policy, s State, m Memory) (Plan, Memory) {
+	d := newDecision(now, p, &s, m)
+	if s.Gone {
+		d.returnAll()
+		return d.finish()
+	}
+
+	// 1. What the node needs, and what it has.
+	d.countDemand()
+	d.survey()
+	d.setTarget()
+	d.fillBlocks()
+
+	// 2. Grow: first what is the node's already, then new blocks.
+	covered := d.deficit() <= 0
+	d.welcomeBack()
+	d.undrain()
+	d.claim()
+
+	// 3. Shrink: what must go, then what may go.
+	d.drainAsked(covered)
+	d.reclaim()
+
+	// 4. Walk every leaving address one step, and every empty block.
+	d.drainAgain()
+	d.handshake()
+	d.freeEmpty()
+	d.deleteRested()
+
+	d.explain()
+	return d.finish()
+}
+
+// decision is one call of Decide: what it was given, what it has found out, and
+// the answer so far.
+type decision struct {
+	now    time.Time
+	policy Policy
+	state  *State
+	old    Memory
+
+	// blocks are the state's, sorted. nested: some share addresses.
+	blocks []block
+	nested bool
+	// trusted: the agent is settled and has reported, so that what it does
+	// not say is in use can be believed to be free.
+	trusted bool
+	// extra are the addresses in use that the agent's report does not name,
+	// and by whom.
+	extra map[netip.Addr]user
+	// walk are the addresses that the handshake has to look at, sorted.
+	walk []netip.Addr
+
+	// published counts the pool's addresses, with those this plan and its
+	// undrained blocks add. foreign are those of them in no block of ours
+	// that any pod may get.
+	published, foreign int
+	target, hardCap    int
+
+	plan   Plan
+	memory Memory
+}
+
+// block is a Block and what this decision has found out about it.
+type block struct {
+	*Block
+	published int // its addresses in the pool
+	held      int // usable ones of those
+	open      int // held ones that any pod may get: no owner written by hand
+	entries   int // release-ips entries for its addresses
+	users     int // its addresses in use
+	coming    int // addresses that this or a later plan publishes
+	// pinned: an address of it does not go by itself, as it is the agent's
+	// own or reserved by hand.
+	pinned bool
+	// publish are the addresses this plan adds.
+	publish []netip.Addr
+	// What this plan does with it.
+	undrained, drained, freed bool
+}
+
+// serving says that the block's addresses are capacity once the plan is done.
+func (b *block) serving() bool {
+	if b.undrained {
+		return true
+	}
+	return b.Phase == ipalloc.InService && b.Request == None && !b.Conflict && !b.drained
+}
+
+// asked says that the block is in service and must go.
+func (b *block) asked() bool { return b.Phase == ipalloc.InService && b.Request != None }
+
+// capacity is how many addresses the block gives the node while it serves.
+func (b *block) capacity() int { return b.open + b.coming }
+
+// usable says that a may be published.
+func (b *block) usable(a netip.Addr) bool {
+	_, ok := slices.BinarySearchFunc(b.Usable, a, netip.Addr.Compare)
+	return ok
+}
+
+// empty says that nothing of the block is left on the node.
+func (b *block) empty() bool {
+	return b.published == 0 && b.entries == 0 && b.users == 0 && !b.Listed
+}
+
+func newDecision(now time.Time, p Policy, s *State, m Memory) *decision {
+	d := &decision{
+		now: now, policy: p, state: s, old: m,
+		blocks: make([]block, len(s.Blocks)),
+		plan:   Plan{Node: s.Node, Family: s.Family},
+	}
+	for i := range s.Blocks {
+		d.blocks[i].Block = &s.Blocks[i]
+	}
+	slices.SortFunc(d.blocks, func(a, b block) int { return a.CIDR.Compare(b.CIDR) })
+	for i := 1; i < len(d.blocks); i++ {
+		// Prefixes nest or are apart, so neighbours tell.
+		if d.blocks[i-1].CIDR.Overlaps(d.blocks[i].CIDR) {
+			d.nested = true
+		}
+	}
+	return d
+}
+
+// again asks for another decision at t, if nothing asks for an earlier one.
+func (d *decision) again(t time.Time) {
+	if d.plan.Again.IsZero() || t.Before(d.plan.Again) {
+		d.plan.Again = t
+	}
+}
+
+// finish puts the plan in order.
+func (d *decision) finish() (Plan, Memory) {
+	for i := range d.blocks {
+		if b := &d.blocks[i]; !b.drained {
+			// Sorted, as the blocks are and each one's Usable.
+			d.plan.Publish = append(d.plan.Publish, b.publish...)
+		}
+	}
+	slices.SortFunc(d.plan.Undrain, netip.Prefix.Compare)
+	slices.SortFunc(d.plan.Drain, func(a, b Drain) int {
+		return cmp.Or(a.CIDR.Compare(b.CIDR), cmp.Compare(a.Reason, b.Reason))
+	})
+	return d.plan, d.memory
+}

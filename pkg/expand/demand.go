@@ -1,0 +1,151 @@
+package expand
+
+import (
+	"math"
+	"net/netip"
+	"strings"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+const (
+	// restored ends the owner of an address that a restarted agent found in
+	// use (Cilium v1.20.1, daemon/cmd/endpoint_restore.go).
+	restored = " [restored]"
+	// agentFloor is how many addresses an agent with health checking waits
+	// for before it starts (Cilium v1.20.1, pkg/ipam/crd.go,
+	// hasMinimumIPsInPool).
+	agentFloor = 2
+	// limitCeiling keeps sums of numbers written by hand from overflowing.
+	limitCeiling = math.MaxInt32
+)
+
+// user is who uses an address.
+type user struct {
+	name  string
+	agent bool // the agent itself, not a pod
+}
+
+// userOf reads an owner as the agent reports it: pods have a slash in it.
+func userOf(owner string) user {
+	name := strings.TrimSuffix(owner, restored)
+	return user{name: name, agent: !strings.Contains(name, "/")}
+}
+
+func (d *decision) ours(a netip.Addr) bool {
+	return ipalloc.FamilyOf(a) == d.state.Family
+}
+
+// inUse says that something says a is in use: the agent's report, a pod's
+// status or the node's own addresses. An address that a person gave to one pod
+// counts as well: the agent hands it to that pod whatever its release entry
+// says (Cilium v1.20.1, pkg/ipam/crd.go, allocateNext).
+func (d *decision) inUse(a netip.Addr) bool {
+	if _, ok := d.state.Used[a]; ok {
+		return true
+	}
+	if _, ok := d.extra[a]; ok {
+		return true
+	}
+	return d.state.Pool[a] != ""
+}
+
+// countDemand sets the demand, and learns which addresses are in use.
+func (d *decision) countDemand() {
+	reported := 0
+	for a := range d.state.Used {
+		if !d.ours(a) {
+			continue
+		}
+		reported++
+		if d.state.Pool[a] == "" {
+			d.plan.Demand++
+		}
+	}
+	d.trusted = d.state.AgentSettled && reported > 0
+
+	var known map[string]struct{}
+	for _, pod := range d.state.Pods {
+		if d.reportedByIP(pod) {
+			continue
+		}
+		if known == nil {
+			known = d.knownOwners()
+		}
+		if _, ok := known[pod.Name]; !ok {
+			d.plan.Demand++
+		}
+	}
+	for _, a := range d.state.Own {
+		d.learn(a, user{name: a.String(), agent: true})
+	}
+}
+
+// reportedByIP says that the agent's report names an address of the pod. It
+// learns of those that the report does not name.
+func (d *decision) reportedByIP(pod Pod) bool {
+	found := false
+	for _, a := range pod.IPs {
+		if !d.ours(a) {
+			continue
+		}
+		if _, ok := d.state.Used[a]; ok {
+			found = true
+			continue
+		}
+		d.learn(a, user{name: pod.Name})
+	}
+	return found
+}
+
+// learn notes that a is in use though the agent does not report it.
+func (d *decision) learn(a netip.Addr, u user) {
+	if !d.ours(a) {
+		return
+	}
+	if _, ok := d.state.Used[a]; ok {
+		return
+	}
+	if d.extra == nil {
+		d.extra = map[netip.Addr]user{}
+	}
+	if known, ok := d.extra[a]; !ok || (u.agent && !known.agent) {
+		d.extra[a] = u
+	}
+}
+
+// knownOwners are the pods that have an address, or one kept for them.
+func (d *decision) knownOwners() map[string]struct{} {
+	known := make(map[string]struct{}, len(d.state.Used))
+	for a, owner := range d.state.Used {
+		if d.ours(a) {
+			known[userOf(owner).name] = struct{}{}
+		}
+	}
+	for a, owner := range d.state.Pool {
+		if owner != "" && d.ours(a) {
+			known[owner] = struct{}{}
+		}
+	}
+	return known
+}
+
+// setTarget sets how many addresses the node should have, and how many its pool
+// may hold at most.
+func (d *decision) setTarget() {
+	demand, limits := d.plan.Demand, d.state.Limits
+	percent := d.policy.ExpandPercent
+	d.target = max(
+		agentFloor,
+		demand+d.policy.MinFree,
+		(demand*100+percent-1)/percent,
+		limit(limits.MinAllocate),
+		demand+limit(limits.PreAllocate),
+	)
+	d.hardCap = d.policy.MaxAddresses
+	if most := limit(limits.MaxAllocate); most > 0 {
+		d.hardCap = min(d.hardCap, most)
+	}
+}
+
+func limit(n int) int { return min(max(n, 0), limitCeiling) }

@@ -1,0 +1,54 @@
+package expand
+
+import "github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+
+// freeEmpty lets the blocks cool down of which nothing is left on the node. An
+// address in use keeps its block even where it has lost its pool entry.
+func (d *decision) freeEmpty() {
+	for i := range d.blocks {
+		b := &d.blocks[i]
+		if b.Phase == ipalloc.CoolingDown || b.undrained || b.drained || !b.empty() {
+			continue
+		}
+		if b.Phase == ipalloc.Draining || b.Conflict {
+			d.free(b, Returned)
+		}
+	}
+}
+
+func (d *decision) free(b *block, why Reason) {
+	b.freed = true
+	d.plan.Free = append(d.plan.Free, Free{CIDR: b.CIDR, Reason: why})
+}
+
+// deleteRested gives up the blocks whose rest is over.
+func (d *decision) deleteRested() {
+	for i := range d.blocks {
+		b := &d.blocks[i]
+		if b.Phase != ipalloc.CoolingDown || b.undrained || b.drained {
+			continue
+		}
+		switch {
+		case d.now.Before(b.RestUntil):
+			d.again(b.RestUntil)
+		case b.published == 0 && b.users == 0 && !b.Listed:
+			d.plan.Delete = append(d.plan.Delete, b.CIDR)
+		}
+	}
+}
+
+// returnAll lets all blocks of a node that is gone cool down, whatever their
+// use: the caller has seen that there is no CiliumNode to use them from.
+func (d *decision) returnAll() {
+	for i := range d.blocks {
+		if b := &d.blocks[i]; b.Phase != ipalloc.CoolingDown {
+			d.free(b, NodeGone)
+		}
+	}
+	for a := range d.state.Pool {
+		if b := d.blockOf(a); b != nil {
+			b.published++
+		}
+	}
+	d.deleteRested()
+}

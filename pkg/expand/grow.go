@@ -1,0 +1,176 @@
+package expand
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// fillBlocks publishes what blocks in service lack, lowest address first, and
+// sets the capacity.
+func (d *decision) fillBlocks() {
+	d.plan.Capacity = d.foreign
+	for i := range d.blocks {
+		if b := &d.blocks[i]; b.serving() {
+			d.plan.Capacity += b.open
+		}
+	}
+	for i := range d.blocks {
+		if b := &d.blocks[i]; b.serving() && b.held < len(b.Usable) {
+			d.fillBlock(b)
+		}
+	}
+}
+
+// fillBlock counts an address whose release entry still stands as coming, but
+// does not publish it: back in the pool it would be lost to the node until the
+// entry goes.
+func (d *decision) fillBlock(b *block) {
+	for _, a := range b.Usable {
+		if d.room() == 0 {
+			return
+		}
+		if _, there := d.state.Pool[a]; there || d.blockOf(a) != b {
+			continue
+		}
+		d.expect(b, 1)
+		if _, stands := d.state.Release[a]; !stands {
+			b.publish = append(b.publish, a)
+		}
+	}
+}
+
+// expect counts n addresses of b that this or a later plan publishes.
+func (d *decision) expect(b *block, n int) {
+	b.coming += n
+	d.published += n
+	d.plan.Capacity += n
+}
+
+// room is how many addresses more the pool may hold. MaxAddresses and
+// max-allocate cap all that is published. max-above-watermark caps only the
+// capacity, or a block that leaves would stand in the way of its replacement.
+func (d *decision) room() int {
+	room := d.hardCap - d.published
+	if above := limit(d.state.Limits.MaxAboveWatermark); above > 0 {
+		room = min(room, d.target+above-d.plan.Capacity)
+	}
+	return max(room, 0)
+}
+
+// deficit is how many addresses the node lacks of those it may have.
+func (d *decision) deficit() int { return min(d.target, d.hardCap) - d.plan.Capacity }
+
+func (d *decision) servingBlocks() int {
+	n := 0
+	for i := range d.blocks {
+		if d.blocks[i].serving() {
+			n++
+		}
+	}
+	return n
+}
+
+// welcomeBack gives a node that was gone all its blocks back, past any cap on
+// blocks: its pods may still have their addresses.
+func (d *decision) welcomeBack() {
+	for i := range d.blocks {
+		b := &d.blocks[i]
+		if b.Phase == ipalloc.CoolingDown && b.Reason == NodeGone && b.mayReturn() {
+			d.takeBack(b)
+		}
+	}
+}
+
+// mayReturn says that a block that is leaving can be put back into service.
+func (b *block) mayReturn() bool {
+	return b.Phase != ipalloc.InService && b.Request == None && !b.Conflict && !b.undrained
+}
+
+// undrain takes back as many leaving blocks as the deficit needs.
+func (d *decision) undrain() {
+	if d.deficit() <= 0 {
+		return
+	}
+	var leaving []*block
+	for i := range d.blocks {
+		if b := &d.blocks[i]; b.mayReturn() {
+			leaving = append(leaving, b)
+		}
+	}
+	slices.SortFunc(leaving, func(a, b *block) int {
+		return cmp.Or(
+			cmp.Compare(a.Phase, b.Phase),
+			cmp.Compare(b.published, a.published),
+			a.CIDR.Compare(b.CIDR),
+		)
+	})
+	serving := d.servingBlocks()
+	for _, b := range leaving {
+		if d.deficit() <= 0 || serving >= d.policy.MaxBlocks {
+			return
+		}
+		if b.open > 0 || len(b.Usable) > b.held && d.room() > 0 {
+			d.takeBack(b)
+			serving++
+		}
+	}
+}
+
+func (d *decision) takeBack(b *block) {
+	b.undrained = true
+	d.plan.Undrain = append(d.plan.Undrain, b.CIDR)
+	d.plan.Capacity += b.open
+	d.expect(b, min(len(b.Usable)-b.held, d.room()))
+}
+
+// claim asks for the rest of the deficit at once: a burst of pods must not wait
+// for one block after the other.
+func (d *decision) claim() {
+	growth := 0
+	deficit, room := d.deficit(), d.room()
+	blocks := d.policy.MaxBlocks - d.servingBlocks()
+	if deficit > 0 && blocks > 0 && room > 0 {
+		growth = room
+		d.plan.Claim = Claim{Addresses: min(deficit, room), Blocks: blocks, Room: room}
+	}
+	if lacking := d.plan.Demand - d.plan.Capacity - growth; lacking > 0 {
+		d.plan.Shortage = max(0, lacking-d.servedElsewhere())
+	}
+}
+
+// servedElsewhere is how much of the demand is met by addresses that are not
+// capacity: those in use in blocks that leave or in no block, and all that a
+// block still in service has, though it must go. Without it a drain whose pods
+// run on would look like a shortage.
+func (d *decision) servedElsewhere() int {
+	n := 0
+	for i := range d.blocks {
+		if b := &d.blocks[i]; b.asked() {
+			n += b.open
+		}
+	}
+	for a := range d.state.Used {
+		if d.ours(a) && d.state.Pool[a] == "" && !d.counted(a) {
+			n++
+		}
+	}
+	return n
+}
+
+// counted says that a is part of the capacity, or of an asked block's open
+// addresses.
+func (d *decision) counted(a netip.Addr) bool {
+	b := d.blockOf(a)
+	if b == nil {
+		_, published := d.state.Pool[a]
+		return published && !withheld(d.state.Release[a])
+	}
+	if !b.serving() && !b.asked() {
+		return false
+	}
+	_, published := d.state.Pool[a]
+	return b.usable(a) && (published || b.serving())
+}

@@ -1,0 +1,192 @@
+package expand
+
+import "testing"
+
+func TestDemand(t *testing.T) {
+	runDecide(t, map[string]decideCase{
+		"reported addresses and pods without one": {
+			state: node(full("10.0.0.0/28"), used("10.0.0.1-10.0.0.3"), usedBy("10.0.0.4", "router"), pods(2)),
+			want:  []string{"needs 6 of 14"},
+		},
+		"a pod is known by its name": {
+			state: node(full("10.0.0.0/28"), usedBy("10.0.0.1", "default/web-0"), pod("default/web-0", "")),
+			want:  []string{"needs 1 of 14"},
+		},
+		"also when restored": {
+			state: node(full("10.0.0.0/28"), usedBy("10.0.0.1", "default/web-0 [restored]"), pod("default/web-0", "")),
+			want:  []string{"needs 1 of 14"},
+		},
+		"a pod is known by its address": {
+			state: node(full("10.0.0.0/28"), usedBy("10.0.0.1", "?"), pod("default/web-0", "10.0.0.1 fd00::1")),
+			want:  []string{"needs 1 of 14"},
+		},
+		"an address the report does not name yet": {
+			state: node(full("10.0.0.0/28"), used("10.0.0.2"), pod("default/web-0", "10.0.0.1")),
+			want:  []string{"needs 2 of 14"},
+		},
+		"the other family does not count": {
+			state: node(full("10.0.0.0/28"), used("10.0.0.2"), usedBy("fd00::1", "default/web-0"), published("fd00::1", ""), pod("default/web-0", "fd00::1")),
+			want:  []string{"needs 2 of 14"},
+		},
+		"an address kept for one pod is neither demand nor capacity": {
+			state: node(full("10.0.0.0/28"), published("10.0.0.1 10.9.9.9", "default/db-0"),
+				usedBy("10.0.0.1", "default/db-0"), used("10.0.0.2"), pod("default/db-0", "10.0.0.1")),
+			want: []string{"needs 1 of 13"},
+		},
+		"nor is the pod it is kept for, before it runs": {
+			state: node(full("10.0.0.0/28"), published("10.9.9.9", "default/db-0"), used("10.0.0.2"), pod("default/db-0", "")),
+			want:  []string{"needs 1 of 14"},
+		},
+		"a foreign pool entry is capacity": {
+			state: node(full("10.0.0.0/28"), published("10.9.9.1-10.9.9.3", ""), entries("10.9.9.1", Marked), entries("10.9.9.2", DoNotRelease), used("10.0.0.2")),
+			want:  []string{"needs 1 of 16"},
+		},
+	})
+}
+
+func TestGrow(t *testing.T) {
+	runDecide(t, map[string]decideCase{
+		"first block": {
+			state: node(),
+			want:  []string{"needs 0 of 0", "claim 2 in 4 blocks, room 100"},
+		},
+		"an agent waits for two addresses before it starts": {
+			policy: func(p *Policy) { p.MinFree = 0 },
+			state:  node(published("10.9.9.9", "")),
+			want:   []string{"needs 0 of 1", "claim 1 in 4 blocks, room 99"},
+		},
+		"a new block is published": {
+			state: node(lone("10.0.0.0/28", reserved("10.0.0.5"))),
+			want:  []string{"needs 0 of 13", "publish 10.0.0.1-10.0.0.4 10.0.0.6-10.0.0.14"},
+		},
+		"at the threshold nothing happens": {
+			state: node(full("10.0.0.0/28"), used("10.0.0.1-10.0.0.11")),
+			want:  []string{"needs 11 of 14"},
+		},
+		"above the threshold it grows": {
+			state: node(full("10.0.0.0/28"), used("10.0.0.1-10.0.0.12")),
+			want:  []string{"needs 12 of 14", "claim 1 in 3 blocks, room 86"},
+		},
+		"few free addresses": {
+			policy: func(p *Policy) { p.ExpandPercent, p.MinFree = 100, 5 },
+			state:  node(full("10.0.0.0/28"), used("10.0.0.1-10.0.0.10")),
+			want:   []string{"needs 10 of 14", "claim 1 in 3 blocks, room 86"},
+		},
+		"a burst is asked for at once": {
+			policy: func(p *Policy) { p.MaxBlocks, p.MaxAddresses = 16, 1000 },
+			state:  node(full("10.0.0.0/28"), used("10.0.0.1"), pods(100)),
+			want:   []string{"needs 101 of 14", "claim 113 in 15 blocks, room 986"},
+		},
+		"what is missing in its blocks comes first": {
+			state: node(full("10.0.0.0/28"), lone("10.0.0.16/29"), used("10.0.0.1-10.0.0.14")),
+			want:  []string{"needs 14 of 20", "publish 10.0.0.17-10.0.0.22"},
+		},
+		"no more than maxBlocks": {
+			policy: func(p *Policy) { p.MaxBlocks = 1 },
+			state:  node(full("10.0.0.0/28"), used("10.0.0.1-10.0.0.14"), pods(3)),
+			want:   []string{"needs 17 of 14", "short of 3"},
+		},
+		"an address that became reserved is not capacity": {
+			state: node(full("10.0.0.0/28", reserved("10.0.0.1-10.0.0.4")), used("10.0.0.1-10.0.0.9")),
+			want:  []string{"needs 9 of 10", "claim 2 in 3 blocks, room 86"},
+		},
+		"min-allocate": {
+			state: node(full("10.0.0.0/28"), used("10.0.0.1"), limits(Limits{MinAllocate: 20})),
+			want:  []string{"needs 1 of 14", "claim 6 in 3 blocks, room 86"},
+		},
+		"pre-allocate": {
+			state: node(full("10.0.0.0/28"), used("10.0.0.1-10.0.0.5"), limits(Limits{PreAllocate: 10})),
+			want:  []string{"needs 5 of 14", "claim 1 in 3 blocks, room 86"},
+		},
+		"max-allocate publishes a block in part, lowest first": {
+			state: node(full("10.0.0.0/28"), lone("10.0.0.16/28"), used("10.0.0.1-10.0.0.14"), limits(Limits{MaxAllocate: 16})),
+			want:  []string{"needs 14 of 16", "publish 10.0.0.17-10.0.0.18"},
+		},
+		"max-allocate never takes away": {
+			state: node(full("10.0.0.0/28"), used("10.0.0.1"), limits(Limits{MaxAllocate: 5})),
+			want:  []string{"needs 1 of 14"},
+		},
+		"max-allocate below the demand": {
+			state: node(full("10.0.0.0/28"), used("10.0.0.1-10.0.0.14"), pods(4), limits(Limits{MaxAllocate: 16})),
+			want:  []string{"needs 18 of 14", "claim 2 in 3 blocks, room 2", "short of 2"},
+		},
+		"max-above-watermark": {
+			state: node(lone("10.0.0.0/28"), used("10.0.0.1-10.0.0.3"), limits(Limits{MaxAboveWatermark: 2})),
+			want:  []string{"needs 3 of 7", "publish 10.0.0.1-10.0.0.7"},
+		},
+		"max-above-watermark leaves room for a replacement": {
+			state: node(full("10.0.0.0/28", request(Deleted)), used("10.0.0.1-10.0.0.3"), limits(Limits{MaxAboveWatermark: 2})),
+			want:  []string{"needs 3 of 0", "claim 5 in 4 blocks, room 7", "10.0.0.0/28 waits for Replacement"},
+		},
+		"pods in a block that must go are no shortage": {
+			state: node(full("10.0.0.0/28", request(Deleted)), used("10.0.0.1-10.0.0.9"), pods(2), limits(Limits{MaxAllocate: 14})),
+			want:  []string{"needs 11 of 0", "10.0.0.0/28 waits for Replacement"},
+		},
+		"an entry that stands keeps an address out of the pool": {
+			state: node(full("10.0.0.0/29"), lone("10.0.0.8/29"), used("10.0.0.1"), entries("10.0.0.9", Ready), entries("10.0.0.10", Released), entries("10.0.0.11", Marked)),
+			want:  []string{"needs 1 of 12", "clear 10.0.0.9-10.0.0.10", "publish 10.0.0.12-10.0.0.14", "again in 2m0s"},
+		},
+		"a block in conflict is never published": {
+			state: node(full("10.0.0.0/28"), lone("10.0.0.16/28", conflict, listed), used("10.0.0.1")),
+			want:  []string{"needs 1 of 14", "10.0.0.16/28 waits for Handshake"},
+		},
+	})
+}
+
+func TestUndrain(t *testing.T) {
+	later := noon.Add(1e9)
+	crowded := used("10.0.0.1-10.0.0.14")
+	runDecide(t, map[string]decideCase{
+		"before anything is claimed": {
+			state: node(full("10.0.0.0/28"), full("10.0.0.16/28", draining(Reclaim)), crowded),
+			want:  []string{"needs 14 of 28", "undrain 10.0.0.16/28"},
+		},
+		"its entries wait for the next plan": {
+			state: node(full("10.0.0.0/28"), full("10.0.0.16/28", draining(Reclaim)), crowded, entries("10.0.0.17", Ready), entries("10.0.0.18", Marked)),
+			memory: Memory{
+				AckedSince:  since(3600e9, "10.0.0.17"),
+				MarkedSince: since(3600e9, "10.0.0.18"),
+			},
+			want:     []string{"needs 14 of 28", "undrain 10.0.0.16/28"},
+			remember: &Memory{},
+		},
+		"then its entries go": {
+			state: node(full("10.0.0.0/28"), full("10.0.0.16/28"), crowded, entries("10.0.0.17", Ready), entries("10.0.0.18", Marked), entries("10.0.0.19", DoNotRelease)),
+			want:  []string{"needs 14 of 28", "clear 10.0.0.17-10.0.0.19"},
+		},
+		"only as many as needed, fullest first": {
+			state: node(full("10.0.0.0/28"), lone("10.0.0.16/28", draining(Reclaim), listed), published("10.0.0.17", ""), full("10.0.0.32/28", draining(Reclaim)), crowded),
+			want:  []string{"needs 14 of 28", "undrain 10.0.0.32/28", "mark 10.0.0.17", "10.0.0.16/28 waits for Handshake"},
+		},
+		"draining before cooling": {
+			state: node(full("10.0.0.0/28"), lone("10.0.0.16/28", cooling(Returned, later)), lone("10.0.0.32/28", draining(Reclaim), listed), crowded),
+			want:  []string{"needs 14 of 28", "undrain 10.0.0.32/28", "again in 1s"},
+		},
+		"a cooling one": {
+			state: node(full("10.0.0.0/28"), lone("10.0.0.16/28", cooling(Returned, noon)), crowded),
+			want:  []string{"needs 14 of 28", "undrain 10.0.0.16/28"},
+		},
+		"the rest is claimed": {
+			state: node(full("10.0.0.0/28"), lone("10.0.0.16/29", cooling(Returned, later)), crowded, pods(10)),
+			want:  []string{"needs 24 of 20", "undrain 10.0.0.16/29", "claim 10 in 2 blocks, room 80"},
+		},
+		"never one that must go, nor one in conflict": {
+			state: node(full("10.0.0.0/28"), full("10.0.0.16/28", draining(CIDRDraining), request(CIDRDraining)), lone("10.0.0.32/28", cooling(Returned, later), conflict), crowded),
+			want: []string{
+				"needs 14 of 14", "mark 10.0.0.17-10.0.0.30", "claim 4 in 3 blocks, room 72",
+				"10.0.0.16/28 waits for Handshake", "again in 1s",
+			},
+		},
+		"no more than maxBlocks": {
+			policy: func(p *Policy) { p.MaxBlocks = 1 },
+			state:  node(full("10.0.0.0/28"), lone("10.0.0.16/28", cooling(Returned, later)), crowded, pods(1)),
+			want:   []string{"needs 15 of 14", "short of 1", "again in 1s"},
+		},
+		"a node that comes back gets all its blocks back": {
+			policy: func(p *Policy) { p.MaxBlocks = 1 },
+			state: node(lone("10.0.0.0/28", cooling(NodeGone, later)), full("10.0.0.16/28", cooling(NodeGone, noon)),
+				lone("10.0.0.32/28", cooling(Returned, later)), lone("10.0.0.48/28", cooling(NodeGone, later), request(Deleted))),
+			want: []string{"needs 0 of 28", "undrain 10.0.0.0/28", "undrain 10.0.0.16/28", "again in 1s"},
+		},
+	})
+}

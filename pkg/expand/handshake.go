@@ -1,0 +1,94 @@
+package expand
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// handshake takes every address with a release-ips entry, and every leaving one
+// without, one step further. The agent's side is Cilium v1.20.1,
+// pkg/ipam/crd.go, updateLocalNodeResource:
+//
+//	(none) ──Mark──▶ marked ──agent──▶ ready ──AckHold──▶ Remove ──▶ Clear
+//	                   │                 │
+//	                   └─────────────────┴── in use, or stays: Clear
+func (d *decision) handshake() {
+	for _, a := range d.walk {
+		entry := d.state.Release[a]
+		_, published := d.state.Pool[a]
+		b := d.blockOf(a)
+		switch {
+		case b != nil && d.conditionFirst(b):
+		case !published:
+			d.clearUnpublished(a, entry)
+		case b == nil: // foreign: not ours to touch
+		case !b.leaving(b.usable(a)):
+			d.plan.Clear = append(d.plan.Clear, a)
+		default:
+			d.leave(a, entry)
+		}
+	}
+}
+
+// conditionFirst says that the block changes sides in this plan, so that its
+// addresses have to wait for the next.
+func (d *decision) conditionFirst(b *block) bool {
+	return b.undrained || b.Phase == ipalloc.CoolingDown && b.drained
+}
+
+// clearUnpublished deletes the entry of an address that is not in the pool. The
+// agent still answers a mark there, with do-not-release.
+func (d *decision) clearUnpublished(a netip.Addr, entry ReleaseStatus) {
+	if entry == Marked && !d.passed(&d.memory.MarkedSince, d.old.MarkedSince, a, d.policy.AckTimeout) {
+		return
+	}
+	d.plan.Clear = append(d.plan.Clear, a)
+}
+
+// leave takes a published address that has to go one step further. entry is
+// empty where none stands.
+func (d *decision) leave(a netip.Addr, entry ReleaseStatus) {
+	free := !d.inUse(a)
+	_, stands := d.state.Release[a]
+	switch {
+	case !stands:
+		if free && d.trusted {
+			d.plan.Mark = append(d.plan.Mark, a)
+		}
+	case entry == Marked && free && d.trusted:
+		// An agent forgets its answer when another change crosses it.
+		if d.passed(&d.memory.MarkedSince, d.old.MarkedSince, a, d.policy.AckTimeout) {
+			d.plan.Clear = append(d.plan.Clear, a)
+		}
+	case entry == Ready && free && d.trusted:
+		if d.passed(&d.memory.AckedSince, d.old.AckedSince, a, d.policy.AckHold) {
+			d.plan.Remove = append(d.plan.Remove, a)
+		}
+	case entry == Ready && free:
+		// The hold starts anew once the agent is settled.
+	default:
+		// In use; or a mark that a restarting agent would not restore past;
+		// or a refusal; or a state that is not a step of ours.
+		d.plan.Clear = append(d.plan.Clear, a)
+	}
+}
+
+// passed says that a has been in its state for wait, by what old remembers. It
+// goes on remembering it in next.
+func (d *decision) passed(next *map[netip.Addr]time.Time, old map[netip.Addr]time.Time, a netip.Addr, wait time.Duration) bool {
+	since, ok := old[a]
+	if !ok {
+		since = d.now
+	}
+	if *next == nil {
+		*next = map[netip.Addr]time.Time{}
+	}
+	(*next)[a] = since
+	if d.now.Sub(since) >= wait {
+		return true
+	}
+	d.again(since.Add(wait))
+	return false
+}

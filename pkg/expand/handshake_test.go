@@ -1,0 +1,224 @@
+package expand
+
+import (
+	"testing"
+	"time"
+)
+
+// leaver is a node with a block in service and one that drains, of which only
+// 10.0.0.17 is left.
+func leaver(edits ...func(*State)) State {
+	edits = append([]func(*State){
+		full("10.0.0.0/28"), lone("10.0.0.16/28", draining(Reclaim), listed), published("10.0.0.17", ""), used("10.0.0.1"),
+	}, edits...)
+	return node(edits...)
+}
+
+func TestHandshake(t *testing.T) {
+	const a = "10.0.0.17"
+	handshaking := "10.0.0.16/28 waits for Handshake"
+	unsettledWait := "10.0.0.16/28 waits for AgentNotSettled"
+	acked := func(ago time.Duration) Memory { return Memory{AckedSince: since(ago, a)} }
+	marked := func(ago time.Duration) Memory { return Memory{MarkedSince: since(ago, a)} }
+	keepAck, keepMark := acked(0), marked(0)
+	runDecide(t, map[string]decideCase{
+		"free: mark": {
+			state: leaver(),
+			want:  []string{"needs 1 of 14", "mark 10.0.0.17", handshaking},
+		},
+		"in use by the report: wait": {
+			state: leaver(usedBy(a, "default/x")),
+			want:  []string{"needs 2 of 14", "10.0.0.16/28 waits for Pods default/x"},
+		},
+		"in use by a pod: wait": {
+			state: leaver(pod("default/x", a)),
+			want:  []string{"needs 2 of 14", "10.0.0.16/28 waits for Pods default/x"},
+		},
+		"kept for a pod: wait, as the agent gives it out whatever its entry says": {
+			state: leaver(published(a, "default/x")),
+			want:  []string{"needs 1 of 14", "10.0.0.16/28 waits for Pods default/x"},
+		},
+		"agent not settled: no mark": {
+			state: leaver(unsettled),
+			want:  []string{"needs 1 of 14", unsettledWait},
+		},
+		"no report: no mark": {
+			state: node(full("10.0.0.0/28"), full("10.0.0.16/28", draining(Reclaim))),
+			want:  []string{"needs 0 of 14", unsettledWait},
+		},
+
+		"marked: wait for the answer": {
+			state:    leaver(entries(a, Marked)),
+			want:     []string{"needs 1 of 14", handshaking, "again in 2m0s"},
+			remember: &keepMark,
+		},
+		"marked too long: withdraw, to mark again": {
+			state:  leaver(entries(a, Marked)),
+			memory: marked(2 * time.Minute),
+			want:   []string{"needs 1 of 14", "clear 10.0.0.17", handshaking},
+		},
+		"marked and in use: withdraw": {
+			state: leaver(entries(a, Marked), pod("default/x", a)),
+			want:  []string{"needs 2 of 14", "clear 10.0.0.17", "10.0.0.16/28 waits for Pods default/x"},
+		},
+		"marked and the agent restarts: withdraw, or it would not restore a pod there": {
+			state: leaver(entries(a, Marked), unsettled),
+			want:  []string{"needs 1 of 14", "clear 10.0.0.17", unsettledWait},
+		},
+
+		"ready: hold": {
+			state:    leaver(entries(a, Ready)),
+			want:     []string{"needs 1 of 14", handshaking, "again in 30s"},
+			remember: &keepAck,
+		},
+		"ready for less than the hold": {
+			state:  leaver(entries(a, Ready)),
+			memory: acked(29 * time.Second),
+			want:   []string{"needs 1 of 14", handshaking, "again in 1s"},
+		},
+		"ready and held: remove": {
+			state:  leaver(entries(a, Ready)),
+			memory: acked(30 * time.Second),
+			want:   []string{"needs 1 of 14", "remove 10.0.0.17", handshaking},
+		},
+		"ready, held, and a pod has it after all: take it back": {
+			state:    leaver(entries(a, Ready), pod("default/x", a)),
+			memory:   acked(time.Hour),
+			want:     []string{"needs 2 of 14", "clear 10.0.0.17", "10.0.0.16/28 waits for Pods default/x"},
+			remember: &Memory{},
+		},
+		"ready, held, and the node itself has it": {
+			state:  leaver(entries(a, Ready), own(a)),
+			memory: acked(time.Hour),
+			want:   []string{"needs 1 of 14", "clear 10.0.0.17", "10.0.0.16/28 waits for AgentAddress 10.0.0.17"},
+		},
+		"ready, held, and a person has kept it for a pod": {
+			state:  leaver(entries(a, Ready), published(a, "default/x")),
+			memory: acked(time.Hour),
+			want:   []string{"needs 1 of 14", "clear 10.0.0.17", "10.0.0.16/28 waits for Pods default/x"},
+		},
+		"ready and the agent restarts: the hold starts anew": {
+			state:    leaver(entries(a, Ready), unsettled),
+			memory:   acked(time.Hour),
+			want:     []string{"needs 1 of 14", unsettledWait},
+			remember: &Memory{},
+		},
+		"ready and the report is gone: no removal": {
+			state:    node(full("10.0.0.0/28"), lone("10.0.0.16/28", draining(Reclaim)), published(a, ""), entries(a, Ready)),
+			memory:   acked(time.Hour),
+			want:     []string{"needs 0 of 14", unsettledWait},
+			remember: &Memory{},
+		},
+
+		"refused: clear": {
+			state: leaver(entries(a, DoNotRelease)),
+			want:  []string{"needs 1 of 14", "clear 10.0.0.17", handshaking},
+		},
+		"released while still published: clear": {
+			state: leaver(entries(a, Released)),
+			want:  []string{"needs 1 of 14", "clear 10.0.0.17", handshaking},
+		},
+		"out of the pool: clear what stands": {
+			state: leaver(entries("10.0.0.18", Ready), entries("10.0.0.19", Released), entries("10.0.0.20", DoNotRelease)),
+			want:  []string{"needs 1 of 14", "clear 10.0.0.18-10.0.0.20", "mark 10.0.0.17", handshaking},
+		},
+		"out of the pool and marked: the agent still answers": {
+			state:  leaver(entries("10.0.0.18", Marked), entries(a, Ready)),
+			memory: Memory{AckedSince: since(0, a), MarkedSince: since(time.Minute, "10.0.0.18")},
+			want:   []string{"needs 1 of 14", handshaking, "again in 30s"},
+		},
+		"out of the pool and marked too long": {
+			state:  node(full("10.0.0.0/28"), used("10.0.0.1"), entries("10.9.9.9", Marked)),
+			memory: Memory{MarkedSince: since(2*time.Minute, "10.9.9.9")},
+			want:   []string{"needs 1 of 14", "clear 10.9.9.9"},
+		},
+		"foreign and not published": {
+			state: node(full("10.0.0.0/28"), used("10.0.0.1"), entries("10.9.9.9", Released)),
+			want:  []string{"needs 1 of 14", "clear 10.9.9.9"},
+		},
+		"foreign and published: not ours": {
+			state: node(full("10.0.0.0/28"), used("10.0.0.1"), published("10.9.9.9", ""), entries("10.9.9.9", DoNotRelease)),
+			want:  []string{"needs 1 of 15"},
+		},
+		"in service with an entry: clear": {
+			state: node(full("10.0.0.0/28"), used("10.0.0.1"), entries("10.0.0.2", Marked), entries("10.0.0.3", Ready), entries("10.0.0.4", DoNotRelease), unsettled),
+			want:  []string{"needs 1 of 14", "clear 10.0.0.2-10.0.0.4"},
+		},
+		"reserved since: leaves one by one": {
+			state: node(full("10.0.0.0/28", reserved("10.0.0.2-10.0.0.5")), used("10.0.0.1-10.0.0.2"), entries("10.0.0.4-10.0.0.5", Ready)),
+			memory: Memory{
+				AckedSince: since(time.Minute, "10.0.0.4"),
+			},
+			want: []string{"needs 2 of 10", "mark 10.0.0.3", "remove 10.0.0.4", "again in 30s"},
+		},
+		"in conflict: what is published leaves": {
+			state: node(full("10.0.0.0/28"), used("10.0.0.1"), full("10.0.0.16/29", conflict)),
+			want:  []string{"needs 1 of 14", "mark 10.0.0.17-10.0.0.22", "10.0.0.16/29 waits for Handshake"},
+		},
+		"in conflict inside a block of its own node: the outer one has the addresses": {
+			state: node(full("10.0.0.0/28"), used("10.0.0.1"), lone("10.0.0.8/29", conflict)),
+			want:  []string{"needs 1 of 14", "free 10.0.0.8/29 Returned"},
+		},
+	})
+}
+
+func TestFree(t *testing.T) {
+	served := func(edits ...func(*State)) State {
+		return node(append([]func(*State){full("10.0.0.0/28"), used("10.0.0.1")}, edits...)...)
+	}
+	later, earlier := noon.Add(time.Minute), noon.Add(-time.Minute)
+	runDecide(t, map[string]decideCase{
+		"nothing left: cool down": {
+			state: served(lone("10.0.0.16/28", draining(Deleted), request(Deleted))),
+			want:  []string{"needs 1 of 14", "free 10.0.0.16/28 Returned"},
+		},
+		"not before its last entry is gone": {
+			state: served(lone("10.0.0.16/28", draining(Reclaim)), entries("10.0.0.31", Ready)),
+			want:  []string{"needs 1 of 14", "clear 10.0.0.31", "10.0.0.16/28 waits for Handshake"},
+		},
+		"not while podCIDRs lists it": {
+			state: served(lone("10.0.0.16/28", draining(Reclaim), listed)),
+			want:  []string{"needs 1 of 14", "10.0.0.16/28 waits for Handshake"},
+		},
+		"not while an address is in use, published or not": {
+			state: served(lone("10.0.0.16/28", draining(Reclaim)), usedBy("10.0.0.17", "default/x")),
+			want:  []string{"needs 2 of 14", "10.0.0.16/28 waits for Pods default/x"},
+		},
+		"in conflict and never published": {
+			state: served(lone("10.0.0.16/28", conflict, request(Deleted))),
+			want:  []string{"needs 1 of 14", "free 10.0.0.16/28 Returned"},
+		},
+		"resting": {
+			state: served(lone("10.0.0.16/28", cooling(Returned, later))),
+			want:  []string{"needs 1 of 14", "again in 1m0s"},
+		},
+		"rested": {
+			state: served(lone("10.0.0.16/28", cooling(Returned, noon))),
+			want:  []string{"needs 1 of 14", "delete 10.0.0.16/28"},
+		},
+		"rested but still listed": {
+			state: served(lone("10.0.0.16/28", cooling(Returned, earlier), listed)),
+			want:  []string{"needs 1 of 14"},
+		},
+		"rested but in use": {
+			state: served(lone("10.0.0.16/28", cooling(Returned, earlier)), pod("default/x", "10.0.0.17")),
+			want:  []string{"needs 2 of 14"},
+		},
+		"published again while it rests: drain again, and nothing else": {
+			state: served(lone("10.0.0.16/28", cooling(Returned, earlier)), published("10.0.0.17", ""), entries("10.0.0.18", Ready)),
+			want:  []string{"needs 1 of 14", "drain 10.0.0.16/28 Reclaim", "10.0.0.16/28 waits for Handshake"},
+		},
+		"published again though it must go": {
+			state: served(lone("10.0.0.16/28", cooling(NodeGone, earlier), request(Deleted)), published("10.0.0.17", "")),
+			want:  []string{"needs 1 of 14", "drain 10.0.0.16/28 Deleted", "10.0.0.16/28 waits for Handshake"},
+		},
+		"node gone: all blocks cool down, whatever their use": {
+			state: served(gone, lone("10.0.0.16/28", draining(Reclaim)), pods(40), entries("10.0.0.2", Marked),
+				lone("10.0.0.32/28", cooling(NodeGone, later)), lone("10.0.0.48/28", cooling(Returned, noon))),
+			want: []string{
+				"needs 0 of 0", "free 10.0.0.0/28 NodeGone", "free 10.0.0.16/28 NodeGone", "delete 10.0.0.48/28", "again in 1m0s",
+			},
+			remember: &Memory{},
+		},
+	})
+}

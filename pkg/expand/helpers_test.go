@@ -1,0 +1,268 @@
+package expand
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// noon is when every table test takes place.
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+func testPolicy() Policy {
+	p := DefaultPolicy()
+	p.MinFree, p.MaxBlocks, p.MaxAddresses = 2, 4, 100
+	return p
+}
+
+// ips reads "10.0.0.1-10.0.0.3 10.0.0.9".
+func ips(s string) []netip.Addr {
+	var out []netip.Addr
+	for _, field := range strings.Fields(s) {
+		from, to, isRange := strings.Cut(field, "-")
+		if !isRange {
+			to = from
+		}
+		last := netip.MustParseAddr(to)
+		for a := netip.MustParseAddr(from); a.Compare(last) <= 0; a = a.Next() {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// ranges is the other way about.
+func ranges(addrs []netip.Addr) string {
+	var out []string
+	for i := 0; i < len(addrs); {
+		j := i
+		for j+1 < len(addrs) && addrs[j].Next() == addrs[j+1] {
+			j++
+		}
+		if i == j {
+			out = append(out, addrs[i].String())
+		} else {
+			out = append(out, addrs[i].String()+"-"+addrs[j].String())
+		}
+		i = j + 1
+	}
+	return strings.Join(out, " ")
+}
+
+// node is a settled node's state with a report, changed by edits.
+func node(edits ...func(*State)) State {
+	s := State{
+		Node: "n1", AgentSettled: true, ReclaimBudget: 1,
+		Pool: map[netip.Addr]string{}, Used: map[netip.Addr]string{}, Release: map[netip.Addr]ReleaseStatus{},
+	}
+	for _, edit := range edits {
+		edit(&s)
+	}
+	slices.SortFunc(s.Blocks, func(a, b Block) int { return a.CIDR.Compare(b.CIDR) })
+	return s
+}
+
+// inner are the addresses of a block but its first and last.
+func inner(c netip.Prefix) []netip.Addr {
+	var out []netip.Addr
+	for a := c.Addr().Next(); c.Contains(a.Next()); a = a.Next() {
+		out = append(out, a)
+	}
+	return out
+}
+
+// lone adds a block that is not published.
+func lone(cidr string, edits ...func(*Block)) func(*State) {
+	return func(s *State) {
+		c := netip.MustParsePrefix(cidr)
+		b := Block{CIDR: c, Usable: inner(c)}
+		for _, edit := range edits {
+			edit(&b)
+		}
+		s.Blocks = append(s.Blocks, b)
+	}
+}
+
+// full adds a block all of whose usable addresses are published.
+func full(cidr string, edits ...func(*Block)) func(*State) {
+	return func(s *State) {
+		lone(cidr, edits...)(s)
+		for _, a := range inner(netip.MustParsePrefix(cidr)) {
+			s.Pool[a] = ""
+		}
+		s.Blocks[len(s.Blocks)-1].Listed = true
+	}
+}
+
+func draining(why Reason) func(*Block) {
+	return func(b *Block) { b.Phase, b.Reason = ipalloc.Draining, why }
+}
+
+func cooling(why Reason, until time.Time) func(*Block) {
+	return func(b *Block) { b.Phase, b.Reason, b.RestUntil = ipalloc.CoolingDown, why, until }
+}
+
+func request(why Reason) func(*Block) { return func(b *Block) { b.Request = why } }
+
+func conflict(b *Block) { b.Conflict = true }
+
+func listed(b *Block) { b.Listed = true }
+
+// reserved takes addresses out of what may be published.
+func reserved(s string) func(*Block) {
+	return func(b *Block) {
+		b.Usable = slices.DeleteFunc(b.Usable, func(a netip.Addr) bool { return slices.Contains(ips(s), a) })
+	}
+}
+
+func published(s, owner string) func(*State) {
+	return func(st *State) {
+		for _, a := range ips(s) {
+			st.Pool[a] = owner
+		}
+	}
+}
+
+// used reports each address as a pod's, "default/<address>".
+func used(s string) func(*State) {
+	return func(st *State) {
+		for _, a := range ips(s) {
+			st.Used[a] = "default/" + a.String()
+		}
+	}
+}
+
+func usedBy(s, owner string) func(*State) {
+	return func(st *State) {
+		for _, a := range ips(s) {
+			st.Used[a] = owner
+		}
+	}
+}
+
+// pods adds n pods without an address.
+func pods(n int) func(*State) {
+	return func(s *State) {
+		for i := range n {
+			s.Pods = append(s.Pods, Pod{Name: fmt.Sprintf("default/new-%d", i)})
+		}
+	}
+}
+
+func pod(name, addrs string) func(*State) {
+	return func(s *State) { s.Pods = append(s.Pods, Pod{Name: name, IPs: ips(addrs)}) }
+}
+
+func entries(s string, is ReleaseStatus) func(*State) {
+	return func(st *State) {
+		for _, a := range ips(s) {
+			st.Release[a] = is
+		}
+	}
+}
+
+func own(s string) func(*State) { return func(st *State) { st.Own = append(st.Own, ips(s)...) } }
+
+func limits(l Limits) func(*State) { return func(s *State) { s.Limits = l } }
+
+func unsettled(s *State) { s.AgentSettled = false }
+
+func gone(s *State) { s.Gone = true }
+
+func budget(n int) func(*State) { return func(s *State) { s.ReclaimBudget = n } }
+
+func since(ago time.Duration, s string) map[netip.Addr]time.Time {
+	out := map[netip.Addr]time.Time{}
+	for _, a := range ips(s) {
+		out[a] = noon.Add(-ago)
+	}
+	return out
+}
+
+// idle says that k+1 blocks could have gone for ago[k].
+func idle(ago ...time.Duration) Memory {
+	var m Memory
+	for _, d := range ago {
+		m.IdleSince = append(m.IdleSince, noon.Add(-d))
+	}
+	return m
+}
+
+// describe is the whole plan, one step to a line.
+func describe(p Plan) []string {
+	out := []string{fmt.Sprintf("needs %d of %d", p.Demand, p.Capacity)}
+	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	list := func(verb string, addrs []netip.Addr) {
+		if len(addrs) > 0 {
+			add("%s %s", verb, ranges(addrs))
+		}
+	}
+	for _, c := range p.Undrain {
+		add("undrain %s", c)
+	}
+	for _, d := range p.Drain {
+		add("drain %s %s", d.CIDR, d.Reason)
+	}
+	list("clear", p.Clear)
+	list("mark", p.Mark)
+	if p.Claim != (Claim{}) {
+		add("claim %d in %d blocks, room %d", p.Claim.Addresses, p.Claim.Blocks, p.Claim.Room)
+	}
+	list("publish", p.Publish)
+	list("remove", p.Remove)
+	for _, f := range p.Free {
+		add("free %s %s", f.CIDR, f.Reason)
+	}
+	for _, c := range p.Delete {
+		add("delete %s", c)
+	}
+	if p.Shortage != 0 {
+		add("short of %d", p.Shortage)
+	}
+	for _, w := range p.Waits {
+		add("%s", strings.TrimSpace(fmt.Sprintf("%s waits for %s %s", w.CIDR, w.For, strings.Join(w.By, " "))))
+	}
+	if !p.Again.IsZero() {
+		add("again in %s", p.Again.Sub(noon))
+	}
+	return out
+}
+
+type decideCase struct {
+	policy func(*Policy)
+	state  State
+	memory Memory
+	want   []string
+	// remember is checked where it is set.
+	remember *Memory
+}
+
+func runDecide(t *testing.T, cases map[string]decideCase) {
+	t.Helper()
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := testPolicy()
+			if c.policy != nil {
+				c.policy(&p)
+			}
+			plan, memory := Decide(noon, p, c.state, c.memory)
+			if diff := cmp.Diff(c.want, describe(plan)); diff != "" {
+				t.Errorf("plan (-want +got):\n%s", diff)
+			}
+			if c.remember != nil {
+				if diff := cmp.Diff(*c.remember, memory, addrKeys); diff != "" {
+					t.Errorf("memory (-want +got):\n%s", diff)
+				}
+			}
+		})
+	}
+}
+
+var addrKeys = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })

@@ -1,0 +1,118 @@
+package expand
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// budgetWait is when to look again where a reclaim is due but none may start:
+// nothing in the node's state tells when the budget is back.
+const budgetWait = 10 * time.Second
+
+// drain starts, or starts again, to drain a block.
+func (d *decision) drain(b *block, why Reason) {
+	b.drained = true
+	d.plan.Drain = append(d.plan.Drain, Drain{CIDR: b.CIDR, Reason: why})
+}
+
+// drainAsked drains the blocks that must go, once the others cover the target
+// with addresses that are or can be published now.
+func (d *decision) drainAsked(covered bool) {
+	if !covered {
+		return
+	}
+	for i := range d.blocks {
+		b := &d.blocks[i]
+		if b.asked() && !b.withdrawn() {
+			d.drain(b, b.Request)
+		}
+	}
+}
+
+// withdrawn says that a block in conflict has nothing left on the node, so that
+// freeEmpty frees it without a drain.
+func (b *block) withdrawn() bool { return b.Conflict && b.empty() }
+
+// drainAgain corrects the reason of drains that somebody has asked for since,
+// and drains blocks again that something has published while they cooled down.
+func (d *decision) drainAgain() {
+	for i := range d.blocks {
+		b := &d.blocks[i]
+		switch {
+		case b.undrained:
+		case b.Phase == ipalloc.Draining && b.Request != None && b.Request != b.Reason && !b.empty():
+			d.drain(b, b.Request)
+		case b.Phase == ipalloc.CoolingDown && b.published > 0:
+			d.drain(b, cmp.Or(b.Request, Reclaim))
+		}
+	}
+}
+
+// reclaim drains blocks that the node could have done without for long enough.
+func (d *decision) reclaim() {
+	if d.policy.ReclaimDisabled || !d.trusted {
+		return
+	}
+	candidates := d.removable()
+	idle := slices.Clone(d.old.IdleSince[:min(len(d.old.IdleSince), len(candidates))])
+	for len(idle) < len(candidates) {
+		idle = append(idle, d.now)
+	}
+
+	due := 0
+	for due < len(idle) && d.now.Sub(idle[due]) >= d.policy.IdleFor {
+		due++
+	}
+	if due < len(idle) {
+		d.again(idle[due].Add(d.policy.IdleFor))
+	}
+	starts := min(due, max(d.state.ReclaimBudget, 0))
+	if d.changing() {
+		starts = 0
+	} else if starts < due {
+		d.again(d.now.Add(budgetWait))
+	}
+	for _, b := range candidates[:starts] {
+		d.plan.Capacity -= b.capacity()
+		d.drain(b, Reclaim)
+	}
+	if rest := idle[starts:]; len(rest) > 0 {
+		d.memory.IdleSince = rest
+	}
+}
+
+// changing says that the plan already changes which blocks serve.
+func (d *decision) changing() bool {
+	return d.deficit() > 0 || len(d.plan.Undrain) > 0 || len(d.plan.Drain) > 0
+}
+
+// removable are the blocks that the node can do without all together, in the
+// order in which they go: fewest addresses in use first, then the highest, as
+// claims take the lowest. What is left must cover the target, so that it does
+// not grow again, and stay at or below ReclaimPercent.
+func (d *decision) removable() []*block {
+	var candidates, chosen []*block
+	for i := range d.blocks {
+		if b := &d.blocks[i]; b.serving() && !b.undrained && !b.pinned {
+			candidates = append(candidates, b)
+		}
+	}
+	slices.SortFunc(candidates, func(a, b *block) int {
+		return cmp.Or(cmp.Compare(a.users, b.users), b.CIDR.Compare(a.CIDR))
+	})
+	rest, left := d.plan.Capacity, d.servingBlocks()
+	for _, b := range candidates {
+		without := rest - b.capacity()
+		if left == 1 {
+			break
+		}
+		if without >= d.target && d.plan.Demand*100 <= d.policy.ReclaimPercent*without {
+			chosen = append(chosen, b)
+			rest, left = without, left-1
+		}
+	}
+	return chosen
+}

@@ -1,0 +1,197 @@
+package expand
+
+import (
+	"testing"
+	"time"
+)
+
+func TestReclaim(t *testing.T) {
+	longAgo := time.Hour
+	two := node(full("10.0.0.0/28"), full("10.0.0.16/28"), used("10.0.0.1-10.0.0.2"))
+	runDecide(t, map[string]decideCase{
+		"the wait begins": {
+			state:    two,
+			want:     []string{"needs 2 of 28", "again in 10m0s"},
+			remember: &Memory{IdleSince: []time.Time{noon}},
+		},
+		"and goes on": {
+			state:    two,
+			memory:   idle(4 * time.Minute),
+			want:     []string{"needs 2 of 28", "again in 6m0s"},
+			remember: &Memory{IdleSince: []time.Time{noon.Add(-4 * time.Minute)}},
+		},
+		"the emptiest block goes": {
+			state:    node(full("10.0.0.0/28"), full("10.0.0.16/28"), used("10.0.0.1 10.0.0.17-10.0.0.18")),
+			memory:   idle(10 * time.Minute),
+			want:     []string{"needs 3 of 14", "drain 10.0.0.0/28 Reclaim", "10.0.0.0/28 waits for Pods default/10.0.0.1"},
+			remember: &Memory{},
+		},
+		"of two alike the highest": {
+			state:  node(full("10.0.0.0/28"), full("10.0.0.16/28"), used("10.0.0.1 10.0.0.17")),
+			memory: idle(longAgo),
+			want:   []string{"needs 2 of 14", "drain 10.0.0.16/28 Reclaim", "10.0.0.16/28 waits for Pods default/10.0.0.17"},
+		},
+		"a pod whose address is not reported counts": {
+			state:  node(full("10.0.0.0/28"), full("10.0.0.16/28"), used("10.0.0.1"), pod("default/a", "10.0.0.17"), pod("default/b", "10.0.0.18")),
+			memory: idle(longAgo),
+			want:   []string{"needs 3 of 14", "drain 10.0.0.0/28 Reclaim", "10.0.0.0/28 waits for Pods default/10.0.0.1"},
+		},
+		"never the agent's own": {
+			state:  node(full("10.0.0.0/28"), full("10.0.0.16/28"), used("10.0.0.1-10.0.0.3"), usedBy("10.0.0.17", "router [restored]")),
+			memory: idle(longAgo),
+			want:   []string{"needs 4 of 14", "drain 10.0.0.0/28 Reclaim", "10.0.0.0/28 waits for Pods default/10.0.0.1 default/10.0.0.2 default/10.0.0.3"},
+		},
+		"never one with an address of the node": {
+			state:  node(full("10.0.0.0/28"), full("10.0.0.16/28"), used("10.0.0.1"), own("10.0.0.17")),
+			memory: idle(longAgo),
+			want:   []string{"needs 1 of 14", "drain 10.0.0.0/28 Reclaim", "10.0.0.0/28 waits for Pods default/10.0.0.1"},
+		},
+		"never one with an address kept by hand": {
+			state: node(full("10.0.0.0/28"), full("10.0.0.16/28"), usedBy("10.0.0.1", "health"), published("10.0.0.17", "default/db-0")),
+			want:  []string{"needs 1 of 27"},
+		},
+		"never the last": {
+			state:  node(full("10.0.0.0/28"), published("10.9.9.1-10.9.9.9", ""), used("10.0.0.1")),
+			memory: idle(longAgo),
+			want:   []string{"needs 1 of 23"},
+		},
+		"not when the rest would be too full": {
+			state:    node(full("10.0.0.0/28"), full("10.0.0.16/28"), used("10.0.0.1-10.0.0.8")),
+			memory:   idle(longAgo),
+			want:     []string{"needs 8 of 28"},
+			remember: &Memory{},
+		},
+		"a smaller block may fit where the emptiest does not": {
+			state:  node(full("10.0.0.0/28"), full("10.0.0.16/29"), used("10.0.0.1-10.0.0.2 10.0.0.17-10.0.0.19")),
+			memory: idle(longAgo),
+			want:   []string{"needs 5 of 14", "drain 10.0.0.16/29 Reclaim", "10.0.0.16/29 waits for Pods default/10.0.0.17 default/10.0.0.18 default/10.0.0.19"},
+		},
+		"minFree is kept": {
+			policy: func(p *Policy) { p.MinFree = 13 },
+			state:  two,
+			want:   []string{"needs 2 of 28"},
+		},
+		"min-allocate is kept": {
+			state: node(full("10.0.0.0/28"), full("10.0.0.16/28"), used("10.0.0.1"), limits(Limits{MinAllocate: 15})),
+			want:  []string{"needs 1 of 28"},
+		},
+		"pre-allocate is kept": {
+			state: node(full("10.0.0.0/28"), full("10.0.0.16/28"), used("10.0.0.1"), limits(Limits{PreAllocate: 14})),
+			want:  []string{"needs 1 of 28"},
+		},
+		"disabled": {
+			policy: func(p *Policy) { p.ReclaimDisabled = true },
+			state:  two,
+			memory: idle(longAgo),
+			want:   []string{"needs 2 of 28"},
+		},
+		"an agent that is not settled starts the wait anew": {
+			state:    node(full("10.0.0.0/28"), full("10.0.0.16/28"), used("10.0.0.1"), unsettled),
+			memory:   idle(longAgo),
+			want:     []string{"needs 1 of 28"},
+			remember: &Memory{},
+		},
+		"so does a report that is missing": {
+			state:    node(full("10.0.0.0/28"), full("10.0.0.16/28")),
+			memory:   idle(longAgo),
+			want:     []string{"needs 0 of 28"},
+			remember: &Memory{},
+		},
+		"each block waits its own time": {
+			state:    node(full("10.0.0.0/28"), full("10.0.0.16/28"), full("10.0.0.32/28"), used("10.0.0.1"), budget(5)),
+			memory:   idle(longAgo, time.Minute),
+			want:     []string{"needs 1 of 28", "drain 10.0.0.32/28 Reclaim", "10.0.0.32/28 waits for Handshake", "again in 9m0s"},
+			remember: &Memory{IdleSince: []time.Time{noon.Add(-time.Minute)}},
+		},
+		"several at once": {
+			state:    node(full("10.0.0.0/28"), full("10.0.0.16/28"), full("10.0.0.32/28"), used("10.0.0.1"), budget(5)),
+			memory:   idle(longAgo, longAgo, longAgo),
+			want:     []string{"needs 1 of 14", "drain 10.0.0.16/28 Reclaim", "drain 10.0.0.32/28 Reclaim", "10.0.0.16/28 waits for Handshake", "10.0.0.32/28 waits for Handshake"},
+			remember: &Memory{},
+		},
+		"no budget: look again soon": {
+			state:    node(full("10.0.0.0/28"), full("10.0.0.16/28"), used("10.0.0.1"), budget(0)),
+			memory:   idle(longAgo),
+			want:     []string{"needs 1 of 28", "again in 10s"},
+			remember: &Memory{IdleSince: []time.Time{noon.Add(-longAgo)}},
+		},
+		"a block that goes is not filled any more": {
+			state:  node(full("10.0.0.0/28"), lone("10.0.0.16/28"), used("10.0.0.1")),
+			memory: idle(longAgo),
+			want:   []string{"needs 1 of 14", "drain 10.0.0.16/28 Reclaim", "10.0.0.16/28 waits for Handshake"},
+		},
+		"a drain on request comes first": {
+			state:    node(full("10.0.0.0/28"), full("10.0.0.16/28"), full("10.0.0.32/28", request(Deleted)), used("10.0.0.1")),
+			memory:   idle(longAgo),
+			want:     []string{"needs 1 of 28", "drain 10.0.0.32/28 Deleted", "10.0.0.32/28 waits for Handshake"},
+			remember: &Memory{IdleSince: []time.Time{noon.Add(-longAgo)}},
+		},
+	})
+}
+
+func TestDrainOnRequest(t *testing.T) {
+	runDecide(t, map[string]decideCase{
+		"the replacement is asked for first": {
+			state: node(full("10.0.0.0/28", request(Deleted)), used("10.0.0.1-10.0.0.3")),
+			want:  []string{"needs 3 of 0", "claim 5 in 4 blocks, room 86", "10.0.0.0/28 waits for Replacement"},
+		},
+		"it does not count towards maxBlocks": {
+			policy: func(p *Policy) { p.MaxBlocks = 1 },
+			state:  node(full("10.0.0.0/28", request(Deleted)), used("10.0.0.1-10.0.0.3")),
+			want:   []string{"needs 3 of 0", "claim 5 in 1 blocks, room 86", "10.0.0.0/28 waits for Replacement"},
+		},
+		"once the replacement can be published it drains": {
+			state: node(full("10.0.0.0/28", request(CIDRDraining)), lone("10.0.0.16/28"), used("10.0.0.1-10.0.0.2")),
+			want: []string{
+				"needs 2 of 14", "drain 10.0.0.0/28 CIDRDraining", "publish 10.0.0.17-10.0.0.30",
+				"10.0.0.0/28 waits for Pods default/10.0.0.1 default/10.0.0.2",
+			},
+		},
+		"an undrain of the same plan is no replacement yet": {
+			state: node(full("10.0.0.0/28", request(Deleted)), full("10.0.0.16/28", draining(Reclaim)), used("10.0.0.1")),
+			want:  []string{"needs 1 of 14", "undrain 10.0.0.16/28", "10.0.0.0/28 waits for Replacement"},
+		},
+		"it is not filled": {
+			state: node(lone("10.0.0.0/28", request(Deleted), listed), full("10.0.0.16/28"), used("10.0.0.17")),
+			want:  []string{"needs 1 of 14", "drain 10.0.0.0/28 Deleted", "10.0.0.0/28 waits for Handshake"},
+		},
+		"a reclaim that becomes a request says so": {
+			state: node(full("10.0.0.0/28"), full("10.0.0.16/28", draining(Reclaim), request(PoolDeleted)), used("10.0.0.1 10.0.0.17-10.0.0.29")),
+			want: []string{
+				"needs 14 of 14", "drain 10.0.0.16/28 PoolDeleted", "mark 10.0.0.30", "claim 4 in 3 blocks, room 72",
+				"10.0.0.16/28 waits for Pods default/10.0.0.17 default/10.0.0.18 default/10.0.0.19 default/10.0.0.20 " +
+					"default/10.0.0.21 default/10.0.0.22 default/10.0.0.23 default/10.0.0.24 default/10.0.0.25 default/10.0.0.26 " +
+					"default/10.0.0.27 default/10.0.0.28 default/10.0.0.29",
+			},
+		},
+		"and only once": {
+			state: node(full("10.0.0.0/28"), full("10.0.0.16/28", draining(PoolDeleted), request(PoolDeleted)), used("10.0.0.1")),
+			want:  []string{"needs 1 of 14", "mark 10.0.0.17-10.0.0.30", "10.0.0.16/28 waits for Handshake"},
+		},
+	})
+}
+
+func TestWaits(t *testing.T) {
+	leaving := full("10.0.0.16/28", draining(Deleted), request(Deleted))
+	runDecide(t, map[string]decideCase{
+		"the agent's addresses come first": {
+			state: node(full("10.0.0.0/28"), lone("10.0.0.16/28", draining(Deleted), request(Deleted)), published("10.0.0.17-10.0.0.19", ""),
+				usedBy("10.0.0.17", "router"), used("10.0.0.18"), own("10.0.0.19 10.0.0.17")),
+			want: []string{"needs 2 of 14", "10.0.0.16/28 waits for AgentAddress 10.0.0.19 router"},
+		},
+		"pods by name, each once": {
+			state: node(full("10.0.0.0/28"), lone("10.0.0.16/28", draining(Deleted), request(Deleted)), published("10.0.0.17-10.0.0.18", ""), published("10.0.0.19", "default/db-0"),
+				usedBy("10.0.0.17", "default/b [restored]"), pod("default/a", "10.0.0.18"), pod("default/b", "10.0.0.17 10.0.0.18")),
+			want: []string{"needs 2 of 14", "10.0.0.16/28 waits for Pods default/a default/b default/db-0"},
+		},
+		"an agent that is not settled": {
+			state: node(full("10.0.0.0/28"), leaving, used("10.0.0.1"), unsettled),
+			want:  []string{"needs 1 of 14", "10.0.0.16/28 waits for AgentNotSettled"},
+		},
+		"the handshake": {
+			state:  node(full("10.0.0.0/28"), leaving, used("10.0.0.1"), entries("10.0.0.17-10.0.0.30", Marked)),
+			memory: Memory{MarkedSince: since(30e9, "10.0.0.17-10.0.0.30")},
+			want:   []string{"needs 1 of 14", "10.0.0.16/28 waits for Handshake", "again in 1m30s"},
+		},
+	})
+}

@@ -1,0 +1,115 @@
+package expand
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// State is what is known of one node, for one address family.
+type State struct {
+	// Node is the node's name, for the Plan's String only.
+	Node   string
+	Family ipalloc.Family
+	// Gone says that the Node and its CiliumNode have been seen, live, to be
+	// gone: its blocks only cool down.
+	Gone bool
+
+	// Blocks are all blocks the node holds, in any phase, sorted by address.
+	Blocks []Block
+	// Pool is the CiliumNode's spec.ipam.pool: address to the owner a person
+	// wrote there ("": anybody's). Entries outside every block are foreign:
+	// they count as capacity and are never touched.
+	Pool map[netip.Addr]string
+	// Used is status.ipam.used: address to owner, as in "default/web-0",
+	// "default/web-0 [restored]", "router", "health", "ingress". Empty: the
+	// agent has not reported.
+	Used map[netip.Addr]string
+	// Release is status.ipam.release-ips.
+	Release map[netip.Addr]ReleaseStatus
+	// Own are the CiliumNode's own addresses (internal, health, ingress).
+	Own []netip.Addr
+	// Pods are those bound to the node that need an address: not on the host
+	// network, not Succeeded or Failed.
+	Pods []Pod
+	// Limits are what a person wrote into the CiliumNode.
+	Limits Limits
+
+	// AgentSettled says that the agent's pod has been Ready for a while with
+	// the same container, so that its answers and its report can be believed.
+	AgentSettled bool
+	// ReclaimBudget is how many reclaims may start now.
+	ReclaimBudget int
+}
+
+// Block is a block the node holds.
+type Block struct {
+	CIDR netip.Prefix
+	// Usable are the addresses that may be published, sorted: all but the
+	// reserved and, unless allowed, the first and last.
+	Usable []netip.Addr
+	Phase  ipalloc.Phase
+	// Reason is why it is in Phase. Zero while in service.
+	Reason Reason
+	// Request is why it must go, whatever the use: it was deleted, its range
+	// drains, its pool is being deleted. Zero: nobody asks.
+	Request Reason
+	// Conflict: it overlaps an older block. Nothing of it is published.
+	Conflict bool
+	// Listed: the CiliumNode's podCIDRs name it.
+	Listed bool
+	// RestUntil is when a block that cools down may be given to others.
+	RestUntil time.Time
+}
+
+// Reason is why a block is draining or cooling down.
+type Reason string
+
+// Reasons. The API's condition reasons are the same words.
+const (
+	None         Reason = ""
+	Reclaim      Reason = "Reclaim"
+	Deleted      Reason = "Deleted"
+	CIDRDraining Reason = "CIDRDraining"
+	PoolDeleted  Reason = "PoolDeleted"
+	Returned     Reason = "Returned"
+	NodeGone     Reason = "NodeGone"
+)
+
+// Pod is a pod bound to the node.
+type Pod struct {
+	// Name is "namespace/name".
+	Name string
+	// IPs are its status.podIPs, of any family.
+	IPs []netip.Addr
+}
+
+// Limits are the CiliumNode's spec.ipam.{min,pre,max}-allocate and
+// max-above-watermark; 0 is unset. They hold for each family by itself.
+type Limits struct {
+	MinAllocate, PreAllocate, MaxAllocate, MaxAboveWatermark int
+}
+
+// ReleaseStatus is a state of the release handshake, as Cilium names it
+// (pkg/ipam/option/option.go in v1.20.1).
+type ReleaseStatus string
+
+// States of the release handshake.
+const (
+	Marked       ReleaseStatus = "marked-for-release"
+	Ready        ReleaseStatus = "ready-for-release"
+	DoNotRelease ReleaseStatus = "do-not-release"
+	Released     ReleaseStatus = "released"
+)
+
+// Memory is what Decide must remember between calls. The zero value is safe: it
+// starts every wait anew. A Memory is never changed, only replaced.
+type Memory struct {
+	// IdleSince[k] is since when k+1 blocks could be taken from the node.
+	IdleSince []time.Time
+	// MarkedSince is when each mark was first seen unanswered.
+	MarkedSince map[netip.Addr]time.Time
+	// AckedSince is when each ack was first seen, from a settled agent.
+	AckedSince map[netip.Addr]time.Time
+}

@@ -1,0 +1,82 @@
+package expand
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// Empty says that there is nothing to write. Waits and Again may still be set.
+func (p Plan) Empty() bool {
+	return len(p.Undrain) == 0 && len(p.Drain) == 0 && len(p.Clear) == 0 && len(p.Mark) == 0 &&
+		p.Claim == Claim{} && len(p.Publish) == 0 && len(p.Remove) == 0 &&
+		len(p.Free) == 0 && len(p.Delete) == 0
+}
+
+// String is the plan in one line, for people.
+func (p Plan) String() string {
+	var steps []string
+	add := func(format string, args ...any) { steps = append(steps, fmt.Sprintf(format, args...)) }
+	list := func(verb string, addrs []netip.Addr) {
+		if len(addrs) > 0 {
+			add("%s %s", verb, addresses(addrs))
+		}
+	}
+
+	for _, c := range p.Undrain {
+		add("undrain %s", c)
+	}
+	for _, b := range p.Drain {
+		add("drain %s (%s)", b.CIDR, b.Reason)
+	}
+	list("clear", p.Clear)
+	list("mark", p.Mark)
+	if p.Claim != (Claim{}) {
+		add("claim %d addresses (at most %d blocks, %d published)", p.Claim.Addresses, p.Claim.Blocks, p.Claim.Room)
+	}
+	list("publish", p.Publish)
+	list("remove", p.Remove)
+	for _, b := range p.Free {
+		add("free %s (%s)", b.CIDR, b.Reason)
+	}
+	for _, c := range p.Delete {
+		add("delete %s", c)
+	}
+	if len(steps) == 0 {
+		add("nothing to do")
+	}
+	if p.Shortage > 0 {
+		add("short of %d", p.Shortage)
+	}
+	for _, w := range p.Waits {
+		add("%s", w)
+	}
+	return fmt.Sprintf("%s %s: needs %d of %d: %s", p.Node, p.Family, p.Demand, p.Capacity, strings.Join(steps, "; "))
+}
+
+// String is the wait in a few words.
+func (w Wait) String() string {
+	if len(w.By) == 0 {
+		return fmt.Sprintf("%s waits for %s", w.CIDR, w.For)
+	}
+	return fmt.Sprintf("%s waits for %s %s", w.CIDR, w.For, few(w.By))
+}
+
+// addresses names a few addresses and counts the rest.
+func addresses(addrs []netip.Addr) string {
+	names := make([]string, 0, 3)
+	for _, a := range addrs[:min(len(addrs), 3)] {
+		names = append(names, a.String())
+	}
+	return more(names, len(addrs))
+}
+
+func few(names []string) string { return more(names[:min(len(names), 3)], len(names)) }
+
+func more(names []string, all int) string {
+	s := strings.Join(names, ", ")
+	if rest := all - len(names); rest > 0 {
+		return fmt.Sprintf("%s and %d more", s, rest)
+	}
+	return s
+}

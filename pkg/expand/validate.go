@@ -1,0 +1,61 @@
+package expand
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Validate returns every fault of p, joined. Each error names the field, its
+// value and what would do instead. Decide needs a valid Policy.
+func (p Policy) Validate() error {
+	errs := []error{
+		between("ExpandPercent", p.ExpandPercent, 1, 100),
+		atLeast("MinFree", p.MinFree, 0),
+		atLeast("MaxBlocks", p.MaxBlocks, 1),
+		atLeast("MaxAddresses", p.MaxAddresses, 1),
+		notNegative("IdleFor", p.IdleFor),
+		notNegative("AckHold", p.AckHold),
+	}
+	if p.AckTimeout <= 0 {
+		errs = append(errs, fmt.Errorf("AckTimeout is %s: set it above 0, well above the agent's update rate (15s by default), or every mark is withdrawn before it is answered", p.AckTimeout))
+	}
+	if p.MaxAddresses >= 1 && p.MinFree >= p.MaxAddresses {
+		errs = append(errs, fmt.Errorf("MinFree is %d, which MaxAddresses (%d) never allows: set it below %d", p.MinFree, p.MaxAddresses, p.MaxAddresses))
+	}
+	if !p.ReclaimDisabled {
+		errs = append(errs, p.validateReclaim())
+	}
+	return errors.Join(errs...)
+}
+
+func (p Policy) validateReclaim() error {
+	if err := between("ReclaimPercent", p.ReclaimPercent, 0, 99); err != nil {
+		return err
+	}
+	if p.ReclaimPercent >= p.ExpandPercent {
+		return fmt.Errorf("ReclaimPercent is %d, not below ExpandPercent (%d): lower the one or raise the other, or a node would grow and shrink in turn", p.ReclaimPercent, p.ExpandPercent)
+	}
+	return nil
+}
+
+func between(field string, value, low, high int) error {
+	if value < low || value > high {
+		return fmt.Errorf("%s is %d: set it to %d to %d", field, value, low, high)
+	}
+	return nil
+}
+
+func atLeast(field string, value, low int) error {
+	if value < low {
+		return fmt.Errorf("%s is %d: set it to %d or more", field, value, low)
+	}
+	return nil
+}
+
+func notNegative(field string, value time.Duration) error {
+	if value < 0 {
+		return fmt.Errorf("%s is %s: set it to 0s or more", field, value)
+	}
+	return nil
+}

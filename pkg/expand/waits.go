@@ -1,0 +1,92 @@
+package expand
+
+import (
+	"slices"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// explain says what each block on its way out waits for. What somebody has to
+// act on comes first: the agent's own addresses stay until it restarts, pods
+// come and go, the handshake goes on by itself.
+func (d *decision) explain() {
+	users := d.usersOfLeaving()
+	for i := range d.blocks {
+		b := &d.blocks[i]
+		switch {
+		case b.freed:
+		case b.asked() && !b.drained:
+			d.wait(b, WaitReplacement, nil)
+		case b.goingOut():
+			d.explainLeaving(b, users[b])
+		}
+	}
+}
+
+// goingOut says that the block's addresses leave, once this plan is done.
+func (b *block) goingOut() bool {
+	if b.undrained {
+		return false
+	}
+	return b.drained || b.Phase == ipalloc.Draining || b.Phase == ipalloc.InService && b.Conflict
+}
+
+func (d *decision) explainLeaving(b *block, users map[user]struct{}) {
+	var agent, pods []string
+	for u := range users {
+		if u.agent {
+			agent = append(agent, u.name)
+		} else {
+			pods = append(pods, u.name)
+		}
+	}
+	slices.Sort(agent)
+	slices.Sort(pods)
+	switch {
+	case len(agent) > 0:
+		d.wait(b, WaitAgent, agent)
+	case len(pods) > 0:
+		d.wait(b, WaitPods, pods)
+	case b.published > 0 && !d.trusted:
+		d.wait(b, WaitUnsettled, nil)
+	default:
+		d.wait(b, WaitHandshake, nil)
+	}
+}
+
+func (d *decision) wait(b *block, why WaitReason, by []string) {
+	d.plan.Waits = append(d.plan.Waits, Wait{CIDR: b.CIDR, For: why, By: by})
+}
+
+// usersOfLeaving are the users of each block on its way out.
+func (d *decision) usersOfLeaving() map[*block]map[user]struct{} {
+	leaving := map[*block]map[user]struct{}{}
+	for i := range d.blocks {
+		if b := &d.blocks[i]; b.goingOut() {
+			leaving[b] = map[user]struct{}{}
+		}
+	}
+	if len(leaving) == 0 {
+		return nil
+	}
+	for a, owner := range d.state.Used {
+		if users := leaving[d.blockOf(a)]; users != nil {
+			u := userOf(owner)
+			if u.name == "" {
+				u.name = a.String()
+			}
+			users[u] = struct{}{}
+		}
+	}
+	for a, u := range d.extra {
+		if users := leaving[d.blockOf(a)]; users != nil {
+			users[u] = struct{}{}
+		}
+	}
+	for a, owner := range d.state.Pool {
+		if users := leaving[d.blockOf(a)]; users != nil && owner != "" {
+			users[user{name: owner}] = struct{}{}
+		}
+	}
+	return leaving
+}

@@ -1,0 +1,140 @@
+package ipalloc
+
+import "net/netip"
+
+// Cut is a pool's share of one family, cut into blocks of one size.
+type Cut struct {
+	// Ranges are the CIDRs that blocks are cut from, in any order. They may
+	// overlap each other. One too small for a block yields none, and so does
+	// an invalid one. Bits beyond a range's length are ignored.
+	Ranges []netip.Prefix
+	// BlockBits is the prefix length of a block.
+	BlockBits int
+}
+
+// Claim picks a free block, records it for o, and returns it. It allocates
+// nothing but room for more blocks than there ever were.
+//
+// near are the blocks that o's node holds, in any order. If the buddy of one of
+// the same size is free, the lowest such buddy is taken:
+//
+//	|  held  | free |  rest of the pool
+//	 near      buddy
+//
+// No larger chunk is split by that, and the node's blocks stay together.
+// Otherwise it is the lowest free block of all ranges, by address. The answer
+// depends on what is held and reserved, not on how that came to be.
+//
+// It returns ErrNotReady before SetReady, and ErrExhausted if no range has a
+// block whose every address is free.
+func (s *Space) Claim(c Cut, o Owner, near []netip.Prefix) (netip.Prefix, error) {
+	if !s.ready {
+		return netip.Prefix{}, ErrNotReady
+	}
+	cidr, ok := s.freeBuddy(c, near)
+	if !ok {
+		cidr, ok = s.lowestFree(c)
+	}
+	if !ok {
+		return netip.Prefix{}, ErrExhausted
+	}
+	f, p := split(cidr)
+	s.tries[f].hold(p, o)
+	return cidr, nil
+}
+
+// Free returns how many blocks could be claimed now, at most MaxUint64.
+// Addresses in several ranges count once. The time it takes grows with the
+// number of gaps between what is taken, not with their size.
+func (s *Space) Free(c Cut) uint64 {
+	var sum uint64
+	for i := range c.Ranges {
+		if r, ok := c.rangeAt(i); ok && !c.repeats(i) {
+			f, p := split(r)
+			sum = addSat(sum, s.tries[f].count(p, uint8(c.BlockBits)))
+		}
+	}
+	return sum
+}
+
+// Total returns how many blocks the ranges can be cut into, at most MaxUint64.
+// Addresses in several ranges count once.
+func (c Cut) Total() uint64 {
+	var sum uint64
+	for i := range c.Ranges {
+		if r, ok := c.rangeAt(i); ok && !c.repeats(i) {
+			sum = addSat(sum, pow2(uint8(c.BlockBits-r.Bits())))
+		}
+	}
+	return sum
+}
+
+// freeBuddy returns the lowest free buddy of a block in near.
+func (s *Space) freeBuddy(c Cut, near []netip.Prefix) (best netip.Prefix, found bool) {
+	for _, cidr := range near {
+		if cidr.Bits() != c.BlockBits || c.BlockBits == 0 || !usable(cidr) {
+			continue
+		}
+		f, p := split(cidr)
+		p = p.buddy()
+		cidr = p.cidr(f)
+		if found && cidr.Addr().Compare(best.Addr()) >= 0 {
+			continue
+		}
+		if c.has(cidr) && s.tries[f].isFree(p) {
+			best, found = cidr, true
+		}
+	}
+	return best, found
+}
+
+// lowestFree returns the free block with the lowest address. A range that starts
+// below the best so far cannot yield a higher one: it either ends before that,
+// or has all of it.
+func (s *Space) lowestFree(c Cut) (best netip.Prefix, found bool) {
+	for i := range c.Ranges {
+		r, ok := c.rangeAt(i)
+		if !ok || found && r.Addr().Compare(best.Addr()) >= 0 {
+			continue
+		}
+		f, p := split(r)
+		if p, ok = s.tries[f].lowest(p, uint8(c.BlockBits)); ok {
+			best, found = p.cidr(f), true
+		}
+	}
+	return best, found
+}
+
+// rangeAt returns range i, masked, and whether a block fits in it.
+func (c Cut) rangeAt(i int) (netip.Prefix, bool) {
+	r := c.Ranges[i]
+	if !r.IsValid() || c.BlockBits < r.Bits() || c.BlockBits > FamilyOf(r.Addr()).Bits() {
+		return netip.Prefix{}, false
+	}
+	return r.Masked(), true
+}
+
+// repeats says whether another range has all of range i: a larger one, or the
+// same earlier in the list. Prefixes do not overlap in any other way.
+func (c Cut) repeats(i int) bool {
+	r := c.Ranges[i]
+	for j, other := range c.Ranges {
+		if !other.Overlaps(r) {
+			continue
+		}
+		if other.Bits() < r.Bits() || other.Bits() == r.Bits() && j < i {
+			return true
+		}
+	}
+	return false
+}
+
+// has says whether one range has all of the block.
+func (c Cut) has(block netip.Prefix) bool {
+	for _, r := range c.Ranges {
+		if r.Overlaps(block) && r.Bits() <= block.Bits() {
+			return true
+		}
+	}
+	return false
+}

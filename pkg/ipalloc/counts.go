@@ -1,0 +1,48 @@
+package ipalloc
+
+// Counts is what a pool's blocks amount to.
+type Counts struct {
+	// Blocks by Family.
+	Blocks [2]PhaseCounts
+	// Nodes is how many nodes hold a block of the pool, of either family and
+	// in any phase.
+	Nodes int
+}
+
+// PhaseCounts are numbers of blocks by Phase.
+type PhaseCounts struct {
+	InService, Draining, CoolingDown uint64
+}
+
+// Counts counts the blocks of a pool. Nothing is kept up for it: it looks at
+// every block of every pool.
+func (s *Space) Counts(pool string) Counts {
+	var c Counts
+	nodes := map[string]struct{}{}
+	for f := range s.tries {
+		t := &s.tries[f]
+		for i := range t.nodes.slots {
+			owner := t.nodes.slots[i].owner
+			if owner == 0 {
+				continue
+			}
+			if o := t.owners.at(owner); o.Pool == pool {
+				c.Blocks[f].add(o.Phase)
+				nodes[o.Node] = struct{}{}
+			}
+		}
+	}
+	c.Nodes = len(nodes)
+	return c
+}
+
+func (c *PhaseCounts) add(p Phase) {
+	switch p {
+	case InService:
+		c.InService++
+	case Draining:
+		c.Draining++
+	case CoolingDown:
+		c.CoolingDown++
+	}
+}

@@ -1,0 +1,99 @@
+// Package ipalloc owns the address space: which blocks are held, by whom, and
+// which is the next free one.
+//
+// It never talks to Kubernetes, reads a clock, logs, or knows why a block is
+// wanted. It is not safe for concurrent use.
+package ipalloc
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+)
+
+// Family is an address family.
+type Family uint8
+
+// The two families, in the order in which they are always visited.
+const (
+	IPv4 Family = iota
+	IPv6
+)
+
+// Families lists both families in order.
+func Families() [2]Family { return [2]Family{IPv4, IPv6} }
+
+// FamilyOf returns the family of addr, which must be valid. An IPv4-mapped IPv6
+// address counts as IPv6.
+func FamilyOf(addr netip.Addr) Family {
+	if addr.Is4() {
+		return IPv4
+	}
+	return IPv6
+}
+
+func (f Family) String() string {
+	if f == IPv4 {
+		return "ipv4"
+	}
+	return "ipv6"
+}
+
+// Bits is the length of an address of the family: 32 or 128.
+func (f Family) Bits() int {
+	if f == IPv4 {
+		return 32
+	}
+	return 128
+}
+
+// Phase is where a held block stands in its life.
+type Phase uint8
+
+// Phases of a block, in the order they are passed.
+const (
+	InService   Phase = iota // its node may use it
+	Draining                 // its node is giving it back
+	CoolingDown              // it came back and rests
+)
+
+func (p Phase) String() string {
+	switch p {
+	case InService:
+		return "InService"
+	case Draining:
+		return "Draining"
+	case CoolingDown:
+		return "CoolingDown"
+	}
+	return fmt.Sprintf("Phase(%d)", uint8(p))
+}
+
+// Owner is who holds a block, and in which phase.
+type Owner struct {
+	Pool, Node string
+	Phase      Phase
+}
+
+func (o Owner) String() string { return fmt.Sprintf("node %s (pool %s)", o.Node, o.Pool) }
+
+// Held is a block and its owner.
+type Held struct {
+	CIDR  netip.Prefix
+	Owner Owner
+}
+
+var (
+	// ErrExhausted says that no free block is left where one was asked for.
+	ErrExhausted = errors.New("no free block left")
+	// ErrNotReady says that the space has not been read whole yet, so that
+	// nothing can be known to be free.
+	ErrNotReady = errors.New("address space not read yet")
+)
+
+// ConflictError says that two blocks share addresses.
+type ConflictError struct{ New, Old Held }
+
+func (e *ConflictError) Error() string {
+	return fmt.Sprintf("block %s of %s overlaps block %s of %s", e.New.CIDR, e.New.Owner, e.Old.CIDR, e.Old.Owner)
+}

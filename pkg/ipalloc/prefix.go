@@ -1,0 +1,91 @@
+package ipalloc
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"net/netip"
+)
+
+// prefix is a masked network prefix of either family, its address bits counted
+// from the left: bit 0 is the top bit of hi. An IPv4 address fills the top 32.
+type prefix struct {
+	hi, lo uint64
+	bits   uint8
+}
+
+// split takes a valid, masked CIDR apart.
+func split(cidr netip.Prefix) (Family, prefix) {
+	addr, p := cidr.Addr(), prefix{bits: uint8(cidr.Bits())}
+	if addr.Is4() {
+		a := addr.As4()
+		p.hi = uint64(binary.BigEndian.Uint32(a[:])) << 32
+		return IPv4, p
+	}
+	a := addr.As16()
+	p.hi, p.lo = binary.BigEndian.Uint64(a[:8]), binary.BigEndian.Uint64(a[8:])
+	return IPv6, p
+}
+
+// cidr is the inverse of split.
+func (p prefix) cidr(f Family) netip.Prefix {
+	if f == IPv4 {
+		var a [4]byte
+		binary.BigEndian.PutUint32(a[:], uint32(p.hi>>32))
+		return netip.PrefixFrom(netip.AddrFrom4(a), int(p.bits))
+	}
+	var a [16]byte
+	binary.BigEndian.PutUint64(a[:8], p.hi)
+	binary.BigEndian.PutUint64(a[8:], p.lo)
+	return netip.PrefixFrom(netip.AddrFrom16(a), int(p.bits))
+}
+
+// bit returns bit i, which says on which side a prefix of length i forks.
+func (p prefix) bit(i uint8) uint8 {
+	if i < 64 {
+		return uint8(p.hi>>(63-i)) & 1
+	}
+	return uint8(p.lo>>(127-i)) & 1
+}
+
+// half returns the lower (0) or upper (1) half of p.
+func (p prefix) half(side uint8) prefix {
+	if i := p.bits; i < 64 {
+		p.hi |= uint64(side) << (63 - i)
+	} else {
+		p.lo |= uint64(side) << (127 - i)
+	}
+	p.bits++
+	return p
+}
+
+// buddy returns the other half of the prefix that p is a half of. p must not be
+// the whole address space.
+func (p prefix) buddy() prefix {
+	if i := p.bits - 1; i < 64 {
+		p.hi ^= 1 << (63 - i)
+	} else {
+		p.lo ^= 1 << (127 - i)
+	}
+	return p
+}
+
+// common returns how many bits the addresses of p and q share from the left.
+func (p prefix) common(q prefix) uint8 {
+	if x := p.hi ^ q.hi; x != 0 {
+		return uint8(bits.LeadingZeros64(x))
+	}
+	return uint8(64 + bits.LeadingZeros64(p.lo^q.lo))
+}
+
+// contains says whether q lies in p, or is p.
+func (p prefix) contains(q prefix) bool {
+	return p.bits <= q.bits && p.common(q) >= p.bits
+}
+
+// shorten returns the prefix of length n that contains p.
+func (p prefix) shorten(n uint8) prefix {
+	if n < 64 {
+		return prefix{hi: p.hi &^ (^uint64(0) >> n), bits: n}
+	}
+	return prefix{hi: p.hi, lo: p.lo &^ (^uint64(0) >> (n - 64)), bits: n}
+}

@@ -1,0 +1,158 @@
+package ipalloc
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// Space is the address space of a cluster, both families: the blocks that are
+// held, and what is reserved. What is neither is free. The zero Space is empty,
+// not ready, and may be used.
+//
+// Its memory follows what it has held at most at one time: about 130 bytes a
+// block, beside the owners' strings. A call walks down a path of at most 128
+// steps; Claim does so for each range and near block, Restore also looks at the
+// reservations inside the block, and Overlapping, Free and Counts say more.
+type Space struct {
+	ready bool
+	tries [2]trie // by Family
+}
+
+// NewSpace returns an empty Space, which is not ready.
+func NewSpace() *Space { return &Space{} }
+
+// SetReady says that everything there is has been restored and reserved, so
+// that the rest is known to be free. There is no way back.
+func (s *Space) SetReady() { s.ready = true }
+
+// Ready says whether SetReady was called.
+func (s *Space) Ready() bool { return s.ready }
+
+// Restore records a block that exists already, ready or not. It is for blocks
+// read back from where they are kept, so it never turns one away for what else
+// is there: whatever it returns for a valid CIDR, no later Claim gives out an
+// address of it.
+//
+//   - The same block again (CIDR, pool and node): its phase is updated.
+//   - The same CIDR of another pool or node: a *ConflictError. The first owner
+//     stays. To hand a block over, Release it first.
+//   - It shares addresses with blocks of other CIDRs: it is recorded, and a
+//     *ConflictError names the first of them by address, then length.
+//
+// Reserved addresses are no conflict. A CIDR that is invalid, or has bits set
+// beyond its length, is an error, and nothing is recorded.
+func (s *Space) Restore(h Held) error {
+	if !usable(h.CIDR) {
+		return fmt.Errorf("block %s of %s is not a CIDR without host bits", h.CIDR, h.Owner)
+	}
+	f, p := split(h.CIDR)
+	t := &s.tries[f]
+	if o := t.ownerOf(p); o != nil {
+		if o.Pool != h.Owner.Pool || o.Node != h.Owner.Node {
+			return &ConflictError{New: h, Old: Held{CIDR: h.CIDR, Owner: *o}}
+		}
+		o.Phase = h.Owner.Phase
+		return nil
+	}
+	old, conflict := t.firstOverlap(p)
+	t.hold(p, h.Owner)
+	if conflict {
+		return &ConflictError{New: h, Old: t.held(f, old)}
+	}
+	return nil
+}
+
+// Release forgets the block with this very CIDR. Its addresses are free again,
+// as far as no reservation or other block has them. It returns false if no such
+// block is held.
+func (s *Space) Release(cidr netip.Prefix) bool {
+	if !usable(cidr) {
+		return false
+	}
+	f, p := split(cidr)
+	return s.tries[f].release(p)
+}
+
+// Owner returns who holds the block with this very CIDR, and whether anybody
+// does.
+func (s *Space) Owner(cidr netip.Prefix) (Owner, bool) {
+	if !usable(cidr) {
+		return Owner{}, false
+	}
+	f, p := split(cidr)
+	if o := s.tries[f].ownerOf(p); o != nil {
+		return *o, true
+	}
+	return Owner{}, false
+}
+
+// Overlapping returns the blocks that share addresses with cidr, save the one
+// with this very CIDR, sorted by address, then length. Without such blocks it
+// returns nil and allocates nothing. It looks at all that is held or reserved
+// inside cidr. Bits beyond the length of cidr are ignored; an invalid one
+// overlaps nothing.
+func (s *Space) Overlapping(cidr netip.Prefix) []Held {
+	if !cidr.IsValid() {
+		return nil
+	}
+	f, p := split(cidr.Masked())
+	t := &s.tries[f]
+	var found []Held
+	t.overlaps(p, func(n uint32) bool {
+		if t.nodes.at(n).bits != p.bits {
+			found = append(found, t.held(f, n))
+		}
+		return true
+	})
+	return found
+}
+
+// Reserve keeps the addresses of cidr, of any length, from being claimed. A
+// block of which only a part is reserved is not claimed either. Reservations
+// may overlap blocks and each other, and are counted: each needs its Unreserve.
+// Bits beyond the length of cidr are ignored, and so is an invalid one.
+func (s *Space) Reserve(cidr netip.Prefix) {
+	if !cidr.IsValid() {
+		return
+	}
+	f, p := split(cidr.Masked())
+	s.tries[f].reserve(p)
+}
+
+// Unreserve undoes one Reserve of this very cidr. It returns false, and does
+// nothing, if cidr is not reserved.
+func (s *Space) Unreserve(cidr netip.Prefix) bool {
+	if !cidr.IsValid() {
+		return false
+	}
+	f, p := split(cidr.Masked())
+	return s.tries[f].unreserve(p)
+}
+
+// usable says whether cidr can be a block.
+func usable(cidr netip.Prefix) bool { return cidr.IsValid() && cidr == cidr.Masked() }
+
+// ownerOf returns the owner of the block with this very prefix, or nil. The
+// pointer is good until the next hold.
+func (t *trie) ownerOf(p prefix) *Owner {
+	n := t.find(p)
+	if n == 0 || t.nodes.at(n).owner == 0 {
+		return nil
+	}
+	return t.owners.at(t.nodes.at(n).owner)
+}
+
+// held returns the block at node n, which must have one.
+func (t *trie) held(f Family, n uint32) Held {
+	at := t.nodes.at(n)
+	return Held{CIDR: at.prefix().cidr(f), Owner: *t.owners.at(at.owner)}
+}
+
+// firstOverlap returns the node of the first block that shares addresses with p.
+func (t *trie) firstOverlap(p prefix) (first uint32, found bool) {
+	t.overlaps(p, func(n uint32) bool {
+		first, found = n, true
+		return false
+	})
+	return first, found
+}

@@ -1,0 +1,156 @@
+package ipalloc
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+)
+
+// check returns what is wrong with the inner state of s, or nil.
+func (s *Space) check() error {
+	for f := range s.tries {
+		if err := s.tries[f].check(Family(f)); err != nil {
+			return fmt.Errorf("%s: %w", Family(f), err)
+		}
+	}
+	return nil
+}
+
+// check holds t to its invariants: every node has a purpose, lies in the right
+// half of its parent, and has the right summary; no place of an arena is lost
+// or used twice.
+func (t *trie) check(f Family) error {
+	nodes, owners := map[uint32]bool{}, map[uint32]bool{}
+	if t.root != 0 {
+		if _, err := t.checkNode(t.root, f, nodes, owners); err != nil {
+			return err
+		}
+	}
+	if err := checkArena(&t.nodes, nodes); err != nil {
+		return fmt.Errorf("nodes: %w", err)
+	}
+	if err := checkArena(&t.owners, owners); err != nil {
+		return fmt.Errorf("owners: %w", err)
+	}
+	return nil
+}
+
+// checkNode computes the summary of n from scratch, bit by bit.
+func (t *trie) checkNode(n uint32, f Family, nodes, owners map[uint32]bool) (free uint8, err error) {
+	at := t.nodes.at(n)
+	p := at.prefix()
+	switch {
+	case nodes[n]:
+		return 0, fmt.Errorf("%s is reached twice", p.cidr(f))
+	case p.cidr(f) != p.cidr(f).Masked() || int(p.bits) > f.Bits():
+		return 0, fmt.Errorf("%s is not a prefix", p.cidr(f))
+	case !at.taken() && (at.child[0] == 0 || at.child[1] == 0):
+		return 0, fmt.Errorf("%s has no purpose", p.cidr(f))
+	case at.owner != 0 && owners[at.owner]:
+		return 0, fmt.Errorf("%s shares its owner's place", p.cidr(f))
+	}
+	nodes[n] = true
+	if at.owner != 0 {
+		owners[at.owner] = true
+	}
+	free = nothing
+	for side, c := range at.child {
+		got, err := t.checkChild(p, uint8(side), c, f, nodes, owners)
+		if err != nil {
+			return 0, err
+		}
+		free = min(free, got)
+	}
+	if at.taken() {
+		free = nothing
+	}
+	if at.free != free {
+		return 0, fmt.Errorf("%s: summary %d, want %d", p.cidr(f), at.free, free)
+	}
+	return free, nil
+}
+
+func (t *trie) checkChild(p prefix, side uint8, c uint32, f Family, nodes, owners map[uint32]bool) (uint8, error) {
+	if c == 0 {
+		return p.bits + 1, nil
+	}
+	child := t.nodes.at(c).prefix()
+	if !p.half(side).contains(child) {
+		return 0, fmt.Errorf("%s is not in half %d of %s", child.cidr(f), side, p.cidr(f))
+	}
+	free, err := t.checkNode(c, f, nodes, owners)
+	for l := child.bits; l > p.bits+1; l-- {
+		free = min(free, l) // the half beside the way from p down to the child
+	}
+	return free, err
+}
+
+func checkArena[T comparable](a *arena[T], used map[uint32]bool) error {
+	seen := map[uint32]bool{}
+	var zero T
+	for _, i := range a.free {
+		if used[i] || seen[i] || i == 0 || a.slots[i] != zero {
+			return fmt.Errorf("place %d is free, and is not", i)
+		}
+		seen[i] = true
+	}
+	if want := max(len(a.slots)-1, 0); len(used)+len(seen) != want {
+		return fmt.Errorf("%d used and %d free places of %d", len(used), len(seen), want)
+	}
+	return nil
+}
+
+// blocks returns everything held, sorted.
+func (s *Space) blocks() []Held {
+	var all []Held
+	for f := range s.tries {
+		t := &s.tries[f]
+		t.overlaps(prefix{}, func(n uint32) bool {
+			all = append(all, t.held(Family(f), n))
+			return true
+		})
+	}
+	return all
+}
+
+func TestPrefixThereAndBack(t *testing.T) {
+	tests := map[string]struct{ in, buddy, lower, upper string }{
+		"IPv4":                  {in: "10.1.2.64/26", buddy: "10.1.2.0/26", lower: "10.1.2.64/27", upper: "10.1.2.96/27"},
+		"IPv4, half of it all":  {in: "0.0.0.0/1", buddy: "128.0.0.0/1", lower: "0.0.0.0/2", upper: "64.0.0.0/2"},
+		"IPv6, upper word":      {in: "2001:db8::/48", buddy: "2001:db8:1::/48", lower: "2001:db8::/49", upper: "2001:db8:0:8000::/49"},
+		"IPv6, words meet":      {in: "2001:db8::/64", buddy: "2001:db8:0:1::/64", lower: "2001:db8::/65", upper: "2001:db8:0:0:8000::/65"},
+		"IPv6, word's end":      {in: "2001:db8::/63", buddy: "2001:db8:0:2::/63", lower: "2001:db8::/64", upper: "2001:db8:0:1::/64"},
+		"IPv6, word's start":    {in: "2001:db8::/65", buddy: "2001:db8:0:0:8000::/65", lower: "2001:db8::/66", upper: "2001:db8:0:0:4000::/66"},
+		"IPv6, lower word":      {in: "2001:db8::40/122", buddy: "2001:db8::/122", lower: "2001:db8::40/123", upper: "2001:db8::60/123"},
+		"IPv4 mapped into IPv6": {in: "::ffff:10.0.0.0/120", buddy: "::ffff:10.0.1.0/120", lower: "::ffff:10.0.0.0/121", upper: "::ffff:10.0.0.128/121"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			in := mappedCIDR(tc.in)
+			f, p := split(in)
+			for what, got := range map[string][2]netip.Prefix{
+				"itself": {p.cidr(f), in},
+				"buddy":  {p.buddy().cidr(f), mappedCIDR(tc.buddy)},
+				"lower":  {p.half(0).cidr(f), mappedCIDR(tc.lower)},
+				"upper":  {p.half(1).cidr(f), mappedCIDR(tc.upper)},
+				"up":     {p.half(1).shorten(p.bits).cidr(f), in},
+			} {
+				if got[0] != got[1] {
+					t.Errorf("%s: %s, want %s", what, got[0], got[1])
+				}
+			}
+		})
+	}
+}
+
+// mappedCIDR parses a CIDR; unlike netip.ParsePrefix also an IPv4-mapped one.
+func mappedCIDR(s string) netip.Prefix {
+	var bits int
+	for i := range s {
+		if s[i] == '/' {
+			fmt.Sscan(s[i+1:], &bits)
+			return netip.PrefixFrom(netip.MustParseAddr(s[:i]), bits)
+		}
+	}
+	panic("no length in " + s)
+}

@@ -1,0 +1,290 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Options configure an Agent.
+type Options struct {
+	// NodeName is the name of the Node and of the CiliumNode.
+	NodeName string
+	// Families the agent allocates for (enable-ipv4, enable-ipv6). Empty: IPv4.
+	Families []Family
+	// UpdateRate is the least time between two status writes
+	// (ipam-cilium-node-update-rate). Zero: 15 s.
+	UpdateRate time.Duration
+	// PollInterval is how often a starting agent looks whether it has a pool
+	// (crd.go:227). Zero: 5 s.
+	PollInterval time.Duration
+	// CrashBackoff is how long an agent that could not start is down. Zero:
+	// 10 s, as kubelet begins with.
+	CrashBackoff time.Duration
+	// Seed makes the choice of addresses repeatable.
+	Seed uint64
+	// Health allocates an address for the health endpoint too
+	// (enable-health-checking, enable-endpoint-health-checking).
+	Health bool
+	// EncryptionKey is put into the CiliumNode.
+	EncryptionKey int
+	// Pod keeps a Pod object for the agent, as its DaemonSet and kubelet do.
+	Pod bool
+	// PodExists says whether a pod whose endpoint is to be restored is still
+	// there. Nil: they all are.
+	PodExists func(pod types.NamespacedName) bool
+	// Hold, if set, is called before each step of a start; it may block.
+	Hold func(ctx context.Context, step Step)
+	// OnEvent, if set, is told what happens. It must not block.
+	OnEvent func(Event)
+}
+
+// Step is a step of an agent's start, in this order (daemon/cmd/daemon.go:162).
+type Step string
+
+// Steps.
+const (
+	StepDiscover Step = "discover" // create or update the CiliumNode
+	StepPool     Step = "pool"     // wait for the pool
+	StepRestore  Step = "restore"  // the handshake is answered from here on, pods are not restored yet
+	StepOwn      Step = "own"      // allocate the router's and the health address
+	StepSync     Step = "sync"     // first status write, then CNI ADDs
+)
+
+// Event is something that happened to an agent.
+type Event struct {
+	Kind EventKind
+	// Pod is the pod of EndpointDropped.
+	Pod types.NamespacedName
+	Err error
+}
+
+// EventKind is the kind of an Event.
+type EventKind string
+
+// Kinds of events.
+const (
+	Ready           EventKind = "Ready"
+	Reported        EventKind = "Reported"
+	ReportFailed    EventKind = "ReportFailed"
+	EndpointDropped EventKind = "EndpointDropped"
+	Crashed         EventKind = "Crashed"
+)
+
+// ErrNotReady says that the agent is down or still starting.
+var ErrNotReady = errors.New("agent is not ready")
+
+// Agent is a cilium-agent and the disk of its node: while Run runs it is up;
+// when Run runs again it restores what it had.
+type Agent struct {
+	client client.Client
+	hub    *Hub
+	opts   Options
+
+	mu sync.Mutex
+	// On disk: endpoints of pods, and the router's address (node_config.h).
+	endpoints map[types.NamespacedName]endpoint
+	router    addresses
+	// Of this run.
+	runs  uint64
+	store *Store // nil while not ready
+	ready chan struct{}
+	kill  context.CancelFunc
+}
+
+// endpoint is what a pod on the node has.
+type endpoint struct{ v4, v6 netip.Addr }
+
+// New returns an agent that is down, on a node with an empty disk. The client
+// must know corev1 and Cilium's v2 types.
+func New(c client.Client, hub *Hub, opts Options) *Agent {
+	if len(opts.Families) == 0 {
+		opts.Families = []Family{IPv4}
+	}
+	for d, value := range map[*time.Duration]time.Duration{
+		&opts.UpdateRate: 15 * time.Second, &opts.PollInterval: 5 * time.Second, &opts.CrashBackoff: 10 * time.Second,
+	} {
+		if *d == 0 {
+			*d = value
+		}
+	}
+	if opts.OnEvent == nil {
+		opts.OnEvent = func(Event) {}
+	}
+	if opts.Hold == nil {
+		opts.Hold = func(context.Context, Step) {}
+	}
+	return &Agent{
+		client:    c,
+		hub:       hub,
+		opts:      opts,
+		endpoints: map[types.NamespacedName]endpoint{},
+		router:    addresses{},
+		ready:     make(chan struct{}),
+	}
+}
+
+// Name is the name of the agent's node.
+func (a *Agent) Name() string { return a.opts.NodeName }
+
+// Run keeps the agent up until ctx ends: a crash or a Restart starts it anew.
+func (a *Agent) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		alive, kill := context.WithCancel(ctx)
+		run := a.begin(kill)
+		err := a.live(alive, run)
+		killed := alive.Err() != nil
+		a.down()
+		if killed {
+			continue
+		}
+		a.opts.OnEvent(Event{Kind: Crashed, Err: err})
+		sleep(ctx, a.opts.CrashBackoff)
+	}
+}
+
+func (a *Agent) begin(kill context.CancelFunc) (run uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.kill = kill
+	a.runs++
+	return a.runs
+}
+
+// down ends this run, if there is one, and closes the agent to pods.
+func (a *Agent) down() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.kill != nil {
+		a.kill()
+	}
+	if a.store != nil {
+		a.store, a.ready = nil, make(chan struct{})
+	}
+}
+
+// Restart kills the agent and returns when it is up again, or ctx ended. It
+// needs a Run that runs.
+func (a *Agent) Restart(ctx context.Context) error {
+	a.down()
+	return a.WaitReady(ctx)
+}
+
+// WaitReady returns when the agent takes CNI ADDs, or ctx ended.
+func (a *Agent) WaitReady(ctx context.Context) error {
+	a.mu.Lock()
+	ready := a.ready
+	a.mu.Unlock()
+	select {
+	case <-ready:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for agent %s: %w", a.opts.NodeName, ctx.Err())
+	}
+}
+
+// live is one run of the agent (configureDaemon, daemon/cmd/daemon.go:162).
+func (a *Agent) live(ctx context.Context, run uint64) error {
+	var background sync.WaitGroup
+	defer background.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	pod := containerRun{id: a.containerID(run), restarts: run - 1, started: time.Now()}
+	a.writePod(ctx, pod, false)
+
+	node, err := a.node(ctx)
+	if err != nil {
+		return err
+	}
+	cn := &ciliumv2.CiliumNode{}
+	if err := a.client.Get(ctx, types.NamespacedName{Name: a.opts.NodeName}, cn); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("get CiliumNode: %w", err)
+	}
+	router, health := ownAddresses(cn)
+
+	a.opts.Hold(ctx, StepDiscover)
+	session := a.newSession(run)
+	store := session.Store
+	background.Go(func() { session.Write(ctx) })
+	if err := a.discover(ctx, node, router, health); err != nil { // crd.go:106
+		return err
+	}
+	defer session.Watch()()
+
+	a.opts.Hold(ctx, StepPool)
+	for !store.MinimumReached() { // crd.go:200
+		if !sleep(ctx, a.opts.PollInterval) {
+			return ctx.Err()
+		}
+	}
+	store.Open()
+	a.opts.Hold(ctx, StepRestore)
+	a.restore(store, rand.New(rand.NewPCG(a.opts.Seed, ^run)))
+	a.opts.Hold(ctx, StepOwn)
+	if err := a.allocateOwn(store, node, router, health); err != nil {
+		return err
+	}
+	if err := a.discover(ctx, node, router, health); err != nil {
+		return err
+	}
+	a.opts.Hold(ctx, StepSync)
+	session.RestoreFinished()
+	if a.up(ctx, store) {
+		a.opts.OnEvent(Event{Kind: Ready})
+	}
+	a.writePod(ctx, pod, true)
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (a *Agent) newSession(run uint64) *Session {
+	random := rand.New(rand.NewPCG(a.opts.Seed, run))
+	return NewSession(a.client, a.hub, a.opts.NodeName, a.opts.UpdateRate, StoreOptions{
+		Families:       a.opts.Families,
+		HealthChecking: a.opts.Health,
+		Pick:           func(candidates []string) string { return candidates[random.IntN(len(candidates))] },
+	}, a.opts.OnEvent)
+}
+
+// up opens the agent to pods, unless it was killed meanwhile.
+func (a *Agent) up(ctx context.Context, store *Store) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if ctx.Err() != nil {
+		return false
+	}
+	a.store = store
+	close(a.ready)
+	return true
+}
+
+// SyncNode is a change of the local node, as a new label on the Node makes
+// one: the CiliumNode is updated from the Node, or created again if it is
+// gone (pkg/nodediscovery/nodediscovery.go:141).
+func (a *Agent) SyncNode(ctx context.Context) error {
+	a.mu.Lock()
+	store, router := a.store, a.router
+	a.mu.Unlock()
+	if store == nil {
+		return ErrNotReady
+	}
+	node, err := a.node(ctx)
+	if err != nil {
+		return err
+	}
+	health := addresses{}
+	for addr, owner := range store.Allocated() {
+		if owner == healthOwner {
+			health[familyOf(addr)] = addr
+		}
+	}
+	return a.discover(ctx, node, router, health)
+}

@@ -1,0 +1,342 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
+)
+
+var shared cptest.Shared
+
+func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
+
+// bed is a node with an agent on the real API server.
+type bed struct {
+	t     *testing.T
+	c     client.WithWatch
+	agent *Agent
+	ctx   context.Context
+
+	mu     sync.Mutex
+	events []Event
+}
+
+// newBed makes the Node, runs hub and agent until the test ends, and waits
+// for nothing.
+func newBed(t *testing.T, opts Options) *bed {
+	c, err := NewClient(shared.Cluster(t).Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	b := &bed{t: t, c: c, ctx: ctx}
+	opts.NodeName = strings.ToLower(t.Name())
+	opts.UpdateRate, opts.PollInterval, opts.CrashBackoff = 20*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond
+	opts.OnEvent = func(e Event) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.events = append(b.events, e)
+	}
+	hub := NewHub(c)
+	b.agent = New(c, hub, opts)
+	b.makeNode()
+	var background sync.WaitGroup
+	background.Go(func() { hub.Run(ctx) })
+	background.Go(func() { b.agent.Run(ctx) })
+	t.Cleanup(func() { cancel(); background.Wait() })
+	return b
+}
+
+func (b *bed) makeNode() {
+	b.t.Helper()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name:        b.agent.Name(),
+		Labels:      map[string]string{"zone": "a"},
+		Annotations: map[string]string{"network.cilium.io/x": "y", "other": "z"},
+	}}
+	if err := b.c.Create(b.ctx, node); err != nil {
+		b.t.Fatal(err)
+	}
+	node.Status.Addresses = []corev1.NodeAddress{
+		{Type: corev1.NodeInternalIP, Address: "192.0.2.1"},
+		{Type: corev1.NodeInternalIP, Address: "192.0.2.2"},
+		{Type: corev1.NodeHostName, Address: "host"},
+	}
+	if err := b.c.Status().Update(b.ctx, node); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// eventually waits for ok.
+func (b *bed) eventually(what string, ok func() bool) {
+	b.t.Helper()
+	for !ok() {
+		if !sleep(b.ctx, 10*time.Millisecond) {
+			b.t.Fatalf("never: %s\nCiliumNode: %+v", what, b.get().Status.IPAM)
+		}
+	}
+}
+
+func (b *bed) get() *ciliumv2.CiliumNode {
+	cn := &ciliumv2.CiliumNode{}
+	if err := b.c.Get(context.WithoutCancel(b.ctx), types.NamespacedName{Name: b.agent.Name()}, cn); client.IgnoreNotFound(err) != nil {
+		b.t.Fatal(err)
+	}
+	return cn
+}
+
+func (b *bed) patch(status bool, format string, args ...any) {
+	b.t.Helper()
+	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: b.agent.Name()}}
+	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, format, args...))
+	write := b.c.Patch
+	if status {
+		write = func(ctx context.Context, obj client.Object, patch client.Patch, _ ...client.PatchOption) error {
+			return b.c.Status().Patch(ctx, obj, patch)
+		}
+	}
+	if err := write(b.ctx, cn, patch); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bed) owners() []string {
+	var owners []string
+	for _, ip := range b.get().Status.IPAM.Used {
+		owners = append(owners, ip.Owner)
+	}
+	slices.Sort(owners)
+	return owners
+}
+
+func (b *bed) waitReady() {
+	b.t.Helper()
+	if err := b.agent.WaitReady(b.ctx); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bed) add(name string) netip.Addr {
+	b.t.Helper()
+	v4, _, err := b.agent.Add(b.ctx, "default", name)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return v4
+}
+
+const fourAddresses = `{"spec":{"ipam":{"pool":{"10.0.0.1":{},"10.0.0.2":{},"10.0.0.3":{},"10.0.0.4":{}},"podCIDRs":["10.0.0.0/29"]}}}`
+
+func TestFirstStart(t *testing.T) {
+	b := newBed(t, Options{EncryptionKey: 7})
+	b.eventually("CiliumNode is made", func() bool { return b.get().UID != "" })
+	cn := b.get()
+	if len(cn.OwnerReferences) != 1 || cn.OwnerReferences[0].Kind != "Node" || cn.OwnerReferences[0].UID == "" {
+		t.Errorf("owner references %v", cn.OwnerReferences)
+	}
+	if diff := cmp.Diff(map[string]string{"zone": "a"}, cn.Labels); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]string{"network.cilium.io/x": "y"}, cn.Annotations); diff != "" {
+		t.Errorf("annotations (-want +got):\n%s", diff)
+	}
+	if _, _, err := b.agent.Add(b.ctx, "default", "early"); !errors.Is(err, ErrNotReady) {
+		t.Errorf("ADD before there is a pool: %v", err)
+	}
+
+	b.patch(false, fourAddresses)
+	b.waitReady()
+	b.eventually("router is reported", func() bool { return slices.Equal(b.owners(), []string{"router"}) })
+	cn = b.get()
+	var router string
+	for ip := range cn.Status.IPAM.Used {
+		router = ip
+	}
+	want := []ciliumv2.NodeAddress{{Type: "InternalIP", IP: "192.0.2.1"}, {Type: "CiliumInternalIP", IP: router}}
+	if diff := cmp.Diff(want, cn.Spec.Addresses); diff != "" {
+		t.Errorf("addresses (-want +got):\n%s", diff)
+	}
+	if len(cn.Spec.IPAM.Pool) != 4 || len(cn.Spec.IPAM.PodCIDRs) != 1 || cn.Spec.Encryption.Key != 7 {
+		t.Errorf("spec is %+v", cn.Spec)
+	}
+}
+
+func TestHandshakeAndRestart(t *testing.T) {
+	b := newBed(t, Options{})
+	b.eventually("CiliumNode is made", func() bool { return b.get().UID != "" })
+	b.patch(false, fourAddresses)
+	b.waitReady()
+	a, kept := b.add("a"), b.add("kept")
+	b.eventually("use is reported", func() bool {
+		return slices.Equal(b.owners(), []string{"default/a", "default/kept", "router"})
+	})
+	b.patch(true, `{"status":{"ipam":{"release-ips":{%q:"marked-for-release","10.0.0.9":"marked-for-release"}}}}`, a)
+	b.eventually("refused", func() bool {
+		return cmp.Equal(b.get().Status.IPAM.ReleaseIPs,
+			map[string]ipamtypes.IPReleaseStatus{a.String(): "do-not-release", "10.0.0.9": "do-not-release"})
+	})
+
+	// An address in use leaves the pool: its pod loses its endpoint when the
+	// agent restarts.
+	b.patch(false, `{"spec":{"ipam":{"pool":{%q:null}}}}`, a)
+	if err := b.agent.Restart(b.ctx); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("restored", func() bool {
+		return slices.Equal(b.owners(), []string{"default/kept [restored]", "router"})
+	})
+	if got := b.agent.Endpoints(); len(got) != 1 || got[types.NamespacedName{Namespace: "default", Name: "kept"}][0] != kept {
+		t.Errorf("endpoints %v", got)
+	}
+	b.mu.Lock()
+	dropped := slices.DeleteFunc(slices.Clone(b.events), func(e Event) bool { return e.Kind != EndpointDropped })
+	b.mu.Unlock()
+	if len(dropped) != 1 || dropped[0].Pod.Name != "a" || !errors.Is(dropped[0].Err, ErrNotInPool) {
+		t.Errorf("dropped %v", dropped)
+	}
+}
+
+// The window in which a starting agent acks addresses of pods that it has not
+// restored.
+func TestStartingAgentAcksItsPods(t *testing.T) {
+	hold, held := make(chan struct{}), make(chan struct{}, 8)
+	runs := 0
+	b := newBed(t, Options{Hold: func(ctx context.Context, step Step) {
+		if step != StepRestore {
+			return
+		}
+		if runs++; runs == 1 {
+			return
+		}
+		held <- struct{}{}
+		select {
+		case <-hold:
+		case <-ctx.Done():
+		}
+	}})
+	b.eventually("CiliumNode is made", func() bool { return b.get().UID != "" })
+	b.patch(false, fourAddresses)
+	b.waitReady()
+	a := b.add("a")
+	b.eventually("use is reported", func() bool { return len(b.owners()) == 2 })
+
+	restarted := make(chan error, 1)
+	go func() { restarted <- b.agent.Restart(b.ctx) }()
+	<-held
+	b.patch(true, `{"status":{"ipam":{"release-ips":{%q:"marked-for-release"}}}}`, a)
+	b.eventually("acked while in use", func() bool {
+		return b.get().Status.IPAM.ReleaseIPs[a.String()] == "ready-for-release"
+	})
+	if got := b.owners(); len(got) != 0 {
+		t.Errorf("used is %v, want nothing: no pod is restored yet", got)
+	}
+	close(hold)
+	if err := <-restarted; err != nil {
+		t.Fatal(err)
+	}
+	if got := b.agent.Endpoints(); len(got) != 0 {
+		t.Errorf("endpoints %v, want none: its address is in the handshake", got)
+	}
+}
+
+func TestCiliumNodeDeleted(t *testing.T) {
+	b := newBed(t, Options{})
+	b.eventually("CiliumNode is made", func() bool { return b.get().UID != "" })
+	b.patch(false, fourAddresses)
+	b.waitReady()
+	if err := b.c.Delete(b.ctx, b.get()); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("no more addresses", func() bool {
+		_, _, err := b.agent.Add(b.ctx, "default", "a")
+		return errors.Is(err, ErrNoCiliumNode)
+	})
+	if err := b.agent.SyncNode(b.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if cn := b.get(); cn.Spec.IPAM.Pool != nil || len(cn.Spec.Addresses) != 2 {
+		t.Errorf("made again: %+v", cn.Spec)
+	}
+}
+
+func TestPodsComeAndGo(t *testing.T) {
+	b := newBed(t, Options{Families: []Family{IPv4, IPv6}, Health: true, Pod: true})
+	kubelet := NewKubelet(b.c, KubeletOptions{Retry: 20 * time.Millisecond})
+	kubelet.Attach(b.agent)
+	var background sync.WaitGroup
+	ctx, cancel := context.WithCancel(b.ctx)
+	background.Go(func() { kubelet.Run(ctx) })
+	t.Cleanup(func() { cancel(); background.Wait() })
+	b.eventually("CiliumNode is made", func() bool { return b.get().UID != "" })
+	b.patch(false, `{"spec":{"ipam":{"pool":{"10.0.0.1":{},"10.0.0.2":{},"10.0.0.3":{},"fd00::1":{},"fd00::2":{},"fd00::3":{}}}}}`)
+
+	agentPod := b.pod(agentNamespace, b.agent.PodName())
+	b.eventually("agent's pod is ready", func() bool { agentPod = b.pod(agentNamespace, b.agent.PodName()); return ready(agentPod) })
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-0"},
+		Spec:       corev1.PodSpec{NodeName: b.agent.Name(), Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+	}
+	if err := b.c.Create(b.ctx, pod); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("pod is ready", func() bool { return ready(b.pod("default", "web-0")) })
+	endpoint := b.agent.Endpoints()[client.ObjectKeyFromObject(pod)]
+	for i, ip := range b.pod("default", "web-0").Status.PodIPs {
+		if ip.IP != endpoint[i].String() {
+			t.Errorf("podIPs[%d] is %s, endpoint has %v", i, ip.IP, endpoint)
+		}
+	}
+	want := []string{"default/web-0", "default/web-0", "health", "health", "router", "router"}
+	b.eventually("use is reported", func() bool { return slices.Equal(b.owners(), want) })
+
+	if err := b.agent.Restart(b.ctx); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("agent's pod is ready again", func() bool {
+		again := b.pod(agentNamespace, b.agent.PodName())
+		return ready(again) && containerID(again) != containerID(agentPod)
+	})
+	if err := b.c.Delete(b.ctx, pod); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("pod is gone", func() bool { return b.pod("default", "web-0").UID == "" })
+	b.eventually("its addresses are back", func() bool { return len(b.owners()) == 4 })
+}
+
+func (b *bed) pod(namespace, name string) *corev1.Pod {
+	pod := &corev1.Pod{}
+	if err := b.c.Get(context.WithoutCancel(b.ctx), types.NamespacedName{Namespace: namespace, Name: name}, pod); client.IgnoreNotFound(err) != nil {
+		b.t.Fatal(err)
+	}
+	return pod
+}
+
+func ready(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+func containerID(pod *corev1.Pod) string {
+	if len(pod.Status.ContainerStatuses) == 0 {
+		return ""
+	}
+	return pod.Status.ContainerStatuses[0].ContainerID
+}

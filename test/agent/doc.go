@@ -1,0 +1,12 @@
+// Package agent stands in for cilium-agent in crd IPAM mode: thousands fit in
+// one process, each with its own CiliumNode on a real API server.
+//
+// [Store] is the part that decides, without goroutines: what
+// cilium/pkg/ipam/crd.go does, line by line, with the lines cited. [Agent] is
+// a thin shell around it: start, restore, report, restart. [Hub] is the one
+// watch all agents share. [Kubelet] runs pods on them.
+//
+// All file:line references are to github.com/cilium/cilium v1.20.1; file names
+// without a folder are in pkg/ipam. Package test/truth holds Store to Cilium's
+// own code.
+package agent

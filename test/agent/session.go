@@ -1,0 +1,58 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Session is a Store with the watch that feeds it and the status writes it
+// asks for: what newNodeStore sets up (crd.go:88) for one run of an agent.
+type Session struct {
+	Store *Store
+
+	client  client.Client
+	hub     *Hub
+	name    string
+	trigger *trigger
+	onEvent func(Event)
+}
+
+// NewSession returns a Session of the named CiliumNode that writes at most
+// once per updateRate. It sets opts.Trigger.
+func NewSession(c client.Client, hub *Hub, name string, updateRate time.Duration, opts StoreOptions, onEvent func(Event)) *Session {
+	s := &Session{client: c, hub: hub, name: name, trigger: newTrigger(updateRate), onEvent: onEvent}
+	opts.Trigger = s.trigger.request
+	s.Store = NewStore(opts)
+	return s
+}
+
+// Watch starts feeding the Store; the returned function ends it.
+func (s *Session) Watch() (cancel func()) { return s.hub.Subscribe(s.name, s.Store.Observe) }
+
+// Write writes the status whenever it is asked for, until ctx ends.
+func (s *Session) Write(ctx context.Context) {
+	s.trigger.run(ctx, func() { s.report(ctx) })
+}
+
+// RestoreFinished asks for the first write (crd.go:230).
+func (s *Session) RestoreFinished() { s.trigger.request("initial sync") }
+
+// Idle says that all writes that were asked for are done.
+func (s *Session) Idle() bool { return s.trigger.idle() }
+
+// report is refreshNodeTrigger (crd.go:505): an error, often a conflict, is
+// tried again at the next turn.
+func (s *Session) report(ctx context.Context) {
+	cn := s.Store.Report()
+	if cn == nil {
+		return
+	}
+	if err := s.client.Status().Update(ctx, cn); err != nil {
+		s.onEvent(Event{Kind: ReportFailed, Err: err})
+		s.trigger.request("retry after error")
+		return
+	}
+	s.onEvent(Event{Kind: Reported})
+}

@@ -1,0 +1,187 @@
+package agent
+
+import (
+	"maps"
+	"net/netip"
+	"sync"
+
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+)
+
+// Family is an address family.
+type Family string
+
+// The address families (ipam.go:30).
+const (
+	IPv4 Family = "ipv4"
+	IPv6 Family = "ipv6"
+)
+
+// familyOf is DeriveFamily (ipam.go:36): an IPv4-mapped address counts as IPv6.
+func familyOf(addr netip.Addr) Family {
+	if addr.Is6() {
+		return IPv6
+	}
+	return IPv4
+}
+
+// StoreOptions configure a Store.
+type StoreOptions struct {
+	// Families are those the agent allocates for. Empty: IPv4.
+	Families []Family
+	// HealthChecking doubles the least pool size to 2 (crd.go:335).
+	HealthChecking bool
+	// Pick chooses one of the pool keys that may be handed out, given sorted;
+	// the real one takes the first in map order. Nil: the lowest.
+	Pick func(candidates []string) string
+	// Trigger asks for a status write with a reason (pkg/trigger). It is
+	// called under the Store's lock: it must neither block nor call back.
+	Trigger func(reason string)
+}
+
+// Store is what one run of an agent knows and has allocated: nodeStore and
+// its crdAllocators (crd.go:57, crd.go:659). It is safe for concurrent use
+// and holds no goroutine, clock or client.
+//
+// Keys of the pool and of the allocations are the strings of the API object,
+// not addresses: that two spellings of one address count twice is part of
+// what it shows.
+type Store struct {
+	opts StoreOptions
+
+	mu sync.Mutex
+	// seen is what the informer's cache holds, own what the agent works on:
+	// the same, plus its answers that are not written yet.
+	seen, own *ciliumv2.CiliumNode
+	// allocators is nil until Open.
+	allocators map[Family]ipamtypes.AllocationMap
+	excluded   map[netip.Addr]bool
+}
+
+// NewStore returns a Store that has seen nothing.
+func NewStore(opts StoreOptions) *Store {
+	if len(opts.Families) == 0 {
+		opts.Families = []Family{IPv4}
+	}
+	if opts.Pick == nil {
+		opts.Pick = func(candidates []string) string { return candidates[0] }
+	}
+	if opts.Trigger == nil {
+		opts.Trigger = func(string) {}
+	}
+	return &Store{opts: opts, excluded: map[netip.Addr]bool{}}
+}
+
+// Observe takes the next version of the CiliumNode from the watch, nil when
+// it was deleted. It does not change cn.
+func (s *Store) Observe(cn *ciliumv2.CiliumNode) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.seen
+	s.seen = cn
+	switch {
+	case cn == nil: // deleteLocalNodeResource, crd.go:374
+		s.own = nil
+	case before != nil && before.DeepEqual(cn):
+		// setOwnNodeWithoutPoolUpdate, crd.go:142 and crd.go:492: only the
+		// metadata changed. Answers not yet written are forgotten here.
+		s.own = workingCopy(cn)
+	default: // updateLocalNodeResource, crd.go:383
+		s.own = workingCopy(cn)
+		s.answer()
+	}
+}
+
+// workingCopy copies what an agent changes: the answers in release-ips. The
+// rest stays shared with the informer's cache (crd.go:138 copies it all).
+func workingCopy(cn *ciliumv2.CiliumNode) *ciliumv2.CiliumNode {
+	own := *cn
+	own.Status.IPAM.ReleaseIPs = maps.Clone(cn.Status.IPAM.ReleaseIPs)
+	return &own
+}
+
+// Seen returns the resourceVersion of the CiliumNode the agent works on, ""
+// when it has none.
+func (s *Store) Seen() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.own == nil {
+		return ""
+	}
+	return s.own.ResourceVersion
+}
+
+// MinimumReached says whether the pool suffices for the agent to go on
+// starting (hasMinimumIPsInPool, crd.go:322, and staticIPStatus, crd.go:361).
+func (s *Store) MinimumReached() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.own == nil {
+		return false
+	}
+	spec := s.own.Spec.IPAM
+	required := 1
+	switch {
+	case spec.MinAllocate != 0:
+		required = spec.MinAllocate
+	case spec.PreAllocate != 0:
+		required = spec.PreAllocate
+	case s.opts.HealthChecking:
+		required = 2
+	}
+	static := len(spec.StaticIPTags) == 0 || s.own.Status.IPAM.AssignedStaticIP != ""
+	return spec.Pool != nil && len(spec.Pool) >= required && static
+}
+
+// Open adds the allocators, empty (newCRDAllocator, crd.go:677). Until then
+// the agent neither allocates nor answers for addresses in its pool.
+func (s *Store) Open() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.allocators = map[Family]ipamtypes.AllocationMap{}
+	for _, f := range s.opts.Families {
+		s.allocators[f] = ipamtypes.AllocationMap{}
+	}
+}
+
+// Exclude keeps addr, an address of the node itself, from being allocated
+// (ExcludeIP, ipam.go:264).
+func (s *Store) Exclude(addr netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.excluded[addr] = true
+}
+
+// Report returns the object of the next full UpdateStatus, nil when there is
+// no CiliumNode (refreshNode, crd.go:514). Its resourceVersion guards it. The
+// caller may change it.
+func (s *Store) Report() *ciliumv2.CiliumNode {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.own == nil {
+		return nil
+	}
+	cn := s.own.DeepCopy()
+	cn.Status.IPAM.Used = ipamtypes.AllocationMap{}
+	for _, allocated := range s.allocators {
+		maps.Copy(cn.Status.IPAM.Used, allocated)
+	}
+	return cn
+}
+
+// Allocated returns what is allocated: address to owner (Dump, crd.go:865).
+func (s *Store) Allocated() map[netip.Addr]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := map[netip.Addr]string{}
+	for _, allocated := range s.allocators {
+		for key, ip := range allocated {
+			// Allocations are always written in canonical form.
+			if addr, err := netip.ParseAddr(key); err == nil {
+				all[addr] = ip.Owner
+			}
+		}
+	}
+	return all
+}

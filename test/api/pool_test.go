@@ -1,0 +1,243 @@
+package api
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	// ipv4Pool and ipv6Pool are sound; tests add to them.
+	ipv4Pool = "{ipv4: {cidrs: [{cidr: 10.20.0.0/16}], blockSize: 27}"
+	ipv6Pool = "{ipv6: {cidrs: [{cidr: 'fd00:10::/48'}], blockSize: 122}"
+)
+
+func TestPool(t *testing.T) {
+	const (
+		labelKey   = "a label key is a name of at most 63 letters"
+		labelValue = "a label value is empty or at most 63 letters"
+	)
+	tests := map[string]struct {
+		name string // "pool" if empty
+		spec string
+		want string
+	}{
+		"IPv4":       {spec: ipv4Pool + "}"},
+		"IPv6":       {spec: ipv6Pool + "}"},
+		"dual stack": {spec: ipv4Pool + ", " + ipv6Pool[1:] + "}"},
+		"everything stated": {spec: `
+nodeSelector:
+  matchLabels: {topology.kubernetes.io/zone: beijing, empty: ""}
+  matchExpressions:
+  - {key: kubernetes.io/arch, operator: In, values: [amd64, arm64]}
+  - {key: example.com/gpu, operator: DoesNotExist}
+priority: 10
+paused: true
+ipv4:
+  cidrs: [{cidr: 100.162.224.0/19}, {cidr: 100.163.0.0/20, drain: true}]
+  blockSize: 27
+  allowFirstIP: true
+  allowLastIP: true
+reserved: [100.162.224.0/28, 100.163.1.1/32]
+expand: {thresholdPercent: 80, minFree: 4, maxBlocksPerNode: 16}
+reclaim: {thresholdPercent: 50, idleFor: 1h10m0.5s, disabled: true}
+cooldown: 90s`},
+		"no addresses":       {spec: "{priority: 1}", want: "set spec.ipv4, spec.ipv6 or both"},
+		"no CIDRs":           {spec: "{ipv4: {cidrs: [], blockSize: 27}}", want: "spec.ipv4.cidrs in body should have at least 1 items"},
+		"name of 63":         {name: strings.Repeat("a", 63), spec: ipv4Pool + "}"},
+		"name of 64":         {name: strings.Repeat("a", 64), spec: ipv4Pool + "}", want: "the name of a PodIPPool is at most 63 characters"},
+		"priority too low":   {spec: ipv4Pool + ", priority: -1000001}", want: "spec.priority"},
+		"priority too high":  {spec: ipv4Pool + ", priority: 1000001}", want: "spec.priority"},
+		"block size missing": {spec: "{ipv4: {cidrs: [{cidr: 10.20.0.0/16}]}}", want: "spec.ipv4.blockSize: Required value"},
+
+		"IPv4 block size 20":  {spec: "{ipv4: {cidrs: [{cidr: 10.20.0.0/16}], blockSize: 20}}"},
+		"IPv4 block size 30":  {spec: "{ipv4: {cidrs: [{cidr: 10.20.0.0/16}], blockSize: 30}}"},
+		"IPv4 block size 19":  {spec: "{ipv4: {cidrs: [{cidr: 10.20.0.0/16}], blockSize: 19}}", want: "spec.ipv4.blockSize in body should be greater than or equal to 20"},
+		"IPv4 block size 31":  {spec: "{ipv4: {cidrs: [{cidr: 10.20.0.0/16}], blockSize: 31}}", want: "spec.ipv4.blockSize in body should be less than or equal to 30"},
+		"IPv6 block size 116": {spec: "{ipv6: {cidrs: [{cidr: 'fd00::/48'}], blockSize: 116}}"},
+		"IPv6 block size 126": {spec: "{ipv6: {cidrs: [{cidr: 'fd00::/48'}], blockSize: 126}}"},
+		"IPv6 block size 115": {spec: "{ipv6: {cidrs: [{cidr: 'fd00::/48'}], blockSize: 115}}", want: "spec.ipv6.blockSize in body should be greater than or equal to 116"},
+		"IPv6 block size 127": {spec: "{ipv6: {cidrs: [{cidr: 'fd00::/48'}], blockSize: 127}}", want: "spec.ipv6.blockSize in body should be less than or equal to 126"},
+
+		"CIDR of one block":         {spec: "{ipv4: {cidrs: [{cidr: 10.20.0.0/27}], blockSize: 27}}"},
+		"CIDR below one block":      {spec: "{ipv4: {cidrs: [{cidr: 10.21.0.0/16}, {cidr: 10.20.0.0/28}], blockSize: 27}}", want: "spec.ipv4.cidrs: Invalid value: 10.20.0.0/28 is smaller than one block of blockSize 27: widen or remove it"},
+		"IPv6 CIDR below one block": {spec: "{ipv6: {cidrs: [{cidr: 'fd00::/123'}], blockSize: 122}}", want: "spec.ipv6.cidrs: Invalid value: fd00::/123 is smaller than one block of blockSize 122: widen or remove it"},
+
+		"reclaim equal to expand": {spec: ipv4Pool + ", expand: {thresholdPercent: 50}, reclaim: {thresholdPercent: 50}}", want: "spec.reclaim.thresholdPercent: Invalid value: reclaim.thresholdPercent must be below expand.thresholdPercent"},
+		"reclaim above expand":    {spec: ipv4Pool + ", expand: {thresholdPercent: 50}, reclaim: {thresholdPercent: 80}}", want: "reclaim.thresholdPercent must be below expand.thresholdPercent"},
+		"reclaim only":            {spec: ipv4Pool + ", reclaim: {thresholdPercent: 99}}"},
+		"expand only":             {spec: ipv4Pool + ", expand: {thresholdPercent: 1}}"},
+		"expand 0":                {spec: ipv4Pool + ", expand: {thresholdPercent: 0}}", want: "spec.expand.thresholdPercent"},
+		"expand 101":              {spec: ipv4Pool + ", expand: {thresholdPercent: 101}}", want: "spec.expand.thresholdPercent"},
+		"reclaim -1":              {spec: ipv4Pool + ", reclaim: {thresholdPercent: -1}}", want: "spec.reclaim.thresholdPercent"},
+		"reclaim 100":             {spec: ipv4Pool + ", reclaim: {thresholdPercent: 100}}", want: "spec.reclaim.thresholdPercent"},
+		"minFree -1":              {spec: ipv4Pool + ", expand: {minFree: -1}}", want: "spec.expand.minFree"},
+		"minFree 4097":            {spec: ipv4Pool + ", expand: {minFree: 4097}}", want: "spec.expand.minFree"},
+		"maxBlocksPerNode 0":      {spec: ipv4Pool + ", expand: {maxBlocksPerNode: 0}}", want: "spec.expand.maxBlocksPerNode"},
+		"maxBlocksPerNode 1025":   {spec: ipv4Pool + ", expand: {maxBlocksPerNode: 1025}}", want: "spec.expand.maxBlocksPerNode"},
+
+		"cooldown 0s":                 {spec: ipv4Pool + ", cooldown: 0s}"},
+		"cooldown 24h":                {spec: ipv4Pool + ", cooldown: 24h}"},
+		"cooldown 25h":                {spec: ipv4Pool + ", cooldown: 25h}", want: "cooldown must be a duration between 0s and 24h"},
+		"cooldown negative":           {spec: ipv4Pool + ", cooldown: -1s}", want: "cooldown must be a duration between 0s and 24h"},
+		"cooldown in words":           {spec: ipv4Pool + ", cooldown: 10 minutes}", want: "cooldown must be a duration between 0s and 24h"},
+		"cooldown huge":               {spec: ipv4Pool + ", cooldown: 999999h999999h99999h}", want: "cooldown must be a duration between 0s and 24h"},
+		"cooldown too long to be one": {spec: ipv4Pool + ", cooldown: 999999h999999h999999h}", want: "spec.cooldown: Too long"},
+		"cooldown a number":           {spec: ipv4Pool + ", cooldown: 60}", want: "spec.cooldown in body must be of type string"},
+		"idleFor 168h":                {spec: ipv4Pool + ", reclaim: {idleFor: 168h}}"},
+		"idleFor 168h1s":              {spec: ipv4Pool + ", reclaim: {idleFor: 168h1s}}", want: "idleFor must be a duration between 0s and 168h"},
+		"idleFor without unit":        {spec: ipv4Pool + ", reclaim: {idleFor: '10'}}", want: "idleFor must be a duration between 0s and 168h"},
+
+		"unknown operator":     {spec: ipv4Pool + ", nodeSelector: {matchExpressions: [{key: zone, operator: Is, values: [a]}]}}", want: `Unsupported value: "Is": supported values: "In", "NotIn", "Exists", "DoesNotExist"`},
+		"In without values":    {spec: ipv4Pool + ", nodeSelector: {matchExpressions: [{key: zone, operator: In}]}}", want: "operators In and NotIn need values"},
+		"NotIn without values": {spec: ipv4Pool + ", nodeSelector: {matchExpressions: [{key: zone, operator: NotIn, values: []}]}}", want: "operators In and NotIn need values"},
+		"Exists with values":   {spec: ipv4Pool + ", nodeSelector: {matchExpressions: [{key: zone, operator: Exists, values: [a]}]}}", want: "operators Exists and DoesNotExist take no values"},
+		"DoesNotExist with values": {spec: ipv4Pool + ", nodeSelector: {matchExpressions: [{key: zone, operator: DoesNotExist, values: [a]}]}}",
+			want: "operators Exists and DoesNotExist take no values"},
+		"key of matchLabels malformed":        {spec: ipv4Pool + ", nodeSelector: {matchLabels: {'a b': c}}}", want: labelKey},
+		"key of matchLabels empty":            {spec: ipv4Pool + ", nodeSelector: {matchLabels: {'': c}}}", want: labelKey},
+		"value of matchLabels malformed":      {spec: ipv4Pool + ", nodeSelector: {matchLabels: {zone: 'north east'}}}", want: labelValue},
+		"value of matchLabels too long":       {spec: ipv4Pool + ", nodeSelector: {matchLabels: {zone: " + strings.Repeat("a", 64) + "}}}", want: "Too long"},
+		"key of matchExpressions malformed":   {spec: ipv4Pool + ", nodeSelector: {matchExpressions: [{key: a/b/c, operator: Exists}]}}", want: labelKey},
+		"value of matchExpressions malformed": {spec: ipv4Pool + ", nodeSelector: {matchExpressions: [{key: zone, operator: In, values: [ok, -a]}]}}", want: labelValue},
+		"longest key":                         {spec: fmt.Sprintf("%s, nodeSelector: {matchLabels: {%s/%s: v}}}", ipv4Pool, strings.Repeat("a.", 126)+"a", strings.Repeat("b", 63))},
+
+		"reserved in IPv4":            {spec: ipv4Pool + ", reserved: [10.20.0.0/28, 10.20.0.0/16]}"},
+		"reserved in IPv6":            {spec: ipv6Pool + ", reserved: ['fd00:10::/64']}"},
+		"reserved twice":              {spec: ipv4Pool + ", reserved: [10.20.0.0/28, 10.20.0.0/28]}", want: "Duplicate value"},
+		"reserved outside":            {spec: ipv4Pool + ", reserved: [10.20.0.0/28, 10.21.0.0/28]}", want: "spec.reserved: Invalid value: 10.21.0.0/28 does not lie inside one CIDR of the pool: remove it from reserved"},
+		"reserved wider than CIDR":    {spec: ipv4Pool + ", reserved: [10.20.0.0/15]}", want: "10.20.0.0/15 does not lie inside one CIDR of the pool"},
+		"reserved in two CIDRs":       {spec: "{ipv4: {cidrs: [{cidr: 10.20.0.0/17}, {cidr: 10.20.128.0/17}], blockSize: 27}, reserved: [10.20.0.0/16]}", want: "10.20.0.0/16 does not lie inside one CIDR of the pool"},
+		"reserved of other family":    {spec: ipv4Pool + ", reserved: ['fd00:10::/64']}", want: "fd00:10::/64 does not lie inside one CIDR of the pool"},
+		"reserved not a CIDR":         {spec: ipv4Pool + ", reserved: [10.20.0.1]}", want: `spec.reserved[0]: Invalid value: "10.20.0.1": reserved must be a CIDR such as 10.20.0.0/28`},
+		"reserved with host bits":     {spec: ipv4Pool + ", reserved: [10.20.0.1/28]}", want: "reserved must be canonical, with no host bits set: write 10.20.0.0/28"},
+		"reserved and pool malformed": {spec: "{ipv4: {cidrs: [{cidr: x}], blockSize: 27}, reserved: [all]}", want: "reserved must be a CIDR such as"},
+		"reserved IPv4-mapped":        {spec: ipv4Pool + ", reserved: ['::ffff:10.20.0.0/124']}", want: "IPv4-mapped IPv6 is refused"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if tc.name == "" {
+				tc.name = "pool"
+			}
+			o := object(t, "PodIPPool", tc.name, tc.spec)
+			_, err := resource(t, "podippools").Create(t.Context(), o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			expect(t, err, tc.want)
+		})
+	}
+}
+
+func TestPoolCIDRs(t *testing.T) {
+	const notUsable = "cidr must be addresses that pods can have"
+	tests := map[string]struct {
+		family int
+		cidrs  []string
+		want   string
+	}{
+		"several":            {4, []string{"10.20.0.0/16", "10.21.0.0/16", "192.168.0.0/24", "100.64.0.0/10"}, ""},
+		"several IPv6":       {6, []string{"fd00::/64", "fd00:0:0:1::/64", "2001:db8::/32"}, ""},
+		"widest":             {4, []string{"10.0.0.0/8"}, ""},
+		"too wide":           {4, []string{"8.0.0.0/7"}, notUsable},
+		"too wide, IPv6":     {6, []string{"fc00::/7"}, notUsable},
+		"unspecified":        {4, []string{"0.0.0.0/8"}, notUsable},
+		"loopback":           {4, []string{"127.0.0.0/8"}, notUsable},
+		"link-local":         {4, []string{"169.254.0.0/16"}, notUsable},
+		"multicast":          {4, []string{"224.0.0.0/8"}, notUsable},
+		"unspecified, IPv6":  {6, []string{"::/64"}, notUsable},
+		"link-local, IPv6":   {6, []string{"fe80::/64"}, notUsable},
+		"multicast, IPv6":    {6, []string{"ff00::/16"}, notUsable},
+		"not a CIDR":         {4, []string{"10.20.0.0"}, "cidr must be a CIDR such as 10.20.0.0/16"},
+		"empty":              {4, []string{""}, "cidr must be a CIDR such as 10.20.0.0/16"},
+		"words":              {4, []string{"all"}, "cidr must be a CIDR such as 10.20.0.0/16"},
+		"prefix too long":    {4, []string{"10.20.0.0/33"}, "cidr must be a CIDR such as 10.20.0.0/16"},
+		"octet too big":      {4, []string{"10.20.300.0/24"}, "cidr must be a CIDR such as 10.20.0.0/16"},
+		"leading zero":       {4, []string{"10.020.0.0/16"}, "cidr must be a CIDR such as 10.20.0.0/16"},
+		"space":              {4, []string{"10.20.0.0/16 "}, "cidr must be a CIDR such as 10.20.0.0/16"},
+		"host bits":          {4, []string{"10.21.0.0/16", "10.20.0.1/16"}, `spec.ipv4.cidrs[1].cidr: Invalid value: "10.20.0.1/16": cidr must be canonical, with no host bits set: write 10.20.0.0/16`},
+		"host bits, IPv6":    {6, []string{"fd00:10::1/64"}, "cidr must be canonical, with no host bits set: write fd00:10::/64"},
+		"upper case":         {6, []string{"FD00:10::/64"}, "cidr must be canonical, with no host bits set: write fd00:10::/64"},
+		"not the shortest":   {6, []string{"fd00:10:0::/64"}, "cidr must be canonical, with no host bits set: write fd00:10::/64"},
+		"IPv4-mapped":        {6, []string{"::ffff:10.20.0.0/112"}, "IPv4-mapped IPv6 is refused"},
+		"IPv4-mapped in hex": {6, []string{"::ffff:a14:0/112"}, "IPv4-mapped IPv6 is refused"},
+		"zone":               {6, []string{"fd00::%eth0/64"}, "cidr must be a CIDR such as"},
+		"IPv6 in ipv4":       {4, []string{"10.20.0.0/16", "fd00:10::/64"}, "spec.ipv4.cidrs[1].cidr: Invalid value: ipv4.cidrs takes IPv4 CIDRs only: move this one to ipv6.cidrs"},
+		"IPv4 in ipv6":       {6, []string{"10.20.0.0/16"}, "spec.ipv6.cidrs[0].cidr: Invalid value: ipv6.cidrs takes IPv6 CIDRs only: move this one to ipv4.cidrs"},
+		"twice":              {4, []string{"10.20.0.0/16", "10.20.0.0/16"}, "Duplicate value"},
+		"inside another":     {4, []string{"10.21.0.0/16", "10.20.8.0/24", "10.20.0.0/16"}, "spec.ipv4.cidrs: Invalid value: 10.20.0.0/16 contains another CIDR of this pool: remove the smaller one"},
+		"around another":     {4, []string{"10.20.0.0/16", "10.20.8.0/24"}, "10.20.0.0/16 contains another CIDR of this pool: remove the smaller one"},
+		"same first address": {4, []string{"10.20.0.0/17", "10.20.0.0/16"}, "10.20.0.0/16 contains another CIDR of this pool: remove the smaller one"},
+		"overlap in IPv6":    {6, []string{"fd00::/48", "fd00::/64"}, "spec.ipv6.cidrs: Invalid value: fd00::/48 contains another CIDR of this pool: remove the smaller one"},
+		"overlap, host bits": {4, []string{"10.20.0.0/16", "10.20.8.1/24"}, "cidr must be canonical, with no host bits set: write 10.20.8.0/24"},
+		"as many as allowed": {4, slash24s(128), ""},
+		"one too many":       {4, slash24s(129), "spec.ipv4.cidrs: Too many: 129: must have at most 128 items"},
+		"all in another":     {4, append(slash24s(127), "10.20.0.0/16"), "10.20.0.0/16 contains another CIDR of this pool"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := object(t, "PodIPPool", "pool", fmt.Sprintf("{ipv%d: %s}", tc.family, ranges(tc.cidrs, map[int]int{4: 27, 6: 122}[tc.family])))
+			_, err := resource(t, "podippools").Create(t.Context(), o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			expect(t, err, tc.want)
+		})
+	}
+}
+
+// The most that a pool can say must stay within what the API server spends on
+// the rules of one object.
+func TestPoolOfLargestSize(t *testing.T) {
+	ipv4, ipv6, reserved := slash24s(128), make([]string, 128), make([]string, 64)
+	for i := range ipv6 {
+		ipv6[i] = fmt.Sprintf("2001:db8:%x:1111:2222:3333:%x:0/112", 0x1000+i, 0xa000+i)
+	}
+	for i := range reserved {
+		reserved[i] = strings.Replace(ipv6[64+i], ":0/112", ":1230/124", 1)
+	}
+	for name, tc := range map[string]struct{ last, want string }{
+		"accepted": {reserved[63], ""},
+		"refused":  {"2001:db9:107f:1111:2222:3333:a07f:1230/124", "2001:db9:107f:1111:2222:3333:a07f:1230/124 does not lie inside one CIDR of the pool"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reserved[63] = tc.last
+			o := object(t, "PodIPPool", "pool", fmt.Sprintf("{ipv4: %s, ipv6: %s, reserved: ['%s']}",
+				ranges(ipv4, 27), ranges(ipv6, 122), strings.Join(reserved, "', '")))
+			_, err := resource(t, "podippools").Create(t.Context(), o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			expect(t, err, tc.want)
+		})
+	}
+}
+
+func TestPoolUpdate(t *testing.T) {
+	tests := map[string]struct{ old, updated, want string }{
+		"CIDR added":        {ipv4Pool + "}", "{ipv4: {cidrs: [{cidr: 10.20.0.0/16}, {cidr: 10.21.0.0/16}], blockSize: 27}}", ""},
+		"CIDR replaced":     {ipv4Pool + "}", "{ipv4: {cidrs: [{cidr: 10.21.0.0/16}], blockSize: 27}}", ""},
+		"CIDR drained":      {ipv4Pool + "}", "{ipv4: {cidrs: [{cidr: 10.20.0.0/16, drain: true}], blockSize: 27}}", ""},
+		"IPv6 added":        {ipv4Pool + "}", ipv4Pool + ", " + ipv6Pool[1:] + "}", ""},
+		"IPv4 removed":      {ipv4Pool + ", " + ipv6Pool[1:] + "}", ipv6Pool + "}", "spec.ipv4 cannot be removed from a pool: set drain on its CIDRs instead"},
+		"IPv6 removed":      {ipv4Pool + ", " + ipv6Pool[1:] + "}", ipv4Pool + "}", "spec.ipv6 cannot be removed from a pool: set drain on its CIDRs instead"},
+		"IPv4 block size":   {ipv4Pool + "}", "{ipv4: {cidrs: [{cidr: 10.20.0.0/16}], blockSize: 26}}", "blockSize is immutable, as blocks of the old size are in use: make a new pool"},
+		"IPv6 block size":   {ipv6Pool + "}", "{ipv6: {cidrs: [{cidr: 'fd00:10::/48'}], blockSize: 120}}", "blockSize is immutable, as blocks of the old size are in use: make a new pool"},
+		"reserved orphaned": {ipv4Pool + ", reserved: [10.20.0.0/28]}", "{ipv4: {cidrs: [{cidr: 10.21.0.0/16}], blockSize: 27}, reserved: [10.20.0.0/28]}", "10.20.0.0/28 does not lie inside one CIDR of the pool"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			client := resource(t, "podippools")
+			old := create(t, client, object(t, "PodIPPool", "updated", tc.old))
+			updated := object(t, "PodIPPool", "updated", tc.updated)
+			updated.SetResourceVersion(old.GetResourceVersion())
+			_, err := client.Update(t.Context(), updated, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+			expect(t, err, tc.want)
+		})
+	}
+}
+
+func ranges(cidrs []string, blockSize int) string {
+	return fmt.Sprintf("{blockSize: %d, cidrs: [{cidr: '%s'}]}", blockSize, strings.Join(cidrs, "'}, {cidr: '"))
+}
+
+func slash24s(n int) []string {
+	cidrs := make([]string, n)
+	for i := range cidrs {
+		cidrs[i] = fmt.Sprintf("10.20.%d.0/24", i)
+	}
+	return cidrs
+}

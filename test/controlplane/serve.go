@@ -1,0 +1,215 @@
+package controlplane
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+)
+
+const (
+	loopback = "127.0.0.1"
+	// etcd wants host:port in every URL; for a unix socket that is the name of
+	// its file, here relative to the working directory of both processes, for
+	// a socket's path is limited to 107 bytes.
+	etcdClientSocket = "etcd-client:0"
+	etcdPeerSocket   = "etcd-peer:0"
+	etcdQuotaBytes   = 8 << 30
+
+	auditPolicyFile = "audit-policy.yaml"
+	auditPolicy     = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+`
+	pollInterval = 25 * time.Millisecond
+	portAttempts = 5
+)
+
+// errPortTaken: another process bound the chosen port first.
+var errPortTaken = errors.New("port taken")
+
+func (c *Cluster) startEtcd(ctx context.Context) error {
+	client, peer := "unix://"+etcdClientSocket, "unix://"+etcdPeerSocket
+	p, err := c.startProcess(etcdName, []string{
+		"--name=default",
+		"--data-dir=data",
+		"--listen-client-urls=" + client,
+		"--advertise-client-urls=" + client,
+		"--listen-peer-urls=" + peer,
+		"--initial-advertise-peer-urls=" + peer,
+		"--initial-cluster=default=" + peer,
+		"--quota-backend-bytes=" + strconv.Itoa(etcdQuotaBytes),
+		"--unsafe-no-fsync",
+	}, etcdClientSocket)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.etcd = p
+	c.mu.Unlock()
+	return p.poll(ctx, func(context.Context) error {
+		_, err := os.Stat(filepath.Join(c.dir, etcdClientSocket))
+		return err
+	})
+}
+
+// startFirstAPIServer takes the port of an earlier start, or a free one, and
+// another one if that is lost to somebody else meanwhile.
+func (c *Cluster) startFirstAPIServer(ctx context.Context) error {
+	path := filepath.Join(c.dir, kubeconfigFile)
+	if cfg, err := readKubeconfig(path); err == nil {
+		c.config = cfg
+		if err := c.startAPIServer(); err != nil {
+			return err
+		}
+		return c.Ready(ctx)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read kubeconfig: %w", err)
+	}
+	for attempt := 1; ; attempt++ {
+		err := c.tryPort(ctx)
+		if err == nil {
+			return c.WriteKubeconfig(path)
+		}
+		if !errors.Is(err, errPortTaken) || attempt == portAttempts {
+			return err
+		}
+	}
+}
+
+func (c *Cluster) tryPort(ctx context.Context) error {
+	port, err := freePort()
+	if err != nil {
+		return err
+	}
+	if c.config, err = c.adminConfig(port); err != nil {
+		return err
+	}
+	if err := c.startAPIServer(); err != nil {
+		return err
+	}
+	err = c.Ready(ctx)
+	if _, p := c.processes(); err != nil && !p.running() &&
+		bytes.Contains([]byte(logTail(c.dir, apiServerName)), []byte("address already in use")) {
+		return errors.Join(errPortTaken, err)
+	}
+	return err
+}
+
+func (c *Cluster) startAPIServer() error {
+	host, err := url.Parse(c.config.Host)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", apiServerName, err)
+	}
+	args := []string{
+		"--etcd-servers=unix://" + etcdClientSocket,
+		"--bind-address=" + loopback,
+		"--advertise-address=" + loopback, // Else it looks for a default route.
+		"--secure-port=" + host.Port(),
+		"--tls-cert-file=" + serverCertFile,
+		"--tls-private-key-file=" + serverKeyFile,
+		"--client-ca-file=" + caCertFile,
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + serviceAccountKey,
+		"--service-account-signing-key-file=" + serviceAccountKey,
+		"--authorization-mode=RBAC",
+		"--disable-admission-plugins=ServiceAccount",
+		"--allow-privileged=true",
+		"--shutdown-watch-termination-grace-period=1s", // Else open watches hold up its stop.
+		"--service-cluster-ip-range=10.96.0.0/16",
+		"--endpoint-reconciler-type=none", // The others refuse a loopback address.
+	}
+	if c.opts.AuditLog {
+		policy := filepath.Join(c.dir, auditPolicyFile)
+		if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
+			return fmt.Errorf("write audit policy: %w", err)
+		}
+		args = append(args, "--audit-policy-file="+auditPolicyFile, "--audit-log-path="+auditLogFile)
+	}
+	p, err := c.startProcess(apiServerName, args, "")
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.apiServer = p
+	c.mu.Unlock()
+	return nil
+}
+
+// Ready waits until kube-apiserver says that it is ready, etcd included, and
+// the namespaces that every cluster has are there. It fails as soon as
+// kube-apiserver ends, or when ctx does.
+func (c *Cluster) Ready(ctx context.Context) error {
+	_, p := c.processes()
+	if p == nil {
+		return fmt.Errorf("%s is not running", apiServerName)
+	}
+	client, err := kubernetes.NewForConfig(c.config)
+	if err != nil {
+		return fmt.Errorf("wait for %s: %w", apiServerName, err)
+	}
+	return p.poll(ctx, func(ctx context.Context) error {
+		if err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
+			return err
+		}
+		for _, namespace := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem} {
+			if _, err := client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// poll calls ready until it returns nil, the process ends, or ctx does.
+func (p *process) poll(ctx context.Context, ready func(context.Context) error) error {
+	const perCall = 5 * time.Second
+	var last error
+	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
+		if !p.running() {
+			return false, p.died()
+		}
+		callCtx, cancel := context.WithTimeout(ctx, perCall)
+		defer cancel()
+		err := ready(callCtx)
+		if ctx.Err() == nil {
+			last = err
+		}
+		return err == nil, nil
+	})
+	if ctx.Err() != nil && last != nil {
+		return fmt.Errorf("wait for %s: %w: %w; its log ends:\n%s", p.name, ctx.Err(), last, logTail(p.dir, p.name))
+	}
+	return err
+}
+
+// freePort finds a port that nobody listens on, below the range the kernel
+// gives to outgoing connections: a client that redials a dead server there
+// might otherwise connect to itself and keep the port from it.
+func freePort() (int, error) {
+	const lowest, count, attempts = 20000, 12000, 100
+	var last error
+	for range attempts {
+		port := lowest + rand.IntN(count)
+		l, err := net.Listen("tcp", net.JoinHostPort(loopback, strconv.Itoa(port)))
+		if err == nil {
+			return port, l.Close()
+		}
+		last = err
+	}
+	return 0, fmt.Errorf("find a free port: %w", last)
+}
