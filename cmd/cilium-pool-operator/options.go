@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -51,7 +52,7 @@ func defaultOptions() *options {
 			},
 			AgentNamespace: "kube-system", AgentSettle: time.Minute,
 			ReclaimsPerMinute: 600, ReclaimsPerMinutePerPool: 300,
-			NodeWorkers: 32, NodeCondition: true,
+			NodeWorkers: 32, NodeCondition: true, Registry: metrics.Registry,
 		},
 	}
 }

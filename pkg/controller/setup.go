@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/workqueue"
@@ -16,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -46,6 +46,8 @@ type Settings struct {
 	ShortageTaint string
 	// NodeCondition reports a shortage as a condition of the Node.
 	NodeCondition bool
+	// Registry takes the operator's metrics.
+	Registry prometheus.Registerer
 }
 
 // Scheme knows every kind the operator handles.
@@ -66,7 +68,7 @@ func Setup(mgr manager.Manager, s Settings) error {
 	if err != nil {
 		return err
 	}
-	own, err := NewMetrics(metrics.Registry)
+	own, err := NewMetrics(s.Registry)
 	if err != nil {
 		return fmt.Errorf("registering metrics: %w", err)
 	}

@@ -139,14 +139,25 @@ func brokenBlocks(now time.Time, s State, plan Plan, fail failer) {
 	}
 }
 
-// ownedBy says that a is b's, and not that of another block without a conflict.
+// ownedBy says that a is b's: of blocks that share it, it belongs to the first
+// without a conflict.
 func ownedBy(s State, b Block, a netip.Addr) bool {
+	var sharing []Block
 	for _, other := range s.Blocks {
-		if other.CIDR.Contains(a) && (!other.Conflict || b.Conflict) {
-			return other.CIDR == b.CIDR
+		if other.CIDR.Contains(a) {
+			sharing = append(sharing, other)
 		}
 	}
-	return true
+	slices.SortStableFunc(sharing, func(a, b Block) int {
+		if a.Conflict == b.Conflict {
+			return a.CIDR.Compare(b.CIDR)
+		}
+		if b.Conflict {
+			return -1
+		}
+		return 1
+	})
+	return len(sharing) > 0 && sharing[0].CIDR == b.CIDR
 }
 
 func brokenCaps(p Policy, s State, plan Plan, fail failer) {

@@ -266,6 +266,9 @@ func TestCiliumNodeDeleted(t *testing.T) {
 	}
 	b.eventually("no more addresses", func() bool {
 		_, _, err := b.agent.Add(b.ctx, "default", "a")
+		if err := b.agent.Del(b.ctx, "default", "a"); err != nil {
+			t.Fatal(err)
+		}
 		return errors.Is(err, ErrNoCiliumNode)
 	})
 	if err := b.agent.SyncNode(b.ctx); err != nil {

@@ -1,0 +1,65 @@
+package integration
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/agent"
+)
+
+func TestJoin(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.pool("all", nil, "10.1.0.0/24")
+	n := e.bareNode("n1", nil)
+	e.hasBlocks("n1", 1)
+	cn, err := e.ciliumNode("n1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(cn.OwnerReferences) != 1 || cn.OwnerReferences[0].UID != n.UID {
+		t.Errorf("the CiliumNode is not owned by its Node: %v", cn.OwnerReferences)
+	}
+	if got := e.blocks("n1")[0]; got.Name != "10.1.0.0-27" || got.Spec.NodeUID != string(n.UID) || got.Spec.Pool != "all" {
+		t.Errorf("first block is %s of %+v, want the lowest", got.Name, got.Spec)
+	}
+	a := e.agent("n1")
+	if err := a.WaitReady(e.ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestJoinDualStack(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.pool("both", func(p *v1alpha1.PodIPPool) {
+		p.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 122, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00:10::/48"}}}
+	}, "10.1.0.0/24")
+	a := e.node("n1", nil, agent.IPv4, agent.IPv6)
+	if err := a.WaitReady(e.ctx); err != nil {
+		t.Fatal(err)
+	}
+	e.pods("n1", "dual", 5)
+	e.running("dual", 5)
+	cn, err := e.ciliumNode("n1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(cn.Spec.IPAM.PodCIDRs); got != "[10.1.0.0/27 fd00:10::/122]" {
+		t.Errorf("podCIDRs are %s", got)
+	}
+}
+
+func TestBurstGetsAllItsBlocksAtOnce(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.pool("all", nil, "10.1.0.0/24")
+	a := e.node("n1", nil)
+	if err := a.WaitReady(e.ctx); err != nil {
+		t.Fatal(err)
+	}
+	e.pods("n1", "burst", 100)
+	e.running("burst", 100)
+	e.hasBlocks("n1", 5)
+}

@@ -1,0 +1,6 @@
+// Package truth holds test/agent to Cilium's own allocator: cilium-ipam, a
+// program in a module of its own, runs pkg/ipam of v1.20.1 in crd mode for one
+// node; test/agent's Session runs beside it for another. Both get the same
+// random edits of their CiliumNode on a real API server and the same requests,
+// and must give the same answers.
+package truth

@@ -1,0 +1,153 @@
+package truth
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/agent"
+)
+
+// light is a Session of test/agent with a gate before its status writes.
+type light struct {
+	*agent.Session
+	gate *gate
+	hint hint
+	stop func()
+}
+
+// startLight starts a Session for the node; the test's end stops it.
+func startLight(t *testing.T, c client.WithWatch, hub *agent.Hub, node string) *light {
+	l := &light{gate: newGate()}
+	gated := interceptor.NewClient(c, interceptor.Funcs{
+		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, obj client.Object, opts ...client.SubResourceUpdateOption) error {
+			if err := l.gate.pass(); err != nil {
+				return err
+			}
+			return c.SubResource(sub).Update(ctx, obj, opts...)
+		},
+	})
+	l.Session = agent.NewSession(gated, hub, node, updateRate, agent.StoreOptions{
+		Families: []agent.Family{agent.IPv4, agent.IPv6},
+		Pick:     l.hint.pick,
+	}, func(agent.Event) {})
+	ctx, cancel := context.WithCancel(t.Context())
+	unwatch := l.Watch()
+	var writer sync.WaitGroup
+	writer.Go(func() { l.Write(ctx) })
+	l.stop = sync.OnceFunc(func() {
+		unwatch()
+		cancel()
+		l.gate.set("fail")
+		writer.Wait()
+	})
+	t.Cleanup(l.stop)
+	return l
+}
+
+// hint makes the light one choose as the real one just did.
+type hint struct {
+	// took are the addresses that the real one has now and had not before.
+	took []netip.Addr
+	// badKey: it stumbled over a key that is no address.
+	badKey bool
+}
+
+// pick takes what the real one took. If it cannot, it takes any: the
+// comparison afterwards shows that.
+func (h *hint) pick(candidates []string) string {
+	for _, key := range candidates {
+		addr, err := netip.ParseAddr(key)
+		if err != nil {
+			if h.badKey {
+				return key
+			}
+			continue
+		}
+		if i := slices.Index(h.took, addr); i >= 0 {
+			h.took = slices.Delete(h.took, i, i+1)
+			return key
+		}
+	}
+	return candidates[0]
+}
+
+// gate holds back or refuses status writes, like cilium-ipam's.
+type gate struct {
+	mu    sync.Mutex
+	cond  *sync.Cond
+	mode  string
+	tried int
+}
+
+func newGate() *gate {
+	g := &gate{mode: "open"}
+	g.cond = sync.NewCond(&g.mu)
+	return g
+}
+
+func (g *gate) set(mode string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mode, g.tried = mode, 0
+	g.cond.Broadcast()
+}
+
+func (g *gate) pass() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.tried++
+	for g.mode == "block" {
+		g.cond.Wait()
+	}
+	if g.mode == "fail" {
+		return errors.New("refused by the test")
+	}
+	return nil
+}
+
+func (g *gate) attempts() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.tried
+}
+
+// errUnknown is what Cilium says and nobody here has heard of.
+var errUnknown = errors.New("unknown error")
+
+// kindOf translates Cilium's error texts (pkg/ipam/crd.go, allocator.go).
+func kindOf(text string) error {
+	if text == "" {
+		return nil
+	}
+	for _, kind := range []struct {
+		says string
+		err  error
+	}{
+		{"CiliumNode for own node is not available", agent.ErrNoCiliumNode},
+		{"No IPs available", agent.ErrNoPool},
+		{"IP not available, marked or ready for release", agent.ErrReleasing},
+		{"IP already in use", agent.ErrInUse},
+		{"no IPs currently available", agent.ErrExhausted},
+		{"invalid custom ip", agent.ErrBadKey},
+		{"is excluded, owned by node-ip", agent.ErrExcluded},
+	} {
+		if strings.Contains(text, kind.says) {
+			return kind.err
+		}
+	}
+	if notInPool.MatchString(text) {
+		return agent.ErrNotInPool
+	}
+	return errUnknown
+}
+
+var notInPool = regexp.MustCompile(`^IP \S+ is not available$`)

@@ -1,0 +1,298 @@
+package truth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/agent"
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+)
+
+// patience bounds each wait. Only a wrong answer waits that long.
+const patience = 10 * time.Second
+
+// pair is a node with Cilium's allocator and a node with the light one.
+type pair struct {
+	t          *testing.T
+	c          client.WithWatch
+	hub        *agent.Hub
+	kubeconfig string
+	name       string
+
+	real  *real
+	light *light
+	shut  bool // the gates are not open
+	log   []string
+}
+
+func newPair(t *testing.T, cluster *controlplane.Cluster) *pair {
+	c, err := agent.NewClient(cluster.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &pair{
+		t: t, c: c, hub: agent.NewHub(c),
+		kubeconfig: filepath.Join(cluster.Dir(), "kubeconfig"),
+		name:       strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")),
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var hub sync.WaitGroup
+	hub.Go(func() { p.hub.Run(ctx) })
+	t.Cleanup(func() { cancel(); hub.Wait() })
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("steps:\n%s", strings.Join(p.log, "\n"))
+		}
+	})
+	return p
+}
+
+func (p *pair) realNode() string  { return p.name + "-real" }
+func (p *pair) lightNode() string { return p.name + "-light" }
+
+func (p *pair) step(format string, args ...any) {
+	p.log = append(p.log, fmt.Sprintf("%3d  ", len(p.log))+fmt.Sprintf(format, args...))
+}
+
+// start starts both agents; they open their allocators when the pool
+// suffices.
+func (p *pair) start() {
+	p.real = startReal(p.t, p.kubeconfig, p.realNode())
+	p.light = startLight(p.t, p.c, p.hub, p.lightNode())
+	p.shut = false
+}
+
+// open waits until both have their allocators. The pool must suffice.
+func (p *pair) open() {
+	p.t.Helper()
+	p.eventually("both have a pool", func() string {
+		if !p.light.Store.MinimumReached() {
+			return "the light one has no pool"
+		}
+		if !p.real.call(request{Do: "seen"}).Ready {
+			return "Cilium's has no pool"
+		}
+		return ""
+	})
+	p.light.Store.Open()
+}
+
+// crash ends both agents.
+func (p *pair) crash() {
+	p.real.kill()
+	p.light.stop()
+}
+
+func (p *pair) create(pool map[string]string) {
+	p.t.Helper()
+	for _, name := range []string{p.realNode(), p.lightNode()} {
+		cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if err := p.c.Create(p.t.Context(), cn); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	p.patch(false, `{"spec":{"ipam":{"pool":%s}}}`, poolJSON(pool))
+}
+
+func (p *pair) remove() {
+	p.t.Helper()
+	for _, name := range []string{p.realNode(), p.lightNode()} {
+		cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if err := p.c.Delete(p.t.Context(), cn); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+}
+
+// patch applies one merge patch to both CiliumNodes.
+func (p *pair) patch(status bool, format string, args ...any) {
+	p.t.Helper()
+	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, format, args...))
+	for _, name := range []string{p.realNode(), p.lightNode()} {
+		cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		var err error
+		if status {
+			err = p.c.Status().Patch(p.t.Context(), cn, patch)
+		} else {
+			err = p.c.Patch(p.t.Context(), cn, patch)
+		}
+		if err != nil {
+			p.t.Fatalf("patch %s: %v", name, err)
+		}
+	}
+}
+
+func (p *pair) get(name string) *ciliumv2.CiliumNode {
+	p.t.Helper()
+	cn := &ciliumv2.CiliumNode{}
+	err := p.c.Get(p.t.Context(), types.NamespacedName{Name: name}, cn)
+	if client.IgnoreNotFound(err) != nil {
+		p.t.Fatal(err)
+	}
+	return cn
+}
+
+// setGate closes ("block", "fail") or opens ("open") both gates.
+func (p *pair) setGate(mode string) {
+	p.real.call(request{Do: "gate", Gate: mode})
+	p.light.gate.set(mode)
+	p.shut = mode != "open"
+}
+
+// settle waits until both agents have dealt with all that happened and say
+// the same on the API server.
+func (p *pair) settle() {
+	p.t.Helper()
+	p.eventually("both say the same", p.differ)
+}
+
+// differ returns what there still is to wait for, or "".
+func (p *pair) differ() string {
+	realCN, lightCN := p.get(p.realNode()), p.get(p.lightNode())
+	seen := p.real.call(request{Do: "seen"})
+	switch {
+	case seen.Seen != realCN.ResourceVersion:
+		return fmt.Sprintf("Cilium's has seen %q of %q", seen.Seen, realCN.ResourceVersion)
+	case p.light.Store.Seen() != lightCN.ResourceVersion:
+		return fmt.Sprintf("the light one has seen %q of %q", p.light.Store.Seen(), lightCN.ResourceVersion)
+	case p.light.Idle():
+	case !p.shut:
+		return "the light one has not written yet"
+	case seen.Attempts == 0 || p.light.gate.attempts() == 0:
+		return fmt.Sprintf("attempts at the gate: %d and %d", seen.Attempts, p.light.gate.attempts())
+	}
+	return cmp.Diff(realCN.Status, lightCN.Status, cmpopts.IgnoreUnexported(ciliumv2.NodeStatus{}))
+}
+
+// eventually waits until missing returns "".
+func (p *pair) eventually(what string, missing func() string) {
+	p.t.Helper()
+	deadline := time.Now().Add(patience)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		why := missing()
+		if why == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			p.t.Fatalf("never: %s (-Cilium's +light):\n%s", what, why)
+		}
+		<-tick.C
+	}
+}
+
+// compare holds one answer of the light one to Cilium's.
+func (p *pair) compare(what string, want, got error) {
+	p.t.Helper()
+	p.step("%s: %v", what, want)
+	if want == nil && got != nil || !errors.Is(got, want) {
+		p.t.Fatalf("%s: the light one says %v, Cilium's %v", what, got, want)
+	}
+}
+
+// compareAllocated holds the allocated addresses of one to the other's.
+func (p *pair) compareAllocated() {
+	p.t.Helper()
+	got := map[netip.Addr]bool{}
+	for addr := range p.light.Store.Allocated() {
+		got[addr] = true
+	}
+	if diff := cmp.Diff(p.real.allocated(), got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+		p.t.Fatalf("allocated (-Cilium's +light):\n%s", diff)
+	}
+}
+
+// took lets allocate run on Cilium's and tells the light one what it took.
+func (p *pair) took(allocate func() error) error {
+	before := p.real.allocated()
+	err := allocate()
+	after := p.real.allocated()
+	maps.DeleteFunc(after, func(addr netip.Addr, _ bool) bool { return before[addr] })
+	p.light.hint = hint{took: slices.Collect(maps.Keys(after)), badKey: errors.Is(err, agent.ErrBadKey)}
+	return err
+}
+
+// next is a CNI ADD on both.
+func (p *pair) next(owner string) {
+	p.t.Helper()
+	var v4, v6 netip.Addr
+	want := p.took(func() (err error) {
+		v4, v6, err = p.real.next(owner)
+		return err
+	})
+	// The owner path gives an address that is allocated already.
+	p.light.hint.took = append(p.light.hint.took, v4, v6)
+	gotV4, gotV6, got := p.light.Store.AllocateNext(owner)
+	p.compare("next "+owner, want, got)
+	if gotV4 != v4 || gotV6 != v6 {
+		p.t.Fatalf("next %s: the light one gives %s and %s, Cilium's %s and %s", owner, gotV4, gotV6, v4, v6)
+	}
+}
+
+// infra allocates the router's address on both.
+func (p *pair) infra(family agent.Family, owner string) {
+	p.t.Helper()
+	want := p.took(func() error {
+		_, err := p.real.infra(family, owner)
+		return err
+	})
+	_, got := p.light.Store.AllocateNextWithoutSync(family, owner)
+	p.compare(fmt.Sprintf("infra %s %s", family, owner), want, got)
+}
+
+func (p *pair) allocate(addr netip.Addr, owner string) {
+	p.t.Helper()
+	p.compare(fmt.Sprintf("allocate %s %s", addr, owner), p.real.do("allocate", addr, owner), p.light.Store.Allocate(addr, owner))
+}
+
+// restore returns whether the pod has its address back.
+func (p *pair) restore(addr netip.Addr, owner string) bool {
+	p.t.Helper()
+	want := p.real.do("restore", addr, owner)
+	p.compare(fmt.Sprintf("restore %s %s", addr, owner), want, p.light.Store.Restore(addr, owner))
+	return want == nil
+}
+
+func (p *pair) release(addr netip.Addr) {
+	p.t.Helper()
+	p.light.Store.Release(addr)
+	p.compare("release "+addr.String(), p.real.do("release", addr, ""), nil)
+}
+
+func (p *pair) exclude(addr netip.Addr) {
+	p.t.Helper()
+	p.light.Store.Exclude(addr)
+	p.compare("exclude "+addr.String(), p.real.do("exclude", addr, ""), nil)
+}
+
+func (p *pair) restored() {
+	p.step("restore finished")
+	p.real.call(request{Do: "restored"})
+	p.light.RestoreFinished()
+}
+
+// poolJSON writes a pool: key to owner.
+func poolJSON(pool map[string]string) string {
+	var entries []string
+	for _, key := range slices.Sorted(maps.Keys(pool)) {
+		entries = append(entries, fmt.Sprintf(`%q:{"owner":%q,"resource":"r"}`, key, pool[key]))
+	}
+	return "{" + strings.Join(entries, ",") + "}"
+}

@@ -1,0 +1,228 @@
+package truth
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/agent"
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
+)
+
+var shared cptest.Shared
+
+func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
+
+const (
+	seeds = 6
+	steps = 80
+)
+
+// nodeIP is excluded from allocation, and sometimes in the pool all the same.
+var nodeIP = netip.MustParseAddr("10.0.0.9")
+
+// addresses are the keys that come and go in the pool and in the handshake.
+// The last ones are IPv4-mapped, not canonical, and no address at all.
+var addresses = []string{
+	"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6", "10.0.0.9",
+	"fd00::1", "fd00::2", "fd00::3", "fd00::4", "fd00::5", "fd00::6",
+	"::ffff:10.0.0.1", "fd00:0::2", "junk",
+}
+
+var owners = []string{"default/a", "default/b", "default/c", "default/d", ""}
+
+var states = []string{
+	"marked-for-release", "marked-for-release", "marked-for-release", "released", "released", "ready-for-release", "do-not-release",
+}
+
+// The same random life on both sides.
+func TestSameAnswers(t *testing.T) {
+	cluster := shared.Cluster(t)
+	for seed := range uint64(seeds) {
+		t.Run(fmt.Sprintf("seed-%d", seed), func(t *testing.T) {
+			t.Parallel()
+			l := &life{pair: newPair(t, cluster), random: rand.New(rand.NewPCG(seed, 1))}
+			l.create(map[string]string{"10.0.0.1": "", "10.0.0.2": "", "10.0.0.3": "", "fd00::1": "", "fd00::2": "", "fd00::3": ""})
+			l.boot()
+			for range steps {
+				l.act()
+				l.settle()
+				l.compareAllocated()
+			}
+		})
+	}
+}
+
+// life is a pair with what the test remembers of it.
+type life struct {
+	*pair
+	random *rand.Rand
+}
+
+type endpoint struct {
+	addr  netip.Addr
+	owner string
+}
+
+func one[T any](l *life, of []T) T { return of[l.random.IntN(len(of))] }
+
+// act takes one random step.
+func (l *life) act() {
+	actions := []struct {
+		weight int
+		do     func()
+	}{
+		{20, l.addToPool}, {10, l.removeFromPool}, {2, l.losePool},
+		{24, l.mark}, {6, l.clearMark}, {4, l.relabel},
+		{14, func() { l.next(one(l, owners)) }}, {8, l.allocateOne}, {12, l.releaseOne},
+		{4, l.closedGate}, {2, l.recreate}, {6, l.restart},
+	}
+	total := 0
+	for _, a := range actions {
+		total += a.weight
+	}
+	n := l.random.IntN(total)
+	for _, a := range actions {
+		if n -= a.weight; n < 0 {
+			a.do()
+			return
+		}
+	}
+}
+
+func (l *life) edit(status bool, format string, args ...any) {
+	l.t.Helper()
+	l.step("patch "+format, args...)
+	l.patch(status, format, args...)
+}
+
+func (l *life) addToPool() {
+	pool := map[string]string{}
+	for range 1 + l.random.IntN(4) {
+		owner := ""
+		if l.random.IntN(6) == 0 {
+			owner = one(l, owners)
+		}
+		pool[one(l, addresses)] = owner
+	}
+	l.edit(false, `{"spec":{"ipam":{"pool":%s}}}`, poolJSON(pool))
+}
+
+func (l *life) removeFromPool() {
+	l.edit(false, `{"spec":{"ipam":{"pool":{%q:null,%q:null}}}}`, one(l, addresses), one(l, addresses))
+}
+
+func (l *life) losePool() {
+	if l.random.IntN(2) == 0 {
+		l.edit(false, `{"spec":{"ipam":{"pool":null}}}`)
+		return
+	}
+	nothing := strings.Join(addresses, `":null,"`)
+	l.edit(false, `{"spec":{"ipam":{"pool":{"%s":null}}}}`, nothing)
+}
+
+func (l *life) mark() {
+	l.edit(true, `{"status":{"ipam":{"release-ips":{%q:%q,%q:%q}}}}`,
+		one(l, addresses), one(l, states), one(l, addresses), one(l, states))
+}
+
+func (l *life) clearMark() {
+	if l.random.IntN(3) == 0 {
+		l.edit(true, `{"status":{"ipam":{"release-ips":null}}}`)
+		return
+	}
+	l.edit(true, `{"status":{"ipam":{"release-ips":{%q:null}}}}`, one(l, addresses))
+}
+
+func (l *life) relabel() {
+	l.edit(false, `{"metadata":{"labels":{"n":"%d"}}}`, l.random.Uint32())
+}
+
+func (l *life) allocateOne() {
+	if addr, err := netip.ParseAddr(one(l, addresses)); err == nil {
+		l.allocate(addr, one(l, owners))
+	}
+}
+
+func (l *life) releaseOne() {
+	if addr, err := netip.ParseAddr(one(l, addresses)); err == nil {
+		l.release(addr)
+	}
+}
+
+// closedGate lets a few things happen while no status write gets through:
+// answers cross changes, and writes fail and are tried again.
+func (l *life) closedGate() {
+	mode := one(l, []string{"block", "fail"})
+	l.step("gate: %s", mode)
+	l.setGate(mode)
+	for range 1 + l.random.IntN(3) {
+		one(l, []func(){l.mark, l.mark, l.relabel, l.addToPool, l.removeFromPool, func() { l.next(one(l, owners)) }, l.releaseOne})()
+		l.settle()
+	}
+	l.step("gate: open")
+	l.setGate("open")
+}
+
+func (l *life) recreate() {
+	l.step("delete CiliumNode")
+	l.remove()
+	l.settle()
+	l.next(one(l, owners))
+	l.releaseOne()
+	l.settle()
+	l.step("create CiliumNode")
+	l.create(map[string]string{one(l, addresses): "", one(l, addresses): "", one(l, addresses): ""})
+}
+
+// restart crashes both agents and lets them restore what they had; edits fall
+// into each gap.
+func (l *life) restart() {
+	l.step("crash")
+	var had []endpoint
+	for addr, owner := range l.light.Store.Allocated() {
+		had = append(had, endpoint{addr, owner})
+	}
+	l.crash()
+	if l.random.IntN(2) == 0 {
+		l.removeFromPool()
+		l.mark()
+	}
+	l.boot(had...)
+}
+
+// boot starts both agents. The order of restoring is any, and the same.
+func (l *life) boot(had ...endpoint) {
+	l.t.Helper()
+	l.step("start")
+	l.start()
+	l.settle()
+	if l.random.IntN(3) == 0 {
+		l.mark() // The allocators may not be there yet.
+		l.settle()
+	}
+	if !l.light.Store.MinimumReached() {
+		if l.real.call(request{Do: "seen"}).Ready {
+			l.t.Fatal("Cilium's starts with a pool that does not suffice")
+		}
+		l.addToPool()
+	}
+	l.open()
+	if l.random.IntN(3) == 0 {
+		l.mark() // The agent answers, and has not restored its pods yet.
+		l.settle()
+	}
+	for _, e := range had {
+		owner := strings.TrimSuffix(e.owner, " [restored]") + " [restored]"
+		l.restore(e.addr, owner)
+	}
+	l.exclude(nodeIP)
+	l.infra(agent.IPv4, "router")
+	l.infra(agent.IPv6, "router")
+	l.restored()
+	l.settle()
+	l.compareAllocated()
+}
