@@ -92,7 +92,7 @@ func (r *NodeReconciler) observeFamily(o *observation, f ipalloc.Family, now tim
 	fo.state = expand.State{Node: o.name, Family: f, AgentSettled: o.settled}
 	for _, b := range o.blocks {
 		if ipalloc.FamilyOf(b.CIDR.Addr()) == f {
-			fo.state.Blocks = append(fo.state.Blocks, r.blockState(b, o.view))
+			fo.state.Blocks = append(fo.state.Blocks, r.blockState(b, o))
 		}
 	}
 	if len(fo.pools) == 0 {
@@ -114,7 +114,8 @@ func (r *NodeReconciler) observeFamily(o *observation, f ipalloc.Family, now tim
 }
 
 // blockState is a block as expand sees it.
-func (r *NodeReconciler) blockState(b crd.Block, view *ciliumnode.View) expand.Block {
+func (r *NodeReconciler) blockState(b crd.Block, o *observation) expand.Block {
+	view := o.view
 	s := expand.Block{CIDR: b.CIDR, Phase: b.Phase, Reason: b.Reason}
 	s.Listed = view != nil && view.Lists(b.CIDR)
 	pool := r.Pools.Get(b.Pool)
@@ -136,11 +137,8 @@ func (r *NodeReconciler) blockState(b crd.Block, view *ciliumnode.View) expand.B
 	}
 	if len(r.Ledger.Overlaps(b.CIDR)) > 0 {
 		// What is published stays, and nothing is added beside it.
-		s.Conflict = view == nil || !view.Holds(b.CIDR)
-		s.Usable = nil
-		if !s.Conflict {
-			s.Usable = publishedIn(view, b.CIDR)
-		}
+		s.Usable = o.publishedByAlone(b.CIDR)
+		s.Conflict = len(s.Usable) == 0
 	}
 	if b.Phase == ipalloc.CoolingDown {
 		s.RestUntil = b.Since.Add(r.cooldown(b, pool))
@@ -183,6 +181,17 @@ func (r *NodeReconciler) optedOut(node *corev1.Node) bool {
 		}
 	}
 	return false
+}
+
+// publishedByAlone are the published addresses of a block that no other block
+// of the node explains.
+func (o *observation) publishedByAlone(cidr netip.Prefix) []netip.Addr {
+	if o.view == nil {
+		return nil
+	}
+	return slices.DeleteFunc(publishedIn(o.view, cidr), func(addr netip.Addr) bool {
+		return slices.ContainsFunc(o.blocks, func(b crd.Block) bool { return b.CIDR != cidr && b.CIDR.Contains(addr) })
+	})
 }
 
 func publishedIn(view *ciliumnode.View, cidr netip.Prefix) []netip.Addr {

@@ -13,8 +13,8 @@ import (
 // until the next call. It is a pure function of its inputs and changes none of
 // them. p must be valid.
 //
-// Where a plan could not be carried out, the Memory that came with it may be
-// used or dropped: an older one only makes waits longer.
+// The Memory returned takes the place of m even where the plan could not be
+// carried out: that only makes waits longer.
 func Decide(now time.Time, p Policy, s State, m Memory) (Plan, Memory) {
 	d := newDecision(now, p, &s, m)
 	if s.Gone {

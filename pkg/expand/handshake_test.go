@@ -172,6 +172,10 @@ func TestFree(t *testing.T) {
 			state: served(lone("10.0.0.16/28", draining(Deleted), request(Deleted))),
 			want:  []string{"needs 1 of 14", "free 10.0.0.16/28 Returned"},
 		},
+		"not before its last address left the pool": {
+			state: served(lone("10.0.0.16/28", draining(Reclaim)), published("10.0.0.17", "")),
+			want:  []string{"needs 1 of 14", "mark 10.0.0.17", "10.0.0.16/28 waits for Handshake"},
+		},
 		"not before its last entry is gone": {
 			state: served(lone("10.0.0.16/28", draining(Reclaim)), entries("10.0.0.31", Ready)),
 			want:  []string{"needs 1 of 14", "clear 10.0.0.31", "10.0.0.16/28 waits for Handshake"},

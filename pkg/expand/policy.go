@@ -32,7 +32,8 @@ type Policy struct {
 	// the pool, as an agent can ack before it has restored its pods.
 	AckHold time.Duration
 	// AckTimeout is how long a mark waits for the agent's answer before it is
-	// withdrawn and set again, as an agent can forget its answer.
+	// withdrawn and set again, as an agent can forget its answer. Well above
+	// the agent's update rate.
 	AckTimeout time.Duration
 }
 

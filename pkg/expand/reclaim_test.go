@@ -3,6 +3,8 @@ package expand
 import (
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestReclaim(t *testing.T) {
@@ -127,6 +129,17 @@ func TestReclaim(t *testing.T) {
 			remember: &Memory{IdleSince: []time.Time{noon.Add(-longAgo)}},
 		},
 	})
+}
+
+// TestMemoryIsNotShared: what two decisions remember does not meet in one array.
+func TestMemoryIsNotShared(t *testing.T) {
+	s := node(full("10.0.0.0/28"), full("10.0.0.16/28"), full("10.0.0.32/28"), used("10.0.0.1"))
+	m := Memory{IdleSince: make([]time.Time, 0, 8)}
+	_, first := Decide(noon, testPolicy(), s, m)
+	Decide(noon.Add(time.Minute), testPolicy(), s, m)
+	if diff := cmp.Diff(Memory{IdleSince: []time.Time{noon, noon}}, first, addrKeys); diff != "" {
+		t.Error(diff)
+	}
 }
 
 func TestDrainOnRequest(t *testing.T) {

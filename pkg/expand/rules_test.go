@@ -33,6 +33,9 @@ func broken(now time.Time, p Policy, s State, m Memory, plan Plan) []string {
 	brokenAddresses(now, p, s, m, plan, fail)
 	brokenBlocks(now, s, plan, fail)
 	brokenCaps(p, s, plan, fail)
+	brokenSides(s, plan, fail)
+	brokenDrains(p, s, plan, fail)
+	missingClears(s, plan, fail)
 	return out
 }
 
@@ -51,26 +54,11 @@ func brokenAddresses(now time.Time, p Policy, s State, m Memory, plan Plan, fail
 			lists[a] = name
 		}
 	}
-	reported := len(s.Used) > 0
 	for _, a := range plan.Remove {
-		since, seen := m.AckedSince[a]
-		switch _, published := s.Pool[a]; {
-		case inUseByAnybody(s, a):
-			fail("removes %s, which is in use", a)
-		case s.Pool[a] != "":
-			fail("removes %s, which is kept for %s", a, s.Pool[a])
-		case !published || s.Release[a] != Ready:
-			fail("removes %s in state %q, published %v", a, s.Release[a], published)
-		case !s.AgentSettled || !reported:
-			fail("removes %s from an agent that cannot be believed", a)
-		case p.AckHold > 0 && (!seen || now.Sub(since) < p.AckHold):
-			fail("removes %s before the hold is over", a)
-		}
+		brokenRemove(now, p, s, m, a, fail)
 	}
 	for _, a := range plan.Mark {
-		_, stands := s.Release[a]
-		_, published := s.Pool[a]
-		if inUseByAnybody(s, a) || stands || !published || s.Pool[a] != "" || !s.AgentSettled || !reported {
+		if _, stands := s.Release[a]; stands || !mayLeave(s, a) {
 			fail("marks %s", a)
 		}
 	}
@@ -80,110 +68,91 @@ func brokenAddresses(now time.Time, p Policy, s State, m Memory, plan Plan, fail
 		}
 	}
 	for _, a := range plan.Publish {
-		if _, stands := s.Release[a]; stands {
-			fail("publishes %s while its entry stands", a)
+		brokenPublish(s, a, fail)
+	}
+}
+
+// mayLeave says that a is published, free, and that the agent can be believed.
+func mayLeave(s State, a netip.Addr) bool {
+	owner, published := s.Pool[a]
+	return published && owner == "" && !inUseByAnybody(s, a) && s.AgentSettled && len(s.Used) > 0
+}
+
+func brokenRemove(now time.Time, p Policy, s State, m Memory, a netip.Addr, fail failer) {
+	since, seen := m.AckedSince[a]
+	switch {
+	case !mayLeave(s, a):
+		fail("removes %s, in use %v, kept for %q, agent settled %v", a, inUseByAnybody(s, a), s.Pool[a], s.AgentSettled)
+	case s.Release[a] != Ready:
+		fail("removes %s in state %q", a, s.Release[a])
+	case p.AckHold > 0 && (!seen || now.Sub(since) < p.AckHold):
+		fail("removes %s before the hold is over", a)
+	}
+}
+
+func brokenPublish(s State, a netip.Addr, fail failer) {
+	if _, stands := s.Release[a]; stands {
+		fail("publishes %s while its entry stands", a)
+	}
+	if _, published := s.Pool[a]; published {
+		fail("publishes %s again", a)
+	}
+	if !slices.ContainsFunc(s.Blocks, func(b Block) bool { return serves(b) && slices.Contains(b.Usable, a) }) {
+		fail("publishes %s, which no block in service offers", a)
+	}
+}
+
+// serves says that the block is in service, and nothing is wrong with it.
+func serves(b Block) bool {
+	return b.Phase == ipalloc.InService && b.Request == None && !b.Conflict
+}
+
+// missingClears: entries that take an address from a node, or a pod from its
+// restarted agent, go at once.
+func missingClears(s State, plan Plan, fail failer) {
+	if s.Gone {
+		return
+	}
+	for a, entry := range s.Release {
+		if _, published := s.Pool[a]; !published || slices.Contains(plan.Clear, a) {
+			continue
 		}
-		if _, published := s.Pool[a]; published {
-			fail("publishes %s again", a)
+		b, ok := ownerOf(s, a)
+		if !ok || b.Phase == ipalloc.CoolingDown || slices.Contains(plan.Undrain, b.CIDR) {
+			continue
 		}
-		if !slices.ContainsFunc(s.Blocks, func(b Block) bool {
-			return b.Phase == ipalloc.InService && b.Request == None && !b.Conflict && slices.Contains(b.Usable, a)
-		}) {
-			fail("publishes %s, which no block in service offers", a)
+		if serves(b) && slices.Contains(b.Usable, a) {
+			fail("leaves %s in state %s on %s, which serves", a, entry, b.CIDR)
+		}
+		if entry == Marked && (!s.AgentSettled || inUseByAnybody(s, a)) {
+			fail("leaves %s marked", a)
 		}
 	}
 }
 
-func brokenBlocks(now time.Time, s State, plan Plan, fail failer) {
-	seen := map[netip.Prefix]string{}
-	once := func(c netip.Prefix, list string) Block {
-		if other, twice := seen[c]; twice {
-			fail("%s is in %s and %s", c, other, list)
-		}
-		seen[c] = list
-		return findBlock(s, c)
-	}
-	holds := func(b Block) (published, inUse bool) {
-		for _, a := range allOf(b.CIDR) {
-			if !ownedBy(s, b, a) {
-				continue
-			}
-			_, in := s.Pool[a]
-			published = published || in
-			inUse = inUse || inUseByAnybody(s, a)
-		}
-		return published, inUse
-	}
-	for _, c := range plan.Undrain {
-		if b := once(c, "undrain"); b.Phase == ipalloc.InService || b.Request != None || b.Conflict {
-			fail("undrains %+v", b)
-		}
-	}
-	for _, d := range plan.Drain {
-		b := once(d.CIDR, "drain")
-		if d.Reason == None || b.Phase == ipalloc.Draining && b.Reason == d.Reason {
-			fail("drains %+v for %q", b, d.Reason)
-		}
-	}
-	for _, f := range plan.Free {
-		b := once(f.CIDR, "free")
-		if published, inUse := holds(b); !s.Gone && (published || inUse || b.Listed) {
-			fail("frees %s: published %v, in use %v, listed %v", b.CIDR, published, inUse, b.Listed)
-		}
-	}
-	for _, c := range plan.Delete {
-		b := once(c, "delete")
-		if published, inUse := holds(b); published || !s.Gone && inUse || b.Listed || b.Phase != ipalloc.CoolingDown || now.Before(b.RestUntil) {
-			fail("deletes %+v: published %v, in use %v", b, published, inUse)
-		}
-	}
-}
-
-// ownedBy says that a is b's: of blocks that share it, it belongs to the first
+// ownerOf is the block that a belongs to: of those that share it, the first
 // without a conflict.
-func ownedBy(s State, b Block, a netip.Addr) bool {
+func ownerOf(s State, a netip.Addr) (Block, bool) {
 	var sharing []Block
-	for _, other := range s.Blocks {
-		if other.CIDR.Contains(a) {
-			sharing = append(sharing, other)
+	for _, b := range s.Blocks {
+		if b.CIDR.Contains(a) {
+			sharing = append(sharing, b)
 		}
 	}
-	slices.SortStableFunc(sharing, func(a, b Block) int {
-		if a.Conflict == b.Conflict {
-			return a.CIDR.Compare(b.CIDR)
+	for _, b := range sharing {
+		if !b.Conflict {
+			return b, true
 		}
-		if b.Conflict {
-			return -1
-		}
-		return 1
-	})
-	return len(sharing) > 0 && sharing[0].CIDR == b.CIDR
+	}
+	if len(sharing) > 0 {
+		return sharing[0], true
+	}
+	return Block{}, false
 }
 
-func brokenCaps(p Policy, s State, plan Plan, fail failer) {
-	top := p.MaxAddresses
-	if s.Limits.MaxAllocate > 0 {
-		top = min(top, s.Limits.MaxAllocate)
-	}
-	if after := len(s.Pool) + len(plan.Publish) + plan.Claim.Room; after > top && len(plan.Publish)+plan.Claim.Room > 0 {
-		fail("%d published addresses, at most %d allowed", after, top)
-	}
-	serving, welcome := 0, 0
-	for _, b := range s.Blocks {
-		switch {
-		case b.Phase == ipalloc.InService && b.Request == None && !b.Conflict:
-			serving++
-		case b.Reason == NodeGone && slices.Contains(plan.Undrain, b.CIDR):
-			welcome++
-		}
-	}
-	after := serving + len(plan.Undrain) + plan.Claim.Blocks
-	if grown := len(plan.Undrain) - welcome + plan.Claim.Blocks; grown > 0 && after > p.MaxBlocks {
-		fail("%d blocks, at most %d allowed", after, p.MaxBlocks)
-	}
-	if c := plan.Claim; c != (Claim{}) && (c.Addresses < 1 || c.Blocks < 1 || c.Room < c.Addresses) {
-		fail("claims %+v", c)
-	}
+func ownedBy(s State, b Block, a netip.Addr) bool {
+	owner, ok := ownerOf(s, a)
+	return ok && owner.CIDR == b.CIDR
 }
 
 // checkPure decides twice and holds the inputs to their copies.
@@ -194,6 +163,7 @@ func checkPure(t *testing.T, p Policy, s State, m Memory) (Plan, Memory) {
 	if !reflect.DeepEqual(s, s0) || !reflect.DeepEqual(m, m0) {
 		t.Fatalf("inputs changed")
 	}
+	Decide(noon.Add(time.Hour), p, s, m) // must not reach into what came before
 	again, nextAgain := Decide(noon, p, s0, m0)
 	if !reflect.DeepEqual(plan, again) || !reflect.DeepEqual(next, nextAgain) {
 		t.Fatalf("same input, two plans:\n%s\n%s", plan, again)

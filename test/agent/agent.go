@@ -47,7 +47,7 @@ type Options struct {
 	OnEvent func(Event)
 }
 
-// Step is a step of an agent's start, in this order (daemon/cmd/daemon.go:162).
+// Step is a step of an agent's start, in this order (daemon/cmd/daemon.go:140).
 type Step string
 
 // Steps.
@@ -191,7 +191,7 @@ func (a *Agent) WaitReady(ctx context.Context) error {
 	}
 }
 
-// live is one run of the agent (configureDaemon, daemon/cmd/daemon.go:162).
+// live is one run of the agent (configureDaemon, daemon/cmd/daemon.go:140).
 func (a *Agent) live(ctx context.Context, run uint64) error {
 	var background sync.WaitGroup
 	defer background.Wait()
@@ -214,13 +214,13 @@ func (a *Agent) live(ctx context.Context, run uint64) error {
 	session := a.newSession(run)
 	store := session.Store
 	background.Go(func() { session.Write(ctx) })
-	if err := a.discover(ctx, node, router, health); err != nil { // crd.go:106
+	if err := a.discover(ctx, node, router, health); err != nil { // crd.go:117
 		return err
 	}
 	defer session.Watch()()
 
 	a.opts.Hold(ctx, StepPool)
-	for !store.MinimumReached() { // crd.go:200
+	for !store.MinimumReached() { // crd.go:206
 		if !sleep(ctx, a.opts.PollInterval) {
 			return ctx.Err()
 		}
@@ -268,7 +268,7 @@ func (a *Agent) up(ctx context.Context, store *Store) bool {
 
 // SyncNode is a change of the local node, as a new label on the Node makes
 // one: the CiliumNode is updated from the Node, or created again if it is
-// gone (pkg/nodediscovery/nodediscovery.go:141).
+// gone (pkg/nodediscovery/nodediscovery.go:149).
 func (a *Agent) SyncNode(ctx context.Context) error {
 	a.mu.Lock()
 	store, router := a.store, a.router

@@ -23,7 +23,7 @@ var (
 	ErrBadKey       = errors.New("invalid custom IP")
 )
 
-// Allocate allocates addr and asks for a status write (crd.go:777).
+// Allocate allocates addr and asks for a status write (crd.go:793).
 func (s *Store) Allocate(addr netip.Addr, owner string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -35,15 +35,15 @@ func (s *Store) Allocate(addr netip.Addr, owner string) error {
 }
 
 // Restore allocates addr without asking for a status write
-// (AllocateWithoutSyncUpstream, crd.go:804).
+// (AllocateWithoutSyncUpstream, crd.go:822).
 func (s *Store) Restore(addr netip.Addr, owner string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.allocate(addr, owner)
 }
 
-// allocate is allocateIP (allocator.go:67) down to nodeStore.allocate
-// (crd.go:545).
+// allocate is allocateIP (allocator.go:65) down to nodeStore.allocate
+// (crd.go:548).
 func (s *Store) allocate(addr netip.Addr, owner string) error {
 	if s.excluded[addr] {
 		return ErrExcluded
@@ -97,16 +97,18 @@ func (s *Store) AllocateNext(owner string) (v4, v6 netip.Addr, err error) {
 }
 
 // AllocateNextWithoutSync allocates one address without asking for a status
-// write, as the router's and the health endpoint's are (crd.go:849).
+// write, as the router's and the health endpoint's are (crd.go:896).
 func (s *Store) AllocateNextWithoutSync(family Family, owner string) (netip.Addr, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.next(family, owner, false)
 }
 
-// next is allocateNextFamily (allocator.go:145): an excluded address that
-// turns up stays allocated and the next is taken.
+// next is allocateNextFamily (allocator.go:144): an excluded address that
+// turns up stays allocated and the next is taken. Where the owner path offers
+// an excluded address the real one never returns; this one fails.
 func (s *Store) next(family Family, owner string, sync bool) (netip.Addr, error) {
+	skipped := map[netip.Addr]bool{}
 	for {
 		addr, err := s.nextAny(family, owner)
 		if err != nil {
@@ -118,10 +120,14 @@ func (s *Store) next(family Family, owner string, sync bool) (netip.Addr, error)
 		if !s.excluded[addr] {
 			return addr, nil
 		}
+		if skipped[addr] {
+			return netip.Addr{}, ErrExcluded
+		}
+		skipped[addr] = true
 	}
 }
 
-// nextAny is allocateNext (crd.go:585) and markAllocated (crd.go:839).
+// nextAny is allocateNext (crd.go:586) and markAllocated (crd.go:864).
 func (s *Store) nextAny(family Family, owner string) (netip.Addr, error) {
 	if s.own == nil {
 		return netip.Addr{}, ErrNoCiliumNode
@@ -161,7 +167,7 @@ func (s *Store) reservedFor(family Family, owner string) []string {
 	})
 }
 
-// free lists the pool entries that anybody may have (crd.go:614).
+// free lists the pool entries that anybody may have (crd.go:617).
 func (s *Store) free(family Family, allocated ipamtypes.AllocationMap) []string {
 	return s.keys(func(key string, ip ipamtypes.AllocationIP) bool {
 		// The spelling of the key is what counts, not the address.
@@ -184,7 +190,7 @@ func (s *Store) keys(match func(string, ipamtypes.AllocationIP) bool) []string {
 }
 
 // Release gives addr back and asks for a status write. One that is not
-// allocated is ignored (releaseIPLocked, allocator.go:289).
+// allocated is ignored (releaseIPLocked, allocator.go:291).
 func (s *Store) Release(addr netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

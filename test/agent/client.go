@@ -21,5 +21,6 @@ func NewClient(cfg *rest.Config) (client.WithWatch, error) {
 	}
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = -1
+	cfg.WarningHandler = rest.NoWarnings{}
 	return client.NewWithWatch(cfg, client.Options{Scheme: scheme})
 }

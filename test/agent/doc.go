@@ -6,6 +6,11 @@
 // a thin shell around it: start, restore, report, restart. [Hub] is the one
 // watch all agents share. [Kubelet] runs pods on them.
 //
+// Left out: the ingress address, unreachable routes, the ten minutes after
+// which an ADD that nobody completed is taken back, the queue of DELs that
+// came while the agent was down (they fail and are tried again), and the watch
+// of the Node ([Agent.SyncNode] takes its place).
+//
 // All file:line references are to github.com/cilium/cilium v1.20.1; file names
 // without a folder are in pkg/ipam. Package test/truth holds Store to Cilium's
 // own code.

@@ -63,7 +63,7 @@ func (s *Store) answerOne(ip string, status ipamtypes.IPReleaseStatus) ipamtypes
 	return ipamoption.IPAMReadyForRelease
 }
 
-// releasing is isIPInReleaseHandshake (crd.go:572).
+// releasing is isIPInReleaseHandshake (crd.go:573).
 func (s *Store) releasing(ip string) bool {
 	switch s.own.Status.IPAM.ReleaseIPs[ip] {
 	case ipamoption.IPAMMarkForRelease, ipamoption.IPAMReadyForRelease, ipamoption.IPAMReleased:

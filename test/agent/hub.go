@@ -14,7 +14,7 @@ import (
 )
 
 // Hub is one watch of all CiliumNodes for all agents of the process, where
-// each real agent has a watch of its own (crd.go:108). A subscriber sees the
+// each real agent has a watch of its own (crd.go:119). A subscriber sees the
 // versions of its CiliumNode one after the other, in order.
 type Hub struct {
 	client client.WithWatch

@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// pkg/nodediscovery/nodediscovery.go:39
+	// pkg/nodediscovery/nodediscovery.go:38
 	maxRetryCount   = 10
 	backoffDuration = 500 * time.Millisecond
 )
 
-// Annotations that the CiliumNode gets from the Node (pkg/k8s/node.go:155,
+// Annotations that the CiliumNode gets from the Node (pkg/k8s/node.go:158,
 // pkg/annotation/k8s.go:296).
 var ciliumAnnotation = regexp.MustCompile(`^([A-Za-z0-9]+\.)*cilium.io/`)
 
@@ -49,7 +49,7 @@ func ownAddresses(cn *ciliumv2.CiliumNode) (router, health addresses) {
 }
 
 // discover creates the CiliumNode or brings it up to date, keeping pool and
-// podCIDRs (updateCiliumNodeResource, pkg/nodediscovery/nodediscovery.go:205).
+// podCIDRs (updateCiliumNodeResource, pkg/nodediscovery/nodediscovery.go:222).
 // The real one reads it from a cache where it has one; this one reads it live.
 func (a *Agent) discover(ctx context.Context, node *corev1.Node, router, health addresses) error {
 	var last error
@@ -103,10 +103,10 @@ func (a *Agent) mutate(cn *ciliumv2.CiliumNode, node *corev1.Node, router, healt
 	cn.Spec.HealthAddressing = ciliumv2.HealthAddressingSpec{IPv4: text(health[IPv4]), IPv6: text(health[IPv6])}
 	cn.Spec.IngressAddressing = ciliumv2.AddressPair{}
 	cn.Spec.BootID = node.Status.NodeInfo.BootID
-	cn.Spec.IPAM.StaticIPTags = nil // nodediscovery.go:388, from a flag
+	cn.Spec.IPAM.StaticIPTags = nil // nodediscovery.go:387, from a flag
 }
 
-// nodeAddresses takes the first of each type and family (pkg/k8s/node.go:41).
+// nodeAddresses takes the first of each type and family (pkg/k8s/node.go:48).
 func nodeAddresses(node *corev1.Node) []ciliumv2.NodeAddress {
 	var all []ciliumv2.NodeAddress
 	taken := map[string]bool{}
@@ -132,7 +132,7 @@ func text(addr netip.Addr) string {
 	return addr.String()
 }
 
-// node waits for the Node (pkg/node/sync/local_node_sync.go:155).
+// node waits for the Node (pkg/node/sync/local_node_sync.go:163).
 func (a *Agent) node(ctx context.Context) (*corev1.Node, error) {
 	for {
 		node := &corev1.Node{}

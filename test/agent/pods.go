@@ -204,7 +204,7 @@ func (k *Kubelet) start(ctx context.Context, pod *corev1.Pod) error {
 	k.mu.Lock()
 	agent := k.agents[pod.Spec.NodeName]
 	k.mu.Unlock()
-	if agent == nil || agentPod(pod) {
+	if agent == nil || isAgentPod(pod) {
 		return nil
 	}
 	box := sandbox{uid: pod.UID, agent: agent, started: metav1.Now()}
@@ -222,8 +222,8 @@ func (k *Kubelet) start(ctx context.Context, pod *corev1.Pod) error {
 	return k.writeStatus(ctx, pod, box)
 }
 
-// agentPod says that an Agent writes the pod's status itself.
-func agentPod(pod *corev1.Pod) bool {
+// isAgentPod says that an Agent writes the pod's status itself.
+func isAgentPod(pod *corev1.Pod) bool {
 	return pod.Namespace == agentNamespace && pod.Labels["k8s-app"] == "cilium"
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // Session is a Store with the watch that feeds it and the status writes it
-// asks for: what newNodeStore sets up (crd.go:88) for one run of an agent.
+// asks for: what newNodeStore sets up (crd.go:91) for one run of an agent.
 type Session struct {
 	Store *Store
 

@@ -12,13 +12,13 @@ import (
 // Family is an address family.
 type Family string
 
-// The address families (ipam.go:30).
+// The address families (ipam.go:32).
 const (
 	IPv4 Family = "ipv4"
 	IPv6 Family = "ipv6"
 )
 
-// familyOf is DeriveFamily (ipam.go:36): an IPv4-mapped address counts as IPv6.
+// familyOf is DeriveFamily (ipam.go:37): an IPv4-mapped address counts as IPv6.
 func familyOf(addr netip.Addr) Family {
 	if addr.Is6() {
 		return IPv6
@@ -41,7 +41,7 @@ type StoreOptions struct {
 }
 
 // Store is what one run of an agent knows and has allocated: nodeStore and
-// its crdAllocators (crd.go:57, crd.go:659). It is safe for concurrent use
+// its crdAllocators (crd.go:59, crd.go:665). It is safe for concurrent use
 // and holds no goroutine, clock or client.
 //
 // Keys of the pool and of the allocations are the strings of the API object,
@@ -84,7 +84,7 @@ func (s *Store) Observe(cn *ciliumv2.CiliumNode) {
 	case cn == nil: // deleteLocalNodeResource, crd.go:374
 		s.own = nil
 	case before != nil && before.DeepEqual(cn):
-		// setOwnNodeWithoutPoolUpdate, crd.go:142 and crd.go:492: only the
+		// setOwnNodeWithoutPoolUpdate, crd.go:149 and crd.go:492: only the
 		// metadata changed. Answers not yet written are forgotten here.
 		s.own = workingCopy(cn)
 	default: // updateLocalNodeResource, crd.go:383
@@ -94,7 +94,7 @@ func (s *Store) Observe(cn *ciliumv2.CiliumNode) {
 }
 
 // workingCopy copies what an agent changes: the answers in release-ips. The
-// rest stays shared with the informer's cache (crd.go:138 copies it all).
+// rest stays shared with the informer's cache (crd.go:132 copies it all).
 func workingCopy(cn *ciliumv2.CiliumNode) *ciliumv2.CiliumNode {
 	own := *cn
 	own.Status.IPAM.ReleaseIPs = maps.Clone(cn.Status.IPAM.ReleaseIPs)
@@ -134,7 +134,7 @@ func (s *Store) MinimumReached() bool {
 	return spec.Pool != nil && len(spec.Pool) >= required && static
 }
 
-// Open adds the allocators, empty (newCRDAllocator, crd.go:677). Until then
+// Open adds the allocators, empty (newCRDAllocator, crd.go:685). Until then
 // the agent neither allocates nor answers for addresses in its pool.
 func (s *Store) Open() {
 	s.mu.Lock()
@@ -146,7 +146,7 @@ func (s *Store) Open() {
 }
 
 // Exclude keeps addr, an address of the node itself, from being allocated
-// (ExcludeIP, ipam.go:264).
+// (ExcludeIP, ipam.go:248).
 func (s *Store) Exclude(addr netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +170,7 @@ func (s *Store) Report() *ciliumv2.CiliumNode {
 	return cn
 }
 
-// Allocated returns what is allocated: address to owner (Dump, crd.go:865).
+// Allocated returns what is allocated: address to owner (Dump, crd.go:916).
 func (s *Store) Allocated() map[netip.Addr]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

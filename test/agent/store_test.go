@@ -177,6 +177,7 @@ func TestAllocateNext(t *testing.T) {
 		"own, no address":   {pool: pool{"10.0.0.1": {}, "x": {Owner: "default/a"}}, wantErr: ErrBadKey, candidates: []string{"x"}},
 		"spelt otherwise":   {families: []Family{IPv6}, pool: pool{"fd00:0::1": {}}, used: nil, wantV6: "fd00::1", candidates: []string{"fd00:0::1"}},
 		"node's own":        {pool: pool{"192.0.2.1": {}, "192.0.2.2": {}}, wantV4: "192.0.2.2", candidates: []string{"192.0.2.2"}},
+		"own is the node's": {pool: pool{"192.0.2.1": {Owner: "default/a"}}, wantErr: ErrExcluded, candidates: []string{"192.0.2.1"}},
 		"no pool":           {wantErr: ErrExhausted},
 	}
 	for name, tt := range tests {
@@ -202,6 +203,7 @@ func TestAllocateNext(t *testing.T) {
 			if diff := cmp.Diff(tt.candidates, offered, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("candidates (-want +got):\n%s", diff)
 			}
+			s.Release(addr("192.0.2.1")) // The node's own stays allocated, once it turned up.
 			if tt.wantErr != nil && len(s.Allocated()) != len(tt.used) {
 				t.Errorf("failed and left %v", s.Allocated())
 			}

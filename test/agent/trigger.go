@@ -2,7 +2,7 @@ package agent
 
 import (
 	"context"
-	"sync/atomic"
+	"sync"
 	"time"
 )
 
@@ -11,19 +11,22 @@ import (
 // Requests made while it waits or runs lead to one more run.
 type trigger struct {
 	interval time.Duration
-	wanted   chan struct{}
-	// requests so far, and how many of them have been served.
-	asked, served atomic.Int64
+	wake     chan struct{}
+
+	mu              sync.Mutex
+	wanted, running bool
 }
 
 func newTrigger(interval time.Duration) *trigger {
-	return &trigger{interval: interval, wanted: make(chan struct{}, 1)}
+	return &trigger{interval: interval, wake: make(chan struct{}, 1)}
 }
 
 func (t *trigger) request(string) {
-	t.asked.Add(1)
+	t.mu.Lock()
+	t.wanted = true
+	t.mu.Unlock()
 	select {
-	case t.wanted <- struct{}{}:
+	case t.wake <- struct{}{}:
 	default:
 	}
 }
@@ -32,22 +35,36 @@ func (t *trigger) request(string) {
 func (t *trigger) run(ctx context.Context, do func()) {
 	var last time.Time
 	for {
+		if t.next() {
+			if !last.IsZero() && !sleep(ctx, time.Until(last.Add(t.interval))) {
+				return
+			}
+			last = time.Now()
+			do()
+			continue
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-t.wanted:
+		case <-t.wake:
 		}
-		if !last.IsZero() && !sleep(ctx, time.Until(last.Add(t.interval))) {
-			return
-		}
-		last = time.Now()
-		serving := t.asked.Load()
-		do()
-		t.served.Store(serving)
 	}
 }
 
-func (t *trigger) idle() bool { return t.served.Load() == t.asked.Load() }
+// next takes a request, if there is one.
+func (t *trigger) next() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.wanted, t.running = false, t.wanted
+	return t.running
+}
+
+// idle says that there is no request and none being served.
+func (t *trigger) idle() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.wanted && !t.running
+}
 
 // sleep returns false if ctx ended first.
 func sleep(ctx context.Context, d time.Duration) bool {

@@ -55,8 +55,12 @@ func startLight(t *testing.T, c client.WithWatch, hub *agent.Hub, node string) *
 
 // hint makes the light one choose as the real one just did.
 type hint struct {
-	// took are the addresses that the real one has now and had not before.
-	took []netip.Addr
+	// took are the addresses that the real one has now and had not before;
+	// lost are those it had: one that is spelt in two ways was allocated a
+	// second time and given back, as the other family had none left.
+	took, lost []netip.Addr
+	// had are those it had before.
+	had map[netip.Addr]bool
 	// badKey: it stumbled over a key that is no address.
 	badKey bool
 }
@@ -64,17 +68,18 @@ type hint struct {
 // pick takes what the real one took. If it cannot, it takes any: the
 // comparison afterwards shows that.
 func (h *hint) pick(candidates []string) string {
-	for _, key := range candidates {
-		addr, err := netip.ParseAddr(key)
-		if err != nil {
-			if h.badKey {
+	for _, took := range []func(netip.Addr) bool{
+		// The node's own address is always followed by another.
+		func(addr netip.Addr) bool { return addr == nodeIP && slices.Contains(h.took, addr) },
+		func(addr netip.Addr) bool { return slices.Contains(h.took, addr) },
+		func(addr netip.Addr) bool { return slices.Contains(h.lost, addr) },
+		func(addr netip.Addr) bool { return !h.had[addr] },
+	} {
+		for _, key := range candidates {
+			addr, err := netip.ParseAddr(key)
+			if err != nil && h.badKey || err == nil && took(addr) {
 				return key
 			}
-			continue
-		}
-		if i := slices.Index(h.took, addr); i >= 0 {
-			h.took = slices.Delete(h.took, i, i+1)
-			return key
 		}
 	}
 	return candidates[0]

@@ -81,6 +81,7 @@ func (p *pair) start() {
 // open waits until both have their allocators. The pool must suffice.
 func (p *pair) open() {
 	p.t.Helper()
+	p.settle()
 	p.eventually("both have a pool", func() string {
 		if !p.light.Store.MinimumReached() {
 			return "the light one has no pool"
@@ -162,6 +163,24 @@ func (p *pair) settle() {
 	p.eventually("both say the same", p.differ)
 }
 
+// rest waits until both are settled and neither has a write left to do, which
+// Cilium's does not tell: it has made none for a few turns.
+func (p *pair) rest() {
+	p.t.Helper()
+	p.settle()
+	attempts, since := 0, time.Now()
+	p.eventually("Cilium's rests", func() string {
+		if now := p.real.call(request{Do: "seen"}).Attempts; now != attempts {
+			attempts, since = now, time.Now()
+		}
+		if time.Since(since) < 4*updateRate {
+			return fmt.Sprintf("%d writes", attempts)
+		}
+		return ""
+	})
+	p.settle()
+}
+
 // differ returns what there still is to wait for, or "".
 func (p *pair) differ() string {
 	realCN, lightCN := p.get(p.realNode()), p.get(p.lightNode())
@@ -220,25 +239,27 @@ func (p *pair) compareAllocated() {
 }
 
 // took lets allocate run on Cilium's and tells the light one what it took.
-func (p *pair) took(allocate func() error) error {
+func (p *pair) took(allocate func() (v4, v6 netip.Addr, err error)) (v4, v6 netip.Addr, err error) {
 	before := p.real.allocated()
-	err := allocate()
+	v4, v6, err = allocate()
 	after := p.real.allocated()
-	maps.DeleteFunc(after, func(addr netip.Addr, _ bool) bool { return before[addr] })
-	p.light.hint = hint{took: slices.Collect(maps.Keys(after)), badKey: errors.Is(err, agent.ErrBadKey)}
-	return err
+	p.light.hint = hint{
+		// What it says it took may be no new one: allocated already, by its
+		// owner or in another spelling.
+		took: append(without(after, before), v4, v6), lost: without(before, after),
+		had: before, badKey: errors.Is(err, agent.ErrBadKey),
+	}
+	return v4, v6, err
+}
+
+func without(of, those map[netip.Addr]bool) []netip.Addr {
+	return slices.DeleteFunc(slices.Collect(maps.Keys(of)), func(addr netip.Addr) bool { return those[addr] })
 }
 
 // next is a CNI ADD on both.
 func (p *pair) next(owner string) {
 	p.t.Helper()
-	var v4, v6 netip.Addr
-	want := p.took(func() (err error) {
-		v4, v6, err = p.real.next(owner)
-		return err
-	})
-	// The owner path gives an address that is allocated already.
-	p.light.hint.took = append(p.light.hint.took, v4, v6)
+	v4, v6, want := p.took(func() (netip.Addr, netip.Addr, error) { return p.real.next(owner) })
 	gotV4, gotV6, got := p.light.Store.AllocateNext(owner)
 	p.compare("next "+owner, want, got)
 	if gotV4 != v4 || gotV6 != v6 {
@@ -249,10 +270,7 @@ func (p *pair) next(owner string) {
 // infra allocates the router's address on both.
 func (p *pair) infra(family agent.Family, owner string) {
 	p.t.Helper()
-	want := p.took(func() error {
-		_, err := p.real.infra(family, owner)
-		return err
-	})
+	_, _, want := p.took(func() (netip.Addr, netip.Addr, error) { return p.real.infra(family, owner) })
 	_, got := p.light.Store.AllocateNextWithoutSync(family, owner)
 	p.compare(fmt.Sprintf("infra %s %s", family, owner), want, got)
 }

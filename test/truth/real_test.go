@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -40,10 +41,11 @@ type response struct {
 // real is a running cilium-ipam.
 type real struct {
 	t    *testing.T
-	cmd  *exec.Cmd
 	in   io.WriteCloser
 	out  *bufio.Scanner
 	node string
+	// kill ends it at once, as a crash would.
+	kill func()
 }
 
 // binary is where cilium-ipam must be. It takes minutes to compile with a cold
@@ -80,14 +82,14 @@ func startReal(t *testing.T, kubeconfig, node string) *real {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	return &real{t: t, cmd: cmd, in: in, out: bufio.NewScanner(out), node: node}
-}
-
-// kill ends it at once, as a crash would.
-func (r *real) kill() {
-	if r.cmd.Process.Kill() == nil {
-		_ = r.cmd.Wait() // It says that it was killed.
-	}
+	r := &real{t: t, in: in, out: bufio.NewScanner(out), node: node}
+	r.kill = sync.OnceFunc(func() {
+		if cmd.Process.Kill() == nil {
+			_ = cmd.Wait() // It says that it was killed.
+		}
+	})
+	t.Cleanup(r.kill)
+	return r
 }
 
 func (r *real) call(req request) response {
@@ -113,12 +115,8 @@ func (r *real) next(owner string) (v4, v6 netip.Addr, err error) {
 	return parsed(r.call(request{Do: "next", Owner: owner}))
 }
 
-func (r *real) infra(family agent.Family, owner string) (netip.Addr, error) {
-	v4, v6, err := parsed(r.call(request{Do: "infra", Family: string(family), Owner: owner}))
-	if v6.IsValid() {
-		return v6, err
-	}
-	return v4, err
+func (r *real) infra(family agent.Family, owner string) (v4, v6 netip.Addr, err error) {
+	return parsed(r.call(request{Do: "infra", Family: string(family), Owner: owner}))
 }
 
 // do makes a request about one address.

@@ -1,6 +1,7 @@
 package truth
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -16,9 +17,9 @@ var shared cptest.Shared
 
 func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
 
-const (
-	seeds = 6
-	steps = 80
+var (
+	seeds = flag.Uint64("seeds", 6, "random lives to compare")
+	steps = flag.Int("steps", 80, "steps of each life")
 )
 
 // nodeIP is excluded from allocation, and sometimes in the pool all the same.
@@ -41,13 +42,13 @@ var states = []string{
 // The same random life on both sides.
 func TestSameAnswers(t *testing.T) {
 	cluster := shared.Cluster(t)
-	for seed := range uint64(seeds) {
+	for seed := range *seeds {
 		t.Run(fmt.Sprintf("seed-%d", seed), func(t *testing.T) {
 			t.Parallel()
 			l := &life{pair: newPair(t, cluster), random: rand.New(rand.NewPCG(seed, 1))}
 			l.create(map[string]string{"10.0.0.1": "", "10.0.0.2": "", "10.0.0.3": "", "fd00::1": "", "fd00::2": "", "fd00::3": ""})
 			l.boot()
-			for range steps {
+			for range *steps {
 				l.act()
 				l.settle()
 				l.compareAllocated()
@@ -76,7 +77,7 @@ func (l *life) act() {
 		do     func()
 	}{
 		{20, l.addToPool}, {10, l.removeFromPool}, {2, l.losePool},
-		{24, l.mark}, {6, l.clearMark}, {4, l.relabel},
+		{24, l.mark}, {6, l.clearMark}, {4, l.relabel}, {3, l.limit},
 		{14, func() { l.next(one(l, owners)) }}, {8, l.allocateOne}, {12, l.releaseOne},
 		{4, l.closedGate}, {2, l.recreate}, {6, l.restart},
 	}
@@ -102,11 +103,12 @@ func (l *life) edit(status bool, format string, args ...any) {
 func (l *life) addToPool() {
 	pool := map[string]string{}
 	for range 1 + l.random.IntN(4) {
-		owner := ""
-		if l.random.IntN(6) == 0 {
+		key, owner := one(l, addresses), ""
+		// Cilium's never returns from an ADD whose own entry is the node's IP.
+		if l.random.IntN(6) == 0 && key != nodeIP.String() {
 			owner = one(l, owners)
 		}
-		pool[one(l, addresses)] = owner
+		pool[key] = owner
 	}
 	l.edit(false, `{"spec":{"ipam":{"pool":%s}}}`, poolJSON(pool))
 }
@@ -141,6 +143,10 @@ func (l *life) relabel() {
 	l.edit(false, `{"metadata":{"labels":{"n":"%d"}}}`, l.random.Uint32())
 }
 
+func (l *life) limit() {
+	l.edit(false, `{"spec":{"ipam":{%q:%d}}}`, one(l, []string{"min-allocate", "pre-allocate"}), l.random.IntN(10))
+}
+
 func (l *life) allocateOne() {
 	if addr, err := netip.ParseAddr(one(l, addresses)); err == nil {
 		l.allocate(addr, one(l, owners))
@@ -157,6 +163,7 @@ func (l *life) releaseOne() {
 // answers cross changes, and writes fail and are tried again.
 func (l *life) closedGate() {
 	mode := one(l, []string{"block", "fail"})
+	l.rest()
 	l.step("gate: %s", mode)
 	l.setGate(mode)
 	for range 1 + l.random.IntN(3) {
@@ -168,12 +175,13 @@ func (l *life) closedGate() {
 }
 
 func (l *life) recreate() {
+	l.rest()
 	l.step("delete CiliumNode")
 	l.remove()
 	l.settle()
 	l.next(one(l, owners))
 	l.releaseOne()
-	l.settle()
+	l.rest()
 	l.step("create CiliumNode")
 	l.create(map[string]string{one(l, addresses): "", one(l, addresses): "", one(l, addresses): ""})
 }
@@ -181,6 +189,7 @@ func (l *life) recreate() {
 // restart crashes both agents and lets them restore what they had; edits fall
 // into each gap.
 func (l *life) restart() {
+	l.rest()
 	l.step("crash")
 	var had []endpoint
 	for addr, owner := range l.light.Store.Allocated() {
@@ -194,30 +203,32 @@ func (l *life) restart() {
 	l.boot(had...)
 }
 
-// boot starts both agents. The order of restoring is any, and the same.
+// boot starts both agents and has them restore what they had. It keeps them
+// waiting for their pool for a while: when Cilium's would look at it by itself
+// nobody can tell.
 func (l *life) boot(had ...endpoint) {
 	l.t.Helper()
+	l.edit(false, `{"spec":{"ipam":{"min-allocate":100}}}`)
 	l.step("start")
 	l.start()
-	l.settle()
-	if l.random.IntN(3) == 0 {
-		l.mark() // The allocators may not be there yet.
+	l.rest()
+	for range l.random.IntN(3) {
+		l.mark() // There are no allocators to ask.
 		l.settle()
 	}
-	if !l.light.Store.MinimumReached() {
-		if l.real.call(request{Do: "seen"}).Ready {
-			l.t.Fatal("Cilium's starts with a pool that does not suffice")
-		}
-		l.addToPool()
+	l.addToPool()
+	l.rest()
+	if l.real.call(request{Do: "seen"}).Ready || l.light.Store.MinimumReached() {
+		l.t.Fatal("an agent starts with a pool that does not suffice")
 	}
+	l.edit(false, `{"spec":{"ipam":{"min-allocate":0,"pre-allocate":1}}}`)
 	l.open()
 	if l.random.IntN(3) == 0 {
 		l.mark() // The agent answers, and has not restored its pods yet.
 		l.settle()
 	}
 	for _, e := range had {
-		owner := strings.TrimSuffix(e.owner, " [restored]") + " [restored]"
-		l.restore(e.addr, owner)
+		l.restore(e.addr, strings.TrimSuffix(e.owner, " [restored]")+" [restored]")
 	}
 	l.exclude(nodeIP)
 	l.infra(agent.IPv4, "router")

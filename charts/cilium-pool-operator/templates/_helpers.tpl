@@ -1,0 +1,65 @@
+{{- define "name" -}}
+{{ .Values.fullnameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "selector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{ include "selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{- define "serviceAccount" -}}
+{{ if .Values.serviceAccount.create }}{{ .Values.serviceAccount.name | default (include "name" .) }}{{ else }}{{ .Values.serviceAccount.name | default "default" }}{{ end }}
+{{- end }}
+
+{{- define "flowSchemaSubjects" -}}
+- kind: ServiceAccount
+  serviceAccount:
+    name: {{ include "serviceAccount" . }}
+    namespace: {{ .Release.Namespace }}
+{{- end }}
+
+{{- define "image" -}}
+{{ .Values.image.repository }}{{ if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
+{{- end }}
+
+{{- define "args" -}}
+- --kube-api-qps={{ .Values.apiServer.qps }}
+- --kube-api-burst={{ .Values.apiServer.burst }}
+- --leader-elect={{ .Values.leaderElection.enabled }}
+- --leader-elect-namespace={{ .Release.Namespace }}
+- --leader-elect-name={{ .Values.leaderElection.leaseName }}
+- --leader-elect-lease-duration={{ .Values.leaderElection.leaseDuration }}
+- --metrics-bind-address={{ if .Values.metrics.port }}:{{ end }}{{ .Values.metrics.port }}
+- --health-probe-bind-address=:{{ .Values.health.port }}
+- --log-level={{ .Values.log.level }}
+- --log-format={{ .Values.log.format }}
+- --paused={{ .Values.paused }}
+- --node-workers={{ .Values.nodeWorkers }}
+- --expand-threshold-percent={{ .Values.expand.thresholdPercent }}
+- --expand-min-free={{ .Values.expand.minFree }}
+- --expand-max-blocks-per-node={{ .Values.expand.maxBlocksPerNode }}
+- --max-addresses-per-node={{ .Values.maxAddressesPerNode }}
+- --reclaim-disabled={{ not .Values.reclaim.enabled }}
+- --reclaim-threshold-percent={{ .Values.reclaim.thresholdPercent }}
+- --reclaim-idle-for={{ .Values.reclaim.idleFor }}
+- --reclaims-per-minute={{ .Values.reclaim.perMinute }}
+- --reclaims-per-minute-per-pool={{ .Values.reclaim.perMinutePerPool }}
+- --ack-hold={{ .Values.handshake.ackHold }}
+- --ack-timeout={{ .Values.handshake.ackTimeout }}
+- --cooldown={{ .Values.cooldown }}
+- --node-gone-cooldown={{ .Values.nodeGoneCooldown }}
+- --cilium-namespace={{ .Values.cilium.namespace }}
+- {{ printf "--agent-selector=%s" .Values.cilium.agentSelector | quote }}
+- --agent-settle-time={{ .Values.cilium.agentSettleTime }}
+- --skip-cilium-check={{ .Values.cilium.skipCheck }}
+- --ignore-node-taints={{ join "," .Values.nodes.ignoreTaints }}
+- --node-condition={{ .Values.nodes.condition }}
+- --shortage-taint={{ .Values.nodes.shortageTaint }}
+{{- end }}

@@ -1,0 +1,148 @@
+package expand
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+func brokenBlocks(now time.Time, s State, plan Plan, fail failer) {
+	seen := map[netip.Prefix]string{}
+	once := func(c netip.Prefix, list string) Block {
+		if other, twice := seen[c]; twice {
+			fail("%s is in %s and %s", c, other, list)
+		}
+		seen[c] = list
+		return findBlock(s, c)
+	}
+	for _, c := range plan.Undrain {
+		if b := once(c, "undrain"); b.Phase == ipalloc.InService || b.Request != None || b.Conflict {
+			fail("undrains %+v", b)
+		}
+	}
+	for _, d := range plan.Drain {
+		if b := once(d.CIDR, "drain"); d.Reason == None || b.Phase == ipalloc.Draining && b.Reason == d.Reason {
+			fail("drains %+v for %q", b, d.Reason)
+		}
+	}
+	for _, f := range plan.Free {
+		b := once(f.CIDR, "free")
+		if published, inUse := holds(s, b); !s.Gone && (published || inUse || b.Listed) {
+			fail("frees %s: published %v, in use %v, listed %v", b.CIDR, published, inUse, b.Listed)
+		}
+	}
+	for _, c := range plan.Delete {
+		b := once(c, "delete")
+		if published, inUse := holds(s, b); published || !s.Gone && inUse || b.Listed {
+			fail("deletes %s: published %v, in use %v, listed %v", b.CIDR, published, inUse, b.Listed)
+		}
+		if b.Phase != ipalloc.CoolingDown || now.Before(b.RestUntil) {
+			fail("deletes %s before its rest is over", b.CIDR)
+		}
+	}
+}
+
+// holds says whether addresses of b are published, or in use.
+func holds(s State, b Block) (published, inUse bool) {
+	for _, a := range allOf(b.CIDR) {
+		if ownedBy(s, b, a) {
+			_, in := s.Pool[a]
+			published = published || in
+			inUse = inUse || inUseByAnybody(s, a)
+		}
+	}
+	return published, inUse
+}
+
+func hardCap(p Policy, s State) int {
+	if s.Limits.MaxAllocate > 0 {
+		return min(p.MaxAddresses, s.Limits.MaxAllocate)
+	}
+	return p.MaxAddresses
+}
+
+func brokenCaps(p Policy, s State, plan Plan, fail failer) {
+	adds := len(plan.Publish) + plan.Claim.Room
+	if after := len(s.Pool) + adds; adds > 0 && after > hardCap(p, s) {
+		fail("%d published addresses, at most %d allowed", after, hardCap(p, s))
+	}
+	serving, welcome := 0, 0
+	for _, b := range s.Blocks {
+		if serves(b) {
+			serving++
+		} else if b.Reason == NodeGone && slices.Contains(plan.Undrain, b.CIDR) {
+			welcome++
+		}
+	}
+	after := serving + len(plan.Undrain) + plan.Claim.Blocks
+	if grown := len(plan.Undrain) - welcome + plan.Claim.Blocks; grown > 0 && after > p.MaxBlocks {
+		fail("%d blocks, at most %d allowed", after, p.MaxBlocks)
+	}
+	if c := plan.Claim; c != (Claim{}) && (c.Addresses < 1 || c.Blocks < 1 || c.Room < c.Addresses) {
+		fail("claims %+v", c)
+	}
+}
+
+// brokenSides: the addresses of a block that changes sides wait for the next
+// plan.
+func brokenSides(s State, plan Plan, fail failer) {
+	touched := slices.Concat(plan.Mark, plan.Clear, plan.Publish, plan.Remove)
+	for _, c := range plan.Undrain {
+		for _, a := range touched {
+			if ownedBy(s, findBlock(s, c), a) {
+				fail("touches %s of %s, which it undrains", a, c)
+			}
+		}
+	}
+	for _, d := range plan.Drain {
+		b := findBlock(s, d.CIDR)
+		for _, a := range plan.Publish {
+			if b.CIDR.Contains(a) && ownedBy(s, b, a) {
+				fail("publishes %s of %s, which it drains", a, d.CIDR)
+			}
+		}
+	}
+}
+
+// brokenDrains: what is left of a node must do.
+func brokenDrains(p Policy, s State, plan Plan, fail failer) {
+	reclaims, requested, left := 0, 0, 0
+	for _, b := range s.Blocks {
+		drained := slices.ContainsFunc(plan.Drain, func(d Drain) bool { return d.CIDR == b.CIDR })
+		switch {
+		case b.Phase != ipalloc.InService:
+		case drained && b.Request != None:
+			requested++
+		case drained:
+			reclaims++
+			brokenReclaim(p, s, plan, b, fail)
+		case serves(b):
+			left++
+		}
+	}
+	least := min(plan.Demand+p.MinFree, hardCap(p, s))
+	if reclaims+requested > 0 && (plan.Capacity < least || plan.Claim != (Claim{})) {
+		fail("drains though the node lacks addresses: %d of at least %d", plan.Capacity, least)
+	}
+	if reclaims > 0 && (left == 0 || reclaims > s.ReclaimBudget) {
+		fail("reclaims %d blocks of %d, %d allowed", reclaims, reclaims+left, s.ReclaimBudget)
+	}
+}
+
+func brokenReclaim(p Policy, s State, plan Plan, b Block, fail failer) {
+	for a, owner := range s.Used {
+		if b.CIDR.Contains(a) && userOf(owner).agent {
+			fail("reclaims %s from %s", b.CIDR, owner)
+		}
+	}
+	switch {
+	case !s.AgentSettled || len(s.Used) == 0:
+		fail("reclaims on the word of an agent that cannot be believed")
+	case plan.Demand*100 > p.ReclaimPercent*plan.Capacity:
+		fail("reclaims though %d of %d would be in use", plan.Demand, plan.Capacity)
+	case plan.Capacity < s.Limits.MinAllocate || plan.Capacity < plan.Demand+s.Limits.PreAllocate:
+		fail("reclaims below min-allocate or pre-allocate")
+	}
+}

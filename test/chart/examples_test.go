@@ -1,0 +1,136 @@
+package chart
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+func isValues(file string) bool { return strings.HasSuffix(file, "values.yaml") }
+
+func exampleFiles(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob(examples + "/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no examples found: %v", err)
+	}
+	return files
+}
+
+func readObjects(t *testing.T, file string) []*unstructured.Unstructured {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objects(t, string(data))
+}
+
+// apply sends objects to the API server, strictly: an unknown field is an error.
+func apply(t *testing.T, all []*unstructured.Unstructured) {
+	t.Helper()
+	client, err := dynamic.NewForConfig(shared.Cluster(t).Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range all {
+		gvr := v1alpha1.GroupVersion.WithResource(strings.ToLower(o.GetKind()) + "s")
+		_, err := client.Resource(gvr).Create(t.Context(), o, metav1.CreateOptions{
+			FieldValidation: metav1.FieldValidationStrict, DryRun: []string{metav1.DryRunAll},
+		})
+		if err != nil {
+			t.Errorf("%s %s: %v", o.GetKind(), o.GetName(), err)
+		}
+	}
+}
+
+func TestExamplesApply(t *testing.T) {
+	for _, file := range exampleFiles(t) {
+		if isValues(file) {
+			continue
+		}
+		t.Run(filepath.Base(file), func(t *testing.T) { apply(t, readObjects(t, file)) })
+	}
+}
+
+// The pools in the example values are those of pools.yaml.
+func TestExampleValues(t *testing.T) {
+	pools := ofKind(t, render(t, "-f", examples+"/values.yaml"), "PodIPPool")
+	apply(t, pools)
+	specs := func(all []*unstructured.Unstructured) map[string]any {
+		m := map[string]any{}
+		for _, o := range all {
+			m[o.GetName()] = normal(o.Object["spec"])
+		}
+		return m
+	}
+	if diff := cmp.Diff(specs(readObjects(t, examples+"/pools.yaml")), specs(pools)); diff != "" {
+		t.Errorf("(-pools.yaml +values.yaml):\n%s", diff)
+	}
+}
+
+// normal makes numbers of one type, as the two decoders differ.
+func normal(value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		for key := range v {
+			v[key] = normal(v[key])
+		}
+	case []any:
+		for i := range v {
+			v[i] = normal(v[i])
+		}
+	case int64:
+		return float64(v)
+	}
+	return value
+}
+
+// Cilium's own chart, which its Go module brings, makes of the example what the
+// operator needs.
+func TestExampleValuesOfCilium(t *testing.T) {
+	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/cilium/cilium").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cilium := filepath.Join(strings.TrimSpace(string(dir)), "install/kubernetes/cilium")
+	rendered := objects(t, helm(t, "template", "cilium", cilium, "--namespace", namespace, "-f", examples+"/cilium-values.yaml"))
+	got := map[string]string{}
+	for _, o := range ofKind(t, rendered, "ConfigMap") {
+		if o.GetName() == "cilium-config" {
+			got, _, _ = unstructured.NestedStringMap(o.Object, "data")
+		}
+	}
+	want := map[string]string{
+		"ipam": "crd", "ipam-cilium-node-update-rate": "15s", "ipv4-range": "169.254.254.0/24",
+		"routing-mode": "native", "auto-direct-node-routes": "true", "ipv4-native-routing-cidr": "100.160.0.0/12",
+		"kube-proxy-replacement": "true",
+	}
+	for key, value := range want {
+		if got[key] != value {
+			t.Errorf("cilium-config: %s is %q, want %q", key, got[key], value)
+		}
+	}
+}
+
+// The README says what each example is.
+func TestReadmeListsExamples(t *testing.T) {
+	readme, err := os.ReadFile(examples + "/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range exampleFiles(t) {
+		if name := filepath.Base(file); !strings.Contains(string(readme), "("+name+")") {
+			t.Errorf("examples/README.md does not mention %s", name)
+		}
+	}
+}

@@ -1,0 +1,127 @@
+// Package chart tests the Helm chart and the examples: what they render to,
+// what they refuse, and, on the real API server, that the operator works with
+// exactly the rights that the chart gives it.
+package chart
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
+)
+
+const (
+	root      = "../.."
+	chart     = root + "/charts/cilium-pool-operator"
+	examples  = root + "/examples"
+	namespace = "kube-system"
+	release   = "cilium-pool-operator"
+)
+
+var shared cptest.Shared
+
+func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
+
+// helmPath is where make puts Helm.
+func helmPath(t *testing.T) string {
+	t.Helper()
+	mod, err := os.ReadFile(root + "/hack/tools/helm/go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := regexp.MustCompile(`helm\.sh/helm/v4 (v\S+)`).FindSubmatch(mod)
+	if version == nil {
+		t.Fatal("hack/tools/helm/go.mod does not name a version of Helm")
+	}
+	path, err := filepath.Abs(root + "/.cache/tools/helm-" + string(version[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("%v: make helm builds it", err)
+	}
+	return path
+}
+
+// tryHelm runs Helm with a home of its own and returns what it prints.
+func tryHelm(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), helmPath(t), args...)
+	home := t.TempDir()
+	cmd.Env = append(os.Environ(), "HOME="+home, "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home,
+		"KUBECONFIG=/nonexistent")
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("helm %s: %w\n%s", strings.Join(args, " "), err, &stderr)
+	}
+	return out.String(), nil
+}
+
+func helm(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := tryHelm(t, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// render returns the objects of the chart.
+func render(t *testing.T, args ...string) []*unstructured.Unstructured {
+	t.Helper()
+	return objects(t, helm(t, append([]string{"template", release, chart, "--namespace", namespace}, args...)...))
+}
+
+func objects(t *testing.T, manifest string) []*unstructured.Unstructured {
+	t.Helper()
+	var found []*unstructured.Unstructured
+	for decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(manifest), 4096); ; {
+		o := &unstructured.Unstructured{}
+		err := decoder.Decode(&o.Object)
+		if errors.Is(err, io.EOF) {
+			return found
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(o.Object) > 0 {
+			found = append(found, o)
+		}
+	}
+}
+
+func ofKind(t *testing.T, all []*unstructured.Unstructured, kind string) []*unstructured.Unstructured {
+	t.Helper()
+	var found []*unstructured.Unstructured
+	for _, o := range all {
+		if o.GetKind() == kind {
+			found = append(found, o)
+		}
+	}
+	if len(found) == 0 {
+		t.Fatalf("no %s among the objects", kind)
+	}
+	return found
+}
+
+// writeFile writes a file for one test and returns its path.
+func writeFile(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "values.yaml")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

@@ -1,0 +1,314 @@
+package chart
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
+)
+
+func TestBadValuesAreRefused(t *testing.T) {
+	pool := "pools: {p: {ipv4: {blockSize: 27, cidrs: [{cidr: 10.0.0.0/16}]}, "
+	tests := map[string]struct{ values, want string }{
+		"typo at the top":            {"replica: 3", "additional properties 'replica' not allowed"},
+		"typo inside":                {"expand: {treshold: 3}", "additional properties 'treshold' not allowed"},
+		"typo in a pool":             {pool + "prio: 3}}", "additional properties 'prio' not allowed"},
+		"typo in a pool's CIDR":      {"pools: {p: {ipv4: {blockSize: 27, cidrs: [{cidr: 10.0.0.0/16, darin: true}]}}}", "additional properties 'darin' not allowed"},
+		"name of a pool":             {"pools: {Beijing: {}}", "additional properties 'Beijing' not allowed"},
+		"block size":                 {"pools: {p: {ipv4: {blockSize: 31, cidrs: [{cidr: 10.0.0.0/16}]}}}", "maximum: got 31, want 30"},
+		"percent above 100":          {"expand: {thresholdPercent: 101}", "maximum: got 101, want 100"},
+		"percent as a string":        {"expand: {thresholdPercent: '80'}", "got string, want integer"},
+		"no blocks":                  {"expand: {maxBlocksPerNode: 0}", "minimum: got 0, want 1"},
+		"duration without unit":      {"cooldown: '60'", "does not match pattern"},
+		"duration as a number":       {"reclaim: {idleFor: 600}", "got number, want string"},
+		"workers":                    {"nodeWorkers: 5000", "maximum: got 5,000, want 1,024"},
+		"port":                       {"metrics: {port: 70000}", "maximum: got 70,000, want 65,535"},
+		"log level":                  {"log: {level: verbose}", "value must be one of"},
+		"tag as a number":            {"image: {tag: 1.10}", "got number, want string"},
+		"digest":                     {"image: {digest: latest}", "does not match pattern"},
+		"reclaim not below expand":   {"reclaim: {thresholdPercent: 80}", "reclaim.thresholdPercent (80) must be below expand.thresholdPercent (80)"},
+		"more free than may be":      {"expand: {minFree: 4096}", "expand.minFree (4096) must be below maxAddressesPerNode (4096)"},
+		"replicas without election":  {"leaderElection: {enabled: false}", "several replicas need leaderElection.enabled"},
+		"one port for two endpoints": {"metrics: {port: 9871}", "metrics.port and health.port are both 9871"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := tryHelm(t, "template", chart, "-f", writeFile(t, test.values))
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			if !strings.Contains(err.Error(), test.want) {
+				t.Errorf("refused with\n%v\nwant\n%s", err, test.want)
+			}
+		})
+	}
+}
+
+// A pool in the values is checked as strictly as the CRD does, and no field of
+// the CRD is missing.
+func TestSchemaOfPoolsFollowsTheCRD(t *testing.T) {
+	data, err := os.ReadFile(chart + "/values.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema struct {
+		Definitions map[string]*apiextensionsv1.JSONSchemaProps `json:"definitions"`
+	}
+	if err := json.Unmarshal(data, &schema); err != nil {
+		t.Fatal(err)
+	}
+	definitions, err := crds.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(definitions, func(c *apiextensionsv1.CustomResourceDefinition) bool { return c.Spec.Names.Kind == "PodIPPool" })
+	spec := definitions[i].Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
+	sameShape(t, "spec", spec, *schema.Definitions["poolSpec"])
+}
+
+func sameShape(t *testing.T, path string, crd, values apiextensionsv1.JSONSchemaProps) {
+	t.Helper()
+	if values.Ref != nil {
+		return // a duration, whose rule is written otherwise
+	}
+	limits := func(s apiextensionsv1.JSONSchemaProps) map[string]any {
+		m := map[string]any{"type": s.Type, "minimum": s.Minimum, "maximum": s.Maximum, "maxItems": s.MaxItems, "minItems": s.MinItems}
+		if s.Type == "object" {
+			m["required"] = slices.Sorted(slices.Values(s.Required))
+		}
+		return m
+	}
+	want, got := limits(crd), limits(values)
+	if strings.Contains(path, "nodeSelector") || strings.HasSuffix(path, "reserved") {
+		delete(want, "maxItems")
+		delete(got, "maxItems")
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-CRD +values.schema.json):\n%s", path, diff)
+	}
+	for name, property := range crd.Properties {
+		there, ok := values.Properties[name]
+		if !ok {
+			t.Errorf("values.schema.json has no %s.%s", path, name)
+			continue
+		}
+		sameShape(t, path+"."+name, property, there)
+	}
+	for name := range values.Properties {
+		if _, ok := crd.Properties[name]; !ok {
+			t.Errorf("values.schema.json has %s.%s, which the CRD does not know", path, name)
+		}
+	}
+	if crd.Items != nil {
+		if values.Items == nil {
+			t.Errorf("values.schema.json does not say what %s holds", path)
+			return
+		}
+		sameShape(t, path+"[]", *crd.Items.Schema, *values.Items.Schema)
+	}
+}
+
+// The chart gives every flag, and its values' defaults are the flags' own.
+func TestFlagsAndValues(t *testing.T) {
+	want := flagDefaults(t)
+	for _, notOfTheChart := range []string{"kubeconfig", "version"} {
+		delete(want, notOfTheChart)
+	}
+	want["leader-elect-namespace"] = namespace
+	got := argsOf(t)
+	for name := range got {
+		got[name] = canonical(got[name])
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("flags of the operator and arguments in the Deployment (-operator +chart):\n%s", diff)
+	}
+}
+
+// Each value reaches the flag it is about.
+func TestValuesReachFlags(t *testing.T) {
+	values := writeFile(t, `
+apiServer: {qps: 50, burst: 100}
+leaderElection: {enabled: false, leaseName: l, leaseDuration: 20s}
+replicas: 1
+log: {level: debug, format: console}
+paused: true
+nodeWorkers: 3
+expand: {thresholdPercent: 81, minFree: 5, maxBlocksPerNode: 17}
+maxAddressesPerNode: 100
+reclaim: {enabled: false, thresholdPercent: 51, idleFor: 1h, perMinute: 601, perMinutePerPool: 301}
+handshake: {ackHold: 31s, ackTimeout: 3m}
+cooldown: 90s
+nodeGoneCooldown: 1h30m
+cilium: {namespace: cilium, agentSelector: "app in (a,b)", agentSettleTime: 2m, skipCheck: true}
+nodes: {ignoreTaints: [a/b, c], condition: false, shortageTaint: x/y}
+metrics: {port: 0}
+health: {port: 9999}
+`)
+	want := map[string]string{
+		"kube-api-qps": "50", "kube-api-burst": "100",
+		"leader-elect": "false", "leader-elect-namespace": namespace, "leader-elect-name": "l", "leader-elect-lease-duration": "20s",
+		"log-level": "debug", "log-format": "console", "paused": "true", "node-workers": "3",
+		"expand-threshold-percent": "81", "expand-min-free": "5", "expand-max-blocks-per-node": "17", "max-addresses-per-node": "100",
+		"reclaim-disabled": "true", "reclaim-threshold-percent": "51", "reclaim-idle-for": "1h",
+		"reclaims-per-minute": "601", "reclaims-per-minute-per-pool": "301", "ack-hold": "31s", "ack-timeout": "3m",
+		"cooldown": "90s", "node-gone-cooldown": "1h30m",
+		"cilium-namespace": "cilium", "agent-selector": "app in (a,b)", "agent-settle-time": "2m", "skip-cilium-check": "true",
+		"ignore-node-taints": "a/b,c", "node-condition": "false", "shortage-taint": "x/y",
+		"metrics-bind-address": "0", "health-probe-bind-address": ":9999",
+	}
+	if diff := cmp.Diff(want, argsOf(t, "-f", values)); diff != "" {
+		t.Errorf("arguments (-want +got):\n%s", diff)
+	}
+}
+
+// argsOf returns the operator's arguments in the rendered Deployment.
+func argsOf(t *testing.T, args ...string) map[string]string {
+	t.Helper()
+	deployment := &appsv1.Deployment{}
+	rendered := ofKind(t, render(t, args...), "Deployment")[0]
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(rendered.Object, deployment); err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	for _, arg := range deployment.Spec.Template.Spec.Containers[0].Args {
+		name, value, ok := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+		if _, twice := found[name]; twice || !ok {
+			t.Errorf("argument %q", arg)
+		}
+		found[name] = value
+	}
+	return found
+}
+
+// flagDefaults reads the flags and their defaults from the operator's --help.
+func flagDefaults(t *testing.T) map[string]string {
+	t.Helper()
+	help, err := exec.CommandContext(t.Context(), operator(t), "--help").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(string(help), "\nFlags:\n")
+	zero := map[string]string{"": "false", "int": "0", "float32": "0", "duration": "0s", "string": "", "strings": ""}
+	flags := map[string]string{}
+	for _, m := range regexp.MustCompile(`(?m)^ +--(\S+)(?: (\w+))?  +.*?(?: \(default (.*)\))?$`).FindAllStringSubmatch(list, -1) {
+		value, known := zero[m[2]]
+		if !known {
+			t.Errorf("flag --%s is of type %s, which this test does not know", m[1], m[2])
+		}
+		if m[3] != "" {
+			value = strings.Trim(m[3], `"`)
+		}
+		flags[m[1]] = canonical(value)
+	}
+	return flags
+}
+
+// canonical writes a duration in one way: 1m is 1m0s.
+func canonical(value string) string {
+	if d, err := time.ParseDuration(value); err == nil && value != "0" {
+		return d.String()
+	}
+	return value
+}
+
+// operator builds the operator and returns its path.
+func operator(t *testing.T) string {
+	t.Helper()
+	path, err := filepath.Abs(root + "/.cache/bin/cilium-pool-operator")
+	if err != nil {
+		t.Fatal(err)
+	}
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./cmd/cilium-pool-operator")
+	build.Dir = root
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building the operator: %v\n%s", err, out)
+	}
+	return path
+}
+
+// The chart's CRDs are those of the code, apart from what Helm needs.
+func TestCRDsAreThoseOfTheCode(t *testing.T) {
+	want, err := crds.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []*apiextensionsv1.CustomResourceDefinition
+	for _, o := range ofKind(t, render(t), "CustomResourceDefinition") {
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, crd); err != nil {
+			t.Fatal(err)
+		}
+		if crd.Annotations["helm.sh/resource-policy"] != "keep" {
+			t.Errorf("uninstalling the chart would delete %s, and with it all its objects", crd.Name)
+		}
+		delete(crd.Annotations, "helm.sh/resource-policy")
+		crd.Labels = nil
+		got = append(got, crd)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("make generate copies them (-code +chart):\n%s", diff)
+	}
+	for _, o := range render(t, "--set", "crds.install=false") {
+		if o.GetKind() == "CustomResourceDefinition" {
+			t.Errorf("crds.install=false renders %s", o.GetName())
+		}
+	}
+}
+
+// The README's table lists each value, with its default.
+func TestReadmeListsValues(t *testing.T) {
+	data, err := os.ReadFile(chart + "/values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values map[string]any
+	if err := yaml.Unmarshal(data, &values); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{}
+	flatten(want, "", values)
+	readme, err := os.ReadFile(chart + "/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([\\w.]+)` \\| `(.*?)` \\|").FindAllStringSubmatch(string(readme), -1) {
+		got[m[1]] = m[2]
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("values and their defaults (-values.yaml +README.md):\n%s", diff)
+	}
+}
+
+func flatten(into map[string]string, path string, values map[string]any) {
+	for key, value := range values {
+		key := strings.TrimPrefix(path+"."+key, ".")
+		inner, isMap := value.(map[string]any)
+		switch {
+		case isMap && len(inner) > 0 && key != "nodeSelector" && key != "resources":
+			flatten(into, key, inner)
+		case key == "tolerations" || key == "topologySpreadConstraints" || isMap && len(inner) > 0:
+			into[key] = "see values.yaml"
+		default:
+			text, _ := json.Marshal(value)
+			into[key] = strings.Trim(string(text), `"`)
+			if value == "" {
+				into[key] = `""`
+			}
+		}
+	}
+}

@@ -1,0 +1,13 @@
+package main
+
+import "syscall"
+
+// sysProcAttr gives a detached child a session of its own, another one a group
+// of its own, so that Ctrl-C reaches this process only, and the kernel's word
+// that it dies with its parent.
+func sysProcAttr(detached bool) *syscall.SysProcAttr {
+	if detached {
+		return &syscall.SysProcAttr{Setsid: true}
+	}
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}

@@ -1,0 +1,270 @@
+package integration
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+func TestCiliumNodeDeletedUnderARunningAgent(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.pool("all", nil, "10.1.0.0/24")
+	e.node("n1", nil)
+	e.pods("n1", "load", 40)
+	e.running("load", 40)
+	e.hasBlocks("n1", 2)
+	before, err := e.ciliumNode("n1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.client.Delete(e.ctx, before); err != nil {
+		t.Fatal(err)
+	}
+	e.event("n1", controller.EventNodeRestored)
+	e.eventually("it is back, the same", func() error {
+		after, err := e.ciliumNode("n1")
+		if err != nil {
+			return err
+		}
+		if after.UID == before.UID {
+			return fmt.Errorf("it is the old one")
+		}
+		if !maps.Equal(after.Spec.IPAM.Pool, before.Spec.IPAM.Pool) {
+			return fmt.Errorf("%d addresses, had %d", len(after.Spec.IPAM.Pool), len(before.Spec.IPAM.Pool))
+		}
+		if !slices.Equal(after.Spec.Addresses, before.Spec.Addresses) {
+			return fmt.Errorf("addresses %v, had %v", after.Spec.Addresses, before.Spec.Addresses)
+		}
+		if len(after.Status.IPAM.Used) != 41 || len(after.Status.IPAM.ReleaseIPs) != 0 {
+			return fmt.Errorf("the agent reports %d used; release-ips %v", len(after.Status.IPAM.Used), after.Status.IPAM.ReleaseIPs)
+		}
+		return nil
+	})
+	e.usedArePublished("n1")
+}
+
+func TestCiliumNodeDeletedWhileNobodyLooked(t *testing.T) {
+	e := newEnv(t)
+	op := e.start(quick())
+	e.pool("all", nil, "10.1.0.0/24")
+	e.node("n1", nil)
+	e.pods("n1", "load", 10)
+	e.running("load", 10)
+	e.hasBlocks("n1", 1)
+	op.stop()
+	cn, err := e.ciliumNode("n1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.client.Delete(e.ctx, cn); err != nil {
+		t.Fatal(err)
+	}
+	e.start(quick())
+	e.event("n1", controller.EventNodeRemade)
+	e.hasBlocks("n1", 1)
+	e.usedArePublished("n1")
+}
+
+func TestNodeGoneAndBack(t *testing.T) {
+	e := newEnv(t)
+	s := quick()
+	s.Defaults.NodeGoneCooldown = 20 * time.Second
+	e.start(s)
+	e.pool("all", nil, "10.1.0.0/24")
+	e.bareNode("n1", nil)
+	e.hasBlocks("n1", 1)
+	block := e.blocks("n1")[0]
+	if err := e.client.Delete(e.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}); err != nil {
+		t.Fatal(err)
+	}
+	e.eventually("its CiliumNode goes and its block cools down", func() error {
+		if _, err := e.ciliumNode("n1"); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("CiliumNode: %v", err)
+		}
+		for _, b := range e.blocks("n1") {
+			c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BlockCoolingDown)
+			if c == nil || c.Reason != "NodeGone" {
+				return fmt.Errorf("%s: %v", b.Name, b.Status.Conditions)
+			}
+		}
+		return nil
+	})
+	e.bareNode("n2", nil)
+	e.hasBlocks("n2", 1)
+	if got := e.blocks("n2")[0].Spec.CIDR; got == block.Spec.CIDR {
+		t.Errorf("n2 has %s, which has not rested", got)
+	}
+	e.bareNode("n1", nil)
+	e.hasBlocks("n1", 1)
+	if got := e.blocks("n1")[0]; got.UID != block.UID {
+		t.Errorf("n1 came back and has %s, want its old block %s", got.Name, block.Name)
+	}
+}
+
+func TestNodeGoneForGoodGivesItsBlocksToOthers(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.pool("all", nil, "10.1.0.0/27")
+	e.bareNode("n1", nil)
+	e.hasBlocks("n1", 1)
+	e.bareNode("n2", nil)
+	if err := e.client.Delete(e.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}); err != nil {
+		t.Fatal(err)
+	}
+	e.hasBlocks("n2", 1)
+}
+
+func TestAgentRestartsMidHandshake(t *testing.T) {
+	e := newEnv(t)
+	s := quick()
+	s.Defaults.Policy.AckHold = 2 * time.Second
+	e.start(s)
+	e.pool("all", nil, "10.1.0.0/24")
+	a := e.node("n1", nil)
+	e.pods("n1", "load", 60)
+	e.running("load", 60)
+	e.hasBlocks("n1", 3)
+	e.deletePods("load", keepFew)
+	e.eventually("addresses are marked", func() error {
+		cn, err := e.ciliumNode("n1")
+		if err != nil {
+			return err
+		}
+		if len(cn.Status.IPAM.ReleaseIPs) == 0 {
+			return fmt.Errorf("none")
+		}
+		return nil
+	})
+	before := len(a.Endpoints())
+	for range 3 {
+		if err := a.Restart(e.ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := len(a.Endpoints()); after != before {
+		t.Errorf("%d endpoints after the restarts, %d before", after, before)
+	}
+	e.usedArePublished("n1")
+}
+
+func TestEmptyReportIsNotBelieved(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.pool("all", nil, "10.1.0.0/24")
+	n := e.bareNode("n1", nil)
+	_ = n
+	e.hasBlocks("n1", 1)
+	e.create(&v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: "10.1.0.64-27"},
+		Spec: v1alpha1.PodIPBlockSpec{CIDR: "10.1.0.64/27", Pool: "all", Node: "n1"}})
+	e.hasBlocks("n1", 2)
+	// A settled agent that has reported nothing: nothing may be marked.
+	e.settledAgentPod("n1")
+	e.never("an address is marked without a report", func() bool {
+		cn, err := e.ciliumNode("n1")
+		return err == nil && len(cn.Status.IPAM.ReleaseIPs) > 0
+	})
+	e.hasBlocks("n1", 2)
+}
+
+// settledAgentPod makes the pod of an agent that runs and never reports.
+func (e *env) settledAgentPod(node string) {
+	e.t.Helper()
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-" + node, Labels: map[string]string{"k8s-app": "cilium"}},
+		Spec:       corev1.PodSpec{NodeName: node, HostNetwork: true, Containers: []corev1.Container{{Name: "cilium-agent", Image: "none"}}},
+	}
+	e.create(p)
+	p.Status = corev1.PodStatus{
+		Phase:             corev1.PodRunning,
+		Conditions:        []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+		ContainerStatuses: []corev1.ContainerStatus{{Name: "cilium-agent", ContainerID: "containerd://1", Ready: true}},
+	}
+	if err := e.client.Status().Update(e.ctx, p); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// never fails the test where what happens within two seconds, several times the
+// delays of quick.
+func (e *env) never(what string, happens func() bool) {
+	e.t.Helper()
+	deadline := time.Now().Add(2 * time.Second)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for time.Now().Before(deadline) {
+		if happens() {
+			e.t.Fatalf("%s", what)
+		}
+		<-tick.C
+	}
+}
+
+func TestTornAwayBlockIsMadeAgain(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.pool("all", nil, "10.1.0.0/24")
+	e.node("n1", nil)
+	e.pods("n1", "load", 10)
+	e.running("load", 10)
+	e.hasBlocks("n1", 1)
+	b := e.blocks("n1")[0]
+	patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))
+	if err := e.client.Patch(e.ctx, &b, patch); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.client.Delete(e.ctx, &b); err != nil {
+		t.Fatal(err)
+	}
+	e.event(b.Name, controller.EventBlockRemade)
+	e.hasBlocks("n1", 1)
+	e.usedArePublished("n1")
+}
+
+func TestForeignContentStays(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	a := func() {
+		n := e.bareNode("n1", nil)
+		_ = n
+		e.create(ciliumNodeWith("n1", []string{"172.16.0.5", "172.16.0.6", "10.1.0.40"}, []string{"172.16.0.0/24"}))
+	}
+	a()
+	e.pool("all", nil, "10.1.0.0/24")
+	e.node("n2", nil)
+	e.node("n3", nil)
+	e.eventually("n2 and n3 have blocks", func() error {
+		for _, n := range []string{"n2", "n3"} {
+			if len(e.blocks(n)) != 1 {
+				return fmt.Errorf("%s has %d", n, len(e.blocks(n)))
+			}
+		}
+		return nil
+	})
+	for _, b := range append(e.blocks("n2"), e.blocks("n3")...) {
+		if b.Spec.CIDR == "10.1.0.32/27" {
+			t.Errorf("%s was claimed, though 10.1.0.40 in it stands in n1's pool", b.Spec.CIDR)
+		}
+	}
+	e.eventually("n1 has its block beside what was there", func() error {
+		cn, err := e.ciliumNode("n1")
+		if err != nil {
+			return err
+		}
+		if len(cn.Spec.IPAM.Pool) != 33 || len(cn.Spec.IPAM.PodCIDRs) != 2 || cn.Spec.IPAM.PodCIDRs[0].String() != "172.16.0.0/24" {
+			return fmt.Errorf("%d addresses, podCIDRs %v", len(cn.Spec.IPAM.Pool), cn.Spec.IPAM.PodCIDRs)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,459 @@
+package integration
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+func priority(n int32) func(*v1alpha1.PodIPPool) {
+	return func(p *v1alpha1.PodIPPool) { p.Spec.Priority = n }
+}
+
+func zone(z string) func(*v1alpha1.PodIPPool) {
+	return func(p *v1alpha1.PodIPPool) {
+		p.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"zone": z}}
+	}
+}
+
+// change edits a pool.
+func (e *env) change(name string, mod func(*v1alpha1.PodIPPool)) {
+	e.t.Helper()
+	e.eventually("edit of pool "+name, func() error {
+		p := &v1alpha1.PodIPPool{}
+		if err := e.client.Get(e.ctx, client.ObjectKey{Name: name}, p); err != nil {
+			return err
+		}
+		mod(p)
+		return e.client.Update(e.ctx, p)
+	})
+}
+
+// condition waits until a pool's condition has that status and reason.
+func (e *env) condition(pool, kind string, status metav1.ConditionStatus, reason string) string {
+	e.t.Helper()
+	var message string
+	e.eventually(fmt.Sprintf("pool %s is %s=%s for %s", pool, kind, status, reason), func() error {
+		p := &v1alpha1.PodIPPool{}
+		if err := e.client.Get(e.ctx, client.ObjectKey{Name: pool}, p); err != nil {
+			return err
+		}
+		c := meta.FindStatusCondition(p.Status.Conditions, kind)
+		if c == nil || c.Status != status || c.Reason != reason || p.Status.ObservedGeneration != p.Generation {
+			return fmt.Errorf("conditions are %v", p.Status.Conditions)
+		}
+		message = c.Message
+		return nil
+	})
+	return message
+}
+
+// event waits for an event about an object.
+func (e *env) event(name, reason string) {
+	e.t.Helper()
+	e.eventually("event "+reason+" on "+name, func() error {
+		list := &eventsv1.EventList{}
+		if err := e.client.List(e.ctx, list); err != nil {
+			return err
+		}
+		var seen []string
+		for _, ev := range list.Items {
+			if ev.Regarding.Name == name {
+				if ev.Reason == reason {
+					return nil
+				}
+				seen = append(seen, ev.Reason)
+			}
+		}
+		return fmt.Errorf("only %v", seen)
+	})
+}
+
+func blockIn(b v1alpha1.PodIPBlock, cidr string) bool {
+	return netip.MustParsePrefix(cidr).Contains(netip.MustParsePrefix(b.Spec.CIDR).Addr())
+}
+
+func TestPoolsByZone(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.pool("beijing", zone("beijing"), "100.162.224.0/24")
+	e.pool("shanghai", zone("shanghai"), "100.200.0.0/24")
+	e.node("b1", map[string]string{"zone": "beijing"})
+	e.node("s1", map[string]string{"zone": "shanghai"})
+	e.bareNode("elsewhere", map[string]string{"zone": "lhasa"})
+	e.hasBlocks("b1", 1)
+	e.hasBlocks("s1", 1)
+	if b := e.blocks("b1")[0]; !blockIn(b, "100.162.224.0/24") {
+		t.Errorf("b1 has %s", b.Spec.CIDR)
+	}
+	if b := e.blocks("s1")[0]; !blockIn(b, "100.200.0.0/24") {
+		t.Errorf("s1 has %s", b.Spec.CIDR)
+	}
+	if _, err := e.ciliumNode("elsewhere"); !apierrors.IsNotFound(err) {
+		t.Errorf("a node of no pool has a CiliumNode: %v", err)
+	}
+}
+
+func TestExhaustedPoolSpillsAndRecovers(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.pool("first", priority(10), "10.1.0.0/27")
+	e.pool("second", nil, "10.2.0.0/27")
+	e.node("n1", nil)
+	e.hasBlocks("n1", 1)
+	e.condition("first", v1alpha1.PoolExhausted, metav1.ConditionTrue, controller.ReasonExhausted)
+	e.event("first", controller.EventPoolExhausted)
+	e.pods("n1", "load", 45)
+	e.running("load", 45)
+	e.hasBlocks("n1", 2)
+	e.condition("second", v1alpha1.PoolExhausted, metav1.ConditionTrue, controller.ReasonExhausted)
+
+	e.pods("n1", "more", 40) // 86 with the router, of 60
+	e.shortage("n1", corev1.ConditionTrue)
+	e.event("n1", controller.EventAddressShortage)
+	e.change("first", func(p *v1alpha1.PodIPPool) {
+		p.Spec.IPv4.CIDRs = append(p.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: "10.3.0.0/24"})
+	})
+	e.running("more", 40)
+	e.shortage("n1", corev1.ConditionFalse)
+	e.condition("first", v1alpha1.PoolReady, metav1.ConditionTrue, controller.ReasonServing)
+	e.event("first", controller.EventPoolRecovered)
+}
+
+// shortage waits for the Node condition.
+func (e *env) shortage(node string, status corev1.ConditionStatus) {
+	e.t.Helper()
+	e.eventually(fmt.Sprintf("node %s has %s=%s", node, controller.Shortage, status), func() error {
+		n := &corev1.Node{}
+		if err := e.client.Get(e.ctx, client.ObjectKey{Name: node}, n); err != nil {
+			return err
+		}
+		for _, c := range n.Status.Conditions {
+			if c.Type == controller.Shortage && c.Status == status {
+				return nil
+			}
+		}
+		return fmt.Errorf("conditions are %v", n.Status.Conditions)
+	})
+}
+
+func TestShortageTaint(t *testing.T) {
+	e := newEnv(t)
+	s := quick()
+	s.ShortageTaint = "example.org/no-addresses"
+	e.start(s)
+	e.pool("tiny", nil, "10.1.0.0/27")
+	e.node("n1", nil)
+	e.pods("n1", "load", 40)
+	tainted := func(want bool) {
+		t.Helper()
+		e.eventually(fmt.Sprintf("taint is %v", want), func() error {
+			n := &corev1.Node{}
+			if err := e.client.Get(e.ctx, client.ObjectKey{Name: "n1"}, n); err != nil {
+				return err
+			}
+			has := slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == "example.org/no-addresses" })
+			if has != want {
+				return fmt.Errorf("taints are %v", n.Spec.Taints)
+			}
+			return nil
+		})
+	}
+	tainted(true)
+	e.deletePods("load", nil)
+	tainted(false)
+}
+
+func TestCIDRSetToDrainIsReplacedFirst(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.pool("all", nil, "10.1.0.0/24", "10.2.0.0/24")
+	e.node("n1", nil)
+	e.pods("n1", "load", 40)
+	e.running("load", 40)
+	e.hasBlocks("n1", 2)
+	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.CIDRs[0].Drain = true })
+	e.eventually("replacements are there", func() error {
+		in := 0
+		for _, b := range e.blocks("n1") {
+			if blockIn(b, "10.2.0.0/24") {
+				in++
+			}
+		}
+		if in < 2 {
+			return fmt.Errorf("%d blocks in the other range", in)
+		}
+		return nil
+	})
+	e.event("n1", controller.EventDrainWaits)
+	e.deletePods("load", nil)
+	e.eventually("only the router's block is left in the draining range", func() error {
+		in := 0
+		for _, b := range e.blocks("n1") {
+			if blockIn(b, "10.1.0.0/24") {
+				in++
+			}
+		}
+		if in > 1 {
+			return fmt.Errorf("%d blocks are", in)
+		}
+		return nil
+	})
+	e.usedArePublished("n1")
+	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.CIDRs[0].Drain = false })
+	e.eventually("a drain nobody asks for any more ends", func() error {
+		for _, b := range e.blocks("n1") {
+			if blockIn(b, "10.1.0.0/24") && len(b.Status.Conditions) > 0 {
+				return fmt.Errorf("%s: %v", b.Name, b.Status.Conditions)
+			}
+		}
+		return nil
+	})
+}
+
+func TestBlockDeletedByHandDrains(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.pool("all", nil, "10.1.0.0/24")
+	e.node("n1", nil)
+	e.pods("n1", "load", 40)
+	e.running("load", 40)
+	e.hasBlocks("n1", 2)
+	router := ""
+	cn, err := e.ciliumNode("n1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range cn.Spec.Addresses {
+		if a.Type == "CiliumInternalIP" {
+			router = a.IP
+		}
+	}
+	var target v1alpha1.PodIPBlock
+	for _, b := range e.blocks("n1") {
+		if !netip.MustParsePrefix(b.Spec.CIDR).Contains(netip.MustParseAddr(router)) {
+			target = b
+		}
+	}
+	if err := e.client.Delete(e.ctx, &target); err != nil {
+		t.Fatal(err)
+	}
+	e.eventually("the block drains, with a replacement", func() error {
+		b := &v1alpha1.PodIPBlock{}
+		if err := e.client.Get(e.ctx, client.ObjectKeyFromObject(&target), b); err != nil {
+			return err
+		}
+		if !meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockDraining) {
+			return fmt.Errorf("conditions are %v", b.Status.Conditions)
+		}
+		if n := len(e.blocks("n1")); n != 3 {
+			return fmt.Errorf("%d blocks", n)
+		}
+		return nil
+	})
+	e.usedArePublished("n1")
+	e.deletePods("load", nil)
+	e.eventually("the block is gone", func() error {
+		err := e.client.Get(e.ctx, client.ObjectKeyFromObject(&target), &v1alpha1.PodIPBlock{})
+		if !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is there: %v", err)
+		}
+		return nil
+	})
+}
+
+func TestBlockMadeByHandIsPinned(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.pool("all", func(p *v1alpha1.PodIPPool) { p.Spec.Reclaim.Disabled = true }, "10.1.0.0/24")
+	e.node("n1", nil)
+	e.hasBlocks("n1", 1)
+	e.create(&v1alpha1.PodIPBlock{
+		ObjectMeta: metav1.ObjectMeta{Name: "10.1.0.192-27"},
+		Spec:       v1alpha1.PodIPBlockSpec{CIDR: "10.1.0.192/27", Pool: "all", Node: "n1"},
+	})
+	e.hasBlocks("n1", 2)
+	e.eventually("it has the finalizer", func() error {
+		b := &v1alpha1.PodIPBlock{}
+		if err := e.client.Get(e.ctx, client.ObjectKey{Name: "10.1.0.192-27"}, b); err != nil {
+			return err
+		}
+		if len(b.Finalizers) != 1 {
+			return fmt.Errorf("finalizers are %v", b.Finalizers)
+		}
+		return nil
+	})
+}
+
+func TestOverlappingBlockIsNeverPublished(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.pool("all", nil, "10.1.0.0/24")
+	e.node("n1", nil)
+	e.node("n2", nil)
+	e.hasBlocks("n1", 1)
+	e.hasBlocks("n2", 1)
+	e.create(&v1alpha1.PodIPBlock{
+		ObjectMeta: metav1.ObjectMeta{Name: "10.1.0.0-25"},
+		Spec:       v1alpha1.PodIPBlockSpec{CIDR: "10.1.0.0/25", Pool: "all", Node: "n2"},
+	})
+	e.event("10.1.0.0-25", controller.EventBlockConflict)
+	e.eventually("it is withdrawn", func() error {
+		err := e.client.Get(e.ctx, client.ObjectKey{Name: "10.1.0.0-25"}, &v1alpha1.PodIPBlock{})
+		if !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is there: %v", err)
+		}
+		return nil
+	})
+	e.hasBlocks("n1", 1)
+	e.hasBlocks("n2", 1)
+}
+
+func TestDeletedPoolWaitsForItsBlocks(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	p := e.pool("old", priority(10), "10.1.0.0/24")
+	e.pool("new", nil, "10.2.0.0/24")
+	a := e.node("n1", nil)
+	if err := a.WaitReady(e.ctx); err != nil {
+		t.Fatal(err)
+	}
+	e.condition("old", v1alpha1.PoolReady, metav1.ConditionTrue, controller.ReasonServing)
+	if err := e.client.Delete(e.ctx, p); err != nil {
+		t.Fatal(err)
+	}
+	if m := e.condition("old", v1alpha1.PoolReady, metav1.ConditionFalse, controller.ReasonDeleting); !strings.Contains(m, "n1") {
+		t.Errorf("the message names no node: %s", m)
+	}
+	e.eventually("a replacement from the other pool", func() error {
+		for _, b := range e.blocks("n1") {
+			if b.Spec.Pool == "new" {
+				return nil
+			}
+		}
+		return fmt.Errorf("none")
+	})
+	e.usedArePublished("n1")
+	// The router's address keeps the old block until the node goes.
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+	if err := e.client.Delete(e.ctx, n); err != nil {
+		t.Fatal(err)
+	}
+	e.eventually("the pool is gone", func() error {
+		err := e.client.Get(e.ctx, client.ObjectKey{Name: "old"}, &v1alpha1.PodIPPool{})
+		if !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is there: %v", err)
+		}
+		return nil
+	})
+}
+
+func TestOverlappingPools(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.pool("older", nil, "10.1.0.0/24")
+	e.node("n1", nil)
+	e.hasBlocks("n1", 1)
+	e.pool("younger", priority(10), "10.1.0.0/16", "10.9.0.0/26")
+	if m := e.condition("younger", v1alpha1.PoolOverlapping, metav1.ConditionTrue, controller.ReasonOverlapping); !strings.Contains(m, "older") {
+		t.Errorf("the message names no winner: %s", m)
+	}
+	e.event("younger", controller.EventPoolOverlapping)
+	e.condition("older", v1alpha1.PoolOverlapping, metav1.ConditionFalse, controller.ReasonSeparate)
+	e.node("n2", nil)
+	e.hasBlocks("n2", 1)
+	if b := e.blocks("n2")[0]; !blockIn(b, "10.9.0.0/26") {
+		t.Errorf("n2 has %s, want one from the range that does not overlap", b.Spec.CIDR)
+	}
+}
+
+func TestReservedOverAddressesInUse(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.pool("all", nil, "10.1.0.0/24")
+	e.node("n1", nil)
+	e.pods("n1", "load", 10)
+	e.running("load", 10)
+	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.Reserved = []string{"10.1.0.0/28"} })
+	reserved := netip.MustParsePrefix("10.1.0.0/28")
+	onlyUsed := func() error {
+		cn, err := e.ciliumNode("n1")
+		if err != nil {
+			return err
+		}
+		used := e.agents["n1"].Addresses()
+		for key := range cn.Spec.IPAM.Pool {
+			addr := netip.MustParseAddr(key)
+			if _, inUse := used[addr]; reserved.Contains(addr) && !inUse {
+				return fmt.Errorf("%s is still published", addr)
+			}
+		}
+		return nil
+	}
+	e.eventually("unused reserved addresses leave", onlyUsed)
+	e.usedArePublished("n1")
+	e.deletePods("load", nil)
+	e.eventually("the rest follows its pods", onlyUsed)
+}
+
+func TestPause(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.pool("all", func(p *v1alpha1.PodIPPool) { p.Spec.Paused = true }, "10.1.0.0/24")
+	e.pool("other", priority(-1), "10.2.0.0/24")
+	e.bareNode("n1", nil)
+	e.condition("all", v1alpha1.PoolReady, metav1.ConditionFalse, controller.ReasonPaused)
+	if got := e.blocks(""); len(got) != 0 {
+		t.Errorf("blocks were claimed on a node of a paused pool: %v", got)
+	}
+	n := &corev1.Node{}
+	if err := e.client.Get(e.ctx, client.ObjectKey{Name: "n1"}, n); err != nil {
+		t.Fatal(err)
+	}
+	n.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"}
+	if err := e.client.Update(e.ctx, n); err != nil {
+		t.Fatal(err)
+	}
+	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.Paused = false })
+	e.bareNode("n2", nil)
+	e.hasBlocks("n2", 1)
+	if got := e.blocks("n1"); len(got) != 0 {
+		t.Errorf("blocks were claimed on a paused node: %v", got)
+	}
+	if err := e.client.Get(e.ctx, client.ObjectKey{Name: "n1"}, n); err != nil {
+		t.Fatal(err)
+	}
+	n.Annotations = nil
+	if err := e.client.Update(e.ctx, n); err != nil {
+		t.Fatal(err)
+	}
+	e.hasBlocks("n1", 1)
+}
+
+func TestMergedPolicyThatContradictsItselfFreezesThePool(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.pool("all", nil, "10.1.0.0/24")
+	e.node("n1", nil)
+	e.hasBlocks("n1", 1)
+	// 40 is below the default of reclaim, which this object does not state.
+	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.Expand.ThresholdPercent = ptr.To[int32](40) })
+	if m := e.condition("all", v1alpha1.PoolReady, metav1.ConditionFalse, controller.ReasonInvalid); !strings.Contains(m, "spec.reclaim.thresholdPercent") {
+		t.Errorf("the message names no field: %s", m)
+	}
+	e.event("all", controller.EventPoolInvalid)
+	e.hasBlocks("n1", 1)
+}

@@ -1,0 +1,154 @@
+package integration
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// keepFew keeps the pods numbered 0, 20, 40, …, which lie scattered.
+func keepFew(name string) bool { return strings.HasSuffix(name, "0") && !strings.HasSuffix(name, "10") }
+
+func TestReclaimCompactsScatteredUse(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.pool("all", nil, "10.1.0.0/24")
+	e.node("n1", nil)
+	e.pods("n1", "load", 100)
+	e.running("load", 100)
+	e.hasBlocks("n1", 5)
+	few := func(name string) bool { return strings.HasSuffix(name, "-7") || strings.HasSuffix(name, "-42") }
+	e.deletePods("load", few)
+	// All goes but one block in service, what the two pods use, and the router.
+	e.eventually("the node is down to what is in use", func() error {
+		cn, err := e.ciliumNode("n1")
+		if err != nil {
+			return err
+		}
+		if n := len(cn.Spec.IPAM.Pool); n > 33 || len(cn.Status.IPAM.ReleaseIPs) > 0 {
+			return fmt.Errorf("%d addresses, release-ips %v", n, cn.Status.IPAM.ReleaseIPs)
+		}
+		return nil
+	})
+	e.usedArePublished("n1")
+	e.deletePods("load", nil)
+	e.hasBlocks("n1", 1)
+	e.usedArePublished("n1")
+}
+
+// usedArePublished checks that every address the agent has given out is in the
+// pool.
+func (e *env) usedArePublished(node string) {
+	e.t.Helper()
+	cn, err := e.ciliumNode(node)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	for addr, owner := range e.agents[node].Addresses() {
+		if _, ok := cn.Spec.IPAM.Pool[addr.String()]; !ok {
+			e.t.Errorf("%s, used by %s on %s, is not in the pool", addr, owner, node)
+		}
+	}
+}
+
+func TestDrainIsUndoneWhenDemandReturns(t *testing.T) {
+	e := newEnv(t)
+	s := quick()
+	s.Defaults.Policy.AckHold = 10 * time.Second // the handshake stands still there
+	e.start(s)
+	e.pool("all", nil, "10.1.0.0/26")
+	e.node("n1", nil)
+	e.pods("n1", "load", 40)
+	e.running("load", 40)
+	e.hasBlocks("n1", 2)
+	e.deletePods("load", nil)
+	e.eventually("a block drains and the agent has acked", func() error {
+		cn, err := e.ciliumNode("n1")
+		if err != nil {
+			return err
+		}
+		for _, status := range cn.Status.IPAM.ReleaseIPs {
+			if status == "ready-for-release" {
+				return nil
+			}
+		}
+		return fmt.Errorf("release-ips: %v", cn.Status.IPAM.ReleaseIPs)
+	})
+	e.pods("n1", "again", 45)
+	e.running("again", 45)
+	e.hasBlocks("n1", 2)
+	for _, b := range e.blocks("n1") {
+		if len(b.Status.Conditions) != 0 {
+			t.Errorf("block %s has conditions %v, want none in service", b.Name, b.Status.Conditions)
+		}
+	}
+	e.usedArePublished("n1")
+}
+
+func TestReturnedBlockRests(t *testing.T) {
+	e := newEnv(t)
+	s := quick()
+	s.Defaults.Cooldown = 5 * time.Second
+	e.start(s)
+	e.pool("all", nil, "10.1.0.0/26") // two blocks
+	e.node("n1", nil)
+	e.pods("n1", "load", 30)
+	e.running("load", 30)
+	e.deletePods("load", nil)
+	var since time.Time
+	e.eventually("a block cools down", func() error {
+		for _, b := range e.blocks("n1") {
+			if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BlockCoolingDown); c != nil {
+				since = c.LastTransitionTime.Time
+				return nil
+			}
+		}
+		return fmt.Errorf("no block does")
+	})
+	e.node("n2", nil)
+	e.hasBlocks("n2", 1)
+	got := e.blocks("n2")[0].CreationTimestamp
+	if rest := got.Sub(since); rest < 5*time.Second {
+		t.Errorf("n2 got the block after %v of rest, want 5s", rest)
+	}
+}
+
+func TestLastBlockAndRouterBlockStay(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.pool("all", nil, "10.1.0.0/24")
+	a := e.node("n1", nil)
+	if err := a.WaitReady(e.ctx); err != nil {
+		t.Fatal(err)
+	}
+	b := e.blocks("n1")[0]
+	if err := e.client.Delete(e.ctx, &b); err != nil {
+		t.Fatal(err)
+	}
+	e.eventually("the free addresses of the deleted block are gone, the router's stays", func() error {
+		cn, err := e.ciliumNode("n1")
+		if err != nil {
+			return err
+		}
+		left := 0
+		for key := range cn.Spec.IPAM.Pool {
+			if netip.MustParsePrefix(b.Spec.CIDR).Contains(netip.MustParseAddr(key)) {
+				left++
+			}
+		}
+		if left != 1 {
+			return fmt.Errorf("%d are left", left)
+		}
+		return nil
+	})
+	e.usedArePublished("n1")
+	if n := len(e.blocks("n1")); n != 2 {
+		t.Errorf("the node has %d blocks, want the draining one and its replacement", n)
+	}
+}
