@@ -28,7 +28,7 @@ help: ## Show this list.
 
 .PHONY: build
 build: ## Build the operator into .cache/bin.
-	CGO_ENABLED=0 go build -o $(BIN)/ ./cmd/...
+	go build -o $(BIN)/ ./cmd/...
 
 .PHONY: test
 test: controlplane ## Run all tests under the race detector. PKG=./pkg/ipalloc runs those of one package.

@@ -87,16 +87,6 @@ func NewView(cn *ciliumv2.CiliumNode) *View {
 // Lists reports whether podCIDRs names cidr.
 func (v *View) Lists(cidr netip.Prefix) bool { return slices.Contains(v.PodCIDRs, cidr) }
 
-// Holds reports whether an address of cidr stands in the pool, in any form.
-func (v *View) Holds(cidr netip.Prefix) bool {
-	for addr := range v.Pool {
-		if cidr.Contains(addr) {
-			return true
-		}
-	}
-	return slices.ContainsFunc(v.Odd, cidr.Contains)
-}
-
 func prefixes(in []iputil.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	for _, p := range in {

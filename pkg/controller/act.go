@@ -54,13 +54,23 @@ func (r *NodeReconciler) act(ctx context.Context, o *observation, plans []family
 		change.Publish = append(change.Publish, ready...)
 		change.Remove = append(change.Remove, plans[i].plan.Remove...)
 	}
-	for _, b := range r.Ledger.NodeBlocks(o.name) {
-		change.Blocks = append(change.Blocks, b.CIDR)
-	}
+	change.Blocks = r.toList(o)
 	if err := r.apply(ctx, o, view, change); err != nil {
 		return short, err
 	}
 	return short, r.actOnBlocks(ctx, o, plans)
+}
+
+// toList are the blocks that podCIDRs may name: all the node holds, but for
+// those that overlap one that was published before.
+func (r *NodeReconciler) toList(o *observation) []netip.Prefix {
+	var out []netip.Prefix
+	for _, b := range r.Ledger.NodeBlocks(o.name) {
+		if o.view.Lists(b.CIDR) || len(r.Ledger.Overlaps(b.CIDR)) == 0 {
+			out = append(out, b.CIDR)
+		}
+	}
+	return out
 }
 
 func (r *NodeReconciler) actOnPhases(ctx context.Context, o *observation, plans []familyPlan) error {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -225,7 +226,7 @@ func (r *NodeReconciler) giveUp(ctx context.Context, o *observation, cidr netip.
 		return err
 	}
 	if live != nil {
-		if live.Holds(cidr) || live.Lists(cidr) {
+		if live.Lists(cidr) || holdsAlone(live, cidr, o.blocks) {
 			return fmt.Errorf("%w: addresses of block %s are published", errStale, cidr)
 		}
 		if !r.Ledger.Moved(b.UID) {
@@ -250,6 +251,22 @@ func (r *NodeReconciler) giveUp(ctx context.Context, o *observation, cidr netip.
 		}
 	}
 	return nil
+}
+
+// holdsAlone reports whether an address of cidr is published that belongs to no
+// other block of the node.
+func holdsAlone(v *ciliumnode.View, cidr netip.Prefix, blocks []crd.Block) bool {
+	listed := func(addr netip.Addr) bool {
+		return slices.ContainsFunc(blocks, func(b crd.Block) bool {
+			return b.CIDR != cidr && b.CIDR.Contains(addr) && v.Lists(b.CIDR)
+		})
+	}
+	for addr := range v.Pool {
+		if cidr.Contains(addr) && !listed(addr) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(v.Odd, cidr.Contains)
 }
 
 // mendTornBlocks makes blocks again whose objects were torn away though the

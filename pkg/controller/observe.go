@@ -92,7 +92,7 @@ func (r *NodeReconciler) observeFamily(o *observation, f ipalloc.Family, now tim
 	fo.state = expand.State{Node: o.name, Family: f, AgentSettled: o.settled}
 	for _, b := range o.blocks {
 		if ipalloc.FamilyOf(b.CIDR.Addr()) == f {
-			fo.state.Blocks = append(fo.state.Blocks, r.blockState(b, o))
+			fo.state.Blocks = append(fo.state.Blocks, r.blockState(b, o.view))
 		}
 	}
 	if len(fo.pools) == 0 {
@@ -114,8 +114,7 @@ func (r *NodeReconciler) observeFamily(o *observation, f ipalloc.Family, now tim
 }
 
 // blockState is a block as expand sees it.
-func (r *NodeReconciler) blockState(b crd.Block, o *observation) expand.Block {
-	view := o.view
+func (r *NodeReconciler) blockState(b crd.Block, view *ciliumnode.View) expand.Block {
 	s := expand.Block{CIDR: b.CIDR, Phase: b.Phase, Reason: b.Reason}
 	s.Listed = view != nil && view.Lists(b.CIDR)
 	pool := r.Pools.Get(b.Pool)
@@ -137,8 +136,10 @@ func (r *NodeReconciler) blockState(b crd.Block, o *observation) expand.Block {
 	}
 	if len(r.Ledger.Overlaps(b.CIDR)) > 0 {
 		// What is published stays, and nothing is added beside it.
-		s.Usable = o.publishedByAlone(b.CIDR)
-		s.Conflict = len(s.Usable) == 0
+		s.Conflict, s.Usable = !s.Listed, nil
+		if s.Listed {
+			s.Usable = publishedIn(view, b.CIDR)
+		}
 	}
 	if b.Phase == ipalloc.CoolingDown {
 		s.RestUntil = b.Since.Add(r.cooldown(b, pool))
@@ -181,17 +182,6 @@ func (r *NodeReconciler) optedOut(node *corev1.Node) bool {
 		}
 	}
 	return false
-}
-
-// publishedByAlone are the published addresses of a block that no other block
-// of the node explains.
-func (o *observation) publishedByAlone(cidr netip.Prefix) []netip.Addr {
-	if o.view == nil {
-		return nil
-	}
-	return slices.DeleteFunc(publishedIn(o.view, cidr), func(addr netip.Addr) bool {
-		return slices.ContainsFunc(o.blocks, func(b crd.Block) bool { return b.CIDR != cidr && b.CIDR.Contains(addr) })
-	})
 }
 
 func publishedIn(view *ciliumnode.View, cidr netip.Prefix) []netip.Addr {

@@ -216,6 +216,10 @@ func TestFree(t *testing.T) {
 			state: served(lone("10.0.0.16/28", cooling(NodeGone, earlier), request(Deleted)), published("10.0.0.17", "")),
 			want:  []string{"needs 1 of 14", "drain 10.0.0.16/28 Deleted", "10.0.0.16/28 waits for Handshake"},
 		},
+		"node gone and rested, but its pool is still there": {
+			state: node(gone, lone("10.0.0.16/28", cooling(NodeGone, earlier)), published("10.0.0.17", "")),
+			want:  []string{"needs 0 of 0"},
+		},
 		"node gone: all blocks cool down, whatever their use": {
 			state: served(gone, lone("10.0.0.16/28", draining(Reclaim)), pods(40), entries("10.0.0.2", Marked),
 				lone("10.0.0.32/28", cooling(NodeGone, later)), lone("10.0.0.48/28", cooling(Returned, noon))),

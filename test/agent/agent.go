@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -109,6 +111,8 @@ func New(c client.Client, hub *Hub, opts Options) *Agent {
 	if len(opts.Families) == 0 {
 		opts.Families = []Family{IPv4}
 	}
+	// The router's IPv4 address is allocated first (infra_ip_allocation.go:639).
+	opts.Families = slices.Sorted(slices.Values(opts.Families))
 	for d, value := range map[*time.Duration]time.Duration{
 		&opts.UpdateRate: 15 * time.Second, &opts.PollInterval: 5 * time.Second, &opts.CrashBackoff: 10 * time.Second,
 	} {
@@ -209,6 +213,9 @@ func (a *Agent) live(ctx context.Context, run uint64) error {
 		return fmt.Errorf("get CiliumNode: %w", err)
 	}
 	router, health := ownAddresses(cn)
+	if !a.opts.Health {
+		health = addresses{}
+	}
 
 	a.opts.Hold(ctx, StepDiscover)
 	session := a.newSession(run)
@@ -271,7 +278,7 @@ func (a *Agent) up(ctx context.Context, store *Store) bool {
 // gone (pkg/nodediscovery/nodediscovery.go:149).
 func (a *Agent) SyncNode(ctx context.Context) error {
 	a.mu.Lock()
-	store, router := a.store, a.router
+	store, router := a.store, maps.Clone(a.router)
 	a.mu.Unlock()
 	if store == nil {
 		return ErrNotReady

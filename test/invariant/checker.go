@@ -1,0 +1,228 @@
+package invariant
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// Options configure a Checker. The zero value checks all there is to check.
+type Options struct {
+	// Cooldown is the least time a block must have rested before its object may
+	// go. Zero: any.
+	Cooldown time.Duration
+	// Agents, if set, returns the addresses that each node's agent and pods
+	// hold right now.
+	Agents func() map[string][]netip.Addr
+	// AgentsEvery is how often Agents is asked. Zero: 2 s.
+	AgentsEvery time.Duration
+	// Expect, if set, says that a violation is the test's own doing: it is not
+	// recorded. It must not block, nor call the Checker.
+	Expect func(Violation) bool
+	// OnChange, if set, is told every version, in order, after it was judged.
+	// It must not block, nor call the Checker.
+	OnChange func(Change)
+}
+
+// Change is one version of one object.
+type Change struct {
+	Kind Kind
+	Name string
+	// Version is the resourceVersion, that of the deletion where New is nil.
+	Version uint64
+	// Old and New are the versions before and after; nil: there is none.
+	Old, New client.Object
+}
+
+// Violation is a rule seen broken.
+type Violation struct {
+	// Rule is its number in the package's documentation.
+	Rule int
+	// Subject names what it is about: a node, or a block.
+	Subject string
+	// Text says what happened, with the resourceVersions.
+	Text string
+	// Version is that of the step that broke the rule.
+	Version uint64
+}
+
+func (v Violation) String() string {
+	return fmt.Sprintf("rule %d, %s: %s (resourceVersion %d)", v.Rule, v.Subject, v.Text, v.Version)
+}
+
+// Checker checks from Watch on, until the context of Watch ends.
+type Checker struct {
+	client  client.WithWatch
+	opts    Options
+	streams map[Kind]*stream
+	pace    pace
+
+	mu         sync.Mutex
+	history    history
+	model      *model
+	violations []Violation
+	told       map[string]bool
+	stats      Stats
+	done       chan struct{} // closed, and replaced, when applied moves
+}
+
+// Watch starts a Checker on the state that it finds, which it takes as it is.
+func Watch(ctx context.Context, cfg *rest.Config, opts Options) (*Checker, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		clientgoscheme.AddToScheme, ciliumv2.AddToScheme, v1alpha1.AddToScheme,
+	} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("build scheme: %w", err)
+		}
+	}
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS = -1
+	cl, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("watch for broken rules: %w", err)
+	}
+	if opts.AgentsEvery == 0 {
+		opts.AgentsEvery = 2 * time.Second
+	}
+	c := &Checker{
+		client: cl, opts: opts,
+		streams: map[Kind]*stream{},
+		model:   newModel(),
+		told:    map[string]bool{},
+		stats:   Stats{Versions: map[Kind]int{}},
+		done:    make(chan struct{}),
+	}
+	if err := c.begin(ctx); err != nil {
+		return nil, fmt.Errorf("watch for broken rules: %w", err)
+	}
+	return c, nil
+}
+
+// begin reads every kind as it was at one version, and watches from there on.
+func (c *Checker) begin(ctx context.Context) error {
+	at, err := c.now(ctx)
+	if err != nil {
+		return err
+	}
+	for _, k := range kinds() {
+		s := newStream(c.client, k, c)
+		c.streams[k] = s
+		if err := s.list(ctx, at); err != nil {
+			return err
+		}
+	}
+	c.mu.Lock()
+	c.history.start(at)
+	c.mu.Unlock()
+	for _, s := range c.streams {
+		go s.watch(ctx, at)
+	}
+	go c.keepUp(ctx)
+	if c.opts.Agents != nil {
+		go c.askAgents(ctx)
+	}
+	return nil
+}
+
+// Violations are all rules seen broken so far, oldest first. One that lasts is
+// reported once.
+func (c *Checker) Violations() []Violation {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]Violation(nil), c.violations...)
+}
+
+// Sync waits until everything that was written before the call has been judged,
+// or ctx ends.
+func (c *Checker) Sync(ctx context.Context) error {
+	at, err := c.now(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.catchUp(ctx, at); err != nil {
+		return err
+	}
+	for {
+		c.mu.Lock()
+		reached, next := c.history.applied >= at, c.done
+		c.mu.Unlock()
+		if reached {
+			return nil
+		}
+		select {
+		case <-next:
+		case <-ctx.Done():
+			return fmt.Errorf("catch up with version %d: %w", at, ctx.Err())
+		}
+	}
+}
+
+// report records a violation. c.mu is held.
+func (c *Checker) report(v Violation) {
+	key := fmt.Sprint(v.Rule, v.Subject, v.Text)
+	if c.told[key] || c.opts.Expect != nil && c.opts.Expect(v) {
+		return
+	}
+	c.told[key] = true
+	c.violations = append(c.violations, v)
+}
+
+// arrived takes in a version from a stream.
+func (c *Checker) arrived(e event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.history.add(e)
+	c.advance()
+}
+
+// passed says that a stream has delivered everything up to a version.
+func (c *Checker) passed(k Kind, version uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.history.pass(k, version)
+	c.advance()
+}
+
+// advance judges all versions that no stream can come before any more. c.mu is
+// held.
+func (c *Checker) advance() {
+	before := c.history.applied
+	for {
+		e, ok := c.history.next()
+		if !ok {
+			break
+		}
+		c.step(e)
+	}
+	if c.history.applied != before {
+		close(c.done)
+		c.done = make(chan struct{})
+	}
+}
+
+// step judges one version and makes it the state. c.mu is held.
+func (c *Checker) step(e event) {
+	change := Change{Kind: e.kind, Name: e.key, Version: e.version, Old: c.model.objects[e.kind][e.key], New: e.object}
+	if !e.initial {
+		c.stats.Versions[e.kind]++
+		c.stats.count(c.model, change)
+		for _, v := range c.model.judge(change, e.received, c.opts.Cooldown) {
+			c.report(v)
+		}
+	}
+	c.model.apply(change, e.received)
+	if !e.initial && c.opts.OnChange != nil {
+		c.opts.OnChange(change)
+	}
+}

@@ -1,0 +1,26 @@
+// Package invariant checks, on a running cluster and from outside, the rules
+// that the operator promises to hold at every instant.
+//
+// It watches every version of every Node, Pod, CiliumNode, PodIPBlock and
+// PodIPPool on a connection of its own, puts them into the one order in which
+// the API server stored them (resourceVersions of one etcd are comparable
+// across kinds), and judges each step on the state of everything at that step.
+// It never writes. What it judges lies a moment back: see Checker.Sync.
+//
+// It does not see writes that change nothing, which leave no version, and it
+// cannot tell who wrote a version: what a test does by hand against the rules
+// is reported too, unless Options.Expect claims it.
+//
+// The rules, by number:
+//
+//  1. No IP stands in two nodes' pools. A block's object exists, for that node
+//     and not cooling down, before its first IP is published, and goes only
+//     after its last IP left the pool and the cooldown passed.
+//  2. No IP leaves a pool while anything says that it is used, nor before its
+//     agent has answered ready-for-release, save when its Node is gone or
+//     somebody deleted the CiliumNode. What an agent holds is in its pool.
+//  3. podCIDRs lists the node's blocks with an IP in the pool, each once, in
+//     stable order, and nothing else but foreign entries.
+//  7. Foreign entries of pools and podCIDRs are never removed.
+//  8. At rest nothing is written (Checker.Quiet).
+package invariant

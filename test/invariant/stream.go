@@ -1,0 +1,209 @@
+package invariant
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// rewatchAfter is how long a broken watch rests before it goes on.
+const rewatchAfter = 100 * time.Millisecond
+
+// stream delivers every version of one kind, in order, from a list on.
+type stream struct {
+	client client.WithWatch
+	kind   Kind
+	to     sink
+
+	mu sync.Mutex
+	// known are the versions delivered of the objects that exist.
+	known   map[string]uint64
+	changed chan struct{} // closed, and replaced, with each delivery
+}
+
+// sink takes what streams deliver.
+type sink interface {
+	arrived(e event)
+	passed(k Kind, version uint64)
+	gap()
+}
+
+func newStream(c client.WithWatch, k Kind, to sink) *stream {
+	return &stream{client: c, kind: k, to: to, known: map[string]uint64{}, changed: make(chan struct{})}
+}
+
+// list delivers what there was at a version.
+func (s *stream) list(ctx context.Context, at uint64) error {
+	list := s.kind.newList()
+	if err := s.client.List(ctx, list, exactly(at)); err != nil {
+		return fmt.Errorf("list %ss at version %d: %w", s.kind, at, err)
+	}
+	return meta.EachListItem(list, func(o runtime.Object) error {
+		s.deliver(o.(client.Object), false, true)
+		return nil
+	})
+}
+
+func exactly(at uint64) client.ListOption {
+	return &client.ListOptions{Raw: &metav1.ListOptions{
+		ResourceVersion:      strconv.FormatUint(at, 10),
+		ResourceVersionMatch: metav1.ResourceVersionMatchExact,
+	}}
+}
+
+// watch delivers what comes after a version until ctx ends. Where the API
+// server no longer has everything since then, the gap is counted and the state
+// after it is taken as it is.
+func (s *stream) watch(ctx context.Context, from uint64) {
+	for ctx.Err() == nil {
+		var err error
+		if from, err = s.watchOnce(ctx, from); apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+			from = s.bridge(ctx, from)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(rewatchAfter):
+		}
+	}
+}
+
+func (s *stream) watchOnce(ctx context.Context, from uint64) (uint64, error) {
+	w, err := s.client.Watch(ctx, s.kind.newList(), &client.ListOptions{Raw: &metav1.ListOptions{
+		ResourceVersion: strconv.FormatUint(from, 10), AllowWatchBookmarks: true,
+	}})
+	if err != nil {
+		return from, err
+	}
+	defer w.Stop()
+	for e := range w.ResultChan() {
+		object, ok := e.Object.(client.Object)
+		if !ok {
+			return from, apierrors.FromObject(e.Object)
+		}
+		from = versionOf(object)
+		if e.Type == watch.Bookmark {
+			s.to.passed(s.kind, from)
+			continue
+		}
+		s.deliver(object, e.Type == watch.Deleted, false)
+	}
+	return from, nil
+}
+
+// bridge takes the present state as it is, and returns its version.
+func (s *stream) bridge(ctx context.Context, from uint64) uint64 {
+	list := s.kind.newList()
+	if err := s.client.List(ctx, list); err != nil {
+		return from // the next watch fails the same way
+	}
+	s.to.gap()
+	at, _ := strconv.ParseUint(list.GetResourceVersion(), 10, 64)
+	there := map[string]bool{}
+	_ = meta.EachListItem(list, func(o runtime.Object) error {
+		there[keyOf(o.(client.Object))] = true
+		s.deliver(o.(client.Object), false, true)
+		return nil
+	})
+	for _, key := range s.names() {
+		if !there[key] {
+			s.forget(key, at)
+		}
+	}
+	s.to.passed(s.kind, at)
+	return at
+}
+
+func (s *stream) names() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	names := make([]string, 0, len(s.known))
+	for key := range s.known {
+		names = append(names, key)
+	}
+	return names
+}
+
+func (s *stream) forget(key string, at uint64) {
+	s.to.arrived(event{kind: s.kind, key: key, version: at, received: time.Now(), initial: true})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.known, key)
+}
+
+func (s *stream) deliver(o client.Object, deleted, initial bool) {
+	e := event{kind: s.kind, key: keyOf(o), version: versionOf(o), object: o, received: time.Now(), initial: initial}
+	if deleted {
+		e.object = nil
+	}
+	s.to.arrived(e)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if deleted {
+		delete(s.known, e.key)
+	} else {
+		s.known[e.key] = e.version
+	}
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// catchUp waits until everything written before the call has been delivered:
+// until what was delivered is what a fresh list says, or newer.
+func (s *stream) catchUp(ctx context.Context) error {
+	list := s.kind.newMetadataList()
+	if err := s.client.List(ctx, list); err != nil {
+		return fmt.Errorf("list %ss: %w", s.kind, err)
+	}
+	at, err := strconv.ParseUint(list.ResourceVersion, 10, 64)
+	if err != nil {
+		return fmt.Errorf("list %ss: %w", s.kind, err)
+	}
+	want := make(map[string]uint64, len(list.Items))
+	for i := range list.Items {
+		want[keyOf(&list.Items[i])] = versionOf(&list.Items[i])
+	}
+	for {
+		s.mu.Lock()
+		reached, next := s.holds(want, at), s.changed
+		s.mu.Unlock()
+		if reached {
+			s.to.passed(s.kind, at)
+			return nil
+		}
+		select {
+		case <-next:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the %ss of version %d: %w", s.kind, at, ctx.Err())
+		}
+	}
+}
+
+// holds says whether all of want, and no deletion before at, is still to come.
+// An object of want that is unknown has been deleted, after at, only if another
+// delivery says so; that it was not delivered yet is the same to the eye, so
+// want shrinks as its objects are seen. s.mu is held.
+func (s *stream) holds(want map[string]uint64, at uint64) bool {
+	for key, version := range want {
+		if s.known[key] >= version {
+			delete(want, key)
+		}
+	}
+	if len(want) > 0 {
+		return false
+	}
+	return true
+}
+
+func versionOf(o client.Object) uint64 {
+	version, _ := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
+	return version
+}
