@@ -32,6 +32,7 @@ func Decide(now time.Time, p Policy, s State, m Memory) (Plan, Memory) {
 	covered := d.deficit() <= 0
 	d.welcomeBack()
 	d.undrain()
+	d.putBackUsed()
 	d.claim()
 
 	// 3. Shrink: what must go, then what may go.
@@ -151,7 +152,7 @@ func (d *decision) again(t time.Time) {
 func (d *decision) finish() (Plan, Memory) {
 	for i := range d.blocks {
 		if b := &d.blocks[i]; !b.drained {
-			// Sorted, as the blocks are and each one's Usable.
+			// Sorted, as the blocks are and what each publishes.
 			d.plan.Publish = append(d.plan.Publish, b.publish...)
 		}
 	}

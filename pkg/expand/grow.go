@@ -73,12 +73,15 @@ func (d *decision) servingBlocks() int {
 	return n
 }
 
-// welcomeBack gives a node that was gone all its blocks back, past any cap on
-// blocks: its pods may still have their addresses.
+// welcomeBack puts back into service, past any cap on blocks, what left it for a
+// reason that is no more: the blocks of a node that was gone, whose pods may
+// still have their addresses, and those that nobody asks to go any more.
 func (d *decision) welcomeBack() {
 	for i := range d.blocks {
 		b := &d.blocks[i]
-		if b.Phase == ipalloc.CoolingDown && b.Reason == NodeGone && b.mayReturn() {
+		returned := b.Phase == ipalloc.CoolingDown && b.Reason == NodeGone
+		reprieved := b.Phase == ipalloc.Draining && b.Reason != Reclaim
+		if b.mayReturn() && (returned || reprieved) {
 			d.takeBack(b)
 		}
 	}

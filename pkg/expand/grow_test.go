@@ -182,6 +182,10 @@ func TestUndrain(t *testing.T) {
 			state:  node(full("10.0.0.0/28"), lone("10.0.0.16/28", cooling(Returned, later)), crowded, pods(1)),
 			want:   []string{"needs 15 of 14", "short of 1", "again in 1s"},
 		},
+		"a drain nobody asks for any more ends, whatever the demand": {
+			state: node(full("10.0.0.0/28"), full("10.0.0.16/28", draining(CIDRDraining))),
+			want:  []string{"needs 0 of 28", "undrain 10.0.0.16/28"},
+		},
 		"a node that comes back gets all its blocks back": {
 			policy: func(p *Policy) { p.MaxBlocks = 1 },
 			state: node(lone("10.0.0.0/28", cooling(NodeGone, later)), full("10.0.0.16/28", cooling(NodeGone, noon)),

@@ -184,9 +184,9 @@ func TestFree(t *testing.T) {
 			state: served(lone("10.0.0.16/28", draining(Reclaim), listed)),
 			want:  []string{"needs 1 of 14", "10.0.0.16/28 waits for Handshake"},
 		},
-		"not while an address is in use, published or not": {
+		"not while an address is in use, which is put back into the pool": {
 			state: served(lone("10.0.0.16/28", draining(Reclaim)), usedBy("10.0.0.17", "default/x")),
-			want:  []string{"needs 2 of 14", "10.0.0.16/28 waits for Pods default/x"},
+			want:  []string{"needs 2 of 14", "publish 10.0.0.17", "10.0.0.16/28 waits for Pods default/x"},
 		},
 		"in conflict and never published": {
 			state: served(lone("10.0.0.16/28", conflict, request(Deleted))),
@@ -204,9 +204,9 @@ func TestFree(t *testing.T) {
 			state: served(lone("10.0.0.16/28", cooling(Returned, earlier), listed)),
 			want:  []string{"needs 1 of 14"},
 		},
-		"rested but in use": {
+		"rested but in use: drain again, and put back later": {
 			state: served(lone("10.0.0.16/28", cooling(Returned, earlier)), pod("default/x", "10.0.0.17")),
-			want:  []string{"needs 2 of 14"},
+			want:  []string{"needs 2 of 14", "drain 10.0.0.16/28 Reclaim", "10.0.0.16/28 waits for Pods default/x"},
 		},
 		"published again while it rests: drain again, and nothing else": {
 			state: served(lone("10.0.0.16/28", cooling(Returned, earlier)), published("10.0.0.17", ""), entries("10.0.0.18", Ready)),

@@ -37,7 +37,8 @@ func (d *decision) drainAsked(covered bool) {
 func (b *block) withdrawn() bool { return b.Conflict && b.empty() }
 
 // drainAgain corrects the reason of drains that somebody has asked for since,
-// and drains blocks again that something has published while they cooled down.
+// and drains blocks again of which something is published or used while they cool
+// down.
 func (d *decision) drainAgain() {
 	for i := range d.blocks {
 		b := &d.blocks[i]
@@ -45,7 +46,7 @@ func (d *decision) drainAgain() {
 		case b.undrained:
 		case b.Phase == ipalloc.Draining && b.Request != None && b.Request != b.Reason && !b.empty():
 			d.drain(b, b.Request)
-		case b.Phase == ipalloc.CoolingDown && b.published > 0:
+		case b.Phase == ipalloc.CoolingDown && b.published+b.users > 0:
 			d.drain(b, cmp.Or(b.Request, Reclaim))
 		}
 	}

@@ -68,7 +68,12 @@ func hardCap(p Policy, s State) int {
 }
 
 func brokenCaps(p Policy, s State, plan Plan, fail failer) {
-	adds := len(plan.Publish) + plan.Claim.Room
+	adds := plan.Claim.Room
+	for _, a := range plan.Publish {
+		if !inUseByAnybody(s, a) { // what is in use is put back past any cap
+			adds++
+		}
+	}
 	if after := len(s.Pool) + adds; adds > 0 && after > hardCap(p, s) {
 		fail("%d published addresses, at most %d allowed", after, hardCap(p, s))
 	}
@@ -76,7 +81,7 @@ func brokenCaps(p Policy, s State, plan Plan, fail failer) {
 	for _, b := range s.Blocks {
 		if serves(b) {
 			serving++
-		} else if b.Reason == NodeGone && slices.Contains(plan.Undrain, b.CIDR) {
+		} else if (b.Reason == NodeGone || b.Phase == ipalloc.Draining && b.Reason != Reclaim) && slices.Contains(plan.Undrain, b.CIDR) {
 			welcome++
 		}
 	}

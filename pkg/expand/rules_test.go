@@ -97,7 +97,11 @@ func brokenPublish(s State, a netip.Addr, fail failer) {
 	if _, published := s.Pool[a]; published {
 		fail("publishes %s again", a)
 	}
-	if !slices.ContainsFunc(s.Blocks, func(b Block) bool { return serves(b) && slices.Contains(b.Usable, a) }) {
+	offered := func(b Block) bool { return serves(b) && slices.Contains(b.Usable, a) }
+	putBack := func(b Block) bool {
+		return b.Phase != ipalloc.CoolingDown && !b.Conflict && b.CIDR.Contains(a) && inUseByAnybody(s, a)
+	}
+	if !slices.ContainsFunc(s.Blocks, offered) && !slices.ContainsFunc(s.Blocks, putBack) {
 		fail("publishes %s, which no block in service offers", a)
 	}
 }

@@ -167,7 +167,7 @@ type operator struct {
 func (e *env) start(s controller.Settings) *operator { return e.startWith(s, nil) }
 
 // startWith runs an operator whose writes go through wrap.
-func (e *env) startWith(s controller.Settings, wrap func(client.Client) client.Client) *operator {
+func (e *env) startWith(s controller.Settings, wrap func(client.WithWatch) client.Client) *operator {
 	e.t.Helper()
 	s.Registry = prometheus.NewRegistry()
 	scheme, err := controller.Scheme()
@@ -182,7 +182,7 @@ func (e *env) startWith(s controller.Settings, wrap func(client.Client) client.C
 	}
 	if wrap != nil {
 		options.NewClient = func(c *rest.Config, o client.Options) (client.Client, error) {
-			direct, err := client.New(c, o)
+			direct, err := client.NewWithWatch(c, o)
 			if err != nil {
 				return nil, err
 			}

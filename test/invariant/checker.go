@@ -65,7 +65,6 @@ type Checker struct {
 	client  client.WithWatch
 	opts    Options
 	streams map[Kind]*stream
-	pace    pace
 
 	mu         sync.Mutex
 	history    history
@@ -73,7 +72,9 @@ type Checker struct {
 	violations []Violation
 	told       map[string]bool
 	stats      Stats
-	done       chan struct{} // closed, and replaced, when applied moves
+	// restless collects writes while Quiet waits.
+	restless *[]Violation
+	done     chan struct{} // closed, and replaced, when applied moves
 }
 
 // Watch starts a Checker on the state that it finds, which it takes as it is.
@@ -124,6 +125,7 @@ func (c *Checker) begin(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	c.history.start(at)
+	c.advance()
 	c.mu.Unlock()
 	for _, s := range c.streams {
 		go s.watch(ctx, at)
@@ -150,7 +152,7 @@ func (c *Checker) Sync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.catchUp(ctx, at); err != nil {
+	if err := c.catchUp(ctx, kinds()...); err != nil {
 		return err
 	}
 	for {
@@ -220,6 +222,7 @@ func (c *Checker) step(e event) {
 		for _, v := range c.model.judge(change, e.received, c.opts.Cooldown) {
 			c.report(v)
 		}
+		c.noticeRest(change)
 	}
 	c.model.apply(change, e.received)
 	if !e.initial && c.opts.OnChange != nil {

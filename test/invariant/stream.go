@@ -26,7 +26,9 @@ type stream struct {
 
 	mu sync.Mutex
 	// known are the versions delivered of the objects that exist.
-	known   map[string]uint64
+	known map[string]uint64
+	// last is the newest version delivered by the watch.
+	last    uint64
 	changed chan struct{} // closed, and replaced, with each delivery
 }
 
@@ -152,6 +154,9 @@ func (s *stream) deliver(o client.Object, deleted, initial bool) {
 	} else {
 		s.known[e.key] = e.version
 	}
+	if !initial {
+		s.last = max(s.last, e.version)
+	}
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
@@ -187,18 +192,22 @@ func (s *stream) catchUp(ctx context.Context) error {
 	}
 }
 
-// holds says whether all of want, and no deletion before at, is still to come.
-// An object of want that is unknown has been deleted, after at, only if another
-// delivery says so; that it was not delivered yet is the same to the eye, so
-// want shrinks as its objects are seen. s.mu is held.
+// holds says whether nothing of what a list at a version says is still to come.
+// s.mu is held.
 func (s *stream) holds(want map[string]uint64, at uint64) bool {
+	if s.last >= at {
+		return true
+	}
+	// Everything so far is older than the list: what differs is to come.
 	for key, version := range want {
-		if s.known[key] >= version {
-			delete(want, key)
+		if s.known[key] < version {
+			return false
 		}
 	}
-	if len(want) > 0 {
-		return false
+	for key := range s.known {
+		if _, there := want[key]; !there {
+			return false
+		}
 	}
 	return true
 }

@@ -1,0 +1,43 @@
+package expand
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// putBackUsed publishes addresses in use that have lost their place in the pool,
+// as when a CiliumNode was deleted in the middle of a drain: without it their
+// pods are not restored when the agent restarts. That an address is reserved or
+// its block drains is no reason against it; no cap is, either.
+func (d *decision) putBackUsed() {
+	var lost []netip.Addr
+	for a := range d.state.Used {
+		lost = d.appendLost(lost, a)
+	}
+	for a := range d.extra {
+		lost = d.appendLost(lost, a)
+	}
+	slices.SortFunc(lost, netip.Addr.Compare)
+	for _, a := range lost {
+		b := d.blockOf(a)
+		if at, there := slices.BinarySearchFunc(b.publish, a, netip.Addr.Compare); !there {
+			b.publish = slices.Insert(b.publish, at, a)
+			d.published++
+		}
+	}
+}
+
+func (d *decision) appendLost(lost []netip.Addr, a netip.Addr) []netip.Addr {
+	_, published := d.state.Pool[a]
+	_, stands := d.state.Release[a]
+	if !d.ours(a) || published || stands {
+		return lost
+	}
+	b := d.blockOf(a)
+	if b == nil || b.Conflict || b.undrained || b.Phase == ipalloc.CoolingDown {
+		return lost
+	}
+	return append(lost, a)
+}

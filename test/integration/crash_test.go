@@ -1,0 +1,284 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+)
+
+var errCrashed = errors.New("this operator is dead")
+
+// fuse lets so many writes through and then kills: the write after the last one
+// is not sent, or is sent and its answer lost.
+type fuse struct {
+	left     atomic.Int64
+	lateKill bool
+	dead     atomic.Bool
+	blown    chan struct{}
+	once     sync.Once
+}
+
+func newFuse(writes int, lateKill bool) *fuse {
+	f := &fuse{lateKill: lateKill, blown: make(chan struct{})}
+	f.left.Store(int64(writes))
+	return f
+}
+
+func (f *fuse) write(send func() error) error {
+	if f.dead.Load() {
+		return errCrashed
+	}
+	if f.left.Add(-1) >= 0 {
+		return send()
+	}
+	if f.dead.Swap(true) {
+		return errCrashed
+	}
+	if f.lateKill {
+		_ = send()
+	}
+	f.once.Do(func() { close(f.blown) })
+	return errCrashed
+}
+
+// wrap sends all writes of a client through the fuse.
+func (f *fuse) wrap(c client.WithWatch) client.Client {
+	return interceptor.NewClient(c, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			return f.write(func() error { return c.Create(ctx, o, opts...) })
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			return f.write(func() error { return c.Update(ctx, o, opts...) })
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			return f.write(func() error { return c.Patch(ctx, o, p, opts...) })
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			return f.write(func() error { return c.Delete(ctx, o, opts...) })
+		},
+		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+			return f.write(func() error { return c.SubResource(sub).Update(ctx, o, opts...) })
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			return f.write(func() error { return c.SubResource(sub).Patch(ctx, o, p, opts...) })
+		},
+	})
+}
+
+// keepCrashing runs operators one after the other, each killed at one of its
+// first writes, until the returned function is called; it returns how many were.
+func (e *env) keepCrashing(s controller.Settings, seed uint64) func() int {
+	e.t.Helper()
+	random := rand.New(rand.NewPCG(seed, 0))
+	stop, done := make(chan struct{}), make(chan int)
+	go func() {
+		crashes := 0
+		for {
+			f := newFuse(random.IntN(4), random.IntN(2) == 0)
+			op := e.startWith(s, f.wrap)
+			select {
+			case <-f.blown:
+				op.stop()
+				crashes++
+			case <-stop:
+				op.stop()
+				done <- crashes
+				return
+			}
+		}
+	}()
+	return func() int {
+		close(stop)
+		return <-done
+	}
+}
+
+func TestOperatorKilledAtItsWrites(t *testing.T) {
+	for seed := range uint64(2) {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			e := newEnv(t)
+			s := quick()
+			e.pool("all", nil, "10.1.0.0/24")
+			stop := e.keepCrashing(s, seed)
+			e.lifeOfTwoNodes()
+			crashes := stop()
+			t.Logf("%d operators were killed", crashes)
+			if crashes < 15 {
+				t.Errorf("only %d operators were killed: this has tried too little", crashes)
+			}
+			e.start(s)
+			e.settlesDown()
+		})
+	}
+}
+
+func TestTwoOperatorsAtOnce(t *testing.T) {
+	e := newEnv(t)
+	s := quick()
+	e.pool("all", nil, "10.1.0.0/24")
+	e.start(s)
+	second := e.start(s)
+	e.lifeOfTwoNodes()
+	second.stop()
+	e.settlesDown()
+}
+
+// lifeOfTwoNodes takes two nodes through everything that moves blocks.
+func (e *env) lifeOfTwoNodes() {
+	e.t.Helper()
+	for _, n := range []string{"n1", "n2"} {
+		e.node(n, nil)
+		e.pods(n, "load", 50)
+	}
+	e.running("load", 100)
+	e.exclusive()
+	e.deletePods("load", keepFew)
+	e.eventually("blocks come back", func() error {
+		if n := len(e.blocks("")); n > 5 {
+			return fmt.Errorf("%d are held", n)
+		}
+		return nil
+	})
+	e.exclusive()
+	e.pods("n1", "again", 50)
+	e.running("again", 50)
+	b := e.blocks("n1")[0]
+	if err := e.client.Delete(e.ctx, &b); client.IgnoreNotFound(err) != nil {
+		e.t.Fatal(err)
+	}
+	cn, err := e.ciliumNode("n2")
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	if err := e.client.Delete(e.ctx, cn); err != nil {
+		e.t.Fatal(err)
+	}
+	e.eventually("n2's CiliumNode is back", func() error {
+		_, err := e.ciliumNode("n2")
+		return err
+	})
+	e.deletePods("again", nil)
+	e.bareNode("n3", nil)
+	e.eventually("n3 has a block", func() error {
+		cn, err := e.ciliumNode("n3")
+		if err == nil && len(cn.Spec.IPAM.Pool) == 0 {
+			err = errors.New("nothing is published")
+		}
+		return err
+	})
+	if err := e.client.Delete(e.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n3"}}); err != nil {
+		e.t.Fatal(err)
+	}
+	e.eventually("n3's CiliumNode goes", func() error {
+		if _, err := e.ciliumNode("n3"); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is there: %v", err)
+		}
+		return nil
+	})
+	e.exclusive()
+}
+
+// settlesDown waits until every need is met with as many blocks as it takes and
+// nothing moves any more.
+func (e *env) settlesDown() {
+	e.t.Helper()
+	e.eventually("no block is left over", func() error {
+		for _, b := range e.blocks("n3") {
+			return fmt.Errorf("%s is still n3's", b.Name)
+		}
+		for _, n := range []string{"n1", "n2"} {
+			if got := len(e.blocks(n)); got > 4 {
+				return fmt.Errorf("%s has %d blocks", n, got)
+			}
+		}
+		return nil
+	})
+	e.eventually("nothing is written any more", e.quiet(2*time.Second))
+	e.exclusive()
+	for n := range e.agents {
+		e.usedArePublished(n)
+	}
+	e.publishedAreHeld()
+}
+
+// quiet holds when no CiliumNode and no block has changed for a while.
+func (e *env) quiet(long time.Duration) func() error {
+	last, since := "", time.Now()
+	return func() error {
+		now := ""
+		cns := &ciliumv2.CiliumNodeList{}
+		if err := e.client.List(e.ctx, cns); err != nil {
+			return err
+		}
+		for _, cn := range cns.Items {
+			now += cn.Name + cn.ResourceVersion
+		}
+		for _, b := range e.blocks("") {
+			now += b.Name + b.ResourceVersion
+		}
+		if now != last {
+			last, since = now, time.Now()
+		}
+		if time.Since(since) < long {
+			return errors.New("something was written")
+		}
+		return nil
+	}
+}
+
+// exclusive checks that no address stands in two pools.
+func (e *env) exclusive() {
+	e.t.Helper()
+	cns := &ciliumv2.CiliumNodeList{}
+	if err := e.client.List(e.ctx, cns); err != nil {
+		e.t.Fatal(err)
+	}
+	owner := map[string]string{}
+	for _, cn := range cns.Items {
+		for addr := range cn.Spec.IPAM.Pool {
+			if other, taken := owner[addr]; taken {
+				e.t.Errorf("%s stands in the pools of %s and %s", addr, other, cn.Name)
+			}
+			owner[addr] = cn.Name
+		}
+	}
+}
+
+// publishedAreHeld checks that a block of the node stands behind every address.
+func (e *env) publishedAreHeld() {
+	e.t.Helper()
+	cns := &ciliumv2.CiliumNodeList{}
+	if err := e.client.List(e.ctx, cns); err != nil {
+		e.t.Fatal(err)
+	}
+	for _, cn := range cns.Items {
+		var held []netip.Prefix
+		for _, b := range e.blocks(cn.Name) {
+			held = append(held, netip.MustParsePrefix(b.Spec.CIDR))
+		}
+		for addr := range cn.Spec.IPAM.Pool {
+			in := false
+			for _, cidr := range held {
+				in = in || cidr.Contains(netip.MustParseAddr(addr))
+			}
+			if !in {
+				e.t.Errorf("%s of %s is in no block", addr, cn.Name)
+			}
+		}
+	}
+}

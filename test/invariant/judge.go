@@ -1,0 +1,154 @@
+package invariant
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	ipamoption "github.com/cilium/cilium/pkg/ipam/option"
+)
+
+// judge tells which rules a change breaks. The model is the state before it.
+func (m *model) judge(c Change, received time.Time, cooldown time.Duration) []Violation {
+	switch c.Kind {
+	case KindCiliumNode:
+		if c.New == nil {
+			return nil // Somebody deleted it; ours does so only when the Node is gone.
+		}
+		j := &judgement{model: m, node: c.Name, version: c.Version, old: m.views[c.Name], now: newView(c)}
+		if c.Old != nil {
+			j.since = " since resourceVersion " + c.Old.GetResourceVersion()
+		}
+		j.published()
+		j.removed()
+		j.podCIDRs()
+		return j.violations
+	case KindBlock:
+		return m.judgeBlock(c, received, cooldown)
+	}
+	return nil
+}
+
+// judgement is that of one version of one CiliumNode.
+type judgement struct {
+	*model
+	node       string
+	version    uint64
+	old, now   *view
+	since      string
+	violations []Violation
+}
+
+func (j *judgement) find(rule int, format string, args ...any) {
+	j.violations = append(j.violations, Violation{
+		Rule: rule, Subject: "CiliumNode " + j.node, Version: j.version, Text: fmt.Sprintf(format, args...),
+	})
+}
+
+// published is rule 1 for the addresses that came.
+func (j *judgement) published() {
+	wrong := groups{}
+	was := j.deleted[j.node] // what stood in it before it was deleted may be put back
+	for _, addr := range without(j.now, j.old) {
+		for _, other := range j.model.published[addr] {
+			if other != j.node {
+				wrong.add("in the pool of node "+other+" too", addr)
+			}
+		}
+		over := j.blocksOver(addr)
+		own := j.heldBy(j.node, addr)
+		switch {
+		case own != nil && own.cooling:
+			wrong.add("published though its block "+own.name+" cools down", addr)
+		case own == nil && len(over) > 0:
+			wrong.add("published though it lies in block "+over[0].name+" of node "+over[0].node, addr)
+		case own == nil && (was == nil || !was.pool[addr]):
+			if pool := j.inPool(addr); pool != "" {
+				wrong.add("of PodIPPool "+pool+" published before a block of it exists", addr)
+			}
+		}
+	}
+	for _, what := range wrong.sorted() {
+		j.find(1, "%s %s", list(wrong[what]), what)
+	}
+}
+
+// removed is rule 2 and, for foreign entries, rule 7, for the addresses that
+// went.
+func (j *judgement) removed() {
+	if j.old == nil || j.objects[KindNode][j.node] == nil {
+		return
+	}
+	for key := range j.old.unreadable {
+		if !j.now.unreadable[key] {
+			j.find(7, "foreign pool entry %q was removed", key)
+		}
+	}
+	used, unasked, foreign := groups{}, groups{}, groups{}
+	for _, addr := range without(j.old, j.now) {
+		if j.heldBy(j.node, addr) == nil {
+			foreign.add("", addr)
+			continue
+		}
+		if by := j.usedBy(addr); by != "" {
+			used.add(by, addr)
+		}
+		switch state := j.old.release[addr]; state {
+		case ipamoption.IPAMReadyForRelease, ipamoption.IPAMReleased:
+		case "":
+			unasked.add("that nobody had asked the agent to release", addr)
+		default:
+			unasked.add("whose release-ips state was "+state, addr)
+		}
+	}
+	for _, by := range used.sorted() {
+		j.find(2, "%s left the pool while used by %s%s", list(used[by]), by, j.since)
+	}
+	for _, state := range unasked.sorted() {
+		j.find(2, "%s left the pool, %s%s", list(unasked[state]), state, j.since)
+	}
+	if addrs := foreign[""]; len(addrs) > 0 {
+		j.find(7, "foreign %s left the pool%s", list(addrs), j.since)
+	}
+}
+
+// usedBy names what uses an address of the version before, or is "".
+func (j *judgement) usedBy(addr netip.Addr) string {
+	if owner, ok := j.old.used[addr]; ok {
+		return owner + " (status.ipam.used)"
+	}
+	if j.old.own[addr] {
+		return "the agent itself (spec.addresses, health or ingress)"
+	}
+	for key, pod := range j.podsOn[j.node] {
+		for _, ip := range pod.Status.PodIPs {
+			if podIP, ok := parse(ip.IP); ok && podIP == addr {
+				return fmt.Sprintf("pod %s (status.podIPs, resourceVersion %s)", key, pod.ResourceVersion)
+			}
+		}
+	}
+	return ""
+}
+
+// groups collects addresses by what is to be said of them.
+type groups map[string][]netip.Addr
+
+func (g groups) add(what string, addr netip.Addr) { g[what] = append(g[what], addr) }
+
+func (g groups) sorted() []string { return slices.Sorted(maps.Keys(g)) }
+
+// list names the first addresses and counts the rest.
+func list(addrs []netip.Addr) string {
+	const most = 3
+	var parts []string
+	for _, addr := range addrs[:min(most, len(addrs))] {
+		parts = append(parts, addr.String())
+	}
+	if more := len(addrs) - most; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(parts, ", "), more)
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,70 @@
+package invariant
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	// lookEvery is how long a version may wait before the kinds that hold it
+	// back, as nothing happens to them, are asked whether anything is to come.
+	lookEvery = 200 * time.Millisecond
+	// lookShare bounds the share of time spent on asking to one part in so many.
+	lookShare = 10
+	// lookTimeout bounds one round of asking, as the API server may be away.
+	lookTimeout = 5 * time.Second
+)
+
+// now is the version of the newest write to the API server.
+func (c *Checker) now(ctx context.Context) (uint64, error) {
+	list := KindNode.newMetadataList()
+	if err := c.client.List(ctx, list, client.Limit(1)); err != nil {
+		return 0, fmt.Errorf("ask for the newest version: %w", err)
+	}
+	return strconv.ParseUint(list.ResourceVersion, 10, 64)
+}
+
+// catchUp waits until these kinds have delivered what was written before the
+// call.
+func (c *Checker) catchUp(ctx context.Context, which ...Kind) error {
+	var all sync.WaitGroup
+	errs := make([]error, len(which))
+	for i, k := range which {
+		all.Go(func() { errs[i] = c.streams[k].catchUp(ctx) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// keepUp lets kinds to which nothing happens not hold back the others.
+func (c *Checker) keepUp(ctx context.Context) {
+	rest := lookEvery
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(rest):
+		}
+		c.mu.Lock()
+		lagging := c.history.lagging()
+		c.mu.Unlock()
+		begin := time.Now()
+		round, cancel := context.WithTimeout(ctx, lookTimeout)
+		_ = c.catchUp(round, lagging...) // Else the next round.
+		cancel()
+		rest = max(lookEvery, lookShare*time.Since(begin))
+	}
+}
+
+// gap says that a stream missed versions.
+func (c *Checker) gap() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stats.Gaps++
+}

@@ -1,0 +1,210 @@
+package invariant
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// model is the state of the whole cluster at one version.
+type model struct {
+	objects map[Kind]map[string]client.Object
+	// views are the CiliumNodes, read; deleted those that are gone, as they last
+	// were, while their Node exists.
+	views, deleted map[string]*view
+	// remade is when a CiliumNode that had been deleted was there again.
+	remade map[string]time.Time
+	// published tells which nodes' pools an address is in.
+	published map[netip.Addr][]string
+	blocks    map[netip.Prefix]*block
+	// holds is how many blocks a node has of a family.
+	holds map[holder]int
+	// sizes are the prefix lengths of blocks, with how many there are.
+	sizes  map[int]int
+	podsOn map[string]map[string]*corev1.Pod
+}
+
+type holder struct {
+	node string
+	ipv4 bool
+}
+
+// block is a PodIPBlock.
+type block struct {
+	name, node string
+	cidr       netip.Prefix
+	draining   bool
+	// cooling says that it is cooling down, at least since.
+	cooling bool
+	since   time.Time
+}
+
+func newModel() *model {
+	m := &model{
+		objects: map[Kind]map[string]client.Object{},
+		views:   map[string]*view{}, deleted: map[string]*view{}, remade: map[string]time.Time{},
+		published: map[netip.Addr][]string{},
+		blocks:    map[netip.Prefix]*block{}, sizes: map[int]int{}, holds: map[holder]int{},
+		podsOn: map[string]map[string]*corev1.Pod{},
+	}
+	for _, k := range kinds() {
+		m.objects[k] = map[string]client.Object{}
+	}
+	return m
+}
+
+// apply makes a change part of the state.
+func (m *model) apply(c Change, at time.Time) {
+	if c.New == nil {
+		delete(m.objects[c.Kind], c.Name)
+	} else {
+		m.objects[c.Kind][c.Name] = c.New
+	}
+	switch c.Kind {
+	case KindCiliumNode:
+		m.setView(c.Name, newView(c), at)
+	case KindBlock:
+		m.setBlock(blockOf(c.Old), blockOf(c.New))
+	case KindPod:
+		m.setPod(c)
+	case KindNode:
+		if c.New == nil {
+			delete(m.deleted, c.Name)
+			delete(m.remade, c.Name)
+		}
+	}
+}
+
+func (m *model) setView(name string, v *view, at time.Time) {
+	old := m.views[name]
+	for _, addr := range without(old, v) {
+		m.published[addr] = slices.DeleteFunc(m.published[addr], func(n string) bool { return n == name })
+		if len(m.published[addr]) == 0 {
+			delete(m.published, addr)
+		}
+	}
+	for _, addr := range without(v, old) {
+		m.published[addr] = append(m.published[addr], name)
+	}
+	switch {
+	case v == nil:
+		delete(m.views, name)
+		if old != nil && m.objects[KindNode][name] != nil {
+			m.deleted[name] = old
+		}
+	case old == nil && m.deleted[name] != nil:
+		m.remade[name] = at
+		fallthrough
+	default:
+		m.views[name] = v
+	}
+}
+
+func blockOf(o client.Object) *block {
+	obj, ok := o.(*v1alpha1.PodIPBlock)
+	if !ok {
+		return nil
+	}
+	cidr, err := netip.ParsePrefix(obj.Spec.CIDR)
+	if err != nil {
+		return nil
+	}
+	b := &block{name: obj.Name, node: obj.Spec.Node, cidr: cidr}
+	b.draining = meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.BlockDraining)
+	if c := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.BlockCoolingDown); c != nil && c.Status == "True" {
+		b.cooling, b.since = true, c.LastTransitionTime.Time
+	}
+	return b
+}
+
+func (m *model) setBlock(old, b *block) {
+	if old != nil {
+		delete(m.blocks, old.cidr)
+		less(m.sizes, old.cidr.Bits())
+		less(m.holds, holder{old.node, old.cidr.Addr().Is4()})
+	}
+	if b != nil {
+		m.blocks[b.cidr] = b
+		m.sizes[b.cidr.Bits()]++
+		m.holds[holder{b.node, b.cidr.Addr().Is4()}]++
+	}
+}
+
+func less[K comparable](counts map[K]int, key K) {
+	if counts[key]--; counts[key] == 0 {
+		delete(counts, key)
+	}
+}
+
+func (m *model) setPod(c Change) {
+	if old, ok := c.Old.(*corev1.Pod); ok {
+		delete(m.podsOn[old.Spec.NodeName], c.Name)
+		if len(m.podsOn[old.Spec.NodeName]) == 0 {
+			delete(m.podsOn, old.Spec.NodeName)
+		}
+	}
+	pod, ok := c.New.(*corev1.Pod)
+	if !ok || pod.Spec.NodeName == "" || pod.Spec.HostNetwork ||
+		pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return
+	}
+	if m.podsOn[pod.Spec.NodeName] == nil {
+		m.podsOn[pod.Spec.NodeName] = map[string]*corev1.Pod{}
+	}
+	m.podsOn[pod.Spec.NodeName][c.Name] = pod
+}
+
+// blocksOver are the blocks that an address lies in.
+func (m *model) blocksOver(addr netip.Addr) []*block {
+	var out []*block
+	for _, bits := range slices.Sorted(maps.Keys(m.sizes)) {
+		if bits > addr.BitLen() {
+			continue
+		}
+		cidr, err := addr.Prefix(bits)
+		if b := m.blocks[cidr]; err == nil && b != nil {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// heldBy is the node's own block over an address, or nil.
+func (m *model) heldBy(node string, addr netip.Addr) *block {
+	for _, b := range m.blocksOver(addr) {
+		if b.node == node {
+			return b
+		}
+	}
+	return nil
+}
+
+// inPool names a PodIPPool whose CIDRs hold an address, or is "".
+func (m *model) inPool(addr netip.Addr) string {
+	for name, o := range m.objects[KindPool] {
+		pool, ok := o.(*v1alpha1.PodIPPool)
+		if !ok {
+			continue
+		}
+		var cidrs []v1alpha1.PoolCIDR
+		if pool.Spec.IPv4 != nil {
+			cidrs = append(cidrs, pool.Spec.IPv4.CIDRs...)
+		}
+		if pool.Spec.IPv6 != nil {
+			cidrs = append(cidrs, pool.Spec.IPv6.CIDRs...)
+		}
+		for _, c := range cidrs {
+			if cidr, err := netip.ParsePrefix(c.CIDR); err == nil && cidr.Contains(addr) {
+				return name
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,77 @@
+package invariant
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Quiet checks rule 8: for as long as given, nobody writes a block, a pool, or
+// of a CiliumNode anything that is not its agent's. What is written counts as
+// violations, which are also returned.
+func (c *Checker) Quiet(ctx context.Context, period time.Duration) ([]Violation, error) {
+	if err := c.Sync(ctx); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	c.restless = &[]Violation{}
+	c.mu.Unlock()
+	timer := time.NewTimer(period)
+	defer timer.Stop()
+	var err error
+	select {
+	case <-timer.C:
+		err = c.Sync(ctx)
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found := *c.restless
+	c.restless = nil
+	for _, v := range found {
+		c.report(v)
+	}
+	return found, err
+}
+
+// noticeRest notes a write while there should be none. c.mu is held, and the
+// model is the state before it.
+func (c *Checker) noticeRest(change Change) {
+	if c.restless == nil {
+		return
+	}
+	what := ""
+	switch change.Kind {
+	case KindBlock, KindPool:
+		what = "written"
+	case KindCiliumNode:
+		what = c.model.notOfAgent(change)
+	}
+	if what != "" {
+		*c.restless = append(*c.restless, Violation{
+			Rule: 8, Subject: string(change.Kind) + " " + change.Name, Version: change.Version,
+			Text: fmt.Sprintf("%s at rest", what),
+		})
+	}
+}
+
+// notOfAgent names what a version of a CiliumNode changes that its agent does
+// not, or is "". Answers to the handshake are the agent's, but at rest there is
+// none.
+func (m *model) notOfAgent(change Change) string {
+	old, now := m.views[change.Name], newView(change)
+	switch {
+	case old == nil || now == nil:
+		return "created or deleted"
+	case !maps.Equal(old.pool, now.pool) || !maps.Equal(old.unreadable, now.unreadable):
+		return "pool changed"
+	case !slices.Equal(old.podCIDRs, now.podCIDRs):
+		return "podCIDRs changed"
+	case !maps.Equal(old.release, now.release):
+		return "release-ips changed"
+	}
+	return ""
+}

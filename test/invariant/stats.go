@@ -1,0 +1,95 @@
+package invariant
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	ipamoption "github.com/cilium/cilium/pkg/ipam/option"
+)
+
+// Stats count what was seen since Watch.
+type Stats struct {
+	// Versions seen, by kind.
+	Versions map[Kind]int
+	// Claims are block objects made; Expansions those of nodes that had one of
+	// the same family already.
+	Claims, Expansions int
+	// Drains began, Undrains ended with the block in service again, Reclaims
+	// with its object gone.
+	Drains, Undrains, Reclaims int
+	// Addresses that came into pools, left them, and were marked for release.
+	Published, Removed, Marked int
+	// AgentChecks is how often agents were asked what they hold.
+	AgentChecks int
+	// Gaps is how often versions were missed, as the API server was away for
+	// longer than it keeps them. What happened meanwhile was not judged.
+	Gaps int
+}
+
+// Stats are the counts so far.
+func (c *Checker) Stats() Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.stats
+	s.Versions = maps.Clone(s.Versions)
+	return s
+}
+
+// String tells the versions seen.
+func (s Stats) String() string {
+	total := 0
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(s.Versions)) {
+		total += s.Versions[k]
+		parts = append(parts, fmt.Sprintf("%d of %ss", s.Versions[k], k))
+	}
+	out := fmt.Sprintf("%d versions seen", total)
+	if total > 0 {
+		out += ": " + strings.Join(parts, ", ")
+	}
+	if s.Gaps > 0 {
+		out += fmt.Sprintf("; %d gaps", s.Gaps)
+	}
+	return out
+}
+
+// count takes in a change; the model is the state before it.
+func (s *Stats) count(m *model, c Change) {
+	switch c.Kind {
+	case KindBlock:
+		s.countBlock(m, blockOf(c.Old), blockOf(c.New))
+	case KindCiliumNode:
+		old, now := m.views[c.Name], newView(c)
+		s.Published += len(without(now, old))
+		s.Removed += len(without(old, now))
+		if now == nil {
+			return
+		}
+		for addr, state := range now.release {
+			if state == ipamoption.IPAMMarkForRelease && (old == nil || old.release[addr] != state) {
+				s.Marked++
+			}
+		}
+	}
+}
+
+func (s *Stats) countBlock(m *model, old, now *block) {
+	switch {
+	case now == nil && old != nil:
+		s.Reclaims++
+	case old == nil && now != nil:
+		s.Claims++
+		if m.holds[holder{now.node, now.cidr.Addr().Is4()}] > 0 {
+			s.Expansions++
+		}
+	case old != nil && now != nil:
+		switch {
+		case !old.draining && now.draining:
+			s.Drains++
+		case old.draining && !now.draining && !now.cooling:
+			s.Undrains++
+		}
+	}
+}

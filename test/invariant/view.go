@@ -1,0 +1,90 @@
+package invariant
+
+import (
+	"net/netip"
+	"slices"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/cilium/cilium/pkg/node/addressing"
+)
+
+// view is a CiliumNode as the rules see it, read here and not by the code that
+// is checked.
+type view struct {
+	// pool holds each address, in whatever form it is written; keys that are no
+	// addresses are in unreadable.
+	pool       map[netip.Addr]bool
+	unreadable map[string]bool
+	podCIDRs   []netip.Prefix
+	used       map[netip.Addr]string
+	own        map[netip.Addr]bool
+	release    map[netip.Addr]string
+}
+
+// newView reads the CiliumNode after a change; nil: there is none.
+func newView(c Change) *view {
+	cn, ok := c.New.(*ciliumv2.CiliumNode)
+	if !ok {
+		return nil
+	}
+	v := &view{
+		pool: make(map[netip.Addr]bool, len(cn.Spec.IPAM.Pool)), unreadable: map[string]bool{},
+		used: make(map[netip.Addr]string, len(cn.Status.IPAM.Used)),
+		own:  map[netip.Addr]bool{}, release: map[netip.Addr]string{},
+	}
+	for key := range cn.Spec.IPAM.Pool {
+		if addr, ok := parse(key); ok {
+			v.pool[addr] = true
+		} else {
+			v.unreadable[key] = true
+		}
+	}
+	for _, p := range cn.Spec.IPAM.PodCIDRs {
+		v.podCIDRs = append(v.podCIDRs, p.Prefix)
+	}
+	for key, ip := range cn.Status.IPAM.Used {
+		if addr, ok := parse(key); ok {
+			v.used[addr] = ip.Owner
+		}
+	}
+	for key, state := range cn.Status.IPAM.ReleaseIPs {
+		if addr, ok := parse(key); ok {
+			v.release[addr] = string(state)
+		}
+	}
+	own := []string{
+		cn.Spec.HealthAddressing.IPv4, cn.Spec.HealthAddressing.IPv6,
+		cn.Spec.IngressAddressing.IPV4, cn.Spec.IngressAddressing.IPV6,
+	}
+	for _, a := range cn.Spec.Addresses {
+		if a.Type == addressing.NodeCiliumInternalIP {
+			own = append(own, a.IP)
+		}
+	}
+	for _, s := range own {
+		if addr, ok := parse(s); ok {
+			v.own[addr] = true
+		}
+	}
+	return v
+}
+
+func parse(s string) (netip.Addr, bool) {
+	addr, err := netip.ParseAddr(s)
+	return addr.Unmap(), err == nil
+}
+
+// without are the addresses of a that are not in b, sorted. A nil view has none.
+func without(a, b *view) []netip.Addr {
+	if a == nil {
+		return nil
+	}
+	var out []netip.Addr
+	for addr := range a.pool {
+		if b == nil || !b.pool[addr] {
+			out = append(out, addr)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return out
+}

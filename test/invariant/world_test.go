@@ -1,0 +1,201 @@
+package invariant_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	iputil "github.com/cilium/cilium/pkg/ip"
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"net/netip"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
+)
+
+// world writes by hand what operator and agents write.
+type world struct {
+	t      *testing.T
+	ctx    context.Context
+	cfg    *rest.Config
+	client client.Client
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	scheme, err := controller.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := shared.Cluster(t).Config()
+	c, err := client.New(cfg, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, ctx: deadline(t), cfg: cfg, client: c}
+	t.Cleanup(w.clear)
+	w.create(&v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha1.PodIPPoolSpec{
+		IPv4: &v1alpha1.IPv4Ranges{CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.9.0.0/16"}}, BlockSize: 30},
+	}})
+	for _, name := range []string{"a", "b"} {
+		w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		w.createCiliumNode(name, func(*ciliumv2.CiliumNode) {})
+	}
+	w.createBlock("10.9.0.0/30", "a")
+	w.cilium("a", func(cn *ciliumv2.CiliumNode) {
+		publish(cn, "172.16.0.1", "10.9.0.1", "10.9.0.2")
+		listCIDRs(cn, "172.16.0.0/24", "10.9.0.0/30")
+	})
+	return w
+}
+
+// watch starts a checker that ends with the test.
+func (w *world) watch(opts invariant.Options) *invariant.Checker {
+	w.t.Helper()
+	checker, err := invariant.Watch(w.ctx, w.cfg, opts)
+	w.must(err)
+	return checker
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// clear removes everything for the next test.
+func (w *world) clear() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for _, o := range []client.Object{&v1alpha1.PodIPBlock{}, &v1alpha1.PodIPPool{}, &ciliumv2.CiliumNode{}, &corev1.Node{}} {
+		if err := w.client.DeleteAllOf(ctx, o); err != nil {
+			w.t.Error(err)
+		}
+	}
+	if err := w.client.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace("default"), client.GracePeriodSeconds(0)); err != nil {
+		w.t.Error(err)
+	}
+}
+
+func (w *world) create(o client.Object) {
+	w.t.Helper()
+	w.must(w.client.Create(w.ctx, o))
+}
+
+func (w *world) createBlock(cidr, node string) {
+	w.t.Helper()
+	b := crd.NewBlock(netip.MustParsePrefix(cidr), "p", node, "")
+	b.Finalizers = nil
+	w.create(b)
+}
+
+func (w *world) coolDown(name string) {
+	w.t.Helper()
+	b := &v1alpha1.PodIPBlock{}
+	w.must(w.client.Get(w.ctx, client.ObjectKey{Name: name}, b))
+	crd.SetBlockPhase(b, ipalloc.CoolingDown, expand.Reclaim, "", time.Now())
+	w.must(w.client.Status().Update(w.ctx, b))
+}
+
+func (w *world) deleteBlock(name string) {
+	w.t.Helper()
+	w.must(w.client.Delete(w.ctx, &v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+}
+
+func (w *world) deleteNode(name string) {
+	w.t.Helper()
+	w.must(w.client.Delete(w.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+}
+
+func (w *world) createCiliumNode(name string, change func(*ciliumv2.CiliumNode)) {
+	w.t.Helper()
+	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	change(cn)
+	w.create(cn)
+}
+
+func (w *world) deleteCiliumNode(name string) *ciliumv2.CiliumNode {
+	w.t.Helper()
+	cn := &ciliumv2.CiliumNode{}
+	w.must(w.client.Get(w.ctx, client.ObjectKey{Name: name}, cn))
+	w.must(w.client.Delete(w.ctx, cn))
+	return cn
+}
+
+// cilium changes the spec of a CiliumNode.
+func (w *world) cilium(name string, change func(*ciliumv2.CiliumNode)) {
+	w.t.Helper()
+	cn := &ciliumv2.CiliumNode{}
+	w.must(w.client.Get(w.ctx, client.ObjectKey{Name: name}, cn))
+	change(cn)
+	w.must(w.client.Update(w.ctx, cn))
+}
+
+// status changes the status of a CiliumNode.
+func (w *world) status(name string, change func(*ciliumv2.CiliumNode)) {
+	w.t.Helper()
+	cn := &ciliumv2.CiliumNode{}
+	w.must(w.client.Get(w.ctx, client.ObjectKey{Name: name}, cn))
+	change(cn)
+	w.must(w.client.Status().Update(w.ctx, cn))
+}
+
+func (w *world) release(name, ip string, state ipamtypes.IPReleaseStatus) {
+	w.t.Helper()
+	w.status(name, func(cn *ciliumv2.CiliumNode) {
+		if cn.Status.IPAM.ReleaseIPs == nil {
+			cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{}
+		}
+		cn.Status.IPAM.ReleaseIPs[ip] = state
+	})
+}
+
+func (w *world) createPod(name, node, ip string) {
+	w.t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+	}
+	w.create(pod)
+	pod.Status.Phase, pod.Status.PodIP, pod.Status.PodIPs = corev1.PodRunning, ip, []corev1.PodIP{{IP: ip}}
+	w.must(w.client.Status().Update(w.ctx, pod))
+}
+
+func publish(cn *ciliumv2.CiliumNode, ips ...string) {
+	if cn.Spec.IPAM.Pool == nil {
+		cn.Spec.IPAM.Pool = ipamtypes.AllocationMap{}
+	}
+	for _, ip := range ips {
+		cn.Spec.IPAM.Pool[ip] = ipamtypes.AllocationIP{}
+	}
+}
+
+func unpublish(cn *ciliumv2.CiliumNode, ips ...string) {
+	for _, ip := range ips {
+		delete(cn.Spec.IPAM.Pool, ip)
+	}
+}
+
+func use(cn *ciliumv2.CiliumNode, ip, owner string) {
+	if cn.Status.IPAM.Used == nil {
+		cn.Status.IPAM.Used = ipamtypes.AllocationMap{}
+	}
+	cn.Status.IPAM.Used[ip] = ipamtypes.AllocationIP{Owner: owner}
+}
+
+func listCIDRs(cn *ciliumv2.CiliumNode, cidrs ...string) {
+	cn.Spec.IPAM.PodCIDRs = nil
+	for _, cidr := range cidrs {
+		cn.Spec.IPAM.PodCIDRs = append(cn.Spec.IPAM.PodCIDRs, iputil.Prefix{Prefix: netip.MustParsePrefix(cidr)})
+	}
+}
