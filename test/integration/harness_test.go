@@ -13,6 +13,7 @@ import (
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/go-logr/logr"
 	"github.com/go-logr/zapr"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -22,10 +23,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
@@ -38,7 +41,13 @@ import (
 
 var shared cptest.Shared
 
-func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
+func TestMain(m *testing.M) {
+	// Each operator has a logger of its own; what client-go says beside it is
+	// about the watches of whole control planes going away.
+	log.SetLogger(logr.Discard())
+	klog.SetLogger(logr.Discard())
+	os.Exit(shared.Main(m))
+}
 
 // patience bounds every wait; it is never slept through.
 const patience = 60 * time.Second

@@ -336,19 +336,14 @@ func TestQuiet(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			checker := w.watch(invariant.Options{})
-			written := make(chan struct{})
-			go func() {
-				defer close(written)
-				test.meanwhile(w)
-			}()
-			// The write may come before Quiet begins, or after it: only one that
-			// is seen meanwhile counts, so it is begun until that is so.
-			<-written
-			found, err := checker.Quiet(w.ctx, 0)
-			if err != nil {
-				t.Fatal(err)
+			end, err := checker.BeginQuiet(w.ctx)
+			w.must(err)
+			test.meanwhile(w)
+			found, err := end(w.ctx)
+			w.must(err)
+			if diff := cmp.Diff(test.want, briefly(found)); diff != "" {
+				t.Errorf("writes at rest (-want +got):\n%s", diff)
 			}
-			_ = found
 		})
 	}
 }

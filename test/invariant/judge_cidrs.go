@@ -100,7 +100,7 @@ func (m *model) judgeBlock(c Change, received time.Time, cooldown time.Duration)
 		switch rested := received.Sub(old.since); {
 		case !old.cooling:
 			find(old.name, "deleted without having cooled down (was resourceVersion %s)", c.Old.GetResourceVersion())
-		case rested < cooldown:
+		case cooldown > 0 && rested < cooldown:
 			find(old.name, "deleted after a cooldown of %s, which must be %s", rested.Round(time.Millisecond), cooldown)
 		}
 	}

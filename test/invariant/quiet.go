@@ -8,27 +8,41 @@ import (
 	"time"
 )
 
-// Quiet checks rule 8: for as long as given, nobody writes a block, a pool, or
-// of a CiliumNode anything that is not its agent's. What is written counts as
-// violations, which are also returned.
+// Quiet checks rule 8 for a while.
 func (c *Checker) Quiet(ctx context.Context, period time.Duration) ([]Violation, error) {
+	end, err := c.BeginQuiet(ctx)
+	if err != nil {
+		return nil, err
+	}
+	timer := time.NewTimer(period)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return end(ctx)
+}
+
+// BeginQuiet checks rule 8 until end is called: nobody writes a block, a pool,
+// or of a CiliumNode anything that is not its agent's. What is written counts
+// as violations, which end also returns.
+func (c *Checker) BeginQuiet(ctx context.Context) (end func(context.Context) ([]Violation, error), err error) {
 	if err := c.Sync(ctx); err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.restless = &[]Violation{}
-	c.mu.Unlock()
-	timer := time.NewTimer(period)
-	defer timer.Stop()
-	var err error
-	select {
-	case <-timer.C:
-		err = c.Sync(ctx)
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
+	return c.endQuiet, nil
+}
+
+func (c *Checker) endQuiet(ctx context.Context) ([]Violation, error) {
+	err := c.Sync(ctx)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.restless == nil {
+		return nil, err
+	}
 	found := *c.restless
 	c.restless = nil
 	for _, v := range found {
