@@ -57,7 +57,7 @@ fmt: ## Format all Go code.
 define tool
 $(1) := $(CURDIR)/.cache/tools/$(1)-$(call mod-version,hack/tools/$(1),$(2))
 $$($(1)): hack/tools/$(1)/go.mod
-	@echo "building $$(notdir $$@): once, up to $(4)"
+	@echo "building $$(notdir $$@): once, about $(4) on two cores"
 	cd hack/tools/$(1) && go build -o $$@ $(3)
 	@touch $$@
 endef
@@ -97,7 +97,7 @@ controlplane: $(BIN)/etcd $(BIN)/kubectl $(BIN)/kube-apiserver ## Build etcd, ku
 # part NAME,TIME,LDFLAGS
 define part
 $(BIN)/$(1): $(PARTS)/$(1)/main.go $(PARTS)/go.mod $(PARTS)/go.sum
-	@echo "building $(1): once, up to $(2)"
+	@echo "building $(1): once, about $(2) on two cores"
 	cd $(PARTS) && go build -ldflags '$(3)' -o $(CURDIR)/$$@ ./$(1)
 	@touch $$@
 endef

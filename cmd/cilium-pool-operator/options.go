@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -97,6 +98,14 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.version, "version", o.version, "print the version and exit")
 }
 
+// policyFlags tells the fields of a policy by the flags that set them.
+var policyFlags = strings.NewReplacer(
+	"ExpandPercent", "--expand-threshold-percent", "MinFree", "--expand-min-free",
+	"MaxBlocks", "--expand-max-blocks-per-node", "MaxAddresses", "--max-addresses-per-node",
+	"ReclaimPercent", "--reclaim-threshold-percent", "IdleFor", "--reclaim-idle-for",
+	"AckHold", "--ack-hold", "AckTimeout", "--ack-timeout",
+)
+
 // validate reports everything that is wrong with the command line, each naming
 // the flag, its value and what it may be.
 func (o *options) validate() error {
@@ -110,7 +119,7 @@ func (o *options) validate() error {
 		}
 	}
 	if err := o.settings.Defaults.Policy.Validate(); err != nil {
-		errs = append(errs, fmt.Errorf("default policy (--expand-*, --reclaim-*, --ack-*, --max-addresses-per-node): %w", err))
+		errs = append(errs, errors.New(policyFlags.Replace(err.Error())))
 	}
 	between("cooldown", o.settings.Defaults.Cooldown, 0, 24*time.Hour)
 	between("node-gone-cooldown", o.settings.Defaults.NodeGoneCooldown, 0, 7*24*time.Hour)

@@ -25,6 +25,8 @@ type BlockReconciler struct {
 	Events  *Events
 	Metrics *Metrics
 	Clock   clock.PassiveClock
+	// Paused stops all writes.
+	Paused bool
 }
 
 // Reconcile brings one block's finalizer and its condition Conflict up to date.
@@ -37,7 +39,7 @@ func (r *BlockReconciler) Reconcile(ctx context.Context, req reconcile.Request) 
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	b, err := crd.BlockFrom(obj)
-	if err != nil || b.Deleting {
+	if err != nil || b.Deleting || r.Paused {
 		return reconcile.Result{}, nil
 	}
 	if b.CIDR.Addr().BitLen()-b.CIDR.Bits() > maxBlockHostBits {

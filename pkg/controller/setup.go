@@ -94,6 +94,7 @@ func Setup(mgr manager.Manager, s Settings) error {
 	}
 	block := &BlockReconciler{
 		Cache: node.Cache, Client: node.Client, Ledger: ledger, Events: node.Events, Metrics: own, Clock: node.Clock,
+		Paused: s.Paused,
 	}
 	feed := &Feed{
 		Cache: mgr.GetCache(), Agents: agents, Ledger: ledger, Pools: node.Pools, Pods: node.Pods,

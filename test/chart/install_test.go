@@ -267,6 +267,11 @@ func (b *bed) lifeOfANode(ctx context.Context) {
 	b.deletePods()
 	b.eventually("the end of the shortage is told", func() error { return b.short("n1", false) })
 
+	b.node("n2", "beijing")
+	b.eventually("a node whose agent does not run yet has its CiliumNode", func() error { return b.serves("n2", 1) })
+	b.delete(&ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n2"}})
+	b.eventually("a CiliumNode deleted by hand is put back", func() error { return b.serves("n2", 1) })
+
 	for _, block := range b.blocks("n1") {
 		b.delete(&block)
 	}
@@ -277,17 +282,19 @@ func (b *bed) lifeOfANode(ctx context.Context) {
 		return nil
 	})
 
-	b.delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
-	b.eventually("the CiliumNode and the blocks of a deleted Node go", func() error {
-		cn := &ciliumv2.CiliumNode{}
-		if err := b.client.Get(ctx, client.ObjectKey{Name: "n1"}, cn); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("CiliumNode: %v", err)
-		}
-		if blocks := b.blocks("n1"); len(blocks) != 0 {
-			return fmt.Errorf("%d blocks", len(blocks))
-		}
-		return nil
-	})
+	for _, name := range []string{"n1", "n2"} {
+		b.delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		b.eventually("the CiliumNode and the blocks of a deleted Node go", func() error {
+			cn := &ciliumv2.CiliumNode{}
+			if err := b.client.Get(ctx, client.ObjectKey{Name: name}, cn); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("CiliumNode: %v", err)
+			}
+			if blocks := b.blocks(name); len(blocks) != 0 {
+				return fmt.Errorf("%d blocks", len(blocks))
+			}
+			return nil
+		})
+	}
 	b.delete(b.pool())
 	b.eventually("a deleted pool goes", func() error {
 		if err := b.client.Get(ctx, client.ObjectKey{Name: "beijing"}, &v1alpha1.PodIPPool{}); !apierrors.IsNotFound(err) {

@@ -25,6 +25,12 @@ import (
 var seldom = map[string]string{
 	"patch events":               "an event repeated within minutes is counted up",
 	"patch events.events.k8s.io": "likewise",
+
+	"list nodes":                      "informers stream what is there, and list where an API server cannot do that",
+	"list pods":                       "likewise",
+	"list ciliumnodes.cilium.io":      "likewise",
+	"list podippools.cilium-pool.io":  "likewise",
+	"list podipblocks.cilium-pool.io": "likewise",
 }
 
 // process is the operator as the Deployment would start it.
