@@ -1,54 +1,103 @@
-// Command demo shows the operator at work.
+// Command demo shows the operator at work, on a real API server with simulated
+// nodes.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
-	corev1 "k8s.io/api/core/v1"
-	"os/exec"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
 )
 
+const usage = `demo shows the operator at work, on a real API server with simulated nodes.
+
+  demo run                       the whole story, in about two minutes; exit 1 if a rule broke
+  demo up                        start the same and leave it running
+  demo burst --node=N --pods=P   let N have P pods, on what "up" started; 0 removes them
+  demo down                      stop what "up" started
+  demo agents                    the simulated nodes of "up"; it starts them itself
+
+Run it from the root of the repository, best by make demo, up, burst and down.
+
+Flags:
+`
+
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	say := func(f string, a ...any) { fmt.Printf(f+"\n", a...) }
-	s, err := build(ctx, ".cache/bin", ".run/demo", false, say)
-	if err != nil { fmt.Println(err); os.Exit(1) }
-	defer func() { fmt.Println(s.strike()) }()
-	f, err := newFleet(s.cluster.Config())
-	if err != nil { fmt.Println(err); return }
-	go f.run(ctx)
-	var names []string
-	for i := range 2 {
-		n, err := s.joinNode(ctx, zones[i], 1)
-		if err != nil { fmt.Println(err); return }
-		names = append(names, n)
+	// Agents and watches are cut off at the end; that is no news.
+	klog.SetLogger(logr.Discard())
+	ctrl.SetLogger(logr.Discard())
+	err := run(ctx, os.Args[1:])
+	switch {
+	case err == nil, errors.Is(err, pflag.ErrHelp):
+	case ctx.Err() != nil:
+		fmt.Fprintln(os.Stderr, "demo: stopped")
+		os.Exit(130)
+	case errors.Is(err, errUsage):
+		fmt.Fprintf(os.Stderr, "demo: %v\nSee demo --help.\n", err)
+		os.Exit(2)
+	case errors.Is(err, errBroken):
+		os.Exit(1)
+	default:
+		fmt.Fprintf(os.Stderr, "demo: %v\n", err)
+		os.Exit(1)
 	}
-	pool := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "beijing"}}
-	pool.Spec.IPv4 = &v1alpha1.IPv4Ranges{CIDRs: []v1alpha1.PoolCIDR{{CIDR: "100.162.224.0/19"}}, BlockSize: 27}
-	fmt.Println(s.client.Create(ctx, pool))
-	rctx, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
-	fmt.Println(f.ready(rctx, names))
-	for i := range 60 {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("p", i)}, Spec: corev1.PodSpec{NodeName: names[0], Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
-		if err := s.client.Create(ctx, p); err != nil { fmt.Println(err) }
+}
+
+var (
+	errUsage = errors.New("wrong command line")
+	// errBroken: what is wrong has been told already.
+	errBroken = errors.New("not everything came as expected")
+)
+
+func run(ctx context.Context, args []string) error {
+	var o options
+	var node string
+	var pods int
+	fs := pflag.NewFlagSet("demo", pflag.ContinueOnError)
+	fs.StringVar(&o.binDir, "bin-dir", ".cache/bin", "folder of etcd, kube-apiserver, kubectl and the operator")
+	fs.StringVar(&o.runDir, "run-dir", ".run", "folder for state and logs")
+	fs.StringVar(&o.examples, "examples", "examples", "folder of the examples, whose pools are applied")
+	fs.IntVar(&o.nodes, "nodes", 20, "nodes, half of them in each zone, 4 to 400")
+	fs.StringVar(&node, "node", "", "node that burst is about")
+	fs.IntVar(&pods, "pods", 60, "pods that burst leaves on the node")
+	fs.Usage = func() { fmt.Print(usage, fs.FlagUsages()) }
+	if err := fs.Parse(args); err != nil {
+		if errors.Is(err, pflag.ErrHelp) {
+			return err
+		}
+		return fmt.Errorf("%w: %w", errUsage, err)
 	}
-	time.Sleep(4 * time.Second)
-	k := func(a ...string) {
-	out, _ := exec.Command(".cache/bin/kubectl", append([]string{"--kubeconfig=.run/demo/kubeconfig"}, a...)...).CombinedOutput()
-	fmt.Println(string(out))
+	if fs.NArg() != 1 {
+		return fmt.Errorf("%w: one command is needed: run, up, burst, down or agents", errUsage)
 	}
-	k("get", "podippools,podipblocks,ciliumnodes,events")
-	k("delete", "pods", "--all")
-	time.Sleep(25 * time.Second)
-	k("get", "podippools,podipblocks,ciliumnodes,events")
-	fmt.Println("added", f.added.Load(), "failed", f.failed.Load())
-	k("get", "ciliumnode", names[0], "-oyaml")
+	if o.nodes < 4 || o.nodes > 400 {
+		return fmt.Errorf("%w: --nodes is %d: must be between 4 and 400", errUsage, o.nodes)
+	}
+	p := newPrinter(os.Stdout)
+	switch fs.Arg(0) {
+	case "run":
+		ok, err := tellStory(ctx, o, p)
+		if err == nil && !ok {
+			return errBroken
+		}
+		return err
+	case "up":
+		return up(ctx, o, p)
+	case "down":
+		return down(o, p)
+	case "burst":
+		return playBurst(ctx, o, p, node, pods)
+	case "agents":
+		return runAgents(ctx, o)
+	}
+	return fmt.Errorf("%w: unknown command %q", errUsage, fs.Arg(0))
 }

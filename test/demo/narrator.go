@@ -1,0 +1,216 @@
+package main
+
+import (
+	"net/netip"
+	"strings"
+
+	ipamoption "github.com/cilium/cilium/pkg/ipam/option"
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
+)
+
+// narrator tells what happens, a line for each thing that does.
+type narrator struct{ *printer }
+
+func (n narrator) tell(c invariant.Change) {
+	switch c.Kind {
+	case invariant.KindCiliumNode:
+		old, _ := c.Old.(*ciliumv2.CiliumNode)
+		now, _ := c.New.(*ciliumv2.CiliumNode)
+		n.ciliumNode(c.Name, old, now)
+	case invariant.KindBlock:
+		old, _ := c.Old.(*v1alpha1.PodIPBlock)
+		now, _ := c.New.(*v1alpha1.PodIPBlock)
+		n.block(old, now)
+	case invariant.KindPool:
+		old, _ := c.Old.(*v1alpha1.PodIPPool)
+		now, _ := c.New.(*v1alpha1.PodIPPool)
+		n.pool(old, now)
+	case invariant.KindNode:
+		old, _ := c.Old.(*corev1.Node)
+		now, _ := c.New.(*corev1.Node)
+		n.node(old, now)
+	}
+}
+
+func (n narrator) ciliumNode(name string, old, now *ciliumv2.CiliumNode) {
+	switch {
+	case now == nil:
+		n.event(red, name, "its CiliumNode is deleted, with %s in the pool", plural(len(old.Spec.IPAM.Pool), "address"))
+		return
+	case old == nil:
+		old = &ciliumv2.CiliumNode{}
+	}
+	n.published(name, old.Spec.IPAM, now.Spec.IPAM)
+	n.handshake(name, old.Status.IPAM, now.Status.IPAM)
+}
+
+func (n narrator) published(name string, old, now ipamtypes.IPAMSpec) {
+	came, went := missing(now.Pool, old.Pool), missing(old.Pool, now.Pool)
+	if came == 0 && went == 0 {
+		return
+	}
+	var parts []string
+	if came > 0 {
+		parts = append(parts, plural(came, "address")+" published")
+	}
+	if went > 0 {
+		parts = append(parts, plural(went, "address")+" taken out")
+	}
+	colour, before, after := plain, len(old.PodCIDRs), len(now.PodCIDRs)
+	switch {
+	case before == 0:
+		colour = green
+		parts = append(parts, "podCIDRs "+cidrs(now))
+	case after > before:
+		colour = green
+		parts = append(parts, "it grows from "+plural(before, "block")+" to "+plural(after, "block"))
+	case after < before:
+		colour = cyan
+		parts = append(parts, "it shrinks from "+plural(before, "block")+" to "+plural(after, "block"))
+	}
+	n.event(colour, name, "%s; %d in spec.ipam.pool", strings.Join(parts, ", "), len(now.Pool))
+}
+
+func (n narrator) handshake(name string, old, now ipamtypes.IPAMStatus) {
+	var marked, agreed, refused int
+	for ip, state := range now.ReleaseIPs {
+		if old.ReleaseIPs[ip] == state {
+			continue
+		}
+		switch state {
+		case ipamoption.IPAMMarkForRelease:
+			marked++
+		case ipamoption.IPAMReadyForRelease:
+			agreed++
+		case ipamoption.IPAMDoNotRelease:
+			refused++
+		}
+	}
+	if marked > 0 {
+		n.event(plain, name, "handshake: its agent is asked to release %s", plural(marked, "address"))
+	}
+	if agreed > 0 {
+		n.event(plain, name, "handshake: the agent agrees to %d", agreed)
+	}
+	if refused > 0 {
+		n.event(yellow, name, "handshake: the agent refuses %d", refused)
+	}
+}
+
+func (n narrator) block(old, now *v1alpha1.PodIPBlock) {
+	switch {
+	case now == nil:
+		n.event(cyan, old.Spec.Node, "block %s is back in pool %s, free for any node", old.Spec.CIDR, old.Spec.Pool)
+		return
+	case old == nil:
+		n.event(green, now.Spec.Node, "claims block %s of pool %s", now.Spec.CIDR, now.Spec.Pool)
+		return
+	}
+	was, is := condition(old.Status.Conditions), condition(now.Status.Conditions)
+	switch {
+	case was == is:
+	case is == "":
+		n.event(green, now.Spec.Node, "demand is back: block %s is in service again", now.Spec.CIDR)
+	case strings.HasPrefix(is, v1alpha1.BlockDraining):
+		n.event(cyan, now.Spec.Node, "drains block %s (%s)", now.Spec.CIDR, strings.TrimPrefix(is, v1alpha1.BlockDraining+" "))
+	default:
+		n.event(cyan, now.Spec.Node, "block %s cools down for %s", now.Spec.CIDR, cooldown)
+	}
+}
+
+// condition is the type and reason of the condition that is true, or "".
+func condition(conditions []metav1.Condition) string {
+	for _, c := range conditions {
+		if c.Status == metav1.ConditionTrue {
+			return c.Type + " " + c.Reason
+		}
+	}
+	return ""
+}
+
+func (n narrator) pool(old, now *v1alpha1.PodIPPool) {
+	switch {
+	case now == nil:
+		n.event(yellow, old.Name, "pool is gone")
+		return
+	case old == nil:
+		n.event(bold, now.Name, "new pool, priority %d: %s", now.Spec.Priority, poolCIDRs(now))
+		return
+	}
+	if old.Generation != now.Generation {
+		n.event(bold, now.Name, "pool is changed: %s", poolCIDRs(now))
+	}
+	was := meta.IsStatusConditionTrue(old.Status.Conditions, v1alpha1.PoolExhausted)
+	switch is := meta.FindStatusCondition(now.Status.Conditions, v1alpha1.PoolExhausted); {
+	case is == nil:
+	case !was && is.Status == metav1.ConditionTrue:
+		n.event(yellow, now.Name, "pool exhausted: %s", is.Message)
+	case was && is.Status != metav1.ConditionTrue:
+		n.event(green, now.Name, "pool has free blocks again")
+	}
+}
+
+func poolCIDRs(p *v1alpha1.PodIPPool) string {
+	var parts []string
+	if p.Spec.IPv4 != nil {
+		for _, c := range p.Spec.IPv4.CIDRs {
+			parts = append(parts, c.CIDR)
+		}
+	}
+	if p.Spec.IPv6 != nil {
+		for _, c := range p.Spec.IPv6.CIDRs {
+			parts = append(parts, c.CIDR)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (n narrator) node(old, now *corev1.Node) {
+	if now == nil || old == nil {
+		return
+	}
+	was, is := shortage(old), shortage(now)
+	switch {
+	case was == is:
+	case is != "":
+		n.event(red, now.Name, "pods cannot get an address: %s", is)
+	default:
+		n.event(green, now.Name, "every pod can have an address again")
+	}
+}
+
+func shortage(node *corev1.Node) string {
+	for _, c := range node.Status.Conditions {
+		if c.Type == controller.Shortage && c.Status == corev1.ConditionTrue {
+			return c.Message
+		}
+	}
+	return ""
+}
+
+// missing counts the addresses of a that are not in b.
+func missing(a, b ipamtypes.AllocationMap) int {
+	count := 0
+	for ip := range a {
+		if _, ok := b[ip]; !ok {
+			count++
+		}
+	}
+	return count
+}
+
+func cidrs(spec ipamtypes.IPAMSpec) string {
+	var parts []string
+	for _, p := range spec.PodCIDRs {
+		parts = append(parts, netip.Prefix(p.Prefix).String())
+	}
+	return strings.Join(parts, ", ")
+}

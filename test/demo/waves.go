@@ -1,0 +1,283 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Applications of the demo.
+const (
+	baseApp  = "base"
+	burstApp = "burst"
+)
+
+const (
+	basePods  = 5
+	burstPods = 75
+	quietFor  = 5 * time.Second
+)
+
+// waves are the parts of the demo, each of which begins where the last ended.
+func (s *story) waves(ctx context.Context, o options) error {
+	if err := s.joins(ctx, o); err != nil {
+		return err
+	}
+	for _, wave := range []func(context.Context) error{
+		s.burst, s.shrink, s.exhaust, s.killOperator, s.loseCiliumNode, s.rest,
+	} {
+		if err := wave(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setUp applies the examples and lets nodes join, half in each zone.
+func (s *stage) setUp(ctx context.Context, o options) (names []string, err error) {
+	var pools []string
+	for _, file := range []string{"pools.yaml", "pool-overflow.yaml"} {
+		made, err := s.applyPools(ctx, filepath.Join(o.examples, file))
+		if err != nil {
+			return nil, err
+		}
+		pools = append(pools, made...)
+	}
+	if err := s.hurry(ctx, pools); err != nil {
+		return nil, err
+	}
+	names = make([]string, o.nodes)
+	err = parallel(o.nodes, func(i int) (err error) {
+		names[i], err = s.joinNode(ctx, zones[i%2], i/2+1)
+		return err
+	})
+	return names, err
+}
+
+func (s *story) joins(ctx context.Context, o options) (err error) {
+	s.heading(fmt.Sprintf("1. %d nodes in two zones join", o.nodes),
+		"The pools of examples/ are applied. Each node gets its CiliumNode and a first block before its",
+		"agent asks, from the pool of its zone. Then "+plural(basePods, "pod")+" start on each.")
+	if s.names, err = s.setUp(ctx, o); err != nil {
+		return err
+	}
+	err = s.until(ctx, "every node has a block and published addresses", func(seen *sight) bool {
+		return len(seen.nodes) == o.nodes && !slices.ContainsFunc(seen.nodes, func(n nodeSight) bool {
+			return len(n.blocks) == 0 || n.addresses == 0
+		})
+	})
+	if err != nil {
+		return err
+	}
+	ready, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err = s.fleet.ready(ready, s.names)
+	s.expect(err == nil, "all %d agents are up", o.nodes)
+	if err := s.scaleAll(ctx, baseApp, basePods, s.names...); err != nil {
+		return err
+	}
+	return s.until(ctx, "every pod has an address", allRunning)
+}
+
+// scaleAll scales an application on several nodes.
+func (s *story) scaleAll(ctx context.Context, app string, count int, nodes ...string) error {
+	for _, node := range nodes {
+		by, err := s.scale(ctx, app, node, count)
+		if err != nil {
+			return err
+		}
+		switch {
+		case app == baseApp:
+		case by > 0:
+			s.event(bold, node, "+%s", plural(by, "pod"))
+		case by < 0:
+			s.event(bold, node, "-%s", plural(-by, "pod"))
+		}
+	}
+	return nil
+}
+
+// burstNodes are the first two nodes of the first zone and the first of the
+// second, as far as there are so many.
+func (s *story) burstNodes() []string {
+	names := slices.Sorted(slices.Values(s.names))
+	var out []string
+	for i, zone := range zones {
+		in := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !strings.HasPrefix(n, zone) })
+		out = append(out, in[:min(2-i, len(in))]...)
+	}
+	return out
+}
+
+func (s *story) burst(ctx context.Context) error {
+	nodes := s.burstNodes()
+	s.heading(fmt.Sprintf("2. %d pods arrive at once on each of %s", burstPods, strings.Join(nodes, ", ")),
+		"The operator sees the bound pods before their agents report anything, and gives each node as many",
+		"blocks as it needs in one go.")
+	if err := s.scaleAll(ctx, burstApp, burstPods, nodes...); err != nil {
+		return err
+	}
+	if err := s.until(ctx, "every pod has an address", allRunning); err != nil {
+		return err
+	}
+	seen, err := s.look(ctx)
+	if err != nil {
+		return err
+	}
+	for _, node := range nodes {
+		s.expect(len(seen.node(node).blocks) >= 3, "%s has %s", node, plural(len(seen.node(node).blocks), "block"))
+	}
+	return nil
+}
+
+func (s *story) shrink(ctx context.Context) error {
+	nodes := s.burstNodes()
+	const stay = 6
+	s.heading("3. Most of them go again",
+		fmt.Sprintf("%d of %d stay on each node, on addresses scattered over its blocks. What is idle for %s drains: free", stay, burstPods, idleFor),
+		"addresses leave by the handshake with the agent at once, those in use when their pods go.")
+	if err := s.scaleAll(ctx, burstApp, stay, nodes...); err != nil {
+		return err
+	}
+	err := s.until(ctx, "each of these nodes drains blocks", func(seen *sight) bool {
+		return !slices.ContainsFunc(nodes, func(n string) bool {
+			return len(seen.node(n).leaving) == 0 && len(seen.node(n).blocks) > 1
+		})
+	})
+	if err != nil {
+		return err
+	}
+	s.note("now the last %d pods of each go", stay)
+	if err := s.scaleAll(ctx, burstApp, 0, nodes...); err != nil {
+		return err
+	}
+	return s.until(ctx, "every node is back to one block, and what they had is free again", shrunk)
+}
+
+// shrunk says that no node has more than one block, and none is on its way back.
+func shrunk(seen *sight) bool { return seen.most() <= 1 && seen.leaving() == 0 }
+
+func (s *story) exhaust(ctx context.Context) error {
+	pool := rackPool()
+	nodes := slices.Sorted(slices.Values(s.names))[:2]
+	s.heading("4. A pool is exhausted",
+		"A small pool of higher priority is made for one rack: "+poolCIDRs(pool)+", two blocks. Then its nodes",
+		"("+strings.Join(nodes, ", ")+") grow: first from it, then from the pool of their zone.")
+	if err := s.client.Create(ctx, pool); err != nil {
+		return err
+	}
+	if err := s.scaleAll(ctx, burstApp, burstPods, nodes...); err != nil {
+		return err
+	}
+	if err := s.until(ctx, "every pod has an address", allRunning); err != nil {
+		return err
+	}
+	if err := s.until(ctx, "pool "+pool.Name+" says that it is exhausted", func(seen *sight) bool { return seen.exhausted(pool.Name) }); err != nil {
+		return err
+	}
+	seen, err := s.look(ctx)
+	if err != nil {
+		return err
+	}
+	from := map[string]int{}
+	for _, node := range nodes {
+		for _, p := range seen.node(node).fromPools {
+			from[p]++
+		}
+	}
+	s.expect(from[pool.Name] == 2 && from[zones[0]] > 2, "the rack has %s of pool %s and %d of pool %s",
+		plural(from[pool.Name], "block"), pool.Name, from[zones[0]], zones[0])
+	if err := s.addCIDR(ctx, pool.Name, "100.167.8.0/26"); err != nil {
+		return err
+	}
+	return s.until(ctx, "more addresses end that", func(seen *sight) bool { return !seen.exhausted(pool.Name) })
+}
+
+func (s *story) killOperator(ctx context.Context) error {
+	var nodes []string
+	for _, name := range slices.Sorted(slices.Values(s.names)) {
+		if strings.HasPrefix(name, zones[1]) && len(nodes) < 4 {
+			nodes = append(nodes, name)
+		}
+	}
+	s.heading("5. The operator is killed in the middle of it",
+		"Pods arrive on "+strings.Join(nodes, ", ")+", pods go from the rack, and the operator gets SIGKILL",
+		"as soon as it has claimed the first block. Everything is in the API objects: a new one goes on.")
+	if err := s.scaleAll(ctx, burstApp, 0, slices.Sorted(slices.Values(s.names))[:2]...); err != nil {
+		return err
+	}
+	claims := s.checker.Stats().Claims
+	burst := make(chan error, 1)
+	go func() { burst <- s.scaleAll(ctx, burstApp, burstPods, nodes...) }()
+	for s.checker.Stats().Claims == claims {
+		if err := wait(ctx, 5*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	pid := s.operator.handle.Pid
+	if err := s.operator.kill(); err != nil {
+		return err
+	}
+	s.event(red, "operator", "killed, pid %d", pid)
+	if err := <-burst; err != nil {
+		return err
+	}
+	if err := wait(ctx, 2*time.Second); err != nil {
+		return err
+	}
+	seen, err := s.look(ctx)
+	if err != nil {
+		return err
+	}
+	s.note("without an operator %s an address", plural(seen.waiting, "pod")+" cannot get")
+	if err := s.startOperator(); err != nil {
+		return err
+	}
+	s.event(bold, "operator", "started again, pid %d", s.operator.handle.Pid)
+	return s.until(ctx, "every pod has an address", allRunning)
+}
+
+func (s *story) loseCiliumNode(ctx context.Context) error {
+	name := slices.Sorted(slices.Values(s.names))[min(2, len(s.names)-1)]
+	s.heading("6. Somebody deletes a CiliumNode under a running agent",
+		"The agent of "+name+" would not make it again by itself. Its pods keep their addresses, so the node must",
+		"get exactly its blocks back.")
+	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	before, err := s.look(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.client.Delete(ctx, cn); err != nil {
+		return err
+	}
+	was := before.node(name)
+	return s.until(ctx, fmt.Sprintf("%s has its %s and its %d used ones back", name, plural(was.addresses, "address"), was.used),
+		func(seen *sight) bool {
+			n := seen.node(name)
+			return n.exists && slices.Equal(n.blocks, was.blocks) && n.addresses == was.addresses && n.used == was.used
+		})
+}
+
+func (s *story) rest(ctx context.Context) error {
+	s.heading("7. Everything calms down",
+		"The bursts end, idle blocks go back, and then nothing is written any more.")
+	if err := s.scaleAll(ctx, burstApp, 0, s.names...); err != nil {
+		return err
+	}
+	if err := s.until(ctx, "every node is back to one block, and what they had is free again", shrunk); err != nil {
+		return err
+	}
+	// The pools' statuses follow within a second, the agents' within their rate.
+	if err := wait(ctx, updateRate+2*time.Second); err != nil {
+		return err
+	}
+	writes, err := s.checker.Quiet(ctx, quietFor)
+	s.expect(err == nil && len(writes) == 0, "no write but the leader's Lease within %s", quietFor)
+	return err
+}
