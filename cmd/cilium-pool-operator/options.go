@@ -106,56 +106,70 @@ var policyFlags = strings.NewReplacer(
 	"AckHold", "--ack-hold", "AckTimeout", "--ack-timeout",
 )
 
+// problems gathers what is wrong with the command line.
+type problems []error
+
+func (p *problems) bad(flag string, value any, want string) {
+	*p = append(*p, fmt.Errorf("--%s is %v: %s", flag, value, want))
+}
+
+func (p *problems) between(flag string, d, low, high time.Duration) {
+	if d < low || d > high {
+		p.bad(flag, d, fmt.Sprintf("must be between %s and %s", low, high))
+	}
+}
+
 // validate reports everything that is wrong with the command line, each naming
 // the flag, its value and what it may be.
 func (o *options) validate() error {
-	var errs []error
-	bad := func(flag string, value any, want string) {
-		errs = append(errs, fmt.Errorf("--%s is %v: %s", flag, value, want))
+	var p problems
+	s := &o.settings
+	if err := s.Defaults.Policy.Validate(); err != nil {
+		p = append(p, errors.New(policyFlags.Replace(err.Error())))
 	}
-	between := func(flag string, d, low, high time.Duration) {
-		if d < low || d > high {
-			bad(flag, d, fmt.Sprintf("must be between %s and %s", low, high))
-		}
+	p.between("cooldown", s.Defaults.Cooldown, 0, 24*time.Hour)
+	p.between("node-gone-cooldown", s.Defaults.NodeGoneCooldown, 0, 7*24*time.Hour)
+	p.between("agent-settle-time", s.AgentSettle, 0, time.Hour)
+	p.between("leader-elect-lease-duration", o.leaseDuration, 3*time.Second, 5*time.Minute)
+	if s.NodeWorkers < 1 || s.NodeWorkers > 1024 {
+		p.bad("node-workers", s.NodeWorkers, "must be between 1 and 1024")
 	}
-	if err := o.settings.Defaults.Policy.Validate(); err != nil {
-		errs = append(errs, errors.New(policyFlags.Replace(err.Error())))
+	if s.ReclaimsPerMinute < 0 {
+		p.bad("reclaims-per-minute", s.ReclaimsPerMinute, "must be 0 (no limit) or more")
 	}
-	between("cooldown", o.settings.Defaults.Cooldown, 0, 24*time.Hour)
-	between("node-gone-cooldown", o.settings.Defaults.NodeGoneCooldown, 0, 7*24*time.Hour)
-	between("agent-settle-time", o.settings.AgentSettle, 0, time.Hour)
-	between("leader-elect-lease-duration", o.leaseDuration, 3*time.Second, 5*time.Minute)
-	if n := o.settings.NodeWorkers; n < 1 || n > 1024 {
-		bad("node-workers", n, "must be between 1 and 1024")
+	if s.ReclaimsPerMinutePerPool < 0 {
+		p.bad("reclaims-per-minute-per-pool", s.ReclaimsPerMinutePerPool, "must be 0 (no limit) or more")
 	}
-	if n := o.settings.ReclaimsPerMinute; n < 0 {
-		bad("reclaims-per-minute", n, "must be 0 (no limit) or more")
-	}
-	if n := o.settings.ReclaimsPerMinutePerPool; n < 0 {
-		bad("reclaims-per-minute-per-pool", n, "must be 0 (no limit) or more")
-	}
-	for flag, addr := range map[string]string{"metrics-bind-address": o.metricsAddr, "health-probe-bind-address": o.healthAddr} {
-		if addr != "0" {
-			if _, _, err := net.SplitHostPort(addr); err != nil {
-				bad(flag, addr, "must be host:port, :port, or 0 for none")
-			}
+	o.validateServing(&p)
+	o.validateNames(&p)
+	return errors.Join(p...)
+}
+
+func (o *options) validateServing(p *problems) {
+	for _, a := range []struct{ flag, addr string }{
+		{"metrics-bind-address", o.metricsAddr}, {"health-probe-bind-address", o.healthAddr},
+	} {
+		if _, _, err := net.SplitHostPort(a.addr); err != nil && a.addr != "0" {
+			p.bad(a.flag, a.addr, "must be host:port, :port, or 0 for none")
 		}
 	}
 	if _, err := zapcore.ParseLevel(o.logLevel); err != nil {
-		bad("log-level", o.logLevel, "must be debug, info, warn or error")
+		p.bad("log-level", o.logLevel, "must be debug, info, warn or error")
 	}
 	if o.logFormat != "json" && o.logFormat != "console" {
-		bad("log-format", o.logFormat, "must be json or console")
+		p.bad("log-format", o.logFormat, "must be json or console")
 	}
-	if selector, err := labels.Parse(o.agentSelector); err != nil {
-		bad("agent-selector", o.agentSelector, "must be a label selector, as in k8s-app=cilium: "+err.Error())
-	} else {
-		o.settings.AgentSelector = selector
+}
+
+func (o *options) validateNames(p *problems) {
+	selector, err := labels.Parse(o.agentSelector)
+	if err != nil {
+		p.bad("agent-selector", o.agentSelector, "must be a label selector, as in k8s-app=cilium: "+err.Error())
 	}
+	o.settings.AgentSelector = selector
 	if key := o.settings.ShortageTaint; key != "" {
 		for _, problem := range validation.IsQualifiedName(key) {
-			bad("shortage-taint", key, "must be the key of a taint: "+problem)
+			p.bad("shortage-taint", key, "must be the key of a taint: "+problem)
 		}
 	}
-	return errors.Join(errs...)
 }

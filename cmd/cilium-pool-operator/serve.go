@@ -123,7 +123,7 @@ func preflight(ctx context.Context, c client.Client, o *options, host string) er
 		return fmt.Errorf("reading ConfigMap %s/cilium-config: %w", o.settings.AgentNamespace, err)
 	}
 	if mode := config.Data["ipam"]; mode != "" && mode != "crd" {
-		return fmt.Errorf("Cilium runs with ipam mode %q (ConfigMap %s/cilium-config, key ipam), in which agents ignore spec.ipam.pool: set ipam.mode=crd in Cilium's values, or give --skip-cilium-check where this is a preparation", mode, o.settings.AgentNamespace)
+		return fmt.Errorf("wrong IPAM mode: Cilium runs with %q (ConfigMap %s/cilium-config, key ipam), in which agents ignore spec.ipam.pool: set ipam.mode=crd in Cilium's values, or give --skip-cilium-check where this is a preparation", mode, o.settings.AgentNamespace)
 	}
 	return nil
 }

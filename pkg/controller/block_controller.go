@@ -38,9 +38,9 @@ func (r *BlockReconciler) Reconcile(ctx context.Context, req reconcile.Request) 
 	if err := r.Cache.Get(ctx, req.NamespacedName, obj); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	b, err := crd.BlockFrom(obj)
-	if err != nil || b.Deleting || r.Paused {
-		return reconcile.Result{}, nil
+	b, unreadable := crd.BlockFrom(obj)
+	if unreadable != nil || b.Deleting || r.Paused {
+		return reconcile.Result{}, nil // the feed has told of one that cannot be read
 	}
 	if b.CIDR.Addr().BitLen()-b.CIDR.Bits() > maxBlockHostBits {
 		r.Events.blockTooLarge(obj)

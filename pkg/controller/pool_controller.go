@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -103,52 +105,47 @@ func (r *PoolReconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPo
 
 // tell sends an event for each condition that turned.
 func (r *PoolReconciler) tell(obj *v1alpha1.PodIPPool, old *v1alpha1.PodIPPoolStatus) {
-	turned := func(kind string) (now, was bool, message string) {
-		for _, c := range obj.Status.Conditions {
-			if c.Type == kind {
-				now, message = c.Status == "True", c.Message
-			}
-		}
-		for _, c := range old.Conditions {
-			if c.Type == kind {
-				was = c.Status == "True"
-			}
-		}
-		return now, was, message
+	now := obj.Status.Conditions
+	exhausted := meta.IsStatusConditionTrue(now, v1alpha1.PoolExhausted)
+	switch was := meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolExhausted); {
+	case exhausted && !was:
+		r.Events.pool(obj, corev1.EventTypeWarning, EventPoolExhausted, messageOf(now, v1alpha1.PoolExhausted))
+	case was && !exhausted:
+		r.Events.pool(obj, corev1.EventTypeNormal, EventPoolRecovered, messageOf(now, v1alpha1.PoolExhausted))
 	}
-	if now, was, message := turned(v1alpha1.PoolExhausted); now && !was {
-		r.Events.pool(obj, corev1.EventTypeWarning, EventPoolExhausted, message)
-	} else if was && !now {
-		r.Events.pool(obj, corev1.EventTypeNormal, EventPoolRecovered, message)
+	if meta.IsStatusConditionTrue(now, v1alpha1.PoolOverlapping) && !meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolOverlapping) {
+		r.Events.pool(obj, corev1.EventTypeWarning, EventPoolOverlapping, messageOf(now, v1alpha1.PoolOverlapping))
 	}
-	if now, was, message := turned(v1alpha1.PoolOverlapping); now && !was {
-		r.Events.pool(obj, corev1.EventTypeWarning, EventPoolOverlapping, message)
+	reason := reasonOf(now, v1alpha1.PoolReady)
+	if reason == reasonOf(old.Conditions, v1alpha1.PoolReady) {
+		return
 	}
-	reason := func(conditions *v1alpha1.PodIPPoolStatus) (string, string) {
-		for _, c := range conditions.Conditions {
-			if c.Type == v1alpha1.PoolReady {
-				return c.Reason, c.Message
-			}
-		}
-		return "", ""
+	switch reason {
+	case ReasonInvalid:
+		r.Events.pool(obj, corev1.EventTypeWarning, EventPoolInvalid, messageOf(now, v1alpha1.PoolReady))
+	case ReasonDeleting:
+		r.Events.pool(obj, corev1.EventTypeNormal, EventPoolWaitsForBlocks, messageOf(now, v1alpha1.PoolReady))
 	}
-	now, message := reason(&obj.Status)
-	if was, _ := reason(old); now != was {
-		switch now {
-		case ReasonInvalid:
-			r.Events.pool(obj, corev1.EventTypeWarning, EventPoolInvalid, message)
-		case ReasonDeleting:
-			r.Events.pool(obj, corev1.EventTypeNormal, EventPoolWaitsForBlocks, message)
-		}
+}
+
+func messageOf(conditions []metav1.Condition, kind string) string {
+	if c := meta.FindStatusCondition(conditions, kind); c != nil {
+		return c.Message
 	}
+	return ""
+}
+
+func reasonOf(conditions []metav1.Condition, kind string) string {
+	if c := meta.FindStatusCondition(conditions, kind); c != nil {
+		return c.Reason
+	}
+	return ""
 }
 
 func (r *PoolReconciler) gauge(obj *v1alpha1.PodIPPool, u poolUsage) {
 	ready := 0.0
-	for _, c := range obj.Status.Conditions {
-		if c.Type == v1alpha1.PoolReady && c.Status == "True" {
-			ready = 1
-		}
+	if meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.PoolReady) {
+		ready = 1
 	}
 	r.Metrics.poolReady.WithLabelValues(obj.Name).Set(ready)
 	r.Metrics.poolNodes.WithLabelValues(obj.Name).Set(float64(len(u.nodes)))

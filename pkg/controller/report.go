@@ -46,6 +46,8 @@ func (r *NodeReconciler) report(ctx context.Context, o *observation, plans []fam
 	}
 	if lack != nil {
 		r.Events.shortOfAddresses(o.node, lack)
+	} else {
+		r.Events.enoughAddresses(o.name)
 	}
 	if err := r.setNodeCondition(ctx, o.node, lack); err != nil {
 		return err

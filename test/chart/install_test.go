@@ -267,11 +267,6 @@ func (b *bed) lifeOfANode(ctx context.Context) {
 	b.deletePods()
 	b.eventually("the end of the shortage is told", func() error { return b.short("n1", false) })
 
-	b.node("n2", "beijing")
-	b.eventually("a node whose agent does not run yet has its CiliumNode", func() error { return b.serves("n2", 1) })
-	b.delete(&ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n2"}})
-	b.eventually("a CiliumNode deleted by hand is put back", func() error { return b.serves("n2", 1) })
-
 	for _, block := range b.blocks("n1") {
 		b.delete(&block)
 	}
@@ -281,6 +276,11 @@ func (b *bed) lifeOfANode(ctx context.Context) {
 		}
 		return nil
 	})
+
+	b.node("n2", "beijing")
+	b.eventually("a node whose agent does not run yet has its CiliumNode", func() error { return b.serves("n2", 1) })
+	b.delete(&ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n2"}})
+	b.eventually("a CiliumNode deleted by hand is put back", func() error { return b.serves("n2", 1) })
 
 	for _, name := range []string{"n1", "n2"} {
 		b.delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
