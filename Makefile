@@ -8,6 +8,7 @@ SHELL := /bin/bash
 .NOTPARALLEL:
 
 BIN := .cache/bin
+CHART := charts/cilium-pool-operator
 GO_DIRS := $(wildcard cmd pkg hack test)
 PKG ?= ./...
 FUZZTIME ?= 20s
@@ -31,7 +32,7 @@ build: ## Build the operator into .cache/bin.
 	go build -o $(BIN)/ ./cmd/...
 
 .PHONY: test
-test: controlplane ## Run all tests under the race detector. PKG=./pkg/ipalloc runs those of one package.
+test: controlplane helm ## Run all tests under the race detector. PKG=./pkg/ipalloc runs those of one package.
 	@[[ -n "$(RACE)" ]] || echo "no C compiler found: testing without the race detector"
 	go test $(RACE) -timeout 20m $(PKG)
 
@@ -64,6 +65,7 @@ endef
 $(eval $(call tool,controller-gen,sigs.k8s.io/controller-tools,sigs.k8s.io/controller-tools/cmd/controller-gen,1 minute))
 $(eval $(call tool,crd-ref-docs,github.com/elastic/crd-ref-docs,github.com/elastic/crd-ref-docs,1 minute))
 $(eval $(call tool,golangci-lint,github.com/golangci/golangci-lint/v2,github.com/golangci/golangci-lint/v2/cmd/golangci-lint,4 minutes))
+$(eval $(call tool,helm,helm.sh/helm/v4,helm.sh/helm/v4/cmd/helm,3 minutes))
 
 .PHONY: lint
 lint: $(golangci-lint) ## Run golangci-lint.
@@ -77,11 +79,37 @@ deepcopy: $(controller-gen)
 crds: $(controller-gen)
 	$(controller-gen) crd paths=./pkg/crd/v1alpha1 output:crd:dir=pkg/crd/crds
 	go run ./hack/crdbounds pkg/crd/crds/cilium-pool.io_podippools.yaml
+	cp pkg/crd/crds/*.yaml $(CHART)/files/crds/
 
 .PHONY: docs/api.md
 docs/api.md: $(crd-ref-docs)
 	$(crd-ref-docs) --log-level ERROR --source-path pkg/crd/v1alpha1 --config hack/api-docs/config.yaml \
 		--templates-dir hack/api-docs --renderer markdown --output-path $@
+
+##@ Chart and image
+
+.PHONY: helm
+helm: $(helm) ## Build Helm, by which the chart is tested.
+
+.PHONY: chart-lint
+chart-lint: $(helm) ## Run helm lint on the chart, with its own values and with those of examples/.
+	$(helm) lint --strict $(CHART)
+	$(helm) lint --strict $(CHART) -f examples/values.yaml
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
+IMAGE ?= ghcr.io/cilium-pool/cilium-pool-operator
+ARCH ?= $(shell go env GOARCH)
+IMAGE_DIR := .cache/image/$(ARCH)
+
+.PHONY: image
+image: ## Build the container image as a file for docker load. No daemon needed. ARCH=arm64, VERSION=, IMAGE=
+	CGO_ENABLED=0 GOOS=linux GOARCH=$(ARCH) go build -trimpath -buildvcs=false \
+		-ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)' \
+		-o $(IMAGE_DIR)/cilium-pool-operator ./cmd/cilium-pool-operator
+	go run -C hack/image . -binary $(CURDIR)/$(IMAGE_DIR)/cilium-pool-operator -tag $(IMAGE):$(VERSION) \
+		-platform linux/$(ARCH) -revision '$(COMMIT)' -source https://github.com/cilium-pool/cilium-pool-operator \
+		-out $(CURDIR)/$(IMAGE_DIR)/cilium-pool-operator.tar
 
 ##@ Control plane
 

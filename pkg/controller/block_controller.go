@@ -38,9 +38,9 @@ func (r *BlockReconciler) Reconcile(ctx context.Context, req reconcile.Request) 
 	if err := r.Cache.Get(ctx, req.NamespacedName, obj); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	b, unreadable := crd.BlockFrom(obj)
-	if unreadable != nil || b.Deleting || r.Paused {
-		return reconcile.Result{}, nil // the feed has told of one that cannot be read
+	b, ok := r.read(obj)
+	if !ok || b.Deleting || r.Paused {
+		return reconcile.Result{}, nil
 	}
 	if b.CIDR.Addr().BitLen()-b.CIDR.Bits() > maxBlockHostBits {
 		r.Events.blockTooLarge(obj)
@@ -51,6 +51,12 @@ func (r *BlockReconciler) Reconcile(ctx context.Context, req reconcile.Request) 
 		return lostRace(r.Metrics.wrote("PodIPBlock", "finalizer", client.IgnoreNotFound(r.Client.Update(ctx, obj))))
 	}
 	return lostRace(r.conflict(ctx, obj, b))
+}
+
+// read leaves alone what cannot be read; the feed has told of it.
+func (r *BlockReconciler) read(obj *v1alpha1.PodIPBlock) (crd.Block, bool) {
+	b, err := crd.BlockFrom(obj)
+	return b, err == nil
 }
 
 func (r *BlockReconciler) conflict(ctx context.Context, obj *v1alpha1.PodIPBlock, b crd.Block) error {

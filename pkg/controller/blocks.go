@@ -230,6 +230,9 @@ func (r *NodeReconciler) giveUp(ctx context.Context, o *observation, cidr netip.
 			return fmt.Errorf("%w: addresses of block %s are published", errStale, cidr)
 		}
 		if !r.Ledger.Moved(b.UID) {
+			if held, ok := r.Ledger.Block(cidr); !ok || held.UID != b.UID {
+				return errStale // it is gone, and what was noted of it too
+			}
 			moved, err := r.CiliumNodes.Release(ctx, live, []netip.Addr{cidr.Addr()}, nil)
 			if r.Metrics.wrote("CiliumNode", "release", err) != nil {
 				return err

@@ -114,11 +114,13 @@ func (h *hostile) step() {
 // churn starts and deletes pods, in waves.
 func (h *hostile) churn() {
 	want := 3 + 30*int(h.now.Sub(noon)/(5*time.Minute)%2)
+	grow := len(h.pods) < want && h.d.percent(60) || h.d.percent(10)
+	shrink := !grow && (len(h.pods) > want && h.d.percent(60) || h.d.percent(10))
 	switch {
-	case len(h.pods) < want && h.d.percent(60), h.d.percent(10):
+	case grow:
 		h.pods[fmt.Sprintf("default/p-%d", h.next)] = &hostilePod{}
 		h.next++
-	case len(h.pods) > want && h.d.percent(60), h.d.percent(10):
+	case shrink:
 		names := slices.Sorted(maps.Keys(h.pods))
 		if len(names) > 0 {
 			name := names[h.d(len(names))]

@@ -3,6 +3,8 @@ package ipalloc
 import (
 	"fmt"
 	"net/netip"
+	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -145,12 +147,10 @@ func TestPrefixThereAndBack(t *testing.T) {
 
 // mappedCIDR parses a CIDR; unlike netip.ParsePrefix also an IPv4-mapped one.
 func mappedCIDR(s string) netip.Prefix {
-	var bits int
-	for i := range s {
-		if s[i] == '/' {
-			fmt.Sscan(s[i+1:], &bits)
-			return netip.PrefixFrom(netip.MustParseAddr(s[:i]), bits)
-		}
+	addr, length, _ := strings.Cut(s, "/")
+	bits, err := strconv.Atoi(length)
+	if err != nil {
+		panic("no length in " + s)
 	}
-	panic("no length in " + s)
+	return netip.PrefixFrom(netip.MustParseAddr(addr), bits)
 }

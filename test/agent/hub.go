@@ -36,7 +36,7 @@ func NewHub(c client.WithWatch) *Hub {
 // Run watches until ctx ends.
 func (h *Hub) Run(ctx context.Context) {
 	_, informer := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: listWatch(ctx, h.client, func() client.ObjectList { return &ciliumv2.CiliumNodeList{} }),
+		ListerWatcher: listWatch(h.client, func() client.ObjectList { return &ciliumv2.CiliumNodeList{} }),
 		ObjectType:    &ciliumv2.CiliumNode{},
 		Handler: cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(obj any) { h.dispatch(obj, false) },
@@ -89,19 +89,19 @@ func (h *Hub) Subscribe(name string, observe func(*ciliumv2.CiliumNode)) (cancel
 }
 
 // listWatch makes a client serve an informer.
-func listWatch(ctx context.Context, c client.WithWatch, list func() client.ObjectList, opts ...client.ListOption) cache.ListerWatcher {
+func listWatch(c client.WithWatch, list func() client.ObjectList, opts ...client.ListOption) cache.ListerWatcher {
 	with := func(raw *metav1.ListOptions) []client.ListOption {
 		return append([]client.ListOption{&client.ListOptions{Raw: raw}}, opts...)
 	}
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListFunc: func(raw metav1.ListOptions) (runtime.Object, error) {
+		ListWithContextFunc: func(ctx context.Context, raw metav1.ListOptions) (runtime.Object, error) {
 			l := list()
 			if err := c.List(ctx, l, with(&raw)...); err != nil {
 				return nil, fmt.Errorf("list: %w", err)
 			}
 			return l, nil
 		},
-		WatchFunc: func(raw metav1.ListOptions) (watch.Interface, error) {
+		WatchFuncWithContext: func(ctx context.Context, raw metav1.ListOptions) (watch.Interface, error) {
 			return c.Watch(ctx, list(), with(&raw)...)
 		},
 	}, c)

@@ -111,7 +111,7 @@ func (k *Kubelet) Run(ctx context.Context) {
 	}
 	bound := client.MatchingFieldsSelector{Selector: fields.OneTermNotEqualSelector("spec.nodeName", "")}
 	store, informer := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: listWatch(ctx, k.client, func() client.ObjectList { return &corev1.PodList{} }, bound),
+		ListerWatcher: listWatch(k.client, func() client.ObjectList { return &corev1.PodList{} }, bound),
 		ObjectType:    &corev1.Pod{},
 		Handler: cache.ResourceEventHandlerFuncs{
 			AddFunc: enqueue, UpdateFunc: func(_, obj any) { enqueue(obj) }, DeleteFunc: enqueue,

@@ -233,7 +233,6 @@ func operator(t *testing.T) string {
 	}
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./cmd/cilium-pool-operator")
 	build.Dir = root
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building the operator: %v\n%s", err, out)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"net/netip"
 	"strings"
+	"time"
 
 	ipamoption "github.com/cilium/cilium/pkg/ipam/option"
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
@@ -17,9 +18,17 @@ import (
 )
 
 // narrator tells what happens, a line for each thing that does.
-type narrator struct{ *printer }
+type narrator struct {
+	*printer
+	at time.Time // of what is told
+}
+
+func (n narrator) event(colour, who, format string, args ...any) {
+	n.eventAt(n.at, colour, who, format, args...)
+}
 
 func (n narrator) tell(c invariant.Change) {
+	n.at = c.Received
 	switch c.Kind {
 	case invariant.KindCiliumNode:
 		old, _ := c.Old.(*ciliumv2.CiliumNode)

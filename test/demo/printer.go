@@ -43,10 +43,14 @@ func (p *printer) paint(colour, text string) string {
 
 // event tells what happened to whom.
 func (p *printer) event(colour, who, format string, args ...any) {
+	p.eventAt(time.Now(), colour, who, format, args...)
+}
+
+func (p *printer) eventAt(at time.Time, colour, who, format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	at := fmt.Sprintf("%6.1fs", time.Since(p.begin).Seconds())
-	fmt.Fprintf(p.w, "%s  %-14s %s\n", p.paint(dim, at), who, p.paint(colour, fmt.Sprintf(format, args...)))
+	since := fmt.Sprintf("%6.1fs", at.Sub(p.begin).Seconds())
+	fmt.Fprintf(p.w, "%s  %-14s %s\n", p.paint(dim, since), who, p.paint(colour, fmt.Sprintf(format, args...)))
 }
 
 // note is a line of the demo itself.
@@ -72,6 +76,9 @@ func (p *printer) text(format string, args ...any) {
 func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
+	}
+	if strings.HasSuffix(what, "s") {
+		what += "e"
 	}
 	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -54,7 +54,7 @@ func tellStory(ctx context.Context, o options, p *printer) (ok bool, err error) 
 		return false, err
 	}
 	s.checker, err = invariant.Watch(ctx, stage.cluster.Config(), invariant.Options{
-		Cooldown: cooldown, Agents: s.fleet.addresses, OnChange: narrator{p}.tell,
+		Cooldown: cooldown, Agents: s.fleet.addresses, OnChange: narrator{printer: p}.tell,
 	})
 	if err != nil {
 		return false, err
@@ -80,7 +80,11 @@ func (s *story) until(ctx context.Context, what string, holds func(*sight) bool)
 			return err
 		}
 		if holds(seen) {
-			s.expect(true, "%s, after %.1f s", what, time.Since(begin).Seconds())
+			took := time.Since(begin).Seconds()
+			if err := s.checker.Sync(ctx); err != nil { // what led to it is told first
+				return err
+			}
+			s.expect(true, "%s, after %.1f s", what, took)
 			return nil
 		}
 		if time.Since(begin) > patience {

@@ -10,6 +10,10 @@ import (
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
 // Applications of the demo.
@@ -118,8 +122,8 @@ func (s *story) burstNodes() []string {
 func (s *story) burst(ctx context.Context) error {
 	nodes := s.burstNodes()
 	s.heading(fmt.Sprintf("2. %d pods arrive at once on each of %s", burstPods, strings.Join(nodes, ", ")),
-		"The operator sees the bound pods before their agents report anything, and gives each node as many",
-		"blocks as it needs in one go.")
+		"The operator sees the bound pods before their agents report anything, and gives each node the blocks",
+		"it needs as they come.")
 	if err := s.scaleAll(ctx, burstApp, burstPods, nodes...); err != nil {
 		return err
 	}
@@ -207,18 +211,23 @@ func (s *story) killOperator(ctx context.Context) error {
 		}
 	}
 	s.heading("5. The operator is killed in the middle of it",
-		"Pods arrive on "+strings.Join(nodes, ", ")+", pods go from the rack, and the operator gets SIGKILL",
-		"as soon as it has claimed the first block. Everything is in the API objects: a new one goes on.")
+		"Pods go from the rack and arrive on "+strings.Join(nodes, ", ")+". The operator",
+		"gets SIGKILL as soon as it has claimed the first block. All state is in the API objects: a new one goes on.")
 	if err := s.scaleAll(ctx, burstApp, 0, slices.Sorted(slices.Values(s.names))[:2]...); err != nil {
 		return err
 	}
-	claims := s.checker.Stats().Claims
 	burst := make(chan error, 1)
+	claimed, err := s.nextClaim(ctx)
+	if err != nil {
+		return err
+	}
 	go func() { burst <- s.scaleAll(ctx, burstApp, burstPods, nodes...) }()
-	for s.checker.Stats().Claims == claims {
-		if err := wait(ctx, 5*time.Millisecond); err != nil {
-			return err
-		}
+	select {
+	case <-claimed:
+	case <-time.After(patience):
+		s.expect(false, "a block is claimed within %s", patience)
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 	pid := s.operator.handle.Pid
 	if err := s.operator.kill(); err != nil {
@@ -235,12 +244,35 @@ func (s *story) killOperator(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.note("without an operator %s an address", plural(seen.waiting, "pod")+" cannot get")
+	s.note("without an operator, %s wait for an address", plural(seen.waiting, "pod"))
 	if err := s.startOperator(); err != nil {
 		return err
 	}
 	s.event(bold, "operator", "started again, pid %d", s.operator.handle.Pid)
 	return s.until(ctx, "every pod has an address", allRunning)
+}
+
+// nextClaim tells when the next block is claimed.
+func (s *story) nextClaim(ctx context.Context) (<-chan struct{}, error) {
+	blocks := &v1alpha1.PodIPBlockList{}
+	if err := s.client.List(ctx, blocks); err != nil {
+		return nil, err
+	}
+	w, err := s.client.Watch(ctx, blocks, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: blocks.ResourceVersion}})
+	if err != nil {
+		return nil, err
+	}
+	claimed := make(chan struct{})
+	go func() {
+		defer w.Stop()
+		for e := range w.ResultChan() {
+			if e.Type == watch.Added {
+				close(claimed)
+				return
+			}
+		}
+	}()
+	return claimed, nil
 }
 
 func (s *story) loseCiliumNode(ctx context.Context) error {
@@ -278,6 +310,6 @@ func (s *story) rest(ctx context.Context) error {
 		return err
 	}
 	writes, err := s.checker.Quiet(ctx, quietFor)
-	s.expect(err == nil && len(writes) == 0, "no write but the leader's Lease within %s", quietFor)
+	s.expect(err == nil && len(writes) == 0, "nobody writes a CiliumNode, a block or a pool for %s", quietFor)
 	return err
 }

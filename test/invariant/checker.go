@@ -40,6 +40,8 @@ type Change struct {
 	Name string
 	// Version is the resourceVersion, that of the deletion where New is nil.
 	Version uint64
+	// Received is when the watch delivered it.
+	Received time.Time
 	// Old and New are the versions before and after; nil: there is none.
 	Old, New client.Object
 }
@@ -215,16 +217,16 @@ func (c *Checker) advance() {
 
 // step judges one version and makes it the state. c.mu is held.
 func (c *Checker) step(e event) {
-	change := Change{Kind: e.kind, Name: e.key, Version: e.version, Old: c.model.objects[e.kind][e.key], New: e.object}
+	change := Change{Kind: e.kind, Name: e.key, Version: e.version, Received: e.received, Old: c.model.objects[e.kind][e.key], New: e.object}
 	if !e.initial {
 		c.stats.Versions[e.kind]++
 		c.stats.count(c.model, change)
-		for _, v := range c.model.judge(change, e.received, c.opts.Cooldown) {
+		for _, v := range c.model.judge(change, c.opts.Cooldown) {
 			c.report(v)
 		}
 		c.noticeRest(change)
 	}
-	c.model.apply(change, e.received)
+	c.model.apply(change)
 	if !e.initial && c.opts.OnChange != nil {
 		c.opts.OnChange(change)
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // judge tells which rules a change breaks. The model is the state before it.
-func (m *model) judge(c Change, received time.Time, cooldown time.Duration) []Violation {
+func (m *model) judge(c Change, cooldown time.Duration) []Violation {
 	switch c.Kind {
 	case KindCiliumNode:
 		if c.New == nil {
@@ -27,7 +27,7 @@ func (m *model) judge(c Change, received time.Time, cooldown time.Duration) []Vi
 		j.podCIDRs()
 		return j.violations
 	case KindBlock:
-		return m.judgeBlock(c, received, cooldown)
+		return m.judgeBlock(c, cooldown)
 	}
 	return nil
 }

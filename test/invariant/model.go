@@ -61,7 +61,7 @@ func newModel() *model {
 }
 
 // apply makes a change part of the state.
-func (m *model) apply(c Change, at time.Time) {
+func (m *model) apply(c Change) {
 	if c.New == nil {
 		delete(m.objects[c.Kind], c.Name)
 	} else {
@@ -69,7 +69,7 @@ func (m *model) apply(c Change, at time.Time) {
 	}
 	switch c.Kind {
 	case KindCiliumNode:
-		m.setView(c.Name, newView(c), at)
+		m.setView(c.Name, newView(c), c.Received)
 	case KindBlock:
 		m.setBlock(blockOf(c.Old), blockOf(c.New))
 	case KindPod:

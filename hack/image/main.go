@@ -1,0 +1,146 @@
+// Command image packs a static binary into a container image without a Docker
+// daemon and without a registry: one layer, nothing else in it. The same binary
+// gives the same image, byte for byte.
+//
+//	image -binary FILE -tag NAME:TAG -platform linux/amd64 -out FILE.tar
+//
+// docker load, podman load, ctr images import, kind load image-archive and
+// crane push take the file.
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+// nonroot is the user of distroless images.
+const nonroot = 65532
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "image:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	fs := flag.NewFlagSet("image", flag.ContinueOnError)
+	binary := fs.String("binary", "", "static binary to pack; it becomes the entry point")
+	tag := fs.String("tag", "", "name and tag of the image")
+	platform := fs.String("platform", "", "operating system and architecture, as in linux/arm64")
+	revision := fs.String("revision", "", "commit the binary was built from")
+	source := fs.String("source", "", "where its source is")
+	out := fs.String("out", "", "file to write")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	ref, err := name.NewTag(*tag, name.WithDefaultRegistry(""))
+	if err != nil {
+		return fmt.Errorf("-tag: %w", err)
+	}
+	p, err := v1.ParsePlatform(*platform)
+	if err != nil || p.OS == "" || p.Architecture == "" {
+		return fmt.Errorf("-platform is %q: write linux/amd64 or the like", *platform)
+	}
+	content, err := os.ReadFile(*binary)
+	if err != nil {
+		return fmt.Errorf("-binary: %w", err)
+	}
+	img, err := build(filepath.Base(*binary), content, *p, map[string]string{
+		"org.opencontainers.image.version":  ref.TagStr(),
+		"org.opencontainers.image.revision": *revision,
+		"org.opencontainers.image.source":   *source,
+		"org.opencontainers.image.licenses": "Apache-2.0",
+	})
+	if err != nil {
+		return err
+	}
+	if err := tarball.WriteToFile(*out, ref, img); err != nil {
+		return fmt.Errorf("writing %s: %w", *out, err)
+	}
+	digest, err := img.Digest()
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s: %s %s\n", *out, ref, digest)
+	return nil
+}
+
+// build makes the image. No CA certificates are in it: the one server that the
+// operator talks to has its CA beside the ServiceAccount's token.
+func build(command string, binary []byte, p v1.Platform, labels map[string]string) (v1.Image, error) {
+	files, err := rootFS(command, binary)
+	if err != nil {
+		return nil, fmt.Errorf("packing files: %w", err)
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(files)), nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making the layer: %w", err)
+	}
+	img, err := mutate.Append(empty.Image, mutate.Addendum{
+		Layer: layer, History: v1.History{Created: epoch(), CreatedBy: "hack/image"},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("adding the layer: %w", err)
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		return nil, fmt.Errorf("reading the configuration: %w", err)
+	}
+	config.Architecture, config.OS, config.Variant = p.Architecture, p.OS, p.Variant
+	config.Created = epoch()
+	config.Config = v1.Config{
+		User:       fmt.Sprintf("%d:%d", nonroot, nonroot),
+		Entrypoint: []string{"/" + command},
+		WorkingDir: "/",
+		Labels:     labels,
+	}
+	return mutate.ConfigFile(img, config)
+}
+
+// epoch stands for the time of the build, which would differ with each.
+func epoch() v1.Time { return v1.Time{Time: time.Unix(0, 0).UTC()} }
+
+// rootFS is the layer as a tar file: the binary, and the user's name.
+func rootFS(command string, binary []byte) ([]byte, error) {
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for _, f := range []struct {
+		name    string
+		mode    int64
+		content []byte
+	}{
+		{"etc/", 0o755, nil},
+		{"etc/group", 0o644, fmt.Appendf(nil, "nonroot:x:%d:\n", nonroot)},
+		{"etc/passwd", 0o644, fmt.Appendf(nil, "nonroot:x:%d:%d::/:/sbin/nologin\n", nonroot, nonroot)},
+		{command, 0o755, binary},
+	} {
+		kind := byte(tar.TypeReg)
+		if strings.HasSuffix(f.name, "/") {
+			kind = tar.TypeDir
+		}
+		header := &tar.Header{Typeflag: kind, Name: f.name, Mode: f.mode, Size: int64(len(f.content)), ModTime: time.Unix(0, 0)}
+		if err := w.WriteHeader(header); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(f.content); err != nil {
+			return nil, err
+		}
+	}
+	return out.Bytes(), w.Close()
+}

@@ -1,0 +1,111 @@
+package chart
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// The image holds the operator and next to nothing else, starts it as nobody,
+// and comes out the same each time.
+func TestImage(t *testing.T) {
+	binary := operator(t)
+	first, again := packImage(t, binary), packImage(t, binary)
+	if !bytes.Equal(first, again) {
+		t.Error("two images of one binary differ")
+	}
+	files := untar(t, first)
+	var manifest []struct {
+		Config   string
+		RepoTags []string
+		Layers   []string
+	}
+	parse(t, files["manifest.json"], &manifest)
+	var image struct {
+		Architecture, OS string
+		Config           struct {
+			User       string
+			Entrypoint []string
+		} `json:"config"`
+	}
+	parse(t, files[manifest[0].Config], &image)
+	if diff := cmp.Diff([]string{"example.org/operator:v1"}, manifest[0].RepoTags); diff != "" {
+		t.Errorf("tags (-want +got):\n%s", diff)
+	}
+	if image.OS != "linux" || image.Architecture != runtime.GOARCH || image.Config.User != "65532:65532" {
+		t.Errorf("image is %+v", image)
+	}
+	if len(manifest[0].Layers) != 1 {
+		t.Fatalf("%d layers", len(manifest[0].Layers))
+	}
+	compressed, err := gzip.NewReader(bytes.NewReader(files[manifest[0].Layers[0]]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	layer, err := io.ReadAll(compressed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, ok := untar(t, layer)[strings.TrimPrefix(image.Config.Entrypoint[0], "/")]
+	if !ok {
+		t.Fatalf("the entry point %v is not in the layer", image.Config.Entrypoint)
+	}
+	path := filepath.Join(t.TempDir(), "operator")
+	if err := os.WriteFile(path, content, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), path, "--version").CombinedOutput()
+	if err != nil || !strings.HasPrefix(string(out), "cilium-pool-operator ") {
+		t.Errorf("--version of the packed binary: %v\n%s", err, out)
+	}
+}
+
+func packImage(t *testing.T, binary string) []byte {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "image.tar")
+	cmd := exec.CommandContext(t.Context(), "go", "run", "-C", root+"/hack/image", ".",
+		"-binary", binary, "-tag", "example.org/operator:v1", "-platform", "linux/"+runtime.GOARCH, "-out", out)
+	if said, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	data, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func untar(t *testing.T, data []byte) map[string][]byte {
+	t.Helper()
+	files := map[string][]byte{}
+	for reader := tar.NewReader(bytes.NewReader(data)); ; {
+		header, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if files[header.Name], err = io.ReadAll(reader); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func parse(t *testing.T, data []byte, into any) {
+	t.Helper()
+	if err := json.Unmarshal(data, into); err != nil {
+		t.Fatalf("%v\n%s", err, data)
+	}
+}

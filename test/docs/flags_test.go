@@ -1,0 +1,81 @@
+package docs
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write the table of flags into docs/configuration.md")
+
+// usage reads one flag from --help: name, type, meaning, default.
+var usage = regexp.MustCompile(`(?m)^ +--(\S+)(?: (\w+))?  +(.*?)(?: \(default (.*)\))?$`)
+
+// flagTable is the operator's --help as a table.
+func flagTable(t *testing.T) string {
+	t.Helper()
+	operator := filepath.Join(t.TempDir(), "cilium-pool-operator")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", operator, "./cmd/cilium-pool-operator")
+	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building the operator: %v\n%s", err, out)
+	}
+	help, err := exec.CommandContext(t.Context(), operator, "--help").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	zero := map[string]string{"": "false", "int": "0", "float32": "0", "duration": "0s", "string": `""`, "strings": `""`}
+	rows := "| flag | default | meaning |\n| --- | --- | --- |\n"
+	for _, m := range usage.FindAllStringSubmatch(string(help), -1) {
+		name, kind, meaning, value := m[1], m[2], m[3], m[4]
+		if value == "" {
+			value = zero[kind]
+		}
+		rows += fmt.Sprintf("| `--%s` | `%s` | %s |\n", name, value, strings.ReplaceAll(meaning, "|", `\|`))
+	}
+	return rows
+}
+
+// The table of flags is what --help says. go test ./test/docs -update writes it.
+func TestFlagsPage(t *testing.T) {
+	const path, begin, end = "docs/configuration.md", "<!-- flags: begin -->\n", "<!-- flags: end -->"
+	page := read(t, path)
+	before, rest, ok := strings.Cut(page, begin)
+	documented, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no place for the table, between %s and %s", path, begin, end)
+	}
+	want := flagTable(t)
+	if *update {
+		if err := os.WriteFile(filepath.Join(root, path), []byte(before+begin+want+end+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(want, documented); diff != "" {
+		t.Errorf("flags (-operator --help +%s); go test ./test/docs -update mends it:\n%s", path, diff)
+	}
+	// Flags named on any page exist, or are another program's.
+	for _, path := range files(t, isMarkdown) {
+		for _, m := range regexp.MustCompile("`--([a-z-]+)`").FindAllStringSubmatch(read(t, path), -1) {
+			if !strings.Contains(want, "`--"+m[1]+"`") && !othersFlags[m[1]] {
+				t.Errorf("%s: the operator has no flag --%s", path, m[1])
+			}
+		}
+	}
+}
+
+// othersFlags are named in our pages and belong to cilium-agent or Helm.
+var othersFlags = map[string]bool{
+	"ipam-cilium-node-update-rate": true,
+	"wait":                         true,
+	"take-ownership":               true,
+	"help":                         true,
+}

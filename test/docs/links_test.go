@@ -1,0 +1,129 @@
+package docs
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	link     = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading  = regexp.MustCompile(`(?m)^#+ +(.+?)\s*$`)
+	explicit = regexp.MustCompile(`(?:id|name)="([^"]+)"`)
+	notSlug  = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+)
+
+// anchors are what a link can point to in a page, as GitHub makes them.
+func anchors(page string) map[string]bool {
+	found := map[string]bool{}
+	for _, m := range heading.FindAllStringSubmatch(prose(page), -1) {
+		text := regexp.MustCompile(`\[([^]]*)\]\([^)]*\)`).ReplaceAllString(m[1], "$1")
+		slug := strings.ReplaceAll(notSlug.ReplaceAllString(strings.ToLower(text), ""), " ", "-")
+		for n, unique := 1, slug; ; n++ {
+			if !found[unique] {
+				found[unique] = true
+				break
+			}
+			unique = fmt.Sprintf("%s-%d", slug, n)
+		}
+	}
+	for _, m := range explicit.FindAllStringSubmatch(page, -1) {
+		found[m[1]] = true
+	}
+	return found
+}
+
+// Links within the repository lead to files and headings that are there.
+func TestLinks(t *testing.T) {
+	for _, from := range files(t, isMarkdown) {
+		for _, m := range link.FindAllStringSubmatch(prose(read(t, from)), -1) {
+			target, err := url.Parse(m[1])
+			if err != nil {
+				t.Errorf("%s: %v", from, err)
+				continue
+			}
+			if target.Scheme != "" {
+				continue
+			}
+			to := from
+			if target.Path != "" {
+				to = path.Join(path.Dir(from), target.Path)
+			}
+			if strings.HasPrefix(to, "..") || path.IsAbs(to) {
+				t.Errorf("%s: %s leads out of the repository", from, m[1])
+				continue
+			}
+			if _, err := os.Stat(filepath.Join(root, to)); err != nil {
+				t.Errorf("%s: %s leads nowhere", from, m[1])
+				continue
+			}
+			if target.Fragment != "" && (!isMarkdown(to) || !anchors(read(t, to))[target.Fragment]) {
+				t.Errorf("%s: %s has no heading #%s", from, to, target.Fragment)
+			}
+		}
+	}
+}
+
+// Every page is reached from the README.
+func TestNoPageIsLost(t *testing.T) {
+	reached := map[string]bool{}
+	next := []string{"README.md"}
+	for len(next) > 0 {
+		from := next[0]
+		next = next[1:]
+		if reached[from] {
+			continue
+		}
+		reached[from] = true
+		for _, m := range link.FindAllStringSubmatch(prose(read(t, from)), -1) {
+			target, _, _ := strings.Cut(m[1], "#")
+			to := path.Join(path.Dir(from), target)
+			if strings.HasSuffix(to, "/") || !isMarkdown(to) || strings.Contains(target, ":") {
+				continue
+			}
+			next = append(next, to)
+		}
+	}
+	for _, page := range files(t, isMarkdown) {
+		if !reached[page] {
+			t.Errorf("no link leads to %s", page)
+		}
+	}
+}
+
+// Pages, scripts and examples work on anybody's machine: they name no folder of
+// somebody's.
+func TestNoPathOfOneMachine(t *testing.T) {
+	folder := regexp.MustCompile("(?:^|[\\s\"'(`=:])((?:/(?:home|root|Users|tmp|mnt|opt|work|workspace)|~)/[\\w.-]+\\S*)")
+	text := func(name string) bool {
+		switch filepath.Ext(name) {
+		case ".md", ".yaml", ".tpl", ".sh", ".mod":
+			return true
+		}
+		return name == "Makefile" || name == "Dockerfile"
+	}
+	for _, page := range files(t, text) {
+		for n, line := range strings.Split(read(t, page), "\n") {
+			if m := folder.FindStringSubmatch(line); m != nil {
+				t.Errorf("%s:%d names %s", page, n+1, m[1])
+			}
+		}
+	}
+}
+
+// Make targets that the pages tell to run exist.
+func TestMakeTargets(t *testing.T) {
+	makefile := read(t, "Makefile")
+	for _, page := range files(t, isMarkdown) {
+		for _, m := range regexp.MustCompile("(?m)(?:^|`)make ([a-z][a-z/-]*)").FindAllStringSubmatch(read(t, page), -1) {
+			if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(m[1]) + `:`).MatchString(makefile) {
+				t.Errorf("%s: the Makefile has no target %s", page, m[1])
+			}
+		}
+	}
+}

@@ -1,0 +1,112 @@
+// Package docs holds the documentation to the code: metrics, events, flags,
+// dependencies and links.
+package docs
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+// generated folders hold no documentation of ours.
+var generated = []string{".git", ".cache", ".run", "dist"}
+
+// files are the repository's files that a name matches, relative to its root.
+func files(t *testing.T, match func(name string) bool) []string {
+	t.Helper()
+	var found []string
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && slices.Contains(generated, d.Name()):
+			return filepath.SkipDir
+		case !d.IsDir() && match(d.Name()):
+			rel, err := filepath.Rel(root, path)
+			found = append(found, filepath.ToSlash(rel))
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func isMarkdown(name string) bool { return strings.HasSuffix(name, ".md") }
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(path)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// prose is a page without its code blocks.
+func prose(page string) string {
+	return regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(page, "")
+}
+
+// table is the cells of the rows of the tables under a heading, "" being the
+// whole page, without their header rows.
+func table(page, heading string) [][]string {
+	var rows [][]string
+	inside, header := heading == "", true
+	for line := range strings.Lines(prose(page)) {
+		line = strings.TrimSpace(line)
+		switch {
+		case strings.HasPrefix(line, "#") && heading != "":
+			inside = strings.TrimSpace(strings.TrimLeft(line, "#")) == heading
+		case !strings.HasPrefix(line, "|"):
+			header = true
+		case strings.HasPrefix(line, "| ---"):
+			header = false
+		case inside && !header:
+			rows = append(rows, cells(line))
+		}
+	}
+	return rows
+}
+
+// cells splits a row at the bars that no backslash escapes.
+func cells(row string) []string {
+	const bar = "\x00"
+	row = strings.ReplaceAll(strings.Trim(row, "| "), `\|`, bar)
+	out := strings.Split(row, "|")
+	for i := range out {
+		out[i] = strings.TrimSpace(strings.ReplaceAll(out[i], bar, "|"))
+	}
+	return out
+}
+
+// code is what a cell says in code style.
+func code(cell string) string { return strings.Trim(cell, "`") }
+
+// sameSet reports what only one of two lists has.
+func sameSet(t *testing.T, what string, documented, real []string) {
+	t.Helper()
+	for _, name := range documented {
+		if !slices.Contains(real, name) {
+			t.Errorf("%s: %s is documented and does not exist", what, name)
+		}
+	}
+	for _, name := range real {
+		if !slices.Contains(documented, name) {
+			t.Errorf("%s: %s is not documented", what, name)
+		}
+	}
+	for i, name := range documented {
+		if slices.Contains(documented[:i], name) {
+			t.Errorf("%s: %s is documented twice", what, name)
+		}
+	}
+}
