@@ -133,6 +133,12 @@ $(eval $(call part,etcd,1 minute,-s -w))
 $(eval $(call part,kubectl,2 minutes,$(kubernetes-ldflags)))
 $(eval $(call part,kube-apiserver,5 minutes,$(kubernetes-ldflags)))
 
+# Cilium's own allocator, which the stand-in agents are compared with.
+$(BIN)/cilium-ipam: $(wildcard test/truth/cilium-ipam/*.go) test/truth/cilium-ipam/go.mod test/truth/cilium-ipam/go.sum
+	@echo "building cilium-ipam: once, about 3 minutes on two cores"
+	cd test/truth/cilium-ipam && go build -o $(CURDIR)/$@ .
+	@touch $@
+
 ##@ Clean up
 
 .PHONY: clean
