@@ -44,6 +44,34 @@ bench: ## Run the benchmarks, with allocations. BENCHTIME=1s, PKG=./...
 fuzz: ## Fuzz each fuzz target in turn. FUZZTIME=20s, PKG=./...
 	hack/fuzz.sh $(FUZZTIME) $(PKG)
 
+##@ See it work
+
+NODES ?= 20
+PODS ?= 60
+
+.PHONY: demo-binaries
+demo-binaries: controlplane
+	@echo "building the operator and the demo: up to 2 minutes the first time"
+	@CGO_ENABLED=0 go build -o $(BIN)/ ./cmd/cilium-pool-operator ./test/demo
+
+.PHONY: demo
+demo: demo-binaries ## Pools, nodes and pods in a story of a minute; fails if a rule broke. NODES=20
+	@$(BIN)/demo run --nodes=$(NODES)
+
+.PHONY: up
+up: demo-binaries ## Start the same and leave it running, with .run/kubeconfig. NODES=20
+	@$(BIN)/demo up --nodes=$(NODES)
+
+.PHONY: burst
+burst: ## Let a node of "make up" have so many pods: NODE=beijing-01 PODS=60, PODS=0.
+	@[[ -x $(BIN)/demo ]] || { echo "nothing runs: make up starts it"; exit 1; }
+	@$(BIN)/demo burst --node=$(NODE) --pods=$(PODS)
+
+.PHONY: down
+down: ## Stop what "make up" started.
+	@CGO_ENABLED=0 go build -o $(BIN)/ ./test/demo
+	@$(BIN)/demo down
+
 ##@ Code
 
 .PHONY: generate

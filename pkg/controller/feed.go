@@ -168,11 +168,16 @@ func (f *Feed) blockHandler(logger logr.Logger) toolscache.ResourceEventHandler 
 			if b, ok := read(obj); ok {
 				f.Ledger.Gone(b)
 				f.blockMoved(b)
-				for _, node := range f.Starving() {
-					f.queueNode(node)
-				}
+				f.WakeStarving()
 			}
 		})
+}
+
+// WakeStarving looks again at the nodes short of addresses, as some came free.
+func (f *Feed) WakeStarving() {
+	for _, node := range f.Starving() {
+		f.queueNode(node)
+	}
 }
 
 func (f *Feed) blockMoved(b crd.Block) {
@@ -182,7 +187,9 @@ func (f *Feed) blockMoved(b crd.Block) {
 }
 
 func (f *Feed) ciliumNode(cn *ciliumv2.CiliumNode) {
-	f.Ledger.ObservedNode(cn)
+	if f.Ledger.ObservedNode(cn) {
+		f.WakeStarving()
+	}
 	f.queueNode(cn.Name)
 }
 

@@ -137,7 +137,9 @@ func (r *NodeReconciler) nodeGone(ctx context.Context, o *observation) error {
 	if len(o.blocks) == 0 {
 		o.families = nil
 		if o.view == nil {
-			r.Ledger.ForgetNode(o.name)
+			if r.Ledger.ForgetNode(o.name) {
+				r.WakeStarving()
+			}
 			r.forget(o.name)
 			r.Metrics.forget(o.name)
 		}

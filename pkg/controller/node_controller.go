@@ -48,6 +48,9 @@ type NodeReconciler struct {
 	Metrics     *Metrics
 	Clock       clock.PassiveClock
 
+	// WakeStarving looks again at the nodes short of addresses.
+	WakeStarving func()
+
 	// Defaults hold where a pool, or no pool, says otherwise.
 	Defaults crd.Defaults
 	// Paused stops all writes about nodes and blocks.

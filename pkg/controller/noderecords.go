@@ -31,12 +31,13 @@ func newNodeRecords() nodeRecords {
 	}
 }
 
-// ObservedNode takes in a CiliumNode that the watch shows.
-func (l *Ledger) ObservedNode(cn *ciliumv2.CiliumNode) {
+// ObservedNode takes in a CiliumNode that the watch shows. It reports whether
+// something it named before is no longer taken.
+func (l *Ledger) ObservedNode(cn *ciliumv2.CiliumNode) (freed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.nodes.deleted, cn.Name)
-	l.setForeign(cn.Name, l.foreignOf(cn))
+	return l.setForeign(cn.Name, l.foreignOf(cn))
 }
 
 // GoneNode takes in a CiliumNode that the watch shows to be deleted. What it
@@ -57,13 +58,14 @@ func (l *Ledger) LastNode(name string) *ciliumv2.CiliumNode {
 	return l.nodes.deleted[name]
 }
 
-// ForgetNode forgets a CiliumNode that is gone for good.
-func (l *Ledger) ForgetNode(name string) {
+// ForgetNode forgets a CiliumNode that is gone for good. It reports whether
+// something it named is no longer taken.
+func (l *Ledger) ForgetNode(name string) (freed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.nodes.deleted, name)
 	delete(l.nodes.written, name)
-	l.setForeign(name, nil)
+	return l.setForeign(name, nil)
 }
 
 // WroteNode notes this process's own write to a CiliumNode.
@@ -128,20 +130,22 @@ func (l *Ledger) foreignOf(cn *ciliumv2.CiliumNode) []netip.Prefix {
 	return taken
 }
 
-func (l *Ledger) setForeign(name string, taken []netip.Prefix) {
+func (l *Ledger) setForeign(name string, taken []netip.Prefix) (freed bool) {
 	old := l.nodes.foreign[name]
 	if slices.Equal(old, taken) {
-		return
+		return false
 	}
 	for _, p := range taken {
 		l.space.Reserve(p)
 	}
 	for _, p := range old {
 		l.space.Unreserve(p)
+		freed = freed || !slices.Contains(taken, p)
 	}
 	if len(taken) == 0 {
 		delete(l.nodes.foreign, name)
-		return
+	} else {
+		l.nodes.foreign[name] = taken
 	}
-	l.nodes.foreign[name] = taken
+	return freed
 }

@@ -100,6 +100,7 @@ func Setup(mgr manager.Manager, s Settings) error {
 		Cache: mgr.GetCache(), Agents: agents, Ledger: ledger, Pools: node.Pools, Pods: node.Pods,
 		State: node.Agents, Starving: node.Starving, Now: time.Now,
 	}
+	node.WakeStarving = feed.WakeStarving
 	if err := mgr.Add(feed); err != nil {
 		return err
 	}

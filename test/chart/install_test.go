@@ -237,6 +237,11 @@ func TestRightsAreEnoughAndNoMore(t *testing.T) {
 	values := writeFile(t, fmt.Sprintf(installValues, freePort(t), freePort(t)))
 	b.helm("install", release, chart, "-f", values, "--wait", "--timeout", "2m")
 	op := b.startOperator()
+	b.Cleanup(func() {
+		if b.Failed() {
+			b.usedRights() // a right that is missing shows as a wait in vain
+		}
+	})
 
 	b.lifeOfANode(ctx)
 

@@ -5,9 +5,9 @@
 // logs, pids and an admin kubeconfig. It never runs controllers, a scheduler
 // or nodes: what a test wants of those it does itself.
 //
-// etcd listens on a unix socket in the folder, kube-apiserver on a loopback
-// port that it keeps over restarts. RBAC is on. ServiceAccount admission is
-// off, so that pods need no ServiceAccount.
+// etcd listens on a unix socket in the folder, kube-apiserver on a port, by
+// default of the loopback, that it keeps over restarts. RBAC is on.
+// ServiceAccount admission is off, so that pods need no ServiceAccount.
 package controlplane
 
 import (
@@ -46,6 +46,9 @@ type Options struct {
 	// BinDir holds etcd and kube-apiserver. Empty: CPO_BIN_DIR from the
 	// environment, else .cache/bin below the module's root.
 	BinDir string
+	// BindAddress is where kube-apiserver listens: an IPv4 address of this
+	// machine. Empty: the loopback.
+	BindAddress string
 	// Log receives a line per step. Nil: nowhere. The processes' own logs are
 	// Dir/etcd.log and Dir/kube-apiserver.log.
 	Log io.Writer
@@ -82,6 +85,9 @@ func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 	}
 	if o.BinDir, err = binDir(o.BinDir); err != nil {
 		return nil, err
+	}
+	if o.BindAddress == "" {
+		o.BindAddress = loopback
 	}
 	if o.CRDs == nil {
 		if o.CRDs, err = DefaultCRDs(); err != nil {

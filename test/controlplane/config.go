@@ -85,7 +85,7 @@ func readKubeconfig(path string) (*rest.Config, error) {
 // adminConfig is the configuration for an API server on port.
 func (c *Cluster) adminConfig(port int) (*rest.Config, error) {
 	cfg := &rest.Config{
-		Host: "https://" + net.JoinHostPort(loopback, strconv.Itoa(port)),
+		Host: "https://" + net.JoinHostPort(c.opts.BindAddress, strconv.Itoa(port)),
 		QPS:  unlimited,
 	}
 	for file, into := range map[string]*[]byte{

@@ -38,7 +38,7 @@ func (c *Cluster) writeCertificates() error {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read certificates: %w", err)
 	}
-	files, err := makeCertificates(time.Now())
+	files, err := makeCertificates(time.Now(), net.ParseIP(c.opts.BindAddress))
 	if err != nil {
 		return fmt.Errorf("make certificates: %w", err)
 	}
@@ -58,10 +58,10 @@ type pkiFile struct {
 	data []byte
 }
 
-// makeCertificates makes an authority, a server certificate for the loopback
-// addresses, a client certificate for an administrator and a key for
+// makeCertificates makes an authority, a server certificate for address and
+// the loopback ones, a client certificate for an administrator and a key for
 // ServiceAccount tokens.
-func makeCertificates(now time.Time) ([]pkiFile, error) {
+func makeCertificates(now time.Time, address net.IP) ([]pkiFile, error) {
 	ca, err := issue(nil, &x509.Certificate{
 		Subject:               pkix.Name{CommonName: "controlplane-ca"},
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
@@ -76,7 +76,7 @@ func makeCertificates(now time.Time) ([]pkiFile, error) {
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		DNSNames:    []string{"localhost", "kubernetes.default.svc"},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback, address},
 	}, now)
 	if err != nil {
 		return nil, err

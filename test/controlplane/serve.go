@@ -92,7 +92,7 @@ func (c *Cluster) startFirstAPIServer(ctx context.Context) error {
 }
 
 func (c *Cluster) tryPort(ctx context.Context) error {
-	port, err := freePort()
+	port, err := freePort(c.opts.BindAddress)
 	if err != nil {
 		return err
 	}
@@ -117,8 +117,8 @@ func (c *Cluster) startAPIServer() error {
 	}
 	args := []string{
 		"--etcd-servers=unix://" + etcdClientSocket,
-		"--bind-address=" + loopback,
-		"--advertise-address=" + loopback, // Else it looks for a default route.
+		"--bind-address=" + host.Hostname(),
+		"--advertise-address=" + host.Hostname(), // Else it looks for a default route.
 		"--secure-port=" + host.Port(),
 		"--tls-cert-file=" + serverCertFile,
 		"--tls-private-key-file=" + serverKeyFile,
@@ -197,15 +197,15 @@ func (p *process) poll(ctx context.Context, ready func(context.Context) error) e
 	return err
 }
 
-// freePort finds a port that nobody listens on, below the range the kernel
+// freePort finds a port of address that nobody listens on, below the range the kernel
 // gives to outgoing connections: a client that redials a dead server there
 // might otherwise connect to itself and keep the port from it.
-func freePort() (int, error) {
+func freePort(address string) (int, error) {
 	const lowest, count, attempts = 20000, 12000, 100
 	var last error
 	for range attempts {
 		port := lowest + rand.IntN(count)
-		l, err := net.Listen("tcp", net.JoinHostPort(loopback, strconv.Itoa(port)))
+		l, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(port)))
 		if err == nil {
 			return port, l.Close()
 		}

@@ -7,10 +7,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
 // finish prints what became of it all.
@@ -26,7 +30,7 @@ func (s *story) finish(ctx context.Context) error {
 		return err
 	}
 	s.heading("At the end")
-	s.text("%s\n%s", nodeTable(seen), poolTable(seen))
+	s.text("%s\n%s", s.nodeTable(seen), poolTable(seen))
 	if err := s.kubectl(ctx, "get", "podippools"); err != nil {
 		return err
 	}
@@ -62,11 +66,36 @@ func (s *story) verdict() {
 	s.text("the operator's log is %s", filepath.Join(s.dir, operatorName+".log"))
 }
 
-func nodeTable(seen *sight) string {
-	return table("NODE\tZONE\tBLOCKS\tADDRESSES\tUSED\tUTILISATION\tPODS\tPOD CIDRS", len(seen.nodes), func(i int) string {
+// peaks are the most blocks each node had published at a time.
+type peaks struct {
+	mu     sync.Mutex
+	blocks map[string]int
+}
+
+func (p *peaks) see(c invariant.Change) {
+	cn, ok := c.New.(*ciliumv2.CiliumNode)
+	if !ok {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.blocks == nil {
+		p.blocks = map[string]int{}
+	}
+	p.blocks[c.Name] = max(p.blocks[c.Name], len(cn.Spec.IPAM.PodCIDRs))
+}
+
+func (p *peaks) of(node string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.blocks[node]
+}
+
+func (s *story) nodeTable(seen *sight) string {
+	return table("NODE\tZONE\tBLOCKS\tAT MOST\tADDRESSES\tUSED\tUTILISATION\tPODS\tPOD CIDRS", len(seen.nodes), func(i int) string {
 		n := seen.nodes[i]
-		return fmt.Sprintf("%s\t%s\t%d\t%d\t%d\t%s\t%d\t%s",
-			n.name, n.zone, len(n.blocks)+len(n.leaving), n.addresses, n.used, percent(n.used, n.addresses), n.running,
+		return fmt.Sprintf("%s\t%s\t%d\t%d\t%d\t%d\t%s\t%d\t%s",
+			n.name, n.zone, len(n.blocks)+len(n.leaving), s.peaks.of(n.name), n.addresses, n.used, percent(n.used, n.addresses), n.running,
 			strings.Join(append(n.blocks, n.leaving...), " "))
 	})
 }

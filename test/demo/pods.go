@@ -37,28 +37,34 @@ func (s *stage) pods(ctx context.Context, app, node string) ([]string, error) {
 }
 
 // scale makes so many pods of an application run on a node, bound to it as a
-// scheduler would, and says by how many that differs from before. Those that
-// must go are taken evenly over all, as their addresses lie scattered too.
-func (s *stage) scale(ctx context.Context, app, node string, count int) (int, error) {
+// scheduler would. It says first by how many that differs from before. Those
+// that must go are taken evenly over all, as their addresses lie scattered too.
+func (s *stage) scale(ctx context.Context, app, node string, count int, say func(by int)) error {
 	names, err := s.pods(ctx, app, node)
 	if err != nil {
-		return 0, err
+		return err
 	}
+	say(count - len(names))
 	if more := count - len(names); more > 0 {
-		return more, parallel(more, func(int) error { return s.createPod(ctx, app, node) })
+		return parallel(more, func(int) error { return s.createPod(ctx, app, node) })
 	}
-	kept := map[int]bool{}
-	for i := range count {
-		kept[i*len(names)/count] = true
-	}
-	err = parallel(len(names), func(i int) error {
+	kept := evenly(len(names), count)
+	return parallel(len(names), func(i int) error {
 		if kept[i] {
 			return nil
 		}
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: names[i]}}
 		return client.IgnoreNotFound(s.client.Delete(ctx, pod, client.GracePeriodSeconds(1)))
 	})
-	return count - len(names), err
+}
+
+// evenly picks count of the numbers below of.
+func evenly(of, count int) map[int]bool {
+	picked := map[int]bool{}
+	for i := range count {
+		picked[i*of/count] = true
+	}
+	return picked
 }
 
 func (s *stage) createPod(ctx context.Context, app, node string) error {

@@ -24,6 +24,7 @@ type story struct {
 	fleet    *fleet
 	checker  *invariant.Checker
 	names    []string // of all nodes
+	peaks    peaks
 	failures []string
 }
 
@@ -54,7 +55,10 @@ func tellStory(ctx context.Context, o options, p *printer) (ok bool, err error) 
 		return false, err
 	}
 	s.checker, err = invariant.Watch(ctx, stage.cluster.Config(), invariant.Options{
-		Cooldown: cooldown, Agents: s.fleet.addresses, OnChange: narrator{printer: p}.tell,
+		Cooldown: cooldown, Agents: s.fleet.addresses, OnChange: func(c invariant.Change) {
+			s.peaks.see(c)
+			narrator{printer: p}.tell(c)
+		},
 	})
 	if err != nil {
 		return false, err

@@ -148,7 +148,7 @@ func runAgents(ctx context.Context, o options) error {
 // playBurst gives a node of what up started so many pods.
 func playBurst(ctx context.Context, o options, p *printer, node string, count int) error {
 	if node == "" || count < 0 || count > 10000 {
-		return fmt.Errorf("%w: burst needs --node=NODE and --pods from 0 to 10000", errUsage)
+		return fmt.Errorf("%w: burst needs a node, as in NODE=beijing-01, and from 0 to 10000 pods", errUsage)
 	}
 	cluster, err := controlplane.Attach(o.upDir())
 	if err != nil {
@@ -161,11 +161,14 @@ func playBurst(ctx context.Context, o options, p *printer, node string, count in
 	if err := s.client.Get(ctx, client.ObjectKey{Name: node}, &corev1.Node{}); err != nil {
 		return fmt.Errorf("node %s: %w", node, err)
 	}
-	by, err := s.scale(ctx, burstApp, node, count)
+	by := 0
+	err = s.scale(ctx, burstApp, node, count, func(difference int) {
+		by = difference
+		p.text("%+d pods on %s", by, node)
+	})
 	if err != nil {
 		return err
 	}
-	p.text("%+d pods on %s", by, node)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for begin := time.Now(); ; {
@@ -173,9 +176,15 @@ func playBurst(ctx context.Context, o options, p *printer, node string, count in
 		if err != nil {
 			return err
 		}
-		if n := seen.node(node); allRunning(seen) && (by >= 0 || n.running <= count+basePods) {
-			p.text("all %s of %s have an address after %.1f s: %s, %s, utilisation %s", plural(n.running, "pod"), node,
-				time.Since(begin).Seconds(), plural(len(n.blocks), "block"), plural(n.addresses, "address"), percent(n.used, n.addresses))
+		n := seen.node(node)
+		has := fmt.Sprintf("it has %s with %s", plural(len(n.blocks)+len(n.leaving), "block"), plural(n.addresses, "address"))
+		took := time.Since(begin).Seconds()
+		switch {
+		case by >= 0 && allRunning(seen):
+			p.text("all %s of %s have an address after %.1f s; %s", plural(n.running, "pod"), node, took, has)
+			return nil
+		case by < 0 && n.running <= count+basePods:
+			p.text("they are gone after %.1f s; %s, and gives back what stays idle for %s", took, has, idleFor)
 			return nil
 		}
 		if err := wait(ctx, poll); err != nil {

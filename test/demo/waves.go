@@ -92,16 +92,13 @@ func (s *story) joins(ctx context.Context, o options) (err error) {
 // scaleAll scales an application on several nodes.
 func (s *story) scaleAll(ctx context.Context, app string, count int, nodes ...string) error {
 	for _, node := range nodes {
-		by, err := s.scale(ctx, app, node, count)
+		err := s.scale(ctx, app, node, count, func(by int) {
+			if app != baseApp && by != 0 {
+				s.event(bold, node, "%+d pods", by)
+			}
+		})
 		if err != nil {
 			return err
-		}
-		switch {
-		case app == baseApp:
-		case by > 0:
-			s.event(bold, node, "+%s", plural(by, "pod"))
-		case by < 0:
-			s.event(bold, node, "-%s", plural(-by, "pod"))
 		}
 	}
 	return nil
@@ -157,11 +154,29 @@ func (s *story) shrink(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.note("now the last %d pods of each go", stay)
+	if err := s.comeBack(ctx, nodes[1]); err != nil {
+		return err
+	}
+	s.note("now all of them go")
 	if err := s.scaleAll(ctx, burstApp, 0, nodes...); err != nil {
 		return err
 	}
 	return s.until(ctx, "every node is back to one block, and what they had is free again", shrunk)
+}
+
+// comeBack lets the pods of a node that drains return.
+func (s *story) comeBack(ctx context.Context, node string) error {
+	s.note("on %s demand comes back: draining blocks serve again before any other is claimed", node)
+	undrained := s.checker.Stats().Undrains
+	if err := s.scaleAll(ctx, burstApp, burstPods, node); err != nil {
+		return err
+	}
+	if err := s.until(ctx, "every pod has an address", allRunning); err != nil {
+		return err
+	}
+	undrained = s.checker.Stats().Undrains - undrained
+	s.expect(undrained > 0, "%s undone", plural(undrained, "drain"))
+	return nil
 }
 
 // shrunk says that no node has more than one block, and none is on its way back.

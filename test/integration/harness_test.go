@@ -187,7 +187,7 @@ func (e *env) startWith(s controller.Settings, wrap func(client.WithWatch) clien
 		Scheme: scheme, Cache: controller.CacheOptions(), Logger: zapr.NewLogger(e.log),
 		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
 		Controller:              config.Controller{SkipNameValidation: ptr.To(true)},
-		GracefulShutdownTimeout: ptr.To(5 * time.Second),
+		GracefulShutdownTimeout: ptr.To(30 * time.Second),
 	}
 	if wrap != nil {
 		options.NewClient = func(c *rest.Config, o client.Options) (client.Client, error) {

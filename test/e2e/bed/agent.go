@@ -1,0 +1,213 @@
+//go:build linux
+
+package bed
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"time"
+)
+
+const (
+	agentName = "cilium-agent"
+	cniName   = "cilium-cni"
+	// probePeriod is how often the bed, as kubelet, looks whether an agent is
+	// healthy, and how long it takes to see that one has died (the relist
+	// period of a kubelet's PLEG).
+	probePeriod = time.Second
+)
+
+// agentRun is one run of an agent.
+type agentRun struct {
+	process *process
+	number  int
+	started time.Time
+}
+
+// agentFlags are Cilium's, as in a cluster without kube-proxy replacement, L7
+// and policies, which have nothing to do with addresses and cost time here.
+func (n *Node) agentFlags() []string {
+	o := n.bed.opts
+	return []string{
+		"--k8s-kubeconfig-path=" + n.bed.kubeconfig,
+		"--ipam=" + o.IPAM,
+		"--ipam-cilium-node-update-rate=" + o.UpdateRate.String(),
+		"--ipv4-range=169.254.254.0/24",
+		"--identity-allocation-mode=crd",
+		"--routing-mode=tunnel",
+		"--tunnel-protocol=vxlan",
+		"--enable-ipv6=false",
+		"--kube-proxy-replacement=false",
+		"--enable-l7-proxy=false",
+		"--enable-envoy-config=false",
+		"--enable-hubble=false",
+		"--enable-health-checking=false",
+		"--enable-endpoint-health-checking=false",
+		"--enable-ipv4-masquerade=false",
+		"--enable-k8s-networkpolicy=false",
+		"--enable-policy=never",
+		"--cgroup-root=/run/bed-cgroup",
+		"--lib-dir=" + o.CiliumDir,
+		"--state-dir=/var/run/cilium",
+	}
+}
+
+// StartAgent starts the node's agent, and its Pod object as a kubelet writes
+// it: Running, then Ready once the agent is healthy.
+func (n *Node) StartAgent(ctx context.Context) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.agent != nil {
+		return fmt.Errorf("the agent of %s runs already", n.Name)
+	}
+	argv := append([]string{"env", "K8S_NODE_NAME=" + n.Name, filepath.Join(n.bed.opts.CiliumDir, agentName)}, n.agentFlags()...)
+	p, err := n.bed.spawn(n.Name+"-agent", nil, n.enter(argv...)...)
+	if err != nil {
+		return err
+	}
+	n.runs++
+	run := &agentRun{process: p, number: n.runs, started: time.Now()}
+	n.agent = run
+	if err := n.writeAgentPod(ctx, run, false); err != nil {
+		return err
+	}
+	go n.probe(ctx, run)
+	return nil
+}
+
+// probe is the kubelet's readiness probe: the Pod object turns Ready once.
+func (n *Node) probe(ctx context.Context, run *agentRun) {
+	tick := time.NewTicker(probePeriod)
+	defer tick.Stop()
+	for n.healthy(ctx) != nil {
+		select {
+		case <-tick.C:
+		case <-run.process.done:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.agent != run {
+		return
+	}
+	if err := n.writeAgentPod(ctx, run, true); err != nil && ctx.Err() == nil {
+		n.bed.Logf("%s: %v", n.Name, err)
+	}
+}
+
+// KillAgent kills the agent with SIGKILL. The Pod object follows as a kubelet
+// notices, a second later; the call returns then.
+func (n *Node) KillAgent(ctx context.Context) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	run := n.agent
+	if run == nil {
+		return fmt.Errorf("the agent of %s does not run", n.Name)
+	}
+	n.agent = nil
+	if err := run.process.kill(); err != nil {
+		return err
+	}
+	select {
+	case <-time.After(probePeriod):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return n.writeAgentPod(ctx, run, false)
+}
+
+// WaitAgent waits until the agent is healthy.
+func (n *Node) WaitAgent(ctx context.Context) error {
+	return n.bed.Eventually(ctx, "the agent of "+n.Name+" is healthy", func(ctx context.Context) error {
+		n.mu.Lock()
+		run := n.agent
+		n.mu.Unlock()
+		if run == nil || !run.process.running() {
+			return errors.New("it does not run")
+		}
+		return n.healthy(ctx)
+	})
+}
+
+// healthy asks what Cilium's own readiness probe asks.
+func (n *Node) healthy(ctx context.Context) error { return n.api(ctx, "/v1/healthz", nil) }
+
+// Endpoint is what an agent tells about one of its pods.
+type Endpoint struct {
+	Status struct {
+		State              string `json:"state"`
+		ExternalIdentifier struct {
+			PodName string `json:"pod-name"` // namespace/name
+		} `json:"external-identifiers"`
+		Networking struct {
+			Addressing []struct {
+				IPv4 string `json:"ipv4"`
+			} `json:"addressing"`
+		} `json:"networking"`
+	} `json:"status"`
+}
+
+// Endpoints maps each pod the agent has, as namespace/name, to its address;
+// those that are not ready are left out.
+func (n *Node) Endpoints(ctx context.Context) (map[string]string, error) {
+	var list []Endpoint
+	if err := n.api(ctx, "/v1/endpoint", &list); err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for _, e := range list {
+		if name := e.Status.ExternalIdentifier.PodName; name != "" && e.Status.State == "ready" && len(e.Status.Networking.Addressing) > 0 {
+			out[name] = e.Status.Networking.Addressing[0].IPv4
+		}
+	}
+	return out, nil
+}
+
+// api calls the agent over its socket.
+func (n *Node) api(ctx context.Context, path string, into any) error {
+	socket := filepath.Join(n.dir, "cilium", "cilium.sock")
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+path, nil)
+	if err != nil {
+		return fmt.Errorf("ask the agent of %s: %w", n.Name, err)
+	}
+	req.Header.Set("brief", "true")
+	resp, err := (&http.Client{Transport: transport, Timeout: 30 * time.Second}).Do(req)
+	if err != nil {
+		return fmt.Errorf("ask the agent of %s: %w", n.Name, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("ask the agent of %s: %s is %s", n.Name, path, resp.Status)
+	}
+	if into == nil {
+		return healthState(resp)
+	}
+	return json.NewDecoder(resp.Body).Decode(into)
+}
+
+func healthState(resp *http.Response) error {
+	var health struct {
+		Cilium struct {
+			State string `json:"state"`
+			Msg   string `json:"msg"`
+		} `json:"cilium"`
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&health); err != nil {
+		return fmt.Errorf("read the agent's health: %w", err)
+	}
+	if health.Cilium.State != "Ok" {
+		return fmt.Errorf("the agent is %s: %s", health.Cilium.State, health.Cilium.Msg)
+	}
+	return nil
+}

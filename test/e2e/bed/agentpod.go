@@ -1,0 +1,79 @@
+//go:build linux
+
+package bed
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// writeAgentPod writes the agent's Pod object as its DaemonSet and kubelet
+// would for this run of its container: running while it is n.agent, else
+// ended.
+func (n *Node) writeAgentPod(ctx context.Context, run *agentRun, ready bool) error {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: metav1.NamespaceSystem, Name: "cilium-" + n.Name, Labels: map[string]string{"k8s-app": "cilium"},
+		},
+		Spec: corev1.PodSpec{
+			NodeName: n.Name, HostNetwork: true,
+			Containers: []corev1.Container{{Name: agentName, Image: "cilium"}},
+		},
+	}
+	if err := n.bed.Client.Create(ctx, pod); apierrors.IsAlreadyExists(err) {
+		if err := n.bed.Client.Get(ctx, client.ObjectKeyFromObject(pod), pod); err != nil {
+			return fmt.Errorf("write pod of agent: %w", err)
+		}
+	} else if err != nil {
+		return fmt.Errorf("write pod of agent: %w", err)
+	}
+	base := pod.DeepCopy()
+	pod.Status.Phase = corev1.PodRunning
+	pod.Status.Conditions = conditions(base.Status.Conditions, ready)
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{n.container(run, ready)}
+	if err := n.bed.Client.Status().Patch(ctx, pod, client.MergeFrom(base)); err != nil {
+		return fmt.Errorf("write pod of agent: %w", err)
+	}
+	return nil
+}
+
+func (n *Node) container(run *agentRun, ready bool) corev1.ContainerStatus {
+	status := corev1.ContainerStatus{
+		Name: agentName, Image: "cilium", Ready: ready, Started: &ready,
+		ContainerID: fmt.Sprintf("containerd://%s-%d", n.Name, run.number), RestartCount: int32(run.number - 1),
+	}
+	started := metav1.NewTime(run.started)
+	if n.agent == run {
+		status.State.Running = &corev1.ContainerStateRunning{StartedAt: started}
+	} else {
+		status.State.Terminated = &corev1.ContainerStateTerminated{
+			StartedAt: started, FinishedAt: metav1.Now(), ExitCode: 137, Reason: "Error", ContainerID: status.ContainerID,
+		}
+	}
+	return status
+}
+
+// conditions are those a kubelet sets; the times of those that stay are kept.
+func conditions(before []corev1.PodCondition, ready bool) []corev1.PodCondition {
+	var out []corev1.PodCondition
+	for _, kind := range []corev1.PodConditionType{
+		corev1.PodScheduled, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady,
+	} {
+		c := corev1.PodCondition{Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}
+		if !ready && (kind == corev1.PodReady || kind == corev1.ContainersReady) {
+			c.Status = corev1.ConditionFalse
+		}
+		for _, old := range before {
+			if old.Type == kind && old.Status == c.Status {
+				c.LastTransitionTime = old.LastTransitionTime
+			}
+		}
+		out = append(out, c)
+	}
+	return out
+}

@@ -1,0 +1,165 @@
+//go:build linux
+
+package bed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+)
+
+const (
+	// stateDir is on the sandbox's own tmpfs; short, for the unix sockets.
+	stateDir = "/run/bed"
+	pollTick = 50 * time.Millisecond
+	// patience bounds a wait whose context has no deadline.
+	patience = 3 * time.Minute
+)
+
+// Options say what a bed is made of.
+type Options struct {
+	// BinDir holds etcd, kube-apiserver and cilium-pool-operator.
+	BinDir string
+	// CiliumDir holds Cilium's programs, and its bpf folder beside them.
+	CiliumDir string
+	// Logs is the folder of all logs. It is made.
+	Logs string
+	// Log receives a line per step. Nil: nowhere.
+	Log io.Writer
+	// UpdateRate is the agents' --ipam-cilium-node-update-rate. 0: 15 s, as
+	// Cilium ships it.
+	UpdateRate time.Duration
+	// IPAM is the agents' mode. Empty: crd.
+	IPAM string
+}
+
+// Bed is a cluster. Its methods may be called concurrently.
+type Bed struct {
+	Client client.WithWatch
+
+	opts       Options
+	began      time.Time
+	cluster    *controlplane.Cluster
+	kubeconfig string
+
+	mu    sync.Mutex
+	nodes map[string]*Node
+	procs []*process
+}
+
+// Start makes the network and the control plane. Only the process that Sandbox
+// started can call it, once.
+func Start(ctx context.Context, o Options) (_ *Bed, err error) {
+	if !Inside() {
+		return nil, errors.New("a bed is started in a sandbox only")
+	}
+	if o.UpdateRate == 0 {
+		o.UpdateRate = 15 * time.Second
+	}
+	if o.IPAM == "" {
+		o.IPAM = "crd"
+	}
+	if o.Log == nil {
+		o.Log = io.Discard
+	}
+	if err := os.MkdirAll(o.Logs, 0o755); err != nil {
+		return nil, fmt.Errorf("make log folder: %w", err)
+	}
+	b := &Bed{opts: o, began: time.Now(), nodes: map[string]*Node{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.Stop())
+		}
+	}()
+	if err := prepareMounts(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrCannot, err)
+	}
+	if err := makeBridge(ctx); err != nil {
+		return nil, err
+	}
+	return b, b.startControlPlane(ctx)
+}
+
+func (b *Bed) startControlPlane(ctx context.Context) error {
+	crds, err := allCRDs()
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(b.opts.Logs, "controlplane")
+	b.cluster, err = controlplane.Start(ctx, controlplane.Options{
+		Dir: dir, BinDir: b.opts.BinDir, BindAddress: bridgeAddress, CRDs: crds,
+	})
+	if err != nil {
+		return err
+	}
+	b.kubeconfig = filepath.Join(dir, "admin.kubeconfig")
+	if err := b.cluster.WriteKubeconfig(b.kubeconfig); err != nil {
+		return err
+	}
+	scheme, err := controller.Scheme()
+	if err != nil {
+		return fmt.Errorf("make client: %w", err)
+	}
+	if b.Client, err = client.NewWithWatch(b.cluster.Config(), client.Options{Scheme: scheme}); err != nil {
+		return fmt.Errorf("make client: %w", err)
+	}
+	b.Logf("control plane up")
+	return nil
+}
+
+// Stop ends everything. What it cannot end ends with the sandbox.
+func (b *Bed) Stop() error {
+	b.mu.Lock()
+	procs := b.procs
+	b.mu.Unlock()
+	var errs []error
+	for i := len(procs) - 1; i >= 0; i-- {
+		errs = append(errs, procs[i].kill())
+	}
+	if b.cluster != nil {
+		errs = append(errs, b.cluster.Stop())
+	}
+	return errors.Join(errs...)
+}
+
+// Logf writes a line with the seconds since the bed was started.
+func (b *Bed) Logf(format string, args ...any) {
+	fmt.Fprintf(b.opts.Log, "%7.1fs  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// CiliumNode reads a CiliumNode.
+func (b *Bed) CiliumNode(ctx context.Context, name string) (*ciliumv2.CiliumNode, error) {
+	cn := &ciliumv2.CiliumNode{}
+	return cn, b.Client.Get(ctx, client.ObjectKey{Name: name}, cn)
+}
+
+// Eventually waits until holds returns nil, and returns its last error when
+// ctx ends before, or three minutes have passed.
+func (b *Bed) Eventually(ctx context.Context, what string, holds func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(pollTick)
+	defer tick.Stop()
+	for {
+		err := holds(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting until %s: %w", what, err)
+		}
+	}
+}

@@ -1,0 +1,124 @@
+//go:build linux
+
+package bed
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The nodes' network, of the addresses kept for documentation.
+const (
+	bridge        = "br0"
+	bridgeAddress = "192.0.2.1"
+	nodeAddress   = "192.0.2.%d"
+	firstNode     = 10
+	prefixLength  = "/24"
+)
+
+// Node is a machine: namespaces that outlive its agent.
+type Node struct {
+	Name    string
+	Address string
+
+	bed    *Bed
+	holder *process // keeps the namespaces
+	dir    string
+
+	mu    sync.Mutex
+	agent *agentRun
+	runs  int
+}
+
+func makeBridge(ctx context.Context) error {
+	for _, argv := range [][]string{
+		{"ip", "link", "set", "lo", "up"},
+		{"ip", "link", "add", bridge, "type", "bridge"},
+		{"ip", "address", "add", bridgeAddress + prefixLength, "dev", bridge},
+		{"ip", "link", "set", bridge, "up"},
+	} {
+		if err := run(ctx, argv...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AddNode makes the namespaces of a machine, but not yet its Node object.
+func (b *Bed) AddNode(ctx context.Context, name string) (*Node, error) {
+	b.mu.Lock()
+	number := len(b.nodes)
+	n := &Node{Name: name, Address: fmt.Sprintf(nodeAddress, firstNode+number), bed: b, dir: filepath.Join(stateDir, name)}
+	b.nodes[name] = n
+	b.mu.Unlock()
+	if err := os.MkdirAll(filepath.Join(n.dir, "cilium"), 0o755); err != nil {
+		return nil, fmt.Errorf("make node %s: %w", name, err)
+	}
+	for _, dir := range []string{"/run/cilium", "/run/bed-cgroup"} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, fmt.Errorf("make node %s: %w", name, err)
+		}
+	}
+	var err error
+	n.holder, err = b.spawn(name+"-holder", &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET}, "sleep", "infinity")
+	if err != nil {
+		return nil, err
+	}
+	if err := n.plug(ctx, "veth"+strconv.Itoa(number)); err != nil {
+		return nil, fmt.Errorf("make node %s: %w", name, err)
+	}
+	return n, nil
+}
+
+// plug mounts what an agent needs and connects the node to the bridge.
+func (n *Node) plug(ctx context.Context, veth string) error {
+	pid := strconv.Itoa(n.holder.pid())
+	for _, argv := range [][]string{
+		n.enter("mount", "-t", "sysfs", "sysfs", "/sys"),
+		n.enter("mount", "-t", "bpf", "bpf", "/sys/fs/bpf"),
+		n.enter("mount", "-t", "cgroup2", "cgroup2", "/run/bed-cgroup"),
+		n.enter("mount", "--bind", filepath.Join(n.dir, "cilium"), "/run/cilium"),
+		{"ip", "link", "add", veth, "type", "veth", "peer", "name", "eth0", "netns", pid},
+		{"ip", "link", "set", veth, "master", bridge, "up"},
+		n.enter("ip", "link", "set", "lo", "up"),
+		n.enter("ip", "address", "add", n.Address+prefixLength, "dev", "eth0"),
+		n.enter("ip", "link", "set", "eth0", "up"),
+		n.enter("ip", "route", "add", "default", "via", bridgeAddress),
+	} {
+		if err := run(ctx, argv...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// enter is a command that runs in the node's mount and network namespaces.
+func (n *Node) enter(argv ...string) []string {
+	return append([]string{"nsenter", "--target", strconv.Itoa(n.holder.pid()), "--mount", "--net", "--"}, argv...)
+}
+
+// Register makes the Node object, as a kubelet does.
+func (n *Node) Register(ctx context.Context, labels map[string]string) error {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: labels}}
+	if err := n.bed.Client.Create(ctx, node); err != nil {
+		return fmt.Errorf("create node %s: %w", n.Name, err)
+	}
+	node.Status.Addresses = []corev1.NodeAddress{
+		{Type: corev1.NodeInternalIP, Address: n.Address},
+		{Type: corev1.NodeHostName, Address: n.Name},
+	}
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady"}}
+	if err := n.bed.Client.Status().Update(ctx, node); err != nil {
+		return fmt.Errorf("create node %s: %w", n.Name, err)
+	}
+	return nil
+}

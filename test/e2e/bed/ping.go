@@ -1,0 +1,148 @@
+//go:build linux
+
+package bed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv4"
+)
+
+const (
+	protocolICMP = 1
+	// pingGrace is how long the last answers may take.
+	pingGrace = 2 * time.Second
+)
+
+// Pings is a flow of echo requests from one pod to another address.
+type Pings struct {
+	target netip.Addr
+	conn   *icmp.PacketConn
+	stop   context.CancelFunc
+	done   sync.WaitGroup
+
+	mu       sync.Mutex
+	answered map[uint16]bool
+	sent     uint16
+	slowest  time.Duration
+	at       map[uint16]time.Time
+}
+
+// Count is what became of the requests.
+type Count struct {
+	Sent, Lost int
+	// Slowest is the longest time between a request and its answer.
+	Slowest time.Duration
+	// FirstLost is when the first of the lost was sent.
+	FirstLost time.Time
+}
+
+// Ping sends a request every interval until Stop, 65,535 at most.
+func (p *Pod) Ping(target netip.Addr, interval time.Duration) (*Pings, error) {
+	f := &Pings{target: target, answered: map[uint16]bool{}, at: map[uint16]time.Time{}}
+	err := inNetns(p.netns, func() error {
+		var err error
+		f.conn, err = icmp.ListenPacket("ip4:icmp", p.Address.String())
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ping from %s: %w", p.Name, err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	f.stop = cancel
+	f.done.Go(func() { f.send(ctx, interval) })
+	go f.receive()
+	return f, nil
+}
+
+// Stop waits for the last answers and counts.
+func (f *Pings) Stop() (Count, error) {
+	f.stop()
+	f.done.Wait()
+	deadline := time.Now().Add(pingGrace)
+	for f.count().Lost > 0 && time.Now().Before(deadline) {
+		time.Sleep(pollTick)
+	}
+	count := f.count()
+	return count, f.conn.Close()
+}
+
+func (f *Pings) count() Count {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := Count{Sent: int(f.sent), Slowest: f.slowest}
+	for seq := uint16(1); seq <= f.sent && seq != 0; seq++ {
+		if !f.answered[seq] {
+			if c.Lost == 0 {
+				c.FirstLost = f.at[seq]
+			}
+			c.Lost++
+		}
+	}
+	return c
+}
+
+func (f *Pings) send(ctx context.Context, interval time.Duration) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		f.mu.Lock()
+		if f.sent == 65535 {
+			f.mu.Unlock()
+			return
+		}
+		f.sent++
+		seq := f.sent
+		f.at[seq] = time.Now()
+		f.mu.Unlock()
+		message := icmp.Message{Type: ipv4.ICMPTypeEcho, Body: &icmp.Echo{ID: os.Getpid(), Seq: int(seq), Data: make([]byte, 16)}}
+		data, err := message.Marshal(nil)
+		if err != nil {
+			return
+		}
+		// An error is a lost request, and counted as one.
+		_, _ = f.conn.WriteTo(data, &net.IPAddr{IP: f.target.AsSlice()})
+	}
+}
+
+func (f *Pings) receive() {
+	buffer := make([]byte, 1500)
+	for {
+		n, from, err := f.conn.ReadFrom(buffer)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil || from.String() != f.target.String() {
+			continue
+		}
+		message, err := icmp.ParseMessage(protocolICMP, buffer[:n])
+		if err != nil || message.Type != ipv4.ICMPTypeEchoReply {
+			continue
+		}
+		if echo, ok := message.Body.(*icmp.Echo); ok {
+			f.answer(uint16(echo.Seq))
+		}
+	}
+}
+
+func (f *Pings) answer(seq uint16) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.answered[seq] = true
+	if took := time.Since(f.at[seq]); !f.at[seq].IsZero() && took > f.slowest {
+		f.slowest = took
+	}
+}

@@ -1,0 +1,148 @@
+//go:build linux
+
+package bed
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const cniConfig = `{"cniVersion":"0.3.1","name":"cilium","type":"cilium-cni","log-file":%q}`
+
+// cniTimeout is how long a kubelet gives a sandbox to come up.
+const cniTimeout = 4 * time.Minute
+
+// Pod is a pod with a network namespace of its own.
+type Pod struct {
+	Name    string
+	Address netip.Addr
+	// Created is when the API server had answered the create, Added when CNI
+	// ADD was done.
+	Created, Added time.Time
+
+	node    *Node
+	netns   *os.File
+	sandbox string
+}
+
+// CreatePod makes the Pod object, bound to the node.
+func (n *Node) CreatePod(ctx context.Context, name string) (*Pod, error) {
+	object := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
+		Spec:       corev1.PodSpec{NodeName: n.Name, Containers: []corev1.Container{{Name: "c", Image: "none"}}},
+	}
+	if err := n.bed.Client.Create(ctx, object); err != nil {
+		return nil, fmt.Errorf("create pod %s: %w", name, err)
+	}
+	var id [32]byte
+	_, _ = rand.Read(id[:])
+	return &Pod{Name: name, Created: time.Now(), node: n, sandbox: hex.EncodeToString(id[:])}, nil
+}
+
+// Attach gives the pod its network by one CNI ADD: it is not tried again.
+func (p *Pod) Attach(ctx context.Context) error {
+	var err error
+	if p.netns, err = newNetns(); err != nil {
+		return err
+	}
+	out, err := p.cni(ctx, "ADD")
+	if err != nil {
+		return err
+	}
+	var result struct {
+		IPs []struct{ Address netip.Prefix }
+	}
+	if err := json.Unmarshal(out, &result); err != nil || len(result.IPs) == 0 {
+		return fmt.Errorf("CNI ADD of %s answered %q: %w", p.Name, out, err)
+	}
+	p.Address, p.Added = result.IPs[0].Address.Addr(), time.Now()
+	return nil
+}
+
+// Report writes the pod's status, as a kubelet does once it has attached it.
+func (p *Pod) Report(ctx context.Context) error {
+	object := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: p.Name}}
+	status, err := json.Marshal(map[string]any{"status": corev1.PodStatus{
+		Phase: corev1.PodRunning, HostIP: p.node.Address, PodIP: p.Address.String(),
+		PodIPs: []corev1.PodIP{{IP: p.Address.String()}}, Conditions: conditions(nil, true),
+	}})
+	if err != nil {
+		return fmt.Errorf("write status of pod %s: %w", p.Name, err)
+	}
+	if err := p.node.bed.Client.Status().Patch(ctx, object, client.RawPatch("application/strategic-merge-patch+json", status)); err != nil {
+		return fmt.Errorf("write status of pod %s: %w", p.Name, err)
+	}
+	return nil
+}
+
+// Run creates, attaches and reports a pod.
+func (n *Node) Run(ctx context.Context, name string) (*Pod, error) {
+	p, err := n.CreatePod(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Attach(ctx); err != nil {
+		return nil, err
+	}
+	return p, p.Report(ctx)
+}
+
+// Delete deletes the pod as the API server and a kubelet do: the object is
+// marked, the network taken away, the object removed.
+func (p *Pod) Delete(ctx context.Context) error {
+	object := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: p.Name}}
+	if err := p.node.bed.Client.Delete(ctx, object); err != nil {
+		return fmt.Errorf("delete pod %s: %w", p.Name, err)
+	}
+	if _, err := p.cni(ctx, "DEL"); err != nil {
+		return err
+	}
+	if err := p.netns.Close(); err != nil {
+		return fmt.Errorf("delete pod %s: %w", p.Name, err)
+	}
+	if err := p.node.bed.Client.Delete(ctx, object, client.GracePeriodSeconds(0)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete pod %s: %w", p.Name, err)
+	}
+	return nil
+}
+
+// cni calls the plugin as a container runtime does.
+func (p *Pod) cni(ctx context.Context, command string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, cniTimeout)
+	defer cancel()
+	argv := p.node.enter(filepath.Join(p.node.bed.opts.CiliumDir, cniName))
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Env = append(os.Environ(),
+		"CNI_COMMAND="+command,
+		"CNI_CONTAINERID="+p.sandbox,
+		fmt.Sprintf("CNI_NETNS=/proc/%d/fd/%d", os.Getpid(), p.netns.Fd()),
+		"CNI_IFNAME=eth0",
+		"CNI_PATH="+p.node.bed.opts.CiliumDir,
+		"CNI_ARGS="+strings.Join([]string{
+			"IgnoreUnknown=1", "K8S_POD_NAMESPACE=" + metav1.NamespaceDefault,
+			"K8S_POD_NAME=" + p.Name, "K8S_POD_INFRA_CONTAINER_ID=" + p.sandbox,
+		}, ";"),
+	)
+	cmd.Stdin = strings.NewReader(fmt.Sprintf(cniConfig, filepath.Join(p.node.bed.opts.Logs, p.node.Name+"-cni.log")))
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("CNI %s of %s: %w: %s%s", command, p.Name, err, bytes.TrimSpace(out), bytes.TrimSpace(stderr.Bytes()))
+	}
+	return out, nil
+}

@@ -1,0 +1,136 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+)
+
+// scenario is one story, told on a bed of its own.
+type scenario struct {
+	name  string
+	about string
+	ci    bool
+	run   func(context.Context, *env) error
+}
+
+func scenarios() []scenario {
+	return []scenario{
+		{"join", "from Node created to agent ready", true, join},
+		{"surge", "120 pods at once on a node with one /27", true, surge},
+		{"reclaim", "from 120 pods to 6 scattered ones", true, reclaim},
+		{"restart", "the agent is killed in every phase of a release", true, restart},
+	}
+}
+
+// choose finds scenarios by a list of names, "ci" or "all".
+func choose(names string) ([]scenario, error) {
+	var chosen []scenario
+	known := []string{"ci", "all"}
+	for _, s := range scenarios() {
+		known = append(known, s.name)
+		if names == "all" || names == "ci" && s.ci {
+			chosen = append(chosen, s)
+		}
+	}
+	if len(chosen) > 0 {
+		return chosen, nil
+	}
+	for name := range strings.SplitSeq(names, ",") {
+		before := len(chosen)
+		for _, s := range scenarios() {
+			if s.name == name {
+				chosen = append(chosen, s)
+			}
+		}
+		if len(chosen) == before {
+			return nil, fmt.Errorf("no scenario %q; there are: %s", name, strings.Join(known, ", "))
+		}
+	}
+	return chosen, nil
+}
+
+// env is what a scenario works with.
+type env struct {
+	*bed.Bed
+	name    string
+	options bed.Options
+	rows    []row
+}
+
+// start brings the bed up.
+func (e *env) start(ctx context.Context) error {
+	b, err := bed.Start(ctx, e.options)
+	e.Bed = b
+	return err
+}
+
+func (e *env) close() error {
+	if e.Bed == nil {
+		return nil
+	}
+	return e.Stop()
+}
+
+// note adds a figure that nobody judges to the table.
+func (e *env) note(what, format string, args ...any) {
+	e.add(row{What: what, Figure: fmt.Sprintf(format, args...), Result: noted})
+}
+
+// check adds a judged figure to the table.
+func (e *env) check(ok bool, what, format string, args ...any) {
+	r := row{What: what, Figure: fmt.Sprintf(format, args...), Result: failed}
+	if ok {
+		r.Result = passed
+	}
+	e.add(r)
+}
+
+func (e *env) add(r row) {
+	r.Scenario = e.name
+	e.rows = append(e.rows, r)
+	e.Logf("%s: %s: %s", r.Result, r.What, r.Figure)
+}
+
+// pool makes the pool that all nodes take their /27 blocks from.
+func (e *env) pool(ctx context.Context) error {
+	p := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "all"}}
+	p.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: blockSize, CIDRs: []v1alpha1.PoolCIDR{{CIDR: poolCIDR}}}
+	if err := e.Client.Create(ctx, p); err != nil {
+		return fmt.Errorf("create pool: %w", err)
+	}
+	return nil
+}
+
+const (
+	poolCIDR  = "100.162.224.0/19"
+	blockSize = 27
+	perBlock  = 30 // without the first and the last address
+)
+
+// node makes a machine and its Node, waits for its first block, and starts its
+// agent.
+func (e *env) node(ctx context.Context, name string) (*bed.Node, error) {
+	n, err := e.AddNode(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.Register(ctx, nil); err != nil {
+		return nil, err
+	}
+	if err := n.StartAgent(ctx); err != nil {
+		return nil, err
+	}
+	if err := n.WaitAgent(ctx); err != nil {
+		return nil, err
+	}
+	e.Logf("%s: agent ready", name)
+	return n, nil
+}

@@ -1,0 +1,109 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+)
+
+const surgePods = 120
+
+// surge starts 120 pods on a node that has one /27, 4 and then, on another
+// node, 16 at a time. Each CNI ADD starts the moment its pod's creation
+// returns, and is not tried again.
+func surge(ctx context.Context, e *env) error {
+	if err := e.start(ctx); err != nil {
+		return err
+	}
+	if err := e.pool(ctx); err != nil {
+		return err
+	}
+	if _, err := e.StartOperator(); err != nil {
+		return err
+	}
+	for i, width := range []int{4, 16} {
+		n, err := e.node(ctx, fmt.Sprintf("n%d", i+1))
+		if err != nil {
+			return err
+		}
+		cn, err := e.CiliumNode(ctx, n.Name)
+		if err != nil {
+			return err
+		}
+		e.check(len(cn.Spec.IPAM.Pool) == perBlock, fmt.Sprintf("addresses %s starts with", n.Name), "%d", len(cn.Spec.IPAM.Pool))
+		began := time.Now()
+		pods, errs := e.runPods(ctx, n, "surge", surgePods, width)
+		for _, err := range errs {
+			e.Logf("%v", err)
+		}
+		e.check(len(errs) == 0, fmt.Sprintf("failed CNI ADDs of %d, %d at a time", surgePods, width), "%d", len(errs))
+		e.note("the surge took; slowest ADD", "%.0f s; %.1f s", time.Since(began).Seconds(), slowestAdd(pods).Seconds())
+		if cn, err = e.CiliumNode(ctx, n.Name); err != nil {
+			return err
+		}
+		e.note("blocks at the end", "%d", len(cn.Spec.IPAM.PodCIDRs))
+		if err := n.KillAgent(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runPods runs count pods, at most width at a time, and returns those that
+// came up, in the order of their names, and what went wrong with the others.
+func (e *env) runPods(ctx context.Context, n *bed.Node, prefix string, count, width int) ([]*bed.Pod, []error) {
+	pods, errs := make([]*bed.Pod, count), make([]error, count)
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range width {
+		workers.Go(func() {
+			for i := range next {
+				pods[i], errs[i] = n.Run(ctx, fmt.Sprintf("%s-%s-%d", prefix, n.Name, i))
+			}
+		})
+	}
+	for i := range count {
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+	pods = slices.DeleteFunc(pods, func(p *bed.Pod) bool { return p == nil || !p.Address.IsValid() })
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	return pods, errs
+}
+
+// deletePods deletes pods, eight at a time.
+func (e *env) deletePods(ctx context.Context, pods []*bed.Pod) error {
+	const width = 8
+	errs := make([]error, len(pods))
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range width {
+		workers.Go(func() {
+			for i := range next {
+				errs[i] = pods[i].Delete(ctx)
+			}
+		})
+	}
+	for i := range pods {
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+	return errors.Join(errs...)
+}
+
+func slowestAdd(pods []*bed.Pod) time.Duration {
+	var slowest time.Duration
+	for _, p := range pods {
+		slowest = max(slowest, p.Added.Sub(p.Created))
+	}
+	return slowest
+}
