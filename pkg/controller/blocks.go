@@ -253,6 +253,8 @@ func (r *NodeReconciler) giveUp(ctx context.Context, o *observation, cidr netip.
 			return fmt.Errorf("deleting block %s: %w", cidr, err)
 		}
 	}
+	r.Ledger.Deleted(b)
+	r.WakeStarving()
 	return nil
 }
 

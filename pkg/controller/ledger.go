@@ -84,8 +84,18 @@ func (l *Ledger) Gone(b crd.Block) {
 	if held, ok := l.blocks[b.CIDR]; ok && (held.UID == b.UID || reached(b.ResourceVersion, held.ResourceVersion)) {
 		l.drop(held)
 	}
+	delete(l.nodes.moved, b.UID)
 	l.settle(b.CIDR)
 	l.advance(b.ResourceVersion)
+}
+
+// Deleted takes in that this process has deleted a block.
+func (l *Ledger) Deleted(b crd.Block) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if held, ok := l.blocks[b.CIDR]; ok && held.UID == b.UID {
+		l.drop(held)
+	}
 }
 
 // Wrote takes in a block as this process has just written it.
@@ -148,7 +158,6 @@ func (l *Ledger) drop(b crd.Block) {
 	if len(l.byNode[b.Node]) == 0 {
 		delete(l.byNode, b.Node)
 	}
-	delete(l.nodes.moved, b.UID)
 	l.space.Release(b.CIDR)
 }
 

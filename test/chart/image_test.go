@@ -88,6 +88,9 @@ func packImage(t *testing.T, binary string) []byte {
 
 func untar(t *testing.T, data []byte) map[string][]byte {
 	t.Helper()
+	if !bytes.HasSuffix(data, make([]byte, 1024)) {
+		t.Error("the tar file lacks its end, which archive/tar forgives and others do not")
+	}
 	files := map[string][]byte{}
 	for reader := tar.NewReader(bytes.NewReader(data)); ; {
 		header, err := reader.Next()
