@@ -100,6 +100,7 @@ func (r *NodeReconciler) claimOne(ctx context.Context, o *observation, f ipalloc
 			return b, nil, err
 		}
 		r.Ledger.Wrote(b)
+		r.Metrics.claimed(f)
 		return b, pool, nil
 	case apierrors.IsAlreadyExists(err):
 		return r.claimedBefore(ctx, o, cidr, pool)

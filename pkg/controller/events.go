@@ -133,11 +133,13 @@ func (e *Events) enoughAddresses(node string) { e.isNews("short/"+node, "") }
 
 func (e *Events) waits(node *corev1.Node, waits []expand.Wait) {
 	var parts []string
+	reasons := ""
 	for _, w := range waits {
 		if w.For == expand.WaitHandshake || w.For == expand.WaitUnsettled {
 			continue
 		}
 		part := fmt.Sprintf("block %s waits for %s", w.CIDR, w.For)
+		reasons += part + "; "
 		if len(w.By) > 0 {
 			part += " " + strings.Join(w.By[:min(len(w.By), 5)], ", ")
 		}
@@ -146,20 +148,9 @@ func (e *Events) waits(node *corev1.Node, waits []expand.Wait) {
 		}
 		parts = append(parts, part)
 	}
-	note := strings.Join(parts, "; ")
-	key := "waits/" + node.Name
-	// Which pods hold a block up changes all the time; tell when the number of
-	// blocks does.
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	count := fmt.Sprint(len(parts))
-	if len(parts) == 0 {
-		delete(e.told, key)
-		return
-	}
-	if e.told[key] != count {
-		e.told[key] = count
-		e.send(node, corev1.EventTypeNormal, EventDrainWaits, "Drain", note)
+	// Which pods hold a block up changes all the time; that is no news.
+	if e.isNews("waits/"+node.Name, reasons) {
+		e.send(node, corev1.EventTypeNormal, EventDrainWaits, "Drain", strings.Join(parts, "; "))
 	}
 }
 

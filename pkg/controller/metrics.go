@@ -31,7 +31,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "cilium_pool", Name: name, Help: help}, labels)
 	}
 	m := &Metrics{
-		decisions:  counter("decisions_total", "Blocks decided on, by what was decided: claim, undrain, drain, free, delete.", "family", "decision"),
+		decisions:  counter("decisions_total", "Blocks claimed, and blocks decided on: undrain, drain, free, delete.", "family", "decision"),
 		steps:      counter("address_steps_total", "Addresses taken through a step: publish, mark, clear, remove.", "step"),
 		writes:     counter("api_writes_total", "Writes sent to the API server, by kind of object, what for, and result: ok, conflict, error.", "kind", "write", "result"),
 		demand:     gauge("node_demand_addresses", "Addresses a node needs now: those in use, and pods without one.", "node", "family"),
@@ -61,15 +61,16 @@ func (m *Metrics) decided(node string, f ipalloc.Family, p expand.Plan) {
 			m.decisions.WithLabelValues(f.String(), decision).Add(float64(n))
 		}
 	}
-	if p.Claim.Addresses > 0 {
-		count("claim", 1)
-	}
 	count("undrain", len(p.Undrain))
 	count("drain", len(p.Drain))
 	count("free", len(p.Free))
 	count("delete", len(p.Delete))
 	m.demand.WithLabelValues(node, f.String()).Set(float64(p.Demand))
 	m.capacity.WithLabelValues(node, f.String()).Set(float64(p.Capacity))
+}
+
+func (m *Metrics) claimed(f ipalloc.Family) {
+	m.decisions.WithLabelValues(f.String(), "claim").Inc()
 }
 
 func (m *Metrics) handshake(step string, n int) {

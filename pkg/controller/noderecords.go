@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -11,7 +12,7 @@ import (
 // nodeRecords is what the ledger remembers of CiliumNodes.
 type nodeRecords struct {
 	// foreign is what is taken because a CiliumNode names it: its podCIDRs, and
-	// pool entries outside them and outside its blocks.
+	// addresses in its pool or reported in use outside them and its blocks.
 	foreign map[string][]netip.Prefix
 	// written is the resourceVersion of this process's last write to each.
 	written map[string]string
@@ -116,18 +117,20 @@ func (l *Ledger) foreignOf(cn *ciliumv2.CiliumNode) []netip.Prefix {
 	for cidr := range l.byNode[cn.Name] {
 		covers = append(covers, cidr)
 	}
-	for key := range cn.Spec.IPAM.Pool {
-		addr, err := netip.ParseAddr(key)
-		if err != nil {
-			continue
-		}
-		addr = addr.Unmap()
-		if !slices.ContainsFunc(covers, func(p netip.Prefix) bool { return p.Contains(addr) }) {
-			taken = append(taken, netip.PrefixFrom(addr, addr.BitLen()))
+	for _, addresses := range []ipamtypes.AllocationMap{cn.Spec.IPAM.Pool, cn.Status.IPAM.Used} {
+		for key := range addresses {
+			addr, err := netip.ParseAddr(key)
+			if err != nil {
+				continue
+			}
+			addr = addr.Unmap()
+			if !slices.ContainsFunc(covers, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+				taken = append(taken, netip.PrefixFrom(addr, addr.BitLen()))
+			}
 		}
 	}
 	slices.SortFunc(taken, netip.Prefix.Compare)
-	return taken
+	return slices.Compact(taken)
 }
 
 func (l *Ledger) setForeign(name string, taken []netip.Prefix) (freed bool) {

@@ -3,12 +3,6 @@ package chart
 import (
 	"context"
 	"fmt"
-	"net"
-	"net/http"
-	"net/netip"
-	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -21,14 +15,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/test/agent"
-	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
-	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
 )
 
 // patience bounds every wait; it is never slept through.
@@ -49,115 +39,6 @@ nodeGoneCooldown: 1s
 cilium: {agentSettleTime: 200ms}
 nodes: {shortageTaint: cilium-pool.io/no-addresses}
 `
-
-// bed is a cluster with Cilium's CRDs, and nothing of ours.
-type bed struct {
-	*testing.T
-	cluster *controlplane.Cluster
-	client  client.WithWatch
-}
-
-func newBed(t *testing.T) *bed {
-	t.Helper()
-	cilium, err := controlplane.CiliumCRDs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cluster := cptest.New(t, controlplane.Options{CRDs: cilium, AuditLog: true})
-	scheme, err := controller.Scheme()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.NewWithWatch(cluster.Config(), client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &bed{T: t, cluster: cluster, client: c}
-}
-
-func (b *bed) helm(args ...string) string {
-	b.Helper()
-	return helm(b.T, append(args, "--namespace", namespace, "--kubeconfig", filepath.Join(b.cluster.Dir(), "kubeconfig"))...)
-}
-
-func (b *bed) create(o client.Object) {
-	b.Helper()
-	if err := b.client.Create(b.Context(), o); err != nil {
-		b.Fatalf("creating %T %s: %v", o, o.GetName(), err)
-	}
-}
-
-func (b *bed) delete(o client.Object) {
-	b.Helper()
-	if err := b.client.Delete(b.Context(), o, client.GracePeriodSeconds(0)); err != nil {
-		b.Fatalf("deleting %T %s: %v", o, o.GetName(), err)
-	}
-}
-
-// eventually waits until holds returns nil, or fails with its last error.
-func (b *bed) eventually(what string, holds func() error) {
-	b.Helper()
-	ctx, cancel := context.WithTimeout(b.Context(), patience)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := holds()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			b.Fatalf("%s: not within %s: %v", what, patience, err)
-		case <-tick.C:
-		}
-	}
-}
-
-// playDeploymentController reports the Deployment as rolled out, as no kubelet
-// runs here: helm --wait waits for that.
-func (b *bed) playDeploymentController(ctx context.Context) {
-	for ctx.Err() == nil {
-		d := &appsv1.Deployment{}
-		key := client.ObjectKey{Namespace: namespace, Name: release}
-		if err := b.client.Get(ctx, key, d); err == nil && d.Status.ObservedGeneration != d.Generation {
-			n := *d.Spec.Replicas
-			d.Status = appsv1.DeploymentStatus{
-				ObservedGeneration: d.Generation, Replicas: n, UpdatedReplicas: n, ReadyReplicas: n, AvailableReplicas: n,
-				Conditions: []appsv1.DeploymentCondition{
-					{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue},
-					{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, Reason: "NewReplicaSetAvailable"},
-				},
-			}
-			_ = b.client.Status().Update(ctx, d) // tried again in the next turn
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := strconv.Atoi(port)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
 
 // One command installs all, pools included; an upgrade takes the pools over;
 // uninstalling leaves CRDs and pools.
@@ -319,153 +200,4 @@ func (b *bed) lifeOfANode(ctx context.Context) {
 		}
 		return fmt.Errorf("no %s among %d", controller.EventAddressShortage, len(list.Items))
 	})
-}
-
-func (b *bed) node(name, zone string) {
-	b.Helper()
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: zone}}}
-	b.create(n)
-	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.7"}}
-	if err := b.client.Status().Update(b.Context(), n); err != nil {
-		b.Fatal(err)
-	}
-}
-
-// agent runs a stand-in for the agent and for kubelet for a node until the test ends.
-func (b *bed) agent(ctx context.Context, node string) {
-	b.Helper()
-	hub := agent.NewHub(b.client)
-	kubelet := agent.NewKubelet(b.client, agent.KubeletOptions{Retry: 200 * time.Millisecond})
-	a := agent.New(b.client, hub, agent.Options{
-		NodeName: node, Pod: true, Seed: 1,
-		UpdateRate: 200 * time.Millisecond, PollInterval: 50 * time.Millisecond, CrashBackoff: 100 * time.Millisecond,
-	})
-	kubelet.Attach(a)
-	go hub.Run(ctx)
-	go kubelet.Run(ctx)
-	go a.Run(ctx)
-}
-
-func (b *bed) pods(node string, n int) {
-	b.Helper()
-	for i := range n {
-		b.create(&corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("of-%d-%d", n, i)},
-			Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "none"}}},
-		})
-	}
-}
-
-func (b *bed) deletePods() {
-	b.Helper()
-	list := &corev1.PodList{}
-	if err := b.client.List(b.Context(), list, client.InNamespace("default")); err != nil {
-		b.Fatal(err)
-	}
-	for i := range list.Items {
-		b.delete(&list.Items[i])
-	}
-}
-
-func (b *bed) blocks(node string) []v1alpha1.PodIPBlock {
-	b.Helper()
-	list := &v1alpha1.PodIPBlockList{}
-	if err := b.client.List(b.Context(), list, client.MatchingFields{"spec.node": node}); err != nil {
-		b.Fatal(err)
-	}
-	return list.Items
-}
-
-// blockOfPods is a block of a node without the agent's own address, which never
-// leaves.
-func (b *bed) blockOfPods(node string) v1alpha1.PodIPBlock {
-	b.Helper()
-	cn := &ciliumv2.CiliumNode{}
-	if err := b.client.Get(b.Context(), client.ObjectKey{Name: node}, cn); err != nil {
-		b.Fatal(err)
-	}
-	for _, block := range b.blocks(node) {
-		cidr := netip.MustParsePrefix(block.Spec.CIDR)
-		if !slices.ContainsFunc(cn.Spec.Addresses, func(a ciliumv2.NodeAddress) bool {
-			return cidr.Contains(netip.MustParseAddr(a.IP))
-		}) {
-			return block
-		}
-	}
-	b.Fatalf("each block of %s holds an address of its agent", node)
-	return v1alpha1.PodIPBlock{}
-}
-
-// serves reports what is missing to a node with n blocks in its CiliumNode.
-func (b *bed) serves(node string, n int) error {
-	cn := &ciliumv2.CiliumNode{}
-	if err := b.client.Get(b.Context(), client.ObjectKey{Name: node}, cn); err != nil {
-		return err
-	}
-	if blocks := b.blocks(node); len(blocks) != n || len(cn.Spec.IPAM.PodCIDRs) != n || len(cn.Spec.IPAM.Pool) != 14*n {
-		return fmt.Errorf("%d blocks, podCIDRs %v, %d addresses", len(blocks), cn.Spec.IPAM.PodCIDRs, len(cn.Spec.IPAM.Pool))
-	}
-	return nil
-}
-
-// short reports where a node does not say that it is short of addresses, or
-// does not cease to.
-func (b *bed) short(node string, want bool) error {
-	n := &corev1.Node{}
-	if err := b.client.Get(b.Context(), client.ObjectKey{Name: node}, n); err != nil {
-		return err
-	}
-	condition, taint := false, false
-	for _, c := range n.Status.Conditions {
-		condition = condition || c.Type == controller.Shortage && c.Status == corev1.ConditionTrue
-	}
-	for _, t := range n.Spec.Taints {
-		taint = taint || t.Key == "cilium-pool.io/no-addresses"
-	}
-	if condition != want || taint != want {
-		return fmt.Errorf("condition %v, taint %v", condition, taint)
-	}
-	return nil
-}
-
-// deployment reads the chart's Deployment and the Service's selector, which
-// must find its pods.
-func (b *bed) deployment() *appsv1.Deployment {
-	b.Helper()
-	d := &appsv1.Deployment{}
-	if err := b.client.Get(b.Context(), client.ObjectKey{Namespace: namespace, Name: release}, d); err != nil {
-		b.Fatal(err)
-	}
-	s := &corev1.Service{}
-	if err := b.client.Get(b.Context(), client.ObjectKey{Namespace: namespace, Name: release + "-metrics"}, s); err != nil {
-		b.Fatal(err)
-	}
-	if !labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(d.Spec.Template.Labels)) {
-		b.Errorf("the Service selects %v, the pods have %v", s.Spec.Selector, d.Spec.Template.Labels)
-	}
-	return d
-}
-
-// get fetches an endpoint of the operator by the port's name.
-func get(ctx context.Context, container corev1.Container, port, path string) error {
-	for _, p := range container.Ports {
-		if p.Name != port {
-			continue
-		}
-		url := "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(int(p.ContainerPort))) + path
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err != nil {
-			return err
-		}
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return err
-		}
-		defer response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			return fmt.Errorf("%s: %s", url, response.Status)
-		}
-		return nil
-	}
-	return fmt.Errorf("no port %s", port)
 }

@@ -47,7 +47,8 @@ func (s *story) verdict() {
 	s.text("%s in %.0f s: %s claimed, of which %d to grow; %s given back, %s undone",
 		plural(len(s.names), "node"), time.Since(s.begin).Seconds(),
 		plural(stats.Claims, "block"), stats.Expansions, plural(stats.Reclaims, "block"), plural(stats.Undrains, "drain"))
-	s.text("CNI ADDs: %d succeeded, %d failed and were tried again, as kubelet does", s.fleet.added.Load(), s.fleet.failed.Load())
+	s.text("CNI ADDs: %d succeeded; %d failed and were tried again, as kubelet does, %d of them while there was no operator",
+		s.fleet.added.Load(), s.fleet.failed.Load(), s.failedWithout)
 	s.text("addresses: %d published, %d asked back, %d taken out", stats.Published, stats.Marked, stats.Removed)
 	s.text("invariants: %s; the agents were asked %d times what they hold", stats, stats.AgentChecks)
 	if stats.Gaps > 0 {

@@ -31,25 +31,30 @@ Flags:
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
 	// Agents and watches are cut off at the end; that is no news.
 	klog.SetLogger(logr.Discard())
 	ctrl.SetLogger(logr.Discard())
-	err := run(ctx, os.Args[1:])
+	code := exitCode(ctx, run(ctx, os.Args[1:]))
+	stop()
+	os.Exit(code)
+}
+
+// exitCode tells what went wrong, and returns the code that says so.
+func exitCode(ctx context.Context, err error) int {
 	switch {
 	case err == nil, errors.Is(err, pflag.ErrHelp):
+		return 0
 	case ctx.Err() != nil:
 		fmt.Fprintln(os.Stderr, "demo: stopped")
-		os.Exit(130)
+		return 130
 	case errors.Is(err, errUsage):
 		fmt.Fprintf(os.Stderr, "demo: %v\nSee demo --help.\n", err)
-		os.Exit(2)
+		return 2
 	case errors.Is(err, errBroken):
-		os.Exit(1)
-	default:
-		fmt.Fprintf(os.Stderr, "demo: %v\n", err)
-		os.Exit(1)
+		return 1
 	}
+	fmt.Fprintf(os.Stderr, "demo: %v\n", err)
+	return 1
 }
 
 var (

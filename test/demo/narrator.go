@@ -1,7 +1,6 @@
 package main
 
 import (
-	"net/netip"
 	"strings"
 	"time"
 
@@ -219,7 +218,7 @@ func missing(a, b ipamtypes.AllocationMap) int {
 func cidrs(spec ipamtypes.IPAMSpec) string {
 	var parts []string
 	for _, p := range spec.PodCIDRs {
-		parts = append(parts, netip.Prefix(p.Prefix).String())
+		parts = append(parts, p.String())
 	}
 	return strings.Join(parts, ", ")
 }

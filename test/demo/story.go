@@ -21,11 +21,13 @@ const (
 type story struct {
 	*stage
 	*printer
-	fleet    *fleet
-	checker  *invariant.Checker
-	names    []string // of all nodes
-	peaks    peaks
-	failures []string
+	fleet   *fleet
+	checker *invariant.Checker
+	names   []string // of all nodes
+	peaks   peaks
+	// failedWithout counts the CNI ADDs that failed as there was no operator.
+	failedWithout int64
+	failures      []string
 }
 
 // options of the commands.

@@ -244,6 +244,7 @@ func (s *story) killOperator(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	failed := s.fleet.failed.Load()
 	pid := s.operator.handle.Pid
 	if err := s.operator.kill(); err != nil {
 		return err
@@ -264,7 +265,9 @@ func (s *story) killOperator(ctx context.Context) error {
 		return err
 	}
 	s.event(bold, "operator", "started again, pid %d", s.operator.handle.Pid)
-	return s.until(ctx, "every pod has an address", allRunning)
+	err = s.until(ctx, "every pod has an address", allRunning)
+	s.failedWithout = s.fleet.failed.Load() - failed
+	return err
 }
 
 // nextClaim tells when the next block is claimed.

@@ -218,16 +218,16 @@ func (c *Checker) advance() {
 // step judges one version and makes it the state. c.mu is held.
 func (c *Checker) step(e event) {
 	change := Change{Kind: e.kind, Name: e.key, Version: e.version, Received: e.received, Old: c.model.objects[e.kind][e.key], New: e.object}
-	if !e.initial {
+	if e.origin != found {
 		c.stats.Versions[e.kind]++
 		c.stats.count(c.model, change)
-		for _, v := range c.model.judge(change, c.opts.Cooldown) {
+		for _, v := range c.model.judge(change, e.origin, c.opts.Cooldown) {
 			c.report(v)
 		}
 		c.noticeRest(change)
 	}
 	c.model.apply(change)
-	if !e.initial && c.opts.OnChange != nil {
+	if e.origin != found && c.opts.OnChange != nil {
 		c.opts.OnChange(change)
 	}
 }

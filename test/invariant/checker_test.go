@@ -12,6 +12,7 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
@@ -249,6 +250,32 @@ func TestEveryVersionIsSeenInOrder(t *testing.T) {
 	}
 	if n := checker.Stats().Versions[invariant.KindCiliumNode]; n != len(want) {
 		t.Errorf("%d versions counted, want %d", n, len(want))
+	}
+}
+
+func TestAPIServerRestarts(t *testing.T) {
+	cluster := cptest.New(t, controlplane.Options{})
+	w := worldOn(t, cluster.Config())
+	checker := w.watch(invariant.Options{})
+	w.must(cluster.KillAPIServer())
+	w.must(cluster.StartAPIServer(w.ctx))
+	w.must(checker.Sync(w.ctx)) // The watches are back, and nothing was written meanwhile.
+	w.cilium("a", func(cn *ciliumv2.CiliumNode) { unpublish(cn, "10.9.0.1") })
+	w.must(checker.Sync(w.ctx))
+	if diff := cmp.Diff([]string{"2 CiliumNode a"}, briefly(checker.Violations())); diff != "" {
+		t.Errorf("violations (-want +got):\n%s", diff)
+	}
+	if gaps := checker.Stats().Gaps; gaps != 0 {
+		t.Errorf("%d gaps, though nothing was written meanwhile", gaps)
+	}
+	// What is written before the watches are back may be missed, but not that
+	// an IP stands in two pools.
+	w.must(cluster.KillAPIServer())
+	w.must(cluster.StartAPIServer(w.ctx))
+	w.cilium("b", func(cn *ciliumv2.CiliumNode) { publish(cn, "172.16.0.1") })
+	w.must(checker.Sync(w.ctx))
+	if diff := cmp.Diff([]string{"2 CiliumNode a", "1 CiliumNode b"}, briefly(checker.Violations())); diff != "" {
+		t.Errorf("violations (-want +got):\n%s", diff)
 	}
 }
 

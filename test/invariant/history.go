@@ -14,9 +14,21 @@ type event struct {
 	version  uint64
 	object   client.Object // nil: deleted
 	received time.Time
-	// initial: it was there when the stream began, or after a gap.
-	initial bool
+	origin   origin
 }
+
+// origin is where a version comes from.
+type origin int
+
+const (
+	// watched: every version before it was delivered.
+	watched origin = iota
+	// found: it was there when the stream began. It is not judged.
+	found
+	// bridged: versions before it were missed. What it is, is judged; how it
+	// came to be so is not.
+	bridged
+)
 
 // history puts the versions of all streams into one order. A version comes out
 // once every stream has delivered everything up to it.

@@ -12,7 +12,7 @@ import (
 )
 
 // judge tells which rules a change breaks. The model is the state before it.
-func (m *model) judge(c Change, cooldown time.Duration) []Violation {
+func (m *model) judge(c Change, from origin, cooldown time.Duration) []Violation {
 	switch c.Kind {
 	case KindCiliumNode:
 		if c.New == nil {
@@ -23,11 +23,13 @@ func (m *model) judge(c Change, cooldown time.Duration) []Violation {
 			j.since = " since resourceVersion " + c.Old.GetResourceVersion()
 		}
 		j.published()
-		j.removed()
+		if from == watched {
+			j.removed()
+		}
 		j.podCIDRs()
 		return j.violations
 	case KindBlock:
-		return m.judgeBlock(c, cooldown)
+		return m.judgeBlock(c, from, cooldown)
 	}
 	return nil
 }

@@ -79,7 +79,7 @@ func common(a, b []netip.Prefix) []netip.Prefix {
 }
 
 // judgeBlock is rule 1 for a block object that comes or goes.
-func (m *model) judgeBlock(c Change, cooldown time.Duration) []Violation {
+func (m *model) judgeBlock(c Change, from origin, cooldown time.Duration) []Violation {
 	var out []Violation
 	find := func(name, format string, args ...any) {
 		out = append(out, Violation{Rule: 1, Subject: "PodIPBlock " + name, Version: c.Version, Text: fmt.Sprintf(format, args...)})
@@ -98,6 +98,7 @@ func (m *model) judgeBlock(c Change, cooldown time.Duration) []Violation {
 				list(addrs), node, m.objects[KindCiliumNode][node].GetResourceVersion())
 		}
 		switch rested := c.Received.Sub(old.since); {
+		case from == bridged:
 		case !old.cooling:
 			find(old.name, "deleted without having cooled down (was resourceVersion %s)", c.Old.GetResourceVersion())
 		case cooldown > 0 && rested < cooldown:

@@ -23,8 +23,9 @@ type Stats struct {
 	Published, Removed, Marked int
 	// AgentChecks is how often agents were asked what they hold.
 	AgentChecks int
-	// Gaps is how often versions were missed, as the API server was away for
-	// longer than it keeps them. What happened meanwhile was not judged.
+	// Gaps is how often versions were missed: an API server that has just
+	// started tells nothing of before, and what is written before the watch is
+	// back is missed. The state after that is judged, how it came about is not.
 	Gaps int
 }
 

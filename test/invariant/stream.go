@@ -3,6 +3,7 @@ package invariant
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strconv"
 	"sync"
 	"time"
@@ -28,7 +29,9 @@ type stream struct {
 	// known are the versions delivered of the objects that exist.
 	known map[string]uint64
 	// last is the newest version delivered by the watch.
-	last    uint64
+	last uint64
+	// upTo is up to where everything is known to have been delivered.
+	upTo    uint64
 	changed chan struct{} // closed, and replaced, with each delivery
 }
 
@@ -50,7 +53,7 @@ func (s *stream) list(ctx context.Context, at uint64) error {
 		return fmt.Errorf("list %ss at version %d: %w", s.kind, at, err)
 	}
 	return meta.EachListItem(list, func(o runtime.Object) error {
-		s.deliver(o.(client.Object), false, true)
+		s.deliver(o.(client.Object), false, found)
 		return nil
 	})
 }
@@ -67,8 +70,11 @@ func exactly(at uint64) client.ListOption {
 // after it is taken as it is.
 func (s *stream) watch(ctx context.Context, from uint64) {
 	for ctx.Err() == nil {
+		begun := max(from, s.seenUpTo())
 		var err error
-		if from, err = s.watchOnce(ctx, from); apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		from, err = s.watchOnce(ctx, begun)
+		// Where meanwhile more is known to have been seen, it goes on from there.
+		if expired(err) && s.seenUpTo() <= begun {
 			from = s.bridge(ctx, from)
 		}
 		select {
@@ -77,6 +83,8 @@ func (s *stream) watch(ctx context.Context, from uint64) {
 		}
 	}
 }
+
+func expired(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }
 
 func (s *stream) watchOnce(ctx context.Context, from uint64) (uint64, error) {
 	w, err := s.client.Watch(ctx, s.kind.newList(), &client.ListOptions{Raw: &metav1.ListOptions{
@@ -96,53 +104,66 @@ func (s *stream) watchOnce(ctx context.Context, from uint64) (uint64, error) {
 			s.to.passed(s.kind, from)
 			continue
 		}
-		s.deliver(object, e.Type == watch.Deleted, false)
+		s.deliver(object, e.Type == watch.Deleted, watched)
 	}
 	return from, nil
 }
 
-// bridge takes the present state as it is, and returns its version.
+// bridge takes the present state as it is, and returns its version. Versions
+// were missed only if it is not the state that was delivered last: an API server
+// that has just started knows nothing of before, when mostly nothing happened.
 func (s *stream) bridge(ctx context.Context, from uint64) uint64 {
 	list := s.kind.newList()
 	if err := s.client.List(ctx, list); err != nil {
 		return from // the next watch fails the same way
 	}
-	s.to.gap()
-	at, _ := strconv.ParseUint(list.GetResourceVersion(), 10, 64)
-	there := map[string]bool{}
+	at, err := strconv.ParseUint(list.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return from
+	}
+	missed := false
+	before := s.versions()
 	_ = meta.EachListItem(list, func(o runtime.Object) error {
-		there[keyOf(o.(client.Object))] = true
-		s.deliver(o.(client.Object), false, true)
+		object := o.(client.Object)
+		if before[keyOf(object)] != versionOf(object) {
+			missed = true
+			s.deliver(object, false, bridged)
+		}
+		delete(before, keyOf(object))
 		return nil
 	})
-	for _, key := range s.names() {
-		if !there[key] {
-			s.forget(key, at)
-		}
+	for key := range before {
+		missed = true
+		s.forget(key, at)
+	}
+	if missed {
+		s.to.gap()
 	}
 	s.to.passed(s.kind, at)
 	return at
 }
 
-func (s *stream) names() []string {
+func (s *stream) seenUpTo() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	names := make([]string, 0, len(s.known))
-	for key := range s.known {
-		names = append(names, key)
-	}
-	return names
+	return s.upTo
+}
+
+func (s *stream) versions() map[string]uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.known)
 }
 
 func (s *stream) forget(key string, at uint64) {
-	s.to.arrived(event{kind: s.kind, key: key, version: at, received: time.Now(), initial: true})
+	s.to.arrived(event{kind: s.kind, key: key, version: at, received: time.Now(), origin: bridged})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.known, key)
 }
 
-func (s *stream) deliver(o client.Object, deleted, initial bool) {
-	e := event{kind: s.kind, key: keyOf(o), version: versionOf(o), object: o, received: time.Now(), initial: initial}
+func (s *stream) deliver(o client.Object, deleted bool, from origin) {
+	e := event{kind: s.kind, key: keyOf(o), version: versionOf(o), object: o, received: time.Now(), origin: from}
 	if deleted {
 		e.object = nil
 	}
@@ -154,7 +175,7 @@ func (s *stream) deliver(o client.Object, deleted, initial bool) {
 	} else {
 		s.known[e.key] = e.version
 	}
-	if !initial {
+	if from == watched {
 		s.last = max(s.last, e.version)
 	}
 	close(s.changed)
@@ -179,6 +200,9 @@ func (s *stream) catchUp(ctx context.Context) error {
 	for {
 		s.mu.Lock()
 		reached, next := s.holds(want, at), s.changed
+		if reached {
+			s.upTo = max(s.upTo, at)
+		}
 		s.mu.Unlock()
 		if reached {
 			s.to.passed(s.kind, at)

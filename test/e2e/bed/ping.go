@@ -146,3 +146,6 @@ func (f *Pings) answer(seq uint16) {
 		f.slowest = took
 	}
 }
+
+// Target is the address that is pinged.
+func (f *Pings) Target() netip.Addr { return f.target }

@@ -146,3 +146,6 @@ func (p *Pod) cni(ctx context.Context, command string) ([]byte, error) {
 	}
 	return out, nil
 }
+
+// Node is where the pod runs.
+func (p *Pod) Node() *Node { return p.node }

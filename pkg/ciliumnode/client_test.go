@@ -1,0 +1,237 @@
+package ciliumnode
+
+import (
+	"context"
+	"maps"
+	"testing"
+
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+)
+
+func fakeClient(t *testing.T, hooks interceptor.Funcs, objects ...client.Object) *Client {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := ciliumv2.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithStatusSubresource(&ciliumv2.CiliumNode{}).WithInterceptorFuncs(hooks).Build()
+	return &Client{Writer: c, Reader: c}
+}
+
+func get(t *testing.T, c *Client, name string) *ciliumv2.CiliumNode {
+	t.Helper()
+	cn := &ciliumv2.CiliumNode{}
+	if err := c.Reader.Get(t.Context(), types.NamespacedName{Name: name}, cn); err != nil {
+		t.Fatal(err)
+	}
+	return cn
+}
+
+func live(t *testing.T, c *Client, name string) *View {
+	t.Helper()
+	v, err := c.Live(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func TestLiveOfAMissingNodeIsNil(t *testing.T) {
+	if v := live(t, fakeClient(t, interceptor.Funcs{}), "n1"); v != nil {
+		t.Errorf("got %v, want nil", v)
+	}
+}
+
+func TestApplyAndReleaseLoseAgainstANewerVersion(t *testing.T) {
+	c := fakeClient(t, interceptor.Funcs{}, node(nil))
+	old := live(t, c, "n1")
+	if _, err := c.Apply(t.Context(), old, Change{Publish: addrs("10.0.0.1"), Blocks: cidrs("10.0.0.0/30")}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Apply(t.Context(), old, Change{Publish: addrs("10.0.0.2"), Blocks: cidrs("10.0.0.0/30")}); !apierrors.IsConflict(err) {
+		t.Errorf("Apply on an old version: %v, want a conflict", err)
+	}
+	if _, err := c.Release(t.Context(), old, addrs("10.0.0.1"), nil); !apierrors.IsConflict(err) {
+		t.Errorf("Release on an old version: %v, want a conflict", err)
+	}
+	if diff := cmp.Diff(ipamtypes.AllocationMap{"10.0.0.1": {}}, get(t, c, "n1").Spec.IPAM.Pool); diff != "" {
+		t.Errorf("pool (-want +got):\n%s", diff)
+	}
+}
+
+func TestNothingToDoIsNoWrite(t *testing.T) {
+	c := fakeClient(t, interceptor.Funcs{
+		Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+			t.Error("a patch was sent")
+			return nil
+		},
+		SubResourcePatch: func(context.Context, client.Client, string, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
+			t.Error("a patch of the status was sent")
+			return nil
+		},
+	}, node([]string{"10.0.0.1"}, "10.0.0.0/30"))
+	v := live(t, c, "n1")
+	if got, err := c.Apply(t.Context(), v, Change{Publish: addrs("10.0.0.1"), Blocks: cidrs("10.0.0.0/30")}); got != v || err != nil {
+		t.Errorf("Apply returned %v, %v; want what it was given", got, err)
+	}
+	if got, err := c.Release(t.Context(), v, nil, addrs("10.0.0.1")); got != v || err != nil {
+		t.Errorf("Release returned %v, %v; want what it was given", got, err)
+	}
+}
+
+func TestReleaseLeavesTheSpecAlone(t *testing.T) {
+	cn := node([]string{"10.0.0.1"}, "10.0.0.0/30")
+	cn.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.1": {Owner: "default/a"}}
+	c := fakeClient(t, interceptor.Funcs{}, cn)
+	v, err := c.Release(t.Context(), live(t, c, "n1"), addrs("10.0.0.1"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := NewView(cn)
+	want.ResourceVersion = v.ResourceVersion
+	want.Release = NewView(get(t, c, "n1")).Release
+	if diff := cmp.Diff(want, v, compareNetip()); diff != "" || len(v.Release) != 1 {
+		t.Errorf("view (-want +got):\n%s", diff)
+	}
+}
+
+func TestCreate(t *testing.T) {
+	c := fakeClient(t, interceptor.Funcs{})
+	n := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-uid", Labels: map[string]string{"zone": "a"}},
+		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
+			{Type: corev1.NodeInternalIP, Address: "192.168.0.1"}, {Type: corev1.NodeExternalIP, Address: "203.0.113.1"},
+			{Type: corev1.NodeHostName, Address: "n1"},
+		}},
+	}
+	v, err := c.Create(t.Context(), n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(v.Pool) != 0 || v.ResourceVersion == "" {
+		t.Errorf("view is %+v, want an empty pool and a version", v)
+	}
+	got := get(t, c, "n1")
+	want := ciliumv2.NodeSpec{Addresses: []ciliumv2.NodeAddress{{Type: "InternalIP", IP: "192.168.0.1"}, {Type: "ExternalIP", IP: "203.0.113.1"}}}
+	if diff := cmp.Diff(want, got.Spec, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("spec (-want +got):\n%s", diff)
+	}
+	owner := []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n1", UID: "node-uid"}}
+	if diff := cmp.Diff(owner, got.OwnerReferences); diff != "" {
+		t.Errorf("owner (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(n.Labels, got.Labels); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+	if _, err := c.Create(t.Context(), n); !apierrors.IsAlreadyExists(err) {
+		t.Errorf("second Create: %v, want AlreadyExists", err)
+	}
+}
+
+// The answer of the API server is decoded into what was sent: a Node from the
+// cache, which is shared, must not be part of it.
+func TestCreateSharesNothingWithTheNode(t *testing.T) {
+	addLabel := interceptor.Funcs{Create: func(_ context.Context, _ client.WithWatch, obj client.Object, _ ...client.CreateOption) error {
+		obj.GetLabels()["added"] = "by a webhook"
+		return nil
+	}}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"zone": "a"}}}
+	before := maps.Clone(n.Labels)
+	if _, err := fakeClient(t, addLabel).Create(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, n.Labels); diff != "" {
+		t.Errorf("Create wrote into the Node's labels (-want +got):\n%s", diff)
+	}
+
+	last := node([]string{"10.0.0.1"})
+	last.Labels = maps.Clone(before)
+	if _, err := fakeClient(t, addLabel).Recreate(t.Context(), last, n, nil); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, last.Labels); diff != "" {
+		t.Errorf("Recreate wrote into the remembered labels (-want +got):\n%s", diff)
+	}
+}
+
+func TestRecreateKeepsForeign(t *testing.T) {
+	tests := map[string]struct {
+		keys, podCIDRs         []string
+		blocks                 []string
+		wantKeys, wantPodCIDRs []string
+	}{
+		"our addresses wait for Apply": {
+			keys: []string{"10.0.0.1", "10.0.0.5"}, podCIDRs: []string{"10.0.0.0/30"},
+			blocks: []string{"10.0.0.0/30", "10.0.0.4/30"},
+		},
+		"foreign entries are put back": {
+			keys: []string{"10.0.0.1", "172.16.0.1", "x"}, podCIDRs: []string{"192.168.0.0/24", "10.0.0.0/30", "172.16.0.0/30"},
+			blocks:   []string{"10.0.0.0/30"},
+			wantKeys: []string{"172.16.0.1", "x"}, wantPodCIDRs: []string{"192.168.0.0/24", "172.16.0.0/30"},
+		},
+		"a foreign podCIDR that shares addresses with a block is foreign all the same": {
+			podCIDRs: []string{"10.0.0.0/24", "10.0.0.0/30", "10.0.0.2/31"}, blocks: []string{"10.0.0.0/30"},
+			wantPodCIDRs: []string{"10.0.0.0/24", "10.0.0.2/31"},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			last := node(test.keys, test.podCIDRs...)
+			last.Labels, last.Annotations = map[string]string{"a": "b"}, map[string]string{"network.cilium.io/x": "y"}
+			last.Spec.Encryption = ciliumv2.EncryptionSpec{Key: 7}
+			last.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "CiliumInternalIP", IP: "10.0.0.1"}}
+			last.Spec.IPAM.MinAllocate = 3
+			remembered := last.DeepCopy()
+
+			c := fakeClient(t, interceptor.Funcs{})
+			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-uid"}}
+			if _, err := c.Recreate(t.Context(), last, n, cidrs(test.blocks...)); err != nil {
+				t.Fatal(err)
+			}
+			got := get(t, c, "n1")
+			want := remembered.DeepCopy()
+			want.Spec.IPAM.Pool = node(test.wantKeys).Spec.IPAM.Pool
+			want.Spec.IPAM.PodCIDRs = node(nil, test.wantPodCIDRs...).Spec.IPAM.PodCIDRs
+			if diff := cmp.Diff(want.Spec, got.Spec, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("spec (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff([]map[string]string{want.Labels, want.Annotations}, []map[string]string{got.Labels, got.Annotations}); diff != "" {
+				t.Errorf("labels and annotations (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(remembered, last, compareNetip()); diff != "" {
+				t.Errorf("Recreate wrote into what is remembered (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestDelete(t *testing.T) {
+	var sent client.DeleteOptions
+	c := fakeClient(t, interceptor.Funcs{Delete: func(ctx context.Context, w client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
+		sent.ApplyOptions(opts)
+		return w.Delete(ctx, obj)
+	}}, node(nil))
+	v := live(t, c, "n1")
+	if err := c.Delete(t.Context(), v); err != nil {
+		t.Error(err)
+	}
+	want := &metav1.Preconditions{UID: &v.UID, ResourceVersion: &v.ResourceVersion}
+	if diff := cmp.Diff(want, sent.Preconditions); diff != "" {
+		t.Errorf("preconditions (-want +got):\n%s", diff)
+	}
+	if err := c.Delete(t.Context(), v); err != nil {
+		t.Errorf("deleting what is gone: %v", err)
+	}
+}

@@ -1,0 +1,69 @@
+package ciliumnode
+
+import (
+	"encoding/json"
+	"net/netip"
+	"testing"
+
+	iputil "github.com/cilium/cilium/pkg/ip"
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func compareNetip() cmp.Option { return cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}) }
+
+func addrs(list ...string) []netip.Addr {
+	var out []netip.Addr
+	for _, s := range list {
+		out = append(out, netip.MustParseAddr(s))
+	}
+	return out
+}
+
+func cidrs(list ...string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, s := range list {
+		out = append(out, netip.MustParsePrefix(s))
+	}
+	return out
+}
+
+// node is a CiliumNode with these pool keys and podCIDRs.
+func node(keys []string, podCIDRs ...string) *ciliumv2.CiliumNode {
+	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1", ResourceVersion: "7"}}
+	if keys != nil {
+		cn.Spec.IPAM.Pool = ipamtypes.AllocationMap{}
+	}
+	for _, key := range keys {
+		cn.Spec.IPAM.Pool[key] = ipamtypes.AllocationIP{}
+	}
+	for _, p := range cidrs(podCIDRs...) {
+		cn.Spec.IPAM.PodCIDRs = append(cn.Spec.IPAM.PodCIDRs, iputil.PrefixFrom(p))
+	}
+	return cn
+}
+
+// patched is the CiliumNode after a merge patch, as the API server would have it.
+func patched(t testing.TB, cn *ciliumv2.CiliumNode, patch []byte) *ciliumv2.CiliumNode {
+	t.Helper()
+	if patch == nil {
+		return cn
+	}
+	before, err := json.Marshal(cn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := jsonpatch.MergePatch(before, patch)
+	if err != nil {
+		t.Fatalf("%s is no merge patch: %v", patch, err)
+	}
+	out := &ciliumv2.CiliumNode{}
+	if err := json.Unmarshal(after, out); err != nil {
+		t.Fatalf("%s: %v", after, err)
+	}
+	return out
+}

@@ -1,0 +1,98 @@
+package ciliumnode
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+// FuzzPatch applies a change to a CiliumNode with any pool keys and podCIDRs:
+// the pool is what was meant, what is foreign stays as it was and where it was,
+// and a block is listed exactly while it has an address in the pool.
+func FuzzPatch(f *testing.F) {
+	f.Add("10.0.0.1 172.16.0.1", "192.168.0.0/24 10.0.0.0/30", "10.0.0.5 fd00::1", "10.0.0.1", "10.0.0.0/30 10.0.0.4/30 fd00::/126")
+	f.Add("FD00::1 x ::ffff:10.0.0.2", "fd00::/126 fd00::/126", "fd00::1 10.0.0.2", "fd00::1", "fd00::/126 10.0.0.0/30")
+	f.Add("fe80::1%eth0 10.0.0.0", "::/0 0.0.0.0/0", "10.0.0.0", "10.0.0.0", "10.0.0.0/30")
+	f.Fuzz(func(t *testing.T, keys, podCIDRs, publish, remove, blocks string) {
+		cn := node(strings.Fields(keys))
+		for _, p := range parse(podCIDRs, netip.ParsePrefix) {
+			cn.Spec.IPAM.PodCIDRs = append(cn.Spec.IPAM.PodCIDRs, node(nil, p.String()).Spec.IPAM.PodCIDRs...)
+		}
+		change := Change{Publish: parse(publish, netip.ParseAddr), Remove: parse(remove, netip.ParseAddr), Blocks: masked(parse(blocks, netip.ParsePrefix))}
+		change.Remove = slices.DeleteFunc(change.Remove, func(a netip.Addr) bool { return slices.Contains(change.Publish, a) })
+		change.Publish = slices.DeleteFunc(change.Publish, func(a netip.Addr) bool { return a.Is4In6() })
+
+		before := NewView(cn)
+		body, err := change.patch(before)
+		if err != nil {
+			t.Fatal(err)
+		}
+		after := NewView(patched(t, cn, body))
+		if diff := cmp.Diff(intended(before, change), after.Pool, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("pool (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(before.Odd, after.Odd, compareNetip()); diff != "" {
+			t.Errorf("keys in an odd form (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(before.Unreadable, after.Unreadable); diff != "" {
+			t.Errorf("unreadable keys (-want +got):\n%s", diff)
+		}
+		checkListed(t, before, after, change)
+	})
+}
+
+func intended(v *View, c Change) map[netip.Addr]string {
+	want := map[netip.Addr]string{}
+	for a, owner := range v.Pool {
+		if !slices.Contains(c.Remove, a) {
+			want[a] = owner
+		}
+	}
+	for _, a := range c.Publish {
+		if _, there := want[a]; !there && !slices.Contains(v.Odd, a) {
+			want[a] = ""
+		}
+	}
+	return want
+}
+
+func checkListed(t *testing.T, before, after *View, c Change) {
+	t.Helper()
+	foreign := func(list []netip.Prefix) []netip.Prefix {
+		return slices.DeleteFunc(slices.Clone(list), func(p netip.Prefix) bool { return slices.Contains(c.Blocks, p) })
+	}
+	if diff := cmp.Diff(foreign(before.PodCIDRs), foreign(after.PodCIDRs), compareNetip(), cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("foreign podCIDRs (-want +got):\n%s", diff)
+	}
+	for _, b := range c.Blocks {
+		published := false
+		for a := range after.Pool {
+			published = published || b.Contains(a)
+		}
+		if after.Lists(b) != published {
+			t.Errorf("block %s: listed %t, published %t", b, after.Lists(b), published)
+		}
+	}
+}
+
+// parse reads the words it can.
+func parse[T any](words string, read func(string) (T, error)) []T {
+	var out []T
+	for _, word := range strings.Fields(words) {
+		if v, err := read(word); err == nil {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+func masked(list []netip.Prefix) []netip.Prefix {
+	for i := range list {
+		list[i] = list[i].Masked()
+	}
+	return list
+}
