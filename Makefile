@@ -167,6 +167,44 @@ $(BIN)/cilium-ipam: $(wildcard test/truth/cilium-ipam/*.go) test/truth/cilium-ip
 	cd test/truth/cilium-ipam && go build -o $(CURDIR)/$@ .
 	@touch $@
 
+##@ Real Cilium
+
+CILIUM_PARTS := test/cilium
+cilium-version := $(call mod-version,$(CILIUM_PARTS),github.com/cilium/cilium)
+cilium-dir := $(BIN)/cilium-$(cilium-version:v%=%)
+cilium-ldflags := -s -w -X github.com/cilium/cilium/pkg/version.ciliumVersion=$(cilium-version:v%=%)
+RUN ?= all
+
+.PHONY: cilium
+cilium: $(addprefix $(cilium-dir)/,cilium-agent cilium-cni cilium-dbg cilium-operator bpf/COPYING) ## Build the real Cilium that make e2e runs.
+
+# cilium-part NAME,TIME,FLAGS
+define cilium-part
+$(cilium-dir)/$(1): $(CILIUM_PARTS)/$(1)/main.go $(CILIUM_PARTS)/go.mod $(CILIUM_PARTS)/go.sum
+	@echo "building $(1): once, about $(2) on two cores"
+	cd $(CILIUM_PARTS) && go build $(3) -ldflags '$(cilium-ldflags)' -o $(CURDIR)/$$@ ./$(1)
+	@touch $$@
+endef
+$(eval $(call cilium-part,cilium-agent,4 minutes))
+$(eval $(call cilium-part,cilium-operator,1 minute,-tags ipam_provider_operator))
+$(eval $(call cilium-part,cilium-cni,15 seconds))
+$(eval $(call cilium-part,cilium-dbg,30 seconds))
+
+# The datapath's sources, which the agent compiles for each node.
+$(cilium-dir)/bpf/COPYING: $(CILIUM_PARTS)/go.mod
+	rm -rf $(@D)
+	mkdir -p $(cilium-dir)
+	cp -r "$$(cd $(CILIUM_PARTS) && go list -m -f '{{.Dir}}' github.com/cilium/cilium)/bpf" $(cilium-dir)
+	chmod -R u+w $(@D)
+	touch $@
+
+.PHONY: e2e
+e2e: controlplane cilium ## Run the operator with real Cilium; needs root. RUN=join|surge|reclaim|restart|ci|all
+	hack/e2e-packages.sh
+	go build -o $(BIN)/ ./cmd/... ./test/e2e
+	$(BIN)/e2e -run '$(RUN)' -bin $(BIN) -cilium $(cilium-dir) || \
+		{ code=$$?; [[ $$code -eq 4 ]] || exit $$code; echo "e2e: SKIPPED, nothing is proven by this run"; }
+
 ##@ Clean up
 
 .PHONY: clean

@@ -3,7 +3,9 @@ package ciliumnode
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	nodeaddressing "github.com/cilium/cilium/pkg/node/addressing"
@@ -72,7 +74,7 @@ func (c *Client) Release(ctx context.Context, v *View, mark, clearing []netip.Ad
 func (c *Client) Create(ctx context.Context, node *corev1.Node) (*View, error) {
 	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{
 		Name:            node.Name,
-		Labels:          node.Labels,
+		Labels:          maps.Clone(node.Labels),
 		OwnerReferences: []metav1.OwnerReference{ownerOf(node)},
 	}}
 	for _, a := range node.Status.Addresses {
@@ -92,8 +94,8 @@ func (c *Client) Recreate(ctx context.Context, last *ciliumv2.CiliumNode, node *
 	cn := &ciliumv2.CiliumNode{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            last.Name,
-			Labels:          last.Labels,
-			Annotations:     last.Annotations,
+			Labels:          maps.Clone(last.Labels),
+			Annotations:     maps.Clone(last.Annotations),
 			OwnerReferences: []metav1.OwnerReference{ownerOf(node)},
 		},
 		Spec: *last.Spec.DeepCopy(),
@@ -141,7 +143,7 @@ func withoutBlocks(cn *ciliumv2.CiliumNode, blocks []netip.Prefix) {
 	}
 	kept := cn.Spec.IPAM.PodCIDRs[:0]
 	for _, p := range cn.Spec.IPAM.PodCIDRs {
-		if !inBlocks(p.Addr()) {
+		if !slices.Contains(blocks, p.Prefix) {
 			kept = append(kept, p)
 		}
 	}

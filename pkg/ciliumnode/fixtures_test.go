@@ -8,7 +8,6 @@ import (
 	iputil "github.com/cilium/cilium/pkg/ip"
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
-	jsonpatch "github.com/evanphx/json-patch/v5"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,17 +52,46 @@ func patched(t testing.TB, cn *ciliumv2.CiliumNode, patch []byte) *ciliumv2.Cili
 	if patch == nil {
 		return cn
 	}
-	before, err := json.Marshal(cn)
+	var whole, change any
+	decode(t, encode(t, cn), &whole)
+	decode(t, patch, &change)
+	out := &ciliumv2.CiliumNode{}
+	decode(t, encode(t, merged(whole, change)), out)
+	return out
+}
+
+// merged is a JSON merge patch (RFC 7386, section 2) carried out.
+func merged(target, patch any) any {
+	changes, ok := patch.(map[string]any)
+	if !ok {
+		return patch
+	}
+	object, ok := target.(map[string]any)
+	if !ok {
+		object = map[string]any{}
+	}
+	for key, value := range changes {
+		if value == nil {
+			delete(object, key)
+		} else {
+			object[key] = merged(object[key], value)
+		}
+	}
+	return object
+}
+
+func encode(t testing.TB, v any) []byte {
+	t.Helper()
+	body, err := json.Marshal(v)
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := jsonpatch.MergePatch(before, patch)
-	if err != nil {
-		t.Fatalf("%s is no merge patch: %v", patch, err)
+	return body
+}
+
+func decode(t testing.TB, body []byte, into any) {
+	t.Helper()
+	if err := json.Unmarshal(body, into); err != nil {
+		t.Fatalf("%s: %v", body, err)
 	}
-	out := &ciliumv2.CiliumNode{}
-	if err := json.Unmarshal(after, out); err != nil {
-		t.Fatalf("%s: %v", after, err)
-	}
-	return out
 }

@@ -1,11 +1,14 @@
 package ciliumnode
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
+	iputil "github.com/cilium/cilium/pkg/ip"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
@@ -17,32 +20,61 @@ func FuzzPatch(f *testing.F) {
 	f.Add("10.0.0.1 172.16.0.1", "192.168.0.0/24 10.0.0.0/30", "10.0.0.5 fd00::1", "10.0.0.1", "10.0.0.0/30 10.0.0.4/30 fd00::/126")
 	f.Add("FD00::1 x ::ffff:10.0.0.2", "fd00::/126 fd00::/126", "fd00::1 10.0.0.2", "fd00::1", "fd00::/126 10.0.0.0/30")
 	f.Add("fe80::1%eth0 10.0.0.0", "::/0 0.0.0.0/0", "10.0.0.0", "10.0.0.0", "10.0.0.0/30")
-	f.Fuzz(func(t *testing.T, keys, podCIDRs, publish, remove, blocks string) {
-		cn := node(strings.Fields(keys))
-		for _, p := range parse(podCIDRs, netip.ParsePrefix) {
-			cn.Spec.IPAM.PodCIDRs = append(cn.Spec.IPAM.PodCIDRs, node(nil, p.String()).Spec.IPAM.PodCIDRs...)
-		}
-		change := Change{Publish: parse(publish, netip.ParseAddr), Remove: parse(remove, netip.ParseAddr), Blocks: masked(parse(blocks, netip.ParsePrefix))}
-		change.Remove = slices.DeleteFunc(change.Remove, func(a netip.Addr) bool { return slices.Contains(change.Publish, a) })
-		change.Publish = slices.DeleteFunc(change.Publish, func(a netip.Addr) bool { return a.Is4In6() })
+	f.Fuzz(checkPatch)
+}
 
-		before := NewView(cn)
-		body, err := change.patch(before)
-		if err != nil {
-			t.Fatal(err)
+// TestPatchRandom does what FuzzPatch does with words that meet often.
+func TestPatchRandom(t *testing.T) {
+	addresses := strings.Fields("10.0.0.0 10.0.0.1 10.0.0.2 10.0.0.5 10.0.1.1 FD00::1 fd00::1 fd00::2 fd00::5 ::ffff:10.0.0.1 x")
+	ranges := strings.Fields("10.0.0.0/30 10.0.0.0/31 10.0.0.4/30 10.0.1.0/30 10.0.0.0/24 fd00::/126 fd00::4/126 192.168.0.0/24")
+	rng := rand.New(rand.NewPCG(1, 2))
+	some := func(words []string) string {
+		var out []string
+		for range rng.IntN(7) {
+			out = append(out, words[rng.IntN(len(words))])
 		}
-		after := NewView(patched(t, cn, body))
-		if diff := cmp.Diff(intended(before, change), after.Pool, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
-			t.Errorf("pool (-want +got):\n%s", diff)
+		return strings.Join(out, " ")
+	}
+	for range 2000 {
+		checkPatch(t, some(addresses), some(ranges), some(addresses), some(addresses), some(ranges))
+		if t.Failed() {
+			return
 		}
-		if diff := cmp.Diff(before.Odd, after.Odd, compareNetip()); diff != "" {
-			t.Errorf("keys in an odd form (-want +got):\n%s", diff)
-		}
-		if diff := cmp.Diff(before.Unreadable, after.Unreadable); diff != "" {
-			t.Errorf("unreadable keys (-want +got):\n%s", diff)
-		}
-		checkListed(t, before, after, change)
-	})
+	}
+}
+
+func checkPatch(t *testing.T, keys, podCIDRs, publish, remove, blocks string) {
+	cn := node(strings.Fields(keys))
+	for _, p := range parse(podCIDRs, netip.ParsePrefix) {
+		cn.Spec.IPAM.PodCIDRs = append(cn.Spec.IPAM.PodCIDRs, iputil.PrefixFrom(p))
+	}
+	change := Change{
+		Publish: parse(publish, netip.ParseAddr), Remove: parse(remove, netip.ParseAddr),
+		Blocks: masked(parse(blocks, netip.ParsePrefix)),
+	}
+	change.Remove = slices.DeleteFunc(change.Remove, func(a netip.Addr) bool { return slices.Contains(change.Publish, a) })
+	change.Publish = slices.DeleteFunc(change.Publish, netip.Addr.Is4In6)
+	input := fmt.Sprintf("pool %q, podCIDRs %q, change %v", keys, podCIDRs, change)
+
+	before := NewView(cn)
+	body, err := change.patch(before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after := NewView(patched(t, cn, body))
+	if diff := cmp.Diff(intended(before, change), after.Pool, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("%s: pool (-want +got):\n%s", input, diff)
+	}
+	if diff := cmp.Diff(before.Odd, after.Odd, compareNetip()); diff != "" {
+		t.Errorf("%s: keys in an odd form (-want +got):\n%s", input, diff)
+	}
+	if diff := cmp.Diff(before.Unreadable, after.Unreadable); diff != "" {
+		t.Errorf("%s: unreadable keys (-want +got):\n%s", input, diff)
+	}
+	checkListed(t, before, after, change)
+	if again, err := change.patch(after); err != nil || again != nil {
+		t.Errorf("%s: second patch is %s, %v; want none", input, again, err)
+	}
 }
 
 func intended(v *View, c Change) map[netip.Addr]string {

@@ -84,6 +84,15 @@ func NewView(cn *ciliumv2.CiliumNode) *View {
 	return v
 }
 
+// InUse are the addresses in use that neither the agent's report nor pods name:
+// the agent's own, and odd ones, which cannot be taken through a handshake.
+func (v *View) InUse() []netip.Addr {
+	if len(v.Odd) == 0 {
+		return v.Own
+	}
+	return append(slices.Clone(v.Own), v.Odd...)
+}
+
 // Lists reports whether podCIDRs names cidr.
 func (v *View) Lists(cidr netip.Prefix) bool { return slices.Contains(v.PodCIDRs, cidr) }
 

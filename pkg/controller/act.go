@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -54,18 +55,23 @@ func (r *NodeReconciler) act(ctx context.Context, o *observation, plans []family
 		change.Publish = append(change.Publish, ready...)
 		change.Remove = append(change.Remove, plans[i].plan.Remove...)
 	}
-	change.Blocks = r.toList(o)
+	change.Blocks = r.toList(o, plans)
 	if err := r.apply(ctx, o, view, change); err != nil {
 		return short, err
 	}
 	return short, r.actOnBlocks(ctx, o, plans)
 }
 
-// toList are the blocks that podCIDRs may name: all the node holds, but for
-// those that overlap one that was published before.
-func (r *NodeReconciler) toList(o *observation) []netip.Prefix {
+// toList are the blocks that podCIDRs may name: all the node holds of the
+// families that were decided on, but for those that overlap one that was
+// published before.
+func (r *NodeReconciler) toList(o *observation, plans []familyPlan) []netip.Prefix {
 	var out []netip.Prefix
 	for _, b := range r.Ledger.NodeBlocks(o.name) {
+		f := ipalloc.FamilyOf(b.CIDR.Addr())
+		if !slices.ContainsFunc(plans, func(p familyPlan) bool { return p.family == f }) {
+			continue
+		}
 		if o.view.Lists(b.CIDR) || len(r.Ledger.Overlaps(b.CIDR)) == 0 {
 			out = append(out, b.CIDR)
 		}
@@ -126,12 +132,12 @@ func (r *NodeReconciler) apply(ctx context.Context, o *observation, view *cilium
 }
 
 // wroteNode notes a write to the node's CiliumNode. Whatever patch of an older
-// version somebody may still hold loses against it, so every block that was
-// leaving by then can no longer be published behind our back.
+// version somebody may still hold loses against it, so every block that cooled
+// down by then can no longer be published behind our back.
 func (r *NodeReconciler) wroteNode(o *observation, written *ciliumnode.View) {
 	r.Ledger.WroteNode(o.name, written.ResourceVersion)
 	for _, b := range o.blocks {
-		if b.Phase != ipalloc.InService {
+		if b.Phase == ipalloc.CoolingDown {
 			r.Ledger.SetMoved(b.UID)
 		}
 	}
@@ -139,20 +145,20 @@ func (r *NodeReconciler) wroteNode(o *observation, written *ciliumnode.View) {
 
 // publishable are those of addrs whose blocks are, read live, still the node's
 // and in the phase they were decided on in. The CiliumNode was read before, so
-// if a block leaves service after this, the patch loses.
+// if a block leaves service after this, the patch loses. To a block that
+// overlaps another nothing is added.
 func (r *NodeReconciler) publishable(ctx context.Context, o *observation, addrs []netip.Addr) ([]netip.Addr, error) {
 	var out []netip.Addr
 	for _, b := range o.blocks {
-		first := slices.IndexFunc(addrs, b.CIDR.Contains)
-		if first < 0 {
+		if !slices.ContainsFunc(addrs, b.CIDR.Contains) || len(r.Ledger.Overlaps(b.CIDR)) > 0 {
 			continue
 		}
-		ok, err := r.stillHeld(ctx, b)
+		held, err := r.stillHeld(ctx, b)
 		if err != nil {
 			return nil, err
 		}
-		if !ok {
-			return nil, errStale
+		if !held {
+			return nil, fmt.Errorf("%w: block %s", errStale, b.CIDR)
 		}
 		for _, addr := range addrs {
 			if b.CIDR.Contains(addr) {
@@ -163,14 +169,19 @@ func (r *NodeReconciler) publishable(ctx context.Context, o *observation, addrs 
 	return out, nil
 }
 
-// stillHeld reads a block live and reports whether it is what it was.
+// stillHeld reads a block live and reports whether it is what it was, and the
+// watch has shown it, with all that could overlap it and was there before.
 func (r *NodeReconciler) stillHeld(ctx context.Context, b crd.Block) (bool, error) {
 	live, err := r.liveBlock(ctx, b.Name)
-	if err != nil || live == nil {
+	if err != nil {
 		return false, err
 	}
+	if live == nil {
+		r.Ledger.Deleted(b)
+		return false, nil
+	}
 	same := live.UID == b.UID && live.Node == b.Node && live.Phase == b.Phase && live.Deleting == b.Deleting
-	return same && len(r.Ledger.Overlaps(b.CIDR)) == 0, nil
+	return same && live.Finalized && r.Ledger.Shown(b.UID), nil
 }
 
 // actOnBlocks lets blocks cool down and gives up those that have rested.

@@ -21,11 +21,11 @@ type Agents struct {
 	settle time.Duration
 
 	mu     sync.RWMutex
-	byNode map[string]agentRun
+	byNode map[string]map[types.UID]agentRun
 }
 
+// agentRun is an agent's pod, and since when it is as it is.
 type agentRun struct {
-	pod       types.UID
 	container string
 	ready     bool
 	since     time.Time
@@ -33,7 +33,7 @@ type agentRun struct {
 
 // NewAgents calls an agent settled once it has been Ready for settle.
 func NewAgents(settle time.Duration) *Agents {
-	return &Agents{settle: settle, byNode: map[string]agentRun{}}
+	return &Agents{settle: settle, byNode: map[string]map[types.UID]agentRun{}}
 }
 
 // Set takes in an agent's pod, and reports whether anything that matters has
@@ -43,7 +43,7 @@ func (a *Agents) Set(pod *corev1.Pod, now time.Time) bool {
 	if node == "" {
 		return false
 	}
-	run := agentRun{pod: pod.UID, ready: pod.DeletionTimestamp == nil && isReady(pod), since: now}
+	run := agentRun{ready: pod.DeletionTimestamp == nil && isReady(pod), since: now}
 	for _, c := range pod.Status.ContainerStatuses {
 		if c.Name == agentContainer {
 			run.container = c.ContainerID
@@ -51,14 +51,14 @@ func (a *Agents) Set(pod *corev1.Pod, now time.Time) bool {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	was, known := a.byNode[node]
-	if known && was.pod == run.pod && was.container == run.container && was.ready == run.ready {
+	was, known := a.byNode[node][pod.UID]
+	if known && was.container == run.container && was.ready == run.ready {
 		return false
 	}
-	if known && was.pod != run.pod && pod.DeletionTimestamp != nil {
-		return false // the old pod of a node whose new one is known
+	if a.byNode[node] == nil {
+		a.byNode[node] = map[types.UID]agentRun{}
 	}
-	a.byNode[node] = run
+	a.byNode[node][pod.UID] = run
 	return true
 }
 
@@ -66,22 +66,28 @@ func (a *Agents) Set(pod *corev1.Pod, now time.Time) bool {
 func (a *Agents) Delete(pod *corev1.Pod) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.byNode[pod.Spec.NodeName].pod == pod.UID {
+	delete(a.byNode[pod.Spec.NodeName], pod.UID)
+	if len(a.byNode[pod.Spec.NodeName]) == 0 {
 		delete(a.byNode, pod.Spec.NodeName)
 	}
 }
 
 // Settled reports whether the agent of node runs steadily at now, and, where it
-// is only a matter of time, when it will.
+// is only a matter of time, when it will. While one pod replaces another, there
+// are two, and it does not.
 func (a *Agents) Settled(node string, now time.Time) (bool, time.Time) {
 	a.mu.RLock()
-	run, known := a.byNode[node]
-	a.mu.RUnlock()
-	if !known || !run.ready {
+	defer a.mu.RUnlock()
+	if len(a.byNode[node]) != 1 {
 		return false, time.Time{}
 	}
-	at := run.since.Add(a.settle)
-	return !now.Before(at), at
+	for _, run := range a.byNode[node] {
+		if run.ready {
+			at := run.since.Add(a.settle)
+			return !now.Before(at), at
+		}
+	}
+	return false, time.Time{}
 }
 
 func isReady(pod *corev1.Pod) bool {

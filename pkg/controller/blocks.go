@@ -42,9 +42,11 @@ func (r *NodeReconciler) claim(ctx context.Context, o *observation, p *familyPla
 	}
 	var created []crd.Block
 	var addrs []netip.Addr
+	missing := 0
 	for tries := 0; len(created) < want.Blocks && len(addrs) < want.Addresses && tries < want.Blocks+claimTries; tries++ {
 		b, pool, err := r.claimOne(ctx, o, p.family, p.pools)
 		if errors.Is(err, ipalloc.ErrExhausted) {
+			missing = want.Addresses - len(addrs)
 			break
 		}
 		if err != nil {
@@ -54,31 +56,31 @@ func (r *NodeReconciler) claim(ctx context.Context, o *observation, p *familyPla
 			continue
 		}
 		created = append(created, b)
-		addrs = append(addrs, pool.Usable(b.CIDR)...)
+		for _, addr := range pool.Usable(b.CIDR) {
+			if _, stands := o.view.Release[addr]; !stands {
+				addrs = append(addrs, addr)
+			}
+		}
 	}
-	missing := 0
-	if len(created) < want.Blocks {
-		missing = max(0, want.Addresses-len(addrs))
-	}
-	if err := r.seenAlone(ctx, created); err != nil {
+	if err := r.shownAlone(ctx, created); err != nil {
 		return nil, missing, err
 	}
 	return addrs[:min(len(addrs), want.Room)], missing, nil
 }
 
-// seenAlone waits until the watch has shown the blocks just created, and fails
+// shownAlone waits until the watch has shown the blocks just created, and fails
 // where another block overlaps one of them.
-func (r *NodeReconciler) seenAlone(ctx context.Context, created []crd.Block) error {
+func (r *NodeReconciler) shownAlone(ctx context.Context, created []crd.Block) error {
 	ctx, cancel := context.WithTimeout(ctx, seenWithin)
 	defer cancel()
 	for _, b := range created {
-		if err := r.Ledger.WaitSeen(ctx, b.ResourceVersion); err != nil {
+		if err := r.Ledger.WaitShown(ctx, b.UID); err != nil {
 			return fmt.Errorf("%w: the watch has not shown block %s: %w", errStale, b.CIDR, err)
 		}
 	}
 	for _, b := range created {
 		if len(r.Ledger.Overlaps(b.CIDR)) > 0 {
-			return errStale
+			return fmt.Errorf("%w: block %s overlaps another", errStale, b.CIDR)
 		}
 	}
 	return nil
@@ -120,11 +122,14 @@ func (r *NodeReconciler) claimedBefore(ctx context.Context, o *observation, cidr
 		r.Ledger.Unsure(o.name, cidr)
 		return crd.Block{}, nil, err
 	}
-	if live != nil && live.Node == o.name && live.Phase == ipalloc.InService && !live.Deleting {
-		r.Ledger.Wrote(*live)
+	if live == nil {
+		r.Ledger.Unclaim(cidr)
+		return crd.Block{}, nil, nil
+	}
+	r.Ledger.Wrote(*live)
+	if live.Node == o.name && live.Pool == pool.Name && live.Phase == ipalloc.InService && !live.Deleting {
 		return *live, pool, nil
 	}
-	r.Ledger.Lost(cidr)
 	return crd.Block{}, nil, nil
 }
 
@@ -167,7 +172,7 @@ func (r *NodeReconciler) liveBlock(ctx context.Context, name string) (*crd.Block
 
 // setPhase writes a block's condition, on exactly the version decided on.
 func (r *NodeReconciler) setPhase(ctx context.Context, o *observation, cidr netip.Prefix, phase ipalloc.Phase, reason expand.Reason) error {
-	b, obj, err := r.heldBlock(ctx, o, cidr)
+	_, obj, err := r.heldBlock(ctx, o, cidr)
 	if err != nil {
 		return err
 	}
@@ -183,9 +188,6 @@ func (r *NodeReconciler) setPhase(ctx context.Context, o *observation, cidr neti
 		return err
 	}
 	r.Ledger.Wrote(written)
-	if phase == ipalloc.InService {
-		r.Ledger.ClearMoved(b.UID)
-	}
 	r.Events.blockPhase(obj, phase, reason, message)
 	return nil
 }
@@ -198,20 +200,22 @@ func (r *NodeReconciler) heldBlock(ctx context.Context, o *observation, cidr net
 		return crd.Block{}, nil, fmt.Errorf("%w: block %s is not known", errStale, cidr)
 	}
 	b := o.blocks[i]
-	cached := &v1alpha1.PodIPBlock{}
-	err := r.Cache.Get(ctx, types.NamespacedName{Name: b.Name}, cached)
-	if err != nil || cached.ResourceVersion != b.ResourceVersion {
-		if err := r.Live.Get(ctx, types.NamespacedName{Name: b.Name}, cached); err != nil {
-			if apierrors.IsNotFound(err) {
-				return b, nil, fmt.Errorf("%w: block %s is gone", errStale, cidr)
-			}
-			return b, nil, fmt.Errorf("reading block %s: %w", b.Name, err)
-		}
+	cached, key := &v1alpha1.PodIPBlock{}, types.NamespacedName{Name: b.Name}
+	if err := r.Cache.Get(ctx, key, cached); err == nil && cached.ResourceVersion == b.ResourceVersion {
+		return b, cached.DeepCopy(), nil
 	}
-	if cached.UID != b.UID || cached.ResourceVersion != b.ResourceVersion {
+	// Into an object of its own: what the cache gives is shared.
+	live := &v1alpha1.PodIPBlock{}
+	switch err := r.Live.Get(ctx, key, live); {
+	case apierrors.IsNotFound(err):
+		r.Ledger.Deleted(b)
+		return b, nil, fmt.Errorf("%w: block %s is gone", errStale, cidr)
+	case err != nil:
+		return b, nil, fmt.Errorf("reading block %s: %w", b.Name, err)
+	case live.UID != b.UID || live.ResourceVersion != b.ResourceVersion:
 		return b, nil, fmt.Errorf("%w: block %s has changed", errStale, cidr)
 	}
-	return b, cached.DeepCopy(), nil
+	return b, live, nil
 }
 
 // giveUp deletes a block that has rested, so that others may have it: only if
@@ -231,21 +235,11 @@ func (r *NodeReconciler) giveUp(ctx context.Context, o *observation, cidr netip.
 			return fmt.Errorf("%w: addresses of block %s are published", errStale, cidr)
 		}
 		if !r.Ledger.Moved(b.UID) {
-			if held, ok := r.Ledger.Block(cidr); !ok || held.UID != b.UID {
-				return errStale // it is gone, and what was noted of it too
-			}
-			moved, err := r.CiliumNodes.Release(ctx, live, []netip.Addr{cidr.Addr()}, nil)
-			if r.Metrics.wrote("CiliumNode", "release", err) != nil {
-				return err
-			}
-			if moved != live {
-				r.wroteNode(o, moved)
-			}
-			return errStale
+			return r.move(ctx, o, live, b)
 		}
 	}
 	obj.Finalizers = slices.DeleteFunc(obj.Finalizers, func(f string) bool { return f == v1alpha1.Finalizer })
-	if err := r.Metrics.wrote("PodIPBlock", "finalizer", r.Client.Update(ctx, obj)); err != nil {
+	if err := r.Metrics.wrote("PodIPBlock", "finalizer", client.IgnoreNotFound(r.Client.Update(ctx, obj))); err != nil {
 		return fmt.Errorf("removing finalizer of block %s: %w", cidr, err)
 	}
 	if obj.DeletionTimestamp == nil {
@@ -257,6 +251,26 @@ func (r *NodeReconciler) giveUp(ctx context.Context, o *observation, cidr netip.
 	r.Ledger.Deleted(b)
 	r.WakeStarving()
 	return nil
+}
+
+// move changes the CiliumNode of a block that cools down, so that an older patch
+// of it conflicts: a mark on an address that is not in the pool, which the agent
+// refuses and we clear, or the end of one that stands there already.
+func (r *NodeReconciler) move(ctx context.Context, o *observation, live *ciliumnode.View, b crd.Block) error {
+	if held, ok := r.Ledger.Block(b.CIDR); !ok || held.UID != b.UID {
+		return errStale // it is gone, and what was noted of it too
+	}
+	addr := []netip.Addr{b.CIDR.Addr()}
+	mark, clearing := addr, []netip.Addr(nil)
+	if _, stands := live.Release[addr[0]]; stands {
+		mark, clearing = nil, addr
+	}
+	moved, err := r.CiliumNodes.Release(ctx, live, mark, clearing)
+	if r.Metrics.wrote("CiliumNode", "release", err) != nil {
+		return err
+	}
+	r.wroteNode(o, moved)
+	return fmt.Errorf("%w: moved the CiliumNode past block %s", errStale, b.CIDR)
 }
 
 // holdsAlone reports whether an address of cidr is published that belongs to no
@@ -278,7 +292,7 @@ func holdsAlone(v *ciliumnode.View, cidr netip.Prefix, blocks []crd.Block) bool 
 // mendTornBlocks makes blocks again whose objects were torn away though the
 // CiliumNode still lists them: those on the grid of a pool. The rest is foreign.
 func (r *NodeReconciler) mendTornBlocks(ctx context.Context, o *observation) error {
-	if r.Paused {
+	if o.paused() {
 		return nil
 	}
 	for _, cidr := range o.view.PodCIDRs {

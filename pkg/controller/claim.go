@@ -41,13 +41,18 @@ func (l *Ledger) resume(f ipalloc.Family, node string, pools []*crd.Pool) (netip
 	for i, cidr := range l.unsure[node] {
 		o, held := l.space.Owner(cidr)
 		at := slices.IndexFunc(pools, func(p *crd.Pool) bool { return p.Name == o.Pool })
-		if !held || at < 0 || ipalloc.FamilyOf(cidr.Addr()) != f {
+		if !held || at < 0 || ipalloc.FamilyOf(cidr.Addr()) != f || !claimable(pools[at], f, cidr) {
 			continue
 		}
 		l.forgetUnsure(node, i)
 		return cidr, pools[at], true
 	}
 	return netip.Prefix{}, nil, false
+}
+
+func claimable(pool *crd.Pool, f ipalloc.Family, cidr netip.Prefix) bool {
+	cut, ok := pool.Cut(f)
+	return ok && !pool.Paused && slices.ContainsFunc(cut.Ranges, func(r netip.Prefix) bool { return r.Contains(cidr.Addr()) })
 }
 
 // Unclaim gives up a claim that certainly was not written.
@@ -84,17 +89,4 @@ func (l *Ledger) Disclaim(node string, cidr netip.Prefix) {
 		l.forgetUnsure(node, i)
 		l.space.Release(cidr)
 	}
-}
-
-// Lost keeps a block that somebody else turned out to hold until the watch
-// shows whose it is.
-func (l *Ledger) Lost(cidr netip.Prefix) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if _, exists := l.blocks[cidr]; exists || l.lost[cidr] {
-		return
-	}
-	l.space.Release(cidr)
-	l.space.Reserve(cidr)
-	l.lost[cidr] = true
 }

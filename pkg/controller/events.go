@@ -47,7 +47,14 @@ func NewEvents(recorder events.EventRecorder) *Events {
 	return &Events{recorder: recorder, told: map[string]string{}}
 }
 
+// maxNote is what the API server takes of a note, in bytes
+// (k8s.io/kubernetes pkg/apis/core/validation/events.go, v1.36.3).
+const maxNote = 1024
+
 func (e *Events) send(about runtime.Object, kind, reason, action, note string) {
+	if len(note) > maxNote {
+		note = note[:maxNote-3] + "..."
+	}
 	e.recorder.Eventf(about, nil, kind, reason, action, "%s", note)
 }
 
@@ -64,6 +71,14 @@ func (e *Events) isNews(key, note string) bool {
 	}
 	e.told[key] = note
 	return true
+}
+
+// forget drops what was told about a node that is gone.
+func (e *Events) forget(node string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.told, "short/"+node)
+	delete(e.told, "waits/"+node)
 }
 
 func phaseMessage(phase ipalloc.Phase, reason expand.Reason) string {

@@ -26,6 +26,10 @@ import (
 // status.
 const poolStatusDelay = time.Second
 
+// wakeDelay gathers what comes free into one look of each node short of
+// addresses.
+const wakeDelay = 200 * time.Millisecond
+
 // Feed takes what the watches show into the ledger and its neighbours first,
 // and only then queues what it concerns, so that nothing is decided on less
 // than what queued it.
@@ -42,8 +46,12 @@ type Feed struct {
 
 	mu                   sync.RWMutex
 	nodes, pools, blocks queue
+	connected            chan struct{}   // closed once all three queues are there
 	names                map[string]bool // all Nodes
 }
+
+// NewFeed returns a Feed without its parts.
+func NewFeed() *Feed { return &Feed{connected: make(chan struct{}), names: map[string]bool{}} }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
@@ -63,6 +71,9 @@ func (f *Feed) source(set func(queue)) source.Source {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		set(q)
+		if f.nodes != nil && f.pools != nil && f.blocks != nil {
+			close(f.connected)
+		}
 		return nil
 	})
 }
@@ -71,6 +82,11 @@ func (f *Feed) source(set func(queue)) source.Source {
 // taken in, and lets decisions begin. It is a manager's Runnable.
 func (f *Feed) Start(ctx context.Context) error {
 	logger := log.FromContext(ctx).WithName("feed")
+	select {
+	case <-f.connected: // or the first events would queue nothing
+	case <-ctx.Done():
+		return nil
+	}
 	kinds := []struct {
 		cache   cache.Cache
 		object  client.Object
@@ -112,7 +128,7 @@ func (f *Feed) NeedLeaderElection() bool { return false }
 func (f *Feed) queueNode(name string) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	if f.nodes != nil && name != "" {
+	if name != "" {
 		f.nodes.Add(request(name))
 	}
 }
@@ -120,7 +136,7 @@ func (f *Feed) queueNode(name string) {
 func (f *Feed) queuePool(name string, after time.Duration) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	if f.pools != nil && name != "" {
+	if name != "" {
 		f.pools.AddAfter(request(name), after)
 	}
 }
@@ -128,9 +144,7 @@ func (f *Feed) queuePool(name string, after time.Duration) {
 func (f *Feed) queueBlock(name string) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	if f.blocks != nil {
-		f.blocks.Add(request(name))
-	}
+	f.blocks.Add(request(name))
 }
 
 func (f *Feed) allNodes() {
@@ -175,8 +189,10 @@ func (f *Feed) blockHandler(logger logr.Logger) toolscache.ResourceEventHandler 
 
 // WakeStarving looks again at the nodes short of addresses, as some came free.
 func (f *Feed) WakeStarving() {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
 	for _, node := range f.Starving() {
-		f.queueNode(node)
+		f.nodes.AddAfter(request(node), wakeDelay)
 	}
 }
 
@@ -184,6 +200,10 @@ func (f *Feed) blockMoved(b crd.Block) {
 	f.queueNode(b.Node)
 	f.queuePool(b.Pool, poolStatusDelay)
 	f.queueBlock(b.Name)
+	for _, other := range f.Ledger.Overlaps(b.CIDR) {
+		f.queueNode(other.Owner.Node)
+		f.queueBlock(crd.BlockName(other.CIDR))
+	}
 }
 
 func (f *Feed) ciliumNode(cn *ciliumv2.CiliumNode) {
@@ -201,21 +221,27 @@ func (f *Feed) ciliumNodeGone(cn *ciliumv2.CiliumNode) {
 func (f *Feed) pool(p *v1alpha1.PodIPPool) {
 	if f.Pools.Set(p) {
 		f.allNodes()
+		f.allPools()
 	}
 	f.queuePool(p.Name, 0)
+}
+
+// allPools looks at every pool, as whom an overlap favours has changed.
+func (f *Feed) allPools() {
+	for _, name := range f.Pools.Names() {
+		f.queuePool(name, 0)
+	}
 }
 
 func (f *Feed) poolGone(p *v1alpha1.PodIPPool) {
 	f.Pools.Delete(p.Name)
 	f.allNodes()
+	f.allPools()
 	f.queuePool(p.Name, 0)
 }
 
 func (f *Feed) node(n *corev1.Node) {
 	f.mu.Lock()
-	if f.names == nil {
-		f.names = map[string]bool{}
-	}
 	f.names[n.Name] = true
 	f.mu.Unlock()
 	f.queueNode(n.Name)
@@ -260,10 +286,16 @@ func handle[T client.Object](there, gone func(T)) toolscache.ResourceEventHandle
 				there(o)
 			}
 		},
-		UpdateFunc: func(_, obj any) {
-			if o, ok := obj.(T); ok {
-				there(o)
+		UpdateFunc: func(old, obj any) {
+			o, ok := obj.(T)
+			if !ok {
+				return
 			}
+			// A watch that broke shows what was deleted and made again as one.
+			if was, ok := old.(T); ok && was.GetUID() != o.GetUID() {
+				gone(was)
+			}
+			there(o)
 		},
 		DeleteFunc: func(obj any) {
 			if tombstone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {

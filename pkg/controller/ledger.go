@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -23,12 +25,10 @@ type Ledger struct {
 	// stay taken, and the node's next claim tries the same block again, so that
 	// one need ends in one block.
 	unsure map[string][]netip.Prefix
-	// lost are blocks that somebody else turned out to hold and the watch has
-	// not shown yet.
-	lost map[netip.Prefix]bool
-	// seen is the newest resourceVersion of a block that the watch has shown.
-	seen    string
-	seenNow chan struct{}
+	// shown are the blocks held that the watch has shown, and gone those it has
+	// shown to be deleted, lest a late answer bring one back.
+	shown, gone map[types.UID]bool
+	shownNow    chan struct{}
 
 	nodes nodeRecords
 }
@@ -36,14 +36,15 @@ type Ledger struct {
 // NewLedger is a ledger that has read nothing yet.
 func NewLedger() *Ledger {
 	return &Ledger{
-		space:   ipalloc.NewSpace(),
-		ready:   make(chan struct{}),
-		blocks:  map[netip.Prefix]crd.Block{},
-		byNode:  map[string]map[netip.Prefix]struct{}{},
-		unsure:  map[string][]netip.Prefix{},
-		lost:    map[netip.Prefix]bool{},
-		seenNow: make(chan struct{}),
-		nodes:   newNodeRecords(),
+		space:    ipalloc.NewSpace(),
+		ready:    make(chan struct{}),
+		blocks:   map[netip.Prefix]crd.Block{},
+		byNode:   map[string]map[netip.Prefix]struct{}{},
+		unsure:   map[string][]netip.Prefix{},
+		shown:    map[types.UID]bool{},
+		gone:     map[types.UID]bool{},
+		shownNow: make(chan struct{}),
+		nodes:    newNodeRecords(),
 	}
 }
 
@@ -72,24 +73,34 @@ func (l *Ledger) Observed(b crd.Block) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.set(b)
-	l.advance(b.ResourceVersion)
+	if !l.shown[b.UID] {
+		l.shown[b.UID] = true
+		l.tell()
+	}
 }
 
-// Gone takes in a block that the watch shows to be deleted, at the
-// resourceVersion of its deletion.
+// maxGone bounds what is remembered of deleted blocks. Late answers come within
+// seconds; by the time so many blocks are gone, they have long come.
+const maxGone = 1 << 16
+
+// Gone takes in a block that the watch shows to be deleted.
 func (l *Ledger) Gone(b crd.Block) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// A deletion that a broken watch missed comes with the version before it.
-	if held, ok := l.blocks[b.CIDR]; ok && (held.UID == b.UID || reached(b.ResourceVersion, held.ResourceVersion)) {
+	if held, ok := l.blocks[b.CIDR]; ok && held.UID == b.UID {
 		l.drop(held)
 	}
+	if len(l.gone) >= maxGone {
+		clear(l.gone)
+	}
+	l.gone[b.UID] = true
 	delete(l.nodes.moved, b.UID)
 	l.settle(b.CIDR)
-	l.advance(b.ResourceVersion)
+	l.tell()
 }
 
-// Deleted takes in that this process has deleted a block.
+// Deleted takes in that a block turned out to be deleted, or that this process
+// has deleted it.
 func (l *Ledger) Deleted(b crd.Block) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,12 +109,17 @@ func (l *Ledger) Deleted(b crd.Block) {
 	}
 }
 
-// Wrote takes in a block as this process has just written it.
+// Wrote takes in a block as the API server has just answered it, before the
+// watch shows it.
 func (l *Ledger) Wrote(b crd.Block) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, ok := l.blocks[b.CIDR]; !ok && l.seen != "" && reached(l.seen, b.ResourceVersion) {
-		return // the watch is past this write and shows no block: it is gone again
+	if l.gone[b.UID] {
+		l.settle(b.CIDR)
+		if _, held := l.blocks[b.CIDR]; !held {
+			l.space.Release(b.CIDR)
+		}
+		return
 	}
 	l.set(b)
 }
@@ -119,6 +135,9 @@ func (l *Ledger) set(b crd.Block) {
 	}
 	l.settle(b.CIDR)
 	l.blocks[b.CIDR] = b
+	if b.Phase != ipalloc.CoolingDown {
+		delete(l.nodes.moved, b.UID)
+	}
 	if l.byNode[b.Node] == nil {
 		l.byNode[b.Node] = map[netip.Prefix]struct{}{}
 	}
@@ -133,10 +152,6 @@ func (l *Ledger) set(b crd.Block) {
 
 // settle ends the doubt about a claim: the watch or the API server has spoken.
 func (l *Ledger) settle(cidr netip.Prefix) {
-	if l.lost[cidr] {
-		delete(l.lost, cidr)
-		l.space.Unreserve(cidr)
-	}
 	for node, claims := range l.unsure {
 		if i := slices.Index(claims, cidr); i >= 0 {
 			l.forgetUnsure(node, i)
@@ -158,25 +173,23 @@ func (l *Ledger) drop(b crd.Block) {
 	if len(l.byNode[b.Node]) == 0 {
 		delete(l.byNode, b.Node)
 	}
+	delete(l.shown, b.UID)
 	l.space.Release(b.CIDR)
 }
 
-func (l *Ledger) advance(version string) {
-	if !reached(l.seen, version) {
-		l.seen = version
-		close(l.seenNow)
-		l.seenNow = make(chan struct{})
-	}
+func (l *Ledger) tell() {
+	close(l.shownNow)
+	l.shownNow = make(chan struct{})
 }
 
-// WaitSeen waits until the watch has shown everything that happened to blocks
-// up to version.
-func (l *Ledger) WaitSeen(ctx context.Context, version string) error {
+// WaitShown waits until the watch has shown a block, and with it all that were
+// created before.
+func (l *Ledger) WaitShown(ctx context.Context, uid types.UID) error {
 	for {
 		l.mu.Lock()
-		seen, next := reached(l.seen, version), l.seenNow
+		shown, next := l.shown[uid] || l.gone[uid], l.shownNow
 		l.mu.Unlock()
-		if seen {
+		if shown {
 			return nil
 		}
 		select {
@@ -185,6 +198,13 @@ func (l *Ledger) WaitSeen(ctx context.Context, version string) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// Shown reports whether the watch has shown a block.
+func (l *Ledger) Shown(uid types.UID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.shown[uid]
 }
 
 // Block is the block with that CIDR.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -25,13 +24,11 @@ var pokeAddress = netip.AddrFrom4([4]byte{192, 0, 2, 1})
 // agent asks, or puts back one that was deleted under a running agent, which
 // would not do so by itself.
 func (r *NodeReconciler) ensureCiliumNode(ctx context.Context, o *observation) error {
-	if r.Paused || r.optedOut(o.node) || len(o.families) == 0 {
+	if o.paused() || len(o.families) == 0 {
 		return nil
 	}
-	for _, fo := range o.families {
-		if fo.paused != "" {
-			return nil
-		}
+	if r.optedOut(o.node) {
+		return r.withoutCilium(ctx, o)
 	}
 	if last := r.Ledger.LastNode(o.name); last != nil && ownedBy(last, o.node) {
 		return r.recreate(ctx, o, last)
@@ -44,8 +41,25 @@ func (r *NodeReconciler) ensureCiliumNode(ctx context.Context, o *observation) e
 		return err
 	}
 	r.created(o, view)
-	if slices.ContainsFunc(o.families, func(f familyObservation) bool { return len(f.state.Blocks) > 0 }) {
-		r.Events.ciliumNodeRemade(o.node)
+	if len(o.blocks) == 0 {
+		return nil
+	}
+	r.Events.ciliumNodeRemade(o.node)
+	if err := r.poke(ctx, o); err != nil {
+		return err
+	}
+	return errStale // observe the node as it now is
+}
+
+// withoutCilium lets the blocks of a Node cool down that Cilium no longer runs
+// on: it has opted out, and its CiliumNode, seen live, is gone.
+func (r *NodeReconciler) withoutCilium(ctx context.Context, o *observation) error {
+	live, err := r.CiliumNodes.Live(ctx, o.name)
+	if err != nil || live != nil {
+		return err
+	}
+	for i := range o.families {
+		o.families[i].state.Gone = true
 	}
 	return nil
 }
@@ -141,20 +155,25 @@ func (r *NodeReconciler) nodeGone(ctx context.Context, o *observation) error {
 				r.WakeStarving()
 			}
 			r.forget(o.name)
-			r.Metrics.forget(o.name)
+			for _, f := range ipalloc.Families() {
+				r.Metrics.forget(o.name, f)
+			}
+			r.Events.forget(o.name)
 		}
 		return nil
 	}
-	err := r.Live.Get(ctx, types.NamespacedName{Name: o.name}, &corev1.Node{})
+	// The CiliumNode first: if a new Node's agent takes it over after this, its
+	// version moves and the deletion loses.
+	live, err := r.CiliumNodes.Live(ctx, o.name)
+	if err != nil {
+		return err
+	}
+	err = r.Live.Get(ctx, types.NamespacedName{Name: o.name}, &corev1.Node{})
 	if err == nil {
 		return fmt.Errorf("%w: Node %s is there", errStale, o.name)
 	}
 	if !apierrors.IsNotFound(err) {
 		return fmt.Errorf("reading Node %s: %w", o.name, err)
-	}
-	live, err := r.CiliumNodes.Live(ctx, o.name)
-	if err != nil {
-		return err
 	}
 	if live != nil {
 		if err := r.Metrics.wrote("CiliumNode", "delete", r.CiliumNodes.Delete(ctx, live)); err != nil {

@@ -100,10 +100,10 @@ func (m *Metrics) short(node string, f ipalloc.Family, n int) {
 	m.shortages.WithLabelValues(node, f.String()).Set(float64(n))
 }
 
-// forget drops the series of a node that is gone.
-func (m *Metrics) forget(node string) {
+// forget drops the series of a node and family that nothing is decided on.
+func (m *Metrics) forget(node string, f ipalloc.Family) {
 	for _, g := range []*prometheus.GaugeVec{m.demand, m.capacity, m.shortages} {
-		g.DeletePartialMatch(prometheus.Labels{"node": node})
+		g.DeleteLabelValues(node, f.String())
 	}
 }
 

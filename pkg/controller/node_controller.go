@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -23,7 +22,8 @@ const (
 	// behindRetry is when to look again though the watch, which is to bring our
 	// own last write, has not.
 	behindRetry = 5 * time.Second
-	// conflictRetry is when to look again after a write lost against another.
+	// conflictRetry is when to look again after a write lost against another,
+	// doubled up to 64 times for losses on end.
 	conflictRetry = 100 * time.Millisecond
 	// starvingRetry is when a node short of addresses looks again, though
 	// nothing said that there are new ones.
@@ -63,6 +63,7 @@ type NodeReconciler struct {
 	NodeCondition bool
 
 	mu       sync.Mutex
+	losses   map[string]int
 	memory   map[string]*[2]expand.Memory
 	starving map[string]bool
 }
@@ -84,8 +85,8 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if r.Ledger.Behind(o.name, o.version()) {
-		return reconcile.Result{RequeueAfter: behindRetry}, nil
+	if behind, err := r.behind(ctx, o); err != nil || behind {
+		return reconcile.Result{RequeueAfter: behindRetry}, err
 	}
 	// 2. See to it that there is a CiliumNode to decide on, or none.
 	switch {
@@ -97,52 +98,95 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 		err = r.mendTornBlocks(ctx, o)
 	}
 	if err != nil {
-		return r.outcome(ctx, err)
-	}
-	if o.view == nil && o.node != nil {
-		return reconcile.Result{}, nil
+		return r.outcome(ctx, o.name, err)
 	}
 	// 3. Decide.
 	plans := r.decide(ctx, o)
 	// 4. Act.
-	short, err := r.act(ctx, o, plans)
-	if err != nil {
-		return r.outcome(ctx, err)
+	var short [2]int
+	if len(plans) > 0 {
+		if short, err = r.act(ctx, o, plans); err != nil {
+			return r.outcome(ctx, o.name, err)
+		}
+	}
+	if err := r.resolveUnsure(ctx, o.name); err != nil {
+		return r.outcome(ctx, o.name, err)
 	}
 	// 5. Tell those who must know.
 	if err := r.report(ctx, o, plans, short); err != nil {
-		return r.outcome(ctx, err)
+		return r.outcome(ctx, o.name, err)
 	}
+	r.won(o.name)
 	return reconcile.Result{RequeueAfter: r.again(o, plans)}, nil
+}
+
+// behind reports whether the caches have yet to show this process's own last
+// write to the CiliumNode. A CiliumNode that is gone may never be shown again.
+func (r *NodeReconciler) behind(ctx context.Context, o *observation) (bool, error) {
+	if !r.Ledger.Behind(o.name, o.version()) {
+		return false, nil
+	}
+	if o.view != nil {
+		return true, nil
+	}
+	live, err := r.CiliumNodes.Live(ctx, o.name)
+	if err != nil || live != nil {
+		return true, err
+	}
+	r.Ledger.Unwrite(o.name)
+	return false, nil
 }
 
 // errStale says that what was decided on has changed meanwhile.
 var errStale = errors.New("the node has changed meanwhile")
 
 // outcome tells apart losing a race, which the next look mends, from failing.
-func (r *NodeReconciler) outcome(ctx context.Context, err error) (reconcile.Result, error) {
+func (r *NodeReconciler) outcome(ctx context.Context, node string, err error) (reconcile.Result, error) {
 	if apierrors.IsConflict(err) || errors.Is(err, errStale) {
 		log.FromContext(ctx).V(1).Info("lost a race, looking again", "reason", err.Error())
-		return reconcile.Result{RequeueAfter: conflictRetry}, nil
+		return reconcile.Result{RequeueAfter: r.lost(node)}, nil
 	}
 	return reconcile.Result{}, err
+}
+
+// lost is how long to wait after a lost race: longer with each one on end.
+func (r *NodeReconciler) lost(node string) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.losses == nil {
+		r.losses = map[string]int{}
+	}
+	wait := conflictRetry << min(r.losses[node], 6)
+	r.losses[node]++
+	return wait
+}
+
+// won ends a streak of lost races.
+func (r *NodeReconciler) won(node string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.losses, node)
 }
 
 // decide asks for a plan for each family of the node.
 func (r *NodeReconciler) decide(ctx context.Context, o *observation) []familyPlan {
 	now := r.Clock.Now()
+	if o.node != nil && o.view == nil && !o.gone() {
+		return nil
+	}
 	var plans []familyPlan
 	for i := range o.families {
 		fo := &o.families[i]
 		if fo.paused != "" {
 			continue
 		}
-		plan, memory := expand.Decide(now, fo.policy, fo.state, r.recall(o.name, fo.family))
-		r.remember(o.name, fo.family, memory)
+		old := r.recall(o.name, fo.family)
+		plan, memory := expand.Decide(now, fo.policy, fo.state, old)
 		if n := reclaims(plan); n > 0 && !r.Pacing.Take(fo.ruling(), n, now) {
-			plan.Drain = slices.DeleteFunc(plan.Drain, func(d expand.Drain) bool { return d.Reason == expand.Reclaim })
-			plan.Again = now.Add(starvingRetry)
+			fo.state.ReclaimBudget = 0 // somebody else was faster
+			plan, memory = expand.Decide(now, fo.policy, fo.state, old)
 		}
+		r.remember(o.name, fo.family, memory)
 		r.Metrics.decided(o.name, fo.family, plan)
 		if !plan.Empty() {
 			log.FromContext(ctx).Info("decided", "family", fo.family.String(), "plan", plan.String())
@@ -219,6 +263,7 @@ func (r *NodeReconciler) forget(node string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.memory, node)
+	delete(r.losses, node)
 	delete(r.starving, node)
 }
 

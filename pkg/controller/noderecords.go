@@ -17,7 +17,7 @@ type nodeRecords struct {
 	// written is the resourceVersion of this process's last write to each.
 	written map[string]string
 	// moved are the blocks, by UID, whose CiliumNode this process has changed
-	// since they began to drain: an older patch of it conflicts.
+	// since they began to cool down: an older patch of it conflicts.
 	moved map[types.UID]bool
 	// deleted are CiliumNodes as last seen before they were deleted.
 	deleted map[string]*ciliumv2.CiliumNode
@@ -52,6 +52,13 @@ func (l *Ledger) GoneNode(cn *ciliumv2.CiliumNode) {
 	}
 }
 
+// Unwrite forgets this process's last write to a CiliumNode that is gone.
+func (l *Ledger) Unwrite(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.nodes.written, name)
+}
+
 // LastNode is a deleted CiliumNode as it was last seen, or nil.
 func (l *Ledger) LastNode(name string) *ciliumv2.CiliumNode {
 	l.mu.Lock()
@@ -84,8 +91,8 @@ func (l *Ledger) Behind(name, version string) bool {
 	return !reached(version, l.nodes.written[name])
 }
 
-// SetMoved notes that the CiliumNode of a draining block has changed since the
-// drain began.
+// SetMoved notes that the CiliumNode of a block that cools down has changed
+// since it began to.
 func (l *Ledger) SetMoved(uid types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,13 +104,6 @@ func (l *Ledger) Moved(uid types.UID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.nodes.moved[uid]
-}
-
-// ClearMoved forgets SetMoved, as the block is back in service.
-func (l *Ledger) ClearMoved(uid types.UID) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.nodes.moved, uid)
 }
 
 func (l *Ledger) foreignOf(cn *ciliumv2.CiliumNode) []netip.Prefix {

@@ -52,6 +52,16 @@ func (f *familyObservation) ruling() string {
 	return f.pools[0].Name
 }
 
+// paused reports whether nothing may change on the node.
+func (o *observation) paused() bool {
+	return slices.ContainsFunc(o.families, func(f familyObservation) bool { return f.paused != "" })
+}
+
+// gone reports whether the node's blocks are only to cool down.
+func (o *observation) gone() bool {
+	return slices.ContainsFunc(o.families, func(f familyObservation) bool { return f.state.Gone })
+}
+
 // observe gathers what the caches know of a node.
 func (r *NodeReconciler) observe(ctx context.Context, name string) (*observation, error) {
 	o := &observation{name: name, blocks: r.Ledger.NodeBlocks(name)}
@@ -74,6 +84,8 @@ func (r *NodeReconciler) observe(ctx context.Context, name string) (*observation
 	for _, f := range ipalloc.Families() {
 		if fo, any := r.observeFamily(o, f, now); any {
 			o.families = append(o.families, fo)
+		} else {
+			r.Metrics.forget(name, f)
 		}
 	}
 	return o, nil
@@ -107,7 +119,7 @@ func (r *NodeReconciler) observeFamily(o *observation, f ipalloc.Family, now tim
 	fo.paused = r.pausedBecause(o.node, fo.pools)
 	if o.view != nil {
 		fo.state.Pool, fo.state.Used, fo.state.Release = o.view.Pool, o.view.Used, o.view.Release
-		fo.state.Own, fo.state.Limits = o.view.Own, o.view.Limits
+		fo.state.Own, fo.state.Limits = o.view.InUse(), o.view.Limits
 	}
 	fo.state.Pods = r.Pods.On(o.name)
 	return fo, true
@@ -121,7 +133,7 @@ func (r *NodeReconciler) blockState(b crd.Block, view *ciliumnode.View) expand.B
 	switch {
 	case b.CIDR.Addr().BitLen()-b.CIDR.Bits() > maxBlockHostBits:
 		// Too large to list. The block controller tells so.
-	case pool != nil:
+	case pool != nil && !pool.Frozen():
 		s.Usable = pool.Usable(b.CIDR)
 	case view != nil:
 		s.Usable = publishedIn(view, b.CIDR) // its pool says no more; keep what is there
@@ -129,9 +141,9 @@ func (r *NodeReconciler) blockState(b crd.Block, view *ciliumnode.View) expand.B
 	switch {
 	case b.Deleting:
 		s.Request = expand.Deleted
-	case pool == nil && !r.Pools.Known(b.Pool), pool != nil && pool.Deleting:
+	case pool == nil, pool.Deleting:
 		s.Request = expand.PoolDeleted
-	case pool != nil && pool.Drains(b.CIDR):
+	case pool.Drains(b.CIDR):
 		s.Request = expand.CIDRDraining
 	}
 	if len(r.Ledger.Overlaps(b.CIDR)) > 0 {

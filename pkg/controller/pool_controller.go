@@ -39,8 +39,11 @@ func (r *PoolReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 	}
 	obj := &v1alpha1.PodIPPool{}
 	if err := r.Cache.Get(ctx, req.NamespacedName, obj); err != nil {
-		r.Metrics.forgetPool(req.Name)
-		return reconcile.Result{}, client.IgnoreNotFound(err)
+		if apierrors.IsNotFound(err) {
+			r.Metrics.forgetPool(req.Name)
+			return reconcile.Result{}, nil
+		}
+		return reconcile.Result{}, err
 	}
 	obj = obj.DeepCopy()
 	blocks := r.Ledger.PoolBlocks(obj.Name)

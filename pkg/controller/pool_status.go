@@ -46,7 +46,7 @@ func usageOf(pool *crd.Pool, blocks []crd.Block, free func(ipalloc.Cut) uint64) 
 		nodes[b.Node] = true
 	}
 	u := poolUsage{nodes: slices.Sorted(maps.Keys(nodes))}
-	if pool == nil {
+	if pool == nil || pool.Frozen() {
 		return u
 	}
 	for _, f := range ipalloc.Families() {
@@ -150,9 +150,15 @@ func setConditions(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poo
 	} else {
 		set(v1alpha1.PoolOverlapping, false, ReasonSeparate, "no other pool claims these addresses")
 	}
-	if exhausted != "" {
+	switch {
+	case len(u.families) == 0:
+		meta.SetStatusCondition(&obj.Status.Conditions, metav1.Condition{
+			Type: v1alpha1.PoolExhausted, Status: metav1.ConditionUnknown, Reason: ReasonInvalid,
+			Message: "the spec cannot be read", ObservedGeneration: obj.Generation, LastTransitionTime: metav1.NewTime(now),
+		})
+	case exhausted != "":
 		set(v1alpha1.PoolExhausted, true, ReasonExhausted, exhausted)
-	} else {
+	default:
 		set(v1alpha1.PoolExhausted, false, ReasonFreeBlocks, "free blocks are left")
 	}
 	switch {

@@ -23,7 +23,7 @@ type Pools struct {
 
 	mu       sync.RWMutex
 	versions map[string]poolVersion
-	valid    map[string]*crd.Pool // the last valid version of each
+	valid    map[string]*crd.Pool // the last valid version of each, or a frozen one
 	invalid  map[string]error     // why the present version of a pool is not
 	resolved map[string]*crd.Pool
 	reserved map[string][]netip.Prefix
@@ -58,20 +58,34 @@ func (p *Pools) Set(obj *v1alpha1.PodIPPool) bool {
 	}
 	p.versions[obj.Name] = version
 	pool, err := crd.PoolFrom(obj, p.defaults)
-	if err != nil {
-		p.invalid[obj.Name] = err
-		if last := p.valid[obj.Name]; last != nil {
-			frozen := *last
-			frozen.Paused = true
-			frozen.Deleting = obj.DeletionTimestamp != nil
-			p.valid[obj.Name] = &frozen
-		}
-	} else {
+	if err == nil {
 		delete(p.invalid, obj.Name)
 		p.valid[obj.Name] = pool
+	} else {
+		p.invalid[obj.Name] = err
+		p.freeze(obj)
 	}
 	p.resolve()
 	return true
+}
+
+// freeze keeps an invalid pool in its last valid form, or what can be read of
+// one that never was valid.
+func (p *Pools) freeze(obj *v1alpha1.PodIPPool) {
+	frozen := crd.FrozenPool(obj)
+	if last := p.valid[obj.Name]; last != nil {
+		copied := *last
+		copied.Paused, copied.Deleting = true, obj.DeletionTimestamp != nil
+		frozen = &copied
+	}
+	p.valid[obj.Name] = frozen
+}
+
+// Names are all pools, valid or not.
+func (p *Pools) Names() []string {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return slices.Sorted(maps.Keys(p.valid))
 }
 
 // Delete forgets a pool.
@@ -119,13 +133,6 @@ func (p *Pools) Invalid(name string) error {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return p.invalid[name]
-}
-
-// Known reports whether the pool exists, valid or not.
-func (p *Pools) Known(name string) bool {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	return p.valid[name] != nil || p.invalid[name] != nil
 }
 
 // Match are the pools for a node with these labels, best first.

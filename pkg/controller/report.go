@@ -35,7 +35,7 @@ type shortage struct {
 // report tells people and schedulers what a node lacks, and what its drains
 // wait for.
 func (r *NodeReconciler) report(ctx context.Context, o *observation, plans []familyPlan, short [2]int) error {
-	if o.node == nil || len(plans) == 0 {
+	if o.node == nil || o.paused() {
 		return nil
 	}
 	lack := lacking(plans, short)
@@ -74,7 +74,7 @@ func lacking(plans []familyPlan, short [2]int) *shortage {
 		default:
 			continue
 		}
-		if p.plan.Shortage > 0 || p.plan.Demand > p.plan.Capacity+max(0, p.plan.Claim.Addresses-missing) {
+		if p.plan.Shortage > 0 || p.plan.Demand > p.plan.Capacity+p.plan.ServedElsewhere+max(0, p.plan.Claim.Addresses-missing) {
 			s.unmet = true
 		}
 	}

@@ -96,10 +96,10 @@ func Setup(mgr manager.Manager, s Settings) error {
 		Cache: node.Cache, Client: node.Client, Ledger: ledger, Events: node.Events, Metrics: own, Clock: node.Clock,
 		Paused: s.Paused,
 	}
-	feed := &Feed{
-		Cache: mgr.GetCache(), Agents: agents, Ledger: ledger, Pools: node.Pools, Pods: node.Pods,
-		State: node.Agents, Starving: node.Starving, Now: time.Now,
-	}
+	feed := NewFeed()
+	feed.Cache, feed.Agents = mgr.GetCache(), agents
+	feed.Ledger, feed.Pools, feed.Pods, feed.State = ledger, node.Pools, node.Pods, node.Agents
+	feed.Starving, feed.Now = node.Starving, time.Now
 	node.WakeStarving = feed.WakeStarving
 	if err := mgr.Add(feed); err != nil {
 		return err
@@ -134,8 +134,14 @@ func agentCache(mgr manager.Manager, s Settings) (cache.Cache, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watching agents: %w", err)
 	}
-	return agents, mgr.Add(agents)
+	return agents, mgr.Add(standby{agents})
 }
+
+// standby starts a cache on replicas without the lead too.
+type standby struct{ cache.Cache }
+
+// NeedLeaderElection is false: a standby stays informed.
+func (standby) NeedLeaderElection() bool { return false }
 
 func setOf(keys []string) map[string]bool {
 	set := make(map[string]bool, len(keys))

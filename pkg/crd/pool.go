@@ -54,6 +54,7 @@ type Pool struct {
 
 	ranges   [2]*Ranges     // by family
 	reserved []netip.Prefix // Reserved, as few prefixes as possible, sorted
+	frozen   bool
 }
 
 // Ranges are a pool's CIDRs of one family, and how they are cut.
@@ -121,7 +122,7 @@ func (p *Pool) OnGrid(block netip.Prefix) bool {
 // none of the pool's CIDRs any more.
 func (p *Pool) Drains(block netip.Prefix) bool {
 	r, ok := p.rangeOf(block)
-	return !ok || r.Drain
+	return !p.frozen && (!ok || r.Drain)
 }
 
 // rangeOf returns the range in which the whole of block lies.

@@ -60,9 +60,9 @@ type decision struct {
 	// blocks are the state's, sorted. nested: some share addresses.
 	blocks []block
 	nested bool
-	// trusted: the agent is settled and has reported, so that what it does
-	// not say is in use can be believed to be free.
-	trusted bool
+	// reported: the agent has reported. trusted: it is settled as well, so that
+	// what it does not say is in use can be believed to be free.
+	reported, trusted bool
 	// extra are the addresses in use that the agent's report does not name,
 	// and by whom.
 	extra map[netip.Addr]user

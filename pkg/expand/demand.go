@@ -62,7 +62,8 @@ func (d *decision) countDemand() {
 			d.plan.Demand++
 		}
 	}
-	d.trusted = d.state.AgentSettled && reported > 0
+	d.reported = reported > 0
+	d.trusted = d.state.AgentSettled && d.reported
 
 	var known map[string]struct{}
 	for _, pod := range d.state.Pods {

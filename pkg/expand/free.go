@@ -3,16 +3,31 @@ package expand
 import "github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 
 // freeEmpty lets the blocks cool down of which nothing is left on the node. An
-// address in use keeps its block even where it has lost its pool entry.
+// address in use keeps its block even where it has lost its pool entry. Entries
+// of the handshake may be left: to clear them once the block cools down changes
+// the CiliumNode, as has to happen then (docs/architecture.md).
 func (d *decision) freeEmpty() {
 	for i := range d.blocks {
-		b := &d.blocks[i]
-		if b.Phase == ipalloc.CoolingDown || b.undrained || b.drained || !b.empty() {
-			continue
-		}
-		if b.Phase == ipalloc.Draining || b.Conflict {
+		if b := &d.blocks[i]; d.frees(b) {
 			d.free(b, Returned)
 		}
+	}
+}
+
+// frees says that the block cools down by this plan. What the agent has never
+// reported to be in use may be so all the same; only a block that was never
+// published can go without a report.
+func (d *decision) frees(b *block) bool {
+	if b.undrained || b.drained || b.published > 0 || b.users > 0 || b.Listed {
+		return false
+	}
+	switch b.Phase {
+	case ipalloc.Draining:
+		return d.reported || b.Conflict
+	case ipalloc.InService:
+		return b.Conflict
+	default:
+		return false
 	}
 }
 

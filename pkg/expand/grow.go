@@ -139,9 +139,10 @@ func (d *decision) claim() {
 		growth = room
 		d.plan.Claim = Claim{Addresses: min(deficit, room), Blocks: blocks, Room: room}
 	}
-	if lacking := d.plan.Demand - d.plan.Capacity - growth; lacking > 0 {
-		d.plan.Shortage = max(0, lacking-d.servedElsewhere())
+	if d.plan.Demand > d.plan.Capacity {
+		d.plan.ServedElsewhere = d.servedElsewhere()
 	}
+	d.plan.Shortage = max(0, d.plan.Demand-d.plan.Capacity-growth-d.plan.ServedElsewhere)
 }
 
 // servedElsewhere is how much of the demand is met by addresses that are not

@@ -35,7 +35,7 @@ func (d *decision) handshake() {
 // conditionFirst says that the block changes sides in this plan, so that its
 // addresses have to wait for the next.
 func (d *decision) conditionFirst(b *block) bool {
-	return b.undrained || b.Phase == ipalloc.CoolingDown && b.drained
+	return b.undrained || b.Phase == ipalloc.CoolingDown && b.drained || d.frees(b)
 }
 
 // clearUnpublished deletes the entry of an address that is not in the pool. The

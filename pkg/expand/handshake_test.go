@@ -176,9 +176,17 @@ func TestFree(t *testing.T) {
 			state: served(lone("10.0.0.16/28", draining(Reclaim)), published("10.0.0.17", "")),
 			want:  []string{"needs 1 of 14", "mark 10.0.0.17", "10.0.0.16/28 waits for Handshake"},
 		},
-		"not before its last entry is gone": {
+		"its last entries are cleared only once it cools down": {
 			state: served(lone("10.0.0.16/28", draining(Reclaim)), entries("10.0.0.31", Ready)),
-			want:  []string{"needs 1 of 14", "clear 10.0.0.31", "10.0.0.16/28 waits for Handshake"},
+			want:  []string{"needs 1 of 14", "free 10.0.0.16/28 Returned"},
+		},
+		"cooling down, its last entries go": {
+			state: served(lone("10.0.0.16/28", cooling(Returned, later)), entries("10.0.0.31", Ready)),
+			want:  []string{"needs 1 of 14", "clear 10.0.0.31", "again in 1m0s"},
+		},
+		"not while the agent has reported nothing": {
+			state: node(full("10.0.0.0/28"), lone("10.0.0.16/28", draining(Reclaim))),
+			want:  []string{"needs 0 of 14", "10.0.0.16/28 waits for AgentNotSettled"},
 		},
 		"not while podCIDRs lists it": {
 			state: served(lone("10.0.0.16/28", draining(Reclaim), listed)),

@@ -37,6 +37,9 @@ type Plan struct {
 	// Demand is how many addresses the node needs now, Capacity how many it
 	// can use once this plan's Undrain and Publish are done, without Claim.
 	Demand, Capacity int
+	// ServedElsewhere is how much of a Demand above Capacity is met by blocks
+	// that leave, or by addresses in no block.
+	ServedElsewhere int
 	// Shortage is by how much Demand exceeds what MaxBlocks, MaxAddresses and
 	// max-allocate let the node have; 0 while demand can be met.
 	Shortage int

@@ -47,7 +47,7 @@ func (d *decision) explainLeaving(b *block, users map[user]struct{}) {
 		d.wait(b, WaitAgent, agent)
 	case len(pods) > 0:
 		d.wait(b, WaitPods, pods)
-	case b.published > 0 && !d.trusted:
+	case !d.reported, b.published > 0 && !d.trusted:
 		d.wait(b, WaitUnsettled, nil)
 	default:
 		d.wait(b, WaitHandshake, nil)

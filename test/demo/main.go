@@ -18,7 +18,7 @@ import (
 
 const usage = `demo shows the operator at work, on a real API server with simulated nodes.
 
-  demo run                       the whole story, in about two minutes; exit 1 if a rule broke
+  demo run                       the whole story, in about a minute; exit 1 if a rule broke
   demo up                        start the same and leave it running
   demo burst --node=N --pods=P   let N have P pods, on what "up" started; 0 removes them
   demo down                      stop what "up" started

@@ -193,18 +193,8 @@ func (e *env) judgePings(flows []*bed.Pings, what string) {
 // which is in the node's pool.
 func (e *env) checkKept(ctx context.Context, n *bed.Node, pods []*bed.Pod, what string) {
 	missing := 0
-	err := e.Eventually(ctx, "the agent has its pods", func(ctx context.Context) error {
-		endpoints, err := n.Endpoints(ctx)
-		if err != nil {
-			return err
-		}
-		missing = 0
-		for _, p := range pods {
-			if endpoints["default/"+p.Name] != p.Address.String() {
-				missing++
-				err = fmt.Errorf("%s is at %q, was at %s", p.Name, endpoints["default/"+p.Name], p.Address)
-			}
-		}
+	err := e.Eventually(ctx, "the agent has its pods", func(ctx context.Context) (err error) {
+		missing, err = n.Has(ctx, pods)
 		return err
 	})
 	cn, getErr := e.CiliumNode(ctx, n.Name)

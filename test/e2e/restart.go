@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	ipamoption "github.com/cilium/cilium/pkg/ipam/option"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
@@ -17,12 +16,13 @@ import (
 const (
 	restartPods = 40 // two blocks
 	restartKeep = 8  // every 8th stays
-	fresh       = 3  // pods attached just before each kill
+	fresh       = 4  // pods attached before each kill
+	pinged      = 5
 )
 
 // restart kills the agent with SIGKILL in each phase of a release and starts
-// it again, the bpffs kept. Before each kill some pods are attached of which
-// neither the agent nor the kubelet has told anybody yet.
+// it again, the bpffs kept. Before each kill pods are attached of which neither
+// the agent nor the kubelet has told anybody: their addresses look free.
 func restart(ctx context.Context, e *env) error {
 	n, probe, err := e.pair(ctx, append(soon(), "--ack-hold=10s")...)
 	if err != nil {
@@ -32,9 +32,8 @@ func restart(ctx context.Context, e *env) error {
 	if len(errs) > 0 {
 		return fmt.Errorf("%d pods failed, the first: %w", len(errs), errs[0])
 	}
-	s := &restarts{env: e, node: n, probe: probe}
-	s.whole = 2 * perBlock
-	if s.alive, err = s.phase(ctx, "pods attached, not reported", pods, nil); err != nil {
+	s := &restarts{env: e, node: n, probe: probe, alive: pods}
+	if err := s.phase(ctx, phase{name: "attached, not reported", at: always, then: always}); err != nil {
 		return err
 	}
 	var drop []*bed.Pod
@@ -48,91 +47,115 @@ func restart(ctx context.Context, e *env) error {
 	if err := e.deletePods(ctx, drop); err != nil {
 		return err
 	}
-	for _, p := range []struct {
-		name string
-		is   func(*ciliumv2.CiliumNode) bool
-	}{
-		{"marked, no ack yet", func(cn *ciliumv2.CiliumNode) bool {
-			return releases(cn, ipamoption.IPAMMarkForRelease) > 0 && releases(cn, ipamoption.IPAMReadyForRelease) == 0
-		}},
-		{"after the ack", func(cn *ciliumv2.CiliumNode) bool {
-			return releases(cn, ipamoption.IPAMReadyForRelease) > 0
-		}},
-		{"after removal", func(cn *ciliumv2.CiliumNode) bool { return len(cn.Spec.IPAM.Pool) < s.whole }},
+	few := len(s.alive) + 2
+	for _, p := range []phase{
+		{
+			name: "marked, no ack yet",
+			at:   func(cn *ciliumv2.CiliumNode) bool { return len(cn.Status.IPAM.Used) < few },
+			then: func(cn *ciliumv2.CiliumNode) bool {
+				return releases(cn, ipamoption.IPAMMarkForRelease) > 0 && releases(cn, ipamoption.IPAMReadyForRelease) == 0
+			},
+		},
+		{
+			name: "after the ack", then: always,
+			at: func(cn *ciliumv2.CiliumNode) bool { return releases(cn, ipamoption.IPAMReadyForRelease) > 0 },
+		},
+		{
+			name: "after removal", then: always,
+			at: func(cn *ciliumv2.CiliumNode) bool { return len(cn.Spec.IPAM.Pool) < 2*perBlock },
+		},
 	} {
-		if s.alive, err = s.phase(ctx, p.name, s.alive, p.is); err != nil {
+		if err := s.phase(ctx, p); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// phase says when the agent is killed.
+type phase struct {
+	name string
+	// at is when the new pods are attached, then when the agent is killed
+	// after that.
+	at, then func(*ciliumv2.CiliumNode) bool
+}
+
+func always(*ciliumv2.CiliumNode) bool { return true }
+
 // restarts is what the phases share.
 type restarts struct {
 	*env
 	node  *bed.Node
 	probe *bed.Pod
-	alive []*bed.Pod
-	whole int // addresses while nothing has been released
+	alive []*bed.Pod // those the agent must have
 	added int
 }
 
-// phase waits until the CiliumNode is as wanted, attaches a few pods, kills
-// the agent, starts it again, and checks that every pod is still there. It
-// returns all the pods that live.
-func (s *restarts) phase(ctx context.Context, name string, pods []*bed.Pod, is func(*ciliumv2.CiliumNode) bool) ([]*bed.Pod, error) {
-	s.Logf("phase: %s", name)
+// phase brings the agent to the phase, kills it, starts it again, and checks
+// that it has every pod, and that none missed a packet.
+func (s *restarts) phase(ctx context.Context, p phase) error {
+	s.Logf("phase: %s", p.name)
+	flows, err := startPings(s.probe, s.alive[:min(len(s.alive), pinged)])
+	if err != nil {
+		return err
+	}
+	if err := s.await(ctx, p.name, p.at); err != nil {
+		return err
+	}
 	var news []*bed.Pod
 	for range fresh {
-		if is != nil {
-			break
-		}
-		p, err := s.attach(ctx)
+		pod, err := s.attach(ctx)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		news = append(news, p)
+		news = append(news, pod)
 	}
-	flows, err := startPings(s.probe, pods[:min(len(pods), 5)])
+	s.alive = append(s.alive, news...)
+	if err := s.await(ctx, p.name, p.then); err != nil {
+		return err
+	}
+	if err := s.bounce(ctx, p.name, news); err != nil {
+		return err
+	}
+	s.checkKept(ctx, s.node, s.alive, p.name+": pods restored at their address")
+	s.judgePings(flows, p.name+": packets lost over the restart")
+	for _, pod := range news {
+		if err := pod.Report(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bounce kills the agent and starts it again, and notes what stood in the
+// CiliumNode at that time.
+func (s *restarts) bounce(ctx context.Context, name string, news []*bed.Pod) error {
+	before, err := s.CiliumNode(ctx, s.node.Name)
 	if err != nil {
-		return nil, err
-	}
-	if is != nil {
-		if err := s.await(ctx, name, is); err != nil {
-			return nil, err
-		}
-		p, err := s.attach(ctx)
-		if err != nil {
-			return nil, err
-		}
-		news = append(news, p)
+		return err
 	}
 	if err := s.node.KillAgent(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	cn, err := s.CiliumNode(ctx, s.node.Name)
-	if err != nil {
-		return nil, err
-	}
-	s.note(name+": new pods that are in no report; marked, acked, published at the kill", "%d of %d; %d, %d, %d",
-		unreported(cn, news), len(news), releases(cn, ipamoption.IPAMMarkForRelease), releases(cn, ipamoption.IPAMReadyForRelease), len(cn.Spec.IPAM.Pool))
-	began := time.Now()
 	if err := s.node.StartAgent(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	if err := s.node.WaitAgent(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	s.Logf("agent ready again after %.1f s", time.Since(began).Seconds())
-	pods = append(slices.Clone(pods), news...)
-	s.checkKept(ctx, s.node, pods, name+": pods restored at their address")
-	s.judgePings(flows, name+": packets lost over the restart")
-	for _, p := range news {
-		if err := p.Report(ctx); err != nil {
-			return nil, err
+	unreported, marked := 0, 0
+	for _, pod := range news {
+		ip := pod.Address.String()
+		if _, ok := before.Status.IPAM.Used[ip]; !ok {
+			unreported++
+		}
+		if _, ok := before.Status.IPAM.ReleaseIPs[ip]; ok {
+			marked++
 		}
 	}
-	return pods, nil
+	s.note(name+": at the kill, marked and acked; new pods in no report, at a marked address", "%d, %d; %d of %d, %d",
+		releases(before, ipamoption.IPAMMarkForRelease), releases(before, ipamoption.IPAMReadyForRelease), unreported, len(news), marked)
+	return nil
 }
 
 func (s *restarts) await(ctx context.Context, name string, is func(*ciliumv2.CiliumNode) bool) error {
@@ -142,7 +165,7 @@ func (s *restarts) await(ctx context.Context, name string, is func(*ciliumv2.Cil
 			return err
 		}
 		if !is(cn) {
-			return fmt.Errorf("%d published, release-ips %v", len(cn.Spec.IPAM.Pool), cn.Status.IPAM.ReleaseIPs)
+			return fmt.Errorf("%d published, %d used, release-ips %v", len(cn.Spec.IPAM.Pool), len(cn.Status.IPAM.Used), cn.Status.IPAM.ReleaseIPs)
 		}
 		return nil
 	})
@@ -162,16 +185,6 @@ func releases(cn *ciliumv2.CiliumNode, state string) int {
 	n := 0
 	for _, s := range cn.Status.IPAM.ReleaseIPs {
 		if string(s) == state {
-			n++
-		}
-	}
-	return n
-}
-
-func unreported(cn *ciliumv2.CiliumNode, pods []*bed.Pod) int {
-	n := 0
-	for _, p := range pods {
-		if _, ok := cn.Status.IPAM.Used[p.Address.String()]; !ok {
 			n++
 		}
 	}

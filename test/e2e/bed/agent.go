@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -140,35 +142,47 @@ func (n *Node) WaitAgent(ctx context.Context) error {
 // healthy asks what Cilium's own readiness probe asks.
 func (n *Node) healthy(ctx context.Context) error { return n.api(ctx, "/v1/healthz", nil) }
 
-// Endpoint is what an agent tells about one of its pods.
-type Endpoint struct {
+// endpoint is what an agent tells about one of its pods.
+type endpoint struct {
 	Status struct {
-		State              string `json:"state"`
-		ExternalIdentifier struct {
-			PodName string `json:"pod-name"` // namespace/name
+		State      string `json:"state"`
+		Identifier struct {
+			Attachment string `json:"cni-attachment-id"` // sandbox:interface
 		} `json:"external-identifiers"`
 		Networking struct {
 			Addressing []struct {
-				IPv4 string `json:"ipv4"`
+				IPv4 netip.Addr `json:"ipv4"`
 			} `json:"addressing"`
 		} `json:"networking"`
 	} `json:"status"`
 }
 
-// Endpoints maps each pod the agent has, as namespace/name, to its address;
-// those that are not ready are left out.
-func (n *Node) Endpoints(ctx context.Context) (map[string]string, error) {
-	var list []Endpoint
+// Has tells why the agent does not have one of the pods, ready and at its
+// address, and how many these are.
+func (n *Node) Has(ctx context.Context, pods []*Pod) (missing int, err error) {
+	var list []endpoint
 	if err := n.api(ctx, "/v1/endpoint", &list); err != nil {
-		return nil, err
+		return len(pods), err
 	}
-	out := map[string]string{}
+	at := map[string]endpoint{}
 	for _, e := range list {
-		if name := e.Status.ExternalIdentifier.PodName; name != "" && e.Status.State == "ready" && len(e.Status.Networking.Addressing) > 0 {
-			out[name] = e.Status.Networking.Addressing[0].IPv4
-		}
+		sandbox, _, _ := strings.Cut(e.Status.Identifier.Attachment, ":")
+		at[sandbox] = e
 	}
-	return out, nil
+	for _, p := range pods {
+		e, ok := at[p.sandbox]
+		addresses := e.Status.Networking.Addressing
+		switch {
+		case !ok:
+			err = fmt.Errorf("%s, at %s, is unknown to the agent", p.Name, p.Address)
+		case e.Status.State != "ready" || len(addresses) == 0 || addresses[0].IPv4 != p.Address:
+			err = fmt.Errorf("%s, at %s, is %s, at %v", p.Name, p.Address, e.Status.State, addresses)
+		default:
+			continue
+		}
+		missing++
+	}
+	return missing, err
 }
 
 // api calls the agent over its socket.

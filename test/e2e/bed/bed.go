@@ -13,9 +13,11 @@ import (
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 )
 
@@ -107,8 +109,8 @@ func (b *Bed) startControlPlane(ctx context.Context) error {
 	if err := b.cluster.WriteKubeconfig(b.kubeconfig); err != nil {
 		return err
 	}
-	scheme, err := controller.Scheme()
-	if err != nil {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), ciliumv2.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return fmt.Errorf("make client: %w", err)
 	}
 	if b.Client, err = client.NewWithWatch(b.cluster.Config(), client.Options{Scheme: scheme}); err != nil {
@@ -151,15 +153,19 @@ func (b *Bed) Eventually(ctx context.Context, what string, holds func(context.Co
 	defer cancel()
 	tick := time.NewTicker(pollTick)
 	defer tick.Stop()
+	var last error
 	for {
 		err := holds(ctx)
 		if err == nil {
 			return nil
 		}
+		if ctx.Err() == nil || last == nil {
+			last = err
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("waiting until %s: %w", what, err)
+			return fmt.Errorf("waiting until %s: %w", what, last)
 		}
 	}
 }

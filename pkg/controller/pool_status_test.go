@@ -1,0 +1,185 @@
+package controller
+
+import (
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// statusOf is the status of a pool, with these blocks and others of other pools
+// held, as the pool controller would write it.
+func statusOf(t *testing.T, obj *v1alpha1.PodIPPool, blocks ...crd.Block) v1alpha1.PodIPPoolStatus {
+	t.Helper()
+	ledger := readyLedger(blocks...)
+	pools := NewPools(defaults(), ledger)
+	pools.Set(obj)
+	obj = obj.DeepCopy()
+	usage := usageOf(pools.Get(obj.Name), ledger.PoolBlocks(obj.Name), ledger.Free)
+	usage.fill(&obj.Status)
+	setConditions(obj, pools.Get(obj.Name), pools.Invalid(obj.Name), usage, noon())
+	return obj.Status
+}
+
+func TestPoolCounts(t *testing.T) {
+	dual := podIPPool("p", 1, "10.0.0.0/28")
+	dual.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 122, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/48"}}}
+	reserving := podIPPool("p", 1, "10.0.0.0/28")
+	reserving.Spec.Reserved = []string{"10.0.0.0/30", "10.0.0.5/32"}
+	draining := podIPPool("p", 1, "10.0.0.0/29", "10.0.0.8/29")
+	draining.Spec.IPv4.CIDRs[0].Drain = true
+
+	leaving := at(block("10.0.0.4/30", "p", "b", 2), 3, ipalloc.Draining)
+	resting := at(block("10.0.0.8/30", "p", "b", 4), 5, ipalloc.CoolingDown)
+	tests := map[string]struct {
+		pool   *v1alpha1.PodIPPool
+		blocks []crd.Block
+		want   v1alpha1.PodIPPoolStatus // without conditions
+	}{
+		"untouched": {
+			pool: podIPPool("p", 1, "10.0.0.0/28"),
+			want: v1alpha1.PodIPPoolStatus{Blocks: "0/4", Full: "0%", IPv4: &v1alpha1.FamilyStatus{
+				Blocks: v1alpha1.StateCounts{Total: 4, Free: 4}, Addresses: v1alpha1.StateCounts{Total: 8, Free: 8},
+			}},
+		},
+		"a block in each phase, and one of another pool": {
+			pool:   podIPPool("p", 1, "10.0.0.0/28"),
+			blocks: []crd.Block{block("10.0.0.0/30", "p", "a", 1), leaving, resting, block("10.9.0.0/30", "q", "c", 9)},
+			want: v1alpha1.PodIPPoolStatus{Blocks: "3/4", Full: "75%", Nodes: 2, IPv4: &v1alpha1.FamilyStatus{
+				Blocks:    v1alpha1.StateCounts{Total: 4, InService: 1, Draining: 1, CoolingDown: 1, Free: 1},
+				Addresses: v1alpha1.StateCounts{Total: 8, InService: 2, Draining: 2, CoolingDown: 2, Free: 2},
+			}},
+		},
+		"reserved addresses are none": {
+			pool: reserving,
+			want: v1alpha1.PodIPPoolStatus{Blocks: "0/4", Full: "0%", IPv4: &v1alpha1.FamilyStatus{
+				Blocks: v1alpha1.StateCounts{Total: 4, Free: 3}, Addresses: v1alpha1.StateCounts{Total: 5, Free: 5},
+			}},
+		},
+		"what drains is not free": {
+			pool:   draining,
+			blocks: []crd.Block{block("10.0.0.8/30", "p", "a", 1)},
+			want: v1alpha1.PodIPPoolStatus{Blocks: "1/4", Full: "25%", Nodes: 1, IPv4: &v1alpha1.FamilyStatus{
+				Blocks: v1alpha1.StateCounts{Total: 4, InService: 1, Free: 1}, Addresses: v1alpha1.StateCounts{Total: 8, InService: 2, Free: 2},
+			}},
+		},
+		"dual stack, and more than can be counted": {
+			pool: dual,
+			want: v1alpha1.PodIPPoolStatus{Blocks: "0/4 0/>2^62", Full: "0% 0%",
+				IPv4: &v1alpha1.FamilyStatus{
+					Blocks: v1alpha1.StateCounts{Total: 4, Free: 4}, Addresses: v1alpha1.StateCounts{Total: 8, Free: 8},
+				},
+				IPv6: &v1alpha1.FamilyStatus{
+					Blocks:    v1alpha1.StateCounts{Total: math.MaxInt64, Free: math.MaxInt64},
+					Addresses: v1alpha1.StateCounts{Total: math.MaxInt64, Free: math.MaxInt64},
+				}},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := statusOf(t, test.pool, test.blocks...)
+			got.Conditions = nil
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("status (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestPoolConditions(t *testing.T) {
+	paused := podIPPool("p", 1, "10.0.0.0/30")
+	paused.Spec.Paused = true
+	tests := map[string]struct {
+		pool   *v1alpha1.PodIPPool
+		blocks []crd.Block
+		want   map[string]metav1.ConditionStatus
+		ready  string // the reason of Ready
+	}{
+		"serving": {
+			pool:  podIPPool("p", 1, "10.0.0.0/30"),
+			want:  map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "True", v1alpha1.PoolExhausted: "False", v1alpha1.PoolOverlapping: "False"},
+			ready: ReasonServing,
+		},
+		"full": {
+			pool:   podIPPool("p", 1, "10.0.0.0/30"),
+			blocks: []crd.Block{block("10.0.0.0/30", "p", "a", 1)},
+			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "False", v1alpha1.PoolExhausted: "True", v1alpha1.PoolOverlapping: "False"},
+			ready:  ReasonExhausted,
+		},
+		"paused": {
+			pool:  paused,
+			want:  map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "False", v1alpha1.PoolExhausted: "False", v1alpha1.PoolOverlapping: "False"},
+			ready: ReasonPaused,
+		},
+		"being deleted": {
+			pool:   beingDeleted(podIPPool("p", 1, "10.0.0.0/29")),
+			blocks: []crd.Block{block("10.0.0.0/30", "p", "a", 1)},
+			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "False", v1alpha1.PoolExhausted: "False", v1alpha1.PoolOverlapping: "False"},
+			ready:  ReasonDeleting,
+		},
+		"never valid: nobody knows what is free": {
+			pool:  invalidated(podIPPool("p", 1, "10.0.0.0/29")),
+			want:  map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "False", v1alpha1.PoolExhausted: "Unknown", v1alpha1.PoolOverlapping: "False"},
+			ready: ReasonInvalid,
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			conditions := statusOf(t, test.pool, test.blocks...).Conditions
+			got := map[string]metav1.ConditionStatus{}
+			for _, c := range conditions {
+				got[c.Type] = c.Status
+				if c.Message == "" || len(c.Message) > 32768 {
+					t.Errorf("condition %s has a message of %d bytes", c.Type, len(c.Message))
+				}
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("conditions (-want +got):\n%s", diff)
+			}
+			if ready := meta.FindStatusCondition(conditions, v1alpha1.PoolReady); ready == nil || ready.Reason != test.ready {
+				t.Errorf("Ready is %+v, want reason %s", ready, test.ready)
+			}
+		})
+	}
+}
+
+// Nothing is to be written where nothing has changed, however late it is.
+func TestPoolConditionsAtRest(t *testing.T) {
+	obj := podIPPool("p", 1, "10.0.0.0/29")
+	pool := poolOf(t, obj)
+	usage := usageOf(pool, []crd.Block{block("10.0.0.0/30", "p", "a", 1)}, func(ipalloc.Cut) uint64 { return 1 })
+	for _, invalid := range []error{nil, errors.New("wrong")} {
+		setConditions(obj, pool, invalid, usage, noon())
+		usage.fill(&obj.Status)
+		before := obj.Status.DeepCopy()
+		setConditions(obj, pool, invalid, usage, noon().Add(time.Hour))
+		usage.fill(&obj.Status)
+		if !equality.Semantic.DeepEqual(before, &obj.Status) {
+			t.Errorf("the status drifts:\n%s", cmp.Diff(before, &obj.Status))
+		}
+	}
+}
+
+func TestShortCounts(t *testing.T) {
+	for n, want := range map[int64]string{
+		0: "0", 256: "256", 1<<20 - 1: "1048575", 1 << 20: "2^20", 1 << 40: "2^40", math.MaxInt64: ">2^62",
+	} {
+		if got := short(n); got != want {
+			t.Errorf("short(%d) = %s, want %s", n, got, want)
+		}
+	}
+	for part, want := range map[int64]string{0: "0%", 1: "1%", 999: "100%", 500: "50%", 1000: "100%"} {
+		if got := percent(part, 1000); got != want {
+			t.Errorf("percent(%d, 1000) = %s, want %s", part, got, want)
+		}
+	}
+}

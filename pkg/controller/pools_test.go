@@ -1,0 +1,214 @@
+package controller
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+func edited(obj *v1alpha1.PodIPPool, edit func(*v1alpha1.PodIPPoolSpec)) *v1alpha1.PodIPPool {
+	obj = obj.DeepCopy()
+	obj.Generation++
+	edit(&obj.Spec)
+	return obj
+}
+
+func invalidated(obj *v1alpha1.PodIPPool) *v1alpha1.PodIPPool {
+	return edited(obj, func(s *v1alpha1.PodIPPoolSpec) { s.IPv4.CIDRs[0].CIDR = "10.0.0.1/29" })
+}
+
+func beingDeleted(obj *v1alpha1.PodIPPool) *v1alpha1.PodIPPool {
+	obj = obj.DeepCopy()
+	now := metav1.NewTime(noon())
+	obj.DeletionTimestamp = &now
+	return obj
+}
+
+func matching(p *Pools, nodeLabels map[string]string) []string {
+	var names []string
+	for _, pool := range p.Match(labels.Set(nodeLabels)) {
+		names = append(names, pool.Name)
+	}
+	return names
+}
+
+func TestPoolsSetReportsWhatMatters(t *testing.T) {
+	pools := NewPools(defaults(), readyLedger())
+	obj := podIPPool("p", 1, "10.0.0.0/28")
+	if !pools.Set(obj) {
+		t.Error("a new pool is no news")
+	}
+	status := obj.DeepCopy()
+	status.Status.Blocks, status.ResourceVersion = "1/4", "9"
+	if pools.Set(status) {
+		t.Error("a write of the status is news")
+	}
+	if !pools.Set(edited(obj, func(s *v1alpha1.PodIPPoolSpec) { s.Paused = true })) {
+		t.Error("an edit is no news")
+	}
+	if !pools.Set(beingDeleted(obj)) {
+		t.Error("a deletion is no news")
+	}
+	again := obj.DeepCopy()
+	again.UID = "another"
+	if !pools.Set(again) {
+		t.Error("another pool of the same name is no news")
+	}
+	pools.Delete("p")
+	if pools.Get("p") != nil || !pools.Set(again) {
+		t.Error("a deleted pool is remembered")
+	}
+}
+
+// An invalid edit freezes the pool as it last was: its nodes neither change nor
+// spill over.
+func TestPoolsInvalidEditFreezes(t *testing.T) {
+	pools := NewPools(defaults(), readyLedger())
+	obj, other := podIPPool("p", 1, "10.0.0.0/29"), podIPPool("q", 1, "10.0.1.0/29")
+	obj.Spec.Priority = 5
+	pools.Set(obj)
+	pools.Set(other)
+	bad := invalidated(obj)
+	pools.Set(bad)
+	if pools.Invalid("p") == nil {
+		t.Fatal("the edit is taken for valid")
+	}
+	frozen := pools.Get("p")
+	if frozen == nil || !frozen.Paused {
+		t.Fatalf("the pool is %+v, want the last valid one, paused", frozen)
+	}
+	if diff := cmp.Diff([]string{"p", "q"}, matching(pools, nil)); diff != "" {
+		t.Errorf("pools that match (-want +got):\n%s", diff)
+	}
+	if usable := frozen.Usable(prefix("10.0.0.0/30")); len(usable) != 2 {
+		t.Errorf("usable are %v", usable)
+	}
+
+	pools.Set(edited(bad, func(s *v1alpha1.PodIPPoolSpec) { s.IPv4.CIDRs[0].CIDR = "10.0.0.0/28" }))
+	if pools.Invalid("p") != nil || pools.Get("p").Paused {
+		t.Error("still frozen though mended")
+	}
+}
+
+// A pool that was invalid from the first this process saw of it, as after a
+// restart with other defaults, must still be able to go.
+func TestPoolsInvalidPoolBeingDeletedIsDeleting(t *testing.T) {
+	b := block("10.0.0.0/30", "p", "n", 1)
+	ledger := readyLedger(b)
+	r := &NodeReconciler{Ledger: ledger, Pools: NewPools(defaults(), ledger), Defaults: defaults()}
+	bad := invalidated(podIPPool("p", 1, "10.0.0.0/29"))
+	r.Pools.Set(bad)
+	if got := r.blockState(b, nil).Request; got != expand.None {
+		t.Errorf("request is %q while the pool is only invalid", got)
+	}
+	r.Pools.Set(beingDeleted(bad))
+	if got := r.blockState(b, nil).Request; got != expand.PoolDeleted {
+		t.Errorf("request is %q, want %q: the pool waits for this block", got, expand.PoolDeleted)
+	}
+}
+
+func TestPoolsOverlap(t *testing.T) {
+	give := func(p *Pools, name string) []netip.Prefix {
+		cut, _ := p.Get(name).Cut(ipalloc.IPv4)
+		return cut.Ranges
+	}
+	tests := map[string]struct {
+		held   string // the pool that holds a block in what is shared
+		winner string
+	}{
+		"the older one wins":                 {"", "old"},
+		"the one that holds a block wins":    {"young", "young"},
+		"the older one, which holds a block": {"old", "old"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			ledger := NewLedger()
+			pools := NewPools(defaults(), ledger)
+			pools.Set(podIPPool("young", 9, "10.0.0.0/28"))
+			pools.Set(podIPPool("old", 2, "10.0.0.0/24", "10.1.0.0/24"))
+			if test.held != "" { // known only after the pools
+				ledger.Observed(block("10.0.0.4/30", test.held, "n", 1))
+			}
+			pools.Resolve()
+			want := map[string][]netip.Prefix{"old": {prefix("10.1.0.0/24")}, "young": {prefix("10.0.0.0/28")}}
+			if test.winner == "old" {
+				want = map[string][]netip.Prefix{"old": {prefix("10.0.0.0/24"), prefix("10.1.0.0/24")}, "young": nil}
+			}
+			got := map[string][]netip.Prefix{"old": give(pools, "old"), "young": give(pools, "young")}
+			if diff := cmp.Diff(want, got, compareNetip()); diff != "" {
+				t.Errorf("ranges given out (-want +got):\n%s", diff)
+			}
+			pools.Delete(test.winner)
+			for _, loser := range []string{"old", "young"} {
+				if loser != test.winner && len(give(pools, loser)) == 0 {
+					t.Error("the loser gives out nothing, though the winner is gone")
+				}
+			}
+		})
+	}
+}
+
+// What a pool reserves is withheld exactly as long as it does.
+func TestPoolsReserved(t *testing.T) {
+	ledger := readyLedger()
+	pools := NewPools(defaults(), ledger)
+	obj := podIPPool("p", 1, "10.0.0.0/28")
+	reserving := edited(obj, func(s *v1alpha1.PodIPPoolSpec) { s.Reserved = []string{"10.0.0.0/29"} })
+	free := func() uint64 { cut, _ := poolOf(t, obj).Cut(ipalloc.IPv4); return ledger.Free(cut) }
+	for i, step := range []struct {
+		do   func()
+		want uint64
+	}{
+		{func() { pools.Set(obj) }, 4},
+		{func() { pools.Set(reserving) }, 2},
+		{pools.Resolve, 2},
+		{func() { pools.Set(podIPPool("q", 1, "10.9.0.0/28")) }, 2},
+		{func() { pools.Set(invalidated(reserving)) }, 2},
+		{func() { pools.Delete("p") }, 4},
+	} {
+		step.do()
+		if got := free(); got != step.want {
+			t.Errorf("step %d: %d blocks are free, want %d", i, got, step.want)
+		}
+	}
+}
+
+// Pools and the ledger lock each other's data in one order only.
+func TestPoolsAndLedgerDoNotDeadlock(t *testing.T) {
+	ledger := readyLedger()
+	pools := NewPools(defaults(), ledger)
+	obj := podIPPool("p", 1, "10.0.0.0/24")
+	done := make(chan struct{}, 3)
+	run := func(f func(i int)) {
+		for i := range 200 {
+			f(i)
+		}
+		done <- struct{}{}
+	}
+	go run(func(i int) {
+		pools.Set(edited(obj, func(s *v1alpha1.PodIPPoolSpec) { s.Priority = int32(i) }))
+		pools.Resolve()
+	})
+	go run(func(i int) { ledger.Observed(block("10.0.0.0/30", "p", "n", i+1)); ledger.Free(ipalloc.Cut{}) })
+	go run(func(int) {
+		if cidr, _, err := ledger.Claim(ipalloc.IPv4, "n", pools.Match(nil)); err == nil {
+			ledger.Unclaim(cidr)
+		}
+	})
+	deadline := time.After(30 * time.Second)
+	for range 3 {
+		select {
+		case <-done:
+		case <-deadline:
+			t.Fatal("still not done")
+		}
+	}
+}

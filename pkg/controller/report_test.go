@@ -1,0 +1,78 @@
+package controller
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+func TestLacking(t *testing.T) {
+	v4 := func(plan expand.Plan, pools ...*crd.Pool) familyPlan {
+		return familyPlan{&familyObservation{family: ipalloc.IPv4, pools: pools}, plan}
+	}
+	v6 := func(plan expand.Plan) familyPlan {
+		return familyPlan{&familyObservation{family: ipalloc.IPv6}, plan}
+	}
+	east, west := poolOf(t, podIPPool("east", 1, "10.0.0.0/28")), poolOf(t, podIPPool("west", 1, "10.0.1.0/28"))
+	tests := map[string]struct {
+		plans []familyPlan
+		short [2]int
+		want  *shortage // message: what it must contain
+	}{
+		"nothing decided": {},
+		"enough":          {plans: []familyPlan{v4(expand.Plan{Demand: 3, Capacity: 6})}},
+		"a claim that was met": {
+			plans: []familyPlan{v4(expand.Plan{Demand: 5, Capacity: 2, Claim: expand.Claim{Addresses: 7, Blocks: 9}})},
+		},
+		"only the reserve is lacking": {
+			plans: []familyPlan{v4(expand.Plan{Demand: 5, Capacity: 6, Claim: expand.Claim{Addresses: 3, Blocks: 9}}, east, west)},
+			short: [2]int{3, 0},
+			want:  &shortage{reason: reasonPoolsExhausted, message: "ipv4: 3 more addresses wanted and no pool that serves this node (east, west)"},
+		},
+		"pods wait": {
+			plans: []familyPlan{v4(expand.Plan{Demand: 8, Capacity: 6, Claim: expand.Claim{Addresses: 6, Blocks: 9}}, east)},
+			short: [2]int{6, 0},
+			want:  &shortage{unmet: true, reason: reasonPoolsExhausted, message: "ipv4: 6 more addresses wanted"},
+		},
+		"what was claimed suffices for the pods": {
+			plans: []familyPlan{v4(expand.Plan{Demand: 8, Capacity: 6, Claim: expand.Claim{Addresses: 6, Blocks: 9}}, east)},
+			short: [2]int{4, 0},
+			want:  &shortage{reason: reasonPoolsExhausted, message: "ipv4: 4 more addresses wanted"},
+		},
+		"pods run on in blocks that have to go and cannot be replaced": {
+			plans: []familyPlan{v4(expand.Plan{Demand: 8, Capacity: 0, ServedElsewhere: 8, Claim: expand.Claim{Addresses: 12, Blocks: 9}}, east)},
+			short: [2]int{12, 0},
+			want:  &shortage{reason: reasonPoolsExhausted, message: "ipv4: 12 more addresses wanted"},
+		},
+		"a limit": {
+			plans: []familyPlan{v4(expand.Plan{Demand: 8, Capacity: 6, Shortage: 2})},
+			want:  &shortage{unmet: true, reason: reasonLimitReached, message: "ipv4: 2 more addresses needed than"},
+		},
+		"no pool at all": {
+			plans: []familyPlan{v4(expand.Plan{Demand: 1, Claim: expand.Claim{Addresses: 6, Blocks: 9}})},
+			short: [2]int{6, 0},
+			want:  &shortage{unmet: true, reason: reasonPoolsExhausted, message: "(none)"},
+		},
+		"each family for itself": {
+			plans: []familyPlan{v4(expand.Plan{Demand: 8, Capacity: 6, Shortage: 2}), v6(expand.Plan{Demand: 3, Capacity: 6, Claim: expand.Claim{Addresses: 1, Blocks: 1}})},
+			short: [2]int{0, 1},
+			want:  &shortage{unmet: true, reason: reasonPoolsExhausted, message: "allow; ipv6: 1 more addresses wanted"},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := lacking(test.plans, test.short)
+			if got != nil && test.want != nil && strings.Contains(got.message, test.want.message) {
+				test.want.message = got.message
+			}
+			if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(shortage{})); diff != "" {
+				t.Errorf("shortage (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
