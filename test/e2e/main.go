@@ -48,8 +48,9 @@ func main() {
 	flag.StringVar(&o.inside, "inside", "", "for its own use")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	os.Exit(run(ctx, o))
+	code := run(ctx, o)
+	stop()
+	os.Exit(code)
 }
 
 func run(ctx context.Context, o options) int {

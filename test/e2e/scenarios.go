@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -25,6 +26,7 @@ func scenarios() []scenario {
 	return []scenario{
 		{"join", "from Node created to agent ready", true, join},
 		{"surge", "120 pods at once on a node with one /27", true, surge},
+		{"surge-peer", "the same surge on Cilium's own multi-pool mode", false, surgePeer},
 		{"reclaim", "from 120 pods to 6 scattered ones", true, reclaim},
 		{"restart", "the agent is killed in every phase of a release", true, restart},
 	}
@@ -63,6 +65,8 @@ type env struct {
 	name    string
 	options bed.Options
 	rows    []row
+	// sandboxTime is how long a CNI ADD waits after its pod's creation.
+	sandboxTime time.Duration
 }
 
 // start brings the bed up.

@@ -13,7 +13,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
 )
 
-const surgePods = 120
+const (
+	surgePods = 120
+	// sandboxTime is what a kubelet needs at least to make a sandbox.
+	sandboxTime = 500 * time.Millisecond
+)
 
 // surge starts 120 pods on a node that has one /27, 4 and then, on another
 // node, 16 at a time. Each CNI ADD starts the moment its pod's creation
@@ -38,22 +42,57 @@ func surge(ctx context.Context, e *env) error {
 			return err
 		}
 		e.check(len(cn.Spec.IPAM.Pool) == perBlock, fmt.Sprintf("addresses %s starts with", n.Name), "%d", len(cn.Spec.IPAM.Pool))
-		began := time.Now()
-		pods, errs := e.runPods(ctx, n, "surge", surgePods, width)
-		for _, err := range errs {
-			e.Logf("%v", err)
+		failures, err := e.surgeOn(ctx, n, width)
+		if err != nil {
+			return err
 		}
-		e.check(len(errs) == 0, fmt.Sprintf("failed CNI ADDs of %d, %d at a time", surgePods, width), "%d", len(errs))
-		e.note("the surge took; slowest ADD", "%.0f s; %.1f s", time.Since(began).Seconds(), slowestAdd(pods).Seconds())
+		e.check(failures == 0, fmt.Sprintf("failed CNI ADDs of %d, %d at a time", surgePods, width), "%d", failures)
 		if cn, err = e.CiliumNode(ctx, n.Name); err != nil {
 			return err
 		}
 		e.note("blocks at the end", "%d", len(cn.Spec.IPAM.PodCIDRs))
-		if err := n.KillAgent(ctx); err != nil {
-			return err
-		}
 	}
 	return nil
+}
+
+// surgePeer is the same surge on Cilium's own multi-pool mode with its own
+// operator, all as shipped but for the size of the blocks. It is eased in one
+// way: each ADD waits sandboxTime, for in this mode the agent looks the pod up
+// first, and fails while its watch has not brought it.
+func surgePeer(ctx context.Context, e *env) error {
+	e.options.IPAM = "multi-pool"
+	if err := e.start(ctx); err != nil {
+		return err
+	}
+	_, err := e.StartCiliumOperator(fmt.Sprintf("--auto-create-cilium-pod-ip-pools=default=ipv4-cidrs:%s;ipv4-mask-size:%d", poolCIDR, blockSize))
+	if err != nil {
+		return err
+	}
+	e.sandboxTime = sandboxTime
+	for i, width := range []int{4, 16} {
+		n, err := e.node(ctx, fmt.Sprintf("n%d", i+1))
+		if err != nil {
+			return err
+		}
+		failures, err := e.surgeOn(ctx, n, width)
+		if err != nil {
+			return err
+		}
+		e.note(fmt.Sprintf("Cilium multi-pool: failed CNI ADDs of %d, %d at a time", surgePods, width), "%d", failures)
+	}
+	return nil
+}
+
+// surgeOn runs the surge on a node, takes its agent away after it, and returns
+// how many ADDs failed.
+func (e *env) surgeOn(ctx context.Context, n *bed.Node, width int) (failures int, err error) {
+	began := time.Now()
+	pods, errs := e.runPods(ctx, n, "surge", surgePods, width)
+	for _, err := range errs {
+		e.Logf("%v", err)
+	}
+	e.note("the surge took; slowest ADD", "%.0f s; %.1f s", time.Since(began).Seconds(), slowestAdd(pods).Seconds())
+	return len(errs), n.KillAgent(ctx)
 }
 
 // runPods runs count pods, at most width at a time, and returns those that
@@ -65,7 +104,7 @@ func (e *env) runPods(ctx context.Context, n *bed.Node, prefix string, count, wi
 	for range width {
 		workers.Go(func() {
 			for i := range next {
-				pods[i], errs[i] = n.Run(ctx, fmt.Sprintf("%s-%s-%d", prefix, n.Name, i))
+				pods[i], errs[i] = e.runPod(ctx, n, fmt.Sprintf("%s-%s-%d", prefix, n.Name, i))
 			}
 		})
 	}
@@ -77,6 +116,23 @@ func (e *env) runPods(ctx context.Context, n *bed.Node, prefix string, count, wi
 	pods = slices.DeleteFunc(pods, func(p *bed.Pod) bool { return p == nil || !p.Address.IsValid() })
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	return pods, errs
+}
+
+// runPod creates, attaches and reports a pod.
+func (e *env) runPod(ctx context.Context, n *bed.Node, name string) (*bed.Pod, error) {
+	p, err := n.CreatePod(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-time.After(e.sandboxTime):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if err := p.Attach(ctx); err != nil {
+		return nil, err
+	}
+	return p, p.Report(ctx)
 }
 
 // deletePods deletes pods, eight at a time.

@@ -7,8 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net/netip"
 	"os"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,6 +42,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
 var shared cptest.Shared
@@ -59,9 +65,14 @@ type env struct {
 	client  client.WithWatch
 	hub     *agent.Hub
 	kubelet *agent.Kubelet
-	agents  map[string]*agent.Agent
-	failed  chan error // CNI ADDs that failed
-	log     *zap.Logger
+	checker *invariant.Checker
+	// tore says that the test breaks rules by hand and expects the checker to
+	// see it.
+	tore   atomic.Bool
+	mu     sync.Mutex
+	agents map[string]*agent.Agent
+	failed chan error // CNI ADDs that failed
+	log    *zap.Logger
 }
 
 // newEnv clears the cluster of what earlier tests left.
@@ -71,7 +82,7 @@ func newEnv(t *testing.T) *env {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(context.Background()) // the test's own ends before its clean-up
 	e := &env{t: t, ctx: ctx, client: c, hub: agent.NewHub(c), agents: map[string]*agent.Agent{},
 		failed: make(chan error, 10000), log: testLogger(t)}
 	e.wipe()
@@ -83,12 +94,50 @@ func newEnv(t *testing.T) *env {
 	done := make(chan struct{}, 2)
 	go func() { e.hub.Run(ctx); done <- struct{}{} }()
 	go func() { e.kubelet.Run(ctx); done <- struct{}{} }()
+	e.checker, err = invariant.Watch(ctx, shared.Cluster(t).Config(), invariant.Options{
+		Agents: e.held,
+		Expect: func(invariant.Violation) bool { return e.tore.Load() },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
+		e.noRuleBroken()
 		cancel()
 		<-done
 		<-done
 	})
 	return e
+}
+
+// noRuleBroken checks that every version of every object kept the rules.
+func (e *env) noRuleBroken() {
+	e.t.Helper()
+	ctx, cancel := context.WithTimeout(e.ctx, patience)
+	defer cancel()
+	if err := e.checker.Sync(ctx); err != nil {
+		e.t.Errorf("the checker is behind: %v", err)
+	}
+	if err := e.checker.AskAgents(ctx); err != nil {
+		e.t.Errorf("asking the agents: %v", err)
+	}
+	for _, v := range e.checker.Violations() {
+		e.t.Errorf("a rule is broken: %s", v)
+	}
+	if n := e.checker.Stats().Gaps; n > 0 {
+		e.t.Errorf("the checker has missed versions, %d times", n)
+	}
+}
+
+// held are the addresses that agents hold right now.
+func (e *env) held() map[string][]netip.Addr {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	out := map[string][]netip.Addr{}
+	for name, a := range e.agents {
+		out[name] = slices.Collect(maps.Keys(a.Addresses()))
+	}
+	return out
 }
 
 func agentClient(t *testing.T) (client.WithWatch, error) {
@@ -248,7 +297,9 @@ func (e *env) agent(name string, families ...agent.Family) *agent.Agent {
 		UpdateRate: 200 * time.Millisecond, PollInterval: 50 * time.Millisecond, CrashBackoff: 100 * time.Millisecond,
 	})
 	e.kubelet.Attach(a)
+	e.mu.Lock()
 	e.agents[name] = a
+	e.mu.Unlock()
 	go a.Run(e.ctx)
 	return a
 }

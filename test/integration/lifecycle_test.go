@@ -163,8 +163,7 @@ func TestEmptyReportIsNotBelieved(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())
 	e.pool("all", nil, "10.1.0.0/24")
-	n := e.bareNode("n1", nil)
-	_ = n
+	e.bareNode("n1", nil)
 	e.hasBlocks("n1", 1)
 	e.create(&v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: "10.1.0.64-27"},
 		Spec: v1alpha1.PodIPBlockSpec{CIDR: "10.1.0.64/27", Pool: "all", Node: "n1"}})
@@ -220,11 +219,12 @@ func TestTornAwayBlockIsMadeAgain(t *testing.T) {
 	e.running("load", 10)
 	e.hasBlocks("n1", 1)
 	b := e.blocks("n1")[0]
+	e.tore.Store(true)
 	patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))
-	if err := e.client.Patch(e.ctx, &b, patch); err != nil {
+	if err := e.client.Delete(e.ctx, &b); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.client.Delete(e.ctx, &b); err != nil {
+	if err := e.client.Patch(e.ctx, &b, patch); err != nil {
 		t.Fatal(err)
 	}
 	e.event(b.Name, controller.EventBlockRemade)
@@ -235,12 +235,9 @@ func TestTornAwayBlockIsMadeAgain(t *testing.T) {
 func TestForeignContentStays(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())
-	a := func() {
-		n := e.bareNode("n1", nil)
-		_ = n
-		e.create(ciliumNodeWith("n1", []string{"172.16.0.5", "172.16.0.6", "10.1.0.40"}, []string{"172.16.0.0/24"}))
-	}
-	a()
+	e.bareNode("n1", nil)
+	e.tore.Store(true)
+	e.create(ciliumNodeWith("n1", []string{"172.16.0.5", "172.16.0.6", "10.1.0.40"}, []string{"172.16.0.0/24"}))
 	e.pool("all", nil, "10.1.0.0/24")
 	e.node("n2", nil)
 	e.node("n3", nil)

@@ -306,6 +306,7 @@ func TestOverlappingBlockIsNeverPublished(t *testing.T) {
 	e.node("n2", nil)
 	e.hasBlocks("n1", 1)
 	e.hasBlocks("n2", 1)
+	e.tore.Store(true)
 	e.create(&v1alpha1.PodIPBlock{
 		ObjectMeta: metav1.ObjectMeta{Name: "10.1.0.0-25"},
 		Spec:       v1alpha1.PodIPBlockSpec{CIDR: "10.1.0.0/25", Pool: "all", Node: "n2"},

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+// parsed are the options that a command line asks for.
+func parsed(t *testing.T, args ...string) *options {
+	t.Helper()
+	o := defaultOptions()
+	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	o.addFlags(fs)
+	if err := fs.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// Every message names the flag, the value given, and what it may be.
+func TestValidate(t *testing.T) {
+	tests := map[string]struct {
+		args []string
+		want []string // nil: valid
+	}{
+		"the defaults":           {},
+		"no metrics, no probes":  {args: []string{"--metrics-bind-address=0", "--health-probe-bind-address=0"}},
+		"IPv6 addresses":         {args: []string{"--metrics-bind-address=[::1]:9870"}},
+		"reclaim switched off":   {args: []string{"--reclaim-disabled", "--reclaim-threshold-percent=99"}},
+		"no limit on reclaims":   {args: []string{"--reclaims-per-minute=0", "--reclaims-per-minute-per-pool=0"}},
+		"expand percent":         {args: []string{"--expand-threshold-percent=101"}, want: []string{"--expand-threshold-percent is 101", "1 to 100"}},
+		"min free":               {args: []string{"--expand-min-free=-1"}, want: []string{"--expand-min-free is -1", "0 or more"}},
+		"min free above the cap": {args: []string{"--expand-min-free=10", "--max-addresses-per-node=10"}, want: []string{"--expand-min-free is 10", "--max-addresses-per-node", "below 10"}},
+		"max blocks":             {args: []string{"--expand-max-blocks-per-node=0"}, want: []string{"--expand-max-blocks-per-node is 0", "1 or more"}},
+		"max addresses":          {args: []string{"--max-addresses-per-node=0"}, want: []string{"--max-addresses-per-node is 0", "1 or more"}},
+		"reclaim percent":        {args: []string{"--reclaim-threshold-percent=100"}, want: []string{"--reclaim-threshold-percent is 100", "0 to 99"}},
+		"reclaim above expand": {
+			args: []string{"--reclaim-threshold-percent=80"},
+			want: []string{"--reclaim-threshold-percent is 80", "--expand-threshold-percent (80)", "lower the one or raise the other"},
+		},
+		"idle for":           {args: []string{"--reclaim-idle-for=-1s"}, want: []string{"--reclaim-idle-for is -1s", "0s or more"}},
+		"ack hold":           {args: []string{"--ack-hold=-1s"}, want: []string{"--ack-hold is -1s"}},
+		"ack timeout":        {args: []string{"--ack-timeout=0s"}, want: []string{"--ack-timeout is 0s", "update rate"}},
+		"cooldown":           {args: []string{"--cooldown=25h"}, want: []string{"--cooldown is 25h0m0s", "between 0s and 24h0m0s"}},
+		"node-gone cooldown": {args: []string{"--node-gone-cooldown=-1m"}, want: []string{"--node-gone-cooldown is -1m0s", "between"}},
+		"settle time":        {args: []string{"--agent-settle-time=2h"}, want: []string{"--agent-settle-time is 2h0m0s", "between"}},
+		"lease duration":     {args: []string{"--leader-elect-lease-duration=1s"}, want: []string{"--leader-elect-lease-duration is 1s", "between 3s and 5m0s"}},
+		"workers":            {args: []string{"--node-workers=0"}, want: []string{"--node-workers is 0", "between 1 and 1024"}},
+		"reclaims":           {args: []string{"--reclaims-per-minute=-1"}, want: []string{"--reclaims-per-minute is -1", "0 (no limit) or more"}},
+		"reclaims of a pool": {args: []string{"--reclaims-per-minute-per-pool=-1"}, want: []string{"--reclaims-per-minute-per-pool is -1"}},
+		"metrics address":    {args: []string{"--metrics-bind-address=9870"}, want: []string{"--metrics-bind-address is 9870", ":port, or 0"}},
+		"probe address":      {args: []string{"--health-probe-bind-address=x"}, want: []string{"--health-probe-bind-address is x", ":port, or 0"}},
+		"log level":          {args: []string{"--log-level=loud"}, want: []string{"--log-level is loud", "debug, info, warn or error"}},
+		"log format":         {args: []string{"--log-format=xml"}, want: []string{"--log-format is xml", "json or console"}},
+		"agent selector":     {args: []string{"--agent-selector=a in"}, want: []string{"--agent-selector is a in", "k8s-app=cilium"}},
+		"shortage taint":     {args: []string{"--shortage-taint=a b"}, want: []string{"--shortage-taint is a b", "key of a taint"}},
+		"several at once":    {args: []string{"--node-workers=0", "--log-format=xml"}, want: []string{"--node-workers", "--log-format"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			err := parsed(t, test.args...).validate()
+			if (err == nil) != (test.want == nil) {
+				t.Fatalf("got %v", err)
+			}
+			for _, part := range test.want {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("%q is not in: %v", part, err)
+				}
+			}
+		})
+	}
+}
+
+func TestValidateReadsTheAgentSelector(t *testing.T) {
+	o := parsed(t, "--agent-selector=app=x,tier!=y")
+	if err := o.validate(); err != nil {
+		t.Fatal(err)
+	}
+	if got := o.settings.AgentSelector.String(); got != "app=x,tier!=y" {
+		t.Errorf("selector is %s", got)
+	}
+}
+
+// Each flag says what it is for, and no two say the same.
+func TestFlagsAreDocumented(t *testing.T) {
+	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	defaultOptions().addFlags(fs)
+	seen := map[string]string{}
+	fs.VisitAll(func(f *pflag.Flag) {
+		if f.Usage == "" || seen[f.Usage] != "" {
+			t.Errorf("--%s says %q, as --%s does", f.Name, f.Usage, seen[f.Usage])
+		}
+		seen[f.Usage] = f.Name
+	})
+}

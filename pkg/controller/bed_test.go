@@ -1,0 +1,289 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// bed is a node controller on a fake API server whose watches never lag.
+type bed struct {
+	t      *testing.T
+	api    client.WithWatch
+	clock  *clocktesting.FakePassiveClock
+	r      *NodeReconciler
+	calls  []string // writes sent, and live reads, in their order
+	before func(call string)
+	fate   func(write string) fate
+}
+
+// fate is what becomes of a write.
+type fate int
+
+const (
+	done    fate = iota
+	refused      // it fails, and nothing has changed
+	unheard      // it is done, and the answer is lost
+)
+
+var errLine = errors.New("the line is dead")
+
+func newBed(t *testing.T, objects ...client.Object) *bed {
+	t.Helper()
+	scheme, err := Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bed{
+		t: t, clock: clocktesting.NewFakePassiveClock(noon()),
+		before: func(string) {}, fate: func(string) fate { return done },
+	}
+	b.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(b.hooks()).
+		WithStatusSubresource(&ciliumv2.CiliumNode{}, &corev1.Node{}, &v1alpha1.PodIPBlock{}, &v1alpha1.PodIPPool{}).Build()
+	b.restart()
+	return b
+}
+
+// restart begins anew with what the API server holds.
+func (b *bed) restart() {
+	b.t.Helper()
+	own, err := NewMetrics(prometheus.NewRegistry())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	ledger := NewLedger()
+	b.r = &NodeReconciler{
+		Cache: b.api, Live: live{b}, Client: b.api, CiliumNodes: &ciliumnode.Client{Writer: b.api, Reader: live{b}},
+		Ledger: ledger, Pools: NewPools(defaults(), ledger), Pods: NewPods(), Agents: NewAgents(time.Minute), Pacing: NewPacing(0, 0),
+		Events: NewEvents(events.NewFakeRecorder(10000)), Metrics: own, Clock: b.clock, Defaults: defaults(), WakeStarving: func() {},
+	}
+	blocks, nodes, pools := &v1alpha1.PodIPBlockList{}, &ciliumv2.CiliumNodeList{}, &v1alpha1.PodIPPoolList{}
+	for _, list := range []client.ObjectList{blocks, nodes, pools} {
+		if err := b.api.List(b.t.Context(), list); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	for i := range blocks.Items {
+		ledger.Observed(b.read(&blocks.Items[i]))
+	}
+	for i := range nodes.Items {
+		ledger.ObservedNode(&nodes.Items[i])
+	}
+	for i := range pools.Items {
+		b.r.Pools.Set(&pools.Items[i])
+	}
+	b.r.Pools.Resolve()
+	ledger.SetReady()
+}
+
+func (b *bed) read(obj *v1alpha1.PodIPBlock) crd.Block {
+	b.t.Helper()
+	out, err := crd.BlockFrom(obj)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return out
+}
+
+// live reads as the API server answers.
+type live struct{ *bed }
+
+func (l live) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	l.call("get " + kindOf(obj))
+	return l.api.Get(ctx, key, obj, opts...)
+}
+
+func (l live) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	return l.api.List(ctx, list, opts...)
+}
+
+func kindOf(obj any) string {
+	name := fmt.Sprintf("%T", obj)
+	return name[strings.LastIndexByte(name, '.')+1:]
+}
+
+func (b *bed) call(what string) {
+	b.calls = append(b.calls, what)
+	b.before(what)
+}
+
+// write carries out a write, or what becomes of it.
+func (b *bed) write(what string, do func() error) error {
+	b.call(what)
+	f := b.fate(what)
+	if f == refused {
+		return errLine
+	}
+	if err := do(); err != nil {
+		return err
+	}
+	if f == unheard {
+		return errLine
+	}
+	return nil
+}
+
+func (b *bed) hooks() interceptor.Funcs {
+	return interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+			return b.write("create "+kindOf(obj), func() error {
+				obj.SetUID(types.UID(fmt.Sprintf("%s-%d", obj.GetName(), len(b.calls))))
+				err := c.Create(ctx, obj, opts...)
+				b.show(obj, err)
+				return err
+			})
+		},
+		Update: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.UpdateOption) error {
+			return b.write("update "+kindOf(obj), func() error {
+				err := c.Update(ctx, obj, opts...)
+				b.show(obj, err)
+				return err
+			})
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			return b.write("patch "+kindOf(obj), func() error { return c.Patch(ctx, obj, patch, opts...) })
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
+			return b.write("delete "+kindOf(obj), func() error {
+				err := c.Delete(ctx, obj, opts...)
+				if block, ok := obj.(*v1alpha1.PodIPBlock); ok && err == nil {
+					b.r.Ledger.Gone(b.read(block))
+				}
+				return err
+			})
+		},
+		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, obj client.Object, opts ...client.SubResourceUpdateOption) error {
+			return b.write("update "+kindOf(obj)+" "+sub, func() error {
+				err := c.SubResource(sub).Update(ctx, obj, opts...)
+				b.show(obj, err)
+				return err
+			})
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+			return b.write("patch "+kindOf(obj)+" "+sub, func() error { return c.SubResource(sub).Patch(ctx, obj, patch, opts...) })
+		},
+	}
+}
+
+// show is the watch of blocks.
+func (b *bed) show(obj client.Object, err error) {
+	if block, ok := obj.(*v1alpha1.PodIPBlock); ok && err == nil {
+		b.r.Ledger.Observed(b.read(block))
+	}
+}
+
+// reconcile looks at node n once, and returns the calls that were made.
+func (b *bed) reconcile() ([]string, error) {
+	b.t.Helper()
+	b.calls = nil
+	_, err := b.r.Reconcile(b.t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "n"}})
+	return b.calls, err
+}
+
+// settle looks at node n until nothing is written any more.
+func (b *bed) settle() {
+	b.t.Helper()
+	for range 50 {
+		calls, err := b.reconcile()
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if len(writesOf(calls)) == 0 {
+			return
+		}
+	}
+	b.t.Fatalf("still writing after 50 looks: %v", b.calls)
+}
+
+func writesOf(calls []string) []string {
+	return slices.DeleteFunc(slices.Clone(calls), func(c string) bool { return strings.HasPrefix(c, "get ") })
+}
+
+func (b *bed) ciliumNode() *ciliumnode.View {
+	b.t.Helper()
+	cn := &ciliumv2.CiliumNode{}
+	if err := b.api.Get(b.t.Context(), types.NamespacedName{Name: "n"}, cn); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return nil
+		}
+		b.t.Fatal(err)
+	}
+	return ciliumnode.NewView(cn)
+}
+
+func (b *bed) blocks() []crd.Block {
+	b.t.Helper()
+	list := &v1alpha1.PodIPBlockList{}
+	if err := b.api.List(b.t.Context(), list); err != nil {
+		b.t.Fatal(err)
+	}
+	var out []crd.Block
+	for i := range list.Items {
+		out = append(out, b.read(&list.Items[i]))
+	}
+	return out
+}
+
+// check holds what there is to the rules that hold at every instant: an address
+// is published only with its block's object there, and podCIDRs lists exactly
+// the blocks with an address.
+func (b *bed) check(when string) {
+	b.t.Helper()
+	v := b.ciliumNode()
+	if v == nil {
+		return
+	}
+	published := map[string]bool{}
+	for addr := range v.Pool {
+		i := slices.IndexFunc(b.blocks(), func(k crd.Block) bool { return k.CIDR.Contains(addr) && k.Node == v.Name })
+		if i < 0 {
+			b.t.Errorf("%s: %s is published without a block", when, addr)
+			continue
+		}
+		published[b.blocks()[i].CIDR.String()] = true
+	}
+	for _, k := range b.blocks() {
+		if v.Lists(k.CIDR) != published[k.CIDR.String()] {
+			b.t.Errorf("%s: block %s is listed %t, published %t", when, k.CIDR, v.Lists(k.CIDR), published[k.CIDR.String()])
+		}
+	}
+}
+
+func nodeObject() *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "node-uid"}}
+}
+
+// blockObject is one of pool p held by n, in any phase since noon.
+func blockObject(cidr string, phase ipalloc.Phase) *v1alpha1.PodIPBlock {
+	obj := crd.NewBlock(prefix(cidr), "p", "n", "node-uid")
+	obj.UID = types.UID("uid-" + cidr)
+	crd.SetBlockPhase(obj, phase, "Returned", "x", noon())
+	return obj
+}
+
+func publishing(cn *ciliumv2.CiliumNode, keys ...string) *ciliumv2.CiliumNode {
+	cn.ResourceVersion, cn.UID = "", "cn-uid"
+	cn.Spec.IPAM.Pool = allocationMap(keys...)
+	return cn
+}

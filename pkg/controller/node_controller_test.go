@@ -1,0 +1,368 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+func TestReconcileFirstBlocks(t *testing.T) {
+	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"))
+	calls, err := b.reconcile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"create CiliumNode", "create PodIPBlock", "create PodIPBlock", "patch CiliumNode"}
+	if diff := cmp.Diff(want, calls); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+	v := b.ciliumNode()
+	if len(v.Pool) != 4 || len(v.PodCIDRs) != 2 {
+		t.Errorf("pool %v, podCIDRs %v; want the four usable addresses of two blocks", v.Pool, v.PodCIDRs)
+	}
+	b.check("at the end")
+	if calls, err := b.reconcile(); err != nil || len(calls) > 0 {
+		t.Errorf("at rest: calls %v, %v; want none", calls, err)
+	}
+	b.restart()
+	if calls, err := b.reconcile(); err != nil || len(calls) > 0 {
+		t.Errorf("after a restart: calls %v, %v; want none", calls, err)
+	}
+}
+
+// Whatever write is the last one, or has its answer lost, the rules hold and the
+// node ends up with what it should have.
+func TestReconcileSurvivesEveryWrite(t *testing.T) {
+	for _, what := range []fate{refused, unheard} {
+		for _, restart := range []bool{false, true} {
+			for fails := range 4 {
+				t.Run(fmt.Sprintf("write %d, fate %d, restart %t", fails, what, restart), func(t *testing.T) {
+					b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"))
+					n := 0
+					b.fate = func(string) fate {
+						if n++; n == fails+1 {
+							return what
+						}
+						return done
+					}
+					if _, err := b.reconcile(); err == nil {
+						t.Fatal("the failure went unnoticed")
+					}
+					b.check("after the failure")
+					if restart {
+						b.restart()
+					}
+					b.settle()
+					b.check("at the end")
+					if v := b.ciliumNode(); len(v.Pool) != 4 || len(b.blocks()) != 2 {
+						t.Errorf("pool %v, blocks %v; want four addresses of two blocks", v.Pool, b.blocks())
+					}
+				})
+			}
+		}
+	}
+}
+
+func TestReconcilePausedWritesNothing(t *testing.T) {
+	paused := podIPPool("p", 1, "10.0.0.0/28")
+	paused.Spec.Paused = true
+	pausedNode := nodeObject()
+	pausedNode.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"}
+	tests := map[string]struct {
+		node   *corev1.Node
+		pool   *v1alpha1.PodIPPool
+		paused bool
+	}{
+		"the operator":                    {nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), true},
+		"the Node":                        {pausedNode, podIPPool("p", 1, "10.0.0.0/28"), false},
+		"the pool":                        {nodeObject(), paused, false},
+		"an invalid pool, not seen valid": {nodeObject(), invalidated(podIPPool("p", 1, "10.0.0.0/29")), false},
+	}
+	states := map[string][]client.Object{
+		"no CiliumNode": {},
+		"a block published and not listed": {
+			publishing(ciliumNode("n", ""), "10.0.0.1"), blockObject("10.0.0.0/30", ipalloc.InService),
+		},
+		"a block listed and not published": {
+			publishing(ciliumNode("n", "", "10.0.0.0/30")), blockObject("10.0.0.0/30", ipalloc.InService),
+		},
+		"a listed block whose object was torn away": {publishing(ciliumNode("n", "", "10.0.0.0/30"), "10.0.0.1")},
+		"a block that has rested":                   {publishing(ciliumNode("n", "")), blockObject("10.0.0.0/30", ipalloc.CoolingDown)},
+	}
+	for name, test := range tests {
+		for state, objects := range states {
+			t.Run(name+", "+state, func(t *testing.T) {
+				var all []client.Object
+				for _, o := range append([]client.Object{test.node, test.pool}, objects...) {
+					all = append(all, o.DeepCopyObject().(client.Object))
+				}
+				b := newBed(t, all...)
+				b.r.Paused = test.paused
+				b.clock.SetTime(noon().Add(time.Hour))
+				calls, err := b.reconcile()
+				if writes := writesOf(calls); err != nil || len(writes) > 0 {
+					t.Errorf("writes %v, %v; want none", writes, err)
+				}
+			})
+		}
+	}
+}
+
+// A block is given up only after the CiliumNode has changed since the block
+// began to cool down, so that every older patch of it loses.
+func TestReconcileGivesUpAfterTheCiliumNodeMoved(t *testing.T) {
+	newCase := func(t *testing.T) *bed {
+		b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), publishing(ciliumNode("n", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"),
+			blockObject("10.0.0.0/29", ipalloc.InService), blockObject("10.0.0.12/30", ipalloc.CoolingDown))
+		b.clock.SetTime(noon().Add(time.Hour))
+		return b
+	}
+	has := func(b *bed) bool {
+		return slices.ContainsFunc(b.blocks(), func(k crd.Block) bool { return k.CIDR == prefix("10.0.0.12/30") })
+	}
+	t.Run("it is moved first", func(t *testing.T) {
+		b := newCase(t)
+		version := b.ciliumNode().ResourceVersion
+		b.before = func(call string) {
+			if call == "delete PodIPBlock" && b.ciliumNode().ResourceVersion == version {
+				t.Error("the block goes though an old patch could still publish it")
+			}
+		}
+		b.settle()
+		if has(b) {
+			t.Error("the block is still there")
+		}
+	})
+	t.Run("whatever was written before", func(t *testing.T) {
+		for fails := range 4 {
+			for _, what := range []fate{refused, unheard} {
+				b := newCase(t)
+				version := b.ciliumNode().ResourceVersion
+				n := 0
+				b.fate = func(write string) fate {
+					if write == "delete PodIPBlock" && b.ciliumNode().ResourceVersion == version {
+						t.Error("the block goes though an old patch could still publish it")
+					}
+					if n++; n == fails+1 {
+						return what
+					}
+					return done
+				}
+				for range 4 {
+					_, _ = b.reconcile() // fails once
+				}
+				b.restart()
+				b.settle()
+				if has(b) {
+					t.Errorf("write %d, fate %d: the block is still there", fails, what)
+				}
+			}
+		}
+	})
+	t.Run("not while it is published, read live", func(t *testing.T) {
+		b := newCase(t)
+		b.before = func(call string) {
+			if call != "get CiliumNode" {
+				return
+			}
+			b.before = func(string) {}
+			patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"ipam":{"pool":{"10.0.0.13":{}}}}}`))
+			if err := b.api.Patch(t.Context(), publishing(ciliumNode("n", "")), patch); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := b.reconcile(); err != nil || !has(b) {
+			t.Errorf("the block was given up; %v", err)
+		}
+	})
+}
+
+// What another process does to a block between the decision and the patch makes
+// the decision void.
+func TestReconcilePublishesOnlyWhatIsStillHeld(t *testing.T) {
+	objects := func() []client.Object {
+		return []client.Object{nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), publishing(ciliumNode("n", "")), blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService)}
+	}
+	tests := map[string]func(b *bed, obj *v1alpha1.PodIPBlock) error{
+		"it drains": func(b *bed, obj *v1alpha1.PodIPBlock) error {
+			crd.SetBlockPhase(obj, ipalloc.Draining, expand.Reclaim, "x", noon())
+			return b.api.Status().Update(b.t.Context(), obj)
+		},
+		"it is deleted": func(b *bed, obj *v1alpha1.PodIPBlock) error { return b.api.Delete(b.t.Context(), obj) },
+		"it is torn away": func(b *bed, obj *v1alpha1.PodIPBlock) error {
+			obj.Finalizers = nil
+			return errors.Join(b.api.Update(b.t.Context(), obj), b.api.Delete(b.t.Context(), obj))
+		},
+	}
+	for name, change := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, objects()...)
+			ledger := b.r.Ledger
+			b.before = func(call string) {
+				if call != "get PodIPBlock" {
+					return
+				}
+				b.before = func(string) {}
+				b.r.Ledger = NewLedger() // another process: this one's watch lags
+				obj := &v1alpha1.PodIPBlock{}
+				if err := b.api.Get(t.Context(), types.NamespacedName{Name: "10.0.0.0-30"}, obj); err != nil {
+					t.Fatal(err)
+				}
+				if err := change(b, obj); err != nil {
+					t.Fatal(err)
+				}
+				b.r.Ledger = ledger
+			}
+			if _, err := b.reconcile(); err != nil {
+				t.Fatal(err)
+			}
+			if v := b.ciliumNode(); len(v.Pool) > 0 {
+				t.Errorf("published %v", v.Pool)
+			}
+		})
+	}
+}
+
+// The CiliumNode of a Node that came back while its absence was looked into is
+// left alone.
+func TestReconcileNodeGone(t *testing.T) {
+	newCase := func(t *testing.T) *bed {
+		return newBed(t, podIPPool("p", 1, "10.0.0.0/28"), publishing(ciliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"), blockObject("10.0.0.0/30", ipalloc.InService))
+	}
+	t.Run("its CiliumNode goes, then its block rests, then goes too", func(t *testing.T) {
+		b := newCase(t)
+		b.settle()
+		if b.ciliumNode() != nil {
+			t.Fatal("the CiliumNode is still there")
+		}
+		if got := b.blocks(); len(got) != 1 || got[0].Phase != ipalloc.CoolingDown || got[0].Reason != expand.NodeGone {
+			t.Fatalf("blocks are %+v", got)
+		}
+		b.clock.SetTime(noon().Add(defaults().NodeGoneCooldown - time.Second))
+		b.settle()
+		if len(b.blocks()) != 1 {
+			t.Fatal("the block rested too short")
+		}
+		b.clock.SetTime(noon().Add(defaults().NodeGoneCooldown + time.Second))
+		b.settle()
+		if len(b.blocks()) != 0 {
+			t.Error("the block is still there")
+		}
+	})
+	t.Run("the CiliumNode to delete is read before the Node", func(t *testing.T) {
+		b := newCase(t)
+		calls, err := b.reconcile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cn, node := slices.Index(calls, "get CiliumNode"), slices.Index(calls, "get Node")
+		if cn < 0 || node < cn {
+			t.Errorf("calls are %v", calls)
+		}
+	})
+	t.Run("the Node is there after all", func(t *testing.T) {
+		b := newCase(t)
+		b.before = func(call string) {
+			if call == "get CiliumNode" {
+				b.before = func(string) {}
+				if err := b.api.Create(t.Context(), nodeObject()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if _, err := b.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+		if b.ciliumNode() == nil {
+			t.Error("deleted the CiliumNode of a living Node")
+		}
+	})
+}
+
+// readerFunc is a client.Reader of one object.
+type readerFunc func(obj client.Object) error
+
+func (f readerFunc) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+	return f(obj)
+}
+
+func (f readerFunc) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
+
+// The cache hands out objects that share their conditions with everybody, and
+// the client decodes an answer into the object it is given, without emptying it
+// first. The one must not meet the other.
+func TestHeldBlockReadsLiveIntoAFreshObject(t *testing.T) {
+	shared := blockObject("10.0.0.0/30", ipalloc.Draining)
+	shared.ResourceVersion = "1"
+	before := shared.DeepCopy()
+	newer := blockObject("10.0.0.0/30", ipalloc.InService) // the watch has not shown it yet
+	newer.ResourceVersion = "2"
+	answer, err := json.Marshal(newer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &NodeReconciler{
+		Ledger: NewLedger(),
+		Cache:  readerFunc(func(obj client.Object) error { *obj.(*v1alpha1.PodIPBlock) = *shared; return nil }),
+		Live:   readerFunc(func(obj client.Object) error { return json.Unmarshal(answer, obj) }),
+	}
+	known, err := crd.BlockFrom(newer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, got, err := r.heldBlock(t.Context(), &observation{blocks: []crd.Block{known}}, known.CIDR)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(newer, got); diff != "" {
+		t.Errorf("block (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(before, shared); diff != "" {
+		t.Errorf("the cache's object was written to (-want +got):\n%s", diff)
+	}
+}
+
+func TestDefinite(t *testing.T) {
+	kind := schema.GroupResource{Resource: "podipblocks"}
+	tests := map[string]struct {
+		err  error
+		want bool
+	}{
+		"refused by validation":   {apierrors.NewInvalid(schema.GroupKind{Kind: "PodIPBlock"}, "x", nil), true},
+		"not allowed":             {apierrors.NewForbidden(kind, "x", nil), true},
+		"unknown token":           {apierrors.NewUnauthorized("x"), true},
+		"too many requests":       {apierrors.NewTooManyRequests("x", 1), true},
+		"no such kind":            {apierrors.NewNotFound(kind, "x"), true},
+		"timeout in the server":   {apierrors.NewServerTimeout(kind, "create", 1), false},
+		"timeout":                 {apierrors.NewTimeoutError("x", 1), false},
+		"internal error":          {apierrors.NewInternalError(errLine), false},
+		"unavailable":             {apierrors.NewServiceUnavailable("x"), false},
+		"the line is dead":        {errLine, false},
+		"we were asked to stop":   {context.Canceled, false},
+		"an unknown status error": {&apierrors.StatusError{ErrStatus: metav1.Status{Code: 599}}, false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := definite(test.err); got != test.want {
+				t.Errorf("definite is %t", got)
+			}
+		})
+	}
+}
