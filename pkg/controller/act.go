@@ -160,13 +160,30 @@ func (r *NodeReconciler) publishable(ctx context.Context, o *observation, addrs 
 		if !held {
 			return nil, fmt.Errorf("%w: block %s", errStale, b.CIDR)
 		}
-		for _, addr := range addrs {
-			if b.CIDR.Contains(addr) {
-				out = append(out, addr)
-			}
-		}
+		out = append(out, r.ofBlock(o, b, addrs)...)
 	}
 	return out, nil
+}
+
+// ofBlock are those of addrs that lie in a block, but for what the CiliumNode of
+// another node names and nobody here uses.
+func (r *NodeReconciler) ofBlock(o *observation, b crd.Block, addrs []netip.Addr) []netip.Addr {
+	elsewhere := r.Ledger.NamedElsewhere(o.name, b.CIDR)
+	var out []netip.Addr
+	for _, addr := range addrs {
+		named := slices.ContainsFunc(elsewhere, func(p netip.Prefix) bool { return p.Contains(addr) })
+		if b.CIDR.Contains(addr) && (!named || r.usedHere(o, addr)) {
+			out = append(out, addr)
+		}
+	}
+	return out
+}
+
+func (r *NodeReconciler) usedHere(o *observation, addr netip.Addr) bool {
+	if _, used := o.view.Used[addr]; used {
+		return true
+	}
+	return slices.ContainsFunc(r.Pods.On(o.name), func(p expand.Pod) bool { return slices.Contains(p.IPs, addr) })
 }
 
 // stillHeld reads a block live and reports whether it is what it was, and the

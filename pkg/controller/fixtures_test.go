@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -96,4 +97,12 @@ func allocationMap(keys ...string) ipamtypes.AllocationMap {
 		m[key] = ipamtypes.AllocationIP{}
 	}
 	return m
+}
+
+// beingDeleted is the object on its way out.
+func beingDeleted[T client.Object](obj T) T {
+	out := obj.DeepCopyObject().(T)
+	now := metav1.NewTime(noon())
+	out.SetDeletionTimestamp(&now)
+	return out
 }

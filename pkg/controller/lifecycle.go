@@ -87,7 +87,7 @@ func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *cil
 			return err
 		}
 		if held && b.Phase != ipalloc.CoolingDown {
-			change.Publish = append(change.Publish, publishedIn(lastView, b.CIDR)...)
+			change.Publish = append(change.Publish, r.ofBlock(o, b, publishedIn(lastView, b.CIDR))...)
 		}
 	}
 	if err := r.apply(ctx, o, view, change); err != nil {

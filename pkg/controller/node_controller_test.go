@@ -129,7 +129,7 @@ func TestReconcilePausedWritesNothing(t *testing.T) {
 // began to cool down, so that every older patch of it loses.
 func TestReconcileGivesUpAfterTheCiliumNodeMoved(t *testing.T) {
 	newCase := func(t *testing.T) *bed {
-		b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), publishing(ciliumNode("n", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"),
+		b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), publishing(ciliumNode("n", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"),
 			blockObject("10.0.0.0/29", ipalloc.InService), blockObject("10.0.0.12/30", ipalloc.CoolingDown))
 		b.clock.SetTime(noon().Add(time.Hour))
 		return b
@@ -148,6 +148,29 @@ func TestReconcileGivesUpAfterTheCiliumNodeMoved(t *testing.T) {
 		b.settle()
 		if has(b) {
 			t.Error("the block is still there")
+		}
+	})
+	t.Run("it is moved after the block began to cool down, not before", func(t *testing.T) {
+		cn := publishing(ciliumNode("n", "", "10.0.0.0/29"), "10.0.0.1") // five more are to be published
+		cn.Status.IPAM.Used = allocationMap("10.0.0.1")
+		b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), cn,
+			blockObject("10.0.0.0/29", ipalloc.InService), beingDeleted(blockObject("10.0.0.12/30", ipalloc.Draining)))
+		version := ""
+		b.before = func(call string) {
+			switch call {
+			case "update PodIPBlock status":
+				version = b.ciliumNode().ResourceVersion
+			case "update PodIPBlock":
+				if version == "" || b.ciliumNode().ResourceVersion == version {
+					t.Error("the block goes though an old patch could still publish it")
+				}
+			}
+		}
+		b.settle()
+		b.clock.SetTime(noon().Add(time.Hour))
+		b.settle()
+		if has(b) {
+			t.Errorf("the block is still there: %+v", b.blocks())
 		}
 	})
 	t.Run("whatever was written before", func(t *testing.T) {

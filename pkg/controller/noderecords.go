@@ -133,6 +133,26 @@ func (l *Ledger) foreignOf(cn *ciliumv2.CiliumNode) []netip.Prefix {
 	return slices.Compact(taken)
 }
 
+// NamedElsewhere are what CiliumNodes of other nodes name, outside their own
+// blocks, of cidr. It walks them all: for the rare case that a block is
+// published again.
+func (l *Ledger) NamedElsewhere(node string, cidr netip.Prefix) []netip.Prefix {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []netip.Prefix
+	for name, taken := range l.nodes.foreign {
+		if name == node {
+			continue
+		}
+		for _, p := range taken {
+			if p.Overlaps(cidr) {
+				out = append(out, p)
+			}
+		}
+	}
+	return out
+}
+
 func (l *Ledger) setForeign(name string, taken []netip.Prefix) (freed bool) {
 	old := l.nodes.foreign[name]
 	if slices.Equal(old, taken) {

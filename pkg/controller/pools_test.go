@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -23,13 +22,6 @@ func edited(obj *v1alpha1.PodIPPool, edit func(*v1alpha1.PodIPPoolSpec)) *v1alph
 
 func invalidated(obj *v1alpha1.PodIPPool) *v1alpha1.PodIPPool {
 	return edited(obj, func(s *v1alpha1.PodIPPoolSpec) { s.IPv4.CIDRs[0].CIDR = "10.0.0.1/29" })
-}
-
-func beingDeleted(obj *v1alpha1.PodIPPool) *v1alpha1.PodIPPool {
-	obj = obj.DeepCopy()
-	now := metav1.NewTime(noon())
-	obj.DeletionTimestamp = &now
-	return obj
 }
 
 func matching(p *Pools, nodeLabels map[string]string) []string {
