@@ -32,7 +32,7 @@ build: ## Build the operator into .cache/bin.
 	go build -o $(BIN)/ ./cmd/...
 
 .PHONY: test
-test: controlplane helm ## Run all tests under the race detector. PKG=./pkg/ipalloc runs those of one package.
+test: controlplane helm $(BIN)/cilium-ipam ## Run all tests under the race detector. PKG=./pkg/ipalloc runs those of one package.
 	@[[ -n "$(RACE)" ]] || echo "no C compiler found: testing without the race detector"
 	go test $(RACE) -timeout 20m $(PKG)
 
