@@ -125,6 +125,21 @@ func TestReconcilePausedWritesNothing(t *testing.T) {
 	}
 }
 
+// Where one family is paused and the other is not, the one write of both leaves
+// the paused one as it is.
+func TestReconcilePausedFamilyStaysAsItIs(t *testing.T) {
+	v4, v6 := podIPPool("p", 1, "10.0.0.0/28"), podIPPool("q", 1)
+	v4.Spec.Paused = true
+	v6.Spec.IPv4, v6.Spec.IPv6 = nil, &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/120"}}}
+	b := newBed(t, nodeObject(), v4, v6, publishing(ciliumNode("n", "", "10.0.0.4/30"), "10.0.0.1"),
+		blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService))
+	b.settle()
+	v := b.ciliumNode()
+	if v.Lists(prefix("10.0.0.0/30")) || !v.Lists(prefix("10.0.0.4/30")) || !v.Lists(prefix("fd00::/126")) {
+		t.Errorf("podCIDRs are %v", v.PodCIDRs)
+	}
+}
+
 // A block is given up only after the CiliumNode has changed since the block
 // began to cool down, so that every older patch of it loses.
 func TestReconcileGivesUpAfterTheCiliumNodeMoved(t *testing.T) {
