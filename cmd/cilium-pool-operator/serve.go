@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,11 +33,13 @@ func serve(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	direct, err := client.New(config, client.Options{Scheme: scheme})
+	starting, started := context.WithTimeout(ctx, startupTimeout)
+	defer started()
+	direct, err := client.New(bounded(starting, config), client.Options{Scheme: scheme})
 	if err != nil {
 		return fmt.Errorf("cannot reach the API server at %s: %w. Check --kubeconfig, or the network from this host to it", config.Host, err)
 	}
-	if err := preflight(ctx, direct, o, config.Host); err != nil {
+	if err := preflight(starting, direct, o, config.Host); err != nil {
 		return err
 	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
@@ -60,6 +63,26 @@ func serve(ctx context.Context, o *options) error {
 		return err
 	}
 	return mgr.Start(ctx)
+}
+
+// bounded ends every request with ctx, also those that are given none, as the
+// look-up of kinds is not.
+func bounded(ctx context.Context, config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return boundedTransport{ctx, next} })
+	return config
+}
+
+type boundedTransport struct {
+	ctx  context.Context //nolint:containedctx // it bounds requests that carry none
+	next http.RoundTripper
+}
+
+func (t boundedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if _, has := r.Context().Deadline(); has {
+		return t.next.RoundTrip(r)
+	}
+	return t.next.RoundTrip(r.WithContext(t.ctx))
 }
 
 func part(d time.Duration, num, den int64) *time.Duration {
@@ -95,8 +118,6 @@ func inCluster() bool {
 
 // preflight refuses to start where the operator could do nothing or harm.
 func preflight(ctx context.Context, c client.Client, o *options, host string) error {
-	ctx, cancel := context.WithTimeout(ctx, startupTimeout)
-	defer cancel()
 	for _, kind := range []struct{ group, version, kind, mend string }{
 		{"cilium-pool.io", "v1alpha1", "PodIPPool", "install the chart's CRDs"},
 		{"cilium-pool.io", "v1alpha1", "PodIPBlock", "install the chart's CRDs"},

@@ -68,6 +68,11 @@ func (l *Ledger) Unclaim(cidr netip.Prefix) {
 func (l *Ledger) Unsure(node string, cidr netip.Prefix) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	// The watch may have shown meanwhile that the CIDR is somebody else's, or
+	// that an older block there is gone.
+	if o, held := l.space.Owner(cidr); !held || o.Node != node {
+		return
+	}
 	if _, exists := l.blocks[cidr]; !exists {
 		l.unsure[node] = append(l.unsure[node], cidr)
 	}

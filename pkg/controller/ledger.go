@@ -95,6 +95,7 @@ func (l *Ledger) Gone(b crd.Block) {
 	}
 	l.gone[b.UID] = true
 	delete(l.nodes.moved, b.UID)
+	delete(l.shown, b.UID)
 	l.settle(b.CIDR)
 	l.tell()
 }

@@ -17,8 +17,15 @@ import (
 
 // pokeAddress is marked for release where an agent is to report afresh: it is in
 // no pool, so the agent answers do-not-release together with everything it uses
-// (pkg/ipam/crd.go, updateLocalNodeResource, v1.20.1). TEST-NET-1 of RFC 5737.
-var pokeAddress = netip.AddrFrom4([4]byte{192, 0, 2, 1})
+// (pkg/ipam/crd.go, updateLocalNodeResource, v1.20.1). One for documentation
+// (RFC 5737, RFC 3849), of a family that the node has, so that the entry is
+// cleared again.
+func (o *observation) pokeAddress() netip.Addr {
+	if len(o.families) > 0 && o.families[0].family == ipalloc.IPv6 {
+		return netip.MustParseAddr("2001:db8::1")
+	}
+	return netip.AddrFrom4([4]byte{192, 0, 2, 1})
+}
 
 // ensureCiliumNode makes the CiliumNode of a Node that a pool serves, before its
 // agent asks, or puts back one that was deleted under a running agent, which
@@ -107,7 +114,7 @@ func (r *NodeReconciler) poke(ctx context.Context, o *observation) error {
 	if err != nil || live == nil {
 		return err
 	}
-	view, err := r.CiliumNodes.Release(ctx, live, []netip.Addr{pokeAddress}, nil)
+	view, err := r.CiliumNodes.Release(ctx, live, []netip.Addr{o.pokeAddress()}, nil)
 	if r.Metrics.wrote("CiliumNode", "release", err) != nil {
 		return err
 	}

@@ -83,7 +83,7 @@ func familyUsageOf(pool *crd.Pool, f ipalloc.Family, whole ipalloc.Cut, blocks [
 	if cut, ok := pool.Cut(f); ok {
 		n := free(cut)
 		u.status.Blocks.Free = saturate(n)
-		size := math.Ldexp(1, f.Bits()-whole.BlockBits)
+		size := usableSize(pool, f, whole.BlockBits)
 		if left := u.status.Addresses.Total - held; float64(n)*size > float64(left) {
 			u.status.Addresses.Free = max(0, left)
 		} else {
@@ -91,6 +91,23 @@ func familyUsageOf(pool *crd.Pool, f ipalloc.Family, whole ipalloc.Cut, blocks [
 		}
 	}
 	return u
+}
+
+// usableSize is how many addresses of a block with nothing reserved pods can
+// have.
+func usableSize(pool *crd.Pool, f ipalloc.Family, bits int) float64 {
+	size := math.Ldexp(1, f.Bits()-bits)
+	ranges, ok := pool.Ranges(f)
+	if !ok || size <= 2 {
+		return size
+	}
+	if !ranges.AllowFirst {
+		size--
+	}
+	if !ranges.AllowLast {
+		size--
+	}
+	return size
 }
 
 func saturate(n uint64) int64 { return int64(min(n, math.MaxInt64)) }

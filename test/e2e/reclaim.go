@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -75,7 +76,7 @@ func reclaim(ctx context.Context, e *env) error {
 		return waitErr
 	}
 	e.checkKept(ctx, n1, keep, "pods whose address stayed")
-	return e.checkRoutes(ctx, n1, probe.Node())
+	return errors.Join(e.checkRoutes(ctx, n1, probe.Node()), e.judgeRules(ctx))
 }
 
 // pair brings up an operator, a node for the load, and another with one pod
@@ -87,7 +88,10 @@ func (e *env) pair(ctx context.Context, operatorFlags ...string) (load *bed.Node
 	if err := e.pool(ctx); err != nil {
 		return nil, nil, err
 	}
-	if _, err := e.StartOperator(operatorFlags...); err != nil {
+	if err := e.watch(ctx); err != nil {
+		return nil, nil, err
+	}
+	if e.operator, err = e.StartOperator(operatorFlags...); err != nil {
 		return nil, nil, err
 	}
 	if load, err = e.node(ctx, "n1"); err != nil {

@@ -69,7 +69,7 @@ func restart(ctx context.Context, e *env) error {
 			return err
 		}
 	}
-	return nil
+	return e.judgeRules(ctx)
 }
 
 // phase says when the agent is killed.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
 // scenario is one story, told on a bed of its own.
@@ -29,6 +30,10 @@ func scenarios() []scenario {
 		{"surge-peer", "the same surge on Cilium's own multi-pool mode", false, surgePeer},
 		{"reclaim", "from 120 pods to 6 scattered ones", true, reclaim},
 		{"restart", "the agent is killed in every phase of a release", true, restart},
+		{"carry", "new blocks carry traffic, and running connections do not notice", false, carry},
+		{"undo", "demand returns in the middle of a release", false, undo},
+		{"kill", "two operators, one or the other killed every few seconds", false, kill},
+		{"recreate", "the CiliumNode is deleted under a running agent", false, recreate},
 	}
 }
 
@@ -65,6 +70,9 @@ type env struct {
 	name    string
 	options bed.Options
 	rows    []row
+	rules   *invariant.Checker
+	// operator is the one that pair has started.
+	operator *bed.Operator
 	// sandboxTime is how long a CNI ADD waits after its pod's creation.
 	sandboxTime time.Duration
 }
@@ -74,6 +82,25 @@ func (e *env) start(ctx context.Context) error {
 	b, err := bed.Start(ctx, e.options)
 	e.Bed = b
 	return err
+}
+
+// watch has every version of every object judged from now on.
+func (e *env) watch(ctx context.Context) (err error) {
+	e.rules, err = invariant.Watch(ctx, e.Config(), invariant.Options{Agents: e.Held})
+	return err
+}
+
+// judgeRules checks that no rule was broken since watch.
+func (e *env) judgeRules(ctx context.Context) error {
+	if err := e.rules.AskAgents(ctx); err != nil {
+		return err
+	}
+	broken := e.rules.Violations()
+	for _, v := range broken {
+		e.Logf("broken: %v", v)
+	}
+	e.check(len(broken) == 0, "promised rules broken at any instant", "%d", len(broken))
+	return nil
 }
 
 func (e *env) close() error {

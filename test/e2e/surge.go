@@ -29,6 +29,9 @@ func surge(ctx context.Context, e *env) error {
 	if err := e.pool(ctx); err != nil {
 		return err
 	}
+	if err := e.watch(ctx); err != nil {
+		return err
+	}
 	if _, err := e.StartOperator(); err != nil {
 		return err
 	}
@@ -52,7 +55,7 @@ func surge(ctx context.Context, e *env) error {
 		}
 		e.note("blocks at the end", "%d", len(cn.Spec.IPAM.PodCIDRs))
 	}
-	return nil
+	return e.judgeRules(ctx)
 }
 
 // surgePeer is the same surge on Cilium's own multi-pool mode with its own

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -55,9 +57,10 @@ type Bed struct {
 	cluster    *controlplane.Cluster
 	kubeconfig string
 
-	mu    sync.Mutex
-	nodes map[string]*Node
-	procs []*process
+	mu       sync.Mutex
+	nodes    map[string]*Node
+	procs    []*process
+	attached map[*Pod]bool
 }
 
 // Start makes the network and the control plane. Only the process that Sandbox
@@ -78,7 +81,7 @@ func Start(ctx context.Context, o Options) (_ *Bed, err error) {
 	if err := os.MkdirAll(o.Logs, 0o755); err != nil {
 		return nil, fmt.Errorf("make log folder: %w", err)
 	}
-	b := &Bed{opts: o, began: time.Now(), nodes: map[string]*Node{}}
+	b := &Bed{opts: o, began: time.Now(), nodes: map[string]*Node{}, attached: map[*Pod]bool{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, b.Stop())
@@ -138,6 +141,31 @@ func (b *Bed) Stop() error {
 // Logf writes a line with the seconds since the bed was started.
 func (b *Bed) Logf(format string, args ...any) {
 	fmt.Fprintf(b.opts.Log, "%7.1fs  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// Config is the administrator's configuration.
+func (b *Bed) Config() *rest.Config { return b.cluster.Config() }
+
+// Held are the addresses of the pods that are attached right now, by node,
+// whether anybody has reported them or not.
+func (b *Bed) Held() map[string][]netip.Addr {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	held := map[string][]netip.Addr{}
+	for p := range b.attached {
+		held[p.node.Name] = append(held[p.node.Name], p.Address)
+	}
+	return held
+}
+
+func (b *Bed) setAttached(p *Pod, is bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if is {
+		b.attached[p] = true
+	} else {
+		delete(b.attached, p)
+	}
 }
 
 // CiliumNode reads a CiliumNode.

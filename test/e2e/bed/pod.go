@@ -53,11 +53,14 @@ func (n *Node) CreatePod(ctx context.Context, name string) (*Pod, error) {
 	return &Pod{Name: name, Created: time.Now(), node: n, sandbox: hex.EncodeToString(id[:])}, nil
 }
 
-// Attach gives the pod its network by one CNI ADD: it is not tried again.
+// Attach gives the pod its network by one CNI ADD. It does not try again; the
+// caller may.
 func (p *Pod) Attach(ctx context.Context) error {
-	var err error
-	if p.netns, err = newNetns(); err != nil {
-		return err
+	if p.netns == nil {
+		var err error
+		if p.netns, err = newNetns(); err != nil {
+			return err
+		}
 	}
 	out, err := p.cni(ctx, "ADD")
 	if err != nil {
@@ -70,6 +73,7 @@ func (p *Pod) Attach(ctx context.Context) error {
 		return fmt.Errorf("CNI ADD of %s answered %q: %w", p.Name, out, err)
 	}
 	p.Address, p.Added = result.IPs[0].Address.Addr(), time.Now()
+	p.node.bed.setAttached(p, true)
 	return nil
 }
 
@@ -108,6 +112,7 @@ func (p *Pod) Delete(ctx context.Context) error {
 	if err := p.node.bed.Client.Delete(ctx, object); err != nil {
 		return fmt.Errorf("delete pod %s: %w", p.Name, err)
 	}
+	p.node.bed.setAttached(p, false)
 	if _, err := p.cni(ctx, "DEL"); err != nil {
 		return err
 	}

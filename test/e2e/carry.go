@@ -1,0 +1,97 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+)
+
+const (
+	firstPods  = 20
+	morePods   = 50 // reach into the third block
+	everyFewMS = 5 * time.Millisecond
+)
+
+// carry runs pings and a TCP stream between pods of two nodes while one of the
+// nodes gets its second and third block, and then pings between the new pods
+// and the other node, both ways.
+func carry(ctx context.Context, e *env) error {
+	n, probe, err := e.pair(ctx)
+	if err != nil {
+		return err
+	}
+	first, errs := e.runPods(ctx, n, "first", firstPods, 4)
+	if len(errs) > 0 {
+		return fmt.Errorf("%d pods failed, the first: %w", len(errs), errs[0])
+	}
+	there, err := probe.Ping(first[0].Address, everyFewMS)
+	if err != nil {
+		return err
+	}
+	back, err := first[1].Ping(probe.Address, everyFewMS)
+	if err != nil {
+		return err
+	}
+	stream, err := probe.Stream(first[2], everyFewMS)
+	if err != nil {
+		return err
+	}
+	more, errs := e.runPods(ctx, n, "more", morePods, 4)
+	e.check(len(errs) == 0, fmt.Sprintf("failed CNI ADDs of %d", morePods), "%d", len(errs))
+	echoes, slowest, err := stream.Stop()
+	e.check(err == nil && echoes > 0, "TCP echoes while blocks were added; slowest", "%d; %d ms", echoes, slowest.Milliseconds())
+	e.judgePings([]*bed.Pings{there, back}, "packets lost meanwhile, both ways, every 5 ms")
+	if err := e.newBlocks(ctx, n, probe, append(first, more...)); err != nil {
+		return err
+	}
+	return e.judgeRules(ctx)
+}
+
+// newBlocks pings between the probe and one pod of each block, both ways, for
+// a few seconds.
+func (e *env) newBlocks(ctx context.Context, n *bed.Node, probe *bed.Pod, pods []*bed.Pod) error {
+	cn, err := e.CiliumNode(ctx, n.Name)
+	if err != nil {
+		return err
+	}
+	var flows []*bed.Pings
+	for _, cidr := range podCIDRs(cn) {
+		pod := inBlock(pods, cidr)
+		if pod == nil {
+			continue // The last block may have no pod yet.
+		}
+		there, err := probe.Ping(pod.Address, everyFewMS)
+		if err != nil {
+			return err
+		}
+		back, err := pod.Ping(probe.Address, everyFewMS)
+		if err != nil {
+			return err
+		}
+		flows = append(flows, there, back)
+	}
+	e.check(len(flows) >= 6, "blocks with a pod that talks to the other node", "%d of %d", len(flows)/2, len(cn.Spec.IPAM.PodCIDRs))
+	select {
+	case <-time.After(3 * time.Second):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	e.judgePings(flows, "packets lost between these pods and the other node, both ways")
+	return nil
+}
+
+// inBlock returns the first of the pods with an address in the block; nil: none.
+func inBlock(pods []*bed.Pod, cidr string) *bed.Pod {
+	prefix, err := netip.ParsePrefix(cidr)
+	for _, p := range pods {
+		if err == nil && prefix.Contains(p.Address) {
+			return p
+		}
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+)
+
+const (
+	// The same moments in every run, as far as the machine allows.
+	killSeed = 3
+	addTries = 10
+)
+
+// kill has two operators, of which one or the other is killed with SIGKILL
+// every few seconds and started again, while 120 pods come and most of them
+// go. Failed ADDs are tried again, as a kubelet does.
+func kill(ctx context.Context, e *env) error {
+	flags := append(soon(), "--leader-elect-lease-duration=4s")
+	n, probe, err := e.pair(ctx, flags...)
+	if err != nil {
+		return err
+	}
+	operators := &operators{env: e, flags: flags, random: rand.New(rand.NewPCG(killSeed, killSeed))}
+	killing, stop := context.WithCancel(ctx)
+	defer stop()
+	var done sync.WaitGroup
+	var killErr error
+	done.Go(func() { killErr = operators.keepKilling(killing) })
+
+	pods, err := e.runStubborn(ctx, n, surgePods)
+	if err != nil {
+		return err
+	}
+	var keep, drop []*bed.Pod
+	for i, p := range pods {
+		if i%keepEvery == 0 {
+			keep = append(keep, p)
+		} else {
+			drop = append(drop, p)
+		}
+	}
+	flows, err := startPings(probe, keep)
+	if err != nil {
+		return err
+	}
+	if err := e.deletePods(ctx, drop); err != nil {
+		return err
+	}
+	select { // Most of the release happens under fire, its end in peace.
+	case <-time.After(40 * time.Second):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	stop()
+	done.Wait()
+	if killErr != nil {
+		return killErr
+	}
+	waitErr := e.Eventually(ctx, "the blocks have gone back", func(ctx context.Context) error { return e.compact(ctx, n.Name) })
+	if waitErr != nil {
+		e.Logf("%v", waitErr)
+	}
+	e.check(waitErr == nil, "operators killed; blocks went back", "%d; %t", operators.killed, waitErr == nil)
+	e.judgePings(flows, "packets lost by the six that stayed")
+	e.checkKept(ctx, n, keep, "pods whose address stayed")
+	return e.judgeRules(ctx)
+}
+
+// operators are two, of which one leads.
+type operators struct {
+	*env
+	flags  []string
+	random *rand.Rand
+	killed int
+}
+
+func (o *operators) keepKilling(ctx context.Context) error {
+	second, err := o.StartOperator(o.flags...)
+	if err != nil {
+		return err
+	}
+	both := []*bed.Operator{o.operator, second}
+	for {
+		select {
+		case <-time.After(time.Second + time.Duration(o.random.IntN(5000))*time.Millisecond):
+		case <-ctx.Done():
+			return nil
+		}
+		i := o.random.IntN(len(both))
+		if err := both[i].Kill(); err != nil {
+			return err
+		}
+		o.killed++
+		if both[i], err = o.StartOperator(o.flags...); err != nil {
+			return err
+		}
+	}
+}
+
+// runStubborn runs pods whose ADDs are tried again until they succeed.
+func (e *env) runStubborn(ctx context.Context, n *bed.Node, count int) ([]*bed.Pod, error) {
+	const width = 8
+	pods, errs, again := make([]*bed.Pod, count), make([]error, count), make([]int, count)
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range width {
+		workers.Go(func() {
+			for i := range next {
+				pods[i], again[i], errs[i] = e.runOneStubborn(ctx, n, fmt.Sprintf("stubborn-%d", i))
+			}
+		})
+	}
+	for i := range count {
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+	failed := 0
+	for _, a := range again {
+		failed += a
+	}
+	e.note(fmt.Sprintf("CNI ADDs tried again for %d pods", count), "%d", failed)
+	return pods, errors.Join(errs...)
+}
+
+func (e *env) runOneStubborn(ctx context.Context, n *bed.Node, name string) (*bed.Pod, int, error) {
+	p, err := n.CreatePod(ctx, name)
+	if err != nil {
+		return nil, 0, err
+	}
+	for try := range addTries {
+		if err = p.Attach(ctx); err == nil {
+			return p, try, p.Report(ctx)
+		}
+		select {
+		case <-time.After(2 * time.Second):
+		case <-ctx.Done():
+			return nil, try, ctx.Err()
+		}
+	}
+	return nil, addTries, err
+}

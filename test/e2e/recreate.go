@@ -1,0 +1,87 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const recreatePods = 40 // two blocks
+
+// recreate deletes the CiliumNode of a node with running pods: the operator
+// puts it back with the same blocks, pods go on, new pods get addresses, and a
+// restart of the agent restores all.
+func recreate(ctx context.Context, e *env) error {
+	n, probe, err := e.pair(ctx, soon()...)
+	if err != nil {
+		return err
+	}
+	pods, errs := e.runPods(ctx, n, "load", recreatePods, 8)
+	if len(errs) > 0 {
+		return fmt.Errorf("%d pods failed, the first: %w", len(errs), errs[0])
+	}
+	before, err := e.CiliumNode(ctx, n.Name)
+	if err != nil {
+		return err
+	}
+	flows, err := startPings(probe, pods[:5])
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := e.Client.Delete(ctx, before, client.Preconditions{UID: &before.UID}); err != nil {
+		return fmt.Errorf("delete the CiliumNode: %w", err)
+	}
+	err = e.Eventually(ctx, "the CiliumNode is back", func(ctx context.Context) error {
+		now, err := e.CiliumNode(ctx, n.Name)
+		if err != nil {
+			return err
+		}
+		return sameBlocks(before, now)
+	})
+	e.check(err == nil, "the same blocks are back", "%.2f s", time.Since(began).Seconds())
+	if err != nil {
+		return err
+	}
+	after, errs := e.runPods(ctx, n, "after", 10, 4)
+	for _, err := range errs {
+		e.Logf("%v", err)
+	}
+	e.check(len(errs) == 0, "failed CNI ADDs of 10 afterwards", "%d", len(errs))
+	pods = append(pods, after...)
+	e.checkKept(ctx, n, pods, "pods at their address")
+	if err := n.KillAgent(ctx); err != nil {
+		return err
+	}
+	if err := n.StartAgent(ctx); err != nil {
+		return err
+	}
+	if err := n.WaitAgent(ctx); err != nil {
+		return err
+	}
+	e.checkKept(ctx, n, pods, "pods restored when the agent was killed then")
+	e.judgePings(flows, "packets lost through all that")
+	return e.judgeRules(ctx)
+}
+
+// sameBlocks tells why now does not hold what before held.
+func sameBlocks(before, now *ciliumv2.CiliumNode) error {
+	if now.UID == before.UID {
+		return fmt.Errorf("it is still the old one")
+	}
+	if want, got := podCIDRs(before), podCIDRs(now); !slices.Equal(want, got) {
+		return fmt.Errorf("podCIDRs %v, were %v", got, want)
+	}
+	for ip := range before.Spec.IPAM.Pool {
+		if _, ok := now.Spec.IPAM.Pool[ip]; !ok {
+			return fmt.Errorf("%s is missing", ip)
+		}
+	}
+	return nil
+}
