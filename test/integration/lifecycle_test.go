@@ -265,3 +265,59 @@ func TestForeignContentStays(t *testing.T) {
 		return nil
 	})
 }
+
+func TestOptedOutNode(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.pool("all", nil, "10.1.0.0/24")
+	e.bareNode("n1", map[string]string{v1alpha1.OptOutLabel: "true"})
+	e.bareNode("n2", nil)
+	e.hasBlocks("n2", 1)
+	if _, err := e.ciliumNode("n1"); !apierrors.IsNotFound(err) {
+		t.Errorf("a node that opted out has a CiliumNode: %v", err)
+	}
+	// One that opts out later, and whose CiliumNode somebody deletes, gives its
+	// blocks back.
+	n := &corev1.Node{}
+	if err := e.client.Get(e.ctx, client.ObjectKey{Name: "n2"}, n); err != nil {
+		t.Fatal(err)
+	}
+	n.Labels = map[string]string{v1alpha1.OptOutLabel: "true"}
+	if err := e.client.Update(e.ctx, n); err != nil {
+		t.Fatal(err)
+	}
+	cn, err := e.ciliumNode("n2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.client.Delete(e.ctx, cn); err != nil {
+		t.Fatal(err)
+	}
+	e.eventually("its blocks are free", func() error {
+		if got := e.blocks("n2"); len(got) > 0 {
+			return fmt.Errorf("it has %d", len(got))
+		}
+		return nil
+	})
+}
+
+func TestPausedOperatorWritesNothing(t *testing.T) {
+	e := newEnv(t)
+	op := e.start(quick())
+	e.pool("all", nil, "10.1.0.0/24")
+	e.node("n1", nil)
+	e.pods("n1", "load", 40)
+	e.running("load", 40)
+	e.hasBlocks("n1", 2)
+	op.stop()
+	e.deletePods("load", nil)
+	s := quick()
+	s.Paused = true
+	e.start(s)
+	e.bareNode("n2", nil)
+	e.never("something was written", func() bool {
+		_, err := e.ciliumNode("n2")
+		cn, failed := e.ciliumNode("n1")
+		return err == nil || failed != nil || len(cn.Spec.IPAM.Pool) != 60 || len(cn.Status.IPAM.ReleaseIPs) > 0 || len(e.blocks("")) != 2
+	})
+}
