@@ -118,7 +118,11 @@ func Setup(mgr manager.Manager, s Settings) error {
 			WithOptions(controller.Options{
 				MaxConcurrentReconciles: c.workers,
 				EnableWarmup:            ptr.To(true),
-				RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](20*time.Millisecond, 30*time.Second),
+				// In controller-runtime v0.24.1 it can hold its lock for good when
+				// it is shut down, so that the lead is given up only after the
+				// grace period (pkg/controller/priorityqueue, handleReadyItems).
+				UsePriorityQueue: ptr.To(false),
+				RateLimiter:      workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](20*time.Millisecond, 30*time.Second),
 			}).Complete(c.reconciler)
 		if err != nil {
 			return fmt.Errorf("setting up controller %s: %w", c.name, err)

@@ -34,6 +34,8 @@ func scenarios() []scenario {
 		{"undo", "demand returns in the middle of a release", false, undo},
 		{"kill", "two operators, one or the other killed every few seconds", false, kill},
 		{"recreate", "the CiliumNode is deleted under a running agent", false, recreate},
+		{"gone", "a Node goes, its machine runs on, and a Node of the same name comes", false, gone},
+		{"unguarded", "operator and agent both killed within a release", false, unguarded},
 	}
 }
 

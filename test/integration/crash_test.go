@@ -166,13 +166,23 @@ func (e *env) lifeOfTwoNodes() {
 	if err != nil {
 		e.t.Fatal(err)
 	}
+	e.lost.Store(true)
 	if err := e.client.Delete(e.ctx, cn); err != nil {
 		e.t.Fatal(err)
 	}
-	e.eventually("n2's CiliumNode is back", func() error {
-		_, err := e.ciliumNode("n2")
-		return err
+	e.eventually("n2's CiliumNode is back, with all that is used", func() error {
+		cn, err := e.ciliumNode("n2")
+		if err != nil {
+			return err
+		}
+		for addr, owner := range e.agents["n2"].Addresses() {
+			if _, published := cn.Spec.IPAM.Pool[addr.String()]; !published {
+				return fmt.Errorf("%s, used by %s, is not in the pool", addr, owner)
+			}
+		}
+		return e.checker.Sync(e.ctx)
 	})
+	e.lost.Store(false)
 	e.deletePods("again", nil)
 	e.bareNode("n3", nil)
 	e.eventually("n3 has a block", func() error {

@@ -1,0 +1,88 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	ipamoption "github.com/cilium/cilium/pkg/ipam/option"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+)
+
+// restoreTime is longer than an agent takes to restore a pod.
+const restoreTime = 5 * time.Second
+
+// unguarded shows what the operator guards against: it is killed when it has
+// marked addresses of pods that nobody has reported yet, then the agent, and
+// nobody withdraws the marks before the agent restores its pods. Nothing of it
+// is judged, for it takes two failures within seconds; it is there to know.
+func unguarded(ctx context.Context, e *env) error {
+	n, probe, err := e.pair(ctx, soon()...)
+	if err != nil {
+		return err
+	}
+	pods, errs := e.runPods(ctx, n, "load", restartPods, 8)
+	if len(errs) > 0 {
+		return fmt.Errorf("%d pods failed, the first: %w", len(errs), errs[0])
+	}
+	s := &restarts{env: e, node: n, probe: probe, alive: pods[:1]}
+	if err := e.deletePods(ctx, pods[1:]); err != nil {
+		return err
+	}
+	if err := s.await(ctx, "few are used", func(cn *ciliumv2.CiliumNode) bool { return len(cn.Status.IPAM.Used) < restartKeep }); err != nil {
+		return err
+	}
+	for range restartKeep {
+		p, err := s.attach(ctx)
+		if err != nil {
+			return err
+		}
+		s.alive = append(s.alive, p)
+	}
+	if err := s.await(ctx, "marked", func(cn *ciliumv2.CiliumNode) bool { return releases(cn, ipamoption.IPAMMarkForRelease) > 0 }); err != nil {
+		return err
+	}
+	if err := e.operator.Kill(); err != nil {
+		return err
+	}
+	if err := s.bounce(ctx, "operator dead too", s.alive[1:]); err != nil {
+		return err
+	}
+	e.noteLost(ctx, n, s.alive, "pods lost while nobody withdraws the marks")
+	if e.operator, err = e.StartOperator(soon()...); err != nil {
+		return err
+	}
+	if err := s.await(ctx, "the marks are withdrawn", func(cn *ciliumv2.CiliumNode) bool { return len(cn.Status.IPAM.ReleaseIPs) == 0 }); err != nil {
+		return err
+	}
+	if err := s.bounce(ctx, "operator back, agent killed once more", nil); err != nil {
+		return err
+	}
+	e.noteLost(ctx, n, s.alive, "pods lost after the agent's next restart")
+	return nil
+}
+
+// noteLost notes which pods the agent does not have once it has had the time
+// to restore them.
+func (e *env) noteLost(ctx context.Context, n *bed.Node, pods []*bed.Pod, what string) {
+	var lost []string
+	for _, p := range pods {
+		short, cancel := context.WithTimeout(ctx, restoreTime)
+		err := e.Eventually(short, "restored", func(ctx context.Context) error {
+			_, err := n.Has(ctx, []*bed.Pod{p})
+			return err
+		})
+		cancel()
+		if err != nil {
+			lost = append(lost, p.Name)
+			e.Logf("%v", err)
+		}
+	}
+	slices.Sort(lost)
+	e.note(what, "%d of %d %v", len(lost), len(pods), lost)
+}
