@@ -410,6 +410,35 @@ func TestReservedOverAddressesInUse(t *testing.T) {
 	e.eventually("the rest follows its pods", onlyUsed)
 }
 
+func TestEdgeOfABlockNoLongerAllowed(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.pool("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.AllowFirstIP, p.Spec.IPv4.AllowLastIP = true, true }, "10.1.0.0/27")
+	e.node("n1", nil)
+	e.pods("n1", "load", 31) // with the router all of it, edges and all
+	e.running("load", 31)
+	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.AllowFirstIP, p.Spec.IPv4.AllowLastIP = false, false })
+	e.change("all", func(p *v1alpha1.PodIPPool) {
+		p.Spec.IPv4.CIDRs = append(p.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: "10.2.0.0/24"})
+	})
+	e.usedArePublished("n1")
+	e.deletePods("load", nil)
+	router := e.agents["n1"].Addresses()
+	e.eventually("the edges leave once nobody uses them", func() error {
+		cn, err := e.ciliumNode("n1")
+		if err != nil {
+			return err
+		}
+		for _, edge := range []string{"10.1.0.0", "10.1.0.31"} {
+			_, published := cn.Spec.IPAM.Pool[edge]
+			if _, used := router[netip.MustParseAddr(edge)]; published && !used {
+				return fmt.Errorf("%s is still published", edge)
+			}
+		}
+		return nil
+	})
+}
+
 func TestPause(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())
