@@ -170,19 +170,25 @@ $(BIN)/cilium-ipam: $(wildcard test/truth/cilium-ipam/*.go) test/truth/cilium-ip
 ##@ Real Cilium
 
 CILIUM_PARTS := test/cilium
-cilium-version := $(call mod-version,$(CILIUM_PARTS),github.com/cilium/cilium)
-cilium-dir := $(BIN)/cilium-$(cilium-version:v%=%)
-cilium-ldflags := -s -w -X github.com/cilium/cilium/pkg/version.ciliumVersion=$(cilium-version:v%=%)
+cilium-default := $(call mod-version,$(CILIUM_PARTS),github.com/cilium/cilium)
+CILIUM ?= $(cilium-default)
+# Another version has a file of its own beside go.mod, such as v1.19.5.mod.
+cilium-mod := $(if $(filter $(cilium-default),$(CILIUM)),go.mod,$(CILIUM).mod)
+cilium-dir := $(BIN)/cilium-$(CILIUM:v%=%)
+cilium-ldflags := -s -w -X github.com/cilium/cilium/pkg/version.ciliumVersion=$(CILIUM:v%=%)
 RUN ?= all
 
+# Of another version the agent and its plugin are enough.
+cilium-programs := cilium-agent cilium-cni $(if $(filter $(cilium-default),$(CILIUM)),cilium-dbg cilium-operator)
+
 .PHONY: cilium
-cilium: $(addprefix $(cilium-dir)/,cilium-agent cilium-cni cilium-dbg cilium-operator bpf/COPYING) ## Build the real Cilium that make e2e runs.
+cilium: $(addprefix $(cilium-dir)/,$(cilium-programs) bpf/COPYING) ## Build the real Cilium that make e2e runs.
 
 # cilium-part NAME,TIME,FLAGS
 define cilium-part
-$(cilium-dir)/$(1): $(CILIUM_PARTS)/$(1)/main.go $(CILIUM_PARTS)/go.mod $(CILIUM_PARTS)/go.sum
+$(cilium-dir)/$(1): $(CILIUM_PARTS)/$(1)/main.go $(CILIUM_PARTS)/$(cilium-mod) $(CILIUM_PARTS)/$(cilium-mod:%.mod=%.sum)
 	@echo "building $(1): once, about $(2) on two cores"
-	cd $(CILIUM_PARTS) && go build $(3) -ldflags '$(cilium-ldflags)' -o $(CURDIR)/$$@ ./$(1)
+	cd $(CILIUM_PARTS) && go build -modfile=$(cilium-mod) $(3) -ldflags '$(cilium-ldflags)' -o $(CURDIR)/$$@ ./$(1)
 	@touch $$@
 endef
 $(eval $(call cilium-part,cilium-agent,4 minutes))
@@ -191,15 +197,15 @@ $(eval $(call cilium-part,cilium-cni,15 seconds))
 $(eval $(call cilium-part,cilium-dbg,30 seconds))
 
 # The datapath's sources, which the agent compiles for each node.
-$(cilium-dir)/bpf/COPYING: $(CILIUM_PARTS)/go.mod
+$(cilium-dir)/bpf/COPYING: $(CILIUM_PARTS)/$(cilium-mod)
 	rm -rf $(@D)
 	mkdir -p $(cilium-dir)
-	cp -r "$$(cd $(CILIUM_PARTS) && go list -m -f '{{.Dir}}' github.com/cilium/cilium)/bpf" $(cilium-dir)
+	cp -r "$$(cd $(CILIUM_PARTS) && go list -modfile=$(cilium-mod) -m -f '{{.Dir}}' github.com/cilium/cilium)/bpf" $(cilium-dir)
 	chmod -R u+w $(@D)
 	touch $@
 
 .PHONY: e2e
-e2e: controlplane cilium ## Run the operator with real Cilium; needs root. RUN=join|surge|reclaim|restart|ci|all
+e2e: controlplane cilium ## Run the operator with real Cilium; needs root. RUN=all, ci, or join,surge; CILIUM=v1.19.5
 	hack/e2e-packages.sh
 	go build -o $(BIN)/ ./cmd/... ./test/e2e
 	$(BIN)/e2e -run '$(RUN)' -bin $(BIN) -cilium $(cilium-dir) || \

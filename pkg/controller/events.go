@@ -150,7 +150,7 @@ func (e *Events) waits(node *corev1.Node, waits []expand.Wait) {
 	var parts []string
 	reasons := ""
 	for _, w := range waits {
-		if w.For == expand.WaitHandshake || w.For == expand.WaitUnsettled {
+		if w.For == expand.WaitHandshake || w.For == expand.WaitUnsettled || w.For == expand.WaitPodAddress {
 			continue
 		}
 		part := fmt.Sprintf("block %s waits for %s", w.CIDR, w.For)

@@ -255,7 +255,7 @@ func (f *Feed) nodeGone(n *corev1.Node) {
 }
 
 func (f *Feed) pod(p *corev1.Pod) {
-	if f.Pods.Set(p) {
+	if f.Pods.Set(p, f.Now()) {
 		f.queueNode(p.Spec.NodeName)
 	}
 }

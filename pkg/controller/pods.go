@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -28,23 +29,27 @@ type Pods struct {
 // NewPods knows no pod yet.
 func NewPods() *Pods { return &Pods{byNode: map[string]map[types.UID]expand.Pod{}} }
 
-// Set takes in a pod, and reports whether anything that matters has changed.
-func (p *Pods) Set(pod *corev1.Pod) bool {
+// Set takes in a pod as it is at now, and reports whether anything that matters
+// has changed.
+func (p *Pods) Set(pod *corev1.Pod, now time.Time) bool {
 	if pod.Spec.NodeName == "" || pod.Spec.HostNetwork ||
 		pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return p.Delete(pod)
 	}
-	now := expand.Pod{Name: pod.Namespace + "/" + pod.Name, IPs: podIPs(pod)}
+	is := expand.Pod{Name: pod.Namespace + "/" + pod.Name, IPs: podIPs(pod), Seen: now}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	was, known := p.byNode[pod.Spec.NodeName][pod.UID]
-	if known && slices.Equal(was.IPs, now.IPs) {
+	if known && slices.Equal(was.IPs, is.IPs) {
 		return false
+	}
+	if known {
+		is.Seen = was.Seen
 	}
 	if p.byNode[pod.Spec.NodeName] == nil {
 		p.byNode[pod.Spec.NodeName] = map[types.UID]expand.Pod{}
 	}
-	p.byNode[pod.Spec.NodeName][pod.UID] = now
+	p.byNode[pod.Spec.NodeName][pod.UID] = is
 	return true
 }
 

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -40,61 +41,67 @@ func TestPods(t *testing.T) {
 		want    []expand.Pod // on node n
 	}{
 		"bound": {
-			news: func(p *Pods) bool { return p.Set(pod("a", "1", "n")) }, changed: true,
+			news: func(p *Pods) bool { return p.Set(pod("a", "1", "n"), noon()) }, changed: true,
 			want: []expand.Pod{{Name: "default/a"}},
 		},
-		"not bound": {news: func(p *Pods) bool { return p.Set(pod("a", "1", "")) }},
+		"not bound": {news: func(p *Pods) bool { return p.Set(pod("a", "1", ""), noon()) }},
 		"on the host network": {
-			news: func(p *Pods) bool { return p.Set(onHostNetwork(pod("a", "1", "n"))) },
+			news: func(p *Pods) bool { return p.Set(onHostNetwork(pod("a", "1", "n")), noon()) },
 		},
 		"with addresses, sorted by name": {
-			news:    func(p *Pods) bool { p.Set(pod("b", "2", "n")); return p.Set(pod("a", "1", "n", "10.0.0.1", "fd00::1")) },
+			news: func(p *Pods) bool {
+				p.Set(pod("b", "2", "n"), noon())
+				return p.Set(pod("a", "1", "n", "10.0.0.1", "fd00::1"), noon())
+			},
 			changed: true,
 			want:    []expand.Pod{{Name: "default/a", IPs: addrs("10.0.0.1", "fd00::1")}, {Name: "default/b"}},
 		},
 		"an address mapped into IPv6, and one that is none": {
-			news: func(p *Pods) bool { return p.Set(pod("a", "1", "n", "::ffff:10.0.0.1", "x")) }, changed: true,
+			news: func(p *Pods) bool { return p.Set(pod("a", "1", "n", "::ffff:10.0.0.1", "x"), noon()) }, changed: true,
 			want: []expand.Pod{{Name: "default/a", IPs: addrs("10.0.0.1")}},
 		},
 		"the same again": {
 			news: func(p *Pods) bool {
-				p.Set(pod("a", "1", "n", "10.0.0.1"))
-				return p.Set(inPhase(pod("a", "1", "n", "10.0.0.1"), corev1.PodRunning))
+				p.Set(pod("a", "1", "n", "10.0.0.1"), noon())
+				return p.Set(inPhase(pod("a", "1", "n", "10.0.0.1"), corev1.PodRunning), noon())
 			},
 			want: []expand.Pod{{Name: "default/a", IPs: addrs("10.0.0.1")}},
 		},
 		"it gets its address": {
-			news: func(p *Pods) bool { p.Set(pod("a", "1", "n")); return p.Set(pod("a", "1", "n", "10.0.0.1")) }, changed: true,
+			news: func(p *Pods) bool {
+				p.Set(pod("a", "1", "n"), noon())
+				return p.Set(pod("a", "1", "n", "10.0.0.1"), noon())
+			}, changed: true,
 			want: []expand.Pod{{Name: "default/a", IPs: addrs("10.0.0.1")}},
 		},
 		"done": {
 			news: func(p *Pods) bool {
-				p.Set(pod("a", "1", "n"))
-				return p.Set(inPhase(pod("a", "1", "n"), corev1.PodSucceeded))
+				p.Set(pod("a", "1", "n"), noon())
+				return p.Set(inPhase(pod("a", "1", "n"), corev1.PodSucceeded), noon())
 			},
 			changed: true,
 		},
 		"failed": {
 			news: func(p *Pods) bool {
-				p.Set(pod("a", "1", "n"))
-				return p.Set(inPhase(pod("a", "1", "n"), corev1.PodFailed))
+				p.Set(pod("a", "1", "n"), noon())
+				return p.Set(inPhase(pod("a", "1", "n"), corev1.PodFailed), noon())
 			},
 			changed: true,
 		},
 		"gone": {
-			news: func(p *Pods) bool { p.Set(pod("a", "1", "n")); return p.Delete(pod("a", "1", "n")) }, changed: true,
+			news: func(p *Pods) bool { p.Set(pod("a", "1", "n"), noon()); return p.Delete(pod("a", "1", "n")) }, changed: true,
 		},
 		"gone, and never known": {news: func(p *Pods) bool { return p.Delete(pod("a", "1", "n")) }},
 		"made anew under its name before the old one is gone": {
 			news: func(p *Pods) bool {
-				p.Set(pod("a", "1", "n", "10.0.0.1"))
-				p.Set(pod("a", "2", "n"))
+				p.Set(pod("a", "1", "n", "10.0.0.1"), noon())
+				p.Set(pod("a", "2", "n"), noon())
 				return p.Delete(pod("a", "1", "n"))
 			},
 			changed: true,
 			want:    []expand.Pod{{Name: "default/a"}},
 		},
-		"of another node": {news: func(p *Pods) bool { return p.Set(pod("a", "1", "m")) }, changed: true},
+		"of another node": {news: func(p *Pods) bool { return p.Set(pod("a", "1", "m"), noon()) }, changed: true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -102,7 +109,7 @@ func TestPods(t *testing.T) {
 			if got := test.news(pods); got != test.changed {
 				t.Errorf("reports a change: %t", got)
 			}
-			if diff := cmp.Diff(test.want, pods.On("n"), compareNetip(), cmpopts.EquateEmpty()); diff != "" {
+			if diff := cmp.Diff(test.want, pods.On("n"), compareNetip(), cmpopts.EquateEmpty(), cmpopts.IgnoreFields(expand.Pod{}, "Seen")); diff != "" {
 				t.Errorf("pods (-want +got):\n%s", diff)
 			}
 		})
@@ -111,9 +118,18 @@ func TestPods(t *testing.T) {
 
 func TestPodsForgetsNodes(t *testing.T) {
 	pods := NewPods()
-	pods.Set(pod("a", "1", "n"))
+	pods.Set(pod("a", "1", "n"), noon())
 	pods.Delete(pod("a", "1", "n"))
 	if len(pods.byNode) != 0 {
 		t.Errorf("still keeps %v", pods.byNode)
+	}
+}
+
+func TestPodsSeenWhenFirstBound(t *testing.T) {
+	pods := NewPods()
+	pods.Set(pod("a", "1", "n"), noon())
+	pods.Set(pod("a", "1", "n", "10.0.0.1"), noon().Add(time.Minute))
+	if got := pods.On("n")[0].Seen; !got.Equal(noon()) {
+		t.Errorf("first seen at %v, want %v", got, noon())
 	}
 }

@@ -63,6 +63,10 @@ type decision struct {
 	// reported: the agent has reported. trusted: it is settled as well, so that
 	// what it does not say is in use can be believed to be free.
 	reported, trusted bool
+	// awaited are the pods whose addresses are to become known shortly; after
+	// awaitedUntil they count as hanging.
+	awaited      []string
+	awaitedUntil time.Duration
 	// extra are the addresses in use that the agent's report does not name,
 	// and by whom.
 	extra map[netip.Addr]user

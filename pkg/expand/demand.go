@@ -3,6 +3,7 @@ package expand
 import (
 	"math"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -75,10 +76,25 @@ func (d *decision) countDemand() {
 		}
 		if _, ok := known[pod.Name]; !ok {
 			d.plan.Demand++
+			d.awaitAddress(pod)
 		}
 	}
 	for _, a := range d.state.Own {
 		d.learn(a, user{name: a.String(), agent: true})
+	}
+}
+
+// awaitAddress notes a pod that came a short while ago and whose address nobody
+// tells yet, neither the agent's report, which lags, nor the pod's status. It
+// may be any address that looks free. If that were marked, and the agent started
+// anew before the mark is withdrawn, the pod would not be restored. One that has
+// no address for long hangs before it gets one.
+func (d *decision) awaitAddress(pod Pod) {
+	known := slices.ContainsFunc(pod.IPs, d.ours)
+	until := pod.Seen.Add(d.policy.AckTimeout)
+	if !known && d.now.Before(until) {
+		d.awaited = append(d.awaited, pod.Name)
+		d.awaitedUntil = max(d.awaitedUntil, until.Sub(d.now))
 	}
 }
 

@@ -53,6 +53,8 @@ func (d *decision) leave(a netip.Addr, entry ReleaseStatus) {
 	free := !d.inUse(a)
 	_, stands := d.state.Release[a]
 	switch {
+	case !stands && len(d.awaited) > 0:
+		d.again(d.now.Add(d.awaitedUntil))
 	case !stands:
 		if free && d.trusted {
 			d.plan.Mark = append(d.plan.Mark, a)

@@ -38,6 +38,14 @@ func TestHandshake(t *testing.T) {
 			state: leaver(published(a, "default/x")),
 			want:  []string{"needs 1 of 14", "10.0.0.16/28 waits for Pods default/x"},
 		},
+		"a pod has just come, and nobody tells its address: no mark": {
+			state: leaver(came("default/new", noon.Add(-time.Minute))),
+			want:  []string{"needs 2 of 14", "10.0.0.16/28 waits for PodAddress default/new", "again in 1m0s"},
+		},
+		"a pod came long ago, and hangs before it gets an address: mark": {
+			state: leaver(came("default/new", noon.Add(-2*time.Minute))),
+			want:  []string{"needs 2 of 14", "mark 10.0.0.17", handshaking},
+		},
 		"agent not settled: no mark": {
 			state: leaver(unsettled),
 			want:  []string{"needs 1 of 14", unsettledWait},

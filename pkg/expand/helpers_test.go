@@ -156,6 +156,10 @@ func pods(n int) func(*State) {
 	}
 }
 
+func came(name string, seen time.Time) func(*State) {
+	return func(s *State) { s.Pods = append(s.Pods, Pod{Name: name, Seen: seen}) }
+}
+
 func pod(name, addrs string) func(*State) {
 	return func(s *State) { s.Pods = append(s.Pods, Pod{Name: name, IPs: ips(addrs)}) }
 }

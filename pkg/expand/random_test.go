@@ -206,7 +206,7 @@ func (d dice) occupy(s *State, addrs []netip.Addr) {
 		}
 	}
 	for range d(12) {
-		s.Pods = append(s.Pods, Pod{Name: "default/waiting-" + string(rune('a'+d(26)))})
+		s.Pods = append(s.Pods, Pod{Name: "default/waiting-" + string(rune('a'+d(26))), Seen: noon.Add(-time.Duration(d(300)) * time.Second)})
 	}
 }
 

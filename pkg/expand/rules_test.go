@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,6 +58,13 @@ func brokenAddresses(now time.Time, p Policy, s State, m Memory, plan Plan, fail
 	for _, a := range plan.Remove {
 		brokenRemove(now, p, s, m, a, fail)
 	}
+	if len(plan.Mark) > 0 {
+		for _, pod := range s.Pods {
+			if now.Before(pod.Seen.Add(p.AckTimeout)) && nobodyTells(s, pod) {
+				fail("marks while nobody tells the address of %s", pod.Name)
+			}
+		}
+	}
 	for _, a := range plan.Mark {
 		if _, stands := s.Release[a]; stands || !mayLeave(s, a) {
 			fail("marks %s", a)
@@ -73,6 +81,27 @@ func brokenAddresses(now time.Time, p Policy, s State, m Memory, plan Plan, fail
 }
 
 // mayLeave says that a is published, free, and that the agent can be believed.
+// nobodyTells says that a pod may have an address of the family that neither the
+// report nor its status names.
+func nobodyTells(s State, pod Pod) bool {
+	for _, a := range pod.IPs {
+		if ipalloc.FamilyOf(a) == s.Family {
+			return false
+		}
+	}
+	for a, owner := range s.Used {
+		if ipalloc.FamilyOf(a) == s.Family && strings.TrimSuffix(owner, " [restored]") == pod.Name {
+			return false
+		}
+	}
+	for a, owner := range s.Pool {
+		if ipalloc.FamilyOf(a) == s.Family && owner == pod.Name {
+			return false
+		}
+	}
+	return true
+}
+
 func mayLeave(s State, a netip.Addr) bool {
 	owner, published := s.Pool[a]
 	return published && owner == "" && !inUseByAnybody(s, a) && s.AgentSettled && len(s.Used) > 0

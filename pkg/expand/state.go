@@ -83,6 +83,10 @@ type Pod struct {
 	Name string
 	// IPs are its status.podIPs, of any family.
 	IPs []netip.Addr
+	// Seen is when it was first seen bound to the node. Until then plus
+	// AckTimeout, while nothing tells its address, nothing is marked for
+	// release: it may be any that looks free.
+	Seen time.Time
 }
 
 // Limits are the CiliumNode's spec.ipam.{min,pre,max}-allocate and

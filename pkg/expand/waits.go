@@ -49,6 +49,8 @@ func (d *decision) explainLeaving(b *block, users map[user]struct{}) {
 		d.wait(b, WaitPods, pods)
 	case !d.reported, b.published > 0 && !d.trusted:
 		d.wait(b, WaitUnsettled, nil)
+	case len(d.awaited) > 0:
+		d.wait(b, WaitPodAddress, slices.Sorted(slices.Values(d.awaited)))
 	default:
 		d.wait(b, WaitHandshake, nil)
 	}

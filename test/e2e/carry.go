@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	firstPods  = 20
-	morePods   = 50 // reach into the third block
-	everyFewMS = 5 * time.Millisecond
+	firstPods = 20
+	morePods  = 50 // reach into the third block
+	rapid     = 5 * time.Millisecond
 )
 
 // carry runs pings and a TCP stream between pods of two nodes while one of the
@@ -29,15 +29,15 @@ func carry(ctx context.Context, e *env) error {
 	if len(errs) > 0 {
 		return fmt.Errorf("%d pods failed, the first: %w", len(errs), errs[0])
 	}
-	there, err := probe.Ping(first[0].Address, everyFewMS)
+	there, err := probe.Ping(first[0].Address, rapid)
 	if err != nil {
 		return err
 	}
-	back, err := first[1].Ping(probe.Address, everyFewMS)
+	back, err := first[1].Ping(probe.Address, rapid)
 	if err != nil {
 		return err
 	}
-	stream, err := probe.Stream(first[2], everyFewMS)
+	stream, err := probe.Stream(first[2], rapid)
 	if err != nil {
 		return err
 	}
@@ -65,21 +65,19 @@ func (e *env) newBlocks(ctx context.Context, n *bed.Node, probe *bed.Pod, pods [
 		if pod == nil {
 			continue // The last block may have no pod yet.
 		}
-		there, err := probe.Ping(pod.Address, everyFewMS)
+		there, err := probe.Ping(pod.Address, rapid)
 		if err != nil {
 			return err
 		}
-		back, err := pod.Ping(probe.Address, everyFewMS)
+		back, err := pod.Ping(probe.Address, rapid)
 		if err != nil {
 			return err
 		}
 		flows = append(flows, there, back)
 	}
 	e.check(len(flows) >= 6, "blocks with a pod that talks to the other node", "%d of %d", len(flows)/2, len(cn.Spec.IPAM.PodCIDRs))
-	select {
-	case <-time.After(3 * time.Second):
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := pause(ctx, 3*time.Second); err != nil {
+		return err
 	}
 	e.judgePings(flows, "packets lost between these pods and the other node, both ways")
 	return nil

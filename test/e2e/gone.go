@@ -66,7 +66,9 @@ func gone(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	time.Sleep(2 * time.Second)
+	if err := pause(ctx, 2*time.Second); err != nil {
+		return err
+	}
 	e.judgePings(flows, "packets lost by pods after that")
 	return e.judgeRules(ctx)
 }

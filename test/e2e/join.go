@@ -115,10 +115,8 @@ func (e *env) fillAfter(wait time.Duration, first int) func(context.Context, str
 		if err != nil {
 			return err
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := pause(ctx, wait); err != nil {
+			return err
 		}
 		cn := &ciliumv2.CiliumNode{}
 		cn.Name = name

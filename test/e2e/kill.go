@@ -54,10 +54,9 @@ func kill(ctx context.Context, e *env) error {
 	if err := e.deletePods(ctx, drop); err != nil {
 		return err
 	}
-	select { // Most of the release happens under fire, its end in peace.
-	case <-time.After(40 * time.Second):
-	case <-ctx.Done():
-		return ctx.Err()
+	// Most of the release happens under fire, its end in peace.
+	if err := pause(ctx, 40*time.Second); err != nil {
+		return err
 	}
 	stop()
 	done.Wait()
@@ -88,12 +87,8 @@ func (o *operators) keepKilling(ctx context.Context) error {
 		return err
 	}
 	both := []*bed.Operator{o.operator, second}
-	for {
-		select {
-		case <-time.After(time.Second + time.Duration(o.random.IntN(5000))*time.Millisecond):
-		case <-ctx.Done():
-			return nil
-		}
+	for ctx.Err() == nil {
+		_ = pause(ctx, time.Second+time.Duration(o.random.IntN(5000))*time.Millisecond) // Ended or not, one more is killed.
 		i := o.random.IntN(len(both))
 		if err := both[i].Kill(); err != nil {
 			return err
@@ -103,6 +98,7 @@ func (o *operators) keepKilling(ctx context.Context) error {
 			return err
 		}
 	}
+	return nil
 }
 
 // runStubborn runs pods whose ADDs are tried again until they succeed.
@@ -140,10 +136,8 @@ func (e *env) runOneStubborn(ctx context.Context, n *bed.Node, name string) (*be
 		if err = p.Attach(ctx); err == nil {
 			return p, try, p.Report(ctx)
 		}
-		select {
-		case <-time.After(2 * time.Second):
-		case <-ctx.Done():
-			return nil, try, ctx.Err()
+		if err := pause(ctx, 2*time.Second); err != nil {
+			return nil, try, err
 		}
 	}
 	return nil, addTries, err

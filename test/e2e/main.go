@@ -128,7 +128,10 @@ func runInside(ctx context.Context, o options) int {
 		out = io.MultiWriter(steps, os.Stdout)
 	}
 	e := &env{name: chosen[0].name, options: bed.Options{BinDir: o.binDir, CiliumDir: o.ciliumDir, Logs: o.logs, Log: out}}
-	if err := chosen[0].run(ctx, e); err != nil {
+	switch err := chosen[0].run(ctx, e); {
+	case errors.Is(err, bed.ErrCannot):
+		e.rows = append(e.rows, row{Scenario: e.name, What: "not run", Figure: err.Error(), Result: skipped})
+	case err != nil:
 		e.rows = append(e.rows, failure(e.name, err))
 	}
 	if err := errors.Join(e.close(), writeRows(o.logs, e.rows)); err != nil {

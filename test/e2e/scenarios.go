@@ -35,6 +35,7 @@ func scenarios() []scenario {
 		{"kill", "two operators, one or the other killed every few seconds", false, kill},
 		{"recreate", "the CiliumNode is deleted under a running agent", false, recreate},
 		{"gone", "a Node goes, its machine runs on, and a Node of the same name comes", false, gone},
+		{"router", "the block that holds the node's router address is drained", false, router},
 		{"unguarded", "operator and agent both killed within a release", false, unguarded},
 	}
 }
@@ -130,6 +131,16 @@ func (e *env) add(r row) {
 	r.Scenario = e.name
 	e.rows = append(e.rows, r)
 	e.Logf("%s: %s: %s", r.Result, r.What, r.Figure)
+}
+
+// pause lets things run on for a while.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // pool makes the pool that all nodes take their /27 blocks from.

@@ -127,10 +127,8 @@ func (e *env) runPod(ctx context.Context, n *bed.Node, name string) (*bed.Pod, e
 	if err != nil {
 		return nil, err
 	}
-	select {
-	case <-time.After(e.sandboxTime):
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := pause(ctx, e.sandboxTime); err != nil {
+		return nil, err
 	}
 	if err := p.Attach(ctx); err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ import (
 )
 
 // restoreTime is longer than an agent takes to restore a pod.
-const restoreTime = 5 * time.Second
+const restoreTime = 15 * time.Second
 
 // unguarded shows what the operator guards against: it is killed when it has
 // marked addresses of pods that nobody has reported yet, then the agent, and
@@ -70,15 +70,15 @@ func unguarded(ctx context.Context, e *env) error {
 // noteLost notes which pods the agent does not have once it has had the time
 // to restore them.
 func (e *env) noteLost(ctx context.Context, n *bed.Node, pods []*bed.Pod, what string) {
+	short, cancel := context.WithTimeout(ctx, restoreTime)
+	defer cancel()
+	_ = e.Eventually(short, "all are restored", func(ctx context.Context) error {
+		_, err := n.Has(ctx, pods)
+		return err
+	})
 	var lost []string
 	for _, p := range pods {
-		short, cancel := context.WithTimeout(ctx, restoreTime)
-		err := e.Eventually(short, "restored", func(ctx context.Context) error {
-			_, err := n.Has(ctx, []*bed.Pod{p})
-			return err
-		})
-		cancel()
-		if err != nil {
+		if _, err := n.Has(ctx, []*bed.Pod{p}); err != nil {
 			lost = append(lost, p.Name)
 			e.Logf("%v", err)
 		}

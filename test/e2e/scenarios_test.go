@@ -1,0 +1,58 @@
+//go:build linux
+
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestChoose(t *testing.T) {
+	for name, test := range map[string]struct {
+		run, want, err string
+	}{
+		"those of every change": {run: "ci", want: "join surge reclaim restart"},
+		"one":                   {run: "carry", want: "carry"},
+		"in the order given":    {run: "restart,join", want: "restart join"},
+		"unknown":               {run: "join,nothing", err: `no scenario "nothing"`},
+		"none":                  {run: "", err: `no scenario ""`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			chosen, err := choose(test.run)
+			if (err != nil) != (test.err != "") || err != nil && !strings.Contains(err.Error(), test.err) {
+				t.Fatalf("error %v, want %q", err, test.err)
+			}
+			var names []string
+			for _, s := range chosen {
+				names = append(names, s.name)
+			}
+			if diff := cmp.Diff(test.want, strings.Join(names, " ")); err == nil && diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestFinishNeverTakesSkippedForPassed(t *testing.T) {
+	for name, test := range map[string]struct {
+		results []result
+		want    int
+	}{
+		"all passed":         {[]result{passed, noted}, 0},
+		"one failed":         {[]result{skipped, failed, passed}, exitFailed},
+		"one skipped":        {[]result{passed, skipped}, exitSkipped},
+		"nothing was judged": {nil, exitFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var rows []row
+			for _, r := range test.results {
+				rows = append(rows, row{Scenario: "s", What: "w", Figure: "f", Result: r})
+			}
+			if got := finish(rows); got != test.want {
+				t.Errorf("exit code %d, want %d", got, test.want)
+			}
+		})
+	}
+}
