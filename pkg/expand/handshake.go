@@ -53,11 +53,9 @@ func (d *decision) leave(a netip.Addr, entry ReleaseStatus) {
 	free := !d.inUse(a)
 	_, stands := d.state.Release[a]
 	switch {
-	case !stands && len(d.awaited) > 0:
-		d.again(d.now.Add(d.awaitedUntil))
 	case !stands:
 		if free && d.trusted {
-			d.plan.Mark = append(d.plan.Mark, a)
+			d.mark(a)
 		}
 	case entry == Marked && free && d.trusted:
 		// An agent forgets its answer when another change crosses it.
@@ -75,6 +73,16 @@ func (d *decision) leave(a netip.Addr, entry ReleaseStatus) {
 		// or a refusal; or a state that is not a step of ours.
 		d.plan.Clear = append(d.plan.Clear, a)
 	}
+}
+
+// mark asks the agent to release an address that looks free, unless it may be
+// that of a pod that has just come.
+func (d *decision) mark(a netip.Addr) {
+	if len(d.awaited) > 0 {
+		d.again(d.now.Add(d.awaitedUntil))
+		return
+	}
+	d.plan.Mark = append(d.plan.Mark, a)
 }
 
 // passed says that a has been in its state for wait, by what old remembers. It
