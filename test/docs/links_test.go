@@ -120,7 +120,7 @@ func TestNoPathOfOneMachine(t *testing.T) {
 func TestMakeTargets(t *testing.T) {
 	makefile := read(t, "Makefile")
 	for _, page := range files(t, isMarkdown) {
-		for _, m := range regexp.MustCompile("(?m)(?:^|`)make ([a-z][a-z/-]*)").FindAllStringSubmatch(read(t, page), -1) {
+		for _, m := range regexp.MustCompile("(?m)(?:^|`)make ([a-z][a-z0-9/-]*)").FindAllStringSubmatch(read(t, page), -1) {
 			if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(m[1]) + `:`).MatchString(makefile) {
 				t.Errorf("%s: the Makefile has no target %s", page, m[1])
 			}
