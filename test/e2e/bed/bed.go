@@ -133,7 +133,8 @@ func (b *Bed) Stop() error {
 		errs = append(errs, procs[i].kill())
 	}
 	if b.cluster != nil {
-		errs = append(errs, b.cluster.Stop())
+		// etcd's files are large, and say nothing that the logs do not.
+		errs = append(errs, b.cluster.Stop(), os.RemoveAll(filepath.Join(b.cluster.Dir(), "data")))
 	}
 	return errors.Join(errs...)
 }
