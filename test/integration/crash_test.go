@@ -118,7 +118,7 @@ func TestOperatorKilledAtItsWrites(t *testing.T) {
 			e.lifeOfTwoNodes()
 			crashes := stop()
 			t.Logf("%d operators were killed", crashes)
-			if crashes < 15 {
+			if crashes < 8 {
 				t.Errorf("only %d operators were killed: this has tried too little", crashes)
 			}
 			e.start(s)
