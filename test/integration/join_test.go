@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 )
@@ -49,6 +51,36 @@ func TestJoinDualStack(t *testing.T) {
 	if got := fmt.Sprint(cn.Spec.IPAM.PodCIDRs); got != "[10.1.0.0/27 fd00:10::/122]" {
 		t.Errorf("podCIDRs are %s", got)
 	}
+}
+
+func TestIPv6Only(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.create(&v1alpha1.PodIPPool{
+		ObjectMeta: metav1.ObjectMeta{Name: "six"},
+		Spec:       v1alpha1.PodIPPoolSpec{IPv6: &v1alpha1.IPv6Ranges{BlockSize: 122, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00:10::/48"}}}},
+	})
+	e.node("n1", nil, agent.IPv6)
+	e.pods("n1", "load", 100)
+	e.running("load", 100)
+	e.eventually("101 addresses at 62 a block need 3 to stay at 80 % in use", func() error {
+		if got := len(e.blocks("n1")); got != 3 {
+			return fmt.Errorf("%d blocks", got)
+		}
+		return nil
+	})
+	e.deletePods("load", nil)
+	e.eventually("the node is back to one block", func() error {
+		cn, err := e.ciliumNode("n1")
+		if err != nil {
+			return err
+		}
+		if len(e.blocks("n1")) != 1 || len(cn.Spec.IPAM.Pool) != 62 || len(cn.Status.IPAM.ReleaseIPs) > 0 {
+			return fmt.Errorf("%d blocks, %d addresses, release-ips %v", len(e.blocks("n1")), len(cn.Spec.IPAM.Pool), cn.Status.IPAM.ReleaseIPs)
+		}
+		return nil
+	})
+	e.usedArePublished("n1")
 }
 
 func TestBurstGetsAllItsBlocksAtOnce(t *testing.T) {
