@@ -171,19 +171,19 @@ func (r *NodeReconciler) ofBlock(o *observation, b crd.Block, addrs []netip.Addr
 	elsewhere := r.Ledger.NamedElsewhere(o.name, b.CIDR)
 	var out []netip.Addr
 	for _, addr := range addrs {
-		named := slices.ContainsFunc(elsewhere, func(p netip.Prefix) bool { return p.Contains(addr) })
-		if b.CIDR.Contains(addr) && (!named || r.usedHere(o, addr)) {
+		if b.CIDR.Contains(addr) && (!anyContains(elsewhere, addr) || o.uses(addr)) {
 			out = append(out, addr)
 		}
 	}
 	return out
 }
 
-func (r *NodeReconciler) usedHere(o *observation, addr netip.Addr) bool {
+// uses reports whether the agent's report or a pod's status names addr.
+func (o *observation) uses(addr netip.Addr) bool {
 	if _, used := o.view.Used[addr]; used {
 		return true
 	}
-	return slices.ContainsFunc(r.Pods.On(o.name), func(p expand.Pod) bool { return slices.Contains(p.IPs, addr) })
+	return slices.ContainsFunc(o.pods, func(p expand.Pod) bool { return slices.Contains(p.IPs, addr) })
 }
 
 // stillHeld reads a block live and reports whether it is what it was, and the

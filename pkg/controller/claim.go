@@ -52,7 +52,11 @@ func (l *Ledger) resume(f ipalloc.Family, node string, pools []*crd.Pool) (netip
 
 func claimable(pool *crd.Pool, f ipalloc.Family, cidr netip.Prefix) bool {
 	cut, ok := pool.Cut(f)
-	return ok && !pool.Paused && slices.ContainsFunc(cut.Ranges, func(r netip.Prefix) bool { return r.Contains(cidr.Addr()) })
+	return ok && !pool.Paused && anyContains(cut.Ranges, cidr.Addr())
+}
+
+func anyContains(prefixes []netip.Prefix, addr netip.Addr) bool {
+	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
 // Unclaim gives up a claim that certainly was not written.

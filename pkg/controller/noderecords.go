@@ -124,7 +124,7 @@ func (l *Ledger) foreignOf(cn *ciliumv2.CiliumNode) []netip.Prefix {
 				continue
 			}
 			addr = addr.Unmap()
-			if !slices.ContainsFunc(covers, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+			if !anyContains(covers, addr) {
 				taken = append(taken, netip.PrefixFrom(addr, addr.BitLen()))
 			}
 		}

@@ -30,6 +30,7 @@ type observation struct {
 	node     *corev1.Node     // nil: no such Node
 	view     *ciliumnode.View // nil: no such CiliumNode
 	blocks   []crd.Block
+	pods     []expand.Pod
 	families []familyObservation
 	settled  bool
 	settles  time.Time // when the agent will have settled; zero: not foreseeable
@@ -64,7 +65,7 @@ func (o *observation) gone() bool {
 
 // observe gathers what the caches know of a node.
 func (r *NodeReconciler) observe(ctx context.Context, name string) (*observation, error) {
-	o := &observation{name: name, blocks: r.Ledger.NodeBlocks(name)}
+	o := &observation{name: name, blocks: r.Ledger.NodeBlocks(name), pods: r.Pods.On(name)}
 	node := &corev1.Node{}
 	switch err := r.Cache.Get(ctx, types.NamespacedName{Name: name}, node); {
 	case err == nil:
@@ -121,7 +122,7 @@ func (r *NodeReconciler) observeFamily(o *observation, f ipalloc.Family, now tim
 		fo.state.Pool, fo.state.Used, fo.state.Release = o.view.Pool, o.view.Used, o.view.Release
 		fo.state.Own, fo.state.Limits = o.view.InUse(), o.view.Limits
 	}
-	fo.state.Pods = r.Pods.On(o.name)
+	fo.state.Pods = o.pods
 	return fo, true
 }
 

@@ -294,6 +294,19 @@ func (e *env) bareNode(name string, nodeLabels map[string]string) *corev1.Node {
 	return n
 }
 
+// changeNode edits a Node.
+func (e *env) changeNode(name string, mod func(*corev1.Node)) {
+	e.t.Helper()
+	n := &corev1.Node{}
+	if err := e.client.Get(e.ctx, client.ObjectKey{Name: name}, n); err != nil {
+		e.t.Fatal(err)
+	}
+	mod(n)
+	if err := e.client.Update(e.ctx, n); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
 func (e *env) agent(name string, families ...agent.Family) *agent.Agent {
 	e.t.Helper()
 	a := agent.New(e.client, e.hub, agent.Options{

@@ -278,14 +278,7 @@ func TestOptedOutNode(t *testing.T) {
 	}
 	// One that opts out later, and whose CiliumNode somebody deletes, gives its
 	// blocks back.
-	n := &corev1.Node{}
-	if err := e.client.Get(e.ctx, client.ObjectKey{Name: "n2"}, n); err != nil {
-		t.Fatal(err)
-	}
-	n.Labels = map[string]string{v1alpha1.OptOutLabel: "true"}
-	if err := e.client.Update(e.ctx, n); err != nil {
-		t.Fatal(err)
-	}
+	e.changeNode("n2", func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.OptOutLabel: "true"} })
 	cn, err := e.ciliumNode("n2")
 	if err != nil {
 		t.Fatal(err)

@@ -449,27 +449,14 @@ func TestPause(t *testing.T) {
 	if got := e.blocks(""); len(got) != 0 {
 		t.Errorf("blocks were claimed on a node of a paused pool: %v", got)
 	}
-	n := &corev1.Node{}
-	if err := e.client.Get(e.ctx, client.ObjectKey{Name: "n1"}, n); err != nil {
-		t.Fatal(err)
-	}
-	n.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"}
-	if err := e.client.Update(e.ctx, n); err != nil {
-		t.Fatal(err)
-	}
+	e.changeNode("n1", func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"} })
 	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.Paused = false })
 	e.bareNode("n2", nil)
 	e.hasBlocks("n2", 1)
 	if got := e.blocks("n1"); len(got) != 0 {
 		t.Errorf("blocks were claimed on a paused node: %v", got)
 	}
-	if err := e.client.Get(e.ctx, client.ObjectKey{Name: "n1"}, n); err != nil {
-		t.Fatal(err)
-	}
-	n.Annotations = nil
-	if err := e.client.Update(e.ctx, n); err != nil {
-		t.Fatal(err)
-	}
+	e.changeNode("n1", func(n *corev1.Node) { n.Annotations = nil })
 	e.hasBlocks("n1", 1)
 }
 
