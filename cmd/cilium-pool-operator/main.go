@@ -27,6 +27,8 @@ writes spec.ipam.pool and spec.ipam.podCIDRs of the CiliumNodes.
   kubectl get podipblocks --field-selector spec.node=NODE
   kubectl explain podippool.spec       what can be set
 
+  cilium-pool-operator check           audit a live cluster; see check --help
+
 Exit codes: 0 asked to stop, 1 cannot run or lost the lead, 2 wrong command line.
 
 Flags:
@@ -35,6 +37,9 @@ Flags:
 func main() { os.Exit(run(ctrl.SetupSignalHandler(), os.Args[1:], os.Stdout, os.Stderr)) }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if len(args) > 0 && args[0] == "check" {
+		return runCheck(ctx, args[1:], stdout, stderr)
+	}
 	o := defaultOptions()
 	fs := pflag.NewFlagSet("cilium-pool-operator", pflag.ContinueOnError)
 	fs.SortFlags = false

@@ -1,0 +1,161 @@
+package audit
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// blocksOfAll looks at blocks by themselves, and at their Nodes and pools.
+func (c *check) blocksOfAll() {
+	for i := range c.blocks {
+		b := &c.blocks[i]
+		f := Finding{Object: blockObject(b.Name), Subject: b.CIDR}
+		if err := c.bad[b.Name]; err != nil {
+			f.Reason, f.Says = BlockMalformed, err.Error()
+			c.add(f)
+			continue
+		}
+		if conflict := c.conflict[b.Name]; conflict != nil {
+			f.Reason, f.Others = BlocksOverlap, []Object{blockObject(crd.BlockName(conflict.Old.CIDR))}
+			f.Says = fmt.Sprintf("block of node %s shares addresses with %s of node %s, which was first", b.Node, conflict.Old.CIDR, conflict.Old.Owner.Node)
+			c.add(f)
+		}
+		if c.poolByName[b.Pool] == nil {
+			c.add(Finding{Reason: BlockWithoutPool, Object: blockObject(b.Name), Others: []Object{poolObject(b.Pool)}, Subject: b.CIDR,
+				Says: "block of PodIPPool " + b.Pool + ", which is not there"})
+		}
+		if !b.Finalized && !b.Deleting && b.Phase != ipalloc.CoolingDown {
+			c.add(Finding{Reason: BlockUnprotected, Object: blockObject(b.Name), Subject: b.CIDR,
+				Says: "block of node " + b.Node + " without its finalizer"})
+		}
+		c.blockAndNode(b, c.byName[b.Node])
+		c.rest(b, c.byName[b.Node])
+	}
+}
+
+func (c *check) blockAndNode(b *crd.Block, n *node) {
+	if b.Phase == ipalloc.CoolingDown || n.obj != nil && (!n.optedOut || n.view != nil) {
+		return
+	}
+	says := "there is no Node " + n.name
+	if n.obj != nil {
+		says = "Node " + n.name + " says that Cilium does not run on it, and has no CiliumNode"
+	}
+	c.add(Finding{Reason: BlockWithoutNode, Object: blockObject(b.Name), Others: []Object{nodeObject(n.name)}, Subject: b.CIDR,
+		Says: fmt.Sprintf("block %s, and %s", b.Phase, says)})
+}
+
+// rest looks whether a block rests longer than it should.
+func (c *check) rest(b *crd.Block, n *node) {
+	if b.Phase != ipalloc.CoolingDown || n.paused && b.Reason != expand.NodeGone {
+		return
+	}
+	rest := c.restOf(b)
+	over := c.now.Sub(b.Since.Add(rest))
+	if over < c.StuckAfter {
+		return
+	}
+	c.add(Finding{Reason: CooldownOverdue, Object: blockObject(b.Name), Others: []Object{nodeObject(b.Node)}, Subject: b.CIDR,
+		Says: fmt.Sprintf("cools down (%s) since %s, %s longer than its %s", b.Reason, b.Since.UTC().Format(time.RFC3339), over.Round(time.Second), rest)})
+}
+
+// restOf is how long a block rests. What its pool leaves out is the operator's.
+func (c *check) restOf(b *crd.Block) time.Duration {
+	rest := c.Cooldown
+	if p := c.specOf[b.Pool]; p != nil && p.Spec.Cooldown != nil {
+		rest = p.Spec.Cooldown.Duration
+	}
+	if b.Reason == expand.NodeGone {
+		rest = max(rest, c.NodeGoneCooldown)
+	}
+	return rest
+}
+
+// blocksOf looks whether a node's pool and podCIDRs have its blocks. Of blocks
+// that overlap, more is wrong than their addresses can tell.
+func (c *check) blocksOf(n *node) {
+	published := map[*crd.Block]int{}
+	for _, a := range n.view.published() {
+		if b := c.holder(n, a); b != nil && b.Node == n.name {
+			published[b]++
+		}
+	}
+	for _, b := range n.blocks {
+		if c.bad[b.Name] == nil && c.byCIDR[b.CIDR] == b && len(c.space.Overlapping(b.CIDR)) == 0 {
+			c.blockOf(n, b, published[b])
+		}
+	}
+}
+
+func (c *check) blockOf(n *node, b *crd.Block, published int) {
+	f := Finding{Object: blockObject(b.Name), Others: []Object{ciliumNodeObject(n.name)}, Subject: b.CIDR}
+	listed := n.view.Lists(b.CIDR)
+	switch {
+	case b.Phase == ipalloc.CoolingDown && (published > 0 || listed):
+		f.Reason = RestingBlockPublished
+		f.Says = fmt.Sprintf("rests, and CiliumNode %s has %d of its addresses in the pool (in podCIDRs: %t)", n.name, published, listed)
+	case published > 0 && !listed:
+		f.Reason = BlockNotListed
+		f.Says = fmt.Sprintf("%d addresses in the pool of CiliumNode %s, and not in its podCIDRs", published, n.name)
+	case b.Phase == ipalloc.InService && published == 0 && c.shouldBePublished(n, b):
+		f.Reason = BlockNotPublished
+		f.Says = fmt.Sprintf("no address in the pool of CiliumNode %s (in podCIDRs: %t), created %s ago", n.name, listed, c.now.Sub(b.Created).Round(time.Second))
+	case b.Phase == ipalloc.Draining && c.drainStands(n, b, published):
+		f.Reason = DrainStuck
+		f.Says = fmt.Sprintf("drains (%s) since %s, with %d addresses left and none in use; nothing has moved for %s, and %s",
+			b.Reason, b.Since.UTC().Format(time.RFC3339), published, c.now.Sub(n.view.Changed).Round(time.Second), n.agent())
+	default:
+		return
+	}
+	c.add(f)
+}
+
+// shouldBePublished leaves out what has a reason not to be: a pause, a limit, a
+// block that is new, must go, or has no address that pods may have.
+func (c *check) shouldBePublished(n *node, b *crd.Block) bool {
+	pool, l := c.poolByName[b.Pool], n.view.Limits
+	if n.obj == nil || n.paused || b.Deleting || c.now.Sub(b.Created) < c.StuckAfter ||
+		pool == nil || pool.Frozen() || pool.Deleting || pool.Drains(b.CIDR) || pool.UsableCount(b.CIDR) == 0 {
+		return false
+	}
+	has := n.view.ofFamily(ipalloc.FamilyOf(b.CIDR.Addr()))
+	return has < c.MaxAddresses && (l.MaxAllocate <= 0 || has < l.MaxAllocate) && l.MaxAboveWatermark <= 0
+}
+
+// ofFamily counts the addresses of a family in the pool.
+func (cn *CiliumNode) ofFamily(f ipalloc.Family) int {
+	n := 0
+	for a := range cn.Pool {
+		if ipalloc.FamilyOf(a) == f {
+			n++
+		}
+	}
+	return n
+}
+
+// drainStands reports whether a drain stands still: since long nothing has
+// changed in block or CiliumNode, though nothing uses the block any more. Without
+// the time of a change there is none to tell how long that has been so.
+func (c *check) drainStands(n *node, b *crd.Block, published int) bool {
+	changed := n.view.Changed
+	if n.paused || published == 0 || changed.IsZero() || c.now.Sub(b.Since) < c.StuckAfter || c.now.Sub(changed) < c.StuckAfter {
+		return false
+	}
+	used := func(a netip.Addr) bool { return b.CIDR.Contains(a) }
+	if slices.ContainsFunc(n.view.InUse(), used) || slices.ContainsFunc(slices.Collect(maps.Keys(n.inUse)), used) {
+		return false
+	}
+	for a, owner := range n.view.Pool {
+		if owner != "" && used(a) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,154 @@
+package audit
+
+// Reason names a kind of finding. Reasons are stable: scripts may match them.
+type Reason string
+
+// Reasons.
+const (
+	AddressOnTwoNodes     Reason = "AddressOnTwoNodes"
+	AddressUsedTwice      Reason = "AddressUsedTwice"
+	PodsShareAddress      Reason = "PodsShareAddress"
+	AddressTwiceInPool    Reason = "AddressTwiceInPool"
+	BlocksOverlap         Reason = "BlocksOverlap"
+	AddressOutsidePool    Reason = "AddressOutsidePool"
+	PodAddressOfOtherNode Reason = "PodAddressOfOtherNode"
+	PodAddressUnowned     Reason = "PodAddressUnowned"
+	MarkedInUse           Reason = "MarkedInUse"
+	PoolEntryOfOtherNode  Reason = "PoolEntryOfOtherNode"
+	PoolEntryWithoutBlock Reason = "PoolEntryWithoutBlock"
+	PodCIDROnTwoNodes     Reason = "PodCIDROnTwoNodes"
+	PodCIDROfOtherNode    Reason = "PodCIDROfOtherNode"
+	PodCIDRWithoutBlock   Reason = "PodCIDRWithoutBlock"
+	BlockNotListed        Reason = "BlockNotListed"
+	RestingBlockPublished Reason = "RestingBlockPublished"
+	BlockMalformed        Reason = "BlockMalformed"
+	CiliumNodeMissing     Reason = "CiliumNodeMissing"
+	NodeWithoutAddresses  Reason = "NodeWithoutAddresses"
+	PoolInvalid           Reason = "PoolInvalid"
+
+	ForeignPoolEntry      Reason = "ForeignPoolEntry"
+	ForeignPodCIDR        Reason = "ForeignPodCIDR"
+	PoolEntryMalformed    Reason = "PoolEntryMalformed"
+	PoolEntryUnreadable   Reason = "PoolEntryUnreadable"
+	BlockNotPublished     Reason = "BlockNotPublished"
+	BlockWithoutNode      Reason = "BlockWithoutNode"
+	BlockWithoutPool      Reason = "BlockWithoutPool"
+	BlockUnprotected      Reason = "BlockUnprotected"
+	CooldownOverdue       Reason = "CooldownOverdue"
+	DrainStuck            Reason = "DrainStuck"
+	StuckHandshake        Reason = "StuckHandshake"
+	StaleRelease          Reason = "StaleRelease"
+	CiliumNodeWithoutNode Reason = "CiliumNodeWithoutNode"
+	NodeServedByNoPool    Reason = "NodeServedByNoPool"
+	NodeShortOfAddresses  Reason = "NodeShortOfAddresses"
+	PoolsOverlap          Reason = "PoolsOverlap"
+	PoolExhausted         Reason = "PoolExhausted"
+	PoolStatusStale       Reason = "PoolStatusStale"
+	NoAgentsFound         Reason = "NoAgentsFound"
+)
+
+// Entry is what there is to know of a reason.
+type Entry struct {
+	Reason   Reason
+	Severity Severity
+	// Meaning is what is wrong, in general.
+	Meaning string
+	// Mend is what to do. NAME stands for the object's name, OTHER for that of
+	// the first other object, ADDRESS for the first address or CIDR. Commands
+	// stand in backticks.
+	Mend string
+}
+
+// lookForOperator ends mends of what the operator does by itself.
+const lookForOperator = "The operator mends this by itself: see that it runs, leads and is not paused."
+
+// Catalogue lists all reasons: errors first, the worst first.
+func Catalogue() []Entry { return append(errorReasons(), warningReasons()...) }
+
+func errorReasons() []Entry {
+	return []Entry{
+		{AddressOnTwoNodes, Error, "An address is in the pools of two nodes: both agents can give it to a pod.",
+			"Move pods off ADDRESS on NAME, then take ADDRESS out of spec.ipam.pool there: `kubectl edit ciliumnode NAME`. Find out who wrote it."},
+		{AddressUsedTwice, Error, "The agents of two nodes report the same address in use.",
+			"Delete the pod that has ADDRESS on NAME; it gets another address. Then take ADDRESS out of spec.ipam.pool of the node that does not hold its block."},
+		{PodsShareAddress, Error, "Two running pods have the same address.",
+			"Delete the pod NAME; it gets another address. Then run this check again."},
+		{AddressTwiceInPool, Error, "A pool names an address twice, once in another than the canonical form: the agent can give it to two pods.",
+			"Take the odd key for ADDRESS out of spec.ipam.pool: `kubectl edit ciliumnode NAME`."},
+		{BlocksOverlap, Error, "Two blocks share addresses. What was published first stays, and neither grows.",
+			"Delete the block that is not needed: `kubectl delete podipblock NAME --wait=false`. It drains first."},
+		{AddressOutsidePool, Error, "An address in use is not in its node's pool: when the agent restarts, the pod loses its network.",
+			"Do not restart the agent of NAME. Where ADDRESS lies in a block of NAME the operator puts it back: see that it runs. Else delete the pod; it gets another address."},
+		{PodAddressOfOtherNode, Error, "A pod's address belongs to another node: traffic for it goes there.",
+			"Delete the pod NAME; it gets an address of its own node."},
+		{PodAddressUnowned, Error, "A pod's address is in no block and no pool entry: it can be given to another pod.",
+			"Create the PodIPBlock that holds ADDRESS for the pod's node (see Pin a block), or delete the pod NAME; it gets another address."},
+		{MarkedInUse, Error, "An address in use is marked for release: if the agent restarts now, the pod loses its network.",
+			"Do not restart the agent of NAME, and delete the entry: `kubectl patch ciliumnode NAME --subresource=status --type=merge -p '{\"status\":{\"ipam\":{\"release-ips\":{\"ADDRESS\":null}}}}'`. " + lookForOperator},
+		{PoolEntryOfOtherNode, Error, "A pool holds an address of another node's block: traffic for it goes there.",
+			"Take ADDRESS out of spec.ipam.pool once no pod uses it: `kubectl edit ciliumnode NAME`. Find out who wrote it."},
+		{PoolEntryWithoutBlock, Error, "A pool holds an address that a PodIPPool gives out, and no block says who holds it.",
+			"If NAME shall keep ADDRESS, create the PodIPBlock around it for that node (see Pin a block); else take it out of spec.ipam.pool once no pod uses it: `kubectl edit ciliumnode NAME`."},
+		{PodCIDROnTwoNodes, Error, "podCIDRs of two nodes share addresses: routes for them lead to one of the two.",
+			"Take ADDRESS out of spec.ipam.podCIDRs of the node that does not hold its block: `kubectl edit ciliumnode NAME`."},
+		{PodCIDROfOtherNode, Error, "A node's podCIDRs list addresses of another node's block: routes lead to the wrong node.",
+			"Take ADDRESS out of spec.ipam.podCIDRs: `kubectl edit ciliumnode NAME`. Find out who wrote it."},
+		{PodCIDRWithoutBlock, Error, "A node's podCIDRs list a block of a pool that has no PodIPBlock.",
+			"The block's object was torn away, finalizer and all, and is made again by itself: see that the operator runs. Find out who removed it."},
+		{BlockNotListed, Error, "Addresses of a block are in the pool and podCIDRs do not list it: other nodes have no route to its pods.",
+			"Somebody has edited podCIDRs of OTHER. " + lookForOperator},
+		{RestingBlockPublished, Error, "A block rests before another node may have it, and its old node still has addresses of it.",
+			lookForOperator},
+		{BlockMalformed, Error, "A PodIPBlock cannot be read, or its name is not that of its CIDR: it protects no address.",
+			"Create a block of the right name, then delete this one: `kubectl delete podipblock NAME --wait=false`."},
+		{CiliumNodeMissing, Error, "A Node that a pool serves, or that holds blocks, has no CiliumNode: its pods get no address.",
+			lookForOperator},
+		{NodeWithoutAddresses, Error, "A node's pool is empty in a family that one of its PodIPPools gives out: its agent does not start, or pods get no address.",
+			"See whether the pools of NAME have free blocks: `kubectl get podippools`. " + lookForOperator},
+		{PoolInvalid, Error, "A PodIPPool contradicts itself: nothing changes on its nodes.",
+			"Mend the field that is named: `kubectl edit podippool NAME`."},
+	}
+}
+
+func warningReasons() []Entry {
+	return []Entry{
+		{ForeignPoolEntry, Warning, "A pool holds an address outside all blocks and PodIPPools. Somebody else wrote it; it is kept, and given to nobody else.",
+			"Nothing, if you know who wrote it. Else take ADDRESS out of spec.ipam.pool once no pod uses it: `kubectl edit ciliumnode NAME`."},
+		{ForeignPodCIDR, Warning, "podCIDRs list a range that is no block of the node's pools. Somebody else wrote it; it is kept.",
+			"Nothing, if you know who wrote it. Else take ADDRESS out of spec.ipam.podCIDRs: `kubectl edit ciliumnode NAME`."},
+		{PoolEntryMalformed, Warning, "A key of a pool is an address in another than the canonical form.",
+			"Write ADDRESS in its canonical form in spec.ipam.pool: `kubectl edit ciliumnode NAME`."},
+		{PoolEntryUnreadable, Warning, "A key of a pool is no address.",
+			"Take the key out of spec.ipam.pool: `kubectl edit ciliumnode NAME`."},
+		{BlockNotPublished, Warning, "A block is in service, and its node has none of its addresses.",
+			lookForOperator},
+		{BlockWithoutNode, Warning, "A block belongs to a Node that is not there, and does not cool down.",
+			lookForOperator},
+		{BlockWithoutPool, Warning, "A block belongs to a PodIPPool that is not there.",
+			"The block drains. Where it shall stay, create the PodIPPool OTHER again with the block's range."},
+		{BlockUnprotected, Warning, "A block lacks the finalizer cilium-pool.io/in-use: deleting it would tear it away from under its pods.",
+			"Do not delete NAME. " + lookForOperator},
+		{CooldownOverdue, Warning, "A block has rested long enough and is not free yet.",
+			lookForOperator},
+		{DrainStuck, Warning, "A block drains, nothing uses it any more, and nothing moves.",
+			"Addresses leave only while the node's agent is Ready: `kubectl -n kube-system get pods -l k8s-app=cilium -o wide`. See the events of the Node for DrainWaits."},
+		{StuckHandshake, Warning, "A release entry has stood for long: the address can be used by nobody meanwhile, and a pod that gets it is lost when the agent restarts.",
+			"See whether the agent of NAME is Ready and the operator runs and is not paused. An agent that is Ready and does not answer: read its log."},
+		{StaleRelease, Warning, "A release entry is for an address that is not in the pool, or in no block. If the address comes back, the agent will not use it.",
+			"`kubectl patch ciliumnode NAME --subresource=status --type=merge -p '{\"status\":{\"ipam\":{\"release-ips\":{\"ADDRESS\":null}}}}'`. " + lookForOperator},
+		{CiliumNodeWithoutNode, Warning, "A CiliumNode holds addresses, and there is no such Node.",
+			"cilium-operator or this operator deletes it: see that both run. Else, if the machine is off: `kubectl delete ciliumnode NAME`."},
+		{NodeServedByNoPool, Warning, "Cilium runs on a Node that no PodIPPool serves: its pods get no address.",
+			"Write a pool whose nodeSelector matches NAME, or label the Node cilium-pool.io/ignore=true."},
+		{NodeShortOfAddresses, Warning, "A Node's pods wait for addresses (condition PodAddressShortage).",
+			"Add a CIDR to a pool of NAME, or raise the limit that is named, or move pods away."},
+		{PoolsOverlap, Warning, "A CIDR of a pool gives out nothing, as another pool has the same addresses.",
+			"Take ADDRESS, or what it shares, out of one of the two: `kubectl edit podippool NAME`."},
+		{PoolExhausted, Warning, "A pool has no free block left (condition Exhausted).",
+			"Add a CIDR to NAME, or a pool of lower priority for the same nodes."},
+		{PoolStatusStale, Warning, "The status of a pool does not speak of its present spec: the operator has not seen it.",
+			lookForOperator},
+		{NoAgentsFound, Warning, "There are blocks, and no pod of a Cilium agent was found: nothing is ever given back.",
+			"See which labels the agents' pods have, and set `--agent-selector` and `--cilium-namespace`, here and for the operator."},
+	}
+}

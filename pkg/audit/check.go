@@ -1,0 +1,58 @@
+package audit
+
+import "net/netip"
+
+// Check says what looks wrong in a snapshot, in order of weight. In a cluster
+// that moves, some of it only looks so: see Persisting.
+func Check(s *Snapshot, set Settings) []Finding {
+	c := &check{Settings: set, seen: map[string]bool{}}
+	c.now, c.podWith = s.Time, map[netip.Addr]Object{}
+	c.readPools(s)
+	c.readBlocks(s)
+	c.resolvePools()
+	c.readNodes(s)
+	c.readPods(s)
+
+	c.pools(s)
+	c.blocksOfAll()
+	for _, n := range c.nodes {
+		c.nodeObjects(n)
+		c.podsOf(n)
+		if n.view == nil {
+			continue
+		}
+		c.entriesOf(n)
+		c.cidrsOf(n)
+		c.usedOf(n)
+		c.handshakesOf(n)
+		c.blocksOf(n)
+	}
+	c.acrossNodes()
+	inOrder(c.findings)
+	return c.findings
+}
+
+// check is one run of Check.
+type check struct {
+	Settings
+	index
+
+	findings []Finding
+	seen     map[string]bool
+}
+
+// add notes a finding, once.
+func (c *check) add(f Finding) {
+	if key := f.key(); !c.seen[key] {
+		c.seen[key] = true
+		c.findings = append(c.findings, f)
+	}
+}
+
+// single is an address as a prefix.
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+func nodeObject(name string) Object       { return Object{Kind: "Node", Name: name} }
+func ciliumNodeObject(name string) Object { return Object{Kind: "CiliumNode", Name: name} }
+func blockObject(name string) Object      { return Object{Kind: "PodIPBlock", Name: name} }
+func poolObject(name string) Object       { return Object{Kind: "PodIPPool", Name: name} }

@@ -1,0 +1,166 @@
+package audit
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// entriesOf looks at every address of a node's pool: whose is it?
+func (c *check) entriesOf(n *node) {
+	for _, a := range n.view.published() {
+		if len(c.publishes[a]) > 1 {
+			c.onTwoNodes(a)
+			continue
+		}
+		c.entry(n, a)
+	}
+	for _, a := range n.view.Odd {
+		reason, says := PoolEntryMalformed, "in the pool under a key that is not its canonical form"
+		if _, also := n.view.Pool[a]; also {
+			reason, says = AddressTwiceInPool, "in the pool under two keys"
+		}
+		c.add(Finding{Reason: reason, Object: ciliumNodeObject(n.name), Subject: single(a), Says: says})
+	}
+	if len(n.view.Unreadable) > 0 {
+		c.add(Finding{Reason: PoolEntryUnreadable, Object: ciliumNodeObject(n.name),
+			Says: "its pool has keys that are no addresses: " + firstFew(n.view.Unreadable)})
+	}
+}
+
+// onTwoNodes blames the node that does not hold the address's block, if one does.
+func (c *check) onTwoNodes(a netip.Addr) {
+	publishers := c.publishes[a]
+	wrong := publishers[0]
+	if b := c.holder(wrong, a); b != nil && b.Node == wrong.name {
+		wrong = publishers[1]
+	}
+	f := Finding{Reason: AddressOnTwoNodes, Object: ciliumNodeObject(wrong.name), Subject: single(a)}
+	var names []string
+	for _, p := range publishers {
+		names = append(names, p.name)
+		if p != wrong {
+			f.Others = append(f.Others, ciliumNodeObject(p.name))
+		}
+	}
+	f.Note = wrong.inUse[a]
+	f.Says = "in the pools of " + strings.Join(names, " and ")
+	c.add(f)
+}
+
+// entry looks at an address that this node alone publishes.
+func (c *check) entry(n *node, a netip.Addr) {
+	f := Finding{Object: ciliumNodeObject(n.name), Subject: single(a), Note: n.inUse[a]}
+	b := c.holder(n, a)
+	switch {
+	case b != nil && b.Node == n.name:
+		return // see blocksOf
+	case b != nil:
+		f.Reason, f.Others = PoolEntryOfOtherNode, []Object{blockObject(b.Name)}
+		f.Says = "in the pool, and in block " + b.CIDR.String() + " of node " + b.Node
+	case slices.ContainsFunc(n.view.PodCIDRs, func(p netip.Prefix) bool { return p.Contains(a) }):
+		return // told as the podCIDR it lies in
+	default:
+		f.Reason, f.Says = ForeignPoolEntry, "in the pool, in no block and in no PodIPPool"
+		if pool := c.inPools(a); pool != "" {
+			f.Reason, f.Others = PoolEntryWithoutBlock, []Object{poolObject(pool)}
+			f.Says = "in the pool, and in no block, though PodIPPool " + pool + " gives it out"
+		}
+	}
+	c.add(f)
+}
+
+// cidrsOf looks at every podCIDR of a node.
+func (c *check) cidrsOf(n *node) {
+	for _, cidr := range n.view.PodCIDRs {
+		f := Finding{Object: ciliumNodeObject(n.name), Subject: cidr}
+		other := c.heldElsewhere(n, cidr)
+		own := c.byCIDR[cidr]
+		switch {
+		case own != nil && own.Node == n.name:
+			continue
+		case other != nil:
+			n.told[cidr] = true
+			f.Reason, f.Others = PodCIDROfOtherNode, []Object{blockObject(other.Name)}
+			f.Says = "in podCIDRs, and shares addresses with block " + other.CIDR.String() + " of node " + other.Node
+		case slices.ContainsFunc(n.pools, func(p *crd.Pool) bool { return p.OnGrid(cidr) }):
+			f.Reason, f.Says = PodCIDRWithoutBlock, "in podCIDRs, and there is no such PodIPBlock"
+		default:
+			f.Reason, f.Says = ForeignPodCIDR, "in podCIDRs, and no block of a pool of this node"
+		}
+		c.add(f)
+	}
+}
+
+// heldElsewhere is a block of another node that shares addresses with cidr.
+func (x *index) heldElsewhere(n *node, cidr netip.Prefix) *crd.Block {
+	if b := x.byCIDR[cidr]; b != nil && b.Node != n.name {
+		return b
+	}
+	for _, h := range x.space.Overlapping(cidr) {
+		if h.Owner.Node != n.name {
+			return x.byCIDR[h.CIDR]
+		}
+	}
+	return nil
+}
+
+// usedOf looks at what is in use on a node: is it in the pool? What
+// podsOf tells of a pod needs no second telling.
+func (c *check) usedOf(n *node) {
+	for a, who := range n.inUse {
+		if n.view.publishes(a) || n.told[single(a)] {
+			continue
+		}
+		c.add(Finding{Reason: AddressOutsidePool, Object: ciliumNodeObject(n.name), Subject: single(a), Note: who,
+			Says: "in use and not in the pool"})
+	}
+}
+
+// acrossNodes looks at what two nodes claim.
+func (c *check) acrossNodes() {
+	used := map[netip.Addr]*node{}
+	listed := ipalloc.NewSpace()
+	for _, n := range c.nodes {
+		if n.view == nil {
+			continue
+		}
+		for a := range n.view.Used {
+			if first := used[a]; first != nil {
+				c.add(Finding{Reason: AddressUsedTwice, Object: ciliumNodeObject(n.name), Others: []Object{ciliumNodeObject(first.name)},
+					Subject: single(a), Note: n.view.Used[a], Says: fmt.Sprintf("reported in use by the agents of %s and %s", first.name, n.name)})
+			} else {
+				used[a] = n
+			}
+		}
+		for _, cidr := range n.view.PodCIDRs {
+			c.listedTwice(listed, n, cidr)
+		}
+	}
+}
+
+func (c *check) listedTwice(listed *ipalloc.Space, n *node, cidr netip.Prefix) {
+	held := ipalloc.Held{CIDR: cidr.Masked(), Owner: ipalloc.Owner{Node: n.name}}
+	conflict := conflictOf(listed.Restore(held))
+	if conflict == nil || conflict.Old.Owner.Node == n.name {
+		return
+	}
+	other := conflict.Old.Owner.Node
+	if n.told[cidr] || c.byName[other].told[conflict.Old.CIDR] {
+		return
+	}
+	c.add(Finding{Reason: PodCIDROnTwoNodes, Object: ciliumNodeObject(n.name), Others: []Object{ciliumNodeObject(other)}, Subject: cidr,
+		Note: "shares addresses with " + conflict.Old.CIDR.String(), Says: "in podCIDRs, and in those of " + other})
+}
+
+// firstFew lists no more than three.
+func firstFew(names []string) string {
+	if len(names) > 3 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:3], ", "), len(names)-3)
+	}
+	return strings.Join(names, ", ")
+}

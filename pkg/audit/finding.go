@@ -1,0 +1,98 @@
+package audit
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Severity says how bad a finding is.
+type Severity string
+
+// Severities.
+const (
+	// Error: traffic is or can be harmed, or an address can be handed out twice.
+	Error Severity = "error"
+	// Warning: nothing is harmed, but something is not as it should be.
+	Warning Severity = "warning"
+)
+
+// Object names an object of the cluster.
+type Object struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+}
+
+// String is Kind/name, or Kind/namespace/name.
+func (o Object) String() string {
+	if o.Namespace == "" {
+		return o.Kind + "/" + o.Name
+	}
+	return o.Kind + "/" + o.Namespace + "/" + o.Name
+}
+
+// Finding is one thing that is wrong with one object.
+type Finding struct {
+	Reason Reason
+	Object Object
+	// Others are objects that have to do with it.
+	Others []Object
+	// Subject is the address or CIDR it is about. Invalid: the object as a whole.
+	Subject netip.Prefix
+	// Note says more of the subject: whose it is, or how old.
+	Note string
+	// Says is what is wrong. Findings of one reason, object and others say the
+	// same, so that they can be told together.
+	Says string
+}
+
+// key tells a finding from others, and finds it again at the next look.
+func (f *Finding) key() string {
+	return f.group() + "\x00" + f.Subject.String()
+}
+
+// group tells findings that are told together.
+func (f *Finding) group() string {
+	var s strings.Builder
+	s.WriteString(string(f.Reason) + "\x00" + f.Object.String())
+	for _, o := range f.Others {
+		s.WriteString("\x00" + o.String())
+	}
+	return s.String()
+}
+
+// Persisting are the findings of now that were there before.
+func Persisting(before, now []Finding) []Finding {
+	was := make(map[string]bool, len(before))
+	for i := range before {
+		was[before[i].key()] = true
+	}
+	var out []Finding
+	for i := range now {
+		if was[now[i].key()] {
+			out = append(out, now[i])
+		}
+	}
+	return out
+}
+
+// inOrder sorts findings: errors first, then as the catalogue lists the
+// reasons, then by object and address.
+func inOrder(findings []Finding) {
+	rank := map[Reason]int{}
+	for i, e := range Catalogue() {
+		rank[e.Reason] = i
+		if e.Severity == Warning {
+			rank[e.Reason] += 1000
+		}
+	}
+	slices.SortFunc(findings, func(a, b Finding) int {
+		return cmp.Or(
+			cmp.Compare(rank[a.Reason], rank[b.Reason]),
+			strings.Compare(a.group(), b.group()),
+			a.Subject.Compare(b.Subject),
+		)
+	})
+}

@@ -1,0 +1,230 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+)
+
+// server answers lists of CiliumNodes page by page; of all else it has nothing.
+type server struct {
+	client.Reader
+	nodes func(look int) []ciliumv2.CiliumNode
+	look  int
+	lists int
+	// expire lets the second page of each list be asked for twice.
+	expire  bool
+	expired bool
+	err     error
+}
+
+func (s *server) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	o := client.ListOptions{}
+	o.ApplyOptions(opts)
+	if _, ok := list.(*corev1.PodList); ok && o.FieldSelector != nil {
+		s.look++ // a look begins with the pods
+	}
+	to, ok := list.(*ciliumv2.CiliumNodeList)
+	if !ok {
+		return nil
+	}
+	s.lists++
+	if s.err != nil {
+		return s.err
+	}
+	if s.expire && o.Continue != "" && !s.expired {
+		s.expired = true
+		expired := apierrors.NewResourceExpired("too old")
+		expired.ErrStatus.Continue = o.Continue
+		return expired
+	}
+	all := s.nodes(s.look)
+	from, _ := strconv.Atoi(o.Continue)
+	end := min(len(all), from+int(o.Limit))
+	to.Items = all[from:end]
+	if end < len(all) {
+		to.Continue = strconv.Itoa(end)
+	}
+	return nil
+}
+
+func (s *server) reader(page int64) *Reader {
+	return &Reader{Client: s, AgentSelector: labels.Everything(), PageSize: page}
+}
+
+func node(name string, pool ...string) ciliumv2.CiliumNode {
+	cn := ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u"}}
+	cn.Spec.IPAM.Pool = ipamtypes.AllocationMap{}
+	for _, a := range pool {
+		cn.Spec.IPAM.Pool[a] = ipamtypes.AllocationIP{}
+	}
+	return cn
+}
+
+func settings() audit.Settings {
+	return audit.Settings{StuckAfter: 5 * time.Minute, MaxAddresses: 4096}
+}
+
+func reasons(r audit.Report) []string {
+	var out []string
+	for _, f := range r.Findings {
+		out = append(out, string(f.Reason)+" "+f.Object.Name)
+	}
+	return out
+}
+
+func TestPages(t *testing.T) {
+	for name, expire := range map[string]bool{"all go well": false, "a token expires": true} {
+		t.Run(name, func(t *testing.T) {
+			s := &server{expire: expire, nodes: func(int) []ciliumv2.CiliumNode {
+				return []ciliumv2.CiliumNode{node("a", "10.0.0.1"), node("b", "10.0.0.2"), node("c", "10.0.0.3"), node("d"), node("e")}
+			}}
+			r := s.reader(2)
+			var told []int
+			r.Progress = func(kind string, n int) {
+				if kind == "CiliumNodes" {
+					told = append(told, n)
+				}
+			}
+			snapshot, err := r.Read(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, cn := range snapshot.CiliumNodes {
+				got = append(got, cn.Name)
+			}
+			if diff := cmp.Diff([]string{"a", "b", "c", "d", "e"}, got); diff != "" {
+				t.Errorf("nodes (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff([]int{2, 4, 5}, told); diff != "" {
+				t.Errorf("progress (-want +got):\n%s", diff)
+			}
+			if s.expired != expire {
+				t.Error("no token expired")
+			}
+		})
+	}
+}
+
+// One look is enough where nothing is found; else another one has the last word.
+func TestLook(t *testing.T) {
+	both := func(int) []ciliumv2.CiliumNode {
+		return []ciliumv2.CiliumNode{node("a", "10.0.0.1"), node("b", "10.0.0.1")}
+	}
+	tests := map[string]struct {
+		nodes func(look int) []ciliumv2.CiliumNode
+		p     Patience
+		looks int
+		took  time.Duration
+		want  []string
+	}{
+		"nothing":  {nodes: func(int) []ciliumv2.CiliumNode { return nil }, looks: 1},
+		"persists": {nodes: both, looks: 2, took: 5 * time.Second, want: []string{"AddressOnTwoNodes a", "CiliumNodeWithoutNode a", "CiliumNodeWithoutNode b"}},
+		"passes": {
+			nodes: func(look int) []ciliumv2.CiliumNode {
+				if look > 1 {
+					return nil
+				}
+				return both(look)
+			},
+			looks: 2, took: 5 * time.Second,
+		},
+		"comes late, and is looked at again": {
+			nodes: func(look int) []ciliumv2.CiliumNode {
+				if look < 13 {
+					return nil
+				}
+				return both(look)
+			},
+			p: Patience{WatchFor: time.Minute}, looks: 14, took: 65 * time.Second,
+			want: []string{"AddressOnTwoNodes a", "CiliumNodeWithoutNode a", "CiliumNodeWithoutNode b"},
+		},
+		"a mark set anew and anew": {
+			nodes: func(look int) []ciliumv2.CiliumNode {
+				cn := node("a", "10.0.0.1")
+				cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{"10.0.0.1": "marked-for-release"}
+				cn.ResourceVersion = strconv.Itoa(look)
+				return []ciliumv2.CiliumNode{cn}
+			},
+			p: Patience{WatchFor: 6 * time.Minute}, looks: 74, took: 365 * time.Second,
+			want: []string{"ForeignPoolEntry a", "StaleRelease a", "CiliumNodeWithoutNode a"},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &server{nodes: test.nodes}
+				test.p.Again = 5 * time.Second
+				began := time.Now()
+				report, err := s.reader(500).Look(t.Context(), settings(), test.p)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if report.Looks != test.looks || s.look != test.looks || time.Since(began) != test.took {
+					t.Errorf("%d looks (%d seen) in %s, want %d in %s", report.Looks, s.look, time.Since(began), test.looks, test.took)
+				}
+				if diff := cmp.Diff(test.want, reasons(report)); diff != "" {
+					t.Errorf("findings (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+func TestLookFails(t *testing.T) {
+	s := &server{err: errors.New("no way")}
+	if _, err := s.reader(500).Look(t.Context(), settings(), Patience{}); !errors.Is(err, s.err) {
+		t.Errorf("error %v", err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{nodes: func(int) []ciliumv2.CiliumNode { return []ciliumv2.CiliumNode{node("a", "10.0.0.1")} }}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := s.reader(500).Look(ctx, settings(), Patience{Again: time.Hour}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
+func TestChanges(t *testing.T) {
+	at := func(minute int) *metav1.Time {
+		return &metav1.Time{Time: time.Date(2026, 11, 20, 12, minute, 0, 0, time.UTC)}
+	}
+	fields := metav1.NewFieldsV1
+	cn := node("a")
+	cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{"10.0.0.1": "", "10.0.0.2": "", "fd00::1": "", "10.0.0.9": ""}
+	cn.ManagedFields = []metav1.ManagedFieldsEntry{
+		{Manager: "agent", Time: at(9), FieldsV1: fields(`{"f:status":{"f:ipam":{"f:used":{},"f:release-ips":{"f:10.0.0.2":{}}}}}`)},
+		{Manager: "operator", Time: at(5), FieldsV1: fields(`{"f:status":{"f:ipam":{"f:release-ips":{".":{},"f:10.0.0.1":{},"f:10.0.0.2":{},"f:fd00::1":{}}}}}`)},
+		{Manager: "broken", Time: at(3), FieldsV1: fields(`[`)},
+		{Manager: "timeless", FieldsV1: fields(`{"f:status":{"f:ipam":{"f:release-ips":{"f:10.0.0.9":{}}}}}`)},
+	}
+	changed, since := changes(&cn)
+	if !changed.Equal(at(9).Time) {
+		t.Errorf("changed at %s", changed)
+	}
+	want := map[netip.Addr]time.Time{
+		netip.MustParseAddr("10.0.0.1"): at(5).Time,
+		netip.MustParseAddr("10.0.0.2"): at(5).Time,
+		netip.MustParseAddr("fd00::1"):  at(5).Time,
+	}
+	if diff := cmp.Diff(want, since, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+		t.Errorf("since (-want +got):\n%s", diff)
+	}
+}

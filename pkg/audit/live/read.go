@@ -1,0 +1,154 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// Reader reads clusters.
+type Reader struct {
+	// Client must know Nodes, Pods, CiliumNodes, PodIPPools and PodIPBlocks.
+	Client client.Reader
+	// AgentNamespace and AgentSelector find the agents' pods.
+	AgentNamespace string
+	AgentSelector  labels.Selector
+	// PageSize is how many objects are asked for at once. Zero: 500.
+	PageSize int64
+	// Progress, if set, is told how many objects of a kind have been read.
+	Progress func(kind string, n int)
+}
+
+// Read reads all that the audit looks at. What comes to be later is read later:
+// an address was in a CiliumNode before a pod had it, and had a block before
+// that. So what a list shows has its ground in the lists after it.
+func (r *Reader) Read(ctx context.Context) (*audit.Snapshot, error) {
+	s := &audit.Snapshot{Time: time.Now()}
+	err := list(ctx, r, "pods", func(l *corev1.PodList) int {
+		for i := range l.Items {
+			s.Pods = append(s.Pods, stripPod(&l.Items[i]))
+		}
+		return len(l.Items)
+	}, client.MatchingFieldsSelector{Selector: needsAddress()})
+	if err != nil {
+		return nil, err
+	}
+	err = list(ctx, r, "CiliumNodes", func(l *ciliumv2.CiliumNodeList) int {
+		for i := range l.Items {
+			cn := &l.Items[i]
+			changed, since := changes(cn)
+			s.CiliumNodes = append(s.CiliumNodes, audit.CiliumNode{View: ciliumnode.NewView(cn), ReleaseSince: since, Changed: changed})
+		}
+		return len(l.Items)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, r.readRest(ctx, s)
+}
+
+func (r *Reader) readRest(ctx context.Context, s *audit.Snapshot) error {
+	err := list(ctx, r, "PodIPBlocks", func(l *v1alpha1.PodIPBlockList) int {
+		s.Blocks = append(s.Blocks, l.Items...)
+		return len(l.Items)
+	})
+	if err != nil {
+		return err
+	}
+	err = list(ctx, r, "PodIPPools", func(l *v1alpha1.PodIPPoolList) int {
+		s.Pools = append(s.Pools, l.Items...)
+		return len(l.Items)
+	})
+	if err != nil {
+		return err
+	}
+	err = list(ctx, r, "Nodes", func(l *corev1.NodeList) int {
+		for i := range l.Items {
+			s.Nodes = append(s.Nodes, stripNode(&l.Items[i]))
+		}
+		return len(l.Items)
+	})
+	if err != nil {
+		return err
+	}
+	return list(ctx, r, "agents", func(l *corev1.PodList) int {
+		s.Agents = append(s.Agents, l.Items...)
+		return len(l.Items)
+	}, client.InNamespace(r.AgentNamespace), client.MatchingLabelsSelector{Selector: r.AgentSelector})
+}
+
+// needsAddress lets the API server send only pods that need an address.
+func needsAddress() fields.Selector {
+	return fields.ParseSelectorOrDie("spec.nodeName!=,spec.hostNetwork=false,status.phase!=Succeeded,status.phase!=Failed")
+}
+
+// list reads all pages of a list. A continue token that has expired costs the
+// consistency of the list, and nothing else: the API server gives another.
+func list[T any, L interface {
+	*T
+	client.ObjectList
+}](ctx context.Context, r *Reader, what string, take func(L) int, opts ...client.ListOption) error {
+	size := r.PageSize
+	if size == 0 {
+		size = 500
+	}
+	next, n := "", 0
+	for {
+		page := L(new(T)) // each its own: what take keeps points into it
+		err := r.Client.List(ctx, page, append(slices.Clone(opts), client.Limit(size), client.Continue(next))...)
+		if token, ok := goOn(err); ok {
+			next = token
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("listing %s: %w", what, err)
+		}
+		n += take(page)
+		if r.Progress != nil {
+			r.Progress(what, n)
+		}
+		if next = page.GetContinue(); next == "" {
+			return nil
+		}
+	}
+}
+
+// goOn is the token with which a list that has expired goes on.
+func goOn(err error) (string, bool) {
+	var status apierrors.APIStatus
+	if !apierrors.IsResourceExpired(err) || !errors.As(err, &status) {
+		return "", false
+	}
+	token := status.Status().Continue
+	return token, token != ""
+}
+
+func stripPod(p *corev1.Pod) corev1.Pod {
+	return corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name},
+		Spec:       corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork},
+		Status:     corev1.PodStatus{Phase: p.Status.Phase, PodIPs: p.Status.PodIPs},
+	}
+}
+
+func stripNode(n *corev1.Node) corev1.Node {
+	return corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels, Annotations: n.Annotations},
+		Spec:       corev1.NodeSpec{Taints: n.Spec.Taints},
+		Status:     corev1.NodeStatus{Conditions: n.Status.Conditions},
+	}
+}

@@ -1,0 +1,61 @@
+package audit
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// shortage is the condition that the operator sets on Nodes.
+const shortage corev1.NodeConditionType = "PodAddressShortage"
+
+// nodeObjects looks whether a node has the objects it should have.
+func (c *check) nodeObjects(n *node) {
+	if n.obj != nil {
+		c.node(n)
+		return
+	}
+	// Blocks alone are told of in blockAndNode.
+	if n.view != nil && len(n.view.Pool)+len(n.view.PodCIDRs) > 0 {
+		c.add(Finding{Reason: CiliumNodeWithoutNode, Object: ciliumNodeObject(n.name),
+			Says: fmt.Sprintf("has %d addresses and %d podCIDRs, and there is no such Node", len(n.view.Pool), len(n.view.PodCIDRs))})
+	}
+}
+
+func (c *check) node(n *node) {
+	for _, cond := range n.obj.Status.Conditions {
+		if cond.Type == shortage && cond.Status == corev1.ConditionTrue {
+			c.add(Finding{Reason: NodeShortOfAddresses, Object: nodeObject(n.name), Says: cond.Reason + ": " + cond.Message})
+		}
+	}
+	switch {
+	case n.optedOut || n.paused:
+	case n.view != nil && len(n.pools) > 0:
+		c.families(n)
+	case n.view != nil && len(n.view.published()) == 0:
+		c.add(Finding{Reason: NodeServedByNoPool, Object: nodeObject(n.name), Says: "has a CiliumNode without addresses, and no PodIPPool serves it"})
+	case n.view == nil && len(n.pools)+len(n.blocks) > 0:
+		c.add(Finding{Reason: CiliumNodeMissing, Object: nodeObject(n.name),
+			Says: fmt.Sprintf("has no CiliumNode, though %d pools serve it and it holds %d blocks", len(n.pools), len(n.blocks))})
+	}
+}
+
+// families looks whether a node has addresses of each family that is given out
+// to it.
+func (c *check) families(n *node) {
+	for _, p := range n.pools {
+		var missing []string
+		for _, f := range ipalloc.Families() {
+			if _, serves := p.Ranges(f); serves && n.view.ofFamily(f) == 0 {
+				missing = append(missing, f.String())
+			}
+		}
+		if len(missing) > 0 {
+			c.add(Finding{Reason: NodeWithoutAddresses, Object: nodeObject(n.name), Others: []Object{poolObject(p.Name)},
+				Says: fmt.Sprintf("has no %s address in its pool, though PodIPPool %s serves it", strings.Join(missing, " and no "), p.Name)})
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package audit
+
+import "net/netip"
+
+// podsOf looks at the addresses of a node's pods.
+func (c *check) podsOf(n *node) {
+	for _, p := range n.pods {
+		for _, a := range p.ips {
+			c.sharedWith(p, a)
+			if n.view == nil || !n.view.publishes(a) {
+				c.podAddress(n, p, a)
+			}
+		}
+	}
+}
+
+// podAddress looks whose an address is that is not in the pool of the pod's node.
+func (c *check) podAddress(n *node, p pod, a netip.Addr) {
+	f := Finding{Object: p.object, Subject: single(a)}
+	b := c.holder(n, a)
+	switch {
+	case len(c.publishes[a]) > 0:
+		other := c.publishes[a][0].name
+		f.Reason, f.Others = PodAddressOfOtherNode, []Object{ciliumNodeObject(other)}
+		f.Says = "runs on " + n.name + " with an address in the pool of " + other
+	case b != nil && b.Node == n.name:
+		return // told of the CiliumNode
+	case b != nil:
+		f.Reason, f.Others = PodAddressOfOtherNode, []Object{blockObject(b.Name)}
+		f.Says = "runs on " + n.name + " with an address of block " + b.CIDR.String() + " of node " + b.Node
+	case n.optedOut || n.view == nil && len(n.blocks)+len(n.pools) == 0:
+		return // its pods have their addresses from elsewhere
+	default:
+		f.Reason, f.Says = PodAddressUnowned, "runs on "+n.name+" with an address of no block and no pool entry"
+	}
+	n.told[single(a)] = true
+	c.add(f)
+}
+
+// sharedWith tells a pod whose address another has that was told before.
+func (c *check) sharedWith(p pod, a netip.Addr) {
+	first, shared := c.podWith[a]
+	if !shared {
+		c.podWith[a] = p.object
+		return
+	}
+	if first == p.object {
+		return
+	}
+	c.add(Finding{Reason: PodsShareAddress, Object: p.object, Others: []Object{first}, Subject: single(a),
+		Says: "has the address of pod " + first.Namespace + "/" + first.Name})
+}

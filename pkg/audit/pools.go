@@ -1,0 +1,76 @@
+package audit
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// reasonInvalid is why the operator calls a pool not Ready whose spec it
+// refuses.
+const reasonInvalid = "Invalid"
+
+// pools looks at pools, and whether there are agents at all.
+func (c *check) pools(s *Snapshot) {
+	for _, name := range slices.Sorted(maps.Keys(c.poolByName)) {
+		obj, pool := c.specOf[name], c.poolByName[name]
+		f := Finding{Object: poolObject(name)}
+		ready := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PoolReady)
+		switch {
+		case c.unsound[name] != nil:
+			f.Reason, f.Says = PoolInvalid, oneLine(c.unsound[name].Error())
+			c.add(f)
+		case ready != nil && ready.Status == metav1.ConditionFalse && ready.Reason == reasonInvalid:
+			f.Reason, f.Says = PoolInvalid, ready.Message
+			c.add(f)
+		}
+		if ready == nil || obj.Status.ObservedGeneration < obj.Generation {
+			c.add(Finding{Reason: PoolStatusStale, Object: poolObject(name),
+				Says: fmt.Sprintf("its spec is of generation %d, its status of %d", obj.Generation, obj.Status.ObservedGeneration)})
+		}
+		full := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PoolExhausted)
+		if full != nil && full.Status == metav1.ConditionTrue && !pool.Deleting && givesOut(pool) {
+			c.add(Finding{Reason: PoolExhausted, Object: poolObject(name), Says: full.Message})
+		}
+		c.closed(pool)
+	}
+	if len(s.Blocks) > 0 && !c.anyAgent {
+		c.add(Finding{Reason: NoAgentsFound, Object: Object{Kind: "DaemonSet", Name: "cilium"},
+			Says: fmt.Sprintf("there are %d blocks, and no pod of an agent was found", len(s.Blocks))})
+	}
+}
+
+// closed tells the CIDRs that give out nothing as another pool has them.
+func (c *check) closed(pool *crd.Pool) {
+	for _, f := range ipalloc.Families() {
+		ranges, ok := pool.Ranges(f)
+		if !ok {
+			continue
+		}
+		for _, r := range ranges.CIDRs {
+			if r.ClosedBy != "" {
+				c.add(Finding{Reason: PoolsOverlap, Object: poolObject(pool.Name), Others: []Object{poolObject(r.ClosedBy)}, Subject: r.CIDR,
+					Note: "overlaps " + r.Overlap.String(), Says: "gives out nothing, as PodIPPool " + r.ClosedBy + " does"})
+			}
+		}
+	}
+}
+
+// givesOut reports whether anybody wants blocks to be claimed from the pool.
+func givesOut(pool *crd.Pool) bool {
+	families := ipalloc.Families()
+	return slices.ContainsFunc(families[:], func(f ipalloc.Family) bool {
+		_, ok := pool.Cut(f)
+		return ok
+	})
+}
+
+func oneLine(s string) string { return strings.ReplaceAll(s, "\n", "; ") }

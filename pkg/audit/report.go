@@ -1,0 +1,161 @@
+package audit
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// Report is the outcome of an audit, for people and for scripts.
+type Report struct {
+	// Time is when the last look began.
+	Time time.Time `json:"time"`
+	// Looks is how often the cluster was looked at.
+	Looks    int    `json:"looks"`
+	Looked   Looked `json:"looked"`
+	Errors   int    `json:"errors"`
+	Warnings int    `json:"warnings"`
+	// Findings are in order of weight. Never null.
+	Findings []Told `json:"findings"`
+}
+
+// Told is what is wrong with one object in one way.
+type Told struct {
+	Severity Severity  `json:"severity"`
+	Reason   Reason    `json:"reason"`
+	Object   Object    `json:"object"`
+	Others   []Object  `json:"others,omitempty"`
+	Subjects []Subject `json:"subjects,omitempty"`
+	Message  string    `json:"message"`
+	Mend     string    `json:"mend"`
+}
+
+// Subject is an address or a CIDR that a finding is about.
+type Subject struct {
+	Address string `json:"address"`
+	// Note says whose it is, or how old.
+	Note string `json:"note,omitempty"`
+}
+
+// NewReport puts findings, in the order of Check, together.
+func NewReport(s *Snapshot, looks int, findings []Finding) Report {
+	r := Report{Time: s.Time, Looks: looks, Looked: s.Looked(), Findings: []Told{}}
+	entries := map[Reason]Entry{}
+	for _, e := range Catalogue() {
+		entries[e.Reason] = e
+	}
+	for i := 0; i < len(findings); {
+		group := findings[i].group()
+		n := 1
+		for i+n < len(findings) && findings[i+n].group() == group {
+			n++
+		}
+		t := tell(entries[findings[i].Reason], findings[i:i+n])
+		r.Findings = append(r.Findings, t)
+		if t.Severity == Error {
+			r.Errors++
+		} else {
+			r.Warnings++
+		}
+		i += n
+	}
+	return r
+}
+
+func tell(e Entry, group []Finding) Told {
+	first := &group[0]
+	t := Told{Severity: e.Severity, Reason: e.Reason, Object: first.Object, Others: first.Others, Message: first.Says}
+	for i := range group {
+		if s := group[i].Subject; s.IsValid() {
+			t.Subjects = append(t.Subjects, Subject{addressOrCIDR(&group[i]), group[i].Note})
+		}
+	}
+	name, other, address := first.Object.Name, "", ""
+	if len(first.Others) > 0 {
+		other = first.Others[0].Name
+	}
+	if len(t.Subjects) > 0 {
+		address = t.Subjects[0].Address
+	}
+	t.Mend = strings.NewReplacer("`", "", "NAME", name, "OTHER", other, "ADDRESS", address).Replace(e.Mend)
+	return t
+}
+
+func addressOrCIDR(f *Finding) string {
+	if f.Subject.IsSingleIP() {
+		return f.Subject.Addr().String()
+	}
+	return f.Subject.String()
+}
+
+// JSON writes the report for scripts.
+func (r *Report) JSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(r)
+}
+
+// Text writes the report for people: a line for what is wrong and one for the
+// mend, and a last one that says how much was looked at.
+func (r *Report) Text(w io.Writer) error {
+	var b strings.Builder
+	for _, part := range []struct {
+		severity Severity
+		title    string
+	}{{Error, "ERRORS"}, {Warning, "WARNINGS"}} {
+		titled := false
+		for i := range r.Findings {
+			t := &r.Findings[i]
+			if t.Severity != part.severity {
+				continue
+			}
+			if !titled {
+				titled = true
+				fmt.Fprintln(&b, part.title)
+			}
+			fmt.Fprintf(&b, "  %s\n      mend: %s\n", t.line(), t.Mend)
+		}
+	}
+	l := r.Looked
+	fmt.Fprintf(&b, "%s, %s. Looked %s at %s, %s with %s, %s, %s, %s and %s.\n",
+		count(r.Errors, "error"), count(r.Warnings, "warning"), times(r.Looks), count(l.Nodes, "Node"),
+		count(l.CiliumNodes, "CiliumNode"), plural(l.Addresses, "address", "addresses"), count(l.Pods, "pod"),
+		count(l.Pools, "PodIPPool"), count(l.Blocks, "PodIPBlock"), count(l.Agents, "agent"))
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// line is a finding in one line.
+func (t *Told) line() string {
+	var subjects []string
+	for _, s := range t.Subjects {
+		if s.Note != "" {
+			s.Address += " (" + s.Note + ")"
+		}
+		subjects = append(subjects, s.Address)
+	}
+	about := ""
+	if len(subjects) > 0 {
+		about = firstFew(subjects) + ": "
+	}
+	return fmt.Sprintf("%s  %s  %s%s", t.Reason, t.Object, about, t.Message)
+}
+
+func count(n int, what string) string { return plural(n, what, what+"s") }
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}

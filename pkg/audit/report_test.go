@@ -1,0 +1,134 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+)
+
+// spoiled has a warning and two errors, one of them of five addresses.
+func spoiled() world {
+	w := healthy()
+	w.publish("a", "10.0.0.10", "10.0.0.11", "10.0.0.12", "10.0.0.13", "10.0.0.14", "192.0.2.7")
+	w.pod("x", "a", "192.0.2.8")
+	return w
+}
+
+func TestText(t *testing.T) {
+	w := spoiled()
+	r := NewReport(w.Snapshot, 2, Check(w.Snapshot, settings()))
+	var got bytes.Buffer
+	if err := r.Text(&got); err != nil {
+		t.Fatal(err)
+	}
+	want := `ERRORS
+  AddressOnTwoNodes  CiliumNode/a  10.0.0.10, 10.0.0.11, 10.0.0.12 and 2 more: in the pools of a and b
+      mend: Move pods off 10.0.0.10 on a, then take 10.0.0.10 out of spec.ipam.pool there: kubectl edit ciliumnode a. Find out who wrote it.
+  PodAddressUnowned  Pod/default/x  192.0.2.8: runs on a with an address of no block and no pool entry
+      mend: Create the PodIPBlock that holds 192.0.2.8 for the pod's node (see Pin a block), or delete the pod x; it gets another address.
+WARNINGS
+  ForeignPoolEntry  CiliumNode/a  192.0.2.7: in the pool, in no block and in no PodIPPool
+      mend: Nothing, if you know who wrote it. Else take 192.0.2.7 out of spec.ipam.pool once no pod uses it: kubectl edit ciliumnode a.
+2 errors, 1 warning. Looked 2 times at 2 Nodes, 2 CiliumNodes with 18 addresses, 3 pods, 1 PodIPPool, 2 PodIPBlocks and 2 agents.
+`
+	if diff := cmp.Diff(want, got.String()); diff != "" {
+		t.Errorf("text (-want +got):\n%s", diff)
+	}
+}
+
+func TestTextOfNothing(t *testing.T) {
+	s := &Snapshot{Time: now}
+	r := NewReport(s, 1, Check(s, settings()))
+	var got bytes.Buffer
+	if err := r.Text(&got); err != nil {
+		t.Fatal(err)
+	}
+	want := "0 errors, 0 warnings. Looked once at 0 Nodes, 0 CiliumNodes with 0 addresses, 0 pods, 0 PodIPPools, 0 PodIPBlocks and 0 agents.\n"
+	if diff := cmp.Diff(want, got.String()); diff != "" {
+		t.Errorf("text (-want +got):\n%s", diff)
+	}
+}
+
+func TestJSON(t *testing.T) {
+	w := spoiled()
+	r := NewReport(w.Snapshot, 2, Check(w.Snapshot, settings()))
+	var got bytes.Buffer
+	if err := r.JSON(&got); err != nil {
+		t.Fatal(err)
+	}
+	var back Report
+	if err := json.Unmarshal(got.Bytes(), &back); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(r, back); diff != "" {
+		t.Errorf("read back (-want +got):\n%s", diff)
+	}
+	if n := len(back.Findings[0].Subjects); n != 5 {
+		t.Errorf("%d addresses, want all 5", n)
+	}
+	if strings.Contains(got.String(), "null") {
+		t.Errorf("null in %s", got.String())
+	}
+}
+
+// What one look alone finds is dropped, address by address.
+func TestPersisting(t *testing.T) {
+	first, second := spoiled(), spoiled()
+	second.unpublish("a", "10.0.0.10", "192.0.2.7")
+	second.publish("a", "10.0.0.200")
+	before, after := Check(first.Snapshot, settings()), Check(second.Snapshot, settings())
+	want := []string{
+		"AddressOnTwoNodes CiliumNode/a CiliumNode/b 10.0.0.11",
+		"AddressOnTwoNodes CiliumNode/a CiliumNode/b 10.0.0.12",
+		"AddressOnTwoNodes CiliumNode/a CiliumNode/b 10.0.0.13",
+		"AddressOnTwoNodes CiliumNode/a CiliumNode/b 10.0.0.14",
+		"PodAddressUnowned Pod/default/x 192.0.2.8",
+	}
+	if diff := cmp.Diff(want, shorts(Persisting(before, after))); diff != "" {
+		t.Errorf("persisting (-want +got):\n%s", diff)
+	}
+}
+
+// A mark that the operator sets anew and anew is old by how often it was seen.
+func TestStandSince(t *testing.T) {
+	var last *Snapshot
+	for minute := range 7 {
+		w := healthy()
+		w.Time = now.Add(time.Duration(minute) * time.Minute)
+		w.entry("a", "10.0.0.4", expand.Marked, w.Time.Add(-time.Second))
+		if minute < 3 {
+			w.entry("b", "10.0.0.12", expand.Marked, time.Time{})
+		}
+		if last != nil {
+			w.StandSince(last)
+		}
+		last = w.Snapshot
+	}
+	want := []string{"StuckHandshake CiliumNode/a 10.0.0.4"}
+	if diff := cmp.Diff(want, shorts(Check(last, settings()))); diff != "" {
+		t.Errorf("findings (-want +got):\n%s", diff)
+	}
+}
+
+// The order in which the API server lists things does not matter.
+func TestOrder(t *testing.T) {
+	w := spoiled()
+	w.pod("y", "b", "10.0.0.2")
+	want := shorts(Check(w.Snapshot, settings()))
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		r.Shuffle(len(w.Pods), func(i, j int) { w.Pods[i], w.Pods[j] = w.Pods[j], w.Pods[i] })
+		r.Shuffle(len(w.Blocks), func(i, j int) { w.Blocks[i], w.Blocks[j] = w.Blocks[j], w.Blocks[i] })
+		r.Shuffle(len(w.CiliumNodes), func(i, j int) { w.CiliumNodes[i], w.CiliumNodes[j] = w.CiliumNodes[j], w.CiliumNodes[i] })
+		if diff := cmp.Diff(want, shorts(Check(w.Snapshot, settings()))); diff != "" {
+			t.Fatalf("seed %d (-want +got):\n%s", seed, diff)
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package audit
+
+import (
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// Snapshot is what was read of a cluster. Its lists need not be of one instant:
+// what only looks wrong because something moved meanwhile is gone at the next
+// look (Persisting).
+type Snapshot struct {
+	// Time is when reading began.
+	Time        time.Time
+	Nodes       []corev1.Node
+	CiliumNodes []CiliumNode
+	// Pods may hold more than those that need an address.
+	Pods   []corev1.Pod
+	Pools  []v1alpha1.PodIPPool
+	Blocks []v1alpha1.PodIPBlock
+	// Agents are the Cilium agents' own pods.
+	Agents []corev1.Pod
+}
+
+// CiliumNode is a CiliumNode, and what is known of when it changed.
+type CiliumNode struct {
+	*ciliumnode.View
+	// ReleaseSince says of entries of status.ipam.release-ips since when they
+	// have stood, at the latest. An entry that is not in it may be new.
+	ReleaseSince map[netip.Addr]time.Time
+	// Changed is the last change that is known of. Zero: none is.
+	Changed time.Time
+}
+
+// Settings are what the audit cannot read from the cluster: flags of the
+// operator, and how patient to be.
+type Settings struct {
+	// Cooldown is the operator's --cooldown, NodeGoneCooldown its
+	// --node-gone-cooldown.
+	Cooldown, NodeGoneCooldown time.Duration
+	// MaxAddresses is the operator's --max-addresses-per-node.
+	MaxAddresses int
+	// IgnoreTaints are keys of taints of Nodes that Cilium does not run on.
+	IgnoreTaints []string
+	// StuckAfter is how long something that should pass by itself may stand.
+	StuckAfter time.Duration
+}
+
+// Looked counts the objects of a snapshot.
+type Looked struct {
+	Nodes       int `json:"nodes"`
+	CiliumNodes int `json:"ciliumNodes"`
+	Pods        int `json:"pods"`
+	Pools       int `json:"podIPPools"`
+	Blocks      int `json:"podIPBlocks"`
+	Agents      int `json:"agentPods"`
+	// Addresses are the entries of all CiliumNodes' pools.
+	Addresses int `json:"addresses"`
+}
+
+// Looked counts what there is to look at.
+func (s *Snapshot) Looked() Looked {
+	l := Looked{
+		Nodes: len(s.Nodes), CiliumNodes: len(s.CiliumNodes), Pods: len(s.Pods),
+		Pools: len(s.Pools), Blocks: len(s.Blocks), Agents: len(s.Agents),
+	}
+	for _, cn := range s.CiliumNodes {
+		l.Addresses += len(cn.Pool) + len(cn.Odd) + len(cn.Unreadable)
+	}
+	return l
+}
+
+// StandSince notes in s that release entries which stood in an earlier snapshot
+// too, in whatever state, have stood since then.
+func (s *Snapshot) StandSince(earlier *Snapshot) {
+	before := make(map[string]CiliumNode, len(earlier.CiliumNodes))
+	for _, cn := range earlier.CiliumNodes {
+		before[cn.Name] = cn
+	}
+	for i := range s.CiliumNodes {
+		cn := &s.CiliumNodes[i]
+		was, ok := before[cn.Name]
+		if !ok || was.UID != cn.UID {
+			continue
+		}
+		for addr := range cn.Release {
+			if _, stood := was.Release[addr]; stood {
+				cn.stoodSince(addr, was.since(addr, earlier.Time))
+			}
+		}
+	}
+}
+
+// since is when the entry of addr stood already, seen at the latest.
+func (cn *CiliumNode) since(addr netip.Addr, seen time.Time) time.Time {
+	if at, ok := cn.ReleaseSince[addr]; ok && at.Before(seen) {
+		return at
+	}
+	return seen
+}
+
+func (cn *CiliumNode) stoodSince(addr netip.Addr, at time.Time) {
+	if cn.ReleaseSince == nil {
+		cn.ReleaseSince = map[netip.Addr]time.Time{}
+	}
+	cn.ReleaseSince[addr] = cn.since(addr, at)
+}

@@ -1,0 +1,332 @@
+// Package audit runs the subcommand check against the real API server: each
+// fault is planted and found, and a healthy cluster is left in peace.
+package audit
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	iputil "github.com/cilium/cilium/pkg/ip"
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/yaml"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
+)
+
+const root = "../.."
+
+// patience bounds every wait; it is never slept through.
+const patience = 60 * time.Second
+
+var shared cptest.Shared
+
+// program is the operator, built once.
+var program struct {
+	sync.Once
+	path, dir string
+	err       error
+}
+
+func TestMain(m *testing.M) {
+	log.SetLogger(logr.Discard())
+	klog.SetLogger(logr.Discard())
+	code := shared.Main(m)
+	_ = os.RemoveAll(program.dir)
+	os.Exit(code)
+}
+
+func operator(t *testing.T) string {
+	t.Helper()
+	program.Do(func() {
+		if program.dir, program.err = os.MkdirTemp("", "audit-test-"); program.err != nil {
+			return
+		}
+		program.path = filepath.Join(program.dir, "cilium-pool-operator")
+		build := exec.Command("go", "build", "-o", program.path, "./cmd/cilium-pool-operator")
+		build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			program.err = fmt.Errorf("building the operator: %w\n%s", err, out)
+		}
+	})
+	if program.err != nil {
+		t.Fatal(program.err)
+	}
+	return program.path
+}
+
+// bed is one test's cluster, empty at first.
+type bed struct {
+	*testing.T
+	client     client.WithWatch
+	kubeconfig string // may do what docs/check.md says is needed
+}
+
+func newBed(t *testing.T) *bed {
+	t.Helper()
+	scheme, err := controller.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.NewWithWatch(shared.Cluster(t).Config(), client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bed{T: t, client: c}
+	b.wipe()
+	b.kubeconfig = b.reader("auditor", roleOfPage(t))
+	return b
+}
+
+// roleOfPage is the ClusterRole that docs/check.md tells to make.
+func roleOfPage(t *testing.T) *rbacv1.ClusterRole {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join(root, "docs", "check.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "```yaml\n")
+	body, _, ok := strings.Cut(rest, "```")
+	role := &rbacv1.ClusterRole{}
+	if err := yaml.UnmarshalStrict([]byte(body), role); err != nil || !ok {
+		t.Fatalf("docs/check.md shows no role: %v", err)
+	}
+	return role
+}
+
+// reader makes a ServiceAccount with a role, and a kubeconfig for it.
+func (b *bed) reader(name string, role *rbacv1.ClusterRole) string {
+	b.Helper()
+	role.Name = name
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: name}},
+	}
+	for _, o := range []client.Object{account, role, binding} {
+		b.create(o)
+		b.Cleanup(func() {
+			if err := b.client.Delete(context.Background(), o); err != nil {
+				b.Error(err)
+			}
+		})
+	}
+	config, err := shared.Cluster(b).ConfigFor(b.Context(), "default", name)
+	if err != nil {
+		b.Fatal(err)
+	}
+	path := filepath.Join(b.TempDir(), "kubeconfig")
+	if err := controlplane.WriteKubeconfig(path, config); err != nil {
+		b.Fatal(err)
+	}
+	return path
+}
+
+// outcome is what check came to.
+type outcome struct {
+	code           int
+	stdout, stderr string
+}
+
+// check runs the subcommand with the rights of the page.
+func (b *bed) check(args ...string) outcome {
+	b.Helper()
+	return b.run(append([]string{"check", "--kubeconfig=" + b.kubeconfig, "--again=1s"}, args...)...)
+}
+
+func (b *bed) run(args ...string) outcome {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, operator(b.T), args...)
+	cmd.Env = []string{"HOME=" + b.TempDir()}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	if cmd.ProcessState == nil || ctx.Err() != nil {
+		b.Fatalf("check did not run: %v", err)
+	}
+	return outcome{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
+// report reads the JSON of an outcome.
+func (b *bed) report(o outcome) audit.Report {
+	b.Helper()
+	var r audit.Report
+	if err := json.Unmarshal([]byte(o.stdout), &r); err != nil {
+		b.Fatalf("exit code %d, no report: %v\n%s%s", o.code, err, o.stdout, o.stderr)
+	}
+	return r
+}
+
+// shorts are findings as tables name them: reason, object, others, addresses.
+func shorts(r audit.Report) []string {
+	out := []string{}
+	for _, f := range r.Findings {
+		parts := []string{string(f.Reason), f.Object.String()}
+		for _, o := range f.Others {
+			parts = append(parts, o.String())
+		}
+		for _, s := range f.Subjects {
+			parts = append(parts, s.Address)
+		}
+		out = append(out, strings.Join(parts, " "))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// wipe deletes everything, finalizers and all.
+func (b *bed) wipe() {
+	b.Helper()
+	for _, list := range []client.ObjectList{
+		&corev1.PodList{}, &corev1.NodeList{}, &ciliumv2.CiliumNodeList{}, &v1alpha1.PodIPPoolList{}, &v1alpha1.PodIPBlockList{},
+	} {
+		if err := b.client.List(b.Context(), list); err != nil {
+			b.Fatal(err)
+		}
+		items, err := meta.ExtractList(list)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, item := range items {
+			b.remove(item.(client.Object))
+		}
+	}
+}
+
+// remove deletes an object, whatever its finalizers say.
+func (b *bed) remove(o client.Object) {
+	b.Helper()
+	if len(o.GetFinalizers()) > 0 {
+		patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))
+		if err := b.client.Patch(b.Context(), o, patch); client.IgnoreNotFound(err) != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := b.client.Delete(b.Context(), o, client.GracePeriodSeconds(0)); client.IgnoreNotFound(err) != nil {
+		b.Fatal(err)
+	}
+}
+
+func (b *bed) create(o client.Object) {
+	b.Helper()
+	if err := b.client.Create(b.Context(), o); err != nil {
+		b.Fatalf("creating %T %s: %v", o, o.GetName(), err)
+	}
+}
+
+func (b *bed) update(o client.Object) {
+	b.Helper()
+	if err := b.client.Update(b.Context(), o); err != nil {
+		b.Fatalf("updating %T %s: %v", o, o.GetName(), err)
+	}
+}
+
+func (b *bed) updateStatus(o client.Object) {
+	b.Helper()
+	if err := b.client.Status().Update(b.Context(), o); err != nil {
+		b.Fatalf("updating status of %T %s: %v", o, o.GetName(), err)
+	}
+}
+
+// pool makes a pool of /29 blocks that the operator has seen.
+func (b *bed) pool(name string, mod func(*v1alpha1.PodIPPool), cidrs ...string) *v1alpha1.PodIPPool {
+	b.Helper()
+	p := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	p.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"pool": name}}
+	p.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: 29}
+	for _, c := range cidrs {
+		p.Spec.IPv4.CIDRs = append(p.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: c})
+	}
+	b.create(p)
+	p.Status.ObservedGeneration = p.Generation
+	p.Status.Conditions = []metav1.Condition{{Type: v1alpha1.PoolReady, Status: metav1.ConditionTrue, Reason: "Serving", LastTransitionTime: metav1.Now()}}
+	if mod != nil {
+		mod(p)
+	}
+	b.updateStatus(p)
+	return p
+}
+
+func (b *bed) block(node, cidr string) *v1alpha1.PodIPBlock {
+	b.Helper()
+	o := crd.NewBlock(netip.MustParsePrefix(cidr), "main", node, "")
+	b.create(o)
+	return o
+}
+
+// node makes a Node of pool main with a Ready agent, a block, and a CiliumNode
+// that has it, with the router's address and a pod's in use.
+func (b *bed) node(name, cidr string) *ciliumv2.CiliumNode {
+	b.Helper()
+	b.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": "main"}}})
+	b.agentPod(name)
+	b.block(name, cidr)
+	prefix := netip.MustParsePrefix(cidr)
+	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	cn.Spec.IPAM.Pool = ipamtypes.AllocationMap{}
+	cn.Spec.IPAM.PodCIDRs = []iputil.Prefix{iputil.PrefixFrom(prefix)}
+	for a := prefix.Addr().Next(); prefix.Contains(a.Next()); a = a.Next() {
+		cn.Spec.IPAM.Pool[a.String()] = ipamtypes.AllocationIP{}
+	}
+	b.create(cn)
+	router := prefix.Addr().Next()
+	cn.Status.IPAM.Used = ipamtypes.AllocationMap{
+		router.String():        {Owner: "router"},
+		router.Next().String(): {Owner: "default/on-" + name},
+	}
+	b.updateStatus(cn)
+	b.pod("on-"+name, name, router.Next().String())
+	return cn
+}
+
+func (b *bed) agentPod(node string) {
+	b.Helper()
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-" + node, Labels: map[string]string{"k8s-app": "cilium"}},
+		Spec:       corev1.PodSpec{NodeName: node, HostNetwork: true, Containers: []corev1.Container{{Name: "cilium-agent", Image: "none"}}},
+	}
+	b.create(p)
+	p.Status.Phase = corev1.PodRunning
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	b.updateStatus(p)
+}
+
+func (b *bed) pod(name, node, ip string) *corev1.Pod {
+	b.Helper()
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "none"}}},
+	}
+	b.create(p)
+	p.Status.Phase = corev1.PodRunning
+	p.Status.PodIP, p.Status.PodIPs = ip, []corev1.PodIP{{IP: ip}}
+	b.updateStatus(p)
+	return p
+}

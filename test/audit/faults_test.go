@@ -1,0 +1,387 @@
+package audit
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	iputil "github.com/cilium/cilium/pkg/ip"
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// place is where a fault is planted: a healthy node of its own, with block
+// 10.0.N.0/29, in whose range nobody else has anything.
+type place struct {
+	*bed
+	node string
+	n    int
+	cn   *ciliumv2.CiliumNode
+}
+
+func (p *place) ip(last int) string { return fmt.Sprintf("10.0.%d.%d", p.n, last) }
+
+func (p *place) publish(ip string) {
+	p.Helper()
+	p.cn.Spec.IPAM.Pool[ip] = ipamtypes.AllocationIP{}
+	p.update(p.cn)
+}
+
+func (p *place) unpublish(ip string) {
+	p.Helper()
+	delete(p.cn.Spec.IPAM.Pool, ip)
+	p.update(p.cn)
+}
+
+func (p *place) list(cidr string) {
+	p.Helper()
+	p.cn.Spec.IPAM.PodCIDRs = append(p.cn.Spec.IPAM.PodCIDRs, iputil.PrefixFrom(netip.MustParsePrefix(cidr)))
+	p.update(p.cn)
+}
+
+func (p *place) use(ip, owner string) {
+	p.Helper()
+	p.cn.Status.IPAM.Used[ip] = ipamtypes.AllocationIP{Owner: owner}
+	p.updateStatus(p.cn)
+}
+
+func (p *place) entry(ip string, status expand.ReleaseStatus) {
+	p.Helper()
+	p.cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{ip: ipamtypes.IPReleaseStatus(status)}
+	p.updateStatus(p.cn)
+}
+
+// own is the block of the place.
+func (p *place) own() *v1alpha1.PodIPBlock {
+	p.Helper()
+	o := &v1alpha1.PodIPBlock{}
+	key := client.ObjectKey{Name: crd.BlockName(netip.MustParsePrefix(p.ip(0) + "/29"))}
+	if err := p.client.Get(p.Context(), key, o); err != nil {
+		p.Fatal(err)
+	}
+	return o
+}
+
+func (p *place) phase(o *v1alpha1.PodIPBlock, phase ipalloc.Phase, reason expand.Reason, since time.Duration) {
+	p.Helper()
+	crd.SetBlockPhase(o, phase, reason, "planted", time.Now().Add(-since))
+	p.updateStatus(o)
+}
+
+// fault is one way to be wrong. In want NODE is the place's node, and N its
+// number.
+type fault struct {
+	plant func(p *place)
+	want  []string
+	// timed faults are told only after --stuck-after.
+	timed bool
+}
+
+func addressFaults() map[audit.Reason]fault {
+	return map[audit.Reason]fault{
+		audit.AddressOnTwoNodes: {
+			plant: func(p *place) { p.publish("10.0.0.4") },
+			want:  []string{"AddressOnTwoNodes CiliumNode/NODE CiliumNode/healthy 10.0.0.4"},
+		},
+		audit.AddressUsedTwice: {
+			plant: func(p *place) { p.use("10.0.0.1", "default/x") },
+			want: []string{
+				"AddressUsedTwice CiliumNode/NODE CiliumNode/healthy 10.0.0.1",
+				"AddressOutsidePool CiliumNode/NODE 10.0.0.1",
+			},
+		},
+		audit.PodsShareAddress: {
+			plant: func(p *place) { p.pod("zz-shares", p.node, p.ip(2)) },
+			want:  []string{"PodsShareAddress Pod/default/zz-shares Pod/default/on-NODE 10.0.N.2"},
+		},
+		audit.AddressTwiceInPool: {
+			plant: func(p *place) { p.publish("fd00::a"); p.publish("FD00::A") },
+			want:  []string{"AddressTwiceInPool CiliumNode/NODE fd00::a", "ForeignPoolEntry CiliumNode/NODE fd00::a"},
+		},
+		audit.PoolEntryMalformed: {
+			plant: func(p *place) { p.publish("FD00::B") },
+			want:  []string{"PoolEntryMalformed CiliumNode/NODE fd00::b", "ForeignPoolEntry CiliumNode/NODE fd00::b"},
+		},
+		audit.PoolEntryUnreadable: {
+			plant: func(p *place) { p.publish("ten") },
+			want:  []string{"PoolEntryUnreadable CiliumNode/NODE"},
+		},
+		audit.AddressOutsidePool: {
+			plant: func(p *place) { p.unpublish(p.ip(2)) },
+			want:  []string{"AddressOutsidePool CiliumNode/NODE 10.0.N.2"},
+		},
+		audit.PodAddressOfOtherNode: {
+			plant: func(p *place) { p.pod("astray", p.node, "10.0.0.5") },
+			want:  []string{"PodAddressOfOtherNode Pod/default/astray CiliumNode/healthy 10.0.0.5"},
+		},
+		audit.PodAddressUnowned: {
+			plant: func(p *place) { p.pod("unowned", p.node, "192.0.2.99") },
+			want:  []string{"PodAddressUnowned Pod/default/unowned 192.0.2.99"},
+		},
+		audit.PoolEntryOfOtherNode: {
+			plant: func(p *place) {
+				p.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other", Labels: map[string]string{"pool": "main"}}})
+				p.phase(p.block("other", p.ip(8)+"/29"), ipalloc.CoolingDown, expand.Returned, 0)
+				p.create(&ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "other"},
+					Spec: ciliumv2.NodeSpec{IPAM: ipamtypes.IPAMSpec{Pool: ipamtypes.AllocationMap{"192.0.2.201": {}}}}})
+				p.publish(p.ip(10))
+			},
+			want: []string{"PoolEntryOfOtherNode CiliumNode/NODE PodIPBlock/10.0.N.8-29 10.0.N.10", "ForeignPoolEntry CiliumNode/other 192.0.2.201"},
+		},
+		audit.PoolEntryWithoutBlock: {
+			plant: func(p *place) { p.publish(p.ip(77)) },
+			want:  []string{"PoolEntryWithoutBlock CiliumNode/NODE PodIPPool/main 10.0.N.77"},
+		},
+		audit.ForeignPoolEntry: {
+			plant: func(p *place) { p.publish("192.0.2.200") },
+			want:  []string{"ForeignPoolEntry CiliumNode/NODE 192.0.2.200"},
+		},
+		audit.PodCIDROnTwoNodes: {
+			plant: func(p *place) { p.list("198.51.100.0/24") },
+			want: []string{
+				"PodCIDROnTwoNodes CiliumNode/NODE CiliumNode/healthy 198.51.100.0/24",
+				"ForeignPodCIDR CiliumNode/NODE 198.51.100.0/24", "ForeignPodCIDR CiliumNode/healthy 198.51.100.0/25",
+			},
+		},
+		audit.PodCIDROfOtherNode: {
+			plant: func(p *place) { p.list("10.0.0.0/29") },
+			want:  []string{"PodCIDROfOtherNode CiliumNode/NODE PodIPBlock/10.0.0.0-29 10.0.0.0/29"},
+		},
+		audit.PodCIDRWithoutBlock: {
+			plant: func(p *place) { p.remove(p.own()) },
+			want:  []string{"PodCIDRWithoutBlock CiliumNode/NODE 10.0.N.0/29"},
+		},
+		audit.ForeignPodCIDR: {
+			plant: func(p *place) { p.list("203.0.113.0/24") },
+			want:  []string{"ForeignPodCIDR CiliumNode/NODE 203.0.113.0/24"},
+		},
+	}
+}
+
+func blockFaults() map[audit.Reason]fault {
+	return map[audit.Reason]fault{
+		audit.BlocksOverlap: {
+			plant: func(p *place) { p.block(p.node, p.ip(0)+"/28") },
+			want:  []string{"BlocksOverlap PodIPBlock/10.0.N.0-28 PodIPBlock/10.0.N.0-29 10.0.N.0/28"},
+		},
+		audit.BlockNotListed: {
+			plant: func(p *place) { p.cn.Spec.IPAM.PodCIDRs = nil; p.update(p.cn) },
+			want:  []string{"BlockNotListed PodIPBlock/10.0.N.0-29 CiliumNode/NODE 10.0.N.0/29"},
+		},
+		audit.BlockNotPublished: {
+			plant: func(p *place) { p.block(p.node, p.ip(16)+"/29") },
+			want:  []string{"BlockNotPublished PodIPBlock/10.0.N.16-29 CiliumNode/NODE 10.0.N.16/29"}, timed: true,
+		},
+		audit.RestingBlockPublished: {
+			plant: func(p *place) { p.phase(p.own(), ipalloc.CoolingDown, expand.Returned, 0) },
+			want:  []string{"RestingBlockPublished PodIPBlock/10.0.N.0-29 CiliumNode/NODE 10.0.N.0/29"},
+		},
+		audit.BlockWithoutNode: {
+			plant: func(p *place) { p.block("nobody", p.ip(16)+"/29") },
+			want:  []string{"BlockWithoutNode PodIPBlock/10.0.N.16-29 Node/nobody 10.0.N.16/29"},
+		},
+		audit.BlockWithoutPool: {
+			plant: func(p *place) {
+				p.remove(p.own())
+				p.create(crd.NewBlock(netip.MustParsePrefix(p.ip(0)+"/29"), "no-pool", p.node, ""))
+			},
+			want: []string{"BlockWithoutPool PodIPBlock/10.0.N.0-29 PodIPPool/no-pool 10.0.N.0/29"},
+		},
+		audit.BlockUnprotected: {
+			plant: func(p *place) { o := p.own(); o.Finalizers = nil; p.update(o) },
+			want:  []string{"BlockUnprotected PodIPBlock/10.0.N.0-29 10.0.N.0/29"},
+		},
+		audit.CooldownOverdue: {
+			plant: func(p *place) {
+				p.phase(p.block(p.node, p.ip(16)+"/29"), ipalloc.CoolingDown, expand.Returned, 3*time.Hour)
+			},
+			want: []string{"CooldownOverdue PodIPBlock/10.0.N.16-29 Node/NODE 10.0.N.16/29"},
+		},
+		audit.DrainStuck: {
+			plant: func(p *place) {
+				p.remove(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "on-" + p.node}})
+				p.cn.Status.IPAM.Used = nil
+				p.updateStatus(p.cn)
+				p.phase(p.own(), ipalloc.Draining, expand.Deleted, 3*time.Hour)
+			},
+			want: []string{"DrainStuck PodIPBlock/10.0.N.0-29 CiliumNode/NODE 10.0.N.0/29"}, timed: true,
+		},
+		audit.MarkedInUse: {
+			plant: func(p *place) { p.entry(p.ip(2), expand.Marked) },
+			want:  []string{"MarkedInUse CiliumNode/NODE 10.0.N.2"},
+		},
+		audit.StuckHandshake: {
+			plant: func(p *place) { p.entry(p.ip(4), expand.Marked) },
+			want:  []string{"StuckHandshake CiliumNode/NODE 10.0.N.4"}, timed: true,
+		},
+		audit.StaleRelease: {
+			plant: func(p *place) { p.entry("192.0.2.1", expand.DoNotRelease) },
+			want:  []string{"StaleRelease CiliumNode/NODE 192.0.2.1"},
+		},
+	}
+}
+
+func nodeFaults() map[audit.Reason]fault {
+	return map[audit.Reason]fault{
+		audit.CiliumNodeMissing: {
+			plant: func(p *place) { p.remove(p.cn) },
+			want:  []string{"CiliumNodeMissing Node/NODE"},
+		},
+		audit.CiliumNodeWithoutNode: {
+			plant: func(p *place) {
+				p.remove(p.own())
+				p.remove(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: p.node}})
+				p.cn.Spec.IPAM.PodCIDRs, p.cn.Spec.IPAM.Pool = nil, ipamtypes.AllocationMap{p.ip(2): {}, p.ip(1): {}}
+				p.update(p.cn)
+			},
+			want: []string{"CiliumNodeWithoutNode CiliumNode/NODE", "PoolEntryWithoutBlock CiliumNode/NODE PodIPPool/main 10.0.N.1 10.0.N.2"},
+		},
+		audit.NodeWithoutAddresses: {
+			plant: func(p *place) { p.newcomer("empty", "main") },
+			want:  []string{"NodeWithoutAddresses Node/empty PodIPPool/main"},
+		},
+		audit.NodeServedByNoPool: {
+			plant: func(p *place) { p.newcomer("unserved", "none") },
+			want:  []string{"NodeServedByNoPool Node/unserved"},
+		},
+		audit.NodeShortOfAddresses: {
+			plant: func(p *place) {
+				node := &corev1.Node{}
+				if err := p.client.Get(p.Context(), client.ObjectKey{Name: p.node}, node); err != nil {
+					p.Fatal(err)
+				}
+				node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{
+					Type: controller.Shortage, Status: corev1.ConditionTrue, Reason: "PoolsExhausted", Message: "planted"})
+				p.updateStatus(node)
+			},
+			want: []string{"NodeShortOfAddresses Node/NODE"},
+		},
+		audit.PoolsOverlap: {
+			plant: func(p *place) { p.pool("second", nil, "10.0.128.0/17", "10.9.0.0/24") },
+			want:  []string{"PoolsOverlap PodIPPool/second PodIPPool/main 10.0.128.0/17"},
+		},
+		audit.PoolInvalid: {
+			plant: func(p *place) {
+				p.pool("invalid", func(o *v1alpha1.PodIPPool) {
+					o.Status.Conditions[0].Status, o.Status.Conditions[0].Reason = metav1.ConditionFalse, controller.ReasonInvalid
+					o.Status.Conditions[0].Message = "planted"
+				}, "10.9.1.0/24")
+			},
+			want: []string{"PoolInvalid PodIPPool/invalid"},
+		},
+		audit.PoolExhausted: {
+			plant: func(p *place) {
+				p.pool("full", func(o *v1alpha1.PodIPPool) {
+					o.Status.Conditions = append(o.Status.Conditions, metav1.Condition{Type: v1alpha1.PoolExhausted,
+						Status: metav1.ConditionTrue, Reason: controller.ReasonExhausted, Message: "planted", LastTransitionTime: metav1.Now()})
+				}, "10.9.2.0/24")
+			},
+			want: []string{"PoolExhausted PodIPPool/full"},
+		},
+		audit.PoolStatusStale: {
+			plant: func(p *place) {
+				o := p.pool("unseen", nil, "10.9.3.0/24")
+				o.Spec.Priority = 7
+				p.update(o)
+			},
+			want: []string{"PoolStatusStale PodIPPool/unseen"},
+		},
+	}
+}
+
+// newcomer is a Node whose agent waits for addresses.
+func (p *place) newcomer(name, pool string) {
+	p.Helper()
+	p.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": pool}}})
+	p.create(&ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: name}})
+}
+
+// elsewhere are reasons that are not planted together with the others, and why.
+var elsewhere = map[audit.Reason]string{
+	audit.NoAgentsFound:  "of the whole cluster: TestNoAgentsFound",
+	audit.BlockMalformed: "the API server refuses such blocks: see pkg/audit",
+}
+
+// All faults are planted at once, each at a place of its own: each is found, by
+// reason and object, and nothing else is.
+func TestPlantedFaults(t *testing.T) {
+	b := newBed(t)
+	b.pool("main", nil, "10.0.0.0/16")
+	healthy := b.node("healthy", "10.0.0.0/29")
+	healthy.Spec.IPAM.PodCIDRs = append(healthy.Spec.IPAM.PodCIDRs, iputil.PrefixFrom(netip.MustParsePrefix("198.51.100.0/25")))
+	b.update(healthy)
+
+	planted := map[audit.Reason]bool{}
+	var all, untimed []string
+	n := 0
+	for _, faults := range []map[audit.Reason]fault{addressFaults(), blockFaults(), nodeFaults()} {
+		for reason, f := range faults {
+			n++
+			planted[reason] = true
+			p := &place{bed: b, node: fmt.Sprintf("node-%02d", n), n: n}
+			p.cn = b.node(p.node, p.ip(0)+"/29")
+			f.plant(p)
+			for _, want := range f.want {
+				want = strings.NewReplacer("NODE", p.node, "10.0.N.", fmt.Sprintf("10.0.%d.", n)).Replace(want)
+				all = append(all, want)
+				if !f.timed {
+					untimed = append(untimed, want)
+				}
+			}
+		}
+	}
+	for _, e := range audit.Catalogue() {
+		if !planted[e.Reason] && elsewhere[e.Reason] == "" {
+			t.Errorf("%s is not planted", e.Reason)
+		}
+	}
+
+	for name, test := range map[string]struct {
+		args []string
+		want []string
+	}{
+		"at once": {[]string{"--stuck-after=0s"}, all},
+		"patient": {[]string{"--stuck-after=1h"}, untimed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := b.check(append(test.args, "-o", "json")...)
+			report := b.report(got)
+			slices.Sort(test.want)
+			if diff := cmp.Diff(test.want, shorts(report)); diff != "" {
+				t.Errorf("findings (-want +got):\n%s", diff)
+			}
+			if got.code != 1 || report.Looks != 2 || report.Looked.Nodes < n {
+				t.Errorf("exit code %d after %d looks at %d Nodes, want 1 after 2 at %d or more", got.code, report.Looks, report.Looked.Nodes, n)
+			}
+			for _, f := range report.Findings {
+				if f.Message == "" || f.Mend == "" || strings.Contains(f.Mend, "NAME") || strings.Contains(f.Mend, "ADDRESS") || strings.Contains(f.Mend, "OTHER") {
+					t.Errorf("%s: %q, mend %q", f.Reason, f.Message, f.Mend)
+				}
+			}
+		})
+	}
+}
+
+func TestNoAgentsFound(t *testing.T) {
+	b := newBed(t)
+	b.pool("main", nil, "10.0.0.0/16")
+	b.node("a", "10.0.0.0/29")
+	got := b.check("-o", "json", "--agent-selector=k8s-app=other")
+	if diff := cmp.Diff([]string{"NoAgentsFound DaemonSet/cilium"}, shorts(b.report(got))); diff != "" || got.code != 1 {
+		t.Errorf("exit code %d, findings (-want +got):\n%s", got.code, diff)
+	}
+}

@@ -1,0 +1,65 @@
+package audit
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
+)
+
+// The role of the page grants what is needed and only lists; without any part
+// of it nothing is known, and check says so.
+func TestRights(t *testing.T) {
+	b := newBed(t)
+	role := roleOfPage(t)
+	for _, rule := range role.Rules {
+		if !slices.Equal(rule.Verbs, []string{"list"}) {
+			t.Errorf("the page grants %v on %v", rule.Verbs, rule.Resources)
+		}
+	}
+	if o := b.check(); o.code != 0 {
+		t.Errorf("with the rights of the page: exit code %d\n%s%s", o.code, o.stdout, o.stderr)
+	}
+	for r := range role.Rules {
+		for i, resource := range role.Rules[r].Resources {
+			less := roleOfPage(t)
+			less.Rules[r].Resources = slices.Delete(less.Rules[r].Resources, i, i+1)
+			if len(less.Rules[r].Resources) == 0 {
+				less.Rules = slices.Delete(less.Rules, r, r+1)
+			}
+			o := b.run("check", "--kubeconfig="+b.reader("without-"+resource, less))
+			if o.code != 2 || o.stdout != "" || !strings.Contains(o.stderr, "not audited") || !strings.Contains(o.stderr, `cannot list resource "`+resource+`"`) {
+				t.Errorf("without %s: exit code %d\n%s%s", resource, o.code, o.stdout, o.stderr)
+			}
+		}
+	}
+}
+
+func TestWithoutCRDs(t *testing.T) {
+	cluster := cptest.New(t, controlplane.Options{CRDs: []*apiextensionsv1.CustomResourceDefinition{}})
+	b := &bed{T: t}
+	o := b.run("check", "--kubeconfig="+filepath.Join(cluster.Dir(), "kubeconfig"))
+	if o.code != 2 || o.stdout != "" || !strings.Contains(o.stderr, "not installed") {
+		t.Errorf("exit code %d\n%s%s", o.code, o.stdout, o.stderr)
+	}
+}
+
+// Warnings fail unless they are told not to.
+func TestFailOn(t *testing.T) {
+	b := newBed(t)
+	b.pool("main", nil, "10.0.0.0/16")
+	cn := b.node("a", "10.0.0.0/29")
+	cn.Spec.IPAM.Pool["192.0.2.200"] = cn.Spec.IPAM.Pool["10.0.0.1"]
+	b.update(cn)
+	for failOn, code := range map[string]int{"warning": 1, "error": 0} {
+		o := b.check("--fail-on=" + failOn)
+		if o.code != code || !strings.Contains(o.stdout, "WARNINGS\n  ForeignPoolEntry  CiliumNode/a  192.0.2.200: ") {
+			t.Errorf("--fail-on=%s: exit code %d, want %d\n%s%s", failOn, o.code, code, o.stdout, o.stderr)
+		}
+	}
+}
