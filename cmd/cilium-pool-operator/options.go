@@ -29,10 +29,12 @@ type options struct {
 	leaseName      string
 	leaseDuration  time.Duration
 
-	metricsAddr string
-	healthAddr  string
-	logLevel    string
-	logFormat   string
+	metricsAddr    string
+	metricsSecure  bool
+	metricsCertDir string
+	healthAddr     string
+	logLevel       string
+	logFormat      string
 
 	skipCiliumCheck bool
 	agentSelector   string
@@ -44,7 +46,7 @@ func defaultOptions() *options {
 	return &options{
 		qps: -1, burst: 0,
 		leaderElect: true, leaseName: "cilium-pool-operator", leaseDuration: 15 * time.Second,
-		metricsAddr: ":9870", healthAddr: ":9871",
+		metricsAddr: ":9870", metricsSecure: true, healthAddr: ":9871",
 		logLevel: "info", logFormat: "json",
 		agentSelector: "k8s-app=cilium",
 		settings: controller.Settings{
@@ -68,6 +70,8 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.leaseName, "leader-elect-name", o.leaseName, "name of the Lease")
 	fs.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", o.leaseDuration, "how long a silent leader keeps the lead, 3s to 5m")
 	fs.StringVar(&o.metricsAddr, "metrics-bind-address", o.metricsAddr, "address of the metrics endpoint /metrics; 0: none")
+	fs.BoolVar(&o.metricsSecure, "metrics-secure", o.metricsSecure, "serve metrics by HTTPS, and only to those who may get the path /metrics by RBAC")
+	fs.StringVar(&o.metricsCertDir, "metrics-cert-dir", o.metricsCertDir, "folder with tls.crt and tls.key for the metrics; empty: a certificate made at the start, which nobody signed")
 	fs.StringVar(&o.healthAddr, "health-probe-bind-address", o.healthAddr, "address of /healthz and /readyz; 0: none")
 	fs.StringVar(&o.logLevel, "log-level", o.logLevel, "debug, info, warn or error")
 	fs.StringVar(&o.logFormat, "log-format", o.logFormat, "json or console")
@@ -152,6 +156,9 @@ func (o *options) validateServing(p *problems) {
 		if _, _, err := net.SplitHostPort(a.addr); err != nil && a.addr != "0" {
 			p.bad(a.flag, a.addr, "must be host:port, :port, or 0 for none")
 		}
+	}
+	if o.metricsCertDir != "" && !o.metricsSecure {
+		p.bad("metrics-cert-dir", o.metricsCertDir, "needs --metrics-secure")
 	}
 	if _, err := zapcore.ParseLevel(o.logLevel); err != nil {
 		p.bad("log-level", o.logLevel, "must be debug, info, warn or error")

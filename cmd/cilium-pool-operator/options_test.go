@@ -50,6 +50,7 @@ func TestValidate(t *testing.T) {
 		"workers":            {args: []string{"--node-workers=0"}, want: []string{"--node-workers is 0", "between 1 and 1024"}},
 		"reclaims":           {args: []string{"--reclaims-per-minute=-1"}, want: []string{"--reclaims-per-minute is -1", "0 (no limit) or more"}},
 		"reclaims of a pool": {args: []string{"--reclaims-per-minute-per-pool=-1"}, want: []string{"--reclaims-per-minute-per-pool is -1"}},
+		"certificate unused": {args: []string{"--metrics-secure=false", "--metrics-cert-dir=/certs"}, want: []string{"--metrics-cert-dir is /certs", "needs --metrics-secure"}},
 		"metrics address":    {args: []string{"--metrics-bind-address=9870"}, want: []string{"--metrics-bind-address is 9870", ":port, or 0"}},
 		"probe address":      {args: []string{"--health-probe-bind-address=x"}, want: []string{"--health-probe-bind-address is x", ":port, or 0"}},
 		"log level":          {args: []string{"--log-level=loud"}, want: []string{"--log-level is loud", "debug, info, warn or error"}},

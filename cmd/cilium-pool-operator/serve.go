@@ -15,7 +15,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 )
@@ -47,7 +46,7 @@ func serve(ctx context.Context, o *options) error {
 		LeaderElection: o.leaderElect, LeaderElectionID: o.leaseName, LeaderElectionNamespace: o.leaderNamespace(),
 		LeaseDuration: &o.leaseDuration, RenewDeadline: part(o.leaseDuration, 2, 3), RetryPeriod: part(o.leaseDuration, 2, 15),
 		LeaderElectionReleaseOnCancel: true,
-		Metrics:                       metricsserver.Options{BindAddress: o.metricsAddr},
+		Metrics:                       o.metricsServer(),
 		HealthProbeBindAddress:        o.healthAddr,
 	})
 	if err != nil {

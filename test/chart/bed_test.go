@@ -2,7 +2,9 @@ package chart
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -30,11 +32,12 @@ import (
 // bed is a cluster with Cilium's CRDs, and nothing of ours.
 type bed struct {
 	*testing.T
+	major   string // of Helm
 	cluster *controlplane.Cluster
 	client  client.WithWatch
 }
 
-func newBed(t *testing.T) *bed {
+func newBed(t *testing.T, major string) *bed {
 	t.Helper()
 	cilium, err := controlplane.CiliumCRDs()
 	if err != nil {
@@ -52,18 +55,36 @@ func newBed(t *testing.T) *bed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &bed{T: t, cluster: cluster, client: c}
+	return &bed{T: t, major: major, cluster: cluster, client: c}
 }
+
+func (b *bed) kubeconfig() string { return filepath.Join(b.cluster.Dir(), "kubeconfig") }
 
 func (b *bed) helm(args ...string) string {
 	b.Helper()
-	return helm(b.T, append(args, "--namespace", namespace, "--kubeconfig", filepath.Join(b.cluster.Dir(), "kubeconfig"))...)
+	out, err := b.tryHelm(args...)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return out
+}
+
+func (b *bed) tryHelm(args ...string) (string, error) {
+	b.Helper()
+	return tryHelm(b.T, b.major, append(args, "--namespace", namespace, "--kubeconfig", b.kubeconfig())...)
 }
 
 func (b *bed) create(o client.Object) {
 	b.Helper()
 	if err := b.client.Create(b.Context(), o); err != nil {
 		b.Fatalf("creating %T %s: %v", o, o.GetName(), err)
+	}
+}
+
+func (b *bed) read(o client.Object, namespace, name string) {
+	b.Helper()
+	if err := b.client.Get(b.Context(), client.ObjectKey{Namespace: namespace, Name: name}, o); err != nil {
+		b.Fatalf("reading %T %s: %v", o, name, err)
 	}
 }
 
@@ -95,27 +116,48 @@ func (b *bed) eventually(what string, holds func() error) {
 }
 
 // playDeploymentController reports the Deployment as rolled out, as no kubelet
-// runs here: helm --wait waits for that.
+// runs here: helm --wait waits for that. Helm 3 looks for its ReplicaSet, too.
 func (b *bed) playDeploymentController(ctx context.Context) {
 	for ctx.Err() == nil {
 		d := &appsv1.Deployment{}
 		key := client.ObjectKey{Namespace: namespace, Name: release}
 		if err := b.client.Get(ctx, key, d); err == nil && d.Status.ObservedGeneration != d.Generation {
-			n := *d.Spec.Replicas
-			d.Status = appsv1.DeploymentStatus{
-				ObservedGeneration: d.Generation, Replicas: n, UpdatedReplicas: n, ReadyReplicas: n, AvailableReplicas: n,
-				Conditions: []appsv1.DeploymentCondition{
-					{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue},
-					{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, Reason: "NewReplicaSetAvailable"},
-				},
-			}
-			_ = b.client.Status().Update(ctx, d) // tried again in the next turn
+			_ = b.rollOut(ctx, d) // tried again in the next turn
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
+}
+
+func (b *bed) rollOut(ctx context.Context, d *appsv1.Deployment) error {
+	n := *d.Spec.Replicas
+	rs := &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: fmt.Sprintf("%s-%s-%d", release, d.UID, d.Generation), Labels: d.Spec.Template.Labels,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))},
+		},
+		Spec: appsv1.ReplicaSetSpec{Replicas: &n, Selector: d.Spec.Selector, Template: d.Spec.Template},
+	}
+	if err := b.client.Create(ctx, rs); client.IgnoreAlreadyExists(err) != nil {
+		return err
+	}
+	if err := b.client.Get(ctx, client.ObjectKeyFromObject(rs), rs); err != nil {
+		return err
+	}
+	rs.Status = appsv1.ReplicaSetStatus{ObservedGeneration: rs.Generation, Replicas: n, ReadyReplicas: n, AvailableReplicas: n}
+	if err := b.client.Status().Update(ctx, rs); err != nil {
+		return err
+	}
+	d.Status = appsv1.DeploymentStatus{
+		ObservedGeneration: d.Generation, Replicas: n, UpdatedReplicas: n, ReadyReplicas: n, AvailableReplicas: n,
+		Conditions: []appsv1.DeploymentCondition{
+			{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue},
+			{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, Reason: "NewReplicaSetAvailable"},
+		},
+	}
+	return b.client.Status().Update(ctx, d)
 }
 
 func freePort(t *testing.T) int {
@@ -267,26 +309,37 @@ func (b *bed) deployment() *appsv1.Deployment {
 	return d
 }
 
-// get fetches an endpoint of the operator by the port's name.
-func get(ctx context.Context, container corev1.Container, port, path string) error {
-	for _, p := range container.Ports {
-		if p.Name != port {
-			continue
-		}
-		url := "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(int(p.ContainerPort))) + path
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err != nil {
-			return err
-		}
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return err
-		}
-		defer response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			return fmt.Errorf("%s: %s", url, response.Status)
-		}
-		return nil
+// get fetches an endpoint of the operator by the port's name, and returns what it says.
+func get(ctx context.Context, container corev1.Container, port, path, token string, trust *tls.Config) (string, error) {
+	i := slices.IndexFunc(container.Ports, func(p corev1.ContainerPort) bool { return p.Name == port })
+	if i < 0 {
+		return "", fmt.Errorf("no port %s", port)
 	}
-	return fmt.Errorf("no port %s", port)
+	url := "://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(int(container.Ports[i].ContainerPort))) + path
+	scheme := "http"
+	if trust != nil {
+		scheme = "https"
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+url, nil)
+	if err != nil {
+		return "", err
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	transport := &http.Transport{TLSClientConfig: trust}
+	defer transport.CloseIdleConnections()
+	response, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return "", err
+	}
+	if response.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("%s: %s", request.URL, response.Status)
+	}
+	return string(body), nil
 }

@@ -1,9 +1,11 @@
 package chart
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,11 +13,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/yaml"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-func isValues(file string) bool { return strings.HasSuffix(file, "values.yaml") }
+func isValues(file string) bool { return strings.Contains(filepath.Base(file), "values") }
 
 func exampleFiles(t *testing.T) []string {
 	t.Helper()
@@ -78,6 +82,19 @@ func TestExampleValues(t *testing.T) {
 	}
 }
 
+// Each file of values of our chart is one that both Helms take, beside the others.
+func TestExampleValuesRender(t *testing.T) {
+	files, err := filepath.Glob(examples + "/values*.yaml")
+	if err != nil || len(files) < 2 {
+		t.Fatalf("%v: %v", files, err)
+	}
+	for _, major := range majors() {
+		for _, file := range files {
+			renderBy(t, major, "-f", examples+"/values.yaml", "-f", file)
+		}
+	}
+}
+
 // normal makes numbers of one type, as the two decoders differ.
 func normal(value any) any {
 	switch v := value.(type) {
@@ -95,7 +112,7 @@ func normal(value any) any {
 	return value
 }
 
-// Cilium's own chart, which its Go module brings, makes of the example what the
+// Cilium's own chart, which its Go module brings, makes of the examples what the
 // operator needs.
 func TestExampleValuesOfCilium(t *testing.T) {
 	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/cilium/cilium").Output()
@@ -103,22 +120,31 @@ func TestExampleValuesOfCilium(t *testing.T) {
 		t.Fatal(err)
 	}
 	cilium := filepath.Join(strings.TrimSpace(string(dir)), "install/kubernetes/cilium")
-	rendered := objects(t, helm(t, "template", "cilium", cilium, "--namespace", namespace, "-f", examples+"/cilium-values.yaml"))
-	got := map[string]string{}
-	for _, o := range ofKind(t, rendered, "ConfigMap") {
-		if o.GetName() == "cilium-config" {
-			got, _, _ = unstructured.NestedStringMap(o.Object, "data")
-		}
+	always := map[string]string{
+		"ipam": "crd", "ipam-cilium-node-update-rate": "15s", "kube-proxy-replacement": "true",
+		"enable-endpoint-routes": "true", "enable-bpf-masquerade": "true", "ipv4-range": "169.254.254.0/24", "ipv6-range": "100::/96",
+		"routing-mode": "native", "auto-direct-node-routes": "true",
 	}
-	want := map[string]string{
-		"ipam": "crd", "ipam-cilium-node-update-rate": "15s", "ipv4-range": "169.254.254.0/24",
-		"routing-mode": "native", "auto-direct-node-routes": "true", "ipv4-native-routing-cidr": "100.160.0.0/12",
-		"kube-proxy-replacement": "true",
-	}
-	for key, value := range want {
-		if got[key] != value {
-			t.Errorf("cilium-config: %s is %q, want %q", key, got[key], value)
-		}
+	for file, want := range map[string]map[string]string{
+		"cilium-values.yaml":            {"enable-ipv4": "true", "enable-ipv6": "false", "ipv4-native-routing-cidr": "100.160.0.0/12"},
+		"cilium-values-dual-stack.yaml": {"enable-ipv4": "true", "enable-ipv6": "true", "ipv6-native-routing-cidr": "fd00:100::/32"},
+		"cilium-values-ipv6.yaml":       {"enable-ipv4": "false", "enable-ipv6": "true", "ipv6-native-routing-cidr": "fd00:100::/32"},
+	} {
+		t.Run(file, func(t *testing.T) {
+			got := map[string]string{}
+			rendered := helm(t, helm4, "template", "cilium", cilium, "--namespace", namespace, "-f", examples+"/cilium-values.yaml", "-f", examples+"/"+file)
+			for _, o := range ofKind(t, objects(t, rendered), "ConfigMap") {
+				if o.GetName() == "cilium-config" {
+					got, _, _ = unstructured.NestedStringMap(o.Object, "data")
+				}
+			}
+			maps.Copy(want, always)
+			for key, value := range want {
+				if got[key] != value {
+					t.Errorf("cilium-config: %s is %q, want %q", key, got[key], value)
+				}
+			}
+		})
 	}
 }
 
@@ -132,5 +158,48 @@ func TestReadmeListsExamples(t *testing.T) {
 		if name := filepath.Base(file); !strings.Contains(string(readme), "("+name+")") {
 			t.Errorf("examples/README.md does not mention %s", name)
 		}
+	}
+}
+
+// What Artifact Hub shows of the chart is true: its CRDs exist, and the API
+// server takes the examples.
+func TestArtifactHub(t *testing.T) {
+	data, err := os.ReadFile(chart + "/Chart.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var meta struct{ Annotations map[string]string }
+	if err := yaml.Unmarshal(data, &meta); err != nil {
+		t.Fatal(err)
+	}
+	var shown []struct{ Kind, Version, Name string }
+	if err := yaml.Unmarshal([]byte(meta.Annotations["artifacthub.io/crds"]), &shown); err != nil {
+		t.Fatal(err)
+	}
+	definitions, err := crds.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got, want []string
+	for _, s := range shown {
+		got = append(got, s.Name+" "+s.Version+" "+s.Kind)
+	}
+	for _, d := range definitions {
+		want = append(want, d.Name+" "+d.Spec.Versions[0].Name+" "+d.Spec.Names.Kind)
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("CRDs (-code +Chart.yaml):\n%s", diff)
+	}
+	var examples []map[string]any
+	if err := yaml.Unmarshal([]byte(meta.Annotations["artifacthub.io/crdsExamples"]), &examples); err != nil {
+		t.Fatal(err)
+	}
+	if len(examples) != len(definitions) {
+		t.Errorf("%d examples for %d CRDs", len(examples), len(definitions))
+	}
+	for _, e := range examples {
+		apply(t, []*unstructured.Unstructured{{Object: e}})
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
@@ -33,18 +34,24 @@ var shared cptest.Shared
 
 func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
 
+// Helm's majors, both of which people use.
+const helm3, helm4 = "v3", "v4"
+
+func majors() []string { return []string{helm3, helm4} }
+
 // helmPath is where make puts Helm.
-func helmPath(t *testing.T) string {
+func helmPath(t *testing.T, major string) string {
 	t.Helper()
-	mod, err := os.ReadFile(root + "/hack/tools/helm/go.mod")
+	name := map[string]string{helm3: "helm3", helm4: "helm"}[major]
+	mod, err := os.ReadFile(root + "/hack/tools/" + name + "/go.mod")
 	if err != nil {
 		t.Fatal(err)
 	}
-	version := regexp.MustCompile(`helm\.sh/helm/v4 (v\S+)`).FindSubmatch(mod)
+	version := regexp.MustCompile(`helm\.sh/helm/` + major + ` (v\S+)`).FindSubmatch(mod)
 	if version == nil {
-		t.Fatal("hack/tools/helm/go.mod does not name a version of Helm")
+		t.Fatalf("hack/tools/%s/go.mod does not name a version of Helm", name)
 	}
-	path, err := filepath.Abs(root + "/.cache/tools/helm-" + string(version[1]))
+	path, err := filepath.Abs(root + "/.cache/tools/" + name + "-" + string(version[1]))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,10 +61,10 @@ func helmPath(t *testing.T) string {
 	return path
 }
 
-// tryHelm runs Helm with a home of its own and returns what it prints.
-func tryHelm(t *testing.T, args ...string) (string, error) {
+// tryHelm runs a Helm with a home of its own and returns what it prints.
+func tryHelm(t *testing.T, major string, args ...string) (string, error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), helmPath(t), args...)
+	cmd := exec.CommandContext(t.Context(), helmPath(t, major), args...)
 	home := t.TempDir()
 	cmd.Env = append(os.Environ(), "HOME="+home, "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home,
 		"KUBECONFIG=/nonexistent")
@@ -69,9 +76,9 @@ func tryHelm(t *testing.T, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-func helm(t *testing.T, args ...string) string {
+func helm(t *testing.T, major string, args ...string) string {
 	t.Helper()
-	out, err := tryHelm(t, args...)
+	out, err := tryHelm(t, major, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +88,14 @@ func helm(t *testing.T, args ...string) string {
 // render returns the objects of the chart.
 func render(t *testing.T, args ...string) []*unstructured.Unstructured {
 	t.Helper()
-	return objects(t, helm(t, append([]string{"template", release, chart, "--namespace", namespace}, args...)...))
+	return renderBy(t, helm4, args...)
+}
+
+func renderBy(t *testing.T, major string, args ...string) []*unstructured.Unstructured {
+	t.Helper()
+	// A Helm 3 from a Go module takes no newer Kubernetes for granted than 1.20.
+	all := append([]string{"template", release, chart, "--namespace", namespace, "--kube-version", "1.36"}, args...)
+	return objects(t, helm(t, major, all...))
 }
 
 func objects(t *testing.T, manifest string) []*unstructured.Unstructured {
@@ -114,6 +128,16 @@ func ofKind(t *testing.T, all []*unstructured.Unstructured, kind string) []*unst
 		t.Fatalf("no %s among the objects", kind)
 	}
 	return found
+}
+
+// typed converts what was rendered; a field that its type does not know fails.
+func typed[T any](t *testing.T, o *unstructured.Unstructured) *T {
+	t.Helper()
+	into := new(T)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(o.Object, into, true); err != nil {
+		t.Fatalf("%s %s: %v", o.GetKind(), o.GetName(), err)
+	}
+	return into
 }
 
 // writeFile writes a file for one test and returns its path.

@@ -3,6 +3,8 @@ package chart
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -40,61 +43,132 @@ cilium: {agentSettleTime: 200ms}
 nodes: {shortageTaint: cilium-pool.io/no-addresses}
 `
 
-// One command installs all, pools included; an upgrade takes the pools over;
-// uninstalling leaves CRDs and pools.
-func TestInstallUpgradeUninstall(t *testing.T) {
-	b := newBed(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	t.Cleanup(cancel)
-	go b.playDeploymentController(ctx)
+// One command installs all, pools included; upgrades, also to other CRDs, and a
+// rollback keep the pools; uninstalling leaves CRDs, pools and blocks.
+func TestInstallUpgradeRollbackUninstall(t *testing.T) {
+	for _, major := range majors() {
+		t.Run("Helm "+major, func(t *testing.T) { installUpgradeRollbackUninstall(newBed(t, major)) })
+	}
+}
 
-	values := writeFile(t, fmt.Sprintf(installValues, 9870, 9871))
-	notes := b.helm("install", release, chart, "-f", values, "--wait", "--timeout", "2m")
+func installUpgradeRollbackUninstall(b *bed) {
+	ctx, cancel := context.WithCancel(b.Context())
+	b.Cleanup(cancel)
+	go b.playDeploymentController(ctx)
+	values := writeFile(b.T, fmt.Sprintf(installValues, 9870, 9871))
+	wait := []string{"-f", values, "--wait", "--timeout", "2m"}
+	run := func(args ...string) string { return b.helm(append(args, wait...)...) }
+
+	notes := run("install", release, olderChart(b.T))
 	if !strings.Contains(notes, "kubectl get podippools") {
-		t.Errorf("the notes do not say what to do next:\n%s", notes)
+		b.Errorf("the notes do not say what to do next:\n%s", notes)
 	}
 	pool := b.pool()
 	if got := pool.Spec.IPv4.BlockSize; got != 28 {
-		t.Errorf("blockSize of the pool is %d", got)
+		b.Errorf("blockSize of the pool is %d", got)
 	}
+	b.hasColumns("with the older chart", false)
 
-	b.helm("upgrade", release, chart, "-f", values, "--set", "pools.beijing.priority=7", "--wait", "--timeout", "2m")
-	upgraded := b.pool()
-	if upgraded.UID != pool.UID || upgraded.Spec.Priority != 7 {
-		t.Errorf("after the upgrade the pool is another (%v), or its priority %d is not 7", upgraded.UID != pool.UID, upgraded.Spec.Priority)
+	upgrade := func(priority string) {
+		b.Helper()
+		notes := run("upgrade", release, chart, "--set", "pools.beijing.priority="+priority)
+		if b.major != helm3 {
+			return
+		}
+		if !strings.Contains(notes, "once more") {
+			b.Errorf("Helm 3 did not say that it leaves the pool as it was:\n%s", notes)
+		}
+		run("upgrade", release, chart, "--set", "pools.beijing.priority="+priority)
 	}
+	upgrade("7")
+	if got := b.samePool("an upgrade", pool).Spec.Priority; got != 7 {
+		b.Errorf("after the upgrade the priority is %d", got)
+	}
+	b.hasColumns("after an upgrade", true)
+	b.create(&v1alpha1.PodIPBlock{
+		ObjectMeta: metav1.ObjectMeta{Name: "100.162.224.16-28", Finalizers: []string{v1alpha1.Finalizer}},
+		Spec:       v1alpha1.PodIPBlockSpec{CIDR: "100.162.224.16/28", Pool: "beijing", Node: "n1", NodeUID: "u"},
+	})
 
-	// A CRD that lacks something gets it back by an upgrade.
-	crd := &apiextensionsv1.CustomResourceDefinition{}
-	key := client.ObjectKey{Name: "podippools." + v1alpha1.GroupVersion.Group}
-	if err := b.client.Get(ctx, key, crd); err != nil {
-		t.Fatal(err)
+	b.helm("rollback", release, "1", "--wait", "--timeout", "2m")
+	b.samePool("a rollback", pool)
+	b.hasColumns("after a rollback", false)
+	upgrade("8")
+	if got := b.samePool("an upgrade after a rollback", pool).Spec.Priority; got != 8 {
+		b.Errorf("after the upgrade that follows a rollback the priority is %d", got)
 	}
-	crd.Spec.Versions[0].AdditionalPrinterColumns = nil
-	if err := b.client.Update(ctx, crd); err != nil {
-		t.Fatal(err)
+	b.hasColumns("after an upgrade that follows a rollback", true)
+
+	run("upgrade", release, chart, "--set", "pools.beijing.priority=9") // an ordinary one
+	if got := b.pool().Spec.Priority; got != 9 {
+		b.Errorf("after another upgrade the priority is %d", got)
 	}
-	b.helm("upgrade", release, chart, "-f", values, "--force-conflicts", "--wait", "--timeout", "2m")
-	if err := b.client.Get(ctx, key, crd); err != nil {
-		t.Fatal(err)
-	}
-	if len(crd.Spec.Versions[0].AdditionalPrinterColumns) == 0 {
-		t.Error("the upgrade did not upgrade the CRD")
-	}
+	run("upgrade", release, chart, "--set", "pools=null")
+	b.samePool("being taken out of the values", pool)
 
 	b.helm("uninstall", release, "--wait", "--timeout", "2m")
-	if left := b.pool(); left.UID != pool.UID || left.DeletionTimestamp != nil {
-		t.Error("uninstalling deleted the pool")
+	b.samePool("uninstalling", pool)
+	block := &v1alpha1.PodIPBlock{}
+	if b.read(block, "", "100.162.224.16-28"); block.DeletionTimestamp != nil {
+		b.Error("uninstalling deleted a block")
 	}
 	d := &appsv1.Deployment{}
 	if err := b.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: release}, d); !apierrors.IsNotFound(err) {
-		t.Errorf("uninstalling left the Deployment: %v", err)
+		b.Errorf("uninstalling left the Deployment: %v", err)
 	}
+	run("install", release, chart)
+	b.samePool("installing again", pool)
+}
 
-	b.helm("install", release, chart, "-f", values, "--wait", "--timeout", "2m")
-	if again := b.pool(); again.UID != pool.UID {
-		t.Error("installing again made another pool")
+// olderChart is the chart as it might have been, with CRDs that lack something.
+func olderChart(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "cilium-pool-operator")
+	if err := os.CopyFS(dir, os.DirFS(chart)); err != nil {
+		t.Fatal(err)
 	}
+	files, err := filepath.Glob(filepath.Join(dir, "files/crds/*.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no CRDs in the chart: %v", err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		if err := yaml.Unmarshal(data, crd); err != nil {
+			t.Fatal(err)
+		}
+		crd.Spec.Versions[0].AdditionalPrinterColumns = nil
+		if data, err = yaml.Marshal(crd); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func (b *bed) hasColumns(when string, want bool) {
+	b.Helper()
+	for _, name := range []string{"podippools", "podipblocks"} {
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		b.read(crd, "", name+"."+v1alpha1.GroupVersion.Group)
+		if got := len(crd.Spec.Versions[0].AdditionalPrinterColumns) > 0; got != want {
+			b.Errorf("%s: the CRD %s has columns: %v, want %v", when, name, got, want)
+		}
+	}
+}
+
+func (b *bed) samePool(after string, want *v1alpha1.PodIPPool) *v1alpha1.PodIPPool {
+	b.Helper()
+	got := b.pool()
+	if got.UID != want.UID || got.DeletionTimestamp != nil {
+		b.Errorf("after %s the pool is another, or on its way out", after)
+	}
+	return got
 }
 
 func (b *bed) pool() *v1alpha1.PodIPPool {
@@ -110,7 +184,7 @@ func (b *bed) pool() *v1alpha1.PodIPPool {
 // goes through all it does; the API server's audit log tells that nothing was
 // denied, and that nothing is granted that is not used.
 func TestRightsAreEnoughAndNoMore(t *testing.T) {
-	b := newBed(t)
+	b := newBed(t, helm4)
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	go b.playDeploymentController(ctx)
@@ -118,8 +192,10 @@ func TestRightsAreEnoughAndNoMore(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cilium-config"}, Data: map[string]string{"ipam": "crd"},
 	})
 	values := writeFile(t, fmt.Sprintf(installValues, freePort(t), freePort(t)))
-	b.helm("install", release, chart, "-f", values, "--wait", "--timeout", "2m")
-	op := b.startOperator()
+	b.helm("install", release, chart, "-f", values, "--wait", "--timeout", "2m",
+		"--set-json", `metrics.readers=[{"kind":"ServiceAccount","name":"prometheus","namespace":"default"}]`)
+	certificate, trust := b.certificate()
+	op := b.startOperator("--metrics-cert-dir=" + certificate)
 	b.Cleanup(func() {
 		if b.Failed() {
 			b.usedRights() // a right that is missing shows as a wait in vain
@@ -128,6 +204,7 @@ func TestRightsAreEnoughAndNoMore(t *testing.T) {
 
 	b.lifeOfANode(ctx)
 
+	op.servesMetrics(trust)
 	op.stop()
 	op.seesNothingForbidden()
 	used := b.usedRights()

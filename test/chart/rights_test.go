@@ -2,21 +2,26 @@ package chart
 
 import (
 	"bytes"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/util/cert"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 )
@@ -42,8 +47,9 @@ type process struct {
 }
 
 // startOperator runs the operator with the Deployment's arguments and the token
-// of its ServiceAccount, until the test ends at the latest.
-func (b *bed) startOperator() *process {
+// of its ServiceAccount, until the test ends at the latest. Further arguments
+// come after those.
+func (b *bed) startOperator(args ...string) *process {
 	b.Helper()
 	container := b.deployment().Spec.Template.Spec.Containers[0]
 	config, err := b.cluster.ConfigFor(b.Context(), namespace, b.deployment().Spec.Template.Spec.ServiceAccountName)
@@ -58,7 +64,7 @@ func (b *bed) startOperator() *process {
 	if err != nil {
 		b.Fatal(err)
 	}
-	cmd := exec.Command(operator(b.T), append(container.Args, "--kubeconfig="+kubeconfig)...)
+	cmd := exec.Command(operator(b.T), slices.Concat(container.Args, []string{"--kubeconfig=" + kubeconfig}, args)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
 	if err := cmd.Start(); err != nil {
@@ -76,11 +82,11 @@ func (b *bed) startOperator() *process {
 		default:
 		}
 		for _, probe := range []string{container.LivenessProbe.HTTPGet.Path, container.ReadinessProbe.HTTPGet.Path} {
-			if err := get(b.Context(), container, "health", probe); err != nil {
+			if _, err := get(b.Context(), container, "health", probe, "", nil); err != nil {
 				return err
 			}
 		}
-		return get(b.Context(), container, "metrics", "/metrics")
+		return nil
 	})
 	return p
 }
@@ -98,6 +104,84 @@ func (p *process) stop() {
 		}
 	case <-time.After(patience):
 		p.b.Fatalf("the operator does not stop\n%s", p.readLog())
+	}
+}
+
+// servesMetrics sees that they are for those alone who may read them, by the
+// certificate that trust asks for, and that what docs/metrics.md says of the
+// libraries' is there.
+func (p *process) servesMetrics(trust *tls.Config) {
+	p.b.Helper()
+	container := p.b.deployment().Spec.Template.Spec.Containers[0]
+	for _, test := range []struct{ account, want string }{
+		{"", "401 Unauthorized"}, {"stranger", "403 Forbidden"}, {"prometheus", ""},
+	} {
+		token := ""
+		if test.account != "" {
+			p.b.create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: test.account}})
+			config, err := p.b.cluster.ConfigFor(p.b.Context(), "default", test.account)
+			if err != nil {
+				p.b.Fatal(err)
+			}
+			token = config.BearerToken
+		}
+		body, err := get(p.b.Context(), container, "metrics", "/metrics", token, trust)
+		switch {
+		case test.want == "" && err != nil:
+			p.b.Fatalf("metrics as %q: %v", test.account, err)
+		case test.want == "":
+			p.b.documented(body)
+		case err == nil || !strings.Contains(err.Error(), test.want):
+			p.b.Errorf("metrics as %q: %v, want %s", test.account, err, test.want)
+		}
+	}
+}
+
+// certificate writes one as a Secret of type kubernetes.io/tls is mounted, and
+// returns its folder, and what a scraper trusts that has the chart's ServiceMonitor.
+func (b *bed) certificate() (string, *tls.Config) {
+	b.Helper()
+	monitor := ofKind(b.T, render(b.T, "--set", "metrics.certSecret=s,metrics.serviceMonitor.enabled=true"), "ServiceMonitor")[0]
+	endpoints, _, _ := unstructured.NestedSlice(monitor.Object, "spec", "endpoints")
+	name, _, err := unstructured.NestedString(endpoints[0].(map[string]any), "tlsConfig", "serverName")
+	if err != nil || name == "" {
+		b.Fatalf("the ServiceMonitor has no serverName: %v", err)
+	}
+	certificate, key, err := cert.GenerateSelfSignedCertKey(name, nil, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	dir := b.TempDir()
+	for file, data := range map[string][]byte{"tls.crt": certificate, "tls.key": key} {
+		if err := os.WriteFile(filepath.Join(dir, file), data, 0o600); err != nil {
+			b.Fatal(err)
+		}
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(certificate)
+	return dir, &tls.Config{RootCAs: pool, ServerName: name}
+}
+
+// documented sees that each of the libraries' metrics in docs/metrics.md is among
+// those served; the alerts and the dashboard may ask for these.
+func (b *bed) documented(served string) {
+	b.Helper()
+	page, err := os.ReadFile(root + "/docs/metrics.md")
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "\n## From the libraries\n")
+	names := regexp.MustCompile("(?m)^\\| `(\\w+)` \\|").FindAllStringSubmatch(section, -1)
+	if len(names) == 0 {
+		b.Fatal("docs/metrics.md lists no metrics of the libraries")
+	}
+	for _, name := range names {
+		if !strings.Contains(served, "\n# TYPE "+name[1]+" ") {
+			b.Errorf("docs/metrics.md says that %s is served; it is not", name[1])
+		}
+	}
+	if want := `leader_election_master_status{name="` + release + `"} 1`; !strings.Contains(served, want) {
+		b.Errorf("the alerts ask for %s; it is not served", want)
 	}
 }
 
@@ -162,23 +246,31 @@ func (b *bed) usedRights() []string {
 	return slices.Sorted(maps.Keys(used))
 }
 
-// grantedRights reads what the chart's roles grant.
+// grantedRights reads what the chart's roles grant to the operator.
 func (b *bed) grantedRights() []string {
 	b.Helper()
-	ours := client.MatchingLabelsSelector{Selector: labels.SelectorFromSet(labels.Set{"app.kubernetes.io/instance": release})}
-	cluster, local := &rbacv1.ClusterRoleList{}, &rbacv1.RoleList{}
-	if err := b.client.List(b.Context(), cluster, ours); err != nil {
+	clusterWide, local := &rbacv1.ClusterRoleBindingList{}, &rbacv1.RoleBindingList{}
+	if err := b.client.List(b.Context(), clusterWide); err != nil {
 		b.Fatal(err)
 	}
-	if err := b.client.List(b.Context(), local, ours); err != nil {
+	if err := b.client.List(b.Context(), local); err != nil {
 		b.Fatal(err)
 	}
+	operator := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: release, Namespace: namespace}
 	var rules []rbacv1.PolicyRule
-	for _, r := range cluster.Items {
-		rules = append(rules, r.Rules...)
+	for _, binding := range clusterWide.Items {
+		if slices.Contains(binding.Subjects, operator) {
+			role := &rbacv1.ClusterRole{}
+			b.read(role, "", binding.RoleRef.Name)
+			rules = append(rules, role.Rules...)
+		}
 	}
-	for _, r := range local.Items {
-		rules = append(rules, r.Rules...)
+	for _, binding := range local.Items {
+		if slices.Contains(binding.Subjects, operator) {
+			role := &rbacv1.Role{}
+			b.read(role, binding.Namespace, binding.RoleRef.Name)
+			rules = append(rules, role.Rules...)
+		}
 	}
 	granted := map[string]bool{}
 	for _, rule := range rules {

@@ -2,6 +2,7 @@ package chart
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,30 +24,43 @@ import (
 func TestBadValuesAreRefused(t *testing.T) {
 	pool := "pools: {p: {ipv4: {blockSize: 27, cidrs: [{cidr: 10.0.0.0/16}]}, "
 	tests := map[string]struct{ values, want string }{
-		"typo at the top":            {"replica: 3", "additional properties 'replica' not allowed"},
-		"typo inside":                {"expand: {treshold: 3}", "additional properties 'treshold' not allowed"},
-		"typo in a pool":             {pool + "prio: 3}}", "additional properties 'prio' not allowed"},
-		"typo in a pool's CIDR":      {"pools: {p: {ipv4: {blockSize: 27, cidrs: [{cidr: 10.0.0.0/16, darin: true}]}}}", "additional properties 'darin' not allowed"},
-		"name of a pool":             {"pools: {Beijing: {}}", "additional properties 'Beijing' not allowed"},
-		"block size":                 {"pools: {p: {ipv4: {blockSize: 31, cidrs: [{cidr: 10.0.0.0/16}]}}}", "maximum: got 31, want 30"},
-		"percent above 100":          {"expand: {thresholdPercent: 101}", "maximum: got 101, want 100"},
-		"percent as a string":        {"expand: {thresholdPercent: '80'}", "got string, want integer"},
-		"no blocks":                  {"expand: {maxBlocksPerNode: 0}", "minimum: got 0, want 1"},
-		"duration without unit":      {"cooldown: '60'", "does not match pattern"},
-		"duration as a number":       {"reclaim: {idleFor: 600}", "got number, want string"},
-		"workers":                    {"nodeWorkers: 5000", "maximum: got 5,000, want 1,024"},
-		"port":                       {"metrics: {port: 70000}", "maximum: got 70,000, want 65,535"},
-		"log level":                  {"log: {level: verbose}", "value must be one of"},
-		"tag as a number":            {"image: {tag: 1.10}", "got number, want string"},
-		"digest":                     {"image: {digest: latest}", "does not match pattern"},
-		"reclaim not below expand":   {"reclaim: {thresholdPercent: 80}", "reclaim.thresholdPercent (80) must be below expand.thresholdPercent (80)"},
-		"more free than may be":      {"expand: {minFree: 4096}", "expand.minFree (4096) must be below maxAddressesPerNode (4096)"},
-		"replicas without election":  {"leaderElection: {enabled: false}", "several replicas need leaderElection.enabled"},
+		"typo at the top":           {"replica: 3", "additional properties 'replica' not allowed"},
+		"typo inside":               {"expand: {treshold: 3}", "additional properties 'treshold' not allowed"},
+		"typo in a pool":            {pool + "prio: 3}}", "additional properties 'prio' not allowed"},
+		"typo in a pool's CIDR":     {"pools: {p: {ipv4: {blockSize: 27, cidrs: [{cidr: 10.0.0.0/16, darin: true}]}}}", "additional properties 'darin' not allowed"},
+		"name of a pool":            {"pools: {Beijing: {}}", "additional properties 'Beijing' not allowed"},
+		"block size":                {"pools: {p: {ipv4: {blockSize: 31, cidrs: [{cidr: 10.0.0.0/16}]}}}", "maximum: got 31, want 30"},
+		"percent above 100":         {"expand: {thresholdPercent: 101}", "maximum: got 101, want 100"},
+		"percent as a string":       {"expand: {thresholdPercent: '80'}", "got string, want integer"},
+		"no blocks":                 {"expand: {maxBlocksPerNode: 0}", "minimum: got 0, want 1"},
+		"duration without unit":     {"cooldown: '60'", "does not match pattern"},
+		"duration as a number":      {"reclaim: {idleFor: 600}", "got number, want string"},
+		"workers":                   {"nodeWorkers: 5000", "maximum: got 5,000, want 1,024"},
+		"port":                      {"metrics: {port: 70000}", "maximum: got 70,000, want 65,535"},
+		"log level":                 {"log: {level: verbose}", "value must be one of"},
+		"tag as a number":           {"image: {tag: 1.10}", "got number, want string"},
+		"digest":                    {"image: {digest: latest}", "does not match pattern"},
+		"reclaim not below expand":  {"reclaim: {thresholdPercent: 80}", "reclaim.thresholdPercent (80) must be below expand.thresholdPercent (80)"},
+		"more free than may be":     {"expand: {minFree: 4096}", "expand.minFree (4096) must be below maxAddressesPerNode (4096)"},
+		"replicas without election": {"leaderElection: {enabled: false}", "several replicas need leaderElection.enabled"},
+		"typo in what may be empty": {"metrics: {serviceMonitor: {intervall: 30s}}", "additional properties 'intervall' not allowed"},
+		"typo in a probe":           {"livenessProbe: {failureTreshold: 3}", "additional properties 'failureTreshold' not allowed"},
+		"unknown alert":             {"metrics: {prometheusRule: {disabled: [Filling]}}", "value must be one of"},
+		"label that is a number":    {"podLabels: {a: 1}", "got number, want string"},
+		"word for a preflight":      {"preflight: {pools: error}", "value must be one of"},
+		"range of a firewall":       {"hostFirewall: {allowedCIDRs: [10.0.0.1]}", "does not match pattern"},
+		"name that is too long":     {"fullnameOverride: " + strings.Repeat("a", 48), "maxLength: got 48, want 47"},
+		"certificate without TLS":   {"metrics: {secure: false, certSecret: s}", "metrics.certSecret needs metrics.secure"},
+		"monitor without a Service": {"metrics: {service: {enabled: false}, serviceMonitor: {enabled: true}}", "needs metrics.service.enabled"},
+		"monitor without metrics":   {"metrics: {port: 0, serviceMonitor: {enabled: true}}", "metrics.serviceMonitor.enabled needs metrics.port"},
+		"monitor without a token":   {"metrics: {podMonitor: {enabled: true}}", "metrics.podMonitor needs its authorization"},
+		"pools that overlap": {"preflight: {pools: fail}\npools: {a: {ipv6: {blockSize: 120, cidrs: [{cidr: 'fd00:1::/64'}]}}, " +
+			"b: {ipv6: {blockSize: 120, cidrs: [{cidr: 'fd00:1:0:0:1::/80'}]}}}", "fd00:1:0:0:1::/80 of pool b overlaps fd00:1::/64, of pool a"},
 		"one port for two endpoints": {"metrics: {port: 9871}", "metrics.port and health.port are both 9871"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := tryHelm(t, "template", chart, "-f", writeFile(t, test.values))
+			_, err := tryHelm(t, helm4, "template", chart, "-f", writeFile(t, test.values))
 			if err == nil {
 				t.Fatal("accepted")
 			}
@@ -65,7 +79,7 @@ func TestSchemaOfPoolsFollowsTheCRD(t *testing.T) {
 		t.Fatal(err)
 	}
 	var schema struct {
-		Definitions map[string]*apiextensionsv1.JSONSchemaProps `json:"definitions"`
+		Definitions struct{ PoolSpec apiextensionsv1.JSONSchemaProps }
 	}
 	if err := json.Unmarshal(data, &schema); err != nil {
 		t.Fatal(err)
@@ -76,7 +90,7 @@ func TestSchemaOfPoolsFollowsTheCRD(t *testing.T) {
 	}
 	i := slices.IndexFunc(definitions, func(c *apiextensionsv1.CustomResourceDefinition) bool { return c.Spec.Names.Kind == "PodIPPool" })
 	spec := definitions[i].Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
-	sameShape(t, "spec", spec, *schema.Definitions["poolSpec"])
+	sameShape(t, "spec", spec, schema.Definitions.PoolSpec)
 }
 
 func sameShape(t *testing.T, path string, crd, values apiextensionsv1.JSONSchemaProps) {
@@ -154,12 +168,13 @@ cooldown: 90s
 nodeGoneCooldown: 1h30m
 cilium: {namespace: cilium, agentSelector: "app in (a,b)", agentSettleTime: 2m, skipCheck: true}
 nodes: {ignoreTaints: [a/b, c], condition: false, shortageTaint: x/y}
-metrics: {port: 0}
+metrics: {port: 0, certSecret: certs}
+namespaceOverride: network
 health: {port: 9999}
 `)
 	want := map[string]string{
 		"kube-api-qps": "50", "kube-api-burst": "100",
-		"leader-elect": "false", "leader-elect-namespace": namespace, "leader-elect-name": "l", "leader-elect-lease-duration": "20s",
+		"leader-elect": "false", "leader-elect-namespace": "network", "leader-elect-name": "l", "leader-elect-lease-duration": "20s",
 		"log-level": "debug", "log-format": "console", "paused": "true", "node-workers": "3",
 		"expand-threshold-percent": "81", "expand-min-free": "5", "expand-max-blocks-per-node": "17", "max-addresses-per-node": "100",
 		"reclaim-disabled": "true", "reclaim-threshold-percent": "51", "reclaim-idle-for": "1h",
@@ -167,23 +182,23 @@ health: {port: 9999}
 		"cooldown": "90s", "node-gone-cooldown": "1h30m",
 		"cilium-namespace": "cilium", "agent-selector": "app in (a,b)", "agent-settle-time": "2m", "skip-cilium-check": "true",
 		"ignore-node-taints": "a/b,c", "node-condition": "false", "shortage-taint": "x/y",
-		"metrics-bind-address": "0", "health-probe-bind-address": ":9999",
+		"metrics-bind-address": "0", "metrics-secure": "true", "metrics-cert-dir": "/var/run/metrics-cert", "health-probe-bind-address": ":9999",
 	}
 	if diff := cmp.Diff(want, argsOf(t, "-f", values)); diff != "" {
 		t.Errorf("arguments (-want +got):\n%s", diff)
 	}
 }
 
+func deployment(t *testing.T, args ...string) *appsv1.Deployment {
+	t.Helper()
+	return typed[appsv1.Deployment](t, ofKind(t, render(t, args...), "Deployment")[0])
+}
+
 // argsOf returns the operator's arguments in the rendered Deployment.
 func argsOf(t *testing.T, args ...string) map[string]string {
 	t.Helper()
-	deployment := &appsv1.Deployment{}
-	rendered := ofKind(t, render(t, args...), "Deployment")[0]
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(rendered.Object, deployment); err != nil {
-		t.Fatal(err)
-	}
 	found := map[string]string{}
-	for _, arg := range deployment.Spec.Template.Spec.Containers[0].Args {
+	for _, arg := range deployment(t, args...).Spec.Template.Spec.Containers[0].Args {
 		name, value, ok := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
 		if _, twice := found[name]; twice || !ok {
 			t.Errorf("argument %q", arg)
@@ -268,8 +283,38 @@ func TestCRDsAreThoseOfTheCode(t *testing.T) {
 	}
 }
 
-// The README's table lists each value, with its default.
-func TestReadmeListsValues(t *testing.T) {
+// The README's table of values is what the generator makes of values.yaml.
+func TestReadmeIsFresh(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"values.yaml", "values.schema.json", "README.md"} {
+		data, err := os.ReadFile(filepath.Join(chart, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := exec.CommandContext(t.Context(), "go", "run", "-C", root+"/hack/chartdocs", ".", dir).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	fresh, err := os.ReadFile(filepath.Join(dir, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale, err := os.ReadFile(chart + "/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(fresh), string(stale)); diff != "" {
+		t.Errorf("make generate writes it (-fresh +README.md):\n%s", diff)
+	}
+}
+
+// values.schema.json knows each value and nothing else, and is closed wherever
+// it names a property.
+func TestSchemaIsComplete(t *testing.T) {
 	data, err := os.ReadFile(chart + "/values.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -278,36 +323,52 @@ func TestReadmeListsValues(t *testing.T) {
 	if err := yaml.Unmarshal(data, &values); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{}
-	flatten(want, "", values)
-	readme, err := os.ReadFile(chart + "/README.md")
+	data, err = os.ReadFile(chart + "/values.schema.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := map[string]string{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `([\\w.]+)` \\| `(.*?)` \\|").FindAllStringSubmatch(string(readme), -1) {
-		got[m[1]] = m[2]
+	var schema map[string]any
+	if err := json.Unmarshal(data, &schema); err != nil {
+		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("values and their defaults (-values.yaml +README.md):\n%s", diff)
+	closed(t, "", schema)
+	sameKeys(t, "", values, schema)
+}
+
+func closed(t *testing.T, path string, schema any) {
+	t.Helper()
+	node, ok := schema.(map[string]any)
+	if !ok {
+		return
+	}
+	_, names := node["properties"].(map[string]any)
+	_, said := node["type"]
+	if names && said && node["additionalProperties"] != false {
+		t.Errorf("values.schema.json lets anything into %s", path)
+	}
+	for key, child := range node {
+		closed(t, path+"/"+key, child)
 	}
 }
 
-func flatten(into map[string]string, path string, values map[string]any) {
+func sameKeys(t *testing.T, path string, values, schema map[string]any) {
+	t.Helper()
+	properties, ok := schema["properties"].(map[string]any)
+	if !ok || path != "" && len(values) == 0 {
+		return // an open shape, or one that is empty by default
+	}
+	want, got := slices.Sorted(maps.Keys(values)), slices.Sorted(maps.Keys(properties))
+	if path == "" {
+		got = slices.DeleteFunc(got, func(key string) bool { return key == "global" }) // Helm's own
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("values%s (-values.yaml +values.schema.json):\n%s", path, diff)
+	}
 	for key, value := range values {
-		key := strings.TrimPrefix(path+"."+key, ".")
 		inner, isMap := value.(map[string]any)
-		switch {
-		case isMap && len(inner) > 0 && key != "nodeSelector" && key != "resources":
-			flatten(into, key, inner)
-		case key == "tolerations" || key == "topologySpreadConstraints" || isMap && len(inner) > 0:
-			into[key] = "see values.yaml"
-		default:
-			text, _ := json.Marshal(value)
-			into[key] = strings.Trim(string(text), `"`)
-			if value == "" {
-				into[key] = `""`
-			}
+		of, known := properties[key].(map[string]any)
+		if isMap && known {
+			sameKeys(t, path+"."+key, inner, of)
 		}
 	}
 }

@@ -1,9 +1,17 @@
+{{- define "appName" -}}
+{{ .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
 {{- define "name" -}}
-{{ .Values.fullnameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" }}
+{{ .Values.fullnameOverride | default (include "appName" .) | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "namespace" -}}
+{{ .Values.namespaceOverride | default .Release.Namespace }}
 {{- end }}
 
 {{- define "selector" -}}
-app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/name: {{ include "appName" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
@@ -12,17 +20,36 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ include "selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- /* metadata of an object: dict root, name, and maybe namespace, labels, annotations */}}
+{{- define "metadata" -}}
+name: {{ .name }}
+{{- with .namespace }}
+namespace: {{ . }}
+{{- end }}
+labels:
+  {{- include "labels" .root | nindent 2 }}
+  {{- with .labels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with merge (dict) (.annotations | default dict) .root.Values.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 
 {{- define "serviceAccount" -}}
 {{ if .Values.serviceAccount.create }}{{ .Values.serviceAccount.name | default (include "name" .) }}{{ else }}{{ .Values.serviceAccount.name | default "default" }}{{ end }}
 {{- end }}
 
-{{- define "flowSchemaSubjects" -}}
+{{- define "subjects" -}}
 - kind: ServiceAccount
-  serviceAccount:
-    name: {{ include "serviceAccount" . }}
-    namespace: {{ .Release.Namespace }}
+  name: {{ include "serviceAccount" . }}
+  namespace: {{ include "namespace" . }}
 {{- end }}
 
 {{- define "image" -}}
@@ -33,10 +60,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - --kube-api-qps={{ .Values.apiServer.qps }}
 - --kube-api-burst={{ .Values.apiServer.burst }}
 - --leader-elect={{ .Values.leaderElection.enabled }}
-- --leader-elect-namespace={{ .Release.Namespace }}
+- --leader-elect-namespace={{ include "namespace" . }}
 - --leader-elect-name={{ .Values.leaderElection.leaseName }}
 - --leader-elect-lease-duration={{ .Values.leaderElection.leaseDuration }}
 - --metrics-bind-address={{ if .Values.metrics.port }}:{{ end }}{{ .Values.metrics.port }}
+- --metrics-secure={{ .Values.metrics.secure }}
+- --metrics-cert-dir={{ if .Values.metrics.certSecret }}/var/run/metrics-cert{{ end }}
 - --health-probe-bind-address=:{{ .Values.health.port }}
 - --log-level={{ .Values.log.level }}
 - --log-format={{ .Values.log.format }}
@@ -62,4 +91,14 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - --ignore-node-taints={{ join "," .Values.nodes.ignoreTaints }}
 - --node-condition={{ .Values.nodes.condition }}
 - --shortage-taint={{ .Values.nodes.shortageTaint }}
+{{- end }}
+
+{{- /* One replica per host, as two would want the same ports, and what the values add. */}}
+{{- define "affinity" -}}
+{{- $own := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" (dict "matchLabels" (include "selector" . | fromYaml)) }}
+{{- $affinity := deepCopy .Values.affinity }}
+{{- $anti := get $affinity "podAntiAffinity" | default dict }}
+{{- $required := get $anti "requiredDuringSchedulingIgnoredDuringExecution" | default list }}
+{{- $_ := set $anti "requiredDuringSchedulingIgnoredDuringExecution" (prepend $required $own) }}
+{{- toYaml (set $affinity "podAntiAffinity" $anti) }}
 {{- end }}

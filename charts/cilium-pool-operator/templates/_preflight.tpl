@@ -1,0 +1,90 @@
+{{- /* Refuses a Cilium whose agents would ignore what the operator writes. */}}
+{{- define "preflight.mode" -}}
+{{- $config := lookup "v1" "ConfigMap" .Values.cilium.namespace "cilium-config" }}
+{{- $mode := dig "data" "ipam" "" $config }}
+{{- if and $mode (ne $mode "crd") (not .Values.cilium.skipCheck) }}
+{{- fail (printf "Cilium runs with ipam.mode=%s (ConfigMap %s/cilium-config), in which agents ignore the operator: set ipam.mode=crd in Cilium's values first. To install beside it as a preparation: cilium.skipCheck=true, and paused=true so that nothing is written" $mode .Values.cilium.namespace) }}
+{{- end }}
+{{- end }}
+
+{{- /*
+A line for each range of a pool in the values that does not fit the cluster.
+Ranges are compared as strings of bits: one contains the other, or they are apart.
+Where Helm cannot ask the API server, only the pools themselves are compared.
+*/}}
+{{- define "preflight.pools" -}}
+{{- if .Values.pools }}
+{{- $others := include "preflight.others" . | fromYamlArray }}
+{{- $config := dig "data" dict (lookup "v1" "ConfigMap" .Values.cilium.namespace "cilium-config") }}
+{{- $seen := list }}
+{{- range $name, $pool := .Values.pools }}
+{{- range $family := list "ipv4" "ipv6" }}
+{{- $native := get $config (printf "%s-native-routing-cidr" $family) }}
+{{- range dig $family "cidrs" list $pool }}
+{{- $cidr := .cidr }}
+{{- $bits := include "cidr.bits" $cidr }}
+{{- range concat $others $seen }}
+{{- if or (hasPrefix .bits $bits) (hasPrefix $bits .bits) }}
+- {{ $cidr }} of pool {{ $name }} overlaps {{ .cidr }}, {{ .what }}
+{{- end }}
+{{- end }}
+{{- if and $native (not (hasPrefix (include "cidr.bits" $native) $bits)) }}
+- {{ $cidr }} of pool {{ $name }} is not within {{ $native }}, Cilium's {{ $family }}-native-routing-cidr: traffic to it would be masqueraded
+{{- end }}
+{{- $seen = append $seen (dict "cidr" $cidr "bits" $bits "what" (printf "of pool %s" $name)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* Addresses that belong to something else, as a list of {cidr, bits, what}. */}}
+{{- define "preflight.others" -}}
+{{- with lookup "v1" "Service" "default" "kubernetes" }}
+{{- include "preflight.other" (dict "cidr" .spec.clusterIP "what" "the address of the Service kubernetes") }}
+{{- end }}
+{{- if .Capabilities.APIVersions.Has "networking.k8s.io/v1/ServiceCIDR" }}
+{{- range (lookup "networking.k8s.io/v1" "ServiceCIDR" "" "").items }}
+{{- range .spec.cidrs }}
+{{- include "preflight.other" (dict "cidr" . "what" "a range of Services") }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- range (lookup "v1" "Node" "" "").items }}
+{{- $node := .metadata.name }}
+{{- range dig "status" "addresses" list . }}
+{{- if has .type (list "InternalIP" "ExternalIP") }}
+{{- include "preflight.other" (dict "cidr" .address "what" (printf "an address of Node %s" $node)) }}
+{{- end }}
+{{- end }}
+{{- range dig "spec" "podCIDRs" list . }}
+{{- include "preflight.other" (dict "cidr" . "what" (printf "the podCIDR of Node %s" $node)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "preflight.other" }}
+- {cidr: {{ .cidr | quote }}, bits: {{ include "cidr.bits" .cidr | quote }}, what: {{ .what | quote }}}
+{{- end }}
+
+{{- /* 4 or 6 for the family, and the bits that all addresses of a range begin with. */}}
+{{- define "cidr.bits" -}}
+{{- $parts := splitList "/" . }}
+{{- $address := first $parts }}
+{{- $v6 := contains ":" $address }}
+{{- $bits := "" }}
+{{- if $v6 }}
+{{- $halves := splitList "::" $address }}
+{{- $head := compact (splitList ":" (first $halves)) }}
+{{- $tail := list }}
+{{- if gt (len $halves) 1 }}{{ $tail = compact (splitList ":" (last $halves)) }}{{ end }}
+{{- range $head }}{{ $bits = printf "%s%016b" $bits (int (printf "0x%s" .)) }}{{ end }}
+{{- range untilStep (add (len $head) (len $tail) | int) 8 1 }}{{ $bits = printf "%s%016b" $bits 0 }}{{ end }}
+{{- range $tail }}{{ $bits = printf "%s%016b" $bits (int (printf "0x%s" .)) }}{{ end }}
+{{- else }}
+{{- range splitList "." $address }}{{ $bits = printf "%s%08b" $bits (int .) }}{{ end }}
+{{- end }}
+{{- $length := len $bits }}
+{{- if gt (len $parts) 1 }}{{ $length = int (index $parts 1) }}{{ end }}
+{{- ternary "6" "4" $v6 }}{{ substr 0 $length $bits }}
+{{- end }}

@@ -1,0 +1,257 @@
+// Package alerts tests what people see of the metrics: the alert rules of the
+// chart by promtool, and that alerts, dashboard and pages query metrics that the
+// operator exports. It is a module of its own, so that the operator's go.mod
+// stays free of Prometheus.
+package alerts
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+const (
+	root  = "../.."
+	chart = root + "/charts/cilium-pool-operator"
+)
+
+// rule is an alert as Prometheus has it.
+type rule struct {
+	Alert       string            `yaml:"alert"`
+	Expr        string            `yaml:"expr"`
+	For         string            `yaml:"for,omitempty"`
+	Labels      map[string]string `yaml:"labels"`
+	Annotations map[string]string `yaml:"annotations"`
+}
+
+type group struct {
+	Name  string `yaml:"name"`
+	Rules []rule `yaml:"rules"`
+}
+
+type groups struct {
+	Groups []group `yaml:"groups"`
+}
+
+// tool is where make puts a tool of hack/tools, whose version its go.mod says.
+func tool(t *testing.T, name, module string) string {
+	t.Helper()
+	mod := read(t, "hack/tools/"+name+"/go.mod")
+	version := regexp.MustCompile(`(?m)^\s*(?:require )?` + regexp.QuoteMeta(module) + ` (v\S+)`).FindStringSubmatch(mod)
+	if version == nil {
+		t.Fatalf("hack/tools/%s/go.mod does not name a version of %s", name, module)
+	}
+	path, err := filepath.Abs(filepath.Join(root, ".cache/tools", name+"-"+version[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("%v: make alerts-test builds it", err)
+	}
+	return path
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func command(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", filepath.Base(name), strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// alerts renders the chart's PrometheusRule.
+func alerts(t *testing.T, set ...string) groups {
+	t.Helper()
+	args := []string{"template", "cilium-pool-operator", chart, "--show-only", "templates/prometheusrule.yaml",
+		"--set", "metrics.prometheusRule.enabled=true"}
+	for _, s := range set {
+		args = append(args, "--set", s)
+	}
+	var object struct {
+		Spec groups `yaml:"spec"`
+	}
+	if err := yaml.Unmarshal([]byte(command(t, tool(t, "helm", "helm.sh/helm/v4"), args...)), &object); err != nil {
+		t.Fatal(err)
+	}
+	if len(object.Spec.Groups) != 1 || len(object.Spec.Groups[0].Rules) == 0 {
+		t.Fatalf("the PrometheusRule has %d groups", len(object.Spec.Groups))
+	}
+	return object.Spec
+}
+
+func names(g groups) []string {
+	var all []string
+	for _, r := range g.Groups[0].Rules {
+		all = append(all, r.Alert)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// writeRules puts the rules where promtool finds them beside a test's file. Of
+// the annotations only the summary is kept, which the tests state.
+func writeRules(t *testing.T, dir string, g groups) string {
+	t.Helper()
+	for i := range g.Groups[0].Rules {
+		r := &g.Groups[0].Rules[i]
+		r.Annotations = map[string]string{"summary": r.Annotations["summary"]}
+	}
+	data, err := yaml.Marshal(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "rules.yaml")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Each rule fires when it should, and not when it should not.
+func TestAlerts(t *testing.T) {
+	promtool := tool(t, "promtool", "github.com/prometheus/prometheus")
+	rules := alerts(t)
+	command(t, promtool, "check", "rules", "--lint=all", "--lint-fatal", writeRules(t, t.TempDir(), alerts(t)))
+
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no tests of rules: %v", err)
+	}
+	fires, quiet := map[string]bool{}, map[string]bool{}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			dir := t.TempDir()
+			writeRules(t, dir, alerts(t))
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			note(t, data, fires, quiet)
+			copied := filepath.Join(dir, "test.yaml")
+			if err := os.WriteFile(copied, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			command(t, promtool, "test", "rules", copied)
+		})
+	}
+	for _, name := range names(rules) {
+		if !fires[name] || !quiet[name] {
+			t.Errorf("%s: tested to fire: %v, tested to be quiet: %v", name, fires[name], quiet[name])
+		}
+	}
+}
+
+// note remembers which alerts a file of tests expects, and which not.
+func note(t *testing.T, data []byte, fires, quiet map[string]bool) {
+	t.Helper()
+	var file struct {
+		Tests []struct {
+			AlertRuleTest []struct {
+				Alertname string `yaml:"alertname"`
+				ExpAlerts []any  `yaml:"exp_alerts"`
+			} `yaml:"alert_rule_test"`
+		} `yaml:"tests"`
+	}
+	if err := yaml.Unmarshal(data, &file); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range file.Tests {
+		for _, a := range test.AlertRuleTest {
+			if len(a.ExpAlerts) > 0 {
+				fires[a.Alertname] = true
+			} else {
+				quiet[a.Alertname] = true
+			}
+		}
+	}
+}
+
+// Each alert has a page of its own, which the index lists, and each page an alert.
+func TestRunbooks(t *testing.T) {
+	const pages = "docs/runbooks"
+	var documented []string
+	files, err := filepath.Glob(filepath.Join(root, pages, "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	index := read(t, pages+"/README.md")
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".md")
+		if name == "README" {
+			continue
+		}
+		documented = append(documented, name)
+		if !strings.Contains(index, "("+name+".md)") {
+			t.Errorf("%s/README.md does not list %s", pages, name)
+		}
+		for _, heading := range []string{"# " + name, "## What it means", "## What breaks", "## What to do"} {
+			if !strings.Contains(read(t, pages+"/"+name+".md"), heading+"\n") {
+				t.Errorf("%s.md has no heading %q", name, heading)
+			}
+		}
+	}
+	rules := alerts(t)
+	if got := names(rules); !slices.Equal(got, documented) {
+		t.Errorf("alerts %v\npages  %v", got, documented)
+	}
+	for _, r := range rules.Groups[0].Rules {
+		if !strings.HasSuffix(r.Annotations["runbook_url"], "/"+pages+"/"+r.Alert+".md") {
+			t.Errorf("%s leads to %s", r.Alert, r.Annotations["runbook_url"])
+		}
+	}
+}
+
+// Values reach the rules, and what is switched off is not there.
+func TestValuesReachAlerts(t *testing.T) {
+	g := alerts(t, "metrics.prometheusRule.disabled={CiliumPoolFilling,CiliumPoolNotReady}", "leaderElection.leaseName=other",
+		"metrics.prometheusRule.alertLabels.team=net", "metrics.prometheusRule.exhaustedWithinHours=7",
+		"metrics.prometheusRule.drainFor=90m", "metrics.prometheusRule.runbookURL=https://example.org/r/")
+	for _, r := range g.Groups[0].Rules {
+		if r.Labels["team"] != "net" || r.Labels["severity"] == "" {
+			t.Errorf("%s has labels %v", r.Alert, r.Labels)
+		}
+		if want := "https://example.org/r/" + r.Alert + ".md"; r.Annotations["runbook_url"] != want {
+			t.Errorf("%s leads to %s", r.Alert, r.Annotations["runbook_url"])
+		}
+		for name, want := range map[string]string{
+			"CiliumPoolOperatorDown": `{name="other"}`, "CiliumPoolExhaustedSoon": ", 7 * 3600)", "CiliumPoolDrainStuck": "[90m:1m]",
+		} {
+			if r.Alert == name && !strings.Contains(r.Expr, want) {
+				t.Errorf("%s: %s is not in %s", name, want, r.Expr)
+			}
+		}
+		if strings.Contains(r.Expr+r.Annotations["summary"]+r.Annotations["description"], "%LEASE%") {
+			t.Errorf("%s has a word that no value took the place of", r.Alert)
+		}
+	}
+	for _, gone := range []string{"CiliumPoolFilling", "CiliumPoolNotReady"} {
+		if slices.Contains(names(g), gone) {
+			t.Errorf("%s is there", gone)
+		}
+	}
+	single := alerts(t, "replicas=1", "leaderElection.enabled=false")
+	if slices.Contains(names(single), "CiliumPoolOperatorNotLeading") {
+		t.Error("without an election there is nobody to lead")
+	}
+	for _, r := range single.Groups[0].Rules {
+		if r.Alert == "CiliumPoolOperatorDown" && !strings.Contains(r.Expr, `up{job="cilium-pool-operator-metrics"}`) {
+			t.Errorf("without an election: %s", r.Expr)
+		}
+	}
+}

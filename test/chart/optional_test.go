@@ -1,0 +1,264 @@
+package chart
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// everything switches on all that is optional, with a bit in each open value.
+const everything = `
+nameOverride: pools
+fullnameOverride: pool-op
+commonLabels: {team: network}
+commonAnnotations: {example.org/owner: network}
+image: {digest: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}
+imagePullSecrets: [{name: registry}]
+pools: {p: {ipv4: {blockSize: 27, cidrs: [{cidr: 100.64.0.0/16}]}}}
+k8sServiceHost: 192.0.2.1
+k8sServicePort: 6443
+nodes: {shortageTaint: example.org/short}
+metrics:
+  certSecret: metrics-tls
+  readers: [{kind: ServiceAccount, name: prometheus, namespace: monitoring}]
+  service: {labels: {a: b}, annotations: {a: b}, ipFamilyPolicy: SingleStack, ipFamilies: [IPv4]}
+  serviceMonitor:
+    enabled: true
+    namespace: kube-public
+    labels: {release: prometheus}
+    interval: 30s
+    scrapeTimeout: 10s
+    relabelings: [{sourceLabels: [__meta_kubernetes_pod_node_name], targetLabel: host}]
+    metricRelabelings: [{sourceLabels: [__name__], regex: go_.*, action: drop}]
+    endpoint: {honorLabels: true}
+  podMonitor:
+    enabled: true
+    authorization: {credentials: {name: token, key: token}}
+    tlsConfig: {insecureSkipVerify: true}
+  prometheusRule:
+    enabled: true
+    alertLabels: {team: network}
+    extraRules: [{record: "a:b", expr: "vector(1)"}]
+  dashboard: {enabled: true, annotations: {grafana_folder: Cilium}}
+hostFirewall: {enabled: true, allowedCIDRs: [192.0.2.0/24, "2001:db8::/32"]}
+flowSchema: {priorityLevel: {create: true}}
+rbac: {extraRules: [{apiGroups: [""], resources: [secrets], verbs: [get]}], userRoles: {aggregateEditorsTo: [admin]}}
+serviceAccount: {labels: {a: b}, annotations: {a: b}}
+podDisruptionBudget: {minAvailable: 50%}
+dnsConfig: {nameservers: [192.0.2.53]}
+hostAliases: [{ip: 192.0.2.1, hostnames: [api]}]
+affinity:
+  nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}]}]}}
+  podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: rack, labelSelector: {}}]}
+schedulerName: default-scheduler
+livenessProbe: {periodSeconds: 20}
+readinessProbe: {periodSeconds: 5}
+deploymentAnnotations: {a: b}
+podAnnotations: {a: b}
+podLabels: {c: d}
+extraEnv: [{name: A, value: b}]
+extraEnvFrom: [{configMapRef: {name: env}}]
+extraArgs: [--node-workers=8]
+extraVolumes: [{name: v, emptyDir: {}}]
+extraVolumeMounts: [{name: v, mountPath: /v}]
+extraContainers: [{name: beside, image: "example.org/beside:1"}]
+initContainers: [{name: before, image: "example.org/before:1"}]
+extraObjects:
+- apiVersion: v1
+  kind: ConfigMap
+  metadata: {name: "{{ .Release.Name }}-object", namespace: "{{ .Release.Namespace }}"}
+- |
+  apiVersion: v1
+  kind: ConfigMap
+  metadata: {name: {{ .Release.Name }}-text, namespace: {{ .Release.Namespace }}}
+`
+
+// Both Helms make the same objects of the same values.
+func TestBothHelmsRenderAlike(t *testing.T) {
+	for name, values := range map[string]string{"defaults": "", "everything": everything} {
+		t.Run(name, func(t *testing.T) {
+			file := writeFile(t, values)
+			byName := func(all []*unstructured.Unstructured) map[string]any {
+				m := map[string]any{}
+				for _, o := range all {
+					m[o.GetKind()+" "+o.GetName()] = o.Object
+				}
+				return m
+			}
+			three, four := byName(renderBy(t, helm3, "-f", file)), byName(renderBy(t, helm4, "-f", file))
+			if diff := cmp.Diff(three, four); diff != "" {
+				t.Errorf("(-Helm 3 +Helm 4):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Values that hold parts of a pod end up where they belong.
+func TestPodValues(t *testing.T) {
+	d := deployment(t, "-f", writeFile(t, everything))
+	pod := d.Spec.Template.Spec
+	c := pod.Containers[0]
+	for what, is := range map[string]bool{
+		"digest":           strings.HasSuffix(c.Image, "@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"),
+		"pull secret":      slices.Equal(pod.ImagePullSecrets, []corev1.LocalObjectReference{{Name: "registry"}}),
+		"name":             d.Name == "pool-op",
+		"API server":       slices.Contains(c.Env, corev1.EnvVar{Name: "KUBERNETES_SERVICE_PORT", Value: "6443"}),
+		"environment":      slices.Contains(c.Env, corev1.EnvVar{Name: "A", Value: "b"}) && c.EnvFrom[0].ConfigMapRef.Name == "env",
+		"flag":             slices.Contains(c.Args, "--node-workers=8"),
+		"container beside": len(pod.Containers) == 2 && pod.Containers[1].Name == "beside",
+		"container before": len(pod.InitContainers) == 1 && pod.InitContainers[0].Name == "before",
+		"volumes":          len(pod.Volumes) == 2 && pod.Volumes[0].Secret.SecretName == "metrics-tls" && len(c.VolumeMounts) == 2,
+		"DNS":              pod.DNSConfig.Nameservers[0] == "192.0.2.53" && pod.HostAliases[0].IP == "192.0.2.1",
+		"scheduler":        pod.SchedulerName == "default-scheduler" && pod.PriorityClassName == "system-cluster-critical",
+		"probes":           c.LivenessProbe.PeriodSeconds == 20 && c.LivenessProbe.FailureThreshold == 6 && c.ReadinessProbe.PeriodSeconds == 5,
+		"labels":           d.Labels["team"] == "network" && d.Spec.Template.Labels["team"] == "network" && d.Spec.Template.Labels["c"] == "d",
+		"annotations":      d.Annotations["example.org/owner"] == "network" && d.Annotations["a"] == "b" && d.Spec.Template.Annotations["a"] == "b",
+		"own network":      pod.HostNetwork,
+	} {
+		if !is {
+			t.Errorf("%s did not reach the pod", what)
+		}
+	}
+	own := pod.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	if len(own) != 2 || own[0].TopologyKey != corev1.LabelHostname || own[1].TopologyKey != "rack" || pod.Affinity.NodeAffinity == nil {
+		t.Errorf("affinity is %+v", pod.Affinity)
+	}
+	for what, selector := range map[string]*metav1.LabelSelector{
+		"anti-affinity": own[0].LabelSelector, "topology spread": pod.TopologySpreadConstraints[0].LabelSelector, "Deployment": d.Spec.Selector,
+	} {
+		if diff := cmp.Diff(map[string]string{"app.kubernetes.io/name": "pools", "app.kubernetes.io/instance": release}, selector.MatchLabels); diff != "" {
+			t.Errorf("selector of %s (-want +got):\n%s", what, diff)
+		}
+	}
+}
+
+func TestDisruptionBudget(t *testing.T) {
+	tests := map[string]struct {
+		values   string
+		min, max *intstr.IntOrString
+	}{
+		"default":    {"", nil, new(intstr.FromInt32(1))},
+		"number":     {"podDisruptionBudget: {minAvailable: 1}", new(intstr.FromInt32(1)), nil},
+		"zero":       {"podDisruptionBudget: {minAvailable: 0}", new(intstr.FromInt32(0)), nil},
+		"percentage": {"podDisruptionBudget: {maxUnavailable: 50%}", nil, new(intstr.FromString("50%"))},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			pdb := typed[policyv1.PodDisruptionBudget](t, ofKind(t, render(t, "-f", writeFile(t, test.values)), "PodDisruptionBudget")[0])
+			if diff := cmp.Diff([]*intstr.IntOrString{test.min, test.max}, []*intstr.IntOrString{pdb.Spec.MinAvailable, pdb.Spec.MaxUnavailable}); diff != "" {
+				t.Errorf("minAvailable, maxUnavailable (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestPriorityLevel(t *testing.T) {
+	for _, test := range []struct{ values, want string }{
+		{"", "workload-high"},
+		{"flowSchema: {priorityLevelName: mine}", "mine"},
+		{"flowSchema: {priorityLevel: {create: true}}", release},
+	} {
+		schema := typed[flowcontrolv1.FlowSchema](t, ofKind(t, render(t, "-f", writeFile(t, test.values)), "FlowSchema")[0])
+		if got := schema.Spec.PriorityLevelConfiguration.Name; got != test.want {
+			t.Errorf("%s: priority level %s, want %s", test.values, got, test.want)
+		}
+	}
+}
+
+// Viewers' rights are everybody's who views the cluster; editors' are nobody's
+// unless somebody says so.
+func TestUserRoles(t *testing.T) {
+	aggregated := func(args ...string) map[string][]string {
+		to := map[string][]string{}
+		for _, o := range ofKind(t, render(t, args...), "ClusterRole") {
+			role := typed[rbacv1.ClusterRole](t, o)
+			for label := range role.Labels {
+				if name, ok := strings.CutPrefix(label, "rbac.authorization.k8s.io/aggregate-to-"); ok {
+					to[role.Name] = append(to[role.Name], name)
+				}
+			}
+			slices.Sort(to[role.Name])
+		}
+		return to
+	}
+	viewers := []string{"admin", "cluster-reader", "edit", "view"}
+	want := map[string][]string{release + "-podippool-viewer": viewers, release + "-podipblock-viewer": viewers}
+	got := aggregated()
+	for name, to := range got {
+		if len(to) == 0 {
+			delete(got, name)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if to := aggregated("--set", "rbac.userRoles.aggregateEditorsTo={admin}")[release+"-podippool-editor"]; !slices.Equal(to, []string{"admin"}) {
+		t.Errorf("the editor's rights go to %v", to)
+	}
+	if to := aggregated("--set", "rbac.userRoles.aggregateViewers=false")[release+"-podippool-viewer"]; len(to) > 0 {
+		t.Errorf("the viewer's rights go to %v", to)
+	}
+}
+
+// What is switched off takes its rights with it. That the rest is used, and
+// enough, TestRightsAreEnoughAndNoMore tells.
+func TestRightsFollowValues(t *testing.T) {
+	rights := func(values string) []string {
+		var found []string
+		for _, o := range append(ofKind(t, render(t, "-f", writeFile(t, values)), "ClusterRole"), namespaced(t, values)...) {
+			role := typed[rbacv1.ClusterRole](t, o)
+			if strings.HasSuffix(role.Name, "-viewer") || strings.HasSuffix(role.Name, "-editor") || strings.HasSuffix(role.Name, "-metrics-reader") {
+				continue // for people
+			}
+			for _, rule := range role.Rules {
+				for _, resource := range rule.Resources {
+					for _, verb := range rule.Verbs {
+						name, sub, _ := strings.Cut(resource, "/")
+						found = append(found, right(verb, rule.APIGroups[0], name, sub))
+					}
+				}
+			}
+		}
+		slices.Sort(found)
+		return slices.Compact(found)
+	}
+	all := rights("nodes: {shortageTaint: a/b}")
+	tests := map[string]struct {
+		values string
+		gone   []string
+	}{
+		"taint":     {"", []string{"patch nodes"}},
+		"condition": {"nodes: {shortageTaint: a/b, condition: false}", []string{"patch nodes/status"}},
+		"plain metrics": {"nodes: {shortageTaint: a/b}\nmetrics: {secure: false}", []string{
+			"create subjectaccessreviews.authorization.k8s.io", "create tokenreviews.authentication.k8s.io"}},
+		"no metrics": {"nodes: {shortageTaint: a/b}\nmetrics: {port: 0}", []string{
+			"create subjectaccessreviews.authorization.k8s.io", "create tokenreviews.authentication.k8s.io"}},
+		"no check": {"nodes: {shortageTaint: a/b}\ncilium: {skipCheck: true}", []string{"get configmaps"}},
+		"no election": {"nodes: {shortageTaint: a/b}\nreplicas: 1\nleaderElection: {enabled: false}", []string{
+			"create events", "create leases.coordination.k8s.io", "get leases.coordination.k8s.io", "patch events", "update leases.coordination.k8s.io"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			left := rights(test.values)
+			gone := slices.DeleteFunc(slices.Clone(all), func(r string) bool { return slices.Contains(left, r) })
+			if diff := cmp.Diff(test.gone, gone); diff != "" {
+				t.Errorf("rights that went (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// namespaced are the Roles, which have the shape of a ClusterRole; there may be none.
+func namespaced(t *testing.T, values string) []*unstructured.Unstructured {
+	t.Helper()
+	return slices.DeleteFunc(render(t, "-f", writeFile(t, values)), func(o *unstructured.Unstructured) bool { return o.GetKind() != "Role" })
+}
