@@ -36,13 +36,20 @@ test: controlplane helm $(BIN)/cilium-ipam ## Run all tests under the race detec
 	@[[ -n "$(RACE)" ]] || echo "no C compiler found: testing without the race detector"
 	go test $(RACE) -timeout 20m $(PKG)
 
-.PHONY: bench
-bench: ## Run the benchmarks, with allocations. BENCHTIME=1s, PKG=./...
-	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -timeout 60m $(PKG)
-
 .PHONY: fuzz
 fuzz: ## Fuzz each fuzz target in turn. FUZZTIME=20s, PKG=./...
 	hack/fuzz.sh $(FUZZTIME) $(PKG)
+
+.PHONY: mutants
+mutants: controlplane ## Plant known faults in the operator's code; fails if one goes unseen. RUN=regexp, CHECKS=unit,random,sim, ALL=1
+	go run ./test/mutants -run '$(RUN)' $(if $(CHECKS),-checks='$(CHECKS)') $(if $(ALL),-all-checks)
+
+SEEDS ?= 1000
+STEPS ?= 500
+
+.PHONY: sim
+sim: ## Simulate so many seeded worlds around the operator; fails if a rule broke. SEEDS=1000 STEPS=500
+	go run ./test/sim -seeds=$(SEEDS) -steps=$(STEPS)
 
 ##@ See it work
 
@@ -72,10 +79,21 @@ down: ## Stop what "make up" started.
 	@CGO_ENABLED=0 go build -o $(BIN)/ ./test/demo
 	@$(BIN)/demo down
 
+# NODES of the demo is 20; here it is 200 unless told.
+CHAOS_NODES := $(if $(filter command line environment,$(origin NODES)),$(NODES),200)
+
+.PHONY: chaos
+chaos: FAULTS ?= 60s
+chaos: COUNT ?= 1
+chaos: controlplane ## Kill, pause and edit all there is under 200 nodes, then see that all settles. NODES=200 FAULTS=60s COUNT=1 SEED= RESTART=
+	@CGO_ENABLED=0 go build -o $(BIN)/ ./cmd/cilium-pool-operator ./test/chaos
+	@$(BIN)/chaos --faults=$(FAULTS) --count=$(COUNT) --nodes=$(CHAOS_NODES) \
+		$(if $(SEED),--seed=$(SEED)) $(if $(RESTART),--restart)
+
 ##@ Code
 
 .PHONY: generate
-generate: deepcopy crds docs/api.md ## Write everything that is generated: deepcopy, CRDs, docs/api.md.
+generate: deepcopy crds docs/api.md chart-docs ## Write everything that is generated: deepcopy, CRDs, docs/api.md, the chart's README.
 
 .PHONY: fmt
 fmt: ## Format all Go code.
@@ -94,6 +112,8 @@ $(eval $(call tool,controller-gen,sigs.k8s.io/controller-tools,sigs.k8s.io/contr
 $(eval $(call tool,crd-ref-docs,github.com/elastic/crd-ref-docs,github.com/elastic/crd-ref-docs,1 minute))
 $(eval $(call tool,golangci-lint,github.com/golangci/golangci-lint/v2,github.com/golangci/golangci-lint/v2/cmd/golangci-lint,4 minutes))
 $(eval $(call tool,helm,helm.sh/helm/v4,helm.sh/helm/v4/cmd/helm,3 minutes))
+$(eval $(call tool,helm3,helm.sh/helm/v3,helm.sh/helm/v3/cmd/helm,3 minutes))
+$(eval $(call tool,promtool,github.com/prometheus/prometheus,github.com/prometheus/prometheus/cmd/promtool,2 minutes))
 
 .PHONY: lint
 lint: $(golangci-lint) ## Run golangci-lint.
@@ -117,12 +137,27 @@ docs/api.md: $(crd-ref-docs)
 ##@ Chart and image
 
 .PHONY: helm
-helm: $(helm) ## Build Helm, by which the chart is tested.
+helm: $(helm) $(helm3) ## Build Helm 4 and 3, by which the chart is tested.
+
+.PHONY: chart-docs
+chart-docs: # The table of values in the chart's README.
+	go run -C hack/chartdocs . $(CURDIR)/$(CHART)
+
+.PHONY: alerts-test
+alerts-test: $(helm) $(promtool) ## Test the chart's alerts by promtool, and all queries against the metrics there are.
+	cd test/alerts && go test -count=1 ./...
+
+# Needs Node and npm, so no other target asks for it.
+.PHONY: dashboard-check
+dashboard-check: ## Hold the chart's dashboard to Grafana's own schema. Needs Node and npm.
+	mkdir -p .cache/grafana
+	cp hack/grafana/* .cache/grafana/
+	cd .cache/grafana && npm ci --no-audit --no-fund && node check.mjs $(CURDIR)/$(CHART)/files/dashboard.json
 
 .PHONY: chart-lint
 chart-lint: $(helm) ## Run helm lint on the chart, with its own values and with those of examples/.
 	$(helm) lint --strict $(CHART)
-	$(helm) lint --strict $(CHART) -f examples/values.yaml
+	$(helm) lint --strict $(CHART) -f examples/values.yaml -f examples/values-monitoring.yaml
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
@@ -160,6 +195,8 @@ endef
 $(eval $(call part,etcd,1 minute,-s -w))
 $(eval $(call part,kubectl,2 minutes,$(kubernetes-ldflags)))
 $(eval $(call part,kube-apiserver,5 minutes,$(kubernetes-ldflags)))
+# One of the benchmark's peers; no test needs it.
+$(eval $(call part,kube-controller-manager,2 minutes,$(kubernetes-ldflags)))
 
 # Cilium's own allocator, which the stand-in agents are compared with.
 $(BIN)/cilium-ipam: $(wildcard test/truth/cilium-ipam/*.go) test/truth/cilium-ipam/go.mod test/truth/cilium-ipam/go.sum
@@ -182,34 +219,74 @@ RUN ?= all
 cilium-programs := cilium-agent cilium-cni $(if $(filter $(cilium-default),$(CILIUM)),cilium-dbg cilium-operator)
 
 .PHONY: cilium
-cilium: $(addprefix $(cilium-dir)/,$(cilium-programs) bpf/COPYING) ## Build the real Cilium that make e2e runs.
+cilium: $(addprefix $(cilium-dir)/,$(cilium-programs) bpf/COPYING chart/Chart.yaml) ## Build the real Cilium that make e2e runs.
 
 # cilium-part NAME,TIME,FLAGS
 define cilium-part
-$(cilium-dir)/$(1): $(CILIUM_PARTS)/$(1)/main.go $(CILIUM_PARTS)/$(cilium-mod) $(CILIUM_PARTS)/$(cilium-mod:%.mod=%.sum)
+$(cilium-dir)/$(1): $(wildcard $(CILIUM_PARTS)/$(1)/main.go) $(CILIUM_PARTS)/$(cilium-mod) $(CILIUM_PARTS)/$(cilium-mod:%.mod=%.sum)
 	@echo "building $(1): once, about $(2) on two cores"
-	cd $(CILIUM_PARTS) && go build -modfile=$(cilium-mod) $(3) -ldflags '$(cilium-ldflags)' -o $(CURDIR)/$$@ ./$(1)
+	cd $(CILIUM_PARTS) && go build -modfile=$(cilium-mod) $(3) -ldflags '$(cilium-ldflags)' -o $(CURDIR)/$$@ $(if $(wildcard $(CILIUM_PARTS)/$(1)),./$(1),github.com/cilium/cilium/plugins/$(1))
 	@touch $$@
 endef
 $(eval $(call cilium-part,cilium-agent,4 minutes))
 $(eval $(call cilium-part,cilium-operator,1 minute,-tags ipam_provider_operator))
+# Its main differs from version to version, so it is Cilium's own.
 $(eval $(call cilium-part,cilium-cni,15 seconds))
 $(eval $(call cilium-part,cilium-dbg,30 seconds))
 
-# The datapath's sources, which the agent compiles for each node.
-$(cilium-dir)/bpf/COPYING: $(CILIUM_PARTS)/$(cilium-mod)
+# The datapath's sources, which the agent compiles for each node, and the chart,
+# which makes the agent's configuration.
+cilium-source = $$(cd $(CILIUM_PARTS) && go list -modfile=$(cilium-mod) -m -f '{{.Dir}}' github.com/cilium/cilium)
+$(cilium-dir)/bpf/COPYING: cilium-folder := bpf
+$(cilium-dir)/chart/Chart.yaml: cilium-folder := install/kubernetes/cilium
+$(cilium-dir)/bpf/COPYING $(cilium-dir)/chart/Chart.yaml: $(CILIUM_PARTS)/$(cilium-mod)
 	rm -rf $(@D)
 	mkdir -p $(cilium-dir)
-	cp -r "$$(cd $(CILIUM_PARTS) && go list -modfile=$(cilium-mod) -m -f '{{.Dir}}' github.com/cilium/cilium)/bpf" $(cilium-dir)
+	cp -r "$(cilium-source)/$(cilium-folder)" $(@D)
 	chmod -R u+w $(@D)
 	touch $@
 
 .PHONY: e2e
-e2e: controlplane cilium ## Run the operator with real Cilium; needs root. RUN=all, ci, or join,surge; CILIUM=v1.19.5
+e2e: controlplane cilium $(helm) ## Run the operator with real Cilium; needs root. RUN=all, ci, or join,surge; CILIUM=v1.19.5
 	hack/e2e-packages.sh
 	go build -o $(BIN)/ ./cmd/... ./test/e2e
-	$(BIN)/e2e -run '$(RUN)' -bin $(BIN) -cilium $(cilium-dir) || \
+	$(BIN)/e2e -run '$(RUN)' -bin $(BIN) -cilium $(cilium-dir) -helm $(helm) || \
 		{ code=$$?; [[ $$code -eq 4 ]] || exit $$code; echo "e2e: SKIPPED, nothing is proven by this run"; }
+
+##@ Measure
+
+# With PKG given, bench is bench-core: make bench PKG=./pkg/ipalloc.
+.PHONY: bench
+ifeq ($(origin PKG),command line)
+bench: bench-core
+else
+bench: bench-all ## Measure the whole operator beside peers and bare programs; writes docs/performance.md. An hour. BENCH=flags
+endif
+
+.PHONY: bench-core
+bench-core: ## Run the Go benchmarks, with allocations. BENCHTIME=1s, PKG=./...
+	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -timeout 60m $(PKG)
+
+BENCH ?=
+
+.PHONY: bench-binaries
+bench-binaries: controlplane
+	CGO_ENABLED=0 go build -o $(BIN)/ ./cmd/cilium-pool-operator ./test/bench
+
+.PHONY: bench-quick
+bench-quick: bench-binaries ## The same in small, in minutes; fails where counted writes, reads or allocations are not what they must be.
+	$(BIN)/bench quick -nodes=100 $(BENCH)
+
+.PHONY: bench-all
+bench-all: bench-binaries $(BIN)/kube-controller-manager $(BIN)/cilium-$(cilium-default:v%=%)/cilium-operator
+	$(BIN)/bench run $(BENCH)
+	$(MAKE) bench-alloc
+	$(BIN)/bench report
+
+.PHONY: bench-alloc
+bench-alloc: ## Measure the allocator beside Kubernetes' and Cilium's own.
+	mkdir -p .cache/bench
+	cd test/bench/alloc && go test -run '^$$' -bench . -benchmem -benchtime 0.3s -timeout 30m . | tee $(CURDIR)/.cache/bench/alloc.txt
 
 ##@ Clean up
 

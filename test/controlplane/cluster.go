@@ -52,8 +52,11 @@ type Options struct {
 	// Log receives a line per step. Nil: nowhere. The processes' own logs are
 	// Dir/etcd.log and Dir/kube-apiserver.log.
 	Log io.Writer
-	// AuditLog writes every request at level Metadata to Dir/audit.log.
+	// AuditLog writes requests to Dir/audit.log.
 	AuditLog bool
+	// AuditPolicy says which, and how much of them (audit.k8s.io/v1 Policy).
+	// Empty: every request once it is answered, at level Metadata.
+	AuditPolicy string
 	// CRDs are installed and waited for. Nil: DefaultCRDs. Empty: none.
 	CRDs []*apiextensionsv1.CustomResourceDefinition
 	// Detached processes outlive this one; Attach finds them again. Others

@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -135,7 +136,7 @@ func (c *Cluster) startAPIServer() error {
 	}
 	if c.opts.AuditLog {
 		policy := filepath.Join(c.dir, auditPolicyFile)
-		if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
+		if err := os.WriteFile(policy, []byte(cmp.Or(c.opts.AuditPolicy, auditPolicy)), 0o600); err != nil {
 			return fmt.Errorf("write audit policy: %w", err)
 		}
 		args = append(args, "--audit-policy-file="+auditPolicyFile, "--audit-log-path="+auditLogFile)

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
 )
 
 func TestCRDsAreServed(t *testing.T) {
@@ -222,6 +223,24 @@ func TestAuditLog(t *testing.T) {
 	eventually(t, "the request is in the audit log", func(context.Context) (bool, error) {
 		data, err := os.ReadFile(filepath.Join(c.Dir(), "audit.log"))
 		return bytes.Contains(data, []byte(`"requestURI":"/api/v1/nodes"`)), err
+	})
+}
+
+func TestAuditPolicy(t *testing.T) {
+	c := cptest.New(t, controlplane.Options{CRDs: noCRDs, AuditLog: true, AuditPolicy: `apiVersion: audit.k8s.io/v1
+kind: Policy
+rules:
+- level: Request
+  resources: [{resources: [nodes]}]
+- level: None
+`})
+	createNode(t, c, "audited")
+	eventually(t, "the request is in the audit log", func(context.Context) (bool, error) {
+		data, err := os.ReadFile(filepath.Join(c.Dir(), "audit.log"))
+		if bytes.Contains(data, []byte(`"resource":"namespaces"`)) {
+			t.Error("what the policy leaves out is in the audit log")
+		}
+		return bytes.Contains(data, []byte(`"stage":"RequestReceived"`)) && bytes.Contains(data, []byte(`"requestObject":{"kind":"Node"`)), err
 	})
 }
 

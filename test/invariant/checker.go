@@ -9,6 +9,7 @@ import (
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,6 +25,9 @@ type Options struct {
 	// Agents, if set, returns the addresses that each node's agent and pods
 	// hold right now.
 	Agents func() map[string][]netip.Addr
+	// Client, if set, is where lists and watches are read in place of the API
+	// server: one that still has what came before a restart leaves no gaps.
+	Client Reader
 	// AgentsEvery is how often Agents is asked. Zero: 2 s.
 	AgentsEvery time.Duration
 	// Expect, if set, says that a violation is the test's own doing: it is not
@@ -32,6 +36,13 @@ type Options struct {
 	// OnChange, if set, is told every version, in order, after it was judged.
 	// It must not block, nor call the Checker.
 	OnChange func(Change)
+}
+
+// Reader lists and watches the kinds that are checked, and lists them as
+// PartialObjectMetadata too.
+type Reader interface {
+	List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error
+	Watch(ctx context.Context, list client.ObjectList, opts ...client.ListOption) (watch.Interface, error)
 }
 
 // Change is one version of one object.
@@ -64,7 +75,7 @@ func (v Violation) String() string {
 
 // Checker checks from Watch on, until the context of Watch ends.
 type Checker struct {
-	client  client.WithWatch
+	client  Reader
 	opts    Options
 	streams map[Kind]*stream
 
@@ -80,26 +91,20 @@ type Checker struct {
 }
 
 // Watch starts a Checker on the state that it finds, which it takes as it is.
+// cfg may be nil where Options.Client is set.
 func Watch(ctx context.Context, cfg *rest.Config, opts Options) (*Checker, error) {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		clientgoscheme.AddToScheme, ciliumv2.AddToScheme, v1alpha1.AddToScheme,
-	} {
-		if err := add(scheme); err != nil {
-			return nil, fmt.Errorf("build scheme: %w", err)
+	if opts.Client == nil {
+		reader, err := apiReader(cfg)
+		if err != nil {
+			return nil, fmt.Errorf("watch for broken rules: %w", err)
 		}
-	}
-	cfg = rest.CopyConfig(cfg)
-	cfg.QPS = -1
-	cl, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme})
-	if err != nil {
-		return nil, fmt.Errorf("watch for broken rules: %w", err)
+		opts.Client = reader
 	}
 	if opts.AgentsEvery == 0 {
 		opts.AgentsEvery = 2 * time.Second
 	}
 	c := &Checker{
-		client: cl, opts: opts,
+		client: opts.Client, opts: opts,
 		streams: map[Kind]*stream{},
 		model:   newModel(),
 		told:    map[string]bool{},
@@ -110,6 +115,30 @@ func Watch(ctx context.Context, cfg *rest.Config, opts Options) (*Checker, error
 		return nil, fmt.Errorf("watch for broken rules: %w", err)
 	}
 	return c, nil
+}
+
+// Scheme knows the kinds that are checked.
+func Scheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		clientgoscheme.AddToScheme, ciliumv2.AddToScheme, v1alpha1.AddToScheme,
+	} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("build scheme: %w", err)
+		}
+	}
+	return scheme, nil
+}
+
+// apiReader reads from the API server.
+func apiReader(cfg *rest.Config) (Reader, error) {
+	scheme, err := Scheme()
+	if err != nil {
+		return nil, err
+	}
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS = -1
+	return client.NewWithWatch(cfg, client.Options{Scheme: scheme})
 }
 
 // begin reads every kind as it was at one version, and watches from there on.

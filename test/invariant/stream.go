@@ -21,7 +21,7 @@ const rewatchAfter = 100 * time.Millisecond
 
 // stream delivers every version of one kind, in order, from a list on.
 type stream struct {
-	client client.WithWatch
+	client Reader
 	kind   Kind
 	to     sink
 
@@ -42,7 +42,7 @@ type sink interface {
 	gap()
 }
 
-func newStream(c client.WithWatch, k Kind, to sink) *stream {
+func newStream(c Reader, k Kind, to sink) *stream {
 	return &stream{client: c, kind: k, to: to, known: map[string]uint64{}, changed: make(chan struct{})}
 }
 

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
+)
+
+// TestMain lets the test's own binary be the checker's process.
+func TestMain(m *testing.M) {
+	klog.SetLogger(logr.Discard())
+	ctrl.SetLogger(logr.Discard())
+	if len(os.Args) == 4 && os.Args[1] == "check" {
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+		code := exitCode(ctx, command(ctx, os.Args[1:]))
+		stop()
+		os.Exit(code)
+	}
+	os.Exit(m.Run())
+}
+
+// binaries builds the operator beside etcd and kube-apiserver.
+func binaries(t *testing.T) string {
+	t.Helper()
+	built, err := filepath.Abs("../../.cache/bin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"etcd", "kube-apiserver"} {
+		if err := os.Symlink(filepath.Join(built, name), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, operatorBinary), "../../cmd/cilium-pool-operator")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the operator: %v\n%s", err, out)
+	}
+	return dir
+}
+
+// TestOneOfEachFault is a small run: few nodes, and each kind of fault at least
+// once.
+func TestOneOfEachFault(t *testing.T) {
+	dir, err := os.MkdirTemp("", "chaos-") // kept when it fails
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := settings{BinDir: binaries(t), Nodes: 12, Faults: 15 * time.Second, Seed: 1}
+	r, err := run(t.Context(), s, filepath.Join(dir, "run"), t.Logf)
+	if err != nil {
+		t.Fatalf("%v\nlogs: %s", err, dir)
+	}
+	r.print(testWriter{t})
+	if err := os.RemoveAll(dir); err != nil {
+		t.Error(err)
+	}
+}
+
+type testWriter struct{ *testing.T }
+
+func (w testWriter) Write(p []byte) (int, error) {
+	w.Logf("%s", p)
+	return len(p), nil
+}
+
+func TestStoppedRunLeavesNoProcess(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s := settings{BinDir: binaries(t), Nodes: 4, Faults: time.Minute, Seed: 1}
+	_, err := run(ctx, s, dir, func(format string, args ...any) {
+		t.Logf(format, args...)
+		cancel() // as soon as something was told, everything runs
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("the run ended with %v", err)
+	}
+	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range processes {
+		line, err := os.ReadFile(file)
+		if err == nil && (bytes.Contains(line, []byte(dir)) || bytes.Contains(line, []byte(s.BinDir))) {
+			t.Errorf("it runs still: %q", line)
+		}
+	}
+}
+
+func TestVerdictFails(t *testing.T) {
+	for name, v := range map[string]verdict{
+		"a broken rule":     {Violations: []invariant.Violation{{Rule: 1}}},
+		"versions not seen": {Stats: invariant.Stats{Gaps: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if judge(v) == nil {
+				t.Error("it passes")
+			}
+		})
+	}
+	if err := judge(verdict{}); err != nil {
+		t.Error(err)
+	}
+	if !errors.Is(judge(verdict{Violations: []invariant.Violation{{Rule: 1}}}), errBroken) {
+		t.Error("a broken rule does not say so")
+	}
+}

@@ -1,0 +1,255 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	ipamoption "github.com/cilium/cilium/pkg/ipam/option"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/chaos/claims"
+	"github.com/cilium-pool/cilium-pool-operator/test/chaos/etcd"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
+)
+
+// verdict is what the checker's process tells.
+type verdict struct {
+	Stats      invariant.Stats
+	Violations []invariant.Violation
+	// Handshakes are addresses that left a pool after their agent had agreed.
+	Handshakes int
+	// Leaders is how often the Lease came to name another operator.
+	Leaders int
+}
+
+// versions is how many versions were judged.
+func (v verdict) versions() int {
+	n := 0
+	for _, count := range v.Stats.Versions {
+		n += count
+	}
+	return n
+}
+
+// checker is the process that watches every version of every object. It reads
+// them from etcd: an API server that has just started knows nothing of what its
+// predecessor wrote last, and etcd knows it all.
+type checker struct {
+	rules *invariant.Checker
+
+	mu        sync.Mutex
+	verdict   verdict
+	sightings []claims.Sighting
+}
+
+// runChecker is the subcommand "check": it serves what it finds on a port that
+// it prints, until ctx ends. It works in the control plane's folder, as the path
+// of a socket must be short.
+func runChecker(ctx context.Context, dir, agents string) error {
+	if err := os.Chdir(dir); err != nil {
+		return err
+	}
+	scheme, err := invariant.Scheme()
+	if err != nil {
+		return err
+	}
+	store := etcd.New(etcdSocket, scheme)
+	c := &checker{}
+	c.rules, err = invariant.Watch(ctx, nil, invariant.Options{
+		Client: store, Cooldown: cooldown, OnChange: c.see,
+		Agents: func() map[string][]netip.Addr { return askAgents(ctx, agents) },
+	})
+	if err != nil {
+		return err
+	}
+	var background sync.WaitGroup
+	defer background.Wait()
+	background.Go(func() { c.countLeaders(ctx, store) })
+
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: c.routes(), BaseContext: func(net.Listener) context.Context { return ctx }}
+	background.Go(func() {
+		<-ctx.Done()
+		_ = server.Close() // it ends Serve below
+	})
+	fmt.Println(listener.Addr())
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// etcdSocket is the file in the control plane's folder where etcd listens.
+const etcdSocket = "etcd-client:0"
+
+func (c *checker) routes() http.Handler {
+	mux := http.NewServeMux()
+	answer := func(path string, do func(r *http.Request) (any, error)) {
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			value, err := do(r)
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+			_ = json.NewEncoder(w).Encode(value) // who asked may be gone
+		})
+	}
+	answer("/verdict", func(*http.Request) (any, error) { return c.tell(), nil })
+	answer("/sync", func(r *http.Request) (any, error) {
+		if err := c.rules.Sync(r.Context()); err != nil {
+			return nil, err
+		}
+		return c.tell(), c.rules.AskAgents(r.Context())
+	})
+	answer("/quiet", func(r *http.Request) (any, error) {
+		period, err := time.ParseDuration(r.FormValue("for"))
+		if err != nil {
+			return nil, err
+		}
+		return c.rules.Quiet(r.Context(), period)
+	})
+	answer("/sightings", func(*http.Request) (any, error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return slices.Clone(c.sightings), nil
+	})
+	return mux
+}
+
+func (c *checker) tell() verdict {
+	stats, violations := c.rules.Stats(), c.rules.Violations()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := c.verdict
+	v.Stats, v.Violations = stats, violations
+	return v
+}
+
+// see takes in a version after it was judged.
+func (c *checker) see(change invariant.Change) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch change.Kind {
+	case invariant.KindCiliumNode:
+		c.verdict.Handshakes += handshakes(change)
+	case invariant.KindBlock:
+		c.sight(change)
+	}
+}
+
+// handshakes counts the addresses that left a pool with their agent's consent.
+func handshakes(change invariant.Change) int {
+	before, ok := change.Old.(*ciliumv2.CiliumNode)
+	now, still := change.New.(*ciliumv2.CiliumNode)
+	if !ok || !still {
+		return 0
+	}
+	n := 0
+	for addr, state := range before.Status.IPAM.ReleaseIPs {
+		_, was := before.Spec.IPAM.Pool[addr]
+		_, is := now.Spec.IPAM.Pool[addr]
+		if was && !is && string(state) == ipamoption.IPAMReadyForRelease {
+			n++
+		}
+	}
+	return n
+}
+
+// sight notes a block that came or went.
+func (c *checker) sight(change invariant.Change) {
+	before, was := change.Old.(*v1alpha1.PodIPBlock)
+	now, is := change.New.(*v1alpha1.PodIPBlock)
+	if was && is && before.UID == now.UID {
+		return
+	}
+	if was {
+		c.sightings = append(c.sightings, sighting(before, true, change.Received))
+	}
+	if is {
+		c.sightings = append(c.sightings, sighting(now, false, change.Received))
+	}
+}
+
+func sighting(b *v1alpha1.PodIPBlock, gone bool, seen time.Time) claims.Sighting {
+	cidr, _ := netip.ParsePrefix(b.Spec.CIDR) // the CRD lets nothing else in
+	return claims.Sighting{
+		Block: cidr, Node: b.Spec.Node, UID: string(b.UID), Gone: gone,
+		Created: b.CreationTimestamp.Time, Seen: seen,
+	}
+}
+
+// countLeaders follows the Lease from its beginning.
+func (c *checker) countLeaders(ctx context.Context, store *etcd.Store) {
+	version, holder := "1", ""
+	for ctx.Err() == nil {
+		w, err := store.Watch(ctx, &coordinationv1.LeaseList{}, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: version}})
+		if err != nil {
+			_ = wait(ctx, time.Second) // etcd is away
+			continue
+		}
+		for e := range w.ResultChan() {
+			lease, ok := e.Object.(*coordinationv1.Lease)
+			if !ok {
+				continue
+			}
+			version = lease.ResourceVersion
+			if now := lease.Spec.HolderIdentity; lease.Name == leaseName && now != nil && *now != "" && *now != holder {
+				c.leads(holder)
+				holder = *now
+			}
+		}
+		_ = wait(ctx, 100*time.Millisecond)
+	}
+}
+
+// leads notes a new leader after another.
+func (c *checker) leads(before string) {
+	if before == "" {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.verdict.Leaders++
+}
+
+// askAgents asks the process with the agents which addresses they hold.
+func askAgents(ctx context.Context, url string) map[string][]netip.Addr {
+	held := map[string][]netip.Addr{}
+	if err := get(ctx, url, &held); err != nil {
+		return nil
+	}
+	return held
+}
+
+// get reads a JSON answer.
+func get(ctx context.Context, url string, into any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answered %s", url, resp.Status)
+	}
+	return json.NewDecoder(resp.Body).Decode(into)
+}

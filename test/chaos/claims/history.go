@@ -1,0 +1,340 @@
+package claims
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+)
+
+// inFlight is how long a write may take effect after the API server gave it up
+// or died over it: etcd has it in hand already, and answers within 7 s
+// (etcd v3.6, server/config, ReqTimeout).
+const inFlight = 10 * time.Second
+
+// History is what happened to all blocks, as porcupine takes it.
+type History struct {
+	Operations []porcupine.Operation
+	// Requests counts them by kind and outcome, as "create done".
+	Requests map[string]int
+}
+
+// Sighting is an object of a block that was seen to come or to go.
+type Sighting struct {
+	Block netip.Prefix
+	Node  string
+	UID   string
+	Gone  bool
+	// Created is the object's creationTimestamp, in whole seconds.
+	Created time.Time
+	// Seen is when it was seen, which is after it happened.
+	Seen time.Time
+}
+
+// Read reads an audit log written under AuditPolicy. deaths are the times at
+// which API servers were known to be dead, sorted: what one had not answered
+// can take effect no later than inFlight after that. What became of creations
+// and deletions that were not answered is told by sightings, all there were.
+func Read(log io.Reader, deaths []time.Time, sightings []Sighting) (*History, error) {
+	calls, err := readCalls(log)
+	if err != nil {
+		return nil, err
+	}
+	r := &reader{
+		deaths: deaths, listed: map[string]map[netip.Prefix]bool{}, blocks: map[netip.Prefix]bool{},
+		explained: map[string]bool{}, unanswered: map[netip.Prefix][]*call{},
+		history: History{Requests: map[string]int{}},
+	}
+	r.findBlocks(calls, sightings)
+	for _, c := range calls {
+		switch {
+		case c.Object.Subresource != "":
+		case c.Object.Resource == "podipblocks":
+			r.block(c)
+		case c.Object.Resource == "ciliumnodes":
+			r.ciliumNode(c)
+		}
+	}
+	return &r.history, r.unexplained(sightings)
+}
+
+type reader struct {
+	deaths  []time.Time
+	history History
+	// listed are the blocks that a node's CiliumNode ever held.
+	listed map[string]map[netip.Prefix]bool
+	// blocks are all there ever were.
+	blocks map[netip.Prefix]bool
+	// explained are the creations and deletions that were answered, by UID.
+	explained map[string]bool
+	// unanswered are the writes of a block that may have been its end;
+	// blankCreates those of which not even the name is known.
+	unanswered   map[netip.Prefix][]*call
+	blankCreates int
+	clients      []string
+}
+
+// blockObject and ciliumNode are what is read of bodies.
+type blockObject struct {
+	Kind     string `json:"kind"`
+	Metadata struct {
+		Name       string     `json:"name"`
+		UID        string     `json:"uid"`
+		Finalizers []string   `json:"finalizers"`
+		Deletion   *time.Time `json:"deletionTimestamp"`
+	} `json:"metadata"`
+	Spec struct {
+		CIDR string `json:"cidr"`
+		Node string `json:"node"`
+	} `json:"spec"`
+	Preconditions struct { // of a deletion's options
+		UID string `json:"uid"`
+	} `json:"preconditions"`
+	Details struct { // of a Status
+		UID string `json:"uid"`
+	} `json:"details"`
+}
+
+type ciliumNode struct {
+	Metadata struct {
+		Name string `json:"name"`
+	} `json:"metadata"`
+	Spec struct {
+		IPAM struct {
+			Pool     map[string]json.RawMessage `json:"pool"`
+			PodCIDRs *[]string                  `json:"podCIDRs"`
+		} `json:"ipam"`
+	} `json:"spec"`
+}
+
+// findBlocks learns which blocks there ever were, and which CiliumNodes ever
+// list which.
+func (r *reader) findBlocks(calls []*call, sightings []Sighting) {
+	for _, s := range sightings {
+		r.blocks[s.Block] = true
+	}
+	for _, c := range calls {
+		if cidr, err := blockOf(c); err == nil && c.Object.Resource == "podipblocks" {
+			r.blocks[cidr] = true
+		}
+	}
+	for _, c := range calls {
+		if c.Object.Resource != "ciliumnodes" || c.Object.Subresource != "" {
+			continue
+		}
+		name, body := nodeBody(c)
+		if r.listed[name] == nil {
+			r.listed[name] = map[netip.Prefix]bool{}
+		}
+		maps.Copy(r.listed[name], r.held(body))
+	}
+}
+
+// block takes in a write of a PodIPBlock.
+func (r *reader) block(c *call) {
+	var request, response blockObject
+	_ = json.Unmarshal(c.Request, &request) // what cannot be read stays empty
+	_ = json.Unmarshal(c.Response, &response)
+	cidr, err := blockOf(c)
+	switch {
+	case err != nil:
+		r.blankCreates++
+	case c.Verb == "create":
+		outcome := c.outcome("AlreadyExists")
+		if outcome == Unknown {
+			r.blankCreates++
+			return
+		}
+		r.explain(Create, response.Metadata.UID, outcome)
+		r.add(c, Request{Kind: Create, Block: cidr, Node: request.Spec.Node, UID: response.Metadata.UID}, outcome)
+	default:
+		outcome := c.outcome("NotFound")
+		if outcome == Unknown {
+			r.unanswered[cidr] = append(r.unanswered[cidr], c)
+			return
+		}
+		if outcome == Done && !removed(c, response) {
+			return // it asks for a drain, or changes metadata
+		}
+		uid := cmp.Or(request.Preconditions.UID, response.Details.UID, response.Metadata.UID)
+		r.explain(Remove, uid, outcome)
+		r.add(c, Request{Kind: Remove, Block: cidr, UID: uid}, outcome)
+	}
+}
+
+func (r *reader) explain(k Kind, uid string, outcome Outcome) {
+	if outcome == Done {
+		r.explained[string(k)+uid] = true
+	}
+}
+
+// unexplained adds the creations and deletions that were seen, and whose
+// requests were not answered. It fails where there was no such request.
+func (r *reader) unexplained(sightings []Sighting) error {
+	for _, s := range sightings {
+		request := Request{Kind: Create, Block: s.Block, Node: s.Node, UID: s.UID, By: "unanswered"}
+		begin := s.Created
+		if s.Gone {
+			request.Kind = Remove
+		}
+		if r.explained[string(request.Kind)+s.UID] {
+			continue
+		}
+		if s.Gone {
+			i := slices.IndexFunc(r.unanswered[s.Block], func(c *call) bool { return c.Received.After(s.Created) && c.Received.Before(s.Seen) })
+			if i < 0 {
+				return fmt.Errorf("block %s of %s (UID %s) ended by no request that was logged", s.Block, s.Node, s.UID)
+			}
+			begin = r.unanswered[s.Block][i].Received
+		} else if r.blankCreates--; r.blankCreates < 0 {
+			return fmt.Errorf("block %s of %s (UID %s) was made by no request that was logged", s.Block, s.Node, s.UID)
+		}
+		r.record(request, Done, begin, s.Seen)
+	}
+	return nil
+}
+
+// removed says whether a write that was done ended the object: a deletion
+// answers with a Status or with what was there, which lives on while it has
+// finalizers; and the last finalizer's end is that of what is being deleted.
+func removed(c *call, answer blockObject) bool {
+	if c.Verb == "delete" {
+		return answer.Kind == "Status" || len(answer.Metadata.Finalizers) == 0
+	}
+	return answer.Metadata.Deletion != nil && len(answer.Metadata.Finalizers) == 0
+}
+
+// ciliumNode takes in a write of a CiliumNode: it states which blocks it holds.
+func (r *reader) ciliumNode(c *call) {
+	outcome := c.outcome("")
+	name, body := nodeBody(c)
+	held := r.held(body)
+	switch {
+	case c.Verb == "delete":
+		held = nil
+	case c.Request == nil: // logged on arrival only: it may have said anything
+		for _, b := range sorted(r.listed[name]) {
+			r.add(c, Request{Kind: Publish, Block: b, Node: name}, outcome)
+			r.add(c, Request{Kind: Withdraw, Block: b, Node: name}, outcome)
+		}
+		return
+	case c.Verb == "patch" && body.Spec.IPAM.PodCIDRs == nil:
+		for _, b := range sorted(held) {
+			r.add(c, Request{Kind: Publish, Block: b, Node: name}, outcome)
+		}
+		return // what else it holds is as before
+	}
+	for _, b := range sorted(r.listed[name]) {
+		kind := Withdraw
+		if held[b] {
+			kind = Publish
+		}
+		r.add(c, Request{Kind: kind, Block: b, Node: name}, outcome)
+	}
+}
+
+func nodeBody(c *call) (name string, body ciliumNode) {
+	if c.Verb != "delete" {
+		_ = json.Unmarshal(c.Request, &body) // what cannot be read stays empty
+	}
+	name = c.Object.Name
+	if name == "" {
+		name = body.Metadata.Name
+	}
+	return name, body
+}
+
+// held are the blocks that a body lists, or puts addresses of into the pool.
+func (r *reader) held(body ciliumNode) map[netip.Prefix]bool {
+	out := map[netip.Prefix]bool{}
+	if listed := body.Spec.IPAM.PodCIDRs; listed != nil {
+		for _, s := range *listed {
+			if cidr, err := netip.ParsePrefix(s); err == nil && r.blocks[cidr] {
+				out[cidr] = true
+			}
+		}
+	}
+	for key, value := range body.Spec.IPAM.Pool {
+		addr, err := netip.ParseAddr(key)
+		if err != nil || string(value) == "null" {
+			continue
+		}
+		for bits := range addr.BitLen() + 1 {
+			if cidr, err := addr.Prefix(bits); err == nil && r.blocks[cidr] {
+				out[cidr] = true
+			}
+		}
+	}
+	return out
+}
+
+func sorted(blocks map[netip.Prefix]bool) []netip.Prefix {
+	return slices.SortedFunc(maps.Keys(blocks), netip.Prefix.Compare)
+}
+
+// blockOf reads which block a request is about from the object's name, or from
+// the body.
+func blockOf(c *call) (netip.Prefix, error) {
+	if c.Object.Name == "" {
+		var body blockObject
+		if err := json.Unmarshal(c.Request, &body); err != nil {
+			return netip.Prefix{}, fmt.Errorf("read block: %w", err)
+		}
+		return netip.ParsePrefix(body.Spec.CIDR)
+	}
+	return crd.ParseBlockName(c.Object.Name)
+}
+
+// add puts a request into the history. Where it was not answered for good, it
+// may have taken effect until a while after.
+func (r *reader) add(c *call, request Request, outcome Outcome) {
+	if outcome == "" {
+		return
+	}
+	request.By = strings.TrimPrefix(c.User.Username, "system:serviceaccount:kube-system:")
+	end := c.answered
+	if outcome == Unknown {
+		if end.IsZero() {
+			end = r.deathAfter(c.Received)
+		}
+		end = end.Add(inFlight)
+	}
+	r.record(request, outcome, c.Received, end)
+}
+
+func (r *reader) record(request Request, outcome Outcome, begin, end time.Time) {
+	r.history.Requests[fmt.Sprintf("%s %s", request.Kind, outcome)]++
+	r.history.Operations = append(r.history.Operations, porcupine.Operation{
+		ClientId: r.client(request.By), Input: request, Output: outcome,
+		Call: begin.UnixNano(), Return: end.UnixNano(),
+	})
+}
+
+// forever is after all that a test run sees.
+const forever = 24 * time.Hour
+
+func (r *reader) deathAfter(t time.Time) time.Time {
+	for _, death := range r.deaths {
+		if !death.Before(t) {
+			return death
+		}
+	}
+	return t.Add(forever)
+}
+
+func (r *reader) client(name string) int {
+	if i := slices.Index(r.clients, name); i >= 0 {
+		return i
+	}
+	r.clients = append(r.clients, name)
+	return len(r.clients) - 1
+}

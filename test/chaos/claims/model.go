@@ -1,0 +1,134 @@
+package claims
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// Kind is what a request does to a block.
+type Kind string
+
+// Kinds of requests.
+const (
+	// Create makes the block's object for Node: the claim.
+	Create Kind = "create"
+	// Publish says that Node's CiliumNode holds the block: by the write of a new
+	// address, or by any other that states its content.
+	Publish Kind = "publish"
+	// Withdraw says that Node's CiliumNode does not hold the block.
+	Withdraw Kind = "withdraw"
+	// Remove ends the block's object: the release.
+	Remove Kind = "remove"
+)
+
+// Outcome is what became of a request.
+type Outcome string
+
+// Outcomes.
+const (
+	Done Outcome = "done"
+	// Refused, as the object was there already (Create) or was not (Remove).
+	Refused Outcome = "refused"
+	// Unknown: the API server died over it, or could not tell. Only of Publish
+	// and Withdraw.
+	Unknown Outcome = "unknown"
+)
+
+// Request is one request about one block.
+type Request struct {
+	Kind  Kind
+	Block netip.Prefix
+	// Node is whose block or CiliumNode it is; not that of Remove.
+	Node string
+	// UID is that of the object made, or that the request is bound to. "": not
+	// known, or any.
+	UID string
+	By  string
+}
+
+// state of a block's register.
+type state struct {
+	exists    bool
+	node, uid string
+	// published is the node whose CiliumNode holds the block.
+	published string
+}
+
+// Model is a block as a register: its object exists for one node or not at all,
+// and one node or none publishes it.
+func Model() porcupine.Model {
+	m := porcupine.NondeterministicModel{
+		Partition: byBlock,
+		Init:      func() []any { return []any{state{}} },
+		Step: func(at, in, out any) []any {
+			return after(at.(state), in.(Request), out.(Outcome))
+		},
+		DescribeOperation: func(in, out any) string {
+			r := in.(Request)
+			return fmt.Sprintf("%s %s for %s by %s: %s", r.Kind, r.Block, r.Node, r.By, out)
+		},
+	}
+	return m.ToModel()
+}
+
+func byBlock(history []porcupine.Operation) [][]porcupine.Operation {
+	index := map[netip.Prefix]int{}
+	var out [][]porcupine.Operation
+	for _, op := range history {
+		block := op.Input.(Request).Block
+		i, found := index[block]
+		if !found {
+			i = len(out)
+			index[block] = i
+			out = append(out, nil)
+		}
+		out[i] = append(out[i], op)
+	}
+	return out
+}
+
+// after are the states that a request may leave; none: it cannot have happened
+// here.
+func after(s state, r Request, outcome Outcome) []any {
+	if outcome == Refused {
+		if s.exists == (r.Kind == Create) {
+			return []any{s}
+		}
+		return nil
+	}
+	var out []any
+	if next, allowed := s.take(r); allowed {
+		out = append(out, next)
+	}
+	if outcome == Unknown {
+		out = append(out, s)
+	}
+	return out
+}
+
+// take is the state after a request that was done, or false where that breaks a
+// rule.
+func (s state) take(r Request) (state, bool) {
+	switch r.Kind {
+	case Create:
+		// Its own node may list it still: an object torn away is made again.
+		allowed := !s.exists && (s.published == "" || s.published == r.Node)
+		s.exists, s.node, s.uid = true, r.Node, r.UID
+		return s, allowed
+	case Publish:
+		allowed := s.exists && s.node == r.Node && (s.published == "" || s.published == r.Node)
+		s.published = r.Node
+		return s, allowed
+	case Withdraw:
+		if s.published == r.Node {
+			s.published = ""
+		}
+		return s, true
+	case Remove:
+		allowed := s.exists && s.published == "" && (r.UID == "" || s.uid == "" || r.UID == s.uid)
+		return state{}, allowed
+	}
+	return s, false
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// Faults by people, and of machines.
+const (
+	cidrAdded       fault = "CIDR added"
+	cidrDrained     fault = "CIDR set to drain"
+	drainsEnded     fault = "drains ended"
+	agentsRestarted fault = "agents restarted"
+	nodesReplaced   fault = "nodes deleted and made again"
+	blockDeleted    fault = "block deleted by hand"
+)
+
+func (c *chaos) addCIDR(ctx context.Context, random *rand.Rand) error {
+	return c.network.grow(ctx, random)
+}
+
+func (c *chaos) drainCIDR(ctx context.Context, random *rand.Rand) error {
+	return c.network.drain(ctx, random)
+}
+
+func (c *chaos) endDrains(ctx context.Context, _ *rand.Rand) error { return c.network.undrain(ctx) }
+
+// some picks about one of ten nodes.
+func (c *chaos) some(random *rand.Rand) []string {
+	picked := map[string]bool{}
+	for range 1 + random.IntN(1+c.Nodes/10) {
+		picked[nodeName(random.IntN(c.Nodes))] = true
+	}
+	out := make([]string, 0, len(picked))
+	for node := range picked {
+		out = append(out, node)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// restartAgents does not wait until they are up again.
+func (c *chaos) restartAgents(ctx context.Context, random *rand.Rand) error {
+	atOnce, cancel := context.WithCancel(ctx)
+	cancel()
+	for _, node := range c.some(random) {
+		_ = c.fleet.machine(node).Restart(atOnce) // it says that it is not up yet
+	}
+	return nil
+}
+
+// replaceNodes deletes nodes with their pods, and makes them again before or
+// after their blocks went.
+func (c *chaos) replaceNodes(ctx context.Context, random *rand.Rand) error {
+	nodes := c.some(random)
+	for _, node := range nodes {
+		if err := c.removeNode(ctx, node); err != nil {
+			return err
+		}
+	}
+	if err := wait(ctx, upTo(random, nodeGone*3/2)); err != nil {
+		return err
+	}
+	for _, node := range nodes {
+		if err := c.joinNode(ctx, node); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeNode is the end of a machine: its Node goes, and then its pods, as the
+// garbage collector sees to.
+func (c *chaos) removeNode(ctx context.Context, node string) error {
+	c.load.remove(node)
+	c.fleet.scrap(node)
+	err := persist(ctx, func(ctx context.Context) error {
+		return client.IgnoreNotFound(c.client.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}))
+	})
+	if err != nil {
+		return fmt.Errorf("delete node %s: %w", node, err)
+	}
+	return persist(ctx, func(ctx context.Context) error {
+		pods := &corev1.PodList{}
+		if err := c.client.List(ctx, pods, client.MatchingFields{"spec.nodeName": node}); err != nil {
+			return err
+		}
+		for i := range pods.Items {
+			if err := c.client.Delete(ctx, &pods.Items[i], client.GracePeriodSeconds(0)); client.IgnoreNotFound(err) != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func nodeName(i int) string { return fmt.Sprintf("node-%03d", i) }
+
+// joinNode registers a Node, as a kubelet does, and boots its machine.
+func (c *chaos) joinNode(ctx context.Context, name string) error {
+	var number int
+	if _, err := fmt.Sscanf(name, "node-%d", &number); err != nil {
+		return err
+	}
+	labels := map[string]string{corev1.LabelHostname: name, zoneLabel: zones[number%len(zones)]}
+	address := netip.AddrFrom4([4]byte{192, 168, byte(1 + number/200), byte(1 + number%200)})
+	err := persist(ctx, func(ctx context.Context) error {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+		if err := client.IgnoreAlreadyExists(c.client.Create(ctx, node)); err != nil {
+			return err
+		}
+		if err := c.client.Get(ctx, client.ObjectKeyFromObject(node), node); err != nil {
+			return err
+		}
+		node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address.String()}}
+		node.Status.Conditions = []corev1.NodeCondition{{
+			Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady",
+			LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now(),
+		}}
+		return c.client.Status().Update(ctx, node)
+	})
+	if err != nil {
+		return fmt.Errorf("join node %s: %w", name, err)
+	}
+	c.fleet.boot(ctx, name)
+	c.load.add(name)
+	return nil
+}
+
+// deleteBlock asks for the drain of a block that can drain: one of the agent's
+// own addresses would stay for as long as the agent lives.
+func (c *chaos) deleteBlock(ctx context.Context, random *rand.Rand) error {
+	c.load.surge(ctx)
+	return until(ctx, patience, func(ctx context.Context) error {
+		blocks := &v1alpha1.PodIPBlockList{}
+		if err := c.client.List(ctx, blocks); err != nil {
+			return err
+		}
+		for _, i := range random.Perm(len(blocks.Items)) {
+			b := &blocks.Items[i]
+			if b.DeletionTimestamp == nil && c.drainable(b) {
+				return c.client.Delete(ctx, b, client.Preconditions{UID: &b.UID})
+			}
+		}
+		return errors.New("no block can drain")
+	})
+}
+
+func (c *chaos) drainable(b *v1alpha1.PodIPBlock) bool {
+	cidr, err := netip.ParsePrefix(b.Spec.CIDR)
+	m := c.fleet.machine(b.Spec.Node)
+	if err != nil || m == nil {
+		return false
+	}
+	own := m.own()
+	return len(own) > 0 && !slices.ContainsFunc(own, cidr.Contains)
+}

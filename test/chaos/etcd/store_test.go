@@ -1,0 +1,293 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
+)
+
+var shared cptest.Shared
+
+func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
+
+// bed is a control plane with its etcd as a Store.
+type bed struct {
+	*testing.T
+	cluster *controlplane.Cluster
+	client  client.WithWatch
+	store   *Store
+}
+
+func newBed(t *testing.T) *bed {
+	t.Helper()
+	c := shared.Cluster(t)
+	scheme, err := invariant.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	api, err := client.NewWithWatch(c.Config(), client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &bed{T: t, cluster: c, client: api, store: New(filepath.Join(c.Dir(), "etcd-client:0"), scheme)}
+}
+
+func (b *bed) create(o client.Object) client.Object {
+	b.Helper()
+	if err := b.client.Create(b.Context(), o); err != nil {
+		b.Fatal(err)
+	}
+	return o
+}
+
+// touch changes a Node and returns its new version.
+func (b *bed) touch(node *corev1.Node, value string) string {
+	b.Helper()
+	node.Labels = map[string]string{"touched": value}
+	if err := b.client.Update(b.Context(), node); err != nil {
+		b.Fatal(err)
+	}
+	return node.ResourceVersion
+}
+
+func at(version string) client.ListOption {
+	return &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: version}}
+}
+
+func TestListIsWhatTheAPIServerTells(t *testing.T) {
+	b := newBed(t)
+	b.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"a": "b"}}})
+	b.create(&ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
+	b.create(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"},
+		Spec:       corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+	})
+	b.create(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "l"}})
+	b.create(&v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha1.PodIPPoolSpec{
+		IPv4: &v1alpha1.IPv4Ranges{CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.0.0.0/24"}}, BlockSize: 28},
+	}})
+	b.create(&v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: "10.0.0.0-28"}, Spec: v1alpha1.PodIPBlockSpec{
+		CIDR: "10.0.0.0/28", Pool: "p", Node: "n1", NodeUID: "u",
+	}})
+	for _, list := range []func() client.ObjectList{
+		func() client.ObjectList { return &corev1.NodeList{} },
+		func() client.ObjectList { return &corev1.PodList{} },
+		func() client.ObjectList { return &ciliumv2.CiliumNodeList{} },
+		func() client.ObjectList { return &v1alpha1.PodIPPoolList{} },
+		func() client.ObjectList { return &v1alpha1.PodIPBlockList{} },
+	} {
+		t.Run(fmt.Sprintf("%T", list()), func(t *testing.T) {
+			told, stored := list(), list()
+			if err := b.client.List(t.Context(), told); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.store.List(t.Context(), stored); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(plain(t, told), plain(t, stored)); diff != "" {
+				t.Errorf("objects (-API server +etcd):\n%s", diff)
+			}
+		})
+	}
+}
+
+// plain are the objects of a list as maps, without what only the API server
+// keeps.
+func plain(t *testing.T, list client.ObjectList) []map[string]any {
+	t.Helper()
+	var out []map[string]any
+	err := meta.EachListItem(list, func(o runtime.Object) error {
+		o.(client.Object).SetManagedFields(nil)
+		o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+		m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+		out = append(out, m)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(out) == 0 {
+		t.Fatal("nothing to compare")
+	}
+	return out
+}
+
+func TestListOfMetadataAndOfOldVersions(t *testing.T) {
+	b := newBed(t)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "old"}}
+	b.create(node)
+	before := node.ResourceVersion
+	after := b.touch(node, "later")
+	for version, want := range map[string]string{before: before, "": after} {
+		list := &corev1.NodeList{}
+		if err := b.store.List(t.Context(), list, at(version)); err != nil {
+			t.Fatal(err)
+		}
+		if got := versionsOf(list)["old"]; got != want {
+			t.Errorf("at version %q it is %s, want %s", version, got, want)
+		}
+	}
+	partial := &metav1.PartialObjectMetadataList{}
+	partial.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
+	if err := b.store.List(t.Context(), partial); err != nil {
+		t.Fatal(err)
+	}
+	if got := versionsOf(partial)["old"]; got != after {
+		t.Errorf("its metadata are of version %s, want %s", got, after)
+	}
+	if err := b.store.List(t.Context(), &corev1.SecretList{}); err == nil {
+		t.Error("secrets are read")
+	}
+}
+
+func versionsOf(list client.ObjectList) map[string]string {
+	out := map[string]string{}
+	_ = meta.EachListItem(list, func(o runtime.Object) error {
+		out[o.(client.Object).GetName()] = o.(client.Object).GetResourceVersion()
+		return nil
+	})
+	return out
+}
+
+// TestNothingIsMissedOverRestarts writes up to the moment in which etcd and the
+// API server are killed, and from the moment in which they are back.
+func TestNothingIsMissedOverRestarts(t *testing.T) {
+	b := newBed(t)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "watched"}}
+	b.create(node)
+	seen := make(chan string, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b.follow(ctx, node.ResourceVersion, seen)
+	}()
+	rules, err := invariant.Watch(t.Context(), nil, invariant.Options{Client: b.store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	write := func(value string) { want = append(want, b.touch(node, value)) }
+	for i, steps := range [][]func() error{
+		{b.cluster.KillAPIServer, func() error { return b.cluster.StartAPIServer(t.Context()) }},
+		{b.cluster.KillEtcd, func() error { return b.cluster.StartEtcd(t.Context()) }},
+		{
+			b.cluster.KillEtcd, b.cluster.KillAPIServer,
+			func() error { return b.cluster.StartEtcd(t.Context()) }, func() error { return b.cluster.StartAPIServer(t.Context()) },
+		},
+	} {
+		write(fmt.Sprintf("before-%d", i))
+		for _, step := range steps {
+			if err := step(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(fmt.Sprintf("after-%d", i))
+	}
+	if err := b.client.Delete(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	want = append(want, "deleted")
+	var got []string
+	deadline := time.After(time.Minute)
+	for len(got) < len(want) {
+		select {
+		case version := <-seen:
+			got = append(got, version)
+		case <-deadline:
+			t.Fatalf("seen %v, want %v", got, want)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("versions (-want +got):\n%s", diff)
+	}
+	cancel()
+	<-done
+	if err := rules.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	stats := rules.Stats()
+	if stats.Gaps > 0 || stats.Versions[invariant.KindNode] != len(want) {
+		t.Errorf("the checker missed versions: %s, want %d of Nodes", stats, len(want))
+	}
+}
+
+// follow watches the Node "watched", again from where it was whenever the watch
+// ends.
+func (b *bed) follow(ctx context.Context, from string, seen chan<- string) {
+	for ctx.Err() == nil {
+		w, err := b.store.Watch(ctx, &corev1.NodeList{}, at(from))
+		if err != nil {
+			select { // there is no etcd
+			case <-time.After(20 * time.Millisecond):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		for e := range w.ResultChan() {
+			node, ok := e.Object.(*corev1.Node)
+			if !ok {
+				b.Errorf("the watch tells %v", e.Object)
+				return
+			}
+			from = node.ResourceVersion
+			switch {
+			case node.Name != "watched":
+			case e.Type == watch.Deleted:
+				seen <- "deleted"
+			default:
+				seen <- from
+			}
+		}
+	}
+}
+
+func TestWatchBeyondCompactionSaysSo(t *testing.T) {
+	b := newBed(t)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "compacted"}}
+	b.create(node)
+	before := node.ResourceVersion
+	b.touch(node, "once")
+	now, err := strconv.ParseUint(b.touch(node, "twice"), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answer struct{}
+	if err := b.store.call(t.Context(), "/v3/kv/compaction", map[string]string{"revision": strconv.FormatUint(now, 10)}, &answer); err != nil {
+		t.Fatal(err)
+	}
+	w, err := b.store.Watch(t.Context(), &corev1.NodeList{}, at(before))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	select {
+	case e := <-w.ResultChan():
+		if err := apierrors.FromObject(e.Object); e.Type != watch.Error || !apierrors.IsResourceExpired(err) {
+			t.Errorf("the watch tells %v: %v", e.Type, err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the watch tells nothing")
+	}
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"syscall"
+	"time"
+)
+
+// Faults of processes.
+const (
+	leaderKilled  fault = "leader killed"
+	standbyKilled fault = "standby killed"
+	bothKilled    fault = "both operators killed"
+	leaderPaused  fault = "leader paused while another led"
+	apiKilled     fault = "kube-apiserver killed"
+	etcdKilled    fault = "etcd killed"
+	allKilled     fault = "etcd and kube-apiserver killed"
+	apiPaused     fault = "kube-apiserver paused"
+)
+
+// leadWithin is how long it may take until an operator leads.
+const leadWithin = 2 * time.Minute
+
+func upTo(random *rand.Rand, d time.Duration) time.Duration {
+	return time.Duration(random.Int64N(int64(d)))
+}
+
+// awaitLeader waits for a leader other than one of old.
+func (c *chaos) awaitLeader(ctx context.Context, other *operator) (*operator, error) {
+	var found *operator
+	err := until(ctx, leadWithin, func(context.Context) error {
+		if found = leader(c.operator); found == nil || found == other {
+			return errors.New("no operator leads")
+		}
+		return nil
+	})
+	return found, err
+}
+
+func (c *chaos) standby(of *operator) *operator {
+	for _, o := range c.operator {
+		if o != of {
+			return o
+		}
+	}
+	return of
+}
+
+func (c *chaos) killLeader(ctx context.Context, random *rand.Rand) error {
+	o, err := c.awaitLeader(ctx, nil)
+	if err != nil {
+		return err
+	}
+	c.load.surge(ctx)
+	if err := wait(ctx, upTo(random, time.Second)); err != nil {
+		return err
+	}
+	return o.kill(upTo(random, 3*time.Second))
+}
+
+func (c *chaos) killStandby(ctx context.Context, random *rand.Rand) error {
+	o, err := c.awaitLeader(ctx, nil)
+	if err != nil {
+		return err
+	}
+	return c.standby(o).kill(upTo(random, 3*time.Second))
+}
+
+func (c *chaos) killBoth(ctx context.Context, random *rand.Rand) error {
+	if _, err := c.awaitLeader(ctx, nil); err != nil {
+		return err
+	}
+	var err error
+	for _, o := range c.operator {
+		err = errors.Join(err, o.kill(upTo(random, 4*time.Second)))
+	}
+	return err
+}
+
+// pauseLeader stops the leader at work, and lets it go on while the other one
+// leads.
+func (c *chaos) pauseLeader(ctx context.Context, random *rand.Rand) error {
+	o, err := c.awaitLeader(ctx, nil)
+	if err != nil {
+		return err
+	}
+	c.load.surge(ctx)
+	if err := wait(ctx, upTo(random, time.Second)); err != nil {
+		return err
+	}
+	resume, err := o.pause()
+	if err != nil {
+		return err
+	}
+	_, err = c.awaitLeader(ctx, o)
+	if err == nil {
+		err = wait(ctx, upTo(random, 2*time.Second))
+	}
+	return errors.Join(err, resume())
+}
+
+// dead notes that no API server runs.
+func (c *chaos) dead() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.deaths = append(c.deaths, time.Now())
+}
+
+func (c *chaos) killAPIServer(ctx context.Context, random *rand.Rand) error {
+	if err := c.cluster.KillAPIServer(); err != nil {
+		return err
+	}
+	c.dead()
+	if err := wait(ctx, upTo(random, 3*time.Second)); err != nil {
+		return err
+	}
+	return c.cluster.StartAPIServer(ctx)
+}
+
+func (c *chaos) killEtcd(ctx context.Context, random *rand.Rand) error {
+	if err := c.cluster.KillEtcd(); err != nil {
+		return err
+	}
+	if err := wait(ctx, upTo(random, 3*time.Second)); err != nil {
+		return err
+	}
+	if err := c.cluster.StartEtcd(ctx); err != nil {
+		return fmt.Errorf("start etcd: %w", err)
+	}
+	return nil
+}
+
+func (c *chaos) killControlPlane(ctx context.Context, random *rand.Rand) error {
+	if err := errors.Join(c.cluster.KillEtcd(), c.cluster.KillAPIServer()); err != nil {
+		return err
+	}
+	c.dead()
+	if err := wait(ctx, upTo(random, 2*time.Second)); err != nil {
+		return err
+	}
+	if err := c.cluster.StartEtcd(ctx); err != nil {
+		return fmt.Errorf("start etcd: %w", err)
+	}
+	return c.cluster.StartAPIServer(ctx)
+}
+
+// pauseAPIServer lets all requests hang for a while.
+func (c *chaos) pauseAPIServer(ctx context.Context, random *rand.Rand) error {
+	_, pid := c.cluster.PIDs()
+	if pid == 0 {
+		return errors.New("kube-apiserver ended by itself")
+	}
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		return err
+	}
+	err := wait(ctx, time.Second+upTo(random, leaseDuration))
+	return errors.Join(err, syscall.Kill(pid, syscall.SIGCONT))
+}

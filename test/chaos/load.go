@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	// There are about so many pods, and so many more for each node.
+	basePods, perNode = 60, 2
+	// burst is how many come to a node at once at most.
+	burst = 30
+	// loaders let pods come and go at the same time, each as often as this.
+	loaders   = 3
+	loadEvery = 500 * time.Millisecond
+	podLabel  = "chaos"
+)
+
+// load is the people whose pods come and go. What fails, as the API server is
+// away, is not tried again.
+type load struct {
+	client client.Client
+
+	mu     sync.Mutex
+	random *rand.Rand
+	pods   map[string][]string // by node that may get some
+	count  int
+	made   int
+	// created and deleted count pods.
+	created, deleted atomic.Int64
+}
+
+func newLoad(c client.Client, seed uint64) *load {
+	return &load{client: c, random: rand.New(rand.NewPCG(seed, 2)), pods: map[string][]string{}}
+}
+
+// add lets a node get pods, remove no more; its pods are then somebody else's.
+func (l *load) add(node string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pods[node] = nil
+}
+
+func (l *load) remove(node string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.count -= len(l.pods[node])
+	delete(l.pods, node)
+}
+
+// run lets pods come and go until ctx ends.
+func (l *load) run(ctx context.Context) {
+	var all sync.WaitGroup
+	for range loaders {
+		all.Go(func() { l.one(ctx) })
+	}
+	all.Wait()
+}
+
+func (l *load) one(ctx context.Context) {
+	for wait(ctx, loadEvery) == nil {
+		node, names := l.next()
+		if names != nil {
+			l.create(ctx, node, names)
+			continue
+		}
+		for _, name := range l.take(node) {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name}}
+			if l.client.Delete(ctx, pod, client.GracePeriodSeconds(1)) == nil {
+				l.deleted.Add(1)
+			}
+		}
+	}
+}
+
+// next picks a node, and the names of pods that come there; none: they go.
+func (l *load) next() (node string, names []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var full, all []string
+	for n, pods := range l.pods {
+		all = append(all, n)
+		if len(pods) > 0 {
+			full = append(full, n)
+		}
+	}
+	slices.Sort(all)
+	slices.Sort(full)
+	if len(all) == 0 {
+		return "", nil
+	}
+	if l.count > basePods+perNode*len(all) || len(full) > 0 && l.random.IntN(3) == 0 {
+		node = full[l.random.IntN(len(full))]
+		if other := full[l.random.IntN(len(full))]; len(l.pods[other]) > len(l.pods[node]) {
+			node = other
+		}
+		return node, nil
+	}
+	node = all[l.random.IntN(len(all))]
+	// Nodes that have pods get more of them, which takes more blocks.
+	if len(full) > 0 && l.random.IntN(2) == 0 {
+		node = full[l.random.IntN(len(full))]
+	}
+	return node, l.names(1 + l.random.IntN(burst))
+}
+
+// names are new ones. l.mu is held.
+func (l *load) names(n int) []string {
+	var out []string
+	for range n {
+		l.made++
+		out = append(out, fmt.Sprintf("pod-%d", l.made))
+	}
+	return out
+}
+
+// take takes most of a node's pods off the books.
+func (l *load) take(node string) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := l.pods[node]
+	stay := l.random.IntN(3)
+	if stay > len(all) {
+		stay = 0
+	}
+	l.pods[node] = slices.Clone(all[:stay])
+	l.count -= len(all) - stay
+	return all[stay:]
+}
+
+// create makes pods that are bound to a node, as a scheduler would.
+func (l *load) create(ctx context.Context, node string, names []string) {
+	for _, name := range names {
+		if l.client.Create(ctx, boundPod(node, name)) != nil {
+			continue
+		}
+		l.created.Add(1)
+		l.mu.Lock()
+		if _, there := l.pods[node]; there {
+			l.pods[node] = append(l.pods[node], name)
+			l.count++
+		}
+		l.mu.Unlock()
+	}
+}
+
+func boundPod(node, name string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: metav1.NamespaceDefault, Name: name, Labels: map[string]string{podLabel: ""},
+		},
+		Spec: corev1.PodSpec{
+			NodeName:   node,
+			Containers: []corev1.Container{{Name: "app", Image: "registry.example.com/app"}},
+		},
+	}
+}
+
+// surge brings pods to a few nodes at once: the operator will have writes in
+// hand.
+func (l *load) surge(ctx context.Context) {
+	var all sync.WaitGroup
+	for range 4 {
+		l.mu.Lock()
+		nodes := slices.Sorted(maps.Keys(l.pods))
+		if len(nodes) == 0 {
+			l.mu.Unlock()
+			break
+		}
+		node, names := nodes[l.random.IntN(len(nodes))], l.names(burst)
+		l.mu.Unlock()
+		all.Go(func() { l.create(ctx, node, names) })
+	}
+	all.Wait()
+}
+
+// persist does what people do again until it works, as the API server may be
+// away.
+func persist(ctx context.Context, do func(context.Context) error) error {
+	for {
+		err := do(ctx)
+		if err == nil || apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) {
+			return err
+		}
+		if wait(ctx, 500*time.Millisecond) != nil {
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
+	}
+}

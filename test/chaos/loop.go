@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// progressFile keeps what a loop has done, so that it can be taken up again.
+type progressFile struct {
+	// Nodes and Faults are those of the runs; another loop has others.
+	Nodes  int
+	Faults time.Duration
+	// First is the seed of the first run; each next one has the next.
+	First uint64
+	// Done is how many runs passed; Sum is what they saw.
+	Done int
+	Sum  report
+}
+
+// loop runs until so many runs have passed, or one failed.
+type loop struct {
+	settings
+	runDir  string
+	count   int
+	restart bool
+	say     func(format string, args ...any)
+}
+
+func (l loop) state() string { return filepath.Join(l.runDir, "state.json") }
+
+func (l loop) run(ctx context.Context) error {
+	p, err := l.begin()
+	if err != nil {
+		return err
+	}
+	if p.Done > 0 {
+		l.say("taken up again after %d runs; RESTART=1 starts over", p.Done)
+	}
+	for p.Done < l.count {
+		s := l.settings
+		s.Seed = p.First + uint64(p.Done)
+		l.say("run %d of %d: seed %d, %d nodes", p.Done+1, l.count, s.Seed, s.Nodes)
+		r, err := run(ctx, s, filepath.Join(l.runDir, "run"), l.say)
+		if err != nil {
+			return l.failed(ctx, s, r, err)
+		}
+		p.Done++
+		p.Sum.add(r)
+		if err := l.save(p); err != nil {
+			return err
+		}
+		l.say("run %d of %d passed after %.0f s", p.Done, l.count, r.Seconds)
+	}
+	p.Sum.print(os.Stdout)
+	return nil
+}
+
+// begin takes up a loop, or begins one.
+func (l loop) begin() (*progressFile, error) {
+	fresh := &progressFile{Nodes: l.Nodes, Faults: l.Faults, First: l.Seed}
+	if fresh.First == 0 {
+		fresh.First = uint64(time.Now().UnixNano()) % 1e9 * 1000
+	} else if l.count == 1 {
+		return fresh, nil // somebody wants this one
+	}
+	data, err := os.ReadFile(l.state())
+	if errors.Is(err, fs.ErrNotExist) || l.restart {
+		return fresh, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var p progressFile
+	if err := json.Unmarshal(data, &p); err != nil {
+		return nil, fmt.Errorf("read %s: %w", l.state(), err)
+	}
+	if p.Done >= l.count {
+		return fresh, nil // that loop is over
+	}
+	if p.Nodes != l.Nodes || p.Faults != l.Faults {
+		return nil, fmt.Errorf("%s is of a loop with NODES=%d FAULTS=%s: go on with these, or begin anew with RESTART=1", l.state(), p.Nodes, p.Faults)
+	}
+	return &p, nil
+}
+
+func (l loop) save(p *progressFile) error {
+	data, err := json.MarshalIndent(p, "", "  ")
+	if err != nil {
+		return err
+	}
+	next := l.state() + ".next"
+	if err := os.WriteFile(next, data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(next, l.state())
+}
+
+// failed keeps what a failed run left, and says how to see it again.
+func (l loop) failed(ctx context.Context, s settings, r *report, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err() // it was stopped
+	}
+	if r != nil {
+		r.print(os.Stdout)
+	}
+	kept := filepath.Join(l.runDir, fmt.Sprintf("failed-%d", s.Seed))
+	err = errors.Join(err, os.RemoveAll(kept), os.Rename(filepath.Join(l.runDir, "run"), kept))
+	return fmt.Errorf("%s\nlogs: %s\nagain: make chaos SEED=%d NODES=%d FAULTS=%s", causes(err), kept, s.Seed, s.Nodes, s.Faults)
+}

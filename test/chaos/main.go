@@ -1,0 +1,104 @@
+// Command chaos runs the operator against everything that can fail around it,
+// on a real etcd and kube-apiserver, and judges every version of every object.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+const usage = `chaos lets two operators serve nodes whose agents are simulated, while operators,
+kube-apiserver and etcd are killed and paused, and people edit pools, nodes and
+blocks. Then everything must settle. Every version of every object is judged.
+
+Run it from the root of the repository, best by make chaos.
+
+Exit codes: 0 all runs passed, 1 one failed, 2 wrong command line, 130 stopped.
+
+Flags:
+`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	// Agents and watches are cut off all the time; that is no news.
+	klog.SetLogger(logr.Discard())
+	ctrl.SetLogger(logr.Discard())
+	code := exitCode(ctx, command(ctx, os.Args[1:]))
+	stop()
+	os.Exit(code)
+}
+
+func exitCode(ctx context.Context, err error) int {
+	switch {
+	case err == nil, errors.Is(err, pflag.ErrHelp):
+		return 0
+	case ctx.Err() != nil:
+		fmt.Fprintln(os.Stderr, "chaos: stopped; the same command goes on from here")
+		return 130
+	case errors.Is(err, errUsage):
+		fmt.Fprintf(os.Stderr, "chaos: %v\nSee chaos --help.\n", err)
+		return 2
+	}
+	fmt.Fprintf(os.Stderr, "chaos: %v\n", err)
+	return 1
+}
+
+var errUsage = errors.New("wrong command line")
+
+func command(ctx context.Context, args []string) error {
+	if len(args) == 3 && args[0] == "check" {
+		return runChecker(ctx, args[1], args[2])
+	}
+	var l loop
+	fs := pflag.NewFlagSet("chaos", pflag.ContinueOnError)
+	fs.StringVar(&l.BinDir, "bin-dir", ".cache/bin", "folder of etcd, kube-apiserver and the operator")
+	fs.StringVar(&l.runDir, "run-dir", ".run/chaos", "folder for state and logs")
+	fs.IntVar(&l.Nodes, "nodes", 200, "nodes, 4 to 400")
+	fs.DurationVar(&l.Faults, "faults", time.Minute, "how long there are faults; longer where not every kind was injected by then")
+	fs.Uint64Var(&l.Seed, "seed", 0, "seed of the first run; 0: a new one")
+	fs.IntVar(&l.count, "count", 1, "how many runs; those that a loop has done already count")
+	fs.BoolVar(&l.restart, "restart", false, "begin a loop anew")
+	fs.Usage = func() { fmt.Print(usage, fs.FlagUsages()) }
+	if err := fs.Parse(args); err != nil {
+		if errors.Is(err, pflag.ErrHelp) {
+			return err
+		}
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	switch {
+	case fs.NArg() > 0:
+		return fmt.Errorf("%w: unexpected argument %q", errUsage, fs.Arg(0))
+	case l.Nodes < 4 || l.Nodes > 400:
+		return fmt.Errorf("%w: --nodes is %d: must be between 4 and 400", errUsage, l.Nodes)
+	case l.count < 1:
+		return fmt.Errorf("%w: --count is %d: must be 1 or more", errUsage, l.count)
+	}
+	var err error
+	for _, dir := range []*string{&l.BinDir, &l.runDir} {
+		if *dir, err = filepath.Abs(*dir); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(l.runDir, 0o700); err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	l.say = func(format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		fmt.Printf(format+"\n", args...)
+	}
+	return l.run(ctx)
+}

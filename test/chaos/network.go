@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+const (
+	zoneLabel = "topology.kubernetes.io/zone"
+	blockBits = 28
+	// mostCIDRs is how many CIDRs people give a pool in the end.
+	mostCIDRs = 4
+)
+
+var zones = []string{"east", "west"}
+
+// network is the people who write the pools: one for each zone. Their CIDRs are
+// tight, so that blocks soon come to another node.
+type network struct {
+	client client.Client
+	bits   int // of a CIDR
+	cidrs  map[string]int
+}
+
+// newNetwork sizes CIDRs so that the first two hold two to four blocks for each
+// node of their zone.
+func newNetwork(c client.Client, nodes int) *network {
+	bits := blockBits
+	for 1<<(blockBits-bits) < nodes/len(zones) {
+		bits--
+	}
+	return &network{client: c, bits: bits, cidrs: map[string]int{}}
+}
+
+// cidr is a zone's next CIDR.
+func (n *network) cidr(zone string, bits int) v1alpha1.PoolCIDR {
+	second := byte(64)
+	if zone == zones[1] {
+		second = 96
+	}
+	second += byte(n.cidrs[zone])
+	n.cidrs[zone]++
+	return v1alpha1.PoolCIDR{CIDR: netip.PrefixFrom(netip.AddrFrom4([4]byte{100, second, 0, 0}), bits).String()}
+}
+
+func (n *network) create(ctx context.Context) error {
+	for _, zone := range zones {
+		pool := &v1alpha1.PodIPPool{
+			ObjectMeta: metav1.ObjectMeta{Name: zone},
+			Spec: v1alpha1.PodIPPoolSpec{
+				NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{zoneLabel: zone}},
+				IPv4: &v1alpha1.IPv4Ranges{
+					CIDRs: []v1alpha1.PoolCIDR{n.cidr(zone, n.bits), n.cidr(zone, n.bits)}, BlockSize: blockBits,
+				},
+			},
+		}
+		if err := n.client.Create(ctx, pool); err != nil {
+			return fmt.Errorf("create pool %s: %w", zone, err)
+		}
+	}
+	return nil
+}
+
+// edit changes a pool.
+func (n *network) edit(ctx context.Context, zone string, change func(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR) error {
+	return persist(ctx, func(ctx context.Context) error {
+		pool := &v1alpha1.PodIPPool{}
+		if err := n.client.Get(ctx, client.ObjectKey{Name: zone}, pool); err != nil {
+			return err
+		}
+		pool.Spec.IPv4.CIDRs = change(pool.Spec.IPv4.CIDRs)
+		return n.client.Update(ctx, pool)
+	})
+}
+
+// grow adds a CIDR to a pool, or where it has enough, to the other.
+func (n *network) grow(ctx context.Context, random *rand.Rand) error {
+	zone := zones[random.IntN(len(zones))]
+	if n.cidrs[zone] >= mostCIDRs {
+		return nil
+	}
+	added := n.cidr(zone, n.bits)
+	return n.edit(ctx, zone, func(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR { return with(cidrs, added) })
+}
+
+// plenty gives each pool more than anybody needs, as people do when nodes starve.
+func (n *network) plenty(ctx context.Context) error {
+	for _, zone := range zones {
+		added := n.cidr(zone, n.bits-3)
+		err := n.edit(ctx, zone, func(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR { return with(cidrs, added) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// with adds a CIDR, unless an edit whose answer was lost has done so.
+func with(cidrs []v1alpha1.PoolCIDR, added v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR {
+	if slices.ContainsFunc(cidrs, func(c v1alpha1.PoolCIDR) bool { return c.CIDR == added.CIDR }) {
+		return cidrs
+	}
+	return append(cidrs, added)
+}
+
+// drain lets one CIDR of a pool drain, and no other of it.
+func (n *network) drain(ctx context.Context, random *rand.Rand) error {
+	zone := zones[random.IntN(len(zones))]
+	chosen := random.IntN(n.cidrs[zone])
+	return n.edit(ctx, zone, func(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR {
+		for i := range cidrs {
+			cidrs[i].Drain = i == chosen
+		}
+		return cidrs
+	})
+}
+
+// undrain ends all drains.
+func (n *network) undrain(ctx context.Context) error {
+	for _, zone := range zones {
+		err := n.edit(ctx, zone, func(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR {
+			for i := range cidrs {
+				cidrs[i].Drain = false
+			}
+			return cidrs
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

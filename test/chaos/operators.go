@@ -1,0 +1,188 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+)
+
+const (
+	operatorBinary = "cilium-pool-operator"
+	leaseName      = "cilium-pool-operator"
+	// leaseDuration is short, so that a paused leader loses it within seconds.
+	leaseDuration = 8 * time.Second
+	cooldown      = 2 * time.Second
+	nodeGone      = 8 * time.Second
+	// operatorBackoff is how long a replica that ended is down, as a kubelet
+	// would let it be.
+	operatorBackoff = time.Second
+)
+
+// operatorFlags are times that let blocks come back within a minute.
+func operatorFlags(kubeconfig string) []string {
+	return []string{
+		"--kubeconfig=" + kubeconfig, "--leader-elect-name=" + leaseName,
+		"--leader-elect-lease-duration=" + leaseDuration.String(),
+		"--metrics-bind-address=0", "--health-probe-bind-address=0",
+		"--reclaim-idle-for=2s", "--ack-hold=500ms", "--ack-timeout=4s", "--agent-settle-time=1s",
+		"--cooldown=" + cooldown.String(), "--node-gone-cooldown=" + nodeGone.String(),
+		"--reclaims-per-minute=0", "--reclaims-per-minute-per-pool=0",
+	}
+}
+
+// operator is a replica, which is started again whenever it ends.
+type operator struct {
+	name, binary string
+	args         []string
+	log          *os.File
+
+	mu   sync.Mutex
+	proc *process
+	// acquired is when this process began to lead; zero: it never did.
+	acquired time.Time
+	// killing says that it is being killed, downFor how long it stays down then.
+	killing bool
+	downFor time.Duration
+	// starts counts processes, endings those that ended by themselves.
+	starts, endings int
+	panicked        string
+}
+
+// newOperator makes a replica with an account of its own, by which the audit log
+// tells it from the other.
+func newOperator(ctx context.Context, c *controlplane.Cluster, admin client.Client, binDir, name string) (*operator, error) {
+	account := metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: name}
+	for _, o := range []client.Object{
+		&corev1.ServiceAccount{ObjectMeta: account},
+		&rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: account.Namespace, Name: name}},
+		},
+	} {
+		if err := admin.Create(ctx, o); err != nil {
+			return nil, err
+		}
+	}
+	cfg, err := c.ConfigFor(ctx, account.Namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	kubeconfig := filepath.Join(c.Dir(), name+".kubeconfig")
+	if err := controlplane.WriteKubeconfig(kubeconfig, cfg); err != nil {
+		return nil, err
+	}
+	log, err := openLog(c.Dir(), name)
+	if err != nil {
+		return nil, err
+	}
+	return &operator{
+		name: name, log: log, binary: filepath.Join(binDir, operatorBinary), args: operatorFlags(kubeconfig),
+	}, nil
+}
+
+// supervise keeps the operator running until ctx ends.
+func (o *operator) supervise(ctx context.Context) error {
+	defer o.log.Close()
+	for {
+		p, err := o.start()
+		if err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return p.kill()
+		case <-p.stopped:
+		}
+		if wait(ctx, o.ended()) != nil {
+			return nil
+		}
+	}
+}
+
+func (o *operator) start() (_ *process, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.acquired, o.killing = time.Time{}, false
+	o.starts++
+	o.proc, err = start(o.name, operatorLog{o}, operatorLog{o}, o.binary, o.args...)
+	return o.proc, err
+}
+
+// ended notes the end of a process, and says how long it stays down.
+func (o *operator) ended() time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.acquired = time.Time{}
+	if o.killing {
+		return o.downFor
+	}
+	o.endings++
+	return operatorBackoff
+}
+
+// kill kills the process; the next one starts after downFor.
+func (o *operator) kill(downFor time.Duration) error {
+	o.mu.Lock()
+	p := o.proc
+	o.killing, o.downFor = true, downFor
+	o.mu.Unlock()
+	return p.kill()
+}
+
+// pause stops the process where it is, until the returned function is called.
+func (o *operator) pause() (resume func() error, err error) {
+	o.mu.Lock()
+	p := o.proc
+	o.mu.Unlock()
+	return func() error { return p.signal(syscall.SIGCONT) }, p.signal(syscall.SIGSTOP)
+}
+
+func (o *operator) leadsSince() time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.acquired
+}
+
+// leader is the operator that took the lead last, and lives; nil: none.
+func leader(operators []*operator) *operator {
+	latest := slices.MaxFunc(operators, func(a, b *operator) int { return a.leadsSince().Compare(b.leadsSince()) })
+	if latest.leadsSince().IsZero() {
+		return nil
+	}
+	return latest
+}
+
+// operatorLog keeps what an operator logs, and reads along.
+type operatorLog struct{ *operator }
+
+func (l operatorLog) Write(p []byte) (int, error) {
+	for line := range bytes.Lines(p) {
+		l.read(line)
+	}
+	return l.log.Write(p)
+}
+
+func (l operatorLog) read(line []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case bytes.Contains(line, []byte("uccessfully acquired lease")):
+		l.acquired = time.Now()
+	case l.panicked == "" && bytes.Contains(line, []byte("panic")):
+		l.panicked = string(bytes.TrimSpace(line))
+	}
+}

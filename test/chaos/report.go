@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// report is what a run saw.
+type report struct {
+	Runs    int
+	Seconds float64
+	// Figures by name.
+	Faults, Figures map[string]int
+}
+
+// Names of figures, in the order in which they are told.
+const (
+	versionsJudged = "versions judged"
+	gaps           = "versions missed"
+	leaderChanges  = "leader changes"
+	operatorStarts = "operator starts"
+	operatorEnds   = "operators that ended by themselves"
+	blocksClaimed  = "blocks claimed"
+	claimedAgain   = "of these, of blocks that had been claimed before"
+	blocksReleased = "blocks released"
+	drains         = "drains begun"
+	undrains       = "drains undone"
+	handshakesDone = "addresses released by handshake"
+	podsCreated    = "pods created"
+	podsDeleted    = "pods deleted"
+	addsDone       = "CNI ADDs"
+	addsFailed     = "CNI ADDs that failed and were tried again"
+	dropped        = "endpoints that an agent could not restore"
+	agentChecks    = "questions to the agents"
+	operations     = "operations checked by porcupine"
+	histories      = "histories of blocks"
+	unknownWrites  = "operations of unknown outcome"
+)
+
+func figureNames() []string {
+	return []string{
+		versionsJudged, gaps, leaderChanges, operatorStarts, operatorEnds, blocksClaimed, claimedAgain, blocksReleased, drains, undrains,
+		handshakesDone, podsCreated, podsDeleted, addsDone, addsFailed, dropped, agentChecks, operations, histories, unknownWrites,
+	}
+}
+
+// tell gathers the figures, also of a run that failed.
+func (c *chaos) tell() (*report, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
+	defer cancel()
+	v, err := c.verdict(ctx, "/verdict")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f := map[string]int{
+		versionsJudged: v.versions(), gaps: v.Stats.Gaps, leaderChanges: v.Leaders,
+		blocksClaimed: v.Stats.Claims, blocksReleased: v.Stats.Reclaims, drains: v.Stats.Drains, undrains: v.Stats.Undrains,
+		handshakesDone: v.Handshakes, agentChecks: v.Stats.AgentChecks,
+		podsCreated: int(c.load.created.Load()), podsDeleted: int(c.load.deleted.Load()),
+		addsDone: int(c.fleet.added.Load()), addsFailed: int(c.fleet.failed.Load()), dropped: int(c.fleet.dropped.Load()),
+	}
+	for _, o := range c.operator {
+		o.mu.Lock()
+		f[operatorStarts] += o.starts
+		f[operatorEnds] += o.endings
+		o.mu.Unlock()
+	}
+	if h := c.claims; h != nil {
+		f[operations], f[histories] = len(h.Operations), h.Blocks()
+		f[claimedAgain] = h.Requests["create done"] - h.Blocks()
+		f[unknownWrites] = h.Requests["publish unknown"] + h.Requests["withdraw unknown"]
+	}
+	r := &report{Runs: 1, Seconds: time.Since(c.begin).Seconds(), Faults: map[string]int{}, Figures: f}
+	for kind, n := range c.faults {
+		r.Faults[string(kind)] = n
+	}
+	return r, err
+}
+
+// add sums up runs.
+func (r *report) add(o *report) {
+	if r.Faults == nil {
+		r.Faults, r.Figures = map[string]int{}, map[string]int{}
+	}
+	r.Runs += o.Runs
+	r.Seconds += o.Seconds
+	for k, n := range o.Faults {
+		r.Faults[k] += n
+	}
+	for k, n := range o.Figures {
+		r.Figures[k] += n
+	}
+}
+
+func (r *report) print(to io.Writer) {
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
+	line := func(n int, what string) { fmt.Fprintf(w, "\t%d\t  %s\n", n, what) }
+	line(r.Runs, fmt.Sprintf("runs, of %s", time.Duration(r.Seconds*float64(time.Second)).Round(time.Second)))
+	total := 0
+	for _, n := range r.Faults {
+		total += n
+	}
+	line(total, "faults injected, of which")
+	for _, kind := range allFaults() {
+		line(r.Faults[string(kind)], "- "+string(kind))
+	}
+	for _, name := range figureNames() {
+		line(r.Figures[name], name)
+	}
+	_ = w.Flush()
+}
+
+// progress tells how it goes, on one line.
+func (c *chaos) progress(v verdict) {
+	c.mu.Lock()
+	phase, faults := c.phase, maps.Clone(c.faults)
+	c.mu.Unlock()
+	n := 0
+	for _, count := range faults {
+		n += count
+	}
+	leads := "nobody"
+	if o := leader(c.operator); o != nil {
+		leads = o.name
+	}
+	c.say("%4.0f s  %-9s %3d faults, %s leads; pods +%d -%d; %d versions, %d claims, %d releases, %d handshakes, %d leader changes, %d broken",
+		time.Since(c.begin).Seconds(), phase, n, leads, c.load.created.Load(), c.load.deleted.Load(),
+		v.versions(), v.Stats.Claims, v.Stats.Reclaims, v.Handshakes, v.Leaders, len(v.Violations))
+}
+
+// causes are the lines of an error, each once.
+func causes(err error) string {
+	var out []string
+	for _, line := range strings.Split(err.Error(), "\n") {
+		if !slices.Contains(out, line) {
+			out = append(out, line)
+		}
+	}
+	return strings.Join(out, "\n")
+}

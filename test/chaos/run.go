@@ -1,0 +1,289 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/chaos/claims"
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
+)
+
+// settings of a run.
+type settings struct {
+	// BinDir holds etcd, kube-apiserver and the operator.
+	BinDir string
+	Nodes  int
+	Faults time.Duration
+	Seed   uint64
+}
+
+// chaos is one run.
+type chaos struct {
+	settings
+	dir      string // of its state and logs
+	say      func(format string, args ...any)
+	cluster  *controlplane.Cluster
+	client   client.WithWatch
+	fleet    *fleet
+	load     *load
+	network  *network
+	operator []*operator
+	checker  string // its address
+	begin    time.Time
+
+	mu     sync.Mutex
+	phase  string
+	faults map[fault]int
+	deaths []time.Time // of API servers
+	claims *claims.History
+}
+
+// run does everything once. What it returns is what it saw, also where it fails.
+func run(ctx context.Context, s settings, dir string, say func(string, ...any)) (_ *report, err error) {
+	c := &chaos{
+		settings: s, dir: dir, say: say, begin: time.Now(),
+		faults: map[fault]int{},
+	}
+	ctx, fail := context.WithCancelCause(ctx)
+	var parts sync.WaitGroup
+	defer func() {
+		fail(nil)
+		parts.Wait()
+		if c.cluster != nil {
+			err = errors.Join(err, c.cluster.Stop())
+		}
+	}()
+	if err := c.build(ctx); err != nil {
+		return nil, err
+	}
+	background := func(what string, do func(context.Context) error) {
+		parts.Go(func() {
+			if err := do(ctx); err != nil {
+				fail(fmt.Errorf("%s: %w", what, err))
+			}
+		})
+	}
+	background("agents", func(ctx context.Context) error { c.fleet.run(ctx); return nil })
+	agents, err := c.serveAgents(background)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.startChecker(ctx, agents, background); err != nil {
+		return nil, err
+	}
+	for _, o := range c.operator {
+		background(o.name, o.supervise)
+	}
+	background("rules", c.watchVerdict)
+	err = c.story(ctx)
+	r, tellErr := c.tell()
+	return r, cmp.Or(context.Cause(ctx), errors.Join(err, tellErr))
+}
+
+// story is what happens, in this order.
+func (c *chaos) story(ctx context.Context) error {
+	for _, part := range []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"join", c.join}, {"faults", c.storm}, {"settle", c.settle}, {"histories", c.histories}, {"enough", c.enough},
+	} {
+		c.mu.Lock()
+		c.phase = part.name
+		c.mu.Unlock()
+		if err := part.do(ctx); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
+	}
+	return nil
+}
+
+func (c *chaos) build(ctx context.Context) (err error) {
+	if err := os.RemoveAll(c.dir); err != nil {
+		return err
+	}
+	c.cluster, err = controlplane.Start(ctx, controlplane.Options{
+		Dir: c.dir, BinDir: c.BinDir, AuditLog: true, AuditPolicy: claims.AuditPolicy,
+	})
+	if err != nil {
+		return err
+	}
+	if c.client, err = newClient(c.cluster.Config()); err != nil {
+		return err
+	}
+	if c.fleet, err = newFleet(c.cluster.Config(), c.Seed); err != nil {
+		return err
+	}
+	c.load = newLoad(c.client, c.Seed)
+	c.network = newNetwork(c.client, c.Nodes)
+	for _, name := range []string{"operator-a", "operator-b"} {
+		o, err := newOperator(ctx, c.cluster, c.client, c.BinDir, name)
+		if err != nil {
+			return err
+		}
+		c.operator = append(c.operator, o)
+	}
+	return nil
+}
+
+// requestTimeout keeps those who make faults from waiting on an API server that
+// was stopped.
+const requestTimeout = 10 * time.Second
+
+func newClient(cfg *rest.Config) (client.WithWatch, error) {
+	scheme, err := invariant.Scheme()
+	if err != nil {
+		return nil, err
+	}
+	cfg.QPS, cfg.Timeout, cfg.WarningHandler = -1, requestTimeout, rest.NoWarnings{}
+	return client.NewWithWatch(cfg, client.Options{Scheme: scheme})
+}
+
+// serveAgents lets the checker's process ask what the agents hold.
+func (c *chaos) serveAgents(background func(string, func(context.Context) error)) (url string, err error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	server := &http.Server{Handler: c.fleet}
+	background("agents' addresses", func(context.Context) error {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	background("agents' addresses", func(ctx context.Context) error {
+		<-ctx.Done()
+		return server.Close()
+	})
+	return "http://" + listener.Addr().String(), nil
+}
+
+// startChecker runs this binary again as the checker.
+func (c *chaos) startChecker(ctx context.Context, agents string, background func(string, func(context.Context) error)) error {
+	binary, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	log, err := openLog(c.dir, "checker")
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	out, in := io.Pipe()
+	p, err := start("checker", in, log, binary, "check", c.dir, agents)
+	if err != nil {
+		return err
+	}
+	ended := make(chan struct{})
+	background("checker", func(ctx context.Context) error {
+		defer in.Close()
+		defer close(ended)
+		select {
+		case <-ctx.Done():
+			return p.kill()
+		case <-p.stopped:
+			return fmt.Errorf("it ended by itself: see %s", filepath.Join(c.dir, "checker.log"))
+		}
+	})
+	address := make(chan string, 1)
+	go func() {
+		lines := bufio.NewScanner(out)
+		for lines.Scan() {
+			select {
+			case address <- lines.Text():
+			default:
+			}
+		}
+	}()
+	select {
+	case c.checker = <-address:
+		c.checker = "http://" + c.checker
+		return nil
+	case <-ended:
+		return errors.New("the checker did not start")
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// verdict asks the checker.
+func (c *chaos) verdict(ctx context.Context, path string) (v verdict, err error) {
+	err = get(ctx, c.checker+path, &v)
+	return v, err
+}
+
+// errBroken: a rule was seen broken.
+var errBroken = errors.New("a rule is broken")
+
+// watchVerdict ends the run when a rule was broken, and tells how it goes.
+func (c *chaos) watchVerdict(ctx context.Context) error {
+	const every = 5 * time.Second
+	for wait(ctx, every) == nil {
+		v, err := c.verdict(ctx, "/verdict")
+		if err != nil {
+			continue // the end of the checker is told elsewhere
+		}
+		c.progress(v)
+		if err := judge(v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func judge(v verdict) error {
+	var err error
+	for _, violation := range v.Violations {
+		err = errors.Join(err, fmt.Errorf("%w: %s", errBroken, violation))
+	}
+	if v.Stats.Gaps > 0 {
+		err = errors.Join(err, fmt.Errorf("the checker missed versions, %d times", v.Stats.Gaps))
+	}
+	return err
+}
+
+// wait waits; it fails where ctx ends first.
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// until waits until holds returns nil, and returns its last error where that
+// takes too long.
+func until(ctx context.Context, patience time.Duration, holds func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		err := holds(ctx)
+		if err == nil {
+			return nil
+		}
+		if wait(ctx, 300*time.Millisecond) != nil {
+			if cause := context.Cause(ctx); !errors.Is(cause, context.DeadlineExceeded) {
+				return cause
+			}
+			return fmt.Errorf("not within %s: %w", patience, err)
+		}
+	}
+}

@@ -1,0 +1,323 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/chaos/claims"
+)
+
+const (
+	// patience is how long anything may take once there are no faults.
+	patience = 5 * time.Minute
+	// restFor is how long nothing may be written in the end.
+	restFor = 5 * time.Second
+)
+
+// join makes pools and nodes, and waits until all agents take pods.
+func (c *chaos) join(ctx context.Context) error {
+	if err := c.network.create(ctx); err != nil {
+		return err
+	}
+	for i := range c.Nodes {
+		if err := c.joinNode(ctx, nodeName(i)); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return c.fleet.ready(ctx)
+}
+
+// settle is what must come once faults stop: all pods get addresses; when they
+// are gone, every node is back to the blocks it needs; so it is once more, on
+// blocks that others had; then nothing is written.
+func (c *chaos) settle(ctx context.Context) error {
+	if err := errors.Join(c.network.undrain(ctx), c.network.plenty(ctx)); err != nil {
+		return err
+	}
+	ready, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := c.fleet.ready(ready); err != nil {
+		return err
+	}
+	for _, step := range []struct {
+		what  string
+		holds func(context.Context) error
+	}{
+		{"every pod has an address", c.demandMet},
+		{"all pods are gone", c.podsGone},
+		{"blocks are back", c.blocksBack},
+		{"pods came again", func(ctx context.Context) error { c.load.surge(ctx); return nil }},
+		{"every pod has an address", c.demandMet},
+		{"all pods are gone", c.podsGone},
+		{"blocks are back", c.blocksBack},
+		{"the pools say so", c.poolsTell},
+		{"nothing moves", c.still()},
+	} {
+		begin := time.Now()
+		if err := until(ctx, patience, step.holds); err != nil {
+			return fmt.Errorf("%s: %w", step.what, err)
+		}
+		c.say("  %s, after %.1f s", step.what, time.Since(begin).Seconds())
+	}
+	return c.quiet(ctx)
+}
+
+func (c *chaos) demandMet(ctx context.Context) error {
+	pods := &corev1.PodList{}
+	if err := c.client.List(ctx, pods, client.HasLabels{podLabel}); err != nil {
+		return err
+	}
+	for _, pod := range pods.Items {
+		if pod.DeletionTimestamp == nil && pod.Status.PodIP == "" {
+			return fmt.Errorf("pod %s on %s has no address", pod.Name, pod.Spec.NodeName)
+		}
+	}
+	return nil
+}
+
+func (c *chaos) podsGone(ctx context.Context) error {
+	pods := &corev1.PodList{}
+	if err := c.client.List(ctx, pods, client.HasLabels{podLabel}); err != nil {
+		return err
+	}
+	for i := range pods.Items {
+		if pods.Items[i].DeletionTimestamp != nil {
+			continue
+		}
+		if err := c.client.Delete(ctx, &pods.Items[i], client.GracePeriodSeconds(1)); client.IgnoreNotFound(err) != nil {
+			return err
+		}
+	}
+	if n := len(pods.Items); n > 0 {
+		return fmt.Errorf("%d pods are there", n)
+	}
+	return nil
+}
+
+// blocksBack holds when each node has the blocks with its agent's own addresses
+// and no other, all of them in service and listed.
+func (c *chaos) blocksBack(ctx context.Context) error {
+	blocks, nodes := &v1alpha1.PodIPBlockList{}, &ciliumv2.CiliumNodeList{}
+	if err := errors.Join(c.client.List(ctx, blocks), c.client.List(ctx, nodes)); err != nil {
+		return err
+	}
+	has := map[string]map[netip.Prefix]bool{}
+	for i := range c.Nodes {
+		has[nodeName(i)] = map[netip.Prefix]bool{}
+	}
+	for _, b := range blocks.Items {
+		cidr, err := netip.ParsePrefix(b.Spec.CIDR)
+		switch held, exists := has[b.Spec.Node]; {
+		case err != nil:
+			return err
+		case !exists:
+			return fmt.Errorf("block %s is of node %s, which is none", b.Name, b.Spec.Node)
+		case len(b.Status.Conditions) > 0 || b.DeletionTimestamp != nil:
+			return fmt.Errorf("block %s of %s is not in service", b.Name, b.Spec.Node)
+		default:
+			held[cidr] = true
+		}
+	}
+	if len(nodes.Items) != c.Nodes {
+		return fmt.Errorf("there are %d CiliumNodes", len(nodes.Items))
+	}
+	for i := range nodes.Items {
+		if err := c.needed(&nodes.Items[i], has[nodes.Items[i].Name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// needed says whether a node has exactly the blocks that it must keep.
+func (c *chaos) needed(cn *ciliumv2.CiliumNode, has map[netip.Prefix]bool) error {
+	listed := map[netip.Prefix]bool{}
+	for _, cidr := range cn.Spec.IPAM.PodCIDRs {
+		listed[cidr.Prefix] = true
+	}
+	if !maps.Equal(listed, has) {
+		return fmt.Errorf("%s lists %v and holds %v", cn.Name, listed, has)
+	}
+	m := c.fleet.machine(cn.Name)
+	if m == nil {
+		return fmt.Errorf("%s has no machine", cn.Name)
+	}
+	own := m.own()
+	if len(own) != 2 {
+		return fmt.Errorf("the agent of %s has %v for itself", cn.Name, own)
+	}
+	for cidr := range has {
+		if !slices.ContainsFunc(own, cidr.Contains) {
+			return fmt.Errorf("%s still holds %s, which nothing on it needs", cn.Name, cidr)
+		}
+	}
+	if len(cn.Status.IPAM.ReleaseIPs) > 0 {
+		return fmt.Errorf("%s has %d release-ips", cn.Name, len(cn.Status.IPAM.ReleaseIPs))
+	}
+	return nil
+}
+
+// poolsTell holds when the status of each pool is what its blocks are.
+func (c *chaos) poolsTell(ctx context.Context) error {
+	blocks, pools := &v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolList{}
+	if err := errors.Join(c.client.List(ctx, blocks), c.client.List(ctx, pools)); err != nil {
+		return err
+	}
+	held := map[string]int64{}
+	for _, b := range blocks.Items {
+		held[b.Spec.Pool]++
+	}
+	for _, p := range pools.Items {
+		told := p.Status.IPv4
+		if told == nil {
+			return fmt.Errorf("pool %s tells nothing", p.Name)
+		}
+		if b := told.Blocks; b.InService != held[p.Name] || b.Draining != 0 || b.CoolingDown != 0 {
+			return fmt.Errorf("pool %s has %d blocks and tells of %+v", p.Name, held[p.Name], b)
+		}
+	}
+	return nil
+}
+
+// still holds when nothing was written for a moment: an agent's last report, or
+// a status, may have been on its way.
+func (c *chaos) still() func(context.Context) error {
+	const moment = 2 * time.Second
+	last, since := "", time.Now()
+	return func(ctx context.Context) error {
+		var versions []string
+		for _, list := range []client.ObjectList{&v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolList{}, &ciliumv2.CiliumNodeList{}} {
+			if err := c.client.List(ctx, list); err != nil {
+				return err
+			}
+			if err := meta.EachListItem(list, func(o runtime.Object) error {
+				versions = append(versions, o.(client.Object).GetResourceVersion())
+				return nil
+			}); err != nil {
+				return err
+			}
+		}
+		if now := strings.Join(versions, " "); now != last {
+			last, since = now, time.Now()
+		}
+		if time.Since(since) < moment {
+			return errors.New("something was written")
+		}
+		return nil
+	}
+}
+
+// quiet holds when nothing but the Lease is written for a while.
+func (c *chaos) quiet(ctx context.Context) error {
+	if _, err := c.verdict(ctx, "/sync"); err != nil {
+		return fmt.Errorf("the checker cannot follow: %w", err)
+	}
+	var written []struct{ Subject, Text string }
+	if err := get(ctx, fmt.Sprintf("%s/quiet?for=%s", c.checker, restFor), &written); err != nil {
+		return err
+	}
+	for _, w := range written {
+		return fmt.Errorf("%w: %s %s", errBroken, w.Subject, w.Text)
+	}
+	v, err := c.verdict(ctx, "/sync")
+	return errors.Join(err, judge(v))
+}
+
+// histories checks what happened to each block with porcupine, and that the
+// check would have seen it, had something been wrong.
+func (c *chaos) histories(ctx context.Context) error {
+	h, err := c.history(ctx)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.claims = h
+	c.mu.Unlock()
+	if err := h.Check(filepath.Join(c.dir, "history.html")); err != nil {
+		return fmt.Errorf("%w: %w", errBroken, err)
+	}
+	return h.Prove()
+}
+
+func (c *chaos) history(ctx context.Context) (*claims.History, error) {
+	var sightings []claims.Sighting
+	if err := get(ctx, c.checker+"/sightings", &sightings); err != nil {
+		return nil, err
+	}
+	files, err := filepath.Glob(filepath.Join(c.dir, "audit*.log")) // it may have been rotated
+	if err != nil {
+		return nil, err
+	}
+	var logs []io.Reader
+	for _, name := range files {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		logs = append(logs, f)
+	}
+	c.mu.Lock()
+	deaths := slices.Clone(c.deaths)
+	c.mu.Unlock()
+	return claims.Read(io.MultiReader(logs...), deaths, sightings)
+}
+
+// enough fails a run that tried too little.
+func (c *chaos) enough(ctx context.Context) error {
+	v, err := c.verdict(ctx, "/verdict")
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for kind := range c.operator {
+		if line := c.operator[kind].panicked; line != "" {
+			return fmt.Errorf("%s panicked: %s", c.operator[kind].name, line)
+		}
+	}
+	for _, kind := range allFaults() {
+		if c.faults[kind] == 0 {
+			return fmt.Errorf("%w: no fault %q", errIdle, kind)
+		}
+	}
+	for _, least := range []struct {
+		what      string
+		got, want int
+	}{
+		{"leader changes", v.Leaders, 3},
+		{"claims", v.Stats.Claims, c.Nodes + 5},
+		{"releases of blocks", v.Stats.Reclaims, 5},
+		{"addresses released by handshake", v.Handshakes, 50},
+		{"questions to the agents", v.Stats.AgentChecks, 5},
+		{"claims in the history", c.claims.Requests["create done"], v.Stats.Claims},
+		{"releases in the history", c.claims.Requests["remove done"], v.Stats.Reclaims},
+		{"blocks claimed again", c.claims.Requests["create done"] - c.claims.Blocks(), 1},
+		{"publications in the history", c.claims.Requests["publish done"], c.Nodes},
+	} {
+		if least.got < least.want {
+			return fmt.Errorf("%w: %d %s, at least %d are wanted", errIdle, least.got, least.what, least.want)
+		}
+	}
+	return nil
+}
+
+var errIdle = errors.New("this run has tried too little")

@@ -1,0 +1,44 @@
+package invariant
+
+import (
+	"maps"
+	"time"
+)
+
+// Judge checks rules 1, 2, 3 and 7 on versions that are handed to it, in the
+// order in which they were stored. It is not safe for concurrent use.
+type Judge struct {
+	model    *model
+	cooldown time.Duration
+	stats    Stats
+}
+
+// NewJudge knows of no object yet. A block must have rested for cooldown before
+// its object goes; zero: for any time.
+func NewJudge(cooldown time.Duration) *Judge {
+	return &Judge{model: newModel(), cooldown: cooldown, stats: Stats{Versions: map[Kind]int{}}}
+}
+
+// Step judges a version and makes it the state. Change.Old is not looked at.
+func (j *Judge) Step(c Change) []Violation {
+	c.Old = j.model.objects[c.Kind][c.Name]
+	found := j.model.judge(c, watched, j.cooldown)
+	j.Take(c)
+	return found
+}
+
+// Take makes a version the state without judging it: one that somebody wrote
+// whom the rules do not bind.
+func (j *Judge) Take(c Change) {
+	c.Old = j.model.objects[c.Kind][c.Name]
+	j.stats.Versions[c.Kind]++
+	j.stats.count(j.model, c)
+	j.model.apply(c)
+}
+
+// Stats are the counts so far.
+func (j *Judge) Stats() Stats {
+	s := j.stats
+	s.Versions = maps.Clone(s.Versions)
+	return s
+}
