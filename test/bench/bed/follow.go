@@ -1,0 +1,92 @@
+package bed
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+)
+
+// RawClient sends and receives JSON as it stands, without a client-side limit.
+func RawClient(config *rest.Config) (*rest.RESTClient, error) {
+	config = rest.CopyConfig(config)
+	config.QPS = -1
+	config.GroupVersion, config.NegotiatedSerializer = &schema.GroupVersion{}, scheme.Codecs
+	config.ContentType, config.AcceptContentTypes = "application/json", "application/json"
+	return rest.UnversionedRESTClientFor(config)
+}
+
+// Follower is a watch of raw events.
+type Follower struct {
+	api            *rest.RESTClient
+	path, selector string
+	version        string
+	body           io.ReadCloser
+}
+
+// Follow begins to watch at path, from now on, what a field selector picks.
+func Follow(ctx context.Context, api *rest.RESTClient, path, selector string) (*Follower, error) {
+	data, err := api.Get().AbsPath(path).Param("limit", "1").DoRaw(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("watch %s: %w", path, err)
+	}
+	var list metav1.PartialObjectMetadataList
+	if err := json.Unmarshal(data, &list); err != nil {
+		return nil, fmt.Errorf("watch %s: %w", path, err)
+	}
+	f := &Follower{api: api, path: path, selector: selector, version: list.ResourceVersion}
+	return f, f.connect(ctx)
+}
+
+func (f *Follower) connect(ctx context.Context) error {
+	r := f.api.Get().AbsPath(f.path).Param("watch", "1").Param("resourceVersion", f.version)
+	if f.selector != "" {
+		r = r.Param("fieldSelector", f.selector)
+	}
+	var err error
+	if f.body, err = r.Stream(ctx); err != nil {
+		return fmt.Errorf("watch %s: %w", f.path, err)
+	}
+	return nil
+}
+
+// Run hands every event to take until ctx ends. The API server ends the watch
+// of a client that cannot keep up for a moment; it is then taken up again where
+// it was.
+func (f *Follower) Run(ctx context.Context, take func(event []byte)) error {
+	var err error
+	for err == nil {
+		err = f.drain(take)
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			err = f.connect(ctx)
+		}
+	}
+	if ctx.Err() != nil {
+		err = nil // it was told to end
+	}
+	return err
+}
+
+func (f *Follower) drain(take func(event []byte)) error {
+	defer f.body.Close()
+	lines := bufio.NewReaderSize(f.body, 1<<20)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			return err
+		}
+		if bytes.HasPrefix(line, []byte(`{"type":"ERROR"`)) {
+			return fmt.Errorf("watch %s: ended by the API server: %.200s", f.path, line)
+		}
+		f.version = field(line, "resourceVersion")
+		take(line)
+	}
+}

@@ -1,0 +1,146 @@
+package bed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+)
+
+// Stage is a control plane on which one contender runs once.
+type Stage struct {
+	Client client.Client
+
+	cluster *controlplane.Cluster
+	binDir  string
+	running []*Process
+}
+
+// Config is the administrator's.
+func (s *Stage) Config() *rest.Config { return s.cluster.Config() }
+
+// Dir is the folder of its state and logs.
+func (s *Stage) Dir() string { return s.cluster.Dir() }
+
+// Kubeconfig is the administrator's.
+func (s *Stage) Kubeconfig() string { return filepath.Join(s.cluster.Dir(), kubeconfigFile) }
+
+// Start runs a program; a name without a slash is one of the built binaries.
+func (s *Stage) Start(name string, env []string, argv ...string) (*Process, error) {
+	if filepath.Base(argv[0]) == argv[0] || !filepath.IsAbs(argv[0]) {
+		argv = append([]string{filepath.Join(s.binDir, argv[0])}, argv[1:]...)
+	}
+	p, err := spawn(s.cluster.Dir(), name, env, argv...)
+	if err == nil {
+		s.running = append(s.running, p)
+	}
+	return p, err
+}
+
+// Close stops everything.
+func (s *Stage) Close() error {
+	var errs []error
+	for _, p := range s.running {
+		errs = append(errs, p.Stop())
+	}
+	return errors.Join(append(errs, s.cluster.Stop())...)
+}
+
+// Usage is what a control plane and a contender have used so far.
+type Usage struct {
+	At              time.Time
+	Contender       Use
+	APIServer, Etcd Use
+	Counts          Counts
+}
+
+// Usage reads everything now. A nil process has used nothing.
+func (s *Stage) Usage(ctx context.Context, p *Process) (Usage, error) {
+	u := Usage{At: time.Now()}
+	var err error
+	if p != nil {
+		if u.Contender, err = p.Use(); err != nil {
+			return u, fmt.Errorf("%s has ended: %w; its log ends:\n%s", p.name, err, p.Tail())
+		}
+	}
+	etcd, apiServer := s.cluster.PIDs()
+	if u.APIServer, err = useOf(apiServer); err != nil {
+		return u, err
+	}
+	if u.Etcd, err = useOf(etcd); err != nil {
+		return u, err
+	}
+	u.Counts, err = s.counts(ctx)
+	return u, err
+}
+
+const (
+	idleStep = 250 * time.Millisecond
+	// idleShare of a step is the CPU that a process at rest may use.
+	idleShare = 30 * time.Millisecond
+	idleSteps = 6
+)
+
+// Idle waits until p has used next to no CPU for 1.5 s, and returns when that
+// rest began.
+func (s *Stage) Idle(ctx context.Context, p *Process) (time.Time, error) {
+	since := time.Now()
+	tick := time.NewTicker(idleStep)
+	defer tick.Stop()
+	last, err := p.Use()
+	for calm := 0; err == nil && calm < idleSteps; {
+		select {
+		case <-ctx.Done():
+			return since, fmt.Errorf("%s does not come to rest: %w", p.name, context.Cause(ctx))
+		case <-tick.C:
+		}
+		var now Use
+		if now, err = p.Use(); now.CPU-last.CPU <= idleShare {
+			calm++
+		} else {
+			calm, since = 0, time.Now()
+		}
+		last = now
+	}
+	if err != nil {
+		return since, fmt.Errorf("%s has ended: %w; its log ends:\n%s", p.name, err, p.Tail())
+	}
+	return since, nil
+}
+
+// Until waits until p's log has all of texts.
+func (s *Stage) Until(ctx context.Context, p *Process, texts ...string) error {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		said, err := p.Says(texts...)
+		if err != nil || said {
+			return err
+		}
+		if p.Ended() {
+			return fmt.Errorf("%s has ended; its log ends:\n%s", p.name, p.Tail())
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s did not say %q: %w", p.name, texts, context.Cause(ctx))
+		case <-tick.C:
+		}
+	}
+}
+
+// FreePort finds a port of the loopback that nobody listens on.
+func FreePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}

@@ -1,0 +1,217 @@
+package bed
+
+import (
+	"fmt"
+	"net/netip"
+
+	iputil "github.com/cilium/cilium/pkg/ip"
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// Mode says whose world it is: what CiliumNodes look like that have blocks, or
+// ask for them.
+type Mode string
+
+// Modes.
+const (
+	CRD         Mode = "crd"
+	ClusterPool Mode = "cluster-pool"
+	MultiPool   Mode = "multi-pool"
+)
+
+const (
+	// BlockBits is the prefix length of all blocks.
+	BlockBits = 27
+	// PoolName is the one PodIPPool.
+	PoolName = "bench"
+	// PoolCIDR is what blocks are cut from.
+	PoolCIDR = "10.0.0.0/11"
+
+	blockSize = 1 << (32 - BlockBits)
+	// usable addresses of a block: all but the first and the last.
+	usable = blockSize - 2
+)
+
+// World is what is in the API server before a run. Everything in it follows from
+// these numbers, so that bare programs need not read it.
+type World struct {
+	Mode  Mode
+	Nodes int
+	// Blocks each node has, in service and published.
+	Blocks int
+	// Used addresses that each node's agent reports.
+	Used int
+	// Pods that run on each node, with those addresses.
+	Pods int
+	// Agents adds an agent's Pod per node.
+	Agents bool
+	// NoCiliumNodes leaves them to be made.
+	NoCiliumNodes bool
+	// Settled lets the operator look at it once: what it finds to write is not
+	// part of what is measured.
+	Settled bool
+}
+
+// Key names the world on disk.
+func (w World) Key() string {
+	key := fmt.Sprintf("%s-%d-nodes-%d-blocks-%d-used-%d-pods", w.Mode, w.Nodes, w.Blocks, w.Used, w.Pods)
+	for _, option := range []struct {
+		word string
+		has  bool
+	}{{"-agents", w.Agents}, {"-bare", w.NoCiliumNodes}, {"-settled", w.Settled}} {
+		if option.has {
+			key += option.word
+		}
+	}
+	return key
+}
+
+// NodeName is the name of node i.
+func NodeName(i int) string { return fmt.Sprintf("%s%05d", namePrefix, i) }
+
+const namePrefix = "bench-"
+
+// Block is block number n of the pool.
+func Block(n int) netip.Prefix {
+	base := netip.MustParsePrefix(PoolCIDR).Addr().As4()
+	offset := n * blockSize
+	base[1] += byte(offset >> 16)
+	base[2] = byte(offset >> 8)
+	base[3] = byte(offset)
+	return netip.PrefixFrom(netip.AddrFrom4(base), BlockBits)
+}
+
+// BlockOf is the number of block j of node i, where each has n.
+func BlockOf(i, j, n int) int { return i*n + j }
+
+// Addresses of a block that pods may have.
+func Addresses(block netip.Prefix) []netip.Addr {
+	out := make([]netip.Addr, 0, usable)
+	for addr := block.Addr().Next(); len(out) < usable; addr = addr.Next() {
+		out = append(out, addr)
+	}
+	return out
+}
+
+// used are the addresses that pods of node i have: those of its first blocks.
+func (w World) used(i int) []netip.Addr {
+	out := make([]netip.Addr, 0, w.Used)
+	for k := range w.Used {
+		out = append(out, Addresses(Block(BlockOf(i, k/usable, w.Blocks)))[k%usable])
+	}
+	return out
+}
+
+func podName(i, k int) string { return fmt.Sprintf("pod-%05d-%03d", i, k) }
+
+// Report is what node i's agent says is in use. It differs with turn, as pods
+// come and go.
+func (w World) Report(i, turn int) ipamtypes.AllocationMap {
+	used := ipamtypes.AllocationMap{}
+	for k, addr := range w.used(i) {
+		owner := "default/" + podName(i, k)
+		if k == 0 {
+			owner = fmt.Sprintf("default/turn-%d", turn)
+		}
+		used[addr.String()] = ipamtypes.AllocationIP{Owner: owner}
+	}
+	return used
+}
+
+func (w World) ciliumNode(i int, node *corev1.Node) *ciliumv2.CiliumNode {
+	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{
+		Name: node.Name, Labels: node.Labels,
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}},
+	}}
+	cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "InternalIP", IP: nodeAddress(i)}}
+	cn.Spec.BootID = fmt.Sprintf("5b4a3f0c-0000-4000-8000-%012d", i)
+	blocks := make([]iputil.Prefix, 0, w.Blocks)
+	for j := range w.Blocks {
+		blocks = append(blocks, iputil.PrefixFrom(Block(BlockOf(i, j, w.Blocks))))
+	}
+	switch w.Mode {
+	case CRD:
+		cn.Spec.IPAM.Pool = ipamtypes.AllocationMap{}
+		cn.Spec.IPAM.PodCIDRs = blocks
+		for _, b := range blocks {
+			for _, addr := range Addresses(b.Prefix) {
+				cn.Spec.IPAM.Pool[addr.String()] = ipamtypes.AllocationIP{}
+			}
+		}
+	case ClusterPool:
+		cn.Spec.IPAM.PodCIDRs = blocks
+	case MultiPool:
+		needed := max(1, w.Blocks) * usable
+		cn.Spec.IPAM.Pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: needed}}}
+		if len(blocks) > 0 {
+			cn.Spec.IPAM.Pools.Allocated = []ipamtypes.IPAMPoolAllocation{{Pool: "default", CIDRs: blocks}}
+		}
+	}
+	return cn
+}
+
+func nodeAddress(i int) string { return fmt.Sprintf("172.16.%d.%d", i/250, i%250+1) }
+
+func (w World) node(i int) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: NodeName(i), Labels: map[string]string{
+		corev1.LabelHostname: NodeName(i), corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
+		corev1.LabelTopologyZone: fmt.Sprintf("zone-%d", i%3), "node.example.com/rack": fmt.Sprintf("rack-%d", i/40),
+	}}}
+}
+
+// nodeStatus is about as large as a kubelet makes it, images aside.
+func nodeStatus(i int) corev1.NodeStatus {
+	s := corev1.NodeStatus{
+		Addresses: []corev1.NodeAddress{
+			{Type: corev1.NodeInternalIP, Address: nodeAddress(i)}, {Type: corev1.NodeHostName, Address: NodeName(i)},
+		},
+		NodeInfo: corev1.NodeSystemInfo{
+			KubeletVersion: "v1.36.3", KernelVersion: "6.12.0", OSImage: "Debian GNU/Linux 13", OperatingSystem: "linux",
+			Architecture: "amd64", ContainerRuntimeVersion: "containerd://2.2.0", MachineID: fmt.Sprintf("%032d", i),
+		},
+	}
+	for _, t := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure} {
+		s.Conditions = append(s.Conditions, corev1.NodeCondition{Type: t, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficient"})
+	}
+	s.Conditions = append(s.Conditions, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady"})
+	return s
+}
+
+func (w World) pool() *v1alpha1.PodIPPool {
+	p := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: PoolName}}
+	p.Spec.IPv4 = &v1alpha1.IPv4Ranges{CIDRs: []v1alpha1.PoolCIDR{{CIDR: PoolCIDR}}, BlockSize: BlockBits}
+	never := int32(0)
+	p.Spec.Reclaim.ThresholdPercent = &never
+	return p
+}
+
+// BoundPod is a pod bound to node i; with an address it runs.
+func BoundPod(i int, name string, addr netip.Addr) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name,
+		Labels: map[string]string{"app": "web", "pod-template-hash": "5d4f8c7b9c"}}}
+	p.Spec.NodeName = NodeName(i)
+	p.Spec.Containers = []corev1.Container{{Name: "web", Image: "registry.example.com/team/web:v1.2.3",
+		Env: []corev1.EnvVar{{Name: "PORT", Value: "8080"}, {Name: "LOG_LEVEL", Value: "info"}}}}
+	if addr.IsValid() {
+		p.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: addr.String(), PodIPs: []corev1.PodIP{{IP: addr.String()}}}
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	}
+	return p
+}
+
+func agentPod(i int) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "cilium-" + NodeName(i),
+		Labels: map[string]string{"k8s-app": "cilium"}}}
+	p.Spec = corev1.PodSpec{NodeName: NodeName(i), HostNetwork: true,
+		Containers: []corev1.Container{{Name: "cilium-agent", Image: "quay.io/cilium/cilium:v1.20.1"}}}
+	p.Status = corev1.PodStatus{Phase: corev1.PodRunning,
+		Conditions:        []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+		ContainerStatuses: []corev1.ContainerStatus{{Name: "cilium-agent", ContainerID: "containerd://" + NodeName(i), Ready: true}},
+	}
+	return p
+}

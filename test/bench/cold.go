@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
+)
+
+// cold: nodes without a block, from the contender's start until all are
+// published.
+func cold(peers bool) measure {
+	m := measure{name: "cold", run: coldRun, contenders: []contender{bare("claim"), operator()}}
+	if peers {
+		m.contenders = append(m.contenders, bare("cidr"),
+			ciliumOperator(clusterPool, bed.ClusterPool, true), ciliumOperator(multiPool, bed.MultiPool, true), nodeipam(),
+			ciliumOperator(clusterPoolAsIs, bed.ClusterPool, false), ciliumOperator(multiPoolAsIs, bed.MultiPool, false))
+	}
+	return m
+}
+
+// join: the same where the CiliumNodes are not there yet either.
+func join() measure {
+	return measure{name: "join", run: coldRun, rounds: 2, world: bed.World{NoCiliumNodes: true},
+		contenders: []contender{bare("join"), operator()}}
+}
+
+// encodings: the ways to write one pool of 30 addresses and a podCIDR.
+func encodings() measure {
+	return measure{name: "patches", run: coldRun, rounds: 1, contenders: []contender{bare("merge"), bare("partial"), bare("json"), bare("apply")}}
+}
+
+func coldRun(ctx context.Context, r *run) error {
+	o, err := r.observe(ctx, r.c.path)
+	if err != nil {
+		return err
+	}
+	o.Expect(r.world.Nodes, func(event []byte) bool { return r.c.published(event, 1) })
+	before, err := r.Usage(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if err := r.start(); err != nil {
+		return err
+	}
+	if err := r.published(ctx, o, r.process.Started); err != nil {
+		return err
+	}
+	return r.spent(ctx, before, o, bed.Observed{})
+}
+
+// published waits for what o expects, and notes how long after begin it came.
+func (r *run) published(ctx context.Context, o *bed.Observer, begin time.Time) error {
+	first, last, _, err := o.Wait(ctx)
+	if err != nil {
+		return err
+	}
+	r.values["seconds"] = last.Sub(begin).Seconds()
+	r.values["first s"] = first.Sub(begin).Seconds()
+	return nil
+}
+
+// restart: everything is as it should be; from the contender's start until it
+// has read that, leads, and may decide.
+func restart(peers bool) measure {
+	m := measure{name: "restart", run: restartRun, contenders: []contender{bare("list"), operator()},
+		world: bed.World{Blocks: 2, Used: 20, Pods: 20, Settled: true}}
+	if peers {
+		m.contenders = append(m.contenders,
+			ciliumOperator(clusterPool, bed.ClusterPool, true), ciliumOperator(multiPool, bed.MultiPool, true))
+	}
+	return m
+}
+
+func restartRun(ctx context.Context, r *run) error {
+	before, err := r.Usage(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if err := r.start(); err != nil {
+		return err
+	}
+	if len(r.c.says) > 0 {
+		if err := r.Until(ctx, r.process, r.c.says...); err != nil {
+			return err
+		}
+		r.values["seconds"] = time.Since(r.process.Started).Seconds()
+	}
+	if err := r.spent(ctx, before, nil, bed.Observed{}); err != nil {
+		return err
+	}
+	for _, kind := range []string{"nodes", "ciliumnodes", "podipblocks", "podippools", "pods"} {
+		r.values["lists of "+kind] = r.counts.Lists[kind]
+	}
+	return nil
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
+)
+
+// Names of contenders in tables. The first of a table is what its ratios are
+// taken to.
+const (
+	ours              = "cilium-pool-operator"
+	clusterPool       = "cilium-operator cluster-pool, limit lifted"
+	clusterPoolAsIs   = "cilium-operator cluster-pool, as shipped"
+	multiPool         = "cilium-operator multi-pool, limit lifted"
+	multiPoolAsIs     = "cilium-operator multi-pool, as shipped"
+	nodeIPAM          = "kube-controller-manager nodeipam, limit lifted"
+	ciliumOperatorDir = "cilium-1.20.1"
+)
+
+// contender is a program that runs in a measure.
+type contender struct {
+	name string
+	mode bed.Mode
+	// once: it is so slow as shipped that one round has to do.
+	once bool
+	argv func(st *bed.Stage, w bed.World) ([]string, error)
+	// says is in its log when it has read everything and may decide.
+	says []string
+	// path is what it writes to; published tells that an event of it shows a
+	// node with n blocks.
+	path      string
+	published func(event []byte, n int) bool
+}
+
+func podCIDRs(event []byte, n int) bool { return bed.Listed(event, "podCIDRs") >= n }
+
+// operator is ours, with its defaults but for the given flags, and for a longer
+// lease: on a machine that is too busy a run is to be slow, not to end.
+func operator(flags ...string) contender {
+	return contender{
+		name: ours, mode: bed.CRD, path: bed.CiliumNodes, published: podCIDRs,
+		says: []string{"everything has been read; decisions begin", "Starting workers"},
+		argv: func(st *bed.Stage, _ bed.World) ([]string, error) {
+			return append([]string{"cilium-pool-operator", "--kubeconfig=" + st.Kubeconfig(),
+				"--metrics-bind-address=0", "--health-probe-bind-address=0", "--leader-elect-lease-duration=2m"}, flags...), nil
+		},
+	}
+}
+
+// bare is a bare program of package floor, run by this very binary.
+func bare(program string) contender {
+	return contender{
+		name: "floor: " + floorNames[program], mode: bed.CRD, path: bed.CiliumNodes, published: podCIDRs,
+		says: []string{floorSays[program]},
+		argv: func(st *bed.Stage, w bed.World) ([]string, error) {
+			self, err := os.Executable()
+			if err != nil {
+				return nil, err
+			}
+			world, err := json.Marshal(w)
+			return []string{self, "floor", program, st.Kubeconfig(), string(world)}, err
+		},
+	}
+}
+
+var (
+	floorNames = map[string]string{
+		"claim": "bare creates and pool patches", "join": "bare creates and pool patches", "cidr": "bare patches of podCIDRs alone",
+		"reclaim": "bare writes of the handshake", "react": "bare watch, create and patch",
+		"merge": "merge patch", "json": "JSON patch", "apply": "server-side apply", "partial": "merge patch, metadata in return",
+		"list": "bare list and decode", "watch": "bare watches, thrown away",
+	}
+	// floorSays is what a bare program says when it is ready, or done where it
+	// has no more to wait for.
+	floorSays = map[string]string{"react": "ready", "watch": "ready", "list": "read"}
+)
+
+// ciliumOperator is Cilium's own, as its chart runs it but for ports.
+func ciliumOperator(name string, mode bed.Mode, lifted bool) contender {
+	c := contender{name: name, mode: mode, once: !lifted, path: bed.CiliumNodes, published: podCIDRs, says: []string{"Initialization complete"}}
+	c.argv = func(st *bed.Stage, _ bed.World) ([]string, error) {
+		port, err := bed.FreePort()
+		if err != nil {
+			return nil, err
+		}
+		argv := []string{filepath.Join(ciliumOperatorDir, "cilium-operator"),
+			"--k8s-kubeconfig-path=" + st.Kubeconfig(), "--ipam=" + string(mode), "--enable-ipv4=true", "--enable-ipv6=false",
+			"--identity-allocation-mode=crd", "--enable-gops=false", "--enable-metrics=false",
+			fmt.Sprintf("--operator-api-serve-addr=127.0.0.1:%d", port)}
+		if mode == bed.MultiPool {
+			argv = append(argv, fmt.Sprintf("--auto-create-cilium-pod-ip-pools=default=ipv4-cidrs:%s;ipv4-mask-size:%d", bed.PoolCIDR, bed.BlockBits))
+		} else {
+			argv = append(argv, "--cluster-pool-ipv4-cidr="+bed.PoolCIDR, fmt.Sprintf("--cluster-pool-ipv4-mask-size=%d", bed.BlockBits))
+		}
+		if lifted {
+			// Nor is it to look at its CRDs one by one, half a second each.
+			argv = append(argv, "--operator-k8s-client-qps=100000", "--operator-k8s-client-burst=100000", "--skip-crd-creation=true")
+		}
+		return argv, nil
+	}
+	if mode == bed.MultiPool {
+		c.published = func(event []byte, n int) bool {
+			_, allocated, _ := bytes.Cut(event, []byte(`"allocated":[`))
+			return bed.Listed(allocated, "cidrs") >= n
+		}
+	}
+	return c
+}
+
+// nodeipam is Kubernetes' own, which writes a podCIDR into Nodes.
+func nodeipam() contender {
+	return contender{
+		name: nodeIPAM, mode: bed.ClusterPool, path: bed.Nodes,
+		published: func(event []byte, _ int) bool { return bytes.Contains(event, []byte(`"podCIDR":"`)) },
+		argv: func(st *bed.Stage, _ bed.World) ([]string, error) {
+			port, err := bed.FreePort()
+			return []string{"kube-controller-manager", "--kubeconfig=" + st.Kubeconfig(),
+				"--controllers=node-ipam-controller", "--allocate-node-cidrs=true", "--cluster-cidr=" + bed.PoolCIDR,
+				"--service-cluster-ip-range=10.96.0.0/16",
+				fmt.Sprintf("--node-cidr-mask-size=%d", bed.BlockBits), "--kube-api-qps=100000", "--kube-api-burst=100000",
+				"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--cert-dir=" + filepath.Join(st.Dir(), "kcm"),
+				"--authentication-skip-lookup=true"}, err
+		},
+	}
+}
+
+// start starts a contender on a stage.
+func (c contender) start(st *bed.Stage, w bed.World) (*bed.Process, error) {
+	argv, err := c.argv(st, w)
+	if err != nil {
+		return nil, err
+	}
+	return st.Start("contender", nil, argv...)
+}

@@ -1,0 +1,146 @@
+package floor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
+)
+
+// Workers is how many requests are in flight, as many as the operator's default
+// --node-workers.
+const Workers = 32
+
+// Program is a bare program on a world.
+type Program func(ctx context.Context, f *Floor) error
+
+// Programs by name.
+func Programs() map[string]Program {
+	all := encodings()
+	for name, p := range map[string]Program{
+		"claim": Claim, "join": Join, "cidr": CIDR, "reclaim": Reclaim, "react": React, "list": List, "watch": Watch,
+	} {
+		all[name] = p
+	}
+	return all
+}
+
+// Floor is what a bare program works with.
+type Floor struct {
+	config *rest.Config
+	api    *rest.RESTClient
+	world  bed.World
+	say    func(string)
+}
+
+// New connects with a kubeconfig, without a client-side limit.
+func New(kubeconfig string, w bed.World, say func(string)) (*Floor, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.QPS = -1
+	api, err := bed.RawClient(config)
+	return &Floor{config: config, api: api, world: w, say: say}, err
+}
+
+type object = map[string]any
+
+func (f *Floor) post(ctx context.Context, path string, body any) error {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	if _, err := f.api.Post().AbsPath(path).Body(data).SetHeader("Content-Type", "application/json").DoRaw(ctx); err != nil {
+		return fmt.Errorf("create at %s: %w", path, err)
+	}
+	return nil
+}
+
+func (f *Floor) patch(ctx context.Context, path string, body any) error {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	if _, err := f.api.Patch(types.MergePatchType).AbsPath(path).Body(data).DoRaw(ctx); err != nil {
+		return fmt.Errorf("patch %s: %w", path, err)
+	}
+	return nil
+}
+
+// next is the block that node i gets: the first behind all there are.
+func (f *Floor) next(i int) netip.Prefix { return bed.Block(f.world.Nodes*f.world.Blocks + i) }
+
+func (f *Floor) createBlock(ctx context.Context, i int) error {
+	cidr := f.next(i)
+	b := crd.NewBlock(cidr, bed.PoolName, bed.NodeName(i), "5b4a3f0c-0000-4000-8000-000000000000")
+	b.APIVersion, b.Kind = "cilium-pool.io/v1alpha1", "PodIPBlock"
+	return f.post(ctx, bed.Blocks, b)
+}
+
+// cidrs are those of node i, with or without the next one.
+func (f *Floor) cidrs(i int, next bool) []netip.Prefix {
+	var out []netip.Prefix
+	for j := range f.world.Blocks {
+		out = append(out, bed.Block(bed.BlockOf(i, j, f.world.Blocks)))
+	}
+	if next {
+		out = append(out, f.next(i))
+	}
+	return out
+}
+
+func (f *Floor) publish(ctx context.Context, i int) error {
+	return f.patch(ctx, bed.CiliumNodes+"/"+bed.NodeName(i), f.publication(i))
+}
+
+func (f *Floor) publication(i int) object {
+	return object{"spec": object{"ipam": object{"pool": f.pool(i), "podCIDRs": f.cidrs(i, true)}}}
+}
+
+// pool has the addresses of the next block of node i.
+func (f *Floor) pool(i int) object {
+	pool := object{}
+	for _, addr := range bed.Addresses(f.next(i)) {
+		pool[addr.String()] = object{}
+	}
+	return pool
+}
+
+// Claim creates a block for each node and publishes it.
+func Claim(ctx context.Context, f *Floor) error {
+	return bed.Parallel(ctx, f.world.Nodes, Workers, func(ctx context.Context, i int) error {
+		if err := f.createBlock(ctx, i); err != nil {
+			return err
+		}
+		return f.publish(ctx, i)
+	})
+}
+
+// Join creates the CiliumNode of each node too.
+func Join(ctx context.Context, f *Floor) error {
+	return bed.Parallel(ctx, f.world.Nodes, Workers, func(ctx context.Context, i int) error {
+		cn := object{"apiVersion": "cilium.io/v2", "kind": "CiliumNode", "metadata": object{"name": bed.NodeName(i)}, "spec": object{}}
+		if err := f.post(ctx, bed.CiliumNodes, cn); err != nil {
+			return err
+		}
+		if err := f.createBlock(ctx, i); err != nil {
+			return err
+		}
+		return f.publish(ctx, i)
+	})
+}
+
+// CIDR writes a podCIDR to each node and no pool, as cluster-pool does.
+func CIDR(ctx context.Context, f *Floor) error {
+	return bed.Parallel(ctx, f.world.Nodes, Workers, func(ctx context.Context, i int) error {
+		return f.patch(ctx, bed.CiliumNodes+"/"+bed.NodeName(i), object{"spec": object{"ipam": object{"podCIDRs": f.cidrs(i, true)}}})
+	})
+}

@@ -1,0 +1,118 @@
+package floor
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
+)
+
+const podsPath = "/api/v1/pods"
+
+// podFields are the pods that the operator reads.
+const podFields = "spec.nodeName!=,spec.hostNetwork=false,status.phase!=Succeeded,status.phase!=Failed"
+
+// List reads and decodes once all that the operator watches, one kind beside
+// the other, in the encoding that suits each best.
+func List(ctx context.Context, f *Floor) error {
+	scheme, err := controller.Scheme()
+	if err != nil {
+		return err
+	}
+	c, err := client.New(f.config, client.Options{Scheme: scheme})
+	if err != nil {
+		return err
+	}
+	pods := fields.ParseSelectorOrDie(podFields)
+	reads := []struct {
+		list    client.ObjectList
+		options []client.ListOption
+	}{
+		{&v1alpha1.PodIPBlockList{}, nil}, {&ciliumv2.CiliumNodeList{}, nil}, {&v1alpha1.PodIPPoolList{}, nil},
+		{&corev1.NodeList{}, nil}, {&corev1.PodList{}, []client.ListOption{client.MatchingFieldsSelector{Selector: pods}}},
+		{&corev1.PodList{}, []client.ListOption{client.InNamespace("kube-system"), client.MatchingLabels{"k8s-app": "cilium"}}},
+	}
+	err = bed.Parallel(ctx, len(reads), len(reads), func(ctx context.Context, i int) error {
+		// Version 0: from the API server's own cache, as an informer reads.
+		cached := &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}}
+		return c.List(ctx, reads[i].list, append([]client.ListOption{cached}, reads[i].options...)...)
+	})
+	if err == nil {
+		f.say("read")
+	}
+	return err
+}
+
+// Watch takes in every event of CiliumNodes and pods, and throws it away.
+func Watch(ctx context.Context, f *Floor) error {
+	nodes, err := bed.Follow(ctx, f.api, bed.CiliumNodes, "")
+	if err != nil {
+		return err
+	}
+	pods, err := bed.Follow(ctx, f.api, podsPath, podFields)
+	if err != nil {
+		return err
+	}
+	f.say("ready")
+	watches := []*bed.Follower{nodes, pods}
+	return bed.Parallel(ctx, len(watches), len(watches), func(ctx context.Context, i int) error {
+		return watches[i].Run(ctx, func([]byte) {})
+	})
+}
+
+// React claims a block for the node of every pod that is bound from now on, and
+// publishes it.
+func React(ctx context.Context, f *Floor) error {
+	pods, err := bed.Follow(ctx, f.api, podsPath, podFields)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	queue := make(chan int, f.world.Nodes)
+	defer close(queue)
+	for range Workers {
+		go func() {
+			for i := range queue {
+				err := f.createBlock(ctx, i)
+				if err == nil {
+					err = f.publish(ctx, i)
+				}
+				if err != nil {
+					cancel(err)
+				}
+			}
+		}()
+	}
+	f.say("ready")
+	seen := map[int]bool{}
+	err = pods.Run(ctx, func(event []byte) {
+		// The number of a node is what its name ends with.
+		node := after(string(event), `"nodeName":"`)
+		i, err := strconv.Atoi(node[strings.LastIndexByte(node, '-')+1:])
+		if err == nil && !seen[i] {
+			seen[i] = true
+			queue <- i
+		}
+	})
+	if err == nil && !errors.Is(context.Cause(ctx), context.Canceled) {
+		err = context.Cause(ctx)
+	}
+	return err
+}
+
+func after(text, mark string) string {
+	_, rest, _ := strings.Cut(text, mark)
+	value, _, _ := strings.Cut(rest, `"`)
+	return value
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
+)
+
+// measure is one of the tables: the same task for several contenders.
+type measure struct {
+	name       string
+	contenders []contender
+	// world is the task's start, but for mode and size.
+	world bed.World
+	run   func(ctx context.Context, r *run) error
+	// rounds at most; 0: as many as asked for.
+	rounds int
+}
+
+// sample is what one contender gave in one round.
+type sample struct {
+	Measure   string             `json:"measure"`
+	Contender string             `json:"contender"`
+	Nodes     int                `json:"nodes"`
+	Round     int                `json:"round"`
+	Values    map[string]float64 `json:"values"`
+	// Counts is what the API server counted, in words.
+	Counts string `json:"counts"`
+}
+
+// run is one contender on a control plane of its own.
+type run struct {
+	*bed.Stage
+	bench   *bench
+	c       contender
+	world   bed.World
+	process *bed.Process
+	values  map[string]float64
+	counts  bed.Counts
+	// observers end with the run.
+	observers []*bed.Observer
+}
+
+// once runs one contender once.
+func (b *bench) once(ctx context.Context, m measure, c contender, nodes, round int) (sample, error) {
+	w := m.world
+	w.Mode, w.Nodes = c.mode, nodes
+	if w.Mode != bed.CRD {
+		w.Pods, w.Settled = 0, false // the peers do not read pods
+	}
+	if _, err := b.store.Make(ctx, w); err != nil {
+		return sample{}, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, b.patience, errors.New("out of patience"))
+	defer cancel()
+	st, err := b.store.Open(ctx, w)
+	if err != nil {
+		return sample{}, err
+	}
+	r := &run{Stage: st, bench: b, c: c, world: w, values: map[string]float64{}}
+	err = m.run(ctx, r)
+	for _, o := range r.observers {
+		err = errors.Join(err, o.Close())
+	}
+	if err != nil && r.process != nil {
+		err = fmt.Errorf("%w; the contender's log ends:\n%s", err, r.process.Tail())
+	}
+	if err := errors.Join(err, st.Close()); err != nil {
+		return sample{}, fmt.Errorf("%s, %s, %d nodes: %w", m.name, c.name, nodes, err)
+	}
+	s := sample{Measure: m.name, Contender: c.name, Nodes: nodes, Round: round, Values: r.values, Counts: r.counts.String()}
+	b.say("%-8s %-46s %5d nodes round %d: %s", m.name, c.name, nodes, round, brief(r.values))
+	return s, nil
+}
+
+// all runs every contender of a measure, interleaved, so that what else happens
+// on the machine meets them alike.
+func (b *bench) all(ctx context.Context, m measure, nodes int) error {
+	rounds := b.rounds
+	if m.rounds > 0 {
+		rounds = min(rounds, m.rounds)
+	}
+	for round := range rounds {
+		for _, c := range m.contenders {
+			if c.once && (round > 0 || nodes < b.nodes) || b.only != "" && !slices.Contains(b.onlyNames(), c.name) {
+				continue
+			}
+			s, err := b.once(ctx, m, c, nodes, round)
+			if err != nil {
+				return err
+			}
+			b.results.Samples = append(b.results.Samples, s)
+		}
+	}
+	return b.save()
+}
+
+func (r *run) observe(ctx context.Context, path string) (*bed.Observer, error) {
+	o, err := r.Observe(ctx, path)
+	if err == nil {
+		r.observers = append(r.observers, o)
+	}
+	return o, err
+}
+
+// start starts the contender.
+func (r *run) start() error {
+	var err error
+	r.process, err = r.c.start(r.Stage, r.world)
+	return err
+}
+
+// ready starts the contender and waits until it has read everything and rests.
+func (r *run) ready(ctx context.Context) error {
+	if err := r.start(); err != nil {
+		return err
+	}
+	if len(r.c.says) > 0 && r.c.says[0] != "" {
+		if err := r.Until(ctx, r.process, r.c.says...); err != nil {
+			return err
+		}
+	}
+	_, err := r.Idle(ctx, r.process)
+	return err
+}
+
+// spent lets the contender come to rest and notes what it, the API server and
+// etcd have used since before, and what was written and seen.
+func (r *run) spent(ctx context.Context, before bed.Usage, o *bed.Observer, seen bed.Observed) error {
+	rest, err := r.Idle(ctx, r.process)
+	if err != nil {
+		return err
+	}
+	r.values["rest s"] = rest.Sub(before.At).Seconds()
+	select {
+	case <-time.After(r.bench.settle):
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	after, err := r.Usage(ctx, r.process)
+	if err != nil {
+		return err
+	}
+	const mib = 1 << 20
+	r.counts = after.Counts.Sub(before.Counts)
+	r.values["cpu s"] = (after.Contender.CPU - before.Contender.CPU).Seconds()
+	r.values["peak MiB"] = float64(after.Contender.Peak) / mib
+	r.values["settled MiB"] = float64(after.Contender.RSS) / mib
+	r.values["apiserver cpu s"] = (after.APIServer.CPU - before.APIServer.CPU).Seconds()
+	r.values["etcd cpu s"] = (after.Etcd.CPU - before.Etcd.CPU).Seconds()
+	r.values["writes"] = r.counts.Writes()
+	r.values["block writes"] = r.counts.Writes("podipblocks")
+	r.values["node writes"] = r.counts.Writes("ciliumnodes")
+	r.values["pool writes"] = r.counts.Writes("podippools")
+	r.values["other writes"] = r.values["writes"] - r.counts.Writes("podipblocks", "ciliumnodes", "podippools")
+	r.values["refused writes"] = r.counts.Failed()
+	r.values["answered MiB"] = r.counts.Answered / mib
+	r.values["watched MiB"] = r.counts.Watched / mib
+	if o != nil {
+		now := o.Seen()
+		r.values["versions"] = float64(now.Versions - seen.Versions)
+		r.values["version MiB"] = float64(now.Bytes-seen.Bytes) / mib
+	}
+	return nil
+}

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
+)
+
+// react: reports come in from all nodes, so many a second; a pod is bound that
+// makes its node need a block. From the answer to the pod's create until a watch
+// shows the addresses.
+func react(rate, bursts int, spacing time.Duration) measure {
+	return measure{name: fmt.Sprintf("react at %d reports/s", rate), world: bed.World{Blocks: 1, Used: 24}, rounds: 1,
+		contenders: []contender{bare("react"), operator()},
+		run: func(ctx context.Context, r *run) error {
+			return reactRun(ctx, r, rate, min(bursts, r.world.Nodes/2), spacing)
+		},
+	}
+}
+
+func reactRun(ctx context.Context, r *run, rate, bursts int, spacing time.Duration) error {
+	o, err := r.observe(ctx, bed.CiliumNodes)
+	if err != nil {
+		return err
+	}
+	if err := r.ready(ctx); err != nil {
+		return err
+	}
+	o.Expect(bursts, func(event []byte) bool { return podCIDRs(event, 2) })
+	before, err := r.Usage(ctx, r.process)
+	if err != nil {
+		return err
+	}
+	reporting, stop := context.WithCancel(ctx)
+	defer stop()
+	// The first half of the nodes only reports, the other half bursts.
+	feed := r.report(reporting, rate, r.world.Nodes/2, -1)
+	bound, err := r.burst(ctx, bursts, spacing)
+	if err != nil {
+		return err
+	}
+	_, _, at, err := o.Wait(ctx)
+	stop()
+	sent, reportErr := feed()
+	if err != nil {
+		return err
+	}
+	if reportErr != nil {
+		return reportErr
+	}
+	var took []float64
+	for node, published := range at {
+		took = append(took, published.Sub(bound[node]).Seconds()*1000)
+	}
+	r.values["p50 ms"], r.values["p99 ms"], r.values["max ms"] = percentile(took, 50), percentile(took, 99), percentile(took, 100)
+	if err := r.spent(ctx, before, nil, bed.Observed{}); err != nil {
+		return err
+	}
+	r.values["reports"] = float64(sent)
+	r.values["writes per burst"] = r.counts.Writes("podipblocks", "ciliumnodes") - float64(sent)
+	r.values["writes per burst"] /= float64(bursts)
+	return nil
+}
+
+// burst binds one pod to each of the last nodes, and tells when the API server
+// had answered.
+func (r *run) burst(ctx context.Context, bursts int, spacing time.Duration) (map[string]time.Time, error) {
+	bound := make(map[string]time.Time, bursts)
+	tick := time.NewTicker(spacing)
+	defer tick.Stop()
+	for k := range bursts {
+		i := r.world.Nodes - 1 - k
+		if err := r.Client.Create(ctx, bed.BoundPod(i, fmt.Sprintf("burst-%05d", i), netip.Addr{})); err != nil {
+			return nil, fmt.Errorf("bind a pod: %w", err)
+		}
+		bound[bed.NodeName(i)] = time.Now()
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	return bound, nil
+}
+
+// report sends reports of the first nodes in turn, rate a second, total in all
+// or until ctx ends. The function returned waits for the end and says how many
+// were sent.
+func (r *run) report(ctx context.Context, rate, nodes, total int) func() (int, error) {
+	const reporters = 16
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	sent, failed := 0, error(nil)
+	begin := time.Now()
+	for range reporters {
+		wg.Go(func() {
+			for {
+				mu.Lock()
+				n := sent
+				over := failed != nil || n == total || ctx.Err() != nil
+				if !over {
+					sent++
+				}
+				mu.Unlock()
+				if over {
+					return
+				}
+				timer := time.NewTimer(time.Until(begin.Add(time.Duration(n) * time.Second / time.Duration(rate))))
+				select {
+				case <-timer.C:
+				case <-ctx.Done():
+					timer.Stop()
+					mu.Lock()
+					sent--
+					mu.Unlock()
+					return
+				}
+				// A report under way is let end, or it could not be counted.
+				if err := r.reportOne(context.WithoutCancel(ctx), n%nodes, n); err != nil {
+					mu.Lock()
+					failed = err
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	return func() (int, error) {
+		wg.Wait()
+		return sent, failed
+	}
+}
+
+func (r *run) reportOne(ctx context.Context, i, turn int) error {
+	body, err := json.Marshal(map[string]any{"status": map[string]any{"ipam": map[string]any{"used": r.world.Report(i, turn+1)}}})
+	if err != nil {
+		return err
+	}
+	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: bed.NodeName(i)}}
+	if err := r.Client.Status().Patch(ctx, cn, client.RawPatch(types.MergePatchType, body)); err != nil {
+		return fmt.Errorf("report for node %d: %w", i, err)
+	}
+	return nil
+}
+
+// rest: pods come and go and agents report, and no threshold is crossed.
+func rest(peers bool, rate, reportsPerNode int) measure {
+	m := measure{name: "rest", world: bed.World{Blocks: 1, Used: 15}, rounds: 1, contenders: []contender{bare("watch"), operator()},
+		run: func(ctx context.Context, r *run) error { return restRun(ctx, r, rate, reportsPerNode*r.world.Nodes) }}
+	if peers {
+		m.contenders = append(m.contenders, ciliumOperator(clusterPool, bed.ClusterPool, true), ciliumOperator(multiPool, bed.MultiPool, true))
+	}
+	return m
+}
+
+func restRun(ctx context.Context, r *run, rate, reports int) error {
+	o, err := r.observe(ctx, bed.CiliumNodes)
+	if err != nil {
+		return err
+	}
+	if err := r.ready(ctx); err != nil {
+		return err
+	}
+	before, err := r.Usage(ctx, r.process)
+	if err != nil {
+		return err
+	}
+	seen := o.Seen()
+	feed := r.report(ctx, rate, r.world.Nodes, reports)
+	pods, podErr := r.churn(ctx, reports/10)
+	sent, err := feed()
+	if err != nil {
+		return err
+	}
+	if podErr != nil {
+		return podErr
+	}
+	if err := r.spent(ctx, before, o, seen); err != nil {
+		return err
+	}
+	r.values["reports"], r.values["pods"] = float64(sent), float64(pods)
+	r.values["cpu ms per 1000 reports"] = r.values["cpu s"] * 1e6 / float64(sent)
+	r.values["own writes"] = r.counts.Writes() - float64(sent) - 2*float64(pods)
+	return nil
+}
+
+// churn binds pods and deletes them again, one after the other.
+func (r *run) churn(ctx context.Context, pods int) (int, error) {
+	for k := range pods {
+		pod := bed.BoundPod(k%r.world.Nodes, fmt.Sprintf("churn-%06d", k), netip.Addr{})
+		if err := r.Client.Create(ctx, pod); err != nil {
+			return k, fmt.Errorf("bind a pod: %w", err)
+		}
+		if err := r.Client.Delete(ctx, pod, client.GracePeriodSeconds(0)); err != nil {
+			return k, fmt.Errorf("delete a pod: %w", err)
+		}
+	}
+	return pods, nil
+}

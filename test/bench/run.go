@@ -1,0 +1,209 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
+)
+
+// run runs the measures of a full benchmark.
+func (b *bench) run(ctx context.Context) error {
+	if err := b.clear(); err != nil {
+		return err
+	}
+	if b.peers {
+		b.store.Install = installCilium
+	}
+	for _, name := range strings.Split(b.measures, ",") {
+		if err := b.measureNamed(ctx, name); err != nil {
+			return err
+		}
+	}
+	b.say("results are in %s; bench report writes the page", b.resultsFile())
+	return b.save()
+}
+
+func (b *bench) clear() error {
+	if b.keep {
+		return nil
+	}
+	return errors.Join(os.RemoveAll(filepath.Join(b.out, "worlds")), os.RemoveAll(filepath.Join(b.out, "run")))
+}
+
+const (
+	bursts       = 200
+	burstSpacing = 200 * time.Millisecond
+	restRate     = 400
+	restReports  = 3 // per node
+)
+
+func (b *bench) measureNamed(ctx context.Context, name string) error {
+	switch name {
+	case "cold":
+		return b.all(ctx, cold(b.peers), b.nodes)
+	case "join":
+		return b.all(ctx, join(), b.nodes)
+	case "restart":
+		return b.all(ctx, restart(b.peers), b.nodes)
+	case "storm":
+		return b.all(ctx, storm(), b.nodes)
+	case "reclaim":
+		return b.all(ctx, reclaim(), b.nodes)
+	case "react":
+		return errors.Join(b.all(ctx, react(30, bursts, burstSpacing), b.nodes), b.all(ctx, react(200, bursts, burstSpacing), b.nodes))
+	case "rest":
+		return b.all(ctx, rest(b.peers, restRate, restReports), b.nodes)
+	case "patches":
+		return b.all(ctx, encodings(), b.nodes)
+	case "growth":
+		return b.growth(ctx)
+	case "sizes":
+		return b.sizes(ctx)
+	}
+	return fmt.Errorf("no measure %q", name)
+}
+
+// growth runs half, a quarter and an eighth of the nodes, once each. The full
+// size is there already.
+func (b *bench) growth(ctx context.Context) error {
+	for _, m := range []measure{cold(false), restart(false), storm(), reclaim()} {
+		m.rounds = 1
+		for part := 8; part > 1; part /= 2 {
+			if err := b.all(ctx, m, b.nodes/part); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (b *bench) onlyNames() []string { return strings.Split(b.only, ";") }
+
+// installCilium lets cilium-operator bring its CRDs, so that no peer does so
+// within a measured run.
+func installCilium(ctx context.Context, st *bed.Stage) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, 3*time.Minute, errors.New("cilium-operator did not install its CRDs"))
+	defer cancel()
+	for _, mode := range []bed.Mode{bed.ClusterPool, bed.MultiPool} {
+		p, err := ciliumOperator("install", mode, false).start(st, bed.World{})
+		if err != nil {
+			return err
+		}
+		// It says so once its hooks, the CRDs' among them, have run.
+		if err := st.Until(ctx, p, "Started hive"); err != nil {
+			return fmt.Errorf("%w; its log ends:\n%s", err, p.Tail())
+		}
+		if _, err := st.Idle(ctx, p); err != nil {
+			return err
+		}
+		if err := p.Stop(); err != nil {
+			return err
+		}
+	}
+	return dropLeases(ctx, st.Client)
+}
+
+// settle lets the operator put its finalizer and status on the pool. It fails
+// where the operator finds anything else to do, as the world is then not what
+// it would have made itself.
+func settle(ctx context.Context, st *bed.Stage, w bed.World) error {
+	if w.Mode != bed.CRD {
+		return nil
+	}
+	before, err := st.Usage(ctx, nil)
+	if err != nil {
+		return err
+	}
+	c := operator("--reclaim-disabled")
+	p, err := c.start(st, w)
+	if err != nil {
+		return err
+	}
+	if err := st.Until(ctx, p, c.says...); err != nil {
+		return err
+	}
+	if _, err := st.Idle(ctx, p); err != nil {
+		return err
+	}
+	after, err := st.Usage(ctx, p)
+	if err != nil {
+		return err
+	}
+	counts := after.Counts.Sub(before.Counts)
+	if n := counts.Writes("ciliumnodes", "podipblocks"); n > 0 {
+		return fmt.Errorf("the operator had %s writes to make in a settled world: %s", number(n), counts)
+	}
+	return errors.Join(p.Stop(), dropLeases(ctx, st.Client))
+}
+
+// dropLeases frees the lead, or the next to want it waits for the old one.
+func dropLeases(ctx context.Context, c client.Client) error {
+	var leases coordinationv1.LeaseList
+	if err := c.List(ctx, &leases); err != nil {
+		return err
+	}
+	for i := range leases.Items {
+		if strings.HasPrefix(leases.Items[i].Name, "cilium") {
+			if err := c.Delete(ctx, &leases.Items[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// brief shows the values in one line.
+func brief(values map[string]float64) string {
+	order := []string{"seconds", "first s", "rest s", "p50 ms", "p99 ms", "max ms", "cpu s", "cpu ms per 1000 reports",
+		"peak MiB", "settled MiB", "apiserver cpu s", "writes", "own writes", "writes per block", "writes per burst", "refused writes", "versions"}
+	var out []string
+	for _, k := range order {
+		if v, ok := values[k]; ok {
+			out = append(out, fmt.Sprintf("%s %s", k, number(v)))
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// number has three digits that mean something.
+func number(v float64) string {
+	switch {
+	case v == float64(int64(v)) && v < 1e9:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 100 || v <= -100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10 || v <= -10:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+// percentile p of values, by the nearest rank.
+func percentile(values []float64, p float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	rank := int(p/100*float64(len(sorted))+0.999999) - 1
+	return sorted[min(max(rank, 0), len(sorted)-1)]
+}
+
+// median of values: the mean of the middle two of an even number.
+func median(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	n := len(sorted)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
+)
+
+// storm: an edit of the pool makes every node need one more block at once.
+func storm() measure {
+	return measure{name: "storm", run: stormRun, contenders: []contender{bare("claim"), operator()},
+		world: bed.World{Blocks: 1, Used: 15}}
+}
+
+func stormRun(ctx context.Context, r *run) error {
+	o, err := r.observe(ctx, bed.CiliumNodes)
+	if err != nil {
+		return err
+	}
+	o.Expect(r.world.Nodes, func(event []byte) bool { return podCIDRs(event, 2) })
+	// 15 of 30 addresses are in use.
+	return r.triggered(ctx, o, o, `{"spec":{"expand":{"thresholdPercent":40}}}`)
+}
+
+// triggered lets an operator come to rest, edits the pool, and waits for what
+// waited expects. A bare program needs no edit: it starts at that moment.
+func (r *run) triggered(ctx context.Context, waited, versions *bed.Observer, edit string) error {
+	isOperator := r.c.name == ours
+	if isOperator {
+		if err := r.ready(ctx); err != nil {
+			return err
+		}
+	}
+	before, err := r.Usage(ctx, r.process)
+	if err != nil {
+		return err
+	}
+	seen, begin := versions.Seen(), time.Now()
+	if isOperator {
+		pool := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: bed.PoolName}}
+		err = r.Client.Patch(ctx, pool, client.RawPatch(types.MergePatchType, []byte(edit)))
+	} else {
+		err = r.start()
+	}
+	if err != nil {
+		return err
+	}
+	if err := r.published(ctx, waited, begin); err != nil {
+		return err
+	}
+	return r.spent(ctx, before, versions, seen)
+}
+
+// reclaim: an edit of the pool makes every node give one of its two blocks back,
+// with all waits and the pacing lifted.
+func reclaim() measure {
+	return measure{name: "reclaim", run: reclaimRun, rounds: 2, world: bed.World{Blocks: 2, Used: 4, Agents: true},
+		contenders: []contender{bare("reclaim"), operator("--reclaim-idle-for=0s", "--ack-hold=0s", "--cooldown=0s",
+			"--reclaims-per-minute=0", "--reclaims-per-minute-per-pool=0", "--agent-settle-time=0s")}}
+}
+
+func reclaimRun(ctx context.Context, r *run) error {
+	versions, err := r.observe(ctx, bed.CiliumNodes)
+	if err != nil {
+		return err
+	}
+	blocks, err := r.observe(ctx, bed.Blocks)
+	if err != nil {
+		return err
+	}
+	blocks.Expect(r.world.Nodes, func(event []byte) bool { return bytes.HasPrefix(event, []byte(`{"type":"DELETED"`)) })
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if err := r.answer(ctx, cancel); err != nil {
+		return err
+	}
+	if err := r.triggered(ctx, blocks, versions, `{"spec":{"reclaim":{"thresholdPercent":50,"idleFor":"0s"}}}`); err != nil {
+		return err
+	}
+	// The agents' answers are not the contender's: one per node.
+	r.values["own writes"] = r.values["block writes"] + r.values["node writes"] - float64(r.world.Nodes)
+	r.values["writes per block"] = r.values["own writes"] / float64(r.world.Nodes)
+	return nil
+}
+
+// answer is what agents do: they agree to give back what is marked. One request
+// per node, however many addresses are marked.
+func (r *run) answer(ctx context.Context, fail func(error)) error {
+	api, err := bed.RawClient(r.Config())
+	if err != nil {
+		return err
+	}
+	f, err := bed.Follow(ctx, api, bed.CiliumNodes, "")
+	if err != nil {
+		return err
+	}
+	queue := make(chan []byte, r.world.Nodes)
+	go func() {
+		defer close(queue)
+		err := f.Run(ctx, func(event []byte) {
+			if bytes.Contains(event, []byte(`"`+string(expand.Marked)+`"`)) {
+				queue <- event
+			}
+		})
+		if err != nil {
+			fail(err)
+		}
+	}()
+	const agentsAtOnce = 8
+	for range agentsAtOnce {
+		go func() {
+			for line := range queue {
+				if err := r.agree(ctx, line); err != nil && ctx.Err() == nil {
+					fail(fmt.Errorf("answer for an agent: %w", err))
+				}
+			}
+		}()
+	}
+	return nil
+}
+
+func (r *run) agree(ctx context.Context, event []byte) error {
+	var e struct{ Object ciliumv2.CiliumNode }
+	if err := json.Unmarshal(event, &e); err != nil {
+		return err
+	}
+	released := map[string]string{}
+	for addr, status := range e.Object.Status.IPAM.ReleaseIPs {
+		if string(status) == string(expand.Marked) {
+			released[addr] = string(expand.Ready)
+		}
+	}
+	body, err := json.Marshal(map[string]any{"status": map[string]any{"ipam": map[string]any{"release-ips": released}}})
+	if err != nil {
+		return err
+	}
+	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: e.Object.Name}}
+	return r.Client.Status().Patch(ctx, cn, client.RawPatch(types.MergePatchType, body))
+}

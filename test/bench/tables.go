@@ -1,0 +1,181 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// grown are what the growth curve shows: one line each for ours and the floor.
+func grown() []column {
+	return []column{{"cold", "cold start", false}, {"restart", "restart", false}, {"storm", "scale-up storm", false}, {"reclaim", "reclaim storm", false}}
+}
+
+// curve is a measure's seconds by size, for one contender.
+type curve struct {
+	title  string
+	floor  bool
+	points []point
+}
+
+type point struct {
+	nodes   int
+	seconds float64
+}
+
+func curves(r results) []curve {
+	var out []curve
+	for _, c := range grown() {
+		for _, floor := range []bool{true, false} {
+			line := curve{title: c.title, floor: floor}
+			bySize := map[int][]float64{}
+			for _, s := range r.Samples {
+				v, ok := s.Values["seconds"]
+				if ok && s.Measure == c.value && strings.HasPrefix(s.Contender, "floor") == floor && (floor || s.Contender == ours) &&
+					!strings.Contains(s.Contender, "alone") {
+					bySize[s.Nodes] = append(bySize[s.Nodes], v)
+				}
+			}
+			for _, n := range slices.Sorted(maps.Keys(bySize)) {
+				line.points = append(line.points, point{n, median(bySize[n])})
+			}
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+func growthTable(r results) string {
+	lines := curves(r)
+	var sizes []int
+	for _, l := range lines {
+		for _, p := range l.points {
+			if !slices.Contains(sizes, p.nodes) {
+				sizes = append(sizes, p.nodes)
+			}
+		}
+	}
+	slices.Sort(sizes)
+	if len(sizes) < 2 {
+		return ""
+	}
+	var out strings.Builder
+	out.WriteString("### Growth\n\nSeconds by number of nodes. A column twice the size of the one before should be at most twice as long.\n\n")
+	out.WriteString("![Seconds by number of nodes](performance-growth.svg)\n\n| measure | contender |")
+	for _, n := range sizes {
+		fmt.Fprintf(&out, " %d |", n)
+	}
+	out.WriteString("\n| --- | --- |" + strings.Repeat(" --- |", len(sizes)) + "\n")
+	for _, l := range lines {
+		name := ours
+		if l.floor {
+			name = "floor"
+		}
+		fmt.Fprintf(&out, "| %s | %s |", l.title, name)
+		for _, n := range sizes {
+			i := slices.IndexFunc(l.points, func(p point) bool { return p.nodes == n })
+			if i < 0 {
+				out.WriteString(" - |")
+				continue
+			}
+			out.WriteString(" " + number(l.points[i].seconds) + " |")
+		}
+		out.WriteString("\n")
+	}
+	return out.String() + "\n"
+}
+
+func sizesTable(r results) string {
+	if len(r.Sizes) == 0 {
+		return ""
+	}
+	var out strings.Builder
+	out.WriteString("### Bytes per object\n\nAs JSON with managed fields: what etcd keeps of custom resources, and what each watch of them receives.\n\n| object | bytes |\n| --- | --- |\n")
+	for _, name := range slices.SortedFunc(maps.Keys(r.Sizes), func(a, b string) int { return int(r.Sizes[a] - r.Sizes[b]) }) {
+		fmt.Fprintf(&out, "| %s | %.0f |\n", name, r.Sizes[name])
+	}
+	return out.String() + "\n"
+}
+
+// allocatorTable turns the output of go test -bench into a table: a row per work
+// and size, a column per allocator, with time, bytes and allocations.
+func allocatorTable(lines []string) string {
+	type key struct {
+		work string
+		n    int
+	}
+	var names []string
+	cells := map[key]map[string]string{}
+	for _, line := range lines {
+		f := strings.Fields(line)
+		if len(f) < 4 || !strings.HasPrefix(f[0], "Benchmark") {
+			continue
+		}
+		parts := strings.Split(strings.TrimPrefix(f[0], "Benchmark"), "/")
+		if len(parts) != 3 {
+			continue
+		}
+		n, err := strconv.Atoi(parts[1])
+		if err != nil {
+			continue
+		}
+		name := parts[2]
+		if i := strings.LastIndexByte(name, '-'); i > 0 && strings.Trim(name[i+1:], "0123456789") == "" {
+			name = name[:i]
+		}
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+		k := key{parts[0], n}
+		if cells[k] == nil {
+			cells[k] = map[string]string{}
+		}
+		cells[k][name] = benchCell(f[2:], parts[0] == "Restore")
+	}
+	var out strings.Builder
+	out.WriteString("Time, bytes and allocations per operation; restore: per block restored. The bitmaps do not know who holds a block.\n\n| work | blocks held |")
+	for _, name := range names {
+		out.WriteString(" " + name + " |")
+	}
+	out.WriteString("\n| --- | --- |" + strings.Repeat(" --- |", len(names)) + "\n")
+	keys := slices.SortedFunc(maps.Keys(cells), func(a, b key) int {
+		if a.work != b.work {
+			return strings.Compare(a.work, b.work)
+		}
+		return a.n - b.n
+	})
+	for _, k := range keys {
+		fmt.Fprintf(&out, "| %s | %d |", strings.ToLower(k.work), k.n)
+		for _, name := range names {
+			text := cells[k][name]
+			if text == "" {
+				text = "-"
+			}
+			out.WriteString(" " + text + " |")
+		}
+		out.WriteString("\n")
+	}
+	return out.String()
+}
+
+// benchCell reads pairs of value and unit.
+func benchCell(pairs []string, perBlock bool) string {
+	value := map[string]string{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		value[pairs[i+1]] = pairs[i]
+	}
+	if perBlock {
+		ns, err := strconv.ParseFloat(value["ns/block"], 64)
+		if err != nil {
+			return "-"
+		}
+		return number(ns) + " ns"
+	}
+	ns, err := strconv.ParseFloat(value["ns/op"], 64)
+	if err != nil {
+		return "-"
+	}
+	return fmt.Sprintf("%s ns, %s B, %s", number(ns), value["B/op"], value["allocs/op"])
+}
