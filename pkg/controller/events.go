@@ -6,9 +6,11 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -52,10 +54,18 @@ func NewEvents(recorder events.EventRecorder) *Events {
 const maxNote = 1024
 
 func (e *Events) send(about runtime.Object, kind, reason, action, note string) {
+	e.sendWith(about, nil, kind, reason, action, note)
+}
+
+// sendWith sends an event that another object takes part in. Within six minutes
+// the recorder counts events that differ in their note alone as one, and keeps
+// the first note (k8s.io/client-go v0.36.3, tools/events, getKey): what makes
+// news has to be in action or related as well.
+func (e *Events) sendWith(about, related runtime.Object, kind, reason, action, note string) {
 	if len(note) > maxNote {
 		note = note[:maxNote-3] + "..."
 	}
-	e.recorder.Eventf(about, nil, kind, reason, action, "%s", note)
+	e.recorder.Eventf(about, related, kind, reason, action, "%s", note)
 }
 
 // isNews reports whether note differs from what was last told about key.
@@ -139,34 +149,44 @@ func (e *Events) ciliumNodeRemade(node *corev1.Node) {
 
 func (e *Events) shortOfAddresses(node *corev1.Node, lack *shortage) {
 	if e.isNews("short/"+node.Name, lack.reason) {
-		e.send(node, corev1.EventTypeWarning, EventAddressShortage, "Expand",
+		e.send(node, corev1.EventTypeWarning, EventAddressShortage, lack.reason,
 			lack.message+". Add a CIDR to a pool, raise the limit, or move pods away")
 	}
 }
 
 func (e *Events) enoughAddresses(node string) { e.isNews("short/"+node, "") }
 
+// waits tells of each block what its drain waits for.
 func (e *Events) waits(node *corev1.Node, waits []expand.Wait) {
-	var parts []string
-	reasons := ""
+	var tell []expand.Wait
+	news := ""
 	for _, w := range waits {
 		if w.For == expand.WaitHandshake || w.For == expand.WaitUnsettled || w.For == expand.WaitPodAddress {
 			continue
 		}
-		part := fmt.Sprintf("block %s waits for %s", w.CIDR, w.For)
-		reasons += part + "; "
-		if len(w.By) > 0 {
-			part += " " + strings.Join(w.By[:min(len(w.By), 5)], ", ")
-		}
-		if len(w.By) > 5 {
-			part += fmt.Sprintf(" and %d more", len(w.By)-5)
-		}
-		parts = append(parts, part)
+		news += fmt.Sprintf("%s %s; ", w.CIDR, w.For)
+		tell = append(tell, w)
 	}
 	// Which pods hold a block up changes all the time; that is no news.
-	if e.isNews("waits/"+node.Name, reasons) {
-		e.send(node, corev1.EventTypeNormal, EventDrainWaits, "Drain", strings.Join(parts, "; "))
+	if !e.isNews("waits/"+node.Name, news) {
+		return
 	}
+	for _, w := range tell {
+		block := &v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: crd.BlockName(w.CIDR)}}
+		e.sendWith(node, block, corev1.EventTypeNormal, EventDrainWaits, "WaitFor"+string(w.For), waitNote(w))
+	}
+}
+
+func waitNote(w expand.Wait) string {
+	const most = 5
+	note := fmt.Sprintf("block %s waits for %s", w.CIDR, w.For)
+	if len(w.By) > 0 {
+		note += " " + strings.Join(w.By[:min(len(w.By), most)], ", ")
+	}
+	if len(w.By) > most {
+		note += fmt.Sprintf(" and %d more", len(w.By)-most)
+	}
+	return note
 }
 
 func (e *Events) pool(p *v1alpha1.PodIPPool, kind, reason, note string) {

@@ -5,6 +5,8 @@ go 1.26.0
 
 require github.com/cilium/cilium v1.18.8
 
+tool github.com/cilium/cilium/plugins/cilium-cni
+
 require (
 	cel.dev/expr v0.24.0 // indirect
 	github.com/Azure/azure-sdk-for-go/sdk/azcore v1.18.1 // indirect

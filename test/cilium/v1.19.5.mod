@@ -5,6 +5,8 @@ go 1.26.0
 
 require github.com/cilium/cilium v1.19.5
 
+tool github.com/cilium/cilium/plugins/cilium-cni
+
 require (
 	cel.dev/expr v0.25.1 // indirect
 	github.com/Azure/azure-sdk-for-go/sdk/azcore v1.20.0 // indirect

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
@@ -37,7 +38,7 @@ func carry(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	stream, err := probe.Stream(first[2], rapid)
+	stream, err := probe.Stream(first[2], first[2].Address, rapid)
 	if err != nil {
 		return err
 	}
@@ -52,30 +53,30 @@ func carry(ctx context.Context, e *env) error {
 	return e.judgeRules(ctx)
 }
 
-// newBlocks pings between the probe and one pod of each block, both ways, for
-// a few seconds.
+// newBlocks pings between the probe and one pod of each block, both ways and in
+// each family, for a few seconds.
 func (e *env) newBlocks(ctx context.Context, n *bed.Node, probe *bed.Pod, pods []*bed.Pod) error {
 	cn, err := e.CiliumNode(ctx, n.Name)
 	if err != nil {
 		return err
 	}
-	var flows []*bed.Pings
+	var talking []*bed.Pod
+	blocks := 0
 	for _, cidr := range podCIDRs(cn) {
 		pod := inBlock(pods, cidr)
 		if pod == nil {
 			continue // The last block may have no pod yet.
 		}
-		there, err := probe.Ping(pod.Address, rapid)
-		if err != nil {
-			return err
+		blocks++
+		if !slices.Contains(talking, pod) {
+			talking = append(talking, pod)
 		}
-		back, err := pod.Ping(probe.Address, rapid)
-		if err != nil {
-			return err
-		}
-		flows = append(flows, there, back)
 	}
-	e.check(len(flows) >= 6, "blocks with a pod that talks to the other node", "%d of %d", len(flows)/2, len(cn.Spec.IPAM.PodCIDRs))
+	e.check(blocks >= 3*len(probe.Addresses), "blocks with a pod that talks to the other node", "%d of %d", blocks, len(cn.Spec.IPAM.PodCIDRs))
+	flows, err := flowsBetween(probe, talking, rapid)
+	if err != nil {
+		return err
+	}
 	if err := pause(ctx, 3*time.Second); err != nil {
 		return err
 	}
@@ -87,7 +88,7 @@ func (e *env) newBlocks(ctx context.Context, n *bed.Node, probe *bed.Pod, pods [
 func inBlock(pods []*bed.Pod, cidr string) *bed.Pod {
 	prefix, err := netip.ParsePrefix(cidr)
 	for _, p := range pods {
-		if err == nil && prefix.Contains(p.Address) {
+		if err == nil && slices.ContainsFunc(p.Addresses, prefix.Contains) {
 			return p
 		}
 	}

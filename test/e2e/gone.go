@@ -24,9 +24,9 @@ func gone(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	pods, errs := e.runPods(ctx, n, "load", gonePods, 8)
-	if len(errs) > 0 {
-		return fmt.Errorf("%d pods failed, the first: %w", len(errs), errs[0])
+	pods, err := e.load(ctx, n, gonePods)
+	if err != nil {
+		return err
 	}
 	before, err := e.CiliumNode(ctx, n.Name)
 	if err != nil {

@@ -35,7 +35,8 @@ func kill(ctx context.Context, e *env) error {
 	var killErr error
 	done.Go(func() { killErr = operators.keepKilling(killing) })
 
-	pods, err := e.runStubborn(ctx, n, surgePods)
+	pods, again, err := e.runStubborn(ctx, n, "stubborn", surgePods)
+	e.note(fmt.Sprintf("CNI ADDs tried again for %d pods", surgePods), "%d", again)
 	if err != nil {
 		return err
 	}
@@ -101,30 +102,27 @@ func (o *operators) keepKilling(ctx context.Context) error {
 	return nil
 }
 
-// runStubborn runs pods whose ADDs are tried again until they succeed.
-func (e *env) runStubborn(ctx context.Context, n *bed.Node, count int) ([]*bed.Pod, error) {
-	const width = 8
-	pods, errs, again := make([]*bed.Pod, count), make([]error, count), make([]int, count)
-	next := make(chan int)
-	var workers sync.WaitGroup
-	for range width {
-		workers.Go(func() {
-			for i := range next {
-				pods[i], again[i], errs[i] = e.runOneStubborn(ctx, n, fmt.Sprintf("stubborn-%d", i))
-			}
-		})
+// load runs pods that a scenario needs and does not judge.
+func (e *env) load(ctx context.Context, n *bed.Node, count int) ([]*bed.Pod, error) {
+	pods, again, err := e.runStubborn(ctx, n, "load", count)
+	if again > 0 {
+		e.Logf("%d ADDs tried again for %d pods", again, count)
 	}
-	for i := range count {
-		next <- i
+	return pods, err
+}
+
+// runStubborn runs pods whose ADDs are tried again until they succeed, as a
+// kubelet does, and counts how often that was.
+func (e *env) runStubborn(ctx context.Context, n *bed.Node, prefix string, count int) (pods []*bed.Pod, again int, err error) {
+	pods = make([]*bed.Pod, count)
+	tries, errs := make([]int, count), make([]error, count)
+	eachOf(pods, func(i int, _ *bed.Pod) {
+		pods[i], tries[i], errs[i] = e.runOneStubborn(ctx, n, fmt.Sprintf("%s-%s-%d", prefix, n.Name, i))
+	})
+	for _, t := range tries {
+		again += t
 	}
-	close(next)
-	workers.Wait()
-	failed := 0
-	for _, a := range again {
-		failed += a
-	}
-	e.note(fmt.Sprintf("CNI ADDs tried again for %d pods", count), "%d", failed)
-	return pods, errors.Join(errs...)
+	return pods, again, errors.Join(errs...)
 }
 
 func (e *env) runOneStubborn(ctx context.Context, n *bed.Node, name string) (*bed.Pod, int, error) {

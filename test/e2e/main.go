@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -33,6 +34,8 @@ type options struct {
 	run       string
 	binDir    string
 	ciliumDir string
+	helm      string
+	examples  string
 	logs      string
 	verbose   bool
 	inside    string // the one scenario that a process in the sandbox runs
@@ -42,7 +45,9 @@ func main() {
 	var o options
 	flag.StringVar(&o.run, "run", "ci", "scenarios to run, separated by commas; ci: those of every change; all: all")
 	flag.StringVar(&o.binDir, "bin", ".cache/bin", "folder of etcd, kube-apiserver and cilium-pool-operator")
-	flag.StringVar(&o.ciliumDir, "cilium", ".cache/bin/cilium-1.20.1", "folder of Cilium's programs and its bpf folder")
+	flag.StringVar(&o.ciliumDir, "cilium", ".cache/bin/cilium-1.20.1", "folder of Cilium's programs, its bpf folder and its chart")
+	flag.StringVar(&o.helm, "helm", "helm", "Helm, which renders the agents' configuration from Cilium's chart")
+	flag.StringVar(&o.examples, "examples", "examples", "folder of the values that users are given, and the agents run with")
 	flag.StringVar(&o.logs, "logs", ".run/e2e", "folder of the logs")
 	flag.BoolVar(&o.verbose, "v", true, "tell each step as it happens")
 	flag.StringVar(&o.inside, "inside", "", "for its own use")
@@ -54,7 +59,10 @@ func main() {
 }
 
 func run(ctx context.Context, o options) int {
-	for _, path := range []*string{&o.binDir, &o.ciliumDir, &o.logs} {
+	if found, err := exec.LookPath(o.helm); err == nil {
+		o.helm = found
+	}
+	for _, path := range []*string{&o.binDir, &o.ciliumDir, &o.helm, &o.examples, &o.logs} {
 		absolute, err := filepath.Abs(*path)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "e2e:", err)
@@ -93,7 +101,8 @@ func runScenario(ctx context.Context, o options, s scenario) []row {
 		return []row{failure(s.name, err)}
 	}
 	began := time.Now()
-	err := bed.Sandbox(ctx, "-inside="+s.name, "-bin="+o.binDir, "-cilium="+o.ciliumDir, "-logs="+logs, fmt.Sprintf("-v=%t", o.verbose))
+	err := bed.Sandbox(ctx, "-inside="+s.name, "-bin="+o.binDir, "-cilium="+o.ciliumDir,
+		"-helm="+o.helm, "-examples="+o.examples, "-logs="+logs, fmt.Sprintf("-v=%t", o.verbose))
 	rows, readErr := readRows(logs)
 	switch {
 	case errors.Is(err, bed.ErrCannot):
@@ -127,7 +136,9 @@ func runInside(ctx context.Context, o options) int {
 	if o.verbose {
 		out = io.MultiWriter(steps, os.Stdout)
 	}
-	e := &env{name: chosen[0].name, options: bed.Options{BinDir: o.binDir, CiliumDir: o.ciliumDir, Logs: o.logs, Log: out}}
+	e := &env{name: chosen[0].name, options: bed.Options{
+		BinDir: o.binDir, CiliumDir: o.ciliumDir, Helm: o.helm, Examples: o.examples, Logs: o.logs, Log: out,
+	}}
 	switch err := chosen[0].run(ctx, e); {
 	case errors.Is(err, bed.ErrCannot):
 		e.rows = append(e.rows, row{Scenario: e.name, What: "not run", Figure: err.Error(), Result: skipped})

@@ -33,9 +33,9 @@ func reclaim(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	pods, errs := e.runPods(ctx, n1, "load", surgePods, 8)
-	if len(errs) > 0 {
-		return fmt.Errorf("%d pods failed, the first: %w", len(errs), errs[0])
+	pods, err := e.load(ctx, n1, surgePods)
+	if err != nil {
+		return err
 	}
 	var keep, drop []*bed.Pod
 	for i, p := range pods {
@@ -88,6 +88,11 @@ func (e *env) pair(ctx context.Context, operatorFlags ...string) (load *bed.Node
 	if err := e.pool(ctx); err != nil {
 		return nil, nil, err
 	}
+	return e.twoNodes(ctx, operatorFlags...)
+}
+
+// twoNodes is pair where the pools are there.
+func (e *env) twoNodes(ctx context.Context, operatorFlags ...string) (load *bed.Node, probe *bed.Pod, err error) {
 	if err := e.watch(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -106,7 +111,7 @@ func (e *env) pair(ctx context.Context, operatorFlags ...string) (load *bed.Node
 }
 
 // compact tells why a node holds more than it needs: but for one block in
-// service, every address in its pool is used, and nothing is being released.
+// service of each family, every address in its pool is used, and nothing is being released.
 func (e *env) compact(ctx context.Context, name string) error {
 	cn, err := e.CiliumNode(ctx, name)
 	if err != nil {
@@ -115,20 +120,24 @@ func (e *env) compact(ctx context.Context, name string) error {
 	if n := len(cn.Status.IPAM.ReleaseIPs); n > 0 {
 		return fmt.Errorf("%d addresses are being released", n)
 	}
-	whole := 0
+	whole := map[bool]int{} // by whether they are IPv4
 	for _, cidr := range cn.Spec.IPAM.PodCIDRs {
+		ipv4 := cidr.Addr().Is4()
+		whole[ipv4] += 0
 		published, used, err := count(cn, cidr.String())
 		switch {
 		case err != nil:
 			return err
-		case published == perBlock && used < published:
-			whole++
+		case published == wholeBlock(cidr.Bits(), ipv4) && used < published:
+			whole[ipv4]++
 		case published != used:
 			return fmt.Errorf("%s has %d addresses, %d used", cidr, published, used)
 		}
 	}
-	if whole != 1 {
-		return fmt.Errorf("%d blocks are in service", whole)
+	for ipv4, n := range whole {
+		if n != 1 {
+			return fmt.Errorf("%d blocks are in service, IPv4 %t", n, ipv4)
+		}
 	}
 	blocks := &v1alpha1.PodIPBlockList{}
 	if err := e.Client.List(ctx, blocks); err != nil {
@@ -144,6 +153,14 @@ func (e *env) compact(ctx context.Context, name string) error {
 		return fmt.Errorf("%d PodIPBlocks, %d podCIDRs", held, len(cn.Spec.IPAM.PodCIDRs))
 	}
 	return nil
+}
+
+// wholeBlock is how many addresses a block has for pods.
+func wholeBlock(bits int, ipv4 bool) int {
+	if ipv4 {
+		return 1<<(32-bits) - 2
+	}
+	return 1<<(128-bits) - 2
 }
 
 // count counts the addresses of a CIDR in a node's pool, and those in use.
@@ -204,10 +221,11 @@ func (e *env) checkKept(ctx context.Context, n *bed.Node, pods []*bed.Pod, what 
 	cn, getErr := e.CiliumNode(ctx, n.Name)
 	if getErr == nil {
 		for _, p := range pods {
-			if _, ok := cn.Spec.IPAM.Pool[p.Address.String()]; !ok {
-				missing++
-				err = fmt.Errorf("%s of %s is not in the pool", p.Address, p.Name)
+			if !slices.ContainsFunc(p.Addresses, func(a netip.Addr) bool { _, ok := cn.Spec.IPAM.Pool[a.String()]; return !ok }) {
+				continue
 			}
+			missing++
+			err = fmt.Errorf("%s of %s are not all in the pool", p.Addresses, p.Name)
 		}
 	}
 	if err != nil || getErr != nil {
@@ -234,10 +252,9 @@ func (e *env) checkRoutes(ctx context.Context, n, other *bed.Node) {
 		if err != nil {
 			return err
 		}
-		whole := netip.MustParsePrefix(poolCIDR)
 		for _, r := range routes {
-			if r.Bits() == blockSize && whole.Contains(r.Addr()) && !slices.Contains(podCIDRs(own), r.String()) {
-				got = append(got, r.String())
+			if isBlock(r.To) && !slices.Contains(podCIDRs(own), r.To.String()) && e.leads(r, n) {
+				got = append(got, r.To.String())
 			}
 		}
 		slices.Sort(got)
@@ -249,7 +266,28 @@ func (e *env) checkRoutes(ctx context.Context, n, other *bed.Node) {
 	if err != nil {
 		e.Logf("%v", err)
 	}
-	e.check(err == nil, "routes of the other node, podCIDRs", "%d, %d", len(got), len(want))
+	e.check(err == nil, "routes of the other node to it, podCIDRs", "%d, %d", len(got), len(want))
+}
+
+// isBlock tells whether it may be a block of the pool: not all of it, and not a
+// pod.
+func isBlock(p netip.Prefix) bool {
+	for _, cidr := range []string{poolCIDR, poolCIDR6} {
+		whole := netip.MustParsePrefix(cidr)
+		if whole.Contains(p.Addr()) {
+			return whole.Bits() < p.Bits() && !p.IsSingleIP()
+		}
+	}
+	return false
+}
+
+// leads tells whether a route of another node goes to n: into the tunnel, or
+// straight to its address.
+func (e *env) leads(r bed.Route, n *bed.Node) bool {
+	if !e.options.Native {
+		return r.Device == "cilium_host"
+	}
+	return r.Device == "eth0" && slices.Contains(n.Addresses, r.Via)
 }
 
 func podCIDRs(cn *ciliumv2.CiliumNode) []string {

@@ -22,9 +22,9 @@ func recreate(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	pods, errs := e.runPods(ctx, n, "load", recreatePods, 8)
-	if len(errs) > 0 {
-		return fmt.Errorf("%d pods failed, the first: %w", len(errs), errs[0])
+	pods, err := e.load(ctx, n, recreatePods)
+	if err != nil {
+		return err
 	}
 	before, err := e.CiliumNode(ctx, n.Name)
 	if err != nil {

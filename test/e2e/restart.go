@@ -28,9 +28,9 @@ func restart(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	pods, errs := e.runPods(ctx, n, "load", restartPods, 8)
-	if len(errs) > 0 {
-		return fmt.Errorf("%d pods failed, the first: %w", len(errs), errs[0])
+	pods, err := e.load(ctx, n, restartPods)
+	if err != nil {
+		return err
 	}
 	s := &restarts{env: e, node: n, probe: probe, alive: pods}
 	if err := s.phase(ctx, phase{name: "attached, not reported", at: always, then: always}); err != nil {

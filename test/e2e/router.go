@@ -43,9 +43,9 @@ func router(ctx context.Context, e *env) error {
 	}); err != nil {
 		return err
 	}
-	pods, errs := e.runPods(ctx, n, "load", routerPods, 4)
-	if len(errs) > 0 {
-		return fmt.Errorf("%d pods failed, the first: %w", len(errs), errs[0])
+	pods, err := e.load(ctx, n, routerPods)
+	if err != nil {
+		return err
 	}
 	flows, err := startPings(probe, pods[:pinged])
 	if err != nil {

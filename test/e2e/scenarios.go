@@ -30,7 +30,16 @@ func scenarios() []scenario {
 		{"surge-peer", "the same surge on Cilium's own multi-pool mode", false, surgePeer},
 		{"reclaim", "from 120 pods to 6 scattered ones", true, reclaim},
 		{"restart", "the agent is killed in every phase of a release", true, restart},
+		{"restart-surge", "the agent is killed in the middle of a surge", false, restartSurge},
+		{"restart-early", "an agent answers marks before it has restored its pods", false, restartEarly},
 		{"carry", "new blocks carry traffic, and running connections do not notice", false, carry},
+		{"route", "routes that an agent makes up, and those to its own pods", false, route},
+		{"dual", "pods with addresses of both families", false, dual},
+		{"ipv6", "IPv6 alone", false, ipv6},
+		{"native", "routes between the nodes in place of a tunnel", false, native},
+		{"pools", "two zones, a pool that spills, runs out, and gets a CIDR", false, pools},
+		{"drain", "a CIDR is drained, and its pods are moved", false, drain},
+		{"owner", "an address that is pinned to a pod by its owner field", false, owner},
 		{"undo", "demand returns in the middle of a release", false, undo},
 		{"kill", "two operators, one or the other killed every few seconds", false, kill},
 		{"recreate", "the CiliumNode is deleted under a running agent", false, recreate},
@@ -159,22 +168,31 @@ const (
 	perBlock  = 30 // without the first and the last address
 )
 
-// node makes a machine and its Node, waits for its first block, and starts its
-// agent.
+// node makes a machine and its Node, and starts its agent.
 func (e *env) node(ctx context.Context, name string) (*bed.Node, error) {
+	return e.nodeWith(ctx, name, nil)
+}
+
+// nodeWith makes a node with labels.
+func (e *env) nodeWith(ctx context.Context, name string, labels map[string]string) (*bed.Node, error) {
 	n, err := e.AddNode(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	if err := n.Register(ctx, nil); err != nil {
-		return nil, err
+	return n, e.bringUp(ctx, n, labels)
+}
+
+// bringUp makes a machine's Node and starts its agent.
+func (e *env) bringUp(ctx context.Context, n *bed.Node, labels map[string]string) error {
+	if err := n.Register(ctx, labels); err != nil {
+		return err
 	}
 	if err := n.StartAgent(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	if err := n.WaitAgent(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	e.Logf("%s: agent ready", name)
-	return n, nil
+	e.Logf("%s: agent ready", n.Name)
+	return nil
 }

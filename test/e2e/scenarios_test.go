@@ -3,6 +3,7 @@
 package main
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -54,5 +55,21 @@ func TestFinishNeverTakesSkippedForPassed(t *testing.T) {
 				t.Errorf("exit code %d, want %d", got, test.want)
 			}
 		})
+	}
+}
+
+func TestScenariosAreInTheDocs(t *testing.T) {
+	page, err := os.ReadFile("../../docs/testing.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(page), "Scenarios: ")
+	list, _, _ := strings.Cut(after, ". ")
+	var names []string
+	for _, s := range scenarios() {
+		names = append(names, s.name)
+	}
+	if diff := cmp.Diff(names, strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' })); diff != "" {
+		t.Errorf("docs/testing.md lists other scenarios (-code +docs):\n%s", diff)
 	}
 }

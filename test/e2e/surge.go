@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -94,8 +95,19 @@ func (e *env) surgeOn(ctx context.Context, n *bed.Node, width int) (failures int
 	for _, err := range errs {
 		e.Logf("%v", err)
 	}
+	if len(errs) > 0 {
+		e.note("failed CNI ADDs that found no address", "%d of %d", len(errs)-len(otherReasons(errs)), len(errs))
+	}
 	e.note("the surge took; slowest ADD", "%.0f s; %.1f s", time.Since(began).Seconds(), slowestAdd(pods).Seconds())
 	return len(errs), n.KillAgent(ctx)
+}
+
+// otherReasons are the errors that do not come of a lack of addresses, such as
+// an agent's refusal to work on so much at once.
+func otherReasons(errs []error) []error {
+	return slices.DeleteFunc(slices.Clone(errs), func(err error) bool {
+		return strings.Contains(err.Error(), "no IPs currently available on the node") || strings.Contains(err.Error(), "all CIDR ranges are exhausted")
+	})
 }
 
 // runPods runs count pods, at most width at a time, and returns those that
@@ -136,16 +148,24 @@ func (e *env) runPod(ctx context.Context, n *bed.Node, name string) (*bed.Pod, e
 	return p, p.Report(ctx)
 }
 
-// deletePods deletes pods, eight at a time.
+// deletePods deletes pods, four at a time.
 func (e *env) deletePods(ctx context.Context, pods []*bed.Pod) error {
-	const width = 8
 	errs := make([]error, len(pods))
+	eachOf(pods, func(i int, p *bed.Pod) { errs[i] = p.Delete(ctx) })
+	return errors.Join(errs...)
+}
+
+// eachOf calls do for each pod, for four at a time: an agent limits how many
+// ADDs it works on, and on a slow machine refuses those that have waited for a
+// minute (Cilium v1.20.1, daemon/restapi/api_limits.go).
+func eachOf(pods []*bed.Pod, do func(int, *bed.Pod)) {
+	const width = 4
 	next := make(chan int)
 	var workers sync.WaitGroup
 	for range width {
 		workers.Go(func() {
 			for i := range next {
-				errs[i] = pods[i].Delete(ctx)
+				do(i, pods[i])
 			}
 		})
 	}
@@ -154,7 +174,6 @@ func (e *env) deletePods(ctx context.Context, pods []*bed.Pod) error {
 	}
 	close(next)
 	workers.Wait()
-	return errors.Join(errs...)
 }
 
 func slowestAdd(pods []*bed.Pod) time.Duration {

@@ -22,9 +22,9 @@ func undo(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	pods, errs := e.runPods(ctx, n, "load", undoPods, 8)
-	if len(errs) > 0 {
-		return fmt.Errorf("%d pods failed, the first: %w", len(errs), errs[0])
+	pods, err := e.load(ctx, n, undoPods)
+	if err != nil {
+		return err
 	}
 	flows, err := startPings(probe, pods[:1])
 	if err != nil {

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -26,9 +25,9 @@ func unguarded(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	pods, errs := e.runPods(ctx, n, "load", restartPods, 8)
-	if len(errs) > 0 {
-		return fmt.Errorf("%d pods failed, the first: %w", len(errs), errs[0])
+	pods, err := e.load(ctx, n, restartPods)
+	if err != nil {
+		return err
 	}
 	s := &restarts{env: e, node: n, probe: probe, alive: pods[:1]}
 	if err := e.deletePods(ctx, pods[1:]); err != nil {

@@ -64,7 +64,13 @@ func (e *env) condition(pool, kind string, status metav1.ConditionStatus, reason
 // event waits for an event about an object.
 func (e *env) event(name, reason string) {
 	e.t.Helper()
-	e.eventually("event "+reason+" on "+name, func() error {
+	e.eventSays(name, reason, "")
+}
+
+// eventSays waits for an event about an object whose note holds a text.
+func (e *env) eventSays(name, reason, text string) {
+	e.t.Helper()
+	e.eventually("event "+reason+" on "+name+" "+text, func() error {
 		list := &eventsv1.EventList{}
 		if err := e.client.List(e.ctx, list); err != nil {
 			return err
@@ -72,10 +78,10 @@ func (e *env) event(name, reason string) {
 		var seen []string
 		for _, ev := range list.Items {
 			if ev.Regarding.Name == name {
-				if ev.Reason == reason {
+				if ev.Reason == reason && strings.Contains(ev.Note, text) {
 					return nil
 				}
-				seen = append(seen, ev.Reason)
+				seen = append(seen, ev.Reason+": "+ev.Note)
 			}
 		}
 		return fmt.Errorf("only %v", seen)
@@ -198,7 +204,9 @@ func TestCIDRSetToDrainIsReplacedFirst(t *testing.T) {
 		}
 		return nil
 	})
-	e.event("n1", controller.EventDrainWaits)
+	// Both have waited for a replacement before.
+	e.eventSays("n1", controller.EventDrainWaits, "block 10.1.0.0/27 waits for AgentAddress router")
+	e.eventSays("n1", controller.EventDrainWaits, "block 10.1.0.32/27 waits for Pods default/load-n1-")
 	e.deletePods("load", nil)
 	e.eventually("only the router's block is left in the draining range", func() error {
 		in := 0

@@ -5,12 +5,12 @@ package bed
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -31,32 +31,15 @@ type agentRun struct {
 	started time.Time
 }
 
-// agentFlags are Cilium's, as in a cluster without kube-proxy replacement, L7
-// and policies, which have nothing to do with addresses and cost time here.
+// agentFlags are those of the DaemonSet, and what its pod has elsewhere than a
+// node of the bed.
 func (n *Node) agentFlags() []string {
-	o := n.bed.opts
-	return []string{
+	return append([]string{
+		"--config-dir=" + n.bed.configDir(),
 		"--k8s-kubeconfig-path=" + n.bed.kubeconfig,
-		"--ipam=" + o.IPAM,
-		"--ipam-cilium-node-update-rate=" + o.UpdateRate.String(),
-		"--ipv4-range=169.254.254.0/24",
-		"--identity-allocation-mode=crd",
-		"--routing-mode=tunnel",
-		"--tunnel-protocol=vxlan",
-		"--enable-ipv6=false",
-		"--kube-proxy-replacement=false",
-		"--enable-l7-proxy=false",
-		"--enable-envoy-config=false",
-		"--enable-hubble=false",
-		"--enable-health-checking=false",
-		"--enable-endpoint-health-checking=false",
-		"--enable-ipv4-masquerade=false",
-		"--enable-k8s-networkpolicy=false",
-		"--enable-policy=never",
-		"--cgroup-root=/run/bed-cgroup",
-		"--lib-dir=" + o.CiliumDir,
-		"--state-dir=/var/run/cilium",
-	}
+		"--lib-dir=" + n.bed.opts.CiliumDir,
+		"--procfs=/proc",
+	}, n.Flags...)
 }
 
 // StartAgent starts the node's agent, and its Pod object as a kubelet writes
@@ -128,15 +111,26 @@ func (n *Node) KillAgent(ctx context.Context) error {
 
 // WaitAgent waits until the agent is healthy.
 func (n *Node) WaitAgent(ctx context.Context) error {
-	return n.bed.Eventually(ctx, "the agent of "+n.Name+" is healthy", func(ctx context.Context) error {
-		n.mu.Lock()
-		run := n.agent
-		n.mu.Unlock()
-		if run == nil || !run.process.running() {
-			return errors.New("it does not run")
+	n.mu.Lock()
+	run := n.agent
+	n.mu.Unlock()
+	if run == nil {
+		return fmt.Errorf("the agent of %s does not run", n.Name)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-run.process.done: // It does not come back by itself.
+			cancel()
+		case <-ctx.Done():
 		}
-		return n.healthy(ctx)
-	})
+	}()
+	err := n.bed.Eventually(ctx, "the agent of "+n.Name+" is healthy", n.healthy)
+	if err != nil && !run.process.running() {
+		return fmt.Errorf("the agent of %s has ended, its log tells why: %w", n.Name, err)
+	}
+	return err
 }
 
 // healthy asks what Cilium's own readiness probe asks.
@@ -152,9 +146,23 @@ type endpoint struct {
 		Networking struct {
 			Addressing []struct {
 				IPv4 netip.Addr `json:"ipv4"`
+				IPv6 netip.Addr `json:"ipv6"`
 			} `json:"addressing"`
 		} `json:"networking"`
 	} `json:"status"`
+}
+
+// addresses are those of an endpoint, IPv4 first.
+func (e *endpoint) addresses() []netip.Addr {
+	var all []netip.Addr
+	for _, a := range e.Status.Networking.Addressing {
+		for _, addr := range []netip.Addr{a.IPv4, a.IPv6} {
+			if addr.IsValid() {
+				all = append(all, addr)
+			}
+		}
+	}
+	return all
 }
 
 // Has tells why the agent does not have one of the pods, ready and at its
@@ -171,12 +179,11 @@ func (n *Node) Has(ctx context.Context, pods []*Pod) (missing int, err error) {
 	}
 	for _, p := range pods {
 		e, ok := at[p.sandbox]
-		addresses := e.Status.Networking.Addressing
 		switch {
 		case !ok:
-			err = fmt.Errorf("%s, at %s, is unknown to the agent", p.Name, p.Address)
-		case e.Status.State != "ready" || len(addresses) == 0 || addresses[0].IPv4 != p.Address:
-			err = fmt.Errorf("%s, at %s, is %s, at %v", p.Name, p.Address, e.Status.State, addresses)
+			err = fmt.Errorf("%s, at %s, is unknown to the agent", p.Name, p.Addresses)
+		case e.Status.State != "ready" || !slices.Equal(e.addresses(), p.Addresses):
+			err = fmt.Errorf("%s, at %s, is %s, at %v", p.Name, p.Addresses, e.Status.State, e.addresses())
 		default:
 			continue
 		}

@@ -41,9 +41,15 @@ type Options struct {
 	Logs string
 	// Log receives a line per step. Nil: nowhere.
 	Log io.Writer
-	// UpdateRate is the agents' --ipam-cilium-node-update-rate. 0: 15 s, as
-	// Cilium ships it.
-	UpdateRate time.Duration
+	// Helm is the program that renders Cilium's chart, CiliumDir/chart.
+	Helm string
+	// Examples is the folder of the values that users are given. The agents
+	// run with its cilium-values.yaml, and with Values, other files of it, on
+	// top.
+	Examples string
+	Values   []string
+	// Native leaves the routing as the values have it. Else it is VXLAN.
+	Native bool
 	// IPAM is the agents' mode. Empty: crd.
 	IPAM string
 }
@@ -56,6 +62,7 @@ type Bed struct {
 	began      time.Time
 	cluster    *controlplane.Cluster
 	kubeconfig string
+	config     map[string]string // the agents' own, by key
 
 	mu       sync.Mutex
 	nodes    map[string]*Node
@@ -68,9 +75,6 @@ type Bed struct {
 func Start(ctx context.Context, o Options) (_ *Bed, err error) {
 	if !Inside() {
 		return nil, errors.New("a bed is started in a sandbox only")
-	}
-	if o.UpdateRate == 0 {
-		o.UpdateRate = 15 * time.Second
 	}
 	if o.IPAM == "" {
 		o.IPAM = "crd"
@@ -89,6 +93,9 @@ func Start(ctx context.Context, o Options) (_ *Bed, err error) {
 	}()
 	if err := prepareMounts(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCannot, err)
+	}
+	if err := b.makeConfig(ctx); err != nil {
+		return nil, err
 	}
 	if err := makeBridge(ctx); err != nil {
 		return nil, err
@@ -154,7 +161,7 @@ func (b *Bed) Held() map[string][]netip.Addr {
 	defer b.mu.Unlock()
 	held := map[string][]netip.Addr{}
 	for p := range b.attached {
-		held[p.node.Name] = append(held[p.node.Name], p.Address)
+		held[p.node.Name] = append(held[p.node.Name], p.Addresses...)
 	}
 	return held
 }

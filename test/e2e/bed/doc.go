@@ -8,6 +8,9 @@
 // processes, mounts and networks. When it ends, in whatever way, the kernel
 // ends all the rest and nothing is left behind.
 //
+// Agents run with the configuration that Cilium's own chart makes of the values
+// in examples/, less what values.yaml here turns off.
+//
 // The bed plays kubelet: it makes Pod objects, calls the real cilium-cni, and
 // writes the status a kubelet would, for the agents' own pods too. It never
 // writes a CiliumNode.

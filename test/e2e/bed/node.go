@@ -5,6 +5,7 @@ package bed
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -18,19 +19,36 @@ import (
 
 // The nodes' network, of the addresses kept for documentation.
 const (
-	bridge        = "br0"
-	bridgeAddress = "192.0.2.1"
-	nodeAddress   = "192.0.2.%d"
-	firstNode     = 10
-	prefixLength  = "/24"
+	bridge         = "br0"
+	bridgeAddress  = "192.0.2.1"
+	bridgeAddress6 = "2001:db8::1"
+	nodeAddress    = "192.0.2.%d"
+	nodeAddress6   = "2001:db8::%d"
+	firstNode      = 10
+	prefixLength   = "/24"
+	prefixLength6  = "/64"
 )
+
+// Outside is the address of a machine that routes to no pod, of the same family
+// as another address.
+func Outside(like netip.Addr) netip.Addr {
+	if like.Is4() {
+		return netip.MustParseAddr(bridgeAddress)
+	}
+	return netip.MustParseAddr(bridgeAddress6)
+}
 
 // Node is a machine: namespaces that outlive its agent.
 type Node struct {
-	Name    string
-	Address string
+	Name string
+	// Addresses are those of the Node object: of the families that its agent
+	// has.
+	Addresses []netip.Addr
+	// Flags are further ones of this node's agent, from its next start on.
+	Flags []string
 
 	bed    *Bed
+	number int
 	holder *process // keeps the namespaces
 	dir    string
 
@@ -44,6 +62,7 @@ func makeBridge(ctx context.Context) error {
 		{"ip", "link", "set", "lo", "up"},
 		{"ip", "link", "add", bridge, "type", "bridge"},
 		{"ip", "address", "add", bridgeAddress + prefixLength, "dev", bridge},
+		{"ip", "address", "add", bridgeAddress6 + prefixLength6, "dev", bridge, "nodad"},
 		{"ip", "link", "set", bridge, "up"},
 	} {
 		if err := run(ctx, argv...); err != nil {
@@ -56,10 +75,15 @@ func makeBridge(ctx context.Context) error {
 // AddNode makes the namespaces of a machine, but not yet its Node object.
 func (b *Bed) AddNode(ctx context.Context, name string) (*Node, error) {
 	b.mu.Lock()
-	number := len(b.nodes)
-	n := &Node{Name: name, Address: fmt.Sprintf(nodeAddress, firstNode+number), bed: b, dir: filepath.Join(stateDir, name)}
+	n := &Node{Name: name, bed: b, number: len(b.nodes), dir: filepath.Join(stateDir, name)}
 	b.nodes[name] = n
 	b.mu.Unlock()
+	if b.enabled("enable-ipv4") {
+		n.Addresses = append(n.Addresses, n.address(nodeAddress))
+	}
+	if b.enabled("enable-ipv6") {
+		n.Addresses = append(n.Addresses, n.address(nodeAddress6))
+	}
 	if err := os.MkdirAll(filepath.Join(n.dir, "cilium"), 0o755); err != nil {
 		return nil, fmt.Errorf("make node %s: %w", name, err)
 	}
@@ -73,13 +97,18 @@ func (b *Bed) AddNode(ctx context.Context, name string) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := n.plug(ctx, "veth"+strconv.Itoa(number)); err != nil {
+	if err := n.plug(ctx, "veth"+strconv.Itoa(n.number)); err != nil {
 		return nil, fmt.Errorf("make node %s: %w", name, err)
 	}
 	return n, nil
 }
 
-// plug mounts what an agent needs and connects the node to the bridge.
+func (n *Node) address(format string) netip.Addr {
+	return netip.MustParseAddr(fmt.Sprintf(format, firstNode+n.number))
+}
+
+// plug mounts what an agent needs and connects the node to the bridge, by both
+// families: the API server has an IPv4 address alone.
 func (n *Node) plug(ctx context.Context, veth string) error {
 	pid := strconv.Itoa(n.holder.pid())
 	for _, argv := range [][]string{
@@ -90,9 +119,11 @@ func (n *Node) plug(ctx context.Context, veth string) error {
 		{"ip", "link", "add", veth, "type", "veth", "peer", "name", "eth0", "netns", pid},
 		{"ip", "link", "set", veth, "master", bridge, "up"},
 		n.enter("ip", "link", "set", "lo", "up"),
-		n.enter("ip", "address", "add", n.Address+prefixLength, "dev", "eth0"),
+		n.enter("ip", "address", "add", n.address(nodeAddress).String()+prefixLength, "dev", "eth0"),
+		n.enter("ip", "address", "add", n.address(nodeAddress6).String()+prefixLength6, "dev", "eth0", "nodad"),
 		n.enter("ip", "link", "set", "eth0", "up"),
 		n.enter("ip", "route", "add", "default", "via", bridgeAddress),
+		n.enter("ip", "-6", "route", "add", "default", "via", bridgeAddress6),
 	} {
 		if err := run(ctx, argv...); err != nil {
 			return err
@@ -112,10 +143,10 @@ func (n *Node) Register(ctx context.Context, labels map[string]string) error {
 	if err := n.bed.Client.Create(ctx, node); err != nil {
 		return fmt.Errorf("create node %s: %w", n.Name, err)
 	}
-	node.Status.Addresses = []corev1.NodeAddress{
-		{Type: corev1.NodeInternalIP, Address: n.Address},
-		{Type: corev1.NodeHostName, Address: n.Name},
+	for _, a := range n.Addresses {
+		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.String()})
 	}
+	node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeHostName, Address: n.Name})
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady"}}
 	if err := n.bed.Client.Status().Update(ctx, node); err != nil {
 		return fmt.Errorf("create node %s: %w", n.Name, err)

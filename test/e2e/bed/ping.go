@@ -14,10 +14,10 @@ import (
 
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
 )
 
 const (
-	protocolICMP = 1
 	// pingGrace is how long the last answers may take.
 	pingGrace = 2 * time.Second
 )
@@ -25,6 +25,7 @@ const (
 // Pings is a flow of echo requests from one pod to another address.
 type Pings struct {
 	target netip.Addr
+	kind   kind
 	conn   *icmp.PacketConn
 	stop   context.CancelFunc
 	done   sync.WaitGroup
@@ -34,6 +35,20 @@ type Pings struct {
 	sent     uint16
 	slowest  time.Duration
 	at       map[uint16]time.Time
+}
+
+// kind is ICMP of one family.
+type kind struct {
+	network, wildcard string
+	protocol          int // by its number in IP
+	request, echo     icmp.Type
+}
+
+func kindOf(target netip.Addr) kind {
+	if target.Is4() {
+		return kind{"ip4:icmp", "0.0.0.0", 1, ipv4.ICMPTypeEcho, ipv4.ICMPTypeEchoReply}
+	}
+	return kind{"ip6:ipv6-icmp", "::", 58, ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply}
 }
 
 // Count is what became of the requests.
@@ -47,14 +62,28 @@ type Count struct {
 
 // Ping sends a request every interval until Stop, 65,535 at most.
 func (p *Pod) Ping(target netip.Addr, interval time.Duration) (*Pings, error) {
-	f := &Pings{target: target, answered: map[uint16]bool{}, at: map[uint16]time.Time{}}
-	err := inNetns(p.netns, func() error {
+	return ping(p.netns, p.Name, target, interval)
+}
+
+// Ping pings from the machine itself, as a kubelet probes its pods.
+func (n *Node) Ping(target netip.Addr, interval time.Duration) (*Pings, error) {
+	netns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", n.holder.pid()))
+	if err != nil {
+		return nil, fmt.Errorf("ping from %s: %w", n.Name, err)
+	}
+	defer netns.Close()
+	return ping(netns, n.Name, target, interval)
+}
+
+func ping(netns *os.File, from string, target netip.Addr, interval time.Duration) (*Pings, error) {
+	f := &Pings{target: target, kind: kindOf(target), answered: map[uint16]bool{}, at: map[uint16]time.Time{}}
+	err := inNetns(netns, func() error {
 		var err error
-		f.conn, err = icmp.ListenPacket("ip4:icmp", p.Address.String())
+		f.conn, err = icmp.ListenPacket(f.kind.network, f.kind.wildcard)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("ping from %s: %w", p.Name, err)
+		return nil, fmt.Errorf("ping from %s: %w", from, err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	f.stop = cancel
@@ -108,7 +137,7 @@ func (f *Pings) send(ctx context.Context, interval time.Duration) {
 		seq := f.sent
 		f.at[seq] = time.Now()
 		f.mu.Unlock()
-		message := icmp.Message{Type: ipv4.ICMPTypeEcho, Body: &icmp.Echo{ID: os.Getpid(), Seq: int(seq), Data: make([]byte, 16)}}
+		message := icmp.Message{Type: f.kind.request, Body: &icmp.Echo{ID: os.Getpid(), Seq: int(seq), Data: make([]byte, 16)}}
 		data, err := message.Marshal(nil)
 		if err != nil {
 			return
@@ -128,8 +157,8 @@ func (f *Pings) receive() {
 		if err != nil || from.String() != f.target.String() {
 			continue
 		}
-		message, err := icmp.ParseMessage(protocolICMP, buffer[:n])
-		if err != nil || message.Type != ipv4.ICMPTypeEchoReply {
+		message, err := icmp.ParseMessage(f.kind.protocol, buffer[:n])
+		if err != nil || message.Type != f.kind.echo {
 			continue
 		}
 		if echo, ok := message.Body.(*icmp.Echo); ok {

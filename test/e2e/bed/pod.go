@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,8 +29,10 @@ const cniTimeout = 4 * time.Minute
 
 // Pod is a pod with a network namespace of its own.
 type Pod struct {
-	Name    string
-	Address netip.Addr
+	Name string
+	// Addresses are those of CNI ADD, IPv4 first; Address is the first.
+	Addresses []netip.Addr
+	Address   netip.Addr
 	// Created is when the API server had answered the create, Added when CNI
 	// ADD was done.
 	Created, Added time.Time
@@ -72,7 +75,12 @@ func (p *Pod) Attach(ctx context.Context) error {
 	if err := json.Unmarshal(out, &result); err != nil || len(result.IPs) == 0 {
 		return fmt.Errorf("CNI ADD of %s answered %q: %w", p.Name, out, err)
 	}
-	p.Address, p.Added = result.IPs[0].Address.Addr(), time.Now()
+	p.Added, p.Addresses = time.Now(), nil
+	for _, ip := range result.IPs {
+		p.Addresses = append(p.Addresses, ip.Address.Addr())
+	}
+	slices.SortFunc(p.Addresses, netip.Addr.Compare)
+	p.Address = p.Addresses[0]
 	p.node.bed.setAttached(p, true)
 	return nil
 }
@@ -80,9 +88,12 @@ func (p *Pod) Attach(ctx context.Context) error {
 // Report writes the pod's status, as a kubelet does once it has attached it.
 func (p *Pod) Report(ctx context.Context) error {
 	object := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: p.Name}}
+	var ips []corev1.PodIP
+	for _, a := range p.Addresses {
+		ips = append(ips, corev1.PodIP{IP: a.String()})
+	}
 	status, err := json.Marshal(map[string]any{"status": corev1.PodStatus{
-		Phase: corev1.PodRunning, HostIP: p.node.Address, PodIP: p.Address.String(),
-		PodIPs: []corev1.PodIP{{IP: p.Address.String()}}, Conditions: conditions(nil, true),
+		Phase: corev1.PodRunning, HostIP: p.node.Addresses[0].String(), PodIP: ips[0].IP, PodIPs: ips, Conditions: conditions(nil, true),
 	}})
 	if err != nil {
 		return fmt.Errorf("write status of pod %s: %w", p.Name, err)

@@ -11,25 +11,36 @@ import (
 	"slices"
 )
 
-// Routes are the destinations of the node's main table, with a prefix length.
-func (n *Node) Routes(ctx context.Context) ([]netip.Prefix, error) {
-	argv := n.enter("ip", "-json", "route")
-	out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).Output()
-	if err != nil {
-		return nil, fmt.Errorf("read routes of %s: %w", n.Name, err)
-	}
-	var routes []struct{ Dst string }
-	if err := json.Unmarshal(out, &routes); err != nil {
-		return nil, fmt.Errorf("read routes of %s: %w", n.Name, err)
-	}
-	var prefixes []netip.Prefix
-	for _, r := range routes {
-		if p, err := netip.ParsePrefix(r.Dst); err == nil {
-			prefixes = append(prefixes, p)
-		} else if a, err := netip.ParseAddr(r.Dst); err == nil {
-			prefixes = append(prefixes, netip.PrefixFrom(a, a.BitLen()))
+// Route is one of a node's main table.
+type Route struct {
+	To     netip.Prefix
+	Via    netip.Addr // invalid: none
+	Device string
+}
+
+// Routes are those of the node's main table that have a destination, of both
+// families.
+func (n *Node) Routes(ctx context.Context) ([]Route, error) {
+	var all []Route
+	for _, family := range []string{"-4", "-6"} {
+		argv := n.enter("ip", family, "-json", "route")
+		out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).Output()
+		if err != nil {
+			return nil, fmt.Errorf("read routes of %s: %w", n.Name, err)
+		}
+		var routes []struct{ Dst, Gateway, Dev string }
+		if err := json.Unmarshal(out, &routes); err != nil {
+			return nil, fmt.Errorf("read routes of %s: %w", n.Name, err)
+		}
+		for _, r := range routes {
+			via, _ := netip.ParseAddr(r.Gateway) // Most have none.
+			if p, err := netip.ParsePrefix(r.Dst); err == nil {
+				all = append(all, Route{p, via, r.Dev})
+			} else if a, err := netip.ParseAddr(r.Dst); err == nil {
+				all = append(all, Route{netip.PrefixFrom(a, a.BitLen()), via, r.Dev})
+			}
 		}
 	}
-	slices.SortFunc(prefixes, netip.Prefix.Compare)
-	return prefixes, nil
+	slices.SortFunc(all, func(a, b Route) int { return a.To.Compare(b.To) })
+	return all, nil
 }

@@ -83,7 +83,7 @@ func Check(binDir string) error {
 			return fmt.Errorf("%w: %w", ErrCannot, err)
 		}
 	}
-	for _, name := range []string{agentName, cniName, "bpf"} {
+	for _, name := range []string{agentName, cniName, "bpf", chartDir} {
 		if _, err := os.Stat(filepath.Join(binDir, name)); err != nil {
 			return fmt.Errorf("real Cilium is not built (make cilium): %w", err)
 		}

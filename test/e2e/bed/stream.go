@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"strconv"
 	"sync"
 	"time"
 )
@@ -32,12 +31,13 @@ type Stream struct {
 	err     error
 }
 
-// Stream connects to another pod and sends every interval until Stop.
-func (p *Pod) Stream(to *Pod, interval time.Duration) (*Stream, error) {
+// Stream connects to an address of another pod and sends every interval until
+// Stop.
+func (p *Pod) Stream(to *Pod, at netip.Addr, interval time.Duration) (*Stream, error) {
 	s := &Stream{}
-	address := netip.AddrPortFrom(to.Address, echoPort).String()
+	address := netip.AddrPortFrom(at, echoPort).String()
 	err := inNetns(to.netns, func() (err error) {
-		s.listener, err = net.Listen("tcp", ":"+strconv.Itoa(echoPort))
+		s.listener, err = net.Listen("tcp", address)
 		return err
 	})
 	if err != nil {

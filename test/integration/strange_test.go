@@ -1,0 +1,354 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+)
+
+// strangeNode is a CiliumNode as agents of other versions write it: fields that
+// only v1.18 and v1.19 know (spec.eni.min-allocate and the like), and fields
+// that no version knows yet, at every level.
+const strangeNode = `{
+  "apiVersion": "cilium.io/v2", "kind": "CiliumNode",
+  "metadata": {"name": "n1", "labels": {"a": "b"}, "annotations": {"future.cilium.io/key": "{\"x\": 1}"}},
+  "futureTop": {"list": [1, "two", 3.5, null, {"deep": false}]},
+  "spec": {
+    "addresses": [{"type": "InternalIP", "ip": "192.0.2.7", "futureZone": "z"}],
+    "bootid": "0bd5c7a4", "nodeidentity": 7,
+    "eni": {"instance-id": "i-1", "min-allocate": 4, "pre-allocate": 2, "max-above-watermark": 1, "futureEni": {"n": 9007199254740993}},
+    "encryption": {"key": 3, "futureKeys": [{"spi": 1}]},
+    "futureSpec": {"empty": {}, "none": [], "nested": {"a": {"b": ["c"]}}},
+    "ipam": {
+      "futureKnob": 12,
+      "podCIDRs": ["198.51.100.0/24"],
+      "pool": {"198.51.100.5": {"owner": "default/x", "resource": "eni-1", "futureField": {"since": "2026-01-01"}}},
+      "pools": {"requested": [{"pool": "default", "needed": {"ipv4-addrs": 3, "futureNeed": 1}}]}
+    }
+  },
+  "status": {
+    "futureStatus": {"phase": "x"},
+    "alibaba-cloud": {"futureEnis": {"e": {}}},
+    "ipam": {"futureReport": ["y"], "operator-status": {"error": "old", "code": 5}, "assigned-static-ip": "203.0.113.9"}
+  }
+}`
+
+// The fields of ours in a CiliumNode lie in this CIDR, or are release-ips.
+const strangePool = "10.0.0.0/8"
+
+// TestFieldsOfOtherVersionsStay lets a node of another Cilium grow, shrink and
+// drain. What the operator did not write stays as it was, to the bit.
+func TestFieldsOfOtherVersionsStay(t *testing.T) {
+	keepUnknownFields(t)
+	e := newEnv(t)
+	e.pool("all", nil, "10.1.0.0/24", "10.2.0.0/24")
+	e.bareNode("n1", nil)
+	a := newStrangeAgent(e, "n1")
+	e.start(quick())
+
+	e.hasOf("n1", 1)
+	a.same("joined")
+	a.report(a.ours()[0])
+	e.pods("n1", "strange", 50) // which get no address
+	e.hasOf("n1", 3)
+	a.same("grown")
+
+	a.unbind()
+	a.answersUntil("blocks given back", func() bool { return len(e.blocks("n1")) == 1 })
+	a.same("given back")
+
+	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.CIDRs[0].Drain = true })
+	a.answersUntil("replaced, and only the used address left", func() bool {
+		return len(a.ours()) == 31 && len(a.releases()) == 0
+	})
+	a.same("draining")
+	for _, ip := range a.ours() {
+		if netip.MustParsePrefix("10.2.0.0/24").Contains(netip.MustParseAddr(ip)) {
+			a.report(ip) // the router has moved
+			break
+		}
+	}
+	a.answersUntil("drained", func() bool {
+		return len(e.blocks("n1")) == 1 && len(a.ours()) == 30 && len(a.releases()) == 0
+	})
+	a.same("drained")
+}
+
+// hasOf waits until a node holds n published blocks beside what is not ours.
+func (e *env) hasOf(node string, n int) {
+	e.t.Helper()
+	e.eventually(fmt.Sprintf("node %s has %d blocks", node, n), func() error {
+		cn, err := e.ciliumNode(node)
+		if err == nil && len(cn.Spec.IPAM.PodCIDRs) != n+1 {
+			err = fmt.Errorf("podCIDRs %v", cn.Spec.IPAM.PodCIDRs)
+		}
+		return err
+	})
+}
+
+// strangeAgent plays the agent of another version by hand: it writes by patches
+// and forgets no field.
+type strangeAgent struct {
+	*env
+	name string
+	was  map[string]any // as written first, without what is ours
+	used map[string]any
+}
+
+func newStrangeAgent(e *env, name string) *strangeAgent {
+	e.t.Helper()
+	a := &strangeAgent{env: e, name: name}
+	o := &unstructured.Unstructured{}
+	if err := o.UnmarshalJSON([]byte(strangeNode)); err != nil {
+		e.t.Fatal(err)
+	}
+	status := o.Object["status"]
+	e.tore.Store(true) // podCIDRs and a pool entry that are no block's
+	e.create(o)
+	a.patch(true, map[string]any{"status": status})
+	if err := e.checker.Sync(e.ctx); err != nil {
+		e.t.Fatal(err)
+	}
+	e.tore.Store(false)
+	a.was = a.notOurs()
+	if _, found, _ := unstructured.NestedMap(a.was, "status", "futureStatus"); !found {
+		e.t.Fatal("the API server has dropped the unknown fields")
+	}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-" + name, Labels: map[string]string{"k8s-app": "cilium"}},
+		Spec:       corev1.PodSpec{NodeName: name, HostNetwork: true, Containers: []corev1.Container{{Name: "cilium-agent", Image: "other"}}},
+	}
+	e.create(pod)
+	pod.Status.Phase = corev1.PodRunning
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		Name: "cilium-agent", Image: "other", ContainerID: "containerd://1", Ready: true, Started: ptr.To(true),
+		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
+	}}
+	if err := e.client.Status().Update(e.ctx, pod); err != nil {
+		e.t.Fatal(err)
+	}
+	return a
+}
+
+func (a *strangeAgent) patch(status bool, body map[string]any) {
+	a.t.Helper()
+	data, err := json.Marshal(body)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	o, patch := a.object(), client.RawPatch("application/merge-patch+json", data)
+	if status {
+		err = a.client.Status().Patch(a.ctx, o, patch)
+	} else {
+		err = a.client.Patch(a.ctx, o, patch)
+	}
+	if err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+func (a *strangeAgent) object() *unstructured.Unstructured {
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(ciliumv2.SchemeGroupVersion.WithKind("CiliumNode"))
+	o.SetName(a.name)
+	return o
+}
+
+func (a *strangeAgent) get() map[string]any {
+	a.t.Helper()
+	o := a.object()
+	if err := a.client.Get(a.ctx, client.ObjectKeyFromObject(o), o); err != nil {
+		a.t.Fatal(err)
+	}
+	return o.Object
+}
+
+// notOurs is the whole object without the operator's fields, the agent's report
+// and what the API server keeps.
+func (a *strangeAgent) notOurs() map[string]any {
+	a.t.Helper()
+	o := a.get()
+	for _, path := range [][]string{
+		{"metadata", "resourceVersion"},
+		{"metadata", "generation"},
+		{"metadata", "managedFields"},
+		{"status", "ipam", "release-ips"},
+		{"status", "ipam", "used"},
+	} {
+		unstructured.RemoveNestedField(o, path...)
+	}
+	ipam := child(child(o, "spec"), "ipam")
+	maps.DeleteFunc(child(ipam, "pool"), func(ip string, _ any) bool { return isOurs(ip) })
+	cidrs, _ := ipam["podCIDRs"].([]any)
+	ipam["podCIDRs"] = slices.DeleteFunc(cidrs, func(c any) bool {
+		return isOurs(netip.MustParsePrefix(fmt.Sprint(c)).Addr().String())
+	})
+	return o
+}
+
+func child(o map[string]any, key string) map[string]any {
+	c, _ := o[key].(map[string]any)
+	return c
+}
+
+func isOurs(ip string) bool {
+	return netip.MustParsePrefix(strangePool).Contains(netip.MustParseAddr(ip))
+}
+
+// same checks that nothing but the operator's fields has changed.
+func (a *strangeAgent) same(step string) {
+	a.t.Helper()
+	if diff := cmp.Diff(a.was, a.notOurs()); diff != "" {
+		a.t.Errorf("%s: what is not the operator's has changed (-was +is):\n%s", step, diff)
+	}
+	if diff := cmp.Diff(a.used, child(child(child(a.get(), "status"), "ipam"), "used")); diff != "" {
+		a.t.Errorf("%s: the agent's report has changed (-was +is):\n%s", step, diff)
+	}
+}
+
+// ours are the addresses of our blocks in the pool.
+func (a *strangeAgent) ours() []string {
+	pool := child(child(child(a.get(), "spec"), "ipam"), "pool")
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(pool)), func(ip string) bool { return !isOurs(ip) })
+}
+
+func (a *strangeAgent) releases() map[string]any {
+	return child(child(child(a.get(), "status"), "ipam"), "release-ips")
+}
+
+// report says that the router has an address, and nothing else is used.
+func (a *strangeAgent) report(ip string) {
+	a.t.Helper()
+	entries := map[string]any{ip: map[string]any{"owner": "router", "futureOwner": map[string]any{"kind": "agent"}}}
+	for old := range a.used {
+		if old != ip {
+			entries[old] = nil
+		}
+	}
+	a.patch(true, map[string]any{"status": map[string]any{"ipam": map[string]any{"used": entries}}})
+	a.used = map[string]any{ip: entries[ip]}
+}
+
+// unbind removes all pods at once, as there is no kubelet.
+func (a *strangeAgent) unbind() {
+	a.t.Helper()
+	err := a.client.DeleteAllOf(a.ctx, &corev1.Pod{}, client.InNamespace("default"), client.GracePeriodSeconds(0))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// answersUntil lets the agent agree to every release until done.
+func (a *strangeAgent) answersUntil(what string, done func() bool) {
+	a.t.Helper()
+	a.eventually(what, func() error {
+		answers := map[string]any{}
+		for ip, state := range a.releases() {
+			if _, used := a.used[ip]; state == "marked-for-release" && !used {
+				answers[ip] = "ready-for-release"
+			}
+		}
+		if len(answers) > 0 {
+			a.patch(true, map[string]any{"status": map[string]any{"ipam": map[string]any{"release-ips": answers}}})
+		}
+		if !done() {
+			return fmt.Errorf("%d blocks, %d addresses, release-ips %v", len(a.blocks(a.name)), len(a.ours()), a.releases())
+		}
+		return nil
+	})
+}
+
+// keepUnknownFields has the API server keep every field of a CiliumNode, as the
+// CRDs of other versions keep those that they know, until the test's end.
+func keepUnknownFields(t *testing.T) {
+	t.Helper()
+	install := func(ctx context.Context, loose bool) {
+		t.Helper()
+		crds, err := controlplane.CiliumCRDs()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range crds {
+			for i := range c.Spec.Versions {
+				if loose {
+					loosen(c.Spec.Versions[i].Schema.OpenAPIV3Schema)
+				}
+			}
+		}
+		if err := shared.Cluster(t).InstallCRDs(ctx, crds...); err != nil {
+			t.Fatal(err)
+		}
+		waitForSchema(ctx, t, loose)
+	}
+	// The test's own context ends before its clean-up.
+	t.Cleanup(func() { install(context.Background(), false) })
+	install(t.Context(), true)
+}
+
+// loosen has a schema keep what it does not know, at every level but that of
+// metadata, which belongs to the API server.
+func loosen(s *apiextensionsv1.JSONSchemaProps) {
+	if s == nil {
+		return
+	}
+	if s.Type == "object" && s.AdditionalProperties == nil {
+		s.XPreserveUnknownFields = ptr.To(true)
+	}
+	for name, property := range s.Properties {
+		if name != "metadata" {
+			loosen(&property)
+			s.Properties[name] = property
+		}
+	}
+	if s.AdditionalProperties != nil {
+		loosen(s.AdditionalProperties.Schema)
+	}
+	if s.Items != nil {
+		loosen(s.Items.Schema)
+	}
+}
+
+// waitForSchema waits until the API server serves the schema: it installs one a
+// moment after it has stored it.
+func waitForSchema(ctx context.Context, t *testing.T, loose bool) {
+	t.Helper()
+	c, err := agentClient(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(patience)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"futureSpec": "x"}}}
+		o.SetGroupVersionKind(ciliumv2.SchemeGroupVersion.WithKind("CiliumNode"))
+		o.SetName("schema-probe")
+		err := c.Create(ctx, o, client.DryRunAll)
+		_, kept, _ := unstructured.NestedString(o.Object, "spec", "futureSpec")
+		if err == nil && kept == loose {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the schema is not served: kept %t, %v", kept, err)
+		}
+		<-tick.C
+	}
+}
