@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	iputil "github.com/cilium/cilium/pkg/ip"
 	"github.com/google/go-cmp/cmp"
@@ -44,6 +45,9 @@ func TestPatchRandom(t *testing.T) {
 }
 
 func checkPatch(t *testing.T, keys, podCIDRs, publish, remove, blocks string) {
+	if !utf8.ValidString(keys) {
+		return // no JSON object has such keys
+	}
 	cn := node(strings.Fields(keys))
 	for _, p := range parse(podCIDRs, netip.ParsePrefix) {
 		cn.Spec.IPAM.PodCIDRs = append(cn.Spec.IPAM.PodCIDRs, iputil.PrefixFrom(p))

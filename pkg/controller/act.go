@@ -162,6 +162,7 @@ func (r *NodeReconciler) publishable(ctx context.Context, o *observation, addrs 
 		}
 		out = append(out, r.ofBlock(o, b, addrs)...)
 	}
+	o.withheld = o.withheld || len(out) < len(addrs)
 	return out, nil
 }
 

@@ -102,6 +102,9 @@ func TestAgentsTwoPodsOfANode(t *testing.T) {
 	agents := NewAgents(time.Minute)
 	agents.Set(agentPod("1", "c", true), noon())
 	agents.Set(agentPod("2", "d", true), noon())
+	if settled, _ := agents.Settled("n", noon().Add(time.Hour)); settled {
+		t.Error("settled while there are two agents")
+	}
 	agents.Set(agentPod("1", "c", false), noon())
 	agents.Delete(agentPod("1", "c", false))
 	if settled, when := agents.Settled("n", noon().Add(time.Hour)); !settled {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -36,6 +37,7 @@ type bed struct {
 	calls  []string // writes sent, and live reads, in their order
 	before func(call string)
 	fate   func(write string) fate
+	blind  bool // the watch of blocks shows nothing
 }
 
 // fate is what becomes of a write.
@@ -60,6 +62,7 @@ func newBed(t *testing.T, objects ...client.Object) *bed {
 		before: func(string) {}, fate: func(string) fate { return done },
 	}
 	b.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(b.hooks()).
+		WithIndex(&v1alpha1.PodIPBlock{}, "spec.pool", func(obj client.Object) []string { return []string{obj.(*v1alpha1.PodIPBlock).Spec.Pool} }).
 		WithStatusSubresource(&ciliumv2.CiliumNode{}, &corev1.Node{}, &v1alpha1.PodIPBlock{}, &v1alpha1.PodIPPool{}).Build()
 	b.restart()
 	return b
@@ -75,8 +78,8 @@ func (b *bed) restart() {
 	ledger := NewLedger()
 	b.r = &NodeReconciler{
 		Cache: b.api, Live: live{b}, Client: b.api, CiliumNodes: &ciliumnode.Client{Writer: b.api, Reader: live{b}},
-		Ledger: ledger, Pools: NewPools(defaults(), ledger), Pods: NewPods(), Agents: NewAgents(time.Minute), Pacing: NewPacing(0, 0),
-		Events: NewEvents(events.NewFakeRecorder(10000)), Metrics: own, Clock: b.clock, Defaults: defaults(), WakeStarving: func() {},
+		Ledger: ledger, WaitShown: ledger.WaitShown, Pools: NewPools(defaults(), ledger), Pods: NewPods(), Agents: NewAgents(time.Minute), Pacing: NewPacing(0, 0),
+		Events: NewEvents(events.NewFakeRecorder(10000)), Metrics: own, Clock: b.clock, Defaults: defaults(), WakeStarving: func() {}, Recount: func() {},
 	}
 	blocks, nodes, pools := &v1alpha1.PodIPBlockList{}, &ciliumv2.CiliumNodeList{}, &v1alpha1.PodIPPoolList{}
 	for _, list := range []client.ObjectList{blocks, nodes, pools} {
@@ -188,7 +191,7 @@ func (b *bed) hooks() interceptor.Funcs {
 
 // show is the watch of blocks.
 func (b *bed) show(obj client.Object, err error) {
-	if block, ok := obj.(*v1alpha1.PodIPBlock); ok && err == nil {
+	if block, ok := obj.(*v1alpha1.PodIPBlock); ok && err == nil && !b.blind {
 		b.r.Ledger.Observed(b.read(block))
 	}
 }
@@ -286,4 +289,45 @@ func publishing(cn *ciliumv2.CiliumNode, keys ...string) *ciliumv2.CiliumNode {
 	cn.ResourceVersion, cn.UID = "", "cn-uid"
 	cn.Spec.IPAM.Pool = allocationMap(keys...)
 	return cn
+}
+
+// cached is what the API server holds of node n's objects now, as a cache that
+// lags shows it.
+func (b *bed) cached() client.Reader {
+	b.t.Helper()
+	cn, node := &ciliumv2.CiliumNode{}, &corev1.Node{}
+	for _, obj := range []client.Object{cn, node} {
+		if err := b.api.Get(b.t.Context(), types.NamespacedName{Name: "n"}, obj); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	return readerFunc(func(obj client.Object) error {
+		switch obj := obj.(type) {
+		case *ciliumv2.CiliumNode:
+			cn.DeepCopyInto(obj)
+		case *corev1.Node:
+			node.DeepCopyInto(obj)
+		}
+		return nil
+	})
+}
+
+func requestOf(name string) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
+}
+
+func rawMerge(body string) client.Patch { return client.RawPatch(types.MergePatchType, []byte(body)) }
+
+func contextEnded(t *testing.T) (context.Context, context.CancelFunc) {
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	return ctx, stop
+}
+
+func prefixes(list ...string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, s := range list {
+		out = append(out, prefix(s))
+	}
+	return out
 }

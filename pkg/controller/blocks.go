@@ -74,12 +74,15 @@ func (r *NodeReconciler) shownAlone(ctx context.Context, created []crd.Block) er
 	ctx, cancel := context.WithTimeout(ctx, seenWithin)
 	defer cancel()
 	for _, b := range created {
-		if err := r.Ledger.WaitShown(ctx, b.UID); err != nil {
+		if err := r.WaitShown(ctx, b.UID); err != nil {
 			return fmt.Errorf("%w: the watch has not shown block %s: %w", errStale, b.CIDR, err)
 		}
 	}
 	for _, b := range created {
-		if len(r.Ledger.Overlaps(b.CIDR)) > 0 {
+		switch {
+		case !r.Ledger.Shown(b.UID):
+			return fmt.Errorf("%w: block %s is gone again", errStale, b.CIDR)
+		case len(r.Ledger.Overlaps(b.CIDR)) > 0:
 			return fmt.Errorf("%w: block %s overlaps another", errStale, b.CIDR)
 		}
 	}

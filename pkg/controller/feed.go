@@ -87,39 +87,57 @@ func (f *Feed) Start(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
-	kinds := []struct {
-		cache   cache.Cache
-		object  client.Object
-		handler toolscache.ResourceEventHandler
-	}{
-		{f.Cache, &v1alpha1.PodIPBlock{}, f.blockHandler(logger)},
-		{f.Cache, &ciliumv2.CiliumNode{}, handle(f.ciliumNode, f.ciliumNodeGone)},
-		{f.Cache, &v1alpha1.PodIPPool{}, handle(f.pool, f.poolGone)},
-		{f.Cache, &corev1.Node{}, handle(f.node, f.nodeGone)},
-		{f.Cache, &corev1.Pod{}, handle(f.pod, f.podGone)},
-		{f.Agents, &corev1.Pod{}, handle(f.agent, f.agentGone)},
-	}
 	var synced []toolscache.InformerSynced
-	for _, k := range kinds {
-		informer, err := k.cache.GetInformer(ctx, k.object)
-		if err != nil {
-			return fmt.Errorf("watching %T: %w", k.object, err)
+	for _, w := range f.Watches(logger) {
+		from := f.Cache
+		if w.Agents {
+			from = f.Agents
 		}
-		registration, err := informer.AddEventHandler(k.handler)
+		informer, err := from.GetInformer(ctx, w.Object)
 		if err != nil {
-			return fmt.Errorf("watching %T: %w", k.object, err)
+			return fmt.Errorf("watching %T: %w", w.Object, err)
+		}
+		registration, err := informer.AddEventHandler(w.Handler)
+		if err != nil {
+			return fmt.Errorf("watching %T: %w", w.Object, err)
 		}
 		synced = append(synced, registration.HasSynced)
 	}
 	if !toolscache.WaitForCacheSync(ctx.Done(), synced...) {
 		return nil
 	}
-	f.Pools.Resolve()
-	f.Ledger.SetReady()
-	f.allNodes()
+	f.Begin()
 	logger.Info("everything has been read; decisions begin")
 	<-ctx.Done()
 	return nil
+}
+
+// Watch is a kind of object that the Feed wants to be told of.
+type Watch struct {
+	Object client.Object
+	// Agents says that it is of the agents' pods only.
+	Agents  bool
+	Handler toolscache.ResourceEventHandler
+}
+
+// Watches are all that the Feed takes in.
+func (f *Feed) Watches(logger logr.Logger) []Watch {
+	return []Watch{
+		{Object: &v1alpha1.PodIPBlock{}, Handler: f.blockHandler(logger)},
+		{Object: &ciliumv2.CiliumNode{}, Handler: handle(f.ciliumNode, f.ciliumNodeGone)},
+		{Object: &v1alpha1.PodIPPool{}, Handler: handle(f.pool, f.poolGone)},
+		{Object: &corev1.Node{}, Handler: handle(f.node, f.nodeGone)},
+		{Object: &corev1.Pod{}, Handler: handle(f.pod, f.podGone)},
+		{Object: &corev1.Pod{}, Agents: true, Handler: handle(f.agent, f.agentGone)},
+	}
+}
+
+// Begin lets decisions begin, as all that the watches had to tell has been
+// taken in.
+func (f *Feed) Begin() {
+	f.Pools.Resolve()
+	f.Ledger.SetReady()
+	f.allNodes()
 }
 
 // NeedLeaderElection is false: a standby stays informed.
@@ -196,6 +214,15 @@ func (f *Feed) WakeStarving() {
 	}
 }
 
+// Recount looks again at what pools say of their free blocks, and at the nodes
+// short of addresses, as CiliumNodes name others than before.
+func (f *Feed) Recount() {
+	f.WakeStarving()
+	for _, name := range f.Pools.Names() {
+		f.queuePool(name, poolStatusDelay)
+	}
+}
+
 func (f *Feed) blockMoved(b crd.Block) {
 	f.queueNode(b.Node)
 	f.queuePool(b.Pool, poolStatusDelay)
@@ -208,7 +235,7 @@ func (f *Feed) blockMoved(b crd.Block) {
 
 func (f *Feed) ciliumNode(cn *ciliumv2.CiliumNode) {
 	if f.Ledger.ObservedNode(cn) {
-		f.WakeStarving()
+		f.Recount()
 	}
 	f.queueNode(cn.Name)
 }

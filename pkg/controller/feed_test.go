@@ -1,11 +1,21 @@
 package controller
 
 import (
+	"context"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // A watch that breaks tells of an object that was deleted and made again under
@@ -24,5 +34,108 @@ func TestHandleTellsOfAnObjectReplacedUnderItsName(t *testing.T) {
 	want := []string{"there 1", "there 1", "gone 1", "there 2", "gone 2"}
 	if diff := cmp.Diff(want, told); diff != "" {
 		t.Errorf("told (-want +got):\n%s", diff)
+	}
+}
+
+// listening is a queue that tells as a request comes.
+type listening struct {
+	queue
+	add func(name string)
+}
+
+func (q listening) Add(r reconcile.Request) { q.add(r.Name) }
+
+func (q listening) AddAfter(r reconcile.Request, _ time.Duration) { q.add(r.Name) }
+
+// What queues a node is in the ledger by then.
+func TestFeedTakesInBeforeItQueues(t *testing.T) {
+	obj := blockObject("10.0.0.0/30", ipalloc.InService)
+	queued, known := 0, false
+	feed := NewFeed()
+	feed.Ledger, feed.Starving = readyLedger(), func() []string { return nil }
+	feed.Pools = NewPools(defaults(), feed.Ledger)
+	look := listening{add: func(name string) {
+		queued++
+		if _, held := feed.Ledger.Block(prefix("10.0.0.0/30")); held != known {
+			t.Errorf("%s is queued with the block known: %t, want %t", name, held, known)
+		}
+	}}
+	feed.nodes, feed.pools, feed.blocks = look, look, look
+	h := feed.blockHandler(logr.Discard())
+	known = true
+	h.OnAdd(obj, true)
+	known = false
+	h.OnDelete(obj)
+	if queued != 6 {
+		t.Errorf("queued %d times, want a node, a pool and a block, twice", queued)
+	}
+}
+
+// slowCache shows what there is when it is told to.
+type slowCache struct {
+	cache.Cache
+	synced *atomic.Bool
+}
+
+func (c slowCache) GetInformer(context.Context, client.Object, ...cache.InformerGetOption) (cache.Informer, error) {
+	return slowInformer{synced: c.synced}, nil
+}
+
+type slowInformer struct {
+	cache.Informer
+	synced *atomic.Bool
+}
+
+func (i slowInformer) AddEventHandler(toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
+	return slowHandler{synced: i.synced}, nil
+}
+
+type slowHandler struct {
+	toolscache.ResourceEventHandlerRegistration
+	synced *atomic.Bool
+}
+
+func (h slowHandler) HasSynced() bool { return h.synced.Load() }
+
+// Decisions begin once every watch, that of the agents too, has shown what there
+// is.
+func TestFeedWaitsForEveryWatch(t *testing.T) {
+	for _, last := range []string{"the agents", "the others"} {
+		t.Run(last+" come last", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var all, agents atomic.Bool
+				ledger := NewLedger()
+				feed := NewFeed()
+				feed.Cache, feed.Agents = slowCache{synced: &all}, slowCache{synced: &agents}
+				feed.Ledger, feed.Pools = ledger, NewPools(defaults(), ledger)
+				close(feed.connected)
+				begun := func() bool {
+					select {
+					case <-ledger.ready:
+						return true
+					default:
+						return false
+					}
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				ended := make(chan error)
+				go func() { ended <- feed.Start(ctx) }()
+				for _, synced := range map[string][]*atomic.Bool{"the agents": {&all, &agents}, "the others": {&agents, &all}}[last] {
+					time.Sleep(time.Minute)
+					if begun() {
+						t.Error("decisions begin before everything has been read")
+					}
+					synced.Store(true)
+				}
+				time.Sleep(time.Minute)
+				if !begun() {
+					t.Error("decisions do not begin")
+				}
+				stop()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			})
+		})
 	}
 }

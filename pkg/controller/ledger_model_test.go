@@ -17,7 +17,7 @@ import (
 // ledgerModel is an API server that holds blocks, a watch of it that lags, and
 // nodes that claim through a ledger, as the node controller does.
 type ledgerModel struct {
-	rng     *rand.Rand
+	throw   func(n int) int // a number from 0 to n-1
 	ledger  *Ledger
 	pools   []*crd.Pool
 	log     []string
@@ -30,9 +30,9 @@ type ledgerModel struct {
 
 var modelNodes = []string{"a", "b", "c"}
 
-func newLedgerModel(t *testing.T, seed uint64) *ledgerModel {
+func newLedgerModel(t *testing.T, throw func(int) int) *ledgerModel {
 	return &ledgerModel{
-		rng:    rand.New(rand.NewPCG(seed, 0)),
+		throw:  throw,
 		ledger: readyLedger(), pools: []*crd.Pool{poolOf(t, podIPPool("p", 1, "10.0.0.0/28"))},
 		blocks: map[netip.Prefix]crd.Block{}, claims: map[string]netip.Prefix{}, answers: map[string]crd.Block{},
 	}
@@ -66,13 +66,13 @@ func (m *ledgerModel) anyBlock() (crd.Block, bool) {
 	if len(all) == 0 {
 		return crd.Block{}, false
 	}
-	return all[m.rng.IntN(len(all))], true
+	return all[m.throw(len(all))], true
 }
 
 // step does one thing, whatever it is.
 func (m *ledgerModel) step(t *testing.T) {
-	node := modelNodes[m.rng.IntN(len(modelNodes))]
-	switch m.rng.IntN(9) {
+	node := modelNodes[m.throw(len(modelNodes))]
+	switch m.throw(9) {
 	case 0, 1:
 		m.claim(t, node)
 	case 2:
@@ -82,11 +82,11 @@ func (m *ledgerModel) step(t *testing.T) {
 	case 4, 5:
 		m.show()
 	case 6: // another process or a person
-		cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(4 * m.rng.IntN(4))}), 30)
+		cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(4 * m.throw(4))}), 30)
 		if _, taken := m.blocks[cidr]; !taken {
 			m.note("%s made by another for %s", cidr, node)
 			m.store(crd.Block{CIDR: cidr, Pool: "p", Node: node})
-		} else if m.rng.IntN(2) == 0 {
+		} else if m.throw(2) == 0 {
 			m.note("%s deleted by another", cidr)
 			m.remove(m.blocks[cidr])
 		}
@@ -131,7 +131,7 @@ func (m *ledgerModel) send(node string) {
 	}
 	delete(m.claims, node)
 	live, exists := m.blocks[cidr]
-	switch fate := m.rng.IntN(6); {
+	switch fate := m.throw(6); {
 	case fate == 0:
 		m.note("%s: refused", cidr)
 		m.ledger.Unclaim(cidr)
@@ -248,7 +248,7 @@ func (m *ledgerModel) check(t *testing.T) {
 // claimed, and at rest it knows exactly what there is.
 func TestLedgerModel(t *testing.T) {
 	for seed := range uint64(300) {
-		m := newLedgerModel(t, seed)
+		m := newLedgerModel(t, rand.New(rand.NewPCG(seed, 0)).IntN)
 		for range 4 {
 			for range 40 {
 				m.step(t)

@@ -118,6 +118,21 @@ func TestLedgerClaim(t *testing.T) {
 			t.Error("still taken")
 		}
 	})
+	t.Run("no doubt about what another node has claimed since", func(t *testing.T) {
+		l := readyLedger()
+		claim(t, l, "a")
+		other := block("10.0.0.0/30", "p", "b", 3)
+		l.Observed(other) // it was somebody else's
+		l.Gone(other)
+		if !claim(t, l, "c") {
+			t.Fatal("a block that is gone cannot be claimed")
+		}
+		l.Unsure("a", prefix("10.0.0.0/30"))
+		l.Disclaim("a", prefix("10.0.0.0/30"))
+		if claim(t, l, "d") {
+			t.Error("two nodes claimed one block")
+		}
+	})
 	t.Run("not before everything has been read", func(t *testing.T) {
 		if _, _, err := NewLedger().Claim(ipalloc.IPv4, "a", only(t)); !errors.Is(err, ipalloc.ErrNotReady) {
 			t.Errorf("got %v, want ErrNotReady", err)

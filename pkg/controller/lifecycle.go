@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
@@ -78,7 +80,10 @@ func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *cil
 	for _, b := range o.blocks {
 		blocks = append(blocks, b.CIDR)
 	}
-	view, err := r.CiliumNodes.Recreate(ctx, last, o.node, blocks)
+	lastView := ciliumnode.NewView(last)
+	// What is another node's by now is not put back as foreign content.
+	without := append(slices.Clone(blocks), r.Ledger.HeldElsewhere(o.name, lastView.Pool)...)
+	view, err := r.CiliumNodes.Recreate(ctx, last, o.node, without)
 	if r.Metrics.wrote("CiliumNode", "create", err) != nil {
 		if apierrors.IsAlreadyExists(err) {
 			return errStale
@@ -86,7 +91,6 @@ func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *cil
 		return err
 	}
 	r.created(o, view)
-	lastView := ciliumnode.NewView(last)
 	change := ciliumnode.Change{Blocks: blocks}
 	for _, b := range o.blocks {
 		held, err := r.stillHeld(ctx, b)
@@ -108,6 +112,21 @@ func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *cil
 	return errStale // observe the node as it now is
 }
 
+// askForReport makes an agent report that runs steadily and has said nothing of
+// what it uses: its CiliumNode was made anew while it ran, by itself or by a
+// process that did not come to ask. Once is enough for each CiliumNode, as one
+// that does not answer is broken.
+func (r *NodeReconciler) askForReport(ctx context.Context, o *observation) error {
+	if o.paused() || !o.settled || len(o.view.Used) > 0 || len(o.view.Pool) == 0 || !r.firstAsk(o.name, o.view.UID) {
+		return nil
+	}
+	if err := r.poke(ctx, o); err != nil {
+		r.askAgain(o.name)
+		return err
+	}
+	return errStale // observe the node as it now is
+}
+
 // poke makes the agent report everything it uses.
 func (r *NodeReconciler) poke(ctx context.Context, o *observation) error {
 	live, err := r.CiliumNodes.Live(ctx, o.name)
@@ -122,9 +141,13 @@ func (r *NodeReconciler) poke(ctx context.Context, o *observation) error {
 	return nil
 }
 
-// created takes a CiliumNode just made as the one to decide on.
+// created takes a CiliumNode just made as the one to decide on. What is
+// remembered is of the one before it.
 func (r *NodeReconciler) created(o *observation, view *ciliumnode.View) {
 	r.wroteNode(o, view)
+	for _, f := range ipalloc.Families() {
+		r.remember(o.name, f, expand.Memory{})
+	}
 	o.view = view
 	for i := range o.families {
 		s := &o.families[i].state
@@ -159,7 +182,7 @@ func (r *NodeReconciler) nodeGone(ctx context.Context, o *observation) error {
 		o.families = nil
 		if o.view == nil {
 			if r.Ledger.ForgetNode(o.name) {
-				r.WakeStarving()
+				r.Recount()
 			}
 			r.forget(o.name)
 			for _, f := range ipalloc.Families() {

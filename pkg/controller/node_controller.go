@@ -7,6 +7,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -48,8 +49,12 @@ type NodeReconciler struct {
 	Metrics     *Metrics
 	Clock       clock.PassiveClock
 
+	// WaitShown waits until the watch has shown a block, as Ledger.WaitShown.
+	WaitShown func(context.Context, types.UID) error
 	// WakeStarving looks again at the nodes short of addresses.
 	WakeStarving func()
+	// Recount does too, and looks at what pools say of their free blocks.
+	Recount func()
 
 	// Defaults hold where a pool, or no pool, says otherwise.
 	Defaults crd.Defaults
@@ -66,6 +71,8 @@ type NodeReconciler struct {
 	losses   map[string]int
 	memory   map[string]*[2]expand.Memory
 	starving map[string]bool
+	// asked are the CiliumNodes whose agents were asked for a report.
+	asked map[string]types.UID
 }
 
 // familyPlan is what was decided for one family of a node.
@@ -95,7 +102,9 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 	case o.view == nil:
 		err = r.ensureCiliumNode(ctx, o)
 	default:
-		err = r.mendTornBlocks(ctx, o)
+		if err = r.mendTornBlocks(ctx, o); err == nil {
+			err = r.askForReport(ctx, o)
+		}
 	}
 	if err != nil {
 		return r.outcome(ctx, o.name, err)
@@ -221,7 +230,7 @@ func (r *NodeReconciler) again(o *observation, plans []familyPlan) time.Duration
 	if !o.settled {
 		sooner(o.settles)
 	}
-	if r.isStarving(o.name) {
+	if r.isStarving(o.name) || o.withheld {
 		sooner(now.Add(starvingRetry))
 	}
 	if at.IsZero() {
@@ -265,6 +274,29 @@ func (r *NodeReconciler) forget(node string) {
 	delete(r.memory, node)
 	delete(r.losses, node)
 	delete(r.starving, node)
+	delete(r.asked, node)
+}
+
+// firstAsk notes that the agent of a CiliumNode is asked for a report, and says
+// whether it was not before.
+func (r *NodeReconciler) firstAsk(node string, uid types.UID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.asked[node] == uid {
+		return false
+	}
+	if r.asked == nil {
+		r.asked = map[string]types.UID{}
+	}
+	r.asked[node] = uid
+	return true
+}
+
+// askAgain forgets that it was.
+func (r *NodeReconciler) askAgain(node string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.asked, node)
 }
 
 func (r *NodeReconciler) setStarving(node string, starving bool) {

@@ -248,6 +248,15 @@ func TestReconcilePublishesOnlyWhatIsStillHeld(t *testing.T) {
 			obj.Finalizers = nil
 			return errors.Join(b.api.Update(b.t.Context(), obj), b.api.Delete(b.t.Context(), obj))
 		},
+		"it is torn away and made again": func(b *bed, obj *v1alpha1.PodIPBlock) error {
+			obj.Finalizers = nil
+			again := blockObject("10.0.0.0/30", ipalloc.InService)
+			return errors.Join(b.api.Update(b.t.Context(), obj), b.api.Delete(b.t.Context(), obj), b.api.Create(b.t.Context(), again))
+		},
+		"its finalizer is taken off": func(b *bed, obj *v1alpha1.PodIPBlock) error {
+			obj.Finalizers = nil
+			return b.api.Update(b.t.Context(), obj)
+		},
 	}
 	for name, change := range tests {
 		t.Run(name, func(t *testing.T) {

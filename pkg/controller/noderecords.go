@@ -33,8 +33,8 @@ func newNodeRecords() nodeRecords {
 }
 
 // ObservedNode takes in a CiliumNode that the watch shows. It reports whether
-// something it named before is no longer taken.
-func (l *Ledger) ObservedNode(cn *ciliumv2.CiliumNode) (freed bool) {
+// what is taken because of it has changed.
+func (l *Ledger) ObservedNode(cn *ciliumv2.CiliumNode) (changed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.nodes.deleted, cn.Name)
@@ -68,7 +68,7 @@ func (l *Ledger) LastNode(name string) *ciliumv2.CiliumNode {
 
 // ForgetNode forgets a CiliumNode that is gone for good. It reports whether
 // something it named is no longer taken.
-func (l *Ledger) ForgetNode(name string) (freed bool) {
+func (l *Ledger) ForgetNode(name string) (changed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.nodes.deleted, name)
@@ -153,7 +153,22 @@ func (l *Ledger) NamedElsewhere(node string, cidr netip.Prefix) []netip.Prefix {
 	return out
 }
 
-func (l *Ledger) setForeign(name string, taken []netip.Prefix) (freed bool) {
+// HeldElsewhere are the blocks of other nodes that contain one of addrs.
+func (l *Ledger) HeldElsewhere(node string, addrs map[netip.Addr]string) []netip.Prefix {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []netip.Prefix
+	for addr := range addrs {
+		for _, held := range l.space.Overlapping(netip.PrefixFrom(addr, addr.BitLen())) {
+			if held.Owner.Node != node && !slices.Contains(out, held.CIDR) {
+				out = append(out, held.CIDR)
+			}
+		}
+	}
+	return out
+}
+
+func (l *Ledger) setForeign(name string, taken []netip.Prefix) (changed bool) {
 	old := l.nodes.foreign[name]
 	if slices.Equal(old, taken) {
 		return false
@@ -163,12 +178,11 @@ func (l *Ledger) setForeign(name string, taken []netip.Prefix) (freed bool) {
 	}
 	for _, p := range old {
 		l.space.Unreserve(p)
-		freed = freed || !slices.Contains(taken, p)
 	}
 	if len(taken) == 0 {
 		delete(l.nodes.foreign, name)
 	} else {
 		l.nodes.foreign[name] = taken
 	}
-	return freed
+	return true
 }

@@ -34,6 +34,7 @@ type observation struct {
 	families []familyObservation
 	settled  bool
 	settles  time.Time // when the agent will have settled; zero: not foreseeable
+	withheld bool      // addresses were not published, as others name them
 }
 
 // familyObservation is what one family of a node is decided on.

@@ -49,6 +49,7 @@ func TestPoolsSetReportsWhatMatters(t *testing.T) {
 	if !pools.Set(beingDeleted(obj)) {
 		t.Error("a deletion is no news")
 	}
+	pools.Set(obj)
 	again := obj.DeepCopy()
 	again.UID = "another"
 	if !pools.Set(again) {

@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
@@ -68,39 +67,15 @@ func Setup(mgr manager.Manager, s Settings) error {
 	if err != nil {
 		return err
 	}
-	own, err := NewMetrics(s.Registry)
-	if err != nil {
-		return fmt.Errorf("registering metrics: %w", err)
-	}
-	ledger := NewLedger()
-	node := &NodeReconciler{
+	o, err := New(Connections{
 		Cache: mgr.GetCache(), Live: mgr.GetAPIReader(), Client: mgr.GetClient(),
-		CiliumNodes: &ciliumnode.Client{Writer: mgr.GetClient(), Reader: mgr.GetAPIReader()},
-		Ledger:      ledger,
-		Pools:       NewPools(s.Defaults, ledger),
-		Pods:        NewPods(),
-		Agents:      NewAgents(s.AgentSettle),
-		Pacing:      NewPacing(s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool),
-		Events:      NewEvents(mgr.GetEventRecorder("cilium-pool-operator")),
-		Metrics:     own,
-		Clock:       clock.RealClock{},
-		Defaults:    s.Defaults, Paused: s.Paused,
-		IgnoreTaints:  setOf(s.IgnoreTaints),
-		ShortageTaint: s.ShortageTaint, NodeCondition: s.NodeCondition,
+		Recorder: mgr.GetEventRecorder("cilium-pool-operator"), Clock: clock.RealClock{},
+	}, s)
+	if err != nil {
+		return err
 	}
-	pool := &PoolReconciler{
-		Cache: node.Cache, Live: node.Live, Client: node.Client, Ledger: ledger, Pools: node.Pools,
-		Events: node.Events, Metrics: own, Clock: node.Clock,
-	}
-	block := &BlockReconciler{
-		Cache: node.Cache, Client: node.Client, Ledger: ledger, Events: node.Events, Metrics: own, Clock: node.Clock,
-		Paused: s.Paused,
-	}
-	feed := NewFeed()
+	feed := o.Feed
 	feed.Cache, feed.Agents = mgr.GetCache(), agents
-	feed.Ledger, feed.Pools, feed.Pods, feed.State = ledger, node.Pools, node.Pods, node.Agents
-	feed.Starving, feed.Now = node.Starving, time.Now
-	node.WakeStarving = feed.WakeStarving
 	if err := mgr.Add(feed); err != nil {
 		return err
 	}
@@ -110,9 +85,9 @@ func Setup(mgr manager.Manager, s Settings) error {
 		reconciler reconcile.Reconciler
 		workers    int
 	}{
-		{"node", feed.NodeSource(), node, s.NodeWorkers},
-		{"pool", feed.PoolSource(), pool, 1},
-		{"block", feed.BlockSource(), block, 1},
+		{"node", feed.NodeSource(), o.Node, s.NodeWorkers},
+		{"pool", feed.PoolSource(), o.Pool, 1},
+		{"block", feed.BlockSource(), o.Block, 1},
 	} {
 		err := builder.ControllerManagedBy(mgr).Named(c.name).WatchesRawSource(c.source).
 			WithOptions(controller.Options{

@@ -226,6 +226,9 @@ func randomPrefix(r *rand.Rand, top byte, shortest, longest int) string {
 func checkResolved(pools []*crd.Pool) error {
 	open := map[netip.Prefix]string{}
 	for _, p := range pools {
+		if p.Deleting {
+			continue // nothing is claimed from it
+		}
 		cut, _ := p.Cut(ipalloc.IPv4)
 		for _, c := range cut.Ranges {
 			for other, owner := range open {

@@ -114,3 +114,18 @@ func TestRank(t *testing.T) {
 		})
 	}
 }
+
+// A pool whose spec cannot be read gives nothing out and asks for nothing back.
+func TestFrozenPool(t *testing.T) {
+	obj := object("p", v1alpha1.PodIPPoolSpec{IPv4: ipv4(99, "nonsense")})
+	p := crd.FrozenPool(obj)
+	if _, ok := p.Cut(ipalloc.IPv4); ok || !p.Paused {
+		t.Error("it gives blocks out")
+	}
+	if p.Drains(prefixes("10.0.0.0/27")[0]) {
+		t.Error("it asks a block back")
+	}
+	if !p.Matches(nil) {
+		t.Error("its nodes would go to another pool")
+	}
+}

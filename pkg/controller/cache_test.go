@@ -1,0 +1,69 @@
+package controller
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// What the cache keeps of a Node is what is decided on: whether it is paused,
+// whether Cilium runs there, which pool it is of, and what it has been told.
+func TestStrippedNodeIsDecidedOnAlike(t *testing.T) {
+	tests := map[string]func(n *corev1.Node){
+		"plain":              func(*corev1.Node) {},
+		"paused":             func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true", "a": "b"} },
+		"other annotations":  func(n *corev1.Node) { n.Annotations = map[string]string{"a": "b"} },
+		"opted out by taint": func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "no-cilium"}} },
+		"opted out by label": func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.OptOutLabel: "true"} },
+		"short of addresses": func(n *corev1.Node) { n.Status.Conditions = []corev1.NodeCondition{{Type: "Ready"}, {Type: Shortage}} },
+		"labels, and address": func(n *corev1.Node) {
+			n.Labels, n.Status.Addresses = map[string]string{"zone": "a"}, []corev1.NodeAddress{{Type: "InternalIP", Address: "192.168.0.1"}}
+		},
+	}
+	r := &NodeReconciler{IgnoreTaints: map[string]bool{"no-cilium": true}}
+	for name, change := range tests {
+		t.Run(name, func(t *testing.T) {
+			whole := nodeObject()
+			change(whole)
+			kept := whole.DeepCopy()
+			if _, err := stripNode(kept); err != nil {
+				t.Fatal(err)
+			}
+			if got, want := r.pausedBecause(kept, nil), r.pausedBecause(whole, nil); got != want {
+				t.Errorf("paused %q, want %q", got, want)
+			}
+			if got, want := r.optedOut(kept), r.optedOut(whole); got != want {
+				t.Errorf("opted out %t, want %t", got, want)
+			}
+			if diff := cmp.Diff(shortageOf(whole.Status.Conditions), shortageOf(kept.Status.Conditions)); diff != "" {
+				t.Errorf("shortage (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(labels.Set(whole.Labels), labels.Set(kept.Labels)); diff != "" {
+				t.Errorf("labels (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(whole.Status.Addresses, kept.Status.Addresses); diff != "" {
+				t.Errorf("addresses (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// What the cache keeps of a CiliumNode reads as the whole does.
+func TestStrippedCiliumNodeReadsAlike(t *testing.T) {
+	whole := publishing(ciliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "FD00::1")
+	whole.Status.IPAM.Used = allocationMap("10.0.0.1")
+	whole.Status.IPAM.ReleaseIPs = releases("10.0.0.2")
+	whole.Spec.HealthAddressing.IPv4, whole.Spec.IPAM.MinAllocate = "10.0.0.2", 3
+	kept := whole.DeepCopy()
+	if _, err := stripCiliumNode(kept); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(ciliumnode.NewView(whole), ciliumnode.NewView(kept), compareNetip()); diff != "" {
+		t.Errorf("view (-whole +kept):\n%s", diff)
+	}
+}

@@ -1,0 +1,195 @@
+package controller
+
+import (
+	"slices"
+	"testing"
+
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// published are the keys of node n's pool, sorted.
+func (b *bed) published() []string {
+	b.t.Helper()
+	var out []string
+	for a := range b.ciliumNode().Pool {
+		out = append(out, a.String())
+	}
+	slices.Sort(out)
+	return out
+}
+
+// An address of a fresh block that an old mark still stands on is published only
+// once the mark is gone: beside it the agent gives it to nobody.
+func TestReconcileClaimsUnderAnOldMark(t *testing.T) {
+	cn := publishing(ciliumNode("n", ""))
+	cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{"10.0.0.1": "marked-for-release"}
+	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/30"), cn)
+	b.settle()
+	if got, want := b.published(), []string{"10.0.0.2"}; !slices.Equal(got, want) {
+		t.Errorf("published %v, want %v", got, want)
+	}
+	b.clock.SetTime(noon().Add(defaults().Policy.AckTimeout))
+	b.settle()
+	if got, want := b.published(), []string{"10.0.0.1", "10.0.0.2"}; !slices.Equal(got, want) {
+		t.Errorf("in the end published %v, want %v", got, want)
+	}
+}
+
+// max-allocate may cut the last block in two.
+func TestReconcileClaimsWithinMaxAllocate(t *testing.T) {
+	cn := publishing(ciliumNode("n", ""))
+	cn.Spec.IPAM.MaxAllocate = 3
+	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), cn)
+	b.settle()
+	if got := b.published(); len(got) != 3 {
+		t.Errorf("published %v, want three addresses", got)
+	}
+}
+
+// Where the block to claim exists already, unknown to the watch, it is ours only
+// if it is this node's, in service, and to stay.
+func TestReconcileClaimsABlockThatExists(t *testing.T) {
+	tests := map[string]struct {
+		change func(*v1alpha1.PodIPBlock)
+		want   string // first address of the block that is published
+	}{
+		"ours, from a write whose answer was lost": {func(*v1alpha1.PodIPBlock) {}, "10.0.0.1"},
+		"another node's":  {func(k *v1alpha1.PodIPBlock) { k.Spec.Node = "m" }, "10.0.0.5"},
+		"of another pool": {func(k *v1alpha1.PodIPBlock) { k.Spec.Pool = "q" }, "10.0.0.5"},
+		"ours, and draining": {
+			func(k *v1alpha1.PodIPBlock) { crd.SetBlockPhase(k, ipalloc.Draining, expand.Deleted, "x", noon()) }, "10.0.0.5",
+		},
+		"ours, and cooling down": {
+			func(k *v1alpha1.PodIPBlock) {
+				crd.SetBlockPhase(k, ipalloc.CoolingDown, expand.Returned, "x", noon())
+			}, "10.0.0.5",
+		},
+		"ours, and being deleted": {func(k *v1alpha1.PodIPBlock) { *k = *beingDeleted(k) }, "10.0.0.5"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			existing := blockObject("10.0.0.0/30", ipalloc.InService)
+			test.change(existing)
+			b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/29"), publishing(ciliumNode("n", "")), existing)
+			held := b.r.Ledger
+			shown := b.read(existing)
+			held.Gone(shown) // the watch has not come so far
+			held.mu.Lock()
+			delete(held.gone, shown.UID)
+			held.mu.Unlock()
+			b.before = func(call string) {
+				if call == "get PodIPBlock" {
+					b.before = func(string) {}
+					held.Observed(shown)
+				}
+			}
+			if _, err := b.reconcile(); err != nil {
+				t.Fatal(err)
+			}
+			got := b.published()
+			if len(got) == 0 || !slices.Contains(got, test.want) || test.want == "10.0.0.5" && slices.Contains(got, "10.0.0.1") {
+				t.Errorf("published %v, want %s and what follows", got, test.want)
+			}
+		})
+	}
+}
+
+// A claim whose answer was lost, and that nobody takes up again, ends as soon as
+// the API server says that there is no such block.
+func TestReconcileEndsTheDoubtAboutAClaim(t *testing.T) {
+	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/30"), publishing(ciliumNode("n", "")))
+	b.fate = func(write string) fate {
+		if write == "create PodIPBlock" {
+			return refused // which nobody tells
+		}
+		return done
+	}
+	if _, err := b.reconcile(); err == nil {
+		t.Fatal("the failure went unnoticed")
+	}
+	if got := b.r.Ledger.UnsureOf("n"); len(got) != 1 {
+		t.Fatalf("in doubt about %v", got)
+	}
+	b.fate = func(string) fate { return done }
+	deleted := beingDeleted(nodeObject())
+	if err := b.api.Delete(t.Context(), deleted); err != nil {
+		t.Fatal(err)
+	}
+	b.settle()
+	if got := b.r.Ledger.UnsureOf("n"); len(got) != 0 {
+		t.Errorf("still in doubt about %v", got)
+	}
+	if n := b.r.Ledger.Free(ipalloc.Cut{Ranges: prefixes("10.0.0.0/30"), BlockBits: 30}); n != 1 {
+		t.Errorf("%d blocks are free, want 1", n)
+	}
+}
+
+// What is claimed from a pool that gave a block out before, and no longer does,
+// is another block.
+func TestLedgerResumesOnlyWhatThePoolStillGivesOut(t *testing.T) {
+	pool := podIPPool("p", 1, "10.0.0.0/30", "10.0.1.0/30")
+	l := readyLedger()
+	first, _, err := l.Claim(ipalloc.IPv4, "a", []*crd.Pool{poolOf(t, pool)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Unsure("a", first)
+	pool.Spec.IPv4.CIDRs[0].Drain = true
+	second, _, err := l.Claim(ipalloc.IPv4, "a", []*crd.Pool{poolOf(t, pool)})
+	if err != nil || second == first {
+		t.Errorf("claimed %s, then %s, %v", first, second, err)
+	}
+}
+
+// A block changes on exactly the version that was decided on.
+func TestHeldBlockIsWhatWasDecidedOn(t *testing.T) {
+	get := func(b *bed) *v1alpha1.PodIPBlock {
+		obj := &v1alpha1.PodIPBlock{}
+		if err := b.api.Get(b.t.Context(), types.NamespacedName{Name: "10.0.0.0-30"}, obj); err != nil {
+			b.t.Fatal(err)
+		}
+		return obj
+	}
+	newCase := func(t *testing.T) (*bed, crd.Block) {
+		b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService))
+		return b, b.read(get(b))
+	}
+	change := func(b *bed) {
+		obj := get(b)
+		obj.Annotations = map[string]string{"a": "b"}
+		if err := b.api.Update(b.t.Context(), obj); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	t.Run("it is as it was", func(t *testing.T) {
+		b, known := newCase(t)
+		if _, _, err := b.r.heldBlock(t.Context(), &observation{blocks: []crd.Block{known}}, known.CIDR); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("the API server and the cache have a newer one", func(t *testing.T) {
+		b, known := newCase(t)
+		change(b)
+		if _, obj, err := b.r.heldBlock(t.Context(), &observation{blocks: []crd.Block{known}}, known.CIDR); err == nil {
+			t.Errorf("got version %s, decided on %s", obj.ResourceVersion, known.ResourceVersion)
+		}
+	})
+	t.Run("the cache has an older one", func(t *testing.T) {
+		b, _ := newCase(t)
+		old := get(b)
+		change(b)
+		known := b.read(get(b))
+		b.r.Cache = readerFunc(func(obj client.Object) error { *obj.(*v1alpha1.PodIPBlock) = *old; return nil })
+		_, obj, err := b.r.heldBlock(t.Context(), &observation{blocks: []crd.Block{known}}, known.CIDR)
+		if err != nil || obj.ResourceVersion != known.ResourceVersion {
+			t.Errorf("got %v, %v; want version %s", obj, err, known.ResourceVersion)
+		}
+	})
+}

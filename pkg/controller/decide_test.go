@@ -1,0 +1,41 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// Of two nodes that saw the same budget, the one that comes second reclaims
+// nothing once it is used up.
+func TestDecideAfterAnotherTookTheBudget(t *testing.T) {
+	for name, taken := range map[string]bool{"the budget is there": false, "somebody else was faster": true} {
+		t.Run(name, func(t *testing.T) {
+			cn := publishing(ciliumNode("n", "", "10.0.0.0/29", "10.0.0.8/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6",
+				"10.0.0.9", "10.0.0.10", "10.0.0.11", "10.0.0.12", "10.0.0.13", "10.0.0.14")
+			cn.Status.IPAM.Used = allocationMap("10.0.0.1")
+			b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), cn, blockObject("10.0.0.0/29", ipalloc.InService), blockObject("10.0.0.8/29", ipalloc.InService))
+			b.r.Agents.Set(agentPod("1", "c", true), noon())
+			b.r.Pacing = NewPacing(10, 0) // one at once
+			b.clock.SetTime(noon().Add(time.Hour))
+			o, err := b.r.observe(t.Context(), "n")
+			if err != nil {
+				t.Fatal(err)
+			}
+			now := b.clock.Now()
+			b.r.remember("n", ipalloc.IPv4, expand.Memory{IdleSince: []time.Time{noon()}})
+			if taken && !b.r.Pacing.Take("p", 1, now) {
+				t.Fatal("there is no budget")
+			}
+			want := 1
+			if taken {
+				want = 0
+			}
+			if got := reclaims(b.r.decide(t.Context(), o)[0].plan); got != want {
+				t.Errorf("%d blocks are reclaimed, want %d", got, want)
+			}
+		})
+	}
+}

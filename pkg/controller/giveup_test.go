@@ -1,0 +1,198 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+func (b *bed) has(cidr string) bool {
+	b.t.Helper()
+	for _, k := range b.blocks() {
+		if k.CIDR == prefix(cidr) {
+			return true
+		}
+	}
+	return false
+}
+
+// resting is node n with all it needs, and a block that has rested.
+func resting(t *testing.T) *bed {
+	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"),
+		publishing(ciliumNode("n", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"),
+		blockObject("10.0.0.0/29", ipalloc.InService), blockObject("10.0.0.12/30", ipalloc.CoolingDown))
+	b.clock.SetTime(noon().Add(time.Hour))
+	b.r.Ledger.SetMoved("uid-10.0.0.12/30")
+	return b
+}
+
+// A block that changed between the two writes that end it stays.
+func TestReconcileDeletesNoBlockThatChanged(t *testing.T) {
+	b := resting(t)
+	tried := false
+	b.before = func(call string) {
+		if call != "delete PodIPBlock" {
+			return
+		}
+		b.before = func(string) {}
+		tried = true
+		obj := &v1alpha1.PodIPBlock{}
+		if err := b.api.Get(t.Context(), types.NamespacedName{Name: "10.0.0.12-30"}, obj); err != nil {
+			t.Fatal(err)
+		}
+		crd.SetBlockPhase(obj, ipalloc.InService, expand.None, "x", noon())
+		if err := b.api.Status().Update(t.Context(), obj); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.reconcile(); err != nil { // it loses
+		t.Fatal(err)
+	}
+	if !tried || !b.has("10.0.0.12/30") {
+		t.Errorf("tried %t, and the block is there: %t; want both", tried, b.has("10.0.0.12/30"))
+	}
+}
+
+// A block stays while its CiliumNode, read live, still has something of it, be it
+// under another form of its key, which the agent hands out too.
+func TestReconcileGivesUpNothingThatIsPublished(t *testing.T) {
+	tests := map[string]string{
+		"an address":           `{"spec":{"ipam":{"pool":{"10.0.0.13":{}}}}}`,
+		"a key in an odd form": `{"spec":{"ipam":{"pool":{"::ffff:10.0.0.13":{}}}}}`,
+		"a podCIDR":            `{"spec":{"ipam":{"podCIDRs":["10.0.0.0/29","10.0.0.12/30"]}}}`,
+	}
+	for name, patch := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := resting(t)
+			old := b.cached()
+			if err := b.api.Patch(t.Context(), publishing(ciliumNode("n", "")), rawMerge(patch)); err != nil {
+				t.Fatal(err)
+			}
+			b.r.Cache = old
+			if _, err := b.reconcile(); err != nil {
+				t.Fatal(err)
+			}
+			if !b.has("10.0.0.12/30") {
+				t.Error("the block was given up")
+			}
+		})
+	}
+}
+
+// A block rests as long as its reason asks for, be its pool there or not.
+func TestReconcileRestsByReason(t *testing.T) {
+	tests := map[string]struct {
+		pool   string
+		reason expand.Reason
+		want   time.Duration
+	}{
+		"returned":                      {"p", expand.Returned, time.Minute},
+		"its node is gone":              {"p", expand.NodeGone, 10 * time.Minute},
+		"returned, pool gone":           {"x", expand.Returned, time.Minute},
+		"its node is gone, and so pool": {"x", expand.NodeGone, 10 * time.Minute},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			rests := blockObject("10.0.0.12/30", ipalloc.CoolingDown)
+			rests.Spec.Pool = test.pool
+			crd.SetBlockPhase(rests, ipalloc.CoolingDown, test.reason, "x", noon())
+			b := newBed(t, podIPPool("p", 1, "10.0.0.0/28"), rests)
+			b.clock.SetTime(noon().Add(test.want - time.Second))
+			b.settle()
+			if !b.has("10.0.0.12/30") {
+				t.Fatal("it rested too short")
+			}
+			b.clock.SetTime(noon().Add(test.want))
+			b.settle()
+			if b.has("10.0.0.12/30") {
+				t.Error("it is still there")
+			}
+		})
+	}
+}
+
+// While the cache has yet to show our own last write to a CiliumNode, nothing is
+// decided on it.
+func TestReconcileWaitsForItsOwnLastWrite(t *testing.T) {
+	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), publishing(ciliumNode("n", "")))
+	old := b.cached()
+	if calls, err := b.reconcile(); err != nil || len(writesOf(calls)) == 0 {
+		t.Fatalf("calls %v, %v", calls, err)
+	}
+	b.r.Cache = old
+	if calls, err := b.reconcile(); err != nil || len(calls) > 0 {
+		t.Errorf("calls %v, %v; want none", calls, err)
+	}
+	b.r.Cache = b.api
+	if calls, err := b.reconcile(); err != nil || len(calls) > 0 {
+		t.Errorf("once it is shown: calls %v, %v; want none", calls, err)
+	}
+}
+
+// Before everything has been read, nothing is even looked at.
+func TestReconcileWaitsUntilEverythingIsRead(t *testing.T) {
+	b := newBed(t, podIPPool("p", 1, "10.0.0.0/28"), publishing(ciliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"),
+		blockObject("10.0.0.0/30", ipalloc.InService))
+	ledger := NewLedger()
+	for _, k := range b.blocks() {
+		ledger.Observed(k)
+	}
+	b.r.Ledger = ledger
+	ctx, stop := contextEnded(t)
+	defer stop()
+	if _, err := b.r.Reconcile(ctx, requestOf("n")); err == nil || len(b.calls) > 0 {
+		t.Errorf("calls %v, %v; want none, and an error", b.calls, err)
+	}
+	blocks := &BlockReconciler{Cache: b.api, Client: b.api, Ledger: ledger, Events: b.r.Events, Metrics: b.r.Metrics, Clock: b.clock}
+	if _, err := blocks.Reconcile(ctx, requestOf("10.0.0.0-30")); err == nil || len(b.calls) > 0 {
+		t.Errorf("calls %v, %v; want none, and an error", b.calls, err)
+	}
+	pools := &PoolReconciler{Cache: b.api, Live: b.api, Client: b.api, Ledger: ledger, Pools: b.r.Pools, Events: b.r.Events, Metrics: b.r.Metrics, Clock: b.clock}
+	if _, err := pools.Reconcile(ctx, requestOf("p")); err == nil || len(b.calls) > 0 {
+		t.Errorf("calls %v, %v; want none, and an error", b.calls, err)
+	}
+}
+
+// The condition is written before the addresses of a block are marked, and the
+// agent's own are not.
+func TestReconcileDrainsBeforeItMarks(t *testing.T) {
+	cn := publishing(ciliumNode("n", "", "10.0.0.0/30", "10.0.0.4/30"), "10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6")
+	cn.Status.IPAM.Used = allocationMap("10.0.0.1")
+	cn.Spec.HealthAddressing.IPv4 = "10.0.0.6"
+	pool := podIPPool("p", 1, "10.0.0.0/28")
+	pool.Spec.Expand.MinFree = new(int32)
+	gone := beingDeleted(blockObject("10.0.0.4/30", ipalloc.InService))
+	b := newBed(t, nodeObject(), pool, cn, blockObject("10.0.0.0/30", ipalloc.InService), gone)
+	b.r.Agents.Set(agentPod("1", "c", true), noon())
+	b.clock.SetTime(noon().Add(time.Hour))
+	marked := false
+	b.before = func(call string) {
+		if call != "patch CiliumNode status" || marked {
+			return
+		}
+		marked = true
+		for _, k := range b.blocks() {
+			if k.CIDR == prefix("10.0.0.4/30") && k.Phase != ipalloc.Draining {
+				t.Errorf("marks in phase %s", k.Phase)
+			}
+		}
+	}
+	for range 5 {
+		if _, err := b.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !marked {
+		t.Error("nothing was marked")
+	}
+	v := b.ciliumNode()
+	if _, own := v.Release[addrs("10.0.0.6")[0]]; own || len(v.Release) != 1 {
+		t.Errorf("entries are %v, want one of 10.0.0.5", v.Release)
+	}
+}

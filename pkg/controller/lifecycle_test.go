@@ -1,0 +1,259 @@
+package controller
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// lastSeen is node n's CiliumNode as it was before somebody deleted it: owned by
+// the Node of that UID, with addresses of two blocks and a foreign one.
+func lastSeen(uid string) *ciliumv2.CiliumNode {
+	cn := publishing(ciliumNode("n", "", "10.0.0.0/30", "10.0.0.4/30"), "10.0.0.1", "10.0.0.2", "10.0.0.5", "172.16.0.1")
+	cn.ResourceVersion = "1"
+	cn.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: types.UID(uid)}}
+	return cn
+}
+
+func TestCiliumNodeIsPutBack(t *testing.T) {
+	tests := map[string]struct {
+		last   *ciliumv2.CiliumNode
+		second ipalloc.Phase // of the second block
+		change func(b *bed)  // as the blocks are looked at again
+		want   []string
+	}{
+		"as it was seen": {
+			last: lastSeen("node-uid"), want: []string{"10.0.0.1", "10.0.0.2", "10.0.0.5", "172.16.0.1"},
+		},
+		"with a block that drains": {
+			last: lastSeen("node-uid"), second: ipalloc.Draining, want: []string{"10.0.0.1", "10.0.0.2", "10.0.0.5", "172.16.0.1"},
+		},
+		"without a block that cools down": {
+			last: lastSeen("node-uid"), second: ipalloc.CoolingDown, want: []string{"10.0.0.1", "10.0.0.2", "172.16.0.1"},
+		},
+		"without a block that is gone, read live": {
+			last: lastSeen("node-uid"), want: []string{"10.0.0.1", "10.0.0.2", "172.16.0.1"},
+			change: func(b *bed) {
+				ledger := b.r.Ledger
+				b.r.Ledger = NewLedger() // another process: this one's watch lags
+				obj := blockObject("10.0.0.4/30", ipalloc.InService)
+				for _, k := range b.blocks() {
+					if k.CIDR == prefix("10.0.0.4/30") {
+						obj.ResourceVersion = k.ResourceVersion
+					}
+				}
+				obj.Finalizers = nil
+				if err := b.api.Update(b.t.Context(), obj); err != nil {
+					b.t.Fatal(err)
+				}
+				if err := b.api.Delete(b.t.Context(), obj); err != nil {
+					b.t.Fatal(err)
+				}
+				b.r.Ledger = ledger
+			},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", test.second))
+			b.r.Ledger.GoneNode(test.last)
+			if test.change != nil {
+				b.before = func(call string) {
+					if call == "get PodIPBlock" {
+						b.before = func(string) {}
+						test.change(b)
+					}
+				}
+			}
+			if _, err := b.reconcile(); err != nil {
+				t.Fatal(err)
+			}
+			if got := b.published(); !slices.Equal(got, test.want) {
+				t.Errorf("published %v, want %v", got, test.want)
+			}
+			// It is asked to report, by a mark that it refuses.
+			if got := b.ciliumNode().Release; len(got) != 1 {
+				t.Errorf("release entries %v, want one", got)
+			}
+		})
+	}
+}
+
+// What an older Node of the same name had is not put back.
+func TestCiliumNodeOfAnOlderNodeIsNotPutBack(t *testing.T) {
+	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"))
+	b.r.Ledger.GoneNode(lastSeen("old-uid"))
+	if _, err := b.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.published(); slices.Contains(got, "172.16.0.1") {
+		t.Errorf("published %v", got)
+	}
+}
+
+// The blocks of a Node that opts out cool down once its CiliumNode, read live, is
+// gone; none is made for it.
+func TestOptedOutNode(t *testing.T) {
+	optedOut := nodeObject()
+	optedOut.Labels = map[string]string{v1alpha1.OptOutLabel: "true"}
+	objects := func() []client.Object {
+		return []client.Object{optedOut.DeepCopy(), podIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService)}
+	}
+	t.Run("its CiliumNode is gone", func(t *testing.T) {
+		b := newBed(t, objects()...)
+		b.settle()
+		if b.ciliumNode() != nil || b.blocks()[0].Phase != ipalloc.CoolingDown {
+			t.Errorf("CiliumNode %v, blocks %+v", b.ciliumNode(), b.blocks())
+		}
+	})
+	t.Run("its CiliumNode is there, though the cache has none", func(t *testing.T) {
+		b := newBed(t, append(objects(), publishing(ciliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"))...)
+		b.r.Cache = readerFunc(func(obj client.Object) error {
+			node, ok := obj.(*corev1.Node)
+			if !ok {
+				return apierrors.NewNotFound(schema.GroupResource{}, "n")
+			}
+			optedOut.DeepCopyInto(node)
+			return nil
+		})
+		if _, err := b.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+		if b.blocks()[0].Phase != ipalloc.InService {
+			t.Errorf("blocks %+v", b.blocks())
+		}
+	})
+}
+
+// A block whose object was torn away is made again as long as the CiliumNode,
+// read live, lists it.
+func TestTornAwayBlock(t *testing.T) {
+	newCase := func(t *testing.T) *bed {
+		return newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), publishing(ciliumNode("n", "", "10.0.0.4/30", "192.168.0.0/24"), "10.0.0.5"))
+	}
+	t.Run("it is listed", func(t *testing.T) {
+		b := newCase(t)
+		b.settle()
+		if !b.has("10.0.0.4/30") || b.has("192.168.0.0/24") {
+			t.Errorf("blocks %+v", b.blocks())
+		}
+	})
+	t.Run("it is listed no more, read live", func(t *testing.T) {
+		b := newCase(t)
+		old := b.cached()
+		if err := b.api.Patch(t.Context(), publishing(ciliumNode("n", "")), rawMerge(`{"spec":{"ipam":{"podCIDRs":[],"pool":null}}}`)); err != nil {
+			t.Fatal(err)
+		}
+		b.r.Cache = old
+		if _, err := b.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+		if b.has("10.0.0.4/30") {
+			t.Errorf("blocks %+v", b.blocks())
+		}
+	})
+}
+
+// A paused operator leaves the CiliumNode of a Node that is gone.
+func TestPausedOperatorLeavesGoneNodes(t *testing.T) {
+	b := newBed(t, podIPPool("p", 1, "10.0.0.0/28"), publishing(ciliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"), blockObject("10.0.0.0/30", ipalloc.InService))
+	b.r.Paused = true
+	if calls, err := b.reconcile(); err != nil || len(writesOf(calls)) > 0 {
+		t.Errorf("calls %v, %v; want no write", calls, err)
+	}
+}
+
+// The CiliumNode that is deleted is the one that was there before its Node was
+// seen to be gone: one made since is a new Node's.
+func TestGoneNodesCiliumNodeMadeAgainStays(t *testing.T) {
+	b := newBed(t, podIPPool("p", 1, "10.0.0.0/28"), publishing(ciliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"), blockObject("10.0.0.0/30", ipalloc.InService))
+	b.before = func(call string) {
+		if call != "get Node" {
+			return
+		}
+		b.before = func(string) {}
+		// Its agent takes it over as soon as the Node was looked for.
+		taken := rawMerge(`{"metadata":{"labels":{"new":"node"}}}`)
+		if err := b.api.Patch(t.Context(), publishing(ciliumNode("n", "")), taken); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	if b.ciliumNode() == nil {
+		t.Error("the CiliumNode of the new Node is gone")
+	}
+}
+
+// A foreign address that is in another node's block by now is not put back.
+func TestCiliumNodeIsPutBackWithoutWhatIsAnothersNow(t *testing.T) {
+	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService))
+	b.r.Ledger.GoneNode(lastSeen("node-uid"))
+	b.r.Ledger.Observed(block("172.16.0.0/30", "q", "m", 1))
+	if _, err := b.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := b.published(), []string{"10.0.0.1", "10.0.0.2", "10.0.0.5"}; !slices.Equal(got, want) {
+		t.Errorf("published %v, want %v", got, want)
+	}
+}
+
+// What is remembered of a CiliumNode's marks and answers is not held for the one
+// made in its place.
+func TestCiliumNodePutBackIsRememberedAnew(t *testing.T) {
+	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService))
+	b.r.Ledger.GoneNode(lastSeen("node-uid"))
+	b.r.remember("n", ipalloc.IPv4, expand.Memory{AckedSince: map[netip.Addr]time.Time{addrs("10.0.0.1")[0]: noon()}})
+	if _, err := b.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.r.recall("n", ipalloc.IPv4); len(got.AckedSince) > 0 {
+		t.Errorf("still remembers %v", got.AckedSince)
+	}
+}
+
+// An agent that runs steadily and has said nothing of what it uses is asked to,
+// once.
+func TestSilentAgentIsAsked(t *testing.T) {
+	for name, test := range map[string]struct {
+		paused, settled bool
+		want            int
+	}{
+		"settled": {settled: true, want: 1}, "not settled": {want: 0}, "paused": {paused: true, settled: true, want: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"),
+				publishing(ciliumNode("n", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"),
+				blockObject("10.0.0.0/29", ipalloc.InService))
+			b.r.Paused = test.paused
+			b.r.Agents.Set(agentPod("1", "c", true), noon())
+			if test.settled {
+				b.clock.SetTime(noon().Add(time.Hour))
+			}
+			asked := 0
+			b.before = func(call string) {
+				if call == "patch CiliumNode status" {
+					asked++
+				}
+			}
+			b.settle()
+			if got := len(b.ciliumNode().Release); asked != test.want || got != test.want {
+				t.Errorf("asked %d times, %d entries; want %d", asked, got, test.want)
+			}
+		})
+	}
+}

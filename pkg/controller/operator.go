@@ -1,0 +1,69 @@
+package controller
+
+import (
+	"fmt"
+
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+)
+
+// Connections are how an operator reaches the API server, and what time it is.
+type Connections struct {
+	// Cache reads from the informers, Live from the API server; Client writes.
+	Cache, Live client.Reader
+	Client      client.Client
+	Recorder    events.EventRecorder
+	Clock       clock.PassiveClock
+}
+
+// Operator is the reconcilers, and the feed that queues their work.
+type Operator struct {
+	Node  *NodeReconciler
+	Pool  *PoolReconciler
+	Block *BlockReconciler
+	Feed  *Feed
+}
+
+// New puts an operator together, which has read nothing yet.
+func New(c Connections, s Settings) (*Operator, error) {
+	own, err := NewMetrics(s.Registry)
+	if err != nil {
+		return nil, fmt.Errorf("registering metrics: %w", err)
+	}
+	ledger := NewLedger()
+	node := &NodeReconciler{
+		Cache: c.Cache, Live: c.Live, Client: c.Client,
+		CiliumNodes: &ciliumnode.Client{Writer: c.Client, Reader: c.Live},
+		Ledger:      ledger,
+		WaitShown:   ledger.WaitShown,
+		Pools:       NewPools(s.Defaults, ledger),
+		Pods:        NewPods(),
+		Agents:      NewAgents(s.AgentSettle),
+		Pacing:      NewPacing(s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool),
+		Events:      NewEvents(c.Recorder),
+		Metrics:     own,
+		Clock:       c.Clock,
+		Defaults:    s.Defaults, Paused: s.Paused,
+		IgnoreTaints:  setOf(s.IgnoreTaints),
+		ShortageTaint: s.ShortageTaint, NodeCondition: s.NodeCondition,
+	}
+	feed := NewFeed()
+	feed.Ledger, feed.Pools, feed.Pods, feed.State = ledger, node.Pools, node.Pods, node.Agents
+	feed.Starving, feed.Now = node.Starving, c.Clock.Now
+	node.WakeStarving, node.Recount = feed.WakeStarving, feed.Recount
+	return &Operator{
+		Node: node,
+		Pool: &PoolReconciler{
+			Cache: c.Cache, Live: c.Live, Client: c.Client, Ledger: ledger, Pools: node.Pools,
+			Events: node.Events, Metrics: own, Clock: c.Clock,
+		},
+		Block: &BlockReconciler{
+			Cache: c.Cache, Client: c.Client, Ledger: ledger, Events: node.Events, Metrics: own, Clock: c.Clock,
+			Paused: s.Paused,
+		},
+		Feed: feed,
+	}, nil
+}

@@ -1,0 +1,90 @@
+package controller
+
+import (
+	"slices"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// poolLook lets the pool controller look at pool p once, and returns what it
+// writes.
+func (b *bed) poolLook() []string {
+	b.t.Helper()
+	b.calls = nil
+	r := &PoolReconciler{Cache: b.api, Live: b.api, Client: b.api, Ledger: b.r.Ledger, Pools: b.r.Pools, Events: b.r.Events, Metrics: b.r.Metrics, Clock: b.clock}
+	if _, err := r.Reconcile(b.t.Context(), requestOf("p")); err != nil {
+		b.t.Fatal(err)
+	}
+	return b.calls
+}
+
+func finalized(obj *v1alpha1.PodIPPool) *v1alpha1.PodIPPool {
+	obj.Finalizers = []string{v1alpha1.Finalizer}
+	return obj
+}
+
+// A deleted pool stays until no block of it is left, be it known from the watch
+// or to the API server alone.
+func TestPoolFinalizer(t *testing.T) {
+	block := blockObject("10.0.0.0/30", ipalloc.InService)
+	tests := map[string]struct {
+		pool    *v1alpha1.PodIPPool
+		objects []client.Object
+		news    func(b *bed)
+		there   bool
+	}{
+		"deleted, and nothing is left": {pool: beingDeleted(finalized(podIPPool("p", 1, "10.0.0.0/28")))},
+		"deleted, and a block is left": {
+			pool: beingDeleted(finalized(podIPPool("p", 1, "10.0.0.0/28"))), objects: []client.Object{block}, there: true,
+		},
+		"deleted, and a block is left that the watch has not shown": {
+			pool: beingDeleted(finalized(podIPPool("p", 1, "10.0.0.0/28"))), objects: []client.Object{block}, there: true,
+			news: func(b *bed) { b.r.Ledger.Deleted(b.blocks()[0]) },
+		},
+		"deleted, and a block is left that only the ledger knows": {
+			pool: beingDeleted(finalized(podIPPool("p", 1, "10.0.0.0/28"))), there: true,
+			news: func(b *bed) { b.r.Ledger.Observed(b.read(block)) },
+		},
+		"not deleted": {pool: podIPPool("p", 1, "10.0.0.0/28"), there: true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, append([]client.Object{test.pool}, test.objects...)...)
+			if test.news != nil {
+				test.news(b)
+			}
+			b.poolLook()
+			got := &v1alpha1.PodIPPool{}
+			err := b.api.Get(t.Context(), types.NamespacedName{Name: "p"}, got)
+			if client.IgnoreNotFound(err) != nil {
+				t.Fatal(err)
+			}
+			if there := err == nil; there != test.there {
+				t.Fatalf("the pool is there: %t, want %t", there, test.there)
+			}
+			if test.there && !slices.Contains(got.Finalizers, v1alpha1.Finalizer) {
+				t.Errorf("finalizers are %v", got.Finalizers)
+			}
+		})
+	}
+}
+
+// A pool's status is written when it changes.
+func TestPoolStatusAtRest(t *testing.T) {
+	b := newBed(t, finalized(podIPPool("p", 1, "10.0.0.0/28")))
+	if writes := b.poolLook(); !slices.Equal(writes, []string{"update PodIPPool status"}) {
+		t.Errorf("first writes are %v", writes)
+	}
+	if writes := b.poolLook(); len(writes) > 0 {
+		t.Errorf("at rest: writes %v", writes)
+	}
+	b.r.Ledger.Observed(block("10.0.0.0/30", "p", "n", 1))
+	if writes := b.poolLook(); len(writes) != 1 {
+		t.Errorf("with a block: writes %v, want one", writes)
+	}
+}

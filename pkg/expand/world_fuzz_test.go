@@ -1,0 +1,54 @@
+package expand
+
+import (
+	"hash/fnv"
+	"testing"
+)
+
+// thrown are dice that throw a fuzzer's bytes, and then go on at random, as
+// those bytes make it.
+func thrown(data []byte) dice {
+	hash := fnv.New64a()
+	_, _ = hash.Write(data)
+	bytes, after := bytesDice(data), seeded(hash.Sum64())
+	left := len(data)
+	return func(n int) int {
+		if left--; left >= 0 {
+			return bytes(n)
+		}
+		return after(n)
+	}
+}
+
+func addTapes(f *testing.F, length int) {
+	for seed := range uint64(16) {
+		d := seeded(seed)
+		data := make([]byte, length)
+		for i := range data {
+			data[i] = byte(d(256))
+		}
+		f.Add(data)
+	}
+}
+
+// FuzzHostileWorld does what TestHostileWorld does, from any state and through
+// any course of events.
+func FuzzHostileWorld(f *testing.F) {
+	addTapes(f, 1500)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		h := newHostile(t, thrown(data))
+		for range 250 {
+			if h.step(); t.Failed() {
+				return
+			}
+		}
+	})
+}
+
+// FuzzConverges does what TestConverges does, from any state.
+func FuzzConverges(f *testing.F) {
+	addTapes(f, 600)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		newWorld(t, thrown(data)).settle(len(data)%2 == 0)
+	})
+}

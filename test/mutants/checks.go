@@ -1,0 +1,142 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// check is one way to catch a fault.
+type check struct {
+	name string
+	// of is the package whose program the check runs on a mutant; "": it says
+	// nothing about that mutant.
+	of func(m mutant) string
+	// catch runs the program with a mutant in it, or with none where that is "",
+	// and returns what saw a fault, or "".
+	catch func(ctx context.Context, pkg, program, mutant string) (string, error)
+}
+
+// Bounds of one check of one mutant, as a fault may let the code turn for ever.
+const (
+	hang     = 3 * time.Minute
+	longHang = 20 * time.Minute // of the tests on a real API server
+)
+
+// randomTests are the tests that try cases at random.
+func randomTests() []string {
+	return []string{
+		"TestModel", "TestRulesInAnyState", "TestConverges", "TestHostileWorld", "TestAddressesAgainstOracle",
+		"TestResolveOverlapsRandom", "TestPatchRandom", "TestLedgerModel",
+	}
+}
+
+func checksOf(o options) ([]check, error) {
+	random := "^(Fuzz.*|" + strings.Join(randomTests(), "|") + ")$"
+	only := func(pkg string) func(mutant) string { return func(mutant) string { return pkg } }
+	known := map[string]check{
+		"unit":        {of: mutant.pkg, catch: tests(hang, "-test.skip", random)},
+		"random":      {of: mutant.pkg, catch: tests(hang, "-test.run", random)},
+		"controller":  {of: byControllers, catch: tests(hang)},
+		"sim":         {of: only("./test/sim"), catch: o.sim.catch},
+		"integration": {of: only("./test/integration"), catch: tests(longHang)},
+	}
+	var checks []check
+	for _, name := range o.checks {
+		c, ok := known[name]
+		if !ok {
+			return nil, fmt.Errorf("-checks: no check is called %q", name)
+		}
+		c.name = name
+		checks = append(checks, c)
+	}
+	return checks, nil
+}
+
+// byControllers leaves out what unit and random have done already.
+func byControllers(m mutant) string {
+	const pkg = "./pkg/controller"
+	if m.pkg() == pkg {
+		return ""
+	}
+	return pkg
+}
+
+// builder builds each program once, with all mutants in it.
+type builder struct{ root, dir, overlay string }
+
+func (b builder) program(ctx context.Context, pkg string) (string, error) {
+	program := filepath.Join(b.dir, strings.ReplaceAll(pkg[2:], "/", "-")+".test")
+	if _, err := os.Stat(program); err == nil {
+		return program, nil
+	}
+	args := []string{"test", "-c", "-vet=off"}
+	if pkg == "./test/sim" {
+		args = []string{"build"}
+	}
+	args = append(args, "-ldflags=-s -w", "-overlay", b.overlay, "-o", program, pkg)
+	out, failed, err := command(ctx, b.root, "", "go", args...)
+	if failed {
+		err = fmt.Errorf("building %s with the mutants in it:\n%s", pkg, out)
+	}
+	return program, err
+}
+
+// tests runs tests of a package until one fails.
+func tests(limit time.Duration, args ...string) func(ctx context.Context, pkg, program, mutant string) (string, error) {
+	return func(ctx context.Context, pkg, program, mutant string) (string, error) {
+		all := append([]string{"-test.failfast", "-test.timeout", limit.String()}, args...)
+		out, failed, err := command(ctx, pkg, mutant, program, all...)
+		if err != nil || !failed {
+			return "", err
+		}
+		return failedTest(out)
+	}
+}
+
+// command runs a program in a folder, with a mutant, and reports whether it
+// ended with a failure.
+func command(ctx context.Context, dir, mutant, name string, args ...string) (out []byte, failed bool, err error) {
+	var buf bytes.Buffer
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), planted+"="+mutant)
+	if filepath.IsAbs(name) { // what it leaves goes with the program
+		cmd.Env = append(cmd.Env, "TMPDIR="+filepath.Dir(name))
+	}
+	cmd.Stdout, cmd.Stderr = &buf, &buf
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 20 * time.Second
+	err = cmd.Run()
+	var exit *exec.ExitError
+	switch {
+	case ctx.Err() != nil:
+		return nil, false, ctx.Err()
+	case errors.As(err, &exit):
+		return buf.Bytes(), true, nil
+	case err != nil:
+		return nil, false, fmt.Errorf("running %s: %w", name, err)
+	}
+	return buf.Bytes(), false, nil
+}
+
+// failedTest reads from the output of tests which one failed.
+func failedTest(out []byte) (string, error) {
+	if m := regexp.MustCompile(`(?m)^\s*panic: test timed out after .*\n\s*running tests:\n\s*(\S+)`).FindSubmatch(out); m != nil {
+		return string(m[1]) + " hangs", nil
+	}
+	if m := regexp.MustCompile(`(?m)^\s*--- FAIL: (\w+)`).FindSubmatch(out); m != nil {
+		return string(m[1]), nil
+	}
+	if bytes.Contains(out, []byte("panic: ")) || bytes.Contains(out, []byte("fatal error: ")) {
+		return "a panic", nil
+	}
+	return "", fmt.Errorf("the tests failed, and none of them did:\n%s", out)
+}

@@ -1,0 +1,111 @@
+// Command mutants plants known faults in the operator's code, one at a time,
+// and shows by which check each is caught. A fault that no check catches is a
+// finding: a test is missing, or a guard does nothing.
+//
+// The faults are in list, one file per package. They are planted by Go's build
+// overlay: no file of the checkout is touched.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"regexp"
+	"strings"
+	"syscall"
+)
+
+// options are what the command line says.
+type options struct {
+	run    *regexp.Regexp
+	checks []string
+	all    bool
+	list   bool
+	sim    simOptions
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := exitCode(run(ctx, os.Args[1:]))
+	stop()
+	os.Exit(code)
+}
+
+var errSurvived = errors.New("a mutant survived")
+
+func exitCode(err error) int {
+	switch {
+	case err == nil, errors.Is(err, flag.ErrHelp):
+		return 0
+	case errors.Is(err, errSurvived):
+		return 1
+	}
+	fmt.Fprintf(os.Stderr, "mutants: %v\n", err)
+	return 2
+}
+
+func run(ctx context.Context, args []string) error {
+	o, err := parse(args)
+	if err != nil {
+		return err
+	}
+	mutants, err := readMutants(".")
+	if err != nil {
+		return err
+	}
+	var chosen []mutant
+	for _, m := range mutants {
+		if o.run.MatchString(m.Name) || o.run.MatchString(m.File) {
+			chosen = append(chosen, m)
+		}
+	}
+	if len(chosen) == 0 {
+		return fmt.Errorf("no mutant is like %q", o.run)
+	}
+	if o.list {
+		for _, m := range chosen {
+			fmt.Printf("%-34s %-7s %-34s %s\n", m.Name, m.Rule, m.File, m.Fault)
+		}
+		return nil
+	}
+	checks, err := checksOf(o)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "mutants-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	overlay, err := weave(".", dir, chosen)
+	if err != nil {
+		return err
+	}
+	return newRunner(builder{".", dir, overlay}, checks, o.all).runAll(ctx, chosen)
+}
+
+func parse(args []string) (options, error) {
+	var o options
+	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
+	pattern := flags.String("run", "all", "only mutants whose name or file matches this regular expression")
+	checks := flags.String("checks", "unit,random,controller,sim,integration", "the checks to try, in this order")
+	flags.BoolVar(&o.all, "all-checks", false, "try every check on every mutant, not only until one catches it")
+	flags.BoolVar(&o.list, "list", false, "list the mutants and stop")
+	flags.IntVar(&o.sim.seeds, "seeds", 1000, "seeds the simulator tries on each mutant")
+	flags.IntVar(&o.sim.steps, "steps", 300, "steps of each seed")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	if *pattern == "all" {
+		*pattern = ""
+	}
+	var err error
+	if o.run, err = regexp.Compile(*pattern); err != nil {
+		return o, fmt.Errorf("-run: %w", err)
+	}
+	o.checks = strings.Split(*checks, ",")
+	return o, nil
+}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"regexp"
+)
+
+// simOptions are how far the simulator looks.
+type simOptions struct{ seeds, steps int }
+
+// catch runs the simulator until a seed breaks a rule.
+func (o simOptions) catch(ctx context.Context, _, program, mutant string) (string, error) {
+	bounded, cancel := context.WithTimeout(ctx, hang)
+	defer cancel()
+	out, failed, err := command(bounded, "", mutant, program,
+		fmt.Sprintf("-seeds=%d", o.seeds), fmt.Sprintf("-steps=%d", o.steps), "-shrink=0s")
+	switch {
+	case bounded.Err() != nil && ctx.Err() == nil:
+		return "hangs", nil
+	case err != nil || !failed:
+		return "", err
+	}
+	return brokenRule(out)
+}
+
+// brokenRule reads from the simulator's output which rule broke, and with which
+// seed.
+func brokenRule(out []byte) (string, error) {
+	if m := regexp.MustCompile(`(?m)^FAILED seed (\d+).*\n\s*(rule \d+|[^\n:]{1,40})`).FindSubmatch(out); m != nil {
+		return fmt.Sprintf("%s (seed %s)", m[2], m[1]), nil
+	}
+	if bytes.Contains(out, []byte("FAILED: too little")) {
+		return "nothing happens", nil
+	}
+	return "", fmt.Errorf("the simulator failed, and no rule did:\n%s", out)
+}

@@ -1,0 +1,139 @@
+// Sim runs seeded random worlds around the operator's reconcile code, and holds
+// each to the rules after every step. It exits with 1 where a rule broke, or
+// where what was tried is too little to say anything.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
+)
+
+// options are the command line.
+type options struct {
+	seeds   int
+	from    uint64
+	steps   int
+	workers int
+	faults  world.Faults
+	verbose bool
+	replay  string
+	shrink  time.Duration
+}
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdout))
+}
+
+func run(args []string, out io.Writer) int {
+	o, err := parse(args, out)
+	if err != nil {
+		fmt.Fprintln(out, err)
+		return 2
+	}
+	switch {
+	case o.replay != "":
+		return replay(o.replay, out)
+	case o.verbose:
+		return tell(play(o.from, o.steps, o.faults, tracer(out)), out)
+	}
+	return search(o, out)
+}
+
+func parse(args []string, out io.Writer) (options, error) {
+	o := options{}
+	f := flag.NewFlagSet("sim", flag.ContinueOnError)
+	f.SetOutput(out)
+	f.IntVar(&o.seeds, "seeds", 1000, "how many seeds")
+	f.Uint64Var(&o.from, "seed", 1, "the first seed")
+	f.IntVar(&o.steps, "steps", 500, "random actions of each seed, before faults end and all must come to rest")
+	f.IntVar(&o.workers, "workers", runtime.NumCPU(), "seeds at a time")
+	f.BoolVar(&o.verbose, "v", false, "tell what happens in one seed, action by action")
+	f.StringVar(&o.replay, "replay", "", "a file of actions to replay, as a failing seed leaves one")
+	f.DurationVar(&o.shrink, "shrink", 30*time.Second, "how long to look for fewer actions that break the same rule")
+	faults := f.String("faults", "all", "faults that may be on, by comma: "+world.AllFaults().String())
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	var err error
+	o.faults, err = world.ParseFaults(*faults)
+	return o, err
+}
+
+func tracer(out io.Writer) func(string) {
+	return func(line string) { fmt.Fprintln(out, line) }
+}
+
+// tell says what rules broke, and is the exit code.
+func tell(o outcome, out io.Writer) int {
+	for _, v := range o.violations {
+		fmt.Fprintln(out, "FAILED", v)
+	}
+	if len(o.violations) > 0 {
+		return 1
+	}
+	fmt.Fprintf(out, "seed %d: no rule broke in %d actions\n", o.seed, len(o.actions))
+	return 0
+}
+
+func replay(path string, out io.Writer) int {
+	body, err := os.ReadFile(path)
+	if err != nil {
+		fmt.Fprintln(out, err)
+		return 2
+	}
+	s, err := parseScript(string(body))
+	if err != nil {
+		fmt.Fprintf(out, "%s: %v\n", path, err)
+		return 2
+	}
+	return tell(s.run(tracer(out)), out)
+}
+
+// search plays seeds until one fails or all are done.
+func search(o options, out io.Writer) int {
+	s := newSearch(o, out)
+	failed := s.run()
+	fmt.Fprint(out, s.figures())
+	if failed != nil {
+		fail(o, *failed, out)
+		return 1
+	}
+	if idle := s.idle(); len(idle) > 0 {
+		fmt.Fprintf(out, "FAILED: too little was tried to say anything. Never happened: %s\n", strings.Join(idle, ", "))
+		return 1
+	}
+	return 0
+}
+
+// fail tells how to see a failing seed again, and in how few actions.
+func fail(o options, bad outcome, out io.Writer) {
+	fmt.Fprintf(out, "\nFAILED seed %d (faults %s) after %d actions\n", bad.seed, bad.faults, len(bad.actions))
+	for _, v := range bad.violations[:min(5, len(bad.violations))] {
+		fmt.Fprintln(out, "  ", v)
+	}
+	fmt.Fprintf(out, "replay: go run ./test/sim -v -seed=%d -steps=%d -faults=%s\n", bad.seed, o.steps, orNone(o.faults))
+	small := shrink(script{bad.seed, bad.faults, bad.actions}, bad.violations[0], o.shrink)
+	path := fmt.Sprintf("%s/sim-%d.actions", os.TempDir(), bad.seed)
+	if err := os.WriteFile(path, []byte(small.String()), 0o644); err != nil {
+		fmt.Fprintln(out, err)
+		return
+	}
+	fmt.Fprintf(out, "shrunk: %d actions with faults %q: go run ./test/sim -replay=%s\n", len(small.actions), small.faults, path)
+}
+
+func orNone(f world.Faults) string {
+	if f == 0 {
+		return "none"
+	}
+	if f == world.AllFaults() {
+		return "all"
+	}
+	return f.String()
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
+)
+
+// outcome is what became of a seed.
+type outcome struct {
+	seed       uint64
+	faults     world.Faults
+	actions    []world.Action
+	violations []world.Violation
+	counts     world.Counts
+}
+
+// play lets so many random actions happen, then faults end and everything has
+// to come to rest.
+func play(seed uint64, steps int, mask world.Faults, trace func(string)) outcome {
+	s := draw(seed)
+	r := rand.New(rand.NewPCG(seed, 2))
+	return inWorld(seed, s.config.Faults&mask, trace, func(w *world.World) (world.Action, bool) {
+		steps--
+		return choose(r, s.weights, w.Enabled()), steps >= 0
+	})
+}
+
+// inWorld makes the world of a seed and lets happen what next says, until a rule
+// is broken or there is no more; then it brings the world to rest.
+func inWorld(seed uint64, faults world.Faults, trace func(string), next func(*world.World) (world.Action, bool)) (out outcome) {
+	config := draw(seed).config
+	config.Trace, config.Faults = trace, faults
+	if !faults.Has(world.Skew) {
+		config.Skew = 0
+	}
+	w := world.New(config)
+	out = outcome{seed: seed, faults: faults}
+	defer func() {
+		if thrown := recover(); thrown != nil {
+			out.violations = append(w.Violations, world.Violation{Text: fmt.Sprintf("panic: %v", thrown)})
+			if trace != nil {
+				trace(string(debug.Stack()))
+			}
+		}
+	}()
+	for len(w.Violations) == 0 {
+		a, more := next(w)
+		if !more {
+			break
+		}
+		out.actions = append(out.actions, a)
+		w.Do(a)
+	}
+	w.Finish()
+	w.Close()
+	out.violations, out.counts = w.Violations, w.Counts
+	return out
+}
+
+// choose picks a verb by weight, then one of its actions.
+func choose(r *rand.Rand, weights map[world.Verb]float64, enabled []world.Action) world.Action {
+	total := 0.0
+	var last world.Verb
+	for _, a := range enabled { // those of a verb may lie apart: each part counts
+		if a.Verb != last {
+			total += weights[a.Verb]
+			last = a.Verb
+		}
+	}
+	at := r.Float64() * total
+	last = ""
+	for i, a := range enabled {
+		if a.Verb == last {
+			continue
+		}
+		last = a.Verb
+		if at -= weights[a.Verb]; at >= 0 {
+			continue
+		}
+		n := 1
+		for i+n < len(enabled) && enabled[i+n].Verb == a.Verb {
+			n++
+		}
+		return enabled[i+r.IntN(n)]
+	}
+	return enabled[len(enabled)-1]
+}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
+)
+
+// searching is a search under way.
+type searching struct {
+	opts  options
+	out   io.Writer
+	begun time.Time
+
+	mu      sync.Mutex
+	next    int
+	done    int
+	actions int
+	on      map[string]int // seeds with each fault on
+	counts  world.Counts
+	failed  *outcome
+}
+
+func newSearch(o options, out io.Writer) *searching {
+	return &searching{opts: o, out: out, begun: time.Now(), on: map[string]int{}}
+}
+
+// run returns the outcome of the first seed that failed, or nil. Each seed is a
+// world of its own, so several can go on at a time.
+func (s *searching) run() *outcome {
+	stop := make(chan struct{})
+	var progress, workers sync.WaitGroup
+	progress.Go(func() { s.progress(stop) })
+	for range max(1, s.opts.workers) {
+		workers.Go(func() {
+			for seed, more := s.take(); more; seed, more = s.take() {
+				s.finish(play(seed, s.opts.steps, s.opts.faults, nil))
+			}
+		})
+	}
+	workers.Wait()
+	close(stop)
+	progress.Wait()
+	return s.failed
+}
+
+func (s *searching) take() (uint64, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failed != nil || s.next == s.opts.seeds {
+		return 0, false
+	}
+	s.next++
+	return s.opts.from + uint64(s.next-1), true
+}
+
+func (s *searching) finish(o outcome) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.done++
+	s.actions += len(o.actions)
+	s.counts.Add(o.counts)
+	for _, one := range o.faults.Each() {
+		s.on[one.String()]++
+	}
+	if len(o.violations) > 0 && (s.failed == nil || o.seed < s.failed.seed) {
+		s.failed = &o
+	}
+}
+
+func (s *searching) progress(stop <-chan struct{}) {
+	tick := time.NewTicker(2 * time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+			s.mu.Lock()
+			fmt.Fprintf(s.out, "%s: %d of %d seeds, %d actions, %d faults\n",
+				time.Since(s.begun).Round(time.Second), s.done, s.opts.seeds, s.actions, sum(s.counts.Faults))
+			s.mu.Unlock()
+		}
+	}
+}
+
+// figures are what was tried.
+func (s *searching) figures() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d seeds × %d random actions, %d in all, in %s\n",
+		s.done, s.opts.steps, s.actions, time.Since(s.begun).Round(time.Second))
+	fmt.Fprintf(&b, "faults: %s\n", list(s.counts.Faults))
+	fmt.Fprintf(&b, "done, with what it took to come to rest: %s\n", list(s.counts.Ops))
+	fmt.Fprintf(&b, "window of the agents' protocol: %d pods not restored, of %d addresses marked for release; %d more after people took their addresses away\n",
+		s.counts.Lost, s.counts.Marks, s.counts.LostByHand)
+	return b.String()
+}
+
+func list(counts map[string]int) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		parts = append(parts, fmt.Sprintf("%s %d", name, counts[name]))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func sum(counts map[string]int) int {
+	n := 0
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}
+
+// enough is from how many actions on everything must have happened.
+const enough = 100_000
+
+// idle names what must have happened and did not. A short search, and one whose
+// faults were chosen by hand, is only asked for claims and publishing.
+func (s *searching) idle() []string {
+	must := []string{"claim", "publish"}
+	if s.actions >= enough && s.opts.faults == world.AllFaults() {
+		must = append(must, "mark", "remove", "cool down", "give up", "undrain")
+	}
+	var out []string
+	for _, name := range must {
+		if s.counts.Did[name] == 0 {
+			out = append(out, name)
+		}
+	}
+	if s.actions < enough {
+		return out
+	}
+	for _, fault := range s.opts.faults.Each() {
+		for _, name := range fault.Marks() {
+			if s.counts.Faults[name] == 0 {
+				out = append(out, name)
+			}
+		}
+	}
+	return out
+}

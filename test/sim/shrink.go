@@ -1,0 +1,108 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
+)
+
+// shrink looks for fewer faults and fewer actions that break the same rule, for
+// so long at most: delta debugging.
+func shrink(s script, as world.Violation, within time.Duration) script {
+	end := time.Now().Add(within)
+	fails := func(s script) bool {
+		out := s.run(nil)
+		return len(out.violations) > 0 && gist(out.violations[0]) == gist(as)
+	}
+	for _, one := range s.faults.Each() {
+		if less := (script{s.seed, s.faults &^ one, s.actions}); fails(less) {
+			s = less
+		}
+	}
+	for size := max(1, len(s.actions)/2); ; size /= 2 {
+		removed := false
+		for at := 0; at < len(s.actions) && time.Now().Before(end); {
+			rest := slices.Concat(s.actions[:at], s.actions[min(at+size, len(s.actions)):])
+			if less := (script{s.seed, s.faults, rest}); fails(less) {
+				s, removed = less, true
+			} else {
+				at += size
+			}
+		}
+		if time.Now().After(end) || size <= 1 && !removed {
+			return s
+		}
+		size = max(size, 2)
+	}
+}
+
+// gist is a violation without the numbers in it.
+func gist(v world.Violation) string {
+	return strings.Map(func(r rune) rune {
+		if strings.ContainsRune("0123456789.:-/", r) {
+			return -1
+		}
+		return r
+	}, v.String())
+}
+
+// script is what happens in a world, action by action. Those that are not
+// possible when their turn comes are left out.
+type script struct {
+	seed    uint64
+	faults  world.Faults
+	actions []world.Action
+}
+
+// String is what parseScript reads.
+func (s script) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d\nfaults %s\n", s.seed, orNone(s.faults))
+	for _, a := range s.actions {
+		fmt.Fprintln(&b, a)
+	}
+	return b.String()
+}
+
+// parseScript reads the seed, the faults, and an action a line. Lines that begin
+// with # are comments.
+func parseScript(text string) (script, error) {
+	var s script
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		name, value, _ := strings.Cut(line, " ")
+		var err error
+		switch {
+		case line == "", strings.HasPrefix(line, "#"):
+		case name == "seed":
+			s.seed, err = strconv.ParseUint(value, 10, 64)
+		case name == "faults":
+			s.faults, err = world.ParseFaults(value)
+		default:
+			var a world.Action
+			a, err = world.ParseAction(line)
+			s.actions = append(s.actions, a)
+		}
+		if err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+func (s script) run(trace func(string)) outcome {
+	i := 0
+	return inWorld(s.seed, s.faults, trace, func(w *world.World) (world.Action, bool) {
+		for ; i < len(s.actions); i++ {
+			if w.Can(s.actions[i]) {
+				i++
+				return s.actions[i-1], true
+			}
+		}
+		return world.Action{}, false
+	})
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
+)
+
+// TestSeeds plays a bounded number of seeds: make sim plays more.
+func TestSeeds(t *testing.T) {
+	var out strings.Builder
+	if code := run([]string{"-seeds=120", "-steps=400", "-workers=1", "-shrink=10s"}, &out); code != 0 {
+		t.Errorf("exit code %d:\n%s", code, out.String())
+	}
+}
+
+// TestReplays replays what once broke a rule.
+func TestReplays(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.actions")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no replays: %v", err)
+	}
+	for _, path := range files {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			body, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := parseScript(string(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			out := s.run(nil)
+			for _, v := range out.violations {
+				t.Error(v)
+			}
+			if len(out.actions) < len(s.actions)/2 {
+				t.Errorf("only %d of %d actions were possible: the replay no longer shows anything", len(out.actions), len(s.actions))
+			}
+		})
+	}
+}
+
+// TestDeterministic: the same seed makes the same world, and its actions alone
+// make it again.
+func TestDeterministic(t *testing.T) {
+	for seed := uint64(1); seed <= 5; seed++ {
+		var first, second, third []string
+		log := func(to *[]string) func(string) { return func(line string) { *to = append(*to, line) } }
+		out := play(seed, 300, world.AllFaults(), log(&first))
+		play(seed, 300, world.AllFaults(), log(&second))
+		if diff := cmp.Diff(first, second); diff != "" {
+			t.Fatalf("seed %d differs (-first +second):\n%.2000s", seed, diff)
+		}
+		script{seed, out.faults, out.actions}.run(log(&third))
+		if diff := cmp.Diff(first, third); diff != "" {
+			t.Fatalf("the actions of seed %d lead elsewhere (-first +replayed):\n%.2000s", seed, diff)
+		}
+	}
+}
+
+// TestIdle: a search in which nothing happened fails.
+func TestIdle(t *testing.T) {
+	s := newSearch(options{faults: world.AllFaults()}, &strings.Builder{})
+	if diff := cmp.Diff([]string{"claim", "publish"}, s.idle()); diff != "" {
+		t.Error(diff)
+	}
+	s.actions = enough
+	s.counts.Add(world.Counts{Did: map[string]int{"claim": 1, "publish": 1, "mark": 1, "remove": 1, "cool down": 1, "give up": 1}})
+	if diff := cmp.Diff([]string{"undrain", "killed"}, s.idle()[:2]); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestScript(t *testing.T) {
+	s := script{7, world.Kill | world.Lag, []world.Action{
+		{Verb: world.Start, Who: "op1"}, {Verb: world.Reconcile, Who: "op1", What: "node/n1"},
+	}}
+	again, err := parseScript(s.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(s, again, cmp.AllowUnexported(script{})); diff != "" {
+		t.Error(diff)
+	}
+	for _, bad := range []string{"seed x", "faults none-such", "start", "a b c d"} {
+		if _, err := parseScript(bad); err == nil {
+			t.Errorf("%q was read", bad)
+		}
+	}
+}
+
+// TestShrink: what does not matter goes, what matters stays.
+func TestShrink(t *testing.T) {
+	bad := world.Violation{Rule: 9, Text: "with pods: node n1 has no CiliumNode"}
+	if gist(bad) != gist(world.Violation{Rule: 9, Text: "with pods: node n22 has no CiliumNode"}) {
+		t.Error("the same violation on another node counts as another")
+	}
+	out := play(3, 100, world.AllFaults(), nil)
+	s := script{3, out.faults, out.actions}
+	if got := shrink(s, bad, time.Second); len(got.actions) != len(s.actions) || got.faults != s.faults {
+		t.Errorf("a script that does not fail was shrunk to %d of %d actions", len(got.actions), len(s.actions))
+	}
+}

@@ -1,0 +1,354 @@
+package world
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// shownWithin bounds an operator's wait for the watch to show its own claims, as
+// in pkg/controller.
+const shownWithin = 5 * time.Second
+
+// Action is something that can happen next.
+type Action struct {
+	Verb Verb
+	// Who does it or has it happen to: an operator, a node, "people" or "time".
+	Who string
+	// What it is about, if need be.
+	What string
+}
+
+// String is the form that ParseAction reads.
+func (a Action) String() string {
+	if a.What == "" {
+		return string(a.Verb) + " " + a.Who
+	}
+	return string(a.Verb) + " " + a.Who + " " + a.What
+}
+
+// ParseAction reads an action.
+func ParseAction(s string) (Action, error) {
+	parts := strings.Fields(s)
+	if len(parts) < 2 || len(parts) > 3 {
+		return Action{}, fmt.Errorf("an action is of the form \"verb who [what]\", not %q", s)
+	}
+	a := Action{Verb: Verb(parts[0]), Who: parts[1]}
+	if len(parts) == 3 {
+		a.What = parts[2]
+	}
+	return a, nil
+}
+
+// Verb is a kind of action.
+type Verb string
+
+// What operators do, and what becomes of it.
+const (
+	Start     Verb = "start"     // a process starts
+	Lead      Verb = "lead"      // it takes the lease
+	Watch     Verb = "watch"     // a watch shows the next version
+	Tell      Verb = "tell"      // a handler is told of the next version that its cache has
+	Reconcile Verb = "reconcile" // a reconcile begins, up to its first call
+	Call      Verb = "call"      // a call goes through, and the reconcile goes on to the next
+	Shown     Verb = "shown"     // a block waited for has been shown, and the reconcile goes on
+	Timeout   Verb = "timeout"   // it has not been shown in time
+
+	CallFails    Verb = "call-fails"
+	CallThrottle Verb = "call-throttled"
+	CallUnheard  Verb = "call-unheard"
+	CallKills    Verb = "call-kills"
+	KillOperator Verb = "kill"
+	List         Verb = "list"
+	FreezeOp     Verb = "freeze"
+	Thaw         Verb = "thaw"
+	UpgradeOp    Verb = "upgrade"
+)
+
+// What agents and kubelets do.
+const (
+	AgentStart   Verb = "agent-start"
+	AgentOpen    Verb = "agent-open"
+	AgentRestore Verb = "agent-restore"
+	AgentServe   Verb = "agent-serve"
+	AgentSee     Verb = "agent-see"
+	AgentReport  Verb = "agent-report"
+	AgentPod     Verb = "agent-pod"
+	AgentSync    Verb = "agent-sync"
+	AgentDies    Verb = "agent-dies"
+	AgentNothing Verb = "agent-reports-nothing"
+	AgentMutes   Verb = "agent-mutes"
+
+	PodNew    Verb = "pod-new"
+	PodAdd    Verb = "pod-add"
+	PodStatus Verb = "pod-status"
+	PodFinish Verb = "pod-finish"
+	PodDelete Verb = "pod-delete"
+	PodDel    Verb = "pod-del"
+	PodGone   Verb = "pod-gone"
+	PodForce  Verb = "pod-force"
+)
+
+// Time, and what collects garbage.
+const (
+	Pass    Verb = "pass"
+	JumpFar Verb = "jump"
+	Collect Verb = "collect"
+)
+
+// What people do, in people.go.
+const (
+	NodeDelete  Verb = "node-delete"
+	NodeOff     Verb = "node-off"
+	NodeMake    Verb = "node-make"
+	CNDelete    Verb = "ciliumnode-delete"
+	CNEdit      Verb = "ciliumnode-edit"
+	PoolEdit    Verb = "pool-edit"
+	BlockDelete Verb = "block-delete"
+	BlockMake   Verb = "block-make"
+	BlockTear   Verb = "block-tear"
+	BlockStrip  Verb = "block-strip"
+	BlockStatus Verb = "block-status"
+	Touch       Verb = "touch"
+	BackupTake  Verb = "backup-take"
+	BackupAgain Verb = "backup-restore"
+)
+
+// Enabled are the actions that are possible now, in a fixed order. The slice is
+// good until the next call.
+func (w *World) Enabled() []Action {
+	w.enabled = w.enabled[:0]
+	for _, o := range w.operators {
+		w.enableOperator(o)
+	}
+	for _, m := range w.machines {
+		if !m.off {
+			w.enableAgent(m)
+			w.enablePods(m)
+		}
+		w.enableCollect(m)
+	}
+	w.enableTime()
+	w.enablePeople()
+	return w.enabled
+}
+
+func (w *World) can(verb Verb, who, what string) {
+	w.enabled = append(w.enabled, Action{verb, who, what})
+}
+
+func (w *World) canIf(fault Faults, verb Verb, who, what string) {
+	if w.cfg.Faults.Has(fault) {
+		w.can(verb, who, what)
+	}
+}
+
+func (w *World) enableOperator(o *Operator) {
+	switch {
+	case !o.up:
+		w.can(Start, o.name, "")
+		if len(w.torn) == 0 {
+			w.canIf(StaleList, Start, o.name, "stale")
+		}
+		return
+	case o.frozen:
+		w.can(Thaw, o.name, "")
+		return
+	}
+	if !o.leads && (w.lease.holder == nil || !w.now.Before(w.lease.renewed.Add(leaseFor))) {
+		w.can(Lead, o.name, "")
+	}
+	w.canIf(Kill, KillOperator, o.name, "")
+	w.canIf(Freeze, FreezeOp, o.name, "")
+	w.canIf(Upgrade, UpgradeOp, o.name, "")
+	for _, s := range o.streams {
+		if _, more := s.next(w.api); more {
+			w.can(Watch, o.name, s.name)
+		}
+		if len(s.untold) > 0 {
+			w.can(Tell, o.name, s.name)
+		}
+		if s.synced() {
+			w.canIf(Relist, List, o.name, s.name)
+		}
+	}
+	if o.leads && o.begun {
+		for c, q := range o.queues {
+			if q.due(); o.busy(c) >= o.workers(c) {
+				continue
+			}
+			for _, name := range q.ready() {
+				w.can(Reconcile, o.name, controllerName(c)+"/"+name)
+			}
+		}
+	}
+	for _, f := range o.flights {
+		w.enableCall(o, f)
+	}
+}
+
+func (w *World) enableCall(o *Operator, f *flight) {
+	c, what := f.pending, f.String()
+	if c.verb == "wait" {
+		switch {
+		case o.shown(c.shown):
+			w.can(Shown, o.name, what)
+		case !w.now.Before(f.since.Add(shownWithin)):
+			w.can(Timeout, o.name, what)
+		}
+		return
+	}
+	w.can(Call, o.name, what)
+	w.canIf(Fail, CallFails, o.name, what)
+	if !c.writes() {
+		return
+	}
+	w.canIf(Fail, CallThrottle, o.name, what)
+	w.canIf(Unheard, CallUnheard, o.name, what)
+	w.canIf(KillAfterWrite, CallKills, o.name, what)
+}
+
+func (w *World) enableAgent(m *machine) {
+	if m.podDue() {
+		w.can(AgentPod, m.name, "")
+	}
+	if m.phase == down {
+		if w.api.Get(KindNode, m.name) != nil && !w.now.Before(m.again) {
+			w.can(AgentStart, m.name, "")
+		}
+		return
+	}
+	switch {
+	case m.phase == waiting && m.store.MinimumReached():
+		w.can(AgentOpen, m.name, "")
+	case m.phase == opened:
+		w.can(AgentRestore, m.name, "")
+	case m.phase == restored:
+		w.can(AgentServe, m.name, "")
+	}
+	if _, more := m.nextSeen(); more {
+		w.can(AgentSee, m.name, "")
+	}
+	if m.mayReport() && !m.silent {
+		w.can(AgentReport, m.name, "")
+	}
+	if node := w.api.Get(KindNode, m.name); m.phase == serving && node != nil && node.GetUID() != m.node {
+		w.can(AgentSync, m.name, "")
+	}
+	w.canIf(AgentKill, AgentDies, m.name, "")
+	if m.phase < serving {
+		w.canIf(AgentEmpty, AgentNothing, m.name, "")
+	}
+	w.canIf(AgentMute, AgentMutes, m.name, "")
+}
+
+func (w *World) enablePods(m *machine) {
+	for _, slot := range w.slots {
+		pod := m.podObject(slot)
+		if m.phase == serving && m.wantsAdd(slot, pod) {
+			w.can(PodAdd, m.name, slot)
+		}
+		if m.phase == serving && m.wantsDel(slot, pod) {
+			w.can(PodDel, m.name, slot)
+		}
+		if m.wantsStatus(slot, pod) {
+			w.can(PodStatus, m.name, slot)
+		}
+		switch {
+		case pod == nil:
+			if w.api.Get(KindNode, m.name) != nil {
+				w.can(PodNew, m.name, slot)
+			}
+			continue
+		case pod.DeletionTimestamp == nil:
+			w.can(PodDelete, m.name, slot)
+			if m.endpoints[slot] != nil && !finished(pod) {
+				w.can(PodFinish, m.name, slot)
+			}
+		case m.endpoints[slot] == nil:
+			w.can(PodGone, m.name, slot)
+		}
+		w.canIf(ForcedPods, PodForce, m.name, slot)
+	}
+}
+
+func (w *World) enableTime() {
+	if !w.next().IsZero() {
+		w.can(Pass, "time", "next")
+	}
+	for _, d := range []string{"1s", "15s", "1m"} {
+		w.can(Pass, "time", d)
+	}
+	if w.cfg.Faults.Has(Jump) {
+		w.can(JumpFar, "time", "20s")
+		w.can(JumpFar, "time", "15m")
+	}
+}
+
+// Can says that an action is possible now.
+func (w *World) Can(a Action) bool { return slices.Contains(w.Enabled(), a) }
+
+// Do does an action that is enabled.
+func (w *World) Do(a Action) {
+	if w.trace != nil {
+		w.tracef("%s %s", w.now.Format("15:04:05.0"), w.describe(a))
+	}
+	w.Counts.Ops[string(a.Verb)]++
+	switch o, m := w.operator(a.Who), w.machine(a.Who); {
+	case o != nil:
+		w.doOperator(a, o)
+	case m != nil && w.doAgent(a.Verb, m), m != nil && w.doPod(a.Verb, m, a.What):
+	case a.Who == "time":
+		w.doTime(a)
+	default:
+		w.doPeople(a)
+	}
+	if !w.cfg.Faults.Has(Lag) {
+		w.show()
+	}
+}
+
+// describe tells of an action what its name leaves out.
+func (w *World) describe(a Action) string {
+	o := w.operator(a.Who)
+	if o == nil || !o.up {
+		return a.String()
+	}
+	if f := o.flight(a.What); f != nil && a.Verb != Reconcile {
+		return a.String() + ": " + f.pending.String()
+	}
+	return a.String()
+}
+
+// show brings all watches up to date.
+func (w *World) show() {
+	for _, o := range w.operators {
+		for _, s := range o.streams {
+			for o.running() {
+				if _, more := s.next(w.api); !more {
+					break
+				}
+				w.watch(o, s)
+			}
+		}
+	}
+	for _, m := range w.machines {
+		for m.store != nil {
+			if _, more := m.nextSeen(); !more {
+				break
+			}
+			m.observe()
+		}
+	}
+}
+
+func (w *World) watch(o *Operator, s *stream) {
+	s.take(w.api)
+	if !w.cfg.Faults.Has(HandlerLag) {
+		for len(s.untold) > 0 {
+			s.tell()
+		}
+	}
+	o.settle()
+}

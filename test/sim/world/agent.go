@@ -1,0 +1,269 @@
+package world
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/cilium/cilium/pkg/node/addressing"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/agent"
+)
+
+// crashBackoff is how long an agent is down that could not start.
+const crashBackoff = 10 * time.Second
+
+// phase is how far an agent has come with its start
+// (cilium/daemon/cmd/daemon.go:140, v1.20.1).
+type phase int
+
+const (
+	down     phase = iota
+	waiting        // its CiliumNode is made; it waits for a pool
+	opened         // it answers the handshake, and its pods are not restored yet
+	restored       // they are
+	serving        // it has its own address, reports, and takes CNI ADDs
+)
+
+// machine is a node's machine: its agent, its pods, its disk. It may run on
+// while its Node is gone.
+type machine struct {
+	w    *World
+	name string
+	// off: it is switched off, and its disk is gone.
+	off bool
+
+	// On disk.
+	endpoints map[string]*endpoint // by pod slot
+	router    map[agent.Family]netip.Addr
+
+	// Of this run of the agent.
+	phase  phase
+	run    int
+	node   types.UID // of the Node it knows
+	store  *agent.Store
+	read   int // versions of CiliumNodes it has seen
+	asked  bool
+	wrote  time.Time
+	picks  uint64
+	silent bool      // it never answers
+	again  time.Time // when its kubelet starts it again
+
+	pod podState // as its kubelet knows, and as it was written
+}
+
+type podState struct {
+	run, writtenRun     int
+	ready, writtenReady bool
+}
+
+// endpoint is a pod with its addresses.
+type endpoint struct {
+	pod    client.Object
+	v4, v6 netip.Addr
+	// forfeited: its Node was gone for so long that its block went to others.
+	forfeited bool
+}
+
+func (e *endpoint) addrs() []netip.Addr {
+	return slices.DeleteFunc([]netip.Addr{e.v4, e.v6}, func(a netip.Addr) bool { return !a.IsValid() })
+}
+
+func (e *endpoint) owner() string { return keyOf(e.pod) }
+
+// boot starts the agent: it makes or takes over its CiliumNode.
+func (m *machine) boot() {
+	m.run++
+	m.pod.run, m.pod.ready = m.run, false
+	m.store = agent.NewStore(agent.StoreOptions{
+		Families: m.w.cfg.Families,
+		Pick: func(candidates []string) string {
+			m.picks++
+			return candidates[m.w.pick(m.name, m.picks, len(candidates))]
+		},
+		Trigger: func(string) { m.asked = true },
+	})
+	m.asked, m.wrote, m.phase = false, time.Time{}, waiting
+	m.discover()
+	m.read = len(m.w.api.history[KindCiliumNode])
+	if cn, ok := m.w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode); ok {
+		m.store.Observe(cn)
+	}
+}
+
+// discover makes the CiliumNode or brings it up to date
+// (pkg/nodediscovery/nodediscovery.go:222).
+func (m *machine) discover() {
+	node, ok := m.w.api.Get(KindNode, m.name).(*corev1.Node)
+	if !ok {
+		return
+	}
+	m.node = node.UID
+	old, exists := m.w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
+	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: m.name}}
+	if exists {
+		cn = old.DeepCopy()
+	}
+	cn.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}}
+	cn.Labels = maps.Clone(node.Labels)
+	cn.Spec.Addresses = nil
+	for _, family := range m.w.cfg.Families {
+		if addr := m.router[family]; addr.IsValid() {
+			cn.Spec.Addresses = append(cn.Spec.Addresses, ciliumv2.NodeAddress{Type: addressing.NodeCiliumInternalIP, IP: addr.String()})
+		}
+	}
+	if exists {
+		m.w.must(m.w.api.Update(cn, false))
+	} else {
+		m.w.must(m.w.api.Create(cn))
+	}
+}
+
+// nextSeen is the next version of its CiliumNode that it has not seen.
+func (m *machine) nextSeen() (Version, bool) {
+	h := m.w.api.history[KindCiliumNode]
+	for ; m.read < len(h); m.read++ {
+		if h[m.read].Key == m.name {
+			return h[m.read], true
+		}
+	}
+	return Version{}, false
+}
+
+func (m *machine) observe() {
+	v, ok := m.nextSeen()
+	if !ok {
+		return
+	}
+	m.read++
+	cn, _ := v.New.(*ciliumv2.CiliumNode)
+	m.store.Observe(cn)
+}
+
+// restore takes the endpoints' addresses again. One that is refused loses its
+// network (daemon/cmd/endpoint_restore.go:688).
+func (m *machine) restore() {
+	m.phase = restored
+	for _, slot := range sortedKeys(m.endpoints) {
+		e := m.endpoints[slot]
+		if pod := m.w.api.Get(KindPod, e.owner()); pod == nil || pod.GetUID() != e.pod.GetUID() {
+			delete(m.endpoints, slot) // its pod is gone
+			continue
+		}
+		for i, addr := range e.addrs() {
+			if err := m.store.Restore(addr, e.owner()+" [restored]"); err != nil {
+				for _, taken := range e.addrs()[:i] {
+					m.store.Release(taken)
+				}
+				delete(m.endpoints, slot)
+				m.w.lost(m, e, addr, err)
+				break
+			}
+		}
+	}
+}
+
+// own takes the router's address, the old one if it can be had, and opens the
+// agent to pods. Without one it crashes.
+func (m *machine) own() {
+	for _, family := range m.w.cfg.Families {
+		if old := m.router[family]; old.IsValid() && m.store.Restore(old, "router") == nil {
+			continue
+		}
+		addr, err := m.store.AllocateNextWithoutSync(family, "router")
+		if err != nil {
+			m.crash()
+			m.again = m.w.now.Add(crashBackoff)
+			return
+		}
+		m.router[family] = addr
+	}
+	m.discover()
+	m.asked, m.phase = true, serving
+	m.pod.ready = true
+}
+
+func (m *machine) crash() {
+	m.phase, m.store, m.asked = down, nil, false
+	m.pod.ready = false
+}
+
+// mayReport says that a report is asked for and its time has come.
+func (m *machine) mayReport() bool {
+	return m.store != nil && m.asked && !m.w.now.Before(m.wrote.Add(m.w.cfg.UpdateRate))
+}
+
+// report writes the whole status; a conflict waits for the next turn
+// (pkg/ipam/crd.go:505).
+func (m *machine) report() {
+	m.wrote, m.asked = m.w.now, false
+	cn := m.store.Report()
+	if cn == nil {
+		return
+	}
+	if _, err := m.w.api.Update(cn, true); err != nil {
+		m.asked = true
+	}
+}
+
+// reportNothing is the first report of older agents
+// (https://github.com/cilium/cilium/pull/9888).
+func (m *machine) reportNothing() {
+	if cn, ok := m.w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode); ok {
+		cn = cn.DeepCopy()
+		cn.Status.IPAM.Used = nil
+		m.w.must(m.w.api.Update(cn, true))
+	}
+}
+
+// writePod writes the agent's pod as its kubelet knows it by now.
+func (m *machine) writePod() {
+	key := "kube-system/cilium-" + m.name
+	pod, exists := m.w.api.Get(KindPod, key).(*corev1.Pod)
+	if exists {
+		pod = pod.DeepCopy()
+	} else {
+		pod = &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-" + m.name, Labels: map[string]string{"k8s-app": "cilium"}},
+			Spec:       corev1.PodSpec{NodeName: m.name, HostNetwork: true},
+		}
+	}
+	ready := corev1.ConditionFalse
+	if m.pod.ready {
+		ready = corev1.ConditionTrue
+	}
+	pod.Status = corev1.PodStatus{
+		Phase:      corev1.PodRunning,
+		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}},
+		ContainerStatuses: []corev1.ContainerStatus{{
+			Name: "cilium-agent", ContainerID: fmt.Sprintf("containerd://%s-%d", m.name, m.pod.run),
+		}},
+	}
+	if exists {
+		m.w.must(m.w.api.Update(pod, false))
+	} else {
+		m.w.must(m.w.api.Create(pod))
+	}
+	m.pod.writtenRun, m.pod.writtenReady = m.pod.run, m.pod.ready
+}
+
+func (m *machine) podDue() bool {
+	return m.run > 0 && (m.pod.run != m.pod.writtenRun || m.pod.ready != m.pod.writtenReady)
+}
+
+// switchOff is the end of the machine and of what was on its disk.
+func (m *machine) switchOff() {
+	m.crash()
+	m.off, m.endpoints, m.router = true, map[string]*endpoint{}, map[agent.Family]netip.Addr{}
+}
+
+// releasing says that a restore was refused because of a release entry.
+func releasing(err error) bool { return errors.Is(err, agent.ErrReleasing) }

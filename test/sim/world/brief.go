@@ -1,0 +1,75 @@
+package world
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// brief tells a version in a line: of a CiliumNode what has changed.
+func brief(v Version) string {
+	s := fmt.Sprintf("%s %s @%d", v.Kind, v.Key, v.Version)
+	if v.New == nil {
+		return s + " deleted"
+	}
+	switch obj := v.New.(type) {
+	case *ciliumv2.CiliumNode:
+		old, _ := v.Old.(*ciliumv2.CiliumNode)
+		return s + changes(old, obj)
+	case *v1alpha1.PodIPBlock:
+		s += " of " + obj.Spec.Node
+		if obj.DeletionTimestamp != nil {
+			s += " deleting"
+		}
+		for _, c := range obj.Status.Conditions {
+			s += " " + c.Type + " " + c.Reason
+		}
+	case *v1alpha1.PodIPPool:
+		s += fmt.Sprintf(" generation %d %v", obj.Generation, obj.Spec.IPv4.CIDRs)
+	case *corev1.Pod:
+		s += fmt.Sprintf(" on %s %s %v", obj.Spec.NodeName, obj.Status.Phase, obj.Status.PodIPs)
+	}
+	return s
+}
+
+func changes(old, now *ciliumv2.CiliumNode) string {
+	if old == nil {
+		old = &ciliumv2.CiliumNode{}
+	}
+	s := changed("pool", old.Spec.IPAM.Pool, now.Spec.IPAM.Pool) +
+		changed("used", old.Status.IPAM.Used, now.Status.IPAM.Used) +
+		changed("release", old.Status.IPAM.ReleaseIPs, now.Status.IPAM.ReleaseIPs)
+	if a, b := fmt.Sprint(old.Spec.IPAM.PodCIDRs), fmt.Sprint(now.Spec.IPAM.PodCIDRs); a != b {
+		s += " podCIDRs " + b
+	}
+	return s
+}
+
+// changed tells what came, went and turned into something else.
+func changed[V comparable](what string, old, now map[string]V) string {
+	var parts []string
+	for _, key := range sortedKeys(now) {
+		was, there := old[key]
+		switch value := strings.Trim(fmt.Sprint(now[key]), "{ }"); {
+		case there && was == now[key]:
+		case value == "":
+			parts = append(parts, "+"+key)
+		default:
+			parts = append(parts, "+"+key+"="+value)
+		}
+	}
+	for _, key := range sortedKeys(old) {
+		if _, still := now[key]; !still {
+			parts = append(parts, "-"+key)
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " " + what + " " + strings.Join(slices.Clip(parts), " ")
+}

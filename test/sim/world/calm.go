@@ -1,0 +1,144 @@
+package world
+
+import (
+	"time"
+)
+
+// quietFor is how long no operator must write to be at rest: longer than all
+// that it waits for.
+const quietFor = 12 * time.Minute
+
+// calm says that an action goes on without anybody wanting something new.
+func (v Verb) calm() bool {
+	switch v {
+	case Start, Lead, Watch, Tell, Reconcile, Call, Shown, Timeout, Thaw,
+		AgentStart, AgentOpen, AgentRestore, AgentServe, AgentSee, AgentReport, AgentPod, AgentSync,
+		PodAdd, PodStatus, PodDel, PodGone, Collect:
+		return true
+	}
+	return false
+}
+
+// Calm ends all faults and lets everything go on until the operators are at
+// rest. It reports false if they are not within so many actions.
+func (w *World) Calm(limit int) bool {
+	faults := w.cfg.Faults
+	w.cfg.Faults = 0
+	defer func() { w.cfg.Faults = faults }()
+	w.unpause()
+	for _, o := range w.operators {
+		o.frozen = false
+	}
+	w.pass(0) // who has lost the lead sees it
+	w.wrote = w.now
+	for range limit {
+		if len(w.Violations) > 0 {
+			return false
+		}
+		if a, any := w.anyCalm(); any {
+			w.Do(a)
+			continue
+		}
+		if w.now.Sub(w.wrote) > quietFor {
+			return true
+		}
+		d := time.Minute
+		if next := w.next(); !next.IsZero() {
+			d = min(d, next.Sub(w.now))
+		}
+		w.pass(d)
+	}
+	return false
+}
+
+// anyCalm takes turns, so that nobody starves.
+func (w *World) anyCalm() (Action, bool) {
+	var all []Action
+	for _, a := range w.Enabled() {
+		if a.Verb.calm() && a.What != "stale" {
+			all = append(all, a)
+		}
+	}
+	if len(all) == 0 {
+		return Action{}, false
+	}
+	w.turn++
+	return all[w.turn%len(all)], true
+}
+
+// Finish brings the world to rest, checks what must hold there, sends all pods
+// away, and checks again. Faults are over.
+func (w *World) Finish() {
+	if w.rest("with pods") {
+		for _, m := range w.machines {
+			for _, slot := range w.slots {
+				if pod := m.podObject(slot); pod != nil && pod.DeletionTimestamp == nil {
+					m.deletePod(slot)
+				}
+			}
+		}
+		w.rest("without pods")
+	}
+}
+
+// restWithin bounds how many actions it takes to come to rest.
+const restWithin = 20000
+
+func (w *World) rest(when string) bool {
+	if len(w.Violations) > 0 {
+		return false
+	}
+	if !w.Calm(restWithin) && len(w.Violations) == 0 {
+		w.violate(9, "%s: no rest within %d actions", when, restWithin)
+	}
+	w.replaceLost()
+	if !w.Calm(restWithin) && len(w.Violations) == 0 {
+		w.violate(9, "%s: no rest within %d actions", when, restWithin)
+	}
+	if len(w.Violations) > 0 {
+		return false
+	}
+	w.holdRest(when)
+	w.holdQuiet(when)
+	return len(w.Violations) == 0
+}
+
+// replaceLost does away with pods that have lost their network.
+func (w *World) replaceLost() {
+	for _, m := range w.machines {
+		for _, slot := range w.slots {
+			if pod := m.podObject(slot); pod != nil && w.dropped[string(pod.UID)] != nil && pod.DeletionTimestamp == nil {
+				m.deletePod(slot)
+			}
+		}
+	}
+}
+
+// holdQuiet is rule 8: an operator that looks at everything again writes nothing.
+func (w *World) holdQuiet(when string) {
+	for _, o := range w.operators {
+		if !o.leads {
+			continue
+		}
+		for _, m := range w.machines {
+			o.queues[nodes].Add(request(m.name))
+		}
+		for _, name := range w.api.Keys(KindPool) {
+			o.queues[pools].Add(request(name))
+		}
+		for _, name := range w.api.Keys(KindBlock) {
+			o.queues[blocks].Add(request(name))
+		}
+	}
+	before := w.writes
+	for {
+		a, any := w.anyCalm()
+		if !any {
+			break
+		}
+		w.Do(a)
+	}
+	if w.writes != before {
+		w.violate(8, "%s: operators wrote %d times at rest", when, w.writes-before)
+	}
+}

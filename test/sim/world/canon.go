@@ -1,0 +1,372 @@
+package world
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unsafe"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// canon writes values in a form that two worlds share which behave the same. It
+// walks whatever there is by reflection, so that nothing is left out but what
+// left() names. UIDs, resourceVersions and times are kept apart as tokens: of
+// those of one object only the order matters, and of times the distance from now.
+// Both are known only once all are.
+type canon struct {
+	buf    []byte
+	tokens []token
+	// met are the pointers walked, by the order in which they were met.
+	met map[met]int
+	*known
+	// others are nodes whose entries are left out.
+	others []string
+}
+
+type met struct {
+	at unsafe.Pointer
+	of reflect.Type
+}
+
+// known is what is known of a world's objects.
+type known struct {
+	// objects are those digested before. They never change.
+	objects map[unsafe.Pointer]digest
+	// of tells what has a UID or resourceVersion.
+	of   map[token]string
+	read [kindCount]int // so many versions of the history are in it
+	but  []string       // fields left out, as type.field
+}
+
+// learn takes in what is new in the history.
+func (k *known) learn(a *API) {
+	for kind, history := range a.history {
+		for _, v := range history[k.read[kind]:] {
+			name := v.Kind.String() + " " + v.Key
+			k.of[token{kind: versionToken, value: int64(v.Version)}] = name
+			if v.New != nil {
+				number, _ := strings.CutPrefix(string(v.New.GetUID()), "uid-")
+				n, _ := strconv.ParseInt(number, 10, 64)
+				k.of[token{kind: uidToken, value: n}] = name
+			}
+		}
+		k.read[kind] = len(history)
+	}
+}
+
+// token is a time, or the UID or a resourceVersion of an object.
+type token struct {
+	kind  byte
+	of    string // the object
+	value int64
+}
+
+const (
+	uidToken     = 'u'
+	versionToken = 'v'
+	timeToken    = 't'
+)
+
+// digest is a value written before, with its tokens.
+type digest struct {
+	sum    [sha256.Size]byte
+	tokens []token
+}
+
+func newCanon(k *known) *canon { return &canon{met: map[met]int{}, known: k} }
+
+func (c *canon) digest() digest { return digest{sha256.Sum256(c.buf), c.tokens} }
+
+func (c *canon) put(d digest) {
+	c.buf = append(c.buf, d.sum[:]...)
+	c.tokens = append(c.tokens, d.tokens...)
+}
+
+func (c *canon) number(n uint64) { c.buf = binary.AppendUvarint(c.buf, n) }
+
+func (c *canon) token(kind byte, value int64) {
+	t := token{kind: kind, value: value}
+	t.of = c.known.of[t]
+	c.buf = append(append(c.buf, kind), t.of...)
+	c.tokens = append(c.tokens, t)
+}
+
+func (c *canon) text(s string) {
+	if number, ok := strings.CutPrefix(s, "uid-"); ok {
+		if n, err := strconv.ParseInt(number, 10, 64); err == nil {
+			c.token(uidToken, n)
+			return
+		}
+	}
+	c.number(uint64(len(s)) + 1)
+	c.buf = append(c.buf, s...)
+}
+
+// left are types that nothing is decided on, or that are walked elsewhere.
+func left(t reflect.Type) bool {
+	switch t.PkgPath() {
+	case "sync", "github.com/prometheus/client_golang/prometheus":
+		return true
+	}
+	switch t.String() {
+	case "controller.Metrics", "controller.Events", "invariant.Stats", // told to people only
+		"world.World", "world.API", "world.Operator", "world.queue", // by World.Hash
+		"agent.StoreOptions": // the world's own
+		return true
+	}
+	return false
+}
+
+// versions are the names of fields with resourceVersions.
+func versions(field string) bool {
+	switch field {
+	case "ResourceVersion", "version", "Version", "written":
+		return true
+	}
+	return false
+}
+
+func (c *canon) walk(v reflect.Value) { c.walkAs(v, false) }
+
+func (c *canon) any(x any) { c.walk(reflect.ValueOf(x)) }
+
+// walkAs writes a value. With version, numbers in it are resourceVersions.
+func (c *canon) walkAs(v reflect.Value, version bool) {
+	switch v.Kind() {
+	case reflect.Invalid, reflect.Func, reflect.Chan, reflect.UnsafePointer:
+	case reflect.Bool:
+		if v.Bool() {
+			c.number(1)
+		} else {
+			c.number(0)
+		}
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		c.buf = binary.AppendVarint(c.buf, v.Int())
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
+		if version {
+			c.token(versionToken, int64(v.Uint()))
+		} else {
+			c.number(v.Uint())
+		}
+	case reflect.Float32, reflect.Float64:
+		c.text(strconv.FormatFloat(v.Float(), 'g', -1, 64))
+	case reflect.String:
+		if n, err := strconv.ParseInt(v.String(), 10, 64); err == nil && version {
+			c.token(versionToken, n)
+		} else {
+			c.text(v.String())
+		}
+	case reflect.Interface:
+		if !v.IsNil() && !left(v.Elem().Type()) {
+			c.text(v.Elem().Type().String())
+			c.walkAs(v.Elem(), version)
+		}
+	case reflect.Pointer:
+		c.pointer(v)
+	case reflect.Slice, reflect.Array:
+		c.number(uint64(v.Len()) + 1)
+		for i := range v.Len() {
+			c.walkAs(v.Index(i), version)
+		}
+	case reflect.Map:
+		c.mapped(v, version)
+	case reflect.Struct:
+		c.fields(v)
+	default:
+		panic("cannot be told apart: " + v.Type().String())
+	}
+}
+
+func (c *canon) pointer(v reflect.Value) {
+	at, of := v.UnsafePointer(), v.Type()
+	if at == nil || left(of.Elem()) {
+		c.number(0)
+		return
+	}
+	if of.Implements(reflect.TypeFor[client.Object]()) {
+		c.object(v)
+		return
+	}
+	if n, again := c.met[met{at, of}]; again {
+		c.number(uint64(n) + 2)
+		return
+	}
+	c.met[met{at, of}] = len(c.met)
+	c.number(1)
+	c.walk(v.Elem())
+}
+
+// object writes an object of the API, whoever has it.
+func (c *canon) object(v reflect.Value) {
+	d, known := c.objects[v.UnsafePointer()]
+	if !known {
+		one := newCanon(c.known)
+		one.fields(v.Elem())
+		d = one.digest()
+		c.objects[v.UnsafePointer()] = d
+	}
+	c.put(d)
+}
+
+func (c *canon) fields(v reflect.Value) {
+	switch t := v.Type(); {
+	case left(t):
+		return
+	case t == reflect.TypeFor[time.Time]():
+		c.instant(v)
+		return
+	case t == reflect.TypeFor[netip.Addr](): // netip.Addr, Go 1.26
+		c.number(v.Field(0).Field(0).Uint())
+		c.number(v.Field(0).Field(1).Uint())
+		if zone := v.Field(1).Field(0); !zone.IsNil() {
+			c.each(zone.Elem())
+		}
+		return
+	case t.String() == "ipalloc.trie":
+		c.trie(v, v.FieldByName("root").Uint())
+		return
+	}
+	c.each(v)
+}
+
+// each writes the fields of a struct but for those named.
+func (c *canon) each(v reflect.Value, but ...string) {
+	for i := range v.NumField() {
+		f, name := v.Field(i), v.Type().Field(i).Name
+		if f.IsZero() || slices.Contains(but, name) || slices.Contains(c.but, v.Type().String()+"."+name) || f.Kind() == reflect.Map && c.nothing(f) {
+			continue
+		}
+		c.number(uint64(i) + 1)
+		others := c.others
+		if ofAll(v.Type(), name) {
+			c.others = nil
+		}
+		c.walkAs(f, versions(name))
+		c.others = others
+	}
+	c.number(0)
+}
+
+// nothing says that a map has entries of others alone.
+func (c *canon) nothing(v reflect.Value) bool {
+	for iter := v.MapRange(); iter.Next(); {
+		if !c.leaves(iter.Key()) {
+			return false
+		}
+	}
+	return len(c.others) > 0
+}
+
+func (c *canon) leaves(key reflect.Value) bool {
+	return key.Kind() == reflect.String && slices.Contains(c.others, key.String())
+}
+
+// ofAll are the maps by node of which a reconcile of one node reads all.
+func ofAll(t reflect.Type, field string) bool {
+	return t.String() == "controller.Ledger" && field == "byNode" || t.String() == "controller.nodeRecords" && field == "foreign"
+}
+
+// instant writes a time, whose fields (time.Time, Go 1.26) may be hidden.
+func (c *canon) instant(v reflect.Value) {
+	const monotonic = 1 << 63
+	wall, seconds := v.Field(0).Uint(), v.Field(1).Int()
+	switch {
+	case wall&monotonic != 0:
+		panic("a time of the real clock")
+	case wall == 0 && seconds == 0:
+		c.number(0)
+	default:
+		const from = 63_900_000_000 // of the world's year, so that nanoseconds fit
+		c.token(timeToken, (seconds-from)*int64(time.Second)+int64(wall))
+	}
+}
+
+// trie writes a trie of pkg/ipalloc without the places of its nodes, which tell
+// only in which order they came.
+func (c *canon) trie(v reflect.Value, at uint64) {
+	if at == 0 {
+		c.number(0)
+		return
+	}
+	n := v.FieldByName("nodes").FieldByName("slots").Index(int(at))
+	for _, name := range []string{"hi", "lo", "reserved", "bits", "free"} {
+		c.number(n.FieldByName(name).Uint() + 1)
+	}
+	if owner := n.FieldByName("owner").Uint(); owner != 0 {
+		c.walk(v.FieldByName("owners").FieldByName("slots").Index(int(owner)))
+	} else {
+		c.number(0)
+	}
+	c.trie(v, n.FieldByName("child").Index(0).Uint())
+	c.trie(v, n.FieldByName("child").Index(1).Uint())
+}
+
+func (c *canon) mapped(v reflect.Value, version bool) {
+	if v.IsNil() {
+		c.number(0)
+		return
+	}
+	type entry struct {
+		key   *canon
+		value reflect.Value
+	}
+	var entries []entry
+	for iter := v.MapRange(); iter.Next(); {
+		if c.leaves(iter.Key()) {
+			continue
+		}
+		key := newCanon(c.known)
+		key.walk(iter.Key())
+		entries = append(entries, entry{key, iter.Value()})
+	}
+	slices.SortFunc(entries, func(a, b entry) int {
+		return cmp.Or(bytes.Compare(a.key.buf, b.key.buf), slices.CompareFunc(a.key.tokens, b.key.tokens, compareTokens))
+	})
+	c.number(uint64(len(entries)) + 1)
+	for _, e := range entries {
+		c.buf = append(c.buf, e.key.buf...)
+		c.tokens = append(c.tokens, e.key.tokens...)
+		c.walkAs(e.value, version)
+	}
+}
+
+func compareTokens(a, b token) int {
+	return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.of, b.of), cmp.Compare(a.value, b.value))
+}
+
+// sum is the hash of all that was written, with each token's rank among those of
+// its object, or its distance from now.
+func (c *canon) sum(now time.Time) [sha256.Size]byte {
+	at := newCanon(c.known)
+	at.instant(reflect.ValueOf(now))
+	ranks := map[token]uint64{}
+	sorted := slices.Clone(c.tokens)
+	slices.SortFunc(sorted, compareTokens)
+	for i, t := range sorted {
+		switch {
+		case i == 0 || sorted[i-1].kind != t.kind || sorted[i-1].of != t.of:
+			ranks[t] = 1
+		default:
+			ranks[t] = ranks[sorted[i-1]]
+			if sorted[i-1] != t {
+				ranks[t]++
+			}
+		}
+	}
+	for _, t := range c.tokens {
+		if t.kind == timeToken {
+			c.buf = binary.AppendVarint(c.buf, t.value-at.tokens[0].value)
+		} else {
+			c.number(ranks[t])
+		}
+	}
+	return sha256.Sum256(c.buf)
+}

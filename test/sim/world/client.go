@@ -1,0 +1,210 @@
+package world
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// errLine is what a client gets whose line died.
+var errLine = errors.New("connection reset by peer")
+
+// fate is what becomes of a call.
+type fate int
+
+const (
+	carriedOut fate = iota
+	failed          // it is not done, and nobody knows
+	unheard         // it is done, and the answer is lost
+	throttled       // it is not done, and the API server says so
+)
+
+// call is a call to the API server that waits to be carried out.
+type call struct {
+	verb, sub string
+	kind      Kind
+	key       string
+	do        func() error
+	// conditional: a create, or bound to a version or UID.
+	conditional bool
+	// shown is the block whose turn in the watch is waited for: no call at all.
+	shown types.UID
+	fate  fate
+}
+
+func (c *call) writes() bool { return c.verb != "get" && c.verb != "list" && c.verb != "wait" }
+
+func (c *call) String() string {
+	if c.verb == "wait" {
+		return "wait for the watch to show block " + string(c.shown)
+	}
+	s := c.verb + " " + c.kind.String() + " " + c.key
+	if c.sub != "" {
+		s += " " + c.sub
+	}
+	return s
+}
+
+// crash is thrown through a reconcile whose process has died.
+type crash struct{}
+
+// send hands a call over, and returns once the world let it happen.
+func (o *Operator) send(c *call) error {
+	if !o.current.yield(c) {
+		panic(crash{})
+	}
+	switch c.fate {
+	case failed:
+		return errLine
+	case throttled:
+		return apierrors.NewTooManyRequests("too many requests", 1)
+	case unheard:
+		_ = o.carryOut(c)
+		return errLine
+	}
+	return o.carryOut(c)
+}
+
+// waitShown stands in for Ledger.WaitShown.
+func (o *Operator) waitShown(_ context.Context, uid types.UID) error {
+	for !o.shown(uid) {
+		if err := o.send(&call{verb: "wait", shown: uid, do: func() error { return nil }}); err != nil {
+			return context.DeadlineExceeded
+		}
+	}
+	return nil
+}
+
+// shown asks the ledger without waiting.
+func (o *Operator) shown(uid types.UID) bool {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return o.parts.Node.Ledger.WaitShown(ctx, uid) == nil
+}
+
+// live is an operator's connection to the API server. What no operator calls is
+// not there.
+type live struct {
+	client.Client
+	*Operator
+}
+
+func (l live) Get(_ context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+	k := kindOf(obj)
+	c := &call{verb: "get", kind: k, key: nameOf(key)}
+	c.do = func() error {
+		stored := l.w.api.Get(k, c.key)
+		if stored == nil {
+			return apierrors.NewNotFound(k.resource(), c.key)
+		}
+		assign(obj, stored.DeepCopyObject().(client.Object))
+		return nil
+	}
+	return l.send(c)
+}
+
+// List serves the one list that is read live: a pool's blocks.
+func (l live) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	o := (&client.ListOptions{}).ApplyOptions(opts)
+	blocks := list.(*v1alpha1.PodIPBlockList)
+	return l.send(&call{verb: "list", kind: KindBlock, key: o.FieldSelector.String(), do: func() error {
+		blocks.Items = nil
+		for _, key := range l.w.api.Keys(KindBlock) {
+			b := l.w.api.Get(KindBlock, key).(*v1alpha1.PodIPBlock)
+			if pool, ok := o.FieldSelector.RequiresExactMatch("spec.pool"); ok && b.Spec.Pool == pool {
+				blocks.Items = append(blocks.Items, *b.DeepCopy())
+			}
+		}
+		if o.Limit > 0 && len(blocks.Items) > int(o.Limit) {
+			blocks.Items = blocks.Items[:o.Limit]
+		}
+		return nil
+	}})
+}
+
+func (l live) write(verb, sub string, obj client.Object, conditional bool, do func() (client.Object, error)) error {
+	return l.send(&call{verb: verb, sub: sub, kind: kindOf(obj), key: keyOf(obj), conditional: conditional, do: func() error {
+		stored, err := do()
+		if err == nil && stored != nil {
+			assign(obj, stored.DeepCopyObject().(client.Object))
+		}
+		return err
+	}})
+}
+
+func (l live) Create(_ context.Context, obj client.Object, _ ...client.CreateOption) error {
+	return l.write("create", "", obj, true, func() (client.Object, error) { return l.w.api.Create(obj) })
+}
+
+func (l live) Update(_ context.Context, obj client.Object, _ ...client.UpdateOption) error {
+	return l.write("update", "", obj, obj.GetResourceVersion() != "", func() (client.Object, error) {
+		return l.w.api.Update(obj, false)
+	})
+}
+
+func (l live) Delete(_ context.Context, obj client.Object, opts ...client.DeleteOption) error {
+	o := (&client.DeleteOptions{}).ApplyOptions(opts)
+	p := o.Preconditions
+	if p == nil {
+		p = &metav1.Preconditions{}
+	}
+	conditional := p.UID != nil && p.ResourceVersion != nil
+	return l.write("delete", "", obj, conditional, func() (client.Object, error) {
+		return nil, l.w.api.Delete(kindOf(obj), keyOf(obj), p.UID, p.ResourceVersion)
+	})
+}
+
+func (l live) Patch(_ context.Context, obj client.Object, patch client.Patch, _ ...client.PatchOption) error {
+	return l.patch("", obj, patch)
+}
+
+func (l live) patch(sub string, obj client.Object, patch client.Patch) error {
+	body, err := patch.Data(obj)
+	if err != nil {
+		return err
+	}
+	// The condition of a Node is the one write that is not conditional.
+	conditional := versionIn(body) != "" || kindOf(obj) == KindNode && sub == "status"
+	return l.write("patch", sub, obj, conditional, func() (client.Object, error) {
+		return l.w.api.Patch(kindOf(obj), keyOf(obj), patch.Type(), body, sub == "status")
+	})
+}
+
+func (l live) Status() client.SubResourceWriter { return statusWriter{l: l} }
+
+type statusWriter struct {
+	client.SubResourceWriter
+	l live
+}
+
+func (s statusWriter) Update(_ context.Context, obj client.Object, _ ...client.SubResourceUpdateOption) error {
+	return s.l.write("update", "status", obj, obj.GetResourceVersion() != "", func() (client.Object, error) {
+		return s.l.w.api.Update(obj, true)
+	})
+}
+
+func (s statusWriter) Patch(_ context.Context, obj client.Object, patch client.Patch, _ ...client.SubResourcePatchOption) error {
+	return s.l.patch("status", obj, patch)
+}
+
+func versionIn(body []byte) string {
+	var obj metav1.PartialObjectMetadata
+	if err := json.Unmarshal(body, &obj); err != nil {
+		return ""
+	}
+	return obj.ResourceVersion
+}
+
+func nameOf(key client.ObjectKey) string {
+	if key.Namespace == "" {
+		return key.Name
+	}
+	return key.String()
+}

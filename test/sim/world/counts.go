@@ -1,0 +1,86 @@
+package world
+
+import (
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// Counts are what has happened.
+type Counts struct {
+	// Ops are what was done, Faults what went wrong, by name.
+	// Did is what operators wrote: claim, publish, mark, remove, drain, undrain,
+	// cool down, give up.
+	Ops, Faults, Did map[string]int
+	// Marks is how many addresses of pools were marked for release. Lost is how
+	// many pods were not restored as their address was so marked: the window of
+	// the agent's protocol (docs/reliability.md). LostByHand are those that had
+	// lost their address as people deleted something.
+	Marks, Lost, LostByHand int
+}
+
+func newCounts() Counts {
+	return Counts{Ops: map[string]int{}, Faults: map[string]int{}, Did: map[string]int{}}
+}
+
+// did notes what an operator wrote.
+func (c *Counts) did(v Version) {
+	switch v.Kind {
+	case KindBlock:
+		c.didBlock(v)
+	case KindCiliumNode:
+		old, _ := v.Old.(*ciliumv2.CiliumNode)
+		now, _ := v.New.(*ciliumv2.CiliumNode)
+		switch {
+		case now == nil:
+			c.Did["delete a CiliumNode"]++
+		case old == nil:
+			c.Did["make a CiliumNode"]++
+		case len(now.Spec.IPAM.Pool) > len(old.Spec.IPAM.Pool):
+			c.Did["publish"]++
+		case len(now.Spec.IPAM.Pool) < len(old.Spec.IPAM.Pool):
+			c.Did["remove"]++
+		case len(now.Status.IPAM.ReleaseIPs) > len(old.Status.IPAM.ReleaseIPs):
+			c.Did["mark"]++
+		}
+	}
+}
+
+func (c *Counts) didBlock(v Version) {
+	phase := func(obj client.Object) string {
+		b, ok := obj.(*v1alpha1.PodIPBlock)
+		if !ok || len(b.Status.Conditions) == 0 {
+			return ""
+		}
+		return b.Status.Conditions[0].Type
+	}
+	switch was, is := phase(v.Old), phase(v.New); {
+	case v.Old == nil:
+		c.Did["claim"]++
+	case v.New == nil:
+		c.Did["give up"]++
+	case was == is:
+	case is == v1alpha1.BlockDraining:
+		c.Did["drain"]++
+	case is == v1alpha1.BlockCoolingDown:
+		c.Did["cool down"]++
+	case is == "":
+		c.Did["undrain"]++
+	}
+}
+
+// Add takes in those of another world.
+func (c *Counts) Add(other Counts) {
+	if c.Ops == nil {
+		*c = newCounts()
+	}
+	for _, pair := range [][2]map[string]int{{c.Ops, other.Ops}, {c.Faults, other.Faults}, {c.Did, other.Did}} {
+		for name, n := range pair[1] {
+			pair[0][name] += n
+		}
+	}
+	c.Marks += other.Marks
+	c.Lost += other.Lost
+	c.LostByHand += other.LostByHand
+}

@@ -1,0 +1,195 @@
+package world
+
+import (
+	"time"
+)
+
+func (w *World) doOperator(a Action, o *Operator) {
+	switch a.Verb {
+	case Start:
+		ago := 0
+		if a.What == "stale" {
+			ago = staleBy
+			w.Counts.Faults["stale list"]++
+		}
+		o.start(ago)
+	case Lead:
+		w.lease.holder, w.lease.renewed, o.leads = o, w.now, true
+	case Watch:
+		w.watch(o, o.stream(a.What))
+	case Tell:
+		o.stream(a.What).tell()
+		o.settle()
+	case List:
+		s := o.stream(a.What)
+		s.list(w.api, len(w.api.history[s.kind]))
+		w.Counts.Faults["compacted watch"]++
+	case Reconcile:
+		c := controllerOf(a.What)
+		o.reconcile(c, a.What[len(controllerName(c))+1:])
+	case KillOperator:
+		w.Counts.Faults["killed before a write"] += o.writing()
+		w.Counts.Faults["killed"]++
+		o.crash()
+	case FreezeOp:
+		w.Counts.Faults["frozen"]++
+		o.frozen = true
+	case Thaw:
+		o.frozen = false
+	case UpgradeOp:
+		w.Counts.Faults["upgraded"]++
+		o.crash()
+		o.settings = w.cfg.Upgraded
+	default:
+		w.doCall(a.Verb, o, o.flight(a.What))
+	}
+}
+
+// staleBy is how many versions of a kind an old list may lack.
+const staleBy = 5
+
+func controllerOf(what string) int {
+	for c := range controllers {
+		if name := controllerName(c); len(what) > len(name) && what[:len(name)+1] == name+"/" {
+			return c
+		}
+	}
+	panic("no such controller: " + what)
+}
+
+// writing is how many writes the process is about to send.
+func (o *Operator) writing() int {
+	n := 0
+	for _, f := range o.flights {
+		if f.pending.writes() {
+			n++
+		}
+	}
+	return n
+}
+
+func (w *World) doCall(verb Verb, o *Operator, f *flight) {
+	switch verb {
+	case Call, Shown:
+	case Timeout:
+		w.Counts.Faults["not shown in time"]++
+		f.pending.fate = failed
+	case CallFails:
+		w.Counts.Faults["call failed"]++
+		f.pending.fate = failed
+	case CallThrottle:
+		w.Counts.Faults["call refused"]++
+		f.pending.fate = throttled
+	case CallUnheard:
+		w.Counts.Faults["answer lost"]++
+		f.pending.fate = unheard
+	case CallKills:
+		w.Counts.Faults["killed after a write"]++
+		o.current = f
+		_ = o.carryOut(f.pending)
+		o.crash()
+		return
+	}
+	if o.leads && w.lease.holder != o && f.pending.writes() {
+		w.Counts.Faults["write without the lease"]++
+	}
+	o.resume(f)
+}
+
+// carryOut does a call to the API server, in the operator's name.
+func (o *Operator) carryOut(c *call) error {
+	if c.writes() {
+		o.w.Counts.Ops["write "+c.kind.String()]++
+		if !c.conditional {
+			o.w.violate(4, "%s: %s is not conditional", o.name, c)
+		}
+	}
+	o.w.writer = o
+	err := c.do()
+	o.w.writer = nil
+	o.current.noteAnswer(o.w, c, err)
+	if err != nil {
+		o.w.tracef("%s %s: %v", o.name, c, err)
+		o.w.Counts.Ops["answered "+reasonOf(err)]++
+	}
+	return err
+}
+
+func (w *World) doAgent(verb Verb, m *machine) bool {
+	switch verb {
+	case AgentStart:
+		m.boot()
+	case AgentOpen:
+		m.store.Open()
+		m.phase = opened
+	case AgentRestore:
+		m.restore()
+	case AgentServe:
+		m.own()
+	case AgentSee:
+		m.observe()
+	case AgentReport:
+		m.report()
+	case AgentSync:
+		m.discover()
+	case AgentPod:
+		m.writePod()
+	case AgentDies:
+		w.Counts.Faults["agent died"]++
+		m.crash()
+	case AgentNothing:
+		w.Counts.Faults["agent reported nothing"]++
+		m.reportNothing()
+	case AgentMutes:
+		w.Counts.Faults["agent muted"]++
+		m.silent = !m.silent
+	default:
+		return false
+	}
+	return true
+}
+
+func (w *World) doPod(verb Verb, m *machine, slot string) bool {
+	switch verb {
+	case PodNew:
+		m.newPod(slot)
+	case PodAdd:
+		m.add(slot)
+	case PodStatus:
+		m.writeStatus(slot)
+	case PodFinish:
+		m.finish(slot)
+	case PodDelete:
+		m.deletePod(slot)
+	case PodDel:
+		m.del(slot)
+	case PodGone:
+		m.podGone(slot)
+	case PodForce:
+		w.Counts.Faults["pod removed by force"]++
+		m.podGone(slot)
+	default:
+		return false
+	}
+	return true
+}
+
+func (w *World) doTime(a Action) {
+	switch {
+	case a.Verb == JumpFar:
+		w.Counts.Faults["clock jumped"]++
+		w.now = w.now.Add(duration(a.What)) // nobody renews a lease meanwhile
+	case a.What == "next":
+		w.pass(w.next().Sub(w.now))
+	default:
+		w.pass(duration(a.What))
+	}
+}
+
+func duration(s string) time.Duration {
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		panic(err)
+	}
+	return d
+}

@@ -1,0 +1,14 @@
+// Package world is the operator's surroundings as one value without time or
+// threads of its own: a small API server with resourceVersions and watches,
+// operators that run the real code of pkg/controller, agents, pods, people, and
+// a clock.
+//
+// Nothing happens by itself. [World.Enabled] lists what could happen next, and
+// [World.Do] lets one of it happen: an operator's next call to the API server
+// goes through, or is lost; a watch shows the next version; an agent reports;
+// time passes. So a seeded random source, a list of actions, or an exhaustive
+// search can drive it, and the same actions lead to the same world.
+//
+// A reconcile is a coroutine that hands over at each call to the API server, so
+// that anything can happen between two calls of one reconcile.
+package world

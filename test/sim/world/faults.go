@@ -1,0 +1,108 @@
+package world
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Faults is a set of faults that may happen.
+type Faults uint32
+
+// Faults.
+const (
+	Kill           Faults = 1 << iota // an operator's process dies
+	KillAfterWrite                    // it dies when a write is done and not answered
+	Unheard                           // a write is done, and the answer is lost
+	Fail                              // a call fails, or is refused for now
+	Lag                               // watches lag, each kind for itself
+	HandlerLag                        // handlers lag behind their caches
+	Relist                            // a watch begins anew with a list
+	StaleList                         // a first list is old
+	Freeze                            // an operator's process stops for a while
+	Jump                              // a lot of time passes, or the lease with it
+	Skew                              // operators' clocks are off
+	AgentKill                         // agents restart
+	AgentEmpty                        // a restarted agent reports that nothing is used
+	AgentMute                         // an agent does not report for long, or never
+	NodeGone                          // Nodes are deleted, with or without their machine, and made again
+	CiliumNodeGone                    // CiliumNodes are deleted by hand
+	PoolEdits                         // pools are edited, made and deleted
+	BlockEdits                        // blocks are deleted and made by hand
+	Torn                              // block objects are torn away, their status or finalizers taken
+	Edits                             // CiliumNodes are edited by hand, and objects touched
+	Restore                           // a backup of pools and blocks is restored: new UIDs, no status
+	Upgrade                           // an operator is replaced by one with other defaults
+	ForcedPods                        // pods are removed before their node knows
+	allFaults      = 1<<iota - 1
+)
+
+func names() []string {
+	return []string{"kill", "kill-after-write", "unheard", "fail", "lag", "handler-lag", "relist", "stale-list", "freeze",
+		"jump", "skew", "agent-kill", "agent-empty", "agent-mute", "node-gone", "ciliumnode-gone", "pool-edits", "block-edits",
+		"torn", "edits", "restore", "upgrade", "forced-pods"}
+}
+
+// AllFaults are all there are.
+func AllFaults() Faults { return allFaults }
+
+// Has says whether all of them may happen.
+func (f Faults) Has(one Faults) bool { return f&one == one }
+
+// Each are the single faults of the set.
+func (f Faults) Each() []Faults {
+	var out []Faults
+	for i := range names() {
+		if one := Faults(1) << i; f.Has(one) {
+			out = append(out, one)
+		}
+	}
+	return out
+}
+
+func (f Faults) String() string {
+	var out []string
+	for i, name := range names() {
+		if f.Has(1 << i) {
+			out = append(out, name)
+		}
+	}
+	return strings.Join(out, ",")
+}
+
+// Marks are the counts that must move, in Counts.Faults, where a single fault is
+// on for long enough. Those of watches that lag show in the operators' conflicts
+// and in what was not shown in time.
+func (f Faults) Marks() []string {
+	return map[Faults][]string{
+		Kill: {"killed", "killed before a write"}, KillAfterWrite: {"killed after a write"}, Unheard: {"answer lost"},
+		Fail: {"call failed", "call refused"}, Lag: {"watch lagged"}, HandlerLag: {"handler lagged"}, Relist: {"compacted watch"},
+		StaleList: {"stale list"}, Freeze: {"frozen", "write without the lease"}, Jump: {"clock jumped"}, Skew: {"clock off"},
+		AgentKill: {"agent died"}, AgentEmpty: {"agent reported nothing"}, AgentMute: {"agent muted"},
+		NodeGone: {string(NodeDelete), string(NodeOff), string(NodeMake)}, CiliumNodeGone: {string(CNDelete)},
+		PoolEdits: {string(PoolEdit)}, BlockEdits: {string(BlockDelete), string(BlockMake)},
+		Torn: {string(BlockTear), string(BlockStrip), string(BlockStatus)}, Edits: {string(CNEdit), string(Touch)},
+		Restore: {string(BackupTake), string(BackupAgain)}, Upgrade: {"upgraded"}, ForcedPods: {"pod removed by force"},
+	}[f]
+}
+
+// ParseFaults reads what String wrote; "all" and "none" are known too.
+func ParseFaults(s string) (Faults, error) {
+	switch s {
+	case "all":
+		return AllFaults(), nil
+	case "", "none":
+		return 0, nil
+	}
+	var f Faults
+next:
+	for part := range strings.SplitSeq(s, ",") {
+		for i, name := range names() {
+			if name == part {
+				f |= 1 << i
+				continue next
+			}
+		}
+		return 0, fmt.Errorf("no such fault: %q; there are %s", part, AllFaults())
+	}
+	return f, nil
+}

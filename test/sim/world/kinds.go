@@ -1,0 +1,151 @@
+package world
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// Kind is a kind of object.
+type Kind int
+
+// Kinds.
+const (
+	KindNode Kind = iota
+	KindCiliumNode
+	KindPod
+	KindPool
+	KindBlock
+	kindCount
+)
+
+func (k Kind) String() string {
+	return [...]string{"Node", "CiliumNode", "Pod", "PodIPPool", "PodIPBlock"}[k]
+}
+
+// custom says that a CustomResourceDefinition makes the kind.
+func (k Kind) custom() bool { return k == KindCiliumNode || k == KindPool || k == KindBlock }
+
+func (k Kind) version() schema.GroupVersion {
+	switch k {
+	case KindCiliumNode:
+		return ciliumv2.SchemeGroupVersion
+	case KindPool, KindBlock:
+		return v1alpha1.GroupVersion
+	}
+	return corev1.SchemeGroupVersion
+}
+
+func (k Kind) group() schema.GroupKind {
+	return schema.GroupKind{Group: k.version().Group, Kind: k.String()}
+}
+
+func (k Kind) resource() schema.GroupResource {
+	name := [...]string{"nodes", "ciliumnodes", "pods", "podippools", "podipblocks"}[k]
+	return schema.GroupResource{Group: k.version().Group, Resource: name}
+}
+
+func (k Kind) empty() client.Object {
+	return [...]client.Object{&corev1.Node{}, &ciliumv2.CiliumNode{}, &corev1.Pod{}, &v1alpha1.PodIPPool{}, &v1alpha1.PodIPBlock{}}[k]
+}
+
+func kindOf(obj client.Object) Kind {
+	switch obj.(type) {
+	case *corev1.Node:
+		return KindNode
+	case *ciliumv2.CiliumNode:
+		return KindCiliumNode
+	case *corev1.Pod:
+		return KindPod
+	case *v1alpha1.PodIPPool:
+		return KindPool
+	case *v1alpha1.PodIPBlock:
+		return KindBlock
+	}
+	panic(fmt.Sprintf("no such kind here: %T", obj))
+}
+
+func keyOf(obj client.Object) string {
+	if obj.GetNamespace() == "" {
+		return obj.GetName()
+	}
+	return obj.GetNamespace() + "/" + obj.GetName()
+}
+
+// shallow copies an object but for what it points to.
+func shallow(obj client.Object) client.Object {
+	out := kindOf(obj).empty()
+	assign(out, obj)
+	return out
+}
+
+// assign is what a cache does that shares its objects.
+func assign(to, from client.Object) {
+	switch from := from.(type) {
+	case *corev1.Node:
+		*to.(*corev1.Node) = *from
+	case *ciliumv2.CiliumNode:
+		*to.(*ciliumv2.CiliumNode) = *from
+	case *corev1.Pod:
+		*to.(*corev1.Pod) = *from
+	case *v1alpha1.PodIPPool:
+		*to.(*v1alpha1.PodIPPool) = *from
+	case *v1alpha1.PodIPBlock:
+		*to.(*v1alpha1.PodIPBlock) = *from
+	}
+}
+
+func copyStatus(to, from client.Object) {
+	switch from := from.(type) {
+	case *corev1.Node:
+		to.(*corev1.Node).Status = from.Status
+	case *ciliumv2.CiliumNode:
+		to.(*ciliumv2.CiliumNode).Status = from.Status
+	case *corev1.Pod:
+		to.(*corev1.Pod).Status = from.Status
+	case *v1alpha1.PodIPPool:
+		to.(*v1alpha1.PodIPPool).Status = from.Status
+	case *v1alpha1.PodIPBlock:
+		to.(*v1alpha1.PodIPBlock).Status = from.Status
+	}
+}
+
+// truncateTimes does to conditions what JSON does to times.
+func truncateTimes(obj client.Object) {
+	var conditions []metav1.Condition
+	switch obj := obj.(type) {
+	case *v1alpha1.PodIPPool:
+		conditions = obj.Status.Conditions
+	case *v1alpha1.PodIPBlock:
+		conditions = obj.Status.Conditions
+	}
+	for i := range conditions {
+		t := &conditions[i].LastTransitionTime
+		*t = metav1.NewTime(t.Truncate(time.Second))
+	}
+}
+
+func (x *API) sameSpec(a, b client.Object) bool {
+	switch a := a.(type) {
+	case *ciliumv2.CiliumNode:
+		return x.equal.DeepEqual(a.Spec, b.(*ciliumv2.CiliumNode).Spec)
+	case *v1alpha1.PodIPPool:
+		return x.equal.DeepEqual(a.Spec, b.(*v1alpha1.PodIPPool).Spec)
+	case *v1alpha1.PodIPBlock:
+		return a.Spec == b.(*v1alpha1.PodIPBlock).Spec
+	}
+	return true
+}
+
+func contains[T comparable](list []T, one T) bool { return slices.Contains(list, one) }
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

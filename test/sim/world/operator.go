@@ -1,0 +1,298 @@
+package world
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"net/netip"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+)
+
+// The controllers, and how many of their reconciles run at once.
+const (
+	nodes = iota
+	pools
+	blocks
+	controllers
+)
+
+func controllerName(c int) string { return [...]string{"node", "pool", "block"}[c] }
+
+// Operator is one process of the operator, or none while it is down.
+type Operator struct {
+	w    *World
+	name string
+
+	up, leads bool
+	// frozen: the process is stopped (SIGSTOP), with all it had in its hands.
+	frozen bool
+	runs   int
+	// skew is how far its clock is off.
+	skew     time.Duration
+	settings controller.Settings
+
+	parts   *controller.Operator
+	streams []*stream
+	queues  [controllers]*queue
+	begun   bool
+	flights []*flight
+	current *flight
+}
+
+// flight is a reconcile under way.
+type flight struct {
+	controller int
+	name       string
+	pending    *call
+	// What was known of the node as it began: addresses that pods' status name,
+	// and that the agent runs steadily.
+	pods    map[netip.Addr]bool
+	settled bool
+	since   time.Time // when it came to the call it waits at
+
+	seen digest // what it has got to know, if that is noted
+
+	yield  func(*call) bool
+	next   func() (*call, bool)
+	stop   func()
+	result reconcile.Result
+	err    error
+}
+
+func (f *flight) String() string { return controllerName(f.controller) + "/" + f.name }
+
+// start begins a process that has read nothing yet. Its first lists bring what
+// there was some versions ago: an API server may answer them from its cache.
+func (o *Operator) start(versionsAgo int) {
+	o.up, o.leads, o.frozen, o.begun = true, false, false, false
+	o.runs++
+	if o.w.cfg.Skew > 0 { // in whole seconds, either way
+		seconds := int(o.w.cfg.Skew / time.Second)
+		o.skew = time.Duration(o.w.pick(o.name, uint64(o.runs), 2*seconds+1)-seconds) * time.Second
+	}
+	o.flights, o.current = nil, nil
+	s := o.settings
+	s.Registry = prometheus.NewRegistry()
+	parts, err := controller.New(controller.Connections{
+		Cache: caches{o}, Live: live{Operator: o}, Client: live{Operator: o}, Recorder: silent{}, Clock: clock{o},
+	}, s)
+	if err != nil {
+		panic(err)
+	}
+	o.parts = parts
+	parts.Node.WaitShown = o.waitShown
+	for c := range o.queues {
+		o.queues[c] = newQueue(o.w.Now)
+	}
+	ctx := context.Background()
+	for c, source := range []source.Source{parts.Feed.NodeSource(), parts.Feed.PoolSource(), parts.Feed.BlockSource()} {
+		if err := source.Start(ctx, o.queues[c]); err != nil {
+			panic(err)
+		}
+	}
+	o.watch(versionsAgo)
+}
+
+func (o *Operator) watch(versionsAgo int) {
+	o.streams = nil
+	for _, watch := range o.parts.Feed.Watches(logr.Discard()) {
+		s := &stream{kind: kindOf(watch.Object), handler: watch.Handler, strip: o.w.strips[kindOf(watch.Object)], wants: everything}
+		s.name = s.kind.String()
+		switch {
+		case watch.Agents:
+			s.name, s.wants, s.strip = "Agent", isAgent, o.w.stripAgent
+		case s.kind == KindPod:
+			s.wants = needsAddress
+		}
+		s.cache = map[string]client.Object{}
+		s.list(o.w.api, max(0, len(o.w.api.history[s.kind])-versionsAgo))
+		s.initial = len(s.listed)
+		o.streams = append(o.streams, s)
+	}
+	o.settle()
+}
+
+// settle lets decisions begin once everything has been read.
+func (o *Operator) settle() {
+	if o.begun {
+		return
+	}
+	for _, s := range o.streams {
+		if !s.synced() {
+			return
+		}
+	}
+	o.begun = true
+	o.parts.Feed.Begin()
+}
+
+// crash ends the process, whatever it was doing.
+func (o *Operator) crash() {
+	for _, f := range o.flights {
+		f.stop()
+	}
+	o.up, o.leads, o.frozen, o.begun = false, false, false, false
+	o.flights, o.current, o.parts, o.streams = nil, nil, nil, nil
+	o.queues = [controllers]*queue{}
+}
+
+func (o *Operator) running() bool { return o.up && !o.frozen }
+
+// workers is how many reconciles of a controller may run at once.
+func (o *Operator) workers(c int) int {
+	if c == nodes {
+		return o.settings.NodeWorkers
+	}
+	return 1
+}
+
+func (o *Operator) busy(c int) int {
+	n := 0
+	for _, f := range o.flights {
+		if f.controller == c {
+			n++
+		}
+	}
+	return n
+}
+
+// reconcile begins to work on a name, up to the first call.
+func (o *Operator) reconcile(c int, name string) {
+	o.queues[c].take(name)
+	f := &flight{controller: c, name: name}
+	if c == nodes {
+		f.know(o)
+	}
+	f.next, f.stop = iter.Pull(func(yield func(*call) bool) {
+		defer func() {
+			if thrown := recover(); thrown != nil && thrown != any(crash{}) {
+				panic(thrown)
+			}
+		}()
+		f.yield = yield
+		f.result, f.err = o.reconciler(c).Reconcile(o.w.logTo(o, f), request(name))
+	})
+	o.flights = append(o.flights, f)
+	for _, s := range o.streams {
+		if _, behind := s.next(o.w.api); behind {
+			o.w.Counts.Faults["watch lagged"]++
+		}
+		if len(s.untold) > 0 {
+			o.w.Counts.Faults["handler lagged"]++
+		}
+	}
+	if o.skew != 0 {
+		o.w.Counts.Faults["clock off"]++
+	}
+	o.resume(f)
+}
+
+func (f *flight) know(o *Operator) {
+	f.settled, _ = o.parts.Node.Agents.Settled(f.name, clock{o}.Now())
+	for _, pod := range o.parts.Node.Pods.On(f.name) {
+		for _, addr := range pod.IPs {
+			if f.pods == nil {
+				f.pods = map[netip.Addr]bool{}
+			}
+			f.pods[addr] = true
+		}
+	}
+}
+
+func (o *Operator) reconciler(c int) reconcile.Reconciler {
+	switch c {
+	case nodes:
+		return o.parts.Node
+	case pools:
+		return o.parts.Pool
+	}
+	return o.parts.Block
+}
+
+// resume lets a reconcile run to its next call, or to its end.
+func (o *Operator) resume(f *flight) {
+	o.current = f
+	f.noteMemory(o)
+	c, more := f.next()
+	o.current = nil
+	if more {
+		f.pending, f.since = c, o.w.now
+		return
+	}
+	o.flights = deleted(o.flights, f)
+	o.w.tracef("%s %s: reconciled, again after %s, error %v", o.name, f, f.result.RequeueAfter, f.err)
+	o.queues[f.controller].done(f.name, f.result, f.err)
+}
+
+func (o *Operator) flight(name string) *flight {
+	for _, f := range o.flights {
+		if f.String() == name {
+			return f
+		}
+	}
+	return nil
+}
+
+func (o *Operator) stream(name string) *stream {
+	for _, s := range o.streams {
+		if s.name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+func request(name string) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
+}
+
+// clock is an operator's.
+type clock struct{ o *Operator }
+
+// Now implements clock.PassiveClock.
+func (c clock) Now() time.Time { return c.o.w.now.Add(c.o.skew) }
+
+// Since implements clock.PassiveClock.
+func (c clock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
+// silent records no event.
+type silent struct{}
+
+// Eventf implements events.EventRecorder.
+func (silent) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
+
+// logTo is the context of a reconcile.
+func (w *World) logTo(o *Operator, f *flight) context.Context {
+	if w.trace == nil {
+		return w.quiet
+	}
+	who := fmt.Sprintf("%s %s: ", o.name, f)
+	return log.IntoContext(context.Background(), traceLogger(func(line string) { w.tracef("%s%s", who, line) }))
+}
+
+func stripsOf() (map[Kind]toolscache.TransformFunc, toolscache.TransformFunc) {
+	strips := map[Kind]toolscache.TransformFunc{}
+	for obj, by := range controller.CacheOptions().ByObject {
+		strips[kindOf(obj)] = by.Transform
+	}
+	for obj, by := range controller.AgentCacheOptions("kube-system", labels.Everything()).ByObject {
+		if _, ok := obj.(*corev1.Pod); ok {
+			return strips, by.Transform
+		}
+	}
+	return strips, nil
+}

@@ -1,0 +1,389 @@
+package world
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// enableCollect is what the garbage collectors of Kubernetes and Cilium do about
+// a Node that is gone.
+func (w *World) enableCollect(m *machine) {
+	node := w.api.Get(KindNode, m.name)
+	if cn := w.api.Get(KindCiliumNode, m.name); cn != nil && !ownedBy(cn, node) {
+		w.can(Collect, m.name, "ciliumnode")
+	}
+	if node == nil {
+		w.can(NodeMake, m.name, "")
+	}
+	if !m.off {
+		return
+	}
+	for _, slot := range append([]string{"agent"}, w.slots...) {
+		if w.api.Get(KindPod, m.podOf(slot)) != nil {
+			w.can(Collect, m.name, slot)
+		}
+	}
+}
+
+func (m *machine) podOf(slot string) string {
+	if slot == "agent" {
+		return "kube-system/cilium-" + m.name
+	}
+	return m.podKey(slot)
+}
+
+func ownedBy(obj, owner client.Object) bool {
+	for _, ref := range obj.GetOwnerReferences() {
+		if owner != nil && ref.UID == owner.GetUID() {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *World) enablePeople() {
+	for _, m := range w.machines {
+		if w.api.Get(KindNode, m.name) != nil {
+			w.canIf(NodeGone, NodeDelete, m.name, "")
+			w.canIf(NodeGone, NodeOff, m.name, "")
+		}
+		if w.api.Get(KindCiliumNode, m.name) != nil {
+			w.canIf(CiliumNodeGone, CNDelete, m.name, "")
+			for _, what := range []string{"release", "entry", "foreign", "touch"} {
+				w.canIf(Edits, CNEdit, m.name, what)
+			}
+			if len(w.torn) == 0 { // or nothing would be left that tells of a block
+				w.canIf(Edits, CNEdit, m.name, "cidr")
+			}
+		}
+		w.canIf(BlockEdits, BlockMake, m.name, "")
+	}
+	for _, what := range []string{"add", "drain", "remove", "min-free", "reserve", "pause", "other"} {
+		w.canIf(PoolEdits, PoolEdit, people, what)
+	}
+	for _, name := range w.api.Keys(KindBlock) {
+		b := w.api.Get(KindBlock, name)
+		if b.GetDeletionTimestamp() == nil && (len(b.GetFinalizers()) > 0 || w.allKnow(name)) {
+			w.canIf(BlockEdits, BlockDelete, people, name)
+		}
+		if w.allKnow(name) {
+			w.canIf(Torn, BlockTear, people, name)
+			w.canIf(Torn, BlockStrip, people, name)
+		}
+		w.canIf(Torn, BlockStatus, people, name)
+		w.canIf(Edits, Touch, people, name)
+	}
+	w.canIf(Restore, BackupTake, people, "")
+	if w.backup != nil {
+		w.canIf(Restore, BackupAgain, people, "")
+	}
+}
+
+// allKnow says that a block is published, and that all operators know it, with
+// nothing about its node in hand. Only then tearing it away is safe: that
+// somebody does so just as it is being published is not guarded against.
+func (w *World) allKnow(name string) bool {
+	b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+	if !w.lists(b) {
+		return false
+	}
+	for _, o := range w.operators {
+		if !o.up {
+			continue
+		}
+		if o.flight("node/"+b.Spec.Node) != nil {
+			return false
+		}
+		for _, s := range o.streams {
+			if _, more := s.next(w.api); s.kind == KindCiliumNode && (more || len(s.untold) > 0) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+const people = "people"
+
+func (w *World) doPeople(a Action) {
+	w.Counts.Faults[string(a.Verb)]++
+	m := w.machine(a.Who)
+	switch a.Verb {
+	case Collect:
+		w.collect(m, a.What)
+	case NodeMake:
+		m.off = false
+		w.must(w.api.Create(nodeObject(m.name)))
+	case NodeDelete, NodeOff:
+		if a.Verb == NodeOff {
+			m.switchOff()
+		}
+		w.mustNot(w.api.Delete(KindNode, m.name, nil, nil))
+	case CNDelete:
+		w.mustNot(w.api.Delete(KindCiliumNode, m.name, nil, nil))
+	case CNEdit:
+		w.editCiliumNode(m, a.What)
+	case PoolEdit:
+		w.editPool(a.What)
+	case BlockMake:
+		w.makeBlock(m)
+	case BackupTake:
+		w.backup = map[Kind]map[string]client.Object{}
+		for _, k := range []Kind{KindPool, KindBlock} {
+			w.backup[k] = map[string]client.Object{}
+			for _, key := range w.api.Keys(k) {
+				w.backup[k][key] = w.api.Get(k, key)
+			}
+		}
+	case BackupAgain:
+		w.restore()
+	default:
+		w.editBlock(a.Verb, a.What)
+	}
+}
+
+func (w *World) collect(m *machine, what string) {
+	if what == "ciliumnode" {
+		w.mustNot(w.api.Delete(KindCiliumNode, m.name, nil, nil))
+		return
+	}
+	w.mustNot(w.api.Delete(KindPod, m.podOf(what), nil, nil))
+	if what == "agent" {
+		m.pod = podState{}
+	}
+}
+
+func (w *World) editCiliumNode(m *machine, what string) {
+	cn := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode).DeepCopy()
+	switch what {
+	case "release":
+		cn.Status.IPAM.ReleaseIPs = nil
+		w.must(w.api.Update(cn, true))
+		return
+	case "entry":
+		for _, key := range sortedKeys(cn.Spec.IPAM.Pool) {
+			if addr, err := netip.ParseAddr(key); err == nil && !m.has(addr) {
+				delete(cn.Spec.IPAM.Pool, key)
+				break
+			}
+		}
+	case "foreign":
+		if cn.Spec.IPAM.Pool == nil {
+			cn.Spec.IPAM.Pool = ipamtypes.AllocationMap{}
+		}
+		cn.Spec.IPAM.Pool["172.16.0."+m.name[1:]] = ipamtypes.AllocationIP{}
+	case "cidr":
+		if len(cn.Spec.IPAM.PodCIDRs) > 0 {
+			cn.Spec.IPAM.PodCIDRs = cn.Spec.IPAM.PodCIDRs[1:]
+		}
+	case "touch":
+		touch(cn)
+	}
+	w.must(w.api.Update(cn, false))
+}
+
+// has says that a pod or the agent itself has an address.
+func (m *machine) has(addr netip.Addr) bool {
+	for _, e := range m.endpoints {
+		if contains(e.addrs(), addr) {
+			return true
+		}
+	}
+	for _, own := range m.router {
+		if own == addr {
+			return true
+		}
+	}
+	return false
+}
+
+func touch(obj client.Object) {
+	annotations := map[string]string{"touched": "yes"}
+	if obj.GetAnnotations() != nil {
+		annotations = nil
+	}
+	obj.SetAnnotations(annotations)
+}
+
+func (w *World) editBlock(verb Verb, name string) {
+	obj := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock).DeepCopy()
+	switch verb {
+	case BlockDelete:
+		w.mustNot(w.api.Delete(KindBlock, name, nil, nil))
+	case BlockTear:
+		w.tear(KindBlock, name)
+	case BlockStrip:
+		obj.Finalizers = nil
+		w.must(w.api.Update(obj, false))
+	case BlockStatus:
+		obj.Status = v1alpha1.PodIPBlockStatus{}
+		w.must(w.api.Update(obj, true))
+	case Touch:
+		touch(obj)
+		w.must(w.api.Update(obj, false))
+	default:
+		panic("no such action: " + string(verb))
+	}
+}
+
+// tear removes an object whatever its finalizers.
+func (w *World) tear(k Kind, key string) {
+	obj := w.api.Get(k, key).DeepCopyObject().(client.Object)
+	if len(obj.GetFinalizers()) > 0 {
+		obj.SetFinalizers(nil)
+		w.must(w.api.Update(obj, false))
+	}
+	if w.api.Get(k, key) != nil {
+		w.mustNot(w.api.Delete(k, key, nil, nil))
+	}
+}
+
+// restore makes pools and blocks what they were, as a tool does that knows
+// objects and not etcd: with new UIDs and without a status. What is another
+// node's by now stays.
+func (w *World) restore() {
+	for _, k := range []Kind{KindPool, KindBlock} {
+		for _, key := range sortedKeys(w.backup[k]) {
+			obj := w.backup[k][key].DeepCopyObject().(client.Object)
+			if now := w.api.Get(k, key); now != nil {
+				if k == KindBlock && now.(*v1alpha1.PodIPBlock).Spec.Node != obj.(*v1alpha1.PodIPBlock).Spec.Node {
+					continue
+				}
+				w.tear(k, key)
+			}
+			obj.SetResourceVersion("")
+			w.must(w.api.Create(obj))
+		}
+	}
+}
+
+// makeBlock pins the highest block of the first pool's first range that nobody
+// has to a node.
+func (w *World) makeBlock(m *machine) {
+	pool, ok := w.api.Get(KindPool, w.cfg.Pools[0].Name).(*v1alpha1.PodIPPool)
+	if !ok || pool.Spec.IPv4 == nil {
+		return
+	}
+	rng := netip.MustParsePrefix(pool.Spec.IPv4.CIDRs[0].CIDR)
+	bits := int(pool.Spec.IPv4.BlockSize)
+	for i := 1<<(bits-rng.Bits()) - 1; i >= 0; i-- {
+		cidr := nth(rng, bits, i)
+		if w.api.Get(KindBlock, crd.BlockName(cidr)) == nil && !w.named(cidr) {
+			block := crd.NewBlock(cidr, pool.Name, m.name, "")
+			block.Finalizers = nil
+			w.must(w.api.Create(block))
+			return
+		}
+	}
+}
+
+// named says that a CiliumNode names an address of cidr.
+func (w *World) named(cidr netip.Prefix) bool {
+	for _, m := range w.machines {
+		cn, ok := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
+		if !ok {
+			continue
+		}
+		for _, addresses := range []ipamtypes.AllocationMap{cn.Spec.IPAM.Pool, cn.Status.IPAM.Used} {
+			for key := range addresses {
+				if addr, err := netip.ParseAddr(key); err == nil && cidr.Contains(addr) {
+					return true
+				}
+			}
+		}
+		for _, p := range cn.Spec.IPAM.PodCIDRs {
+			if p.Overlaps(cidr) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// nth is the i-th IPv4 prefix of a length in rng.
+func nth(rng netip.Prefix, bits, i int) netip.Prefix {
+	a := rng.Addr().As4()
+	n := uint32(a[0])<<24 | uint32(a[1])<<16 | uint32(a[2])<<8 | uint32(a[3])
+	n += uint32(i) << (32 - bits)
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}), bits)
+}
+
+func (w *World) editPool(what string) {
+	if what == "other" {
+		w.otherPool()
+		return
+	}
+	stored, ok := w.api.Get(KindPool, w.cfg.Pools[0].Name).(*v1alpha1.PodIPPool)
+	if !ok {
+		return
+	}
+	pool := stored.DeepCopy()
+	cidrs := &pool.Spec.IPv4.CIDRs
+	switch what {
+	case "add":
+		for _, spare := range w.cfg.Spare {
+			if !slices.ContainsFunc(*cidrs, func(c v1alpha1.PoolCIDR) bool { return c.CIDR == spare.CIDR }) {
+				*cidrs = append(*cidrs, spare)
+				break
+			}
+		}
+	case "drain":
+		last := &(*cidrs)[len(*cidrs)-1]
+		last.Drain = !last.Drain
+	case "remove":
+		if len(*cidrs) > 1 {
+			*cidrs = (*cidrs)[:len(*cidrs)-1]
+			pool.Spec.Reserved = nil
+		}
+	case "min-free":
+		n := int32(1)
+		if pool.Spec.Expand.MinFree != nil && *pool.Spec.Expand.MinFree == 1 {
+			n = 3
+		}
+		pool.Spec.Expand.MinFree = &n
+	case "reserve":
+		if pool.Spec.Reserved == nil {
+			rng := netip.MustParsePrefix((*cidrs)[0].CIDR)
+			pool.Spec.Reserved = []string{fmt.Sprintf("%s/32", rng.Addr().Next().Next())}
+		} else {
+			pool.Spec.Reserved = nil
+		}
+	case "pause":
+		pool.Spec.Paused = !pool.Spec.Paused
+	}
+	w.must(w.api.Update(pool, false))
+}
+
+func (w *World) otherPool() {
+	if w.cfg.Other == nil {
+		return
+	}
+	switch obj := w.api.Get(KindPool, w.cfg.Other.Name); {
+	case obj == nil:
+		w.must(w.api.Create(w.cfg.Other))
+	case obj.GetDeletionTimestamp() == nil:
+		w.mustNot(w.api.Delete(KindPool, obj.GetName(), nil, nil))
+	}
+}
+
+// unpause undoes what people did that stands in the way of rest.
+func (w *World) unpause() {
+	if pool, ok := w.api.Get(KindPool, w.cfg.Pools[0].Name).(*v1alpha1.PodIPPool); ok && pool.Spec.Paused {
+		w.editPool("pause")
+	}
+	for _, m := range w.machines {
+		m.silent = false
+		if _, ok := w.api.Get(KindNode, m.name).(*corev1.Node); !ok {
+			w.doPeople(Action{NodeMake, m.name, ""})
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package world
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// addRetry is how long a kubelet waits after a failed CNI ADD.
+const addRetry = 10 * time.Second
+
+func (m *machine) podKey(slot string) string { return "default/" + m.name + "-" + slot }
+
+func (m *machine) podObject(slot string) *corev1.Pod {
+	pod, _ := m.w.api.Get(KindPod, m.podKey(slot)).(*corev1.Pod)
+	return pod
+}
+
+// newPod binds a new pod to the node.
+func (m *machine) newPod(slot string) {
+	m.w.must(m.w.api.Create(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: m.name + "-" + slot},
+		Spec:       corev1.PodSpec{NodeName: m.name},
+		Status:     corev1.PodStatus{Phase: corev1.PodPending},
+	}))
+}
+
+func finished(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// wantsAdd says that the pod waits for its addresses.
+func (m *machine) wantsAdd(slot string, pod *corev1.Pod) bool {
+	return pod != nil && pod.DeletionTimestamp == nil && !finished(pod) && m.endpoints[slot] == nil &&
+		m.w.dropped[string(pod.UID)] == nil && m.w.now.Sub(m.w.refused[m.podKey(slot)]) >= addRetry
+}
+
+// add is a CNI ADD.
+func (m *machine) add(slot string) {
+	pod := m.podObject(slot)
+	v4, v6, err := m.store.AllocateNext(keyOf(pod))
+	if err != nil {
+		m.w.refused[m.podKey(slot)] = m.w.now
+		m.w.Counts.Ops["add refused"]++
+		return
+	}
+	delete(m.w.refused, m.podKey(slot))
+	m.endpoints[slot] = &endpoint{pod: pod, v4: v4, v6: v6}
+	m.w.allocated(m, m.endpoints[slot])
+}
+
+// wantsDel says that the pod is to give its addresses back.
+func (m *machine) wantsDel(slot string, pod *corev1.Pod) bool {
+	e := m.endpoints[slot]
+	return e != nil && (pod == nil || pod.UID != e.pod.GetUID() || pod.DeletionTimestamp != nil || finished(pod))
+}
+
+// del is a CNI DEL.
+func (m *machine) del(slot string) {
+	for _, addr := range m.endpoints[slot].addrs() {
+		m.store.Release(addr)
+	}
+	delete(m.endpoints, slot)
+}
+
+// wantsStatus says that the pod's status does not tell its addresses yet.
+func (m *machine) wantsStatus(slot string, pod *corev1.Pod) bool {
+	e := m.endpoints[slot]
+	return e != nil && pod != nil && pod.UID == e.pod.GetUID() && !slices.Equal(pod.Status.PodIPs, e.podIPs()) && !finished(pod)
+}
+
+func (e *endpoint) podIPs() []corev1.PodIP {
+	var out []corev1.PodIP
+	for _, addr := range e.addrs() {
+		out = append(out, corev1.PodIP{IP: addr.String()})
+	}
+	return out
+}
+
+func (m *machine) writeStatus(slot string) {
+	pod := m.podObject(slot).DeepCopy()
+	pod.Status.Phase = corev1.PodRunning
+	pod.Status.PodIPs = m.endpoints[slot].podIPs()
+	m.w.must(m.w.api.Update(pod, false))
+}
+
+func (m *machine) finish(slot string) {
+	pod := m.podObject(slot).DeepCopy()
+	pod.Status.Phase = corev1.PodSucceeded
+	m.w.must(m.w.api.Update(pod, false))
+}
+
+// deletePod asks for the end of a pod; gone is when its kubelet has seen to it.
+func (m *machine) deletePod(slot string) {
+	m.w.api.terminate(KindPod, m.podKey(slot), m.podObject(slot))
+}
+
+func (m *machine) podGone(slot string) {
+	delete(m.w.refused, m.podKey(slot))
+	m.w.mustNot(m.w.api.Delete(KindPod, m.podKey(slot), nil, nil))
+}

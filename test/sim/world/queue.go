@@ -1,0 +1,140 @@
+package world
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// queue is a work queue on the world's clock (k8s.io/client-go/util/workqueue):
+// what is added while it is worked on is queued again after that.
+type queue struct {
+	now     func() time.Time
+	waiting map[string]bool      // may be worked on
+	working map[string]bool      // is worked on
+	again   map[string]bool      // was added meanwhile
+	later   map[string]time.Time // is to be added
+	failed  map[string]int
+}
+
+func newQueue(now func() time.Time) *queue {
+	return &queue{
+		now: now, waiting: map[string]bool{}, working: map[string]bool{}, again: map[string]bool{},
+		later: map[string]time.Time{}, failed: map[string]int{},
+	}
+}
+
+// due moves what has waited long enough.
+func (q *queue) due() {
+	for name, at := range q.later {
+		if !at.After(q.now()) {
+			delete(q.later, name)
+			q.Add(request(name))
+		}
+	}
+}
+
+// ready are the names to be worked on, sorted.
+func (q *queue) ready() []string {
+	if len(q.waiting) == 0 {
+		return nil
+	}
+	return sortedKeys(q.waiting)
+}
+
+// next is when something comes due, or zero.
+func (q *queue) next() time.Time {
+	var first time.Time
+	for _, at := range q.later {
+		if first.IsZero() || at.Before(first) {
+			first = at
+		}
+	}
+	return first
+}
+
+// take begins to work on a name.
+func (q *queue) take(name string) {
+	delete(q.waiting, name)
+	q.working[name] = true
+}
+
+// done ends it, with what the reconciler asks for
+// (sigs.k8s.io/controller-runtime/pkg/internal/controller/controller.go, v0.24.1).
+func (q *queue) done(name string, result reconcile.Result, err error) {
+	switch {
+	case err != nil:
+		q.AddRateLimited(request(name))
+	case result.RequeueAfter > 0:
+		q.Forget(request(name))
+		q.AddAfter(request(name), result.RequeueAfter)
+	default:
+		q.Forget(request(name))
+	}
+	delete(q.working, name)
+	if q.again[name] {
+		delete(q.again, name)
+		q.waiting[name] = true
+	}
+}
+
+// Add implements workqueue.TypedInterface.
+func (q *queue) Add(r reconcile.Request) {
+	if q.working[r.Name] {
+		q.again[r.Name] = true
+	} else {
+		q.waiting[r.Name] = true
+	}
+}
+
+// AddAfter implements workqueue.TypedDelayingInterface.
+func (q *queue) AddAfter(r reconcile.Request, d time.Duration) {
+	if d <= 0 {
+		q.Add(r)
+		return
+	}
+	at := q.now().Add(d)
+	if old, ok := q.later[r.Name]; !ok || at.Before(old) {
+		q.later[r.Name] = at
+	}
+}
+
+// AddRateLimited implements workqueue.TypedRateLimitingInterface.
+func (q *queue) AddRateLimited(r reconcile.Request) {
+	q.AddAfter(r, min(20*time.Millisecond<<min(q.failed[r.Name], 20), 30*time.Second))
+	q.failed[r.Name]++
+}
+
+// Forget implements workqueue.TypedRateLimitingInterface.
+func (q *queue) Forget(r reconcile.Request) { delete(q.failed, r.Name) }
+
+// NumRequeues implements workqueue.TypedRateLimitingInterface.
+func (q *queue) NumRequeues(r reconcile.Request) int { return q.failed[r.Name] }
+
+// Len implements workqueue.TypedInterface.
+func (q *queue) Len() int { return len(q.waiting) }
+
+// Get implements workqueue.TypedInterface. The world takes by itself.
+func (q *queue) Get() (reconcile.Request, bool) { panic("nobody gets") }
+
+// Done implements workqueue.TypedInterface.
+func (q *queue) Done(reconcile.Request) { panic("nobody is done") }
+
+// ShutDown implements workqueue.TypedInterface.
+func (q *queue) ShutDown() {}
+
+// ShutDownWithDrain implements workqueue.TypedInterface.
+func (q *queue) ShutDownWithDrain() {}
+
+// ShuttingDown implements workqueue.TypedInterface.
+func (q *queue) ShuttingDown() bool { return false }
+
+func (q *queue) String() string {
+	parts := slices.Concat(q.ready(), sortedKeys(q.again))
+	for _, name := range sortedKeys(q.later) {
+		parts = append(parts, name+"@"+q.later[name].Sub(q.now()).String())
+	}
+	return strings.Join(parts, " ")
+}

@@ -1,0 +1,218 @@
+package world
+
+import (
+	"net/netip"
+	"strings"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// holdRest checks what must hold once everything has come to rest: every pod
+// has its addresses as far as there are any, nothing is under way, and no block
+// is held that its node can do without.
+func (w *World) holdRest(when string) {
+	for _, m := range w.machines {
+		cn, ok := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
+		if !ok {
+			w.violate(9, "%s: node %s has no CiliumNode", when, m.name)
+			continue
+		}
+		for key, state := range cn.Status.IPAM.ReleaseIPs {
+			if w.foreign(m.name, key) {
+				continue // nobody touches it, nor what is said of it
+			}
+			w.violate(9, "%s: %s of node %s is still %s", when, key, m.name, state)
+		}
+		w.holdPods(when, m, cn)
+		w.holdBlocks(when, m, cn)
+	}
+}
+
+// foreign says that a pool entry lies in no block of the node.
+func (w *World) foreign(node, key string) bool {
+	cn, _ := w.api.Get(KindCiliumNode, node).(*ciliumv2.CiliumNode)
+	addr, err := netip.ParseAddr(key)
+	_, published := cn.Spec.IPAM.Pool[key]
+	return err == nil && published && !w.inBlockOf(node, addr)
+}
+
+func (w *World) inBlockOf(node string, addr netip.Addr) bool {
+	for _, name := range w.api.Keys(KindBlock) {
+		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+		if cidr, err := netip.ParsePrefix(b.Spec.CIDR); err == nil && b.Spec.Node == node && cidr.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *World) holdPods(when string, m *machine, cn *ciliumv2.CiliumNode) {
+	for _, slot := range w.slots {
+		pod, e := m.podObject(slot), m.endpoints[slot]
+		if pod != nil && e == nil && !finished(pod) && w.freeBlocks() > 0 {
+			w.violate(9, "%s: pod %s has no address and %d blocks are free", when, keyOf(pod), w.freeBlocks())
+		}
+		if e == nil || e.forfeited {
+			continue
+		}
+		for _, addr := range e.addrs() {
+			if _, published := cn.Spec.IPAM.Pool[addr.String()]; !published && w.excused[addr] != (excuse{node: m.name}) {
+				w.violate(2, "%s: %s, which pod %s has, is not in the pool of node %s", when, addr, e.owner(), m.name)
+			}
+		}
+	}
+	if m.phase != serving && w.freeBlocks() > 0 {
+		w.violate(9, "%s: the agent of %s has not come up", when, m.name)
+	}
+}
+
+// heldBlock is a block of a node, at rest.
+type heldBlock struct {
+	name   string
+	cidr   netip.Prefix
+	open   int // its addresses in the pool
+	used   int
+	pinned bool // by the agent's own address
+}
+
+func (w *World) holdBlocks(when string, m *machine, cn *ciliumv2.CiliumNode) {
+	var held []heldBlock
+	for _, name := range w.api.Keys(KindBlock) {
+		obj := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+		if obj.Spec.Node != m.name {
+			continue
+		}
+		b := heldBlock{name: name, cidr: netip.MustParsePrefix(obj.Spec.CIDR)}
+		b.count(m, cn)
+		cooling := meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.BlockCoolingDown)
+		leaving := meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.BlockDraining) || obj.DeletionTimestamp != nil
+		switch {
+		case cooling:
+			w.violate(9, "%s: block %s of node %s still cools down", when, name, m.name)
+		case leaving && b.used == 0 && !b.pinned && w.freeBlocks() > 0:
+			w.violate(9, "%s: block %s of node %s still leaves, and nothing uses it", when, name, m.name)
+		case !leaving && !w.asked(obj):
+			held = append(held, b)
+		}
+	}
+	w.holdReclaim(when, m, cn, held)
+}
+
+func (b *heldBlock) count(m *machine, cn *ciliumv2.CiliumNode) {
+	for key := range cn.Spec.IPAM.Pool {
+		if addr, err := netip.ParseAddr(key); err == nil && b.cidr.Contains(addr) {
+			if !m.w.reserved(addr) {
+				b.open++
+			}
+			if _, used := cn.Status.IPAM.Used[key]; used {
+				b.used++
+			}
+		}
+	}
+	for _, own := range m.router {
+		b.pinned = b.pinned || b.cidr.Contains(own)
+	}
+}
+
+// holdReclaim checks that no block is left that reclaim should have taken.
+func (w *World) holdReclaim(when string, m *machine, cn *ciliumv2.CiliumNode, held []heldBlock) {
+	if m.phase != serving {
+		return
+	}
+	policy := w.policy()
+	for _, family := range []bool{true, false} {
+		demand, total, blocks := 0, 0, 0
+		for key := range cn.Status.IPAM.Used {
+			if addr, err := netip.ParseAddr(key); err == nil && addr.Is4() == family {
+				demand++
+			}
+		}
+		demand += w.without(m, cn)
+		for _, b := range held {
+			if b.cidr.Addr().Is4() == family {
+				total, blocks = total+b.open, blocks+1
+			}
+		}
+		target := max(2, demand+policy.MinFree, (demand*100+policy.ExpandPercent-1)/policy.ExpandPercent)
+		for _, b := range held {
+			without := total - b.open
+			if b.cidr.Addr().Is4() == family && !b.pinned && blocks > 1 && without >= target && demand*100 <= policy.ReclaimPercent*without {
+				w.violate(9, "%s: node %s still has block %s: %d in use, %d without it", when, m.name, b.name, demand, without)
+			}
+		}
+	}
+}
+
+// asked says that a block has to go, whatever its use.
+func (w *World) asked(b *v1alpha1.PodIPBlock) bool {
+	obj, ok := w.api.Get(KindPool, b.Spec.Pool).(*v1alpha1.PodIPPool)
+	if !ok {
+		return true
+	}
+	pool, err := crd.PoolFrom(obj, w.cfg.Settings.Defaults)
+	return err != nil || pool.Deleting || pool.Drains(netip.MustParsePrefix(b.Spec.CIDR))
+}
+
+// without is how many pods of the node have no address that its agent reports.
+func (w *World) without(m *machine, cn *ciliumv2.CiliumNode) int {
+	owners := map[string]bool{}
+	for _, ip := range cn.Status.IPAM.Used {
+		owners[strings.TrimSuffix(ip.Owner, " [restored]")] = true
+	}
+	n := 0
+	for _, slot := range w.slots {
+		if pod := m.podObject(slot); pod != nil && !finished(pod) && !owners[keyOf(pod)] {
+			n++
+		}
+	}
+	return n
+}
+
+// freeBlocks is how many blocks of open ranges nobody holds or names.
+func (w *World) freeBlocks() int {
+	n := 0
+	for _, name := range w.api.Keys(KindPool) {
+		pool := w.api.Get(KindPool, name).(*v1alpha1.PodIPPool)
+		if pool.DeletionTimestamp != nil || pool.Spec.Paused || pool.Spec.IPv4 == nil {
+			continue
+		}
+		for _, c := range pool.Spec.IPv4.CIDRs {
+			rng, bits := netip.MustParsePrefix(c.CIDR), int(pool.Spec.IPv4.BlockSize)
+			for i := 0; !c.Drain && i < 1<<(bits-rng.Bits()); i++ {
+				if w.isFree(nth(rng, bits, i), pool.Spec.Reserved) {
+					n++
+				}
+			}
+		}
+	}
+	return n
+}
+
+func (w *World) reserved(addr netip.Addr) bool {
+	for _, name := range w.api.Keys(KindPool) {
+		for _, r := range w.api.Get(KindPool, name).(*v1alpha1.PodIPPool).Spec.Reserved {
+			if netip.MustParsePrefix(r).Contains(addr) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (w *World) isFree(cidr netip.Prefix, reserved []string) bool {
+	for _, name := range w.api.Keys(KindBlock) {
+		if b, err := netip.ParsePrefix(w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock).Spec.CIDR); err == nil && b.Overlaps(cidr) {
+			return false
+		}
+	}
+	for _, r := range reserved {
+		if netip.MustParsePrefix(r).Overlaps(cidr) && netip.MustParsePrefix(r).Bits() <= cidr.Bits() {
+			return false
+		}
+	}
+	return !w.named(cidr)
+}

@@ -1,0 +1,284 @@
+package world
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	iputil "github.com/cilium/cilium/pkg/ip"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
+)
+
+func (w *World) violate(rule int, format string, args ...any) {
+	v := Violation{Rule: rule, Text: fmt.Sprintf(format, args...)}
+	w.tracef("VIOLATION %s", v)
+	w.Violations = append(w.Violations, v)
+}
+
+// stored holds each version to the rules: those that operators write. What
+// others write is taken as it is.
+func (w *World) stored(v Version) {
+	if w.trace != nil {
+		w.tracef("  stored %s", brief(v))
+	}
+	change := invariant.Change{Kind: invariant.Kind(v.Kind.String()), Name: v.Key, Version: v.Version, Received: w.now, New: v.New}
+	switch v.Kind {
+	case KindCiliumNode:
+		w.noteExcuses(v)
+	case KindBlock:
+		delete(w.torn, v.Key)
+		if v.New == nil {
+			w.blockGone(v)
+		}
+	}
+	if w.writer == nil {
+		w.takeIn(v, change)
+		return
+	}
+	w.wrote = w.now
+	w.writes++
+	w.Counts.did(v)
+	for _, found := range w.judge.Step(change) {
+		w.violate(found.Rule, "%s: %s", found.Subject, found.Text)
+	}
+	switch v.Kind {
+	case KindCiliumNode:
+		w.holdCiliumNode(v)
+	case KindBlock:
+		w.holdBlock(v)
+	}
+}
+
+// takeIn takes in what others wrote. A block that somebody tore away is still
+// its node's, as long as the CiliumNode lists it: what an operator does that has
+// not seen it yet is no fault of its own, unless another node gets it.
+func (w *World) takeIn(v Version, change invariant.Change) {
+	if b, ok := v.Old.(*v1alpha1.PodIPBlock); ok && v.New == nil && w.lists(b) {
+		w.torn[v.Key] = tornBlock{b, change}
+		return
+	}
+	w.judge.Take(change)
+	if v.Kind != KindCiliumNode {
+		return
+	}
+	for _, name := range sortedKeys(w.torn) {
+		if t := w.torn[name]; !w.lists(t.block) {
+			delete(w.torn, name)
+			w.judge.Take(t.change)
+		}
+	}
+}
+
+// tornBlock is a block that somebody tore away and nobody has made again.
+type tornBlock struct {
+	block  *v1alpha1.PodIPBlock
+	change invariant.Change
+}
+
+// lists says that podCIDRs of a block's node name it.
+func (w *World) lists(b *v1alpha1.PodIPBlock) bool {
+	cn, ok := w.api.Get(KindCiliumNode, b.Spec.Node).(*ciliumv2.CiliumNode)
+	return ok && slices.ContainsFunc(cn.Spec.IPAM.PodCIDRs, func(p iputil.Prefix) bool { return p.String() == b.Spec.CIDR })
+}
+
+// excuse is for an address that somebody took out of a node's pool, until it is
+// back and the node's agent has seen so.
+type excuse struct {
+	node string
+	back int // in so many versions of CiliumNodes; 0: it is not
+}
+
+func (e excuse) holds(m *machine) bool { return e.node == m.name && (e.back == 0 || m.read < e.back) }
+
+// noteExcuses notes addresses that left a pool as somebody wanted it, or with the
+// Node: pods may lose them.
+func (w *World) noteExcuses(v Version) {
+	old, _ := v.Old.(*ciliumv2.CiliumNode)
+	now, _ := v.New.(*ciliumv2.CiliumNode)
+	if now == nil {
+		now = &ciliumv2.CiliumNode{}
+	}
+	if old == nil {
+		old = &ciliumv2.CiliumNode{}
+	}
+	for key := range old.Spec.IPAM.Pool {
+		addr, err := netip.ParseAddr(key)
+		if _, still := now.Spec.IPAM.Pool[key]; err == nil && !still && (w.writer == nil || v.New == nil) {
+			w.excused[addr] = excuse{node: v.Key}
+			w.forfeit(v.Key, addr)
+		}
+	}
+	for key := range now.Spec.IPAM.Pool {
+		if addr, err := netip.ParseAddr(key); err == nil && w.excused[addr] == (excuse{node: v.Key}) {
+			w.excused[addr] = excuse{v.Key, len(w.api.history[KindCiliumNode])}
+		}
+	}
+}
+
+// forfeit gives up on an address of which people have taken away both the block
+// and the CiliumNode: nothing is left that tells of it.
+func (w *World) forfeit(node string, addr netip.Addr) {
+	if w.inBlockOf(node, addr) {
+		return
+	}
+	for _, e := range w.machine(node).endpoints {
+		e.forfeited = e.forfeited || contains(e.addrs(), addr)
+	}
+}
+
+// holdCiliumNode checks what an operator wrote against what pods really have,
+// and what it knew.
+func (w *World) holdCiliumNode(v Version) {
+	old, _ := v.Old.(*ciliumv2.CiliumNode)
+	now, _ := v.New.(*ciliumv2.CiliumNode)
+	node, alive := w.api.Get(KindNode, v.Key).(*corev1.Node)
+	switch {
+	case now == nil && alive && ownedBy(old, node): // one of an older Node is garbage
+		w.violate(2, "CiliumNode %s was deleted though its Node is there", v.Key)
+	case now == nil || old == nil:
+		return
+	}
+	if now == nil {
+		return
+	}
+	for _, m := range w.machines {
+		for slot, e := range m.endpoints {
+			for _, addr := range e.addrs() {
+				key := addr.String()
+				_, was := old.Spec.IPAM.Pool[key]
+				_, is := now.Spec.IPAM.Pool[key]
+				switch {
+				case e.forfeited:
+				case m.name != v.Key && is && !was:
+					w.violate(1, "%s, which pod %s on node %s has, was put into the pool of node %s", key, slot, m.name, v.Key)
+				case m.name == v.Key && was && !is && alive:
+					w.violate(2, "%s, which pod %s has, was taken out of the pool of node %s", key, slot, m.name)
+				}
+			}
+		}
+	}
+	w.holdMarks(v.Key, old, now)
+}
+
+// holdMarks checks that nothing is marked that the operator knew to be in use,
+// or while it knew the agent to have just started.
+func (w *World) holdMarks(node string, old, now *ciliumv2.CiliumNode) {
+	o := w.writer
+	for key, state := range now.Status.IPAM.ReleaseIPs {
+		addr, err := netip.ParseAddr(key)
+		if _, published := old.Spec.IPAM.Pool[key]; err != nil || !published ||
+			state != "marked-for-release" || old.Status.IPAM.ReleaseIPs[key] == state {
+			continue
+		}
+		w.Counts.Marks++
+		if _, used := old.Status.IPAM.Used[key]; used {
+			w.violate(2, "%s of node %s was marked for release though its agent reports it", key, node)
+		}
+		if o.current == nil {
+			continue
+		}
+		if o.current.pods[addr] {
+			w.violate(2, "%s of node %s was marked for release though a pod's status names it", key, node)
+		}
+		if !o.current.settled {
+			w.violate(2, "%s of node %s was marked for release though its agent had just started", key, node)
+		}
+	}
+}
+
+// holdBlock checks a claim: only after all has been read, and of addresses that
+// nobody has.
+func (w *World) holdBlock(v Version) {
+	if v.Old == nil && !w.writer.begun {
+		w.violate(5, "block %s was claimed before everything had been read", v.Key)
+	}
+	if v.Old == nil {
+		w.holdClaim(v)
+	}
+}
+
+// blockGone checks that no pod loses its block. That of a Node that is gone may
+// go, and its pods' addresses with it, though its machine runs on.
+func (w *World) blockGone(v Version) {
+	b := v.Old.(*v1alpha1.PodIPBlock)
+	cidr, err := netip.ParsePrefix(b.Spec.CIDR)
+	m := w.machine(b.Spec.Node)
+	if err != nil || m == nil {
+		return
+	}
+	alive := w.api.Get(KindNode, m.name) != nil
+	for _, c := range b.Status.Conditions {
+		// It may be back just as its time is over.
+		alive = alive && c.Reason != v1alpha1.ReasonNodeGone
+	}
+	for slot, e := range m.endpoints {
+		for _, addr := range e.addrs() {
+			switch {
+			case !cidr.Contains(addr) || e.forfeited:
+			case !alive:
+				e.forfeited = true
+			case w.writer != nil:
+				w.violate(1, "block %s was given up though pod %s on node %s has %s", v.Key, slot, m.name, addr)
+			}
+		}
+	}
+}
+
+// holdClaim checks that no other node has an address of a block just claimed.
+func (w *World) holdClaim(v Version) {
+	b := v.New.(*v1alpha1.PodIPBlock)
+	cidr, err := netip.ParsePrefix(b.Spec.CIDR)
+	if err != nil {
+		return
+	}
+	for _, m := range w.machines {
+		cn, ok := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
+		if !ok || m.name == b.Spec.Node {
+			continue
+		}
+		for key := range cn.Spec.IPAM.Pool {
+			if addr, err := netip.ParseAddr(key); err == nil && cidr.Contains(addr) {
+				w.violate(1, "block %s was claimed for node %s while %s is in the pool of node %s", v.Key, b.Spec.Node, key, m.name)
+			}
+		}
+	}
+}
+
+// allocated is told of each address that an agent gave to a pod.
+func (w *World) allocated(m *machine, e *endpoint) {
+	for _, other := range w.machines {
+		for slot, o := range other.endpoints {
+			for _, addr := range e.addrs() {
+				if o != e && !o.forfeited && contains(o.addrs(), addr) {
+					w.violate(1, "%s was given to %s on node %s while pod %s on node %s has it", addr, e.owner(), m.name, slot, other.name)
+				}
+			}
+		}
+	}
+}
+
+// lost is told of each pod that an agent did not restore.
+func (w *World) lost(m *machine, e *endpoint, addr netip.Addr, err error) {
+	w.dropped[string(e.pod.GetUID())] = err
+	switch {
+	case e.forfeited, w.excused[addr].holds(m):
+		w.Counts.LostByHand++
+	case releasing(err):
+		w.Counts.Lost++
+		w.tracef("LOST %s of %s on node %s: %v", addr, e.owner(), m.name, err)
+	default:
+		w.violate(2, "%s of node %s could not restore %s: %v", e.owner(), m.name, addr, err)
+	}
+}
+
+func reasonOf(err error) string {
+	if reason := apierrors.ReasonForError(err); reason != "" {
+		return string(reason)
+	}
+	return "error"
+}

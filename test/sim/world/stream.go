@@ -1,0 +1,180 @@
+package world
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// stream is an operator's informer of one kind: what its cache holds, how far it
+// has read, and what its handler has yet to be told, as the two are not in step
+// (k8s.io/client-go/tools/cache/shared_informer.go).
+type stream struct {
+	name    string
+	kind    Kind
+	wants   func(client.Object) bool
+	strip   toolscache.TransformFunc
+	handler toolscache.ResourceEventHandler
+
+	cache map[string]client.Object
+	// read is how many versions of the kind's history the cache has taken in.
+	read int
+	// listed are what a list has brought, to be taken in one by one before the
+	// watch goes on.
+	listed []delta
+	// untold is what the handler has yet to be told, of which the first so many
+	// came with the first list.
+	untold  []notice
+	initial int
+}
+
+// delta is a change of the cache. A nil object is gone.
+type delta struct {
+	key  string
+	obj  client.Object
+	last client.Object // of one that is gone; nil: the cache's
+}
+
+// notice is a change as the handler is told.
+type notice struct {
+	old, now client.Object
+	missed   bool // its deletion was not watched
+}
+
+// next is the next change that the watch shows, if it has one.
+func (s *stream) next(a *API) (delta, bool) {
+	if len(s.listed) > 0 {
+		return s.listed[0], true
+	}
+	for ; s.read < len(a.history[s.kind]); s.read++ {
+		v := a.history[s.kind][s.read]
+		switch {
+		case v.New != nil && s.wants(v.New):
+			return delta{key: v.Key, obj: v.New}, true
+		case v.Old != nil && s.wants(v.Old):
+			last := v.New // it no longer matches
+			if last == nil {
+				last = v.Old
+			}
+			return delta{key: v.Key, last: last}, true
+		}
+	}
+	return delta{}, false
+}
+
+// take lets the cache take in the next change.
+func (s *stream) take(a *API) {
+	d, ok := s.next(a)
+	if !ok {
+		return
+	}
+	fromList := len(s.listed) > 0
+	if fromList {
+		s.listed = s.listed[1:]
+	} else {
+		s.read++
+	}
+	old := s.cache[d.key]
+	switch {
+	case d.obj == nil && old == nil:
+	case d.obj == nil:
+		delete(s.cache, d.key)
+		n := notice{old: old, missed: d.last == nil}
+		if d.last != nil {
+			n.old = s.stripped(d.last)
+		}
+		s.untold = append(s.untold, n)
+	default:
+		if old != nil && fromList && old.GetResourceVersion() == d.obj.GetResourceVersion() {
+			return // a list that brings what is known is told to nobody
+		}
+		now := s.stripped(d.obj)
+		s.cache[d.key] = now
+		s.untold = append(s.untold, notice{old: old, now: now})
+	}
+}
+
+func (s *stream) stripped(obj client.Object) client.Object {
+	out, err := s.strip(shallow(obj))
+	if err != nil {
+		panic(err)
+	}
+	return out.(client.Object)
+}
+
+// tell lets the handler know of the next change of the cache.
+func (s *stream) tell() {
+	n := s.untold[0]
+	s.untold = s.untold[1:]
+	first := s.initial > 0
+	if first {
+		s.initial--
+	}
+	switch {
+	case n.now == nil && n.missed:
+		s.handler.OnDelete(toolscache.DeletedFinalStateUnknown{Key: keyOf(n.old), Obj: n.old})
+	case n.now == nil:
+		s.handler.OnDelete(n.old)
+	case n.old == nil:
+		s.handler.OnAdd(n.now, first)
+	default:
+		s.handler.OnUpdate(n.old, n.now)
+	}
+}
+
+// list begins anew with the state after so many versions of the kind.
+func (s *stream) list(a *API, versions int) {
+	state := a.at(s.kind, versions)
+	s.listed, s.read = nil, versions
+	for _, key := range sortedKeys(state) {
+		if s.wants(state[key]) {
+			s.listed = append(s.listed, delta{key: key, obj: state[key]})
+		}
+	}
+	for _, key := range sortedKeys(s.cache) {
+		if obj := state[key]; obj == nil || !s.wants(obj) {
+			s.listed = append(s.listed, delta{key: key})
+		}
+	}
+}
+
+// synced says that the handler knows of all that the first list brought.
+func (s *stream) synced() bool { return s.initial == 0 }
+
+// caches reads from the streams.
+type caches struct{ *Operator }
+
+func (c caches) Get(_ context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+	k := kindOf(obj)
+	for _, s := range c.streams {
+		if s.kind != k {
+			continue
+		}
+		stored := s.cache[nameOf(key)]
+		c.current.noteCache(c.w, stored)
+		if stored != nil {
+			assign(obj, stored)
+			return nil
+		}
+		return apierrors.NewNotFound(k.resource(), nameOf(key))
+	}
+	panic("no such cache here: " + k.String())
+}
+
+func (c caches) List(context.Context, client.ObjectList, ...client.ListOption) error {
+	panic("nobody lists from a cache")
+}
+
+func everything(client.Object) bool { return true }
+
+// needsAddress is controller.PodFields.
+func needsAddress(obj client.Object) bool {
+	p := obj.(*corev1.Pod)
+	return p.Spec.NodeName != "" && !p.Spec.HostNetwork &&
+		p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
+}
+
+func isAgent(obj client.Object) bool { return obj.GetLabels()["k8s-app"] == "cilium" }

@@ -1,0 +1,294 @@
+package world
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/test/agent"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
+)
+
+// leaseFor is how long a lead lasts that is not renewed.
+const leaseFor = 15 * time.Second
+
+// Config is a world's beginning. All of it but Seed is the same for all worlds
+// of a search.
+type Config struct {
+	// Nodes, and how many pods each may have at a time.
+	Nodes, PodsPerNode int
+	// Operators are the processes, one of which leads at a time.
+	Operators int
+	// Families of addresses. Empty: IPv4.
+	Families []agent.Family
+	// Pools that are there from the beginning; Spare are ranges that people may
+	// add to the first of them.
+	Pools []*v1alpha1.PodIPPool
+	Spare []v1alpha1.PoolCIDR
+	// Other is a pool that people may make and delete. Nil: none.
+	Other *v1alpha1.PodIPPool
+	// Settings of the operators. Upgraded are those after an upgrade.
+	Settings, Upgraded controller.Settings
+	// UpdateRate is the least time between two reports of an agent.
+	UpdateRate time.Duration
+	// Faults are those that may happen.
+	Faults Faults
+	// Seed picks the addresses that agents give to pods. Zero: the lowest.
+	Seed uint64
+	// Skew is how far the clocks of operators may be off, either way.
+	Skew time.Duration
+	// Trace, if set, is told what happens.
+	Trace func(line string)
+}
+
+// World is all there is. It is not safe for concurrent use.
+type World struct {
+	cfg       Config
+	api       *API
+	now       time.Time
+	operators []*Operator
+	machines  []*machine
+	lease     struct {
+		holder  *Operator
+		renewed time.Time
+	}
+	slots []string
+
+	judge *invariant.Judge
+	// writer is the operator whose write is being carried out, or nil.
+	writer *Operator
+	// dropped are pods, by UID, that were not restored; refused is when a pod's
+	// last CNI ADD failed.
+	dropped map[string]error
+	refused map[string]time.Time
+	backup  map[Kind]map[string]client.Object
+	excused map[netip.Addr]excuse
+	torn    map[string]tornBlock
+	writes  int       // of operators
+	turn    int       // of Calm
+	wrote   time.Time // when an operator last wrote something
+
+	// Violations of the rules so far.
+	Violations []Violation
+	Counts     Counts
+
+	strips     map[Kind]toolscache.TransformFunc
+	stripAgent toolscache.TransformFunc
+	trace      func(string)
+	quiet      context.Context
+	enabled    []Action
+	known      *known // if Hash is asked for
+}
+
+// Violation is a rule seen broken.
+type Violation struct {
+	// Rule is its number in docs/architecture.md; 9 is liveness.
+	Rule int
+	Text string
+}
+
+func (v Violation) String() string { return fmt.Sprintf("rule %d: %s", v.Rule, v.Text) }
+
+// New makes a world in which nothing has happened yet: Nodes and pools are
+// there, operators and agents are down.
+func New(cfg Config) *World {
+	if len(cfg.Families) == 0 {
+		cfg.Families = []agent.Family{agent.IPv4}
+	}
+	w := &World{
+		cfg: cfg, now: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC),
+		dropped: map[string]error{}, refused: map[string]time.Time{}, excused: map[netip.Addr]excuse{}, torn: map[string]tornBlock{},
+		judge: invariant.NewJudge(cfg.Settings.Defaults.Cooldown - 2*cfg.Skew),
+		trace: cfg.Trace, quiet: log.IntoContext(context.Background(), logr.Discard()),
+		Counts: newCounts(),
+	}
+	w.strips, w.stripAgent = stripsOf()
+	w.api = NewAPI(w.Now)
+	w.api.stored = w.stored
+	for i := range cfg.PodsPerNode {
+		w.slots = append(w.slots, fmt.Sprintf("p%d", i+1))
+	}
+	for i := range cfg.Operators {
+		w.operators = append(w.operators, &Operator{w: w, name: fmt.Sprintf("op%d", i+1), settings: cfg.Settings})
+	}
+	for _, p := range cfg.Pools {
+		w.must(w.api.Create(p))
+	}
+	for i := range cfg.Nodes {
+		m := &machine{w: w, name: fmt.Sprintf("n%d", i+1), endpoints: map[string]*endpoint{}, router: map[agent.Family]netip.Addr{}}
+		w.machines = append(w.machines, m)
+		w.must(w.api.Create(nodeObject(m.name)))
+	}
+	return w
+}
+
+func nodeObject(name string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/hostname": name}}}
+}
+
+// policy is the one that rules all nodes.
+func (w *World) policy() expand.Policy {
+	for _, o := range w.operators {
+		if !o.leads {
+			continue
+		}
+		if ruling := o.parts.Node.Pools.Match(nil); len(ruling) > 0 {
+			return ruling[0].Policy
+		}
+		return o.settings.Defaults.Policy
+	}
+	return w.cfg.Settings.Defaults.Policy
+}
+
+// Now is the true time.
+func (w *World) Now() time.Time { return w.now }
+
+// API is the API server, to look at.
+func (w *World) API() *API { return w.api }
+
+// pass lets time pass: who runs and leads renews its lease, who has lost it
+// exits.
+func (w *World) pass(d time.Duration) {
+	w.now = w.now.Add(d)
+	for _, o := range w.operators {
+		switch {
+		case !o.running() || !o.leads:
+		case w.lease.holder == o:
+			w.lease.renewed = w.now
+		default:
+			w.Counts.Faults["lost its lease"]++
+			o.crash()
+		}
+	}
+	for _, o := range w.operators {
+		if o.running() {
+			for _, q := range o.queues {
+				q.due()
+			}
+		}
+	}
+}
+
+// next is when something comes due by time alone, or zero.
+func (w *World) next() time.Time {
+	var first time.Time
+	at := func(t time.Time) {
+		if t.After(w.now) && (first.IsZero() || t.Before(first)) {
+			first = t
+		}
+	}
+	for _, o := range w.operators {
+		if !o.running() {
+			continue
+		}
+		for _, q := range o.queues {
+			at(q.next())
+		}
+		for _, f := range o.flights {
+			if f.pending.verb == "wait" {
+				at(f.since.Add(shownWithin))
+			}
+		}
+	}
+	for _, m := range w.machines {
+		if m.phase == down {
+			at(m.again)
+		}
+		if m.store != nil && m.asked && !m.silent {
+			at(m.wrote.Add(w.cfg.UpdateRate))
+		}
+		for _, slot := range w.slots {
+			if t, ok := w.refused[m.podKey(slot)]; ok {
+				at(t.Add(addRetry))
+			}
+		}
+	}
+	if w.lease.holder != nil && !(w.lease.holder.running() && w.lease.holder.leads) {
+		at(w.lease.renewed.Add(leaseFor))
+	}
+	return first
+}
+
+func (w *World) machine(name string) *machine {
+	for _, m := range w.machines {
+		if m.name == name {
+			return m
+		}
+	}
+	return nil
+}
+
+func (w *World) operator(name string) *Operator {
+	for _, o := range w.operators {
+		if o.name == name {
+			return o
+		}
+	}
+	return nil
+}
+
+// pick is one of n, the same for the same arguments.
+func (w *World) pick(who string, turn uint64, n int) int {
+	if w.cfg.Seed == 0 || n == 1 {
+		return 0
+	}
+	h := w.cfg.Seed ^ turn*0x9e3779b97f4a7c15
+	for i := range len(who) {
+		h = (h ^ uint64(who[i])) * 0x100000001b3
+	}
+	h ^= h >> 31
+	h *= 0xbf58476d1ce4e5b9
+	h ^= h >> 29
+	return int(h % uint64(n))
+}
+
+// must is for writes of the world's own, which cannot fail.
+func (w *World) must(_ client.Object, err error) { w.mustNot(err) }
+
+func (w *World) mustNot(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+func (w *World) tracef(format string, args ...any) {
+	if w.trace != nil {
+		w.trace(fmt.Sprintf(format, args...))
+	}
+}
+
+func traceLogger(line func(string)) logr.Logger {
+	return funcr.New(func(prefix, args string) { line(strings.TrimSpace(prefix + " " + args)) }, funcr.Options{Verbosity: 1})
+}
+
+func deleted[T comparable](list []T, one T) []T {
+	out := list[:0:0]
+	for _, x := range list {
+		if x != one {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// Close ends what is under way.
+func (w *World) Close() {
+	for _, o := range w.operators {
+		if o.up {
+			o.crash()
+		}
+	}
+}
