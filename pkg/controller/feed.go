@@ -249,8 +249,11 @@ func (f *Feed) pool(p *v1alpha1.PodIPPool) {
 	if f.Pools.Set(p) {
 		f.allNodes()
 		f.allPools()
+		return
 	}
-	f.queuePool(p.Name, 0)
+	// Our own status comes back here: at once, it would be written without a
+	// rest while blocks come and go.
+	f.queuePool(p.Name, poolStatusDelay)
 }
 
 // allPools looks at every pool, as whom an overlap favours has changed.

@@ -10,6 +10,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -68,6 +69,32 @@ func TestFeedTakesInBeforeItQueues(t *testing.T) {
 	h.OnDelete(obj)
 	if queued != 6 {
 		t.Errorf("queued %d times, want a node, a pool and a block, twice", queued)
+	}
+}
+
+// delays notes after what time pools are queued.
+type delays struct {
+	queue
+	after *[]string
+}
+
+func (q delays) AddAfter(r reconcile.Request, d time.Duration) {
+	*q.after = append(*q.after, r.Name+" "+d.String())
+}
+
+// A pool's own status comes back by the watch, and must not be answered at once.
+func TestFeedLetsPoolStatusRest(t *testing.T) {
+	feed, after := NewFeed(), []string(nil)
+	feed.Ledger = readyLedger()
+	feed.Pools = NewPools(defaults(), feed.Ledger)
+	feed.pools = delays{after: &after}
+	pool := podIPPool("p", 1, "10.0.0.0/28")
+	feed.pool(pool)
+	status := pool.DeepCopy()
+	status.Status.Conditions = append(status.Status.Conditions, metav1.Condition{Type: "Ready"})
+	feed.pool(status)
+	if diff := cmp.Diff([]string{"p 0s", "p 1s"}, after); diff != "" {
+		t.Errorf("queued (-want +got):\n%s", diff)
 	}
 }
 
