@@ -51,6 +51,10 @@ STEPS ?= 500
 sim: ## Simulate so many seeded worlds around the operator; fails if a rule broke. SEEDS=1000 STEPS=500
 	go run ./test/sim -seeds=$(SEEDS) -steps=$(STEPS)
 
+.PHONY: exhaust
+exhaust: ## Try everything that can happen in small worlds, to a depth; fails if a rule broke. DEPTH=, SCOPES=join,lag
+	go run ./test/sim/exhaust $(if $(DEPTH),-depth=$(DEPTH)) $(if $(SCOPES),-scopes=$(SCOPES))
+
 ##@ See it work
 
 NODES ?= 20

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime/debug"
+	"slices"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
@@ -24,7 +25,12 @@ func play(seed uint64, steps int, mask world.Faults, trace func(string)) outcome
 	r := rand.New(rand.NewPCG(seed, 2))
 	return inWorld(seed, s.config.Faults&mask, trace, func(w *world.World) (world.Action, bool) {
 		steps--
-		return choose(r, s.weights, w.Enabled()), steps >= 0
+		enabled := w.Enabled()
+		weights := s.weights
+		if slices.ContainsFunc(enabled, func(a world.Action) bool { return a.Verb == world.Thaw }) {
+			weights = s.frozen
+		}
+		return choose(r, weights, enabled), steps >= 0
 	})
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"math/rand/v2"
 	"time"
 
@@ -18,6 +19,8 @@ import (
 type scenario struct {
 	config  world.Config
 	weights map[world.Verb]float64
+	// frozen are the weights while a process of the operator is stopped.
+	frozen map[world.Verb]float64
 }
 
 // draw makes a scenario of a seed.
@@ -46,7 +49,8 @@ func draw(seed uint64) scenario {
 		c.Faults = 0
 	}
 	c.Skew = 5 * time.Second
-	return scenario{config: c, weights: weights(r)}
+	w := weights(r)
+	return scenario{config: c, weights: w, frozen: whileFrozen(r, w)}
 }
 
 func settings() controller.Settings {
@@ -73,7 +77,7 @@ func weights(r *rand.Rand) map[world.Verb]float64 {
 	w := map[world.Verb]float64{
 		world.Start: 10, world.Lead: 10, world.Thaw: 2,
 		world.Watch: 40, world.Tell: 40, world.Reconcile: 30, world.Call: 60, world.Shown: 60, world.Timeout: 5,
-		world.CallFails: .5, world.CallThrottle: .5, world.CallUnheard: 1, world.CallKills: .5,
+		world.CallFails: .5, world.CallThrottle: .5, world.CallUnheard: 1, world.CallKills: .5, world.CallFreezes: .3,
 		world.KillOperator: .1, world.List: .3, world.FreezeOp: .3, world.UpgradeOp: .1,
 		world.AgentStart: 10, world.AgentOpen: 10, world.AgentRestore: 5, world.AgentServe: 10,
 		world.AgentSee: 20, world.AgentReport: 10, world.AgentPod: 10, world.AgentSync: 2,
@@ -95,4 +99,23 @@ func weights(r *rand.Rand) map[world.Verb]float64 {
 		}
 	}
 	return w
+}
+
+// whileFrozen are the weights while a process is stopped. In a quarter of the
+// seeds leaders often stop with a write in hand, and for long, in which blocks go
+// and little else happens: an old write that comes last has to lose.
+func whileFrozen(r *rand.Rand, w map[world.Verb]float64) map[world.Verb]float64 {
+	if r.IntN(4) > 0 {
+		return w
+	}
+	w[world.CallFreezes] *= 10
+	w[world.BlockMake] *= 10
+	frozen := maps.Clone(w)
+	for verb, factor := range map[world.Verb]float64{
+		world.Thaw: .1, world.CallFreezes: 0, world.FreezeOp: 0, world.Pass: 2, world.BlockDelete: 20,
+		world.PodNew: .1, world.PodAdd: .1, world.PodDelete: .1, world.PodDel: .1, world.AgentReport: .1, world.AgentDies: .1,
+	} {
+		frozen[verb] *= factor
+	}
+	return frozen
 }

@@ -19,7 +19,7 @@ func TestFirstSteps(t *testing.T) {
 			if x.found != nil {
 				t.Fatalf("%s\n%s", x.found.text, script(s.name, x.found.actions))
 			}
-			if f := x.figures; f.again == 0 || f.states < 10 || f.states+f.again != f.transitions+1 {
+			if f := x.figures; f.again == 0 || f.states < 5 || f.states+f.again != f.transitions+1 {
 				t.Errorf("%s", f)
 			}
 		})

@@ -59,6 +59,7 @@ const (
 	CallThrottle Verb = "call-throttled"
 	CallUnheard  Verb = "call-unheard"
 	CallKills    Verb = "call-kills"
+	CallFreezes  Verb = "call-freezes" // the process stops with this write in hand
 	KillOperator Verb = "kill"
 	List         Verb = "list"
 	FreezeOp     Verb = "freeze"
@@ -207,6 +208,7 @@ func (w *World) enableCall(o *Operator, f *flight) {
 	w.canIf(Fail, CallThrottle, o.name, what)
 	w.canIf(Unheard, CallUnheard, o.name, what)
 	w.canIf(KillAfterWrite, CallKills, o.name, what)
+	w.canIf(Freeze, CallFreezes, o.name, what)
 }
 
 func (w *World) enableAgent(m *machine) {

@@ -142,28 +142,6 @@ func (c *canon) any(x any) { c.walk(reflect.ValueOf(x)) }
 func (c *canon) walkAs(v reflect.Value, version bool) {
 	switch v.Kind() {
 	case reflect.Invalid, reflect.Func, reflect.Chan, reflect.UnsafePointer:
-	case reflect.Bool:
-		if v.Bool() {
-			c.number(1)
-		} else {
-			c.number(0)
-		}
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		c.buf = binary.AppendVarint(c.buf, v.Int())
-	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
-		if version {
-			c.token(versionToken, int64(v.Uint()))
-		} else {
-			c.number(v.Uint())
-		}
-	case reflect.Float32, reflect.Float64:
-		c.text(strconv.FormatFloat(v.Float(), 'g', -1, 64))
-	case reflect.String:
-		if n, err := strconv.ParseInt(v.String(), 10, 64); err == nil && version {
-			c.token(versionToken, n)
-		} else {
-			c.text(v.String())
-		}
 	case reflect.Interface:
 		if !v.IsNil() && !left(v.Elem().Type()) {
 			c.text(v.Elem().Type().String())
@@ -180,6 +158,30 @@ func (c *canon) walkAs(v reflect.Value, version bool) {
 		c.mapped(v, version)
 	case reflect.Struct:
 		c.fields(v)
+	case reflect.String:
+		if n, err := strconv.ParseInt(v.String(), 10, 64); err == nil && version {
+			c.token(versionToken, n)
+		} else {
+			c.text(v.String())
+		}
+	default:
+		c.plain(v, version)
+	}
+}
+
+// plain writes a number or a truth.
+func (c *canon) plain(v reflect.Value, version bool) {
+	switch {
+	case v.Kind() == reflect.Bool:
+		c.text(strconv.FormatBool(v.Bool()))
+	case v.CanInt():
+		c.buf = binary.AppendVarint(c.buf, v.Int())
+	case v.CanUint() && version:
+		c.token(versionToken, int64(v.Uint()))
+	case v.CanUint():
+		c.number(v.Uint())
+	case v.CanFloat():
+		c.text(strconv.FormatFloat(v.Float(), 'g', -1, 64))
 	default:
 		panic("cannot be told apart: " + v.Type().String())
 	}

@@ -89,6 +89,10 @@ func (w *World) doCall(verb Verb, o *Operator, f *flight) {
 		_ = o.carryOut(f.pending)
 		o.crash()
 		return
+	case CallFreezes:
+		w.Counts.Faults["frozen with a write in hand"]++
+		o.frozen = true
+		return
 	}
 	if o.leads && w.lease.holder != o && f.pending.writes() {
 		w.Counts.Faults["write without the lease"]++

@@ -76,7 +76,7 @@ func (f Faults) Marks() []string {
 	return map[Faults][]string{
 		Kill: {"killed", "killed before a write"}, KillAfterWrite: {"killed after a write"}, Unheard: {"answer lost"},
 		Fail: {"call failed", "call refused"}, Lag: {"watch lagged"}, HandlerLag: {"handler lagged"}, Relist: {"compacted watch"},
-		StaleList: {"stale list"}, Freeze: {"frozen", "write without the lease"}, Jump: {"clock jumped"}, Skew: {"clock off"},
+		StaleList: {"stale list"}, Freeze: {"frozen", "frozen with a write in hand", "write without the lease"}, Jump: {"clock jumped"}, Skew: {"clock off"},
 		AgentKill: {"agent died"}, AgentEmpty: {"agent reported nothing"}, AgentMute: {"agent muted"},
 		NodeGone: {string(NodeDelete), string(NodeOff), string(NodeMake)}, CiliumNodeGone: {string(CNDelete)},
 		PoolEdits: {string(PoolEdit)}, BlockEdits: {string(BlockDelete), string(BlockMake)},

@@ -1,6 +1,7 @@
 package world
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -309,12 +310,13 @@ func (w *World) named(cidr netip.Prefix) bool {
 	return false
 }
 
-// nth is the i-th IPv4 prefix of a length in rng.
+// nth is the i-th prefix of a length in rng, which spans 2^32 addresses at most.
 func nth(rng netip.Prefix, bits, i int) netip.Prefix {
-	a := rng.Addr().As4()
-	n := uint32(a[0])<<24 | uint32(a[1])<<16 | uint32(a[2])<<8 | uint32(a[3])
-	n += uint32(i) << (32 - bits)
-	return netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}), bits)
+	a := rng.Addr().AsSlice()
+	low := a[len(a)-4:]
+	binary.BigEndian.PutUint32(low, binary.BigEndian.Uint32(low)+uint32(i)<<(rng.Addr().BitLen()-bits))
+	addr, _ := netip.AddrFromSlice(a)
+	return netip.PrefixFrom(addr, bits)
 }
 
 func (w *World) editPool(what string) {

@@ -53,8 +53,8 @@ func (w *World) inBlockOf(node string, addr netip.Addr) bool {
 func (w *World) holdPods(when string, m *machine, cn *ciliumv2.CiliumNode) {
 	for _, slot := range w.slots {
 		pod, e := m.podObject(slot), m.endpoints[slot]
-		if pod != nil && e == nil && !finished(pod) && w.freeBlocks() > 0 {
-			w.violate(9, "%s: pod %s has no address and %d blocks are free", when, keyOf(pod), w.freeBlocks())
+		if pod != nil && e == nil && !finished(pod) && w.room() > 0 {
+			w.violate(9, "%s: pod %s has no address and %d blocks are free", when, keyOf(pod), w.room())
 		}
 		if e == nil || e.forfeited {
 			continue
@@ -65,7 +65,7 @@ func (w *World) holdPods(when string, m *machine, cn *ciliumv2.CiliumNode) {
 			}
 		}
 	}
-	if m.phase != serving && w.freeBlocks() > 0 {
+	if m.phase != serving && w.room() > 0 {
 		w.violate(9, "%s: the agent of %s has not come up", when, m.name)
 	}
 }
@@ -93,7 +93,7 @@ func (w *World) holdBlocks(when string, m *machine, cn *ciliumv2.CiliumNode) {
 		switch {
 		case cooling:
 			w.violate(9, "%s: block %s of node %s still cools down", when, name, m.name)
-		case leaving && b.used == 0 && !b.pinned && w.freeBlocks() > 0:
+		case leaving && b.used == 0 && !b.pinned && w.room() > 0:
 			w.violate(9, "%s: block %s of node %s still leaves, and nothing uses it", when, name, m.name)
 		case !leaving && !w.asked(obj):
 			held = append(held, b)
@@ -172,16 +172,27 @@ func (w *World) without(m *machine, cn *ciliumv2.CiliumNode) int {
 	return n
 }
 
-// freeBlocks is how many blocks of open ranges nobody holds or names.
-func (w *World) freeBlocks() int {
+// room is how many blocks are free of the family that has fewest: without one of
+// each an agent does not come up, and no block is replaced.
+func (w *World) room() int {
+	n := w.freeBlocks(true)
+	if len(w.cfg.Families) > 1 {
+		n = min(n, w.freeBlocks(false))
+	}
+	return n
+}
+
+// freeBlocks is how many blocks of a family's open ranges nobody holds or names.
+func (w *World) freeBlocks(v4 bool) int {
 	n := 0
 	for _, name := range w.api.Keys(KindPool) {
 		pool := w.api.Get(KindPool, name).(*v1alpha1.PodIPPool)
-		if pool.DeletionTimestamp != nil || pool.Spec.Paused || pool.Spec.IPv4 == nil {
+		if pool.DeletionTimestamp != nil || pool.Spec.Paused {
 			continue
 		}
-		for _, c := range pool.Spec.IPv4.CIDRs {
-			rng, bits := netip.MustParsePrefix(c.CIDR), int(pool.Spec.IPv4.BlockSize)
+		cidrs, bits := ranges(pool, v4)
+		for _, c := range cidrs {
+			rng := netip.MustParsePrefix(c.CIDR)
 			for i := 0; !c.Drain && i < 1<<(bits-rng.Bits()); i++ {
 				if w.isFree(nth(rng, bits, i), pool.Spec.Reserved) {
 					n++
@@ -190,6 +201,17 @@ func (w *World) freeBlocks() int {
 		}
 	}
 	return n
+}
+
+// ranges are a pool's of a family, and the length of their blocks.
+func ranges(pool *v1alpha1.PodIPPool, v4 bool) ([]v1alpha1.PoolCIDR, int) {
+	switch {
+	case v4 && pool.Spec.IPv4 != nil:
+		return pool.Spec.IPv4.CIDRs, int(pool.Spec.IPv4.BlockSize)
+	case !v4 && pool.Spec.IPv6 != nil:
+		return pool.Spec.IPv6.CIDRs, int(pool.Spec.IPv6.BlockSize)
+	}
+	return nil, 0
 }
 
 func (w *World) reserved(addr netip.Addr) bool {
