@@ -79,7 +79,9 @@ func TestSchemaOfPoolsFollowsTheCRD(t *testing.T) {
 		t.Fatal(err)
 	}
 	var schema struct {
-		Definitions struct{ PoolSpec apiextensionsv1.JSONSchemaProps }
+		Definitions struct {
+			PoolSpec apiextensionsv1.JSONSchemaProps
+		}
 	}
 	if err := json.Unmarshal(data, &schema); err != nil {
 		t.Fatal(err)

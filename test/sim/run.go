@@ -46,7 +46,7 @@ func inWorld(seed uint64, faults world.Faults, trace func(string), next func(*wo
 	out = outcome{seed: seed, faults: faults}
 	defer func() {
 		if thrown := recover(); thrown != nil {
-			out.violations = append(w.Violations, world.Violation{Text: fmt.Sprintf("panic: %v", thrown)})
+			out.violations = append(slices.Clone(w.Violations), world.Violation{Text: fmt.Sprintf("panic: %v", thrown)})
 			if trace != nil {
 				trace(string(debug.Stack()))
 			}

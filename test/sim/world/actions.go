@@ -175,17 +175,21 @@ func (w *World) enableOperator(o *Operator) {
 		}
 	}
 	if o.leads && o.begun {
-		for c, q := range o.queues {
-			if q.due(); o.busy(c) >= o.workers(c) {
-				continue
-			}
-			for _, name := range q.ready() {
-				w.can(Reconcile, o.name, controllerName(c)+"/"+name)
-			}
-		}
+		w.enableReconciles(o)
 	}
 	for _, f := range o.flights {
 		w.enableCall(o, f)
+	}
+}
+
+func (w *World) enableReconciles(o *Operator) {
+	for c, q := range o.queues {
+		if q.due(); o.busy(c) >= o.workers(c) {
+			continue
+		}
+		for _, name := range q.ready() {
+			w.can(Reconcile, o.name, controllerName(c)+"/"+name)
+		}
 	}
 }
 
@@ -221,14 +225,7 @@ func (w *World) enableAgent(m *machine) {
 		}
 		return
 	}
-	switch {
-	case m.phase == waiting && m.store.MinimumReached():
-		w.can(AgentOpen, m.name, "")
-	case m.phase == opened:
-		w.can(AgentRestore, m.name, "")
-	case m.phase == restored:
-		w.can(AgentServe, m.name, "")
-	}
+	w.enableStartup(m)
 	if _, more := m.nextSeen(); more {
 		w.can(AgentSee, m.name, "")
 	}
@@ -243,6 +240,18 @@ func (w *World) enableAgent(m *machine) {
 		w.canIf(AgentEmpty, AgentNothing, m.name, "")
 	}
 	w.canIf(AgentMute, AgentMutes, m.name, "")
+}
+
+// enableStartup is what an agent does until it serves.
+func (w *World) enableStartup(m *machine) {
+	switch {
+	case m.phase == waiting && m.store.MinimumReached():
+		w.can(AgentOpen, m.name, "")
+	case m.phase == opened:
+		w.can(AgentRestore, m.name, "")
+	case m.phase == restored:
+		w.can(AgentServe, m.name, "")
+	}
 }
 
 func (w *World) enablePods(m *machine) {

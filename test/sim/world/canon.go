@@ -94,7 +94,7 @@ func (c *canon) number(n uint64) { c.buf = binary.AppendUvarint(c.buf, n) }
 
 func (c *canon) token(kind byte, value int64) {
 	t := token{kind: kind, value: value}
-	t.of = c.known.of[t]
+	t.of = c.of[t]
 	c.buf = append(append(c.buf, kind), t.of...)
 	c.tokens = append(c.tokens, t)
 }

@@ -146,6 +146,13 @@ func (w *World) holdCiliumNode(v Version) {
 	if now == nil {
 		return
 	}
+	w.holdPool(v.Key, old, now, alive)
+	w.holdMarks(v.Key, old, now)
+}
+
+// holdPool checks that no pod's address left its node's pool, or came into the
+// pool of another one.
+func (w *World) holdPool(node string, old, now *ciliumv2.CiliumNode, alive bool) {
 	for _, m := range w.machines {
 		for slot, e := range m.endpoints {
 			for _, addr := range e.addrs() {
@@ -154,15 +161,14 @@ func (w *World) holdCiliumNode(v Version) {
 				_, is := now.Spec.IPAM.Pool[key]
 				switch {
 				case e.forfeited:
-				case m.name != v.Key && is && !was:
-					w.violate(1, "%s, which pod %s on node %s has, was put into the pool of node %s", key, slot, m.name, v.Key)
-				case m.name == v.Key && was && !is && alive:
+				case m.name != node && is && !was:
+					w.violate(1, "%s, which pod %s on node %s has, was put into the pool of node %s", key, slot, m.name, node)
+				case m.name == node && was && !is && alive:
 					w.violate(2, "%s, which pod %s has, was taken out of the pool of node %s", key, slot, m.name)
 				}
 			}
 		}
 	}
-	w.holdMarks(v.Key, old, now)
 }
 
 // holdMarks checks that nothing is marked that the operator knew to be in use,

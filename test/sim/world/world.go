@@ -191,16 +191,8 @@ func (w *World) next() time.Time {
 		}
 	}
 	for _, o := range w.operators {
-		if !o.running() {
-			continue
-		}
-		for _, q := range o.queues {
-			at(q.next())
-		}
-		for _, f := range o.flights {
-			if f.pending.verb == "wait" {
-				at(f.since.Add(shownWithin))
-			}
+		if o.running() {
+			o.dues(at)
 		}
 	}
 	for _, m := range w.machines {
@@ -216,10 +208,22 @@ func (w *World) next() time.Time {
 			}
 		}
 	}
-	if w.lease.holder != nil && !(w.lease.holder.running() && w.lease.holder.leads) {
+	if h := w.lease.holder; h != nil && (!h.running() || !h.leads) {
 		at(w.lease.renewed.Add(leaseFor))
 	}
 	return first
+}
+
+// dues tells when something of the operator comes due by time alone.
+func (o *Operator) dues(at func(time.Time)) {
+	for _, q := range o.queues {
+		at(q.next())
+	}
+	for _, f := range o.flights {
+		if f.pending.verb == "wait" {
+			at(f.since.Add(shownWithin))
+		}
+	}
 }
 
 func (w *World) machine(name string) *machine {
