@@ -176,6 +176,10 @@ func (l *Ledger) drop(b crd.Block) {
 	}
 	delete(l.shown, b.UID)
 	l.space.Release(b.CIDR)
+	// What the node's CiliumNode names of it is no longer covered.
+	if cn := l.nodes.seen[b.Node]; cn != nil {
+		l.setForeign(b.Node, l.foreignOf(cn))
+	}
 }
 
 func (l *Ledger) tell() {

@@ -14,6 +14,8 @@ type nodeRecords struct {
 	// foreign is what is taken because a CiliumNode names it: its podCIDRs, and
 	// addresses in its pool or reported in use outside them and its blocks.
 	foreign map[string][]netip.Prefix
+	// seen are CiliumNodes as the watch last showed them, which foreign is made of.
+	seen map[string]*ciliumv2.CiliumNode
 	// written is the resourceVersion of this process's last write to each.
 	written map[string]string
 	// moved are the blocks, by UID, whose CiliumNode this process has changed
@@ -26,6 +28,7 @@ type nodeRecords struct {
 func newNodeRecords() nodeRecords {
 	return nodeRecords{
 		foreign: map[string][]netip.Prefix{},
+		seen:    map[string]*ciliumv2.CiliumNode{},
 		written: map[string]string{},
 		moved:   map[types.UID]bool{},
 		deleted: map[string]*ciliumv2.CiliumNode{},
@@ -38,6 +41,7 @@ func (l *Ledger) ObservedNode(cn *ciliumv2.CiliumNode) (changed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.nodes.deleted, cn.Name)
+	l.nodes.seen[cn.Name] = cn
 	return l.setForeign(cn.Name, l.foreignOf(cn))
 }
 
@@ -73,6 +77,7 @@ func (l *Ledger) ForgetNode(name string) (changed bool) {
 	defer l.mu.Unlock()
 	delete(l.nodes.deleted, name)
 	delete(l.nodes.written, name)
+	delete(l.nodes.seen, name)
 	return l.setForeign(name, nil)
 }
 

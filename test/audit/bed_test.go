@@ -161,9 +161,10 @@ func (b *bed) check(args ...string) outcome {
 
 func (b *bed) run(args ...string) outcome {
 	b.Helper()
+	path := operator(b.T) // may have to be built, which is no part of the patience
 	ctx, cancel := context.WithTimeout(b.Context(), patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, operator(b.T), args...)
+	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env = []string{"HOME=" + b.TempDir()}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

@@ -196,12 +196,7 @@ func (w *World) next() time.Time {
 		}
 	}
 	for _, m := range w.machines {
-		if m.phase == down {
-			at(m.again)
-		}
-		if m.store != nil && m.asked && !m.silent {
-			at(m.wrote.Add(w.cfg.UpdateRate))
-		}
+		m.dues(w.cfg.UpdateRate, at)
 		for _, slot := range w.slots {
 			if t, ok := w.refused[m.podKey(slot)]; ok {
 				at(t.Add(addRetry))
@@ -212,6 +207,16 @@ func (w *World) next() time.Time {
 		at(w.lease.renewed.Add(leaseFor))
 	}
 	return first
+}
+
+// dues tells when something of the agent comes due by time alone.
+func (m *machine) dues(rate time.Duration, at func(time.Time)) {
+	if m.phase == down {
+		at(m.again)
+	}
+	if m.store != nil && m.asked && !m.silent {
+		at(m.wrote.Add(rate))
+	}
 }
 
 // dues tells when something of the operator comes due by time alone.

@@ -1,0 +1,22 @@
+// Command kubectl-cilium_pool is kubectl cilium-pool: what pods' addresses are
+// held by whom, why, and what would change that.
+package main
+
+import (
+	"os"
+
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin"
+)
+
+// version is set at the build by -ldflags -X.
+var version = "dev"
+
+func main() {
+	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
+	cmd := plugin.New(streams, version)
+	cmd.SetContext(ctrl.SetupSignalHandler())
+	os.Exit(plugin.Run(cmd, streams))
+}

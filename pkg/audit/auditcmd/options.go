@@ -1,0 +1,88 @@
+package auditcmd
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/live"
+)
+
+// Options are the command line of check, but for how to reach the API server.
+type Options struct {
+	output, failOn string
+	agentSelector  string
+	reader         live.Reader
+	settings       audit.Settings
+	patience       live.Patience
+}
+
+// NewOptions are the defaults. The settings, and where agents are, are the
+// operator's own defaults; StuckAfter is this command's.
+func NewOptions(settings audit.Settings, agentNamespace, agentSelector string) *Options {
+	settings.StuckAfter = 5 * time.Minute
+	return &Options{
+		output: "text", failOn: string(audit.Warning), agentSelector: agentSelector,
+		reader:   live.Reader{AgentNamespace: agentNamespace},
+		settings: settings,
+		patience: live.Patience{Again: 5 * time.Second},
+	}
+}
+
+// AddFlags adds a flag for each option.
+func (o *Options) AddFlags(fs *pflag.FlagSet) {
+	s := &o.settings
+	fs.StringVarP(&o.output, "output", "o", o.output, "text or json")
+	fs.StringVar(&o.failOn, "fail-on", o.failOn, "what gives exit code 1: warning (any finding) or error (errors alone)")
+	fs.DurationVar(&o.patience.Again, "again", o.patience.Again, "how long after a look the cluster is looked at again")
+	fs.DurationVar(&o.patience.WatchFor, "watch-for", o.patience.WatchFor, "look for so long, every --again, before judging")
+	fs.DurationVar(&s.StuckAfter, "stuck-after", s.StuckAfter, "how long something that should pass by itself may stand")
+	fs.DurationVar(&s.Cooldown, "cooldown", s.Cooldown, "the operator's --cooldown")
+	fs.DurationVar(&s.NodeGoneCooldown, "node-gone-cooldown", s.NodeGoneCooldown, "the operator's --node-gone-cooldown")
+	fs.IntVar(&s.MaxAddresses, "max-addresses-per-node", s.MaxAddresses, "the operator's --max-addresses-per-node")
+	fs.StringSliceVar(&s.IgnoreTaints, "ignore-node-taints", s.IgnoreTaints, "the operator's --ignore-node-taints")
+	fs.StringVar(&o.reader.AgentNamespace, "cilium-namespace", o.reader.AgentNamespace, "namespace of the Cilium agents")
+	fs.StringVar(&o.agentSelector, "agent-selector", o.agentSelector, "label selector of the Cilium agents' pods")
+}
+
+// Validate reports everything that is wrong with the command line.
+func (o *Options) Validate() error {
+	var p problems
+	if o.output != "text" && o.output != "json" {
+		p.bad("output", o.output, "must be text or json")
+	}
+	if o.failOn != string(audit.Warning) && o.failOn != string(audit.Error) {
+		p.bad("fail-on", o.failOn, "must be warning or error")
+	}
+	p.between("again", o.patience.Again, time.Second, time.Hour)
+	p.between("watch-for", o.patience.WatchFor, 0, 24*time.Hour)
+	p.between("stuck-after", o.settings.StuckAfter, 0, 24*time.Hour)
+	p.between("cooldown", o.settings.Cooldown, 0, 24*time.Hour)
+	p.between("node-gone-cooldown", o.settings.NodeGoneCooldown, 0, 7*24*time.Hour)
+	if o.settings.MaxAddresses < 1 {
+		p.bad("max-addresses-per-node", o.settings.MaxAddresses, "must be 1 or more")
+	}
+	selector, err := labels.Parse(o.agentSelector)
+	if err != nil {
+		p.bad("agent-selector", o.agentSelector, "must be a label selector, as in k8s-app=cilium: "+err.Error())
+	}
+	o.reader.AgentSelector = selector
+	return errors.Join(p...)
+}
+
+// problems gathers what is wrong with the command line.
+type problems []error
+
+func (p *problems) bad(flag string, value any, want string) {
+	*p = append(*p, fmt.Errorf("--%s is %v: %s", flag, value, want))
+}
+
+func (p *problems) between(flag string, d, low, high time.Duration) {
+	if d < low || d > high {
+		p.bad(flag, d, fmt.Sprintf("must be between %s and %s", low, high))
+	}
+}

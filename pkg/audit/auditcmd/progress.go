@@ -1,0 +1,41 @@
+package auditcmd
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+)
+
+// Progress tells on a terminal how far reading is, if it takes long.
+type Progress struct {
+	to    io.Writer // nil: nobody looks
+	begun time.Time
+	told  bool
+}
+
+// NewProgress tells nothing where to is no terminal.
+func NewProgress(to io.Writer) *Progress {
+	p := &Progress{begun: time.Now()}
+	if f, ok := to.(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+			p.to = to
+		}
+	}
+	return p
+}
+
+// Read tells how many objects of a kind have been read.
+func (p *Progress) Read(kind string, n int) {
+	if p.to != nil && time.Since(p.begun) > 2*time.Second {
+		p.told = true
+		fmt.Fprintf(p.to, "\r\033[Kreading %s: %d", kind, n)
+	}
+}
+
+// Clear takes away what was told.
+func (p *Progress) Clear() {
+	if p.told {
+		fmt.Fprint(p.to, "\r\033[K")
+	}
+}

@@ -1,0 +1,72 @@
+package auditcmd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+)
+
+// RequestTimeout is how long one request to the API server may take.
+const RequestTimeout = time.Minute
+
+// Run looks at the cluster, prints what is wrong, and returns the exit code: 0
+// nothing is wrong, 1 something is, 2 the cluster could not be read. The
+// options must be valid. name begins each message on stderr.
+func (o *Options) Run(ctx context.Context, name string, config *rest.Config, stdout, stderr io.Writer) int {
+	report, err := o.look(ctx, config, stderr)
+	if err != nil {
+		fmt.Fprintf(stderr, "%s: the cluster was not audited: %v\n", name, err)
+		return 2
+	}
+	write := report.Text
+	if o.output == "json" {
+		write = report.JSON
+	}
+	if err := write(stdout); err != nil {
+		fmt.Fprintf(stderr, "%s: writing the report: %v\n", name, err)
+		return 2
+	}
+	if report.Errors > 0 || report.Warnings > 0 && o.failOn == string(audit.Warning) {
+		return 1
+	}
+	return 0
+}
+
+func (o *Options) look(ctx context.Context, config *rest.Config, stderr io.Writer) (audit.Report, error) {
+	ctrl.SetLogger(logr.Discard())
+	klog.SetLogger(logr.Discard())
+	scheme, err := controller.Scheme()
+	if err != nil {
+		return audit.Report{}, err
+	}
+	unreachable := func(err error) error {
+		return fmt.Errorf("cannot read from the API server at %s: %w", config.Host, err)
+	}
+	direct, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return audit.Report{}, unreachable(err)
+	}
+	p := NewProgress(stderr)
+	reader := o.reader
+	reader.Client, reader.Progress = direct, p.Read
+	report, err := reader.Look(ctx, o.settings, o.patience)
+	p.Clear()
+	switch {
+	case meta.IsNoMatchError(err):
+		return report, fmt.Errorf("%w. Is this the right cluster (--context)? Cilium or the chart's CRDs are not installed at %s", err, config.Host)
+	case err != nil:
+		return report, unreachable(err)
+	}
+	return report, nil
+}

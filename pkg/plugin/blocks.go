@@ -1,0 +1,161 @@
+package plugin
+
+import (
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// blockRow is a block, for people and for scripts.
+type blockRow struct {
+	Block  string `json:"block"`
+	CIDR   string `json:"cidr"`
+	Family string `json:"family"`
+	Pool   string `json:"pool"`
+	Node   string `json:"node"`
+	// Phase is InService, Draining or CoolingDown.
+	Phase  string     `json:"phase"`
+	Reason string     `json:"reason,omitempty"`
+	Since  *time.Time `json:"since,omitempty"`
+	// Addresses are those that pods can have, Used those of the block in use.
+	Addresses int `json:"addresses"`
+	Used      int `json:"used"`
+	// WaitsFor says what a block on its way out waits for.
+	WaitsFor string    `json:"waitsFor,omitempty"`
+	Conflict bool      `json:"conflict,omitempty"`
+	Created  time.Time `json:"created"`
+}
+
+// which chooses blocks; empty fields choose all.
+type which struct{ pool, node, phase string }
+
+func (e *env) blocks() *cobra.Command {
+	var o output
+	var w which
+	cmd := &cobra.Command{
+		Use:   "blocks",
+		Short: "List blocks: who holds them, how full they are, what they wait for",
+		Long: `Lists PodIPBlocks with what kubectl get podipblocks cannot know: how many of
+each block's addresses are in use, and what a block on its way out waits for.`,
+		Example: examples("blocks", "blocks --node edge-01 -o wide", "blocks --phase Draining", "blocks --pool zone-a -o json | jq '.[] | select(.used == 0)'"),
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := e.read(cmd.Context())
+			if err != nil {
+				return err
+			}
+			rows := c.blockRows(w)
+			return o.print(e.Out, e.ErrOut, rows, blockTable(c.now, rows))
+		},
+	}
+	o.addFlags(cmd)
+	cmd.Flags().StringVar(&w.pool, "pool", "", "only blocks of this pool")
+	cmd.Flags().StringVar(&w.node, "node", "", "only blocks of this node")
+	cmd.Flags().StringVar(&w.phase, "phase", "", "only blocks in this phase: InService, Draining or CoolingDown")
+	phases := []string{phaseName(ipalloc.InService), phaseName(ipalloc.Draining), phaseName(ipalloc.CoolingDown)}
+	_ = cmd.RegisterFlagCompletionFunc("phase", cobra.FixedCompletions(phases, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("pool", e.completePools)
+	_ = cmd.RegisterFlagCompletionFunc("node", e.completeNodes)
+	return cmd
+}
+
+func (c *cluster) blockRows(w which) []blockRow {
+	rows := []blockRow{}
+	for _, node := range c.nodeNames() {
+		if w.node != "" && w.node != node {
+			continue
+		}
+		waits := c.waits(node)
+		users := c.users(node)
+		for _, b := range c.ledger.NodeBlocks(node) {
+			row := blockRow{
+				Block: b.Name, CIDR: b.CIDR.String(), Family: familyOf(b).String(), Pool: b.Pool, Node: b.Node,
+				Phase: phaseName(b.Phase), Reason: string(b.Reason), Conflict: b.Conflict,
+				Addresses: c.usable(b), Used: usedIn(b.CIDR, users), WaitsFor: waits[b.Name], Created: b.Created,
+			}
+			if !b.Since.IsZero() {
+				row.Since = &b.Since
+			}
+			if (w.pool == "" || w.pool == b.Pool) && (w.phase == "" || w.phase == row.Phase) {
+				rows = append(rows, row)
+			}
+		}
+	}
+	order := map[string]int{}
+	for i, b := range c.blocks() {
+		order[b.Name] = i
+	}
+	slices.SortFunc(rows, func(a, b blockRow) int { return order[a.Block] - order[b.Block] })
+	return rows
+}
+
+func phaseName(p ipalloc.Phase) string {
+	switch p {
+	case ipalloc.Draining:
+		return "Draining"
+	case ipalloc.CoolingDown:
+		return "CoolingDown"
+	default:
+		return "InService"
+	}
+}
+
+// waits are what the blocks of a node on their way out wait for, by name.
+func (c *cluster) waits(node string) map[string]string {
+	waits := map[string]string{}
+	for _, d := range c.decide(node) {
+		for _, w := range d.plan.Waits {
+			waits[crd.BlockName(w.CIDR)] = waitsFor(w)
+		}
+	}
+	return waits
+}
+
+func waitsFor(w expand.Wait) string {
+	by := few(w.By)
+	switch w.For {
+	case expand.WaitPods:
+		return "pods " + by
+	case expand.WaitAgent:
+		return "the agent's own " + by + ": restart the agent"
+	case expand.WaitReplacement:
+		return "a replacement: the node has no other addresses"
+	case expand.WaitHandshake:
+		return "the agent's answer"
+	case expand.WaitPodAddress:
+		return "the addresses of " + by
+	case expand.WaitUnsettled:
+		return "the agent to run steadily"
+	}
+	return string(w.For)
+}
+
+func blockTable(now time.Time, rows []blockRow) table {
+	t := table{
+		columns: []column{
+			{"Block", false}, {"CIDR", true}, {"Pool", false}, {"Node", false}, {"Phase", false}, {"Used", false},
+			{"Reason", true}, {"Waits for", false}, {"Age", false},
+		},
+		empty: "No blocks found.",
+	}
+	for i := range rows {
+		r := &rows[i]
+		phase := r.Phase
+		if r.Conflict {
+			phase += ",Conflict"
+		}
+		if r.Since != nil {
+			phase += " " + age(now, *r.Since)
+		}
+		t.cells = append(t.cells, []any{
+			r.Block, r.CIDR, r.Pool, r.Node, phase, fraction(r.Used, r.Addresses),
+			dash(r.Reason), dash(r.WaitsFor), age(now, r.Created),
+		})
+	}
+	return t
+}

@@ -1,0 +1,185 @@
+package plugin
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+)
+
+func (e *env) supportBundle() *cobra.Command {
+	file, logLines := "", int64(10000)
+	cmd := &cobra.Command{
+		Use:   "support-bundle",
+		Short: "Pack what somebody else needs to see into one file",
+		Long: `Packs into a .tar.gz what somebody else needs to see: status, nodes, an explanation
+of each node, a first look of check, all PodIPPools, PodIPBlocks and CiliumNodes,
+events about these, and the operator's pods with their logs.
+
+It holds names of nodes and pods, labels and addresses; look at it before you send
+it. It reads no Secret and no ConfigMap, and leaves the environment and arguments of
+pods out. What could not be read is told in errors.txt, and on the terminal.`,
+		Example: examples("support-bundle", "support-bundle --file case-17.tar.gz --log-lines 1000"),
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := e.read(cmd.Context())
+			if err != nil {
+				return err
+			}
+			b := &bundle{env: e, cluster: c, at: c.now}
+			b.gather(cmd.Context(), logLines)
+			if file == "" {
+				file = "cilium-pool-" + c.now.UTC().Format("20060102-150405") + ".tar.gz"
+			}
+			if err := b.write(file); err != nil {
+				return err
+			}
+			fmt.Fprintf(e.Out, "wrote %s: %s\n", file, count(len(b.files), "file"))
+			for _, p := range b.problems {
+				fmt.Fprintf(e.ErrOut, "not in it: %v\n", p)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&file, "file", file, "where to write it; empty: a name with the time, here")
+	cmd.Flags().Int64Var(&logLines, "log-lines", logLines, "how many lines of each operator's log")
+	return cmd
+}
+
+// bundle gathers files.
+type bundle struct {
+	*env
+	*cluster
+	at       time.Time
+	files    []bundled
+	problems []error
+}
+
+type bundled struct {
+	name string
+	body []byte
+}
+
+func (b *bundle) add(name string, body []byte, err error) {
+	if err != nil {
+		b.problems = append(b.problems, fmt.Errorf("%s: %w", name, err))
+		return
+	}
+	b.files = append(b.files, bundled{name, body})
+}
+
+// addText adds what is written for people.
+func (b *bundle) addText(name string, write func(io.Writer) error) {
+	var text bytes.Buffer
+	err := write(&text)
+	b.add(name, text.Bytes(), err)
+}
+
+func (b *bundle) addYAML(name string, v any) {
+	body, err := yaml.Marshal(v)
+	b.add(name, body, err)
+}
+
+func (b *bundle) gather(ctx context.Context, logLines int64) {
+	direct, config, err := b.client()
+	if err != nil {
+		b.problems = append(b.problems, err)
+		return
+	}
+	b.add("version.txt", []byte("kubectl cilium-pool "+b.version+"\n"), nil)
+	v := b.overview(leader(ctx, direct, b.operatorNamespace(), leaseName, b.now))
+	b.addText("status.txt", func(w io.Writer) error { return v.text(&output{format: "wide"}, w, b.now) })
+	b.addText("explain.txt", func(w io.Writer) error {
+		for _, name := range b.nodeNames() {
+			if err := b.cluster.explain(w, name); err != nil {
+				return err
+			}
+			fmt.Fprintln(w)
+		}
+		return nil
+	})
+	report := audit.NewReport(b.snapshot, 1, audit.Check(b.snapshot, auditSettings()))
+	b.addText("check.txt", report.Text)
+	b.addYAML("podippools.yaml", b.snapshot.Pools)
+	b.addYAML("podipblocks.yaml", b.snapshot.Blocks)
+	b.addYAML("ciliumnodes.yaml", b.kept.ciliumNodes)
+	b.addEvents(ctx, direct)
+	clientset, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		b.problems = append(b.problems, err)
+		return
+	}
+	b.addOperators(ctx, direct, clientset, logLines)
+	if len(b.problems) > 0 {
+		b.add("errors.txt", []byte(errors.Join(b.problems...).Error()+"\n"), nil)
+	}
+}
+
+// addEvents keeps those about kinds that matter here.
+func (b *bundle) addEvents(ctx context.Context, direct client.Reader) {
+	list := &corev1.EventList{}
+	if err := direct.List(ctx, list); err != nil {
+		b.add("events.yaml", nil, err)
+		return
+	}
+	kinds := map[string]bool{"PodIPPool": true, "PodIPBlock": true, "CiliumNode": true, "Node": true}
+	kept := []corev1.Event{}
+	for i := range list.Items {
+		if kinds[list.Items[i].InvolvedObject.Kind] {
+			kept = append(kept, list.Items[i])
+		}
+	}
+	b.addYAML("events.yaml", kept)
+}
+
+// addOperators adds the status of the operator's pods, and their logs.
+func (b *bundle) addOperators(ctx context.Context, direct client.Reader, clientset kubernetes.Interface, lines int64) {
+	list := &corev1.PodList{}
+	namespace := b.operatorNamespace()
+	err := direct.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/name": leaseName})
+	if err != nil {
+		b.add("operators.yaml", nil, err)
+		return
+	}
+	status := map[string]corev1.PodStatus{}
+	for i := range list.Items {
+		p := &list.Items[i]
+		status[p.Name] = p.Status
+		log, err := clientset.CoreV1().Pods(namespace).GetLogs(p.Name, &corev1.PodLogOptions{TailLines: &lines}).DoRaw(ctx)
+		b.add("logs/"+p.Name+".log", log, err)
+	}
+	b.addYAML("operators.yaml", status)
+}
+
+// write packs everything below one folder.
+func (b *bundle) write(path string) error {
+	var packed bytes.Buffer
+	zip := gzip.NewWriter(&packed)
+	out := tar.NewWriter(zip)
+	for _, f := range b.files {
+		head := &tar.Header{Name: "cilium-pool/" + f.name, Mode: 0o644, Size: int64(len(f.body)), ModTime: b.at}
+		if err := out.WriteHeader(head); err != nil {
+			return err
+		}
+		if _, err := out.Write(f.body); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(out.Close(), zip.Close()); err != nil {
+		return err
+	}
+	return os.WriteFile(path, packed.Bytes(), 0o600)
+}

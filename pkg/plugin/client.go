@@ -1,0 +1,74 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/labels"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/live"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+)
+
+func (e *env) config() (*rest.Config, error) {
+	config, err := e.flags.ToRESTConfig()
+	if err != nil {
+		return nil, fmt.Errorf("no API server to talk to: %w. Give --kubeconfig or --context", err)
+	}
+	config.QPS = -1
+	config.UserAgent = "kubectl-cilium-pool/" + e.version
+	return config, nil
+}
+
+func (e *env) client() (client.Client, *rest.Config, error) {
+	ctrl.SetLogger(logr.Discard())
+	klog.SetLogger(logr.Discard())
+	config, err := e.config()
+	if err != nil {
+		return nil, nil, err
+	}
+	scheme, err := controller.Scheme()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		return nil, nil, err
+	}
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot read from the API server at %s: %w", config.Host, err)
+	}
+	return c, config, nil
+}
+
+// read reads the cluster once.
+func (e *env) read(ctx context.Context) (*cluster, error) {
+	c, config, err := e.client()
+	if err != nil {
+		return nil, err
+	}
+	selector, err := labels.Parse(e.agentSelector)
+	if err != nil {
+		return nil, fmt.Errorf("--agent-selector is %s: %w", e.agentSelector, err)
+	}
+	progress := auditcmd.NewProgress(e.ErrOut)
+	kept := &keeper{Reader: c}
+	reader := live.Reader{Client: kept, AgentNamespace: e.agentNamespace, AgentSelector: selector, Progress: progress.Read}
+	snapshot, err := reader.Read(ctx)
+	progress.Clear()
+	switch {
+	case meta.IsNoMatchError(err):
+		return nil, fmt.Errorf("%w. Is this the right cluster (--context)? Cilium or the chart's CRDs are not installed at %s", err, config.Host)
+	case err != nil:
+		return nil, fmt.Errorf("cannot read from the API server at %s: %w", config.Host, err)
+	}
+	return newCluster(snapshot, kept, poolDefaults()), nil
+}

@@ -1,0 +1,166 @@
+package plugin
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// cluster is a snapshot in the operator's own terms.
+type cluster struct {
+	now      time.Time
+	snapshot *audit.Snapshot
+	kept     *keeper
+	defaults crd.Defaults
+
+	ledger *controller.Ledger
+	pools  *controller.Pools
+	agents *controller.Agents
+	nodes  map[string]*corev1.Node
+	views  map[string]*ciliumnode.View
+	pods   map[string][]expand.Pod // sorted by name
+	poolOf map[string]*v1alpha1.PodIPPool
+	// malformed are the blocks that cannot be read, by name.
+	malformed map[string]error
+}
+
+func newCluster(s *audit.Snapshot, kept *keeper, defaults crd.Defaults) *cluster {
+	c := &cluster{
+		now: s.Time, snapshot: s, kept: kept, defaults: defaults,
+		ledger: controller.NewLedger(), agents: controller.NewAgents(agentSettle),
+		nodes: map[string]*corev1.Node{}, views: map[string]*ciliumnode.View{},
+		pods: map[string][]expand.Pod{}, poolOf: map[string]*v1alpha1.PodIPPool{},
+		malformed: map[string]error{},
+	}
+	c.pools = controller.NewPools(defaults, c.ledger)
+	for i := range s.Blocks {
+		b, err := crd.BlockFrom(&s.Blocks[i])
+		if err != nil {
+			c.malformed[s.Blocks[i].Name] = err
+		}
+		if b.CIDR.IsValid() {
+			c.ledger.Observed(b)
+		}
+	}
+	for _, cn := range kept.ciliumNodes {
+		c.ledger.ObservedNode(cn)
+	}
+	c.ledger.SetReady()
+	for i := range s.Pools {
+		c.poolOf[s.Pools[i].Name] = &s.Pools[i]
+		c.pools.Set(&s.Pools[i])
+	}
+	for i := range s.Nodes {
+		c.nodes[s.Nodes[i].Name] = &s.Nodes[i]
+	}
+	for i := range s.CiliumNodes {
+		c.views[s.CiliumNodes[i].Name] = s.CiliumNodes[i].View
+	}
+	for i := range s.Agents {
+		c.agents.Set(&s.Agents[i], readySince(&s.Agents[i]))
+	}
+	c.readPods()
+	return c
+}
+
+// readPods takes all pods to be old enough for their addresses to be known.
+func (c *cluster) readPods() {
+	for i := range c.snapshot.Pods {
+		p := &c.snapshot.Pods[i]
+		is := expand.Pod{Name: p.Namespace + "/" + p.Name}
+		for _, ip := range p.Status.PodIPs {
+			if a, err := netip.ParseAddr(ip.IP); err == nil {
+				is.IPs = append(is.IPs, a.Unmap())
+			}
+		}
+		c.pods[p.Spec.NodeName] = append(c.pods[p.Spec.NodeName], is)
+	}
+	for _, pods := range c.pods {
+		slices.SortFunc(pods, func(a, b expand.Pod) int { return strings.Compare(a.Name, b.Name) })
+	}
+}
+
+// readySince is since when a pod has been Ready, by the cluster's own clock.
+func readySince(p *corev1.Pod) time.Time {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
+}
+
+// nodeNames are all names that are a Node's, a CiliumNode's or a block's.
+func (c *cluster) nodeNames() []string {
+	names := map[string]bool{}
+	for name := range c.nodes {
+		names[name] = true
+	}
+	for name := range c.views {
+		names[name] = true
+	}
+	for _, name := range c.ledger.Nodes() {
+		names[name] = true
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// blocks are all blocks, sorted by address.
+func (c *cluster) blocks() []crd.Block {
+	var all []crd.Block
+	for _, node := range c.ledger.Nodes() {
+		all = append(all, c.ledger.NodeBlocks(node)...)
+	}
+	slices.SortFunc(all, func(a, b crd.Block) int { return a.CIDR.Compare(b.CIDR) })
+	return all
+}
+
+// users are the addresses of a node in use, and by whom: the agent's report,
+// pods' status and the agent's own.
+func (c *cluster) users(node string) map[netip.Addr]string {
+	users := map[netip.Addr]string{}
+	if v := c.views[node]; v != nil {
+		for _, a := range v.Own {
+			users[a] = "the agent"
+		}
+		maps.Copy(users, v.Used)
+	}
+	for _, p := range c.pods[node] {
+		for _, a := range p.IPs {
+			users[a] = p.Name
+		}
+	}
+	return users
+}
+
+// usable are how many addresses of a block pods can have.
+func (c *cluster) usable(b crd.Block) int {
+	if pool := c.pools.Get(b.Pool); pool != nil && !pool.Frozen() {
+		return pool.UsableCount(b.CIDR)
+	}
+	return 0
+}
+
+func usedIn(cidr netip.Prefix, users map[netip.Addr]string) int {
+	n := 0
+	for a := range users {
+		if cidr.Contains(a) {
+			n++
+		}
+	}
+	return n
+}
+
+func familyOf(b crd.Block) ipalloc.Family { return ipalloc.FamilyOf(b.CIDR.Addr()) }

@@ -1,0 +1,251 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// drainFlags are the command line of drain.
+type drainFlags struct {
+	dryRun, undo, wait bool
+	every, timeout     time.Duration
+}
+
+func (e *env) drain() *cobra.Command {
+	f := drainFlags{wait: true, every: 2 * time.Second}
+	cmd := &cobra.Command{
+		Use:   "drain POOL|CIDR|BLOCK",
+		Short: "Move nodes off a pool, a CIDR of a pool or a block, and show what is in the way",
+		Long: `Moves nodes off the blocks of a pool, of a CIDR of a pool, or off one block. Each
+node first gets a replacement, then gives the block back as its pods go: no pod is
+evicted. It shows what is in the way until every block rests.
+
+For a pool or a CIDR it sets drain in the pool's spec: nothing new is claimed there,
+and --undo takes it back. A block is deleted, which is how a block is asked for; its
+finalizer keeps it until its node has given it back. That has no way back.
+
+Exit codes: 0 every block rests or is gone, 1 not all by --timeout, or it failed.`,
+		Example: examples("drain 10.20.0.0-27 --dry-run", "drain 10.20.0.0/16", "drain old-pool --wait=false", "drain 10.20.0.0/16 --undo"),
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := e.read(cmd.Context())
+			if err != nil {
+				return err
+			}
+			target, err := c.target(args[0])
+			if err != nil {
+				return err
+			}
+			return e.runDrain(cmd.Context(), c, target, f)
+		},
+		ValidArgsFunction: e.completePools,
+	}
+	fs := cmd.Flags()
+	fs.BoolVar(&f.dryRun, "dry-run", f.dryRun, "say what is to be drained and who uses it, and change nothing")
+	fs.BoolVar(&f.undo, "undo", f.undo, "take back the drain of a pool or a CIDR")
+	fs.BoolVar(&f.wait, "wait", f.wait, "wait until every block rests, and show what is in the way")
+	fs.DurationVar(&f.every, "every", f.every, "how often the cluster is read while waiting")
+	fs.DurationVar(&f.timeout, "timeout", f.timeout, "how long to wait; 0: without end")
+	return cmd
+}
+
+// drainTarget is what is to be drained: one block, or ranges of a pool.
+type drainTarget struct {
+	what   string
+	block  *crd.Block // nil: ranges
+	pool   string
+	ranges []netip.Prefix
+}
+
+// target reads what a person names: a block, a pool's CIDR, or a pool.
+func (c *cluster) target(name string) (drainTarget, error) {
+	cidr, err := netip.ParsePrefix(name)
+	if block, blockErr := crd.ParseBlockName(name); err != nil && blockErr == nil {
+		cidr, err = block, nil
+	}
+	if err == nil {
+		if pool, ok := c.poolOfRange(cidr); ok {
+			return drainTarget{what: fmt.Sprintf("CIDR %s of pool %s", cidr, pool), pool: pool, ranges: []netip.Prefix{cidr}}, nil
+		}
+		if b, ok := c.ledger.Block(cidr); ok {
+			return drainTarget{what: "block " + b.Name, block: &b, pool: b.Pool, ranges: []netip.Prefix{cidr}}, nil
+		}
+	}
+	if pool := c.poolOf[name]; pool != nil {
+		return drainTarget{what: "pool " + name, pool: name, ranges: rangesOf(pool)}, nil
+	}
+	return drainTarget{}, fmt.Errorf("%s is neither a block, nor a CIDR in the spec of a pool, nor a pool", name)
+}
+
+func (c *cluster) poolOfRange(cidr netip.Prefix) (string, bool) {
+	for _, name := range c.pools.Names() {
+		if slices.Contains(rangesOf(c.poolOf[name]), cidr) {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// cidrsOf are the entries of a pool's spec, to be changed in place.
+func cidrsOf(pool *v1alpha1.PodIPPool) []*v1alpha1.PoolCIDR {
+	var all []*v1alpha1.PoolCIDR
+	if pool.Spec.IPv4 != nil {
+		for i := range pool.Spec.IPv4.CIDRs {
+			all = append(all, &pool.Spec.IPv4.CIDRs[i])
+		}
+	}
+	if pool.Spec.IPv6 != nil {
+		for i := range pool.Spec.IPv6.CIDRs {
+			all = append(all, &pool.Spec.IPv6.CIDRs[i])
+		}
+	}
+	return all
+}
+
+func rangesOf(pool *v1alpha1.PodIPPool) []netip.Prefix {
+	var all []netip.Prefix
+	for _, c := range cidrsOf(pool) {
+		if p, err := netip.ParsePrefix(c.CIDR); err == nil {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+func (e *env) runDrain(ctx context.Context, c *cluster, t drainTarget, f drainFlags) error {
+	rows := c.leavingRows(t)
+	switch {
+	case f.undo && t.block != nil:
+		return fmt.Errorf("%s was deleted, or is to be: that has no way back", t.what)
+	case f.dryRun:
+		fmt.Fprintf(e.Out, "would drain %s: %s\n", t.what, count(len(rows), "block"))
+		for _, r := range rows {
+			fmt.Fprintf(e.Out, "  %s on %s: %d of %d addresses in use\n", r.Block, r.Node, r.Used, r.Addresses)
+		}
+		return nil
+	}
+	if err := e.ask(ctx, c, t, !f.undo); err != nil {
+		return err
+	}
+	if f.undo {
+		fmt.Fprintf(e.Out, "%s drains no more\n", t.what)
+		return nil
+	}
+	fmt.Fprintf(e.Out, "%s drains: %s\n", t.what, count(len(rows), "block"))
+	if !f.wait {
+		return nil
+	}
+	return e.follow(ctx, t, f)
+}
+
+// leavingRows are the blocks of the target that do not rest yet.
+func (c *cluster) leavingRows(t drainTarget) []blockRow {
+	var rows []blockRow
+	for _, r := range c.blockRows(which{pool: t.pool}) {
+		cidr := netip.MustParsePrefix(r.CIDR) // written by blockRows
+		within := func(p netip.Prefix) bool { return p.Bits() <= cidr.Bits() && p.Contains(cidr.Addr()) }
+		if r.Phase != phaseName(ipalloc.CoolingDown) && slices.ContainsFunc(t.ranges, within) {
+			rows = append(rows, r)
+		}
+	}
+	return rows
+}
+
+// ask writes the wish to drain, on exactly the versions that were read.
+func (e *env) ask(ctx context.Context, c *cluster, t drainTarget, drain bool) error {
+	writer, _, err := e.client()
+	if err != nil {
+		return err
+	}
+	if t.block != nil {
+		if t.block.Deleting {
+			return nil
+		}
+		obj := &v1alpha1.PodIPBlock{}
+		obj.Name = t.block.Name
+		if err := writer.Delete(ctx, obj, client.Preconditions{UID: &t.block.UID}); err != nil {
+			return fmt.Errorf("deleting PodIPBlock %s: %w", t.block.Name, err)
+		}
+		return nil
+	}
+	was := c.poolOf[t.pool]
+	pool := was.DeepCopy()
+	for _, entry := range cidrsOf(pool) {
+		if p, err := netip.ParsePrefix(entry.CIDR); err == nil && slices.Contains(t.ranges, p) {
+			entry.Drain = drain
+		}
+	}
+	patch := client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})
+	if err := writer.Patch(ctx, pool, patch); err != nil {
+		return fmt.Errorf("patching PodIPPool %s: %w", t.pool, err)
+	}
+	return nil
+}
+
+// follow shows what is in the way, a line for each change, until every block of
+// the target rests.
+func (e *env) follow(ctx context.Context, t drainTarget, f drainFlags) error {
+	if f.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, f.timeout)
+		defer cancel()
+	}
+	tick := time.NewTicker(max(f.every, time.Second))
+	defer tick.Stop()
+	told := map[string]string{}
+	for {
+		c, err := e.read(ctx)
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+		if err == nil {
+			left := c.leavingRows(t)
+			e.tell(told, left)
+			if len(left) == 0 {
+				fmt.Fprintf(e.Out, "%s is drained\n", t.what)
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s still drains: %s left. It goes on without this command", t.what, count(len(told), "block"))
+		case <-tick.C:
+		}
+	}
+}
+
+// tell prints what has changed since it was told last.
+func (e *env) tell(told map[string]string, left []blockRow) {
+	now := map[string]bool{}
+	for _, r := range left {
+		line := fmt.Sprintf("%s on %s: %d of %d addresses in use", r.Block, r.Node, r.Used, r.Addresses)
+		if r.Phase == phaseName(ipalloc.InService) {
+			line += ", still in service"
+		}
+		if r.WaitsFor != "" {
+			line += ", waits for " + r.WaitsFor
+		}
+		now[r.Block] = true
+		if told[r.Block] != line {
+			told[r.Block] = line
+			fmt.Fprintln(e.Out, "  "+strings.TrimSpace(line))
+		}
+	}
+	for block := range told {
+		if !now[block] {
+			delete(told, block)
+			fmt.Fprintf(e.Out, "  %s has left its node\n", block)
+		}
+	}
+}

@@ -1,0 +1,259 @@
+package plugin
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// effect is what an edit of pools would do.
+type effect struct {
+	Pools []poolChange `json:"pools"`
+	Nodes []nodeChange `json:"nodes"`
+	// Unserved are nodes that a pool serves now and none would.
+	Unserved []string `json:"unserved"`
+	// RoutesAdded and RoutesRemoved count the podCIDRs that come and go.
+	RoutesAdded   int `json:"routesAdded"`
+	RoutesRemoved int `json:"routesRemoved"`
+	// InUse counts the addresses in use of the blocks that would have to go.
+	InUse int `json:"inUse"`
+}
+
+type poolChange struct {
+	Pool    string `json:"pool"`
+	Family  string `json:"family"`
+	Before  string `json:"before"`
+	After   string `json:"after"`
+	Message string `json:"message,omitempty"`
+	Free    uint64 `json:"freeBlocks"`
+}
+
+type nodeChange struct {
+	Node       string `json:"node"`
+	Family     string `json:"family"`
+	PoolBefore string `json:"poolBefore"`
+	PoolAfter  string `json:"poolAfter"`
+	// Claims are the blocks it would claim at once.
+	Claims []string `json:"claims"`
+	Leaves []leaves `json:"leaves"`
+	// Missing is how many addresses it would want and no pool has.
+	Missing int    `json:"missing,omitempty"`
+	Paused  string `json:"paused,omitempty"`
+}
+
+// leaves is a block that would have to go.
+type leaves struct {
+	Block  string `json:"block"`
+	Used   int    `json:"used"`
+	Reason string `json:"reason"`
+	// Stays: not before the node has addresses to replace it with.
+	Stays bool `json:"stays,omitempty"`
+	// Orphaned: it would lie in no CIDR of its pool any more.
+	Orphaned bool `json:"orphaned,omitempty"`
+}
+
+// edited is the cluster as it would be with these pools applied and those
+// deleted.
+func (c *cluster) edited(edits []*v1alpha1.PodIPPool, remove []string) (*cluster, error) {
+	s := *c.snapshot
+	s.Pools = slices.Clone(s.Pools)
+	find := func(name string) int {
+		return slices.IndexFunc(s.Pools, func(p v1alpha1.PodIPPool) bool { return p.Name == name })
+	}
+	for _, e := range edits {
+		p := *e.DeepCopy()
+		if _, err := crd.PoolFrom(&p, c.defaults); err != nil {
+			return nil, fmt.Errorf("pool %s would be invalid: %w", p.Name, err)
+		}
+		if i := find(p.Name); i >= 0 {
+			p.ObjectMeta, p.Status = *s.Pools[i].ObjectMeta.DeepCopy(), s.Pools[i].Status
+			p.Generation++
+			s.Pools[i] = p
+		} else {
+			p.CreationTimestamp, p.Generation = metav1.NewTime(c.now), 1
+			s.Pools = append(s.Pools, p)
+		}
+	}
+	for _, name := range remove {
+		i := find(name)
+		if i < 0 {
+			return nil, fmt.Errorf("there is no PodIPPool %s to delete", name)
+		}
+		p := *s.Pools[i].DeepCopy()
+		p.DeletionTimestamp = &metav1.Time{Time: c.now}
+		s.Pools[i] = p
+	}
+	return newCluster(&s, c.kept, c.defaults), nil
+}
+
+// effectOf compares what would be decided. It claims in both clusters.
+func effectOf(before, after *cluster) effect {
+	x := effect{Pools: []poolChange{}, Nodes: []nodeChange{}, Unserved: []string{}}
+	for _, name := range after.nodeNames() {
+		was, is := before.steps(name), after.steps(name)
+		for _, f := range ipalloc.Families() {
+			x.compare(name, f, was[f], is[f])
+		}
+	}
+	states := map[string]string{}
+	for _, r := range before.poolRows() {
+		states[r.Pool+" "+r.Family] = r.State
+	}
+	for _, r := range after.poolRows() {
+		was := states[r.Pool+" "+r.Family]
+		if was == "" {
+			was = "none"
+		}
+		if was != r.State {
+			x.Pools = append(x.Pools, poolChange{Pool: r.Pool, Family: r.Family, Before: was, After: r.State, Message: r.Message, Free: r.Free})
+		}
+	}
+	return x
+}
+
+// steps are the first steps of a node, by family, as changes from nothing. What
+// they claim is taken in the cluster's ledger.
+func (c *cluster) steps(name string) map[ipalloc.Family]nodeChange {
+	steps := map[ipalloc.Family]nodeChange{}
+	users := c.users(name)
+	for _, d := range c.decide(name) {
+		n := nodeChange{Node: name, Family: d.family.String(), PoolAfter: d.ruling(), Paused: d.paused, Claims: []string{}, Leaves: []leaves{}}
+		for _, b := range d.state.Blocks {
+			if b.Request == expand.None || b.Phase == ipalloc.CoolingDown {
+				continue
+			}
+			held, _ := c.ledger.Block(b.CIDR)
+			pool := c.pools.Get(held.Pool)
+			n.Leaves = append(n.Leaves, leaves{
+				Block: held.Name, Used: usedIn(b.CIDR, users), Reason: string(b.Request),
+				Orphaned: pool == nil || !pool.Deleting && !pool.OnGrid(b.CIDR),
+			})
+		}
+		if d.paused == "" && c.nodes[name] != nil {
+			n.Claims, n.Missing = c.claims(&d)
+		}
+		for i := range n.Leaves {
+			n.Leaves[i].Stays = n.Missing > 0
+		}
+		steps[d.family] = n
+	}
+	return steps
+}
+
+// claims takes blocks as the operator would: as many as the plan wants.
+func (c *cluster) claims(d *decision) (blocks []string, missing int) {
+	blocks = []string{}
+	want := d.plan.Claim
+	for got := 0; got < want.Addresses && len(blocks) < want.Blocks; {
+		cidr, pool, err := c.ledger.Claim(d.family, d.state.Node, d.pools)
+		if err != nil {
+			return blocks, want.Addresses - got // ipalloc.ErrExhausted: the ledger is ready
+		}
+		got += len(pool.Usable(cidr))
+		blocks = append(blocks, cidr.String())
+	}
+	return blocks, 0
+}
+
+func (x *effect) compare(name string, f ipalloc.Family, was, is nodeChange) {
+	is.Node, is.Family, is.PoolBefore = name, f.String(), was.PoolAfter
+	before := map[string]bool{}
+	for _, l := range was.Leaves {
+		before[l.Block] = true
+	}
+	is.Leaves = slices.DeleteFunc(is.Leaves, func(l leaves) bool { return before[l.Block] })
+	if was.PoolAfter != "" && is.PoolAfter == "" {
+		x.Unserved = append(x.Unserved, name)
+	}
+	claimsSame := len(was.Claims) == len(is.Claims) && was.PoolAfter == is.PoolAfter && was.Missing == is.Missing
+	if claimsSame && len(is.Leaves) == 0 {
+		return
+	}
+	x.RoutesAdded += len(is.Claims)
+	for _, l := range is.Leaves {
+		x.InUse += l.Used
+		if !l.Stays {
+			x.RoutesRemoved++
+		}
+	}
+	x.Nodes = append(x.Nodes, is)
+}
+
+func (x *effect) text(w io.Writer) error {
+	var s story
+	for _, p := range x.Pools {
+		s.say("pool %s %s: %s -> %s (%s free)%s", p.Pool, p.Family, p.Before, p.After, plural(int(min(p.Free, 1<<40)), "block", "blocks"), prefixed(": ", p.Message))
+	}
+	claimed, missing, leaving, orphaned := 0, 0, 0, 0
+	for i := range x.Nodes {
+		n := &x.Nodes[i]
+		s.say("node %s %s: %s", n.Node, n.Family, n.words())
+		claimed += len(n.Claims)
+		missing += min(n.Missing, 1)
+		leaving += len(n.Leaves)
+		for _, l := range n.Leaves {
+			if l.Orphaned {
+				orphaned++
+			}
+		}
+	}
+	for _, n := range x.Unserved {
+		s.say("node %s: no pool would serve it any more", n)
+	}
+	if len(x.Nodes)+len(x.Pools)+len(x.Unserved) == 0 {
+		s.say("Nothing would change at once.")
+	} else {
+		s.say("")
+	}
+	s.say("%s hit: %s claimed, %s to go (%d in no CIDR of their pool any more) with %s in use.",
+		count(len(x.Nodes), "node"), count(claimed, "block"), count(leaving, "block"), orphaned, plural(x.InUse, "address", "addresses"))
+	s.say("Routes: %d come, %d go once their pods have.", x.RoutesAdded, x.RoutesRemoved)
+	if missing > 0 {
+		s.say("Not all get what they want: %s.", count(missing, "node"))
+	}
+	s.say("Nothing was written.")
+	_, err := io.WriteString(w, s.String())
+	return err
+}
+
+func (n *nodeChange) words() string {
+	var parts []string
+	if n.PoolBefore != n.PoolAfter {
+		parts = append(parts, fmt.Sprintf("pool %s -> %s", dash(n.PoolBefore), dash(n.PoolAfter)))
+	}
+	if len(n.Claims) > 0 {
+		parts = append(parts, "claims "+few(n.Claims))
+	}
+	for _, l := range n.Leaves {
+		words := fmt.Sprintf("%s has to go (%s, %d in use)", l.Block, l.Reason, l.Used)
+		if l.Stays {
+			words += ", but stays until there is something to replace it"
+		}
+		parts = append(parts, words)
+	}
+	if n.Missing > 0 {
+		parts = append(parts, fmt.Sprintf("misses %s: no free block", plural(n.Missing, "address", "addresses")))
+	}
+	if n.Paused != "" {
+		parts = append(parts, "but nothing happens: "+n.Paused)
+	}
+	if len(parts) == 0 {
+		parts = append(parts, "claims less than it would now")
+	}
+	return strings.Join(parts, "; ")
+}
+
+func prefixed(sign, s string) string {
+	if s == "" {
+		return ""
+	}
+	return sign + s
+}

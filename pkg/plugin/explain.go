@@ -1,0 +1,251 @@
+package plugin
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+func (e *env) explain() *cobra.Command {
+	return &cobra.Command{
+		Use:   "explain NODE",
+		Short: "Tell why a node has its blocks, and what would make it grow or shrink",
+		Long: `Tells in sentences why a node has its blocks, what each of them waits for, how many
+more pods would make it grow, and how many fewer would let it give a block back.
+
+It asks the operator's own deciding code, on what the cluster shows now and on
+what it would show with more or fewer pods. What is not in the cluster it cannot
+know: flags of the operator (the defaults are taken) and how long a block has been
+idle already.`,
+		Example:           examples("explain edge-01"),
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: e.completeNodes,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := e.read(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if err := c.knows(args[0]); err != nil {
+				return err
+			}
+			return c.explain(e.Out, args[0])
+		},
+	}
+}
+
+// story gathers sentences, a line each.
+type story struct{ strings.Builder }
+
+func (s *story) say(format string, args ...any) { fmt.Fprintf(s, format+"\n", args...) }
+
+func (c *cluster) explain(w io.Writer, name string) error {
+	var s story
+	decisions := c.decide(name)
+	for i := range decisions {
+		if i > 0 {
+			s.say("")
+		}
+		c.explainFamily(&s, name, &decisions[i])
+	}
+	if len(decisions) == 0 {
+		s.say("Node %s has no blocks, and no pool serves it: no PodIPPool's nodeSelector matches its labels.", name)
+	}
+	_, err := io.WriteString(w, s.String())
+	return err
+}
+
+func (c *cluster) explainFamily(s *story, name string, d *decision) {
+	s.say("NODE %s, %s", name, d.family)
+	c.explainNode(s, name, d)
+	s.say("It needs %s and has %d (%s in use).", plural(d.plan.Demand, "address", "addresses"), d.plan.Capacity, percent(d.plan.Demand, d.plan.Capacity))
+	if n := d.plan.ServedElsewhere; n > 0 {
+		s.say("%d of those it needs are met by blocks that leave, or by addresses in no block.", n)
+	}
+	if d.plan.Shortage > 0 {
+		s.say("Its limits keep it %s short.", plural(d.plan.Shortage, "address", "addresses"))
+	}
+	s.say("")
+	c.explainBlocks(s, name, d)
+	s.say("")
+	explainLimits(s, d)
+	c.explainChange(s, d)
+}
+
+func (c *cluster) explainNode(s *story, name string, d *decision) {
+	switch {
+	case len(d.pools) == 0:
+		s.say("No pool serves it: it keeps the blocks it has, and gets no more.")
+	case len(d.pools) == 1:
+		s.say("Pool %s rules it.", d.ruling())
+	default:
+		var next []string
+		for _, p := range d.pools[1:] {
+			next = append(next, p.Name)
+		}
+		s.say("Pool %s rules it. Where that is full, %s.", d.ruling(), strings.Join(next, ", then "))
+	}
+	if c.nodes[name] == nil {
+		s.say("Its Node is gone.")
+	}
+	if c.views[name] == nil {
+		s.say("It has no CiliumNode.")
+	}
+	if d.paused != "" {
+		s.say("Nothing changes on it: %s.", d.paused)
+	}
+	if !d.state.AgentSettled {
+		s.say("Its agent has not been Ready for a minute (or there is none, or two): no address is taken from it.")
+	}
+	if len(d.state.Used) == 0 {
+		s.say("Its agent has not reported any address in use.")
+	}
+}
+
+func (c *cluster) explainBlocks(s *story, name string, d *decision) {
+	if len(d.state.Blocks) == 0 {
+		s.say("It holds no block.")
+		return
+	}
+	s.say("It holds %s:", count(len(d.state.Blocks), "block"))
+	waits, users := c.waits(name), c.users(name)
+	for _, state := range d.state.Blocks {
+		b, _ := c.ledger.Block(state.CIDR)
+		s.say("  %-18s pool %s, %d of %d addresses in use, held for %s%s", state.CIDR, b.Pool,
+			usedIn(state.CIDR, users), len(state.Usable), age(c.now, b.Created), c.wayOut(b, &state, waits[b.Name]))
+	}
+}
+
+// wayOut says why a block is leaving, if it is.
+func (c *cluster) wayOut(b crd.Block, state *expand.Block, waits string) string {
+	var parts []string
+	switch b.Phase {
+	case ipalloc.Draining:
+		parts = append(parts, fmt.Sprintf("has been draining for %s, as %s", age(c.now, b.Since), reasonWords(b.Reason)))
+	case ipalloc.CoolingDown:
+		rest := max(0, state.RestUntil.Sub(c.now)).Round(time.Second)
+		parts = append(parts, fmt.Sprintf("rests for %s more, as %s", rest, reasonWords(b.Reason)))
+	default:
+		if state.Request != expand.None {
+			parts = append(parts, "must go, as "+reasonWords(state.Request))
+		}
+	}
+	if state.Conflict {
+		parts = append(parts, "overlaps an older block: nothing of it is published")
+	}
+	if waits != "" {
+		parts = append(parts, "waits for "+waits)
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "; it " + strings.Join(parts, "; it ")
+}
+
+func reasonWords(r expand.Reason) string {
+	words := map[expand.Reason]string{
+		expand.Reclaim:      "the node could do without it",
+		expand.Deleted:      "it was deleted by hand",
+		expand.CIDRDraining: "its CIDR drains or was taken out of the pool",
+		expand.PoolDeleted:  "its pool is deleted",
+		expand.Returned:     "its node gave it back",
+		expand.NodeGone:     "its node is gone",
+	}
+	if w, ok := words[r]; ok {
+		return w
+	}
+	return "(" + string(r) + ")"
+}
+
+func explainLimits(s *story, d *decision) {
+	p, l := d.policy, d.state.Limits
+	s.say("Its pool asks for another block above %d%% in use or below %d free, up to %s and %d addresses per node.",
+		p.ExpandPercent, p.MinFree, count(p.MaxBlocks, "block"), p.MaxAddresses)
+	var own []string
+	for _, limit := range []struct {
+		name string
+		n    int
+	}{{"min-allocate", l.MinAllocate}, {"pre-allocate", l.PreAllocate}, {"max-allocate", l.MaxAllocate}} {
+		if limit.n != 0 {
+			own = append(own, fmt.Sprintf("%s %d", limit.name, limit.n))
+		}
+	}
+	if len(own) > 0 {
+		s.say("Its CiliumNode asks for %s as well.", strings.Join(own, ", "))
+	}
+}
+
+// explainChange says what would make the node grow or shrink.
+func (c *cluster) explainChange(s *story, d *decision) {
+	if grows(d.plan) {
+		s.say("Now: %s.", d.growth(c, d.plan))
+	} else if n, plan, ok := d.morePods(d.policy.MaxAddresses + 1); ok {
+		s.say("It grows with %s: %s.", plural(n, "more pod", "more pods"), d.growth(c, plan))
+	}
+	switch n, ok := d.fewerPods(); {
+	case d.policy.ReclaimDisabled:
+		s.say("It gives no block back by itself: reclaim is disabled.")
+	case !d.state.AgentSettled || len(d.state.Used) == 0:
+		s.say("It gives no block back as long as its agent is not trusted.")
+	case ok && n == 0:
+		s.say("It can do without %s now: that is taken back once it has held for %s on end.", count(len(d.memory.IdleSince), "block"), d.policy.IdleFor)
+	case ok:
+		s.say("It gives a block back with %s: its other blocks then stay at or below %d%% in use. That has to hold for %s on end.",
+			plural(n, "pod fewer", "pods fewer"), d.policy.ReclaimPercent, d.policy.IdleFor)
+	case inService(d.state.Blocks) <= 1:
+		s.say("It gives no block back by itself: a node keeps its last one.")
+	default:
+		s.say("It gives no block back however few its pods: it keeps those with the agent's own addresses or with addresses given to one pod by hand.")
+	}
+}
+
+// growth says in words how a plan grows the node.
+func (d *decision) growth(c *cluster, p expand.Plan) string {
+	var parts []string
+	if len(p.Undrain) > 0 {
+		parts = append(parts, fmt.Sprintf("%s goes back into service", few(texts(p.Undrain))))
+	}
+	if p.Claim != (expand.Claim{}) {
+		free := uint64(0)
+		for _, pool := range d.pools {
+			if cut, ok := pool.Cut(d.family); ok && !pool.Deleting {
+				free += c.ledger.Free(cut)
+			}
+		}
+		blocks := "its pools have " + many(free) + " free blocks"
+		if free == 0 {
+			blocks = "but its pools have no free block"
+		}
+		parts = append(parts, fmt.Sprintf("it wants %s more, %s", plural(p.Claim.Addresses, "address", "addresses"), blocks))
+	}
+	if p.Shortage > 0 {
+		parts = append(parts, fmt.Sprintf("its limits keep it %d short", p.Shortage))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func texts[T fmt.Stringer](in []T) []string {
+	out := make([]string, 0, len(in))
+	for _, v := range in {
+		out = append(out, v.String())
+	}
+	slices.Sort(out)
+	return out
+}
+
+func inService(blocks []expand.Block) int {
+	n := 0
+	for i := range blocks {
+		if blocks[i].Phase == ipalloc.InService {
+			n++
+		}
+	}
+	return n
+}

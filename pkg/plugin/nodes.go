@@ -1,0 +1,152 @@
+package plugin
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// nodeRow is one family of a node, for people and for scripts.
+type nodeRow struct {
+	Node   string `json:"node"`
+	Family string `json:"family"`
+	// Pool is the pool that rules the node; empty: none serves it.
+	Pool   string     `json:"pool"`
+	Blocks phaseCount `json:"blocks"`
+	// Demand is how many addresses the node needs now, Capacity how many it has.
+	Demand   int `json:"demand"`
+	Capacity int `json:"capacity"`
+	// Shortage is by how much its limits keep it from what it needs.
+	Shortage int `json:"shortage"`
+	// Reclaimable is how many blocks it could do without now.
+	Reclaimable int    `json:"reclaimable"`
+	Paused      string `json:"paused,omitempty"`
+	// AgentSettled: its agent has been Ready for a minute.
+	AgentSettled bool `json:"agentSettled"`
+	// State sums that up in a word or two.
+	State string `json:"state"`
+}
+
+// phaseCount counts blocks.
+type phaseCount struct {
+	InService   int `json:"inService"`
+	Draining    int `json:"draining"`
+	CoolingDown int `json:"coolingDown"`
+}
+
+func (p *phaseCount) add(phase ipalloc.Phase) {
+	switch phase {
+	case ipalloc.Draining:
+		p.Draining++
+	case ipalloc.CoolingDown:
+		p.CoolingDown++
+	default:
+		p.InService++
+	}
+}
+
+func (p phaseCount) held() int { return p.InService + p.Draining + p.CoolingDown }
+
+func (e *env) nodes() *cobra.Command {
+	var o output
+	cmd := &cobra.Command{
+		Use:   "nodes [NODE...]",
+		Short: "List nodes: their pool, blocks, what they need and what they have",
+		Long: `Lists nodes, a line per address family: the pool that rules the node, its blocks,
+how many addresses it needs, and how many it has. What a node needs is what its
+agent reports as used, and bound pods that have no address yet.`,
+		Example:           examples("nodes", "nodes edge-01 edge-02 -o wide", "nodes -o json | jq '.[] | select(.state != \"OK\")'"),
+		ValidArgsFunction: e.completeNodes,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := e.read(cmd.Context())
+			if err != nil {
+				return err
+			}
+			names := args
+			if len(names) == 0 {
+				names = c.nodeNames()
+			}
+			rows := []nodeRow{}
+			for _, name := range names {
+				if err := c.knows(name); err != nil {
+					return err
+				}
+				rows = append(rows, c.nodeRows(name)...)
+			}
+			return o.print(e.Out, e.ErrOut, rows, nodeTable(rows))
+		},
+	}
+	o.addFlags(cmd)
+	return cmd
+}
+
+// knows fails for a name that is no node's.
+func (c *cluster) knows(name string) error {
+	if c.nodes[name] == nil && c.views[name] == nil && len(c.ledger.NodeBlocks(name)) == 0 {
+		return fmt.Errorf("there is neither a Node nor a CiliumNode %s, and it holds no block", name)
+	}
+	return nil
+}
+
+// nodeRows are a row per family, or one that says why there is none.
+func (c *cluster) nodeRows(name string) []nodeRow {
+	var rows []nodeRow
+	for _, d := range c.decide(name) {
+		row := nodeRow{
+			Node: name, Family: d.family.String(), Pool: d.ruling(),
+			Demand: d.plan.Demand, Capacity: d.plan.Capacity, Shortage: d.plan.Shortage,
+			Reclaimable: len(d.memory.IdleSince), Paused: d.paused, AgentSettled: d.state.AgentSettled,
+		}
+		for _, b := range d.state.Blocks {
+			row.Blocks.add(b.Phase)
+		}
+		row.State = c.stateOf(name, &row)
+		rows = append(rows, row)
+	}
+	if len(rows) == 0 {
+		settled, _ := c.agents.Settled(name, c.now)
+		rows = append(rows, nodeRow{Node: name, AgentSettled: settled, State: "NoPool"})
+	}
+	return rows
+}
+
+// stateOf says the worst of a node.
+func (c *cluster) stateOf(name string, r *nodeRow) string {
+	switch {
+	case c.nodes[name] == nil:
+		return "NodeGone"
+	case c.views[name] == nil:
+		return "NoCiliumNode"
+	case r.Demand > r.Capacity:
+		return fmt.Sprintf("Short by %d", r.Demand-r.Capacity)
+	case r.Paused != "":
+		return "Paused"
+	case r.Pool == "":
+		return "NoPool"
+	case !r.AgentSettled:
+		return "AgentNotReady"
+	case r.Blocks.Draining > 0:
+		return "Draining"
+	}
+	return "OK"
+}
+
+func nodeTable(rows []nodeRow) table {
+	t := table{
+		columns: []column{
+			{"Node", false}, {"Family", false}, {"Pool", false}, {"Blocks", false}, {"Draining", true}, {"Resting", true},
+			{"Needs", false}, {"Has", false}, {"Used", false}, {"Spare blocks", true}, {"State", false},
+		},
+		empty: "No nodes found.",
+	}
+	for _, r := range rows {
+		t.cells = append(t.cells, []any{
+			r.Node, dash(r.Family), dash(r.Pool), fmt.Sprint(r.Blocks.held()), fmt.Sprint(r.Blocks.Draining),
+			fmt.Sprint(r.Blocks.CoolingDown), fmt.Sprint(r.Demand), fmt.Sprint(r.Capacity),
+			percent(r.Demand, r.Capacity), fmt.Sprint(r.Reclaimable), r.State,
+		})
+	}
+	return t
+}

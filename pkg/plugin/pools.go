@@ -1,0 +1,204 @@
+package plugin
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// poolRow is one family of a pool, for people and for scripts.
+type poolRow struct {
+	Pool     string `json:"pool"`
+	Family   string `json:"family"`
+	Priority int32  `json:"priority"`
+	// Nodes is how many nodes it rules, Holders how many hold a block of it.
+	Nodes   int `json:"nodes"`
+	Holders int `json:"holders"`
+	// BlockBits is the prefix length of a block.
+	BlockBits int        `json:"blockBits"`
+	CIDRs     []string   `json:"cidrs"`
+	Total     uint64     `json:"totalBlocks"`
+	Free      uint64     `json:"freeBlocks"`
+	Blocks    phaseCount `json:"blocks"`
+	// Addresses are those of its blocks held that pods can have, Used those in use.
+	Addresses int `json:"addresses"`
+	Used      int `json:"used"`
+	// State is Ready, Invalid, Paused, Deleting, Exhausted or Overlapping.
+	State   string `json:"state"`
+	Message string `json:"message,omitempty"`
+}
+
+func (e *env) pools() *cobra.Command {
+	var o output
+	cmd := &cobra.Command{
+		Use:   "pools [POOL...]",
+		Short: "List pools: how full they are, and whether they are fine",
+		Long: `Lists PodIPPools, a line per address family, counted now from blocks and nodes:
+it does not need the operator to run.
+
+Blocks are those held of all there are. Free are those that could be claimed now:
+ranges that drain or belong to another pool, and blocks whose addresses somebody
+else uses, are not free.`,
+		Example:           examples("pools", "pools zone-a -o wide", "pools -o json | jq '.[] | select(.freeBlocks < 10)'"),
+		ValidArgsFunction: e.completePools,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := e.read(cmd.Context())
+			if err != nil {
+				return err
+			}
+			rows := []poolRow{}
+			for _, name := range args {
+				if c.poolOf[name] == nil {
+					return fmt.Errorf("there is no PodIPPool %s", name)
+				}
+			}
+			for _, r := range c.poolRows() {
+				if len(args) == 0 || slices.Contains(args, r.Pool) {
+					rows = append(rows, r)
+				}
+			}
+			return o.print(e.Out, e.ErrOut, rows, poolTable(rows))
+		},
+	}
+	o.addFlags(cmd)
+	return cmd
+}
+
+func (c *cluster) poolRows() []poolRow {
+	used := c.usedByBlock()
+	var rows []poolRow
+	for _, name := range c.pools.Names() {
+		pool := c.pools.Get(name)
+		any := false
+		for _, f := range ipalloc.Families() {
+			if _, ok := pool.Ranges(f); ok {
+				rows = append(rows, c.poolRow(pool, f, used))
+				any = true
+			}
+		}
+		if !any {
+			rows = append(rows, poolRow{Pool: name, Priority: pool.Priority, State: "Invalid", Message: "it has no ranges"})
+		}
+	}
+	return rows
+}
+
+func (c *cluster) poolRow(pool *crd.Pool, f ipalloc.Family, used map[string]int) poolRow {
+	r := poolRow{Pool: pool.Name, Family: f.String(), Priority: pool.Priority, CIDRs: []string{}}
+	if ranges, ok := pool.Ranges(f); ok {
+		r.BlockBits = ranges.Bits
+		for _, rng := range ranges.CIDRs {
+			r.CIDRs = append(r.CIDRs, rangeWords(rng))
+		}
+	}
+	if whole, ok := pool.Whole(f); ok {
+		r.Total = whole.Total()
+	}
+	if cut, ok := pool.Cut(f); ok && !pool.Deleting {
+		r.Free = c.ledger.Free(cut)
+	}
+	holders := map[string]bool{}
+	for _, b := range c.ledger.PoolBlocks(pool.Name) {
+		if familyOf(b) == f {
+			r.Blocks.add(b.Phase)
+			r.Addresses += c.usable(b)
+			r.Used += used[b.Name]
+			holders[b.Node] = true
+		}
+	}
+	r.Holders, r.Nodes = len(holders), c.ruled(pool.Name, f)
+	r.State, r.Message = c.poolState(pool, f, &r)
+	return r
+}
+
+func rangeWords(r crd.Range) string {
+	switch {
+	case r.Drain:
+		return r.CIDR.String() + " (draining)"
+	case r.ClosedBy != "":
+		return fmt.Sprintf("%s (pool %s gives it out)", r.CIDR, r.ClosedBy)
+	}
+	return r.CIDR.String()
+}
+
+// ruled is how many Nodes a pool rules.
+func (c *cluster) ruled(pool string, f ipalloc.Family) int {
+	n := 0
+	for _, node := range c.nodes {
+		for _, p := range c.pools.Match(labels.Set(node.Labels)) {
+			if _, serves := p.Ranges(f); serves {
+				if p.Name == pool {
+					n++
+				}
+				break
+			}
+		}
+	}
+	return n
+}
+
+// usedByBlock is how many addresses of each block are in use, by name.
+func (c *cluster) usedByBlock() map[string]int {
+	used := map[string]int{}
+	for _, node := range c.ledger.Nodes() {
+		users := c.users(node)
+		for _, b := range c.ledger.NodeBlocks(node) {
+			used[b.Name] = usedIn(b.CIDR, users)
+		}
+	}
+	return used
+}
+
+// poolState says the worst of a pool.
+func (c *cluster) poolState(pool *crd.Pool, f ipalloc.Family, r *poolRow) (state, message string) {
+	if err := c.pools.Invalid(pool.Name); err != nil {
+		return "Invalid", err.Error()
+	}
+	switch {
+	case pool.Deleting:
+		return "Deleting", fmt.Sprintf("it waits for %s", count(r.Blocks.held(), "block"))
+	case pool.Paused:
+		return "Paused", "spec.paused: nothing changes on its nodes"
+	case r.Free == 0:
+		return "Exhausted", "no free block is left: add a CIDR, or a pool of lower priority for the same nodes"
+	}
+	if ranges, ok := pool.Ranges(f); ok {
+		for _, rng := range ranges.CIDRs {
+			if rng.ClosedBy != "" {
+				return "Overlapping", fmt.Sprintf("%s overlaps %s of pool %s, which gives it out", rng.CIDR, rng.Overlap, rng.ClosedBy)
+			}
+		}
+	}
+	return "Ready", ""
+}
+
+func poolTable(rows []poolRow) table {
+	t := table{
+		columns: []column{
+			{"Pool", false}, {"Family", false}, {"Priority", true}, {"Nodes", false}, {"Block", true}, {"Blocks", false}, {"Free", false},
+			{"Full", false}, {"Draining", true}, {"Resting", true}, {"Used", false}, {"CIDRs", true}, {"State", false},
+		},
+		empty: "No pools found.",
+	}
+	for i := range rows {
+		r := &rows[i]
+		t.cells = append(t.cells, []any{
+			r.Pool, dash(r.Family), fmt.Sprint(r.Priority), fmt.Sprint(r.Nodes), fmt.Sprintf("/%d", r.BlockBits),
+			fmt.Sprintf("%d/%s", r.Blocks.held(), many(r.Total)), many(r.Free), percentOf(r.Blocks.held(), r.Total),
+			fmt.Sprint(r.Blocks.Draining), fmt.Sprint(r.Blocks.CoolingDown), fraction(r.Used, r.Addresses), few(r.CIDRs), r.State,
+		})
+	}
+	return t
+}
+
+func percentOf(part int, whole uint64) string {
+	if whole > 1<<40 {
+		return "0%"
+	}
+	return percent(part, int(whole))
+}

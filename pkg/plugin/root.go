@@ -1,0 +1,88 @@
+package plugin
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+)
+
+const about = `Shows who holds which pod addresses, why, and what would change that, in a
+cluster where cilium-pool-operator gives them out.
+
+All commands but drain only read, with your own rights.`
+
+// ExitCode is an error that has been told already, and asks for an exit code.
+type ExitCode int
+
+func (e ExitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// env is what all commands share.
+type env struct {
+	genericiooptions.IOStreams
+	flags   *genericclioptions.ConfigFlags
+	version string
+
+	agentNamespace, agentSelector string
+}
+
+// New is the command kubectl cilium-pool.
+func New(streams genericiooptions.IOStreams, version string) *cobra.Command {
+	e := &env{IOStreams: streams, flags: configFlags(), version: version}
+	root := &cobra.Command{
+		Use:           "kubectl-cilium_pool",
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl cilium-pool"},
+		Short:         "Look after the pod addresses of a cluster",
+		Long:          about,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Version:       version,
+	}
+	root.Example = examples("status", "explain edge-01", "whois 10.20.0.5")
+	root.SetOut(streams.Out)
+	root.SetErr(streams.ErrOut)
+	root.SetIn(streams.In)
+	e.flags.AddFlags(root.PersistentFlags())
+	root.PersistentFlags().Lookup("namespace").Usage = "namespace of the operator; empty: " + leaseNamespace
+	root.PersistentFlags().StringVar(&e.agentNamespace, "cilium-namespace", agentNamespace, "namespace of the Cilium agents")
+	root.PersistentFlags().StringVar(&e.agentSelector, "agent-selector", agentSelector, "label selector of the Cilium agents' pods")
+	root.AddCommand(e.status(), e.nodes(), e.pools(), e.blocks(), e.check(), e.explain(), e.whois(), e.export(), e.drain(), e.plan(), e.top(), e.supportBundle())
+	return root
+}
+
+// configFlags are those of kubectl's that choose the cluster and the user.
+func configFlags() *genericclioptions.ConfigFlags {
+	f := genericclioptions.NewConfigFlags(false)
+	f.CacheDir, f.DisableCompression, f.ImpersonateUserExtra = nil, nil, nil
+	f.CertFile, f.KeyFile, f.CAFile, f.BearerToken = nil, nil, nil, nil
+	f.TLSServerName, f.Insecure, f.APIServer, f.ImpersonateUID = nil, nil, nil, nil
+	return f
+}
+
+// examples are command lines, as --help shows them.
+func examples(lines ...string) string {
+	out := ""
+	for i, l := range lines {
+		if i > 0 {
+			out += "\n"
+		}
+		out += "  kubectl cilium-pool " + l
+	}
+	return out
+}
+
+// Run runs the command and returns the exit code.
+func Run(cmd *cobra.Command, streams genericiooptions.IOStreams) int {
+	err := cmd.Execute()
+	var code ExitCode
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &code):
+		return int(code)
+	}
+	fmt.Fprintf(streams.ErrOut, "error: %v\n", err)
+	return 1
+}

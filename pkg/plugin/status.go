@@ -1,0 +1,207 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+)
+
+// overview is the page to look at first.
+type overview struct {
+	Operator operatorState `json:"operator"`
+	Agents   struct {
+		Settled int `json:"settled"`
+		All     int `json:"all"`
+	} `json:"agents"`
+	Pools []poolRow `json:"pools"`
+	Nodes struct {
+		All   int `json:"all"`
+		InUse int `json:"addressesInUse"`
+		Has   int `json:"addresses"`
+	} `json:"nodes"`
+	Blocks phaseCount `json:"blocks"`
+	// Attention is what somebody should look at, the worst first. Never null.
+	Attention []string `json:"attention"`
+	Errors    int      `json:"checkErrors"`
+	Warnings  int      `json:"checkWarnings"`
+}
+
+// operatorState is what the Lease tells of the operator.
+type operatorState struct {
+	Leader  string     `json:"leader,omitempty"`
+	Since   *time.Time `json:"since,omitempty"`
+	Renewed *time.Time `json:"renewed,omitempty"`
+	// Problem is why nobody is known to lead. Empty: somebody leads.
+	Problem string `json:"problem,omitempty"`
+}
+
+func (e *env) status() *cobra.Command {
+	var o output
+	lease := leaseName
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "The one page to look at first: who leads, how full pools are, what needs a hand",
+		Long: `Shows on one page who leads, how many agents run steadily, how full each pool is,
+and what somebody should look at: nodes short of addresses, full or invalid pools,
+drains that wait, and how much a first look of check finds.
+
+The cluster moves while it is read: a finding may be gone at the next look.
+kubectl cilium-pool check looks twice.`,
+		Example: examples("status", "status --context prod", "status -o json | jq -r '.attention[]'"),
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := e.read(cmd.Context())
+			if err != nil {
+				return err
+			}
+			reader, _, err := e.client()
+			if err != nil {
+				return err
+			}
+			v := c.overview(leader(cmd.Context(), reader, e.operatorNamespace(), lease, c.now))
+			if o.format == "" || o.format == "wide" {
+				return v.text(&o, e.Out, c.now)
+			}
+			return o.print(e.Out, e.ErrOut, v, table{})
+		},
+	}
+	o.addFlags(cmd)
+	cmd.Flags().StringVar(&lease, "lease", lease, "name of the operator's Lease")
+	return cmd
+}
+
+// operatorNamespace is where the operator runs: -n, else where its chart puts it.
+func (e *env) operatorNamespace() string {
+	if n := *e.flags.Namespace; n != "" {
+		return n
+	}
+	return leaseNamespace
+}
+
+// leader reads the Lease. That it cannot be read is told, and no error.
+func leader(ctx context.Context, reader client.Reader, namespace, name string, now time.Time) operatorState {
+	lease := &coordinationv1.Lease{}
+	err := reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, lease)
+	where := fmt.Sprintf("Lease %s/%s", namespace, name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return operatorState{Problem: fmt.Sprintf("there is no %s (-n and --lease tell another)", where)}
+	case err != nil:
+		return operatorState{Problem: fmt.Sprintf("%s cannot be read: %v", where, err)}
+	}
+	s := operatorState{}
+	if lease.Spec.HolderIdentity != nil {
+		s.Leader = *lease.Spec.HolderIdentity
+	}
+	if lease.Spec.AcquireTime != nil {
+		s.Since = &lease.Spec.AcquireTime.Time
+	}
+	if lease.Spec.RenewTime != nil {
+		s.Renewed = &lease.Spec.RenewTime.Time
+	}
+	switch {
+	case s.Leader == "" || s.Renewed == nil || lease.Spec.LeaseDurationSeconds == nil:
+		s.Problem = "nobody holds " + where
+	case now.Sub(*s.Renewed) > time.Duration(*lease.Spec.LeaseDurationSeconds)*time.Second:
+		s.Problem = fmt.Sprintf("%s has not renewed %s for %s", s.Leader, where, age(now, *s.Renewed))
+	}
+	return s
+}
+
+func (c *cluster) overview(operator operatorState) overview {
+	v := overview{Operator: operator, Pools: c.poolRows(), Attention: []string{}}
+	if operator.Problem != "" {
+		v.attend("no operator leads: %s", operator.Problem)
+	}
+	c.overviewNodes(&v)
+	for i := range v.Pools {
+		if p := &v.Pools[i]; p.Message != "" {
+			v.attend("pool %s is %s: %s", p.Pool, strings.ToLower(p.State), p.Message)
+		}
+	}
+	for _, b := range c.blockRows(which{}) {
+		if b.WaitsFor != "" && b.Since != nil {
+			v.attend("block %s on %s drains since %s: it waits for %s", b.Block, b.Node, age(c.now, *b.Since), b.WaitsFor)
+		}
+	}
+	report := audit.NewReport(c.snapshot, 1, audit.Check(c.snapshot, auditSettings()))
+	v.Errors, v.Warnings = report.Errors, report.Warnings
+	return v
+}
+
+func (v *overview) attend(format string, args ...any) {
+	v.Attention = append(v.Attention, fmt.Sprintf(format, args...))
+}
+
+func (c *cluster) overviewNodes(v *overview) {
+	names := c.nodeNames()
+	v.Nodes.All = len(names)
+	for _, name := range names {
+		if settled, _ := c.agents.Settled(name, c.now); settled {
+			v.Agents.Settled++
+		}
+		for _, r := range c.nodeRows(name) {
+			v.Nodes.InUse += r.Demand
+			v.Nodes.Has += r.Capacity
+			v.Blocks.InService += r.Blocks.InService
+			v.Blocks.Draining += r.Blocks.Draining
+			v.Blocks.CoolingDown += r.Blocks.CoolingDown
+			switch {
+			case r.Demand > r.Capacity:
+				v.attend("node %s is short by %s: kubectl cilium-pool explain %s", name, plural(r.Demand-r.Capacity, "address", "addresses"), name)
+			case r.State == "NoPool":
+				v.attend("node %s has no pool that serves it", name)
+			case r.State == "NoCiliumNode":
+				v.attend("node %s has no CiliumNode", name)
+			case r.State == "NodeGone" && r.Blocks.held() > r.Blocks.CoolingDown:
+				v.attend("node %s is gone and holds %s", name, count(r.Blocks.held(), "block"))
+			}
+		}
+	}
+	v.Agents.All = len(c.snapshot.Agents)
+	if unsettled := v.Agents.All - v.Agents.Settled; unsettled > 0 {
+		v.attend("%s not Ready for a minute yet: no address is taken from their nodes", plural(unsettled, "agent is", "agents are"))
+	}
+}
+
+func (v *overview) text(o *output, w io.Writer, now time.Time) error {
+	var s story
+	if v.Operator.Problem != "" {
+		s.say("Operator  nobody is known to lead: %s", v.Operator.Problem)
+	} else {
+		s.say("Operator  %s leads since %s, renewed %s ago", v.Operator.Leader, age(now, *v.Operator.Since), age(now, *v.Operator.Renewed))
+	}
+	s.say("Agents    %d of %d run steadily", v.Agents.Settled, v.Agents.All)
+	s.say("Nodes     %d, with %d of %s in use (%s)", v.Nodes.All, v.Nodes.InUse, plural(v.Nodes.Has, "address", "addresses"), percent(v.Nodes.InUse, v.Nodes.Has))
+	s.say("Blocks    %d in service, %d draining, %d resting", v.Blocks.InService, v.Blocks.Draining, v.Blocks.CoolingDown)
+	s.say("Check     %s, %s at a first look", count(v.Errors, "error"), count(v.Warnings, "warning"))
+	s.say("")
+	if len(v.Pools) > 0 {
+		if err := o.print(&s, &s, nil, poolTable(v.Pools)); err != nil {
+			return err
+		}
+	} else {
+		s.say("There is no pool yet: kubectl apply one (examples/pools.yaml).")
+	}
+	s.say("")
+	if len(v.Attention) == 0 {
+		s.say("Nothing needs a hand.")
+	} else {
+		s.say("Look at:")
+		for _, a := range v.Attention {
+			s.say("  %s", a)
+		}
+	}
+	_, err := io.WriteString(w, s.String())
+	return err
+}

@@ -1,0 +1,71 @@
+package plugin
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+)
+
+// These ask expand.Decide what it would do if there were more pods, or fewer.
+// So what is told is what would happen, whatever the thresholds and limits.
+
+// morePods is how many more pods make the node ask for addresses, and the plan
+// of then. It is false where even most more pods would not.
+func (d *decision) morePods(most int) (int, expand.Plan, bool) {
+	n := sort.Search(most+1, func(n int) bool { return grows(d.with(n)) })
+	return n, d.with(n), n <= most
+}
+
+func grows(p expand.Plan) bool {
+	return p.Claim != expand.Claim{} || len(p.Undrain) > 0 || p.Shortage > 0
+}
+
+// with is the plan if n more pods came.
+func (d *decision) with(n int) expand.Plan {
+	s := d.state
+	s.Pods = slices.Clone(s.Pods)
+	for i := range n {
+		s.Pods = append(s.Pods, expand.Pod{Name: fmt.Sprintf("?/more-%d", i)})
+	}
+	plan, _ := expand.Decide(d.plannedAt, d.policy, s, expand.Memory{})
+	return plan
+}
+
+// fewerPods is how many pods have to go before a block can be taken back. It is
+// false where it stays even without any pod.
+func (d *decision) fewerPods() (int, bool) {
+	names := d.podNames()
+	n := sort.Search(len(names)+1, func(n int) bool { return d.spareWithout(names[:min(n, len(names))]) > 0 })
+	return n, n <= len(names)
+}
+
+// podNames are the pods that the agent reports or that are bound.
+func (d *decision) podNames() []string {
+	names := map[string]bool{}
+	for _, o := range d.state.Used {
+		if o = strings.TrimSuffix(o, " [restored]"); strings.Contains(o, "/") {
+			names[o] = true
+		}
+	}
+	for _, p := range d.state.Pods {
+		names[p.Name] = true
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// spareWithout is how many blocks could be taken back without these pods.
+func (d *decision) spareWithout(names []string) int {
+	s := d.state
+	s.Used = maps.Clone(s.Used)
+	maps.DeleteFunc(s.Used, func(_ netip.Addr, o string) bool {
+		return slices.Contains(names, strings.TrimSuffix(o, " [restored]"))
+	})
+	s.Pods = slices.DeleteFunc(slices.Clone(s.Pods), func(p expand.Pod) bool { return slices.Contains(names, p.Name) })
+	_, memory := expand.Decide(d.plannedAt, d.policy, s, expand.Memory{})
+	return len(memory.IdleSince)
+}

@@ -1,0 +1,231 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// owner is who has an address, as far as the cluster tells now.
+type owner struct {
+	Address string `json:"address"`
+	// Pools are those whose CIDRs hold it.
+	Pools []string `json:"pools"`
+	// Block, and the node that holds it; empty: no block has the address.
+	Block      string     `json:"block,omitempty"`
+	Node       string     `json:"node,omitempty"`
+	Phase      string     `json:"phase,omitempty"`
+	BlockSince *time.Time `json:"blockSince,omitempty"`
+	// PublishedBy are the CiliumNodes whose pool has it: more than one is wrong.
+	PublishedBy []string `json:"publishedBy"`
+	// Users are those who use it, as agents report and pods say.
+	Users []addressUser `json:"users"`
+	// Release is its state of the release handshake.
+	Release string `json:"release,omitempty"`
+}
+
+// addressUser is a pod, or an agent's own use such as "router".
+type addressUser struct {
+	Name string `json:"name"`
+	Node string `json:"node"`
+	// Says is who says so: agent, pod or both.
+	Says  string     `json:"says"`
+	Since *time.Time `json:"since,omitempty"`
+}
+
+func (e *env) whois() *cobra.Command {
+	var o output
+	cmd := &cobra.Command{
+		Use:   "whois ADDRESS",
+		Short: "Tell who has an address: block, node, pod, and since when",
+		Long: `Tells who has an address now: the pools whose ranges hold it, its block and the
+node that holds that, the CiliumNodes that publish it, and the pod that uses it,
+by the agent's report and by the pod's own status. Since when is the block's
+creation, and the pod's start.
+
+It knows the present only. Who held an address earlier is nowhere kept: pods and
+blocks leave no trace in the API once they are gone.`,
+		Example: examples("whois 10.20.0.5", "whois fd00:10::45 -o json"),
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			addr, err := netip.ParseAddr(args[0])
+			if err != nil {
+				return fmt.Errorf("%s is no IP address", args[0])
+			}
+			c, err := e.read(cmd.Context())
+			if err != nil {
+				return err
+			}
+			who := c.whois(addr.Unmap())
+			if err := e.podStarts(cmd.Context(), who.Users); err != nil {
+				return err
+			}
+			if o.format == "" || o.format == "wide" {
+				return who.text(e.Out, c.now)
+			}
+			return o.print(e.Out, e.ErrOut, who, table{})
+		},
+	}
+	o.addFlags(cmd)
+	return cmd
+}
+
+func (c *cluster) whois(a netip.Addr) owner {
+	who := owner{Address: a.String(), Pools: []string{}, PublishedBy: []string{}, Users: []addressUser{}}
+	for _, name := range c.pools.Names() {
+		if whole, ok := c.pools.Get(name).Whole(ipalloc.FamilyOf(a)); ok {
+			if slices.ContainsFunc(whole.Ranges, func(r netip.Prefix) bool { return r.Contains(a) }) {
+				who.Pools = append(who.Pools, name)
+			}
+		}
+	}
+	if b, ok := c.blockOf(a); ok {
+		who.Block, who.Node, who.Phase, who.BlockSince = b.Name, b.Node, phaseName(b.Phase), &b.Created
+	}
+	for _, name := range c.nodeNames() {
+		view := c.views[name]
+		if view == nil {
+			continue
+		}
+		if _, ok := view.Pool[a]; ok || slices.Contains(view.Odd, a) {
+			who.PublishedBy = append(who.PublishedBy, name)
+		}
+		if state, ok := view.Release[a]; ok {
+			who.Release = string(state)
+		}
+	}
+	who.Users = append(who.Users, c.usersOf(a)...)
+	return who
+}
+
+// blockOf is the block that an address lies in: of several the first created.
+func (c *cluster) blockOf(a netip.Addr) (crd.Block, bool) {
+	var found crd.Block
+	for _, h := range c.ledger.Overlaps(netip.PrefixFrom(a, a.BitLen())) {
+		if b, ok := c.ledger.Block(h.CIDR); ok && (found.Name == "" || b.Created.Before(found.Created)) {
+			found = b
+		}
+	}
+	return found, found.Name != ""
+}
+
+func (c *cluster) usersOf(a netip.Addr) []addressUser {
+	var users []addressUser
+	for _, node := range c.nodeNames() {
+		reported := ""
+		if view := c.views[node]; view != nil {
+			reported = strings.TrimSuffix(view.Used[a], " [restored]")
+			if reported == "" && slices.Contains(view.Own, a) {
+				reported = "the agent itself"
+			}
+		}
+		told := false
+		for _, p := range c.pods[node] {
+			if !slices.Contains(p.IPs, a) {
+				continue
+			}
+			u := addressUser{Name: p.Name, Node: node, Says: "pod"}
+			if p.Name == reported {
+				u.Says, told = "agent and pod", true
+			}
+			users = append(users, u)
+		}
+		if reported != "" && !told {
+			users = append(users, addressUser{Name: reported, Node: node, Says: "agent"})
+		}
+	}
+	return users
+}
+
+// podStarts notes since when the pods among users run.
+func (e *env) podStarts(ctx context.Context, users []addressUser) error {
+	for i := range users {
+		namespace, name, isPod := strings.Cut(users[i].Name, "/")
+		if !isPod {
+			continue
+		}
+		c, _, err := e.client()
+		if err != nil {
+			return err
+		}
+		pod := &corev1.Pod{}
+		err = c.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, pod)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("reading pod %s: %w", users[i].Name, err)
+		}
+		since := pod.CreationTimestamp.Time
+		if pod.Status.StartTime != nil {
+			since = pod.Status.StartTime.Time
+		}
+		users[i].Since = &since
+	}
+	return nil
+}
+
+// text is the answer in sentences.
+func (o *owner) text(w io.Writer, now time.Time) error {
+	var s strings.Builder
+	say := func(format string, args ...any) { fmt.Fprintf(&s, format+"\n", args...) }
+	switch {
+	case o.Block != "":
+		say("%s is in block %s, which node %s has held for %s (%s).", o.Address, o.Block, o.Node, age(now, *o.BlockSince), o.Phase)
+	case len(o.Pools) > 0:
+		say("%s is in no block. It lies in a CIDR of pool %s.", o.Address, strings.Join(o.Pools, " and of pool "))
+	default:
+		say("%s is in no block and in no pool.", o.Address)
+	}
+	if o.Block != "" && len(o.Pools) > 0 {
+		say("Pool: %s.", strings.Join(o.Pools, ", "))
+	}
+	switch len(o.PublishedBy) {
+	case 0:
+		say("No CiliumNode publishes it.")
+	case 1:
+		say("CiliumNode %s publishes it.", o.PublishedBy[0])
+	default:
+		say("CiliumNodes %s all publish it. That must not be: run kubectl cilium-pool check.", strings.Join(o.PublishedBy, ", "))
+	}
+	if o.Release != "" {
+		say("It is on its way out: %s.", releaseWords(o.Release))
+	}
+	for _, u := range o.Users {
+		since := ""
+		if u.Since != nil {
+			since = ", which has run for " + age(now, *u.Since)
+		}
+		say("%s on node %s uses it%s (says: %s).", u.Name, u.Node, since, u.Says)
+	}
+	if len(o.Users) == 0 {
+		say("Nobody is known to use it.")
+	}
+	_, err := io.WriteString(w, s.String())
+	return err
+}
+
+func releaseWords(state string) string {
+	switch expand.ReleaseStatus(state) {
+	case expand.Marked:
+		return "its agent was asked to give it up (" + state + ")"
+	case expand.Ready:
+		return "its agent has agreed to give it up (" + state + ")"
+	case expand.DoNotRelease:
+		return "its agent refused to give it up (" + state + ")"
+	}
+	return state
+}

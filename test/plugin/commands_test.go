@@ -1,0 +1,211 @@
+package plugin
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	iputil "github.com/cilium/cilium/pkg/ip"
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/rogpeppe/go-internal/testscript"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// arguments checks how many there are.
+func arguments(ts *testscript.TestScript, neg bool, args []string, least int, usage string) {
+	if neg || len(args) < least {
+		ts.Fatalf("usage: %s", usage)
+	}
+}
+
+func (w *world) create(ts *testscript.TestScript, o client.Object) {
+	ts.Check(w.client.Create(w.ctx, o))
+}
+
+func (w *world) updateStatus(ts *testscript.TestScript, o client.Object) {
+	ts.Check(w.client.Status().Update(w.ctx, o))
+}
+
+// pool NAME BITS CIDR... makes an IPv4 pool for nodes with the label pool=NAME.
+func (w *world) cmdPool(ts *testscript.TestScript, neg bool, args []string) {
+	arguments(ts, neg, args, 3, "pool NAME BITS CIDR...")
+	bits, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	p := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: args[0]}}
+	p.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"pool": args[0]}}
+	p.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: int32(bits)}
+	for _, c := range args[2:] {
+		p.Spec.IPv4.CIDRs = append(p.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: c})
+	}
+	w.create(ts, p)
+	p.Status.ObservedGeneration = p.Generation
+	p.Status.Conditions = []metav1.Condition{{Type: v1alpha1.PoolReady, Status: metav1.ConditionTrue, Reason: "Serving", LastTransitionTime: metav1.Now()}}
+	w.updateStatus(ts, p)
+}
+
+// node NAME POOL [CIDR...] makes a Node with an agent that has been Ready for an
+// hour, and its CiliumNode with these blocks. The first has the router's address.
+func (w *world) cmdNode(ts *testscript.TestScript, neg bool, args []string) {
+	arguments(ts, neg, args, 2, "node NAME POOL [CIDR...]")
+	name, pool := args[0], args[1]
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": pool}}}
+	w.create(ts, node)
+	number := name[strings.LastIndexByte(name, '-')+1:]
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.168.0." + strings.TrimLeft(number, "0")}}
+	w.updateStatus(ts, node)
+	w.agent(ts, name)
+	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	cn.Spec.IPAM.Pool = ipamtypes.AllocationMap{}
+	for _, cidr := range args[2:] {
+		w.cmdBlock(ts, false, []string{name, pool, cidr})
+		p := netip.MustParsePrefix(cidr)
+		cn.Spec.IPAM.PodCIDRs = append(cn.Spec.IPAM.PodCIDRs, iputil.PrefixFrom(p))
+		for a := p.Addr().Next(); p.Contains(a.Next()); a = a.Next() {
+			cn.Spec.IPAM.Pool[a.String()] = ipamtypes.AllocationIP{}
+		}
+	}
+	w.create(ts, cn)
+	if len(args) > 2 {
+		w.use(ts, name, netip.MustParsePrefix(args[2]).Addr().Next().String(), "router")
+	}
+}
+
+func (w *world) agent(ts *testscript.TestScript, node string) {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-" + node, Labels: map[string]string{"k8s-app": "cilium"}},
+		Spec:       corev1.PodSpec{NodeName: node, HostNetwork: true, Containers: []corev1.Container{{Name: "cilium-agent", Image: "none"}}},
+	}
+	w.create(ts, p)
+	p.Status.Phase = corev1.PodRunning
+	p.Status.Conditions = []corev1.PodCondition{{
+		Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(time.Now().Add(-time.Hour)),
+	}}
+	w.updateStatus(ts, p)
+}
+
+// use lets the agent of a node report an address.
+func (w *world) use(ts *testscript.TestScript, node, address, owner string) {
+	cn := &ciliumv2.CiliumNode{}
+	ts.Check(w.client.Get(w.ctx, types.NamespacedName{Name: node}, cn))
+	if cn.Status.IPAM.Used == nil {
+		cn.Status.IPAM.Used = ipamtypes.AllocationMap{}
+	}
+	cn.Status.IPAM.Used[address] = ipamtypes.AllocationIP{Owner: owner}
+	w.updateStatus(ts, cn)
+}
+
+// pod NAME NODE [ADDRESS] makes a pod, and its agent report its address.
+func (w *world) cmdPod(ts *testscript.TestScript, neg bool, args []string) {
+	arguments(ts, neg, args, 2, "pod NAME NODE [ADDRESS]")
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: args[0]},
+		Spec:       corev1.PodSpec{NodeName: args[1], Containers: []corev1.Container{{Name: "c", Image: "none"}}},
+	}
+	w.create(ts, p)
+	if len(args) < 3 {
+		return
+	}
+	p.Status.Phase = corev1.PodRunning
+	p.Status.PodIP, p.Status.PodIPs = args[2], []corev1.PodIP{{IP: args[2]}}
+	p.Status.StartTime = &metav1.Time{Time: time.Now()}
+	w.updateStatus(ts, p)
+	w.use(ts, args[1], args[2], "default/"+args[0])
+}
+
+// block NODE POOL CIDR makes a block.
+func (w *world) cmdBlock(ts *testscript.TestScript, neg bool, args []string) {
+	arguments(ts, neg, args, 3, "block NODE POOL CIDR")
+	w.create(ts, crd.NewBlock(netip.MustParsePrefix(args[2]), args[1], args[0], ""))
+}
+
+// apply FILE creates the objects of a file.
+func (w *world) cmdApply(ts *testscript.TestScript, neg bool, args []string) {
+	arguments(ts, neg, args, 1, "apply FILE")
+	for _, doc := range strings.Split(ts.ReadFile(args[0]), "\n---\n") {
+		obj := &unstructured.Unstructured{}
+		ts.Check(yaml.Unmarshal([]byte(doc), &obj.Object))
+		status, told := obj.Object["status"]
+		w.create(ts, obj)
+		if told {
+			obj.Object["status"] = status
+			w.updateStatus(ts, obj)
+		}
+	}
+}
+
+// phase CIDR draining|resting|serving REASON sets the phase of a block.
+func (w *world) cmdPhase(ts *testscript.TestScript, neg bool, args []string) {
+	arguments(ts, neg, args, 3, "phase CIDR draining|resting REASON")
+	b := &v1alpha1.PodIPBlock{}
+	ts.Check(w.client.Get(w.ctx, types.NamespacedName{Name: crd.BlockName(netip.MustParsePrefix(args[0]))}, b))
+	phase := ipalloc.Draining
+	if args[1] == "resting" {
+		phase = ipalloc.CoolingDown
+	}
+	crd.SetBlockPhase(b, phase, expand.Reason(args[2]), "", time.Now().Add(-time.Second))
+	w.updateStatus(ts, b)
+}
+
+// lease NAME [AGO] lets somebody lead, who renewed that long ago.
+func (w *world) cmdLease(ts *testscript.TestScript, neg bool, args []string) {
+	arguments(ts, neg, args, 1, "lease HOLDER [AGO]")
+	ago := time.Duration(0)
+	if len(args) > 1 {
+		var err error
+		ago, err = time.ParseDuration(args[1])
+		ts.Check(err)
+	}
+	at := metav1.NewMicroTime(time.Now().Add(-ago))
+	w.create(ts, &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-pool-operator"},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: &args[0], AcquireTime: &at, RenewTime: &at, LeaseDurationSeconds: ptr.To[int32](15),
+		},
+	})
+}
+
+var (
+	seconds = regexp.MustCompile(`\b\d{1,2}s\b`)
+	instant = regexp.MustCompile(`"\d{4}-\d\d-\d\dT[^"]*Z"`)
+)
+
+// plain writes the last output to the file got, with ages of seconds as 0s, and
+// runs of spaces as two, as they depend on ages.
+func cmdPlain(ts *testscript.TestScript, neg bool, args []string) {
+	arguments(ts, neg, args, 1, "plain stdout|stderr")
+	out := seconds.ReplaceAllString(ts.ReadFile(args[0]), "0s")
+	out = instant.ReplaceAllString(out, `"TIME"`)
+	var lines []string
+	for line := range strings.Lines(out) {
+		indent := line[:len(line)-len(strings.TrimLeft(line, " "))]
+		rest := regexp.MustCompile(` {2,}`).ReplaceAllString(strings.TrimSpace(line), "  ")
+		lines = append(lines, strings.TrimRight(indent+rest, " "))
+	}
+	ts.Check(writeFile(ts.MkAbs("got"), strings.Join(lines, "\n")+"\n"))
+}
+
+// admin lets the commands after it do everything.
+func (w *world) cmdAdmin(ts *testscript.TestScript, neg bool, args []string) {
+	arguments(ts, neg, args, 0, "admin")
+	ts.Setenv("KUBECONFIG", w.admin)
+	fmt.Fprintln(ts.Stdout(), "as administrator")
+}
+
+func writeFile(path, content string) error { return os.WriteFile(path, []byte(content), 0o600) }

@@ -1,0 +1,98 @@
+package plugin
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin"
+)
+
+// Each command has a page in docs/kubectl, made from its --help. go test
+// ./test/plugin -update writes them.
+func TestPages(t *testing.T) {
+	made := t.TempDir()
+	cmd := plugin.New(genericiooptions.NewTestIOStreamsDiscard(), "")
+	cmd.DisableAutoGenTag = true
+	if err := doc.GenMarkdownTree(cmd, made); err != nil {
+		t.Fatal(err)
+	}
+	want, got := pages(t, made), pages(t, filepath.Join(root, "docs", "kubectl"))
+	delete(got, "README.md")
+	if *update {
+		for name := range got {
+			if err := os.Remove(filepath.Join(root, "docs", "kubectl", name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for name, page := range want {
+			if err := os.WriteFile(filepath.Join(root, "docs", "kubectl", name), []byte(page), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("docs/kubectl (-commands +pages); go test ./test/plugin -update mends it:\n%s", diff)
+	}
+}
+
+func pages(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages := map[string]string{}
+	for _, e := range entries {
+		body, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages[e.Name()] = string(body)
+	}
+	return pages
+}
+
+// Each command has examples, which name commands and flags that there are.
+func TestExamples(t *testing.T) {
+	cmd := plugin.New(genericiooptions.NewTestIOStreamsDiscard(), "")
+	for _, c := range append(cmd.Commands(), cmd) {
+		if c.Example == "" || c.Long == "" {
+			t.Errorf("%s has no examples, or says nothing", c.CommandPath())
+		}
+		for line := range strings.Lines(c.Example) {
+			line, _, _ = strings.Cut(strings.TrimSpace(line), " | ")
+			line, _, _ = strings.Cut(line, " > ")
+			line, _, _ = strings.Cut(line, " < ")
+			args, ok := strings.CutPrefix(line, "kubectl cilium-pool ")
+			if !ok {
+				t.Errorf("%s: the example %q is none of ours", c.CommandPath(), line)
+				continue
+			}
+			named, rest, err := cmd.Find(strings.Fields(args))
+			if err != nil || named == cmd {
+				t.Errorf("%s: the example %q names no command: %v", c.CommandPath(), line, err)
+				continue
+			}
+			parses(t, named, line, rest)
+		}
+	}
+}
+
+func parses(t *testing.T, c *cobra.Command, line string, args []string) {
+	t.Helper()
+	if err := c.ParseFlags(args); err != nil {
+		t.Errorf("%q: %v", line, err)
+		return
+	}
+	if err := c.ValidateArgs(c.Flags().Args()); err != nil {
+		t.Errorf("%q: %v", line, err)
+	}
+}

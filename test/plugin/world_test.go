@@ -1,0 +1,133 @@
+package plugin
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/rogpeppe/go-internal/testscript"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+)
+
+// world is the cluster that scripts fill and the command looks at.
+type world struct {
+	ctx    context.Context //nolint:containedctx // commands of scripts are given none
+	client client.Client
+	// reader is a kubeconfig that may do what docs/kubectl/README.md says is
+	// needed to read, admin one that may do everything.
+	reader, admin string
+	// bin has kubectl, sources is cmd/kubectl-cilium_pool.
+	bin, sources string
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	cluster := shared.Cluster(t)
+	s, err := controller.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := scheme.AddToScheme(s); err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(cluster.Config(), client.Options{Scheme: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sources, err := filepath.Abs(filepath.Join(root, "cmd", "kubectl-cilium_pool"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{ctx: t.Context(), client: c, bin: cluster.BinDir(), sources: sources}
+	dir := t.TempDir()
+	w.admin, w.reader = filepath.Join(dir, "admin"), filepath.Join(dir, "reader")
+	if err := cluster.WriteKubeconfig(w.admin); err != nil {
+		t.Fatal(err)
+	}
+	role := roleOfPage(t)
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: role.Name}}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: role.Name}},
+	}
+	for _, o := range []client.Object{account, role, binding} {
+		if err := c.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config, err := cluster.ConfigFor(t.Context(), "default", role.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := controlplane.WriteKubeconfig(w.reader, config); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// roleOfPage is the ClusterRole that the page tells to make.
+func roleOfPage(t *testing.T) *rbacv1.ClusterRole {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join(root, "docs", "kubectl", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "```yaml\n")
+	body, _, ok := strings.Cut(rest, "```")
+	role := &rbacv1.ClusterRole{}
+	if err := yaml.UnmarshalStrict([]byte(body), role); err != nil || !ok {
+		t.Fatalf("docs/kubectl/README.md shows no role: %v", err)
+	}
+	return role
+}
+
+// setup empties the cluster. Scripts begin with the rights of a reader.
+func (w *world) setup(e *testscript.Env) error {
+	e.Setenv("KUBECONFIG", w.reader)
+	e.Setenv("KUBECTL", filepath.Join(w.bin, "kubectl"))
+	e.Setenv("PLUGIN", w.sources)
+	for _, list := range []client.ObjectList{
+		&corev1.PodList{}, &corev1.NodeList{}, &ciliumv2.CiliumNodeList{}, &v1alpha1.PodIPPoolList{},
+		&v1alpha1.PodIPBlockList{}, &coordinationv1.LeaseList{},
+	} {
+		if err := w.client.List(w.ctx, list); err != nil {
+			return err
+		}
+		items, err := meta.ExtractList(list)
+		if err != nil {
+			return err
+		}
+		for _, item := range items {
+			if err := w.remove(item.(client.Object)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// remove deletes an object, whatever its finalizers say.
+func (w *world) remove(o client.Object) error {
+	if len(o.GetFinalizers()) > 0 {
+		patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))
+		if err := w.client.Patch(w.ctx, o, patch); client.IgnoreNotFound(err) != nil {
+			return err
+		}
+	}
+	return client.IgnoreNotFound(w.client.Delete(w.ctx, o, client.GracePeriodSeconds(0)))
+}
