@@ -77,9 +77,10 @@ func (b *bed) restart() {
 	}
 	ledger := NewLedger()
 	b.r = &NodeReconciler{
-		Cache: b.api, Live: live{b}, Client: b.api, CiliumNodes: &ciliumnode.Client{Writer: b.api, Reader: live{b}},
-		Ledger: ledger, WaitShown: ledger.WaitShown, Pools: NewPools(defaults(), ledger), Pods: NewPods(), Agents: NewAgents(time.Minute), Pacing: NewPacing(0, 0),
-		Events: NewEvents(events.NewFakeRecorder(10000)), Metrics: own, Clock: b.clock, Defaults: defaults(), WakeStarving: func() {}, Recount: func() {},
+		Observer: Observer{Ledger: ledger, Pools: NewPools(defaults(), ledger), Defaults: defaults()},
+		Cache:    b.api, Live: live{b}, Client: b.api, CiliumNodes: &ciliumnode.Client{Writer: b.api, Reader: live{b}},
+		WaitShown: ledger.WaitShown, Pods: NewPods(), Agents: NewAgents(time.Minute), Pacing: NewPacing(0, 0),
+		Events: NewEvents(events.NewFakeRecorder(10000)), Metrics: own, Clock: b.clock, WakeStarving: func() {}, Recount: func() {},
 	}
 	blocks, nodes, pools := &v1alpha1.PodIPBlockList{}, &ciliumv2.CiliumNodeList{}, &v1alpha1.PodIPPoolList{}
 	for _, list := range []client.ObjectList{blocks, nodes, pools} {

@@ -25,7 +25,7 @@ func TestStrippedNodeIsDecidedOnAlike(t *testing.T) {
 			n.Labels, n.Status.Addresses = map[string]string{"zone": "a"}, []corev1.NodeAddress{{Type: "InternalIP", Address: "192.168.0.1"}}
 		},
 	}
-	r := &NodeReconciler{IgnoreTaints: map[string]bool{"no-cilium": true}}
+	r := &Observer{IgnoreTaints: map[string]bool{"no-cilium": true}}
 	for name, change := range tests {
 		t.Run(name, func(t *testing.T) {
 			whole := nodeObject()

@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -34,14 +33,14 @@ const (
 // NodeReconciler gives each node its blocks, takes them back, and keeps its
 // CiliumNode to what it holds.
 type NodeReconciler struct {
+	Observer
+
 	// Cache reads from the informers, Live from the API server; Client writes.
 	Cache  client.Reader
 	Live   client.Reader
 	Client client.Client
 
 	CiliumNodes *ciliumnode.Client
-	Ledger      *Ledger
-	Pools       *Pools
 	Pods        *Pods
 	Agents      *Agents
 	Pacing      *Pacing
@@ -56,12 +55,6 @@ type NodeReconciler struct {
 	// Recount does too, and looks at what pools say of their free blocks.
 	Recount func()
 
-	// Defaults hold where a pool, or no pool, says otherwise.
-	Defaults crd.Defaults
-	// Paused stops all writes about nodes and blocks.
-	Paused bool
-	// IgnoreTaints are keys of taints of Nodes that Cilium does not run on.
-	IgnoreTaints map[string]bool
 	// ShortageTaint is put on Nodes whose pods cannot get an address; "": none.
 	ShortageTaint string
 	// NodeCondition reports a shortage as a condition of the Node.

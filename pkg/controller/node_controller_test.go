@@ -366,9 +366,9 @@ func TestHeldBlockReadsLiveIntoAFreshObject(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &NodeReconciler{
-		Ledger: NewLedger(),
-		Cache:  readerFunc(func(obj client.Object) error { *obj.(*v1alpha1.PodIPBlock) = *shared; return nil }),
-		Live:   readerFunc(func(obj client.Object) error { return json.Unmarshal(answer, obj) }),
+		Observer: Observer{Ledger: NewLedger()},
+		Cache:    readerFunc(func(obj client.Object) error { *obj.(*v1alpha1.PodIPBlock) = *shared; return nil }),
+		Live:     readerFunc(func(obj client.Object) error { return json.Unmarshal(answer, obj) }),
 	}
 	known, err := crd.BlockFrom(newer)
 	if err != nil {

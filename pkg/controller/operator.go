@@ -35,19 +35,19 @@ func New(c Connections, s Settings) (*Operator, error) {
 	}
 	ledger := NewLedger()
 	node := &NodeReconciler{
+		Observer: Observer{
+			Ledger: ledger, Pools: NewPools(s.Defaults, ledger),
+			Defaults: s.Defaults, Paused: s.Paused, IgnoreTaints: setOf(s.IgnoreTaints),
+		},
 		Cache: c.Cache, Live: c.Live, Client: c.Client,
-		CiliumNodes: &ciliumnode.Client{Writer: c.Client, Reader: c.Live},
-		Ledger:      ledger,
-		WaitShown:   ledger.WaitShown,
-		Pools:       NewPools(s.Defaults, ledger),
-		Pods:        NewPods(),
-		Agents:      NewAgents(s.AgentSettle),
-		Pacing:      NewPacing(s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool),
-		Events:      NewEvents(c.Recorder),
-		Metrics:     own,
-		Clock:       c.Clock,
-		Defaults:    s.Defaults, Paused: s.Paused,
-		IgnoreTaints:  setOf(s.IgnoreTaints),
+		CiliumNodes:   &ciliumnode.Client{Writer: c.Client, Reader: c.Live},
+		WaitShown:     ledger.WaitShown,
+		Pods:          NewPods(),
+		Agents:        NewAgents(s.AgentSettle),
+		Pacing:        NewPacing(s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool),
+		Events:        NewEvents(c.Recorder),
+		Metrics:       own,
+		Clock:         c.Clock,
 		ShortageTaint: s.ShortageTaint, NodeCondition: s.NodeCondition,
 	}
 	feed := NewFeed()

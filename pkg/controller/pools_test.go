@@ -96,7 +96,7 @@ func TestPoolsInvalidEditFreezes(t *testing.T) {
 func TestPoolsInvalidPoolBeingDeletedIsDeleting(t *testing.T) {
 	b := block("10.0.0.0/30", "p", "n", 1)
 	ledger := readyLedger(b)
-	r := &NodeReconciler{Ledger: ledger, Pools: NewPools(defaults(), ledger), Defaults: defaults()}
+	r := &Observer{Ledger: ledger, Pools: NewPools(defaults(), ledger), Defaults: defaults()}
 	bad := invalidated(podIPPool("p", 1, "10.0.0.0/29"))
 	r.Pools.Set(bad)
 	if got := r.blockState(b, nil).Request; got != expand.None {

@@ -1,0 +1,149 @@
+package controller
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// maxBlockHostBits bounds a block made by hand, as its addresses are listed one
+// by one in the CiliumNode.
+const maxBlockHostBits = 12
+
+// Observer puts together what expand.Decide is asked on, out of pools, blocks
+// and CiliumNodes however they were read. It changes nothing.
+type Observer struct {
+	Ledger *Ledger
+	Pools  *Pools
+	// Defaults hold where a pool, or no pool, says otherwise.
+	Defaults crd.Defaults
+	// Paused stops all writes about nodes and blocks.
+	Paused bool
+	// IgnoreTaints are keys of taints of Nodes that Cilium does not run on.
+	IgnoreTaints map[string]bool
+}
+
+// Policy is what rules one family of a node, which may be nil: the pools to
+// claim from, best first, the policy, and why nothing may change ("": it may).
+func (o *Observer) Policy(node *corev1.Node, f ipalloc.Family) (pools []*crd.Pool, policy expand.Policy, paused string) {
+	if node != nil && !o.optedOut(node) {
+		for _, pool := range o.Pools.Match(labels.Set(node.Labels)) {
+			if _, serves := pool.Ranges(f); serves {
+				pools = append(pools, pool)
+			}
+		}
+	}
+	if len(pools) > 0 {
+		policy = pools[0].Policy
+	} else {
+		policy = o.Defaults.Policy
+		policy.ReclaimDisabled = true // nobody says what the node needs
+	}
+	return pools, policy, o.pausedBecause(node, pools)
+}
+
+// State adds to what is known of one family of a node what its CiliumNode, which
+// may be nil, and its blocks, of any family, say.
+func (o *Observer) State(s expand.State, view *ciliumnode.View, blocks []crd.Block) expand.State {
+	for _, b := range blocks {
+		if ipalloc.FamilyOf(b.CIDR.Addr()) == s.Family {
+			s.Blocks = append(s.Blocks, o.blockState(b, view))
+		}
+	}
+	if view != nil {
+		s.Pool, s.Used, s.Release = view.Pool, view.Used, view.Release
+		s.Own, s.Limits = view.InUse(), view.Limits
+	}
+	return s
+}
+
+// blockState is a block as expand sees it.
+func (o *Observer) blockState(b crd.Block, view *ciliumnode.View) expand.Block {
+	s := expand.Block{CIDR: b.CIDR, Phase: b.Phase, Reason: b.Reason}
+	s.Listed = view != nil && view.Lists(b.CIDR)
+	pool := o.Pools.Get(b.Pool)
+	switch {
+	case b.CIDR.Addr().BitLen()-b.CIDR.Bits() > maxBlockHostBits:
+		// Too large to list. The block controller tells so.
+	case pool != nil && !pool.Frozen():
+		s.Usable = pool.Usable(b.CIDR)
+	case view != nil:
+		s.Usable = publishedIn(view, b.CIDR) // its pool says no more; keep what is there
+	}
+	switch {
+	case b.Deleting:
+		s.Request = expand.Deleted
+	case pool == nil, pool.Deleting:
+		s.Request = expand.PoolDeleted
+	case pool.Drains(b.CIDR):
+		s.Request = expand.CIDRDraining
+	}
+	if len(o.Ledger.Overlaps(b.CIDR)) > 0 {
+		// What is published stays, and nothing is added beside it.
+		s.Conflict, s.Usable = !s.Listed, nil
+		if s.Listed {
+			s.Usable = publishedIn(view, b.CIDR)
+		}
+	}
+	if b.Phase == ipalloc.CoolingDown {
+		s.RestUntil = b.Since.Add(o.cooldown(b, pool))
+	}
+	return s
+}
+
+func (o *Observer) cooldown(b crd.Block, pool *crd.Pool) time.Duration {
+	switch {
+	case pool == nil && b.Reason == expand.NodeGone:
+		return o.Defaults.NodeGoneCooldown
+	case pool == nil:
+		return o.Defaults.Cooldown
+	case b.Reason == expand.NodeGone:
+		return pool.NodeGoneCooldown
+	}
+	return pool.Cooldown
+}
+
+func (o *Observer) pausedBecause(node *corev1.Node, pools []*crd.Pool) string {
+	switch {
+	case o.Paused:
+		return "the operator is paused (--paused)"
+	case node != nil && node.Annotations[v1alpha1.PausedAnnotation] == "true":
+		return "the Node is paused (annotation " + v1alpha1.PausedAnnotation + ")"
+	case len(pools) > 0 && pools[0].Paused:
+		return "pool " + pools[0].Name + " is paused or invalid"
+	}
+	return ""
+}
+
+// optedOut reports whether the Node says that Cilium does not run on it.
+func (o *Observer) optedOut(node *corev1.Node) bool {
+	if node.Labels[v1alpha1.OptOutLabel] == "true" {
+		return true
+	}
+	for _, taint := range node.Spec.Taints {
+		if o.IgnoreTaints[taint.Key] {
+			return true
+		}
+	}
+	return false
+}
+
+func publishedIn(view *ciliumnode.View, cidr netip.Prefix) []netip.Addr {
+	var out []netip.Addr
+	for addr := range view.Pool {
+		if cidr.Contains(addr) {
+			out = append(out, addr)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return out
+}
