@@ -25,7 +25,7 @@ import (
 )
 
 // patience bounds each wait. Only a wrong answer waits that long.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // pair is a node with Cilium's allocator and a node with the light one.
 type pair struct {
