@@ -91,7 +91,7 @@ func (s *stage) startOperator() error {
 	s.operator, err = start(s.dir, operatorName, s.detached, filepath.Join(s.binDir, operatorName),
 		"--kubeconfig="+filepath.Join(s.dir, "kubeconfig"),
 		"--metrics-bind-address="+s.metrics, "--metrics-secure=false", "--health-probe-bind-address=0",
-		"--leader-elect-lease-duration=4s",
+		"--leader-elect-lease-duration=10s",
 		"--reclaim-idle-for="+idleFor.String(), "--ack-hold=2s", "--ack-timeout=10s",
 		"--cooldown="+cooldown.String(), "--node-gone-cooldown=10s", "--agent-settle-time=2s",
 	)

@@ -40,6 +40,8 @@ type machine struct {
 	name string
 	// off: it is switched off, and its disk is gone.
 	off bool
+	// unlisted: somebody took an entry out of its podCIDRs.
+	unlisted bool
 
 	// On disk.
 	endpoints map[string]*endpoint // by pod slot

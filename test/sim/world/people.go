@@ -62,7 +62,7 @@ func (w *World) enablePeople() {
 			for _, what := range []string{"release", "entry", "foreign", "touch"} {
 				w.canIf(Edits, CNEdit, m.name, what)
 			}
-			if len(w.torn) == 0 { // or nothing would be left that tells of a block
+			if len(w.torn) == 0 && w.blocksTold() { // or nothing would be left that tells of a block
 				w.canIf(Edits, CNEdit, m.name, "cidr")
 			}
 		}
@@ -84,9 +84,39 @@ func (w *World) enablePeople() {
 		w.canIf(Edits, Touch, people, name)
 	}
 	w.canIf(Restore, BackupTake, people, "")
-	if w.backup != nil {
+	if w.backup != nil && w.allListed() { // the same
 		w.canIf(Restore, BackupAgain, people, "")
 	}
+}
+
+// blocksTold says that all operators know of all blocks.
+func (w *World) blocksTold() bool {
+	for _, o := range w.operators {
+		for _, s := range o.streams {
+			if _, more := s.next(w.api); o.up && s.kind == KindBlock && (more || len(s.untold) > 0) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// allListed says that no podCIDRs entry is missing that somebody took.
+func (w *World) allListed() bool {
+	whole := true
+	for _, m := range w.machines {
+		if !m.unlisted {
+			continue
+		}
+		m.unlisted = false
+		for _, name := range w.api.Keys(KindBlock) {
+			if b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock); b.Spec.Node == m.name && !w.lists(b) {
+				m.unlisted = true
+			}
+		}
+		whole = whole && !m.unlisted
+	}
+	return whole
 }
 
 // allKnow says that a block is published, and that all operators know it, with
@@ -185,6 +215,7 @@ func (w *World) editCiliumNode(m *machine, what string) {
 	case "cidr":
 		if len(cn.Spec.IPAM.PodCIDRs) > 0 {
 			cn.Spec.IPAM.PodCIDRs = cn.Spec.IPAM.PodCIDRs[1:]
+			m.unlisted = true
 		}
 	case "touch":
 		touch(cn)
