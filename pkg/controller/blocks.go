@@ -294,11 +294,12 @@ func holdsAlone(v *ciliumnode.View, cidr netip.Prefix, blocks []crd.Block) bool 
 
 // mendTornBlocks makes blocks again whose objects were torn away though the
 // CiliumNode still lists them: those on the grid of a pool. The rest is foreign.
-func (r *NodeReconciler) mendTornBlocks(ctx context.Context, o *observation) error {
+// It goes by the CiliumNode there is, or by the last one.
+func (r *NodeReconciler) mendTornBlocks(ctx context.Context, o *observation, view *ciliumnode.View) error {
 	if o.paused() {
 		return nil
 	}
-	for _, cidr := range o.view.PodCIDRs {
+	for _, cidr := range view.PodCIDRs {
 		if _, held := r.Ledger.Block(cidr); held {
 			continue
 		}
@@ -310,7 +311,7 @@ func (r *NodeReconciler) mendTornBlocks(ctx context.Context, o *observation) err
 		if err != nil {
 			return err
 		}
-		if live == nil || !live.Lists(cidr) {
+		if gone := o.view == nil; gone != (live == nil) || !gone && !live.Lists(cidr) {
 			return errStale
 		}
 		if err := r.remakeBlock(ctx, o.node, cidr, pool); err != nil {

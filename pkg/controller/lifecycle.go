@@ -81,6 +81,10 @@ func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *cil
 		blocks = append(blocks, b.CIDR)
 	}
 	lastView := ciliumnode.NewView(last)
+	// Their claims come before their addresses.
+	if err := r.mendTornBlocks(ctx, o, lastView); err != nil {
+		return err
+	}
 	// What is another node's by now is not put back as foreign content.
 	without := append(slices.Clone(blocks), r.Ledger.HeldElsewhere(o.name, lastView.Pool)...)
 	view, err := r.CiliumNodes.Recreate(ctx, last, o.node, without)

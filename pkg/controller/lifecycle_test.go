@@ -3,6 +3,7 @@ package controller
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -212,10 +213,25 @@ func TestCiliumNodeIsPutBackWithoutWhatIsAnothersNow(t *testing.T) {
 	}
 }
 
+// A block torn away together with its CiliumNode is claimed again before its
+// addresses are put back.
+func TestCiliumNodeIsPutBackAfterItsBlocks(t *testing.T) {
+	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService))
+	b.r.Ledger.GoneNode(lastSeen("node-uid"))
+	if _, err := b.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	writes := strings.Join(b.calls, "; ")
+	claim, put := strings.Index(writes, "create PodIPBlock"), strings.Index(writes, "create CiliumNode")
+	if claim < 0 || put >= 0 && put < claim {
+		t.Errorf("calls: %s; want the block made again first", writes)
+	}
+}
+
 // What is remembered of a CiliumNode's marks and answers is not held for the one
 // made in its place.
 func TestCiliumNodePutBackIsRememberedAnew(t *testing.T) {
-	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService))
+	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService))
 	b.r.Ledger.GoneNode(lastSeen("node-uid"))
 	b.r.remember("n", ipalloc.IPv4, expand.Memory{AckedSince: map[netip.Addr]time.Time{addrs("10.0.0.1")[0]: noon()}})
 	if _, err := b.reconcile(); err != nil {

@@ -95,7 +95,7 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 	case o.view == nil:
 		err = r.ensureCiliumNode(ctx, o)
 	default:
-		if err = r.mendTornBlocks(ctx, o); err == nil {
+		if err = r.mendTornBlocks(ctx, o, o.view); err == nil {
 			err = r.askForReport(ctx, o)
 		}
 	}
