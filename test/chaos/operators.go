@@ -50,7 +50,7 @@ type operator struct {
 	log          *os.File
 
 	mu   sync.Mutex
-	proc *process
+	proc *part
 	// acquired is when this process began to lead; zero: it never did.
 	acquired time.Time
 	// killing says that it is being killed, downFor how long it stays down then.
@@ -113,7 +113,7 @@ func (o *operator) supervise(ctx context.Context) error {
 	}
 }
 
-func (o *operator) start() (_ *process, err error) {
+func (o *operator) start() (_ *part, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.acquired, o.killing = time.Time{}, false

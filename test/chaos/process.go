@@ -7,43 +7,31 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"syscall"
 	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/process"
 )
 
 // endTimeout is how long a killed process may take to be gone.
 const endTimeout = 20 * time.Second
 
-// process runs beside this one, and ends with it.
-type process struct {
+// part runs beside this one, and ends with it.
+type part struct {
 	name    string
 	cmd     *exec.Cmd
 	stopped chan struct{} // closed when it has ended
 }
 
 // start runs a binary.
-func start(name string, stdout, stderr io.Writer, binary string, args ...string) (*process, error) {
+func start(name string, stdout, stderr io.Writer, binary string, args ...string) (*part, error) {
 	cmd := exec.Command(binary, args...)
 	cmd.Stdout, cmd.Stderr = stdout, stderr
-	cmd.SysProcAttr = sysProcAttr()
-	p := &process{name: name, cmd: cmd, stopped: make(chan struct{})}
-	started := make(chan error, 1)
-	go func() {
-		// The kernel ends the child when the thread that made it ends.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // how it ended is in its log
-			close(p.stopped)
-		}
-	}()
-	if err := <-started; err != nil {
+	stopped, err := process.Start(cmd, false)
+	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	return p, nil
+	return &part{name: name, cmd: cmd, stopped: stopped}, nil
 }
 
 // openLog opens the log of a part of the run for more.
@@ -51,7 +39,7 @@ func openLog(dir, name string) (*os.File, error) {
 	return os.OpenFile(filepath.Join(dir, name+".log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 }
 
-func (p *process) signal(s os.Signal) error {
+func (p *part) signal(s os.Signal) error {
 	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("signal %s: %w", p.name, err)
 	}
@@ -59,7 +47,7 @@ func (p *process) signal(s os.Signal) error {
 }
 
 // kill kills the process and waits until it is gone. The nil process is.
-func (p *process) kill() error {
+func (p *part) kill() error {
 	if p == nil {
 		return nil
 	}

@@ -72,8 +72,8 @@ type Cluster struct {
 	config  *rest.Config
 
 	mu        sync.Mutex
-	etcd      *process
-	apiServer *process
+	etcd      *part
+	apiServer *part
 }
 
 // Start returns once the API server serves, its default namespaces exist and
@@ -103,7 +103,7 @@ func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, c.end((*process).kill))
+			err = errors.Join(err, c.end((*part).kill))
 		}
 	}()
 
@@ -151,10 +151,10 @@ func Attach(dir string) (*Cluster, error) {
 // Stop ends both processes, gracefully at first, and removes the folder if it
 // is a temporary one. It may be called again, and after the Kill methods.
 func (c *Cluster) Stop() error {
-	return c.end(func(p *process) error { return p.stop(stopTimeout) })
+	return c.end(func(p *part) error { return p.stop(stopTimeout) })
 }
 
-func (c *Cluster) end(end func(*process) error) error {
+func (c *Cluster) end(end func(*part) error) error {
 	// Without etcd, kube-apiserver would hang in its graceful stop.
 	etcd, apiServer := c.processes()
 	if err := errors.Join(end(apiServer), end(etcd)); err != nil {
@@ -219,7 +219,7 @@ func (c *Cluster) StartEtcd(ctx context.Context) error {
 	return c.Ready(ctx)
 }
 
-func (c *Cluster) processes() (etcd, apiServer *process) {
+func (c *Cluster) processes() (etcd, apiServer *part) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.etcd, c.apiServer

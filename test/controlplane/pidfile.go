@@ -31,7 +31,7 @@ func claimPIDFile(dir, name string) (*os.File, error) {
 }
 
 // findProcess finds what startProcess left running; nil where nothing runs.
-func findProcess(dir, name string) (*process, error) {
+func findProcess(dir, name string) (*part, error) {
 	pidFile, err := os.OpenFile(pidPath(dir, name), os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -46,7 +46,7 @@ func findProcess(dir, name string) (*process, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("find %s: %w", name, err), pidFile.Close())
 	}
-	p := &process{name: name, dir: dir, handle: handle, stopped: make(chan struct{})}
+	p := &part{name: name, dir: dir, handle: handle, stopped: make(chan struct{})}
 	go func() {
 		_ = lock(pidFile, 0) // Granted when the process ends.
 		pidFile.Close()
@@ -55,7 +55,7 @@ func findProcess(dir, name string) (*process, error) {
 	return p, nil
 }
 
-func (p *process) removePID() error {
+func (p *part) removePID() error {
 	if err := os.Remove(pidPath(p.dir, p.name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("stop %s: %w", p.name, err)
 	}

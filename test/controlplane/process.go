@@ -8,17 +8,18 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/process"
 )
 
 // killTimeout is how long the kernel may take to end a killed process.
 const killTimeout = 10 * time.Second
 
-// process is one running part. The nil *process has ended.
-type process struct {
+// part is one running program. The nil *part has ended.
+type part struct {
 	name    string
 	dir     string
 	handle  *os.Process
@@ -29,7 +30,7 @@ func logPath(dir, name string) string { return filepath.Join(dir, name+".log") }
 
 // startProcess runs a part in the state folder, its output appended to its
 // log. A file called stale is removed first.
-func (c *Cluster) startProcess(name string, args []string, stale string) (*process, error) {
+func (c *Cluster) startProcess(name string, args []string, stale string) (*part, error) {
 	dir := c.dir
 	pidFile, err := claimPIDFile(dir, name)
 	if err != nil {
@@ -52,12 +53,12 @@ func (c *Cluster) startProcess(name string, args []string, stale string) (*proce
 	cmd.Env = environment(os.Environ())
 	cmd.Stdout, cmd.Stderr = logFile, logFile
 	cmd.ExtraFiles = []*os.File{pidFile}
-	cmd.SysProcAttr = sysProcAttr(c.opts.Detached)
 
-	p := &process{name: name, dir: dir, stopped: make(chan struct{})}
-	if err := p.run(cmd); err != nil {
+	stopped, err := process.Start(cmd, c.opts.Detached)
+	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
+	p := &part{name: name, dir: dir, handle: cmd.Process, stopped: stopped}
 	if err := writePID(pidFile, p.pid()); err != nil {
 		return nil, errors.Join(err, p.kill())
 	}
@@ -65,27 +66,8 @@ func (c *Cluster) startProcess(name string, args []string, stale string) (*proce
 	return p, nil
 }
 
-// run starts cmd and reaps it when it ends. The parent-death signal comes
-// when the thread that forked ends, so that thread is kept until then.
-func (p *process) run(cmd *exec.Cmd) error {
-	started := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // How it ended is in its log.
-			close(p.stopped)
-		}
-	}()
-	err := <-started
-	p.handle = cmd.Process
-	return err
-}
-
 // stop asks the process to end, and kills it when it takes longer than grace.
-func (p *process) stop(grace time.Duration) error {
+func (p *part) stop(grace time.Duration) error {
 	if !p.running() {
 		return nil
 	}
@@ -99,7 +81,7 @@ func (p *process) stop(grace time.Duration) error {
 }
 
 // kill kills the process and waits until it is gone.
-func (p *process) kill() error {
+func (p *part) kill() error {
 	if !p.running() {
 		return nil
 	}
@@ -113,17 +95,17 @@ func (p *process) kill() error {
 }
 
 // pid is 0 where the process has ended.
-func (p *process) pid() int {
+func (p *part) pid() int {
 	if !p.running() {
 		return 0
 	}
 	return p.handle.Pid
 }
 
-func (p *process) running() bool { return p != nil && !p.wait(0) }
+func (p *part) running() bool { return p != nil && !p.wait(0) }
 
 // wait tells whether the process ended within d.
-func (p *process) wait(d time.Duration) bool {
+func (p *part) wait(d time.Duration) bool {
 	select {
 	case <-p.stopped:
 		return true
@@ -142,7 +124,7 @@ func (p *process) wait(d time.Duration) bool {
 	}
 }
 
-func (p *process) signal(s os.Signal) error {
+func (p *part) signal(s os.Signal) error {
 	if err := p.handle.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stop %s: %w", p.name, err)
 	}
@@ -150,7 +132,7 @@ func (p *process) signal(s os.Signal) error {
 }
 
 // died is the error for a process that ended by itself.
-func (p *process) died() error {
+func (p *part) died() error {
 	return fmt.Errorf("%s ended by itself; its log ends:\n%s", p.name, logTail(p.dir, p.name))
 }
 

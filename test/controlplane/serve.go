@@ -177,7 +177,7 @@ func (c *Cluster) Ready(ctx context.Context) error {
 }
 
 // poll calls ready until it returns nil, the process ends, or ctx does.
-func (p *process) poll(ctx context.Context, ready func(context.Context) error) error {
+func (p *part) poll(ctx context.Context, ready func(context.Context) error) error {
 	const perCall = 5 * time.Second
 	var last error
 	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {

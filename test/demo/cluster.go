@@ -29,7 +29,7 @@ type stage struct {
 	detached    bool
 	cluster     *controlplane.Cluster
 	client      client.WithWatch
-	operator    *process
+	operator    *part
 	metrics     string // address of the operator's metrics
 }
 

@@ -8,20 +8,21 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/process"
 )
 
 // stopTimeout is how long a process may take over SIGTERM before SIGKILL.
 const stopTimeout = 10 * time.Second
 
-// process is a part of the demo that runs beside it, with its output in
+// part is a program of the demo that runs beside it, with its output in
 // dir/name.log and its pid in dir/name.pid. It holds a lock on the pid file for
 // as long as it lives, so that a stale pid never gets a stranger killed.
-type process struct {
+type part struct {
 	name, dir string
 	handle    *os.Process
 	stopped   chan struct{} // closed when it has ended
@@ -29,7 +30,7 @@ type process struct {
 
 // start runs a binary. Unless detached, it ends with this process, however
 // that ends (on Linux).
-func start(dir, name string, detached bool, binary string, args ...string) (*process, error) {
+func start(dir, name string, detached bool, binary string, args ...string) (*part, error) {
 	pidFile, err := os.OpenFile(filepath.Join(dir, name+".pid"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
@@ -46,38 +47,19 @@ func start(dir, name string, detached bool, binary string, args ...string) (*pro
 	cmd := exec.Command(binary, args...)
 	cmd.Stdout, cmd.Stderr = logFile, logFile
 	cmd.ExtraFiles = []*os.File{pidFile}
-	cmd.SysProcAttr = sysProcAttr(detached)
-	p := &process{name: name, dir: dir, stopped: make(chan struct{})}
-	if err := p.run(cmd); err != nil {
+	stopped, err := process.Start(cmd, detached)
+	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
+	p := &part{name: name, dir: dir, handle: cmd.Process, stopped: stopped}
 	if err := errors.Join(pidFile.Truncate(0), writePID(pidFile, p.handle.Pid)); err != nil {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", name, err), p.end(syscall.SIGKILL))
 	}
 	return p, nil
 }
 
-// run starts cmd and reaps it when it ends. The parent-death signal comes when
-// the thread that forked ends, so that thread is kept until then.
-func (p *process) run(cmd *exec.Cmd) error {
-	started := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // How it ended is in its log.
-			close(p.stopped)
-		}
-	}()
-	err := <-started
-	p.handle = cmd.Process
-	return err
-}
-
 // find finds what a detached start left running; nil where nothing runs.
-func find(dir, name string) (*process, error) {
+func find(dir, name string) (*part, error) {
 	pidFile, err := os.OpenFile(filepath.Join(dir, name+".pid"), os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -100,7 +82,7 @@ func find(dir, name string) (*process, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("find %s: %w", name, err), pidFile.Close())
 	}
-	p := &process{name: name, dir: dir, handle: handle, stopped: make(chan struct{})}
+	p := &part{name: name, dir: dir, handle: handle, stopped: make(chan struct{})}
 	go func() {
 		_ = lock(pidFile, 0) // Granted when the process ends.
 		pidFile.Close()
@@ -111,7 +93,7 @@ func find(dir, name string) (*process, error) {
 
 // stop asks the process to end, and kills it when it takes too long. The nil
 // process has ended.
-func (p *process) stop() error {
+func (p *part) stop() error {
 	if p == nil {
 		return nil
 	}
@@ -119,14 +101,14 @@ func (p *process) stop() error {
 }
 
 // kill kills the process and waits until it is gone.
-func (p *process) kill() error {
+func (p *part) kill() error {
 	if p == nil {
 		return nil
 	}
 	return p.end(syscall.SIGKILL)
 }
 
-func (p *process) end(signal syscall.Signal) error {
+func (p *part) end(signal syscall.Signal) error {
 	for _, s := range []syscall.Signal{signal, syscall.SIGKILL} {
 		if p.ended() {
 			break
@@ -148,7 +130,7 @@ func (p *process) end(signal syscall.Signal) error {
 	return nil
 }
 
-func (p *process) ended() bool {
+func (p *part) ended() bool {
 	select {
 	case <-p.stopped:
 		return true
@@ -158,7 +140,7 @@ func (p *process) ended() bool {
 }
 
 // logTail returns the last lines of the process's log.
-func (p *process) logTail() string {
+func (p *part) logTail() string {
 	const lines = 8
 	data, err := os.ReadFile(filepath.Join(p.dir, p.name+".log"))
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 )
 
 func TestProcessEndsAsAsked(t *testing.T) {
-	for name, end := range map[string]func(*process) error{
-		"stop": (*process).stop,
-		"kill": (*process).kill,
+	for name, end := range map[string]func(*part) error{
+		"stop": (*part).stop,
+		"kill": (*part).kill,
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

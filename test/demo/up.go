@@ -28,7 +28,7 @@ func up(ctx context.Context, o options, p *printer) (err error) {
 	if err != nil {
 		return fmt.Errorf("%w (make down stops what runs)", err)
 	}
-	var agents *process
+	var agents *part
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, agents.stop(), s.strike())

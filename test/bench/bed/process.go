@@ -7,11 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/process"
 )
 
 const (
@@ -31,7 +32,7 @@ type Process struct {
 
 // spawn runs argv with its output in dir/name.log. It dies with this process.
 func spawn(dir, name string, env []string, argv ...string) (*Process, error) {
-	p := &Process{name: name, log: filepath.Join(dir, name+".log"), stopped: make(chan struct{})}
+	p := &Process{name: name, log: filepath.Join(dir, name+".log")}
 	f, err := os.Create(p.log)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
@@ -40,21 +41,8 @@ func spawn(dir, name string, env []string, argv ...string) (*Process, error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = f, f
-	cmd.SysProcAttr = sysProcAttr()
 	p.Started = time.Now()
-	started := make(chan error, 1)
-	go func() {
-		// The signal of a parent's death comes when the thread that forked ends.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // How it ended is in its log.
-			close(p.stopped)
-		}
-	}()
-	if err := <-started; err != nil {
+	if p.stopped, err = process.Start(cmd, false); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	p.handle = cmd.Process
