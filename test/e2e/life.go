@@ -62,13 +62,7 @@ func (e *env) life(ctx context.Context, n *bed.Node, probe *bed.Pod) error {
 	if err != nil {
 		return err
 	}
-	if err := n.KillAgent(ctx); err != nil {
-		return err
-	}
-	if err := n.StartAgent(ctx); err != nil {
-		return err
-	}
-	if err := n.WaitAgent(ctx); err != nil {
+	if err := n.RestartAgent(ctx); err != nil {
 		return err
 	}
 	e.checkKept(ctx, n, keep, "pods restored at their addresses when the agent was killed")

@@ -152,13 +152,7 @@ func (o *owners) others(ctx context.Context) error {
 
 // restarted kills the agent under the pod.
 func (o *owners) restarted(ctx context.Context, p *bed.Pod) error {
-	if err := o.node.KillAgent(ctx); err != nil {
-		return err
-	}
-	if err := o.node.StartAgent(ctx); err != nil {
-		return err
-	}
-	if err := o.node.WaitAgent(ctx); err != nil {
+	if err := o.node.RestartAgent(ctx); err != nil {
 		return err
 	}
 	o.checkKept(ctx, o.node, append([]*bed.Pod{p}, o.crowd...), "agent restarted: pods restored at their address")

@@ -56,13 +56,7 @@ func recreate(ctx context.Context, e *env) error {
 	e.check(len(errs) == 0, "failed CNI ADDs of 10 afterwards", "%d", len(errs))
 	pods = append(pods, after...)
 	e.checkKept(ctx, n, pods, "pods at their address")
-	if err := n.KillAgent(ctx); err != nil {
-		return err
-	}
-	if err := n.StartAgent(ctx); err != nil {
-		return err
-	}
-	if err := n.WaitAgent(ctx); err != nil {
+	if err := n.RestartAgent(ctx); err != nil {
 		return err
 	}
 	e.checkKept(ctx, n, pods, "pods restored when the agent was killed then")

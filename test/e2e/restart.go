@@ -134,13 +134,7 @@ func (s *restarts) bounce(ctx context.Context, name string, news []*bed.Pod) err
 	if err != nil {
 		return err
 	}
-	if err := s.node.KillAgent(ctx); err != nil {
-		return err
-	}
-	if err := s.node.StartAgent(ctx); err != nil {
-		return err
-	}
-	if err := s.node.WaitAgent(ctx); err != nil {
+	if err := s.node.RestartAgent(ctx); err != nil {
 		return err
 	}
 	unreported, marked := 0, 0

@@ -165,11 +165,5 @@ func (m *surging) kill(ctx context.Context) error {
 	m.mu.Lock()
 	m.atKill, m.inFlight = len(m.attached), m.begun-m.ended
 	m.mu.Unlock()
-	if err := m.node.KillAgent(ctx); err != nil {
-		return err
-	}
-	if err := m.node.StartAgent(ctx); err != nil {
-		return err
-	}
-	return m.node.WaitAgent(ctx)
+	return m.node.RestartAgent(ctx)
 }

@@ -109,6 +109,18 @@ func (n *Node) KillAgent(ctx context.Context) error {
 	return n.writeAgentPod(ctx, run, false)
 }
 
+// RestartAgent kills the agent with SIGKILL, starts it again and waits until it
+// is healthy.
+func (n *Node) RestartAgent(ctx context.Context) error {
+	if err := n.KillAgent(ctx); err != nil {
+		return err
+	}
+	if err := n.StartAgent(ctx); err != nil {
+		return err
+	}
+	return n.WaitAgent(ctx)
+}
+
 // WaitAgent waits until the agent is healthy.
 func (n *Node) WaitAgent(ctx context.Context) error {
 	n.mu.Lock()
