@@ -9,7 +9,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -38,6 +37,7 @@ type options struct {
 	examples  string
 	logs      string
 	verbose   bool
+	atOnce    int
 	inside    string // the one scenario that a process in the sandbox runs
 }
 
@@ -50,6 +50,7 @@ func main() {
 	flag.StringVar(&o.examples, "examples", "examples", "folder of the values that users are given, and the agents run with")
 	flag.StringVar(&o.logs, "logs", ".run/e2e", "folder of the logs")
 	flag.BoolVar(&o.verbose, "v", true, "tell each step as it happens")
+	flag.IntVar(&o.atOnce, "at-once", 2, "scenarios that run at the same time, of those that mostly wait")
 	flag.StringVar(&o.inside, "inside", "", "for its own use")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -70,6 +71,10 @@ func run(ctx context.Context, o options) int {
 		}
 		*path = absolute
 	}
+	if o.atOnce < 1 {
+		fmt.Fprintln(os.Stderr, "e2e: -at-once: at least 1")
+		return exitUsage
+	}
 	if o.inside != "" {
 		return runInside(ctx, o)
 	}
@@ -81,75 +86,7 @@ func run(ctx context.Context, o options) int {
 	if err := bed.Check(o.ciliumDir); err != nil {
 		return cannot(err, chosen)
 	}
-	var all []row
-	for _, s := range chosen {
-		if ctx.Err() != nil {
-			break
-		}
-		fmt.Printf("=== %s: %s\n", s.name, s.about)
-		all = append(all, runScenario(ctx, o, s)...)
-	}
-	return finish(all)
-}
-
-// runScenario runs one scenario in a sandbox and reads what it left.
-func runScenario(ctx context.Context, o options, s scenario) []row {
-	ctx, cancel := context.WithTimeout(ctx, scenarioTimeout)
-	defer cancel()
-	logs := filepath.Join(o.logs, s.name)
-	if err := os.RemoveAll(logs); err != nil {
-		return []row{failure(s.name, err)}
-	}
-	began := time.Now()
-	err := bed.Sandbox(ctx, "-inside="+s.name, "-bin="+o.binDir, "-cilium="+o.ciliumDir,
-		"-helm="+o.helm, "-examples="+o.examples, "-logs="+logs, fmt.Sprintf("-v=%t", o.verbose))
-	rows, readErr := readRows(logs)
-	switch {
-	case errors.Is(err, bed.ErrCannot):
-		return []row{{Scenario: s.name, What: err.Error(), Result: skipped}}
-	case ctx.Err() != nil:
-		rows = append(rows, failure(s.name, fmt.Errorf("stopped after %.0f s: %w", time.Since(began).Seconds(), ctx.Err())))
-	case err != nil || readErr != nil:
-		rows = append(rows, failure(s.name, errors.Join(err, readErr)))
-	}
-	return append(rows, row{Scenario: s.name, What: "wall time", Figure: fmt.Sprintf("%.0f s", time.Since(began).Seconds()), Result: noted})
-}
-
-// runInside runs a scenario in this process, which Sandbox has started.
-func runInside(ctx context.Context, o options) int {
-	chosen, err := choose(o.inside)
-	if err != nil || !bed.Inside() {
-		fmt.Fprintln(os.Stderr, "e2e: -inside is for its own use", err)
-		return exitUsage
-	}
-	if err := os.MkdirAll(o.logs, 0o755); err != nil {
-		fmt.Fprintln(os.Stderr, "e2e:", err)
-		return exitFailed
-	}
-	steps, err := os.Create(filepath.Join(o.logs, "steps.log"))
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "e2e:", err)
-		return exitFailed
-	}
-	defer steps.Close()
-	out := io.Writer(steps)
-	if o.verbose {
-		out = io.MultiWriter(steps, os.Stdout)
-	}
-	e := &env{name: chosen[0].name, options: bed.Options{
-		BinDir: o.binDir, CiliumDir: o.ciliumDir, Helm: o.helm, Examples: o.examples, Logs: o.logs, Log: out,
-	}}
-	switch err := chosen[0].run(ctx, e); {
-	case errors.Is(err, bed.ErrCannot):
-		e.rows = append(e.rows, row{Scenario: e.name, What: "not run", Figure: err.Error(), Result: skipped})
-	case err != nil:
-		e.rows = append(e.rows, failure(e.name, err))
-	}
-	if err := errors.Join(e.close(), writeRows(o.logs, e.rows)); err != nil {
-		fmt.Fprintln(os.Stderr, "e2e:", err)
-		return exitFailed
-	}
-	return 0
+	return finish(runAll(ctx, o, chosen))
 }
 
 // cannot says loudly that nothing was tried.

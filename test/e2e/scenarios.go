@@ -20,32 +20,34 @@ type scenario struct {
 	name  string
 	about string
 	ci    bool
+	// alone is for what loads the machine or measures time: nothing beside it.
+	alone bool
 	run   func(context.Context, *env) error
 }
 
 func scenarios() []scenario {
 	return []scenario{
-		{"join", "from Node created to agent ready", true, join},
-		{"surge", "120 pods at once on a node with one /27", true, surge},
-		{"surge-peer", "the same surge on Cilium's own multi-pool mode", false, surgePeer},
-		{"reclaim", "from 120 pods to 6 scattered ones", true, reclaim},
-		{"restart", "the agent is killed in every phase of a release", true, restart},
-		{"restart-surge", "the agent is killed in the middle of a surge", false, restartSurge},
-		{"restart-early", "an agent answers marks before it has restored its pods", false, restartEarly},
-		{"carry", "new blocks carry traffic, and running connections do not notice", false, carry},
-		{"route", "routes that an agent makes up, and those to its own pods", false, route},
-		{"dual", "pods with addresses of both families", false, dual},
-		{"ipv6", "IPv6 alone", false, ipv6},
-		{"native", "routes between the nodes in place of a tunnel", false, native},
-		{"pools", "two zones, a pool that spills, runs out, and gets a CIDR", false, pools},
-		{"drain", "a CIDR is drained, and its pods are moved", false, drain},
-		{"owner", "an address that is pinned to a pod by its owner field", false, owner},
-		{"undo", "demand returns in the middle of a release", false, undo},
-		{"kill", "two operators, one or the other killed every few seconds", false, kill},
-		{"recreate", "the CiliumNode is deleted under a running agent", false, recreate},
-		{"gone", "a Node goes, its machine runs on, and a Node of the same name comes", false, gone},
-		{"router", "the block that holds the node's router address is drained", false, router},
-		{"unguarded", "operator and agent both killed within a release", false, unguarded},
+		{"join", "from Node created to agent ready", true, true, join},
+		{"surge", "120 pods at once on a node with one /27", true, true, surge},
+		{"surge-peer", "the same surge on Cilium's own multi-pool mode", false, true, surgePeer},
+		{"reclaim", "from 120 pods to 6 scattered ones", true, false, reclaim},
+		{"restart", "the agent is killed in every phase of a release", true, false, restart},
+		{"restart-surge", "the agent is killed in the middle of a surge", false, true, restartSurge},
+		{"restart-early", "an agent answers marks before it has restored its pods", false, false, restartEarly},
+		{"carry", "new blocks carry traffic, and running connections do not notice", false, false, carry},
+		{"route", "routes that an agent makes up, and those to its own pods", false, false, route},
+		{"dual", "pods with addresses of both families", false, false, dual},
+		{"ipv6", "IPv6 alone", false, false, ipv6},
+		{"native", "routes between the nodes in place of a tunnel", false, false, native},
+		{"pools", "two zones, a pool that spills, runs out, and gets a CIDR", false, false, pools},
+		{"drain", "a CIDR is drained, and its pods are moved", false, false, drain},
+		{"owner", "an address that is pinned to a pod by its owner field", false, false, owner},
+		{"undo", "demand returns in the middle of a release", false, false, undo},
+		{"kill", "two operators, one or the other killed every few seconds", false, false, kill},
+		{"recreate", "the CiliumNode is deleted under a running agent", false, false, recreate},
+		{"gone", "a Node goes, its machine runs on, and a Node of the same name comes", false, false, gone},
+		{"router", "the block that holds the node's router address is drained", false, false, router},
+		{"unguarded", "operator and agent both killed within a release", false, false, unguarded},
 	}
 }
 
