@@ -169,7 +169,7 @@ func TestReconcileDrainsBeforeItMarks(t *testing.T) {
 	pool.Spec.Expand.MinFree = new(int32)
 	gone := beingDeleted(blockObject("10.0.0.4/30", ipalloc.InService))
 	b := newBed(t, nodeObject(), pool, cn, blockObject("10.0.0.0/30", ipalloc.InService), gone)
-	b.r.Agents.Set(agentPod("1", "c", true), noon())
+	b.r.Agents.Set(ReadAgent(agentPod("1", "c", true)), noon())
 	b.clock.SetTime(noon().Add(time.Hour))
 	marked := false
 	b.before = func(call string) {

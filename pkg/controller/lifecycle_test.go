@@ -256,7 +256,7 @@ func TestSilentAgentIsAsked(t *testing.T) {
 				publishing(ciliumNode("n", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"),
 				blockObject("10.0.0.0/29", ipalloc.InService))
 			b.r.Paused = test.paused
-			b.r.Agents.Set(agentPod("1", "c", true), noon())
+			b.r.Agents.Set(ReadAgent(agentPod("1", "c", true)), noon())
 			if test.settled {
 				b.clock.SetTime(noon().Add(time.Hour))
 			}

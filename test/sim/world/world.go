@@ -86,7 +86,6 @@ type World struct {
 	Counts     Counts
 
 	strips     map[Kind]toolscache.TransformFunc
-	stripAgent toolscache.TransformFunc
 	trace      func(string)
 	quiet      context.Context
 	enabled    []Action
@@ -115,7 +114,7 @@ func New(cfg Config) *World {
 		trace: cfg.Trace, quiet: log.IntoContext(context.Background(), logr.Discard()),
 		Counts: newCounts(),
 	}
-	w.strips, w.stripAgent = stripsOf()
+	w.strips = stripsOf()
 	w.api = NewAPI(w.Now)
 	w.api.stored = w.stored
 	for i := range cfg.PodsPerNode {
