@@ -1,7 +1,6 @@
 package controller
 
 import (
-	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -19,7 +18,6 @@ func CacheOptions() cache.Options {
 		DefaultUnsafeDisableDeepCopy: ptr.To(true),
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Node{}:         {Transform: stripNode},
-			&ciliumv2.CiliumNode{}: {Transform: stripCiliumNode},
 			&v1alpha1.PodIPPool{}:  {Transform: cache.TransformStripManagedFields()},
 			&v1alpha1.PodIPBlock{}: {Transform: cache.TransformStripManagedFields()},
 		},
@@ -49,14 +47,4 @@ func shortageOf(conditions []corev1.NodeCondition) []corev1.NodeCondition {
 		}
 	}
 	return nil
-}
-
-func stripCiliumNode(obj any) (any, error) {
-	cn, ok := obj.(*ciliumv2.CiliumNode)
-	if !ok {
-		return obj, nil
-	}
-	cn.ManagedFields = nil
-	cn.Status = ciliumv2.NodeStatus{IPAM: cn.Status.IPAM}
-	return cn, nil
 }

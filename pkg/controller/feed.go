@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
@@ -35,7 +36,7 @@ const wakeDelay = 200 * time.Millisecond
 // than what queued it.
 type Feed struct {
 	Cache cache.Cache // of the kinds whose objects somebody reads
-	// From lists and watches pods that need an address, and agents' pods.
+	// From brings the others.
 	From   Sources
 	Ledger *Ledger
 	Pools  *Pools
@@ -52,7 +53,7 @@ type Feed struct {
 }
 
 // Sources are what reflectors list and watch.
-type Sources struct{ Pods, Agents toolscache.ListerWatcher }
+type Sources struct{ Pods, Agents, CiliumNodes toolscache.ListerWatcher }
 
 // NewFeed returns a Feed without its parts.
 func NewFeed() *Feed { return &Feed{connected: make(chan struct{}), names: map[string]bool{}} }
@@ -139,7 +140,7 @@ func (f *Feed) Watches(logger logr.Logger) []Watch {
 		{Object: &corev1.Pod{}, From: f.From.Pods, Store: f.podStore()},
 		{Object: &corev1.Pod{}, From: f.From.Agents, Agents: true, Store: f.agentStore()},
 		{Object: &v1alpha1.PodIPBlock{}, Handler: f.blockHandler(logger)},
-		{Object: &ciliumv2.CiliumNode{}, Handler: handle(f.ciliumNode, f.ciliumNodeGone)},
+		{Object: &ciliumv2.CiliumNode{}, From: f.From.CiliumNodes, Store: f.ciliumNodeStore()},
 		{Object: &v1alpha1.PodIPPool{}, Handler: handle(f.pool, f.poolGone)},
 		{Object: &corev1.Node{}, Handler: handle(f.node, f.nodeGone)},
 	}
@@ -246,14 +247,14 @@ func (f *Feed) blockMoved(b crd.Block) {
 	}
 }
 
-func (f *Feed) ciliumNode(cn *ciliumv2.CiliumNode) {
+func (f *Feed) ciliumNode(cn *ciliumnode.Kept) {
 	if f.Ledger.ObservedNode(cn) {
 		f.Recount()
 	}
 	f.queueNode(cn.Name)
 }
 
-func (f *Feed) ciliumNodeGone(cn *ciliumv2.CiliumNode) {
+func (f *Feed) ciliumNodeGone(cn *ciliumnode.Kept) {
 	f.Ledger.GoneNode(cn)
 	f.queueNode(cn.Name)
 }
@@ -295,6 +296,12 @@ func (f *Feed) nodeGone(n *corev1.Node) {
 	delete(f.names, n.Name)
 	f.mu.Unlock()
 	f.queueNode(n.Name)
+}
+
+func (f *Feed) ciliumNodeStore() Store {
+	return &records[*ciliumv2.CiliumNode, *ciliumnode.Kept]{
+		read: ciliumnode.Keep, there: f.ciliumNode, gone: f.ciliumNodeGone, missing: f.Ledger.missingNodes,
+	}
 }
 
 func (f *Feed) podStore() Store {

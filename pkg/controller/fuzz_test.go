@@ -12,6 +12,7 @@ import (
 	iputil "github.com/cilium/cilium/pkg/ip"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -96,7 +97,7 @@ func FuzzForeign(f *testing.F) {
 			}
 		}
 		l := readyLedger(block("10.0.0.0/30", "p", "n", 1))
-		l.ObservedNode(cn)
+		l.ObservedNode(ciliumnode.Keep(cn))
 		pools := []*crd.Pool{poolOf(t, podIPPool("p", 1, "10.0.0.0/28"))}
 		for {
 			cidr, _, err := l.Claim(ipalloc.IPv4, "m", pools)

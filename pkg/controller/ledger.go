@@ -179,7 +179,7 @@ func (l *Ledger) drop(b crd.Block) {
 	l.space.Release(b.CIDR)
 	// What the node's CiliumNode names of it is no longer covered.
 	if cn := l.nodes.seen[b.Node]; cn != nil {
-		l.setForeign(b.Node, l.foreignOf(cn))
+		l.setForeign(b.Node, l.foreignOf(cn.View))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // podBed feeds pods as a reflector does, and notes what is queued.
@@ -67,6 +68,35 @@ func TestReplaceForgetsAgents(t *testing.T) {
 	}
 	if settled, _ := feed.State.Settled("n", noon()); !settled {
 		t.Error("an agent that has gone still counts")
+	}
+}
+
+// A CiliumNode deleted and made again while nobody watched is there; one that was
+// only deleted is not, and is remembered.
+func TestReplaceTellsCiliumNodesApart(t *testing.T) {
+	feed, queued := podBed()
+	feed.Ledger, feed.Starving = NewLedger(), func() []string { return nil }
+	feed.Pools = NewPools(defaults(), feed.Ledger)
+	s := feed.ciliumNodeStore()
+	of := func(name string, uid types.UID, version string) any {
+		cn := ciliumNode(name, version)
+		cn.UID = uid
+		return cn
+	}
+	for _, list := range [][]any{{of("n", "1", "5"), of("m", "2", "6")}, {of("n", "3", "8")}} {
+		clear(queued)
+		if err := s.Replace(list, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := feed.Ledger.Node("n"); got == nil || got.UID != "3" || feed.Ledger.LastNode("n") != nil {
+		t.Errorf("CiliumNode n: %+v, deleted %+v", got, feed.Ledger.LastNode("n"))
+	}
+	if got := feed.Ledger.LastNode("m"); got == nil || got.UID != "2" || feed.Ledger.Node("m") != nil {
+		t.Errorf("CiliumNode m: deleted %+v, there %+v", got, feed.Ledger.Node("m"))
+	}
+	if diff := cmp.Diff([]string{"m", "n"}, slices.Sorted(maps.Keys(queued))); diff != "" {
+		t.Errorf("queued (-want +got):\n%s", diff)
 	}
 }
 

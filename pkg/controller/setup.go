@@ -115,7 +115,12 @@ func sourcesOf(mgr manager.Manager, s Settings) (Sources, error) {
 		return Sources{}, err
 	}
 	agents, err := l.of(pod, "pods", s.AgentNamespace, s.AgentSelector, fields.Everything())
-	return Sources{Pods: pods, Agents: agents}, err
+	if err != nil {
+		return Sources{}, err
+	}
+	ciliumNodes, err := l.of(ciliumv2.SchemeGroupVersion.WithKind(ciliumv2.CNKindDefinition), ciliumv2.CNPluralName,
+		metav1.NamespaceAll, labels.Everything(), fields.Everything())
+	return Sources{Pods: pods, Agents: agents, CiliumNodes: ciliumNodes}, err
 }
 
 func setOf(keys []string) map[string]bool {

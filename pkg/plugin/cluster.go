@@ -55,7 +55,7 @@ func newCluster(s *audit.Snapshot, kept *keeper, defaults crd.Defaults) *cluster
 		}
 	}
 	for _, cn := range kept.ciliumNodes {
-		c.ledger.ObservedNode(cn)
+		c.ledger.ObservedNode(ciliumnode.Keep(cn))
 	}
 	c.ledger.SetReady()
 	for i := range s.Pools {
