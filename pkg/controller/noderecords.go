@@ -52,9 +52,6 @@ func (l *Ledger) ObservedNode(cn *ciliumnode.Kept) (changed bool) {
 func (l *Ledger) GoneNode(cn *ciliumnode.Kept) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if seen := l.nodes.seen[cn.Name]; seen != nil && seen.UID != cn.UID {
-		return // there is another one under its name by now
-	}
 	l.nodes.seen[cn.Name] = cn
 	l.nodes.gone[cn.Name] = true
 	if reached(cn.ResourceVersion, l.nodes.written[cn.Name]) {
