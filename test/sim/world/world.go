@@ -85,11 +85,11 @@ type World struct {
 	Violations []Violation
 	Counts     Counts
 
-	strips     map[Kind]toolscache.TransformFunc
-	trace      func(string)
-	quiet      context.Context
-	enabled    []Action
-	known      *known // if Hash is asked for
+	strips  map[Kind]toolscache.TransformFunc
+	trace   func(string)
+	quiet   context.Context
+	enabled []Action
+	known   *known // if Hash is asked for
 }
 
 // Violation is a rule seen broken.
