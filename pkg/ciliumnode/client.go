@@ -90,16 +90,8 @@ func (c *Client) Create(ctx context.Context, node *corev1.Node) (*View, error) {
 // Recreate puts a deleted CiliumNode back as it was last seen, but for the
 // addresses of blocks: those the caller publishes again by Apply. Foreign pool
 // entries and podCIDRs are put back as they were.
-func (c *Client) Recreate(ctx context.Context, last *ciliumv2.CiliumNode, node *corev1.Node, blocks []netip.Prefix) (*View, error) {
-	cn := &ciliumv2.CiliumNode{
-		ObjectMeta: metav1.ObjectMeta{
-			Name:            last.Name,
-			Labels:          maps.Clone(last.Labels),
-			Annotations:     maps.Clone(last.Annotations),
-			OwnerReferences: []metav1.OwnerReference{ownerOf(node)},
-		},
-		Spec: *last.Spec.DeepCopy(),
-	}
+func (c *Client) Recreate(ctx context.Context, last *Kept, node *corev1.Node, blocks []netip.Prefix) (*View, error) {
+	cn := last.again(node)
 	withoutBlocks(cn, blocks)
 	return c.create(ctx, cn)
 }

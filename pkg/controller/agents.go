@@ -31,45 +31,71 @@ type agentRun struct {
 	since     time.Time
 }
 
+// AgentPod is what is decided on of an agent's pod.
+type AgentPod struct {
+	podKey
+	container string
+	ready     bool
+}
+
+// ReadAgent takes from an agent's pod what is decided on.
+func ReadAgent(pod *corev1.Pod) AgentPod {
+	a := AgentPod{podKey: podKey{pod.Spec.NodeName, pod.UID}, ready: pod.DeletionTimestamp == nil && isReady(pod)}
+	for _, c := range pod.Status.ContainerStatuses {
+		if c.Name == agentContainer {
+			a.container = c.ContainerID
+		}
+	}
+	return a
+}
+
 // NewAgents calls an agent settled once it has been Ready for settle.
 func NewAgents(settle time.Duration) *Agents {
 	return &Agents{settle: settle, byNode: map[string]map[types.UID]agentRun{}}
 }
 
-// Set takes in an agent's pod, and reports whether anything that matters has
-// changed.
-func (a *Agents) Set(pod *corev1.Pod, now time.Time) bool {
-	node := pod.Spec.NodeName
-	if node == "" {
+// Set takes in an agent's pod as it is at now, and reports whether anything that
+// matters has changed.
+func (a *Agents) Set(pod AgentPod, now time.Time) bool {
+	if pod.node == "" {
 		return false
-	}
-	run := agentRun{ready: pod.DeletionTimestamp == nil && isReady(pod), since: now}
-	for _, c := range pod.Status.ContainerStatuses {
-		if c.Name == agentContainer {
-			run.container = c.ContainerID
-		}
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	was, known := a.byNode[node][pod.UID]
-	if known && was.container == run.container && was.ready == run.ready {
+	was, known := a.byNode[pod.node][pod.uid]
+	if known && was.container == pod.container && was.ready == pod.ready {
 		return false
 	}
-	if a.byNode[node] == nil {
-		a.byNode[node] = map[types.UID]agentRun{}
+	if a.byNode[pod.node] == nil {
+		a.byNode[pod.node] = map[types.UID]agentRun{}
 	}
-	a.byNode[node][pod.UID] = run
+	a.byNode[pod.node][pod.uid] = agentRun{container: pod.container, ready: pod.ready, since: now}
 	return true
 }
 
 // Delete forgets an agent's pod.
-func (a *Agents) Delete(pod *corev1.Pod) {
+func (a *Agents) Delete(key podKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.byNode[pod.Spec.NodeName], pod.UID)
-	if len(a.byNode[pod.Spec.NodeName]) == 0 {
-		delete(a.byNode, pod.Spec.NodeName)
+	delete(a.byNode[key.node], key.uid)
+	if len(a.byNode[key.node]) == 0 {
+		delete(a.byNode, key.node)
 	}
+}
+
+// missing are the agents' pods known whose UID is not among listed.
+func (a *Agents) missing(listed map[types.UID]bool) []AgentPod {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	var out []AgentPod
+	for node, runs := range a.byNode {
+		for uid := range runs {
+			if !listed[uid] {
+				out = append(out, AgentPod{podKey: podKey{node, uid}})
+			}
+		}
+	}
+	return out
 }
 
 // Settled reports whether the agent of node runs steadily at now, and, where it

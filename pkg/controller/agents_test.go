@@ -40,46 +40,52 @@ func TestAgentsSettled(t *testing.T) {
 		when time.Time // zero: not foreseeable
 	}{
 		"unknown":             {news: func(*Agents) {}, at: after(time.Hour)},
-		"Ready just now":      {news: func(a *Agents) { a.Set(agentPod("1", "c", true), noon()) }, at: noon(), when: after(settle)},
-		"Ready long enough":   {news: func(a *Agents) { a.Set(agentPod("1", "c", true), noon()) }, at: after(settle), want: true, when: after(settle)},
-		"not Ready":           {news: func(a *Agents) { a.Set(agentPod("1", "c", false), noon()) }, at: after(time.Hour)},
-		"not bound to a node": {news: func(a *Agents) { p := agentPod("1", "c", true); p.Spec.NodeName = ""; a.Set(p, noon()) }, at: after(time.Hour)},
-		"on its way out":      {news: func(a *Agents) { a.Set(leaving(agentPod("1", "c", true)), noon()) }, at: after(time.Hour)},
-		"gone":                {news: func(a *Agents) { a.Set(agentPod("1", "c", true), noon()); a.Delete(agentPod("1", "c", true)) }, at: after(time.Hour)},
-		"another one is gone": {news: func(a *Agents) { a.Set(agentPod("1", "c", true), noon()); a.Delete(agentPod("0", "b", true)) }, at: after(settle), want: true, when: after(settle)},
+		"Ready just now":      {news: func(a *Agents) { a.Set(ReadAgent(agentPod("1", "c", true)), noon()) }, at: noon(), when: after(settle)},
+		"Ready long enough":   {news: func(a *Agents) { a.Set(ReadAgent(agentPod("1", "c", true)), noon()) }, at: after(settle), want: true, when: after(settle)},
+		"not Ready":           {news: func(a *Agents) { a.Set(ReadAgent(agentPod("1", "c", false)), noon()) }, at: after(time.Hour)},
+		"not bound to a node": {news: func(a *Agents) { p := agentPod("1", "c", true); p.Spec.NodeName = ""; a.Set(ReadAgent(p), noon()) }, at: after(time.Hour)},
+		"on its way out":      {news: func(a *Agents) { a.Set(ReadAgent(leaving(agentPod("1", "c", true))), noon()) }, at: after(time.Hour)},
+		"gone": {news: func(a *Agents) {
+			a.Set(ReadAgent(agentPod("1", "c", true)), noon())
+			a.Delete(ReadAgent(agentPod("1", "c", true)).podKey)
+		}, at: after(time.Hour)},
+		"another one is gone": {news: func(a *Agents) {
+			a.Set(ReadAgent(agentPod("1", "c", true)), noon())
+			a.Delete(ReadAgent(agentPod("0", "b", true)).podKey)
+		}, at: after(settle), want: true, when: after(settle)},
 		"seen again, the same": {news: func(a *Agents) {
-			a.Set(agentPod("1", "c", true), noon())
-			a.Set(agentPod("1", "c", true), after(30*time.Second))
+			a.Set(ReadAgent(agentPod("1", "c", true)), noon())
+			a.Set(ReadAgent(agentPod("1", "c", true)), after(30*time.Second))
 		}, at: after(settle), want: true, when: after(settle)},
 		"its container restarted": {
 			news: func(a *Agents) {
-				a.Set(agentPod("1", "c", true), noon())
-				a.Set(agentPod("1", "d", true), after(time.Hour))
+				a.Set(ReadAgent(agentPod("1", "c", true)), noon())
+				a.Set(ReadAgent(agentPod("1", "d", true)), after(time.Hour))
 			},
 			at: after(time.Hour + settle - time.Second), when: after(time.Hour + settle),
 		},
 		"it was not Ready for a moment": {
 			news: func(a *Agents) {
-				a.Set(agentPod("1", "c", true), noon())
-				a.Set(agentPod("1", "c", false), after(time.Hour))
-				a.Set(agentPod("1", "c", true), after(time.Hour+time.Second))
+				a.Set(ReadAgent(agentPod("1", "c", true)), noon())
+				a.Set(ReadAgent(agentPod("1", "c", false)), after(time.Hour))
+				a.Set(ReadAgent(agentPod("1", "c", true)), after(time.Hour+time.Second))
 			},
 			at: after(time.Hour + settle), when: after(time.Hour + settle + time.Second),
 		},
 		"replaced, old one first": {
 			news: func(a *Agents) {
-				a.Set(agentPod("1", "c", true), noon())
-				a.Delete(agentPod("1", "c", true))
-				a.Set(agentPod("2", "d", true), after(time.Minute))
+				a.Set(ReadAgent(agentPod("1", "c", true)), noon())
+				a.Delete(ReadAgent(agentPod("1", "c", true)).podKey)
+				a.Set(ReadAgent(agentPod("2", "d", true)), after(time.Minute))
 			},
 			at: after(2 * time.Minute), want: true, when: after(2 * time.Minute),
 		},
 		"replaced, the old one leaves while the new one runs": {
 			news: func(a *Agents) {
-				a.Set(agentPod("1", "c", true), noon())
-				a.Set(agentPod("2", "d", true), after(time.Minute))
-				a.Set(leaving(agentPod("1", "c", true)), after(time.Minute))
-				a.Delete(agentPod("1", "c", true))
+				a.Set(ReadAgent(agentPod("1", "c", true)), noon())
+				a.Set(ReadAgent(agentPod("2", "d", true)), after(time.Minute))
+				a.Set(ReadAgent(leaving(agentPod("1", "c", true))), after(time.Minute))
+				a.Delete(ReadAgent(agentPod("1", "c", true)).podKey)
 			},
 			at: after(time.Hour), want: true, when: after(2 * time.Minute),
 		},
@@ -100,17 +106,17 @@ func TestAgentsSettled(t *testing.T) {
 // hide the new one for good.
 func TestAgentsTwoPodsOfANode(t *testing.T) {
 	agents := NewAgents(time.Minute)
-	agents.Set(agentPod("1", "c", true), noon())
-	agents.Set(agentPod("2", "d", true), noon())
+	agents.Set(ReadAgent(agentPod("1", "c", true)), noon())
+	agents.Set(ReadAgent(agentPod("2", "d", true)), noon())
 	if settled, _ := agents.Settled("n", noon().Add(time.Hour)); settled {
 		t.Error("settled while there are two agents")
 	}
-	agents.Set(agentPod("1", "c", false), noon())
-	agents.Delete(agentPod("1", "c", false))
+	agents.Set(ReadAgent(agentPod("1", "c", false)), noon())
+	agents.Delete(ReadAgent(agentPod("1", "c", false)).podKey)
 	if settled, when := agents.Settled("n", noon().Add(time.Hour)); !settled {
 		t.Errorf("the agent that is left is not settled after an hour, but at %s", when)
 	}
-	agents.Delete(agentPod("2", "d", true))
+	agents.Delete(ReadAgent(agentPod("2", "d", true)).podKey)
 	if settled, _ := agents.Settled("n", noon().Add(time.Hour)); settled {
 		t.Error("settled without an agent")
 	}
@@ -128,7 +134,7 @@ func TestAgentsSetReportsChanges(t *testing.T) {
 		{agentPod("1", "d", true), true},
 		{leaving(agentPod("1", "d", true)), true},
 	} {
-		if got := agents.Set(step.pod, noon()); got != step.want {
+		if got := agents.Set(ReadAgent(step.pod), noon()); got != step.want {
 			t.Errorf("step %d reports a change: %t", i, got)
 		}
 	}

@@ -38,6 +38,7 @@ type bed struct {
 	before func(call string)
 	fate   func(write string) fate
 	blind  bool // the watch of blocks shows nothing
+	lags   bool // that of CiliumNodes shows nothing new
 }
 
 // fate is what becomes of a write.
@@ -92,7 +93,7 @@ func (b *bed) restart() {
 		ledger.Observed(b.read(&blocks.Items[i]))
 	}
 	for i := range nodes.Items {
-		ledger.ObservedNode(&nodes.Items[i])
+		ledger.ObservedNode(ciliumnode.Keep(&nodes.Items[i]))
 	}
 	for i := range pools.Items {
 		b.r.Pools.Set(&pools.Items[i])
@@ -201,6 +202,7 @@ func (b *bed) show(obj client.Object, err error) {
 func (b *bed) reconcile() ([]string, error) {
 	b.t.Helper()
 	b.calls = nil
+	b.watch()
 	_, err := b.r.Reconcile(b.t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "n"}})
 	return b.calls, err
 }
@@ -292,25 +294,30 @@ func publishing(cn *ciliumv2.CiliumNode, keys ...string) *ciliumv2.CiliumNode {
 	return cn
 }
 
-// cached is what the API server holds of node n's objects now, as a cache that
-// lags shows it.
-func (b *bed) cached() client.Reader {
+// watch is the watch of CiliumNodes.
+func (b *bed) watch() {
 	b.t.Helper()
-	cn, node := &ciliumv2.CiliumNode{}, &corev1.Node{}
-	for _, obj := range []client.Object{cn, node} {
-		if err := b.api.Get(b.t.Context(), types.NamespacedName{Name: "n"}, obj); err != nil {
-			b.t.Fatal(err)
-		}
+	if b.lags {
+		return
 	}
-	return readerFunc(func(obj client.Object) error {
-		switch obj := obj.(type) {
-		case *ciliumv2.CiliumNode:
-			cn.DeepCopyInto(obj)
-		case *corev1.Node:
-			node.DeepCopyInto(obj)
-		}
-		return nil
-	})
+	list, listed := &ciliumv2.CiliumNodeList{}, map[types.UID]bool{}
+	if err := b.api.List(b.t.Context(), list); err != nil {
+		b.t.Fatal(err)
+	}
+	for i := range list.Items {
+		listed[list.Items[i].UID] = true
+		b.r.Ledger.ObservedNode(ciliumnode.Keep(&list.Items[i]))
+	}
+	for _, gone := range b.r.Ledger.missingNodes(listed) {
+		b.r.Ledger.GoneNode(gone)
+	}
+}
+
+// lag lets the watch of CiliumNodes show what there is now, and nothing after.
+func (b *bed) lag() {
+	b.t.Helper()
+	b.watch()
+	b.lags = true
 }
 
 func requestOf(name string) reconcile.Request {

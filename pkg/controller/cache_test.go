@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
@@ -50,20 +49,5 @@ func TestStrippedNodeIsDecidedOnAlike(t *testing.T) {
 				t.Errorf("addresses (-want +got):\n%s", diff)
 			}
 		})
-	}
-}
-
-// What the cache keeps of a CiliumNode reads as the whole does.
-func TestStrippedCiliumNodeReadsAlike(t *testing.T) {
-	whole := publishing(ciliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "FD00::1")
-	whole.Status.IPAM.Used = allocationMap("10.0.0.1")
-	whole.Status.IPAM.ReleaseIPs = releases("10.0.0.2")
-	whole.Spec.HealthAddressing.IPv4, whole.Spec.IPAM.MinAllocate = "10.0.0.2", 3
-	kept := whole.DeepCopy()
-	if _, err := stripCiliumNode(kept); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(ciliumnode.NewView(whole), ciliumnode.NewView(kept), compareNetip()); diff != "" {
-		t.Errorf("view (-whole +kept):\n%s", diff)
 	}
 }

@@ -17,7 +17,7 @@ func TestDecideAfterAnotherTookTheBudget(t *testing.T) {
 				"10.0.0.9", "10.0.0.10", "10.0.0.11", "10.0.0.12", "10.0.0.13", "10.0.0.14")
 			cn.Status.IPAM.Used = allocationMap("10.0.0.1")
 			b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), cn, blockObject("10.0.0.0/29", ipalloc.InService), blockObject("10.0.0.8/29", ipalloc.InService))
-			b.r.Agents.Set(agentPod("1", "c", true), noon())
+			b.r.Agents.Set(ReadAgent(agentPod("1", "c", true)), noon())
 			b.r.Pacing = NewPacing(10, 0) // one at once
 			b.clock.SetTime(noon().Add(time.Hour))
 			o, err := b.r.observe(t.Context(), "n")

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
@@ -34,8 +35,9 @@ const wakeDelay = 200 * time.Millisecond
 // and only then queues what it concerns, so that nothing is decided on less
 // than what queued it.
 type Feed struct {
-	Cache  cache.Cache // all kinds
-	Agents cache.Cache // the agents' pods only
+	Cache cache.Cache // of the kinds whose objects somebody reads
+	// From brings the others.
+	From   Sources
 	Ledger *Ledger
 	Pools  *Pools
 	Pods   *Pods
@@ -49,6 +51,9 @@ type Feed struct {
 	connected            chan struct{}   // closed once all three queues are there
 	names                map[string]bool // all Nodes
 }
+
+// Sources are what reflectors list and watch.
+type Sources struct{ Pods, Agents, CiliumNodes toolscache.ListerWatcher }
 
 // NewFeed returns a Feed without its parts.
 func NewFeed() *Feed { return &Feed{connected: make(chan struct{}), names: map[string]bool{}} }
@@ -87,13 +92,19 @@ func (f *Feed) Start(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
+	var reflectors sync.WaitGroup
+	defer reflectors.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	var synced []toolscache.InformerSynced
 	for _, w := range f.Watches(logger) {
-		from := f.Cache
-		if w.Agents {
-			from = f.Agents
+		if w.Store != nil {
+			reflector := toolscache.NewReflectorWithOptions(w.From, w.Object, w.Store, toolscache.ReflectorOptions{Name: "feed"})
+			reflectors.Go(func() { reflector.RunWithContext(ctx) })
+			synced = append(synced, w.Store.HasSynced)
+			continue
 		}
-		informer, err := from.GetInformer(ctx, w.Object)
+		informer, err := f.Cache.GetInformer(ctx, w.Object)
 		if err != nil {
 			return fmt.Errorf("watching %T: %w", w.Object, err)
 		}
@@ -116,19 +127,22 @@ func (f *Feed) Start(ctx context.Context) error {
 type Watch struct {
 	Object client.Object
 	// Agents says that it is of the agents' pods only.
-	Agents  bool
+	Agents bool
+	// Handler is told by the cache. Nil: a reflector fills Store from From.
 	Handler toolscache.ResourceEventHandler
+	Store   Store
+	From    toolscache.ListerWatcher
 }
 
 // Watches are all that the Feed takes in.
 func (f *Feed) Watches(logger logr.Logger) []Watch {
 	return []Watch{
+		{Object: &corev1.Pod{}, From: f.From.Pods, Store: f.podStore()},
+		{Object: &corev1.Pod{}, From: f.From.Agents, Agents: true, Store: f.agentStore()},
 		{Object: &v1alpha1.PodIPBlock{}, Handler: f.blockHandler(logger)},
-		{Object: &ciliumv2.CiliumNode{}, Handler: handle(f.ciliumNode, f.ciliumNodeGone)},
+		{Object: &ciliumv2.CiliumNode{}, From: f.From.CiliumNodes, Store: f.ciliumNodeStore()},
 		{Object: &v1alpha1.PodIPPool{}, Handler: handle(f.pool, f.poolGone)},
 		{Object: &corev1.Node{}, Handler: handle(f.node, f.nodeGone)},
-		{Object: &corev1.Pod{}, Handler: handle(f.pod, f.podGone)},
-		{Object: &corev1.Pod{}, Agents: true, Handler: handle(f.agent, f.agentGone)},
 	}
 }
 
@@ -233,14 +247,14 @@ func (f *Feed) blockMoved(b crd.Block) {
 	}
 }
 
-func (f *Feed) ciliumNode(cn *ciliumv2.CiliumNode) {
+func (f *Feed) ciliumNode(cn *ciliumnode.Kept) {
 	if f.Ledger.ObservedNode(cn) {
 		f.Recount()
 	}
 	f.queueNode(cn.Name)
 }
 
-func (f *Feed) ciliumNodeGone(cn *ciliumv2.CiliumNode) {
+func (f *Feed) ciliumNodeGone(cn *ciliumnode.Kept) {
 	f.Ledger.GoneNode(cn)
 	f.queueNode(cn.Name)
 }
@@ -284,27 +298,43 @@ func (f *Feed) nodeGone(n *corev1.Node) {
 	f.queueNode(n.Name)
 }
 
-func (f *Feed) pod(p *corev1.Pod) {
-	if f.Pods.Set(p, f.Now()) {
-		f.queueNode(p.Spec.NodeName)
+func (f *Feed) ciliumNodeStore() Store {
+	return &records[*ciliumv2.CiliumNode, *ciliumnode.Kept]{
+		read: ciliumnode.Keep, there: f.ciliumNode, gone: f.ciliumNodeGone, missing: f.Ledger.missingNodes,
 	}
 }
 
-func (f *Feed) podGone(p *corev1.Pod) {
-	if f.Pods.Delete(p) {
-		f.queueNode(p.Spec.NodeName)
+func (f *Feed) podStore() Store {
+	return &records[*corev1.Pod, boundPod]{
+		read: readPod,
+		there: func(p boundPod) {
+			if f.Pods.Set(p, f.Now()) {
+				f.queueNode(p.node)
+			}
+		},
+		gone: func(p boundPod) {
+			if f.Pods.Delete(p.podKey) {
+				f.queueNode(p.node)
+			}
+		},
+		missing: f.Pods.missing,
 	}
 }
 
-func (f *Feed) agent(p *corev1.Pod) {
-	if f.State.Set(p, f.Now()) {
-		f.queueNode(p.Spec.NodeName)
+func (f *Feed) agentStore() Store {
+	return &records[*corev1.Pod, AgentPod]{
+		read: ReadAgent,
+		there: func(a AgentPod) {
+			if f.State.Set(a, f.Now()) {
+				f.queueNode(a.node)
+			}
+		},
+		gone: func(a AgentPod) {
+			f.State.Delete(a.podKey)
+			f.queueNode(a.node)
+		},
+		missing: f.State.missing,
 	}
-}
-
-func (f *Feed) agentGone(p *corev1.Pod) {
-	f.State.Delete(p)
-	f.queueNode(p.Spec.NodeName)
 }
 
 // handle makes a handler of a function for what there is and one for what is

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -124,17 +125,46 @@ type slowHandler struct {
 
 func (h slowHandler) HasSynced() bool { return h.synced.Load() }
 
+// slowWatch streams what there is once it is told to.
+func slowWatch(synced chan struct{}, obj client.Object) toolscache.ListerWatcher {
+	return &toolscache.ListWatch{WatchFuncWithContext: func(ctx context.Context, _ metav1.ListOptions) (watch.Interface, error) {
+		w := watch.NewFake()
+		go func() {
+			defer w.Stop()
+			select {
+			case <-synced:
+			case <-ctx.Done():
+				return
+			}
+			w.Add(obj)
+			bookmark := obj.DeepCopyObject().(client.Object)
+			bookmark.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+			w.Action(watch.Bookmark, bookmark)
+			<-ctx.Done()
+		}()
+		return w, nil
+	}}
+}
+
 // Decisions begin once every watch, that of the agents too, has shown what there
 // is.
 func TestFeedWaitsForEveryWatch(t *testing.T) {
-	for _, last := range []string{"the agents", "the others"} {
-		t.Run(last+" come last", func(t *testing.T) {
+	for _, last := range []string{"the cache", "pods", "agents", "CiliumNodes"} {
+		t.Run(last+" last", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var all, agents atomic.Bool
+				var cached atomic.Bool
+				pods, agents, ciliumNodes := make(chan struct{}), make(chan struct{}), make(chan struct{})
 				ledger := NewLedger()
 				feed := NewFeed()
-				feed.Cache, feed.Agents = slowCache{synced: &all}, slowCache{synced: &agents}
-				feed.Ledger, feed.Pools = ledger, NewPools(defaults(), ledger)
+				feed.Cache = slowCache{synced: &cached}
+				feed.From = Sources{
+					Pods: slowWatch(pods, pod("a", "1", "n", "10.0.0.1")), Agents: slowWatch(agents, agentPod("1", "c", true)),
+					CiliumNodes: slowWatch(ciliumNodes, ciliumNode("n", "5", "10.0.0.0/30")),
+				}
+				feed.Ledger, feed.Pools, feed.Now = ledger, NewPools(defaults(), ledger), noon
+				feed.Pods, feed.State = NewPods(), NewAgents(0)
+				feed.Starving = func() []string { return nil }
+				feed.nodes = listening{add: func(string) {}}
 				close(feed.connected)
 				begun := func() bool {
 					select {
@@ -147,16 +177,32 @@ func TestFeedWaitsForEveryWatch(t *testing.T) {
 				ctx, stop := context.WithCancel(t.Context())
 				ended := make(chan error)
 				go func() { ended <- feed.Start(ctx) }()
-				for _, synced := range map[string][]*atomic.Bool{"the agents": {&all, &agents}, "the others": {&agents, &all}}[last] {
-					time.Sleep(time.Minute)
-					if begun() {
-						t.Error("decisions begin before everything has been read")
-					}
-					synced.Store(true)
+				show := map[string]func(){
+					"the cache": func() { cached.Store(true) }, "pods": func() { close(pods) }, "agents": func() { close(agents) },
+					"CiliumNodes": func() { close(ciliumNodes) },
 				}
+				for name, shown := range show {
+					if name != last {
+						shown()
+					}
+				}
+				time.Sleep(time.Minute)
+				if begun() {
+					t.Error("decisions begin before everything has been read")
+				}
+				show[last]()
 				time.Sleep(time.Minute)
 				if !begun() {
 					t.Error("decisions do not begin")
+				}
+				if got := feed.Pods.On("n"); len(got) != 1 {
+					t.Errorf("pods known: %v", got)
+				}
+				if settled, _ := feed.State.Settled("n", noon()); !settled {
+					t.Error("the agent is not known")
+				}
+				if feed.Ledger.Node("n") == nil {
+					t.Error("the CiliumNode is not known")
 				}
 				stop()
 				if err := <-ended; err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -25,13 +26,13 @@ func TestLedgerKeepsWhatIsNamedOfATornBlock(t *testing.T) {
 			l := readyLedger(torn)
 			cn := ciliumNode("n", "2")
 			cn.Spec.IPAM.Pool = allocationMap("10.0.0.1", "10.0.0.2")
-			l.ObservedNode(cn)
+			l.ObservedNode(ciliumnode.Keep(cn))
 			tear(l)
 			pools := []*crd.Pool{poolOf(t, podIPPool("p", 1, "10.0.0.0/30"))}
 			if cidr, _, err := l.Claim(ipalloc.IPv4, "m", pools); !errors.Is(err, ipalloc.ErrExhausted) {
 				t.Errorf("claimed %s, %v; want that nothing is left", cidr, err)
 			}
-			if !l.ObservedNode(ciliumNode("n", "5")) {
+			if !l.ObservedNode(ciliumnode.Keep(ciliumNode("n", "5"))) {
 				t.Error("that nothing is named any more changes nothing")
 			}
 			if _, _, err := l.Claim(ipalloc.IPv4, "m", pools); err != nil {
@@ -47,7 +48,7 @@ func TestLedgerKeepsNothingForAForgottenNode(t *testing.T) {
 	l := readyLedger(torn)
 	cn := ciliumNode("n", "2")
 	cn.Spec.IPAM.Pool = allocationMap("10.0.0.1")
-	l.ObservedNode(cn)
+	l.ObservedNode(ciliumnode.Keep(cn))
 	l.ForgetNode("n")
 	l.Gone(torn)
 	if _, _, err := l.Claim(ipalloc.IPv4, "m", []*crd.Pool{poolOf(t, podIPPool("p", 1, "10.0.0.0/30"))}); err != nil {

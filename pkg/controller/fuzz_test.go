@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"encoding/json"
 	"math/big"
 	"math/rand/v2"
 	"net/netip"
@@ -9,13 +8,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	iputil "github.com/cilium/cilium/pkg/ip"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
-	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -100,7 +97,7 @@ func FuzzForeign(f *testing.F) {
 			}
 		}
 		l := readyLedger(block("10.0.0.0/30", "p", "n", 1))
-		l.ObservedNode(cn)
+		l.ObservedNode(ciliumnode.Keep(cn))
 		pools := []*crd.Pool{poolOf(t, podIPPool("p", 1, "10.0.0.0/28"))}
 		for {
 			cidr, _, err := l.Claim(ipalloc.IPv4, "m", pools)
@@ -140,46 +137,6 @@ func keysOf[V any](m map[string]V) map[string]struct{} {
 		out[key] = struct{}{}
 	}
 	return out
-}
-
-// FuzzStrippedPod holds what the caches keep of any pod to what is decided on
-// it: neither pods nor agents are seen otherwise once stripped.
-func FuzzStrippedPod(f *testing.F) {
-	for _, p := range []*corev1.Pod{
-		pod("a", "1", "n", "10.0.0.1", "fd00::1"), onHostNetwork(pod("a", "1", "n")), inPhase(pod("a", "1", "n", "10.0.0.1"), corev1.PodFailed),
-		agentPod("1", "c", true), leaving(agentPod("1", "c", true)), agentPod("1", "", false),
-	} {
-		raw, err := json.Marshal(p)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(raw)
-	}
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		whole := &corev1.Pod{}
-		if json.Unmarshal(raw, whole) != nil {
-			return
-		}
-		asPod, asAgent := whole.DeepCopy(), whole.DeepCopy()
-		if _, err := stripPod(asPod); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := stripAgent(asAgent); err != nil {
-			t.Fatal(err)
-		}
-		want, got := NewPods(), NewPods()
-		want.Set(whole, noon())
-		got.Set(asPod, noon())
-		if diff := cmp.Diff(want.byNode, got.byNode, compareNetip()); diff != "" {
-			t.Errorf("as a pod (-whole +stripped):\n%s", diff)
-		}
-		all, stripped := NewAgents(time.Minute), NewAgents(time.Minute)
-		all.Set(whole, noon())
-		stripped.Set(asAgent, noon())
-		if diff := cmp.Diff(all.byNode, stripped.byNode, cmp.AllowUnexported(agentRun{})); diff != "" {
-			t.Errorf("as an agent (-whole +stripped):\n%s", diff)
-		}
-	})
 }
 
 // FuzzClaims claims for any nodes from any pools that share addresses: no two

@@ -70,11 +70,10 @@ func TestReconcileGivesUpNothingThatIsPublished(t *testing.T) {
 	for name, patch := range tests {
 		t.Run(name, func(t *testing.T) {
 			b := resting(t)
-			old := b.cached()
+			b.lag()
 			if err := b.api.Patch(t.Context(), publishing(ciliumNode("n", "")), rawMerge(patch)); err != nil {
 				t.Fatal(err)
 			}
-			b.r.Cache = old
 			if _, err := b.reconcile(); err != nil {
 				t.Fatal(err)
 			}
@@ -121,15 +120,14 @@ func TestReconcileRestsByReason(t *testing.T) {
 // decided on it.
 func TestReconcileWaitsForItsOwnLastWrite(t *testing.T) {
 	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), publishing(ciliumNode("n", "")))
-	old := b.cached()
+	b.lag()
 	if calls, err := b.reconcile(); err != nil || len(writesOf(calls)) == 0 {
 		t.Fatalf("calls %v, %v", calls, err)
 	}
-	b.r.Cache = old
 	if calls, err := b.reconcile(); err != nil || len(calls) > 0 {
 		t.Errorf("calls %v, %v; want none", calls, err)
 	}
-	b.r.Cache = b.api
+	b.lags = false
 	if calls, err := b.reconcile(); err != nil || len(calls) > 0 {
 		t.Errorf("once it is shown: calls %v, %v; want none", calls, err)
 	}
@@ -169,7 +167,7 @@ func TestReconcileDrainsBeforeItMarks(t *testing.T) {
 	pool.Spec.Expand.MinFree = new(int32)
 	gone := beingDeleted(blockObject("10.0.0.4/30", ipalloc.InService))
 	b := newBed(t, nodeObject(), pool, cn, blockObject("10.0.0.0/30", ipalloc.InService), gone)
-	b.r.Agents.Set(agentPod("1", "c", true), noon())
+	b.r.Agents.Set(ReadAgent(agentPod("1", "c", true)), noon())
 	b.clock.SetTime(noon().Add(time.Hour))
 	marked := false
 	b.before = func(call string) {

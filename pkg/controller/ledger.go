@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -178,7 +179,7 @@ func (l *Ledger) drop(b crd.Block) {
 	l.space.Release(b.CIDR)
 	// What the node's CiliumNode names of it is no longer covered.
 	if cn := l.nodes.seen[b.Node]; cn != nil {
-		l.setForeign(b.Node, l.foreignOf(cn))
+		l.setForeign(b.Node, l.foreignOf(cn.View))
 	}
 }
 
@@ -255,18 +256,18 @@ func (l *Ledger) Holds(pool string, within netip.Prefix) bool {
 	return slices.ContainsFunc(l.space.Overlapping(within), func(h ipalloc.Held) bool { return h.Owner.Pool == pool })
 }
 
-// PoolBlocks are the blocks cut from a pool, sorted by address.
-func (l *Ledger) PoolBlocks(pool string) []crd.Block {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var out []crd.Block
-	for _, b := range l.blocks {
-		if b.Pool == pool {
-			out = append(out, b)
+// PoolBlocks are the blocks cut from a pool, in no order. The ledger is held
+// while they are walked: nothing may be asked of it meanwhile.
+func (l *Ledger) PoolBlocks(pool string) iter.Seq[crd.Block] {
+	return func(yield func(crd.Block) bool) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, b := range l.blocks {
+			if b.Pool == pool && !yield(b) {
+				return
+			}
 		}
 	}
-	slices.SortFunc(out, func(a, b crd.Block) int { return a.CIDR.Compare(b.CIDR) })
-	return out
 }
 
 // Free is how many blocks could be claimed from cut now.

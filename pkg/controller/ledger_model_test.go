@@ -238,8 +238,8 @@ func (m *ledgerModel) check(t *testing.T) {
 			t.Errorf("%s is still in doubt about %v", node, unsure)
 		}
 	}
-	if ofNodes != len(m.blocks) || len(m.ledger.PoolBlocks("p")) != len(m.blocks) {
-		t.Errorf("nodes have %d blocks and the pool %d, want %d", ofNodes, len(m.ledger.PoolBlocks("p")), len(m.blocks))
+	if ofNodes != len(m.blocks) || len(slices.Collect(m.ledger.PoolBlocks("p"))) != len(m.blocks) {
+		t.Errorf("nodes have %d blocks and the pool %d, want %d", ofNodes, len(slices.Collect(m.ledger.PoolBlocks("p"))), len(m.blocks))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -243,9 +244,9 @@ func TestLedgerBehind(t *testing.T) {
 		"past our write":                     {func(l *Ledger) { l.WroteNode("n", "10") }, "11", false},
 		"made by us, not shown":              {func(l *Ledger) { l.WroteNode("n", "10") }, "", true},
 		"an answer that comes late":          {func(l *Ledger) { l.WroteNode("n", "10"); l.WroteNode("n", "8") }, "9", true},
-		"gone after our write":               {func(l *Ledger) { l.WroteNode("n", "10"); l.GoneNode(ciliumNode("n", "11")) }, "", false},
+		"gone after our write":               {func(l *Ledger) { l.WroteNode("n", "10"); l.GoneNode(ciliumnode.Keep(ciliumNode("n", "11"))) }, "", false},
 		"gone, seen live":                    {func(l *Ledger) { l.WroteNode("n", "10"); l.Unwrite("n") }, "", false},
-		"another one gone before our write":  {func(l *Ledger) { l.WroteNode("n", "10"); l.GoneNode(ciliumNode("n", "9")) }, "", true},
+		"another one gone before our write":  {func(l *Ledger) { l.WroteNode("n", "10"); l.GoneNode(ciliumnode.Keep(ciliumNode("n", "9"))) }, "", true},
 		"gone and forgotten":                 {func(l *Ledger) { l.WroteNode("n", "10"); l.ForgetNode("n") }, "", false},
 		"versions that cannot be compared":   {func(l *Ledger) { l.WroteNode("n", "abc") }, "xyz", false},
 		"of another node, which matters not": {func(l *Ledger) { l.WroteNode("m", "10") }, "1", false},
@@ -273,19 +274,19 @@ func TestLedgerForeign(t *testing.T) {
 		}
 	}
 	expectFree("at first", 2)
-	l.ObservedNode(ciliumNode("n", "1", "10.0.0.0/30"))
-	l.ObservedNode(ciliumNode("m", "2", "10.0.0.0/30"))
+	l.ObservedNode(ciliumnode.Keep(ciliumNode("n", "1", "10.0.0.0/30")))
+	l.ObservedNode(ciliumnode.Keep(ciliumNode("m", "2", "10.0.0.0/30")))
 	expectFree("two name one block", 1)
-	if freed := l.ObservedNode(ciliumNode("m", "3")); !freed {
+	if freed := l.ObservedNode(ciliumnode.Keep(ciliumNode("m", "3"))); !freed {
 		t.Error("nothing was freed")
 	}
 	expectFree("one still names it", 1)
 
 	odd := ciliumNode("m", "4")
 	odd.Spec.IPAM.Pool = allocationMap("10.0.0.5", "::ffff:10.0.0.6", "x")
-	l.ObservedNode(odd)
+	l.ObservedNode(ciliumnode.Keep(odd))
 	expectFree("a single address of the other block is named", 0)
-	l.GoneNode(odd)
+	l.GoneNode(ciliumnode.Keep(odd))
 	expectFree("its CiliumNode is gone, and may come back", 0)
 	l.ForgetNode("m")
 	expectFree("it is gone for good", 1)
@@ -295,8 +296,8 @@ func TestLedgerForeign(t *testing.T) {
 	l.Observed(block("10.0.0.0/30", "p", "n", 5))
 	own := ciliumNode("n", "6")
 	own.Spec.IPAM.Pool = allocationMap("10.0.0.1", "10.0.0.2")
-	l.ObservedNode(own)
+	l.ObservedNode(ciliumnode.Keep(own))
 	l.Gone(block("10.0.0.0/30", "p", "n", 5))
-	l.ObservedNode(ciliumNode("n", "7"))
+	l.ObservedNode(ciliumnode.Keep(ciliumNode("n", "7")))
 	expectFree("a block that came and went", 2)
 }

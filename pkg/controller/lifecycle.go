@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 
-	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -39,7 +38,7 @@ func (r *NodeReconciler) ensureCiliumNode(ctx context.Context, o *observation) e
 	if r.optedOut(o.node) {
 		return r.withoutCilium(ctx, o)
 	}
-	if last := r.Ledger.LastNode(o.name); last != nil && ownedBy(last, o.node) {
+	if last := r.Ledger.LastNode(o.name); last != nil && last.OwnedBy(o.node) {
 		return r.recreate(ctx, o, last)
 	}
 	view, err := r.CiliumNodes.Create(ctx, o.node)
@@ -75,18 +74,17 @@ func (r *NodeReconciler) withoutCilium(ctx context.Context, o *observation) erro
 
 // recreate puts a deleted CiliumNode back whole, with the addresses of the
 // blocks the node still holds, and asks its agent to report.
-func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *ciliumv2.CiliumNode) error {
+func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *ciliumnode.Kept) error {
 	blocks := make([]netip.Prefix, 0, len(o.blocks))
 	for _, b := range o.blocks {
 		blocks = append(blocks, b.CIDR)
 	}
-	lastView := ciliumnode.NewView(last)
 	// Their claims come before their addresses.
-	if err := r.mendTornBlocks(ctx, o, lastView); err != nil {
+	if err := r.mendTornBlocks(ctx, o, last.View); err != nil {
 		return err
 	}
 	// What is another node's by now is not put back as foreign content.
-	without := append(slices.Clone(blocks), r.Ledger.HeldElsewhere(o.name, lastView.Pool)...)
+	without := append(slices.Clone(blocks), r.Ledger.HeldElsewhere(o.name, last.Pool)...)
 	view, err := r.CiliumNodes.Recreate(ctx, last, o.node, without)
 	if r.Metrics.wrote("CiliumNode", "create", err) != nil {
 		if apierrors.IsAlreadyExists(err) {
@@ -102,7 +100,7 @@ func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *cil
 			return err
 		}
 		if held && b.Phase != ipalloc.CoolingDown {
-			change.Publish = append(change.Publish, r.ofBlock(o, b, publishedIn(lastView, b.CIDR))...)
+			change.Publish = append(change.Publish, r.ofBlock(o, b, publishedIn(last.View, b.CIDR))...)
 		}
 	}
 	if err := r.apply(ctx, o, view, change); err != nil {
@@ -161,15 +159,6 @@ func (r *NodeReconciler) created(o *observation, view *ciliumnode.View) {
 			s.Blocks[b].Listed = view.Lists(s.Blocks[b].CIDR)
 		}
 	}
-}
-
-func ownedBy(cn *ciliumv2.CiliumNode, node *corev1.Node) bool {
-	for _, ref := range cn.OwnerReferences {
-		if ref.Kind == "Node" && ref.UID == node.UID {
-			return true
-		}
-	}
-	return false
 }
 
 // nodeGone sees to it that a Node that is gone, seen live, has no CiliumNode,

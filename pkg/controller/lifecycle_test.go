@@ -8,13 +8,11 @@ import (
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -70,7 +68,7 @@ func TestCiliumNodeIsPutBack(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", test.second))
-			b.r.Ledger.GoneNode(test.last)
+			b.r.Ledger.GoneNode(ciliumnode.Keep(test.last))
 			if test.change != nil {
 				b.before = func(call string) {
 					if call == "get PodIPBlock" {
@@ -96,7 +94,7 @@ func TestCiliumNodeIsPutBack(t *testing.T) {
 // What an older Node of the same name had is not put back.
 func TestCiliumNodeOfAnOlderNodeIsNotPutBack(t *testing.T) {
 	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"))
-	b.r.Ledger.GoneNode(lastSeen("old-uid"))
+	b.r.Ledger.GoneNode(ciliumnode.Keep(lastSeen("old-uid")))
 	if _, err := b.reconcile(); err != nil {
 		t.Fatal(err)
 	}
@@ -120,16 +118,10 @@ func TestOptedOutNode(t *testing.T) {
 			t.Errorf("CiliumNode %v, blocks %+v", b.ciliumNode(), b.blocks())
 		}
 	})
-	t.Run("its CiliumNode is there, though the cache has none", func(t *testing.T) {
+	t.Run("its CiliumNode is there, though the watch has not shown it", func(t *testing.T) {
 		b := newBed(t, append(objects(), publishing(ciliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"))...)
-		b.r.Cache = readerFunc(func(obj client.Object) error {
-			node, ok := obj.(*corev1.Node)
-			if !ok {
-				return apierrors.NewNotFound(schema.GroupResource{}, "n")
-			}
-			optedOut.DeepCopyInto(node)
-			return nil
-		})
+		b.r.Ledger.ForgetNode("n")
+		b.lags = true
 		if _, err := b.reconcile(); err != nil {
 			t.Fatal(err)
 		}
@@ -154,11 +146,10 @@ func TestTornAwayBlock(t *testing.T) {
 	})
 	t.Run("it is listed no more, read live", func(t *testing.T) {
 		b := newCase(t)
-		old := b.cached()
+		b.lag()
 		if err := b.api.Patch(t.Context(), publishing(ciliumNode("n", "")), rawMerge(`{"spec":{"ipam":{"podCIDRs":[],"pool":null}}}`)); err != nil {
 			t.Fatal(err)
 		}
-		b.r.Cache = old
 		if _, err := b.reconcile(); err != nil {
 			t.Fatal(err)
 		}
@@ -203,7 +194,7 @@ func TestGoneNodesCiliumNodeMadeAgainStays(t *testing.T) {
 // A foreign address that is in another node's block by now is not put back.
 func TestCiliumNodeIsPutBackWithoutWhatIsAnothersNow(t *testing.T) {
 	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService))
-	b.r.Ledger.GoneNode(lastSeen("node-uid"))
+	b.r.Ledger.GoneNode(ciliumnode.Keep(lastSeen("node-uid")))
 	b.r.Ledger.Observed(block("172.16.0.0/30", "q", "m", 1))
 	if _, err := b.reconcile(); err != nil {
 		t.Fatal(err)
@@ -217,7 +208,7 @@ func TestCiliumNodeIsPutBackWithoutWhatIsAnothersNow(t *testing.T) {
 // addresses are put back.
 func TestCiliumNodeIsPutBackAfterItsBlocks(t *testing.T) {
 	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService))
-	b.r.Ledger.GoneNode(lastSeen("node-uid"))
+	b.r.Ledger.GoneNode(ciliumnode.Keep(lastSeen("node-uid")))
 	if _, err := b.reconcile(); err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +223,7 @@ func TestCiliumNodeIsPutBackAfterItsBlocks(t *testing.T) {
 // made in its place.
 func TestCiliumNodePutBackIsRememberedAnew(t *testing.T) {
 	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService))
-	b.r.Ledger.GoneNode(lastSeen("node-uid"))
+	b.r.Ledger.GoneNode(ciliumnode.Keep(lastSeen("node-uid")))
 	b.r.remember("n", ipalloc.IPv4, expand.Memory{AckedSince: map[netip.Addr]time.Time{addrs("10.0.0.1")[0]: noon()}})
 	if _, err := b.reconcile(); err != nil {
 		t.Fatal(err)
@@ -256,7 +247,7 @@ func TestSilentAgentIsAsked(t *testing.T) {
 				publishing(ciliumNode("n", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"),
 				blockObject("10.0.0.0/29", ipalloc.InService))
 			b.r.Paused = test.paused
-			b.r.Agents.Set(agentPod("1", "c", true), noon())
+			b.r.Agents.Set(ReadAgent(agentPod("1", "c", true)), noon())
 			if test.settled {
 				b.clock.SetTime(noon().Add(time.Hour))
 			}

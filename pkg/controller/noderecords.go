@@ -1,12 +1,14 @@
 package controller
 
 import (
+	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 
-	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
-	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 )
 
 // nodeRecords is what the ledger remembers of CiliumNodes.
@@ -14,46 +16,80 @@ type nodeRecords struct {
 	// foreign is what is taken because a CiliumNode names it: its podCIDRs, and
 	// addresses in its pool or reported in use outside them and its blocks.
 	foreign map[string][]netip.Prefix
-	// seen are CiliumNodes as the watch last showed them, which foreign is made of.
-	seen map[string]*ciliumv2.CiliumNode
+	// seen are CiliumNodes as the watch last showed them, of which foreign is
+	// made, and gone says which of them it has shown to be deleted.
+	seen map[string]*ciliumnode.Kept
+	gone map[string]bool
 	// written is the resourceVersion of this process's last write to each.
 	written map[string]string
 	// moved are the blocks, by UID, whose CiliumNode this process has changed
 	// since they began to cool down: an older patch of it conflicts.
 	moved map[types.UID]bool
-	// deleted are CiliumNodes as last seen before they were deleted.
-	deleted map[string]*ciliumv2.CiliumNode
 }
 
 func newNodeRecords() nodeRecords {
 	return nodeRecords{
 		foreign: map[string][]netip.Prefix{},
-		seen:    map[string]*ciliumv2.CiliumNode{},
+		seen:    map[string]*ciliumnode.Kept{},
+		gone:    map[string]bool{},
 		written: map[string]string{},
 		moved:   map[types.UID]bool{},
-		deleted: map[string]*ciliumv2.CiliumNode{},
 	}
 }
 
 // ObservedNode takes in a CiliumNode that the watch shows. It reports whether
 // what is taken because of it has changed.
-func (l *Ledger) ObservedNode(cn *ciliumv2.CiliumNode) (changed bool) {
+func (l *Ledger) ObservedNode(cn *ciliumnode.Kept) (changed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.nodes.deleted, cn.Name)
+	delete(l.nodes.gone, cn.Name)
 	l.nodes.seen[cn.Name] = cn
-	return l.setForeign(cn.Name, l.foreignOf(cn))
+	return l.setForeign(cn.Name, l.foreignOf(cn.View))
 }
 
 // GoneNode takes in a CiliumNode that the watch shows to be deleted. What it
 // named stays taken until it is back or ForgetNode is called.
-func (l *Ledger) GoneNode(cn *ciliumv2.CiliumNode) {
+func (l *Ledger) GoneNode(cn *ciliumnode.Kept) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.nodes.deleted[cn.Name] = cn
+	l.nodes.seen[cn.Name] = cn
+	l.nodes.gone[cn.Name] = true
 	if reached(cn.ResourceVersion, l.nodes.written[cn.Name]) {
 		delete(l.nodes.written, cn.Name)
 	}
+}
+
+// missingNodes are the CiliumNodes known whose UID is not among listed.
+func (l *Ledger) missingNodes(listed map[types.UID]bool) []*ciliumnode.Kept {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []*ciliumnode.Kept
+	for name, cn := range l.nodes.seen {
+		if !l.nodes.gone[name] && !listed[cn.UID] {
+			out = append(out, cn)
+		}
+	}
+	return out
+}
+
+// Node is a CiliumNode as the watch last showed it, or nil.
+func (l *Ledger) Node(name string) *ciliumnode.View {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if seen := l.nodes.seen[name]; seen != nil && !l.nodes.gone[name] {
+		return seen.View
+	}
+	return nil
+}
+
+// LastNode is a deleted CiliumNode as it was last seen, or nil.
+func (l *Ledger) LastNode(name string) *ciliumnode.Kept {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.nodes.gone[name] {
+		return nil
+	}
+	return l.nodes.seen[name]
 }
 
 // Unwrite forgets this process's last write to a CiliumNode that is gone.
@@ -63,19 +99,12 @@ func (l *Ledger) Unwrite(name string) {
 	delete(l.nodes.written, name)
 }
 
-// LastNode is a deleted CiliumNode as it was last seen, or nil.
-func (l *Ledger) LastNode(name string) *ciliumv2.CiliumNode {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.nodes.deleted[name]
-}
-
 // ForgetNode forgets a CiliumNode that is gone for good. It reports whether
 // something it named is no longer taken.
 func (l *Ledger) ForgetNode(name string) (changed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.nodes.deleted, name)
+	delete(l.nodes.gone, name)
 	delete(l.nodes.written, name)
 	delete(l.nodes.seen, name)
 	return l.setForeign(name, nil)
@@ -111,24 +140,17 @@ func (l *Ledger) Moved(uid types.UID) bool {
 	return l.nodes.moved[uid]
 }
 
-func (l *Ledger) foreignOf(cn *ciliumv2.CiliumNode) []netip.Prefix {
+func (l *Ledger) foreignOf(cn *ciliumnode.View) []netip.Prefix {
 	var taken []netip.Prefix
-	for _, p := range cn.Spec.IPAM.PodCIDRs {
-		if p.IsValid() {
-			taken = append(taken, p.Masked())
-		}
+	for _, p := range cn.PodCIDRs {
+		taken = append(taken, p.Masked())
 	}
 	covers := slices.Clone(taken)
 	for cidr := range l.byNode[cn.Name] {
 		covers = append(covers, cidr)
 	}
-	for _, addresses := range []ipamtypes.AllocationMap{cn.Spec.IPAM.Pool, cn.Status.IPAM.Used} {
-		for key := range addresses {
-			addr, err := netip.ParseAddr(key)
-			if err != nil {
-				continue
-			}
-			addr = addr.Unmap()
+	for _, addrs := range []iter.Seq[netip.Addr]{maps.Keys(cn.Pool), slices.Values(cn.Odd), maps.Keys(cn.Used)} {
+		for addr := range addrs {
 			if !anyContains(covers, addr) {
 				taken = append(taken, netip.PrefixFrom(addr, addr.BitLen()))
 			}

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -59,20 +58,13 @@ func (o *observation) gone() bool {
 
 // observe gathers what the caches know of a node.
 func (r *NodeReconciler) observe(ctx context.Context, name string) (*observation, error) {
-	o := &observation{name: name, blocks: r.Ledger.NodeBlocks(name), pods: r.Pods.On(name)}
+	o := &observation{name: name, view: r.Ledger.Node(name), blocks: r.Ledger.NodeBlocks(name), pods: r.Pods.On(name)}
 	node := &corev1.Node{}
 	switch err := r.Cache.Get(ctx, types.NamespacedName{Name: name}, node); {
 	case err == nil:
 		o.node = node
 	case !apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("reading Node %s: %w", name, err)
-	}
-	cn := &ciliumv2.CiliumNode{}
-	switch err := r.Cache.Get(ctx, types.NamespacedName{Name: name}, cn); {
-	case err == nil:
-		o.view = ciliumnode.NewView(cn)
-	case !apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("reading CiliumNode %s: %w", name, err)
 	}
 	now := r.Clock.Now()
 	o.settled, o.settles = r.Agents.Settled(name, now)

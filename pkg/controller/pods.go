@@ -19,50 +19,90 @@ func PodFields() fields.Selector {
 	return fields.ParseSelectorOrDie("spec.nodeName!=,spec.hostNetwork=false,status.phase!=Succeeded,status.phase!=Failed")
 }
 
+// podKey tells which pod, and on which node, which never changes.
+type podKey struct {
+	node string
+	uid  types.UID
+}
+
+// boundPod is what is decided on of a pod.
+type boundPod struct {
+	podKey
+	// needs says that it needs an address.
+	needs bool
+	name  string
+	ips   []netip.Addr
+}
+
+func readPod(pod *corev1.Pod) boundPod {
+	p := boundPod{podKey: podKey{pod.Spec.NodeName, pod.UID}, name: pod.Namespace + "/" + pod.Name, ips: podIPs(pod)}
+	p.needs = pod.Spec.NodeName != "" && !pod.Spec.HostNetwork &&
+		pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+	return p
+}
+
+func podIPs(pod *corev1.Pod) []netip.Addr {
+	var out []netip.Addr
+	for _, ip := range pod.Status.PodIPs {
+		if addr, err := netip.ParseAddr(ip.IP); err == nil {
+			out = append(out, addr.Unmap())
+		}
+	}
+	return out
+}
+
 // Pods are the pods that need an address, by node. It is safe for concurrent
 // use.
 type Pods struct {
-	mu     sync.RWMutex
-	byNode map[string]map[types.UID]expand.Pod
+	mu sync.RWMutex
+	// byNode are slices, as maps of so few cost twice as much.
+	byNode map[string][]heldPod
+}
+
+type heldPod struct {
+	uid types.UID
+	expand.Pod
 }
 
 // NewPods knows no pod yet.
-func NewPods() *Pods { return &Pods{byNode: map[string]map[types.UID]expand.Pod{}} }
+func NewPods() *Pods { return &Pods{byNode: map[string][]heldPod{}} }
 
 // Set takes in a pod as it is at now, and reports whether anything that matters
 // has changed.
-func (p *Pods) Set(pod *corev1.Pod, now time.Time) bool {
-	if pod.Spec.NodeName == "" || pod.Spec.HostNetwork ||
-		pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
-		return p.Delete(pod)
+func (p *Pods) Set(pod boundPod, now time.Time) bool {
+	if !pod.needs {
+		return p.Delete(pod.podKey)
 	}
-	is := expand.Pod{Name: pod.Namespace + "/" + pod.Name, IPs: podIPs(pod), Seen: now}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	was, known := p.byNode[pod.Spec.NodeName][pod.UID]
-	if known && slices.Equal(was.IPs, is.IPs) {
+	held := p.byNode[pod.node]
+	i := p.index(pod.podKey)
+	if i < 0 {
+		p.byNode[pod.node] = append(held, heldPod{pod.uid, expand.Pod{Name: pod.name, IPs: pod.ips, Seen: now}})
+		return true
+	}
+	if slices.Equal(held[i].IPs, pod.ips) {
 		return false
 	}
-	if known {
-		is.Seen = was.Seen
-	}
-	if p.byNode[pod.Spec.NodeName] == nil {
-		p.byNode[pod.Spec.NodeName] = map[types.UID]expand.Pod{}
-	}
-	p.byNode[pod.Spec.NodeName][pod.UID] = is
+	held[i].IPs = pod.ips
 	return true
 }
 
+func (p *Pods) index(key podKey) int {
+	return slices.IndexFunc(p.byNode[key.node], func(h heldPod) bool { return h.uid == key.uid })
+}
+
 // Delete forgets a pod, and reports whether it was known.
-func (p *Pods) Delete(pod *corev1.Pod) bool {
+func (p *Pods) Delete(key podKey) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, known := p.byNode[pod.Spec.NodeName][pod.UID]; !known {
+	i := p.index(key)
+	if i < 0 {
 		return false
 	}
-	delete(p.byNode[pod.Spec.NodeName], pod.UID)
-	if len(p.byNode[pod.Spec.NodeName]) == 0 {
-		delete(p.byNode, pod.Spec.NodeName)
+	p.byNode[key.node] = slices.Delete(p.byNode[key.node], i, i+1)
+	if len(p.byNode[key.node]) == 0 {
+		delete(p.byNode, key.node)
 	}
 	return true
 }
@@ -72,18 +112,23 @@ func (p *Pods) On(node string) []expand.Pod {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	out := make([]expand.Pod, 0, len(p.byNode[node]))
-	for _, pod := range p.byNode[node] {
-		out = append(out, pod)
+	for _, held := range p.byNode[node] {
+		out = append(out, held.Pod)
 	}
 	slices.SortFunc(out, func(a, b expand.Pod) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 
-func podIPs(pod *corev1.Pod) []netip.Addr {
-	var out []netip.Addr
-	for _, ip := range pod.Status.PodIPs {
-		if addr, err := netip.ParseAddr(ip.IP); err == nil {
-			out = append(out, addr.Unmap())
+// missing are the pods known whose UID is not among listed.
+func (p *Pods) missing(listed map[types.UID]bool) []boundPod {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	var out []boundPod
+	for node, pods := range p.byNode {
+		for _, held := range pods {
+			if !listed[held.uid] {
+				out = append(out, boundPod{podKey: podKey{node, held.uid}})
+			}
 		}
 	}
 	return out

@@ -41,67 +41,70 @@ func TestPods(t *testing.T) {
 		want    []expand.Pod // on node n
 	}{
 		"bound": {
-			news: func(p *Pods) bool { return p.Set(pod("a", "1", "n"), noon()) }, changed: true,
+			news: func(p *Pods) bool { return p.Set(readPod(pod("a", "1", "n")), noon()) }, changed: true,
 			want: []expand.Pod{{Name: "default/a"}},
 		},
-		"not bound": {news: func(p *Pods) bool { return p.Set(pod("a", "1", ""), noon()) }},
+		"not bound": {news: func(p *Pods) bool { return p.Set(readPod(pod("a", "1", "")), noon()) }},
 		"on the host network": {
-			news: func(p *Pods) bool { return p.Set(onHostNetwork(pod("a", "1", "n")), noon()) },
+			news: func(p *Pods) bool { return p.Set(readPod(onHostNetwork(pod("a", "1", "n"))), noon()) },
 		},
 		"with addresses, sorted by name": {
 			news: func(p *Pods) bool {
-				p.Set(pod("b", "2", "n"), noon())
-				return p.Set(pod("a", "1", "n", "10.0.0.1", "fd00::1"), noon())
+				p.Set(readPod(pod("b", "2", "n")), noon())
+				return p.Set(readPod(pod("a", "1", "n", "10.0.0.1", "fd00::1")), noon())
 			},
 			changed: true,
 			want:    []expand.Pod{{Name: "default/a", IPs: addrs("10.0.0.1", "fd00::1")}, {Name: "default/b"}},
 		},
 		"an address mapped into IPv6, and one that is none": {
-			news: func(p *Pods) bool { return p.Set(pod("a", "1", "n", "::ffff:10.0.0.1", "x"), noon()) }, changed: true,
+			news: func(p *Pods) bool { return p.Set(readPod(pod("a", "1", "n", "::ffff:10.0.0.1", "x")), noon()) }, changed: true,
 			want: []expand.Pod{{Name: "default/a", IPs: addrs("10.0.0.1")}},
 		},
 		"the same again": {
 			news: func(p *Pods) bool {
-				p.Set(pod("a", "1", "n", "10.0.0.1"), noon())
-				return p.Set(inPhase(pod("a", "1", "n", "10.0.0.1"), corev1.PodRunning), noon())
+				p.Set(readPod(pod("a", "1", "n", "10.0.0.1")), noon())
+				return p.Set(readPod(inPhase(pod("a", "1", "n", "10.0.0.1"), corev1.PodRunning)), noon())
 			},
 			want: []expand.Pod{{Name: "default/a", IPs: addrs("10.0.0.1")}},
 		},
 		"it gets its address": {
 			news: func(p *Pods) bool {
-				p.Set(pod("a", "1", "n"), noon())
-				return p.Set(pod("a", "1", "n", "10.0.0.1"), noon())
+				p.Set(readPod(pod("a", "1", "n")), noon())
+				return p.Set(readPod(pod("a", "1", "n", "10.0.0.1")), noon())
 			}, changed: true,
 			want: []expand.Pod{{Name: "default/a", IPs: addrs("10.0.0.1")}},
 		},
 		"done": {
 			news: func(p *Pods) bool {
-				p.Set(pod("a", "1", "n"), noon())
-				return p.Set(inPhase(pod("a", "1", "n"), corev1.PodSucceeded), noon())
+				p.Set(readPod(pod("a", "1", "n")), noon())
+				return p.Set(readPod(inPhase(pod("a", "1", "n"), corev1.PodSucceeded)), noon())
 			},
 			changed: true,
 		},
 		"failed": {
 			news: func(p *Pods) bool {
-				p.Set(pod("a", "1", "n"), noon())
-				return p.Set(inPhase(pod("a", "1", "n"), corev1.PodFailed), noon())
+				p.Set(readPod(pod("a", "1", "n")), noon())
+				return p.Set(readPod(inPhase(pod("a", "1", "n"), corev1.PodFailed)), noon())
 			},
 			changed: true,
 		},
 		"gone": {
-			news: func(p *Pods) bool { p.Set(pod("a", "1", "n"), noon()); return p.Delete(pod("a", "1", "n")) }, changed: true,
+			news: func(p *Pods) bool {
+				p.Set(readPod(pod("a", "1", "n")), noon())
+				return p.Delete(readPod(pod("a", "1", "n")).podKey)
+			}, changed: true,
 		},
-		"gone, and never known": {news: func(p *Pods) bool { return p.Delete(pod("a", "1", "n")) }},
+		"gone, and never known": {news: func(p *Pods) bool { return p.Delete(readPod(pod("a", "1", "n")).podKey) }},
 		"made anew under its name before the old one is gone": {
 			news: func(p *Pods) bool {
-				p.Set(pod("a", "1", "n", "10.0.0.1"), noon())
-				p.Set(pod("a", "2", "n"), noon())
-				return p.Delete(pod("a", "1", "n"))
+				p.Set(readPod(pod("a", "1", "n", "10.0.0.1")), noon())
+				p.Set(readPod(pod("a", "2", "n")), noon())
+				return p.Delete(readPod(pod("a", "1", "n")).podKey)
 			},
 			changed: true,
 			want:    []expand.Pod{{Name: "default/a"}},
 		},
-		"of another node": {news: func(p *Pods) bool { return p.Set(pod("a", "1", "m"), noon()) }, changed: true},
+		"of another node": {news: func(p *Pods) bool { return p.Set(readPod(pod("a", "1", "m")), noon()) }, changed: true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -118,8 +121,8 @@ func TestPods(t *testing.T) {
 
 func TestPodsForgetsNodes(t *testing.T) {
 	pods := NewPods()
-	pods.Set(pod("a", "1", "n"), noon())
-	pods.Delete(pod("a", "1", "n"))
+	pods.Set(readPod(pod("a", "1", "n")), noon())
+	pods.Delete(readPod(pod("a", "1", "n")).podKey)
 	if len(pods.byNode) != 0 {
 		t.Errorf("still keeps %v", pods.byNode)
 	}
@@ -127,8 +130,8 @@ func TestPodsForgetsNodes(t *testing.T) {
 
 func TestPodsSeenWhenFirstBound(t *testing.T) {
 	pods := NewPods()
-	pods.Set(pod("a", "1", "n"), noon())
-	pods.Set(pod("a", "1", "n", "10.0.0.1"), noon().Add(time.Minute))
+	pods.Set(readPod(pod("a", "1", "n")), noon())
+	pods.Set(readPod(pod("a", "1", "n", "10.0.0.1")), noon().Add(time.Minute))
 	if got := pods.On("n")[0].Seen; !got.Equal(noon()) {
 		t.Errorf("first seen at %v, want %v", got, noon())
 	}

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -15,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
@@ -46,12 +46,12 @@ func (r *PoolReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	obj = obj.DeepCopy()
-	blocks := r.Ledger.PoolBlocks(obj.Name)
-	done, err := r.finalize(ctx, obj, blocks)
+	usage := usageOf(r.Pools.Get(obj.Name), r.Ledger.PoolBlocks(obj.Name), r.Ledger.Free)
+	done, err := r.finalize(ctx, obj, len(usage.nodes) == 0)
 	if err != nil || done {
 		return lostRace(err)
 	}
-	return lostRace(r.updateStatus(ctx, obj, blocks))
+	return lostRace(r.updateStatus(ctx, obj, usage))
 }
 
 // lostRace lets a conflict be looked at again without an error.
@@ -64,12 +64,12 @@ func lostRace(err error) (reconcile.Result, error) {
 
 // finalize adds the finalizer to a pool and removes it from a deleted one whose
 // blocks are gone. It reports whether the pool is gone with it.
-func (r *PoolReconciler) finalize(ctx context.Context, obj *v1alpha1.PodIPPool, blocks []crd.Block) (bool, error) {
+func (r *PoolReconciler) finalize(ctx context.Context, obj *v1alpha1.PodIPPool, empty bool) (bool, error) {
 	has := slices.Contains(obj.Finalizers, v1alpha1.Finalizer)
 	switch {
 	case obj.DeletionTimestamp == nil && !has:
 		obj.Finalizers = append(obj.Finalizers, v1alpha1.Finalizer)
-	case obj.DeletionTimestamp != nil && has && len(blocks) == 0:
+	case obj.DeletionTimestamp != nil && has && empty:
 		left := &v1alpha1.PodIPBlockList{}
 		if err := r.Live.List(ctx, left, client.MatchingFields{"spec.pool": obj.Name}, client.Limit(1)); err != nil {
 			return false, fmt.Errorf("listing blocks of pool %s: %w", obj.Name, err)
@@ -87,10 +87,9 @@ func (r *PoolReconciler) finalize(ctx context.Context, obj *v1alpha1.PodIPPool, 
 	return obj.DeletionTimestamp != nil, nil
 }
 
-func (r *PoolReconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPool, blocks []crd.Block) error {
+func (r *PoolReconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPool, usage poolUsage) error {
 	pool, invalid := r.Pools.Get(obj.Name), r.Pools.Invalid(obj.Name)
 	old := obj.Status.DeepCopy()
-	usage := usageOf(pool, blocks, r.Ledger.Free)
 	usage.fill(&obj.Status)
 	obj.Status.ObservedGeneration = obj.Generation
 	now := r.Clock.Now()
@@ -168,7 +167,8 @@ func states(c v1alpha1.StateCounts) map[string]int64 {
 }
 
 // nodesLine names the first few nodes, for messages.
-func nodesLine(nodes []string) string {
+func nodesLine(set map[string]bool) string {
+	nodes := slices.Sorted(maps.Keys(set))
 	if len(nodes) > 5 {
 		return fmt.Sprintf("%s and %d more", strings.Join(nodes[:5], ", "), len(nodes)-5)
 	}

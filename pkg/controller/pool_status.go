@@ -2,9 +2,8 @@ package controller
 
 import (
 	"fmt"
-	"maps"
+	"iter"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -30,7 +29,7 @@ const (
 
 // poolUsage is how much of a pool is held, and by whom.
 type poolUsage struct {
-	nodes    []string // sorted
+	nodes    map[string]bool
 	families []familyUsage
 }
 
@@ -40,51 +39,52 @@ type familyUsage struct {
 }
 
 // usageOf counts a pool's blocks. A nil pool, never valid so far, has none.
-func usageOf(pool *crd.Pool, blocks []crd.Block, free func(ipalloc.Cut) uint64) poolUsage {
-	nodes := map[string]bool{}
-	for _, b := range blocks {
-		nodes[b.Node] = true
+func usageOf(pool *crd.Pool, blocks iter.Seq[crd.Block], free func(ipalloc.Cut) uint64) poolUsage {
+	u := poolUsage{nodes: map[string]bool{}}
+	readable := pool != nil && !pool.Frozen()
+	var held [2]v1alpha1.FamilyStatus
+	for b := range blocks {
+		u.nodes[b.Node] = true
+		if readable {
+			addBlock(&held[ipalloc.FamilyOf(b.CIDR.Addr())], b.Phase, int64(pool.UsableCount(b.CIDR)))
+		}
 	}
-	u := poolUsage{nodes: slices.Sorted(maps.Keys(nodes))}
-	if pool == nil || pool.Frozen() {
+	if !readable {
 		return u
 	}
 	for _, f := range ipalloc.Families() {
 		if whole, ok := pool.Whole(f); ok {
-			u.families = append(u.families, familyUsageOf(pool, f, whole, blocks, free))
+			u.families = append(u.families, familyUsageOf(pool, f, whole, held[f], free))
 		}
 	}
 	return u
 }
 
-func familyUsageOf(pool *crd.Pool, f ipalloc.Family, whole ipalloc.Cut, blocks []crd.Block, free func(ipalloc.Cut) uint64) familyUsage {
-	u := familyUsage{family: f}
+func addBlock(s *v1alpha1.FamilyStatus, phase ipalloc.Phase, addresses int64) {
+	switch phase {
+	case ipalloc.InService:
+		s.Blocks.InService++
+		s.Addresses.InService += addresses
+	case ipalloc.Draining:
+		s.Blocks.Draining++
+		s.Addresses.Draining += addresses
+	case ipalloc.CoolingDown:
+		s.Blocks.CoolingDown++
+		s.Addresses.CoolingDown += addresses
+	}
+}
+
+// familyUsageOf adds to what is held what there is, and what is free.
+func familyUsageOf(pool *crd.Pool, f ipalloc.Family, whole ipalloc.Cut, held v1alpha1.FamilyStatus, free func(ipalloc.Cut) uint64) familyUsage {
+	u := familyUsage{family: f, status: held}
 	u.status.Blocks.Total = saturate(whole.Total())
 	u.status.Addresses.Total = pool.TotalAddresses(f)
-	held := int64(0)
-	for _, b := range blocks {
-		if ipalloc.FamilyOf(b.CIDR.Addr()) != f {
-			continue
-		}
-		n := int64(pool.UsableCount(b.CIDR))
-		held += n
-		switch b.Phase {
-		case ipalloc.InService:
-			u.status.Blocks.InService++
-			u.status.Addresses.InService += n
-		case ipalloc.Draining:
-			u.status.Blocks.Draining++
-			u.status.Addresses.Draining += n
-		case ipalloc.CoolingDown:
-			u.status.Blocks.CoolingDown++
-			u.status.Addresses.CoolingDown += n
-		}
-	}
 	if cut, ok := pool.Cut(f); ok {
 		n := free(cut)
 		u.status.Blocks.Free = saturate(n)
 		size := usableSize(pool, f, whole.BlockBits)
-		if left := u.status.Addresses.Total - held; float64(n)*size > float64(left) {
+		taken := held.Addresses.InService + held.Addresses.Draining + held.Addresses.CoolingDown
+		if left := u.status.Addresses.Total - taken; float64(n)*size > float64(left) {
 			u.status.Addresses.Free = max(0, left)
 		} else {
 			u.status.Addresses.Free = saturate(n * uint64(size))

@@ -3,6 +3,7 @@ package controller
 import (
 	"errors"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -156,7 +157,7 @@ func TestPoolConditions(t *testing.T) {
 func TestPoolConditionsAtRest(t *testing.T) {
 	obj := podIPPool("p", 1, "10.0.0.0/29")
 	pool := poolOf(t, obj)
-	usage := usageOf(pool, []crd.Block{block("10.0.0.0/30", "p", "a", 1)}, func(ipalloc.Cut) uint64 { return 1 })
+	usage := usageOf(pool, slices.Values([]crd.Block{block("10.0.0.0/30", "p", "a", 1)}), func(ipalloc.Cut) uint64 { return 1 })
 	for _, invalid := range []error{nil, errors.New("wrong")} {
 		setConditions(obj, pool, invalid, usage, noon())
 		usage.fill(&obj.Status)

@@ -94,7 +94,7 @@ func TestReconcileReleasesABlockThatOverlaps(t *testing.T) {
 	cn.Status.IPAM.Used = allocationMap("10.0.0.9")
 	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), cn, blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.8/30", ipalloc.InService))
 	b.r.Ledger.Observed(block("10.0.0.0/29", "q", "m", 1))
-	b.r.Agents.Set(agentPod("1", "c", true), noon())
+	b.r.Agents.Set(ReadAgent(agentPod("1", "c", true)), noon())
 	b.clock.SetTime(noon().Add(time.Hour))
 	if _, err := b.reconcile(); err != nil {
 		t.Fatal(err)

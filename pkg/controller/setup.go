@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/workqueue"
@@ -14,7 +17,6 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -63,10 +65,6 @@ func Scheme() (*runtime.Scheme, error) {
 // Setup adds the controllers and all they need to a manager, whose cache must be
 // made with CacheOptions.
 func Setup(mgr manager.Manager, s Settings) error {
-	agents, err := agentCache(mgr, s)
-	if err != nil {
-		return err
-	}
 	o, err := New(Connections{
 		Cache: mgr.GetCache(), Live: mgr.GetAPIReader(), Client: mgr.GetClient(),
 		Recorder: mgr.GetEventRecorder("cilium-pool-operator"), Clock: clock.RealClock{},
@@ -75,7 +73,10 @@ func Setup(mgr manager.Manager, s Settings) error {
 		return err
 	}
 	feed := o.Feed
-	feed.Cache, feed.Agents = mgr.GetCache(), agents
+	feed.Cache = mgr.GetCache()
+	if feed.From, err = sourcesOf(mgr, s); err != nil {
+		return err
+	}
 	if err := mgr.Add(feed); err != nil {
 		return err
 	}
@@ -106,21 +107,21 @@ func Setup(mgr manager.Manager, s Settings) error {
 	return nil
 }
 
-func agentCache(mgr manager.Manager, s Settings) (cache.Cache, error) {
-	o := AgentCacheOptions(s.AgentNamespace, s.AgentSelector)
-	o.Scheme, o.Mapper, o.HTTPClient = mgr.GetScheme(), mgr.GetRESTMapper(), mgr.GetHTTPClient()
-	agents, err := cache.New(mgr.GetConfig(), o)
+func sourcesOf(mgr manager.Manager, s Settings) (Sources, error) {
+	l := lists{config: mgr.GetConfig(), http: mgr.GetHTTPClient(), scheme: mgr.GetScheme()}
+	pod := corev1.SchemeGroupVersion.WithKind("Pod")
+	pods, err := l.of(pod, "pods", metav1.NamespaceAll, labels.Everything(), PodFields())
 	if err != nil {
-		return nil, fmt.Errorf("watching agents: %w", err)
+		return Sources{}, err
 	}
-	return agents, mgr.Add(standby{agents})
+	agents, err := l.of(pod, "pods", s.AgentNamespace, s.AgentSelector, fields.Everything())
+	if err != nil {
+		return Sources{}, err
+	}
+	ciliumNodes, err := l.of(ciliumv2.SchemeGroupVersion.WithKind(ciliumv2.CNKindDefinition), ciliumv2.CNPluralName,
+		metav1.NamespaceAll, labels.Everything(), fields.Everything())
+	return Sources{Pods: pods, Agents: agents, CiliumNodes: ciliumNodes}, err
 }
-
-// standby starts a cache on replicas without the lead too.
-type standby struct{ cache.Cache }
-
-// NeedLeaderElection is false: a standby stays informed.
-func (standby) NeedLeaderElection() bool { return false }
 
 func setOf(keys []string) map[string]bool {
 	set := make(map[string]bool, len(keys))

@@ -55,7 +55,7 @@ func newCluster(s *audit.Snapshot, kept *keeper, defaults crd.Defaults) *cluster
 		}
 	}
 	for _, cn := range kept.ciliumNodes {
-		c.ledger.ObservedNode(cn)
+		c.ledger.ObservedNode(ciliumnode.Keep(cn))
 	}
 	c.ledger.SetReady()
 	for i := range s.Pools {
@@ -69,7 +69,7 @@ func newCluster(s *audit.Snapshot, kept *keeper, defaults crd.Defaults) *cluster
 		c.views[s.CiliumNodes[i].Name] = s.CiliumNodes[i].View
 	}
 	for i := range s.Agents {
-		c.agents.Set(&s.Agents[i], readySince(&s.Agents[i]))
+		c.agents.Set(controller.ReadAgent(&s.Agents[i]), readySince(&s.Agents[i]))
 	}
 	c.readPods()
 	return c

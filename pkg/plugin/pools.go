@@ -103,7 +103,7 @@ func (c *cluster) poolRow(pool *crd.Pool, f ipalloc.Family, used map[string]int)
 		r.Free = c.ledger.Free(cut)
 	}
 	holders := map[string]bool{}
-	for _, b := range c.ledger.PoolBlocks(pool.Name) {
+	for b := range c.ledger.PoolBlocks(pool.Name) {
 		if familyOf(b) == f {
 			r.Blocks.add(b.Phase)
 			r.Addresses += c.usable(b)

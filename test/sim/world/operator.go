@@ -9,8 +9,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -110,12 +108,12 @@ func (o *Operator) start(versionsAgo int) {
 func (o *Operator) watch(versionsAgo int) {
 	o.streams = nil
 	for _, watch := range o.parts.Feed.Watches(logr.Discard()) {
-		s := &stream{kind: kindOf(watch.Object), handler: watch.Handler, strip: o.w.strips[kindOf(watch.Object)], wants: everything}
-		s.name = s.kind.String()
+		kind := kindOf(watch.Object)
+		s := &stream{name: kind.String(), kind: kind, handler: watch.Handler, store: watch.Store, strip: o.w.strips[kind], wants: everything}
 		switch {
 		case watch.Agents:
-			s.name, s.wants, s.strip = "Agent", isAgent, o.w.stripAgent
-		case s.kind == KindPod:
+			s.name, s.wants = "Agent", isAgent
+		case kind == KindPod:
 			s.wants = needsAddress
 		}
 		s.cache = map[string]client.Object{}
@@ -284,15 +282,10 @@ func (w *World) logTo(o *Operator, f *flight) context.Context {
 	return log.IntoContext(context.Background(), traceLogger(func(line string) { w.tracef("%s%s", who, line) }))
 }
 
-func stripsOf() (map[Kind]toolscache.TransformFunc, toolscache.TransformFunc) {
+func stripsOf() map[Kind]toolscache.TransformFunc {
 	strips := map[Kind]toolscache.TransformFunc{}
 	for obj, by := range controller.CacheOptions().ByObject {
 		strips[kindOf(obj)] = by.Transform
 	}
-	for obj, by := range controller.AgentCacheOptions("kube-system", labels.Everything()).ByObject {
-		if _, ok := obj.(*corev1.Pod); ok {
-			return strips, by.Transform
-		}
-	}
-	return strips, nil
+	return strips
 }

@@ -7,18 +7,23 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 )
 
 // stream is an operator's informer of one kind: what its cache holds, how far it
 // has read, and what its handler has yet to be told, as the two are not in step
-// (k8s.io/client-go/tools/cache/shared_informer.go).
+// (k8s.io/client-go/tools/cache/shared_informer.go). With a store it is a
+// reflector, which has no cache and tells at once.
 type stream struct {
 	name    string
 	kind    Kind
 	wants   func(client.Object) bool
 	strip   toolscache.TransformFunc
 	handler toolscache.ResourceEventHandler
+	store   controller.Store
 
+	// cache is what the store was last given, where there is one.
 	cache map[string]client.Object
 	// read is how many versions of the kind's history the cache has taken in.
 	read int
@@ -71,6 +76,10 @@ func (s *stream) take(a *API) {
 	if !ok {
 		return
 	}
+	if s.store != nil {
+		s.put(d)
+		return
+	}
 	fromList := len(s.listed) > 0
 	if fromList {
 		s.listed = s.listed[1:]
@@ -94,6 +103,42 @@ func (s *stream) take(a *API) {
 		now := s.stripped(d.obj)
 		s.cache[d.key] = now
 		s.untold = append(s.untold, notice{old: old, now: now})
+	}
+}
+
+// put gives the store the next change, or all of a list.
+func (s *stream) put(d delta) {
+	if len(s.listed) > 0 {
+		s.cache = map[string]client.Object{}
+		var all []any
+		for _, d := range s.listed {
+			if d.obj != nil {
+				s.cache[d.key] = d.obj
+				all = append(all, shallow(d.obj))
+			}
+		}
+		s.listed, s.initial = nil, 0
+		s.took(s.store.Replace(all, ""))
+		return
+	}
+	s.read++
+	old := s.cache[d.key]
+	switch {
+	case d.obj == nil:
+		delete(s.cache, d.key)
+		s.took(s.store.Delete(shallow(d.last)))
+	case old == nil:
+		s.cache[d.key] = d.obj
+		s.took(s.store.Add(shallow(d.obj)))
+	default:
+		s.cache[d.key] = d.obj
+		s.took(s.store.Update(shallow(d.obj)))
+	}
+}
+
+func (s *stream) took(err error) {
+	if err != nil {
+		panic(err)
 	}
 }
 

@@ -85,12 +85,11 @@ type World struct {
 	Violations []Violation
 	Counts     Counts
 
-	strips     map[Kind]toolscache.TransformFunc
-	stripAgent toolscache.TransformFunc
-	trace      func(string)
-	quiet      context.Context
-	enabled    []Action
-	known      *known // if Hash is asked for
+	strips  map[Kind]toolscache.TransformFunc
+	trace   func(string)
+	quiet   context.Context
+	enabled []Action
+	known   *known // if Hash is asked for
 }
 
 // Violation is a rule seen broken.
@@ -115,7 +114,7 @@ func New(cfg Config) *World {
 		trace: cfg.Trace, quiet: log.IntoContext(context.Background(), logr.Discard()),
 		Counts: newCounts(),
 	}
-	w.strips, w.stripAgent = stripsOf()
+	w.strips = stripsOf()
 	w.api = NewAPI(w.Now)
 	w.api.stored = w.stored
 	for i := range cfg.PodsPerNode {

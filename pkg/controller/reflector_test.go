@@ -1,0 +1,162 @@
+package controller
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// podBed feeds pods as a reflector does, and notes what is queued.
+func podBed() (feed *Feed, queued map[string]bool) {
+	feed, queued = NewFeed(), map[string]bool{}
+	feed.Pods, feed.State, feed.Now = NewPods(), NewAgents(0), noon
+	feed.nodes = listening{add: func(name string) { queued[name] = true }}
+	return feed, queued
+}
+
+func names(pods *Pods, node string) []string {
+	var out []string
+	for _, p := range pods.On(node) {
+		out = append(out, fmt.Sprint(p.Name, p.IPs))
+	}
+	return out
+}
+
+// A list that follows a broken watch tells what has gone meanwhile by leaving it
+// out, and of what was made again under its name by another UID.
+func TestReplaceForgetsWhatHasGone(t *testing.T) {
+	feed, queued := podBed()
+	s := feed.podStore()
+	if s.HasSynced() {
+		t.Error("synced before the first list")
+	}
+	first := []any{pod("a", "1", "n", "10.0.0.1"), pod("b", "2", "n"), pod("c", "3", "m"), pod("d", "4", "o")}
+	if err := s.Replace(first, "7"); err != nil {
+		t.Fatal(err)
+	}
+	if !s.HasSynced() {
+		t.Error("not synced after the first list")
+	}
+	clear(queued)
+	again := []any{pod("a", "1", "n", "10.0.0.1"), pod("c", "5", "m", "10.0.0.9"), pod("d", "4", "o")}
+	if err := s.Replace(again, "9"); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string][]string{"n": names(feed.Pods, "n"), "m": names(feed.Pods, "m"), "o": names(feed.Pods, "o")}
+	want := map[string][]string{"n": {"default/a[10.0.0.1]"}, "m": {"default/c[10.0.0.9]"}, "o": {"default/d[]"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("pods (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"m", "n"}, slices.Sorted(maps.Keys(queued))); diff != "" {
+		t.Errorf("queued (-want +got):\n%s", diff)
+	}
+}
+
+func TestReplaceForgetsAgents(t *testing.T) {
+	feed, _ := podBed()
+	s := feed.agentStore()
+	for _, list := range [][]any{{agentPod("1", "c", true), agentPod("2", "d", true)}, {agentPod("2", "d", true)}} {
+		if err := s.Replace(list, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if settled, _ := feed.State.Settled("n", noon()); !settled {
+		t.Error("an agent that has gone still counts")
+	}
+}
+
+// A CiliumNode deleted and made again while nobody watched is there; one that was
+// only deleted is not, and is remembered.
+func TestReplaceTellsCiliumNodesApart(t *testing.T) {
+	feed, queued := podBed()
+	feed.Ledger, feed.Starving = NewLedger(), func() []string { return nil }
+	feed.Pools = NewPools(defaults(), feed.Ledger)
+	s := feed.ciliumNodeStore()
+	of := func(name string, uid types.UID, version string) any {
+		cn := ciliumNode(name, version)
+		cn.UID = uid
+		return cn
+	}
+	for _, list := range [][]any{{of("n", "1", "5"), of("m", "2", "6")}, {of("n", "3", "8")}} {
+		clear(queued)
+		if err := s.Replace(list, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := feed.Ledger.Node("n"); got == nil || got.UID != "3" || feed.Ledger.LastNode("n") != nil {
+		t.Errorf("CiliumNode n: %+v, deleted %+v", got, feed.Ledger.LastNode("n"))
+	}
+	if got := feed.Ledger.LastNode("m"); got == nil || got.UID != "2" || feed.Ledger.Node("m") != nil {
+		t.Errorf("CiliumNode m: deleted %+v, there %+v", got, feed.Ledger.Node("m"))
+	}
+	if diff := cmp.Diff([]string{"m", "n"}, slices.Sorted(maps.Keys(queued))); diff != "" {
+		t.Errorf("queued (-want +got):\n%s", diff)
+	}
+}
+
+func TestStoreRefusesOtherKinds(t *testing.T) {
+	feed, _ := podBed()
+	s := feed.podStore()
+	for _, err := range []error{s.Add(&corev1.Node{}), s.Update("a"), s.Delete(nil), s.Replace([]any{&corev1.Node{}}, "")} {
+		if err == nil {
+			t.Error("no error for what is no pod")
+		}
+	}
+	if s.HasSynced() {
+		t.Error("synced by a list that could not be read")
+	}
+}
+
+// Lists and single events, in any course, leave the same pods: those there are.
+func TestStoreAgainstMap(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	feed, _ := podBed()
+	s := feed.podStore()
+	there := map[string]*corev1.Pod{}
+	for range 3000 {
+		uid := fmt.Sprint(rng.IntN(30))
+		p := pod("p"+uid, uid, fmt.Sprint("n", uid[len(uid)-1:]), fmt.Sprint("10.0.0.", rng.IntN(4)))
+		var err error
+		switch rng.IntN(4) {
+		case 0:
+			delete(there, uid)
+			err = s.Delete(p)
+		case 1:
+			for gone := range there {
+				if rng.IntN(2) == 0 {
+					delete(there, gone)
+				}
+			}
+			var list []any
+			for _, p := range there {
+				list = append(list, p)
+			}
+			err = s.Replace(list, "")
+		default:
+			there[uid] = p
+			err = s.Update(p)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		known := map[string]bool{}
+		for n := range 10 {
+			for _, name := range names(feed.Pods, fmt.Sprint("n", n)) {
+				known[name] = true
+			}
+		}
+		want := map[string]bool{}
+		for _, p := range there {
+			want["default/"+p.Name+"["+p.Status.PodIPs[0].IP+"]"] = true
+		}
+		if diff := cmp.Diff(want, known); diff != "" {
+			t.Fatalf("pods (-want +got):\n%s", diff)
+		}
+	}
+}
