@@ -9,9 +9,10 @@ import (
 // held, and what is reserved. What is neither is free. The zero Space is empty,
 // not ready, and may be used.
 //
-// Its memory follows what it has held at most at one time: about 130 bytes a
-// block, beside the owners' strings. A call walks down a path of at most 128
-// steps; Claim does so for each range and near block, Restore also looks at the
+// Its memory follows what it has held at most at one time: about 105 bytes a
+// block, beside the owners' strings. A call walks a path of at most 128 steps,
+// from where the last one ended, so that not even two reads may run at once;
+// Claim does so for each range and near block, Restore also looks at the
 // reservations inside the block, and Overlapping, Free and Counts say more.
 type Space struct {
 	ready bool
