@@ -1,33 +1,39 @@
 package ipalloc
 
-// arena keeps values in one slice and names them by index, so that a million of
-// them cost the garbage collector nothing and a freed place is used again
-// without an allocation. Index 0 is never handed out: it means "none". The zero
-// arena is empty and ready to use. It never shrinks.
+// arena keeps values in chunks and names them by index, so that a million of
+// them cost the garbage collector next to nothing, and a freed place is used
+// again without an allocation. It grows without a copy, so a value stays where
+// it is. Index 0 is never handed out: it means "none". The zero arena is empty
+// and ready to use. It never shrinks.
 type arena[T any] struct {
-	slots []T
-	free  []uint32
+	chunks []*[chunk]T
+	last   uint32 // the highest index ever handed out
+	free   []uint32
 }
+
+// chunk is how many values are allocated at once.
+const chunk = 1024
 
 func (a *arena[T]) add(v T) uint32 {
 	if last := len(a.free) - 1; last >= 0 {
 		i := a.free[last]
 		a.free = a.free[:last]
-		a.slots[i] = v
+		*a.at(i) = v
 		return i
 	}
-	if len(a.slots) == 0 {
-		a.slots = make([]T, 1)
+	a.last++
+	if int(a.last/chunk) >= len(a.chunks) {
+		a.chunks = append(a.chunks, new([chunk]T))
 	}
-	a.slots = append(a.slots, v)
-	return uint32(len(a.slots) - 1)
+	*a.at(a.last) = v
+	return a.last
 }
 
 func (a *arena[T]) drop(i uint32) {
 	var zero T
-	a.slots[i] = zero
+	*a.at(i) = zero
 	a.free = append(a.free, i)
 }
 
-// at returns the value at i. The pointer is good until the next add.
-func (a *arena[T]) at(i uint32) *T { return &a.slots[i] }
+// at returns the value at i, which must have been handed out.
+func (a *arena[T]) at(i uint32) *T { return &a.chunks[i/chunk][i%chunk] }

@@ -31,16 +31,15 @@ func (s *Space) Claim(c Cut, o Owner, near []netip.Prefix) (netip.Prefix, error)
 	if !s.ready {
 		return netip.Prefix{}, ErrNotReady
 	}
-	cidr, ok := s.freeBuddy(c, near)
+	f, p, ok := s.freeBuddy(c, near)
 	if !ok {
-		cidr, ok = s.lowestFree(c)
+		f, p, ok = s.lowestFree(c)
 	}
 	if !ok {
 		return netip.Prefix{}, ErrExhausted
 	}
-	f, p := split(cidr)
 	s.tries[f].hold(p, o)
-	return cidr, nil
+	return p.cidr(f), nil
 }
 
 // Free returns how many blocks could be claimed now, at most MaxUint64.
@@ -70,39 +69,39 @@ func (c Cut) Total() uint64 {
 }
 
 // freeBuddy returns the lowest free buddy of a block in near.
-func (s *Space) freeBuddy(c Cut, near []netip.Prefix) (best netip.Prefix, found bool) {
+func (s *Space) freeBuddy(c Cut, near []netip.Prefix) (f Family, best prefix, found bool) {
 	for _, cidr := range near {
-		if cidr.Bits() != c.BlockBits || c.BlockBits == 0 || !usable(cidr) {
+		g, p, ok := block(cidr)
+		if !ok || cidr.Bits() != c.BlockBits || c.BlockBits == 0 {
 			continue
 		}
-		f, p := split(cidr)
 		p = p.buddy()
-		cidr = p.cidr(f)
-		if found && cidr.Addr().Compare(best.Addr()) >= 0 {
+		cidr = p.cidr(g)
+		if found && cidr.Addr().Compare(best.cidr(f).Addr()) >= 0 {
 			continue
 		}
-		if c.has(cidr) && s.tries[f].isFree(p) {
-			best, found = cidr, true
+		if c.has(cidr) && s.tries[g].isFree(p) {
+			f, best, found = g, p, true
 		}
 	}
-	return best, found
+	return f, best, found
 }
 
 // lowestFree returns the free block with the lowest address. A range that starts
 // below the best so far cannot yield a higher one: it either ends before that,
 // or has all of it.
-func (s *Space) lowestFree(c Cut) (best netip.Prefix, found bool) {
+func (s *Space) lowestFree(c Cut) (f Family, best prefix, found bool) {
 	for i := range c.Ranges {
 		r, ok := c.rangeAt(i)
-		if !ok || found && r.Addr().Compare(best.Addr()) >= 0 {
+		if !ok || found && r.Addr().Compare(best.cidr(f).Addr()) >= 0 {
 			continue
 		}
-		f, p := split(r)
-		if p, ok = s.tries[f].lowest(p, uint8(c.BlockBits)); ok {
-			best, found = p.cidr(f), true
+		g, p := split(r)
+		if p, ok = s.tries[g].lowest(p, uint8(c.BlockBits)); ok {
+			f, best, found = g, p, true
 		}
 	}
-	return best, found
+	return f, best, found
 }
 
 // rangeAt returns range i, masked, and whether a block fits in it.

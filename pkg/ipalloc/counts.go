@@ -21,16 +21,13 @@ func (s *Space) Counts(pool string) Counts {
 	nodes := map[string]struct{}{}
 	for f := range s.tries {
 		t := &s.tries[f]
-		for i := range t.nodes.slots {
-			owner := t.nodes.slots[i].owner
-			if owner == 0 {
-				continue
-			}
-			if o := t.owners.at(owner); o.Pool == pool {
+		t.walk(&t.root, func(n *node) bool {
+			if o := t.owners.at(n.owner); o.Pool == pool {
 				c.Blocks[f].add(o.Phase)
 				nodes[o.Node] = struct{}{}
 			}
-		}
+			return true
+		})
 	}
 	c.Nodes = len(nodes)
 	return c

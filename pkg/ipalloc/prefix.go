@@ -13,7 +13,7 @@ type prefix struct {
 	bits   uint8
 }
 
-// split takes a valid, masked CIDR apart.
+// split takes a valid CIDR apart.
 func split(cidr netip.Prefix) (Family, prefix) {
 	addr, p := cidr.Addr(), prefix{bits: uint8(cidr.Bits())}
 	if addr.Is4() {
@@ -81,6 +81,9 @@ func (p prefix) common(q prefix) uint8 {
 func (p prefix) contains(q prefix) bool {
 	return p.bits <= q.bits && p.common(q) >= p.bits
 }
+
+// masked returns p without the bits beyond its length.
+func (p prefix) masked() prefix { return p.shorten(p.bits) }
 
 // shorten returns the prefix of length n that contains p.
 func (p prefix) shorten(n uint8) prefix {

@@ -2,58 +2,58 @@ package ipalloc
 
 import "math"
 
-// enter returns the topmost node inside p (0: none), or that p is covered: it
-// lies in a larger prefix that is taken.
-func (t *trie) enter(p prefix) (n uint32, covered bool) {
-	n = t.root
-	for n != 0 {
-		at := t.nodes.at(n)
-		q := at.prefix()
-		switch {
-		case p.contains(q):
-			return n, false
-		case !q.contains(p):
-			return 0, false
-		case at.taken():
-			return 0, true
+// enter returns the topmost node inside p, or an empty place, or that p is
+// covered: it lies in a larger prefix that is taken.
+func (t *trie) enter(p prefix) (n *node, covered bool) {
+	n = t.seek(p)
+	for _, above := range t.path {
+		if above.taken() {
+			return nil, true
 		}
-		n = at.child[p.bit(at.bits)]
 	}
-	return 0, false
+	if !n.in(p) {
+		return nil, false
+	}
+	return n, false
 }
 
 // isFree says whether nobody has any address of p.
 func (t *trie) isFree(p prefix) bool {
 	n, covered := t.enter(p)
-	return n == 0 && !covered
+	return n == nil && !covered
 }
 
-// halves returns the topmost nodes in the halves of a prefix of length bits, in
-// which n is the topmost node.
-func (t *trie) halves(bits uint8, n uint32) [2]uint32 {
-	at := t.nodes.at(n)
-	if at.bits == bits {
-		return at.child
-	}
-	var h [2]uint32
-	h[at.prefix().bit(bits)] = n
-	return h
-}
-
-// lowest returns the lowest free prefix of length bits in p. It goes down one
-// bit a step, left wherever the left half has a chunk that is large enough.
+// lowest returns the lowest free prefix of length bits in p. It takes the path
+// along.
+//
+//	low, the first prefix of that length, is beside the topmost node n: take it
+//	|  low  |       |   n   |       |
+//
+//	low and n share addresses, and n is full: take what comes next
+//	|  n: low | next  |             |
+//
+//	else n has it: in the lower half that has a chunk large enough
 func (t *trie) lowest(p prefix, bits uint8) (prefix, bool) {
 	n, covered := t.enter(p)
-	if covered || t.free(p.bits, n) > bits {
+	if covered || free(p.bits, n) > bits {
 		return prefix{}, false
 	}
-	for n != 0 {
-		h := t.halves(p.bits, n)
+	for !n.empty() {
+		q := n.prefix()
+		both := min(q.bits, bits)
+		if p.common(q) < both {
+			break
+		}
+		if n.free > bits {
+			p = q.shorten(both).buddy()
+			break
+		}
+		t.path = append(t.path, n)
 		side := uint8(0)
-		if t.free(p.bits+1, h[0]) > bits {
+		if free(q.bits+1, t.half(n, 0)) > bits {
 			side = 1
 		}
-		p, n = p.half(side), h[side]
+		p, n = q.half(side), t.half(n, side)
 	}
 	p.bits = bits
 	return p, true
@@ -70,20 +70,19 @@ func (t *trie) count(p prefix, bits uint8) uint64 {
 }
 
 // countIn counts in a prefix of length in, in which n is the topmost node.
-func (t *trie) countIn(in uint8, n uint32, bits uint8) uint64 {
-	if t.free(in, n) > bits {
+func (t *trie) countIn(in uint8, n *node, bits uint8) uint64 {
+	switch {
+	case free(in, n) > bits:
 		return 0
-	}
-	if n == 0 {
+	case n.empty():
 		return pow2(bits - in)
 	}
-	at := t.nodes.at(n)
-	sum := beside(in, min(at.bits, bits), bits)
-	if at.free > bits {
+	sum := beside(in, min(n.bits, bits), bits)
+	if n.free > bits {
 		return sum
 	}
-	for _, child := range at.child {
-		sum = addSat(sum, t.countIn(at.bits+1, child, bits))
+	for side := range uint8(2) {
+		sum = addSat(sum, t.countIn(n.bits+1, t.half(n, side), bits))
 	}
 	return sum
 }
@@ -106,29 +105,24 @@ func beside(in, n, bits uint8) uint64 {
 // overlaps yields the nodes of all blocks that share addresses with p, in order
 // of address, then length, until yield says no. One that has p itself is among
 // them.
-func (t *trie) overlaps(p prefix, yield func(n uint32) bool) {
-	n := t.root
-	for n != 0 {
-		at := t.nodes.at(n)
-		q := at.prefix()
-		if p.contains(q) {
-			t.walk(n, yield)
+func (t *trie) overlaps(p prefix, yield func(n *node) bool) {
+	n := t.seek(p)
+	for _, above := range t.path {
+		if above.owner != 0 && !yield(above) {
 			return
 		}
-		if !q.contains(p) || at.owner != 0 && !yield(n) {
-			return
-		}
-		n = at.child[p.bit(at.bits)]
+	}
+	if n.in(p) {
+		t.walk(n, yield)
 	}
 }
 
 // walk yields the nodes of all blocks at and below n, in the order of overlaps.
-func (t *trie) walk(n uint32, yield func(n uint32) bool) bool {
-	if n == 0 {
+func (t *trie) walk(n *node, yield func(n *node) bool) bool {
+	if n.empty() {
 		return true
 	}
-	at := t.nodes.at(n)
-	return (at.owner == 0 || yield(n)) && t.walk(at.child[0], yield) && t.walk(at.child[1], yield)
+	return (n.owner == 0 || yield(n)) && t.walk(t.half(n, 0), yield) && t.walk(t.half(n, 1), yield)
 }
 
 // pow2 returns 2^n, at most MaxUint64.

@@ -9,9 +9,10 @@ import (
 // held, and what is reserved. What is neither is free. The zero Space is empty,
 // not ready, and may be used.
 //
-// Its memory follows what it has held at most at one time: about 130 bytes a
-// block, beside the owners' strings. A call walks down a path of at most 128
-// steps; Claim does so for each range and near block, Restore also looks at the
+// Its memory follows what it has held at most at one time: about 105 bytes a
+// block, beside the owners' strings. A call walks a path of at most 128 steps,
+// from where the last one ended, so that not even two reads may run at once;
+// Claim does so for each range and near block, Restore also looks at the
 // reservations inside the block, and Overlapping, Free and Counts say more.
 type Space struct {
 	ready bool
@@ -42,10 +43,10 @@ func (s *Space) Ready() bool { return s.ready }
 // Reserved addresses are no conflict. A CIDR that is invalid, or has bits set
 // beyond its length, is an error, and nothing is recorded.
 func (s *Space) Restore(h Held) error {
-	if !usable(h.CIDR) {
+	f, p, ok := block(h.CIDR)
+	if !ok {
 		return fmt.Errorf("block %s of %s is not a CIDR without host bits", h.CIDR, h.Owner)
 	}
-	f, p := split(h.CIDR)
 	t := &s.tries[f]
 	if o := t.ownerOf(p); o != nil {
 		if o.Pool != h.Owner.Pool || o.Node != h.Owner.Node {
@@ -54,10 +55,10 @@ func (s *Space) Restore(h Held) error {
 		o.Phase = h.Owner.Phase
 		return nil
 	}
-	old, conflict := t.firstOverlap(p)
+	old, conflict := t.firstOverlap(f, p)
 	t.hold(p, h.Owner)
 	if conflict {
-		return &ConflictError{New: h, Old: t.held(f, old)}
+		return &ConflictError{New: h, Old: old}
 	}
 	return nil
 }
@@ -66,20 +67,17 @@ func (s *Space) Restore(h Held) error {
 // as far as no reservation or other block has them. It returns false if no such
 // block is held.
 func (s *Space) Release(cidr netip.Prefix) bool {
-	if !usable(cidr) {
-		return false
-	}
-	f, p := split(cidr)
-	return s.tries[f].release(p)
+	f, p, ok := block(cidr)
+	return ok && s.tries[f].release(p)
 }
 
 // Owner returns who holds the block with this very CIDR, and whether anybody
 // does.
 func (s *Space) Owner(cidr netip.Prefix) (Owner, bool) {
-	if !usable(cidr) {
+	f, p, ok := block(cidr)
+	if !ok {
 		return Owner{}, false
 	}
-	f, p := split(cidr)
 	if o := s.tries[f].ownerOf(p); o != nil {
 		return *o, true
 	}
@@ -95,11 +93,12 @@ func (s *Space) Overlapping(cidr netip.Prefix) []Held {
 	if !cidr.IsValid() {
 		return nil
 	}
-	f, p := split(cidr.Masked())
+	f, p := split(cidr)
+	p = p.masked()
 	t := &s.tries[f]
 	var found []Held
-	t.overlaps(p, func(n uint32) bool {
-		if t.nodes.at(n).bits != p.bits {
+	t.overlaps(p, func(n *node) bool {
+		if n.bits != p.bits {
 			found = append(found, t.held(f, n))
 		}
 		return true
@@ -115,8 +114,8 @@ func (s *Space) Reserve(cidr netip.Prefix) {
 	if !cidr.IsValid() {
 		return
 	}
-	f, p := split(cidr.Masked())
-	s.tries[f].reserve(p)
+	f, p := split(cidr)
+	s.tries[f].reserve(p.masked())
 }
 
 // Unreserve undoes one Reserve of this very cidr. It returns false, and does
@@ -125,33 +124,39 @@ func (s *Space) Unreserve(cidr netip.Prefix) bool {
 	if !cidr.IsValid() {
 		return false
 	}
-	f, p := split(cidr.Masked())
-	return s.tries[f].unreserve(p)
+	f, p := split(cidr)
+	return s.tries[f].unreserve(p.masked())
 }
 
-// usable says whether cidr can be a block.
-func usable(cidr netip.Prefix) bool { return cidr.IsValid() && cidr == cidr.Masked() }
+// block takes a CIDR apart, and says whether it can be a block: it is valid and
+// has no bits set beyond its length.
+func block(cidr netip.Prefix) (f Family, p prefix, ok bool) {
+	if !cidr.IsValid() {
+		return 0, prefix{}, false
+	}
+	f, p = split(cidr)
+	return f, p, p == p.masked()
+}
 
 // ownerOf returns the owner of the block with this very prefix, or nil. The
-// pointer is good until the next hold.
+// pointer is good until the next release.
 func (t *trie) ownerOf(p prefix) *Owner {
 	n := t.find(p)
-	if n == 0 || t.nodes.at(n).owner == 0 {
+	if n == nil || n.owner == 0 {
 		return nil
 	}
-	return t.owners.at(t.nodes.at(n).owner)
+	return t.owners.at(n.owner)
 }
 
 // held returns the block at node n, which must have one.
-func (t *trie) held(f Family, n uint32) Held {
-	at := t.nodes.at(n)
-	return Held{CIDR: at.prefix().cidr(f), Owner: *t.owners.at(at.owner)}
+func (t *trie) held(f Family, n *node) Held {
+	return Held{CIDR: n.prefix().cidr(f), Owner: *t.owners.at(n.owner)}
 }
 
-// firstOverlap returns the node of the first block that shares addresses with p.
-func (t *trie) firstOverlap(p prefix) (first uint32, found bool) {
-	t.overlaps(p, func(n uint32) bool {
-		first, found = n, true
+// firstOverlap returns the first block that shares addresses with p.
+func (t *trie) firstOverlap(f Family, p prefix) (first Held, found bool) {
+	t.overlaps(p, func(n *node) bool {
+		first, found = t.held(f, n), true
 		return false
 	})
 	return first, found

@@ -20,67 +20,87 @@ func (s *Space) check() error {
 
 // check holds t to its invariants: every node has a purpose, lies in the right
 // half of its parent, and has the right summary; no place of an arena is lost
-// or used twice.
+// or used twice; the path is a chain of nodes from the root.
 func (t *trie) check(f Family) error {
-	nodes, owners := map[uint32]bool{}, map[uint32]bool{}
-	if t.root != 0 {
-		if _, err := t.checkNode(t.root, f, nodes, owners); err != nil {
+	pairs, owners := map[uint32]bool{}, map[uint32]bool{}
+	if !t.root.empty() {
+		if _, err := t.checkNode(&t.root, f, pairs, owners); err != nil {
 			return err
 		}
+	} else if t.root != (node{}) {
+		return fmt.Errorf("the empty root is %+v", t.root)
 	}
-	if err := checkArena(&t.nodes, nodes); err != nil {
-		return fmt.Errorf("nodes: %w", err)
+	if err := checkArena(&t.pairs, pairs); err != nil {
+		return fmt.Errorf("pairs: %w", err)
 	}
 	if err := checkArena(&t.owners, owners); err != nil {
 		return fmt.Errorf("owners: %w", err)
+	}
+	return t.checkPath()
+}
+
+func (t *trie) checkPath() error {
+	for i, n := range t.path {
+		switch {
+		case n.empty():
+			return fmt.Errorf("the path has an empty place at %d", i)
+		case i == 0 && n != &t.root:
+			return fmt.Errorf("the path starts at %v, not at the root", n.prefix())
+		case i > 0 && n != t.half(t.path[i-1], 0) && n != t.half(t.path[i-1], 1):
+			return fmt.Errorf("the path jumps to %v", n.prefix())
+		}
 	}
 	return nil
 }
 
 // checkNode computes the summary of n from scratch, bit by bit.
-func (t *trie) checkNode(n uint32, f Family, nodes, owners map[uint32]bool) (free uint8, err error) {
-	at := t.nodes.at(n)
-	p := at.prefix()
+func (t *trie) checkNode(n *node, f Family, pairs, owners map[uint32]bool) (free uint8, err error) {
+	p := n.prefix()
 	switch {
-	case nodes[n]:
-		return 0, fmt.Errorf("%s is reached twice", p.cidr(f))
+	case n.halves != 0 && pairs[n.halves]:
+		return 0, fmt.Errorf("the halves of %s are reached twice", p.cidr(f))
 	case p.cidr(f) != p.cidr(f).Masked() || int(p.bits) > f.Bits():
 		return 0, fmt.Errorf("%s is not a prefix", p.cidr(f))
-	case !at.taken() && (at.child[0] == 0 || at.child[1] == 0):
+	case !n.taken() && (t.half(n, 0).empty() || t.half(n, 1).empty()):
 		return 0, fmt.Errorf("%s has no purpose", p.cidr(f))
-	case at.owner != 0 && owners[at.owner]:
+	case n.owner != 0 && owners[n.owner]:
 		return 0, fmt.Errorf("%s shares its owner's place", p.cidr(f))
 	}
-	nodes[n] = true
-	if at.owner != 0 {
-		owners[at.owner] = true
+	if n.halves != 0 {
+		pairs[n.halves] = true
+	}
+	if n.owner != 0 {
+		owners[n.owner] = true
 	}
 	free = nothing
-	for side, c := range at.child {
-		got, err := t.checkChild(p, uint8(side), c, f, nodes, owners)
+	for side := range uint8(2) {
+		got, err := t.checkChild(p, side, t.half(n, side), f, pairs, owners)
 		if err != nil {
 			return 0, err
 		}
 		free = min(free, got)
 	}
-	if at.taken() {
+	if n.taken() {
 		free = nothing
 	}
-	if at.free != free {
-		return 0, fmt.Errorf("%s: summary %d, want %d", p.cidr(f), at.free, free)
+	if n.free != free {
+		return 0, fmt.Errorf("%s: summary %d, want %d", p.cidr(f), n.free, free)
 	}
 	return free, nil
 }
 
-func (t *trie) checkChild(p prefix, side uint8, c uint32, f Family, nodes, owners map[uint32]bool) (uint8, error) {
-	if c == 0 {
+func (t *trie) checkChild(p prefix, side uint8, c *node, f Family, pairs, owners map[uint32]bool) (uint8, error) {
+	if c.empty() {
+		if c != nil && *c != (node{}) {
+			return 0, fmt.Errorf("the empty half %d of %s is %+v", side, p.cidr(f), *c)
+		}
 		return p.bits + 1, nil
 	}
-	child := t.nodes.at(c).prefix()
+	child := c.prefix()
 	if !p.half(side).contains(child) {
 		return 0, fmt.Errorf("%s is not in half %d of %s", child.cidr(f), side, p.cidr(f))
 	}
-	free, err := t.checkNode(c, f, nodes, owners)
+	free, err := t.checkNode(c, f, pairs, owners)
 	for l := child.bits; l > p.bits+1; l-- {
 		free = min(free, l) // the half beside the way from p down to the child
 	}
@@ -91,13 +111,13 @@ func checkArena[T comparable](a *arena[T], used map[uint32]bool) error {
 	seen := map[uint32]bool{}
 	var zero T
 	for _, i := range a.free {
-		if used[i] || seen[i] || i == 0 || a.slots[i] != zero {
+		if used[i] || seen[i] || i == 0 || *a.at(i) != zero {
 			return fmt.Errorf("place %d is free, and is not", i)
 		}
 		seen[i] = true
 	}
-	if want := max(len(a.slots)-1, 0); len(used)+len(seen) != want {
-		return fmt.Errorf("%d used and %d free places of %d", len(used), len(seen), want)
+	if len(used)+len(seen) != int(a.last) {
+		return fmt.Errorf("%d used and %d free places of %d", len(used), len(seen), a.last)
 	}
 	return nil
 }
@@ -107,7 +127,7 @@ func (s *Space) blocks() []Held {
 	var all []Held
 	for f := range s.tries {
 		t := &s.tries[f]
-		t.overlaps(prefix{}, func(n uint32) bool {
+		t.overlaps(prefix{}, func(n *node) bool {
 			all = append(all, t.held(Family(f), n))
 			return true
 		})

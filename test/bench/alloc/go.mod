@@ -7,6 +7,7 @@ go 1.26.0
 require (
 	github.com/cilium-pool/cilium-pool-operator v0.0.0
 	github.com/cilium/cilium v1.20.1
+	golang.org/x/sys v0.48.0
 	k8s.io/kubernetes v1.36.3
 )
 
@@ -124,7 +125,6 @@ require (
 	golang.org/x/net v0.59.0 // indirect
 	golang.org/x/oauth2 v0.37.0 // indirect
 	golang.org/x/sync v0.23.0 // indirect
-	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/term v0.46.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
 	golang.org/x/time v0.15.0 // indirect
