@@ -233,7 +233,7 @@ func (c *canon) fields(v reflect.Value) {
 		}
 		return
 	case t.String() == "ipalloc.trie":
-		c.trie(v, v.FieldByName("root").Uint())
+		c.trie(v, v.FieldByName("root"))
 		return
 	}
 	c.each(v)
@@ -293,22 +293,32 @@ func (c *canon) instant(v reflect.Value) {
 
 // trie writes a trie of pkg/ipalloc without the places of its nodes, which tell
 // only in which order they came.
-func (c *canon) trie(v reflect.Value, at uint64) {
-	if at == 0 {
+func (c *canon) trie(v, n reflect.Value) {
+	halves, owner := n.FieldByName("halves").Uint(), n.FieldByName("owner").Uint()
+	if halves == 0 && owner == 0 && n.FieldByName("reserved").Uint() == 0 {
 		c.number(0)
 		return
 	}
-	n := v.FieldByName("nodes").FieldByName("slots").Index(int(at))
 	for _, name := range []string{"hi", "lo", "reserved", "bits", "free"} {
 		c.number(n.FieldByName(name).Uint() + 1)
 	}
-	if owner := n.FieldByName("owner").Uint(); owner != 0 {
-		c.walk(v.FieldByName("owners").FieldByName("slots").Index(int(owner)))
-	} else {
-		c.number(0)
+	c.number(min(owner, 1))
+	if owner != 0 {
+		c.walk(place(v.FieldByName("owners"), owner))
 	}
-	c.trie(v, n.FieldByName("child").Index(0).Uint())
-	c.trie(v, n.FieldByName("child").Index(1).Uint())
+	c.number(min(halves, 1))
+	if halves != 0 {
+		pair := place(v.FieldByName("pairs"), halves)
+		c.trie(v, pair.Index(0))
+		c.trie(v, pair.Index(1))
+	}
+}
+
+// place is what an arena of pkg/ipalloc holds at an index.
+func place(arena reflect.Value, at uint64) reflect.Value {
+	chunks := arena.FieldByName("chunks")
+	size := chunks.Type().Elem().Elem().Len()
+	return chunks.Index(int(at) / size).Elem().Index(int(at) % size)
 }
 
 func (c *canon) mapped(v reflect.Value, version bool) {
