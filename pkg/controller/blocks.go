@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -94,6 +95,9 @@ func (r *NodeReconciler) shownAlone(ctx context.Context, created []crd.Block) er
 func (r *NodeReconciler) claimOne(ctx context.Context, o *observation, f ipalloc.Family, pools []*crd.Pool) (crd.Block, *crd.Pool, error) {
 	cidr, pool, err := r.Ledger.Claim(f, o.name, pools)
 	if err != nil {
+		if errors.Is(err, ipalloc.ErrExhausted) && len(pools) > 0 {
+			r.Metrics.claimed(pools[0].Name, f, claimExhausted)
+		}
 		return crd.Block{}, nil, err
 	}
 	obj := crd.NewBlock(cidr, pool.Name, o.name, o.node.UID)
@@ -105,7 +109,8 @@ func (r *NodeReconciler) claimOne(ctx context.Context, o *observation, f ipalloc
 			return b, nil, err
 		}
 		r.Ledger.Wrote(b)
-		r.Metrics.claimed(f)
+		r.Metrics.claimed(pool.Name, f, claimOK)
+		log.FromContext(ctx).Info("claimed", "block", cidr.String(), "pool", pool.Name)
 		return b, pool, nil
 	case apierrors.IsAlreadyExists(err):
 		return r.claimedBefore(ctx, o, cidr, pool)
@@ -114,6 +119,7 @@ func (r *NodeReconciler) claimOne(ctx context.Context, o *observation, f ipalloc
 	default:
 		r.Ledger.Unsure(o.name, cidr)
 	}
+	r.Metrics.claimed(pool.Name, f, claimError)
 	return crd.Block{}, nil, fmt.Errorf("creating block %s for node %s: %w", cidr, o.name, err)
 }
 
@@ -130,9 +136,12 @@ func (r *NodeReconciler) claimedBefore(ctx context.Context, o *observation, cidr
 		return crd.Block{}, nil, nil
 	}
 	r.Ledger.Wrote(*live)
+	f := ipalloc.FamilyOf(cidr.Addr())
 	if live.Node == o.name && live.Pool == pool.Name && live.Phase == ipalloc.InService && !live.Deleting {
+		r.Metrics.claimed(pool.Name, f, claimOK)
 		return *live, pool, nil
 	}
+	r.Metrics.claimed(pool.Name, f, claimTaken)
 	return crd.Block{}, nil, nil
 }
 
@@ -252,6 +261,7 @@ func (r *NodeReconciler) giveUp(ctx context.Context, o *observation, cidr netip.
 		}
 	}
 	r.Ledger.Deleted(b)
+	r.Metrics.released(b)
 	r.WakeStarving()
 	return nil
 }

@@ -31,6 +31,7 @@ const (
 	EventPoolInvalid        = "PoolInvalid"
 	EventPoolOverlapping    = "PoolOverlapping"
 	EventPoolExhausted      = "PoolExhausted"
+	EventPoolExhaustedSoon  = "PoolExhaustedSoon"
 	EventPoolRecovered      = "PoolRecovered"
 	EventPoolWaitsForBlocks = "PoolWaitsForBlocks"
 )

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -30,6 +31,8 @@ type PoolReconciler struct {
 	Events  *Events
 	Metrics *Metrics
 	Clock   clock.PassiveClock
+	// Horizon is within what time an expected exhaustion is told of; 0: never.
+	Horizon time.Duration
 }
 
 // Reconcile brings the status and the finalizer of one pool up to date.
@@ -51,7 +54,10 @@ func (r *PoolReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 	if err != nil || done {
 		return lostRace(err)
 	}
-	return lostRace(r.updateStatus(ctx, obj, blocks))
+	if err := r.updateStatus(ctx, obj, blocks); err != nil {
+		return lostRace(err)
+	}
+	return reconcile.Result{RequeueAfter: lookAgain(&obj.Status, r.Clock.Now())}, nil
 }
 
 // lostRace lets a conflict be looked at again without an error.
@@ -95,7 +101,10 @@ func (r *PoolReconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPo
 	obj.Status.ObservedGeneration = obj.Generation
 	now := r.Clock.Now()
 	setConditions(obj, pool, invalid, usage, now)
+	seen := foresee(old, &obj.Status, pool, usage, now)
+	setForecast(obj, seen, r.Horizon, now, !equality.Semantic.DeepEqual(old, &obj.Status))
 	r.gauge(obj, usage)
+	r.Metrics.foresee(obj.Name, seen, now)
 	if equality.Semantic.DeepEqual(old, &obj.Status) {
 		return nil
 	}
@@ -118,6 +127,9 @@ func (r *PoolReconciler) tell(obj *v1alpha1.PodIPPool, old *v1alpha1.PodIPPoolSt
 	}
 	if meta.IsStatusConditionTrue(now, v1alpha1.PoolOverlapping) && !meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolOverlapping) {
 		r.Events.pool(obj, corev1.EventTypeWarning, EventPoolOverlapping, messageOf(now, v1alpha1.PoolOverlapping))
+	}
+	if meta.IsStatusConditionTrue(now, v1alpha1.PoolExhaustedSoon) && !meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolExhaustedSoon) {
+		r.Events.pool(obj, corev1.EventTypeWarning, EventPoolExhaustedSoon, messageOf(now, v1alpha1.PoolExhaustedSoon))
 	}
 	reason := reasonOf(now, v1alpha1.PoolReady)
 	if reason == reasonOf(old.Conditions, v1alpha1.PoolReady) {

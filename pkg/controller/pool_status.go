@@ -26,6 +26,8 @@ const (
 	ReasonExhausted   = "NoFreeBlock"
 	ReasonFreeBlocks  = "FreeBlocks"
 	ReasonSeparate    = "NoOverlap"
+	ReasonGrowing     = "GrowthGoesOn"
+	ReasonLasting     = "BlocksLast"
 )
 
 // poolUsage is how much of a pool is held, and by whom.

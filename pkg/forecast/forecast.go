@@ -13,11 +13,11 @@
 //   - A growth is what three quarters of all pairs of samples in the window have
 //     in common: the lower quartile of their slopes. (The median of them is the
 //     estimator of Theil and Sen.) So one burst is none, wherever in the window it
-//     lies, as long as it takes no more than a quarter of the window.
+//     lies, as long as it takes no more than a quarter of the window. And it must
+//     go on: what has not grown in the last third of the window does not count.
 package forecast
 
 import (
-	"math"
 	"slices"
 	"time"
 )
@@ -25,11 +25,21 @@ import (
 // points is at how many instants a window is looked at, in equal steps.
 const points = 13
 
-// windows are the times that a growth is looked for in, the shortest first. Each
-// is about three times the one before.
-func windows() []time.Duration {
+// windows are the times that a growth is looked for in, the shortest first: each
+// about three times the one before, and all that is known, if that is longer.
+func windows(known time.Duration) []time.Duration {
 	const hour, day = time.Hour, 24 * time.Hour
-	return []time.Duration{hour, 3 * hour, 8 * hour, day, 3 * day, Longest}
+	known = min(known, Longest)
+	var out []time.Duration
+	for _, w := range []time.Duration{hour, 3 * hour, 8 * hour, day, 3 * day, Longest} {
+		if w <= known {
+			out = append(out, w)
+		}
+	}
+	if n := len(out); n > 0 && out[n-1] < known {
+		out = append(out, known)
+	}
+	return out
 }
 
 // Longest is how far a forecast reaches back, and how far ahead at most.
@@ -58,11 +68,11 @@ type Estimate struct {
 // Of a pool that has no free block now nothing is expected.
 func Expect(now time.Time, history []Sample, free int64, patience float64) Estimate {
 	var best, usual Estimate
-	for _, window := range windows() {
-		perHour, known := growth(now, history, window)
-		if !known {
-			break
-		}
+	if len(history) == 0 {
+		return usual
+	}
+	for _, window := range windows(now.Sub(history[0].At)) {
+		perHour := growth(now, history, window)
 		e := Estimate{Over: window, PerHour: perHour}
 		if window <= typical {
 			usual = e
@@ -84,16 +94,11 @@ func Expect(now time.Time, history []Sample, free int64, patience float64) Estim
 }
 
 // growth is by how many blocks an hour the number of those held has grown in the
-// window that ends now. It reports false where the history does not reach back
-// so far.
-func growth(now time.Time, history []Sample, window time.Duration) (float64, bool) {
-	begin := now.Add(-window)
-	if len(history) == 0 || history[0].At.After(begin) {
-		return 0, false
-	}
+// window that ends now, which the history must reach back to.
+func growth(now time.Time, history []Sample, window time.Duration) float64 {
 	var held [points]float64
 	for i := range held {
-		held[i] = float64(At(history, begin.Add(window*time.Duration(i)/(points-1))))
+		held[i] = float64(At(history, now.Add(window*time.Duration(i)/(points-1)-window)))
 	}
 	slopes := make([]float64, 0, points*(points-1)/2)
 	for i := range held {
@@ -102,10 +107,13 @@ func growth(now time.Time, history []Sample, window time.Duration) (float64, boo
 		}
 	}
 	slices.Sort(slopes)
-	perStep := slopes[len(slopes)/4]
-	if perStep < 0 {
-		// What shrinks does so if most of it did, as what grows.
-		perStep = math.Min(0, slopes[len(slopes)*3/4])
+	lately := held[points-1] - held[(points-1)*2/3]
+	// What shrinks does so as what grows: by what three quarters have in common.
+	perStep := 0.0
+	if grows := slopes[len(slopes)/4]; grows > 0 && lately > 0 {
+		perStep = grows
+	} else if shrinks := slopes[len(slopes)*3/4]; shrinks < 0 && lately < 0 {
+		perStep = shrinks
 	}
-	return perStep * (points - 1) / window.Hours(), true
+	return perStep * (points - 1) / window.Hours()
 }

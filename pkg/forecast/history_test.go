@@ -65,7 +65,7 @@ func TestAdd(t *testing.T) {
 // any instant held true then, or no longer before than an eighth of its age.
 func TestThinnedHistoryIsTrue(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 3))
-	for range 10 {
+	for range 3 {
 		var whole, kept []forecast.Sample
 		now, most := noon(), 0
 		pause := time.Duration(int64(2*time.Minute) + random.Int64N(int64(20*time.Minute)))
@@ -78,7 +78,7 @@ func TestThinnedHistoryIsTrue(t *testing.T) {
 		if most > 100 {
 			t.Errorf("%d samples were kept", most)
 		}
-		for range 1000 {
+		for range 300 {
 			ago := time.Duration(random.Int64N(int64(forecast.Longest)))
 			when, blur := now.Add(-ago), max(5*time.Minute, ago/8)+pause
 			// A slot can be as long as an eighth of the age that it begins at.
