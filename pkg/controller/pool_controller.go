@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -121,15 +120,15 @@ func (r *PoolReconciler) tell(obj *v1alpha1.PodIPPool, old *v1alpha1.PodIPPoolSt
 	exhausted := meta.IsStatusConditionTrue(now, v1alpha1.PoolExhausted)
 	switch was := meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolExhausted); {
 	case exhausted && !was:
-		r.Events.pool(obj, corev1.EventTypeWarning, EventPoolExhausted, messageOf(now, v1alpha1.PoolExhausted))
+		r.Events.pool(obj, EventPoolExhausted, messageOf(now, v1alpha1.PoolExhausted))
 	case was && !exhausted:
-		r.Events.pool(obj, corev1.EventTypeNormal, EventPoolRecovered, messageOf(now, v1alpha1.PoolExhausted))
+		r.Events.pool(obj, EventPoolRecovered, messageOf(now, v1alpha1.PoolExhausted))
 	}
 	if meta.IsStatusConditionTrue(now, v1alpha1.PoolOverlapping) && !meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolOverlapping) {
-		r.Events.pool(obj, corev1.EventTypeWarning, EventPoolOverlapping, messageOf(now, v1alpha1.PoolOverlapping))
+		r.Events.pool(obj, EventPoolOverlapping, messageOf(now, v1alpha1.PoolOverlapping))
 	}
 	if meta.IsStatusConditionTrue(now, v1alpha1.PoolExhaustedSoon) && !meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolExhaustedSoon) {
-		r.Events.pool(obj, corev1.EventTypeWarning, EventPoolExhaustedSoon, messageOf(now, v1alpha1.PoolExhaustedSoon))
+		r.Events.pool(obj, EventPoolExhaustedSoon, messageOf(now, v1alpha1.PoolExhaustedSoon))
 	}
 	reason := reasonOf(now, v1alpha1.PoolReady)
 	if reason == reasonOf(old.Conditions, v1alpha1.PoolReady) {
@@ -137,9 +136,9 @@ func (r *PoolReconciler) tell(obj *v1alpha1.PodIPPool, old *v1alpha1.PodIPPoolSt
 	}
 	switch reason {
 	case ReasonInvalid:
-		r.Events.pool(obj, corev1.EventTypeWarning, EventPoolInvalid, messageOf(now, v1alpha1.PoolReady))
+		r.Events.pool(obj, EventPoolInvalid, messageOf(now, v1alpha1.PoolReady))
 	case ReasonDeleting:
-		r.Events.pool(obj, corev1.EventTypeNormal, EventPoolWaitsForBlocks, messageOf(now, v1alpha1.PoolReady))
+		r.Events.pool(obj, EventPoolWaitsForBlocks, messageOf(now, v1alpha1.PoolReady))
 	}
 }
 

@@ -129,27 +129,30 @@ func setForecast(obj *v1alpha1.PodIPPool, seen []Foresight, horizon time.Duratio
 		return
 	}
 	was := meta.FindStatusCondition(*conditions, v1alpha1.PoolExhaustedSoon)
-	c := metav1.Condition{
-		Type: v1alpha1.PoolExhaustedSoon, Status: metav1.ConditionFalse,
-		ObservedGeneration: obj.Generation, LastTransitionTime: metav1.NewTime(now),
-	}
-	soon := soonMessage(seen, within(horizon, was), now)
-	switch {
-	case len(seen) == 0:
-		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, ReasonInvalid, "the spec cannot be read"
-	case obj.DeletionTimestamp != nil:
-		c.Reason, c.Message = ReasonDeleting, "deleted; nothing is claimed any more"
-	case soon == "" && meta.IsStatusConditionTrue(*conditions, v1alpha1.PoolExhausted):
-		c.Reason, c.Message = ReasonExhausted, "no free block is left now"
-	case soon != "":
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonGrowing, soon
-	default:
-		c.Reason, c.Message = ReasonLasting, "nothing foretells that free blocks run out within "+duration.HumanDuration(horizon)
-	}
-	if !refresh && was != nil && was.Status == c.Status && was.Reason == c.Reason {
+	status, reason, message := foretold(obj, seen, horizon, soonMessage(seen, within(horizon, was), now))
+	if !refresh && was != nil && was.Status == status && was.Reason == reason {
 		return
 	}
-	meta.SetStatusCondition(conditions, c)
+	meta.SetStatusCondition(conditions, metav1.Condition{
+		Type: v1alpha1.PoolExhaustedSoon, Status: status, Reason: reason, Message: message,
+		ObservedGeneration: obj.Generation, LastTransitionTime: metav1.NewTime(now),
+	})
+}
+
+// foretold is what the condition ExhaustedSoon says; soon says what is to be
+// expected, and "" that nothing is.
+func foretold(obj *v1alpha1.PodIPPool, seen []Foresight, horizon time.Duration, soon string) (status metav1.ConditionStatus, reason, message string) {
+	switch {
+	case len(seen) == 0:
+		return metav1.ConditionUnknown, ReasonInvalid, "the spec cannot be read"
+	case obj.DeletionTimestamp != nil:
+		return metav1.ConditionFalse, ReasonDeleting, "deleted; nothing is claimed any more"
+	case soon != "":
+		return metav1.ConditionTrue, ReasonGrowing, soon
+	case meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.PoolExhausted):
+		return metav1.ConditionFalse, ReasonExhausted, "no free block is left now"
+	}
+	return metav1.ConditionFalse, ReasonLasting, "nothing foretells that free blocks run out within " + duration.HumanDuration(horizon)
 }
 
 // within is in what time an exhaustion is told of.
