@@ -102,6 +102,9 @@ func (r *NodeReconciler) claimOne(ctx context.Context, o *observation, f ipalloc
 	}
 	obj := crd.NewBlock(cidr, pool.Name, o.name, o.node.UID)
 	err = r.Metrics.wrote("PodIPBlock", "create", r.Client.Create(ctx, obj))
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		r.Metrics.claimed(pool.Name, f, claimError)
+	}
 	switch {
 	case err == nil:
 		b, err := crd.BlockFrom(obj)
@@ -119,7 +122,6 @@ func (r *NodeReconciler) claimOne(ctx context.Context, o *observation, f ipalloc
 	default:
 		r.Ledger.Unsure(o.name, cidr)
 	}
-	r.Metrics.claimed(pool.Name, f, claimError)
 	return crd.Block{}, nil, fmt.Errorf("creating block %s for node %s: %w", cidr, o.name, err)
 }
 
