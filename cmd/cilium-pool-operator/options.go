@@ -16,6 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/forecast"
 )
 
 // options are the command line.
@@ -55,7 +56,8 @@ func defaultOptions() *options {
 			},
 			AgentNamespace: "kube-system", AgentSettle: time.Minute,
 			ReclaimsPerMinute: 600, ReclaimsPerMinutePerPool: 300,
-			NodeWorkers: 32, NodeCondition: true, Registry: metrics.Registry,
+			NodeWorkers: 32, NodeCondition: true, ExhaustionHorizon: 72 * time.Hour,
+			Version: version, Commit: revision(), Registry: metrics.Registry,
 		},
 	}
 }
@@ -99,6 +101,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&s.IgnoreTaints, "ignore-node-taints", s.IgnoreTaints, "keys of taints of Nodes that Cilium does not run on")
 	fs.BoolVar(&s.NodeCondition, "node-condition", s.NodeCondition, "report a shortage of addresses as the Node condition PodAddressShortage")
 	fs.StringVar(&s.ShortageTaint, "shortage-taint", s.ShortageTaint, "key of a NoSchedule taint for Nodes whose pods cannot get an address; empty: none")
+	fs.DurationVar(&s.ExhaustionHorizon, "exhaustion-horizon", s.ExhaustionHorizon, "pools say that they will be exhausted if they are expected to be within this time, up to 168h; 0: they never say so")
 	fs.BoolVar(&o.version, "version", o.version, "print the version and exit")
 }
 
@@ -134,6 +137,7 @@ func (o *options) validate() error {
 	p.between("cooldown", s.Defaults.Cooldown, 0, 24*time.Hour)
 	p.between("node-gone-cooldown", s.Defaults.NodeGoneCooldown, 0, 7*24*time.Hour)
 	p.between("agent-settle-time", s.AgentSettle, 0, time.Hour)
+	p.between("exhaustion-horizon", s.ExhaustionHorizon, 0, forecast.Longest)
 	p.between("leader-elect-lease-duration", o.leaseDuration, 3*time.Second, 5*time.Minute)
 	if s.NodeWorkers < 1 || s.NodeWorkers > 1024 {
 		p.bad("node-workers", s.NodeWorkers, "must be between 1 and 1024")

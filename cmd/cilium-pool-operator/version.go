@@ -13,7 +13,8 @@ var version, commit = "dev", ""
 
 var zapTime = zapcore.RFC3339NanoTimeEncoder
 
-func versionLine() string {
+// revision is the commit of this build, as far as it is known.
+func revision() string {
 	revision := commit
 	if info, ok := debug.ReadBuildInfo(); ok && revision == "" {
 		for _, s := range info.Settings {
@@ -22,6 +23,11 @@ func versionLine() string {
 			}
 		}
 	}
+	return revision
+}
+
+func versionLine() string {
+	revision := revision()
 	if revision == "" {
 		revision = "unknown commit"
 	}

@@ -126,7 +126,7 @@ func (r *NodeReconciler) apply(ctx context.Context, o *observation, view *cilium
 	r.Metrics.handshake("publish", len(change.Publish))
 	r.Metrics.handshake("remove", len(change.Remove))
 	r.wroteNode(o, written)
-	log.FromContext(ctx).Info("published", "added", len(change.Publish), "removed", len(change.Remove),
+	log.FromContext(ctx).V(1).Info("published", "added", len(change.Publish), "removed", len(change.Remove),
 		"pool", len(written.Pool), "podCIDRs", len(written.PodCIDRs))
 	return nil
 }

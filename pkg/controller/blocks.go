@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -94,10 +95,16 @@ func (r *NodeReconciler) shownAlone(ctx context.Context, created []crd.Block) er
 func (r *NodeReconciler) claimOne(ctx context.Context, o *observation, f ipalloc.Family, pools []*crd.Pool) (crd.Block, *crd.Pool, error) {
 	cidr, pool, err := r.Ledger.Claim(f, o.name, pools)
 	if err != nil {
+		if errors.Is(err, ipalloc.ErrExhausted) && len(pools) > 0 {
+			r.Metrics.claimed(pools[0].Name, f, claimExhausted)
+		}
 		return crd.Block{}, nil, err
 	}
 	obj := crd.NewBlock(cidr, pool.Name, o.name, o.node.UID)
 	err = r.Metrics.wrote("PodIPBlock", "create", r.Client.Create(ctx, obj))
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		r.Metrics.claimed(pool.Name, f, claimError)
+	}
 	switch {
 	case err == nil:
 		b, err := crd.BlockFrom(obj)
@@ -105,7 +112,8 @@ func (r *NodeReconciler) claimOne(ctx context.Context, o *observation, f ipalloc
 			return b, nil, err
 		}
 		r.Ledger.Wrote(b)
-		r.Metrics.claimed(f)
+		r.Metrics.claimed(pool.Name, f, claimOK)
+		log.FromContext(ctx).Info("claimed", "block", cidr.String(), "pool", pool.Name)
 		return b, pool, nil
 	case apierrors.IsAlreadyExists(err):
 		return r.claimedBefore(ctx, o, cidr, pool)
@@ -130,9 +138,12 @@ func (r *NodeReconciler) claimedBefore(ctx context.Context, o *observation, cidr
 		return crd.Block{}, nil, nil
 	}
 	r.Ledger.Wrote(*live)
+	f := ipalloc.FamilyOf(cidr.Addr())
 	if live.Node == o.name && live.Pool == pool.Name && live.Phase == ipalloc.InService && !live.Deleting {
+		r.Metrics.claimed(pool.Name, f, claimOK)
 		return *live, pool, nil
 	}
+	r.Metrics.claimed(pool.Name, f, claimTaken)
 	return crd.Block{}, nil, nil
 }
 
@@ -252,6 +263,7 @@ func (r *NodeReconciler) giveUp(ctx context.Context, o *observation, cidr netip.
 		}
 	}
 	r.Ledger.Deleted(b)
+	r.Metrics.released(b)
 	r.WakeStarving()
 	return nil
 }

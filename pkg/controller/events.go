@@ -31,6 +31,7 @@ const (
 	EventPoolInvalid        = "PoolInvalid"
 	EventPoolOverlapping    = "PoolOverlapping"
 	EventPoolExhausted      = "PoolExhausted"
+	EventPoolExhaustedSoon  = "PoolExhaustedSoon"
 	EventPoolRecovered      = "PoolRecovered"
 	EventPoolWaitsForBlocks = "PoolWaitsForBlocks"
 )
@@ -53,19 +54,30 @@ func NewEvents(recorder events.EventRecorder) *Events {
 // (k8s.io/kubernetes pkg/apis/core/validation/events.go, v1.36.3).
 const maxNote = 1024
 
-func (e *Events) send(about runtime.Object, kind, reason, action, note string) {
-	e.sendWith(about, nil, kind, reason, action, note)
+// EventType is Warning for the reason of an event after which somebody should
+// act, and else Normal.
+func EventType(reason string) string {
+	switch reason {
+	case EventBlockRemade, EventBlockConflict, EventBlockTooLarge, EventNodeRestored, EventNodeRemade,
+		EventAddressShortage, EventPoolInvalid, EventPoolOverlapping, EventPoolExhausted, EventPoolExhaustedSoon:
+		return corev1.EventTypeWarning
+	}
+	return corev1.EventTypeNormal
+}
+
+func (e *Events) send(about runtime.Object, reason, action, note string) {
+	e.sendWith(about, nil, reason, action, note)
 }
 
 // sendWith sends an event that another object takes part in. Within six minutes
 // the recorder counts events that differ in their note alone as one, and keeps
 // the first note (k8s.io/client-go v0.36.3, tools/events, getKey): what makes
 // news has to be in action or related as well.
-func (e *Events) sendWith(about, related runtime.Object, kind, reason, action, note string) {
+func (e *Events) sendWith(about, related runtime.Object, reason, action, note string) {
 	if len(note) > maxNote {
 		note = note[:maxNote-3] + "..."
 	}
-	e.recorder.Eventf(about, related, kind, reason, action, "%s", note)
+	e.recorder.Eventf(about, related, EventType(reason), reason, action, "%s", note)
 }
 
 // isNews reports whether note differs from what was last told about key.
@@ -118,38 +130,38 @@ func (e *Events) blockPhase(b *v1alpha1.PodIPBlock, phase ipalloc.Phase, reason 
 	if reason != expand.None {
 		message = fmt.Sprintf("%s: %s", reason, message)
 	}
-	e.send(b, corev1.EventTypeNormal, event, "Reconcile", message)
+	e.send(b, event, "Reconcile", message)
 }
 
 func (e *Events) blockRemade(b *v1alpha1.PodIPBlock) {
-	e.send(b, corev1.EventTypeWarning, EventBlockRemade, "Reconcile",
+	e.send(b, EventBlockRemade, "Reconcile",
 		fmt.Sprintf("the object of block %s was gone while node %s still publishes it; made it again", b.Spec.CIDR, b.Spec.Node))
 }
 
 func (e *Events) blockConflict(b *v1alpha1.PodIPBlock, message string) {
-	e.send(b, corev1.EventTypeWarning, EventBlockConflict, "Reconcile", message)
+	e.send(b, EventBlockConflict, "Reconcile", message)
 }
 
 func (e *Events) blockTooLarge(b *v1alpha1.PodIPBlock) {
 	note := fmt.Sprintf("block %s has more than %d addresses; none is published. Delete it and create smaller ones", b.Spec.CIDR, 1<<maxBlockHostBits)
 	if e.isNews("large/"+b.Name, note) {
-		e.send(b, corev1.EventTypeWarning, EventBlockTooLarge, "Reconcile", note)
+		e.send(b, EventBlockTooLarge, "Reconcile", note)
 	}
 }
 
 func (e *Events) ciliumNodeRestored(node *corev1.Node) {
-	e.send(node, corev1.EventTypeWarning, EventNodeRestored, "Reconcile",
+	e.send(node, EventNodeRestored, "Reconcile",
 		"the CiliumNode was deleted under a living Node; put it back as it was, with the same blocks")
 }
 
 func (e *Events) ciliumNodeRemade(node *corev1.Node) {
-	e.send(node, corev1.EventTypeWarning, EventNodeRemade, "Reconcile",
+	e.send(node, EventNodeRemade, "Reconcile",
 		"the CiliumNode was missing and nobody remembers it; made it again with the node's blocks and addresses. Restart the cilium agent on this node, so that it adds the rest")
 }
 
 func (e *Events) shortOfAddresses(node *corev1.Node, lack *shortage) {
 	if e.isNews("short/"+node.Name, lack.reason) {
-		e.send(node, corev1.EventTypeWarning, EventAddressShortage, lack.reason,
+		e.send(node, EventAddressShortage, lack.reason,
 			lack.message+". Add a CIDR to a pool, raise the limit, or move pods away")
 	}
 }
@@ -173,7 +185,7 @@ func (e *Events) waits(node *corev1.Node, waits []expand.Wait) {
 	}
 	for _, w := range tell {
 		block := &v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: crd.BlockName(w.CIDR)}}
-		e.sendWith(node, block, corev1.EventTypeNormal, EventDrainWaits, "WaitFor"+string(w.For), waitNote(w))
+		e.sendWith(node, block, EventDrainWaits, "WaitFor"+string(w.For), waitNote(w))
 	}
 }
 
@@ -189,6 +201,6 @@ func waitNote(w expand.Wait) string {
 	return note
 }
 
-func (e *Events) pool(p *v1alpha1.PodIPPool, kind, reason, note string) {
-	e.send(p, kind, reason, "Reconcile", note)
+func (e *Events) pool(p *v1alpha1.PodIPPool, reason, note string) {
+	e.send(p, reason, "Reconcile", note)
 }

@@ -1,9 +1,13 @@
 package controller
 
 import (
+	"runtime"
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -20,7 +24,22 @@ type Metrics struct {
 	poolIPs    *prometheus.GaugeVec
 	poolNodes  *prometheus.GaugeVec
 	poolReady  *prometheus.GaugeVec
+	claims     *prometheus.CounterVec
+	releases   *prometheus.CounterVec
+	growth     *prometheus.GaugeVec
+	exhaustion *prometheus.GaugeVec
+	room       *prometheus.GaugeVec
+	build      *prometheus.GaugeVec
+	waiting    *waiting
 }
+
+// Results of a claim.
+const (
+	claimOK        = "ok"
+	claimTaken     = "taken" // somebody else was first
+	claimExhausted = "exhausted"
+	claimError     = "error"
+)
 
 // NewMetrics registers the operator's metrics with r.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
@@ -41,6 +60,13 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		poolIPs:    gauge("pool_addresses", "Addresses of a pool that can be given to pods, by the state of their block: total, in_service, draining, cooling_down, free.", "pool", "family", "state"),
 		poolNodes:  gauge("pool_nodes", "Nodes that hold a block of a pool.", "pool"),
 		poolReady:  gauge("pool_ready", "1 while a pool gives out everything its spec says, else 0.", "pool"),
+		claims:     counter("claims_total", "Claims of blocks, by result: ok, taken, exhausted, error.", "pool", "family", "result"),
+		releases:   counter("releases_total", "Blocks given up after they rested, by why they did: Returned, NodeGone.", "pool", "family", "reason"),
+		growth:     gauge("pool_growth_blocks_per_hour", "By how many blocks more are held each hour, bursts aside.", "pool", "family"),
+		exhaustion: gauge("pool_exhaustion_timestamp_seconds", "When a pool is expected to have no free block left. No series: that is not expected within a week.", "pool", "family"),
+		room:       gauge("pool_room_nodes", "How many more nodes fit into a pool.", "pool", "family"),
+		build:      gauge("build_info", "1; the labels tell the build.", "version", "commit", "goversion"),
+		waiting:    newWaiting(),
 	}
 	for _, c := range m.collectors() {
 		if err := r.Register(c); err != nil {
@@ -52,7 +78,8 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 
 func (m *Metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.decisions, m.steps, m.writes, m.demand, m.capacity, m.shortages,
-		m.poolBlocks, m.poolIPs, m.poolNodes, m.poolReady}
+		m.poolBlocks, m.poolIPs, m.poolNodes, m.poolReady,
+		m.claims, m.releases, m.growth, m.exhaustion, m.room, m.build, m.waiting}
 }
 
 func (m *Metrics) decided(node string, f ipalloc.Family, p expand.Plan) {
@@ -69,8 +96,38 @@ func (m *Metrics) decided(node string, f ipalloc.Family, p expand.Plan) {
 	m.capacity.WithLabelValues(node, f.String()).Set(float64(p.Capacity))
 }
 
-func (m *Metrics) claimed(f ipalloc.Family) {
-	m.decisions.WithLabelValues(f.String(), "claim").Inc()
+// claimed counts a claim and what became of it.
+func (m *Metrics) claimed(pool string, f ipalloc.Family, result string) {
+	m.claims.WithLabelValues(pool, f.String(), result).Inc()
+	if result == claimOK {
+		m.decisions.WithLabelValues(f.String(), "claim").Inc()
+	}
+}
+
+// released counts a block that was given up.
+func (m *Metrics) released(b crd.Block) {
+	m.releases.WithLabelValues(b.Pool, ipalloc.FamilyOf(b.CIDR.Addr()).String(), string(b.Reason)).Inc()
+}
+
+// foresee tells what is to be expected of a pool.
+func (m *Metrics) foresee(pool string, seen []Foresight, now time.Time) {
+	for _, f := range seen {
+		family := f.Family.String()
+		m.room.WithLabelValues(pool, family).Set(float64(f.Room))
+		if f.Over > 0 {
+			m.growth.WithLabelValues(pool, family).Set(f.PerHour)
+		}
+		if f.Expected {
+			m.exhaustion.WithLabelValues(pool, family).Set(float64(now.Add(f.Left).Unix()))
+		} else {
+			m.exhaustion.DeleteLabelValues(pool, family)
+		}
+	}
+}
+
+// built tells the version and commit of this build.
+func (m *Metrics) built(version, commit string) {
+	m.build.WithLabelValues(version, commit, runtime.Version()).Set(1)
 }
 
 func (m *Metrics) handshake(step string, n int) {
@@ -105,11 +162,15 @@ func (m *Metrics) forget(node string, f ipalloc.Family) {
 	for _, g := range []*prometheus.GaugeVec{m.demand, m.capacity, m.shortages} {
 		g.DeleteLabelValues(node, f.String())
 	}
+	m.waiting.forget(node, f)
 }
 
 // forgetPool drops the series of a pool that is gone.
 func (m *Metrics) forgetPool(pool string) {
-	for _, g := range []*prometheus.GaugeVec{m.poolBlocks, m.poolIPs, m.poolNodes, m.poolReady} {
-		g.DeletePartialMatch(prometheus.Labels{"pool": pool})
+	of := prometheus.Labels{"pool": pool}
+	for _, g := range []*prometheus.GaugeVec{m.poolBlocks, m.poolIPs, m.poolNodes, m.poolReady, m.growth, m.exhaustion, m.room} {
+		g.DeletePartialMatch(of)
 	}
+	m.claims.DeletePartialMatch(of)
+	m.releases.DeletePartialMatch(of)
 }

@@ -66,6 +66,8 @@ type NodeReconciler struct {
 	starving map[string]bool
 	// asked are the CiliumNodes whose agents were asked for a report.
 	asked map[string]types.UID
+	// said are the plans last logged, of nodes that are not at rest.
+	said map[string]*[2]string
 }
 
 // familyPlan is what was decided for one family of a node.
@@ -190,9 +192,7 @@ func (r *NodeReconciler) decide(ctx context.Context, o *observation) []familyPla
 		}
 		r.remember(o.name, fo.family, memory)
 		r.Metrics.decided(o.name, fo.family, plan)
-		if !plan.Empty() {
-			log.FromContext(ctx).Info("decided", "family", fo.family.String(), "plan", plan.String())
-		}
+		r.logPlan(ctx, plan)
 		plans = append(plans, familyPlan{fo, plan})
 	}
 	return plans
@@ -268,6 +268,7 @@ func (r *NodeReconciler) forget(node string) {
 	delete(r.losses, node)
 	delete(r.starving, node)
 	delete(r.asked, node)
+	delete(r.said, node)
 }
 
 // firstAsk notes that the agent of a CiliumNode is asked for a report, and says

@@ -33,6 +33,7 @@ func New(c Connections, s Settings) (*Operator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
+	own.built(s.Version, s.Commit)
 	ledger := NewLedger()
 	node := &NodeReconciler{
 		Observer: Observer{
@@ -58,7 +59,7 @@ func New(c Connections, s Settings) (*Operator, error) {
 		Node: node,
 		Pool: &PoolReconciler{
 			Cache: c.Cache, Live: c.Live, Client: c.Client, Ledger: ledger, Pools: node.Pools,
-			Events: node.Events, Metrics: own, Clock: c.Clock,
+			Events: node.Events, Metrics: own, Clock: c.Clock, Horizon: s.ExhaustionHorizon,
 		},
 		Block: &BlockReconciler{
 			Cache: c.Cache, Client: c.Client, Ledger: ledger, Events: node.Events, Metrics: own, Clock: c.Clock,

@@ -6,8 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -30,6 +30,8 @@ type PoolReconciler struct {
 	Events  *Events
 	Metrics *Metrics
 	Clock   clock.PassiveClock
+	// Horizon is within what time an expected exhaustion is told of; 0: never.
+	Horizon time.Duration
 }
 
 // Reconcile brings the status and the finalizer of one pool up to date.
@@ -51,7 +53,10 @@ func (r *PoolReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 	if err != nil || done {
 		return lostRace(err)
 	}
-	return lostRace(r.updateStatus(ctx, obj, usage))
+	if err := r.updateStatus(ctx, obj, usage); err != nil {
+		return lostRace(err)
+	}
+	return reconcile.Result{RequeueAfter: lookAgain(&obj.Status, r.Clock.Now())}, nil
 }
 
 // lostRace lets a conflict be looked at again without an error.
@@ -94,7 +99,10 @@ func (r *PoolReconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPo
 	obj.Status.ObservedGeneration = obj.Generation
 	now := r.Clock.Now()
 	setConditions(obj, pool, invalid, usage, now)
+	seen := foresee(old, &obj.Status, pool, usage, now)
+	setForecast(obj, seen, r.Horizon, now, !equality.Semantic.DeepEqual(old, &obj.Status))
 	r.gauge(obj, usage)
+	r.Metrics.foresee(obj.Name, seen, now)
 	if equality.Semantic.DeepEqual(old, &obj.Status) {
 		return nil
 	}
@@ -111,12 +119,15 @@ func (r *PoolReconciler) tell(obj *v1alpha1.PodIPPool, old *v1alpha1.PodIPPoolSt
 	exhausted := meta.IsStatusConditionTrue(now, v1alpha1.PoolExhausted)
 	switch was := meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolExhausted); {
 	case exhausted && !was:
-		r.Events.pool(obj, corev1.EventTypeWarning, EventPoolExhausted, messageOf(now, v1alpha1.PoolExhausted))
+		r.Events.pool(obj, EventPoolExhausted, messageOf(now, v1alpha1.PoolExhausted))
 	case was && !exhausted:
-		r.Events.pool(obj, corev1.EventTypeNormal, EventPoolRecovered, messageOf(now, v1alpha1.PoolExhausted))
+		r.Events.pool(obj, EventPoolRecovered, messageOf(now, v1alpha1.PoolExhausted))
 	}
 	if meta.IsStatusConditionTrue(now, v1alpha1.PoolOverlapping) && !meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolOverlapping) {
-		r.Events.pool(obj, corev1.EventTypeWarning, EventPoolOverlapping, messageOf(now, v1alpha1.PoolOverlapping))
+		r.Events.pool(obj, EventPoolOverlapping, messageOf(now, v1alpha1.PoolOverlapping))
+	}
+	if meta.IsStatusConditionTrue(now, v1alpha1.PoolExhaustedSoon) && !meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolExhaustedSoon) {
+		r.Events.pool(obj, EventPoolExhaustedSoon, messageOf(now, v1alpha1.PoolExhaustedSoon))
 	}
 	reason := reasonOf(now, v1alpha1.PoolReady)
 	if reason == reasonOf(old.Conditions, v1alpha1.PoolReady) {
@@ -124,9 +135,9 @@ func (r *PoolReconciler) tell(obj *v1alpha1.PodIPPool, old *v1alpha1.PodIPPoolSt
 	}
 	switch reason {
 	case ReasonInvalid:
-		r.Events.pool(obj, corev1.EventTypeWarning, EventPoolInvalid, messageOf(now, v1alpha1.PoolReady))
+		r.Events.pool(obj, EventPoolInvalid, messageOf(now, v1alpha1.PoolReady))
 	case ReasonDeleting:
-		r.Events.pool(obj, corev1.EventTypeNormal, EventPoolWaitsForBlocks, messageOf(now, v1alpha1.PoolReady))
+		r.Events.pool(obj, EventPoolWaitsForBlocks, messageOf(now, v1alpha1.PoolReady))
 	}
 }
 

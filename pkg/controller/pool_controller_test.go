@@ -3,6 +3,7 @@ package controller
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -16,11 +17,17 @@ import (
 func (b *bed) poolLook() []string {
 	b.t.Helper()
 	b.calls = nil
-	r := &PoolReconciler{Cache: b.api, Live: b.api, Client: b.api, Ledger: b.r.Ledger, Pools: b.r.Pools, Events: b.r.Events, Metrics: b.r.Metrics, Clock: b.clock}
-	if _, err := r.Reconcile(b.t.Context(), requestOf("p")); err != nil {
+	if _, err := b.poolReconciler().Reconcile(b.t.Context(), requestOf("p")); err != nil {
 		b.t.Fatal(err)
 	}
 	return b.calls
+}
+
+func (b *bed) poolReconciler() *PoolReconciler {
+	return &PoolReconciler{
+		Cache: b.api, Live: b.api, Client: b.api, Ledger: b.r.Ledger, Pools: b.r.Pools,
+		Events: b.r.Events, Metrics: b.r.Metrics, Clock: b.clock, Horizon: 72 * time.Hour,
+	}
 }
 
 func finalized(obj *v1alpha1.PodIPPool) *v1alpha1.PodIPPool {

@@ -25,6 +25,8 @@ const (
 	ReasonExhausted   = "NoFreeBlock"
 	ReasonFreeBlocks  = "FreeBlocks"
 	ReasonSeparate    = "NoOverlap"
+	ReasonGrowing     = "GrowthGoesOn"
+	ReasonLasting     = "BlocksLast"
 )
 
 // poolUsage is how much of a pool is held, and by whom.
@@ -151,11 +153,7 @@ func percent(part, whole int64) string {
 
 // setConditions derives the conditions of a pool.
 func setConditions(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poolUsage, now time.Time) {
-	set := func(kind string, is bool, reason, message string) {
-		status := metav1.ConditionFalse
-		if is {
-			status = metav1.ConditionTrue
-		}
+	set := func(kind string, status metav1.ConditionStatus, reason, message string) {
 		meta.SetStatusCondition(&obj.Status.Conditions, metav1.Condition{
 			Type: kind, Status: status, Reason: reason, Message: message,
 			ObservedGeneration: obj.Generation, LastTransitionTime: metav1.NewTime(now),
@@ -163,35 +161,32 @@ func setConditions(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poo
 	}
 	overlap, exhausted := overlapMessage(pool), exhaustedMessage(u)
 	if overlap != "" {
-		set(v1alpha1.PoolOverlapping, true, ReasonOverlapping, overlap)
+		set(v1alpha1.PoolOverlapping, metav1.ConditionTrue, ReasonOverlapping, overlap)
 	} else {
-		set(v1alpha1.PoolOverlapping, false, ReasonSeparate, "no other pool claims these addresses")
+		set(v1alpha1.PoolOverlapping, metav1.ConditionFalse, ReasonSeparate, "no other pool claims these addresses")
 	}
 	switch {
 	case len(u.families) == 0:
-		meta.SetStatusCondition(&obj.Status.Conditions, metav1.Condition{
-			Type: v1alpha1.PoolExhausted, Status: metav1.ConditionUnknown, Reason: ReasonInvalid,
-			Message: "the spec cannot be read", ObservedGeneration: obj.Generation, LastTransitionTime: metav1.NewTime(now),
-		})
+		set(v1alpha1.PoolExhausted, metav1.ConditionUnknown, ReasonInvalid, "the spec cannot be read")
 	case exhausted != "":
-		set(v1alpha1.PoolExhausted, true, ReasonExhausted, exhausted)
+		set(v1alpha1.PoolExhausted, metav1.ConditionTrue, ReasonExhausted, exhausted)
 	default:
-		set(v1alpha1.PoolExhausted, false, ReasonFreeBlocks, "free blocks are left")
+		set(v1alpha1.PoolExhausted, metav1.ConditionFalse, ReasonFreeBlocks, "free blocks are left")
 	}
 	switch {
 	case obj.DeletionTimestamp != nil:
-		set(v1alpha1.PoolReady, false, ReasonDeleting, "deleted; waits for the blocks of "+nodesLine(u.nodes))
+		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonDeleting, "deleted; waits for the blocks of "+nodesLine(u.nodes))
 	case invalid != nil:
-		set(v1alpha1.PoolReady, false, ReasonInvalid, strings.ReplaceAll(invalid.Error(), "\n", "; ")+
+		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonInvalid, strings.ReplaceAll(invalid.Error(), "\n", "; ")+
 			". Mend the spec; until then nothing changes on the nodes of this pool")
 	case obj.Spec.Paused:
-		set(v1alpha1.PoolReady, false, ReasonPaused, "spec.paused is set: nothing changes on the nodes of this pool")
+		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonPaused, "spec.paused is set: nothing changes on the nodes of this pool")
 	case overlap != "":
-		set(v1alpha1.PoolReady, false, ReasonOverlapping, overlap)
+		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonOverlapping, overlap)
 	case exhausted != "":
-		set(v1alpha1.PoolReady, false, ReasonExhausted, exhausted)
+		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonExhausted, exhausted)
 	default:
-		set(v1alpha1.PoolReady, true, ReasonServing, "nodes get blocks of this pool as they need them")
+		set(v1alpha1.PoolReady, metav1.ConditionTrue, ReasonServing, "nodes get blocks of this pool as they need them")
 	}
 }
 

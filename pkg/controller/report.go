@@ -11,6 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 )
 
 // Shortage is the condition of a Node some of whose pods cannot get an address.
@@ -35,13 +38,17 @@ type shortage struct {
 // report tells people and schedulers what a node lacks, and what its drains
 // wait for.
 func (r *NodeReconciler) report(ctx context.Context, o *observation, plans []familyPlan, short [2]int) error {
+	if o.node == nil {
+		r.Metrics.waiting.forgetNode(o.name)
+	}
 	if o.node == nil || o.paused() {
 		return nil
 	}
-	lack := lacking(plans, short)
+	lack, now := lacking(plans, short), r.Clock.Now()
 	r.setStarving(o.name, lack != nil)
 	for _, p := range plans {
 		r.Metrics.short(o.name, p.family, max(p.plan.Shortage, short[p.family]))
+		r.Metrics.waiting.set(&p, o.name, o.poolOf, now)
 		r.Events.waits(o.node, p.plan.Waits)
 	}
 	if lack != nil {
@@ -53,6 +60,15 @@ func (r *NodeReconciler) report(ctx context.Context, o *observation, plans []fam
 		return err
 	}
 	return r.setNodeTaint(ctx, o.node, lack != nil && lack.unmet)
+}
+
+// poolOf is the pool of a block that waits.
+func (o *observation) poolOf(w expand.Wait) string {
+	i := slices.IndexFunc(o.blocks, func(b crd.Block) bool { return b.CIDR == w.CIDR })
+	if i < 0 {
+		return ""
+	}
+	return o.blocks[i].Pool
 }
 
 func lacking(plans []familyPlan, short [2]int) *shortage {

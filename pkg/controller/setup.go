@@ -47,6 +47,11 @@ type Settings struct {
 	ShortageTaint string
 	// NodeCondition reports a shortage as a condition of the Node.
 	NodeCondition bool
+	// ExhaustionHorizon is within what time pools tell of an expected
+	// exhaustion; 0: never.
+	ExhaustionHorizon time.Duration
+	// Version and Commit are of this build.
+	Version, Commit string
 	// Registry takes the operator's metrics.
 	Registry prometheus.Registerer
 }

@@ -2,12 +2,18 @@ package plugin
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
@@ -28,6 +34,13 @@ type poolRow struct {
 	// Addresses are those of its blocks held that pods can have, Used those in use.
 	Addresses int `json:"addresses"`
 	Used      int `json:"used"`
+	// Room is how many more nodes fit.
+	Room int64 `json:"room"`
+	// BlocksPerHour is by how many blocks more are held each hour, bursts aside,
+	// and ExhaustedAt when none is expected to be free. Null: not known, and not
+	// expected within a week.
+	BlocksPerHour *float64   `json:"blocksPerHour"`
+	ExhaustedAt   *time.Time `json:"exhaustedAt"`
 	// State is Ready, Invalid, Paused, Deleting, Exhausted or Overlapping.
 	State   string `json:"state"`
 	Message string `json:"message,omitempty"`
@@ -43,7 +56,12 @@ it does not need the operator to run.
 
 Blocks are those held of all there are. Free are those that could be claimed now:
 ranges that drain or belong to another pool, and blocks whose addresses somebody
-else uses, are not free.`,
+else uses, are not free.
+
+Room is how many more nodes fit. Lasts is for how long there are free blocks, if
+what they grew by in the last hours or days goes on for as long again; "-" says
+that no end is in sight. -o wide shows by how many blocks an hour. These follow
+from the history that the operator keeps in a pool's status.`,
 		Example:           examples("pools", "pools zone-a -o wide", "pools -o json | jq '.[] | select(.freeBlocks < 10)'"),
 		ValidArgsFunction: e.completePools,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -62,7 +80,7 @@ else uses, are not free.`,
 					rows = append(rows, r)
 				}
 			}
-			return o.print(e.Out, e.ErrOut, rows, poolTable(rows))
+			return o.print(e.Out, e.ErrOut, rows, poolTable(rows, c.now))
 		},
 	}
 	o.addFlags(cmd)
@@ -112,8 +130,32 @@ func (c *cluster) poolRow(pool *crd.Pool, f ipalloc.Family, used map[string]int)
 		}
 	}
 	r.Holders, r.Nodes = len(holders), c.ruled(pool.Name, f)
+	c.foresee(pool, f, &r)
 	r.State, r.Message = c.poolState(pool, f, &r)
 	return r
+}
+
+// foresee takes up what the operator would: by the history that it keeps in the
+// pool's status, and the blocks that are free now.
+func (c *cluster) foresee(pool *crd.Pool, f ipalloc.Family, r *poolRow) {
+	status := &c.poolOf[pool.Name].Status
+	family := status.IPv4
+	if f == ipalloc.IPv6 {
+		family = status.IPv6
+	}
+	var history []v1alpha1.HeldBlocks
+	if family != nil {
+		history = family.History
+	}
+	expected := meta.IsStatusConditionTrue(status.Conditions, v1alpha1.PoolExhaustedSoon)
+	seen := controller.Foresee(c.now, pool, f, history, int64(min(r.Free, math.MaxInt64)), expected)
+	r.Room = seen.Room
+	if seen.Over > 0 {
+		r.BlocksPerHour = &seen.PerHour
+	}
+	if at := c.now.Add(seen.Left).UTC().Truncate(time.Second); seen.Expected {
+		r.ExhaustedAt = &at
+	}
 }
 
 func rangeWords(r crd.Range) string {
@@ -177,11 +219,11 @@ func (c *cluster) poolState(pool *crd.Pool, f ipalloc.Family, r *poolRow) (state
 	return "Ready", ""
 }
 
-func poolTable(rows []poolRow) table {
+func poolTable(rows []poolRow, now time.Time) table {
 	t := table{
 		columns: []column{
 			{"Pool", false}, {"Family", false}, {"Priority", true}, {"Nodes", false}, {"Block", true}, {"Blocks", false}, {"Free", false},
-			{"Full", false}, {"Draining", true}, {"Resting", true}, {"Used", false}, {"CIDRs", true}, {"State", false},
+			{"Full", false}, {"Room", false}, {"Per Hour", true}, {"Lasts", false}, {"Draining", true}, {"Resting", true}, {"Used", false}, {"CIDRs", true}, {"State", false},
 		},
 		empty: "No pools found.",
 	}
@@ -190,10 +232,27 @@ func poolTable(rows []poolRow) table {
 		t.cells = append(t.cells, []any{
 			r.Pool, dash(r.Family), fmt.Sprint(r.Priority), fmt.Sprint(r.Nodes), fmt.Sprintf("/%d", r.BlockBits),
 			fmt.Sprintf("%d/%s", r.Blocks.held(), many(r.Total)), many(r.Free), percentOf(r.Blocks.held(), r.Total),
+			many(uint64(r.Room)), perHour(r.BlocksPerHour), lasts(now, r),
 			fmt.Sprint(r.Blocks.Draining), fmt.Sprint(r.Blocks.CoolingDown), fraction(r.Used, r.Addresses), few(r.CIDRs), r.State,
 		})
 	}
 	return t
+}
+
+func perHour(blocks *float64) string {
+	if blocks == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%+.3g", *blocks)
+}
+
+// lasts is for how long a pool is expected to have free blocks; "-": no end is
+// in sight.
+func lasts(now time.Time, r *poolRow) string {
+	if r.ExhaustedAt == nil {
+		return "-"
+	}
+	return duration.HumanDuration(r.ExhaustedAt.Sub(now))
 }
 
 func percentOf(part int, whole uint64) string {

@@ -127,6 +127,8 @@ func (c *cluster) overview(operator operatorState) overview {
 	for i := range v.Pools {
 		if p := &v.Pools[i]; p.Message != "" {
 			v.attend("pool %s is %s: %s", p.Pool, strings.ToLower(p.State), p.Message)
+		} else if p.ExhaustedAt != nil {
+			v.attend("pool %s (%s) has no free block in %s, if it goes on like this", p.Pool, p.Family, lasts(c.now, p))
 		}
 	}
 	for _, b := range c.blockRows(which{}) {
@@ -187,7 +189,7 @@ func (v *overview) text(o *output, w io.Writer, now time.Time) error {
 	s.say("Check     %s, %s at a first look", count(v.Errors, "error"), count(v.Warnings, "warning"))
 	s.say("")
 	if len(v.Pools) > 0 {
-		if err := o.print(&s, &s, nil, poolTable(v.Pools)); err != nil {
+		if err := o.print(&s, &s, nil, poolTable(v.Pools, now)); err != nil {
 			return err
 		}
 	} else {

@@ -69,7 +69,7 @@ func (e *env) topPage(ctx context.Context, most int) error {
 	page.say("")
 	plain := output{}
 	if pools := c.poolRows(); len(pools) > 0 {
-		if err := plain.print(&page, &page, pools, poolTable(pools)); err != nil {
+		if err := plain.print(&page, &page, pools, poolTable(pools, c.now)); err != nil {
 			return err
 		}
 		page.say("")

@@ -57,18 +57,27 @@ func TestColumnsOfPools(t *testing.T) {
 observedGeneration: 1
 blocks: 12/256
 full: 5%
+room: "244"
 nodes: 7
 conditions:
 - {type: Overlapping, status: "False", reason: Apart, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}
-- {type: Ready, status: "True", reason: AllRight, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}`)
+- {type: Ready, status: "True", reason: AllRight, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}
+- {type: ExhaustedSoon, status: "False", reason: Lasts, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}`)
 
 	want := []string{
-		"NAME PRIORITY BLOCKS FULL NODES READY REASON AGE",
-		"beijing 10 12/256 5% 7 True AllRight AGE",
+		"NAME PRIORITY BLOCKS FULL ROOM NODES READY REASON AGE",
+		"beijing 10 12/256 5% 244 7 True AllRight AGE",
 		"new 0 AGE",
 	}
 	if diff := cmp.Diff(want, table(kubectl(t, "get", "pip"))); diff != "" {
 		t.Errorf("columns (-want +got):\n%s", diff)
+	}
+	want = []string{
+		"NAME PRIORITY BLOCKS FULL ROOM NODES READY REASON EXHAUSTED-SOON AGE",
+		"beijing 10 12/256 5% 244 7 True AllRight False AGE",
+	}
+	if diff := cmp.Diff(want, table(kubectl(t, "get", "pip", "beijing", "-o", "wide"))); diff != "" {
+		t.Errorf("wide columns (-want +got):\n%s", diff)
 	}
 }
 

@@ -4,11 +4,15 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 )
 
 // source is the syntax of a package's files, without its tests.
@@ -109,6 +113,25 @@ func TestEventsPage(t *testing.T) {
 		return names
 	}
 	sameSet(t, "events", column("Events", 0), constants(t, "pkg/controller", "Event"))
+	for _, row := range table(page, "Events") {
+		if want := controller.EventType(code(row[0])); row[2] != want {
+			t.Errorf("event %s is %s on the page, and %s", row[0], row[2], want)
+		}
+	}
+	for heading, columns := range map[string]int{
+		"Events": 5, "Conditions of a PodIPPool": 5, "Conditions of a PodIPBlock": 4, "Condition of a Node": 5, "What a drain waits for": 3,
+	} {
+		for _, row := range table(page, heading) {
+			if len(row) != columns || slices.Contains(row, "") {
+				t.Errorf("%s: something is missing in %q", heading, row)
+			}
+		}
+	}
+	var documented []string
+	for _, row := range table(page, "Conditions of a PodIPPool") {
+		documented = append(documented, code(row[0])+" "+row[1]+" "+code(row[2]))
+	}
+	sameSet(t, "conditions of pools with status and reason", documented, poolConditions(t))
 	sameSet(t, "conditions of pools", unique(column("Conditions of a PodIPPool", 0)), constants(t, "pkg/crd/v1alpha1", "Pool"))
 	sameSet(t, "reasons of pools", unique(column("Conditions of a PodIPPool", 2)), constants(t, "pkg/controller", "Reason"))
 	sameSet(t, "conditions of blocks", unique(column("Conditions of a PodIPBlock", 0)), constants(t, "pkg/crd/v1alpha1", "Block"))
@@ -118,6 +141,104 @@ func TestEventsPage(t *testing.T) {
 	sameSet(t, "conditions of Nodes", unique(column("Condition of a Node", 0)), constants(t, "pkg/controller", "Shortage"))
 	sameSet(t, "reasons of Nodes", column("Condition of a Node", 2), constants(t, "pkg/controller", "reason"))
 	sameSet(t, "what a drain waits for", column("What a drain waits for", 0), constants(t, "pkg/expand", "WaitReason"))
+}
+
+// poolConditions are all that the code sets of a pool's conditions, as "type
+// status reason": set(type, status, reason, message), and what foretold returns
+// of ExhaustedSoon.
+func poolConditions(t *testing.T) []string {
+	t.Helper()
+	values := named(t, "pkg/crd/v1alpha1")
+	maps.Copy(values, named(t, "pkg/controller"))
+	var found []string
+	note := func(kind string, status, reason ast.Expr) {
+		is, ok := strings.CutPrefix(name(status), "Condition")
+		if kind == "" || !ok || values[name(reason)] == "" {
+			t.Fatalf("cannot read a condition: %q, %q, %q", kind, name(status), name(reason))
+		}
+		found = append(found, kind+" "+is+" "+values[name(reason)])
+	}
+	for _, f := range source(t, "pkg/controller") {
+		for _, d := range f.Decls {
+			decl, ok := d.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			ast.Inspect(decl, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.CallExpr:
+					if decl.Name.Name == "setConditions" && name(n.Fun) == "set" {
+						note(values[name(n.Args[0])], n.Args[1], n.Args[2])
+					}
+				case *ast.ReturnStmt:
+					if decl.Name.Name == "foretold" {
+						note(values["PoolExhaustedSoon"], n.Results[0], n.Results[1])
+					}
+				}
+				return true
+			})
+		}
+	}
+	return unique(found)
+}
+
+// named are a package's string constants by name.
+func named(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	values := map[string]string{}
+	for _, f := range source(t, dir) {
+		ast.Inspect(f, func(n ast.Node) bool {
+			if spec, ok := n.(*ast.ValueSpec); ok && len(spec.Values) == len(spec.Names) {
+				for i := range spec.Names {
+					if v, ok := text(spec.Values[i]); ok {
+						values[spec.Names[i].Name] = v
+					}
+				}
+			}
+			return true
+		})
+	}
+	return values
+}
+
+// name is the last part of an identifier.
+func name(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.Ident:
+		return e.Name
+	case *ast.SelectorExpr:
+		return e.Sel.Name
+	}
+	return ""
+}
+
+// Events and conditions are sent and set where the page's test looks for them.
+func TestOnePlaceForEvents(t *testing.T) {
+	where := map[string][]string{}
+	for _, dir := range []string{"pkg/controller", "pkg/ciliumnode", "pkg/crd", "cmd/cilium-pool-operator"} {
+		for _, f := range source(t, dir) {
+			for _, d := range f.Decls {
+				decl, ok := d.(*ast.FuncDecl)
+				if !ok {
+					continue
+				}
+				ast.Inspect(decl, func(n ast.Node) bool {
+					if call, ok := n.(*ast.CallExpr); ok {
+						switch called := name(call.Fun); called {
+						case "Eventf", "Event", "SetStatusCondition":
+							where[called] = append(where[called], decl.Name.Name)
+						}
+					}
+					return true
+				})
+			}
+		}
+	}
+	sameSet(t, "functions that send events", where["Eventf"], []string{"sendWith"})
+	sameSet(t, "functions that set conditions", where["SetStatusCondition"], []string{"setConditions", "setForecast", "conflict", "SetBlockPhase"})
+	if len(where["Event"]) > 0 {
+		t.Errorf("%v send events", where["Event"])
+	}
 }
 
 func unique(names []string) []string {

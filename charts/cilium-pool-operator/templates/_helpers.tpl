@@ -84,6 +84,7 @@ annotations:
 - --ack-timeout={{ .Values.handshake.ackTimeout }}
 - --cooldown={{ .Values.cooldown }}
 - --node-gone-cooldown={{ .Values.nodeGoneCooldown }}
+- --exhaustion-horizon={{ .Values.exhaustionHorizon }}
 - --cilium-namespace={{ .Values.cilium.namespace }}
 - {{ printf "--agent-selector=%s" .Values.cilium.agentSelector | quote }}
 - --agent-settle-time={{ .Values.cilium.agentSettleTime }}

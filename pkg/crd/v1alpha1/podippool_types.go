@@ -12,9 +12,11 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Priority",type=integer,JSONPath=`.spec.priority`,description="Among the pools that match a node, the highest comes first"
 // +kubebuilder:printcolumn:name="Blocks",type=string,JSONPath=`.status.blocks`,description="Blocks held by nodes, of all there are; IPv4 then IPv6"
 // +kubebuilder:printcolumn:name="Full",type=string,JSONPath=`.status.full`,description="Share of the pool that is taken; IPv4 then IPv6"
+// +kubebuilder:printcolumn:name="Room",type=string,JSONPath=`.status.room`,description="How many more nodes fit"
 // +kubebuilder:printcolumn:name="Nodes",type=integer,JSONPath=`.status.nodes`,description="Nodes that hold a block of this pool"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Exhausted-Soon",type=string,JSONPath=`.status.conditions[?(@.type=="ExhaustedSoon")].status`,priority=1,description="Whether no free block is expected to be left within --exhaustion-horizon"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",message="the name of a PodIPPool is at most 63 characters, as blocks carry it; choose a shorter one"
 type PodIPPool struct {
@@ -249,6 +251,10 @@ type PodIPPoolStatus struct {
 	// nodes is how many nodes hold a block of this pool.
 	// +optional
 	Nodes int32 `json:"nodes,omitempty"`
+	// room is how many more nodes fit, for people: free blocks divided by those
+	// that a node without pods takes; of two families the smaller number.
+	// +optional
+	Room string `json:"room,omitempty"`
 
 	// ipv4 counts IPv4 blocks and addresses by state.
 	// +optional
@@ -258,7 +264,8 @@ type PodIPPoolStatus struct {
 	IPv6 *FamilyStatus `json:"ipv6,omitempty"`
 
 	// conditions: Ready (the pool gives out what it says), Overlapping (part of
-	// it belongs to another pool), Exhausted (no free block is left).
+	// it belongs to another pool), Exhausted (no free block is left),
+	// ExhaustedSoon (by the growth of the last hours or days, none will be).
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -273,6 +280,22 @@ type FamilyStatus struct {
 	// addresses by the state of their block; those reserved or at an edge of
 	// their block are not counted.
 	Addresses StateCounts `json:"addresses"`
+	// history is how many blocks nodes held in the last seven days, oldest
+	// first: what forecasts are made of. It is written along with the counts; the
+	// older, the fewer samples are kept.
+	// +kubebuilder:validation:MaxItems=128
+	// +listType=atomic
+	// +optional
+	History []HeldBlocks `json:"history,omitempty"`
+}
+
+// HeldBlocks is how many blocks nodes held from a time on, until the next of a
+// history: in service, draining or resting.
+type HeldBlocks struct {
+	// since is when the number changed.
+	Since metav1.Time `json:"since"`
+	// blocks is how many nodes held.
+	Blocks int64 `json:"blocks"`
 }
 
 // StateCounts counts things by the state they are in.
@@ -297,6 +320,9 @@ const (
 	PoolOverlapping = "Overlapping"
 	// PoolExhausted is True while the pool has no free block.
 	PoolExhausted = "Exhausted"
+	// PoolExhaustedSoon is True while the pool has free blocks, and is expected
+	// to have none before long.
+	PoolExhaustedSoon = "ExhaustedSoon"
 	// BlockDraining is True while a block is being given back.
 	BlockDraining = "Draining"
 	// BlockCoolingDown is True while a block that came back rests.

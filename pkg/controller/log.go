@@ -1,0 +1,52 @@
+package controller
+
+import (
+	"context"
+
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// logPlan tells what was decided, and the numbers behind it: once, though the
+// same is decided on each look of a node whose writes lose, or that wants
+// addresses which there are not.
+func (r *NodeReconciler) logPlan(ctx context.Context, p expand.Plan) {
+	line := ""
+	if !p.Empty() {
+		line = p.String()
+	}
+	again := r.saidBefore(p.Node, p.Family, line)
+	if line == "" {
+		return
+	}
+	level := 0
+	if again {
+		level = 1
+	}
+	log.FromContext(ctx).V(level).Info("decided", "family", p.Family.String(), "needs", p.Demand, "has", p.Capacity, "plan", line)
+}
+
+// saidBefore notes a plan, "" for none, and reports whether it was the last one.
+func (r *NodeReconciler) saidBefore(node string, f ipalloc.Family, line string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	said := r.said[node]
+	if said == nil {
+		if line == "" {
+			return false
+		}
+		if r.said == nil {
+			r.said = map[string]*[2]string{}
+		}
+		said = &[2]string{}
+		r.said[node] = said
+	}
+	before := said[f] == line
+	said[f] = line
+	if *said == ([2]string{}) {
+		delete(r.said, node)
+	}
+	return before
+}

@@ -1,0 +1,190 @@
+package controller
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/forecast"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+const (
+	// forecastEvery is how often a pool is looked at though nothing happens, as
+	// long as its history tells of a change.
+	forecastEvery = 10 * time.Minute
+	// patience is how many times as long an exhaustion that is expected already
+	// may take, before it is expected no more.
+	patience = 1.5
+	// agentOwn is how many addresses an agent takes for itself: those of its
+	// router and of its health endpoint.
+	agentOwn = 2
+)
+
+// Foresight is what is to be expected of one family of a pool.
+type Foresight struct {
+	Family ipalloc.Family
+	forecast.Estimate
+	// Room is how many more nodes fit.
+	Room int64
+}
+
+// Foresee tells what a family's history and free blocks foretell. expected says
+// that the pool's condition ExhaustedSoon is True.
+func Foresee(now time.Time, pool *crd.Pool, f ipalloc.Family, history []v1alpha1.HeldBlocks, free int64, expected bool) Foresight {
+	much := 1.0
+	if expected {
+		much = patience
+	}
+	return Foresight{
+		Family:   f,
+		Estimate: forecast.Expect(now, samples(history), free, much),
+		Room:     free / blocksPerNode(pool, f),
+	}
+}
+
+// blocksPerNode is how many blocks the operator claims for a new node, for the
+// addresses of its agent and what its policy keeps free.
+func blocksPerNode(pool *crd.Pool, f ipalloc.Family) int64 {
+	ranges, ok := pool.Ranges(f)
+	if !ok {
+		return 1
+	}
+	empty := expand.State{Family: f}
+	for i := range agentOwn {
+		empty.Pods = append(empty.Pods, expand.Pod{Name: fmt.Sprint(i)})
+	}
+	plan, _ := expand.Decide(time.Time{}, pool.Policy, empty, expand.Memory{})
+	blocks := math.Ceil(float64(plan.Claim.Addresses) / usableSize(pool, f, ranges.Bits))
+	return max(1, min(int64(blocks), int64(plan.Claim.Blocks)))
+}
+
+func samples(history []v1alpha1.HeldBlocks) []forecast.Sample {
+	out := make([]forecast.Sample, 0, len(history))
+	for _, h := range history {
+		out = append(out, forecast.Sample{At: h.Since.Time, Held: h.Blocks})
+	}
+	return out
+}
+
+// history is that of a family in a status.
+func history(s *v1alpha1.PodIPPoolStatus, f ipalloc.Family) []v1alpha1.HeldBlocks {
+	family := s.IPv4
+	if f == ipalloc.IPv6 {
+		family = s.IPv6
+	}
+	if family == nil {
+		return nil
+	}
+	return family.History
+}
+
+// noteHeld carries the history of a status on into that of one family in the
+// next, with how many blocks are held now.
+func noteHeld(old *v1alpha1.PodIPPoolStatus, f ipalloc.Family, s *v1alpha1.FamilyStatus, now time.Time) {
+	held := s.Blocks.InService + s.Blocks.Draining + s.Blocks.CoolingDown
+	kept := forecast.Add(samples(history(old, f)), now.Truncate(time.Second), held)
+	s.History = make([]v1alpha1.HeldBlocks, 0, len(kept))
+	for _, k := range kept {
+		s.History = append(s.History, v1alpha1.HeldBlocks{Since: metav1.NewTime(k.At), Blocks: k.Held})
+	}
+}
+
+// foresee adds to a status, whose counts are new, its history and what follows
+// from it.
+func foresee(old, s *v1alpha1.PodIPPoolStatus, pool *crd.Pool, u poolUsage, now time.Time) []Foresight {
+	expected := meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolExhaustedSoon)
+	var seen []Foresight
+	s.Room = ""
+	room := int64(math.MaxInt64)
+	for _, fu := range u.families {
+		family := s.IPv4
+		if fu.family == ipalloc.IPv6 {
+			family = s.IPv6
+		}
+		noteHeld(old, fu.family, family, now)
+		f := Foresee(now, pool, fu.family, family.History, family.Blocks.Free, expected)
+		seen = append(seen, f)
+		room = min(room, f.Room)
+		s.Room = short(room)
+	}
+	return seen
+}
+
+// setForecast derives the condition ExhaustedSoon. The figures in its message
+// drift: they are those of its last turn, or of the last write for another
+// reason, which refresh says is to come.
+func setForecast(obj *v1alpha1.PodIPPool, seen []Foresight, horizon time.Duration, now time.Time, refresh bool) {
+	conditions := &obj.Status.Conditions
+	if horizon == 0 {
+		meta.RemoveStatusCondition(conditions, v1alpha1.PoolExhaustedSoon)
+		return
+	}
+	was := meta.FindStatusCondition(*conditions, v1alpha1.PoolExhaustedSoon)
+	status, reason, message := foretold(obj, seen, horizon, soonMessage(seen, within(horizon, was), now))
+	if !refresh && was != nil && was.Status == status && was.Reason == reason {
+		return
+	}
+	meta.SetStatusCondition(conditions, metav1.Condition{
+		Type: v1alpha1.PoolExhaustedSoon, Status: status, Reason: reason, Message: message,
+		ObservedGeneration: obj.Generation, LastTransitionTime: metav1.NewTime(now),
+	})
+}
+
+// foretold is what the condition ExhaustedSoon says; soon says what is to be
+// expected, and "" that nothing is.
+func foretold(obj *v1alpha1.PodIPPool, seen []Foresight, horizon time.Duration, soon string) (status metav1.ConditionStatus, reason, message string) {
+	switch {
+	case len(seen) == 0:
+		return metav1.ConditionUnknown, ReasonInvalid, "the spec cannot be read"
+	case obj.DeletionTimestamp != nil:
+		return metav1.ConditionFalse, ReasonDeleting, "deleted; nothing is claimed any more"
+	case soon != "":
+		return metav1.ConditionTrue, ReasonGrowing, soon
+	case meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.PoolExhausted):
+		return metav1.ConditionFalse, ReasonExhausted, "no free block is left now"
+	}
+	return metav1.ConditionFalse, ReasonLasting, "nothing foretells that free blocks run out within " + duration.HumanDuration(horizon)
+}
+
+// within is in what time an exhaustion is told of.
+func within(horizon time.Duration, was *metav1.Condition) time.Duration {
+	if was != nil && was.Status == metav1.ConditionTrue {
+		return time.Duration(patience * float64(horizon))
+	}
+	return horizon
+}
+
+func soonMessage(seen []Foresight, within time.Duration, now time.Time) string {
+	var parts []string
+	for _, f := range seen {
+		if f.Expected && f.Left <= within {
+			parts = append(parts, fmt.Sprintf("%s: the blocks held grow by %.3g an hour (in the last %s), so that none is free in %s, by %s",
+				f.Family, f.PerHour, duration.HumanDuration(f.Over), duration.HumanDuration(f.Left),
+				now.Add(f.Left).UTC().Truncate(time.Minute).Format("2006-01-02T15:04Z")))
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return strings.Join(parts, "; ") + ". Add a CIDR to spec, or a pool of lower priority for the same nodes"
+}
+
+// lookAgain is when to look at a pool again though nothing happens: as long as
+// time alone can change what its history foretells.
+func lookAgain(s *v1alpha1.PodIPPoolStatus, now time.Time) time.Duration {
+	for _, f := range ipalloc.Families() {
+		if !forecast.AtRest(now, samples(history(s, f))) {
+			return forecastEvery
+		}
+	}
+	return 0
+}

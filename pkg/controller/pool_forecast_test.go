@@ -1,0 +1,207 @@
+package controller
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/forecast"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// pool is what the API server holds of pool p.
+func (b *bed) pool() *v1alpha1.PodIPPool {
+	b.t.Helper()
+	got := &v1alpha1.PodIPPool{}
+	if err := b.api.Get(b.t.Context(), types.NamespacedName{Name: "p"}, got); err != nil {
+		b.t.Fatal(err)
+	}
+	return got
+}
+
+func (b *bed) soon() *metav1.Condition {
+	b.t.Helper()
+	c := meta.FindStatusCondition(b.pool().Status.Conditions, v1alpha1.PoolExhaustedSoon)
+	if c == nil {
+		b.t.Fatal("there is no condition ExhaustedSoon")
+	}
+	return c
+}
+
+// hold creates so many more blocks of pool p, each a /30 of 10.0.0.0/8.
+func (b *bed) hold(n int) {
+	b.t.Helper()
+	for range n {
+		at := len(b.blocks()) * 4
+		cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(at >> 16), byte(at >> 8), byte(at)}), 30)
+		if err := b.api.Create(b.t.Context(), crd.NewBlock(cidr, "p", "n", "node-uid")); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+// told counts the events of a reason sent since it was last asked, or since the
+// last restart.
+func (b *bed) told(reason string) int {
+	n := 0
+	for {
+		select {
+		case e := <-b.r.Events.recorder.(*events.FakeRecorder).Events:
+			if strings.Contains(e, " "+reason+" ") {
+				n++
+			}
+		default:
+			return n
+		}
+	}
+}
+
+// A pool that grows steadily says once that it will be exhausted, over restarts
+// of the operator, and once that it will not, after it has stopped to grow. Time
+// alone writes nothing else.
+func TestForecastOfPool(t *testing.T) {
+	b := newBed(t, finalized(podIPPool("p", 1, "10.0.0.0/24")))
+	pass := func(hour int) []string {
+		b.clock.SetTime(noon().Add(time.Duration(hour) * time.Hour))
+		return b.poolLook()
+	}
+	turnedAt, told, hour := 0, 0, 0
+	for pass(hour); hour < 44; {
+		b.hold(1)
+		hour++
+		pass(hour)
+		if b.soon().Status == metav1.ConditionTrue && turnedAt == 0 {
+			turnedAt = hour
+		}
+		if told += b.told(EventPoolExhaustedSoon); hour%10 == 5 {
+			b.restart()
+		}
+	}
+	// Of 64 blocks half are left after 32 hours.
+	if turnedAt < 31 || turnedAt > 33 || told != 1 {
+		t.Errorf("ExhaustedSoon at hour %d, told %d times", turnedAt, told)
+	}
+	if c := b.soon(); c.Reason != ReasonGrowing || !strings.Contains(c.Message, "ipv4: the blocks held grow by 1 an hour (in the last 24h), so that none is free in 20h, by 2026-01-04T04:00Z.") {
+		t.Errorf("the condition is %+v", c)
+	}
+
+	var writes []string
+	for ; hour < 44+9*24; hour += 2 {
+		writes = append(writes, pass(hour+2)...)
+	}
+	if !slices.Equal(writes, []string{"update PodIPPool status"}) || b.soon().Status != metav1.ConditionFalse {
+		t.Errorf("after the growth has stopped: writes %v, the condition is %+v", writes, b.soon())
+	}
+	if again, err := b.poolReconciler().Reconcile(t.Context(), requestOf("p")); err != nil || again.RequeueAfter != 0 {
+		t.Errorf("after all that it looks again after %s, error %v", again.RequeueAfter, err)
+	}
+}
+
+// A pool that has no free block is exhausted, and will not be; one whose spec
+// has changed, or that is deleted, says what holds now.
+func TestForecastCondition(t *testing.T) {
+	growing := []Foresight{{Family: ipalloc.IPv4, Estimate: forecast.Estimate{Over: time.Hour, PerHour: 9, Expected: true, Left: time.Hour}}}
+	far := []Foresight{{Family: ipalloc.IPv4, Estimate: forecast.Estimate{Over: 72 * time.Hour, PerHour: 9, Expected: true, Left: 30 * time.Hour}}}
+	lasting := []Foresight{{Family: ipalloc.IPv4}}
+	is := func(kind string, status metav1.ConditionStatus) metav1.Condition {
+		return metav1.Condition{Type: kind, Status: status, Reason: "x", Message: "of old"}
+	}
+	tests := map[string]struct {
+		pool    *v1alpha1.PodIPPool
+		was     []metav1.Condition
+		seen    []Foresight
+		horizon time.Duration
+		status  metav1.ConditionStatus
+		reason  string
+	}{
+		"growing":                           {seen: growing, horizon: 24 * time.Hour, status: "True", reason: ReasonGrowing},
+		"lasting":                           {seen: lasting, horizon: 24 * time.Hour, status: "False", reason: ReasonLasting},
+		"farther away than anybody asks":    {seen: far, horizon: 24 * time.Hour, status: "False", reason: ReasonLasting},
+		"but no reason to take it back":     {seen: far, horizon: 24 * time.Hour, was: []metav1.Condition{is(v1alpha1.PoolExhaustedSoon, "True")}, status: "True", reason: ReasonGrowing},
+		"exhausted":                         {seen: lasting, horizon: 24 * time.Hour, was: []metav1.Condition{is(v1alpha1.PoolExhausted, "True")}, status: "False", reason: ReasonExhausted},
+		"one family exhausted, one growing": {seen: growing, horizon: 24 * time.Hour, was: []metav1.Condition{is(v1alpha1.PoolExhausted, "True")}, status: "True", reason: ReasonGrowing},
+		"deleted":                           {pool: beingDeleted(podIPPool("p", 1, "10.0.0.0/24")), seen: growing, horizon: 24 * time.Hour, status: "False", reason: ReasonDeleting},
+		"never valid":                       {horizon: 24 * time.Hour, status: "Unknown", reason: ReasonInvalid},
+		"nobody asks":                       {seen: growing, was: []metav1.Condition{is(v1alpha1.PoolExhaustedSoon, "True")}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			obj := test.pool
+			if obj == nil {
+				obj = podIPPool("p", 1, "10.0.0.0/24")
+			}
+			obj.Status.Conditions = test.was
+			setForecast(obj, test.seen, test.horizon, noon(), false)
+			c := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PoolExhaustedSoon)
+			switch {
+			case test.status == "" && c != nil:
+				t.Errorf("there is a condition: %+v", c)
+			case test.status == "":
+			case c == nil || c.Status != test.status || c.Reason != test.reason || c.Message == "":
+				t.Errorf("the condition is %+v, want %s, %s", c, test.status, test.reason)
+			}
+		})
+	}
+}
+
+func TestBlocksPerNode(t *testing.T) {
+	sized := func(bits int32, change func(*v1alpha1.PodIPPoolSpec)) *v1alpha1.PodIPPool {
+		obj := podIPPool("p", 1, "10.0.0.0/20")
+		obj.Spec.IPv4.BlockSize = bits
+		if change != nil {
+			change(&obj.Spec)
+		}
+		return obj
+	}
+	number := func(n int32) *int32 { return &n }
+	tests := map[string]struct {
+		pool *v1alpha1.PodIPPool
+		want int64
+	}{
+		"30 addresses, and 2 for the agent and 4 free are asked for": {sized(27, nil), 1},
+		"6 addresses": {sized(29, nil), 1},
+		"2 addresses": {sized(30, nil), 3},
+		"2 addresses, and no more than 2 blocks are allowed": {
+			sized(30, func(s *v1alpha1.PodIPPoolSpec) { s.Expand.MaxBlocksPerNode = number(2) }), 2,
+		},
+		"30 addresses, and 100 are to be free": {
+			sized(27, func(s *v1alpha1.PodIPPoolSpec) { s.Expand.MinFree = number(100) }), 4,
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			pool := poolOf(t, test.pool)
+			if got := blocksPerNode(pool, ipalloc.IPv4); got != test.want {
+				t.Errorf("a node takes %d blocks, want %d", got, test.want)
+			}
+			if f := Foresee(noon(), pool, ipalloc.IPv4, nil, 3*test.want+test.want-1, false); f.Room != 3 {
+				t.Errorf("%d nodes fit, want 3", f.Room)
+			}
+		})
+	}
+}
+
+// Room is that of the family with less of it, and a node is served with what the
+// operator really claims for a new one.
+func TestRoomIsWhatANewNodeTakes(t *testing.T) {
+	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/24"))
+	b.r.Pods.Set(pod("router", "1", "n"), noon())
+	b.r.Pods.Set(pod("health", "2", "n"), noon())
+	b.settle()
+	if got, want := int64(len(b.blocks())), blocksPerNode(b.r.Pools.Get("p"), ipalloc.IPv4); got != want {
+		t.Errorf("a new node has got %d blocks, %d were foreseen", got, want)
+	}
+	b.poolLook()
+	if s := b.pool().Status; s.Room != "20" { // 64 blocks, 3 of them held
+		t.Errorf("there is room for %q nodes, want 20", s.Room)
+	}
+}

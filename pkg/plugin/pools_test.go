@@ -1,0 +1,43 @@
+package plugin
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+)
+
+// A pool's forecast follows from the history in its status, and from the blocks
+// that are free now.
+func TestPoolForecast(t *testing.T) {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	pool := v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "p", Generation: 1}}
+	pool.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: 29, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.0.0.0/25"}}}
+	growing := pool.DeepCopy()
+	growing.Status.IPv4 = &v1alpha1.FamilyStatus{}
+	for ago := 24; ago >= 0; ago-- {
+		growing.Status.IPv4.History = append(growing.Status.IPv4.History,
+			v1alpha1.HeldBlocks{Since: metav1.NewTime(now.Add(-time.Duration(ago) * time.Hour)), Blocks: int64(100 - ago)})
+	}
+	for name, test := range map[string]struct {
+		pool           v1alpha1.PodIPPool
+		perHour, lasts string
+	}{
+		"no history":                   {pool, "-", "-"},
+		"one an hour, and 16 are free": {*growing, "+1", "16h"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &audit.Snapshot{Time: now, Pools: []v1alpha1.PodIPPool{test.pool}}
+			c := newCluster(s, &keeper{}, crd.Defaults{Policy: expand.DefaultPolicy()})
+			r := c.poolRows()[0]
+			if perHour, lasts := perHour(r.BlocksPerHour), lasts(now, &r); r.Room != 16 || perHour != test.perHour || lasts != test.lasts {
+				t.Errorf("room %d, per hour %s, lasts %s; want 16, %s, %s", r.Room, perHour, lasts, test.perHour, test.lasts)
+			}
+		})
+	}
+}
