@@ -11,20 +11,20 @@ import (
 // LabelSelector is the selector of the same Nodes; nil: all of them. The error
 // says why there is none.
 func (e Expr) LabelSelector() (*metav1.LabelSelector, error) {
-	terms, err := termsOf(e, false)
+	left := budget(maxWork)
+	terms, err := left.termsOf(e, false)
 	if err != nil {
 		return nil, err
 	}
 	if len(terms) == 0 {
 		return nil, errors.New("it selects no node")
 	}
-	steps := 0
-	plain, err := withoutPatterns(terms, &steps)
+	plain, err := left.withoutPatterns(terms)
 	if err != nil {
 		return nil, err
 	}
 	whole := hull(plain)
-	all, err := covered(whole, plain, &steps)
+	all, err := left.covered(whole, plain)
 	switch {
 	case err != nil:
 		return nil, err
@@ -36,7 +36,7 @@ func (e Expr) LabelSelector() (*metav1.LabelSelector, error) {
 
 // withoutPatterns leaves out terms with patterns where the others select what
 // they select anyway.
-func withoutPatterns(terms []term, steps *int) ([]term, error) {
+func (b *budget) withoutPatterns(terms []term) ([]term, error) {
 	var plain, patterned []term
 	for _, t := range terms {
 		if t.patterned() {
@@ -46,7 +46,7 @@ func withoutPatterns(terms []term, steps *int) ([]term, error) {
 		}
 	}
 	for _, t := range patterned {
-		all, err := covered(t.relaxed(), plain, steps)
+		all, err := b.covered(t.relaxed(), plain)
 		if err != nil {
 			return nil, err
 		}
@@ -93,10 +93,15 @@ func (t term) selector() (*metav1.LabelSelector, error) {
 	return s, nil
 }
 
-// describe says what terms select, for people.
+// describe says what terms select, for people: the first few.
 func describe(terms []term) string {
+	const most = 4
 	var union []string
-	for _, t := range terms {
+	for i, t := range terms {
+		if i == most {
+			union = append(union, fmt.Sprintf("%d more", len(terms)-most))
+			break
+		}
 		var all []string
 		for _, key := range t.keys() {
 			all = append(all, t[key].describe(key))

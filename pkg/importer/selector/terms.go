@@ -10,10 +10,21 @@ import (
 )
 
 const (
-	// maxTerms and maxSteps keep hostile selectors from taking forever.
+	// maxTerms keeps what is said of a selector readable.
 	maxTerms = 256
-	maxSteps = 100_000
+	// maxWork keeps hostile selectors from taking forever: constraints looked at.
+	maxWork = 50_000
 )
+
+// budget is how much work is left.
+type budget int
+
+func (b *budget) spend(work int) error {
+	if *b -= budget(work); *b < 0 {
+		return errTooComplex
+	}
+	return nil
+}
 
 var errTooComplex = errors.New("it is too complex to be taken apart")
 
@@ -69,15 +80,15 @@ func (t term) relaxed() term {
 }
 
 // termsOf are the terms whose union is e, or its complement.
-func termsOf(e Expr, negated bool) ([]term, error) {
+func (b *budget) termsOf(e Expr, negated bool) ([]term, error) {
 	switch e.op {
 	case opNot:
-		return termsOf(e.args[0], !negated)
+		return b.termsOf(e.args[0], !negated)
 	case opAnd, opOr:
 		if (e.op == opAnd) != negated {
-			return intersection(e.args, negated)
+			return b.intersection(e.args, negated)
 		}
-		return union(e.args, negated)
+		return b.union(e.args, negated)
 	case opUnknown:
 		return nil, fmt.Errorf("a label selector cannot say %q", e.values[0])
 	}
@@ -94,10 +105,10 @@ func termsOf(e Expr, negated bool) ([]term, error) {
 	return []term{t}, nil
 }
 
-func union(args []Expr, negated bool) ([]term, error) {
+func (b *budget) union(args []Expr, negated bool) ([]term, error) {
 	var all []term
 	for _, a := range args {
-		terms, err := termsOf(a, negated)
+		terms, err := b.termsOf(a, negated)
 		if err != nil {
 			return nil, err
 		}
@@ -108,16 +119,19 @@ func union(args []Expr, negated bool) ([]term, error) {
 	return all, nil
 }
 
-func intersection(args []Expr, negated bool) ([]term, error) {
+func (b *budget) intersection(args []Expr, negated bool) ([]term, error) {
 	all := []term{{}}
 	for _, a := range args {
-		terms, err := termsOf(a, negated)
+		terms, err := b.termsOf(a, negated)
 		if err != nil {
 			return nil, err
 		}
 		var next []term
 		for _, t := range all {
 			for _, u := range terms {
+				if err := b.spend((1 + len(t)) * (1 + len(u))); err != nil {
+					return nil, err
+				}
 				if both, ok := t.and(u); ok {
 					next = append(next, both)
 				}
@@ -158,17 +172,17 @@ func hull(terms []term) term {
 // covered reports whether the union of terms leaves nothing of t out. What the
 // first term leaves out, label by label, the others must cover. No term has
 // patterns.
-func covered(t term, terms []term, steps *int) (bool, error) {
-	if *steps++; *steps > maxSteps {
-		return false, errTooComplex
-	}
+func (b *budget) covered(t term, terms []term) (bool, error) {
 	if len(terms) == 0 {
 		return false, nil
 	}
 	first, rest := terms[0], terms[1:]
 	for _, key := range first.keys() {
+		if err := b.spend(1 + len(t) + len(first)); err != nil {
+			return false, err
+		}
 		if outside, ok := t.with(key, first[key].complement()); ok {
-			if all, err := covered(outside, rest, steps); !all || err != nil {
+			if all, err := b.covered(outside, rest); !all || err != nil {
 				return false, err
 			}
 		}
