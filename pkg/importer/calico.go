@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/importer/selector"
@@ -34,6 +35,8 @@ type namedPool struct {
 	// field is where the spec is in the object.
 	field   string
 	unknown []string
+	// encapsulation is the field that says it, with its value; empty: none.
+	encapsulation string
 }
 
 // Calico makes PodIPPools of IPPools and of the pools of an Installation. What
@@ -62,6 +65,11 @@ func calicoPools(r *Result, objects []Object) []namedPool {
 		if p.unknown, err = decode(fields(o.content, "spec"), &p.spec); err != nil {
 			r.remark(true, o, "spec", "cannot be read: "+err.Error(), "Mend it and import it again")
 			continue
+		}
+		if p.spec.VXLANMode != "" && p.spec.VXLANMode != "Never" {
+			p.encapsulation = "spec.vxlanMode: " + p.spec.VXLANMode
+		} else if p.spec.IPIPMode != "" && p.spec.IPIPMode != "Never" {
+			p.encapsulation = "spec.ipipMode: " + p.spec.IPIPMode
 		}
 		same := slices.IndexFunc(pools, func(q namedPool) bool { return q.name == p.name })
 		if same < 0 {
@@ -103,10 +111,10 @@ func convertIPPool(r *Result, p namedPool, config calicoConfig) {
 	d.add(family, cidrs, d.blockBits(p.field+"blockSize", family, p.blockSize(family)), v1alpha1.EdgeIPs{AllowFirstIP: true, AllowLastIP: true})
 	if s.Disabled {
 		// Disabled as there: what is in use stays until its pods go.
-		for _, ranges := range d.ranges() {
+		for _, ranges := range rangesOf(&d.pool.Spec) {
 			ranges[0].Drain = true
 		}
-		d.note(p.field+"disabled", "nothing new comes from this pool: its CIDR is set to drain", "")
+		d.note(strings.TrimSuffix(p.field, "."), "the pool is disabled, so its CIDR is set to drain: nothing new comes from it", "")
 	}
 	d.selectNodes(p)
 	d.calicoRouting(p)
@@ -119,18 +127,6 @@ func (p namedPool) blockSize(f ipalloc.Family) int {
 		return p.spec.BlockSize
 	}
 	return map[ipalloc.Family]int{ipalloc.IPv4: 26, ipalloc.IPv6: 122}[f] // Calico's defaults
-}
-
-// ranges are those of both families.
-func (d *draft) ranges() [][]v1alpha1.PoolCIDR {
-	var all [][]v1alpha1.PoolCIDR
-	if s := d.pool.Spec.IPv4; s != nil {
-		all = append(all, s.CIDRs)
-	}
-	if s := d.pool.Spec.IPv6; s != nil {
-		all = append(all, s.CIDRs)
-	}
-	return all
 }
 
 // selectNodes says which nodes the pool is for, or holds it back.
@@ -154,22 +150,18 @@ func (d *draft) selectNodes(p namedPool) {
 // calicoRouting remarks on what Cilium decides for all pools at once.
 func (d *draft) calicoRouting(p namedPool) {
 	s := p.spec
-	never := func(mode string) bool { return mode == "" || mode == "Never" }
-	switch {
-	case !never(s.VXLANMode):
-		d.note(p.field+"vxlanMode: "+s.VXLANMode, "encapsulation is a setting of Cilium's for all pools", "Cilium's default is a VXLAN tunnel between all nodes (routingMode)")
-	case !never(s.IPIPMode):
-		d.note(p.field+"ipipMode: "+s.IPIPMode, "encapsulation is a setting of Cilium's for all pools", "Cilium's default is a VXLAN tunnel between all nodes (routingMode)")
-	default:
-		d.lost(p.field+"vxlanMode, ipipMode: Never", "encapsulation is a setting of Cilium's for all pools, and its default is a tunnel", "Set Cilium's routingMode to native")
+	if p.encapsulation != "" {
+		d.note(p.encapsulation, "encapsulation is a setting of Cilium's for all pools", "Cilium's default is a VXLAN tunnel between all nodes (routingMode)")
+	} else {
+		d.lost(strings.TrimSuffix(p.field, "."), "it has no encapsulation. That is a setting of Cilium's for all pools, and its default is a tunnel", "Set Cilium's routingMode to native")
 	}
 	if s.NATOutgoing {
-		d.note(p.field+"natOutgoing: true", "masquerading is a setting of Cilium's for all pools", "It is Cilium's default (enableIPv4Masquerade, enableIPv6Masquerade); name all pools in ipv4NativeRoutingCIDR and ipv6NativeRoutingCIDR")
+		d.note(p.field+"natOutgoing", "it is on: masquerading is a setting of Cilium's for all pools", "It is Cilium's default (enableIPv4Masquerade, enableIPv6Masquerade); name all pools in ipv4NativeRoutingCIDR and ipv6NativeRoutingCIDR")
 	} else {
-		d.lost(p.field+"natOutgoing: false", "masquerading is a setting of Cilium's for all pools, and its default is on", "Set Cilium's enableIPv4Masquerade and enableIPv6Masquerade, or its ipMasqAgent")
+		d.lost(p.field+"natOutgoing", "it is off: masquerading is a setting of Cilium's for all pools, and its default is on", "Set Cilium's enableIPv4Masquerade and enableIPv6Masquerade, or its ipMasqAgent")
 	}
 	if s.DisableBGPExport {
-		d.lost(p.field+"disableBGPExport: true", "Cilium's BGP control plane advertises no podCIDRs in crd mode, and PodIPPools say nothing of BGP", "Leave the pool out of what announces prefixes to your routers (kubectl cilium-pool export)")
+		d.lost(p.field+"disableBGPExport", "Cilium's BGP control plane advertises no podCIDRs in crd mode, and PodIPPools say nothing of BGP", "Leave the pool out of what announces prefixes to your routers (kubectl cilium-pool export)")
 	}
 }
 

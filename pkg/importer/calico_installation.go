@@ -41,6 +41,9 @@ func installationPools(r *Result, o Object, known []namedPool) []namedPool {
 			continue
 		}
 		p := namedPool{from: o, name: spec.Name, spec: spec.ipPool(), field: field, unknown: unknown}
+		if p.encapsulation = spec.encapsulation(); p.encapsulation != "" {
+			p.encapsulation = field + "encapsulation: " + p.encapsulation
+		}
 		if p.name == "" {
 			p.name = spec.defaultName(known, pools)
 		}
@@ -49,29 +52,26 @@ func installationPools(r *Result, o Object, known []namedPool) []namedPool {
 	return pools
 }
 
-// ipPool is the IPPool that Calico's operator makes; what is left out has the
-// operator's defaults: IPIP, NAT, all nodes.
+// ipPool is the IPPool that Calico's operator makes, but for encapsulation; what
+// is left out has the operator's defaults: NAT, all nodes.
 func (s operatorPool) ipPool() ipPool {
-	p := ipPool{
+	return ipPool{
 		CIDR: s.CIDR, NATOutgoing: s.NATOutgoing != "Disabled", Disabled: s.DisableNewAllocation,
 		DisableBGPExport: s.DisableBGPExport, BlockSize: s.BlockSize, NodeSelector: s.NodeSelector,
 		NamespaceSelector: s.NamespaceSelector, AllowedUses: s.AllowedUses, AssignmentMode: s.AssignmentMode,
 	}
-	switch s.Encapsulation {
-	case "VXLAN":
-		p.VXLANMode = "Always"
-	case "VXLANCrossSubnet":
-		p.VXLANMode = "CrossSubnet"
-	case "IPIP":
-		p.IPIPMode = "Always"
-	case "IPIPCrossSubnet":
-		p.IPIPMode = "CrossSubnet"
-	case "":
-		if cidr, err := netip.ParsePrefix(s.CIDR); err == nil && cidr.Addr().Is4() {
-			p.IPIPMode = "Always"
-		}
+}
+
+// encapsulation is what the operator takes; empty: none. IPv4 has IPIP unless
+// something else is said.
+func (s operatorPool) encapsulation() string {
+	switch cidr, err := netip.ParsePrefix(s.CIDR); {
+	case s.Encapsulation == "None":
+		return ""
+	case s.Encapsulation == "" && err == nil && cidr.Addr().Is4():
+		return "IPIP"
 	}
-	return p
+	return s.Encapsulation
 }
 
 // defaultName is what Calico's operator calls a pool without a name: the first

@@ -52,7 +52,7 @@ func tooMany(s *v1alpha1.PodIPPoolSpec) error {
 	if n := len(s.Reserved); n > maxReserved {
 		return fmt.Errorf("it reserves %d separate ranges, and a PodIPPool takes %d", n, maxReserved)
 	}
-	for _, ranges := range (&draft{pool: v1alpha1.PodIPPool{Spec: *s}}).ranges() {
+	for _, ranges := range rangesOf(s) {
 		if n := len(ranges); n > maxCIDRs {
 			return fmt.Errorf("it has %d CIDRs of a family, and a PodIPPool takes %d", n, maxCIDRs)
 		}

@@ -173,6 +173,12 @@ func fromCiliumValues(r *Result, o Object, defaultPool string) {
 	if v.IPAM.Operator.IPv6Mask != nil {
 		c.mask6 = *v.IPAM.Operator.IPv6Mask
 	}
+	if v.IPAM.Operator.IPv4CIDRs == nil && c.ipv4 && c.usesClusterPool() {
+		r.remark(false, o, c.cidrsField4, "is not set: the chart's default was taken", "")
+	}
+	if v.IPAM.Operator.IPv6CIDRs == nil && c.ipv6 && c.usesClusterPool() {
+		r.remark(false, o, c.cidrsField6, "is not set: the chart's default was taken", "")
+	}
 	if c.mode == "multi-pool" {
 		pools := v.IPAM.Operator.Pools
 		for _, name := range slices.Sorted(maps.Keys(pools)) {
@@ -200,15 +206,20 @@ func stringsOf(v any, otherwise string) []string {
 	return nil
 }
 
+// usesClusterPool reports whether the mode is cluster-pool, which is the default.
+func (c clusterPool) usesClusterPool() bool {
+	return c.mode == "" || c.mode == "cluster-pool" || c.mode == "cluster-pool-v2beta"
+}
+
 func (c clusterPool) convert(r *Result, o Object) {
-	switch c.mode {
-	case "", "cluster-pool", "cluster-pool-v2beta":
-	case "multi-pool":
+	switch {
+	case c.usesClusterPool():
+	case c.mode == "multi-pool":
 		return
-	case "kubernetes":
+	case c.mode == "kubernetes":
 		r.remark(true, o, c.modeField+": kubernetes", "addresses come from the podCIDRs of Nodes, which Kubernetes gives", "Import them: kubectl cilium-pool import kubeadm")
 		return
-	case "crd":
+	case c.mode == "crd":
 		r.remark(false, o, c.modeField+": crd", "this is the mode in which PodIPPools are used; it has no pools of its own", "")
 		return
 	default:

@@ -158,8 +158,7 @@ func (c nodeCIDRs) convert(r *Result) {
 // sameCIDRs reports whether p has just these.
 func sameCIDRs(p Pool, cidrs []netip.Prefix) bool {
 	var own []string
-	d := draft{pool: p.Object}
-	for _, ranges := range d.ranges() {
+	for _, ranges := range rangesOf(&p.Object.Spec) {
 		for _, c := range ranges {
 			own = append(own, c.CIDR)
 		}

@@ -75,3 +75,15 @@ func byFamily(f ipalloc.Family, all []netip.Prefix) []netip.Prefix {
 func list(s string) []string {
 	return strings.FieldsFunc(s, func(c rune) bool { return strings.ContainsRune(", \t\n", c) })
 }
+
+// rangesOf are the CIDRs of a pool, by family.
+func rangesOf(s *v1alpha1.PodIPPoolSpec) [][]v1alpha1.PoolCIDR {
+	var all [][]v1alpha1.PoolCIDR
+	if s.IPv4 != nil {
+		all = append(all, s.IPv4.CIDRs)
+	}
+	if s.IPv6 != nil {
+		all = append(all, s.IPv6.CIDRs)
+	}
+	return all
+}

@@ -114,7 +114,14 @@ func (d *draft) unknown(prefix string, names []string) {
 
 // hold lets the pool serve nobody until nodes are labelled.
 func (d *draft) hold(field, reason string) {
-	d.pool.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{HeldLabel: d.pool.Name}}
+	if d.pool.Spec.NodeSelector == nil {
+		d.pool.Spec.NodeSelector = &metav1.LabelSelector{}
+	}
+	s := d.pool.Spec.NodeSelector
+	if s.MatchLabels == nil {
+		s.MatchLabels = map[string]string{}
+	}
+	s.MatchLabels[HeldLabel] = d.pool.Name
 	d.lost(field, reason, fmt.Sprintf("The pool serves no node: label those that shall have it %s=%s, or write its nodeSelector yourself", HeldLabel, d.pool.Name))
 }
 
