@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"fmt"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -133,10 +134,11 @@ func (p namedPool) blockSize(f ipalloc.Family) int {
 func (d *draft) selectNodes(p namedPool) {
 	e, err := selector.ParseCalico(p.spec.NodeSelector)
 	if err != nil {
-		d.hold(p.field+"nodeSelector: "+p.spec.NodeSelector, "cannot be read: "+err.Error())
-		return
+		err = fmt.Errorf("cannot be read: %w", err)
+	} else {
+		d.pool.Spec.NodeSelector, err = e.LabelSelector()
 	}
-	if d.pool.Spec.NodeSelector, err = e.LabelSelector(); err != nil {
+	if err != nil {
 		d.hold(p.field+"nodeSelector: "+p.spec.NodeSelector, err.Error())
 	}
 	if s := p.spec.NamespaceSelector; s != "" && s != "all()" {

@@ -46,6 +46,8 @@ func TestCalico(t *testing.T) {
 			ipPoolOf("b", "cidr: 10.2.0.0/16", "assignmentMode: Manual"), ipPoolOf("c", "cidr: 10.3.0.0/16", "namespaceSelector: all()")},
 			[]string{"a 10.1.0.0/16 by /26 for cilium-pool.io/import=a,zone=a", "b 10.2.0.0/16 by /26 for cilium-pool.io/import=b", "c 10.3.0.0/16 by /26",
 				"lost: IPPool a: spec.namespaceSelector: team == 'x'", "lost: IPPool b: spec.assignmentMode: Manual"}, nil},
+		"chosen by pods, and a selector that cannot be read": {[]string{ipPoolOf("a", "cidr: 10.1.0.0/16", "nodeSelector: zone", "namespaceSelector: team == 'x'")},
+			[]string{"a 10.1.0.0/16 by /26 for cilium-pool.io/import=a", "lost: IPPool a: spec.nodeSelector: zone", "lost: IPPool a: spec.namespaceSelector: team == 'x'"}, nil},
 		"uses": {[]string{ipPoolOf("a", "cidr: 10.1.0.0/16", "allowedUses: [Tunnel]"), ipPoolOf("b", "cidr: 10.2.0.0/16", "allowedUses: [LoadBalancer]"), ipPoolOf("c", "cidr: 10.3.0.0/16", "allowedUses: [Workload]")},
 			[]string{"c 10.3.0.0/16 by /26", "lost: IPPool b: spec.allowedUses"}, []string{"CiliumLoadBalancerIPPool", "note: IPPool a"}},
 		"disabled": {[]string{ipPoolOf("a", "cidr: 10.1.0.0/16", "disabled: true")},

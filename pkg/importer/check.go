@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 
@@ -19,6 +20,14 @@ const maxCIDRs = 128
 // Check leaves out pools that the API or the operator would refuse, and remarks
 // on ranges that two pools claim. There are existing pools in the cluster.
 func (r *Result) Check(defaults crd.Defaults, existing []v1alpha1.PodIPPool) {
+	// Ours would be younger than those that are there, and an older pool wins.
+	var now time.Time
+	for i := range existing {
+		if created := existing[i].CreationTimestamp.Time; created.After(now) {
+			now = created
+		}
+	}
+	now = now.Add(time.Second)
 	var valid []*crd.Pool
 	r.Pools = slices.DeleteFunc(r.Pools, func(p Pool) bool {
 		pool, err := crd.PoolFrom(&p.Object, defaults)
@@ -29,6 +38,7 @@ func (r *Result) Check(defaults crd.Defaults, existing []v1alpha1.PodIPPool) {
 			r.about(p, "spec", "no PodIPPool can be like that, so it is left out: "+err.Error(), "Write the pool yourself")
 			return true
 		}
+		pool.Created = now
 		valid = append(valid, pool)
 		return false
 	})

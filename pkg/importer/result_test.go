@@ -56,7 +56,7 @@ func TestCheckExisting(t *testing.T) {
 	r.Check(defaults(), []v1alpha1.PodIPPool{same, changed, other})
 	is(t, r, []string{"a 10.1.0.0/16 by /26", "b 10.2.0.0/16 by /26", "c 10.3.0.0/16 by /26",
 		"lost: PodIPPool b: metadata.name", "lost: PodIPPool c: spec: 10.3.0.0/16"},
-		"says otherwise: to apply this one would change it", "pools c and zz claim the same addresses")
+		"says otherwise: to apply this one would change it", "pools zz and c claim the same addresses, and only zz would")
 }
 
 // What is written reads as the pools again, whatever was read: nothing that is
