@@ -36,8 +36,8 @@ type namedPool struct {
 	// field is where the spec is in the object.
 	field   string
 	unknown []string
-	// encapsulation is the field that says it, with its value; empty: none.
-	encapsulation string
+	// encapsulated: packets between some nodes go through a tunnel.
+	encapsulated bool
 }
 
 // Calico makes PodIPPools of IPPools and of the pools of an Installation. What
@@ -50,6 +50,7 @@ func Calico(objects []Object) *Result {
 		convertIPPool(r, p, config)
 	}
 	config.remarkOutside(r, pools)
+	noteRouting(r, pools)
 	return r
 }
 
@@ -67,11 +68,8 @@ func calicoPools(r *Result, objects []Object) []namedPool {
 			r.remark(true, o, "spec", "cannot be read: "+err.Error(), "Mend it and import it again")
 			continue
 		}
-		if p.spec.VXLANMode != "" && p.spec.VXLANMode != "Never" {
-			p.encapsulation = "spec.vxlanMode: " + p.spec.VXLANMode
-		} else if p.spec.IPIPMode != "" && p.spec.IPIPMode != "Never" {
-			p.encapsulation = "spec.ipipMode: " + p.spec.IPIPMode
-		}
+		never := []string{"", "Never"}
+		p.encapsulated = !slices.Contains(never, p.spec.VXLANMode) || !slices.Contains(never, p.spec.IPIPMode)
 		same := slices.IndexFunc(pools, func(q namedPool) bool { return q.name == p.name })
 		if same < 0 {
 			pools = append(pools, p)
@@ -149,21 +147,30 @@ func (d *draft) selectNodes(p namedPool) {
 	}
 }
 
-// calicoRouting remarks on what Cilium decides for all pools at once.
+// calicoRouting remarks on what Cilium decides for all pools at once, where its
+// default is another.
 func (d *draft) calicoRouting(p namedPool) {
-	s := p.spec
-	if p.encapsulation != "" {
-		d.note(p.encapsulation, "encapsulation is a setting of Cilium's for all pools", "Cilium's default is a VXLAN tunnel between all nodes (routingMode)")
-	} else {
+	if !p.encapsulated {
 		d.lost(strings.TrimSuffix(p.field, "."), "it has no encapsulation. That is a setting of Cilium's for all pools, and its default is a tunnel", "Set Cilium's routingMode to native")
 	}
-	if s.NATOutgoing {
-		d.note(p.field+"natOutgoing", "it is on: masquerading is a setting of Cilium's for all pools", "It is Cilium's default (enableIPv4Masquerade, enableIPv6Masquerade); name all pools in ipv4NativeRoutingCIDR and ipv6NativeRoutingCIDR")
-	} else {
+	if !p.spec.NATOutgoing {
 		d.lost(p.field+"natOutgoing", "it is off: masquerading is a setting of Cilium's for all pools, and its default is on", "Set Cilium's enableIPv4Masquerade and enableIPv6Masquerade, or its ipMasqAgent")
 	}
-	if s.DisableBGPExport {
+	if p.spec.DisableBGPExport {
 		d.lost(p.field+"disableBGPExport", "Cilium's BGP control plane advertises no podCIDRs in crd mode, and PodIPPools say nothing of BGP", "Leave the pool out of what announces prefixes to your routers (kubectl cilium-pool export)")
+	}
+}
+
+// noteRouting tells once of what Cilium does by default, as these pools ask.
+func noteRouting(r *Result, pools []namedPool) {
+	note := func(field, reason, mend string) {
+		r.Remarks = append(r.Remarks, Remark{Object: "IPPools", Field: field, Reason: reason, Mend: mend})
+	}
+	if slices.ContainsFunc(pools, func(p namedPool) bool { return p.encapsulated }) {
+		note("vxlanMode, ipipMode, encapsulation", "encapsulation is a setting of Cilium's for all pools", "Its default is a VXLAN tunnel between all nodes (routingMode)")
+	}
+	if slices.ContainsFunc(pools, func(p namedPool) bool { return p.spec.NATOutgoing }) {
+		note("natOutgoing", "masquerading is a setting of Cilium's for all pools", "Its default is on (enableIPv4Masquerade, enableIPv6Masquerade). Name a range that holds all pools in ipv4NativeRoutingCIDR and ipv6NativeRoutingCIDR")
 	}
 }
 

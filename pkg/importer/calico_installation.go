@@ -41,9 +41,7 @@ func installationPools(r *Result, o Object, known []namedPool) []namedPool {
 			continue
 		}
 		p := namedPool{from: o, name: spec.Name, spec: spec.ipPool(), field: field, unknown: unknown}
-		if p.encapsulation = spec.encapsulation(); p.encapsulation != "" {
-			p.encapsulation = field + "encapsulation: " + p.encapsulation
-		}
+		p.encapsulated = spec.encapsulated()
 		if p.name == "" {
 			p.name = spec.defaultName(known, pools)
 		}
@@ -62,16 +60,13 @@ func (s operatorPool) ipPool() ipPool {
 	}
 }
 
-// encapsulation is what the operator takes; empty: none. IPv4 has IPIP unless
-// something else is said.
-func (s operatorPool) encapsulation() string {
-	switch cidr, err := netip.ParsePrefix(s.CIDR); {
-	case s.Encapsulation == "None":
-		return ""
-	case s.Encapsulation == "" && err == nil && cidr.Addr().Is4():
-		return "IPIP"
+// encapsulated: IPv4 has IPIP unless something else is said.
+func (s operatorPool) encapsulated() bool {
+	if s.Encapsulation != "" {
+		return s.Encapsulation != "None"
 	}
-	return s.Encapsulation
+	cidr, err := netip.ParsePrefix(s.CIDR)
+	return err == nil && cidr.Addr().Is4()
 }
 
 // defaultName is what Calico's operator calls a pool without a name: the first

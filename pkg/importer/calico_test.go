@@ -107,5 +107,5 @@ spec:
 		"lost: Installation default: spec.calicoNetwork.ipPools[1]",
 		"lost: Installation default: spec.calicoNetwork.ipPools[3].more",
 		"lost: Installation default: spec.calicoNetwork.ipPools[5]",
-	}, "ipPools[0].encapsulation: IPIP", "ipPools[3].encapsulation: VXLAN")
+	}, "note: IPPools: natOutgoing", "note: IPPools: vxlanMode, ipipMode, encapsulation")
 }

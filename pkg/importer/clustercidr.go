@@ -1,6 +1,10 @@
 package importer
 
 import (
+	"maps"
+	"slices"
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -65,17 +69,20 @@ func requirements(s *corev1.NodeSelector) int32 {
 }
 
 // remarkTies tells of pools among which a ClusterCIDR's further tie-breaks would
-// choose.
+// choose. Those that are held back serve nobody.
 func remarkTies(r *Result) {
-	count := map[int32]int{}
+	names := map[int32][]string{}
 	for _, p := range r.Pools {
-		count[p.Object.Spec.Priority]++
+		s := p.Object.Spec
+		if s.NodeSelector == nil || s.NodeSelector.MatchLabels[HeldLabel] == "" {
+			names[s.Priority] = append(names[s.Priority], p.Object.Name)
+		}
 	}
-	for _, p := range r.Pools {
-		if priority := p.Object.Spec.Priority; count[priority] > 1 {
+	for _, priority := range slices.Sorted(maps.Keys(names)) {
+		if len(names[priority]) > 1 {
 			r.Remarks = append(r.Remarks, Remark{
-				Object: "ClusterCIDR " + p.Object.Name, Field: "spec.nodeSelector", Pool: p.Object.Name,
-				Reason: "other ClusterCIDRs name as many labels. For nodes that several of them match, Kubernetes takes the one with the fewest free podCIDRs first; PodIPPools of one priority are taken by name",
+				Object: "ClusterCIDRs " + strings.Join(names[priority], ", "), Field: "spec.nodeSelector",
+				Reason: "they name as many labels. For nodes that several of them match, Kubernetes takes the one with the fewest podCIDRs left first; PodIPPools of one priority are taken by name",
 				Mend:   "Change spec.priority if the order matters",
 			})
 		}

@@ -42,7 +42,7 @@ func TestKubernetes(t *testing.T) {
 			[]string{"rack 10.5.0.0/16 by /26 for node=n1,rack=r1 priority 2", "node 192.168.64.0/20 by /28 fd00:1::/64 by /124 for node in (n1,n2) priority 1",
 				"all 10.16.0.0/12 by /24", "lost: ClusterCIDR all: spec.perNodeHostBits: a /18"}, nil},
 		"ClusterCIDRs alike": {[]string{clusterCIDR("a", "perNodeHostBits: 8, ipv4: 10.1.0.0/16"), clusterCIDR("b", "perNodeHostBits: 8, ipv4: 10.2.0.0/16")},
-			[]string{"a 10.1.0.0/16 by /24", "b 10.2.0.0/16 by /24"}, []string{"fewest free podCIDRs first"}},
+			[]string{"a 10.1.0.0/16 by /24", "b 10.2.0.0/16 by /24"}, []string{"ClusterCIDRs a, b: spec.nodeSelector: they name as many labels"}},
 		"a union of nodes": {[]string{clusterCIDR("a", "perNodeHostBits: 8, ipv4: 10.1.0.0/16, nodeSelector: {nodeSelectorTerms: [{matchExpressions: [{key: node, operator: Exists}]}, {matchExpressions: [{key: cores, operator: Gt, values: ['8']}]}]}, new: 1")},
 			[]string{"a 10.1.0.0/16 by /24 for cilium-pool.io/import=a", "lost: ClusterCIDR a: spec.new", "lost: ClusterCIDR a: spec.nodeSelector"}, []string{`cannot say "cores Gt 8"`}},
 		"made of the flags": {[]string{clusterCIDR("default-cluster-cidr", "perNodeHostBits: 8, ipv4: 10.1.0.0/16"), manager("--cluster-cidr=10.1.0.0/16")},
