@@ -178,7 +178,7 @@ func inLabel(c rune) bool {
 
 // text := "'" … "'" | '"' … '"'
 func (p *parser) text() (string, error) {
-	if p.rest == "" || !strings.Contains(`'"`, p.rest[:1]) {
+	if p.rest == "" || p.rest[0] != '\'' && p.rest[0] != '"' {
 		return "", fmt.Errorf("a value in quotes is missing before %q", p.rest)
 	}
 	value, rest, ok := strings.Cut(p.rest[1:], p.rest[:1])

@@ -145,11 +145,12 @@ func (b *budget) intersection(args []Expr, negated bool) ([]term, error) {
 }
 
 func (t term) and(u term) (term, bool) {
-	ok := true
 	for key, c := range u {
-		if t, ok = t.with(key, c); !ok {
+		next, ok := t.with(key, c)
+		if !ok {
 			return nil, false
 		}
+		t = next
 	}
 	return t, true
 }
