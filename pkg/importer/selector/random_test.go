@@ -73,14 +73,14 @@ func TestExact(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	all, taken := nodes(), 0
 	ops := []operator{opHas, opIn, opIn, opContains, opStartsWith, opEndsWith}
-	for range 5_000 {
+	for range 2_000 {
 		e := randomExpr(r, 3, ops)
 		if s, err := e.LabelSelector(); err == nil {
 			taken++
 			same(t, e, s, all)
 		}
 	}
-	if taken < 500 {
+	if taken < 200 {
 		t.Errorf("only %d expressions were taken", taken)
 	}
 }
@@ -90,7 +90,7 @@ func TestExact(t *testing.T) {
 func TestComplete(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	all, refused := nodes(), 0
-	for range 5_000 {
+	for range 2_000 {
 		e := randomExpr(r, 3, []operator{opHas, opIn})
 		_, err := e.LabelSelector()
 		if can := expressible(e, all); can != (err == nil) {
@@ -100,7 +100,7 @@ func TestComplete(t *testing.T) {
 			refused++
 		}
 	}
-	if refused < 500 {
+	if refused < 200 {
 		t.Errorf("only %d expressions were refused", refused)
 	}
 }
