@@ -28,7 +28,8 @@ type world struct {
 	ctx    context.Context //nolint:containedctx // commands of scripts are given none
 	client client.Client
 	// reader is a kubeconfig that may do what docs/kubectl/README.md says is
-	// needed to read, admin one that may do everything.
+	// needed to read, admin one that may do everything. The user importer may do
+	// what docs/import.md says is needed.
 	reader, admin string
 	// bin has kubectl, sources is cmd/kubectl-cilium_pool.
 	bin, sources string
@@ -58,14 +59,19 @@ func newWorld(t *testing.T) *world {
 	if err := cluster.WriteKubeconfig(w.admin); err != nil {
 		t.Fatal(err)
 	}
-	role := roleOfPage(t)
+	role, imports := roleOfPage(t, "kubectl/README.md"), roleOfPage(t, "import.md")
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: role.Name}}
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
 		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: role.Name}},
 	}
-	for _, o := range []client.Object{account, role, binding} {
+	importer := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: imports.Name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: imports.Name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "importer"}},
+	}
+	for _, o := range []client.Object{account, role, binding, imports, importer} {
 		if err := c.Create(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
@@ -80,10 +86,10 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// roleOfPage is the ClusterRole that the page tells to make.
-func roleOfPage(t *testing.T) *rbacv1.ClusterRole {
+// roleOfPage is the ClusterRole that a page of docs tells to make: its first YAML.
+func roleOfPage(t *testing.T, name string) *rbacv1.ClusterRole {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join(root, "docs", "kubectl", "README.md"))
+	page, err := os.ReadFile(filepath.Join(root, "docs", name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +97,7 @@ func roleOfPage(t *testing.T) *rbacv1.ClusterRole {
 	body, _, ok := strings.Cut(rest, "```")
 	role := &rbacv1.ClusterRole{}
 	if err := yaml.UnmarshalStrict([]byte(body), role); err != nil || !ok {
-		t.Fatalf("docs/kubectl/README.md shows no role: %v", err)
+		t.Fatalf("docs/%s shows no role: %v", name, err)
 	}
 	return role
 }

@@ -1,0 +1,186 @@
+package importer
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/importer/selector"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// ipPool is the spec of an IPPool: api/pkg/apis/projectcalico/v3/ippool.go of
+// Calico v3.34, the same in crd.projectcalico.org/v1.
+type ipPool struct {
+	CIDR              string   `json:"cidr"`
+	VXLANMode         string   `json:"vxlanMode"`
+	IPIPMode          string   `json:"ipipMode"`
+	NATOutgoing       bool     `json:"natOutgoing"`
+	Disabled          bool     `json:"disabled"`
+	DisableBGPExport  bool     `json:"disableBGPExport"`
+	BlockSize         int      `json:"blockSize"`
+	NodeSelector      string   `json:"nodeSelector"`
+	NamespaceSelector string   `json:"namespaceSelector"`
+	AllowedUses       []string `json:"allowedUses"`
+	AssignmentMode    string   `json:"assignmentMode"`
+}
+
+// namedPool is an IPPool, or an entry of an Installation.
+type namedPool struct {
+	from Object
+	name string
+	spec ipPool
+	// field is where the spec is in the object.
+	field   string
+	unknown []string
+	// encapsulated: packets between some nodes go through a tunnel.
+	encapsulated bool
+}
+
+// Calico makes PodIPPools of IPPools and of the pools of an Installation. What
+// IPReservations and the IPAM configuration say goes into each of them.
+func Calico(objects []Object) *Result {
+	r := &Result{}
+	pools := calicoPools(r, objects)
+	config := readCalicoConfig(r, objects)
+	for _, p := range pools {
+		convertIPPool(r, p, config)
+	}
+	config.remarkOutside(r, pools)
+	noteRouting(r, pools)
+	return r
+}
+
+// calicoPools lists the pools, each once: an IPPool is served by both API
+// groups, and made from an Installation.
+func calicoPools(r *Result, objects []Object) []namedPool {
+	var pools []namedPool
+	for _, o := range objects {
+		if o.Kind != "IPPool" || !isCalico(o) {
+			continue
+		}
+		p := namedPool{from: o, name: o.Name, field: "spec."}
+		var err error
+		if p.unknown, err = decode(fields(o.content, "spec"), &p.spec); err != nil {
+			r.remark(true, o, "spec", "cannot be read: "+err.Error(), "Mend it and import it again")
+			continue
+		}
+		never := []string{"", "Never"}
+		p.encapsulated = !slices.Contains(never, p.spec.VXLANMode) || !slices.Contains(never, p.spec.IPIPMode)
+		same := slices.IndexFunc(pools, func(q namedPool) bool { return q.name == p.name })
+		if same < 0 {
+			pools = append(pools, p)
+		} else if !reflect.DeepEqual(pools[same].spec, p.spec) {
+			r.remark(true, o, "spec", "another IPPool of this name says otherwise, and was taken ("+pools[same].from.Source+")", "Import the one that holds")
+		}
+	}
+	for _, o := range objects {
+		if o.Kind == "Installation" && o.group() == "operator.tigera.io" {
+			pools = append(pools, installationPools(r, o, pools)...)
+		}
+	}
+	return pools
+}
+
+func isCalico(o Object) bool {
+	return o.group() == "crd.projectcalico.org" || o.group() == "projectcalico.org"
+}
+
+func convertIPPool(r *Result, p namedPool, config calicoConfig) {
+	s := p.spec
+	if len(s.AllowedUses) > 0 && !slices.Contains(s.AllowedUses, "Workload") {
+		loadBalancer := slices.Contains(s.AllowedUses, "LoadBalancer")
+		mend := "Cilium's tunnels need no addresses of their own"
+		if loadBalancer {
+			mend = "Make a CiliumLoadBalancerIPPool of it"
+		}
+		r.remark(loadBalancer, p.from, p.field+"allowedUses", "it gives no addresses to pods, so no PodIPPool is made of it", mend)
+		return
+	}
+	d := newDraft(r, p.from, p.name)
+	d.unknown(p.field, p.unknown)
+	cidrs := d.cidrs(p.field+"cidr", []string{s.CIDR})
+	if len(cidrs) == 0 {
+		return
+	}
+	family := ipalloc.FamilyOf(cidrs[0].Addr())
+	d.add(family, cidrs, d.blockBits(p.field+"blockSize", family, p.blockSize(family)), v1alpha1.EdgeIPs{AllowFirstIP: true, AllowLastIP: true})
+	if s.Disabled {
+		// Disabled as there: what is in use stays until its pods go.
+		for _, ranges := range rangesOf(&d.pool.Spec) {
+			ranges[0].Drain = true
+		}
+		d.note(strings.TrimSuffix(p.field, "."), "the pool is disabled, so its CIDR is set to drain: nothing new comes from it", "")
+	}
+	d.selectNodes(p)
+	d.calicoRouting(p)
+	config.apply(d, cidrs[0])
+	d.done()
+}
+
+func (p namedPool) blockSize(f ipalloc.Family) int {
+	if p.spec.BlockSize != 0 {
+		return p.spec.BlockSize
+	}
+	return map[ipalloc.Family]int{ipalloc.IPv4: 26, ipalloc.IPv6: 122}[f] // Calico's defaults
+}
+
+// selectNodes says which nodes the pool is for, or holds it back.
+func (d *draft) selectNodes(p namedPool) {
+	e, err := selector.ParseCalico(p.spec.NodeSelector)
+	if err != nil {
+		err = fmt.Errorf("cannot be read: %w", err)
+	} else {
+		d.pool.Spec.NodeSelector, err = e.LabelSelector()
+	}
+	if err != nil {
+		d.hold(p.field+"nodeSelector: "+p.spec.NodeSelector, err.Error())
+	}
+	if s := p.spec.NamespaceSelector; s != "" && s != "all()" {
+		d.hold(p.field+"namespaceSelector: "+s, "pods get the addresses of their node here, whatever their namespace")
+	}
+	if p.spec.AssignmentMode == "Manual" {
+		d.hold(p.field+"assignmentMode: Manual", "only pods that ask for this pool get its addresses, and pods cannot ask here")
+	}
+}
+
+// calicoRouting remarks on what Cilium decides for all pools at once, where its
+// default is another.
+func (d *draft) calicoRouting(p namedPool) {
+	if !p.encapsulated {
+		d.lost(strings.TrimSuffix(p.field, "."), "it has no encapsulation. That is a setting of Cilium's for all pools, and its default is a tunnel", "Set Cilium's routingMode to native")
+	}
+	if !p.spec.NATOutgoing {
+		d.lost(p.field+"natOutgoing", "it is off: masquerading is a setting of Cilium's for all pools, and its default is on", "Set Cilium's enableIPv4Masquerade and enableIPv6Masquerade, or its ipMasqAgent")
+	}
+	if p.spec.DisableBGPExport {
+		d.lost(p.field+"disableBGPExport", "Cilium's BGP control plane advertises no podCIDRs in crd mode, and PodIPPools say nothing of BGP", "Leave the pool out of what announces prefixes to your routers (kubectl cilium-pool export)")
+	}
+}
+
+// noteRouting tells once of what Cilium does by default, as these pools ask.
+func noteRouting(r *Result, pools []namedPool) {
+	note := func(field, reason, mend string) {
+		r.Remarks = append(r.Remarks, Remark{Object: "IPPools", Field: field, Reason: reason, Mend: mend})
+	}
+	if slices.ContainsFunc(pools, func(p namedPool) bool { return p.encapsulated }) {
+		note("vxlanMode, ipipMode, encapsulation", "encapsulation is a setting of Cilium's for all pools", "Its default is a VXLAN tunnel between all nodes (routingMode)")
+	}
+	if slices.ContainsFunc(pools, func(p namedPool) bool { return p.spec.NATOutgoing }) {
+		note("natOutgoing", "masquerading is a setting of Cilium's for all pools", "Its default is on (enableIPv4Masquerade, enableIPv6Masquerade). Name a range that holds all pools in ipv4NativeRoutingCIDR and ipv6NativeRoutingCIDR")
+	}
+}
+
+// overlap is what two prefixes share.
+func overlap(a, b netip.Prefix) (netip.Prefix, bool) {
+	if !a.Overlaps(b) {
+		return netip.Prefix{}, false
+	}
+	if a.Bits() > b.Bits() {
+		return a, true
+	}
+	return b, true
+}

@@ -1,0 +1,147 @@
+package importer
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"go4.org/netipx"
+	"k8s.io/utils/ptr"
+)
+
+// maxReserved is as many as a PodIPPool takes.
+const maxReserved = 64
+
+// maxBlocksPerNode is the most that a PodIPPool takes.
+const maxBlocksPerNode = 1024
+
+// ipamConfig is the spec of an IPAMConfig (crd.projectcalico.org/v1) and of an
+// IPAMConfiguration (projectcalico.org/v3) of Calico v3.34.
+type ipamConfig struct {
+	StrictAffinity               bool   `json:"strictAffinity"`
+	AutoAllocateBlocks           *bool  `json:"autoAllocateBlocks"`
+	MaxBlocksPerHost             int    `json:"maxBlocksPerHost"`
+	IPCooldownSeconds            int    `json:"ipCooldownSeconds"`
+	KubeVirtVMAddressPersistence string `json:"kubeVirtVMAddressPersistence"`
+}
+
+// calicoConfig is what holds for all IPPools.
+type calicoConfig struct {
+	reserved  []reservation
+	maxBlocks int
+}
+
+// reservation is an entry of an IPReservation.
+type reservation struct {
+	from Object
+	cidr netip.Prefix
+}
+
+func readCalicoConfig(r *Result, objects []Object) calicoConfig {
+	var c calicoConfig
+	told := false
+	for _, o := range objects {
+		switch {
+		case !isCalico(o):
+		case o.Kind == "IPReservation":
+			c.reserved = append(c.reserved, reservations(r, o)...)
+		case (o.Kind == "IPAMConfig" || o.Kind == "IPAMConfiguration") && !told:
+			c.maxBlocks, told = ipamConfiguration(r, o), true
+		}
+	}
+	return c
+}
+
+func reservations(r *Result, o Object) []reservation {
+	var spec struct {
+		ReservedCIDRs []string `json:"reservedCIDRs"`
+	}
+	if _, err := decode(fields(o.content, "spec"), &spec); err != nil {
+		r.remark(true, o, "spec", "cannot be read: "+err.Error(), "Mend it and import it again")
+		return nil
+	}
+	var all []reservation
+	for _, s := range spec.ReservedCIDRs {
+		cidr, err := netip.ParsePrefix(s)
+		if err != nil {
+			var addr netip.Addr
+			if addr, err = netip.ParseAddr(s); err == nil {
+				cidr, err = addr.Prefix(addr.BitLen())
+			}
+		}
+		if err != nil {
+			r.remark(true, o, "spec.reservedCIDRs: "+s, "is neither an address nor a CIDR", "Add what was meant to spec.reserved of the pool")
+			continue
+		}
+		all = append(all, reservation{o, cidr.Masked()})
+	}
+	return all
+}
+
+// ipamConfiguration remarks on the configuration, and returns how many blocks a
+// node may have; 0: not said.
+func ipamConfiguration(r *Result, o Object) int {
+	var spec ipamConfig
+	unknown, err := decode(fields(o.content, "spec"), &spec)
+	if err != nil {
+		r.remark(true, o, "spec", "cannot be read: "+err.Error(), "Mend it and import it again")
+		return 0
+	}
+	for _, n := range unknown {
+		r.remark(true, o, "spec."+n, "this field is not known here", "See what it does, and whether you need it")
+	}
+	if !spec.StrictAffinity {
+		r.remark(false, o, "spec.strictAffinity: false", "a block belongs to one node here, as with true: nodes borrow no single addresses of each other's blocks", "See that there are more blocks than nodes, or make blocks smaller")
+	}
+	if spec.AutoAllocateBlocks != nil && !*spec.AutoAllocateBlocks {
+		r.remark(true, o, "spec.autoAllocateBlocks: false", "nodes get blocks by themselves here", "Set paused in a pool to stop all change on its nodes")
+	}
+	if spec.IPCooldownSeconds > 0 {
+		r.remark(true, o, fmt.Sprintf("spec.ipCooldownSeconds: %d", spec.IPCooldownSeconds), "an address that a pod gave back can be used again at once on its node; only whole blocks rest", "spec.cooldown of a pool says how long a block rests before another node gets it")
+	}
+	if spec.KubeVirtVMAddressPersistence == "Enabled" {
+		r.remark(true, o, "spec.kubeVirtVMAddressPersistence: Enabled", "addresses do not move with virtual machines here", "Leave these nodes with Calico if you need it")
+	}
+	return spec.MaxBlocksPerHost
+}
+
+// apply puts the configuration into a pool of one CIDR.
+func (c calicoConfig) apply(d *draft, cidr netip.Prefix) {
+	if c.maxBlocks > maxBlocksPerNode {
+		d.note("spec.expand.maxBlocksPerNode", fmt.Sprintf("maxBlocksPerHost is %d, and a PodIPPool takes %d at most", c.maxBlocks, maxBlocksPerNode), "")
+	}
+	if c.maxBlocks > 0 {
+		d.pool.Spec.Expand.MaxBlocksPerNode = ptr.To(int32(min(c.maxBlocks, maxBlocksPerNode)))
+	}
+	var set netipx.IPSetBuilder
+	for _, r := range c.reserved {
+		if shared, ok := overlap(r.cidr, cidr); ok {
+			set.AddPrefix(shared)
+			if from := r.from.String(); !slices.Contains(d.also, from) {
+				d.also = append(d.also, from)
+			}
+		}
+	}
+	reserved, err := set.IPSet()
+	if err != nil {
+		d.lost("spec.reserved", err.Error(), "Reserve by hand what IPReservations reserve")
+		return
+	}
+	for _, p := range reserved.Prefixes() {
+		d.pool.Spec.Reserved = append(d.pool.Spec.Reserved, p.String())
+	}
+}
+
+// remarkOutside tells of reservations that lie in no pool.
+func (c calicoConfig) remarkOutside(r *Result, pools []namedPool) {
+	for _, res := range c.reserved {
+		inside := slices.ContainsFunc(pools, func(p namedPool) bool {
+			cidr, err := netip.ParsePrefix(strings.TrimSpace(p.spec.CIDR))
+			return err == nil && cidr.Overlaps(res.cidr)
+		})
+		if !inside {
+			r.remark(false, res.from, "spec.reservedCIDRs: "+res.cidr.String(), "lies in none of the pools, so there is nothing to reserve it from", "")
+		}
+	}
+}

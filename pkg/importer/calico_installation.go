@@ -1,0 +1,85 @@
+package importer
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// operatorPool is an entry of spec.calicoNetwork.ipPools of an Installation
+// (operator.tigera.io/v1), from which Calico's operator makes an IPPool.
+type operatorPool struct {
+	Name                 string   `json:"name"`
+	CIDR                 string   `json:"cidr"`
+	Encapsulation        string   `json:"encapsulation"`
+	NATOutgoing          string   `json:"natOutgoing"`
+	NodeSelector         string   `json:"nodeSelector"`
+	NamespaceSelector    string   `json:"namespaceSelector"`
+	BlockSize            int      `json:"blockSize"`
+	DisableBGPExport     bool     `json:"disableBGPExport"`
+	DisableNewAllocation bool     `json:"disableNewAllocations"`
+	AllowedUses          []string `json:"allowedUses"`
+	AssignmentMode       string   `json:"assignmentMode"`
+}
+
+// installationPools are the pools of an Installation that are not among known.
+func installationPools(r *Result, o Object, known []namedPool) []namedPool {
+	entries, _ := fields(o.content, "spec", "calicoNetwork")["ipPools"].([]any)
+	var pools []namedPool
+	for i, entry := range entries {
+		content, _ := entry.(map[string]any)
+		field := fmt.Sprintf("spec.calicoNetwork.ipPools[%d].", i)
+		var spec operatorPool
+		unknown, err := decode(content, &spec)
+		if err != nil {
+			r.remark(true, o, strings.TrimSuffix(field, "."), "cannot be read: "+err.Error(), "Mend it and import it again")
+			continue
+		}
+		same := func(p namedPool) bool { return p.spec.CIDR == spec.CIDR }
+		if slices.ContainsFunc(known, same) {
+			continue
+		}
+		p := namedPool{from: o, name: spec.Name, spec: spec.ipPool(), field: field, unknown: unknown}
+		p.encapsulated = spec.encapsulated()
+		if p.name == "" {
+			p.name = spec.defaultName(known, pools)
+		}
+		pools = append(pools, p)
+	}
+	return pools
+}
+
+// ipPool is the IPPool that Calico's operator makes, but for encapsulation; what
+// is left out has the operator's defaults: NAT, all nodes.
+func (s operatorPool) ipPool() ipPool {
+	return ipPool{
+		CIDR: s.CIDR, NATOutgoing: s.NATOutgoing != "Disabled", Disabled: s.DisableNewAllocation,
+		DisableBGPExport: s.DisableBGPExport, BlockSize: s.BlockSize, NodeSelector: s.NodeSelector,
+		NamespaceSelector: s.NamespaceSelector, AllowedUses: s.AllowedUses, AssignmentMode: s.AssignmentMode,
+	}
+}
+
+// encapsulated: IPv4 has IPIP unless something else is said.
+func (s operatorPool) encapsulated() bool {
+	if s.Encapsulation != "" {
+		return s.Encapsulation != "None"
+	}
+	cidr, err := netip.ParsePrefix(s.CIDR)
+	return err == nil && cidr.Addr().Is4()
+}
+
+// defaultName is what Calico's operator calls a pool without a name: the first
+// of a family has a name of its own.
+func (s operatorPool) defaultName(lists ...[]namedPool) string {
+	name := "default-ipv4-ippool"
+	if strings.Contains(s.CIDR, ":") {
+		name = "default-ipv6-ippool"
+	}
+	for _, pools := range lists {
+		if slices.ContainsFunc(pools, func(p namedPool) bool { return p.name == name }) {
+			return strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(s.CIDR)
+		}
+	}
+	return name
+}

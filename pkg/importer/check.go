@@ -1,0 +1,108 @@
+package importer
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// maxCIDRs is as many of a family as a PodIPPool takes.
+const maxCIDRs = 128
+
+// Check leaves out pools that the API or the operator would refuse, and remarks
+// on ranges that two pools claim. There are existing pools in the cluster.
+func (r *Result) Check(defaults crd.Defaults, existing []v1alpha1.PodIPPool) {
+	// Ours would be younger than those that are there, and an older pool wins.
+	var now time.Time
+	for i := range existing {
+		if created := existing[i].CreationTimestamp.Time; created.After(now) {
+			now = created
+		}
+	}
+	now = now.Add(time.Second)
+	var valid []*crd.Pool
+	r.Pools = slices.DeleteFunc(r.Pools, func(p Pool) bool {
+		pool, err := crd.PoolFrom(&p.Object, defaults)
+		if err == nil {
+			err = tooMany(&p.Object.Spec)
+		}
+		if err != nil {
+			r.about(p, "spec", "no PodIPPool can be like that, so it is left out: "+err.Error(), "Write the pool yourself")
+			return true
+		}
+		pool.Created = now
+		valid = append(valid, pool)
+		return false
+	})
+	for i := range existing {
+		e := &existing[i]
+		if at := slices.IndexFunc(r.Pools, func(p Pool) bool { return p.Object.Name == e.Name }); at >= 0 {
+			if !equality.Semantic.DeepEqual(r.Pools[at].Object.Spec, e.Spec) {
+				r.about(r.Pools[at], "metadata.name", "the cluster has a PodIPPool of this name that says otherwise: to apply this one would change it", "Compare them: kubectl cilium-pool plan")
+			}
+			continue
+		}
+		if pool, err := crd.PoolFrom(e, defaults); err == nil {
+			valid = append(valid, pool)
+		}
+	}
+	r.overlaps(valid)
+}
+
+// tooMany is what only the API holds a pool to.
+func tooMany(s *v1alpha1.PodIPPoolSpec) error {
+	if n := len(s.Reserved); n > maxReserved {
+		return fmt.Errorf("it reserves %d separate ranges, and a PodIPPool takes %d", n, maxReserved)
+	}
+	for _, ranges := range rangesOf(s) {
+		if n := len(ranges); n > maxCIDRs {
+			return fmt.Errorf("it has %d CIDRs of a family, and a PodIPPool takes %d", n, maxCIDRs)
+		}
+	}
+	return nil
+}
+
+// overlaps remarks on ranges of ours that another pool would give out, or that
+// of an existing one that ours would.
+func (r *Result) overlaps(pools []*crd.Pool) {
+	nobody := func(string, netip.Prefix) bool { return false }
+	for _, p := range crd.ResolveOverlaps(pools, nobody) {
+		for _, f := range ipalloc.Families() {
+			ranges, ok := p.Ranges(f)
+			if !ok {
+				continue
+			}
+			for _, c := range ranges.CIDRs {
+				if c.ClosedBy != "" {
+					r.overlap(p.Name, c)
+				}
+			}
+		}
+	}
+}
+
+func (r *Result) overlap(loser string, c crd.Range) {
+	for _, p := range r.Pools {
+		if p.Object.Name == loser || p.Object.Name == c.ClosedBy && !r.named(loser) {
+			r.about(p, "spec: "+c.CIDR.String(),
+				fmt.Sprintf("pools %s and %s claim the same addresses, and only %s would give them out", c.ClosedBy, loser, c.ClosedBy),
+				"Take the range out of one of them before you apply")
+		}
+	}
+}
+
+// about remarks on a pool that is made, by what it is made from.
+func (r *Result) about(p Pool, field, reason, mend string) {
+	r.Remarks = append(r.Remarks, Remark{
+		Lost: true, Object: "PodIPPool " + p.Object.Name, Source: "from " + p.From, Field: field,
+		Reason: strings.TrimSuffix(reason, "."), Mend: mend, Pool: p.Object.Name,
+	})
+}

@@ -1,0 +1,237 @@
+package importer
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// podIPPool is the spec of a CiliumPodIPPool: pkg/k8s/apis/cilium.io/v2alpha1 of
+// Cilium v1.20.1.
+type podIPPool struct {
+	IPv4              *podIPRanges          `json:"ipv4"`
+	IPv6              *podIPRanges          `json:"ipv6"`
+	AllowFirstIP      bool                  `json:"allowFirstIP"`
+	AllowLastIP       bool                  `json:"allowLastIP"`
+	PodSelector       *metav1.LabelSelector `json:"podSelector"`
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector"`
+}
+
+type podIPRanges struct {
+	CIDRs    []string `json:"cidrs"`
+	MaskSize int      `json:"maskSize"`
+}
+
+// Cilium makes PodIPPools of CiliumPodIPPools, and of the settings of
+// cluster-pool mode in the ConfigMap cilium-config or in values of Cilium's
+// chart.
+func Cilium(objects []Object) *Result {
+	r := &Result{}
+	defaultPool := "default"
+	for _, o := range objects {
+		if name := text(fields(o.content, "data")["ipam-default-ip-pool"]); isCiliumConfig(o) && name != "" {
+			defaultPool = name
+		}
+	}
+	for _, o := range objects {
+		switch {
+		case o.Kind == "CiliumPodIPPool" && o.group() == "cilium.io":
+			convertPodIPPool(r, o, o.Name, "spec", fields(o.content, "spec"), defaultPool)
+		case isCiliumConfig(o):
+			fromCiliumConfig(r, o)
+		case o.Kind == "" && fields(o.content, "ipam") != nil:
+			fromCiliumValues(r, o, defaultPool)
+		}
+	}
+	return r
+}
+
+// convertPodIPPool makes a pool of content, which is at field of o. Cilium
+// chooses a pool by pod: only the default one is for every node.
+func convertPodIPPool(r *Result, o Object, name, field string, content map[string]any, defaultPool string) {
+	if r.named(name) {
+		r.remark(true, o, field, "there is a pool of this name already, which was taken", "Import the one that holds")
+		return
+	}
+	var spec podIPPool
+	unknown, err := decode(content, &spec)
+	if err != nil {
+		r.remark(true, o, field, "cannot be read: "+err.Error(), "Mend it and import it again")
+		return
+	}
+	d := newDraft(r, o, name)
+	field += "."
+	d.unknown(field, unknown)
+	edges := v1alpha1.EdgeIPs{AllowFirstIP: spec.AllowFirstIP, AllowLastIP: spec.AllowLastIP}
+	for _, f := range ipalloc.Families() {
+		ranges := map[ipalloc.Family]*podIPRanges{ipalloc.IPv4: spec.IPv4, ipalloc.IPv6: spec.IPv6}[f]
+		if ranges != nil {
+			path := field + f.String() + "."
+			d.add(f, d.cidrs(path+"cidrs", ranges.CIDRs), d.blockBits(path+"maskSize", f, ranges.MaskSize), edges)
+		}
+	}
+	if name != defaultPool {
+		d.hold("metadata.name: "+name, "pods ask for this pool by the annotation ipam.cilium.io/ip-pool, and get the addresses of their node here")
+	}
+	if spec.PodSelector != nil || spec.NamespaceSelector != nil {
+		d.hold(field+"podSelector, namespaceSelector", "pods get the addresses of their node here, whatever their labels and namespace")
+	}
+	d.done()
+}
+
+func isCiliumConfig(o Object) bool { return o.Kind == "ConfigMap" && o.Name == "cilium-config" }
+
+// clusterPool are the settings of cluster-pool mode.
+type clusterPool struct {
+	mode, modeField          string
+	ipv4, ipv6               bool
+	cidrs4, cidrs6           []string
+	cidrsField4, cidrsField6 string
+	mask4, mask6             int
+	maskField4, maskField6   string
+}
+
+// fromCiliumConfig reads the ConfigMap; what is left out has the defaults of
+// cilium-operator (operator/pkg/ipam/clusterpool.go of v1.20.1).
+func fromCiliumConfig(r *Result, o Object) {
+	data := fields(o.content, "data")
+	c := clusterPool{
+		ipv4: text(data["enable-ipv4"]) != "false", ipv6: text(data["enable-ipv6"]) == "true",
+		cidrs4: list(text(data["cluster-pool-ipv4-cidr"])), cidrsField4: "data.cluster-pool-ipv4-cidr",
+		cidrs6: list(text(data["cluster-pool-ipv6-cidr"])), cidrsField6: "data.cluster-pool-ipv6-cidr",
+		mask4: 24, maskField4: "data.cluster-pool-ipv4-mask-size",
+		mask6: 112, maskField6: "data.cluster-pool-ipv6-mask-size",
+		mode: text(data["ipam"]), modeField: "data.ipam",
+	}
+	for _, mask := range []struct {
+		field string
+		to    *int
+	}{{c.maskField4, &c.mask4}, {c.maskField6, &c.mask6}} {
+		s := text(data[strings.TrimPrefix(mask.field, "data.")])
+		if s == "" {
+			continue
+		}
+		bits, err := strconv.Atoi(s)
+		if err != nil {
+			r.remark(true, o, mask.field+": "+s, "is not a number", "Mend it and import it again")
+			return
+		}
+		*mask.to = bits
+	}
+	if made := text(data["auto-create-cilium-pod-ip-pools"]); made != "" && c.mode == "multi-pool" {
+		r.remark(false, o, "data.auto-create-cilium-pod-ip-pools", "Cilium makes CiliumPodIPPools of this", "Import those")
+	}
+	c.convert(r, o)
+}
+
+// values are those of Cilium's chart that matter here.
+type values struct {
+	IPAM struct {
+		Mode     string `json:"mode"`
+		Operator struct {
+			IPv4CIDRs any            `json:"clusterPoolIPv4PodCIDRList"`
+			IPv4Mask  *int           `json:"clusterPoolIPv4MaskSize"`
+			IPv6CIDRs any            `json:"clusterPoolIPv6PodCIDRList"`
+			IPv6Mask  *int           `json:"clusterPoolIPv6MaskSize"`
+			Pools     map[string]any `json:"autoCreateCiliumPodIPPools"`
+		} `json:"operator"`
+	} `json:"ipam"`
+	IPv4 struct {
+		Enabled *bool `json:"enabled"`
+	} `json:"ipv4"`
+	IPv6 struct {
+		Enabled *bool `json:"enabled"`
+	} `json:"ipv6"`
+}
+
+// fromCiliumValues reads values of Cilium's chart; what is left out has the
+// chart's defaults (install/kubernetes/cilium/values.yaml of v1.20).
+func fromCiliumValues(r *Result, o Object, defaultPool string) {
+	var v values
+	if _, err := decode(o.content, &v); err != nil {
+		r.remark(true, o, "ipam", "cannot be read: "+err.Error(), "Mend it and import it again")
+		return
+	}
+	const at = "ipam.operator."
+	c := clusterPool{
+		ipv4: v.IPv4.Enabled == nil || *v.IPv4.Enabled, ipv6: v.IPv6.Enabled != nil && *v.IPv6.Enabled,
+		cidrs4: stringsOf(v.IPAM.Operator.IPv4CIDRs, "10.0.0.0/8"), cidrsField4: at + "clusterPoolIPv4PodCIDRList",
+		cidrs6: stringsOf(v.IPAM.Operator.IPv6CIDRs, "fd00::/104"), cidrsField6: at + "clusterPoolIPv6PodCIDRList",
+		mask4: 24, maskField4: at + "clusterPoolIPv4MaskSize",
+		mask6: 120, maskField6: at + "clusterPoolIPv6MaskSize",
+		mode: v.IPAM.Mode, modeField: "ipam.mode",
+	}
+	if v.IPAM.Operator.IPv4Mask != nil {
+		c.mask4 = *v.IPAM.Operator.IPv4Mask
+	}
+	if v.IPAM.Operator.IPv6Mask != nil {
+		c.mask6 = *v.IPAM.Operator.IPv6Mask
+	}
+	if v.IPAM.Operator.IPv4CIDRs == nil && c.ipv4 && c.usesClusterPool() {
+		r.remark(false, o, c.cidrsField4, "is not set: the chart's default was taken", "")
+	}
+	if v.IPAM.Operator.IPv6CIDRs == nil && c.ipv6 && c.usesClusterPool() {
+		r.remark(false, o, c.cidrsField6, "is not set: the chart's default was taken", "")
+	}
+	if c.mode == "multi-pool" {
+		pools := v.IPAM.Operator.Pools
+		for _, name := range slices.Sorted(maps.Keys(pools)) {
+			content, _ := pools[name].(map[string]any)
+			convertPodIPPool(r, o, name, at+"autoCreateCiliumPodIPPools."+name, content, defaultPool)
+		}
+	}
+	c.convert(r, o)
+}
+
+// stringsOf reads a list that may be written as one string, or left out.
+func stringsOf(v any, otherwise string) []string {
+	switch v := v.(type) {
+	case nil:
+		return []string{otherwise}
+	case string:
+		return list(v)
+	case []any:
+		var all []string
+		for _, e := range v {
+			all = append(all, text(e))
+		}
+		return all
+	}
+	return nil
+}
+
+// usesClusterPool reports whether the mode is cluster-pool, which is the default.
+func (c clusterPool) usesClusterPool() bool {
+	return c.mode == "" || c.mode == "cluster-pool" || c.mode == "cluster-pool-v2beta"
+}
+
+func (c clusterPool) convert(r *Result, o Object) {
+	switch {
+	case c.usesClusterPool():
+	case c.mode == "multi-pool":
+		return
+	case c.mode == "kubernetes":
+		r.remark(true, o, c.modeField+": kubernetes", "addresses come from the podCIDRs of Nodes, which Kubernetes gives", "Import them: kubectl cilium-pool import kubeadm")
+		return
+	case c.mode == "crd":
+		r.remark(false, o, c.modeField+": crd", "this is the mode in which PodIPPools are used; it has no pools of its own", "")
+		return
+	default:
+		r.remark(true, o, c.modeField+": "+c.mode, "addresses come from the cloud, which PodIPPools do not know", "Write PodIPPools of ranges that your network routes to the nodes")
+		return
+	}
+	d := newDraft(r, o, "cluster-pool")
+	if c.ipv4 {
+		d.add(ipalloc.IPv4, d.cidrs(c.cidrsField4, c.cidrs4), d.blockBits(c.maskField4, ipalloc.IPv4, c.mask4), v1alpha1.EdgeIPs{})
+	}
+	if c.ipv6 {
+		d.add(ipalloc.IPv6, d.cidrs(c.cidrsField6, c.cidrs6), d.blockBits(c.maskField6, ipalloc.IPv6, c.mask6), v1alpha1.EdgeIPs{})
+	}
+	d.done()
+}

@@ -1,0 +1,55 @@
+package importer
+
+import "testing"
+
+func TestCilium(t *testing.T) {
+	pool := func(name, spec string) string {
+		return "apiVersion: cilium.io/v2alpha1\nkind: CiliumPodIPPool\nmetadata: {name: " + name + "}\nspec: {" + spec + "}"
+	}
+	config := func(data string) string {
+		return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: cilium-config, namespace: kube-system}\ndata: {" + data + "}"
+	}
+	const v4 = "ipv4: {cidrs: [10.10.0.0/16, 10.20.0.0/24], maskSize: 27}"
+	for name, test := range map[string]struct {
+		docs  []string
+		want  []string
+		texts []string
+	}{
+		"multi-pool": {[]string{pool("default", v4+`, ipv6: {cidrs: ["fd00:100::/80"], maskSize: 120}, allowFirstIP: true`), pool("mars", "ipv4: {cidrs: [10.30.0.0/16], maskSize: 18}"), config("ipam: multi-pool")},
+			[]string{"default 10.10.0.0/16 10.20.0.0/24 by /27 fd00:100::/80 by /120", "mars 10.30.0.0/16 by /24 for cilium-pool.io/import=mars",
+				"lost: CiliumPodIPPool mars: spec.ipv4.maskSize: a /18", "lost: CiliumPodIPPool mars: metadata.name: mars"}, nil},
+		"another default": {[]string{pool("mars", v4), config("ipam: multi-pool, ipam-default-ip-pool: mars, auto-create-cilium-pod-ip-pools: x")},
+			[]string{"mars 10.10.0.0/16 10.20.0.0/24 by /27"}, []string{"Cilium makes CiliumPodIPPools of this"}},
+		"selectors of pods": {[]string{pool("default", v4+", podSelector: {matchLabels: {a: b}}, new: 1")},
+			[]string{"default 10.10.0.0/16 10.20.0.0/24 by /27 for cilium-pool.io/import=default", "lost: CiliumPodIPPool default: spec.new",
+				"lost: CiliumPodIPPool default: spec.podSelector, namespaceSelector"}, nil},
+		"twice": {[]string{pool("default", v4), pool("default", v4)},
+			[]string{"default 10.10.0.0/16 10.20.0.0/24 by /27", "lost: CiliumPodIPPool default: spec"}, nil},
+		"no addresses":   {[]string{pool("default", "")}, []string{"lost: PodIPPool default: spec"}, []string{"left out"}},
+		"cannot be read": {[]string{pool("default", "ipv4: 7")}, []string{"lost: CiliumPodIPPool default: spec"}, nil},
+		"overlaps itself": {[]string{pool("default", "ipv4: {cidrs: [10.10.0.0/16, 10.10.1.0/24], maskSize: 27}")},
+			[]string{"lost: PodIPPool default: spec"}, []string{"overlaps 10.10.0.0/16 of the same pool"}},
+
+		"cluster-pool": {[]string{config(`ipam: cluster-pool, enable-ipv4: "true", enable-ipv6: "false", cluster-pool-ipv4-cidr: "10.0.0.0/8 100.64.0.0/16", cluster-pool-ipv4-mask-size: "25"`)},
+			[]string{"cluster-pool 10.0.0.0/8 100.64.0.0/16 by /25"}, nil},
+		"cluster-pool, dual stack": {[]string{config(`ipam: cluster-pool, enable-ipv6: "true", cluster-pool-ipv4-cidr: 10.0.0.0/8, cluster-pool-ipv6-cidr: "fd00::/104"`)},
+			[]string{"cluster-pool 10.0.0.0/8 by /24 fd00::/104 by /120", "lost: ConfigMap cilium-config: data.cluster-pool-ipv6-mask-size: a /112"}, nil},
+		"cluster-pool, IPv6 alone": {[]string{config(`ipam: cluster-pool, enable-ipv4: "false", enable-ipv6: "true", cluster-pool-ipv6-cidr: "fd00::/104", cluster-pool-ipv6-mask-size: "120"`)},
+			[]string{"cluster-pool fd00::/104 by /120"}, nil},
+		"no number": {[]string{config(`ipam: cluster-pool, cluster-pool-ipv4-cidr: 10.0.0.0/8, cluster-pool-ipv4-mask-size: many`)},
+			[]string{"lost: ConfigMap cilium-config: data.cluster-pool-ipv4-mask-size: many"}, nil},
+		"kubernetes": {[]string{config("ipam: kubernetes")}, []string{"lost: ConfigMap cilium-config: data.ipam: kubernetes"}, []string{"import kubeadm"}},
+		"crd":        {[]string{config("ipam: crd")}, nil, []string{"it has no pools of its own"}},
+		"cloud":      {[]string{config("ipam: eni")}, []string{"lost: ConfigMap cilium-config: data.ipam: eni"}, nil},
+
+		"values, nothing said": {[]string{"ipam: {ciliumNodeUpdateRate: 15s}"}, []string{"cluster-pool 10.0.0.0/8 by /24"}, []string{"the chart's default was taken"}},
+		"values": {[]string{"ipam: {mode: cluster-pool, operator: {clusterPoolIPv4PodCIDRList: [10.42.0.0/16], clusterPoolIPv4MaskSize: 26, clusterPoolIPv6MaskSize: 122}}\nipv6: {enabled: true}"},
+			[]string{"cluster-pool 10.42.0.0/16 by /26 fd00::/104 by /122"}, []string{"clusterPoolIPv6PodCIDRList: is not set"}},
+		"values, one string": {[]string{"ipam: {operator: {clusterPoolIPv4PodCIDRList: 10.42.0.0/16}}"}, []string{"cluster-pool 10.42.0.0/16 by /24"}, nil},
+		"values, multi-pool": {[]string{"ipam: {mode: multi-pool, operator: {autoCreateCiliumPodIPPools: {default: {" + v4 + "}, other: {ipv4: {cidrs: [10.1.0.0/16], maskSize: 27}}}}}"},
+			[]string{"default 10.10.0.0/16 10.20.0.0/24 by /27", "other 10.1.0.0/16 by /27 for cilium-pool.io/import=other", "lost: values: metadata.name: other"}, nil},
+		"values that cannot be read": {[]string{"ipam: {operator: 7}"}, []string{"lost: values: ipam"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) { is(t, imported(t, Cilium, test.docs...), test.want, test.texts...) })
+	}
+}

@@ -1,0 +1,127 @@
+package importer
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/json"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+)
+
+// Object is something that is imported from: a Kubernetes object, or the values
+// of a Helm chart, which have no kind.
+type Object struct {
+	APIVersion, Kind, Name string
+	// Source is the file it is from, or "the cluster".
+	Source string
+
+	content map[string]any
+}
+
+func (o Object) String() string {
+	switch {
+	case o.Kind == "":
+		return "values"
+	case o.Name == "":
+		return o.Kind
+	}
+	return o.Kind + " " + o.Name
+}
+
+// group is the API group, without the version.
+func (o Object) group() string {
+	group, _, ok := strings.Cut(o.APIVersion, "/")
+	if !ok {
+		return ""
+	}
+	return group
+}
+
+// Read reads YAML or JSON, of one or several objects. Lists are taken apart.
+func Read(source string, data []byte) ([]Object, error) {
+	var objects []Object
+	for documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
+		doc, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			return objects, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", source, err)
+		}
+		var content map[string]any
+		body, err := yaml.YAMLToJSON(doc)
+		if err == nil {
+			err = json.Unmarshal(body, &content)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", source, err)
+		}
+		if len(content) > 0 {
+			objects = append(objects, FromContent(source, content)...)
+		}
+	}
+}
+
+// FromContent is the object with this content, as JSON is decoded, or the
+// objects of a list.
+func FromContent(source string, content map[string]any) []Object {
+	o := Object{Source: source, content: content}
+	o.APIVersion, o.Kind = text(content["apiVersion"]), text(content["kind"])
+	o.Name = text(fields(content, "metadata")["name"])
+	items, ok := content["items"].([]any)
+	kind, isList := strings.CutSuffix(o.Kind, "List")
+	if !ok || !isList {
+		return []Object{o}
+	}
+	var objects []Object
+	for _, item := range items {
+		one, ok := item.(map[string]any)
+		if !ok {
+			continue
+		}
+		for _, o := range FromContent(source, one) {
+			if o.Kind == "" {
+				o.Kind, o.APIVersion = kind, text(content["apiVersion"])
+			}
+			objects = append(objects, o)
+		}
+	}
+	return objects
+}
+
+func text(v any) string {
+	s, _ := v.(string)
+	return s
+}
+
+// fields follows keys down; nil where there is nothing.
+func fields(content map[string]any, keys ...string) map[string]any {
+	for _, k := range keys {
+		content, _ = content[k].(map[string]any)
+	}
+	return content
+}
+
+// decode reads content into a struct. Fields that the struct does not have are
+// returned; what is of the wrong type is an error.
+func decode(content map[string]any, into any) (unknown []string, err error) {
+	err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(content, into, true)
+	strict, ok := runtime.AsStrictDecodingError(err)
+	if !ok {
+		return nil, err
+	}
+	for _, e := range strict.Errors() {
+		name, ok := strings.CutPrefix(e.Error(), `unknown field "`)
+		if !ok {
+			return nil, e
+		}
+		unknown = append(unknown, strings.TrimSuffix(name, `"`))
+	}
+	return unknown, nil
+}

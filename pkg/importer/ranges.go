@@ -1,0 +1,89 @@
+package importer
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// usualBits are the prefix lengths of blocks of 256 addresses, for what has
+// blocks larger than a CiliumNode can list.
+func usualBits(f ipalloc.Family) int { return f.Bits() - 8 }
+
+// cidrs reads CIDRs of one field. Those that cannot be read are remarked on.
+func (d *draft) cidrs(field string, all []string) []netip.Prefix {
+	var read []netip.Prefix
+	for _, s := range all {
+		p, err := netip.ParsePrefix(strings.TrimSpace(s))
+		if err != nil {
+			d.lost(fmt.Sprintf("%s: %s", field, s), "is not a CIDR", "Add what was meant to the pool")
+			continue
+		}
+		if p.Masked() != p {
+			d.note(fmt.Sprintf("%s: %s", field, s), "has host bits set: taken for "+p.Masked().String(), "")
+		}
+		read = append(read, p.Masked())
+	}
+	return read
+}
+
+// add gives the pool ranges of a family, cut into blocks of bits.
+func (d *draft) add(f ipalloc.Family, cidrs []netip.Prefix, bits int, edges v1alpha1.EdgeIPs) {
+	var list []v1alpha1.PoolCIDR
+	for _, c := range cidrs {
+		list = append(list, v1alpha1.PoolCIDR{CIDR: c.String()})
+	}
+	if f == ipalloc.IPv4 {
+		d.pool.Spec.IPv4 = &v1alpha1.IPv4Ranges{CIDRs: list, BlockSize: int32(bits), EdgeIPs: edges}
+	} else {
+		d.pool.Spec.IPv6 = &v1alpha1.IPv6Ranges{CIDRs: list, BlockSize: int32(bits), EdgeIPs: edges}
+	}
+}
+
+// blockBits is bits, or what comes nearest to it that a PodIPPool can have.
+func (d *draft) blockBits(field string, f ipalloc.Family, bits int) int {
+	shortest, longest := f.Bits()-12, f.Bits()-2
+	can := fmt.Sprintf("blockSize of a PodIPPool is from %d to %d in %s", shortest, longest, f)
+	mend := "Change it before you apply if you want another: it is immutable"
+	field = fmt.Sprintf("%s: a /%d", field, bits)
+	switch {
+	case bits < shortest:
+		d.lost(field, fmt.Sprintf("%s, as a CiliumNode lists each address: it is %d, and nodes get more blocks as they need them", can, usualBits(f)), mend)
+		return usualBits(f)
+	case bits > longest:
+		d.lost(field, fmt.Sprintf("%s: it is %d", can, longest), mend)
+		return longest
+	}
+	return bits
+}
+
+// byFamily are those prefixes of one family.
+func byFamily(f ipalloc.Family, all []netip.Prefix) []netip.Prefix {
+	var some []netip.Prefix
+	for _, p := range all {
+		if ipalloc.FamilyOf(p.Addr()) == f {
+			some = append(some, p)
+		}
+	}
+	return some
+}
+
+// list splits what ConfigMaps and flags write in one string.
+func list(s string) []string {
+	return strings.FieldsFunc(s, func(c rune) bool { return strings.ContainsRune(", \t\n", c) })
+}
+
+// rangesOf are the CIDRs of a pool, by family.
+func rangesOf(s *v1alpha1.PodIPPoolSpec) [][]v1alpha1.PoolCIDR {
+	var all [][]v1alpha1.PoolCIDR
+	if s.IPv4 != nil {
+		all = append(all, s.IPv4.CIDRs)
+	}
+	if s.IPv6 != nil {
+		all = append(all, s.IPv6.CIDRs)
+	}
+	return all
+}

@@ -1,0 +1,178 @@
+package importer
+
+import (
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// HeldLabel is the label that the nodeSelector of a pool asks for where it could
+// not be carried over which nodes or pods the pool is for; its value is the
+// pool's name. Until somebody labels nodes, such a pool serves nobody.
+const HeldLabel = "cilium-pool.io/import"
+
+// Result is what became of the objects.
+type Result struct {
+	// Pools are valid, and have names of their own.
+	Pools   []Pool
+	Remarks []Remark
+}
+
+// Pool is a PodIPPool and the objects that it is made from.
+type Pool struct {
+	Object v1alpha1.PodIPPool
+	From   string
+}
+
+// Remark says what became of a field.
+type Remark struct {
+	// Lost: it could not be carried over. Otherwise it was, but should be known.
+	Lost bool
+	// Object is where the field is, and Source where that is from.
+	Object, Source string
+	// Field is the path within the object, and its value where that helps.
+	Field string
+	// Reason says why, Mend what to do.
+	Reason, Mend string
+	// Pool is the pool that it is about; empty: none, or all.
+	Pool string
+}
+
+func (r Remark) String() string {
+	kind := "note"
+	if r.Lost {
+		kind = "not carried over"
+	}
+	subject := r.Object
+	if r.Source != "" {
+		subject += " (" + r.Source + ")"
+	}
+	return oneLine(fmt.Sprintf("%s: %s: %s", kind, subject, r.what()))
+}
+
+// what is the remark without the object.
+func (r Remark) what() string {
+	s := r.Reason
+	if r.Field != "" {
+		s = r.Field + ": " + s
+	}
+	if r.Mend != "" {
+		s += ". " + r.Mend
+	}
+	return s
+}
+
+// Lost counts what could not be carried over.
+func (r *Result) Lost() int {
+	n := 0
+	for _, m := range r.Remarks {
+		if m.Lost {
+			n++
+		}
+	}
+	return n
+}
+
+// draft is a pool in the making, and where remarks on it go.
+type draft struct {
+	result *Result
+	from   Object
+	pool   v1alpha1.PodIPPool
+	also   []string // other objects that it is made from
+}
+
+// newDraft begins a pool that has the name of o, or as near as can be.
+func newDraft(result *Result, o Object, name string) *draft {
+	d := &draft{result: result, from: o}
+	d.pool.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "PodIPPool"}
+	d.pool.Name = result.poolName(name)
+	if d.pool.Name != name {
+		d.note("metadata.name: "+name, "a PodIPPool of that name cannot be, or is there already: it is called "+d.pool.Name, "")
+	}
+	return d
+}
+
+func (d *draft) lost(field, reason, mend string) { d.remark(true, field, reason, mend) }
+func (d *draft) note(field, reason, mend string) { d.remark(false, field, reason, mend) }
+
+func (d *draft) remark(lost bool, field, reason, mend string) {
+	d.result.Remarks = append(d.result.Remarks, Remark{
+		Lost: lost, Object: d.from.String(), Source: d.from.Source, Field: field, Reason: reason, Mend: mend, Pool: d.pool.Name,
+	})
+}
+
+// unknown remarks on fields that are not known here.
+func (d *draft) unknown(prefix string, names []string) {
+	for _, n := range names {
+		d.lost(prefix+n, "this field is not known here", "See what it does, and whether you need it")
+	}
+}
+
+// hold lets the pool serve nobody until nodes are labelled.
+func (d *draft) hold(field, reason string) {
+	if d.pool.Spec.NodeSelector == nil {
+		d.pool.Spec.NodeSelector = &metav1.LabelSelector{}
+	}
+	s := d.pool.Spec.NodeSelector
+	if s.MatchLabels == nil {
+		s.MatchLabels = map[string]string{}
+	}
+	s.MatchLabels[HeldLabel] = d.pool.Name
+	d.lost(field, reason, fmt.Sprintf("The pool serves no node: label those that shall have it %s=%s, or write its nodeSelector yourself", HeldLabel, d.pool.Name))
+}
+
+// done adds the pool to the result.
+func (d *draft) done() {
+	from := d.from.String()
+	if d.from.APIVersion != "" {
+		from += " (" + d.from.APIVersion + ")"
+	}
+	if d.from.Source != "" {
+		from += " of " + d.from.Source
+	}
+	from = strings.Join(append([]string{from}, d.also...), ", ")
+	d.result.Pools = append(d.result.Pools, Pool{Object: d.pool, From: oneLine(from)})
+}
+
+// remark adds one that is about no pool.
+func (r *Result) remark(lost bool, o Object, field, reason, mend string) {
+	r.Remarks = append(r.Remarks, Remark{Lost: lost, Object: o.String(), Source: o.Source, Field: field, Reason: reason, Mend: mend})
+}
+
+// poolName is a name that a PodIPPool can have and no other has: name where it
+// is one.
+func (r *Result) poolName(name string) string {
+	const most = 63
+	base := strings.Map(func(c rune) rune {
+		if 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '.' {
+			return c
+		}
+		return '-'
+	}, strings.ToLower(name))
+	base = strings.Trim(base[:min(len(base), most)], "-.")
+	if len(validation.IsDNS1123Subdomain(base)) > 0 {
+		base = "imported"
+	}
+	unique := base
+	for n := 2; r.named(unique); n++ {
+		end := fmt.Sprintf("-%d", n)
+		unique = strings.TrimRight(base[:min(len(base), most-len(end))], "-.") + end
+	}
+	return unique
+}
+
+func (r *Result) named(name string) bool {
+	for _, p := range r.Pools {
+		if p.Object.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// oneLine keeps what is from files from breaking comments and lists.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

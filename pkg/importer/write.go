@@ -1,0 +1,60 @@
+package importer
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+)
+
+// WriteYAML writes the pools as kubectl applies them. Comments say what each is
+// made from, and what is to be known of it. About is the comment at the top.
+func (r *Result) WriteYAML(w io.Writer, about string) error {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# %s\n", oneLine(about))
+	for _, m := range r.Remarks {
+		if m.Pool == "" {
+			fmt.Fprintf(&b, "# %s\n", m)
+		}
+	}
+	for i, p := range r.Pools {
+		if i > 0 {
+			fmt.Fprintln(&b, "---")
+		}
+		fmt.Fprintf(&b, "# From %s.\n", p.From)
+		for _, m := range r.Remarks {
+			if m.Pool == p.Object.Name {
+				fmt.Fprintf(&b, "# %s\n", m.comment())
+			}
+		}
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&p.Object)
+		if err != nil {
+			return err
+		}
+		delete(content, "status")
+		delete(fields(content, "metadata"), "creationTimestamp")
+		spec := fields(content, "spec")
+		for _, policy := range []string{"expand", "reclaim"} {
+			if len(fields(spec, policy)) == 0 {
+				delete(spec, policy)
+			}
+		}
+		body, err := yaml.Marshal(content)
+		if err != nil {
+			return err
+		}
+		b.Write(body)
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// comment is the remark where the object is named already.
+func (m Remark) comment() string {
+	if m.Lost {
+		return oneLine("Not carried over: " + m.what())
+	}
+	return oneLine("Note: " + m.what())
+}
