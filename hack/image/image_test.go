@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
 // One index with an image per platform, the same from the same binaries.
@@ -39,6 +40,9 @@ func TestLayout(t *testing.T) {
 			img, err := index.Image(m.Digest)
 			if err != nil {
 				t.Fatal(err)
+			}
+			if m.MediaType != types.OCIManifestSchema1 {
+				t.Errorf("the index calls an image %s", m.MediaType)
 			}
 			config, err := img.ConfigFile()
 			if err != nil {
