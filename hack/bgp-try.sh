@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Tries examples/bgp: prefixes of a real control plane reach a router's kernel by
 # BGP, and leave it when their blocks go. Two network namespaces of this machine
-# are the route server and the router. Needs root, iproute2 and BIRD 2, and
-# leaves nothing behind.
+# are the route server and the router. Needs root, iproute2 and BIRD 2. Nothing
+# runs on; logs are in RUN-DIR.
 #
 #   bgp-try.sh DEMO PLUGIN RUN-DIR
 set -euo pipefail
