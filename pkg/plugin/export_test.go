@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -86,13 +87,14 @@ func TestFollowerPaces(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		out := &writes{start: time.Now()}
 		f := &follower{to: &sink{out: out}, every: time.Second, last: []byte("0")}
-		changed, now := make(chan struct{}, 1), "0"
+		changed := make(chan struct{}, 1)
+		var now atomic.Value
 		done := make(chan error)
 		go func() {
-			done <- f.run(ctx, changed, func() ([]byte, error) { return []byte(now), nil })
+			done <- f.run(ctx, changed, func() ([]byte, error) { return []byte(now.Load().(string)), nil })
 		}()
 		for _, next := range []string{"0", "1", "2", "3", "3"} {
-			now = next
+			now.Store(next)
 			select {
 			case changed <- struct{}{}:
 			default:

@@ -138,9 +138,10 @@ func (f *follower) delivered(content []byte, err error) error {
 	return nil
 }
 
+// run goes on until ctx ends.
 func (f *follower) run(ctx context.Context, changed <-chan struct{}, read func() ([]byte, error)) error {
 	for {
-		var due bool
+		due := false
 		select {
 		case <-ctx.Done():
 			return nil
@@ -148,22 +149,14 @@ func (f *follower) run(ctx context.Context, changed <-chan struct{}, read func()
 		case <-f.retry:
 			due = true
 		}
-		now, err := read()
-		if ctx.Err() != nil {
+		wrote, err := f.step(ctx, due, read)
+		switch {
+		case ended(ctx):
 			return nil
-		}
-		if err != nil {
+		case err != nil:
 			return err
-		}
-		if !due && bytes.Equal(now, f.last) {
+		case !wrote:
 			continue
-		}
-		err = f.to.put(ctx, now)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err := f.delivered(now, err); err != nil {
-			return err
 		}
 		select {
 		case <-ctx.Done():
@@ -172,3 +165,18 @@ func (f *follower) run(ctx context.Context, changed <-chan struct{}, read func()
 		}
 	}
 }
+
+// step writes what has changed, or what is due again.
+func (f *follower) step(ctx context.Context, due bool, read func() ([]byte, error)) (wrote bool, err error) {
+	now, err := read()
+	if err != nil || !due && bytes.Equal(now, f.last) {
+		return false, err
+	}
+	err = f.to.put(ctx, now)
+	if ended(ctx) {
+		return true, err
+	}
+	return true, f.delivered(now, err)
+}
+
+func ended(ctx context.Context) bool { return ctx.Err() != nil }
