@@ -36,6 +36,10 @@ test: controlplane helm $(BIN)/cilium-ipam ## Run all tests under the race detec
 	@[[ -n "$(RACE)" ]] || echo "no C compiler found: testing without the race detector"
 	go test $(RACE) -timeout 20m $(PKG)
 
+.PHONY: ci
+ci: ## Everything a change must pass: .ci/run.
+	.ci/run
+
 .PHONY: fuzz
 fuzz: ## Fuzz each fuzz target in turn. FUZZTIME=20s, PKG=./...
 	hack/fuzz.sh $(FUZZTIME) $(PKG)
@@ -112,9 +116,12 @@ $$($(1)): hack/tools/$(1)/go.mod
 	cd hack/tools/$(1) && go build -o $$@ $(3)
 	@touch $$@
 endef
+$(eval $(call tool,actionlint,github.com/rhysd/actionlint,github.com/rhysd/actionlint/cmd/actionlint,20 seconds))
 $(eval $(call tool,controller-gen,sigs.k8s.io/controller-tools,sigs.k8s.io/controller-tools/cmd/controller-gen,1 minute))
 $(eval $(call tool,crd-ref-docs,github.com/elastic/crd-ref-docs,github.com/elastic/crd-ref-docs,1 minute))
 $(eval $(call tool,golangci-lint,github.com/golangci/golangci-lint/v2,github.com/golangci/golangci-lint/v2/cmd/golangci-lint,4 minutes))
+$(eval $(call tool,cosign,github.com/sigstore/cosign/v3,github.com/sigstore/cosign/v3/cmd/cosign,5 minutes))
+$(eval $(call tool,crane,github.com/google/go-containerregistry,github.com/google/go-containerregistry/cmd/crane,1 minute))
 $(eval $(call tool,helm,helm.sh/helm/v4,helm.sh/helm/v4/cmd/helm,3 minutes))
 $(eval $(call tool,helm3,helm.sh/helm/v3,helm.sh/helm/v3/cmd/helm,3 minutes))
 $(eval $(call tool,promtool,github.com/prometheus/prometheus,github.com/prometheus/prometheus/cmd/promtool,2 minutes))
@@ -177,6 +184,46 @@ image: ## Build the container image as a file for docker load. No daemon needed.
 	go run -C hack/image . -binary $(CURDIR)/$(IMAGE_DIR)/cilium-pool-operator -tag $(IMAGE):$(VERSION) \
 		-platform linux/$(ARCH) -revision '$(COMMIT)' -source https://github.com/cilium-pool/cilium-pool-operator \
 		-out $(CURDIR)/$(IMAGE_DIR)/cilium-pool-operator.tar
+
+##@ Release
+
+# A release has a tag; anything else is built as a version below all of them.
+RELEASE_VERSION := $(if $(filter v%,$(VERSION)),$(VERSION),v0.0.0-g$(VERSION))
+# The time of all that is packed: the commit's.
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+DIST ?= dist
+PLATFORMS ?=
+RELEASE_WORK := .cache/release
+
+.PHONY: snapshot
+snapshot: $(helm) ## Build all files of a release into dist, publish nothing. PLATFORMS=linux/amd64, VERSION=, DIST=
+	go run -C hack/release . -version '$(RELEASE_VERSION)' -commit '$(COMMIT)' -epoch '$(SOURCE_DATE_EPOCH)' \
+		-root $(CURDIR) -work $(CURDIR)/$(RELEASE_WORK) -out $(abspath $(DIST)) -helm $(helm) -image $(IMAGE) -only '$(PLATFORMS)'
+
+.PHONY: release-test
+release-test: ## Test what builds releases: archives, SBOM, krew manifest, image index.
+	cd hack/release && go test ./...
+	cd hack/image && go test ./...
+
+.PHONY: reproducible
+reproducible: PLATFORMS := $(or $(PLATFORMS),linux/$(ARCH))
+reproducible: $(helm) ## Build HEAD's files twice, in two folders, the second with an empty build cache; fails if a byte differs. PLATFORMS=all
+	hack/reproducible.sh '$(filter-out all,$(PLATFORMS))' $(helm)
+
+.PHONY: workflows
+workflows: $(actionlint) ## Check .github/workflows.
+	$(actionlint) -no-color -shellcheck= -pyflakes= .github/workflows/*.yaml
+
+.PHONY: publish
+publish: $(cosign) $(crane) $(helm) ## Push and sign what "make snapshot" built for a tag. For the release workflow: see docs/release.md.
+	hack/publish.sh '$(RELEASE_VERSION)' $(abspath $(DIST)) $(IMAGE) $(cosign) $(crane) $(helm)
+
+##@ Routers
+
+.PHONY: bgp-try
+bgp-try: demo-binaries ## Let BIRD announce a real control plane's prefixes to a router, and withdraw them. Needs root, bird2 and iproute2.
+	@CGO_ENABLED=0 go build -o $(BIN)/ ./cmd/kubectl-cilium_pool
+	hack/bgp-try.sh $(BIN)/demo $(BIN)/kubectl-cilium_pool .run/bgp
 
 ##@ Control plane
 
@@ -295,5 +342,5 @@ bench-alloc: ## Measure the allocator beside Kubernetes' and Cilium's own.
 ##@ Clean up
 
 .PHONY: clean
-clean: ## Delete .cache: built binaries and tools.
-	rm -rf .cache
+clean: ## Delete .cache and dist: built binaries, tools and files of a release.
+	rm -rf .cache dist

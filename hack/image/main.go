@@ -3,14 +3,17 @@
 // gives the same image, byte for byte.
 //
 //	image -binary FILE -tag NAME:TAG -platform linux/amd64 -out FILE.tar
+//	image -binary FILE,FILE -tag NAME:TAG -platform linux/amd64,linux/arm64 -layout FOLDER
 //
 // docker load, podman load, ctr images import, kind load image-archive and
-// crane push take the file.
+// crane push take the file. -layout writes images of several platforms as one
+// index, in an OCI image layout, which crane push and skopeo take.
 package main
 
 import (
 	"archive/tar"
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -22,8 +25,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
 // nonroot is the user of distroless images.
@@ -38,12 +43,13 @@ func main() {
 
 func run(args []string) error {
 	fs := flag.NewFlagSet("image", flag.ContinueOnError)
-	binary := fs.String("binary", "", "static binary to pack; it becomes the entry point")
+	binaries := fs.String("binary", "", "static binary to pack; it becomes the entry point. Several: comma-separated, as the platforms")
 	tag := fs.String("tag", "", "name and tag of the image")
-	platform := fs.String("platform", "", "operating system and architecture, as in linux/arm64")
+	platforms := fs.String("platform", "", "operating system and architecture, as in linux/arm64")
 	revision := fs.String("revision", "", "commit the binary was built from")
 	source := fs.String("source", "", "where its source is")
-	out := fs.String("out", "", "file to write")
+	out := fs.String("out", "", "file to write, of one platform")
+	folder := fs.String("layout", "", "folder to write an OCI image layout to")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -51,15 +57,7 @@ func run(args []string) error {
 	if err != nil {
 		return fmt.Errorf("-tag: %w", err)
 	}
-	p, err := v1.ParsePlatform(*platform)
-	if err != nil || p.OS == "" || p.Architecture == "" {
-		return fmt.Errorf("-platform is %q: write linux/amd64 or the like", *platform)
-	}
-	content, err := os.ReadFile(*binary)
-	if err != nil {
-		return fmt.Errorf("-binary: %w", err)
-	}
-	img, err := build(filepath.Base(*binary), content, *p, map[string]string{
+	images, err := buildAll(strings.Split(*binaries, ","), strings.Split(*platforms, ","), map[string]string{
 		"org.opencontainers.image.version":  ref.TagStr(),
 		"org.opencontainers.image.revision": *revision,
 		"org.opencontainers.image.source":   *source,
@@ -68,15 +66,63 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := tarball.WriteToFile(*out, ref, img); err != nil {
-		return fmt.Errorf("writing %s: %w", *out, err)
+	var digest v1.Hash
+	switch {
+	case *folder != "":
+		digest, err = writeLayout(*folder, images)
+	case len(images) == 1:
+		digest, err = writeTar(*out, ref, images[0].Add.(v1.Image))
+	default:
+		err = errors.New("-out takes one platform: write several with -layout")
 	}
-	digest, err := img.Digest()
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%s: %s %s\n", *out, ref, digest)
+	fmt.Printf("%s: %s %s\n", *out+*folder, ref, digest)
 	return nil
+}
+
+// buildAll makes an image per platform.
+func buildAll(binaries, platforms []string, labels map[string]string) ([]mutate.IndexAddendum, error) {
+	if len(binaries) != len(platforms) {
+		return nil, fmt.Errorf("there are %d of -binary and %d of -platform: give as many", len(binaries), len(platforms))
+	}
+	var images []mutate.IndexAddendum
+	for i, platform := range platforms {
+		p, err := v1.ParsePlatform(platform)
+		if err != nil || p.OS == "" || p.Architecture == "" {
+			return nil, fmt.Errorf("-platform is %q: write linux/amd64 or the like", platform)
+		}
+		content, err := os.ReadFile(binaries[i])
+		if err != nil {
+			return nil, fmt.Errorf("-binary: %w", err)
+		}
+		img, err := build(filepath.Base(binaries[i]), content, *p, labels)
+		if err != nil {
+			return nil, err
+		}
+		images = append(images, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: p}})
+	}
+	return images, nil
+}
+
+func writeTar(file string, ref name.Tag, img v1.Image) (v1.Hash, error) {
+	if err := tarball.WriteToFile(file, ref, img); err != nil {
+		return v1.Hash{}, fmt.Errorf("writing %s: %w", file, err)
+	}
+	return img.Digest()
+}
+
+// writeLayout writes one index of all images; the folder holds nothing else.
+func writeLayout(folder string, images []mutate.IndexAddendum) (v1.Hash, error) {
+	index := mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), images...)
+	if err := os.RemoveAll(folder); err != nil {
+		return v1.Hash{}, err
+	}
+	if _, err := layout.Write(folder, index); err != nil {
+		return v1.Hash{}, fmt.Errorf("writing %s: %w", folder, err)
+	}
+	return index.Digest()
 }
 
 // build makes the image. No CA certificates are in it: the one server that the
@@ -88,11 +134,12 @@ func build(command string, binary []byte, p v1.Platform, labels map[string]strin
 	}
 	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(files)), nil
-	})
+	}, tarball.WithMediaType(types.OCILayer))
 	if err != nil {
 		return nil, fmt.Errorf("making the layer: %w", err)
 	}
-	img, err := mutate.Append(empty.Image, mutate.Addendum{
+	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	img, err := mutate.Append(base, mutate.Addendum{
 		Layer: layer, History: v1.History{Created: epoch(), CreatedBy: "hack/image"},
 	})
 	if err != nil {

@@ -64,11 +64,15 @@ func (e *env) read(ctx context.Context) (*cluster, error) {
 	reader := live.Reader{Client: kept, AgentNamespace: e.agentNamespace, AgentSelector: selector, Progress: progress.Read}
 	snapshot, err := reader.Read(ctx)
 	progress.Clear()
-	switch {
-	case meta.IsNoMatchError(err):
-		return nil, fmt.Errorf("%w. Is this the right cluster (--context)? Cilium or the chart's CRDs are not installed at %s", err, config.Host)
-	case err != nil:
-		return nil, fmt.Errorf("cannot read from the API server at %s: %w", config.Host, err)
+	if err != nil {
+		return nil, cannotRead(config, err)
 	}
 	return newCluster(snapshot, kept, poolDefaults()), nil
+}
+
+func cannotRead(config *rest.Config, err error) error {
+	if meta.IsNoMatchError(err) {
+		return fmt.Errorf("%w. Is this the right cluster (--context)? Cilium or the chart's CRDs are not installed at %s", err, config.Host)
+	}
+	return fmt.Errorf("cannot read from the API server at %s: %w", config.Host, err)
 }

@@ -12,6 +12,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// lowestEvery keeps top from reading the whole cluster without pause.
+const lowestEvery = 2 * time.Second
+
 // clearScreen is ANSI: cursor home, then clear to the end.
 const clearScreen = "\033[H\033[2J"
 

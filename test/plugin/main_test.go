@@ -69,6 +69,9 @@ func TestScripts(t *testing.T) {
 			"plain": cmdPlain,
 			"admin": w.cmdAdmin,
 			"apply": w.cmdApply,
+
+			"withdraw": w.cmdWithdraw,
+			"await":    cmdAwait,
 		},
 	})
 }

@@ -3,6 +3,7 @@ package plugin
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -60,6 +61,9 @@ func pages(t *testing.T, dir string) map[string]string {
 	return pages
 }
 
+// words are those of a command line, quoted ones as one.
+var words = regexp.MustCompile(`'[^']*'|\S+`)
+
 // Each command has examples, which name commands and flags that there are.
 func TestExamples(t *testing.T) {
 	cmd := plugin.New(genericiooptions.NewTestIOStreamsDiscard(), "")
@@ -76,7 +80,7 @@ func TestExamples(t *testing.T) {
 				t.Errorf("%s: the example %q is none of ours", c.CommandPath(), line)
 				continue
 			}
-			named, rest, err := cmd.Find(strings.Fields(args))
+			named, rest, err := cmd.Find(words.FindAllString(args, -1))
 			if err != nil || named == cmd {
 				t.Errorf("%s: the example %q names no command: %v", c.CommandPath(), line, err)
 				continue

@@ -1,0 +1,227 @@
+// Command release builds what a release consists of: archives of the kubectl
+// plugin, the operator's image for several platforms, the chart, an SBOM per
+// binary, krew's manifest and checksums. The same commit gives the same files,
+// byte for byte, wherever it is built.
+//
+//	release -version v0.1.0 -commit SHA -epoch SECONDS -root FOLDER -out FOLDER -helm FILE
+//
+// It reaches no network but Go's module proxy, and publishes nothing.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// repository is where releases are.
+const repository = "https://github.com/cilium-pool/cilium-pool-operator"
+
+// release is one release under way.
+type release struct {
+	version string // v1.2.3, as the tag
+	commit  string
+	time    time.Time // of everything in archives
+	root    string    // of the sources
+	out     string    // folder of what is published
+	work    string    // folder of what is not
+	helm    string
+	image   string
+
+	plugins, operators []platform
+}
+
+// platform is one that binaries are built for.
+type platform struct{ os, arch string }
+
+func (p platform) String() string { return p.os + "/" + p.arch }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "release:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	r, err := parse(args)
+	if err != nil {
+		return err
+	}
+	if err := os.RemoveAll(r.out); err != nil {
+		return err
+	}
+	for _, dir := range []string{r.out, r.work} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	for _, step := range []func(context.Context) error{r.buildPlugins, r.buildImage, r.packChart, r.writeKrew, r.writeChecksums} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var semver = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?$`)
+
+func parse(args []string) (*release, error) {
+	r := &release{}
+	fs := flag.NewFlagSet("release", flag.ContinueOnError)
+	fs.StringVar(&r.version, "version", "", "version, as v1.2.3")
+	fs.StringVar(&r.commit, "commit", "", "commit that is built")
+	epoch := fs.Int64("epoch", 0, "time of everything in archives, in seconds since 1970: the commit's")
+	fs.StringVar(&r.root, "root", "", "folder of the sources")
+	fs.StringVar(&r.out, "out", "", "folder to write; what is in it is deleted")
+	fs.StringVar(&r.work, "work", "", "folder for what is not published")
+	fs.StringVar(&r.helm, "helm", "", "Helm 4")
+	fs.StringVar(&r.image, "image", "", "name of the image")
+	only := fs.String("only", "", "platforms to build, such as linux/amd64,linux/arm64; empty: all")
+	if err := fs.Parse(args); err != nil {
+		return nil, err
+	}
+	if !semver.MatchString(r.version) {
+		return nil, fmt.Errorf("-version is %q: write v1.2.3, or v1.2.3-rc.1", r.version)
+	}
+	for name, value := range map[string]string{"root": r.root, "out": r.out, "work": r.work, "helm": r.helm, "image": r.image} {
+		if value == "" {
+			return nil, fmt.Errorf("-%s is not given", name)
+		}
+	}
+	r.time = time.Unix(*epoch, 0).UTC()
+	for _, os := range []string{"linux", "darwin", "windows"} {
+		for _, arch := range []string{"amd64", "arm64"} {
+			p := platform{os, arch}
+			if *only != "" && !strings.Contains(","+*only+",", ","+p.String()+",") {
+				continue
+			}
+			r.plugins = append(r.plugins, p)
+			if os == "linux" {
+				r.operators = append(r.operators, p)
+			}
+		}
+	}
+	if len(r.operators) == 0 {
+		return nil, errors.New("-only leaves no linux platform, and the image needs one")
+	}
+	return r, nil
+}
+
+// number is the version as charts and SBOMs have it, without the v.
+func (r *release) number() string { return strings.TrimPrefix(r.version, "v") }
+
+// build builds a command of ours. Neither the folder nor the time of the build
+// is in the binary.
+func (r *release) build(ctx context.Context, command string, p platform) (string, error) {
+	binary := filepath.Join(r.work, p.os+"-"+p.arch, command)
+	if p.os == "windows" {
+		binary += ".exe"
+	}
+	flags := fmt.Sprintf("-s -w -X main.version=%s -X main.commit=%s", r.version, r.commit)
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", binary, "./cmd/"+command)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.os, "GOARCH="+p.arch, "GOAMD64=v1", "GOARM64=v8.0")
+	return binary, r.do(cmd, "building "+command+" for "+p.String())
+}
+
+// do runs a command in the sources' folder, and tells what it said if it fails.
+func (r *release) do(cmd *exec.Cmd, what string) error {
+	fmt.Println(what)
+	cmd.Dir = r.root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", what, err, out)
+	}
+	return nil
+}
+
+const pluginName = "kubectl-cilium_pool"
+
+// archiveName is that of the plugin's archive.
+func archiveName(p platform) string { return fmt.Sprintf("%s_%s_%s.tar.gz", pluginName, p.os, p.arch) }
+
+func (r *release) buildPlugins(ctx context.Context) error {
+	license, err := os.ReadFile(filepath.Join(r.root, "LICENSE"))
+	if err != nil {
+		return err
+	}
+	complete, err := os.ReadFile(filepath.Join(r.root, "cmd", pluginName, "kubectl_complete-cilium_pool"))
+	if err != nil {
+		return err
+	}
+	for _, p := range r.plugins {
+		binary, err := r.build(ctx, pluginName, p)
+		if err != nil {
+			return err
+		}
+		content, err := os.ReadFile(binary)
+		if err != nil {
+			return err
+		}
+		if err := r.writeSBOM(binary, archiveName(p)); err != nil {
+			return err
+		}
+		files := []file{
+			{"LICENSE", 0o644, license},
+			{filepath.Base(binary), 0o755, content},
+			{"kubectl_complete-cilium_pool", 0o755, complete},
+		}
+		if err := writeArchive(filepath.Join(r.out, archiveName(p)), files, r.time); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const operatorName = "cilium-pool-operator"
+
+// buildImage makes one index of all platforms, as an OCI layout in a tar file.
+func (r *release) buildImage(ctx context.Context) error {
+	var binaries, platforms []string
+	for _, p := range r.operators {
+		binary, err := r.build(ctx, operatorName, p)
+		if err != nil {
+			return err
+		}
+		if err := r.writeSBOM(binary, fmt.Sprintf("%s_%s_%s", operatorName, p.os, p.arch)); err != nil {
+			return err
+		}
+		binaries, platforms = append(binaries, binary), append(platforms, p.String())
+	}
+	folder := filepath.Join(r.work, "layout")
+	cmd := exec.CommandContext(ctx, "go", "run", "-C", "hack/image", ".", "-binary", strings.Join(binaries, ","),
+		"-platform", strings.Join(platforms, ","), "-tag", r.image+":"+r.version, "-revision", r.commit,
+		"-source", repository, "-layout", folder)
+	if err := r.do(cmd, "packing the image"); err != nil {
+		return err
+	}
+	files, err := readFolder(folder)
+	if err != nil {
+		return err
+	}
+	return writeTar(filepath.Join(r.out, operatorName+"_image.tar"), files, r.time)
+}
+
+// packChart takes Helm's own package, which has the times of this checkout, and
+// packs its files anew.
+func (r *release) packChart(ctx context.Context) error {
+	cmd := exec.CommandContext(ctx, r.helm, "package", "--version", r.number(), "--app-version", r.version, "--destination", r.work, "charts/"+operatorName)
+	if err := r.do(cmd, "packing the chart"); err != nil {
+		return err
+	}
+	name := fmt.Sprintf("%s-%s.tgz", operatorName, r.number())
+	files, err := readArchive(filepath.Join(r.work, name))
+	if err != nil {
+		return err
+	}
+	return writeArchive(filepath.Join(r.out, name), files, r.time)
+}

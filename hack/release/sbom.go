@@ -1,0 +1,86 @@
+package main
+
+import (
+	"crypto/sha256"
+	"debug/buildinfo"
+	"encoding/hex"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	cdx "github.com/CycloneDX/cyclonedx-go"
+)
+
+// writeSBOM writes what is in a binary as NAME.cdx.json, CycloneDX 1.6. It is
+// read from the binary itself, as go version -m does: the modules that the linker
+// took in, and the Go that built it. Licences are not in there.
+func (r *release) writeSBOM(binary, name string) error {
+	info, err := buildinfo.ReadFile(binary)
+	if err != nil {
+		return fmt.Errorf("reading the build information of %s: %w", binary, err)
+	}
+	sum, err := sha256Of(binary)
+	if err != nil {
+		return err
+	}
+	bom := r.bom(info, name, sum)
+	out, err := os.Create(filepath.Join(r.out, strings.TrimSuffix(name, ".tar.gz")+".cdx.json"))
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	encoder := cdx.NewBOMEncoder(out, cdx.BOMFileFormatJSON).SetPretty(true)
+	if err := encoder.EncodeVersion(bom, cdx.SpecVersion1_6); err != nil {
+		return fmt.Errorf("writing the SBOM of %s: %w", name, err)
+	}
+	return out.Close()
+}
+
+func (r *release) bom(info *buildinfo.BuildInfo, name, sum string) *cdx.BOM {
+	bom := cdx.NewBOM()
+	bom.SerialNumber = "urn:uuid:" + uuidOf(name+sum)
+	main := component(&debug.Module{Path: info.Main.Path, Version: r.version})
+	main.Type = cdx.ComponentTypeApplication
+	main.Hashes = &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: sum}}
+	bom.Metadata = &cdx.Metadata{
+		Timestamp:  r.time.Format(time.RFC3339),
+		Component:  &main,
+		Properties: &[]cdx.Property{{Name: "go:toolchain", Value: info.GoVersion}, {Name: "go:package", Value: info.Path}},
+	}
+	components := []cdx.Component{component(&debug.Module{Path: "stdlib", Version: strings.TrimPrefix(info.GoVersion, "go")})}
+	for _, m := range info.Deps {
+		if m.Replace != nil {
+			m = m.Replace
+		}
+		components = append(components, component(m))
+	}
+	slices.SortFunc(components, func(a, b cdx.Component) int { return strings.Compare(a.BOMRef, b.BOMRef) })
+	bom.Components = &components
+	return bom
+}
+
+// component names a module by its package URL (github.com/package-url/purl-spec,
+// type golang).
+func component(m *debug.Module) cdx.Component {
+	purl := "pkg:golang/" + strings.ToLower(m.Path) + "@" + url.PathEscape(m.Version)
+	c := cdx.Component{Type: cdx.ComponentTypeLibrary, BOMRef: purl, Name: m.Path, Version: m.Version, PackageURL: purl}
+	if m.Sum != "" {
+		c.Properties = &[]cdx.Property{{Name: "go:sum", Value: m.Sum}}
+	}
+	return c
+}
+
+// uuidOf is a version 8 UUID of a content (RFC 9562), so that a build again has
+// the same.
+func uuidOf(content string) string {
+	sum := sha256.Sum256([]byte(content))
+	sum[6] = sum[6]&0x0f | 0x80
+	sum[8] = sum[8]&0x3f | 0x80
+	h := hex.EncodeToString(sum[:16])
+	return strings.Join([]string{h[:8], h[8:12], h[12:16], h[16:20], h[20:]}, "-")
+}

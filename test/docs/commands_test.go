@@ -1,0 +1,141 @@
+package docs
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin"
+)
+
+func pluginCommand() *cobra.Command {
+	root := plugin.New(genericiooptions.NewTestIOStreamsDiscard(), "v0.0.0")
+	root.InitDefaultVersionFlag()
+	return root
+}
+
+// pluginFlags are all flags of the kubectl plugin.
+func pluginFlags() map[string]bool {
+	root := pluginCommand()
+	known := map[string]bool{}
+	for _, c := range append(root.Commands(), root) {
+		for _, set := range []*pflag.FlagSet{c.Flags(), c.PersistentFlags()} {
+			set.VisitAll(func(f *pflag.Flag) { known[f.Name] = true })
+		}
+	}
+	return known
+}
+
+var (
+	inline = regexp.MustCompile("`(kubectl cilium-pool [^`]+)`")
+	// argument is one of a command line; a quoted one is one.
+	argument = regexp.MustCompile(`'[^']*'|"[^"]*"|\S+`)
+)
+
+// pluginLines are the command lines of the plugin that a page shows.
+func pluginLines(page string) []string {
+	var lines []string
+	joined := strings.ReplaceAll(page, "\\\n", " ")
+	for line := range strings.Lines(joined) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "kubectl cilium-pool ") {
+			lines = append(lines, line)
+		}
+	}
+	for _, m := range inline.FindAllStringSubmatch(prose(page), -1) {
+		lines = append(lines, m[1])
+	}
+	return lines
+}
+
+// checkLine says what is wrong with a command line of the plugin. NAME in
+// capitals stands for a value.
+func checkLine(line string) error {
+	for _, end := range []string{" #", " | ", " > ", " < "} {
+		line, _, _ = strings.Cut(line, end)
+	}
+	args := argument.FindAllString(strings.TrimPrefix(line, "kubectl cilium-pool "), -1)
+	root := pluginCommand()
+	named, rest, err := root.Find(args)
+	if err != nil {
+		return err
+	}
+	if err := named.ParseFlags(rest); err != nil {
+		return err
+	}
+	// A page may name a command without its arguments.
+	if given := named.Flags().Args(); len(given) > 0 {
+		return named.ValidateArgs(given)
+	}
+	return nil
+}
+
+// Commands of the plugin that pages show exist, and take these flags. Pages made
+// from --help have a test of their own (test/plugin).
+func TestPluginCommands(t *testing.T) {
+	seen := 0
+	for _, page := range files(t, isMarkdown) {
+		if strings.HasPrefix(page, "docs/kubectl/kubectl_") {
+			continue
+		}
+		for _, line := range pluginLines(read(t, page)) {
+			seen++
+			if err := checkLine(line); err != nil {
+				t.Errorf("%s: %s: %v", page, line, err)
+			}
+		}
+	}
+	if seen < 20 {
+		t.Errorf("%d command lines found: the pages show more", seen)
+	}
+}
+
+func TestCheckLine(t *testing.T) {
+	for line, ok := range map[string]bool{
+		"kubectl cilium-pool status   # the first":                       true,
+		"kubectl cilium-pool export --watch --exec 'birdc configure'":    true,
+		"kubectl cilium-pool whois 10.20.0.5 | cat":                      true,
+		"kubectl cilium-pool statis":                                     false,
+		"kubectl cilium-pool export --watched":                           false,
+		"kubectl cilium-pool export prefixes":                            false,
+		"kubectl cilium-pool drain --dry-run 10.20.0.0-27 10.20.0.32-27": false,
+	} {
+		if err := checkLine(line); (err == nil) != ok {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+}
+
+// Files and folders of this repository that code on pages names are there.
+func TestFilesInCommands(t *testing.T) {
+	named := regexp.MustCompile(`(?:^|[\s=])((?:examples|charts|hack|test)/[\w./-]+)`)
+	for _, page := range files(t, isMarkdown) {
+		for _, block := range fences(read(t, page)) {
+			if block.language != "sh" {
+				continue
+			}
+			for _, m := range named.FindAllStringSubmatch(block.code, -1) {
+				if _, err := os.Stat(filepath.Join(root, m[1])); err != nil {
+					t.Errorf("%s: there is no %s", page, m[1])
+				}
+			}
+		}
+	}
+}
+
+// fence is a code block.
+type fence struct{ language, code string }
+
+func fences(page string) []fence {
+	var out []fence
+	for _, m := range regexp.MustCompile("(?ms)^ *```(\\w*)\n(.*?)^ *```$").FindAllStringSubmatch(page, -1) {
+		out = append(out, fence{m[1], m[2]})
+	}
+	return out
+}

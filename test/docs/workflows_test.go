@@ -1,0 +1,79 @@
+package docs
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// workflow is what a file of .github/workflows says of its steps.
+type workflow struct {
+	Jobs map[string]struct {
+		Strategy struct {
+			Matrix struct {
+				Include []map[string]string `json:"include"`
+			} `json:"matrix"`
+		} `json:"strategy"`
+		Steps []struct {
+			Uses string `json:"uses"`
+			Run  string `json:"run"`
+		} `json:"steps"`
+	} `json:"jobs"`
+}
+
+var (
+	makeOnly = regexp.MustCompile(`^(?:sudo --preserve-env env "PATH=\$PATH" )?make ([^\n;&|]+)$`)
+	// expression is one of the forge's.
+	expression = regexp.MustCompile(`\$\{\{.*?\}\}`)
+	pinned     = regexp.MustCompile(`^[\w-]+/[\w-]+@[0-9a-f]{40}$`)
+)
+
+// Workflows call make targets that exist, so that all of them can be run without
+// a forge, and actions by commit.
+func TestWorkflows(t *testing.T) {
+	makefile := read(t, "Makefile")
+	called := 0
+	for _, path := range files(t, func(name string) bool { return strings.HasSuffix(name, ".yaml") }) {
+		if !strings.HasPrefix(path, ".github/workflows/") {
+			continue
+		}
+		var w workflow
+		if err := yaml.Unmarshal([]byte(read(t, path)), &w); err != nil {
+			t.Fatal(err)
+		}
+		for _, job := range w.Jobs {
+			var lines []string
+			for _, s := range job.Steps {
+				if s.Uses != "" && !pinned.MatchString(s.Uses) {
+					t.Errorf("%s: %s is not pinned by commit", path, s.Uses)
+				}
+				if s.Run != "" && !strings.Contains(s.Run, "matrix.make") {
+					lines = append(lines, s.Run)
+				}
+			}
+			for _, include := range job.Strategy.Matrix.Include {
+				if target := include["make"]; target != "" {
+					lines = append(lines, "make "+target)
+				}
+			}
+			for _, line := range lines {
+				m := makeOnly.FindStringSubmatch(line)
+				if m == nil {
+					t.Errorf("%s runs %q: that is no make target", path, line)
+					continue
+				}
+				for _, target := range strings.Fields(expression.ReplaceAllString(m[1], "x")) {
+					called++
+					if !strings.Contains(target, "=") && !strings.Contains(makefile, "\n"+target+":") {
+						t.Errorf("%s: the Makefile has no target %s", path, target)
+					}
+				}
+			}
+		}
+	}
+	if called < 10 {
+		t.Errorf("%d targets found in the workflows: they call more", called)
+	}
+}

@@ -1,0 +1,47 @@
+package plugin
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"time"
+
+	iputil "github.com/cilium/cilium/pkg/ip"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/rogpeppe/go-internal/testscript"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// withdraw NODE CIDR takes a prefix out of the podCIDRs of a node.
+func (w *world) cmdWithdraw(ts *testscript.TestScript, neg bool, args []string) {
+	arguments(ts, neg, args, 2, "withdraw NODE CIDR")
+	cn := &ciliumv2.CiliumNode{}
+	ts.Check(w.client.Get(w.ctx, types.NamespacedName{Name: args[0]}, cn))
+	before := len(cn.Spec.IPAM.PodCIDRs)
+	cn.Spec.IPAM.PodCIDRs = slices.DeleteFunc(cn.Spec.IPAM.PodCIDRs, func(p iputil.Prefix) bool { return p.String() == args[1] })
+	if len(cn.Spec.IPAM.PodCIDRs) == before {
+		ts.Fatalf("%s does not list %s", args[0], args[1])
+	}
+	ts.Check(w.client.Update(w.ctx, cn))
+}
+
+// await FILE REGEXP waits until a file matches; ! await: until it does not.
+func cmdAwait(ts *testscript.TestScript, neg bool, args []string) {
+	arguments(ts, false, args, 2, "await FILE REGEXP")
+	want, err := regexp.Compile(args[1])
+	ts.Check(err)
+	deadline := time.After(30 * time.Second)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		content, err := os.ReadFile(ts.MkAbs(args[0]))
+		if err == nil && want.Match(content) != neg {
+			return
+		}
+		select {
+		case <-deadline:
+			ts.Fatalf("%s does not come to match %s (not: %t): %v\n%s", args[0], args[1], neg, err, content)
+		case <-tick.C:
+		}
+	}
+}
