@@ -56,6 +56,11 @@ func (r *NodeReconciler) act(ctx context.Context, o *observation, plans []family
 		change.Remove = append(change.Remove, plans[i].plan.Remove...)
 	}
 	change.Blocks = r.toList(o, plans)
+	for _, addr := range change.Publish {
+		if !anyContains(change.Blocks, addr) { // another block has come meanwhile
+			return short, fmt.Errorf("%w: what podCIDRs may not list contains %s", errStale, addr)
+		}
+	}
 	if err := r.apply(ctx, o, view, change); err != nil {
 		return short, err
 	}
