@@ -40,7 +40,7 @@ func (s *searching) run() *outcome {
 	for range max(1, s.opts.workers) {
 		workers.Go(func() {
 			for seed, more := s.take(); more; seed, more = s.take() {
-				s.finish(play(seed, s.opts.steps, s.opts.faults, nil))
+				s.finish(play(seed, s.opts.profileOf(seed), s.opts.steps, s.opts.faults, nil))
 			}
 		})
 	}

@@ -67,6 +67,9 @@ func (w *World) enablePeople() {
 			}
 		}
 		w.canIf(BlockEdits, BlockMake, m.name, "")
+		if !w.cfg.Faults.Has(Relist) { // docs/reliability.md: what we do not promise
+			w.canIf(BlockEdits, BlockMake, m.name, wide)
+		}
 	}
 	for _, what := range []string{"add", "drain", "remove", "min-free", "reserve", "pause", "other"} {
 		w.canIf(PoolEdits, PoolEdit, people, what)
@@ -76,7 +79,7 @@ func (w *World) enablePeople() {
 		if b.GetDeletionTimestamp() == nil && (len(b.GetFinalizers()) > 0 || w.allKnow(name)) {
 			w.canIf(BlockEdits, BlockDelete, people, name)
 		}
-		if w.allKnow(name) {
+		if w.allKnow(name) && w.onGrid(name) {
 			w.canIf(Torn, BlockTear, people, name)
 			w.canIf(Torn, BlockStrip, people, name)
 		}
@@ -87,6 +90,19 @@ func (w *World) enablePeople() {
 	if w.backup != nil && w.allListed() { // the same
 		w.canIf(Restore, BackupAgain, people, "")
 	}
+}
+
+// onGrid says that a block has its pool's size: one of another is not made again
+// when it is torn away (docs/reliability.md), and what is published of it foreign.
+func (w *World) onGrid(name string) bool {
+	b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+	pool, ok := w.api.Get(KindPool, b.Spec.Pool).(*v1alpha1.PodIPPool)
+	cidr, err := netip.ParsePrefix(b.Spec.CIDR)
+	if !ok || err != nil {
+		return true
+	}
+	_, bits := ranges(pool, cidr.Addr().Is4())
+	return cidr.Bits() >= bits
 }
 
 // blocksTold says that all operators know of all blocks.
@@ -166,7 +182,12 @@ func (w *World) doPeople(a Action) {
 	case PoolEdit:
 		w.editPool(a.What)
 	case BlockMake:
-		w.makeBlock(m)
+		if a.What == wide {
+			w.Counts.Faults["block of another size made"]++
+			w.makeWideBlock(m)
+		} else {
+			w.makeBlock(m)
+		}
 	case BackupTake:
 		w.backup = map[Kind]map[string]client.Object{}
 		for _, k := range []Kind{KindPool, KindBlock} {
@@ -310,9 +331,34 @@ func (w *World) makeBlock(m *machine) {
 	for i := 1<<(bits-rng.Bits()) - 1; i >= 0; i-- {
 		cidr := nth(rng, bits, i)
 		if w.api.Get(KindBlock, crd.BlockName(cidr)) == nil && !w.named(cidr) {
-			block := crd.NewBlock(cidr, pool.Name, m.name, "")
-			block.Finalizers = nil
-			w.must(w.api.Create(block))
+			w.pin(cidr, pool.Name, m.name)
+			return
+		}
+	}
+}
+
+// pin makes a block as people do.
+func (w *World) pin(cidr netip.Prefix, pool, node string) {
+	block := crd.NewBlock(cidr, pool, node, "")
+	block.Finalizers = nil
+	w.must(w.api.Create(block))
+}
+
+// wide is for a block of twice the size of its pool's.
+const wide = "wide"
+
+// makeWideBlock pins the lowest one to a node that is free: where an operator
+// that does not know of it yet claims next.
+func (w *World) makeWideBlock(m *machine) {
+	pool, ok := w.api.Get(KindPool, w.cfg.Pools[0].Name).(*v1alpha1.PodIPPool)
+	if !ok || pool.Spec.IPv4 == nil {
+		return
+	}
+	rng := netip.MustParsePrefix(pool.Spec.IPv4.CIDRs[0].CIDR)
+	bits := int(pool.Spec.IPv4.BlockSize) - 1
+	for i := range 1 << max(0, bits-rng.Bits()) {
+		if cidr := nth(rng, bits, i); w.isFree(cidr, nil) {
+			w.pin(cidr, pool.Name, m.name)
 			return
 		}
 	}
