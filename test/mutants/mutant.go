@@ -15,6 +15,9 @@ import (
 // mutant is a fault that the operator's code could have.
 type mutant struct {
 	Name string `json:"name"`
+	// Key says that the guard is one of those that everything rests on: what the
+	// simulator is measured by.
+	Key bool `json:"key"`
 	// Rule is the number of the rule (docs/architecture.md) that the fault
 	// breaks, or demand (nodes get what they need), idle (blocks come back),
 	// or asked (what people set is kept to).
