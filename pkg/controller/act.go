@@ -69,7 +69,7 @@ func (r *NodeReconciler) act(ctx context.Context, o *observation, plans []family
 
 // toList are the blocks that podCIDRs may name: all the node holds of the
 // families that were decided on, but for those that overlap one that was
-// published before.
+// published before, or may do so, as the watch has not shown them yet.
 func (r *NodeReconciler) toList(o *observation, plans []familyPlan) []netip.Prefix {
 	var out []netip.Prefix
 	for _, b := range r.Ledger.NodeBlocks(o.name) {
@@ -77,7 +77,7 @@ func (r *NodeReconciler) toList(o *observation, plans []familyPlan) []netip.Pref
 		if !slices.ContainsFunc(plans, func(p familyPlan) bool { return p.family == f }) {
 			continue
 		}
-		if o.view.Lists(b.CIDR) || len(r.Ledger.Overlaps(b.CIDR)) == 0 {
+		if o.view.Lists(b.CIDR) || r.Ledger.Shown(b.UID) && len(r.Ledger.Overlaps(b.CIDR)) == 0 {
 			out = append(out, b.CIDR)
 		}
 	}

@@ -13,7 +13,7 @@ type simOptions struct{ seeds, steps int }
 // catch runs the simulator until a seed breaks a rule. It takes one seed at a time,
 // so that the one that it names is the first.
 func (o simOptions) catch(ctx context.Context, _, program, mutant string) (string, error) {
-	bounded, cancel := context.WithTimeout(ctx, hang)
+	bounded, cancel := context.WithTimeout(ctx, longHang)
 	defer cancel()
 	out, failed, err := command(bounded, "", mutant, program,
 		fmt.Sprintf("-seeds=%d", o.seeds), fmt.Sprintf("-steps=%d", o.steps), "-shrink=0s", "-workers=1")

@@ -31,8 +31,7 @@ func direct(w *world.World, r *rand.Rand, s scenario) iter.Seq[world.Action] {
 	return func(yield func(world.Action) bool) {
 		d := &director{w: w, r: r, s: s, yield: yield}
 		for !d.over {
-			d.held = nil
-			d.wander(20 + r.IntN(100))
+			d.wander(1 + r.IntN(50))
 			if plot := s.profile.plot(); plot != nil {
 				plot(d)
 			}

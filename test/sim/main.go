@@ -59,7 +59,7 @@ func parse(args []string, out io.Writer) (options, error) {
 	f.StringVar(&o.replay, "replay", "", "a file of actions to replay, as a failing seed leaves one")
 	f.DurationVar(&o.shrink, "shrink", 30*time.Second, "how long to look for fewer actions that break the same rule")
 	faults := f.String("faults", "all", "faults that may be on, by comma: "+world.AllFaults().String())
-	kind := f.String("profile", "", "worlds of this profile only; each seed has its own: plain, late-leader, blind, lost-answer, relapse")
+	kind := f.String("profile", "", "worlds of this profile only; each seed has its own: plain, late-leader, blind, lost-answer")
 	err := f.Parse(args)
 	if err == nil && *kind != "" {
 		o.profile, err = parseProfile(*kind)

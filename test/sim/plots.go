@@ -96,34 +96,6 @@ func (d *director) lostAnswer() {
 	d.release()
 }
 
-// relapse: while another one leads and is between two writes about a node, a late
-// leader wakes up for a moment, and sleeps again with a write about it in hand.
-func (d *director) relapse() {
-	late, other, ok := d.awake()
-	if !ok {
-		return
-	}
-	node, elsewhere := d.nodes()
-	d.sleep(late, "")
-	d.takeOver(other)
-	d.drive(40, never, works(other), lives(node))
-	d.hold(lives(node))
-	d.one(is(world.BlockDelete, "people", d.block(node)))
-	d.one(is(world.BlockMake, node, ""))
-	d.drive(d.r.IntN(20), never, works(other))
-	d.one(is(world.Thaw, late, ""))
-	d.hold(watches(late, "PodIPBlock"))
-	d.drive(d.r.IntN(12), func() bool { return false }, watches(late, "CiliumNode"), works(late))
-	d.untilInHand(late, node)
-	d.sleep(late, node)
-	d.one(is(world.CallFails, other, "node/"+node), works(other))
-	d.harm(node)
-	before := d.gone()
-	d.drive(120, func() bool { return d.gone() > before }, works(other), passes, lives(elsewhere))
-	d.wakes(late, node)
-	d.release()
-}
-
 // awake are the leader and the other operator, if both can be.
 func (d *director) awake() (leader, other string, ok bool) {
 	d.drive(6, func() bool { return d.w.Leader() != "" && d.w.Runs(d.w.Leader()) }, is(world.Thaw, "", ""), is(world.Start, "", ""), is(world.Lead, "", ""))

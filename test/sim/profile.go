@@ -13,18 +13,17 @@ import (
 // profile is a kind of world. Replays name theirs.
 type profile string
 
-// Profiles. In each but the first there are few blocks, short rests, and again and
-// again a plot: things that go wrong one after the other, with much left to
-// chance, as chance alone would hardly ever bring them together.
+// Profiles. In each but the first there are few blocks and short rests, and again
+// and again a plot: things that go wrong one after the other, with much of it left
+// to chance, as chance alone would hardly ever bring them together.
 const (
 	plain      profile = "plain"
 	lateLeader profile = "late-leader" // a leader sleeps, with or without a write in hand, while blocks go
 	blind      profile = "blind"       // an operator leads that watches have not shown what it must know
 	lostAnswer profile = "lost-answer" // claims of which nobody knows whether they were carried out
-	relapse    profile = "relapse"     // a leader wakes up for a moment, between two writes of another
 )
 
-func profiles() []profile { return []profile{plain, lateLeader, blind, lostAnswer, relapse} }
+func profiles() []profile { return []profile{plain, lateLeader, blind, lostAnswer} }
 
 func parseProfile(s string) (profile, error) {
 	if p := profile(s); slices.Contains(profiles(), p) {
@@ -33,18 +32,15 @@ func parseProfile(s string) (profile, error) {
 	return "", fmt.Errorf("no such profile: %q; there are %s", s, profiles())
 }
 
-// profileOf is the profile of a seed: plain for half of them.
+// profileOf is the profile of a seed.
 func profileOf(seed uint64) profile {
-	r := rand.New(rand.NewPCG(seed, 3))
-	if r.IntN(2) == 0 {
-		return plain
-	}
-	return profiles()[1+r.IntN(len(profiles())-1)]
+	all := append(profiles(), lateLeader) // where most fences are
+	return all[rand.New(rand.NewPCG(seed, 3)).IntN(len(all))]
 }
 
 func (p profile) plot() func(*director) {
 	return map[profile]func(*director){
-		lateLeader: (*director).lateLeader, blind: (*director).blind, lostAnswer: (*director).lostAnswer, relapse: (*director).relapse,
+		lateLeader: (*director).lateLeader, blind: (*director).blind, lostAnswer: (*director).lostAnswer,
 	}[p]
 }
 
@@ -54,14 +50,13 @@ func (p profile) needs() world.Faults {
 		lateLeader: world.Freeze | world.BlockEdits,
 		blind:      world.Lag | world.Freeze | world.BlockEdits,
 		lostAnswer: world.Lag | world.Unheard | world.Fail,
-		relapse:    world.Lag | world.Freeze | world.Fail | world.BlockEdits,
 	}[p]
 }
 
 // unwanted are the faults that stand in a plot's way: blocks of another size are
 // made only where watches do not begin anew (docs/reliability.md).
 func (p profile) unwanted() world.Faults {
-	return map[profile]world.Faults{blind: world.Relist, relapse: world.Relist}[p]
+	return map[profile]world.Faults{blind: world.Relist}[p]
 }
 
 // adapt makes the world of a profile of that of a seed.

@@ -90,7 +90,7 @@ func weights(r *rand.Rand) map[world.Verb]float64 {
 		world.Pass: 8, world.JumpFar: .2, world.Collect: 3,
 		world.NodeDelete: .1, world.NodeOff: .1, world.NodeMake: 1, world.CNDelete: .2, world.CNEdit: .3,
 		world.PoolEdit: .5, world.BlockDelete: .4, world.BlockMake: .2, world.BlockTear: .2, world.BlockStrip: .2,
-		world.BlockStatus: .2, world.Touch: .3, world.BackupTake: .1, world.BackupAgain: .1,
+		world.BlockStatus: .2, world.Touch: .3, world.BackupTake: .3, world.BackupAgain: .3,
 	}
 	for _, group := range [][]world.Verb{
 		{world.Watch, world.Tell}, {world.AgentSee}, {world.AgentReport}, {world.PodNew}, {world.PodDelete}, {world.Pass},
