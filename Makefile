@@ -45,8 +45,8 @@ fuzz: ## Fuzz each fuzz target in turn. FUZZTIME=20s, PKG=./...
 	hack/fuzz.sh $(FUZZTIME) $(PKG)
 
 .PHONY: mutants
-mutants: controlplane ## Plant known faults in the operator's code; fails if one goes unseen. RUN=regexp, CHECKS=unit,random,sim, ALL=1
-	go run ./test/mutants -run '$(RUN)' $(if $(CHECKS),-checks='$(CHECKS)') $(if $(ALL),-all-checks)
+mutants: controlplane ## Plant known faults in the operator's code; fails if one goes unseen. RUN=regexp, CHECKS=unit,random,sim, ALL=1, KEY=1
+	go run ./test/mutants -run '$(RUN)' $(if $(CHECKS),-checks='$(CHECKS)') $(if $(ALL),-all-checks) $(if $(KEY),-key)
 
 SEEDS ?= 1000
 STEPS ?= 500

@@ -56,6 +56,11 @@ func (r *NodeReconciler) act(ctx context.Context, o *observation, plans []family
 		change.Remove = append(change.Remove, plans[i].plan.Remove...)
 	}
 	change.Blocks = r.toList(o, plans)
+	for _, addr := range change.Publish {
+		if !anyContains(change.Blocks, addr) { // another block has come meanwhile
+			return short, fmt.Errorf("%w: what podCIDRs may not list contains %s", errStale, addr)
+		}
+	}
 	if err := r.apply(ctx, o, view, change); err != nil {
 		return short, err
 	}
@@ -64,7 +69,7 @@ func (r *NodeReconciler) act(ctx context.Context, o *observation, plans []family
 
 // toList are the blocks that podCIDRs may name: all the node holds of the
 // families that were decided on, but for those that overlap one that was
-// published before.
+// published before, or may do so, as the watch has not shown them yet.
 func (r *NodeReconciler) toList(o *observation, plans []familyPlan) []netip.Prefix {
 	var out []netip.Prefix
 	for _, b := range r.Ledger.NodeBlocks(o.name) {
@@ -72,7 +77,7 @@ func (r *NodeReconciler) toList(o *observation, plans []familyPlan) []netip.Pref
 		if !slices.ContainsFunc(plans, func(p familyPlan) bool { return p.family == f }) {
 			continue
 		}
-		if o.view.Lists(b.CIDR) || len(r.Ledger.Overlaps(b.CIDR)) == 0 {
+		if o.view.Lists(b.CIDR) || r.Ledger.Shown(b.UID) && len(r.Ledger.Overlaps(b.CIDR)) == 0 {
 			out = append(out, b.CIDR)
 		}
 	}

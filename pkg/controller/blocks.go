@@ -270,12 +270,16 @@ func (r *NodeReconciler) giveUp(ctx context.Context, o *observation, cidr netip.
 
 // move changes the CiliumNode of a block that cools down, so that an older patch
 // of it conflicts: a mark on an address that is not in the pool, which the agent
-// refuses and we clear, or the end of one that stands there already.
+// refuses and we clear, or the end of one that stands there already. It is one of
+// the block unless another block of the node has that.
 func (r *NodeReconciler) move(ctx context.Context, o *observation, live *ciliumnode.View, b crd.Block) error {
 	if held, ok := r.Ledger.Block(b.CIDR); !ok || held.UID != b.UID {
 		return errStale // it is gone, and what was noted of it too
 	}
 	addr := []netip.Addr{b.CIDR.Addr()}
+	if _, published := live.Pool[addr[0]]; published { // of another block, which overlaps this one
+		addr[0] = o.pokeAddress()
+	}
 	mark, clearing := addr, []netip.Addr(nil)
 	if _, stands := live.Release[addr[0]]; stands {
 		mark, clearing = nil, addr

@@ -84,6 +84,28 @@ func TestReconcileGivesUpNothingThatIsPublished(t *testing.T) {
 	}
 }
 
+// What fences a block that is given up is no mark on an address of another block
+// that overlaps it: that one serves.
+func TestReconcileMarksNothingOfAnOverlappingBlock(t *testing.T) {
+	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"),
+		publishing(ciliumNode("n", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"),
+		blockObject("10.0.0.0/29", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.CoolingDown))
+	b.clock.SetTime(noon().Add(time.Hour))
+	for range 5 {
+		if _, err := b.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+		for addr := range b.ciliumNode().Release {
+			if prefix("10.0.0.0/29").Contains(addr) {
+				t.Fatalf("%s, which serves, is marked", addr)
+			}
+		}
+	}
+	if b.has("10.0.0.4/30") {
+		t.Error("the block that overlaps was not given up")
+	}
+}
+
 // A block rests as long as its reason asks for, be its pool there or not.
 func TestReconcileRestsByReason(t *testing.T) {
 	tests := map[string]struct {

@@ -93,8 +93,12 @@ func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *cil
 		return err
 	}
 	r.created(o, view)
-	change := ciliumnode.Change{Blocks: blocks}
+	change := ciliumnode.Change{}
 	for _, b := range o.blocks {
+		if !lastView.Lists(b.CIDR) && len(r.Ledger.Overlaps(b.CIDR)) > 0 {
+			continue // what was published before it stays, and nothing of it comes
+		}
+		change.Blocks = append(change.Blocks, b.CIDR)
 		held, err := r.stillHeld(ctx, b)
 		if err != nil {
 			return err

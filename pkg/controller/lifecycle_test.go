@@ -204,6 +204,21 @@ func TestCiliumNodeIsPutBackWithoutWhatIsAnothersNow(t *testing.T) {
 	}
 }
 
+// A CiliumNode is put back without a block that came beside one it listed, and
+// overlaps it.
+func TestCiliumNodeIsPutBackWithoutWhatOverlaps(t *testing.T) {
+	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService),
+		blockObject("10.0.0.4/30", ipalloc.InService), blockObject("10.0.0.0/29", ipalloc.InService))
+	b.r.Ledger.GoneNode(lastSeen("node-uid"))
+	if _, err := b.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	want := []netip.Prefix{prefix("10.0.0.0/30"), prefix("10.0.0.4/30")}
+	if v := b.ciliumNode(); !slices.Equal(v.PodCIDRs, want) || len(v.Pool) != 4 {
+		t.Errorf("podCIDRs are %v and pool %v; want %v and what was there", v.PodCIDRs, v.Pool, want)
+	}
+}
+
 // A block torn away together with its CiliumNode is claimed again before its
 // addresses are put back.
 func TestCiliumNodeIsPutBackAfterItsBlocks(t *testing.T) {

@@ -61,6 +61,26 @@ func TestReconcilePublishesNoClaimThatOverlaps(t *testing.T) {
 	}
 }
 
+// A block that turns out to overlap another only after it was read live is not
+// published without its podCIDR: it is looked at again.
+func TestReconcilePublishesNothingItMayNotList(t *testing.T) {
+	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/30"), ciliumNode("n", ""), blockObject("10.0.0.0/30", ipalloc.InService))
+	b.before = func(call string) {
+		if call == "get PodIPBlock" {
+			b.r.Ledger.Observed(block("10.0.0.0/29", "q", "m", 1))
+		}
+	}
+	if _, err := b.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	if v := b.ciliumNode(); len(v.Pool) > 0 || len(v.PodCIDRs) > 0 {
+		t.Errorf("published %v of %v", v.Pool, v.PodCIDRs)
+	}
+	if !slices.Contains(b.calls, "get PodIPBlock") {
+		t.Error("nothing was to be published anyway")
+	}
+}
+
 // What a block that overlaps another has in the pool stays. Nothing is added to
 // it, be it in use, and podCIDRs does not come to list it.
 func TestReconcileAddsNothingToABlockThatOverlaps(t *testing.T) {

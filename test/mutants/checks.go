@@ -27,7 +27,7 @@ type check struct {
 // Bounds of one check of one mutant, as a fault may let the code turn for ever.
 const (
 	hang     = 3 * time.Minute
-	longHang = 20 * time.Minute // of the tests on a real API server
+	longHang = 20 * time.Minute // of the tests on a real API server, and of many seeds
 )
 
 // randomTests are the tests that try cases at random.

@@ -23,6 +23,7 @@ type options struct {
 	run    *regexp.Regexp
 	checks []string
 	all    bool
+	key    bool
 	list   bool
 	sim    simOptions
 }
@@ -58,7 +59,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	var chosen []mutant
 	for _, m := range mutants {
-		if o.run.MatchString(m.Name) || o.run.MatchString(m.File) {
+		if (o.run.MatchString(m.Name) || o.run.MatchString(m.File)) && (m.Key || !o.key) {
 			chosen = append(chosen, m)
 		}
 	}
@@ -93,6 +94,7 @@ func parse(args []string) (options, error) {
 	pattern := flags.String("run", "all", "only mutants whose name or file matches this regular expression")
 	checks := flags.String("checks", "unit,random,controller,sim,integration", "the checks to try, in this order")
 	flags.BoolVar(&o.all, "all-checks", false, "try every check on every mutant, not only until one catches it")
+	flags.BoolVar(&o.key, "key", false, "only the key guards")
 	flags.BoolVar(&o.list, "list", false, "list the mutants and stop")
 	flags.IntVar(&o.sim.seeds, "seeds", 1000, "seeds the simulator tries on each mutant")
 	flags.IntVar(&o.sim.steps, "steps", 300, "steps of each seed")

@@ -15,6 +15,9 @@ import (
 // mutant is a fault that the operator's code could have.
 type mutant struct {
 	Name string `json:"name"`
+	// Key says that the guard is one of those that everything rests on: what the
+	// simulator is measured by.
+	Key bool `json:"key"`
 	// Rule is the number of the rule (docs/architecture.md) that the fault
 	// breaks, or demand (nodes get what they need), idle (blocks come back),
 	// or asked (what people set is kept to).
@@ -25,7 +28,8 @@ type mutant struct {
 	File string `json:"file"`
 
 	edit
-	// Also are further edits of the same file.
+	// Also are further edits, of the same file or of another: of a fault that two
+	// guards stand against.
 	Also []edit `json:"also"`
 }
 
@@ -34,6 +38,25 @@ type mutant struct {
 type edit struct {
 	Old string `json:"old"`
 	New string `json:"new"`
+	// File is the edited file of a further edit, if not the mutant's.
+	File string `json:"file"`
+}
+
+// parts are the mutant by file.
+func (m mutant) parts() []mutant {
+	first := m
+	first.Also = nil
+	parts := []mutant{first}
+	for _, e := range m.Also {
+		if e.File == "" {
+			parts[0].Also = append(parts[0].Also, e)
+			continue
+		}
+		other := m
+		other.File, other.edit, other.Also = e.File, e, nil
+		parts = append(parts, other)
+	}
+	return parts
 }
 
 // readMutants reads all of test/mutants/list.
@@ -61,7 +84,7 @@ func readMutants(root string) ([]mutant, error) {
 	return all, nil
 }
 
-// plant returns the mutant's file, under root, with the fault in it.
+// plant returns the file of one part of a mutant, under root, with the fault in it.
 func (m mutant) plant(root string) (string, error) {
 	raw, err := os.ReadFile(filepath.Join(root, m.File))
 	if err != nil {

@@ -36,7 +36,12 @@ func TestMutantsApply(t *testing.T) {
 			if m.Fault == "" || len(m.Fault) > 90 {
 				t.Errorf("the fault is told in %d letters; want 1 to 90", len(m.Fault))
 			}
-			src, err := m.plant(top)
+			for _, part := range m.parts()[1:] {
+				if _, err := part.plant(top); err != nil {
+					t.Error(err)
+				}
+			}
+			src, err := m.parts()[0].plant(top)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -64,10 +69,10 @@ func TestPlant(t *testing.T) {
 		want string
 		err  string
 	}{
-		"one edit, over lines": {m: mutant{edit: edit{"a { b(c)", "e"}}, want: "e\n}\nd d\n"},
-		"two edits":            {m: mutant{edit: edit{"a {", "e {"}, Also: []edit{{"b(c)", ""}}}, want: "e {\n\t\n}\nd d\n"},
-		"not there":            {m: mutant{edit: edit{"b (c)", "e"}}, err: "0 times"},
-		"twice":                {m: mutant{edit: edit{"d", "e"}}, err: "2 times"},
+		"one edit, over lines": {m: mutant{edit: edit{Old: "a { b(c)", New: "e"}}, want: "e\n}\nd d\n"},
+		"two edits":            {m: mutant{edit: edit{Old: "a {", New: "e {"}, Also: []edit{{Old: "b(c)", New: ""}}}, want: "e {\n\t\n}\nd d\n"},
+		"not there":            {m: mutant{edit: edit{Old: "b (c)", New: "e"}}, err: "0 times"},
+		"twice":                {m: mutant{edit: edit{Old: "d", New: "e"}}, err: "2 times"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

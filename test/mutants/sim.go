@@ -10,12 +10,13 @@ import (
 // simOptions are how far the simulator looks.
 type simOptions struct{ seeds, steps int }
 
-// catch runs the simulator until a seed breaks a rule.
+// catch runs the simulator until a seed breaks a rule. It takes one seed at a time,
+// so that the one that it names is the first.
 func (o simOptions) catch(ctx context.Context, _, program, mutant string) (string, error) {
-	bounded, cancel := context.WithTimeout(ctx, hang)
+	bounded, cancel := context.WithTimeout(ctx, longHang)
 	defer cancel()
 	out, failed, err := command(bounded, "", mutant, program,
-		fmt.Sprintf("-seeds=%d", o.seeds), fmt.Sprintf("-steps=%d", o.steps), "-shrink=0s")
+		fmt.Sprintf("-seeds=%d", o.seeds), fmt.Sprintf("-steps=%d", o.steps), "-shrink=0s", "-workers=1")
 	switch {
 	case bounded.Err() != nil && ctx.Err() == nil:
 		return "hangs", nil
@@ -29,7 +30,7 @@ func (o simOptions) catch(ctx context.Context, _, program, mutant string) (strin
 // seed.
 func brokenRule(out []byte) (string, error) {
 	if m := regexp.MustCompile(`(?m)^FAILED seed (\d+).*\n\s*(rule \d+|[^\n:]{1,40})`).FindSubmatch(out); m != nil {
-		return fmt.Sprintf("%s (seed %s)", m[2], m[1]), nil
+		return fmt.Sprintf("%s at seed %s", m[2], m[1]), nil
 	}
 	if bytes.Contains(out, []byte("FAILED: too little")) {
 		return "nothing happens", nil

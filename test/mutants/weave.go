@@ -30,7 +30,9 @@ const planted = "MUTANT"
 func weave(root, dir string, mutants []mutant) (string, error) {
 	byFile := map[string][]mutant{}
 	for _, m := range mutants {
-		byFile[m.File] = append(byFile[m.File], m)
+		for _, part := range m.parts() {
+			byFile[part.File] = append(byFile[part.File], part)
+		}
 	}
 	replace := map[string]string{}
 	add := func(file, src string) error {

@@ -22,6 +22,7 @@ type options struct {
 	steps   int
 	workers int
 	faults  world.Faults
+	profile profile // "": of each seed its own
 	verbose bool
 	replay  string
 	shrink  time.Duration
@@ -41,7 +42,7 @@ func run(args []string, out io.Writer) int {
 	case o.replay != "":
 		return replay(o.replay, out)
 	case o.verbose:
-		return tell(play(o.from, o.steps, o.faults, tracer(out)), out)
+		return tell(play(o.from, o.profileOf(o.from), o.steps, o.faults, tracer(out)), out)
 	}
 	return search(o, out)
 }
@@ -58,12 +59,24 @@ func parse(args []string, out io.Writer) (options, error) {
 	f.StringVar(&o.replay, "replay", "", "a file of actions to replay, as a failing seed leaves one")
 	f.DurationVar(&o.shrink, "shrink", 30*time.Second, "how long to look for fewer actions that break the same rule")
 	faults := f.String("faults", "all", "faults that may be on, by comma: "+world.AllFaults().String())
-	if err := f.Parse(args); err != nil {
+	kind := f.String("profile", "", "worlds of this profile only; each seed has its own: plain, late-leader, blind, lost-answer")
+	err := f.Parse(args)
+	if err == nil && *kind != "" {
+		o.profile, err = parseProfile(*kind)
+	}
+	if err != nil {
 		return o, err
 	}
-	var err error
 	o.faults, err = world.ParseFaults(*faults)
 	return o, err
+}
+
+// profileOf is the profile of a seed.
+func (o options) profileOf(seed uint64) profile {
+	if o.profile != "" {
+		return o.profile
+	}
+	return profileOf(seed)
 }
 
 func tracer(out io.Writer) func(string) {
@@ -114,12 +127,12 @@ func search(o options, out io.Writer) int {
 
 // fail tells how to see a failing seed again, and in how few actions.
 func fail(o options, bad outcome, out io.Writer) {
-	fmt.Fprintf(out, "\nFAILED seed %d (faults %s) after %d actions\n", bad.seed, bad.faults, len(bad.actions))
+	fmt.Fprintf(out, "\nFAILED seed %d (%s, faults %s) after %d actions\n", bad.seed, bad.profile, bad.faults, len(bad.actions))
 	for _, v := range bad.violations[:min(5, len(bad.violations))] {
 		fmt.Fprintln(out, "  ", v)
 	}
-	fmt.Fprintf(out, "replay: go run ./test/sim -v -seed=%d -steps=%d -faults=%s\n", bad.seed, o.steps, orNone(o.faults))
-	small := shrink(script{bad.seed, bad.faults, bad.actions}, bad.violations[0], o.shrink)
+	fmt.Fprintf(out, "replay: go run ./test/sim -v -seed=%d -profile=%s -steps=%d -faults=%s\n", bad.seed, bad.profile, o.steps, orNone(o.faults))
+	small := shrink(script{bad.seed, bad.profile, bad.faults, bad.actions}, bad.violations[0], o.shrink)
 	path := fmt.Sprintf("%s/sim-%d.actions", os.TempDir(), bad.seed)
 	if err := os.WriteFile(path, []byte(small.String()), 0o644); err != nil {
 		fmt.Fprintln(out, err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"runtime/debug"
 	"slices"
@@ -12,6 +13,7 @@ import (
 // outcome is what became of a seed.
 type outcome struct {
 	seed       uint64
+	profile    profile
 	faults     world.Faults
 	actions    []world.Action
 	violations []world.Violation
@@ -20,30 +22,33 @@ type outcome struct {
 
 // play lets so many random actions happen, then faults end and everything has
 // to come to rest.
-func play(seed uint64, steps int, mask world.Faults, trace func(string)) outcome {
-	s := draw(seed)
+func play(seed uint64, p profile, steps int, mask world.Faults, trace func(string)) outcome {
+	s := draw(seed, p)
 	r := rand.New(rand.NewPCG(seed, 2))
-	return inWorld(seed, s.config.Faults&mask, trace, func(w *world.World) (world.Action, bool) {
-		steps--
-		enabled := w.Enabled()
-		weights := s.weights
-		if slices.ContainsFunc(enabled, func(a world.Action) bool { return a.Verb == world.Thaw }) {
-			weights = s.frozen
+	var next func() (world.Action, bool)
+	stop := func() {}
+	defer func() { stop() }()
+	return inWorld(seed, p, s.config.Faults&mask, trace, func(w *world.World) (world.Action, bool) {
+		if next == nil {
+			next, stop = iter.Pull(direct(w, r, s))
 		}
-		return choose(r, weights, enabled), steps >= 0
+		if steps--; steps < 0 {
+			return world.Action{}, false
+		}
+		return next()
 	})
 }
 
 // inWorld makes the world of a seed and lets happen what next says, until a rule
 // is broken or there is no more; then it brings the world to rest.
-func inWorld(seed uint64, faults world.Faults, trace func(string), next func(*world.World) (world.Action, bool)) (out outcome) {
-	config := draw(seed).config
+func inWorld(seed uint64, p profile, faults world.Faults, trace func(string), next func(*world.World) (world.Action, bool)) (out outcome) {
+	config := draw(seed, p).config
 	config.Trace, config.Faults = trace, faults
 	if !faults.Has(world.Skew) {
 		config.Skew = 0
 	}
 	w := world.New(config)
-	out = outcome{seed: seed, faults: faults}
+	out = outcome{seed: seed, profile: p, faults: faults}
 	defer func() {
 		if thrown := recover(); thrown != nil {
 			out.violations = append(slices.Clone(w.Violations), world.Violation{Text: fmt.Sprintf("panic: %v", thrown)})

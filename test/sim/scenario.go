@@ -17,6 +17,7 @@ import (
 
 // scenario is what a seed makes of a world, and how often what happens in it.
 type scenario struct {
+	profile profile
 	config  world.Config
 	weights map[world.Verb]float64
 	// frozen are the weights while a process of the operator is stopped.
@@ -24,7 +25,7 @@ type scenario struct {
 }
 
 // draw makes a scenario of a seed.
-func draw(seed uint64) scenario {
+func draw(seed uint64, p profile) scenario {
 	r := rand.New(rand.NewPCG(seed, 1))
 	c := world.Config{
 		Nodes: 2 + r.IntN(2), PodsPerNode: 4 + r.IntN(5), Operators: 2, UpdateRate: 15 * time.Second,
@@ -50,7 +51,9 @@ func draw(seed uint64) scenario {
 	}
 	c.Skew = 5 * time.Second
 	w := weights(r)
-	return scenario{config: c, weights: w, frozen: whileFrozen(r, w)}
+	frozen := whileFrozen(r, w)
+	p.adapt(seed, &c)
+	return scenario{profile: p, config: c, weights: w, frozen: frozen}
 }
 
 func settings() controller.Settings {
@@ -87,7 +90,7 @@ func weights(r *rand.Rand) map[world.Verb]float64 {
 		world.Pass: 8, world.JumpFar: .2, world.Collect: 3,
 		world.NodeDelete: .1, world.NodeOff: .1, world.NodeMake: 1, world.CNDelete: .2, world.CNEdit: .3,
 		world.PoolEdit: .5, world.BlockDelete: .4, world.BlockMake: .2, world.BlockTear: .2, world.BlockStrip: .2,
-		world.BlockStatus: .2, world.Touch: .3, world.BackupTake: .1, world.BackupAgain: .1,
+		world.BlockStatus: .2, world.Touch: .3, world.BackupTake: .3, world.BackupAgain: .3,
 	}
 	for _, group := range [][]world.Verb{
 		{world.Watch, world.Tell}, {world.AgentSee}, {world.AgentReport}, {world.PodNew}, {world.PodDelete}, {world.Pass},

@@ -40,7 +40,7 @@ func (s *searching) run() *outcome {
 	for range max(1, s.opts.workers) {
 		workers.Go(func() {
 			for seed, more := s.take(); more; seed, more = s.take() {
-				s.finish(play(seed, s.opts.steps, s.opts.faults, nil))
+				s.finish(play(seed, s.opts.profileOf(seed), s.opts.steps, s.opts.faults, nil))
 			}
 		})
 	}
@@ -122,10 +122,10 @@ func sum(counts map[string]int) int {
 const enough = 100_000
 
 // idle names what must have happened and did not. A short search, and one whose
-// faults were chosen by hand, is only asked for claims and publishing.
+// faults or profile were chosen by hand, is only asked for claims and publishing.
 func (s *searching) idle() []string {
 	must := []string{"claim", "publish"}
-	if s.actions >= enough && s.opts.faults == world.AllFaults() {
+	if s.actions >= enough && s.opts.faults == world.AllFaults() && s.opts.profile == "" {
 		must = append(must, "mark", "remove", "cool down", "give up", "undrain")
 	}
 	var out []string
@@ -134,7 +134,7 @@ func (s *searching) idle() []string {
 			out = append(out, name)
 		}
 	}
-	if s.actions < enough {
+	if s.actions < enough || s.opts.profile != "" {
 		return out
 	}
 	for _, fault := range s.opts.faults.Each() {

@@ -318,6 +318,9 @@ func (w *World) Do(a Action) {
 	if !w.cfg.Faults.Has(Lag) {
 		w.show()
 	}
+	for _, o := range w.operators {
+		o.learn()
+	}
 }
 
 // describe tells of an action what its name leaves out.

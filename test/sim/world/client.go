@@ -66,7 +66,9 @@ func (o *Operator) send(c *call) error {
 	case throttled:
 		return apierrors.NewTooManyRequests("too many requests", 1)
 	case unheard:
-		_ = o.carryOut(c)
+		if o.carryOut(c) == nil && c.verb == "create" && c.kind == KindBlock {
+			o.unheard(c.key)
+		}
 		return errLine
 	}
 	return o.carryOut(c)

@@ -2,6 +2,8 @@ package world
 
 import (
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 func (w *World) doOperator(a Action, o *Operator) {
@@ -115,6 +117,9 @@ func (o *Operator) carryOut(c *call) error {
 	if err != nil {
 		o.w.tracef("%s %s: %v", o.name, c, err)
 		o.w.Counts.Ops["answered "+reasonOf(err)]++
+		if c.writes() && o.w.lease.holder != o && apierrors.IsConflict(err) {
+			o.w.Counts.Faults["old write refused"]++
+		}
 	}
 	return err
 }

@@ -74,12 +74,12 @@ func (f Faults) String() string {
 // and in what was not shown in time.
 func (f Faults) Marks() []string {
 	return map[Faults][]string{
-		Kill: {"killed", "killed before a write"}, KillAfterWrite: {"killed after a write"}, Unheard: {"answer lost"},
+		Kill: {"killed", "killed before a write"}, KillAfterWrite: {"killed after a write"}, Unheard: {"answer lost", "claim in doubt"},
 		Fail: {"call failed", "call refused"}, Lag: {"watch lagged"}, HandlerLag: {"handler lagged"}, Relist: {"compacted watch"},
-		StaleList: {"stale list"}, Freeze: {"frozen", "frozen with a write in hand", "write without the lease"}, Jump: {"clock jumped"}, Skew: {"clock off"},
+		StaleList: {"stale list"}, Freeze: {"frozen", "frozen with a write in hand", "write without the lease", "old write refused"}, Jump: {"clock jumped"}, Skew: {"clock off"},
 		AgentKill: {"agent died"}, AgentEmpty: {"agent reported nothing"}, AgentMute: {"agent muted"},
 		NodeGone: {string(NodeDelete), string(NodeOff), string(NodeMake)}, CiliumNodeGone: {string(CNDelete)},
-		PoolEdits: {string(PoolEdit)}, BlockEdits: {string(BlockDelete), string(BlockMake)},
+		PoolEdits: {string(PoolEdit)}, BlockEdits: {string(BlockDelete), string(BlockMake), "block of another size made"},
 		Torn: {string(BlockTear), string(BlockStrip), string(BlockStatus)}, Edits: {string(CNEdit), string(Touch)},
 		Restore: {string(BackupTake), string(BackupAgain)}, Upgrade: {"upgraded"}, ForcedPods: {"pod removed by force"},
 	}[f]

@@ -49,6 +49,9 @@ type Operator struct {
 	begun   bool
 	flights []*flight
 	current *flight
+	// doubts are its claims that were carried out and never answered, by block,
+	// until it knows of the block.
+	doubts map[string]doubt
 }
 
 // flight is a reconcile under way.
@@ -82,7 +85,7 @@ func (o *Operator) start(versionsAgo int) {
 		seconds := int(o.w.cfg.Skew / time.Second)
 		o.skew = time.Duration(o.w.pick(o.name, uint64(o.runs), 2*seconds+1)-seconds) * time.Second
 	}
-	o.flights, o.current = nil, nil
+	o.flights, o.current, o.doubts = nil, nil, nil
 	s := o.settings
 	s.Registry = prometheus.NewRegistry()
 	parts, err := controller.New(controller.Connections{
@@ -144,7 +147,7 @@ func (o *Operator) crash() {
 		f.stop()
 	}
 	o.up, o.leads, o.frozen, o.begun = false, false, false, false
-	o.flights, o.current, o.parts, o.streams = nil, nil, nil, nil
+	o.flights, o.current, o.doubts, o.parts, o.streams = nil, nil, nil, nil, nil
 	o.queues = [controllers]*queue{}
 }
 

@@ -1,7 +1,6 @@
 package world
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
@@ -67,6 +65,9 @@ func (w *World) enablePeople() {
 			}
 		}
 		w.canIf(BlockEdits, BlockMake, m.name, "")
+		if !w.cfg.Faults.Has(Relist) { // docs/reliability.md: what we do not promise
+			w.canIf(BlockEdits, BlockMake, m.name, wide)
+		}
 	}
 	for _, what := range []string{"add", "drain", "remove", "min-free", "reserve", "pause", "other"} {
 		w.canIf(PoolEdits, PoolEdit, people, what)
@@ -76,7 +77,7 @@ func (w *World) enablePeople() {
 		if b.GetDeletionTimestamp() == nil && (len(b.GetFinalizers()) > 0 || w.allKnow(name)) {
 			w.canIf(BlockEdits, BlockDelete, people, name)
 		}
-		if w.allKnow(name) {
+		if w.allKnow(name) && w.onGrid(name) {
 			w.canIf(Torn, BlockTear, people, name)
 			w.canIf(Torn, BlockStrip, people, name)
 		}
@@ -166,7 +167,12 @@ func (w *World) doPeople(a Action) {
 	case PoolEdit:
 		w.editPool(a.What)
 	case BlockMake:
-		w.makeBlock(m)
+		if a.What == wide {
+			w.Counts.Faults["block of another size made"]++
+			w.makeWideBlock(m)
+		} else {
+			w.makeBlock(m)
+		}
 	case BackupTake:
 		w.backup = map[Kind]map[string]client.Object{}
 		for _, k := range []Kind{KindPool, KindBlock} {
@@ -246,27 +252,6 @@ func touch(obj client.Object) {
 	obj.SetAnnotations(annotations)
 }
 
-func (w *World) editBlock(verb Verb, name string) {
-	obj := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock).DeepCopy()
-	switch verb {
-	case BlockDelete:
-		w.mustNot(w.api.Delete(KindBlock, name, nil, nil))
-	case BlockTear:
-		w.tear(KindBlock, name)
-	case BlockStrip:
-		obj.Finalizers = nil
-		w.must(w.api.Update(obj, false))
-	case BlockStatus:
-		obj.Status = v1alpha1.PodIPBlockStatus{}
-		w.must(w.api.Update(obj, true))
-	case Touch:
-		touch(obj)
-		w.must(w.api.Update(obj, false))
-	default:
-		panic("no such action: " + string(verb))
-	}
-}
-
 // tear removes an object whatever its finalizers.
 func (w *World) tear(k Kind, key string) {
 	obj := w.api.Get(k, key).DeepCopyObject().(client.Object)
@@ -296,58 +281,6 @@ func (w *World) restore() {
 			w.must(w.api.Create(obj))
 		}
 	}
-}
-
-// makeBlock pins the highest block of the first pool's first range that nobody
-// has to a node.
-func (w *World) makeBlock(m *machine) {
-	pool, ok := w.api.Get(KindPool, w.cfg.Pools[0].Name).(*v1alpha1.PodIPPool)
-	if !ok || pool.Spec.IPv4 == nil {
-		return
-	}
-	rng := netip.MustParsePrefix(pool.Spec.IPv4.CIDRs[0].CIDR)
-	bits := int(pool.Spec.IPv4.BlockSize)
-	for i := 1<<(bits-rng.Bits()) - 1; i >= 0; i-- {
-		cidr := nth(rng, bits, i)
-		if w.api.Get(KindBlock, crd.BlockName(cidr)) == nil && !w.named(cidr) {
-			block := crd.NewBlock(cidr, pool.Name, m.name, "")
-			block.Finalizers = nil
-			w.must(w.api.Create(block))
-			return
-		}
-	}
-}
-
-// named says that a CiliumNode names an address of cidr.
-func (w *World) named(cidr netip.Prefix) bool {
-	for _, m := range w.machines {
-		cn, ok := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
-		if !ok {
-			continue
-		}
-		for _, addresses := range []ipamtypes.AllocationMap{cn.Spec.IPAM.Pool, cn.Status.IPAM.Used} {
-			for key := range addresses {
-				if addr, err := netip.ParseAddr(key); err == nil && cidr.Contains(addr) {
-					return true
-				}
-			}
-		}
-		for _, p := range cn.Spec.IPAM.PodCIDRs {
-			if p.Overlaps(cidr) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// nth is the i-th prefix of a length in rng, which spans 2^32 addresses at most.
-func nth(rng netip.Prefix, bits, i int) netip.Prefix {
-	a := rng.Addr().AsSlice()
-	low := a[len(a)-4:]
-	binary.BigEndian.PutUint32(low, binary.BigEndian.Uint32(low)+uint32(i)<<(rng.Addr().BitLen()-bits))
-	addr, _ := netip.AddrFromSlice(a)
-	return netip.PrefixFrom(addr, bits)
 }
 
 func (w *World) editPool(what string) {

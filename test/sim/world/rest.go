@@ -93,6 +93,8 @@ func (w *World) holdBlocks(when string, m *machine, cn *ciliumv2.CiliumNode) {
 		switch {
 		case cooling:
 			w.violate(9, "%s: block %s of node %s still cools down", when, name, m.name)
+		case !leaving && !w.lists(obj) && w.overlapped(name, b.cidr):
+			w.violate(9, "%s: block %s of node %s stays, though it overlaps another and was not there first", when, name, m.name)
 		case leaving && b.used == 0 && !b.pinned && w.room() > 0:
 			w.violate(9, "%s: block %s of node %s still leaves, and nothing uses it", when, name, m.name)
 		case !leaving && !w.asked(obj):
@@ -100,6 +102,15 @@ func (w *World) holdBlocks(when string, m *machine, cn *ciliumv2.CiliumNode) {
 		}
 	}
 	w.holdReclaim(when, m, cn, held)
+}
+
+func (w *World) overlapped(name string, cidr netip.Prefix) bool {
+	for _, other := range w.api.Keys(KindBlock) {
+		if p, err := netip.ParsePrefix(w.api.Get(KindBlock, other).(*v1alpha1.PodIPBlock).Spec.CIDR); err == nil && other != name && p.Overlaps(cidr) {
+			return true
+		}
+	}
+	return false
 }
 
 func (b *heldBlock) count(m *machine, cn *ciliumv2.CiliumNode) {

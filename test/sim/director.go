@@ -1,0 +1,145 @@
+package main
+
+import (
+	"iter"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
+)
+
+// director draws what happens next in a world: at random, and now and then along
+// a plot. It is a coroutine, so that a plot reads from top to bottom; what it
+// draws is all that is noted and replayed.
+type director struct {
+	w *world.World
+	r *rand.Rand
+	s scenario
+
+	yield func(world.Action) bool
+	over  bool
+	// held does not happen for now, such as what one watch would show.
+	held []fits
+}
+
+// fits says whether an action is one of those meant.
+type fits func(world.Action) bool
+
+// direct is the sequence of a world's actions, without end.
+func direct(w *world.World, r *rand.Rand, s scenario) iter.Seq[world.Action] {
+	return func(yield func(world.Action) bool) {
+		d := &director{w: w, r: r, s: s, yield: yield}
+		for !d.over {
+			d.wander(1 + r.IntN(50))
+			if plot := s.profile.plot(); plot != nil {
+				plot(d)
+			}
+		}
+	}
+}
+
+// wander lets so many random actions happen.
+func (d *director) wander(n int) {
+	for range n {
+		d.one(func(world.Action) bool { return true })
+	}
+}
+
+// one lets one of the possible actions happen that fit, and reports whether there
+// was one.
+func (d *director) one(fit ...fits) bool {
+	if d.over {
+		return false
+	}
+	enabled := d.w.Enabled()
+	weights := d.s.weights
+	if slices.ContainsFunc(enabled, func(a world.Action) bool { return a.Verb == world.Thaw }) {
+		weights = d.s.frozen
+	}
+	var some []world.Action
+	for _, a := range enabled {
+		if anyOf(fit, a) && !anyOf(d.held, a) {
+			some = append(some, a)
+		}
+	}
+	if len(some) == 0 {
+		return false
+	}
+	d.over = !d.yield(choose(d.r, weights, some))
+	return true
+}
+
+func anyOf(of []fits, a world.Action) bool {
+	return slices.ContainsFunc(of, func(f fits) bool { return f(a) })
+}
+
+// drive lets up to n actions happen that fit, until there are no more, or what is
+// wanted is there.
+func (d *director) drive(n int, wanted func() bool, fit ...fits) bool {
+	for range n {
+		if wanted() {
+			return true
+		}
+		if !d.one(fit...) {
+			return false
+		}
+	}
+	return wanted()
+}
+
+func never() bool { return false }
+
+// hold keeps from happening what fits, until release is called.
+func (d *director) hold(fit fits) { d.held = append(d.held, fit) }
+
+func (d *director) release() { d.held = nil }
+
+func (d *director) odds(p float64) bool { return d.r.Float64() < p }
+
+// is are the actions of a verb that somebody does or has happen, to something
+// whose name begins as told.
+func is(verb world.Verb, who, what string) fits {
+	return func(a world.Action) bool {
+		return a.Verb == verb && (who == "" || a.Who == who) && strings.HasPrefix(a.What, what)
+	}
+}
+
+// works are what an operator does by itself when nothing goes wrong.
+func works(operator string) fits {
+	return func(a world.Action) bool {
+		switch a.Verb {
+		case world.Start:
+			return a.Who == operator && a.What == ""
+		case world.Lead, world.Watch, world.Tell, world.Reconcile, world.Call, world.Shown, world.Timeout:
+			return a.Who == operator
+		}
+		return false
+	}
+}
+
+// but are those of some that are not others.
+func but(some, others fits) fits {
+	return func(a world.Action) bool { return some(a) && !others(a) }
+}
+
+func passes(a world.Action) bool { return a.Verb == world.Pass }
+
+// lives are what goes on on a node when nothing goes wrong.
+func lives(node string) fits {
+	return func(a world.Action) bool {
+		switch a.Verb {
+		case world.AgentStart, world.AgentOpen, world.AgentRestore, world.AgentServe, world.AgentSee, world.AgentReport,
+			world.AgentPod, world.AgentSync, world.PodAdd, world.PodStatus, world.PodDel, world.PodGone:
+			return a.Who == node
+		}
+		return false
+	}
+}
+
+// watches are what a watch of an operator shows, and its handler is told.
+func watches(operator, kind string) fits {
+	return func(a world.Action) bool {
+		return (a.Verb == world.Watch || a.Verb == world.Tell) && a.Who == operator && a.What == kind
+	}
+}

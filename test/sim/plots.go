@@ -1,0 +1,216 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	iputil "github.com/cilium/cilium/pkg/ip"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
+)
+
+// lateLeader: a leader sleeps past its lease, with a write in hand or without,
+// while blocks go under the other one. Then it wakes up, and does a little before
+// it sees that it no longer leads.
+func (d *director) lateLeader() {
+	late, other, ok := d.awake()
+	if !ok {
+		return
+	}
+	node, elsewhere := d.nodes()
+	d.need(node)
+	if d.odds(.7) {
+		d.untilInHand(late, node)
+	} else {
+		d.drive(d.r.IntN(8), never, but(works(late), is(world.Reconcile, late, "node/"+node)))
+	}
+	d.sleep(late, node)
+	if d.odds(.8) {
+		d.hold(lives(node)) // what its agent writes would fence, too
+	}
+	d.takeOver(other)
+	d.harm(node)
+	before := d.gone()
+	d.drive(120, func() bool { return d.gone() > before }, works(other), passes, lives(node), lives(elsewhere))
+	if d.odds(.5) {
+		d.pods(elsewhere, 3)
+		d.drive(30, never, works(other), lives(elsewhere))
+	}
+	d.wakes(late, node)
+	d.release()
+}
+
+// blind: blocks of another size are made and published, and an operator takes
+// over whose watches have not shown so.
+func (d *director) blind() {
+	seer, unseeing, ok := d.awake()
+	if !ok {
+		return
+	}
+	node, elsewhere := d.nodes()
+	d.drive(60, never, works(unseeing), watches(seer, ""))
+	d.hold(watches(unseeing, "PodIPBlock"))
+	if d.odds(.8) {
+		d.hold(watches(unseeing, "CiliumNode"))
+	}
+	if d.odds(.8) {
+		d.hold(lives(node))
+	}
+	d.one(is(world.BlockMake, elsewhere, "wide"))
+	d.drive(40, func() bool { return d.odds(.02) || d.unlisted(elsewhere) == "" }, but(works(seer), is(world.Reconcile, seer, "node/"+node)))
+	d.sleep(seer, elsewhere)
+	d.takeOver(unseeing)
+	d.pods(node, 8)
+	d.drive(60, never, works(unseeing), is(world.Pass, "", "1"))
+	if d.odds(.5) {
+		d.release()
+		d.wakes(seer, elsewhere)
+	}
+	d.release()
+}
+
+// lostAnswer: two nodes claim at a time. The answer to one claim is lost, the
+// other claim may fail, and watches do not show what became of them.
+func (d *director) lostAnswer() {
+	leader, _, ok := d.awake()
+	if !ok {
+		return
+	}
+	node, elsewhere := d.nodes()
+	d.pods(node, 4)
+	d.pods(elsewhere, 4)
+	claims := func(n string) bool { return strings.HasPrefix(d.w.InHand(leader, "node/"+n), "create PodIPBlock") }
+	d.drive(60, func() bool { return claims(node) && claims(elsewhere) },
+		but(works(leader), func(a world.Action) bool {
+			return a.Verb == world.Call && strings.HasPrefix(d.w.InHand(leader, a.What), "create PodIPBlock")
+		}))
+	if !claims(node) {
+		node, elsewhere = elsewhere, node
+	}
+	d.hold(watches(leader, "PodIPBlock"))
+	d.one(is(world.CallUnheard, leader, "node/"+node))
+	d.one(is(world.CallThrottle, leader, "node/"+elsewhere), is(world.CallFails, leader, "node/"+elsewhere), is(world.Call, leader, "node/"+elsewhere))
+	d.drive(25, never, works(leader), is(world.Pass, "", "next"))
+	d.release()
+}
+
+// awake are the leader and the other operator, if both can be.
+func (d *director) awake() (leader, other string, ok bool) {
+	d.drive(6, func() bool { return d.w.Leader() != "" && d.w.Runs(d.w.Leader()) }, is(world.Thaw, "", ""), is(world.Start, "", ""), is(world.Lead, "", ""))
+	leader, other = d.w.Leader(), "op1"
+	if leader == "" || !d.w.Runs(leader) {
+		return "", "", false
+	}
+	if leader == other {
+		other = "op2"
+	}
+	d.one(is(world.Start, other, ""), is(world.Thaw, other, ""))
+	return leader, other, true
+}
+
+// nodes are one node, and another.
+func (d *director) nodes() (string, string) {
+	if d.odds(.5) {
+		return "n2", "n1"
+	}
+	return "n1", "n2"
+}
+
+// need makes something to be written about a node.
+func (d *director) need(node string) {
+	if d.odds(.6) {
+		d.one(is(world.BlockMake, node, ""))
+		return
+	}
+	d.pods(node, 4)
+}
+
+func (d *director) pods(node string, n int) {
+	for range 1 + d.r.IntN(n) {
+		d.one(is(world.PodNew, node, ""))
+	}
+}
+
+// untilInHand lets an operator work until it is about to publish, or to do
+// anything else about a node.
+func (d *director) untilInHand(operator, node string) {
+	d.drive(40, func() bool {
+		call := d.w.InHand(operator, "node/"+node)
+		return call == "patch CiliumNode "+node || call != "" && d.odds(.02)
+	}, works(operator))
+}
+
+// sleep stops an operator, with a write about a node in hand if it has one.
+func (d *director) sleep(operator, node string) {
+	if !d.one(is(world.CallFreezes, operator, "node/"+node)) {
+		d.one(is(world.FreezeOp, operator, ""))
+	}
+}
+
+// takeOver lets the lease run out, and another operator take it.
+func (d *director) takeOver(operator string) {
+	d.drive(4, func() bool { return d.w.Leader() == operator },
+		is(world.Lead, operator, ""), is(world.Start, operator, ""), is(world.Thaw, operator, ""), is(world.Pass, "", "15s"))
+	d.drive(10, func() bool { return d.w.Leader() == operator }, works(operator), is(world.Pass, "", "15s"))
+}
+
+// harm takes a block from a node, in one of several ways.
+func (d *director) harm(node string) {
+	switch d.r.IntN(8) {
+	case 0:
+		d.one(is(world.NodeDelete, node, ""), is(world.NodeOff, node, ""))
+	case 1:
+		d.one(is(world.CNDelete, node, ""))
+	case 2:
+		d.one(is(world.PoolEdit, "people", "drain"), is(world.PoolEdit, "people", "remove"))
+	default:
+		name := d.unlisted(node)
+		if name == "" {
+			name = d.block(node)
+		}
+		if name != "" {
+			d.one(is(world.BlockDelete, "people", name))
+		}
+	}
+}
+
+// wakes lets a late leader do a little, some of its watches still behind.
+func (d *director) wakes(late, node string) {
+	if d.odds(.5) {
+		d.hold(watches(late, "PodIPBlock"))
+	}
+	d.one(is(world.Thaw, late, ""))
+	d.drive(1+d.r.IntN(4), never, is(world.Call, late, "node/"+node))
+	d.drive(d.r.IntN(20), never, works(late))
+}
+
+// gone is how many blocks have gone so far.
+func (d *director) gone() int { return d.w.Counts.Did["give up"] }
+
+// block is a block of a node, or "".
+func (d *director) block(node string) string { return d.pick(node, false) }
+
+// unlisted is a block of a node that podCIDRs does not name, or "".
+func (d *director) unlisted(node string) string { return d.pick(node, true) }
+
+func (d *director) pick(node string, unlisted bool) string {
+	var listed []string
+	if cn, ok := d.w.API().Get(world.KindCiliumNode, node).(*ciliumv2.CiliumNode); ok {
+		for _, p := range cn.Spec.IPAM.PodCIDRs {
+			listed = append(listed, iputil.Prefix(p).String())
+		}
+	}
+	var names []string
+	for _, name := range d.w.API().Keys(world.KindBlock) {
+		b := d.w.API().Get(world.KindBlock, name).(*v1alpha1.PodIPBlock)
+		if b.Spec.Node == node && !(unlisted && slices.Contains(listed, b.Spec.CIDR)) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return names[d.r.IntN(len(names))]
+}

@@ -1,0 +1,21 @@
+package world
+
+// Leader is the operator that has the lease, or "".
+func (w *World) Leader() string {
+	if w.lease.holder == nil {
+		return ""
+	}
+	return w.lease.holder.name
+}
+
+// Runs says that an operator's process is up, and not stopped.
+func (w *World) Runs(operator string) bool { return w.operator(operator).running() }
+
+// InHand is the call that a reconcile is about to send, such as "patch CiliumNode
+// n1", or "" if it is not under way. Reconciles are named as in actions.
+func (w *World) InHand(operator, reconcile string) string {
+	if f := w.operator(operator).flight(reconcile); f != nil {
+		return f.pending.String()
+	}
+	return ""
+}
