@@ -95,7 +95,7 @@ func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *cil
 	r.created(o, view)
 	change := ciliumnode.Change{}
 	for _, b := range o.blocks {
-		if !lastView.Lists(b.CIDR) && len(r.Ledger.Overlaps(b.CIDR)) > 0 {
+		if !last.Lists(b.CIDR) && len(r.Ledger.Overlaps(b.CIDR)) > 0 {
 			continue // what was published before it stays, and nothing of it comes
 		}
 		change.Blocks = append(change.Blocks, b.CIDR)

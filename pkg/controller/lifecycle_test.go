@@ -209,7 +209,7 @@ func TestCiliumNodeIsPutBackWithoutWhatIsAnothersNow(t *testing.T) {
 func TestCiliumNodeIsPutBackWithoutWhatOverlaps(t *testing.T) {
 	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService),
 		blockObject("10.0.0.4/30", ipalloc.InService), blockObject("10.0.0.0/29", ipalloc.InService))
-	b.r.Ledger.GoneNode(lastSeen("node-uid"))
+	b.r.Ledger.GoneNode(ciliumnode.Keep(lastSeen("node-uid")))
 	if _, err := b.reconcile(); err != nil {
 		t.Fatal(err)
 	}

@@ -32,6 +32,7 @@ func newLogged(t *testing.T, b *bed) *logged {
 func (l *logged) live(d time.Duration) []string {
 	l.t.Helper()
 	for end := l.clock.Now().Add(d); l.clock.Now().Before(end); l.clock.SetTime(l.clock.Now().Add(20 * time.Second)) {
+		l.watch()
 		if _, err := l.r.Reconcile(l.ctx, requestOf("n")); err != nil {
 			l.t.Fatal(err)
 		}
@@ -80,7 +81,7 @@ func TestLogLinesPerBlock(t *testing.T) {
 	pool := podIPPool("p", 1, "10.0.0.0/28")
 	pool.Spec.IPv4.BlockSize = 29
 	l := newLogged(t, newBed(t, nodeObject(), pool))
-	l.r.Agents.Set(agentPod("agent", "c", true), noon().Add(-time.Hour))
+	l.r.Agents.Set(ReadAgent(agentPod("agent", "c", true)), noon().Add(-time.Hour))
 	expect := func(what string, want int, lines []string) {
 		t.Helper()
 		if len(lines) != want {
@@ -90,15 +91,15 @@ func TestLogLinesPerBlock(t *testing.T) {
 	expect("first block", 2, l.live(time.Minute))
 	expect("rest", 0, l.live(30*time.Minute))
 	for _, name := range []string{"a", "b", "c"} {
-		l.r.Pods.Set(pod(name, name, "n"), l.clock.Now())
+		l.r.Pods.Set(readPod(pod(name, name, "n")), l.clock.Now())
 	}
 	expect("second block", 2, l.live(10*time.Minute))
 	for _, name := range []string{"d", "e", "f", "g", "h"} {
-		l.r.Pods.Set(pod(name, name, "n"), l.clock.Now())
+		l.r.Pods.Set(readPod(pod(name, name, "n")), l.clock.Now())
 	}
 	expect("the pool is exhausted", 1, l.live(30*time.Minute))
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
-		l.r.Pods.Delete(pod(name, name, "n"))
+		l.r.Pods.Delete(readPod(pod(name, name, "n")).podKey)
 	}
 	expect("reclaim", 6, l.live(30*time.Minute))
 	if n := len(l.blocks()); n != 1 || len(l.r.said) > 0 {

@@ -194,8 +194,8 @@ func TestBlocksPerNode(t *testing.T) {
 // operator really claims for a new one.
 func TestRoomIsWhatANewNodeTakes(t *testing.T) {
 	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/24"))
-	b.r.Pods.Set(pod("router", "1", "n"), noon())
-	b.r.Pods.Set(pod("health", "2", "n"), noon())
+	b.r.Pods.Set(readPod(pod("router", "1", "n")), noon())
+	b.r.Pods.Set(readPod(pod("health", "2", "n")), noon())
 	b.settle()
 	if got, want := int64(len(b.blocks())), blocksPerNode(b.r.Pools.Get("p"), ipalloc.IPv4); got != want {
 		t.Errorf("a new node has got %d blocks, %d were foreseen", got, want)
