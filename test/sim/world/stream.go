@@ -106,33 +106,37 @@ func (s *stream) take(a *API) {
 	}
 }
 
-// put gives the store the next change, or all of a list.
+// put gives the store the next change. What a list brings is taken in one by
+// one, and between two of them others are at work; what is missing in it comes
+// last, as in controller's records.Replace.
 func (s *stream) put(d delta) {
-	if len(s.listed) > 0 {
-		s.cache = map[string]client.Object{}
-		var all []any
-		for _, d := range s.listed {
-			if d.obj != nil {
-				s.cache[d.key] = d.obj
-				all = append(all, shallow(d.obj))
-			}
-		}
-		s.listed, s.initial = nil, 0
-		s.took(s.store.Replace(all, ""))
-		return
+	fromList := len(s.listed) > 0
+	if fromList {
+		s.listed = s.listed[1:]
+	} else {
+		s.read++
 	}
-	s.read++
 	old := s.cache[d.key]
 	switch {
 	case d.obj == nil:
 		delete(s.cache, d.key)
-		s.took(s.store.Delete(shallow(d.last)))
+		if !fromList {
+			s.took(s.store.Delete(shallow(d.last)))
+		}
 	case old == nil:
 		s.cache[d.key] = d.obj
 		s.took(s.store.Add(shallow(d.obj)))
 	default:
 		s.cache[d.key] = d.obj
 		s.took(s.store.Update(shallow(d.obj)))
+	}
+	if fromList && len(s.listed) == 0 {
+		s.initial = 0
+		var all []any
+		for _, key := range sortedKeys(s.cache) {
+			all = append(all, shallow(s.cache[key]))
+		}
+		s.took(s.store.Replace(all, ""))
 	}
 }
 
