@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
@@ -48,12 +49,13 @@ func (r *PoolReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	obj = obj.DeepCopy()
-	usage := usageOf(r.Pools.Get(obj.Name), r.Ledger.PoolBlocks(obj.Name), r.Ledger.Free)
+	pool, invalid := r.Pools.Get(obj.Name), r.Pools.Invalid(obj.Name)
+	usage := usageOf(pool, r.Ledger.PoolBlocks(obj.Name), r.Ledger.Free)
 	done, err := r.finalize(ctx, obj, len(usage.nodes) == 0)
 	if err != nil || done {
 		return lostRace(err)
 	}
-	if err := r.updateStatus(ctx, obj, usage); err != nil {
+	if err := r.updateStatus(ctx, obj, pool, invalid, usage); err != nil {
 		return lostRace(err)
 	}
 	return reconcile.Result{RequeueAfter: lookAgain(&obj.Status, r.Clock.Now())}, nil
@@ -87,13 +89,12 @@ func (r *PoolReconciler) finalize(ctx context.Context, obj *v1alpha1.PodIPPool, 
 		return obj.DeletionTimestamp != nil && !has, nil
 	}
 	if err := r.Metrics.wrote("PodIPPool", "finalizer", r.Client.Update(ctx, obj)); err != nil {
-		return false, client.IgnoreNotFound(err)
+		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 	}
 	return obj.DeletionTimestamp != nil, nil
 }
 
-func (r *PoolReconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPool, usage poolUsage) error {
-	pool, invalid := r.Pools.Get(obj.Name), r.Pools.Invalid(obj.Name)
+func (r *PoolReconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, usage poolUsage) error {
 	old := obj.Status.DeepCopy()
 	usage.fill(&obj.Status)
 	obj.Status.ObservedGeneration = obj.Generation

@@ -35,6 +35,33 @@ func finalized(obj *v1alpha1.PodIPPool) *v1alpha1.PodIPPool {
 	return obj
 }
 
+// A pool that goes in the midst of a look is looked at as it was, or not at all.
+func TestPoolGoesMeanwhile(t *testing.T) {
+	for name, call := range map[string]string{"before its finalizer": "update PodIPPool", "before its status": "update PodIPPool status"} {
+		t.Run(name, func(t *testing.T) {
+			pool := podIPPool("p", 1, "10.0.0.0/28")
+			if call != "update PodIPPool" {
+				pool = finalized(pool)
+			}
+			b := newBed(t, pool)
+			gone := false
+			b.before = func(now string) {
+				if !gone && now == call {
+					gone = true
+					b.r.Pools.Delete("p")
+					if err := b.api.Delete(t.Context(), podIPPool("p", 1, "10.0.0.0/28")); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			b.poolLook()
+			if !gone {
+				t.Errorf("no %s among %v", call, b.calls)
+			}
+		})
+	}
+}
+
 // A deleted pool stays until no block of it is left, be it known from the watch
 // or to the API server alone.
 func TestPoolFinalizer(t *testing.T) {
