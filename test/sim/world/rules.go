@@ -301,6 +301,13 @@ func (w *World) blockGone(v Version) {
 
 // allocated is told of each address that an agent gave to a pod.
 func (w *World) allocated(m *machine, e *endpoint) {
+	for _, addr := range e.addrs() {
+		// The agent has yet to see that its Node was gone, and its block with it.
+		e.forfeited = e.forfeited || w.excused[addr].holds(m) && !w.inBlockOf(m.name, addr)
+	}
+	if e.forfeited {
+		return
+	}
 	for _, other := range w.machines {
 		for slot, o := range other.endpoints {
 			for _, addr := range e.addrs() {
