@@ -12,22 +12,23 @@ const (
 	Hilbert Layout = "hilbert"
 )
 
-// mostColumns is how many cells a row has at most, unless the map would become
-// higher than it is wide.
-const mostColumns = 9
+// wideColumns is up to how many cells, as a power of two, a row is much longer
+// than a column.
+const wideColumns = 7
 
 // grid is how many columns and rows a map of 2^bits cells has, both powers of
-// two. Rows are some four times as wide as high, as screens have more room there.
+// two. Rows are up to four times as wide as high, as screens have more room there;
+// of many small cells, up to twice.
 func (l Layout) grid(bits int) (columns, rows int) {
 	across := (bits + 1) / 2
 	if l == Rows {
-		across = min(max(min((bits+3)/2, mostColumns), across), bits)
+		across = min(max(min((bits+3)/2, wideColumns), bits/2+1), bits)
 	}
 	return 1 << across, 1 << (bits - across)
 }
 
-// at is the column and row of a cell.
-func (l Layout) at(bits, cell int) (x, y int) {
+// At is the column and row of a cell of a map of 2^bits.
+func (l Layout) At(bits, cell int) (x, y int) {
 	columns, rows := l.grid(bits)
 	if l == Rows {
 		return cell % columns, cell / columns

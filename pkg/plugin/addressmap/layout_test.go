@@ -24,7 +24,8 @@ func TestGrid(t *testing.T) {
 		"a /19 of /27":    {8, size{32, 8}, size{16, 16}},
 		"4,096 blocks":    {12, size{128, 32}, size{64, 64}},
 		"131,072 blocks":  {17, size{512, 256}, size{512, 256}},
-		"the largest map": {wholeBits, size{512, 512}, size{512, 512}},
+		"8,192 blocks":    {13, size{128, 64}, size{128, 64}},
+		"the largest map": {wholeBits, size{1024, 256}, size{512, 512}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -45,7 +46,7 @@ func TestEveryCellHasItsPlace(t *testing.T) {
 			columns, rows := layout.grid(bits)
 			seen := map[[2]int]bool{}
 			for cell := range 1 << bits {
-				x, y := layout.at(bits, cell)
+				x, y := layout.At(bits, cell)
 				if x < 0 || x >= columns || y < 0 || y >= rows || seen[[2]int{x, y}] {
 					t.Fatalf("%s of 2^%d: cell %d is at %d, %d", layout, bits, cell, x, y)
 				}
@@ -59,9 +60,9 @@ func TestEveryCellHasItsPlace(t *testing.T) {
 // aligned range of a power of four is a square.
 func TestHilbert(t *testing.T) {
 	for bits := 1; bits < 13; bits++ {
-		lastX, lastY := Hilbert.at(bits, 0)
+		lastX, lastY := Hilbert.At(bits, 0)
 		for cell := 1; cell < 1<<bits; cell++ {
-			x, y := Hilbert.at(bits, cell)
+			x, y := Hilbert.At(bits, cell)
 			if (x-lastX)*(x-lastX)+(y-lastY)*(y-lastY) != 1 {
 				t.Fatalf("2^%d: cell %d is at %d, %d, and the one before at %d, %d", bits, cell, x, y, lastX, lastY)
 			}
@@ -70,9 +71,9 @@ func TestHilbert(t *testing.T) {
 		for size := 2; size <= bits; size += 2 {
 			side := 1 << (size / 2)
 			for first := 0; first < 1<<bits; first += 1 << size {
-				x0, y0 := Hilbert.at(bits, first)
+				x0, y0 := Hilbert.At(bits, first)
 				for cell := first; cell < first+1<<size; cell++ {
-					if x, y := Hilbert.at(bits, cell); x/side != x0/side || y/side != y0/side {
+					if x, y := Hilbert.At(bits, cell); x/side != x0/side || y/side != y0/side {
 						t.Fatalf("2^%d: cells from %d on are no square of %d", bits, first, side)
 					}
 				}

@@ -179,13 +179,13 @@ func (d *drawing) section(p *drawnPool, s Section, blocks []placedBlock) {
 		x, d.y, s.CIDR, escape(s.words(bits, len(blocks))))
 	d.y += 10
 	if d.o.Layout == Rows {
-		for y, last := 0, -16; y < rows; y++ {
-			if y*cell-last < 15 {
-				continue
-			}
-			last = y * cell
+		step := 1
+		for step*cell < 16 {
+			step *= 2
+		}
+		for y := 0; y < rows; y += step {
 			d.printf(`<text x="%d" y="%d" class="f-muted mono r" font-size="11">%s</text>`+"\n",
-				x+gutter-10, d.y+y*cell+min(cell/2, 8)+4, cellAt(s.CIDR, p.BlockBits, y*columns).Addr())
+				x+gutter-10, d.y+y*cell+max(6, min(cell/2, 10))+4, cellAt(s.CIDR, p.BlockBits, y*columns).Addr())
 		}
 		x += gutter
 	}
@@ -232,7 +232,7 @@ func (d *drawing) at(f field, cell int) (x, y int) {
 	if f.stray {
 		x, y = cell%f.columns, cell/f.columns
 	} else {
-		x, y = d.o.Layout.at(f.bits, cell)
+		x, y = d.o.Layout.At(f.bits, cell)
 	}
 	return f.x + x*f.cell, f.y + y*f.cell
 }

@@ -32,11 +32,17 @@ func Of(blocks int) *addressmap.Map {
 	}
 	m := &addressmap.Map{Time: Time(), Cluster: "made-up", Blocks: make([]addressmap.Block, 0, blocks)}
 	draw := rand.New(rand.NewPCG(1, 2))
+	// A node's blocks come in runs, and are about equally full.
+	node, run, full := "", 0, 0
 	for cell := 4; len(m.Blocks) < blocks; cell++ {
-		if draw.IntN(8) == 0 && 1<<cells-cell > blocks-len(m.Blocks) {
+		if draw.IntN(12) == 0 && 1<<cells-cell > blocks-len(m.Blocks) {
 			continue
 		}
-		b := Block(Cell(cell), fmt.Sprintf("node-%05d", draw.IntN(pool.Nodes)), draw.IntN(31))
+		if run == 0 {
+			node, run, full = fmt.Sprintf("node-%05d", draw.IntN(pool.Nodes)), 1+draw.IntN(4), draw.IntN(28)
+		}
+		run--
+		b := Block(Cell(cell), node, min(30, max(0, full+draw.IntN(9)-3)))
 		count(&pool, &b, draw.IntN(60))
 		m.Blocks = append(m.Blocks, b)
 	}

@@ -1,10 +1,11 @@
-// Command screenshots makes the pictures of docs/images, of the cluster that
-// KUBECONFIG names: best that of make up.
+// Command screenshots makes the pictures of docs/images: of the cluster that
+// KUBECONFIG names, best that of make up, and of made-up plans.
 package main
 
 import (
 	"bufio"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -13,80 +14,96 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/chromedp/chromedp"
-	"github.com/chromedp/chromedp/kb"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/addressmap"
 	"github.com/cilium-pool/cilium-pool-operator/test/map/browser"
 	"github.com/cilium-pool/cilium-pool-operator/test/map/plan"
 )
 
-const (
-	width, height = 1280, 860
-	patience      = 3 * time.Minute
-)
+const width = 1280
 
 // scene is a picture: of the cluster, or of a made-up plan of so many blocks.
 type scene struct {
 	name, hash string
 	blocks     int
 	height     int64
-	do         []chromedp.Action
+	// card: with the cursor on a block, and what is known of it.
+	card bool
 }
 
 func scenes() []scene {
-	point := []chromedp.Action{chromedp.Focus("canvas.map"), chromedp.KeyEvent("n"), chromedp.KeyEvent(kb.ArrowRight), chromedp.WaitVisible("#card li")}
 	return []scene{
-		{name: "map", do: point},
-		{name: "map-nodes", hash: "by=node&layout=hilbert", do: point},
-		{name: "map-4096", hash: "by=utilisation", blocks: 4096, height: 560},
+		{name: "map", height: 900, card: true},
+		{name: "map-hilbert", hash: "by=node&layout=hilbert", height: 900},
+		{name: "map-4096", blocks: 4096, height: 560, card: true},
 		{name: "map-100000", hash: "by=phase", blocks: 100_000, height: 720},
 	}
 }
 
+type options struct{ plugin, out, only string }
+
 func main() {
-	plugin := flag.String("plugin", ".cache/bin/kubectl-cilium_pool", "the plugin")
-	out := flag.String("out", "docs/images", "folder for the pictures")
-	only := flag.String("only", "", "the scenes to make, by what their names contain")
+	var o options
+	flag.StringVar(&o.plugin, "plugin", ".cache/bin/kubectl-cilium_pool", "the plugin")
+	flag.StringVar(&o.out, "out", "docs/images", "folder for the pictures")
+	flag.StringVar(&o.only, "only", "", "the scene to make; empty: all")
 	flag.Parse()
-	ctx, stop := context.WithTimeout(context.Background(), patience)
-	err := run(ctx, *plugin, *out, *only)
-	stop()
-	if err != nil {
+	if err := o.run(context.Background()); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, plugin, out, only string) error {
-	cluster, end, err := serve(ctx, plugin)
-	if err != nil {
+func (o options) run(ctx context.Context) error {
+	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return err
 	}
-	defer end()
 	for _, s := range scenes() {
-		if !strings.Contains(s.name, only) {
+		if o.only != "" && o.only != s.name {
 			continue
 		}
-		url := cluster
-		if s.blocks > 0 {
-			made := httptest.NewServer(addressmap.Handler(addressmap.NewBoard(plan.Of(s.blocks)), "made-up"))
-			defer made.Close()
-			url = made.URL + "/made-up/"
-		}
-		for _, theme := range []string{"light", "dark"} {
-			if err := shoot(ctx, s, url, theme, filepath.Join(out, s.name+"-"+theme+".png")); err != nil {
-				return fmt.Errorf("%s, %s: %w", s.name, theme, err)
-			}
+		if err := o.shootBoth(ctx, s); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
 	return nil
 }
 
+func (o options) shootBoth(ctx context.Context, s scene) error {
+	var url string
+	if s.blocks > 0 {
+		made := httptest.NewServer(addressmap.Handler(addressmap.NewBoard(plan.Of(s.blocks)), "made-up"))
+		defer func() {
+			made.CloseClientConnections() // streams would not end by themselves
+			made.Close()
+		}()
+		url = made.URL + "/made-up/"
+	} else {
+		served, end, err := o.serve(ctx)
+		if err != nil {
+			return err
+		}
+		defer end()
+		url = served
+	}
+	for _, theme := range []string{"light", "dark"} {
+		png, err := s.shoot(ctx, url, theme)
+		if err != nil {
+			return fmt.Errorf("%s: %w", theme, err)
+		}
+		path := filepath.Join(o.out, s.name+"-"+theme+".png")
+		if err := os.WriteFile(path, png, 0o644); err != nil {
+			return err
+		}
+		fmt.Println(path)
+	}
+	return nil
+}
+
 // serve runs the plugin, and returns the address that it prints.
-func serve(ctx context.Context, plugin string) (string, func(), error) {
-	cmd := exec.CommandContext(ctx, plugin, "map")
+func (o options) serve(ctx context.Context) (url string, end func(), err error) {
+	cmd := exec.CommandContext(ctx, o.plugin, "map")
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
@@ -95,42 +112,40 @@ func serve(ctx context.Context, plugin string) (string, func(), error) {
 	if err := cmd.Start(); err != nil {
 		return "", nil, err
 	}
-	end := func() {
+	end = func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
 		end()
-		return "", nil, fmt.Errorf("%s map printed no address: %w", plugin, err)
+		return "", nil, fmt.Errorf("%s map printed no address: %w", o.plugin, err)
 	}
 	return strings.TrimSpace(line), end, nil
 }
 
-func shoot(ctx context.Context, s scene, url, theme, path string) error {
-	high := int64(height)
-	if s.height > 0 {
-		high = s.height
-	}
-	page, stop, err := browser.Open(ctx, width, high)
+func (s scene) shoot(ctx context.Context, url, theme string) ([]byte, error) {
+	page, stop, err := browser.Open(ctx, width, s.height)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer stop()
-	if err := page.Theme(theme); err != nil {
-		return err
+	if err := errors.Join(page.Theme(theme), page.Do(chromedp.Navigate(url+"#"+s.hash)),
+		page.Until(`document.querySelector("canvas.map")?.dataset.cell > 0`)); err != nil {
+		return nil, err
 	}
-	actions := append([]chromedp.Action{chromedp.Navigate(url + "#" + s.hash), chromedp.WaitVisible("canvas.map")}, s.do...)
-	if err := page.Run(append(actions, browser.Painted())...); err != nil {
-		return err
+	if s.card {
+		if err := errors.Join(page.Keys("\t"), page.Do(chromedp.Focus("canvas.map")), page.Keys("n", "n", "n"),
+			page.Until(`document.querySelector("#card li")`)); err != nil {
+			return nil, err
+		}
+	}
+	if err := page.Painted(); err != nil {
+		return nil, err
 	}
 	png, err := page.Shot()
-	if err != nil {
-		return err
-	}
 	if faults := page.Faults(); len(faults) > 0 {
-		return fmt.Errorf("the page complains: %s", strings.Join(faults, "; "))
+		return nil, fmt.Errorf("the page complains: %s", strings.Join(faults, "; "))
 	}
-	fmt.Println(path)
-	return os.WriteFile(path, png, 0o644)
+	return png, err
 }

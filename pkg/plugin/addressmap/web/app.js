@@ -121,7 +121,7 @@ class App {
       }
     }
     const { theme } = this.shown;
-    byId("theme").textContent = { auto: "Auto", light: "Light", dark: "Dark" }[theme];
+    byId("theme").textContent = { auto: "◐ Auto", light: "○ Light", dark: "● Dark" }[theme];
     byId("theme").setAttribute("aria-label", `Theme: ${theme === "auto" ? "as the system" : theme}`);
     byId("svg").href = `map.svg?by=${this.by}&layout=${this.layout}`;
     this.#drawLegend();

@@ -3,7 +3,7 @@
 import { cidrOf } from "./model.js";
 import { age, count, el, percent, phases } from "./words.js";
 
-const mostUsers = 12;
+const mostUsers = 8;
 const pause = 70; // milliseconds before users are asked for
 
 export class Card {

@@ -3,7 +3,7 @@
 /** grid is how many columns and rows a map of 2^bits cells has. */
 export function grid(layout, bits) {
   let across = Math.ceil(bits / 2);
-  if (layout === "rows") across = Math.min(Math.max(Math.min((bits + 3) >> 1, 9), across), bits);
+  if (layout === "rows") across = Math.min(Math.max(Math.min((bits + 3) >> 1, 7), (bits >> 1) + 1), bits);
   return { columns: 2 ** across, rows: 2 ** (bits - across) };
 }
 

@@ -43,7 +43,7 @@ export class Pools {
       this.#views.set(s.key, v);
       return v.element;
     });
-    return el("section", { class: "pool", id: cardId(pool), "aria-label": `pool ${pool.name}, ${pool.family}` }, el("div", { class: "about" }), ...views);
+    return el("section", { class: "pool", id: cardId(pool), "aria-label": `pool ${pool.name}, ${pool.family}` }, el("div", { class: "about" }), el("div", { class: "maps" }, ...views));
   }
 
   #about(p) {
@@ -73,7 +73,6 @@ export class Pools {
     const view = this.#views.get(key);
     if (!view) return;
     view.element.scrollIntoView({ block: "nearest" });
-    view.measure();
     view.cursor = cell;
     view.canvas.focus({ preventScroll: true });
     view.go(cell);

@@ -63,7 +63,7 @@ export class SectionView {
   /** measure finds the sizes for the room there is. */
   measure() {
     const s = this.section, unit = window.devicePixelRatio || 1, layout = this.app.layout;
-    const room = this.element.clientWidth;
+    const room = this.element.parentElement.clientWidth;
     if (s.stray) {
       this.columns = Math.min(strayColumns, s.cells.length);
       this.rows = Math.ceil(s.cells.length / this.columns);
@@ -73,7 +73,7 @@ export class SectionView {
       this.table = table(layout, s.bits);
     }
     const labels = layout === "rows" && !s.stray;
-    this.gutter = labels ? Math.ceil((7 * this.#labelOf(this.rows - 1).length + 14) * unit) : 0;
+    this.gutter = labels ? Math.ceil((7 * Math.max(15, this.#labelOf(this.rows - 1).length) + 12) * unit) : 0;
     const fit = Math.min((room * unit - this.gutter) / this.columns, (highest * unit) / this.rows, largest * unit);
     this.least = Math.max(1, Math.floor(fit));
     this.unit = unit;
@@ -105,6 +105,7 @@ export class SectionView {
   draw() {
     if (!this.visible) return false;
     this.measure();
+    Object.assign(this.canvas.dataset, { cell: this.cell, gutter: this.gutter }); // for tests
     this.bitmap ??= this.#paintCells();
     const ctx = this.canvas.getContext("2d"), { css } = this.app.paint;
     ctx.clearRect(0, 0, this.canvas.width, this.canvas.height);
@@ -153,11 +154,9 @@ export class SectionView {
     ctx.font = `${11 * unit}px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace`;
     ctx.textAlign = "right";
     ctx.textBaseline = "middle";
-    let last = -Infinity;
-    for (let row = y0; row < y1; row++) {
-      const y = row * cell - this.offset[1] + Math.min(cell, 18 * unit) / 2;
-      if (y - last < 15 * unit || y < 5 * unit || y > this.high) continue;
-      last = y;
+    const step = 2 ** Math.max(0, Math.ceil(Math.log2((16 * unit) / cell)));
+    for (let row = Math.ceil(y0 / step) * step; row < y1; row += step) {
+      const y = row * cell - this.offset[1] + Math.max(6 * unit, Math.min(cell / 2, 10 * unit));
       ctx.fillText(this.#labelOf(row), this.gutter - 10 * unit, y);
     }
   }
@@ -231,6 +230,8 @@ export class SectionView {
       for (let x = 0; x < columns; x += squares) {
         const first = Math.floor(this.#cellAt(x, y) / (squares * squares)) * squares * squares;
         const text = `${format(cellAt(section.at, section.pool.blockBits, first))}/${section.pool.blockBits - 2 * Math.log2(squares)}`;
+        // Text in cells goes before.
+        if (cell >= 22 * unit && [0, 1, 2, 3].some((i) => section.cells[this.#cellAt(x + i, y + squares - 1)])) continue;
         const px = x * cell - this.offset[0] + 6 * unit, py = (y + squares) * cell - this.offset[1] - 8 * unit;
         ctx.strokeStyle = app.paint.css.surface;
         ctx.lineWidth = 4 * unit;
@@ -318,6 +319,7 @@ export class SectionView {
 
   /** go puts the cursor on a cell and tells of it. */
   go(cell) {
+    this.measure(); // it may not have been drawn yet
     this.cursor = cell;
     this.#reveal(cell);
     const box = this.canvas.getBoundingClientRect(), [x, y, c] = this.#rect(cell);
