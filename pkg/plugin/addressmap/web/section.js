@@ -6,7 +6,7 @@ import { grid, table } from "./layout.js";
 import { cidrOf } from "./model.js";
 import { count, el, many } from "./words.js";
 
-const largest = 36, highest = 720, deepest = 128; // CSS pixels
+const largest = 34, highest = 720, deepest = 128; // CSS pixels
 const strayColumns = 30;
 const flashFor = 1400; // milliseconds
 
