@@ -97,7 +97,7 @@ chaos: controlplane ## Kill, pause and edit all there is under 200 nodes, then s
 ##@ Address map
 
 .PHONY: map-test
-map-test: controlplane ## Test the address map in Chromium, which it installs on Debian as root; fails where it cannot. RUN=regexp
+map-test: ## Test the address map in Chromium, which it installs on Debian as root; fails where it cannot. RUN=regexp
 	hack/chromium.sh
 	cd test/map && go test -count=1 -timeout 30m -v $(if $(filter command line environment,$(origin RUN)),-run '$(RUN)') ./...
 

@@ -42,7 +42,7 @@ type Pool struct {
 }
 
 // Held is how many of its blocks nodes have.
-func (p *Pool) Held() int { return p.InService + p.Draining + p.CoolingDown }
+func (p Pool) Held() int { return p.InService + p.Draining + p.CoolingDown }
 
 // Section is a range that is drawn as one map.
 type Section struct {
@@ -55,6 +55,11 @@ type Section struct {
 	// ClosedBy is the pool that gives out these addresses instead.
 	ClosedBy string `json:"closedBy,omitempty"`
 }
+
+func (s Section) closed() bool { return s.Drain || s.ClosedBy != "" }
+
+// closed reports whether part of a pool is given out no more.
+func (p Pool) closed() bool { return slices.ContainsFunc(p.Sections, Section.closed) }
 
 // Phases of a block.
 const (

@@ -73,7 +73,7 @@ type place struct{ section, first, count int }
 
 // placeOf finds the section of a pool that a block lies in. It reports false
 // where there is none, as for a block of a CIDR that was taken out.
-func (p *Pool) placeOf(b netip.Prefix) (place, bool) {
+func (p Pool) placeOf(b netip.Prefix) (place, bool) {
 	for i, s := range p.Sections {
 		if s.CIDR.Overlaps(b) && s.CIDR.Bits() <= b.Bits() {
 			count := 1

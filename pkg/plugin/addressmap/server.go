@@ -235,8 +235,10 @@ func OptionsFrom(q url.Values) Options {
 	return o
 }
 
-// Bys and Layouts are all there are.
-func Bys() []string     { return []string{string(ByUtilisation), string(ByNode), string(ByPhase)} }
+// Bys are all there are.
+func Bys() []string { return []string{string(ByUtilisation), string(ByNode), string(ByPhase)} }
+
+// Layouts are all there are.
 func Layouts() []string { return []string{string(Rows), string(Hilbert)} }
 
 // Validate fails for values that are none of ours.

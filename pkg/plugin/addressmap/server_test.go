@@ -44,7 +44,7 @@ func sample() *Map {
 	}
 }
 
-func ask(t *testing.T, h http.Handler, path string, with ...func(*http.Request)) *http.Response {
+func ask(t *testing.T, h http.Handler, path string, with ...func(*http.Request)) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1:8080"+path, nil)
 	for _, w := range with {
@@ -52,7 +52,7 @@ func ask(t *testing.T, h http.Handler, path string, with ...func(*http.Request))
 	}
 	answer := httptest.NewRecorder()
 	h.ServeHTTP(answer, r)
-	return answer.Result()
+	return answer
 }
 
 func host(name string) func(*http.Request) { return func(r *http.Request) { r.Host = name } }
@@ -91,17 +91,17 @@ func TestWhoIsAnswered(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			answer := ask(t, h, test.path, test.with...)
-			if answer.StatusCode != test.want {
-				t.Errorf("status %d, want %d", answer.StatusCode, test.want)
+			if answer.Code != test.want {
+				t.Errorf("status %d, want %d", answer.Code, test.want)
 			}
-			if !strings.HasPrefix(answer.Header.Get("Content-Security-Policy"), "default-src 'none'") {
+			if !strings.HasPrefix(answer.Header().Get("Content-Security-Policy"), "default-src 'none'") {
 				t.Error("there is no policy")
 			}
 		})
 	}
 }
 
-func decode[T any](t *testing.T, r *http.Response) T {
+func decode[T any](t *testing.T, r *httptest.ResponseRecorder) T {
 	t.Helper()
 	var v T
 	if err := json.NewDecoder(r.Body).Decode(&v); err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/xml"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 )
@@ -137,6 +138,9 @@ func (d *drawing) legend() {
 	key(draining, "draining", "hatch")
 	key(resting, "cooling down", "dots")
 	key("reserved", "reserved", "")
+	if slices.ContainsFunc(d.m.Pools, Pool.closed) {
+		key("closed", "no new blocks", "")
+	}
 	d.y += 16
 }
 

@@ -119,7 +119,7 @@ func (d *drawing) pool(p *drawnPool) {
 	d.body.Write(card.Bytes())
 }
 
-func (p *Pool) kind() string {
+func (p Pool) kind() string {
 	family := map[string]string{"ipv4": "IPv4", "ipv6": "IPv6"}[p.Family]
 	if family == "" {
 		return ""
@@ -127,7 +127,7 @@ func (p *Pool) kind() string {
 	return fmt.Sprintf("%s · /%d blocks · %s", family, p.BlockBits, count(p.Nodes, "node"))
 }
 
-func (p *Pool) figures() string {
+func (p Pool) figures() string {
 	s := fmt.Sprintf("%d of %s blocks held · %s free · %d of %d addresses in use", p.Held(), many(p.Total), many(p.Free), p.Used, p.Addresses)
 	if p.Addresses > 0 {
 		s += fmt.Sprintf(" (%d%%)", (100*p.Used+p.Addresses-1)/p.Addresses)
@@ -246,7 +246,7 @@ func (f field) gap() int {
 
 func (d *drawing) cells(p *drawnPool, s Section, blocks []placedBlock, f field) {
 	class := "free"
-	if s.Drain || s.ClosedBy != "" {
+	if s.closed() {
 		class = "closed"
 	}
 	d.printf(`<rect x="%d" y="%d" width="%d" height="%d" class="f-%s"/>`+"\n", f.x, f.y, f.columns*f.cell-f.gap(), f.rows*f.cell-f.gap(), class)

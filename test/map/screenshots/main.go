@@ -30,15 +30,16 @@ type scene struct {
 	blocks     int
 	height     int64
 	// card: with the cursor on a block, and what is known of it.
-	card bool
+	card   bool
+	themes []string
 }
 
 func scenes() []scene {
 	return []scene{
-		{name: "map", height: 900, card: true},
-		{name: "map-hilbert", hash: "by=node&layout=hilbert", height: 900},
-		{name: "map-4096", blocks: 4096, height: 560, card: true},
-		{name: "map-100000", hash: "by=phase", blocks: 100_000, height: 720},
+		{name: "map", height: 900, card: true, themes: []string{"light", "dark"}},
+		{name: "map-hilbert", hash: "by=node&layout=hilbert", height: 900, themes: []string{"dark"}},
+		{name: "map-4096", blocks: 4096, height: 820, card: true, themes: []string{"light"}},
+		{name: "map-100000", hash: "by=phase", blocks: 100_000, height: 720, themes: []string{"dark"}},
 	}
 }
 
@@ -63,14 +64,14 @@ func (o options) run(ctx context.Context) error {
 		if o.only != "" && o.only != s.name {
 			continue
 		}
-		if err := o.shootBoth(ctx, s); err != nil {
+		if err := o.shootAll(ctx, s); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
 	return nil
 }
 
-func (o options) shootBoth(ctx context.Context, s scene) error {
+func (o options) shootAll(ctx context.Context, s scene) error {
 	var url string
 	if s.blocks > 0 {
 		made := httptest.NewServer(addressmap.Handler(addressmap.NewBoard(plan.Of(s.blocks)), "made-up"))
@@ -87,13 +88,13 @@ func (o options) shootBoth(ctx context.Context, s scene) error {
 		defer end()
 		url = served
 	}
-	for _, theme := range []string{"light", "dark"} {
-		png, err := s.shoot(ctx, url, theme)
+	for _, theme := range s.themes {
+		picture, err := s.shoot(ctx, url, theme)
 		if err != nil {
 			return fmt.Errorf("%s: %w", theme, err)
 		}
 		path := filepath.Join(o.out, s.name+"-"+theme+".png")
-		if err := os.WriteFile(path, png, 0o644); err != nil {
+		if err := os.WriteFile(path, picture, 0o644); err != nil {
 			return err
 		}
 		fmt.Println(path)
@@ -143,9 +144,9 @@ func (s scene) shoot(ctx context.Context, url, theme string) ([]byte, error) {
 	if err := page.Painted(); err != nil {
 		return nil, err
 	}
-	png, err := page.Shot()
+	picture, err := page.Shot()
 	if faults := page.Faults(); len(faults) > 0 {
 		return nil, fmt.Errorf("the page complains: %s", strings.Join(faults, "; "))
 	}
-	return png, err
+	return picture, err
 }

@@ -141,8 +141,8 @@ class App {
       items.push([paint.swatch("node0"), `a colour per node, in turn (${this.model.nodes.size})`]);
     }
     const list = items.map(([c, label]) => el("li", {}, el("span", {}, c, label)));
-    const any = this.model.pools.some((p) => p.reserved?.length > 0);
-    if (any) list.push(el("li", {}, el("span", {}, paint.swatch("reserved"), "reserved")));
+    const rest = { reserved: "reserved", closed: "no new blocks" };
+    for (const what of this.#rest()) list.push(el("li", {}, el("span", {}, paint.swatch(what), rest[what])));
     for (const [phase, label] of Object.entries(phases)) {
       if (phase === "InService" && by !== "phase") continue;
       const c = paint.swatch(by === "phase" ? phase : base, phase);
@@ -154,7 +154,16 @@ class App {
     byId("legend").replaceChildren(...list);
   }
 
-  #legendKey() { return JSON.stringify([this.by, this.filters.phase, this.model.nodes.size, this.paint.css]); }
+  #legendKey() { return JSON.stringify([this.by, this.filters.phase, this.model.nodes.size, this.#rest(), this.paint.css]); }
+
+  /** rest are the colours of cells without a block that there are, beside free. */
+  #rest() {
+    const { pools } = this.model;
+    return [
+      pools.some((p) => p.reserved?.length > 0) && "reserved",
+      pools.some((p) => p.sections.some((s) => s.drain || s.closedBy)) && "closed",
+    ].filter(Boolean);
+  }
 
   #matching() {
     let n = 0;

@@ -39,6 +39,7 @@ export class SectionView {
 
   remove() {
     this.observer.disconnect();
+    this.visible = false; // it may be about to be drawn
     this.element.remove();
   }
 
@@ -343,7 +344,7 @@ export class SectionView {
     });
     c.addEventListener("pointerleave", () => this.#pointAt([-1, -1], null));
     c.addEventListener("pointerdown", (e) => {
-      this.app.byKeys = false;
+      this.#pointAt(local(e), e); // a finger comes without a move before
       dragged = false;
       if (this.cell > this.least) {
         from = { x: e.clientX, y: e.clientY, offset: this.offset };
