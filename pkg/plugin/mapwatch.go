@@ -33,11 +33,16 @@ const (
 	// problemFor is how long a failed watch is told of. One that goes on failing
 	// says so again within 30 s, client-go's longest back-off.
 	problemFor = 45 * time.Second
+	// pingEvery is how often the API server is asked whether it is there: watches
+	// say nothing while a connection is refused (client-go v0.36,
+	// tools/cache/reflector.go). pingTime is how long it may take.
+	pingEvery, pingTime = 5 * time.Second, 5 * time.Second
 )
 
 // watched is a cluster followed by watches, with the caches that the operator
 // has.
 type watched struct {
+	client      client.Client
 	all, agents cache.Cache
 	host        string
 	changed     chan struct{} // holds one: something has changed
@@ -62,7 +67,7 @@ func (e *env) watchCluster(ctx context.Context) (*watched, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--agent-selector is %s: %w", e.agentSelector, err)
 	}
-	w := &watched{host: config.Host, changed: make(chan struct{}, 1), failures: make(chan error, 1), views: map[string]seenNode{}}
+	w := &watched{client: c, host: config.Host, changed: make(chan struct{}, 1), failures: make(chan error, 1), views: map[string]seenNode{}}
 	if w.all, err = w.newCache(config, c, controller.CacheOptions()); err != nil {
 		return nil, err
 	}
@@ -194,8 +199,28 @@ func (w *watched) seen(nodes []*ciliumv2.CiliumNode) []audit.CiliumNode {
 	return out
 }
 
+// ping asks the API server for next to nothing, again and again, until ctx ends.
+func (w *watched) ping(ctx context.Context) {
+	tick := time.NewTicker(pingEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		once, stop := context.WithTimeout(ctx, pingTime)
+		err := w.client.List(once, &v1alpha1.PodIPPoolList{}, client.Limit(1))
+		stop()
+		if err != nil && ctx.Err() == nil {
+			w.failed(err)
+		}
+	}
+}
+
 // follow puts a map on the board whenever something has changed, until ctx ends.
 func (w *watched) follow(ctx context.Context, board *addressmap.Board, draw func(*cluster) *addressmap.Map) {
+	go w.ping(ctx)
 	healed := time.NewTimer(problemFor)
 	defer healed.Stop()
 	for {

@@ -20,6 +20,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/addressmap"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
 )
 
 // serveMap runs map with the rights of a kubeconfig, and returns the address that
@@ -183,4 +184,26 @@ func TestMapWithoutRights(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "is forbidden") || !strings.Contains(err.Error(), "cannot watch the cluster") {
 		t.Errorf("map ended with %v", err)
 	}
+}
+
+// A map of a cluster that cannot be reached any more says so.
+func TestMapSaysThatItIsOld(t *testing.T) {
+	cluster := cptest.New(t, controlplane.Options{})
+	kubeconfig := t.TempDir() + "/admin"
+	if err := cluster.WriteKubeconfig(kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	events := stream(t, serveMap(t, kubeconfig))
+	if first := <-events; first[0] != "map" {
+		t.Fatalf("the first event is %q", first[0])
+	}
+	if err := cluster.KillAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	for e := range events {
+		if e[0] == "problem" && strings.Contains(e[1], "cannot watch the cluster") {
+			return
+		}
+	}
+	t.Fatal("the page was not told")
 }

@@ -18,7 +18,7 @@ export class Search {
     this.app = app;
     this.#input.addEventListener("input", () => this.#search());
     this.#input.addEventListener("keydown", (e) => this.#key(e));
-    this.#input.addEventListener("blur", () => setTimeout(() => this.#close(), 150));
+    this.#input.addEventListener("blur", () => this.#close());
     this.#input.addEventListener("focus", () => this.#search());
   }
 

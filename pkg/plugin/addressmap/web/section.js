@@ -205,8 +205,8 @@ export class SectionView {
 
   /** drawSquares draws the CIDRs that a Hilbert map is made of. */
   #drawSquares(ctx) {
-    const { cell, unit, rows, columns, section, app } = this, squares = rows / 4;
-    if (squares < 2) return;
+    const { cell, unit, rows, columns, section, app } = this, squares = Math.max(4, rows / 4);
+    if (squares >= rows) return;
     ctx.strokeStyle = app.paint.css.muted;
     ctx.lineWidth = unit;
     const half = Math.max(1, Math.round(unit)) / 2;
