@@ -98,6 +98,20 @@ chaos: controlplane ## Kill, pause and edit all there is under 200 nodes, then s
 	@$(BIN)/chaos --faults=$(FAULTS) --count=$(COUNT) --nodes=$(CHAOS_NODES) \
 		$(if $(SEED),--seed=$(SEED)) $(if $(RESTART),--restart)
 
+##@ Address map
+
+.PHONY: map-test
+map-test: ## Test the address map in Chromium, which it installs on Debian as root; fails where it cannot. RUN=regexp
+	hack/chromium.sh
+	cd test/map && go test -count=1 -timeout 30m -v $(if $(filter command line environment,$(origin RUN)),-run '$(RUN)') ./...
+
+.PHONY: screenshots
+screenshots: ## Make the pictures of docs/images, of what "make up" runs. SCENE=map-4096
+	hack/chromium.sh
+	go build -o $(BIN)/ ./cmd/kubectl-cilium_pool
+	cd test/map && KUBECONFIG=$(CURDIR)/.run/kubeconfig go run ./screenshots \
+		-plugin $(CURDIR)/$(BIN)/kubectl-cilium_pool -out $(CURDIR)/docs/images -only '$(SCENE)'
+
 ##@ Code
 
 .PHONY: generate

@@ -48,7 +48,7 @@ func New(streams genericiooptions.IOStreams, version string) *cobra.Command {
 	root.PersistentFlags().Lookup("namespace").Usage = "namespace of the operator; empty: " + leaseNamespace
 	root.PersistentFlags().StringVar(&e.agentNamespace, "cilium-namespace", agentNamespace, "namespace of the Cilium agents")
 	root.PersistentFlags().StringVar(&e.agentSelector, "agent-selector", agentSelector, "label selector of the Cilium agents' pods")
-	root.AddCommand(e.status(), e.nodes(), e.pools(), e.blocks(), e.check(), e.explain(), e.whois(), e.export(), e.importPools(), e.drain(), e.plan(), e.top(), e.supportBundle())
+	root.AddCommand(e.status(), e.nodes(), e.pools(), e.blocks(), e.check(), e.explain(), e.whois(), e.export(), e.importPools(), e.drain(), e.plan(), e.top(), e.addressMap(), e.supportBundle())
 	return root
 }
 

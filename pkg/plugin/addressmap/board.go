@@ -1,0 +1,46 @@
+package addressmap
+
+import "sync"
+
+// Board shows the latest map to all who look. It is safe for concurrent use.
+type Board struct {
+	mu      sync.Mutex
+	current *Map
+	problem string
+	turned  chan struct{} // closed at the next change
+}
+
+// NewBoard shows a first map.
+func NewBoard(first *Map) *Board {
+	return &Board{current: first, turned: make(chan struct{})}
+}
+
+// Put shows the next map, which must not change any more.
+func (b *Board) Put(next *Map) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.current = next
+	b.turn()
+}
+
+// Problem says why the map may be old; empty: it is not.
+func (b *Board) Problem(why string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.problem != why {
+		b.problem = why
+		b.turn()
+	}
+}
+
+func (b *Board) turn() {
+	close(b.turned)
+	b.turned = make(chan struct{})
+}
+
+// look is what is shown, and a channel that is closed when that changes.
+func (b *Board) look() (*Map, string, <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.current, b.problem, b.turned
+}

@@ -1,0 +1,167 @@
+package addressmap
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Map is an address plan at one time.
+type Map struct {
+	Time time.Time `json:"time"`
+	// Cluster is what people call the cluster.
+	Cluster string `json:"cluster"`
+	Pools   []Pool `json:"pools"`
+	// Blocks are sorted by address. No two have the same CIDR.
+	Blocks []Block `json:"blocks"`
+}
+
+// Pool is one family of a pool.
+type Pool struct {
+	Name   string `json:"name"`
+	Family string `json:"family"`
+	// BlockBits is the prefix length of a block: that of a cell.
+	BlockBits int `json:"blockBits"`
+	// State is Ready, or what is wrong, and Message says more.
+	State   string `json:"state"`
+	Message string `json:"message,omitempty"`
+	// Nodes is how many nodes it rules.
+	Nodes int `json:"nodes"`
+	// Total and Free count blocks; Free are those that could be claimed now.
+	Total       uint64 `json:"total"`
+	Free        uint64 `json:"free"`
+	InService   int    `json:"inService"`
+	Draining    int    `json:"draining"`
+	CoolingDown int    `json:"coolingDown"`
+	// Addresses are those of its blocks that pods can have, Used those in use.
+	Addresses int `json:"addresses"`
+	Used      int `json:"used"`
+	// Reserved are never given out.
+	Reserved []netip.Prefix `json:"reserved,omitempty"`
+	Sections []Section      `json:"sections"`
+}
+
+// Held is how many of its blocks nodes have.
+func (p Pool) Held() int { return p.InService + p.Draining + p.CoolingDown }
+
+// Section is a range that is drawn as one map.
+type Section struct {
+	CIDR netip.Prefix `json:"cidr"`
+	// Of is the pool's CIDR that it is a part of: the same, unless that has more
+	// cells than can be drawn.
+	Of netip.Prefix `json:"of"`
+	// Drain: no new blocks from here.
+	Drain bool `json:"drain,omitempty"`
+	// ClosedBy is the pool that gives out these addresses instead.
+	ClosedBy string `json:"closedBy,omitempty"`
+}
+
+func (s Section) closed() bool { return s.Drain || s.ClosedBy != "" }
+
+// closed reports whether part of a pool is given out no more.
+func (p Pool) closed() bool { return slices.ContainsFunc(p.Sections, Section.closed) }
+
+// Phases of a block.
+const (
+	InService   = "InService"
+	Draining    = "Draining"
+	CoolingDown = "CoolingDown"
+)
+
+// Block is a block that a node holds.
+type Block struct {
+	CIDR   netip.Prefix `json:"cidr"`
+	Pool   string       `json:"pool"`
+	Node   string       `json:"node"`
+	Phase  string       `json:"phase"`
+	Reason string       `json:"reason,omitempty"`
+	// Since is when the phase began; nil in service.
+	Since *time.Time `json:"since,omitempty"`
+	// WaitsFor says what a block on its way out waits for.
+	WaitsFor string `json:"waitsFor,omitempty"`
+	// Conflict: it overlaps a block that was there before.
+	Conflict  bool      `json:"conflict,omitempty"`
+	Addresses int       `json:"addresses"`
+	Used      int       `json:"used"`
+	Created   time.Time `json:"created"`
+	// Users are those of its addresses in use, sorted by address.
+	Users []User `json:"users,omitempty"`
+}
+
+// User is who uses an address: a pod as namespace/name, or an agent's own use.
+type User struct {
+	IP   netip.Addr `json:"ip"`
+	Name string     `json:"name"`
+}
+
+// same reports whether two blocks are the same in all that is seen of them.
+func (b *Block) same(o *Block) bool {
+	return b.CIDR == o.CIDR && b.Pool == o.Pool && b.Node == o.Node && b.Phase == o.Phase && b.Reason == o.Reason &&
+		sameTime(b.Since, o.Since) && b.WaitsFor == o.WaitsFor && b.Conflict == o.Conflict && b.Addresses == o.Addresses &&
+		b.Used == o.Used && b.Created.Equal(o.Created) && slices.Equal(b.Users, o.Users)
+}
+
+func sameTime(a, b *time.Time) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Equal(*b)
+}
+
+// block finds a block by its CIDR.
+func (m *Map) block(cidr netip.Prefix) *Block {
+	i, ok := slices.BinarySearchFunc(m.Blocks, cidr, func(b Block, c netip.Prefix) int { return b.CIDR.Compare(c) })
+	if !ok {
+		return nil
+	}
+	return &m.Blocks[i]
+}
+
+// change is what a browser needs to know to get from one map to the next.
+type change struct {
+	Time  time.Time `json:"time"`
+	Pools []Pool    `json:"pools"`
+	// Set are blocks that are new or other than before, without their users.
+	Set  []Block        `json:"set"`
+	Gone []netip.Prefix `json:"gone"`
+}
+
+// changeTo is what changes from m to next. Both are sorted, so one pass finds it.
+func (m *Map) changeTo(next *Map) change {
+	c := change{Time: next.Time, Pools: next.Pools, Set: []Block{}, Gone: []netip.Prefix{}}
+	old := m.Blocks
+	for i := range next.Blocks {
+		b := &next.Blocks[i]
+		for len(old) > 0 && old[0].CIDR.Compare(b.CIDR) < 0 {
+			c.Gone = append(c.Gone, old[0].CIDR)
+			old = old[1:]
+		}
+		known := len(old) > 0 && old[0].CIDR == b.CIDR
+		if !known || !old[0].same(b) {
+			c.Set = append(c.Set, b.withoutUsers())
+		}
+		if known {
+			old = old[1:]
+		}
+	}
+	for i := range old {
+		c.Gone = append(c.Gone, old[i].CIDR)
+	}
+	return c
+}
+
+func (b *Block) withoutUsers() Block {
+	bare := *b
+	bare.Users = nil
+	return bare
+}
+
+// withoutUsers is the map as browsers get it: they ask for users one by one.
+func (m *Map) withoutUsers() *Map {
+	bare := *m
+	bare.Blocks = make([]Block, len(m.Blocks))
+	for i := range m.Blocks {
+		bare.Blocks[i] = m.Blocks[i].withoutUsers()
+	}
+	return &bare
+}

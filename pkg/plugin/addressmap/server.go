@@ -1,0 +1,253 @@
+package addressmap
+
+import (
+	"crypto/subtle"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+//go:embed web
+var web embed.FS
+
+// policy lets the page load nothing but what comes from here, and nobody frame
+// it.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// beat is how often a stream without news says that it is alive, so that the
+// page notices when it is not.
+const beat = 10 * time.Second
+
+// Handler serves the page of a board under /token/. It answers only who names it
+// by a loopback address, lest another page reach it by a name of its own (DNS
+// rebinding), and who knows the token, lest another user of the machine do.
+func Handler(b *Board, token string) http.Handler {
+	files, err := fs.Sub(web, "web")
+	if err != nil {
+		panic(err) // the folder is embedded
+	}
+	h := &server{board: b}
+	mux := http.NewServeMux()
+	mux.Handle("GET /", http.FileServerFS(files))
+	mux.HandleFunc("GET /palette.css", servePalette)
+	mux.HandleFunc("GET /events", h.events)
+	mux.HandleFunc("GET /block", h.block)
+	mux.HandleFunc("GET /search", h.search)
+	mux.HandleFunc("GET /map.svg", h.svg)
+	mux.HandleFunc("GET /map.json", h.json)
+	inside := http.StripPrefix("/"+token, mux)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		head := w.Header()
+		head.Set("Content-Security-Policy", policy)
+		head.Set("X-Content-Type-Options", "nosniff")
+		head.Set("Referrer-Policy", "no-referrer")
+		head.Set("Cross-Origin-Resource-Policy", "same-origin")
+		head.Set("Cross-Origin-Opener-Policy", "same-origin")
+		head.Set("Cache-Control", "no-store")
+		switch given, _, below := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/"); {
+		case !isLoopback(r.Host) || !sameOrigin(r):
+			http.Error(w, "this page answers on loopback only", http.StatusForbidden)
+		case !below || subtle.ConstantTimeCompare([]byte(given), []byte(token)) != 1:
+			http.Error(w, "the address of the map is what kubectl cilium-pool map printed, with its token", http.StatusNotFound)
+		default:
+			inside.ServeHTTP(w, r)
+		}
+	})
+}
+
+// isLoopback reports whether a Host header names a loopback address. Its port may
+// be another than ours: of a tunnel that ends here.
+func isLoopback(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	if host == "localhost" {
+		return true
+	}
+	addr, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil && addr.IsLoopback()
+}
+
+// sameOrigin reports whether a browser says that another page asks.
+func sameOrigin(r *http.Request) bool {
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
+		return false
+	}
+	origin := r.Header.Get("Origin")
+	return origin == "" || origin == "http://"+r.Host
+}
+
+func servePalette(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/css; charset=utf-8")
+	// Who asked is gone if it fails.
+	_, _ = w.Write([]byte(paletteCSS()))
+}
+
+type server struct{ board *Board }
+
+// events streams the map, then what changes of it. A browser that is slow gets
+// fewer and larger changes: each is from what it was last sent to what is now.
+func (s *server) events(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	out := http.NewResponseController(w)
+	tick := time.NewTicker(beat)
+	defer tick.Stop()
+	var sent *Map
+	said := ""
+	for {
+		now, problem, turned := s.board.look()
+		var err error
+		switch {
+		case sent == nil:
+			err = send(w, "map", now.withoutUsers())
+		case now != sent:
+			err = send(w, "change", sent.changeTo(now))
+		}
+		if err == nil && (problem != said || sent == nil) {
+			err = send(w, "problem", problem)
+		}
+		if err != nil || out.Flush() != nil {
+			return
+		}
+		sent, said = now, problem
+		select {
+		case <-r.Context().Done():
+			return
+		case <-turned:
+		case at := <-tick.C:
+			if send(w, "beat", at) != nil {
+				return
+			}
+		}
+	}
+}
+
+func send(w http.ResponseWriter, event string, data any) error {
+	body, err := json.Marshal(data)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "event: %s\ndata: %s\n\n", event, body)
+	return err
+}
+
+// block tells who uses the addresses of ?cidr=.
+func (s *server) block(w http.ResponseWriter, r *http.Request) {
+	cidr, err := netip.ParsePrefix(r.URL.Query().Get("cidr"))
+	if err != nil {
+		http.Error(w, "cidr is no prefix", http.StatusBadRequest)
+		return
+	}
+	now, _, _ := s.board.look()
+	users := []User{}
+	if b := now.block(cidr); b != nil {
+		users = append(users, b.Users...)
+	}
+	writeJSON(w, users)
+}
+
+// Found is a user of an address that a search found.
+type Found struct {
+	User
+	Block netip.Prefix `json:"block"`
+	Node  string       `json:"node"`
+}
+
+// mostFound is how many users a search tells of.
+const mostFound = 50
+
+// search finds users, such as pods, whose name contains ?user=.
+func (s *server) search(w http.ResponseWriter, r *http.Request) {
+	want := strings.ToLower(r.URL.Query().Get("user"))
+	now, _, _ := s.board.look()
+	writeJSON(w, now.usersNamed(want))
+}
+
+func (m *Map) usersNamed(want string) []Found {
+	found := []Found{}
+	if want == "" {
+		return found
+	}
+	for i := range m.Blocks {
+		b := &m.Blocks[i]
+		for _, u := range b.Users {
+			if strings.Contains(strings.ToLower(u.Name), want) {
+				found = append(found, Found{User: u, Block: b.CIDR, Node: b.Node})
+			}
+			if len(found) == mostFound {
+				return found
+			}
+		}
+	}
+	return found
+}
+
+// svg serves the map as an SVG, drawn as ?by= and ?layout= say.
+func (s *server) svg(w http.ResponseWriter, r *http.Request) {
+	o := OptionsFrom(r.URL.Query())
+	if err := o.Validate(); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	now, _, _ := s.board.look()
+	w.Header().Set("Content-Type", "image/svg+xml")
+	w.Header().Set("Content-Disposition", `attachment; filename="addresses.svg"`)
+	// Who asked is gone if it fails.
+	_ = SVG(w, now, o)
+}
+
+func (s *server) json(w http.ResponseWriter, _ *http.Request) {
+	now, _, _ := s.board.look()
+	w.Header().Set("Content-Disposition", `attachment; filename="addresses.json"`)
+	writeJSON(w, now)
+}
+
+func writeJSON(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	// Who asked is gone if it fails.
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+// Options are how a map is drawn.
+type Options struct {
+	By     By
+	Layout Layout
+}
+
+// OptionsFrom reads options from a query; what it leaves out is as usual.
+func OptionsFrom(q url.Values) Options {
+	o := Options{By: By(q.Get("by")), Layout: Layout(q.Get("layout"))}
+	if o.By == "" {
+		o.By = ByUtilisation
+	}
+	if o.Layout == "" {
+		o.Layout = Rows
+	}
+	return o
+}
+
+// Bys are all there are.
+func Bys() []string { return []string{string(ByUtilisation), string(ByNode), string(ByPhase)} }
+
+// Layouts are all there are.
+func Layouts() []string { return []string{string(Rows), string(Hilbert)} }
+
+// Validate fails for values that are none of ours.
+func (o Options) Validate() error {
+	if !slices.Contains(Bys(), string(o.By)) {
+		return fmt.Errorf("a map is by %s, not by %s", strings.Join(Bys(), ", "), o.By)
+	}
+	if !slices.Contains(Layouts(), string(o.Layout)) {
+		return fmt.Errorf("the layout of a map is %s, not %s", strings.Join(Layouts(), " or "), o.Layout)
+	}
+	return nil
+}

@@ -1,0 +1,144 @@
+package plugin
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/addressmap"
+)
+
+// addressMap is the cluster as a map, of some pools or of all.
+func (c *cluster) addressMap(name string, pools []string) *addressmap.Map {
+	m := &addressmap.Map{Time: c.now, Cluster: name, Pools: []addressmap.Pool{}, Blocks: []addressmap.Block{}}
+	held := map[string][]netip.Prefix{}
+	for _, node := range c.ledger.Nodes() {
+		for _, b := range c.mapBlocks(node) {
+			if wanted(pools, b.Pool) {
+				m.Blocks = append(m.Blocks, b)
+				held[b.Pool] = append(held[b.Pool], b.CIDR)
+			}
+		}
+	}
+	slices.SortFunc(m.Blocks, func(a, b addressmap.Block) int { return a.CIDR.Compare(b.CIDR) })
+	for _, row := range c.poolRows() {
+		if wanted(pools, row.Pool) {
+			m.Pools = append(m.Pools, c.mapPool(&row, held[row.Pool]))
+		}
+	}
+	m.Pools = append(m.Pools, c.goneMapPools(m)...)
+	return m
+}
+
+func (c *cluster) mapPool(r *poolRow, held []netip.Prefix) addressmap.Pool {
+	p := addressmap.Pool{
+		Name: r.Pool, Family: r.Family, BlockBits: r.BlockBits, State: r.State, Message: r.Message, Nodes: r.Nodes,
+		Total: r.Total, Free: r.Free, Addresses: r.Addresses, Used: r.Used,
+		InService: r.Blocks.InService, Draining: r.Blocks.Draining, CoolingDown: r.Blocks.CoolingDown,
+		Sections: []addressmap.Section{},
+	}
+	pool := c.pools.Get(r.Pool)
+	if pool == nil {
+		return p
+	}
+	for _, f := range ipalloc.Families() {
+		ranges, ok := pool.Ranges(f)
+		if !ok || f.String() != r.Family {
+			continue
+		}
+		for _, rng := range ranges.CIDRs {
+			s := addressmap.Section{CIDR: rng.CIDR, Of: rng.CIDR, Drain: rng.Drain, ClosedBy: rng.ClosedBy}
+			p.Sections = append(p.Sections, addressmap.SectionsOf(s, ranges.Bits, held)...)
+		}
+		for _, reserved := range pool.Reserved.Prefixes() {
+			if ipalloc.FamilyOf(reserved.Addr()) == f {
+				p.Reserved = append(p.Reserved, reserved)
+			}
+		}
+	}
+	return p
+}
+
+// goneMapPools stand for pools, or families of one, that blocks name and that
+// are not there.
+func (c *cluster) goneMapPools(m *addressmap.Map) []addressmap.Pool {
+	type key struct{ name, family string }
+	known := map[key]bool{}
+	for i := range m.Pools {
+		known[key{m.Pools[i].Name, m.Pools[i].Family}] = true
+	}
+	var gone []addressmap.Pool
+	index := map[key]int{}
+	for i := range m.Blocks {
+		b := &m.Blocks[i]
+		k := key{b.Pool, ipalloc.FamilyOf(b.CIDR.Addr()).String()}
+		if known[k] {
+			continue
+		}
+		at, ok := index[k]
+		if !ok {
+			at = len(gone)
+			index[k] = at
+			gone = append(gone, addressmap.Pool{
+				Name: k.name, Family: k.family, BlockBits: b.CIDR.Bits(), State: "Gone",
+				Message: "blocks name this pool, and there is none", Sections: []addressmap.Section{},
+			})
+		}
+		countMapBlock(&gone[at], b)
+	}
+	return gone
+}
+
+func countMapBlock(p *addressmap.Pool, b *addressmap.Block) {
+	switch b.Phase {
+	case addressmap.Draining:
+		p.Draining++
+	case addressmap.CoolingDown:
+		p.CoolingDown++
+	default:
+		p.InService++
+	}
+	p.Addresses += b.Addresses
+	p.Used += b.Used
+}
+
+// mapBlocks are the blocks of a node.
+func (c *cluster) mapBlocks(node string) []addressmap.Block {
+	blocks := c.ledger.NodeBlocks(node)
+	var waits map[string]string
+	if slices.ContainsFunc(blocks, func(b crd.Block) bool { return b.Phase != ipalloc.InService }) {
+		waits = c.waits(node)
+	}
+	users := c.usersByBlock(node, blocks)
+	out := make([]addressmap.Block, len(blocks))
+	for i, b := range blocks {
+		out[i] = addressmap.Block{
+			CIDR: b.CIDR, Pool: b.Pool, Node: b.Node, Phase: phaseName(b.Phase), Reason: string(b.Reason),
+			WaitsFor: waits[b.Name], Conflict: b.Conflict, Addresses: c.usable(b), Created: b.Created,
+			Users: users[i], Used: len(users[i]),
+		}
+		if !b.Since.IsZero() {
+			out[i].Since = &blocks[i].Since
+		}
+	}
+	return out
+}
+
+// usersByBlock are those who use addresses of each block, sorted by address.
+func (c *cluster) usersByBlock(node string, blocks []crd.Block) [][]addressmap.User {
+	out := make([][]addressmap.User, len(blocks))
+	for addr, name := range c.users(node) {
+		u := addressmap.User{IP: addr, Name: strings.TrimSuffix(name, " [restored]")}
+		for i := range blocks {
+			if blocks[i].CIDR.Contains(addr) {
+				out[i] = append(out[i], u)
+			}
+		}
+	}
+	for _, users := range out {
+		slices.SortFunc(users, func(a, b addressmap.User) int { return a.IP.Compare(b.IP) })
+	}
+	return out
+}

@@ -1,0 +1,252 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/addressmap"
+)
+
+const (
+	// lowestPause is how long a map stands, at least: what comes meanwhile is
+	// drawn at once. pauseFactor keeps a large cluster from taking more than a
+	// fifth of a processor.
+	lowestPause = 250 * time.Millisecond
+	pauseFactor = 4
+	// problemFor is how long a failed watch is told of. One that goes on failing
+	// says so again within 30 s, client-go's longest back-off.
+	problemFor = 45 * time.Second
+	// pingEvery is how often the API server is asked whether it is there: watches
+	// say nothing while a connection is refused (client-go v0.36,
+	// tools/cache/reflector.go). pingTime is how long it may take.
+	pingEvery, pingTime = 5 * time.Second, 5 * time.Second
+)
+
+// watched is a cluster followed by watches, with the caches that the operator
+// has.
+type watched struct {
+	client      client.Client
+	all, agents cache.Cache
+	host        string
+	changed     chan struct{} // holds one: something has changed
+	failures    chan error    // holds one: a watch has failed
+	views       map[string]seenNode
+}
+
+// seenNode is a CiliumNode, and what was read of it.
+type seenNode struct {
+	object *ciliumv2.CiliumNode
+	view   *ciliumnode.View
+}
+
+// watchCluster returns once all that there is has been read. The watches end
+// with ctx.
+func (e *env) watchCluster(ctx context.Context) (*watched, error) {
+	c, config, err := e.client()
+	if err != nil {
+		return nil, err
+	}
+	selector, err := labels.Parse(e.agentSelector)
+	if err != nil {
+		return nil, fmt.Errorf("--agent-selector is %s: %w", e.agentSelector, err)
+	}
+	w := &watched{client: c, host: config.Host, changed: make(chan struct{}, 1), failures: make(chan error, 1), views: map[string]seenNode{}}
+	if w.all, err = w.newCache(config, c, controller.CacheOptions()); err != nil {
+		return nil, err
+	}
+	if w.agents, err = w.newCache(config, c, controller.AgentCacheOptions(e.agentNamespace, selector)); err != nil {
+		return nil, err
+	}
+	synced, err := w.register(ctx)
+	if meta.IsNoMatchError(err) {
+		return nil, fmt.Errorf("%w. Is this the right cluster (--context)? Cilium or the chart's CRDs are not installed at %s", err, config.Host)
+	}
+	if err != nil {
+		return nil, w.unreadable(err)
+	}
+	return w, w.start(ctx, synced)
+}
+
+func (w *watched) newCache(config *rest.Config, c client.Client, o cache.Options) (cache.Cache, error) {
+	o.Scheme, o.Mapper = c.Scheme(), c.RESTMapper()
+	o.DefaultWatchErrorHandler = func(_ context.Context, _ *toolscache.Reflector, err error) { w.failed(err) }
+	made, err := cache.New(config, o)
+	if err != nil {
+		return nil, w.unreadable(err)
+	}
+	return made, nil
+}
+
+func (w *watched) unreadable(err error) error {
+	return fmt.Errorf("cannot watch the cluster at %s: %w", w.host, err)
+}
+
+// failed notes why a watch broke. Those that the API server ends are begun anew,
+// which is no failure.
+func (w *watched) failed(err error) {
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return
+	}
+	select {
+	case w.failures <- err:
+	default: // one is enough
+	}
+}
+
+// register makes the informers.
+func (w *watched) register(ctx context.Context) ([]toolscache.InformerSynced, error) {
+	var synced []toolscache.InformerSynced
+	note := func(any) {
+		select {
+		case w.changed <- struct{}{}:
+		default:
+		}
+	}
+	handler := toolscache.ResourceEventHandlerFuncs{AddFunc: note, UpdateFunc: func(_, now any) { note(now) }, DeleteFunc: note}
+	for _, k := range []struct {
+		from   cache.Cache
+		object client.Object
+	}{
+		{w.all, &corev1.Pod{}}, {w.all, &ciliumv2.CiliumNode{}}, {w.all, &v1alpha1.PodIPBlock{}},
+		{w.all, &v1alpha1.PodIPPool{}}, {w.all, &corev1.Node{}}, {w.agents, &corev1.Pod{}},
+	} {
+		informer, err := k.from.GetInformer(ctx, k.object)
+		if err != nil {
+			return nil, err
+		}
+		registered, err := informer.AddEventHandler(handler)
+		if err != nil {
+			return nil, err
+		}
+		synced = append(synced, registered.HasSynced)
+	}
+	return synced, nil
+}
+
+// start runs the watches, and waits until they have shown all or one has failed.
+func (w *watched) start(ctx context.Context, synced []toolscache.InformerSynced) error {
+	for _, c := range []cache.Cache{w.all, w.agents} {
+		go func() {
+			if err := c.Start(ctx); err != nil {
+				w.failed(err)
+			}
+		}()
+	}
+	done := make(chan bool, 1)
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() { done <- toolscache.WaitForCacheSync(waiting.Done(), synced...) }()
+	select {
+	case err := <-w.failures:
+		return w.unreadable(err)
+	case <-done:
+		return ctx.Err()
+	}
+}
+
+// cluster is what the watches have shown so far.
+func (w *watched) cluster(ctx context.Context) (*cluster, error) {
+	s := &audit.Snapshot{Time: time.Now()}
+	pods, ciliumNodes, agents := &corev1.PodList{}, &ciliumv2.CiliumNodeList{}, &corev1.PodList{}
+	blocks, pools, nodes := &v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolList{}, &corev1.NodeList{}
+	for _, list := range []client.ObjectList{pods, ciliumNodes, blocks, pools, nodes} {
+		if err := w.all.List(ctx, list); err != nil {
+			return nil, w.unreadable(err)
+		}
+	}
+	if err := w.agents.List(ctx, agents); err != nil {
+		return nil, w.unreadable(err)
+	}
+	s.Pods, s.Blocks, s.Pools, s.Nodes, s.Agents = pods.Items, blocks.Items, pools.Items, nodes.Items, agents.Items
+	kept := &keeper{}
+	for i := range ciliumNodes.Items {
+		kept.ciliumNodes = append(kept.ciliumNodes, &ciliumNodes.Items[i])
+	}
+	s.CiliumNodes = w.seen(kept.ciliumNodes)
+	return newCluster(s, kept, poolDefaults()), nil
+}
+
+// seen reads CiliumNodes, those only that have changed.
+func (w *watched) seen(nodes []*ciliumv2.CiliumNode) []audit.CiliumNode {
+	var out []audit.CiliumNode
+	views := make(map[string]seenNode, len(nodes))
+	for _, cn := range nodes {
+		was, ok := w.views[cn.Name]
+		if !ok || was.object.ResourceVersion != cn.ResourceVersion || was.object.UID != cn.UID {
+			was = seenNode{cn, ciliumnode.NewView(cn)}
+		}
+		views[cn.Name] = was
+		out = append(out, audit.CiliumNode{View: was.view})
+	}
+	w.views = views
+	return out
+}
+
+// ping asks the API server for next to nothing, again and again, until ctx ends.
+func (w *watched) ping(ctx context.Context) {
+	tick := time.NewTicker(pingEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		once, stop := context.WithTimeout(ctx, pingTime)
+		err := w.client.List(once, &v1alpha1.PodIPPoolList{}, client.Limit(1))
+		stop()
+		if err != nil && ctx.Err() == nil {
+			w.failed(err)
+		}
+	}
+}
+
+// follow puts a map on the board whenever something has changed, until ctx ends.
+func (w *watched) follow(ctx context.Context, board *addressmap.Board, draw func(*cluster) *addressmap.Map) {
+	go w.ping(ctx)
+	healed := time.NewTimer(problemFor)
+	defer healed.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case err := <-w.failures:
+			board.Problem(w.unreadable(err).Error())
+			healed.Reset(problemFor)
+			continue
+		case <-healed.C:
+			board.Problem("")
+			continue
+		case <-w.changed:
+		}
+		began := time.Now()
+		c, err := w.cluster(ctx)
+		if err != nil {
+			w.failed(err)
+			continue
+		}
+		board.Put(draw(c))
+		pause := max(lowestPause, pauseFactor*time.Since(began))
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}

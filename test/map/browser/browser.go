@@ -1,0 +1,182 @@
+// Package browser runs a headless Chromium, and notes what goes wrong in it.
+package browser
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os/exec"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// ErrNone: there is no Chromium.
+var ErrNone = errors.New("no chromium is installed: on Debian, hack/chromium.sh installs it")
+
+// patience is how long the page may take to become what is waited for.
+const patience = time.Minute
+
+// Page is a page of a browser of its own.
+type Page struct {
+	ctx context.Context //nolint:containedctx // chromedp knows a browser by its context
+
+	mu sync.Mutex
+	// faults are errors in the console, and exceptions that nobody caught.
+	faults []string
+	// requests are the addresses that were asked for.
+	requests []string
+}
+
+// Open starts a browser with an empty page. It ends with ctx, or with stop.
+func Open(ctx context.Context, width, height int64) (p *Page, stop func(), err error) {
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		return nil, nil, ErrNone
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(path),
+		// As root, and in containers, Chromium cannot make a sandbox of its own. It
+		// is shown our own page only.
+		chromedp.NoSandbox,
+		chromedp.DisableGPU,
+		chromedp.Flag("hide-scrollbars", true),
+		chromedp.WSURLReadTimeout(patience),
+	)
+	ctx, stopAllocator := chromedp.NewExecAllocator(ctx, options...)
+	ctx, stopPage := chromedp.NewContext(ctx)
+	stop = func() {
+		stopPage()
+		stopAllocator()
+	}
+	p = &Page{ctx: ctx}
+	if err := p.start(width, height); err != nil {
+		stop()
+		return nil, nil, fmt.Errorf("starting %s: %w", path, err)
+	}
+	return p, stop, nil
+}
+
+func (p *Page) start(width, height int64) error {
+	if err := chromedp.Listen(p.ctx, p.note); err != nil {
+		return err
+	}
+	if _, err := chromedp.Call(p.ctx, network.Enable, network.EnableParams{}); err != nil {
+		return err
+	}
+	return p.Do(chromedp.EmulateViewport(width, height))
+}
+
+// note is told of each event. log.EventEntryAdded has what the browser itself
+// complains of, such as a request that failed or that the policy forbids.
+func (p *Page) note(event any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch e := event.(type) {
+	case *runtime.EventConsoleAPICalled:
+		if e.Type == runtime.ConsoleAPICalledTypeError || e.Type == runtime.ConsoleAPICalledTypeWarning {
+			for _, a := range e.Args {
+				p.faults = append(p.faults, fmt.Sprintf("console: %s %s", a.Value, a.Description))
+			}
+		}
+	case *runtime.EventExceptionThrown:
+		p.faults = append(p.faults, fmt.Sprintf("%s %s", e.ExceptionDetails.Text, describe(e.ExceptionDetails)))
+	case *log.EventEntryAdded:
+		if e.Entry.Level == log.EntryLevelError || e.Entry.Level == log.EntryLevelWarning {
+			p.faults = append(p.faults, fmt.Sprintf("log: %s %s", e.Entry.Text, e.Entry.URL))
+		}
+	case *network.EventRequestWillBeSent:
+		p.requests = append(p.requests, e.Request.URL)
+	}
+}
+
+func describe(e *runtime.ExceptionDetails) string {
+	if e.Exception == nil {
+		return e.URL
+	}
+	return e.Exception.Description
+}
+
+// Do does things on the page.
+func (p *Page) Do(steps ...chromedp.Action[chromedp.Void]) error {
+	ctx, stop := context.WithTimeout(p.ctx, patience)
+	defer stop()
+	return chromedp.Do(ctx, steps...)
+}
+
+// Eval is the value of a JavaScript expression.
+func Eval[T any](p *Page, expression string) (T, error) {
+	ctx, stop := context.WithTimeout(p.ctx, patience)
+	defer stop()
+	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	if err != nil {
+		return value, fmt.Errorf("%s: %w", expression, err)
+	}
+	return value, nil
+}
+
+// Until waits until a JavaScript condition holds. It looks before each frame.
+func (p *Page) Until(condition string) error {
+	_, err := Eval[bool](p, `new Promise(done => { (function look() { (`+condition+`) ? done(true) : requestAnimationFrame(look); })(); })`)
+	return err
+}
+
+// Painted waits until the browser has painted what was asked for so far.
+func (p *Page) Painted() error {
+	_, err := Eval[bool](p, `new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))`)
+	return err
+}
+
+// Keys presses keys, one after the other.
+func (p *Page) Keys(keys ...string) error {
+	for _, k := range keys {
+		if err := p.Do(chromedp.KeyEvent(k)); err != nil {
+			return fmt.Errorf("key %q: %w", k, err)
+		}
+	}
+	return nil
+}
+
+// Faults are the errors so far.
+func (p *Page) Faults() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.faults)
+}
+
+// Abroad are the requests that went anywhere but to 127.0.0.1, and made is how
+// many there were in all.
+func (p *Page) Abroad() (abroad []string, made int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.requests {
+		if u, err := url.Parse(r); err != nil || u.Hostname() != "127.0.0.1" {
+			abroad = append(abroad, r)
+		}
+	}
+	return abroad, len(p.requests)
+}
+
+// Theme lets the system be light or dark, and want no motion.
+func (p *Page) Theme(scheme string) error {
+	ctx, stop := context.WithTimeout(p.ctx, patience)
+	defer stop()
+	_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+		{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
+	}})
+	return err
+}
+
+// Shot is a picture of what is seen, as PNG.
+func (p *Page) Shot() ([]byte, error) {
+	ctx, stop := context.WithTimeout(p.ctx, patience)
+	defer stop()
+	return chromedp.Run(ctx, chromedp.CaptureScreenshot())
+}

@@ -1,0 +1,352 @@
+// Package mapbrowser looks at the address map in a real browser.
+package mapbrowser
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/addressmap"
+	"github.com/cilium-pool/cilium-pool-operator/test/map/browser"
+	"github.com/cilium-pool/cilium-pool-operator/test/map/plan"
+)
+
+const token = "letmein"
+
+// bed is a map, and a browser that looks at it.
+type bed struct {
+	*testing.T
+	board *addressmap.Board
+	page  *browser.Page
+	url   string
+}
+
+// look opens the map. When the test ends the page must not have complained, nor
+// have asked for anything elsewhere.
+func look(t *testing.T, m *addressmap.Map) *bed {
+	t.Helper()
+	b := &bed{T: t, board: addressmap.NewBoard(m)}
+	server := httptest.NewServer(addressmap.Handler(b.board, token))
+	b.url = server.URL + "/" + token + "/"
+	page, stop, err := browser.Open(t.Context(), 1280, 800)
+	if err != nil {
+		server.Close()
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if faults := page.Faults(); len(faults) > 0 {
+			t.Errorf("the page complains:\n%s", strings.Join(faults, "\n"))
+		}
+		if abroad, made := page.Abroad(); len(abroad) > 0 || made == 0 {
+			t.Errorf("of %d requests, these left loopback: %v", made, abroad)
+		}
+		stop()
+		server.CloseClientConnections() // streams would not end by themselves
+		server.Close()
+	})
+	b.page = page
+	b.must(page.Do(chromedp.Navigate(b.url)))
+	b.until(`document.querySelector("#live").textContent === "live"`)
+	return b
+}
+
+func (b *bed) must(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+func (b *bed) until(condition string) {
+	b.Helper()
+	if err := b.page.Until(condition); err != nil {
+		seen, _ := browser.Eval[string](b.page, `document.querySelector("#search").value + "\n" + document.body.innerText.slice(0, 1500)`)
+		b.Fatalf("%v; the page shows:\n%s\ncomplaints: %v", err, seen, b.page.Faults())
+	}
+}
+
+// untilText waits until an element says something.
+func (b *bed) untilText(element, want string) {
+	b.Helper()
+	b.until(fmt.Sprintf(`document.querySelector(%q)?.innerText.includes(%q)`, element, want))
+}
+
+func (b *bed) keys(keys ...string) {
+	b.Helper()
+	b.must(b.page.Keys(keys...))
+}
+
+// pixel is the colour of the middle of a cell of the first map, in rows.
+func (b *bed) pixel(column, row int) string {
+	b.Helper()
+	colour, err := browser.Eval[string](b.page, fmt.Sprintf(`(() => {
+		const c = document.querySelector("canvas.map"), side = Number(c.dataset.cell);
+		const one = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+		one.drawImage(c, -(Number(c.dataset.gutter) + %d * side + 2), -(%d * side + 2));
+		const d = one.getImageData(0, 0, 1, 1).data;
+		return "#" + [0, 1, 2].map(i => d[i].toString(16).padStart(2, "0")).join("");
+	})()`, column, row))
+	b.must(err)
+	return colour
+}
+
+func small() *addressmap.Map {
+	m := plan.Of(48)
+	m.Pools[0].Name = "large"
+	return m
+}
+
+func TestLoads(t *testing.T) {
+	b := look(t, small())
+	b.untilText("#pools h2", "large")
+	b.untilText("#count", "48 blocks")
+	b.until(`document.querySelector("canvas.map")?.dataset.cell > 0`)
+	title, err := browser.Eval[string](b.page, `document.title`)
+	b.must(err)
+	if title != "Pod addresses of made-up" {
+		t.Errorf("the title is %q", title)
+	}
+	labels, err := browser.Eval[int](b.page, `[...document.querySelectorAll("button, input, canvas[tabindex]")].filter(e => !(e.ariaLabel || e.innerText.trim())).length`)
+	b.must(err)
+	if labels != 0 {
+		t.Errorf("%d controls have no name", labels)
+	}
+}
+
+// What changes in the cluster changes on the page, and the page stays where it is.
+func TestLive(t *testing.T) {
+	m := small()
+	b := look(t, m)
+	b.untilText("#count", "48 blocks")
+	free, err := browser.Eval[string](b.page, `getComputedStyle(document.documentElement).getPropertyValue("--free")`)
+	b.must(err)
+	b.must(b.page.Painted())
+	if got := b.pixel(0, 0); got == free {
+		t.Errorf("the first, reserved, cell is painted as free: %s", got)
+	}
+	next := *m
+	next.Blocks = append(append([]addressmap.Block{}, m.Blocks...), plan.Block(plan.Cell(63), "newcomer", 30))
+	next.Pools = append([]addressmap.Pool{}, m.Pools...)
+	next.Pools[0].InService++
+	if got := b.pixel(15, 3); got != free {
+		t.Fatalf("the last cell is %s, and not free (%s)", got, free)
+	}
+	b.board.Put(&next)
+	b.untilText("#count", "49 blocks")
+	b.must(b.page.Painted())
+	full, err := browser.Eval[string](b.page, `getComputedStyle(document.documentElement).getPropertyValue("--ramp5")`)
+	b.must(err)
+	if got := b.pixel(15, 3); got != full {
+		t.Errorf("the new block is %s, not that of a full one (%s)", got, full)
+	}
+	b.board.Put(m)
+	b.untilText("#count", "48 blocks")
+	b.board.Problem("cannot watch the cluster: no route to host")
+	b.untilText("#problem", "no route to host")
+	b.untilText("#live", "may be old")
+	b.board.Problem("")
+	b.until(`document.querySelector("#problem").hidden`)
+}
+
+func TestEmpty(t *testing.T) {
+	b := look(t, &addressmap.Map{Time: time.Now(), Pools: []addressmap.Pool{}, Blocks: []addressmap.Block{}})
+	b.untilText("#pools", "There is no pool yet")
+	m := small()
+	b.board.Put(m)
+	b.untilText("#count", "48 blocks")
+}
+
+// A node, an address and a pod are found, and their blocks alone are shown.
+func TestSearch(t *testing.T) {
+	m := small()
+	b := look(t, m)
+	wanted := m.Blocks[20]
+	find := func(what, kind, shown string) {
+		t.Helper()
+		b.keys("/")
+		b.until(`document.activeElement.id === "search"`)
+		// chromedp sends the character too, whatever became of the key.
+		_, err := browser.Eval[string](b.page, `document.querySelector("#search").value = ""`)
+		b.must(err)
+		b.keys(what)
+		b.until(fmt.Sprintf(`[...document.querySelectorAll("#found [role=option]")].some(o => o.innerText.includes(%q))`, kind))
+		b.keys(kb.Enter)
+		b.untilText("#filters", shown)
+	}
+	find(wanted.Node, "node", "node "+wanted.Node)
+	b.until(`document.activeElement.matches("canvas.map")`)
+	b.untilText("#card", wanted.Node)
+	find(wanted.CIDR.Addr().Next().String(), "address", "1 of 48 blocks")
+	b.untilText("#card h3", wanted.CIDR.String())
+	find("web-"+wanted.CIDR.Addr().String()+"-0", "pod", "shop/web-"+wanted.CIDR.Addr().String()+"-0")
+	b.keys(kb.Escape)
+	b.until(`document.querySelector("#count").innerText === "48 blocks"`)
+}
+
+func TestFilters(t *testing.T) {
+	m := small()
+	m.Blocks[3].Phase = addressmap.Draining
+	b := look(t, m)
+	b.must(b.page.Do(chromedp.Click(`#legend button`)))
+	b.untilText("#filters", "phase draining")
+	b.until(`location.hash.includes("phase=Draining")`)
+	b.must(b.page.Do(chromedp.Click(`#filters .chip`)))
+	b.until(`document.querySelectorAll("#filters .chip").length === 0`)
+	// A click on a cell shows its node alone, another one all again.
+	at, err := browser.Eval[[]float64](b.page, `(() => {
+		const c = document.querySelector("canvas.map"), r = c.getBoundingClientRect(), side = Number(c.dataset.cell);
+		return [r.left + Number(c.dataset.gutter) + 4.5 * side, r.top + side / 2];
+	})()`)
+	b.must(err)
+	b.must(b.page.Do(chromedp.MouseClickXY(at[0], at[1])))
+	b.untilText("#filters", "node "+m.Blocks[0].Node)
+	b.untilText("#card h3", m.Blocks[0].CIDR.String())
+	b.untilText("#card ul", m.Blocks[0].Users[0].Name)
+	b.must(b.page.Do(chromedp.MouseClickXY(at[0], at[1])))
+	b.until(`document.querySelectorAll("#filters .chip").length === 0`)
+}
+
+func TestKeyboard(t *testing.T) {
+	m := small()
+	b := look(t, m)
+	b.keys("2")
+	b.until(`document.querySelector("#by [data-value=node]").ariaChecked === "true"`)
+	b.keys("h")
+	b.until(`document.querySelector("#layout [data-value=hilbert]").ariaChecked === "true"`)
+	b.keys("r", "d")
+	b.until(`document.documentElement.dataset.theme === "light"`)
+	b.keys("?")
+	b.until(`document.querySelector("#keys").open`)
+	b.keys(kb.Escape)
+	b.until(`!document.querySelector("#keys").open`)
+	// By Tab alone the map is reached, and its focus is seen.
+	for range 30 {
+		b.keys(kb.Tab)
+		there, err := browser.Eval[bool](b.page, `document.activeElement.matches("canvas.map")`)
+		b.must(err)
+		if there {
+			break
+		}
+	}
+	b.until(`document.activeElement.matches("canvas.map")`)
+	b.until(`getComputedStyle(document.activeElement).outlineStyle === "solid"`)
+	b.keys(kb.Home, "n")
+	b.untilText("#card h3", m.Blocks[0].CIDR.String())
+	b.untilText("#said", "node "+m.Blocks[0].Node)
+	b.keys(kb.ArrowDown)
+	b.untilText("#card h3", plan.Cell(4+16).String())
+	b.keys(kb.End)
+	b.untilText("#card h3", plan.Cell(63).String())
+	b.untilText("#card", "Free")
+	b.keys("p", kb.Enter)
+	b.untilText("#filters", "node "+m.Blocks[47].Node)
+	b.keys(kb.Escape)
+	b.until(`document.querySelectorAll("#filters .chip").length === 0`)
+	before := b.side()
+	b.keys("+", "+")
+	b.until(fmt.Sprintf(`Number(document.querySelector("canvas.map").dataset.cell) > %d`, before))
+	b.keys("0")
+	b.until(fmt.Sprintf(`Number(document.querySelector("canvas.map").dataset.cell) === %d`, before))
+	b.keys("t")
+	b.until(`document.querySelectorAll("tbody tr").length === 48`)
+}
+
+func (b *bed) side() int {
+	b.Helper()
+	side, err := browser.Eval[int](b.page, `Number(document.querySelector("canvas.map").dataset.cell)`)
+	b.must(err)
+	return side
+}
+
+// Both layouts are computed twice, for the page and for the SVG.
+func TestLayoutsAgree(t *testing.T) {
+	b := look(t, small())
+	for _, layout := range []addressmap.Layout{addressmap.Rows, addressmap.Hilbert} {
+		for bits := range 12 {
+			got, err := browser.Eval[string](b.page, fmt.Sprintf(`import("./layout.js").then(m => JSON.stringify(
+				Array.from({ length: %d }, (_, cell) => m.at(%q, %d, cell))))`, 1<<bits, layout, bits))
+			b.must(err)
+			var places, want [][2]int
+			b.must(json.Unmarshal([]byte(got), &places))
+			for cell := range 1 << bits {
+				x, y := layout.At(bits, cell)
+				want = append(want, [2]int{x, y})
+			}
+			if diff := cmp.Diff(want, places); diff != "" {
+				t.Fatalf("%s of 2^%d (-Go +page):\n%s", layout, bits, diff)
+			}
+		}
+	}
+}
+
+// How long the page takes is noted, not judged: machines differ.
+func TestSizes(t *testing.T) {
+	for _, blocks := range []int{4096, 100_000} {
+		t.Run(fmt.Sprint(blocks), func(t *testing.T) {
+			m := plan.Of(blocks)
+			began := time.Now()
+			b := look(t, m)
+			b.until(`document.querySelector("canvas.map")?.dataset.cell > 0`)
+			b.must(b.page.Painted())
+			t.Logf("%d blocks are painted %s after the page was asked for", blocks, time.Since(began).Round(time.Millisecond))
+			b.must(b.page.Do(chromedp.Focus("canvas.map")))
+			b.keys(kb.Home, "n")
+			b.untilText("#card h3", m.Blocks[0].CIDR.String())
+			for what, run := range map[string]string{
+				"another colour": `document.querySelector("#by [aria-checked=false]").click()`,
+				"a filter":       `document.querySelector("canvas.map").dispatchEvent(new KeyboardEvent("keydown", { key: "Enter" }))`,
+				"zoom":           `document.querySelector("canvas.map").dispatchEvent(new KeyboardEvent("keydown", { key: "+" }))`,
+				"a step":         `document.querySelector("canvas.map").dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight" }))`,
+			} {
+				took, err := browser.Eval[float64](b.page, `new Promise(done => {
+					const began = performance.now();
+					`+run+`;
+					requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - began)));
+				})`)
+				b.must(err)
+				t.Logf("%d blocks: %s is painted after %.0f ms", blocks, what, took)
+			}
+			next := *m
+			next.Blocks = append([]addressmap.Block{}, m.Blocks...)
+			next.Blocks[blocks/2].Node = "newcomer"
+			began = time.Now()
+			b.board.Put(&next)
+			b.must(b.page.Do(chromedp.SendKeys("#search", "newcomer")))
+			b.until(`[...document.querySelectorAll("#found [role=option]")].some(o => o.innerText.includes("newcomer"))`)
+			t.Logf("%d blocks: a change is found %s later", blocks, time.Since(began).Round(time.Millisecond))
+		})
+	}
+}
+
+// The test can fail: a page that complains, or asks elsewhere, is noticed.
+func TestFaultsAreNoticed(t *testing.T) {
+	page, stop, err := browser.Open(t.Context(), 300, 200)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	b := addressmap.NewBoard(small())
+	server := httptest.NewServer(addressmap.Handler(b, token))
+	defer func() {
+		server.CloseClientConnections()
+		server.Close()
+	}()
+	if err := page.Do(chromedp.Navigate(server.URL + "/" + token + "/")); err != nil {
+		t.Fatal(err)
+	}
+	_, err = browser.Eval[bool](page, `(console.error("broken"), fetch("http://192.0.2.1/").catch(() => true))`)
+	if err := errors.Join(err, page.Painted()); err != nil {
+		t.Fatal(err)
+	}
+	if len(page.Faults()) < 2 {
+		t.Errorf("of an error in the console and a request that the policy forbids, only this was noticed: %v", page.Faults())
+	}
+}

@@ -1,0 +1,209 @@
+package plugin
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/addressmap"
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
+)
+
+// serveMap runs map with the rights of a kubeconfig, and returns the address that
+// it prints.
+func serveMap(t *testing.T, kubeconfig string) string {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	out, in := io.Pipe()
+	cmd := plugin.New(genericiooptions.IOStreams{In: strings.NewReader(""), Out: in, ErrOut: io.Discard}, "v0.0.0-test")
+	cmd.SetArgs([]string{"map", "--kubeconfig", kubeconfig})
+	ended := make(chan error, 1)
+	go func() {
+		err := cmd.ExecuteContext(ctx)
+		in.CloseWithError(err)
+		ended <- err
+	}()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("map ended with %v", err)
+		}
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatalf("map printed no address: %v", err)
+	}
+	return strings.TrimSpace(line)
+}
+
+// stream is what the page hears, as events by name.
+func stream(t *testing.T, url string) <-chan [2]string {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stop()
+		answer.Body.Close()
+	})
+	events := make(chan [2]string)
+	go func() {
+		defer close(events)
+		lines, name := bufio.NewReader(answer.Body), ""
+		for {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				return
+			}
+			if n, ok := strings.CutPrefix(line, "event: "); ok {
+				name = strings.TrimSpace(n)
+			}
+			if data, ok := strings.CutPrefix(line, "data: "); ok {
+				select {
+				case events <- [2]string{name, data}:
+				case <-ctx.Done():
+					return
+				}
+			}
+		}
+	}()
+	return events
+}
+
+// change is what the page is told of a change.
+type change struct {
+	Set  []addressmap.Block
+	Gone []netip.Prefix
+}
+
+// until takes in changes until one of them is as wanted.
+func until(t *testing.T, events <-chan [2]string, what string, wanted func(change) bool) {
+	t.Helper()
+	for e := range events {
+		var c change
+		if e[0] != "change" {
+			continue
+		}
+		if err := json.Unmarshal([]byte(e[1]), &c); err != nil {
+			t.Fatal(err)
+		}
+		if wanted(c) {
+			return
+		}
+	}
+	t.Fatalf("%s: the page was not told", what)
+}
+
+// A map follows the cluster, with the rights that the page says are needed.
+func TestMapIsLive(t *testing.T) {
+	w := newWorld(t)
+	ctx := context.WithoutCancel(t.Context()) // what is made is removed at the end
+	w.ctx = ctx
+	events := stream(t, serveMap(t, w.reader))
+	first := <-events
+	if first[0] != "map" {
+		t.Fatalf("the first event is %q", first[0])
+	}
+	cidr := netip.MustParsePrefix("10.77.0.0/29")
+	block := crd.NewBlock(cidr, "live", "edge-77", "")
+	if err := w.client.Create(ctx, block); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.remove(block); err != nil {
+			t.Error(err)
+		}
+	})
+	until(t, events, "a new block", func(c change) bool {
+		return len(c.Set) == 1 && c.Set[0].CIDR == cidr && c.Set[0].Node == "edge-77"
+	})
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-77"},
+		Spec:       corev1.PodSpec{NodeName: "edge-77", Containers: []corev1.Container{{Name: "c", Image: "none"}}},
+	}
+	if err := w.client.Create(ctx, pod); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.remove(pod); err != nil {
+			t.Error(err)
+		}
+	})
+	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.77.0.2", PodIPs: []corev1.PodIP{{IP: "10.77.0.2"}}}
+	if err := w.client.Status().Update(ctx, pod); err != nil {
+		t.Fatal(err)
+	}
+	until(t, events, "a pod's address", func(c change) bool { return len(c.Set) == 1 && c.Set[0].Used == 1 })
+	if err := w.client.Patch(ctx, block, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.client.Delete(ctx, block); err != nil {
+		t.Fatal(err)
+	}
+	until(t, events, "a block that went", func(c change) bool { return len(c.Gone) == 1 && c.Gone[0] == cidr })
+}
+
+// Who may list but not watch, or neither, is told what is missing.
+func TestMapWithoutRights(t *testing.T) {
+	w := newWorld(t)
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "nobody"}}
+	if err := w.client.Create(w.ctx, account); client.IgnoreAlreadyExists(err) != nil {
+		t.Fatal(err)
+	}
+	config, err := shared.Cluster(t).ConfigFor(t.Context(), "default", "nobody")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig := t.TempDir() + "/nobody"
+	if err := controlplane.WriteKubeconfig(kubeconfig, config); err != nil {
+		t.Fatal(err)
+	}
+	cmd := plugin.New(genericiooptions.NewTestIOStreamsDiscard(), "v0.0.0-test")
+	cmd.SetArgs([]string{"map", "--kubeconfig", kubeconfig})
+	err = cmd.ExecuteContext(w.ctx)
+	if err == nil || !strings.Contains(err.Error(), "is forbidden") || !strings.Contains(err.Error(), "cannot watch the cluster") {
+		t.Errorf("map ended with %v", err)
+	}
+}
+
+// A map of a cluster that cannot be reached any more says so.
+func TestMapSaysThatItIsOld(t *testing.T) {
+	cluster := cptest.New(t, controlplane.Options{})
+	kubeconfig := t.TempDir() + "/admin"
+	if err := cluster.WriteKubeconfig(kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	events := stream(t, serveMap(t, kubeconfig))
+	if first := <-events; first[0] != "map" {
+		t.Fatalf("the first event is %q", first[0])
+	}
+	if err := cluster.KillAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	for e := range events {
+		if e[0] == "problem" && strings.Contains(e[1], "cannot watch the cluster") {
+			return
+		}
+	}
+	t.Fatal("the page was not told")
+}
