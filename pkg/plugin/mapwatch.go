@@ -19,7 +19,6 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/addressmap"
 )
@@ -68,10 +67,10 @@ func (e *env) watchCluster(ctx context.Context) (*watched, error) {
 		return nil, fmt.Errorf("--agent-selector is %s: %w", e.agentSelector, err)
 	}
 	w := &watched{client: c, host: config.Host, changed: make(chan struct{}, 1), failures: make(chan error, 1), views: map[string]seenNode{}}
-	if w.all, err = w.newCache(config, c, controller.CacheOptions()); err != nil {
+	if w.all, err = w.newCache(config, c, mapCache()); err != nil {
 		return nil, err
 	}
-	if w.agents, err = w.newCache(config, c, controller.AgentCacheOptions(e.agentNamespace, selector)); err != nil {
+	if w.agents, err = w.newCache(config, c, agentCache(e.agentNamespace, selector)); err != nil {
 		return nil, err
 	}
 	synced, err := w.register(ctx)
