@@ -81,12 +81,23 @@ func TestViolations(t *testing.T) {
 			plant: func(w *world) {
 				w.createBlock("10.9.0.4/30", "a")
 				w.coolDown("10.9.0.4-30")
+				w.cilium("a", func(cn *ciliumv2.CiliumNode) { cn.Labels = map[string]string{"has": "changed"} })
 				w.cilium("a", func(cn *ciliumv2.CiliumNode) {
 					publish(cn, "10.9.0.5")
 					listCIDRs(cn, "172.16.0.0/24", "10.9.0.0/30", "10.9.0.4/30")
 				})
 			},
 			want: []string{"1 " + a},
+		},
+		"a patch that came late to a block that cools down": {
+			plant: func(w *world) {
+				w.createBlock("10.9.0.4/30", "a")
+				w.coolDown("10.9.0.4-30")
+				w.cilium("a", func(cn *ciliumv2.CiliumNode) {
+					publish(cn, "10.9.0.5")
+					listCIDRs(cn, "172.16.0.0/24", "10.9.0.0/30", "10.9.0.4/30")
+				})
+			},
 		},
 		"a block made over another node's IPs": {
 			plant: func(w *world) { w.createBlock("10.9.0.0/29", "b") },

@@ -15,7 +15,9 @@
 //
 //  1. No IP stands in two nodes' pools. A block's object exists, for that node
 //     and not cooling down, before its first IP is published, and goes only
-//     after its last IP left the pool and the cooldown passed.
+//     after its last IP left the pool and the cooldown passed. (A late patch may
+//     publish a block that began to cool down meanwhile, while its CiliumNode has
+//     not changed since.)
 //  2. No IP leaves a pool while anything says that it is used, nor before its
 //     agent has answered ready-for-release, save when its Node is gone or
 //     somebody deleted the CiliumNode. What an agent holds is in its pool.

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,6 +22,7 @@ func (m *model) judge(c Change, from origin, cooldown time.Duration) []Violation
 		j := &judgement{model: m, node: c.Name, version: c.Version, old: m.views[c.Name], now: newView(c)}
 		if c.Old != nil {
 			j.since = " since resourceVersion " + c.Old.GetResourceVersion()
+			j.oldVersion, _ = strconv.ParseUint(c.Old.GetResourceVersion(), 10, 64)
 		}
 		j.published()
 		if from == watched {
@@ -39,6 +41,7 @@ type judgement struct {
 	*model
 	node       string
 	version    uint64
+	oldVersion uint64
 	old, now   *view
 	since      string
 	violations []Violation
@@ -63,7 +66,7 @@ func (j *judgement) published() {
 		over := j.blocksOver(addr)
 		own := j.heldBy(j.node, addr)
 		switch {
-		case own != nil && own.cooling:
+		case own != nil && own.cooling && j.seen(own.from):
 			wrong.add("published though its block "+own.name+" cools down", addr)
 		case own == nil && len(over) > 0:
 			wrong.add("published though it lies in block "+over[0].name+" of node "+over[0].node, addr)
@@ -77,6 +80,12 @@ func (j *judgement) published() {
 		j.find(1, "%s %s", list(wrong[what]), what)
 	}
 }
+
+// seen says that the CiliumNode has changed since version, so that what was
+// decided before must have lost. A patch decided on while a block was in service
+// may come late as long as the CiliumNode stays as it was: the block then leaves
+// and rests anew.
+func (j *judgement) seen(version uint64) bool { return j.old == nil || j.oldVersion > version }
 
 // removed is rule 2 and, for foreign entries, rule 7, for the addresses that
 // went.

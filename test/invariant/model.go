@@ -41,9 +41,11 @@ type block struct {
 	name, node string
 	cidr       netip.Prefix
 	draining   bool
-	// cooling says that it is cooling down, at least since.
+	// cooling says that it is cooling down, at least since; from is the version
+	// in which that was first seen.
 	cooling bool
 	since   time.Time
+	from    uint64
 }
 
 func newModel() *model {
@@ -71,7 +73,7 @@ func (m *model) apply(c Change) {
 	case KindCiliumNode:
 		m.setView(c.Name, newView(c), c.Received)
 	case KindBlock:
-		m.setBlock(blockOf(c.Old), blockOf(c.New))
+		m.setBlock(blockOf(c.Old), blockOf(c.New), c.Version)
 	case KindPod:
 		m.setPod(c)
 	case KindNode:
@@ -124,7 +126,13 @@ func blockOf(o client.Object) *block {
 	return b
 }
 
-func (m *model) setBlock(old, b *block) {
+func (m *model) setBlock(old, b *block, version uint64) {
+	if b != nil && b.cooling {
+		b.from = version
+		if was := m.blocks[b.cidr]; was != nil && was.cooling {
+			b.from = was.from
+		}
+	}
 	if old != nil {
 		delete(m.blocks, old.cidr)
 		less(m.sizes, old.cidr.Bits())
