@@ -106,12 +106,3 @@ func beingDeleted[T client.Object](obj T) T {
 	out.SetDeletionTimestamp(&now)
 	return out
 }
-
-// releases are release-ips entries that the agent has agreed to.
-func releases(keys ...string) map[string]ipamtypes.IPReleaseStatus {
-	m := map[string]ipamtypes.IPReleaseStatus{}
-	for _, key := range keys {
-		m[key] = "ready-for-release"
-	}
-	return m
-}

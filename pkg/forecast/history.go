@@ -53,7 +53,7 @@ func thin(history []Sample, now time.Time) []Sample {
 	history = history[first:]
 	out := history[:1:1]
 	for i := 1; i < len(history); i++ {
-		if i+1 < len(history) && slot(history[i].At, now) == slot(history[i+1].At, now) {
+		if i+1 < len(history) && slot(history[i].At, now).Equal(slot(history[i+1].At, now)) {
 			continue
 		}
 		out = append(out, history[i])

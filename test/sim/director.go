@@ -76,16 +76,12 @@ func anyOf(of []fits, a world.Action) bool {
 
 // drive lets up to n actions happen that fit, until there are no more, or what is
 // wanted is there.
-func (d *director) drive(n int, wanted func() bool, fit ...fits) bool {
+func (d *director) drive(n int, wanted func() bool, fit ...fits) {
 	for range n {
-		if wanted() {
-			return true
-		}
-		if !d.one(fit...) {
-			return false
+		if wanted() || !d.one(fit...) {
+			return
 		}
 	}
-	return wanted()
 }
 
 func never() bool { return false }

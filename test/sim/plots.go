@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	iputil "github.com/cilium/cilium/pkg/ip"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -199,13 +198,13 @@ func (d *director) pick(node string, unlisted bool) string {
 	var listed []string
 	if cn, ok := d.w.API().Get(world.KindCiliumNode, node).(*ciliumv2.CiliumNode); ok {
 		for _, p := range cn.Spec.IPAM.PodCIDRs {
-			listed = append(listed, iputil.Prefix(p).String())
+			listed = append(listed, p.String())
 		}
 	}
 	var names []string
 	for _, name := range d.w.API().Keys(world.KindBlock) {
 		b := d.w.API().Get(world.KindBlock, name).(*v1alpha1.PodIPBlock)
-		if b.Spec.Node == node && !(unlisted && slices.Contains(listed, b.Spec.CIDR)) {
+		if b.Spec.Node == node && (!unlisted || !slices.Contains(listed, b.Spec.CIDR)) {
 			names = append(names, name)
 		}
 	}

@@ -72,6 +72,15 @@ func (w *World) enablePeople() {
 	for _, what := range []string{"add", "drain", "remove", "min-free", "reserve", "pause", "other"} {
 		w.canIf(PoolEdits, PoolEdit, people, what)
 	}
+	w.enableBlockEdits()
+	w.canIf(Restore, BackupTake, people, "")
+	if w.backup != nil && w.allListed() { // the same
+		w.canIf(Restore, BackupAgain, people, "")
+	}
+}
+
+// enableBlockEdits are what people can do to blocks there are.
+func (w *World) enableBlockEdits() {
 	for _, name := range w.api.Keys(KindBlock) {
 		b := w.api.Get(KindBlock, name)
 		if b.GetDeletionTimestamp() == nil && (len(b.GetFinalizers()) > 0 || w.allKnow(name)) {
@@ -83,10 +92,6 @@ func (w *World) enablePeople() {
 		}
 		w.canIf(Torn, BlockStatus, people, name)
 		w.canIf(Edits, Touch, people, name)
-	}
-	w.canIf(Restore, BackupTake, people, "")
-	if w.backup != nil && w.allListed() { // the same
-		w.canIf(Restore, BackupAgain, people, "")
 	}
 }
 
