@@ -153,8 +153,8 @@ func definite(err error) bool {
 		apierrors.IsNotFound(err) || apierrors.IsUnauthorized(err) || apierrors.IsTooManyRequests(err)
 }
 
-// resolveUnsure ends the doubt about earlier claims of a node that nobody takes
-// up again.
+// resolveUnsure ends the doubt about earlier claims of a node, before it claims
+// any more.
 func (r *NodeReconciler) resolveUnsure(ctx context.Context, node string) error {
 	for _, cidr := range r.Ledger.UnsureOf(node) {
 		live, err := r.liveBlock(ctx, crd.BlockName(cidr))

@@ -15,9 +15,6 @@ import (
 func (l *Ledger) Claim(f ipalloc.Family, node string, pools []*crd.Pool) (netip.Prefix, *crd.Pool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if cidr, pool, ok := l.resume(f, node, pools); ok {
-		return cidr, pool, nil
-	}
 	near := make([]netip.Prefix, 0, len(l.byNode[node]))
 	for cidr := range l.byNode[node] {
 		near = append(near, cidr)
@@ -36,25 +33,6 @@ func (l *Ledger) Claim(f ipalloc.Family, node string, pools []*crd.Pool) (netip.
 	return netip.Prefix{}, nil, ipalloc.ErrExhausted
 }
 
-// resume takes up a claim whose write was never answered.
-func (l *Ledger) resume(f ipalloc.Family, node string, pools []*crd.Pool) (netip.Prefix, *crd.Pool, bool) {
-	for i, cidr := range l.unsure[node] {
-		o, held := l.space.Owner(cidr)
-		at := slices.IndexFunc(pools, func(p *crd.Pool) bool { return p.Name == o.Pool })
-		if !held || at < 0 || ipalloc.FamilyOf(cidr.Addr()) != f || !claimable(pools[at], f, cidr) {
-			continue
-		}
-		l.forgetUnsure(node, i)
-		return cidr, pools[at], true
-	}
-	return netip.Prefix{}, nil, false
-}
-
-func claimable(pool *crd.Pool, f ipalloc.Family, cidr netip.Prefix) bool {
-	cut, ok := pool.Cut(f)
-	return ok && !pool.Paused && anyContains(cut.Ranges, cidr.Addr())
-}
-
 func anyContains(prefixes []netip.Prefix, addr netip.Addr) bool {
 	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
@@ -68,16 +46,13 @@ func (l *Ledger) Unclaim(cidr netip.Prefix) {
 	}
 }
 
-// Unsure keeps a claim of which nobody knows whether it was written.
+// Unsure keeps a claim of which nobody knows whether it was written. Only the
+// API server's own word ends the doubt: what the watch shows of the CIDR may be
+// an older block.
 func (l *Ledger) Unsure(node string, cidr netip.Prefix) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// The watch may have shown meanwhile that the CIDR is somebody else's, or
-	// that an older block there is gone.
-	if o, held := l.space.Owner(cidr); !held || o.Node != node {
-		return
-	}
-	if _, exists := l.blocks[cidr]; !exists {
+	if !slices.Contains(l.unsure[node], cidr) {
 		l.unsure[node] = append(l.unsure[node], cidr)
 	}
 }
@@ -96,6 +71,14 @@ func (l *Ledger) Disclaim(node string, cidr netip.Prefix) {
 	defer l.mu.Unlock()
 	if i := slices.Index(l.unsure[node], cidr); i >= 0 {
 		l.forgetUnsure(node, i)
+		l.unhold(node, cidr)
+	}
+}
+
+// unhold lets go of a CIDR that node has claimed, and no block stands for.
+func (l *Ledger) unhold(node string, cidr netip.Prefix) {
+	_, exists := l.blocks[cidr]
+	if o, held := l.space.Owner(cidr); held && !exists && o.Node == node {
 		l.space.Release(cidr)
 	}
 }

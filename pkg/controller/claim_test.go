@@ -131,23 +131,6 @@ func TestReconcileEndsTheDoubtAboutAClaim(t *testing.T) {
 	}
 }
 
-// What is claimed from a pool that gave a block out before, and no longer does,
-// is another block.
-func TestLedgerResumesOnlyWhatThePoolStillGivesOut(t *testing.T) {
-	pool := podIPPool("p", 1, "10.0.0.0/30", "10.0.1.0/30")
-	l := readyLedger()
-	first, _, err := l.Claim(ipalloc.IPv4, "a", []*crd.Pool{poolOf(t, pool)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Unsure("a", first)
-	pool.Spec.IPv4.CIDRs[0].Drain = true
-	second, _, err := l.Claim(ipalloc.IPv4, "a", []*crd.Pool{poolOf(t, pool)})
-	if err != nil || second == first {
-		t.Errorf("claimed %s, then %s, %v", first, second, err)
-	}
-}
-
 // A block changes on exactly the version that was decided on.
 func TestHeldBlockIsWhatWasDecidedOn(t *testing.T) {
 	get := func(b *bed) *v1alpha1.PodIPBlock {

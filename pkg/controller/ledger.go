@@ -97,7 +97,6 @@ func (l *Ledger) Gone(b crd.Block) {
 	l.gone[b.UID] = true
 	delete(l.nodes.moved, b.UID)
 	delete(l.shown, b.UID)
-	l.settle(b.CIDR)
 	l.tell()
 }
 
@@ -116,11 +115,9 @@ func (l *Ledger) Deleted(b crd.Block) {
 func (l *Ledger) Wrote(b crd.Block) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.settle(b.CIDR)
 	if l.gone[b.UID] {
-		l.settle(b.CIDR)
-		if _, held := l.blocks[b.CIDR]; !held {
-			l.space.Release(b.CIDR)
-		}
+		l.unhold(b.Node, b.CIDR)
 		return
 	}
 	l.set(b)
@@ -135,7 +132,6 @@ func (l *Ledger) set(b crd.Block) {
 			l.drop(held)
 		}
 	}
-	l.settle(b.CIDR)
 	l.blocks[b.CIDR] = b
 	if b.Phase != ipalloc.CoolingDown {
 		delete(l.nodes.moved, b.UID)
@@ -152,12 +148,11 @@ func (l *Ledger) set(b crd.Block) {
 	_ = l.space.Restore(ipalloc.Held{CIDR: b.CIDR, Owner: owner})
 }
 
-// settle ends the doubt about a claim: the watch or the API server has spoken.
+// settle ends the doubt about a claim: the API server has spoken.
 func (l *Ledger) settle(cidr netip.Prefix) {
 	for node, claims := range l.unsure {
 		if i := slices.Index(claims, cidr); i >= 0 {
 			l.forgetUnsure(node, i)
-			l.space.Release(cidr)
 		}
 	}
 }

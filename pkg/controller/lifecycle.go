@@ -172,9 +172,6 @@ func (r *NodeReconciler) nodeGone(ctx context.Context, o *observation) error {
 		o.families = nil
 		return nil
 	}
-	if err := r.resolveUnsure(ctx, o.name); err != nil {
-		return err
-	}
 	if len(o.blocks) == 0 {
 		o.families = nil
 		if o.view == nil {

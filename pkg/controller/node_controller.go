@@ -83,6 +83,9 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	// 1. Observe.
+	if err := r.resolveUnsure(ctx, req.Name); err != nil {
+		return reconcile.Result{}, err
+	}
 	o, err := r.observe(ctx, req.Name)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -112,9 +115,6 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 		if short, err = r.act(ctx, o, plans); err != nil {
 			return r.outcome(ctx, o.name, err)
 		}
-	}
-	if err := r.resolveUnsure(ctx, o.name); err != nil {
-		return r.outcome(ctx, o.name, err)
 	}
 	// 5. Tell those who must know.
 	if err := r.report(ctx, o, plans, short); err != nil {
