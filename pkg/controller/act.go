@@ -55,7 +55,9 @@ func (r *NodeReconciler) act(ctx context.Context, o *observation, plans []family
 		change.Publish = append(change.Publish, ready...)
 		change.Remove = append(change.Remove, plans[i].plan.Remove...)
 	}
-	change.Blocks = r.toList(o, plans)
+	if change.Blocks, err = r.toList(ctx, o, plans); err != nil {
+		return short, err
+	}
 	for _, addr := range change.Publish {
 		if !anyContains(change.Blocks, addr) { // another block has come meanwhile
 			return short, fmt.Errorf("%w: what podCIDRs may not list contains %s", errStale, addr)
@@ -69,19 +71,38 @@ func (r *NodeReconciler) act(ctx context.Context, o *observation, plans []family
 
 // toList are the blocks that podCIDRs may name: all the node holds of the
 // families that were decided on, but for those that overlap one that was
-// published before, or may do so, as the watch has not shown them yet.
-func (r *NodeReconciler) toList(o *observation, plans []familyPlan) []netip.Prefix {
+// published before, or may do so, as the watch has not shown them yet. What
+// already is published of a block and not listed may be another block's by now:
+// that one is read live.
+func (r *NodeReconciler) toList(ctx context.Context, o *observation, plans []familyPlan) ([]netip.Prefix, error) {
 	var out []netip.Prefix
 	for _, b := range r.Ledger.NodeBlocks(o.name) {
 		f := ipalloc.FamilyOf(b.CIDR.Addr())
 		if !slices.ContainsFunc(plans, func(p familyPlan) bool { return p.family == f }) {
 			continue
 		}
-		if o.view.Lists(b.CIDR) || r.Ledger.Shown(b.UID) && len(r.Ledger.Overlaps(b.CIDR)) == 0 {
-			out = append(out, b.CIDR)
+		if !o.view.Lists(b.CIDR) {
+			may, err := r.mayList(ctx, o, b)
+			if err != nil {
+				return nil, err
+			}
+			if !may {
+				continue
+			}
 		}
+		out = append(out, b.CIDR)
 	}
-	return out
+	return out, nil
+}
+
+func (r *NodeReconciler) mayList(ctx context.Context, o *observation, b crd.Block) (bool, error) {
+	if !r.Ledger.Shown(b.UID) || len(r.Ledger.Overlaps(b.CIDR)) > 0 {
+		return false, nil
+	}
+	if len(publishedIn(o.view, b.CIDR)) == 0 {
+		return true, nil
+	}
+	return r.stillHeld(ctx, b)
 }
 
 func (r *NodeReconciler) actOnPhases(ctx context.Context, o *observation, plans []familyPlan) error {

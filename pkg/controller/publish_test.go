@@ -81,6 +81,22 @@ func TestReconcilePublishesNothingItMayNotList(t *testing.T) {
 	}
 }
 
+// podCIDRs does not come to list a block that is gone, though its addresses are
+// published: as those of a block that the watch has not shown.
+func TestReconcileListsNothingThatIsGone(t *testing.T) {
+	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/30"), publishing(ciliumNode("n", ""), "10.0.0.1", "10.0.0.2"))
+	b.r.Ledger.Observed(b.read(blockObject("10.0.0.0/30", ipalloc.InService)))
+	if _, err := b.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	if v := b.ciliumNode(); len(v.PodCIDRs) > 0 {
+		t.Errorf("podCIDRs are %v", v.PodCIDRs)
+	}
+	if !slices.Contains(b.calls, "get PodIPBlock") {
+		t.Errorf("it was not read live: %v", b.calls)
+	}
+}
+
 // What a block that overlaps another has in the pool stays. Nothing is added to
 // it, be it in use, and podCIDRs does not come to list it.
 func TestReconcileAddsNothingToABlockThatOverlaps(t *testing.T) {
