@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	iputil "github.com/cilium/cilium/pkg/ip"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	nodeaddressing "github.com/cilium/cilium/pkg/node/addressing"
 	corev1 "k8s.io/api/core/v1"
@@ -118,26 +119,22 @@ func ownerOf(node *corev1.Node) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}
 }
 
-// withoutBlocks takes what lies in blocks out of the pool and podCIDRs.
+// withoutBlocks takes what lies in blocks out of the pool and podCIDRs, and with
+// it podCIDRs of which nothing is left in the pool: they were blocks too.
 func withoutBlocks(cn *ciliumv2.CiliumNode, blocks []netip.Prefix) {
-	inBlocks := func(addr netip.Addr) bool {
-		for _, b := range blocks {
-			if b.Contains(addr) {
-				return true
-			}
-		}
-		return false
-	}
+	var taken, left []netip.Addr
 	for key := range cn.Spec.IPAM.Pool {
-		if addr, err := netip.ParseAddr(key); err == nil && inBlocks(addr) {
+		addr, err := netip.ParseAddr(key)
+		switch {
+		case err != nil:
+		case slices.ContainsFunc(blocks, func(b netip.Prefix) bool { return b.Contains(addr) }):
 			delete(cn.Spec.IPAM.Pool, key)
+			taken = append(taken, addr)
+		default:
+			left = append(left, addr)
 		}
 	}
-	kept := cn.Spec.IPAM.PodCIDRs[:0]
-	for _, p := range cn.Spec.IPAM.PodCIDRs {
-		if !slices.Contains(blocks, p.Prefix) {
-			kept = append(kept, p)
-		}
-	}
-	cn.Spec.IPAM.PodCIDRs = kept
+	cn.Spec.IPAM.PodCIDRs = slices.DeleteFunc(cn.Spec.IPAM.PodCIDRs, func(p iputil.Prefix) bool {
+		return slices.Contains(blocks, p.Prefix) || slices.ContainsFunc(taken, p.Contains) && !slices.ContainsFunc(left, p.Contains)
+	})
 }
