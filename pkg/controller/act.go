@@ -71,9 +71,8 @@ func (r *NodeReconciler) act(ctx context.Context, o *observation, plans []family
 
 // toList are the blocks that podCIDRs may name: all the node holds of the
 // families that were decided on, but for those that overlap one that was
-// published before, or may do so, as the watch has not shown them yet. What
-// already is published of a block and not listed may be another block's by now:
-// that one is read live.
+// published before. What already is published of a block and not listed may be
+// another block's: that one is read live.
 func (r *NodeReconciler) toList(ctx context.Context, o *observation, plans []familyPlan) ([]netip.Prefix, error) {
 	var out []netip.Prefix
 	for _, b := range r.Ledger.NodeBlocks(o.name) {
@@ -96,7 +95,7 @@ func (r *NodeReconciler) toList(ctx context.Context, o *observation, plans []fam
 }
 
 func (r *NodeReconciler) mayList(ctx context.Context, o *observation, b crd.Block) (bool, error) {
-	if !r.Ledger.Shown(b.UID) || len(r.Ledger.Overlaps(b.CIDR)) > 0 {
+	if len(r.Ledger.Overlaps(b.CIDR)) > 0 {
 		return false, nil
 	}
 	if len(publishedIn(o.view, b.CIDR)) == 0 {
