@@ -118,7 +118,7 @@ func (r *NodeReconciler) claimOne(ctx context.Context, o *observation, f ipalloc
 	case apierrors.IsAlreadyExists(err):
 		return r.claimedBefore(ctx, o, cidr, pool)
 	case definite(err):
-		r.Ledger.Unclaim(cidr)
+		r.Ledger.Unclaim(o.name, cidr)
 	default:
 		r.Ledger.Unsure(o.name, cidr)
 	}
@@ -134,7 +134,7 @@ func (r *NodeReconciler) claimedBefore(ctx context.Context, o *observation, cidr
 		return crd.Block{}, nil, err
 	}
 	if live == nil {
-		r.Ledger.Unclaim(cidr)
+		r.Ledger.Unclaim(o.name, cidr)
 		return crd.Block{}, nil, nil
 	}
 	r.Ledger.Wrote(*live)
@@ -165,7 +165,7 @@ func (r *NodeReconciler) resolveUnsure(ctx context.Context, node string) error {
 			r.Ledger.Wrote(*live)
 			continue
 		}
-		r.Ledger.Disclaim(node, cidr)
+		r.Ledger.Unclaim(node, cidr)
 	}
 	return nil
 }

@@ -37,15 +37,6 @@ func anyContains(prefixes []netip.Prefix, addr netip.Addr) bool {
 	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// Unclaim gives up a claim that certainly was not written.
-func (l *Ledger) Unclaim(cidr netip.Prefix) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if _, exists := l.blocks[cidr]; !exists {
-		l.space.Release(cidr)
-	}
-}
-
 // Unsure keeps a claim of which nobody knows whether it was written. Only the
 // API server's own word ends the doubt: what the watch shows of the CIDR may be
 // an older block.
@@ -65,14 +56,15 @@ func (l *Ledger) UnsureOf(node string) []netip.Prefix {
 	return slices.Clone(l.unsure[node])
 }
 
-// Disclaim ends the doubt about a claim that turned out not to be written.
-func (l *Ledger) Disclaim(node string, cidr netip.Prefix) {
+// Unclaim gives up a claim of node that certainly was not written, and the doubt
+// about it.
+func (l *Ledger) Unclaim(node string, cidr netip.Prefix) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if i := slices.Index(l.unsure[node], cidr); i >= 0 {
 		l.forgetUnsure(node, i)
-		l.unhold(node, cidr)
 	}
+	l.unhold(node, cidr)
 }
 
 // unhold lets go of a CIDR that node has claimed, and no block stands for.

@@ -107,7 +107,7 @@ func FuzzForeign(f *testing.F) {
 			if what := named(cn, cidr); what != "" {
 				t.Errorf("%s is claimed, and the CiliumNode names %s", cidr, what)
 			}
-			l.Unclaim(cidr)
+			l.Unclaim("m", cidr)
 			l.space.Reserve(cidr) // try the next one
 			defer l.space.Unreserve(cidr)
 		}
@@ -159,8 +159,9 @@ func FuzzClaims(f *testing.F) {
 				slices.Reverse(order)
 			}
 			if cidrs := sortedKeys(held); b&0xc0 == 0xc0 && len(cidrs) > 0 {
-				l.Unclaim(cidrs[int(b)%len(cidrs)])
-				delete(held, cidrs[int(b)%len(cidrs)])
+				cidr := cidrs[int(b)%len(cidrs)]
+				l.Unclaim(held[cidr], cidr)
+				delete(held, cidr)
 				continue
 			}
 			cidr, pool, err := l.Claim(ipalloc.IPv4, node, order)

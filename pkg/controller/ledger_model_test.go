@@ -129,7 +129,7 @@ func (m *ledgerModel) send(node string) {
 	switch fate := m.throw(6); {
 	case fate == 0:
 		m.note("%s: refused", cidr)
-		m.ledger.Unclaim(cidr)
+		m.ledger.Unclaim(node, cidr)
 	case fate == 1:
 		m.note("%s: not sent, nobody knows", cidr)
 		m.ledger.Unsure(node, cidr)
@@ -191,7 +191,7 @@ func (m *ledgerModel) resolve(node string) {
 			m.ledger.Wrote(live)
 		} else {
 			m.note("%s: not found", cidr)
-			m.ledger.Disclaim(node, cidr)
+			m.ledger.Unclaim(node, cidr)
 		}
 	}
 }

@@ -83,7 +83,7 @@ func TestLedgerClaim(t *testing.T) {
 		if !claim(t, l, "a") || claim(t, l, "b") {
 			t.Fatal("two nodes claimed one block")
 		}
-		l.Unclaim(prefix("10.0.0.0/30"))
+		l.Unclaim("a", prefix("10.0.0.0/30"))
 		if !claim(t, l, "b") {
 			t.Error("an unclaimed block cannot be claimed")
 		}
@@ -122,11 +122,11 @@ func TestLedgerClaim(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a doubt disclaimed is free", func(t *testing.T) {
+	t.Run("a doubt given up is free", func(t *testing.T) {
 		l := readyLedger()
 		claim(t, l, "a")
 		l.Unsure("a", prefix("10.0.0.0/30"))
-		l.Disclaim("a", prefix("10.0.0.0/30"))
+		l.Unclaim("a", prefix("10.0.0.0/30"))
 		if !claim(t, l, "b") {
 			t.Error("still taken")
 		}
@@ -141,7 +141,7 @@ func TestLedgerClaim(t *testing.T) {
 			t.Fatal("a block that is gone cannot be claimed")
 		}
 		l.Unsure("a", prefix("10.0.0.0/30"))
-		l.Disclaim("a", prefix("10.0.0.0/30"))
+		l.Unclaim("a", prefix("10.0.0.0/30"))
 		if claim(t, l, "d") {
 			t.Error("two nodes claimed one block")
 		}

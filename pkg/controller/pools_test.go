@@ -193,7 +193,7 @@ func TestPoolsAndLedgerDoNotDeadlock(t *testing.T) {
 	go run(func(i int) { ledger.Observed(block("10.0.0.0/30", "p", "n", i+1)); ledger.Free(ipalloc.Cut{}) })
 	go run(func(int) {
 		if cidr, _, err := ledger.Claim(ipalloc.IPv4, "n", pools.Match(nil)); err == nil {
-			ledger.Unclaim(cidr)
+			ledger.Unclaim("n", cidr)
 		}
 	})
 	deadline := time.After(30 * time.Second)

@@ -55,9 +55,9 @@ func (e *env) read(ctx context.Context) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	selector, err := labels.Parse(e.agentSelector)
+	selector, err := e.agents()
 	if err != nil {
-		return nil, fmt.Errorf("--agent-selector is %s: %w", e.agentSelector, err)
+		return nil, err
 	}
 	progress := auditcmd.NewProgress(e.ErrOut)
 	kept := &keeper{Reader: c}
@@ -68,6 +68,15 @@ func (e *env) read(ctx context.Context) (*cluster, error) {
 		return nil, cannotRead(config, err)
 	}
 	return newCluster(snapshot, kept, poolDefaults()), nil
+}
+
+// agents selects the pods of Cilium's agents.
+func (e *env) agents() (labels.Selector, error) {
+	selector, err := labels.Parse(e.agentSelector)
+	if err != nil {
+		return nil, fmt.Errorf("--agent-selector is %s: %w", e.agentSelector, err)
+	}
+	return selector, nil
 }
 
 func cannotRead(config *rest.Config, err error) error {

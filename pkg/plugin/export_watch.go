@@ -3,7 +3,6 @@ package plugin
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -11,7 +10,6 @@ import (
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -27,8 +25,8 @@ import (
 const retryAfter = 10 * time.Second
 
 // watchPrefixes keeps what readPrefixes reads by watches, until ctx ends. The
-// channel holds one value when something may have changed.
-func (e *env) watchPrefixes(ctx context.Context, config *rest.Config) (client.Reader, <-chan struct{}, error) {
+// bell rings when something may have changed.
+func (e *env) watchPrefixes(ctx context.Context, config *rest.Config) (client.Reader, bell, error) {
 	scheme, err := controller.Scheme()
 	if err != nil {
 		return nil, nil, err
@@ -47,24 +45,9 @@ func (e *env) watchPrefixes(ctx context.Context, config *rest.Config) (client.Re
 	if err != nil {
 		return nil, nil, err
 	}
-	changed := make(chan struct{}, 1)
-	tell := func() {
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
-	}
-	handler := toolscache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { tell() }, UpdateFunc: func(_, _ any) { tell() }, DeleteFunc: func(any) { tell() },
-	}
-	for _, kind := range []client.Object{&corev1.Node{}, &ciliumv2.CiliumNode{}, &v1alpha1.PodIPBlock{}} {
-		informer, err := cached.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
-		if err != nil {
-			return nil, nil, err
-		}
-		if _, err := informer.AddEventHandler(handler); err != nil {
-			return nil, nil, err
-		}
+	changed := newBell()
+	if _, err := changed.follow(ctx, cached, &corev1.Node{}, &ciliumv2.CiliumNode{}, &v1alpha1.PodIPBlock{}); err != nil {
+		return nil, nil, err
 	}
 	go func() {
 		// It ends with ctx, without an error.
@@ -72,7 +55,7 @@ func (e *env) watchPrefixes(ctx context.Context, config *rest.Config) (client.Re
 	}()
 	// False only where ctx has ended.
 	cached.WaitForCacheSync(ctx)
-	tell()
+	changed.ring()
 	return cached, changed, nil
 }
 
@@ -88,11 +71,6 @@ func slim(o any) (any, error) {
 		o.Status = corev1.NodeStatus{Addresses: o.Status.Addresses}
 	}
 	return o, nil
-}
-
-// watchEnded tells a watch that ended as watches do from one that broke.
-func watchEnded(err error) bool {
-	return errors.Is(err, io.EOF) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
 }
 
 // complaint tells of trouble, but not of the same again and again.
@@ -139,7 +117,7 @@ func (f *follower) delivered(content []byte, err error) error {
 }
 
 // run goes on until ctx ends.
-func (f *follower) run(ctx context.Context, changed <-chan struct{}, read func() ([]byte, error)) error {
+func (f *follower) run(ctx context.Context, changed bell, read func() ([]byte, error)) error {
 	for {
 		due := false
 		select {
@@ -158,11 +136,7 @@ func (f *follower) run(ctx context.Context, changed <-chan struct{}, read func()
 		case !wrote:
 			continue
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(f.every):
-		}
+		pause(ctx, f.every)
 	}
 }
 

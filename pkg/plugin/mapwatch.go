@@ -2,16 +2,12 @@ package plugin
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -44,8 +40,8 @@ type watched struct {
 	client      client.Client
 	all, agents cache.Cache
 	host        string
-	changed     chan struct{} // holds one: something has changed
-	failures    chan error    // holds one: a watch has failed
+	changed     bell
+	failures    chan error // holds one: a watch has failed
 	views       map[string]seenNode
 }
 
@@ -62,11 +58,11 @@ func (e *env) watchCluster(ctx context.Context) (*watched, error) {
 	if err != nil {
 		return nil, err
 	}
-	selector, err := labels.Parse(e.agentSelector)
+	selector, err := e.agents()
 	if err != nil {
-		return nil, fmt.Errorf("--agent-selector is %s: %w", e.agentSelector, err)
+		return nil, err
 	}
-	w := &watched{client: c, host: config.Host, changed: make(chan struct{}, 1), failures: make(chan error, 1), views: map[string]seenNode{}}
+	w := &watched{client: c, host: config.Host, changed: newBell(), failures: make(chan error, 1), views: map[string]seenNode{}}
 	if w.all, err = w.newCache(config, c, mapCache()); err != nil {
 		return nil, err
 	}
@@ -75,7 +71,7 @@ func (e *env) watchCluster(ctx context.Context) (*watched, error) {
 	}
 	synced, err := w.register(ctx)
 	if meta.IsNoMatchError(err) {
-		return nil, fmt.Errorf("%w. Is this the right cluster (--context)? Cilium or the chart's CRDs are not installed at %s", err, config.Host)
+		return nil, cannotRead(config, err)
 	}
 	if err != nil {
 		return nil, w.unreadable(err)
@@ -97,10 +93,9 @@ func (w *watched) unreadable(err error) error {
 	return fmt.Errorf("cannot watch the cluster at %s: %w", w.host, err)
 }
 
-// failed notes why a watch broke. Those that the API server ends are begun anew,
-// which is no failure.
+// failed notes why a watch broke.
 func (w *watched) failed(err error) {
-	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+	if watchEnded(err) {
 		return
 	}
 	select {
@@ -111,32 +106,13 @@ func (w *watched) failed(err error) {
 
 // register makes the informers.
 func (w *watched) register(ctx context.Context) ([]toolscache.InformerSynced, error) {
-	var synced []toolscache.InformerSynced
-	note := func(any) {
-		select {
-		case w.changed <- struct{}{}:
-		default:
-		}
+	all, err := w.changed.follow(ctx, w.all, &corev1.Pod{}, &ciliumv2.CiliumNode{}, &v1alpha1.PodIPBlock{},
+		&v1alpha1.PodIPPool{}, &corev1.Node{})
+	if err != nil {
+		return nil, err
 	}
-	handler := toolscache.ResourceEventHandlerFuncs{AddFunc: note, UpdateFunc: func(_, now any) { note(now) }, DeleteFunc: note}
-	for _, k := range []struct {
-		from   cache.Cache
-		object client.Object
-	}{
-		{w.all, &corev1.Pod{}}, {w.all, &ciliumv2.CiliumNode{}}, {w.all, &v1alpha1.PodIPBlock{}},
-		{w.all, &v1alpha1.PodIPPool{}}, {w.all, &corev1.Node{}}, {w.agents, &corev1.Pod{}},
-	} {
-		informer, err := k.from.GetInformer(ctx, k.object)
-		if err != nil {
-			return nil, err
-		}
-		registered, err := informer.AddEventHandler(handler)
-		if err != nil {
-			return nil, err
-		}
-		synced = append(synced, registered.HasSynced)
-	}
-	return synced, nil
+	agents, err := w.changed.follow(ctx, w.agents, &corev1.Pod{})
+	return append(all, agents...), err
 }
 
 // start runs the watches, and waits until they have shown all or one has failed.
@@ -242,10 +218,6 @@ func (w *watched) follow(ctx context.Context, board *addressmap.Board, draw func
 			continue
 		}
 		board.Put(draw(c))
-		pause := max(lowestPause, pauseFactor*time.Since(began))
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
+		pause(ctx, max(lowestPause, pauseFactor*time.Since(began)))
 	}
 }

@@ -256,11 +256,13 @@ func (b *bed) updateStatus(o client.Object) {
 	}
 }
 
-// pool makes a pool of /29 blocks that the operator has seen.
+// pool makes a pool of /29 blocks that the operator has seen. Its blocks rest for
+// an hour: those planted as resting still do at the last look.
 func (b *bed) pool(name string, mod func(*v1alpha1.PodIPPool), cidrs ...string) *v1alpha1.PodIPPool {
 	b.Helper()
 	p := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	p.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"pool": name}}
+	p.Spec.Cooldown = &metav1.Duration{Duration: time.Hour}
 	p.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: 29}
 	for _, c := range cidrs {
 		p.Spec.IPv4.CIDRs = append(p.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: c})

@@ -70,6 +70,16 @@ func (s *stream) next(a *API) (delta, bool) {
 	return delta{}, false
 }
 
+// advance moves past the next change, and says whether a list has brought it.
+func (s *stream) advance() (fromList bool) {
+	if len(s.listed) > 0 {
+		s.listed = s.listed[1:]
+		return true
+	}
+	s.read++
+	return false
+}
+
 // take lets the cache take in the next change.
 func (s *stream) take(a *API) {
 	d, ok := s.next(a)
@@ -80,12 +90,7 @@ func (s *stream) take(a *API) {
 		s.put(d)
 		return
 	}
-	fromList := len(s.listed) > 0
-	if fromList {
-		s.listed = s.listed[1:]
-	} else {
-		s.read++
-	}
+	fromList := s.advance()
 	old := s.cache[d.key]
 	switch {
 	case d.obj == nil && old == nil:
@@ -110,12 +115,7 @@ func (s *stream) take(a *API) {
 // one, and between two of them others are at work; what is missing in it comes
 // last, as in controller's records.Replace.
 func (s *stream) put(d delta) {
-	fromList := len(s.listed) > 0
-	if fromList {
-		s.listed = s.listed[1:]
-	} else {
-		s.read++
-	}
+	fromList := s.advance()
 	old := s.cache[d.key]
 	switch {
 	case d.obj == nil:
