@@ -315,7 +315,7 @@ $(cilium-dir)/bpf/COPYING $(cilium-dir)/chart/Chart.yaml: $(CILIUM_PARTS)/$(cili
 e2e: controlplane cilium $(helm) ## Run the operator with real Cilium; needs root. RUN=all, ci, or join,surge; CILIUM=v1.19.5
 	hack/e2e-packages.sh
 	go build -o $(BIN)/ ./cmd/cilium-pool-operator ./test/e2e
-	$(BIN)/e2e -run '$(RUN)' -bin $(BIN) -cilium $(cilium-dir) -helm $(helm) || \
+	CCACHE_DIR=$(CURDIR)/.cache/ccache $(BIN)/e2e -run '$(RUN)' -bin $(BIN) -cilium $(cilium-dir) -helm $(helm) || \
 		{ code=$$?; [[ $$code -eq 4 ]] || exit $$code; echo "e2e: SKIPPED, nothing is proven by this run"; }
 
 ##@ Measure

@@ -10,6 +10,7 @@ need() { # need PACKAGE COMMAND
 }
 need clang-19 clang
 need llvm-19 llvm-objcopy
+need ccache ccache
 need iproute2 ip
 need iptables iptables
 need ipset ipset

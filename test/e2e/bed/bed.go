@@ -94,6 +94,9 @@ func Start(ctx context.Context, o Options) (_ *Bed, err error) {
 	if err := prepareMounts(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCannot, err)
 	}
+	if err := installCompiler(); err != nil {
+		return nil, err
+	}
 	if err := b.makeConfig(ctx); err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ const (
 	clangDir = "/usr/lib/llvm-19/bin"
 )
 
-func searchPath() string { return clangDir + ":" + os.Getenv("PATH") }
+func searchPath() string { return compilerDir + ":" + clangDir + ":" + os.Getenv("PATH") }
 
 func lookPath(name string) (string, error) {
 	for _, dir := range filepath.SplitList(searchPath()) {

@@ -78,7 +78,7 @@ func Check(binDir string) error {
 	if err := tryBPF(); err != nil {
 		return fmt.Errorf("%w: no BPF: %w", ErrCannot, err)
 	}
-	for _, name := range []string{"ip", "iptables", "ipset", "nsenter", clang} {
+	for _, name := range []string{"ip", "iptables", "ipset", "nsenter", clang, "ccache"} {
 		if _, err := lookPath(name); err != nil {
 			return fmt.Errorf("%w: %w", ErrCannot, err)
 		}
