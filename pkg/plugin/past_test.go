@@ -68,7 +68,7 @@ func restingBlock(cidr, node string, since, until int, reason expand.Reason) v1a
 
 // recorded is a pool 10.20.0.0/24 with a record since a day; 0: it has none.
 func recorded(since int, returned ...v1alpha1.ReturnedBlock) v1alpha1.PodIPPool {
-	p := v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "main"}}
+	p := v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "main", UID: "p", Generation: 1}}
 	p.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: 29, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.20.0.0/24"}}}
 	p.Status.Returned = returned
 	if since > 0 {
