@@ -101,7 +101,7 @@ chaos: controlplane ## Kill, pause and edit all there is under 200 nodes, then s
 ##@ Address map
 
 .PHONY: map-test
-map-test: ## Test the address map in Chromium, which it installs on Debian as root; fails where it cannot. RUN=regexp
+map-test: controlplane ## Test the address map in Chromium, which it installs on Debian as root; fails where it cannot. RUN=regexp
 	hack/chromium.sh
 	cd test/map && go test -count=1 -timeout 30m -v $(if $(filter command line environment,$(origin RUN)),-run '$(RUN)') ./...
 
@@ -234,10 +234,12 @@ publish: $(cosign) $(crane) $(helm) ## Push and sign what "make snapshot" built 
 
 ##@ Routers
 
+SPEAKER ?= bird
+
 .PHONY: bgp-try
-bgp-try: demo-binaries ## Let BIRD announce a real control plane's prefixes to a router, and withdraw them. Needs root, bird2 and iproute2.
+bgp-try: demo-binaries ## Let BIRD or FRR announce a real control plane's prefixes to a router, and withdraw them. Needs root, bird2, iproute2. SPEAKER=frr
 	@CGO_ENABLED=0 go build -o $(BIN)/ ./cmd/kubectl-cilium_pool
-	hack/bgp-try.sh $(BIN)/demo $(BIN)/kubectl-cilium_pool .run/bgp
+	hack/bgp-try.sh $(BIN)/demo $(BIN)/kubectl-cilium_pool $(BIN)/kubectl .run/bgp $(SPEAKER)
 
 ##@ Control plane
 

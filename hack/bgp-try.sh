@@ -1,17 +1,21 @@
 #!/usr/bin/env bash
-# Tries examples/bgp: prefixes of a real control plane reach a router's kernel by
-# BGP, and leave it when their blocks go. Two network namespaces of this machine
-# are the route server and the router. Needs root, iproute2 and BIRD 2. Nothing
-# runs on; logs are in RUN-DIR.
+# Tries examples/bgp: prefixes of a real control plane, of both families, reach a
+# router's kernel by BGP, and leave it when their blocks go. Two network namespaces
+# of this machine are the route server (BIRD 2 or FRR) and the router (BIRD 2).
+# Needs root, iproute2, bird2, and for FRR frr and frr-pythontools. Nothing runs
+# on; logs are in RUN-DIR.
 #
-#   bgp-try.sh DEMO PLUGIN RUN-DIR
+#   bgp-try.sh DEMO PLUGIN KUBECTL RUN-DIR [bird|frr]
 set -euo pipefail
-demo=$1 plugin=$2 run=$3
+demo=$1 plugin=$2 kubectl=$3 run=$4 speaker=${5:-bird}
 here=$(cd "$(dirname "$0")/.." && pwd)
 PATH=$PATH:/usr/sbin:/sbin
+frr=/usr/lib/frr
 
-for program in ip bird birdc; do
-	command -v "$program" >/dev/null || { echo "bgp-try: $program is not here: apt-get install bird2 iproute2" >&2; exit 2; }
+needs=(ip bird birdc)
+[[ $speaker == bird ]] || needs+=("$frr/zebra" "$frr/bgpd" "$frr/frr-reload.py" vtysh)
+for program in "${needs[@]}"; do
+	command -v "$program" >/dev/null || { echo "bgp-try: $program is not here: apt-get install bird2 iproute2 frr frr-pythontools" >&2; exit 2; }
 done
 [[ $EUID -eq 0 ]] || { echo "bgp-try: must be root, for network namespaces" >&2; exit 2; }
 
@@ -24,18 +28,23 @@ cleanup() {
 	"$demo" down --run-dir="$run" >/dev/null || true
 	ip netns delete "$server" 2>/dev/null || true
 	ip netns delete "$router" 2>/dev/null || true
+	rm -rf "/etc/frr/$server" "/var/run/frr/$server"
 	[[ $code -eq 0 ]] || tail -n 20 "$run"/*.log >&2 || true
 	exit "$code"
 }
 trap cleanup EXIT
 
 say() { printf '%5ds  %s\n' "$SECONDS" "$*"; }
+kube() { "$kubectl" --kubeconfig="$run/kubeconfig" "$@"; }
 
 # exported and routed are the prefixes with their next hops: what is to be, and
 # what the router's kernel has.
 exported() { "$plugin" --kubeconfig="$run/kubeconfig" export --format csv | awk -F, 'NR > 1 {print $1, $3}' | sort; }
-routed() { ip -netns "$router" -4 route show proto bird | awk '{print $1, $3}' | sort; }
+routed() {
+	for family in -4 -6; do ip -netns "$router" "$family" route show proto bird; done | awk '{print $1, $3}' | sort
+}
 number() { routed | wc -l; }
+number6() { routed | grep -c : || true; }
 
 # until_routed WHAT COMMAND... waits until the command says yes and the router has
 # what is exported, no more and no less.
@@ -48,47 +57,97 @@ until_routed() {
 			diff <(exported) <(routed) >&2 || true
 			return 1
 		fi
-		sleep 0.2
+		sleep 0.5
 	done
-	say "$what: the router has $(number) prefixes, all as exported"
+	say "$what: the router has $(number) prefixes, $(number6) of them IPv6, all as exported"
 }
-some() { [[ $(number) -gt 0 ]]; }
+both() { [[ $(number6) -eq 6 && $(number) -ge 12 ]]; }
 more() { [[ $(number) -gt $1 ]]; }
 fewer() { [[ $(number) -lt $1 ]]; }
+without() { ! exported | grep -qw "$1"; }
 
 bird_in() { # NAMESPACE NAME
 	ip netns exec "$1" bird -f -c "$run/$2.conf" -s "$run/$2.ctl" -P "$run/$2.pid" 2>"$run/$2.log" &
 	started+=($!)
 }
 
+# frr_in starts FRR with a path space of its own, beside any other of this machine.
+frr_in() { # NAMESPACE
+	install -d -o frr -g frr "/etc/frr/$1" "/var/run/frr/$1"
+	install -o frr -g frr /dev/null "/etc/frr/$1/vtysh.conf"
+	for daemon in zebra staticd bgpd; do
+		ip netns exec "$1" "$frr/$daemon" -N "$1" -A 127.0.0.1 --log stdout >"$run/$daemon.log" 2>&1 &
+		started+=($!)
+		local deadline=$((SECONDS + 20))
+		until [[ -S /var/run/frr/$1/$daemon.vty ]]; do
+			[[ $SECONDS -le $deadline ]] || { echo "bgp-try: $daemon does not start" >&2; return 1; }
+			sleep 0.2
+		done
+	done
+}
+
+# keep_routes exports with flags, in the way of the speaker.
+keep_routes() {
+	case $speaker in
+	bird) set -- "$@" --format bird --output-file "$run/pods.conf" --exec "birdc -s $run/server.ctl configure" ;;
+	frr) set -- "$@" --format frr --output-file "$run/pods.frr" --exec \
+		"$here/examples/bgp/frr-apply.sh $here/examples/bgp/frr.conf $run/pods.frr --pathspace $server" ;;
+	esac
+	exec "$plugin" --kubeconfig="$run/kubeconfig" export "$@"
+}
+
 mkdir -p "$run"
 run=$(cd "$run" && pwd)
 cp "$here"/examples/bgp/{server,router}.conf "$run"
-say "starting a control plane, the operator and 6 nodes"
+say "starting a control plane, the operator and 6 nodes; $speaker is the route server"
 "$demo" up --run-dir="$run" --nodes=6 >"$run/up.log"
+
+# IPv6: an address for each node, and a pool beside those of the demo.
+n=16
+for node in $(kube get nodes -o name); do
+	n=$((n + 1))
+	kube patch "$node" --subresource=status --type=json \
+		-p "[{\"op\": \"add\", \"path\": \"/status/addresses/-\", \"value\": {\"type\": \"InternalIP\", \"address\": \"fd42::$n\"}}]" >>"$run/up.log"
+done
+kube apply -f - >>"$run/up.log" <<-'YAML'
+	apiVersion: cilium-pool.io/v1alpha1
+	kind: PodIPPool
+	metadata: {name: six}
+	spec: {ipv6: {blockSize: 122, cidrs: [{cidr: "fd00:100:166::/64"}]}}
+YAML
 
 ip netns add "$server"
 ip netns add "$router"
 ip -netns "$server" link add nodes type veth peer name nodes netns "$router"
-ip -netns "$server" address add 192.168.0.1/16 dev nodes
-ip -netns "$router" address add 192.168.0.2/16 dev nodes
-for namespace in "$server" "$router"; do ip -netns "$namespace" link set nodes up; done
+for host in "$server 1" "$router 2"; do
+	read -r namespace last <<<"$host"
+	ip -netns "$namespace" address add "192.168.0.$last/16" dev nodes
+	ip -netns "$namespace" address add "fd42::$last/64" dev nodes nodad
+	ip -netns "$namespace" link set lo up
+	ip -netns "$namespace" link set nodes up
+done
 
-"$plugin" --kubeconfig="$run/kubeconfig" export --format bird --output-file "$run/pods.conf"
-bird_in "$server" server
+if [[ $speaker == bird ]]; then
+	"$plugin" --kubeconfig="$run/kubeconfig" export --format bird --output-file "$run/pods.conf"
+	bird_in "$server" server
+else
+	frr_in "$server"
+fi
 bird_in "$router" router
-"$plugin" --kubeconfig="$run/kubeconfig" export --format bird --watch --output-file "$run/pods.conf" \
-	--exec "birdc -s $run/server.ctl configure" >"$run/export.log" 2>&1 &
+keep_routes --watch >"$run/export.log" 2>&1 &
 exporter=$!
 started+=("$exporter")
 
-until_routed "6 nodes" some
+until_routed "6 nodes" both
 before=$(number)
 "$demo" burst --run-dir="$run" --node=beijing-01 --pods=100 >>"$run/up.log"
 until_routed "100 pods on beijing-01" more "$before"
 most=$(number)
 "$demo" burst --run-dir="$run" --node=beijing-01 --pods=0 >>"$run/up.log"
 until_routed "none of them any more" fewer "$most"
+gone=$(kube get node shanghai-01 -o jsonpath='{.status.addresses[0].address}')
+kube delete node shanghai-01 >>"$run/up.log"
+until_routed "shanghai-01 is gone" without "$gone"
 
 kill "$exporter"
 wait "$exporter" || true

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Installs Chromium from Debian, for the tests of the address map. Does nothing
-# where it is there; fails where it may not, as nothing would be tested then.
+# where it or Google's Chrome is there; fails where it may not, as nothing would be
+# tested then.
 set -euo pipefail
 
-command -v chromium >/dev/null && exit 0
+command -v chromium >/dev/null || command -v google-chrome >/dev/null && exit 0
 if [[ $EUID -ne 0 ]] || ! command -v apt-get >/dev/null; then
 	echo "chromium is not installed, and not to be installed from here: as root on Debian, apt-get install chromium" >&2
 	exit 1

@@ -99,6 +99,7 @@ func (r *PoolReconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPo
 	usage.fill(&obj.Status)
 	obj.Status.ObservedGeneration = obj.Generation
 	now := r.Clock.Now()
+	noteReturned(&obj.Status, usage.resting, r.Ledger.Block, now)
 	setConditions(obj, pool, invalid, usage, now)
 	seen := foresee(old, &obj.Status, pool, usage, now)
 	setForecast(obj, seen, r.Horizon, now, !equality.Semantic.DeepEqual(old, &obj.Status))

@@ -33,6 +33,7 @@ const (
 type poolUsage struct {
 	nodes    map[string]bool
 	families []familyUsage
+	resting  []crd.Block // in no order
 }
 
 type familyUsage struct {
@@ -47,6 +48,9 @@ func usageOf(pool *crd.Pool, blocks iter.Seq[crd.Block], free func(ipalloc.Cut) 
 	var held [2]v1alpha1.FamilyStatus
 	for b := range blocks {
 		u.nodes[b.Node] = true
+		if b.Phase == ipalloc.CoolingDown {
+			u.resting = append(u.resting, b)
+		}
 		if readable {
 			addBlock(&held[ipalloc.FamilyOf(b.CIDR.Addr())], b.Phase, int64(pool.UsableCount(b.CIDR)))
 		}

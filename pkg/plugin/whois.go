@@ -48,22 +48,30 @@ type addressUser struct {
 
 func (e *env) whois() *cobra.Command {
 	var o output
+	var at string
 	cmd := &cobra.Command{
 		Use:   "whois ADDRESS",
-		Short: "Tell who has an address: block, node, pod, and since when",
+		Short: "Tell who has an address, or had it: block, node, pod, and since when",
 		Long: `Tells who has an address now: the pools whose ranges hold it, its block and the
 node that holds that, the CiliumNodes that publish it, and the pod that uses it,
 by the agent's report and by the pod's own status. Since when is the block's
 creation, and the pod's start.
 
-It knows the present only. Who held an address earlier is nowhere kept: pods and
-blocks leave no trace in the API once they are gone.`,
-		Example: examples("whois 10.20.0.5", "whois fd00:10::45 -o json"),
+With --at it tells who had it then. Each pool keeps a record of the last 128
+blocks that nodes gave back: how far back that goes depends on how often that
+happens, and the answer says it. Of pods it knows those that there still are,
+ended ones too, and what events about pods name the address. Pods that were
+deleted leave nothing else in the API. An instant is a time of day by the clock
+here (of the last 24 hours), a day and a time, or how long ago.`,
+		Example: examples("whois 10.20.0.5", "whois fd00:10::45 -o json", "whois 10.20.0.5 --at 14:05", "whois 10.20.0.5 --at '2026-11-20 14:05'", "whois 10.20.0.5 --at 90m"),
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			addr, err := netip.ParseAddr(args[0])
 			if err != nil {
 				return fmt.Errorf("%s is no IP address", args[0])
+			}
+			if cmd.Flags().Changed("at") {
+				return e.whowas(cmd.Context(), addr.Unmap(), at, o)
 			}
 			c, err := e.read(cmd.Context())
 			if err != nil {
@@ -80,18 +88,32 @@ blocks leave no trace in the API once they are gone.`,
 		},
 	}
 	o.addFlags(cmd)
+	cmd.Flags().StringVar(&at, "at", "", "tell who had it then: 14:05, 2026-11-20 14:05, 2026-11-20T14:05:00Z, or how long ago")
 	return cmd
 }
 
-func (c *cluster) whois(a netip.Addr) owner {
-	who := owner{Address: a.String(), Pools: []string{}, PublishedBy: []string{}, Users: []addressUser{}}
-	for _, name := range c.pools.Names() {
-		if whole, ok := c.pools.Get(name).Whole(ipalloc.FamilyOf(a)); ok {
-			if slices.ContainsFunc(whole.Ranges, func(r netip.Prefix) bool { return r.Contains(a) }) {
-				who.Pools = append(who.Pools, name)
-			}
-		}
+// whowas tells who had an address at an instant.
+func (e *env) whowas(ctx context.Context, a netip.Addr, instant string, o output) error {
+	at, err := parseInstant(instant, time.Now())
+	if err != nil {
+		return err
 	}
+	c, err := e.read(ctx)
+	if err != nil {
+		return err
+	}
+	p := c.heldAt(a, at)
+	if err := e.pastUsers(ctx, a, c.usersOf(a), &p); err != nil {
+		return err
+	}
+	if o.format == "" || o.format == "wide" {
+		return p.text(e.Out)
+	}
+	return o.print(e.Out, e.ErrOut, p, table{})
+}
+
+func (c *cluster) whois(a netip.Addr) owner {
+	who := owner{Address: a.String(), Pools: c.poolsWith(a), PublishedBy: []string{}, Users: []addressUser{}}
 	if b, ok := c.blockOf(a); ok {
 		who.Block, who.Node, who.Phase, who.BlockSince = b.Name, b.Node, phaseName(b.Phase), &b.Created
 	}
@@ -109,6 +131,19 @@ func (c *cluster) whois(a netip.Addr) owner {
 	}
 	who.Users = append(who.Users, c.usersOf(a)...)
 	return who
+}
+
+// poolsWith are the pools whose CIDRs hold an address.
+func (c *cluster) poolsWith(a netip.Addr) []string {
+	pools := []string{}
+	for _, name := range c.pools.Names() {
+		if whole, ok := c.pools.Get(name).Whole(ipalloc.FamilyOf(a)); ok {
+			if slices.ContainsFunc(whole.Ranges, func(r netip.Prefix) bool { return r.Contains(a) }) {
+				pools = append(pools, name)
+			}
+		}
+	}
+	return pools
 }
 
 // blockOf is the block that an address lies in: of several the first created.

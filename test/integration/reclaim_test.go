@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
@@ -113,10 +114,22 @@ func TestReturnedBlockRests(t *testing.T) {
 	})
 	e.node("n2", nil)
 	e.hasBlocks("n2", 1)
-	got := e.blocks("n2")[0].CreationTimestamp
-	if rest := got.Sub(since); rest < 5*time.Second {
+	got := e.blocks("n2")[0]
+	if rest := got.CreationTimestamp.Sub(since); rest < 5*time.Second {
 		t.Errorf("n2 got the block after %v of rest, want 5s", rest)
 	}
+	e.eventually("the pool remembers who held it before", func() error {
+		pool := &v1alpha1.PodIPPool{}
+		if err := e.client.Get(e.ctx, client.ObjectKey{Name: "all"}, pool); err != nil {
+			return err
+		}
+		for _, r := range pool.Status.Returned {
+			if r.CIDR == got.Spec.CIDR && r.Node == "n1" && r.Until.Time.Equal(since) {
+				return nil
+			}
+		}
+		return fmt.Errorf("it remembers %+v", pool.Status.Returned)
+	})
 }
 
 func TestLastBlockAndRouterBlockStay(t *testing.T) {

@@ -24,21 +24,30 @@ const token = "letmein"
 // bed is a map, and a browser that looks at it.
 type bed struct {
 	*testing.T
-	board *addressmap.Board
+	board *addressmap.Board // nil: of a cluster
 	page  *browser.Page
-	url   string
 }
 
-// look opens the map. When the test ends the page must not have complained, nor
-// have asked for anything elsewhere.
+// look opens the map.
 func look(t *testing.T, m *addressmap.Map) *bed {
 	t.Helper()
-	b := &bed{T: t, board: addressmap.NewBoard(m)}
-	server := httptest.NewServer(addressmap.Handler(b.board, token))
-	b.url = server.URL + "/" + token + "/"
+	board := addressmap.NewBoard(m)
+	server := httptest.NewServer(addressmap.Handler(board, token))
+	t.Cleanup(func() {
+		server.CloseClientConnections() // streams would not end by themselves
+		server.Close()
+	})
+	b := open(t, server.URL+"/"+token+"/")
+	b.board = board
+	return b
+}
+
+// open opens a page that is live. When the test ends it must not have complained,
+// nor have asked for anything elsewhere.
+func open(t *testing.T, url string) *bed {
+	t.Helper()
 	page, stop, err := browser.Open(t.Context(), 1280, 800)
 	if err != nil {
-		server.Close()
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -49,11 +58,9 @@ func look(t *testing.T, m *addressmap.Map) *bed {
 			t.Errorf("of %d requests, these left loopback: %v", made, abroad)
 		}
 		stop()
-		server.CloseClientConnections() // streams would not end by themselves
-		server.Close()
 	})
-	b.page = page
-	b.must(page.Do(chromedp.Navigate(b.url)))
+	b := &bed{T: t, page: page}
+	b.must(page.Do(chromedp.Navigate(url)))
 	b.until(`document.querySelector("#live").textContent === "live"`)
 	return b
 }
@@ -171,14 +178,7 @@ func TestSearch(t *testing.T) {
 	wanted := m.Blocks[20]
 	find := func(what, kind, shown string) {
 		t.Helper()
-		b.keys("/")
-		b.until(`document.activeElement.id === "search"`)
-		// chromedp sends the character too, whatever became of the key.
-		_, err := browser.Eval[string](b.page, `document.querySelector("#search").value = ""`)
-		b.must(err)
-		b.keys(what)
-		b.until(fmt.Sprintf(`[...document.querySelectorAll("#found [role=option]")].some(o => o.innerText.includes(%q))`, kind))
-		b.keys(kb.Enter)
+		b.find(what, kind)
 		b.untilText("#filters", shown)
 	}
 	find(wanted.Node, "node", "node "+wanted.Node)
@@ -189,6 +189,20 @@ func TestSearch(t *testing.T) {
 	find("web-"+wanted.CIDR.Addr().String()+"-0", "pod", "shop/web-"+wanted.CIDR.Addr().String()+"-0")
 	b.keys(kb.Escape)
 	b.until(`document.querySelector("#count").innerText === "48 blocks"`)
+}
+
+// find searches for something, and takes what is found first; says is in one of
+// the answers.
+func (b *bed) find(what, says string) {
+	b.Helper()
+	b.keys("/")
+	b.until(`document.activeElement.id === "search"`)
+	// chromedp sends the character too, whatever became of the key.
+	_, err := browser.Eval[string](b.page, `document.querySelector("#search").value = ""`)
+	b.must(err)
+	b.keys(what)
+	b.until(fmt.Sprintf(`[...document.querySelectorAll("#found [role=option]")].some(o => o.innerText.includes(%q))`, says))
+	b.keys(kb.Enter)
 }
 
 func TestFilters(t *testing.T) {

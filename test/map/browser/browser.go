@@ -35,11 +35,21 @@ type Page struct {
 	requests []string
 }
 
+// find is Debian's Chromium, or Google's build of it.
+func find() (string, error) {
+	for _, name := range []string{"chromium", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", ErrNone
+}
+
 // Open starts a browser with an empty page. It ends with ctx, or with stop.
 func Open(ctx context.Context, width, height int64) (p *Page, stop func(), err error) {
-	path, err := exec.LookPath("chromium")
+	path, err := find()
 	if err != nil {
-		return nil, nil, ErrNone
+		return nil, nil, err
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(path),

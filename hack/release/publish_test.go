@@ -1,0 +1,213 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const publishedImage = "registry.example/pools/operator"
+
+// publishing is a checkout with a tag, the files of a release, and programs that
+// note how they are called in the place of those that publish.
+type publishing struct {
+	*testing.T
+	dir, dist string
+	env       []string
+}
+
+func newPublishing(t *testing.T) *publishing {
+	t.Helper()
+	p := &publishing{T: t, dir: t.TempDir()}
+	p.dist = filepath.Join(p.dir, "dist")
+	script, err := os.ReadFile(filepath.Join("..", "publish.sh"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.write("hack/publish.sh", string(script))
+	p.write(".gitignore", "dist\n.cache\nbin\ncalls\n")
+	p.write("CHANGELOG.md", "# Changelog\n\n## [Unreleased]\n\n- later\n\n## [1.2.3] - 2026-11-20\n\n- new: this\n\n## [1.2.2] - 2026-10-01\n\n- old\n")
+	p.write(".cache/release/layout/index.json", "{}")
+	p.write("dist/cilium-pool-operator-1.2.3.tgz", "chart")
+	p.write("dist/cilium-pool-operator_linux_amd64.cdx.json", "{}")
+	p.write("dist/cilium-pool-operator_linux_arm64.cdx.json", "{}")
+	p.write("dist/checksums.txt", fmt.Sprintf("%x  cilium-pool-operator-1.2.3.tgz\n", sha256.Sum256([]byte("chart"))))
+	p.stub("crane", `[ "$1" = push ] && echo "`+publishedImage+`@sha256:1111"`)
+	p.stub("cosign", "")
+	p.stub("helm", `[ "$1" = push ] && printf 'Pushed: chart\nDigest: sha256:2222\n' >&2`)
+	p.stub("gh", "")
+	p.env = append(os.Environ(), "PATH="+filepath.Join(p.dir, "bin")+":"+os.Getenv("PATH"), "CALLS="+filepath.Join(p.dir, "calls"),
+		"GITHUB_ACTIONS=true", "GITHUB_ACTOR=somebody", "GITHUB_TOKEN=secret-of-the-run", "GITHUB_REF=refs/tags/v1.2.3",
+		"GITHUB_SERVER_URL=https://forge.example", "GITHUB_REPOSITORY=pools/operator", "GITHUB_RUN_ID=7", "GITHUB_RUN_ATTEMPT=1",
+		"GITHUB_WORKFLOW_REF=pools/operator/.github/workflows/release.yaml@refs/tags/v1.2.3")
+	p.git("init", "--quiet")
+	p.tag()
+	return p
+}
+
+// tag commits all there is, as the version.
+func (p *publishing) tag() {
+	p.Helper()
+	p.git("add", "--all")
+	p.git("-c", "user.name=x", "-c", "user.email=x@example.com", "commit", "--quiet", "--message=x")
+	p.git("tag", "--force", "v1.2.3")
+}
+
+func (p *publishing) write(name, content string) {
+	p.Helper()
+	path := filepath.Join(p.dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		p.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// stub makes a program that notes its arguments and does what is told.
+func (p *publishing) stub(name, does string) {
+	p.Helper()
+	p.write("bin/"+name, "#!/bin/sh\necho \""+name+" $*\" >>\"$CALLS\"\n"+does+"\nexit 0\n")
+}
+
+func (p *publishing) git(args ...string) string {
+	p.Helper()
+	cmd := exec.CommandContext(p.Context(), "git", args...)
+	cmd.Dir = p.dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		p.Fatalf("git %v: %v\n%s", args, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// run publishes, and returns the calls made, with the checkout's own paths left out.
+func (p *publishing) run() (calls []string, said string, err error) {
+	p.Helper()
+	bin := filepath.Join(p.dir, "bin")
+	cmd := exec.CommandContext(p.Context(), "bash", filepath.Join(p.dir, "hack", "publish.sh"),
+		"v1.2.3", p.dist, publishedImage, filepath.Join(bin, "cosign"), filepath.Join(bin, "crane"), filepath.Join(bin, "helm"))
+	cmd.Env = p.env
+	out, err := cmd.CombinedOutput()
+	noted, _ := os.ReadFile(filepath.Join(p.dir, "calls")) // none: nothing was called
+	for line := range strings.Lines(string(noted)) {
+		calls = append(calls, strings.TrimSpace(strings.ReplaceAll(line, p.dir+"/", "")))
+	}
+	return calls, string(out), err
+}
+
+// The image is pushed, then signed by its digest, with where it comes from and
+// what is in it; then the chart; then the checksums; and all files go to a draft.
+func TestPublish(t *testing.T) {
+	p := newPublishing(t)
+	calls, said, err := p.run()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	want := []string{
+		"crane auth login registry.example --username somebody --password-stdin",
+		"helm registry login registry.example --username somebody --password-stdin",
+		"crane push --index .cache/release/layout registry.example/pools/operator:v1.2.3",
+		"cosign sign --yes --recursive registry.example/pools/operator@sha256:1111",
+		"cosign attest --yes --type slsaprovenance1 --predicate .cache/release/provenance.json registry.example/pools/operator@sha256:1111",
+		"cosign attest --yes --type cyclonedx --predicate dist/cilium-pool-operator_linux_amd64.cdx.json registry.example/pools/operator@sha256:1111",
+		"cosign attest --yes --type cyclonedx --predicate dist/cilium-pool-operator_linux_arm64.cdx.json registry.example/pools/operator@sha256:1111",
+		"helm push dist/cilium-pool-operator-1.2.3.tgz oci://registry.example/pools/charts",
+		"cosign sign --yes registry.example/pools/charts/cilium-pool-operator@sha256:2222",
+		"cosign sign-blob --yes --bundle dist/checksums.txt.sigstore.json dist/checksums.txt",
+		"cosign attest-blob --yes --type slsaprovenance1 --predicate .cache/release/provenance.json --bundle dist/provenance.sigstore.json dist/checksums.txt",
+		"gh release create v1.2.3 --draft --verify-tag --title v1.2.3 --notes-file .cache/release/notes.md dist/checksums.txt " +
+			"dist/cilium-pool-operator-1.2.3.tgz dist/cilium-pool-operator_linux_amd64.cdx.json dist/cilium-pool-operator_linux_arm64.cdx.json",
+	}
+	if !slices.Equal(want, calls) {
+		t.Errorf("calls are\n%s\nwant\n%s", strings.Join(calls, "\n"), strings.Join(want, "\n"))
+	}
+	notes, err := os.ReadFile(filepath.Join(p.dir, ".cache", "release", "notes.md"))
+	if err != nil || strings.TrimSpace(string(notes)) != "- new: this" {
+		t.Errorf("the notes are %q, %v", notes, err)
+	}
+	p.provenance()
+}
+
+// provenance holds the statement to what SLSA asks of it: from which commit of
+// which repository, by which workflow.
+func (p *publishing) provenance() {
+	p.Helper()
+	body, err := os.ReadFile(filepath.Join(p.dir, ".cache", "release", "provenance.json"))
+	if err != nil {
+		p.Fatal(err)
+	}
+	var is struct {
+		BuildDefinition struct {
+			ResolvedDependencies []struct {
+				URI    string
+				Digest struct{ GitCommit string }
+			}
+		}
+		RunDetails struct{ Builder struct{ ID string } }
+	}
+	if err := json.Unmarshal(body, &is); err != nil {
+		p.Fatalf("%v\n%s", err, body)
+	}
+	from := is.BuildDefinition.ResolvedDependencies
+	if len(from) != 1 || from[0].URI != "git+https://forge.example/pools/operator@refs/tags/v1.2.3" || from[0].Digest.GitCommit != p.git("rev-parse", "HEAD") {
+		p.Errorf("it is built from %+v", from)
+	}
+	if want := "https://forge.example/pools/operator/.github/workflows/release.yaml@refs/tags/v1.2.3"; is.RunDetails.Builder.ID != want {
+		p.Errorf("it is built by %s, want %s", is.RunDetails.Builder.ID, want)
+	}
+}
+
+// Where anything is not as it must be nothing is published; and where a step
+// fails, none after it is taken.
+func TestPublishRefuses(t *testing.T) {
+	tests := map[string]struct {
+		wrong func(*publishing)
+		says  string
+		last  string // the last call; "": none
+	}{
+		"outside the workflow": {func(p *publishing) { p.env = append(p.env, "GITHUB_ACTIONS=") }, "only the release workflow publishes", ""},
+		"no tag":               {func(p *publishing) { p.git("tag", "--delete", "v1.2.3") }, "is not the tag", ""},
+		"another tag": {func(p *publishing) {
+			p.git("tag", "--delete", "v1.2.3")
+			p.git("tag", "v1.2.4")
+		}, "is not the tag", ""},
+		"changed files": {func(p *publishing) { p.write("CHANGELOG.md", "## [1.2.3]\n") }, "files are changed", ""},
+		"nothing in the changelog": {func(p *publishing) {
+			p.write("CHANGELOG.md", "## [Unreleased]\n")
+			p.tag()
+		}, "has no section 1.2.3", ""},
+		"files of another build": {func(p *publishing) { p.write("dist/cilium-pool-operator-1.2.3.tgz", "other") }, "did NOT match", ""},
+		"the image is not pushed": {
+			func(p *publishing) { p.stub("crane", `[ "$1" != push ] || exit 1`) }, "",
+			"crane push --index .cache/release/layout registry.example/pools/operator:v1.2.3",
+		},
+		"the chart is not pushed": {
+			func(p *publishing) { p.stub("helm", "") }, "the chart was not pushed",
+			"helm push dist/cilium-pool-operator-1.2.3.tgz oci://registry.example/pools/charts",
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := newPublishing(t)
+			test.wrong(p)
+			calls, said, err := p.run()
+			last := ""
+			if len(calls) > 0 {
+				last = calls[len(calls)-1]
+			}
+			if err == nil || !strings.Contains(said, test.says) || last != test.last {
+				t.Errorf("error %v, last call %q (want %q); it said:\n%s", err, last, test.last, said)
+			}
+			if strings.Contains(said, "secret-of-the-run") {
+				t.Error("it tells the token")
+			}
+		})
+	}
+}

@@ -1,0 +1,180 @@
+package controller
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// hour is so many hours after noon.
+func hour(n int) time.Time { return noon().Add(time.Duration(n) * time.Hour) }
+
+// claimed is a block of node n, in service since an hour.
+func claimed(cidr, node string, since int) crd.Block {
+	b := block(cidr, "p", node, 1)
+	b.Created = hour(since)
+	return b
+}
+
+// atRest is the same block, at rest since an hour.
+func atRest(b crd.Block, since int, reason expand.Reason) crd.Block {
+	b = at(b, 2, ipalloc.CoolingDown)
+	b.Since, b.Reason = hour(since), reason
+	return b
+}
+
+func returned(cidr, node string, since, until int, reason string) v1alpha1.ReturnedBlock {
+	return v1alpha1.ReturnedBlock{
+		CIDR: cidr, Node: node, Since: metav1.NewTime(hour(since)), Until: metav1.NewTime(hour(until)), Reason: reason,
+	}
+}
+
+// many are returned blocks that came back one an hour, from hour 0 on.
+func many(n int) []v1alpha1.ReturnedBlock {
+	var out []v1alpha1.ReturnedBlock
+	for i := range n {
+		out = append(out, returned(fmt.Sprintf("10.1.%d.0/30", i), "n", -1, i, "Returned"))
+	}
+	return out
+}
+
+func TestNoteReturned(t *testing.T) {
+	first := claimed("10.0.0.0/30", "a", 1)
+	listed := returned("10.0.0.0/30", "a", 1, 3, "Returned")
+	full := maxReturned
+	tests := map[string]struct {
+		was       []v1alpha1.ReturnedBlock
+		wasSince  *metav1.Time
+		blocks    []crd.Block
+		want      []v1alpha1.ReturnedBlock
+		wantSince time.Time
+	}{
+		"the record begins": {
+			blocks: []crd.Block{first}, wantSince: hour(9),
+		},
+		"a block comes back": {
+			blocks: []crd.Block{atRest(first, 3, expand.Returned)},
+			want:   []v1alpha1.ReturnedBlock{listed}, wantSince: hour(9),
+		},
+		"its object goes": {
+			was: []v1alpha1.ReturnedBlock{listed}, wasSince: since(0),
+			want: []v1alpha1.ReturnedBlock{listed}, wantSince: hour(0),
+		},
+		"another node claims it": {
+			was: []v1alpha1.ReturnedBlock{listed}, wasSince: since(0),
+			blocks: []crd.Block{claimed("10.0.0.0/30", "b", 4)},
+			want:   []v1alpha1.ReturnedBlock{listed}, wantSince: hour(0),
+		},
+		"and gives it back": {
+			was: []v1alpha1.ReturnedBlock{listed}, wasSince: since(0),
+			blocks:    []crd.Block{atRest(claimed("10.0.0.0/30", "b", 4), 5, expand.NodeGone)},
+			want:      []v1alpha1.ReturnedBlock{listed, returned("10.0.0.0/30", "b", 4, 5, "NodeGone")},
+			wantSince: hour(0),
+		},
+		"a Node that was gone is back: it never came back": {
+			was: []v1alpha1.ReturnedBlock{listed}, wasSince: since(0),
+			blocks: []crd.Block{first}, wantSince: hour(0),
+		},
+		"and goes again": {
+			was: []v1alpha1.ReturnedBlock{listed}, wasSince: since(0),
+			blocks: []crd.Block{atRest(first, 6, expand.NodeGone)},
+			want:   []v1alpha1.ReturnedBlock{returned("10.0.0.0/30", "a", 1, 6, "NodeGone")}, wantSince: hour(0),
+		},
+		"the oldest makes room": {
+			was: many(full), wasSince: since(-1),
+			blocks:    []crd.Block{atRest(first, full, expand.Returned)},
+			want:      append(many(full)[1:], returned("10.0.0.0/30", "a", 1, full, "Returned")),
+			wantSince: hour(0),
+		},
+		"what nobody can read is dropped": {
+			was: []v1alpha1.ReturnedBlock{{CIDR: "nonsense"}, listed}, wasSince: since(0),
+			want: []v1alpha1.ReturnedBlock{listed}, wantSince: hour(0),
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := v1alpha1.PodIPPoolStatus{Returned: test.was, ReturnedSince: test.wasSince}
+			noteAll(&s, hour(9), test.blocks...)
+			if diff := cmp.Diff(test.want, s.Returned, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("returned (-want +got):\n%s", diff)
+			}
+			if s.ReturnedSince == nil || !s.ReturnedSince.Time.Equal(test.wantSince) {
+				t.Errorf("it goes back to %v, want %v", s.ReturnedSince, test.wantSince)
+			}
+		})
+	}
+}
+
+func since(n int) *metav1.Time {
+	at := metav1.NewTime(hour(n))
+	return &at
+}
+
+// noteAll notes what rests of a pool's blocks.
+func noteAll(s *v1alpha1.PodIPPoolStatus, now time.Time, blocks ...crd.Block) {
+	ledger := readyLedger(blocks...)
+	usage := usageOf(nil, ledger.PoolBlocks("p"), ledger.Free)
+	noteReturned(s, usage.resting, ledger.Block, now)
+}
+
+// More blocks may rest than are listed. Looking again must change nothing, nor
+// say that the record goes back farther than it does.
+func TestNoteReturnedAtRest(t *testing.T) {
+	var blocks []crd.Block
+	for i := range 2 * maxReturned {
+		cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), 0}), 30)
+		blocks = append(blocks, atRest(claimed(cidr.String(), "n", 0), i%7, expand.NodeGone))
+	}
+	s := v1alpha1.PodIPPoolStatus{Returned: many(maxReturned), ReturnedSince: since(-1)}
+	noteAll(&s, hour(9), blocks...)
+	before := s.DeepCopy()
+	slices.Reverse(blocks)
+	noteAll(&s, hour(10), blocks...)
+	if !equality.Semantic.DeepEqual(before, &s) {
+		t.Errorf("the status drifts:\n%s", cmp.Diff(before, &s))
+	}
+	if len(s.Returned) != maxReturned || s.Returned[0].Until.Before(s.ReturnedSince) {
+		t.Errorf("%d are listed, from %v on; the record says it goes back to %v", len(s.Returned), s.Returned[0].Until, s.ReturnedSince)
+	}
+}
+
+// A block's way back costs the pool no write more than its counts do: one when it
+// begins to rest, one when it goes.
+func TestReturnedCostsNoWrite(t *testing.T) {
+	b := newBed(t, finalized(podIPPool("p", 1, "10.0.0.0/28")))
+	held := claimed("10.0.0.0/30", "n", 0)
+	steps := []struct {
+		what string
+		do   func(*Ledger)
+		want int // of the blocks listed
+	}{
+		{"claimed", func(l *Ledger) { l.Observed(held) }, 0},
+		{"at rest", func(l *Ledger) { l.Observed(atRest(held, 1, expand.Returned)) }, 1},
+		{"gone", func(l *Ledger) { l.Gone(atRest(held, 1, expand.Returned)) }, 1},
+	}
+	b.poolLook()
+	for _, s := range steps {
+		s.do(b.r.Ledger)
+		if writes := b.poolLook(); !slices.Equal(writes, []string{"update PodIPPool status"}) {
+			t.Errorf("%s: writes are %v, want one of the status", s.what, writes)
+		}
+		if writes := b.poolLook(); len(writes) > 0 {
+			t.Errorf("%s, and at rest: writes %v", s.what, writes)
+		}
+		if got := b.pool().Status.Returned; len(got) != s.want {
+			t.Errorf("%s: %v are listed, want %d", s.what, got, s.want)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package plugin
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// past is who had an address at an instant, as far as that can be known now.
+type past struct {
+	Address string    `json:"address"`
+	At      time.Time `json:"at"`
+	// Pools are those whose CIDRs hold it now.
+	Pools []string `json:"pools"`
+	// RecordSince is how far back the record of these pools goes: where no node
+	// is told of before that, one may have held it all the same.
+	RecordSince *time.Time `json:"recordSince,omitempty"`
+	// Held are the blocks with it that nodes held then: more than one is wrong.
+	Held []tenure `json:"held"`
+	// Before and After are the blocks nearest to then, where none was held.
+	Before *tenure `json:"before,omitempty"`
+	After  *tenure `json:"after,omitempty"`
+	// Pods are those that there still are and that had it then, ended ones too.
+	Pods []pastPod `json:"pods"`
+	// Events are those about pods that name it, of whatever time.
+	Events []pastEvent `json:"events"`
+	// Unread says why there are no events.
+	Unread string `json:"unread,omitempty"`
+}
+
+// known reports whether it is known who held the block then.
+func (p *past) known() bool {
+	return len(p.Held) > 0 || p.RecordSince != nil && p.At.After(*p.RecordSince)
+}
+
+// heldAt tells who held an address at an instant, without the pods.
+func (c *cluster) heldAt(a netip.Addr, at time.Time) past {
+	p := past{
+		Address: a.String(), At: at.UTC(), Pools: c.poolsWith(a), Held: []tenure{},
+		Pods: []pastPod{}, Events: []pastEvent{},
+	}
+	p.RecordSince = c.recordSince(p.Pools)
+	for _, t := range c.tenures(a) {
+		switch {
+		case t.covers(at):
+			p.Held = append(p.Held, t)
+		case at.Before(t.Since) && p.After == nil:
+			p.After = &t
+		case !at.Before(t.Since):
+			p.Before = &t
+		}
+	}
+	if len(p.Held) > 0 {
+		p.Before, p.After = nil, nil
+	}
+	return p
+}
+
+// text is the answer in sentences.
+func (p *past) text(w io.Writer) error {
+	var s strings.Builder
+	say := func(format string, args ...any) { fmt.Fprintf(&s, format+"\n", args...) }
+	for _, t := range p.Held {
+		say("At %s node %s held %s, in block %s: since %s, %s.", instant(p.At), t.Node, p.Address, t.Block, instant(t.Since), t.end())
+	}
+	if len(p.Held) > 1 {
+		say("That must not have been: run kubectl cilium-pool check.")
+	}
+	switch {
+	case len(p.Held) > 0:
+	case p.known():
+		say("At %s no node held %s.", instant(p.At), p.Address)
+	default:
+		say("Who held %s at %s is not known.", p.Address, instant(p.At))
+	}
+	if p.Before != nil {
+		say("Before, node %s held it, in block %s: since %s, %s.", p.Before.Node, p.Before.Block, instant(p.Before.Since), p.Before.end())
+	}
+	if p.After != nil {
+		say("After, node %s held it, in block %s: since %s, %s.", p.After.Node, p.After.Block, instant(p.After.Since), p.After.end())
+	}
+	say("%s", p.reach())
+	for _, u := range p.Pods {
+		say("%s", u.sentence())
+	}
+	if len(p.Pods) == 0 {
+		say("No pod that there still is had it then.")
+	}
+	say("Of pods that were deleted nothing is kept but events, for an hour as a rule.")
+	for _, e := range p.Events {
+		say("Event of %s, %s: %s", e.Pod, instant(e.Time), e.Says)
+	}
+	if p.Unread != "" {
+		say("Events were not read: %s.", p.Unread)
+	}
+	_, err := io.WriteString(w, s.String())
+	return err
+}
+
+// end says how a tenure ended.
+func (t *tenure) end() string {
+	switch {
+	case t.Until == nil:
+		return "and holds it still"
+	case t.Reason == v1alpha1.ReasonNodeGone:
+		return "until " + instant(*t.Until) + ", when the Node was gone; its machine may have run on"
+	}
+	return "until " + instant(*t.Until) + ", when it had given the block back"
+}
+
+// reach says how far back the answer can go.
+func (p *past) reach() string {
+	names := strings.Join(p.Pools, " and of pool ")
+	switch {
+	case len(p.Pools) == 0:
+		return "It lies in no pool now. A pool that is deleted takes its record with it."
+	case p.RecordSince == nil:
+		return "There is no record of pool " + names + ": its operator keeps none, or has yet to begin."
+	}
+	return fmt.Sprintf("The record of pool %s goes back to %s.", names, instant(*p.RecordSince))
+}
