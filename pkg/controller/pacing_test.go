@@ -3,6 +3,8 @@ package controller
 import (
 	"testing"
 	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 )
 
 func TestPacing(t *testing.T) {
@@ -29,10 +31,11 @@ func TestPacing(t *testing.T) {
 			pacing, now := NewPacing(test.cluster, test.pool), noon()
 			for i, take := range test.takes {
 				now = now.Add(take.after)
-				if budget := pacing.Budget(take.pool, now); (budget >= take.n) != take.want {
+				pool := &crd.Pool{Name: take.pool}
+				if budget, _ := pacing.Budget(nodeFamily{}, pool, now); (budget >= take.n) != take.want {
 					t.Errorf("step %d: budget is %d for %d", i, budget, take.n)
 				}
-				if got := pacing.Take(take.pool, take.n, now); got != take.want {
+				if got := pacing.Take(pool, take.n, now); got != take.want {
 					t.Errorf("step %d: took %d: %t", i, take.n, got)
 				}
 			}
