@@ -256,7 +256,7 @@ type ReclaimPolicy struct {
 // deleted by hand is held by nothing.
 type MaintenancePolicy struct {
 	// windows are when blocks may begin to leave; while any of them is open.
-	// Default: --maintenance-window (at any time).
+	// Default: --maintenance-windows (at any time).
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=atomic
 	// +optional
