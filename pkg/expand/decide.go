@@ -114,8 +114,8 @@ func (b *block) asked() bool {
 	return b.Phase == ipalloc.InService && b.Request != None && b.Hold.For == ""
 }
 
-// held says that the block is in service and must go, but not yet.
-func (b *block) held() bool {
+// onHold says that the block is in service and must go, but not yet.
+func (b *block) onHold() bool {
 	return b.Phase == ipalloc.InService && b.Request != None && b.Hold.For != ""
 }
 

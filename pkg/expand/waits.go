@@ -17,7 +17,7 @@ func (d *decision) explain() {
 		case b.freed:
 		case b.asked() && !b.drained:
 			d.wait(b, WaitReplacement, nil)
-		case b.held() && !b.drained:
+		case b.onHold() && !b.drained:
 			d.plan.Waits = append(d.plan.Waits, Wait{CIDR: b.CIDR, For: b.Hold.For, Until: b.Hold.Until})
 			d.holdUntil(b.Hold)
 		case b.goingOut():
