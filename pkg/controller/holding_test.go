@@ -62,7 +62,7 @@ func (b *bed) phases() []string {
 func TestDrainWaitsForItsWindow(t *testing.T) {
 	b := newBed(t, threeBlocks(draining(nightly()), asIs)...)
 	b.settle()
-	held := []string{"10.0.0.0/30 in service held", "10.0.0.4/30 in service held", "10.0.0.8/30 in service held"}
+	held := []string{"10.0.0.0/30 InService held", "10.0.0.4/30 InService held", "10.0.0.8/30 InService held"}
 	if diff := cmp.Diff(held, b.phases()); diff != "" {
 		t.Fatalf("before the window:\n%s", diff)
 	}
@@ -76,7 +76,7 @@ func TestDrainWaitsForItsWindow(t *testing.T) {
 
 	b.clock.SetTime(noon().Add(10 * time.Hour))
 	b.settle()
-	begun := []string{"10.0.0.0/30 draining", "10.0.0.4/30 draining", "10.0.0.8/30 draining", "10.0.1.0/30 in service", "10.0.1.4/30 in service"}
+	begun := []string{"10.0.0.0/30 Draining", "10.0.0.4/30 Draining", "10.0.0.8/30 Draining", "10.0.1.0/30 InService", "10.0.1.4/30 InService"}
 	if diff := cmp.Diff(begun, b.phases()); diff != "" {
 		t.Fatalf("in the window:\n%s", diff)
 	}
@@ -96,7 +96,7 @@ func TestHoldEndsWithItsReason(t *testing.T) {
 	pool.Generation, pool.Spec.IPv4.CIDRs[0].Drain = 2, false
 	b.r.Pools.Set(pool)
 	b.settle()
-	want := []string{"10.0.0.0/30 in service", "10.0.0.4/30 in service", "10.0.0.8/30 in service"}
+	want := []string{"10.0.0.0/30 InService", "10.0.0.4/30 InService", "10.0.0.8/30 InService"}
 	if diff := cmp.Diff(want, b.phases()); diff != "" {
 		t.Error(diff)
 	}
@@ -117,10 +117,10 @@ func TestWaysPastAWindow(t *testing.T) {
 		want   []string
 	}{
 		"a block deleted by hand": {draining(nightly()), deleted, []string{
-			"10.0.0.0/30 in service held", "10.0.0.4/30 draining", "10.0.0.8/30 in service held",
+			"10.0.0.0/30 InService held", "10.0.0.4/30 Draining", "10.0.0.8/30 InService held",
 		}},
 		"anytime": {draining(anytime), asIs, []string{
-			"10.0.0.0/30 draining", "10.0.0.4/30 draining", "10.0.0.8/30 draining", "10.0.1.0/30 in service", "10.0.1.4/30 in service",
+			"10.0.0.0/30 Draining", "10.0.0.4/30 Draining", "10.0.0.8/30 Draining", "10.0.1.0/30 InService", "10.0.1.4/30 InService",
 		}},
 	}
 	for name, test := range tests {
@@ -141,7 +141,7 @@ func TestPoolDeletedWaitsForItsWindow(t *testing.T) {
 	objects := append(threeBlocks(beingDeleted(old), asIs), podIPPool("q", 2, "10.9.0.0/28"))
 	b := newBed(t, objects...)
 	b.settle()
-	want := []string{"10.0.0.0/30 in service held", "10.0.0.4/30 in service held", "10.0.0.8/30 in service held"}
+	want := []string{"10.0.0.0/30 InService held", "10.0.0.4/30 InService held", "10.0.0.8/30 InService held"}
 	if diff := cmp.Diff(want, b.phases()); diff != "" {
 		t.Error(diff)
 	}
@@ -162,7 +162,7 @@ func TestDrainsTakeTurns(t *testing.T) {
 	for hour := range 3 {
 		b.clock.SetTime(noon().Add(time.Duration(hour)*time.Hour + time.Second))
 		b.settle()
-		if begun, held := count("draining"), count("held"); begun != hour+1 || held != 2-hour {
+		if begun, held := count("Draining"), count("held"); begun != hour+1 || held != 2-hour {
 			t.Fatalf("hour %d: %d begun, %d held: %v", hour, begun, held, b.phases())
 		}
 	}
@@ -187,12 +187,12 @@ func TestReclaimWaitsForItsWindow(t *testing.T) {
 	b.settle()
 	b.clock.SetTime(noon().Add(time.Hour))
 	b.settle()
-	if diff := cmp.Diff([]string{"10.0.0.0/29 in service", "10.0.0.8/29 in service"}, b.phases()); diff != "" {
+	if diff := cmp.Diff([]string{"10.0.0.0/29 InService", "10.0.0.8/29 InService"}, b.phases()); diff != "" {
 		t.Fatalf("before the window:\n%s", diff)
 	}
 	b.clock.SetTime(noon().Add(10 * time.Hour))
 	b.settle()
-	if diff := cmp.Diff([]string{"10.0.0.0/29 in service", "10.0.0.8/29 draining"}, b.phases()); diff != "" {
+	if diff := cmp.Diff([]string{"10.0.0.0/29 InService", "10.0.0.8/29 Draining"}, b.phases()); diff != "" {
 		t.Errorf("in the window, idle all the while:\n%s", diff)
 	}
 }
@@ -203,10 +203,10 @@ func TestPressureShortensTheWait(t *testing.T) {
 		node  *corev1.Node
 		want  string
 	}{
-		"none":                   {50, nodeObject(), "10.0.0.8/29 in service"},
-		"a full pool":            {100, nodeObject(), "10.0.0.8/29 draining"},
-		"cordoned, nearly full":  {90, &corev1.Node{ObjectMeta: nodeObject().ObjectMeta, Spec: corev1.NodeSpec{Unschedulable: true}}, "10.0.0.8/29 draining"},
-		"nearly full, no cordon": {90, nodeObject(), "10.0.0.8/29 in service"},
+		"none":                   {50, nodeObject(), "10.0.0.8/29 InService"},
+		"a full pool":            {100, nodeObject(), "10.0.0.8/29 Draining"},
+		"cordoned, nearly full":  {90, &corev1.Node{ObjectMeta: nodeObject().ObjectMeta, Spec: corev1.NodeSpec{Unschedulable: true}}, "10.0.0.8/29 Draining"},
+		"nearly full, no cordon": {90, nodeObject(), "10.0.0.8/29 InService"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := reclaimable(t, podIPPool("p", 1, "10.0.0.0/28"))
