@@ -41,7 +41,7 @@ for them; a single block does not. --now deletes each block of the pool or the C
 as well, so that all begin at once: --undo then takes back only what comes after.
 
 Exit codes: 0 every block rests or is gone, 1 not all by --timeout, or it failed.`,
-		Example: examples("drain 10.20.0.0-27 --dry-run", "drain 10.20.0.0/16", "drain old-pool --wait=false", "drain 10.20.0.0/16 --undo"),
+		Example: examples("drain 10.20.0.0-27 --dry-run", "drain 10.20.0.0/16", "drain old-pool --wait=false", "drain 10.20.0.0/16 --undo", "drain 10.20.0.0/16 --now"),
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := e.read(cmd.Context())
