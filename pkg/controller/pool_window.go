@@ -12,11 +12,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// Reasons of a pool's condition MaintenanceWindow.
+// Reasons of a pool's condition MaintenanceWindow, beside ReasonInvalid.
 const (
-	ReasonWindowOpen    = "Open"
-	ReasonWindowClosed  = "Closed"
-	ReasonWindowInvalid = "Invalid"
+	ReasonWindowOpen   = "Open"
+	ReasonWindowClosed = "Closed"
 )
 
 // setWindow says whether a maintenance window of the pool is open, where it has
@@ -26,25 +25,27 @@ func setWindow(obj *v1alpha1.PodIPPool, pool *crd.Pool, now time.Time) {
 		meta.RemoveStatusCondition(&obj.Status.Conditions, v1alpha1.PoolWindow)
 		return
 	}
-	c := metav1.Condition{
-		Type: v1alpha1.PoolWindow, Status: metav1.ConditionFalse,
+	status, reason, message := windowIs(&pool.Maintenance, now)
+	meta.SetStatusCondition(&obj.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.PoolWindow, Status: status, Reason: reason, Message: message,
 		ObservedGeneration: obj.Generation, LastTransitionTime: metav1.NewTime(now),
+	})
+}
+
+func windowIs(m *crd.Maintenance, now time.Time) (status metav1.ConditionStatus, reason, message string) {
+	if m.Problem != nil {
+		return metav1.ConditionFalse, ReasonInvalid, strings.ReplaceAll(m.Problem.Error(), "\n", "; ") +
+			". No block begins to leave its node until this is mended; nodes get blocks all the same"
 	}
-	is := pool.Maintenance.Windows.At(now)
+	is := m.Windows.At(now)
 	until := is.Until.UTC().Format(time.RFC3339)
 	switch {
-	case pool.Maintenance.Problem != nil:
-		c.Reason = ReasonWindowInvalid
-		c.Message = strings.ReplaceAll(pool.Maintenance.Problem.Error(), "\n", "; ") +
-			". No block begins to leave its node until this is mended; nodes get blocks all the same"
 	case is.Open:
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonWindowOpen, "blocks may begin to leave their nodes until "+until
+		return metav1.ConditionTrue, ReasonWindowOpen, "blocks may begin to leave their nodes until " + until
 	case is.Until.IsZero():
-		c.Reason, c.Message = ReasonWindowClosed, "no window opens in the next years: no block begins to leave its node"
-	default:
-		c.Reason, c.Message = ReasonWindowClosed, "no block begins to leave its node until the next window opens at "+until
+		return metav1.ConditionFalse, ReasonWindowClosed, "no window opens in the next years: no block begins to leave its node"
 	}
-	meta.SetStatusCondition(&obj.Status.Conditions, c)
+	return metav1.ConditionFalse, ReasonWindowClosed, "no block begins to leave its node until the next window opens at " + until
 }
 
 // untilWindow is how long until a window of the pool opens or closes; 0: not

@@ -25,7 +25,7 @@ func TestWindowCondition(t *testing.T) {
 		"no windows": {},
 		"closed":     {nightly(), 0, metav1.ConditionFalse, ReasonWindowClosed, "opens at 2026-01-01T22:00:00Z", 10 * time.Hour},
 		"open":       {nightly(), 10*time.Hour + time.Minute, metav1.ConditionTrue, ReasonWindowOpen, "until 2026-01-01T23:00:00Z", 59 * time.Minute},
-		"bad":        {bad, 0, metav1.ConditionFalse, ReasonWindowInvalid, `"Asia/Peking" is not in the tz database`, 0},
+		"bad":        {bad, 0, metav1.ConditionFalse, ReasonInvalid, `"Asia/Peking" is not in the tz database`, 0},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -137,9 +137,9 @@ func SetBlockHeld(obj *v1alpha1.PodIPBlock, why expand.WaitReason, message strin
 	if message == "" {
 		return meta.RemoveStatusCondition(&obj.Status.Conditions, v1alpha1.BlockDraining)
 	}
-	reason := v1alpha1.ReasonWaitsForWindow
+	reason := v1alpha1.HeldForWindow
 	if why == expand.WaitTurn {
-		reason = v1alpha1.ReasonWaitsForTurn
+		reason = v1alpha1.HeldForTurn
 	}
 	return meta.SetStatusCondition(&obj.Status.Conditions, metav1.Condition{
 		Type: v1alpha1.BlockDraining, Status: metav1.ConditionFalse, ObservedGeneration: obj.Generation,

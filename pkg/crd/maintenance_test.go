@@ -85,11 +85,11 @@ func TestSetBlockHeld(t *testing.T) {
 		t.Error("the first time is a change, the second is none")
 	}
 	c := obj.Status.Conditions
-	if len(c) != 1 || c[0].Status != metav1.ConditionFalse || c[0].Reason != v1alpha1.ReasonWaitsForWindow || read().Held != "not yet" {
+	if len(c) != 1 || c[0].Status != metav1.ConditionFalse || c[0].Reason != v1alpha1.HeldForWindow || read().Held != "not yet" {
 		t.Errorf("conditions %+v, block %+v", c, read())
 	}
 	crd.SetBlockHeld(obj, expand.WaitTurn, "in turn", noon())
-	if c := obj.Status.Conditions; c[0].Reason != v1alpha1.ReasonWaitsForTurn {
+	if c := obj.Status.Conditions; c[0].Reason != v1alpha1.HeldForTurn {
 		t.Errorf("conditions %+v", c)
 	}
 	if !crd.SetBlockHeld(obj, "", "", noon()) || crd.SetBlockHeld(obj, "", "", noon()) || read().Held != "" {

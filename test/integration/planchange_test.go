@@ -152,7 +152,7 @@ func (p *planned) drainHeld() {
 				}
 			case c == nil:
 				return fmt.Errorf("%s says nothing", b.Name)
-			case c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.ReasonWaitsForWindow:
+			case c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.HeldForWindow:
 				p.t.Fatalf("%s: %+v", b.Name, c)
 			default:
 				held++

@@ -98,11 +98,11 @@ const (
 
 // Reasons of the condition Draining while it is False.
 const (
-	// ReasonWaitsForWindow: no maintenance window of its pool is open.
-	ReasonWaitsForWindow = "WaitsForWindow"
-	// ReasonWaitsForTurn: as many blocks of its pool as may begin to leave in an
+	// HeldForWindow: no maintenance window of its pool is open.
+	HeldForWindow = "WaitsForWindow"
+	// HeldForTurn: as many blocks of its pool as may begin to leave in an
 	// hour have.
-	ReasonWaitsForTurn = "WaitsForTurn"
+	HeldForTurn = "WaitsForTurn"
 )
 
 // Reasons of the condition CoolingDown.
