@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
@@ -205,12 +206,15 @@ func (p *planned) moveZone() {
 	moving := p.inZone(0)
 	moving = moving[:(len(moving)+2)/3]
 	for _, name := range moving {
-		p.changeNode(name, func(n *corev1.Node) { n.Labels["zone"] = "b" })
+		label := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"zone":"b"}}}`))
+		if err := p.client.Patch(p.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, label); err != nil {
+			p.t.Fatal(err)
+		}
 	}
 	had := map[string][]v1alpha1.PodIPBlock{}
 	for _, name := range moving {
 		had[name] = slices.DeleteFunc(p.blocks(name), func(b v1alpha1.PodIPBlock) bool { return len(b.Status.Conditions) > 0 })
-		p.add(name, 2*podsPerNode)
+		p.add(name, 6*podsPerNode) // more than all blocks it may have left hold
 	}
 	p.allRun()
 	for _, name := range moving {
