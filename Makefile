@@ -98,6 +98,14 @@ chaos: controlplane ## Kill, pause and edit all there is under 200 nodes, then s
 	@$(BIN)/chaos --faults=$(FAULTS) --count=$(COUNT) --nodes=$(CHAOS_NODES) \
 		$(if $(SEED),--seed=$(SEED)) $(if $(RESTART),--restart)
 
+# NODES of the demo is 20; here it is 500 unless told.
+PLAN_NODES := $(if $(filter command line environment,$(origin NODES)),$(NODES),500)
+
+.PHONY: planchange
+planchange: controlplane ## Change the address plan of a running cluster in every way there is, under the checker. NODES=500
+	go test ./test/integration -run '^TestPlanChange$$' -count=1 -timeout 60m -v \
+		-planchange.nodes=$(PLAN_NODES) -planchange.patience=10m
+
 ##@ Address map
 
 .PHONY: map-test

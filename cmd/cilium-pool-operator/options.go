@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/forecast"
 )
@@ -39,6 +41,7 @@ type options struct {
 
 	skipCiliumCheck bool
 	agentSelector   string
+	windows         string
 	settings        controller.Settings
 	version         bool
 }
@@ -49,7 +52,7 @@ func defaultOptions() *options {
 		leaderElect: true, leaseName: "cilium-pool-operator", leaseDuration: 15 * time.Second,
 		metricsAddr: ":9870", metricsSecure: true, healthAddr: ":9871",
 		logLevel: "info", logFormat: "json",
-		agentSelector: "k8s-app=cilium",
+		agentSelector: "k8s-app=cilium", windows: "[]",
 		settings: controller.Settings{
 			Defaults: crd.Defaults{
 				Policy: expand.DefaultPolicy(), Cooldown: time.Minute, NodeGoneCooldown: 10 * time.Minute,
@@ -89,6 +92,9 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&p.IdleFor, "reclaim-idle-for", p.IdleFor, "how long that must hold on end; pools may say otherwise")
 	fs.IntVar(&s.ReclaimsPerMinute, "reclaims-per-minute", s.ReclaimsPerMinute, "blocks whose reclaim may start per minute in the whole cluster; 0: no limit")
 	fs.IntVar(&s.ReclaimsPerMinutePerPool, "reclaims-per-minute-per-pool", s.ReclaimsPerMinutePerPool, "the same for each pool; 0: no limit")
+	fs.IntVar(&p.PressurePercent, "reclaim-pressure-percent", p.PressurePercent, "share of a pool's blocks taken from which on --reclaim-idle-for shrinks, the fuller the pool the more, down to a tenth; 0: never; pools may say otherwise")
+	fs.StringVar(&o.windows, "maintenance-windows", o.windows, "JSON list of when blocks may begin to leave their nodes, each as in {\"schedule\":\"0 22 * * mon-fri\",\"duration\":\"6h\",\"timeZone\":\"UTC\"}; empty: at any time; pools may say otherwise")
+	fs.IntVar(&s.Defaults.Maintenance.BlocksPerHour, "maintenance-blocks-per-hour", s.Defaults.Maintenance.BlocksPerHour, "blocks of each pool that may begin to leave their nodes in an hour, be it by a reclaim or a drain; 0: no limit; pools may say otherwise")
 	fs.DurationVar(&p.AckHold, "ack-hold", p.AckHold, "how long an address that the agent has agreed to release waits before it leaves the pool")
 	fs.DurationVar(&p.AckTimeout, "ack-timeout", p.AckTimeout, "how long to wait for the agent's answer before asking again; at least twice the agents' --ipam-cilium-node-update-rate")
 	fs.DurationVar(&s.Defaults.Cooldown, "cooldown", s.Defaults.Cooldown, "how long a returned block rests before another node may have it; pools may say otherwise")
@@ -110,6 +116,7 @@ var policyFlags = strings.NewReplacer(
 	"ExpandPercent", "--expand-threshold-percent", "MinFree", "--expand-min-free",
 	"MaxBlocks", "--expand-max-blocks-per-node", "MaxAddresses", "--max-addresses-per-node",
 	"ReclaimPercent", "--reclaim-threshold-percent", "IdleFor", "--reclaim-idle-for",
+	"PressurePercent", "--reclaim-pressure-percent",
 	"AckHold", "--ack-hold", "AckTimeout", "--ack-timeout",
 )
 
@@ -148,9 +155,32 @@ func (o *options) validate() error {
 	if s.ReclaimsPerMinutePerPool < 0 {
 		p.bad("reclaims-per-minute-per-pool", s.ReclaimsPerMinutePerPool, "must be 0 (no limit) or more")
 	}
+	o.validateMaintenance(&p)
 	o.validateServing(&p)
 	o.validateNames(&p)
 	return errors.Join(p...)
+}
+
+// validateMaintenance reads the windows.
+func (o *options) validateMaintenance(p *problems) {
+	m := &o.settings.Defaults.Maintenance
+	if m.BlocksPerHour < 0 {
+		p.bad("maintenance-blocks-per-hour", m.BlocksPerHour, "must be 0 (no limit) or more")
+	}
+	var windows []v1alpha1.MaintenanceWindow
+	decoder := json.NewDecoder(strings.NewReader(o.windows))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&windows); err != nil || decoder.More() {
+		p.bad("maintenance-windows", o.windows, "must be a JSON list of windows, each with schedule, duration and, if need be, timeZone")
+		return
+	}
+	if len(windows) == 0 {
+		return
+	}
+	var err error
+	if m.Windows, err = crd.WindowsFrom(windows, nil); err != nil {
+		p.bad("maintenance-windows", o.windows, err.Error())
+	}
 }
 
 func (o *options) validateServing(p *problems) {

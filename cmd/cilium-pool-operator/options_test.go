@@ -40,7 +40,21 @@ func TestValidate(t *testing.T) {
 			args: []string{"--reclaim-threshold-percent=80"},
 			want: []string{"--reclaim-threshold-percent is 80", "--expand-threshold-percent (80)", "lower the one or raise the other"},
 		},
-		"idle for":           {args: []string{"--reclaim-idle-for=-1s"}, want: []string{"--reclaim-idle-for is -1s", "0s or more"}},
+		"idle for":        {args: []string{"--reclaim-idle-for=-1s"}, want: []string{"--reclaim-idle-for is -1s", "0s or more"}},
+		"pressure":        {args: []string{"--reclaim-pressure-percent=101"}, want: []string{"--reclaim-pressure-percent is 101", "0 to 100"}},
+		"blocks per hour": {args: []string{"--maintenance-blocks-per-hour=-1"}, want: []string{"--maintenance-blocks-per-hour is -1", "0 (no limit) or more"}},
+		"windows": {
+			args: []string{`--maintenance-windows=[{"schedule":"0 22 * * *","duration":"6h","timeZone":"Asia/Shanghai"}]`},
+		},
+		"windows that are none": {args: []string{"--maintenance-windows=nightly"}, want: []string{"--maintenance-windows is nightly", "must be a JSON list"}},
+		"windows misspelt": {
+			args: []string{`--maintenance-windows=[{"cron":"0 22 * * *","duration":"6h"}]`},
+			want: []string{"--maintenance-windows", "must be a JSON list"},
+		},
+		"windows that never open": {
+			args: []string{`--maintenance-windows=[{"schedule":"0 24 * * *","duration":"6h"}]`},
+			want: []string{"--maintenance-windows", "[0]", "is not cron's five fields"},
+		},
 		"ack hold":           {args: []string{"--ack-hold=-1s"}, want: []string{"--ack-hold is -1s"}},
 		"ack timeout":        {args: []string{"--ack-timeout=0s"}, want: []string{"--ack-timeout is 0s", "update rate"}},
 		"cooldown":           {args: []string{"--cooldown=25h"}, want: []string{"--cooldown is 25h0m0s", "between 0s and 24h0m0s"}},

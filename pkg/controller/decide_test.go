@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -26,7 +27,7 @@ func TestDecideAfterAnotherTookTheBudget(t *testing.T) {
 			}
 			now := b.clock.Now()
 			b.r.remember("n", ipalloc.IPv4, expand.Memory{IdleSince: []time.Time{noon()}})
-			if taken && !b.r.Pacing.Take("p", 1, now) {
+			if taken && !b.r.Pacing.Take(&crd.Pool{Name: "p"}, 1, now) {
 				t.Fatal("there is no budget")
 			}
 			want := 1

@@ -173,8 +173,9 @@ func (e *Events) waits(node *corev1.Node, waits []expand.Wait) {
 	var tell []expand.Wait
 	news := ""
 	for _, w := range waits {
-		if w.For == expand.WaitHandshake || w.For == expand.WaitUnsettled || w.For == expand.WaitPodAddress {
-			continue
+		switch w.For {
+		case expand.WaitHandshake, expand.WaitUnsettled, expand.WaitPodAddress, expand.WaitWindow, expand.WaitTurn:
+			continue // these pass by themselves
 		}
 		news += fmt.Sprintf("%s %s; ", w.CIDR, w.For)
 		tell = append(tell, w)

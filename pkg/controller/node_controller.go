@@ -115,6 +115,9 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 		if short, err = r.act(ctx, o, plans); err != nil {
 			return r.outcome(ctx, o.name, err)
 		}
+		if err = r.actOnHolds(ctx, o, plans); err != nil {
+			return r.outcome(ctx, o.name, err)
+		}
 	}
 	// 5. Tell those who must know.
 	if err := r.report(ctx, o, plans, short); err != nil {
@@ -186,10 +189,11 @@ func (r *NodeReconciler) decide(ctx context.Context, o *observation) []familyPla
 		}
 		old := r.recall(o.name, fo.family)
 		plan, memory := expand.Decide(now, fo.policy, fo.state, old)
-		if n := reclaims(plan); n > 0 && !r.Pacing.Take(fo.ruling(), n, now) {
+		if n := reclaims(plan); n > 0 && !r.Pacing.Take(fo.pools[0], n, now) {
 			fo.state.ReclaimBudget = 0 // somebody else was faster
 			plan, memory = expand.Decide(now, fo.policy, fo.state, old)
 		}
+		r.Pacing.Queue(nodeFamily{o.name, fo.family}, fo.ruling(), &fo.state, plan, now)
 		r.remember(o.name, fo.family, memory)
 		r.Metrics.decided(o.name, fo.family, plan)
 		r.logPlan(ctx, plan)
@@ -262,6 +266,7 @@ func (r *NodeReconciler) remember(node string, f ipalloc.Family, m expand.Memory
 
 // forget drops what is remembered of a node that is gone.
 func (r *NodeReconciler) forget(node string) {
+	r.Pacing.forgetNode(node)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.memory, node)
@@ -310,6 +315,19 @@ func (r *NodeReconciler) isStarving(node string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.starving[node]
+}
+
+// Idle are the nodes that could do without a block.
+func (r *NodeReconciler) Idle() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var names []string
+	for name, memory := range r.memory {
+		if len(memory[ipalloc.IPv4].IdleSince)+len(memory[ipalloc.IPv6].IdleSince) > 0 {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // Starving are the nodes that want more addresses than they could get.

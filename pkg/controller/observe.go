@@ -83,8 +83,6 @@ func (r *NodeReconciler) observeFamily(o *observation, f ipalloc.Family, now tim
 	fo := familyObservation{family: f}
 	fo.pools, fo.policy, fo.paused = r.Policy(o.node, f)
 	fo.state = r.State(expand.State{Node: o.name, Family: f, Pods: o.pods, AgentSettled: o.settled}, o.view, o.blocks)
-	if len(fo.pools) > 0 {
-		fo.state.ReclaimBudget = r.Pacing.Budget(fo.ruling(), now)
-	}
+	r.pace(o, &fo, now)
 	return fo, len(fo.pools)+len(fo.state.Blocks) > 0
 }

@@ -1,19 +1,54 @@
 package controller
 
 import (
+	"cmp"
+	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Pacing spreads reclaims out, over the cluster and over each pool, so that a
-// scale-down is not a storm of writes. It is safe for concurrent use.
+const (
+	// queuedFor is how long a node that was let wait keeps its place before those
+	// behind it. It looks again well before.
+	queuedFor = 30 * time.Second
+	// turnWait is how long a node waits at least for a turn.
+	turnWait = 10 * time.Second
+)
+
+// Pacing spreads reclaims and drains out, over the cluster and over each pool, so
+// that a scale-down is not a storm of writes. Where not all can have what they
+// want, cordoned nodes give first, then those with the smallest share in use. It
+// is safe for concurrent use.
 type Pacing struct {
 	mu      sync.Mutex
 	cluster *rate.Limiter
 	perPool float64
 	pools   map[string]*rate.Limiter
+	hours   map[string]*rate.Limiter
+	queue   map[nodeFamily]queued
+	// turns are the drains that were let begin.
+	turns map[nodeFamily]map[netip.Prefix]bool
+	full  map[poolFamily]int
+}
+
+type poolFamily struct {
+	pool   string
+	family ipalloc.Family
+}
+
+// queued is a node that would give back blocks if it were let.
+type queued struct {
+	pool string
+	rank int // cordoned nodes: -1, others: the percent in use
+	due  int
+	from time.Time
 }
 
 // NewPacing allows so many reclaims a minute, with a tenth of a minute's worth
@@ -22,7 +57,9 @@ func NewPacing(clusterPerMinute, poolPerMinute int) *Pacing {
 	return &Pacing{
 		cluster: perMinute(float64(clusterPerMinute)),
 		perPool: float64(poolPerMinute),
-		pools:   map[string]*rate.Limiter{},
+		pools:   map[string]*rate.Limiter{}, hours: map[string]*rate.Limiter{},
+		queue: map[nodeFamily]queued{}, turns: map[nodeFamily]map[netip.Prefix]bool{},
+		full: map[poolFamily]int{},
 	}
 }
 
@@ -36,21 +73,145 @@ func perMinute(n float64) *rate.Limiter {
 // unlimited stands for as many as anybody can want.
 const unlimited = 1 << 20
 
-// Budget is how many reclaims of blocks of the pool may start now.
-func (p *Pacing) Budget(pool string, now time.Time) int {
+// Budget is how many reclaims a node may start now by the pool that rules it.
+// Where the pool's hour is used up, it says for how long.
+func (p *Pacing) Budget(w nodeFamily, pool *crd.Pool, now time.Time) (n int, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return min(tokens(p.cluster, now), tokens(p.pool(pool), now))
+	cluster, here, hour := tokens(p.cluster, now), tokens(p.pool(pool.Name), now), p.hour(pool, now)
+	if hour != nil {
+		here = min(here, tokens(hour, now))
+		if tokens(hour, now) == 0 {
+			return 0, untilNext(hour, now)
+		}
+	}
+	if min(cluster, here) >= unlimited {
+		return unlimited, 0
+	}
+	all, ofPool := p.ahead(w, pool.Name, now)
+	return max(0, min(cluster-all, here-ofPool)), 0
+}
+
+// ahead counts the blocks that nodes before this one wait to give back, of all
+// pools and of one.
+func (p *Pacing) ahead(w nodeFamily, pool string, now time.Time) (all, ofPool int) {
+	mine, waits := p.queue[w]
+	for other, q := range p.queue {
+		switch {
+		case other == w || now.Before(q.from):
+			continue
+		case !now.Before(q.from.Add(queuedFor)):
+			delete(p.queue, other)
+			continue
+		case waits && cmp.Or(cmp.Compare(mine.rank, q.rank), cmp.Compare(w.node, other.node), cmp.Compare(w.family, other.family)) < 0:
+			continue
+		}
+		all += q.due
+		if q.pool == pool {
+			ofPool += q.due
+		}
+	}
+	return all, ofPool
 }
 
 // Take uses up n reclaims, and reports whether there were as many.
-func (p *Pacing) Take(pool string, n int, now time.Time) bool {
+func (p *Pacing) Take(pool *crd.Pool, n int, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if min(tokens(p.cluster, now), tokens(p.pool(pool), now)) < n {
+	limiters := []*rate.Limiter{p.cluster, p.pool(pool.Name)}
+	if hour := p.hour(pool, now); hour != nil {
+		limiters = append(limiters, hour)
+	}
+	for _, l := range limiters {
+		if tokens(l, now) < n {
+			return false
+		}
+	}
+	for _, l := range limiters {
+		l.AllowN(now, n)
+	}
+	return true
+}
+
+// Queue notes what a node was not let give back.
+func (p *Pacing) Queue(w nodeFamily, pool string, s *expand.State, plan expand.Plan, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	hold := s.ReclaimHold
+	if plan.Overdue == 0 || hold.For != "" && hold.Until.IsZero() {
+		delete(p.queue, w)
+		return
+	}
+	q := queued{pool: pool, rank: 100 * plan.Demand / max(1, plan.Capacity), due: plan.Overdue, from: now}
+	if s.Cordoned {
+		q.rank = -1
+	}
+	if hold.For != "" {
+		q.from = hold.Until
+	}
+	p.queue[w] = q
+}
+
+// Turn lets a drain begin, or says for how long it has to wait. A drain that was
+// let begin needs no other turn while it is kept.
+func (p *Pacing) Turn(w nodeFamily, block netip.Prefix, pool *crd.Pool, now time.Time) (wait time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	hour := p.hour(pool, now)
+	switch {
+	case hour == nil || p.turns[w][block]:
+		return 0
+	case !hour.AllowN(now, 1):
+		return untilNext(hour, now)
+	}
+	if p.turns[w] == nil {
+		p.turns[w] = map[netip.Prefix]bool{}
+	}
+	p.turns[w][block] = true
+	return 0
+}
+
+// keepTurns forgets the turns of all blocks but these.
+func (p *Pacing) keepTurns(w nodeFamily, blocks []netip.Prefix) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for block := range p.turns[w] {
+		if !slices.Contains(blocks, block) {
+			delete(p.turns[w], block)
+		}
+	}
+	if len(p.turns[w]) == 0 {
+		delete(p.turns, w)
+	}
+}
+
+// forgetNode drops what is kept of a node that is gone.
+func (p *Pacing) forgetNode(node string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, f := range ipalloc.Families() {
+		delete(p.queue, nodeFamily{node, f})
+		delete(p.turns, nodeFamily{node, f})
+	}
+}
+
+// setTaken notes how many percent of a pool are taken, and reports whether that
+// is news.
+func (p *Pacing) setTaken(pool string, f ipalloc.Family, percent int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	key := poolFamily{pool, f}
+	if p.full[key] == percent {
 		return false
 	}
-	return p.cluster.AllowN(now, n) && p.pool(pool).AllowN(now, n)
+	p.full[key] = percent
+	return true
+}
+
+func (p *Pacing) taken(pool string, f ipalloc.Family) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.full[poolFamily{pool, f}]
 }
 
 func (p *Pacing) pool(name string) *rate.Limiter {
@@ -58,6 +219,33 @@ func (p *Pacing) pool(name string) *rate.Limiter {
 		p.pools[name] = perMinute(p.perPool)
 	}
 	return p.pools[name]
+}
+
+// hour paces what begins to leave a pool in an hour, with a minute's worth at
+// once; nil: nothing does.
+func (p *Pacing) hour(pool *crd.Pool, now time.Time) *rate.Limiter {
+	n := pool.Maintenance.BlocksPerHour
+	if n == 0 {
+		delete(p.hours, pool.Name)
+		return nil
+	}
+	limit, burst := rate.Limit(float64(n)/3600), max(1, n/60)
+	l := p.hours[pool.Name]
+	switch {
+	case l == nil:
+		l = rate.NewLimiter(limit, burst)
+		p.hours[pool.Name] = l
+	case l.Limit() != limit:
+		l.SetLimitAt(now, limit)
+		l.SetBurstAt(now, burst)
+	}
+	return l
+}
+
+// untilNext is when a limiter that lets nothing through lets one through.
+func untilNext(l *rate.Limiter, now time.Time) time.Duration {
+	missing := 1 - l.TokensAt(now)
+	return max(turnWait, time.Duration(missing/float64(l.Limit())*float64(time.Second)))
 }
 
 func tokens(l *rate.Limiter, now time.Time) int {

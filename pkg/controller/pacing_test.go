@@ -1,8 +1,13 @@
 package controller
 
 import (
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 func TestPacing(t *testing.T) {
@@ -29,13 +34,104 @@ func TestPacing(t *testing.T) {
 			pacing, now := NewPacing(test.cluster, test.pool), noon()
 			for i, take := range test.takes {
 				now = now.Add(take.after)
-				if budget := pacing.Budget(take.pool, now); (budget >= take.n) != take.want {
+				pool := &crd.Pool{Name: take.pool}
+				if budget, _ := pacing.Budget(nodeFamily{}, pool, now); (budget >= take.n) != take.want {
 					t.Errorf("step %d: budget is %d for %d", i, budget, take.n)
 				}
-				if got := pacing.Take(take.pool, take.n, now); got != take.want {
+				if got := pacing.Take(pool, take.n, now); got != take.want {
 					t.Errorf("step %d: took %d: %t", i, take.n, got)
 				}
 			}
 		})
+	}
+}
+
+// waiting lets a node wait with so many blocks and so many percent in use.
+func (p *Pacing) waiting(node string, due, used int, cordoned bool, now time.Time) {
+	w := nodeFamily{node, ipalloc.IPv4}
+	p.Queue(w, "p", &expand.State{Cordoned: cordoned}, expand.Plan{Overdue: due, Demand: used, Capacity: 100}, now)
+}
+
+func TestWhoGivesFirst(t *testing.T) {
+	pacing, now := NewPacing(10, 0), noon() // one at once, and one more in 6 s
+	pool := &crd.Pool{Name: "p"}
+	budgets := func(want string) {
+		t.Helper()
+		got := ""
+		for _, node := range []string{"busy", "idle", "cordoned", "new"} {
+			n, _ := pacing.Budget(nodeFamily{node, ipalloc.IPv4}, pool, now)
+			if n > 0 {
+				got += node + " "
+			}
+		}
+		if got = strings.TrimSpace(got); got != want {
+			t.Errorf("at %s: budget for %q, want %q", now.Sub(noon()), got, want)
+		}
+	}
+	budgets("busy idle cordoned new") // nobody waits yet
+	pacing.waiting("busy", 1, 50, false, now)
+	pacing.waiting("idle", 1, 10, false, now)
+	pacing.waiting("cordoned", 1, 90, true, now)
+	budgets("cordoned")
+	if !pacing.Take(pool, 1, now) {
+		t.Fatal("nothing to take")
+	}
+	pacing.waiting("cordoned", 0, 90, true, now)
+	budgets("")
+	now = now.Add(6 * time.Second)
+	budgets("idle")
+	pacing.forgetNode("idle")
+	budgets("busy")
+	now = now.Add(queuedFor) // busy has not come back
+	budgets("busy idle cordoned new")
+}
+
+// A node that waits for a window keeps nobody else waiting before it opens.
+func TestQueueOfAWindow(t *testing.T) {
+	pacing, now := NewPacing(10, 0), noon()
+	w, other, pool := nodeFamily{"n", ipalloc.IPv4}, nodeFamily{"o", ipalloc.IPv4}, &crd.Pool{Name: "q"}
+	held := &expand.State{ReclaimHold: expand.Hold{For: expand.WaitWindow, Until: now.Add(time.Hour)}}
+	pacing.Queue(w, "p", held, expand.Plan{Overdue: 1, Capacity: 1}, now)
+	if n, _ := pacing.Budget(other, pool, now); n != 1 {
+		t.Errorf("before: %d", n)
+	}
+	if n, _ := pacing.Budget(other, pool, now.Add(time.Hour)); n != 0 {
+		t.Errorf("as it opens: %d", n)
+	}
+	held.ReclaimHold.Until = time.Time{}
+	pacing.Queue(w, "p", held, expand.Plan{Overdue: 1, Capacity: 1}, now)
+	if n, _ := pacing.Budget(other, pool, now.Add(time.Hour)); n != 1 {
+		t.Errorf("one that never opens: %d", n)
+	}
+}
+
+// Reclaims and drains of a pool share its hour.
+func TestHour(t *testing.T) {
+	pacing, now := NewPacing(0, 0), noon()
+	pool := &crd.Pool{Name: "p", Maintenance: crd.Maintenance{BlocksPerHour: 120}} // two at once, one more in 30 s
+	a, b := nodeFamily{"a", ipalloc.IPv4}, nodeFamily{"b", ipalloc.IPv4}
+	block := prefix("10.0.0.0/30")
+	if wait := pacing.Turn(a, block, pool, now); wait != 0 {
+		t.Errorf("the first waits %s", wait)
+	}
+	if wait := pacing.Turn(a, block, pool, now); wait != 0 {
+		t.Errorf("the same again waits %s", wait)
+	}
+	if !pacing.Take(pool, 1, now) || pacing.Take(pool, 1, now) {
+		t.Error("one reclaim beside one drain, and no more")
+	}
+	if wait := pacing.Turn(b, block, pool, now); wait != 30*time.Second {
+		t.Errorf("the third waits %s", wait)
+	}
+	if n, wait := pacing.Budget(b, pool, now.Add(25*time.Second)); n != 0 || wait != turnWait {
+		t.Errorf("budget %d, look again in %s", n, wait)
+	}
+	pacing.keepTurns(a, nil)
+	if wait := pacing.Turn(a, block, pool, now); wait == 0 {
+		t.Error("a turn that was given up is there again")
+	}
+	pool.Maintenance.BlocksPerHour = 0
+	if n, wait := pacing.Budget(b, pool, now); n != unlimited || wait != 0 {
+		t.Errorf("without a rate: budget %d, wait %s", n, wait)
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // PoolReconciler keeps the status of pools, and a deleted pool until its blocks
@@ -33,6 +34,8 @@ type PoolReconciler struct {
 	Clock   clock.PassiveClock
 	// Horizon is within what time an expected exhaustion is told of; 0: never.
 	Horizon time.Duration
+	// Pressed is told how many percent of a pool's blocks are taken; nil: nobody is.
+	Pressed func(pool *crd.Pool, f ipalloc.Family, taken int)
 }
 
 // Reconcile brings the status and the finalizer of one pool up to date.
@@ -51,6 +54,7 @@ func (r *PoolReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 	obj = obj.DeepCopy()
 	pool, invalid := r.Pools.Get(obj.Name), r.Pools.Invalid(obj.Name)
 	usage := usageOf(pool, r.Ledger.PoolBlocks(obj.Name), r.Ledger.Free)
+	r.press(pool, usage)
 	done, err := r.finalize(ctx, obj, len(usage.nodes) == 0)
 	if err != nil || done {
 		return lostRace(err)
@@ -58,7 +62,8 @@ func (r *PoolReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 	if err := r.updateStatus(ctx, obj, pool, invalid, usage); err != nil {
 		return lostRace(err)
 	}
-	return reconcile.Result{RequeueAfter: lookAgain(&obj.Status, r.Clock.Now())}, nil
+	now := r.Clock.Now()
+	return reconcile.Result{RequeueAfter: sooner(lookAgain(&obj.Status, now), untilWindow(pool, now))}, nil
 }
 
 // lostRace lets a conflict be looked at again without an error.
@@ -101,6 +106,7 @@ func (r *PoolReconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPo
 	now := r.Clock.Now()
 	noteReturned(&obj.Status, usage.resting, r.Ledger.Block, now)
 	setConditions(obj, pool, invalid, usage, now)
+	setWindow(obj, pool, now)
 	seen := foresee(old, &obj.Status, pool, usage, now)
 	setForecast(obj, seen, r.Horizon, now, !equality.Semantic.DeepEqual(old, &obj.Status))
 	r.gauge(obj, usage)

@@ -30,6 +30,8 @@ type Block struct {
 	// Reason is why it is in Phase, and Since is since when. Zero in service.
 	Reason expand.Reason
 	Since  time.Time
+	// Held is why it has not begun to drain though it should; empty otherwise.
+	Held string
 	// Conflict: it overlaps a block that was there before.
 	Conflict bool
 
@@ -88,6 +90,9 @@ func (b *Block) readPhase(conditions []metav1.Condition) {
 			return
 		}
 	}
+	if c := meta.FindStatusCondition(conditions, v1alpha1.BlockDraining); c != nil && c.Status == metav1.ConditionFalse {
+		b.Held = c.Message
+	}
 }
 
 // NewBlock returns the object whose creation claims cidr for node.
@@ -123,6 +128,23 @@ func SetBlockPhase(obj *v1alpha1.PodIPBlock, phase ipalloc.Phase, reason expand.
 		Reason:             string(reason),
 		Message:            message,
 	}) || changed
+}
+
+// SetBlockHeld says on a block in service why it has not begun to drain though it
+// should; an empty message that there is nothing to say. It reports whether
+// anything changed.
+func SetBlockHeld(obj *v1alpha1.PodIPBlock, why expand.WaitReason, message string, now time.Time) bool {
+	if message == "" {
+		return meta.RemoveStatusCondition(&obj.Status.Conditions, v1alpha1.BlockDraining)
+	}
+	reason := v1alpha1.HeldForWindow
+	if why == expand.WaitTurn {
+		reason = v1alpha1.HeldForTurn
+	}
+	return meta.SetStatusCondition(&obj.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.BlockDraining, Status: metav1.ConditionFalse, ObservedGeneration: obj.Generation,
+		LastTransitionTime: metav1.NewTime(roundUp(now)), Reason: reason, Message: message,
+	})
 }
 
 func conditionOf(phase ipalloc.Phase) string {

@@ -50,6 +50,8 @@ func PoolFrom(obj *v1alpha1.PodIPPool, d Defaults) (*Pool, error) {
 	policy, errs := parsePolicy(spec, d.Policy, path)
 	p.Policy, problems = policy, append(problems, errs...)
 
+	p.Maintenance = parseMaintenance(&spec.Maintenance, d.Maintenance, path.Child("maintenance"))
+
 	p.Cooldown = d.Cooldown
 	errs = setDuration(&p.Cooldown, spec.Cooldown, maxCooldown, path.Child("cooldown"))
 	p.NodeGoneCooldown = max(d.NodeGoneCooldown, p.Cooldown)

@@ -31,6 +31,7 @@ func parsePolicy(spec *v1alpha1.PodIPPoolSpec, defaults expand.Policy, path *fie
 		setInt(&p.MinFree, e.MinFree, 0, 4096, expandPath.Child("minFree")),
 		setInt(&p.MaxBlocks, e.MaxBlocksPerNode, 1, 1024, expandPath.Child("maxBlocksPerNode")),
 		setInt(&p.ReclaimPercent, r.ThresholdPercent, 0, 99, reclaimPath.Child("thresholdPercent")),
+		setInt(&p.PressurePercent, r.PressurePercent, 0, 100, reclaimPath.Child("pressurePercent")),
 		setDuration(&p.IdleFor, r.IdleFor, maxIdleFor, reclaimPath.Child("idleFor")),
 	} {
 		problems = append(problems, errs...)

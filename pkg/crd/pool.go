@@ -22,6 +22,8 @@ import (
 // Defaults are what a pool gets where its spec leaves a value out.
 type Defaults struct {
 	Policy expand.Policy
+	// Maintenance holds blocks where a pool does not say otherwise.
+	Maintenance Maintenance
 	// Cooldown is how long a returned block rests.
 	Cooldown time.Duration
 	// NodeGoneCooldown is how long a block rests whose node is gone, as the
@@ -44,8 +46,9 @@ type Pool struct {
 	Deleting bool
 	// Reserved are addresses of the pool that are never given out.
 	Reserved *netipx.IPSet
-	// Policy is the spec's, merged with the defaults.
-	Policy expand.Policy
+	// Policy and Maintenance are the spec's, merged with the defaults.
+	Policy      expand.Policy
+	Maintenance Maintenance
 	// Cooldown is how long a returned block rests.
 	Cooldown time.Duration
 	// NodeGoneCooldown is how long a block rests whose node is gone: never

@@ -41,6 +41,7 @@ func (w *world) settle(restless bool) int {
 	var before Claim
 	var got int
 	for range 3000 {
+		w.stir()
 		old := copyState(w.state)
 		w.answer()
 		w.startPods()

@@ -106,11 +106,18 @@ func (b *block) serving() bool {
 	if b.undrained {
 		return true
 	}
-	return b.Phase == ipalloc.InService && b.Request == None && !b.Conflict && !b.drained
+	return b.Phase == ipalloc.InService && !b.asked() && !b.Conflict && !b.drained
 }
 
-// asked says that the block is in service and must go.
-func (b *block) asked() bool { return b.Phase == ipalloc.InService && b.Request != None }
+// asked says that the block is in service and must go now.
+func (b *block) asked() bool {
+	return b.Phase == ipalloc.InService && b.Request != None && b.Hold.For == ""
+}
+
+// onHold says that the block is in service and must go, but not yet.
+func (b *block) onHold() bool {
+	return b.Phase == ipalloc.InService && b.Request != None && b.Hold.For != ""
+}
 
 // capacity is how many addresses the block gives the node while it serves.
 func (b *block) capacity() int { return b.open + b.coming }

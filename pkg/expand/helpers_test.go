@@ -230,7 +230,14 @@ func describe(p Plan) []string {
 	if p.Shortage != 0 {
 		add("short of %d", p.Shortage)
 	}
+	if p.Overdue != 0 {
+		add("%d overdue", p.Overdue)
+	}
 	for _, w := range p.Waits {
+		if !w.Until.IsZero() {
+			add("%s waits for %s until %s", w.CIDR, w.For, w.Until.Sub(noon))
+			continue
+		}
 		add("%s", strings.TrimSpace(fmt.Sprintf("%s waits for %s %s", w.CIDR, w.For, strings.Join(w.By, " "))))
 	}
 	if !p.Again.IsZero() {

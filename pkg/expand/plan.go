@@ -43,6 +43,9 @@ type Plan struct {
 	// Shortage is by how much Demand exceeds what MaxBlocks, MaxAddresses and
 	// max-allocate let the node have; 0 while demand can be met.
 	Shortage int
+	// Overdue is how many blocks would be reclaimed now but for ReclaimBudget and
+	// ReclaimHold.
+	Overdue int
 	// Waits says what each draining block, or block that must drain, waits for.
 	Waits []Wait
 	// Again is when to decide again though nothing changes. Zero: no need.
@@ -74,6 +77,8 @@ type Wait struct {
 	// By names the pods (or the agent's own use, as "router") that still use
 	// the block, sorted, where For is WaitPods or WaitAgent.
 	By []string
+	// Until is when a wait for WaitWindow or WaitTurn may end. Zero: not known.
+	Until time.Time
 }
 
 // WaitReason is what a drain waits for.
@@ -91,6 +96,10 @@ const (
 	WaitHandshake WaitReason = "Handshake"
 	// WaitPodAddress: pods have just come whose addresses nobody has told yet.
 	WaitPodAddress WaitReason = "PodAddress"
+	// WaitWindow: it has not begun, as no maintenance window is open.
+	WaitWindow WaitReason = "Window"
+	// WaitTurn: it has not begun, as as many as may per hour have.
+	WaitTurn WaitReason = "Turn"
 	// WaitUnsettled: the agent is not (yet) running steadily.
 	WaitUnsettled WaitReason = "AgentNotSettled"
 )

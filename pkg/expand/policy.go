@@ -25,8 +25,11 @@ type Policy struct {
 	// ReclaimPercent of the remaining capacity in use, at or below which a
 	// block can go. Below ExpandPercent.
 	ReclaimPercent int
-	// IdleFor is how long that must hold on end.
+	// IdleFor is how long that must hold on end, while there is no pressure.
 	IdleFor time.Duration
+	// PressurePercent of a pool's blocks taken, from which on IdleFor shrinks:
+	// see IdleUnder. 1 to 100; 0: it never does.
+	PressurePercent int
 
 	// AckHold is how long an address acked by the agent waits before it leaves
 	// the pool, as an agent can ack before it has restored its pods.
@@ -40,13 +43,35 @@ type Policy struct {
 // DefaultPolicy is the policy where nobody says otherwise.
 func DefaultPolicy() Policy {
 	return Policy{
-		ExpandPercent:  80,
-		MinFree:        4,
-		MaxBlocks:      16,
-		MaxAddresses:   4096,
-		ReclaimPercent: 50,
-		IdleFor:        10 * time.Minute,
-		AckHold:        30 * time.Second,
-		AckTimeout:     2 * time.Minute,
+		ExpandPercent:   80,
+		MinFree:         4,
+		MaxBlocks:       16,
+		MaxAddresses:    4096,
+		ReclaimPercent:  50,
+		IdleFor:         10 * time.Minute,
+		PressurePercent: 90,
+		AckHold:         30 * time.Second,
+		AckTimeout:      2 * time.Minute,
 	}
+}
+
+// leastIdle is the share of IdleFor that is left of it in a full pool.
+const leastIdle = 10
+
+// IdleUnder is how long a block must have been idle where so many percent of its
+// pool are taken: IdleFor, and from PressurePercent on less of it the fuller the
+// pool, down to a tenth. On a cordoned node it is that tenth at once, as no pod
+// comes there that could want the block back.
+//
+// How long it is bears on when a block goes, never on whether it may: that is for
+// ReclaimPercent and the target, which a node that has given back still meets.
+func (p Policy) IdleUnder(taken int, cordoned bool) time.Duration {
+	if p.PressurePercent == 0 || taken < p.PressurePercent {
+		return p.IdleFor
+	}
+	least := p.IdleFor / leastIdle
+	if left := 100 - taken; left > 0 && !cordoned {
+		return max(least, p.IdleFor/time.Duration(100-p.PressurePercent)*time.Duration(left))
+	}
+	return least
 }

@@ -63,25 +63,44 @@ func (d *decision) reclaim() {
 		idle = append(idle, d.now)
 	}
 
-	due := 0
-	for due < len(idle) && d.now.Sub(idle[due]) >= d.policy.IdleFor {
+	due, idleFor := 0, d.policy.IdleUnder(d.state.PoolTaken, d.state.Cordoned)
+	for due < len(idle) && d.now.Sub(idle[due]) >= idleFor {
 		due++
 	}
 	if due < len(idle) {
-		d.again(idle[due].Add(d.policy.IdleFor))
+		d.again(idle[due].Add(idleFor))
 	}
-	starts := min(due, max(d.state.ReclaimBudget, 0))
-	if d.changing() {
-		starts = 0
-	} else if starts < due {
-		d.again(d.now.Add(budgetWait))
-	}
+	starts := d.mayReclaim(due)
 	for _, b := range candidates[:starts] {
 		d.plan.Capacity -= b.capacity()
 		d.drain(b, Reclaim)
 	}
 	if rest := idle[starts:]; len(rest) > 0 {
 		d.memory.IdleSince = rest
+	}
+}
+
+// mayReclaim is how many of the reclaims that are due may start.
+func (d *decision) mayReclaim(due int) int {
+	if due == 0 || d.changing() {
+		return 0
+	}
+	starts := min(due, max(d.state.ReclaimBudget, 0))
+	hold := d.state.ReclaimHold
+	switch {
+	case hold.For != "":
+		starts = 0
+		d.holdUntil(hold)
+	case starts < due:
+		d.again(d.now.Add(budgetWait))
+	}
+	d.plan.Overdue = due - starts
+	return starts
+}
+
+func (d *decision) holdUntil(h Hold) {
+	if !h.Until.IsZero() {
+		d.again(h.Until)
 	}
 }
 

@@ -122,7 +122,9 @@ func brokenDrains(p Policy, s State, plan Plan, fail failer) {
 		drained := slices.ContainsFunc(plan.Drain, func(d Drain) bool { return d.CIDR == b.CIDR })
 		switch {
 		case b.Phase != ipalloc.InService:
-		case drained && b.Request != None:
+		case drained && b.Hold.For != "" && !slices.Contains(plan.Drain, Drain{CIDR: b.CIDR, Reason: Reclaim}):
+			fail("drains %s, which is held", b.CIDR)
+		case drained && b.Request != None && b.Hold.For == "":
 			requested++
 		case drained:
 			reclaims++
@@ -135,8 +137,8 @@ func brokenDrains(p Policy, s State, plan Plan, fail failer) {
 	if reclaims+requested > 0 && (plan.Capacity < least || plan.Claim != (Claim{})) {
 		fail("drains though the node lacks addresses: %d of at least %d", plan.Capacity, least)
 	}
-	if reclaims > 0 && (left == 0 || reclaims > s.ReclaimBudget) {
-		fail("reclaims %d blocks of %d, %d allowed", reclaims, reclaims+left, s.ReclaimBudget)
+	if reclaims > 0 && (left == 0 || reclaims > s.ReclaimBudget || s.ReclaimHold.For != "") {
+		fail("reclaims %d blocks of %d, %d allowed, held for %q", reclaims, reclaims+left, s.ReclaimBudget, s.ReclaimHold.For)
 	}
 }
 

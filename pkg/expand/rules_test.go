@@ -137,7 +137,7 @@ func brokenPublish(s State, a netip.Addr, fail failer) {
 
 // serves says that the block is in service, and nothing is wrong with it.
 func serves(b Block) bool {
-	return b.Phase == ipalloc.InService && b.Request == None && !b.Conflict
+	return b.Phase == ipalloc.InService && (b.Request == None || b.Hold.For != "") && !b.Conflict
 }
 
 // missingClears: entries that take an address from a node, or a pod from its

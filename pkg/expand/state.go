@@ -41,6 +41,22 @@ type State struct {
 	AgentSettled bool
 	// ReclaimBudget is how many reclaims may start now.
 	ReclaimBudget int
+	// ReclaimHold keeps reclaims from starting, whatever the budget.
+	ReclaimHold Hold
+	// PoolTaken is how many percent of the blocks of the pools from which it has
+	// blocks in service are taken; of several pools, of the fullest.
+	PoolTaken int
+	// Cordoned says that no new pod is scheduled to the node.
+	Cordoned bool
+}
+
+// Hold is what keeps blocks from beginning to leave, though they should. The zero
+// Hold keeps nothing.
+type Hold struct {
+	// For is what they wait for: WaitWindow or WaitTurn.
+	For WaitReason
+	// Until is when to ask again. Zero: not before somebody changes something.
+	Until time.Time
 }
 
 // Block is a block the node holds.
@@ -55,6 +71,10 @@ type Block struct {
 	// Request is why it must go, whatever the use: it was deleted, its range
 	// drains, its pool is being deleted. Zero: nobody asks.
 	Request Reason
+	// Hold keeps Request from being heeded: until it ends, a block in service
+	// serves on, and nothing is claimed in its place. A drain that has begun goes
+	// on whatever the Hold.
+	Hold Hold
 	// Conflict: it overlaps an older block. Nothing of it is published.
 	Conflict bool
 	// Listed: the CiliumNode's podCIDRs name it.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"time"
 )
 
 // Empty says that there is nothing to write. Waits and Again may still be set.
@@ -56,6 +57,9 @@ func (p Plan) String() string {
 
 // String is the wait in a few words.
 func (w Wait) String() string {
+	if !w.Until.IsZero() {
+		return fmt.Sprintf("%s waits for %s until %s", w.CIDR, w.For, w.Until.UTC().Format(time.RFC3339))
+	}
 	if len(w.By) == 0 {
 		return fmt.Sprintf("%s waits for %s", w.CIDR, w.For)
 	}

@@ -15,6 +15,7 @@ func (p Policy) Validate() error {
 		atLeast("MaxBlocks", p.MaxBlocks, 1),
 		atLeast("MaxAddresses", p.MaxAddresses, 1),
 		notNegative("IdleFor", p.IdleFor),
+		between("PressurePercent", p.PressurePercent, 0, 100),
 		notNegative("AckHold", p.AckHold),
 	}
 	if p.AckTimeout <= 0 {

@@ -23,6 +23,7 @@ func TestValidate(t *testing.T) {
 		"no blocks":       {func(p *Policy) { p.MaxBlocks = 0 }, []string{"MaxBlocks is 0: set it to 1 or more"}},
 		"no addresses":    {func(p *Policy) { p.MaxAddresses = 0 }, []string{"MaxAddresses is 0: set it to 1 or more"}},
 		"idle in past":    {func(p *Policy) { p.IdleFor = -time.Second }, []string{"IdleFor is -1s: set it to 0s or more"}},
+		"pressure of 101": {func(p *Policy) { p.PressurePercent = 101 }, []string{"PressurePercent is 101: set it to 0 to 100"}},
 		"hold in past":    {func(p *Policy) { p.AckHold = -time.Second }, []string{"AckHold is -1s: set it to 0s or more"}},
 		"no ack timeout":  {func(p *Policy) { p.AckTimeout = 0 }, []string{"AckTimeout is 0s: set it above 0"}},
 		"unreachable":     {func(p *Policy) { p.MinFree, p.MaxAddresses = 9, 9 }, []string{"MinFree is 9, which MaxAddresses (9) never allows: set it below 9"}},

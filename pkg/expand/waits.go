@@ -17,6 +17,9 @@ func (d *decision) explain() {
 		case b.freed:
 		case b.asked() && !b.drained:
 			d.wait(b, WaitReplacement, nil)
+		case b.onHold() && !b.drained:
+			d.plan.Waits = append(d.plan.Waits, Wait{CIDR: b.CIDR, For: b.Hold.For, Until: b.Hold.Until})
+			d.holdUntil(b.Hold)
 		case b.goingOut():
 			d.explainLeaving(b, users[b])
 		}

@@ -28,6 +28,8 @@ type world struct {
 	live map[netip.Addr]string
 	// alsoUsed says that an address is in use in another way than live.
 	alsoUsed func(netip.Addr) bool
+	// stir changes, before each plan, what is not the node's own doing.
+	stir func()
 
 	claims, undrains, drains, reclaims int
 }
@@ -36,7 +38,7 @@ type world struct {
 // the truth.
 func newWorld(t *testing.T, d dice) *world {
 	w := &world{t: t, d: d, policy: d.policy(), now: noon, state: d.state(), slots: 10, live: map[netip.Addr]string{}}
-	w.alsoUsed = func(netip.Addr) bool { return false }
+	w.alsoUsed, w.stir = func(netip.Addr) bool { return false }, func() {}
 	w.memory = d.memory(w.state)
 	w.state.Gone, w.state.AgentSettled = false, true
 	maps.Copy(w.live, w.state.Used)

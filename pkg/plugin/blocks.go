@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -111,6 +112,10 @@ func (c *cluster) waits(node string) map[string]string {
 	for _, d := range c.decide(node) {
 		for _, w := range d.plan.Waits {
 			waits[crd.BlockName(w.CIDR)] = waitsFor(w)
+			if b, ok := c.ledger.Block(w.CIDR); ok && w.For == expand.WaitTurn {
+				_, why, _ := strings.Cut(b.Held, ": ") // as the operator tells it
+				waits[b.Name] = "its turn: " + why
+			}
 		}
 	}
 	return waits
@@ -131,6 +136,11 @@ func waitsFor(w expand.Wait) string {
 		return "the addresses of " + by
 	case expand.WaitUnsettled:
 		return "the agent to run steadily"
+	case expand.WaitWindow:
+		if w.Until.IsZero() {
+			return "a maintenance window, and none will ever open"
+		}
+		return "the maintenance window that opens at " + w.Until.UTC().Format(time.RFC3339)
 	}
 	return string(w.For)
 }

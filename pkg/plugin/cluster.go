@@ -34,6 +34,8 @@ type cluster struct {
 	poolOf map[string]*v1alpha1.PodIPPool
 	// malformed are the blocks that cannot be read, by name.
 	malformed map[string]error
+	// supposed says that the pools are not those of the cluster.
+	supposed bool
 }
 
 func newCluster(s *audit.Snapshot, kept *keeper, defaults crd.Defaults) *cluster {

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -18,8 +19,8 @@ import (
 
 // drainFlags are the command line of drain.
 type drainFlags struct {
-	dryRun, undo, wait bool
-	every, timeout     time.Duration
+	dryRun, undo, now, wait bool
+	every, timeout          time.Duration
 }
 
 func (e *env) drain() *cobra.Command {
@@ -35,8 +36,12 @@ For a pool or a CIDR it sets drain in the pool's spec: nothing new is claimed th
 and --undo takes it back. A block is deleted, which is how a block is asked for; its
 finalizer keeps it until its node has given it back. That has no way back.
 
+Where the pool has maintenance windows or a rate, blocks of a pool or a CIDR wait
+for them; a single block does not. --now deletes each block of the pool or the CIDR
+as well, so that all begin at once: --undo then takes back only what comes after.
+
 Exit codes: 0 every block rests or is gone, 1 not all by --timeout, or it failed.`,
-		Example: examples("drain 10.20.0.0-27 --dry-run", "drain 10.20.0.0/16", "drain old-pool --wait=false", "drain 10.20.0.0/16 --undo"),
+		Example: examples("drain 10.20.0.0-27 --dry-run", "drain 10.20.0.0/16", "drain old-pool --wait=false", "drain 10.20.0.0/16 --undo", "drain 10.20.0.0/16 --now"),
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := e.read(cmd.Context())
@@ -54,6 +59,7 @@ Exit codes: 0 every block rests or is gone, 1 not all by --timeout, or it failed
 	fs := cmd.Flags()
 	fs.BoolVar(&f.dryRun, "dry-run", f.dryRun, "say what is to be drained and who uses it, and change nothing")
 	fs.BoolVar(&f.undo, "undo", f.undo, "take back the drain of a pool or a CIDR")
+	fs.BoolVar(&f.now, "now", f.now, "begin with every block at once, whatever the pool's maintenance windows and rate")
 	fs.BoolVar(&f.wait, "wait", f.wait, "wait until every block rests, and show what is in the way")
 	fs.DurationVar(&f.every, "every", f.every, "how often the cluster is read while waiting")
 	fs.DurationVar(&f.timeout, "timeout", f.timeout, "how long to wait; 0: without end")
@@ -128,6 +134,8 @@ func (e *env) runDrain(ctx context.Context, c *cluster, t drainTarget, f drainFl
 	switch {
 	case f.undo && t.block != nil:
 		return fmt.Errorf("%s was deleted, or is to be: that has no way back", t.what)
+	case f.undo && f.now:
+		return errors.New("--undo and --now do not go together")
 	case f.dryRun:
 		fmt.Fprintf(e.Out, "would drain %s: %s\n", t.what, count(len(rows), "block"))
 		for _, r := range rows {
@@ -141,6 +149,11 @@ func (e *env) runDrain(ctx context.Context, c *cluster, t drainTarget, f drainFl
 	if f.undo {
 		fmt.Fprintf(e.Out, "%s drains no more\n", t.what)
 		return nil
+	}
+	if f.now {
+		if err := e.deleteBlocks(ctx, c, rows); err != nil {
+			return err
+		}
 	}
 	fmt.Fprintf(e.Out, "%s drains: %s\n", t.what, count(len(rows), "block"))
 	if !f.wait {
@@ -189,6 +202,26 @@ func (e *env) ask(ctx context.Context, c *cluster, t drainTarget, drain bool) er
 	patch := client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})
 	if err := writer.Patch(ctx, pool, patch); err != nil {
 		return fmt.Errorf("patching PodIPPool %s: %w", t.pool, err)
+	}
+	return nil
+}
+
+// deleteBlocks asks for each block by its name.
+func (e *env) deleteBlocks(ctx context.Context, c *cluster, rows []blockRow) error {
+	writer, _, err := e.client()
+	if err != nil {
+		return err
+	}
+	for i := range rows {
+		b, ok := c.ledger.Block(netip.MustParsePrefix(rows[i].CIDR)) // written by blockRows
+		if !ok || b.Deleting {
+			continue
+		}
+		obj := &v1alpha1.PodIPBlock{}
+		obj.Name = b.Name
+		if err := writer.Delete(ctx, obj, client.Preconditions{UID: &b.UID}); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("deleting PodIPBlock %s: %w", b.Name, err)
+		}
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -56,6 +57,8 @@ type leaves struct {
 	Reason string `json:"reason"`
 	// Stays: not before the node has addresses to replace it with.
 	Stays bool `json:"stays,omitempty"`
+	// Until is when the maintenance window opens in which it may begin to leave.
+	Until *time.Time `json:"notBefore,omitempty"`
 	// Orphaned: it would lie in no CIDR of its pool any more.
 	Orphaned bool `json:"orphaned,omitempty"`
 }
@@ -70,7 +73,11 @@ func (c *cluster) edited(edits []*v1alpha1.PodIPPool, remove []string) (*cluster
 	}
 	for _, e := range edits {
 		p := *e.DeepCopy()
-		if _, err := crd.PoolFrom(&p, c.defaults); err != nil {
+		pool, err := crd.PoolFrom(&p, c.defaults)
+		if err == nil {
+			err = pool.Maintenance.Problem
+		}
+		if err != nil {
 			return nil, fmt.Errorf("pool %s would be invalid: %w", p.Name, err)
 		}
 		if i := find(p.Name); i >= 0 {
@@ -91,7 +98,9 @@ func (c *cluster) edited(edits []*v1alpha1.PodIPPool, remove []string) (*cluster
 		p.DeletionTimestamp = &metav1.Time{Time: c.now}
 		s.Pools[i] = p
 	}
-	return newCluster(&s, c.kept, c.defaults), nil
+	after := newCluster(&s, c.kept, c.defaults)
+	after.supposed = true
+	return after, nil
 }
 
 // effectOf compares what would be decided. It claims in both clusters.
@@ -134,7 +143,7 @@ func (c *cluster) steps(name string) map[ipalloc.Family]nodeChange {
 			pool := c.pools.Get(held.Pool)
 			n.Leaves = append(n.Leaves, leaves{
 				Block: held.Name, Used: usedIn(b.CIDR, users), Reason: string(b.Request),
-				Orphaned: pool == nil || !pool.Deleting && !pool.OnGrid(b.CIDR),
+				Orphaned: pool == nil || !pool.Deleting && !pool.OnGrid(b.CIDR), Until: opens(b.Hold),
 			})
 		}
 		if d.paused == "" && c.nodes[name] != nil {
@@ -146,6 +155,15 @@ func (c *cluster) steps(name string) map[ipalloc.Family]nodeChange {
 		steps[d.family] = n
 	}
 	return steps
+}
+
+// opens is when the window opens that a block waits for; nil: it waits for none.
+func opens(h expand.Hold) *time.Time {
+	if h.For != expand.WaitWindow || h.Until.IsZero() {
+		return nil
+	}
+	at := h.Until.UTC()
+	return &at
 }
 
 // claims takes blocks as the operator would: as many as the plan wants.
@@ -234,6 +252,9 @@ func (n *nodeChange) words() string {
 	}
 	for _, l := range n.Leaves {
 		words := fmt.Sprintf("%s has to go (%s, %d in use)", l.Block, l.Reason, l.Used)
+		if l.Until != nil {
+			words += ", in the maintenance window that opens at " + l.Until.Format(time.RFC3339)
+		}
 		if l.Stays {
 			words += ", but stays until there is something to replace it"
 		}

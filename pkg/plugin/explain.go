@@ -195,15 +195,37 @@ func (c *cluster) explainChange(s *story, d *decision) {
 	case !d.state.AgentSettled || len(d.state.Used) == 0:
 		s.say("It gives no block back as long as its agent is not trusted.")
 	case ok && n == 0:
-		s.say("It can do without %s now: that is taken back once it has held for %s on end.", count(len(d.memory.IdleSince), "block"), d.policy.IdleFor)
+		s.say("It can do without %s now: that is taken back once it has held for %s on end.", count(len(d.memory.IdleSince), "block"), d.idleFor())
 	case ok:
 		s.say("It gives a block back with %s: its other blocks then stay at or below %d%% in use. That has to hold for %s on end.",
-			plural(n, "pod fewer", "pods fewer"), d.policy.ReclaimPercent, d.policy.IdleFor)
+			plural(n, "pod fewer", "pods fewer"), d.policy.ReclaimPercent, d.idleFor())
 	case inService(d.state.Blocks) <= 1:
 		s.say("It gives no block back by itself: a node keeps its last one.")
 	default:
 		s.say("It gives no block back however few its pods: it keeps those with the agent's own addresses or with addresses given to one pod by hand.")
 	}
+	c.explainWhen(s, d)
+}
+
+// explainWhen says what shortens or lengthens the wait for a block to go.
+func (c *cluster) explainWhen(s *story, d *decision) {
+	if d.policy.ReclaimDisabled {
+		return
+	}
+	if d.idleFor() < d.policy.IdleFor {
+		s.say("That is less than %s, as %d%% of its pool's blocks are taken.", d.policy.IdleFor, d.state.PoolTaken)
+	}
+	switch hold := d.state.ReclaimHold; {
+	case hold.For != expand.WaitWindow:
+	case hold.Until.IsZero():
+		s.say("No maintenance window of pool %s will ever open: nothing is taken back.", d.ruling())
+	default:
+		s.say("Nothing is taken back before the maintenance window of pool %s opens at %s.", d.ruling(), hold.Until.UTC().Format(time.RFC3339))
+	}
+}
+
+func (d *decision) idleFor() time.Duration {
+	return d.policy.IdleUnder(d.state.PoolTaken, d.state.Cordoned)
 }
 
 // growth says in words how a plan grows the node.

@@ -56,6 +56,36 @@ func (c *cluster) observe(name string, f ipalloc.Family) (decision, bool) {
 		Node: name, Family: f, Pods: c.pods[name], AgentSettled: settled, Gone: node == nil && view == nil,
 	}}
 	d.pools, d.policy, d.paused = o.Policy(node, f)
-	d.state = o.State(d.state, view, c.ledger.NodeBlocks(name))
+	blocks := c.ledger.NodeBlocks(name)
+	d.state = o.State(d.state, view, blocks)
+	d.state.Cordoned = node != nil && node.Spec.Unschedulable
+	for _, b := range blocks {
+		if pool := c.pools.Get(b.Pool); pool != nil && b.Phase == ipalloc.InService && familyOf(b) == f {
+			d.state.PoolTaken = max(d.state.PoolTaken, c.taken(pool, f))
+		}
+	}
+	o.Hold(&d.state, d.pools, c.now)
+	c.holdAsTold(&d.state)
 	return d, len(d.pools)+len(d.state.Blocks) > 0
+}
+
+// taken is how many percent of a pool's blocks are taken.
+func (c *cluster) taken(pool *crd.Pool, f ipalloc.Family) int {
+	cut, ok := pool.Cut(f)
+	if !ok {
+		return 0
+	}
+	return controller.Taken(pool, f, c.ledger.Free(cut))
+}
+
+// holdAsTold holds the blocks of which the operator says on their objects that it
+// does: it knows of windows by its flags, and of turns.
+func (c *cluster) holdAsTold(s *expand.State) {
+	for i := range s.Blocks {
+		b := &s.Blocks[i]
+		asked := b.Request == expand.CIDRDraining || b.Request == expand.PoolDeleted
+		if is, ok := c.ledger.Block(b.CIDR); ok && is.Held != "" && asked && b.Hold.For == "" && !c.supposed {
+			b.Hold.For = expand.WaitTurn
+		}
+	}
 }

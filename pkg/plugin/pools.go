@@ -41,9 +41,18 @@ type poolRow struct {
 	// expected within a week.
 	BlocksPerHour *float64   `json:"blocksPerHour"`
 	ExhaustedAt   *time.Time `json:"exhaustedAt"`
+	// Window is the pool's maintenance window. Null: blocks may leave at any time.
+	Window *windowRow `json:"maintenanceWindow"`
 	// State is Ready, Invalid, Paused, Deleting, Exhausted or Overlapping.
 	State   string `json:"state"`
 	Message string `json:"message,omitempty"`
+}
+
+// windowRow says whether a maintenance window is open, and until when that stays
+// so. Without Until it does for good.
+type windowRow struct {
+	Open  bool       `json:"open"`
+	Until *time.Time `json:"until,omitempty"`
 }
 
 func (e *env) pools() *cobra.Command {
@@ -61,7 +70,10 @@ else uses, are not free.
 Room is how many more nodes fit. Lasts is for how long there are free blocks, if
 what they grew by in the last hours or days goes on for as long again; "-" says
 that no end is in sight. -o wide shows by how many blocks an hour. These follow
-from the history that the operator keeps in a pool's status.`,
+from the history that the operator keeps in a pool's status.
+
+-o wide also shows whether a maintenance window of the pool's own is open; windows
+set by a flag of the operator are not known here.`,
 		Example:           examples("pools", "pools zone-a -o wide", "pools -o json | jq '.[] | select(.freeBlocks < 10)'"),
 		ValidArgsFunction: e.completePools,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -131,6 +143,7 @@ func (c *cluster) poolRow(pool *crd.Pool, f ipalloc.Family, used map[string]int)
 	}
 	r.Holders, r.Nodes = len(holders), c.ruled(pool.Name, f)
 	c.foresee(pool, f, &r)
+	r.Window = windowOf(pool, c.now)
 	r.State, r.Message = c.poolState(pool, f, &r)
 	return r
 }
@@ -156,6 +169,32 @@ func (c *cluster) foresee(pool *crd.Pool, f ipalloc.Family, r *poolRow) {
 	if at := c.now.Add(seen.Left).UTC().Truncate(time.Second); seen.Expected {
 		r.ExhaustedAt = &at
 	}
+}
+
+func windowOf(pool *crd.Pool, now time.Time) *windowRow {
+	if pool.Maintenance.Windows == nil {
+		return nil
+	}
+	is := pool.Maintenance.Windows.At(now)
+	w := &windowRow{Open: is.Open}
+	if !is.Until.IsZero() {
+		at := is.Until.UTC()
+		w.Until = &at
+	}
+	return w
+}
+
+// words say for how long a window is open or closed.
+func (w *windowRow) words(now time.Time) string {
+	switch {
+	case w == nil:
+		return "-"
+	case w.Until == nil:
+		return "closed"
+	case w.Open:
+		return "open for " + duration.HumanDuration(w.Until.Sub(now))
+	}
+	return "opens in " + duration.HumanDuration(w.Until.Sub(now))
 }
 
 func rangeWords(r crd.Range) string {
@@ -216,6 +255,9 @@ func (c *cluster) poolState(pool *crd.Pool, f ipalloc.Family, r *poolRow) (state
 			}
 		}
 	}
+	if err := pool.Maintenance.Problem; err != nil {
+		return "Ready", "but no maintenance window of it opens: " + err.Error()
+	}
 	return "Ready", ""
 }
 
@@ -223,7 +265,7 @@ func poolTable(rows []poolRow, now time.Time) table {
 	t := table{
 		columns: []column{
 			{"Pool", false}, {"Family", false}, {"Priority", true}, {"Nodes", false}, {"Block", true}, {"Blocks", false}, {"Free", false},
-			{"Full", false}, {"Room", false}, {"Per Hour", true}, {"Lasts", false}, {"Draining", true}, {"Resting", true}, {"Used", false}, {"CIDRs", true}, {"State", false},
+			{"Full", false}, {"Room", false}, {"Per Hour", true}, {"Lasts", false}, {"Draining", true}, {"Resting", true}, {"Used", false}, {"Window", true}, {"CIDRs", true}, {"State", false},
 		},
 		empty: "No pools found.",
 	}
@@ -233,7 +275,7 @@ func poolTable(rows []poolRow, now time.Time) table {
 			r.Pool, dash(r.Family), fmt.Sprint(r.Priority), fmt.Sprint(r.Nodes), fmt.Sprintf("/%d", r.BlockBits),
 			fmt.Sprintf("%d/%s", r.Blocks.held(), many(r.Total)), many(r.Free), percentOf(r.Blocks.held(), r.Total),
 			many(uint64(r.Room)), perHour(r.BlocksPerHour), lasts(now, r),
-			fmt.Sprint(r.Blocks.Draining), fmt.Sprint(r.Blocks.CoolingDown), fraction(r.Used, r.Addresses), few(r.CIDRs), r.State,
+			fmt.Sprint(r.Blocks.Draining), fmt.Sprint(r.Blocks.CoolingDown), fraction(r.Used, r.Addresses), r.Window.words(now), few(r.CIDRs), r.State,
 		})
 	}
 	return t

@@ -135,7 +135,7 @@ func TestEventsPage(t *testing.T) {
 	sameSet(t, "conditions of pools", unique(column("Conditions of a PodIPPool", 0)), constants(t, "pkg/crd/v1alpha1", "Pool"))
 	sameSet(t, "reasons of pools", unique(column("Conditions of a PodIPPool", 2)), constants(t, "pkg/controller", "Reason"))
 	sameSet(t, "conditions of blocks", unique(column("Conditions of a PodIPBlock", 0)), constants(t, "pkg/crd/v1alpha1", "Block"))
-	reasons := append(constants(t, "pkg/crd/v1alpha1", "Reason"), literalReasons(t, "pkg/controller")...)
+	reasons := append(constants(t, "pkg/crd/v1alpha1", "Reason", "Held"), literalReasons(t, "pkg/controller")...)
 	sameSet(t, "reasons of blocks", column("Conditions of a PodIPBlock", 1), reasons)
 	sameSet(t, "reasons of blocks, as decided", constants(t, "pkg/expand", "Reason"), constants(t, "pkg/crd/v1alpha1", "Reason"))
 	sameSet(t, "conditions of Nodes", unique(column("Condition of a Node", 0)), constants(t, "pkg/controller", "Shortage"))
@@ -145,7 +145,7 @@ func TestEventsPage(t *testing.T) {
 
 // poolConditions are all that the code sets of a pool's conditions, as "type
 // status reason": set(type, status, reason, message), and what foretold returns
-// of ExhaustedSoon.
+// of ExhaustedSoon, and windowIs of MaintenanceWindow.
 func poolConditions(t *testing.T) []string {
 	t.Helper()
 	values := named(t, "pkg/crd/v1alpha1")
@@ -171,8 +171,11 @@ func poolConditions(t *testing.T) []string {
 						note(values[name(n.Args[0])], n.Args[1], n.Args[2])
 					}
 				case *ast.ReturnStmt:
-					if decl.Name.Name == "foretold" {
+					switch decl.Name.Name {
+					case "foretold":
 						note(values["PoolExhaustedSoon"], n.Results[0], n.Results[1])
+					case "windowIs":
+						note(values["PoolWindow"], n.Results[0], n.Results[1])
 					}
 				}
 				return true
@@ -235,7 +238,7 @@ func TestOnePlaceForEvents(t *testing.T) {
 		}
 	}
 	sameSet(t, "functions that send events", where["Eventf"], []string{"sendWith"})
-	sameSet(t, "functions that set conditions", where["SetStatusCondition"], []string{"setConditions", "setForecast", "conflict", "SetBlockPhase"})
+	sameSet(t, "functions that set conditions", where["SetStatusCondition"], []string{"setConditions", "setForecast", "setWindow", "conflict", "SetBlockPhase", "SetBlockHeld"})
 	if len(where["Event"]) > 0 {
 		t.Errorf("%v send events", where["Event"])
 	}

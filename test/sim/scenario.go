@@ -59,6 +59,7 @@ func draw(seed uint64, p profile) scenario {
 func settings() controller.Settings {
 	p := expand.DefaultPolicy()
 	p.MinFree, p.IdleFor = 1, 2*time.Minute
+	p.PressurePercent = 0 // testdata's seeds are of worlds without
 	return controller.Settings{
 		Defaults:       crd.Defaults{Policy: p, Cooldown: time.Minute, NodeGoneCooldown: 5 * time.Minute},
 		AgentNamespace: "kube-system", AgentSettle: time.Minute, NodeWorkers: 2,

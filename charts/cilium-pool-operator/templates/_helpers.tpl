@@ -78,8 +78,11 @@ annotations:
 - --reclaim-disabled={{ not .Values.reclaim.enabled }}
 - --reclaim-threshold-percent={{ .Values.reclaim.thresholdPercent }}
 - --reclaim-idle-for={{ .Values.reclaim.idleFor }}
+- --reclaim-pressure-percent={{ .Values.reclaim.pressurePercent }}
 - --reclaims-per-minute={{ .Values.reclaim.perMinute }}
 - --reclaims-per-minute-per-pool={{ .Values.reclaim.perMinutePerPool }}
+- {{ printf "--maintenance-windows=%s" (toJson .Values.maintenance.windows) | quote }}
+- --maintenance-blocks-per-hour={{ .Values.maintenance.blocksPerHour }}
 - --ack-hold={{ .Values.handshake.ackHold }}
 - --ack-timeout={{ .Values.handshake.ackTimeout }}
 - --cooldown={{ .Values.cooldown }}

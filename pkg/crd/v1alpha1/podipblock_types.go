@@ -76,7 +76,8 @@ type PodIPBlockSpec struct {
 // convenience: the operator can lose it and do no harm.
 type PodIPBlockStatus struct {
 	// conditions: Draining, then CoolingDown, each with the reason and since
-	// when; Conflict where the block overlaps an older one.
+	// when; Draining is False while the block waits for a maintenance window or its
+	// turn; Conflict where the block overlaps an older one.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -93,6 +94,15 @@ const (
 	ReasonCIDRDraining = "CIDRDraining"
 	// ReasonPoolDeleted: its pool is being deleted.
 	ReasonPoolDeleted = "PoolDeleted"
+)
+
+// Reasons of the condition Draining while it is False.
+const (
+	// HeldForWindow: no maintenance window of its pool is open.
+	HeldForWindow = "WaitsForWindow"
+	// HeldForTurn: as many blocks of its pool as may begin to leave in an
+	// hour have.
+	HeldForTurn = "WaitsForTurn"
 )
 
 // Reasons of the condition CoolingDown.

@@ -99,6 +99,11 @@ type PodIPPoolSpec struct {
 	// +optional
 	Reclaim ReclaimPolicy `json:"reclaim,omitempty"`
 
+	// maintenance says when blocks may begin to leave their nodes, and how many
+	// in an hour.
+	// +optional
+	Maintenance MaintenancePolicy `json:"maintenance,omitempty"`
+
 	// cooldown is how long a returned block rests before another node may have
 	// it, so that routes to its old node are gone everywhere. Default: the
 	// operator's --cooldown (1m).
@@ -231,9 +236,69 @@ type ReclaimPolicy struct {
 	// +optional
 	IdleFor *metav1.Duration `json:"idleFor,omitempty"`
 
+	// pressurePercent of the blocks of a pool taken, from which on idleFor shrinks:
+	// the fuller the pool the more, down to a tenth, and on cordoned nodes to a
+	// tenth at once. 0: it never does. Default: --reclaim-pressure-percent (90).
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	// +optional
+	PressurePercent *int32 `json:"pressurePercent,omitempty"`
+
 	// disabled keeps every block where it is until asked for by hand.
 	// +optional
 	Disabled bool `json:"disabled,omitempty"`
+}
+
+// MaintenancePolicy holds blocks on their nodes outside maintenance windows, and
+// to a rate: those that would be reclaimed on the nodes that this pool rules, and
+// those of this pool whose CIDR drains or was taken out, or whose pool is deleted.
+// A block that has begun to drain goes on when its window closes. A PodIPBlock
+// deleted by hand is held by nothing.
+type MaintenancePolicy struct {
+	// windows are when blocks may begin to leave; while any of them is open.
+	// Default: --maintenance-windows (at any time).
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=atomic
+	// +optional
+	Windows []MaintenanceWindow `json:"windows,omitempty"`
+
+	// blocksPerHour is how many blocks may begin to leave in an hour. 0: no limit.
+	// Default: --maintenance-blocks-per-hour (0).
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000000
+	// +optional
+	BlocksPerHour *int32 `json:"blocksPerHour,omitempty"`
+
+	// anytime lets blocks begin to leave at any time and at any rate, whatever the
+	// windows and the rate of this pool or of the operator's flags.
+	// +optional
+	Anytime bool `json:"anytime,omitempty"`
+}
+
+// MaintenanceWindow is a time that comes again and again. Its fields are named as
+// those of CronJobs and of Karpenter's disruption budgets.
+type MaintenanceWindow struct {
+	// schedule is when the window opens: cron's five fields (minute, hour, day of
+	// month, month, day of week), as in "0 22 * * mon-fri", or one of @hourly,
+	// @daily, @weekly, @monthly, @yearly.
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|[^ @=]+( [^ =]+){4})$')",message="schedule must be cron's five fields (minute, hour, day of month, month, day of week) with one space between them, as in '0 22 * * mon-fri', or @hourly, @daily, @weekly, @monthly or @yearly; the time zone goes into timeZone"
+	// +required
+	Schedule string `json:"schedule"`
+
+	// duration is how long it stays open.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=20
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}([.][0-9]{1,3})?(ms|s|m|h))+$') && duration(self) >= duration('1m') && duration(self) <= duration('168h')",message="duration must be between 1m and 168h, as in 30m, 6h or 1h30m"
+	// +required
+	Duration metav1.Duration `json:"duration"`
+
+	// timeZone is the schedule's, by its name in the tz database, as in
+	// Asia/Shanghai. Default: UTC.
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$') && self.lowerAscii() != 'local'",message="timeZone must be a name of the tz database, as in Asia/Shanghai; Local is none, as it differs from machine to machine"
+	// +optional
+	TimeZone string `json:"timeZone,omitempty"`
 }
 
 // PodIPPoolStatus is what the operator sees of a pool.
@@ -276,7 +341,8 @@ type PodIPPoolStatus struct {
 
 	// conditions: Ready (the pool gives out what it says), Overlapping (part of
 	// it belongs to another pool), Exhausted (no free block is left),
-	// ExhaustedSoon (by the growth of the last hours or days, none will be).
+	// ExhaustedSoon (by the growth of the last hours or days, none will be),
+	// MaintenanceWindow (one is open, where there are any).
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -349,7 +415,11 @@ const (
 	// PoolExhaustedSoon is True while the pool has free blocks, and is expected
 	// to have none before long.
 	PoolExhaustedSoon = "ExhaustedSoon"
-	// BlockDraining is True while a block is being given back.
+	// PoolWindow is True while a maintenance window of the pool is open, and absent
+	// where blocks may leave at any time.
+	PoolWindow = "MaintenanceWindow"
+	// BlockDraining is True while a block is being given back, and False while it
+	// should be but has not begun, as its pool's maintenance does not let it.
 	BlockDraining = "Draining"
 	// BlockCoolingDown is True while a block that came back rests.
 	BlockCoolingDown = "CoolingDown"

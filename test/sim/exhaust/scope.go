@@ -58,6 +58,7 @@ func (s scope) allows(a world.Action) bool {
 func (s scope) config() world.Config {
 	p := expand.DefaultPolicy()
 	p.MinFree, p.IdleFor = 1, 30*time.Second
+	p.PressurePercent = 0 // how full a pool was last seen to be is no part of a state
 	c := world.Config{
 		Nodes: 2, PodsPerNode: 1, Operators: 2, UpdateRate: 15 * time.Second, Faults: s.faults,
 		Settings: controller.Settings{

@@ -1,0 +1,176 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// Hold adds to the state of one family of a node what maintenance windows keep
+// from beginning at now: reclaims by those of the pool that rules the node, drains
+// by those of the block's own pool, as that is where they were asked for. A block
+// deleted by hand is held by nothing.
+func (o *Observer) Hold(s *expand.State, pools []*crd.Pool, now time.Time) {
+	if len(pools) > 0 {
+		s.ReclaimHold = pools[0].Maintenance.Hold(now)
+	}
+	for i := range s.Blocks {
+		if b := &s.Blocks[i]; holdable(b) {
+			if pool := o.poolOf(b.CIDR); pool != nil {
+				b.Hold = pool.Maintenance.Hold(now)
+			}
+		}
+	}
+}
+
+// holdable says that somebody asks for a block that serves, other than by
+// deleting it.
+func holdable(b *expand.Block) bool {
+	return b.Phase == ipalloc.InService && !b.Conflict && (b.Request == expand.CIDRDraining || b.Request == expand.PoolDeleted)
+}
+
+// poolOf is the pool of a block that is held, or nil.
+func (o *Observer) poolOf(cidr netip.Prefix) *crd.Pool {
+	b, ok := o.Ledger.Block(cidr)
+	if !ok {
+		return nil
+	}
+	return o.Pools.Get(b.Pool)
+}
+
+// Taken is how many percent of the blocks that a pool can give out are taken,
+// where so many are free.
+func Taken(pool *crd.Pool, f ipalloc.Family, free uint64) int {
+	cut, ok := pool.Cut(f)
+	if !ok || cut.Total() == 0 {
+		return 0 // nothing is given out, so nobody waits for what comes home
+	}
+	return int(100 * (1 - min(1, float64(free)/float64(cut.Total()))))
+}
+
+// pressed notes how full a pool is, and looks again at the nodes that could give
+// something back where that shortens or lengthens their wait.
+func (r *NodeReconciler) pressed(queue func(node string)) func(*crd.Pool, ipalloc.Family, int) {
+	return func(pool *crd.Pool, f ipalloc.Family, taken int) {
+		was := r.Pacing.taken(pool.Name, f)
+		from := pool.Policy.PressurePercent
+		if r.Pacing.setTaken(pool.Name, f, taken) && from > 0 && max(was, taken) >= from {
+			for _, node := range r.Idle() {
+				queue(node)
+			}
+		}
+	}
+}
+
+// pace says of one family of a node what windows, rates and other nodes let
+// begin. It uses up the turns of drains.
+func (r *NodeReconciler) pace(o *observation, fo *familyObservation, now time.Time) {
+	s := &fo.state
+	s.Cordoned = o.node != nil && o.node.Spec.Unschedulable
+	for _, b := range o.blocks {
+		if b.Phase == ipalloc.InService && ipalloc.FamilyOf(b.CIDR.Addr()) == fo.family {
+			s.PoolTaken = max(s.PoolTaken, r.Pacing.taken(b.Pool, fo.family))
+		}
+	}
+	r.Hold(s, fo.pools, now)
+	w := nodeFamily{o.name, fo.family}
+	if len(fo.pools) > 0 && s.ReclaimHold.For == "" {
+		var wait time.Duration
+		s.ReclaimBudget, wait = r.Pacing.Budget(w, fo.pools[0], now)
+		if wait > 0 {
+			s.ReclaimHold = expand.Hold{For: expand.WaitTurn, Until: now.Add(wait)}
+		}
+	}
+	if fo.paused != "" || s.Gone || o.view == nil {
+		return // nothing begins, so no turn is used up
+	}
+	var begun []netip.Prefix
+	for i := range s.Blocks {
+		b := &s.Blocks[i]
+		pool := r.poolOf(b.CIDR)
+		if !holdable(b) || b.Hold.For != "" || pool == nil {
+			continue
+		}
+		if wait := r.Pacing.Turn(w, b.CIDR, pool, now); wait > 0 {
+			b.Hold = expand.Hold{For: expand.WaitTurn, Until: now.Add(wait)}
+		} else {
+			begun = append(begun, b.CIDR)
+		}
+	}
+	r.Pacing.keepTurns(w, begun)
+}
+
+// actOnHolds tells on each block in service why it has not begun to drain though
+// it should.
+func (r *NodeReconciler) actOnHolds(ctx context.Context, o *observation, plans []familyPlan) error {
+	for _, p := range plans {
+		for _, b := range o.blocks {
+			if ipalloc.FamilyOf(b.CIDR.Addr()) != p.family || b.Phase != ipalloc.InService || drains(p.plan, b.CIDR) {
+				continue
+			}
+			why, message := r.heldBecause(b, p.plan)
+			if message == b.Held {
+				continue
+			}
+			if err := r.setHeld(ctx, o, b.CIDR, why, message); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func drains(p expand.Plan, cidr netip.Prefix) bool {
+	return slices.ContainsFunc(p.Drain, func(d expand.Drain) bool { return d.CIDR == cidr })
+}
+
+// heldBecause says in words why a block does not begin to leave; "": it need not.
+func (r *NodeReconciler) heldBecause(b crd.Block, p expand.Plan) (expand.WaitReason, string) {
+	for _, w := range p.Waits {
+		if w.CIDR == b.CIDR && (w.For == expand.WaitWindow || w.For == expand.WaitTurn) {
+			return w.For, r.heldMessage(b, w)
+		}
+	}
+	return "", ""
+}
+
+// heldMessage changes only when a window opens or closes, or an hour's turns are
+// used up: it is written on every block that is held.
+func (r *NodeReconciler) heldMessage(b crd.Block, w expand.Wait) string {
+	const what = "it is to leave its node, but has not begun: "
+	pool := r.Pools.Get(b.Pool)
+	switch {
+	case pool == nil:
+		return ""
+	case w.For == expand.WaitTurn:
+		return what + fmt.Sprintf("%d blocks of pool %s may begin in an hour, and as many have", pool.Maintenance.BlocksPerHour, b.Pool)
+	case w.Until.IsZero():
+		return what + fmt.Sprintf("no maintenance window of pool %s will ever open", b.Pool)
+	}
+	return what + fmt.Sprintf("the next maintenance window of pool %s opens at %s", b.Pool, w.Until.UTC().Format(time.RFC3339))
+}
+
+func (r *NodeReconciler) setHeld(ctx context.Context, o *observation, cidr netip.Prefix, why expand.WaitReason, message string) error {
+	_, obj, err := r.heldBlock(ctx, o, cidr)
+	if err != nil {
+		return err
+	}
+	if crd.SetBlockHeld(obj, why, message, r.Clock.Now()) {
+		err = r.Client.Status().Update(ctx, obj)
+		if r.Metrics.wrote("PodIPBlock", "held", err) != nil {
+			return fmt.Errorf("telling on block %s why it is held: %w", cidr, err)
+		}
+	}
+	written, err := crd.BlockFrom(obj)
+	if err != nil {
+		return err
+	}
+	r.Ledger.Wrote(written)
+	return nil
+}

@@ -1,0 +1,285 @@
+package controller
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// draining is a pool with two ranges of four blocks each, of which the first
+// drains.
+func draining(m v1alpha1.MaintenancePolicy) *v1alpha1.PodIPPool {
+	p := podIPPool("p", 1, "10.0.0.0/28", "10.0.1.0/28")
+	p.Spec.IPv4.CIDRs[0].Drain = true
+	p.Spec.Maintenance = m
+	return p
+}
+
+// nightly is open for an hour, ten hours after noon.
+func nightly() v1alpha1.MaintenancePolicy {
+	return v1alpha1.MaintenancePolicy{Windows: []v1alpha1.MaintenanceWindow{{Schedule: "0 22 * * *", Duration: metav1.Duration{Duration: time.Hour}}}}
+}
+
+// threeBlocks are a node's, of the range that drains: just enough for it.
+func threeBlocks(pool *v1alpha1.PodIPPool, change func(i int, b *v1alpha1.PodIPBlock) client.Object) []client.Object {
+	cn := publishing(ciliumNode("n", "", "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"),
+		"10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6", "10.0.0.9", "10.0.0.10")
+	objects := []client.Object{nodeObject(), pool, cn}
+	for i, cidr := range []string{"10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"} {
+		objects = append(objects, change(i, blockObject(cidr, ipalloc.InService)))
+	}
+	return objects
+}
+
+func asIs(_ int, b *v1alpha1.PodIPBlock) client.Object { return b }
+
+// phases are the blocks of the bed and where they are, in order.
+func (b *bed) phases() []string {
+	b.t.Helper()
+	var out []string
+	for _, k := range b.blocks() {
+		line := fmt.Sprintf("%s %s", k.CIDR, k.Phase)
+		if k.Held != "" {
+			line += " held"
+		}
+		out = append(out, line)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestDrainWaitsForItsWindow(t *testing.T) {
+	b := newBed(t, threeBlocks(draining(nightly()), asIs)...)
+	b.settle()
+	held := []string{"10.0.0.0/30 InService held", "10.0.0.4/30 InService held", "10.0.0.8/30 InService held"}
+	if diff := cmp.Diff(held, b.phases()); diff != "" {
+		t.Fatalf("before the window:\n%s", diff)
+	}
+	if got := b.blocks()[0].Held; !strings.Contains(got, "opens at 2026-01-01T22:00:00Z") {
+		t.Errorf("the condition says %q", got)
+	}
+	result, err := b.r.Reconcile(t.Context(), requestOf("n"))
+	if err != nil || result.RequeueAfter != 10*time.Hour {
+		t.Errorf("looks again in %s, %v", result.RequeueAfter, err)
+	}
+
+	b.clock.SetTime(noon().Add(10 * time.Hour))
+	b.settle()
+	begun := []string{"10.0.0.0/30 Draining", "10.0.0.4/30 Draining", "10.0.0.8/30 Draining", "10.0.1.0/30 InService", "10.0.1.4/30 InService"}
+	if diff := cmp.Diff(begun, b.phases()); diff != "" {
+		t.Fatalf("in the window:\n%s", diff)
+	}
+
+	b.clock.SetTime(noon().Add(12 * time.Hour))
+	b.settle()
+	if diff := cmp.Diff(begun, b.phases()); diff != "" {
+		t.Errorf("what has begun goes on after the window:\n%s", diff)
+	}
+	b.check("after the window")
+}
+
+func TestHoldEndsWithItsReason(t *testing.T) {
+	b := newBed(t, threeBlocks(draining(nightly()), asIs)...)
+	b.settle()
+	pool := draining(nightly())
+	pool.Generation, pool.Spec.IPv4.CIDRs[0].Drain = 2, false
+	b.r.Pools.Set(pool)
+	b.settle()
+	want := []string{"10.0.0.0/30 InService", "10.0.0.4/30 InService", "10.0.0.8/30 InService"}
+	if diff := cmp.Diff(want, b.phases()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWaysPastAWindow(t *testing.T) {
+	anytime := nightly()
+	anytime.Anytime = true
+	deleted := func(i int, b *v1alpha1.PodIPBlock) client.Object {
+		if i == 1 {
+			return beingDeleted(b)
+		}
+		return b
+	}
+	tests := map[string]struct {
+		pool   *v1alpha1.PodIPPool
+		change func(int, *v1alpha1.PodIPBlock) client.Object
+		want   []string
+	}{
+		"a block deleted by hand": {draining(nightly()), deleted, []string{
+			"10.0.0.0/30 InService held", "10.0.0.4/30 Draining", "10.0.0.8/30 InService held",
+		}},
+		"anytime": {draining(anytime), asIs, []string{
+			"10.0.0.0/30 Draining", "10.0.0.4/30 Draining", "10.0.0.8/30 Draining", "10.0.1.0/30 InService", "10.0.1.4/30 InService",
+		}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, threeBlocks(test.pool, test.change)...)
+			b.settle()
+			if diff := cmp.Diff(test.want, b.phases()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// A deleted pool's own windows hold its blocks, though another rules the node.
+func TestPoolDeletedWaitsForItsWindow(t *testing.T) {
+	old := draining(nightly())
+	old.Spec.IPv4.CIDRs[0].Drain, old.Finalizers = false, []string{v1alpha1.Finalizer}
+	objects := append(threeBlocks(beingDeleted(old), asIs), podIPPool("q", 2, "10.9.0.0/28"))
+	b := newBed(t, objects...)
+	b.settle()
+	want := []string{"10.0.0.0/30 InService held", "10.0.0.4/30 InService held", "10.0.0.8/30 InService held"}
+	if diff := cmp.Diff(want, b.phases()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestDrainsTakeTurns(t *testing.T) {
+	one := int32(1)
+	b := newBed(t, threeBlocks(draining(v1alpha1.MaintenancePolicy{BlocksPerHour: &one}), asIs)...)
+	count := func(what string) int {
+		n := 0
+		for _, line := range b.phases() {
+			if strings.HasSuffix(line, what) {
+				n++
+			}
+		}
+		return n
+	}
+	for hour := range 3 {
+		b.clock.SetTime(noon().Add(time.Duration(hour)*time.Hour + time.Second))
+		b.settle()
+		if begun, held := count("Draining"), count("held"); begun != hour+1 || held != 2-hour {
+			t.Fatalf("hour %d: %d begun, %d held: %v", hour, begun, held, b.phases())
+		}
+	}
+}
+
+// reclaimable is a node with two blocks and a use for one, whose agent is trusted
+// since before noon.
+func reclaimable(t *testing.T, pool *v1alpha1.PodIPPool) *bed {
+	t.Helper()
+	cn := publishing(ciliumNode("n", "", "10.0.0.0/29", "10.0.0.8/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6",
+		"10.0.0.9", "10.0.0.10", "10.0.0.11", "10.0.0.12", "10.0.0.13", "10.0.0.14")
+	cn.Status.IPAM.Used = allocationMap("10.0.0.1")
+	b := newBed(t, nodeObject(), pool, cn, blockObject("10.0.0.0/29", ipalloc.InService), blockObject("10.0.0.8/29", ipalloc.InService))
+	b.r.Agents.Set(ReadAgent(agentPod("1", "c", true)), noon().Add(-time.Hour))
+	return b
+}
+
+func TestReclaimWaitsForItsWindow(t *testing.T) {
+	pool := podIPPool("p", 1, "10.0.0.0/28")
+	pool.Spec.Maintenance = nightly()
+	b := reclaimable(t, pool)
+	b.settle()
+	b.clock.SetTime(noon().Add(time.Hour))
+	b.settle()
+	if diff := cmp.Diff([]string{"10.0.0.0/29 InService", "10.0.0.8/29 InService"}, b.phases()); diff != "" {
+		t.Fatalf("before the window:\n%s", diff)
+	}
+	b.clock.SetTime(noon().Add(10 * time.Hour))
+	b.settle()
+	if diff := cmp.Diff([]string{"10.0.0.0/29 InService", "10.0.0.8/29 Draining"}, b.phases()); diff != "" {
+		t.Errorf("in the window, idle all the while:\n%s", diff)
+	}
+}
+
+func TestPressureShortensTheWait(t *testing.T) {
+	for name, test := range map[string]struct {
+		taken int
+		node  *corev1.Node
+		want  string
+	}{
+		"none":                   {50, nodeObject(), "10.0.0.8/29 InService"},
+		"a full pool":            {100, nodeObject(), "10.0.0.8/29 Draining"},
+		"cordoned, nearly full":  {90, &corev1.Node{ObjectMeta: nodeObject().ObjectMeta, Spec: corev1.NodeSpec{Unschedulable: true}}, "10.0.0.8/29 Draining"},
+		"nearly full, no cordon": {90, nodeObject(), "10.0.0.8/29 InService"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := reclaimable(t, podIPPool("p", 1, "10.0.0.0/28"))
+			if test.node.Spec.Unschedulable {
+				if err := b.api.Update(t.Context(), withVersion(t, b, test.node)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.r.Pacing.setTaken("p", ipalloc.IPv4, test.taken)
+			b.settle()
+			b.clock.SetTime(noon().Add(time.Minute)) // a tenth of the ten minutes
+			b.settle()
+			if got := b.phases(); !slices.Contains(got, test.want) {
+				t.Errorf("%v, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+// withVersion is the object in the version that the API server has.
+func withVersion(t *testing.T, b *bed, n *corev1.Node) *corev1.Node {
+	t.Helper()
+	live := &corev1.Node{}
+	if err := b.api.Get(t.Context(), client.ObjectKeyFromObject(n), live); err != nil {
+		t.Fatal(err)
+	}
+	n.ResourceVersion = live.ResourceVersion
+	return n
+}
+
+func TestTaken(t *testing.T) {
+	all := podIPPool("p", 1, "10.0.0.0/28")
+	drains := draining(v1alpha1.MaintenancePolicy{})
+	gone := podIPPool("p", 1, "10.0.0.0/28")
+	gone.Spec.IPv4.CIDRs[0].Drain = true
+	for name, test := range map[string]struct {
+		pool *v1alpha1.PodIPPool
+		free uint64
+		want int
+	}{
+		"untouched":                    {all, 4, 0},
+		"half":                         {all, 2, 50},
+		"full":                         {all, 0, 100},
+		"what drains does not count":   {drains, 1, 75},
+		"where nothing can be given":   {gone, 0, 0},
+		"more is free than there was":  {all, 9, 0},
+		"a quarter, from another view": {all, 3, 25},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := Taken(poolOf(t, test.pool), ipalloc.IPv4, test.free); got != test.want {
+				t.Errorf("%d%%, want %d%%", got, test.want)
+			}
+		})
+	}
+}
+
+// Only nodes that have something to give are looked at when the pressure moves,
+// and only where it bears on their wait.
+func TestPressureWakesIdleNodes(t *testing.T) {
+	b := newBed(t)
+	b.r.remember("idle", ipalloc.IPv4, expand.Memory{IdleSince: []time.Time{noon()}})
+	b.r.remember("busy", ipalloc.IPv4, expand.Memory{})
+	var woken []string
+	press := b.r.pressed(func(node string) { woken = append(woken, node) })
+	pool := poolOf(t, podIPPool("p", 1, "10.0.0.0/28"))
+	for _, step := range []struct {
+		taken int
+		wakes bool
+	}{{50, false}, {89, false}, {90, true}, {90, false}, {95, true}, {80, true}, {79, false}} {
+		woken = nil
+		press(pool, ipalloc.IPv4, step.taken)
+		if got := slices.Equal(woken, []string{"idle"}); got != step.wakes || len(woken) > 1 {
+			t.Errorf("%d%% taken wakes %v", step.taken, woken)
+		}
+	}
+}

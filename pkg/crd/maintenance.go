@@ -1,0 +1,66 @@
+package crd
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/window"
+)
+
+// Maintenance says when blocks may begin to leave their nodes, and how many in an
+// hour. The zero Maintenance holds nothing.
+type Maintenance struct {
+	// Windows are when they may. Nil: at any time.
+	Windows *window.Set
+	// BlocksPerHour may begin to leave; 0: no limit.
+	BlocksPerHour int
+	// Problem is what is wrong with the windows, of which none opens then. Nodes
+	// must not lack addresses for a bad window, so the pool is sound otherwise.
+	Problem error
+}
+
+// Hold is what keeps blocks from beginning to leave at now. The rate is for those
+// who count.
+func (m *Maintenance) Hold(now time.Time) expand.Hold {
+	if is := m.Windows.At(now); !is.Open {
+		return expand.Hold{For: expand.WaitWindow, Until: is.Until}
+	}
+	return expand.Hold{}
+}
+
+// parseMaintenance puts what the spec says over the defaults.
+func parseMaintenance(spec *v1alpha1.MaintenancePolicy, defaults Maintenance, path *field.Path) Maintenance {
+	if spec.Anytime {
+		return Maintenance{}
+	}
+	m := defaults
+	if spec.BlocksPerHour != nil {
+		m.BlocksPerHour = int(*spec.BlocksPerHour)
+	}
+	if len(spec.Windows) > 0 {
+		m.Windows, m.Problem = WindowsFrom(spec.Windows, path.Child("windows"))
+	}
+	return m
+}
+
+// WindowsFrom reads windows. Where one is not sound it returns a set that never
+// opens beside the error, which names each.
+func WindowsFrom(specs []v1alpha1.MaintenanceWindow, path *field.Path) (*window.Set, error) {
+	var windows []window.Window
+	var problems field.ErrorList
+	for i, s := range specs {
+		w, err := window.Parse(s.Schedule, s.Duration.Duration, s.TimeZone)
+		if err != nil {
+			problems = append(problems, field.Invalid(path.Index(i), s.Schedule, err.Error()))
+			continue
+		}
+		windows = append(windows, w)
+	}
+	if len(problems) > 0 {
+		return window.NewSet(), problems.ToAggregate()
+	}
+	return window.NewSet(windows...), nil
+}

@@ -1,0 +1,98 @@
+package crd_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+)
+
+func windows(list ...string) []v1alpha1.MaintenanceWindow {
+	var out []v1alpha1.MaintenanceWindow
+	for _, schedule := range list {
+		out = append(out, v1alpha1.MaintenanceWindow{Schedule: schedule, Duration: metav1.Duration{Duration: time.Hour}})
+	}
+	return out
+}
+
+func TestMaintenance(t *testing.T) {
+	nightly, err := crd.WindowsFrom(windows("0 22 * * *"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	byFlag := crd.Maintenance{Windows: nightly, BlocksPerHour: 60}
+	// 12:00 on 1 January 2026.
+	closed := func(hour int) expand.Hold {
+		return expand.Hold{For: expand.WaitWindow, Until: time.Date(2026, 1, 1, hour, 0, 0, 0, time.UTC)}
+	}
+	tests := map[string]struct {
+		spec    v1alpha1.MaintenancePolicy
+		flags   crd.Maintenance
+		hold    expand.Hold
+		perHour int
+		problem string
+	}{
+		"nobody says anything":             {},
+		"by flag":                          {flags: byFlag, hold: closed(22), perHour: 60},
+		"the pool's own windows":           {v1alpha1.MaintenancePolicy{Windows: windows("0 20 * * *")}, byFlag, closed(20), 60, ""},
+		"open now":                         {v1alpha1.MaintenancePolicy{Windows: windows("0 20 * * *", "0 12 * * *")}, byFlag, expand.Hold{}, 60, ""},
+		"the pool's own rate":              {v1alpha1.MaintenancePolicy{BlocksPerHour: ptr[int32](5)}, byFlag, closed(22), 5, ""},
+		"a rate without a limit":           {v1alpha1.MaintenancePolicy{BlocksPerHour: ptr[int32](0)}, byFlag, closed(22), 0, ""},
+		"anytime beats windows and rate":   {v1alpha1.MaintenancePolicy{Anytime: true, Windows: windows("0 20 * * *")}, byFlag, expand.Hold{}, 0, ""},
+		"a bad window opens never":         {v1alpha1.MaintenancePolicy{Windows: windows("0 24 * * *")}, byFlag, expand.Hold{For: expand.WaitWindow}, 60, `spec.maintenance.windows[0]: Invalid value: "0 24 * * *"`},
+		"nor does a good one beside a bad": {v1alpha1.MaintenancePolicy{Windows: windows("0 12 * * *", "0 0 30 2 *")}, crd.Maintenance{}, expand.Hold{For: expand.WaitWindow}, 0, "spec.maintenance.windows[1]"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			d := defaults()
+			d.Maintenance = test.flags
+			spec := v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/16"), Maintenance: test.spec}
+			p, err := crd.PoolFrom(object("p", spec), d)
+			if err != nil {
+				t.Fatalf("a pool must serve whatever its windows: %v", err)
+			}
+			if diff := cmp.Diff(test.hold, p.Maintenance.Hold(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))); diff != "" {
+				t.Error(diff)
+			}
+			if p.Maintenance.BlocksPerHour != test.perHour {
+				t.Errorf("%d blocks per hour, want %d", p.Maintenance.BlocksPerHour, test.perHour)
+			}
+			problem := p.Maintenance.Problem
+			if (problem != nil) != (test.problem != "") || problem != nil && !strings.Contains(problem.Error(), test.problem) {
+				t.Errorf("problem is %v, want %q", problem, test.problem)
+			}
+		})
+	}
+}
+
+func TestSetBlockHeld(t *testing.T) {
+	obj := crd.NewBlock(prefixes("10.20.0.32/27")[0], "p", "n", "u")
+	read := func() crd.Block {
+		t.Helper()
+		b, err := crd.BlockFrom(obj)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	if !crd.SetBlockHeld(obj, expand.WaitWindow, "not yet", noon()) || crd.SetBlockHeld(obj, expand.WaitWindow, "not yet", noon().Add(time.Hour)) {
+		t.Error("the first time is a change, the second is none")
+	}
+	c := obj.Status.Conditions
+	if len(c) != 1 || c[0].Status != metav1.ConditionFalse || c[0].Reason != v1alpha1.HeldForWindow || read().Held != "not yet" {
+		t.Errorf("conditions %+v, block %+v", c, read())
+	}
+	crd.SetBlockHeld(obj, expand.WaitTurn, "in turn", noon())
+	if c := obj.Status.Conditions; c[0].Reason != v1alpha1.HeldForTurn {
+		t.Errorf("conditions %+v", c)
+	}
+	if !crd.SetBlockHeld(obj, "", "", noon()) || crd.SetBlockHeld(obj, "", "", noon()) || read().Held != "" {
+		t.Errorf("still held: %+v", obj.Status.Conditions)
+	}
+}

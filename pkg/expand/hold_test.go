@@ -1,0 +1,107 @@
+package expand
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+func held(why WaitReason, in time.Duration) func(*Block) {
+	return func(b *Block) {
+		b.Hold.For = why
+		if in != 0 {
+			b.Hold.Until = noon.Add(in)
+		}
+	}
+}
+
+func reclaimHeld(in time.Duration) func(*State) {
+	return func(s *State) { s.ReclaimHold = Hold{For: WaitWindow, Until: noon.Add(in)} }
+}
+
+func TestHold(t *testing.T) {
+	longAgo := time.Hour
+	runDecide(t, map[string]decideCase{
+		"a held block serves on, and nothing takes its place": {
+			state: node(full("10.0.0.0/28", request(CIDRDraining), held(WaitWindow, 3*time.Hour)), used("10.0.0.1-10.0.0.3")),
+			want:  []string{"needs 3 of 14", "10.0.0.0/28 waits for Window until 3h0m0s", "again in 3h0m0s"},
+		},
+		"a hold without an end asks for no other look": {
+			state: node(full("10.0.0.0/28", request(PoolDeleted), held(WaitWindow, 0)), used("10.0.0.1")),
+			want:  []string{"needs 1 of 14", "10.0.0.0/28 waits for Window"},
+		},
+		"it is filled": {
+			state: node(lone("10.0.0.0/28", request(CIDRDraining), held(WaitTurn, time.Minute), listed), published("10.0.0.1-10.0.0.13", ""), used("10.0.0.1")),
+			want:  []string{"needs 1 of 14", "publish 10.0.0.14", "10.0.0.0/28 waits for Turn until 1m0s", "again in 1m0s"},
+		},
+		"a drain that has begun goes on": {
+			state: node(full("10.0.0.0/28"), full("10.0.0.16/28", draining(CIDRDraining), request(CIDRDraining), held(WaitWindow, time.Hour)), used("10.0.0.1")),
+			want:  []string{"needs 1 of 14", "mark 10.0.0.17-10.0.0.30", "10.0.0.16/28 waits for Handshake"},
+		},
+		"one of two asked blocks may go": {
+			state: node(full("10.0.0.0/28", request(CIDRDraining), held(WaitTurn, time.Minute)), full("10.0.0.16/28", request(CIDRDraining)), used("10.0.0.1")),
+			want: []string{
+				"needs 1 of 14", "drain 10.0.0.16/28 CIDRDraining",
+				"10.0.0.0/28 waits for Turn until 1m0s", "10.0.0.16/28 waits for Handshake", "again in 1m0s",
+			},
+		},
+		"a held block may be reclaimed": {
+			state:  node(full("10.0.0.0/28"), full("10.0.0.16/28", request(CIDRDraining), held(WaitTurn, time.Minute)), used("10.0.0.1")),
+			memory: idle(longAgo),
+			want:   []string{"needs 1 of 14", "drain 10.0.0.16/28 Reclaim", "10.0.0.16/28 waits for Handshake"},
+		},
+		"reclaims are held, and remember since when": {
+			state:    node(full("10.0.0.0/28"), full("10.0.0.16/28"), used("10.0.0.1"), reclaimHeld(2*time.Hour)),
+			memory:   idle(longAgo),
+			want:     []string{"needs 1 of 28", "1 overdue", "again in 2h0m0s"},
+			remember: &Memory{IdleSince: []time.Time{noon.Add(-longAgo)}},
+		},
+		"what is not due waits for its time, not for the window": {
+			state:  node(full("10.0.0.0/28"), full("10.0.0.16/28"), used("10.0.0.1"), reclaimHeld(2*time.Hour)),
+			memory: idle(4 * time.Minute),
+			want:   []string{"needs 1 of 28", "again in 6m0s"},
+		},
+		"a deleted block is not held by those who do not hold it": {
+			state: node(full("10.0.0.0/28", request(Deleted)), full("10.0.0.16/28"), used("10.0.0.17"), reclaimHeld(time.Hour)),
+			want:  []string{"needs 1 of 14", "drain 10.0.0.0/28 Deleted", "10.0.0.0/28 waits for Handshake"},
+		},
+	})
+}
+
+// TestHeldIsAsIfNotAsked: as long as a request is held, everything is as if
+// nobody had asked.
+func TestHeldIsAsIfNotAsked(t *testing.T) {
+	holds := 0
+	for seed := range rounds(10_000) {
+		d := seeded(uint64(seed))
+		p, s := d.policy(), d.state()
+		m := d.memory(s)
+		held, free := copyState(s), copyState(s)
+		for i := range held.Blocks {
+			b := &held.Blocks[i]
+			if b.Phase != ipalloc.InService || b.Request == None {
+				continue
+			}
+			b.Hold = Hold{For: oneOf(d, WaitWindow, WaitTurn), Until: noon.Add(time.Hour)}
+			free.Blocks[i].Request = None
+			holds++
+		}
+		got, gotMemory := checkPure(t, p, held, m)
+		want, wantMemory := Decide(noon, p, free, m)
+		for _, rule := range broken(noon, p, held, m, got) {
+			t.Errorf("%s\npolicy %+v\nstate %+v\nplan %s", rule, p, held, got)
+		}
+		got.Waits, want.Waits, got.Again, want.Again = nil, nil, time.Time{}, time.Time{}
+		if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(gotMemory, wantMemory) {
+			t.Errorf("held: %s\nnot asked: %s", got, want)
+		}
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+	if holds == 0 {
+		t.Error("the random states hold nothing")
+	}
+}

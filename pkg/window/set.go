@@ -1,0 +1,81 @@
+package window
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// foresight is how far a set looks for its next close. What is open for longer
+// is looked at again by then.
+const foresight = 8 * 24 * time.Hour
+
+// Set is windows of which any may be open. The nil Set is always open, one
+// without windows never. It is safe for concurrent use.
+type Set struct {
+	windows []Window
+	last    atomic.Pointer[span]
+}
+
+// span is what was found out last, and from when on it holds.
+type span struct {
+	from time.Time
+	State
+}
+
+// State says whether a Set is open, and until when that is known to stay so.
+// Until is zero where it stays so for good.
+type State struct {
+	Open  bool
+	Until time.Time
+}
+
+// NewSet makes a Set of windows.
+func NewSet(windows ...Window) *Set { return &Set{windows: windows} }
+
+// At tells whether a window is open at now.
+func (s *Set) At(now time.Time) State {
+	if s == nil {
+		return State{Open: true}
+	}
+	if last := s.last.Load(); last != nil && !now.Before(last.from) && now.Before(last.Until) {
+		return last.State
+	}
+	found := s.find(now)
+	s.last.Store(&span{now, found})
+	return found
+}
+
+func (s *Set) find(now time.Time) State {
+	until := s.end(now)
+	if until.IsZero() {
+		return State{Until: s.next(now)}
+	}
+	// Windows that meet or overlap are one.
+	for later := s.end(until); !later.IsZero() && until.Sub(now) < foresight; later = s.end(until) {
+		until = later
+	}
+	return State{Open: true, Until: until}
+}
+
+// end is the last close of the windows open at t; zero where none is.
+func (s *Set) end(t time.Time) time.Time {
+	var last time.Time
+	for _, w := range s.windows {
+		if end := w.end(t); end.After(last) {
+			last = end
+		}
+	}
+	return last
+}
+
+// next is when a window opens after t; zero: none does within the five years
+// that the cron library looks ahead.
+func (s *Set) next(t time.Time) time.Time {
+	var first time.Time
+	for _, w := range s.windows {
+		if opens := w.schedule.Next(t); !opens.IsZero() && (first.IsZero() || opens.Before(first)) {
+			first = opens
+		}
+	}
+	return first
+}

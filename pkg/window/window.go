@@ -1,0 +1,77 @@
+// Package window tells whether a maintenance window is open, and until when. It
+// owns what a schedule, a duration and a time zone mean together.
+//
+// It reads no clock, and it does not know what a window is for.
+package window
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	_ "time/tzdata" // the operator's image has no zones of its own
+
+	"github.com/robfig/cron/v3"
+)
+
+// Bounds of a window's duration. Schedules are in whole minutes.
+const (
+	Shortest = time.Minute
+	Longest  = 7 * 24 * time.Hour
+)
+
+// Window opens whenever its schedule says so, and closes after its duration.
+type Window struct {
+	schedule *cron.SpecSchedule
+	duration time.Duration
+}
+
+// Parse reads a window: schedule is five fields of cron or one of its words,
+// such as @daily; zone is a name of the tz database, "" for UTC.
+//
+// It refuses @every, which counts from whenever the process began, a zone within
+// the schedule, which is an accident of the cron library (CronJobs refuse it too),
+// and schedules that no date meets.
+func Parse(schedule string, duration time.Duration, zone string) (Window, error) {
+	if strings.Contains(schedule, "TZ=") {
+		return Window{}, fmt.Errorf("schedule %q names a time zone: use timeZone", schedule)
+	}
+	parsed, err := cron.ParseStandard(schedule)
+	if err != nil {
+		return Window{}, fmt.Errorf("schedule %q is not cron's five fields (minute, hour, day of month, month, day of week): %w", schedule, err)
+	}
+	spec, ok := parsed.(*cron.SpecSchedule)
+	if !ok {
+		return Window{}, fmt.Errorf("schedule %q has no fixed times: write cron's five fields, as in 0 22 * * 1-5", schedule)
+	}
+	if duration < Shortest || duration > Longest {
+		return Window{}, fmt.Errorf("duration is %s: must be from %s to %s", duration, Shortest, Longest)
+	}
+	if spec.Location, err = location(zone); err != nil {
+		return Window{}, err
+	}
+	if spec.Next(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
+		return Window{}, fmt.Errorf("schedule %q never comes", schedule)
+	}
+	return Window{spec, duration}, nil
+}
+
+func location(zone string) (*time.Location, error) {
+	if strings.EqualFold(zone, "local") {
+		return nil, errors.New("timeZone cannot be Local, which differs from machine to machine: name a zone, as in Asia/Shanghai")
+	}
+	l, err := time.LoadLocation(zone)
+	if err != nil {
+		return nil, fmt.Errorf("timeZone %q is not in the tz database: name a zone, as in Asia/Shanghai", zone)
+	}
+	return l, nil
+}
+
+// end is when the window closes that is open at t; zero where it is not open.
+func (w Window) end(t time.Time) time.Time {
+	opened := w.schedule.Next(t.Add(-w.duration))
+	if opened.IsZero() || opened.After(t) {
+		return time.Time{}
+	}
+	return opened.Add(w.duration)
+}

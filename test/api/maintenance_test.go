@@ -1,0 +1,43 @@
+package api
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestPoolMaintenance(t *testing.T) {
+	const (
+		schedule = "schedule must be cron's five fields"
+		duration = "duration must be between 1m and 168h"
+		zone     = "timeZone must be a name of the tz database"
+	)
+	tests := map[string]struct{ maintenance, want string }{
+		"all of it":             {"{windows: [{schedule: '0 22 * * mon-fri', duration: 6h, timeZone: Asia/Shanghai}], blocksPerHour: 120, anytime: true}", ""},
+		"words, lists, steps":   {"{windows: [{schedule: '@daily', duration: 1m}, {schedule: '*/5 1,2 1-7 * sun', duration: 168h, timeZone: Etc/GMT+8}]}", ""},
+		"nothing":               {"{}", ""},
+		"no rate":               {"{blocksPerHour: 0}", ""},
+		"rate of -1":            {"{blocksPerHour: -1}", "spec.maintenance.blocksPerHour"},
+		"rate too high":         {"{blocksPerHour: 1000001}", "spec.maintenance.blocksPerHour"},
+		"no schedule":           {"{windows: [{duration: 6h}]}", "spec.maintenance.windows[0].schedule: Required value"},
+		"no duration":           {"{windows: [{schedule: '0 22 * * *'}]}", "spec.maintenance.windows[0].duration: Required value"},
+		"four fields":           {"{windows: [{schedule: '0 22 * *', duration: 6h}]}", schedule},
+		"six fields":            {"{windows: [{schedule: '0 0 22 * * *', duration: 6h}]}", schedule},
+		"every":                 {"{windows: [{schedule: '@every 1h', duration: 6h}]}", schedule},
+		"a zone in it":          {"{windows: [{schedule: 'TZ=UTC 22 * * *', duration: 6h}]}", schedule},
+		"too short":             {"{windows: [{schedule: '0 22 * * *', duration: 59s}]}", duration},
+		"too long":              {"{windows: [{schedule: '0 22 * * *', duration: 168h1s}]}", duration},
+		"duration in words":     {"{windows: [{schedule: '0 22 * * *', duration: all night}]}", duration},
+		"local":                 {"{windows: [{schedule: '0 22 * * *', duration: 6h, timeZone: Local}]}", zone},
+		"a path":                {"{windows: [{schedule: '0 22 * * *', duration: 6h, timeZone: ../../etc/passwd}]}", zone},
+		"a zone, in code only":  {"{windows: [{schedule: '0 22 * * *', duration: 6h, timeZone: Asia/Peking}]}", ""},
+		"an hour, in code only": {"{windows: [{schedule: '0 24 * * *', duration: 6h}]}", ""},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := object(t, "PodIPPool", "pool", ipv4Pool+", maintenance: "+tc.maintenance+"}")
+			_, err := resource(t, "podippools").Create(t.Context(), o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			expect(t, err, tc.want)
+		})
+	}
+}

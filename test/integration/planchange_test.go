@@ -1,0 +1,403 @@
+package integration
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+var (
+	planNodes    = flag.Int("planchange.nodes", 24, "nodes of TestPlanChange, up to 500")
+	planPatience = flag.Duration("planchange.patience", patience, "how long each change of TestPlanChange may take")
+)
+
+// podsPerNode is more than one /29 holds, and less than two.
+const podsPerNode = 4
+
+// planned is a cluster whose address plan changes while its pods run.
+type planned struct {
+	*env
+	nodes []string
+	made  int
+	// was are the addresses that pods have had so far, by pod.
+	was map[string]string
+}
+
+// TestPlanChange changes the address plan of a running cluster in every way that
+// docs/howto.md tells, one after the other. Pods that are not restarted keep their
+// addresses, every pod has one, and all is judged by the invariant checker.
+func TestPlanChange(t *testing.T) {
+	p := &planned{env: newEnv(t), was: map[string]string{}}
+	s := quick()
+	s.NodeWorkers = 32
+	p.start(s)
+	for _, step := range []struct {
+		name string
+		do   func()
+	}{
+		{"the cluster joins", p.join},
+		{"a pool grows by two ranges elsewhere", p.grow},
+		{"a drain waits for its window", p.drainHeld},
+		{"a CIDR drains", p.drainCIDR},
+		{"a range is taken out", p.takeOut},
+		{"blocks of another size: one pool takes the place of another", p.replace},
+		{"nodes move to another zone", p.moveZone},
+		{"all comes to rest", p.rest},
+	} {
+		began := time.Now()
+		step.do()
+		t.Logf("%6.1f s: %s", time.Since(began).Seconds(), step.name)
+	}
+	t.Logf("%d nodes, %d blocks; judged %s", len(p.nodes), len(p.blocks("")), p.checker.Stats())
+}
+
+// The address plan, in the order of the story.
+const (
+	oldA, nextA, lastA = "10.1.0.0/18", "10.1.128.0/18", "10.101.0.0/18"
+	oldB, largeB       = "10.2.0.0/18", "10.3.0.0/17"
+)
+
+func sized(bits int32, more ...func(*v1alpha1.PodIPPool)) func(*v1alpha1.PodIPPool) {
+	return func(p *v1alpha1.PodIPPool) {
+		p.Spec.IPv4.BlockSize = bits
+		for _, mod := range more {
+			mod(p)
+		}
+	}
+}
+
+func (p *planned) join() {
+	p.pool("a", sized(29, zone("a")), oldA)
+	p.pool("b", sized(29, zone("b")), oldB)
+	for i := range *planNodes {
+		name := fmt.Sprintf("node-%03d", i)
+		p.nodes = append(p.nodes, name)
+		p.node(name, map[string]string{"zone": []string{"a", "b"}[i%2]})
+		p.add(name, podsPerNode)
+	}
+	p.allRun()
+}
+
+// inZone are the nodes that began in a zone.
+func (p *planned) inZone(z int) []string {
+	var out []string
+	for i := z; i < len(p.nodes); i += 2 {
+		out = append(out, p.nodes[i])
+	}
+	return out
+}
+
+func (p *planned) grow() {
+	before := p.blocks("")
+	p.change("a", func(pool *v1alpha1.PodIPPool) {
+		pool.Spec.IPv4.CIDRs = append(pool.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: nextA}, v1alpha1.PoolCIDR{CIDR: lastA})
+	})
+	p.within("the pool counts them", func() error {
+		pool := &v1alpha1.PodIPPool{}
+		if err := p.client.Get(p.ctx, client.ObjectKey{Name: "a"}, pool); err != nil {
+			return err
+		}
+		if s := pool.Status.IPv4; s == nil || s.Blocks.Total != 3<<11 {
+			return fmt.Errorf("the status is %+v", s)
+		}
+		return nil
+	})
+	if after := p.blocks(""); len(after) != len(before) {
+		p.t.Errorf("%d blocks before, %d after: nothing had to move", len(before), len(after))
+	}
+}
+
+func setDrain(cidrs ...string) func(*v1alpha1.PodIPPool) {
+	return func(p *v1alpha1.PodIPPool) {
+		for i := range p.Spec.IPv4.CIDRs {
+			c := &p.Spec.IPv4.CIDRs[i]
+			c.Drain = c.Drain || slices.Contains(cidrs, c.CIDR)
+		}
+	}
+}
+
+// drainHeld asks for a drain while the pool's only window is half a day away.
+func (p *planned) drainHeld() {
+	away := time.Now().UTC().Add(12 * time.Hour)
+	p.change("a", func(pool *v1alpha1.PodIPPool) {
+		pool.Spec.Maintenance.Windows = []v1alpha1.MaintenanceWindow{{
+			Schedule: fmt.Sprintf("%d %d * * *", away.Minute(), away.Hour()), Duration: metav1.Duration{Duration: time.Hour},
+		}}
+	})
+	p.change("a", setDrain(oldA))
+	held := 0
+	p.within("every block says that it waits", func() error {
+		held = 0
+		for _, b := range p.blocks("") {
+			c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BlockDraining)
+			switch {
+			case !blockIn(b, oldA):
+				if b.Spec.Pool == "a" {
+					p.t.Fatalf("block %s was claimed for a drain that is held", b.Name)
+				}
+			case c == nil:
+				return fmt.Errorf("%s says nothing", b.Name)
+			case c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.HeldForWindow:
+				p.t.Fatalf("%s: %+v", b.Name, c)
+			default:
+				held++
+			}
+		}
+		return nil
+	})
+	if held < len(p.nodes)/2 {
+		p.t.Errorf("only %d blocks are held", held)
+	}
+	p.condition("a", v1alpha1.PoolWindow, metav1.ConditionFalse, controller.ReasonWindowClosed)
+}
+
+// drainCIDR opens the window for good: the drain begins.
+func (p *planned) drainCIDR() {
+	p.change("a", func(pool *v1alpha1.PodIPPool) { pool.Spec.Maintenance = v1alpha1.MaintenancePolicy{} })
+	p.moveOff(oldA)
+}
+
+// takeOut takes away the range that the drain has just filled, and the one that
+// it emptied.
+func (p *planned) takeOut() {
+	p.change("a", func(pool *v1alpha1.PodIPPool) {
+		pool.Spec.IPv4.CIDRs = slices.DeleteFunc(pool.Spec.IPv4.CIDRs, func(c v1alpha1.PoolCIDR) bool { return c.CIDR != lastA })
+	})
+	p.moveOff(oldA, nextA)
+}
+
+// replace puts a pool of another block size before an old one, drains that, and
+// deletes it.
+func (p *planned) replace() {
+	p.pool("b-large", sized(28, zone("b"), priority(10)), largeB)
+	p.change("b", setDrain(oldB))
+	p.moveOff(oldB)
+	if err := p.client.Delete(p.ctx, &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "b"}}); err != nil {
+		p.t.Fatal(err)
+	}
+	// The blocks with the routers' addresses stay for their nodes' lives.
+	p.condition("b", v1alpha1.PoolReady, metav1.ConditionFalse, controller.ReasonDeleting)
+	for _, b := range p.blocks("") {
+		if blockIn(b, largeB) && netip.MustParsePrefix(b.Spec.CIDR).Bits() != 28 {
+			p.t.Errorf("%s is not of the new size", b.Name)
+		}
+	}
+}
+
+// moveZone relabels a few nodes: what they need from now on comes from the other
+// zone's pool, and what they have stays.
+func (p *planned) moveZone() {
+	moving := p.inZone(0)
+	moving = moving[:(len(moving)+2)/3]
+	for _, name := range moving {
+		label := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"zone":"b"}}}`))
+		if err := p.client.Patch(p.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, label); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	had := map[string][]v1alpha1.PodIPBlock{}
+	for _, name := range moving {
+		had[name] = slices.DeleteFunc(p.blocks(name), func(b v1alpha1.PodIPBlock) bool { return len(b.Status.Conditions) > 0 })
+		p.add(name, 6*podsPerNode) // more than all blocks it may have left hold
+	}
+	p.allRun()
+	for _, name := range moving {
+		now := p.blocks(name)
+		if !slices.ContainsFunc(now, func(b v1alpha1.PodIPBlock) bool { return b.Spec.Pool == "b-large" }) {
+			p.t.Errorf("%s has no block of its new zone", name)
+		}
+		for _, old := range had[name] {
+			if !slices.ContainsFunc(now, func(b v1alpha1.PodIPBlock) bool { return b.Name == old.Name }) {
+				p.t.Errorf("%s has lost %s, which nobody asked for", name, old.Name)
+			}
+		}
+	}
+}
+
+func (p *planned) rest() {
+	p.within("nothing is written any more", p.quiet(2*time.Second))
+	p.kept()
+	p.exclusive()
+	for _, name := range p.nodes {
+		p.usedArePublished(name)
+	}
+}
+
+// moveOff restarts the pods that have addresses of draining blocks of these
+// ranges, as people do, until nothing of the ranges is published but the agents'
+// own addresses.
+func (p *planned) moveOff(cidrs ...string) {
+	p.t.Helper()
+	var leaving []netip.Prefix
+	for _, c := range cidrs {
+		leaving = append(leaving, netip.MustParsePrefix(c))
+	}
+	in := func(a netip.Addr) bool {
+		return slices.ContainsFunc(leaving, func(l netip.Prefix) bool { return l.Contains(a) })
+	}
+	p.kept()
+	p.within(fmt.Sprintf("%v is empty", cidrs), func() error {
+		return errors.Join(p.restart(in), p.leftOf(in))
+	})
+	p.allRun()
+	p.kept()
+}
+
+// leftOf says what of the leaving ranges is still published, other than agents'
+// own addresses.
+func (p *planned) leftOf(in func(netip.Addr) bool) error {
+	cns := &ciliumv2.CiliumNodeList{}
+	if err := p.client.List(p.ctx, cns); err != nil {
+		return err
+	}
+	for i := range cns.Items {
+		cn := &cns.Items[i]
+		own := map[string]bool{}
+		for _, a := range cn.Spec.Addresses {
+			own[a.IP] = true
+		}
+		for key := range cn.Spec.IPAM.Pool {
+			if in(netip.MustParseAddr(key)) && !own[key] {
+				return fmt.Errorf("%s still has %s", cn.Name, key)
+			}
+		}
+	}
+	return nil
+}
+
+// restart replaces the pods with such an address whose block has begun to leave.
+func (p *planned) restart(in func(netip.Addr) bool) error {
+	var draining []netip.Prefix
+	for _, b := range p.blocks("") {
+		if meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockDraining) {
+			draining = append(draining, netip.MustParsePrefix(b.Spec.CIDR))
+		}
+	}
+	slices.SortFunc(draining, netip.Prefix.Compare)
+	leaves := func(a netip.Addr) bool {
+		block, found := slices.BinarySearchFunc(draining, a, func(b netip.Prefix, a netip.Addr) int {
+			if b.Contains(a) {
+				return 0
+			}
+			return b.Addr().Compare(a)
+		})
+		return found && draining[block].Contains(a)
+	}
+	restarted := map[string]int{}
+	var old []corev1.Pod
+	for _, pod := range p.all() {
+		a, err := netip.ParseAddr(pod.Status.PodIP)
+		if err == nil && in(a) && leaves(a) {
+			old = append(old, pod)
+			restarted[pod.Spec.NodeName]++
+		}
+	}
+	p.each(len(old), func(i int) error { return client.IgnoreNotFound(p.client.Delete(p.ctx, &old[i])) })
+	for node, n := range restarted {
+		p.add(node, n)
+	}
+	if len(old) > 0 {
+		return fmt.Errorf("%d pods had to move", len(old))
+	}
+	return nil
+}
+
+// all are the pods that are not on their way out.
+func (p *planned) all() []corev1.Pod {
+	p.t.Helper()
+	list := &corev1.PodList{}
+	if err := p.client.List(p.ctx, list, client.InNamespace("default"), client.MatchingLabels{"app": "plan"}); err != nil {
+		p.t.Fatal(err)
+	}
+	return slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return pod.DeletionTimestamp != nil })
+}
+
+// add makes pods on a node.
+func (p *planned) add(node string, n int) {
+	p.t.Helper()
+	first := p.made
+	p.made += n
+	p.each(n, func(i int) error {
+		return p.client.Create(p.ctx, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("plan-%05d", first+i), Labels: map[string]string{"app": "plan"}},
+			Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "none"}}},
+		})
+	})
+}
+
+// allRun waits until every pod has an address.
+func (p *planned) allRun() {
+	p.t.Helper()
+	p.within("every pod has an address", func() error {
+		for _, pod := range p.all() {
+			if pod.Status.PodIP == "" {
+				return fmt.Errorf("%s on %s has none", pod.Name, pod.Spec.NodeName)
+			}
+		}
+		return nil
+	})
+}
+
+// kept fails where a pod has another address than it had.
+func (p *planned) kept() {
+	p.t.Helper()
+	for _, pod := range p.all() {
+		if before, known := p.was[pod.Name]; known && before != pod.Status.PodIP {
+			p.t.Errorf("%s had %s and has %s", pod.Name, before, pod.Status.PodIP)
+		}
+		p.was[pod.Name] = pod.Status.PodIP
+	}
+}
+
+// within waits as eventually does, with as much patience as there are nodes, and
+// looks less often.
+func (p *planned) within(what string, holds func() error) {
+	p.t.Helper()
+	deadline := time.Now().Add(*planPatience)
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := holds()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			p.t.Fatalf("%s: %v", what, err)
+		}
+		<-tick.C
+	}
+}
+
+// each does n things, eight at a time.
+func (p *planned) each(n int, do func(int) error) {
+	p.t.Helper()
+	var all sync.WaitGroup
+	slots, errs := make(chan struct{}, 8), make([]error, n)
+	for i := range n {
+		slots <- struct{}{}
+		all.Go(func() {
+			errs[i] = do(i)
+			<-slots
+		})
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil && !apierrors.IsNotFound(err) {
+		p.t.Fatal(err)
+	}
+}
