@@ -147,8 +147,8 @@ func stripPod(p *corev1.Pod) corev1.Pod {
 
 func stripNode(n *corev1.Node) corev1.Node {
 	return corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels, Annotations: n.Annotations},
-		Spec:       corev1.NodeSpec{Taints: n.Spec.Taints},
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, Labels: n.Labels, Annotations: n.Annotations},
+		Spec:       corev1.NodeSpec{Taints: n.Spec.Taints, PodCIDRs: n.Spec.PodCIDRs},
 		Status:     corev1.NodeStatus{Conditions: n.Status.Conditions},
 	}
 }
