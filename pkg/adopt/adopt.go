@@ -163,7 +163,7 @@ func (p *planner) node(name string) *node {
 // stale says that a block was adopted, and its CIDR given back by the old IPAM
 // before the node's agent read anything of it.
 func (n *node) stale(b crd.Block) bool {
-	return b.AdoptedFrom != "" && !b.Deleting && !n.Reported && !crd.Covered(b.CIDR, n.Given) &&
+	return n.Chosen && b.AdoptedFrom != "" && !b.Deleting && !n.Reported && !crd.Covered(b.CIDR, n.Given) &&
 		!slices.ContainsFunc(n.Published, b.CIDR.Contains)
 }
 

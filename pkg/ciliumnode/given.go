@@ -40,9 +40,9 @@ func (v *View) Given() []netip.Prefix {
 	return out
 }
 
-// Unadopted are the CIDRs from which another IPAM serves the node's pods: the
-// agent has never reported what it uses, so it does not run in crd mode, and of
-// the CIDR, which none of held contains, nothing is in the pool.
+// Unadopted are the CIDRs given to the node that none of held contains, while
+// another IPAM serves its pods: the agent has never reported what it uses, so it
+// does not run in crd mode, and of nothing it was given is anything in the pool.
 func (v *View) Unadopted(held []netip.Prefix) []netip.Prefix {
 	if len(v.Used) > 0 {
 		return nil
@@ -50,18 +50,25 @@ func (v *View) Unadopted(held []netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	for _, cidr := range v.Given() {
 		within := func(outer netip.Prefix) bool { return outer.Bits() <= cidr.Bits() && outer.Contains(cidr.Addr()) }
-		if !slices.ContainsFunc(held, within) && !v.publishes(cidr) {
+		if !slices.ContainsFunc(held, within) {
 			out = append(out, cidr)
 		}
+	}
+	if len(out) > 0 && v.publishesGiven() {
+		return nil
 	}
 	return out
 }
 
-func (v *View) publishes(cidr netip.Prefix) bool {
+func (v *View) publishesGiven() bool {
+	given := v.Given()
+	in := func(addr netip.Addr) bool {
+		return slices.ContainsFunc(given, func(p netip.Prefix) bool { return p.Contains(addr) })
+	}
 	for addr := range v.Pool {
-		if cidr.Contains(addr) {
+		if in(addr) {
 			return true
 		}
 	}
-	return slices.ContainsFunc(v.Odd, cidr.Contains)
+	return slices.ContainsFunc(v.Odd, in)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // difference is what this process would change on a node if it did not only look
@@ -45,6 +46,9 @@ func (r *NodeReconciler) lookOn(ctx context.Context, o *observation) reconcile.R
 // difference decides as ever, on a node whose CIDRs all have their blocks. What
 // they lack in the pool is no difference: the old IPAM serves it.
 func (r *NodeReconciler) difference(o *observation) (difference, time.Duration) {
+	if o.node == nil {
+		return difference{free: notResting(o.blocks)}, 0
+	}
 	d, again, now := difference{adopt: r.withoutBlock(o)}, time.Duration(0), r.Clock.Now()
 	for i := range o.families {
 		fo := &o.families[i]
@@ -63,6 +67,17 @@ func (r *NodeReconciler) difference(o *observation) (difference, time.Duration) 
 		}
 	}
 	return d, again
+}
+
+// notResting counts the blocks that would cool down, as their Node is gone.
+func notResting(blocks []crd.Block) int {
+	n := 0
+	for _, b := range blocks {
+		if b.Phase != ipalloc.CoolingDown {
+			n++
+		}
+	}
+	return n
 }
 
 // withoutBlock counts the CIDRs given to the node that no block of it holds.

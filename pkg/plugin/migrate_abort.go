@@ -55,7 +55,7 @@ run it again.`,
 			if err != nil {
 				return err
 			}
-			a := aborting{env: e, move: m, client: c, nodes: &ciliumnode.Client{Writer: c, Reader: c}, patience: patience}
+			a := aborting{env: e, m: m, client: c, nodes: &ciliumnode.Client{Writer: c, Reader: c}, patience: patience}
 			return a.run(cmd.Context(), adopt.Source(to), dryRun)
 		},
 	}
@@ -69,7 +69,7 @@ run it again.`,
 // aborting takes nodes back.
 type aborting struct {
 	*env
-	*move
+	m        *move
 	client   client.Client
 	nodes    *ciliumnode.Client
 	patience time.Duration
@@ -137,8 +137,8 @@ func (a *aborting) run(ctx context.Context, to adopt.Source, dryRun bool) error 
 // returning are the nodes among those chosen that have anything to go back from.
 func (a *aborting) returning(to adopt.Source) []*returning {
 	var out []*returning
-	for _, name := range a.names() {
-		r := &returning{name: name, to: to, blocks: a.ledger.NodeBlocks(name)}
+	for _, name := range a.m.names() {
+		r := &returning{name: name, to: to, blocks: a.m.ledger.NodeBlocks(name)}
 		begun := a.backTo(name)
 		i := slices.IndexFunc(r.blocks, func(b crd.Block) bool { return b.AdoptedFrom != "" })
 		if i < 0 && begun == "" {
@@ -157,16 +157,16 @@ func (a *aborting) returning(to adopt.Source) []*returning {
 
 // backTo is the mode that a node is on its way back to.
 func (a *aborting) backTo(name string) string {
-	return a.cluster.nodes[name].Annotations[v1alpha1.ReturningAnnotation]
+	return a.m.nodes[name].Annotations[v1alpha1.ReturningAnnotation]
 }
 
 // refusedAtOnce is why nothing is even begun.
 func (a *aborting) refusedAtOnce(r *returning) string {
-	node := a.cluster.nodes[r.name]
+	node := a.m.nodes[r.name]
 	switch {
 	case r.to == adopt.CRD:
 		return "its pool was filled by hand, and its agent ran in crd mode before: there is no other mode to go back to (--to names one)"
-	case a.views[r.name] == nil:
+	case a.m.views[r.name] == nil:
 		return "it has no CiliumNode"
 	case a.backTo(r.name) == "" && node.Annotations[v1alpha1.PausedAnnotation] == "true":
 		return "it is paused: end that first (annotation " + v1alpha1.PausedAnnotation + ")"
@@ -183,9 +183,9 @@ func (a *aborting) takeBack(ctx context.Context, r *returning, mode agentMode) e
 	case agentInCRD:
 		return a.prepare(ctx, r)
 	}
-	if next := a.config.mode(a.cluster.nodes[r.name]); next == string(adopt.CRD) {
+	if next := a.m.config.mode(a.m.nodes[r.name]); next == string(adopt.CRD) {
 		r.refused = fmt.Sprintf("its agent does not run in crd mode, and would start in it: set ipam=%s for it first", r.to)
-		return nil
+		return a.letOn(ctx, r)
 	}
 	return a.release(ctx, r)
 }
@@ -193,11 +193,11 @@ func (a *aborting) takeBack(ctx context.Context, r *returning, mode agentMode) e
 // prepare makes a node ready whose agent runs in crd mode, or refuses.
 func (a *aborting) prepare(ctx context.Context, r *returning) error {
 	live, err := a.nodes.Live(ctx, r.name)
-	if err != nil {
+	if err != nil || live == nil {
 		return err
 	}
 	back := adopt.Back{
-		To: r.to, PodCIDRs: live.PodCIDRs, NodePodCIDRs: nodePodCIDRs(a.cluster.nodes[r.name]), Blocks: r.blocks, Used: a.users(r.name),
+		To: r.to, PodCIDRs: live.PodCIDRs, NodePodCIDRs: nodePodCIDRs(a.m.nodes[r.name]), Blocks: r.blocks, Used: a.m.users(r.name),
 	}
 	if r.refused = back.Refusal(); r.refused != "" {
 		return a.letOn(ctx, r)

@@ -63,7 +63,7 @@ func (a *aborting) ask(ctx context.Context, all []*returning) (map[string]agentM
 		if r.refused != "" {
 			continue
 		}
-		if view := a.views[r.name]; len(view.Used) == 0 && len(view.Pool) == 0 {
+		if view := a.m.views[r.name]; len(view.Used) == 0 && len(view.Pool) == 0 {
 			modes[r.name] = agentElsewhere // whatever it runs in, it has nothing of ours
 			continue
 		}
@@ -147,14 +147,16 @@ func (a *aborting) silent(ctx context.Context, waiting map[string]bool, modes ma
 
 // retract takes the node's blocks out of its CiliumNode, and all that an agent in
 // crd mode has reported. Where it goes to multi-pool mode, podCIDRs are of no more
-// use; in the other modes they are what the node has.
+// use, and cilium-operator would take them for all that the node has when it next
+// starts; in the other modes they are what the node has.
 func (a *aborting) retract(ctx context.Context, r *returning) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		live, err := a.nodes.Live(ctx, r.name)
 		if err != nil || live == nil {
 			return err
 		}
-		if live, err = a.nodes.Retract(ctx, live, prefixesOf(r.blocks), r.to == adopt.MultiPool); err != nil {
+		unlist := r.to == adopt.MultiPool && len(live.Allocated) > 0
+		if live, err = a.nodes.Retract(ctx, live, prefixesOf(r.blocks), unlist); err != nil {
 			return err
 		}
 		_, err = a.nodes.ForgetReport(ctx, live)
