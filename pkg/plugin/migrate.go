@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
@@ -102,6 +103,8 @@ type move struct {
 	*cluster
 	config *ciliumConfig
 	chosen map[string]bool
+	// started is since when each pod runs.
+	started map[string]time.Time
 }
 
 func (e *env) readMove(ctx context.Context, s *choice) (*move, error) {
@@ -117,7 +120,16 @@ func (e *env) readMove(ctx context.Context, s *choice) (*move, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &move{cluster: c, config: config, chosen: chosen}, nil
+	m := &move{cluster: c, config: config, chosen: chosen, started: map[string]time.Time{}}
+	for i := range c.snapshot.Pods {
+		pod := &c.snapshot.Pods[i]
+		since := pod.CreationTimestamp.Time
+		if pod.Status.StartTime != nil {
+			since = pod.Status.StartTime.Time
+		}
+		m.started[pod.Namespace+"/"+pod.Name] = since
+	}
+	return m, nil
 }
 
 // names are the nodes chosen, sorted.

@@ -178,7 +178,7 @@ func (a *aborting) refusedAtOnce(r *returning) string {
 func (a *aborting) takeBack(ctx context.Context, r *returning, mode agentMode) error {
 	switch mode {
 	case agentUnknown:
-		r.refused = "its agent is not Ready, so that nobody knows which mode it runs in: see to it, then run this again"
+		r.refused = "its agent has not been Ready for long enough to tell which mode it runs in: see to it, then run this again"
 		return nil
 	case agentInCRD:
 		return a.prepare(ctx, r)

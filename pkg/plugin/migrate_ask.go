@@ -76,7 +76,7 @@ func (a *aborting) ask(ctx context.Context, all []*returning) (map[string]agentM
 	defer deadline.Stop()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	for len(waiting) > 0 {
+	for extended := false; len(waiting) > 0; {
 		if err := a.answers(ctx, waiting, modes); err != nil {
 			return nil, err
 		}
@@ -84,7 +84,12 @@ func (a *aborting) ask(ctx context.Context, all []*returning) (map[string]agentM
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-deadline.C:
-			return modes, a.silent(ctx, waiting, modes)
+			left, err := a.silent(ctx, waiting, modes)
+			if err != nil || left == 0 || extended {
+				return modes, err
+			}
+			deadline.Reset(left)
+			extended = true
 		case <-tick.C:
 		}
 	}
@@ -130,19 +135,28 @@ func (a *aborting) answers(ctx context.Context, waiting map[string]bool, modes m
 	return nil
 }
 
-// silent judges agents that have not answered: only of one that is Ready does that
-// tell anything.
-func (a *aborting) silent(ctx context.Context, waiting map[string]bool, modes map[string]agentMode) error {
+// silent judges agents that have not answered: only of one that has been Ready for
+// as long does that tell anything. It returns for how long those are to be waited
+// for that have come since.
+func (a *aborting) silent(ctx context.Context, waiting map[string]bool, modes map[string]agentMode) (time.Duration, error) {
 	now, err := a.readMove(ctx, &choice{})
 	if err != nil {
-		return err
+		return 0, err
 	}
+	left := time.Duration(0)
 	for name := range waiting {
-		if pod := now.agentPod(name); pod != nil && now.now.Sub(readySince(pod)) >= a.patience && !readySince(pod).IsZero() {
+		pod := now.agentPod(name)
+		if pod == nil || readySince(pod).IsZero() {
+			continue
+		}
+		if ready := now.now.Sub(readySince(pod)); ready >= a.patience {
 			modes[name] = agentElsewhere
+			delete(waiting, name)
+		} else {
+			left = max(left, min(a.patience-ready, a.patience))
 		}
 	}
-	return nil
+	return left, nil
 }
 
 // retract takes the node's blocks out of its CiliumNode, and all that an agent in

@@ -51,7 +51,7 @@ Exit codes: 0 it is finished, 3 something is yet to be done and nothing was writ
 	}
 	s.addFlags(e, cmd)
 	cmd.Flags().BoolVar(&dryRun, "dry-run", dryRun, "say what would be written, and write nothing")
-	cmd.Flags().DurationVar(&settle, "settle-time", settle, "how long an agent must have been Ready")
+	cmd.Flags().DurationVar(&settle, "settle-time", settle, "how long an agent must have been Ready, and pods have run to be expected in its report")
 	return cmd
 }
 

@@ -108,7 +108,8 @@ func (m *move) agentImage(node string) string {
 	return "unknown"
 }
 
-// standing is what tells how far a node has come.
+// standing is what tells how far a node has come. Pods and agents count once they
+// have run for settle.
 func (m *move) standing(name string, settle time.Duration) adopt.Standing {
 	s := adopt.Standing{
 		Node: m.adoptNode(name), Blocks: m.ledger.NodeBlocks(name), PoolOf: m.pools.Get,
@@ -120,10 +121,10 @@ func (m *move) standing(name string, settle time.Duration) adopt.Standing {
 	}
 	view := m.views[name]
 	for _, pod := range m.pods[name] {
+		if view == nil || m.now.Sub(m.started[pod.Name]) < settle {
+			continue // reports lag
+		}
 		for _, a := range pod.IPs {
-			if view == nil {
-				continue
-			}
 			if _, reported := view.Used[a]; !reported {
 				s.Unreported++
 			}

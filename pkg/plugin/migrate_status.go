@@ -47,6 +47,7 @@ func (e *env) migrateStatus() *cobra.Command {
   published  they are; its agent reads none of them yet
   moved      its agent reports what it uses, so it runs in crd mode
   settled    it has been Ready for --settle-time, and reports the address of every pod
+             that has run for as long
   finished   migrate finish was run; or it never had another IPAM
   returning  migrate abort was run, and its agent has yet to restart
 
@@ -79,7 +80,7 @@ Exit codes: 0, 3 not all have come as far as --until, 1 the cluster could not be
 	s.addFlags(e, cmd)
 	cmd.Flags().StringVar(&until, "until", until, "wait for this step; empty: do not wait")
 	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "how long to wait; 0: without end")
-	cmd.Flags().DurationVar(&settle, "settle-time", settle, "how long an agent must have been Ready")
+	cmd.Flags().DurationVar(&settle, "settle-time", settle, "how long an agent must have been Ready, and pods have run to be expected in its report")
 	return cmd
 }
 
