@@ -53,7 +53,7 @@ type node struct {
 	// moving: another IPAM serves its pods, or did, and its agent has yet to come
 	// up in crd mode.
 	moving bool
-	inUse    map[netip.Addr]string // address to who uses it
+	inUse  map[netip.Addr]string // address to who uses it
 	// told are addresses and podCIDRs of which the worst is told already.
 	told map[netip.Prefix]bool
 }
