@@ -63,7 +63,11 @@ func (a *aborting) ask(ctx context.Context, all []*returning) (map[string]agentM
 		if r.refused != "" {
 			continue
 		}
-		if view := a.m.views[r.name]; len(view.Used) == 0 && len(view.Pool) == 0 {
+		live, err := a.nodes.Live(ctx, r.name)
+		if err != nil {
+			return nil, err
+		}
+		if live == nil || len(live.Used) == 0 && len(live.Pool) == 0 {
 			modes[r.name] = agentElsewhere // whatever it runs in, it has nothing of ours
 			continue
 		}
