@@ -251,6 +251,19 @@ func TestAdoptedBlockDrainsWhenAsked(t *testing.T) {
 	}
 }
 
+// A Node that is made again under its name gets its adopted blocks back, whatever
+// is still to be said of their move.
+func TestAdoptedBlocksOfANodeMadeAgain(t *testing.T) {
+	resting := adoptedBlock("10.0.0.16/28")
+	crd.SetBlockPhase(resting, ipalloc.CoolingDown, expand.NodeGone, "x", noon())
+	b := newBed(t, publishing(ciliumNode("n", "")), nodeObject(), podIPPool("p", 1, "10.0.0.0/24"), resting)
+	b.settle()
+	b.check("at the end")
+	if n := len(b.ciliumNode().Pool); n != 14 {
+		t.Errorf("%d addresses are published, want 14", n)
+	}
+}
+
 // A publication that is lost or refused is made up for, and none is of half the
 // node.
 func TestAdoptionInterrupted(t *testing.T) {

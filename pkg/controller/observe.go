@@ -72,7 +72,9 @@ func (r *NodeReconciler) observe(ctx context.Context, name string) (*observation
 	}
 	if o.view != nil && len(o.view.Used) == 0 {
 		o.elsewhere = len(o.view.Unadopted(cidrsOf(o.blocks))) > 0
-		o.adopting = slices.ContainsFunc(o.blocks, func(b crd.Block) bool { return b.AdoptedFrom != "" })
+		o.adopting = slices.ContainsFunc(o.blocks, func(b crd.Block) bool {
+			return b.AdoptedFrom != "" && b.Phase == ipalloc.InService
+		})
 	}
 	now := r.Clock.Now()
 	o.settled, o.settles = r.Agents.Settled(name, now)
