@@ -81,6 +81,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.logLevel, "log-level", o.logLevel, "debug, info, warn or error")
 	fs.StringVar(&o.logFormat, "log-format", o.logFormat, "json or console")
 	fs.BoolVar(&s.Paused, "paused", s.Paused, "watch, and change nothing on nodes and blocks")
+	fs.BoolVar(&s.Shadow, "shadow", s.Shadow, "decide, tell how nodes differ from what would be done with them, and write nothing about nodes and blocks; whatever IPAM mode Cilium runs in")
 	fs.IntVar(&s.NodeWorkers, "node-workers", s.NodeWorkers, "nodes worked on at once, 1 to 1024")
 
 	fs.IntVar(&p.ExpandPercent, "expand-threshold-percent", p.ExpandPercent, "share of a node's addresses in use above which it gets another block; pools may say otherwise")

@@ -131,7 +131,7 @@ func preflight(ctx context.Context, c client.Client, o *options, host string) er
 			return fmt.Errorf("cannot reach the API server at %s: %w. Check --kubeconfig, or the network from this host to it", host, err)
 		}
 	}
-	if o.skipCiliumCheck {
+	if o.skipCiliumCheck || o.settings.Shadow {
 		return nil
 	}
 	config := &corev1.ConfigMap{}
@@ -143,7 +143,7 @@ func preflight(ctx context.Context, c client.Client, o *options, host string) er
 		return fmt.Errorf("reading ConfigMap %s/cilium-config: %w", o.settings.AgentNamespace, err)
 	}
 	if mode := config.Data["ipam"]; mode != "" && mode != "crd" {
-		return fmt.Errorf("wrong IPAM mode: Cilium runs with %q (ConfigMap %s/cilium-config, key ipam), in which agents ignore spec.ipam.pool: set ipam.mode=crd in Cilium's values, or give --skip-cilium-check where this is a preparation", mode, o.settings.AgentNamespace)
+		return fmt.Errorf("wrong IPAM mode: Cilium runs with %q (ConfigMap %s/cilium-config, key ipam), in which agents ignore spec.ipam.pool: set ipam.mode=crd in Cilium's values, or give --shadow to look on meanwhile (docs/migration.md)", mode, o.settings.AgentNamespace)
 	}
 	return nil
 }

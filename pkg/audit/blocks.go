@@ -121,7 +121,7 @@ func (c *check) blockOf(n *node, b *crd.Block, published int) {
 // block that is new, must go, or has no address that pods may have.
 func (c *check) shouldBePublished(n *node, b *crd.Block) bool {
 	pool, l := c.poolByName[b.Pool], n.view.Limits
-	if n.obj == nil || n.paused || b.Deleting || c.now.Sub(b.Created) < c.StuckAfter ||
+	if n.obj == nil || n.paused || n.moving || b.Deleting || c.now.Sub(b.Created) < c.StuckAfter ||
 		pool == nil || pool.Frozen() || pool.Deleting || pool.Drains(b.CIDR) || pool.UsableCount(b.CIDR) == 0 {
 		return false
 	}

@@ -40,6 +40,7 @@ const (
 	StaleRelease          Reason = "StaleRelease"
 	CiliumNodeWithoutNode Reason = "CiliumNodeWithoutNode"
 	NodeServedByNoPool    Reason = "NodeServedByNoPool"
+	NodeYetToMove         Reason = "NodeYetToMove"
 	NodeShortOfAddresses  Reason = "NodeShortOfAddresses"
 	PoolsOverlap          Reason = "PoolsOverlap"
 	PoolExhausted         Reason = "PoolExhausted"
@@ -140,6 +141,8 @@ func warningReasons() []Entry {
 			"cilium-operator or this operator deletes it: see that both run. Else, if the machine is off: `kubectl delete ciliumnode NAME`."},
 		{NodeServedByNoPool, Warning, "Cilium runs on a Node that no PodIPPool serves: its pods get no address.",
 			"Write a pool whose nodeSelector matches NAME, or label the Node cilium-pool.io/ignore=true."},
+		{NodeYetToMove, Warning, "Another IPAM serves the pods of a Node, or its agent has yet to restart in crd mode. The operator publishes its blocks once it holds all that it was given, and does nothing else there.",
+			"`kubectl cilium-pool migrate status --node NAME` tells what comes next."},
 		{NodeShortOfAddresses, Warning, "A Node's pods wait for addresses (condition PodAddressShortage).",
 			"Add a CIDR to a pool of NAME, or raise the limit that is named, or move pods away."},
 		{PoolsOverlap, Warning, "A CIDR of a pool gives out nothing, as another pool has the same addresses.",

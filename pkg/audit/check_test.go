@@ -357,6 +357,33 @@ func checksNodesAndPools() map[string]checkTest {
 			},
 			want: []string{"NodeServedByNoPool Node/c"},
 		},
+		"another IPAM's": {
+			spoil: func(w world) {
+				w.node("c")
+				w.cn("c").PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.0.0.32/29")} // on the grid
+				w.pod("on-c", "c", "10.0.0.34")
+			},
+			want: []string{"NodeYetToMove Node/c"},
+		},
+		"adopted, and not published yet": {
+			spoil: func(w world) {
+				w.node("c")
+				w.cn("c").PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.0.0.32/28")}
+				w.newBlock("c", "10.0.0.32/28").Labels = map[string]string{v1alpha1.AdoptedLabel: "cluster-pool"}
+				w.pod("on-c", "c", "10.0.0.34")
+			},
+			want: []string{"NodeYetToMove Node/c"},
+		},
+		"another IPAM's, with what is a block elsewhere": {
+			spoil: func(w world) {
+				w.node("c")
+				w.cn("c").PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.0.0.8/29")}
+			},
+			want: []string{
+				"PodCIDROnTwoNodes CiliumNode/c CiliumNode/b 10.0.0.8/29", "PodCIDROfOtherNode CiliumNode/c PodIPBlock/10.0.0.8-29 10.0.0.8/29",
+				"NodeYetToMove Node/c",
+			},
+		},
 		"a taint of nodes without Cilium": {spoil: func(w world) {
 			w.node("c")
 			w.Nodes[2].Spec.Taints = []corev1.Taint{{Key: "no-cilium"}}

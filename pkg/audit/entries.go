@@ -83,6 +83,8 @@ func (c *check) cidrsOf(n *node) {
 		switch {
 		case own != nil && own.Node == n.name:
 			continue
+		case other == nil && n.moving:
+			continue // told of the Node
 		case other != nil:
 			n.told[cidr] = true
 			f.Reason, f.Others = PodCIDROfOtherNode, []Object{blockObject(other.Name)}
@@ -113,7 +115,7 @@ func (x *index) heldElsewhere(n *node, cidr netip.Prefix) *crd.Block {
 // podsOf tells of a pod needs no second telling.
 func (c *check) usedOf(n *node) {
 	for a, who := range n.inUse {
-		if n.view.publishes(a) || n.told[single(a)] {
+		if n.view.publishes(a) || n.told[single(a)] || n.moving {
 			continue
 		}
 		c.add(Finding{Reason: AddressOutsidePool, Object: ciliumNodeObject(n.name), Subject: single(a), Note: who,

@@ -50,7 +50,10 @@ type node struct {
 	pools    []*crd.Pool // that serve it, best first
 	optedOut bool
 	paused   bool
-	inUse    map[netip.Addr]string // address to who uses it
+	// moving: another IPAM serves its pods, or did, and its agent has yet to come
+	// up in crd mode.
+	moving bool
+	inUse  map[netip.Addr]string // address to who uses it
 	// told are addresses and podCIDRs of which the worst is told already.
 	told map[netip.Prefix]bool
 }
@@ -193,6 +196,7 @@ func (c *check) joinNodes() {
 		if n.view == nil {
 			continue
 		}
+		n.moving = n.isMoving()
 		for _, addr := range n.view.published() {
 			c.publishes[addr] = append(c.publishes[addr], n)
 		}
@@ -222,6 +226,17 @@ func (n *node) isPaused() bool {
 		}
 	}
 	return false
+}
+
+func (n *node) isMoving() bool {
+	if len(n.view.Used) > 0 {
+		return false
+	}
+	held, adopted := []netip.Prefix(nil), false
+	for _, b := range n.blocks {
+		held, adopted = append(held, b.CIDR), adopted || b.AdoptedFrom != ""
+	}
+	return adopted || len(n.view.Unadopted(held)) > 0
 }
 
 // published are the addresses in the pool, in whatever form, each once, sorted.

@@ -32,6 +32,9 @@ func (c *check) node(n *node) {
 		}
 	}
 	switch {
+	case n.moving:
+		c.add(Finding{Reason: NodeYetToMove, Object: nodeObject(n.name),
+			Says: fmt.Sprintf("was given %d CIDRs, holds %d blocks, and its agent reports nothing", len(n.view.Given()), len(n.blocks))})
 	case n.optedOut || n.paused:
 	case n.view != nil && len(n.pools) > 0:
 		c.families(n)

@@ -28,7 +28,7 @@ func (c *check) podAddress(n *node, p pod, a netip.Addr) {
 	case b != nil:
 		f.Reason, f.Others = PodAddressOfOtherNode, []Object{blockObject(b.Name)}
 		f.Says = "runs on " + n.name + " with an address of block " + b.CIDR.String() + " of node " + b.Node
-	case n.optedOut || n.view == nil && len(n.blocks)+len(n.pools) == 0:
+	case n.optedOut || n.moving || n.view == nil && len(n.blocks)+len(n.pools) == 0:
 		return // its pods have their addresses from elsewhere
 	default:
 		f.Reason, f.Says = PodAddressUnowned, "runs on "+n.name+" with an address of no block and no pool entry"

@@ -27,6 +27,8 @@ type View struct {
 	Unreadable []string
 	// PodCIDRs is spec.ipam.podCIDRs, in its order.
 	PodCIDRs []netip.Prefix
+	// Allocated is spec.ipam.pools.allocated, in its order.
+	Allocated []Allocation
 	// Used is status.ipam.used: address to the owner reported.
 	Used map[netip.Addr]string
 	// Release is status.ipam.release-ips.
@@ -46,6 +48,7 @@ func NewView(cn *ciliumv2.CiliumNode) *View {
 		ResourceVersion: cn.ResourceVersion,
 		Pool:            make(map[netip.Addr]string, len(cn.Spec.IPAM.Pool)),
 		PodCIDRs:        prefixes(cn.Spec.IPAM.PodCIDRs),
+		Allocated:       allocations(cn),
 		Used:            make(map[netip.Addr]string, len(cn.Status.IPAM.Used)),
 		Own:             ownAddresses(cn),
 		Limits: expand.Limits{

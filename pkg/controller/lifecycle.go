@@ -75,10 +75,7 @@ func (r *NodeReconciler) withoutCilium(ctx context.Context, o *observation) erro
 // recreate puts a deleted CiliumNode back whole, with the addresses of the
 // blocks the node still holds, and asks its agent to report.
 func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *ciliumnode.Kept) error {
-	blocks := make([]netip.Prefix, 0, len(o.blocks))
-	for _, b := range o.blocks {
-		blocks = append(blocks, b.CIDR)
-	}
+	blocks := cidrsOf(o.blocks)
 	// Their claims come before their addresses.
 	if err := r.mendTornBlocks(ctx, o, last.View); err != nil {
 		return err
@@ -121,9 +118,9 @@ func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *cil
 // askForReport makes an agent report that runs steadily and has said nothing of
 // what it uses: its CiliumNode was made anew while it ran, by itself or by a
 // process that did not come to ask. Once is enough for each CiliumNode, as one
-// that does not answer is broken.
+// that does not answer is broken. One of another mode would not answer.
 func (r *NodeReconciler) askForReport(ctx context.Context, o *observation) error {
-	if o.paused() || !o.settled || len(o.view.Used) > 0 || len(o.view.Pool) == 0 || !r.firstAsk(o.name, o.view.UID) {
+	if o.paused() || o.adopting || !o.settled || len(o.view.Used) > 0 || len(o.view.Pool) == 0 || !r.firstAsk(o.name, o.view.UID) {
 		return nil
 	}
 	if err := r.poke(ctx, o); err != nil {

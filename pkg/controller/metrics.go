@@ -30,6 +30,7 @@ type Metrics struct {
 	exhaustion *prometheus.GaugeVec
 	room       *prometheus.GaugeVec
 	build      *prometheus.GaugeVec
+	shadow     *prometheus.GaugeVec
 	waiting    *waiting
 }
 
@@ -66,6 +67,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		exhaustion: gauge("pool_exhaustion_timestamp_seconds", "When a pool is expected to have no free block left. No series: that is not expected within a week.", "pool", "family"),
 		room:       gauge("pool_room_nodes", "How many more nodes fit into a pool.", "pool", "family"),
 		build:      gauge("build_info", "1; the labels tell the build.", "version", "commit", "goversion"),
+		shadow:     gauge("shadow_difference", "What the operator would do on a node if it did not run in shadow: adopt (CIDRs), claim (families), drain and free (blocks).", "node", "what"),
 		waiting:    newWaiting(),
 	}
 	for _, c := range m.collectors() {
@@ -79,7 +81,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 func (m *Metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.decisions, m.steps, m.writes, m.demand, m.capacity, m.shortages,
 		m.poolBlocks, m.poolIPs, m.poolNodes, m.poolReady,
-		m.claims, m.releases, m.growth, m.exhaustion, m.room, m.build, m.waiting}
+		m.claims, m.releases, m.growth, m.exhaustion, m.room, m.build, m.shadow, m.waiting}
 }
 
 func (m *Metrics) decided(node string, f ipalloc.Family, p expand.Plan) {
@@ -163,6 +165,17 @@ func (m *Metrics) forget(node string, f ipalloc.Family) {
 		g.DeleteLabelValues(node, f.String())
 	}
 	m.waiting.forget(node, f)
+}
+
+// shadowed tells in what a node differs from what would be done with it.
+func (m *Metrics) shadowed(node string, d difference) {
+	for what, n := range d.kinds() {
+		m.shadow.WithLabelValues(node, what).Set(float64(n))
+	}
+}
+
+func (m *Metrics) forgetShadow(node string) {
+	m.shadow.DeletePartialMatch(prometheus.Labels{"node": node})
 }
 
 // forgetPool drops the series of a pool that is gone.

@@ -59,6 +59,8 @@ type NodeReconciler struct {
 	ShortageTaint string
 	// NodeCondition reports a shortage as a condition of the Node.
 	NodeCondition bool
+	// Shadow: nothing is written; what would be is told.
+	Shadow bool
 
 	mu       sync.Mutex
 	losses   map[string]int
@@ -68,6 +70,8 @@ type NodeReconciler struct {
 	asked map[string]types.UID
 	// said are the plans last logged, of nodes that are not at rest.
 	said map[string]*[2]string
+	// differs is what was last told of nodes in shadow.
+	differs map[string]difference
 }
 
 // familyPlan is what was decided for one family of a node.
@@ -92,6 +96,9 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 	}
 	if behind, err := r.behind(ctx, o); err != nil || behind {
 		return reconcile.Result{RequeueAfter: behindRetry}, err
+	}
+	if r.Shadow {
+		return r.lookOn(ctx, o), nil
 	}
 	// 2. See to it that there is a CiliumNode to decide on, or none.
 	switch {
@@ -195,11 +202,23 @@ func (r *NodeReconciler) decide(ctx context.Context, o *observation) []familyPla
 		}
 		r.Pacing.Queue(nodeFamily{o.name, fo.family}, fo.ruling(), &fo.state, plan, now)
 		r.remember(o.name, fo.family, memory)
+		if o.adopting {
+			plan = publishOnly(plan)
+		}
 		r.Metrics.decided(o.name, fo.family, plan)
 		r.logPlan(ctx, plan)
 		plans = append(plans, familyPlan{fo, plan})
 	}
 	return plans
+}
+
+// publishOnly is what may be done for a node whose agent has yet to come up in crd
+// mode: it reads nothing of the pool, answers no mark, and its node's routes are
+// another IPAM's.
+func publishOnly(plan expand.Plan) expand.Plan {
+	return expand.Plan{
+		Node: plan.Node, Family: plan.Family, Publish: plan.Publish, Demand: plan.Demand, Capacity: plan.Capacity,
+	}
 }
 
 func reclaims(plan expand.Plan) int {
@@ -274,6 +293,7 @@ func (r *NodeReconciler) forget(node string) {
 	delete(r.starving, node)
 	delete(r.asked, node)
 	delete(r.said, node)
+	delete(r.differs, node)
 }
 
 // firstAsk notes that the agent of a CiliumNode is asked for a report, and says

@@ -13,8 +13,9 @@ import (
 
 // nodeRecords is what the ledger remembers of CiliumNodes.
 type nodeRecords struct {
-	// foreign is what is taken because a CiliumNode names it: its podCIDRs, and
-	// addresses in its pool or reported in use outside them and its blocks.
+	// foreign is what is taken because a CiliumNode names it: its podCIDRs, what
+	// multi-pool mode has allocated, and addresses in its pool or reported in use
+	// outside them and its blocks.
 	foreign map[string][]netip.Prefix
 	// seen are CiliumNodes as the watch last showed them, of which foreign is
 	// made, and gone says which of them it has shown to be deleted.
@@ -141,10 +142,7 @@ func (l *Ledger) Moved(uid types.UID) bool {
 }
 
 func (l *Ledger) foreignOf(cn *ciliumnode.View) []netip.Prefix {
-	var taken []netip.Prefix
-	for _, p := range cn.PodCIDRs {
-		taken = append(taken, p.Masked())
-	}
+	taken := cn.Given()
 	covers := slices.Clone(taken)
 	for cidr := range l.byNode[cn.Name] {
 		covers = append(covers, cidr)

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -27,6 +28,9 @@ type observation struct {
 	settled  bool
 	settles  time.Time // when the agent will have settled; zero: not foreseeable
 	withheld bool      // addresses were not published, as others name them
+	// elsewhere: another IPAM serves the node's pods. adopting: it did, its blocks
+	// are ours now, and the agent has yet to report that it runs in crd mode.
+	elsewhere, adopting bool
 }
 
 // familyObservation is what one family of a node is decided on.
@@ -66,6 +70,12 @@ func (r *NodeReconciler) observe(ctx context.Context, name string) (*observation
 	case !apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("reading Node %s: %w", name, err)
 	}
+	if o.view != nil && len(o.view.Used) == 0 {
+		o.elsewhere = len(o.view.Unadopted(cidrsOf(o.blocks))) > 0
+		o.adopting = slices.ContainsFunc(o.blocks, func(b crd.Block) bool {
+			return b.AdoptedFrom != "" && b.Phase == ipalloc.InService
+		})
+	}
 	now := r.Clock.Now()
 	o.settled, o.settles = r.Agents.Settled(name, now)
 	for _, f := range ipalloc.Families() {
@@ -82,7 +92,18 @@ func (r *NodeReconciler) observe(ctx context.Context, name string) (*observation
 func (r *NodeReconciler) observeFamily(o *observation, f ipalloc.Family, now time.Time) (familyObservation, bool) {
 	fo := familyObservation{family: f}
 	fo.pools, fo.policy, fo.paused = r.Policy(o.node, f)
+	if o.elsewhere && fo.paused == "" {
+		fo.paused = "another IPAM gives addresses to its pods: kubectl cilium-pool migrate plan"
+	}
 	fo.state = r.State(expand.State{Node: o.name, Family: f, Pods: o.pods, AgentSettled: o.settled}, o.view, o.blocks)
 	r.pace(o, &fo, now)
 	return fo, len(fo.pools)+len(fo.state.Blocks) > 0
+}
+
+func cidrsOf(blocks []crd.Block) []netip.Prefix {
+	out := make([]netip.Prefix, 0, len(blocks))
+	for _, b := range blocks {
+		out = append(out, b.CIDR)
+	}
+	return out
 }

@@ -49,7 +49,7 @@ func New(c Connections, s Settings) (*Operator, error) {
 		Events:        NewEvents(c.Recorder),
 		Metrics:       own,
 		Clock:         c.Clock,
-		ShortageTaint: s.ShortageTaint, NodeCondition: s.NodeCondition,
+		ShortageTaint: s.ShortageTaint, NodeCondition: s.NodeCondition, Shadow: s.Shadow,
 	}
 	feed := NewFeed()
 	feed.Ledger, feed.Pools, feed.Pods, feed.State = ledger, node.Pools, node.Pods, node.Agents
@@ -64,7 +64,7 @@ func New(c Connections, s Settings) (*Operator, error) {
 		},
 		Block: &BlockReconciler{
 			Cache: c.Cache, Client: c.Client, Ledger: ledger, Events: node.Events, Metrics: own, Clock: c.Clock,
-			Paused: s.Paused,
+			Paused: s.Paused || s.Shadow,
 		},
 		Feed: feed,
 	}, nil

@@ -46,17 +46,24 @@ func usageOf(pool *crd.Pool, blocks iter.Seq[crd.Block], free func(ipalloc.Cut) 
 	u := poolUsage{nodes: map[string]bool{}}
 	readable := pool != nil && !pool.Frozen()
 	var held [2]v1alpha1.FamilyStatus
+	tally := crd.NewTally(pool)
 	for b := range blocks {
 		u.nodes[b.Node] = true
 		if b.Phase == ipalloc.CoolingDown {
 			u.resting = append(u.resting, b)
 		}
 		if readable {
-			addBlock(&held[ipalloc.FamilyOf(b.CIDR.Addr())], b.Phase, int64(pool.UsableCount(b.CIDR)))
+			tally.Add(b)
+			addTo(&held[ipalloc.FamilyOf(b.CIDR.Addr())].Addresses, b.Phase, int64(pool.UsableCount(b.CIDR)))
 		}
 	}
 	if !readable {
 		return u
+	}
+	for f, count := range tally.Sum() {
+		for phase, n := range count {
+			addTo(&held[f].Blocks, ipalloc.Phase(phase), n)
+		}
 	}
 	for _, f := range ipalloc.Families() {
 		if whole, ok := pool.Whole(f); ok {
@@ -66,17 +73,14 @@ func usageOf(pool *crd.Pool, blocks iter.Seq[crd.Block], free func(ipalloc.Cut) 
 	return u
 }
 
-func addBlock(s *v1alpha1.FamilyStatus, phase ipalloc.Phase, addresses int64) {
+func addTo(s *v1alpha1.StateCounts, phase ipalloc.Phase, n int64) {
 	switch phase {
 	case ipalloc.InService:
-		s.Blocks.InService++
-		s.Addresses.InService += addresses
+		s.InService += n
 	case ipalloc.Draining:
-		s.Blocks.Draining++
-		s.Addresses.Draining += addresses
+		s.Draining += n
 	case ipalloc.CoolingDown:
-		s.Blocks.CoolingDown++
-		s.Addresses.CoolingDown += addresses
+		s.CoolingDown += n
 	}
 }
 

@@ -32,6 +32,9 @@ type Settings struct {
 	Defaults crd.Defaults
 	// Paused stops all writes about nodes and blocks.
 	Paused bool
+	// Shadow: decide, tell in what nodes differ, and write nothing about nodes and
+	// blocks, as beside an IPAM that is yet to be replaced.
+	Shadow bool
 	// AgentNamespace and AgentSelector find the agents' pods.
 	AgentNamespace string
 	AgentSelector  labels.Selector

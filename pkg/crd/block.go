@@ -39,6 +39,9 @@ type Block struct {
 	Deleting bool
 	// Finalized: it carries our finalizer.
 	Finalized bool
+	// AdoptedFrom is the IPAM mode that gave the block to its node before it was
+	// ours. Empty: it was claimed, or its move is finished.
+	AdoptedFrom string
 }
 
 // BlockFrom reads a block. Of a malformed object it returns what can be read
@@ -56,6 +59,7 @@ func BlockFrom(obj *v1alpha1.PodIPBlock) (Block, error) {
 		Created:         obj.CreationTimestamp.Time,
 		Deleting:        obj.DeletionTimestamp != nil,
 		Finalized:       slices.Contains(obj.Finalizers, v1alpha1.Finalizer),
+		AdoptedFrom:     obj.Labels[v1alpha1.AdoptedLabel],
 	}
 	b.readPhase(obj.Status.Conditions)
 
@@ -81,6 +85,14 @@ func BlockFrom(obj *v1alpha1.PodIPBlock) (Block, error) {
 	}
 	// ToAggregate's nil is of an interface type and stays nil as an error.
 	return b, problems.ToAggregate()
+}
+
+// AdoptedBlock returns the object whose creation makes cidr, which the IPAM mode
+// from gave to node, a block of pool.
+func AdoptedBlock(cidr netip.Prefix, pool, node string, nodeUID types.UID, from string) *v1alpha1.PodIPBlock {
+	obj := NewBlock(cidr, pool, node, nodeUID)
+	obj.Labels = map[string]string{v1alpha1.AdoptedLabel: from}
+	return obj
 }
 
 func (b *Block) readPhase(conditions []metav1.Condition) {

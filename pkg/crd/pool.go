@@ -9,6 +9,7 @@ package crd
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"go4.org/netipx"
@@ -128,6 +129,25 @@ func (p *Pool) Drains(block netip.Prefix) bool {
 	return !p.frozen && (!ok || r.Drain)
 }
 
+// Holds reports whether one of the pool's CIDRs contains the whole of block, be it
+// draining or closed.
+func (p *Pool) Holds(block netip.Prefix) bool {
+	_, ok := p.rangeOf(block)
+	return ok
+}
+
+// Touches reports whether one of the pool's CIDRs shares addresses with block.
+func (p *Pool) Touches(block netip.Prefix) bool {
+	return slices.ContainsFunc(p.rangesFor(block).CIDRs, func(r Range) bool { return r.CIDR.Overlaps(block) })
+}
+
+// ClosedTo reports whether another pool gives out the addresses of block, which
+// one of the pool's CIDRs contains.
+func (p *Pool) ClosedTo(block netip.Prefix) bool {
+	r, _ := p.rangeOf(block)
+	return r.ClosedBy != ""
+}
+
 // rangeOf returns the range in which the whole of block lies.
 func (p *Pool) rangeOf(block netip.Prefix) (Range, bool) {
 	if !block.IsValid() {
@@ -148,6 +168,11 @@ func (p *Pool) rangesFor(block netip.Prefix) *Ranges {
 		return r
 	}
 	return &Ranges{}
+}
+
+// Covered reports whether the whole of cidr lies in one of by.
+func Covered(cidr netip.Prefix, by []netip.Prefix) bool {
+	return slices.ContainsFunc(by, func(outer netip.Prefix) bool { return contains(outer, cidr) })
 }
 
 // contains reports whether the whole of inner lies in outer.

@@ -119,6 +119,8 @@ func (c *cluster) stateOf(name string, r *nodeRow) string {
 		return "NodeGone"
 	case c.views[name] == nil:
 		return "NoCiliumNode"
+	case c.elsewhere(name):
+		return "OtherIPAM"
 	case r.Demand > r.Capacity:
 		return fmt.Sprintf("Short by %d", r.Demand-r.Capacity)
 	case r.Paused != "":

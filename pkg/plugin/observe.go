@@ -56,6 +56,9 @@ func (c *cluster) observe(name string, f ipalloc.Family) (decision, bool) {
 		Node: name, Family: f, Pods: c.pods[name], AgentSettled: settled, Gone: node == nil && view == nil,
 	}}
 	d.pools, d.policy, d.paused = o.Policy(node, f)
+	if d.paused == "" && c.elsewhere(name) {
+		d.paused = "another IPAM gives addresses to its pods: kubectl cilium-pool migrate plan"
+	}
 	blocks := c.ledger.NodeBlocks(name)
 	d.state = o.State(d.state, view, blocks)
 	d.state.Cordoned = node != nil && node.Spec.Unschedulable
@@ -88,4 +91,10 @@ func (c *cluster) holdAsTold(s *expand.State) {
 			b.Hold.For = expand.WaitTurn
 		}
 	}
+}
+
+// elsewhere reports whether another IPAM serves the pods of a node.
+func (c *cluster) elsewhere(name string) bool {
+	view := c.views[name]
+	return view != nil && len(view.Unadopted(prefixesOf(c.ledger.NodeBlocks(name)))) > 0
 }

@@ -132,14 +132,18 @@ func (c *cluster) poolRow(pool *crd.Pool, f ipalloc.Family, used map[string]int)
 	if cut, ok := pool.Cut(f); ok && !pool.Deleting {
 		r.Free = c.ledger.Free(cut)
 	}
-	holders := map[string]bool{}
+	holders, tally := map[string]bool{}, crd.NewTally(pool)
 	for b := range c.ledger.PoolBlocks(pool.Name) {
 		if familyOf(b) == f {
-			r.Blocks.add(b.Phase)
+			tally.Add(b)
 			r.Addresses += c.usable(b)
 			r.Used += used[b.Name]
 			holders[b.Node] = true
 		}
+	}
+	sum := tally.Sum()[f]
+	r.Blocks = phaseCount{
+		InService: int(sum[ipalloc.InService]), Draining: int(sum[ipalloc.Draining]), CoolingDown: int(sum[ipalloc.CoolingDown]),
 	}
 	r.Holders, r.Nodes = len(holders), c.ruled(pool.Name, f)
 	c.foresee(pool, f, &r)

@@ -12,7 +12,7 @@ import (
 const about = `Shows who holds which pod addresses, why, and what would change that, in a
 cluster where cilium-pool-operator gives them out.
 
-All commands but drain only read, with your own rights.`
+All commands but drain and migrate only read, with your own rights.`
 
 // ExitCode is an error that has been told already, and asks for an exit code.
 type ExitCode int
@@ -48,7 +48,7 @@ func New(streams genericiooptions.IOStreams, version string) *cobra.Command {
 	root.PersistentFlags().Lookup("namespace").Usage = "namespace of the operator; empty: " + leaseNamespace
 	root.PersistentFlags().StringVar(&e.agentNamespace, "cilium-namespace", agentNamespace, "namespace of the Cilium agents")
 	root.PersistentFlags().StringVar(&e.agentSelector, "agent-selector", agentSelector, "label selector of the Cilium agents' pods")
-	root.AddCommand(e.status(), e.nodes(), e.pools(), e.blocks(), e.check(), e.explain(), e.whois(), e.export(), e.importPools(), e.drain(), e.plan(), e.top(), e.addressMap(), e.supportBundle())
+	root.AddCommand(e.status(), e.nodes(), e.pools(), e.blocks(), e.check(), e.explain(), e.whois(), e.export(), e.importPools(), e.migrate(), e.drain(), e.plan(), e.top(), e.addressMap(), e.supportBundle())
 	return root
 }
 

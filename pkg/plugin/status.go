@@ -159,6 +159,7 @@ func (c *cluster) overviewNodes(v *overview) {
 			v.Blocks.Draining += r.Blocks.Draining
 			v.Blocks.CoolingDown += r.Blocks.CoolingDown
 			switch {
+			case r.State == "OtherIPAM": // check counts them
 			case r.Demand > r.Capacity:
 				v.attend("node %s is short by %s: kubectl cilium-pool explain %s", name, plural(r.Demand-r.Capacity, "address", "addresses"), name)
 			case r.State == "NoPool":

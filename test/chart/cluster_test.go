@@ -153,9 +153,11 @@ pools:
 			b.setIPAM(config, "cluster-pool")
 			install := []string{"install", release, chart, "-f", values, "--dry-run=server"}
 			_, err := b.tryHelm(install...)
-			wantError(t, err, "Cilium runs with ipam.mode=cluster-pool", "cilium.skipCheck=true")
+			wantError(t, err, "Cilium runs with ipam.mode=cluster-pool", "shadow=true")
 			notes := b.helm(append(install, "--set", "cilium.skipCheck=true")...)
 			wantAll(t, notes, "WARNING: Cilium runs with ipam.mode=cluster-pool")
+			notes = b.helm(append(install, "--set", "shadow=true")...)
+			wantAll(t, notes, "WARNING: Cilium runs with ipam.mode=cluster-pool", "WARNING: shadow=true")
 
 			b.setIPAM(config, "crd")
 			warnings := []string{

@@ -243,6 +243,7 @@ func TestRightsFollowValues(t *testing.T) {
 		"no metrics": {"nodes: {shortageTaint: a/b}\nmetrics: {port: 0}", []string{
 			"create subjectaccessreviews.authorization.k8s.io", "create tokenreviews.authentication.k8s.io"}},
 		"no check": {"nodes: {shortageTaint: a/b}\ncilium: {skipCheck: true}", []string{"get configmaps"}},
+		"shadow":   {"nodes: {shortageTaint: a/b}\nshadow: true", []string{"get configmaps"}},
 		"no election": {"nodes: {shortageTaint: a/b}\nreplicas: 1\nleaderElection: {enabled: false}", []string{
 			"create events", "create leases.coordination.k8s.io", "get leases.coordination.k8s.io", "patch events", "update leases.coordination.k8s.io"}},
 	}

@@ -161,6 +161,7 @@ leaderElection: {enabled: false, leaseName: l, leaseDuration: 20s}
 replicas: 1
 log: {level: debug, format: console}
 paused: true
+shadow: true
 nodeWorkers: 3
 expand: {thresholdPercent: 81, minFree: 5, maxBlocksPerNode: 17}
 maxAddressesPerNode: 100
@@ -179,7 +180,7 @@ health: {port: 9999}
 	want := map[string]string{
 		"kube-api-qps": "50", "kube-api-burst": "100",
 		"leader-elect": "false", "leader-elect-namespace": "network", "leader-elect-name": "l", "leader-elect-lease-duration": "20s",
-		"log-level": "debug", "log-format": "console", "paused": "true", "node-workers": "3",
+		"log-level": "debug", "log-format": "console", "paused": "true", "shadow": "true", "node-workers": "3",
 		"expand-threshold-percent": "81", "expand-min-free": "5", "expand-max-blocks-per-node": "17", "max-addresses-per-node": "100",
 		"reclaim-disabled": "true", "reclaim-threshold-percent": "51", "reclaim-idle-for": "1h",
 		"reclaim-pressure-percent": "91", "maintenance-blocks-per-hour": "60",

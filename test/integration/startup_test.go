@@ -63,7 +63,7 @@ func TestRefusesToStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	refuses("cluster-pool", "kube-system/cilium-config", "ipam.mode=crd", "--skip-cilium-check")
+	refuses("cluster-pool", "kube-system/cilium-config", "ipam.mode=crd", "--shadow")
 }
 
 func exitCode(err error) int {

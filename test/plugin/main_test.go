@@ -70,6 +70,14 @@ func TestScripts(t *testing.T) {
 			"admin": w.cmdAdmin,
 			"apply": w.cmdApply,
 
+			"given":   w.cmdGiven,
+			"oldpod":  w.cmdOldPod,
+			"publish": w.cmdPublish,
+			"report":  w.cmdReport,
+			"answer":  w.cmdAnswer,
+			"config":  w.cmdConfig,
+			"moveto":  w.cmdMoveTo,
+
 			"withdraw": w.cmdWithdraw,
 			"await":    cmdAwait,
 		},

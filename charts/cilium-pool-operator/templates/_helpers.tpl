@@ -70,6 +70,7 @@ annotations:
 - --log-level={{ .Values.log.level }}
 - --log-format={{ .Values.log.format }}
 - --paused={{ .Values.paused }}
+- --shadow={{ .Values.shadow }}
 - --node-workers={{ .Values.nodeWorkers }}
 - --expand-threshold-percent={{ .Values.expand.thresholdPercent }}
 - --expand-min-free={{ .Values.expand.minFree }}

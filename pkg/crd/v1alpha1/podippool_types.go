@@ -436,4 +436,11 @@ const (
 	OptOutLabel = "cilium-pool.io/ignore"
 	// PausedAnnotation on a Node, set to "true", stops all change on it.
 	PausedAnnotation = "cilium-pool.io/paused"
+	// AdoptedLabel on a block names the IPAM mode that gave it to its node before
+	// it was ours, until the move is finished. While the node's agent has not
+	// reported, the operator publishes the block and does nothing else there.
+	AdoptedLabel = "cilium-pool.io/adopted-from"
+	// ReturningAnnotation on a Node names the IPAM mode that the node is on its
+	// way back to.
+	ReturningAnnotation = "cilium-pool.io/returning"
 )

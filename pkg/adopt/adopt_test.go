@@ -1,0 +1,369 @@
+package adopt
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+func TestMake(t *testing.T) {
+	main := pool(t, "main", 27, "10.0.0.0/16")
+	n1 := func(change ...func(*Node)) []Node {
+		n := fromClusterPool("n1", main, "10.0.1.0/24")
+		for _, c := range change {
+			c(&n)
+		}
+		return []Node{n}
+	}
+	new24 := []Block{{CIDR: prefix("10.0.1.0/24"), Pool: "main"}}
+	tests := map[string]struct {
+		in     Input
+		blocks []Block  // of n1
+		found  []string // severity, node, reason
+	}{
+		"a /24 in a pool of /27s": {in: Input{Nodes: n1()}, blocks: new24},
+		"several of any size, one within another": {
+			in: Input{Nodes: n1(func(n *Node) { n.Given = prefixes("10.0.9.16/28", "10.0.1.0/24", "10.0.1.32/27") })},
+			blocks: []Block{
+				{CIDR: prefix("10.0.1.0/24"), Pool: "main"}, {CIDR: prefix("10.0.9.16/28"), Pool: "main"},
+			},
+		},
+		"already there": {
+			in:     Input{Nodes: n1(), Blocks: []crd.Block{adopted("10.0.1.0/24", "n1")}},
+			blocks: []Block{{CIDR: prefix("10.0.1.0/24"), Pool: "main", Exists: true}},
+		},
+		"pinned by hand before": {
+			in:     Input{Nodes: n1(), Blocks: []crd.Block{claimed("10.0.1.0/24", "n1")}},
+			blocks: []Block{{CIDR: prefix("10.0.1.0/24"), Pool: "main", Exists: true}},
+		},
+		"there, and on its way out": {
+			in: Input{Nodes: n1(), Blocks: []crd.Block{func() crd.Block {
+				b := adopted("10.0.1.0/24", "n1")
+				b.Deleting = true
+				return b
+			}()}},
+			found: []string{"blocked n1 BlockLeaves"},
+		},
+		"what was always ours is nothing to move": {
+			in: Input{
+				Nodes:  n1(func(n *Node) { n.From, n.Reported = None, true }),
+				Blocks: []crd.Block{claimed("10.0.1.0/24", "n1")},
+			},
+		},
+		"a smaller block of another node in it": {
+			in:    Input{Nodes: n1(), Blocks: []crd.Block{claimed("10.0.1.32/27", "n9")}},
+			found: []string{"blocked n1 OverlapsBlock"},
+		},
+		"a smaller one of its own in it": {
+			in:    Input{Nodes: n1(), Blocks: []crd.Block{claimed("10.0.1.32/27", "n1")}},
+			found: []string{"blocked n1 OverlapsBlock"},
+		},
+		"in no pool": {
+			in:    Input{Nodes: n1(func(n *Node) { n.Given = prefixes("10.9.1.0/24") })},
+			found: []string{"blocked n1 OutsidePools"},
+		},
+		"in a pool in part": {
+			in:    Input{Nodes: n1(func(n *Node) { n.Given = prefixes("10.0.0.0/15") }), Pools: nil},
+			found: []string{"blocked n1 TooLarge"},
+		},
+		"in two ranges of a pool": {
+			in: Input{
+				Nodes: []Node{fromClusterPool("n1", pool(t, "main", 27, "10.0.1.0/25", "10.0.1.128/25"), "10.0.1.0/24")},
+				Pools: []*crd.Pool{pool(t, "main", 27, "10.0.1.0/25", "10.0.1.128/25")},
+			},
+			found: []string{"blocked n1 SpansRanges"},
+		},
+		"larger than a block can be": {
+			in:    Input{Nodes: n1(func(n *Node) { n.Given = prefixes("10.0.0.0/19") })},
+			found: []string{"blocked n1 TooLarge"},
+		},
+		"two nodes have the same": {
+			in:    Input{Nodes: append(n1(), fromClusterPool("n2", main, "10.0.1.128/25"))},
+			found: []string{"blocked n1 TwoNodes", "blocked n2 TwoNodes"},
+		},
+		"the other one is not asked for": {
+			in: Input{Nodes: append(n1(), func() Node {
+				n := fromClusterPool("n2", main, "10.0.1.128/25")
+				n.Chosen = false
+				return n
+			}())},
+			found: []string{"blocked n1 TwoNodes"},
+		},
+		"a pod has an address elsewhere": {
+			in:     Input{Nodes: n1(func(n *Node) { n.Used = usedBy("10.0.1.5", "default/a", "10.0.2.5", "default/b") })},
+			blocks: new24,
+			found:  []string{"blocked n1 AddressOutside"},
+		},
+		"keys that the agent gives out twice": {
+			in:     Input{Nodes: n1(func(n *Node) { n.Odd = addrs("10.0.1.7") })},
+			blocks: new24,
+			found:  []string{"blocked n1 OddKeys"},
+		},
+		"paused": {
+			in:     Input{Nodes: n1(func(n *Node) { n.Paused = "the Node is paused" })},
+			blocks: new24,
+			found:  []string{"blocked n1 NodePaused"},
+		},
+		"addresses, and nobody gave them": {
+			in:    Input{Nodes: n1(func(n *Node) { n.From, n.Given, n.Used = None, nil, usedBy("172.16.0.9", "default/a") })},
+			found: []string{"blocked n1 NothingGiven"},
+		},
+		"its range drains": {
+			in: Input{
+				Nodes: []Node{fromClusterPool("n1", pool(t, "main", 27, "-10.0.0.0/16"), "10.0.1.0/24")},
+				Pools: []*crd.Pool{pool(t, "main", 27, "-10.0.0.0/16")},
+			},
+			blocks: new24,
+			found:  []string{"warning n1 RangeDrains"},
+		},
+		"the pool that has it serves others": {
+			in:     Input{Nodes: n1(func(n *Node) { n.Pools = []*crd.Pool{pool(t, "other", 27, "10.7.0.0/16")} })},
+			blocks: new24,
+			found:  []string{"warning n1 NotItsPool"},
+		},
+		"no pool serves it": {
+			in:     Input{Nodes: n1(func(n *Node) { n.Pools = nil })},
+			blocks: new24,
+			found:  []string{"warning n1 NoPool", "warning n1 NotItsPool"},
+		},
+		"more pods than it has addresses for": {
+			in: Input{Nodes: n1(func(n *Node) {
+				n.Given = prefixes("10.0.1.0/28")
+				for i := range 13 {
+					n.Pods = append(n.Pods, expand.Pod{Name: "default/" + string(rune('a'+i))})
+				}
+			})},
+			blocks: []Block{{CIDR: prefix("10.0.1.0/28"), Pool: "main"}},
+			found:  []string{"warning n1 FreeSpace"},
+		},
+		"more blocks than the pool allows": {
+			in:     Input{Nodes: n1(func(n *Node) { n.Given = many(17) })},
+			blocks: blocksOf(many(17)...),
+			found:  []string{"warning n1 TooManyBlocks"},
+		},
+		"no agent": {
+			in: Input{Nodes: n1(func(n *Node) { n.Agent = "" })}, blocks: new24,
+			found: []string{"warning n1 AgentMissing"},
+		},
+		"an old agent": {
+			in: Input{Nodes: n1(func(n *Node) { n.Agent = "localhost:5000/cilium:v1.16.3" })}, blocks: new24,
+			found: []string{"warning n1 Version"},
+		},
+		"an agent of whatever version": {
+			in: Input{Nodes: n1(func(n *Node) { n.Agent = "localhost:5000/cilium" })}, blocks: new24,
+			found: []string{"warning n1 Version"},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if tt.in.Pools == nil {
+				tt.in.Pools = []*crd.Pool{main}
+			}
+			tt.in.Config = config()
+			plan := Make(tt.in)
+			if diff := cmp.Diff(tt.found, reasons(plan.Findings)); diff != "" {
+				t.Errorf("findings (-want +got):\n%s\n%v", diff, plan.Findings)
+			}
+			if diff := cmp.Diff(tt.blocks, plan.Nodes[0].Blocks, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("blocks of n1 (-want +got):\n%s", diff)
+			}
+			if plan.Blocked() != strings.Contains(strings.Join(tt.found, " "), "blocked") {
+				t.Errorf("blocked is %t", plan.Blocked())
+			}
+		})
+	}
+}
+
+// many are n CIDRs that do not touch.
+func many(n int) []netip.Prefix {
+	var out []netip.Prefix
+	for i := range n {
+		out = append(out, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), 0}), 27))
+	}
+	return out
+}
+
+func blocksOf(cidrs ...netip.Prefix) []Block {
+	var out []Block
+	for _, c := range cidrs {
+		out = append(out, Block{CIDR: c, Pool: "main"})
+	}
+	return out
+}
+
+// Of pools that have a CIDR the one that serves the node and gives it out comes
+// first.
+func TestPoolOf(t *testing.T) {
+	own, other := pool(t, "own", 27, "10.0.0.0/16"), pool(t, "aaa", 27, "10.0.0.0/16")
+	in := Input{Nodes: []Node{fromClusterPool("n1", own, "10.0.1.0/24")}, Pools: []*crd.Pool{other, own}, Config: config()}
+	if got := Make(in).Nodes[0].Blocks; got[0].Pool != "own" {
+		t.Errorf("got pool %s, want that which serves the node", got[0].Pool)
+	}
+	resolved := crd.ResolveOverlaps(in.Pools, func(string, netip.Prefix) bool { return false }) // aaa is first
+	in.Pools, in.Nodes[0].Pools = resolved, resolved[1:]
+	if got := Make(in).Nodes[0].Blocks; got[0].Pool != "aaa" {
+		t.Errorf("got pool %s, want that which gives the addresses out", got[0].Pool)
+	}
+}
+
+// A CIDR given back after it was adopted goes to whom it belongs now, unless
+// somebody can have read it.
+func TestGivenBack(t *testing.T) {
+	main := pool(t, "main", 27, "10.0.0.0/16")
+	blocks := []crd.Block{adopted("10.0.1.0/27", "n1"), adopted("10.0.1.32/27", "n1")}
+	nodes := func() []Node {
+		return []Node{fromClusterPool("n1", main, "10.0.1.0/27"), fromClusterPool("n2", main, "10.0.1.32/27")}
+	}
+	plan := Make(Input{Nodes: nodes(), Blocks: blocks, Pools: []*crd.Pool{main}, Config: config()})
+	if plan.Blocked() || len(plan.Nodes[0].Withdraw) != 1 || plan.Nodes[0].Withdraw[0].CIDR != prefix("10.0.1.32/27") {
+		t.Errorf("withdrawn: %v, findings: %v", plan.Nodes[0].Withdraw, plan.Findings)
+	}
+	if want := []Block{{CIDR: prefix("10.0.1.32/27"), Pool: "main"}}; !cmp.Equal(want, plan.Nodes[1].Blocks, compareNetip()) {
+		t.Errorf("n2 is to have %v, want %v", plan.Nodes[1].Blocks, want)
+	}
+	for name, change := range map[string]func(*Node){
+		"it is published":    func(n *Node) { n.Published = addrs("10.0.1.40") },
+		"the agent has read": func(n *Node) { n.Reported = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := nodes()
+			change(&n[0])
+			plan := Make(Input{Nodes: n, Blocks: blocks, Pools: []*crd.Pool{main}, Config: config()})
+			if len(plan.Nodes[0].Withdraw) > 0 {
+				t.Errorf("withdrawn: %v", plan.Nodes[0].Withdraw)
+			}
+			if diff := cmp.Diff([]string{"blocked n2 OverlapsBlock"}, reasons(plan.Findings)); diff != "" {
+				t.Errorf("findings (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestByHand(t *testing.T) {
+	main := pool(t, "main", 27, "10.0.0.0/16")
+	byHand := func(name string, published ...string) Node {
+		return Node{Name: name, From: CRD, Published: addrs(published...), Reported: true, Pools: []*crd.Pool{main}, Agent: image, Chosen: true}
+	}
+	tests := map[string]struct {
+		nodes  []Node
+		blocks []crd.Block
+		want   []Block
+		found  []string
+	}{
+		"as the pool would cut it": {
+			nodes: []Node{byHand("n1", "10.0.0.3", "10.0.0.9", "10.0.0.64")},
+			want:  blocksOf(prefixes("10.0.0.0/27", "10.0.0.64/27")...),
+			found: []string{"warning n1 MoreThanBefore", "warning n1 MoreThanBefore"},
+		},
+		"another has the other half": {
+			nodes: []Node{byHand("n1", "10.0.0.3", "10.0.0.9"), byHand("n2", "10.0.0.16")},
+			want:  blocksOf(prefixes("10.0.0.0/28")...),
+			found: []string{"warning n1 MoreThanBefore", "warning n2 MoreThanBefore"},
+		},
+		"both have one": {
+			nodes: []Node{byHand("n1", "10.0.0.3", "10.0.0.9"), byHand("n2", "10.0.0.3")},
+			want:  blocksOf(prefixes("10.0.0.8/29")...),
+			found: []string{"blocked n1 TwoNodes", "blocked n2 TwoNodes", "warning n1 MoreThanBefore"},
+		},
+		"beside a block that there is": {
+			nodes:  []Node{byHand("n1", "10.0.0.3", "10.0.0.9")},
+			blocks: []crd.Block{claimed("10.0.0.16/28", "n9")},
+			want:   blocksOf(prefixes("10.0.0.0/28")...),
+			found:  []string{"warning n1 MoreThanBefore"},
+		},
+		"podCIDRs come first": {
+			nodes: []Node{func() Node {
+				n := byHand("n1", "10.0.0.3", "10.0.4.5")
+				n.Given = prefixes("10.0.4.0/24")
+				return n
+			}()},
+			want:  blocksOf(prefixes("10.0.0.0/27", "10.0.4.0/24")...),
+			found: []string{"warning n1 MoreThanBefore"},
+		},
+		"in no pool": {
+			nodes: []Node{byHand("n1", "10.9.0.3")},
+			found: []string{"blocked n1 OutsidePools"},
+		},
+		"nothing that it had not": {
+			nodes: []Node{byHand("n1", allOf(main.Usable(prefix("10.0.0.0/27")))...)},
+			want:  blocksOf(prefixes("10.0.0.0/27")...),
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			plan := Make(Input{Nodes: tt.nodes, Blocks: tt.blocks, Pools: []*crd.Pool{main}, Config: config()})
+			if diff := cmp.Diff(tt.want, plan.Nodes[0].Blocks, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("blocks (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tt.found, reasons(plan.Findings)); diff != "" {
+				t.Errorf("findings (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func allOf(list []netip.Addr) []string {
+	var out []string
+	for _, a := range list {
+		out = append(out, a.String())
+	}
+	return out
+}
+
+func TestSettings(t *testing.T) {
+	tests := map[string]struct {
+		change func(map[string]string)
+		want   []string
+	}{
+		"as they should be":  {func(map[string]string) {}, nil},
+		"of a cloud":         {func(c map[string]string) { c["ipam"] = "eni" }, []string{"blocked  Settings"}},
+		"no mode":            {func(c map[string]string) { delete(c, "ipam") }, []string{"warning  Settings"}},
+		"no endpoint routes": {func(c map[string]string) { delete(c, "enable-endpoint-routes") }, []string{"warning  Settings"}},
+		"iptables":           {func(c map[string]string) { c["enable-ipv4-masquerade"], c["enable-bpf-masquerade"] = "true", "false" }, []string{"warning  Settings"}},
+		"no masquerading":    {func(c map[string]string) { c["enable-bpf-masquerade"] = "false" }, nil},
+		"a range too early":  {func(c map[string]string) { c["ipv4-range"] = "169.254.254.0/24" }, []string{"warning  Settings"}},
+		"a range with the switch": {func(c map[string]string) {
+			c["ipam"], c["enable-ipv4"], c["ipv4-range"] = "crd", "true", "169.254.254.0/24"
+		}, nil},
+		"no range after the switch": {func(c map[string]string) { c["ipam"], c["enable-ipv4"] = "crd", "true" }, []string{"warning  Settings"}},
+		"native routing":            {func(c map[string]string) { c["ipv4-native-routing-cidr"] = "10.0.0.0/17" }, []string{"warning  Settings"}},
+		"native routing of all":     {func(c map[string]string) { c["ipv4-native-routing-cidr"] = "10.0.0.0/8" }, nil},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			in := Input{Pools: []*crd.Pool{pool(t, "main", 27, "10.0.0.0/16")}, Config: config()}
+			tt.change(in.Config)
+			if diff := cmp.Diff(tt.want, reasons(Make(in).Findings)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+	if diff := cmp.Diff([]string{"warning  Settings"}, reasons(Make(Input{}).Findings)); diff != "" {
+		t.Errorf("not readable (-want +got):\n%s", diff)
+	}
+}
+
+// What a plan says of free space it asks the pool that rules the node.
+func TestFreeSpaceNamesThePool(t *testing.T) {
+	main := pool(t, "main", 27, "10.0.0.0/16")
+	n := fromClusterPool("n1", main, "10.0.1.0/30")
+	plan := Make(Input{
+		Nodes: []Node{n}, Pools: []*crd.Pool{main}, Config: config(),
+		Free: func(p *crd.Pool, f ipalloc.Family) uint64 {
+			if p.Name != "main" || f != ipalloc.IPv4 {
+				t.Errorf("asked for %s %s", p.Name, f)
+			}
+			return 7
+		},
+	})
+	if len(plan.Findings) != 1 || !strings.Contains(plan.Findings[0].String(), "free in pool main: 7") {
+		t.Errorf("got %v", plan.Findings)
+	}
+}

@@ -1,0 +1,134 @@
+package adopt
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// adoptByHand covers a pool that was filled by hand: with the blocks its PodIPPool
+// would cut there or, where another node has a part of one, with halves of it.
+func (p *planner) adoptByHand(n *node) {
+	if n.From != CRD {
+		return
+	}
+	left := map[netip.Prefix][]netip.Addr{} // by the block the pool would cut
+	pools := map[netip.Prefix]*crd.Pool{}
+	var homeless []netip.Addr
+	for _, addr := range slices.SortedFunc(slices.Values(n.Published), netip.Addr.Compare) {
+		single := netip.PrefixFrom(addr, addr.BitLen())
+		if p.covered(n, single) || crd.Covered(single, n.Given) {
+			continue
+		}
+		pool := p.poolOf(n, single)
+		if pool == nil {
+			homeless = append(homeless, addr)
+			continue
+		}
+		ranges, _ := pool.Ranges(ipalloc.FamilyOf(addr))
+		place := netip.PrefixFrom(addr, ranges.Bits).Masked()
+		left[place], pools[place] = append(left[place], addr), pool
+	}
+	for _, place := range slices.SortedFunc(maps.Keys(left), netip.Prefix.Compare) {
+		p.cover(n, pools[place], place, left[place])
+	}
+	if len(homeless) > 0 {
+		p.block(n, OutsidePools, "Add a range that contains them to the cidrs of the pool that serves the node",
+			"%s in spec.ipam.pool and in no PodIPPool", some(homeless))
+	}
+}
+
+// poolOf is the first pool that has an address, those that serve the node first.
+func (p *planner) poolOf(n *node, single netip.Prefix) *crd.Pool {
+	for _, pool := range append(slices.Clone(n.Pools), p.Pools...) {
+		if !pool.Deleting && !pool.Frozen() && pool.Holds(single) {
+			return pool
+		}
+	}
+	return nil
+}
+
+// cover plans the widest blocks in place, of which nothing is another's, that have
+// addrs. Blocks are those that the API takes: place is one of a pool.
+func (p *planner) cover(n *node, pool *crd.Pool, place netip.Prefix, addrs []netip.Addr) {
+	switch {
+	case len(addrs) == 0:
+	case p.exclusive(n, place):
+		n.blocks = append(n.blocks, Block{CIDR: place, Pool: pool.Name})
+		p.warnOfMore(n, pool, place, addrs)
+	case place.IsSingleIP():
+		p.block(n, TwoNodes, "Find out whose pod has it, and take it from the other node by hand",
+			"%s is in spec.ipam.pool, and another node's too", place.Addr())
+	default:
+		low, high := halves(place)
+		within := func(half netip.Prefix) []netip.Addr {
+			return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return !half.Contains(a) })
+		}
+		p.cover(n, pool, low, within(low))
+		p.cover(n, pool, high, within(high))
+	}
+}
+
+// exclusive reports whether nobody has, or is to have, anything of place but n,
+// and n not in another block.
+func (p *planner) exclusive(n *node, place netip.Prefix) bool {
+	overlaps := func(cidr netip.Prefix) bool { return cidr.Overlaps(place) }
+	if slices.ContainsFunc(p.held, func(b crd.Block) bool { return overlaps(b.CIDR) }) ||
+		slices.ContainsFunc(n.blocks, func(b Block) bool { return overlaps(b.CIDR) }) {
+		return false
+	}
+	for _, other := range p.nodes {
+		if other == n {
+			continue
+		}
+		if slices.ContainsFunc(other.Given, overlaps) || slices.ContainsFunc(other.Published, place.Contains) {
+			return false
+		}
+		for addr := range other.Used {
+			if place.Contains(addr) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// warnOfMore tells of addresses that come to be given to pods with a block.
+func (p *planner) warnOfMore(n *node, pool *crd.Pool, place netip.Prefix, addrs []netip.Addr) {
+	more := 0
+	for _, addr := range pool.Usable(place) {
+		if !slices.Contains(addrs, addr) {
+			more++
+		}
+	}
+	if more > 0 {
+		p.warn(n, MoreThanBefore, "List in reserved of that pool what pods must not have",
+			"block %s of pool %s has %d addresses that spec.ipam.pool did not have", place, pool.Name, more)
+	}
+}
+
+func halves(p netip.Prefix) (low, high netip.Prefix) {
+	low = netip.PrefixFrom(p.Addr(), p.Bits()+1)
+	bytes := p.Addr().AsSlice()
+	bytes[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
+	addr, _ := netip.AddrFromSlice(bytes)
+	return low, netip.PrefixFrom(addr, p.Bits()+1)
+}
+
+// some are the first of many, and how many more there are.
+func some(addrs []netip.Addr) string {
+	const most = 5
+	var words []string
+	for _, a := range addrs[:min(len(addrs), most)] {
+		words = append(words, a.String())
+	}
+	s := strings.Join(words, ", ")
+	if more := len(addrs) - most; more > 0 {
+		return s + " and more"
+	}
+	return s
+}

@@ -1,0 +1,96 @@
+package adopt
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+)
+
+const image = "quay.io/cilium/cilium:v1.20.1@sha256:0"
+
+func compareNetip() cmp.Option { return cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}) }
+
+func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
+
+func prefixes(list ...string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, s := range list {
+		out = append(out, prefix(s))
+	}
+	return out
+}
+
+func addrs(list ...string) []netip.Addr {
+	var out []netip.Addr
+	for _, s := range list {
+		out = append(out, netip.MustParseAddr(s))
+	}
+	return out
+}
+
+// usedBy lets pods have addresses: address, owner, address, owner...
+func usedBy(list ...string) map[netip.Addr]string {
+	used := map[netip.Addr]string{}
+	for i := 0; i < len(list); i += 2 {
+		used[netip.MustParseAddr(list[i])] = list[i+1]
+	}
+	return used
+}
+
+// pool has IPv4 ranges in blocks of that length; a range with a "-" before it
+// drains.
+func pool(t testing.TB, name string, bits int32, ranges ...string) *crd.Pool {
+	t.Helper()
+	obj := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	obj.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: bits}
+	for _, r := range ranges {
+		drains := r[0] == '-'
+		if drains {
+			r = r[1:]
+		}
+		obj.Spec.IPv4.CIDRs = append(obj.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: r, Drain: drains})
+	}
+	p, err := crd.PoolFrom(obj, crd.Defaults{Policy: expand.DefaultPolicy(), Cooldown: time.Minute, NodeGoneCooldown: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// adopted is a block that node n was given by cluster-pool mode.
+func adopted(cidr, node string) crd.Block {
+	return crd.Block{Name: crd.BlockName(prefix(cidr)), CIDR: prefix(cidr), Pool: "main", Node: node, AdoptedFrom: string(ClusterPool)}
+}
+
+func claimed(cidr, node string) crd.Block {
+	b := adopted(cidr, node)
+	b.AdoptedFrom = ""
+	return b
+}
+
+// config is one under which nothing is said of settings.
+func config() map[string]string {
+	return map[string]string{"ipam": "cluster-pool", "enable-endpoint-routes": "true", "enable-bpf-masquerade": "true"}
+}
+
+// fromClusterPool is a node with these CIDRs that pool p serves.
+func fromClusterPool(name string, p *crd.Pool, given ...string) Node {
+	return Node{Name: name, From: ClusterPool, Given: prefixes(given...), Pools: []*crd.Pool{p}, Agent: image, Chosen: true}
+}
+
+// reasons are those of findings, each with the node it is about.
+func reasons(findings []Finding) []string {
+	var out []string
+	for _, f := range findings {
+		out = append(out, string(f.Severity)+" "+f.Node+" "+string(f.Reason))
+	}
+	return out
+}

@@ -1,0 +1,158 @@
+package adopt
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// minBits is the prefix length of the largest block of a family that there may
+// be, as a CiliumNode lists each address (PodIPBlockSpec.CIDR).
+func minBits(f ipalloc.Family) int {
+	if f == ipalloc.IPv4 {
+		return 20
+	}
+	return 116
+}
+
+// adoptGiven plans a block for each CIDR that the node was given.
+func (p *planner) adoptGiven(n *node) {
+	given := slices.SortedFunc(slices.Values(n.Given), netip.Prefix.Compare) // the wider before what it contains
+	for _, cidr := range given {
+		if b, holds := p.holds(n, cidr); holds {
+			p.keep(n, b)
+		} else if !p.covered(n, cidr) {
+			p.adopt(n, cidr)
+		}
+	}
+}
+
+func (p *planner) holds(n *node, cidr netip.Prefix) (crd.Block, bool) {
+	i := slices.IndexFunc(p.held, func(b crd.Block) bool { return b.CIDR == cidr && b.Node == n.Name })
+	if i < 0 {
+		return crd.Block{}, false
+	}
+	return p.held[i], true
+}
+
+// keep takes in a block that is there already, but for what was always ours. That
+// it leaves is nothing once the agent reads its pool.
+func (p *planner) keep(n *node, b crd.Block) {
+	if n.From == None {
+		return
+	}
+	if !n.Reported && (b.Deleting || b.Phase != ipalloc.InService) {
+		p.block(n, BlockLeaves, "Wait until it is gone, or go on with migrate abort", "its block %s is on its way out", b.CIDR)
+		return
+	}
+	if b.AdoptedFrom != "" || !n.Reported {
+		n.blocks = append(n.blocks, Block{CIDR: b.CIDR, Pool: b.Pool, Exists: true})
+	}
+}
+
+// adopt plans a block for cidr, or says why there can be none.
+func (p *planner) adopt(n *node, cidr netip.Prefix) {
+	f := ipalloc.FamilyOf(cidr.Addr())
+	if cidr.Bits() < minBits(f) {
+		p.block(n, TooLarge, "Let its pods move to nodes with smaller ranges, or leave this node as it is",
+			"%s has more addresses than a block may have (/%d), as a CiliumNode lists each", cidr, minBits(f))
+		return
+	}
+	if i := slices.IndexFunc(p.held, func(b crd.Block) bool { return b.CIDR.Overlaps(cidr) }); i >= 0 {
+		other := p.held[i]
+		p.block(n, OverlapsBlock, "Delete that block (it drains first), then start again",
+			"%s shares addresses with block %s of node %s", cidr, other.CIDR, other.Node)
+		return
+	}
+	if pool := p.poolFor(n, cidr); pool != nil {
+		n.blocks = append(n.blocks, Block{CIDR: cidr, Pool: pool.Name})
+	}
+}
+
+// poolFor is the pool to make cidr a block of: one that serves the node before
+// others, one whose range is open before one that has lost it to another pool.
+func (p *planner) poolFor(n *node, cidr netip.Prefix) *crd.Pool {
+	var found *crd.Pool
+	best := 0
+	for _, pool := range append(slices.Clone(n.Pools), p.Pools...) {
+		if pool.Deleting || pool.Frozen() || !pool.Holds(cidr) {
+			continue
+		}
+		if rank := p.rank(n, pool, cidr); rank > best {
+			found, best = pool, rank
+		}
+	}
+	switch {
+	case found == nil:
+		p.outside(n, cidr)
+	case !slices.Contains(n.Pools, found):
+		p.warn(n, NotItsPool, "Give that pool a nodeSelector that picks the node, if it shall grow there",
+			"%s is in pool %s, which does not serve this node", cidr, found.Name)
+	}
+	if found != nil && found.Drains(cidr) {
+		p.warn(n, RangeDrains, "Set drain once the node has moved, or mean it: only addresses in use are published",
+			"the range of pool %s that has %s drains", found.Name, cidr)
+	}
+	return found
+}
+
+func (p *planner) rank(n *node, pool *crd.Pool, cidr netip.Prefix) int {
+	rank := 1
+	if slices.Contains(n.Pools, pool) {
+		rank += 1
+	}
+	if !pool.ClosedTo(cidr) {
+		rank += 2
+	}
+	return rank
+}
+
+// outside says in which way no pool has cidr.
+func (p *planner) outside(n *node, cidr netip.Prefix) {
+	for _, pool := range p.Pools {
+		if pool.Touches(cidr) {
+			p.block(n, SpansRanges, "Write one range that contains it whole into a pool's cidrs, in place of those",
+				"%s is in pool %s in part, or in several of its ranges", cidr, pool.Name)
+			return
+		}
+	}
+	p.block(n, OutsidePools, "Add a range that contains it to the cidrs of the pool that serves the node",
+		"%s is in no PodIPPool", cidr)
+}
+
+// dropShared takes out of the plan what two nodes would have: neither gets it.
+func (p *planner) dropShared() {
+	type wanted struct {
+		n *node
+		b Block
+	}
+	var all []wanted
+	for _, n := range p.nodes {
+		for _, b := range n.blocks {
+			all = append(all, wanted{n, b})
+		}
+	}
+	slices.SortFunc(all, func(a, b wanted) int { return a.b.CIDR.Compare(b.b.CIDR) })
+	// Prefixes nest or are apart: what shares with one comes right after it.
+	shared := map[*node][]netip.Prefix{}
+	for i, a := range all {
+		for _, b := range all[i+1:] {
+			if !a.b.CIDR.Overlaps(b.b.CIDR) {
+				break
+			}
+			if a.n == b.n {
+				continue
+			}
+			for _, w := range [][2]wanted{{a, b}, {b, a}} {
+				shared[w[0].n] = append(shared[w[0].n], w[0].b.CIDR)
+				p.block(w[0].n, TwoNodes, "Find out whose pods have them, and take them from the other node by hand",
+					"%s shares addresses with %s of node %s", w[0].b.CIDR, w[1].b.CIDR, w[1].n.Name)
+			}
+		}
+	}
+	for n, cidrs := range shared {
+		n.blocks = slices.DeleteFunc(n.blocks, func(b Block) bool { return !b.Exists && slices.Contains(cidrs, b.CIDR) })
+	}
+}

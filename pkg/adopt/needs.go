@@ -1,0 +1,137 @@
+package adopt
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// lookAt tells what should be known of a node before it moves.
+func (p *planner) lookAt(n *node) {
+	if n.From == None {
+		if len(n.Used) > 0 && len(n.Published) == 0 {
+			p.block(n, NothingGiven, "Find out who gives them; only cluster-pool, kubernetes, multi-pool and crd mode can be left",
+				"its pods have addresses, and neither podCIDRs nor pools.allocated nor spec.ipam.pool of its CiliumNode has any")
+		}
+		return
+	}
+	if len(n.Odd) > 0 {
+		p.block(n, OddKeys, "Write them in their canonical form in spec.ipam.pool", "spec.ipam.pool has %s in another form", some(n.Odd))
+	}
+	if n.Paused != "" {
+		p.block(n, NodePaused, "End the pause: the operator would publish nothing", "%s", n.Paused)
+	}
+	p.inUseOutside(n)
+	for _, f := range ipalloc.Families() {
+		p.fits(n, f)
+	}
+	p.agent(n)
+}
+
+// inUseOutside tells of addresses in use that no block of the node has: their pods
+// are not restored when the agent starts in crd mode. Those in a CIDR that cannot
+// be adopted have been told of with it.
+func (p *planner) inUseOutside(n *node) {
+	var outside []netip.Addr
+	for addr := range n.Used {
+		single := netip.PrefixFrom(addr, addr.BitLen())
+		if !p.covered(n, single) && !crd.Covered(single, n.Given) && (n.From != CRD || !slices.Contains(n.Published, addr)) {
+			outside = append(outside, addr)
+		}
+	}
+	if len(outside) == 0 {
+		return
+	}
+	slices.SortFunc(outside, netip.Addr.Compare)
+	users := n.Used[outside[0]]
+	for _, addr := range outside[1:min(len(outside), 5)] {
+		users += ", " + n.Used[addr]
+	}
+	p.block(n, AddressOutside, "Move these pods to addresses of the node's own (delete them), then start",
+		"%s (%s) in use, and in nothing that the node was given", some(outside), users)
+}
+
+// fits asks the operator's own decision whether the blocks are enough.
+func (p *planner) fits(n *node, f ipalloc.Family) {
+	state := expand.State{Node: n.Name, Family: f, Pods: n.Pods, Own: n.Own, Limits: n.Limits}
+	addresses := 0
+	for _, b := range sorted(n.blocks) {
+		if ipalloc.FamilyOf(b.CIDR.Addr()) == f {
+			usable := p.usable(b)
+			addresses += len(usable)
+			state.Blocks = append(state.Blocks, expand.Block{CIDR: b.CIDR, Usable: usable, Listed: true})
+		}
+	}
+	if len(state.Blocks) == 0 {
+		return
+	}
+	i := slices.IndexFunc(n.Pools, func(pool *crd.Pool) bool { _, serves := pool.Ranges(f); return serves })
+	if i < 0 {
+		p.warn(n, NoPool, "Give a pool a nodeSelector that picks the node", "no pool serves it with %s: it keeps what it has, and cannot grow", f)
+		return
+	}
+	ruling := n.Pools[i]
+	policy := ruling.Policy
+	if len(state.Blocks) > policy.MaxBlocks {
+		p.warn(n, TooManyBlocks, "Raise expand.maxBlocksPerNode of pool "+ruling.Name,
+			"it has %d %s blocks, and pool %s lets a node have %d: it keeps them, and cannot grow", len(state.Blocks), f, ruling.Name, policy.MaxBlocks)
+	}
+	if addresses > policy.MaxAddresses {
+		p.warn(n, TooManyAddresses, "Raise --max-addresses-per-node of the operator",
+			"its blocks have %d %s addresses, and a CiliumNode is given %d", addresses, f, policy.MaxAddresses)
+	}
+	plan, _ := expand.Decide(time.Time{}, policy, state, expand.Memory{})
+	if plan.Claim.Addresses == 0 && plan.Shortage == 0 {
+		return
+	}
+	free := "unknown"
+	if p.Free != nil {
+		free = strconv.FormatUint(p.Free(ruling, f), 10)
+	}
+	p.warn(n, FreeSpace, "See that pool "+ruling.Name+" has free blocks",
+		"it needs %d %s addresses and has %d: it gets another block as soon as it has moved (free in pool %s: %s)",
+		plan.Demand, f, plan.Capacity, ruling.Name, free)
+}
+
+// usable are the addresses of a block that its pool lets pods have.
+func (p *planner) usable(b Block) []netip.Addr {
+	i := slices.IndexFunc(p.Pools, func(pool *crd.Pool) bool { return pool.Name == b.Pool })
+	if i < 0 {
+		return nil
+	}
+	return p.Pools[i].Usable(b.CIDR)
+}
+
+// oldest is the oldest minor version of Cilium 1 that was tried (docs/cilium.md).
+const oldest = 18
+
+func (p *planner) agent(n *node) {
+	if n.Agent == "" {
+		p.warn(n, AgentMissing, "See to its agent first", "no agent is Ready on it")
+		return
+	}
+	if minor, ok := minorOf(n.Agent); !ok {
+		p.warn(n, Version, "See docs/cilium.md for the versions that were tried", "the version of its agent cannot be told from image %s", n.Agent)
+	} else if minor < oldest {
+		p.warn(n, Version, "Upgrade Cilium first", "its agent is of Cilium 1.%d, which was not tried", minor)
+	}
+}
+
+// minorOf reads the minor version out of an image such as
+// quay.io/cilium/cilium:v1.20.1@sha256:...
+func minorOf(image string) (int, bool) {
+	image, _, _ = strings.Cut(image, "@")
+	_, tag, ok := strings.Cut(image[strings.LastIndexByte(image, '/')+1:], ":")
+	parts := strings.Split(strings.TrimPrefix(tag, "v"), ".")
+	if !ok || len(parts) < 2 || parts[0] != "1" {
+		return 0, false
+	}
+	minor, err := strconv.Atoi(parts[1])
+	return minor, err == nil
+}

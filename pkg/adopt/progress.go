@@ -1,0 +1,157 @@
+package adopt
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// Step is how far a node has come.
+type Step string
+
+// Steps on the way, in their order. Finished has its move behind it, or never had
+// another IPAM; Returning is on its way back.
+const (
+	Old       Step = "old"
+	Adopted   Step = "adopted"
+	Published Step = "published"
+	Moved     Step = "moved"
+	Settled   Step = "settled"
+	Finished  Step = "finished"
+	Returning Step = "returning"
+)
+
+// Steps lists those on the way, in their order.
+func Steps() []Step { return []Step{Old, Adopted, Published, Moved, Settled, Finished} }
+
+// Reached reports whether a node at s has come as far as want. One on its way back
+// has come nowhere.
+func (s Step) Reached(want Step) bool {
+	return slices.Index(Steps(), s) >= slices.Index(Steps(), want) && s != Returning
+}
+
+// Standing is what tells how far a node has come.
+type Standing struct {
+	Node
+	// Blocks are those it holds, Pools the pools they are of, by name.
+	Blocks []crd.Block
+	PoolOf func(name string) *crd.Pool
+	// Settled: its agent has been Ready for a while.
+	Settled bool
+	// Unreported are how many addresses pods have that the agent does not report.
+	Unreported int
+	// Back is the mode that it is on its way back to. Empty: it is not.
+	Back string
+}
+
+// Step says how far the node has come.
+func (s *Standing) Step() Step {
+	byHand := s.From == CRD
+	switch {
+	case s.Back != "":
+		return Returning
+	case s.From == None:
+		return Finished
+	case (byHand || !s.Reported) && s.lacksBlocks():
+		return Old
+	case (byHand || !s.Reported) && s.lacksAddresses():
+		return Adopted
+	case !s.Reported:
+		return Published
+	case !s.Settled || s.Unreported > 0:
+		return Moved
+	}
+	return Settled
+}
+
+// lacksBlocks says that something it was given is no block yet.
+func (s *Standing) lacksBlocks() bool {
+	held := cidrsOf(s.Blocks)
+	if s.From == CRD && slices.ContainsFunc(s.Node.Published, func(a netip.Addr) bool {
+		return !crd.Covered(netip.PrefixFrom(a, a.BitLen()), held)
+	}) {
+		return true
+	}
+	return notCovered(s.Given, held)
+}
+
+func notCovered(list, by []netip.Prefix) bool {
+	return slices.ContainsFunc(list, func(cidr netip.Prefix) bool { return !crd.Covered(cidr, by) })
+}
+
+// lacksAddresses says that not all of its blocks is published that pods may have
+// or do have.
+func (s *Standing) lacksAddresses() bool {
+	published := make(map[netip.Addr]bool, len(s.Node.Published))
+	for _, a := range s.Node.Published {
+		published[a] = true
+	}
+	for _, b := range s.Blocks {
+		if b.Phase != ipalloc.InService || b.Deleting {
+			continue
+		}
+		if pool := s.PoolOf(b.Pool); pool != nil && !pool.Drains(b.CIDR) {
+			if slices.ContainsFunc(pool.Usable(b.CIDR), func(a netip.Addr) bool { return !published[a] }) {
+				return true
+			}
+		}
+		for a := range s.Used {
+			if b.CIDR.Contains(a) && !published[a] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Back is what a node has whose agent runs in crd mode and is to run in another.
+type Back struct {
+	To Source
+	// PodCIDRs are the CiliumNode's, NodePodCIDRs the Node's.
+	PodCIDRs, NodePodCIDRs []netip.Prefix
+	Blocks                 []crd.Block
+	// Used are the addresses in use, and by whom.
+	Used map[netip.Addr]string
+}
+
+// Refusal says why the node cannot go back as it is. Empty: it can. To multi-pool
+// it always can, as that can have any number of CIDRs; the others have one of a
+// family.
+func (b Back) Refusal() string {
+	held := cidrsOf(b.Blocks)
+	for _, a := range slices.SortedFunc(maps.Keys(b.Used), netip.Addr.Compare) {
+		if !crd.Covered(netip.PrefixFrom(a, a.BitLen()), held) {
+			return fmt.Sprintf("%s has %s, which is in no block of the node", b.Used[a], a)
+		}
+	}
+	if b.To == MultiPool {
+		return ""
+	}
+	var seen [2]netip.Prefix
+	for _, cidr := range held {
+		f := ipalloc.FamilyOf(cidr.Addr())
+		if seen[f].IsValid() {
+			return fmt.Sprintf("it has %s and %s, and %s mode can have one CIDR of a family: drain all but its old one (kubectl cilium-pool drain), or go back to multi-pool", seen[f], cidr, b.To)
+		}
+		seen[f] = cidr
+	}
+	for _, block := range b.Blocks {
+		if block.Phase != ipalloc.InService {
+			return fmt.Sprintf("its block %s is %s", block.CIDR, block.Phase)
+		}
+		if block.AdoptedFrom == "" {
+			return fmt.Sprintf("its block %s is none that it came with", block.CIDR)
+		}
+		if b.To == Kubernetes && !slices.Contains(b.NodePodCIDRs, block.CIDR) {
+			return fmt.Sprintf("its block %s is not in the podCIDRs of its Node", block.CIDR)
+		}
+	}
+	if notAmong(b.PodCIDRs, held) {
+		return "its podCIDRs name what is no block of it"
+	}
+	return ""
+}

@@ -1,0 +1,77 @@
+package adopt
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// settings compares the ConfigMap cilium-config with what agents need in crd mode
+// (docs/cilium.md). All but another cloud's IPAM can be set with the switch.
+func (p *planner) settings() {
+	if p.Config == nil {
+		p.warn(nil, Settings, "Compare with docs/cilium.md by hand", "ConfigMap cilium-config could not be read")
+		return
+	}
+	switch mode := Source(p.Config["ipam"]); mode {
+	case ClusterPool, Kubernetes, MultiPool:
+		p.rangesTooEarly(string(mode))
+	case CRD:
+		p.rangesMissing()
+	case None:
+		p.warn(nil, Settings, "Find out which IPAM mode agents run in", "cilium-config names no ipam")
+	default:
+		p.block(nil, Settings, "Only cluster-pool, kubernetes, multi-pool and crd mode can be left", "Cilium runs with ipam=%s", mode)
+	}
+	if p.Config["enable-endpoint-routes"] != "true" {
+		p.warn(nil, Settings, "Set it together with ipam=crd; restart pods that an ingress NetworkPolicy is for once their node has moved",
+			"enable-endpoint-routes is not true: in crd mode nodes would not reach their own pods. Once it is, pods that ran before are not held to ingress NetworkPolicies until they restart, where BPF host routing is off")
+	}
+	if p.Config["enable-bpf-masquerade"] != "true" && (p.Config["enable-ipv4-masquerade"] == "true" || p.Config["enable-ipv6-masquerade"] == "true") {
+		p.warn(nil, Settings, "Set it together with ipam=crd, or switch masquerading off",
+			"enable-bpf-masquerade is not true: in crd mode agents that masquerade with iptables do not start")
+	}
+	p.nativeRouting()
+}
+
+func rangeKeys() [2]string { return [2]string{"ipv4-range", "ipv6-range"} }
+
+func (p *planner) rangesTooEarly(mode string) {
+	for _, key := range rangeKeys() {
+		if v := p.Config[key]; v != "" && v != "auto" {
+			p.warn(nil, Settings, "Set it together with ipam=crd, not before", "%s is set: an agent that starts in %s mode gives out addresses of it", key, mode)
+		}
+	}
+}
+
+func (p *planner) rangesMissing() {
+	for i, key := range rangeKeys() {
+		on := p.Config[[2]string{"enable-ipv4", "enable-ipv6"}[i]] == "true"
+		if v := p.Config[key]; on && (v == "" || v == "auto") {
+			p.warn(nil, Settings, "Set it before agents restart (docs/cilium.md has a range that nobody uses)",
+				"%s is not set: in crd mode agents make one up, and what is in it cannot be reached from the node", key)
+		}
+	}
+}
+
+// nativeRouting tells of ranges of pools that would be masqueraded.
+func (p *planner) nativeRouting() {
+	for i, key := range [2]string{"ipv4-native-routing-cidr", "ipv6-native-routing-cidr"} {
+		native, err := netip.ParsePrefix(p.Config[key])
+		if err != nil {
+			continue
+		}
+		for _, pool := range p.Pools {
+			ranges, ok := pool.Ranges(ipalloc.Family(i))
+			if !ok {
+				continue
+			}
+			outside := func(r crd.Range) bool { return !crd.Covered(r.CIDR, []netip.Prefix{native}) }
+			if slices.ContainsFunc(ranges.CIDRs, outside) {
+				p.warn(nil, Settings, "Widen it, together with ipam=crd", "%s is %s, and pool %s has ranges outside: traffic to them is masqueraded", key, native, pool.Name)
+			}
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package adopt
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+)
+
+// Facts are what tells who gave a node its addresses.
+type Facts struct {
+	// Mode is the key ipam of the ConfigMap cilium-config, "" where unknown.
+	Mode string
+	// PodCIDRs and Allocated are the CiliumNode's, NodePodCIDRs the Node's.
+	PodCIDRs, Allocated, NodePodCIDRs []netip.Prefix
+	// Published: spec.ipam.pool has addresses. Reported: the agent has reported
+	// what it uses.
+	Published, Reported bool
+	// Blocks are those that the node holds.
+	Blocks []crd.Block
+}
+
+// SourceOf says which IPAM mode a node is to be moved from, or was while its move
+// is not finished, and which CIDRs it was given, each once.
+func SourceOf(f Facts) (Source, []netip.Prefix) {
+	given := union(f.PodCIDRs, f.Allocated)
+	held := cidrsOf(f.Blocks)
+	without := func(list []netip.Prefix) bool {
+		return slices.ContainsFunc(list, func(cidr netip.Prefix) bool { return !crd.Covered(cidr, held) })
+	}
+	i := slices.IndexFunc(f.Blocks, func(b crd.Block) bool { return b.AdoptedFrom != "" })
+	unread := len(given) == 0 && !f.Published
+	switch {
+	case i >= 0 && f.Blocks[i].AdoptedFrom == string(Kubernetes) && unread:
+		return Kubernetes, union(f.NodePodCIDRs)
+	case i >= 0:
+		return Source(f.Blocks[i].AdoptedFrom), given
+	case len(held) == 0 && f.Published:
+		return CRD, given
+	case f.Reported:
+		return None, given
+	case without(f.Allocated):
+		return MultiPool, given
+	case without(f.PodCIDRs):
+		if f.Mode != string(ClusterPool) && !notAmong(f.PodCIDRs, f.NodePodCIDRs) {
+			return Kubernetes, given
+		}
+		return ClusterPool, given
+	case f.Mode == string(Kubernetes) && unread && without(f.NodePodCIDRs):
+		return Kubernetes, union(f.NodePodCIDRs)
+	}
+	return None, given
+}
+
+// notAmong reports whether one of list is not among others.
+func notAmong(list, others []netip.Prefix) bool {
+	return slices.ContainsFunc(list, func(cidr netip.Prefix) bool { return !slices.Contains(others, cidr) })
+}
+
+func union(lists ...[]netip.Prefix) []netip.Prefix {
+	var out []netip.Prefix
+	for _, list := range lists {
+		for _, cidr := range list {
+			if cidr = cidr.Masked(); !slices.Contains(out, cidr) {
+				out = append(out, cidr)
+			}
+		}
+	}
+	return out
+}
+
+func cidrsOf(blocks []crd.Block) []netip.Prefix {
+	var out []netip.Prefix
+	for _, b := range blocks {
+		out = append(out, b.CIDR)
+	}
+	return out
+}

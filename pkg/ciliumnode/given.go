@@ -1,0 +1,74 @@
+package ciliumnode
+
+import (
+	"net/netip"
+	"slices"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+)
+
+// Allocation is a CIDR that multi-pool mode has given a node.
+type Allocation struct {
+	// Pool is the CiliumPodIPPool it is of.
+	Pool string
+	CIDR netip.Prefix
+}
+
+func allocations(cn *ciliumv2.CiliumNode) []Allocation {
+	var out []Allocation
+	for _, pool := range cn.Spec.IPAM.Pools.Allocated {
+		for _, cidr := range prefixes(pool.CIDRs) {
+			out = append(out, Allocation{Pool: pool.Pool, CIDR: cidr})
+		}
+	}
+	return out
+}
+
+// Given are the CIDRs that somebody has given the node, each once and without
+// host bits: podCIDRs, then what multi-pool mode has allocated. Other nodes route
+// to both alike (pkg/k8s/node.go, ParseCiliumNode, v1.20.1).
+func (v *View) Given() []netip.Prefix {
+	out := make([]netip.Prefix, 0, len(v.PodCIDRs)+len(v.Allocated))
+	for _, cidr := range v.PodCIDRs {
+		out = append(out, cidr.Masked())
+	}
+	for _, a := range v.Allocated {
+		if cidr := a.CIDR.Masked(); !slices.Contains(out, cidr) {
+			out = append(out, cidr)
+		}
+	}
+	return out
+}
+
+// Unadopted are the CIDRs given to the node that none of held contains, while
+// another IPAM serves its pods: the agent has never reported what it uses, so it
+// does not run in crd mode, and of nothing it was given is anything in the pool.
+func (v *View) Unadopted(held []netip.Prefix) []netip.Prefix {
+	if len(v.Used) > 0 {
+		return nil
+	}
+	var out []netip.Prefix
+	for _, cidr := range v.Given() {
+		within := func(outer netip.Prefix) bool { return outer.Bits() <= cidr.Bits() && outer.Contains(cidr.Addr()) }
+		if !slices.ContainsFunc(held, within) {
+			out = append(out, cidr)
+		}
+	}
+	if len(out) > 0 && v.publishesGiven() {
+		return nil
+	}
+	return out
+}
+
+func (v *View) publishesGiven() bool {
+	given := v.Given()
+	in := func(addr netip.Addr) bool {
+		return slices.ContainsFunc(given, func(p netip.Prefix) bool { return p.Contains(addr) })
+	}
+	for addr := range v.Pool {
+		if in(addr) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(v.Odd, in)
+}

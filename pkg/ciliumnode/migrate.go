@@ -1,0 +1,102 @@
+package ciliumnode
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Retract takes all addresses of blocks out of the pool, and with unlist the
+// blocks out of podCIDRs, on exactly the version seen in v: the node goes back to
+// an IPAM mode whose agent reads no pool. Nothing to take out writes nothing.
+func (c *Client) Retract(ctx context.Context, v *View, blocks []netip.Prefix, unlist bool) (*View, error) {
+	var p specPatch
+	p.Metadata.ResourceVersion = v.ResourceVersion
+	p.Spec.IPAM.Pool = map[string]*poolEntry{}
+	for addr := range v.Pool {
+		if slices.ContainsFunc(blocks, func(b netip.Prefix) bool { return b.Contains(addr) }) {
+			p.Spec.IPAM.Pool[addr.String()] = nil
+		}
+	}
+	kept := slices.DeleteFunc(slices.Clone(v.PodCIDRs), func(cidr netip.Prefix) bool { return unlist && slices.Contains(blocks, cidr) })
+	if unlist && len(kept) < len(v.PodCIDRs) {
+		p.Spec.IPAM.PodCIDRs = append([]netip.Prefix{}, kept...)
+	}
+	if len(p.Spec.IPAM.Pool) == 0 && p.Spec.IPAM.PodCIDRs == nil {
+		return v, nil
+	}
+	return c.patchSpec(ctx, v, p)
+}
+
+// Allocate writes what multi-pool mode reads, on exactly the version seen in v:
+// allocations in place of those there are. What agents have requested stays.
+func (c *Client) Allocate(ctx context.Context, v *View, allocations []Allocation) (*View, error) {
+	type pool struct {
+		Pool  string         `json:"pool"`
+		CIDRs []netip.Prefix `json:"cidrs"`
+	}
+	pools := []pool{}
+	for _, a := range allocations {
+		i := slices.IndexFunc(pools, func(p pool) bool { return p.Pool == a.Pool })
+		if i < 0 {
+			i, pools = len(pools), append(pools, pool{Pool: a.Pool})
+		}
+		pools[i].CIDRs = append(pools[i].CIDRs, a.CIDR)
+	}
+	return c.patchSpec(ctx, v, map[string]any{
+		"metadata": metadata{ResourceVersion: v.ResourceVersion},
+		"spec":     map[string]any{"ipam": map[string]any{"pools": map[string]any{"allocated": pools}}},
+	})
+}
+
+// DropPools empties what multi-pool mode left behind, on exactly the version seen
+// in v.
+func (c *Client) DropPools(ctx context.Context, v *View) (*View, error) {
+	if len(v.Allocated) == 0 {
+		return v, nil
+	}
+	return c.patchSpec(ctx, v, map[string]any{
+		"metadata": metadata{ResourceVersion: v.ResourceVersion},
+		"spec":     map[string]any{"ipam": map[string]any{"pools": nil}},
+	})
+}
+
+// ForgetReport takes out of the status what an agent in crd mode has reported,
+// and all release entries, on exactly the version seen in v: no agent of another
+// mode would, and they would be believed to be news.
+func (c *Client) ForgetReport(ctx context.Context, v *View) (*View, error) {
+	if len(v.Used) == 0 && len(v.Release) == 0 {
+		return v, nil
+	}
+	body, err := json.Marshal(map[string]any{
+		"metadata": metadata{ResourceVersion: v.ResourceVersion},
+		"status":   map[string]any{"ipam": map[string]any{"used": nil, "release-ips": nil}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: v.Name}}
+	if err := c.Writer.Status().Patch(ctx, cn, client.RawPatch(types.MergePatchType, body)); err != nil {
+		return nil, fmt.Errorf("patching status of CiliumNode %s: %w", v.Name, err)
+	}
+	return NewView(cn), nil
+}
+
+func (c *Client) patchSpec(ctx context.Context, v *View, patch any) (*View, error) {
+	body, err := json.Marshal(patch)
+	if err != nil {
+		return nil, err
+	}
+	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: v.Name}}
+	if err := c.Writer.Patch(ctx, cn, client.RawPatch(types.MergePatchType, body)); err != nil {
+		return nil, fmt.Errorf("patching spec of CiliumNode %s: %w", v.Name, err)
+	}
+	return NewView(cn), nil
+}

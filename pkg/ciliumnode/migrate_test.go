@@ -1,0 +1,96 @@
+package ciliumnode
+
+import (
+	"testing"
+
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+)
+
+func TestRetract(t *testing.T) {
+	tests := map[string]struct {
+		unlist   bool
+		podCIDRs []string
+	}{
+		"podCIDRs are the old mode's":     {podCIDRs: []string{"10.0.0.0/30", "10.9.0.0/24"}},
+		"podCIDRs are of no use any more": {unlist: true, podCIDRs: []string{"10.9.0.0/24"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := fakeClient(t, interceptor.Funcs{}, node([]string{"10.0.0.1", "10.0.0.2", "10.9.0.1"}, "10.0.0.0/30", "10.9.0.0/24"))
+			v, err := c.Retract(t.Context(), live(t, c, "n1"), cidrs("10.0.0.0/30", "10.0.7.0/30"), tt.unlist)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, foreign := v.Pool[addrs("10.9.0.1")[0]]; len(v.Pool) != 1 || !foreign {
+				t.Errorf("pool %v, want what is foreign alone", v.Pool)
+			}
+			if diff := cmp.Diff(cidrs(tt.podCIDRs...), v.PodCIDRs, compareNetip()); diff != "" {
+				t.Errorf("podCIDRs (-want +got):\n%s", diff)
+			}
+			if again, err := c.Retract(t.Context(), v, cidrs("10.0.0.0/30"), tt.unlist); err != nil || again != v {
+				t.Errorf("a second time: %v, %v; want that nothing is written", again, err)
+			}
+		})
+	}
+}
+
+func TestAllocateAndDropPools(t *testing.T) {
+	cn := allocated(node([]string{"10.0.0.1"}, "10.0.0.0/30"), "default", "10.7.0.0/30")
+	cn.Spec.IPAM.Pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default"}}
+	c := fakeClient(t, interceptor.Funcs{}, cn)
+	want := []Allocation{{"default", cidrs("10.0.0.0/30")[0]}, {"default", cidrs("fd00::/122")[0]}, {"other", cidrs("10.0.0.8/30")[0]}}
+	v, err := c.Allocate(t.Context(), live(t, c, "n1"), []Allocation{want[0], want[2], want[1]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, v.Allocated, compareNetip()); diff != "" {
+		t.Errorf("allocated (-want +got):\n%s", diff)
+	}
+	if got := get(t, c, "n1").Spec.IPAM; len(got.Pools.Requested) != 1 || len(got.Pool) != 1 || len(got.PodCIDRs) != 1 {
+		t.Errorf("more than what is allocated has changed: %+v", got)
+	}
+	if v, err = c.DropPools(t.Context(), v); err != nil || len(v.Allocated) > 0 {
+		t.Errorf("allocated %v, error %v; want nothing", v.Allocated, err)
+	}
+	if again, err := c.DropPools(t.Context(), v); err != nil || again != v {
+		t.Errorf("a second time: %v, %v; want that nothing is written", again, err)
+	}
+}
+
+func TestForgetReport(t *testing.T) {
+	cn := node(nil)
+	cn.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.1": {Owner: "default/web"}}
+	cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{"192.0.2.1": "do-not-release"}
+	c := fakeClient(t, interceptor.Funcs{}, cn)
+	v, err := c.ForgetReport(t.Context(), live(t, c, "n1"))
+	if err != nil || len(v.Used) > 0 || len(v.Release) > 0 {
+		t.Errorf("used %v, release %v, error %v; want nothing", v.Used, v.Release, err)
+	}
+	if again, err := c.ForgetReport(t.Context(), v); err != nil || again != v {
+		t.Errorf("a second time: %v, %v; want that nothing is written", again, err)
+	}
+}
+
+// Each of them loses against what was written since.
+func TestGoingBackLosesAgainstANewerVersion(t *testing.T) {
+	cn := allocated(node([]string{"10.0.0.1"}, "10.0.0.0/30"), "default", "10.0.0.0/30")
+	cn.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.1": {Owner: "default/web"}}
+	c := fakeClient(t, interceptor.Funcs{}, cn)
+	old := live(t, c, "n1")
+	if _, err := c.Apply(t.Context(), old, Change{Publish: addrs("10.0.0.2"), Blocks: cidrs("10.0.0.0/30")}); err != nil {
+		t.Fatal(err)
+	}
+	for name, do := range map[string]func() (*View, error){
+		"Retract":      func() (*View, error) { return c.Retract(t.Context(), old, cidrs("10.0.0.0/30"), true) },
+		"Allocate":     func() (*View, error) { return c.Allocate(t.Context(), old, nil) },
+		"DropPools":    func() (*View, error) { return c.DropPools(t.Context(), old) },
+		"ForgetReport": func() (*View, error) { return c.ForgetReport(t.Context(), old) },
+	} {
+		if _, err := do(); !apierrors.IsConflict(err) {
+			t.Errorf("%s: got %v, want a conflict", name, err)
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package controller
+
+import (
+	"context"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// difference is what this process would change on a node if it did not only look
+// on.
+type difference struct {
+	// adopt counts CIDRs that another IPAM has given the node and no block holds,
+	// claim families of which it would get another block.
+	adopt, claim int
+	// drain and free count blocks that would start to drain or to cool down.
+	drain, free int
+}
+
+// kinds are the values of the label what, and how much there is of each.
+func (d difference) kinds() map[string]int {
+	return map[string]int{"adopt": d.adopt, "claim": d.claim, "drain": d.drain, "free": d.free}
+}
+
+// lookOn tells in what the node differs from what would be done with it. It is
+// asked in place of everything that writes.
+func (r *NodeReconciler) lookOn(ctx context.Context, o *observation) reconcile.Result {
+	if o.node == nil && o.view == nil && len(o.blocks) == 0 {
+		r.forget(o.name)
+		r.Metrics.forgetShadow(o.name)
+		return reconcile.Result{}
+	}
+	d, again := r.difference(o)
+	r.Metrics.shadowed(o.name, d)
+	if r.isNewDifference(o.name, d) {
+		log.FromContext(ctx).Info("in shadow: would change", "adopt", d.adopt, "claim", d.claim, "drain", d.drain, "free", d.free)
+	}
+	return reconcile.Result{RequeueAfter: again}
+}
+
+// difference decides as ever, on a node whose CIDRs all have their blocks. What
+// they lack in the pool is no difference: the old IPAM serves it.
+func (r *NodeReconciler) difference(o *observation) (difference, time.Duration) {
+	if o.node == nil {
+		return difference{free: notResting(o.blocks)}, 0
+	}
+	d, again, now := difference{adopt: r.withoutBlock(o)}, time.Duration(0), r.Clock.Now()
+	for i := range o.families {
+		fo := &o.families[i]
+		if fo.paused != "" || d.adopt > 0 {
+			continue
+		}
+		plan, memory := expand.Decide(now, fo.policy, fo.state, r.recall(o.name, fo.family))
+		r.remember(o.name, fo.family, memory)
+		if plan.Claim.Addresses > 0 {
+			d.claim++
+		}
+		d.drain += len(plan.Drain)
+		d.free += len(plan.Free)
+		if wait := plan.Again.Sub(now); !plan.Again.IsZero() && (again == 0 || wait < again) {
+			again = max(wait, time.Millisecond)
+		}
+	}
+	return d, again
+}
+
+// notResting counts the blocks that would cool down, as their Node is gone.
+func notResting(blocks []crd.Block) int {
+	n := 0
+	for _, b := range blocks {
+		if b.Phase != ipalloc.CoolingDown {
+			n++
+		}
+	}
+	return n
+}
+
+// withoutBlock counts the CIDRs given to the node that no block of it holds.
+func (r *NodeReconciler) withoutBlock(o *observation) int {
+	n := 0
+	if o.view == nil {
+		return n
+	}
+	for _, cidr := range o.view.Given() {
+		if !crd.Covered(cidr, cidrsOf(o.blocks)) {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *NodeReconciler) isNewDifference(node string, d difference) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.differs[node] == d {
+		return false
+	}
+	if r.differs == nil {
+		r.differs = map[string]difference{}
+	}
+	r.differs[node] = d
+	return true
+}

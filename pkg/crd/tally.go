@@ -1,0 +1,46 @@
+package crd
+
+import (
+	"net/netip"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// Tally counts blocks of any size in the size of a pool's own, so that they can be
+// compared with all that the pool has: an adopted block of twice the size counts
+// twice, and smaller ones in the place of one block count once, in the earliest
+// phase among them.
+type Tally struct {
+	pool  *Pool
+	whole [2][3]int64
+	parts map[netip.Prefix]ipalloc.Phase
+}
+
+// NewTally counts in blocks of pool.
+func NewTally(pool *Pool) *Tally { return &Tally{pool: pool, parts: map[netip.Prefix]ipalloc.Phase{}} }
+
+// Add counts a block.
+func (t *Tally) Add(b Block) {
+	bits := t.pool.rangesFor(b.CIDR).Bits
+	if bits == 0 { // pinned to a pool that has nothing of this family
+		bits = b.CIDR.Bits()
+	}
+	if b.CIDR.Bits() <= bits {
+		wider := min(bits-b.CIDR.Bits(), maxHostBits)
+		t.whole[ipalloc.FamilyOf(b.CIDR.Addr())][b.Phase] += 1 << wider
+		return
+	}
+	place := blockOf(b.CIDR.Addr(), bits)
+	if phase, there := t.parts[place]; !there || b.Phase < phase {
+		t.parts[place] = b.Phase
+	}
+}
+
+// Sum is how many there are, by family and phase.
+func (t *Tally) Sum() [2][3]int64 {
+	sum := t.whole
+	for place, phase := range t.parts {
+		sum[ipalloc.FamilyOf(place.Addr())][phase]++
+	}
+	return sum
+}

@@ -1,0 +1,136 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// notYet is the exit code of migrate where something stands in the way, or is yet
+// to be done.
+const notYet = ExitCode(3)
+
+func (e *env) migrate() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "migrate plan|start|status|finish|abort",
+		Short: "Move a running cluster from another IPAM mode, every pod keeping its address",
+		Long: `Moves nodes whose pods have addresses from Cilium's cluster-pool, kubernetes or
+multi-pool mode, or from pools filled by hand, without restarting a pod: what a node
+was given becomes its blocks. docs/migration.md has the whole way, and the way back.
+
+plan tells what would be done, and what stands in the way; it writes nothing. start
+makes the blocks, which is what tells the operator to look after a node. status tells
+how far each node has come, and what comes next. finish ends a move, abort goes back.
+
+Each of them can be stopped at any point and run again.`,
+		Example: examples("migrate plan", "migrate start --all", "migrate status --until settled --timeout 10m", "migrate finish", "migrate abort --node edge-01"),
+		RunE: func(*cobra.Command, []string) error {
+			return errors.New("say what to do: plan, start, status, finish or abort")
+		},
+	}
+	cmd.AddCommand(e.migratePlan(), e.migrateStart(), e.migrateStatus(), e.migrateFinish(), e.migrateAbort())
+	return cmd
+}
+
+// choice is which nodes a command is about.
+type choice struct {
+	nodes    []string
+	selector string
+	all      bool
+	// asked: without a choice nothing is done.
+	asked bool
+}
+
+func (s *choice) addFlags(e *env, cmd *cobra.Command) {
+	cmd.Flags().StringSliceVar(&s.nodes, "node", s.nodes, "these nodes alone; may be given more than once")
+	cmd.Flags().StringVarP(&s.selector, "selector", "l", s.selector, "nodes with these labels alone")
+	if s.asked {
+		cmd.Flags().BoolVar(&s.all, "all", s.all, "all nodes")
+	}
+	_ = cmd.RegisterFlagCompletionFunc("node", e.completeNodes)
+}
+
+// of are the nodes chosen.
+func (s *choice) of(c *cluster) (map[string]bool, error) {
+	if s.asked && !s.all && len(s.nodes) == 0 && s.selector == "" {
+		return nil, errors.New("say which nodes: --node, -l or --all")
+	}
+	if s.all && (len(s.nodes) > 0 || s.selector != "") {
+		return nil, errors.New("--all goes with neither --node nor -l")
+	}
+	for _, name := range s.nodes {
+		if c.nodes[name] == nil {
+			return nil, fmt.Errorf("there is no Node %s", name)
+		}
+	}
+	selector, err := labels.Parse(s.selector)
+	if err != nil {
+		return nil, fmt.Errorf("--selector is %s: %w", s.selector, err)
+	}
+	chosen := map[string]bool{}
+	for name, node := range c.nodes {
+		if (len(s.nodes) == 0 || slices.Contains(s.nodes, name)) && selector.Matches(labels.Set(node.Labels)) {
+			chosen[name] = true
+		}
+	}
+	return chosen, nil
+}
+
+// flags are the choice again, as words of a command line.
+func (s *choice) flags() string {
+	var words []string
+	for _, n := range s.nodes {
+		words = append(words, " --node "+n)
+	}
+	if s.selector != "" {
+		words = append(words, " -l "+s.selector)
+	}
+	if s.all {
+		words = append(words, " --all")
+	}
+	return strings.Join(words, "")
+}
+
+// move is a cluster, how its agents are configured, and which nodes it is about.
+type move struct {
+	*cluster
+	config *ciliumConfig
+	chosen map[string]bool
+	// started is since when each pod runs.
+	started map[string]time.Time
+}
+
+func (e *env) readMove(ctx context.Context, s *choice) (*move, error) {
+	c, err := e.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	chosen, err := s.of(c)
+	if err != nil {
+		return nil, err
+	}
+	config, err := e.readCiliumConfig(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m := &move{cluster: c, config: config, chosen: chosen, started: map[string]time.Time{}}
+	for i := range c.snapshot.Pods {
+		pod := &c.snapshot.Pods[i]
+		since := pod.CreationTimestamp.Time
+		if pod.Status.StartTime != nil {
+			since = pod.Status.StartTime.Time
+		}
+		m.started[pod.Namespace+"/"+pod.Name] = since
+	}
+	return m, nil
+}
+
+// names are the nodes chosen, sorted.
+func (m *move) names() []string { return slices.Sorted(maps.Keys(m.chosen)) }

@@ -1,0 +1,172 @@
+package plugin
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// input is what a plan is made of: all nodes, of which some are chosen.
+func (m *move) input() adopt.Input {
+	in := adopt.Input{Blocks: m.blocks(), Policy: m.defaults.Policy, Config: m.config.all}
+	for _, name := range slices.Sorted(maps.Keys(m.nodes)) {
+		in.Nodes = append(in.Nodes, m.adoptNode(name))
+	}
+	for _, name := range m.pools.Names() {
+		if pool := m.pools.Get(name); pool != nil {
+			in.Pools = append(in.Pools, pool)
+		}
+	}
+	in.Free = func(pool *crd.Pool, f ipalloc.Family) uint64 {
+		cut, ok := pool.Cut(f)
+		if !ok {
+			return 0
+		}
+		return m.ledger.Free(cut)
+	}
+	return in
+}
+
+// adoptNode is a Node in the terms of package adopt.
+func (m *move) adoptNode(name string) adopt.Node {
+	node, view := m.nodes[name], m.views[name]
+	n := adopt.Node{Name: name, Chosen: m.chosen[name], Used: m.users(name), Pods: m.pods[name], Agent: m.agentImage(name)}
+	facts := adopt.Facts{Mode: m.config.mode(node), NodePodCIDRs: nodePodCIDRs(node), Blocks: m.ledger.NodeBlocks(name)}
+	if view != nil {
+		facts.PodCIDRs, facts.Published, facts.Reported = view.PodCIDRs, len(view.Pool) > 0, len(view.Used) > 0
+		for _, a := range view.Allocated {
+			facts.Allocated = append(facts.Allocated, a.CIDR)
+		}
+		n.Published = slices.SortedFunc(maps.Keys(view.Pool), netip.Addr.Compare)
+		n.Odd, n.Own, n.Limits, n.Reported = view.Odd, view.Own, view.Limits, facts.Reported
+	}
+	n.From, n.Given = adopt.SourceOf(facts)
+	o := controller.Observer{Ledger: m.ledger, Pools: m.pools, Defaults: m.defaults}
+	seen := map[string]bool{}
+	for _, f := range ipalloc.Families() {
+		pools, _, paused := o.Policy(node, f)
+		for _, pool := range pools {
+			if !seen[pool.Name] {
+				seen[pool.Name] = true
+				n.Pools = append(n.Pools, pool)
+			}
+		}
+		if n.Paused == "" {
+			n.Paused = paused
+		}
+	}
+	return n
+}
+
+func nodePodCIDRs(node *corev1.Node) []netip.Prefix {
+	var out []netip.Prefix
+	for _, s := range node.Spec.PodCIDRs {
+		if p, err := netip.ParsePrefix(s); err == nil {
+			out = append(out, p.Masked())
+		}
+	}
+	return out
+}
+
+// agentPod is the only pod of a node's agent, nil where there is none, or another
+// takes its place.
+func (m *move) agentPod(node string) *corev1.Pod {
+	var found *corev1.Pod
+	for i := range m.snapshot.Agents {
+		if pod := &m.snapshot.Agents[i]; pod.Spec.NodeName == node {
+			if found != nil {
+				return nil
+			}
+			found = pod
+		}
+	}
+	return found
+}
+
+// agentImage is the image of a node's agent, "" where none is Ready.
+func (m *move) agentImage(node string) string {
+	pod := m.agentPod(node)
+	if pod == nil || readySince(pod).IsZero() {
+		return ""
+	}
+	for _, c := range pod.Spec.Containers {
+		if c.Name == "cilium-agent" {
+			return c.Image
+		}
+	}
+	return "unknown"
+}
+
+// standing is what tells how far a node has come. Pods and agents count once they
+// have run for settle.
+func (m *move) standing(name string, settle time.Duration) adopt.Standing {
+	s := adopt.Standing{
+		Node: m.adoptNode(name), Blocks: m.ledger.NodeBlocks(name), PoolOf: m.pools.Get,
+		Back: m.nodes[name].Annotations[v1alpha1.ReturningAnnotation],
+	}
+	if pod := m.agentPod(name); pod != nil {
+		since := readySince(pod)
+		s.Settled = !since.IsZero() && m.now.Sub(since) >= settle
+	}
+	view := m.views[name]
+	for _, pod := range m.pods[name] {
+		if view == nil || m.now.Sub(m.started[pod.Name]) < settle {
+			continue // reports lag
+		}
+		for _, a := range pod.IPs {
+			if _, reported := view.Used[a]; !reported {
+				s.Unreported++
+			}
+		}
+	}
+	return s
+}
+
+// differs is what the operator would do on a node, if it remembered nothing: "-"
+// is nothing.
+func (m *move) differs(name string, s *adopt.Standing) string {
+	var words []string
+	say := func(n int, what string) {
+		if n > 0 {
+			words = append(words, fmt.Sprintf("%s %d", what, n))
+		}
+	}
+	held, without := m.ledger.NodeBlocks(name), 0
+	for _, cidr := range s.Given {
+		if !crd.Covered(cidr, prefixesOf(held)) {
+			without++
+		}
+	}
+	say(without, "adopt")
+	if without == 0 {
+		claims, drains, frees := 0, 0, 0
+		for _, d := range m.decide(name) {
+			claims += min(d.plan.Claim.Addresses, 1)
+			drains += len(d.plan.Drain)
+			frees += len(d.plan.Free)
+		}
+		say(claims, "claim")
+		say(drains, "drain")
+		say(frees, "free")
+	}
+	return dash(strings.Join(words, ", "))
+}
+
+func prefixesOf(blocks []crd.Block) []netip.Prefix {
+	var out []netip.Prefix
+	for _, b := range blocks {
+		out = append(out, b.CIDR)
+	}
+	return out
+}

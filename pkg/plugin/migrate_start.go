@@ -1,0 +1,181 @@
+package plugin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+func (e *env) migrateStart() *cobra.Command {
+	s := choice{asked: true}
+	dryRun := false
+	cmd := &cobra.Command{
+		Use:   "start --node NODE|-l SELECTOR|--all",
+		Short: "Make the blocks of nodes that are to move",
+		Long: `Makes the PodIPBlocks of what nodes were given, as migrate plan shows them: only if
+nothing blocks for any of these nodes.
+
+A block is what tells the operator to look after a node. Once all that the node was
+given is a block, it publishes their addresses, and nothing else, until the node's
+agent reports that it runs in crd mode. An agent of another mode does not read them.
+
+It may be stopped at any point: run it again, and it makes what is missing.
+
+Exit codes: 0 the blocks are there, 3 something blocks and nothing was written, 1 it
+failed.`,
+		Example: examples("migrate start --all", "migrate start --node edge-01 --dry-run", "migrate start -l zone=a"),
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			m, err := e.readMove(cmd.Context(), &s)
+			if err != nil {
+				return err
+			}
+			plan := adopt.Make(m.input())
+			if plan.Blocked() {
+				for _, f := range plan.Findings {
+					if f.Severity == adopt.Blocked {
+						fmt.Fprintln(e.ErrOut, f)
+					}
+				}
+				fmt.Fprintln(e.ErrOut, "nothing was written")
+				return notYet
+			}
+			return e.start(cmd.Context(), m, plan, dryRun)
+		},
+	}
+	s.addFlags(e, cmd)
+	cmd.Flags().BoolVar(&dryRun, "dry-run", dryRun, "say what would be made, and write nothing")
+	return cmd
+}
+
+func (e *env) start(ctx context.Context, m *move, plan adopt.Plan, dryRun bool) error {
+	c, _, err := e.client()
+	if err != nil {
+		return err
+	}
+	for _, n := range plan.Nodes {
+		for _, b := range n.Withdraw {
+			if err := e.withdraw(ctx, c, n, b, dryRun); err != nil {
+				return err
+			}
+		}
+	}
+	for _, n := range plan.Nodes {
+		for _, b := range n.Blocks {
+			if err := e.makeBlock(ctx, c, m, n, b, dryRun); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// makeBlock creates a block, or sees that the one there is, is the node's.
+func (e *env) makeBlock(ctx context.Context, c client.Client, m *move, n adopt.NodePlan, b adopt.Block, dryRun bool) error {
+	say := func(what string) {
+		fmt.Fprintf(e.Out, "podipblock/%s %s (node %s, pool %s)\n", crd.BlockName(b.CIDR), what, n.Name, b.Pool)
+	}
+	if dryRun {
+		say(map[bool]string{false: "would be created", true: "is there already"}[b.Exists])
+		return nil
+	}
+	if !b.Exists {
+		err := c.Create(ctx, crd.AdoptedBlock(b.CIDR, b.Pool, n.Name, m.nodes[n.Name].UID, string(n.From)))
+		if err == nil {
+			say("created")
+			return nil
+		}
+		if !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("creating block %s: %w", b.CIDR, err)
+		}
+	}
+	there := &v1alpha1.PodIPBlock{}
+	if err := c.Get(ctx, types.NamespacedName{Name: crd.BlockName(b.CIDR)}, there); err != nil {
+		return fmt.Errorf("reading block %s: %w", b.CIDR, err)
+	}
+	if there.Spec.Node != n.Name || there.DeletionTimestamp != nil {
+		return fmt.Errorf("block %s has come meanwhile for node %s: run migrate plan again", there.Name, there.Spec.Node)
+	}
+	if there.Labels[v1alpha1.AdoptedLabel] == "" { // pinned by hand
+		if err := label(ctx, c, there, string(n.From)); err != nil {
+			return err
+		}
+	}
+	say("is there already")
+	return nil
+}
+
+// label notes where a block was adopted from, or with "" that it no longer
+// matters, on exactly the version read.
+func label(ctx context.Context, c client.Client, block *v1alpha1.PodIPBlock, from string) error {
+	var value any
+	if from != "" {
+		value = from
+	}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"resourceVersion": block.ResourceVersion, "labels": map[string]any{v1alpha1.AdoptedLabel: value},
+	}})
+	if err != nil {
+		return err
+	}
+	if err := c.Patch(ctx, block, client.RawPatch(types.MergePatchType, body)); err != nil {
+		return fmt.Errorf("labelling block %s: %w", block.Name, err)
+	}
+	return nil
+}
+
+// withdraw deletes a block of which its node has given the CIDR back, and that
+// nobody has read of, without a drain.
+func (e *env) withdraw(ctx context.Context, c client.Client, n adopt.NodePlan, b crd.Block, dryRun bool) error {
+	if dryRun {
+		fmt.Fprintf(e.Out, "podipblock/%s would be withdrawn (node %s has given it back)\n", b.Name, n.Name)
+		return nil
+	}
+	if err := dropBlock(ctx, c, b); err != nil {
+		return err
+	}
+	fmt.Fprintf(e.Out, "podipblock/%s withdrawn (node %s has given it back)\n", b.Name, n.Name)
+	return nil
+}
+
+// askToGo deletes a block, which its finalizer keeps: nobody publishes anything of
+// it any more. One that is another by now is left alone.
+func askToGo(ctx context.Context, c client.Client, b crd.Block) error {
+	obj := &v1alpha1.PodIPBlock{}
+	obj.Name = b.Name
+	err := c.Delete(ctx, obj, client.Preconditions{UID: &b.UID})
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting block %s: %w", b.Name, err)
+	}
+	return nil
+}
+
+// dropBlock deletes a block at once, whatever it holds.
+func dropBlock(ctx context.Context, c client.Client, b crd.Block) error {
+	if err := askToGo(ctx, c, b); err != nil {
+		return err
+	}
+	there := &v1alpha1.PodIPBlock{}
+	err := c.Get(ctx, types.NamespacedName{Name: b.Name}, there)
+	if apierrors.IsNotFound(err) || err == nil && there.UID != b.UID {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading block %s: %w", b.Name, err)
+	}
+	body := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q,"finalizers":null}}`, there.ResourceVersion)
+	err = c.Patch(ctx, there, client.RawPatch(types.MergePatchType, body))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("removing finalizer of block %s: %w", b.Name, err)
+	}
+	return nil
+}

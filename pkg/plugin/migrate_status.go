@@ -1,0 +1,182 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
+)
+
+// migrateRow is how far a node has come.
+type migrateRow struct {
+	Node string       `json:"node"`
+	From adopt.Source `json:"from"`
+	Step adopt.Step   `json:"step"`
+	// Blocks are those it holds, Given the CIDRs it was given.
+	Blocks int `json:"blocks"`
+	Given  int `json:"given"`
+	// Addresses are those in its pool, InUse those that something says are in
+	// use, Unreported those of pods that its agent does not report.
+	Addresses  int `json:"addresses"`
+	InUse      int `json:"inUse"`
+	Unreported int `json:"unreported"`
+	// Mode is the IPAM mode that its agent starts in next.
+	Mode string `json:"mode"`
+	// Difference is what the operator would do there, "-" for nothing.
+	Difference string `json:"difference"`
+	// Next is what is to be done, "" for nothing.
+	Next string `json:"next"`
+}
+
+func (e *env) migrateStatus() *cobra.Command {
+	var o output
+	var s choice
+	until, timeout, settle := "", time.Duration(0), agentSettle
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Tell how far each node has come, and what comes next",
+		Long: `Tells for each node which step it has reached:
+
+  old        what it was given is no block yet
+  adopted    it is; its addresses are not all in spec.ipam.pool
+  published  they are; its agent reads none of them yet
+  moved      its agent reports what it uses, so it runs in crd mode
+  settled    it has been Ready for --settle-time, and reports the address of every pod
+             that has run for as long
+  finished   migrate finish was run; or it never had another IPAM
+  returning  migrate abort was run, and its agent has yet to restart
+
+Difference is what the operator would do there now: adopt CIDRs, claim another block,
+drain or free some. What the operator only remembers is not in it.
+
+With --until it waits until all these nodes have come as far as that.
+
+Exit codes: 0, 3 not all have come as far as --until, 1 the cluster could not be read.`,
+		Example: examples("migrate status", "migrate status --node edge-01 --until settled --timeout 5m", "migrate status -o json | jq '.[] | select(.step != \"settled\")'"),
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if until != "" && !slices.Contains(adopt.Steps(), adopt.Step(until)) {
+				return fmt.Errorf("--until is %s: must be old, adopted, published, moved, settled or finished", until)
+			}
+			rows, err := e.awaitStep(cmd.Context(), &s, adopt.Step(until), settle, timeout)
+			if err != nil {
+				return err
+			}
+			if err := o.print(e.Out, e.ErrOut, rows, migrateTable(rows)); err != nil {
+				return err
+			}
+			if until != "" && !reached(rows, adopt.Step(until)) {
+				return notYet
+			}
+			return nil
+		},
+	}
+	o.addFlags(cmd)
+	s.addFlags(e, cmd)
+	cmd.Flags().StringVar(&until, "until", until, "wait for this step; empty: do not wait")
+	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "how long to wait; 0: without end")
+	cmd.Flags().DurationVar(&settle, "settle-time", settle, "how long an agent must have been Ready, and pods have run to be expected in its report")
+	return cmd
+}
+
+// awaitStep reads the cluster until all nodes have come as far, or time is over.
+func (e *env) awaitStep(ctx context.Context, s *choice, until adopt.Step, settle, timeout time.Duration) ([]migrateRow, error) {
+	tick := time.NewTicker(2 * time.Second)
+	defer tick.Stop()
+	var over <-chan time.Time
+	if timeout > 0 {
+		timer := time.NewTimer(timeout)
+		defer timer.Stop()
+		over = timer.C
+	}
+	for {
+		m, err := e.readMove(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		rows := m.rows(settle)
+		if until == "" || reached(rows, until) {
+			return rows, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-over:
+			return rows, nil
+		case <-tick.C:
+		}
+	}
+}
+
+func reached(rows []migrateRow, step adopt.Step) bool {
+	return !slices.ContainsFunc(rows, func(r migrateRow) bool { return !r.Step.Reached(step) })
+}
+
+func (m *move) rows(settle time.Duration) []migrateRow {
+	rows := []migrateRow{}
+	for _, name := range m.names() {
+		s := m.standing(name, settle)
+		r := migrateRow{
+			Node: name, From: s.From, Step: s.Step(), Blocks: len(s.Blocks), Given: len(s.Given),
+			Addresses: len(s.Node.Published), InUse: len(s.Used), Unreported: s.Unreported,
+			Mode: m.config.mode(m.nodes[name]), Difference: m.differs(name, &s),
+		}
+		r.Next = m.next(&s, r.Mode)
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// next is what is to be done with a node.
+func (m *move) next(s *adopt.Standing, mode string) string {
+	switch s.Step() {
+	case adopt.Old:
+		return "migrate start --node " + s.Name
+	case adopt.Adopted:
+		if s.Paused != "" {
+			return "end the pause: " + s.Paused
+		}
+		return "the operator publishes: let it run without --shadow"
+	case adopt.Published:
+		if mode != "" && mode != string(adopt.CRD) {
+			return "set ipam=crd for its agent, which is to start with " + mode
+		}
+		return "restart its agent"
+	case adopt.Moved:
+		var waits []string
+		if !s.Settled {
+			waits = append(waits, "its agent to be Ready for a while")
+		}
+		if s.Unreported > 0 {
+			waits = append(waits, fmt.Sprintf("its agent to report %s of pods", plural(s.Unreported, "address", "addresses")))
+		}
+		return "wait for " + strings.Join(waits, ", and for ")
+	case adopt.Settled:
+		return "migrate finish"
+	case adopt.Returning:
+		return fmt.Sprintf("restart its agent in %s mode, then migrate abort --node %s", s.Back, s.Name)
+	}
+	return ""
+}
+
+func migrateTable(rows []migrateRow) table {
+	t := table{
+		columns: []column{
+			{"Node", false}, {"From", false}, {"Step", false}, {"Blocks", false}, {"Given", true}, {"Addresses", false},
+			{"In use", false}, {"Unreported", true}, {"Mode", true}, {"Difference", false}, {"Next", false},
+		},
+		empty: "No nodes found.",
+	}
+	for _, r := range rows {
+		t.cells = append(t.cells, []any{
+			r.Node, dash(string(r.From)), string(r.Step), fmt.Sprint(r.Blocks), fmt.Sprint(r.Given), fmt.Sprint(r.Addresses),
+			fmt.Sprint(r.InUse), fmt.Sprint(r.Unreported), dash(r.Mode), r.Difference, dash(r.Next),
+		})
+	}
+	return t
+}
