@@ -25,6 +25,8 @@ type Client struct {
 	Writer client.Client
 	// Reader reads from the API server itself.
 	Reader client.Reader
+	// Mode is how agents are told their blocks.
+	Mode Mode
 }
 
 // Live reads a CiliumNode from the API server. A missing one is nil.
@@ -37,14 +39,14 @@ func (c *Client) Live(ctx context.Context, name string) (*View, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading CiliumNode %s: %w", name, err)
 	}
-	return NewView(cn), nil
+	return c.Mode.View(cn), nil
 }
 
 // Apply carries out a change of the spec in one patch, on exactly the version
 // seen in v. It returns the CiliumNode as written, or v itself where nothing
 // had to be written. A conflict means that v was old: observe and decide again.
 func (c *Client) Apply(ctx context.Context, v *View, change Change) (*View, error) {
-	body, err := change.patch(v)
+	body, err := c.Mode.way().patch(v, change)
 	if err != nil || body == nil {
 		return v, err
 	}
@@ -52,7 +54,7 @@ func (c *Client) Apply(ctx context.Context, v *View, change Change) (*View, erro
 	if err := c.Writer.Patch(ctx, cn, client.RawPatch(types.MergePatchType, body)); err != nil {
 		return nil, fmt.Errorf("patching spec of CiliumNode %s: %w", v.Name, err)
 	}
-	return NewView(cn), nil
+	return c.Mode.View(cn), nil
 }
 
 // Release marks addresses for release and deletes entries of the handshake, in
@@ -66,7 +68,7 @@ func (c *Client) Release(ctx context.Context, v *View, mark, clearing []netip.Ad
 	if err := c.Writer.Status().Patch(ctx, cn, client.RawPatch(types.MergePatchType, body)); err != nil {
 		return nil, fmt.Errorf("patching release-ips of CiliumNode %s: %w", v.Name, err)
 	}
-	return NewView(cn), nil
+	return c.Mode.View(cn), nil
 }
 
 // Create makes the CiliumNode of a Node, as its agent would: owned by the Node,
@@ -93,7 +95,7 @@ func (c *Client) Create(ctx context.Context, node *corev1.Node) (*View, error) {
 // entries and podCIDRs are put back as they were.
 func (c *Client) Recreate(ctx context.Context, last *Kept, node *corev1.Node, blocks []netip.Prefix) (*View, error) {
 	cn := last.again(node)
-	withoutBlocks(cn, blocks)
+	c.Mode.way().without(cn, blocks)
 	return c.create(ctx, cn)
 }
 
@@ -101,7 +103,7 @@ func (c *Client) create(ctx context.Context, cn *ciliumv2.CiliumNode) (*View, er
 	if err := c.Writer.Create(ctx, cn); err != nil {
 		return nil, fmt.Errorf("creating CiliumNode %s: %w", cn.Name, err)
 	}
-	return NewView(cn), nil
+	return c.Mode.View(cn), nil
 }
 
 // Delete removes the CiliumNode seen in v, if it is still that one. One that is

@@ -173,7 +173,7 @@ func (e *Events) waits(node *corev1.Node, waits []expand.Wait) {
 	var tell []expand.Wait
 	news := ""
 	for _, w := range waits {
-		if w.For == expand.WaitHandshake || w.For == expand.WaitUnsettled || w.For == expand.WaitPodAddress {
+		if w.For == expand.WaitHandshake || w.For == expand.WaitReturn || w.For == expand.WaitUnsettled || w.For == expand.WaitPodAddress {
 			continue
 		}
 		news += fmt.Sprintf("%s %s; ", w.CIDR, w.For)

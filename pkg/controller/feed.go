@@ -42,6 +42,8 @@ type Feed struct {
 	Pools  *Pools
 	Pods   *Pods
 	State  *Agents
+	// Mode is how CiliumNodes are read.
+	Mode ciliumnode.Mode
 	// Starving are the nodes to look at again when addresses come free.
 	Starving func() []string
 	Now      func() time.Time
@@ -300,7 +302,7 @@ func (f *Feed) nodeGone(n *corev1.Node) {
 
 func (f *Feed) ciliumNodeStore() Store {
 	return &records[*ciliumv2.CiliumNode, *ciliumnode.Kept]{
-		read: ciliumnode.Keep, there: f.ciliumNode, gone: f.ciliumNodeGone, missing: f.Ledger.missingNodes,
+		read: f.Mode.Keep, there: f.ciliumNode, gone: f.ciliumNodeGone, missing: f.Ledger.missingNodes,
 	}
 }
 

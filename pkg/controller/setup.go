@@ -22,12 +22,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
 // Settings are what the controllers are told from outside.
 type Settings struct {
+	// Mode is how agents are told their blocks.
+	Mode ciliumnode.Mode
 	// Defaults hold where a pool says nothing.
 	Defaults crd.Defaults
 	// Paused stops all writes about nodes and blocks.
