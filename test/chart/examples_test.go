@@ -148,6 +148,36 @@ func TestExampleValuesOfCilium(t *testing.T) {
 	}
 }
 
+// In multi-pool mode agents and cilium-operator have unlike modes, or there would
+// be two that allocate.
+func TestExampleValuesOfCiliumMultiPool(t *testing.T) {
+	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/cilium/cilium").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cilium := filepath.Join(strings.TrimSpace(string(dir)), "install/kubernetes/cilium")
+	rendered := objects(t, helm(t, helm4, "template", "cilium", cilium, "--namespace", namespace,
+		"-f", examples+"/cilium-values.yaml", "-f", examples+"/cilium-values-multi-pool.yaml"))
+	for _, o := range ofKind(t, rendered, "ConfigMap") {
+		if o.GetName() != "cilium-config" {
+			continue
+		}
+		got, _, _ := unstructured.NestedStringMap(o.Object, "data")
+		for key, value := range map[string]string{"ipam": "multi-pool", "ipv4-range": "auto", "ipv6-range": "auto"} {
+			if got[key] != value {
+				t.Errorf("cilium-config: %s is %q, want %q", key, got[key], value)
+			}
+		}
+	}
+	for _, o := range ofKind(t, rendered, "Deployment") {
+		containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+		args, _, _ := unstructured.NestedStringSlice(containers[0].(map[string]any), "args")
+		if o.GetName() == "cilium-operator" && !slices.Contains(args, "--ipam=crd") {
+			t.Errorf("cilium-operator allocates: %v", args)
+		}
+	}
+}
+
 // The README says what each example is.
 func TestReadmeListsExamples(t *testing.T) {
 	readme, err := os.ReadFile(examples + "/README.md")
