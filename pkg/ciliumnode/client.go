@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -31,7 +32,7 @@ type Client struct {
 
 // Live reads a CiliumNode from the API server. A missing one is nil.
 func (c *Client) Live(ctx context.Context, name string) (*View, error) {
-	cn := &ciliumv2.CiliumNode{}
+	cn := c.Mode.way().carrier("")
 	err := c.Reader.Get(ctx, types.NamespacedName{Name: name}, cn)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -50,7 +51,10 @@ func (c *Client) Apply(ctx context.Context, v *View, change Change) (*View, erro
 	if err != nil || body == nil {
 		return v, err
 	}
-	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: v.Name}}
+	if err := c.Mode.way().check(ctx, c.Reader, v, change); err != nil {
+		return nil, err
+	}
+	cn := c.Mode.way().carrier(v.Name)
 	if err := c.Writer.Patch(ctx, cn, client.RawPatch(types.MergePatchType, body)); err != nil {
 		return nil, fmt.Errorf("patching spec of CiliumNode %s: %w", v.Name, err)
 	}
@@ -73,7 +77,8 @@ func (c *Client) Release(ctx context.Context, v *View, mark, clearing []netip.Ad
 
 // Create makes the CiliumNode of a Node, as its agent would: owned by the Node,
 // with its labels and addresses. The pool stays empty: addresses are published
-// by Apply only, which checks that the node still holds them.
+// by Apply only, which checks that the node still holds them. Where the Node
+// itself stands for it, it exists already, says the error.
 func (c *Client) Create(ctx context.Context, node *corev1.Node) (*View, error) {
 	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{
 		Name:            node.Name,
@@ -100,6 +105,9 @@ func (c *Client) Recreate(ctx context.Context, last *Kept, node *corev1.Node, bl
 }
 
 func (c *Client) create(ctx context.Context, cn *ciliumv2.CiliumNode) (*View, error) {
+	if kind, plural := c.Mode.Resource(); kind.Group != ciliumv2.CustomResourceDefinitionGroup {
+		return nil, apierrors.NewAlreadyExists(schema.GroupResource{Group: kind.Group, Resource: plural}, cn.Name)
+	}
 	if err := c.Writer.Create(ctx, cn); err != nil {
 		return nil, fmt.Errorf("creating CiliumNode %s: %w", cn.Name, err)
 	}

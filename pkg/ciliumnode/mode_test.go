@@ -9,8 +9,9 @@ func TestParseMode(t *testing.T) {
 	}{
 		"crd":          {want: CRD},
 		"multi-pool":   {want: MultiPool},
-		"":             {wantErr: "must be crd or multi-pool"},
-		"cluster-pool": {wantErr: "must be crd or multi-pool"},
+		"kubernetes":   {want: Kubernetes},
+		"":             {wantErr: "must be one of crd, multi-pool, kubernetes"},
+		"cluster-pool": {wantErr: "must be one of crd, multi-pool, kubernetes"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	iputil "github.com/cilium/cilium/pkg/ip"
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -31,6 +32,9 @@ type Whole struct {
 	// Taken is what else the CiliumNode names: the CIDRs of other Cilium pools,
 	// and what is left of crd mode. Nobody else may have it.
 	Taken []netip.Prefix
+	// Fixed: it is told one CIDR of each family before it starts, and has it as
+	// long as its Node is there.
+	Fixed bool
 
 	// first and last give the edges of each CIDR to pods too.
 	first, last bool
@@ -47,9 +51,10 @@ func (w *Whole) Heard() bool { return w.Requested != [2]int{} }
 // in use once the rest covers what it requests, and puts back what was taken off
 // while in use. Other agents route to all that is listed there
 // (pkg/k8s/node.go, ParseCiliumNode), so podCIDRs stays empty.
-type multiPool struct{}
+type multiPool struct{ ciliumNodes }
 
-func (multiPool) view(cn *ciliumv2.CiliumNode) *View {
+func (multiPool) view(obj client.Object) *View {
+	cn := ciliumNodeOf(obj)
 	v := NewView(cn)
 	w := &Whole{allocated: cn.Spec.IPAM.Pools.Allocated, Taken: leftovers(v)}
 	v.Whole, v.Pool, v.Odd, v.PodCIDRs = w, nil, nil, nil

@@ -90,8 +90,8 @@ func (b *bed) restart() {
 		WaitShown: ledger.WaitShown, Pods: NewPods(), Agents: NewAgents(time.Minute), Pacing: NewPacing(0, 0),
 		Events: NewEvents(events.NewFakeRecorder(10000)), Metrics: own, Clock: b.clock, WakeStarving: func() {}, Recount: func() {},
 	}
-	blocks, nodes, pools := &v1alpha1.PodIPBlockList{}, &ciliumv2.CiliumNodeList{}, &v1alpha1.PodIPPoolList{}
-	for _, list := range []client.ObjectList{blocks, nodes, pools} {
+	blocks, pools := &v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolList{}
+	for _, list := range []client.ObjectList{blocks, pools} {
 		if err := b.api.List(b.t.Context(), list); err != nil {
 			b.t.Fatal(err)
 		}
@@ -99,14 +99,35 @@ func (b *bed) restart() {
 	for i := range blocks.Items {
 		ledger.Observed(b.read(&blocks.Items[i]))
 	}
-	for i := range nodes.Items {
-		ledger.ObservedNode(b.mode.Keep(&nodes.Items[i]))
+	for _, obj := range b.carriers() {
+		ledger.ObservedNode(b.mode.Keep(obj))
 	}
 	for i := range pools.Items {
 		b.r.Pools.Set(&pools.Items[i])
 	}
 	b.r.Pools.Resolve()
 	ledger.SetReady()
+}
+
+// carriers are all objects that tell agents their blocks.
+func (b *bed) carriers() []client.Object {
+	b.t.Helper()
+	var out []client.Object
+	nodes, ciliumNodes := &corev1.NodeList{}, &ciliumv2.CiliumNodeList{}
+	if _, isNode := b.mode.Carrier().(*corev1.Node); isNode {
+		if err := b.api.List(b.t.Context(), nodes); err != nil {
+			b.t.Fatal(err)
+		}
+	} else if err := b.api.List(b.t.Context(), ciliumNodes); err != nil {
+		b.t.Fatal(err)
+	}
+	for i := range nodes.Items {
+		out = append(out, &nodes.Items[i])
+	}
+	for i := range ciliumNodes.Items {
+		out = append(out, &ciliumNodes.Items[i])
+	}
+	return out
 }
 
 func (b *bed) read(obj *v1alpha1.PodIPBlock) crd.Block {
@@ -235,7 +256,7 @@ func writesOf(calls []string) []string {
 
 func (b *bed) ciliumNode() *ciliumnode.View {
 	b.t.Helper()
-	cn := &ciliumv2.CiliumNode{}
+	cn := b.mode.Carrier()
 	if err := b.api.Get(b.t.Context(), types.NamespacedName{Name: "n"}, cn); err != nil {
 		if client.IgnoreNotFound(err) == nil {
 			return nil
@@ -307,13 +328,10 @@ func (b *bed) watch() {
 	if b.lags {
 		return
 	}
-	list, listed := &ciliumv2.CiliumNodeList{}, map[types.UID]bool{}
-	if err := b.api.List(b.t.Context(), list); err != nil {
-		b.t.Fatal(err)
-	}
-	for i := range list.Items {
-		listed[list.Items[i].UID] = true
-		b.r.Ledger.ObservedNode(b.mode.Keep(&list.Items[i]))
+	listed := map[types.UID]bool{}
+	for _, obj := range b.carriers() {
+		listed[obj.GetUID()] = true
+		b.r.Ledger.ObservedNode(b.mode.Keep(obj))
 	}
 	for _, gone := range b.r.Ledger.missingNodes(listed) {
 		b.r.Ledger.GoneNode(gone)

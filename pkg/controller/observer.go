@@ -152,7 +152,7 @@ func wholeOf(view *ciliumnode.View, f ipalloc.Family, blocks []crd.Block) *expan
 	if view.Whole == nil {
 		return nil
 	}
-	w := &expand.Whole{Heard: view.Whole.Heard(), Requested: view.Whole.Requested[f]}
+	w := &expand.Whole{Heard: view.Whole.Heard(), Requested: view.Whole.Requested[f], Fixed: view.Whole.Fixed}
 	for _, p := range view.PodCIDRs {
 		if ipalloc.FamilyOf(p.Addr()) != f {
 			continue

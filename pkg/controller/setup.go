@@ -126,8 +126,8 @@ func sourcesOf(mgr manager.Manager, s Settings) (Sources, error) {
 	if err != nil {
 		return Sources{}, err
 	}
-	ciliumNodes, err := l.of(ciliumv2.SchemeGroupVersion.WithKind(ciliumv2.CNKindDefinition), ciliumv2.CNPluralName,
-		metav1.NamespaceAll, labels.Everything(), fields.Everything())
+	kind, plural := s.Mode.Resource()
+	ciliumNodes, err := l.of(kind, plural, metav1.NamespaceAll, labels.Everything(), fields.Everything())
 	return Sources{Pods: pods, Agents: agents, CiliumNodes: ciliumNodes}, err
 }
 

@@ -25,6 +25,9 @@ type Whole struct {
 	// Requested is how many addresses it asks for: those in use, those that pods
 	// wait for, and its reserve. 0 where it was heard: it has no use for the family.
 	Requested int
+	// Fixed says that it is told one block, before it starts, and keeps that as
+	// long as the node is there.
+	Fixed bool
 }
 
 // isPublished says that the agent may give a to pods.
@@ -76,6 +79,10 @@ func (d *decision) isOfNode(a netip.Addr) bool { return d.blockOf(a) != nil || d
 func (d *decision) setWholeTarget() {
 	w, demand, percent := d.state.Whole, d.plan.Demand, d.policy.ExpandPercent
 	switch {
+	case w.Fixed && len(w.Told) > 0:
+		// It has what it can have.
+	case w.Fixed:
+		d.target = 1
 	case !w.Heard:
 		d.target = max(agentFloor, demand+d.policy.MinFree, (demand*100+percent-1)/percent)
 	case w.Requested > 0:
@@ -116,7 +123,7 @@ func (d *decision) fillWhole() {
 	}
 	for i := range d.blocks {
 		b := &d.blocks[i]
-		needed := !d.state.Whole.Heard || d.deficit() > 0
+		needed := d.deficit() > 0 || !d.state.Whole.Heard && !d.state.Whole.Fixed
 		if b.serving() && b.published == 0 && needed && d.room() > 0 {
 			d.publishWhole(b)
 		}

@@ -26,6 +26,8 @@ func told(requested int, cidrs ...string) func(*State) {
 	}
 }
 
+func fixed(s *State) { s.Whole.Fixed = true }
+
 func TestDecideWhole(t *testing.T) {
 	const first, second, third = "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"
 	runDecide(t, map[string]decideCase{
@@ -140,6 +142,22 @@ func TestDecideWhole(t *testing.T) {
 		"part of what somebody else lists does not rest": {
 			state: node(lone(second), told(6, "10.0.0.0/29")),
 			want:  []string{"needs 0 of 6"},
+		},
+		"a fixed block: one, whatever its size and the policy": {
+			state: node(told(-1), fixed, came("a/a", noon), came("a/b", noon)),
+			want:  []string{"needs 2 of 0", "claim 1 in 4 blocks, room 2147483647"},
+		},
+		"a fixed block: that which the node has": {
+			state: node(lone(first), lone(second), told(-1), fixed),
+			want:  []string{"needs 0 of 2", "publish 10.0.0.1-10.0.0.2"},
+		},
+		"a fixed block: no second, and none goes": {
+			state: node(lone(first, draining(Deleted), request(Deleted)), lone(second), told(-1, first), fixed),
+			want:  []string{"needs 0 of 2", "10.0.0.0/30 waits for Return"},
+		},
+		"a fixed block: a shortage is told": {
+			state: node(lone(first), told(-1, first), fixed, came("a/a", noon), came("a/b", noon), came("a/c", noon)),
+			want:  []string{"needs 3 of 2", "short of 1"},
 		},
 		"max-allocate": {
 			state: node(lone(first), told(8, first), limits(Limits{MaxAllocate: 2})),
