@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -39,6 +40,7 @@ type options struct {
 	logLevel       string
 	logFormat      string
 
+	mode            string
 	skipCiliumCheck bool
 	agentSelector   string
 	windows         string
@@ -52,7 +54,7 @@ func defaultOptions() *options {
 		leaderElect: true, leaseName: "cilium-pool-operator", leaseDuration: 15 * time.Second,
 		metricsAddr: ":9870", metricsSecure: true, healthAddr: ":9871",
 		logLevel: "info", logFormat: "json",
-		agentSelector: "k8s-app=cilium", windows: "[]",
+		mode: string(ciliumnode.CRD), agentSelector: "k8s-app=cilium", windows: "[]",
 		settings: controller.Settings{
 			Defaults: crd.Defaults{
 				Policy: expand.DefaultPolicy(), Cooldown: time.Minute, NodeGoneCooldown: 10 * time.Minute,
@@ -101,10 +103,11 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&s.Defaults.Cooldown, "cooldown", s.Defaults.Cooldown, "how long a returned block rests before another node may have it; pools may say otherwise")
 	fs.DurationVar(&s.Defaults.NodeGoneCooldown, "node-gone-cooldown", s.Defaults.NodeGoneCooldown, "the same for the blocks of a deleted Node, whose machine may still be running")
 
+	fs.StringVar(&o.mode, "mode", o.mode, "IPAM mode of the Cilium agents, as in Cilium's ipam.mode: crd, multi-pool or kubernetes")
 	fs.StringVar(&s.AgentNamespace, "cilium-namespace", s.AgentNamespace, "namespace of the Cilium agents and of the ConfigMap cilium-config")
 	fs.StringVar(&o.agentSelector, "agent-selector", o.agentSelector, "label selector of the Cilium agents' pods")
 	fs.DurationVar(&s.AgentSettle, "agent-settle-time", s.AgentSettle, "how long an agent must have been Ready before addresses of its node are marked for release")
-	fs.BoolVar(&o.skipCiliumCheck, "skip-cilium-check", o.skipCiliumCheck, "start though the ConfigMap cilium-config names another IPAM mode than crd")
+	fs.BoolVar(&o.skipCiliumCheck, "skip-cilium-check", o.skipCiliumCheck, "start though the ConfigMap cilium-config names another IPAM mode than --mode")
 	fs.StringSliceVar(&s.IgnoreTaints, "ignore-node-taints", s.IgnoreTaints, "keys of taints of Nodes that Cilium does not run on")
 	fs.BoolVar(&s.NodeCondition, "node-condition", s.NodeCondition, "report a shortage of addresses as the Node condition PodAddressShortage")
 	fs.StringVar(&s.ShortageTaint, "shortage-taint", s.ShortageTaint, "key of a NoSchedule taint for Nodes whose pods cannot get an address; empty: none")
@@ -204,6 +207,11 @@ func (o *options) validateServing(p *problems) {
 }
 
 func (o *options) validateNames(p *problems) {
+	mode, err := ciliumnode.ParseMode(o.mode)
+	if err != nil {
+		p.bad("mode", o.mode, err.Error())
+	}
+	o.settings.Mode = mode
 	selector, err := labels.Parse(o.agentSelector)
 	if err != nil {
 		p.bad("agent-selector", o.agentSelector, "must be a label selector, as in k8s-app=cilium: "+err.Error())

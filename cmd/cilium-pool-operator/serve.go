@@ -142,8 +142,8 @@ func preflight(ctx context.Context, c client.Client, o *options, host string) er
 	if err != nil {
 		return fmt.Errorf("reading ConfigMap %s/cilium-config: %w", o.settings.AgentNamespace, err)
 	}
-	if mode := config.Data["ipam"]; mode != "" && mode != "crd" {
-		return fmt.Errorf("wrong IPAM mode: Cilium runs with %q (ConfigMap %s/cilium-config, key ipam), in which agents ignore spec.ipam.pool: set ipam.mode=crd in Cilium's values, or give --shadow to look on meanwhile (docs/migration.md)", mode, o.settings.AgentNamespace)
+	if mode := config.Data["ipam"]; mode != "" && mode != o.mode {
+		return fmt.Errorf("wrong IPAM mode: Cilium runs with %q (ConfigMap %s/cilium-config, key ipam), in which agents ignore what --mode=%s writes: set ipam.mode=%s in Cilium's values, another --mode, or give --shadow to look on meanwhile (docs/migration.md)", mode, o.settings.AgentNamespace, o.mode, o.mode)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -25,11 +26,13 @@ type Client struct {
 	Writer client.Client
 	// Reader reads from the API server itself.
 	Reader client.Reader
+	// Mode is how agents are told their blocks.
+	Mode Mode
 }
 
 // Live reads a CiliumNode from the API server. A missing one is nil.
 func (c *Client) Live(ctx context.Context, name string) (*View, error) {
-	cn := &ciliumv2.CiliumNode{}
+	cn := c.Mode.way().carrier("")
 	err := c.Reader.Get(ctx, types.NamespacedName{Name: name}, cn)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -37,22 +40,25 @@ func (c *Client) Live(ctx context.Context, name string) (*View, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading CiliumNode %s: %w", name, err)
 	}
-	return NewView(cn), nil
+	return c.Mode.View(cn), nil
 }
 
 // Apply carries out a change of the spec in one patch, on exactly the version
 // seen in v. It returns the CiliumNode as written, or v itself where nothing
 // had to be written. A conflict means that v was old: observe and decide again.
 func (c *Client) Apply(ctx context.Context, v *View, change Change) (*View, error) {
-	body, err := change.patch(v)
+	body, err := c.Mode.way().patch(v, change)
 	if err != nil || body == nil {
 		return v, err
 	}
-	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: v.Name}}
+	if err := c.Mode.way().check(ctx, c.Reader, v, change); err != nil {
+		return nil, err
+	}
+	cn := c.Mode.way().carrier(v.Name)
 	if err := c.Writer.Patch(ctx, cn, client.RawPatch(types.MergePatchType, body)); err != nil {
 		return nil, fmt.Errorf("patching spec of CiliumNode %s: %w", v.Name, err)
 	}
-	return NewView(cn), nil
+	return c.Mode.View(cn), nil
 }
 
 // Release marks addresses for release and deletes entries of the handshake, in
@@ -66,12 +72,13 @@ func (c *Client) Release(ctx context.Context, v *View, mark, clearing []netip.Ad
 	if err := c.Writer.Status().Patch(ctx, cn, client.RawPatch(types.MergePatchType, body)); err != nil {
 		return nil, fmt.Errorf("patching release-ips of CiliumNode %s: %w", v.Name, err)
 	}
-	return NewView(cn), nil
+	return c.Mode.View(cn), nil
 }
 
 // Create makes the CiliumNode of a Node, as its agent would: owned by the Node,
 // with its labels and addresses. The pool stays empty: addresses are published
-// by Apply only, which checks that the node still holds them.
+// by Apply only, which checks that the node still holds them. Where the Node
+// itself stands for it, it exists already, says the error.
 func (c *Client) Create(ctx context.Context, node *corev1.Node) (*View, error) {
 	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{
 		Name:            node.Name,
@@ -93,15 +100,18 @@ func (c *Client) Create(ctx context.Context, node *corev1.Node) (*View, error) {
 // entries and podCIDRs are put back as they were.
 func (c *Client) Recreate(ctx context.Context, last *Kept, node *corev1.Node, blocks []netip.Prefix) (*View, error) {
 	cn := last.again(node)
-	withoutBlocks(cn, blocks)
+	c.Mode.way().without(cn, blocks)
 	return c.create(ctx, cn)
 }
 
 func (c *Client) create(ctx context.Context, cn *ciliumv2.CiliumNode) (*View, error) {
+	if kind, plural := c.Mode.Resource(); kind.Group != ciliumv2.CustomResourceDefinitionGroup {
+		return nil, apierrors.NewAlreadyExists(schema.GroupResource{Group: kind.Group, Resource: plural}, cn.Name)
+	}
 	if err := c.Writer.Create(ctx, cn); err != nil {
 		return nil, fmt.Errorf("creating CiliumNode %s: %w", cn.Name, err)
 	}
-	return NewView(cn), nil
+	return c.Mode.View(cn), nil
 }
 
 // Delete removes the CiliumNode seen in v, if it is still that one. One that is

@@ -43,8 +43,9 @@ func (v *View) Given() []netip.Prefix {
 // Unadopted are the CIDRs given to the node that none of held contains, while
 // another IPAM serves its pods: the agent has never reported what it uses, so it
 // does not run in crd mode, and of nothing it was given is anything in the pool.
+// None where the operator itself tells whole blocks.
 func (v *View) Unadopted(held []netip.Prefix) []netip.Prefix {
-	if len(v.Used) > 0 {
+	if len(v.Used) > 0 || v.Whole != nil {
 		return nil
 	}
 	var out []netip.Prefix

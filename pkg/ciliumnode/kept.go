@@ -20,16 +20,8 @@ type Kept struct {
 	spec ciliumv2.NodeSpec
 }
 
-// Keep reads a CiliumNode, which must not be changed afterwards.
-func Keep(cn *ciliumv2.CiliumNode) *Kept {
-	k := &Kept{
-		View: NewView(cn), labels: cn.Labels, annotations: cn.Annotations, owners: cn.OwnerReferences, spec: cn.Spec,
-	}
-	if k.saysAll(cn.Spec.IPAM.Pool) {
-		k.spec.IPAM.Pool = nil
-	}
-	return k
-}
+// Keep reads a CiliumNode of crd mode, which must not be changed afterwards.
+func Keep(cn *ciliumv2.CiliumNode) *Kept { return CRD.Keep(cn) }
 
 // saysAll reports whether the View holds all that a pool says.
 func (v *View) saysAll(pool ipamtypes.AllocationMap) bool {

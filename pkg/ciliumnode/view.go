@@ -25,7 +25,8 @@ type View struct {
 	Odd []netip.Addr
 	// Unreadable are pool keys that are no addresses.
 	Unreadable []string
-	// PodCIDRs is spec.ipam.podCIDRs, in its order.
+	// PodCIDRs is spec.ipam.podCIDRs, in its order; where Whole is set, what
+	// stands in its place.
 	PodCIDRs []netip.Prefix
 	// Allocated is spec.ipam.pools.allocated, in its order.
 	Allocated []Allocation
@@ -38,9 +39,13 @@ type View struct {
 	Own []netip.Addr
 	// Limits are the knobs of the CRD family in spec.ipam.
 	Limits expand.Limits
+
+	// Whole is set where the agent is told whole blocks, all of PodCIDRs: Pool
+	// and Odd are empty then, and Used are Own.
+	Whole *Whole
 }
 
-// NewView reads a CiliumNode.
+// NewView reads a CiliumNode of crd mode.
 func NewView(cn *ciliumv2.CiliumNode) *View {
 	v := &View{
 		Name:            cn.Name,
@@ -98,6 +103,42 @@ func (v *View) InUse() []netip.Addr {
 
 // Lists reports whether podCIDRs names cidr.
 func (v *View) Lists(cidr netip.Prefix) bool { return slices.Contains(v.PodCIDRs, cidr) }
+
+// Publishes reports whether the agent may give addr to pods.
+func (v *View) Publishes(addr netip.Addr) bool {
+	if v.Whole != nil {
+		return slices.ContainsFunc(v.PodCIDRs, func(p netip.Prefix) bool { return p.Contains(addr) })
+	}
+	_, there := v.Pool[addr]
+	return there
+}
+
+// PublishedIn are the addresses of cidr that the agent may give to pods, sorted.
+func (v *View) PublishedIn(cidr netip.Prefix) []netip.Addr {
+	if v.Whole != nil {
+		return v.wholeIn(cidr)
+	}
+	var out []netip.Addr
+	for addr := range v.Pool {
+		if cidr.Contains(addr) {
+			out = append(out, addr)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return out
+}
+
+// Named are the CIDRs and addresses that the agent may give to pods.
+func (v *View) Named() []netip.Prefix {
+	if v.Whole != nil {
+		return v.PodCIDRs
+	}
+	out := make([]netip.Prefix, 0, len(v.Pool))
+	for addr := range v.Pool {
+		out = append(out, netip.PrefixFrom(addr, addr.BitLen()))
+	}
+	return out
+}
 
 func prefixes(in []iputil.Prefix) []netip.Prefix {
 	var out []netip.Prefix

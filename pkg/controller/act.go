@@ -98,7 +98,7 @@ func (r *NodeReconciler) mayList(ctx context.Context, o *observation, b crd.Bloc
 	if len(r.Ledger.Overlaps(b.CIDR)) > 0 {
 		return false, nil
 	}
-	if len(publishedIn(o.view, b.CIDR)) == 0 {
+	if len(o.view.PublishedIn(b.CIDR)) == 0 {
 		return true, nil
 	}
 	return r.stillHeld(ctx, b)
@@ -192,9 +192,13 @@ func (r *NodeReconciler) publishable(ctx context.Context, o *observation, addrs 
 }
 
 // ofBlock are those of addrs that lie in a block, but for what the CiliumNode of
-// another node names and nobody here uses.
+// another node names and nobody here uses. Where it is published whole or not at
+// all, one address in use decides for all.
 func (r *NodeReconciler) ofBlock(o *observation, b crd.Block, addrs []netip.Addr) []netip.Addr {
 	elsewhere := r.Ledger.NamedElsewhere(o.name, b.CIDR)
+	if o.view.Whole != nil && len(elsewhere) > 0 {
+		return slices.DeleteFunc(slices.Clone(addrs), func(addr netip.Addr) bool { return !b.CIDR.Contains(addr) || !o.uses(addr) })
+	}
 	var out []netip.Addr
 	for _, addr := range addrs {
 		if b.CIDR.Contains(addr) && (!anyContains(elsewhere, addr) || o.uses(addr)) {

@@ -31,6 +31,7 @@ import (
 // bed is a node controller on a fake API server whose watches never lag.
 type bed struct {
 	t      *testing.T
+	mode   ciliumnode.Mode
 	api    client.WithWatch
 	clock  *clocktesting.FakePassiveClock
 	r      *NodeReconciler
@@ -54,12 +55,17 @@ var errLine = errors.New("the line is dead")
 
 func newBed(t *testing.T, objects ...client.Object) *bed {
 	t.Helper()
+	return newBedIn(t, ciliumnode.CRD, objects...)
+}
+
+func newBedIn(t *testing.T, mode ciliumnode.Mode, objects ...client.Object) *bed {
+	t.Helper()
 	scheme, err := Scheme()
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := &bed{
-		t: t, clock: clocktesting.NewFakePassiveClock(noon()),
+		t: t, mode: mode, clock: clocktesting.NewFakePassiveClock(noon()),
 		before: func(string) {}, fate: func(string) fate { return done },
 	}
 	b.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(b.hooks()).
@@ -76,15 +82,16 @@ func (b *bed) restart() {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	ledger := NewLedger()
+	ledger, defaults := NewLedger(), defaults()
+	defaults.WholeBlocks = b.mode.WholeBlocks()
 	b.r = &NodeReconciler{
-		Observer: Observer{Ledger: ledger, Pools: NewPools(defaults(), ledger), Defaults: defaults()},
-		Cache:    b.api, Live: live{b}, Client: b.api, CiliumNodes: &ciliumnode.Client{Writer: b.api, Reader: live{b}},
+		Observer: Observer{Ledger: ledger, Pools: NewPools(defaults, ledger), Defaults: defaults},
+		Cache:    b.api, Live: live{b}, Client: b.api, CiliumNodes: &ciliumnode.Client{Writer: b.api, Reader: live{b}, Mode: b.mode},
 		WaitShown: ledger.WaitShown, Pods: NewPods(), Agents: NewAgents(time.Minute), Pacing: NewPacing(0, 0),
 		Events: NewEvents(events.NewFakeRecorder(10000)), Metrics: own, Clock: b.clock, WakeStarving: func() {}, Recount: func() {},
 	}
-	blocks, nodes, pools := &v1alpha1.PodIPBlockList{}, &ciliumv2.CiliumNodeList{}, &v1alpha1.PodIPPoolList{}
-	for _, list := range []client.ObjectList{blocks, nodes, pools} {
+	blocks, pools := &v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolList{}
+	for _, list := range []client.ObjectList{blocks, pools} {
 		if err := b.api.List(b.t.Context(), list); err != nil {
 			b.t.Fatal(err)
 		}
@@ -92,14 +99,35 @@ func (b *bed) restart() {
 	for i := range blocks.Items {
 		ledger.Observed(b.read(&blocks.Items[i]))
 	}
-	for i := range nodes.Items {
-		ledger.ObservedNode(ciliumnode.Keep(&nodes.Items[i]))
+	for _, obj := range b.carriers() {
+		ledger.ObservedNode(b.mode.Keep(obj))
 	}
 	for i := range pools.Items {
 		b.r.Pools.Set(&pools.Items[i])
 	}
 	b.r.Pools.Resolve()
 	ledger.SetReady()
+}
+
+// carriers are all objects that tell agents their blocks.
+func (b *bed) carriers() []client.Object {
+	b.t.Helper()
+	var out []client.Object
+	nodes, ciliumNodes := &corev1.NodeList{}, &ciliumv2.CiliumNodeList{}
+	if _, isNode := b.mode.Carrier().(*corev1.Node); isNode {
+		if err := b.api.List(b.t.Context(), nodes); err != nil {
+			b.t.Fatal(err)
+		}
+	} else if err := b.api.List(b.t.Context(), ciliumNodes); err != nil {
+		b.t.Fatal(err)
+	}
+	for i := range nodes.Items {
+		out = append(out, &nodes.Items[i])
+	}
+	for i := range ciliumNodes.Items {
+		out = append(out, &ciliumNodes.Items[i])
+	}
+	return out
 }
 
 func (b *bed) read(obj *v1alpha1.PodIPBlock) crd.Block {
@@ -228,14 +256,14 @@ func writesOf(calls []string) []string {
 
 func (b *bed) ciliumNode() *ciliumnode.View {
 	b.t.Helper()
-	cn := &ciliumv2.CiliumNode{}
+	cn := b.mode.Carrier()
 	if err := b.api.Get(b.t.Context(), types.NamespacedName{Name: "n"}, cn); err != nil {
 		if client.IgnoreNotFound(err) == nil {
 			return nil
 		}
 		b.t.Fatal(err)
 	}
-	return ciliumnode.NewView(cn)
+	return b.mode.View(cn)
 }
 
 func (b *bed) blocks() []crd.Block {
@@ -261,10 +289,10 @@ func (b *bed) check(when string) {
 		return
 	}
 	published := map[string]bool{}
-	for addr := range v.Pool {
-		i := slices.IndexFunc(b.blocks(), func(k crd.Block) bool { return k.CIDR.Contains(addr) && k.Node == v.Name })
+	for _, p := range v.Named() {
+		i := slices.IndexFunc(b.blocks(), func(k crd.Block) bool { return k.CIDR.Contains(p.Addr()) && k.Node == v.Name })
 		if i < 0 {
-			b.t.Errorf("%s: %s is published without a block", when, addr)
+			b.t.Errorf("%s: %s is published without a block", when, p)
 			continue
 		}
 		published[b.blocks()[i].CIDR.String()] = true
@@ -300,13 +328,10 @@ func (b *bed) watch() {
 	if b.lags {
 		return
 	}
-	list, listed := &ciliumv2.CiliumNodeList{}, map[types.UID]bool{}
-	if err := b.api.List(b.t.Context(), list); err != nil {
-		b.t.Fatal(err)
-	}
-	for i := range list.Items {
-		listed[list.Items[i].UID] = true
-		b.r.Ledger.ObservedNode(ciliumnode.Keep(&list.Items[i]))
+	listed := map[types.UID]bool{}
+	for _, obj := range b.carriers() {
+		listed[obj.GetUID()] = true
+		b.r.Ledger.ObservedNode(b.mode.Keep(obj))
 	}
 	for _, gone := range b.r.Ledger.missingNodes(listed) {
 		b.r.Ledger.GoneNode(gone)

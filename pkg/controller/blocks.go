@@ -57,7 +57,7 @@ func (r *NodeReconciler) claim(ctx context.Context, o *observation, p *familyPla
 			continue
 		}
 		created = append(created, b)
-		for _, addr := range pool.Usable(b.CIDR) {
+		for _, addr := range usable(o.view, pool, b.CIDR) {
 			if _, stands := o.view.Release[addr]; !stands {
 				addrs = append(addrs, addr)
 			}
@@ -277,7 +277,7 @@ func (r *NodeReconciler) move(ctx context.Context, o *observation, live *ciliumn
 		return errStale // it is gone, and what was noted of it too
 	}
 	addr := []netip.Addr{b.CIDR.Addr()}
-	if _, published := live.Pool[addr[0]]; published { // of another block, which overlaps this one
+	if live.Publishes(addr[0]) { // of another block, which overlaps this one
 		addr[0] = o.pokeAddress()
 	}
 	mark, clearing := addr, []netip.Addr(nil)
@@ -304,6 +304,11 @@ func holdsAlone(v *ciliumnode.View, cidr netip.Prefix, blocks []crd.Block) bool 
 		if cidr.Contains(addr) && !listed(addr) {
 			return true
 		}
+	}
+	if v.Whole != nil && slices.ContainsFunc(v.PodCIDRs, func(p netip.Prefix) bool {
+		return p.Overlaps(cidr) && !slices.ContainsFunc(blocks, func(b crd.Block) bool { return b.CIDR == p })
+	}) {
+		return true
 	}
 	return slices.ContainsFunc(v.Odd, cidr.Contains)
 }

@@ -174,7 +174,7 @@ func (e *Events) waits(node *corev1.Node, waits []expand.Wait) {
 	news := ""
 	for _, w := range waits {
 		switch w.For {
-		case expand.WaitHandshake, expand.WaitUnsettled, expand.WaitPodAddress, expand.WaitWindow, expand.WaitTurn:
+		case expand.WaitHandshake, expand.WaitReturn, expand.WaitUnsettled, expand.WaitPodAddress, expand.WaitWindow, expand.WaitTurn:
 			continue // these pass by themselves
 		}
 		news += fmt.Sprintf("%s %s; ", w.CIDR, w.For)

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -42,6 +41,8 @@ type Feed struct {
 	Pools  *Pools
 	Pods   *Pods
 	State  *Agents
+	// Mode is how CiliumNodes are read.
+	Mode ciliumnode.Mode
 	// Starving are the nodes to look at again when addresses come free.
 	Starving func() []string
 	Now      func() time.Time
@@ -140,7 +141,7 @@ func (f *Feed) Watches(logger logr.Logger) []Watch {
 		{Object: &corev1.Pod{}, From: f.From.Pods, Store: f.podStore()},
 		{Object: &corev1.Pod{}, From: f.From.Agents, Agents: true, Store: f.agentStore()},
 		{Object: &v1alpha1.PodIPBlock{}, Handler: f.blockHandler(logger)},
-		{Object: &ciliumv2.CiliumNode{}, From: f.From.CiliumNodes, Store: f.ciliumNodeStore()},
+		{Object: f.Mode.Carrier(), From: f.From.CiliumNodes, Store: f.ciliumNodeStore()},
 		{Object: &v1alpha1.PodIPPool{}, Handler: handle(f.pool, f.poolGone)},
 		{Object: &corev1.Node{}, Handler: handle(f.node, f.nodeGone)},
 	}
@@ -299,8 +300,8 @@ func (f *Feed) nodeGone(n *corev1.Node) {
 }
 
 func (f *Feed) ciliumNodeStore() Store {
-	return &records[*ciliumv2.CiliumNode, *ciliumnode.Kept]{
-		read: ciliumnode.Keep, there: f.ciliumNode, gone: f.ciliumNodeGone, missing: f.Ledger.missingNodes,
+	return &records[client.Object, *ciliumnode.Kept]{
+		read: f.Mode.Keep, there: f.ciliumNode, gone: f.ciliumNodeGone, missing: f.Ledger.missingNodes,
 	}
 }
 

@@ -81,7 +81,7 @@ func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *cil
 		return err
 	}
 	// What is another node's by now is not put back as foreign content.
-	without := append(slices.Clone(blocks), r.Ledger.HeldElsewhere(o.name, last.Pool)...)
+	without := append(slices.Clone(blocks), r.Ledger.HeldElsewhere(o.name, last.Named())...)
 	view, err := r.CiliumNodes.Recreate(ctx, last, o.node, without)
 	if r.Metrics.wrote("CiliumNode", "create", err) != nil {
 		if apierrors.IsAlreadyExists(err) {
@@ -101,7 +101,7 @@ func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *cil
 			return err
 		}
 		if held && b.Phase != ipalloc.CoolingDown {
-			change.Publish = append(change.Publish, r.ofBlock(o, b, publishedIn(last.View, b.CIDR))...)
+			change.Publish = append(change.Publish, r.ofBlock(o, b, last.PublishedIn(b.CIDR))...)
 		}
 	}
 	if err := r.apply(ctx, o, view, change); err != nil {
@@ -133,7 +133,7 @@ func (r *NodeReconciler) askForReport(ctx context.Context, o *observation) error
 // poke makes the agent report everything it uses.
 func (r *NodeReconciler) poke(ctx context.Context, o *observation) error {
 	live, err := r.CiliumNodes.Live(ctx, o.name)
-	if err != nil || live == nil {
+	if err != nil || live == nil || live.Whole != nil { // that agent tells by itself
 		return err
 	}
 	view, err := r.CiliumNodes.Release(ctx, live, []netip.Addr{o.pokeAddress()}, nil)
@@ -156,6 +156,7 @@ func (r *NodeReconciler) created(o *observation, view *ciliumnode.View) {
 		s := &o.families[i].state
 		s.Pool, s.Used, s.Release = view.Pool, view.Used, view.Release
 		s.Own, s.Limits = view.Own, view.Limits
+		s.Whole = wholeOf(view, s.Family, o.blocks)
 		for b := range s.Blocks {
 			s.Blocks[b].Listed = view.Lists(s.Blocks[b].CIDR)
 		}

@@ -154,6 +154,9 @@ func (l *Ledger) foreignOf(cn *ciliumnode.View) []netip.Prefix {
 			}
 		}
 	}
+	if cn.Whole != nil {
+		taken = append(taken, cn.Whole.Taken...)
+	}
 	slices.SortFunc(taken, netip.Prefix.Compare)
 	return slices.Compact(taken)
 }
@@ -178,13 +181,14 @@ func (l *Ledger) NamedElsewhere(node string, cidr netip.Prefix) []netip.Prefix {
 	return out
 }
 
-// HeldElsewhere are the blocks of other nodes that contain one of addrs.
-func (l *Ledger) HeldElsewhere(node string, addrs map[netip.Addr]string) []netip.Prefix {
+// HeldElsewhere are the blocks of other nodes that share an address with one of
+// named.
+func (l *Ledger) HeldElsewhere(node string, named []netip.Prefix) []netip.Prefix {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var out []netip.Prefix
-	for addr := range addrs {
-		for _, held := range l.space.Overlapping(netip.PrefixFrom(addr, addr.BitLen())) {
+	for _, p := range named {
+		for _, held := range l.space.Overlapping(p) {
 			if held.Owner.Node != node && !slices.Contains(out, held.CIDR) {
 				out = append(out, held.CIDR)
 			}

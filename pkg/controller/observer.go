@@ -62,6 +62,7 @@ func (o *Observer) State(s expand.State, view *ciliumnode.View, blocks []crd.Blo
 	if view != nil {
 		s.Pool, s.Used, s.Release = view.Pool, view.Used, view.Release
 		s.Own, s.Limits = view.InUse(), view.Limits
+		s.Whole = wholeOf(view, s.Family, blocks)
 	}
 	return s
 }
@@ -75,9 +76,9 @@ func (o *Observer) blockState(b crd.Block, view *ciliumnode.View) expand.Block {
 	case b.CIDR.Addr().BitLen()-b.CIDR.Bits() > maxBlockHostBits:
 		// Too large to list. The block controller tells so.
 	case pool != nil && !pool.Frozen():
-		s.Usable = pool.Usable(b.CIDR)
+		s.Usable = usable(view, pool, b.CIDR)
 	case view != nil:
-		s.Usable = publishedIn(view, b.CIDR) // its pool says no more; keep what is there
+		s.Usable = view.PublishedIn(b.CIDR) // its pool says no more; keep what is there
 	}
 	switch {
 	case b.Deleting:
@@ -91,7 +92,7 @@ func (o *Observer) blockState(b crd.Block, view *ciliumnode.View) expand.Block {
 		// What is published stays, and nothing is added beside it.
 		s.Conflict, s.Usable = !s.Listed, nil
 		if s.Listed {
-			s.Usable = publishedIn(view, b.CIDR)
+			s.Usable = view.PublishedIn(b.CIDR)
 		}
 	}
 	if b.Phase == ipalloc.CoolingDown {
@@ -137,13 +138,29 @@ func (o *Observer) optedOut(node *corev1.Node) bool {
 	return false
 }
 
-func publishedIn(view *ciliumnode.View, cidr netip.Prefix) []netip.Addr {
-	var out []netip.Addr
-	for addr := range view.Pool {
-		if cidr.Contains(addr) {
-			out = append(out, addr)
+// usable are the addresses of a block of pool that may be published on a node.
+func usable(view *ciliumnode.View, pool *crd.Pool, cidr netip.Prefix) []netip.Addr {
+	if view != nil && view.Whole != nil {
+		return view.Usable(cidr)
+	}
+	return pool.Usable(cidr)
+}
+
+// wholeOf is what an agent that is told whole blocks has, and asks for, of one
+// family.
+func wholeOf(view *ciliumnode.View, f ipalloc.Family, blocks []crd.Block) *expand.Whole {
+	if view.Whole == nil {
+		return nil
+	}
+	w := &expand.Whole{Heard: view.Whole.Heard(), Requested: view.Whole.Requested[f], Fixed: view.Whole.Fixed}
+	for _, p := range view.PodCIDRs {
+		if ipalloc.FamilyOf(p.Addr()) != f {
+			continue
+		}
+		w.Told = append(w.Told, p)
+		if !slices.ContainsFunc(blocks, func(b crd.Block) bool { return b.CIDR == p }) {
+			w.Foreign += view.Whole.Count(p)
 		}
 	}
-	slices.SortFunc(out, netip.Addr.Compare)
-	return out
+	return w
 }

@@ -34,6 +34,7 @@ func New(c Connections, s Settings) (*Operator, error) {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
 	own.built(s.Version, s.Commit)
+	s.Defaults.WholeBlocks = s.Mode.WholeBlocks()
 	ledger := NewLedger()
 	node := &NodeReconciler{
 		Observer: Observer{
@@ -41,7 +42,7 @@ func New(c Connections, s Settings) (*Operator, error) {
 			Defaults: s.Defaults, Paused: s.Paused, IgnoreTaints: setOf(s.IgnoreTaints),
 		},
 		Cache: c.Cache, Live: c.Live, Client: c.Client,
-		CiliumNodes:   &ciliumnode.Client{Writer: c.Client, Reader: c.Live},
+		CiliumNodes:   &ciliumnode.Client{Writer: c.Client, Reader: c.Live, Mode: s.Mode},
 		WaitShown:     ledger.WaitShown,
 		Pods:          NewPods(),
 		Agents:        NewAgents(s.AgentSettle),
@@ -53,7 +54,7 @@ func New(c Connections, s Settings) (*Operator, error) {
 	}
 	feed := NewFeed()
 	feed.Ledger, feed.Pools, feed.Pods, feed.State = ledger, node.Pools, node.Pods, node.Agents
-	feed.Starving, feed.Now = node.Starving, c.Clock.Now
+	feed.Starving, feed.Now, feed.Mode = node.Starving, c.Clock.Now, s.Mode
 	node.WakeStarving, node.Recount = feed.WakeStarving, feed.Recount
 	return &Operator{
 		Node: node,

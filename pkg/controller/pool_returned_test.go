@@ -35,7 +35,7 @@ func atRest(b crd.Block, since int, reason expand.Reason) crd.Block {
 	return b
 }
 
-func returned(cidr, node string, since, until int, reason string) v1alpha1.ReturnedBlock {
+func cameBack(cidr, node string, since, until int, reason string) v1alpha1.ReturnedBlock {
 	return v1alpha1.ReturnedBlock{
 		CIDR: cidr, Node: node, Since: metav1.NewTime(hour(since)), Until: metav1.NewTime(hour(until)), Reason: reason,
 	}
@@ -45,14 +45,14 @@ func returned(cidr, node string, since, until int, reason string) v1alpha1.Retur
 func many(n int) []v1alpha1.ReturnedBlock {
 	var out []v1alpha1.ReturnedBlock
 	for i := range n {
-		out = append(out, returned(fmt.Sprintf("10.1.%d.0/30", i), "n", -1, i, "Returned"))
+		out = append(out, cameBack(fmt.Sprintf("10.1.%d.0/30", i), "n", -1, i, "Returned"))
 	}
 	return out
 }
 
 func TestNoteReturned(t *testing.T) {
 	first := claimed("10.0.0.0/30", "a", 1)
-	listed := returned("10.0.0.0/30", "a", 1, 3, "Returned")
+	listed := cameBack("10.0.0.0/30", "a", 1, 3, "Returned")
 	full := maxReturned
 	tests := map[string]struct {
 		was       []v1alpha1.ReturnedBlock
@@ -80,7 +80,7 @@ func TestNoteReturned(t *testing.T) {
 		"and gives it back": {
 			was: []v1alpha1.ReturnedBlock{listed}, wasSince: since(0),
 			blocks:    []crd.Block{atRest(claimed("10.0.0.0/30", "b", 4), 5, expand.NodeGone)},
-			want:      []v1alpha1.ReturnedBlock{listed, returned("10.0.0.0/30", "b", 4, 5, "NodeGone")},
+			want:      []v1alpha1.ReturnedBlock{listed, cameBack("10.0.0.0/30", "b", 4, 5, "NodeGone")},
 			wantSince: hour(0),
 		},
 		"a Node that was gone is back: it never came back": {
@@ -90,12 +90,12 @@ func TestNoteReturned(t *testing.T) {
 		"and goes again": {
 			was: []v1alpha1.ReturnedBlock{listed}, wasSince: since(0),
 			blocks: []crd.Block{atRest(first, 6, expand.NodeGone)},
-			want:   []v1alpha1.ReturnedBlock{returned("10.0.0.0/30", "a", 1, 6, "NodeGone")}, wantSince: hour(0),
+			want:   []v1alpha1.ReturnedBlock{cameBack("10.0.0.0/30", "a", 1, 6, "NodeGone")}, wantSince: hour(0),
 		},
 		"the oldest makes room": {
 			was: many(full), wasSince: since(-1),
 			blocks:    []crd.Block{atRest(first, full, expand.Returned)},
-			want:      append(many(full)[1:], returned("10.0.0.0/30", "a", 1, full, "Returned")),
+			want:      append(many(full)[1:], cameBack("10.0.0.0/30", "a", 1, full, "Returned")),
 			wantSince: hour(0),
 		},
 		"what nobody can read is dropped": {

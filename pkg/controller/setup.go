@@ -22,12 +22,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
 // Settings are what the controllers are told from outside.
 type Settings struct {
+	// Mode is how agents are told their blocks.
+	Mode ciliumnode.Mode
 	// Defaults hold where a pool says nothing.
 	Defaults crd.Defaults
 	// Paused stops all writes about nodes and blocks.
@@ -126,8 +129,8 @@ func sourcesOf(mgr manager.Manager, s Settings) (Sources, error) {
 	if err != nil {
 		return Sources{}, err
 	}
-	ciliumNodes, err := l.of(ciliumv2.SchemeGroupVersion.WithKind(ciliumv2.CNKindDefinition), ciliumv2.CNPluralName,
-		metav1.NamespaceAll, labels.Everything(), fields.Everything())
+	kind, plural := s.Mode.Resource()
+	ciliumNodes, err := l.of(kind, plural, metav1.NamespaceAll, labels.Everything(), fields.Everything())
 	return Sources{Pods: pods, Agents: agents, CiliumNodes: ciliumNodes}, err
 }
 

@@ -58,7 +58,8 @@ func (p *Pool) UsableCount(block netip.Prefix) int {
 }
 
 // NeverUsable returns the blocks of family f that reservations leave without a
-// usable address, so that nobody may claim them, sorted. Neighbours that are
+// usable address, or without one of them where blocks go whole, so that nobody
+// may claim them, sorted. Neighbours that are
 // reserved together come as one wider prefix. It costs no more than there are
 // reserved prefixes, however large the pool.
 func (p *Pool) NeverUsable(f ipalloc.Family) []netip.Prefix {
@@ -70,7 +71,7 @@ func (p *Pool) NeverUsable(f ipalloc.Family) []netip.Prefix {
 	for _, r := range p.reservedIn(f) {
 		if r.Bits() > ranges.Bits {
 			r = blockOf(r.Addr(), ranges.Bits)
-			if p.UsableCount(r) > 0 {
+			if n := p.UsableCount(r); n > 0 && (!p.whole || n == p.unreserved(r, r)) {
 				continue
 			}
 		}

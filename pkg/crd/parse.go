@@ -35,6 +35,7 @@ func PoolFrom(obj *v1alpha1.PodIPPool, d Defaults) (*Pool, error) {
 		Priority:   spec.Priority,
 		Paused:     spec.Paused,
 		Deleting:   obj.DeletionTimestamp != nil,
+		whole:      d.WholeBlocks,
 	}
 	var problems field.ErrorList
 	if len(obj.Name) > maxPoolName {

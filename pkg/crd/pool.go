@@ -30,6 +30,9 @@ type Defaults struct {
 	// NodeGoneCooldown is how long a block rests whose node is gone, as the
 	// machine may still be running.
 	NodeGoneCooldown time.Duration
+	// WholeBlocks keeps back the whole block where a pool reserves a usable
+	// address of it, as agents give out all of a block or nothing.
+	WholeBlocks bool
 }
 
 // Pool is a PodIPPool whose spec is sound. It is read-only.
@@ -59,6 +62,7 @@ type Pool struct {
 	ranges   [2]*Ranges     // by family
 	reserved []netip.Prefix // Reserved, as few prefixes as possible, sorted
 	frozen   bool
+	whole    bool // as Defaults.WholeBlocks
 }
 
 // Ranges are a pool's CIDRs of one family, and how they are cut.

@@ -53,6 +53,10 @@ func (d *decision) inUse(a netip.Addr) bool {
 
 // countDemand sets the demand, and learns which addresses are in use.
 func (d *decision) countDemand() {
+	if d.state.Whole != nil {
+		d.countWhole()
+		return
+	}
 	reported := 0
 	for a := range d.state.Used {
 		if !d.ours(a) {
@@ -150,6 +154,10 @@ func (d *decision) knownOwners() map[string]struct{} {
 // setTarget sets how many addresses the node should have, and how many its pool
 // may hold at most.
 func (d *decision) setTarget() {
+	if d.state.Whole != nil {
+		d.setWholeTarget()
+		return
+	}
 	demand, limits := d.plan.Demand, d.state.Limits
 	percent := d.policy.ExpandPercent
 	d.target = max(

@@ -25,7 +25,7 @@ func (d *decision) frees(b *block) bool {
 	case ipalloc.Draining:
 		return d.reported || b.Conflict
 	case ipalloc.InService:
-		return b.Conflict
+		return b.Conflict || d.givenBack(b)
 	default:
 		return false
 	}

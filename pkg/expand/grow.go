@@ -11,6 +11,10 @@ import (
 // fillBlocks publishes what blocks in service lack, lowest address first, and
 // sets the capacity.
 func (d *decision) fillBlocks() {
+	if d.state.Whole != nil {
+		d.fillWhole()
+		return
+	}
 	d.plan.Capacity = d.foreign
 	for i := range d.blocks {
 		if b := &d.blocks[i]; b.serving() {
@@ -80,7 +84,8 @@ func (d *decision) welcomeBack() {
 	for i := range d.blocks {
 		b := &d.blocks[i]
 		returned := b.Phase == ipalloc.CoolingDown && b.Reason == NodeGone
-		reprieved := b.Phase == ipalloc.Draining && b.Reason != Reclaim
+		// Of whole blocks none is reclaimed; one in use was put back.
+		reprieved := b.Phase == ipalloc.Draining && (b.Reason != Reclaim || d.state.Whole != nil && b.Listed)
 		if b.mayReturn() && (returned || reprieved) {
 			d.takeBack(b)
 		}
@@ -125,7 +130,9 @@ func (d *decision) undrain() {
 func (d *decision) takeBack(b *block) {
 	b.undrained = true
 	d.plan.Undrain = append(d.plan.Undrain, b.CIDR)
-	d.plan.Capacity += b.open
+	if d.state.Whole == nil { // or it serves all the while
+		d.plan.Capacity += b.open
+	}
 	d.expect(b, min(len(b.Usable)-b.held, d.room()))
 }
 
@@ -139,7 +146,7 @@ func (d *decision) claim() {
 		growth = room
 		d.plan.Claim = Claim{Addresses: min(deficit, room), Blocks: blocks, Room: room}
 	}
-	if d.plan.Demand > d.plan.Capacity {
+	if d.plan.Demand > d.plan.Capacity && d.state.Whole == nil {
 		d.plan.ServedElsewhere = d.servedElsewhere()
 	}
 	d.plan.Shortage = max(0, d.plan.Demand-d.plan.Capacity-growth-d.plan.ServedElsewhere)

@@ -15,6 +15,10 @@ import (
 //	                   │                 │
 //	                   └─────────────────┴── in use, or stays: Clear
 func (d *decision) handshake() {
+	if d.state.Whole != nil {
+		d.clearAll()
+		return
+	}
 	for _, a := range d.walk {
 		entry := d.state.Release[a]
 		_, published := d.state.Pool[a]

@@ -94,6 +94,8 @@ const (
 	WaitReplacement WaitReason = "Replacement"
 	// WaitHandshake: the agent's answer, or the hold after it.
 	WaitHandshake WaitReason = "Handshake"
+	// WaitReturn: the agent, which is told whole blocks, still lists it.
+	WaitReturn WaitReason = "Return"
 	// WaitPodAddress: pods have just come whose addresses nobody has told yet.
 	WaitPodAddress WaitReason = "PodAddress"
 	// WaitWindow: it has not begun, as no maintenance window is open.

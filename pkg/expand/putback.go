@@ -22,6 +22,9 @@ func (d *decision) putBackUsed() {
 	slices.SortFunc(lost, netip.Addr.Compare)
 	for _, a := range lost {
 		b := d.blockOf(a)
+		if d.state.Whole != nil && len(b.publish) == 0 {
+			d.publishWhole(b)
+		}
 		if at, there := slices.BinarySearchFunc(b.publish, a, netip.Addr.Compare); !there {
 			b.publish = slices.Insert(b.publish, at, a)
 			d.published++
@@ -30,7 +33,7 @@ func (d *decision) putBackUsed() {
 }
 
 func (d *decision) appendLost(lost []netip.Addr, a netip.Addr) []netip.Addr {
-	_, published := d.state.Pool[a]
+	published := d.isPublished(a)
 	_, stands := d.state.Release[a]
 	if !d.ours(a) || published || stands {
 		return lost

@@ -239,6 +239,11 @@ func copyState(s State) State {
 	for i := range s.Pods {
 		s.Pods[i].IPs = slices.Clone(s.Pods[i].IPs)
 	}
+	if s.Whole != nil {
+		whole := *s.Whole
+		whole.Told = slices.Clone(whole.Told)
+		s.Whole = &whole
+	}
 	return s
 }
 

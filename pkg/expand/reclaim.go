@@ -54,6 +54,9 @@ func (d *decision) drainAgain() {
 
 // reclaim drains blocks that the node could have done without for long enough.
 func (d *decision) reclaim() {
+	if d.state.Whole != nil { // the agent gives back what it does not need
+		return
+	}
 	if d.policy.ReclaimDisabled || !d.trusted {
 		return
 	}

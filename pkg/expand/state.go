@@ -26,6 +26,9 @@ type State struct {
 	// "default/web-0 [restored]", "router", "health", "ingress". Empty: the
 	// agent has not reported.
 	Used map[netip.Addr]string
+	// Whole is set where the agent is told whole blocks: Pool is empty then, and
+	// Used are its own addresses.
+	Whole *Whole
 	// Release is status.ipam.release-ips.
 	Release map[netip.Addr]ReleaseStatus
 	// Own are the CiliumNode's own addresses (internal, health, ingress).

@@ -49,6 +49,9 @@ func (b *block) leaving(usable bool) bool {
 
 // survey sorts what is published, marked and in use under its block.
 func (d *decision) survey() {
+	if d.state.Whole != nil {
+		d.surveyWhole()
+	}
 	for a, owner := range d.state.Pool {
 		if d.ours(a) {
 			d.surveyPublished(a, owner)

@@ -50,6 +50,8 @@ func (d *decision) explainLeaving(b *block, users map[user]struct{}) {
 		d.wait(b, WaitAgent, agent)
 	case len(pods) > 0:
 		d.wait(b, WaitPods, pods)
+	case d.state.Whole != nil && (d.state.Whole.Heard || d.state.Whole.Fixed):
+		d.wait(b, WaitReturn, nil)
 	case !d.reported, b.published > 0 && !d.trusted:
 		d.wait(b, WaitUnsettled, nil)
 	case len(d.awaited) > 0:

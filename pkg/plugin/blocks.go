@@ -132,6 +132,8 @@ func waitsFor(w expand.Wait) string {
 		return "a replacement: the node has no other addresses"
 	case expand.WaitHandshake:
 		return "the agent's answer"
+	case expand.WaitReturn:
+		return "the agent to give it back"
 	case expand.WaitPodAddress:
 		return "the addresses of " + by
 	case expand.WaitUnsettled:

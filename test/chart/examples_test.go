@@ -148,6 +148,46 @@ func TestExampleValuesOfCilium(t *testing.T) {
 	}
 }
 
+// In the other modes agents have that mode and no range of their own, and
+// cilium-operator allocates nothing.
+func TestExampleValuesOfCiliumInOtherModes(t *testing.T) {
+	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/cilium/cilium").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cilium := filepath.Join(strings.TrimSpace(string(dir)), "install/kubernetes/cilium")
+	for mode, want := range map[string]map[string]string{
+		"multi-pool": {"ipam": "multi-pool", "ipv4-range": "auto", "ipv6-range": "auto"},
+		"kubernetes": {
+			"ipam": "kubernetes", "ipv4-range": "auto", "ipv6-range": "auto",
+			"annotate-k8s-node": "true", "k8s-require-ipv4-pod-cidr": "true",
+		},
+	} {
+		t.Run(mode, func(t *testing.T) {
+			rendered := objects(t, helm(t, helm4, "template", "cilium", cilium, "--namespace", namespace,
+				"-f", examples+"/cilium-values.yaml", "-f", examples+"/cilium-values-"+mode+".yaml"))
+			got, args := map[string]string{}, []string{}
+			for _, o := range rendered {
+				switch o.GetKind() + "/" + o.GetName() {
+				case "ConfigMap/cilium-config":
+					got, _, _ = unstructured.NestedStringMap(o.Object, "data")
+				case "Deployment/cilium-operator":
+					containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+					args, _, _ = unstructured.NestedStringSlice(containers[0].(map[string]any), "args")
+				}
+			}
+			for key, value := range want {
+				if got[key] != value {
+					t.Errorf("cilium-config: %s is %q, want %q", key, got[key], value)
+				}
+			}
+			if mode == "multi-pool" && !slices.Contains(args, "--ipam=crd") {
+				t.Errorf("cilium-operator allocates: %v", args)
+			}
+		})
+	}
+}
+
 // The README says what each example is.
 func TestReadmeListsExamples(t *testing.T) {
 	readme, err := os.ReadFile(examples + "/README.md")

@@ -89,6 +89,7 @@ annotations:
 - --cooldown={{ .Values.cooldown }}
 - --node-gone-cooldown={{ .Values.nodeGoneCooldown }}
 - --exhaustion-horizon={{ .Values.exhaustionHorizon }}
+- --mode={{ .Values.mode }}
 - --cilium-namespace={{ .Values.cilium.namespace }}
 - {{ printf "--agent-selector=%s" .Values.cilium.agentSelector | quote }}
 - --agent-settle-time={{ .Values.cilium.agentSettleTime }}

@@ -2,8 +2,8 @@
 {{- define "preflight.mode" -}}
 {{- $config := lookup "v1" "ConfigMap" .Values.cilium.namespace "cilium-config" }}
 {{- $mode := dig "data" "ipam" "" $config }}
-{{- if and $mode (ne $mode "crd") (not .Values.cilium.skipCheck) (not .Values.shadow) }}
-{{- fail (printf "Cilium runs with ipam.mode=%s (ConfigMap %s/cilium-config), in which agents ignore the operator: set ipam.mode=crd in Cilium's values first. To install beside it until then: shadow=true, with which nothing is written" $mode .Values.cilium.namespace) }}
+{{- if and $mode (ne $mode .Values.mode) (not .Values.cilium.skipCheck) (not .Values.shadow) }}
+{{- fail (printf "Cilium runs with ipam.mode=%s (ConfigMap %s/cilium-config), in which agents ignore an operator with mode=%s: set ipam.mode=%s in Cilium's values first, or another mode here. To install beside it until then: shadow=true, with which nothing is written" $mode .Values.cilium.namespace .Values.mode .Values.mode) }}
 {{- end }}
 {{- end }}
 

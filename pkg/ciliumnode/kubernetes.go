@@ -1,0 +1,146 @@
+package ciliumnode
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// podCIDRAnnotations are of a Node, by family (pkg/annotation/k8s.go, V4CIDRName
+// and V6CIDRName, v1.20.1). Of each the older name follows.
+var podCIDRAnnotations = [2][2]string{
+	ipalloc.IPv4: {"network.cilium.io/ipv4-pod-cidr", "io.cilium.network.ipv4-pod-cidr"},
+	ipalloc.IPv6: {"network.cilium.io/ipv6-pod-cidr", "io.cilium.network.ipv6-pod-cidr"},
+}
+
+// kubernetes is kubernetes mode. Before it starts, an agent waits for its Node to
+// have a podCIDR of each family that it requires, in the spec or else in an
+// annotation (pkg/k8s/node.go, ParseNode; pkg/node/sync/local_node_sync_wait.go,
+// v1.20.1), and has it until it starts anew. So a Node stands here for its
+// CiliumNode.
+type kubernetes struct{}
+
+func (kubernetes) carrier(name string) client.Object {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
+
+func (kubernetes) resource() (schema.GroupVersionKind, string) {
+	return corev1.SchemeGroupVersion.WithKind("Node"), "nodes"
+}
+
+func (kubernetes) view(obj client.Object) *View {
+	v := &View{Name: obj.GetName(), UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(), Whole: &Whole{Fixed: true}}
+	node, ok := obj.(*corev1.Node)
+	if !ok {
+		return v
+	}
+	for _, f := range ipalloc.Families() {
+		if p := podCIDR(node, f); p.IsValid() {
+			v.PodCIDRs = append(v.PodCIDRs, p)
+		}
+	}
+	return v
+}
+
+// podCIDR is the one the agent takes: that of the spec, else of the annotation.
+func podCIDR(node *corev1.Node, f ipalloc.Family) netip.Prefix {
+	said := append([]string{}, node.Spec.PodCIDRs...)
+	if len(said) == 0 {
+		said = append(said, node.Spec.PodCIDR)
+	}
+	for _, name := range podCIDRAnnotations[f] {
+		said = append(said, node.Annotations[name])
+	}
+	for _, s := range said {
+		if p, err := netip.ParsePrefix(s); err == nil && ipalloc.FamilyOf(p.Addr()) == f {
+			return p.Masked()
+		}
+	}
+	return netip.Prefix{}
+}
+
+type nodePatch struct {
+	Metadata struct {
+		metadata
+		Annotations map[string]string `json:"annotations"`
+	} `json:"metadata"`
+}
+
+// patch tells the agent one block of each family that the Node has none of.
+func (kubernetes) patch(v *View, c Change) ([]byte, error) {
+	told := newPodCIDRs(v, c)
+	if len(told) == 0 {
+		return nil, nil
+	}
+	var p nodePatch
+	p.Metadata.ResourceVersion = v.ResourceVersion
+	p.Metadata.Annotations = map[string]string{}
+	for f, cidr := range told {
+		p.Metadata.Annotations[podCIDRAnnotations[f][0]] = cidr.String()
+	}
+	return json.Marshal(p)
+}
+
+func newPodCIDRs(v *View, c Change) map[ipalloc.Family]netip.Prefix {
+	told := map[ipalloc.Family]netip.Prefix{}
+	for _, cidr := range v.PodCIDRs {
+		told[ipalloc.FamilyOf(cidr.Addr())] = netip.Prefix{}
+	}
+	for _, cidr := range sorted(c.Blocks) {
+		f := ipalloc.FamilyOf(cidr.Addr())
+		if _, has := told[f]; has {
+			continue
+		}
+		for _, addr := range c.Publish {
+			if cidr.Contains(addr) {
+				told[f] = cidr
+			}
+		}
+	}
+	for f, cidr := range told {
+		if !cidr.IsValid() {
+			delete(told, f)
+		}
+	}
+	return told
+}
+
+// check refuses to tell a Node a podCIDR whose agent has run with another one:
+// it would take the new one when it starts again, and its pods would be lost.
+// What it runs with stands in its CiliumNode (pkg/nodediscovery/nodediscovery.go,
+// mutateNodeResource).
+func (kubernetes) check(ctx context.Context, reader client.Reader, v *View, c Change) error {
+	told := newPodCIDRs(v, c)
+	if len(told) == 0 {
+		return nil
+	}
+	cn := &ciliumv2.CiliumNode{}
+	err := reader.Get(ctx, types.NamespacedName{Name: v.Name}, cn)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading CiliumNode %s: %w", v.Name, err)
+	}
+	for _, has := range prefixes(cn.Spec.IPAM.PodCIDRs) {
+		if cidr, ok := told[ipalloc.FamilyOf(has.Addr())]; ok && cidr != has.Masked() {
+			return fmt.Errorf("the agent of Node %s runs with podCIDR %s, and the Node names none: it gets no other while its pods are there. Drain and delete the Node, or write that podCIDR into its annotation %s",
+				v.Name, has, podCIDRAnnotations[ipalloc.FamilyOf(has.Addr())][0])
+		}
+	}
+	return nil
+}
+
+// without does nothing: a Node is never put back.
+func (kubernetes) without(*ciliumv2.CiliumNode, []netip.Prefix) {}

@@ -1,0 +1,146 @@
+package ciliumnode
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+)
+
+const v4Name, v6Name = "network.cilium.io/ipv4-pod-cidr", "network.cilium.io/ipv6-pod-cidr"
+
+func kubernetesNode(annotations map[string]string, podCIDRs ...string) *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1", ResourceVersion: "7", Annotations: annotations},
+		Spec:       corev1.NodeSpec{PodCIDRs: podCIDRs},
+	}
+}
+
+func TestKubernetesView(t *testing.T) {
+	tests := map[string]struct {
+		node *corev1.Node
+		want []string
+	}{
+		"nothing told":                {node: kubernetesNode(nil)},
+		"by annotation":               {kubernetesNode(map[string]string{v4Name: "10.0.0.5/24", v6Name: "fd00::/120"}), []string{"10.0.0.0/24", "fd00::/120"}},
+		"by an older name":            {kubernetesNode(map[string]string{"io.cilium.network.ipv4-pod-cidr": "10.0.0.0/24"}), []string{"10.0.0.0/24"}},
+		"the spec goes first":         {kubernetesNode(map[string]string{v4Name: "10.0.0.0/24"}, "10.1.0.0/24"), []string{"10.1.0.0/24"}},
+		"one family in the spec":      {kubernetesNode(map[string]string{v6Name: "fd00::/120"}, "10.1.0.0/24"), []string{"10.1.0.0/24", "fd00::/120"}},
+		"the spec's single one":       {&corev1.Node{Spec: corev1.NodeSpec{PodCIDR: "10.2.0.0/24"}}, []string{"10.2.0.0/24"}},
+		"nonsense, or another family": {node: kubernetesNode(map[string]string{v4Name: "fd00::/120", v6Name: "x"})},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			v := Kubernetes.View(test.node)
+			if diff := cmp.Diff(cidrs(test.want...), v.PodCIDRs, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("told (-want +got):\n%s", diff)
+			}
+			if !v.Whole.Fixed || v.Whole.Heard() {
+				t.Errorf("fixed %t, heard %t", v.Whole.Fixed, v.Whole.Heard())
+			}
+		})
+	}
+}
+
+func TestKubernetesPatch(t *testing.T) {
+	blocks := cidrs("10.0.0.0/24", "10.0.1.0/24", "fd00::/120")
+	const head = `{"metadata":{"resourceVersion":"7","annotations":{`
+	tests := map[string]struct {
+		node   *corev1.Node
+		change Change
+		want   string // "": nothing to write
+	}{
+		"nothing asked": {node: kubernetesNode(nil), change: Change{Blocks: blocks}},
+		"one of each family": {
+			node: kubernetesNode(nil), change: Change{Publish: addrs("10.0.0.1", "10.0.1.1", "fd00::1"), Blocks: blocks},
+			want: head + `"` + v4Name + `":"10.0.0.0/24","` + v6Name + `":"fd00::/120"}}}`,
+		},
+		"what is there stays": {
+			node:   kubernetesNode(map[string]string{v4Name: "10.9.0.0/24"}),
+			change: Change{Publish: addrs("10.0.0.1", "fd00::1"), Blocks: blocks},
+			want:   head + `"` + v6Name + `":"fd00::/120"}}}`,
+		},
+		"what is in the spec stays": {node: kubernetesNode(nil, "10.9.0.0/24"), change: Change{Publish: addrs("10.0.0.1"), Blocks: blocks}},
+		"nothing is taken away": {
+			node: kubernetesNode(map[string]string{v4Name: "10.0.0.0/24"}), change: Change{Remove: addrs("10.0.0.1"), Blocks: blocks},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := kubernetes{}.patch(Kubernetes.View(test.node), test.change)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, string(got)); diff != "" {
+				t.Errorf("patch (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func kubernetesClient(t *testing.T, objects ...client.Object) *Client {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{ciliumv2.AddToScheme, corev1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+	return &Client{Writer: c, Reader: c, Mode: Kubernetes}
+}
+
+func TestKubernetesApply(t *testing.T) {
+	change := Change{Publish: addrs("10.0.0.1"), Blocks: cidrs("10.0.0.0/24")}
+	tests := map[string]struct {
+		agent   []string // podCIDRs it runs with
+		wantErr string
+	}{
+		"an agent that has yet to start": {},
+		"an agent that runs with it":     {agent: []string{"10.0.0.0/24"}},
+		"one that runs with IPv6 alone":  {agent: []string{"fd00::/120"}},
+		"one that runs with another":     {agent: []string{"10.7.0.0/16"}, wantErr: "runs with podCIDR 10.7.0.0/16"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			cn := node(nil, test.agent...)
+			cn.ResourceVersion = ""
+			c := kubernetesClient(t, kubernetesNode(map[string]string{"a": "b"}), cn)
+			old := live(t, c, "n1")
+			v, err := c.Apply(t.Context(), old, change)
+			if message := errorOf(err); test.wantErr != "" && strings.Contains(message, test.wantErr) {
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(cidrs("10.0.0.0/24"), v.PodCIDRs, compareNetip()); diff != "" {
+				t.Errorf("told (-want +got):\n%s", diff)
+			}
+			n := &corev1.Node{}
+			if err := c.Reader.Get(t.Context(), client.ObjectKey{Name: "n1"}, n); err != nil || n.Annotations["a"] != "b" {
+				t.Errorf("other annotations are %v, %v", n.Annotations, err)
+			}
+			if _, err := c.Apply(t.Context(), old, change); !apierrors.IsConflict(err) {
+				t.Errorf("Apply on an old version: %v, want a conflict", err)
+			}
+		})
+	}
+}
+
+// A Node is nothing to be made.
+func TestKubernetesCreatesNothing(t *testing.T) {
+	c := kubernetesClient(t, kubernetesNode(nil))
+	if _, err := c.Create(t.Context(), kubernetesNode(nil)); !apierrors.IsAlreadyExists(err) {
+		t.Errorf("Create: %v, want AlreadyExists", err)
+	}
+}

@@ -1,0 +1,133 @@
+package ciliumnode
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Mode is Cilium's IPAM mode (pkg/ipam/option/option.go, v1.20.1). It says how
+// the blocks of a node are told to its agent, and how they come back. Nothing
+// outside this package asks which one it is. The zero value is CRD.
+type Mode string
+
+// The modes there are.
+const (
+	// CRD: the agent is told addresses, in spec.ipam.pool, and gives each back
+	// by a handshake.
+	CRD Mode = "crd"
+	// MultiPool: the agent is told whole blocks, in spec.ipam.pools.allocated,
+	// and takes those it no longer needs off that list by itself.
+	MultiPool Mode = "multi-pool"
+	// Kubernetes: the agent is told one block of each family before it starts, by
+	// an annotation of its Node, and keeps it as long as the Node is there.
+	Kubernetes Mode = "kubernetes"
+)
+
+// Modes are all modes.
+func Modes() []Mode { return []Mode{CRD, MultiPool, Kubernetes} }
+
+// ParseMode reads the name of a mode, as Cilium's values have it in ipam.mode.
+// The error says what it may be.
+func ParseMode(name string) (Mode, error) {
+	if m := Mode(name); slices.Contains(Modes(), m) {
+		return m, nil
+	}
+	names := make([]string, 0, len(Modes()))
+	for _, m := range Modes() {
+		names = append(names, string(m))
+	}
+	return "", errors.New("must be one of " + strings.Join(names, ", "))
+}
+
+// WholeBlocks reports whether an agent gives out every address of a block, but
+// for its first and last, so that none of them can be kept back.
+func (m Mode) WholeBlocks() bool { return m == MultiPool || m == Kubernetes }
+
+// Carrier is an object of the kind that tells agents their blocks: a CiliumNode,
+// or the Node itself, which View and Keep then read.
+func (m Mode) Carrier() client.Object { return m.way().carrier("") }
+
+// Resource is what the API server calls that kind.
+func (m Mode) Resource() (kind schema.GroupVersionKind, plural string) { return m.way().resource() }
+
+// View reads a CiliumNode, or what stands for it.
+func (m Mode) View(obj client.Object) *View { return m.way().view(obj) }
+
+// Keep reads a CiliumNode, or what stands for it, which must not be changed
+// afterwards.
+func (m Mode) Keep(obj client.Object) *Kept {
+	k := &Kept{View: m.View(obj)}
+	if cn, ok := obj.(*ciliumv2.CiliumNode); ok {
+		k.labels, k.annotations, k.owners, k.spec = cn.Labels, cn.Annotations, cn.OwnerReferences, cn.Spec
+		if k.saysAll(cn.Spec.IPAM.Pool) {
+			k.spec.IPAM.Pool = nil
+		}
+	}
+	return k
+}
+
+// way is what differs between the modes.
+type way interface {
+	// carrier is an empty object of the kind that tells agents their blocks, and
+	// resource what the API server calls it.
+	carrier(name string) client.Object
+	resource() (kind schema.GroupVersionKind, plural string)
+	// view reads what the agent was told, and what it tells.
+	view(client.Object) *View
+	// patch is the JSON merge patch that carries out a change on exactly the
+	// version seen, or nil where all is as it should be.
+	patch(*View, Change) ([]byte, error)
+	// check looks, live, whether a change may be carried out.
+	check(context.Context, client.Reader, *View, Change) error
+	// without takes what lies in blocks out of a CiliumNode to be put back, and
+	// what its agent has yet to say of the new object.
+	without(*ciliumv2.CiliumNode, []netip.Prefix)
+}
+
+func (m Mode) way() way {
+	switch m {
+	case MultiPool:
+		return multiPool{}
+	case Kubernetes:
+		return kubernetes{}
+	}
+	return addresses{}
+}
+
+// ciliumNodes are what modes have in common that tell agents by CiliumNodes.
+type ciliumNodes struct{}
+
+func (ciliumNodes) carrier(name string) client.Object {
+	return &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
+
+func (ciliumNodes) resource() (schema.GroupVersionKind, string) {
+	return ciliumv2.SchemeGroupVersion.WithKind(ciliumv2.CNKindDefinition), ciliumv2.CNPluralName
+}
+
+func (ciliumNodes) check(context.Context, client.Reader, *View, Change) error { return nil }
+
+// addresses is crd mode.
+type addresses struct{ ciliumNodes }
+
+func (addresses) view(obj client.Object) *View { return NewView(ciliumNodeOf(obj)) }
+
+func (addresses) patch(v *View, c Change) ([]byte, error) { return c.patch(v) }
+
+func (addresses) without(cn *ciliumv2.CiliumNode, blocks []netip.Prefix) { withoutBlocks(cn, blocks) }
+
+// ciliumNodeOf is obj, or an empty one in place of another kind.
+func ciliumNodeOf(obj client.Object) *ciliumv2.CiliumNode {
+	if cn, ok := obj.(*ciliumv2.CiliumNode); ok {
+		return cn
+	}
+	return &ciliumv2.CiliumNode{}
+}

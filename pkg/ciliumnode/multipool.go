@@ -1,0 +1,234 @@
+package ciliumnode
+
+import (
+	"encoding/json"
+	"net/netip"
+	"slices"
+
+	iputil "github.com/cilium/cilium/pkg/ip"
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+const (
+	// defaultPool is the pool that pods get addresses of which ask for no other,
+	// and the agent its own (pkg/defaults/defaults.go, IPAMDefaultIPPool, v1.20.1).
+	defaultPool = "default"
+	// maxHostBits bounds the CIDRs whose addresses are listed one by one.
+	maxHostBits = 12
+	// maxCountedIPv6 is of the largest IPv6 CIDR that an agent counts in full
+	// (pkg/ipam/service/ipallocator/allocator.go, RangeSize, v1.20.1).
+	maxCountedIPv6 = 16
+)
+
+// Whole is what an agent says that is told whole blocks.
+type Whole struct {
+	// Requested is how many addresses it asks for, by family: those in use, those
+	// that pods wait for, and what it keeps in reserve. 0: it has not said.
+	Requested [2]int
+	// Taken is what else the CiliumNode names: the CIDRs of other Cilium pools,
+	// and what is left of crd mode. Nobody else may have it.
+	Taken []netip.Prefix
+	// Fixed: it is told one CIDR of each family before it starts, and has it as
+	// long as its Node is there.
+	Fixed bool
+
+	// first and last give the edges of each CIDR to pods too.
+	first, last bool
+	allocated   []ipamtypes.IPAMPoolAllocation
+}
+
+// Heard reports whether the agent has said what it asks for. It asks for
+// something: its own addresses come from there.
+func (w *Whole) Heard() bool { return w.Requested != [2]int{} }
+
+// multiPool is multi-pool mode. The agent's side is pkg/ipam/multipool_manager.go
+// and pkg/ipam/pool.go of Cilium v1.20.1: it uses whatever stands under its
+// pools in spec.ipam.pools.allocated, takes off that list what holds no address
+// in use once the rest covers what it requests, and puts back what was taken off
+// while in use. Other agents route to all that is listed there
+// (pkg/k8s/node.go, ParseCiliumNode), so podCIDRs stays empty.
+type multiPool struct{ ciliumNodes }
+
+func (multiPool) view(obj client.Object) *View {
+	cn := ciliumNodeOf(obj)
+	v := NewView(cn)
+	w := &Whole{allocated: cn.Spec.IPAM.Pools.Allocated, Taken: leftovers(v)}
+	v.Whole, v.Pool, v.Odd, v.PodCIDRs = w, nil, nil, nil
+	for _, entry := range w.allocated {
+		for _, cidr := range prefixes(entry.CIDRs) {
+			if entry.Pool == defaultPool {
+				v.PodCIDRs = append(v.PodCIDRs, cidr.Masked())
+			} else {
+				w.Taken = append(w.Taken, cidr.Masked())
+			}
+		}
+		if entry.Pool == defaultPool {
+			w.first, w.last = entry.AllowFirstIP, entry.AllowLastIP
+		}
+	}
+	for _, request := range cn.Spec.IPAM.Pools.Requested {
+		if request.Pool == defaultPool {
+			w.Requested[ipalloc.IPv4] = max(0, request.Needed.IPv4Addrs)
+			w.Requested[ipalloc.IPv6] = max(0, request.Needed.IPv6Addrs)
+		}
+	}
+	// There is no report. What the agent uses itself it has from this pool.
+	v.Used = make(map[netip.Addr]string, len(v.Own))
+	for _, addr := range v.Own {
+		v.Used[addr] = ownName(cn, addr)
+	}
+	return v
+}
+
+// leftovers are what the fields of crd mode name.
+func leftovers(v *View) []netip.Prefix {
+	var out []netip.Prefix
+	for _, p := range v.PodCIDRs {
+		out = append(out, p.Masked())
+	}
+	add := func(addr netip.Addr) { out = append(out, netip.PrefixFrom(addr, addr.BitLen())) }
+	for addr := range v.Pool {
+		add(addr)
+	}
+	for _, addr := range v.Odd {
+		add(addr)
+	}
+	for addr := range v.Used {
+		add(addr)
+	}
+	return out
+}
+
+// ownName is what the agent has one of its own addresses for, as crd mode
+// reports it.
+func ownName(cn *ciliumv2.CiliumNode, addr netip.Addr) string {
+	is := func(s string) bool {
+		a, err := netip.ParseAddr(s)
+		return err == nil && a.Unmap() == addr
+	}
+	switch {
+	case is(cn.Spec.HealthAddressing.IPv4) || is(cn.Spec.HealthAddressing.IPv6):
+		return "health"
+	case is(cn.Spec.IngressAddressing.IPV4) || is(cn.Spec.IngressAddressing.IPV6):
+		return "ingress"
+	}
+	return "router"
+}
+
+type poolsPatch struct {
+	Metadata metadata `json:"metadata"`
+	Spec     struct {
+		IPAM struct {
+			Pools struct {
+				Allocated []ipamtypes.IPAMPoolAllocation `json:"allocated"`
+			} `json:"pools"`
+		} `json:"ipam"`
+	} `json:"spec"`
+}
+
+// patch lists the blocks of which an address is to be published. Nothing that is
+// listed is ever taken off: the agent may have given an address of it to a pod a
+// moment ago, and there is no handshake to ask.
+func (multiPool) patch(v *View, c Change) ([]byte, error) {
+	var more []netip.Prefix
+	for _, cidr := range sorted(c.Blocks) {
+		if !v.Lists(cidr) && slices.ContainsFunc(c.Publish, cidr.Contains) {
+			more = append(more, cidr)
+		}
+	}
+	if len(more) == 0 {
+		return nil, nil
+	}
+	var p poolsPatch
+	p.Metadata.ResourceVersion = v.ResourceVersion
+	p.Spec.IPAM.Pools.Allocated = withCIDRs(v.Whole.allocated, more)
+	return json.Marshal(p)
+}
+
+// withCIDRs adds to the default pool. Entries and CIDRs stand in the order in
+// which the agent itself writes them, sorted, or it would write them again; what
+// is there already stays where it is.
+func withCIDRs(allocated []ipamtypes.IPAMPoolAllocation, more []netip.Prefix) []ipamtypes.IPAMPoolAllocation {
+	out := slices.Clone(allocated)
+	at := slices.IndexFunc(out, func(e ipamtypes.IPAMPoolAllocation) bool { return e.Pool == defaultPool })
+	if at < 0 {
+		at = slices.IndexFunc(out, func(e ipamtypes.IPAMPoolAllocation) bool { return e.Pool > defaultPool })
+		if at < 0 {
+			at = len(out)
+		}
+		out = slices.Insert(out, at, ipamtypes.IPAMPoolAllocation{Pool: defaultPool})
+	}
+	cidrs := slices.Clone(out[at].CIDRs)
+	for _, cidr := range more {
+		i := slices.IndexFunc(cidrs, func(p iputil.Prefix) bool { return p.Compare(cidr) > 0 })
+		if i < 0 {
+			i = len(cidrs)
+		}
+		cidrs = slices.Insert(cidrs, i, iputil.PrefixFrom(cidr))
+	}
+	out[at].CIDRs = cidrs
+	return out
+}
+
+// without takes blocks off the default pool's list. What the agent requested it
+// has to request of the new object: that tells that it has seen it.
+func (multiPool) without(cn *ciliumv2.CiliumNode, blocks []netip.Prefix) {
+	pools := &cn.Spec.IPAM.Pools
+	pools.Requested = nil
+	for i := range pools.Allocated {
+		if pools.Allocated[i].Pool == defaultPool {
+			pools.Allocated[i].CIDRs = slices.DeleteFunc(pools.Allocated[i].CIDRs, func(p iputil.Prefix) bool {
+				return slices.ContainsFunc(blocks, p.Overlaps)
+			})
+		}
+	}
+	pools.Allocated = slices.DeleteFunc(pools.Allocated, func(e ipamtypes.IPAMPoolAllocation) bool {
+		return e.Pool == defaultPool && len(e.CIDRs) == 0
+	})
+}
+
+// Usable are the addresses that the agent gives out of a CIDR that it is told
+// whole, sorted: all but the first and the last, unless its entry allows them or
+// the CIDR has no more than two. One of more than 4096 addresses has none.
+func (v *View) Usable(cidr netip.Prefix) []netip.Addr {
+	if !cidr.IsValid() || cidr.Addr().BitLen()-cidr.Bits() > maxHostBits {
+		return nil
+	}
+	n, addr := v.Whole.Count(cidr), cidr.Masked().Addr()
+	if !v.Whole.first && cidr.Addr().BitLen()-cidr.Bits() > 1 {
+		addr = addr.Next()
+	}
+	out := make([]netip.Addr, 0, n)
+	for ; len(out) < n; addr = addr.Next() {
+		out = append(out, addr)
+	}
+	return out
+}
+
+// Count is how many addresses the agent gives out of a CIDR.
+func (w *Whole) Count(cidr netip.Prefix) int {
+	hostBits := cidr.Addr().BitLen() - cidr.Bits()
+	n := 1 << hostBits
+	if cidr.Addr().Is6() {
+		n = 1 << min(hostBits, maxCountedIPv6)
+	}
+	if hostBits > 1 && !w.first {
+		n--
+	}
+	if hostBits > 1 && !w.last {
+		n--
+	}
+	return n
+}
+
+// wholeIn are the addresses of cidr that lie in a CIDR the agent was told.
+func (v *View) wholeIn(cidr netip.Prefix) []netip.Addr {
+	if v.Lists(cidr) {
+		return v.Usable(cidr)
+	}
+	return slices.DeleteFunc(v.Usable(cidr), func(addr netip.Addr) bool { return !v.Publishes(addr) })
+}

@@ -1,0 +1,235 @@
+package ciliumnode
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	iputil "github.com/cilium/cilium/pkg/ip"
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// pooled is a CiliumNode of multi-pool mode; "blue 10.0.0.0/30 10.0.0.4/30" is an
+// entry.
+func pooled(entries ...string) *ciliumv2.CiliumNode {
+	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1", ResourceVersion: "7"}}
+	for _, e := range entries {
+		fields := strings.Fields(e)
+		entry := ipamtypes.IPAMPoolAllocation{Pool: fields[0]}
+		for _, p := range cidrs(fields[1:]...) {
+			entry.CIDRs = append(entry.CIDRs, iputil.PrefixFrom(p))
+		}
+		cn.Spec.IPAM.Pools.Allocated = append(cn.Spec.IPAM.Pools.Allocated, entry)
+	}
+	return cn
+}
+
+func TestMultiPoolView(t *testing.T) {
+	cn := pooled("blue 10.9.0.0/28", "default 10.0.0.5/30 fd00::/126 10.0.0.8/30")
+	cn.Spec.IPAM.Pools.Requested = []ipamtypes.IPAMPoolRequest{
+		{Pool: "blue", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 99}},
+		{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 16, IPv6Addrs: 8}},
+	}
+	cn.Spec.IPAM.PodCIDRs = []iputil.Prefix{iputil.PrefixFrom(netip.MustParsePrefix("10.8.0.0/24"))}
+	cn.Spec.IPAM.Pool = ipamtypes.AllocationMap{"10.7.0.1": {}}
+	cn.Status.IPAM.Used = ipamtypes.AllocationMap{"10.7.0.2": {}}
+	cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "InternalIP", IP: "192.168.0.1"}, {Type: "CiliumInternalIP", IP: "10.0.0.5"}}
+	cn.Spec.HealthAddressing = ciliumv2.HealthAddressingSpec{IPv4: "10.0.0.6", IPv6: "fd00::1"}
+	cn.Spec.IngressAddressing.IPV4 = "10.0.0.9"
+	v := MultiPool.View(cn)
+
+	if diff := cmp.Diff(cidrs("10.0.0.4/30", "fd00::/126", "10.0.0.8/30"), v.PodCIDRs, compareNetip()); diff != "" {
+		t.Errorf("CIDRs (-want +got):\n%s", diff)
+	}
+	used := map[netip.Addr]string{}
+	for addr, name := range map[string]string{"10.0.0.5": "router", "10.0.0.6": "health", "fd00::1": "health", "10.0.0.9": "ingress"} {
+		used[netip.MustParseAddr(addr)] = name
+	}
+	if diff := cmp.Diff(used, v.Used, compareNetip()); diff != "" {
+		t.Errorf("used (-want +got):\n%s", diff)
+	}
+	if v.Whole.Requested != [2]int{ipalloc.IPv4: 16, ipalloc.IPv6: 8} || !v.Whole.Heard() {
+		t.Errorf("requested %v, heard %t", v.Whole.Requested, v.Whole.Heard())
+	}
+	taken := sorted(v.Whole.Taken)
+	if diff := cmp.Diff(cidrs("10.7.0.1/32", "10.7.0.2/32", "10.8.0.0/24", "10.9.0.0/28"), taken, compareNetip()); diff != "" {
+		t.Errorf("taken (-want +got):\n%s", diff)
+	}
+	if len(v.Pool)+len(v.Odd) > 0 {
+		t.Errorf("addresses of crd mode count as published: %v %v", v.Pool, v.Odd)
+	}
+}
+
+func TestMultiPoolNotHeard(t *testing.T) {
+	cn := pooled("default 10.0.0.0/30")
+	cn.Spec.IPAM.Pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "blue", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 8}}}
+	if v := MultiPool.View(cn); v.Whole.Heard() {
+		t.Error("what it asks for of another pool is taken for what it asks of this one")
+	}
+}
+
+// As the agent counts them (Cilium v1.20.1, pkg/ipam/service/ipallocator).
+func TestMultiPoolUsable(t *testing.T) {
+	tests := map[string]struct {
+		first, last bool
+		cidr        string
+		want        []netip.Addr
+	}{
+		"all but the edges":       {cidr: "10.0.0.0/30", want: addrs("10.0.0.1", "10.0.0.2")},
+		"with the first":          {first: true, cidr: "10.0.0.0/30", want: addrs("10.0.0.0", "10.0.0.1", "10.0.0.2")},
+		"with the last":           {last: true, cidr: "10.0.0.0/30", want: addrs("10.0.0.1", "10.0.0.2", "10.0.0.3")},
+		"two have no edges":       {cidr: "10.0.0.2/31", want: addrs("10.0.0.2", "10.0.0.3")},
+		"one has none":            {cidr: "fd00::7/128", want: addrs("fd00::7")},
+		"IPv6 alike":              {cidr: "fd00::/126", want: addrs("fd00::1", "fd00::2")},
+		"too many to be listed":   {cidr: "10.0.0.0/16"},
+		"more than can be listed": {cidr: "fd00::/64"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			v := MultiPool.View(pooled())
+			v.Whole.first, v.Whole.last = test.first, test.last
+			got := v.Usable(netip.MustParsePrefix(test.cidr))
+			if diff := cmp.Diff(test.want, got, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("usable (-want +got):\n%s", diff)
+			}
+		})
+	}
+	v := MultiPool.View(pooled())
+	for cidr, want := range map[string]int{"10.0.0.0/16": 1<<16 - 2, "fd00::/64": 1<<16 - 2, "10.0.0.0/27": 30, "10.0.0.2/31": 2} {
+		if got := v.Whole.Count(netip.MustParsePrefix(cidr)); got != want {
+			t.Errorf("%s counts as %d, want %d", cidr, got, want)
+		}
+	}
+}
+
+func TestMultiPoolPublished(t *testing.T) {
+	v := MultiPool.View(pooled("default 10.0.0.0/30 10.1.0.0/28", "blue 10.2.0.0/30"))
+	tests := map[string]struct {
+		cidr string
+		want []netip.Addr
+	}{
+		"listed":                   {"10.0.0.0/30", addrs("10.0.0.1", "10.0.0.2")},
+		"part of what is listed":   {"10.1.0.4/30", addrs("10.1.0.5", "10.1.0.6")},
+		"more than what is listed": {"10.0.0.0/29", addrs("10.0.0.1", "10.0.0.2", "10.0.0.3")},
+		"another pool's":           {"10.2.0.0/30", nil},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := v.PublishedIn(netip.MustParsePrefix(test.cidr))
+			if diff := cmp.Diff(test.want, got, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("published (-want +got):\n%s", diff)
+			}
+		})
+	}
+	if v.Publishes(addrs("10.2.0.1")[0]) || !v.Publishes(addrs("10.1.0.9")[0]) {
+		t.Error("Publishes goes by other pools, or not by whole CIDRs")
+	}
+}
+
+func TestMultiPoolPatch(t *testing.T) {
+	blocks := cidrs("10.0.0.0/30", "10.0.0.4/30", "fd00::/126")
+	const head = `{"metadata":{"resourceVersion":"7"},"spec":{"ipam":{"pools":{"allocated":[`
+	tests := map[string]struct {
+		entries []string
+		edges   bool // the default entry gives edges to pods
+		change  Change
+		want    string // "": nothing to write
+	}{
+		"nothing asked": {change: Change{Blocks: blocks}},
+		"all as it should be": {
+			entries: []string{"default 10.0.0.0/30"}, change: Change{Publish: addrs("10.0.0.1"), Blocks: blocks},
+		},
+		"the first block": {
+			change: Change{Publish: addrs("10.0.0.1", "10.0.0.2"), Blocks: blocks},
+			want:   head + `{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`,
+		},
+		"both families, in one patch": {
+			change: Change{Publish: addrs("fd00::1", "10.0.0.1"), Blocks: blocks},
+			want:   head + `{"pool":"default","cidrs":["10.0.0.0/30","fd00::/126"]}]}}}}`,
+		},
+		"in the order in which the agent writes them": {
+			entries: []string{"default 10.0.0.0/30 10.9.0.0/24 fd00::/126"}, change: Change{Publish: addrs("10.0.0.5"), Blocks: blocks},
+			want: head + `{"pool":"default","cidrs":["10.0.0.0/30","10.0.0.4/30","10.9.0.0/24","fd00::/126"]}]}}}}`,
+		},
+		"foreign entries stay as they are": {
+			entries: []string{"blue 10.8.0.0/28 10.7.0.0/28", "green 10.6.0.0/28"}, change: Change{Publish: addrs("10.0.0.1"), Blocks: blocks},
+			want: head + `{"pool":"blue","cidrs":["10.8.0.0/28","10.7.0.0/28"]},{"pool":"default","cidrs":["10.0.0.0/30"]},` +
+				`{"pool":"green","cidrs":["10.6.0.0/28"]}]}}}}`,
+		},
+		"what the entry says of edges stays": {
+			entries: []string{"default 10.0.0.0/30"}, edges: true, change: Change{Publish: addrs("10.0.0.5"), Blocks: blocks},
+			want: head + `{"pool":"default","allowFirstIP":true,"allowLastIP":true,"cidrs":["10.0.0.0/30","10.0.0.4/30"]}]}}}}`,
+		},
+		"nothing that is listed is taken off": {
+			entries: []string{"default 10.0.0.0/30"}, change: Change{Remove: addrs("10.0.0.1", "10.0.0.2"), Blocks: blocks},
+		},
+		"nothing is published that is no block of the node": {change: Change{Publish: addrs("10.5.0.1"), Blocks: blocks}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			cn := pooled(test.entries...)
+			if test.edges {
+				cn.Spec.IPAM.Pools.Allocated[0].AllowFirstIP, cn.Spec.IPAM.Pools.Allocated[0].AllowLastIP = true, true
+			}
+			before := cn.DeepCopy()
+			got, err := multiPool{}.patch(MultiPool.View(cn), test.change)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, string(got)); diff != "" {
+				t.Errorf("patch (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(before, cn, compareNetip()); diff != "" {
+				t.Errorf("patch wrote into what was read (-want +got):\n%s", diff)
+			}
+			again, err := multiPool{}.patch(MultiPool.View(patched(t, cn, got)), test.change)
+			if err != nil || again != nil {
+				t.Errorf("second patch is %s, %v; want none", again, err)
+			}
+		})
+	}
+}
+
+func TestMultiPoolApplyLosesAgainstANewerVersion(t *testing.T) {
+	c := fakeClient(t, interceptor.Funcs{}, pooled("blue 10.8.0.0/28"))
+	c.Mode = MultiPool
+	old := live(t, c, "n1")
+	v, err := c.Apply(t.Context(), old, Change{Publish: addrs("10.0.0.1"), Blocks: cidrs("10.0.0.0/30")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(cidrs("10.0.0.0/30"), v.PodCIDRs, compareNetip()); diff != "" {
+		t.Errorf("as written (-want +got):\n%s", diff)
+	}
+	if _, err := c.Apply(t.Context(), old, Change{Publish: addrs("10.0.0.5"), Blocks: cidrs("10.0.0.4/30")}); !apierrors.IsConflict(err) {
+		t.Errorf("Apply on an old version: %v, want a conflict", err)
+	}
+}
+
+func TestMultiPoolRecreate(t *testing.T) {
+	last := pooled("blue 10.8.0.0/28", "default 10.0.0.0/30 10.9.0.0/24")
+	last.Spec.IPAM.Pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 8}}}
+	remembered := last.DeepCopy()
+	c := fakeClient(t, interceptor.Funcs{})
+	c.Mode = MultiPool
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-uid"}}
+	if _, err := c.Recreate(t.Context(), MultiPool.Keep(last), n, cidrs("10.0.0.0/30", "10.9.0.4/30")); err != nil {
+		t.Fatal(err)
+	}
+	want := ipamtypes.IPAMPoolSpec{Allocated: pooled("blue 10.8.0.0/28").Spec.IPAM.Pools.Allocated}
+	if diff := cmp.Diff(want, get(t, c, "n1").Spec.IPAM.Pools, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("pools (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(remembered, last, compareNetip()); diff != "" {
+		t.Errorf("Recreate wrote into what is remembered (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,172 @@
+package controller
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+const v4Annotation = "network.cilium.io/ipv4-pod-cidr"
+
+func kubernetesBed(t *testing.T, objects ...client.Object) *bed {
+	t.Helper()
+	return newBedIn(t, ciliumnode.Kubernetes, objects...)
+}
+
+func nodeWith(podCIDR string) *corev1.Node {
+	n := nodeObject()
+	n.Annotations = map[string]string{v4Annotation: podCIDR}
+	return n
+}
+
+// A Node gets one block, whatever its pool keeps free, and no CiliumNode: that is
+// for its agent to make.
+func TestKubernetesFirstBlock(t *testing.T) {
+	b := kubernetesBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"))
+	calls, err := b.reconcile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"create PodIPBlock", "get CiliumNode", "patch Node"}
+	if diff := cmp.Diff(want, calls); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(prefixes("10.0.0.0/30"), b.listed(), compareNetip()); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
+	}
+	b.check("at the end")
+	if calls, err := b.reconcile(); err != nil || len(calls) > 0 {
+		t.Errorf("at rest: calls %v, %v; want none", calls, err)
+	}
+	b.restart()
+	if calls, err := b.reconcile(); err != nil || len(calls) > 0 {
+		t.Errorf("after a restart: calls %v, %v; want none", calls, err)
+	}
+}
+
+func TestKubernetesSurvivesEveryWrite(t *testing.T) {
+	for _, what := range []fate{refused, unheard} {
+		for _, restart := range []bool{false, true} {
+			for fails := range 2 {
+				t.Run(fmt.Sprintf("write %d, fate %d, restart %t", fails, what, restart), func(t *testing.T) {
+					b := kubernetesBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"))
+					n := 0
+					b.fate = func(string) fate {
+						if n++; n == fails+1 {
+							return what
+						}
+						return done
+					}
+					if _, err := b.reconcile(); err == nil {
+						t.Fatal("the failure went unnoticed")
+					}
+					b.check("after the failure")
+					if restart {
+						b.restart()
+					}
+					b.settle()
+					b.check("at the end")
+					if len(b.listed()) != 1 || len(b.blocks()) != 1 {
+						t.Errorf("told %v of blocks %v; want one of one", b.listed(), b.blocks())
+					}
+				})
+			}
+		}
+	}
+}
+
+// A Node that has a podCIDR keeps it: as a block where it is one of a pool, and as
+// what is taken where it is not.
+func TestKubernetesLeavesWhatIsThere(t *testing.T) {
+	tests := map[string]struct {
+		has        string
+		wantBlocks int
+	}{
+		"one of a pool":    {"10.0.0.4/30", 1},
+		"one of no pool":   {"10.9.0.0/24", 0},
+		"of unlike length": {"10.0.0.0/29", 0},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := kubernetesBed(t, nodeWith(test.has), podIPPool("p", 1, "10.0.0.0/28"))
+			b.settle()
+			if diff := cmp.Diff(prefixes(test.has), b.listed(), compareNetip()); diff != "" {
+				t.Errorf("told (-want +got):\n%s", diff)
+			}
+			if len(b.blocks()) != test.wantBlocks {
+				t.Errorf("blocks are %+v, want %d", b.blocks(), test.wantBlocks)
+			}
+		})
+	}
+}
+
+// Nothing moves while the Node is there, whoever asks for it.
+func TestKubernetesNothingMoves(t *testing.T) {
+	b := kubernetesBed(t, nodeWith("10.0.0.0/30"), podIPPool("p", 1, "10.0.0.0/28"),
+		beingDeleted(blockObject("10.0.0.0/30", ipalloc.Draining)), blockObject("10.0.0.8/30", ipalloc.InService))
+	b.settle()
+	b.clock.SetTime(noon().Add(24 * time.Hour))
+	b.settle()
+	if diff := cmp.Diff(prefixes("10.0.0.0/30"), b.listed(), compareNetip()); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
+	}
+	if !b.has("10.0.0.0/30") || !b.has("10.0.0.8/30") {
+		t.Errorf("blocks are %+v", b.blocks())
+	}
+}
+
+func TestKubernetesNodeGone(t *testing.T) {
+	b := kubernetesBed(t, nodeWith("10.0.0.0/30"), podIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService))
+	b.settle()
+	if err := b.api.Delete(t.Context(), nodeObject()); err != nil {
+		t.Fatal(err)
+	}
+	b.settle()
+	if got := b.blocks(); len(got) != 1 || got[0].Phase != ipalloc.CoolingDown || got[0].Reason != expand.NodeGone {
+		t.Fatalf("blocks are %+v, want one that rests", got)
+	}
+	t.Run("and back", func(t *testing.T) {
+		again := nodeObject()
+		again.UID = "another-uid"
+		if err := b.api.Create(t.Context(), again); err != nil {
+			t.Fatal(err)
+		}
+		b.settle()
+		if diff := cmp.Diff(prefixes("10.0.0.0/30"), b.listed(), compareNetip()); diff != "" {
+			t.Errorf("told (-want +got):\n%s", diff)
+		}
+	})
+	t.Run("for good", func(t *testing.T) {
+		if err := b.api.Delete(t.Context(), nodeObject()); err != nil {
+			t.Fatal(err)
+		}
+		b.settle()
+		b.clock.SetTime(noon().Add(24 * time.Hour))
+		b.settle()
+		if len(b.blocks()) != 0 {
+			t.Errorf("blocks are %+v, want none", b.blocks())
+		}
+	})
+}
+
+// An agent that already runs with another podCIDR is told no new one: it would
+// lose its pods when it starts anew.
+func TestKubernetesAgentRunsWithAnother(t *testing.T) {
+	b := kubernetesBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), ciliumNode("n", "", "10.7.0.0/16"))
+	if _, err := b.reconcile(); err == nil {
+		t.Error("nobody is told")
+	}
+	n := &corev1.Node{}
+	if err := b.api.Get(t.Context(), types.NamespacedName{Name: "n"}, n); err != nil || n.Annotations[v4Annotation] != "" {
+		t.Errorf("annotations are %v, %v", n.Annotations, err)
+	}
+}

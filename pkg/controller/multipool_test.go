@@ -1,0 +1,325 @@
+package controller
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// pooled is node n's CiliumNode in multi-pool mode: its agent asks for so many
+// addresses (0: it has not said) and was told these CIDRs.
+func pooled(requested int, cidrs ...string) *ciliumv2.CiliumNode {
+	cn := ciliumNode("n", "")
+	cn.UID = "cn-uid"
+	cn.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: "node-uid"}}
+	pools := &cn.Spec.IPAM.Pools
+	if requested > 0 {
+		pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: requested}}}
+	}
+	if len(cidrs) > 0 {
+		pools.Allocated = []ipamtypes.IPAMPoolAllocation{{Pool: "default"}}
+	}
+	for _, c := range cidrs {
+		pools.Allocated[0].CIDRs = append(pools.Allocated[0].CIDRs, podCIDR(c))
+	}
+	return cn
+}
+
+func poolBed(t *testing.T, objects ...client.Object) *bed {
+	t.Helper()
+	return newBedIn(t, ciliumnode.MultiPool, objects...)
+}
+
+// listed are the CIDRs that the agent of node n was told.
+func (b *bed) listed() []netip.Prefix {
+	b.t.Helper()
+	return b.ciliumNode().PodCIDRs
+}
+
+// agentWrites is a write of the agent of node n.
+func (b *bed) agentWrites(patch string) {
+	b.t.Helper()
+	if err := b.api.Patch(b.t.Context(), ciliumNode("n", ""), rawMerge(patch)); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func TestMultiPoolFirstBlocks(t *testing.T) {
+	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"))
+	calls, err := b.reconcile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"create CiliumNode", "create PodIPBlock", "create PodIPBlock", "patch CiliumNode"}
+	if diff := cmp.Diff(want, calls); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(prefixes("10.0.0.0/30", "10.0.0.4/30"), b.listed(), compareNetip()); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
+	}
+	cn := &ciliumv2.CiliumNode{}
+	if err := b.api.Get(t.Context(), types.NamespacedName{Name: "n"}, cn); err != nil {
+		t.Fatal(err)
+	}
+	if len(cn.Spec.IPAM.Pool)+len(cn.Spec.IPAM.PodCIDRs) > 0 {
+		t.Errorf("fields of crd mode are written: %v %v", cn.Spec.IPAM.Pool, cn.Spec.IPAM.PodCIDRs)
+	}
+	b.check("at the end")
+	if calls, err := b.reconcile(); err != nil || len(calls) > 0 {
+		t.Errorf("at rest: calls %v, %v; want none", calls, err)
+	}
+	b.restart()
+	if calls, err := b.reconcile(); err != nil || len(calls) > 0 {
+		t.Errorf("after a restart: calls %v, %v; want none", calls, err)
+	}
+}
+
+// Whatever write is the last one, or has its answer lost, the rules hold and the
+// node ends up with what it should have.
+func TestMultiPoolSurvivesEveryWrite(t *testing.T) {
+	for _, what := range []fate{refused, unheard} {
+		for _, restart := range []bool{false, true} {
+			for fails := range 4 {
+				t.Run(fmt.Sprintf("write %d, fate %d, restart %t", fails, what, restart), func(t *testing.T) {
+					b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"))
+					n := 0
+					b.fate = func(string) fate {
+						if n++; n == fails+1 {
+							return what
+						}
+						return done
+					}
+					if _, err := b.reconcile(); err == nil {
+						t.Fatal("the failure went unnoticed")
+					}
+					b.check("after the failure")
+					if restart {
+						b.restart()
+					}
+					b.settle()
+					b.check("at the end")
+					if len(b.listed()) != 2 || len(b.blocks()) != 2 {
+						t.Errorf("told %v of blocks %v; want two of two", b.listed(), b.blocks())
+					}
+				})
+			}
+		}
+	}
+}
+
+func TestMultiPoolGrowsAsAsked(t *testing.T) {
+	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), pooled(2, "10.0.0.0/30"), blockObject("10.0.0.0/30", ipalloc.InService))
+	b.settle()
+	if len(b.blocks()) != 1 {
+		t.Fatalf("blocks are %+v; want the one that covers what the agent asks for", b.blocks())
+	}
+	b.agentWrites(`{"spec":{"ipam":{"pools":{"requested":[{"pool":"default","needed":{"ipv4-addrs":5}}]}}}}`)
+	b.settle()
+	if diff := cmp.Diff(prefixes("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"), b.listed(), compareNetip()); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
+	}
+	b.check("at the end")
+}
+
+// returned is node n whose agent has just given back 10.0.0.4/30.
+func returned(t *testing.T) *bed {
+	return poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), pooled(2, "10.0.0.0/30"),
+		blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService))
+}
+
+// What the agent gave back rests, and goes only after the CiliumNode has changed
+// since: whatever write is the last one.
+func TestMultiPoolReturnedBlockRests(t *testing.T) {
+	watch := func(b *bed) func(call string) {
+		version := ""
+		return func(call string) {
+			switch call {
+			case "update PodIPBlock status":
+				version = b.ciliumNode().ResourceVersion
+			case "delete PodIPBlock", "update PodIPBlock":
+				if b.ciliumNode().ResourceVersion == version {
+					b.t.Error("the block goes though an old patch could still publish it")
+				}
+			}
+		}
+	}
+	finish := func(b *bed) {
+		b.settle()
+		if !b.has("10.0.0.4/30") {
+			b.t.Fatal("it rested too short")
+		}
+		b.clock.SetTime(b.clock.Now().Add(time.Minute + time.Second))
+		b.settle()
+		if b.has("10.0.0.4/30") {
+			b.t.Errorf("it is still there: %+v", b.blocks())
+		}
+		b.clock.SetTime(b.clock.Now().Add(time.Hour))
+		b.settle()
+		if v := b.ciliumNode(); len(v.Release) > 0 || !slices.Equal(v.PodCIDRs, prefixes("10.0.0.0/30")) {
+			b.t.Errorf("left over: %v, told %v", v.Release, v.PodCIDRs)
+		}
+		b.check("at the end")
+	}
+	t.Run("all goes well", func(t *testing.T) {
+		b := returned(t)
+		b.before = watch(b)
+		finish(b)
+	})
+	for fails := range 6 {
+		for _, what := range []fate{refused, unheard} {
+			t.Run(fmt.Sprintf("write %d, fate %d", fails, what), func(t *testing.T) {
+				b := returned(t)
+				b.before = watch(b)
+				n := 0
+				b.fate = func(string) fate {
+					if n++; n == fails+1 {
+						return what
+					}
+					return done
+				}
+				for range 3 {
+					_, _ = b.reconcile() // fails once
+				}
+				b.clock.SetTime(noon().Add(time.Minute + time.Second))
+				for range 4 {
+					_, _ = b.reconcile()
+				}
+				b.fate = func(string) fate { return done }
+				b.restart()
+				b.clock.SetTime(b.clock.Now().Add(time.Hour))
+				b.settle()
+				if b.has("10.0.0.4/30") {
+					t.Errorf("it is still there: %+v", b.blocks())
+				}
+				b.check("at the end")
+			})
+		}
+	}
+}
+
+// A leader that fell asleep with the patch in its hand wakes up after the block
+// went to another node: nothing else has happened to the CiliumNode.
+func TestMultiPoolLateLeaderLoses(t *testing.T) {
+	b := returned(t)
+	old := b.ciliumNode()
+	b.restart()
+	b.settle()
+	b.clock.SetTime(noon().Add(time.Hour))
+	b.settle()
+	if b.has("10.0.0.4/30") {
+		t.Fatal("the block is still the node's")
+	}
+	late := ciliumnode.Change{Publish: addrs("10.0.0.5"), Blocks: prefixes("10.0.0.0/30", "10.0.0.4/30")}
+	if _, err := b.r.CiliumNodes.Apply(t.Context(), old, late); !apierrors.IsConflict(err) {
+		t.Errorf("the late patch: %v, want a conflict", err)
+	}
+	b.check("at the end")
+}
+
+// An agent that lists again what rests has it back.
+func TestMultiPoolTakenBackWhileItRests(t *testing.T) {
+	b := returned(t)
+	b.settle()
+	b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"default","cidrs":["10.0.0.0/30","10.0.0.4/30"]}]}}}}`)
+	b.settle()
+	b.clock.SetTime(noon().Add(time.Hour))
+	b.settle()
+	for _, k := range b.blocks() {
+		if k.Phase != ipalloc.InService {
+			t.Errorf("%s is in phase %v", k.CIDR, k.Phase)
+		}
+	}
+	if len(b.blocks()) != 2 {
+		t.Errorf("blocks are %+v", b.blocks())
+	}
+	b.check("at the end")
+}
+
+// A rested block stays while the CiliumNode, read live, lists it or shares an
+// address with what it lists.
+func TestMultiPoolGivesUpNothingThatIsListed(t *testing.T) {
+	for _, listed := range []string{"10.0.0.4/30", "10.0.0.0/29", "10.0.0.6/31"} {
+		t.Run(listed, func(t *testing.T) {
+			b := returned(t)
+			b.settle()
+			b.clock.SetTime(noon().Add(time.Hour))
+			b.lag()
+			b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"default","cidrs":["10.0.0.0/30","` + listed + `"]}]}}}}`)
+			if _, err := b.reconcile(); err != nil {
+				t.Fatal(err)
+			}
+			if !b.has("10.0.0.4/30") {
+				t.Error("the block was given up")
+			}
+		})
+	}
+}
+
+func TestMultiPoolCiliumNodeIsPutBack(t *testing.T) {
+	last := pooled(9, "10.0.0.0/30", "10.0.0.4/30", "172.16.0.0/24")
+	last.ResourceVersion = "1"
+	last.Spec.IPAM.Pools.Allocated = slices.Insert(last.Spec.IPAM.Pools.Allocated, 0, ipamtypes.IPAMPoolAllocation{Pool: "blue"})
+	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"),
+		blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.CoolingDown))
+	b.r.Ledger.GoneNode(ciliumnode.MultiPool.Keep(last))
+	if _, err := b.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	v := b.ciliumNode()
+	if diff := cmp.Diff(prefixes("10.0.0.0/30", "172.16.0.0/24"), v.PodCIDRs, compareNetip()); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
+	}
+	if v.Whole.Heard() || len(v.Release) > 0 {
+		t.Errorf("heard %t, release entries %v; want an agent that has yet to speak, and no handshake with it", v.Whole.Heard(), v.Release)
+	}
+}
+
+func TestMultiPoolTornAwayBlockIsMadeAgain(t *testing.T) {
+	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), pooled(2, "10.0.0.8/30"))
+	b.settle()
+	if !b.has("10.0.0.8/30") || len(b.blocks()) != 1 {
+		t.Errorf("blocks are %+v", b.blocks())
+	}
+	b.check("at the end")
+}
+
+// What CiliumNodes name, in whatever field, is taken.
+func TestMultiPoolClaimsNothingNamed(t *testing.T) {
+	other := ciliumNode("m", "", "10.0.0.4/30")
+	other.Spec.IPAM.Pools.Allocated = []ipamtypes.IPAMPoolAllocation{
+		{Pool: "blue", CIDRs: pooled(0, "10.0.0.0/30").Spec.IPAM.Pools.Allocated[0].CIDRs},
+	}
+	other.Spec.IPAM.Pool = allocationMap("10.0.0.9")
+	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), other)
+	b.settle()
+	if diff := cmp.Diff(prefixes("10.0.0.12/30"), b.listed(), compareNetip()); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
+	}
+}
+
+// Of a block that is told whole nothing can be kept back, so one with a reserved
+// address is not given out.
+func TestMultiPoolReservedAddressKeepsItsBlock(t *testing.T) {
+	for mode, want := range map[ciliumnode.Mode]netip.Prefix{ciliumnode.CRD: prefix("10.0.0.0/30"), ciliumnode.MultiPool: prefix("10.0.0.4/30")} {
+		pool := podIPPool("p", 1, "10.0.0.0/28")
+		pool.Spec.Reserved = []string{"10.0.0.1/32", "10.0.0.7/32"} // the latter is an edge, which no pod gets
+		b := newBedIn(t, mode, nodeObject(), pool)
+		b.settle()
+		if got := b.listed()[0]; got != want {
+			t.Errorf("%s: the first block is %s, want %s", mode, got, want)
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package expand
+
+import (
+	"math"
+	"net/netip"
+	"slices"
+)
+
+// Whole is what an agent has and asks for that is told whole blocks instead of
+// addresses (Cilium v1.20.1, pkg/ipam/multipool_manager.go). It gives out the
+// addresses of every block it was told, and takes a block off the list by
+// itself once nothing of it is in use and the others cover what it asks for. So
+// there is no handshake, and a block that is listed serves whatever is planned
+// for it. What the agent asks for holds: it would give back at once what it got
+// beyond that.
+type Whole struct {
+	// Told are the CIDRs that the agent was told. Those that are no blocks are
+	// foreign.
+	Told []netip.Prefix
+	// Foreign is how many addresses the foreign ones have.
+	Foreign int
+	// Heard says that the agent has said what it asks for. Until then a block that
+	// is not listed was lost rather than given back.
+	Heard bool
+	// Requested is how many addresses it asks for: those in use, those that pods
+	// wait for, and its reserve. 0 where it was heard: it has no use for the family.
+	Requested int
+	// Fixed says that it is told one block, before it starts, and keeps that as
+	// long as the node is there.
+	Fixed bool
+}
+
+// isPublished says that the agent may give a to pods.
+func (d *decision) isPublished(a netip.Addr) bool {
+	if d.state.Whole == nil {
+		_, there := d.state.Pool[a]
+		return there
+	}
+	return slices.ContainsFunc(d.state.Whole.Told, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// countWhole sets the demand of a node whose agent reports no addresses: its own,
+// those of pods, and one for each pod that has come a short while ago and has
+// none yet. One that has none for long hangs before it asks for one; if it does
+// ask, the agent tells. Pods with an address of another pool of Cilium's do not
+// count.
+func (d *decision) countWhole() {
+	d.reported = d.state.Whole.Heard
+	d.trusted = d.state.AgentSettled && d.reported
+	for a := range d.state.Used {
+		if d.ours(a) && d.isOfNode(a) {
+			d.plan.Demand++
+		}
+	}
+	for _, pod := range d.state.Pods {
+		has, here := false, false
+		for _, a := range pod.IPs {
+			if !d.ours(a) {
+				continue
+			}
+			has = true
+			if d.isOfNode(a) {
+				here = true
+				d.learn(a, user{name: pod.Name})
+			}
+		}
+		if here || !has && d.now.Before(pod.Seen.Add(d.policy.AckTimeout)) {
+			d.plan.Demand++
+		}
+	}
+}
+
+// isOfNode says that a lies in a block of the node, or in what its agent was told.
+func (d *decision) isOfNode(a netip.Addr) bool { return d.blockOf(a) != nil || d.isPublished(a) }
+
+// setWholeTarget asks for what the agent asks for, and for pods that it has yet
+// to hear of. What a policy keeps free counts only until the agent has spoken:
+// it has a reserve of its own (--ipam-multi-pool-pre-allocation).
+func (d *decision) setWholeTarget() {
+	w, demand, percent := d.state.Whole, d.plan.Demand, d.policy.ExpandPercent
+	switch {
+	case w.Fixed && len(w.Told) > 0:
+		// It has what it can have.
+	case w.Fixed:
+		d.target = 1
+	case !w.Heard:
+		d.target = max(agentFloor, demand+d.policy.MinFree, (demand*100+percent-1)/percent)
+	case w.Requested > 0:
+		d.target = max(agentFloor, demand, limit(w.Requested))
+	}
+	d.hardCap = math.MaxInt32 // a block takes as little room as a podCIDR
+	if most := limit(d.state.Limits.MaxAllocate); most > 0 {
+		d.hardCap = most
+	}
+}
+
+// surveyWhole sorts what is published and in use under its block.
+func (d *decision) surveyWhole() {
+	d.foreign, d.published = d.state.Whole.Foreign, d.state.Whole.Foreign
+	for i := range d.blocks {
+		b := &d.blocks[i]
+		if b.Listed {
+			b.held, b.open = len(b.Usable), len(b.Usable)
+			b.published = max(1, b.held)
+			d.published += b.held
+			continue
+		}
+		for _, p := range d.state.Whole.Told {
+			if p.Overlaps(b.CIDR) {
+				b.published++ // as part of another
+			}
+		}
+	}
+}
+
+// fillWhole publishes the blocks in service that the node needs, and all of them
+// while the agent has not been heard. One that it does not need it has given
+// back, or was never told.
+func (d *decision) fillWhole() {
+	d.plan.Capacity = d.foreign
+	for i := range d.blocks {
+		d.plan.Capacity += d.blocks[i].open
+	}
+	for i := range d.blocks {
+		b := &d.blocks[i]
+		needed := d.deficit() > 0 || !d.state.Whole.Heard && !d.state.Whole.Fixed
+		if b.serving() && b.published == 0 && needed && d.room() > 0 {
+			d.publishWhole(b)
+		}
+	}
+}
+
+func (d *decision) publishWhole(b *block) {
+	b.publish = slices.Clone(b.Usable)
+	d.expect(b, len(b.Usable))
+}
+
+// givenBack says that a block in service is one that the agent no longer has and
+// the node does not need.
+func (d *decision) givenBack(b *block) bool {
+	return d.state.Whole != nil && d.state.Whole.Heard && len(b.publish) == 0
+}
+
+// clearAll deletes what stands of handshakes: an agent that is told whole blocks
+// answers none. A block that is on its way to cool down keeps its entries until
+// then.
+func (d *decision) clearAll() {
+	for _, a := range d.walk {
+		if b := d.blockOf(a); b == nil || !d.conditionFirst(b) {
+			d.plan.Clear = append(d.plan.Clear, a)
+		}
+	}
+}

@@ -1,0 +1,167 @@
+package expand
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// told lists CIDRs with the agent, which asks for so many addresses; below 0: it
+// has not been heard. It comes after the blocks.
+func told(requested int, cidrs ...string) func(*State) {
+	return func(s *State) {
+		s.Whole = &Whole{Heard: requested >= 0, Requested: max(0, requested)}
+		for _, cidr := range cidrs {
+			c, foreign := netip.MustParsePrefix(cidr), true
+			s.Whole.Told = append(s.Whole.Told, c)
+			for i := range s.Blocks {
+				if s.Blocks[i].CIDR == c {
+					s.Blocks[i].Listed, foreign = true, false
+				}
+			}
+			if foreign {
+				s.Whole.Foreign += len(inner(c))
+			}
+		}
+	}
+}
+
+func fixed(s *State) { s.Whole.Fixed = true }
+
+func TestDecideWhole(t *testing.T) {
+	const first, second, third = "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"
+	runDecide(t, map[string]decideCase{
+		"a new node asks for what its policy keeps free": {
+			state: node(told(-1)),
+			want:  []string{"needs 0 of 0", "claim 2 in 4 blocks, room 2147483647"},
+		},
+		"an agent that was not heard gets all the node has": {
+			state: node(lone(first), lone(second), told(-1)),
+			want:  []string{"needs 0 of 4", "publish 10.0.0.1-10.0.0.2 10.0.0.5-10.0.0.6"},
+		},
+		"what the agent asks for is there": {
+			state: node(lone(first), told(2, first)),
+			want:  []string{"needs 0 of 2"},
+		},
+		"the agent asks for more": {
+			state: node(lone(first), told(4, first)),
+			want:  []string{"needs 0 of 2", "claim 2 in 3 blocks, room 2147483645"},
+		},
+		"nothing is kept free beyond what the agent asks for: it would give it back": {
+			policy: func(p *Policy) { p.MinFree, p.ExpandPercent = 50, 10 },
+			state:  node(lone(first), told(2, first)),
+			want:   []string{"needs 0 of 2"},
+		},
+		"what the agent gave back rests": {
+			state: node(lone(first), lone(second), told(2, first)),
+			want:  []string{"needs 0 of 2", "free 10.0.0.4/30 Returned"},
+		},
+		"what it gave back and needs again it gets": {
+			state: node(lone(first), lone(second), told(4, first)),
+			want:  []string{"needs 0 of 4", "publish 10.0.0.5-10.0.0.6"},
+		},
+		"of several that are not listed it gets what it needs": {
+			state: node(lone(first), lone(second), lone(third), told(4, first)),
+			want:  []string{"needs 0 of 4", "publish 10.0.0.5-10.0.0.6", "free 10.0.0.8/30 Returned"},
+		},
+		"pods that have just come count before the agent hears of them": {
+			state: node(lone(first), told(2, first), came("a/a", noon), came("a/b", noon), came("a/c", noon)),
+			want:  []string{"needs 3 of 2", "claim 1 in 3 blocks, room 2147483645"},
+		},
+		"pods that hang do not": {
+			state: node(lone(first), told(2, first), came("a/a", noon.Add(-3*time.Minute)), came("a/b", noon.Add(-3*time.Minute)),
+				came("a/c", noon.Add(-3*time.Minute))),
+			want: []string{"needs 0 of 2"},
+		},
+		"pods with an address of another pool of Cilium's do not": {
+			state: node(lone(first), told(2, first), pod("a/a", "10.9.0.1"), pod("a/b", "10.9.0.2"), pod("a/c", "10.9.0.3")),
+			want:  []string{"needs 0 of 2"},
+		},
+		"pods and the agent's own addresses are the demand": {
+			state: node(lone(first), lone(second), told(4, first, second), usedBy("10.0.0.1", "router"), own("10.0.0.1"),
+				pod("a/a", "10.0.0.2"), pod("a/b", "10.0.0.5 fd00::1")),
+			want: []string{"needs 3 of 4"},
+		},
+		"a pod in a block that is not listed": {
+			state: node(lone(first), lone(second), told(2, first), pod("a/a", "10.0.0.5")),
+			want:  []string{"needs 1 of 4", "publish 10.0.0.5-10.0.0.6"},
+		},
+		"foreign CIDRs serve": {
+			state: node(told(30, "10.9.0.0/27")),
+			want:  []string{"needs 0 of 30"},
+		},
+		"a family that the agent has no use for": {
+			state: node(lone(first), told(0), came("a/a", noon)),
+			want:  []string{"needs 1 of 0", "free 10.0.0.0/30 Returned", "short of 1"},
+		},
+		"a drain waits for the agent, and the block serves meanwhile": {
+			state: node(lone(first, request(Deleted)), told(2, first)),
+			want:  []string{"needs 0 of 2", "drain 10.0.0.0/30 Deleted", "10.0.0.0/30 waits for Return"},
+		},
+		"a drain waits for pods": {
+			state: node(lone(first, draining(Deleted), request(Deleted)), told(2, first), pod("a/a", "10.0.0.1")),
+			want:  []string{"needs 1 of 2", "10.0.0.0/30 waits for Pods a/a"},
+		},
+		"a block that drained is not listed again": {
+			state: node(lone(first), lone(second, draining(Deleted), request(Deleted)), told(4, first)),
+			want:  []string{"needs 0 of 2", "claim 2 in 3 blocks, room 2147483645", "free 10.0.0.4/30 Returned"},
+		},
+		"before the agent was heard nothing counts as given back": {
+			state: node(lone(first), lone(second, draining(Deleted), request(Deleted)), told(-1, first)),
+			want:  []string{"needs 0 of 2", "10.0.0.4/30 waits for AgentNotSettled"},
+		},
+		"listed again while it rests": {
+			state: node(lone(first, cooling(Returned, noon.Add(time.Minute))), told(2, first)),
+			want:  []string{"needs 0 of 2", "drain 10.0.0.0/30 Reclaim", "10.0.0.0/30 waits for Return"},
+		},
+		"and put back into service": {
+			state: node(lone(first, draining(Reclaim)), told(2, first)),
+			want:  []string{"needs 0 of 2", "undrain 10.0.0.0/30"},
+		},
+		"a block that rested goes": {
+			state: node(lone(first), lone(second, cooling(Returned, noon)), told(2, first)),
+			want:  []string{"needs 0 of 2", "delete 10.0.0.4/30"},
+		},
+		"a block that rests is taken back before another is claimed": {
+			state: node(lone(first), lone(second, cooling(Returned, noon.Add(time.Minute))), told(4, first)),
+			want:  []string{"needs 0 of 4", "undrain 10.0.0.4/30"},
+		},
+		"nothing is reclaimed": {
+			state:  node(lone(first), lone(second), lone(third), told(2, first, second, third)),
+			memory: idle(time.Hour, time.Hour),
+			want:   []string{"needs 0 of 6"},
+		},
+		"what stands of a handshake goes": {
+			state: node(lone(first), told(2, first), entries("10.0.0.1 192.0.2.1", Marked), entries("10.0.0.2", Ready)),
+			want:  []string{"needs 0 of 2", "clear 10.0.0.1-10.0.0.2 192.0.2.1"},
+		},
+		"an overlapping block is withdrawn": {
+			state: node(lone(first), lone(second, conflict), told(2, first)),
+			want:  []string{"needs 0 of 2", "free 10.0.0.4/30 Returned"},
+		},
+		"part of what somebody else lists does not rest": {
+			state: node(lone(second), told(6, "10.0.0.0/29")),
+			want:  []string{"needs 0 of 6"},
+		},
+		"a fixed block: one, whatever its size and the policy": {
+			state: node(told(-1), fixed, came("a/a", noon), came("a/b", noon)),
+			want:  []string{"needs 2 of 0", "claim 1 in 4 blocks, room 2147483647"},
+		},
+		"a fixed block: that which the node has": {
+			state: node(lone(first), lone(second), told(-1), fixed),
+			want:  []string{"needs 0 of 2", "publish 10.0.0.1-10.0.0.2"},
+		},
+		"a fixed block: no second, and none goes": {
+			state: node(lone(first, draining(Deleted), request(Deleted)), lone(second), told(-1, first), fixed),
+			want:  []string{"needs 0 of 2", "10.0.0.0/30 waits for Return"},
+		},
+		"a fixed block: a shortage is told": {
+			state: node(lone(first), told(-1, first), fixed, came("a/a", noon), came("a/b", noon), came("a/c", noon)),
+			want:  []string{"needs 3 of 2", "short of 1"},
+		},
+		"max-allocate": {
+			state: node(lone(first), told(8, first), limits(Limits{MaxAllocate: 2})),
+			want:  []string{"needs 0 of 2"},
+		},
+	})
+}

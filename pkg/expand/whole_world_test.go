@@ -1,0 +1,351 @@
+package expand
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// poolAgent is Cilium's agent in multi-pool mode (v1.20.1, pkg/ipam/pool.go and
+// pkg/ipam/multipool_manager.go), for one pool and family.
+type poolAgent struct {
+	reserve  int // --ipam-multi-pool-pre-allocation
+	cidrs    []netip.Prefix
+	released []netip.Prefix
+	live     map[netip.Addr]string
+	pending  map[string]bool
+
+	told      []netip.Prefix // as it last saw its CiliumNode
+	requested int
+	version   int
+}
+
+// sees is cidrPool.updatePool.
+func (a *poolAgent) sees(told []netip.Prefix, requested, version int) {
+	a.told, a.requested, a.version = slices.Clone(told), requested, version
+	a.released = slices.DeleteFunc(a.released, func(c netip.Prefix) bool { return !slices.Contains(told, c) })
+	a.cidrs = slices.DeleteFunc(a.cidrs, func(c netip.Prefix) bool { return !slices.Contains(told, c) && a.used(c) == 0 })
+	for _, c := range told {
+		if !slices.Contains(a.cidrs, c) && !slices.Contains(a.released, c) {
+			a.cidrs = append(a.cidrs, c)
+		}
+	}
+}
+
+func (a *poolAgent) used(c netip.Prefix) int {
+	n := 0
+	for addr := range a.live {
+		if c.Contains(addr) {
+			n++
+		}
+	}
+	return n
+}
+
+func (a *poolAgent) free(c netip.Prefix) int { return len(inner(c)) - a.used(c) }
+
+// allocate is cidrPool.allocateNext.
+func (a *poolAgent) allocate(owner string) bool {
+	for _, c := range a.cidrs {
+		for _, addr := range inner(c) {
+			if _, busy := a.live[addr]; !busy {
+				a.live[addr] = owner
+				delete(a.pending, owner)
+				return true
+			}
+		}
+	}
+	a.pending[owner] = true
+	return false
+}
+
+// needs is computeNeededIPsPerPoolLocked with neededIPCeil.
+func (a *poolAgent) needs() int {
+	n := len(a.live) + len(a.pending)
+	switch {
+	case a.reserve == 0:
+		return n
+	case n%a.reserve > 0:
+		return (n/a.reserve + 2) * a.reserve
+	}
+	return (n/a.reserve + 1) * a.reserve
+}
+
+// update is updateLocalNode with releaseExcessCIDRsMultiPool: what it would
+// write.
+func (a *poolAgent) update() (told []netip.Prefix, requested int) {
+	requested = a.needs()
+	spare, free := max(0, requested-len(a.live)), 0
+	for _, c := range a.cidrs {
+		free += a.free(c)
+	}
+	slices.SortFunc(a.released, netip.Prefix.Compare)
+	for free < spare && len(a.released) > 0 {
+		a.cidrs, a.released = append(a.cidrs, a.released[0]), a.released[1:]
+		free += a.free(a.cidrs[len(a.cidrs)-1])
+	}
+	var kept []netip.Prefix
+	for _, c := range slices.Backward(a.cidrs) {
+		if a.used(c) == 0 && free-a.free(c) >= spare {
+			a.released = append(a.released, c)
+			free -= a.free(c)
+		} else {
+			kept = append(kept, c)
+		}
+	}
+	a.cidrs = kept
+	return slices.SortedFunc(slices.Values(kept), netip.Prefix.Compare), requested
+}
+
+// pooledNode is a node whose agent is told whole blocks, and its operator. Every
+// one of them sees the others' writes late.
+type pooledNode struct {
+	t      *testing.T
+	d      dice
+	policy Policy
+	now    time.Time
+	agent  poolAgent
+
+	state   State // as the API server holds it
+	version int   // of the CiliumNode
+	slots   int
+	born    int
+	hangs   map[string]bool
+
+	view        State // as the operator sees it
+	viewVersion int
+	memory      Memory
+	writes      int
+	claims      int
+	frees       int
+}
+
+func newPooledNode(t *testing.T, d dice) *pooledNode {
+	p := DefaultPolicy()
+	p.MinFree, p.ExpandPercent, p.AckTimeout = d(20), 50+d(51), 20*time.Second
+	w := &pooledNode{t: t, d: d, policy: p, now: noon, hangs: map[string]bool{}}
+	w.agent = poolAgent{reserve: oneOf(d, 0, 1, 4, 8, 16), live: map[netip.Addr]string{}, pending: map[string]bool{"router": true, "health": true}}
+	w.state = State{Node: "n1", AgentSettled: true, Whole: &Whole{}}
+	w.look()
+	return w
+}
+
+func (w *pooledNode) look() { w.view, w.viewVersion = copyState(w.state), w.version }
+
+// wrote notes a write of the CiliumNode, and keeps it to itself.
+func (w *pooledNode) wrote(told []netip.Prefix) {
+	w.version++
+	w.writes++
+	w.state.Whole.Told = told
+	for i := range w.state.Blocks {
+		w.state.Blocks[i].Listed = slices.Contains(told, w.state.Blocks[i].CIDR)
+	}
+}
+
+// step is two seconds.
+func (w *pooledNode) step(round int) {
+	w.now = w.now.Add(2 * time.Second)
+	if w.d.percent(60) || round%5 == 0 {
+		w.agent.sees(w.state.Whole.Told, w.state.Whole.Requested, w.version)
+	}
+	w.startPods()
+	if round%7 == 0 { // --ipam-cilium-node-update-rate
+		w.agentWrites()
+	}
+	if w.d.percent(70) {
+		w.look()
+	}
+	w.operate()
+	for addr, owner := range w.agent.live {
+		if !slices.ContainsFunc(w.state.Whole.Told, func(c netip.Prefix) bool { return c.Contains(addr) }) {
+			w.t.Errorf("%s of %s is in use, and the agent was not told of it", addr, owner)
+		}
+	}
+}
+
+// startPods gives pods addresses, which their status tells later.
+func (w *pooledNode) startPods() {
+	owners := map[string]netip.Addr{}
+	for addr, owner := range w.agent.live {
+		owners[owner] = addr
+	}
+	for _, name := range []string{"router", "health"} {
+		if _, has := owners[name]; !has {
+			w.agent.allocate(name)
+		}
+	}
+	for i := range w.state.Pods {
+		p := &w.state.Pods[i]
+		addr, has := owners[p.Name]
+		switch {
+		case has && w.d.percent(50):
+			p.IPs = []netip.Addr{addr}
+		case !has && !w.hangs[p.Name]:
+			w.agent.allocate(p.Name)
+		}
+	}
+}
+
+func (w *pooledNode) agentWrites() {
+	told, requested := w.agent.update()
+	if slices.Equal(told, w.agent.told) && requested == w.agent.requested {
+		return
+	}
+	if w.agent.version != w.version { // a conflict: it tries again later
+		return
+	}
+	w.wrote(told)
+	w.state.Whole.Heard, w.state.Whole.Requested = true, requested
+	w.state.Used = map[netip.Addr]string{}
+	for addr, owner := range w.agent.live {
+		if userOf(owner).agent {
+			w.state.Used[addr] = owner
+		}
+	}
+}
+
+func (w *pooledNode) operate() {
+	plan, memory := Decide(w.now, w.policy, w.view, w.memory)
+	w.memory = memory
+	if len(plan.Mark)+len(plan.Remove) > 0 {
+		w.t.Errorf("a handshake with an agent that has none: %s", plan)
+	}
+	for _, c := range plan.Undrain {
+		w.phase(c, ipalloc.InService, None)
+	}
+	for _, d := range plan.Drain {
+		w.phase(d.CIDR, ipalloc.Draining, d.Reason)
+	}
+	fresh := w.supply(plan.Claim)
+	if w.version == w.viewVersion { // or it conflicts
+		w.publish(append(fresh, plan.Publish...))
+	}
+	for _, f := range plan.Free {
+		w.frees++
+		w.phase(f.CIDR, ipalloc.CoolingDown, f.Reason)
+	}
+	for _, c := range plan.Delete {
+		w.giveUp(c)
+	}
+	if !plan.Empty() {
+		w.writes++
+		w.look()
+	}
+}
+
+func (w *pooledNode) phase(c netip.Prefix, is ipalloc.Phase, why Reason) {
+	for i := range w.state.Blocks {
+		if b := &w.state.Blocks[i]; b.CIDR == c {
+			b.Phase, b.Reason, b.RestUntil = is, why, w.now.Add(restTime)
+		}
+	}
+}
+
+func (w *pooledNode) supply(c Claim) []netip.Addr {
+	var fresh []netip.Addr
+	for n := 0; n < c.Blocks && len(fresh) < c.Addresses; n++ {
+		cidr := netip.PrefixFrom(slot(ipalloc.IPv4, w.slots), 28)
+		w.slots++
+		w.claims++
+		w.state.Blocks = append(w.state.Blocks, Block{CIDR: cidr, Usable: inner(cidr)})
+		fresh = append(fresh, inner(cidr)...)
+	}
+	return fresh
+}
+
+func (w *pooledNode) publish(addrs []netip.Addr) {
+	told := slices.Clone(w.state.Whole.Told)
+	for _, b := range w.state.Blocks {
+		if !b.Listed && b.Phase != ipalloc.CoolingDown && slices.ContainsFunc(addrs, b.CIDR.Contains) {
+			told = append(told, b.CIDR)
+		}
+	}
+	if len(told) > len(w.state.Whole.Told) {
+		slices.SortFunc(told, netip.Prefix.Compare)
+		w.wrote(told)
+	}
+}
+
+// giveUp looks at the CiliumNode as it is.
+func (w *pooledNode) giveUp(c netip.Prefix) {
+	if slices.Contains(w.state.Whole.Told, c) {
+		return
+	}
+	if slices.Contains(w.agent.cidrs, c) {
+		w.t.Errorf("%s goes to others, and the agent may still give addresses of it to pods", c)
+	}
+	w.version++ // the fence
+	w.state.Blocks = slices.DeleteFunc(w.state.Blocks, func(b Block) bool { return b.CIDR == c })
+}
+
+// live changes which pods there are.
+func (w *pooledNode) live(most int) {
+	for range w.d(8) {
+		if n := len(w.state.Pods); n > 0 && (n >= most || w.d.percent(45)) {
+			w.kill(w.d(n))
+			continue
+		}
+		w.born++
+		name := fmt.Sprintf("default/pod-%d", w.born)
+		w.hangs[name] = w.d.percent(15)
+		w.state.Pods = append(w.state.Pods, Pod{Name: name, Seen: w.now})
+	}
+}
+
+func (w *pooledNode) kill(i int) {
+	name := w.state.Pods[i].Name
+	w.state.Pods = slices.Delete(w.state.Pods, i, i+1)
+	delete(w.agent.pending, name)
+	for addr, owner := range w.agent.live {
+		if owner == name {
+			delete(w.agent.live, addr)
+		}
+	}
+}
+
+// TestWholeBlocksInALife lets pods come and go: no address in use is ever given
+// to others. Once they stay, every pod gets an address and everybody comes to
+// rest: what the operator gives, the agent does not give back.
+func TestWholeBlocksInALife(t *testing.T) {
+	claims, frees := 0, 0
+	for seed := range rounds(400) {
+		w := newPooledNode(t, seeded(uint64(seed)))
+		round := 0
+		for _, most := range []int{60, 5, 40} {
+			for range 60 {
+				round++
+				w.live(most)
+				w.step(round)
+			}
+		}
+		clear(w.hangs)
+		for range 200 {
+			round++
+			w.step(round)
+		}
+		w.writes = 0
+		for range 60 {
+			round++
+			w.step(round)
+		}
+		if w.writes > 0 {
+			t.Errorf("no rest: %d writes in two minutes", w.writes)
+		}
+		if has := len(w.agent.live); has != len(w.state.Pods)+2 {
+			t.Errorf("%d addresses in use by %d pods and the agent", has, len(w.state.Pods))
+		}
+		if t.Failed() {
+			t.Fatalf("seed %d, reserve %d", seed, w.agent.reserve)
+		}
+		claims += w.claims
+		frees += w.frees
+	}
+	t.Logf("blocks claimed %d, given back %d", claims, frees)
+	if claims == 0 || frees == 0 {
+		t.Error("the random nodes try nothing")
+	}
+}

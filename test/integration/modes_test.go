@@ -1,0 +1,117 @@
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	iputil "github.com/cilium/cilium/pkg/ip"
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+)
+
+// told are the CIDRs under the pool default of a CiliumNode.
+func told(cn *ciliumv2.CiliumNode) []iputil.Prefix {
+	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
+		if entry.Pool == "default" {
+			return entry.CIDRs
+		}
+	}
+	return nil
+}
+
+// agentAsks is the write of an agent in multi-pool mode that asks for so many
+// addresses and keeps so many of the CIDRs it was told.
+func (e *env) agentAsks(node string, addresses, keeps int) {
+	e.t.Helper()
+	e.eventually("the agent writes", func() error {
+		cn, err := e.ciliumNode(node)
+		if err != nil {
+			return err
+		}
+		pools := &cn.Spec.IPAM.Pools
+		pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: addresses}}}
+		pools.Allocated = []ipamtypes.IPAMPoolAllocation{{Pool: "default", CIDRs: slices.Clone(told(cn)[:keeps])}}
+		err = e.client.Update(e.ctx, cn)
+		if err != nil && !apierrors.IsConflict(err) {
+			e.t.Fatal(err)
+		}
+		return err
+	})
+}
+
+// isTold waits until a node holds n blocks, and its agent is told just those.
+func (e *env) isTold(node string, n int) {
+	e.t.Helper()
+	e.eventually(fmt.Sprintf("the agent of %s is told %d blocks", node, n), func() error {
+		cn, err := e.ciliumNode(node)
+		if err != nil {
+			return err
+		}
+		if blocks := e.blocks(node); len(blocks) != n || len(told(cn)) != n {
+			return fmt.Errorf("%d blocks, told %v", len(blocks), told(cn))
+		}
+		if len(cn.Spec.IPAM.Pool)+len(cn.Spec.IPAM.PodCIDRs)+len(cn.Status.IPAM.ReleaseIPs) > 0 {
+			return fmt.Errorf("fields of crd mode: %v %v %v", cn.Spec.IPAM.Pool, cn.Spec.IPAM.PodCIDRs, cn.Status.IPAM.ReleaseIPs)
+		}
+		return nil
+	})
+}
+
+func TestMultiPoolMode(t *testing.T) {
+	e := newEnv(t)
+	s := quick()
+	s.Mode = ciliumnode.MultiPool
+	op := e.start(s)
+	e.pool("all", nil, "10.1.0.0/24")
+	e.bareNode("n1", nil)
+	e.isTold("n1", 1)
+
+	e.agentAsks("n1", 16, 1)
+	e.pods("n1", "burst", 80) // the agent has not heard of them
+	e.isTold("n1", 3)
+	e.agentAsks("n1", 112, 3)
+	e.isTold("n1", 4)
+
+	e.deletePods("burst", nil)
+	op.stop()
+	e.agentAsks("n1", 16, 1) // while nobody looks
+	e.start(s)
+	e.isTold("n1", 1)
+}
+
+func TestKubernetesMode(t *testing.T) {
+	e := newEnv(t)
+	s := quick()
+	s.Mode = ciliumnode.Kubernetes
+	e.start(s)
+	e.pool("all", nil, "10.1.0.0/24")
+	n := e.bareNode("n1", nil)
+	e.eventually("the Node is told a block", func() error {
+		if err := e.client.Get(e.ctx, client.ObjectKey{Name: "n1"}, n); err != nil {
+			return err
+		}
+		if got := n.Annotations["network.cilium.io/ipv4-pod-cidr"]; got != "10.1.0.0/27" || len(e.blocks("n1")) != 1 {
+			return fmt.Errorf("told %q of %d blocks", got, len(e.blocks("n1")))
+		}
+		return nil
+	})
+	list := &ciliumv2.CiliumNodeList{}
+	if err := e.client.List(e.ctx, list); err != nil || len(list.Items) > 0 {
+		t.Errorf("CiliumNodes %v, %v: they are for agents to make", list.Items, err)
+	}
+	if err := e.client.Delete(e.ctx, &corev1.Node{ObjectMeta: n.ObjectMeta}); err != nil {
+		t.Fatal(err)
+	}
+	e.eventually("its block has rested", func() error {
+		if got := e.blocks(""); len(got) > 0 {
+			return fmt.Errorf("blocks %v", got)
+		}
+		return nil
+	})
+}
