@@ -20,12 +20,13 @@ import (
 
 // The nodes' first blocks, which hold their routers, lie in a CIDR that stays.
 const (
-	stays    = "100.162.224.0/26"
-	drained  = "100.162.225.0/26"
-	replaces = "100.162.226.0/25"
+	stays    = "100.162.224.0/27"
+	drained  = "100.162.225.0/27"
+	replaces = "100.162.226.0/26"
 
-	drainPods = 60 // three blocks, of which two drain
-	moveTurns = 4
+	drainBlock = 28
+	drainPods  = 28 // three blocks, of which two drain
+	moveTurns  = 4
 )
 
 // drain sets a CIDR to drain that has two of a node's three blocks, and moves
@@ -74,7 +75,7 @@ func startDrain(ctx context.Context, e *env) (*drains, error) {
 	if err := e.start(ctx); err != nil {
 		return nil, err
 	}
-	if err := e.Client.Create(ctx, zonePool("all", "", 0, blockSize, stays, drained, replaces)); err != nil {
+	if err := e.Client.Create(ctx, zonePool("all", "", 0, drainBlock, stays, drained, replaces)); err != nil {
 		return nil, fmt.Errorf("create pool: %w", err)
 	}
 	d := &drains{env: e}

@@ -50,7 +50,7 @@ func main() {
 	flag.StringVar(&o.examples, "examples", "examples", "folder of the values that users are given, and the agents run with")
 	flag.StringVar(&o.logs, "logs", ".run/e2e", "folder of the logs")
 	flag.BoolVar(&o.verbose, "v", true, "tell each step as it happens")
-	flag.IntVar(&o.atOnce, "at-once", 2, "scenarios that run at the same time, of those that mostly wait")
+	flag.IntVar(&o.atOnce, "at-once", 3, "scenarios that run at the same time, of those that mostly wait")
 	flag.StringVar(&o.inside, "inside", "", "for its own use")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
