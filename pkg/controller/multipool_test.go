@@ -287,6 +287,22 @@ func TestMultiPoolCiliumNodeIsPutBack(t *testing.T) {
 	}
 }
 
+// Where nobody remembers the CiliumNode, its agent may still have every block the
+// node holds: it is told all of them, whatever the need.
+func TestMultiPoolForgottenCiliumNode(t *testing.T) {
+	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/27"), blockObject("10.0.0.0/30", ipalloc.InService),
+		blockObject("10.0.0.4/30", ipalloc.InService), blockObject("10.0.0.8/30", ipalloc.InService), blockObject("10.0.0.12/30", ipalloc.CoolingDown))
+	b.settle()
+	v := b.ciliumNode()
+	if diff := cmp.Diff(prefixes("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"), v.PodCIDRs, compareNetip()); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
+	}
+	if len(v.Release) > 0 {
+		t.Errorf("release entries %v: this agent is asked for no report", v.Release)
+	}
+	b.check("at the end")
+}
+
 func TestMultiPoolTornAwayBlockIsMadeAgain(t *testing.T) {
 	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), pooled(2, "10.0.0.8/30"))
 	b.settle()

@@ -64,11 +64,15 @@ func (d *decision) countWhole() {
 				d.learn(a, user{name: pod.Name})
 			}
 		}
-		if here || !has && d.now.Before(pod.Seen.Add(d.policy.AckTimeout)) {
+		fresh := !has && !d.useless() && d.now.Before(pod.Seen.Add(d.policy.AckTimeout))
+		if here || fresh {
 			d.plan.Demand++
 		}
 	}
 }
+
+// useless says that the agent has no use for the family.
+func (d *decision) useless() bool { return d.state.Whole.Heard && d.state.Whole.Requested == 0 }
 
 // isOfNode says that a lies in a block of the node, or in what its agent was told.
 func (d *decision) isOfNode(a netip.Addr) bool { return d.blockOf(a) != nil || d.isPublished(a) }
@@ -85,7 +89,7 @@ func (d *decision) setWholeTarget() {
 		d.target = 1
 	case !w.Heard:
 		d.target = max(agentFloor, demand+d.policy.MinFree, (demand*100+percent-1)/percent)
-	case w.Requested > 0:
+	case !d.useless():
 		d.target = max(agentFloor, demand, limit(w.Requested))
 	}
 	d.hardCap = math.MaxInt32 // a block takes as little room as a podCIDR

@@ -92,7 +92,7 @@ func TestDecideWhole(t *testing.T) {
 		},
 		"a family that the agent has no use for": {
 			state: node(lone(first), told(0), came("a/a", noon)),
-			want:  []string{"needs 1 of 0", "free 10.0.0.0/30 Returned", "short of 1"},
+			want:  []string{"needs 0 of 0", "free 10.0.0.0/30 Returned"},
 		},
 		"a drain waits for the agent, and the block serves meanwhile": {
 			state: node(lone(first, request(Deleted)), told(2, first)),

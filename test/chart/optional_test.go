@@ -239,7 +239,7 @@ func TestRightsFollowValues(t *testing.T) {
 		"taint": {"", []string{"patch nodes"}},
 		"CiliumNodes": {"mode: kubernetes", []string{
 			"create ciliumnodes.cilium.io", "delete ciliumnodes.cilium.io", "list ciliumnodes.cilium.io", "patch ciliumnodes.cilium.io",
-			"patch ciliumnodes.cilium.io/status", "watch ciliumnodes.cilium.io"}},
+			"patch ciliumnodes/status.cilium.io", "watch ciliumnodes.cilium.io"}},
 		"condition": {"nodes: {shortageTaint: a/b, condition: false}", []string{"patch nodes/status"}},
 		"plain metrics": {"nodes: {shortageTaint: a/b}\nmetrics: {secure: false}", []string{
 			"create subjectaccessreviews.authorization.k8s.io", "create tokenreviews.authentication.k8s.io"}},

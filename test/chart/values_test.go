@@ -47,6 +47,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"typo in a probe":           {"livenessProbe: {failureTreshold: 3}", "additional properties 'failureTreshold' not allowed"},
 		"unknown alert":             {"metrics: {prometheusRule: {disabled: [Filling]}}", "value must be one of"},
 		"label that is a number":    {"podLabels: {a: 1}", "got number, want string"},
+		"mode":                      {"mode: cluster-pool", "value must be one of"},
 		"word for a preflight":      {"preflight: {pools: error}", "value must be one of"},
 		"range of a firewall":       {"hostFirewall: {allowedCIDRs: [10.0.0.1]}", "does not match pattern"},
 		"name that is too long":     {"fullnameOverride: " + strings.Repeat("a", 48), "maxLength: got 48, want 47"},
