@@ -12,8 +12,12 @@ import (
 const (
 	// blockedCode is the exit code of a command that says what is in the way.
 	blockedCode = 3
-	// firstKill is how long a command has when it is killed for the first time.
-	firstKill = 100 * time.Millisecond
+	// firstKill is how long a command has when it is killed for the first time,
+	// and answerWait how long one waits for agents that do not answer: three
+	// times what the bed's take.
+	firstKill     = 100 * time.Millisecond
+	answerWait    = 10 * time.Second
+	answerTimeout = " --answer-timeout=10s"
 )
 
 // must runs a line of the page, which has to come to its end with this exit code.
@@ -39,10 +43,11 @@ func (m *mover) ended(line, out string, code, want int) error {
 }
 
 // killed is must where the command is killed with SIGKILL before, again and
-// again, each time later, and the operator with it.
-func (m *mover) killed(ctx context.Context, line string, want int) error {
+// again, each time later, and the operator with it. waits is how long the
+// command waits before it does anything.
+func (m *mover) killed(ctx context.Context, line string, want int, waits time.Duration) error {
 	for after := firstKill; ctx.Err() == nil; after = after * 8 / 5 {
-		short, cancel := context.WithTimeout(ctx, after)
+		short, cancel := context.WithTimeout(ctx, waits+after)
 		out, code, err := m.Shell(short, line)
 		cancel()
 		if err != nil {

@@ -25,8 +25,6 @@ import (
 const (
 	holdLabel    = "cilium-pool.io/old-ipam"
 	adoptedLabel = "cilium-pool.io/adopted-from"
-	// answerTimeout is three times what the bed's agents need.
-	answerTimeout = " --answer-timeout=15s"
 	// settleTime is the operator's in the bed, see soon.
 	settleTime = " --settle-time=5s"
 	// killWithin is when the operator is killed while an agent restarts.
@@ -71,7 +69,7 @@ func (m *mover) write(name string, object any) error {
 
 // adopt makes PodIPBlocks of what the nodes have.
 func (m *mover) adopt(ctx context.Context) error {
-	if err := m.killed(ctx, cmdStart, 0); err != nil {
+	if err := m.killed(ctx, cmdStart, 0, 0); err != nil {
 		return err
 	}
 	blocks := &v1alpha1.PodIPBlockList{}
@@ -222,7 +220,7 @@ func (m *mover) back(ctx context.Context) error {
 	if err := m.endWatch(ctx); err != nil {
 		return err
 	}
-	if err := m.killed(ctx, cmdAbort+answerTimeout, blockedCode); err != nil {
+	if err := m.killed(ctx, cmdAbort+answerTimeout, blockedCode, 0); err != nil {
 		return err
 	}
 	for i, n := range m.nodes {
@@ -236,7 +234,7 @@ func (m *mover) back(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := m.killed(ctx, cmdAbort+answerTimeout, 0); err != nil {
+	if err := m.killed(ctx, cmdAbort+answerTimeout, 0, answerWait); err != nil {
 		return err
 	}
 	if err := m.shadow(true); err != nil {
@@ -258,7 +256,7 @@ func (m *mover) finish(ctx context.Context) error {
 	if err := m.must(ctx, cmdSettled+settleTime, 0); err != nil {
 		return err
 	}
-	if err := m.killed(ctx, cmdFinish+settleTime, 0); err != nil {
+	if err := m.killed(ctx, cmdFinish+settleTime, 0, 0); err != nil {
 		return err
 	}
 	if err := m.must(ctx, cmdTidy, 0); err != nil {

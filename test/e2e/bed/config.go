@@ -28,7 +28,7 @@ const (
 	crdMode        = "crd"
 	// quickReports shortens the waits of a move that asks agents more often
 	// than is worth waiting for.
-	quickReports = "ipam.ciliumNodeUpdateRate=5s"
+	quickReports = "ipam.ciliumNodeUpdateRate=3s"
 )
 
 //go:embed values.yaml vxlan.yaml before.yaml
