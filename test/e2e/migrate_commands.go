@@ -16,7 +16,7 @@ const (
 	cmdPublished  = "kubectl cilium-pool migrate status --until published --timeout 2m"
 
 	cmdLetGo   = "kubectl label node NODE cilium-pool.io/old-ipam-"
-	cmdAgent   = "kubectl -n kube-system delete pod -l k8s-app=cilium --field-selector spec.nodeName=NODE --wait=false"
+	cmdAgent   = "kubectl -n kube-system delete pod -l k8s-app=cilium --field-selector spec.nodeName=NODE"
 	cmdMoved   = "kubectl cilium-pool migrate status --node NODE --until moved --timeout 5m"
 	cmdSettled = "kubectl cilium-pool migrate status --until settled --timeout 5m"
 	cmdFinish  = "kubectl cilium-pool migrate finish"

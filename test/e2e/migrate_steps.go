@@ -190,22 +190,20 @@ func (m *mover) roll(ctx context.Context, n *bed.Node, label string) error {
 	if err := m.must(ctx, on(label, "NODE", n.Name), 0); err != nil {
 		return err
 	}
-	if err := m.must(ctx, on(cmdAgent, "NODE", n.Name), 0); err != nil {
-		return err
-	}
 	var down bed.Downtime
-	done := make(chan error, 1)
+	deleted, rolled := make(chan error, 1), make(chan error, 1)
+	go func() { deleted <- m.must(ctx, on(cmdAgent, "NODE", n.Name), 0) }()
 	go func() {
 		var err error
 		down, err = n.RollAgent(ctx)
-		done <- err
+		rolled <- err
 	}()
 	err := pause(ctx, rand.N(killWithin))
 	if err == nil {
 		err = m.renewOperator()
 		m.operatorsKilled++
 	}
-	if err := errors.Join(err, <-done); err != nil {
+	if err := errors.Join(err, <-deleted, <-rolled); err != nil {
 		return err
 	}
 	m.churn.wasDown(n.Name, down)

@@ -4,6 +4,7 @@ package bed
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -85,22 +86,50 @@ func (n *Node) Mode() (string, error) {
 // Downtime is from when an agent was told to end until it was healthy again.
 type Downtime struct{ From, Until time.Time }
 
-// RollAgent ends the agent and starts it again with the configuration as it is
-// now, in a new pod, as its DaemonSet does where the pod was deleted. What it has
+// RollAgent waits until somebody asks for the agent's Pod to go, ends the agent
+// and starts it again with the configuration as it is now, in a new pod, as
+// kubelet and DaemonSet do. It waits until that is Ready. What the agent has
 // pinned stays.
-func (n *Node) RollAgent(ctx context.Context) (Downtime, error) {
-	d := Downtime{From: time.Now()}
+func (n *Node) RollAgent(ctx context.Context) (d Downtime, err error) {
+	pod := &corev1.Pod{}
+	err = n.bed.Eventually(ctx, "the pod of the agent of "+n.Name+" is deleted", func(ctx context.Context) error {
+		if err := n.bed.Client.Get(ctx, n.agentPodKey(), pod); err != nil || pod.DeletionTimestamp != nil {
+			return err
+		}
+		return errors.New("it is there")
+	})
+	if err != nil {
+		return d, err
+	}
+	d.From = time.Now()
 	if err := n.StopAgent(ctx); err != nil {
 		return d, err
 	}
-	pod := &corev1.Pod{ObjectMeta: n.agentPod()}
 	if err := n.bed.Client.Delete(ctx, pod, client.GracePeriodSeconds(0)); client.IgnoreNotFound(err) != nil {
 		return d, fmt.Errorf("delete pod of agent: %w", err)
 	}
 	if err := n.StartAgent(ctx); err != nil {
 		return d, err
 	}
-	err := n.WaitAgent(ctx)
+	err = n.WaitAgent(ctx)
 	d.Until = time.Now()
-	return d, err
+	if err != nil {
+		return d, err
+	}
+	return d, n.bed.Eventually(ctx, "the pod of the agent of "+n.Name+" is Ready", func(ctx context.Context) error {
+		pod := &corev1.Pod{}
+		if err := n.bed.Client.Get(ctx, n.agentPodKey(), pod); err != nil {
+			return err
+		}
+		for _, c := range pod.Status.Conditions {
+			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+				return nil
+			}
+		}
+		return fmt.Errorf("conditions %v", pod.Status.Conditions)
+	})
+}
+
+func (n *Node) agentPodKey() client.ObjectKey {
+	return client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: n.agentPod().Name}
 }
