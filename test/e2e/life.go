@@ -89,7 +89,7 @@ func (e *env) grow(ctx context.Context, n *bed.Node, probe *bed.Pod) ([]*bed.Pod
 		e.Logf("%v", err)
 	}
 	e.check(len(errs) == 0, fmt.Sprintf("failed CNI ADDs of %d more", lifeMore), "%d", len(errs))
-	e.judgeStreams(streams)
+	e.judgeStreams(streams, "TCP echoes while blocks were added; slowest")
 	e.judgePings(flows, "packets lost while blocks were added, both ways, every 5 ms")
 	return append(first, more...), e.newBlocks(ctx, n, probe, append(first, more...))
 }
@@ -191,7 +191,7 @@ func streamsTo(from, to *bed.Pod) ([]*bed.Stream, error) {
 	return streams, nil
 }
 
-func (e *env) judgeStreams(streams []*bed.Stream) {
+func (e *env) judgeStreams(streams []*bed.Stream, what string) {
 	echoes, slowest := 0, time.Duration(0)
 	var errs []error
 	for _, s := range streams {
@@ -205,5 +205,5 @@ func (e *env) judgeStreams(streams []*bed.Stream) {
 	if err != nil {
 		e.Logf("%v", err)
 	}
-	e.check(err == nil, "TCP echoes while blocks were added; slowest", "%d; %d ms", echoes, slowest.Milliseconds())
+	e.check(err == nil, what, "%d; %d ms", echoes, slowest.Milliseconds())
 }

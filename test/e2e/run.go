@@ -113,7 +113,7 @@ type named struct {
 }
 
 func (n named) Write(line []byte) (int, error) {
-	if _, err := fmt.Fprintf(n.to, "%-13s %s", n.name, line); err != nil {
+	if _, err := fmt.Fprintf(n.to, "%-20s %s", n.name, line); err != nil {
 		return 0, err
 	}
 	return len(line), nil

@@ -51,12 +51,24 @@ func scenarios() []scenario {
 	}
 }
 
-// choose finds scenarios by a list of names, "ci" or "all".
+// migrations take half an hour together, so they are not among all scenarios.
+func migrations() []scenario {
+	return []scenario{
+		{"migrate-cluster-pool", "a running cluster moves from cluster-pool mode, back, and again", false, true, migrateClusterPool},
+		{"migrate-kubernetes", "the same from kubernetes mode", false, true, migrateKubernetes},
+		{"migrate-multi-pool", "the same from multi-pool mode", false, true, migrateMultiPool},
+	}
+}
+
+// choose finds scenarios by a list of names, "ci", "all" or "migrate".
 func choose(names string) ([]scenario, error) {
+	if names == "migrate" {
+		return migrations(), nil
+	}
 	var chosen []scenario
-	known := []string{"ci", "all"}
+	known := []string{"ci", "all", "migrate"}
+	every := append(scenarios(), migrations()...)
 	for _, s := range scenarios() {
-		known = append(known, s.name)
 		if names == "all" || names == "ci" && s.ci {
 			chosen = append(chosen, s)
 		}
@@ -64,9 +76,12 @@ func choose(names string) ([]scenario, error) {
 	if len(chosen) > 0 {
 		return chosen, nil
 	}
+	for _, s := range every {
+		known = append(known, s.name)
+	}
 	for name := range strings.SplitSeq(names, ",") {
 		before := len(chosen)
-		for _, s := range scenarios() {
+		for _, s := range every {
 			if s.name == name {
 				chosen = append(chosen, s)
 			}

@@ -17,6 +17,8 @@ func TestChoose(t *testing.T) {
 		"those of every change": {run: "ci", want: "join surge reclaim restart"},
 		"one":                   {run: "carry", want: "carry"},
 		"in the order given":    {run: "restart,join", want: "restart join"},
+		"moves":                 {run: "migrate", want: "migrate-cluster-pool migrate-kubernetes migrate-multi-pool"},
+		"one of the moves":      {run: "migrate-kubernetes", want: "migrate-kubernetes"},
 		"unknown":               {run: "join,nothing", err: `no scenario "nothing"`},
 		"none":                  {run: "", err: `no scenario ""`},
 	} {
@@ -63,13 +65,15 @@ func TestScenariosAreInTheDocs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, after, _ := strings.Cut(string(page), "Scenarios: ")
-	list, _, _ := strings.Cut(after, ". ")
-	var names []string
-	for _, s := range scenarios() {
-		names = append(names, s.name)
-	}
-	if diff := cmp.Diff(names, strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' })); diff != "" {
-		t.Errorf("docs/testing.md lists other scenarios (-code +docs):\n%s", diff)
+	for before, listed := range map[string][]scenario{"Scenarios: ": scenarios(), "Moves: ": migrations()} {
+		_, after, _ := strings.Cut(string(page), before)
+		list, _, _ := strings.Cut(after, ". ")
+		var names []string
+		for _, s := range listed {
+			names = append(names, s.name)
+		}
+		if diff := cmp.Diff(names, strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' })); diff != "" {
+			t.Errorf("docs/testing.md lists other scenarios (-code +docs):\n%s", diff)
+		}
 	}
 }

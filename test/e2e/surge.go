@@ -68,7 +68,7 @@ func surgePeer(ctx context.Context, e *env) error {
 	if err := e.start(ctx); err != nil {
 		return err
 	}
-	_, err := e.StartCiliumOperator(fmt.Sprintf("--auto-create-cilium-pod-ip-pools=default=ipv4-cidrs:%s;ipv4-mask-size:%d", poolCIDR, blockSize))
+	_, err := e.StartCiliumOperator(ctx, fmt.Sprintf("--auto-create-cilium-pod-ip-pools=default=ipv4-cidrs:%s;ipv4-mask-size:%d", poolCIDR, blockSize))
 	if err != nil {
 		return err
 	}

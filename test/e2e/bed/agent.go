@@ -22,6 +22,8 @@ const (
 	// healthy, and how long it takes to see that one has died (the relist
 	// period of a kubelet's PLEG).
 	probePeriod = time.Second
+	// agentGrace is the terminationGracePeriodSeconds of its DaemonSet.
+	agentGrace = time.Second
 )
 
 // agentRun is one run of an agent.
@@ -35,7 +37,7 @@ type agentRun struct {
 // node of the bed.
 func (n *Node) agentFlags() []string {
 	return append([]string{
-		"--config-dir=" + n.bed.configDir(),
+		"--config-dir=" + n.configDir(),
 		"--k8s-kubeconfig-path=" + n.bed.kubeconfig,
 		"--lib-dir=" + n.bed.opts.CiliumDir,
 		"--procfs=/proc",
@@ -49,6 +51,9 @@ func (n *Node) StartAgent(ctx context.Context) error {
 	defer n.mu.Unlock()
 	if n.agent != nil {
 		return fmt.Errorf("the agent of %s runs already", n.Name)
+	}
+	if err := n.resolveConfig(ctx); err != nil {
+		return err
 	}
 	argv := append([]string{"env", "K8S_NODE_NAME=" + n.Name, filepath.Join(n.bed.opts.CiliumDir, agentName)}, n.agentFlags()...)
 	p, err := n.bed.spawn(n.Name+"-agent", nil, n.enter(argv...)...)
@@ -91,6 +96,16 @@ func (n *Node) probe(ctx context.Context, run *agentRun) {
 // KillAgent kills the agent with SIGKILL. The Pod object follows as a kubelet
 // notices, a second later; the call returns then.
 func (n *Node) KillAgent(ctx context.Context) error {
+	return n.endAgent(ctx, (*process).kill)
+}
+
+// StopAgent ends the agent as a kubelet does, with the second of grace that
+// Cilium's chart gives it. The Pod object follows.
+func (n *Node) StopAgent(ctx context.Context) error {
+	return n.endAgent(ctx, func(p *process) error { return p.stop(agentGrace) })
+}
+
+func (n *Node) endAgent(ctx context.Context, end func(*process) error) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	run := n.agent
@@ -98,7 +113,7 @@ func (n *Node) KillAgent(ctx context.Context) error {
 		return fmt.Errorf("the agent of %s does not run", n.Name)
 	}
 	n.agent = nil
-	if err := run.process.kill(); err != nil {
+	if err := end(run.process); err != nil {
 		return err
 	}
 	select {

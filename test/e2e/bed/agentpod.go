@@ -17,9 +17,7 @@ import (
 // ended.
 func (n *Node) writeAgentPod(ctx context.Context, run *agentRun, ready bool) error {
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: metav1.NamespaceSystem, Name: "cilium-" + n.Name, Labels: map[string]string{"k8s-app": "cilium"},
-		},
+		ObjectMeta: n.agentPod(),
 		Spec: corev1.PodSpec{
 			NodeName: n.Name, HostNetwork: true,
 			Containers: []corev1.Container{{Name: agentName, Image: "cilium"}},
@@ -40,6 +38,12 @@ func (n *Node) writeAgentPod(ctx context.Context, run *agentRun, ready bool) err
 		return fmt.Errorf("write pod of agent: %w", err)
 	}
 	return nil
+}
+
+func (n *Node) agentPod() metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace: metav1.NamespaceSystem, Name: "cilium-" + n.Name, Labels: map[string]string{"k8s-app": "cilium"},
+	}
 }
 
 func (n *Node) container(run *agentRun, ready bool) corev1.ContainerStatus {

@@ -52,6 +52,12 @@ type Options struct {
 	Native bool
 	// IPAM is the agents' mode. Empty: crd.
 	IPAM string
+	// Before is for a cluster that has yet to move to crd mode. It begins in
+	// the mode IPAM with the configuration that such a cluster has, in the API
+	// server: agents and Cilium's operator read it there at each start.
+	Before bool
+	// Set are further values that such a cluster has, as helm --set takes them.
+	Set []string
 }
 
 // Bed is a cluster. Its methods may be called concurrently.
@@ -63,6 +69,7 @@ type Bed struct {
 	cluster    *controlplane.Cluster
 	kubeconfig string
 	config     map[string]string // the agents' own, by key
+	moved      map[string]string // what it is after the move
 
 	mu       sync.Mutex
 	nodes    map[string]*Node
@@ -77,7 +84,7 @@ func Start(ctx context.Context, o Options) (_ *Bed, err error) {
 		return nil, errors.New("a bed is started in a sandbox only")
 	}
 	if o.IPAM == "" {
-		o.IPAM = "crd"
+		o.IPAM = crdMode
 	}
 	if o.Log == nil {
 		o.Log = io.Discard
@@ -130,6 +137,9 @@ func (b *Bed) startControlPlane(ctx context.Context) error {
 		return fmt.Errorf("make client: %w", err)
 	}
 	b.Logf("control plane up")
+	if b.opts.Before {
+		return b.EditConfig(ctx, b.config)
+	}
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,22 +24,57 @@ const (
 	configTemplate = "templates/cilium-configmap.yaml"
 	configName     = "cilium-config"
 	exampleValues  = "cilium-values.yaml"
+	beforeValues   = "before.yaml"
+	crdMode        = "crd"
+	// quickReports shortens the waits of a move that asks agents more often
+	// than is worth waiting for.
+	quickReports = "ipam.ciliumNodeUpdateRate=3s"
 )
 
-//go:embed values.yaml vxlan.yaml
+//go:embed values.yaml vxlan.yaml before.yaml
 var ownValues embed.FS
 
 // makeConfig has Cilium's own chart make the agents' configuration of the
 // values that a user is given, and writes it as a pod mounts it: a folder with
-// a file for each key.
+// a file for each key. A cluster that has yet to move begins with values of its
+// own.
 func (b *Bed) makeConfig(ctx context.Context) error {
-	files, err := b.valuesFiles()
+	given := []string{filepath.Join(b.opts.Examples, exampleValues)}
+	for _, name := range b.opts.Values {
+		given = append(given, filepath.Join(b.opts.Examples, name))
+	}
+	own := []string{"values.yaml"}
+	if !b.opts.Native {
+		own = append(own, "vxlan.yaml")
+	}
+	own, err := b.ownFiles(own...)
 	if err != nil {
 		return err
 	}
+	if b.opts.Before {
+		if b.moved, err = b.render(ctx, append(given, own...), "ipam.mode="+crdMode, quickReports); err != nil {
+			return err
+		}
+		if given, err = b.ownFiles(beforeValues); err != nil {
+			return err
+		}
+	}
+	set := append([]string{"ipam.mode=" + b.opts.IPAM}, b.opts.Set...)
+	if b.opts.Before {
+		set = append(set, quickReports)
+	}
+	if b.config, err = b.render(ctx, append(given, own...), set...); err != nil {
+		return err
+	}
+	return writeConfig(b.configDir(), b.config)
+}
+
+// render is the agents' configuration of values files, of which later ones win,
+// and of single values.
+func (b *Bed) render(ctx context.Context, files []string, set ...string) (map[string]string, error) {
 	argv := []string{
 		b.opts.Helm, "template", "cilium", filepath.Join(b.opts.CiliumDir, chartDir),
-		"--namespace", metav1.NamespaceSystem, "--show-only", configTemplate, "--set", "ipam.mode=" + b.opts.IPAM,
+		"--namespace", metav1.NamespaceSystem, "--show-only", configTemplate, "--set", strings.Join(set, ","),
 	}
 	for _, f := range files {
 		argv = append(argv, "--values", f)
@@ -48,17 +84,24 @@ func (b *Bed) makeConfig(ctx context.Context) error {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return fmt.Errorf("render Cilium's chart: %w: %s", err, bytes.TrimSpace(stderr.Bytes()))
+		return nil, fmt.Errorf("render Cilium's chart: %w: %s", err, bytes.TrimSpace(stderr.Bytes()))
 	}
-	if b.config, err = configData(out); err != nil {
-		return fmt.Errorf("render Cilium's chart: %w", err)
+	config, err := configData(out)
+	if err != nil {
+		return nil, fmt.Errorf("render Cilium's chart: %w", err)
 	}
-	if err := os.MkdirAll(b.configDir(), 0o755); err != nil {
-		return fmt.Errorf("write the agents' configuration: %w", err)
+	return config, nil
+}
+
+// writeConfig writes a configuration as a pod mounts a ConfigMap, into a folder
+// that it makes anew.
+func writeConfig(dir string, config map[string]string) error {
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
+		return fmt.Errorf("write configuration: %w", err)
 	}
-	for key, value := range b.config {
-		if err := os.WriteFile(filepath.Join(b.configDir(), key), []byte(value), 0o644); err != nil {
-			return fmt.Errorf("write the agents' configuration: %w", err)
+	for key, value := range config {
+		if err := os.WriteFile(filepath.Join(dir, key), []byte(value), 0o644); err != nil {
+			return fmt.Errorf("write configuration: %w", err)
 		}
 	}
 	return nil
@@ -66,17 +109,10 @@ func (b *Bed) makeConfig(ctx context.Context) error {
 
 func (b *Bed) configDir() string { return filepath.Join(b.opts.Logs, configName) }
 
-// valuesFiles are the values files, of which later ones win.
-func (b *Bed) valuesFiles() ([]string, error) {
+// ownFiles writes values files of the bed where Helm finds them.
+func (b *Bed) ownFiles(names ...string) ([]string, error) {
 	var files []string
-	for _, name := range append([]string{exampleValues}, b.opts.Values...) {
-		files = append(files, filepath.Join(b.opts.Examples, name))
-	}
-	own := []string{"values.yaml"}
-	if !b.opts.Native {
-		own = append(own, "vxlan.yaml")
-	}
-	for _, name := range own {
+	for _, name := range names {
 		data, err := ownValues.ReadFile(name)
 		if err != nil {
 			return nil, fmt.Errorf("read the bed's values: %w", err)

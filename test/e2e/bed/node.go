@@ -46,6 +46,8 @@ type Node struct {
 	Addresses []netip.Addr
 	// Flags are further ones of this node's agent, from its next start on.
 	Flags []string
+	// PodCIDRs are those that kube-controller-manager gives its Node, if any.
+	PodCIDRs []string
 
 	bed    *Bed
 	number int
@@ -139,7 +141,10 @@ func (n *Node) enter(argv ...string) []string {
 
 // Register makes the Node object, as a kubelet does.
 func (n *Node) Register(ctx context.Context, labels map[string]string) error {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: labels}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: labels}, Spec: corev1.NodeSpec{PodCIDRs: n.PodCIDRs}}
+	if len(n.PodCIDRs) > 0 {
+		node.Spec.PodCIDR = n.PodCIDRs[0]
+	}
 	if err := n.bed.Client.Create(ctx, node); err != nil {
 		return fmt.Errorf("create node %s: %w", n.Name, err)
 	}

@@ -2,11 +2,22 @@
 
 package bed
 
-import "path/filepath"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
 
 const (
 	operatorName       = "cilium-pool-operator"
 	ciliumOperatorName = "cilium-operator"
+	// operatorGrace is how long an operator has to end.
+	operatorGrace = 10 * time.Second
 )
 
 // Operator is a running cilium-pool-operator.
@@ -33,19 +44,49 @@ func (o *Operator) Kill() error { return o.process.kill() }
 // Running tells whether it has not ended.
 func (o *Operator) Running() bool { return o.process.running() }
 
+// Stop ends it as a kubelet does.
+func (o *Operator) Stop() error { return o.process.stop(operatorGrace) }
+
 // StartCiliumOperator starts Cilium's own operator in the bed's IPAM mode, as
-// shipped but for the given flags.
-func (b *Bed) StartCiliumOperator(flags ...string) (*Operator, error) {
-	argv := append([]string{
-		filepath.Join(b.opts.CiliumDir, ciliumOperatorName),
-		"--k8s-kubeconfig-path=" + b.kubeconfig,
-		"--ipam=" + b.opts.IPAM,
-		"--enable-ipv4=true", "--enable-ipv6=false",
-		"--identity-allocation-mode=crd",
-	}, flags...)
-	p, err := b.spawn("cilium-operator", nil, argv...)
+// shipped but for the given flags. Where the cluster has yet to move it goes by
+// the ConfigMap, as its pod does.
+func (b *Bed) StartCiliumOperator(ctx context.Context, flags ...string) (*Operator, error) {
+	argv := []string{filepath.Join(b.opts.CiliumDir, ciliumOperatorName), "--k8s-kubeconfig-path=" + b.kubeconfig}
+	if b.opts.Before {
+		config, err := b.readConfig(ctx)
+		if err != nil {
+			return nil, err
+		}
+		dir := filepath.Join(b.opts.Logs, ciliumOperatorName+"-config")
+		if err := writeConfig(dir, config); err != nil {
+			return nil, err
+		}
+		argv = append(argv, "--config-dir="+dir)
+	} else {
+		argv = append(argv, "--ipam="+b.opts.IPAM, "--enable-ipv4=true", "--enable-ipv6=false", "--identity-allocation-mode=crd")
+	}
+	p, err := b.spawn("cilium-operator", nil, append(argv, flags...)...)
 	if err != nil {
 		return nil, err
 	}
 	return &Operator{p}, nil
+}
+
+// Shell runs a line of a page with kubectl and its plugin, in the folder of the
+// logs, to its end, or until ctx ends and all of it is killed with SIGKILL. It
+// returns what was printed and the exit code, -1 where it was killed.
+func (b *Bed) Shell(ctx context.Context, line string) (out string, code int, err error) {
+	cmd := exec.CommandContext(ctx, "bash", "-c", line)
+	cmd.Dir = b.opts.Logs
+	cmd.Env = append(os.Environ(), "PATH="+b.opts.BinDir+":"+searchPath(), "KUBECONFIG="+b.kubeconfig, "HOME="+stateDir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	printed, err := cmd.CombinedOutput()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return string(printed), exit.ExitCode(), nil
+	}
+	if err != nil && ctx.Err() == nil {
+		return string(printed), -1, fmt.Errorf("%s: %w", line, err)
+	}
+	return string(printed), cmd.ProcessState.ExitCode(), nil
 }

@@ -30,11 +30,13 @@ type Pings struct {
 	stop   context.CancelFunc
 	done   sync.WaitGroup
 
+	// Requests are numbered from 1. What their sequence number cannot hold
+	// goes into their identifier.
 	mu       sync.Mutex
-	answered map[uint16]bool
-	sent     uint16
+	answered map[uint32]bool
+	sent     uint32
 	slowest  time.Duration
-	at       map[uint16]time.Time
+	at       map[uint32]time.Time
 }
 
 // kind is ICMP of one family.
@@ -60,7 +62,7 @@ type Count struct {
 	FirstLost time.Time
 }
 
-// Ping sends a request every interval until Stop, 65,535 at most.
+// Ping sends a request every interval until Stop.
 func (p *Pod) Ping(target netip.Addr, interval time.Duration) (*Pings, error) {
 	return ping(p.netns, p.Name, target, interval)
 }
@@ -76,7 +78,7 @@ func (n *Node) Ping(target netip.Addr, interval time.Duration) (*Pings, error) {
 }
 
 func ping(netns *os.File, from string, target netip.Addr, interval time.Duration) (*Pings, error) {
-	f := &Pings{target: target, kind: kindOf(target), answered: map[uint16]bool{}, at: map[uint16]time.Time{}}
+	f := &Pings{target: target, kind: kindOf(target), answered: map[uint32]bool{}, at: map[uint32]time.Time{}}
 	err := inNetns(netns, func() error {
 		var err error
 		f.conn, err = icmp.ListenPacket(f.kind.network, f.kind.wildcard)
@@ -108,7 +110,7 @@ func (f *Pings) count() Count {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c := Count{Sent: int(f.sent), Slowest: f.slowest}
-	for seq := uint16(1); seq <= f.sent && seq != 0; seq++ {
+	for seq := uint32(1); seq <= f.sent; seq++ {
 		if !f.answered[seq] {
 			if c.Lost == 0 {
 				c.FirstLost = f.at[seq]
@@ -129,15 +131,12 @@ func (f *Pings) send(ctx context.Context, interval time.Duration) {
 			return
 		}
 		f.mu.Lock()
-		if f.sent == 65535 {
-			f.mu.Unlock()
-			return
-		}
 		f.sent++
 		seq := f.sent
 		f.at[seq] = time.Now()
 		f.mu.Unlock()
-		message := icmp.Message{Type: f.kind.request, Body: &icmp.Echo{ID: os.Getpid(), Seq: int(seq), Data: make([]byte, 16)}}
+		echo := &icmp.Echo{ID: identifier(seq), Seq: int(uint16(seq)), Data: make([]byte, 16)}
+		message := icmp.Message{Type: f.kind.request, Body: echo}
 		data, err := message.Marshal(nil)
 		if err != nil {
 			return
@@ -162,12 +161,16 @@ func (f *Pings) receive() {
 			continue
 		}
 		if echo, ok := message.Body.(*icmp.Echo); ok {
-			f.answer(uint16(echo.Seq))
+			f.answer(uint32(uint16(echo.ID-identifier(0)))<<16 | uint32(uint16(echo.Seq)))
 		}
 	}
 }
 
-func (f *Pings) answer(seq uint16) {
+// identifier is that of a request, which is of this process and of its 65,536th
+// requests.
+func identifier(seq uint32) int { return int(uint16(os.Getpid() + int(seq>>16))) }
+
+func (f *Pings) answer(seq uint32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.answered[seq] = true

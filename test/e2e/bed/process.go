@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // clang compiles the datapath; Debian's clang-19 keeps it out of the PATH.
@@ -81,6 +82,19 @@ func (p *process) kill() error {
 	}
 	<-p.done
 	return nil
+}
+
+// stop asks the process to end, and kills it after a while.
+func (p *process) stop(grace time.Duration) error {
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stop %s: %w", p.name, err)
+	}
+	select {
+	case <-p.done:
+		return nil
+	case <-time.After(grace):
+		return p.kill()
+	}
 }
 
 // run runs a program to its end; the error holds what it said.

@@ -1,0 +1,168 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+)
+
+// growNode runs more pods on the first node than its old blocks hold.
+func (m *mover) growNode(ctx context.Context) error {
+	n := m.nodes[0]
+	before, err := m.CiliumNode(ctx, n.Name)
+	if err != nil {
+		return err
+	}
+	pods, errs := m.runPods(ctx, n, "more", m.more, 4)
+	logAll(m.env, errs)
+	m.extra = pods
+	after, err := m.CiliumNode(ctx, n.Name)
+	if err != nil {
+		return err
+	}
+	was, is := len(before.Spec.IPAM.PodCIDRs), len(after.Spec.IPAM.PodCIDRs)
+	m.check(len(errs) == 0 && is > was, fmt.Sprintf("more: failed CNI ADDs of %d; podCIDRs before, after", m.more), "%d; %d, %d", len(errs), was, is)
+	return nil
+}
+
+// refused checks that there is no way back any more that the old mode could go.
+func (m *mover) refused(ctx context.Context) error {
+	err := m.must(ctx, on(cmdAbortOne, "NODE", m.nodes[0].Name)+answerTimeout, blockedCode)
+	if err != nil {
+		return err
+	}
+	m.note("refused: exit code of the way back with more than the old block", "%d", blockedCode)
+	return m.must(ctx, on(cmdMoved, "NODE", m.nodes[0].Name), 0)
+}
+
+// reclaimNode takes the further pods away, and waits until the blocks follow.
+func (m *mover) reclaimNode(ctx context.Context) error {
+	n, pods := m.nodes[0], m.extra
+	m.extra = nil
+	if err := m.deletePods(ctx, pods); err != nil {
+		return err
+	}
+	began := time.Now()
+	err := m.Eventually(ctx, "the blocks have gone back", func(ctx context.Context) error { return m.compact(ctx, n.Name) })
+	if err != nil {
+		m.Logf("%v", err)
+	}
+	cn, getErr := m.CiliumNode(ctx, n.Name)
+	m.check(err == nil && getErr == nil, "reclaim: the blocks went back; podCIDRs then", "after %.0f s; %v", time.Since(began).Seconds(), podCIDRs(cn))
+	return getErr
+}
+
+// drainAdopted drains a block that the second node has from before, and moves
+// its pods, while pods of the other nodes talk.
+func (m *mover) drainAdopted(ctx context.Context) error {
+	traffic, err := startTraffic([][]*bed.Pod{m.pods[0], m.pods[2]})
+	if err != nil {
+		return err
+	}
+	cidr, routers, err := m.toDrain(ctx)
+	if err != nil {
+		return err
+	}
+	block := &v1alpha1.PodIPBlock{}
+	block.Name = crd.BlockName(cidr)
+	if err := m.must(ctx, on(cmdDrain, "BLOCK", block.Name), 0); err != nil {
+		return err
+	}
+	began, turns := time.Now(), 0
+	for ; turns < moveTurns && countIn(m.pods[1], cidr.String()) > 0; turns++ {
+		if err := m.moveOff(ctx, cidr, routers, turns); err != nil {
+			return err
+		}
+	}
+	err = m.leftOf(ctx, cidr, routers)
+	if err == nil && routers == 0 {
+		err = m.Eventually(ctx, "the block has gone", func(ctx context.Context) error {
+			err := m.Client.Get(ctx, client.ObjectKeyFromObject(block), block)
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return fmt.Errorf("it is there: %v: %w", block.Status.Conditions, err)
+		})
+	}
+	if err != nil {
+		m.Logf("%v", err)
+	}
+	m.check(err == nil, fmt.Sprintf("drain: turns to move all pods off %s; the router's addresses, which are all that is left", cidr),
+		"%d; %d; %.0f s", turns, routers, time.Since(began).Seconds())
+	m.judgeTraffic(traffic, "drain")
+	m.checkHas(ctx, "drain")
+	return nil
+}
+
+// leftOf waits until so many addresses are left of a block.
+func (m *mover) leftOf(ctx context.Context, cidr netip.Prefix, want int) error {
+	return m.Eventually(ctx, "nothing is left of the block but what is used", func(ctx context.Context) error {
+		cn, err := m.CiliumNode(ctx, m.nodes[1].Name)
+		if err != nil {
+			return err
+		}
+		left, _, err := count(cn, cidr.String())
+		if err == nil && left != want {
+			err = fmt.Errorf("%d addresses, %d are used", left, want)
+		}
+		return err
+	})
+}
+
+// moveOff waits until the block has no free address, starts a successor of each
+// of its pods, and deletes that pod then.
+func (m *mover) moveOff(ctx context.Context, cidr netip.Prefix, routers, turn int) error {
+	if err := m.leftOf(ctx, cidr, countIn(m.pods[1], cidr.String())+routers); err != nil {
+		return err
+	}
+	errs := make([]error, len(m.pods[1]))
+	eachOf(m.pods[1], func(i int, p *bed.Pod) {
+		if !cidr.Contains(p.Address) {
+			return
+		}
+		next, err := m.runPod(ctx, m.nodes[1], fmt.Sprintf("moved-%d-%d", turn, i))
+		if err != nil {
+			errs[i] = err
+			return
+		}
+		m.pods[1][i], errs[i] = next, p.Delete(ctx)
+	})
+	return errors.Join(errs...)
+}
+
+// toDrain is a block of the second node that has pods, and not the router if
+// there is such a one; and whether the router has an address of it.
+func (m *mover) toDrain(ctx context.Context) (cidr netip.Prefix, routers int, err error) {
+	cn, err := m.CiliumNode(ctx, m.nodes[1].Name)
+	if err != nil {
+		return cidr, 0, err
+	}
+	router, err := netip.ParseAddr(routerAddress(cn))
+	if err != nil {
+		return cidr, 0, fmt.Errorf("read the router's address: %w", err)
+	}
+	for _, p := range cn.Spec.IPAM.PodCIDRs {
+		if countIn(m.pods[1], p.String()) == 0 {
+			continue
+		}
+		if !p.Contains(router) {
+			return p.Prefix, 0, nil
+		}
+		cidr, routers = p.Prefix, 1
+	}
+	if !cidr.IsValid() {
+		return cidr, 0, fmt.Errorf("no pod of %s is in its podCIDRs %v", cn.Name, podCIDRs(cn))
+	}
+	return cidr, routers, nil
+}

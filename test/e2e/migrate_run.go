@@ -1,0 +1,87 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+const (
+	// blockedCode is the exit code of a command that says what is in the way.
+	blockedCode = 3
+	// firstKill is how long a command has when it is killed for the first time,
+	// and answerWait how long one waits for agents that do not answer: three
+	// times what the bed's take.
+	firstKill     = 100 * time.Millisecond
+	answerWait    = 10 * time.Second
+	answerTimeout = " --answer-timeout=10s"
+)
+
+// must runs a line of the page, which has to come to its end with this exit code.
+func (m *mover) must(ctx context.Context, line string, want int) error {
+	out, code, err := m.Shell(ctx, line)
+	if err != nil {
+		return err
+	}
+	return m.ended(line, out, code, want)
+}
+
+// ended logs what a command has printed, and tells whether it ended otherwise
+// than it should.
+func (m *mover) ended(line, out string, code, want int) error {
+	m.Logf("$ %s", line)
+	for l := range strings.Lines(out) {
+		m.Logf("  %s", strings.TrimRight(l, "\n"))
+	}
+	if code != want {
+		return fmt.Errorf("%s: exit code %d, not %d", line, code, want)
+	}
+	return nil
+}
+
+// killed is must where the command is killed with SIGKILL before, again and
+// again, each time later, and the operator with it. waits is how long the
+// command waits before it does anything.
+func (m *mover) killed(ctx context.Context, line string, want int, waits time.Duration) error {
+	for after := firstKill; ctx.Err() == nil; after = after * 8 / 5 {
+		short, cancel := context.WithTimeout(ctx, waits+after)
+		out, code, err := m.Shell(short, line)
+		cancel()
+		if err != nil {
+			return err
+		}
+		if code >= 0 {
+			return m.ended(line, out, code, want)
+		}
+		m.commandsKilled++
+		if err := m.renewOperator(); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// renewOperator kills the operator with SIGKILL and starts another one, with
+// the flags of now.
+func (m *mover) renewOperator() (err error) {
+	if m.operator != nil {
+		if err := m.operator.Kill(); err != nil {
+			return err
+		}
+	}
+	m.operator, err = m.StartOperator(m.flags...)
+	return err
+}
+
+// shadow restarts the operator so that it writes nothing to CiliumNodes, or so
+// that it does.
+func (m *mover) shadow(is bool) error {
+	m.flags = append(soon(), "--leader-elect-lease-duration=4s", "--ack-hold=10s")
+	if is {
+		m.flags = append(m.flags, "--shadow")
+	}
+	return m.renewOperator()
+}

@@ -1,0 +1,117 @@
+//go:build linux
+
+package main
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+)
+
+// Every line with kubectl in docs/migration.md is one that the scenarios run, and
+// the other way round.
+func TestMigrationCommands(t *testing.T) {
+	var shown []string
+	for _, code := range fencesOf(t, "../../docs/migration.md", "sh") {
+		for line := range strings.Lines(code) {
+			line, _, _ = strings.Cut(line, " #")
+			if line = strings.TrimSpace(line); strings.HasPrefix(line, "kubectl ") {
+				shown = append(shown, line)
+			}
+		}
+	}
+	slices.Sort(shown)
+	want := migrateCommands()
+	slices.Sort(want)
+	if diff := cmp.Diff(want, slices.Compact(shown)); diff != "" {
+		t.Errorf("docs/migration.md shows other commands than the scenarios run (-run +shown):\n%s", diff)
+	}
+}
+
+// The CiliumNodeConfig of the page is the one that the scenarios apply.
+func TestMigrationHoldConfig(t *testing.T) {
+	for _, code := range fencesOf(t, "../../docs/migration.md", "yaml") {
+		var shown, run ciliumv2.CiliumNodeConfig
+		if err := yaml.Unmarshal([]byte(code), &shown); err != nil {
+			t.Fatal(err)
+		}
+		if shown.Kind != "CiliumNodeConfig" {
+			continue
+		}
+		data, err := holdManifest(holdConfig("cluster-pool", false))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := yaml.Unmarshal(data, &run); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(run, shown); diff != "" {
+			t.Errorf("docs/migration.md shows another CiliumNodeConfig (-run +shown):\n%s", diff)
+		}
+		return
+	}
+	t.Error("docs/migration.md shows no CiliumNodeConfig")
+}
+
+func TestDiffer(t *testing.T) {
+	before := map[string]string{"ipam": "cluster-pool", "cluster-pool-ipv4-cidr": "10.0.0.0/8", "mtu": "1500", "debug": "false"}
+	for name, test := range map[string]struct {
+		after, held map[string]string
+		want        []string
+	}{
+		"nothing":           {after: before},
+		"changed":           {after: map[string]string{"ipam": "crd", "cluster-pool-ipv4-cidr": "10.0.0.0/8", "mtu": "1400", "debug": "false"}, want: []string{"ipam", "mtu"}},
+		"held":              {after: map[string]string{"ipam": "crd", "mtu": "1500", "debug": "false"}, held: map[string]string{"ipam": "cluster-pool"}},
+		"added and removed": {after: map[string]string{"ipam": "cluster-pool", "mtu": "1500", "ipv4-range": "x"}, want: []string{"debug", "ipv4-range"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, differ(before, test.after, test.held)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestFailedAddOverlaps(t *testing.T) {
+	at := func(second int) time.Time { return time.Unix(int64(second), 0) }
+	down := bed.Downtime{From: at(10), Until: at(20)}
+	for name, test := range map[string]struct {
+		began, ended int
+		want         bool
+	}{
+		"before":           {1, 9, false},
+		"in flight":        {9, 11, true},
+		"within":           {12, 13, true},
+		"until it is back": {19, 25, true},
+		"over all of it":   {5, 25, true},
+		"after":            {20, 21, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := (failedAdd{began: at(test.began), ended: at(test.ended)}).overlaps(down); got != test.want {
+				t.Errorf("overlaps is %t, want %t", got, test.want)
+			}
+		})
+	}
+}
+
+func fencesOf(t *testing.T, path, language string) []string {
+	t.Helper()
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, m := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(string(page), -1) {
+		out = append(out, m[1])
+	}
+	return out
+}
