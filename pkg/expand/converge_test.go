@@ -41,7 +41,9 @@ func (w *world) settle(restless bool) int {
 	var before Claim
 	var got int
 	for range 3000 {
-		w.stir()
+		if w.stir() {
+			before = Claim{} // what may go from now on has to be replaced
+		}
 		old := copyState(w.state)
 		w.answer()
 		w.startPods()

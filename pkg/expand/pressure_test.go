@@ -97,7 +97,8 @@ func TestConvergesUnderPressure(t *testing.T) {
 		w := newWorld(t, d)
 		w.policy.PressurePercent = d(101)
 		opens := noon.Add(d.seconds(120))
-		w.stir = func() {
+		held := true
+		w.stir = func() (opened bool) {
 			w.state.PoolTaken, w.state.Cordoned = 50+d(51), d.percent(30)
 			hold := Hold{}
 			if w.now.Before(opens) {
@@ -110,6 +111,8 @@ func TestConvergesUnderPressure(t *testing.T) {
 			if w.policy.IdleUnder(w.state.PoolTaken, w.state.Cordoned) < w.policy.IdleFor {
 				sooner++
 			}
+			opened, held = held && hold == (Hold{}), hold != (Hold{})
+			return opened
 		}
 		w.settle(seed%2 == 0)
 		if t.Failed() {

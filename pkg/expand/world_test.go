@@ -28,8 +28,9 @@ type world struct {
 	live map[netip.Addr]string
 	// alsoUsed says that an address is in use in another way than live.
 	alsoUsed func(netip.Addr) bool
-	// stir changes, before each plan, what is not the node's own doing.
-	stir func()
+	// stir changes, before each plan, what is not the node's own doing. It reports
+	// whether blocks that were held may go from now on.
+	stir func() (opened bool)
 
 	claims, undrains, drains, reclaims int
 }
@@ -38,7 +39,7 @@ type world struct {
 // the truth.
 func newWorld(t *testing.T, d dice) *world {
 	w := &world{t: t, d: d, policy: d.policy(), now: noon, state: d.state(), slots: 10, live: map[netip.Addr]string{}}
-	w.alsoUsed, w.stir = func(netip.Addr) bool { return false }, func() {}
+	w.alsoUsed, w.stir = func(netip.Addr) bool { return false }, func() bool { return false }
 	w.memory = d.memory(w.state)
 	w.state.Gone, w.state.AgentSettled = false, true
 	maps.Copy(w.live, w.state.Used)
