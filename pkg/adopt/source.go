@@ -23,33 +23,39 @@ type Facts struct {
 // SourceOf says which IPAM mode a node is to be moved from, or was while its move
 // is not finished, and which CIDRs it was given, each once.
 func SourceOf(f Facts) (Source, []netip.Prefix) {
-	given := union(f.PodCIDRs, f.Allocated)
+	from, given := f.source(), union(f.PodCIDRs, f.Allocated)
+	if from == Kubernetes && f.tellsNothing() {
+		given = union(f.NodePodCIDRs)
+	}
+	return from, given
+}
+
+func (f *Facts) source() Source {
 	held := cidrsOf(f.Blocks)
-	without := func(list []netip.Prefix) bool {
-		return slices.ContainsFunc(list, func(cidr netip.Prefix) bool { return !crd.Covered(cidr, held) })
-	}
 	i := slices.IndexFunc(f.Blocks, func(b crd.Block) bool { return b.AdoptedFrom != "" })
-	unread := len(given) == 0 && !f.Published
 	switch {
-	case i >= 0 && f.Blocks[i].AdoptedFrom == string(Kubernetes) && unread:
-		return Kubernetes, union(f.NodePodCIDRs)
 	case i >= 0:
-		return Source(f.Blocks[i].AdoptedFrom), given
+		return Source(f.Blocks[i].AdoptedFrom)
 	case len(held) == 0 && f.Published:
-		return CRD, given
+		return CRD
 	case f.Reported:
-		return None, given
-	case without(f.Allocated):
-		return MultiPool, given
-	case without(f.PodCIDRs):
+		return None
+	case notCovered(f.Allocated, held):
+		return MultiPool
+	case notCovered(f.PodCIDRs, held):
 		if f.Mode != string(ClusterPool) && !notAmong(f.PodCIDRs, f.NodePodCIDRs) {
-			return Kubernetes, given
+			return Kubernetes
 		}
-		return ClusterPool, given
-	case f.Mode == string(Kubernetes) && unread && without(f.NodePodCIDRs):
-		return Kubernetes, union(f.NodePodCIDRs)
+		return ClusterPool
+	case f.Mode == string(Kubernetes) && f.tellsNothing() && notCovered(f.NodePodCIDRs, held):
+		return Kubernetes
 	}
-	return None, given
+	return None
+}
+
+// tellsNothing: an agent in kubernetes mode has yet to write its CiliumNode.
+func (f *Facts) tellsNothing() bool {
+	return len(f.PodCIDRs)+len(f.Allocated) == 0 && !f.Published
 }
 
 // notAmong reports whether one of list is not among others.
