@@ -44,9 +44,13 @@ func (m *mover) ended(line, out string, code, want int) error {
 
 // killed is must where the command is killed with SIGKILL before, again and
 // again, each time later, and the operator with it. waits is how long the
-// command waits before it does anything.
+// command waits before it does anything; such a one is not killed as often.
 func (m *mover) killed(ctx context.Context, line string, want int, waits time.Duration) error {
-	for after := firstKill; ctx.Err() == nil; after = after * 8 / 5 {
+	later := time.Duration(6) // fifths
+	if waits > 0 {
+		later = 8
+	}
+	for after := firstKill; ctx.Err() == nil; after = after * later / 5 {
 		short, cancel := context.WithTimeout(ctx, waits+after)
 		out, code, err := m.Shell(short, line)
 		cancel()
