@@ -86,6 +86,9 @@ type mover struct {
 	nodes []*bed.Node
 	pods  [][]*bed.Pod // by node; they stay
 	extra []*bed.Pod   // on the first node, for a while
+	// few is how many blocks that node had before these, many how many
+	// addresses with them.
+	few, many int
 
 	cilium  *bed.Operator // Cilium's own
 	flags   []string      // of our operator

@@ -83,7 +83,9 @@ func (m *mover) renewOperator() (err error) {
 // shadow restarts the operator so that it writes nothing to CiliumNodes, or so
 // that it does.
 func (m *mover) shadow(is bool) error {
-	m.flags = append(soon(), "--leader-elect-lease-duration=4s", "--ack-hold=10s")
+	// With few addresses more than pods, half of them free is more than a node
+	// can do without.
+	m.flags = append(soon(), "--leader-elect-lease-duration=4s", "--ack-hold=10s", "--reclaim-threshold-percent=70")
 	if is {
 		m.flags = append(m.flags, "--shadow")
 	}
