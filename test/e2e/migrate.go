@@ -44,8 +44,8 @@ func migrateMultiPool(ctx context.Context, e *env) error {
 	return migrate(ctx, e, origin{mode: "multi-pool", more: 25, endpointRoutes: true, several: true})
 }
 
-// migrate moves a cluster that serves pods: into crd mode, back, and into crd
-// mode again, where it then lives as any other. Pods keep their addresses and
+// migrate moves a cluster that serves pods: up to its agents' restart and back,
+// into crd mode, back, and into crd mode again, where it then lives as any other. Pods keep their addresses and
 // their connections. Every command that writes is killed again and again before
 // it may come to its end, and the operator with it.
 func migrate(ctx context.Context, e *env, o origin) error {
@@ -53,11 +53,11 @@ func migrate(ctx context.Context, e *env, o origin) error {
 	if err := m.before(ctx); err != nil {
 		return err
 	}
-	steps := []step{{"there", m.there}, {"back", m.back}, {"again", m.there}, {"more", m.growNode}}
+	steps := []step{{"turn-back", m.turnBack}, {"there", m.there}}
 	if o.several {
-		steps = append(steps, step{"several-back", m.back}, step{"third", m.there})
+		steps = append(steps, step{"more", m.growNode}, step{"back", m.back}, step{"again", m.there})
 	} else {
-		steps = append(steps, step{"refused", m.refused})
+		steps = append(steps, step{"back", m.back}, step{"again", m.there}, step{"more", m.growNode}, step{"refused", m.refused})
 	}
 	steps = append(steps, step{"finish", m.finish}, step{"reclaim", m.reclaimNode})
 	for _, s := range steps {
@@ -86,6 +86,9 @@ type mover struct {
 	nodes []*bed.Node
 	pods  [][]*bed.Pod // by node; they stay
 	extra []*bed.Pod   // on the first node, for a while
+	// few is how many blocks that node had before these, many how many
+	// addresses with them.
+	few, many int
 
 	cilium  *bed.Operator // Cilium's own
 	flags   []string      // of our operator

@@ -32,6 +32,7 @@ func (m *mover) growNode(ctx context.Context) error {
 		return err
 	}
 	was, is := len(before.Spec.IPAM.PodCIDRs), len(after.Spec.IPAM.PodCIDRs)
+	m.few, m.many = was, len(after.Spec.IPAM.Pool)
 	m.check(len(errs) == 0 && is > was, fmt.Sprintf("more: failed CNI ADDs of %d; podCIDRs before, after", m.more), "%d; %d, %d", len(errs), was, is)
 	return nil
 }
@@ -54,13 +55,37 @@ func (m *mover) reclaimNode(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
-	err := m.Eventually(ctx, "the blocks have gone back", func(ctx context.Context) error { return m.compact(ctx, n.Name) })
+	err := m.Eventually(ctx, "the blocks have gone back", func(ctx context.Context) error { return m.small(ctx, n.Name) })
 	if err != nil {
 		m.Logf("%v", err)
 	}
 	cn, getErr := m.CiliumNode(ctx, n.Name)
-	m.check(err == nil && getErr == nil, "reclaim: the blocks went back; podCIDRs then", "after %.0f s; %v", time.Since(began).Seconds(), podCIDRs(cn))
+	m.check(err == nil && getErr == nil, "reclaim: the blocks went back; addresses before, and then; podCIDRs", "after %.0f s; %d, %d; %v",
+		time.Since(began).Seconds(), m.many, len(cn.Spec.IPAM.Pool), podCIDRs(cn))
 	return getErr
+}
+
+// small tells why a node holds more than before it grew: blocks with free
+// addresses.
+func (m *mover) small(ctx context.Context, name string) error {
+	cn, err := m.CiliumNode(ctx, name)
+	if err != nil {
+		return err
+	}
+	free := 0
+	for _, cidr := range cn.Spec.IPAM.PodCIDRs {
+		published, used, err := count(cn, cidr.String())
+		if err != nil {
+			return err
+		}
+		if published > used {
+			free++
+		}
+	}
+	if free > m.few || len(cn.Spec.IPAM.Pool) >= m.many || len(cn.Status.IPAM.ReleaseIPs) > 0 {
+		return fmt.Errorf("%d blocks have free addresses, %d addresses in all, %d are being released", free, len(cn.Spec.IPAM.Pool), len(cn.Status.IPAM.ReleaseIPs))
+	}
+	return nil
 }
 
 // drainAdopted drains a block that the second node has from before, and moves

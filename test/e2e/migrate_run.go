@@ -44,9 +44,13 @@ func (m *mover) ended(line, out string, code, want int) error {
 
 // killed is must where the command is killed with SIGKILL before, again and
 // again, each time later, and the operator with it. waits is how long the
-// command waits before it does anything.
+// command waits before it does anything; such a one is not killed as often.
 func (m *mover) killed(ctx context.Context, line string, want int, waits time.Duration) error {
-	for after := firstKill; ctx.Err() == nil; after = after * 8 / 5 {
+	later := time.Duration(6) // fifths
+	if waits > 0 {
+		later = 8
+	}
+	for after := firstKill; ctx.Err() == nil; after = after * later / 5 {
 		short, cancel := context.WithTimeout(ctx, waits+after)
 		out, code, err := m.Shell(short, line)
 		cancel()
@@ -79,7 +83,9 @@ func (m *mover) renewOperator() (err error) {
 // shadow restarts the operator so that it writes nothing to CiliumNodes, or so
 // that it does.
 func (m *mover) shadow(is bool) error {
-	m.flags = append(soon(), "--leader-elect-lease-duration=4s", "--ack-hold=10s")
+	// With few addresses more than pods, half of them free is more than a node
+	// can do without.
+	m.flags = append(soon(), "--leader-elect-lease-duration=4s", "--ack-hold=10s", "--reclaim-threshold-percent=70")
 	if is {
 		m.flags = append(m.flags, "--shadow")
 	}

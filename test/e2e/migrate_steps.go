@@ -31,14 +31,26 @@ const (
 	killWithin = 8 * time.Second
 )
 
+// turnBack goes as far as it can without restarting an agent, and back.
+func (m *mover) turnBack(ctx context.Context) error {
+	return inTurn(ctx, m.plan, m.adopt, m.hold, m.publish, m.endWatch, m.leave)
+}
+
 // there moves the cluster into crd mode, one agent at a time.
 func (m *mover) there(ctx context.Context) error {
-	for _, do := range []func(context.Context) error{m.plan, m.adopt, m.hold, m.publish, m.moveAgents} {
+	if err := inTurn(ctx, m.plan, m.adopt, m.hold, m.publish, m.moveAgents); err != nil {
+		return err
+	}
+	return m.modes("crd")
+}
+
+func inTurn(ctx context.Context, steps ...func(context.Context) error) error {
+	for _, do := range steps {
 		if err := do(ctx); err != nil {
 			return err
 		}
 	}
-	return m.modes("crd")
+	return nil
 }
 
 // plan makes the pool and has the operator look on.
@@ -232,6 +244,12 @@ func (m *mover) back(ctx context.Context) error {
 			return err
 		}
 	}
+	return m.leave(ctx)
+}
+
+// leave takes our blocks and addresses away from nodes whose agents are in their
+// old mode, and gives Cilium its old configuration.
+func (m *mover) leave(ctx context.Context) error {
 	if err := m.killed(ctx, cmdAbort+answerTimeout, 0, answerWait); err != nil {
 		return err
 	}
