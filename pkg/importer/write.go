@@ -36,7 +36,7 @@ func (r *Result) WriteYAML(w io.Writer, about string) error {
 		delete(content, "status")
 		delete(fields(content, "metadata"), "creationTimestamp")
 		spec := fields(content, "spec")
-		for _, policy := range []string{"expand", "reclaim"} {
+		for _, policy := range []string{"expand", "reclaim", "maintenance"} {
 			if len(fields(spec, policy)) == 0 {
 				delete(spec, policy)
 			}

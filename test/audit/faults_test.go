@@ -254,6 +254,16 @@ func nodeFaults() map[audit.Reason]fault {
 			plant: func(p *place) { p.newcomer("empty", "main") },
 			want:  []string{"NodeWithoutAddresses Node/empty PodIPPool/main"},
 		},
+		audit.NodeYetToMove: {
+			plant: func(p *place) {
+				p.remove(p.own())
+				p.cn.Spec.IPAM.Pool = nil
+				p.update(p.cn)
+				p.cn.Status.IPAM.Used = nil
+				p.updateStatus(p.cn)
+			},
+			want: []string{"NodeYetToMove Node/NODE"},
+		},
 		audit.NodeServedByNoPool: {
 			plant: func(p *place) { p.newcomer("unserved", "none") },
 			want:  []string{"NodeServedByNoPool Node/unserved"},

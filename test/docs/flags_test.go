@@ -74,8 +74,10 @@ func TestFlagsPage(t *testing.T) {
 	}
 }
 
-// othersFlags are named in our pages and belong to cilium-agent or Helm.
+// othersFlags are named in our pages and belong to cilium-agent, Helm or
+// kube-controller-manager.
 var othersFlags = map[string]bool{
+	"cluster-cidr":                 true,
 	"ipam-cilium-node-update-rate": true,
 	"wait":                         true,
 	"take-ownership":               true,
