@@ -90,6 +90,11 @@ func (r *NodeReconciler) pace(o *observation, fo *familyObservation, now time.Ti
 	if fo.paused != "" || s.Gone || o.view == nil {
 		return // nothing begins, so no turn is used up
 	}
+	r.takeTurns(w, s, now)
+}
+
+// takeTurns lets the drains begin whose turn it is, and holds the others.
+func (r *NodeReconciler) takeTurns(w nodeFamily, s *expand.State, now time.Time) {
 	var begun []netip.Prefix
 	for i := range s.Blocks {
 		b := &s.Blocks[i]

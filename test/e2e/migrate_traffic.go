@@ -104,13 +104,9 @@ func (c *churn) one(churning context.Context, n *bed.Node, name string) error {
 	}
 	_ = pause(churning, c.sandboxTime) // Ended or not, its ADD follows.
 	for {
-		began := time.Now()
-		if err = p.Attach(ctx); err == nil {
+		if c.attach(ctx, n, p) {
 			break
 		}
-		c.mu.Lock()
-		c.tries = append(c.tries, failedAdd{n.Name, began, time.Now(), err})
-		c.mu.Unlock()
 		if err := p.Detach(ctx); err != nil {
 			c.Logf("%v", err)
 		}
@@ -128,6 +124,19 @@ func (c *churn) one(churning context.Context, n *bed.Node, name string) error {
 	}
 	_ = pause(churning, churnLife) // Ended or not, it goes.
 	return p.Delete(ctx)
+}
+
+// attach runs a pod's ADD, and notes one that failed.
+func (c *churn) attach(ctx context.Context, n *bed.Node, p *bed.Pod) bool {
+	began := time.Now()
+	err := p.Attach(ctx)
+	if err == nil {
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tries = append(c.tries, failedAdd{n.Name, began, time.Now(), err})
+	return false
 }
 
 // wasDown tells when a node's agent was down.
