@@ -103,14 +103,11 @@ func (c *churn) one(churning context.Context, n *bed.Node, name string) error {
 		return err
 	}
 	_ = pause(churning, c.sandboxTime) // Ended or not, its ADD follows.
-	for {
-		if c.attach(ctx, n, p) {
-			break
-		}
+	for !c.attach(ctx, n, p) {
 		if err := p.Detach(ctx); err != nil {
 			c.Logf("%v", err)
 		}
-		if churning.Err() != nil {
+		if over(churning) {
 			return nil
 		}
 		p = p.Again()
@@ -125,6 +122,8 @@ func (c *churn) one(churning context.Context, n *bed.Node, name string) error {
 	_ = pause(churning, churnLife) // Ended or not, it goes.
 	return p.Delete(ctx)
 }
+
+func over(ctx context.Context) bool { return ctx.Err() != nil }
 
 // attach runs a pod's ADD, and notes one that failed.
 func (c *churn) attach(ctx context.Context, n *bed.Node, p *bed.Pod) bool {
