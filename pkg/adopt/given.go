@@ -101,7 +101,7 @@ func (p *planner) poolFor(n *node, cidr netip.Prefix) *crd.Pool {
 func (p *planner) rank(n *node, pool *crd.Pool, cidr netip.Prefix) int {
 	rank := 1
 	if slices.Contains(n.Pools, pool) {
-		rank += 1
+		rank++
 	}
 	if !pool.ClosedTo(cidr) {
 		rank += 2

@@ -71,7 +71,7 @@ func (s *Standing) Step() Step {
 // lacksBlocks says that something it was given is no block yet.
 func (s *Standing) lacksBlocks() bool {
 	held := cidrsOf(s.Blocks)
-	if s.From == CRD && slices.ContainsFunc(s.Node.Published, func(a netip.Addr) bool {
+	if s.From == CRD && slices.ContainsFunc(s.Published, func(a netip.Addr) bool {
 		return !crd.Covered(netip.PrefixFrom(a, a.BitLen()), held)
 	}) {
 		return true
@@ -86,8 +86,8 @@ func notCovered(list, by []netip.Prefix) bool {
 // lacksAddresses says that not all of its blocks is published that pods may have
 // or do have.
 func (s *Standing) lacksAddresses() bool {
-	published := make(map[netip.Addr]bool, len(s.Node.Published))
-	for _, a := range s.Node.Published {
+	published := make(map[netip.Addr]bool, len(s.Published))
+	for _, a := range s.Published {
 		published[a] = true
 	}
 	for _, b := range s.Blocks {

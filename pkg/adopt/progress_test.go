@@ -66,7 +66,7 @@ func TestStep(t *testing.T) {
 		}
 		return s
 	}
-	published := func(s *Standing) { s.Node.Published = all }
+	published := func(s *Standing) { s.Published = all }
 	moved := func(s *Standing) { s.Reported = true }
 	tests := map[string]struct {
 		s    Standing
@@ -75,7 +75,7 @@ func TestStep(t *testing.T) {
 		"nothing is done":                {standing(func(s *Standing) { s.Blocks = nil }), Old},
 		"one of two":                     {standing(func(s *Standing) { s.Given = prefixes("10.0.1.0/28", "10.0.2.0/28") }), Old},
 		"adopted":                        {standing(), Adopted},
-		"half published":                 {standing(func(s *Standing) { s.Node.Published = all[:3] }), Adopted},
+		"half published":                 {standing(func(s *Standing) { s.Published = all[:3] }), Adopted},
 		"published":                      {standing(published), Published},
 		"but for an address in use":      {standing(published, func(s *Standing) { s.Used = usedBy("10.0.1.0", "default/a") }), Adopted},
 		"its range drains":               {standing(func(s *Standing) { s.PoolOf = func(string) *crd.Pool { return pool(t, "main", 27, "-10.0.0.0/16") } }), Published},
@@ -86,8 +86,8 @@ func TestStep(t *testing.T) {
 		"settled, and its block is gone": {standing(moved, func(s *Standing) { s.Blocks = []crd.Block{claimed("10.0.3.0/27", "n")} }), Settled},
 		"finished":                       {standing(published, moved, func(s *Standing) { s.From = None }), Finished},
 		"on its way back":                {standing(published, moved, func(s *Standing) { s.Back = "cluster-pool" }), Returning},
-		"by hand":                        {standing(moved, func(s *Standing) { s.From, s.Given, s.Node.Published = CRD, nil, addrs("10.0.2.1") }), Old},
-		"by hand, adopted":               {standing(moved, func(s *Standing) { s.From, s.Given, s.Node.Published = CRD, nil, addrs("10.0.1.1") }), Adopted},
+		"by hand":                        {standing(moved, func(s *Standing) { s.From, s.Given, s.Published = CRD, nil, addrs("10.0.2.1") }), Old},
+		"by hand, adopted":               {standing(moved, func(s *Standing) { s.From, s.Given, s.Published = CRD, nil, addrs("10.0.1.1") }), Adopted},
 		"by hand, settled":               {standing(moved, published, func(s *Standing) { s.From, s.Given = CRD, nil }), Settled},
 	}
 	for name, tt := range tests {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -81,21 +80,6 @@ func (s *choice) of(c *cluster) (map[string]bool, error) {
 		}
 	}
 	return chosen, nil
-}
-
-// flags are the choice again, as words of a command line.
-func (s *choice) flags() string {
-	var words []string
-	for _, n := range s.nodes {
-		words = append(words, " --node "+n)
-	}
-	if s.selector != "" {
-		words = append(words, " -l "+s.selector)
-	}
-	if s.all {
-		words = append(words, " --all")
-	}
-	return strings.Join(words, "")
 }
 
 // move is a cluster, how its agents are configured, and which nodes it is about.

@@ -123,7 +123,7 @@ func (m *move) rows(settle time.Duration) []migrateRow {
 		s := m.standing(name, settle)
 		r := migrateRow{
 			Node: name, From: s.From, Step: s.Step(), Blocks: len(s.Blocks), Given: len(s.Given),
-			Addresses: len(s.Node.Published), InUse: len(s.Used), Unreported: s.Unreported,
+			Addresses: len(s.Published), InUse: len(s.Used), Unreported: s.Unreported,
 			Mode: m.config.mode(m.nodes[name]), Difference: m.differs(name, &s),
 		}
 		r.Next = m.next(&s, r.Mode)
