@@ -58,8 +58,9 @@ func askedAbout() netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, 1}) }
 // ask learns which agents run in crd mode. Nobody but an agent in crd mode answers
 // a mark; the operator has been told to leave these nodes alone.
 func (a *aborting) ask(ctx context.Context, all []*returning) (map[string]agentMode, error) {
-	modes, waiting := map[string]agentMode{}, map[string]bool{}
-	if err := a.markAll(ctx, all, waiting, modes); err != nil {
+	modes := map[string]agentMode{}
+	waiting, err := a.markAll(ctx, all, modes)
+	if err != nil {
 		return nil, err
 	}
 	deadline := time.NewTimer(a.patience)
@@ -86,26 +87,28 @@ func (a *aborting) ask(ctx context.Context, all []*returning) (map[string]agentM
 	return modes, nil
 }
 
-// markAll asks the agents of which something has to be learnt.
-func (a *aborting) markAll(ctx context.Context, all []*returning, waiting map[string]bool, modes map[string]agentMode) error {
+// markAll asks all agents but those of nodes that have nothing of ours, in whatever
+// mode they run.
+func (a *aborting) markAll(ctx context.Context, all []*returning, modes map[string]agentMode) (map[string]bool, error) {
+	waiting := map[string]bool{}
 	for _, r := range all {
 		if r.refused != "" {
 			continue
 		}
 		live, err := a.nodes.Live(ctx, r.name)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if live == nil || len(live.Used) == 0 && len(live.Pool) == 0 {
-			modes[r.name] = agentElsewhere // whatever it runs in, it has nothing of ours
+			modes[r.name] = agentElsewhere
 			continue
 		}
 		waiting[r.name] = true
 		if err := a.mark(ctx, r.name); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return waiting, nil
 }
 
 // mark asks an agent, past an older answer.
