@@ -87,14 +87,13 @@ func (r *NodeReconciler) pace(o *observation, fo *familyObservation, now time.Ti
 			s.ReclaimHold = expand.Hold{For: expand.WaitTurn, Until: now.Add(wait)}
 		}
 	}
-	if fo.paused != "" || s.Gone || o.view == nil {
-		return // nothing begins, so no turn is used up
+	if fo.paused == "" && !s.Gone && o.view != nil { // else nothing begins, and no turn is used up
+		r.giveTurns(w, s, now)
 	}
-	r.takeTurns(w, s, now)
 }
 
-// takeTurns lets the drains begin whose turn it is, and holds the others.
-func (r *NodeReconciler) takeTurns(w nodeFamily, s *expand.State, now time.Time) {
+// giveTurns holds the drains that are asked for to the rate of their pools.
+func (r *NodeReconciler) giveTurns(w nodeFamily, s *expand.State, now time.Time) {
 	var begun []netip.Prefix
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
