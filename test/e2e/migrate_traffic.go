@@ -103,14 +103,7 @@ func (c *churn) one(churning context.Context, n *bed.Node, name string) error {
 		return err
 	}
 	_ = pause(churning, c.sandboxTime) // Ended or not, its ADD follows.
-	for {
-		began := time.Now()
-		if err = p.Attach(ctx); err == nil {
-			break
-		}
-		c.mu.Lock()
-		c.tries = append(c.tries, failedAdd{n.Name, began, time.Now(), err})
-		c.mu.Unlock()
+	for !c.attach(ctx, p) {
 		if err := p.Detach(ctx); err != nil {
 			c.Logf("%v", err)
 		}
@@ -120,14 +113,25 @@ func (c *churn) one(churning context.Context, n *bed.Node, name string) error {
 		p = p.Again()
 		_ = pause(churning, retryAfter) // Ended or not, once more.
 	}
-	c.mu.Lock()
-	c.added++
-	c.mu.Unlock()
 	if err := p.Report(ctx); err != nil {
 		return err
 	}
 	_ = pause(churning, churnLife) // Ended or not, it goes.
 	return p.Delete(ctx)
+}
+
+// attach tries one ADD, and keeps what became of it.
+func (c *churn) attach(ctx context.Context, p *bed.Pod) bool {
+	began := time.Now()
+	err := p.Attach(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil {
+		c.tries = append(c.tries, failedAdd{p.Node().Name, began, time.Now(), err})
+		return false
+	}
+	c.added++
+	return true
 }
 
 // wasDown tells when a node's agent was down.
