@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
 )
@@ -53,6 +54,9 @@ func migrate(ctx context.Context, e *env, o origin) error {
 	if err := m.before(ctx); err != nil {
 		return err
 	}
+	keeping, stop := context.WithCancel(ctx)
+	defer stop()
+	go m.keepOperator(keeping)
 	steps := []step{{"turn-back", m.turnBack}, {"there", m.there}}
 	if o.several {
 		steps = append(steps, step{"more", m.growNode}, step{"back", m.back}, step{"again", m.there})
@@ -91,9 +95,11 @@ type mover struct {
 	few, many int
 
 	cilium  *bed.Operator // Cilium's own
-	flags   []string      // of our operator
 	churn   *churn
 	unwatch context.CancelFunc
+
+	renewing sync.Mutex // for operator and flags
+	flags    []string   // of our operator
 
 	commandsKilled, operatorsKilled int
 }

@@ -117,7 +117,10 @@ func (m *mover) drainAdopted(ctx context.Context) error {
 			if apierrors.IsNotFound(err) {
 				return nil
 			}
-			return fmt.Errorf("it is there: %v: %w", block.Status.Conditions, err)
+			if err != nil {
+				return err
+			}
+			return fmt.Errorf("it is there: %v", block.Status.Conditions)
 		})
 	}
 	if err != nil {

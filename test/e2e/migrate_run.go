@@ -71,6 +71,8 @@ func (m *mover) killed(ctx context.Context, line string, want int, waits time.Du
 // renewOperator kills the operator with SIGKILL and starts another one, with
 // the flags of now.
 func (m *mover) renewOperator() (err error) {
+	m.renewing.Lock()
+	defer m.renewing.Unlock()
 	if m.operator != nil {
 		if err := m.operator.Kill(); err != nil {
 			return err
@@ -85,9 +87,29 @@ func (m *mover) renewOperator() (err error) {
 func (m *mover) shadow(is bool) error {
 	// With few addresses more than pods, half of them free is more than a node
 	// can do without.
-	m.flags = append(soon(), "--leader-elect-lease-duration=4s", "--ack-hold=10s", "--reclaim-threshold-percent=70")
+	flags := append(soon(), "--leader-elect-lease-duration=4s", "--ack-hold=10s", "--reclaim-threshold-percent=70")
 	if is {
-		m.flags = append(m.flags, "--shadow")
+		flags = append(flags, "--shadow")
 	}
+	m.renewing.Lock()
+	m.flags = flags
+	m.renewing.Unlock()
 	return m.renewOperator()
+}
+
+// keepOperator starts the operator again where it has ended by itself, as a
+// kubelet does, until ctx ends: on a machine too busy to renew a short lease it
+// gives up.
+func (m *mover) keepOperator(ctx context.Context) {
+	for pause(ctx, time.Second) == nil {
+		m.renewing.Lock()
+		if m.operator != nil && !m.operator.Running() {
+			m.Logf("the operator has ended by itself")
+			var err error
+			if m.operator, err = m.StartOperator(m.flags...); err != nil {
+				m.Logf("%v", err)
+			}
+		}
+		m.renewing.Unlock()
+	}
 }

@@ -103,19 +103,16 @@ func (c *churn) one(churning context.Context, n *bed.Node, name string) error {
 		return err
 	}
 	_ = pause(churning, c.sandboxTime) // Ended or not, its ADD follows.
-	for !c.attach(ctx, n, p) {
+	for !c.attach(ctx, p) {
 		if err := p.Detach(ctx); err != nil {
 			c.Logf("%v", err)
 		}
-		if over(churning) {
+		if churning.Err() != nil {
 			return nil
 		}
 		p = p.Again()
 		_ = pause(churning, retryAfter) // Ended or not, once more.
 	}
-	c.mu.Lock()
-	c.added++
-	c.mu.Unlock()
 	if err := p.Report(ctx); err != nil {
 		return err
 	}
@@ -123,19 +120,18 @@ func (c *churn) one(churning context.Context, n *bed.Node, name string) error {
 	return p.Delete(ctx)
 }
 
-func over(ctx context.Context) bool { return ctx.Err() != nil }
-
-// attach runs a pod's ADD, and notes one that failed.
-func (c *churn) attach(ctx context.Context, n *bed.Node, p *bed.Pod) bool {
+// attach tries one ADD, and keeps what became of it.
+func (c *churn) attach(ctx context.Context, p *bed.Pod) bool {
 	began := time.Now()
 	err := p.Attach(ctx)
-	if err == nil {
-		return true
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.tries = append(c.tries, failedAdd{n.Name, began, time.Now(), err})
-	return false
+	if err != nil {
+		c.tries = append(c.tries, failedAdd{p.Node().Name, began, time.Now(), err})
+		return false
+	}
+	c.added++
+	return true
 }
 
 // wasDown tells when a node's agent was down.
