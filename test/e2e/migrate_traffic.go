@@ -107,7 +107,7 @@ func (c *churn) one(churning context.Context, n *bed.Node, name string) error {
 		if err := p.Detach(ctx); err != nil {
 			c.Logf("%v", err)
 		}
-		if churning.Err() != nil {
+		if over(churning) {
 			return nil
 		}
 		p = p.Again()
@@ -119,6 +119,8 @@ func (c *churn) one(churning context.Context, n *bed.Node, name string) error {
 	_ = pause(churning, churnLife) // Ended or not, it goes.
 	return p.Delete(ctx)
 }
+
+func over(ctx context.Context) bool { return ctx.Err() != nil }
 
 // attach tries one ADD, and keeps what became of it.
 func (c *churn) attach(ctx context.Context, p *bed.Pod) bool {
