@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -44,44 +43,15 @@ func TestKubernetesFirstBlock(t *testing.T) {
 		t.Errorf("told (-want +got):\n%s", diff)
 	}
 	b.check("at the end")
-	if calls, err := b.reconcile(); err != nil || len(calls) > 0 {
-		t.Errorf("at rest: calls %v, %v; want none", calls, err)
-	}
-	b.restart()
-	if calls, err := b.reconcile(); err != nil || len(calls) > 0 {
-		t.Errorf("after a restart: calls %v, %v; want none", calls, err)
-	}
+	b.rests()
 }
 
 func TestKubernetesSurvivesEveryWrite(t *testing.T) {
-	for _, what := range []fate{refused, unheard} {
-		for _, restart := range []bool{false, true} {
-			for fails := range 2 {
-				t.Run(fmt.Sprintf("write %d, fate %d, restart %t", fails, what, restart), func(t *testing.T) {
-					b := kubernetesBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"))
-					n := 0
-					b.fate = func(string) fate {
-						if n++; n == fails+1 {
-							return what
-						}
-						return done
-					}
-					if _, err := b.reconcile(); err == nil {
-						t.Fatal("the failure went unnoticed")
-					}
-					b.check("after the failure")
-					if restart {
-						b.restart()
-					}
-					b.settle()
-					b.check("at the end")
-					if len(b.listed()) != 1 || len(b.blocks()) != 1 {
-						t.Errorf("told %v of blocks %v; want one of one", b.listed(), b.blocks())
-					}
-				})
-			}
+	survivesEveryWrite(t, ciliumnode.Kubernetes, 2, func(b *bed) {
+		if len(b.listed()) != 1 || len(b.blocks()) != 1 {
+			b.t.Errorf("told %v of blocks %v; want one of one", b.listed(), b.blocks())
 		}
-	}
+	})
 }
 
 // A Node that has a podCIDR keeps it: as a block where it is one of a pool, and as

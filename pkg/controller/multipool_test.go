@@ -78,46 +78,17 @@ func TestMultiPoolFirstBlocks(t *testing.T) {
 		t.Errorf("fields of crd mode are written: %v %v", cn.Spec.IPAM.Pool, cn.Spec.IPAM.PodCIDRs)
 	}
 	b.check("at the end")
-	if calls, err := b.reconcile(); err != nil || len(calls) > 0 {
-		t.Errorf("at rest: calls %v, %v; want none", calls, err)
-	}
-	b.restart()
-	if calls, err := b.reconcile(); err != nil || len(calls) > 0 {
-		t.Errorf("after a restart: calls %v, %v; want none", calls, err)
-	}
+	b.rests()
 }
 
 // Whatever write is the last one, or has its answer lost, the rules hold and the
 // node ends up with what it should have.
 func TestMultiPoolSurvivesEveryWrite(t *testing.T) {
-	for _, what := range []fate{refused, unheard} {
-		for _, restart := range []bool{false, true} {
-			for fails := range 4 {
-				t.Run(fmt.Sprintf("write %d, fate %d, restart %t", fails, what, restart), func(t *testing.T) {
-					b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"))
-					n := 0
-					b.fate = func(string) fate {
-						if n++; n == fails+1 {
-							return what
-						}
-						return done
-					}
-					if _, err := b.reconcile(); err == nil {
-						t.Fatal("the failure went unnoticed")
-					}
-					b.check("after the failure")
-					if restart {
-						b.restart()
-					}
-					b.settle()
-					b.check("at the end")
-					if len(b.listed()) != 2 || len(b.blocks()) != 2 {
-						t.Errorf("told %v of blocks %v; want two of two", b.listed(), b.blocks())
-					}
-				})
-			}
+	survivesEveryWrite(t, ciliumnode.MultiPool, 4, func(b *bed) {
+		if len(b.listed()) != 2 || len(b.blocks()) != 2 {
+			b.t.Errorf("told %v of blocks %v; want two of two", b.listed(), b.blocks())
 		}
-	}
+	})
 }
 
 func TestMultiPoolGrowsAsAsked(t *testing.T) {

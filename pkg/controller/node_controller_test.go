@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -38,46 +38,17 @@ func TestReconcileFirstBlocks(t *testing.T) {
 		t.Errorf("pool %v, podCIDRs %v; want the four usable addresses of two blocks", v.Pool, v.PodCIDRs)
 	}
 	b.check("at the end")
-	if calls, err := b.reconcile(); err != nil || len(calls) > 0 {
-		t.Errorf("at rest: calls %v, %v; want none", calls, err)
-	}
-	b.restart()
-	if calls, err := b.reconcile(); err != nil || len(calls) > 0 {
-		t.Errorf("after a restart: calls %v, %v; want none", calls, err)
-	}
+	b.rests()
 }
 
 // Whatever write is the last one, or has its answer lost, the rules hold and the
 // node ends up with what it should have.
 func TestReconcileSurvivesEveryWrite(t *testing.T) {
-	for _, what := range []fate{refused, unheard} {
-		for _, restart := range []bool{false, true} {
-			for fails := range 4 {
-				t.Run(fmt.Sprintf("write %d, fate %d, restart %t", fails, what, restart), func(t *testing.T) {
-					b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"))
-					n := 0
-					b.fate = func(string) fate {
-						if n++; n == fails+1 {
-							return what
-						}
-						return done
-					}
-					if _, err := b.reconcile(); err == nil {
-						t.Fatal("the failure went unnoticed")
-					}
-					b.check("after the failure")
-					if restart {
-						b.restart()
-					}
-					b.settle()
-					b.check("at the end")
-					if v := b.ciliumNode(); len(v.Pool) != 4 || len(b.blocks()) != 2 {
-						t.Errorf("pool %v, blocks %v; want four addresses of two blocks", v.Pool, b.blocks())
-					}
-				})
-			}
+	survivesEveryWrite(t, ciliumnode.CRD, 4, func(b *bed) {
+		if v := b.ciliumNode(); len(v.Pool) != 4 || len(b.blocks()) != 2 {
+			b.t.Errorf("pool %v, blocks %v; want four addresses of two blocks", v.Pool, b.blocks())
 		}
-	}
+	})
 }
 
 func TestReconcilePausedWritesNothing(t *testing.T) {

@@ -1,0 +1,51 @@
+package controller
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+)
+
+// rests checks that nothing is written any more, by this operator or the next.
+func (b *bed) rests() {
+	b.t.Helper()
+	for _, when := range []string{"at rest", "after a restart"} {
+		if calls, err := b.reconcile(); err != nil || len(calls) > 0 {
+			b.t.Errorf("%s: calls %v, %v; want none", when, calls, err)
+		}
+		b.restart()
+	}
+}
+
+// survivesEveryWrite has each of so many writes by which a node joins fail, or its
+// answer get lost. The rules hold then, and in the end it is as at the end.
+func survivesEveryWrite(t *testing.T, mode ciliumnode.Mode, writes int, atEnd func(*bed)) {
+	t.Helper()
+	for _, what := range []fate{refused, unheard} {
+		for _, restart := range []bool{false, true} {
+			for fails := range writes {
+				t.Run(fmt.Sprintf("write %d, fate %d, restart %t", fails, what, restart), func(t *testing.T) {
+					b := newBedIn(t, mode, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"))
+					n := 0
+					b.fate = func(string) fate {
+						if n++; n == fails+1 {
+							return what
+						}
+						return done
+					}
+					if _, err := b.reconcile(); err == nil {
+						t.Fatal("the failure went unnoticed")
+					}
+					b.check("after the failure")
+					if restart {
+						b.restart()
+					}
+					b.settle()
+					b.check("at the end")
+					atEnd(b)
+				})
+			}
+		}
+	}
+}
