@@ -163,14 +163,14 @@ func (p *planner) node(name string) *node {
 // stale says that a block was adopted, and its CIDR given back by the old IPAM
 // before the node's agent read anything of it.
 func (n *node) stale(b crd.Block) bool {
-	return n.Chosen && b.AdoptedFrom != "" && !b.Deleting && !n.Reported && !crd.Covered(b.CIDR, n.Given) &&
+	return n.Chosen && b.AdoptedFrom != "" && !b.Deleting && !n.Reported && !ipalloc.Covered(b.CIDR, n.Given) &&
 		!slices.ContainsFunc(n.Published, b.CIDR.Contains)
 }
 
 // covered reports whether the node holds cidr already, or is to.
 func (p *planner) covered(n *node, cidr netip.Prefix) bool {
-	holds := func(b crd.Block) bool { return b.Node == n.Name && crd.Covered(cidr, []netip.Prefix{b.CIDR}) }
-	plans := func(b Block) bool { return crd.Covered(cidr, []netip.Prefix{b.CIDR}) }
+	holds := func(b crd.Block) bool { return b.Node == n.Name && ipalloc.Contains(b.CIDR, cidr) }
+	plans := func(b Block) bool { return ipalloc.Contains(b.CIDR, cidr) }
 	return slices.ContainsFunc(p.held, holds) || slices.ContainsFunc(n.blocks, plans)
 }
 

@@ -21,7 +21,7 @@ func (p *planner) adoptByHand(n *node) {
 	var homeless []netip.Addr
 	for _, addr := range slices.SortedFunc(slices.Values(n.Published), netip.Addr.Compare) {
 		single := netip.PrefixFrom(addr, addr.BitLen())
-		if p.covered(n, single) || crd.Covered(single, n.Given) {
+		if p.covered(n, single) || ipalloc.Covered(single, n.Given) {
 			continue
 		}
 		pool := p.poolOf(n, single)
@@ -119,7 +119,7 @@ func halves(p netip.Prefix) (low, high netip.Prefix) {
 	return low, netip.PrefixFrom(addr, p.Bits()+1)
 }
 
-// some are the first of many, and how many more there are.
+// some are the first of many.
 func some(addrs []netip.Addr) string {
 	const most = 5
 	var words []string
@@ -127,7 +127,7 @@ func some(addrs []netip.Addr) string {
 		words = append(words, a.String())
 	}
 	s := strings.Join(words, ", ")
-	if more := len(addrs) - most; more > 0 {
+	if len(addrs) > most {
 		return s + " and more"
 	}
 	return s

@@ -8,14 +8,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// minBits is the prefix length of the largest block of a family that there may
-// be, as a CiliumNode lists each address (PodIPBlockSpec.CIDR).
-func minBits(f ipalloc.Family) int {
-	if f == ipalloc.IPv4 {
-		return 20
-	}
-	return 116
-}
+// minBits is the prefix length of the largest block of a family.
+func minBits(f ipalloc.Family) int { return f.Bits() - ipalloc.MaxHostBits }
 
 // adoptGiven plans a block for each CIDR that the node was given.
 func (p *planner) adoptGiven(n *node) {

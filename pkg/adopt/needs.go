@@ -41,7 +41,7 @@ func (p *planner) inUseOutside(n *node) {
 	var outside []netip.Addr
 	for addr := range n.Used {
 		single := netip.PrefixFrom(addr, addr.BitLen())
-		if !p.covered(n, single) && !crd.Covered(single, n.Given) && (n.From != CRD || !slices.Contains(n.Published, addr)) {
+		if !p.covered(n, single) && !ipalloc.Covered(single, n.Given) && (n.From != CRD || !slices.Contains(n.Published, addr)) {
 			outside = append(outside, addr)
 		}
 	}

@@ -70,17 +70,13 @@ func (s *Standing) Step() Step {
 
 // lacksBlocks says that something it was given is no block yet.
 func (s *Standing) lacksBlocks() bool {
-	held := cidrsOf(s.Blocks)
+	held := crd.CIDRs(s.Blocks)
 	if s.From == CRD && slices.ContainsFunc(s.Published, func(a netip.Addr) bool {
-		return !crd.Covered(netip.PrefixFrom(a, a.BitLen()), held)
+		return !ipalloc.Covered(netip.PrefixFrom(a, a.BitLen()), held)
 	}) {
 		return true
 	}
-	return notCovered(s.Given, held)
-}
-
-func notCovered(list, by []netip.Prefix) bool {
-	return slices.ContainsFunc(list, func(cidr netip.Prefix) bool { return !crd.Covered(cidr, by) })
+	return len(ipalloc.Uncovered(s.Given, held)) > 0
 }
 
 // lacksAddresses says that not all of its blocks is published that pods may have
@@ -122,9 +118,9 @@ type Back struct {
 // it always can, as that can have any number of CIDRs; the others have one of a
 // family.
 func (b Back) Refusal() string {
-	held := cidrsOf(b.Blocks)
+	held := crd.CIDRs(b.Blocks)
 	for _, a := range slices.SortedFunc(maps.Keys(b.Used), netip.Addr.Compare) {
-		if !crd.Covered(netip.PrefixFrom(a, a.BitLen()), held) {
+		if !ipalloc.Covered(netip.PrefixFrom(a, a.BitLen()), held) {
 			return fmt.Sprintf("%s has %s, which is in no block of the node", b.Used[a], a)
 		}
 	}

@@ -86,7 +86,7 @@ func randomInput(t *testing.T, r *rand.Rand) Input {
 func blocksAfter(in Input, plan Plan) []crd.Block {
 	var gone []netip.Prefix
 	for _, n := range plan.Nodes {
-		gone = append(gone, cidrsOf(n.Withdraw)...)
+		gone = append(gone, crd.CIDRs(n.Withdraw)...)
 	}
 	all := slices.DeleteFunc(slices.Clone(in.Blocks), func(b crd.Block) bool { return slices.Contains(gone, b.CIDR) })
 	for _, n := range plan.Nodes {

@@ -68,7 +68,7 @@ func (p *planner) nativeRouting() {
 			if !ok {
 				continue
 			}
-			outside := func(r crd.Range) bool { return !crd.Covered(r.CIDR, []netip.Prefix{native}) }
+			outside := func(r crd.Range) bool { return !ipalloc.Contains(native, r.CIDR) }
 			if slices.ContainsFunc(ranges.CIDRs, outside) {
 				p.warn(nil, Settings, "Widen it, together with ipam=crd", "%s is %s, and pool %s has ranges outside: traffic to them is masqueraded", key, native, pool.Name)
 			}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // Facts are what tells who gave a node its addresses.
@@ -31,7 +32,7 @@ func SourceOf(f Facts) (Source, []netip.Prefix) {
 }
 
 func (f *Facts) source() Source {
-	held := cidrsOf(f.Blocks)
+	held := crd.CIDRs(f.Blocks)
 	i := slices.IndexFunc(f.Blocks, func(b crd.Block) bool { return b.AdoptedFrom != "" })
 	switch {
 	case i >= 0:
@@ -40,14 +41,14 @@ func (f *Facts) source() Source {
 		return CRD
 	case f.Reported:
 		return None
-	case notCovered(f.Allocated, held):
+	case len(ipalloc.Uncovered(f.Allocated, held)) > 0:
 		return MultiPool
-	case notCovered(f.PodCIDRs, held):
+	case len(ipalloc.Uncovered(f.PodCIDRs, held)) > 0:
 		if f.Mode != string(ClusterPool) && !notAmong(f.PodCIDRs, f.NodePodCIDRs) {
 			return Kubernetes
 		}
 		return ClusterPool
-	case f.Mode == string(Kubernetes) && f.tellsNothing() && notCovered(f.NodePodCIDRs, held):
+	case f.Mode == string(Kubernetes) && f.tellsNothing() && len(ipalloc.Uncovered(f.NodePodCIDRs, held)) > 0:
 		return Kubernetes
 	}
 	return None
@@ -71,14 +72,6 @@ func union(lists ...[]netip.Prefix) []netip.Prefix {
 				out = append(out, cidr)
 			}
 		}
-	}
-	return out
-}
-
-func cidrsOf(blocks []crd.Block) []netip.Prefix {
-	var out []netip.Prefix
-	for _, b := range blocks {
-		out = append(out, b.CIDR)
 	}
 	return out
 }

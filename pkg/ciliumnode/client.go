@@ -54,6 +54,10 @@ func (c *Client) Apply(ctx context.Context, v *View, change Change) (*View, erro
 	if err := c.Mode.way().check(ctx, c.Reader, v, change); err != nil {
 		return nil, err
 	}
+	return c.patchSpec(ctx, v, body)
+}
+
+func (c *Client) patchSpec(ctx context.Context, v *View, body []byte) (*View, error) {
 	cn := c.Mode.way().carrier(v.Name)
 	if err := c.Writer.Patch(ctx, cn, client.RawPatch(types.MergePatchType, body)); err != nil {
 		return nil, fmt.Errorf("patching spec of CiliumNode %s: %w", v.Name, err)
@@ -68,9 +72,13 @@ func (c *Client) Release(ctx context.Context, v *View, mark, clearing []netip.Ad
 	if err != nil || body == nil {
 		return v, err
 	}
+	return c.patchStatus(ctx, v, "release-ips", body)
+}
+
+func (c *Client) patchStatus(ctx context.Context, v *View, what string, body []byte) (*View, error) {
 	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: v.Name}}
 	if err := c.Writer.Status().Patch(ctx, cn, client.RawPatch(types.MergePatchType, body)); err != nil {
-		return nil, fmt.Errorf("patching release-ips of CiliumNode %s: %w", v.Name, err)
+		return nil, fmt.Errorf("patching %s of CiliumNode %s: %w", what, v.Name, err)
 	}
 	return c.Mode.View(cn), nil
 }

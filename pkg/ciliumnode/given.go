@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // Allocation is a CIDR that multi-pool mode has given a node.
@@ -48,23 +50,18 @@ func (v *View) Unadopted(held []netip.Prefix) []netip.Prefix {
 	if len(v.Used) > 0 || v.Whole != nil {
 		return nil
 	}
-	var out []netip.Prefix
-	for _, cidr := range v.Given() {
-		within := func(outer netip.Prefix) bool { return outer.Bits() <= cidr.Bits() && outer.Contains(cidr.Addr()) }
-		if !slices.ContainsFunc(held, within) {
-			out = append(out, cidr)
-		}
-	}
-	if len(out) > 0 && v.publishesGiven() {
+	given := v.Given()
+	out := ipalloc.Uncovered(given, held)
+	if len(out) > 0 && v.publishesOf(given) {
 		return nil
 	}
 	return out
 }
 
-func (v *View) publishesGiven() bool {
-	given := v.Given()
+// publishesOf reports whether something of cidrs is in the pool.
+func (v *View) publishesOf(cidrs []netip.Prefix) bool {
 	in := func(addr netip.Addr) bool {
-		return slices.ContainsFunc(given, func(p netip.Prefix) bool { return p.Contains(addr) })
+		return slices.ContainsFunc(cidrs, func(p netip.Prefix) bool { return p.Contains(addr) })
 	}
 	for addr := range v.Pool {
 		if in(addr) {

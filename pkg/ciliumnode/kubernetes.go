@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -93,24 +94,14 @@ func (kubernetes) patch(v *View, c Change) ([]byte, error) {
 }
 
 func newPodCIDRs(v *View, c Change) map[ipalloc.Family]netip.Prefix {
-	told := map[ipalloc.Family]netip.Prefix{}
+	var has [2]bool
 	for _, cidr := range v.PodCIDRs {
-		told[ipalloc.FamilyOf(cidr.Addr())] = netip.Prefix{}
+		has[ipalloc.FamilyOf(cidr.Addr())] = true
 	}
+	told := map[ipalloc.Family]netip.Prefix{}
 	for _, cidr := range sorted(c.Blocks) {
-		f := ipalloc.FamilyOf(cidr.Addr())
-		if _, has := told[f]; has {
-			continue
-		}
-		for _, addr := range c.Publish {
-			if cidr.Contains(addr) {
-				told[f] = cidr
-			}
-		}
-	}
-	for f, cidr := range told {
-		if !cidr.IsValid() {
-			delete(told, f)
+		if f := ipalloc.FamilyOf(cidr.Addr()); !has[f] && slices.ContainsFunc(c.Publish, cidr.Contains) {
+			told[f], has[f] = cidr, true
 		}
 	}
 	return told

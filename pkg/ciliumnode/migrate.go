@@ -3,14 +3,8 @@ package ciliumnode
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/netip"
 	"slices"
-
-	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // Retract takes all addresses of blocks out of the pool, and with unlist the
@@ -32,7 +26,7 @@ func (c *Client) Retract(ctx context.Context, v *View, blocks []netip.Prefix, un
 	if len(p.Spec.IPAM.Pool) == 0 && p.Spec.IPAM.PodCIDRs == nil {
 		return v, nil
 	}
-	return c.patchSpec(ctx, v, p)
+	return c.write(ctx, v, p)
 }
 
 // Allocate writes what multi-pool mode reads, on exactly the version seen in v:
@@ -50,7 +44,7 @@ func (c *Client) Allocate(ctx context.Context, v *View, allocations []Allocation
 		}
 		pools[i].CIDRs = append(pools[i].CIDRs, a.CIDR)
 	}
-	return c.patchSpec(ctx, v, map[string]any{
+	return c.write(ctx, v, map[string]any{
 		"metadata": metadata{ResourceVersion: v.ResourceVersion},
 		"spec":     map[string]any{"ipam": map[string]any{"pools": map[string]any{"allocated": pools}}},
 	})
@@ -62,7 +56,7 @@ func (c *Client) DropPools(ctx context.Context, v *View) (*View, error) {
 	if len(v.Allocated) == 0 {
 		return v, nil
 	}
-	return c.patchSpec(ctx, v, map[string]any{
+	return c.write(ctx, v, map[string]any{
 		"metadata": metadata{ResourceVersion: v.ResourceVersion},
 		"spec":     map[string]any{"ipam": map[string]any{"pools": nil}},
 	})
@@ -82,21 +76,14 @@ func (c *Client) ForgetReport(ctx context.Context, v *View) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: v.Name}}
-	if err := c.Writer.Status().Patch(ctx, cn, client.RawPatch(types.MergePatchType, body)); err != nil {
-		return nil, fmt.Errorf("patching status of CiliumNode %s: %w", v.Name, err)
-	}
-	return NewView(cn), nil
+	return c.patchStatus(ctx, v, "status", body)
 }
 
-func (c *Client) patchSpec(ctx context.Context, v *View, patch any) (*View, error) {
+// write patches the spec.
+func (c *Client) write(ctx context.Context, v *View, patch any) (*View, error) {
 	body, err := json.Marshal(patch)
 	if err != nil {
 		return nil, err
 	}
-	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: v.Name}}
-	if err := c.Writer.Patch(ctx, cn, client.RawPatch(types.MergePatchType, body)); err != nil {
-		return nil, fmt.Errorf("patching spec of CiliumNode %s: %w", v.Name, err)
-	}
-	return NewView(cn), nil
+	return c.patchSpec(ctx, v, body)
 }

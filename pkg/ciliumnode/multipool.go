@@ -17,8 +17,6 @@ const (
 	// defaultPool is the pool that pods get addresses of which ask for no other,
 	// and the agent its own (pkg/defaults/defaults.go, IPAMDefaultIPPool, v1.20.1).
 	defaultPool = "default"
-	// maxHostBits bounds the CIDRs whose addresses are listed one by one.
-	maxHostBits = 12
 	// maxCountedIPv6 is of the largest IPv6 CIDR that an agent counts in full
 	// (pkg/ipam/service/ipallocator/allocator.go, RangeSize, v1.20.1).
 	maxCountedIPv6 = 16
@@ -195,7 +193,7 @@ func (multiPool) without(cn *ciliumv2.CiliumNode, blocks []netip.Prefix) {
 // whole, sorted: all but the first and the last, unless its entry allows them or
 // the CIDR has no more than two. One of more than 4096 addresses has none.
 func (v *View) Usable(cidr netip.Prefix) []netip.Addr {
-	if !cidr.IsValid() || cidr.Addr().BitLen()-cidr.Bits() > maxHostBits {
+	if !cidr.IsValid() || cidr.Addr().BitLen()-cidr.Bits() > ipalloc.MaxHostBits {
 		return nil
 	}
 	n, addr := v.Whole.Count(cidr), cidr.Masked().Addr()

@@ -42,7 +42,7 @@ func (r *BlockReconciler) Reconcile(ctx context.Context, req reconcile.Request) 
 	if !ok || b.Deleting || r.Paused {
 		return reconcile.Result{}, nil
 	}
-	if b.CIDR.Addr().BitLen()-b.CIDR.Bits() > maxBlockHostBits {
+	if b.CIDR.Addr().BitLen()-b.CIDR.Bits() > ipalloc.MaxHostBits {
 		r.Events.blockTooLarge(obj)
 	}
 	if !b.Finalized && b.Phase != ipalloc.CoolingDown {

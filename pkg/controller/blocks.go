@@ -317,7 +317,7 @@ func holdsAlone(v *ciliumnode.View, cidr netip.Prefix, blocks []crd.Block) bool 
 // CiliumNode still lists them: those on the grid of a pool. The rest is foreign.
 // It goes by the CiliumNode there is, or by the last one.
 func (r *NodeReconciler) mendTornBlocks(ctx context.Context, o *observation, view *ciliumnode.View) error {
-	if o.paused() || len(view.Unadopted(cidrsOf(o.blocks))) > 0 { // or another IPAM's
+	if o.paused() || len(view.Unadopted(crd.CIDRs(o.blocks))) > 0 { // or another IPAM's
 		return nil
 	}
 	for _, cidr := range view.PodCIDRs {

@@ -143,7 +143,7 @@ func (e *Events) blockConflict(b *v1alpha1.PodIPBlock, message string) {
 }
 
 func (e *Events) blockTooLarge(b *v1alpha1.PodIPBlock) {
-	note := fmt.Sprintf("block %s has more than %d addresses; none is published. Delete it and create smaller ones", b.Spec.CIDR, 1<<maxBlockHostBits)
+	note := fmt.Sprintf("block %s has more than %d addresses; none is published. Delete it and create smaller ones", b.Spec.CIDR, 1<<ipalloc.MaxHostBits)
 	if e.isNews("large/"+b.Name, note) {
 		e.send(b, EventBlockTooLarge, "Reconcile", note)
 	}

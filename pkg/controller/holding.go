@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -54,6 +56,17 @@ func Taken(pool *crd.Pool, f ipalloc.Family, free uint64) int {
 	return int(100 * (1 - min(1, float64(free)/float64(cut.Total()))))
 }
 
+// Press adds to the state of one family of a node what shortens its idle time.
+// taken is how many percent of a pool's blocks of that family are taken.
+func Press(s *expand.State, node *corev1.Node, blocks []crd.Block, taken func(pool string) int) {
+	s.Cordoned = node != nil && node.Spec.Unschedulable
+	for _, b := range blocks {
+		if b.Phase == ipalloc.InService && ipalloc.FamilyOf(b.CIDR.Addr()) == s.Family {
+			s.PoolTaken = max(s.PoolTaken, taken(b.Pool))
+		}
+	}
+}
+
 // pressed notes how full a pool is, and looks again at the nodes that could give
 // something back where that shortens or lengthens their wait.
 func (r *NodeReconciler) pressed(queue func(node string)) func(*crd.Pool, ipalloc.Family, int) {
@@ -72,12 +85,7 @@ func (r *NodeReconciler) pressed(queue func(node string)) func(*crd.Pool, ipallo
 // begin. It uses up the turns of drains.
 func (r *NodeReconciler) pace(o *observation, fo *familyObservation, now time.Time) {
 	s := &fo.state
-	s.Cordoned = o.node != nil && o.node.Spec.Unschedulable
-	for _, b := range o.blocks {
-		if b.Phase == ipalloc.InService && ipalloc.FamilyOf(b.CIDR.Addr()) == fo.family {
-			s.PoolTaken = max(s.PoolTaken, r.Pacing.taken(b.Pool, fo.family))
-		}
-	}
+	Press(s, o.node, o.blocks, func(pool string) int { return r.Pacing.taken(pool, fo.family) })
 	r.Hold(s, fo.pools, now)
 	w := nodeFamily{o.name, fo.family}
 	if len(fo.pools) > 0 && s.ReclaimHold.For == "" {

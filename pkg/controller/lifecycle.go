@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -75,7 +76,7 @@ func (r *NodeReconciler) withoutCilium(ctx context.Context, o *observation) erro
 // recreate puts a deleted CiliumNode back whole, with the addresses of the
 // blocks the node still holds, and asks its agent to report.
 func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *ciliumnode.Kept) error {
-	blocks := cidrsOf(o.blocks)
+	blocks := crd.CIDRs(o.blocks)
 	// Their claims come before their addresses.
 	if err := r.mendTornBlocks(ctx, o, last.View); err != nil {
 		return err

@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -16,6 +15,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
+
+// OtherIPAM is why nothing is done for a node that another IPAM serves.
+const OtherIPAM = "another IPAM gives addresses to its pods: kubectl cilium-pool migrate plan"
 
 // observation is all that is known of one node when a decision is made.
 type observation struct {
@@ -71,7 +73,7 @@ func (r *NodeReconciler) observe(ctx context.Context, name string) (*observation
 		return nil, fmt.Errorf("reading Node %s: %w", name, err)
 	}
 	if o.view != nil && len(o.view.Used) == 0 {
-		o.elsewhere = len(o.view.Unadopted(cidrsOf(o.blocks))) > 0
+		o.elsewhere = len(o.view.Unadopted(crd.CIDRs(o.blocks))) > 0
 		o.adopting = slices.ContainsFunc(o.blocks, func(b crd.Block) bool {
 			return b.AdoptedFrom != "" && b.Phase == ipalloc.InService
 		})
@@ -93,17 +95,9 @@ func (r *NodeReconciler) observeFamily(o *observation, f ipalloc.Family, now tim
 	fo := familyObservation{family: f}
 	fo.pools, fo.policy, fo.paused = r.Policy(o.node, f)
 	if o.elsewhere && fo.paused == "" {
-		fo.paused = "another IPAM gives addresses to its pods: kubectl cilium-pool migrate plan"
+		fo.paused = OtherIPAM
 	}
 	fo.state = r.State(expand.State{Node: o.name, Family: f, Pods: o.pods, AgentSettled: o.settled}, o.view, o.blocks)
 	r.pace(o, &fo, now)
 	return fo, len(fo.pools)+len(fo.state.Blocks) > 0
-}
-
-func cidrsOf(blocks []crd.Block) []netip.Prefix {
-	out := make([]netip.Prefix, 0, len(blocks))
-	for _, b := range blocks {
-		out = append(out, b.CIDR)
-	}
-	return out
 }

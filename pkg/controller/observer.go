@@ -15,10 +15,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// maxBlockHostBits bounds a block made by hand, as its addresses are listed one
-// by one in the CiliumNode.
-const maxBlockHostBits = 12
-
 // Observer puts together what expand.Decide is asked on, out of pools, blocks
 // and CiliumNodes however they were read. It changes nothing.
 type Observer struct {
@@ -73,7 +69,7 @@ func (o *Observer) blockState(b crd.Block, view *ciliumnode.View) expand.Block {
 	s.Listed = view != nil && view.Lists(b.CIDR)
 	pool := o.Pools.Get(b.Pool)
 	switch {
-	case b.CIDR.Addr().BitLen()-b.CIDR.Bits() > maxBlockHostBits:
+	case b.CIDR.Addr().BitLen()-b.CIDR.Bits() > ipalloc.MaxHostBits:
 		// Too large to list. The block controller tells so.
 	case pool != nil && !pool.Frozen():
 		s.Usable = usable(view, pool, b.CIDR)

@@ -82,16 +82,10 @@ func notResting(blocks []crd.Block) int {
 
 // withoutBlock counts the CIDRs given to the node that no block of it holds.
 func (r *NodeReconciler) withoutBlock(o *observation) int {
-	n := 0
 	if o.view == nil {
-		return n
+		return 0
 	}
-	for _, cidr := range o.view.Given() {
-		if !crd.Covered(cidr, cidrsOf(o.blocks)) {
-			n++
-		}
-	}
-	return n
+	return len(ipalloc.Uncovered(o.view.Given(), crd.CIDRs(o.blocks)))
 }
 
 func (r *NodeReconciler) isNewDifference(node string, d difference) bool {

@@ -11,10 +11,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// maxHostBits bounds the blocks that are listed address by address: 4096
-// addresses, the widest block the API lets a pool be cut into.
-const maxHostBits = 12
-
 // Usable returns the addresses of block that pods may have, sorted: all but the
 // reserved ones and, unless the pool allows them, the first and the last. The
 // latter two count in blocks of one or two addresses, which have no network or
@@ -42,15 +38,15 @@ func (p *Pool) Usable(block netip.Prefix) []netip.Addr {
 
 // UsableCount returns how many addresses Usable lists, without listing them.
 func (p *Pool) UsableCount(block netip.Prefix) int {
-	if !block.IsValid() || hostBits(block) > maxHostBits {
+	if !block.IsValid() || hostBits(block) > ipalloc.MaxHostBits {
 		return 0
 	}
 	n := p.unreserved(block, block)
 	for _, r := range p.reserved {
 		switch {
-		case contains(r, block):
+		case ipalloc.Contains(r, block):
 			return 0
-		case contains(block, r):
+		case ipalloc.Contains(block, r):
 			n -= p.unreserved(block, r)
 		}
 	}

@@ -87,6 +87,15 @@ func BlockFrom(obj *v1alpha1.PodIPBlock) (Block, error) {
 	return b, problems.ToAggregate()
 }
 
+// CIDRs are those of blocks.
+func CIDRs(blocks []Block) []netip.Prefix {
+	out := make([]netip.Prefix, 0, len(blocks))
+	for _, b := range blocks {
+		out = append(out, b.CIDR)
+	}
+	return out
+}
+
 // AdoptedBlock returns the object whose creation makes cidr, which the IPAM mode
 // from gave to node, a block of pool.
 func AdoptedBlock(cidr netip.Prefix, pool, node string, nodeUID types.UID, from string) *v1alpha1.PodIPBlock {

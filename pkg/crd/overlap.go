@@ -88,7 +88,7 @@ func (p *Pool) claims(f ipalloc.Family) []*claim {
 func compare(claims []*claim, holds func(string, netip.Prefix) bool) {
 	var around []*claim
 	for _, c := range claims {
-		for len(around) > 0 && !contains(around[len(around)-1].cidr, c.cidr) {
+		for len(around) > 0 && !ipalloc.Contains(around[len(around)-1].cidr, c.cidr) {
 			around = around[:len(around)-1]
 		}
 		for _, a := range around {

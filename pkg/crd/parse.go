@@ -187,7 +187,7 @@ func (r *Ranges) refuse(cidr netip.Prefix, f ipalloc.Family, sized bool, path *f
 
 // blockSizes returns the shortest and longest prefix length of a block.
 func blockSizes(f ipalloc.Family) (shortest, longest int) {
-	return f.Bits() - maxHostBits, f.Bits() - 2
+	return f.Bits() - ipalloc.MaxHostBits, f.Bits() - 2
 }
 
 // parseCIDR reads a CIDR. Beside an error it returns what the CIDR may mean, if

@@ -158,7 +158,7 @@ func (p *Pool) rangeOf(block netip.Prefix) (Range, bool) {
 		return Range{}, false
 	}
 	for _, r := range p.rangesFor(block).CIDRs {
-		if contains(r.CIDR, block) {
+		if ipalloc.Contains(r.CIDR, block) {
 			return r, true
 		}
 	}
@@ -172,14 +172,4 @@ func (p *Pool) rangesFor(block netip.Prefix) *Ranges {
 		return r
 	}
 	return &Ranges{}
-}
-
-// Covered reports whether the whole of cidr lies in one of by.
-func Covered(cidr netip.Prefix, by []netip.Prefix) bool {
-	return slices.ContainsFunc(by, func(outer netip.Prefix) bool { return contains(outer, cidr) })
-}
-
-// contains reports whether the whole of inner lies in outer.
-func contains(outer, inner netip.Prefix) bool {
-	return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
 }

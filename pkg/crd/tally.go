@@ -26,7 +26,7 @@ func (t *Tally) Add(b Block) {
 		bits = b.CIDR.Bits()
 	}
 	if b.CIDR.Bits() <= bits {
-		wider := min(bits-b.CIDR.Bits(), maxHostBits)
+		wider := min(bits-b.CIDR.Bits(), ipalloc.MaxHostBits)
 		t.whole[ipalloc.FamilyOf(b.CIDR.Addr())][b.Phase] += 1 << wider
 		return
 	}

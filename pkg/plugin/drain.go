@@ -167,8 +167,7 @@ func (c *cluster) leavingRows(t drainTarget) []blockRow {
 	var rows []blockRow
 	for _, r := range c.blockRows(which{pool: t.pool}) {
 		cidr := netip.MustParsePrefix(r.CIDR) // written by blockRows
-		within := func(p netip.Prefix) bool { return p.Bits() <= cidr.Bits() && p.Contains(cidr.Addr()) }
-		if r.Phase != phaseName(ipalloc.CoolingDown) && slices.ContainsFunc(t.ranges, within) {
+		if r.Phase != phaseName(ipalloc.CoolingDown) && ipalloc.Covered(cidr, t.ranges) {
 			rows = append(rows, r)
 		}
 	}
@@ -217,10 +216,8 @@ func (e *env) deleteBlocks(ctx context.Context, c *cluster, rows []blockRow) err
 		if !ok || b.Deleting {
 			continue
 		}
-		obj := &v1alpha1.PodIPBlock{}
-		obj.Name = b.Name
-		if err := writer.Delete(ctx, obj, client.Preconditions{UID: &b.UID}); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("deleting PodIPBlock %s: %w", b.Name, err)
+		if err := askToGo(ctx, writer, b); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 )
@@ -185,7 +186,7 @@ func (a *aborting) retract(ctx context.Context, r *returning) error {
 			return err
 		}
 		unlist := r.to == adopt.MultiPool && len(live.Allocated) > 0
-		if live, err = a.nodes.Retract(ctx, live, prefixesOf(r.blocks), unlist); err != nil {
+		if live, err = a.nodes.Retract(ctx, live, crd.CIDRs(r.blocks), unlist); err != nil {
 			return err
 		}
 		_, err = a.nodes.ForgetReport(ctx, live)

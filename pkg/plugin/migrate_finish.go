@@ -7,15 +7,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
 func (e *env) migrateFinish() *cobra.Command {
@@ -125,13 +122,9 @@ func dropPools(ctx context.Context, c client.Client, node string) error {
 
 func unlabel(ctx context.Context, c client.Client, b crd.Block) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		there := &v1alpha1.PodIPBlock{}
-		err := c.Get(ctx, types.NamespacedName{Name: b.Name}, there)
-		if apierrors.IsNotFound(err) || err == nil && there.UID != b.UID {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("reading block %s: %w", b.Name, err)
+		there, err := stillThere(ctx, c, b)
+		if err != nil || there == nil {
+			return err
 		}
 		return label(ctx, c, there, "")
 	})

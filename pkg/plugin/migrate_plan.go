@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 )
 
 // migratePlan is what migrate plan writes.
@@ -86,7 +87,7 @@ func (m *move) planRows(plan adopt.Plan) migratePlan {
 				row.Addresses += pool.UsableCount(b.CIDR)
 			}
 		}
-		row.Withdraw = prefixesOf(n.Withdraw)
+		row.Withdraw = crd.CIDRs(n.Withdraw)
 		for _, f := range plan.Findings {
 			if f.Node == n.Name {
 				row.Findings++

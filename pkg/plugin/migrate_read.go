@@ -142,12 +142,7 @@ func (m *move) differs(name string, s *adopt.Standing) string {
 			words = append(words, fmt.Sprintf("%s %d", what, n))
 		}
 	}
-	held, without := m.ledger.NodeBlocks(name), 0
-	for _, cidr := range s.Given {
-		if !crd.Covered(cidr, prefixesOf(held)) {
-			without++
-		}
-	}
+	without := len(ipalloc.Uncovered(s.Given, crd.CIDRs(s.Blocks)))
 	say(without, "adopt")
 	if without == 0 {
 		claims, drains, frees := 0, 0, 0
@@ -161,12 +156,4 @@ func (m *move) differs(name string, s *adopt.Standing) string {
 		say(frees, "free")
 	}
 	return dash(strings.Join(words, ", "))
-}
-
-func prefixesOf(blocks []crd.Block) []netip.Prefix {
-	var out []netip.Prefix
-	for _, b := range blocks {
-		out = append(out, b.CIDR)
-	}
-	return out
 }

@@ -159,18 +159,27 @@ func askToGo(ctx context.Context, c client.Client, b crd.Block) error {
 	return nil
 }
 
+// stillThere reads a block. One that is gone, or another by now, is nil.
+func stillThere(ctx context.Context, c client.Client, b crd.Block) (*v1alpha1.PodIPBlock, error) {
+	there := &v1alpha1.PodIPBlock{}
+	err := c.Get(ctx, types.NamespacedName{Name: b.Name}, there)
+	if apierrors.IsNotFound(err) || err == nil && there.UID != b.UID {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading block %s: %w", b.Name, err)
+	}
+	return there, nil
+}
+
 // dropBlock deletes a block at once, whatever it holds.
 func dropBlock(ctx context.Context, c client.Client, b crd.Block) error {
 	if err := askToGo(ctx, c, b); err != nil {
 		return err
 	}
-	there := &v1alpha1.PodIPBlock{}
-	err := c.Get(ctx, types.NamespacedName{Name: b.Name}, there)
-	if apierrors.IsNotFound(err) || err == nil && there.UID != b.UID {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("reading block %s: %w", b.Name, err)
+	there, err := stillThere(ctx, c, b)
+	if err != nil || there == nil {
+		return err
 	}
 	body := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q,"finalizers":null}}`, there.ResourceVersion)
 	err = c.Patch(ctx, there, client.RawPatch(types.MergePatchType, body))

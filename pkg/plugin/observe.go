@@ -57,16 +57,11 @@ func (c *cluster) observe(name string, f ipalloc.Family) (decision, bool) {
 	}}
 	d.pools, d.policy, d.paused = o.Policy(node, f)
 	if d.paused == "" && c.elsewhere(name) {
-		d.paused = "another IPAM gives addresses to its pods: kubectl cilium-pool migrate plan"
+		d.paused = controller.OtherIPAM
 	}
 	blocks := c.ledger.NodeBlocks(name)
 	d.state = o.State(d.state, view, blocks)
-	d.state.Cordoned = node != nil && node.Spec.Unschedulable
-	for _, b := range blocks {
-		if pool := c.pools.Get(b.Pool); pool != nil && b.Phase == ipalloc.InService && familyOf(b) == f {
-			d.state.PoolTaken = max(d.state.PoolTaken, c.taken(pool, f))
-		}
-	}
+	controller.Press(&d.state, node, blocks, func(pool string) int { return c.taken(c.pools.Get(pool), f) })
 	o.Hold(&d.state, d.pools, c.now)
 	c.holdAsTold(&d.state)
 	return d, len(d.pools)+len(d.state.Blocks) > 0
@@ -74,6 +69,9 @@ func (c *cluster) observe(name string, f ipalloc.Family) (decision, bool) {
 
 // taken is how many percent of a pool's blocks are taken.
 func (c *cluster) taken(pool *crd.Pool, f ipalloc.Family) int {
+	if pool == nil {
+		return 0
+	}
 	cut, ok := pool.Cut(f)
 	if !ok {
 		return 0
@@ -96,5 +94,5 @@ func (c *cluster) holdAsTold(s *expand.State) {
 // elsewhere reports whether another IPAM serves the pods of a node.
 func (c *cluster) elsewhere(name string) bool {
 	view := c.views[name]
-	return view != nil && len(view.Unadopted(prefixesOf(c.ledger.NodeBlocks(name)))) > 0
+	return view != nil && len(view.Unadopted(crd.CIDRs(c.ledger.NodeBlocks(name)))) > 0
 }
