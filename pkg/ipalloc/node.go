@@ -96,25 +96,29 @@ func (n *node) covered() (set uint64) {
 	return set
 }
 
-// sum computes anew what n knows of what is free. in are its slots, if any.
-func (n *node) sum(in *slots) {
-	n.blocked = 0
+// block computes anew which places are blocked.
+func (n *node) block() {
+	set := uint64(0)
 	for rest := n.taken(); rest != 0; rest &= rest - 1 {
-		i := bits.TrailingZeros64(rest)
-		n.blocked |= above[i] | within[i]
+		place := bits.TrailingZeros64(rest)
+		set |= above[place] | within[place]
 	}
 	for rest := n.below; rest != 0; rest &= rest - 1 {
-		n.blocked |= above[slotCount+bits.TrailingZeros64(rest)]
+		set |= above[slotCount+bits.TrailingZeros64(rest)]
 	}
-	n.free = n.largest(in)
+	n.blocked = set
 }
 
-// largest returns the length of the largest free chunk.
+// largest returns the length of the largest free chunk. in are the slots of n,
+// if any has a node.
 func (n *node) largest(in *slots) uint8 {
 	for more, places := range longer {
 		if places&^n.blocked != 0 {
 			return n.bits + uint8(more)
 		}
+	}
+	if n.below == 0 {
+		return nothing // an open slot would leave the place around it open, too
 	}
 	open := ^n.covered()
 	if open&^n.below != 0 {

@@ -82,9 +82,13 @@ func (t *trie) lowestAt(n *node, place, length uint8) (prefix, bool) {
 		}
 		return n.at(uint8(bits.TrailingZeros64(open))), true
 	}
+	var in *slots
+	if n.below != 0 {
+		in = t.slots.at(n.slots)
+	}
 	for rest := slotsOf[place] &^ n.covered(); rest != 0; rest &= rest - 1 {
 		s := uint8(bits.TrailingZeros64(rest))
-		if n.below>>s&1 == 0 || t.slots.at(n.slots).free[s] <= length {
+		if n.below>>s&1 == 0 || in.free[s] <= length {
 			return t.lowestIn(n.at(slotCount+s), t.child(n, slotCount+s), length)
 		}
 	}

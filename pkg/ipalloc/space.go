@@ -9,7 +9,7 @@ import (
 // held, and what is reserved. What is neither is free. The zero Space is empty,
 // not ready, and may be used.
 //
-// Its memory follows what it has held at most at one time: MEMORY bytes a block
+// Its memory follows what it has held at most at one time: about 55 bytes a block
 // that has others beside it, beside the owners' strings. A call visits at most 22
 // nodes; Claim does so for each range and near block, Restore also looks at the
 // reservations inside the block, and Overlapping, Free and Counts say more.

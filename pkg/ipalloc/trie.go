@@ -204,34 +204,39 @@ func (t *trie) attach(n *node, slot uint8, child uint32, free uint8) {
 // it in order: a node that has nothing taken and no fork goes, and what is free
 // is summed up anew, up to a slot in which it is as it was.
 func (t *trie) settle(p prefix, tr *trail) {
+	blocks := true // what is blocked in n may have changed, too
 	for i := tr.len - 1; i > 0; i-- {
 		n, up := tr.nodes[i], tr.nodes[i-1]
 		if n.taken() == 0 && n.below == 0 {
 			t.detach(up, up.place(p))
+			blocks = true
 			continue
 		}
 		in, s := t.slots.at(up.slots), up.place(p)%slotCount
 		if n.taken() == 0 && bits.OnesCount64(n.below) == 1 {
 			n = t.skip(&in.nodes[s])
 		} else {
-			t.sum(n)
+			t.sum(n, blocks)
 		}
-		if now := free(up.bits+stride, n); now != in.free[s] {
-			in.free[s] = now
-			continue
+		was, now := in.free[s], free(up.bits+stride, n)
+		if was == now {
+			return
 		}
-		return
+		in.free[s], blocks = now, was == 0
 	}
-	t.sum(&t.root)
+	t.sum(&t.root, blocks)
 }
 
 // sum computes anew what a node knows of what is free.
-func (t *trie) sum(n *node) {
+func (t *trie) sum(n *node, blocks bool) {
+	if blocks {
+		n.block()
+	}
 	var in *slots
 	if n.below != 0 {
 		in = t.slots.at(n.slots)
 	}
-	n.sum(in)
+	n.free = n.largest(in)
 }
 
 // detach removes the node in a slot of n, which has nothing below it.
