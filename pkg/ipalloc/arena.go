@@ -12,7 +12,7 @@ type arena[T any] struct {
 }
 
 // chunk is how many values are allocated at once.
-const chunk = 1024
+const chunk = 256
 
 func (a *arena[T]) add(v T) uint32 {
 	if last := len(a.free) - 1; last >= 0 {

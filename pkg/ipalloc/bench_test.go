@@ -42,7 +42,7 @@ func someBlocks(f Family, n int, dense bool) []Held {
 			} else if !dense {
 				side = uint8(rnd.Uint32()) & 1
 			}
-			p = p.half(side)
+			p = p.extend(1, side)
 		}
 		blocks[i] = Held{p.cidr(f), Owner{"pool", fmt.Sprintf("node-%d", i/16), InService}}
 	}

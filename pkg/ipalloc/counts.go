@@ -21,8 +21,8 @@ func (s *Space) Counts(pool string) Counts {
 	nodes := map[string]struct{}{}
 	for f := range s.tries {
 		t := &s.tries[f]
-		t.walk(&t.root, func(n *node) bool {
-			if o := t.owners.at(n.owner); o.Pool == pool {
+		t.overlaps(prefix{}, func(n *node, place uint8) bool {
+			if o := t.owners.at(*t.ownerAt(n, place)); o.Pool == pool {
 				c.Blocks[f].add(o.Phase)
 				nodes[o.Node] = struct{}{}
 			}

@@ -39,22 +39,25 @@ func (p prefix) cidr(f Family) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom16(a), int(p.bits))
 }
 
-// bit returns bit i, which says on which side a prefix of length i forks.
-func (p prefix) bit(i uint8) uint8 {
-	if i < 64 {
-		return uint8(p.hi>>(63-i)) & 1
+// part returns n bits of p from a bit on, at most 8.
+func (p prefix) part(from, n uint8) uint8 {
+	bits := p.hi<<from | p.lo>>(64-from)
+	if from >= 64 {
+		bits = p.lo << (from - 64)
 	}
-	return uint8(p.lo>>(127-i)) & 1
+	return uint8(bits >> (64 - n))
 }
 
-// half returns the lower (0) or upper (1) half of p.
-func (p prefix) half(side uint8) prefix {
-	if i := p.bits; i < 64 {
-		p.hi |= uint64(side) << (63 - i)
+// extend returns p with n more bits, at most 8. It is the inverse of part.
+func (p prefix) extend(n, bits uint8) prefix {
+	top := uint64(bits) << (64 - n)
+	if p.bits < 64 {
+		p.hi |= top >> p.bits
+		p.lo |= top << (64 - p.bits)
 	} else {
-		p.lo |= uint64(side) << (127 - i)
+		p.lo |= top >> (p.bits - 64)
 	}
-	p.bits++
+	p.bits += n
 	return p
 }
 

@@ -58,13 +58,13 @@ func checkPrefix(t *testing.T, x netip.Prefix) {
 		want("a shorter one", p.shorten(uint8(n)), netip.PrefixFrom(x.Addr(), n).Masked())
 	}
 	for i := range f.Bits() {
-		if p.bit(uint8(i)) != bitOf(x.Addr(), i) {
-			t.Errorf("bit %d of %s is %d", i, x, p.bit(uint8(i)))
+		if p.part(uint8(i), 1) != bitOf(x.Addr(), i) {
+			t.Errorf("bit %d of %s is %d", i, x, p.part(uint8(i), 1))
 		}
 	}
 	if x.Bits() < f.Bits() {
-		want("the lower half", p.half(0), netip.PrefixFrom(x.Addr(), x.Bits()+1))
-		want("the upper half", p.half(1), netip.PrefixFrom(flipped(x.Addr(), x.Bits()), x.Bits()+1))
+		want("the lower half", p.extend(1, 0), netip.PrefixFrom(x.Addr(), x.Bits()+1))
+		want("the upper half", p.extend(1, 1), netip.PrefixFrom(flipped(x.Addr(), x.Bits()), x.Bits()+1))
 	}
 	if x.Bits() > 0 {
 		want("the buddy", p.buddy(), netip.PrefixFrom(flipped(x.Addr(), x.Bits()-1), x.Bits()))

@@ -1,88 +1,135 @@
 package ipalloc
 
-import "math"
-
-// enter returns the topmost node inside p, or an empty place, or that p is
-// covered: it lies in a larger prefix that is taken.
-func (t *trie) enter(p prefix) (n *node, covered bool) {
-	n = t.seek(p)
-	for _, above := range t.path {
-		if above.taken() {
-			return nil, true
-		}
-	}
-	if !n.in(p) {
-		return nil, false
-	}
-	return n, false
-}
+import (
+	"math"
+	"math/bits"
+)
 
 // isFree says whether nobody has any address of p.
 func (t *trie) isFree(p prefix) bool {
-	n, covered := t.enter(p)
-	return n == nil && !covered
+	_, ok := t.lowest(p, p.bits)
+	return ok
 }
 
-// lowest returns the lowest free prefix of length bits in p. It takes the path
-// along.
+// lowest returns the lowest free prefix of length bits in p.
+func (t *trie) lowest(p prefix, bits uint8) (prefix, bool) {
+	tr := t.seek(p)
+	if tr.takenAbove(p) {
+		return prefix{}, false
+	}
+	if n := tr.last(); n.has(p) {
+		return t.lowestAt(n, n.place(p), bits)
+	}
+	return t.lowestIn(p, t.inside(&tr, p), bits)
+}
+
+// takenAbove says whether p lies in a larger prefix that is taken, given the
+// nodes around p.
+func (tr *trail) takenAbove(p prefix) bool {
+	for _, n := range tr.nodes[:tr.len] {
+		if n.taken()&above[n.place(p)] != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// inside returns the topmost node in p, or nil, given the nodes around p, of
+// which none has p as a place.
+func (t *trie) inside(tr *trail, p prefix) *node {
+	n := tr.last()
+	if c := t.child(n, n.place(p)); c != nil && p.contains(c.prefix()) {
+		return c
+	}
+	return nil
+}
+
+// lowestIn returns the lowest free prefix of length bits in p, in which n is the
+// topmost node, or nil.
 //
-//	low, the first prefix of that length, is beside the topmost node n: take it
+//	low, the first prefix of that length, is beside n: take it
 //	|  low  |       |   n   |       |
 //
 //	low and n share addresses, and n is full: take what comes next
 //	|  n: low | next  |             |
 //
-//	else n has it: in the lower half that has a chunk large enough
-func (t *trie) lowest(p prefix, bits uint8) (prefix, bool) {
-	n, covered := t.enter(p)
-	if covered || free(p.bits, n) > bits {
+//	else n has it
+func (t *trie) lowestIn(p prefix, n *node, bits uint8) (prefix, bool) {
+	if free(p.bits, n) > bits {
 		return prefix{}, false
 	}
-	for !n.empty() {
+	if n != nil {
 		q := n.prefix()
 		both := min(q.bits, bits)
-		if p.common(q) < both {
-			break
-		}
-		if n.free > bits {
+		switch {
+		case p.common(q) < both:
+		case n.free > bits:
 			p = q.shorten(both).buddy()
-			break
+		default:
+			return t.lowestAt(n, 1, bits)
 		}
-		t.path = append(t.path, n)
-		side := uint8(0)
-		if free(q.bits+1, t.half(n, 0)) > bits {
-			side = 1
-		}
-		p, n = q.half(side), t.half(n, side)
 	}
 	p.bits = bits
 	return p, true
 }
 
+// lowestAt is lowestIn for a place of n in which, as a whole, nobody has it.
+func (t *trie) lowestAt(n *node, place, length uint8) (prefix, bool) {
+	if more := length - n.bits; more < stride {
+		open := longer[more] & within[place] &^ n.blocked
+		if open == 0 {
+			return prefix{}, false
+		}
+		return n.at(uint8(bits.TrailingZeros64(open))), true
+	}
+	var in *slots
+	if n.below != 0 {
+		in = t.slots.at(n.slots)
+	}
+	for rest := slotsOf[place] &^ n.covered(); rest != 0; rest &= rest - 1 {
+		s := uint8(bits.TrailingZeros64(rest))
+		if n.below>>s&1 == 0 || in.free[s] <= length {
+			return t.lowestIn(n.at(slotCount+s), t.child(n, slotCount+s), length)
+		}
+	}
+	return prefix{}, false
+}
+
 // count returns how many prefixes of length bits are free in p, at most
 // MaxUint64. It visits only nodes that have a free one below them.
 func (t *trie) count(p prefix, bits uint8) uint64 {
-	n, covered := t.enter(p)
-	if covered {
+	tr := t.seek(p)
+	if tr.takenAbove(p) {
 		return 0
 	}
-	return t.countIn(p.bits, n, bits)
+	if n := tr.last(); n.has(p) {
+		return t.countAt(n, n.place(p), bits)
+	}
+	return t.countIn(p.bits, t.inside(&tr, p), bits)
 }
 
-// countIn counts in a prefix of length in, in which n is the topmost node.
+// countIn counts in a prefix of length in, in which n is the topmost node, or nil.
 func (t *trie) countIn(in uint8, n *node, bits uint8) uint64 {
 	switch {
 	case free(in, n) > bits:
 		return 0
-	case n.empty():
+	case n == nil:
 		return pow2(bits - in)
+	case n.free > bits:
+		return beside(in, min(n.bits, bits), bits)
 	}
-	sum := beside(in, min(n.bits, bits), bits)
-	if n.free > bits {
-		return sum
+	return addSat(beside(in, n.bits, bits), t.countAt(n, 1, bits))
+}
+
+// countAt counts in a place of n.
+func (t *trie) countAt(n *node, place, length uint8) uint64 {
+	if more := length - n.bits; more < stride {
+		return uint64(bits.OnesCount64(longer[more] & within[place] &^ n.blocked))
 	}
-	for side := range uint8(2) {
-		sum = addSat(sum, t.countIn(n.bits+1, t.half(n, side), bits))
+	open, sum := slotsOf[place]&^n.covered(), uint64(0)
+	for rest := open; rest != 0; rest &= rest - 1 {
+		slot := slotCount + uint8(bits.TrailingZeros64(rest))
+		sum = addSat(sum, t.countIn(n.bits+stride, t.child(n, slot), length))
 	}
 	return sum
 }
@@ -102,27 +149,35 @@ func beside(in, n, bits uint8) uint64 {
 	return 1<<(bits-in) - 1<<(bits-n) // 2^64 wraps to 0, and the difference is right
 }
 
-// overlaps yields the nodes of all blocks that share addresses with p, in order
-// of address, then length, until yield says no. One that has p itself is among
-// them.
-func (t *trie) overlaps(p prefix, yield func(n *node) bool) {
-	n := t.seek(p)
-	for _, above := range t.path {
-		if above.owner != 0 && !yield(above) {
-			return
+// overlaps yields all blocks that share addresses with p, as node and place, in
+// order of address, then length, until yield says no. One that has p itself is
+// among them.
+func (t *trie) overlaps(p prefix, yield func(n *node, place uint8) bool) {
+	tr := t.seek(p)
+	for _, n := range tr.nodes[:tr.len] {
+		for rest := n.held & above[n.place(p)]; rest != 0; rest &= rest - 1 {
+			if !yield(n, uint8(bits.TrailingZeros64(rest))) {
+				return
+			}
 		}
 	}
-	if n.in(p) {
-		t.walk(n, yield)
+	if n := tr.last(); n.has(p) {
+		t.walk(n, n.place(p), yield)
+	} else if n = t.inside(&tr, p); n != nil {
+		t.walk(n, 1, yield)
 	}
 }
 
-// walk yields the nodes of all blocks at and below n, in the order of overlaps.
-func (t *trie) walk(n *node, yield func(n *node) bool) bool {
-	if n.empty() {
+// walk yields the blocks in a place or slot of n, in the order of overlaps.
+func (t *trie) walk(n *node, place uint8, yield func(n *node, place uint8) bool) bool {
+	if place >= slotCount {
+		c := t.child(n, place)
+		return c == nil || t.walk(c, 1, yield)
+	}
+	if n.held&within[place] == 0 && n.below&slotsOf[place] == 0 {
 		return true
 	}
-	return (n.owner == 0 || yield(n)) && t.walk(t.half(n, 0), yield) && t.walk(t.half(n, 1), yield)
+	return (n.held>>place&1 == 0 || yield(n, place)) && t.walk(n, 2*place, yield) && t.walk(n, 2*place+1, yield)
 }
 
 // pow2 returns 2^n, at most MaxUint64.

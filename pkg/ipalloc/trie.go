@@ -1,237 +1,263 @@
 package ipalloc
 
-// trie holds the taken prefixes of one family. Prefixes may lie inside one
-// another. It is a binary trie without one-way nodes: a node is there only
-// because its prefix is taken, or because two branches part at it, so that n
-// taken prefixes need fewer than 2n nodes, however long they are. The zero trie
-// is empty and ready to use. It must not be copied.
+import "math/bits"
+
+// trie holds the taken prefixes of one family: those of blocks, and those that
+// are reserved. Prefixes may lie inside one another. Its nodes look at stride
+// bits at a time: among a million blocks a look-up visits five of them, where
+// one by one it would be twenty, and most of its time is the processor's wait for
+// what it has not cached. Stretches without a fork are skipped. The zero trie is
+// empty and ready to use. It must not be copied.
 //
 //	taken: 10.0.0.0/27, 10.0.0.64/26, and 10.0.0.96/32 inside the latter
 //
-//	            10.0.0.0/25             parts, free: /27
-//	           /           \
-//	    10.0.0.0/27     10.0.0.64/26    taken, free: none
-//	        taken              \
-//	                       10.0.0.96/32 taken
+//	0.0.0.0/0
+//	    slot of 10.0.0.0/8
+//	        10.0.0.0/24            10.0.0.0/27 and 10.0.0.64/26 held
+//	            slot of 10.0.0.96/30
+//	                10.0.0.96/30   10.0.0.96/32 held
 //
 // Each node knows the largest aligned chunk that is wholly free below it, the
-// summary that a buddy allocator keeps. Above, that is 10.0.0.32/27, which no
-// node stands for: free space is where nodes are not, and is never listed.
+// summary that a buddy allocator keeps. Free space is where nothing is taken, and
+// is never listed.
 type trie struct {
-	root   node
-	pairs  arena[[2]node]
-	owners arena[Owner]
-	// path is a chain of nodes from the root down: where the last call went.
-	// The next one starts from there, as what follows one another mostly lies
-	// close together: a search and its claim, a list in order.
-	path []*node
+	root     node // of the whole address space
+	nodes    arena[node]
+	slots    arena[slots]
+	several  arena[[slotCount]uint32] // owners of a node with several places held
+	owners   arena[Owner]
+	reserved map[prefix]uint32 // how often; never 0
 }
 
-// node is a place for a prefix. The zero node is a place without one. The
-// places of two halves lie side by side, and fill a line of the cache.
-type node struct {
-	hi, lo   uint64 // the prefix's address
-	halves   uint32 // places of the lower and upper half's topmost nodes; 0: no nodes there
-	owner    uint32 // of the block with this very prefix; 0: no block
-	reserved uint32 // how often this very prefix is reserved
-	bits     uint8  // the prefix's length
-	free     uint8  // length of the largest free chunk, or nothing
+// trail are the nodes around a prefix, from the root down.
+type trail struct {
+	nodes [128/stride + 1]*node
+	len   int
 }
 
-// nothing stands for "no free chunk": longer than any prefix.
-const nothing = 255
+func (tr *trail) add(n *node) {
+	tr.nodes[tr.len] = n
+	tr.len++
+}
 
-func (n *node) prefix() prefix { return prefix{n.hi, n.lo, n.bits} }
+func (tr *trail) last() *node { return tr.nodes[tr.len-1] }
 
-// taken says whether somebody has this very prefix.
-func (n *node) taken() bool { return n.owner != 0 || n.reserved != 0 }
-
-// empty says whether there is no node: those without halves are taken.
-func (n *node) empty() bool { return n == nil || n.halves == 0 && !n.taken() }
-
-// in says whether there is a node, and it lies in p, or has p itself.
-func (n *node) in(p prefix) bool { return !n.empty() && p.contains(n.prefix()) }
-
-// half returns the place of the topmost node in a half of n; nil is an empty one.
-func (t *trie) half(n *node, side uint8) *node {
-	if n.halves == 0 {
+// child returns the topmost node in a slot of n, nil if there is none.
+func (t *trie) child(n *node, slot uint8) *node {
+	s := slot % slotCount
+	if n.below>>s&1 == 0 {
 		return nil
 	}
-	return &t.pairs.at(n.halves)[side]
+	return t.nodes.at(t.slots.at(n.slots).nodes[s])
 }
 
-// seek moves the path to the nodes that contain p and are larger, and returns
-// the place after them, which may be empty. A node there has p itself, or lies
-// in p, or parts from it.
-func (t *trie) seek(p prefix) *node {
-	depth := len(t.path)
-	for depth > 0 && !t.path[depth-1].above(p) {
-		depth--
+// seek returns all nodes around p. The last one has p as one of its places, or
+// in a slot in which the topmost node, if any, lies in p or beside it.
+func (t *trie) seek(p prefix) (tr trail) {
+	for n := &t.root; n != nil && n.around(p); n = t.child(n, n.place(p)) {
+		tr.add(n)
+		if n.has(p) {
+			break
+		}
 	}
-	t.path = t.path[:depth]
+	return tr
+}
+
+// ownerOf returns the owner of the block with this very prefix, or nil. The
+// pointer is good until the next release.
+func (t *trie) ownerOf(p prefix) *Owner {
 	n := &t.root
-	if depth > 0 {
-		last := t.path[depth-1]
-		n = t.half(last, p.bit(last.bits))
+	for !n.has(p) {
+		if n = t.child(n, n.place(p)); n == nil || !n.around(p) {
+			return nil
+		}
 	}
-	for !n.empty() && n.above(p) {
-		t.path = append(t.path, n)
-		n = t.half(n, p.bit(n.bits))
-	}
-	return n
-}
-
-// above says whether n contains p and is larger.
-func (n *node) above(p prefix) bool { return n.bits < p.bits && p.common(n.prefix()) >= n.bits }
-
-// find returns the node of p, or nil.
-func (t *trie) find(p prefix) *node {
-	if n := t.seek(p); n.in(p) && n.bits == p.bits {
-		return n
+	if place := n.place(p); n.held>>place&1 != 0 {
+		return t.owners.at(*t.ownerAt(n, place))
 	}
 	return nil
 }
 
-// hold takes p for a block of o. No block must have p.
-func (t *trie) hold(p prefix, o Owner) {
-	n := t.grow(p)
-	n.owner = t.owners.add(o)
-	t.settle(n)
+// ownerAt returns the owner's place of a place that is held.
+func (t *trie) ownerAt(n *node, place uint8) *uint32 {
+	if n.held == 1<<place {
+		return &n.owner
+	}
+	return &t.several.at(n.owner)[place]
 }
 
-// release undoes hold.
+// hold takes p for a block of o. No block must have p.
+func (t *trie) hold(p prefix, o Owner) {
+	tr := t.grow(p)
+	n := tr.last()
+	if bits.OnesCount64(n.held) == 1 {
+		var owners [slotCount]uint32
+		owners[bits.TrailingZeros64(n.held)] = n.owner
+		n.owner = t.several.add(owners)
+	}
+	place := n.place(p)
+	n.held |= 1 << place
+	*t.ownerAt(n, place) = t.owners.add(o)
+	t.settle(p, &tr)
+}
+
+// release undoes hold. It returns false if no block has p.
 func (t *trie) release(p prefix) bool {
-	n := t.find(p)
-	if n == nil || n.owner == 0 {
+	tr := t.seek(p)
+	n := tr.last()
+	place := n.place(p)
+	if !n.has(p) || n.held>>place&1 == 0 {
 		return false
 	}
-	t.owners.drop(n.owner)
-	n.owner = 0
-	t.settle(n)
+	owner := t.ownerAt(n, place)
+	t.owners.drop(*owner)
+	*owner = 0
+	n.held &^= 1 << place
+	if bits.OnesCount64(n.held) == 1 {
+		several := n.owner
+		n.owner = t.several.at(several)[bits.TrailingZeros64(n.held)]
+		t.several.drop(several)
+	}
+	t.settle(p, &tr)
 	return true
 }
 
 func (t *trie) reserve(p prefix) {
-	n := t.grow(p)
-	n.reserved++
-	t.settle(n)
+	if t.reserved == nil {
+		t.reserved = map[prefix]uint32{}
+	}
+	t.reserved[p]++
+	tr := t.grow(p)
+	n := tr.last()
+	n.reserved |= 1 << n.place(p)
+	t.settle(p, &tr)
 }
 
+// unreserve undoes one reserve. It returns false if p is not reserved.
 func (t *trie) unreserve(p prefix) bool {
-	n := t.find(p)
-	if n == nil || n.reserved == 0 {
+	switch t.reserved[p] {
+	case 0:
 		return false
-	}
-	n.reserved--
-	t.settle(n)
-	return true
-}
-
-// grow returns the node of p, made if need be. The caller marks it as taken and
-// then calls settle, as the summaries above it are not right any more.
-//
-//	nothing there     n lies in p     they part at a shorter prefix
-//
-//	      p                p                      fork
-//	                        \                    /    \
-//	                         n                  p      n
-func (t *trie) grow(p prefix) *node {
-	n := t.seek(p)
-	if n == nil && len(t.path) > 0 {
-		last := t.path[len(t.path)-1]
-		last.halves = t.pairs.add([2]node{})
-		n = t.half(last, p.bit(last.bits))
-	}
-	made := node{hi: p.hi, lo: p.lo, bits: p.bits}
-	q := n.prefix()
-	switch {
-	case n.empty():
-		*n = made
-	case p == q:
-	case p.contains(q):
-		made.halves = t.pair(*n, q.bit(p.bits))
-		*n = made
+	case 1:
+		delete(t.reserved, p)
+		tr := t.seek(p)
+		n := tr.last()
+		n.reserved &^= 1 << n.place(p)
+		t.settle(p, &tr)
 	default:
-		f := p.shorten(p.common(q))
-		*n = node{hi: f.hi, lo: f.lo, bits: f.bits, halves: t.pair(*n, q.bit(f.bits))}
-		t.path = append(t.path, n)
-		n = t.half(n, p.bit(f.bits))
-		*n = made
+		t.reserved[p]--
 	}
-	return n
-}
-
-// pair returns new places for two halves, with n in one of them.
-func (t *trie) pair(n node, side uint8) uint32 {
-	var halves [2]node
-	halves[side] = n
-	return t.pairs.add(halves)
-}
-
-// settle puts n, which has changed, and the path above it in order: nodes
-// without a purpose go, summaries are computed anew, up to one that stays the
-// same.
-func (t *trie) settle(n *node) {
-	for depth := len(t.path); ; n = t.path[depth] {
-		if t.prune(n) {
-			t.path = t.path[:depth]
-		} else if free := t.largest(n); free != n.free {
-			n.free = free
-		} else {
-			return
-		}
-		if depth--; depth < 0 {
-			return
-		}
-	}
-}
-
-// prune removes a node without a purpose, and puts the only one below it, if
-// there is one, in its place. It says whether it did.
-func (t *trie) prune(n *node) bool {
-	if n.taken() {
-		return false
-	}
-	var below node
-	if n.halves != 0 {
-		h := t.pairs.at(n.halves)
-		switch {
-		case h[0].empty():
-			below = h[1]
-		case h[1].empty():
-			below = h[0]
-		default:
-			return false
-		}
-		t.pairs.drop(n.halves)
-	}
-	*n = below
 	return true
 }
 
-// largest computes the summary of a node from those of its halves.
-func (t *trie) largest(n *node) uint8 {
-	if n.taken() {
-		return nothing
+// grow makes the node that has p as one of its places, if need be, and returns
+// the nodes around p. The caller takes the place and then calls settle, as what
+// nodes know of what is free is not right any more.
+//
+//	the slot is empty     its node lies in p's, or beside: at the fork is a node
+//
+//	        n                     n                  n
+//	        |                     |                  |
+//	      p's own               p's own             fork
+//	                              |                 |  |
+//	                            its node     p's own    its node
+func (t *trie) grow(p prefix) trail {
+	tr := t.seek(p)
+	n := tr.last()
+	if n.has(p) {
+		return tr
 	}
-	return min(free(n.bits+1, t.half(n, 0)), free(n.bits+1, t.half(n, 1)))
+	own := p.shorten(aligned(p.bits))
+	if c := t.child(n, n.place(p)); c != nil {
+		fork := p.shorten(aligned(min(p.bits, p.common(c.prefix()))))
+		in := &t.slots.at(n.slots).nodes[n.place(p)%slotCount]
+		child := *in
+		*in = t.nodes.add(node{hi: fork.hi, lo: fork.lo, bits: fork.bits})
+		n = t.nodes.at(*in)
+		tr.add(n)
+		t.attach(n, n.place(c.prefix()), child, free(n.bits+stride, c))
+		if fork == own {
+			return tr
+		}
+	}
+	made := t.nodes.add(node{hi: own.hi, lo: own.lo, bits: own.bits})
+	t.attach(n, n.place(p), made, 0)
+	tr.add(t.nodes.at(made))
+	return tr
 }
 
-// free returns the length of the largest free chunk in a prefix of length bits,
-// in which n is the topmost node, or empty.
-//
-//	n is empty   n is smaller          n fills it
-//
-//	|      |     | n|  |      |        |  n   |
-//	 bits               bits+1          n's summary
-//
-// In the middle the half without n is free, and nothing larger can be.
-func free(bits uint8, n *node) uint8 {
-	switch {
-	case n.empty():
-		return bits
-	case n.bits == bits:
-		return n.free
+// aligned returns the length of the node that has prefixes of length bits.
+func aligned(bits uint8) uint8 { return bits - bits%stride }
+
+// attach puts a node into an empty slot of n, of which free is to be known.
+func (t *trie) attach(n *node, slot uint8, child uint32, free uint8) {
+	if n.below == 0 {
+		n.slots = t.slots.add(slots{})
 	}
-	return bits + 1
+	s := slot % slotCount
+	in := t.slots.at(n.slots)
+	in.nodes[s], in.free[s] = child, free
+	n.below |= 1 << s
+}
+
+// settle puts the last of the nodes around p, which has changed, and those above
+// it in order: a node that has nothing taken and no fork goes, and what is free
+// is summed up anew, up to a slot in which it is as it was.
+func (t *trie) settle(p prefix, tr *trail) {
+	blocks := true // what is blocked in n may have changed, too
+	for i := tr.len - 1; i > 0; i-- {
+		n, up := tr.nodes[i], tr.nodes[i-1]
+		if n.taken() == 0 && n.below == 0 {
+			t.detach(up, up.place(p))
+			blocks = true
+			continue
+		}
+		in, s := t.slots.at(up.slots), up.place(p)%slotCount
+		if n.taken() == 0 && bits.OnesCount64(n.below) == 1 {
+			n = t.skip(&in.nodes[s])
+		} else {
+			t.sum(n, blocks)
+		}
+		was, now := in.free[s], free(up.bits+stride, n)
+		if was == now {
+			return
+		}
+		in.free[s], blocks = now, was == 0
+	}
+	t.sum(&t.root, blocks)
+}
+
+// sum computes anew what a node knows of what is free.
+func (t *trie) sum(n *node, blocks bool) {
+	if blocks {
+		n.block()
+	}
+	var in *slots
+	if n.below != 0 {
+		in = t.slots.at(n.slots)
+	}
+	n.free = n.largest(in)
+}
+
+// detach removes the node in a slot of n, which has nothing below it.
+func (t *trie) detach(n *node, slot uint8) {
+	s := slot % slotCount
+	in := t.slots.at(n.slots)
+	t.nodes.drop(in.nodes[s])
+	in.nodes[s], in.free[s] = 0, 0
+	if n.below &^= 1 << s; n.below == 0 {
+		t.slots.drop(n.slots)
+		n.slots = 0
+	}
+}
+
+// skip removes a node, given where its place is kept, puts the only one below it
+// there, and returns that.
+func (t *trie) skip(at *uint32) *node {
+	n := t.nodes.at(*at)
+	child := t.slots.at(n.slots).nodes[bits.TrailingZeros64(n.below)]
+	t.slots.drop(n.slots)
+	t.nodes.drop(*at)
+	*at = child
+	return t.nodes.at(child)
 }

@@ -1,7 +1,9 @@
 package ipalloc
 
 import (
+	"errors"
 	"fmt"
+	"math/bits"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -18,106 +20,166 @@ func (s *Space) check() error {
 	return nil
 }
 
-// check holds t to its invariants: every node has a purpose, lies in the right
-// half of its parent, and has the right summary; no place of an arena is lost
-// or used twice; the path is a chain of nodes from the root.
+// used are the places of the arenas that were reached.
+type used struct{ nodes, slots, several, owners map[uint32]bool }
+
+// check holds t to its invariants: every node has a purpose, lies in its slot,
+// and knows what is free; no place of an arena is lost or used twice; what is
+// counted as reserved is what nodes say.
 func (t *trie) check(f Family) error {
-	pairs, owners := map[uint32]bool{}, map[uint32]bool{}
-	if !t.root.empty() {
-		if _, err := t.checkNode(&t.root, f, pairs, owners); err != nil {
-			return err
+	u := used{map[uint32]bool{}, map[uint32]bool{}, map[uint32]bool{}, map[uint32]bool{}}
+	reserved := map[prefix]bool{}
+	if t.root.prefix() != (prefix{}) {
+		return fmt.Errorf("the root is %v", t.root.prefix())
+	}
+	if err := t.checkNode(&t.root, f, u, reserved); err != nil {
+		return err
+	}
+	for p, n := range t.reserved {
+		if n == 0 || !reserved[p] {
+			return fmt.Errorf("%s is reserved %d times, and %v", p.cidr(f), n, reserved[p])
 		}
-	} else if t.root != (node{}) {
-		return fmt.Errorf("the empty root is %+v", t.root)
 	}
-	if err := checkArena(&t.pairs, pairs); err != nil {
-		return fmt.Errorf("pairs: %w", err)
+	if len(reserved) != len(t.reserved) {
+		return fmt.Errorf("%d prefixes are reserved, %d counted", len(reserved), len(t.reserved))
 	}
-	if err := checkArena(&t.owners, owners); err != nil {
-		return fmt.Errorf("owners: %w", err)
-	}
-	return t.checkPath()
+	return errors.Join(checkArena("nodes", &t.nodes, u.nodes), checkArena("slots", &t.slots, u.slots),
+		checkArena("several owners", &t.several, u.several), checkArena("owners", &t.owners, u.owners))
 }
 
-func (t *trie) checkPath() error {
-	for i, n := range t.path {
+func (t *trie) checkNode(n *node, f Family, u used, reserved map[prefix]bool) error {
+	p := n.prefix()
+	wrong := func(format string, args ...any) error {
+		return fmt.Errorf("node %s: %s", p.cidr(f), fmt.Sprintf(format, args...))
+	}
+	below := 0
+	for slot := slotCount; slot < 2*slotCount; slot++ {
+		if t.child(n, uint8(slot)) != nil {
+			below++
+		}
+	}
+	switch {
+	case p.bits%stride != 0 || p != p.masked() || int(p.bits) > f.Bits():
+		return wrong("no prefix of a node")
+	case n != &t.root && n.taken() == 0 && below < 2:
+		return wrong("no purpose")
+	case (n.slots != 0) != (below > 0) || u.slots[n.slots]:
+		return wrong("place %d of slots, %d of them with a node", n.slots, below)
+	}
+	if err := t.checkPlaces(n, f, u, reserved); err != nil {
+		return err
+	}
+	if below == 0 {
+		return nil
+	}
+	u.slots[n.slots] = true
+	for s := range uint8(slotCount) {
+		id, known := t.slots.at(n.slots).nodes[s], t.slots.at(n.slots).free[s]
+		c := t.child(n, slotCount+s)
 		switch {
-		case n.empty():
-			return fmt.Errorf("the path has an empty place at %d", i)
-		case i == 0 && n != &t.root:
-			return fmt.Errorf("the path starts at %v, not at the root", n.prefix())
-		case i > 0 && n != t.half(t.path[i-1], 0) && n != t.half(t.path[i-1], 1):
-			return fmt.Errorf("the path jumps to %v", n.prefix())
+		case c == nil && (id != 0 || known != 0):
+			return wrong("empty slot %d has %d, %d", s, id, known)
+		case c == nil:
+			continue
+		case u.nodes[id] || c.bits <= p.bits || !n.at(slotCount+s).contains(c.prefix()):
+			return wrong("%s is in slot %d", c.prefix().cidr(f), s)
+		case known != t.freeIn(c, slotCount+s, n):
+			return wrong("slot %d has a free chunk of %d, known as %d", s, t.freeIn(c, slotCount+s, n), known)
+		}
+		u.nodes[id] = true
+		if err := t.checkNode(c, f, u, reserved); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// checkNode computes the summary of n from scratch, bit by bit.
-func (t *trie) checkNode(n *node, f Family, pairs, owners map[uint32]bool) (free uint8, err error) {
-	p := n.prefix()
+// checkPlaces holds what n says of its places to the prefixes that they stand for.
+func (t *trie) checkPlaces(n *node, f Family, u used, reserved map[prefix]bool) error {
+	if (n.held|n.reserved|n.blocked)&1 != 0 {
+		return fmt.Errorf("place 0 is in use: %+v", n)
+	}
+	if several := bits.OnesCount64(n.held) > 1; several && u.several[n.owner] {
+		return fmt.Errorf("several owners of %s are those of others", n.prefix().cidr(f))
+	} else if several {
+		u.several[n.owner] = true
+	} else if n.held == 0 && n.owner != 0 {
+		return fmt.Errorf("%s has an owner and nothing held", n.prefix().cidr(f))
+	}
+	for i := uint8(1); i < slotCount; i++ {
+		p, blocked := n.at(i), false
+		if int(p.bits) > f.Bits() {
+			break
+		}
+		if n.place(p) != i {
+			return fmt.Errorf("%s is place %d, not %d", p.cidr(f), n.place(p), i)
+		}
+		for j := uint8(1); j < 2*slotCount; j++ {
+			q := n.at(j)
+			in := j < slotCount && n.taken()>>j&1 != 0 || j >= slotCount && t.child(n, j) != nil && p.contains(q)
+			blocked = blocked || in && (p.contains(q) || q.contains(p))
+		}
+		if blocked != (n.blocked>>i&1 != 0) {
+			return fmt.Errorf("%s: blocked %v, want %v", p.cidr(f), !blocked, blocked)
+		}
+		if n.reserved>>i&1 != 0 {
+			reserved[p] = true
+		}
+		owner := uint32(0)
+		if n.held>>i&1 != 0 {
+			owner = *t.ownerAt(n, i)
+			if owner == 0 || u.owners[owner] {
+				return fmt.Errorf("%s has no owner of its own", p.cidr(f))
+			}
+			u.owners[owner] = true
+		} else if bits.OnesCount64(n.held) > 1 && t.several.at(n.owner)[i] != 0 {
+			return fmt.Errorf("%s is not held and has an owner", p.cidr(f))
+		}
+	}
+	if free := t.freeAt(n, 1); free != n.free {
+		return fmt.Errorf("%s: largest free chunk %d, want %d", n.prefix().cidr(f), n.free, free)
+	}
+	return nil
+}
+
+// freeAt finds the length of the largest free chunk in a place by halving it.
+func (t *trie) freeAt(n *node, place uint8) uint8 {
+	if place >= slotCount {
+		return t.freeIn(t.child(n, place), place, n)
+	}
+	if n.taken()>>place&1 != 0 {
+		return nothing
+	}
+	lower, upper, halves := t.freeAt(n, 2*place), t.freeAt(n, 2*place+1), n.at(place).bits+1
+	if lower == halves && upper == halves {
+		return halves - 1
+	}
+	return min(lower, upper)
+}
+
+// freeIn is freeAt for a slot of n, in which c is the topmost node.
+func (t *trie) freeIn(c *node, slot uint8, n *node) uint8 {
+	in := n.at(slot).bits
 	switch {
-	case n.halves != 0 && pairs[n.halves]:
-		return 0, fmt.Errorf("the halves of %s are reached twice", p.cidr(f))
-	case p.cidr(f) != p.cidr(f).Masked() || int(p.bits) > f.Bits():
-		return 0, fmt.Errorf("%s is not a prefix", p.cidr(f))
-	case !n.taken() && (t.half(n, 0).empty() || t.half(n, 1).empty()):
-		return 0, fmt.Errorf("%s has no purpose", p.cidr(f))
-	case n.owner != 0 && owners[n.owner]:
-		return 0, fmt.Errorf("%s shares its owner's place", p.cidr(f))
+	case c == nil:
+		return in
+	case c.bits > in:
+		return in + 1 // the half without c
 	}
-	if n.halves != 0 {
-		pairs[n.halves] = true
-	}
-	if n.owner != 0 {
-		owners[n.owner] = true
-	}
-	free = nothing
-	for side := range uint8(2) {
-		got, err := t.checkChild(p, side, t.half(n, side), f, pairs, owners)
-		if err != nil {
-			return 0, err
-		}
-		free = min(free, got)
-	}
-	if n.taken() {
-		free = nothing
-	}
-	if n.free != free {
-		return 0, fmt.Errorf("%s: summary %d, want %d", p.cidr(f), n.free, free)
-	}
-	return free, nil
+	return t.freeAt(c, 1)
 }
 
-func (t *trie) checkChild(p prefix, side uint8, c *node, f Family, pairs, owners map[uint32]bool) (uint8, error) {
-	if c.empty() {
-		if c != nil && *c != (node{}) {
-			return 0, fmt.Errorf("the empty half %d of %s is %+v", side, p.cidr(f), *c)
-		}
-		return p.bits + 1, nil
-	}
-	child := c.prefix()
-	if !p.half(side).contains(child) {
-		return 0, fmt.Errorf("%s is not in half %d of %s", child.cidr(f), side, p.cidr(f))
-	}
-	free, err := t.checkNode(c, f, pairs, owners)
-	for l := child.bits; l > p.bits+1; l-- {
-		free = min(free, l) // the half beside the way from p down to the child
-	}
-	return free, err
-}
-
-func checkArena[T comparable](a *arena[T], used map[uint32]bool) error {
+func checkArena[T comparable](name string, a *arena[T], used map[uint32]bool) error {
 	seen := map[uint32]bool{}
 	var zero T
 	for _, i := range a.free {
 		if used[i] || seen[i] || i == 0 || *a.at(i) != zero {
-			return fmt.Errorf("place %d is free, and is not", i)
+			return fmt.Errorf("%s: place %d is free, and is not", name, i)
 		}
 		seen[i] = true
 	}
 	if len(used)+len(seen) != int(a.last) {
-		return fmt.Errorf("%d used and %d free places of %d", len(used), len(seen), a.last)
+		return fmt.Errorf("%s: %d used and %d free places of %d", name, len(used), len(seen), a.last)
 	}
 	return nil
 }
@@ -127,8 +189,8 @@ func (s *Space) blocks() []Held {
 	var all []Held
 	for f := range s.tries {
 		t := &s.tries[f]
-		t.overlaps(prefix{}, func(n *node) bool {
-			all = append(all, t.held(Family(f), n))
+		t.overlaps(prefix{}, func(n *node, place uint8) bool {
+			all = append(all, t.held(Family(f), n, place))
 			return true
 		})
 	}
@@ -153,9 +215,9 @@ func TestPrefixThereAndBack(t *testing.T) {
 			for what, got := range map[string][2]netip.Prefix{
 				"itself": {p.cidr(f), in},
 				"buddy":  {p.buddy().cidr(f), mappedCIDR(tc.buddy)},
-				"lower":  {p.half(0).cidr(f), mappedCIDR(tc.lower)},
-				"upper":  {p.half(1).cidr(f), mappedCIDR(tc.upper)},
-				"up":     {p.half(1).shorten(p.bits).cidr(f), in},
+				"lower":  {p.extend(1, 0).cidr(f), mappedCIDR(tc.lower)},
+				"upper":  {p.extend(1, 1).cidr(f), mappedCIDR(tc.upper)},
+				"up":     {p.extend(1, 1).shorten(p.bits).cidr(f), in},
 			} {
 				if got[0] != got[1] {
 					t.Errorf("%s: %s, want %s", what, got[0], got[1])

@@ -1,0 +1,151 @@
+package ipalloc
+
+import "math/bits"
+
+const (
+	// stride is how many bits of a prefix a node looks at.
+	stride = 6
+	// slotCount is how many nodes can be right below one.
+	slotCount = 1 << stride
+	// nothing stands for "no free chunk": longer than any prefix.
+	nothing = 255
+)
+
+// node stands for the prefixes that are less than stride bits longer than its
+// own, by their places in a heap: 1 is its own prefix, 2i and 2i+1 are the halves
+// of i. What would come next, 64 to 127, are its slots, in which other nodes lie:
+//
+//	place 1        |               10.0.0.0/24               |
+//	places 2, 3    |    10.0.0.0/25     |   10.0.0.128/25    |
+//	...
+//	places 32..63  | .0/29 | .8/29 | ...            | .248/29|
+//	slots 64..127  |.0/30|.4/30| ...                  |.252/30|
+//
+// A node fits a line of the processor's cache.
+type node struct {
+	hi, lo uint64 // its prefix, as long as bits says
+	// Sets of places: those that blocks have, those that are reserved, and
+	// those that share an address with what is taken here or in a slot.
+	held, reserved, blocked uint64
+
+	below uint64 // set of slots that have a node, as their numbers less slotCount
+	slots uint32 // place of these; 0: no slot has a node
+	// owner is that of the only place held, or where those of several are.
+	owner uint32
+	bits  uint8 // a multiple of stride
+	free  uint8 // length of the largest free chunk, or nothing
+}
+
+// slots are the topmost nodes in a node's slots, and the length of the largest
+// chunk that is free in each. A slot without a node has zeros.
+type slots struct {
+	nodes [slotCount]uint32
+	free  [slotCount]uint8
+}
+
+// By place: those of all shorter prefixes around it; itself and all in it;
+// the slots in it, or it is.
+var above, within, slotsOf = heapSets()
+
+// longer are the places that are so many bits longer than their node.
+var longer = [stride]uint64{1 << 1, 3 << 2, 0xf << 4, 0xff << 8, 0xffff << 16, 0xffffffff << 32}
+
+func heapSets() (above, within, slotsOf [2 * slotCount]uint64) {
+	for i := 2*slotCount - 1; i > 0; i-- {
+		for up := i / 2; up > 0; up /= 2 {
+			above[i] |= 1 << up
+		}
+		if i >= slotCount {
+			slotsOf[i] = 1 << (i - slotCount)
+			continue
+		}
+		within[i] = 1<<i | within[2*i] | within[2*i+1]
+		slotsOf[i] = slotsOf[2*i] | slotsOf[2*i+1]
+	}
+	return above, within, slotsOf
+}
+
+func (n *node) prefix() prefix { return prefix{n.hi, n.lo, n.bits} }
+
+// taken are the places that somebody has.
+func (n *node) taken() uint64 { return n.held | n.reserved }
+
+// around says whether p is n's prefix, or lies in it.
+func (n *node) around(p prefix) bool { return n.prefix().contains(p) }
+
+// has says whether p, which n is around, is one of its places.
+func (n *node) has(p prefix) bool { return p.bits < n.bits+stride }
+
+// place returns the place of p, which n is around, or the slot that p lies in.
+func (n *node) place(p prefix) uint8 {
+	more := min(p.bits-n.bits, stride)
+	return 1<<more | p.part(n.bits, more)
+}
+
+// at returns the prefix of a place or slot.
+func (n *node) at(place uint8) prefix {
+	more := uint8(bits.Len8(place)) - 1
+	return n.prefix().extend(more, place-1<<more)
+}
+
+// covered are the slots that lie in a place that is taken.
+func (n *node) covered() (set uint64) {
+	for rest := n.taken(); rest != 0; rest &= rest - 1 {
+		set |= slotsOf[bits.TrailingZeros64(rest)]
+	}
+	return set
+}
+
+// block computes anew which places are blocked.
+func (n *node) block() {
+	set := uint64(0)
+	for rest := n.taken(); rest != 0; rest &= rest - 1 {
+		place := bits.TrailingZeros64(rest)
+		set |= above[place] | within[place]
+	}
+	for rest := n.below; rest != 0; rest &= rest - 1 {
+		set |= above[slotCount+bits.TrailingZeros64(rest)]
+	}
+	n.blocked = set
+}
+
+// largest returns the length of the largest free chunk. in are the slots of n,
+// if any has a node.
+func (n *node) largest(in *slots) uint8 {
+	for more, places := range longer {
+		if places&^n.blocked != 0 {
+			return n.bits + uint8(more)
+		}
+	}
+	if n.below == 0 {
+		return nothing // an open slot would leave the place around it open, too
+	}
+	open := ^n.covered()
+	if open&^n.below != 0 {
+		return n.bits + stride
+	}
+	largest := uint8(nothing)
+	for rest := open; rest != 0; rest &= rest - 1 {
+		largest = min(largest, in.free[bits.TrailingZeros64(rest)])
+	}
+	return largest
+}
+
+// free returns the length of the largest free chunk in a prefix of length bits,
+// in which n is the topmost node; nil: there is none.
+//
+//	n is nil     n is smaller          n fills it
+//
+//	|      |     | n|  |      |        |  n   |
+//	 bits               bits+1          n's summary
+//
+// In the middle the half without n is free, and nothing larger can be.
+func free(bits uint8, n *node) uint8 {
+	switch {
+	case n == nil:
+		return bits
+	case n.bits == bits:
+		return n.free
+	}
+	return bits + 1
+}
