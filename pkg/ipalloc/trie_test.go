@@ -106,21 +106,18 @@ func (t *trie) checkPlaces(n *node, f Family, u used, reserved map[prefix]bool) 
 	} else if n.held == 0 && n.owner != 0 {
 		return fmt.Errorf("%s has an owner and nothing held", n.prefix().cidr(f))
 	}
+	var blocked uint64
+	n.findBlocked(1, false, &blocked)
+	if blocked != n.blocked {
+		return fmt.Errorf("%s: blocked are %b, want %b", n.prefix().cidr(f), n.blocked, blocked)
+	}
 	for i := uint8(1); i < slotCount; i++ {
-		p, blocked := n.at(i), false
+		p := n.at(i)
 		if int(p.bits) > f.Bits() {
 			break
 		}
 		if n.place(p) != i {
 			return fmt.Errorf("%s is place %d, not %d", p.cidr(f), n.place(p), i)
-		}
-		for j := uint8(1); j < 2*slotCount; j++ {
-			q := n.at(j)
-			in := j < slotCount && n.taken()>>j&1 != 0 || j >= slotCount && t.child(n, j) != nil && p.contains(q)
-			blocked = blocked || in && (p.contains(q) || q.contains(p))
-		}
-		if blocked != (n.blocked>>i&1 != 0) {
-			return fmt.Errorf("%s: blocked %v, want %v", p.cidr(f), !blocked, blocked)
 		}
 		if n.reserved>>i&1 != 0 {
 			reserved[p] = true
@@ -140,6 +137,21 @@ func (t *trie) checkPlaces(n *node, f Family, u used, reserved map[prefix]bool) 
 		return fmt.Errorf("%s: largest free chunk %d, want %d", n.prefix().cidr(f), n.free, free)
 	}
 	return nil
+}
+
+// findBlocked adds to blocked the places in one, of which a larger one may be
+// taken, and says whether it has anything itself.
+func (n *node) findBlocked(place uint8, covered bool, blocked *uint64) bool {
+	if place >= slotCount {
+		return n.below>>(place-slotCount)&1 != 0
+	}
+	taken := n.taken()>>place&1 != 0
+	lower := n.findBlocked(2*place, covered || taken, blocked)
+	upper := n.findBlocked(2*place+1, covered || taken, blocked)
+	if covered || taken || lower || upper {
+		*blocked |= 1 << place
+	}
+	return taken || lower || upper
 }
 
 // freeAt finds the length of the largest free chunk in a place by halving it.
@@ -166,7 +178,7 @@ func (t *trie) freeIn(c *node, slot uint8, n *node) uint8 {
 	case c.bits > in:
 		return in + 1 // the half without c
 	}
-	return t.freeAt(c, 1)
+	return c.free // checked with c
 }
 
 func checkArena[T comparable](name string, a *arena[T], used map[uint32]bool) error {
