@@ -88,16 +88,17 @@ func (p *Pacing) Budget(w nodeFamily, pool *crd.Pool, now time.Time) (n int, wai
 	if min(cluster, here) >= unlimited {
 		return unlimited, 0
 	}
-	all, ofPool := p.ahead(w, pool.Name, now)
-	return max(0, min(cluster-all, here-ofPool)), 0
+	return p.left(w, pool.Name, cluster, here, now), 0
 }
 
-// ahead counts the blocks that nodes before this one wait to give back, of all
-// pools and of one.
-func (p *Pacing) ahead(w nodeFamily, pool string, now time.Time) (all, ofPool int) {
+// left is what nodes that wait before this one leave of a budget, of which so much
+// is for blocks of one pool. It looks at no more of them than it takes to use all.
+func (p *Pacing) left(w nodeFamily, pool string, all, ofPool int, now time.Time) int {
 	mine, waits := p.queue[w]
 	for other, q := range p.queue {
 		switch {
+		case min(all, ofPool) <= 0:
+			return 0
 		case other == w || now.Before(q.from):
 			continue
 		case !now.Before(q.from.Add(queuedFor)):
@@ -106,12 +107,12 @@ func (p *Pacing) ahead(w nodeFamily, pool string, now time.Time) (all, ofPool in
 		case waits && cmp.Or(cmp.Compare(mine.rank, q.rank), cmp.Compare(w.node, other.node), cmp.Compare(w.family, other.family)) < 0:
 			continue
 		}
-		all += q.due
+		all -= q.due
 		if q.pool == pool {
-			ofPool += q.due
+			ofPool -= q.due
 		}
 	}
-	return all, ofPool
+	return max(0, min(all, ofPool))
 }
 
 // Take uses up n reclaims, and reports whether there were as many.

@@ -80,7 +80,8 @@ var (
 	floorSays = map[string]string{"react": "ready", "watch": "ready", "list": "read"}
 )
 
-// ciliumOperator is Cilium's own, as its chart runs it but for ports.
+// ciliumOperator is Cilium's own, as its chart runs it but for ports and, as ours,
+// a longer lease.
 func ciliumOperator(name string, mode bed.Mode, lifted bool) contender {
 	c := contender{name: name, mode: mode, once: !lifted, path: bed.CiliumNodes, published: podCIDRs, says: []string{"Initialization complete"}}
 	c.argv = func(st *bed.Stage, _ bed.World) ([]string, error) {
@@ -91,6 +92,7 @@ func ciliumOperator(name string, mode bed.Mode, lifted bool) contender {
 		argv := []string{filepath.Join(ciliumOperatorDir, "cilium-operator"),
 			"--k8s-kubeconfig-path=" + st.Kubeconfig(), "--ipam=" + string(mode), "--enable-ipv4=true", "--enable-ipv6=false",
 			"--identity-allocation-mode=crd", "--enable-gops=false", "--enable-metrics=false",
+			"--leader-election-lease-duration=2m", "--leader-election-renew-deadline=90s",
 			fmt.Sprintf("--operator-api-serve-addr=127.0.0.1:%d", port)}
 		if mode == bed.MultiPool {
 			argv = append(argv, fmt.Sprintf("--auto-create-cilium-pod-ip-pools=default=ipv4-cidrs:%s;ipv4-mask-size:%d", bed.PoolCIDR, bed.BlockBits))
@@ -124,7 +126,7 @@ func nodeipam() contender {
 				"--service-cluster-ip-range=10.96.0.0/16",
 				fmt.Sprintf("--node-cidr-mask-size=%d", bed.BlockBits), "--kube-api-qps=100000", "--kube-api-burst=100000",
 				"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--cert-dir=" + filepath.Join(st.Dir(), "kcm"),
-				"--authentication-skip-lookup=true"}, err
+				"--leader-elect-lease-duration=2m", "--leader-elect-renew-deadline=90s", "--authentication-skip-lookup=true"}, err
 		},
 	}
 }

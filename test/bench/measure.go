@@ -43,6 +43,8 @@ type run struct {
 	counts  bed.Counts
 	// observers end with the run.
 	observers []*bed.Observer
+	// fail ends the run.
+	fail context.CancelCauseFunc
 }
 
 // once runs one contender once.
@@ -61,7 +63,9 @@ func (b *bench) once(ctx context.Context, m measure, c contender, nodes, round i
 	if err != nil {
 		return sample{}, err
 	}
-	r := &run{Stage: st, bench: b, c: c, world: w, values: map[string]float64{}}
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	r := &run{Stage: st, bench: b, c: c, world: w, values: map[string]float64{}, fail: fail}
 	err = m.run(ctx, r)
 	for _, o := range r.observers {
 		err = errors.Join(err, o.Close())
@@ -107,11 +111,17 @@ func (r *run) observe(ctx context.Context, path string) (*bed.Observer, error) {
 	return o, err
 }
 
-// start starts the contender.
+// start starts the contender. The run fails if it ends by itself.
 func (r *run) start() error {
 	var err error
-	r.process, err = r.c.start(r.Stage, r.world)
-	return err
+	if r.process, err = r.c.start(r.Stage, r.world); err != nil {
+		return err
+	}
+	go func() {
+		<-r.process.Stopped()
+		r.fail(errors.New("the contender has ended"))
+	}()
+	return nil
 }
 
 // ready starts the contender and waits until it has read everything and rests.

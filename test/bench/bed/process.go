@@ -69,6 +69,9 @@ func (p *Process) Stop() error {
 	return nil
 }
 
+// Stopped is closed when it has ended.
+func (p *Process) Stopped() <-chan struct{} { return p.stopped }
+
 // Ended says whether it has.
 func (p *Process) Ended() bool {
 	select {
