@@ -122,9 +122,8 @@ func (t *trie) checkPlaces(n *node, f Family, u used, reserved map[prefix]bool) 
 		if n.reserved>>i&1 != 0 {
 			reserved[p] = true
 		}
-		owner := uint32(0)
 		if n.held>>i&1 != 0 {
-			owner = *t.ownerAt(n, i)
+			owner := *t.ownerAt(n, i)
 			if owner == 0 || u.owners[owner] {
 				return fmt.Errorf("%s has no owner of its own", p.cidr(f))
 			}

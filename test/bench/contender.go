@@ -70,7 +70,7 @@ func bare(program string) contender {
 
 var (
 	floorNames = map[string]string{
-		"claim": "bare creates and pool patches", "join": "bare creates and pool patches", "cidr": "bare patches of podCIDRs alone",
+		"allocate": "bare creates and patches of pools.allocated", "claim": "bare creates and pool patches", "join": "bare creates and pool patches", "cidr": "bare patches of podCIDRs alone",
 		"reclaim": "bare writes of the handshake", "react": "bare watch, create and patch",
 		"merge": "merge patch", "json": "JSON patch", "apply": "server-side apply", "partial": "merge patch, metadata in return",
 		"list": "bare list and decode", "watch": "bare watches, thrown away",
@@ -106,12 +106,15 @@ func ciliumOperator(name string, mode bed.Mode, lifted bool) contender {
 		return argv, nil
 	}
 	if mode == bed.MultiPool {
-		c.published = func(event []byte, n int) bool {
-			_, allocated, _ := bytes.Cut(event, []byte(`"allocated":[`))
-			return bed.Listed(allocated, "cidrs") >= n
-		}
+		c.published = allocated
 	}
 	return c
+}
+
+// allocated is podCIDRs for multi-pool mode.
+func allocated(event []byte, n int) bool {
+	_, pools, _ := bytes.Cut(event, []byte(`"allocated":[`))
+	return bed.Listed(pools, "cidrs") >= n
 }
 
 // nodeipam is Kubernetes' own, which writes a podCIDR into Nodes.

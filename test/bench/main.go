@@ -14,6 +14,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -118,29 +119,31 @@ type results struct {
 	Samples []sample      `json:"samples"`
 	// Sizes are bytes per object.
 	Sizes map[string]float64 `json:"sizes"`
+	// earlier is what runs took whose samples were kept.
+	earlier time.Duration
 	// allocator is the output of the allocators' Go benchmarks.
 	allocator []string
 }
 
 func newBench(name string, args []string) (*bench, error) {
 	b := &bench{began: time.Now(), store: &bed.Store{}}
-	fs := flag.NewFlagSet("bench "+name, flag.ContinueOnError)
-	fs.IntVar(&b.nodes, "nodes", 5000, "nodes of the full size; the growth curve has its halves")
-	fs.IntVar(&b.rounds, "rounds", 3, "rounds of each contender, interleaved")
-	fs.BoolVar(&b.peers, "peers", true, "run cilium-operator and kube-controller-manager too")
-	fs.BoolVar(&b.keep, "keep", false, "keep worlds and results of an earlier run with the same sizes")
-	fs.StringVar(&b.only, "only", "", "contenders to run, by full name, separated by semicolons; all if empty")
-	fs.StringVar(&b.measures, "measures", "cold,join,restart,storm,reclaim,react,rest,patches,growth,sizes", "what to measure")
+	flags := flag.NewFlagSet("bench "+name, flag.ContinueOnError)
+	flags.IntVar(&b.nodes, "nodes", 5000, "nodes of the full size; the growth curve has its halves")
+	flags.IntVar(&b.rounds, "rounds", 3, "rounds of each contender, interleaved")
+	flags.BoolVar(&b.peers, "peers", true, "run cilium-operator and kube-controller-manager too")
+	flags.BoolVar(&b.keep, "keep", false, "keep worlds of an earlier run with the same sizes, and its results but for what is measured again")
+	flags.StringVar(&b.only, "only", "", "contenders to run, by full name, separated by semicolons; all if empty")
+	flags.StringVar(&b.measures, "measures", "cold,join,restart,storm,reclaim,react,rest,modes,patches,growth,sizes", "what to measure")
 	out := ".cache/bench"
 	if name == "quick" {
 		out += "-quick" // or it would wipe what a full run has left
 	}
-	fs.StringVar(&b.out, "out", out, "folder for worlds, logs and results")
-	fs.StringVar(&b.docs, "docs", "docs", "folder of performance.md")
-	fs.StringVar(&b.store.BinDir, "bin", ".cache/bin", "folder of the binaries")
-	fs.DurationVar(&b.settle, "settle", 5*time.Second, "wait at rest before settled memory is read")
-	fs.DurationVar(&b.patience, "patience", 10*time.Minute, "a run that takes longer fails")
-	if err := fs.Parse(args); err != nil {
+	flags.StringVar(&b.out, "out", out, "folder for worlds, logs and results")
+	flags.StringVar(&b.docs, "docs", "docs", "folder of performance.md")
+	flags.StringVar(&b.store.BinDir, "bin", ".cache/bin", "folder of the binaries")
+	flags.DurationVar(&b.settle, "settle", 5*time.Second, "wait at rest before settled memory is read")
+	flags.DurationVar(&b.patience, "patience", 10*time.Minute, "a run that takes longer fails")
+	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
 	var err error
@@ -164,9 +167,35 @@ func (b *bench) say(format string, args ...any) {
 
 func (b *bench) resultsFile() string { return filepath.Join(b.out, "results.json") }
 
+// load takes over what an earlier run measured.
+func (b *bench) load() error {
+	data, err := os.ReadFile(b.resultsFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var old results
+	if err == nil {
+		err = json.Unmarshal(data, &old)
+	}
+	if err != nil {
+		return fmt.Errorf("results of the earlier run: %w", err)
+	}
+	if old.Nodes != b.nodes {
+		return fmt.Errorf("the earlier run had %d nodes, not %d: leave -keep out, or give the same -nodes", old.Nodes, b.nodes)
+	}
+	b.results.Samples, b.results.Sizes, b.results.earlier = old.Samples, old.Sizes, old.Took
+	for i := range b.results.Samples {
+		if s := &b.results.Samples[i]; s.Commit == "" {
+			s.Commit = old.Commit
+		}
+	}
+	b.results.Began, b.results.Command = old.Began, old.Command+", then "+b.results.Command
+	return nil
+}
+
 // save writes what there is so far, so that a run that is stopped is not lost.
 func (b *bench) save() error {
-	b.results.Took = time.Since(b.began)
+	b.results.Took = b.results.earlier + time.Since(b.began)
 	data, err := json.MarshalIndent(b.results, "", " ")
 	if err != nil {
 		return err

@@ -23,11 +23,13 @@ type measure struct {
 
 // sample is what one contender gave in one round.
 type sample struct {
-	Measure   string             `json:"measure"`
-	Contender string             `json:"contender"`
-	Nodes     int                `json:"nodes"`
-	Round     int                `json:"round"`
-	Values    map[string]float64 `json:"values"`
+	Measure   string `json:"measure"`
+	Contender string `json:"contender"`
+	Nodes     int    `json:"nodes"`
+	Round     int    `json:"round"`
+	// Commit that was measured.
+	Commit string             `json:"commit"`
+	Values map[string]float64 `json:"values"`
 	// Counts is what the API server counted, in words.
 	Counts string `json:"counts"`
 }
@@ -76,7 +78,7 @@ func (b *bench) once(ctx context.Context, m measure, c contender, nodes, round i
 	if err := errors.Join(err, st.Close()); err != nil {
 		return sample{}, fmt.Errorf("%s, %s, %d nodes: %w", m.name, c.name, nodes, err)
 	}
-	s := sample{Measure: m.name, Contender: c.name, Nodes: nodes, Round: round, Values: r.values, Counts: r.counts.String()}
+	s := sample{Measure: m.name, Contender: c.name, Nodes: nodes, Round: round, Commit: b.results.Commit, Values: r.values, Counts: r.counts.String()}
 	b.say("%-8s %-46s %5d nodes round %d: %s", m.name, c.name, nodes, round, brief(r.values))
 	return s, nil
 }
@@ -88,6 +90,9 @@ func (b *bench) all(ctx context.Context, m measure, nodes int) error {
 	if m.rounds > 0 {
 		rounds = min(rounds, m.rounds)
 	}
+	b.results.Samples = slices.DeleteFunc(b.results.Samples, func(s sample) bool {
+		return s.Measure == m.name && s.Nodes == nodes // of a run that was kept
+	})
 	for round := range rounds {
 		for _, c := range m.contenders {
 			if c.once && (round > 0 || nodes < b.nodes) || b.only != "" && !slices.Contains(b.onlyNames(), c.name) {

@@ -51,6 +51,8 @@ func tables() []table {
 		{"react at 200 reports/s", "Reaction at 200 reports/s", "The same at more than six times the reports.", reaction()},
 		{"rest", "At rest", "Agents report and pods come and go without crossing a threshold.",
 			slices.Concat([]column{{"cpu ms per 1000 reports", "own CPU per 1,000 reports, ms", true}, {"own writes", "own writes", false}, {"reports", "reports", false}, {"pods", "pods", false}}, memory)},
+		{"modes", "Multi-pool mode", "A cold start in which each block is told as one CIDR, as cilium-operator does. Then one agent after the other asks for a second block: from the answer to its request until a watch shows it.",
+			slices.Concat([]column{seconds, {"p50 ms", "second block: p50, ms", false}, {"p99 ms", "p99, ms", false}, {"max ms", "max, ms", false}, {"writes", "writes", true}, {"versions", "versions", true}}, spent, memory)},
 		{"patches", "Ways to write a pool", "One write per node that publishes 30 addresses and a podCIDR, and nothing else.",
 			slices.Concat([]column{seconds, {"apiserver cpu s", "API server CPU, s", true}, {"etcd cpu s", "etcd CPU, s", true}, {"version MiB", "MiB to each watcher", true}})},
 	}
@@ -99,7 +101,11 @@ func (r results) markdown() string {
 		r.Command, r.Began.UTC().Format("2006-01-02 15:04 UTC"), r.Took.Minutes(), r.Cores, r.Memory, shortKernel(r.Kernel), r.Go, r.Commit)
 	for _, t := range tables() {
 		if s := r.of(t.measure, r.Nodes); len(s) > 0 {
-			fmt.Fprintf(&out, "### %s\n\n%s\n\n%s\n", t.title, t.note, t.markdown(s))
+			note := t.note
+			if commit := s[0].Commit; commit != "" && commit != r.Commit {
+				note += fmt.Sprintf(" Measured at commit %s.", commit)
+			}
+			fmt.Fprintf(&out, "### %s\n\n%s\n\n%s\n", t.title, note, t.markdown(s))
 		}
 	}
 	if len(r.allocator) > 1 {

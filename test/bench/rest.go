@@ -58,11 +58,7 @@ func reactRun(ctx context.Context, r *run, rate, bursts int, spacing time.Durati
 	if reportErr != nil {
 		return reportErr
 	}
-	var took []float64
-	for node, published := range at {
-		took = append(took, published.Sub(bound[node]).Seconds()*1000)
-	}
-	r.values["p50 ms"], r.values["p99 ms"], r.values["max ms"] = percentile(took, 50), percentile(took, 99), percentile(took, 100)
+	r.reacted(bound, at)
 	if err := r.spent(ctx, before, nil, bed.Observed{}); err != nil {
 		return err
 	}
@@ -70,6 +66,16 @@ func reactRun(ctx context.Context, r *run, rate, bursts int, spacing time.Durati
 	r.values["writes per burst"] = r.counts.Writes("podipblocks", "ciliumnodes") - float64(sent)
 	r.values["writes per burst"] /= float64(bursts)
 	return nil
+}
+
+// reacted notes how long it took from what happened to each node until it was
+// published.
+func (r *run) reacted(happened, published map[string]time.Time) {
+	var took []float64
+	for node, at := range published {
+		took = append(took, at.Sub(happened[node]).Seconds()*1000)
+	}
+	r.values["p50 ms"], r.values["p99 ms"], r.values["max ms"] = percentile(took, 50), percentile(took, 99), percentile(took, 100)
 }
 
 // burst binds one pod to each of the last nodes, and tells when the API server

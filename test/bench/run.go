@@ -35,7 +35,7 @@ func (b *bench) run(ctx context.Context) error {
 
 func (b *bench) clear() error {
 	if b.keep {
-		return nil
+		return b.load()
 	}
 	return errors.Join(os.RemoveAll(filepath.Join(b.out, "worlds")), os.RemoveAll(filepath.Join(b.out, "run")))
 }
@@ -63,6 +63,8 @@ func (b *bench) measureNamed(ctx context.Context, name string) error {
 		return errors.Join(b.all(ctx, react(30, bursts, burstSpacing), b.nodes), b.all(ctx, react(200, bursts, burstSpacing), b.nodes))
 	case "rest":
 		return b.all(ctx, rest(b.peers, restRate, restReports), b.nodes)
+	case "modes":
+		return b.all(ctx, modes(b.peers, bursts, burstSpacing), b.nodes)
 	case "patches":
 		return b.all(ctx, encodings(), b.nodes)
 	case "growth":

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -97,85 +96,4 @@ func sizesTable(r results) string {
 		fmt.Fprintf(&out, "| %s | %.0f |\n", name, r.Sizes[name])
 	}
 	return out.String() + "\n"
-}
-
-// allocatorTable turns the output of go test -bench into a table: a row per work
-// and size, a column per allocator, with time, bytes and allocations.
-func allocatorTable(lines []string) string {
-	type key struct {
-		work string
-		n    int
-	}
-	var names []string
-	cells := map[key]map[string]string{}
-	for _, line := range lines {
-		f := strings.Fields(line)
-		if len(f) < 4 || !strings.HasPrefix(f[0], "Benchmark") {
-			continue
-		}
-		parts := strings.Split(strings.TrimPrefix(f[0], "Benchmark"), "/")
-		if len(parts) != 3 {
-			continue
-		}
-		n, err := strconv.Atoi(parts[1])
-		if err != nil {
-			continue
-		}
-		name := parts[2]
-		if i := strings.LastIndexByte(name, '-'); i > 0 && strings.Trim(name[i+1:], "0123456789") == "" {
-			name = name[:i]
-		}
-		if !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-		k := key{parts[0], n}
-		if cells[k] == nil {
-			cells[k] = map[string]string{}
-		}
-		cells[k][name] = benchCell(f[2:], parts[0] == "Restore")
-	}
-	var out strings.Builder
-	out.WriteString("Time, bytes and allocations per operation; restore: per block restored. The bitmaps do not know who holds a block.\n\n| work | blocks held |")
-	for _, name := range names {
-		out.WriteString(" " + name + " |")
-	}
-	out.WriteString("\n| --- | --- |" + strings.Repeat(" --- |", len(names)) + "\n")
-	keys := slices.SortedFunc(maps.Keys(cells), func(a, b key) int {
-		if a.work != b.work {
-			return strings.Compare(a.work, b.work)
-		}
-		return a.n - b.n
-	})
-	for _, k := range keys {
-		fmt.Fprintf(&out, "| %s | %d |", strings.ToLower(k.work), k.n)
-		for _, name := range names {
-			text := cells[k][name]
-			if text == "" {
-				text = "-"
-			}
-			out.WriteString(" " + text + " |")
-		}
-		out.WriteString("\n")
-	}
-	return out.String()
-}
-
-// benchCell reads pairs of value and unit.
-func benchCell(pairs []string, perBlock bool) string {
-	value := map[string]string{}
-	for i := 0; i+1 < len(pairs); i += 2 {
-		value[pairs[i+1]] = pairs[i]
-	}
-	if perBlock {
-		ns, err := strconv.ParseFloat(value["ns/block"], 64)
-		if err != nil {
-			return "-"
-		}
-		return number(ns) + " ns"
-	}
-	ns, err := strconv.ParseFloat(value["ns/op"], 64)
-	if err != nil {
-		return "-"
-	}
-	return fmt.Sprintf("%s ns, %s B, %s", number(ns), value["B/op"], value["allocs/op"])
 }

@@ -16,7 +16,7 @@ const populateWorkers = 32
 
 // populate writes the world into an empty API server.
 func (w World) populate(ctx context.Context, c client.Client) error {
-	if w.Mode == CRD {
+	if w.Mode == CRD || w.Mode == OwnMultiPool {
 		if err := c.Create(ctx, w.pool()); err != nil {
 			return fmt.Errorf("create pool: %w", err)
 		}

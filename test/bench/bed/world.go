@@ -22,6 +22,8 @@ const (
 	CRD         Mode = "crd"
 	ClusterPool Mode = "cluster-pool"
 	MultiPool   Mode = "multi-pool"
+	// OwnMultiPool is multi-pool mode with this operator's pool: it allocates.
+	OwnMultiPool Mode = "own-multi-pool"
 )
 
 const (
@@ -145,14 +147,19 @@ func (w World) ciliumNode(i int, node *corev1.Node) *ciliumv2.CiliumNode {
 		}
 	case ClusterPool:
 		cn.Spec.IPAM.PodCIDRs = blocks
-	case MultiPool:
-		needed := max(1, w.Blocks) * usable
-		cn.Spec.IPAM.Pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: needed}}}
+	case MultiPool, OwnMultiPool:
+		cn.Spec.IPAM.Pools.Requested = w.Requested()
 		if len(blocks) > 0 {
 			cn.Spec.IPAM.Pools.Allocated = []ipamtypes.IPAMPoolAllocation{{Pool: "default", CIDRs: blocks}}
 		}
 	}
 	return cn
+}
+
+// Requested is what an agent in multi-pool mode asks for that needs all of its
+// blocks, or one.
+func (w World) Requested() []ipamtypes.IPAMPoolRequest {
+	return []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: max(1, w.Blocks) * usable}}}
 }
 
 func nodeAddress(i int) string { return fmt.Sprintf("172.16.%d.%d", i/250, i%250+1) }

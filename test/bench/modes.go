@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
+)
+
+// oursMultiPool writes a CIDR per block, as cilium-operator's multi-pool mode does.
+const oursMultiPool = ours + ", mode multi-pool"
+
+// modes: a cold start in multi-pool mode, and then single agents that ask for more
+// than their block has.
+func modes(peers bool, bursts int, spacing time.Duration) measure {
+	floor, own := bare("allocate"), operator("--mode=multi-pool")
+	floor.mode, own.mode, own.name = bed.OwnMultiPool, bed.OwnMultiPool, oursMultiPool
+	floor.published, own.published = allocated, allocated
+	m := measure{name: "modes", contenders: []contender{floor, own}, run: func(ctx context.Context, r *run) error {
+		if err := coldRun(ctx, r); err != nil || r.c.name == floor.name {
+			return err
+		}
+		return requestsRun(ctx, r, min(bursts, r.world.Nodes), spacing)
+	}}
+	if peers {
+		m.contenders = append(m.contenders, ciliumOperator(multiPool, bed.MultiPool, true), ciliumOperator(multiPoolAsIs, bed.MultiPool, false))
+	}
+	return m
+}
+
+// requestsRun measures from the answer to an agent's request until a watch shows
+// the second block.
+func requestsRun(ctx context.Context, r *run, bursts int, spacing time.Duration) error {
+	o := r.observers[0]
+	o.Expect(bursts, func(event []byte) bool { return r.c.published(event, 2) })
+	asked := make(map[string]time.Time, bursts)
+	tick := time.NewTicker(spacing)
+	defer tick.Stop()
+	for i := range bursts {
+		if err := r.request(ctx, i, 2); err != nil {
+			return err
+		}
+		asked[bed.NodeName(i)] = time.Now()
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	_, _, at, err := o.Wait(ctx)
+	if err != nil {
+		return err
+	}
+	r.reacted(asked, at)
+	return nil
+}
+
+// request is what node i's agent asks for once it needs so many blocks.
+func (r *run) request(ctx context.Context, i, blocks int) error {
+	w := bed.World{Mode: bed.MultiPool, Blocks: blocks}
+	body, err := json.Marshal(map[string]any{"spec": map[string]any{"ipam": map[string]any{"pools": map[string]any{"requested": w.Requested()}}}})
+	if err != nil {
+		return err
+	}
+	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: bed.NodeName(i)}}
+	if err := r.Client.Patch(ctx, cn, client.RawPatch(types.MergePatchType, body)); err != nil {
+		return fmt.Errorf("request of node %d: %w", i, err)
+	}
+	return nil
+}
