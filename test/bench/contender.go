@@ -26,7 +26,7 @@ const (
 type contender struct {
 	name string
 	mode bed.Mode
-	// once: it is so slow as shipped that one round has to do.
+	// once: one round has to do, or the whole would take more than an hour.
 	once bool
 	argv func(st *bed.Stage, w bed.World) ([]string, error)
 	// says is in its log when it has read everything and may decide.

@@ -23,7 +23,7 @@ func modes(peers bool, bursts int, spacing time.Duration) measure {
 	floor, own := bare("allocate"), operator("--mode=multi-pool")
 	floor.mode, own.mode, own.name = bed.OwnMultiPool, bed.OwnMultiPool, oursMultiPool
 	floor.published, own.published = allocated, allocated
-	m := measure{name: "modes", contenders: []contender{floor, own}, run: func(ctx context.Context, r *run) error {
+	m := measure{name: "modes", rounds: 2, contenders: []contender{floor, own}, run: func(ctx context.Context, r *run) error {
 		if err := coldRun(ctx, r); err != nil || r.c.name == floor.name {
 			return err
 		}
