@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
+	"math/bits"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -233,7 +234,7 @@ func (c *canon) fields(v reflect.Value) {
 		}
 		return
 	case t.String() == "ipalloc.trie":
-		c.trie(v, v.FieldByName("root"))
+		c.trie(v)
 		return
 	}
 	c.each(v)
@@ -291,26 +292,34 @@ func (c *canon) instant(v reflect.Value) {
 	}
 }
 
-// trie writes a trie of pkg/ipalloc without the places of its nodes, which tell
-// only in which order they came.
-func (c *canon) trie(v, n reflect.Value) {
-	halves, owner := n.FieldByName("halves").Uint(), n.FieldByName("owner").Uint()
-	if halves == 0 && owner == 0 && n.FieldByName("reserved").Uint() == 0 {
+// trie writes a trie of pkg/ipalloc without where things lie in its arenas, which
+// tells only in which order they came.
+func (c *canon) trie(v reflect.Value) {
+	if reserved := v.FieldByName("reserved"); reserved.Len() > 0 {
+		c.walk(reserved)
+	} else {
 		c.number(0)
-		return
 	}
-	for _, name := range []string{"hi", "lo", "reserved", "bits", "free"} {
-		c.number(n.FieldByName(name).Uint() + 1)
+	c.trieNode(v, v.FieldByName("root"))
+}
+
+func (c *canon) trieNode(v, n reflect.Value) {
+	for _, name := range []string{"hi", "lo", "bits", "held", "reserved", "below", "free"} {
+		c.number(n.FieldByName(name).Uint())
 	}
-	c.number(min(owner, 1))
-	if owner != 0 {
-		c.walk(place(v.FieldByName("owners"), owner))
+	held, owner := n.FieldByName("held").Uint(), n.FieldByName("owner").Uint()
+	several := bits.OnesCount64(held) > 1
+	for ; held != 0; held &= held - 1 {
+		id := owner
+		if several {
+			id = place(v.FieldByName("several"), owner).Index(bits.TrailingZeros64(held)).Uint()
+		}
+		c.walk(place(v.FieldByName("owners"), id))
 	}
-	c.number(min(halves, 1))
-	if halves != 0 {
-		pair := place(v.FieldByName("pairs"), halves)
-		c.trie(v, pair.Index(0))
-		c.trie(v, pair.Index(1))
+	for below := n.FieldByName("below").Uint(); below != 0; below &= below - 1 {
+		slots := place(v.FieldByName("slots"), n.FieldByName("slots").Uint())
+		child := slots.FieldByName("nodes").Index(bits.TrailingZeros64(below)).Uint()
+		c.trieNode(v, place(v.FieldByName("nodes"), child))
 	}
 }
 
