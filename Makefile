@@ -322,7 +322,7 @@ $(cilium-dir)/bpf/COPYING $(cilium-dir)/chart/Chart.yaml: $(CILIUM_PARTS)/$(cili
 	touch $@
 
 .PHONY: e2e
-e2e: controlplane cilium $(helm) ## Run the operator with real Cilium; needs root. RUN=all, ci, migrate, or join,surge; CILIUM=v1.19.5
+e2e: controlplane cilium $(helm) ## Run the operator with real Cilium; needs root. RUN=all, ci, migrate, modes, or join,surge; CILIUM=v1.19.5
 	hack/e2e-packages.sh
 	go build -o $(BIN)/ ./cmd/cilium-pool-operator ./cmd/kubectl-cilium_pool ./test/e2e
 	CCACHE_DIR=$(CURDIR)/.cache/ccache $(BIN)/e2e -run '$(RUN)' -bin $(BIN) -cilium $(cilium-dir) -helm $(helm) || \

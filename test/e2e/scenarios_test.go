@@ -19,6 +19,8 @@ func TestChoose(t *testing.T) {
 		"in the order given":    {run: "restart,join", want: "restart join"},
 		"moves":                 {run: "migrate", want: "migrate-cluster-pool migrate-kubernetes migrate-multi-pool"},
 		"one of the moves":      {run: "migrate-kubernetes", want: "migrate-kubernetes"},
+		"other modes":           {run: "modes", want: "modes-multi-pool modes-multi-pool-peer modes-kubernetes"},
+		"of several groups":     {run: "modes-kubernetes,join", want: "modes-kubernetes join"},
 		"unknown":               {run: "join,nothing", err: `no scenario "nothing"`},
 		"none":                  {run: "", err: `no scenario ""`},
 	} {
@@ -65,7 +67,7 @@ func TestScenariosAreInTheDocs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for before, listed := range map[string][]scenario{"Scenarios: ": scenarios(), "Moves: ": migrations()} {
+	for before, listed := range map[string][]scenario{"Scenarios: ": scenarios(), "Moves: ": migrations(), "Modes: ": modes()} {
 		_, after, _ := strings.Cut(string(page), before)
 		list, _, _ := strings.Cut(after, ". ")
 		var names []string

@@ -1,0 +1,352 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/cilium/cilium/pkg/node/addressing"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
+)
+
+// The programs that write, as the API server names them: by the beginning of
+// their user agent (apimachinery, pkg/apis/meta/v1, managedFields).
+const (
+	agentWriter    = "cilium-agent"
+	operatorWriter = "cilium-pool-operator"
+	ciliumWriter   = "cilium-operator"
+)
+
+// carrier is how agents are told whole blocks: the field of an object that lists
+// them.
+type carrier struct {
+	// cidrs reads the list; false: no object of that kind.
+	cidrs func(client.Object) ([]netip.Prefix, bool)
+	// fields lead to it in managedFields.
+	fields [][]string
+	// takes is who may take something off the list. Empty: nobody, as long as the
+	// object is there.
+	takes string
+}
+
+// wholeRules judge every version of everything in a mode where agents are told
+// whole blocks, by the rules of docs/architecture.md as docs/modes.md has them,
+// and count who wrote what agents are told.
+type wholeRules struct {
+	carrier
+
+	mu     sync.Mutex
+	lists  map[string][]netip.Prefix         // by node
+	blocks map[string]ownedBlock             // by name
+	own    map[string][]netip.Addr           // agents' addresses, by node
+	pods   map[string]map[string]*corev1.Pod // by node and name
+	writes map[string]int                    // of lists, by who wrote
+	broken []string
+}
+
+// ownedBlock is a PodIPBlock.
+type ownedBlock struct {
+	cidr    netip.Prefix
+	node    string
+	cooling bool
+}
+
+func newWholeRules(c carrier) *wholeRules {
+	return &wholeRules{
+		carrier: c, lists: map[string][]netip.Prefix{}, blocks: map[string]ownedBlock{},
+		own: map[string][]netip.Addr{}, pods: map[string]map[string]*corev1.Pod{}, writes: map[string]int{},
+	}
+}
+
+// watchWhole has every version judged from now on.
+func (e *env) watchWhole(ctx context.Context, c carrier) (err error) {
+	e.whole = newWholeRules(c)
+	e.rules, err = invariant.Watch(ctx, e.Config(), invariant.Options{
+		OnChange: e.whole.see,
+		// In kubernetes mode agents write podCIDRs, and no pool stands beside them.
+		Expect: func(v invariant.Violation) bool { return v.Rule == 3 },
+	})
+	return err
+}
+
+// judgeWhole checks that no rule was broken since watchWhole, and that Cilium's
+// operator wrote nothing that agents are told.
+func (e *env) judgeWhole(ctx context.Context) error {
+	if err := e.rules.Sync(ctx); err != nil {
+		return err
+	}
+	var broken []string
+	for _, v := range e.rules.Violations() {
+		broken = append(broken, v.String())
+	}
+	e.whole.mu.Lock()
+	broken = append(broken, e.whole.broken...)
+	writes := maps.Clone(e.whole.writes)
+	e.whole.mu.Unlock()
+	for _, b := range broken {
+		e.Logf("broken: %s", b)
+	}
+	e.check(len(broken) == 0, "promised rules broken at any instant", "%d", len(broken))
+	e.check(writes[ciliumWriter] == 0 && writes[operatorWriter] > 0, "writes of what agents are told: by us, by agents, by cilium-operator", "%d, %d, %d",
+		writes[operatorWriter], writes[agentWriter], writes[ciliumWriter])
+	for who, n := range writes {
+		if !slices.Contains([]string{operatorWriter, agentWriter, ciliumWriter}, who) {
+			e.Logf("%d writes by %s", n, who)
+		}
+	}
+	return nil
+}
+
+// see judges one version. It is called for one at a time, in their order.
+func (w *wholeRules) see(c invariant.Change) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch c.Kind {
+	case invariant.KindBlock:
+		w.seeBlock(c)
+	case invariant.KindPod:
+		w.seePod(c)
+	case invariant.KindCiliumNode:
+		w.own[c.Name] = ownAddresses(c.New)
+	}
+	object := c.New
+	if object == nil {
+		object = c.Old
+	}
+	if object == nil {
+		return
+	}
+	if _, is := w.cidrs(object); is {
+		w.seeList(c)
+	}
+}
+
+func (w *wholeRules) seeList(c invariant.Change) {
+	before, after, who := w.lists[c.Name], []netip.Prefix(nil), "nobody"
+	if c.New != nil {
+		after, _ = w.cidrs(c.New)
+		who = writer(c.New, w.fields)
+	}
+	if slices.Equal(before, after) {
+		return
+	}
+	w.writes[who]++
+	w.lists[c.Name] = after
+	for _, cidr := range after {
+		if !slices.Contains(before, cidr) {
+			w.came(c, cidr, who)
+		}
+	}
+	for _, cidr := range before {
+		if c.New != nil && !slices.Contains(after, cidr) {
+			w.went(c, cidr, who)
+		}
+	}
+}
+
+// came is rule 1 for a CIDR that an agent is told from now on. One that its
+// object was made with somebody gave it by hand.
+func (w *wholeRules) came(c invariant.Change, cidr netip.Prefix, who string) {
+	for other, list := range w.lists {
+		if other != c.Name && slices.ContainsFunc(list, cidr.Overlaps) {
+			w.find(c, 1, "%s told %s by %s, of which %s is told something too", c.Name, cidr, who, other)
+		}
+	}
+	if c.Old == nil {
+		return
+	}
+	for _, b := range w.blocks {
+		if b.cidr == cidr && b.node == c.Name && !b.cooling {
+			return
+		}
+	}
+	w.find(c, 1, "%s told %s by %s, and it has no such block in service", c.Name, cidr, who)
+}
+
+// went is rule 2 for a CIDR that an agent is told no more.
+func (w *wholeRules) went(c invariant.Change, cidr netip.Prefix, who string) {
+	if who != w.takes {
+		w.find(c, 2, "%s of %s taken off by %s", cidr, c.Name, who)
+	}
+	for _, addr := range w.own[c.Name] {
+		if cidr.Contains(addr) {
+			w.find(c, 2, "%s of %s taken off by %s while the agent itself has %s", cidr, c.Name, who, addr)
+		}
+	}
+	for name, pod := range w.pods[c.Name] {
+		for _, ip := range pod.Status.PodIPs {
+			if addr, err := netip.ParseAddr(ip.IP); err == nil && cidr.Contains(addr) && pod.DeletionTimestamp == nil {
+				w.find(c, 2, "%s of %s taken off by %s while pod %s has %s", cidr, c.Name, who, name, addr)
+			}
+		}
+	}
+}
+
+// seeBlock is rule 1 for a block that goes.
+func (w *wholeRules) seeBlock(c invariant.Change) {
+	delete(w.blocks, c.Name)
+	if b, ok := blockOf(c.New); ok {
+		w.blocks[c.Name] = b
+		return
+	}
+	old, ok := blockOf(c.Old)
+	for node, list := range w.lists {
+		if ok && slices.ContainsFunc(list, old.cidr.Overlaps) {
+			w.find(c, 1, "block %s of %s deleted while %s is told it", old.cidr, old.node, node)
+		}
+	}
+}
+
+func (w *wholeRules) seePod(c invariant.Change) {
+	if old, ok := c.Old.(*corev1.Pod); ok {
+		delete(w.pods[old.Spec.NodeName], c.Name)
+	}
+	if pod, ok := c.New.(*corev1.Pod); ok && pod.Spec.NodeName != "" && !pod.Spec.HostNetwork {
+		if w.pods[pod.Spec.NodeName] == nil {
+			w.pods[pod.Spec.NodeName] = map[string]*corev1.Pod{}
+		}
+		w.pods[pod.Spec.NodeName][c.Name] = pod
+	}
+}
+
+func (w *wholeRules) find(c invariant.Change, rule int, format string, args ...any) {
+	w.broken = append(w.broken, fmt.Sprintf("rule %d: %s (resourceVersion %d)", rule, fmt.Sprintf(format, args...), c.Version))
+}
+
+func blockOf(o client.Object) (ownedBlock, bool) {
+	b, ok := o.(*v1alpha1.PodIPBlock)
+	if !ok {
+		return ownedBlock{}, false
+	}
+	cidr, err := netip.ParsePrefix(b.Spec.CIDR)
+	return ownedBlock{cidr, b.Spec.Node, meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockCoolingDown)}, err == nil
+}
+
+// ownAddresses are those that an agent has for itself.
+func ownAddresses(o client.Object) []netip.Addr {
+	cn, ok := o.(*ciliumv2.CiliumNode)
+	if !ok {
+		return nil
+	}
+	said := []string{
+		cn.Spec.HealthAddressing.IPv4, cn.Spec.HealthAddressing.IPv6, cn.Spec.IngressAddressing.IPV4, cn.Spec.IngressAddressing.IPV6,
+	}
+	for _, a := range cn.Spec.Addresses {
+		if a.Type == addressing.NodeCiliumInternalIP {
+			said = append(said, a.IP)
+		}
+	}
+	var out []netip.Addr
+	for _, s := range said {
+		if addr, err := netip.ParseAddr(s); err == nil {
+			out = append(out, addr)
+		}
+	}
+	return out
+}
+
+// inPools is multi-pool mode: what stands under the pool default, of which the
+// agent alone takes something.
+func inPools() carrier {
+	return carrier{
+		cidrs: func(o client.Object) ([]netip.Prefix, bool) {
+			cn, ok := o.(*ciliumv2.CiliumNode)
+			if !ok {
+				return nil, false
+			}
+			return toldTo(cn), true
+		},
+		fields: [][]string{{"f:spec", "f:ipam", "f:pools", "f:allocated"}},
+		takes:  agentWriter,
+	}
+}
+
+// onNode is kubernetes mode: the podCIDRs of a Node, else its annotations.
+func onNode() carrier {
+	return carrier{
+		cidrs: func(o client.Object) ([]netip.Prefix, bool) {
+			node, ok := o.(*corev1.Node)
+			if !ok {
+				return nil, false
+			}
+			return nodeCIDRs(node), true
+		},
+		fields: [][]string{{"f:metadata", "f:annotations", "f:" + ipv4PodCIDR}, {"f:metadata", "f:annotations", "f:" + ipv6PodCIDR}},
+	}
+}
+
+// The annotations that tell an agent in kubernetes mode its CIDRs (Cilium
+// v1.20.1, pkg/annotation/k8s.go).
+const (
+	ipv4PodCIDR = "network.cilium.io/ipv4-pod-cidr"
+	ipv6PodCIDR = "network.cilium.io/ipv6-pod-cidr"
+)
+
+func nodeCIDRs(node *corev1.Node) []netip.Prefix {
+	said := node.Spec.PodCIDRs
+	if len(said) == 0 {
+		said = []string{node.Annotations[ipv4PodCIDR], node.Annotations[ipv6PodCIDR]}
+	}
+	var out []netip.Prefix
+	for _, s := range said {
+		if p, err := netip.ParsePrefix(s); err == nil {
+			out = append(out, p.Masked())
+		}
+	}
+	return out
+}
+
+// toldTo are the CIDRs that an agent in multi-pool mode is told under the pool
+// default, in their order.
+func toldTo(cn *ciliumv2.CiliumNode) []netip.Prefix {
+	var out []netip.Prefix
+	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
+		for _, cidr := range entry.CIDRs {
+			if entry.Pool == "default" {
+				out = append(out, cidr.Masked())
+			}
+		}
+	}
+	return out
+}
+
+// writer names who has set one of some fields of an object to what it is now.
+func writer(o client.Object, fields [][]string) string {
+	var names []string
+	for _, m := range o.GetManagedFields() {
+		var owned map[string]any
+		data, err := json.Marshal(m.FieldsV1)
+		if err != nil || json.Unmarshal(data, &owned) != nil {
+			continue
+		}
+		if slices.ContainsFunc(fields, func(path []string) bool { return has(owned, path) }) {
+			names = append(names, m.Manager)
+		}
+	}
+	if len(names) == 0 {
+		return "nobody"
+	}
+	slices.Sort(names)
+	return strings.Join(slices.Compact(names), " and ")
+}
+
+func has(tree map[string]any, path []string) bool {
+	if len(path) == 0 {
+		return true
+	}
+	below, ok := tree[path[0]].(map[string]any)
+	return ok && has(below, path[1:])
+}
