@@ -59,6 +59,7 @@ func migrations() []scenario {
 		{"migrate-cluster-pool", "a running cluster moves from cluster-pool mode, back, and again", false, true, migrateClusterPool},
 		{"migrate-kubernetes", "the same from kubernetes mode", false, true, migrateKubernetes},
 		{"migrate-multi-pool", "the same from multi-pool mode", false, true, migrateMultiPool},
+		{"planchange", "the address plan of two nodes changes in every way there is", false, true, planChange},
 	}
 }
 
@@ -68,6 +69,7 @@ func modes() []scenario {
 		{"modes-multi-pool", "multi-pool mode: joins, surges, giving back, restarts and killed operators", false, true, modesMultiPool},
 		{"modes-multi-pool-peer", "the same joins, surges and giving back with Cilium's own operator", false, true, modesMultiPoolPeer},
 		{"modes-kubernetes", "kubernetes mode: one block for a node before its agent starts, and podCIDRs adopted", false, true, modesKubernetes},
+		{"modes-move", "a running cluster moves from crd to multi-pool mode, and back", false, true, modesMove},
 	}
 }
 

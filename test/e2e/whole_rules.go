@@ -16,6 +16,7 @@ import (
 	"github.com/cilium/cilium/pkg/node/addressing"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -72,13 +73,33 @@ func newWholeRules(c carrier) *wholeRules {
 }
 
 // watchWhole has every version judged from now on.
-func (e *env) watchWhole(ctx context.Context, c carrier) (err error) {
-	e.whole = newWholeRules(c)
+func (e *env) watchWhole(ctx context.Context, c carrier) error {
+	return e.watchRules(ctx, newWholeRules(c))
+}
+
+func (e *env) watchRules(ctx context.Context, w *wholeRules) (err error) {
+	e.whole = w
 	e.rules, err = invariant.Watch(ctx, e.Config(), invariant.Options{
 		OnChange: e.whole.see,
-		// In kubernetes mode agents write podCIDRs, and no pool stands beside them.
-		Expect: func(v invariant.Violation) bool { return v.Rule == 3 },
+		// What stands in the fields of crd mode nobody reads here; agents in kubernetes
+		// mode write podCIDRs of their own.
+		Expect: func(v invariant.Violation) bool {
+			return !strings.HasPrefix(v.Subject, "PodIPBlock ") || strings.Contains(v.Text, "in the pool of node")
+		},
 	})
+	return err
+}
+
+// begin takes what there is as it is.
+func (w *wholeRules) begin(kind invariant.Kind, list client.ObjectList) error {
+	err := meta.EachListItem(list, func(o runtime.Object) error {
+		object, ok := o.(client.Object)
+		if ok {
+			w.see(invariant.Change{Kind: kind, Name: object.GetName(), New: object})
+		}
+		return nil
+	})
+	clear(w.writes)
 	return err
 }
 
