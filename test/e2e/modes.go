@@ -19,20 +19,11 @@ const (
 	kubernetesMode = "kubernetes"
 )
 
-// startMode brings up the bed in a mode, with the values that users are given
-// for it, and Cilium's own operator beside ours.
-func (e *env) startMode(ctx context.Context, mode string, told carrier, flags ...string) error {
-	if err := e.startBeside(ctx, mode, told); err != nil {
-		return err
-	}
-	var err error
-	e.operator, err = e.StartOperator(append(flags, "--mode="+mode)...)
-	return err
-}
-
-// startBeside is startMode without our operator.
-func (e *env) startBeside(ctx context.Context, mode string, told carrier) error {
-	e.options.IPAM, e.options.Values = mode, []string{ciliumValues(mode)}
+// startBeside brings up the bed in a mode, with the values that users are given
+// for it, and more of their files on top; and Cilium's own operator. Ours is yet to
+// be started.
+func (e *env) startBeside(ctx context.Context, mode string, told carrier, more ...string) error {
+	e.options.IPAM, e.options.Values = mode, append([]string{ciliumValues(mode)}, more...)
 	if err := e.start(ctx); err != nil {
 		return err
 	}
@@ -50,6 +41,12 @@ func (e *env) startBeside(ctx context.Context, mode string, told carrier) error 
 		return err
 	}
 	return e.extraObjects(ctx, mode)
+}
+
+// operate starts our operator in a mode.
+func (e *env) operate(mode string, flags ...string) (err error) {
+	e.operator, err = e.StartOperator(append(flags, "--mode="+mode)...)
+	return err
 }
 
 func ciliumValues(mode string) string { return "cilium-values-" + mode + ".yaml" }

@@ -65,7 +65,7 @@ func (k *kubeNodes) join(ctx context.Context) (err error) {
 	cn, getErr := k.CiliumNode(ctx, k.node.Name)
 	k.check(getErr != nil || len(cn.Spec.IPAM.PodCIDRs) == 0, "podCIDRs that an agent without a block has made up after 8 s", "%d", len(cn.Spec.IPAM.PodCIDRs))
 	began := time.Now()
-	if k.operator, err = k.StartOperator("--mode=" + kubernetesMode); err != nil {
+	if err := k.operate(kubernetesMode); err != nil {
 		return err
 	}
 	if err := k.node.WaitAgent(ctx); err != nil {

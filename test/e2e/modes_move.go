@@ -70,7 +70,7 @@ func (m *modeMover) begin(ctx context.Context) (err error) {
 	if err := m.startWatch(ctx); err != nil {
 		return err
 	}
-	if err := m.operate(crdMode); err != nil {
+	if err := m.reoperate(crdMode); err != nil {
 		return err
 	}
 	if err := m.bringUpNodes(ctx); err != nil {
@@ -79,8 +79,8 @@ func (m *modeMover) begin(ctx context.Context) (err error) {
 	return m.modes(crdMode)
 }
 
-// operate restarts the operator in a mode.
-func (m *modeMover) operate(mode string) error {
+// reoperate restarts the operator in a mode.
+func (m *modeMover) reoperate(mode string) error {
 	m.renewing.Lock()
 	m.flags = append(soon(), "--leader-elect-lease-duration=4s", "--ack-hold=10s", "--reclaim-threshold-percent=70", "--mode="+mode)
 	m.renewing.Unlock()
@@ -109,7 +109,7 @@ func (m *modeMover) toMultiPool(ctx context.Context) error {
 	if err := m.watchMoved(ctx); err != nil {
 		return err
 	}
-	if err := m.operate(multiPoolMode); err != nil {
+	if err := m.reoperate(multiPoolMode); err != nil {
 		return err
 	}
 	if err := m.Eventually(ctx, "all blocks are told", m.allTold); err != nil {
@@ -145,7 +145,7 @@ func (m *modeMover) toCRD(ctx context.Context) error {
 		return err
 	}
 	m.unwatch()
-	if err := m.operate(crdMode); err != nil {
+	if err := m.reoperate(crdMode); err != nil {
 		return err
 	}
 	if err := m.Eventually(ctx, "all blocks are published", m.allPublished); err != nil {

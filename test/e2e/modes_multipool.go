@@ -29,7 +29,10 @@ const (
 // Cilium's own operator runs beside, with the flag that keeps it off.
 func modesMultiPool(ctx context.Context, e *env) error {
 	flags := []string{"--leader-elect-lease-duration=4s", wholeCooldown}
-	if err := e.startMode(ctx, multiPoolMode, inPools(), flags...); err != nil {
+	if err := e.startBeside(ctx, multiPoolMode, inPools()); err != nil {
+		return err
+	}
+	if err := e.operate(multiPoolMode, flags...); err != nil {
 		return err
 	}
 	l := &wholeLife{env: e, ours: true}

@@ -70,6 +70,8 @@ func modes() []scenario {
 		{"modes-multi-pool-peer", "the same joins, surges and giving back with Cilium's own operator", false, true, modesMultiPoolPeer},
 		{"modes-kubernetes", "kubernetes mode: one block for a node before its agent starts, and podCIDRs adopted", false, true, modesKubernetes},
 		{"modes-move", "a running cluster moves from crd to multi-pool mode, and back", false, true, modesMove},
+		{"modes-bgp", "agents in multi-pool mode announce their blocks to a router", false, true, modesBGP},
+		{"modes-bgp-kubernetes", "the same in kubernetes mode", false, true, modesBGPKubernetes},
 	}
 }
 

@@ -56,6 +56,8 @@ type wholeRules struct {
 	pods   map[string]map[string]*corev1.Pod // by node and name
 	writes map[string]int                    // of lists, by who wrote
 	broken []string
+	// moments are what became of CIDRs, in their order.
+	moments []moment
 }
 
 // ownedBlock is a PodIPBlock.
@@ -168,14 +170,30 @@ func (w *wholeRules) seeList(c invariant.Change) {
 	w.lists[c.Name] = after
 	for _, cidr := range after {
 		if !slices.Contains(before, cidr) {
+			w.note(c, cidr, isTold)
 			w.came(c, cidr, who)
 		}
 	}
 	for _, cidr := range before {
-		if c.New != nil && !slices.Contains(after, cidr) {
+		if slices.Contains(after, cidr) {
+			continue
+		}
+		w.note(c, cidr, notTold)
+		if c.New != nil {
 			w.went(c, cidr, who)
 		}
 	}
+}
+
+func (w *wholeRules) note(c invariant.Change, cidr netip.Prefix, what happening) {
+	w.moments = append(w.moments, moment{cidr, what, c.Received})
+}
+
+// timeline is what became of CIDRs since it began.
+func (w *wholeRules) timeline() []moment {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.moments)
 }
 
 // came is rule 1 for a CIDR that an agent is told from now on. One that its
@@ -218,12 +236,17 @@ func (w *wholeRules) went(c invariant.Change, cidr netip.Prefix, who string) {
 
 // seeBlock is rule 1 for a block that goes.
 func (w *wholeRules) seeBlock(c invariant.Change) {
+	_, known := w.blocks[c.Name]
 	delete(w.blocks, c.Name)
 	if b, ok := blockOf(c.New); ok {
 		w.blocks[c.Name] = b
+		if !known {
+			w.note(c, b.cidr, isMade)
+		}
 		return
 	}
 	old, ok := blockOf(c.Old)
+	w.note(c, old.cidr, isUnmade)
 	for node, list := range w.lists {
 		if ok && slices.ContainsFunc(list, old.cidr.Overlaps) {
 			w.find(c, 1, "block %s of %s deleted while %s is told it", old.cidr, old.node, node)
