@@ -101,25 +101,27 @@ func (t *tidying) once(ctx context.Context, dryRun bool) (left, refused string, 
 	if err != nil || live == nil {
 		return "", "", err
 	}
-	switch mode := ciliumnode.Mode(t.config.mode(t.nodes[t.name])); mode {
+	mode := t.config.mode(t.nodes[t.name])
+	switch ciliumnode.Mode(mode) {
 	case ciliumnode.CRD:
-		if left = poolsLeft(live); left == "" {
-			return "", "", nil
-		}
-		if refused = t.notInCRD(live); refused == "" && !dryRun {
-			_, err = nodes.DropPools(ctx, live)
+		if left = poolsLeft(live); left != "" {
+			refused = t.notInCRD(live)
 		}
 	case ciliumnode.MultiPool:
-		if left = t.addressesLeft(live); left == "" {
-			return "", "", nil
-		}
-		if refused, err = t.notInMultiPool(ctx, live); refused == "" && err == nil && !dryRun {
-			err = t.retract(ctx, nodes, live)
+		if left = t.addressesLeft(live); left != "" {
+			refused, err = t.notInMultiPool(ctx, live)
 		}
 	default:
 		refused = fmt.Sprintf("its agent is to start in mode %q, which leaves nothing to tidy", mode)
 	}
-	return left, refused, err
+	if left == "" || refused != "" || err != nil || dryRun {
+		return left, refused, err
+	}
+	if ciliumnode.Mode(mode) == ciliumnode.CRD {
+		_, err = nodes.DropPools(ctx, live)
+		return left, "", err
+	}
+	return left, "", t.retract(ctx, nodes, live)
 }
 
 func (t *tidying) retract(ctx context.Context, nodes *ciliumnode.Client, live *ciliumnode.View) error {

@@ -50,22 +50,10 @@ func announce(ctx context.Context, e *env, mode string) error {
 		return err
 	}
 	a := &announced{env: e, mode: mode}
-	if err := a.begin(ctx); err != nil {
-		return err
+	if mode == kubernetesMode {
+		return inTurn(ctx, a.begin, a.restart, a.judgeOrder, e.judgeWhole)
 	}
-	steps := []func(context.Context) error{a.restart}
-	if mode == multiPoolMode {
-		steps = []func(context.Context) error{a.grow, a.restart, a.shrink}
-	}
-	for _, do := range steps {
-		if err := do(ctx); err != nil {
-			return err
-		}
-	}
-	if err := a.judgeOrder(); err != nil {
-		return err
-	}
-	return e.judgeWhole(ctx)
+	return inTurn(ctx, a.begin, a.grow, a.restart, a.shrink, a.judgeOrder, e.judgeWhole)
 }
 
 type announced struct {
@@ -281,7 +269,7 @@ func (a *announced) shrink(ctx context.Context) error {
 // judgeOrder checks of each prefix that it was announced when its node was told it,
 // withdrawn when it was told it no more, and gone before its block could be
 // anybody else's; and notes how long each took.
-func (a *announced) judgeOrder() error {
+func (a *announced) judgeOrder(context.Context) error {
 	events, err := a.router.Events()
 	if err != nil {
 		return err

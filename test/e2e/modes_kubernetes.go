@@ -35,12 +35,7 @@ func modesKubernetes(ctx context.Context, e *env) error {
 		return err
 	}
 	k := &kubeNodes{env: e}
-	for _, do := range []func(context.Context) error{k.join, k.restartAgent, k.adopt, k.again} {
-		if err := do(ctx); err != nil {
-			return err
-		}
-	}
-	return e.judgeWhole(ctx)
+	return inTurn(ctx, k.joinAlone, k.join, k.restartAgent, k.adopt, k.again, e.judgeWhole)
 }
 
 type kubeNodes struct {
@@ -51,8 +46,8 @@ type kubeNodes struct {
 	probe *bed.Pod // on another node
 }
 
-// join starts an agent before our operator, and another one after it.
-func (k *kubeNodes) join(ctx context.Context) (err error) {
+// joinAlone starts an agent before our operator: it waits.
+func (k *kubeNodes) joinAlone(ctx context.Context) (err error) {
 	if k.node, err = k.AddNode(ctx, "n1"); err != nil {
 		return err
 	}
@@ -72,6 +67,12 @@ func (k *kubeNodes) join(ctx context.Context) (err error) {
 		return err
 	}
 	k.note("from the operator's start until that agent was ready", "%.1f s", time.Since(began).Seconds())
+	k.block, err = k.blockOf(ctx, k.node.Name)
+	return err
+}
+
+// join lets further nodes join, and runs pods on the first.
+func (k *kubeNodes) join(ctx context.Context) error {
 	took, err := k.joinSome(ctx, "ahead", nil)
 	if err != nil {
 		return err
@@ -82,9 +83,6 @@ func (k *kubeNodes) join(ctx context.Context) (err error) {
 		return err
 	}
 	if k.probe, err = other.Run(ctx, "probe"); err != nil {
-		return err
-	}
-	if k.block, err = k.blockOf(ctx, k.node.Name); err != nil {
 		return err
 	}
 	if k.pods, err = k.load(ctx, k.node, nodePods); err != nil {

@@ -90,88 +90,60 @@ func (m *modeMover) reoperate(mode string) error {
 // toMultiPool moves all nodes there. The operator goes first: it tells the blocks
 // of every node where agents in crd mode do not look.
 func (m *modeMover) toMultiPool(ctx context.Context) error {
-	args, err := m.ciliumOperatorArgs(multiPoolMode)
+	err := inTurn(ctx,
+		func(ctx context.Context) error { return m.holdIn(ctx, m.BeforeConfig(), m.MovedConfig()) },
+		func(ctx context.Context) error { return m.switchCilium(ctx, m.MovedConfig(), multiPoolMode) },
+		func(ctx context.Context) error { return m.extraObjects(ctx, multiPoolMode) },
+		m.endWatch, m.watchMoved,
+		func(context.Context) error { return m.reoperate(multiPoolMode) },
+		func(ctx context.Context) error { return m.Eventually(ctx, "all blocks are told", m.allTold) },
+		func(ctx context.Context) error { return m.must(ctx, cmdTold, 0) },
+		func(ctx context.Context) error { return m.rollAll(ctx, multiPoolMode) },
+	)
 	if err != nil {
 		return err
 	}
-	if err := m.holdIn(ctx, m.BeforeConfig(), m.MovedConfig()); err != nil {
-		return err
-	}
-	if err := m.switchCilium(ctx, m.MovedConfig(), args...); err != nil {
-		return err
-	}
-	if err := m.extraObjects(ctx, multiPoolMode); err != nil {
-		return err
-	}
-	if err := m.endWatch(ctx); err != nil {
-		return err
-	}
-	if err := m.watchMoved(ctx); err != nil {
-		return err
-	}
-	if err := m.reoperate(multiPoolMode); err != nil {
-		return err
-	}
-	if err := m.Eventually(ctx, "all blocks are told", m.allTold); err != nil {
-		return err
-	}
-	if err := m.must(ctx, cmdTold, 0); err != nil {
-		return err
-	}
-	if err := m.rollAll(ctx, multiPoolMode); err != nil {
-		return err
-	}
-	left := 0
-	for _, n := range m.nodes {
-		cn, err := m.CiliumNode(ctx, n.Name)
-		if err != nil {
-			return err
-		}
-		left += len(cn.Spec.IPAM.Pool) + len(cn.Spec.IPAM.PodCIDRs) + len(cn.Status.IPAM.Used) + len(cn.Status.IPAM.ReleaseIPs)
-	}
-	m.check(left == 0, "there: what CiliumNodes name of crd mode after the move", "%d", left)
-	return nil
+	return m.checkLeft(ctx, "there: what CiliumNodes name of crd mode after the move", func(cn *ciliumv2.CiliumNode) int {
+		return len(cn.Spec.IPAM.Pool) + len(cn.Spec.IPAM.PodCIDRs) + len(cn.Status.IPAM.Used) + len(cn.Status.IPAM.ReleaseIPs)
+	})
 }
 
 // toCRD moves all nodes back.
 func (m *modeMover) toCRD(ctx context.Context) error {
-	if err := m.holdIn(ctx, m.MovedConfig(), m.BeforeConfig()); err != nil {
+	err := inTurn(ctx,
+		func(ctx context.Context) error { return m.holdIn(ctx, m.MovedConfig(), m.BeforeConfig()) },
+		func(ctx context.Context) error { return m.switchCilium(ctx, m.BeforeConfig(), "") },
+		m.judgeWhole,
+		func(context.Context) error { m.unwatch(); return m.reoperate(crdMode) },
+		func(ctx context.Context) error { return m.Eventually(ctx, "all blocks are published", m.allPublished) },
+		func(ctx context.Context) error { return m.must(ctx, cmdListed, 0) },
+		m.startWatch,
+		func(ctx context.Context) error { return m.rollAll(ctx, crdMode) },
+	)
+	if err != nil {
 		return err
 	}
-	if err := m.switchCilium(ctx, m.BeforeConfig()); err != nil {
+	cn, err := m.CiliumNode(ctx, m.nodes[0].Name)
+	if err != nil {
 		return err
 	}
-	if err := m.judgeWhole(ctx); err != nil {
-		return err
-	}
-	m.unwatch()
-	if err := m.reoperate(crdMode); err != nil {
-		return err
-	}
-	if err := m.Eventually(ctx, "all blocks are published", m.allPublished); err != nil {
-		return err
-	}
-	if err := m.must(ctx, cmdListed, 0); err != nil {
-		return err
-	}
-	if err := m.startWatch(ctx); err != nil {
-		return err
-	}
-	if err := m.rollAll(ctx, crdMode); err != nil {
-		return err
-	}
+	m.many = len(cn.Spec.IPAM.Pool)
+	return m.checkLeft(ctx, "back: what CiliumNodes name of multi-pool mode after the move", func(cn *ciliumv2.CiliumNode) int {
+		return len(cn.Spec.IPAM.Pools.Allocated) + len(cn.Spec.IPAM.Pools.Requested)
+	})
+}
+
+// checkLeft checks that nothing of some kind is left in any CiliumNode.
+func (m *modeMover) checkLeft(ctx context.Context, what string, of func(*ciliumv2.CiliumNode) int) error {
 	left := 0
 	for _, n := range m.nodes {
 		cn, err := m.CiliumNode(ctx, n.Name)
 		if err != nil {
 			return err
 		}
-		left += len(cn.Spec.IPAM.Pools.Allocated) + len(cn.Spec.IPAM.Pools.Requested)
-		if n == m.nodes[0] {
-			m.many = len(cn.Spec.IPAM.Pool)
-		}
+		left += of(cn)
 	}
-	m.check(left == 0, "back: what CiliumNodes name of multi-pool mode after the move", "%d", left)
+	m.check(left == 0, what, "%d", left)
 	return nil
 }
 
@@ -203,8 +175,14 @@ func modeHoldConfig(config map[string]string) map[string]string {
 }
 
 // switchCilium is a Helm upgrade of Cilium that restarts its operator and no
-// agent.
-func (m *modeMover) switchCilium(ctx context.Context, config map[string]string, args ...string) (err error) {
+// agent, with the flags that it has in a mode: "" is for none.
+func (m *modeMover) switchCilium(ctx context.Context, config map[string]string, mode string) (err error) {
+	var args []string
+	if mode != "" {
+		if args, err = m.ciliumOperatorArgs(mode); err != nil {
+			return err
+		}
+	}
 	if err := m.EditConfig(ctx, config); err != nil {
 		return err
 	}

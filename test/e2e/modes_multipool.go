@@ -13,7 +13,6 @@ import (
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
 )
 
@@ -196,34 +195,28 @@ func (l *wholeLife) spare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	requested := 0
+	told, room, asked := toldTo(cn), 0, 0
 	for _, r := range cn.Spec.IPAM.Pools.Requested {
 		if r.Pool == "default" {
-			requested = r.Needed.IPv4Addrs
+			asked = r.Needed.IPv4Addrs
 		}
 	}
-	told := toldTo(cn)
-	room := 0
 	for _, cidr := range told {
 		room += wholeBlock(cidr.Bits(), cidr.Addr().Is4())
 	}
 	for _, cidr := range told {
-		if !inUse(cn, cidr, l.keep) && room-wholeBlock(cidr.Bits(), true) >= requested {
-			return fmt.Errorf("%s is empty; %d of %d addresses are asked for", cidr, requested, room)
+		if !inUse(cn, cidr, l.keep) && room-wholeBlock(cidr.Bits(), true) >= asked {
+			return fmt.Errorf("%s is empty; %d of %d addresses are asked for", cidr, asked, room)
 		}
 	}
 	if !l.ours {
 		return nil
 	}
-	blocks := &v1alpha1.PodIPBlockList{}
-	if err := l.Client.List(ctx, blocks); err != nil {
-		return err
+	held, err := l.blocksOf(ctx, l.node.Name)
+	if err == nil && len(held) != len(told) {
+		err = fmt.Errorf("%d PodIPBlocks, %d CIDRs told", len(held), len(told))
 	}
-	held := slices.DeleteFunc(blocks.Items, func(b v1alpha1.PodIPBlock) bool { return b.Spec.Node != l.node.Name })
-	if len(held) != len(told) {
-		return fmt.Errorf("%d PodIPBlocks, %d CIDRs told", len(held), len(told))
-	}
-	return nil
+	return err
 }
 
 // inUse tells whether a pod or the agent has an address of a CIDR.
