@@ -35,7 +35,7 @@ func told(node, by, router string, cidrs ...string) *ciliumv2.CiliumNode {
 		by:        `{"f:spec":{"f:ipam":{"f:pools":{"f:allocated":{}}}}}`,
 		"another": `{"f:spec":{"f:ipam":{"f:pools":{".":{},"f:requested":{}}}}}`,
 	} {
-		cn.ManagedFields = append(cn.ManagedFields, metav1.ManagedFieldsEntry{Manager: manager, FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}})
+		cn.ManagedFields = append(cn.ManagedFields, metav1.ManagedFieldsEntry{Manager: manager, FieldsV1: metav1.NewFieldsV1(fields)})
 	}
 	return cn
 }
