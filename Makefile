@@ -321,8 +321,13 @@ $(cilium-dir)/bpf/COPYING $(cilium-dir)/chart/Chart.yaml: $(CILIUM_PARTS)/$(cili
 	chmod -R u+w $(@D)
 	touch $@
 
+# The router that scenarios with BGP peer agents with.
+$(BIN)/bgp-router: $(wildcard test/bgp/*.go) test/bgp/go.mod test/bgp/go.sum
+	@echo "building $(@F): once, about 1 minute on two cores"
+	cd test/bgp && go test . && go build -o $(CURDIR)/$@ .
+
 .PHONY: e2e
-e2e: controlplane cilium $(helm) ## Run the operator with real Cilium; needs root. RUN=all, ci, migrate, or join,surge; CILIUM=v1.19.5
+e2e: controlplane cilium $(helm) $(if $(findstring modes,$(RUN)),$(BIN)/bgp-router) ## Run the operator with real Cilium; needs root. RUN=all, ci, migrate, modes, or join,surge; CILIUM=v1.19.5
 	hack/e2e-packages.sh
 	go build -o $(BIN)/ ./cmd/cilium-pool-operator ./cmd/kubectl-cilium_pool ./test/e2e
 	CCACHE_DIR=$(CURDIR)/.cache/ccache $(BIN)/e2e -run '$(RUN)' -bin $(BIN) -cilium $(cilium-dir) -helm $(helm) || \

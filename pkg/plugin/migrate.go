@@ -18,7 +18,7 @@ const notYet = ExitCode(3)
 
 func (e *env) migrate() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "migrate plan|start|status|finish|abort",
+		Use:   "migrate plan|start|status|finish|abort|tidy",
 		Short: "Move a running cluster from another IPAM mode, every pod keeping its address",
 		Long: `Moves nodes whose pods have addresses from Cilium's cluster-pool, kubernetes or
 multi-pool mode, or from pools filled by hand, without restarting a pod: what a node
@@ -27,14 +27,15 @@ was given becomes its blocks. docs/migration.md has the whole way, and the way b
 plan tells what would be done, and what stands in the way; it writes nothing. start
 makes the blocks, which is what tells the operator to look after a node. status tells
 how far each node has come, and what comes next. finish ends a move, abort goes back.
+tidy is for moves between two modes of this operator (docs/modes.md).
 
 Each of them can be stopped at any point and run again.`,
 		Example: examples("migrate plan", "migrate start --all", "migrate status --until settled --timeout 10m", "migrate finish", "migrate abort --node edge-01"),
 		RunE: func(*cobra.Command, []string) error {
-			return errors.New("say what to do: plan, start, status, finish or abort")
+			return errors.New("say what to do: plan, start, status, finish, abort or tidy")
 		},
 	}
-	cmd.AddCommand(e.migratePlan(), e.migrateStart(), e.migrateStatus(), e.migrateFinish(), e.migrateAbort())
+	cmd.AddCommand(e.migratePlan(), e.migrateStart(), e.migrateStatus(), e.migrateFinish(), e.migrateAbort(), e.migrateTidy())
 	return cmd
 }
 

@@ -157,15 +157,15 @@ func TestExampleValuesOfCiliumInOtherModes(t *testing.T) {
 	}
 	cilium := filepath.Join(strings.TrimSpace(string(dir)), "install/kubernetes/cilium")
 	for mode, want := range map[string]map[string]string{
-		"multi-pool": {"ipam": "multi-pool", "ipv4-range": "auto", "ipv6-range": "auto"},
+		"multi-pool": {"ipam": "multi-pool", "ipv4-range": "auto", "ipv6-range": "auto", "enable-bgp-control-plane": "true"},
 		"kubernetes": {
 			"ipam": "kubernetes", "ipv4-range": "auto", "ipv6-range": "auto",
-			"annotate-k8s-node": "true", "k8s-require-ipv4-pod-cidr": "true",
+			"annotate-k8s-node": "true", "k8s-require-ipv4-pod-cidr": "true", "enable-bgp-control-plane": "true",
 		},
 	} {
 		t.Run(mode, func(t *testing.T) {
 			rendered := objects(t, helm(t, helm4, "template", "cilium", cilium, "--namespace", namespace,
-				"-f", examples+"/cilium-values.yaml", "-f", examples+"/cilium-values-"+mode+".yaml"))
+				"-f", examples+"/cilium-values.yaml", "-f", examples+"/cilium-values-"+mode+".yaml", "-f", examples+"/cilium-values-bgp.yaml"))
 			got, args := map[string]string{}, []string{}
 			for _, o := range rendered {
 				switch o.GetKind() + "/" + o.GetName() {

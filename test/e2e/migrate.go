@@ -117,6 +117,14 @@ func (m *mover) before(ctx context.Context) (err error) {
 	if m.cilium, err = m.StartCiliumOperator(ctx); err != nil {
 		return err
 	}
+	if err := m.bringUpNodes(ctx); err != nil {
+		return err
+	}
+	return m.modes(m.mode)
+}
+
+// bringUpNodes brings up three nodes with their pods.
+func (m *mover) bringUpNodes(ctx context.Context) error {
 	for i, name := range []string{"n1", "n2", "n3"} {
 		n, err := m.AddNode(ctx, name)
 		if err != nil {
@@ -135,7 +143,7 @@ func (m *mover) before(ctx context.Context) (err error) {
 		m.nodes, m.pods = append(m.nodes, n), append(m.pods, pods)
 	}
 	m.note("pods, nodes", "%d, %d", migratePods*len(m.nodes), len(m.nodes))
-	return m.modes(m.mode)
+	return nil
 }
 
 // during does a step while pods talk, come and go.

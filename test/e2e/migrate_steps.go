@@ -110,12 +110,8 @@ func (m *mover) hold(ctx context.Context) error {
 		return err
 	}
 	keep := holdConfig(m.mode, m.endpointRoutes)
-	data, err := holdManifest(keep)
-	if err != nil {
+	if err := m.writeHold(keep); err != nil {
 		return err
-	}
-	if err := os.WriteFile(filepath.Join(m.options.Logs, "old-ipam.yaml"), data, 0o644); err != nil {
-		return fmt.Errorf("write old-ipam.yaml: %w", err)
 	}
 	if err := m.must(ctx, cmdHoldConfig, 0); err != nil {
 		return err
@@ -123,6 +119,17 @@ func (m *mover) hold(ctx context.Context) error {
 	others := differ(m.BeforeConfig(), m.MovedConfig(), keep)
 	m.check(len(others) == 0, "keys that the move changes for agents, and old-ipam.yaml does not hold", "%d %v", len(others), others)
 	return m.configure(ctx, m.MovedConfig())
+}
+
+func (m *mover) writeHold(keys map[string]string) error {
+	data, err := holdManifest(keys)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(m.options.Logs, "old-ipam.yaml"), data, 0o644); err != nil {
+		return fmt.Errorf("write old-ipam.yaml: %w", err)
+	}
+	return nil
 }
 
 // holdManifest is old-ipam.yaml of the page.

@@ -17,49 +17,60 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
 )
 
-// Every line with kubectl in docs/migration.md is one that the scenarios run, and
-// the other way round.
+// Every line with kubectl in these pages is one that the scenarios run, and the
+// other way round.
 func TestMigrationCommands(t *testing.T) {
-	var shown []string
-	for _, code := range fencesOf(t, "../../docs/migration.md", "sh") {
-		for line := range strings.Lines(code) {
-			line, _, _ = strings.Cut(line, " #")
-			if line = strings.TrimSpace(line); strings.HasPrefix(line, "kubectl ") {
-				shown = append(shown, line)
+	for page, want := range map[string][]string{
+		"../../docs/migration.md": migrateCommands(), "../../docs/modes.md": modeCommands(),
+	} {
+		var shown []string
+		for _, code := range fencesOf(t, page, "sh") {
+			for line := range strings.Lines(code) {
+				line, _, _ = strings.Cut(line, " #")
+				if line = strings.TrimSpace(line); strings.HasPrefix(line, "kubectl ") {
+					shown = append(shown, line)
+				}
 			}
 		}
-	}
-	slices.Sort(shown)
-	want := migrateCommands()
-	slices.Sort(want)
-	if diff := cmp.Diff(want, slices.Compact(shown)); diff != "" {
-		t.Errorf("docs/migration.md shows other commands than the scenarios run (-run +shown):\n%s", diff)
+		slices.Sort(shown)
+		slices.Sort(want)
+		if diff := cmp.Diff(want, slices.Compact(shown)); diff != "" {
+			t.Errorf("%s shows other commands than the scenarios run (-run +shown):\n%s", page, diff)
+		}
 	}
 }
 
-// The CiliumNodeConfig of the page is the one that the scenarios apply.
+// The CiliumNodeConfigs of these pages are those that the scenarios apply.
 func TestMigrationHoldConfig(t *testing.T) {
-	for _, code := range fencesOf(t, "../../docs/migration.md", "yaml") {
-		var shown, run ciliumv2.CiliumNodeConfig
-		if err := yaml.Unmarshal([]byte(code), &shown); err != nil {
-			t.Fatal(err)
+	for page, keys := range map[string]map[string]string{
+		"../../docs/migration.md": holdConfig("cluster-pool", false),
+		"../../docs/modes.md":     modeHoldConfig(map[string]string{"ipam": crdMode, "ipv4-range": "169.254.254.0/24", "ipv6-range": "100::/96", "mtu": "1500"}),
+	} {
+		var found bool
+		for _, code := range fencesOf(t, page, "yaml") {
+			var shown, run ciliumv2.CiliumNodeConfig
+			if err := yaml.Unmarshal([]byte(code), &shown); err != nil {
+				t.Fatal(err)
+			}
+			if shown.Kind != "CiliumNodeConfig" {
+				continue
+			}
+			data, err := holdManifest(keys)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := yaml.Unmarshal(data, &run); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(run, shown); diff != "" {
+				t.Errorf("%s shows another CiliumNodeConfig (-run +shown):\n%s", page, diff)
+			}
+			found = true
 		}
-		if shown.Kind != "CiliumNodeConfig" {
-			continue
+		if !found {
+			t.Errorf("%s shows no CiliumNodeConfig", page)
 		}
-		data, err := holdManifest(holdConfig("cluster-pool", false))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := yaml.Unmarshal(data, &run); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(run, shown); diff != "" {
-			t.Errorf("docs/migration.md shows another CiliumNodeConfig (-run +shown):\n%s", diff)
-		}
-		return
 	}
-	t.Error("docs/migration.md shows no CiliumNodeConfig")
 }
 
 func TestDiffer(t *testing.T) {

@@ -5,6 +5,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,38 +59,50 @@ func migrations() []scenario {
 		{"migrate-cluster-pool", "a running cluster moves from cluster-pool mode, back, and again", false, true, migrateClusterPool},
 		{"migrate-kubernetes", "the same from kubernetes mode", false, true, migrateKubernetes},
 		{"migrate-multi-pool", "the same from multi-pool mode", false, true, migrateMultiPool},
+		{"planchange", "the address plan of two nodes changes in every way there is", false, true, planChange},
 	}
 }
 
-// choose finds scenarios by a list of names, "ci", "all" or "migrate".
-func choose(names string) ([]scenario, error) {
-	if names == "migrate" {
-		return migrations(), nil
+// modes are the scenarios of the operator's other modes than crd.
+func modes() []scenario {
+	return []scenario{
+		{"modes-multi-pool", "multi-pool mode: joins, surges, giving back, restarts and killed operators", false, true, modesMultiPool},
+		{"modes-multi-pool-peer", "the same joins, surges and giving back with Cilium's own operator", false, true, modesMultiPoolPeer},
+		{"modes-kubernetes", "kubernetes mode: one block for a node before its agent starts, and podCIDRs adopted", false, true, modesKubernetes},
+		{"modes-move", "a running cluster moves from crd to multi-pool mode, and back", false, true, modesMove},
+		{"modes-bgp", "agents in multi-pool mode announce their blocks to a router", false, true, modesBGP},
+		{"modes-bgp-kubernetes", "the same in kubernetes mode", false, true, modesBGPKubernetes},
 	}
-	var chosen []scenario
-	known := []string{"ci", "all", "migrate"}
-	every := append(scenarios(), migrations()...)
+}
+
+// groups are the scenarios that one word stands for.
+func groups() map[string][]scenario {
+	var ci []scenario
 	for _, s := range scenarios() {
-		if names == "all" || names == "ci" && s.ci {
-			chosen = append(chosen, s)
+		if s.ci {
+			ci = append(ci, s)
 		}
 	}
-	if len(chosen) > 0 {
-		return chosen, nil
+	return map[string][]scenario{"ci": ci, "all": scenarios(), "migrate": migrations(), "modes": modes()}
+}
+
+// choose finds scenarios by the name of a group, or by a list of their own names.
+func choose(names string) ([]scenario, error) {
+	if group, ok := groups()[names]; ok {
+		return group, nil
 	}
+	every := slices.Concat(scenarios(), migrations(), modes())
+	known := slices.Sorted(maps.Keys(groups()))
 	for _, s := range every {
 		known = append(known, s.name)
 	}
+	var chosen []scenario
 	for name := range strings.SplitSeq(names, ",") {
-		before := len(chosen)
-		for _, s := range every {
-			if s.name == name {
-				chosen = append(chosen, s)
-			}
-		}
-		if len(chosen) == before {
+		i := slices.IndexFunc(every, func(s scenario) bool { return s.name == name })
+		if i < 0 {
 			return nil, fmt.Errorf("no scenario %q; there are: %s", name, strings.Join(known, ", "))
 		}
+		chosen = append(chosen, every[i])
 	}
 	return chosen, nil
 }
@@ -100,6 +114,8 @@ type env struct {
 	options bed.Options
 	rows    []row
 	rules   *invariant.Checker
+	// whole judges beside rules where agents are told whole blocks.
+	whole *wholeRules
 	// operator is the one that pair has started.
 	operator *bed.Operator
 	// sandboxTime is how long a CNI ADD waits after its pod's creation.

@@ -17,8 +17,10 @@ func TestChoose(t *testing.T) {
 		"those of every change": {run: "ci", want: "join surge reclaim restart"},
 		"one":                   {run: "carry", want: "carry"},
 		"in the order given":    {run: "restart,join", want: "restart join"},
-		"moves":                 {run: "migrate", want: "migrate-cluster-pool migrate-kubernetes migrate-multi-pool"},
+		"moves":                 {run: "migrate", want: "migrate-cluster-pool migrate-kubernetes migrate-multi-pool planchange"},
 		"one of the moves":      {run: "migrate-kubernetes", want: "migrate-kubernetes"},
+		"other modes":           {run: "modes", want: "modes-multi-pool modes-multi-pool-peer modes-kubernetes modes-move modes-bgp modes-bgp-kubernetes"},
+		"of several groups":     {run: "modes-kubernetes,join", want: "modes-kubernetes join"},
 		"unknown":               {run: "join,nothing", err: `no scenario "nothing"`},
 		"none":                  {run: "", err: `no scenario ""`},
 	} {
@@ -65,7 +67,7 @@ func TestScenariosAreInTheDocs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for before, listed := range map[string][]scenario{"Scenarios: ": scenarios(), "Moves: ": migrations()} {
+	for before, listed := range map[string][]scenario{"Scenarios: ": scenarios(), "Moves: ": migrations(), "Modes: ": modes()} {
 		_, after, _ := strings.Cut(string(page), before)
 		list, _, _ := strings.Cut(after, ". ")
 		var names []string

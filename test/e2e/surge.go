@@ -106,7 +106,10 @@ func (e *env) surgeOn(ctx context.Context, n *bed.Node, width int) (failures int
 // an agent's refusal to work on so much at once.
 func otherReasons(errs []error) []error {
 	return slices.DeleteFunc(slices.Clone(errs), func(err error) bool {
-		return strings.Contains(err.Error(), "no IPs currently available on the node") || strings.Contains(err.Error(), "all CIDR ranges are exhausted")
+		return slices.ContainsFunc([]string{
+			"no IPs currently available on the node",                    // crd mode
+			"all CIDR ranges are exhausted", "pool not (yet) available", // multi-pool mode
+		}, func(reason string) bool { return strings.Contains(err.Error(), reason) })
 	})
 }
 
@@ -114,20 +117,9 @@ func otherReasons(errs []error) []error {
 // came up, in the order of their names, and what went wrong with the others.
 func (e *env) runPods(ctx context.Context, n *bed.Node, prefix string, count, width int) ([]*bed.Pod, []error) {
 	pods, errs := make([]*bed.Pod, count), make([]error, count)
-	next := make(chan int)
-	var workers sync.WaitGroup
-	for range width {
-		workers.Go(func() {
-			for i := range next {
-				pods[i], errs[i] = e.runPod(ctx, n, fmt.Sprintf("%s-%s-%d", prefix, n.Name, i))
-			}
-		})
-	}
-	for i := range count {
-		next <- i
-	}
-	close(next)
-	workers.Wait()
+	inParallel(count, width, func(i int) {
+		pods[i], errs[i] = e.runPod(ctx, n, fmt.Sprintf("%s-%s-%d", prefix, n.Name, i))
+	})
 	pods = slices.DeleteFunc(pods, func(p *bed.Pod) bool { return p == nil || !p.Address.IsValid() })
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	return pods, errs
@@ -159,17 +151,21 @@ func (e *env) deletePods(ctx context.Context, pods []*bed.Pod) error {
 // ADDs it works on, and on a slow machine refuses those that have waited for a
 // minute (Cilium v1.20.1, daemon/restapi/api_limits.go).
 func eachOf(pods []*bed.Pod, do func(int, *bed.Pod)) {
-	const width = 4
+	inParallel(len(pods), 4, func(i int) { do(i, pods[i]) })
+}
+
+// inParallel calls do for 0 to count-1, at most width at a time.
+func inParallel(count, width int, do func(int)) {
 	next := make(chan int)
 	var workers sync.WaitGroup
 	for range width {
 		workers.Go(func() {
 			for i := range next {
-				do(i, pods[i])
+				do(i)
 			}
 		})
 	}
-	for i := range pods {
+	for i := range count {
 		next <- i
 	}
 	close(next)

@@ -77,6 +77,9 @@ func TestScripts(t *testing.T) {
 			"answer":  w.cmdAnswer,
 			"config":  w.cmdConfig,
 			"moveto":  w.cmdMoveTo,
+			"tell":    w.cmdTell,
+			"request": w.cmdRequest,
+			"names":   w.cmdNames,
 
 			"withdraw": w.cmdWithdraw,
 			"await":    cmdAwait,

@@ -58,7 +58,17 @@ type Options struct {
 	Before bool
 	// Set are further values that such a cluster has, as helm --set takes them.
 	Set []string
+	// Then is for a cluster that moves from one mode of ours to another: the mode
+	// that its configuration is for after the move, with ThenValues, further files
+	// of Examples, in place of Values. The configuration is in the API server as
+	// with Before, and agents report as quickly.
+	Then       string
+	ThenValues []string
 }
+
+// moves tells whether agents and Cilium's operator read their configuration in
+// the API server at each start.
+func (b *Bed) moves() bool { return b.opts.Before || b.opts.Then != "" }
 
 // Bed is a cluster. Its methods may be called concurrently.
 type Bed struct {
@@ -137,7 +147,7 @@ func (b *Bed) startControlPlane(ctx context.Context) error {
 		return fmt.Errorf("make client: %w", err)
 	}
 	b.Logf("control plane up")
-	if b.opts.Before {
+	if b.moves() {
 		return b.EditConfig(ctx, b.config)
 	}
 	return nil

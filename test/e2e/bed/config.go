@@ -39,10 +39,6 @@ var ownValues embed.FS
 // a file for each key. A cluster that has yet to move begins with values of its
 // own.
 func (b *Bed) makeConfig(ctx context.Context) error {
-	given := []string{filepath.Join(b.opts.Examples, exampleValues)}
-	for _, name := range b.opts.Values {
-		given = append(given, filepath.Join(b.opts.Examples, name))
-	}
 	own := []string{"values.yaml"}
 	if !b.opts.Native {
 		own = append(own, "vxlan.yaml")
@@ -51,22 +47,36 @@ func (b *Bed) makeConfig(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if b.opts.Before {
-		if b.moved, err = b.render(ctx, append(given, own...), "ipam.mode="+crdMode, quickReports); err != nil {
-			return err
+	given := b.given(b.opts.Values)
+	switch {
+	case b.opts.Before:
+		b.moved, err = b.render(ctx, append(given, own...), "ipam.mode="+crdMode, quickReports)
+		if err == nil {
+			given, err = b.ownFiles(beforeValues)
 		}
-		if given, err = b.ownFiles(beforeValues); err != nil {
-			return err
-		}
+	case b.opts.Then != "":
+		b.moved, err = b.render(ctx, append(b.given(b.opts.ThenValues), own...), "ipam.mode="+b.opts.Then, quickReports)
+	}
+	if err != nil {
+		return err
 	}
 	set := append([]string{"ipam.mode=" + b.opts.IPAM}, b.opts.Set...)
-	if b.opts.Before {
+	if b.moves() {
 		set = append(set, quickReports)
 	}
 	if b.config, err = b.render(ctx, append(given, own...), set...); err != nil {
 		return err
 	}
 	return writeConfig(b.configDir(), b.config)
+}
+
+// given are the files of the values that users are given, with others on top.
+func (b *Bed) given(on []string) []string {
+	files := []string{filepath.Join(b.opts.Examples, exampleValues)}
+	for _, name := range on {
+		files = append(files, filepath.Join(b.opts.Examples, name))
+	}
+	return files
 }
 
 // render is the agents' configuration of values files, of which later ones win,

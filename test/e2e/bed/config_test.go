@@ -3,6 +3,8 @@
 package bed
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -31,4 +33,73 @@ func TestConfigData(t *testing.T) {
 			}
 		})
 	}
+}
+
+// helmScript tells in its ConfigMap how it was called.
+const helmScript = `#!/bin/sh
+printf 'apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: cilium-config\ndata:\n  args: "%s"\n' "$*"
+`
+
+func TestMakeConfig(t *testing.T) {
+	helm := filepath.Join(t.TempDir(), "helm")
+	if err := os.WriteFile(helm, []byte(helmScript), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		options     Options
+		begins, set string
+		moved, then string
+	}{
+		"crd": {
+			options: Options{IPAM: "crd", Values: []string{"more.yaml"}},
+			begins:  "cilium-values.yaml more.yaml values.yaml vxlan.yaml", set: "ipam.mode=crd",
+		},
+		"native": {
+			options: Options{IPAM: "multi-pool", Native: true, Set: []string{"a=b"}},
+			begins:  "cilium-values.yaml values.yaml", set: "ipam.mode=multi-pool,a=b",
+		},
+		"out of another IPAM": {
+			options: Options{IPAM: "cluster-pool", Before: true},
+			begins:  "before.yaml values.yaml vxlan.yaml", set: "ipam.mode=cluster-pool," + quickReports,
+			moved: "cilium-values.yaml values.yaml vxlan.yaml", then: "ipam.mode=crd," + quickReports,
+		},
+		"to another mode": {
+			options: Options{IPAM: "crd", Then: "multi-pool", ThenValues: []string{"other.yaml"}},
+			begins:  "cilium-values.yaml values.yaml vxlan.yaml", set: "ipam.mode=crd," + quickReports,
+			moved: "cilium-values.yaml other.yaml values.yaml vxlan.yaml", then: "ipam.mode=multi-pool," + quickReports,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.options.Helm, test.options.Logs, test.options.Examples = helm, t.TempDir(), "examples"
+			b := &Bed{opts: test.options}
+			if err := b.makeConfig(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for _, as := range []struct {
+				config      map[string]string
+				values, set string
+			}{{b.config, test.begins, test.set}, {b.moved, test.moved, test.then}} {
+				values, set := called(as.config["args"])
+				if diff := cmp.Diff([]string{as.values, as.set}, []string{values, set}); diff != "" {
+					t.Error(diff)
+				}
+			}
+		})
+	}
+}
+
+// called are the values files, by their names, and the single values that Helm was
+// given.
+func called(args string) (values, set string) {
+	var files []string
+	fields := strings.Fields(args)
+	for i, f := range fields {
+		switch f {
+		case "--values":
+			files = append(files, filepath.Base(fields[i+1]))
+		case "--set":
+			set = fields[i+1]
+		}
+	}
+	return strings.Join(files, " "), set
 }

@@ -22,8 +22,8 @@ const dbgName = "cilium-dbg"
 // BeforeConfig is the configuration that the cluster began with.
 func (b *Bed) BeforeConfig() map[string]string { return maps.Clone(b.config) }
 
-// MovedConfig is the configuration that Cilium's chart makes of the values for
-// crd mode that users are given.
+// MovedConfig is the configuration that Cilium's chart makes of the values that
+// users are given for the mode that the cluster moves to.
 func (b *Bed) MovedConfig() map[string]string { return maps.Clone(b.moved) }
 
 // EditConfig writes the ConfigMap cilium-config as a Helm upgrade does. Agents
@@ -54,7 +54,7 @@ func configKey() metav1.ObjectMeta {
 
 // configDir is the folder of the node's own configuration.
 func (n *Node) configDir() string {
-	if !n.bed.opts.Before {
+	if !n.bed.moves() {
 		return n.bed.configDir()
 	}
 	return filepath.Join(n.dir, "config")
@@ -63,7 +63,7 @@ func (n *Node) configDir() string {
 // resolveConfig does what the first init container of an agent's pod does where
 // the configuration is in the API server, with the same program.
 func (n *Node) resolveConfig(ctx context.Context) error {
-	if !n.bed.opts.Before {
+	if !n.bed.moves() {
 		return nil
 	}
 	if err := os.RemoveAll(n.configDir()); err != nil {

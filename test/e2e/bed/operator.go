@@ -47,25 +47,23 @@ func (o *Operator) Running() bool { return o.process.running() }
 // Stop ends it as a kubelet does.
 func (o *Operator) Stop() error { return o.process.stop(operatorGrace) }
 
-// StartCiliumOperator starts Cilium's own operator in the bed's IPAM mode, as
-// shipped but for the given flags. Where the cluster has yet to move it goes by
-// the ConfigMap, as its pod does.
+// StartCiliumOperator starts Cilium's own operator by the agents' configuration,
+// as its pod does, but for the given flags, which win. Where the cluster moves
+// from one mode to another that is what the API server has now.
 func (b *Bed) StartCiliumOperator(ctx context.Context, flags ...string) (*Operator, error) {
-	argv := []string{filepath.Join(b.opts.CiliumDir, ciliumOperatorName), "--k8s-kubeconfig-path=" + b.kubeconfig}
-	if b.opts.Before {
+	dir := b.configDir()
+	if b.moves() {
 		config, err := b.readConfig(ctx)
 		if err != nil {
 			return nil, err
 		}
-		dir := filepath.Join(b.opts.Logs, ciliumOperatorName+"-config")
+		dir = filepath.Join(b.opts.Logs, ciliumOperatorName+"-config")
 		if err := writeConfig(dir, config); err != nil {
 			return nil, err
 		}
-		argv = append(argv, "--config-dir="+dir)
-	} else {
-		argv = append(argv, "--ipam="+b.opts.IPAM, "--enable-ipv4=true", "--enable-ipv6=false", "--identity-allocation-mode=crd")
 	}
-	p, err := b.spawn("cilium-operator", nil, append(argv, flags...)...)
+	argv := []string{filepath.Join(b.opts.CiliumDir, ciliumOperatorName), "--k8s-kubeconfig-path=" + b.kubeconfig, "--config-dir=" + dir}
+	p, err := b.spawn(ciliumOperatorName, nil, append(argv, flags...)...)
 	if err != nil {
 		return nil, err
 	}

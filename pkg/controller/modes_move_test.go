@@ -1,0 +1,100 @@
+package controller
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+func (b *bed) raw() *ciliumv2.CiliumNode {
+	b.t.Helper()
+	cn := &ciliumv2.CiliumNode{}
+	if err := b.api.Get(b.t.Context(), types.NamespacedName{Name: "n"}, cn); err != nil {
+		b.t.Fatal(err)
+	}
+	return cn
+}
+
+// An operator that comes up in multi-pool mode tells at once every block of a node
+// whose agent runs in crd mode yet, and nothing of what that agent reads changes.
+// A block that drains is told if a pod has an address in it: its agent could not
+// restore the pod otherwise.
+func TestFromCRDToMultiPool(t *testing.T) {
+	cn := publishing(ciliumNode("n", "", "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"), "10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6", "10.0.0.9")
+	cn.Status.IPAM.Used = allocationMap("10.0.0.1", "10.0.0.9")
+	cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{"10.0.0.6": "ready-for-release"}
+	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/27"), cn,
+		blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService),
+		blockObject("10.0.0.8/30", ipalloc.Draining), blockObject("10.0.0.12/30", ipalloc.CoolingDown))
+	before := b.raw()
+	b.r.Pods.Set(podOn("stays", "10.0.0.9"), noon())
+	pods := b.r.Pods
+	b.mode = ciliumnode.MultiPool
+	b.restart()
+	b.r.Pods = pods
+	b.settle()
+	if diff := cmp.Diff(prefixes("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"), b.listed(), compareNetip()); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
+	}
+	after := b.raw()
+	if diff := cmp.Diff([]any{before.Spec.IPAM.Pool, before.Spec.IPAM.PodCIDRs, before.Status.IPAM.Used},
+		[]any{after.Spec.IPAM.Pool, after.Spec.IPAM.PodCIDRs, after.Status.IPAM.Used}, compareNetip()); diff != "" {
+		t.Errorf("what the agent reads has changed (-before +after):\n%s", diff)
+	}
+	if len(after.Status.IPAM.ReleaseIPs) > 0 {
+		t.Errorf("release entries %v: an agent that restarts would not restore these addresses in crd mode", after.Status.IPAM.ReleaseIPs)
+	}
+
+	// The agent comes up in its new mode, and gives back what it does not need.
+	b.agentWrites(`{"spec":{"ipam":{"pools":{"requested":[{"pool":"default","needed":{"ipv4-addrs":3}}],"allocated":[{"pool":"default","cidrs":["10.0.0.0/30","10.0.0.8/30"]}]}}}}`)
+	b.settle()
+	b.clock.SetTime(noon().Add(time.Hour))
+	b.settle()
+	if b.has("10.0.0.4/30") {
+		t.Errorf("the block is not free: %+v", b.blocks())
+	}
+	// Its addresses stand in the pool yet: nobody else may have them.
+	if held := b.r.Ledger.NamedElsewhere("another", prefix("10.0.0.4/30")); len(held) == 0 {
+		t.Error("a block could be claimed whose addresses another CiliumNode names")
+	}
+}
+
+// Back in crd mode every block of the node is published, and nothing is asked back
+// from an agent that runs in multi-pool mode yet.
+func TestFromMultiPoolToCRD(t *testing.T) {
+	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/27"), pooled(2, "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"),
+		blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService), blockObject("10.0.0.8/30", ipalloc.InService))
+	told := b.raw().Spec.IPAM.Pools
+	b.mode = ciliumnode.CRD
+	b.restart()
+	b.settleAgent()
+	b.settle()
+	b.clock.SetTime(noon().Add(24 * time.Hour)) // long enough for any reclaim
+	b.settle()
+	cn := b.raw()
+	if len(cn.Spec.IPAM.Pool) != 6 || len(cn.Spec.IPAM.PodCIDRs) != 3 {
+		t.Errorf("published %v, podCIDRs %v", cn.Spec.IPAM.Pool, cn.Spec.IPAM.PodCIDRs)
+	}
+	if !slices.EqualFunc(told.Allocated, cn.Spec.IPAM.Pools.Allocated, func(a, b ipamtypes.IPAMPoolAllocation) bool { return a.DeepEqual(&b) }) {
+		t.Errorf("what the agent reads has changed to %v", cn.Spec.IPAM.Pools.Allocated)
+	}
+	for _, k := range b.blocks() {
+		if k.Phase != ipalloc.InService {
+			t.Errorf("%s is %v: the agent was never asked in a way that it reads", k.CIDR, k.Phase)
+		}
+	}
+	for addr, state := range cn.Status.IPAM.ReleaseIPs {
+		if _, published := cn.Spec.IPAM.Pool[addr]; published {
+			t.Errorf("%s is %s: the agent would not restore it when it comes up in crd mode", addr, state)
+		}
+	}
+	b.check("at the end")
+}

@@ -1,0 +1,311 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+)
+
+const (
+	// wholeCooldown is longer than agents need to hear of their own writes.
+	wholeCooldown = "--cooldown=10s"
+	// killedPods reach over several blocks, with those that are there.
+	killedPods = 90
+)
+
+// modesMultiPool is the life of nodes in multi-pool mode: they join, pods surge,
+// most go and blocks come home, the agent and then the operator are killed.
+// Cilium's own operator runs beside, with the flag that keeps it off.
+func modesMultiPool(ctx context.Context, e *env) error {
+	flags := []string{"--leader-elect-lease-duration=4s", wholeCooldown}
+	if err := e.startBeside(ctx, multiPoolMode, inPools()); err != nil {
+		return err
+	}
+	if err := e.operate(multiPoolMode, flags...); err != nil {
+		return err
+	}
+	l := &wholeLife{env: e, ours: true}
+	if err := l.run(ctx); err != nil {
+		return err
+	}
+	if err := l.restartAgent(ctx); err != nil {
+		return err
+	}
+	if err := l.killOperators(ctx, append(flags, "--mode="+multiPoolMode)); err != nil {
+		return err
+	}
+	return e.judgeWhole(ctx)
+}
+
+// modesMultiPoolPeer is the same with Cilium's own operator, as shipped but for
+// the size of blocks.
+func modesMultiPoolPeer(ctx context.Context, e *env) error {
+	e.options.IPAM, e.options.Values = multiPoolMode, []string{ciliumValues(multiPoolMode)}
+	if err := e.start(ctx); err != nil {
+		return err
+	}
+	_, err := e.StartCiliumOperator(ctx, fmt.Sprintf("--auto-create-cilium-pod-ip-pools=default=ipv4-cidrs:%s;ipv4-mask-size:%d", poolCIDR, blockSize))
+	if err != nil {
+		return err
+	}
+	l := &wholeLife{env: e}
+	return l.run(ctx)
+}
+
+// wholeLife is what is done with either operator.
+type wholeLife struct {
+	*env
+	ours  bool
+	probe *bed.Pod // on a node of its own
+	node  *bed.Node
+	keep  []*bed.Pod
+}
+
+// run lets nodes join, pods surge, 4 and 16 at a time, and most of them go.
+func (l *wholeLife) run(ctx context.Context) error {
+	took, err := l.joinSome(ctx, "join", nil)
+	if err != nil {
+		return err
+	}
+	l.note("Node created to agent ready, median of 3", "%.1f s", took.Seconds())
+	other, err := l.begin(ctx, "probe")
+	if err != nil {
+		return err
+	}
+	probe, err := l.load(ctx, other, 1)
+	if err != nil {
+		return err
+	}
+	l.probe = probe[0]
+	wide, err := l.surgeWhole(ctx, "wide", 16)
+	if err != nil {
+		return err
+	}
+	if err := wide.KillAgent(ctx); err != nil {
+		return err
+	}
+	if l.node, err = l.surgeWhole(ctx, "narrow", 4); err != nil {
+		return err
+	}
+	return l.giveBack(ctx)
+}
+
+// begin brings up a node and checks that it has one block.
+func (l *wholeLife) begin(ctx context.Context, name string) (*bed.Node, error) {
+	n, err := l.env.node(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	cn, err := l.CiliumNode(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if l.ours {
+		l.check(len(toldTo(cn)) == 1, "blocks that "+name+" starts with", "%d", len(toldTo(cn)))
+	}
+	return n, nil
+}
+
+// surgeWhole runs 120 pods at once on a node of its own, and gives an address to
+// those that found none. They are to be kept or dropped later.
+func (l *wholeLife) surgeWhole(ctx context.Context, name string, width int) (*bed.Node, error) {
+	n, err := l.begin(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	s := l.surgeSeen(ctx, n, "surge", surgePods, width)
+	l.tellSurge(s, width, l.ours)
+	cn, err := l.CiliumNode(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	l.note("blocks at the end", "%d", len(toldTo(cn)))
+	began := time.Now()
+	if err := l.attachRest(ctx, s.pods); err != nil {
+		return nil, err
+	}
+	if s.noAddress+s.others > 0 {
+		l.note("until the pods that failed had an address", "%.0f s", time.Since(began).Seconds())
+	}
+	l.keep = s.pods
+	return n, nil
+}
+
+// giveBack deletes all but 6 scattered pods, which are pinged from the other node
+// every 5 ms, and waits until the agent has no block that it could do without.
+func (l *wholeLife) giveBack(ctx context.Context) error {
+	var keep, drop []*bed.Pod
+	for i, p := range l.keep {
+		if i%keepEvery == 0 {
+			keep = append(keep, p)
+		} else {
+			drop = append(drop, p)
+		}
+	}
+	before, err := l.CiliumNode(ctx, l.node.Name)
+	if err != nil {
+		return err
+	}
+	flows, err := flowsBetween(l.probe, keep, rapid)
+	if err != nil {
+		return err
+	}
+	if err := l.deletePods(ctx, drop); err != nil {
+		return err
+	}
+	l.keep = keep
+	began := time.Now()
+	waitErr := l.Eventually(ctx, "no block is told that the node could do without", l.spare)
+	if waitErr != nil {
+		l.Logf("%v", waitErr)
+	}
+	took := time.Since(began)
+	l.judgePings(flows, fmt.Sprintf("packets lost by the %d that stayed, both ways, every 5 ms", len(keep)))
+	after, err := l.CiliumNode(ctx, l.node.Name)
+	if err != nil {
+		return err
+	}
+	with := 0
+	for _, cidr := range toldTo(after) {
+		if inUse(after, cidr, keep) {
+			with++
+		}
+	}
+	l.check(waitErr == nil, "blocks before, after; of these with a pod or the router", "%d, %d; %d", len(toldTo(before)), len(toldTo(after)), with)
+	l.note("from the last deletion until it was so", "%.0f s", took.Seconds())
+	l.checkTold(ctx, l.node, keep, "pods whose address stayed")
+	return waitErr
+}
+
+// spare tells why the node has a block more than it needs: nothing in it is in
+// use, and the others would do; or, with our operator, of a block that the agent
+// has given back and that has not rested yet.
+func (l *wholeLife) spare(ctx context.Context) error {
+	cn, err := l.CiliumNode(ctx, l.node.Name)
+	if err != nil {
+		return err
+	}
+	told, room, asked := toldTo(cn), 0, 0
+	for _, r := range cn.Spec.IPAM.Pools.Requested {
+		if r.Pool == "default" {
+			asked = r.Needed.IPv4Addrs
+		}
+	}
+	for _, cidr := range told {
+		room += wholeBlock(cidr.Bits(), cidr.Addr().Is4())
+	}
+	for _, cidr := range told {
+		if !inUse(cn, cidr, l.keep) && room-wholeBlock(cidr.Bits(), true) >= asked {
+			return fmt.Errorf("%s is empty; %d of %d addresses are asked for", cidr, asked, room)
+		}
+	}
+	if !l.ours {
+		return nil
+	}
+	held, err := l.blocksOf(ctx, l.node.Name)
+	if err == nil && len(held) != len(told) {
+		err = fmt.Errorf("%d PodIPBlocks, %d CIDRs told", len(held), len(told))
+	}
+	return err
+}
+
+// inUse tells whether a pod or the agent has an address of a CIDR.
+func inUse(cn *ciliumv2.CiliumNode, cidr netip.Prefix, pods []*bed.Pod) bool {
+	return countIn(pods, cidr.String()) > 0 || slices.ContainsFunc(ownAddresses(cn), cidr.Contains)
+}
+
+// checkTold checks that the agent has every one of the pods, at its address,
+// which lies in what it is told.
+func (e *env) checkTold(ctx context.Context, n *bed.Node, pods []*bed.Pod, what string) {
+	missing := 0
+	err := e.Eventually(ctx, "the agent has its pods", func(ctx context.Context) (err error) {
+		missing, err = n.Has(ctx, pods)
+		return err
+	})
+	cn, getErr := e.CiliumNode(ctx, n.Name)
+	told := append(toldTo(cn), prefixesOf(cn)...) // in kubernetes mode the agent writes podCIDRs
+	for _, p := range pods {
+		for _, a := range p.Addresses {
+			if !slices.ContainsFunc(told, func(c netip.Prefix) bool { return c.Contains(a) }) {
+				missing++
+				err = fmt.Errorf("%s, at %s, lies in nothing of %v", p.Name, a, told)
+			}
+		}
+	}
+	if err != nil || getErr != nil {
+		e.Logf("%v %v", err, getErr)
+	}
+	e.check(err == nil && getErr == nil, what, "%d of %d", len(pods)-missing, len(pods))
+}
+
+func prefixesOf(cn *ciliumv2.CiliumNode) []netip.Prefix {
+	var out []netip.Prefix
+	for _, p := range cn.Spec.IPAM.PodCIDRs {
+		out = append(out, p.Masked())
+	}
+	return out
+}
+
+// restartAgent kills the agent and starts it again.
+func (l *wholeLife) restartAgent(ctx context.Context) error {
+	flows, err := flowsBetween(l.probe, l.keep, rapid)
+	if err != nil {
+		return err
+	}
+	if err := l.node.RestartAgent(ctx); err != nil {
+		return err
+	}
+	l.checkTold(ctx, l.node, l.keep, "agent killed: pods restored at their address")
+	l.judgePings(flows, "agent killed: packets lost over the restart, both ways, every 5 ms")
+	return nil
+}
+
+// killOperators has two operators, of which one or the other is killed with
+// SIGKILL every few seconds, while pods come and go.
+func (l *wholeLife) killOperators(ctx context.Context, flags []string) error {
+	o := &operators{env: l.env, flags: flags, random: rand.New(rand.NewPCG(killSeed, killSeed))}
+	killing, stop := context.WithCancel(ctx)
+	defer stop()
+	var done sync.WaitGroup
+	var killErr error
+	done.Go(func() { killErr = o.keepKilling(killing) })
+	flows, err := flowsBetween(l.probe, l.keep, rapid)
+	if err != nil {
+		return err
+	}
+	s := l.surgeSeen(ctx, l.node, "killed", killedPods, 4)
+	if err := l.attachRest(ctx, s.pods); err != nil {
+		return err
+	}
+	l.note(fmt.Sprintf("operators killed: pods of %d that found no address at first", killedPods), "%d", s.noAddress)
+	if err := l.deletePods(ctx, s.pods); err != nil {
+		return err
+	}
+	// Most of what comes back comes under fire, the rest in peace.
+	if err := pause(ctx, 30*time.Second); err != nil {
+		return err
+	}
+	stop()
+	done.Wait()
+	if killErr != nil {
+		return killErr
+	}
+	err = l.Eventually(ctx, "no block is told that the node could do without", l.spare)
+	if err != nil {
+		l.Logf("%v", err)
+	}
+	l.check(err == nil, "operators killed; blocks came back", "%d; %t", o.killed, err == nil)
+	l.judgePings(flows, "operators killed: packets lost, both ways, every 5 ms")
+	l.checkTold(ctx, l.node, l.keep, "operators killed: pods at their address")
+	return nil
+}

@@ -1,0 +1,173 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+)
+
+// setDrain drains one CIDR of a pool.
+func setDrain(cidr string) func(*v1alpha1.PodIPPool) {
+	return func(pool *v1alpha1.PodIPPool) {
+		for i := range pool.Spec.IPv4.CIDRs {
+			if pool.Spec.IPv4.CIDRs[i].CIDR == cidr {
+				pool.Spec.IPv4.CIDRs[i].Drain = true
+			}
+		}
+	}
+}
+
+func (e *env) editPool(ctx context.Context, name string, edit func(*v1alpha1.PodIPPool)) error {
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		pool := &v1alpha1.PodIPPool{}
+		if err := e.Client.Get(ctx, client.ObjectKey{Name: name}, pool); err != nil {
+			return fmt.Errorf("edit pool %s: %w", name, err)
+		}
+		edit(pool)
+		return e.Client.Update(ctx, pool)
+	})
+}
+
+// vacate waits until a node's blocks in some ranges have no free address, starts a
+// successor of each of their pods and deletes that pod then, and so on until the
+// blocks have gone.
+func (p *planMover) vacate(ctx context.Context, over string, i int, ranges ...string) error {
+	began, turns := time.Now(), 0
+	within := func() (n int) {
+		for _, r := range ranges {
+			n += countIn(p.pods[i], r)
+		}
+		return n
+	}
+	for ; within() > 0 && turns < moveTurns; turns++ {
+		if err := p.Eventually(ctx, "nothing is left there but what is used", func(ctx context.Context) error { return p.leftIn(ctx, i, ranges...) }); err != nil {
+			return err
+		}
+		if err := p.succeed(ctx, i, fmt.Sprintf("%s-%d", over, turns), ranges); err != nil {
+			return err
+		}
+	}
+	moved := time.Since(began)
+	err := p.Eventually(ctx, "its blocks have gone", func(ctx context.Context) error {
+		blocks, err := p.blocksOf(ctx, p.nodes[i].Name)
+		for _, b := range blocks {
+			if slices.ContainsFunc(ranges, func(r string) bool { return netip.MustParsePrefix(r).Contains(b.Addr()) }) {
+				err = fmt.Errorf("%s is there", b)
+			}
+		}
+		return err
+	})
+	p.check(err == nil && within() == 0, fmt.Sprintf("%s: turns to move all pods off %v; until the blocks had gone", over, ranges), "%d, %.0f s; %.0f s",
+		turns, moved.Seconds(), time.Since(began).Seconds())
+	return err
+}
+
+// leftIn tells of addresses that are published in the ranges and that nobody uses.
+func (p *planMover) leftIn(ctx context.Context, i int, ranges ...string) error {
+	cn, err := p.CiliumNode(ctx, p.nodes[i].Name)
+	if err != nil {
+		return err
+	}
+	for _, r := range ranges {
+		if published, used, err := count(cn, r); err != nil || published > used {
+			return fmt.Errorf("%d addresses of %s published, %d used: %w", published, r, used, err)
+		}
+	}
+	return nil
+}
+
+// succeed gives each pod in the ranges a successor.
+func (p *planMover) succeed(ctx context.Context, i int, turn string, ranges []string) error {
+	errs := make([]error, len(p.pods[i]))
+	eachOf(p.pods[i], func(k int, old *bed.Pod) {
+		if !slices.ContainsFunc(ranges, func(r string) bool { return netip.MustParsePrefix(r).Contains(old.Address) }) {
+			return
+		}
+		next, err := p.runPod(ctx, p.nodes[i], fmt.Sprintf("moved-%s-%d", turn, k))
+		if err != nil {
+			errs[k] = err
+			return
+		}
+		p.pods[i][k], errs[k] = next, old.Delete(ctx)
+	})
+	return errors.Join(errs...)
+}
+
+// addresses are those of all pods, by name.
+func (p *planMover) addresses() map[string]netip.Addr {
+	out := map[string]netip.Addr{}
+	for _, pods := range p.pods {
+		for _, pod := range pods {
+			out[pod.Name] = pod.Address
+		}
+	}
+	return out
+}
+
+// checkStayed checks that the agents have every pod that was not moved at the
+// address it had.
+func (p *planMover) checkStayed(before map[string]netip.Addr, over string) {
+	stayed := 0
+	for name, a := range p.addresses() {
+		if was, known := before[name]; known && was == a {
+			stayed++
+		}
+	}
+	p.note(over+": pods that stayed, and at their address", "%d", stayed)
+}
+
+// blockNames are the CIDRs of all blocks.
+func (p *planMover) blockNames(ctx context.Context) ([]string, error) {
+	names := map[string]bool{}
+	for _, n := range p.nodes {
+		blocks, err := p.blocksOf(ctx, n.Name)
+		if err != nil {
+			return nil, err
+		}
+		for _, b := range blocks {
+			names[b.String()] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names)), nil
+}
+
+// checkRoutesOf checks that each node routes to the blocks of the other one.
+func (p *planMover) checkRoutesOf(ctx context.Context) {
+	for i, n := range p.nodes {
+		other := p.nodes[1-i]
+		var lacks []netip.Prefix
+		err := p.Eventually(ctx, "the routes follow", func(ctx context.Context) error {
+			cn, err := p.CiliumNode(ctx, n.Name)
+			if err != nil {
+				return err
+			}
+			routes, err := other.Routes(ctx)
+			if err != nil {
+				return err
+			}
+			lacks = slices.DeleteFunc(prefixesOf(cn), func(cidr netip.Prefix) bool {
+				return slices.ContainsFunc(routes, func(r bed.Route) bool { return r.To == cidr && p.leads(r, n) })
+			})
+			if len(lacks) > 0 {
+				return fmt.Errorf("no route to %v", lacks)
+			}
+			return nil
+		})
+		if err != nil {
+			p.Logf("%v", err)
+		}
+		p.check(err == nil, "blocks of "+n.Name+" that the other node has no route to", "%d", len(lacks))
+	}
+}

@@ -1,0 +1,126 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+)
+
+// moment is when something became of a block.
+type moment struct {
+	cidr netip.Prefix
+	what happening
+	at   time.Time
+}
+
+type happening int
+
+const (
+	isTold   happening = iota // a node's agent is told it
+	notTold                   // and told it no more
+	isMade                    // its object was created
+	isUnmade                  // and deleted: anybody may have it
+)
+
+// routeOrder is what became of prefixes beside their blocks.
+type routeOrder struct {
+	announced, withdrawn int
+	// up is from told to announced, down from told no more to withdrawn, free from
+	// withdrawn to the block's end.
+	up, down, free []time.Duration
+	wrong          []string
+}
+
+// judgeRoutes compares what a router was told with what became of the blocks. Both
+// saw it by watches of their own, so slack is allowed.
+func judgeRoutes(events []bed.RouteEvent, moments []moment) routeOrder {
+	j := routeOrder{}
+	there := map[netip.Prefix]bool{}
+	for _, e := range events {
+		before := there[e.Prefix]
+		there[e.Prefix] = e.What == "announce"
+		switch {
+		case e.What == "announce" && !before: // or it is told again, after a restart
+			j.announced++
+			told, ok := lastBefore(moments, e.Prefix, isTold, e.At.Add(slack))
+			off, gone := lastBefore(moments, e.Prefix, notTold, e.At.Add(-slack))
+			switch {
+			case !ok || gone && off.After(told):
+				j.find("%s announced at %s, while nobody was told it", e.Prefix, e.At.Format(time.TimeOnly))
+			default:
+				j.up = append(j.up, max(0, e.At.Sub(told)))
+			}
+		case e.What == "withdraw":
+			j.withdrawn++
+			j.withdraw(e, moments)
+		}
+	}
+	return j
+}
+
+func (j *routeOrder) withdraw(e bed.RouteEvent, moments []moment) {
+	told, _ := lastBefore(moments, e.Prefix, isTold, e.At)
+	off, ok := lastBefore(moments, e.Prefix, notTold, e.At.Add(slack))
+	if !ok || off.Before(told) {
+		j.find("%s withdrawn at %s, while its node is told it", e.Prefix, e.At.Format(time.TimeOnly))
+		return
+	}
+	j.down = append(j.down, max(0, e.At.Sub(off)))
+	if end, ended := firstAfter(moments, e.Prefix, isUnmade, off); ended {
+		if end.Before(e.At) {
+			j.find("%s withdrawn at %s, after its block was free for others", e.Prefix, e.At.Format(time.TimeOnly))
+			return
+		}
+		j.free = append(j.free, end.Sub(e.At))
+	}
+}
+
+func (j *routeOrder) find(format string, args ...any) {
+	j.wrong = append(j.wrong, fmt.Sprintf(format, args...))
+}
+
+// lastBefore is when something last became of a block before a time.
+func lastBefore(moments []moment, cidr netip.Prefix, what happening, before time.Time) (at time.Time, ok bool) {
+	for _, m := range moments {
+		if m.cidr == cidr && m.what == what && m.at.Before(before) {
+			at, ok = m.at, true
+		}
+	}
+	return at, ok
+}
+
+// firstAfter is when it first did after that.
+func firstAfter(moments []moment, cidr netip.Prefix, what happening, after time.Time) (time.Time, bool) {
+	for _, m := range moments {
+		if m.cidr == cidr && m.what == what && !m.at.Before(after) {
+			return m.at, true
+		}
+	}
+	return time.Time{}, false
+}
+
+func median(d []time.Duration) time.Duration {
+	if len(d) == 0 {
+		return 0
+	}
+	return slices.Sorted(slices.Values(d))[len(d)/2]
+}
+
+func longest(d []time.Duration) time.Duration {
+	if len(d) == 0 {
+		return 0
+	}
+	return slices.Max(d)
+}
+
+func shortest(d []time.Duration) time.Duration {
+	if len(d) == 0 {
+		return 0
+	}
+	return slices.Min(d)
+}

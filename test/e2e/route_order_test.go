@@ -1,0 +1,57 @@
+//go:build linux
+
+package main
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+)
+
+func TestRouteOrder(t *testing.T) {
+	cidr := netip.MustParsePrefix("100.162.224.0/27")
+	at := func(second int) time.Time { return time.Unix(int64(second), 0) }
+	event := func(what string, second int) bed.RouteEvent {
+		return bed.RouteEvent{What: what, Prefix: cidr, At: at(second)}
+	}
+	was := func(what happening, second int) moment { return moment{cidr, what, at(second)} }
+	life := []moment{was(isMade, 9), was(isTold, 10), was(notTold, 50), was(isUnmade, 110)}
+	for name, test := range map[string]struct {
+		events               []bed.RouteEvent
+		moments              []moment
+		announced, withdrawn int
+		wrong                string
+	}{
+		"a whole life":          {events: []bed.RouteEvent{event("announce", 12), event("withdraw", 55)}, moments: life, announced: 1, withdrawn: 1},
+		"told again":            {events: []bed.RouteEvent{event("announce", 12), event("announce", 30)}, moments: life, announced: 1},
+		"sessions are no route": {events: []bed.RouteEvent{{What: "up", At: at(1)}, {What: "down", At: at(2)}}, moments: life},
+		"too early":             {events: []bed.RouteEvent{event("announce", 5)}, moments: life, announced: 1, wrong: "while nobody was told it"},
+		"when it had gone":      {events: []bed.RouteEvent{event("announce", 60)}, moments: life, announced: 1, wrong: "while nobody was told it"},
+		"a second life": {
+			events:  []bed.RouteEvent{event("announce", 12), event("withdraw", 55), event("announce", 203)},
+			moments: append(life[:4:4], was(isMade, 199), was(isTold, 200)), announced: 2, withdrawn: 1,
+		},
+		"while told":     {events: []bed.RouteEvent{event("announce", 12), event("withdraw", 30)}, moments: life, announced: 1, withdrawn: 1, wrong: "while its node is told it"},
+		"after the rest": {events: []bed.RouteEvent{event("announce", 12), event("withdraw", 111)}, moments: life, announced: 1, withdrawn: 1, wrong: "free for others"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := judgeRoutes(test.events, test.moments)
+			if j.announced != test.announced || j.withdrawn != test.withdrawn {
+				t.Errorf("announced %d, withdrawn %d", j.announced, j.withdrawn)
+			}
+			switch {
+			case test.wrong == "" && len(j.wrong) > 0:
+				t.Errorf("found %q", j.wrong)
+			case test.wrong != "" && (len(j.wrong) != 1 || !strings.Contains(j.wrong[0], test.wrong)):
+				t.Errorf("found %q, want %q", j.wrong, test.wrong)
+			}
+		})
+	}
+	j := judgeRoutes([]bed.RouteEvent{event("announce", 12), event("withdraw", 55)}, life)
+	if median(j.up) != 2*time.Second || longest(j.down) != 5*time.Second || shortest(j.free) != 55*time.Second {
+		t.Errorf("up %v, down %v, free %v", j.up, j.down, j.free)
+	}
+}

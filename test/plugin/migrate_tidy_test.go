@@ -1,0 +1,64 @@
+package plugin
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+
+	iputil "github.com/cilium/cilium/pkg/ip"
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/rogpeppe/go-internal/testscript"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// tell NODE CIDR... puts what an operator in multi-pool mode would under the pool
+// default of a node.
+func (w *world) cmdTell(ts *testscript.TestScript, neg bool, args []string) {
+	arguments(ts, neg, args, 2, "tell NODE CIDR...")
+	w.editCiliumNode(ts, args[0], func(cn *ciliumv2.CiliumNode) {
+		entry := ipamtypes.IPAMPoolAllocation{Pool: "default"}
+		for _, cidr := range args[1:] {
+			entry.CIDRs = append(entry.CIDRs, iputil.PrefixFrom(netip.MustParsePrefix(cidr)))
+		}
+		cn.Spec.IPAM.Pools.Allocated = []ipamtypes.IPAMPoolAllocation{entry}
+	})
+}
+
+// request NODE N is what an agent writes that has started in multi-pool mode: it
+// asks for so many addresses, and takes the report of crd mode away.
+func (w *world) cmdRequest(ts *testscript.TestScript, neg bool, args []string) {
+	arguments(ts, neg, args, 2, "request NODE N")
+	n, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	w.editCiliumNode(ts, args[0], func(cn *ciliumv2.CiliumNode) {
+		cn.Spec.IPAM.Pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: n}}}
+	})
+	cn := &ciliumv2.CiliumNode{}
+	ts.Check(w.client.Get(w.ctx, types.NamespacedName{Name: args[0]}, cn))
+	cn.Status.IPAM.Used = nil
+	w.updateStatus(ts, cn)
+}
+
+// names NODE ADDRESSES PODCIDRS ALLOCATED checks how many of each its CiliumNode
+// names.
+func (w *world) cmdNames(ts *testscript.TestScript, neg bool, args []string) {
+	arguments(ts, neg, args, 4, "names NODE ADDRESSES PODCIDRS ALLOCATED")
+	cn := &ciliumv2.CiliumNode{}
+	ts.Check(w.client.Get(w.ctx, types.NamespacedName{Name: args[0]}, cn))
+	allocated := 0
+	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
+		allocated += len(entry.CIDRs)
+	}
+	got := []string{strconv.Itoa(len(cn.Spec.IPAM.Pool)), strconv.Itoa(len(cn.Spec.IPAM.PodCIDRs)), strconv.Itoa(allocated)}
+	if !slices.Equal(got, args[1:]) {
+		ts.Fatalf("%s names %v, not %v", args[0], got, args[1:])
+	}
+}
+
+func (w *world) editCiliumNode(ts *testscript.TestScript, name string, edit func(*ciliumv2.CiliumNode)) {
+	cn := &ciliumv2.CiliumNode{}
+	ts.Check(w.client.Get(w.ctx, types.NamespacedName{Name: name}, cn))
+	edit(cn)
+	ts.Check(w.client.Update(w.ctx, cn))
+}
