@@ -8,10 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 )
 
 // What the cache keeps of a Node is what is decided on: whether it is paused,
-// whether Cilium runs there, which pool it is of, and what it has been told.
+// whether Cilium runs there, which pool it is of, whether it is cordoned, and what
+// it has been told.
 func TestStrippedNodeIsDecidedOnAlike(t *testing.T) {
 	tests := map[string]func(n *corev1.Node){
 		"plain":              func(*corev1.Node) {},
@@ -19,6 +21,7 @@ func TestStrippedNodeIsDecidedOnAlike(t *testing.T) {
 		"other annotations":  func(n *corev1.Node) { n.Annotations = map[string]string{"a": "b"} },
 		"opted out by taint": func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "no-cilium"}} },
 		"opted out by label": func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.OptOutLabel: "true"} },
+		"cordoned":           func(n *corev1.Node) { n.Spec.Unschedulable = true },
 		"short of addresses": func(n *corev1.Node) { n.Status.Conditions = []corev1.NodeCondition{{Type: "Ready"}, {Type: Shortage}} },
 		"labels, and address": func(n *corev1.Node) {
 			n.Labels, n.Status.Addresses = map[string]string{"zone": "a"}, []corev1.NodeAddress{{Type: "InternalIP", Address: "192.168.0.1"}}
@@ -38,6 +41,11 @@ func TestStrippedNodeIsDecidedOnAlike(t *testing.T) {
 			}
 			if got, want := r.optedOut(kept), r.optedOut(whole); got != want {
 				t.Errorf("opted out %t, want %t", got, want)
+			}
+			var got, want expand.State
+			Press(&got, kept, nil, nil)
+			if Press(&want, whole, nil, nil); got.Cordoned != want.Cordoned {
+				t.Errorf("cordoned %t, want %t", got.Cordoned, want.Cordoned)
 			}
 			if diff := cmp.Diff(shortageOf(whole.Status.Conditions), shortageOf(kept.Status.Conditions)); diff != "" {
 				t.Errorf("shortage (-want +got):\n%s", diff)
