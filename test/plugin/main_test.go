@@ -78,6 +78,9 @@ func TestScripts(t *testing.T) {
 			"config":  w.cmdConfig,
 			"moveto":  w.cmdMoveTo,
 
+			"told": w.cmdTold,
+			"asks": w.cmdAsks,
+
 			"withdraw": w.cmdWithdraw,
 			"await":    cmdAwait,
 		},
