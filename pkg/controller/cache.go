@@ -35,7 +35,7 @@ func stripNode(obj any) (any, error) {
 	} else {
 		n.Annotations = nil
 	}
-	n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints}
+	n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable}
 	n.Status = corev1.NodeStatus{Addresses: n.Status.Addresses, Conditions: shortageOf(n.Status.Conditions)}
 	return n, nil
 }
