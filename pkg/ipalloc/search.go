@@ -82,10 +82,7 @@ func (t *trie) lowestAt(n *node, place, length uint8) (prefix, bool) {
 		}
 		return n.at(uint8(bits.TrailingZeros64(open))), true
 	}
-	var in *slots
-	if n.below != 0 {
-		in = t.slots.at(n.slots)
-	}
+	in := t.slotsIn(n)
 	for rest := slotsOf[place] &^ n.covered(); rest != 0; rest &= rest - 1 {
 		s := uint8(bits.TrailingZeros64(rest))
 		if n.below>>s&1 == 0 || in.free[s] <= length {

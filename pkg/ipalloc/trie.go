@@ -232,11 +232,15 @@ func (t *trie) sum(n *node, blocks bool) {
 	if blocks {
 		n.block()
 	}
-	var in *slots
-	if n.below != 0 {
-		in = t.slots.at(n.slots)
+	n.free = n.largest(t.slotsIn(n))
+}
+
+// slotsIn returns the slots of a node, nil if none has a node.
+func (t *trie) slotsIn(n *node) *slots {
+	if n.below == 0 {
+		return nil
 	}
-	n.free = n.largest(in)
+	return t.slots.at(n.slots)
 }
 
 // detach removes the node in a slot of n, which has nothing below it.

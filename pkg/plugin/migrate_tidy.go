@@ -218,8 +218,9 @@ func (t *tidying) notInMultiPool(ctx context.Context, live *ciliumnode.View) (st
 	case !told.Whole.Heard():
 		return "its agent asks for nothing in spec.ipam.pools, so it does not run in multi-pool mode: restart it", nil
 	}
+	ours := t.ours(live)
 	for a, by := range t.users(t.name) {
-		if single := netip.PrefixFrom(a, a.BitLen()); ipalloc.Covered(single, t.ours(live)) && !ipalloc.Covered(single, told.PodCIDRs) {
+		if single := netip.PrefixFrom(a, a.BitLen()); ipalloc.Covered(single, ours) && !ipalloc.Covered(single, told.PodCIDRs) {
 			return fmt.Sprintf("%s has %s, and the agent is not told the block of that: let the operator run with --mode=multi-pool", by, a), nil
 		}
 	}

@@ -40,19 +40,9 @@ func modes(peers bool, bursts int, spacing time.Duration) measure {
 func requestsRun(ctx context.Context, r *run, bursts int, spacing time.Duration) error {
 	o := r.observers[0]
 	o.Expect(bursts, func(event []byte) bool { return r.c.published(event, 2) })
-	asked := make(map[string]time.Time, bursts)
-	tick := time.NewTicker(spacing)
-	defer tick.Stop()
-	for i := range bursts {
-		if err := r.request(ctx, i, 2); err != nil {
-			return err
-		}
-		asked[bed.NodeName(i)] = time.Now()
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+	asked, err := spaced(ctx, bursts, spacing, func(i int) (node int, err error) { return i, r.request(ctx, i, 2) })
+	if err != nil {
+		return err
 	}
 	_, _, at, err := o.Wait(ctx)
 	if err != nil {
@@ -64,7 +54,7 @@ func requestsRun(ctx context.Context, r *run, bursts int, spacing time.Duration)
 
 // request is what node i's agent asks for once it needs so many blocks.
 func (r *run) request(ctx context.Context, i, blocks int) error {
-	w := bed.World{Mode: bed.MultiPool, Blocks: blocks}
+	w := bed.World{Blocks: blocks}
 	body, err := json.Marshal(map[string]any{"spec": map[string]any{"ipam": map[string]any{"pools": map[string]any{"requested": w.Requested()}}}})
 	if err != nil {
 		return err

@@ -81,22 +81,34 @@ func (r *run) reacted(happened, published map[string]time.Time) {
 // burst binds one pod to each of the last nodes, and tells when the API server
 // had answered.
 func (r *run) burst(ctx context.Context, bursts int, spacing time.Duration) (map[string]time.Time, error) {
-	bound := make(map[string]time.Time, bursts)
+	return spaced(ctx, bursts, spacing, func(k int) (node int, err error) {
+		node = r.world.Nodes - 1 - k
+		if err := r.Client.Create(ctx, bed.BoundPod(node, fmt.Sprintf("burst-%05d", node), netip.Addr{})); err != nil {
+			return 0, fmt.Errorf("bind a pod: %w", err)
+		}
+		return node, nil
+	})
+}
+
+// spaced does something to one node after the other, and tells by name when it
+// was done.
+func spaced(ctx context.Context, n int, spacing time.Duration, do func(k int) (node int, err error)) (map[string]time.Time, error) {
+	done := make(map[string]time.Time, n)
 	tick := time.NewTicker(spacing)
 	defer tick.Stop()
-	for k := range bursts {
-		i := r.world.Nodes - 1 - k
-		if err := r.Client.Create(ctx, bed.BoundPod(i, fmt.Sprintf("burst-%05d", i), netip.Addr{})); err != nil {
-			return nil, fmt.Errorf("bind a pod: %w", err)
+	for k := range n {
+		node, err := do(k)
+		if err != nil {
+			return nil, err
 		}
-		bound[bed.NodeName(i)] = time.Now()
+		done[bed.NodeName(node)] = time.Now()
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
 	}
-	return bound, nil
+	return done, nil
 }
 
 // report sends reports of the first nodes in turn, rate a second, total in all
