@@ -103,15 +103,9 @@ func startDrain(ctx context.Context, e *env) (*drains, error) {
 // for.
 func (d *drains) begin(ctx context.Context) error {
 	d.note("pods in the CIDR to drain; its blocks", "%d of %d; 2", countIn(d.pods, drained), len(d.pods))
-	p := &v1alpha1.PodIPPool{}
-	if err := d.Client.Get(ctx, client.ObjectKey{Name: "all"}, p); err != nil {
-		return err
-	}
-	i := slices.IndexFunc(p.Spec.IPv4.CIDRs, func(c v1alpha1.PoolCIDR) bool { return c.CIDR == drained })
-	p.Spec.IPv4.CIDRs[i].Drain = true
 	began := time.Now()
-	if err := d.Client.Update(ctx, p); err != nil {
-		return fmt.Errorf("drain a CIDR: %w", err)
+	if err := d.editPool(ctx, "all", setDrain(drained)); err != nil {
+		return err
 	}
 	s := &restarts{env: d.env, node: d.node}
 	err := s.await(ctx, "the replacement is there", func(cn *ciliumv2.CiliumNode) bool { return blocksIn(podCIDRs(cn), replaces) > 0 })

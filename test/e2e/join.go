@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
@@ -74,8 +73,7 @@ func (e *env) joinSome(ctx context.Context, prefix string, fill func(context.Con
 		}
 		all = append(all, took)
 	}
-	slices.Sort(all)
-	return all[len(all)/2], nil
+	return median(all), nil
 }
 
 // joinOne adds a node and takes its agent away again, so that the next one has

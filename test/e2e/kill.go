@@ -40,14 +40,7 @@ func kill(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	var keep, drop []*bed.Pod
-	for i, p := range pods {
-		if i%keepEvery == 0 {
-			keep = append(keep, p)
-		} else {
-			drop = append(drop, p)
-		}
-	}
+	keep, drop := scattered(pods)
 	flows, err := startPings(probe, keep)
 	if err != nil {
 		return err

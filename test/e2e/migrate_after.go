@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -154,17 +155,24 @@ func (m *mover) moveOff(ctx context.Context, cidr netip.Prefix, routers, turn in
 	if err := m.leftOf(ctx, cidr, countIn(m.pods[1], cidr.String())+routers); err != nil {
 		return err
 	}
-	errs := make([]error, len(m.pods[1]))
-	eachOf(m.pods[1], func(i int, p *bed.Pod) {
-		if !cidr.Contains(p.Address) {
+	return m.succeed(ctx, 1, strconv.Itoa(turn), cidr.Contains)
+}
+
+// succeed starts a successor of each pod of a node whose address is among some,
+// and deletes that pod then.
+func (m *mover) succeed(ctx context.Context, node int, turn string, among func(netip.Addr) bool) error {
+	pods := m.pods[node]
+	errs := make([]error, len(pods))
+	eachOf(pods, func(i int, p *bed.Pod) {
+		if !among(p.Address) {
 			return
 		}
-		next, err := m.runPod(ctx, m.nodes[1], fmt.Sprintf("moved-%d-%d", turn, i))
+		next, err := m.runPod(ctx, m.nodes[node], fmt.Sprintf("moved-%s-%d", turn, i))
 		if err != nil {
 			errs[i] = err
 			return
 		}
-		m.pods[1][i], errs[i] = next, p.Delete(ctx)
+		pods[i], errs[i] = next, p.Delete(ctx)
 	})
 	return errors.Join(errs...)
 }

@@ -35,7 +35,7 @@ func modesKubernetes(ctx context.Context, e *env) error {
 		return err
 	}
 	k := &kubeNodes{env: e}
-	return inTurn(ctx, k.joinAlone, k.join, k.restartAgent, k.adopt, k.again, e.judgeWhole)
+	return inTurn(ctx, k.joinAlone, k.join, k.restart, k.adopt, k.again, e.judgeWhole)
 }
 
 type kubeNodes struct {
@@ -131,17 +131,8 @@ func (e *env) blocksOf(ctx context.Context, name string) ([]netip.Prefix, error)
 	return out, nil
 }
 
-func (k *kubeNodes) restartAgent(ctx context.Context) error {
-	flows, err := flowsBetween(k.probe, k.pods[:pinged], rapid)
-	if err != nil {
-		return err
-	}
-	if err := k.node.RestartAgent(ctx); err != nil {
-		return err
-	}
-	k.checkTold(ctx, k.node, k.pods, "agent killed: pods restored at their address")
-	k.judgePings(flows, "agent killed: packets lost over the restart, both ways, every 5 ms")
-	return nil
+func (k *kubeNodes) restart(ctx context.Context) error {
+	return k.restartAgent(ctx, k.node, k.pods, k.probe, k.pods[:pinged])
 }
 
 // adopt lets Nodes join that have a podCIDR already: of the pool's grid, and of

@@ -38,7 +38,7 @@ func modesMultiPool(ctx context.Context, e *env) error {
 	if err := l.run(ctx); err != nil {
 		return err
 	}
-	if err := l.restartAgent(ctx); err != nil {
+	if err := l.restartAgent(ctx, l.node, l.keep, l.probe, l.keep); err != nil {
 		return err
 	}
 	if err := l.killOperators(ctx, append(flags, "--mode="+multiPoolMode)); err != nil {
@@ -144,14 +144,7 @@ func (l *wholeLife) surgeWhole(ctx context.Context, name string, width int) (*be
 // giveBack deletes all but 6 scattered pods, which are pinged from the other node
 // every 5 ms, and waits until the agent has no block that it could do without.
 func (l *wholeLife) giveBack(ctx context.Context) error {
-	var keep, drop []*bed.Pod
-	for i, p := range l.keep {
-		if i%keepEvery == 0 {
-			keep = append(keep, p)
-		} else {
-			drop = append(drop, p)
-		}
-	}
+	keep, drop := scattered(l.keep)
 	before, err := l.CiliumNode(ctx, l.node.Name)
 	if err != nil {
 		return err
@@ -256,17 +249,18 @@ func prefixesOf(cn *ciliumv2.CiliumNode) []netip.Prefix {
 	return out
 }
 
-// restartAgent kills the agent and starts it again.
-func (l *wholeLife) restartAgent(ctx context.Context) error {
-	flows, err := flowsBetween(l.probe, l.keep, rapid)
+// restartAgent kills an agent, whose pods another node's pod pings, and starts it
+// again.
+func (e *env) restartAgent(ctx context.Context, n *bed.Node, pods []*bed.Pod, probe *bed.Pod, pinged []*bed.Pod) error {
+	flows, err := flowsBetween(probe, pinged, rapid)
 	if err != nil {
 		return err
 	}
-	if err := l.node.RestartAgent(ctx); err != nil {
+	if err := n.RestartAgent(ctx); err != nil {
 		return err
 	}
-	l.checkTold(ctx, l.node, l.keep, "agent killed: pods restored at their address")
-	l.judgePings(flows, "agent killed: packets lost over the restart, both ways, every 5 ms")
+	e.checkTold(ctx, n, pods, "agent killed: pods restored at their address")
+	e.judgePings(flows, "agent killed: packets lost over the restart, both ways, every 5 ms")
 	return nil
 }
 

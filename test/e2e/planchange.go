@@ -47,7 +47,7 @@ func planChange(ctx context.Context, e *env) error {
 		if err := p.during(ctx, s); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
-		p.checkStayed(before, s.name)
+		p.noteStayed(before, s.name)
 	}
 	p.checkRoutesOf(ctx)
 	return p.endWatch(ctx)

@@ -4,41 +4,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
 	"time"
 
-	"k8s.io/client-go/util/retry"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
 )
-
-// setDrain drains one CIDR of a pool.
-func setDrain(cidr string) func(*v1alpha1.PodIPPool) {
-	return func(pool *v1alpha1.PodIPPool) {
-		for i := range pool.Spec.IPv4.CIDRs {
-			if pool.Spec.IPv4.CIDRs[i].CIDR == cidr {
-				pool.Spec.IPv4.CIDRs[i].Drain = true
-			}
-		}
-	}
-}
-
-func (e *env) editPool(ctx context.Context, name string, edit func(*v1alpha1.PodIPPool)) error {
-	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		pool := &v1alpha1.PodIPPool{}
-		if err := e.Client.Get(ctx, client.ObjectKey{Name: name}, pool); err != nil {
-			return fmt.Errorf("edit pool %s: %w", name, err)
-		}
-		edit(pool)
-		return e.Client.Update(ctx, pool)
-	})
-}
 
 // vacate waits until a node's blocks in some ranges have no free address, starts a
 // successor of each of their pods and deletes that pod then, and so on until the
@@ -55,7 +28,10 @@ func (p *planMover) vacate(ctx context.Context, over string, i int, ranges ...st
 		if err := p.Eventually(ctx, "nothing is left there but what is used", func(ctx context.Context) error { return p.leftIn(ctx, i, ranges...) }); err != nil {
 			return err
 		}
-		if err := p.succeed(ctx, i, fmt.Sprintf("%s-%d", over, turns), ranges); err != nil {
+		among := func(a netip.Addr) bool {
+			return slices.ContainsFunc(ranges, func(r string) bool { return netip.MustParsePrefix(r).Contains(a) })
+		}
+		if err := p.succeed(ctx, i, fmt.Sprintf("%s-%d", over, turns), among); err != nil {
 			return err
 		}
 	}
@@ -88,23 +64,6 @@ func (p *planMover) leftIn(ctx context.Context, i int, ranges ...string) error {
 	return nil
 }
 
-// succeed gives each pod in the ranges a successor.
-func (p *planMover) succeed(ctx context.Context, i int, turn string, ranges []string) error {
-	errs := make([]error, len(p.pods[i]))
-	eachOf(p.pods[i], func(k int, old *bed.Pod) {
-		if !slices.ContainsFunc(ranges, func(r string) bool { return netip.MustParsePrefix(r).Contains(old.Address) }) {
-			return
-		}
-		next, err := p.runPod(ctx, p.nodes[i], fmt.Sprintf("moved-%s-%d", turn, k))
-		if err != nil {
-			errs[k] = err
-			return
-		}
-		p.pods[i][k], errs[k] = next, old.Delete(ctx)
-	})
-	return errors.Join(errs...)
-}
-
 // addresses are those of all pods, by name.
 func (p *planMover) addresses() map[string]netip.Addr {
 	out := map[string]netip.Addr{}
@@ -116,16 +75,16 @@ func (p *planMover) addresses() map[string]netip.Addr {
 	return out
 }
 
-// checkStayed checks that the agents have every pod that was not moved at the
-// address it had.
-func (p *planMover) checkStayed(before map[string]netip.Addr, over string) {
+// noteStayed tells how many pods a step has not moved. That the agents have each
+// at its address is checked with the step.
+func (p *planMover) noteStayed(before map[string]netip.Addr, over string) {
 	stayed := 0
 	for name, a := range p.addresses() {
 		if was, known := before[name]; known && was == a {
 			stayed++
 		}
 	}
-	p.note(over+": pods that stayed, and at their address", "%d", stayed)
+	p.note(over+": pods that stayed", "%d", stayed)
 }
 
 // blockNames are the CIDRs of all blocks.

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -195,19 +196,39 @@ func (z *zones) saysSo(ctx context.Context) {
 	z.check(err == nil, "exhausted: events missing of PodAddressShortage and two PoolExhausted", "%d", len(missing))
 }
 
+// setDrain drains one CIDR of a pool.
+func setDrain(cidr string) func(*v1alpha1.PodIPPool) {
+	return func(pool *v1alpha1.PodIPPool) {
+		for i := range pool.Spec.IPv4.CIDRs {
+			if pool.Spec.IPv4.CIDRs[i].CIDR == cidr {
+				pool.Spec.IPv4.CIDRs[i].Drain = true
+			}
+		}
+	}
+}
+
+func (e *env) editPool(ctx context.Context, name string, edit func(*v1alpha1.PodIPPool)) error {
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		pool := &v1alpha1.PodIPPool{}
+		if err := e.Client.Get(ctx, client.ObjectKey{Name: name}, pool); err != nil {
+			return fmt.Errorf("edit pool %s: %w", name, err)
+		}
+		edit(pool)
+		return e.Client.Update(ctx, pool)
+	})
+}
+
 // relieve adds a CIDR to the pool of zone a, upon which the waiting pods are
 // tried once more.
 func (z *zones) relieve(ctx context.Context, waiting []*bed.Pod) error {
-	p := &v1alpha1.PodIPPool{}
-	if err := z.Client.Get(ctx, client.ObjectKey{Name: "zone-a"}, p); err != nil {
+	began := time.Now()
+	err := z.editPool(ctx, "zone-a", func(p *v1alpha1.PodIPPool) {
+		p.Spec.IPv4.CIDRs = append(p.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: addedToA})
+	})
+	if err != nil {
 		return err
 	}
-	p.Spec.IPv4.CIDRs = append(p.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: addedToA})
-	began := time.Now()
-	if err := z.Client.Update(ctx, p); err != nil {
-		return fmt.Errorf("add a CIDR: %w", err)
-	}
-	err := z.Eventually(ctx, "the node has a block of it", func(ctx context.Context) error {
+	err = z.Eventually(ctx, "the node has a block of it", func(ctx context.Context) error {
 		cn, err := z.CiliumNode(ctx, z.a.node.Name)
 		if err == nil && blocksIn(podCIDRs(cn), addedToA) == 0 {
 			err = fmt.Errorf("podCIDRs %v", podCIDRs(cn))

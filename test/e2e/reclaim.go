@@ -37,14 +37,7 @@ func reclaim(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	var keep, drop []*bed.Pod
-	for i, p := range pods {
-		if i%keepEvery == 0 {
-			keep = append(keep, p)
-		} else {
-			drop = append(drop, p)
-		}
-	}
+	keep, drop := scattered(pods)
 	before, err := e.CiliumNode(ctx, n1.Name)
 	if err != nil {
 		return err
@@ -267,6 +260,18 @@ func (e *env) checkRoutes(ctx context.Context, n, other *bed.Node) {
 		e.Logf("%v", err)
 	}
 	e.check(err == nil, "routes of the other node to it, podCIDRs", "%d, %d", len(got), len(want))
+}
+
+// scattered splits pods into one of keepEvery, which stay, and the others.
+func scattered(pods []*bed.Pod) (keep, drop []*bed.Pod) {
+	for i, p := range pods {
+		if i%keepEvery == 0 {
+			keep = append(keep, p)
+		} else {
+			drop = append(drop, p)
+		}
+	}
+	return keep, drop
 }
 
 // isBlock tells whether it may be a block of the pool: not all of it, and not a
