@@ -23,6 +23,7 @@ type options struct {
 	workers int
 	faults  world.Faults
 	profile profile // "": of each seed its own
+	traits  traits  // those that seeds may have
 	verbose bool
 	replay  string
 	shrink  time.Duration
@@ -42,7 +43,7 @@ func run(args []string, out io.Writer) int {
 	case o.replay != "":
 		return replay(o.replay, out)
 	case o.verbose:
-		return tell(play(o.from, o.profileOf(o.from), o.steps, o.faults, tracer(out)), out)
+		return tell(play(o.originOf(o.from), o.steps, o.faults, tracer(out)), out)
 	}
 	return search(o, out)
 }
@@ -60,7 +61,11 @@ func parse(args []string, out io.Writer) (options, error) {
 	f.DurationVar(&o.shrink, "shrink", 30*time.Second, "how long to look for fewer actions that break the same rule")
 	faults := f.String("faults", "all", "faults that may be on, by comma: "+world.AllFaults().String())
 	kind := f.String("profile", "", "worlds of this profile only; each seed has its own: plain, late-leader, blind, lost-answer")
+	some := f.String("traits", "all", "traits that worlds may have, by comma: "+traits(allTraits).String())
 	err := f.Parse(args)
+	if err == nil {
+		o.traits, err = parseTraits(*some)
+	}
 	if err == nil && *kind != "" {
 		o.profile, err = parseProfile(*kind)
 	}
@@ -71,12 +76,14 @@ func parse(args []string, out io.Writer) (options, error) {
 	return o, err
 }
 
-// profileOf is the profile of a seed.
-func (o options) profileOf(seed uint64) profile {
+// originOf is what a seed makes of what is not asked for.
+func (o options) originOf(seed uint64) origin {
+	of := originOf(seed)
+	of.traits &= o.traits
 	if o.profile != "" {
-		return o.profile
+		of.profile = o.profile
 	}
-	return profileOf(seed)
+	return of
 }
 
 func tracer(out io.Writer) func(string) {
@@ -127,12 +134,13 @@ func search(o options, out io.Writer) int {
 
 // fail tells how to see a failing seed again, and in how few actions.
 func fail(o options, bad outcome, out io.Writer) {
-	fmt.Fprintf(out, "\nFAILED seed %d (%s, faults %s) after %d actions\n", bad.seed, bad.profile, bad.faults, len(bad.actions))
+	fmt.Fprintf(out, "\nFAILED seed %d (%s, traits %s, faults %s) after %d actions\n", bad.seed, bad.profile, bad.traits, bad.faults, len(bad.actions))
 	for _, v := range bad.violations[:min(5, len(bad.violations))] {
 		fmt.Fprintln(out, "  ", v)
 	}
-	fmt.Fprintf(out, "replay: go run ./test/sim -v -seed=%d -profile=%s -steps=%d -faults=%s\n", bad.seed, bad.profile, o.steps, orNone(o.faults))
-	small := shrink(script{bad.seed, bad.profile, bad.faults, bad.actions}, bad.violations[0], o.shrink)
+	fmt.Fprintf(out, "replay: go run ./test/sim -v -seed=%d -profile=%s -traits=%s -steps=%d -faults=%s\n",
+		bad.seed, bad.profile, bad.traits, o.steps, orNone(o.faults))
+	small := shrink(script{bad.origin, bad.faults, bad.actions}, bad.violations[0], o.shrink)
 	path := fmt.Sprintf("%s/sim-%d.actions", os.TempDir(), bad.seed)
 	if err := os.WriteFile(path, []byte(small.String()), 0o644); err != nil {
 		fmt.Fprintln(out, err)

@@ -12,8 +12,7 @@ import (
 
 // outcome is what became of a seed.
 type outcome struct {
-	seed       uint64
-	profile    profile
+	origin
 	faults     world.Faults
 	actions    []world.Action
 	violations []world.Violation
@@ -22,13 +21,13 @@ type outcome struct {
 
 // play lets so many random actions happen, then faults end and everything has
 // to come to rest.
-func play(seed uint64, p profile, steps int, mask world.Faults, trace func(string)) outcome {
-	s := draw(seed, p)
-	r := rand.New(rand.NewPCG(seed, 2))
+func play(o origin, steps int, mask world.Faults, trace func(string)) outcome {
+	s := draw(o)
+	r := rand.New(rand.NewPCG(o.seed, 2))
 	var next func() (world.Action, bool)
 	stop := func() {}
 	defer func() { stop() }()
-	return inWorld(seed, p, s.config.Faults&mask, trace, func(w *world.World) (world.Action, bool) {
+	return inWorld(o, s.config.Faults&mask, trace, func(w *world.World) (world.Action, bool) {
 		if next == nil {
 			next, stop = iter.Pull(direct(w, r, s))
 		}
@@ -39,16 +38,16 @@ func play(seed uint64, p profile, steps int, mask world.Faults, trace func(strin
 	})
 }
 
-// inWorld makes the world of a seed and lets happen what next says, until a rule
+// inWorld makes a world and lets happen what next says, until a rule
 // is broken or there is no more; then it brings the world to rest.
-func inWorld(seed uint64, p profile, faults world.Faults, trace func(string), next func(*world.World) (world.Action, bool)) (out outcome) {
-	config := draw(seed, p).config
+func inWorld(o origin, faults world.Faults, trace func(string), next func(*world.World) (world.Action, bool)) (out outcome) {
+	config := draw(o).config
 	config.Trace, config.Faults = trace, faults
 	if !faults.Has(world.Skew) {
 		config.Skew = 0
 	}
 	w := world.New(config)
-	out = outcome{seed: seed, profile: p, faults: faults}
+	out = outcome{origin: o, faults: faults}
 	defer func() {
 		if thrown := recover(); thrown != nil {
 			out.violations = append(slices.Clone(w.Violations), world.Violation{Text: fmt.Sprintf("panic: %v", thrown)})

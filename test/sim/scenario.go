@@ -17,15 +17,16 @@ import (
 
 // scenario is what a seed makes of a world, and how often what happens in it.
 type scenario struct {
-	profile profile
+	origin
 	config  world.Config
 	weights map[world.Verb]float64
 	// frozen are the weights while a process of the operator is stopped.
 	frozen map[world.Verb]float64
 }
 
-// draw makes a scenario of a seed.
-func draw(seed uint64, p profile) scenario {
+// draw makes a scenario.
+func draw(o origin) scenario {
+	seed := o.seed
 	r := rand.New(rand.NewPCG(seed, 1))
 	c := world.Config{
 		Nodes: 2 + r.IntN(2), PodsPerNode: 4 + r.IntN(5), Operators: 2, UpdateRate: 15 * time.Second,
@@ -52,14 +53,17 @@ func draw(seed uint64, p profile) scenario {
 	c.Skew = 5 * time.Second
 	w := weights(r)
 	frozen := whileFrozen(r, w)
-	p.adapt(seed, &c)
-	return scenario{profile: p, config: c, weights: w, frozen: frozen}
+	o.profile.adapt(seed, &c)
+	o.traits.adapt(seed, &c)
+	o.traits.weigh(w)
+	o.traits.weigh(frozen)
+	return scenario{origin: o, config: c, weights: w, frozen: frozen}
 }
 
 func settings() controller.Settings {
 	p := expand.DefaultPolicy()
 	p.MinFree, p.IdleFor = 1, 2*time.Minute
-	p.PressurePercent = 0 // testdata's seeds are of worlds without
+	p.PressurePercent = 0 // but for worlds with that trait
 	return controller.Settings{
 		Defaults:       crd.Defaults{Policy: p, Cooldown: time.Minute, NodeGoneCooldown: 5 * time.Minute},
 		AgentNamespace: "kube-system", AgentSettle: time.Minute, NodeWorkers: 2,
@@ -91,7 +95,7 @@ func weights(r *rand.Rand) map[world.Verb]float64 {
 		world.Pass: 8, world.JumpFar: .2, world.Collect: 3,
 		world.NodeDelete: .1, world.NodeOff: .1, world.NodeMake: 1, world.CNDelete: .2, world.CNEdit: .3,
 		world.PoolEdit: .5, world.BlockDelete: .4, world.BlockMake: .2, world.BlockTear: .2, world.BlockStrip: .2,
-		world.BlockStatus: .2, world.Touch: .3, world.BackupTake: .3, world.BackupAgain: .3,
+		world.BlockStatus: .2, world.Touch: .3, world.Cordon: .3, world.BackupTake: .3, world.BackupAgain: .3,
 	}
 	for _, group := range [][]world.Verb{
 		{world.Watch, world.Tell}, {world.AgentSee}, {world.AgentReport}, {world.PodNew}, {world.PodDelete}, {world.Pass},

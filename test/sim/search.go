@@ -40,7 +40,7 @@ func (s *searching) run() *outcome {
 	for range max(1, s.opts.workers) {
 		workers.Go(func() {
 			for seed, more := s.take(); more; seed, more = s.take() {
-				s.finish(play(seed, s.opts.profileOf(seed), s.opts.steps, s.opts.faults, nil))
+				s.finish(play(s.opts.originOf(seed), s.opts.steps, s.opts.faults, nil))
 			}
 		})
 	}
@@ -96,6 +96,7 @@ func (s *searching) figures() string {
 	fmt.Fprintf(&b, "%d seeds × %d random actions, %d in all, in %s\n",
 		s.done, s.opts.steps, s.actions, time.Since(s.begun).Round(time.Second))
 	fmt.Fprintf(&b, "faults: %s\n", list(s.counts.Faults))
+	fmt.Fprintf(&b, "written by operators: %s\n", list(s.counts.Did))
 	fmt.Fprintf(&b, "done, with what it took to come to rest: %s\n", list(s.counts.Ops))
 	fmt.Fprintf(&b, "window of the agents' protocol: %d pods not restored, of %d addresses marked for release; %d more after people took their addresses away\n",
 		s.counts.Lost, s.counts.Marks, s.counts.LostByHand)
@@ -108,6 +109,11 @@ func list(counts map[string]int) string {
 		parts = append(parts, fmt.Sprintf("%s %d", name, counts[name]))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// missing are the counts that have not moved.
+func (s *searching) missing(names []string) []string {
+	return slices.DeleteFunc(names, func(name string) bool { return s.counts.Faults[name]+s.counts.Did[name] > 0 })
 }
 
 func sum(counts map[string]int) int {
@@ -138,11 +144,10 @@ func (s *searching) idle() []string {
 		return out
 	}
 	for _, fault := range s.opts.faults.Each() {
-		for _, name := range fault.Marks() {
-			if s.counts.Faults[name] == 0 {
-				out = append(out, name)
-			}
-		}
+		out = append(out, s.missing(fault.Marks())...)
+	}
+	for _, trait := range s.opts.traits.each() {
+		out = append(out, s.missing(trait.marks())...)
 	}
 	return out
 }

@@ -19,7 +19,7 @@ func shrink(s script, as world.Violation, within time.Duration) script {
 		return len(out.violations) > 0 && gist(out.violations[0]) == gist(as)
 	}
 	for _, one := range s.faults.Each() {
-		if less := (script{s.seed, s.profile, s.faults &^ one, s.actions}); fails(less) {
+		if less := (script{s.origin, s.faults &^ one, s.actions}); fails(less) {
 			s = less
 		}
 	}
@@ -27,7 +27,7 @@ func shrink(s script, as world.Violation, within time.Duration) script {
 		removed := false
 		for at := 0; at < len(s.actions) && time.Now().Before(end); {
 			rest := slices.Concat(s.actions[:at], s.actions[min(at+size, len(s.actions)):])
-			if less := (script{s.seed, s.profile, s.faults, rest}); fails(less) {
+			if less := (script{s.origin, s.faults, rest}); fails(less) {
 				s, removed = less, true
 			} else {
 				at += size
@@ -53,8 +53,7 @@ func gist(v world.Violation) string {
 // script is what happens in a world, action by action. Those that are not
 // possible when their turn comes are left out.
 type script struct {
-	seed    uint64
-	profile profile
+	origin
 	faults  world.Faults
 	actions []world.Action
 }
@@ -62,18 +61,17 @@ type script struct {
 // String is what parseScript reads.
 func (s script) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d\nprofile %s\nfaults %s\n", s.seed, s.profile, orNone(s.faults))
+	fmt.Fprintf(&b, "seed %d\nprofile %s\ntraits %s\nfaults %s\n", s.seed, s.profile, s.traits, orNone(s.faults))
 	for _, a := range s.actions {
 		fmt.Fprintln(&b, a)
 	}
 	return b.String()
 }
 
-// parseScript reads the seed, the profile if it is not plain, the faults, and an
-// action a line. Lines that begin
-// with # are comments.
+// parseScript reads the seed, the profile if it is not plain, the traits if there
+// are any, the faults, and an action a line. Lines that begin with # are comments.
 func parseScript(text string) (script, error) {
-	s := script{profile: plain}
+	s := script{origin: origin{profile: plain}}
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		name, value, _ := strings.Cut(line, " ")
@@ -84,6 +82,8 @@ func parseScript(text string) (script, error) {
 			s.seed, err = strconv.ParseUint(value, 10, 64)
 		case name == "profile":
 			s.profile, err = parseProfile(value)
+		case name == "traits":
+			s.traits, err = parseTraits(value)
 		case name == "faults":
 			s.faults, err = world.ParseFaults(value)
 		default:
@@ -100,7 +100,7 @@ func parseScript(text string) (script, error) {
 
 func (s script) run(trace func(string)) outcome {
 	i := 0
-	return inWorld(s.seed, s.profile, s.faults, trace, func(w *world.World) (world.Action, bool) {
+	return inWorld(s.origin, s.faults, trace, func(w *world.World) (world.Action, bool) {
 		for ; i < len(s.actions); i++ {
 			if w.Can(s.actions[i]) {
 				i++

@@ -53,12 +53,14 @@ func TestDeterministic(t *testing.T) {
 	for seed := uint64(1); seed <= 5; seed++ {
 		var first, second, third []string
 		log := func(to *[]string) func(string) { return func(line string) { *to = append(*to, line) } }
-		out := play(seed, profileOf(seed), 300, world.AllFaults(), log(&first))
-		play(seed, profileOf(seed), 300, world.AllFaults(), log(&second))
+		from := originOf(seed)
+		from.traits = allTraits
+		out := play(from, 300, world.AllFaults(), log(&first))
+		play(from, 300, world.AllFaults(), log(&second))
 		if diff := cmp.Diff(first, second); diff != "" {
 			t.Fatalf("seed %d differs (-first +second):\n%.2000s", seed, diff)
 		}
-		script{seed, out.profile, out.faults, out.actions}.run(log(&third))
+		script{out.origin, out.faults, out.actions}.run(log(&third))
 		if diff := cmp.Diff(first, third); diff != "" {
 			t.Fatalf("the actions of seed %d lead elsewhere (-first +replayed):\n%.2000s", seed, diff)
 		}
@@ -79,17 +81,17 @@ func TestIdle(t *testing.T) {
 }
 
 func TestScript(t *testing.T) {
-	s := script{7, blind, world.Kill | world.Lag, []world.Action{
+	s := script{origin{7, blind, windows | pressure}, world.Kill | world.Lag, []world.Action{
 		{Verb: world.Start, Who: "op1"}, {Verb: world.Reconcile, Who: "op1", What: "node/n1"},
 	}}
 	again, err := parseScript(s.String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(s, again, cmp.AllowUnexported(script{})); diff != "" {
+	if diff := cmp.Diff(s, again, cmp.AllowUnexported(script{}, origin{})); diff != "" {
 		t.Error(diff)
 	}
-	for _, bad := range []string{"seed x", "faults none-such", "profile none-such", "start", "a b c d"} {
+	for _, bad := range []string{"seed x", "faults none-such", "profile none-such", "traits none-such", "start", "a b c d"} {
 		if _, err := parseScript(bad); err == nil {
 			t.Errorf("%q was read", bad)
 		}
@@ -102,8 +104,8 @@ func TestShrink(t *testing.T) {
 	if gist(bad) != gist(world.Violation{Rule: 9, Text: "with pods: node n22 has no CiliumNode"}) {
 		t.Error("the same violation on another node counts as another")
 	}
-	out := play(3, plain, 100, world.AllFaults(), nil)
-	s := script{3, plain, out.faults, out.actions}
+	out := play(origin{seed: 3, profile: plain}, 100, world.AllFaults(), nil)
+	s := script{out.origin, out.faults, out.actions}
 	if got := shrink(s, bad, time.Second); len(got.actions) != len(s.actions) || got.faults != s.faults {
 		t.Errorf("a script that does not fail was shrunk to %d of %d actions", len(got.actions), len(s.actions))
 	}

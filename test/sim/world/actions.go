@@ -111,6 +111,7 @@ const (
 	BlockTear   Verb = "block-tear"
 	BlockStrip  Verb = "block-strip"
 	BlockStatus Verb = "block-status"
+	Cordon      Verb = "cordon"
 	Touch       Verb = "touch"
 	BackupTake  Verb = "backup-take"
 	BackupAgain Verb = "backup-restore"

@@ -7,6 +7,7 @@ import (
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
@@ -28,6 +29,9 @@ func brief(v Version) string {
 		}
 		for _, c := range obj.Status.Conditions {
 			s += " " + c.Type + " " + c.Reason
+			if c.Status != metav1.ConditionTrue {
+				s += " " + string(c.Status)
+			}
 		}
 	case *v1alpha1.PodIPPool:
 		s += fmt.Sprintf(" generation %d %v", obj.Generation, obj.Spec.IPv4.CIDRs)

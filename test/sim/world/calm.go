@@ -6,7 +6,13 @@ import (
 
 // quietFor is how long no operator must write to be at rest: longer than all
 // that it waits for.
-const quietFor = 12 * time.Minute
+func (w *World) quietFor() time.Duration {
+	const quiet = 12 * time.Minute
+	if w.cfg.Maintenance != nil {
+		return quiet + w.cfg.Maintenance.Longest
+	}
+	return quiet
+}
 
 // calm says that an action goes on without anybody wanting something new.
 func (v Verb) calm() bool {
@@ -39,7 +45,7 @@ func (w *World) Calm(limit int) bool {
 			w.Do(a)
 			continue
 		}
-		if w.now.Sub(w.wrote) > quietFor {
+		if w.now.Sub(w.wrote) > w.quietFor() {
 			return true
 		}
 		d := time.Minute
@@ -77,23 +83,28 @@ func (w *World) Finish() {
 				}
 			}
 		}
-		w.rest("without pods")
+		if w.rest("without pods") && w.openAll() {
+			w.rest("once windows are open")
+		}
 	}
 }
 
-// restWithin bounds how many actions it takes to come to rest.
-const restWithin = 20000
+// restWithin bounds how many actions it takes to come to rest: those who wait for
+// a turn look again and again.
+func (w *World) restWithin() int {
+	return 20000 * int(w.quietFor()/(12*time.Minute))
+}
 
 func (w *World) rest(when string) bool {
 	if len(w.Violations) > 0 {
 		return false
 	}
-	if !w.Calm(restWithin) && len(w.Violations) == 0 {
-		w.violate(9, "%s: no rest within %d actions", when, restWithin)
+	if limit := w.restWithin(); !w.Calm(limit) && len(w.Violations) == 0 {
+		w.violate(9, "%s: no rest within %d actions", when, limit)
 	}
 	w.replaceLost()
-	if !w.Calm(restWithin) && len(w.Violations) == 0 {
-		w.violate(9, "%s: no rest within %d actions", when, restWithin)
+	if limit := w.restWithin(); !w.Calm(limit) && len(w.Violations) == 0 {
+		w.violate(9, "%s: no rest within %d actions", when, limit)
 	}
 	if len(w.Violations) > 0 {
 		return false

@@ -2,6 +2,8 @@ package world
 
 import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -49,11 +51,8 @@ func (c *Counts) did(v Version) {
 
 func (c *Counts) didBlock(v Version) {
 	phase := func(obj client.Object) string {
-		b, ok := obj.(*v1alpha1.PodIPBlock)
-		if !ok || len(b.Status.Conditions) == 0 {
-			return ""
-		}
-		return b.Status.Conditions[0].Type
+		b, _ := obj.(*v1alpha1.PodIPBlock)
+		return phaseOf(b)
 	}
 	switch was, is := phase(v.Old), phase(v.New); {
 	case v.Old == nil:
@@ -61,6 +60,9 @@ func (c *Counts) didBlock(v Version) {
 	case v.New == nil:
 		c.Did["give up"]++
 	case was == is:
+		if is := heldFor(v.New); is != "" && is != heldFor(v.Old) {
+			c.Did[is]++
+		}
 	case is == v1alpha1.BlockDraining:
 		c.Did["drain"]++
 	case is == v1alpha1.BlockCoolingDown:
@@ -68,6 +70,16 @@ func (c *Counts) didBlock(v Version) {
 	case is == "":
 		c.Did["undrain"]++
 	}
+}
+
+// heldFor is what a block waits for that has not begun to leave though it should,
+// as in "hold for WaitsForWindow", or "".
+func heldFor(obj client.Object) string {
+	b := obj.(*v1alpha1.PodIPBlock)
+	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BlockDraining); c != nil && c.Status == metav1.ConditionFalse {
+		return "hold for " + c.Reason
+	}
+	return ""
 }
 
 // Add takes in those of another world.

@@ -52,6 +52,8 @@ type Operator struct {
 	// doubts are its claims that were carried out and never answered, by block,
 	// until it knows of the block.
 	doubts map[string]doubt
+	// meter counts what it has let begin, where that is held to anything.
+	meter *meter
 }
 
 // flight is a reconcile under way.
@@ -66,6 +68,7 @@ type flight struct {
 	since   time.Time // when it came to the call it waits at
 
 	seen digest // what it has got to know, if that is noted
+	may  chances
 
 	yield  func(*call) bool
 	next   func() (*call, bool)
@@ -86,6 +89,9 @@ func (o *Operator) start(versionsAgo int) {
 		o.skew = time.Duration(o.w.pick(o.name, uint64(o.runs), 2*seconds+1)-seconds) * time.Second
 	}
 	o.flights, o.current, o.doubts = nil, nil, nil
+	if o.w.cfg.Maintenance != nil {
+		o.meter = newMeter(clock{o}.Now())
+	}
 	s := o.settings
 	s.Registry = prometheus.NewRegistry()
 	parts, err := controller.New(controller.Connections{
@@ -118,6 +124,8 @@ func (o *Operator) watch(versionsAgo int) {
 			s.name, s.wants = "Agent", isAgent
 		case kind == KindPod:
 			s.wants = needsAddress
+		case kind == KindPool && o.meter != nil:
+			s.pools = o.meter.pools
 		}
 		s.cache = map[string]client.Object{}
 		s.list(o.w.api, max(0, len(o.w.api.history[s.kind])-versionsAgo))
@@ -148,7 +156,7 @@ func (o *Operator) crash() {
 	}
 	o.up, o.leads, o.frozen, o.begun = false, false, false, false
 	o.flights, o.current, o.doubts, o.parts, o.streams = nil, nil, nil, nil, nil
-	o.queues = [controllers]*queue{}
+	o.queues, o.meter = [controllers]*queue{}, nil
 }
 
 func (o *Operator) running() bool { return o.up && !o.frozen }
@@ -227,6 +235,7 @@ func (o *Operator) reconciler(c int) reconcile.Reconciler {
 // resume lets a reconcile run to its next call, or to its end.
 func (o *Operator) resume(f *flight) {
 	o.current = f
+	f.chance(o)
 	f.noteMemory(o)
 	c, more := f.next()
 	o.current = nil

@@ -52,6 +52,9 @@ func ownedBy(obj, owner client.Object) bool {
 func (w *World) enablePeople() {
 	for _, m := range w.machines {
 		if w.api.Get(KindNode, m.name) != nil {
+			if w.cfg.Maintenance != nil && w.cfg.Maintenance.Cordons {
+				w.can(Cordon, m.name, "")
+			}
 			w.canIf(NodeGone, NodeDelete, m.name, "")
 			w.canIf(NodeGone, NodeOff, m.name, "")
 		}
@@ -71,6 +74,9 @@ func (w *World) enablePeople() {
 	}
 	for _, what := range []string{"add", "drain", "remove", "min-free", "reserve", "pause", "other"} {
 		w.canIf(PoolEdits, PoolEdit, people, what)
+	}
+	if w.cfg.Maintenance != nil && len(w.cfg.Maintenance.Edits) > 0 {
+		w.canIf(PoolEdits, PoolEdit, people, "maintenance")
 	}
 	w.enableBlockEdits()
 	w.canIf(Restore, BackupTake, people, "")
@@ -157,6 +163,8 @@ func (w *World) doPeople(a Action) {
 	switch a.Verb {
 	case Collect:
 		w.collect(m, a.What)
+	case Cordon:
+		w.cordon(m.name)
 	case NodeMake:
 		m.off = false
 		w.must(w.api.Create(nodeObject(m.name)))
@@ -330,6 +338,8 @@ func (w *World) editPool(what string) {
 		}
 	case "pause":
 		pool.Spec.Paused = !pool.Spec.Paused
+	case "maintenance":
+		w.cfg.Maintenance.setMaintenance(pool)
 	}
 	w.must(w.api.Update(pool, false))
 }

@@ -97,6 +97,8 @@ func (w *World) holdBlocks(when string, m *machine, cn *ciliumv2.CiliumNode) {
 			w.violate(9, "%s: block %s of node %s stays, though it overlaps another and was not there first", when, name, m.name)
 		case leaving && b.used == 0 && !b.pinned && w.room() > 0:
 			w.violate(9, "%s: block %s of node %s still leaves, and nothing uses it", when, name, m.name)
+		case !leaving && w.asked(obj) && w.room() > 0 && !w.isHeld(obj.Spec.Pool):
+			w.violate(9, "%s: block %s of node %s has to leave, and has not begun", when, name, m.name)
 		case !leaving && !w.asked(obj):
 			held = append(held, b)
 		}
@@ -134,7 +136,10 @@ func (w *World) holdReclaim(when string, m *machine, cn *ciliumv2.CiliumNode, he
 	if m.phase != serving {
 		return
 	}
-	policy := w.policy()
+	policy, ruling := w.policy()
+	if w.isHeld(ruling) {
+		return
+	}
 	for _, family := range []bool{true, false} {
 		demand, total, blocks := 0, 0, 0
 		for key := range cn.Status.IPAM.Used {

@@ -41,7 +41,9 @@ func (w *World) stored(v Version) {
 		w.takeIn(v, change)
 		return
 	}
-	w.wrote = w.now
+	if !w.ofTheHour(v) {
+		w.wrote = w.now
+	}
 	w.writes++
 	w.Counts.did(v)
 	if w.besides(v) {
@@ -224,7 +226,9 @@ func (w *World) holdBlock(v Version) {
 	switch {
 	case v.New == nil:
 		w.holdGivenUp(v)
-	case v.Old == nil:
+	case v.Old != nil:
+		w.holdBegin(v)
+	default:
 		if !w.writer.begun {
 			w.violate(5, "block %s was claimed before everything had been read", v.Key)
 		}

@@ -22,6 +22,7 @@ type stream struct {
 	strip   toolscache.TransformFunc
 	handler toolscache.ResourceEventHandler
 	store   controller.Store
+	pools   *knownPools // is told of them too
 
 	// cache is what the store was last given, where there is one.
 	cache map[string]client.Object
@@ -158,6 +159,7 @@ func (s *stream) stripped(obj client.Object) client.Object {
 func (s *stream) tell() {
 	n := s.untold[0]
 	s.untold = s.untold[1:]
+	s.pools.tell(n)
 	first := s.initial > 0
 	if first {
 		s.initial--

@@ -40,6 +40,8 @@ type Config struct {
 	Spare []v1alpha1.PoolCIDR
 	// Other is a pool that people may make and delete. Nil: none.
 	Other *v1alpha1.PodIPPool
+	// Maintenance is what holds blocks on their nodes. Nil: nothing.
+	Maintenance *Maintenance
 	// Settings of the operators. Upgraded are those after an upgrade.
 	Settings, Upgraded controller.Settings
 	// UpdateRate is the least time between two reports of an agent.
@@ -94,7 +96,8 @@ type World struct {
 
 // Violation is a rule seen broken.
 type Violation struct {
-	// Rule is its number in docs/architecture.md; 9 is liveness.
+	// Rule is its number in docs/architecture.md; 9 is liveness, 10 what people have
+	// asked for.
 	Rule int
 	Text string
 }
@@ -104,6 +107,8 @@ func (v Violation) String() string { return fmt.Sprintf("rule %d: %s", v.Rule, v
 // New makes a world in which nothing has happened yet: Nodes and pools are
 // there, operators and agents are down.
 func New(cfg Config) *World {
+	cfg.Maintenance.apply(&cfg.Settings.Defaults)
+	cfg.Maintenance.apply(&cfg.Upgraded.Defaults)
 	if len(cfg.Families) == 0 {
 		cfg.Families = []agent.Family{agent.IPv4}
 	}
@@ -138,18 +143,18 @@ func nodeObject(name string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/hostname": name}}}
 }
 
-// policy is the one that rules all nodes.
-func (w *World) policy() expand.Policy {
+// policy is the one that rules all nodes, and the pool that says so, or "".
+func (w *World) policy() (expand.Policy, string) {
 	for _, o := range w.operators {
 		if !o.leads {
 			continue
 		}
 		if ruling := o.parts.Node.Pools.Match(nil); len(ruling) > 0 {
-			return ruling[0].Policy
+			return ruling[0].Policy, ruling[0].Name
 		}
-		return o.settings.Defaults.Policy
+		return o.settings.Defaults.Policy, ""
 	}
-	return w.cfg.Settings.Defaults.Policy
+	return w.cfg.Settings.Defaults.Policy, ""
 }
 
 // Now is the true time.

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
+)
+
+// traits are what a world has that the first ones had not. A replay that names
+// none is of a world without.
+type traits uint32
+
+const (
+	windows   traits = 1 << iota // pools have maintenance windows, and people change them
+	pace                         // so many blocks an hour, and reclaims a minute, may begin to leave
+	pressure                     // full pools shorten idle times, and nodes are cordoned
+	allTraits = 1<<iota - 1
+)
+
+func traitNames() []string { return []string{"windows", "pace", "pressure"} }
+
+func (t traits) has(one traits) bool { return t&one == one }
+
+// each are the single traits of the set.
+func (t traits) each() []traits {
+	var out []traits
+	for i := range traitNames() {
+		if one := traits(1) << i; t.has(one) {
+			out = append(out, one)
+		}
+	}
+	return out
+}
+
+// String is what parseTraits reads.
+func (t traits) String() string {
+	var out []string
+	for i, name := range traitNames() {
+		if t.has(1 << i) {
+			out = append(out, name)
+		}
+	}
+	if len(out) == 0 {
+		return "none"
+	}
+	return strings.Join(out, ",")
+}
+
+// parseTraits reads what String wrote; "all" is known too.
+func parseTraits(s string) (traits, error) {
+	switch s {
+	case "all":
+		return allTraits, nil
+	case "", "none":
+		return 0, nil
+	}
+	var t traits
+	for part := range strings.SplitSeq(s, ",") {
+		i := slices.Index(traitNames(), part)
+		if i < 0 {
+			return 0, fmt.Errorf("no such trait: %q; there are %s", part, traits(allTraits))
+		}
+		t |= 1 << i
+	}
+	return t, nil
+}
+
+// traitsOf are those of a seed. Every other one has none.
+func traitsOf(seed uint64) traits {
+	r := rand.New(rand.NewPCG(seed, 5))
+	if r.IntN(2) == 0 {
+		return 0
+	}
+	var t traits
+	for _, one := range traits(allTraits).each() {
+		if r.IntN(2) == 0 {
+			t |= one
+		}
+	}
+	return t
+}
+
+// marks are counts, of faults or of what operators did, that must move where a
+// trait is on for long enough.
+func (t traits) marks() []string {
+	return map[traits][]string{
+		windows: {"hold for " + v1alpha1.HeldForWindow}, pace: {"hold for " + v1alpha1.HeldForTurn}, pressure: {string(world.Cordon)},
+	}[t]
+}
+
+// adapt gives the world of a seed its traits.
+func (t traits) adapt(seed uint64, c *world.Config) {
+	if t == 0 {
+		return
+	}
+	r := rand.New(rand.NewPCG(seed, 6))
+	m := &world.Maintenance{Cordons: t.has(pressure)}
+	c.Maintenance = m
+	var edits []v1alpha1.MaintenancePolicy
+	for range 3 {
+		p := v1alpha1.MaintenancePolicy{}
+		if t.has(windows) {
+			p.Windows = someWindows(r)
+		}
+		if t.has(pace) {
+			p.BlocksPerHour = []*int32{nil, ptr.To[int32](6), ptr.To[int32](30), ptr.To[int32](120)}[r.IntN(4)]
+		}
+		edits = append(edits, p)
+	}
+	if t.has(windows) || t.has(pace) {
+		c.Faults |= world.PoolEdits
+		m.Longest, m.Edits = 27*time.Minute, append(edits, v1alpha1.MaintenancePolicy{Anytime: true})
+		switch r.IntN(3) {
+		case 0:
+			m.Flags = edits[0]
+		case 1:
+			c.Pools[0].Spec.Maintenance, m.Flags = edits[1], edits[0]
+		default:
+			c.Pools[0].Spec.Maintenance, c.Other.Spec.Maintenance = edits[1], edits[2]
+		}
+	}
+	for _, s := range []*int{&c.Settings.ReclaimsPerMinute, &c.Settings.ReclaimsPerMinutePerPool} {
+		if t.has(pace) && r.IntN(2) == 0 {
+			*s = []int{1, 6, 20}[r.IntN(3)]
+		}
+	}
+	if t.has(pressure) {
+		c.Settings.Defaults.Policy.PressurePercent = []int{1, 50, 75}[r.IntN(3)]
+	}
+	minFree := c.Upgraded.Defaults.Policy.MinFree
+	c.Upgraded = c.Settings
+	c.Upgraded.Defaults.Policy.MinFree = minFree
+}
+
+// weigh makes more of what a trait is about: ranges are drained and given back,
+// and people change when that may be.
+func (t traits) weigh(w map[world.Verb]float64) {
+	if t.has(windows) || t.has(pace) {
+		w[world.PoolEdit] = 3
+	}
+}
+
+// someWindows are none, or some that open often, or never.
+func someWindows(r *rand.Rand) []v1alpha1.MaintenanceWindow {
+	window := func(schedule string, d time.Duration) v1alpha1.MaintenanceWindow {
+		return v1alpha1.MaintenanceWindow{Schedule: schedule, Duration: metav1.Duration{Duration: d}}
+	}
+	return [][]v1alpha1.MaintenanceWindow{
+		nil,
+		{window("*/5 * * * *", 2*time.Minute)},
+		{window("*/10 * * * *", time.Minute), window("3 * * * *", 30*time.Minute)},
+		{window("*/15 * * * *", 5*time.Minute)},
+		{window("0 0 29 2 *", time.Hour)},   // not in the days of a world
+		{window("61 * * * *", time.Minute)}, // cannot be read
+	}[r.IntN(6)]
+}

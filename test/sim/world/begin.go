@@ -1,0 +1,196 @@
+package world
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// knownPools are the pools that an operator has been told of.
+type knownPools struct {
+	now map[string]*v1alpha1.PodIPPool
+	// edited are those whose maintenance has changed meanwhile.
+	edited map[string]bool
+}
+
+func (k *knownPools) tell(n notice) {
+	if k == nil {
+		return
+	}
+	name := keyOf(cmpOr(n.now, n.old))
+	now, _ := n.now.(*v1alpha1.PodIPPool)
+	old := k.now[name]
+	if old != nil && (now == nil || !equality.Semantic.DeepEqual(old.Spec.Maintenance, now.Spec.Maintenance)) {
+		k.edited[name] = true
+	}
+	if k.now[name] = now; now == nil {
+		delete(k.now, name)
+	}
+}
+
+func cmpOr(a, b client.Object) client.Object {
+	if a == nil {
+		return b
+	}
+	return a
+}
+
+// ruling is the pool whose thresholds hold on all nodes for a family, or nil.
+func (k *knownPools) ruling(v4 bool) *v1alpha1.PodIPPool {
+	var first *v1alpha1.PodIPPool
+	for _, name := range sortedKeys(k.now) {
+		p := k.now[name]
+		if cidrs, _ := ranges(p, v4); len(cidrs) > 0 && p.DeletionTimestamp == nil && (first == nil || p.Spec.Priority > first.Spec.Priority) {
+			first = p
+		}
+	}
+	return first
+}
+
+// chances are what a reconcile could let begin at any time since it began.
+type chances struct {
+	// reclaim by family, IPv4 first; drain by pool.
+	reclaim [2]bool
+	drain   map[string]bool
+	// ruling are the pools that ruled a family meanwhile.
+	ruling [2]map[string]bool
+}
+
+// chance notes what an operator may let begin just now.
+func (f *flight) chance(o *Operator) {
+	if o.meter == nil || f.controller != nodes {
+		return
+	}
+	m, now, known := o.w.cfg.Maintenance, clock{o}.Now(), o.meter.pools
+	if f.may.drain == nil {
+		f.may = chances{drain: map[string]bool{}, ruling: [2]map[string]bool{{}, {}}}
+	}
+	for _, pool := range append(slices.Clone(o.w.cfg.Pools), o.w.cfg.Other) {
+		if pool == nil {
+			continue
+		}
+		told := known.now[pool.Name]
+		f.may.drain[pool.Name] = f.may.drain[pool.Name] || told == nil || m.isOpen(told, now)
+	}
+	for i, v4 := range []bool{true, false} {
+		pool := known.ruling(v4)
+		if pool == nil {
+			f.may.ruling[i][""] = true
+			continue
+		}
+		f.may.ruling[i][pool.Name] = true
+		f.may.reclaim[i] = f.may.reclaim[i] || m.isOpen(pool, now)
+	}
+}
+
+// meter counts what a process has let begin. What it remembers begins anew with
+// it, and so does this.
+type meter struct {
+	since    time.Time // by its own clock
+	begun    map[string]int
+	reclaims map[string]int
+	pools    *knownPools
+}
+
+func newMeter(now time.Time) *meter {
+	return &meter{
+		since: now, begun: map[string]int{}, reclaims: map[string]int{},
+		pools: &knownPools{now: map[string]*v1alpha1.PodIPPool{}, edited: map[string]bool{}},
+	}
+}
+
+// phaseOf is the condition of a block that is True, or "" in service.
+func phaseOf(b *v1alpha1.PodIPBlock) string {
+	for _, c := range []string{v1alpha1.BlockCoolingDown, v1alpha1.BlockDraining} {
+		if b != nil && meta.IsStatusConditionTrue(b.Status.Conditions, c) {
+			return c
+		}
+	}
+	return ""
+}
+
+// holdBegin checks a block that begins to leave: that its pool lets it at that
+// hour, that no more begin in an hour than may, and that it was idle.
+func (w *World) holdBegin(v Version) {
+	old, _ := v.Old.(*v1alpha1.PodIPBlock)
+	now, _ := v.New.(*v1alpha1.PodIPBlock)
+	o := w.writer
+	if o.meter == nil || old == nil || now == nil || phaseOf(old) != "" || phaseOf(now) != v1alpha1.BlockDraining {
+		return
+	}
+	why := meta.FindStatusCondition(now.Status.Conditions, v1alpha1.BlockDraining).Reason
+	family := 1
+	if netip.MustParsePrefix(now.Spec.CIDR).Addr().Is4() {
+		family = 0
+	}
+	may := o.current.may
+	switch why {
+	case v1alpha1.ReasonDeleted:
+	case v1alpha1.ReasonReclaim:
+		w.holdIdle(v.Key)
+		if !may.reclaim[family] {
+			w.violate(10, "block %s began to be reclaimed while no maintenance window of %v was open", v.Key, sortedKeys(may.ruling[family]))
+		}
+		if payers := slices.Collect(maps.Keys(may.ruling[family])); len(payers) == 1 {
+			w.holdRate(payers[0])
+			w.holdReclaims(payers[0], o.settings.ReclaimsPerMinutePerPool)
+		}
+		w.holdReclaims("", o.settings.ReclaimsPerMinute)
+	default:
+		if open, known := may.drain[now.Spec.Pool]; known && !open {
+			w.violate(10, "block %s began to drain (%s) while no maintenance window of pool %s was open", v.Key, why, now.Spec.Pool)
+		}
+		w.holdRate(now.Spec.Pool)
+	}
+}
+
+// holdIdle checks that a block was idle for as long as it must at least: nobody
+// remembers more than since the process began.
+func (w *World) holdIdle(block string) {
+	o := w.writer
+	least := o.settings.Defaults.Policy.IdleFor
+	if o.settings.Defaults.Policy.PressurePercent > 0 {
+		least /= 10 // of a full pool
+	}
+	if ran := (clock{o}).Now().Sub(o.meter.since); ran < least {
+		w.violate(10, "block %s began to be reclaimed %s after the operator had started, and has to be idle for %s", block, ran, least)
+	}
+}
+
+// holdRate checks that a pool lets no more begin than its rate: a minute's worth
+// at once, and then so many an hour.
+func (w *World) holdRate(pool string) {
+	m := w.writer.meter
+	m.begun[pool]++
+	told := m.pools.now[pool]
+	if told == nil || m.pools.edited[pool] {
+		return
+	}
+	n := w.cfg.Maintenance.of(told).BlocksPerHour
+	if n == nil || *n == 0 {
+		return
+	}
+	ran := (clock{w.writer}).Now().Sub(m.since)
+	if most := float64(max(1, int(*n)/60)) + float64(*n)*ran.Hours(); float64(m.begun[pool]) > most+.001 {
+		w.violate(10, "%d blocks of pool %s began to leave within %s, where %d an hour may", m.begun[pool], pool, ran, *n)
+	}
+}
+
+// holdReclaims checks the pace of reclaims that the operators' flags set, of a
+// pool or, for "", of all.
+func (w *World) holdReclaims(of string, perMinute int) {
+	m := w.writer.meter
+	m.reclaims[of]++
+	ran := (clock{w.writer}).Now().Sub(m.since)
+	most := float64(max(1, perMinute/10)) + float64(perMinute)*ran.Minutes()
+	if perMinute > 0 && float64(m.reclaims[of]) > most+.001 {
+		w.violate(10, "%d reclaims of pool %q began within %s, where %d a minute may", m.reclaims[of], of, ran, perMinute)
+	}
+}

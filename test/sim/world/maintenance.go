@@ -1,0 +1,153 @@
+package world
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// Maintenance is what keeps blocks from beginning to leave whenever they should.
+type Maintenance struct {
+	// Flags is what the operators' flags say of all pools.
+	Flags v1alpha1.MaintenancePolicy
+	// Edits are what people set in the first pool, one after the other.
+	Edits []v1alpha1.MaintenancePolicy
+	// Longest is how long a block may have to wait for a window or its turn, where
+	// there ever is one.
+	Longest time.Duration
+	// Cordons: people cordon nodes.
+	Cordons bool
+}
+
+// apply puts the flags into settings.
+func (m *Maintenance) apply(d *crd.Defaults) {
+	if m == nil {
+		return
+	}
+	if len(m.Flags.Windows) > 0 {
+		d.Maintenance.Windows, d.Maintenance.Problem = crd.WindowsFrom(m.Flags.Windows, nil)
+	}
+	if m.Flags.BlocksPerHour != nil {
+		d.Maintenance.BlocksPerHour = int(*m.Flags.BlocksPerHour)
+	}
+}
+
+// of is what holds for a pool.
+func (m *Maintenance) of(pool *v1alpha1.PodIPPool) v1alpha1.MaintenancePolicy {
+	p := pool.Spec.Maintenance
+	switch {
+	case m == nil || p.Anytime:
+		return v1alpha1.MaintenancePolicy{}
+	case len(p.Windows) == 0:
+		p.Windows = m.Flags.Windows
+	}
+	if p.BlocksPerHour == nil {
+		p.BlocksPerHour = m.Flags.BlocksPerHour
+	}
+	return p
+}
+
+// isOpen says that blocks of a pool may begin to leave at t, by its windows. It
+// reads them by itself: the operator's own reading is what is tried.
+func (m *Maintenance) isOpen(pool *v1alpha1.PodIPPool, t time.Time) bool {
+	windows := m.of(pool).Windows
+	for _, w := range windows {
+		for at := t.Truncate(time.Minute); at.After(t.Add(-w.Duration.Duration)); at = at.Add(-time.Minute) {
+			if opensAt(w.Schedule, at) {
+				return true
+			}
+		}
+	}
+	return len(windows) == 0
+}
+
+// opensAt reads the schedules that worlds have: a minute, */n or * of every hour,
+// and for ever shut whatever names an hour, a day or a month.
+func opensAt(schedule string, at time.Time) bool {
+	minute, rest, _ := strings.Cut(schedule, " ")
+	if rest != "* * * *" {
+		return false
+	}
+	every, stepped := strings.CutPrefix(minute, "*/")
+	n, err := strconv.Atoi(every)
+	switch {
+	case err != nil:
+		return minute == "*"
+	case stepped:
+		return at.Minute()%n == 0
+	}
+	return at.Minute() == n
+}
+
+// shut says that no window of a pool ever opens.
+func (m *Maintenance) shut(pool *v1alpha1.PodIPPool) bool {
+	for from, at := time.Unix(0, 0).UTC(), time.Duration(0); at < time.Hour; at += time.Minute {
+		if m.isOpen(pool, from.Add(at)) {
+			return false
+		}
+	}
+	return true
+}
+
+// setMaintenance sets the next of what people set in the first pool.
+func (m *Maintenance) setMaintenance(pool *v1alpha1.PodIPPool) {
+	next := 0
+	for i, p := range m.Edits {
+		if equality.Semantic.DeepEqual(p, pool.Spec.Maintenance) {
+			next = (i + 1) % len(m.Edits)
+		}
+	}
+	pool.Spec.Maintenance = *m.Edits[next].DeepCopy()
+}
+
+// openAll lets blocks of all pools leave at any time. It reports whether any could
+// never.
+func (w *World) openAll() bool {
+	any := false
+	for _, name := range w.api.Keys(KindPool) {
+		pool := w.api.Get(KindPool, name).(*v1alpha1.PodIPPool)
+		if w.cfg.Maintenance == nil || !w.cfg.Maintenance.shut(pool) {
+			continue
+		}
+		any = true
+		pool = pool.DeepCopy()
+		pool.Spec.Maintenance = v1alpha1.MaintenancePolicy{Anytime: true}
+		w.must(w.api.Update(pool, false))
+	}
+	return any
+}
+
+// isHeld says that a block of a pool never begins to leave, be it asked to.
+func (w *World) isHeld(pool string) bool {
+	obj, ok := w.api.Get(KindPool, pool).(*v1alpha1.PodIPPool)
+	return ok && w.cfg.Maintenance.shut(obj)
+}
+
+// ofTheHour says that a write tells only that a window has opened or closed, or
+// that a block waits for one: those go on for as long as there are windows.
+func (w *World) ofTheHour(v Version) bool {
+	if w.cfg.Maintenance == nil || v.Old == nil || v.New == nil {
+		return false
+	}
+	switch now := v.New.(type) {
+	case *v1alpha1.PodIPPool:
+		return now.Generation == v.Old.GetGeneration() // its status, with which counts are noted
+	case *v1alpha1.PodIPBlock:
+		old := v.Old.(*v1alpha1.PodIPBlock)
+		return phaseOf(old) == "" && phaseOf(now) == "" && len(old.Finalizers) == len(now.Finalizers)
+	}
+	return false
+}
+
+// cordon cordons a node, or ends that.
+func (w *World) cordon(name string) {
+	node := w.api.Get(KindNode, name).DeepCopyObject().(*corev1.Node)
+	node.Spec.Unschedulable = !node.Spec.Unschedulable
+	w.must(w.api.Update(node, false))
+}
