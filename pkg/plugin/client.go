@@ -29,6 +29,9 @@ func (e *env) config() (*rest.Config, error) {
 }
 
 func (e *env) client() (client.Client, *rest.Config, error) {
+	if c, config, ok := e.placed(); ok {
+		return c, config, nil
+	}
 	ctrl.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
 	config, err := e.config()
@@ -61,7 +64,7 @@ func (e *env) read(ctx context.Context) (*cluster, error) {
 	}
 	progress := auditcmd.NewProgress(e.ErrOut)
 	kept := &keeper{Reader: c}
-	reader := live.Reader{Client: kept, AgentNamespace: e.agentNamespace, AgentSelector: selector, Progress: progress.Read}
+	reader := live.Reader{Client: kept, AgentNamespace: e.agentNamespace, AgentSelector: selector, Progress: progress.Read, Now: e.timeNow}
 	snapshot, err := reader.Read(ctx)
 	progress.Clear()
 	if err != nil {

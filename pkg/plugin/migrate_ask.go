@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -64,28 +66,26 @@ func (a *aborting) ask(ctx context.Context, all []*returning) (map[string]agentM
 	if err != nil {
 		return nil, err
 	}
-	deadline := time.NewTimer(a.patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for extended := false; len(waiting) > 0; {
+	deadline := a.timeNow().Add(a.patience)
+	for extended := false; ; {
+		over := !a.timeNow().Before(deadline) // and then one more look
 		if err := a.answers(ctx, waiting, modes); err != nil {
 			return nil, err
 		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-deadline.C:
+		if len(waiting) == 0 {
+			return modes, nil
+		}
+		if over {
 			left, err := a.silent(ctx, waiting, modes)
 			if err != nil || left == 0 || extended {
 				return modes, err
 			}
-			deadline.Reset(left)
-			extended = true
-		case <-tick.C:
+			deadline, extended = a.timeNow().Add(left), true
+		}
+		if err := a.sleep(ctx, time.Second); err != nil {
+			return nil, err
 		}
 	}
-	return modes, nil
 }
 
 // markAll asks all agents but those of nodes that have nothing of ours, in whatever
@@ -130,7 +130,7 @@ func (a *aborting) mark(ctx context.Context, name string) error {
 
 // answers takes in who has answered, and asks again where the mark has gone.
 func (a *aborting) answers(ctx context.Context, waiting map[string]bool, modes map[string]agentMode) error {
-	for name := range waiting {
+	for _, name := range slices.Sorted(maps.Keys(waiting)) {
 		live, err := a.nodes.Live(ctx, name)
 		if err != nil {
 			return err

@@ -86,29 +86,18 @@ Exit codes: 0, 3 not all have come as far as --until, 1 the cluster could not be
 
 // awaitStep reads the cluster until all nodes have come as far, or time is over.
 func (e *env) awaitStep(ctx context.Context, s *choice, until adopt.Step, settle, timeout time.Duration) ([]migrateRow, error) {
-	tick := time.NewTicker(2 * time.Second)
-	defer tick.Stop()
-	var over <-chan time.Time
-	if timeout > 0 {
-		timer := time.NewTimer(timeout)
-		defer timer.Stop()
-		over = timer.C
-	}
+	end := e.timeNow().Add(timeout)
 	for {
 		m, err := e.readMove(ctx, s)
 		if err != nil {
 			return nil, err
 		}
 		rows := m.rows(settle)
-		if until == "" || reached(rows, until) {
+		if until == "" || reached(rows, until) || timeout > 0 && !e.timeNow().Before(end) {
 			return rows, nil
 		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-over:
-			return rows, nil
-		case <-tick.C:
+		if err := e.sleep(ctx, 2*time.Second); err != nil {
+			return nil, err
 		}
 	}
 }

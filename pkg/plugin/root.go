@@ -26,11 +26,16 @@ type env struct {
 	version string
 
 	agentNamespace, agentSelector string
+
+	place *Place // nil: the cluster that flags name
 }
 
 // New is the command kubectl cilium-pool.
 func New(streams genericiooptions.IOStreams, version string) *cobra.Command {
-	e := &env{IOStreams: streams, flags: configFlags(), version: version}
+	return newCommand(&env{IOStreams: streams, flags: configFlags(), version: version})
+}
+
+func newCommand(e *env) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "kubectl-cilium_pool",
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl cilium-pool"},
@@ -38,12 +43,12 @@ func New(streams genericiooptions.IOStreams, version string) *cobra.Command {
 		Long:          about,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Version:       version,
+		Version:       e.version,
 	}
 	root.Example = examples("status", "explain edge-01", "whois 10.20.0.5")
-	root.SetOut(streams.Out)
-	root.SetErr(streams.ErrOut)
-	root.SetIn(streams.In)
+	root.SetOut(e.Out)
+	root.SetErr(e.ErrOut)
+	root.SetIn(e.In)
 	e.flags.AddFlags(root.PersistentFlags())
 	root.PersistentFlags().Lookup("namespace").Usage = "namespace of the operator; empty: " + leaseNamespace
 	root.PersistentFlags().StringVar(&e.agentNamespace, "cilium-namespace", agentNamespace, "namespace of the Cilium agents")

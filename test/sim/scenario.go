@@ -95,7 +95,9 @@ func weights(r *rand.Rand) map[world.Verb]float64 {
 		world.Pass: 8, world.JumpFar: .2, world.Collect: 3,
 		world.NodeDelete: .1, world.NodeOff: .1, world.NodeMake: 1, world.CNDelete: .2, world.CNEdit: .3,
 		world.PoolEdit: .5, world.BlockDelete: .4, world.BlockMake: .2, world.BlockTear: .2, world.BlockStrip: .2,
-		world.BlockStatus: .2, world.Touch: .3, world.Cordon: .3, world.BackupTake: .3, world.BackupAgain: .3,
+		world.BlockStatus: .2, world.Touch: .3, world.Cordon: .3,
+		world.Migrate: .7, world.MigrateCall: 40, world.MigrateFails: .2, world.MigrateUnheard: .5, world.MigrateKills: .3,
+		world.MigrateDies: .2, world.Configure: .5, world.AgentRollout: 1, world.AgentGives: .3, world.BackupTake: .3, world.BackupAgain: .3,
 	}
 	for _, group := range [][]world.Verb{
 		{world.Watch, world.Tell}, {world.AgentSee}, {world.AgentReport}, {world.PodNew}, {world.PodDelete}, {world.Pass},

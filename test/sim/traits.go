@@ -22,10 +22,12 @@ const (
 	windows   traits = 1 << iota // pools have maintenance windows, and people change them
 	pace                         // so many blocks an hour, and reclaims a minute, may begin to leave
 	pressure                     // full pools shorten idle times, and nodes are cordoned
+	adoption                     // nodes begin in another IPAM, and move out of it, or back
+	shadow                       // operators only look on, until they are upgraded
 	allTraits = 1<<iota - 1
 )
 
-func traitNames() []string { return []string{"windows", "pace", "pressure"} }
+func traitNames() []string { return []string{"windows", "pace", "pressure", "adoption", "shadow"} }
 
 func (t traits) has(one traits) bool { return t&one == one }
 
@@ -93,14 +95,24 @@ func traitsOf(seed uint64) traits {
 func (t traits) marks() []string {
 	return map[traits][]string{
 		windows: {"hold for " + v1alpha1.HeldForWindow}, pace: {"hold for " + v1alpha1.HeldForTurn}, pressure: {string(world.Cordon)},
+		adoption: {"migrate start", "migrate abort", "migrate finish", "taken back", "agent moved", "migrate killed", string(world.AgentGives)},
+		shadow:   {"upgraded"},
 	}[t]
 }
 
 // adapt gives the world of a seed its traits.
 func (t traits) adapt(seed uint64, c *world.Config) {
-	if t == 0 {
-		return
+	if t&(windows|pace|pressure) != 0 {
+		t.maintain(seed, c)
 	}
+	if t.has(adoption) {
+		beginElsewhere(seed, c)
+	}
+	c.Settings.Shadow = t.has(shadow)
+}
+
+// maintain holds blocks on their nodes.
+func (t traits) maintain(seed uint64, c *world.Config) {
 	r := rand.New(rand.NewPCG(seed, 6))
 	m := &world.Maintenance{Cordons: t.has(pressure)}
 	c.Maintenance = m
@@ -145,6 +157,9 @@ func (t traits) adapt(seed uint64, c *world.Config) {
 func (t traits) weigh(w map[world.Verb]float64) {
 	if t.has(windows) || t.has(pace) {
 		w[world.PoolEdit] = 3
+	}
+	if t.has(shadow) {
+		w[world.UpgradeOp] = .5
 	}
 }
 

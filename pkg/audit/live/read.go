@@ -31,13 +31,19 @@ type Reader struct {
 	PageSize int64
 	// Progress, if set, is told how many objects of a kind have been read.
 	Progress func(kind string, n int)
+	// Now is what time it is. Nil: time.Now.
+	Now func() time.Time
 }
 
 // Read reads all that the audit looks at. What comes to be later is read later:
 // an address was in a CiliumNode before a pod had it, and had a block before
 // that. So what a list shows has its ground in the lists after it.
 func (r *Reader) Read(ctx context.Context) (*audit.Snapshot, error) {
-	s := &audit.Snapshot{Time: time.Now()}
+	now := r.Now
+	if now == nil {
+		now = time.Now
+	}
+	s := &audit.Snapshot{Time: now()}
 	err := list(ctx, r, "pods", func(l *corev1.PodList) int {
 		for i := range l.Items {
 			s.Pods = append(s.Pods, stripPod(&l.Items[i]))
@@ -148,7 +154,7 @@ func stripPod(p *corev1.Pod) corev1.Pod {
 func stripNode(n *corev1.Node) corev1.Node {
 	return corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, Labels: n.Labels, Annotations: n.Annotations},
-		Spec:       corev1.NodeSpec{Taints: n.Spec.Taints, PodCIDRs: n.Spec.PodCIDRs},
+		Spec:       corev1.NodeSpec{Taints: n.Spec.Taints, PodCIDRs: n.Spec.PodCIDRs, Unschedulable: n.Spec.Unschedulable},
 		Status:     corev1.NodeStatus{Conditions: n.Status.Conditions},
 	}
 }

@@ -80,6 +80,8 @@ const (
 	AgentDies    Verb = "agent-dies"
 	AgentNothing Verb = "agent-reports-nothing"
 	AgentMutes   Verb = "agent-mutes"
+	AgentRollout Verb = "agent-rollout"    // it restarts, as its configuration has changed
+	AgentGives   Verb = "agent-gives-back" // in multi-pool mode it gives back a CIDR
 
 	PodNew    Verb = "pod-new"
 	PodAdd    Verb = "pod-add"
@@ -96,6 +98,17 @@ const (
 	Pass    Verb = "pass"
 	JumpFar Verb = "jump"
 	Collect Verb = "collect"
+)
+
+// What people do to move nodes, and what becomes of their command.
+const (
+	Configure      Verb = "configure"
+	Migrate        Verb = "migrate"
+	MigrateCall    Verb = "migrate-call"
+	MigrateFails   Verb = "migrate-call-fails"
+	MigrateUnheard Verb = "migrate-call-unheard"
+	MigrateKills   Verb = "migrate-call-kills"
+	MigrateDies    Verb = "migrate-dies"
 )
 
 // What people do, in people.go.
@@ -127,11 +140,13 @@ func (w *World) Enabled() []Action {
 	for _, m := range w.machines {
 		if !m.off {
 			w.enableAgent(m)
+			w.enableMove(m)
 			w.enablePods(m)
 		}
 		w.enableCollect(m)
 	}
 	w.enableTime()
+	w.enableMover()
 	w.enablePeople()
 	return w.enabled
 }
@@ -163,7 +178,9 @@ func (w *World) enableOperator(o *Operator) {
 	}
 	w.canIf(Kill, KillOperator, o.name, "")
 	w.canIf(Freeze, FreezeOp, o.name, "")
-	w.canIf(Upgrade, UpgradeOp, o.name, "")
+	if w.cfg.Faults.Has(Upgrade) || o.settings.Shadow {
+		w.can(UpgradeOp, o.name, "")
+	}
 	for _, s := range o.streams {
 		if _, more := s.next(w.api); more {
 			w.can(Watch, o.name, s.name)
@@ -227,7 +244,7 @@ func (w *World) enableAgent(m *machine) {
 		return
 	}
 	w.enableStartup(m)
-	if _, more := m.nextSeen(); more {
+	if _, more := m.nextSeen(); more && m.store != nil {
 		w.can(AgentSee, m.name, "")
 	}
 	if m.mayReport() && !m.silent {
@@ -237,7 +254,7 @@ func (w *World) enableAgent(m *machine) {
 		w.can(AgentSync, m.name, "")
 	}
 	w.canIf(AgentKill, AgentDies, m.name, "")
-	if m.phase < serving {
+	if m.phase < serving && m.store != nil {
 		w.canIf(AgentEmpty, AgentNothing, m.name, "")
 	}
 	w.canIf(AgentMute, AgentMutes, m.name, "")
@@ -311,6 +328,7 @@ func (w *World) Do(a Action) {
 	case o != nil:
 		w.doOperator(a, o)
 	case m != nil && w.doAgent(a.Verb, m), m != nil && w.doPod(a.Verb, m, a.What):
+	case a.Who == people && w.mover != nil && w.doMover(a.Verb, a.What):
 	case a.Who == "time":
 		w.doTime(a)
 	default:
@@ -326,6 +344,9 @@ func (w *World) Do(a Action) {
 
 // describe tells of an action what its name leaves out.
 func (w *World) describe(a Action) string {
+	if a.Verb != Migrate && a.Who == people && w.mover.busy() {
+		return a.String() + ": " + w.mover.pending.String()
+	}
 	o := w.operator(a.Who)
 	if o == nil || !o.up {
 		return a.String()

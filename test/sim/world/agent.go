@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 )
 
@@ -43,6 +44,12 @@ type machine struct {
 	// unlisted: somebody took an entry out of its podCIDRs.
 	unlisted bool
 
+	// starts is the IPAM mode in which its agent starts next, mode the one it last
+	// ran in; adopt.None is crd mode. moved and served: since it was last in its old
+	// one it has run in that, and given addresses to pods.
+	starts, mode  adopt.Source
+	moved, served bool
+
 	// On disk.
 	endpoints map[string]*endpoint // by pod slot
 	router    map[agent.Family]netip.Addr
@@ -52,7 +59,8 @@ type machine struct {
 	run    int
 	node   types.UID // of the Node it knows
 	store  *agent.Store
-	read   int // versions of CiliumNodes it has seen
+	old    *oldAgent // in its place, in another mode
+	read   int       // versions of CiliumNodes it has seen
 	asked  bool
 	wrote  time.Time
 	picks  uint64
@@ -84,7 +92,12 @@ func (e *endpoint) owner() string { return keyOf(e.pod) }
 // boot starts the agent: it makes or takes over its CiliumNode.
 func (m *machine) boot() {
 	m.run++
-	m.pod.run, m.pod.ready = m.run, false
+	m.pod.run, m.pod.ready, m.mode = m.run, false, m.starts
+	if m.mode != adopt.None {
+		m.bootOld()
+		return
+	}
+	m.moved = true
 	m.store = agent.NewStore(agent.StoreOptions{
 		Families: m.w.cfg.Families,
 		Pick: func(candidates []string) string {
@@ -114,7 +127,7 @@ func (m *machine) discover() {
 	if exists {
 		cn = old.DeepCopy()
 	}
-	cn.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}}
+	cn.OwnerReferences = ownerOf(node)
 	cn.Labels = maps.Clone(node.Labels)
 	cn.Spec.Addresses = nil
 	for _, family := range m.w.cfg.Families {
@@ -127,6 +140,10 @@ func (m *machine) discover() {
 	} else {
 		m.w.must(m.w.api.Create(cn))
 	}
+}
+
+func ownerOf(node *corev1.Node) []metav1.OwnerReference {
+	return []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}}
 }
 
 // nextSeen is the next version of its CiliumNode that it has not seen.
@@ -161,9 +178,9 @@ func (m *machine) restore() {
 			continue
 		}
 		for i, addr := range e.addrs() {
-			if err := m.store.Restore(addr, e.owner()+" [restored]"); err != nil {
+			if err := m.take(addr, e.owner()+" [restored]"); err != nil {
 				for _, taken := range e.addrs()[:i] {
-					m.store.Release(taken)
+					m.release(taken)
 				}
 				delete(m.endpoints, slot)
 				m.w.lost(m, e, addr, err)
@@ -177,10 +194,10 @@ func (m *machine) restore() {
 // agent to pods. Without one it crashes.
 func (m *machine) own() {
 	for _, family := range m.w.cfg.Families {
-		if old := m.router[family]; old.IsValid() && m.store.Restore(old, "router") == nil {
+		if old := m.router[family]; old.IsValid() && m.take(old, "router") == nil {
 			continue
 		}
-		addr, err := m.store.AllocateNextWithoutSync(family, "router")
+		addr, err := m.takeNext(family, "router")
 		if err != nil {
 			m.crash()
 			m.again = m.w.now.Add(crashBackoff)
@@ -190,11 +207,12 @@ func (m *machine) own() {
 	}
 	m.discover()
 	m.asked, m.phase = true, serving
+	m.served = m.served || m.old == nil
 	m.pod.ready = true
 }
 
 func (m *machine) crash() {
-	m.phase, m.store, m.asked = down, nil, false
+	m.phase, m.store, m.old, m.asked = down, nil, nil, false
 	m.pod.ready = false
 }
 
@@ -244,7 +262,7 @@ func (m *machine) writePod() {
 	}
 	pod.Status = corev1.PodStatus{
 		Phase:      corev1.PodRunning,
-		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}},
+		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready, LastTransitionTime: m.readySince()}},
 		ContainerStatuses: []corev1.ContainerStatus{{
 			Name: "cilium-agent", ContainerID: fmt.Sprintf("containerd://%s-%d", m.name, m.pod.run),
 		}},
@@ -255,6 +273,15 @@ func (m *machine) writePod() {
 		m.w.must(m.w.api.Create(pod))
 	}
 	m.pod.writtenRun, m.pod.writtenReady = m.pod.run, m.pod.ready
+}
+
+// readySince is when its kubelet writes that it is Ready or not, which only those
+// ask for who move nodes.
+func (m *machine) readySince() metav1.Time {
+	if m.w.cfg.Move == nil {
+		return metav1.Time{}
+	}
+	return metav1.NewTime(m.w.now.Truncate(time.Second))
 }
 
 func (m *machine) podDue() bool {

@@ -19,7 +19,7 @@ func (v Verb) calm() bool {
 	switch v {
 	case Start, Lead, Watch, Tell, Reconcile, Call, Shown, Timeout, Thaw,
 		AgentStart, AgentOpen, AgentRestore, AgentServe, AgentSee, AgentReport, AgentPod, AgentSync,
-		PodAdd, PodStatus, PodDel, PodGone, Collect:
+		PodAdd, PodStatus, PodDel, PodGone, Collect, MigrateCall, AgentRollout:
 		return true
 	}
 	return false
@@ -75,6 +75,10 @@ func (w *World) anyCalm() (Action, bool) {
 // Finish brings the world to rest, checks what must hold there, sends all pods
 // away, and checks again. Faults are over.
 func (w *World) Finish() {
+	w.leaveShadow()
+	if len(w.Violations) > 0 || !w.endMove() {
+		return
+	}
 	if w.rest("with pods") {
 		for _, m := range w.machines {
 			for _, slot := range w.slots {

@@ -39,7 +39,13 @@ type call struct {
 	fate  fate
 }
 
-func (c *call) writes() bool { return c.verb != "get" && c.verb != "list" && c.verb != "wait" }
+func (c *call) writes() bool {
+	switch c.verb {
+	case "get", "list", "wait", "sleep":
+		return false
+	}
+	return true
+}
 
 func (c *call) String() string {
 	if c.verb == "wait" {
@@ -91,18 +97,25 @@ func (o *Operator) shown(uid types.UID) bool {
 	return o.parts.Node.Ledger.WaitShown(ctx, uid) == nil
 }
 
-// live is an operator's connection to the API server. What no operator calls is
-// not there.
+// caller hands calls over to the world, and returns once it let them happen.
+type caller interface {
+	send(*call) error
+	in() *World
+}
+
+func (o *Operator) in() *World { return o.w }
+
+// live is a connection to the API server. What no operator calls is not there.
 type live struct {
 	client.Client
-	*Operator
+	caller
 }
 
 func (l live) Get(_ context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
 	k := kindOf(obj)
 	c := &call{verb: "get", kind: k, key: nameOf(key)}
 	c.do = func() error {
-		stored := l.w.api.Get(k, c.key)
+		stored := l.in().api.Get(k, c.key)
 		if stored == nil {
 			return apierrors.NewNotFound(k.resource(), c.key)
 		}
@@ -118,8 +131,8 @@ func (l live) List(_ context.Context, list client.ObjectList, opts ...client.Lis
 	blocks := list.(*v1alpha1.PodIPBlockList)
 	return l.send(&call{verb: "list", kind: KindBlock, key: o.FieldSelector.String(), do: func() error {
 		blocks.Items = nil
-		for _, key := range l.w.api.Keys(KindBlock) {
-			b := l.w.api.Get(KindBlock, key).(*v1alpha1.PodIPBlock)
+		for _, key := range l.in().api.Keys(KindBlock) {
+			b := l.in().api.Get(KindBlock, key).(*v1alpha1.PodIPBlock)
 			if pool, ok := o.FieldSelector.RequiresExactMatch("spec.pool"); ok && b.Spec.Pool == pool {
 				blocks.Items = append(blocks.Items, *b.DeepCopy())
 			}
@@ -142,12 +155,12 @@ func (l live) write(verb, sub string, obj client.Object, conditional bool, do fu
 }
 
 func (l live) Create(_ context.Context, obj client.Object, _ ...client.CreateOption) error {
-	return l.write("create", "", obj, true, func() (client.Object, error) { return l.w.api.Create(obj) })
+	return l.write("create", "", obj, true, func() (client.Object, error) { return l.in().api.Create(obj) })
 }
 
 func (l live) Update(_ context.Context, obj client.Object, _ ...client.UpdateOption) error {
 	return l.write("update", "", obj, obj.GetResourceVersion() != "", func() (client.Object, error) {
-		return l.w.api.Update(obj, false)
+		return l.in().api.Update(obj, false)
 	})
 }
 
@@ -159,7 +172,7 @@ func (l live) Delete(_ context.Context, obj client.Object, opts ...client.Delete
 	}
 	conditional := p.UID != nil && p.ResourceVersion != nil
 	return l.write("delete", "", obj, conditional, func() (client.Object, error) {
-		return nil, l.w.api.Delete(kindOf(obj), keyOf(obj), p.UID, p.ResourceVersion)
+		return nil, l.in().api.Delete(kindOf(obj), keyOf(obj), p.UID, p.ResourceVersion)
 	})
 }
 
@@ -175,7 +188,7 @@ func (l live) patch(sub string, obj client.Object, patch client.Patch) error {
 	// The condition of a Node is the one write that is not conditional.
 	conditional := versionIn(body) != "" || kindOf(obj) == KindNode && sub == "status"
 	return l.write("patch", sub, obj, conditional, func() (client.Object, error) {
-		return l.w.api.Patch(kindOf(obj), keyOf(obj), patch.Type(), body, sub == "status")
+		return l.in().api.Patch(kindOf(obj), keyOf(obj), patch.Type(), body, sub == "status")
 	})
 }
 
@@ -188,7 +201,7 @@ type statusWriter struct {
 
 func (s statusWriter) Update(_ context.Context, obj client.Object, _ ...client.SubResourceUpdateOption) error {
 	return s.l.write("update", "status", obj, obj.GetResourceVersion() != "", func() (client.Object, error) {
-		return s.l.w.api.Update(obj, true)
+		return s.l.in().api.Update(obj, true)
 	})
 }
 

@@ -143,6 +143,12 @@ func (w *World) doAgent(verb Verb, m *machine) bool {
 		m.discover()
 	case AgentPod:
 		m.writePod()
+	case AgentRollout:
+		w.Counts.Did["agent moved"]++
+		m.crash()
+	case AgentGives:
+		w.Counts.Faults[string(verb)]++
+		m.giveBack()
 	case AgentDies:
 		w.Counts.Faults["agent died"]++
 		m.crash()

@@ -95,7 +95,7 @@ func (o *Operator) start(versionsAgo int) {
 	s := o.settings
 	s.Registry = prometheus.NewRegistry()
 	parts, err := controller.New(controller.Connections{
-		Cache: caches{o}, Live: live{Operator: o}, Client: live{Operator: o}, Recorder: silent{}, Clock: clock{o},
+		Cache: caches{o}, Live: live{caller: o}, Client: live{caller: o}, Recorder: silent{}, Clock: clock{o},
 	}, s)
 	if err != nil {
 		panic(err)

@@ -163,6 +163,8 @@ func (w *World) doPeople(a Action) {
 	switch a.Verb {
 	case Collect:
 		w.collect(m, a.What)
+	case Configure:
+		w.configure(m, a.What)
 	case Cordon:
 		w.cordon(m.name)
 	case NodeMake:

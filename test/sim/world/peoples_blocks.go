@@ -3,10 +3,12 @@ package world
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
@@ -104,10 +106,12 @@ func (w *World) named(cidr netip.Prefix) bool {
 				}
 			}
 		}
+		listed := given(cn, adopt.MultiPool)
 		for _, p := range cn.Spec.IPAM.PodCIDRs {
-			if p.Overlaps(cidr) {
-				return true
-			}
+			listed = append(listed, p.Prefix)
+		}
+		if slices.ContainsFunc(listed, cidr.Overlaps) {
+			return true
 		}
 	}
 	return false

@@ -40,7 +40,7 @@ func (m *machine) wantsAdd(slot string, pod *corev1.Pod) bool {
 // add is a CNI ADD.
 func (m *machine) add(slot string) {
 	pod := m.podObject(slot)
-	v4, v6, err := m.store.AllocateNext(keyOf(pod))
+	v4, v6, err := m.allocate(keyOf(pod))
 	if err != nil {
 		m.w.refused[m.podKey(slot)] = m.w.now
 		m.w.Counts.Ops["add refused"]++
@@ -60,7 +60,7 @@ func (m *machine) wantsDel(slot string, pod *corev1.Pod) bool {
 // del is a CNI DEL.
 func (m *machine) del(slot string) {
 	for _, addr := range m.endpoints[slot].addrs() {
-		m.store.Release(addr)
+		m.release(addr)
 	}
 	delete(m.endpoints, slot)
 }

@@ -21,6 +21,10 @@ func (w *World) holdRest(when string) {
 			w.violate(9, "%s: node %s has no CiliumNode", when, m.name)
 			continue
 		}
+		if m.old != nil {
+			w.holdBack(when, m)
+			continue
+		}
 		for key, state := range cn.Status.IPAM.ReleaseIPs {
 			if w.foreign(m.name, key) {
 				continue // nobody touches it, nor what is said of it

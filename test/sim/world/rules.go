@@ -30,7 +30,9 @@ func (w *World) stored(v Version) {
 	change := invariant.Change{Kind: invariant.Kind(v.Kind.String()), Name: v.Key, Version: v.Version, Received: w.now, New: v.New}
 	switch v.Kind {
 	case KindCiliumNode:
-		w.noteExcuses(v)
+		if !w.byMover {
+			w.noteExcuses(v)
+		}
 	case KindBlock:
 		delete(w.torn, v.Key)
 		if v.New == nil {
@@ -46,6 +48,7 @@ func (w *World) stored(v Version) {
 	}
 	w.writes++
 	w.Counts.did(v)
+	w.holdShadow(v)
 	if w.besides(v) {
 		w.judge.Take(change)
 	} else {
@@ -56,6 +59,7 @@ func (w *World) stored(v Version) {
 	switch v.Kind {
 	case KindCiliumNode:
 		w.holdCiliumNode(v)
+		w.holdElsewhere(v)
 	case KindBlock:
 		w.holdBlock(v)
 	}
@@ -81,7 +85,7 @@ func (w *World) besides(v Version) bool {
 // its node's, as long as the CiliumNode lists it: what an operator does that has
 // not seen it yet is no fault of its own, unless another node gets it.
 func (w *World) takeIn(v Version, change invariant.Change) {
-	if b, ok := v.Old.(*v1alpha1.PodIPBlock); ok && v.New == nil && w.lists(b) {
+	if b, ok := v.Old.(*v1alpha1.PodIPBlock); ok && v.New == nil && w.lists(b) && !w.byMover {
 		w.torn[v.Key] = tornBlock{b, change}
 		return
 	}
@@ -233,6 +237,7 @@ func (w *World) holdBlock(v Version) {
 			w.violate(5, "block %s was claimed before everything had been read", v.Key)
 		}
 		w.holdUnpublished(v.Key, v.New.(*v1alpha1.PodIPBlock), "claimed")
+		w.holdClaimElsewhere(v.New.(*v1alpha1.PodIPBlock))
 		w.holdOneNeed(v)
 	}
 }

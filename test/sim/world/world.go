@@ -40,6 +40,8 @@ type Config struct {
 	Spare []v1alpha1.PoolCIDR
 	// Other is a pool that people may make and delete. Nil: none.
 	Other *v1alpha1.PodIPPool
+	// Move is another IPAM in which the world begins. Nil: none.
+	Move *Move
 	// Maintenance is what holds blocks on their nodes. Nil: nothing.
 	Maintenance *Maintenance
 	// Settings of the operators. Upgraded are those after an upgrade.
@@ -68,10 +70,13 @@ type World struct {
 		renewed time.Time
 	}
 	slots []string
+	mover *mover // of a world that begins in another IPAM
 
 	judge *invariant.Judge
-	// writer is the operator whose write is being carried out, or nil.
-	writer *Operator
+	// writer is the operator whose write is being carried out, or nil; byMover says
+	// that it is one of kubectl cilium-pool migrate.
+	writer  *Operator
+	byMover bool
 	// dropped are pods, by UID, that were not restored; refused is when a pod's
 	// last CNI ADD failed.
 	dropped map[string]error
@@ -135,6 +140,12 @@ func New(cfg Config) *World {
 		m := &machine{w: w, name: fmt.Sprintf("n%d", i+1), endpoints: map[string]*endpoint{}, router: map[agent.Family]netip.Addr{}}
 		w.machines = append(w.machines, m)
 		w.must(w.api.Create(nodeObject(m.name)))
+		if cfg.Move != nil {
+			w.beginElsewhere(m, cfg.Move.Given[i])
+		}
+	}
+	if cfg.Move != nil {
+		w.mover = &mover{w: w, ready: map[string]bool{}}
 	}
 	return w
 }
@@ -206,6 +217,9 @@ func (w *World) next() time.Time {
 				at(t.Add(addRetry))
 			}
 		}
+	}
+	if w.mover.busy() && w.mover.pending.verb == "sleep" {
+		at(w.mover.woken)
 	}
 	if h := w.lease.holder; h != nil && (!h.running() || !h.leads) {
 		at(w.lease.renewed.Add(leaseFor))
@@ -303,5 +317,8 @@ func (w *World) Close() {
 		if o.up {
 			o.crash()
 		}
+	}
+	if w.mover != nil {
+		w.mover.die()
 	}
 }

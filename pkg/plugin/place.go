@@ -1,0 +1,58 @@
+package plugin
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Place is where commands run that do not find their cluster by a kubeconfig: a
+// simulated one, whose time is its own. All that migrate does goes through it;
+// commands that follow a cluster by watches do not.
+type Place struct {
+	// Client reads and writes.
+	Client client.Client
+	// Now is the time there.
+	Now func() time.Time
+	// Sleep lets time pass. Its error ends the command.
+	Sleep func(context.Context, time.Duration) error
+}
+
+// NewAt is New at a place.
+func NewAt(p Place, streams genericiooptions.IOStreams) *cobra.Command {
+	return newCommand(&env{IOStreams: streams, flags: configFlags(), place: &p})
+}
+
+func (e *env) timeNow() time.Time {
+	if e.place != nil {
+		return e.place.Now()
+	}
+	return time.Now()
+}
+
+// sleep lets time pass, and returns the context's error if that ends before.
+func (e *env) sleep(ctx context.Context, d time.Duration) error {
+	if e.place != nil {
+		return e.place.Sleep(ctx, d)
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// placed is the client of a place, if the commands run at one.
+func (e *env) placed() (client.Client, *rest.Config, bool) {
+	if e.place == nil {
+		return nil, nil, false
+	}
+	return e.place.Client, &rest.Config{Host: "a simulation"}, true
+}

@@ -1,0 +1,124 @@
+package world
+
+import (
+	"strings"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// endMove takes up the move where chance has left it, and brings each node to one
+// of the two ends: in crd mode with its move finished, or back in its old one.
+// Whatever was killed on the way, the same commands lead there.
+func (w *World) endMove() bool {
+	if w.mover == nil {
+		return true
+	}
+	faults := w.cfg.Faults
+	w.cfg.Faults = 0
+	defer func() { w.cfg.Faults = faults }()
+	w.unpause()
+	for _, o := range w.operators {
+		o.frozen = false
+	}
+	w.mover.die()
+	back := w.cfg.Move.From != adopt.CRD && w.pick("back", 1, 2) == 0
+	for _, m := range w.machines {
+		if (back || w.returning(m.name)) && w.takeBack(m) {
+			continue
+		}
+		if len(w.Violations) > 0 || !w.moveOn(m) {
+			return false
+		}
+	}
+	return true
+}
+
+// migrate runs a command to its end, and returns what it has said.
+func (w *World) migrate(command string) string {
+	w.Do(Action{Migrate, people, command})
+	for range w.restWithin() {
+		if !w.mover.busy() {
+			return w.mover.out.String() + w.mover.err.String()
+		}
+		if a, any := w.anyCalm(); any {
+			w.Do(a)
+			continue
+		}
+		d := time.Minute
+		if next := w.next(); !next.IsZero() {
+			d = min(d, next.Sub(w.now))
+		}
+		w.pass(d)
+	}
+	w.violate(9, "migrate %s does not end", command)
+	return ""
+}
+
+// takeBack takes a node back to its old mode. It reports false where that mode
+// cannot express what the node has.
+func (w *World) takeBack(m *machine) bool {
+	for range 6 {
+		said := w.migrate("abort/" + m.name)
+		if len(w.Violations) > 0 {
+			return false
+		}
+		switch {
+		case w.mover.code == 0 && m.mode != adopt.None:
+			return true
+		case strings.Contains(said, "nothing to go back from") && m.served:
+			return false // it was finished
+		case w.mover.code == 0 && !m.served, strings.Contains(said, "is ready to go back"),
+			strings.Contains(said, "would start in it"), strings.Contains(said, "has not been Ready") && !m.served:
+			w.configure(m, "old")
+		case strings.Contains(said, "has not been Ready"):
+		case strings.Contains(said, "stays: "):
+			return false
+		default:
+			w.violate(9, "migrate abort of node %s ended with %d: %s", m.name, w.mover.code, said)
+			return false
+		}
+		w.Calm(w.restWithin())
+	}
+	w.violate(9, "node %s cannot be taken back: %s%s", m.name, w.mover.out.String(), w.mover.err.String())
+	return false
+}
+
+// moveOn brings a node into crd mode, and ends its move.
+func (w *World) moveOn(m *machine) bool {
+	if said := w.migrate("start/" + m.name); w.mover.code != 0 {
+		w.violate(9, "migrate start of node %s ended with %d: %s", m.name, w.mover.code, said)
+		return false
+	}
+	w.configure(m, "crd")
+	said := ""
+	for range 3 {
+		if w.Calm(w.restWithin()); len(w.Violations) > 0 {
+			return false
+		}
+		if said = w.migrate("finish/" + m.name); w.mover.code == 0 {
+			w.holdFinished(m)
+			return true
+		}
+	}
+	w.violate(9, "migrate finish of node %s ended with %d: %s", m.name, w.mover.code, said)
+	return false
+}
+
+// holdFinished checks that nothing tells of the other IPAM any more.
+func (w *World) holdFinished(m *machine) {
+	for _, name := range w.api.Keys(KindBlock) {
+		if b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock); b.Spec.Node == m.name && b.Labels[v1alpha1.AdoptedLabel] != "" {
+			w.violate(9, "block %s still has the label %s, and the move of node %s is finished", name, v1alpha1.AdoptedLabel, m.name)
+		}
+	}
+	if cn, ok := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode); ok && len(given(cn, adopt.MultiPool)) > 0 {
+		w.violate(9, "node %s still has what multi-pool mode gave it, and its move is finished", m.name)
+	}
+	if node := w.api.Get(KindNode, m.name); node != nil && len(node.GetAnnotations()) > 0 {
+		w.violate(9, "Node %s still has annotations: %v", m.name, node.GetAnnotations())
+	}
+}

@@ -1,0 +1,180 @@
+package world
+
+import (
+	"net/netip"
+	"slices"
+
+	iputil "github.com/cilium/cilium/pkg/ip"
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// Move is another IPAM that nodes have when a world begins, and from which they
+// move with kubectl cilium-pool migrate.
+type Move struct {
+	// From is its mode: one of Cilium's, or adopt.CRD for pools filled by hand.
+	From adopt.Source
+	// Given are the CIDRs of each node. Of pools filled by hand, all their addresses
+	// but the first and the last are in the pool.
+	Given [][]netip.Prefix
+}
+
+// beginElsewhere makes what the other IPAM has made of a node.
+func (w *World) beginElsewhere(m *machine, cidrs []netip.Prefix) {
+	node := w.api.Get(KindNode, m.name).DeepCopyObject().(*corev1.Node)
+	cn := &ciliumv2.CiliumNode{}
+	cn.Name, cn.OwnerReferences = m.name, ownerOf(node)
+	switch w.cfg.Move.From {
+	case adopt.CRD:
+		cn.Spec.IPAM.Pool = ipamtypes.AllocationMap{}
+		for _, p := range cidrs {
+			for addr := p.Addr().Next(); p.Contains(addr.Next()); addr = addr.Next() {
+				cn.Spec.IPAM.Pool[addr.String()] = ipamtypes.AllocationIP{}
+			}
+		}
+	case adopt.MultiPool:
+		cn.Spec.IPAM.Pools.Allocated = allocatedOf(cidrs)
+	case adopt.Kubernetes:
+		node.Spec.PodCIDR, node.Spec.PodCIDRs = cidrs[0].String(), []string{cidrs[0].String()}
+		w.must(w.api.Update(node, false))
+		fallthrough
+	default:
+		cn.Spec.IPAM.PodCIDRs = []iputil.Prefix{iputil.PrefixFrom(cidrs[0])}
+	}
+	if w.cfg.Move.From != adopt.CRD {
+		m.starts, m.mode = w.cfg.Move.From, w.cfg.Move.From
+	}
+	w.must(w.api.Create(cn))
+}
+
+// enableMove is what people do with a node that moves.
+func (w *World) enableMove(m *machine) {
+	if w.cfg.Move == nil || w.cfg.Move.From == adopt.CRD {
+		return
+	}
+	if m.mode != m.starts && m.phase != down {
+		w.can(AgentRollout, m.name, "")
+	}
+	if _, any := m.spare(); any {
+		w.can(AgentGives, m.name, "")
+	}
+	switch {
+	case w.mover.busy():
+	case m.starts != adopt.None && !w.returning(m.name):
+		w.can(Configure, m.name, "crd")
+	case m.starts == adopt.None && (!m.served || w.mover.ready[m.name] && w.returning(m.name)):
+		w.can(Configure, m.name, "old")
+	}
+}
+
+// configure sets the mode in which the agent of a node starts next.
+func (w *World) configure(m *machine, what string) {
+	if m.starts = adopt.None; what == "old" {
+		m.starts = w.cfg.Move.From
+	}
+}
+
+// returning says that a node is on its way back.
+func (w *World) returning(name string) bool {
+	node := w.api.Get(KindNode, name)
+	return node != nil && node.GetAnnotations()[v1alpha1.ReturningAnnotation] != ""
+}
+
+// elsewhere says that the agent of a node has run in no mode but its old one since
+// the world began, or since the node was taken back.
+func (m *machine) elsewhere() bool { return m.mode != adopt.None && !m.moved }
+
+// holdElsewhere checks what an operator writes about a node whose agent does not
+// read it: nothing but the addresses of what was adopted.
+func (w *World) holdElsewhere(v Version) {
+	old, _ := v.Old.(*ciliumv2.CiliumNode)
+	now, _ := v.New.(*ciliumv2.CiliumNode)
+	m := w.machine(v.Key)
+	if w.cfg.Move == nil || !m.elsewhere() {
+		return
+	}
+	if old == nil || now == nil {
+		w.violate(7, "CiliumNode %s was made or deleted, and another IPAM serves the node", v.Key)
+		return
+	}
+	for key := range old.Spec.IPAM.Pool {
+		if _, still := now.Spec.IPAM.Pool[key]; !still {
+			w.violate(7, "%s left the pool of node %s, which another IPAM serves", key, v.Key)
+		}
+	}
+	for key := range now.Spec.IPAM.Pool {
+		addr, err := netip.ParseAddr(key)
+		if _, was := old.Spec.IPAM.Pool[key]; err == nil && !was && !w.inAdoptedBlock(m.name, addr) {
+			w.violate(7, "%s was published on node %s, which another IPAM serves, and is of no block that was adopted", key, v.Key)
+		}
+	}
+	for key := range now.Status.IPAM.ReleaseIPs {
+		if _, was := old.Status.IPAM.ReleaseIPs[key]; !was {
+			w.violate(7, "%s was marked for release on node %s, which another IPAM serves", key, v.Key)
+		}
+	}
+	if before, after := given(old, w.cfg.Move.From), given(now, w.cfg.Move.From); !slices.Equal(before, after) {
+		w.violate(7, "node %s was given %v by another IPAM, and now %v", v.Key, before, after)
+	}
+}
+
+func (w *World) inAdoptedBlock(node string, addr netip.Addr) bool {
+	for _, name := range w.api.Keys(KindBlock) {
+		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+		if b.Spec.Node == node && b.Labels[v1alpha1.AdoptedLabel] != "" && netip.MustParsePrefix(b.Spec.CIDR).Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// holdClaimElsewhere checks that an operator claims nothing that another IPAM has
+// given to a node, and nothing for such a node.
+func (w *World) holdClaimElsewhere(b *v1alpha1.PodIPBlock) {
+	if w.cfg.Move == nil {
+		return
+	}
+	cidr := netip.MustParsePrefix(b.Spec.CIDR)
+	if m := w.machine(b.Spec.Node); m.elsewhere() {
+		w.violate(7, "block %s was claimed for node %s, which another IPAM serves", b.Name, m.name)
+	}
+	for _, m := range w.machines {
+		cn, ok := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
+		if !ok || m.name == b.Spec.Node {
+			continue
+		}
+		for _, p := range append(given(cn, adopt.MultiPool), given(cn, adopt.ClusterPool)...) {
+			if p.Overlaps(cidr) {
+				w.violate(1, "block %s was claimed for node %s, and another IPAM has given %s to node %s", b.Name, b.Spec.Node, p, m.name)
+			}
+		}
+	}
+}
+
+// holdBack checks a node that migrate says is back in its old mode.
+func (w *World) holdBack(when string, m *machine) {
+	cn, ok := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
+	if !ok {
+		return
+	}
+	for _, key := range sortedKeys(cn.Spec.IPAM.Pool) {
+		w.violate(7, "%s: %s is in the pool of node %s, which is back in %s mode", when, key, m.name, m.mode)
+	}
+	for _, name := range w.api.Keys(KindBlock) {
+		if b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock); b.Spec.Node == m.name {
+			w.violate(7, "%s: node %s, which is back in %s mode, has block %s", when, m.name, m.mode, name)
+		}
+	}
+	cidrs := given(cn, m.mode)
+	for _, slot := range sortedKeys(m.endpoints) {
+		for _, addr := range m.endpoints[slot].addrs() {
+			if !slices.ContainsFunc(cidrs, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+				w.violate(2, "%s: pod %s on node %s has %s, and the node is given %v", when, slot, m.name, addr, cidrs)
+			}
+		}
+	}
+}

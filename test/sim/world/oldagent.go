@@ -1,0 +1,159 @@
+package world
+
+import (
+	"net/netip"
+	"slices"
+
+	iputil "github.com/cilium/cilium/pkg/ip"
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
+	"github.com/cilium-pool/cilium-pool-operator/test/agent"
+)
+
+// oldAgent is a run of an agent in one of Cilium's other IPAM modes. It gives out
+// the addresses of the CIDRs that its node was given when it started, reads no
+// pool, and neither reports nor answers. IPv4 alone.
+type oldAgent struct {
+	cidrs []netip.Prefix
+	taken map[netip.Addr]string
+}
+
+// take allocates one address.
+func (a *oldAgent) take(addr netip.Addr, owner string) error {
+	switch _, busy := a.taken[addr]; {
+	case !slices.ContainsFunc(a.cidrs, func(p netip.Prefix) bool { return p.Contains(addr) }):
+		return agent.ErrNotInPool
+	case busy:
+		return agent.ErrInUse
+	}
+	a.taken[addr] = owner
+	return nil
+}
+
+// free are the addresses that anybody may have: all but the first and the last of
+// each CIDR.
+func (a *oldAgent) free() []netip.Addr {
+	var out []netip.Addr
+	for _, cidr := range a.cidrs {
+		for addr := cidr.Addr().Next(); cidr.Contains(addr.Next()); addr = addr.Next() {
+			if _, busy := a.taken[addr]; !busy {
+				out = append(out, addr)
+			}
+		}
+	}
+	return out
+}
+
+func (a *oldAgent) uses(cidr netip.Prefix) bool {
+	for addr := range a.taken {
+		if cidr.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// given are the CIDRs that an agent of a mode takes its node to have. That of
+// cluster-pool and kubernetes mode knows one.
+func given(cn *ciliumv2.CiliumNode, mode adopt.Source) []netip.Prefix {
+	var out []netip.Prefix
+	if mode != adopt.MultiPool {
+		for _, p := range cn.Spec.IPAM.PodCIDRs[:min(1, len(cn.Spec.IPAM.PodCIDRs))] {
+			out = append(out, p.Prefix)
+		}
+		return out
+	}
+	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
+		for _, p := range entry.CIDRs {
+			out = append(out, p.Prefix)
+		}
+	}
+	return out
+}
+
+// bootOld starts the agent in its old mode.
+func (m *machine) bootOld() {
+	m.store, m.asked, m.phase = nil, false, opened
+	m.discover()
+	m.old = &oldAgent{taken: map[netip.Addr]string{}}
+	if cn, ok := m.w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode); ok {
+		m.old.cidrs = given(cn, m.mode)
+	}
+}
+
+// take allocates one address that a pod or the router has had, in whatever mode.
+func (m *machine) take(addr netip.Addr, owner string) error {
+	if m.old != nil {
+		return m.old.take(addr, owner)
+	}
+	return m.store.Restore(addr, owner)
+}
+
+// takeNext allocates any address for the router.
+func (m *machine) takeNext(family agent.Family, owner string) (netip.Addr, error) {
+	if m.old == nil {
+		return m.store.AllocateNextWithoutSync(family, owner)
+	}
+	free := m.old.free()
+	if len(free) == 0 {
+		return netip.Addr{}, agent.ErrExhausted
+	}
+	m.picks++
+	addr := free[m.w.pick(m.name, m.picks, len(free))]
+	m.old.taken[addr] = owner
+	return addr, nil
+}
+
+// allocate is for a pod.
+func (m *machine) allocate(owner string) (v4, v6 netip.Addr, err error) {
+	if m.old == nil {
+		return m.store.AllocateNext(owner)
+	}
+	v4, err = m.takeNext(agent.IPv4, owner)
+	return v4, v6, err
+}
+
+func (m *machine) release(addr netip.Addr) {
+	if m.old != nil {
+		delete(m.old.taken, addr)
+		return
+	}
+	m.store.Release(addr)
+}
+
+// spare is a CIDR that an agent in multi-pool mode may give back: one of several,
+// of which nothing is in use.
+func (m *machine) spare() (netip.Prefix, bool) {
+	if m.old == nil || m.mode != adopt.MultiPool || m.phase != serving || len(m.old.cidrs) < 2 {
+		return netip.Prefix{}, false
+	}
+	i := slices.IndexFunc(m.old.cidrs, func(p netip.Prefix) bool { return !m.old.uses(p) })
+	if i < 0 {
+		return netip.Prefix{}, false
+	}
+	return m.old.cidrs[i], true
+}
+
+// giveBack takes that CIDR off what the node was given.
+func (m *machine) giveBack() {
+	cidr, _ := m.spare()
+	m.old.cidrs = deleted(m.old.cidrs, cidr)
+	cn, ok := m.w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
+	if !ok {
+		return
+	}
+	cn = cn.DeepCopy()
+	cn.Spec.IPAM.Pools.Allocated = allocatedOf(slices.DeleteFunc(given(cn, adopt.MultiPool), func(p netip.Prefix) bool { return p == cidr }))
+	m.w.must(m.w.api.Update(cn, false))
+}
+
+// allocatedOf is what multi-pool mode writes of CIDRs.
+func allocatedOf(cidrs []netip.Prefix) []ipamtypes.IPAMPoolAllocation {
+	entry := ipamtypes.IPAMPoolAllocation{Pool: "default"}
+	for _, p := range cidrs {
+		entry.CIDRs = append(entry.CIDRs, iputil.PrefixFrom(p))
+	}
+	return []ipamtypes.IPAMPoolAllocation{entry}
+}
