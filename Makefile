@@ -52,8 +52,8 @@ SEEDS ?= 1000
 STEPS ?= 500
 
 .PHONY: sim
-sim: ## Simulate so many seeded worlds around the operator; fails if a rule broke. SEEDS=1000 STEPS=500
-	go run ./test/sim -seeds=$(SEEDS) -steps=$(STEPS)
+sim: ## Simulate so many seeded worlds around the operator; fails if a rule broke. SEEDS=1000 STEPS=500 MODE=multi-pool
+	go run ./test/sim -seeds=$(SEEDS) -steps=$(STEPS) $(if $(MODE),-mode=$(MODE))
 
 .PHONY: exhaust
 exhaust: ## Try everything that can happen in small worlds, to a depth; fails if a rule broke. DEPTH=, SCOPES=join,lag

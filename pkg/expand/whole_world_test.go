@@ -8,97 +8,20 @@ import (
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
 )
 
-// poolAgent is Cilium's agent in multi-pool mode (v1.20.1, pkg/ipam/pool.go and
-// pkg/ipam/multipool_manager.go), for one pool and family.
+// poolAgent is an agent, and what it last saw of its CiliumNode.
 type poolAgent struct {
-	reserve  int // --ipam-multi-pool-pre-allocation
-	cidrs    []netip.Prefix
-	released []netip.Prefix
-	live     map[netip.Addr]string
-	pending  map[string]bool
-
-	told      []netip.Prefix // as it last saw its CiliumNode
+	multipool.Agent
+	told      []netip.Prefix
 	requested int
 	version   int
 }
 
-// sees is cidrPool.updatePool.
 func (a *poolAgent) sees(told []netip.Prefix, requested, version int) {
 	a.told, a.requested, a.version = slices.Clone(told), requested, version
-	a.released = slices.DeleteFunc(a.released, func(c netip.Prefix) bool { return !slices.Contains(told, c) })
-	a.cidrs = slices.DeleteFunc(a.cidrs, func(c netip.Prefix) bool { return !slices.Contains(told, c) && a.used(c) == 0 })
-	for _, c := range told {
-		if !slices.Contains(a.cidrs, c) && !slices.Contains(a.released, c) {
-			a.cidrs = append(a.cidrs, c)
-		}
-	}
-}
-
-func (a *poolAgent) used(c netip.Prefix) int {
-	n := 0
-	for addr := range a.live {
-		if c.Contains(addr) {
-			n++
-		}
-	}
-	return n
-}
-
-func (a *poolAgent) free(c netip.Prefix) int { return len(inner(c)) - a.used(c) }
-
-// allocate is cidrPool.allocateNext.
-func (a *poolAgent) allocate(owner string) bool {
-	for _, c := range a.cidrs {
-		for _, addr := range inner(c) {
-			if _, busy := a.live[addr]; !busy {
-				a.live[addr] = owner
-				delete(a.pending, owner)
-				return true
-			}
-		}
-	}
-	a.pending[owner] = true
-	return false
-}
-
-// needs is computeNeededIPsPerPoolLocked with neededIPCeil.
-func (a *poolAgent) needs() int {
-	n := len(a.live) + len(a.pending)
-	switch {
-	case a.reserve == 0:
-		return n
-	case n%a.reserve > 0:
-		return (n/a.reserve + 2) * a.reserve
-	}
-	return (n/a.reserve + 1) * a.reserve
-}
-
-// update is updateLocalNode with releaseExcessCIDRsMultiPool: what it would
-// write.
-func (a *poolAgent) update() (told []netip.Prefix, requested int) {
-	requested = a.needs()
-	spare, free := max(0, requested-len(a.live)), 0
-	for _, c := range a.cidrs {
-		free += a.free(c)
-	}
-	slices.SortFunc(a.released, netip.Prefix.Compare)
-	for free < spare && len(a.released) > 0 {
-		a.cidrs, a.released = append(a.cidrs, a.released[0]), a.released[1:]
-		free += a.free(a.cidrs[len(a.cidrs)-1])
-	}
-	var kept []netip.Prefix
-	for _, c := range slices.Backward(a.cidrs) {
-		if a.used(c) == 0 && free-a.free(c) >= spare {
-			a.released = append(a.released, c)
-			free -= a.free(c)
-		} else {
-			kept = append(kept, c)
-		}
-	}
-	a.cidrs = kept
-	return slices.SortedFunc(slices.Values(kept), netip.Prefix.Compare), requested
+	a.Sees(told)
 }
 
 // pooledNode is a node whose agent is told whole blocks, and its operator. Every
@@ -128,7 +51,9 @@ func newPooledNode(t *testing.T, d dice) *pooledNode {
 	p := DefaultPolicy()
 	p.MinFree, p.ExpandPercent, p.AckTimeout = d(20), 50+d(51), 20*time.Second
 	w := &pooledNode{t: t, d: d, policy: p, now: noon, hangs: map[string]bool{}}
-	w.agent = poolAgent{reserve: oneOf(d, 0, 1, 4, 8, 16), live: map[netip.Addr]string{}, pending: map[string]bool{"router": true, "health": true}}
+	w.agent = poolAgent{Agent: multipool.Agent{Reserve: oneOf(d, 0, 1, 4, 8, 16)}}
+	w.agent.Restored()
+	w.startPods() // the agent's own addresses, which wait
 	w.state = State{Node: "n1", AgentSettled: true, Whole: &Whole{}}
 	w.look()
 	return w
@@ -160,7 +85,7 @@ func (w *pooledNode) step(round int) {
 		w.look()
 	}
 	w.operate()
-	for addr, owner := range w.agent.live {
+	for addr, owner := range w.agent.Live() {
 		if !slices.ContainsFunc(w.state.Whole.Told, func(c netip.Prefix) bool { return c.Contains(addr) }) {
 			w.t.Errorf("%s of %s is in use, and the agent was not told of it", addr, owner)
 		}
@@ -170,12 +95,12 @@ func (w *pooledNode) step(round int) {
 // startPods gives pods addresses, which their status tells later.
 func (w *pooledNode) startPods() {
 	owners := map[string]netip.Addr{}
-	for addr, owner := range w.agent.live {
+	for addr, owner := range w.agent.Live() {
 		owners[owner] = addr
 	}
 	for _, name := range []string{"router", "health"} {
 		if _, has := owners[name]; !has {
-			w.agent.allocate(name)
+			_, _ = w.agent.Allocate(name) // or it waits
 		}
 	}
 	for i := range w.state.Pods {
@@ -185,13 +110,13 @@ func (w *pooledNode) startPods() {
 		case has && w.d.percent(50):
 			p.IPs = []netip.Addr{addr}
 		case !has && !w.hangs[p.Name]:
-			w.agent.allocate(p.Name)
+			_, _ = w.agent.Allocate(p.Name)
 		}
 	}
 }
 
 func (w *pooledNode) agentWrites() {
-	told, requested := w.agent.update()
+	told, requested := w.agent.Update()
 	if slices.Equal(told, w.agent.told) && requested == w.agent.requested {
 		return
 	}
@@ -201,7 +126,7 @@ func (w *pooledNode) agentWrites() {
 	w.wrote(told)
 	w.state.Whole.Heard, w.state.Whole.Requested = true, requested
 	w.state.Used = map[netip.Addr]string{}
-	for addr, owner := range w.agent.live {
+	for addr, owner := range w.agent.Live() {
 		if userOf(owner).agent {
 			w.state.Used[addr] = owner
 		}
@@ -275,7 +200,7 @@ func (w *pooledNode) giveUp(c netip.Prefix) {
 	if slices.Contains(w.state.Whole.Told, c) {
 		return
 	}
-	if slices.Contains(w.agent.cidrs, c) {
+	if slices.Contains(w.agent.CIDRs(), c) {
 		w.t.Errorf("%s goes to others, and the agent may still give addresses of it to pods", c)
 	}
 	w.version++ // the fence
@@ -299,10 +224,10 @@ func (w *pooledNode) live(most int) {
 func (w *pooledNode) kill(i int) {
 	name := w.state.Pods[i].Name
 	w.state.Pods = slices.Delete(w.state.Pods, i, i+1)
-	delete(w.agent.pending, name)
-	for addr, owner := range w.agent.live {
+	w.agent.Forget(name)
+	for addr, owner := range w.agent.Live() {
 		if owner == name {
-			delete(w.agent.live, addr)
+			w.agent.Release(addr)
 		}
 	}
 }
@@ -335,11 +260,11 @@ func TestWholeBlocksInALife(t *testing.T) {
 		if w.writes > 0 {
 			t.Errorf("no rest: %d writes in two minutes", w.writes)
 		}
-		if has := len(w.agent.live); has != len(w.state.Pods)+2 {
+		if has := len(w.agent.Live()); has != len(w.state.Pods)+2 {
 			t.Errorf("%d addresses in use by %d pods and the agent", has, len(w.state.Pods))
 		}
 		if t.Failed() {
-			t.Fatalf("seed %d, reserve %d", seed, w.agent.reserve)
+			t.Fatalf("seed %d, reserve %d", seed, w.agent.Reserve)
 		}
 		claims += w.claims
 		frees += w.frees

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
@@ -22,8 +23,9 @@ type options struct {
 	steps   int
 	workers int
 	faults  world.Faults
-	profile profile // "": of each seed its own
-	traits  traits  // those that seeds may have
+	profile profile         // "": of each seed its own
+	traits  traits          // those that seeds may have
+	mode    ciliumnode.Mode // "": of each seed its own
 	verbose bool
 	replay  string
 	shrink  time.Duration
@@ -62,7 +64,11 @@ func parse(args []string, out io.Writer) (options, error) {
 	faults := f.String("faults", "all", "faults that may be on, by comma: "+world.AllFaults().String())
 	kind := f.String("profile", "", "worlds of this profile only; each seed has its own: plain, late-leader, blind, lost-answer")
 	some := f.String("traits", "all", "traits that worlds may have, by comma: "+traits(allTraits).String())
+	mode := f.String("mode", "", "worlds of this IPAM mode only; each seed has its own: crd, multi-pool")
 	err := f.Parse(args)
+	if err == nil && *mode != "" {
+		o.mode, err = parseMode(*mode)
+	}
 	if err == nil {
 		o.traits, err = parseTraits(*some)
 	}
@@ -79,7 +85,10 @@ func parse(args []string, out io.Writer) (options, error) {
 // originOf is what a seed makes of what is not asked for.
 func (o options) originOf(seed uint64) origin {
 	of := originOf(seed)
-	of.traits &= o.traits
+	if o.mode != "" {
+		of.mode = o.mode
+	}
+	of.traits = (of.traits & o.traits).in(of.mode)
 	if o.profile != "" {
 		of.profile = o.profile
 	}
@@ -134,12 +143,12 @@ func search(o options, out io.Writer) int {
 
 // fail tells how to see a failing seed again, and in how few actions.
 func fail(o options, bad outcome, out io.Writer) {
-	fmt.Fprintf(out, "\nFAILED seed %d (%s, traits %s, faults %s) after %d actions\n", bad.seed, bad.profile, bad.traits, bad.faults, len(bad.actions))
+	fmt.Fprintf(out, "\nFAILED seed %d (%s mode, %s, traits %s, faults %s) after %d actions\n", bad.seed, bad.mode, bad.profile, bad.traits, bad.faults, len(bad.actions))
 	for _, v := range bad.violations[:min(5, len(bad.violations))] {
 		fmt.Fprintln(out, "  ", v)
 	}
-	fmt.Fprintf(out, "replay: go run ./test/sim -v -seed=%d -profile=%s -traits=%s -steps=%d -faults=%s\n",
-		bad.seed, bad.profile, bad.traits, o.steps, orNone(o.faults))
+	fmt.Fprintf(out, "replay: go run ./test/sim -v -seed=%d -mode=%s -profile=%s -traits=%s -steps=%d -faults=%s\n",
+		bad.seed, bad.mode, bad.profile, bad.traits, o.steps, orNone(o.faults))
 	small := shrink(script{bad.origin, bad.faults, bad.actions}, bad.violations[0], o.shrink)
 	path := fmt.Sprintf("%s/sim-%d.actions", os.TempDir(), bad.seed)
 	if err := os.WriteFile(path, []byte(small.String()), 0o644); err != nil {

@@ -1,12 +1,57 @@
 package main
 
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
+)
+
 // origin is what a world is drawn from: the same one, and the same actions, give
 // the same world.
 type origin struct {
 	seed    uint64
+	mode    ciliumnode.Mode
 	profile profile
 	traits  traits
 }
 
 // originOf is what a seed makes of everything that is not asked for.
-func originOf(seed uint64) origin { return origin{seed, profileOf(seed), traitsOf(seed)} }
+func originOf(seed uint64) origin {
+	mode := modeOf(seed)
+	return origin{seed, mode, profileOf(seed), traitsOf(seed).in(mode)}
+}
+
+// modes are those that worlds can have.
+func modes() []ciliumnode.Mode { return []ciliumnode.Mode{ciliumnode.CRD, ciliumnode.MultiPool} }
+
+func parseMode(s string) (ciliumnode.Mode, error) {
+	if m := ciliumnode.Mode(s); slices.Contains(modes(), m) {
+		return m, nil
+	}
+	return "", fmt.Errorf("no such mode here: %q; there are %s", s, modes())
+}
+
+// modeOf is the mode of a seed: one in four is of another than crd.
+func modeOf(seed uint64) ciliumnode.Mode {
+	if r := rand.New(rand.NewPCG(seed, 8)); r.IntN(4) == 0 {
+		return modes()[1+r.IntN(len(modes())-1)]
+	}
+	return ciliumnode.CRD
+}
+
+// adaptTo gives the world of a seed another mode than crd. IPv4 alone. What people
+// tear away or edit by hand is left to worlds in crd mode, and so is a move out of
+// another IPAM.
+func adaptTo(mode ciliumnode.Mode, seed uint64, c *world.Config) {
+	if mode == ciliumnode.CRD {
+		return
+	}
+	r := rand.New(rand.NewPCG(seed, 9))
+	c.Settings.Mode, c.Upgraded.Mode = mode, mode
+	c.Families, c.Pools[0].Spec.IPv6 = nil, nil
+	c.Reserve = []int{1, 2, 4}[r.IntN(3)]
+	c.Faults &^= world.CiliumNodeGone | world.Torn | world.Edits | world.Restore | world.AgentEmpty
+}

@@ -54,6 +54,7 @@ func draw(o origin) scenario {
 	w := weights(r)
 	frozen := whileFrozen(r, w)
 	o.profile.adapt(seed, &c)
+	adaptTo(o.mode, seed, &c)
 	o.traits.adapt(seed, &c)
 	o.traits.weigh(w)
 	o.traits.weigh(frozen)

@@ -133,6 +133,9 @@ func (s *searching) idle() []string {
 	must := []string{"claim", "publish"}
 	if s.actions >= enough && s.opts.faults == world.AllFaults() && s.opts.profile == "" {
 		must = append(must, "mark", "remove", "cool down", "give up", "undrain")
+		if s.opts.mode == "" {
+			must = append(must, "give back")
+		}
 	}
 	var out []string
 	for _, name := range must {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
@@ -61,17 +62,18 @@ type script struct {
 // String is what parseScript reads.
 func (s script) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d\nprofile %s\ntraits %s\nfaults %s\n", s.seed, s.profile, s.traits, orNone(s.faults))
+	fmt.Fprintf(&b, "seed %d\nmode %s\nprofile %s\ntraits %s\nfaults %s\n", s.seed, s.mode, s.profile, s.traits, orNone(s.faults))
 	for _, a := range s.actions {
 		fmt.Fprintln(&b, a)
 	}
 	return b.String()
 }
 
-// parseScript reads the seed, the profile if it is not plain, the traits if there
-// are any, the faults, and an action a line. Lines that begin with # are comments.
+// parseScript reads the seed, the mode if it is not crd, the profile if it is not
+// plain, the traits if there are any, the faults, and an action a line. Lines that
+// begin with # are comments.
 func parseScript(text string) (script, error) {
-	s := script{origin: origin{profile: plain}}
+	s := script{origin: origin{mode: ciliumnode.CRD, profile: plain}}
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		name, value, _ := strings.Cut(line, " ")
@@ -82,6 +84,8 @@ func parseScript(text string) (script, error) {
 			s.seed, err = strconv.ParseUint(value, 10, 64)
 		case name == "profile":
 			s.profile, err = parseProfile(value)
+		case name == "mode":
+			s.mode, err = parseMode(value)
 		case name == "traits":
 			s.traits, err = parseTraits(value)
 		case name == "faults":

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
@@ -54,7 +55,7 @@ func TestDeterministic(t *testing.T) {
 		var first, second, third []string
 		log := func(to *[]string) func(string) { return func(line string) { *to = append(*to, line) } }
 		from := originOf(seed)
-		from.traits = allTraits
+		from.traits = traits(allTraits).in(from.mode)
 		out := play(from, 300, world.AllFaults(), log(&first))
 		play(from, 300, world.AllFaults(), log(&second))
 		if diff := cmp.Diff(first, second); diff != "" {
@@ -75,13 +76,13 @@ func TestIdle(t *testing.T) {
 	}
 	s.actions = enough
 	s.counts.Add(world.Counts{Did: map[string]int{"claim": 1, "publish": 1, "mark": 1, "remove": 1, "cool down": 1, "give up": 1}})
-	if diff := cmp.Diff([]string{"undrain", "killed"}, s.idle()[:2]); diff != "" {
+	if diff := cmp.Diff([]string{"undrain", "give back", "killed"}, s.idle()[:3]); diff != "" {
 		t.Error(diff)
 	}
 }
 
 func TestScript(t *testing.T) {
-	s := script{origin{7, blind, windows | pressure}, world.Kill | world.Lag, []world.Action{
+	s := script{origin{7, ciliumnode.MultiPool, blind, windows | pressure}, world.Kill | world.Lag, []world.Action{
 		{Verb: world.Start, Who: "op1"}, {Verb: world.Reconcile, Who: "op1", What: "node/n1"},
 	}}
 	again, err := parseScript(s.String())
@@ -91,7 +92,7 @@ func TestScript(t *testing.T) {
 	if diff := cmp.Diff(s, again, cmp.AllowUnexported(script{}, origin{})); diff != "" {
 		t.Error(diff)
 	}
-	for _, bad := range []string{"seed x", "faults none-such", "profile none-such", "traits none-such", "start", "a b c d"} {
+	for _, bad := range []string{"seed x", "faults none-such", "profile none-such", "traits none-such", "mode none-such", "start", "a b c d"} {
 		if _, err := parseScript(bad); err == nil {
 			t.Errorf("%q was read", bad)
 		}
@@ -104,7 +105,7 @@ func TestShrink(t *testing.T) {
 	if gist(bad) != gist(world.Violation{Rule: 9, Text: "with pods: node n22 has no CiliumNode"}) {
 		t.Error("the same violation on another node counts as another")
 	}
-	out := play(origin{seed: 3, profile: plain}, 100, world.AllFaults(), nil)
+	out := play(origin{seed: 3, mode: ciliumnode.CRD, profile: plain}, 100, world.AllFaults(), nil)
 	s := script{out.origin, out.faults, out.actions}
 	if got := shrink(s, bad, time.Second); len(got.actions) != len(s.actions) || got.faults != s.faults {
 		t.Errorf("a script that does not fail was shrunk to %d of %d actions", len(got.actions), len(s.actions))

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
@@ -109,6 +110,14 @@ func (t traits) adapt(seed uint64, c *world.Config) {
 		beginElsewhere(seed, c)
 	}
 	c.Settings.Shadow = t.has(shadow)
+}
+
+// in is what of the set a world of a mode can have.
+func (t traits) in(mode ciliumnode.Mode) traits {
+	if mode != ciliumnode.CRD {
+		return t &^ adoption
+	}
+	return t
 }
 
 // maintain holds blocks on their nodes.

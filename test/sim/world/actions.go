@@ -244,7 +244,7 @@ func (w *World) enableAgent(m *machine) {
 		return
 	}
 	w.enableStartup(m)
-	if _, more := m.nextSeen(); more && m.store != nil {
+	if _, more := m.nextSeen(); more && m.reads() {
 		w.can(AgentSee, m.name, "")
 	}
 	if m.mayReport() && !m.silent {
@@ -263,7 +263,7 @@ func (w *World) enableAgent(m *machine) {
 // enableStartup is what an agent does until it serves.
 func (w *World) enableStartup(m *machine) {
 	switch {
-	case m.phase == waiting && m.store.MinimumReached():
+	case m.phase == waiting && m.mayOpen():
 		w.can(AgentOpen, m.name, "")
 	case m.phase == opened:
 		w.can(AgentRestore, m.name, "")
@@ -370,7 +370,7 @@ func (w *World) show() {
 		}
 	}
 	for _, m := range w.machines {
-		for m.store != nil {
+		for m.reads() {
 			if _, more := m.nextSeen(); !more {
 				break
 			}

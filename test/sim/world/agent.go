@@ -17,6 +17,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
+	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
 )
 
 // crashBackoff is how long an agent is down that could not start.
@@ -59,8 +60,10 @@ type machine struct {
 	run    int
 	node   types.UID // of the Node it knows
 	store  *agent.Store
-	old    *oldAgent // in its place, in another mode
-	read   int       // versions of CiliumNodes it has seen
+	old    *oldAgent        // in its place, in another mode
+	whole  *multipool.Agent // in its place, where whole blocks are told
+	seen   *ciliumv2.CiliumNode
+	read   int // versions of CiliumNodes it has seen
 	asked  bool
 	wrote  time.Time
 	picks  uint64
@@ -98,6 +101,10 @@ func (m *machine) boot() {
 		return
 	}
 	m.moved = true
+	if m.w.whole() {
+		m.bootWhole()
+		return
+	}
 	m.store = agent.NewStore(agent.StoreOptions{
 		Families: m.w.cfg.Families,
 		Pick: func(candidates []string) string {
@@ -164,13 +171,28 @@ func (m *machine) observe() {
 	}
 	m.read++
 	cn, _ := v.New.(*ciliumv2.CiliumNode)
+	if m.whole != nil {
+		m.seesList(cn)
+		return
+	}
 	m.store.Observe(cn)
+}
+
+// mayOpen says that what the agent waits for when it starts is there.
+func (m *machine) mayOpen() bool {
+	if m.whole != nil {
+		return m.whole.Ready()
+	}
+	return m.store.MinimumReached()
 }
 
 // restore takes the endpoints' addresses again. One that is refused loses its
 // network (daemon/cmd/endpoint_restore.go:688).
 func (m *machine) restore() {
 	m.phase = restored
+	if m.whole != nil {
+		defer m.whole.Restored()
+	}
 	for _, slot := range sortedKeys(m.endpoints) {
 		e := m.endpoints[slot]
 		if pod := m.w.api.Get(KindPod, e.owner()); pod == nil || pod.GetUID() != e.pod.GetUID() {
@@ -212,18 +234,32 @@ func (m *machine) own() {
 }
 
 func (m *machine) crash() {
-	m.phase, m.store, m.old, m.asked = down, nil, nil, false
+	m.phase, m.store, m.old, m.whole, m.seen, m.asked = down, nil, nil, nil, nil, false
 	m.pod.ready = false
 }
 
 // mayReport says that a report is asked for and its time has come.
 func (m *machine) mayReport() bool {
-	return m.store != nil && m.asked && !m.w.now.Before(m.wrote.Add(m.w.cfg.UpdateRate))
+	if m.whole != nil {
+		// What an agent does that has not seen its own last write for as long is not
+		// promised (docs/modes.md).
+		if _, behind := m.nextSeen(); behind {
+			return false
+		}
+	}
+	return m.reads() && m.asked && !m.w.now.Before(m.wrote.Add(m.w.cfg.UpdateRate))
 }
+
+// reads says that the agent runs, and reads what the operator tells it.
+func (m *machine) reads() bool { return m.store != nil || m.whole != nil }
 
 // report writes the whole status; a conflict waits for the next turn
 // (pkg/ipam/crd.go:505).
 func (m *machine) report() {
+	if m.whole != nil {
+		m.update()
+		return
+	}
 	m.wrote, m.asked = m.w.now, false
 	cn := m.store.Report()
 	if cn == nil {

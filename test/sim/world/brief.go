@@ -51,6 +51,9 @@ func changes(old, now *ciliumv2.CiliumNode) string {
 	if a, b := fmt.Sprint(old.Spec.IPAM.PodCIDRs), fmt.Sprint(now.Spec.IPAM.PodCIDRs); a != b {
 		s += " podCIDRs " + b
 	}
+	if a, b := fmt.Sprint(old.Spec.IPAM.Pools), fmt.Sprint(now.Spec.IPAM.Pools); a != b {
+		s += " pools " + b
+	}
 	return s
 }
 

@@ -39,7 +39,7 @@ func (c *Counts) did(v Version) {
 			c.Did["delete a CiliumNode"]++
 		case old == nil:
 			c.Did["make a CiliumNode"]++
-		case len(now.Spec.IPAM.Pool) > len(old.Spec.IPAM.Pool):
+		case len(now.Spec.IPAM.Pool) > len(old.Spec.IPAM.Pool), len(allocatedIn(now)) > len(allocatedIn(old)):
 			c.Did["publish"]++
 		case len(now.Spec.IPAM.Pool) < len(old.Spec.IPAM.Pool):
 			c.Did["remove"]++

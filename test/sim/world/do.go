@@ -129,7 +129,9 @@ func (w *World) doAgent(verb Verb, m *machine) bool {
 	case AgentStart:
 		m.boot()
 	case AgentOpen:
-		m.store.Open()
+		if m.store != nil {
+			m.store.Open()
+		}
 		m.phase = opened
 	case AgentRestore:
 		m.restore()

@@ -166,7 +166,7 @@ func (w *World) enableMover() {
 // longer than a command is patient is not known to it.
 func (w *World) prompt() bool {
 	for _, m := range w.machines {
-		if m.store == nil || m.off {
+		if !m.reads() || m.off {
 			if m.podDue() {
 				return false
 			}

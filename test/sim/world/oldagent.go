@@ -4,8 +4,6 @@ import (
 	"net/netip"
 	"slices"
 
-	iputil "github.com/cilium/cilium/pkg/ip"
-	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
@@ -65,12 +63,7 @@ func given(cn *ciliumv2.CiliumNode, mode adopt.Source) []netip.Prefix {
 		}
 		return out
 	}
-	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
-		for _, p := range entry.CIDRs {
-			out = append(out, p.Prefix)
-		}
-	}
-	return out
+	return allocatedIn(cn)
 }
 
 // bootOld starts the agent in its old mode.
@@ -85,15 +78,21 @@ func (m *machine) bootOld() {
 
 // take allocates one address that a pod or the router has had, in whatever mode.
 func (m *machine) take(addr netip.Addr, owner string) error {
-	if m.old != nil {
+	switch {
+	case m.old != nil:
 		return m.old.take(addr, owner)
+	case m.whole != nil:
+		return m.whole.Restore(addr, owner)
 	}
 	return m.store.Restore(addr, owner)
 }
 
 // takeNext allocates any address for the router.
 func (m *machine) takeNext(family agent.Family, owner string) (netip.Addr, error) {
-	if m.old == nil {
+	switch {
+	case m.whole != nil:
+		return m.whole.Allocate(owner)
+	case m.old == nil:
 		return m.store.AllocateNextWithoutSync(family, owner)
 	}
 	free := m.old.free()
@@ -108,19 +107,24 @@ func (m *machine) takeNext(family agent.Family, owner string) (netip.Addr, error
 
 // allocate is for a pod.
 func (m *machine) allocate(owner string) (v4, v6 netip.Addr, err error) {
-	if m.old == nil {
+	if m.old == nil && m.whole == nil {
 		return m.store.AllocateNext(owner)
 	}
+	m.asked = true
 	v4, err = m.takeNext(agent.IPv4, owner)
 	return v4, v6, err
 }
 
 func (m *machine) release(addr netip.Addr) {
-	if m.old != nil {
+	switch {
+	case m.old != nil:
 		delete(m.old.taken, addr)
-		return
+	case m.whole != nil:
+		m.whole.Release(addr)
+		m.asked = true
+	default:
+		m.store.Release(addr)
 	}
-	m.store.Release(addr)
 }
 
 // spare is a CIDR that an agent in multi-pool mode may give back: one of several,
@@ -147,13 +151,4 @@ func (m *machine) giveBack() {
 	cn = cn.DeepCopy()
 	cn.Spec.IPAM.Pools.Allocated = allocatedOf(slices.DeleteFunc(given(cn, adopt.MultiPool), func(p netip.Prefix) bool { return p == cidr }))
 	m.w.must(m.w.api.Update(cn, false))
-}
-
-// allocatedOf is what multi-pool mode writes of CIDRs.
-func allocatedOf(cidrs []netip.Prefix) []ipamtypes.IPAMPoolAllocation {
-	entry := ipamtypes.IPAMPoolAllocation{Pool: "default"}
-	for _, p := range cidrs {
-		entry.CIDRs = append(entry.CIDRs, iputil.PrefixFrom(p))
-	}
-	return []ipamtypes.IPAMPoolAllocation{entry}
 }

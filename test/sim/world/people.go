@@ -55,7 +55,9 @@ func (w *World) enablePeople() {
 			if w.cfg.Maintenance != nil && w.cfg.Maintenance.Cordons {
 				w.can(Cordon, m.name, "")
 			}
-			w.canIf(NodeGone, NodeDelete, m.name, "")
+			if !w.whole() { // whose agents go on with what they have, and list it again
+				w.canIf(NodeGone, NodeDelete, m.name, "")
+			}
 			w.canIf(NodeGone, NodeOff, m.name, "")
 		}
 		if w.api.Get(KindCiliumNode, m.name) != nil {
@@ -68,7 +70,7 @@ func (w *World) enablePeople() {
 			}
 		}
 		w.canIf(BlockEdits, BlockMake, m.name, "")
-		if !w.cfg.Faults.Has(Relist) { // docs/reliability.md: what we do not promise
+		if !w.cfg.Faults.Has(Relist) && !w.whole() { // docs/reliability.md: what we do not promise
 			w.canIf(BlockEdits, BlockMake, m.name, wide)
 		}
 	}

@@ -99,7 +99,7 @@ func (w *World) named(cidr netip.Prefix) bool {
 		if !ok {
 			continue
 		}
-		for _, addresses := range []ipamtypes.AllocationMap{cn.Spec.IPAM.Pool, cn.Status.IPAM.Used} {
+		for _, addresses := range []ipamtypes.AllocationMap{w.poolOf(cn), cn.Status.IPAM.Used} {
 			for key := range addresses {
 				if addr, err := netip.ParseAddr(key); err == nil && cidr.Contains(addr) {
 					return true

@@ -32,6 +32,10 @@ func (w *World) holdRest(when string) {
 			w.violate(9, "%s: %s of node %s is still %s", when, key, m.name, state)
 		}
 		w.holdPods(when, m, cn)
+		if w.whole() {
+			w.holdWholeRest(when, m, cn)
+			continue
+		}
 		w.holdBlocks(when, m, cn)
 	}
 }
@@ -40,7 +44,7 @@ func (w *World) holdRest(when string) {
 func (w *World) foreign(node, key string) bool {
 	cn, _ := w.api.Get(KindCiliumNode, node).(*ciliumv2.CiliumNode)
 	addr, err := netip.ParseAddr(key)
-	_, published := cn.Spec.IPAM.Pool[key]
+	_, published := w.poolOf(cn)[key]
 	return err == nil && published && !w.inBlockOf(node, addr)
 }
 
@@ -55,6 +59,7 @@ func (w *World) inBlockOf(node string, addr netip.Addr) bool {
 }
 
 func (w *World) holdPods(when string, m *machine, cn *ciliumv2.CiliumNode) {
+	pool := w.poolOf(cn)
 	for _, slot := range w.slots {
 		pod, e := m.podObject(slot), m.endpoints[slot]
 		if pod != nil && e == nil && !finished(pod) && w.room() > 0 {
@@ -64,7 +69,7 @@ func (w *World) holdPods(when string, m *machine, cn *ciliumv2.CiliumNode) {
 			continue
 		}
 		for _, addr := range e.addrs() {
-			if _, published := cn.Spec.IPAM.Pool[addr.String()]; !published && w.excused[addr] != (excuse{node: m.name}) {
+			if _, published := pool[addr.String()]; !published && w.excused[addr] != (excuse{node: m.name}) {
 				w.violate(2, "%s: %s, which pod %s has, is not in the pool of node %s", when, addr, e.owner(), m.name)
 			}
 		}

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 
-	iputil "github.com/cilium/cilium/pkg/ip"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -60,6 +59,7 @@ func (w *World) stored(v Version) {
 	case KindCiliumNode:
 		w.holdCiliumNode(v)
 		w.holdElsewhere(v)
+		w.holdWhole(v)
 	case KindBlock:
 		w.holdBlock(v)
 	}
@@ -110,7 +110,7 @@ type tornBlock struct {
 // lists says that podCIDRs of a block's node name it.
 func (w *World) lists(b *v1alpha1.PodIPBlock) bool {
 	cn, ok := w.api.Get(KindCiliumNode, b.Spec.Node).(*ciliumv2.CiliumNode)
-	return ok && slices.ContainsFunc(cn.Spec.IPAM.PodCIDRs, func(p iputil.Prefix) bool { return p.String() == b.Spec.CIDR })
+	return ok && slices.ContainsFunc(w.listOf(cn), func(p netip.Prefix) bool { return p.String() == b.Spec.CIDR })
 }
 
 // excuse is for an address that somebody took out of a node's pool, until it is
@@ -133,14 +133,17 @@ func (w *World) noteExcuses(v Version) {
 	if old == nil {
 		old = &ciliumv2.CiliumNode{}
 	}
-	for key := range old.Spec.IPAM.Pool {
+	if w.whole() && v.New != nil {
+		return // agents take off what they do not use
+	}
+	for key := range w.poolOf(old) {
 		addr, err := netip.ParseAddr(key)
-		if _, still := now.Spec.IPAM.Pool[key]; err == nil && !still && (w.writer == nil || v.New == nil) {
+		if _, still := w.poolOf(now)[key]; err == nil && !still && (w.writer == nil || v.New == nil) {
 			w.excused[addr] = excuse{node: v.Key}
 			w.forfeit(v.Key, addr)
 		}
 	}
-	for key := range now.Spec.IPAM.Pool {
+	for key := range w.poolOf(now) {
 		if addr, err := netip.ParseAddr(key); err == nil && w.excused[addr] == (excuse{node: v.Key}) {
 			w.excused[addr] = excuse{v.Key, len(w.api.history[KindCiliumNode])}
 		}
@@ -180,12 +183,13 @@ func (w *World) holdCiliumNode(v Version) {
 // holdPool checks that no pod's address left its node's pool, or came into the
 // pool of another one.
 func (w *World) holdPool(node string, old, now *ciliumv2.CiliumNode, alive bool) {
+	before, after := w.poolOf(old), w.poolOf(now)
 	for _, m := range w.machines {
 		for slot, e := range m.endpoints {
 			for _, addr := range e.addrs() {
 				key := addr.String()
-				_, was := old.Spec.IPAM.Pool[key]
-				_, is := now.Spec.IPAM.Pool[key]
+				_, was := before[key]
+				_, is := after[key]
 				switch {
 				case e.forfeited:
 				case m.name != node && is && !was:
@@ -237,6 +241,7 @@ func (w *World) holdBlock(v Version) {
 			w.violate(5, "block %s was claimed before everything had been read", v.Key)
 		}
 		w.holdUnpublished(v.Key, v.New.(*v1alpha1.PodIPBlock), "claimed")
+		w.holdUnknown(v.New.(*v1alpha1.PodIPBlock), "claimed")
 		w.holdClaimElsewhere(v.New.(*v1alpha1.PodIPBlock))
 		w.holdOneNeed(v)
 	}
@@ -252,6 +257,9 @@ func (w *World) holdGivenUp(v Version) {
 		return
 	}
 	must := w.cfg.Settings.Defaults.Cooldown
+	if cooling.Reason != v1alpha1.ReasonNodeGone {
+		w.holdUnknown(b, "given up")
+	}
 	if cooling.Reason == v1alpha1.ReasonNodeGone { // its machine may run on
 		must = w.cfg.Settings.Defaults.NodeGoneCooldown
 	}
@@ -273,7 +281,7 @@ func (w *World) holdUnpublished(name string, b *v1alpha1.PodIPBlock, how string)
 		if !ok {
 			continue
 		}
-		for key := range cn.Spec.IPAM.Pool {
+		for key := range w.poolOf(cn) {
 			if addr, err := netip.ParseAddr(key); err == nil && cidr.Contains(addr) && !w.inBlockOf(m.name, addr) {
 				w.violate(1, "block %s of node %s was %s while %s is in the pool of node %s", name, b.Spec.Node, how, key, m.name)
 			}

@@ -46,6 +46,8 @@ type Config struct {
 	Maintenance *Maintenance
 	// Settings of the operators. Upgraded are those after an upgrade.
 	Settings, Upgraded controller.Settings
+	// Reserve is how many addresses agents in multi-pool mode keep free.
+	Reserve int
 	// UpdateRate is the least time between two reports of an agent.
 	UpdateRate time.Duration
 	// Faults are those that may happen.
@@ -232,7 +234,7 @@ func (m *machine) dues(rate time.Duration, at func(time.Time)) {
 	if m.phase == down {
 		at(m.again)
 	}
-	if m.store != nil && m.asked && !m.silent {
+	if m.reads() && m.asked && !m.silent {
 		at(m.wrote.Add(rate))
 	}
 }

@@ -1,0 +1,205 @@
+// Package multipool is the allocator of Cilium's agent in multi-pool mode, for one
+// pool and family: what it gives out of the CIDRs that it was told, what it asks
+// for, and which CIDRs it gives back. It has no clock and no API server.
+//
+// Source: pkg/ipam/pool.go and pkg/ipam/multipool_manager.go of Cilium v1.20.1.
+package multipool
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+)
+
+// Errors of allocation.
+var (
+	ErrExhausted = errors.New("all CIDR ranges are exhausted")
+	ErrNotInPool = errors.New("IP not in range of any CIDR")
+	ErrInUse     = errors.New("IP is already allocated")
+)
+
+// Agent is one run of an agent. The zero Agent knows of no CIDR and keeps no
+// reserve.
+type Agent struct {
+	// Reserve is --ipam-multi-pool-pre-allocation: how many addresses it wants to
+	// have free.
+	Reserve int
+
+	cidrs []netip.Prefix
+	// released are CIDRs that it has given back and still sees on its list, removed
+	// those that somebody else took off the list while they were in use.
+	released []netip.Prefix
+	removed  map[netip.Prefix]bool
+	live     map[netip.Addr]string
+	pending  map[string]bool
+	restored bool
+}
+
+// Sees takes in the list as the agent's watch shows it (cidrPool.updatePool).
+func (a *Agent) Sees(told []netip.Prefix) {
+	a.released = slices.DeleteFunc(a.released, func(c netip.Prefix) bool { return !slices.Contains(told, c) })
+	var kept []netip.Prefix
+	for _, c := range a.cidrs {
+		if !slices.Contains(told, c) {
+			if !a.Uses(c) {
+				continue
+			}
+			if a.removed == nil {
+				a.removed = map[netip.Prefix]bool{}
+			}
+			a.removed[c] = true // for good
+		}
+		kept = append(kept, c)
+	}
+	for _, c := range told {
+		if !slices.Contains(kept, c) && !slices.Contains(a.released, c) {
+			kept = append(kept, c)
+		}
+	}
+	a.cidrs = kept
+}
+
+// Ready says that it has an address to give out, which it waits for when it starts
+// (multiPoolManager.waitForAllPools).
+func (a *Agent) Ready() bool {
+	_, ok := a.next()
+	return ok || a.Reserve == 0
+}
+
+// Allocate gives an owner an address, the lowest of the first CIDR that has one
+// free (cidrPool.allocateNext), or notes that the owner waits.
+func (a *Agent) Allocate(owner string) (netip.Addr, error) {
+	addr, ok := a.next()
+	if !ok {
+		if a.pending == nil {
+			a.pending = map[string]bool{}
+		}
+		a.pending[owner] = true
+		return netip.Addr{}, ErrExhausted
+	}
+	a.take(addr, owner)
+	return addr, nil
+}
+
+func (a *Agent) next() (netip.Addr, bool) {
+	for _, c := range a.cidrs {
+		if a.removed[c] {
+			continue
+		}
+		for _, addr := range Inner(c) {
+			if _, busy := a.live[addr]; !busy {
+				return addr, true
+			}
+		}
+	}
+	return netip.Addr{}, false
+}
+
+func (a *Agent) take(addr netip.Addr, owner string) {
+	if a.live == nil {
+		a.live = map[netip.Addr]string{}
+	}
+	a.live[addr] = owner
+	delete(a.pending, owner)
+}
+
+// Restore gives an owner the address that it has had (cidrPool.allocate).
+func (a *Agent) Restore(addr netip.Addr, owner string) error {
+	if !slices.ContainsFunc(a.cidrs, func(c netip.Prefix) bool { return c.Contains(addr) }) {
+		return ErrNotInPool
+	}
+	if _, busy := a.live[addr]; busy {
+		return ErrInUse
+	}
+	a.take(addr, owner)
+	return nil
+}
+
+// Restored says that all have been, from when on it gives CIDRs back.
+func (a *Agent) Restored() { a.restored = true }
+
+// Release takes an address back.
+func (a *Agent) Release(addr netip.Addr) { delete(a.live, addr) }
+
+// Forget drops an owner that waits, as happens by itself after a while.
+func (a *Agent) Forget(owner string) { delete(a.pending, owner) }
+
+// Uses says that an address of a CIDR is in use.
+func (a *Agent) Uses(c netip.Prefix) bool { return a.used(c) > 0 }
+
+// Live are the addresses in use, and by whom. It must not be changed.
+func (a *Agent) Live() map[netip.Addr]string { return a.live }
+
+// CIDRs are those that it gives addresses of, or has in use.
+func (a *Agent) CIDRs() []netip.Prefix { return slices.Clone(a.cidrs) }
+
+func (a *Agent) used(c netip.Prefix) int {
+	n := 0
+	for addr := range a.live {
+		if c.Contains(addr) {
+			n++
+		}
+	}
+	return n
+}
+
+func (a *Agent) free(c netip.Prefix) int { return len(Inner(c)) - a.used(c) }
+
+// Needs is how many addresses it asks for (computeNeededIPsPerPoolLocked with
+// neededIPCeil).
+func (a *Agent) Needs() int {
+	n := len(a.live) + len(a.pending)
+	switch {
+	case a.Reserve == 0:
+		return n
+	case n%a.Reserve > 0:
+		return (n/a.Reserve + 2) * a.Reserve
+	}
+	return (n/a.Reserve + 1) * a.Reserve
+}
+
+// Update gives back what it has no use for, takes back what it has given back too
+// early, and returns what it would write: the list, sorted, and how many addresses
+// it asks for (updateLocalNode with releaseExcessCIDRsMultiPool).
+func (a *Agent) Update() (told []netip.Prefix, requested int) {
+	requested = a.Needs()
+	if a.restored {
+		a.giveBack(max(0, requested-len(a.live)))
+	}
+	return slices.SortedFunc(slices.Values(a.cidrs), netip.Prefix.Compare), requested
+}
+
+func (a *Agent) giveBack(spare int) {
+	free := 0
+	for _, c := range a.cidrs {
+		free += a.free(c)
+	}
+	slices.SortFunc(a.released, netip.Prefix.Compare)
+	for free < spare && len(a.released) > 0 {
+		a.cidrs, a.released = append(a.cidrs, a.released[0]), a.released[1:]
+		free += a.free(a.cidrs[len(a.cidrs)-1])
+	}
+	var kept []netip.Prefix
+	for _, c := range slices.Backward(a.cidrs) {
+		if !a.Uses(c) && free-a.free(c) >= spare {
+			a.released = append(a.released, c)
+			free -= a.free(c)
+		} else {
+			kept = append(kept, c)
+		}
+	}
+	a.cidrs = kept
+}
+
+// Inner are the addresses of a CIDR that an agent gives out: all but the first and
+// the last, and all of one that has no more than two.
+func Inner(c netip.Prefix) []netip.Addr {
+	var out []netip.Addr
+	for addr := c.Masked().Addr(); c.Contains(addr); addr = addr.Next() {
+		out = append(out, addr)
+	}
+	if len(out) > 2 {
+		out = out[1 : len(out)-1]
+	}
+	return out
+}

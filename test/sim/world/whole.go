@@ -1,0 +1,222 @@
+package world
+
+import (
+	"net/netip"
+	"slices"
+
+	iputil "github.com/cilium/cilium/pkg/ip"
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
+)
+
+// whole says that agents are told whole blocks, in spec.ipam.pools.
+func (w *World) whole() bool { return w.cfg.Settings.Mode == ciliumnode.MultiPool }
+
+// listOf is what the other nodes route by, and names a node's blocks: podCIDRs or,
+// where agents are told whole blocks, the list of the default pool.
+func (w *World) listOf(cn *ciliumv2.CiliumNode) []netip.Prefix {
+	if w.whole() {
+		return allocatedIn(cn)
+	}
+	var out []netip.Prefix
+	for _, p := range cn.Spec.IPAM.PodCIDRs {
+		out = append(out, p.Prefix)
+	}
+	return out
+}
+
+// poolOf are the addresses that an agent may give to pods.
+func (w *World) poolOf(cn *ciliumv2.CiliumNode) ipamtypes.AllocationMap {
+	if !w.whole() {
+		return cn.Spec.IPAM.Pool
+	}
+	out := ipamtypes.AllocationMap{}
+	for _, p := range allocatedIn(cn) {
+		for _, addr := range multipool.Inner(p) {
+			out[addr.String()] = ipamtypes.AllocationIP{}
+		}
+	}
+	return out
+}
+
+func allocatedIn(cn *ciliumv2.CiliumNode) []netip.Prefix {
+	var out []netip.Prefix
+	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
+		for _, p := range entry.CIDRs {
+			out = append(out, p.Prefix)
+		}
+	}
+	return out
+}
+
+// allocatedOf is what stands under pools.allocated of CIDRs.
+func allocatedOf(cidrs []netip.Prefix) []ipamtypes.IPAMPoolAllocation {
+	if len(cidrs) == 0 {
+		return nil
+	}
+	entry := ipamtypes.IPAMPoolAllocation{Pool: "default"}
+	for _, p := range cidrs {
+		entry.CIDRs = append(entry.CIDRs, iputil.PrefixFrom(p))
+	}
+	return []ipamtypes.IPAMPoolAllocation{entry}
+}
+
+// bootWhole starts an agent in multi-pool mode.
+func (m *machine) bootWhole() {
+	m.store, m.asked, m.phase = nil, true, waiting
+	m.whole, m.seen = &multipool.Agent{Reserve: m.w.cfg.Reserve}, nil
+	m.discover()
+	m.read = len(m.w.api.history[KindCiliumNode])
+	if cn, ok := m.w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode); ok {
+		m.seesList(cn)
+	}
+}
+
+// seesList takes in what the agent's watch shows. Of a CiliumNode that is gone it
+// goes on with what it last saw.
+func (m *machine) seesList(cn *ciliumv2.CiliumNode) {
+	if cn == nil {
+		return
+	}
+	m.seen, m.asked = cn, true
+	m.whole.Sees(allocatedIn(cn))
+}
+
+// update writes the list and what the agent asks for, both in full, on the version
+// that it has seen (multiPoolManager.updateLocalNode).
+func (m *machine) update() {
+	m.wrote, m.asked = m.w.now, false
+	if m.seen == nil {
+		return
+	}
+	told, requested := m.whole.Update()
+	cn := m.seen.DeepCopy()
+	cn.Spec.IPAM.Pools = ipamtypes.IPAMPoolSpec{Allocated: allocatedOf(told)}
+	if requested > 0 {
+		cn.Spec.IPAM.Pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: requested}}}
+	}
+	if equality.Semantic.DeepEqual(listsOf(cn), listsOf(m.seen)) {
+		return
+	}
+	if _, err := m.w.api.Update(cn, false); err != nil {
+		m.asked = true
+		return
+	}
+	if len(told) < len(allocatedIn(m.seen)) {
+		m.w.Counts.Did["give back"]++
+	}
+}
+
+// listsOf is what of a CiliumNode the agent writes here.
+func listsOf(cn *ciliumv2.CiliumNode) any {
+	type lists struct {
+		told      []string
+		requested []ipamtypes.IPAMPoolRequest
+	}
+	var l lists
+	for _, p := range allocatedIn(cn) {
+		l.told = append(l.told, p.String())
+	}
+	l.requested = cn.Spec.IPAM.Pools.Requested
+	return []any{l.told, l.requested}
+}
+
+// holdWhole checks what an operator wrote into a list: blocks of the node alone,
+// nothing taken off, and the order in which agents themselves write it.
+func (w *World) holdWhole(v Version) {
+	old, _ := v.Old.(*ciliumv2.CiliumNode)
+	now, _ := v.New.(*ciliumv2.CiliumNode)
+	if !w.whole() || now == nil {
+		return
+	}
+	if old == nil {
+		old = &ciliumv2.CiliumNode{}
+	}
+	before, after := allocatedIn(old), allocatedIn(now)
+	for _, c := range before {
+		if !slices.Contains(after, c) {
+			w.violate(2, "%s was taken off the list of node %s, whose agent may just have given an address of it to a pod", c, v.Key)
+		}
+	}
+	for _, c := range after {
+		if !slices.Contains(before, c) {
+			w.holdListed(v.Key, c)
+		}
+	}
+	if sorted := netip.Prefix.Compare; slices.IsSortedFunc(before, sorted) && !slices.IsSortedFunc(after, sorted) {
+		w.violate(3, "the list of node %s was in order, and now is %v: its agent will write it again", v.Key, after)
+	}
+	if !equality.Semantic.DeepEqual(old.Spec.IPAM.Pools.Requested, now.Spec.IPAM.Pools.Requested) {
+		w.violate(7, "what the agent of node %s asks for was changed", v.Key)
+	}
+}
+
+// holdListed checks a CIDR that an operator lists on a node.
+func (w *World) holdListed(node string, c netip.Prefix) {
+	if b, ok := w.api.Get(KindBlock, crd.BlockName(c)).(*v1alpha1.PodIPBlock); !ok || b.Spec.Node != node {
+		w.violate(1, "%s was listed on node %s, and is no block of it", c, node)
+	}
+	for _, m := range w.machines {
+		if m.name == node {
+			continue
+		}
+		if cn, ok := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode); ok && slices.ContainsFunc(allocatedIn(cn), c.Overlaps) {
+			w.violate(1, "%s was listed on node %s, and node %s lists %v", c, node, m.name, allocatedIn(cn))
+		}
+		for slot, e := range m.endpoints {
+			if slices.ContainsFunc(e.addrs(), c.Contains) && !e.forfeited {
+				w.violate(1, "%s was listed on node %s, and pod %s on node %s has %v", c, node, slot, m.name, e.addrs())
+			}
+		}
+	}
+}
+
+// holdUnknown checks that no agent may still give out an address of a block that
+// goes, or that another node gets. What a machine does whose Node is gone is not
+// for anybody to know.
+func (w *World) holdUnknown(b *v1alpha1.PodIPBlock, how string) {
+	cidr := netip.MustParsePrefix(b.Spec.CIDR)
+	for _, m := range w.machines {
+		node := w.api.Get(KindNode, m.name)
+		if m.whole == nil || node == nil || node.GetUID() != m.node || how == "claimed" && m.name == b.Spec.Node {
+			continue
+		}
+		if slices.ContainsFunc(m.whole.CIDRs(), cidr.Overlaps) {
+			w.violate(1, "block %s was %s, and the agent of node %s gives out addresses of %v", b.Name, how, m.name, m.whole.CIDRs())
+		}
+	}
+}
+
+// holdWholeRest checks at rest that each block of a node is told, or on its way
+// home, and that the node has what its agent asks for as far as there is any.
+func (w *World) holdWholeRest(when string, m *machine, cn *ciliumv2.CiliumNode) {
+	told, has := allocatedIn(cn), 0
+	for _, c := range told {
+		has += len(multipool.Inner(c))
+		if b, ok := w.api.Get(KindBlock, crd.BlockName(c)).(*v1alpha1.PodIPBlock); !ok || b.Spec.Node != m.name {
+			w.violate(9, "%s: node %s lists %s, which is no block of it", when, m.name, c)
+		}
+	}
+	for _, name := range w.api.Keys(KindBlock) {
+		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+		switch {
+		case b.Spec.Node != m.name:
+		case meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockCoolingDown):
+			w.violate(9, "%s: block %s of node %s still cools down", when, name, m.name)
+		case !slices.Contains(told, netip.MustParsePrefix(b.Spec.CIDR)):
+			w.violate(9, "%s: block %s of node %s is neither told nor given back", when, name, m.name)
+		}
+	}
+	for _, r := range cn.Spec.IPAM.Pools.Requested {
+		if has < r.Needed.IPv4Addrs && w.room() > 0 {
+			w.violate(9, "%s: node %s has %d addresses, its agent asks for %d, and %d blocks are free", when, m.name, has, r.Needed.IPv4Addrs, w.room())
+		}
+	}
+}
