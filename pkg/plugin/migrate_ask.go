@@ -88,8 +88,10 @@ func (a *aborting) ask(ctx context.Context, all []*returning) (map[string]agentM
 	}
 }
 
-// markAll asks all agents but those of nodes that have nothing of ours, in whatever
-// mode they run.
+// markAll asks all agents. Those of nodes that have nothing of ours in the pool run
+// in another mode, and are not waited for: there the mark is for release alone,
+// which takes it off again. That changes the CiliumNode once its blocks have been
+// asked to go, so that whoever is about to publish one, late, loses.
 func (a *aborting) markAll(ctx context.Context, all []*returning, modes map[string]agentMode) (map[string]bool, error) {
 	waiting := map[string]bool{}
 	for _, r := range all {
@@ -102,9 +104,9 @@ func (a *aborting) markAll(ctx context.Context, all []*returning, modes map[stri
 		}
 		if live == nil || len(live.Used) == 0 && len(live.Pool) == 0 {
 			modes[r.name] = agentElsewhere
-			continue
+		} else {
+			waiting[r.name] = true
 		}
-		waiting[r.name] = true
 		if err := a.mark(ctx, r.name); err != nil {
 			return nil, err
 		}

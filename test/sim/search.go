@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
@@ -132,8 +133,10 @@ const enough = 100_000
 func (s *searching) idle() []string {
 	must := []string{"claim", "publish"}
 	if s.actions >= enough && s.opts.faults == world.AllFaults() && s.opts.profile == "" {
-		must = append(must, "mark", "remove", "cool down", "give up", "undrain")
-		if s.opts.mode == "" {
+		if s.opts.mode != ciliumnode.MultiPool {
+			must = append(must, "mark", "remove", "cool down", "give up", "undrain")
+		}
+		if s.opts.mode != ciliumnode.CRD {
 			must = append(must, "give back")
 		}
 	}
@@ -143,7 +146,7 @@ func (s *searching) idle() []string {
 			out = append(out, name)
 		}
 	}
-	if s.actions < enough || s.opts.profile != "" {
+	if s.actions < enough || s.opts.profile != "" || s.opts.mode == ciliumnode.MultiPool {
 		return out
 	}
 	for _, fault := range s.opts.faults.Each() {

@@ -66,7 +66,7 @@ func (w *World) enableMove(m *machine) {
 	case w.mover.busy():
 	case m.starts != adopt.None && !w.returning(m.name):
 		w.can(Configure, m.name, "crd")
-	case m.starts == adopt.None && (!m.served || w.mover.ready[m.name] && w.returning(m.name)):
+	case m.starts == adopt.None && (!m.served || w.mover.ready[m.name] && w.returning(m.name) && w.keptOff(m.name)):
 		w.can(Configure, m.name, "old")
 	}
 }
@@ -76,6 +76,26 @@ func (w *World) configure(m *machine, what string) {
 	if m.starts = adopt.None; what == "old" {
 		m.starts = w.cfg.Move.From
 	}
+}
+
+// keptOff says that all operators know that they have to leave a node alone, and
+// have nothing about it in hand. One that hears of it only after the node's agent
+// has restarted is beyond what can be promised: nothing but time stands against it.
+func (w *World) keptOff(name string) bool {
+	for _, o := range w.operators {
+		if !o.up {
+			continue
+		}
+		if o.flight("node/"+name) != nil {
+			return false
+		}
+		for _, s := range o.streams {
+			if _, more := s.next(w.api); s.kind == KindNode && (more || len(s.untold) > 0) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // returning says that a node is on its way back.
@@ -139,7 +159,9 @@ func (w *World) holdClaimElsewhere(b *v1alpha1.PodIPBlock) {
 		return
 	}
 	cidr := netip.MustParsePrefix(b.Spec.CIDR)
-	if m := w.machine(b.Spec.Node); m.elsewhere() {
+	view := w.writer.parts.Node.Ledger.Node(b.Spec.Node)
+	ran := view != nil && len(view.Used) > 0 // in crd mode, when last seen
+	if m := w.machine(b.Spec.Node); m.elsewhere() && !ran {
 		w.violate(7, "block %s was claimed for node %s, which another IPAM serves", b.Name, m.name)
 	}
 	for _, m := range w.machines {
@@ -165,8 +187,8 @@ func (w *World) holdBack(when string, m *machine) {
 		w.violate(7, "%s: %s is in the pool of node %s, which is back in %s mode", when, key, m.name, m.mode)
 	}
 	for _, name := range w.api.Keys(KindBlock) {
-		if b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock); b.Spec.Node == m.name {
-			w.violate(7, "%s: node %s, which is back in %s mode, has block %s", when, m.name, m.mode, name)
+		if b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock); b.Spec.Node == m.name && b.Labels[v1alpha1.AdoptedLabel] != "" {
+			w.violate(7, "%s: node %s, which is back in %s mode, has adopted block %s", when, m.name, m.mode, name)
 		}
 	}
 	cidrs := given(cn, m.mode)

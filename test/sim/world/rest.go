@@ -257,7 +257,7 @@ func (w *World) isFree(cidr netip.Prefix, reserved []string) bool {
 		}
 	}
 	for _, r := range reserved {
-		if netip.MustParsePrefix(r).Overlaps(cidr) && netip.MustParsePrefix(r).Bits() <= cidr.Bits() {
+		if netip.MustParsePrefix(r).Overlaps(cidr) && (w.whole() || netip.MustParsePrefix(r).Bits() <= cidr.Bits()) {
 			return false
 		}
 	}
