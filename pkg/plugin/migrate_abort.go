@@ -113,6 +113,9 @@ func (a *aborting) run(ctx context.Context, to adopt.Source, dryRun bool) error 
 	if err != nil {
 		return err
 	}
+	if err := a.readAgain(ctx, all); err != nil {
+		return err
+	}
 	code := error(nil)
 	for _, r := range all {
 		if r.refused == "" {
@@ -153,6 +156,23 @@ func (a *aborting) returning(to adopt.Source) []*returning {
 		out = append(out, r)
 	}
 	return out
+}
+
+// readAgain takes in what the operator has done until it knew that it is to keep off:
+// a block that has come since the first look may have pods by now.
+func (a *aborting) readAgain(ctx context.Context, all []*returning) error {
+	m, err := a.readMove(ctx, &choice{})
+	if err != nil {
+		return err
+	}
+	a.m = m
+	for _, r := range all {
+		r.blocks = m.ledger.NodeBlocks(r.name)
+		if m.nodes[r.name] == nil {
+			r.refused = "its Node is gone"
+		}
+	}
+	return nil
 }
 
 // backTo is the mode that a node is on its way back to.

@@ -68,6 +68,7 @@ func (w *World) takeBack(m *machine) bool {
 		}
 		switch {
 		case w.mover.code == 0 && m.mode != adopt.None:
+			w.configure(m, "old")
 			return true
 		case strings.Contains(said, "nothing to go back from") && m.served:
 			return false // it was finished
