@@ -4,13 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
@@ -134,10 +137,22 @@ func label(ctx context.Context, c client.Client, block *v1alpha1.PodIPBlock, fro
 }
 
 // withdraw deletes a block of which its node has given the CIDR back, and that
-// nobody has read of, without a drain.
+// nobody has read of, without a drain. One that was published meanwhile is left to
+// drain, as an agent that has just started may have read of it.
 func (e *env) withdraw(ctx context.Context, c client.Client, n adopt.NodePlan, b crd.Block, dryRun bool) error {
 	if dryRun {
 		fmt.Fprintf(e.Out, "podipblock/%s would be withdrawn (node %s has given it back)\n", b.Name, n.Name)
+		return nil
+	}
+	if err := askToGo(ctx, c, b); err != nil {
+		return err
+	}
+	live, err := fence(ctx, c, n.Name)
+	if err != nil {
+		return err
+	}
+	if live != nil && len(live.PublishedIn(b.CIDR)) > 0 {
+		fmt.Fprintf(e.Out, "podipblock/%s drains (node %s has given it back, and it was published meanwhile)\n", b.Name, n.Name)
 		return nil
 	}
 	if err := dropBlock(ctx, c, b); err != nil {
@@ -145,6 +160,25 @@ func (e *env) withdraw(ctx context.Context, c client.Client, n adopt.NodePlan, b
 	}
 	fmt.Fprintf(e.Out, "podipblock/%s withdrawn (node %s has given it back)\n", b.Name, n.Name)
 	return nil
+}
+
+// fence changes a node's CiliumNode, and returns it: whoever is about to publish by
+// what it was before loses. A missing one is nil.
+func fence(ctx context.Context, c client.Client, node string) (*ciliumnode.View, error) {
+	nodes, addr := &ciliumnode.Client{Writer: c, Reader: c}, []netip.Addr{askedAbout()}
+	var live *ciliumnode.View
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		var err error
+		if live, err = nodes.Live(ctx, node); err != nil || live == nil {
+			return err
+		}
+		if live, err = nodes.Release(ctx, live, addr, nil); err != nil {
+			return err
+		}
+		live, err = nodes.Release(ctx, live, nil, addr)
+		return err
+	})
+	return live, err
 }
 
 // askToGo deletes a block, which its finalizer keeps: nobody publishes anything of

@@ -64,7 +64,7 @@ func parse(args []string, out io.Writer) (options, error) {
 	faults := f.String("faults", "all", "faults that may be on, by comma: "+world.AllFaults().String())
 	kind := f.String("profile", "", "worlds of this profile only; each seed has its own: plain, late-leader, blind, lost-answer")
 	some := f.String("traits", "all", "traits that worlds may have, by comma: "+traits(allTraits).String())
-	mode := f.String("mode", "", "worlds of this IPAM mode only; each seed has its own: crd, multi-pool")
+	mode := f.String("mode", "", "worlds of this IPAM mode only; each seed has its own: crd, multi-pool, kubernetes")
 	err := f.Parse(args)
 	if err == nil && *mode != "" {
 		o.mode, err = parseMode(*mode)

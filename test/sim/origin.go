@@ -25,7 +25,7 @@ func originOf(seed uint64) origin {
 }
 
 // modes are those that worlds can have.
-func modes() []ciliumnode.Mode { return []ciliumnode.Mode{ciliumnode.CRD, ciliumnode.MultiPool} }
+func modes() []ciliumnode.Mode { return ciliumnode.Modes() }
 
 func parseMode(s string) (ciliumnode.Mode, error) {
 	if m := ciliumnode.Mode(s); slices.Contains(modes(), m) {

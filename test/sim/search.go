@@ -133,10 +133,10 @@ const enough = 100_000
 func (s *searching) idle() []string {
 	must := []string{"claim", "publish"}
 	if s.actions >= enough && s.opts.faults == world.AllFaults() && s.opts.profile == "" {
-		if s.opts.mode != ciliumnode.MultiPool {
+		if s.opts.mode == "" || s.opts.mode == ciliumnode.CRD {
 			must = append(must, "mark", "remove", "cool down", "give up", "undrain")
 		}
-		if s.opts.mode != ciliumnode.CRD {
+		if s.opts.mode == "" || s.opts.mode == ciliumnode.MultiPool {
 			must = append(must, "give back")
 		}
 	}
@@ -146,7 +146,7 @@ func (s *searching) idle() []string {
 			out = append(out, name)
 		}
 	}
-	if s.actions < enough || s.opts.profile != "" || s.opts.mode == ciliumnode.MultiPool {
+	if s.actions < enough || s.opts.profile != "" || s.opts.mode != "" && s.opts.mode != ciliumnode.CRD {
 		return out
 	}
 	for _, fault := range s.opts.faults.Each() {

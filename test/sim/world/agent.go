@@ -105,6 +105,10 @@ func (m *machine) boot() {
 		m.bootWhole()
 		return
 	}
+	if m.w.fixed() {
+		m.bootFixed()
+		return
+	}
 	m.store = agent.NewStore(agent.StoreOptions{
 		Families: m.w.cfg.Families,
 		Pick: func(candidates []string) string {
@@ -180,10 +184,14 @@ func (m *machine) observe() {
 
 // mayOpen says that what the agent waits for when it starts is there.
 func (m *machine) mayOpen() bool {
-	if m.whole != nil {
+	switch {
+	case m.whole != nil:
 		return m.whole.Ready()
+	case m.store != nil:
+		return m.store.MinimumReached()
 	}
-	return m.store.MinimumReached()
+	_, told := podCIDROf(m.w.api.Get(KindNode, m.name))
+	return told
 }
 
 // restore takes the endpoints' addresses again. One that is refused loses its

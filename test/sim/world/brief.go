@@ -35,6 +35,8 @@ func brief(v Version) string {
 		}
 	case *v1alpha1.PodIPPool:
 		s += fmt.Sprintf(" generation %d %v", obj.Generation, obj.Spec.IPv4.CIDRs)
+	case *corev1.Node:
+		s += fmt.Sprintf(" %v", obj.Annotations)
 	case *corev1.Pod:
 		s += fmt.Sprintf(" on %s %s %v", obj.Spec.NodeName, obj.Status.Phase, obj.Status.PodIPs)
 	}

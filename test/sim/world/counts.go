@@ -31,6 +31,11 @@ func (c *Counts) did(v Version) {
 	switch v.Kind {
 	case KindBlock:
 		c.didBlock(v)
+	case KindNode:
+		_, had := podCIDROf(v.Old)
+		if _, has := podCIDROf(v.New); has && !had {
+			c.Did["publish"]++
+		}
 	case KindCiliumNode:
 		old, _ := v.Old.(*ciliumv2.CiliumNode)
 		now, _ := v.New.(*ciliumv2.CiliumNode)

@@ -129,8 +129,11 @@ func (w *World) doAgent(verb Verb, m *machine) bool {
 	case AgentStart:
 		m.boot()
 	case AgentOpen:
-		if m.store != nil {
+		switch {
+		case m.store != nil:
 			m.store.Open()
+		case w.fixed():
+			m.openFixed()
 		}
 		m.phase = opened
 	case AgentRestore:

@@ -122,6 +122,8 @@ func (o *Operator) watch(versionsAgo int) {
 		switch {
 		case watch.Agents:
 			s.name, s.wants = "Agent", isAgent
+		case kind == KindNode && watch.Store != nil:
+			s.name = "Carrier" // in a CiliumNode's place
 		case kind == KindPod:
 			s.wants = needsAddress
 		case kind == KindPool && o.meter != nil:

@@ -20,7 +20,7 @@ func (w *World) enableCollect(m *machine) {
 	if cn := w.api.Get(KindCiliumNode, m.name); cn != nil && !ownedBy(cn, node) {
 		w.can(Collect, m.name, "ciliumnode")
 	}
-	if node == nil {
+	if node == nil && !(w.fixed() && w.api.Get(KindCiliumNode, m.name) != nil) { // it says what the agent had
 		w.can(NodeMake, m.name, "")
 	}
 	if !m.off {
@@ -55,7 +55,7 @@ func (w *World) enablePeople() {
 			if w.cfg.Maintenance != nil && w.cfg.Maintenance.Cordons {
 				w.can(Cordon, m.name, "")
 			}
-			if !w.whole() { // whose agents go on with what they have, and list it again
+			if !w.whole() && !w.fixed() { // whose agents go on with what they have
 				w.canIf(NodeGone, NodeDelete, m.name, "")
 			}
 			w.canIf(NodeGone, NodeOff, m.name, "")
@@ -70,7 +70,7 @@ func (w *World) enablePeople() {
 			}
 		}
 		w.canIf(BlockEdits, BlockMake, m.name, "")
-		if !w.cfg.Faults.Has(Relist) && !w.whole() { // docs/reliability.md: what we do not promise
+		if !w.cfg.Faults.Has(Relist) && !w.whole() && !w.fixed() { // docs/reliability.md: what we do not promise
 			w.canIf(BlockEdits, BlockMake, m.name, wide)
 		}
 	}
@@ -368,6 +368,9 @@ func (w *World) unpause() {
 	for _, m := range w.machines {
 		m.silent = false
 		if _, ok := w.api.Get(KindNode, m.name).(*corev1.Node); !ok {
+			if w.fixed() && w.api.Get(KindCiliumNode, m.name) != nil {
+				w.collect(m, "ciliumnode")
+			}
 			w.doPeople(Action{NodeMake, m.name, ""})
 		}
 	}

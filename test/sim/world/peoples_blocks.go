@@ -95,6 +95,9 @@ func (w *World) makeWideBlock(m *machine) {
 // named says that a CiliumNode names an address of cidr.
 func (w *World) named(cidr netip.Prefix) bool {
 	for _, m := range w.machines {
+		if told, ok := podCIDROf(w.api.Get(KindNode, m.name)); ok && told.Overlaps(cidr) {
+			return true
+		}
 		cn, ok := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
 		if !ok {
 			continue

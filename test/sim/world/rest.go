@@ -21,7 +21,11 @@ func (w *World) holdRest(when string) {
 			w.violate(9, "%s: node %s has no CiliumNode", when, m.name)
 			continue
 		}
-		if m.old != nil {
+		switch {
+		case w.fixed():
+			w.holdFixedRest(when, m)
+			continue
+		case m.old != nil:
 			w.holdBack(when, m)
 			continue
 		}

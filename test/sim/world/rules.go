@@ -62,6 +62,8 @@ func (w *World) stored(v Version) {
 		w.holdWhole(v)
 	case KindBlock:
 		w.holdBlock(v)
+	case KindNode:
+		w.holdFixed(v)
 	}
 }
 
@@ -133,7 +135,7 @@ func (w *World) noteExcuses(v Version) {
 	if old == nil {
 		old = &ciliumv2.CiliumNode{}
 	}
-	if w.whole() && v.New != nil {
+	if (w.whole() || w.fixed()) && v.New != nil {
 		return // agents take off what they do not use
 	}
 	for key := range w.poolOf(old) {
@@ -241,6 +243,9 @@ func (w *World) holdBlock(v Version) {
 			w.violate(5, "block %s was claimed before everything had been read", v.Key)
 		}
 		w.holdUnpublished(v.Key, v.New.(*v1alpha1.PodIPBlock), "claimed")
+		if b := v.New.(*v1alpha1.PodIPBlock); w.fixed() {
+			w.holdAlone(w.machine(b.Spec.Node), netip.MustParsePrefix(b.Spec.CIDR))
+		}
 		w.holdUnknown(v.New.(*v1alpha1.PodIPBlock), "claimed")
 		w.holdClaimElsewhere(v.New.(*v1alpha1.PodIPBlock))
 		w.holdOneNeed(v)
@@ -267,6 +272,7 @@ func (w *World) holdGivenUp(v Version) {
 		w.violate(1, "block %s was given up %s after it cooled down as %s, which must be %s", v.Key, rested, cooling.Reason, must)
 	}
 	w.holdUnpublished(v.Key, b, "given up")
+	w.holdTold(b)
 }
 
 // holdUnpublished checks that nothing of a block's addresses is published but in

@@ -201,7 +201,7 @@ type caches struct{ *Operator }
 func (c caches) Get(_ context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
 	k := kindOf(obj)
 	for _, s := range c.streams {
-		if s.kind != k {
+		if s.kind != k || s.store != nil {
 			continue
 		}
 		stored := s.cache[nameOf(key)]

@@ -35,7 +35,7 @@ func (w *World) listOf(cn *ciliumv2.CiliumNode) []netip.Prefix {
 // poolOf are the addresses that an agent may give to pods.
 func (w *World) poolOf(cn *ciliumv2.CiliumNode) ipamtypes.AllocationMap {
 	if !w.whole() {
-		return cn.Spec.IPAM.Pool
+		return cn.Spec.IPAM.Pool // in kubernetes mode there is none
 	}
 	out := ipamtypes.AllocationMap{}
 	for _, p := range allocatedIn(cn) {

@@ -1,0 +1,120 @@
+package world
+
+import (
+	"net/netip"
+	"slices"
+
+	iputil "github.com/cilium/cilium/pkg/ip"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// podCIDRAnnotation is of a Node (pkg/annotation/k8s.go, V4CIDRName, v1.20.1).
+const podCIDRAnnotation = "network.cilium.io/ipv4-pod-cidr"
+
+// fixed says that agents are told one block before they start, by their Nodes.
+func (w *World) fixed() bool { return w.cfg.Settings.Mode == ciliumnode.Kubernetes }
+
+// podCIDROf is what a Node tells its agent.
+func podCIDROf(obj client.Object) (netip.Prefix, bool) {
+	if node, ok := obj.(*corev1.Node); ok {
+		p, err := netip.ParsePrefix(node.Annotations[podCIDRAnnotation])
+		return p, err == nil
+	}
+	return netip.Prefix{}, false
+}
+
+// bootFixed starts an agent in kubernetes mode, which waits for its podCIDR.
+func (m *machine) bootFixed() {
+	m.store, m.asked, m.phase = nil, false, waiting
+	m.discover()
+}
+
+// openFixed takes the podCIDR, for as long as this run lasts, and says so in its
+// CiliumNode (pkg/nodediscovery/nodediscovery.go, mutateNodeResource, v1.20.1).
+func (m *machine) openFixed() {
+	cidr, _ := podCIDROf(m.w.api.Get(KindNode, m.name))
+	m.old = &oldAgent{cidrs: []netip.Prefix{cidr}, taken: map[netip.Addr]string{}}
+	if cn, ok := m.w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode); ok {
+		cn = cn.DeepCopy()
+		cn.Spec.IPAM.PodCIDRs = []iputil.Prefix{iputil.PrefixFrom(cidr)}
+		m.w.must(m.w.api.Update(cn, false))
+	}
+}
+
+// holdFixed checks what an operator writes into a Node: a block of it that is
+// nobody else's, once and for all.
+func (w *World) holdFixed(v Version) {
+	if !w.fixed() || v.New == nil {
+		return
+	}
+	before, had := podCIDROf(v.Old)
+	after, has := podCIDROf(v.New)
+	switch m := w.machine(v.Key); {
+	case had && before != after:
+		w.violate(2, "the podCIDR of Node %s was %s, and now is %s: its agent takes another when it starts again", v.Key, before, after)
+	case !has || had:
+	default:
+		w.holdAlone(m, after)
+		if b, ok := w.api.Get(KindBlock, crd.BlockName(after)).(*v1alpha1.PodIPBlock); !ok || b.Spec.Node != v.Key {
+			w.violate(1, "Node %s was told %s, which is no block of it", v.Key, after)
+		}
+		if m.old != nil && !slices.Contains(m.old.cidrs, after) {
+			w.violate(2, "Node %s was told %s while its agent runs with %v", v.Key, after, m.old.cidrs)
+		}
+	}
+}
+
+// holdAlone checks that a CIDR that a node gets is told to no other, and no pod
+// elsewhere has an address of it.
+func (w *World) holdAlone(m *machine, cidr netip.Prefix) {
+	for _, other := range w.machines {
+		if other == m {
+			continue
+		}
+		if told, ok := podCIDROf(w.api.Get(KindNode, other.name)); ok && told.Overlaps(cidr) {
+			w.violate(1, "%s is for node %s, and Node %s is told %s", cidr, m.name, other.name, told)
+		}
+		for slot, e := range other.endpoints {
+			if slices.ContainsFunc(e.addrs(), cidr.Contains) && !e.forfeited {
+				w.violate(1, "%s is for node %s, and pod %s on node %s has %v", cidr, m.name, slot, other.name, e.addrs())
+			}
+		}
+	}
+}
+
+// holdTold checks that a block that goes is told to no Node.
+func (w *World) holdTold(b *v1alpha1.PodIPBlock) {
+	cidr := netip.MustParsePrefix(b.Spec.CIDR)
+	for _, m := range w.machines {
+		if told, ok := podCIDROf(w.api.Get(KindNode, m.name)); ok && told.Overlaps(cidr) && w.fixed() {
+			w.violate(1, "block %s was given up, and Node %s is told %s", b.Name, m.name, told)
+		}
+	}
+}
+
+// holdFixedRest checks at rest that every Node has its block as long as there are
+// any, that its agent runs with it, and that none is on its way.
+func (w *World) holdFixedRest(when string, m *machine) {
+	told, has := podCIDROf(w.api.Get(KindNode, m.name))
+	switch {
+	case !has && w.room() > 0:
+		w.violate(9, "%s: Node %s has no podCIDR, and %d blocks are free", when, m.name, w.room())
+	case has && m.phase != serving:
+		w.violate(9, "%s: the agent of %s has not come up, and has %s", when, m.name, told)
+	case has && !slices.Contains(m.old.cidrs, told):
+		w.violate(9, "%s: the agent of %s runs with %v, and its Node says %s", when, m.name, m.old.cidrs, told)
+	}
+	for _, name := range w.api.Keys(KindBlock) {
+		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+		if b.Spec.Node == m.name && meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockCoolingDown) {
+			w.violate(9, "%s: block %s of node %s still cools down", when, name, m.name)
+		}
+	}
+}
