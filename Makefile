@@ -52,7 +52,7 @@ SEEDS ?= 1000
 STEPS ?= 500
 
 .PHONY: sim
-sim: ## Simulate so many seeded worlds around the operator; fails if a rule broke. SEEDS=1000 STEPS=500 MODE=multi-pool
+sim: ## Simulate so many seeded worlds around the operator; fails if a rule broke. SEEDS=1000 STEPS=500 MODE=crd|multi-pool|kubernetes
 	go run ./test/sim -seeds=$(SEEDS) -steps=$(STEPS) $(if $(MODE),-mode=$(MODE))
 
 .PHONY: exhaust
