@@ -30,9 +30,20 @@ type Whole struct {
 	// Taken is what else the CiliumNode names: the CIDRs of other Cilium pools,
 	// and what is left of crd mode. Nobody else may have it.
 	Taken []netip.Prefix
+	// LeftCIDRs are spec.ipam.podCIDRs, and LeftAddresses how many keys
+	// spec.ipam.pool has, of a CiliumNode whose agent is told in another place.
+	LeftCIDRs     []netip.Prefix
+	LeftAddresses int
 	// Fixed: it is told one CIDR of each family before it starts, and has it as
 	// long as its Node is there.
 	Fixed bool
+	// Annotated are the CIDRs in annotations of its Node, where Fixed is set,
+	// whether they count or not.
+	Annotated []netip.Prefix
+	// HasAgent says that its agent has made a CiliumNode, and Runs are the CIDRs
+	// that it says there it runs with. Only Views sets them.
+	HasAgent bool
+	Runs     []netip.Prefix
 
 	// first and last give the edges of each CIDR to pods too.
 	first, last bool
@@ -54,8 +65,11 @@ type multiPool struct{ ciliumNodes }
 func (multiPool) view(obj client.Object) *View {
 	cn := ciliumNodeOf(obj)
 	v := NewView(cn)
-	w := &Whole{allocated: cn.Spec.IPAM.Pools.Allocated, Taken: leftovers(v)}
-	v.Whole, v.Pool, v.Odd, v.PodCIDRs = w, nil, nil, nil
+	w := &Whole{
+		allocated: cn.Spec.IPAM.Pools.Allocated, Taken: leftovers(v),
+		LeftCIDRs: v.PodCIDRs, LeftAddresses: len(cn.Spec.IPAM.Pool),
+	}
+	v.Whole, v.Pool, v.Odd, v.Unreadable, v.PodCIDRs = w, nil, nil, nil, nil
 	for _, entry := range w.allocated {
 		for _, cidr := range prefixes(entry.CIDRs) {
 			if entry.Pool == defaultPool {

@@ -67,6 +67,9 @@ func TestMultiPoolView(t *testing.T) {
 	if len(v.Pool)+len(v.Odd) > 0 {
 		t.Errorf("addresses of crd mode count as published: %v %v", v.Pool, v.Odd)
 	}
+	if diff := cmp.Diff(cidrs("10.8.0.0/24"), v.Whole.LeftCIDRs, compareNetip()); diff != "" || v.Whole.LeftAddresses != 1 {
+		t.Errorf("%d addresses left of crd mode, podCIDRs (-want +got):\n%s", v.Whole.LeftAddresses, diff)
+	}
 }
 
 func TestMultiPoolNotHeard(t *testing.T) {

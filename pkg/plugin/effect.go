@@ -175,7 +175,11 @@ func (c *cluster) claims(d *decision) (blocks []string, missing int) {
 		if err != nil {
 			return blocks, want.Addresses - got // ipalloc.ErrExhausted: the ledger is ready
 		}
-		got += len(pool.Usable(cidr))
+		if d.state.Whole != nil {
+			got += c.views[d.state.Node].Whole.Count(cidr)
+		} else {
+			got += len(pool.Usable(cidr))
+		}
 		blocks = append(blocks, cidr.String())
 	}
 	return blocks, 0

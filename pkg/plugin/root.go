@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
 )
 
 const about = `Shows who holds which pod addresses, why, and what would change that, in a
@@ -26,11 +28,15 @@ type env struct {
 	version string
 
 	agentNamespace, agentSelector string
+	// mode is as the flag says; "": to be found out.
+	mode string
+	// lease is the name of the operator's Lease.
+	lease string
 }
 
 // New is the command kubectl cilium-pool.
 func New(streams genericiooptions.IOStreams, version string) *cobra.Command {
-	e := &env{IOStreams: streams, flags: configFlags(), version: version}
+	e := &env{IOStreams: streams, flags: configFlags(), version: version, lease: leaseName}
 	root := &cobra.Command{
 		Use:           "kubectl-cilium_pool",
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl cilium-pool"},
@@ -48,6 +54,7 @@ func New(streams genericiooptions.IOStreams, version string) *cobra.Command {
 	root.PersistentFlags().Lookup("namespace").Usage = "namespace of the operator; empty: " + leaseNamespace
 	root.PersistentFlags().StringVar(&e.agentNamespace, "cilium-namespace", agentNamespace, "namespace of the Cilium agents")
 	root.PersistentFlags().StringVar(&e.agentSelector, "agent-selector", agentSelector, "label selector of the Cilium agents' pods")
+	root.PersistentFlags().StringVar(&e.mode, "mode", "", auditcmd.ModeUsage)
 	root.AddCommand(e.status(), e.nodes(), e.pools(), e.blocks(), e.check(), e.explain(), e.whois(), e.export(), e.importPools(), e.migrate(), e.drain(), e.plan(), e.top(), e.addressMap(), e.supportBundle())
 	return root
 }

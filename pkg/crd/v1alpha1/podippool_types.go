@@ -440,6 +440,8 @@ const (
 	// it was ours, until the move is finished. While the node's agent has not
 	// reported, the operator publishes the block and does nothing else there.
 	AdoptedLabel = "cilium-pool.io/adopted-from"
+	// ModeLabel on the operator's Lease names the mode that the operator runs in.
+	ModeLabel = "cilium-pool.io/mode"
 	// ReturningAnnotation on a Node names the IPAM mode that the node is on its
 	// way back to.
 	ReturningAnnotation = "cilium-pool.io/returning"
