@@ -30,6 +30,7 @@ cluster could not be read.`,
 				cmd.PrintErrf("%s: %v\nSee %s --help.\n", name, err, name)
 				return ExitCode(2)
 			}
+			o.LeaseIn(*e.flags.Namespace)
 			if err := o.Validate(); err != nil {
 				return usage(err)
 			}

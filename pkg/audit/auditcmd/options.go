@@ -59,6 +59,13 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.agentSelector, "agent-selector", o.agentSelector, "label selector of the Cilium agents' pods")
 }
 
+// LeaseIn looks for the operator's Lease in another namespace; "": in none other.
+func (o *Options) LeaseIn(namespace string) {
+	if namespace != "" {
+		o.where.LeaseNamespace = namespace
+	}
+}
+
 // Validate reports everything that is wrong with the command line.
 func (o *Options) Validate() error {
 	var p problems
