@@ -76,7 +76,7 @@ func (c *check) entry(n *node, a netip.Addr) {
 
 // cidrsOf looks at every CIDR that a node lists.
 func (c *check) cidrsOf(n *node) {
-	for _, cidr := range n.view.listed() {
+	for _, cidr := range n.view.Listed() {
 		f := Finding{Object: c.carrier(n.name), Subject: cidr, Note: n.view.poolNote(cidr)}
 		other := c.heldElsewhere(n, cidr)
 		own := c.byCIDR[cidr]
@@ -142,7 +142,7 @@ func (c *check) acrossNodes() {
 				used[a] = n
 			}
 		}
-		for _, cidr := range n.view.listed() {
+		for _, cidr := range n.view.Listed() {
 			c.listedTwice(listed, n, cidr)
 		}
 	}

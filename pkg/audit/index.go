@@ -72,7 +72,7 @@ func (x *index) readPools(s *Snapshot) {
 	x.specOf = map[string]*v1alpha1.PodIPPool{}
 	for i := range s.Pools {
 		obj := &s.Pools[i]
-		pool, err := crd.PoolFrom(obj, crd.Defaults{Policy: lenient(), WholeBlocks: s.Mode.WholeBlocks()})
+		pool, err := crd.PoolFrom(obj, crd.Defaults{Policy: lenient(), WholeBlocks: s.Mode.WholeBlocks(), CiliumPools: s.Mode.ManyPools()})
 		if err != nil {
 			x.unsound[obj.Name] = err
 			pool = crd.FrozenPool(obj)
@@ -202,7 +202,7 @@ func (c *check) joinNodes() {
 			c.publishes[addr] = append(c.publishes[addr], n)
 		}
 		if n.view.Whole != nil {
-			for _, cidr := range n.view.listed() {
+			for _, cidr := range n.view.Listed() {
 				// What two nodes list is told in acrossNodes.
 				_ = c.lists.Restore(ipalloc.Held{CIDR: cidr.Masked(), Owner: ipalloc.Owner{Node: name}})
 			}

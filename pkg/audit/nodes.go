@@ -2,10 +2,12 @@ package audit
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
@@ -36,7 +38,7 @@ func (c *check) node(n *node) {
 		c.add(Finding{Reason: NodeYetToMove, Object: nodeObject(n.name),
 			Says: fmt.Sprintf("was given %d CIDRs, holds %d blocks, and its agent reports nothing", len(n.view.Given()), len(n.blocks))})
 	case n.optedOut || n.paused:
-	case n.view != nil && len(n.pools) > 0:
+	case n.view != nil && slices.ContainsFunc(n.pools, isDefault):
 		c.families(n)
 	case n.view != nil && n.hasCilium() && !n.view.givesAny():
 		c.add(Finding{Reason: NodeServedByNoPool, Object: nodeObject(n.name), Says: "has a " + c.kind + " without addresses, and no PodIPPool serves it"})
@@ -60,13 +62,20 @@ func (n *node) notOurs() bool {
 
 // givesAny reports whether the agent has an address to give to pods.
 func (cn *CiliumNode) givesAny() bool {
-	return len(cn.published()) > 0 || cn.Whole != nil && len(cn.listed())+len(cn.Whole.Runs) > 0
+	return len(cn.published()) > 0 || cn.Whole != nil && len(cn.Listed())+len(cn.Whole.Runs) > 0
 }
+
+// isDefault says of a pool that it serves pods that ask for no other, and agents
+// themselves.
+func isDefault(p *crd.Pool) bool { return p.CiliumPool == "" }
 
 // families looks whether a node has addresses of each family that is given out
 // to it.
 func (c *check) families(n *node) {
 	for _, p := range n.pools {
+		if !isDefault(p) {
+			continue // nothing is kept there that nobody asks for
+		}
 		var missing []string
 		for _, f := range ipalloc.Families() {
 			if _, serves := p.Ranges(f); serves && n.view.ofFamily(f) == 0 && n.view.wants(f) && !n.view.runsWith(f) {

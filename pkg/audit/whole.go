@@ -13,21 +13,6 @@ import (
 // These look at nodes whose agents are told whole blocks, in multi-pool and
 // kubernetes mode: there is no pool of addresses, and no handshake.
 
-// listed are the CIDRs that the agent may give addresses of, without host bits:
-// where it is told whole blocks, those of all pools of Cilium's.
-func (cn *CiliumNode) listed() []netip.Prefix {
-	if cn.Whole == nil || len(cn.Allocated) == 0 {
-		return cn.PodCIDRs
-	}
-	out := slices.Clone(cn.PodCIDRs)
-	for _, a := range cn.Allocated {
-		if cidr := a.CIDR.Masked(); !slices.Contains(cn.PodCIDRs, cidr) {
-			out = append(out, cidr)
-		}
-	}
-	return out
-}
-
 // poolNote names the pool of Cilium's that a CIDR is listed for, where that is not
 // the one that blocks are listed for.
 func (cn *CiliumNode) poolNote(cidr netip.Prefix) string {
@@ -46,7 +31,7 @@ func (cn *CiliumNode) poolNote(cidr netip.Prefix) string {
 // was told to, or because it runs with it all the same.
 func (cn *CiliumNode) gives(a netip.Addr) bool {
 	holds := func(p netip.Prefix) bool { return p.Contains(a) }
-	return slices.ContainsFunc(cn.listed(), holds) || slices.ContainsFunc(cn.Whole.Runs, holds)
+	return slices.ContainsFunc(cn.Listed(), holds) || slices.ContainsFunc(cn.Whole.Runs, holds)
 }
 
 // wholeOf looks at what one node is told, by itself.
@@ -143,7 +128,7 @@ func (cn *CiliumNode) wants(f ipalloc.Family) bool {
 // wholeBlock looks at a block of a node whose agent is told whole ones.
 func (c *check) wholeBlock(n *node, b *crd.Block) {
 	f := Finding{Object: blockObject(b.Name), Others: []Object{c.carrier(n.name)}, Subject: b.CIDR}
-	told := slices.ContainsFunc(n.view.listed(), b.CIDR.Overlaps) // as part of another, too
+	told := slices.ContainsFunc(n.view.Listed(), b.CIDR.Overlaps) // as part of another, too
 	switch {
 	case b.Phase == ipalloc.CoolingDown && told:
 		f.Reason, f.Says = RestingBlockPublished, fmt.Sprintf("rests, and %s of %s %s has it", c.list, c.kind, n.name)

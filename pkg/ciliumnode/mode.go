@@ -59,6 +59,10 @@ func (m Mode) List() string {
 	return "podCIDRs"
 }
 
+// ManyPools reports whether agents have several pools of Cilium's, of which pods
+// and namespaces choose.
+func (m Mode) ManyPools() bool { return m == MultiPool }
+
 // WholeBlocks reports whether an agent gives out every address of a block, but
 // for its first and last, so that none of them can be kept back.
 func (m Mode) WholeBlocks() bool { return m == MultiPool || m == Kubernetes }

@@ -34,6 +34,7 @@ type cluster struct {
 	nodes  map[string]*corev1.Node
 	views  map[string]*ciliumnode.View
 	pods   map[string][]expand.Pod // sorted by name
+	asked  controller.Asked
 	poolOf map[string]*v1alpha1.PodIPPool
 	// malformed are the blocks that cannot be read, by name.
 	malformed map[string]error
@@ -46,7 +47,7 @@ func newCluster(s *audit.Snapshot, kept *keeper, defaults crd.Defaults) *cluster
 		now: s.Time, snapshot: s, kept: kept, defaults: defaults,
 		ledger: controller.NewLedger(), agents: controller.NewAgents(agentSettle),
 		nodes: map[string]*corev1.Node{}, views: map[string]*ciliumnode.View{},
-		pods: map[string][]expand.Pod{}, poolOf: map[string]*v1alpha1.PodIPPool{},
+		pods: map[string][]expand.Pod{}, asked: controller.Asked{}, poolOf: map[string]*v1alpha1.PodIPPool{},
 		malformed: map[string]error{},
 	}
 	c.pools = controller.NewPools(defaults, c.ledger)
@@ -116,6 +117,7 @@ func (c *cluster) readPods() {
 			}
 		}
 		c.pods[p.Spec.NodeName] = append(c.pods[p.Spec.NodeName], is)
+		c.asked.Add(is.Name, p.Annotations, nil)
 	}
 	for _, pods := range c.pods {
 		slices.SortFunc(pods, func(a, b expand.Pod) int { return strings.Compare(a.Name, b.Name) })

@@ -23,7 +23,7 @@ const (
 
 func poolDefaults(mode ciliumnode.Mode) crd.Defaults {
 	return crd.Defaults{
-		Policy: expand.DefaultPolicy(), Cooldown: cooldown, NodeGoneCooldown: nodeGoneCooldown, WholeBlocks: mode.WholeBlocks(),
+		Policy: expand.DefaultPolicy(), Cooldown: cooldown, NodeGoneCooldown: nodeGoneCooldown, WholeBlocks: mode.WholeBlocks(), CiliumPools: mode.ManyPools(),
 	}
 }
 

@@ -63,7 +63,11 @@ func (c *cluster) explain(w io.Writer, name string) error {
 }
 
 func (c *cluster) explainFamily(s *story, name string, d *decision) {
-	s.say("NODE %s, %s", name, d.family)
+	if d.ciliumPool == "" {
+		s.say("NODE %s, %s", name, d.family)
+	} else {
+		s.say("NODE %s, %s, pods that ask for Cilium's pool %s", name, d.family, d.ciliumPool)
+	}
 	c.explainNode(s, name, d)
 	s.say("It needs %s and has %d (%s in use).", plural(d.plan.Demand, "address", "addresses"), d.plan.Capacity, percent(d.plan.Demand, d.plan.Capacity))
 	if n := d.plan.ServedElsewhere; n > 0 {
@@ -188,6 +192,8 @@ func explainLimits(s *story, d *decision) {
 	case w != nil && w.Fixed:
 		s.say("It gets one block, before its agent starts.")
 		return
+	case w != nil && w.OnDemand:
+		s.say("It gets what its agent and new pods ask for, up to %s. Nothing is kept free beyond that.", count(p.MaxBlocks, "block"))
 	case w != nil && w.Heard:
 		s.say("It gets what its agent asks for, up to %s.", count(p.MaxBlocks, "block"))
 	case w != nil:

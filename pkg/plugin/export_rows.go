@@ -56,7 +56,7 @@ func readPrefixes(ctx context.Context, from client.Reader, mode ciliumnode.Mode)
 	for i := range blocks.Items {
 		// A malformed block with a CIDR is held all the same.
 		b, _ := crd.BlockFrom(&blocks.Items[i])
-		if view := views[b.Node]; b.CIDR.IsValid() && view != nil && view.Lists(b.CIDR) {
+		if view := views[b.Node]; b.CIDR.IsValid() && view != nil && slices.Contains(view.Listed(), b.CIDR) {
 			routed = append(routed, b)
 		}
 	}

@@ -56,8 +56,8 @@ func stripPod(obj any) (any, error) {
 	if !ok {
 		return obj, nil
 	}
-	p.ObjectMeta = metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID,
-		ResourceVersion: p.ResourceVersion, DeletionTimestamp: p.DeletionTimestamp}
+	p.ObjectMeta = metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID, Annotations: controller.KeepAsked(p.Annotations),
+		ResourceVersion: p.ResourceVersion, CreationTimestamp: p.CreationTimestamp, DeletionTimestamp: p.DeletionTimestamp}
 	p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork}
 	p.Status = corev1.PodStatus{Phase: p.Status.Phase, PodIPs: p.Status.PodIPs,
 		Conditions: p.Status.Conditions, ContainerStatuses: p.Status.ContainerStatuses}

@@ -125,7 +125,8 @@ func (c *cluster) whois(a netip.Addr) owner {
 		if view == nil {
 			continue
 		}
-		if view.Publishes(a) || slices.Contains(view.Odd, a) {
+		listed := func(p netip.Prefix) bool { return view.Whole != nil && p.Contains(a) }
+		if view.Publishes(a) || slices.Contains(view.Odd, a) || slices.ContainsFunc(view.Listed(), listed) {
 			who.PublishedBy = append(who.PublishedBy, name)
 		}
 		if state, ok := view.Release[a]; ok {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
@@ -146,7 +147,7 @@ func goOn(err error) (string, bool) {
 
 func stripPod(p *corev1.Pod) corev1.Pod {
 	return corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, CreationTimestamp: p.CreationTimestamp},
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, CreationTimestamp: p.CreationTimestamp, Annotations: controller.KeepAsked(p.Annotations)},
 		Spec:       corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork},
 		Status:     corev1.PodStatus{Phase: p.Status.Phase, PodIPs: p.Status.PodIPs, StartTime: p.Status.StartTime},
 	}
