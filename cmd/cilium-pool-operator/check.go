@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/live"
 )
 
 const checkUsage = `cilium-pool-operator check audits a live cluster: does anybody have an address
@@ -19,7 +20,8 @@ that another has, is every address in use where its agent can restore it, do
 blocks, CiliumNodes and pools agree, does anything stand still that should pass?
 
 It only lists Nodes, Pods, CiliumNodes, PodIPPools and PodIPBlocks, and changes
-nothing. It may run anywhere, beside any number of operators, or with none.
+nothing. It may run anywhere, beside any number of operators, or with none. The
+mode is that of the operator, by its Lease; else what Cilium's settings name.
 
 A cluster moves while it is read. So what is found is looked at again after
 --again, and what is no longer so is dropped. Findings that need time (a release
@@ -57,7 +59,7 @@ func defaultCheckOptions() *checkOptions {
 	return &checkOptions{Options: auditcmd.NewOptions(audit.Settings{
 		Cooldown: s.Defaults.Cooldown, NodeGoneCooldown: s.Defaults.NodeGoneCooldown,
 		MaxAddresses: s.Defaults.Policy.MaxAddresses,
-	}, s.AgentNamespace, o.agentSelector)}
+	}, live.Where{LeaseNamespace: "kube-system", LeaseName: o.leaseName, CiliumNamespace: s.AgentNamespace}, o.agentSelector)}
 }
 
 func (o *checkOptions) addFlags(fs *pflag.FlagSet) {

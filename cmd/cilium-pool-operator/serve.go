@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
 const (
@@ -57,6 +58,7 @@ func serve(ctx context.Context, o *options) error {
 		LeaderElection: o.leaderElect, LeaderElectionID: o.leaseName, LeaderElectionNamespace: o.leaderNamespace(),
 		LeaseDuration: &o.leaseDuration, RenewDeadline: part(o.leaseDuration, 2, 3), RetryPeriod: part(o.leaseDuration, 2, 15),
 		LeaderElectionReleaseOnCancel: true,
+		LeaderElectionLabels:          map[string]string{v1alpha1.ModeLabel: o.mode},
 		Metrics:                       o.metricsServer(),
 		HealthProbeBindAddress:        o.healthAddr,
 	})

@@ -88,14 +88,19 @@ func (c *check) blocksOf(n *node) {
 		}
 	}
 	for _, b := range n.blocks {
-		if c.bad[b.Name] == nil && c.byCIDR[b.CIDR] == b && len(c.space.Overlapping(b.CIDR)) == 0 {
+		if c.bad[b.Name] != nil || c.byCIDR[b.CIDR] != b || len(c.space.Overlapping(b.CIDR)) > 0 {
+			continue
+		}
+		if n.view.Whole != nil {
+			c.wholeBlock(n, b)
+		} else {
 			c.blockOf(n, b, published[b])
 		}
 	}
 }
 
 func (c *check) blockOf(n *node, b *crd.Block, published int) {
-	f := Finding{Object: blockObject(b.Name), Others: []Object{ciliumNodeObject(n.name)}, Subject: b.CIDR}
+	f := Finding{Object: blockObject(b.Name), Others: []Object{c.carrier(n.name)}, Subject: b.CIDR}
 	listed := n.view.Lists(b.CIDR)
 	switch {
 	case b.Phase == ipalloc.CoolingDown && (published > 0 || listed):
@@ -126,12 +131,24 @@ func (c *check) shouldBePublished(n *node, b *crd.Block) bool {
 		return false
 	}
 	has := n.view.ofFamily(ipalloc.FamilyOf(b.CIDR.Addr()))
-	return has < c.MaxAddresses && (l.MaxAllocate <= 0 || has < l.MaxAllocate) && l.MaxAboveWatermark <= 0
+	if l.MaxAllocate > 0 && has >= l.MaxAllocate {
+		return false
+	}
+	return n.view.Whole != nil || has < c.MaxAddresses && l.MaxAboveWatermark <= 0
 }
 
-// ofFamily counts the addresses of a family in the pool.
+// ofFamily counts the addresses of a family in the pool; where the agent is told
+// whole blocks, those that it can give of them.
 func (cn *CiliumNode) ofFamily(f ipalloc.Family) int {
 	n := 0
+	if cn.Whole != nil {
+		for _, p := range cn.PodCIDRs {
+			if ipalloc.FamilyOf(p.Addr()) == f {
+				n += cn.Whole.Count(p)
+			}
+		}
+		return n
+	}
 	for a := range cn.Pool {
 		if ipalloc.FamilyOf(a) == f {
 			n++

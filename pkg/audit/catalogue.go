@@ -25,6 +25,8 @@ const (
 	CiliumNodeMissing     Reason = "CiliumNodeMissing"
 	NodeWithoutAddresses  Reason = "NodeWithoutAddresses"
 	PoolInvalid           Reason = "PoolInvalid"
+	ListedTwice           Reason = "ListedTwice"
+	AgentOnOtherPodCIDR   Reason = "AgentOnOtherPodCIDR"
 
 	ForeignPoolEntry      Reason = "ForeignPoolEntry"
 	ForeignPodCIDR        Reason = "ForeignPodCIDR"
@@ -45,6 +47,8 @@ const (
 	PoolsOverlap          Reason = "PoolsOverlap"
 	PoolExhausted         Reason = "PoolExhausted"
 	PoolStatusStale       Reason = "PoolStatusStale"
+	NodePodCIDRFirst      Reason = "NodePodCIDRFirst"
+	LeftFromCRDMode       Reason = "LeftFromCRDMode"
 	NoAgentsFound         Reason = "NoAgentsFound"
 )
 
@@ -54,7 +58,7 @@ type Entry struct {
 	Severity Severity
 	// Meaning is what is wrong, in general.
 	Meaning string
-	// Mend is what to do. NAME stands for the object's name, OTHER for that of
+	// Mend is what to do; MendIn has what differs in other modes than crd. NAME stands for the object's name, OTHER for that of
 	// the first other object, ADDRESS for the first address or CIDR. Commands
 	// stand in backticks.
 	Mend string
@@ -108,6 +112,10 @@ func errorReasons() []Entry {
 			"See whether the pools of NAME have free blocks: `kubectl get podippools`. " + lookForOperator},
 		{PoolInvalid, Error, "A PodIPPool contradicts itself: nothing changes on its nodes.",
 			"Mend the field that is named: `kubectl edit podippool NAME`."},
+		{ListedTwice, Error, "A node lists an address in two CIDRs: its agent can give it to two pods.",
+			"Move the pods of ADDRESS off NAME, then take that of the two which is no PodIPBlock out of spec.ipam.pools.allocated: `kubectl edit ciliumnode NAME`. Find out who wrote it."},
+		{AgentOnOtherPodCIDR, Error, "An agent runs with another podCIDR than its Node names: when it restarts, its pods lose their network.",
+			"Drain and delete the Node NAME: it joins again with a block of its own. Or, where ADDRESS is nobody else's and spec.podCIDRs is empty, write it into the annotation network.cilium.io/ipv4-pod-cidr, or ipv6-pod-cidr, of NAME."},
 	}
 }
 
@@ -151,6 +159,10 @@ func warningReasons() []Entry {
 			"Add a CIDR to NAME, or a pool of lower priority for the same nodes."},
 		{PoolStatusStale, Warning, "The status of a pool does not speak of its present spec: the operator has not seen it.",
 			lookForOperator},
+		{NodePodCIDRFirst, Warning, "A block is told by an annotation of its Node, and spec.podCIDRs names another CIDR, which goes first: the block lies idle.",
+			"Start kube-controller-manager with --allocate-node-cidrs=false. Then drain and delete the Node NAME: it joins again with its block."},
+		{LeftFromCRDMode, Warning, "A CiliumNode has fields of crd mode left: what they name is given to nobody, and podCIDRs are routed as well.",
+			"Once the agent of NAME runs in multi-pool mode and no pod has an address of theirs: `kubectl patch ciliumnode NAME --type=merge -p '{\"spec\":{\"ipam\":{\"pool\":null,\"podCIDRs\":null}}}'`."},
 		{NoAgentsFound, Warning, "There are blocks, and no pod of a Cilium agent was found: nothing is ever given back.",
 			"See which labels the agents' pods have, and set `--agent-selector` and `--cilium-namespace`, here and for the operator."},
 	}

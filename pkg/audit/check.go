@@ -5,7 +5,9 @@ import "net/netip"
 // Check says what looks wrong in a snapshot, in order of weight. In a cluster
 // that moves, some of it only looks so: see Persisting.
 func Check(s *Snapshot, set Settings) []Finding {
-	c := &check{Settings: set, seen: map[string]bool{}}
+	c := &check{Settings: set, list: s.Mode.List(), seen: map[string]bool{}}
+	kind, _ := s.Mode.Resource()
+	c.kind = kind.Kind
 	c.now, c.podWith = s.Time, map[netip.Addr]Object{}
 	c.readPools(s)
 	c.readBlocks(s)
@@ -18,10 +20,14 @@ func Check(s *Snapshot, set Settings) []Finding {
 	for _, n := range c.nodes {
 		c.nodeObjects(n)
 		c.podsOf(n)
-		if n.view == nil {
+		if n.view == nil || n.view.Whole != nil && n.view.Whole.Fixed && n.notOurs() {
 			continue
 		}
-		c.entriesOf(n)
+		if n.view.Whole == nil {
+			c.entriesOf(n)
+		} else {
+			c.wholeOf(n)
+		}
 		c.cidrsOf(n)
 		c.usedOf(n)
 		c.handshakesOf(n)
@@ -36,6 +42,9 @@ func Check(s *Snapshot, set Settings) []Finding {
 type check struct {
 	Settings
 	index
+
+	// kind is that of the objects that tell agents their blocks, list the field.
+	kind, list string
 
 	findings []Finding
 	seen     map[string]bool
@@ -52,7 +61,9 @@ func (c *check) add(f Finding) {
 // single is an address as a prefix.
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
-func nodeObject(name string) Object       { return Object{Kind: "Node", Name: name} }
-func ciliumNodeObject(name string) Object { return Object{Kind: "CiliumNode", Name: name} }
-func blockObject(name string) Object      { return Object{Kind: "PodIPBlock", Name: name} }
-func poolObject(name string) Object       { return Object{Kind: "PodIPPool", Name: name} }
+func nodeObject(name string) Object  { return Object{Kind: "Node", Name: name} }
+func blockObject(name string) Object { return Object{Kind: "PodIPBlock", Name: name} }
+func poolObject(name string) Object  { return Object{Kind: "PodIPPool", Name: name} }
+
+// carrier is what tells a node's agent its blocks: its CiliumNode, or the Node.
+func (c *check) carrier(name string) Object { return Object{Kind: c.kind, Name: name} }

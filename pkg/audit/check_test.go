@@ -439,6 +439,14 @@ func TestCatalogue(t *testing.T) {
 			}
 		}
 	}
+	for _, tests := range []map[string]wholeTest{checksMultiPool(), checksKubernetes()} {
+		for _, test := range tests {
+			for _, want := range test.want {
+				reason, _, _ := strings.Cut(want, " ")
+				found[Reason(reason)] = true
+			}
+		}
+	}
 	seen := map[Reason]bool{}
 	for _, e := range Catalogue() {
 		if seen[e.Reason] || e.Meaning == "" || e.Mend == "" {

@@ -24,10 +24,10 @@ func (c *check) entriesOf(n *node) {
 		if _, also := n.view.Pool[a]; also {
 			reason, says = AddressTwiceInPool, "in the pool under two keys"
 		}
-		c.add(Finding{Reason: reason, Object: ciliumNodeObject(n.name), Subject: single(a), Says: says})
+		c.add(Finding{Reason: reason, Object: c.carrier(n.name), Subject: single(a), Says: says})
 	}
 	if len(n.view.Unreadable) > 0 {
-		c.add(Finding{Reason: PoolEntryUnreadable, Object: ciliumNodeObject(n.name),
+		c.add(Finding{Reason: PoolEntryUnreadable, Object: c.carrier(n.name),
 			Says: "its pool has keys that are no addresses: " + firstFew(n.view.Unreadable)})
 	}
 }
@@ -39,12 +39,12 @@ func (c *check) onTwoNodes(a netip.Addr) {
 	if b := c.holder(wrong, a); b != nil && b.Node == wrong.name {
 		wrong = publishers[1]
 	}
-	f := Finding{Reason: AddressOnTwoNodes, Object: ciliumNodeObject(wrong.name), Subject: single(a)}
+	f := Finding{Reason: AddressOnTwoNodes, Object: c.carrier(wrong.name), Subject: single(a)}
 	var names []string
 	for _, p := range publishers {
 		names = append(names, p.name)
 		if p != wrong {
-			f.Others = append(f.Others, ciliumNodeObject(p.name))
+			f.Others = append(f.Others, c.carrier(p.name))
 		}
 	}
 	f.Note = wrong.inUse[a]
@@ -54,7 +54,7 @@ func (c *check) onTwoNodes(a netip.Addr) {
 
 // entry looks at an address that this node alone publishes.
 func (c *check) entry(n *node, a netip.Addr) {
-	f := Finding{Object: ciliumNodeObject(n.name), Subject: single(a), Note: n.inUse[a]}
+	f := Finding{Object: c.carrier(n.name), Subject: single(a), Note: n.inUse[a]}
 	b := c.holder(n, a)
 	switch {
 	case b != nil && b.Node == n.name:
@@ -74,10 +74,10 @@ func (c *check) entry(n *node, a netip.Addr) {
 	c.add(f)
 }
 
-// cidrsOf looks at every podCIDR of a node.
+// cidrsOf looks at every CIDR that a node lists.
 func (c *check) cidrsOf(n *node) {
-	for _, cidr := range n.view.PodCIDRs {
-		f := Finding{Object: ciliumNodeObject(n.name), Subject: cidr}
+	for _, cidr := range n.view.Listed() {
+		f := Finding{Object: c.carrier(n.name), Subject: cidr, Note: n.view.poolNote(cidr)}
 		other := c.heldElsewhere(n, cidr)
 		own := c.byCIDR[cidr]
 		switch {
@@ -88,11 +88,11 @@ func (c *check) cidrsOf(n *node) {
 		case other != nil:
 			n.told[cidr] = true
 			f.Reason, f.Others = PodCIDROfOtherNode, []Object{blockObject(other.Name)}
-			f.Says = "in podCIDRs, and shares addresses with block " + other.CIDR.String() + " of node " + other.Node
-		case slices.ContainsFunc(n.pools, func(p *crd.Pool) bool { return p.OnGrid(cidr) }):
-			f.Reason, f.Says = PodCIDRWithoutBlock, "in podCIDRs, and there is no such PodIPBlock"
+			f.Says = "in " + c.list + ", and shares addresses with block " + other.CIDR.String() + " of node " + other.Node
+		case n.view.Lists(cidr) && slices.ContainsFunc(n.pools, func(p *crd.Pool) bool { return p.OnGrid(cidr) }):
+			f.Reason, f.Says = PodCIDRWithoutBlock, "in "+c.list+", and there is no such PodIPBlock"
 		default:
-			f.Reason, f.Says = ForeignPodCIDR, "in podCIDRs, and no block of a pool of this node"
+			f.Reason, f.Says = ForeignPodCIDR, "in "+c.list+", and no block of a pool of this node"
 		}
 		c.add(f)
 	}
@@ -118,8 +118,11 @@ func (c *check) usedOf(n *node) {
 		if n.view.publishes(a) || n.told[single(a)] || n.moving {
 			continue
 		}
-		c.add(Finding{Reason: AddressOutsidePool, Object: ciliumNodeObject(n.name), Subject: single(a), Note: who,
-			Says: "in use and not in the pool"})
+		says := "in use and not in the pool"
+		if n.view.Whole != nil {
+			says = "in use and in no CIDR of " + c.list
+		}
+		c.add(Finding{Reason: AddressOutsidePool, Object: c.carrier(n.name), Subject: single(a), Note: who, Says: says})
 	}
 }
 
@@ -133,13 +136,13 @@ func (c *check) acrossNodes() {
 		}
 		for a := range n.view.Used {
 			if first := used[a]; first != nil {
-				c.add(Finding{Reason: AddressUsedTwice, Object: ciliumNodeObject(n.name), Others: []Object{ciliumNodeObject(first.name)},
+				c.add(Finding{Reason: AddressUsedTwice, Object: c.carrier(n.name), Others: []Object{c.carrier(first.name)},
 					Subject: single(a), Note: n.view.Used[a], Says: fmt.Sprintf("reported in use by the agents of %s and %s", first.name, n.name)})
 			} else {
 				used[a] = n
 			}
 		}
-		for _, cidr := range n.view.PodCIDRs {
+		for _, cidr := range n.view.Listed() {
 			c.listedTwice(listed, n, cidr)
 		}
 	}
@@ -155,8 +158,8 @@ func (c *check) listedTwice(listed *ipalloc.Space, n *node, cidr netip.Prefix) {
 	if n.told[cidr] || c.byName[other].told[conflict.Old.CIDR] {
 		return
 	}
-	c.add(Finding{Reason: PodCIDROnTwoNodes, Object: ciliumNodeObject(n.name), Others: []Object{ciliumNodeObject(other)}, Subject: cidr,
-		Note: "shares addresses with " + conflict.Old.CIDR.String(), Says: "in podCIDRs, and in those of " + other})
+	c.add(Finding{Reason: PodCIDROnTwoNodes, Object: c.carrier(n.name), Others: []Object{c.carrier(other)}, Subject: cidr,
+		Note: "shares addresses with " + conflict.Old.CIDR.String(), Says: "in " + c.list + ", and in those of " + other})
 }
 
 // firstFew lists no more than three.

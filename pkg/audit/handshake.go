@@ -13,7 +13,7 @@ const stale = "with a release entry that nobody needs"
 // handshakesOf looks at the release entries of a node.
 func (c *check) handshakesOf(n *node) {
 	for a, status := range n.view.Release {
-		f := Finding{Object: ciliumNodeObject(n.name), Subject: single(a)}
+		f := Finding{Object: c.carrier(n.name), Subject: single(a)}
 		f.Note = string(status)
 		age, old := c.age(n.view, a)
 		if !age.IsZero() {
@@ -23,6 +23,11 @@ func (c *check) handshakesOf(n *node) {
 		b := c.holder(n, a)
 		mine := b != nil && b.Node == n.name
 		switch {
+		case n.view.Whole != nil:
+			if !old {
+				continue
+			}
+			f.Reason, f.Note, f.Says = StaleRelease, f.Note+", which no agent of this mode reads", stale
 		case n.view.publishes(a) && used && status != expand.DoNotRelease:
 			f.Reason, f.Note, f.Says = MarkedInUse, who+", "+f.Note, "in use, and with a release entry"
 		case !n.view.publishes(a) && (old || status != expand.Marked):

@@ -35,6 +35,7 @@ type index struct {
 	nodes     []*node // sorted by name
 	byName    map[string]*node
 	publishes map[netip.Addr][]*node
+	lists     *ipalloc.Space // CIDRs that agents were told whole, the first of each
 	anyAgent  bool
 	podWith   map[netip.Addr]Object // who has an address, of the pods looked at
 }
@@ -71,7 +72,7 @@ func (x *index) readPools(s *Snapshot) {
 	x.specOf = map[string]*v1alpha1.PodIPPool{}
 	for i := range s.Pools {
 		obj := &s.Pools[i]
-		pool, err := crd.PoolFrom(obj, crd.Defaults{Policy: lenient()})
+		pool, err := crd.PoolFrom(obj, crd.Defaults{Policy: lenient(), WholeBlocks: s.Mode.WholeBlocks(), CiliumPools: s.Mode.ManyPools()})
 		if err != nil {
 			x.unsound[obj.Name] = err
 			pool = crd.FrozenPool(obj)
@@ -182,7 +183,7 @@ func (c *check) readNodes(s *Snapshot) {
 // joinNodes works out what the objects of each node mean together.
 func (c *check) joinNodes() {
 	pools := slices.Collect(maps.Values(c.poolByName))
-	c.publishes = map[netip.Addr][]*node{}
+	c.publishes, c.lists = map[netip.Addr][]*node{}, ipalloc.NewSpace()
 	for _, name := range slices.Sorted(maps.Keys(c.byName)) {
 		n := c.byName[name]
 		c.nodes = append(c.nodes, n)
@@ -199,6 +200,12 @@ func (c *check) joinNodes() {
 		n.moving = n.isMoving()
 		for _, addr := range n.view.published() {
 			c.publishes[addr] = append(c.publishes[addr], n)
+		}
+		if n.view.Whole != nil {
+			for _, cidr := range n.view.Listed() {
+				// What two nodes list is told in acrossNodes.
+				_ = c.lists.Restore(ipalloc.Held{CIDR: cidr.Masked(), Owner: ipalloc.Owner{Node: name}})
+			}
 		}
 	}
 }
@@ -229,7 +236,7 @@ func (n *node) isPaused() bool {
 }
 
 func (n *node) isMoving() bool {
-	if len(n.view.Used) > 0 {
+	if len(n.view.Used) > 0 || n.view.Whole != nil {
 		return false
 	}
 	held, adopted := []netip.Prefix(nil), false
@@ -247,8 +254,23 @@ func (cn *CiliumNode) published() []netip.Addr {
 }
 
 func (cn *CiliumNode) publishes(a netip.Addr) bool {
-	_, ok := cn.Pool[a]
-	return ok || slices.Contains(cn.Odd, a)
+	if cn.Whole != nil {
+		return cn.gives(a)
+	}
+	return cn.Publishes(a) || slices.Contains(cn.Odd, a)
+}
+
+// publisher is another node whose agent may give out an address, or nil.
+func (x *index) publisher(n *node, a netip.Addr) *node {
+	if by := x.publishes[a]; len(by) > 0 {
+		return by[0]
+	}
+	for _, h := range x.lists.Overlapping(single(a)) {
+		if h.Owner.Node != n.name {
+			return x.byName[h.Owner.Node]
+		}
+	}
+	return nil
 }
 
 // readPods keeps the pods that need an address, and notes on each node what is

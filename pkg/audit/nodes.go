@@ -2,10 +2,12 @@ package audit
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
@@ -20,7 +22,7 @@ func (c *check) nodeObjects(n *node) {
 	}
 	// Blocks alone are told of in blockAndNode.
 	if n.view != nil && len(n.view.Pool)+len(n.view.PodCIDRs) > 0 {
-		c.add(Finding{Reason: CiliumNodeWithoutNode, Object: ciliumNodeObject(n.name),
+		c.add(Finding{Reason: CiliumNodeWithoutNode, Object: c.carrier(n.name),
 			Says: fmt.Sprintf("has %d addresses and %d podCIDRs, and there is no such Node", len(n.view.Pool), len(n.view.PodCIDRs))})
 	}
 }
@@ -36,23 +38,47 @@ func (c *check) node(n *node) {
 		c.add(Finding{Reason: NodeYetToMove, Object: nodeObject(n.name),
 			Says: fmt.Sprintf("was given %d CIDRs, holds %d blocks, and its agent reports nothing", len(n.view.Given()), len(n.blocks))})
 	case n.optedOut || n.paused:
-	case n.view != nil && len(n.pools) > 0:
+	case n.view != nil && slices.ContainsFunc(n.pools, isDefault):
 		c.families(n)
-	case n.view != nil && len(n.view.published()) == 0:
-		c.add(Finding{Reason: NodeServedByNoPool, Object: nodeObject(n.name), Says: "has a CiliumNode without addresses, and no PodIPPool serves it"})
+	case n.view != nil && n.hasCilium() && !n.view.givesAny():
+		c.add(Finding{Reason: NodeServedByNoPool, Object: nodeObject(n.name), Says: "has a " + c.kind + " without addresses, and no PodIPPool serves it"})
 	case n.view == nil && len(n.pools)+len(n.blocks) > 0:
 		c.add(Finding{Reason: CiliumNodeMissing, Object: nodeObject(n.name),
 			Says: fmt.Sprintf("has no CiliumNode, though %d pools serve it and it holds %d blocks", len(n.pools), len(n.blocks))})
 	}
 }
 
+// hasCilium reports whether Cilium runs on a node that has what tells an agent its
+// blocks: in kubernetes mode every Node has.
+func (n *node) hasCilium() bool {
+	w := n.view.Whole
+	return w == nil || !w.Fixed || w.HasAgent || len(n.agents) > 0
+}
+
+// notOurs reports whether a node's pods have their addresses from elsewhere.
+func (n *node) notOurs() bool {
+	return n.optedOut || (n.view == nil || !n.hasCilium()) && len(n.blocks)+len(n.pools) == 0
+}
+
+// givesAny reports whether the agent has an address to give to pods.
+func (cn *CiliumNode) givesAny() bool {
+	return len(cn.published()) > 0 || cn.Whole != nil && len(cn.Listed())+len(cn.Whole.Runs) > 0
+}
+
+// isDefault says of a pool that it serves pods that ask for no other, and agents
+// themselves.
+func isDefault(p *crd.Pool) bool { return p.CiliumPool == "" }
+
 // families looks whether a node has addresses of each family that is given out
 // to it.
 func (c *check) families(n *node) {
 	for _, p := range n.pools {
+		if !isDefault(p) {
+			continue // nothing is kept there that nobody asks for
+		}
 		var missing []string
 		for _, f := range ipalloc.Families() {
-			if _, serves := p.Ranges(f); serves && n.view.ofFamily(f) == 0 {
+			if _, serves := p.Ranges(f); serves && n.view.ofFamily(f) == 0 && n.view.wants(f) && !n.view.runsWith(f) {
 				missing = append(missing, f.String())
 			}
 		}

@@ -17,21 +17,26 @@ func (c *check) podsOf(n *node) {
 // podAddress looks whose an address is that is not in the pool of the pod's node.
 func (c *check) podAddress(n *node, p pod, a netip.Addr) {
 	f := Finding{Object: p.object, Subject: single(a)}
-	b := c.holder(n, a)
+	b, other := c.holder(n, a), c.publisher(n, a)
 	switch {
-	case len(c.publishes[a]) > 0:
-		other := c.publishes[a][0].name
-		f.Reason, f.Others = PodAddressOfOtherNode, []Object{ciliumNodeObject(other)}
-		f.Says = "runs on " + n.name + " with an address in the pool of " + other
+	case other != nil:
+		f.Reason, f.Others = PodAddressOfOtherNode, []Object{c.carrier(other.name)}
+		f.Says = "runs on " + n.name + " with an address in the pool of " + other.name
+		if other.view.Whole != nil {
+			f.Says = "runs on " + n.name + " with an address of a CIDR that " + other.name + " lists"
+		}
 	case b != nil && b.Node == n.name:
 		return // told of the CiliumNode
 	case b != nil:
 		f.Reason, f.Others = PodAddressOfOtherNode, []Object{blockObject(b.Name)}
 		f.Says = "runs on " + n.name + " with an address of block " + b.CIDR.String() + " of node " + b.Node
-	case n.optedOut || n.moving || n.view == nil && len(n.blocks)+len(n.pools) == 0:
+	case n.moving || n.notOurs():
 		return // its pods have their addresses from elsewhere
 	default:
 		f.Reason, f.Says = PodAddressUnowned, "runs on "+n.name+" with an address of no block and no pool entry"
+		if n.view != nil && n.view.Whole != nil {
+			f.Says = "runs on " + n.name + " with an address of no block and of no CIDR in " + c.list
+		}
 	}
 	n.told[single(a)] = true
 	c.add(f)

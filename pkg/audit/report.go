@@ -6,12 +6,16 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 )
 
 // Report is the outcome of an audit, for people and for scripts.
 type Report struct {
 	// Time is when the last look began.
 	Time time.Time `json:"time"`
+	// Mode is how agents are told their blocks: crd, multi-pool or kubernetes.
+	Mode string `json:"mode"`
 	// Looks is how often the cluster was looked at.
 	Looks    int    `json:"looks"`
 	Looked   Looked `json:"looked"`
@@ -41,7 +45,7 @@ type Subject struct {
 
 // NewReport puts findings, in the order of Check, together.
 func NewReport(s *Snapshot, looks int, findings []Finding) Report {
-	r := Report{Time: s.Time, Looks: looks, Looked: s.Looked(), Findings: []Told{}}
+	r := Report{Time: s.Time, Mode: s.Mode.String(), Looks: looks, Looked: s.Looked(), Findings: []Told{}}
 	entries := map[Reason]Entry{}
 	for _, e := range Catalogue() {
 		entries[e.Reason] = e
@@ -52,7 +56,7 @@ func NewReport(s *Snapshot, looks int, findings []Finding) Report {
 		for i+n < len(findings) && findings[i+n].group() == group {
 			n++
 		}
-		t := tell(entries[findings[i].Reason], findings[i:i+n])
+		t := tell(entries[findings[i].Reason], s.Mode, findings[i:i+n])
 		r.Findings = append(r.Findings, t)
 		if t.Severity == Error {
 			r.Errors++
@@ -64,7 +68,7 @@ func NewReport(s *Snapshot, looks int, findings []Finding) Report {
 	return r
 }
 
-func tell(e Entry, group []Finding) Told {
+func tell(e Entry, mode ciliumnode.Mode, group []Finding) Told {
 	first := &group[0]
 	t := Told{Severity: e.Severity, Reason: e.Reason, Object: first.Object, Others: first.Others, Message: first.Says}
 	for i := range group {
@@ -79,7 +83,7 @@ func tell(e Entry, group []Finding) Told {
 	if len(t.Subjects) > 0 {
 		address = t.Subjects[0].Address
 	}
-	t.Mend = strings.NewReplacer("`", "", "NAME", name, "OTHER", other, "ADDRESS", address).Replace(e.Mend)
+	t.Mend = strings.NewReplacer("`", "", "NAME", name, "OTHER", other, "ADDRESS", address).Replace(e.MendIn(mode))
 	return t
 }
 
@@ -120,8 +124,12 @@ func (r *Report) Text(w io.Writer) error {
 		}
 	}
 	l := r.Looked
+	looked := times(r.Looks)
+	if r.Mode != ciliumnode.CRD.String() {
+		looked += ", in " + r.Mode + " mode,"
+	}
 	fmt.Fprintf(&b, "%s, %s. Looked %s at %s, %s with %s, %s, %s, %s and %s.\n",
-		count(r.Errors, "error"), count(r.Warnings, "warning"), times(r.Looks), count(l.Nodes, "Node"),
+		count(r.Errors, "error"), count(r.Warnings, "warning"), looked, count(l.Nodes, "Node"),
 		count(l.CiliumNodes, "CiliumNode"), plural(l.Addresses, "address", "addresses"), count(l.Pods, "pod"),
 		count(l.Pools, "PodIPPool"), count(l.Blocks, "PodIPBlock"), count(l.Agents, "agent"))
 	_, err := io.WriteString(w, b.String())

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // Snapshot is what was read of a cluster. Its lists need not be of one instant:
@@ -15,8 +16,11 @@ import (
 // look (Persisting).
 type Snapshot struct {
 	// Time is when reading began.
-	Time        time.Time
-	Nodes       []corev1.Node
+	Time time.Time
+	// Mode is how agents are told their blocks.
+	Mode  ciliumnode.Mode
+	Nodes []corev1.Node
+	// CiliumNodes are what tells agents their blocks: in kubernetes mode, Nodes.
 	CiliumNodes []CiliumNode
 	// Pods may hold more than those that need an address.
 	Pods   []corev1.Pod
@@ -26,7 +30,8 @@ type Snapshot struct {
 	Agents []corev1.Pod
 }
 
-// CiliumNode is a CiliumNode, and what is known of when it changed.
+// CiliumNode is a CiliumNode, or a Node that stands for it, and what is known of
+// when it changed.
 type CiliumNode struct {
 	*ciliumnode.View
 	// ReleaseSince says of entries of status.ipam.release-ips since when they
@@ -58,18 +63,24 @@ type Looked struct {
 	Pools       int `json:"podIPPools"`
 	Blocks      int `json:"podIPBlocks"`
 	Agents      int `json:"agentPods"`
-	// Addresses are the entries of all CiliumNodes' pools.
+	// Addresses are the entries of all CiliumNodes' pools; where agents are told
+	// whole blocks, all that these have.
 	Addresses int `json:"addresses"`
 }
 
 // Looked counts what there is to look at.
 func (s *Snapshot) Looked() Looked {
 	l := Looked{
-		Nodes: len(s.Nodes), CiliumNodes: len(s.CiliumNodes), Pods: len(s.Pods),
-		Pools: len(s.Pools), Blocks: len(s.Blocks), Agents: len(s.Agents),
+		Nodes: len(s.Nodes), Pods: len(s.Pods), Pools: len(s.Pools), Blocks: len(s.Blocks), Agents: len(s.Agents),
 	}
 	for _, cn := range s.CiliumNodes {
+		if cn.Whole == nil || !cn.Whole.Fixed || cn.Whole.HasAgent {
+			l.CiliumNodes++
+		}
 		l.Addresses += len(cn.Pool) + len(cn.Odd) + len(cn.Unreadable)
+		if cn.Whole != nil {
+			l.Addresses += cn.ofFamily(ipalloc.IPv4) + cn.ofFamily(ipalloc.IPv6)
+		}
 	}
 	return l
 }

@@ -47,22 +47,24 @@ func (kubernetes) view(obj client.Object) *View {
 		return v
 	}
 	for _, f := range ipalloc.Families() {
-		if p := podCIDR(node, f); p.IsValid() {
+		said := append([]string{}, node.Spec.PodCIDRs...)
+		if len(said) == 0 {
+			said = append(said, node.Spec.PodCIDR)
+		}
+		annotated := []string{node.Annotations[podCIDRAnnotations[f][0]], node.Annotations[podCIDRAnnotations[f][1]]}
+		// The agent takes that of the spec, else that of the annotation.
+		if p := firstOf(f, append(said, annotated...)); p.IsValid() {
 			v.PodCIDRs = append(v.PodCIDRs, p)
+		}
+		if p := firstOf(f, annotated); p.IsValid() {
+			v.Whole.Annotated = append(v.Whole.Annotated, p)
 		}
 	}
 	return v
 }
 
-// podCIDR is the one the agent takes: that of the spec, else of the annotation.
-func podCIDR(node *corev1.Node, f ipalloc.Family) netip.Prefix {
-	said := append([]string{}, node.Spec.PodCIDRs...)
-	if len(said) == 0 {
-		said = append(said, node.Spec.PodCIDR)
-	}
-	for _, name := range podCIDRAnnotations[f] {
-		said = append(said, node.Annotations[name])
-	}
+// firstOf is the first CIDR of a family, without host bits.
+func firstOf(f ipalloc.Family, said []string) netip.Prefix {
 	for _, s := range said {
 		if p, err := netip.ParsePrefix(s); err == nil && ipalloc.FamilyOf(p.Addr()) == f {
 			return p.Masked()

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	iputil "github.com/cilium/cilium/pkg/ip"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -47,6 +48,36 @@ func TestKubernetesView(t *testing.T) {
 				t.Errorf("fixed %t, heard %t", v.Whole.Fixed, v.Whole.Heard())
 			}
 		})
+	}
+}
+
+// What an agent says in its CiliumNode is added to its Node, in kubernetes mode.
+func TestViews(t *testing.T) {
+	cn := pooled("default 10.0.0.0/30")
+	cn.Spec.IPAM.PodCIDRs = []iputil.Prefix{iputil.PrefixFrom(cidrs("10.1.0.7/24")[0])}
+	node := kubernetesNode(map[string]string{v4Name: "10.0.0.0/24", v6Name: "fd00::/120"}, "10.1.0.0/24")
+	other := kubernetesNode(nil)
+	other.Name = "n2"
+
+	vs := NewViews(Kubernetes)
+	if v := vs.CiliumNode(cn); v != nil {
+		t.Errorf("in kubernetes mode a CiliumNode reads as %+v", v)
+	}
+	v := vs.Node(node)
+	if diff := cmp.Diff(cidrs("10.1.0.0/24"), v.Whole.Runs, compareNetip()); diff != "" || !v.Whole.HasAgent {
+		t.Errorf("has an agent: %t, which runs with (-want +got):\n%s", v.Whole.HasAgent, diff)
+	}
+	if diff := cmp.Diff(cidrs("10.0.0.0/24", "fd00::/120"), v.Whole.Annotated, compareNetip()); diff != "" {
+		t.Errorf("annotated (-want +got):\n%s", diff)
+	}
+	if vs.Node(other).Whole.HasAgent {
+		t.Error("a Node without a CiliumNode has an agent")
+	}
+	for _, mode := range []Mode{CRD, MultiPool} {
+		vs := NewViews(mode)
+		if v := vs.CiliumNode(cn); v == nil || v.Name != "n1" || vs.Node(node) != nil {
+			t.Errorf("%s mode: CiliumNode reads as %+v, Node as %+v", mode, v, vs.Node(node))
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package ciliumnode
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
@@ -31,6 +32,9 @@ const (
 	Kubernetes Mode = "kubernetes"
 )
 
+// String is the mode's name.
+func (m Mode) String() string { return cmp.Or(string(m), string(CRD)) }
+
 // Modes are all modes.
 func Modes() []Mode { return []Mode{CRD, MultiPool, Kubernetes} }
 
@@ -46,6 +50,18 @@ func ParseMode(name string) (Mode, error) {
 	}
 	return "", errors.New("must be one of " + strings.Join(names, ", "))
 }
+
+// List is what the field is called in which the blocks of a node are listed.
+func (m Mode) List() string {
+	if m == MultiPool {
+		return "pools.allocated"
+	}
+	return "podCIDRs"
+}
+
+// ManyPools reports whether agents have several pools of Cilium's, of which pods
+// and namespaces choose.
+func (m Mode) ManyPools() bool { return m == MultiPool }
 
 // WholeBlocks reports whether an agent gives out every address of a block, but
 // for its first and last, so that none of them can be kept back.

@@ -1,7 +1,9 @@
 package ciliumnode
 
 import (
+	"cmp"
 	"encoding/json"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -27,21 +29,43 @@ type Whole struct {
 	// Requested is how many addresses it asks for, by family: those in use, those
 	// that pods wait for, and what it keeps in reserve. 0: it has not said.
 	Requested [2]int
-	// Taken is what else the CiliumNode names: the CIDRs of other Cilium pools,
-	// and what is left of crd mode. Nobody else may have it.
+	// Taken is what else the CiliumNode names: the CIDRs of other pools of
+	// Cilium's than the default one, and what is left of crd mode. Nobody else may
+	// have it.
 	Taken []netip.Prefix
+	// LeftCIDRs are spec.ipam.podCIDRs, and LeftAddresses how many keys
+	// spec.ipam.pool has, of a CiliumNode whose agent is told in another place.
+	LeftCIDRs     []netip.Prefix
+	LeftAddresses int
 	// Fixed: it is told one CIDR of each family before it starts, and has it as
 	// long as its Node is there.
 	Fixed bool
+	// Annotated are the CIDRs in annotations of its Node, where Fixed is set,
+	// whether they count or not.
+	Annotated []netip.Prefix
+	// HasAgent says that its agent has made a CiliumNode, and Runs are the CIDRs
+	// that it says there it runs with. Only Views sets them.
+	HasAgent bool
+	Runs     []netip.Prefix
+
+	// Other: these are of another of Cilium's pools than the default one. The agent
+	// asks for addresses of that only once pods want them.
+	Other bool
 
 	// first and last give the edges of each CIDR to pods too.
 	first, last bool
 	allocated   []ipamtypes.IPAMPoolAllocation
+	requests    []ipamtypes.IPAMPoolRequest
+	// byDefault is Requested of the default pool.
+	byDefault [2]int
 }
 
 // Heard reports whether the agent has said what it asks for. It asks for
-// something: its own addresses come from there.
-func (w *Whole) Heard() bool { return w.Requested != [2]int{} }
+// something of the default pool: its own addresses come from there.
+func (w *Whole) Heard() bool { return w.byDefault != [2]int{} }
+
+// Uses reports whether the agent has use for a family, as far as it has said.
+func (w *Whole) Uses(f ipalloc.Family) bool { return !w.Heard() || w.byDefault[f] > 0 }
 
 // multiPool is multi-pool mode. The agent's side is pkg/ipam/multipool_manager.go
 // and pkg/ipam/pool.go of Cilium v1.20.1: it uses whatever stands under its
@@ -54,32 +78,90 @@ type multiPool struct{ ciliumNodes }
 func (multiPool) view(obj client.Object) *View {
 	cn := ciliumNodeOf(obj)
 	v := NewView(cn)
-	w := &Whole{allocated: cn.Spec.IPAM.Pools.Allocated, Taken: leftovers(v)}
-	v.Whole, v.Pool, v.Odd, v.PodCIDRs = w, nil, nil, nil
+	w := &Whole{
+		allocated: cn.Spec.IPAM.Pools.Allocated, requests: cn.Spec.IPAM.Pools.Requested, Taken: leftovers(v),
+		LeftCIDRs: v.PodCIDRs, LeftAddresses: len(cn.Spec.IPAM.Pool),
+	}
+	v.Whole, v.Pool, v.Odd, v.Unreadable, v.PodCIDRs = w, nil, nil, nil, nil
 	for _, entry := range w.allocated {
-		for _, cidr := range prefixes(entry.CIDRs) {
-			if entry.Pool == defaultPool {
-				v.PodCIDRs = append(v.PodCIDRs, cidr.Masked())
-			} else {
+		if entry.Pool != defaultPool {
+			for _, cidr := range prefixes(entry.CIDRs) {
 				w.Taken = append(w.Taken, cidr.Masked())
 			}
 		}
-		if entry.Pool == defaultPool {
-			w.first, w.last = entry.AllowFirstIP, entry.AllowLastIP
-		}
 	}
-	for _, request := range cn.Spec.IPAM.Pools.Requested {
-		if request.Pool == defaultPool {
-			w.Requested[ipalloc.IPv4] = max(0, request.Needed.IPv4Addrs)
-			w.Requested[ipalloc.IPv6] = max(0, request.Needed.IPv6Addrs)
-		}
-	}
+	v.PodCIDRs = w.of(defaultPool)
+	w.byDefault = w.Requested
 	// There is no report. What the agent uses itself it has from this pool.
 	v.Used = make(map[netip.Addr]string, len(v.Own))
 	for _, addr := range v.Own {
 		v.Used[addr] = ownName(cn, addr)
 	}
 	return v
+}
+
+// of takes from the lists what is of one of Cilium's pools: Requested, and what
+// the edges are for. It returns the CIDRs.
+func (w *Whole) of(pool string) []netip.Prefix {
+	var cidrs []netip.Prefix
+	w.first, w.last, w.Requested = false, false, [2]int{}
+	for _, entry := range w.allocated {
+		if entry.Pool == pool {
+			w.first, w.last = entry.AllowFirstIP, entry.AllowLastIP
+			for _, cidr := range prefixes(entry.CIDRs) {
+				cidrs = append(cidrs, cidr.Masked())
+			}
+		}
+	}
+	for _, request := range w.requests {
+		if request.Pool == pool {
+			w.Requested[ipalloc.IPv4] = max(0, request.Needed.IPv4Addrs)
+			w.Requested[ipalloc.IPv6] = max(0, request.Needed.IPv6Addrs)
+		}
+	}
+	return cidrs
+}
+
+// Of is what a CiliumNode says of one of Cilium's pools, "" for the default one,
+// as if there were no other. Where agents know no pools it is all there is.
+func (v *View) Of(pool string) *View {
+	if v == nil || v.Whole == nil || v.Whole.Fixed || pool == "" {
+		return v
+	}
+	out, w := *v, *v.Whole
+	w.Other = true
+	out.PodCIDRs, out.Whole = w.of(pool), &w
+	out.Own, out.Used = nil, nil // those come from the default one
+	return &out
+}
+
+// Listed are the CIDRs that the agent may give addresses of, for whatever pool of
+// Cilium's, without host bits; in crd mode, podCIDRs.
+func (v *View) Listed() []netip.Prefix {
+	if v.Whole == nil || len(v.Allocated) == 0 {
+		return v.PodCIDRs
+	}
+	out := slices.Clone(v.PodCIDRs)
+	for _, a := range v.Allocated {
+		if cidr := a.CIDR.Masked(); !slices.Contains(out, cidr) {
+			out = append(out, cidr)
+		}
+	}
+	return out
+}
+
+// ListedFor is the pool of Cilium's that a CIDR is listed for, "" for the default
+// one and where it is listed for none.
+func (v *View) ListedFor(cidr netip.Prefix) string {
+	if v == nil || v.Whole == nil || v.Lists(cidr) {
+		return ""
+	}
+	for _, a := range v.Allocated {
+		if a.CIDR.Masked() == cidr && a.Pool != defaultPool {
+			return a.Pool
+		}
+	}
+	return ""
 }
 
 // leftovers are what the fields of crd mode name.
@@ -132,10 +214,11 @@ type poolsPatch struct {
 // listed is ever taken off: the agent may have given an address of it to a pod a
 // moment ago, and there is no handshake to ask.
 func (multiPool) patch(v *View, c Change) ([]byte, error) {
-	var more []netip.Prefix
+	more := map[string][]netip.Prefix{}
 	for _, cidr := range sorted(c.Blocks) {
-		if !v.Lists(cidr) && slices.ContainsFunc(c.Publish, cidr.Contains) {
-			more = append(more, cidr)
+		pool := cmp.Or(c.Pools[cidr], defaultPool)
+		if !slices.Contains(v.Listed(), cidr) && slices.ContainsFunc(c.Publish, cidr.Contains) {
+			more[pool] = append(more[pool], cidr)
 		}
 	}
 	if len(more) == 0 {
@@ -143,22 +226,25 @@ func (multiPool) patch(v *View, c Change) ([]byte, error) {
 	}
 	var p poolsPatch
 	p.Metadata.ResourceVersion = v.ResourceVersion
-	p.Spec.IPAM.Pools.Allocated = withCIDRs(v.Whole.allocated, more)
+	p.Spec.IPAM.Pools.Allocated = v.Whole.allocated
+	for _, pool := range slices.Sorted(maps.Keys(more)) {
+		p.Spec.IPAM.Pools.Allocated = withCIDRs(p.Spec.IPAM.Pools.Allocated, pool, more[pool])
+	}
 	return json.Marshal(p)
 }
 
-// withCIDRs adds to the default pool. Entries and CIDRs stand in the order in
-// which the agent itself writes them, sorted, or it would write them again; what
-// is there already stays where it is.
-func withCIDRs(allocated []ipamtypes.IPAMPoolAllocation, more []netip.Prefix) []ipamtypes.IPAMPoolAllocation {
+// withCIDRs adds to a pool. Entries and CIDRs stand in the order in which the
+// agent itself writes them, sorted, or it would write them again; what is there
+// already stays where it is.
+func withCIDRs(allocated []ipamtypes.IPAMPoolAllocation, pool string, more []netip.Prefix) []ipamtypes.IPAMPoolAllocation {
 	out := slices.Clone(allocated)
-	at := slices.IndexFunc(out, func(e ipamtypes.IPAMPoolAllocation) bool { return e.Pool == defaultPool })
+	at := slices.IndexFunc(out, func(e ipamtypes.IPAMPoolAllocation) bool { return e.Pool == pool })
 	if at < 0 {
-		at = slices.IndexFunc(out, func(e ipamtypes.IPAMPoolAllocation) bool { return e.Pool > defaultPool })
+		at = slices.IndexFunc(out, func(e ipamtypes.IPAMPoolAllocation) bool { return e.Pool > pool })
 		if at < 0 {
 			at = len(out)
 		}
-		out = slices.Insert(out, at, ipamtypes.IPAMPoolAllocation{Pool: defaultPool})
+		out = slices.Insert(out, at, ipamtypes.IPAMPoolAllocation{Pool: pool})
 	}
 	cidrs := slices.Clone(out[at].CIDRs)
 	for _, cidr := range more {
@@ -172,21 +258,17 @@ func withCIDRs(allocated []ipamtypes.IPAMPoolAllocation, more []netip.Prefix) []
 	return out
 }
 
-// without takes blocks off the default pool's list. What the agent requested it
-// has to request of the new object: that tells that it has seen it.
+// without takes blocks off all lists. What the agent requested it has to request
+// of the new object: that tells that it has seen it.
 func (multiPool) without(cn *ciliumv2.CiliumNode, blocks []netip.Prefix) {
 	pools := &cn.Spec.IPAM.Pools
 	pools.Requested = nil
 	for i := range pools.Allocated {
-		if pools.Allocated[i].Pool == defaultPool {
-			pools.Allocated[i].CIDRs = slices.DeleteFunc(pools.Allocated[i].CIDRs, func(p iputil.Prefix) bool {
-				return slices.ContainsFunc(blocks, p.Overlaps)
-			})
-		}
+		pools.Allocated[i].CIDRs = slices.DeleteFunc(pools.Allocated[i].CIDRs, func(p iputil.Prefix) bool {
+			return slices.ContainsFunc(blocks, p.Overlaps)
+		})
 	}
-	pools.Allocated = slices.DeleteFunc(pools.Allocated, func(e ipamtypes.IPAMPoolAllocation) bool {
-		return e.Pool == defaultPool && len(e.CIDRs) == 0
-	})
+	pools.Allocated = slices.DeleteFunc(pools.Allocated, func(e ipamtypes.IPAMPoolAllocation) bool { return len(e.CIDRs) == 0 })
 }
 
 // Usable are the addresses that the agent gives out of a CIDR that it is told

@@ -67,6 +67,50 @@ func TestMultiPoolView(t *testing.T) {
 	if len(v.Pool)+len(v.Odd) > 0 {
 		t.Errorf("addresses of crd mode count as published: %v %v", v.Pool, v.Odd)
 	}
+	if diff := cmp.Diff(cidrs("10.8.0.0/24"), v.Whole.LeftCIDRs, compareNetip()); diff != "" || v.Whole.LeftAddresses != 1 {
+		t.Errorf("%d addresses left of crd mode, podCIDRs (-want +got):\n%s", v.Whole.LeftAddresses, diff)
+	}
+}
+
+// What is of one of Cilium's pools reads as if there were no other.
+func TestOf(t *testing.T) {
+	cn := pooled("blue 10.9.0.5/28 fd00:9::/126", "default 10.0.0.0/30", "green 10.7.0.0/28")
+	cn.Spec.IPAM.Pools.Allocated[0].AllowFirstIP = true
+	cn.Spec.IPAM.Pools.Requested = []ipamtypes.IPAMPoolRequest{
+		{Pool: "blue", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 3}}, {Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 16}},
+	}
+	cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "CiliumInternalIP", IP: "10.0.0.1"}}
+	base := MultiPool.View(cn)
+	blue := base.Of("blue")
+	if diff := cmp.Diff(cidrs("10.9.0.0/28", "fd00:9::/126"), blue.PodCIDRs, compareNetip()); diff != "" {
+		t.Errorf("CIDRs (-want +got):\n%s", diff)
+	}
+	if w := blue.Whole; w.Requested != [2]int{ipalloc.IPv4: 3} || !w.Heard() || !w.Other || !w.Uses(ipalloc.IPv4) || w.Uses(ipalloc.IPv6) {
+		t.Errorf("of blue it says %+v", w)
+	}
+	if n := len(blue.Usable(cidrs("10.9.0.0/28")[0])); n != 15 {
+		t.Errorf("%d addresses of a /28 with its first one, want 15", n)
+	}
+	if len(blue.Own)+len(blue.Used) > 0 {
+		t.Errorf("the agent's own addresses are of the default pool: %v", blue.Own)
+	}
+	if diff := cmp.Diff(cidrs("10.0.0.0/30"), base.PodCIDRs, compareNetip()); diff != "" || base.Whole.Other || base.Of("") != base {
+		t.Errorf("the default pool has changed (-want +got):\n%s", diff)
+	}
+	if red := base.Of("red"); len(red.PodCIDRs) > 0 || red.Whole.Requested != [2]int{} || !red.Whole.Heard() {
+		t.Errorf("of a pool that is not there it says %+v, %v", red.Whole, red.PodCIDRs)
+	}
+	if diff := cmp.Diff(cidrs("10.0.0.0/30", "10.9.0.0/28", "fd00:9::/126", "10.7.0.0/28"), base.Listed(), compareNetip()); diff != "" {
+		t.Errorf("listed (-want +got):\n%s", diff)
+	}
+	for cidr, want := range map[string]string{"10.0.0.0/30": "", "10.9.0.0/28": "blue", "10.7.0.0/28": "green", "10.6.0.0/28": ""} {
+		if got := base.ListedFor(cidrs(cidr)[0]); got != want {
+			t.Errorf("%s is listed for %q, want %q", cidr, got, want)
+		}
+	}
+	if v := CRD.View(cn); v.Of("blue") != v {
+		t.Error("in crd mode there are pools")
+	}
 }
 
 func TestMultiPoolNotHeard(t *testing.T) {
@@ -164,6 +208,11 @@ func TestMultiPoolPatch(t *testing.T) {
 			entries: []string{"blue 10.8.0.0/28 10.7.0.0/28", "green 10.6.0.0/28"}, change: Change{Publish: addrs("10.0.0.1"), Blocks: blocks},
 			want: head + `{"pool":"blue","cidrs":["10.8.0.0/28","10.7.0.0/28"]},{"pool":"default","cidrs":["10.0.0.0/30"]},` +
 				`{"pool":"green","cidrs":["10.6.0.0/28"]}]}}}}`,
+		},
+		"each block goes to its pool": {
+			entries: []string{"default 10.0.0.0/30"},
+			change:  Change{Publish: addrs("10.0.0.5", "10.0.0.1"), Blocks: blocks, Pools: map[netip.Prefix]string{cidrs("10.0.0.4/30")[0]: "blue"}},
+			want:    head + `{"pool":"blue","cidrs":["10.0.0.4/30"]},{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`,
 		},
 		"what the entry says of edges stays": {
 			entries: []string{"default 10.0.0.0/30"}, edges: true, change: Change{Publish: addrs("10.0.0.5"), Blocks: blocks},

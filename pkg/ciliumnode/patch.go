@@ -15,6 +15,21 @@ type Change struct {
 	// Blocks are all blocks the node holds. podCIDRs lists those with an
 	// address in the pool, and whatever else it lists already.
 	Blocks []netip.Prefix
+	// Pools are the pools of Cilium's that Blocks are for, where that is not the
+	// default one.
+	Pools map[netip.Prefix]string
+}
+
+// Add adds a block that the node holds, for a pool of Cilium's; "": the default.
+func (c *Change) Add(block netip.Prefix, ciliumPool string) {
+	c.Blocks = append(c.Blocks, block)
+	if ciliumPool == "" {
+		return
+	}
+	if c.Pools == nil {
+		c.Pools = map[netip.Prefix]string{}
+	}
+	c.Pools[block] = ciliumPool
 }
 
 type metadata struct {

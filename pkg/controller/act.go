@@ -25,80 +25,78 @@ import (
 // Every write of the CiliumNode is bound to the version that was decided on,
 // which is older than every claim it publishes.
 //
-// It returns the addresses by which each family's claims fell short.
-func (r *NodeReconciler) act(ctx context.Context, o *observation, plans []familyPlan) ([2]int, error) {
-	var short [2]int
+// It notes in plans by how many addresses their claims fell short.
+func (r *NodeReconciler) act(ctx context.Context, o *observation, plans []familyPlan) error {
 	if err := r.actOnPhases(ctx, o, plans); err != nil {
-		return short, err
+		return err
 	}
 	if o.view == nil {
-		return short, r.actOnBlocks(ctx, o, plans)
+		return r.actOnBlocks(ctx, o, plans)
 	}
 	view, err := r.actOnHandshake(ctx, o, plans)
 	if err != nil {
-		return short, err
+		return err
 	}
 	change := ciliumnode.Change{}
 	for i := range plans {
 		claimed, missing, err := r.claim(ctx, o, &plans[i])
 		if err != nil {
-			return short, err
+			return err
 		}
-		short[plans[i].family] = missing
+		plans[i].short = missing
 		change.Publish = append(change.Publish, claimed...)
 	}
 	for i := range plans {
 		ready, err := r.publishable(ctx, o, plans[i].plan.Publish)
 		if err != nil {
-			return short, err
+			return err
 		}
 		change.Publish = append(change.Publish, ready...)
 		change.Remove = append(change.Remove, plans[i].plan.Remove...)
 	}
-	if change.Blocks, err = r.toList(ctx, o, plans); err != nil {
-		return short, err
+	if err := r.toList(ctx, o, plans, &change); err != nil {
+		return err
 	}
 	for _, addr := range change.Publish {
 		if !anyContains(change.Blocks, addr) { // another block has come meanwhile
-			return short, fmt.Errorf("%w: what podCIDRs may not list contains %s", errStale, addr)
+			return fmt.Errorf("%w: what podCIDRs may not list contains %s", errStale, addr)
 		}
 	}
 	if err := r.apply(ctx, o, view, change); err != nil {
-		return short, err
+		return err
 	}
-	return short, r.actOnBlocks(ctx, o, plans)
+	return r.actOnBlocks(ctx, o, plans)
 }
 
 // toList are the blocks that podCIDRs may name: all the node holds of the
 // families that were decided on, but for those that overlap one that was
 // published before. What already is published of a block and not listed may be
 // another block's: that one is read live.
-func (r *NodeReconciler) toList(ctx context.Context, o *observation, plans []familyPlan) ([]netip.Prefix, error) {
-	var out []netip.Prefix
+func (r *NodeReconciler) toList(ctx context.Context, o *observation, plans []familyPlan, change *ciliumnode.Change) error {
 	for _, b := range r.Ledger.NodeBlocks(o.name) {
-		f := ipalloc.FamilyOf(b.CIDR.Addr())
-		if !slices.ContainsFunc(plans, func(p familyPlan) bool { return p.family == f }) {
+		f, ciliumPool := ipalloc.FamilyOf(b.CIDR.Addr()), r.ciliumPoolOf(b, o.view)
+		if !slices.ContainsFunc(plans, func(p familyPlan) bool { return p.family == f && p.ciliumPool == ciliumPool }) {
 			continue
 		}
-		if !o.view.Lists(b.CIDR) {
+		if !o.view.Of(ciliumPool).Lists(b.CIDR) {
 			may, err := r.mayList(ctx, o, b)
 			if err != nil {
-				return nil, err
+				return err
 			}
 			if !may {
 				continue
 			}
 		}
-		out = append(out, b.CIDR)
+		change.Add(b.CIDR, ciliumPool)
 	}
-	return out, nil
+	return nil
 }
 
 func (r *NodeReconciler) mayList(ctx context.Context, o *observation, b crd.Block) (bool, error) {
 	if len(r.Ledger.Overlaps(b.CIDR)) > 0 {
 		return false, nil
 	}
-	if len(o.view.PublishedIn(b.CIDR)) == 0 {
+	if len(o.view.Of(r.ciliumPoolOf(b, o.view)).PublishedIn(b.CIDR)) == 0 {
 		return true, nil
 	}
 	return r.stillHeld(ctx, b)

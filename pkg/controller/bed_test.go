@@ -83,7 +83,7 @@ func (b *bed) restart() {
 		b.t.Fatal(err)
 	}
 	ledger, defaults := NewLedger(), defaults()
-	defaults.WholeBlocks = b.mode.WholeBlocks()
+	defaults.WholeBlocks, defaults.CiliumPools = b.mode.WholeBlocks(), b.mode.ManyPools()
 	b.r = &NodeReconciler{
 		Observer: Observer{Ledger: ledger, Pools: NewPools(defaults, ledger), Defaults: defaults},
 		Cache:    b.api, Live: live{b}, Client: b.api, CiliumNodes: &ciliumnode.Client{Writer: b.api, Reader: live{b}, Mode: b.mode},

@@ -57,7 +57,7 @@ func (r *NodeReconciler) claim(ctx context.Context, o *observation, p *familyPla
 			continue
 		}
 		created = append(created, b)
-		for _, addr := range usable(o.view, pool, b.CIDR) {
+		for _, addr := range usable(o.view.Of(p.ciliumPool), pool, b.CIDR) {
 			if _, stands := o.view.Release[addr]; !stands {
 				addrs = append(addrs, addr)
 			}
@@ -245,7 +245,7 @@ func (r *NodeReconciler) giveUp(ctx context.Context, o *observation, cidr netip.
 		return err
 	}
 	if live != nil {
-		if live.Lists(cidr) || holdsAlone(live, cidr, o.blocks) {
+		if slices.Contains(live.Listed(), cidr) || holdsAlone(live, cidr, o.blocks) {
 			return fmt.Errorf("%w: addresses of block %s are published", errStale, cidr)
 		}
 		if !r.Ledger.Moved(b.UID) {
@@ -277,7 +277,7 @@ func (r *NodeReconciler) move(ctx context.Context, o *observation, live *ciliumn
 		return errStale // it is gone, and what was noted of it too
 	}
 	addr := []netip.Addr{b.CIDR.Addr()}
-	if live.Publishes(addr[0]) { // of another block, which overlaps this one
+	if live.Publishes(addr[0]) || live.Whole != nil && anyContains(live.Listed(), addr[0]) { // of another block, which overlaps this one
 		addr[0] = o.pokeAddress()
 	}
 	mark, clearing := addr, []netip.Addr(nil)
@@ -305,7 +305,7 @@ func holdsAlone(v *ciliumnode.View, cidr netip.Prefix, blocks []crd.Block) bool 
 			return true
 		}
 	}
-	if v.Whole != nil && slices.ContainsFunc(v.PodCIDRs, func(p netip.Prefix) bool {
+	if v.Whole != nil && slices.ContainsFunc(v.Listed(), func(p netip.Prefix) bool {
 		return p.Overlaps(cidr) && !slices.ContainsFunc(blocks, func(b crd.Block) bool { return b.CIDR == p })
 	}) {
 		return true
@@ -320,11 +320,11 @@ func (r *NodeReconciler) mendTornBlocks(ctx context.Context, o *observation, vie
 	if o.paused() || len(view.Unadopted(crd.CIDRs(o.blocks))) > 0 { // or another IPAM's
 		return nil
 	}
-	for _, cidr := range view.PodCIDRs {
+	for _, cidr := range view.Listed() {
 		if _, held := r.Ledger.Block(cidr); held {
 			continue
 		}
-		pool := r.onGrid(o.node, cidr)
+		pool := r.onGrid(o.node, cidr, view.ListedFor(cidr))
 		if pool == nil {
 			continue
 		}
@@ -332,7 +332,7 @@ func (r *NodeReconciler) mendTornBlocks(ctx context.Context, o *observation, vie
 		if err != nil {
 			return err
 		}
-		if gone := o.view == nil; gone != (live == nil) || !gone && !live.Lists(cidr) {
+		if gone := o.view == nil; gone != (live == nil) || !gone && !slices.Contains(live.Listed(), cidr) {
 			return errStale
 		}
 		if err := r.remakeBlock(ctx, o.node, cidr, pool); err != nil {
@@ -342,9 +342,11 @@ func (r *NodeReconciler) mendTornBlocks(ctx context.Context, o *observation, vie
 	return nil
 }
 
-func (r *NodeReconciler) onGrid(node *corev1.Node, cidr netip.Prefix) *crd.Pool {
+// onGrid is the pool that serves the node and could have cut cidr, for a pool of
+// Cilium's.
+func (r *NodeReconciler) onGrid(node *corev1.Node, cidr netip.Prefix, ciliumPool string) *crd.Pool {
 	for _, pool := range r.Pools.Match(node.Labels) {
-		if pool.OnGrid(cidr) {
+		if pool.OnGrid(cidr) && (!r.Defaults.CiliumPools || pool.CiliumPool == ciliumPool) {
 			return pool
 		}
 	}

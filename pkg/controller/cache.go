@@ -18,6 +18,7 @@ func CacheOptions() cache.Options {
 		DefaultUnsafeDisableDeepCopy: ptr.To(true),
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Node{}:         {Transform: stripNode},
+			&corev1.Namespace{}:    {Transform: stripNamespace},
 			&v1alpha1.PodIPPool{}:  {Transform: cache.TransformStripManagedFields()},
 			&v1alpha1.PodIPBlock{}: {Transform: cache.TransformStripManagedFields()},
 		},
@@ -37,6 +38,16 @@ func stripNode(obj any) (any, error) {
 	}
 	n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable}
 	n.Status = corev1.NodeStatus{Addresses: n.Status.Addresses, Conditions: shortageOf(n.Status.Conditions)}
+	return n, nil
+}
+
+// stripNamespace keeps what says which pool of Cilium's its pods want.
+func stripNamespace(obj any) (any, error) {
+	n, ok := obj.(*corev1.Namespace)
+	if !ok {
+		return obj, nil
+	}
+	n.ManagedFields, n.Labels, n.Annotations = nil, nil, KeepAsked(n.Annotations)
 	return n, nil
 }
 

@@ -137,7 +137,7 @@ type Watch struct {
 
 // Watches are all that the Feed takes in.
 func (f *Feed) Watches(logger logr.Logger) []Watch {
-	return []Watch{
+	watches := []Watch{
 		{Object: &corev1.Pod{}, From: f.From.Pods, Store: f.podStore()},
 		{Object: &corev1.Pod{}, From: f.From.Agents, Agents: true, Store: f.agentStore()},
 		{Object: &v1alpha1.PodIPBlock{}, Handler: f.blockHandler(logger)},
@@ -145,6 +145,10 @@ func (f *Feed) Watches(logger logr.Logger) []Watch {
 		{Object: &v1alpha1.PodIPPool{}, Handler: handle(f.pool, f.poolGone)},
 		{Object: &corev1.Node{}, Handler: handle(f.node, f.nodeGone)},
 	}
+	if f.Mode.ManyPools() {
+		watches = append(watches, Watch{Object: &corev1.Namespace{}, Handler: handle(f.namespace, f.namespaceGone)})
+	}
+	return watches
 }
 
 // Begin lets decisions begin, as all that the watches had to tell has been
@@ -291,6 +295,14 @@ func (f *Feed) node(n *corev1.Node) {
 	f.mu.Unlock()
 	f.queueNode(n.Name)
 }
+
+func (f *Feed) namespace(n *corev1.Namespace) {
+	if f.Pods.SetNamespace(n.Name, n.Annotations) {
+		f.allNodes()
+	}
+}
+
+func (f *Feed) namespaceGone(n *corev1.Namespace) { f.Pods.SetNamespace(n.Name, nil) }
 
 func (f *Feed) nodeGone(n *corev1.Node) {
 	f.mu.Lock()

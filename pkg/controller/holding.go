@@ -87,7 +87,7 @@ func (r *NodeReconciler) pace(o *observation, fo *familyObservation, now time.Ti
 	s := &fo.state
 	Press(s, o.node, o.blocks, func(pool string) int { return r.Pacing.taken(pool, fo.family) })
 	r.Hold(s, fo.pools, now)
-	w := nodeFamily{o.name, fo.family}
+	w := nodeFamily{fo.key(o.name), fo.family}
 	if len(fo.pools) > 0 && s.ReclaimHold.For == "" {
 		var wait time.Duration
 		s.ReclaimBudget, wait = r.Pacing.Budget(w, fo.pools[0], now)

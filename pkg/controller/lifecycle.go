@@ -93,16 +93,18 @@ func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *cil
 	r.created(o, view)
 	change := ciliumnode.Change{}
 	for _, b := range o.blocks {
-		if !last.Lists(b.CIDR) && len(r.Ledger.Overlaps(b.CIDR)) > 0 {
+		ciliumPool := r.ciliumPoolOf(b, last.View)
+		was := last.Of(ciliumPool)
+		if !was.Lists(b.CIDR) && len(r.Ledger.Overlaps(b.CIDR)) > 0 {
 			continue // what was published before it stays, and nothing of it comes
 		}
-		change.Blocks = append(change.Blocks, b.CIDR)
+		change.Add(b.CIDR, ciliumPool)
 		held, err := r.stillHeld(ctx, b)
 		if err != nil {
 			return err
 		}
 		if held && b.Phase != ipalloc.CoolingDown {
-			change.Publish = append(change.Publish, r.ofBlock(o, b, last.PublishedIn(b.CIDR))...)
+			change.Publish = append(change.Publish, r.ofBlock(o, b, was.PublishedIn(b.CIDR))...)
 		}
 	}
 	if err := r.apply(ctx, o, view, change); err != nil {
@@ -154,12 +156,12 @@ func (r *NodeReconciler) created(o *observation, view *ciliumnode.View) {
 	}
 	o.view = view
 	for i := range o.families {
-		s := &o.families[i].state
-		s.Pool, s.Used, s.Release = view.Pool, view.Used, view.Release
-		s.Own, s.Limits = view.Own, view.Limits
-		s.Whole = wholeOf(view, s.Family, o.blocks)
+		fo, s := &o.families[i], &o.families[i].state
+		r.remember(fo.key(o.name), fo.family, expand.Memory{})
+		now := r.State(expand.State{Family: s.Family}, fo.ciliumPool, view, o.blocks)
+		s.Pool, s.Used, s.Release, s.Own, s.Limits, s.Whole = now.Pool, now.Used, now.Release, now.Own, now.Limits, now.Whole
 		for b := range s.Blocks {
-			s.Blocks[b].Listed = view.Lists(s.Blocks[b].CIDR)
+			s.Blocks[b].Listed = view.Of(fo.ciliumPool).Lists(s.Blocks[b].CIDR)
 		}
 	}
 }

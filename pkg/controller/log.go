@@ -12,12 +12,12 @@ import (
 // logPlan tells what was decided, and the numbers behind it: once, though the
 // same is decided on each look of a node whose writes lose, or that wants
 // addresses which there are not.
-func (r *NodeReconciler) logPlan(ctx context.Context, p expand.Plan) {
+func (r *NodeReconciler) logPlan(ctx context.Context, fo *familyObservation, p expand.Plan) {
 	line := ""
 	if !p.Empty() {
 		line = p.String()
 	}
-	again := r.saidBefore(p.Node, p.Family, line)
+	again := r.saidBefore(fo.key(p.Node), p.Family, line)
 	if line == "" {
 		return
 	}
@@ -25,7 +25,11 @@ func (r *NodeReconciler) logPlan(ctx context.Context, p expand.Plan) {
 	if again {
 		level = 1
 	}
-	log.FromContext(ctx).V(level).Info("decided", "family", p.Family.String(), "needs", p.Demand, "has", p.Capacity, "plan", line)
+	about := []any{"family", p.Family.String()}
+	if fo.ciliumPool != "" {
+		about = append(about, "ciliumPool", fo.ciliumPool)
+	}
+	log.FromContext(ctx).V(level).Info("decided", append(about, "needs", p.Demand, "has", p.Capacity, "plan", line)...)
 }
 
 // saidBefore notes a plan, "" for none, and reports whether it was the last one.

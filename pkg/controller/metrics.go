@@ -84,7 +84,7 @@ func (m *Metrics) collectors() []prometheus.Collector {
 		m.claims, m.releases, m.growth, m.exhaustion, m.room, m.build, m.shadow, m.waiting}
 }
 
-func (m *Metrics) decided(node string, f ipalloc.Family, p expand.Plan) {
+func (m *Metrics) decided(f ipalloc.Family, p expand.Plan) {
 	count := func(decision string, n int) {
 		if n > 0 {
 			m.decisions.WithLabelValues(f.String(), decision).Add(float64(n))
@@ -94,8 +94,19 @@ func (m *Metrics) decided(node string, f ipalloc.Family, p expand.Plan) {
 	count("drain", len(p.Drain))
 	count("free", len(p.Free))
 	count("delete", len(p.Delete))
-	m.demand.WithLabelValues(node, f.String()).Set(float64(p.Demand))
-	m.capacity.WithLabelValues(node, f.String()).Set(float64(p.Capacity))
+}
+
+// sized tells what a node needs and has, of all pools of Cilium's.
+func (m *Metrics) sized(node string, plans []familyPlan) {
+	var demand, capacity [2]int
+	for _, p := range plans {
+		demand[p.family] += p.plan.Demand
+		capacity[p.family] += p.plan.Capacity
+	}
+	for _, p := range plans {
+		m.demand.WithLabelValues(node, p.family.String()).Set(float64(demand[p.family]))
+		m.capacity.WithLabelValues(node, p.family.String()).Set(float64(capacity[p.family]))
+	}
 }
 
 // claimed counts a claim and what became of it.

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"time"
 
@@ -64,7 +65,7 @@ type NodeReconciler struct {
 
 	mu       sync.Mutex
 	losses   map[string]int
-	memory   map[string]*[2]expand.Memory
+	memory   map[string]*[2]expand.Memory // by familyObservation.key
 	starving map[string]bool
 	// asked are the CiliumNodes whose agents were asked for a report.
 	asked map[string]types.UID
@@ -78,6 +79,8 @@ type NodeReconciler struct {
 type familyPlan struct {
 	*familyObservation
 	plan expand.Plan
+	// short is by how many addresses the claims fell short.
+	short int
 }
 
 // Reconcile brings one node, named by the request, to what its pools and pods
@@ -117,9 +120,8 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 	// 3. Decide.
 	plans := r.decide(ctx, o)
 	// 4. Act.
-	var short [2]int
 	if len(plans) > 0 {
-		if short, err = r.act(ctx, o, plans); err != nil {
+		if err = r.act(ctx, o, plans); err != nil {
 			return r.outcome(ctx, o.name, err)
 		}
 		if err = r.actOnHolds(ctx, o, plans); err != nil {
@@ -127,7 +129,7 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 		}
 	}
 	// 5. Tell those who must know.
-	if err := r.report(ctx, o, plans, short); err != nil {
+	if err := r.report(ctx, o, plans); err != nil {
 		return r.outcome(ctx, o.name, err)
 	}
 	r.won(o.name)
@@ -194,21 +196,23 @@ func (r *NodeReconciler) decide(ctx context.Context, o *observation) []familyPla
 		if fo.paused != "" {
 			continue
 		}
-		old := r.recall(o.name, fo.family)
+		key := fo.key(o.name)
+		old := r.recall(key, fo.family)
 		plan, memory := expand.Decide(now, fo.policy, fo.state, old)
 		if n := reclaims(plan); n > 0 && !r.Pacing.Take(fo.pools[0], n, now) {
 			fo.state.ReclaimBudget = 0 // somebody else was faster
 			plan, memory = expand.Decide(now, fo.policy, fo.state, old)
 		}
-		r.Pacing.Queue(nodeFamily{o.name, fo.family}, fo.ruling(), &fo.state, plan, now)
-		r.remember(o.name, fo.family, memory)
+		r.Pacing.Queue(nodeFamily{key, fo.family}, fo.ruling(), &fo.state, plan, now)
+		r.remember(key, fo.family, memory)
 		if o.adopting {
 			plan = publishOnly(plan)
 		}
-		r.Metrics.decided(o.name, fo.family, plan)
-		r.logPlan(ctx, plan)
-		plans = append(plans, familyPlan{fo, plan})
+		r.Metrics.decided(fo.family, plan)
+		r.logPlan(ctx, fo, plan)
+		plans = append(plans, familyPlan{familyObservation: fo, plan: plan})
 	}
+	r.Metrics.sized(o.name, plans)
 	return plans
 }
 
@@ -262,25 +266,25 @@ func (o *observation) version() string {
 	return o.view.ResourceVersion
 }
 
-func (r *NodeReconciler) recall(node string, f ipalloc.Family) expand.Memory {
+func (r *NodeReconciler) recall(key string, f ipalloc.Family) expand.Memory {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if m := r.memory[node]; m != nil {
+	if m := r.memory[key]; m != nil {
 		return m[f]
 	}
 	return expand.Memory{}
 }
 
-func (r *NodeReconciler) remember(node string, f ipalloc.Family, m expand.Memory) {
+func (r *NodeReconciler) remember(key string, f ipalloc.Family, m expand.Memory) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.memory == nil {
 		r.memory = map[string]*[2]expand.Memory{}
 	}
-	if r.memory[node] == nil {
-		r.memory[node] = &[2]expand.Memory{}
+	if r.memory[key] == nil {
+		r.memory[key] = &[2]expand.Memory{}
 	}
-	r.memory[node][f] = m
+	r.memory[key][f] = m
 }
 
 // forget drops what is remembered of a node that is gone.
@@ -288,11 +292,11 @@ func (r *NodeReconciler) forget(node string) {
 	r.Pacing.forgetNode(node)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.memory, node)
+	maps.DeleteFunc(r.memory, func(key string, _ *[2]expand.Memory) bool { return ofNode(key, node) })
 	delete(r.losses, node)
 	delete(r.starving, node)
 	delete(r.asked, node)
-	delete(r.said, node)
+	maps.DeleteFunc(r.said, func(key string, _ *[2]string) bool { return ofNode(key, node) })
 	delete(r.differs, node)
 }
 

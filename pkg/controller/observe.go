@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,6 +27,7 @@ type observation struct {
 	view     *ciliumnode.View // nil: no such CiliumNode
 	blocks   []crd.Block
 	pods     []expand.Pod
+	asked    Asked
 	families []familyObservation
 	settled  bool
 	settles  time.Time // when the agent will have settled; zero: not foreseeable
@@ -38,10 +40,12 @@ type observation struct {
 // familyObservation is what one family of a node is decided on.
 type familyObservation struct {
 	family ipalloc.Family
-	pools  []*crd.Pool // to claim from, best first; the first rules the node
-	policy expand.Policy
-	paused string // why nothing may change; "": it may
-	state  expand.State
+	// ciliumPool is the pool of Cilium's it is about; "": the default one.
+	ciliumPool string
+	pools      []*crd.Pool // to claim from, best first; the first rules the node
+	policy     expand.Policy
+	paused     string // why nothing may change; "": it may
+	state      expand.State
 }
 
 // ruling is the pool whose policy holds, or "".
@@ -52,9 +56,34 @@ func (f *familyObservation) ruling() string {
 	return f.pools[0].Name
 }
 
-// paused reports whether nothing may change on the node.
+// key tells what is remembered of it from what is of the node's other pools of
+// Cilium's.
+func (f *familyObservation) key(node string) string { return shareKey(node, f.ciliumPool) }
+
+// shareKey is the node's name for the default pool. No node has a slash in it.
+func shareKey(node, ciliumPool string) string {
+	if ciliumPool == "" {
+		return node
+	}
+	return node + "/" + ciliumPool
+}
+
+// ofNode reports whether a key is a node's, for whichever pool.
+func ofNode(key, node string) bool { return key == node || strings.HasPrefix(key, node+"/") }
+
+// paused reports whether nothing may change on the node. A pause of what serves
+// another pool of Cilium's than the default one stops that alone.
 func (o *observation) paused() bool {
-	return slices.ContainsFunc(o.families, func(f familyObservation) bool { return f.paused != "" })
+	all := len(o.families) > 0
+	for i := range o.families {
+		switch f := &o.families[i]; {
+		case f.paused == "":
+			all = false
+		case f.ciliumPool == "":
+			return true
+		}
+	}
+	return all
 }
 
 // gone reports whether the node's blocks are only to cool down.
@@ -78,26 +107,35 @@ func (r *NodeReconciler) observe(ctx context.Context, name string) (*observation
 			return b.AdoptedFrom != "" && b.Phase == ipalloc.InService
 		})
 	}
+	if r.Defaults.CiliumPools {
+		o.asked = r.Pods.Asked(name)
+	}
 	now := r.Clock.Now()
 	o.settled, o.settles = r.Agents.Settled(name, now)
 	for _, f := range ipalloc.Families() {
-		if fo, any := r.observeFamily(o, f, now); any {
-			o.families = append(o.families, fo)
-		} else {
+		known := false
+		for _, ciliumPool := range r.CiliumPoolsOf(o.node, f, o.view, o.blocks) {
+			if fo, any := r.observeFamily(o, f, ciliumPool, now); any {
+				o.families, known = append(o.families, fo), true
+			}
+		}
+		if !known {
 			r.Metrics.forget(name, f)
 		}
 	}
 	return o, nil
 }
 
-// observeFamily reports false where the node has nothing to do with the family.
-func (r *NodeReconciler) observeFamily(o *observation, f ipalloc.Family, now time.Time) (familyObservation, bool) {
-	fo := familyObservation{family: f}
-	fo.pools, fo.policy, fo.paused = r.Policy(o.node, f)
+// observeFamily reports false where the node has nothing to do with the family,
+// for one pool of Cilium's.
+func (r *NodeReconciler) observeFamily(o *observation, f ipalloc.Family, ciliumPool string, now time.Time) (familyObservation, bool) {
+	fo := familyObservation{family: f, ciliumPool: ciliumPool}
+	fo.pools, fo.policy, fo.paused = r.Policy(o.node, f, ciliumPool)
 	if o.elsewhere && fo.paused == "" {
 		fo.paused = OtherIPAM
 	}
-	fo.state = r.State(expand.State{Node: o.name, Family: f, Pods: o.pods, AgentSettled: o.settled}, o.view, o.blocks)
+	pods := r.PodsFor(o.pods, o.asked, f, ciliumPool, o.view)
+	fo.state = r.State(expand.State{Node: o.name, Family: f, Pods: pods, AgentSettled: o.settled}, ciliumPool, o.view, o.blocks)
 	r.pace(o, &fo, now)
 	return fo, len(fo.pools)+len(fo.state.Blocks) > 0
 }

@@ -28,12 +28,13 @@ type Observer struct {
 	IgnoreTaints map[string]bool
 }
 
-// Policy is what rules one family of a node, which may be nil: the pools to
-// claim from, best first, the policy, and why nothing may change ("": it may).
-func (o *Observer) Policy(node *corev1.Node, f ipalloc.Family) (pools []*crd.Pool, policy expand.Policy, paused string) {
+// Policy is what rules one family of a node, which may be nil, for one pool of
+// Cilium's: the pools to claim from, best first, the policy, and why nothing may
+// change ("": it may).
+func (o *Observer) Policy(node *corev1.Node, f ipalloc.Family, ciliumPool string) (pools []*crd.Pool, policy expand.Policy, paused string) {
 	if node != nil && !o.optedOut(node) {
 		for _, pool := range o.Pools.Match(labels.Set(node.Labels)) {
-			if _, serves := pool.Ranges(f); serves {
+			if _, serves := pool.Ranges(f); serves && pool.CiliumPool == ciliumPool {
 				pools = append(pools, pool)
 			}
 		}
@@ -47,18 +48,21 @@ func (o *Observer) Policy(node *corev1.Node, f ipalloc.Family) (pools []*crd.Poo
 	return pools, policy, o.pausedBecause(node, pools)
 }
 
-// State adds to what is known of one family of a node what its CiliumNode, which
-// may be nil, and its blocks, of any family, say.
-func (o *Observer) State(s expand.State, view *ciliumnode.View, blocks []crd.Block) expand.State {
-	for _, b := range blocks {
+// State adds to what is known of one family of a node, for one pool of Cilium's,
+// what its CiliumNode, which may be nil, and its blocks, of any family and pool,
+// say.
+func (o *Observer) State(s expand.State, ciliumPool string, view *ciliumnode.View, blocks []crd.Block) expand.State {
+	mine, others := o.split(blocks, ciliumPool, view)
+	view = view.Of(ciliumPool)
+	for _, b := range mine {
 		if ipalloc.FamilyOf(b.CIDR.Addr()) == s.Family {
 			s.Blocks = append(s.Blocks, o.blockState(b, view))
 		}
 	}
 	if view != nil {
-		s.Pool, s.Used, s.Release = view.Pool, view.Used, view.Release
+		s.Pool, s.Used, s.Release = view.Pool, view.Used, releaseOf(view.Release, ciliumPool, mine, others)
 		s.Own, s.Limits = view.InUse(), view.Limits
-		s.Whole = wholeOf(view, s.Family, blocks)
+		s.Whole = wholeOf(view, s.Family, mine)
 	}
 	return s
 }
@@ -148,7 +152,7 @@ func wholeOf(view *ciliumnode.View, f ipalloc.Family, blocks []crd.Block) *expan
 	if view.Whole == nil {
 		return nil
 	}
-	w := &expand.Whole{Heard: view.Whole.Heard(), Requested: view.Whole.Requested[f], Fixed: view.Whole.Fixed}
+	w := &expand.Whole{Heard: view.Whole.Heard(), Requested: view.Whole.Requested[f], Fixed: view.Whole.Fixed, OnDemand: view.Whole.Other}
 	for _, p := range view.PodCIDRs {
 		if ipalloc.FamilyOf(p.Addr()) != f {
 			continue

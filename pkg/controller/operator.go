@@ -34,7 +34,7 @@ func New(c Connections, s Settings) (*Operator, error) {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
 	own.built(s.Version, s.Commit)
-	s.Defaults.WholeBlocks = s.Mode.WholeBlocks()
+	s.Defaults.WholeBlocks, s.Defaults.CiliumPools = s.Mode.WholeBlocks(), s.Mode.ManyPools()
 	ledger := NewLedger()
 	node := &NodeReconciler{
 		Observer: Observer{

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -190,10 +191,8 @@ func (p *Pacing) keepTurns(w nodeFamily, blocks []netip.Prefix) {
 func (p *Pacing) forgetNode(node string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, f := range ipalloc.Families() {
-		delete(p.queue, nodeFamily{node, f})
-		delete(p.turns, nodeFamily{node, f})
-	}
+	maps.DeleteFunc(p.queue, func(w nodeFamily, _ queued) bool { return ofNode(w.node, node) })
+	maps.DeleteFunc(p.turns, func(w nodeFamily, _ map[netip.Prefix]bool) bool { return ofNode(w.node, node) })
 }
 
 // setTaken notes how many percent of a pool are taken, and reports whether that

@@ -32,10 +32,11 @@ type boundPod struct {
 	needs bool
 	name  string
 	ips   []netip.Addr
+	wants *[2]string
 }
 
 func readPod(pod *corev1.Pod) boundPod {
-	p := boundPod{podKey: podKey{pod.Spec.NodeName, pod.UID}, name: pod.Namespace + "/" + pod.Name, ips: podIPs(pod)}
+	p := boundPod{podKey: podKey{pod.Spec.NodeName, pod.UID}, name: pod.Namespace + "/" + pod.Name, ips: podIPs(pod), wants: askedPools(pod.Annotations)}
 	p.needs = pod.Spec.NodeName != "" && !pod.Spec.HostNetwork &&
 		pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 	return p
@@ -57,15 +58,22 @@ type Pods struct {
 	mu sync.RWMutex
 	// byNode are slices, as maps of so few cost twice as much.
 	byNode map[string][]heldPod
+	// namespaces are those that ask for a pool of Cilium's.
+	namespaces map[string]*[2]string
 }
 
 type heldPod struct {
 	uid types.UID
 	expand.Pod
+	// wants are the pools of Cilium's that its annotations name, by family; nil:
+	// none.
+	wants *[2]string
 }
 
 // NewPods knows no pod yet.
-func NewPods() *Pods { return &Pods{byNode: map[string][]heldPod{}} }
+func NewPods() *Pods {
+	return &Pods{byNode: map[string][]heldPod{}, namespaces: map[string]*[2]string{}}
+}
 
 // Set takes in a pod as it is at now, and reports whether anything that matters
 // has changed.
@@ -78,13 +86,13 @@ func (p *Pods) Set(pod boundPod, now time.Time) bool {
 	held := p.byNode[pod.node]
 	i := p.index(pod.podKey)
 	if i < 0 {
-		p.byNode[pod.node] = append(held, heldPod{pod.uid, expand.Pod{Name: pod.name, IPs: pod.ips, Seen: now}})
+		p.byNode[pod.node] = append(held, heldPod{pod.uid, expand.Pod{Name: pod.name, IPs: pod.ips, Seen: now}, pod.wants})
 		return true
 	}
-	if slices.Equal(held[i].IPs, pod.ips) {
+	if slices.Equal(held[i].IPs, pod.ips) && sameAsked(held[i].wants, pod.wants) {
 		return false
 	}
-	held[i].IPs = pod.ips
+	held[i].IPs, held[i].wants = pod.ips, pod.wants
 	return true
 }
 
@@ -117,6 +125,35 @@ func (p *Pods) On(node string) []expand.Pod {
 	}
 	slices.SortFunc(out, func(a, b expand.Pod) int { return strings.Compare(a.Name, b.Name) })
 	return out
+}
+
+// Asked is what the pods on a node ask for, by themselves or by their namespaces.
+func (p *Pods) Asked(node string) Asked {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	asked := Asked{}
+	for _, held := range p.byNode[node] {
+		namespace, _, _ := strings.Cut(held.Name, "/")
+		asked.add(held.Name, held.wants, p.namespaces[namespace])
+	}
+	return asked
+}
+
+// SetNamespace takes in what a namespace's annotations ask for its pods, and
+// reports whether that is news.
+func (p *Pods) SetNamespace(name string, annotations map[string]string) bool {
+	asked := askedPools(annotations)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if sameAsked(p.namespaces[name], asked) {
+		return false
+	}
+	if asked == nil {
+		delete(p.namespaces, name)
+		return true
+	}
+	p.namespaces[name] = asked
+	return true
 }
 
 // missing are the pods known whose UID is not among listed.

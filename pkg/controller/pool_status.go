@@ -17,16 +17,19 @@ import (
 
 // Reasons of a pool's conditions.
 const (
-	ReasonServing     = "Serving"
-	ReasonInvalid     = "Invalid"
-	ReasonPaused      = "Paused"
-	ReasonDeleting    = "WaitsForBlocks"
-	ReasonOverlapping = "HeldByOtherPool"
-	ReasonExhausted   = "NoFreeBlock"
-	ReasonFreeBlocks  = "FreeBlocks"
-	ReasonSeparate    = "NoOverlap"
-	ReasonGrowing     = "GrowthGoesOn"
-	ReasonLasting     = "BlocksLast"
+	ReasonServing = "Serving"
+	ReasonInvalid = "Invalid"
+	ReasonPaused  = "Paused"
+	// ReasonNoCiliumPools is of a pool that names one of Cilium's pools in a mode
+	// in which there are none.
+	ReasonNoCiliumPools = "NoCiliumPools"
+	ReasonDeleting      = "WaitsForBlocks"
+	ReasonOverlapping   = "HeldByOtherPool"
+	ReasonExhausted     = "NoFreeBlock"
+	ReasonFreeBlocks    = "FreeBlocks"
+	ReasonSeparate      = "NoOverlap"
+	ReasonGrowing       = "GrowthGoesOn"
+	ReasonLasting       = "BlocksLast"
 )
 
 // poolUsage is how much of a pool is held, and by whom.
@@ -187,6 +190,9 @@ func setConditions(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poo
 	case invalid != nil:
 		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonInvalid, strings.ReplaceAll(invalid.Error(), "\n", "; ")+
 			". Mend the spec; until then nothing changes on the nodes of this pool")
+	case pool != nil && pool.Idle:
+		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonNoCiliumPools, "spec.ciliumPool is "+pool.CiliumPool+
+			", and agents have no pools to choose from in the mode that the operator runs in: it serves nobody. Run both in multi-pool mode, or make a pool without ciliumPool")
 	case obj.Spec.Paused:
 		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonPaused, "spec.paused is set: nothing changes on the nodes of this pool")
 	case overlap != "":

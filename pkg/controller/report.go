@@ -37,17 +37,19 @@ type shortage struct {
 
 // report tells people and schedulers what a node lacks, and what its drains
 // wait for.
-func (r *NodeReconciler) report(ctx context.Context, o *observation, plans []familyPlan, short [2]int) error {
+func (r *NodeReconciler) report(ctx context.Context, o *observation, plans []familyPlan) error {
 	if o.node == nil {
 		r.Metrics.waiting.forgetNode(o.name)
 	}
 	if o.node == nil || o.paused() {
 		return nil
 	}
-	lack, now := lacking(plans, short), r.Clock.Now()
+	lack, now := lacking(plans), r.Clock.Now()
 	r.setStarving(o.name, lack != nil)
+	var short [2]int
 	for _, p := range plans {
-		r.Metrics.short(o.name, p.family, max(p.plan.Shortage, short[p.family]))
+		short[p.family] += max(p.plan.Shortage, p.short)
+		r.Metrics.short(o.name, p.family, short[p.family])
 		r.Metrics.waiting.set(&p, o.name, o.poolOf, now)
 		r.Events.waits(o.node, p.plan.Waits)
 	}
@@ -71,22 +73,25 @@ func (o *observation) poolOf(w expand.Wait) string {
 	return o.blocks[i].Pool
 }
 
-func lacking(plans []familyPlan, short [2]int) *shortage {
+func lacking(plans []familyPlan) *shortage {
 	var parts []string
 	s := &shortage{}
 	for _, p := range plans {
-		missing := short[p.family]
+		missing, what := p.short, p.family.String()
+		if p.ciliumPool != "" {
+			what += " of Cilium's pool " + p.ciliumPool
+		}
 		switch {
 		case missing > 0:
 			s.reason = reasonPoolsExhausted
 			parts = append(parts, fmt.Sprintf("%s: %d more addresses wanted and no pool that serves this node (%s) has a free block",
-				p.family, missing, poolNames(p)))
+				what, missing, poolNames(p)))
 		case p.plan.Shortage > 0:
 			if s.reason == "" {
 				s.reason = reasonLimitReached
 			}
 			parts = append(parts, fmt.Sprintf("%s: %d more addresses needed than maxBlocksPerNode, the CiliumNode's max-allocate or --max-addresses-per-node allow",
-				p.family, p.plan.Shortage))
+				what, p.plan.Shortage))
 		default:
 			continue
 		}

@@ -13,10 +13,10 @@ import (
 
 func TestLacking(t *testing.T) {
 	v4 := func(plan expand.Plan, pools ...*crd.Pool) familyPlan {
-		return familyPlan{&familyObservation{family: ipalloc.IPv4, pools: pools}, plan}
+		return familyPlan{familyObservation: &familyObservation{family: ipalloc.IPv4, pools: pools}, plan: plan}
 	}
 	v6 := func(plan expand.Plan) familyPlan {
-		return familyPlan{&familyObservation{family: ipalloc.IPv6}, plan}
+		return familyPlan{familyObservation: &familyObservation{family: ipalloc.IPv6}, plan: plan}
 	}
 	east, west := poolOf(t, podIPPool("east", 1, "10.0.0.0/28")), poolOf(t, podIPPool("west", 1, "10.0.1.0/28"))
 	tests := map[string]struct {
@@ -58,6 +58,11 @@ func TestLacking(t *testing.T) {
 			short: [2]int{6, 0},
 			want:  &shortage{unmet: true, reason: reasonPoolsExhausted, message: "(none)"},
 		},
+		"a pool of Cilium's": {
+			plans: []familyPlan{{familyObservation: &familyObservation{ciliumPool: "blue"}, plan: expand.Plan{Demand: 8, Claim: expand.Claim{Addresses: 8, Blocks: 9}}}},
+			short: [2]int{8, 0},
+			want:  &shortage{unmet: true, reason: reasonPoolsExhausted, message: "ipv4 of Cilium's pool blue: 8 more addresses wanted"},
+		},
 		"each family for itself": {
 			plans: []familyPlan{v4(expand.Plan{Demand: 8, Capacity: 6, Shortage: 2}), v6(expand.Plan{Demand: 3, Capacity: 6, Claim: expand.Claim{Addresses: 1, Blocks: 1}})},
 			short: [2]int{0, 1},
@@ -66,7 +71,10 @@ func TestLacking(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := lacking(test.plans, test.short)
+			for i := range test.plans {
+				test.plans[i].short = test.short[test.plans[i].family]
+			}
+			got := lacking(test.plans)
 			if got != nil && test.want != nil && strings.Contains(got.message, test.want.message) {
 				test.want.message = got.message
 			}

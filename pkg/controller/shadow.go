@@ -55,8 +55,8 @@ func (r *NodeReconciler) difference(o *observation) (difference, time.Duration) 
 		if fo.paused != "" || d.adopt > 0 {
 			continue
 		}
-		plan, memory := expand.Decide(now, fo.policy, fo.state, r.recall(o.name, fo.family))
-		r.remember(o.name, fo.family, memory)
+		plan, memory := expand.Decide(now, fo.policy, fo.state, r.recall(fo.key(o.name), fo.family))
+		r.remember(fo.key(o.name), fo.family, memory)
 		if plan.Claim.Addresses > 0 {
 			d.claim++
 		}

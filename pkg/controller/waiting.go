@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -91,7 +92,7 @@ func (w *waiting) set(p *familyPlan, node string, poolOf func(expand.Wait) strin
 	asked, answered := marks(p.state, p.plan)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	key := nodeFamily{node, p.family}
+	key := nodeFamily{p.key(node), p.family}
 	if asked {
 		n.unanswered = w.nodes[key].unanswered
 		if answered || n.unanswered.IsZero() {
@@ -130,7 +131,7 @@ func (w *waiting) forget(node string, f ipalloc.Family) {
 }
 
 func (w *waiting) forgetNode(node string) {
-	for _, f := range ipalloc.Families() {
-		w.forget(node, f)
-	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	maps.DeleteFunc(w.nodes, func(key nodeFamily, _ nodeWaiting) bool { return ofNode(key.node, node) })
 }

@@ -45,7 +45,7 @@ func TestDrainWaits(t *testing.T) {
 		return map[string]string{"10.0.0.0/30": "p", "10.9.0.0/30": "q"}[wait.CIDR.String()]
 	}
 	waits := func(list ...expand.Wait) *familyPlan {
-		return &familyPlan{&familyObservation{}, expand.Plan{Waits: list}}
+		return &familyPlan{familyObservation: &familyObservation{}, plan: expand.Plan{Waits: list}}
 	}
 	pods, agent := expand.Wait{CIDR: prefix("10.0.0.0/30"), For: expand.WaitPods}, expand.Wait{CIDR: prefix("10.9.0.0/30"), For: expand.WaitAgent}
 	steps := []struct {
@@ -96,10 +96,10 @@ func TestUnansweredMarks(t *testing.T) {
 	}
 	w := newWaiting()
 	for i, step := range steps {
-		p := &familyPlan{&familyObservation{
+		p := &familyPlan{familyObservation: &familyObservation{
 			pools: []*crd.Pool{{Name: "p"}},
 			state: expand.State{Release: map[netip.Addr]expand.ReleaseStatus{}},
-		}, expand.Plan{}}
+		}}
 		for key, status := range step.entries {
 			p.state.Release[addrs(key)[0]] = status
 		}

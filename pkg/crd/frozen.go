@@ -15,7 +15,7 @@ import (
 func FrozenPool(obj *v1alpha1.PodIPPool) *Pool {
 	p := &Pool{
 		Name: obj.Name, UID: obj.UID, Generation: obj.Generation, Created: obj.CreationTimestamp.Time,
-		Priority: obj.Spec.Priority, Selector: labels.Nothing(),
+		Priority: obj.Spec.Priority, Selector: labels.Nothing(), CiliumPool: ciliumPool(obj),
 		Paused: true, Deleting: obj.DeletionTimestamp != nil, frozen: true,
 	}
 	if obj.Spec.NodeSelector == nil {

@@ -21,6 +21,18 @@ const (
 	minCIDRBits = 8
 )
 
+// DefaultCiliumPool is the pool of Cilium's for pods that ask for no other
+// (pkg/defaults/defaults.go, IPAMDefaultIPPool, v1.20.1).
+const DefaultCiliumPool = "default"
+
+// ciliumPool has one name for the default one.
+func ciliumPool(obj *v1alpha1.PodIPPool) string {
+	if obj.Spec.CiliumPool == DefaultCiliumPool {
+		return ""
+	}
+	return obj.Spec.CiliumPool
+}
+
 // PoolFrom reads a pool. The error names every problem: the field, its value
 // and how to mend it. Most of them the CRD's own rules refuse; an object that
 // is older than those rules, or is wrong only together with the defaults, is
@@ -33,6 +45,8 @@ func PoolFrom(obj *v1alpha1.PodIPPool, d Defaults) (*Pool, error) {
 		Generation: obj.Generation,
 		Created:    obj.CreationTimestamp.Time,
 		Priority:   spec.Priority,
+		CiliumPool: ciliumPool(obj),
+		Idle:       ciliumPool(obj) != "" && !d.CiliumPools,
 		Paused:     spec.Paused,
 		Deleting:   obj.DeletionTimestamp != nil,
 		whole:      d.WholeBlocks,

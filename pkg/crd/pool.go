@@ -33,6 +33,9 @@ type Defaults struct {
 	// WholeBlocks keeps back the whole block where a pool reserves a usable
 	// address of it, as agents give out all of a block or nothing.
 	WholeBlocks bool
+	// CiliumPools: agents have several pools of Cilium's. Else a PodIPPool that
+	// names one serves nobody.
+	CiliumPools bool
 }
 
 // Pool is a PodIPPool whose spec is sound. It is read-only.
@@ -44,6 +47,11 @@ type Pool struct {
 
 	Priority int32
 	Selector labels.Selector
+	// CiliumPool is the pool of Cilium's that it gives addresses to, where agents
+	// have several; "": the default one.
+	CiliumPool string
+	// Idle: it names a pool of Cilium's, and agents have none.
+	Idle bool
 	// Paused: nothing changes on the nodes this pool rules.
 	Paused bool
 	// Deleting: the object is on its way out; nothing is claimed from it.

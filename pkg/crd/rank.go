@@ -8,7 +8,9 @@ import (
 )
 
 // Matches reports whether the pool serves a node with these labels.
-func (p *Pool) Matches(nodeLabels labels.Set) bool { return p.Selector.Matches(nodeLabels) }
+func (p *Pool) Matches(nodeLabels labels.Set) bool {
+	return !p.Idle && p.Selector.Matches(nodeLabels)
+}
 
 // Rank returns the pools that serve a node with these labels, best first:
 // highest priority, then name. Pools that are being deleted are left out,

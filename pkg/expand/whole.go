@@ -25,6 +25,9 @@ type Whole struct {
 	// Requested is how many addresses it asks for: those in use, those that pods
 	// wait for, and its reserve. 0 where it was heard: it has no use for the family.
 	Requested int
+	// OnDemand says that nothing is kept free: the agent asks for addresses once pods
+	// want them. Requested 0 does not say that it has no use for the family.
+	OnDemand bool
 	// Fixed says that it is told one block, before it starts, and keeps that as
 	// long as the node is there.
 	Fixed bool
@@ -72,7 +75,10 @@ func (d *decision) countWhole() {
 }
 
 // useless says that the agent has no use for the family.
-func (d *decision) useless() bool { return d.state.Whole.Heard && d.state.Whole.Requested == 0 }
+func (d *decision) useless() bool {
+	w := d.state.Whole
+	return w.Heard && w.Requested == 0 && !w.OnDemand
+}
 
 // isOfNode says that a lies in a block of the node, or in what its agent was told.
 func (d *decision) isOfNode(a netip.Addr) bool { return d.blockOf(a) != nil || d.isPublished(a) }
@@ -87,6 +93,8 @@ func (d *decision) setWholeTarget() {
 		// It has what it can have.
 	case w.Fixed:
 		d.target = 1
+	case w.OnDemand:
+		d.target = max(demand, limit(w.Requested))
 	case !w.Heard:
 		d.target = max(agentFloor, demand+d.policy.MinFree, (demand*100+percent-1)/percent)
 	case !d.useless():

@@ -28,6 +28,8 @@ func told(requested int, cidrs ...string) func(*State) {
 
 func fixed(s *State) { s.Whole.Fixed = true }
 
+func onDemand(s *State) { s.Whole.OnDemand = true }
+
 func TestDecideWhole(t *testing.T) {
 	const first, second, third = "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"
 	runDecide(t, map[string]decideCase{
@@ -92,6 +94,26 @@ func TestDecideWhole(t *testing.T) {
 		},
 		"a family that the agent has no use for": {
 			state: node(lone(first), told(0), came("a/a", noon)),
+			want:  []string{"needs 0 of 0", "free 10.0.0.0/30 Returned"},
+		},
+		"on demand nothing is kept free before the agent is heard": {
+			state: node(told(-1), onDemand),
+			want:  []string{"needs 0 of 0"},
+		},
+		"on demand nothing is kept free after that": {
+			state: node(told(0), onDemand),
+			want:  []string{"needs 0 of 0"},
+		},
+		"on demand pods count though the agent has not asked": {
+			state: node(told(0), onDemand, came("a/a", noon)),
+			want:  []string{"needs 1 of 0", "claim 1 in 4 blocks, room 2147483647"},
+		},
+		"on demand the agent gets what it asks for": {
+			state: node(told(3), onDemand),
+			want:  []string{"needs 0 of 0", "claim 3 in 4 blocks, room 2147483647"},
+		},
+		"on demand what was given back rests": {
+			state: node(lone(first), told(0), onDemand),
 			want:  []string{"needs 0 of 0", "free 10.0.0.0/30 Returned"},
 		},
 		"a drain waits for the agent, and the block serves meanwhile": {

@@ -112,6 +112,9 @@ func (c *cluster) waits(node string) map[string]string {
 	for _, d := range c.decide(node) {
 		for _, w := range d.plan.Waits {
 			waits[crd.BlockName(w.CIDR)] = waitsFor(w)
+			if w.For == expand.WaitReturn && d.state.Whole.Fixed {
+				waits[crd.BlockName(w.CIDR)] = "its Node to be deleted"
+			}
 			if b, ok := c.ledger.Block(w.CIDR); ok && w.For == expand.WaitTurn {
 				_, why, _ := strings.Cut(b.Held, ": ") // as the operator tells it
 				waits[b.Name] = "its turn: " + why

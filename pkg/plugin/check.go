@@ -4,10 +4,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/live"
 )
 
 func (e *env) check() *cobra.Command {
-	o := auditcmd.NewOptions(auditSettings(), agentNamespace, agentSelector)
+	o := auditcmd.NewOptions(auditSettings(), live.Where{LeaseNamespace: leaseNamespace, LeaseName: leaseName, CiliumNamespace: agentNamespace}, agentSelector)
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Audit the cluster: does anybody have an address that another has?",
@@ -29,6 +30,7 @@ cluster could not be read.`,
 				cmd.PrintErrf("%s: %v\nSee %s --help.\n", name, err, name)
 				return ExitCode(2)
 			}
+			o.LeaseIn(*e.flags.Namespace)
 			if err := o.Validate(); err != nil {
 				return usage(err)
 			}

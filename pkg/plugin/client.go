@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/go-logr/logr"
@@ -52,8 +53,35 @@ func (e *env) client() (client.Client, *rest.Config, error) {
 	return c, config, nil
 }
 
-// read reads the cluster once.
+// findMode is the mode that the operator runs in.
+func (e *env) findMode(ctx context.Context, c client.Reader) (live.Found, error) {
+	found, err := auditcmd.Mode(ctx, c, e.mode, live.Where{
+		LeaseNamespace: e.operatorNamespace(), LeaseName: e.lease, CiliumNamespace: e.agentNamespace,
+	})
+	if err != nil {
+		return found, fmt.Errorf("cannot tell the operator's mode: %w", err)
+	}
+	if found.Denied != "" {
+		fmt.Fprintln(e.ErrOut, auditcmd.DeniedWords(found))
+	}
+	return found, nil
+}
+
+// read reads the cluster once, in the operator's mode.
 func (e *env) read(ctx context.Context) (*cluster, error) {
+	c, config, err := e.client()
+	if err != nil {
+		return nil, err
+	}
+	found, err := e.findMode(ctx, c)
+	if err != nil {
+		return nil, cannotRead(config, err)
+	}
+	return e.readIn(ctx, found)
+}
+
+// readIn reads the cluster once, in a mode.
+func (e *env) readIn(ctx context.Context, found live.Found) (*cluster, error) {
 	c, config, err := e.client()
 	if err != nil {
 		return nil, err
@@ -64,13 +92,15 @@ func (e *env) read(ctx context.Context) (*cluster, error) {
 	}
 	progress := auditcmd.NewProgress(e.ErrOut)
 	kept := &keeper{Reader: c}
-	reader := live.Reader{Client: kept, AgentNamespace: e.agentNamespace, AgentSelector: selector, Progress: progress.Read, Now: e.timeNow}
+	reader := live.Reader{Client: kept, AgentNamespace: e.agentNamespace, AgentSelector: selector, Mode: found.Mode, Progress: progress.Read, Now: e.timeNow}
 	snapshot, err := reader.Read(ctx)
 	progress.Clear()
 	if err != nil {
 		return nil, cannotRead(config, err)
 	}
-	return newCluster(snapshot, kept, poolDefaults()), nil
+	cluster := newCluster(snapshot, kept, poolDefaults(found.Mode))
+	cluster.modeBy = found.By
+	return cluster, nil
 }
 
 // agents selects the pods of Cilium's agents.
@@ -83,6 +113,9 @@ func (e *env) agents() (labels.Selector, error) {
 }
 
 func cannotRead(config *rest.Config, err error) error {
+	if errors.Is(err, auditcmd.ErrMode) {
+		return err
+	}
 	if meta.IsNoMatchError(err) {
 		return fmt.Errorf("%w. Is this the right cluster (--context)? Cilium or the chart's CRDs are not installed at %s", err, config.Host)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
@@ -24,6 +25,8 @@ type cluster struct {
 	snapshot *audit.Snapshot
 	kept     *keeper
 	defaults crd.Defaults
+	// modeBy is who says which mode it is; "": nobody does.
+	modeBy string
 
 	ledger *controller.Ledger
 	pools  *controller.Pools
@@ -31,6 +34,7 @@ type cluster struct {
 	nodes  map[string]*corev1.Node
 	views  map[string]*ciliumnode.View
 	pods   map[string][]expand.Pod // sorted by name
+	asked  controller.Asked
 	poolOf map[string]*v1alpha1.PodIPPool
 	// malformed are the blocks that cannot be read, by name.
 	malformed map[string]error
@@ -43,7 +47,7 @@ func newCluster(s *audit.Snapshot, kept *keeper, defaults crd.Defaults) *cluster
 		now: s.Time, snapshot: s, kept: kept, defaults: defaults,
 		ledger: controller.NewLedger(), agents: controller.NewAgents(agentSettle),
 		nodes: map[string]*corev1.Node{}, views: map[string]*ciliumnode.View{},
-		pods: map[string][]expand.Pod{}, poolOf: map[string]*v1alpha1.PodIPPool{},
+		pods: map[string][]expand.Pod{}, asked: controller.Asked{}, poolOf: map[string]*v1alpha1.PodIPPool{},
 		malformed: map[string]error{},
 	}
 	c.pools = controller.NewPools(defaults, c.ledger)
@@ -56,8 +60,8 @@ func newCluster(s *audit.Snapshot, kept *keeper, defaults crd.Defaults) *cluster
 			c.ledger.Observed(b)
 		}
 	}
-	for _, cn := range kept.ciliumNodes {
-		c.ledger.ObservedNode(ciliumnode.Keep(cn))
+	for _, o := range c.carriers() {
+		c.ledger.ObservedNode(s.Mode.Keep(o))
 	}
 	c.ledger.SetReady()
 	for i := range s.Pools {
@@ -77,17 +81,43 @@ func newCluster(s *audit.Snapshot, kept *keeper, defaults crd.Defaults) *cluster
 	return c
 }
 
-// readPods takes all pods to be old enough for their addresses to be known.
+// carriers are the objects that tell agents their blocks.
+func (c *cluster) carriers() []client.Object {
+	var out []client.Object
+	if _, ok := c.snapshot.Mode.Carrier().(*corev1.Node); ok {
+		for i := range c.snapshot.Nodes {
+			out = append(out, &c.snapshot.Nodes[i])
+		}
+		return out
+	}
+	for _, cn := range c.kept.ciliumNodes {
+		out = append(out, cn)
+	}
+	return out
+}
+
+// carrier is what those objects are called.
+func (c *cluster) carrier() string {
+	kind, _ := c.snapshot.Mode.Resource()
+	return kind.Kind
+}
+
+// readPods takes all pods to be old enough for their addresses to be known. Where
+// agents are told whole blocks, only new pods without an address count.
 func (c *cluster) readPods() {
 	for i := range c.snapshot.Pods {
 		p := &c.snapshot.Pods[i]
 		is := expand.Pod{Name: p.Namespace + "/" + p.Name}
+		if c.snapshot.Mode.WholeBlocks() {
+			is.Seen = p.CreationTimestamp.Time
+		}
 		for _, ip := range p.Status.PodIPs {
 			if a, err := netip.ParseAddr(ip.IP); err == nil {
 				is.IPs = append(is.IPs, a.Unmap())
 			}
 		}
 		c.pods[p.Spec.NodeName] = append(c.pods[p.Spec.NodeName], is)
+		c.asked.Add(is.Name, p.Annotations, nil)
 	}
 	for _, pods := range c.pods {
 		slices.SortFunc(pods, func(a, b expand.Pod) int { return strings.Compare(a.Name, b.Name) })
@@ -149,6 +179,9 @@ func (c *cluster) users(node string) map[netip.Addr]string {
 
 // usable are how many addresses of a block pods can have.
 func (c *cluster) usable(b crd.Block) int {
+	if view := c.views[b.Node]; view != nil && view.Whole != nil {
+		return view.Whole.Count(b.CIDR)
+	}
 	if pool := c.pools.Get(b.Pool); pool != nil && !pool.Frozen() {
 		return pool.UsableCount(b.CIDR)
 	}

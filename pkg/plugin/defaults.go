@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 )
@@ -20,8 +21,10 @@ const (
 	leaseName        = "cilium-pool-operator"
 )
 
-func poolDefaults() crd.Defaults {
-	return crd.Defaults{Policy: expand.DefaultPolicy(), Cooldown: cooldown, NodeGoneCooldown: nodeGoneCooldown}
+func poolDefaults(mode ciliumnode.Mode) crd.Defaults {
+	return crd.Defaults{
+		Policy: expand.DefaultPolicy(), Cooldown: cooldown, NodeGoneCooldown: nodeGoneCooldown, WholeBlocks: mode.WholeBlocks(), CiliumPools: mode.ManyPools(),
+	}
 }
 
 func auditSettings() audit.Settings {

@@ -1,8 +1,10 @@
 package plugin
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -38,8 +40,10 @@ type poolChange struct {
 }
 
 type nodeChange struct {
-	Node       string `json:"node"`
-	Family     string `json:"family"`
+	Node   string `json:"node"`
+	Family string `json:"family"`
+	// CiliumPool is the pool of Cilium's it is about; empty: the default one.
+	CiliumPool string `json:"ciliumPool,omitempty"`
 	PoolBefore string `json:"poolBefore"`
 	PoolAfter  string `json:"poolAfter"`
 	// Claims are the blocks it would claim at once.
@@ -108,8 +112,8 @@ func effectOf(before, after *cluster) effect {
 	x := effect{Pools: []poolChange{}, Nodes: []nodeChange{}, Unserved: []string{}}
 	for _, name := range after.nodeNames() {
 		was, is := before.steps(name), after.steps(name)
-		for _, f := range ipalloc.Families() {
-			x.compare(name, f, was[f], is[f])
+		for _, s := range sharesOf(was, is) {
+			x.compare(name, s, was[s], is[s])
 		}
 	}
 	states := map[string]string{}
@@ -128,10 +132,25 @@ func effectOf(before, after *cluster) effect {
 	return x
 }
 
-// steps are the first steps of a node, by family, as changes from nothing. What
-// they claim is taken in the cluster's ledger.
-func (c *cluster) steps(name string) map[ipalloc.Family]nodeChange {
-	steps := map[ipalloc.Family]nodeChange{}
+// share is what a node's needs are told apart by.
+type share struct {
+	family     ipalloc.Family
+	ciliumPool string // "": the default one
+}
+
+// sharesOf are those of two plans, sorted.
+func sharesOf(was, is map[share]nodeChange) []share {
+	all := maps.Clone(was)
+	maps.Copy(all, is)
+	return slices.SortedFunc(maps.Keys(all), func(a, b share) int {
+		return cmp.Or(cmp.Compare(a.family, b.family), strings.Compare(a.ciliumPool, b.ciliumPool))
+	})
+}
+
+// steps are the first steps of a node, by family and pool of Cilium's, as changes
+// from nothing. What they claim is taken in the cluster's ledger.
+func (c *cluster) steps(name string) map[share]nodeChange {
+	steps := map[share]nodeChange{}
 	users := c.users(name)
 	for _, d := range c.decide(name) {
 		n := nodeChange{Node: name, Family: d.family.String(), PoolAfter: d.ruling(), Paused: d.paused, Claims: []string{}, Leaves: []leaves{}}
@@ -152,7 +171,7 @@ func (c *cluster) steps(name string) map[ipalloc.Family]nodeChange {
 		for i := range n.Leaves {
 			n.Leaves[i].Stays = n.Missing > 0
 		}
-		steps[d.family] = n
+		steps[share{d.family, d.ciliumPool}] = n
 	}
 	return steps
 }
@@ -175,14 +194,18 @@ func (c *cluster) claims(d *decision) (blocks []string, missing int) {
 		if err != nil {
 			return blocks, want.Addresses - got // ipalloc.ErrExhausted: the ledger is ready
 		}
-		got += len(pool.Usable(cidr))
+		if d.state.Whole != nil {
+			got += c.views[d.state.Node].Of(d.ciliumPool).Whole.Count(cidr)
+		} else {
+			got += len(pool.Usable(cidr))
+		}
 		blocks = append(blocks, cidr.String())
 	}
 	return blocks, 0
 }
 
-func (x *effect) compare(name string, f ipalloc.Family, was, is nodeChange) {
-	is.Node, is.Family, is.PoolBefore = name, f.String(), was.PoolAfter
+func (x *effect) compare(name string, s share, was, is nodeChange) {
+	is.Node, is.Family, is.CiliumPool, is.PoolBefore = name, s.family.String(), s.ciliumPool, was.PoolAfter
 	before := map[string]bool{}
 	for _, l := range was.Leaves {
 		before[l.Block] = true
@@ -213,7 +236,7 @@ func (x *effect) text(w io.Writer) error {
 	claimed, missing, leaving, orphaned := 0, 0, 0, 0
 	for i := range x.Nodes {
 		n := &x.Nodes[i]
-		s.say("node %s %s: %s", n.Node, n.Family, n.words())
+		s.say("node %s %s: %s", n.Node, aboutWords(n.Family, n.CiliumPool), n.words())
 		claimed += len(n.Claims)
 		missing += min(n.Missing, 1)
 		leaving += len(n.Leaves)

@@ -63,7 +63,11 @@ func (c *cluster) explain(w io.Writer, name string) error {
 }
 
 func (c *cluster) explainFamily(s *story, name string, d *decision) {
-	s.say("NODE %s, %s", name, d.family)
+	if d.ciliumPool == "" {
+		s.say("NODE %s, %s", name, d.family)
+	} else {
+		s.say("NODE %s, %s, pods that ask for Cilium's pool %s", name, d.family, d.ciliumPool)
+	}
 	c.explainNode(s, name, d)
 	s.say("It needs %s and has %d (%s in use).", plural(d.plan.Demand, "address", "addresses"), d.plan.Capacity, percent(d.plan.Demand, d.plan.Capacity))
 	if n := d.plan.ServedElsewhere; n > 0 {
@@ -101,11 +105,29 @@ func (c *cluster) explainNode(s *story, name string, d *decision) {
 	if d.paused != "" {
 		s.say("Nothing changes on it: %s.", d.paused)
 	}
+	if d.state.Whole != nil {
+		explainHeard(s, d.state.Whole)
+		return
+	}
 	if !d.state.AgentSettled {
 		s.say("Its agent has not been Ready for a minute (or there is none, or two): no address is taken from it.")
 	}
 	if len(d.state.Used) == 0 {
 		s.say("Its agent has not reported any address in use.")
+	}
+}
+
+// explainHeard says what an agent that is told whole blocks has said.
+func explainHeard(s *story, w *expand.Whole) {
+	switch {
+	case w.Fixed && len(w.Told) == 0:
+		s.say("Its agent waits for a podCIDR.")
+	case w.Fixed:
+		s.say("Its agent was told %s.", few(texts(w.Told)))
+	case !w.Heard:
+		s.say("Its agent has not said yet how many addresses it asks for.")
+	default:
+		s.say("Its agent asks for %s: those in use, those pods wait for, and its reserve.", plural(w.Requested, "address", "addresses"))
 	}
 }
 
@@ -166,8 +188,30 @@ func reasonWords(r expand.Reason) string {
 
 func explainLimits(s *story, d *decision) {
 	p, l := d.policy, d.state.Limits
-	s.say("Its pool asks for another block above %d%% in use or below %d free, up to %s and %d addresses per node.",
-		p.ExpandPercent, p.MinFree, count(p.MaxBlocks, "block"), p.MaxAddresses)
+	switch w := d.state.Whole; {
+	case w != nil && w.Fixed:
+		s.say("It gets one block, before its agent starts.")
+		return
+	case w != nil && w.OnDemand:
+		s.say("It gets what its agent and new pods ask for, up to %s. Nothing is kept free beyond that.", count(p.MaxBlocks, "block"))
+	case w != nil && w.Heard:
+		s.say("It gets what its agent asks for, up to %s.", count(p.MaxBlocks, "block"))
+	case w != nil:
+		s.say("Until then its pool asks for another block above %d%% in use or below %d free, up to %s.",
+			p.ExpandPercent, p.MinFree, count(p.MaxBlocks, "block"))
+	default:
+		s.say("Its pool asks for another block above %d%% in use or below %d free, up to %s and %d addresses per node.",
+			p.ExpandPercent, p.MinFree, count(p.MaxBlocks, "block"), p.MaxAddresses)
+	}
+	explainKnobs(s, l, d.state.Whole != nil)
+}
+
+// explainKnobs says what a person wrote into the CiliumNode. Where agents are told
+// whole blocks, only the upper limit counts.
+func explainKnobs(s *story, l expand.Limits, whole bool) {
+	if whole {
+		l.MinAllocate, l.PreAllocate = 0, 0
+	}
 	var own []string
 	for _, limit := range []struct {
 		name string
@@ -186,8 +230,16 @@ func explainLimits(s *story, d *decision) {
 func (c *cluster) explainChange(s *story, d *decision) {
 	if grows(d.plan) {
 		s.say("Now: %s.", d.growth(c, d.plan))
-	} else if n, plan, ok := d.morePods(d.policy.MaxAddresses + 1); ok {
+	} else if n, plan, ok := d.morePods(d.mostPods()); ok {
 		s.say("It grows with %s: %s.", plural(n, "more pod", "more pods"), d.growth(c, plan))
+	}
+	switch w := d.state.Whole; {
+	case w != nil && w.Fixed:
+		s.say("It keeps its block as long as its Node is there.")
+		return
+	case w != nil:
+		s.say("Its agent gives a block back by itself, once nothing of it is in use and its others cover what it asks for.")
+		return
 	}
 	switch n, ok := d.fewerPods(); {
 	case d.policy.ReclaimDisabled:
@@ -205,6 +257,14 @@ func (c *cluster) explainChange(s *story, d *decision) {
 		s.say("It gives no block back however few its pods: it keeps those with the agent's own addresses or with addresses given to one pod by hand.")
 	}
 	c.explainWhen(s, d)
+}
+
+// mostPods is how many more pods are tried, to see whether they make the node grow.
+func (d *decision) mostPods() int {
+	if d.state.Whole != nil && d.state.Whole.Fixed {
+		return 0
+	}
+	return d.policy.MaxAddresses + 1
 }
 
 // explainWhen says what shortens or lengthens the wait for a block to go.

@@ -11,12 +11,14 @@ import (
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 )
 
 const exportLong = `Writes the prefixes that nodes have, with the node's address as the next hop, in a
 shape that routers, firewalls and inventories read. A prefix is there from before
-its first pod until after its last: while the node's CiliumNode lists it in
-podCIDRs. Blocks that rest are not.
+its first pod until after its last: while the node lists it, in podCIDRs of its
+CiliumNode, or where else the mode has it. Blocks that rest are not.
 
 With --watch it goes on, and writes everything again as soon as anything has
 changed, but no more often than --every. What it writes was read whole. While the
@@ -81,7 +83,11 @@ func (e *env) runExport(ctx context.Context, f exportFlags) error {
 	}
 	to := &sink{out: e.Out, errOut: e.ErrOut, file: f.file, command: strings.Fields(f.exec)}
 	write := shapes()[f.format]
-	now, err := exported(ctx, c, write)
+	found, err := e.findMode(ctx, c)
+	if err != nil {
+		return cannotRead(config, err)
+	}
+	now, err := exported(ctx, c, found.Mode, write)
 	if err != nil {
 		return cannotRead(config, err)
 	}
@@ -97,15 +103,15 @@ func (e *env) runExport(ctx context.Context, f exportFlags) error {
 	if err != nil {
 		return cannotRead(config, err)
 	}
-	return follow.run(ctx, changed, func() ([]byte, error) { return exported(ctx, cached, write) })
+	return follow.run(ctx, changed, func() ([]byte, error) { return exported(ctx, cached, found.Mode, write) })
 }
 
 // shape writes prefixes for somebody.
 type shape func(io.Writer, []prefixRow) error
 
 // exported is what there is to write now.
-func exported(ctx context.Context, from client.Reader, write shape) ([]byte, error) {
-	rows, err := readPrefixes(ctx, from)
+func exported(ctx context.Context, from client.Reader, mode ciliumnode.Mode, write shape) ([]byte, error) {
+	rows, err := readPrefixes(ctx, from, mode)
 	if err != nil {
 		return nil, err
 	}

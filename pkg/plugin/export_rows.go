@@ -25,10 +25,10 @@ type prefixRow struct {
 	Phase string `json:"phase"`
 }
 
-// readPrefixes lists the blocks that their own nodes' podCIDRs list, sorted by
-// address. Lists of different instants can hide a prefix for a moment, but route
+// readPrefixes lists the blocks that their own nodes list in the field of the mode,
+// sorted by address. Lists of different instants can hide a prefix for a moment, but route
 // none to a node that does not hold it: block and CiliumNode must agree.
-func readPrefixes(ctx context.Context, from client.Reader) ([]prefixRow, error) {
+func readPrefixes(ctx context.Context, from client.Reader, mode ciliumnode.Mode) ([]prefixRow, error) {
 	var (
 		nodes       corev1.NodeList
 		ciliumNodes ciliumv2.CiliumNodeList
@@ -39,19 +39,24 @@ func readPrefixes(ctx context.Context, from client.Reader) ([]prefixRow, error) 
 			return nil, err
 		}
 	}
+	read, views := ciliumnode.NewViews(mode), map[string]*ciliumnode.View{}
+	for i := range ciliumNodes.Items {
+		if view := read.CiliumNode(&ciliumNodes.Items[i]); view != nil {
+			views[view.Name] = view
+		}
+	}
 	hops := map[string][]netip.Addr{}
 	for i := range nodes.Items {
 		hops[nodes.Items[i].Name] = internalIPs(&nodes.Items[i])
-	}
-	views := map[string]*ciliumnode.View{}
-	for i := range ciliumNodes.Items {
-		views[ciliumNodes.Items[i].Name] = ciliumnode.NewView(&ciliumNodes.Items[i])
+		if view := read.Node(&nodes.Items[i]); view != nil {
+			views[view.Name] = view
+		}
 	}
 	var routed []crd.Block
 	for i := range blocks.Items {
 		// A malformed block with a CIDR is held all the same.
 		b, _ := crd.BlockFrom(&blocks.Items[i])
-		if view := views[b.Node]; b.CIDR.IsValid() && view != nil && view.Lists(b.CIDR) {
+		if view := views[b.Node]; b.CIDR.IsValid() && view != nil && slices.Contains(view.Listed(), b.CIDR) {
 			routed = append(routed, b)
 		}
 	}

@@ -18,7 +18,25 @@ func mapCache() cache.Options {
 	o := controller.CacheOptions()
 	o.ByObject[&corev1.Pod{}] = cache.ByObject{Transform: stripPod, Field: controller.PodFields()}
 	o.ByObject[&ciliumv2.CiliumNode{}] = cache.ByObject{Transform: stripCiliumNode}
+	for kind := range o.ByObject {
+		if _, ok := kind.(*corev1.Node); ok {
+			delete(o.ByObject, kind) // kinds are told apart by type, and found by pointer
+		}
+	}
+	o.ByObject[&corev1.Node{}] = cache.ByObject{Transform: stripNode}
 	return o
+}
+
+// stripNode keeps what the operator's cache does not: podCIDRs.
+func stripNode(obj any) (any, error) {
+	n, ok := obj.(*corev1.Node)
+	if !ok {
+		return obj, nil
+	}
+	n.ManagedFields = nil
+	n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints, PodCIDR: n.Spec.PodCIDR, PodCIDRs: n.Spec.PodCIDRs, Unschedulable: n.Spec.Unschedulable}
+	n.Status = corev1.NodeStatus{Addresses: n.Status.Addresses, Conditions: n.Status.Conditions}
+	return n, nil
 }
 
 // agentCache keeps the agents' own pods, which are on the host network and so
@@ -38,8 +56,8 @@ func stripPod(obj any) (any, error) {
 	if !ok {
 		return obj, nil
 	}
-	p.ObjectMeta = metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID,
-		ResourceVersion: p.ResourceVersion, DeletionTimestamp: p.DeletionTimestamp}
+	p.ObjectMeta = metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID, Annotations: controller.KeepAsked(p.Annotations),
+		ResourceVersion: p.ResourceVersion, CreationTimestamp: p.CreationTimestamp, DeletionTimestamp: p.DeletionTimestamp}
 	p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork}
 	p.Status = corev1.PodStatus{Phase: p.Status.Phase, PodIPs: p.Status.PodIPs,
 		Conditions: p.Status.Conditions, ContainerStatuses: p.Status.ContainerStatuses}

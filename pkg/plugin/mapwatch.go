@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/live"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/addressmap"
@@ -41,11 +42,12 @@ type watched struct {
 	all, agents cache.Cache
 	host        string
 	changed     bell
+	mode        live.Found
 	failures    chan error // holds one: a watch has failed
 	views       map[string]seenNode
 }
 
-// seenNode is a CiliumNode, and what was read of it.
+// seenNode is a CiliumNode, and what was read of it, if it tells an agent anything.
 type seenNode struct {
 	object *ciliumv2.CiliumNode
 	view   *ciliumnode.View
@@ -62,7 +64,11 @@ func (e *env) watchCluster(ctx context.Context) (*watched, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &watched{client: c, host: config.Host, changed: newBell(), failures: make(chan error, 1), views: map[string]seenNode{}}
+	found, err := e.findMode(ctx, c)
+	if err != nil {
+		return nil, cannotRead(config, err)
+	}
+	w := &watched{client: c, host: config.Host, mode: found, changed: newBell(), failures: make(chan error, 1), views: map[string]seenNode{}}
 	if w.all, err = w.newCache(config, c, mapCache()); err != nil {
 		return nil, err
 	}
@@ -138,7 +144,7 @@ func (w *watched) start(ctx context.Context, synced []toolscache.InformerSynced)
 
 // cluster is what the watches have shown so far.
 func (w *watched) cluster(ctx context.Context) (*cluster, error) {
-	s := &audit.Snapshot{Time: time.Now()}
+	s := &audit.Snapshot{Time: time.Now(), Mode: w.mode.Mode}
 	pods, ciliumNodes, agents := &corev1.PodList{}, &ciliumv2.CiliumNodeList{}, &corev1.PodList{}
 	blocks, pools, nodes := &v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolList{}, &corev1.NodeList{}
 	for _, list := range []client.ObjectList{pods, ciliumNodes, blocks, pools, nodes} {
@@ -154,21 +160,30 @@ func (w *watched) cluster(ctx context.Context) (*cluster, error) {
 	for i := range ciliumNodes.Items {
 		kept.ciliumNodes = append(kept.ciliumNodes, &ciliumNodes.Items[i])
 	}
-	s.CiliumNodes = w.seen(kept.ciliumNodes)
-	return newCluster(s, kept, poolDefaults()), nil
+	s.CiliumNodes = w.seen(s.Nodes, kept.ciliumNodes)
+	drawn := newCluster(s, kept, poolDefaults(s.Mode))
+	drawn.modeBy = w.mode.By
+	return drawn, nil
 }
 
-// seen reads CiliumNodes, those only that have changed.
-func (w *watched) seen(nodes []*ciliumv2.CiliumNode) []audit.CiliumNode {
+// seen reads what tells agents their blocks; of CiliumNodes, those that changed.
+func (w *watched) seen(nodes []corev1.Node, ciliumNodes []*ciliumv2.CiliumNode) []audit.CiliumNode {
 	var out []audit.CiliumNode
-	views := make(map[string]seenNode, len(nodes))
-	for _, cn := range nodes {
+	read, views := ciliumnode.NewViews(w.mode.Mode), make(map[string]seenNode, len(ciliumNodes))
+	for _, cn := range ciliumNodes {
 		was, ok := w.views[cn.Name]
-		if !ok || was.object.ResourceVersion != cn.ResourceVersion || was.object.UID != cn.UID {
-			was = seenNode{cn, ciliumnode.NewView(cn)}
+		if !ok || was.view == nil || was.object.ResourceVersion != cn.ResourceVersion || was.object.UID != cn.UID {
+			was = seenNode{cn, read.CiliumNode(cn)}
 		}
 		views[cn.Name] = was
-		out = append(out, audit.CiliumNode{View: was.view})
+		if was.view != nil {
+			out = append(out, audit.CiliumNode{View: was.view})
+		}
+	}
+	for i := range nodes {
+		if view := read.Node(&nodes[i]); view != nil {
+			out = append(out, audit.CiliumNode{View: view})
+		}
 	}
 	w.views = views
 	return out

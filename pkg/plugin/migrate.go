@@ -10,6 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/live"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 )
 
 // notYet is the exit code of migrate where something stands in the way, or is yet
@@ -93,7 +96,8 @@ type move struct {
 }
 
 func (e *env) readMove(ctx context.Context, s *choice) (*move, error) {
-	c, err := e.read(ctx)
+	// Cilium's settings name the mode that is left. The blocks are for crd mode.
+	c, err := e.readIn(ctx, live.Found{Mode: ciliumnode.CRD})
 	if err != nil {
 		return nil, err
 	}

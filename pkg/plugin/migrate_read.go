@@ -55,7 +55,7 @@ func (m *move) adoptNode(name string) adopt.Node {
 	o := controller.Observer{Ledger: m.ledger, Pools: m.pools, Defaults: m.defaults}
 	seen := map[string]bool{}
 	for _, f := range ipalloc.Families() {
-		pools, _, paused := o.Policy(node, f)
+		pools, _, paused := o.Policy(node, f, "")
 		for _, pool := range pools {
 			if !seen[pool.Name] {
 				seen[pool.Name] = true

@@ -12,6 +12,8 @@ import (
 type nodeRow struct {
 	Node   string `json:"node"`
 	Family string `json:"family"`
+	// CiliumPool is the pool of Cilium's it is about; empty: the default one.
+	CiliumPool string `json:"ciliumPool,omitempty"`
 	// Pool is the pool that rules the node; empty: none serves it.
 	Pool   string     `json:"pool"`
 	Blocks phaseCount `json:"blocks"`
@@ -95,7 +97,7 @@ func (c *cluster) nodeRows(name string) []nodeRow {
 	var rows []nodeRow
 	for _, d := range c.decide(name) {
 		row := nodeRow{
-			Node: name, Family: d.family.String(), Pool: d.ruling(),
+			Node: name, Family: d.family.String(), CiliumPool: d.ciliumPool, Pool: d.ruling(),
 			Demand: d.plan.Demand, Capacity: d.plan.Capacity, Shortage: d.plan.Shortage,
 			Reclaimable: len(d.memory.IdleSince), Paused: d.paused, AgentSettled: d.state.AgentSettled,
 		}
@@ -145,10 +147,18 @@ func nodeTable(rows []nodeRow) table {
 	}
 	for _, r := range rows {
 		t.cells = append(t.cells, []any{
-			r.Node, dash(r.Family), dash(r.Pool), fmt.Sprint(r.Blocks.held()), fmt.Sprint(r.Blocks.Draining),
+			r.Node, dash(aboutWords(r.Family, r.CiliumPool)), dash(r.Pool), fmt.Sprint(r.Blocks.held()), fmt.Sprint(r.Blocks.Draining),
 			fmt.Sprint(r.Blocks.CoolingDown), fmt.Sprint(r.Demand), fmt.Sprint(r.Capacity),
 			percent(r.Demand, r.Capacity), fmt.Sprint(r.Reclaimable), r.State,
 		})
 	}
 	return t
+}
+
+// aboutWords are a family, and a pool of Cilium's if it is not the default one.
+func aboutWords(family, ciliumPool string) string {
+	if ciliumPool == "" {
+		return family
+	}
+	return family + " " + ciliumPool
 }

@@ -13,12 +13,14 @@ import (
 // snapshot, if it remembered nothing.
 type decision struct {
 	family ipalloc.Family
-	pools  []*crd.Pool // that serve the node, best first; the first rules
-	policy expand.Policy
-	paused string // why nothing may change; "": it may
-	state  expand.State
-	plan   expand.Plan
-	memory expand.Memory
+	// ciliumPool is the pool of Cilium's it is about; "": the default one.
+	ciliumPool string
+	pools      []*crd.Pool // that serve the node, best first; the first rules
+	policy     expand.Policy
+	paused     string // why nothing may change; "": it may
+	state      expand.State
+	plan       expand.Plan
+	memory     expand.Memory
 	// plannedAt is the instant that the plan is of.
 	plannedAt time.Time
 }
@@ -35,32 +37,39 @@ func (d *decision) ruling() string {
 func (c *cluster) decide(name string) []decision {
 	var out []decision
 	for _, f := range ipalloc.Families() {
-		d, any := c.observe(name, f)
-		if !any {
-			continue
+		o := c.observer()
+		for _, ciliumPool := range o.CiliumPoolsOf(c.nodes[name], f, c.views[name], c.ledger.NodeBlocks(name)) {
+			d, any := c.observe(name, f, ciliumPool)
+			if !any {
+				continue
+			}
+			d.plannedAt = c.now
+			d.plan, d.memory = expand.Decide(c.now, d.policy, d.state, expand.Memory{})
+			out = append(out, d)
 		}
-		d.plannedAt = c.now
-		d.plan, d.memory = expand.Decide(c.now, d.policy, d.state, expand.Memory{})
-		out = append(out, d)
 	}
 	return out
 }
 
-// observe is what one family of a node is decided on. It reports false where the
-// node has nothing to do with the family.
-func (c *cluster) observe(name string, f ipalloc.Family) (decision, bool) {
+func (c *cluster) observer() controller.Observer {
+	return controller.Observer{Ledger: c.ledger, Pools: c.pools, Defaults: c.defaults}
+}
+
+// observe is what one family of a node is decided on, for one pool of Cilium's. It
+// reports false where the node has nothing to do with it.
+func (c *cluster) observe(name string, f ipalloc.Family, ciliumPool string) (decision, bool) {
 	node, view := c.nodes[name], c.views[name]
 	settled, _ := c.agents.Settled(name, c.now)
-	o := controller.Observer{Ledger: c.ledger, Pools: c.pools, Defaults: c.defaults}
-	d := decision{family: f, state: expand.State{
-		Node: name, Family: f, Pods: c.pods[name], AgentSettled: settled, Gone: node == nil && view == nil,
+	o := c.observer()
+	d := decision{family: f, ciliumPool: ciliumPool, state: expand.State{
+		Node: name, Family: f, Pods: o.PodsFor(c.pods[name], c.asked, f, ciliumPool, view), AgentSettled: settled, Gone: node == nil && view == nil,
 	}}
-	d.pools, d.policy, d.paused = o.Policy(node, f)
+	d.pools, d.policy, d.paused = o.Policy(node, f, ciliumPool)
 	if d.paused == "" && c.elsewhere(name) {
 		d.paused = controller.OtherIPAM
 	}
 	blocks := c.ledger.NodeBlocks(name)
-	d.state = o.State(d.state, view, blocks)
+	d.state = o.State(d.state, ciliumPool, view, blocks)
 	controller.Press(&d.state, node, blocks, func(pool string) int { return c.taken(c.pools.Get(pool), f) })
 	o.Hold(&d.state, d.pools, c.now)
 	c.holdAsTold(&d.state)

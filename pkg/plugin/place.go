@@ -24,7 +24,7 @@ type Place struct {
 
 // NewAt is New at a place.
 func NewAt(p Place, streams genericiooptions.IOStreams) *cobra.Command {
-	return newCommand(&env{IOStreams: streams, flags: configFlags(), place: &p})
+	return newCommand(&env{IOStreams: streams, flags: configFlags(), lease: leaseName, place: &p})
 }
 
 func (e *env) timeNow() time.Time {

@@ -43,7 +43,7 @@ type poolRow struct {
 	ExhaustedAt   *time.Time `json:"exhaustedAt"`
 	// Window is the pool's maintenance window. Null: blocks may leave at any time.
 	Window *windowRow `json:"maintenanceWindow"`
-	// State is Ready, Invalid, Paused, Deleting, Exhausted or Overlapping.
+	// State is Ready, Invalid, Idle, Paused, Deleting, Exhausted or Overlapping.
 	State   string `json:"state"`
 	Message string `json:"message,omitempty"`
 }
@@ -213,10 +213,10 @@ func rangeWords(r crd.Range) string {
 
 // ruled is how many Nodes a pool rules.
 func (c *cluster) ruled(pool string, f ipalloc.Family) int {
-	n := 0
+	n, ciliumPool := 0, c.pools.Get(pool).CiliumPool
 	for _, node := range c.nodes {
 		for _, p := range c.pools.Match(labels.Set(node.Labels)) {
-			if _, serves := p.Ranges(f); serves {
+			if _, serves := p.Ranges(f); serves && p.CiliumPool == ciliumPool {
 				if p.Name == pool {
 					n++
 				}
@@ -247,6 +247,8 @@ func (c *cluster) poolState(pool *crd.Pool, f ipalloc.Family, r *poolRow) (state
 	switch {
 	case pool.Deleting:
 		return "Deleting", fmt.Sprintf("it waits for %s", count(r.Blocks.held(), "block"))
+	case pool.Idle:
+		return "Idle", "spec.ciliumPool is " + pool.CiliumPool + ", and agents have no pools in this mode: it serves nobody"
 	case pool.Paused:
 		return "Paused", "spec.paused: nothing changes on its nodes"
 	case r.Free == 0:

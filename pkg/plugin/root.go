@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
 )
 
 const about = `Shows who holds which pod addresses, why, and what would change that, in a
@@ -26,13 +28,16 @@ type env struct {
 	version string
 
 	agentNamespace, agentSelector string
-
-	place *Place // nil: the cluster that flags name
+	place                         *Place // nil: the cluster that flags name
+	// mode is as the flag says; "": to be found out.
+	mode string
+	// lease is the name of the operator's Lease.
+	lease string
 }
 
 // New is the command kubectl cilium-pool.
 func New(streams genericiooptions.IOStreams, version string) *cobra.Command {
-	return newCommand(&env{IOStreams: streams, flags: configFlags(), version: version})
+	return newCommand(&env{IOStreams: streams, flags: configFlags(), version: version, lease: leaseName})
 }
 
 func newCommand(e *env) *cobra.Command {
@@ -53,6 +58,7 @@ func newCommand(e *env) *cobra.Command {
 	root.PersistentFlags().Lookup("namespace").Usage = "namespace of the operator; empty: " + leaseNamespace
 	root.PersistentFlags().StringVar(&e.agentNamespace, "cilium-namespace", agentNamespace, "namespace of the Cilium agents")
 	root.PersistentFlags().StringVar(&e.agentSelector, "agent-selector", agentSelector, "label selector of the Cilium agents' pods")
+	root.PersistentFlags().StringVar(&e.mode, "mode", "", auditcmd.ModeUsage)
 	root.AddCommand(e.status(), e.nodes(), e.pools(), e.blocks(), e.check(), e.explain(), e.whois(), e.export(), e.importPools(), e.migrate(), e.drain(), e.plan(), e.top(), e.addressMap(), e.supportBundle())
 	return root
 }

@@ -19,7 +19,11 @@ import (
 // overview is the page to look at first.
 type overview struct {
 	Operator operatorState `json:"operator"`
-	Agents   struct {
+	// Mode is the IPAM mode that agents run in, and ModeBy who says so; empty:
+	// nobody does, and it is crd.
+	Mode   string `json:"mode"`
+	ModeBy string `json:"modeBy,omitempty"`
+	Agents struct {
 		Settled int `json:"settled"`
 		All     int `json:"all"`
 	} `json:"agents"`
@@ -47,7 +51,6 @@ type operatorState struct {
 
 func (e *env) status() *cobra.Command {
 	var o output
-	lease := leaseName
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "The one page to look at first: who leads, how full pools are, what needs a hand",
@@ -68,7 +71,7 @@ kubectl cilium-pool check looks twice.`,
 			if err != nil {
 				return err
 			}
-			v := c.overview(leader(cmd.Context(), reader, e.operatorNamespace(), lease, c.now))
+			v := c.overview(leader(cmd.Context(), reader, e.operatorNamespace(), e.lease, c.now))
 			if o.format == "" || o.format == "wide" {
 				return v.text(&o, e.Out, c.now)
 			}
@@ -76,7 +79,7 @@ kubectl cilium-pool check looks twice.`,
 		},
 	}
 	o.addFlags(cmd)
-	cmd.Flags().StringVar(&lease, "lease", lease, "name of the operator's Lease")
+	cmd.Flags().StringVar(&e.lease, "lease", e.lease, "name of the operator's Lease")
 	return cmd
 }
 
@@ -119,7 +122,7 @@ func leader(ctx context.Context, reader client.Reader, namespace, name string, n
 }
 
 func (c *cluster) overview(operator operatorState) overview {
-	v := overview{Operator: operator, Pools: c.poolRows(), Attention: []string{}}
+	v := overview{Operator: operator, Mode: c.snapshot.Mode.String(), ModeBy: c.modeBy, Pools: c.poolRows(), Attention: []string{}}
 	if operator.Problem != "" {
 		v.attend("no operator leads: %s", operator.Problem)
 	}
@@ -183,6 +186,9 @@ func (v *overview) text(o *output, w io.Writer, now time.Time) error {
 		s.say("Operator  nobody is known to lead: %s", v.Operator.Problem)
 	} else {
 		s.say("Operator  %s leads since %s, renewed %s ago", v.Operator.Leader, age(now, *v.Operator.Since), age(now, *v.Operator.Renewed))
+	}
+	if v.ModeBy != "" {
+		s.say("Mode      %s, as %s says", v.Mode, v.ModeBy)
 	}
 	s.say("Agents    %d of %d run steadily", v.Agents.Settled, v.Agents.All)
 	s.say("Nodes     %d, with %d of %s in use (%s)", v.Nodes.All, v.Nodes.InUse, plural(v.Nodes.Has, "address", "addresses"), percent(v.Nodes.InUse, v.Nodes.Has))

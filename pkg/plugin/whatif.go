@@ -30,7 +30,11 @@ func (d *decision) with(n int) expand.Plan {
 	s := d.state
 	s.Pods = slices.Clone(s.Pods)
 	for i := range n {
-		s.Pods = append(s.Pods, expand.Pod{Name: fmt.Sprintf("?/more-%d", i)})
+		pod := expand.Pod{Name: fmt.Sprintf("?/more-%d", i)}
+		if s.Whole != nil {
+			pod.Seen = d.plannedAt // where agents report no addresses, only new ones count
+		}
+		s.Pods = append(s.Pods, pod)
 	}
 	plan, _ := expand.Decide(d.plannedAt, d.policy, s, expand.Memory{})
 	return plan

@@ -29,12 +29,15 @@ type owner struct {
 	Node       string     `json:"node,omitempty"`
 	Phase      string     `json:"phase,omitempty"`
 	BlockSince *time.Time `json:"blockSince,omitempty"`
-	// PublishedBy are the CiliumNodes whose pool has it: more than one is wrong.
+	// PublishedBy are the nodes whose agents may give it out, by their CiliumNode,
+	// in kubernetes mode by the Node: more than one is wrong.
 	PublishedBy []string `json:"publishedBy"`
 	// Users are those who use it, as agents report and pods say.
 	Users []addressUser `json:"users"`
 	// Release is its state of the release handshake.
 	Release string `json:"release,omitempty"`
+
+	carrier string // the kind of what says so in PublishedBy
 }
 
 // addressUser is a pod, or an agent's own use such as "router".
@@ -53,8 +56,8 @@ func (e *env) whois() *cobra.Command {
 		Use:   "whois ADDRESS",
 		Short: "Tell who has an address, or had it: block, node, pod, and since when",
 		Long: `Tells who has an address now: the pools whose ranges hold it, its block and the
-node that holds that, the CiliumNodes that publish it, and the pod that uses it,
-by the agent's report and by the pod's own status. Since when is the block's
+node that holds that, the CiliumNodes that publish it (in kubernetes mode, Nodes),
+and the pod that uses it, by the agent's report and by the pod's own status. Since when is the block's
 creation, and the pod's start.
 
 With --at it tells who had it then. Each pool keeps a record of the last 128
@@ -113,7 +116,7 @@ func (e *env) whowas(ctx context.Context, a netip.Addr, instant string, o output
 }
 
 func (c *cluster) whois(a netip.Addr) owner {
-	who := owner{Address: a.String(), Pools: c.poolsWith(a), PublishedBy: []string{}, Users: []addressUser{}}
+	who := owner{Address: a.String(), Pools: c.poolsWith(a), PublishedBy: []string{}, Users: []addressUser{}, carrier: c.carrier()}
 	if b, ok := c.blockOf(a); ok {
 		who.Block, who.Node, who.Phase, who.BlockSince = b.Name, b.Node, phaseName(b.Phase), &b.Created
 	}
@@ -122,7 +125,8 @@ func (c *cluster) whois(a netip.Addr) owner {
 		if view == nil {
 			continue
 		}
-		if _, ok := view.Pool[a]; ok || slices.Contains(view.Odd, a) {
+		listed := func(p netip.Prefix) bool { return view.Whole != nil && p.Contains(a) }
+		if view.Publishes(a) || slices.Contains(view.Odd, a) || slices.ContainsFunc(view.Listed(), listed) {
 			who.PublishedBy = append(who.PublishedBy, name)
 		}
 		if state, ok := view.Release[a]; ok {
@@ -230,11 +234,11 @@ func (o *owner) text(w io.Writer, now time.Time) error {
 	}
 	switch len(o.PublishedBy) {
 	case 0:
-		say("No CiliumNode publishes it.")
+		say("No %s publishes it.", o.carrier)
 	case 1:
-		say("CiliumNode %s publishes it.", o.PublishedBy[0])
+		say("%s %s publishes it.", o.carrier, o.PublishedBy[0])
 	default:
-		say("CiliumNodes %s all publish it. That must not be: run kubectl cilium-pool check.", strings.Join(o.PublishedBy, ", "))
+		say("%ss %s all publish it. That must not be: run kubectl cilium-pool check.", o.carrier, strings.Join(o.PublishedBy, ", "))
 	}
 	if o.Release != "" {
 		say("It is on its way out: %s.", releaseWords(o.Release))

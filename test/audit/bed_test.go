@@ -235,6 +235,13 @@ func (b *bed) remove(o client.Object) {
 	}
 }
 
+// gone deletes an object once the test's own context has ended.
+func (b *bed) gone(o client.Object) {
+	if err := b.client.Delete(context.Background(), o); client.IgnoreNotFound(err) != nil {
+		b.Error(err)
+	}
+}
+
 func (b *bed) create(o client.Object) {
 	b.Helper()
 	if err := b.client.Create(b.Context(), o); err != nil {

@@ -26,17 +26,18 @@ const (
 	podsEach  = 12
 )
 
-// startOperator runs the operator with waits of seconds, until the test ends.
-func (b *bed) startOperator() {
+// startOperator runs the operator with waits of seconds, until the test ends. Of
+// flags given twice the last counts.
+func (b *bed) startOperator(flags ...string) {
 	b.Helper()
 	var log bytes.Buffer
 	kubeconfig := b.TempDir() + "/kubeconfig"
 	if err := shared.Cluster(b).WriteKubeconfig(kubeconfig); err != nil {
 		b.Fatal(err)
 	}
-	cmd := exec.Command(operator(b.T), "--kubeconfig="+kubeconfig, "--leader-elect=false",
+	cmd := exec.Command(operator(b.T), append([]string{"--kubeconfig=" + kubeconfig, "--leader-elect=false",
 		"--metrics-bind-address=0", "--health-probe-bind-address=0", "--reclaim-idle-for=300ms", "--ack-hold=200ms",
-		"--ack-timeout=3s", "--cooldown=1s", "--node-gone-cooldown=2s", "--agent-settle-time=300ms")
+		"--ack-timeout=3s", "--cooldown=1s", "--node-gone-cooldown=2s", "--agent-settle-time=300ms"}, flags...)...)
 	cmd.Stdout, cmd.Stderr = &log, &log
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
 	if err := cmd.Start(); err != nil {

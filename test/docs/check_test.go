@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 )
 
 const checkPage = "docs/check.md"
@@ -18,12 +19,35 @@ const checkPage = "docs/check.md"
 // The tables of findings and flags are what the code says. go test ./test/docs
 // -update writes them.
 func TestCheckPage(t *testing.T) {
-	findings := "| severity | reason | what is wrong | what to do |\n| --- | --- | --- | --- |\n"
+	findings := "| severity | reason | modes | what is wrong | what to do |\n| --- | --- | --- | --- | --- |\n"
 	for _, e := range audit.Catalogue() {
-		findings += fmt.Sprintf("| %s | `%s` | %s | %s |\n", e.Severity, e.Reason, e.Meaning, e.Mend)
+		findings += fmt.Sprintf("| %s | `%s` | %s | %s | %s |\n", e.Severity, e.Reason, modesOf(&e), e.Meaning, mendsOf(&e))
 	}
 	generatedPart(t, checkPage, "findings", findings)
 	generatedPart(t, checkPage, "check flags", flagTable(t, "check"))
+}
+
+// modesOf names the modes in which there can be such a finding.
+func modesOf(e *audit.Entry) string {
+	var names []string
+	for _, m := range e.Modes() {
+		names = append(names, m.String())
+	}
+	if len(names) == len(ciliumnode.Modes()) {
+		return "all"
+	}
+	return strings.Join(names, ", ")
+}
+
+// mendsOf is what to do, and what else in modes in which that is something else.
+func mendsOf(e *audit.Entry) string {
+	mends := e.Mend
+	for _, m := range e.Modes() {
+		if mend := e.MendIn(m); mend != e.Mend {
+			mends += fmt.Sprintf(" **In %s mode:** %s", m, mend)
+		}
+	}
+	return mends
 }
 
 // generatedPart holds what stands between two marks of a page to want.

@@ -1,8 +1,10 @@
 package integration
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	iputil "github.com/cilium/cilium/pkg/ip"
@@ -10,9 +12,12 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
 // told are the CIDRs under the pool default of a CiliumNode.
@@ -86,6 +91,63 @@ func TestMultiPoolMode(t *testing.T) {
 	e.agentAsks("n1", 16, 1) // while nobody looks
 	e.start(s)
 	e.isTold("n1", 1)
+}
+
+// Pods that ask for a pool of Cilium's, by their namespace, get blocks of the
+// PodIPPools that serve it, under its name; so does an agent that requests them.
+func TestCiliumPools(t *testing.T) {
+	e := newEnv(t)
+	s := quick()
+	s.Mode = ciliumnode.MultiPool
+	e.start(s)
+	e.pool("all", nil, "10.1.0.0/24")
+	e.pool("blues", func(p *v1alpha1.PodIPPool) { p.Spec.CiliumPool = "blue" }, "10.2.0.0/24")
+	e.bareNode("n1", nil)
+	e.isTold("n1", 1)
+	e.agentAsks("n1", 16, 1)
+
+	ask := func(pool string) {
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"ipam.cilium.io/ip-pool":`+pool+`}}}`))
+		if err := e.client.Patch(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, patch); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(func() { ask("null") })
+	ask(`"blue"`)
+	e.pods("n1", "team", 40)
+	of := func(pool string, want int) {
+		t.Helper()
+		e.eventually(fmt.Sprintf("the agent is told %d blocks for pool %s", want, pool), func() error {
+			cn, err := e.ciliumNode("n1")
+			if err != nil {
+				return err
+			}
+			for _, entry := range cn.Spec.IPAM.Pools.Allocated {
+				if entry.Pool == pool && len(entry.CIDRs) == want {
+					return nil
+				}
+			}
+			return fmt.Errorf("told %+v", cn.Spec.IPAM.Pools.Allocated)
+		})
+	}
+	of("blue", 2)
+	of("default", 1)
+	e.eventually("the agent asks for more of blue", func() error {
+		cn, err := e.ciliumNode("n1")
+		if err != nil {
+			return err
+		}
+		pools := &cn.Spec.IPAM.Pools
+		pools.Requested = append([]ipamtypes.IPAMPoolRequest{{Pool: "blue", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 80}}}, pools.Requested...)
+		return e.client.Update(e.ctx, cn)
+	})
+	of("blue", 3)
+	of("default", 1)
+	for _, b := range e.blocks("n1") {
+		if blue := b.Spec.Pool == "blues"; blue != strings.HasPrefix(b.Spec.CIDR, "10.2.") {
+			t.Errorf("block %s is of pool %s", b.Spec.CIDR, b.Spec.Pool)
+		}
+	}
 }
 
 func TestKubernetesMode(t *testing.T) {

@@ -163,18 +163,22 @@ func (w *world) cmdPhase(ts *testscript.TestScript, neg bool, args []string) {
 	w.updateStatus(ts, b)
 }
 
-// lease NAME [AGO] lets somebody lead, who renewed that long ago.
+// lease NAME [AGO] [MODE] lets somebody lead, who renewed that long ago.
 func (w *world) cmdLease(ts *testscript.TestScript, neg bool, args []string) {
-	arguments(ts, neg, args, 1, "lease HOLDER [AGO]")
+	arguments(ts, neg, args, 1, "lease HOLDER [AGO] [MODE]")
 	ago := time.Duration(0)
 	if len(args) > 1 {
 		var err error
 		ago, err = time.ParseDuration(args[1])
 		ts.Check(err)
 	}
+	var labels map[string]string
+	if len(args) > 2 {
+		labels = map[string]string{v1alpha1.ModeLabel: args[2]}
+	}
 	at := metav1.NewMicroTime(time.Now().Add(-ago))
 	w.create(ts, &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-pool-operator"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-pool-operator", Labels: labels},
 		Spec: coordinationv1.LeaseSpec{
 			HolderIdentity: &args[0], AcquireTime: &at, RenewTime: &at, LeaseDurationSeconds: ptr.To[int32](15),
 		},

@@ -81,6 +81,9 @@ func TestScripts(t *testing.T) {
 			"request": w.cmdRequest,
 			"names":   w.cmdNames,
 
+			"told": w.cmdTold,
+			"asks": w.cmdAsks,
+
 			"withdraw": w.cmdWithdraw,
 			"await":    cmdAwait,
 		},

@@ -10,24 +10,31 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/live"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 )
+
+// ModeUsage is what the flag --mode means to who only reads.
+const ModeUsage = "the operator's --mode: crd, multi-pool or kubernetes; empty: as its Lease says, else as Cilium's ConfigMap cilium-config does, else crd"
 
 // Options are the command line of check, but for how to reach the API server.
 type Options struct {
 	output, failOn string
 	agentSelector  string
+	mode           string // "": to be found out
+	where          live.Where
 	reader         live.Reader
 	settings       audit.Settings
 	patience       live.Patience
 }
 
 // NewOptions are the defaults. The settings, and where agents are, are the
-// operator's own defaults; StuckAfter is this command's.
-func NewOptions(settings audit.Settings, agentNamespace, agentSelector string) *Options {
+// operator's own defaults, as is where to look for its mode; StuckAfter is this
+// command's.
+func NewOptions(settings audit.Settings, where live.Where, agentSelector string) *Options {
 	settings.StuckAfter = 5 * time.Minute
 	return &Options{
-		output: "text", failOn: string(audit.Warning), agentSelector: agentSelector,
-		reader:   live.Reader{AgentNamespace: agentNamespace},
+		output: "text", failOn: string(audit.Warning), agentSelector: agentSelector, where: where,
+		reader:   live.Reader{AgentNamespace: where.CiliumNamespace},
 		settings: settings,
 		patience: live.Patience{Again: 5 * time.Second},
 	}
@@ -45,8 +52,18 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&s.NodeGoneCooldown, "node-gone-cooldown", s.NodeGoneCooldown, "the operator's --node-gone-cooldown")
 	fs.IntVar(&s.MaxAddresses, "max-addresses-per-node", s.MaxAddresses, "the operator's --max-addresses-per-node")
 	fs.StringSliceVar(&s.IgnoreTaints, "ignore-node-taints", s.IgnoreTaints, "the operator's --ignore-node-taints")
+	fs.StringVar(&o.mode, "mode", o.mode, ModeUsage)
+	fs.StringVar(&o.where.LeaseNamespace, "leader-elect-namespace", o.where.LeaseNamespace, "namespace of the operator's Lease, which tells its mode")
+	fs.StringVar(&o.where.LeaseName, "leader-elect-name", o.where.LeaseName, "the operator's --leader-elect-name")
 	fs.StringVar(&o.reader.AgentNamespace, "cilium-namespace", o.reader.AgentNamespace, "namespace of the Cilium agents")
 	fs.StringVar(&o.agentSelector, "agent-selector", o.agentSelector, "label selector of the Cilium agents' pods")
+}
+
+// LeaseIn looks for the operator's Lease in another namespace; "": in none other.
+func (o *Options) LeaseIn(namespace string) {
+	if namespace != "" {
+		o.where.LeaseNamespace = namespace
+	}
 }
 
 // Validate reports everything that is wrong with the command line.
@@ -65,6 +82,11 @@ func (o *Options) Validate() error {
 	p.between("node-gone-cooldown", o.settings.NodeGoneCooldown, 0, 7*24*time.Hour)
 	if o.settings.MaxAddresses < 1 {
 		p.bad("max-addresses-per-node", o.settings.MaxAddresses, "must be 1 or more")
+	}
+	if o.mode != "" {
+		if _, err := ciliumnode.ParseMode(o.mode); err != nil {
+			p.bad("mode", o.mode, err.Error())
+		}
 	}
 	selector, err := labels.Parse(o.agentSelector)
 	if err != nil {

@@ -2,6 +2,7 @@ package auditcmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -14,6 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/live"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 )
 
@@ -24,7 +27,7 @@ const RequestTimeout = time.Minute
 // nothing is wrong, 1 something is, 2 the cluster could not be read. The
 // options must be valid. name begins each message on stderr.
 func (o *Options) Run(ctx context.Context, name string, config *rest.Config, stdout, stderr io.Writer) int {
-	report, err := o.look(ctx, config, stderr)
+	report, err := o.look(ctx, name, config, stderr)
 	if err != nil {
 		fmt.Fprintf(stderr, "%s: the cluster was not audited: %v\n", name, err)
 		return 2
@@ -43,7 +46,27 @@ func (o *Options) Run(ctx context.Context, name string, config *rest.Config, std
 	return 0
 }
 
-func (o *Options) look(ctx context.Context, config *rest.Config, stderr io.Writer) (audit.Report, error) {
+// ErrMode says that the flag --mode names none.
+var ErrMode = errors.New("no such mode")
+
+// Mode is what the flag --mode says, or what is found out where it is empty.
+func Mode(ctx context.Context, c client.Reader, flag string, where live.Where) (live.Found, error) {
+	if flag == "" {
+		return live.FindMode(ctx, c, where)
+	}
+	mode, err := ciliumnode.ParseMode(flag)
+	if err != nil {
+		return live.Found{}, fmt.Errorf("%w: --mode is %s: %w", ErrMode, flag, err)
+	}
+	return live.Found{Mode: mode, By: "--mode"}, nil
+}
+
+// DeniedWords tell that the mode may be another than what was found.
+func DeniedWords(f live.Found) string {
+	return fmt.Sprintf("%s may not be read: it is taken for granted that the operator runs in mode %s; --mode tells another", f.Denied, f.Mode)
+}
+
+func (o *Options) look(ctx context.Context, name string, config *rest.Config, stderr io.Writer) (audit.Report, error) {
 	ctrl.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
 	scheme, err := controller.Scheme()
@@ -59,7 +82,15 @@ func (o *Options) look(ctx context.Context, config *rest.Config, stderr io.Write
 	}
 	p := NewProgress(stderr)
 	reader := o.reader
-	reader.Client, reader.Progress = direct, p.Read
+	o.where.CiliumNamespace = reader.AgentNamespace
+	found, err := Mode(ctx, direct, o.mode, o.where)
+	if err != nil {
+		return audit.Report{}, unreachable(err)
+	}
+	if found.Denied != "" {
+		fmt.Fprintf(stderr, "%s: %s\n", name, DeniedWords(found))
+	}
+	reader.Client, reader.Progress, reader.Mode = direct, p.Read, found.Mode
 	report, err := reader.Look(ctx, o.settings, o.patience)
 	p.Clear()
 	switch {

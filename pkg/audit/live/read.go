@@ -17,6 +17,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
@@ -27,6 +28,8 @@ type Reader struct {
 	// AgentNamespace and AgentSelector find the agents' pods.
 	AgentNamespace string
 	AgentSelector  labels.Selector
+	// Mode is how agents are told their blocks.
+	Mode ciliumnode.Mode
 	// PageSize is how many objects are asked for at once. Zero: 500.
 	PageSize int64
 	// Progress, if set, is told how many objects of a kind have been read.
@@ -43,7 +46,7 @@ func (r *Reader) Read(ctx context.Context) (*audit.Snapshot, error) {
 	if now == nil {
 		now = time.Now
 	}
-	s := &audit.Snapshot{Time: now()}
+	s := &audit.Snapshot{Time: now(), Mode: r.Mode}
 	err := list(ctx, r, "pods", func(l *corev1.PodList) int {
 		for i := range l.Items {
 			s.Pods = append(s.Pods, stripPod(&l.Items[i]))
@@ -53,21 +56,23 @@ func (r *Reader) Read(ctx context.Context) (*audit.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
+	views := ciliumnode.NewViews(r.Mode)
 	err = list(ctx, r, "CiliumNodes", func(l *ciliumv2.CiliumNodeList) int {
 		for i := range l.Items {
-			cn := &l.Items[i]
-			changed, since := changes(cn)
-			s.CiliumNodes = append(s.CiliumNodes, audit.CiliumNode{View: ciliumnode.NewView(cn), ReleaseSince: since, Changed: changed})
+			if v := views.CiliumNode(&l.Items[i]); v != nil {
+				changed, since := changes(&l.Items[i])
+				s.CiliumNodes = append(s.CiliumNodes, audit.CiliumNode{View: v, ReleaseSince: since, Changed: changed})
+			}
 		}
 		return len(l.Items)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return s, r.readRest(ctx, s)
+	return s, r.readRest(ctx, s, views)
 }
 
-func (r *Reader) readRest(ctx context.Context, s *audit.Snapshot) error {
+func (r *Reader) readRest(ctx context.Context, s *audit.Snapshot, views *ciliumnode.Views) error {
 	err := list(ctx, r, "PodIPBlocks", func(l *v1alpha1.PodIPBlockList) int {
 		s.Blocks = append(s.Blocks, l.Items...)
 		return len(l.Items)
@@ -85,6 +90,9 @@ func (r *Reader) readRest(ctx context.Context, s *audit.Snapshot) error {
 	err = list(ctx, r, "Nodes", func(l *corev1.NodeList) int {
 		for i := range l.Items {
 			s.Nodes = append(s.Nodes, stripNode(&l.Items[i]))
+			if v := views.Node(&l.Items[i]); v != nil {
+				s.CiliumNodes = append(s.CiliumNodes, audit.CiliumNode{View: v})
+			}
 		}
 		return len(l.Items)
 	})
@@ -145,7 +153,7 @@ func goOn(err error) (string, bool) {
 
 func stripPod(p *corev1.Pod) corev1.Pod {
 	return corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, CreationTimestamp: p.CreationTimestamp},
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, CreationTimestamp: p.CreationTimestamp, Annotations: controller.KeepAsked(p.Annotations)},
 		Spec:       corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork},
 		Status:     corev1.PodStatus{Phase: p.Status.Phase, PodIPs: p.Status.PodIPs, StartTime: p.Status.StartTime},
 	}
@@ -154,7 +162,7 @@ func stripPod(p *corev1.Pod) corev1.Pod {
 func stripNode(n *corev1.Node) corev1.Node {
 	return corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, Labels: n.Labels, Annotations: n.Annotations},
-		Spec:       corev1.NodeSpec{Taints: n.Spec.Taints, PodCIDRs: n.Spec.PodCIDRs, Unschedulable: n.Spec.Unschedulable},
+		Spec:       corev1.NodeSpec{Taints: n.Spec.Taints, PodCIDR: n.Spec.PodCIDR, PodCIDRs: n.Spec.PodCIDRs, Unschedulable: n.Spec.Unschedulable},
 		Status:     corev1.NodeStatus{Conditions: n.Status.Conditions},
 	}
 }

@@ -42,6 +42,7 @@ type PodIPPoolList struct {
 
 // PodIPPoolSpec says which addresses go to which nodes, and how.
 //
+// +kubebuilder:validation:XValidation:rule="has(self.ciliumPool) == has(oldSelf.ciliumPool) && (!has(self.ciliumPool) || self.ciliumPool == oldSelf.ciliumPool)",fieldPath=".ciliumPool",message="ciliumPool is immutable, as agents have the blocks under that name: make a new pool for the other one and set drain on the CIDRs of this one"
 // +kubebuilder:validation:XValidation:rule="has(self.ipv4) || has(self.ipv6)",message="a pool without addresses serves nobody: set spec.ipv4, spec.ipv6 or both"
 // +kubebuilder:validation:XValidation:rule="has(self.ipv4) || !has(oldSelf.ipv4)",message="spec.ipv4 cannot be removed from a pool: set drain on its CIDRs instead, or delete the pool"
 // +kubebuilder:validation:XValidation:rule="has(self.ipv6) || !has(oldSelf.ipv6)",message="spec.ipv6 cannot be removed from a pool: set drain on its CIDRs instead, or delete the pool"
@@ -66,6 +67,17 @@ type PodIPPoolSpec struct {
 	// +kubebuilder:validation:Maximum=1000000
 	// +optional
 	Priority int32 `json:"priority,omitempty"`
+
+	// ciliumPool is the pool of Cilium's, in multi-pool mode, whose pods get the
+	// addresses: those that ask for it by ipam.cilium.io/ip-pool and the like on
+	// pod or namespace, or that a CiliumPodIPPool of that name selects. Empty: the
+	// pool "default", of all pods that ask for no other. In other modes a pool
+	// that names one serves nobody. It cannot be changed.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Label().validate(self).hasValue()",message="ciliumPool is the name of a CiliumPodIPPool, here at most 63 lower-case letters, digits and '-', starting and ending with a letter or digit"
+	// +optional
+	CiliumPool string `json:"ciliumPool,omitempty"`
 
 	// paused stops all change on the nodes this pool rules: no block is added,
 	// drained or given back. Its nodes wait rather than spill to another pool.
@@ -440,6 +452,8 @@ const (
 	// it was ours, until the move is finished. While the node's agent has not
 	// reported, the operator publishes the block and does nothing else there.
 	AdoptedLabel = "cilium-pool.io/adopted-from"
+	// ModeLabel on the operator's Lease names the mode that the operator runs in.
+	ModeLabel = "cilium-pool.io/mode"
 	// ReturningAnnotation on a Node names the IPAM mode that the node is on its
 	// way back to.
 	ReturningAnnotation = "cilium-pool.io/returning"

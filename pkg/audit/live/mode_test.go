@@ -1,0 +1,87 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+)
+
+// says is a cluster of one Lease and one ConfigMap. "": it is not there; "-": it
+// says nothing; "!": it may not be read.
+type says struct {
+	client.Reader
+	lease, config string
+	err           error
+}
+
+func (s says) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	what := s.config
+	if _, ok := o.(*coordinationv1.Lease); ok {
+		what = s.lease
+	}
+	resource := schema.GroupResource{Resource: "things"}
+	switch {
+	case s.err != nil:
+		return s.err
+	case what == "":
+		return apierrors.NewNotFound(resource, key.Name)
+	case what == "!":
+		return apierrors.NewForbidden(resource, key.Name, nil)
+	case what == "-":
+		return nil
+	}
+	switch o := o.(type) {
+	case *coordinationv1.Lease:
+		o.ObjectMeta = metav1.ObjectMeta{Labels: map[string]string{"cilium-pool.io/mode": what}}
+	case *corev1.ConfigMap:
+		o.Data = map[string]string{"ipam": what}
+	}
+	return nil
+}
+
+func TestFindMode(t *testing.T) {
+	const lease, config = "Lease network/op", "ConfigMap kube-system/cilium-config"
+	tests := map[string]struct {
+		says says
+		want Found
+	}{
+		"nobody":                        {says{}, Found{Mode: ciliumnode.CRD}},
+		"the operator":                  {says{lease: "multi-pool"}, Found{Mode: ciliumnode.MultiPool, By: lease}},
+		"the operator before Cilium":    {says{lease: "crd", config: "kubernetes"}, Found{Mode: ciliumnode.CRD, By: lease}},
+		"an operator without the label": {says{lease: "-", config: "kubernetes"}, Found{Mode: ciliumnode.Kubernetes, By: config}},
+		"Cilium":                        {says{config: "multi-pool"}, Found{Mode: ciliumnode.MultiPool, By: config}},
+		"Cilium in a mode of its own":   {says{config: "cluster-pool"}, Found{Mode: ciliumnode.CRD}},
+		"Cilium, without a mode":        {says{config: "-"}, Found{Mode: ciliumnode.CRD}},
+		"the Lease is denied":           {says{lease: "!"}, Found{Mode: ciliumnode.CRD, Denied: lease}},
+		"the Lease is denied, no need":  {says{lease: "!", config: "kubernetes"}, Found{Mode: ciliumnode.Kubernetes, By: config}},
+		"both are denied":               {says{lease: "!", config: "!"}, Found{Mode: ciliumnode.CRD, Denied: lease}},
+		"the settings are denied":       {says{config: "!"}, Found{Mode: ciliumnode.CRD, Denied: config}},
+	}
+	where := Where{LeaseNamespace: "network", LeaseName: "op", CiliumNamespace: "kube-system"}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := FindMode(t.Context(), test.says, where)
+			if diff := cmp.Diff(test.want, got); diff != "" || err != nil {
+				t.Errorf("error %v, found (-want +got):\n%s", err, diff)
+			}
+		})
+	}
+	if _, err := FindMode(t.Context(), says{lease: "quantum"}, where); err == nil || !strings.Contains(err.Error(), `mode "quantum", which this version does not know`) {
+		t.Errorf("a mode of tomorrow: error %v", err)
+	}
+	broken := errors.New("no way")
+	if _, err := FindMode(t.Context(), says{err: broken}, where); !errors.Is(err, broken) {
+		t.Errorf("an API server that fails: error %v", err)
+	}
+}

@@ -1,0 +1,59 @@
+package audit
+
+import "github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+
+// Modes are those in which there can be such a finding.
+func (e *Entry) Modes() []ciliumnode.Mode {
+	if modes, ok := onlyIn()[e.Reason]; ok {
+		return modes
+	}
+	return ciliumnode.Modes()
+}
+
+// MendIn is what to do in a mode.
+func (e *Entry) MendIn(mode ciliumnode.Mode) string {
+	if mend, ok := mendsIn(mode)[e.Reason]; ok {
+		return mend
+	}
+	return e.Mend
+}
+
+// onlyIn has the reasons that not every mode knows.
+func onlyIn() map[Reason][]ciliumnode.Mode {
+	crd, told := []ciliumnode.Mode{ciliumnode.CRD}, []ciliumnode.Mode{ciliumnode.CRD, ciliumnode.MultiPool}
+	multi, kubernetes := []ciliumnode.Mode{ciliumnode.MultiPool}, []ciliumnode.Mode{ciliumnode.Kubernetes}
+	return map[Reason][]ciliumnode.Mode{
+		// There is a pool of addresses, and a handshake.
+		AddressOnTwoNodes: crd, AddressTwiceInPool: crd, MarkedInUse: crd, PoolEntryOfOtherNode: crd, PoolEntryWithoutBlock: crd,
+		BlockNotListed: crd, ForeignPoolEntry: crd, PoolEntryMalformed: crd, PoolEntryUnreadable: crd, StuckHandshake: crd, NodeYetToMove: crd,
+		// A CiliumNode is ours to write, and the agent writes to it.
+		AddressUsedTwice: told, CiliumNodeMissing: told, CiliumNodeWithoutNode: told, DrainStuck: told, StaleRelease: told,
+		ListedTwice: multi, LeftFromCRDMode: multi,
+		AgentOnOtherPodCIDR: kubernetes, NodePodCIDRFirst: kubernetes,
+	}
+}
+
+// mendsIn are what to do in a mode where that is not what Catalogue says.
+func mendsIn(mode ciliumnode.Mode) map[Reason]string {
+	switch mode {
+	case ciliumnode.MultiPool:
+		return map[Reason]string{
+			AddressUsedTwice:   "One of the two nodes lists a CIDR of the other: see PodCIDROnTwoNodes, then restart the agent of NAME.",
+			AddressOutsidePool: "Do not restart the agent of NAME. Where ADDRESS lies in a block of NAME the operator lists that again: see that it runs. Else delete the pod; it gets another address.",
+			PodCIDROnTwoNodes:  "On the node that does not hold the block, delete the pods with addresses of ADDRESS, and take it out of spec.ipam.pools.allocated: `kubectl edit ciliumnode NAME`. Its agent puts back what pods use. Find out who wrote it.",
+			PodCIDROfOtherNode: "Delete the pods of NAME with addresses of ADDRESS, and take it out of spec.ipam.pools.allocated: `kubectl edit ciliumnode NAME`. Its agent puts back what pods use. Find out who wrote it: cilium-operator must not allocate (docs/modes.md).",
+			ForeignPodCIDR:     "Nothing, if you know who wrote it. Else see that cilium-operator does not allocate (docs/modes.md), delete the pods of NAME with addresses of ADDRESS, and take it out of spec.ipam.pools.allocated: `kubectl edit ciliumnode NAME`.",
+			DrainStuck:         "The agent gives it back once its other CIDRs cover what it requests: see that it is Ready (`kubectl -n kube-system get pods -l k8s-app=cilium -o wide`) and that the node's pools have free blocks.",
+		}
+	case ciliumnode.Kubernetes:
+		return map[Reason]string{
+			AddressOutsidePool: "Delete the pod; it gets an address of its Node's podCIDR.",
+			PodAddressUnowned:  "Delete the pod NAME; it gets an address of its Node's podCIDR.",
+			PodCIDROnTwoNodes:  "Drain and delete the one Node of the two that does not hold the block: it joins again with a block of its own. Find out who wrote it.",
+			PodCIDROfOtherNode: "Drain and delete the Node NAME: it joins again with a block of its own. Find out who wrote ADDRESS.",
+			ForeignPodCIDR:     "Nothing, if it is to stay. Else drain and delete the Node NAME: it joins again with a block, if kube-controller-manager gives it no podCIDR (--allocate-node-cidrs=false).",
+			BlockNotPublished:  "Where the Node names another podCIDR, it keeps that: delete the block, `kubectl delete podipblock NAME --wait=false`. Else see that the operator runs, leads and is not paused.",
+		}
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package audit
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// These look at nodes whose agents are told whole blocks, in multi-pool and
+// kubernetes mode: there is no pool of addresses, and no handshake.
+
+// poolNote names the pool of Cilium's that a CIDR is listed for, where that is not
+// the one that blocks are listed for.
+func (cn *CiliumNode) poolNote(cidr netip.Prefix) string {
+	if cn.Whole == nil || cn.Lists(cidr) {
+		return ""
+	}
+	for _, a := range cn.Allocated {
+		if a.CIDR.Masked() == cidr {
+			return "for Cilium's pool " + a.Pool
+		}
+	}
+	return ""
+}
+
+// gives reports whether the agent gives out addresses of what holds a: because it
+// was told to, or because it runs with it all the same.
+func (cn *CiliumNode) gives(a netip.Addr) bool {
+	holds := func(p netip.Prefix) bool { return p.Contains(a) }
+	return slices.ContainsFunc(cn.Listed(), holds) || slices.ContainsFunc(cn.Whole.Runs, holds)
+}
+
+// wholeOf looks at what one node is told, by itself.
+func (c *check) wholeOf(n *node) {
+	c.twiceOf(n)
+	c.leftOf(n)
+	c.annotationsOf(n)
+	c.runsOf(n)
+}
+
+// twiceOf looks whether two CIDRs of a node share addresses. A pool of the agent
+// keeps each CIDR's addresses by themselves (pkg/ipam/pool.go, Cilium v1.20.1).
+func (c *check) twiceOf(n *node) {
+	var before []netip.Prefix
+	add := func(cidr netip.Prefix) {
+		for _, other := range before {
+			if other.Overlaps(cidr) {
+				c.add(Finding{Reason: ListedTwice, Object: c.carrier(n.name), Subject: cidr,
+					Note: "shares addresses with " + other.String(), Says: "more than once in " + c.list})
+				break
+			}
+		}
+		before = append(before, cidr)
+	}
+	if len(n.view.Allocated) == 0 {
+		for _, cidr := range n.view.PodCIDRs {
+			add(cidr)
+		}
+	}
+	for _, a := range n.view.Allocated {
+		add(a.CIDR.Masked())
+	}
+}
+
+// leftOf tells what is left of crd mode.
+func (c *check) leftOf(n *node) {
+	w := n.view.Whole
+	if len(w.LeftCIDRs)+w.LeftAddresses > 0 {
+		c.add(Finding{Reason: LeftFromCRDMode, Object: c.carrier(n.name),
+			Says: fmt.Sprintf("has %d podCIDRs and %d addresses in spec.ipam.pool, which its agent does not read", len(w.LeftCIDRs), w.LeftAddresses)})
+	}
+}
+
+// annotationsOf tells of blocks in annotations of a Node that do not count.
+func (c *check) annotationsOf(n *node) {
+	for _, cidr := range n.view.Whole.Annotated {
+		own := c.byCIDR[cidr]
+		if own == nil || own.Node != n.name || n.view.Lists(cidr) {
+			continue
+		}
+		c.add(Finding{Reason: NodePodCIDRFirst, Object: nodeObject(n.name), Others: []Object{blockObject(own.Name)}, Subject: cidr,
+			Says: "in an annotation, and spec.podCIDRs goes first"})
+	}
+}
+
+// runsOf looks whether the agent runs with what its Node names. What it runs with
+// stands in its CiliumNode (pkg/nodediscovery/nodediscovery.go,
+// mutateNodeResource, v1.20.1).
+func (c *check) runsOf(n *node) {
+	for _, cidr := range n.view.Whole.Runs {
+		if n.view.Lists(cidr) {
+			continue
+		}
+		f := Finding{Reason: AgentOnOtherPodCIDR, Object: nodeObject(n.name), Subject: cidr,
+			Note: "the Node names " + namedOf(n, cidr), Says: "its agent runs with it, and the Node does not name it"}
+		if other := c.heldElsewhere(n, cidr); other != nil {
+			f.Others = []Object{blockObject(other.Name)}
+			f.Says += "; it shares addresses with block " + other.CIDR.String() + " of node " + other.Node
+		}
+		c.add(f)
+	}
+}
+
+// namedOf is the podCIDR that a Node names of the family of cidr.
+func namedOf(n *node, cidr netip.Prefix) string {
+	for _, p := range n.view.PodCIDRs {
+		if ipalloc.FamilyOf(p.Addr()) == ipalloc.FamilyOf(cidr.Addr()) {
+			return p.String()
+		}
+	}
+	return "none"
+}
+
+// runsWith reports whether the agent runs with a CIDR of the family.
+func (cn *CiliumNode) runsWith(f ipalloc.Family) bool {
+	return cn.Whole != nil && slices.ContainsFunc(cn.Whole.Runs, func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) == f })
+}
+
+// wants reports whether the agent has use for the family, as far as it has said.
+func (cn *CiliumNode) wants(f ipalloc.Family) bool {
+	return cn.Whole == nil || !cn.Whole.Heard() || cn.Whole.Requested[f] > 0
+}
+
+// wholeBlock looks at a block of a node whose agent is told whole ones.
+func (c *check) wholeBlock(n *node, b *crd.Block) {
+	f := Finding{Object: blockObject(b.Name), Others: []Object{c.carrier(n.name)}, Subject: b.CIDR}
+	told := slices.ContainsFunc(n.view.Listed(), b.CIDR.Overlaps) // as part of another, too
+	switch {
+	case b.Phase == ipalloc.CoolingDown && told:
+		f.Reason, f.Says = RestingBlockPublished, fmt.Sprintf("rests, and %s of %s %s has it", c.list, c.kind, n.name)
+	case b.Phase == ipalloc.InService && !told && c.shouldBeTold(n, b):
+		f.Reason = BlockNotPublished
+		f.Says = fmt.Sprintf("not in %s of %s %s, created %s ago", c.list, c.kind, n.name, c.now.Sub(b.Created).Round(time.Second))
+	case b.Phase == ipalloc.Draining && !n.view.Whole.Fixed && told && c.drainStands(n, b, 1):
+		f.Reason = DrainStuck
+		f.Says = fmt.Sprintf("drains (%s) since %s, with nothing of it in use, and is listed still; nothing has moved for %s, and %s",
+			b.Reason, b.Since.UTC().Format(time.RFC3339), c.now.Sub(n.view.Changed).Round(time.Second), n.agent())
+	default:
+		return
+	}
+	c.add(f)
+}
+
+// shouldBeTold leaves out, beside what shouldBePublished does, a block that the
+// agent may have given back a moment ago, and what other findings explain.
+func (c *check) shouldBeTold(n *node, b *crd.Block) bool {
+	if !c.shouldBePublished(n, b) || slices.Contains(n.view.Whole.Annotated, b.CIDR) {
+		return false
+	}
+	if n.view.Whole.Fixed {
+		return !n.view.runsWith(ipalloc.FamilyOf(b.CIDR.Addr())) || n.view.ofFamily(ipalloc.FamilyOf(b.CIDR.Addr())) > 0
+	}
+	return n.view.Changed.IsZero() || c.now.Sub(n.view.Changed) >= c.StuckAfter
+}

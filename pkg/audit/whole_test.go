@@ -1,0 +1,360 @@
+package audit
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	iputil "github.com/cilium/cilium/pkg/ip"
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+const v4Annotation = "network.cilium.io/ipv4-pod-cidr"
+
+// wholeWorld is a cluster whose agents are told whole blocks, in objects that
+// tests spoil before they are read.
+type wholeWorld struct {
+	world
+	ciliumNodes map[string]*ciliumv2.CiliumNode
+	changed     map[string]time.Time // by CiliumNode; else long ago
+}
+
+// healthyIn are nodes a and b, each with a /29 of a pool and a pod on its third
+// address.
+func healthyIn(mode ciliumnode.Mode) *wholeWorld {
+	w := &wholeWorld{world{&Snapshot{Time: now, Mode: mode}}, map[string]*ciliumv2.CiliumNode{}, map[string]time.Time{}}
+	w.pool("main", "10.0.0.0/24")
+	w.add("a", "10.0.0.0/29")
+	w.add("b", "10.0.0.8/29")
+	return w
+}
+
+func (w *wholeWorld) add(name, cidr string) {
+	w.node(name)
+	w.CiliumNodes = nil // read makes them
+	w.newBlock(name, cidr)
+	cn := &ciliumv2.CiliumNode{}
+	cn.Name = name
+	w.ciliumNodes[name] = cn
+	first := netip.MustParsePrefix(cidr).Addr().Next()
+	if w.Mode == ciliumnode.Kubernetes {
+		w.nodeOf(name).Annotations = map[string]string{v4Annotation: cidr}
+		w.left(name, cidr)
+	} else {
+		cn.Spec.IPAM.Pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 6}}}
+		cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "CiliumInternalIP", IP: first.String()}}
+		w.list(name, "default", cidr)
+	}
+	w.pod("on-"+name, name, first.Next().String())
+}
+
+func (w *wholeWorld) nodeOf(name string) *corev1.Node {
+	return &w.Nodes[slices.IndexFunc(w.Nodes, func(n corev1.Node) bool { return n.Name == name })]
+}
+
+// optOut adds a Node that says that Cilium does not run on it, with a podCIDR.
+func (w *wholeWorld) optOut(name string) {
+	node := corev1.Node{Spec: corev1.NodeSpec{PodCIDRs: []string{"192.0.2.0/24"}}}
+	node.Name, node.Labels = name, map[string]string{v1alpha1.OptOutLabel: "true"}
+	w.Nodes = append(w.Nodes, node)
+}
+
+// selecting selects nodes by a label with their name.
+func selecting(names ...string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+		{Key: "name", Operator: metav1.LabelSelectorOpIn, Values: names},
+	}}
+}
+
+// list adds CIDRs to what a node is told for a pool of Cilium's.
+func (w *wholeWorld) list(name, pool string, cidrs ...string) {
+	pools := &w.ciliumNodes[name].Spec.IPAM.Pools
+	i := slices.IndexFunc(pools.Allocated, func(e ipamtypes.IPAMPoolAllocation) bool { return e.Pool == pool })
+	if i < 0 {
+		i, pools.Allocated = len(pools.Allocated), append(pools.Allocated, ipamtypes.IPAMPoolAllocation{Pool: pool})
+	}
+	for _, c := range cidrs {
+		pools.Allocated[i].CIDRs = append(pools.Allocated[i].CIDRs, iputil.PrefixFrom(netip.MustParsePrefix(c)))
+	}
+}
+
+// left sets podCIDRs of a CiliumNode: left of crd mode, or what an agent in
+// kubernetes mode runs with.
+func (w *wholeWorld) left(name string, cidrs ...string) {
+	spec := &w.ciliumNodes[name].Spec.IPAM
+	spec.PodCIDRs = nil
+	for _, c := range cidrs {
+		spec.PodCIDRs = append(spec.PodCIDRs, iputil.PrefixFrom(netip.MustParsePrefix(c)))
+	}
+}
+
+func (w *wholeWorld) unlist(name string) { w.ciliumNodes[name].Spec.IPAM.Pools.Allocated = nil }
+
+// read makes the views.
+func (w *wholeWorld) read() *Snapshot {
+	views, s := ciliumnode.NewViews(w.Mode), *w.Snapshot
+	for name, cn := range w.ciliumNodes {
+		if v := views.CiliumNode(cn); v != nil {
+			changed, ok := w.changed[name]
+			if !ok {
+				changed = long
+			}
+			s.CiliumNodes = append(s.CiliumNodes, CiliumNode{View: v, Changed: changed})
+		}
+	}
+	for i := range s.Nodes {
+		if v := views.Node(&s.Nodes[i]); v != nil {
+			s.CiliumNodes = append(s.CiliumNodes, CiliumNode{View: v})
+		}
+	}
+	return &s
+}
+
+type wholeTest struct {
+	spoil func(w *wholeWorld)
+	want  []string // nil: nothing is wrong
+}
+
+func TestCheckWholeBlocks(t *testing.T) {
+	for mode, tests := range map[ciliumnode.Mode]map[string]wholeTest{
+		ciliumnode.MultiPool: checksMultiPool(), ciliumnode.Kubernetes: checksKubernetes(),
+	} {
+		for name, test := range tests {
+			t.Run(mode.String()+"/"+name, func(t *testing.T) {
+				w := healthyIn(mode)
+				if test.spoil != nil {
+					test.spoil(w)
+				}
+				s := w.read()
+				found := Check(s, settings())
+				if diff := cmp.Diff(test.want, shorts(found)); diff != "" {
+					t.Errorf("findings (-want +got):\n%s", diff)
+				}
+				for _, e := range Catalogue() {
+					of := func(f Finding) bool { return f.Reason == e.Reason }
+					if slices.ContainsFunc(found, of) && !slices.Contains(e.Modes(), mode) {
+						t.Errorf("%s is not said to be found in %s mode", e.Reason, mode)
+					}
+				}
+				if r := NewReport(s, 1, found); len(r.Findings) > 0 && r.Mode != mode.String() {
+					t.Errorf("the report is of mode %q", r.Mode)
+				}
+			})
+		}
+	}
+}
+
+func checksMultiPool() map[string]wholeTest {
+	return map[string]wholeTest{
+		"healthy": {},
+		"a block told to another node too": {
+			spoil: func(w *wholeWorld) { w.list("b", "default", "10.0.0.0/29") },
+			want:  []string{"PodCIDROfOtherNode CiliumNode/b PodIPBlock/10.0.0.0-29 10.0.0.0/29"},
+		},
+		"a foreign CIDR on two nodes": {
+			spoil: func(w *wholeWorld) { w.list("a", "default", "192.0.2.0/28"); w.list("b", "blue", "192.0.2.0/29") },
+			want: []string{
+				"PodCIDROnTwoNodes CiliumNode/b CiliumNode/a 192.0.2.0/29",
+				"ForeignPodCIDR CiliumNode/a 192.0.2.0/28", "ForeignPodCIDR CiliumNode/b 192.0.2.0/29",
+			},
+		},
+		"a CIDR of a pool, without a block": {
+			spoil: func(w *wholeWorld) { w.list("a", "default", "10.0.0.64/29") },
+			want:  []string{"PodCIDRWithoutBlock CiliumNode/a 10.0.0.64/29"},
+		},
+		"a CIDR in another": {
+			spoil: func(w *wholeWorld) { w.list("a", "default", "10.0.0.4/30") },
+			want:  []string{"ListedTwice CiliumNode/a 10.0.0.4/30", "ForeignPodCIDR CiliumNode/a 10.0.0.4/30"},
+		},
+		"a CIDR for two pools": {
+			spoil: func(w *wholeWorld) { w.list("a", "blue", "10.0.0.0/29") },
+			want:  []string{"ListedTwice CiliumNode/a 10.0.0.0/29"},
+		},
+		"a block in service that the agent has given back": {
+			spoil: func(w *wholeWorld) { w.newBlock("a", "10.0.0.16/29") },
+			want:  []string{"BlockNotPublished PodIPBlock/10.0.0.16-29 CiliumNode/a 10.0.0.16/29"},
+		},
+		"given back a moment ago": {
+			spoil: func(w *wholeWorld) { w.newBlock("a", "10.0.0.16/29"); w.changed["a"] = now.Add(-time.Minute) },
+		},
+		"over its own limit": {
+			spoil: func(w *wholeWorld) {
+				w.newBlock("a", "10.0.0.16/29")
+				w.ciliumNodes["a"].Spec.IPAM.MaxAllocate = 6
+			},
+		},
+		"the only block is lost, with the addresses in use": {
+			spoil: func(w *wholeWorld) { w.unlist("a") },
+			want: []string{
+				"AddressOutsidePool CiliumNode/a 10.0.0.1", "AddressOutsidePool CiliumNode/a 10.0.0.2",
+				"NodeWithoutAddresses Node/a PodIPPool/main", "BlockNotPublished PodIPBlock/10.0.0.0-29 CiliumNode/a 10.0.0.0/29",
+			},
+		},
+		"the agent has no use for the family": {
+			spoil: func(w *wholeWorld) {
+				w.unlist("a")
+				w.deletePod("on-a")
+				w.deleteBlock("10.0.0.0-29")
+				w.ciliumNodes["a"].Spec.Addresses = nil
+				w.ciliumNodes["a"].Spec.IPAM.Pools.Requested[0].Needed = ipamtypes.IPAMPoolDemand{IPv6Addrs: 8}
+			},
+		},
+		"a resting block is listed": {
+			spoil: func(w *wholeWorld) { w.phase("10.0.0.0-29", ipalloc.CoolingDown, expand.Returned, now) },
+			want:  []string{"RestingBlockPublished PodIPBlock/10.0.0.0-29 CiliumNode/a 10.0.0.0/29"},
+		},
+		"a drain waits for pods": {spoil: func(w *wholeWorld) { w.phase("10.0.0.0-29", ipalloc.Draining, expand.Deleted, long) }},
+		"a drain waits for nobody": {
+			spoil: func(w *wholeWorld) {
+				w.newBlock("a", "10.0.0.16/29")
+				w.list("a", "default", "10.0.0.16/29")
+				w.phase("10.0.0.16-29", ipalloc.Draining, expand.Deleted, long)
+			},
+			want: []string{"DrainStuck PodIPBlock/10.0.0.16-29 CiliumNode/a 10.0.0.16/29"},
+		},
+		"a pod outside": {
+			spoil: func(w *wholeWorld) { w.pod("x", "a", "192.0.2.8") },
+			want:  []string{"PodAddressUnowned Pod/default/x 192.0.2.8"},
+		},
+		"a pod of another pool of Cilium's": {
+			spoil: func(w *wholeWorld) { w.list("a", "blue", "192.0.2.0/28"); w.pod("x", "a", "192.0.2.8") },
+			want:  []string{"ForeignPodCIDR CiliumNode/a 192.0.2.0/28"},
+		},
+		"a pod with an address that another node lists": {
+			spoil: func(w *wholeWorld) { w.pod("x", "a", "10.0.0.12") },
+			want:  []string{"PodAddressOfOtherNode Pod/default/x CiliumNode/b 10.0.0.12"},
+		},
+		"two pods with one address": {
+			spoil: func(w *wholeWorld) { w.pod("x", "a", "10.0.0.2") },
+			want:  []string{"PodsShareAddress Pod/default/x Pod/default/on-a 10.0.0.2"},
+		},
+		"two routers with one address": {
+			spoil: func(w *wholeWorld) { w.ciliumNodes["b"].Spec.Addresses[0].IP = "10.0.0.1" },
+			want:  []string{"AddressUsedTwice CiliumNode/b CiliumNode/a 10.0.0.1", "AddressOutsidePool CiliumNode/b 10.0.0.1"},
+		},
+		"left of crd mode": {
+			spoil: func(w *wholeWorld) {
+				w.left("a", "10.0.0.0/29")
+				w.ciliumNodes["a"].Spec.IPAM.Pool = ipamtypes.AllocationMap{"10.0.0.1": {}, "ten": {}}
+			},
+			want: []string{"LeftFromCRDMode CiliumNode/a"},
+		},
+		"no CiliumNode": {
+			spoil: func(w *wholeWorld) { delete(w.ciliumNodes, "a") },
+			want:  []string{"CiliumNodeMissing Node/a"},
+		},
+		"no Node": {
+			spoil: func(w *wholeWorld) { w.deleteNode("a") },
+			want:  []string{"BlockWithoutNode PodIPBlock/10.0.0.0-29 Node/a 10.0.0.0/29", "CiliumNodeWithoutNode CiliumNode/a"},
+		},
+		"another IPAM gave it its block": {
+			spoil: func(w *wholeWorld) {
+				w.block("10.0.0.0-29").Labels = map[string]string{"cilium-pool.io/adopted-from": "multi-pool"}
+				w.ciliumNodes["a"].Spec.Addresses = nil
+			},
+		},
+	}
+}
+
+func checksKubernetes() map[string]wholeTest {
+	return map[string]wholeTest{
+		"healthy":                    {},
+		"the agent has yet to start": {spoil: func(w *wholeWorld) { delete(w.ciliumNodes, "a"); w.deletePod("on-a") }},
+		"a Node without Cilium":      {spoil: func(w *wholeWorld) { w.optOut("c"); w.pod("x", "c", "192.0.2.8") }},
+		"a drain waits for the Node": {spoil: func(w *wholeWorld) {
+			w.deletePod("on-a")
+			w.phase("10.0.0.0-29", ipalloc.Draining, expand.Deleted, long)
+		}},
+		"the agent runs with another": {
+			spoil: func(w *wholeWorld) { w.left("a", "10.9.0.0/24"); w.deletePod("on-a"); w.pod("x", "a", "10.9.0.7") },
+			want:  []string{"AgentOnOtherPodCIDR Node/a 10.9.0.0/24"},
+		},
+		"the agent runs with another node's": {
+			spoil: func(w *wholeWorld) { w.left("a", "10.0.0.8/29") },
+			want:  []string{"AgentOnOtherPodCIDR Node/a PodIPBlock/10.0.0.8-29 10.0.0.8/29"},
+		},
+		"the agent runs, and the Node names nothing": {
+			spoil: func(w *wholeWorld) { w.nodeOf("a").Annotations = nil },
+			want:  []string{"AgentOnOtherPodCIDR Node/a 10.0.0.0/29"},
+		},
+		"spec.podCIDRs goes first": {
+			spoil: func(w *wholeWorld) { w.nodeOf("a").Spec.PodCIDRs = []string{"10.9.0.0/24"} },
+			want: []string{
+				"AgentOnOtherPodCIDR Node/a 10.0.0.0/29",
+				"ForeignPodCIDR Node/a 10.9.0.0/24", "NodePodCIDRFirst Node/a PodIPBlock/10.0.0.0-29 10.0.0.0/29",
+			},
+		},
+		"nothing told": {
+			spoil: func(w *wholeWorld) { w.nodeOf("a").Annotations = nil; delete(w.ciliumNodes, "a"); w.deletePod("on-a") },
+			want:  []string{"NodeWithoutAddresses Node/a PodIPPool/main", "BlockNotPublished PodIPBlock/10.0.0.0-29 Node/a 10.0.0.0/29"},
+		},
+		"a second block": {
+			spoil: func(w *wholeWorld) { w.newBlock("a", "10.0.0.16/29") },
+			want:  []string{"BlockNotPublished PodIPBlock/10.0.0.16-29 Node/a 10.0.0.16/29"},
+		},
+		"the block of another node": {
+			spoil: func(w *wholeWorld) {
+				w.nodeOf("b").Annotations[v4Annotation] = "10.0.0.0/29"
+				w.left("b", "10.0.0.0/29")
+				w.deletePod("on-b")
+			},
+			want: []string{
+				"PodCIDROfOtherNode Node/b PodIPBlock/10.0.0.0-29 10.0.0.0/29", "BlockNotPublished PodIPBlock/10.0.0.8-29 Node/b 10.0.0.8/29",
+			},
+		},
+		"torn away": {
+			spoil: func(w *wholeWorld) { w.deleteBlock("10.0.0.0-29") },
+			want:  []string{"PodCIDRWithoutBlock Node/a 10.0.0.0/29"},
+		},
+		"a podCIDR of no pool": {
+			spoil: func(w *wholeWorld) {
+				w.deleteBlock("10.0.0.0-29")
+				w.deletePod("on-a")
+				w.nodeOf("a").Annotations = nil
+				w.nodeOf("a").Spec.PodCIDR = "10.9.0.0/24"
+				w.left("a", "10.9.0.0/24")
+			},
+			want: []string{"ForeignPodCIDR Node/a 10.9.0.0/24"},
+		},
+		"a pod outside": {
+			spoil: func(w *wholeWorld) { w.pod("x", "a", "192.0.2.8") },
+			want:  []string{"PodAddressUnowned Pod/default/x 192.0.2.8"},
+		},
+		"a pod of the Node's block outside its podCIDR": {
+			spoil: func(w *wholeWorld) { w.newBlock("a", "10.0.0.16/29"); w.pod("x", "a", "10.0.0.18") },
+			want:  []string{"AddressOutsidePool Node/a 10.0.0.18", "BlockNotPublished PodIPBlock/10.0.0.16-29 Node/a 10.0.0.16/29"},
+		},
+		"a pod with an address of another node": {
+			spoil: func(w *wholeWorld) { w.pod("x", "a", "10.0.0.12") },
+			want:  []string{"PodAddressOfOtherNode Pod/default/x Node/b 10.0.0.12"},
+		},
+		"a resting block is told": {
+			spoil: func(w *wholeWorld) { w.phase("10.0.0.0-29", ipalloc.CoolingDown, expand.Returned, now) },
+			want:  []string{"RestingBlockPublished PodIPBlock/10.0.0.0-29 Node/a 10.0.0.0/29"},
+		},
+		"no pool": {
+			spoil: func(w *wholeWorld) {
+				w.add("c", "10.0.0.16/29")
+				w.deleteBlock("10.0.0.16-29")
+				w.deletePod("on-c")
+				w.nodeOf("c").Annotations = nil
+				w.left("c")
+				for i := range w.Pools {
+					w.Pools[i].Spec.NodeSelector = selecting("a", "b")
+				}
+				w.nodeOf("a").Labels, w.nodeOf("b").Labels = map[string]string{"name": "a"}, map[string]string{"name": "b"}
+			},
+			want: []string{"NodeServedByNoPool Node/c"},
+		},
+	}
+}

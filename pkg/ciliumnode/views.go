@@ -1,0 +1,43 @@
+package ciliumnode
+
+import (
+	"net/netip"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Views reads all nodes of a cluster: its CiliumNodes first, then its Nodes. Each
+// node is read from the object that tells its agent its blocks; where that is the
+// Node, it holds what the CiliumNode says of the agent, too.
+type Views struct {
+	mode Mode
+	runs map[string][]netip.Prefix // by the name of a CiliumNode, in kubernetes mode
+}
+
+// NewViews reads nothing yet.
+func NewViews(mode Mode) *Views { return &Views{mode: mode, runs: map[string][]netip.Prefix{}} }
+
+// CiliumNode reads a CiliumNode; nil, where it does not tell an agent its blocks.
+func (vs *Views) CiliumNode(cn *ciliumv2.CiliumNode) *View {
+	if vs.mode != Kubernetes {
+		return vs.mode.View(cn)
+	}
+	cidrs := []netip.Prefix{}
+	for _, p := range prefixes(cn.Spec.IPAM.PodCIDRs) {
+		cidrs = append(cidrs, p.Masked())
+	}
+	vs.runs[cn.Name] = cidrs
+	return nil
+}
+
+// Node reads a Node, after all CiliumNodes; nil, where it does not tell an agent
+// its blocks.
+func (vs *Views) Node(node *corev1.Node) *View {
+	if vs.mode != Kubernetes {
+		return nil
+	}
+	v := vs.mode.View(node)
+	v.Whole.Runs, v.Whole.HasAgent = vs.runs[node.Name], vs.runs[node.Name] != nil
+	return v
+}

@@ -1,0 +1,199 @@
+package controller
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// bluePool gives addresses to Cilium's pool blue.
+func bluePool(ranges ...string) *v1alpha1.PodIPPool {
+	pool := podIPPool("blues", 2, ranges...)
+	pool.Spec.CiliumPool = "blue"
+	return pool
+}
+
+// blueBed is node n whose agent has what it asks for of the default pool, beside a
+// pool that serves Cilium's pool blue.
+func blueBed(t *testing.T) *bed {
+	return poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), bluePool("10.8.0.0/28"),
+		pooled(2, "10.0.0.0/30"), blockObject("10.0.0.0/30", ipalloc.InService))
+}
+
+// toldFor are the CIDRs that the agent of node n was told for a pool of Cilium's.
+func (b *bed) toldFor(ciliumPool string) []netip.Prefix {
+	b.t.Helper()
+	return b.ciliumNode().Of(ciliumPool).PodCIDRs
+}
+
+func (b *bed) tells(def, blue []netip.Prefix) {
+	b.t.Helper()
+	for pool, want := range map[string][]netip.Prefix{"": def, "blue": blue} {
+		if diff := cmp.Diff(want, b.toldFor(pool), compareNetip(), cmpopts.EquateEmpty()); diff != "" {
+			b.t.Errorf("told for pool %q (-want +got):\n%s", pool, diff)
+		}
+	}
+}
+
+const asksBlue = `{"spec":{"ipam":{"pools":{"requested":[{"pool":"blue","needed":{"ipv4-addrs":3}},{"pool":"default","needed":{"ipv4-addrs":2}}]}}}}`
+
+func TestNobodyAsksForACiliumPool(t *testing.T) {
+	b := blueBed(t)
+	b.rests()
+	b.tells(prefixes("10.0.0.0/30"), nil)
+}
+
+// What an agent asks for of a pool comes from the PodIPPools that serve it, and
+// goes under its name; the default pool has its own needs, and its own blocks.
+func TestAgentAsksForACiliumPool(t *testing.T) {
+	b := blueBed(t)
+	b.agentWrites(asksBlue)
+	b.settle()
+	b.tells(prefixes("10.0.0.0/30"), prefixes("10.8.0.0/30", "10.8.0.4/30"))
+	for _, k := range b.blocks() {
+		if blue := k.Pool == "blues"; blue != strings.HasPrefix(k.Name, "10.8.") {
+			t.Errorf("block %s is of pool %s", k.Name, k.Pool)
+		}
+	}
+	b.rests()
+}
+
+func TestFullCiliumPoolTakesFromNoOther(t *testing.T) {
+	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), bluePool("10.8.0.0/30"),
+		pooled(2, "10.0.0.0/30"), blockObject("10.0.0.0/30", ipalloc.InService))
+	b.agentWrites(asksBlue)
+	b.settle()
+	b.tells(prefixes("10.0.0.0/30"), prefixes("10.8.0.0/30"))
+	if !b.r.isStarving("n") {
+		t.Error("the node does not wait for addresses")
+	}
+}
+
+// A pod counts for the pool that it asks for, itself or by its namespace, before
+// its agent has heard of it.
+func TestPodsAskForACiliumPool(t *testing.T) {
+	blue := map[string]string{"ipam.cilium.io/ip-pool": "blue"}
+	tests := map[string]struct {
+		pod, namespace map[string]string
+		want           int // how many more blocks of blue
+	}{
+		"nobody asks":                 {},
+		"the pod":                     {pod: blue, want: 2},
+		"the namespace":               {namespace: blue, want: 2},
+		"the pod goes first":          {pod: map[string]string{"ipam.cilium.io/ip-pool": "default"}, namespace: blue},
+		"for the family":              {pod: map[string]string{"ipam.cilium.io/ipv4-pool": "blue"}, want: 2},
+		"for the other family":        {pod: map[string]string{"ipam.cilium.io/ipv6-pool": "blue"}},
+		"the family's own goes first": {pod: map[string]string{"ipam.cilium.io/ip-pool": "green", "ipam.cilium.io/ipv4-pool": "blue"}, want: 2},
+		"a pool that nobody serves":   {pod: map[string]string{"ipam.cilium.io/ip-pool": "green"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := blueBed(t)
+			b.r.Pods.SetNamespace("default", test.namespace)
+			for _, pod := range []string{"a", "b", "c"} {
+				obj := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: pod, UID: types.UID(pod), Annotations: test.pod}}
+				obj.Spec.NodeName = "n"
+				b.r.Pods.Set(readPod(obj), noon())
+			}
+			if _, err := b.reconcile(); err != nil {
+				t.Fatal(err)
+			}
+			if got := len(b.toldFor("blue")); got != test.want {
+				t.Errorf("%d blocks of blue, want %d", got, test.want)
+			}
+		})
+	}
+}
+
+// What the agent gives back rests and goes, like any other block, and while it is
+// listed, for whichever pool, it stays.
+func TestCiliumPoolGivenBack(t *testing.T) {
+	b := blueBed(t)
+	b.agentWrites(asksBlue)
+	b.settle()
+	b.agentWrites(`{"spec":{"ipam":{"pools":{"requested":[{"pool":"default","needed":{"ipv4-addrs":2}}],"allocated":[{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`)
+	b.settle()
+	if !b.has("10.8.0.0/30") || !b.has("10.8.0.4/30") {
+		t.Fatal("they rested too short")
+	}
+	b.clock.SetTime(noon().Add(time.Hour))
+	b.lag()
+	b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"blue","cidrs":["10.8.0.0/30"]},{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`)
+	if _, err := b.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	if !b.has("10.8.0.0/30") {
+		t.Error("the block was given up though it is listed")
+	}
+}
+
+// A CiliumNode that is made anew is told the blocks of each pool again.
+func TestCiliumPoolsOfAForgottenCiliumNode(t *testing.T) {
+	blue := crd.NewBlock(prefix("10.8.0.0/30"), "blues", "n", "node-uid")
+	blue.UID = "uid-blue"
+	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/27"), bluePool("10.8.0.0/28"),
+		blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService), blue)
+	b.settle()
+	b.tells(prefixes("10.0.0.0/30", "10.0.0.4/30"), prefixes("10.8.0.0/30"))
+	b.rests()
+}
+
+// Of what was torn away, a pool makes only those again that are listed for the
+// pool of Cilium's that it serves.
+func TestTornAwayBlockOfACiliumPool(t *testing.T) {
+	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), bluePool("10.8.0.0/28"), pooled(2, "10.0.0.0/30", "10.8.0.8/30"))
+	b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"blue","cidrs":["10.0.0.8/30","10.8.0.0/30"]},{"pool":"default","cidrs":["10.0.0.0/30","10.8.0.8/30"]}]}}}}`)
+	b.settle()
+	var got []string
+	for _, k := range b.blocks() {
+		got = append(got, k.Name+" "+k.Pool)
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff([]string{"10.0.0.0-30 p", "10.8.0.0-30 blues"}, got); diff != "" {
+		t.Errorf("blocks (-want +got):\n%s", diff)
+	}
+}
+
+// In other modes a pool that names one of Cilium's serves nobody, and says so.
+func TestCiliumPoolInOtherModes(t *testing.T) {
+	for _, mode := range []ciliumnode.Mode{ciliumnode.CRD, ciliumnode.Kubernetes} {
+		t.Run(mode.String(), func(t *testing.T) {
+			b := newBedIn(t, mode, nodeObject(), bluePool("10.8.0.0/28"))
+			b.rests()
+			obj := bluePool("10.8.0.0/28")
+			setConditions(obj, b.r.Pools.Get("blues"), nil, poolUsage{}, noon())
+			ready := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PoolReady)
+			if ready.Status != metav1.ConditionFalse || ready.Reason != ReasonNoCiliumPools || !strings.Contains(ready.Message, "spec.ciliumPool is blue") {
+				t.Errorf("Ready is %+v", ready)
+			}
+		})
+	}
+}
+
+// Release entries, which fence, are seen by the pool whose block they are of.
+func TestReleaseOfCiliumPools(t *testing.T) {
+	b := blueBed(t)
+	b.agentWrites(asksBlue)
+	b.settle()
+	b.agentWrites(`{"spec":{"ipam":{"pools":{"requested":[{"pool":"default","needed":{"ipv4-addrs":2}}],"allocated":[{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`)
+	b.settle()
+	b.clock.SetTime(noon().Add(time.Hour))
+	b.settle()
+	if b.has("10.8.0.0/30") || b.has("10.8.0.4/30") || len(b.ciliumNode().Release) > 0 {
+		t.Errorf("blocks %+v, entries %v: want those of blue gone, and nothing left over", b.blocks(), b.ciliumNode().Release)
+	}
+}

@@ -1,0 +1,302 @@
+package audit
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	iputil "github.com/cilium/cilium/pkg/ip"
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+const podCIDRAnnotation = "network.cilium.io/ipv4-pod-cidr"
+
+// told makes a node of pool main whose agent is told a block whole, with a pod on
+// its third address.
+func (b *bed) told(mode ciliumnode.Mode, name, cidr string) *ciliumv2.CiliumNode {
+	b.Helper()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": "main"}}}
+	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	block, router := prefix(cidr), prefix(cidr).Addr().Next()
+	if mode == ciliumnode.Kubernetes {
+		node.Annotations = map[string]string{podCIDRAnnotation: cidr}
+		cn.Spec.IPAM.PodCIDRs = []iputil.Prefix{block}
+	} else {
+		cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "CiliumInternalIP", IP: router.String()}}
+		cn.Spec.IPAM.Pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 6}}}
+		cn.Spec.IPAM.Pools.Allocated = []ipamtypes.IPAMPoolAllocation{{Pool: "default", CIDRs: []iputil.Prefix{block}}}
+	}
+	b.create(node)
+	b.agentPod(name)
+	b.block(name, cidr)
+	b.create(cn)
+	b.pod("on-"+name, name, router.Next().String())
+	return cn
+}
+
+func prefix(cidr string) iputil.Prefix { return iputil.PrefixFrom(netip.MustParsePrefix(cidr)) }
+
+// add lets the place's agent be told more.
+func (p *place) add(pool string, cidr string) {
+	p.Helper()
+	pools := &p.cn.Spec.IPAM.Pools
+	i := slices.IndexFunc(pools.Allocated, func(e ipamtypes.IPAMPoolAllocation) bool { return e.Pool == pool })
+	if i < 0 {
+		i, pools.Allocated = len(pools.Allocated), append(pools.Allocated, ipamtypes.IPAMPoolAllocation{Pool: pool})
+	}
+	pools.Allocated[i].CIDRs = append(pools.Allocated[i].CIDRs, prefix(cidr))
+	p.update(p.cn)
+}
+
+// spoilNode changes the place's Node.
+func (p *place) spoilNode(change func(*corev1.Node)) {
+	p.Helper()
+	node := &corev1.Node{}
+	if err := p.client.Get(p.Context(), client.ObjectKey{Name: p.node}, node); err != nil {
+		p.Fatal(err)
+	}
+	change(node)
+	p.update(node)
+}
+
+// runs lets the place's agent in kubernetes mode run with a podCIDR.
+func (p *place) runs(cidr string) {
+	p.Helper()
+	p.cn.Spec.IPAM.PodCIDRs = []iputil.Prefix{prefix(cidr)}
+	p.update(p.cn)
+}
+
+func (p *place) podGone() {
+	p.Helper()
+	p.remove(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "on-" + p.node}})
+}
+
+// faultsAlike can be planted alike where agents are told whole blocks.
+func faultsAlike(kind string) map[string]fault {
+	return map[string]fault{
+		"PodsShareAddress": {
+			plant: func(p *place) { p.pod("zz-shares", p.node, p.ip(2)) },
+			want:  []string{"PodsShareAddress Pod/default/zz-shares Pod/default/on-NODE 10.0.N.2"},
+		},
+		"PodAddressOfOtherNode": {
+			plant: func(p *place) { p.pod("astray", p.node, "10.0.0.5") },
+			want:  []string{"PodAddressOfOtherNode Pod/default/astray " + kind + "/healthy 10.0.0.5"},
+		},
+		"PodAddressUnowned": {
+			plant: func(p *place) { p.pod("unowned", p.node, "192.0.2.99") },
+			want:  []string{"PodAddressUnowned Pod/default/unowned 192.0.2.99"},
+		},
+		"PodCIDRWithoutBlock": {
+			plant: func(p *place) { p.remove(p.own()) },
+			want:  []string{"PodCIDRWithoutBlock " + kind + "/NODE 10.0.N.0/29"},
+		},
+		"BlockNotPublished": {
+			plant: func(p *place) { p.block(p.node, p.ip(16)+"/29") },
+			want:  []string{"BlockNotPublished PodIPBlock/10.0.N.16-29 " + kind + "/NODE 10.0.N.16/29"}, timed: true,
+		},
+		"AddressOutsidePool": {
+			plant: func(p *place) {
+				// Of a block that rests, so that it need not be listed.
+				p.phase(p.block(p.node, p.ip(16)+"/29"), ipalloc.CoolingDown, expand.Returned, 0)
+				p.pod("outside", p.node, p.ip(18))
+			},
+			want: []string{"AddressOutsidePool " + kind + "/NODE 10.0.N.18"},
+		},
+		"RestingBlockPublished": {
+			plant: func(p *place) { p.phase(p.own(), ipalloc.CoolingDown, expand.Returned, 0) },
+			want:  []string{"RestingBlockPublished PodIPBlock/10.0.N.0-29 " + kind + "/NODE 10.0.N.0/29"},
+		},
+		"BlocksOverlap": {
+			plant: func(p *place) { p.block(p.node, p.ip(0)+"/28") },
+			want:  []string{"BlocksOverlap PodIPBlock/10.0.N.0-28 PodIPBlock/10.0.N.0-29 10.0.N.0/28"},
+		},
+	}
+}
+
+func multiPoolFaults() map[string]fault {
+	return map[string]fault{
+		"PodCIDROfOtherNode": {
+			plant: func(p *place) { p.add("default", "10.0.0.0/29") },
+			want:  []string{"PodCIDROfOtherNode CiliumNode/NODE PodIPBlock/10.0.0.0-29 10.0.0.0/29"},
+		},
+		"PodCIDROnTwoNodes": {
+			plant: func(p *place) { p.add("blue", "198.51.100.0/24") },
+			want: []string{
+				"PodCIDROnTwoNodes CiliumNode/NODE CiliumNode/healthy 198.51.100.0/24",
+				"ForeignPodCIDR CiliumNode/NODE 198.51.100.0/24", "ForeignPodCIDR CiliumNode/healthy 198.51.100.0/25",
+			},
+		},
+		"ListedTwice": {
+			plant: func(p *place) { p.add("blue", p.ip(0)+"/29") },
+			want:  []string{"ListedTwice CiliumNode/NODE 10.0.N.0/29"},
+		},
+		"LeftFromCRDMode": {
+			plant: func(p *place) {
+				p.cn.Spec.IPAM.Pool = ipamtypes.AllocationMap{p.ip(2): {}}
+				p.list(p.ip(0) + "/29")
+			},
+			want: []string{"LeftFromCRDMode CiliumNode/NODE"},
+		},
+		"DrainStuck": {
+			plant: func(p *place) {
+				p.add("default", p.ip(16)+"/29")
+				p.phase(p.block(p.node, p.ip(16)+"/29"), ipalloc.Draining, expand.Deleted, 3*time.Hour)
+			},
+			want: []string{"DrainStuck PodIPBlock/10.0.N.16-29 CiliumNode/NODE 10.0.N.16/29"}, timed: true,
+		},
+		"StaleRelease": {
+			plant: func(p *place) { p.entry("192.0.2.1", expand.Marked) },
+			want:  []string{"StaleRelease CiliumNode/NODE 192.0.2.1"}, timed: true,
+		},
+		"CiliumNodeMissing": {
+			plant: func(p *place) { p.remove(p.cn) },
+			want:  []string{"CiliumNodeMissing Node/NODE"},
+		},
+		"NodeWithoutAddresses": {
+			plant: func(p *place) { p.newcomer("empty", "main") },
+			want:  []string{"NodeWithoutAddresses Node/empty PodIPPool/main"},
+		},
+	}
+}
+
+func kubernetesFaults() map[string]fault {
+	return map[string]fault{
+		"PodCIDROfOtherNode": {
+			plant: func(p *place) {
+				p.remove(p.own())
+				p.podGone()
+				p.spoilNode(func(n *corev1.Node) { n.Annotations[podCIDRAnnotation] = "10.0.0.0/29" })
+				p.runs("10.0.0.0/29")
+			},
+			want: []string{"PodCIDROfOtherNode Node/NODE PodIPBlock/10.0.0.0-29 10.0.0.0/29"},
+		},
+		"AgentOnOtherPodCIDR": {
+			plant: func(p *place) { p.podGone(); p.runs("198.51.100.0/24") },
+			want:  []string{"AgentOnOtherPodCIDR Node/NODE 198.51.100.0/24"},
+		},
+		"NodePodCIDRFirst": {
+			plant: func(p *place) {
+				p.podGone()
+				p.spoilNode(func(n *corev1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "203.0.113.0/24", []string{"203.0.113.0/24"} })
+				p.runs("203.0.113.0/24")
+			},
+			want: []string{"NodePodCIDRFirst Node/NODE PodIPBlock/10.0.N.0-29 10.0.N.0/29", "ForeignPodCIDR Node/NODE 203.0.113.0/24"},
+		},
+		"NodeWithoutAddresses": {
+			plant: func(p *place) {
+				p.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "empty", Labels: map[string]string{"pool": "main"}}})
+			},
+			want: []string{"NodeWithoutAddresses Node/empty PodIPPool/main"},
+		},
+	}
+}
+
+// What can be wrong where agents are told whole blocks is planted at once, as in
+// TestPlantedFaults. The operator's Lease tells the mode.
+func TestPlantedFaultsOfModes(t *testing.T) {
+	for mode, more := range map[ciliumnode.Mode]map[string]fault{
+		ciliumnode.MultiPool: multiPoolFaults(), ciliumnode.Kubernetes: kubernetesFaults(),
+	} {
+		t.Run(mode.String(), func(t *testing.T) {
+			b := newBed(t)
+			b.leads(mode)
+			b.pool("main", nil, "10.0.0.0/16")
+			healthy := b.told(mode, "healthy", "10.0.0.0/29")
+			if got := b.check("-o", "json", "--stuck-after=0s"); got.code != 0 {
+				t.Errorf("a healthy cluster: exit code %d\n%s%s", got.code, got.stdout, got.stderr)
+			}
+			if mode == ciliumnode.MultiPool {
+				(&place{bed: b, node: "healthy", cn: healthy}).add("green", "198.51.100.0/25")
+			}
+			kind, _ := mode.Resource()
+			var all, untimed []string
+			n, planted := 0, map[audit.Reason]bool{}
+			for _, faults := range []map[string]fault{faultsAlike(kind.Kind), more} {
+				for reason, f := range faults {
+					n++
+					planted[audit.Reason(reason)] = true
+					p := &place{bed: b, node: fmt.Sprintf("node-%02d", n), n: n}
+					p.cn = b.told(mode, p.node, p.ip(0)+"/29")
+					f.plant(p)
+					for _, want := range f.want {
+						want = strings.NewReplacer("NODE", p.node, "10.0.N.", fmt.Sprintf("10.0.%d.", n)).Replace(want)
+						all = append(all, want)
+						if !f.timed {
+							untimed = append(untimed, want)
+						}
+					}
+				}
+			}
+			for _, e := range audit.Catalogue() {
+				if len(e.Modes()) < len(ciliumnode.Modes()) && slices.Contains(e.Modes(), mode) && !planted[e.Reason] && elsewhereIn[e.Reason] == "" {
+					t.Errorf("%s is not planted in %s mode", e.Reason, mode)
+				}
+			}
+			for wait, want := range map[string][]string{"--stuck-after=0s": all, "--stuck-after=1h": untimed} {
+				got := b.check(wait, "-o", "json")
+				report := b.report(got)
+				slices.Sort(want)
+				if diff := cmp.Diff(want, shorts(report)); diff != "" || got.code != 1 || report.Mode != mode.String() {
+					t.Errorf("%s: exit code %d, mode %s, findings (-want +got):\n%s", wait, got.code, report.Mode, diff)
+				}
+			}
+		})
+	}
+}
+
+// elsewhereIn are reasons that some modes know and that are not planted in each of
+// them, and why.
+var elsewhereIn = map[audit.Reason]string{
+	audit.AddressUsedTwice:      "unit test: two nodes must list one CIDR for it",
+	audit.CiliumNodeWithoutNode: "the same in crd mode",
+}
+
+// leads makes the Lease of an operator that runs in a mode.
+func (b *bed) leads(mode ciliumnode.Mode) {
+	b.Helper()
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "kube-system", Name: "cilium-pool-operator", Labels: map[string]string{v1alpha1.ModeLabel: mode.String()},
+	}}
+	b.create(lease)
+	b.Cleanup(func() { b.gone(lease) })
+}
+
+// The real operator writes its mode on its Lease, and check reads it there.
+func TestOperatorTellsItsMode(t *testing.T) {
+	b := newBed(t)
+	b.pool("main", nil, "10.0.0.0/16")
+	b.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"pool": "main"}}})
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-pool-operator"}}
+	b.Cleanup(func() { b.gone(lease) }) // after the operator has ended
+	b.startOperator("--mode=kubernetes", "--leader-elect=true")
+	told := b.until(func() error {
+		block := &v1alpha1.PodIPBlock{}
+		if err := b.client.Get(b.Context(), client.ObjectKey{Name: crd.BlockName(netip.MustParsePrefix("10.0.0.0/29"))}, block); err != nil {
+			return err
+		}
+		o := b.check("-o", "json")
+		if r := b.report(o); r.Mode != "kubernetes" || o.code != 1 { // there is no agent
+			return fmt.Errorf("exit code %d:\n%s%s", o.code, o.stdout, o.stderr)
+		}
+		return nil
+	})
+	if told != nil {
+		t.Error(told)
+	}
+}
