@@ -22,7 +22,8 @@
 //     agent has answered ready-for-release, save when its Node is gone or
 //     somebody deleted the CiliumNode. What an agent holds is in its pool.
 //  3. podCIDRs lists the node's blocks with an IP in the pool, each once, in
-//     stable order, and nothing else but foreign entries.
+//     stable order, and nothing else but foreign entries. (A patch that was
+//     decided on before a block was made of published addresses does not list it.)
 //  7. Foreign entries of pools and podCIDRs are never removed.
 //  8. At rest nothing is written (Checker.Quiet).
 package invariant

@@ -46,6 +46,8 @@ type block struct {
 	cooling bool
 	since   time.Time
 	from    uint64
+	// made is the version in which it was first seen.
+	made uint64
 }
 
 func newModel() *model {
@@ -127,6 +129,12 @@ func blockOf(o client.Object) *block {
 }
 
 func (m *model) setBlock(old, b *block, version uint64) {
+	if b != nil {
+		b.made = version
+		if was := m.blocks[b.cidr]; was != nil && old != nil {
+			b.made = was.made
+		}
+	}
 	if b != nil && b.cooling {
 		b.from = version
 		if was := m.blocks[b.cidr]; was != nil && was.cooling {
