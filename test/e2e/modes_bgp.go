@@ -178,7 +178,7 @@ func (a *announced) grow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	more, err := a.load(ctx, a.nodes[0], bgpMore)
+	more, _, err := a.runStubborn(ctx, a.nodes[0], "more", bgpMore)
 	if err != nil {
 		return err
 	}

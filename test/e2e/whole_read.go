@@ -30,7 +30,8 @@ const (
 type carrier struct {
 	// cidrs reads the list; false: no object of that kind.
 	cidrs func(client.Object) ([]netip.Prefix, bool)
-	// fields lead to it in managedFields.
+	// fields lead to it in managedFields. None: the API server keeps none of such
+	// objects, so nobody can tell who wrote.
 	fields [][]string
 	// takes is who may take something off the list. Empty: nobody, as long as the
 	// object is there.
@@ -102,7 +103,6 @@ func onNode() carrier {
 			}
 			return nodeCIDRs(node), true
 		},
-		fields: [][]string{{"f:metadata", "f:annotations", "f:" + ipv4PodCIDR}, {"f:metadata", "f:annotations", "f:" + ipv6PodCIDR}},
 	}
 }
 
