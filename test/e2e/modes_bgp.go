@@ -269,7 +269,10 @@ func (a *announced) shrink(ctx context.Context) error {
 // judgeOrder checks of each prefix that it was announced when its node was told it,
 // withdrawn when it was told it no more, and gone before its block could be
 // anybody else's; and notes how long each took.
-func (a *announced) judgeOrder(context.Context) error {
+func (a *announced) judgeOrder(ctx context.Context) error {
+	if err := a.rules.Sync(ctx); err != nil {
+		return err
+	}
 	events, err := a.router.Events()
 	if err != nil {
 		return err
@@ -279,7 +282,10 @@ func (a *announced) judgeOrder(context.Context) error {
 		a.Logf("out of order: %s", w)
 	}
 	a.check(len(j.wrong) == 0 && j.announced > 0, "prefixes announced, withdrawn; out of order", "%d, %d; %d", j.announced, j.withdrawn, len(j.wrong))
-	a.note("from a block told to its prefix announced, median and longest", "%.2f s, %.2f s", median(j.up).Seconds(), longest(j.up).Seconds())
+	a.note("from a node's first block told to its prefix announced, session and all, longest", "%.1f s", longest(j.first).Seconds())
+	if len(j.up) > 0 {
+		a.note("from a further block told to its prefix announced, median and longest", "%.2f s, %.2f s", median(j.up).Seconds(), longest(j.up).Seconds())
+	}
 	if j.withdrawn > 0 {
 		a.note("from a block told no more to its prefix withdrawn, median and longest", "%.2f s, %.2f s", median(j.down).Seconds(), longest(j.down).Seconds())
 		a.note("from a prefix withdrawn to its block free for others, shortest", "%.1f s", shortest(j.free).Seconds())

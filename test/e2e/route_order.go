@@ -30,10 +30,11 @@ const (
 // routeOrder is what became of prefixes beside their blocks.
 type routeOrder struct {
 	announced, withdrawn int
-	// up is from told to announced, down from told no more to withdrawn, free from
-	// withdrawn to the block's end.
-	up, down, free []time.Duration
-	wrong          []string
+	// up is from told to announced, of blocks that were told while the router already
+	// had a session with their node; first, of those before. down is from told no
+	// more to withdrawn, free from withdrawn to the block's end.
+	up, first, down, free []time.Duration
+	wrong                 []string
 }
 
 // judgeRoutes compares what a router was told with what became of the blocks. Both
@@ -41,7 +42,14 @@ type routeOrder struct {
 func judgeRoutes(events []bed.RouteEvent, moments []moment) routeOrder {
 	j := routeOrder{}
 	there := map[netip.Prefix]bool{}
+	session := map[netip.Addr]time.Time{} // when each began first
 	for _, e := range events {
+		if e.What == "up" {
+			if _, known := session[e.Peer]; !known {
+				session[e.Peer] = e.At
+			}
+			continue
+		}
 		before := there[e.Prefix]
 		there[e.Prefix] = e.What == "announce"
 		switch {
@@ -52,6 +60,8 @@ func judgeRoutes(events []bed.RouteEvent, moments []moment) routeOrder {
 			switch {
 			case !ok || gone && off.After(told):
 				j.find("%s announced at %s, while nobody was told it", e.Prefix, e.At.Format(time.TimeOnly))
+			case told.Before(session[e.Peer]):
+				j.first = append(j.first, e.At.Sub(told))
 			default:
 				j.up = append(j.up, max(0, e.At.Sub(told)))
 			}
