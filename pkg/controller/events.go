@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/clock"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -40,14 +42,25 @@ const (
 // per event.
 type Events struct {
 	recorder events.EventRecorder
+	// phases limits the events of blocks that change their phase. Where thousands
+	// do, these would be a fifth of what is asked of the API server.
+	phases flowcontrol.PassiveRateLimiter
 
 	mu   sync.Mutex
 	told map[string]string
 }
 
+const (
+	phaseEventsPerSecond = 5
+	phaseEventsAtOnce    = 100
+)
+
 // NewEvents tells by recorder.
-func NewEvents(recorder events.EventRecorder) *Events {
-	return &Events{recorder: recorder, told: map[string]string{}}
+func NewEvents(recorder events.EventRecorder, c clock.PassiveClock) *Events {
+	return &Events{
+		recorder: recorder, told: map[string]string{},
+		phases: flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(phaseEventsPerSecond, phaseEventsAtOnce, c),
+	}
 }
 
 // maxNote is what the API server takes of a note, in bytes
@@ -123,7 +136,11 @@ func phaseMessage(phase ipalloc.Phase, reason expand.Reason) string {
 	return "the node has more addresses than it needs; the block goes as its pods go"
 }
 
+// blockPhase tells of no block in a storm: its conditions say the same.
 func (e *Events) blockPhase(b *v1alpha1.PodIPBlock, phase ipalloc.Phase, reason expand.Reason, message string) {
+	if !e.phases.TryAccept() {
+		return
+	}
 	event := map[ipalloc.Phase]string{
 		ipalloc.InService: EventBackInService, ipalloc.Draining: EventDraining, ipalloc.CoolingDown: EventCoolingDown,
 	}[phase]

@@ -47,7 +47,7 @@ func New(c Connections, s Settings) (*Operator, error) {
 		Pods:          NewPods(),
 		Agents:        NewAgents(s.AgentSettle),
 		Pacing:        NewPacing(s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool),
-		Events:        NewEvents(c.Recorder),
+		Events:        NewEvents(c.Recorder, c.Clock),
 		Metrics:       own,
 		Clock:         c.Clock,
 		ShortageTaint: s.ShortageTaint, NodeCondition: s.NodeCondition, Shadow: s.Shadow,

@@ -172,6 +172,7 @@ func (r *run) spent(ctx context.Context, before bed.Usage, o *bed.Observer, seen
 	r.values["node writes"] = r.counts.Writes("ciliumnodes")
 	r.values["pool writes"] = r.counts.Writes("podippools")
 	r.values["other writes"] = r.values["writes"] - r.counts.Writes("podipblocks", "ciliumnodes", "podippools")
+	r.values["events"] = r.counts.Writes("events")
 	r.values["refused writes"] = r.counts.Failed()
 	r.values["answered MiB"] = r.counts.Answered / mib
 	r.values["watched MiB"] = r.counts.Watched / mib

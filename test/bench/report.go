@@ -46,7 +46,7 @@ func tables() []table {
 		{"storm", "Scale-up storm", "One edit of the pool makes every node need one more block.",
 			slices.Concat([]column{seconds, {"writes", "writes", true}, {"refused writes", "refused", false}, {"versions", "versions", true}}, spent)},
 		{"reclaim", "Reclaim storm", "One edit of the pool makes every node give a block of 30 addresses back; all waits are zero and nothing is paced. Agents answer at once.",
-			slices.Concat([]column{seconds, {"writes per block", "own writes per block", true}, {"refused writes", "refused", false}, {"versions", "versions", true}}, spent)},
+			slices.Concat([]column{seconds, {"writes per block", "own writes per block", true}, {"events", "events", false}, {"refused writes", "refused", false}, {"versions", "versions", true}}, spent)},
 		{"react at 30 reports/s", "Reaction at 30 reports/s", "From the answer to the bound pod's create until a watch shows the new addresses.", reaction()},
 		{"react at 200 reports/s", "Reaction at 200 reports/s", "The same at more than six times the reports.", reaction()},
 		{"rest", "At rest", "Agents report and pods come and go without crossing a threshold.",
