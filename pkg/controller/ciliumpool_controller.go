@@ -42,32 +42,38 @@ func (r *CiliumPoolReconciler) Reconcile(ctx context.Context, req reconcile.Requ
 	if r.Off || !r.CiliumPools.Known() || is != nil && (!is.Ours || is.Deleting) {
 		return reconcile.Result{}, nil
 	}
-	serving, listed := r.Pools.Serving(req.Name), r.Ledger.ListedFor(req.Name)
-	want := ciliumpool.Wanted(serving, listed, is)
+	serving := r.Pools.Serving(req.Name)
+	want := ciliumpool.Wanted(serving, r.Ledger.ListedFor(req.Name), is)
+	result, err := r.keep(ctx, req.Name, is, want, len(serving) > 0)
+	if is != nil && len(serving) == 0 && err == nil {
+		result.RequeueAfter = sooner(result.RequeueAfter, unlistedAfter)
+	}
+	return result, err
+}
+
+// keep writes what differs from what is wanted.
+func (r *CiliumPoolReconciler) keep(ctx context.Context, name string, is *ciliumpool.View, want [2]*ciliumpool.Ranges, served bool) (reconcile.Result, error) {
 	nothing := want == [2]*ciliumpool.Ranges{}
 	switch {
-	case is == nil && !nothing && len(serving) > 0:
+	case is == nil && !nothing && served:
 		log.FromContext(ctx).Info("making the CiliumPodIPPool that agents look for")
-		return lostToAnother(r.Metrics.wrote("CiliumPodIPPool", "create", r.Client.Create(ctx, ciliumpool.New(req.Name, want))))
-	case is == nil || nothing && len(serving) > 0:
+		return lostToAnother(r.Metrics.wrote("CiliumPodIPPool", "create", r.Client.Create(ctx, ciliumpool.New(name, want))))
+	case is == nil || nothing && served:
 		return reconcile.Result{}, nil
 	case nothing:
 		log.FromContext(ctx).Info("deleting the CiliumPodIPPool, as nobody serves it and no node lists a CIDR of it")
-		return lostToAnother(r.Metrics.wrote("CiliumPodIPPool", "delete", r.Client.Delete(ctx, ciliumpool.Carrier(req.Name),
+		return lostToAnother(r.Metrics.wrote("CiliumPodIPPool", "delete", r.Client.Delete(ctx, ciliumpool.Carrier(name),
 			client.Preconditions{UID: &is.UID, ResourceVersion: &is.ResourceVersion})))
 	}
 	patch, err := is.Patch(want)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if patch != nil {
-		raw := client.RawPatch(types.MergePatchType, patch)
-		return lostToAnother(r.Metrics.wrote("CiliumPodIPPool", "patch", r.Client.Patch(ctx, ciliumpool.Carrier(req.Name), raw)))
+	if patch == nil {
+		return reconcile.Result{}, nil
 	}
-	if len(serving) == 0 {
-		return reconcile.Result{RequeueAfter: unlistedAfter}, nil
-	}
-	return reconcile.Result{}, nil
+	raw := client.RawPatch(types.MergePatchType, patch)
+	return lostToAnother(r.Metrics.wrote("CiliumPodIPPool", "patch", r.Client.Patch(ctx, ciliumpool.Carrier(name), raw)))
 }
 
 // lostToAnother lets a write that lost against another be looked at again without

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -88,8 +87,11 @@ func (c *CiliumPools) Names() []string {
 	return slices.Sorted(maps.Keys(c.byName))
 }
 
-// Picking are those that pick pods, by name.
+// Picking are those that pick pods, in no order. A nil one has none.
 func (c *CiliumPools) Picking() []*ciliumpool.View {
+	if c == nil {
+		return nil
+	}
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	var out []*ciliumpool.View
@@ -98,7 +100,6 @@ func (c *CiliumPools) Picking() []*ciliumpool.View {
 			out = append(out, v)
 		}
 	}
-	slices.SortFunc(out, func(a, b *ciliumpool.View) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 

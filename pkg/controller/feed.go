@@ -148,41 +148,6 @@ func (f *Feed) Start(ctx context.Context) error {
 	return nil
 }
 
-// knownEvery is how often the API server is asked for a kind that it does not
-// know yet.
-const knownEvery = 30 * time.Second
-
-// later watches CiliumPodIPPools once the API server knows them.
-func (f *Feed) later(ctx context.Context, logger logr.Logger, w Watch) {
-	for tick := time.NewTicker(knownEvery); ; {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			tick.Stop()
-			return
-		}
-		known, err := w.Known()
-		if err != nil {
-			logger.Error(err, "asking whether there are CiliumPodIPPools; trying again")
-		}
-		if known {
-			tick.Stop()
-			break
-		}
-	}
-	synced := make(chan struct{})
-	go func() {
-		defer close(synced)
-		if toolscache.WaitForCacheSync(ctx.Done(), w.Store.HasSynced) {
-			f.CiliumPools.SetKnown()
-			f.allCiliumPools()
-			f.allPools()
-		}
-	}()
-	toolscache.NewReflectorWithOptions(w.From, w.Object, w.Store, toolscache.ReflectorOptions{Name: "feed"}).RunWithContext(ctx)
-	<-synced
-}
-
 // Watch is a kind of object that the Feed wants to be told of.
 type Watch struct {
 	Object client.Object
@@ -363,14 +328,6 @@ func (f *Feed) node(n *corev1.Node) {
 	f.queueNode(n.Name)
 }
 
-func (f *Feed) namespace(n *corev1.Namespace) {
-	if f.Pods.SetNamespace(n.Name, n.Annotations) {
-		f.allNodes()
-	}
-}
-
-func (f *Feed) namespaceGone(n *corev1.Namespace) { f.Pods.SetNamespace(n.Name, nil) }
-
 func (f *Feed) nodeGone(n *corev1.Node) {
 	f.mu.Lock()
 	delete(f.names, n.Name)
@@ -385,8 +342,12 @@ func (f *Feed) ciliumNodeStore() Store {
 }
 
 func (f *Feed) podStore() Store {
+	read := readPod
+	if f.Mode.ManyPools() {
+		read = readAsking
+	}
 	return &records[*corev1.Pod, boundPod]{
-		read: readPod,
+		read: read,
 		there: func(p boundPod) {
 			if f.Pods.Set(p, f.Now()) {
 				f.queueNode(p.node)

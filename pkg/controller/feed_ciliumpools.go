@@ -1,10 +1,61 @@
 package controller
 
 import (
+	"context"
+	"time"
+
 	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 )
+
+// knownEvery is how often the API server is asked for a kind that it does not
+// know yet.
+const knownEvery = 30 * time.Second
+
+// later watches CiliumPodIPPools once the API server knows them.
+func (f *Feed) later(ctx context.Context, logger logr.Logger, w Watch) {
+	for tick := time.NewTicker(knownEvery); ; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			tick.Stop()
+			return
+		}
+		known, err := w.Known()
+		if err != nil {
+			logger.Error(err, "asking whether there are CiliumPodIPPools; trying again")
+		}
+		if known {
+			tick.Stop()
+			break
+		}
+	}
+	synced := make(chan struct{})
+	go func() {
+		defer close(synced)
+		if toolscache.WaitForCacheSync(ctx.Done(), w.Store.HasSynced) {
+			f.CiliumPools.SetKnown()
+			f.allCiliumPools()
+			f.allPools()
+		}
+	}()
+	toolscache.NewReflectorWithOptions(w.From, w.Object, w.Store, toolscache.ReflectorOptions{Name: "feed"}).RunWithContext(ctx)
+	<-synced
+}
+
+func (f *Feed) namespace(n *corev1.Namespace) { f.namespaceWants(n.Name, wantsOf(&n.ObjectMeta)) }
+
+func (f *Feed) namespaceGone(n *corev1.Namespace) { f.namespaceWants(n.Name, wants{}) }
+
+func (f *Feed) namespaceWants(name string, w wants) {
+	for _, node := range f.Pods.SetNamespace(name, w) {
+		f.queueNode(node)
+	}
+}
 
 func (f *Feed) ciliumPoolStore() Store {
 	return &records[*ciliumv2alpha1.CiliumPodIPPool, *ciliumpool.View]{

@@ -46,6 +46,7 @@ func New(c Connections, s Settings) (*Operator, error) {
 		CiliumNodes:   &ciliumnode.Client{Writer: c.Client, Reader: c.Live, Mode: s.Mode},
 		WaitShown:     ledger.WaitShown,
 		Pods:          NewPods(),
+		CiliumPools:   NewCiliumPools(),
 		Agents:        NewAgents(s.AgentSettle),
 		Pacing:        NewPacing(s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool),
 		Events:        NewEvents(c.Recorder),
@@ -55,7 +56,7 @@ func New(c Connections, s Settings) (*Operator, error) {
 	}
 	feed := NewFeed()
 	feed.Ledger, feed.Pools, feed.Pods, feed.State = ledger, node.Pools, node.Pods, node.Agents
-	feed.CiliumPools = NewCiliumPools()
+	feed.CiliumPools = node.CiliumPools
 	feed.Starving, feed.Now, feed.Mode = node.Starving, c.Clock.Now, s.Mode
 	node.WakeStarving, node.Recount = feed.WakeStarving, feed.Recount
 	return &Operator{
