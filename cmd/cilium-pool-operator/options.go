@@ -61,7 +61,7 @@ func defaultOptions() *options {
 			},
 			AgentNamespace: "kube-system", AgentSettle: time.Minute,
 			ReclaimsPerMinute: 600, ReclaimsPerMinutePerPool: 300,
-			NodeWorkers: 32, NodeCondition: true, ExhaustionHorizon: 72 * time.Hour,
+			NodeWorkers: 32, NodeCondition: true, KeepCiliumPools: true, ExhaustionHorizon: 72 * time.Hour,
 			Version: version, Commit: revision(), Registry: metrics.Registry,
 		},
 	}
@@ -104,6 +104,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&s.Defaults.NodeGoneCooldown, "node-gone-cooldown", s.Defaults.NodeGoneCooldown, "the same for the blocks of a deleted Node, whose machine may still be running")
 
 	fs.StringVar(&o.mode, "mode", o.mode, "IPAM mode of the Cilium agents, as in Cilium's ipam.mode: crd, multi-pool or kubernetes")
+	fs.BoolVar(&s.KeepCiliumPools, "keep-cilium-pod-ip-pools", s.KeepCiliumPools, "in multi-pool mode, make and delete the CiliumPodIPPools that agents look for; false: people do. Those that are not the operator's are left alone either way")
 	fs.StringVar(&s.AgentNamespace, "cilium-namespace", s.AgentNamespace, "namespace of the Cilium agents and of the ConfigMap cilium-config")
 	fs.StringVar(&o.agentSelector, "agent-selector", o.agentSelector, "label selector of the Cilium agents' pods")
 	fs.DurationVar(&s.AgentSettle, "agent-settle-time", s.AgentSettle, "how long an agent must have been Ready before addresses of its node are marked for release")

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -28,6 +29,10 @@ type Snapshot struct {
 	Blocks []v1alpha1.PodIPBlock
 	// Agents are the Cilium agents' own pods.
 	Agents []corev1.Pod
+	// Namespaces and CiliumPools are there if somebody has to know which pools of
+	// Cilium's pods ask for.
+	Namespaces  []corev1.Namespace
+	CiliumPools []*ciliumpool.View
 }
 
 // CiliumNode is a CiliumNode, or a Node that stands for it, and what is known of

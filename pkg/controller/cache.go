@@ -47,7 +47,7 @@ func stripNamespace(obj any) (any, error) {
 	if !ok {
 		return obj, nil
 	}
-	n.ManagedFields, n.Labels, n.Annotations = nil, nil, KeepAsked(n.Annotations)
+	n.ManagedFields, n.Annotations = nil, KeepAsked(n.Annotations)
 	return n, nil
 }
 

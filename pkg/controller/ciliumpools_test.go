@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -86,9 +87,10 @@ func TestFullCiliumPoolTakesFromNoOther(t *testing.T) {
 // A pod counts for the pool that it asks for, itself or by its namespace, before
 // its agent has heard of it.
 func TestPodsAskForACiliumPool(t *testing.T) {
-	blue := map[string]string{"ipam.cilium.io/ip-pool": "blue"}
+	blue, web := map[string]string{"ipam.cilium.io/ip-pool": "blue"}, map[string]string{"app": "web"}
 	tests := map[string]struct {
 		pod, namespace map[string]string
+		picks          []*ciliumpool.View
 		want           int // how many more blocks of blue
 	}{
 		"nobody asks":                 {},
@@ -99,15 +101,22 @@ func TestPodsAskForACiliumPool(t *testing.T) {
 		"for the other family":        {pod: map[string]string{"ipam.cilium.io/ipv6-pool": "blue"}},
 		"the family's own goes first": {pod: map[string]string{"ipam.cilium.io/ip-pool": "green", "ipam.cilium.io/ipv4-pool": "blue"}, want: 2},
 		"a pool that nobody serves":   {pod: map[string]string{"ipam.cilium.io/ip-pool": "green"}},
+		"by labels":                   {picks: []*ciliumpool.View{picking("blue", web, nil)}, want: 2},
+		"by labels of two pools":      {picks: []*ciliumpool.View{picking("blue", web, nil), picking("green", web, nil)}},
+		"by labels of the default":    {picks: []*ciliumpool.View{picking("default", web, nil)}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			b := blueBed(t)
-			b.r.Pods.SetNamespace("default", test.namespace)
+			b.r.Pods.SetNamespace("default", wantsOf(&metav1.ObjectMeta{Annotations: test.namespace}))
+			b.r.CiliumPools = NewCiliumPools()
+			for _, pool := range test.picks {
+				b.r.CiliumPools.Set(pool)
+			}
 			for _, pod := range []string{"a", "b", "c"} {
-				obj := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: pod, UID: types.UID(pod), Annotations: test.pod}}
+				obj := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: pod, UID: types.UID(pod), Annotations: test.pod, Labels: web}}
 				obj.Spec.NodeName = "n"
-				b.r.Pods.Set(readPod(obj), noon())
+				b.r.Pods.Set(readAsking(obj), noon())
 			}
 			if _, err := b.reconcile(); err != nil {
 				t.Fatal(err)

@@ -20,22 +20,23 @@ import (
 
 // Reasons of events. docs/events.md tells what to do about each.
 const (
-	EventDraining           = "BlockDraining"
-	EventCoolingDown        = "BlockCoolingDown"
-	EventBackInService      = "BlockBackInService"
-	EventBlockRemade        = "BlockRemade"
-	EventBlockConflict      = "BlockConflict"
-	EventBlockTooLarge      = "BlockTooLarge"
-	EventNodeRestored       = "CiliumNodeRestored"
-	EventNodeRemade         = "CiliumNodeRemade"
-	EventAddressShortage    = "PodAddressShortage"
-	EventDrainWaits         = "DrainWaits"
-	EventPoolInvalid        = "PoolInvalid"
-	EventPoolOverlapping    = "PoolOverlapping"
-	EventPoolExhausted      = "PoolExhausted"
-	EventPoolExhaustedSoon  = "PoolExhaustedSoon"
-	EventPoolRecovered      = "PoolRecovered"
-	EventPoolWaitsForBlocks = "PoolWaitsForBlocks"
+	EventDraining            = "BlockDraining"
+	EventCoolingDown         = "BlockCoolingDown"
+	EventBackInService       = "BlockBackInService"
+	EventBlockRemade         = "BlockRemade"
+	EventBlockConflict       = "BlockConflict"
+	EventBlockTooLarge       = "BlockTooLarge"
+	EventNodeRestored        = "CiliumNodeRestored"
+	EventNodeRemade          = "CiliumNodeRemade"
+	EventAddressShortage     = "PodAddressShortage"
+	EventDrainWaits          = "DrainWaits"
+	EventPoolInvalid         = "PoolInvalid"
+	EventPoolOverlapping     = "PoolOverlapping"
+	EventPoolExhausted       = "PoolExhausted"
+	EventPoolExhaustedSoon   = "PoolExhaustedSoon"
+	EventPoolRecovered       = "PoolRecovered"
+	EventPoolWaitsForBlocks  = "PoolWaitsForBlocks"
+	EventPoolCiliumPoolUnfit = "CiliumPodIPPoolUnfit"
 )
 
 // Events tells people what happens, once for each thing that does: one method
@@ -72,7 +73,8 @@ const maxNote = 1024
 func EventType(reason string) string {
 	switch reason {
 	case EventBlockRemade, EventBlockConflict, EventBlockTooLarge, EventNodeRestored, EventNodeRemade,
-		EventAddressShortage, EventPoolInvalid, EventPoolOverlapping, EventPoolExhausted, EventPoolExhaustedSoon:
+		EventAddressShortage, EventPoolInvalid, EventPoolOverlapping, EventPoolExhausted, EventPoolExhaustedSoon,
+		EventPoolCiliumPoolUnfit:
 		return corev1.EventTypeWarning
 	}
 	return corev1.EventTypeNormal

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -41,6 +42,8 @@ type Feed struct {
 	Pools  *Pools
 	Pods   *Pods
 	State  *Agents
+	// CiliumPools take in CiliumPodIPPools, where From brings those.
+	CiliumPools *CiliumPools
 	// Mode is how CiliumNodes are read.
 	Mode ciliumnode.Mode
 	// Starving are the nodes to look at again when addresses come free.
@@ -49,12 +52,19 @@ type Feed struct {
 
 	mu                   sync.RWMutex
 	nodes, pools, blocks queue
-	connected            chan struct{}   // closed once all three queues are there
+	ciliumPools          queue           // nil where From brings none
+	connected            chan struct{}   // closed once all queues are there
 	names                map[string]bool // all Nodes
 }
 
 // Sources are what reflectors list and watch.
-type Sources struct{ Pods, Agents, CiliumNodes toolscache.ListerWatcher }
+type Sources struct {
+	Pods, Agents, CiliumNodes toolscache.ListerWatcher
+	// CiliumPools are CiliumPodIPPools, and HasCiliumPools asks the API server
+	// whether it knows the kind. Nil: nobody wants them.
+	CiliumPools    toolscache.ListerWatcher
+	HasCiliumPools func() (bool, error)
+}
 
 // NewFeed returns a Feed without its parts.
 func NewFeed() *Feed { return &Feed{connected: make(chan struct{}), names: map[string]bool{}} }
@@ -72,12 +82,15 @@ func (f *Feed) PoolSource() source.Source { return f.source(func(q queue) { f.po
 // BlockSource queues blocks.
 func (f *Feed) BlockSource() source.Source { return f.source(func(q queue) { f.blocks = q }) }
 
+// CiliumPoolSource queues Cilium's pools.
+func (f *Feed) CiliumPoolSource() source.Source { return f.source(func(q queue) { f.ciliumPools = q }) }
+
 func (f *Feed) source(set func(queue)) source.Source {
 	return source.Func(func(_ context.Context, q queue) error {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		set(q)
-		if f.nodes != nil && f.pools != nil && f.blocks != nil {
+		if f.nodes != nil && f.pools != nil && f.blocks != nil && (f.ciliumPools != nil || f.From.CiliumPools == nil) {
 			close(f.connected)
 		}
 		return nil
@@ -99,6 +112,17 @@ func (f *Feed) Start(ctx context.Context) error {
 	defer stop()
 	var synced []toolscache.InformerSynced
 	for _, w := range f.Watches(logger) {
+		if w.Known != nil {
+			known, err := w.Known()
+			if err != nil {
+				return fmt.Errorf("asking for %T: %w", w.Object, err)
+			}
+			if !known {
+				reflectors.Go(func() { f.later(ctx, logger, w) })
+				continue
+			}
+			f.CiliumPools.SetKnown()
+		}
 		if w.Store != nil {
 			reflector := toolscache.NewReflectorWithOptions(w.From, w.Object, w.Store, toolscache.ReflectorOptions{Name: "feed"})
 			reflectors.Go(func() { reflector.RunWithContext(ctx) })
@@ -133,6 +157,8 @@ type Watch struct {
 	Handler toolscache.ResourceEventHandler
 	Store   Store
 	From    toolscache.ListerWatcher
+	// Known asks whether the API server knows the kind. Nil: it does.
+	Known func() (bool, error)
 }
 
 // Watches are all that the Feed takes in.
@@ -148,6 +174,9 @@ func (f *Feed) Watches(logger logr.Logger) []Watch {
 	if f.Mode.ManyPools() {
 		watches = append(watches, Watch{Object: &corev1.Namespace{}, Handler: handle(f.namespace, f.namespaceGone)})
 	}
+	if f.Mode.ManyPools() && f.From.CiliumPools != nil {
+		watches = append(watches, Watch{Object: &ciliumv2alpha1.CiliumPodIPPool{}, From: f.From.CiliumPools, Store: f.ciliumPoolStore(), Known: f.From.HasCiliumPools})
+	}
 	return watches
 }
 
@@ -157,6 +186,7 @@ func (f *Feed) Begin() {
 	f.Pools.Resolve()
 	f.Ledger.SetReady()
 	f.allNodes()
+	f.allCiliumPools()
 }
 
 // NeedLeaderElection is false: a standby stays informed.
@@ -268,6 +298,7 @@ func (f *Feed) pool(p *v1alpha1.PodIPPool) {
 	if f.Pools.Set(p) {
 		f.allNodes()
 		f.allPools()
+		f.allCiliumPools()
 		return
 	}
 	// Our own status comes back here: at once, it would be written without a
@@ -286,6 +317,7 @@ func (f *Feed) poolGone(p *v1alpha1.PodIPPool) {
 	f.Pools.Delete(p.Name)
 	f.allNodes()
 	f.allPools()
+	f.allCiliumPools()
 	f.queuePool(p.Name, 0)
 }
 
@@ -295,14 +327,6 @@ func (f *Feed) node(n *corev1.Node) {
 	f.mu.Unlock()
 	f.queueNode(n.Name)
 }
-
-func (f *Feed) namespace(n *corev1.Namespace) {
-	if f.Pods.SetNamespace(n.Name, n.Annotations) {
-		f.allNodes()
-	}
-}
-
-func (f *Feed) namespaceGone(n *corev1.Namespace) { f.Pods.SetNamespace(n.Name, nil) }
 
 func (f *Feed) nodeGone(n *corev1.Node) {
 	f.mu.Lock()
@@ -318,8 +342,12 @@ func (f *Feed) ciliumNodeStore() Store {
 }
 
 func (f *Feed) podStore() Store {
+	read := readPod
+	if f.Mode.ManyPools() {
+		read = readAsking
+	}
 	return &records[*corev1.Pod, boundPod]{
-		read: readPod,
+		read: read,
 		there: func(p boundPod) {
 			if f.Pods.Set(p, f.Now()) {
 				f.queueNode(p.node)

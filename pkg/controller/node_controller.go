@@ -43,6 +43,8 @@ type NodeReconciler struct {
 
 	CiliumNodes *ciliumnode.Client
 	Pods        *Pods
+	// CiliumPools tell which pods ask for which pool of Cilium's; nil: no labels do.
+	CiliumPools *CiliumPools
 	Agents      *Agents
 	Pacing      *Pacing
 	Events      *Events

@@ -181,6 +181,22 @@ func (l *Ledger) NamedElsewhere(node string, cidr netip.Prefix) []netip.Prefix {
 	return out
 }
 
+// ListedFor are the CIDRs that CiliumNodes list for one of Cilium's pools, also
+// those of deleted ones that may be put back. It walks them all.
+func (l *Ledger) ListedFor(ciliumPool string) []netip.Prefix {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []netip.Prefix
+	for _, cn := range l.nodes.seen {
+		for _, a := range cn.Allocated {
+			if a.Pool == ciliumPool {
+				out = append(out, a.CIDR.Masked())
+			}
+		}
+	}
+	return out
+}
+
 // HeldElsewhere are the blocks of other nodes that share an address with one of
 // named.
 func (l *Ledger) HeldElsewhere(node string, named []netip.Prefix) []netip.Prefix {

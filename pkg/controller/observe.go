@@ -108,7 +108,7 @@ func (r *NodeReconciler) observe(ctx context.Context, name string) (*observation
 		})
 	}
 	if r.Defaults.CiliumPools {
-		o.asked = r.Pods.Asked(name)
+		o.asked = r.Pods.Asked(name, r.CiliumPools.Picking())
 	}
 	now := r.Clock.Now()
 	o.settled, o.settles = r.Agents.Settled(name, now)

@@ -21,10 +21,11 @@ type Connections struct {
 
 // Operator is the reconcilers, and the feed that queues their work.
 type Operator struct {
-	Node  *NodeReconciler
-	Pool  *PoolReconciler
-	Block *BlockReconciler
-	Feed  *Feed
+	Node       *NodeReconciler
+	Pool       *PoolReconciler
+	Block      *BlockReconciler
+	CiliumPool *CiliumPoolReconciler // of multi-pool mode
+	Feed       *Feed
 }
 
 // New puts an operator together, which has read nothing yet.
@@ -45,6 +46,7 @@ func New(c Connections, s Settings) (*Operator, error) {
 		CiliumNodes:   &ciliumnode.Client{Writer: c.Client, Reader: c.Live, Mode: s.Mode},
 		WaitShown:     ledger.WaitShown,
 		Pods:          NewPods(),
+		CiliumPools:   NewCiliumPools(),
 		Agents:        NewAgents(s.AgentSettle),
 		Pacing:        NewPacing(s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool),
 		Events:        NewEvents(c.Recorder, c.Clock),
@@ -54,6 +56,7 @@ func New(c Connections, s Settings) (*Operator, error) {
 	}
 	feed := NewFeed()
 	feed.Ledger, feed.Pools, feed.Pods, feed.State = ledger, node.Pools, node.Pods, node.Agents
+	feed.CiliumPools = node.CiliumPools
 	feed.Starving, feed.Now, feed.Mode = node.Starving, c.Clock.Now, s.Mode
 	node.WakeStarving, node.Recount = feed.WakeStarving, feed.Recount
 	return &Operator{
@@ -61,11 +64,15 @@ func New(c Connections, s Settings) (*Operator, error) {
 		Pool: &PoolReconciler{
 			Cache: c.Cache, Live: c.Live, Client: c.Client, Ledger: ledger, Pools: node.Pools,
 			Events: node.Events, Metrics: own, Clock: c.Clock, Horizon: s.ExhaustionHorizon,
-			Pressed: node.pressed(feed.queueNode),
+			Pressed: node.pressed(feed.queueNode), CiliumPools: feed.CiliumPools,
 		},
 		Block: &BlockReconciler{
 			Cache: c.Cache, Client: c.Client, Ledger: ledger, Events: node.Events, Metrics: own, Clock: c.Clock,
 			Paused: s.Paused || s.Shadow,
+		},
+		CiliumPool: &CiliumPoolReconciler{
+			Client: c.Client, Ledger: ledger, Pools: node.Pools, CiliumPools: feed.CiliumPools, Metrics: own,
+			Off: s.Paused || s.Shadow || !s.KeepCiliumPools,
 		},
 		Feed: feed,
 	}, nil

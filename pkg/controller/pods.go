@@ -6,11 +6,13 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 )
 
@@ -32,11 +34,18 @@ type boundPod struct {
 	needs bool
 	name  string
 	ips   []netip.Addr
-	wants *[2]string
+	wants kept // of modes in which agents have several pools
+}
+
+// readAsking reads a pod of a mode in which agents have several pools.
+func readAsking(pod *corev1.Pod) boundPod {
+	p := readPod(pod)
+	p.wants = unique.Make(wantsOf(&pod.ObjectMeta))
+	return p
 }
 
 func readPod(pod *corev1.Pod) boundPod {
-	p := boundPod{podKey: podKey{pod.Spec.NodeName, pod.UID}, name: pod.Namespace + "/" + pod.Name, ips: podIPs(pod), wants: askedPools(pod.Annotations)}
+	p := boundPod{podKey: podKey{pod.Spec.NodeName, pod.UID}, name: pod.Namespace + "/" + pod.Name, ips: podIPs(pod)}
 	p.needs = pod.Spec.NodeName != "" && !pod.Spec.HostNetwork &&
 		pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 	return p
@@ -58,21 +67,19 @@ type Pods struct {
 	mu sync.RWMutex
 	// byNode are slices, as maps of so few cost twice as much.
 	byNode map[string][]heldPod
-	// namespaces are those that ask for a pool of Cilium's.
-	namespaces map[string]*[2]string
+	// namespaces are what namespaces want for their pods.
+	namespaces map[string]wants
 }
 
 type heldPod struct {
 	uid types.UID
 	expand.Pod
-	// wants are the pools of Cilium's that its annotations name, by family; nil:
-	// none.
-	wants *[2]string
+	wants kept
 }
 
 // NewPods knows no pod yet.
 func NewPods() *Pods {
-	return &Pods{byNode: map[string][]heldPod{}, namespaces: map[string]*[2]string{}}
+	return &Pods{byNode: map[string][]heldPod{}, namespaces: map[string]wants{}}
 }
 
 // Set takes in a pod as it is at now, and reports whether anything that matters
@@ -89,7 +96,7 @@ func (p *Pods) Set(pod boundPod, now time.Time) bool {
 		p.byNode[pod.node] = append(held, heldPod{pod.uid, expand.Pod{Name: pod.name, IPs: pod.ips, Seen: now}, pod.wants})
 		return true
 	}
-	if slices.Equal(held[i].IPs, pod.ips) && sameAsked(held[i].wants, pod.wants) {
+	if slices.Equal(held[i].IPs, pod.ips) && held[i].wants == pod.wants {
 		return false
 	}
 	held[i].IPs, held[i].wants = pod.ips, pod.wants
@@ -127,33 +134,38 @@ func (p *Pods) On(node string) []expand.Pod {
 	return out
 }
 
-// Asked is what the pods on a node ask for, by themselves or by their namespaces.
-func (p *Pods) Asked(node string) Asked {
+// Asked is what the pods on a node ask for, by themselves, by their namespaces, or
+// by the CiliumPodIPPools that pick pods.
+func (p *Pods) Asked(node string, picking []*ciliumpool.View) Asked {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	asked := Asked{}
 	for _, held := range p.byNode[node] {
 		namespace, _, _ := strings.Cut(held.Name, "/")
-		asked.add(held.Name, held.wants, p.namespaces[namespace])
+		asked.add(held.Name, said(held.wants), p.namespaces[namespace], picking)
 	}
 	return asked
 }
 
-// SetNamespace takes in what a namespace's annotations ask for its pods, and
-// reports whether that is news.
-func (p *Pods) SetNamespace(name string, annotations map[string]string) bool {
-	asked := askedPools(annotations)
+// SetNamespace takes in what a namespace wants for its pods, nothing if it is
+// gone. It returns the nodes of its pods, if that is news.
+func (p *Pods) SetNamespace(name string, w wants) (nodes []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if sameAsked(p.namespaces[name], asked) {
-		return false
+	if p.namespaces[name] == w {
+		return nil
 	}
-	if asked == nil {
+	if w == (wants{}) {
 		delete(p.namespaces, name)
-		return true
+	} else {
+		p.namespaces[name] = w
 	}
-	p.namespaces[name] = asked
-	return true
+	for node, pods := range p.byNode {
+		if slices.ContainsFunc(pods, func(h heldPod) bool { return strings.HasPrefix(h.Name, name+"/") }) {
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes
 }
 
 // missing are the pods known whose UID is not among listed.

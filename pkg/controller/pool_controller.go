@@ -36,6 +36,9 @@ type PoolReconciler struct {
 	Horizon time.Duration
 	// Pressed is told how many percent of a pool's blocks are taken; nil: nobody is.
 	Pressed func(pool *crd.Pool, f ipalloc.Family, taken int)
+	// CiliumPools are asked what agents know of the pool of Cilium's that a
+	// PodIPPool serves; nil: nobody is.
+	CiliumPools *CiliumPools
 }
 
 // Reconcile brings the status and the finalizer of one pool up to date.
@@ -107,6 +110,7 @@ func (r *PoolReconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPo
 	noteReturned(&obj.Status, usage.resting, r.Ledger.Block, now)
 	setConditions(obj, pool, invalid, usage, now)
 	setWindow(obj, pool, now)
+	r.setCiliumPool(obj, pool, now)
 	seen := foresee(old, &obj.Status, pool, usage, now)
 	setForecast(obj, seen, r.Horizon, now, !equality.Semantic.DeepEqual(old, &obj.Status))
 	r.gauge(obj, usage)
@@ -136,6 +140,9 @@ func (r *PoolReconciler) tell(obj *v1alpha1.PodIPPool, old *v1alpha1.PodIPPoolSt
 	}
 	if meta.IsStatusConditionTrue(now, v1alpha1.PoolExhaustedSoon) && !meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolExhaustedSoon) {
 		r.Events.pool(obj, EventPoolExhaustedSoon, messageOf(now, v1alpha1.PoolExhaustedSoon))
+	}
+	if reason := reasonOf(now, v1alpha1.PoolCiliumPool); reason != reasonOf(old.Conditions, v1alpha1.PoolCiliumPool) && isUnfit(reason) {
+		r.Events.pool(obj, EventPoolCiliumPoolUnfit, messageOf(now, v1alpha1.PoolCiliumPool))
 	}
 	reason := reasonOf(now, v1alpha1.PoolReady)
 	if reason == reasonOf(old.Conditions, v1alpha1.PoolReady) {

@@ -6,15 +6,18 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -38,6 +41,9 @@ type Settings struct {
 	// Shadow: decide, tell in what nodes differ, and write nothing about nodes and
 	// blocks, as beside an IPAM that is yet to be replaced.
 	Shadow bool
+	// KeepCiliumPools: in multi-pool mode, see that there are the CiliumPodIPPools
+	// that agents look for.
+	KeepCiliumPools bool
 	// AgentNamespace and AgentSelector find the agents' pods.
 	AgentNamespace string
 	AgentSelector  labels.Selector
@@ -65,7 +71,7 @@ type Settings struct {
 // Scheme knows every kind the operator handles.
 func Scheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, ciliumv2.AddToScheme, v1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, ciliumv2.AddToScheme, ciliumv2alpha1.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(s); err != nil {
 			return nil, err
 		}
@@ -91,16 +97,7 @@ func Setup(mgr manager.Manager, s Settings) error {
 	if err := mgr.Add(feed); err != nil {
 		return err
 	}
-	for _, c := range []struct {
-		name       string
-		source     source.Source
-		reconciler reconcile.Reconciler
-		workers    int
-	}{
-		{"node", feed.NodeSource(), o.Node, s.NodeWorkers},
-		{"pool", feed.PoolSource(), o.Pool, 1},
-		{"block", feed.BlockSource(), o.Block, 1},
-	} {
+	for _, c := range controllersOf(o, s) {
 		err := builder.ControllerManagedBy(mgr).Named(c.name).WatchesRawSource(c.source).
 			WithOptions(controller.Options{
 				MaxConcurrentReconciles: c.workers,
@@ -118,6 +115,26 @@ func Setup(mgr manager.Manager, s Settings) error {
 	return nil
 }
 
+// worker is a controller by its parts.
+type worker struct {
+	name       string
+	source     source.Source
+	reconciler reconcile.Reconciler
+	workers    int
+}
+
+func controllersOf(o *Operator, s Settings) []worker {
+	all := []worker{
+		{"node", o.Feed.NodeSource(), o.Node, s.NodeWorkers},
+		{"pool", o.Feed.PoolSource(), o.Pool, 1},
+		{"block", o.Feed.BlockSource(), o.Block, 1},
+	}
+	if s.Mode.ManyPools() {
+		all = append(all, worker{"ciliumpool", o.Feed.CiliumPoolSource(), o.CiliumPool, 1})
+	}
+	return all
+}
+
 func sourcesOf(mgr manager.Manager, s Settings) (Sources, error) {
 	l := lists{config: mgr.GetConfig(), http: mgr.GetHTTPClient(), scheme: mgr.GetScheme()}
 	pod := corev1.SchemeGroupVersion.WithKind("Pod")
@@ -131,7 +148,24 @@ func sourcesOf(mgr manager.Manager, s Settings) (Sources, error) {
 	}
 	kind, plural := s.Mode.Resource()
 	ciliumNodes, err := l.of(kind, plural, metav1.NamespaceAll, labels.Everything(), fields.Everything())
-	return Sources{Pods: pods, Agents: agents, CiliumNodes: ciliumNodes}, err
+	if err != nil || !s.Mode.ManyPools() {
+		return Sources{Pods: pods, Agents: agents, CiliumNodes: ciliumNodes}, err
+	}
+	pools := ciliumv2alpha1.SchemeGroupVersion.WithKind(ciliumv2alpha1.CPIPKindDefinition)
+	ciliumPools, err := l.of(pools, ciliumv2alpha1.CPIPPluralName, metav1.NamespaceAll, labels.Everything(), fields.Everything())
+	return Sources{
+		Pods: pods, Agents: agents, CiliumNodes: ciliumNodes, CiliumPools: ciliumPools,
+		HasCiliumPools: func() (bool, error) { return knows(mgr.GetRESTMapper(), pools) },
+	}, err
+}
+
+// knows asks whether the API server knows a kind.
+func knows(mapper meta.RESTMapper, kind schema.GroupVersionKind) (bool, error) {
+	_, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if meta.IsNoMatchError(err) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 func setOf(keys []string) map[string]bool {

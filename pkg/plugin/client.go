@@ -92,7 +92,7 @@ func (e *env) readIn(ctx context.Context, found live.Found) (*cluster, error) {
 	}
 	progress := auditcmd.NewProgress(e.ErrOut)
 	kept := &keeper{Reader: c}
-	reader := live.Reader{Client: kept, AgentNamespace: e.agentNamespace, AgentSelector: selector, Mode: found.Mode, Progress: progress.Read, Now: e.timeNow}
+	reader := live.Reader{Client: kept, AgentNamespace: e.agentNamespace, AgentSelector: selector, Mode: found.Mode, Asks: true, Progress: progress.Read, Now: e.timeNow}
 	snapshot, err := reader.Read(ctx)
 	progress.Clear()
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -105,6 +106,11 @@ func (c *cluster) carrier() string {
 // readPods takes all pods to be old enough for their addresses to be known. Where
 // agents are told whole blocks, only new pods without an address count.
 func (c *cluster) readPods() {
+	namespaces := map[string]*corev1.Namespace{}
+	for i := range c.snapshot.Namespaces {
+		namespaces[c.snapshot.Namespaces[i].Name] = &c.snapshot.Namespaces[i]
+	}
+	picking := slices.DeleteFunc(slices.Clone(c.snapshot.CiliumPools), func(v *ciliumpool.View) bool { return v.Selector == nil })
 	for i := range c.snapshot.Pods {
 		p := &c.snapshot.Pods[i]
 		is := expand.Pod{Name: p.Namespace + "/" + p.Name}
@@ -117,7 +123,9 @@ func (c *cluster) readPods() {
 			}
 		}
 		c.pods[p.Spec.NodeName] = append(c.pods[p.Spec.NodeName], is)
-		c.asked.Add(is.Name, p.Annotations, nil)
+		if c.snapshot.Mode.ManyPools() {
+			c.asked.Add(p, namespaces[p.Namespace], picking)
+		}
 	}
 	for _, pods := range c.pods {
 		slices.SortFunc(pods, func(a, b expand.Pod) int { return strings.Compare(a.Name, b.Name) })

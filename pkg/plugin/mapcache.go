@@ -9,14 +9,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 )
 
 // mapCache keeps what the operator's caches keep, and the objects that the
 // operator reads as they come, as a map is drawn anew from them all.
-func mapCache() cache.Options {
+func mapCache(mode ciliumnode.Mode) cache.Options {
 	o := controller.CacheOptions()
-	o.ByObject[&corev1.Pod{}] = cache.ByObject{Transform: stripPod, Field: controller.PodFields()}
+	strip := stripPod
+	if mode.ManyPools() {
+		strip = stripAsking
+	}
+	o.ByObject[&corev1.Pod{}] = cache.ByObject{Transform: strip, Field: controller.PodFields()}
 	o.ByObject[&ciliumv2.CiliumNode{}] = cache.ByObject{Transform: stripCiliumNode}
 	for kind := range o.ByObject {
 		if _, ok := kind.(*corev1.Node); ok {
@@ -62,6 +67,18 @@ func stripPod(obj any) (any, error) {
 	p.Status = corev1.PodStatus{Phase: p.Status.Phase, PodIPs: p.Status.PodIPs,
 		Conditions: p.Status.Conditions, ContainerStatuses: p.Status.ContainerStatuses}
 	return p, nil
+}
+
+// stripAsking keeps what says which pool of Cilium's a pod asks for, too.
+func stripAsking(obj any) (any, error) {
+	p, ok := obj.(*corev1.Pod)
+	if !ok {
+		return obj, nil
+	}
+	labels := p.Labels
+	_, err := stripPod(p)
+	p.Labels = labels
+	return p, err
 }
 
 func stripCiliumNode(obj any) (any, error) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
@@ -16,6 +17,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/live"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/addressmap"
 )
@@ -43,6 +45,7 @@ type watched struct {
 	host        string
 	changed     bell
 	mode        live.Found
+	picks       bool       // there may be CiliumPodIPPools, which pick pods
 	failures    chan error // holds one: a watch has failed
 	views       map[string]seenNode
 }
@@ -69,7 +72,7 @@ func (e *env) watchCluster(ctx context.Context) (*watched, error) {
 		return nil, cannotRead(config, err)
 	}
 	w := &watched{client: c, host: config.Host, mode: found, changed: newBell(), failures: make(chan error, 1), views: map[string]seenNode{}}
-	if w.all, err = w.newCache(config, c, mapCache()); err != nil {
+	if w.all, err = w.newCache(config, c, mapCache(found.Mode)); err != nil {
 		return nil, err
 	}
 	if w.agents, err = w.newCache(config, c, agentCache(e.agentNamespace, selector)); err != nil {
@@ -118,7 +121,41 @@ func (w *watched) register(ctx context.Context) ([]toolscache.InformerSynced, er
 		return nil, err
 	}
 	agents, err := w.changed.follow(ctx, w.agents, &corev1.Pod{})
-	return append(all, agents...), err
+	if err != nil || !w.mode.Mode.ManyPools() {
+		return append(all, agents...), err
+	}
+	asks, err := w.changed.follow(ctx, w.all, &corev1.Namespace{})
+	all = append(append(all, agents...), asks...)
+	if err != nil {
+		return all, err
+	}
+	// A cluster may do without CiliumPodIPPools.
+	asks, err = w.changed.follow(ctx, w.all, &ciliumv2alpha1.CiliumPodIPPool{})
+	if w.picks = err == nil; meta.IsNoMatchError(err) {
+		err = nil
+	}
+	return append(all, asks...), err
+}
+
+// readAsks reads what says which pool of Cilium's pods ask for.
+func (w *watched) readAsks(ctx context.Context, s *audit.Snapshot) error {
+	if !w.mode.Mode.ManyPools() {
+		return nil
+	}
+	namespaces, pools := &corev1.NamespaceList{}, &ciliumv2alpha1.CiliumPodIPPoolList{}
+	if err := w.all.List(ctx, namespaces); err != nil {
+		return w.unreadable(err)
+	}
+	if w.picks {
+		if err := w.all.List(ctx, pools); err != nil {
+			return w.unreadable(err)
+		}
+	}
+	s.Namespaces = namespaces.Items
+	for i := range pools.Items {
+		s.CiliumPools = append(s.CiliumPools, ciliumpool.Read(&pools.Items[i]))
+	}
+	return nil
 }
 
 // start runs the watches, and waits until they have shown all or one has failed.
@@ -156,6 +193,9 @@ func (w *watched) cluster(ctx context.Context) (*cluster, error) {
 		return nil, w.unreadable(err)
 	}
 	s.Pods, s.Blocks, s.Pools, s.Nodes, s.Agents = pods.Items, blocks.Items, pools.Items, nodes.Items, agents.Items
+	if err := w.readAsks(ctx, s); err != nil {
+		return nil, err
+	}
 	kept := &keeper{}
 	for i := range ciliumNodes.Items {
 		kept.ciliumNodes = append(kept.ciliumNodes, &ciliumNodes.Items[i])

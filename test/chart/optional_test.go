@@ -261,6 +261,37 @@ func TestRightsFollowValues(t *testing.T) {
 	}
 }
 
+// What is asked for in multi-pool mode beside the rest is about pods' pools alone.
+func TestRightsOfMultiPoolMode(t *testing.T) {
+	rules := func(values string) map[string][]string {
+		found := map[string][]string{}
+		for _, rule := range typed[rbacv1.ClusterRole](t, ofKind(t, render(t, "-f", writeFile(t, values)), "ClusterRole")[0]).Rules {
+			for _, resource := range rule.Resources {
+				if resource == "namespaces" || resource == "ciliumpodippools" {
+					found[resource] = rule.Verbs
+				}
+			}
+		}
+		return found
+	}
+	read := []string{"list", "watch"}
+	for name, test := range map[string]struct {
+		values string
+		want   map[string][]string
+	}{
+		"crd":        {"", map[string][]string{}},
+		"kubernetes": {"mode: kubernetes", map[string][]string{}},
+		"multi-pool": {"mode: multi-pool", map[string][]string{"namespaces": read, "ciliumpodippools": {"list", "watch", "create", "patch", "delete"}}},
+		"by hand":    {"mode: multi-pool\ncilium: {keepPodIPPools: false}", map[string][]string{"namespaces": read, "ciliumpodippools": read}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, rules(test.values)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // namespaced are the Roles, which have the shape of a ClusterRole; there may be none.
 func namespaced(t *testing.T, values string) []*unstructured.Unstructured {
 	t.Helper()

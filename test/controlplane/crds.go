@@ -2,9 +2,11 @@ package controlplane
 
 import (
 	"context"
+	"embed"
 	"fmt"
 
 	ciliumcrds "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/client/crds/v2"
+	ciliumalphacrds "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/client/crds/v2alpha1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
@@ -18,7 +20,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
 )
 
-// DefaultCRDs returns Cilium's CiliumNode and this project's own kinds.
+// DefaultCRDs returns Cilium's CiliumNode and CiliumPodIPPool, and this project's own kinds.
 func DefaultCRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	cilium, err := CiliumCRDs()
 	if err != nil {
@@ -31,17 +33,25 @@ func DefaultCRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	return append(cilium, own...), nil
 }
 
-// CiliumCRDs returns Cilium's CiliumNode, as its Go module ships it.
+// CiliumCRDs returns Cilium's CiliumNode and CiliumPodIPPool, as its Go module
+// ships them.
 func CiliumCRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
-	data, err := ciliumcrds.EmbedFS.ReadFile("ciliumnodes.yaml")
-	if err != nil {
-		return nil, fmt.Errorf("read Cilium's CRD: %w", err)
+	var all []*apiextensionsv1.CustomResourceDefinition
+	for _, file := range []struct {
+		name string
+		from embed.FS
+	}{{"ciliumnodes.yaml", ciliumcrds.EmbedFS}, {"ciliumpodippools.yaml", ciliumalphacrds.EmbedFS}} {
+		data, err := file.from.ReadFile(file.name)
+		if err != nil {
+			return nil, fmt.Errorf("read Cilium's CRD: %w", err)
+		}
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		if err := yaml.Unmarshal(data, crd); err != nil {
+			return nil, fmt.Errorf("parse Cilium's CRD: %w", err)
+		}
+		all = append(all, crd)
 	}
-	crd := &apiextensionsv1.CustomResourceDefinition{}
-	if err := yaml.Unmarshal(data, crd); err != nil {
-		return nil, fmt.Errorf("parse Cilium's CRD: %w", err)
-	}
-	return []*apiextensionsv1.CustomResourceDefinition{crd}, nil
+	return all, nil
 }
 
 // InstallCRDs creates or updates the definitions and waits until the API

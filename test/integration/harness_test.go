@@ -18,6 +18,7 @@ import (
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	"github.com/go-logr/logr"
 	"github.com/go-logr/zapr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -156,7 +157,7 @@ func agentClient(t *testing.T) (client.WithWatch, error) {
 func (e *env) wipe() {
 	e.t.Helper()
 	for _, list := range []client.ObjectList{
-		&corev1.PodList{}, &corev1.NodeList{}, &ciliumv2.CiliumNodeList{}, &v1alpha1.PodIPPoolList{}, &v1alpha1.PodIPBlockList{},
+		&corev1.PodList{}, &corev1.NodeList{}, &ciliumv2.CiliumNodeList{}, &ciliumv2alpha1.CiliumPodIPPoolList{}, &v1alpha1.PodIPPoolList{}, &v1alpha1.PodIPBlockList{},
 	} {
 		if err := e.client.List(e.ctx, list); err != nil {
 			e.t.Fatal(err)
@@ -216,7 +217,7 @@ func quick() controller.Settings {
 	return controller.Settings{
 		Defaults:       crd.Defaults{Policy: policy, Cooldown: time.Second, NodeGoneCooldown: 2 * time.Second},
 		AgentNamespace: "kube-system", AgentSelector: labels.SelectorFromSet(labels.Set{"k8s-app": "cilium"}),
-		AgentSettle: 300 * time.Millisecond, NodeWorkers: 8, NodeCondition: true,
+		AgentSettle: 300 * time.Millisecond, NodeWorkers: 8, NodeCondition: true, KeepCiliumPools: true,
 	}
 }
 

@@ -150,6 +150,37 @@ func TestCiliumPools(t *testing.T) {
 	}
 }
 
+// Pods that a selector of a CiliumPodIPPool picks get blocks of its pool, also if
+// it comes to pick them once they are there.
+func TestSelectorsOfCiliumPools(t *testing.T) {
+	e := newEnv(t)
+	s := quick()
+	s.Mode = ciliumnode.MultiPool
+	e.start(s)
+	e.pool("all", nil, "10.1.0.0/24")
+	e.pool("blues", func(p *v1alpha1.PodIPPool) { p.Spec.CiliumPool = "blue" }, "10.2.0.0/24")
+	e.bareNode("n1", nil)
+	e.isTold("n1", 1)
+	e.agentAsks("n1", 16, 1)
+	e.pods("n1", "team", 40) // of the default pool
+	e.isTold("n1", 2)
+	blue := e.ciliumPool("blue", "[10.2.0.0/24] 27")
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"podSelector":{"matchLabels":{"app":"team"}},"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"default"}}}}`))
+	if err := e.client.Patch(e.ctx, blue, patch); err != nil {
+		t.Fatal(err)
+	}
+	e.eventually("the agent is told 2 blocks for pool blue", func() error {
+		cn, err := e.ciliumNode("n1")
+		if err != nil {
+			return err
+		}
+		if pools := cn.Spec.IPAM.Pools.Allocated; len(pools) != 2 || pools[0].Pool != "blue" || len(pools[0].CIDRs) != 2 {
+			return fmt.Errorf("told %+v", pools)
+		}
+		return nil
+	})
+}
+
 func TestKubernetesMode(t *testing.T) {
 	e := newEnv(t)
 	s := quick()

@@ -90,6 +90,7 @@ annotations:
 - --node-gone-cooldown={{ .Values.nodeGoneCooldown }}
 - --exhaustion-horizon={{ .Values.exhaustionHorizon }}
 - --mode={{ .Values.mode }}
+- --keep-cilium-pod-ip-pools={{ .Values.cilium.keepPodIPPools }}
 - --cilium-namespace={{ .Values.cilium.namespace }}
 - {{ printf "--agent-selector=%s" .Values.cilium.agentSelector | quote }}
 - --agent-settle-time={{ .Values.cilium.agentSettleTime }}

@@ -8,8 +8,10 @@ import (
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -17,19 +19,24 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
 // Reader reads clusters.
 type Reader struct {
-	// Client must know Nodes, Pods, CiliumNodes, PodIPPools and PodIPBlocks.
+	// Client must know Nodes, Pods, CiliumNodes, PodIPPools and PodIPBlocks; with Asks,
+	// Namespaces and CiliumPodIPPools.
 	Client client.Reader
 	// AgentNamespace and AgentSelector find the agents' pods.
 	AgentNamespace string
 	AgentSelector  labels.Selector
 	// Mode is how agents are told their blocks.
 	Mode ciliumnode.Mode
+	// Asks: in multi-pool mode, read what says which pool of Cilium's pods ask for:
+	// namespaces, CiliumPodIPPools, and labels of pods.
+	Asks bool
 	// PageSize is how many objects are asked for at once. Zero: 500.
 	PageSize int64
 	// Progress, if set, is told how many objects of a kind have been read.
@@ -49,7 +56,7 @@ func (r *Reader) Read(ctx context.Context) (*audit.Snapshot, error) {
 	s := &audit.Snapshot{Time: now(), Mode: r.Mode}
 	err := list(ctx, r, "pods", func(l *corev1.PodList) int {
 		for i := range l.Items {
-			s.Pods = append(s.Pods, stripPod(&l.Items[i]))
+			s.Pods = append(s.Pods, r.stripPod(&l.Items[i]))
 		}
 		return len(l.Items)
 	}, client.MatchingFieldsSelector{Selector: needsAddress()})
@@ -99,10 +106,46 @@ func (r *Reader) readRest(ctx context.Context, s *audit.Snapshot, views *ciliumn
 	if err != nil {
 		return err
 	}
+	if err := r.readAsks(ctx, s); err != nil {
+		return err
+	}
 	return list(ctx, r, "agents", func(l *corev1.PodList) int {
 		s.Agents = append(s.Agents, l.Items...)
 		return len(l.Items)
 	}, client.InNamespace(r.AgentNamespace), client.MatchingLabelsSelector{Selector: r.AgentSelector})
+}
+
+// asks reports whether pods ask for one of several pools, and somebody has to know.
+func (r *Reader) asks() bool { return r.Asks && r.Mode.ManyPools() }
+
+// readAsks reads what says which pool of Cilium's pods ask for. A cluster may do
+// without CiliumPodIPPools.
+func (r *Reader) readAsks(ctx context.Context, s *audit.Snapshot) error {
+	if !r.asks() {
+		return nil
+	}
+	err := list(ctx, r, "namespaces", func(l *corev1.NamespaceList) int {
+		for i := range l.Items {
+			n := &l.Items[i]
+			s.Namespaces = append(s.Namespaces, corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+				Name: n.Name, Labels: n.Labels, Annotations: controller.KeepAsked(n.Annotations),
+			}})
+		}
+		return len(l.Items)
+	})
+	if err != nil {
+		return err
+	}
+	err = list(ctx, r, "CiliumPodIPPools", func(l *ciliumv2alpha1.CiliumPodIPPoolList) int {
+		for i := range l.Items {
+			s.CiliumPools = append(s.CiliumPools, ciliumpool.Read(&l.Items[i]))
+		}
+		return len(l.Items)
+	})
+	if meta.IsNoMatchError(err) {
+		return nil
+	}
+	return err
 }
 
 // needsAddress lets the API server send only pods that need an address.
@@ -151,12 +194,16 @@ func goOn(err error) (string, bool) {
 	return token, token != ""
 }
 
-func stripPod(p *corev1.Pod) corev1.Pod {
-	return corev1.Pod{
+func (r *Reader) stripPod(p *corev1.Pod) corev1.Pod {
+	out := corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, CreationTimestamp: p.CreationTimestamp, Annotations: controller.KeepAsked(p.Annotations)},
 		Spec:       corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork},
 		Status:     corev1.PodStatus{Phase: p.Status.Phase, PodIPs: p.Status.PodIPs, StartTime: p.Status.StartTime},
 	}
+	if r.asks() {
+		out.Labels = p.Labels
+	}
+	return out
 }
 
 func stripNode(n *corev1.Node) corev1.Node {

@@ -430,6 +430,9 @@ const (
 	// PoolWindow is True while a maintenance window of the pool is open, and absent
 	// where blocks may leave at any time.
 	PoolWindow = "MaintenanceWindow"
+	// PoolCiliumPool says whether agents, in multi-pool mode, find a
+	// CiliumPodIPPool that fits the pool.
+	PoolCiliumPool = "CiliumPodIPPool"
 	// BlockDraining is True while a block is being given back, and False while it
 	// should be but has not begun, as its pool's maintenance does not let it.
 	BlockDraining = "Draining"

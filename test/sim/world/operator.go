@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -117,6 +118,9 @@ func (o *Operator) start(versionsAgo int) {
 func (o *Operator) watch(versionsAgo int) {
 	o.streams = nil
 	for _, watch := range o.parts.Feed.Watches(logr.Discard()) {
+		if isNamespace(watch.Object) {
+			continue
+		}
 		kind := kindOf(watch.Object)
 		s := &stream{name: kind.String(), kind: kind, handler: watch.Handler, store: watch.Store, strip: o.w.strips[kind], wants: everything}
 		switch {
@@ -296,10 +300,18 @@ func (w *World) logTo(o *Operator, f *flight) context.Context {
 	return log.IntoContext(context.Background(), traceLogger(func(line string) { w.tracef("%s%s", who, line) }))
 }
 
+// isNamespace tells the kind of which nobody asks for anything here.
+func isNamespace(obj client.Object) bool {
+	_, is := obj.(*corev1.Namespace)
+	return is
+}
+
 func stripsOf() map[Kind]toolscache.TransformFunc {
 	strips := map[Kind]toolscache.TransformFunc{}
 	for obj, by := range controller.CacheOptions().ByObject {
-		strips[kindOf(obj)] = by.Transform
+		if !isNamespace(obj) {
+			strips[kindOf(obj)] = by.Transform
+		}
 	}
 	return strips
 }

@@ -1,0 +1,68 @@
+package live
+
+import (
+	"context"
+	"testing"
+
+	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+)
+
+// asked has a pod, a namespace, and a CiliumPodIPPool where it knows of such.
+type asked struct {
+	client.Reader
+	known bool
+}
+
+func (a asked) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	o := client.ListOptions{}
+	o.ApplyOptions(opts)
+	labelled := metav1.ObjectMeta{Name: "a", Labels: map[string]string{"app": "web"}, Annotations: map[string]string{"a": "b", "ipam.cilium.io/ip-pool": "blue"}}
+	switch l := list.(type) {
+	case *corev1.PodList:
+		if o.FieldSelector != nil {
+			l.Items = []corev1.Pod{{ObjectMeta: labelled}}
+		}
+	case *corev1.NamespaceList:
+		l.Items = []corev1.Namespace{{ObjectMeta: labelled}}
+	case *ciliumv2alpha1.CiliumPodIPPoolList:
+		if !a.known {
+			return &meta.NoKindMatchError{GroupKind: schema.GroupKind{Kind: "CiliumPodIPPool"}}
+		}
+		l.Items = []ciliumv2alpha1.CiliumPodIPPool{{ObjectMeta: labelled}}
+	}
+	return nil
+}
+
+// What says which pool of Cilium's pods ask for is read where somebody has to know,
+// and agents have several.
+func TestReadAsks(t *testing.T) {
+	for name, test := range map[string]struct {
+		mode         ciliumnode.Mode
+		asks, known  bool
+		pools, other int
+	}{
+		"multi-pool":           {ciliumnode.MultiPool, true, true, 1, 1},
+		"the kind is unknown":  {ciliumnode.MultiPool, true, false, 0, 1},
+		"nobody has to know":   {ciliumnode.MultiPool, false, true, 0, 0},
+		"agents have one only": {ciliumnode.CRD, true, true, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := Reader{Client: asked{known: test.known}, AgentSelector: labels.Everything(), Mode: test.mode, Asks: test.asks}
+			s, err := r.Read(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(s.CiliumPools) != test.pools || len(s.Namespaces) != test.other || len(s.Pods[0].Labels) != test.other || len(s.Pods[0].Annotations) != 1 {
+				t.Errorf("%d CiliumPodIPPools, %d namespaces, pods %v", len(s.CiliumPools), len(s.Namespaces), s.Pods)
+			}
+		})
+	}
+}

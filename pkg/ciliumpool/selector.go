@@ -1,0 +1,74 @@
+package ciliumpool
+
+import (
+	"maps"
+
+	"github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
+	slimlabels "github.com/cilium/cilium/pkg/k8s/slim/k8s/apis/labels"
+	slimmetav1 "github.com/cilium/cilium/pkg/k8s/slim/k8s/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Labels that every pod has for a selector, beside its own
+// (pkg/k8s/apis/cilium.io/const.go, PodNamespaceLabel and PodNameLabel, v1.20.1).
+const (
+	podNamespaceLabel = "io.kubernetes.pod.namespace"
+	podNameLabel      = "io.kubernetes.pod.name"
+)
+
+// Selector is what a CiliumPodIPPool picks pods by.
+type Selector struct {
+	pod, namespace slimlabels.Selector // nil: all
+	// from are what they were compiled from.
+	from [2]*slimmetav1.LabelSelector
+}
+
+// selectorOf compiles the selectors of a CiliumPodIPPool, as agents do
+// (pkg/ipam/metadata/manager.go, compilePool, v1.20.1): without any it picks no
+// pod. Of one that cannot be compiled agents keep what was before; here it picks
+// none.
+func selectorOf(spec *v2alpha1.IPPoolSpec) *Selector {
+	if spec.PodSelector == nil && spec.NamespaceSelector == nil {
+		return nil
+	}
+	s := &Selector{from: [2]*slimmetav1.LabelSelector{spec.PodSelector, spec.NamespaceSelector}}
+	for _, part := range []struct {
+		from *slimmetav1.LabelSelector
+		to   *slimlabels.Selector
+	}{{spec.PodSelector, &s.pod}, {spec.NamespaceSelector, &s.namespace}} {
+		if part.from == nil {
+			continue
+		}
+		compiled, err := slimmetav1.LabelSelectorAsSelector(part.from)
+		if err != nil {
+			return nil
+		}
+		*part.to = compiled
+	}
+	return s
+}
+
+// Same reports whether two selectors, which may be nil, pick the same pods.
+func (s *Selector) Same(other *Selector) bool {
+	if s == nil || other == nil {
+		return s == other
+	}
+	return equality.Semantic.DeepEqual(s.from, other.from)
+}
+
+// Picks reports whether the selector, which may be nil, picks a pod
+// (pkg/ipam/metadata/manager.go, GetIPPoolForPod, v1.20.1).
+func (s *Selector) Picks(pod, namespace labels.Set) bool {
+	return s != nil && (s.pod == nil || s.pod.Matches(pod)) && (s.namespace == nil || s.namespace.Matches(namespace))
+}
+
+// PodLabels are the labels that selectors see of a pod.
+func PodLabels(namespace, name string, own map[string]string) labels.Set {
+	set := maps.Clone(own)
+	if set == nil {
+		set = map[string]string{}
+	}
+	set[podNamespaceLabel], set[podNameLabel] = namespace, name
+	return set
+}

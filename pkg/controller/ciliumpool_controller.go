@@ -1,0 +1,112 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+)
+
+// unlistedAfter is how long until a CiliumPodIPPool is looked at again that stays
+// for what nodes list of it.
+const unlistedAfter = 10 * time.Second
+
+// CiliumPoolReconciler keeps a CiliumPodIPPool for each of Cilium's pools that
+// PodIPPools serve: agents give out no address of a pool without one
+// (pkg/ipam/multipool.go, shouldSkipMasqForPool, v1.20.1).
+type CiliumPoolReconciler struct {
+	Client      client.Client
+	Ledger      *Ledger
+	Pools       *Pools
+	CiliumPools *CiliumPools
+	Metrics     *Metrics
+	// Off stops all writes.
+	Off bool
+}
+
+// Reconcile brings the CiliumPodIPPool of one name up to date. One without the
+// operator's label is left alone.
+func (r *CiliumPoolReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if err := r.Ledger.WaitReady(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
+	is := r.CiliumPools.Get(req.Name)
+	if r.Off || !r.CiliumPools.Known() || is != nil && (!is.Ours || is.Deleting) {
+		return reconcile.Result{}, nil
+	}
+	serving := r.Pools.Serving(req.Name)
+	want := ciliumpool.Wanted(serving, r.Ledger.ListedFor(req.Name), is)
+	result, err := r.keep(ctx, req.Name, is, want, len(serving) > 0)
+	if is != nil && len(serving) == 0 && err == nil {
+		result.RequeueAfter = sooner(result.RequeueAfter, unlistedAfter)
+	}
+	return result, err
+}
+
+// keep writes what differs from what is wanted.
+func (r *CiliumPoolReconciler) keep(ctx context.Context, name string, is *ciliumpool.View, want [2]*ciliumpool.Ranges, served bool) (reconcile.Result, error) {
+	nothing := want == [2]*ciliumpool.Ranges{}
+	switch {
+	case is == nil && !nothing && served:
+		log.FromContext(ctx).Info("making the CiliumPodIPPool that agents look for")
+		return lostToAnother(r.Metrics.wrote("CiliumPodIPPool", "create", r.Client.Create(ctx, ciliumpool.New(name, want))))
+	case is == nil || nothing && served:
+		return reconcile.Result{}, nil
+	case nothing:
+		log.FromContext(ctx).Info("deleting the CiliumPodIPPool, as nobody serves it and no node lists a CIDR of it")
+		return lostToAnother(r.Metrics.wrote("CiliumPodIPPool", "delete", r.Client.Delete(ctx, ciliumpool.Carrier(name),
+			client.Preconditions{UID: &is.UID, ResourceVersion: &is.ResourceVersion})))
+	}
+	patch, err := is.Patch(want)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if patch == nil {
+		return reconcile.Result{}, nil
+	}
+	raw := client.RawPatch(types.MergePatchType, patch)
+	return lostToAnother(r.Metrics.wrote("CiliumPodIPPool", "patch", r.Client.Patch(ctx, ciliumpool.Carrier(name), raw)))
+}
+
+// lostToAnother lets a write that lost against another be looked at again without
+// an error.
+func lostToAnother(err error) (reconcile.Result, error) {
+	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
+		return reconcile.Result{RequeueAfter: conflictRetry}, nil
+	}
+	return lostRace(err)
+}
+
+// Serving are the PodIPPools that give addresses to one of Cilium's pools, in
+// their last valid form, on their way out or not, in no order.
+func (p *Pools) Serving(ciliumPool string) []*crd.Pool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	var out []*crd.Pool
+	for _, pool := range p.resolved {
+		if cmp.Or(pool.CiliumPool, crd.DefaultCiliumPool) == ciliumPool {
+			out = append(out, pool)
+		}
+	}
+	return out
+}
+
+// CiliumPools are the pools of Cilium's that PodIPPools serve, each by its own
+// name, once for each PodIPPool.
+func (p *Pools) CiliumPools() []string {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	var out []string
+	for _, pool := range p.resolved {
+		out = append(out, cmp.Or(pool.CiliumPool, crd.DefaultCiliumPool))
+	}
+	return out
+}

@@ -1,0 +1,102 @@
+package controller
+
+import (
+	"context"
+	"time"
+
+	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
+)
+
+// knownEvery is how often the API server is asked for a kind that it does not
+// know yet.
+const knownEvery = 30 * time.Second
+
+// later watches CiliumPodIPPools once the API server knows them.
+func (f *Feed) later(ctx context.Context, logger logr.Logger, w Watch) {
+	for tick := time.NewTicker(knownEvery); ; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			tick.Stop()
+			return
+		}
+		known, err := w.Known()
+		if err != nil {
+			logger.Error(err, "asking whether there are CiliumPodIPPools; trying again")
+		}
+		if known {
+			tick.Stop()
+			break
+		}
+	}
+	synced := make(chan struct{})
+	go func() {
+		defer close(synced)
+		if toolscache.WaitForCacheSync(ctx.Done(), w.Store.HasSynced) {
+			f.CiliumPools.SetKnown()
+			f.allCiliumPools()
+			f.allPools()
+		}
+	}()
+	toolscache.NewReflectorWithOptions(w.From, w.Object, w.Store, toolscache.ReflectorOptions{Name: "feed"}).RunWithContext(ctx)
+	<-synced
+}
+
+func (f *Feed) namespace(n *corev1.Namespace) { f.namespaceWants(n.Name, wantsOf(&n.ObjectMeta)) }
+
+func (f *Feed) namespaceGone(n *corev1.Namespace) { f.namespaceWants(n.Name, wants{}) }
+
+func (f *Feed) namespaceWants(name string, w wants) {
+	for _, node := range f.Pods.SetNamespace(name, w) {
+		f.queueNode(node)
+	}
+}
+
+func (f *Feed) ciliumPoolStore() Store {
+	return &records[*ciliumv2alpha1.CiliumPodIPPool, *ciliumpool.View]{
+		read: ciliumpool.Read, there: f.ciliumPool, gone: f.ciliumPoolGone, missing: f.CiliumPools.missing,
+	}
+}
+
+func (f *Feed) ciliumPool(v *ciliumpool.View) {
+	f.ciliumPoolMoved(v.Name, f.CiliumPools.Set(v))
+}
+
+func (f *Feed) ciliumPoolGone(v *ciliumpool.View) {
+	f.ciliumPoolMoved(v.Name, f.CiliumPools.Delete(v))
+}
+
+// ciliumPoolMoved looks at what is kept, at what PodIPPools say of it, and, where
+// it picks other pods than before, at what nodes need.
+func (f *Feed) ciliumPoolMoved(name string, picks bool) {
+	f.queueCiliumPool(name)
+	for _, pool := range f.Pools.Serving(name) {
+		f.queuePool(pool.Name, poolStatusDelay)
+	}
+	if picks {
+		f.allNodes()
+	}
+}
+
+// allCiliumPools looks at all of Cilium's pools that there are, or are to be.
+func (f *Feed) allCiliumPools() {
+	if f.CiliumPools == nil {
+		return
+	}
+	for _, name := range append(f.CiliumPools.Names(), f.Pools.CiliumPools()...) {
+		f.queueCiliumPool(name)
+	}
+}
+
+func (f *Feed) queueCiliumPool(name string) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if f.ciliumPools != nil {
+		f.ciliumPools.Add(request(name))
+	}
+}

@@ -1,0 +1,66 @@
+package controller
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+func TestCiliumPoolCondition(t *testing.T) {
+	six := &ciliumpool.View{Name: "default", Ours: true, Ranges: [2]*ciliumpool.Ranges{ipalloc.IPv6: {MaskSize: 122}}}
+	tests := map[string]struct {
+		is     *ciliumpool.View
+		known  bool
+		status metav1.ConditionStatus
+		reason string
+	}{
+		"another mode":   {},
+		"none":           {known: true, status: metav1.ConditionFalse, reason: ReasonMissing},
+		"ours":           {ciliumpool.Read(ciliumPodIPPool("default", 30)), true, metav1.ConditionTrue, ReasonKept},
+		"another's":      {ciliumpool.Read(handMade(ciliumPodIPPool("default", 30))), true, metav1.ConditionTrue, ReasonHandMade},
+		"another size":   {ciliumpool.Read(ciliumPodIPPool("default", 29)), true, metav1.ConditionFalse, ReasonOtherSize},
+		"another family": {six, true, metav1.ConditionFalse, ReasonOtherFamily},
+		"of another":     {ciliumpool.Read(ciliumPodIPPool("blue", 30)), true, metav1.ConditionFalse, ReasonMissing},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			obj := podIPPool("p", 1, "10.0.0.0/28")
+			obj.Status.Conditions = []metav1.Condition{{Type: v1alpha1.PoolCiliumPool, Reason: "Old", Status: metav1.ConditionUnknown}}
+			r := &PoolReconciler{CiliumPools: NewCiliumPools()}
+			if test.known {
+				r.CiliumPools.SetKnown()
+			}
+			if test.is != nil {
+				r.CiliumPools.Set(test.is)
+			}
+			r.setCiliumPool(obj, poolOf(t, obj), noon())
+			c := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PoolCiliumPool)
+			switch {
+			case c == nil && test.reason != "":
+				t.Error("there is none")
+			case c != nil && (c.Reason != test.reason || c.Status != test.status):
+				t.Errorf("it is %s %s: %s", c.Status, c.Reason, c.Message)
+			}
+		})
+	}
+}
+
+// A pool whose blocks BGP lets nobody see is told of once.
+func TestUnfitCiliumPoolIsTold(t *testing.T) {
+	b := poolBed(t, finalized(podIPPool("p", 1, "10.0.0.0/28")), handMade(ciliumPodIPPool("default", 27)))
+	r := b.poolReconciler()
+	r.CiliumPools = b.ciliumPools()
+	for range 2 {
+		if _, err := r.Reconcile(t.Context(), requestOf("p")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := b.told(EventPoolCiliumPoolUnfit); n != 1 {
+		t.Errorf("told %d times", n)
+	}
+}

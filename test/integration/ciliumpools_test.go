@@ -1,0 +1,123 @@
+package integration
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	iputil "github.com/cilium/cilium/pkg/ip"
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// ciliumPool waits until there is a CiliumPodIPPool of these ranges and maskSize,
+// or, where want is "", none.
+func (e *env) ciliumPool(name, want string) *ciliumv2alpha1.CiliumPodIPPool {
+	e.t.Helper()
+	obj := &ciliumv2alpha1.CiliumPodIPPool{}
+	e.eventually(fmt.Sprintf("CiliumPodIPPool %s is %q", name, want), func() error {
+		err := e.client.Get(e.ctx, client.ObjectKey{Name: name}, obj)
+		got := ""
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return err
+		case obj.Spec.IPv4 == nil:
+			return errors.New("it has no IPv4")
+		default:
+			got = fmt.Sprint(obj.Spec.IPv4.CIDRs, obj.Spec.IPv4.MaskSize)
+		}
+		if got != want {
+			return fmt.Errorf("it is %q", got)
+		}
+		return nil
+	})
+	return obj
+}
+
+// The operator keeps the CiliumPodIPPools that agents look for, after the
+// PodIPPools that serve them, and leaves alone what is not its own.
+func TestCiliumPodIPPoolsAreKept(t *testing.T) {
+	e := newEnv(t)
+	s := quick()
+	s.Mode = ciliumnode.MultiPool
+	theirs := &ciliumv2alpha1.CiliumPodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "green"}, Spec: ciliumv2alpha1.IPPoolSpec{
+		IPv4: &ciliumv2alpha1.IPv4PoolSpec{CIDRs: []ciliumv2alpha1.PoolCIDR{"192.0.2.0/24"}, MaskSize: 28},
+	}}
+	e.create(theirs)
+	e.start(s)
+	for pool, cidr := range map[string]string{"blue": "10.2.0.0/24", "green": "10.3.0.0/24"} {
+		e.pool(pool+"s", func(p *v1alpha1.PodIPPool) { p.Spec.CiliumPool = pool }, cidr)
+	}
+	e.pool("all", nil, "10.1.0.0/24")
+	e.ciliumPool("default", "[10.1.0.0/24] 27")
+	blue := e.ciliumPool("blue", "[10.2.0.0/24] 27")
+	e.condition("all", v1alpha1.PoolCiliumPool, metav1.ConditionTrue, "Kept")
+	e.condition("greens", v1alpha1.PoolCiliumPool, metav1.ConditionFalse, "OtherSize")
+	e.event("greens", "CiliumPodIPPoolUnfit")
+
+	// People may add selectors; the ranges follow the PodIPPools.
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"podSelector":{"matchLabels":{"team":"blue"}}}}`))
+	if err := e.client.Patch(e.ctx, blue, patch); err != nil {
+		t.Fatal(err)
+	}
+	e.change("blues", func(p *v1alpha1.PodIPPool) {
+		p.Spec.IPv4.CIDRs = append(p.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: "10.4.0.0/24"})
+	})
+	if blue = e.ciliumPool("blue", "[10.2.0.0/24 10.4.0.0/24] 27"); blue.Spec.PodSelector == nil || blue.Spec.PodSelector.MatchLabels["team"] != "blue" {
+		t.Errorf("the selector is %v", blue.Spec.PodSelector)
+	}
+
+	// One that is deleted by hand is made again.
+	if err := e.client.Delete(e.ctx, blue); err != nil {
+		t.Fatal(err)
+	}
+	e.ciliumPool("blue", "[10.2.0.0/24 10.4.0.0/24] 27")
+
+	// It stays as long as an agent has a CIDR of it, though nobody serves it.
+	e.bareNode("n1", nil)
+	e.isTold("n1", 1)
+	lists := func(cidrs ...string) { // of blue
+		t.Helper()
+		e.eventually("the CiliumNode is written", func() error {
+			cn, err := e.ciliumNode("n1")
+			if err != nil {
+				return err
+			}
+			cn.Spec.IPAM.Pools.Allocated = []ipamtypes.IPAMPoolAllocation{{Pool: "default", CIDRs: told(cn)}}
+			if len(cidrs) > 0 {
+				cn.Spec.IPAM.Pools.Allocated = append([]ipamtypes.IPAMPoolAllocation{{Pool: "blue", CIDRs: []iputil.Prefix{iputil.PrefixFrom(netip.MustParsePrefix(cidrs[0]))}}}, cn.Spec.IPAM.Pools.Allocated...)
+			}
+			return e.client.Update(e.ctx, cn)
+		})
+	}
+	lists("10.99.0.0/27") // of no block: it is another's
+	for _, pool := range []string{"blues", "greens"} {
+		if err := e.client.Delete(e.ctx, &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: pool}}); err != nil {
+			t.Fatal(err)
+		}
+		e.eventually("the PodIPPool is gone", func() error {
+			err := e.client.Get(e.ctx, client.ObjectKey{Name: pool}, &v1alpha1.PodIPPool{})
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return fmt.Errorf("it is there: %w", err)
+		})
+	}
+	e.never("the CiliumPodIPPool goes while a node lists of it", func() bool {
+		return e.client.Get(e.ctx, client.ObjectKey{Name: "blue"}, &ciliumv2alpha1.CiliumPodIPPool{}) != nil
+	})
+	lists()
+	e.ciliumPool("blue", "")
+	if left := e.ciliumPool("green", "[192.0.2.0/24] 28"); left.UID != theirs.UID || left.ResourceVersion != theirs.ResourceVersion {
+		t.Error("somebody else's was written")
+	}
+}
