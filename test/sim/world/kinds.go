@@ -25,12 +25,11 @@ const (
 	KindPod
 	KindPool
 	KindBlock
-	KindNamespace
 	kindCount
 )
 
 func (k Kind) String() string {
-	return [...]string{"Node", "CiliumNode", "Pod", "PodIPPool", "PodIPBlock", "Namespace"}[k]
+	return [...]string{"Node", "CiliumNode", "Pod", "PodIPPool", "PodIPBlock"}[k]
 }
 
 // custom says that a CustomResourceDefinition makes the kind.
@@ -51,12 +50,12 @@ func (k Kind) group() schema.GroupKind {
 }
 
 func (k Kind) resource() schema.GroupResource {
-	name := [...]string{"nodes", "ciliumnodes", "pods", "podippools", "podipblocks", "namespaces"}[k]
+	name := [...]string{"nodes", "ciliumnodes", "pods", "podippools", "podipblocks"}[k]
 	return schema.GroupResource{Group: k.version().Group, Resource: name}
 }
 
 func (k Kind) empty() client.Object {
-	return [...]client.Object{&corev1.Node{}, &ciliumv2.CiliumNode{}, &corev1.Pod{}, &v1alpha1.PodIPPool{}, &v1alpha1.PodIPBlock{}, &corev1.Namespace{}}[k]
+	return [...]client.Object{&corev1.Node{}, &ciliumv2.CiliumNode{}, &corev1.Pod{}, &v1alpha1.PodIPPool{}, &v1alpha1.PodIPBlock{}}[k]
 }
 
 func kindOf(obj client.Object) Kind {
@@ -71,8 +70,6 @@ func kindOf(obj client.Object) Kind {
 		return KindPool
 	case *v1alpha1.PodIPBlock:
 		return KindBlock
-	case *corev1.Namespace:
-		return KindNamespace
 	}
 	panic(fmt.Sprintf("no such kind here: %T", obj))
 }
@@ -104,8 +101,6 @@ func assign(to, from client.Object) {
 		*to.(*v1alpha1.PodIPPool) = *from
 	case *v1alpha1.PodIPBlock:
 		*to.(*v1alpha1.PodIPBlock) = *from
-	case *corev1.Namespace:
-		*to.(*corev1.Namespace) = *from
 	}
 }
 
