@@ -87,7 +87,7 @@ func (w *World) holdPods(when string, m *machine, cn *ciliumv2.CiliumNode) {
 type heldBlock struct {
 	name   string
 	cidr   netip.Prefix
-	open   int // its addresses in the pool
+	open   int // its addresses in the pool that pods may get
 	used   int
 	pinned bool // by the agent's own address
 }
@@ -131,7 +131,7 @@ func (w *World) overlapped(name string, cidr netip.Prefix) bool {
 func (b *heldBlock) count(m *machine, cn *ciliumv2.CiliumNode) {
 	for key := range cn.Spec.IPAM.Pool {
 		if addr, err := netip.ParseAddr(key); err == nil && b.cidr.Contains(addr) {
-			if !m.w.reserved(addr) {
+			if !m.w.reserved(addr) && !isEdge(b.cidr, addr) {
 				b.open++
 			}
 			if _, used := cn.Status.IPAM.Used[key]; used {
@@ -142,6 +142,12 @@ func (b *heldBlock) count(m *machine, cn *ciliumv2.CiliumNode) {
 	for _, own := range m.router {
 		b.pinned = b.pinned || b.cidr.Contains(own)
 	}
+}
+
+// isEdge says that an address is a block's first or last, which pods do not get
+// here. One of an adopted block may be in use and stay published.
+func isEdge(cidr netip.Prefix, addr netip.Addr) bool {
+	return cidr.Bits() < addr.BitLen()-1 && (addr == cidr.Addr() || !cidr.Contains(addr.Next()))
 }
 
 // holdReclaim checks that no block is left that reclaim should have taken.
