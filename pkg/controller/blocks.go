@@ -338,6 +338,29 @@ func (r *NodeReconciler) mendTornBlocks(ctx context.Context, o *observation, vie
 	return nil
 }
 
+// awaitAdopted fails while the watch has yet to show an adopted block of which the
+// CiliumNode already publishes something, as another process has done so. Without
+// it that looks like a pool filled by hand, whose agent may be asked. Blocks on the
+// grid have been seen to before.
+func (r *NodeReconciler) awaitAdopted(ctx context.Context, o *observation) error {
+	if o.paused() || o.view.Whole != nil || len(o.view.Used) > 0 {
+		return nil
+	}
+	for _, cidr := range o.view.Given() {
+		if _, held := r.Ledger.Block(cidr); held || len(o.view.PublishedIn(cidr)) == 0 {
+			continue
+		}
+		live, err := r.liveBlock(ctx, crd.BlockName(cidr))
+		if err != nil {
+			return err
+		}
+		if live != nil {
+			return fmt.Errorf("%w: the watch has not shown block %s", errStale, cidr)
+		}
+	}
+	return nil
+}
+
 // onGrid is the pool that serves the node and could have cut cidr, for a pool of
 // Cilium's.
 func (r *NodeReconciler) onGrid(node *corev1.Node, cidr netip.Prefix, ciliumPool string) *crd.Pool {
