@@ -114,6 +114,7 @@ func (w *World) rest(when string) bool {
 		return false
 	}
 	w.holdRest(when)
+	w.passDue()
 	w.holdQuiet(when)
 	return len(w.Violations) == 0
 }
@@ -126,6 +127,30 @@ func (w *World) replaceLost() {
 				m.deletePod(slot)
 			}
 		}
+	}
+}
+
+// passDue lets happen what comes due in a moment: a window may be just about to
+// open, or a turn to come, for which a look at that very time is no look again.
+func (w *World) passDue() {
+	for range 100 {
+		next := w.next()
+		if next.IsZero() || next.After(w.now.Add(time.Second)) {
+			return
+		}
+		w.pass(next.Sub(w.now))
+		w.goOn()
+	}
+}
+
+// goOn lets everything happen that needs no time.
+func (w *World) goOn() {
+	for {
+		a, any := w.anyCalm()
+		if !any {
+			return
+		}
+		w.Do(a)
 	}
 }
 
@@ -146,13 +171,7 @@ func (w *World) holdQuiet(when string) {
 		}
 	}
 	before := w.writes
-	for {
-		a, any := w.anyCalm()
-		if !any {
-			break
-		}
-		w.Do(a)
-	}
+	w.goOn()
 	if w.writes != before {
 		w.violate(8, "%s: operators wrote %d times at rest", when, w.writes-before)
 	}

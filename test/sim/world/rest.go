@@ -155,11 +155,11 @@ func (w *World) holdReclaim(when string, m *machine, cn *ciliumv2.CiliumNode, he
 	if m.phase != serving {
 		return
 	}
-	policy, ruling := w.policy()
-	if w.isHeld(ruling) {
-		return
-	}
 	for _, family := range []bool{true, false} {
+		policy, ruling := w.policy(family)
+		if w.isHeld(ruling) {
+			continue
+		}
 		demand, total, blocks := 0, 0, 0
 		for key := range cn.Status.IPAM.Used {
 			if addr, err := netip.ParseAddr(key); err == nil && addr.Is4() == family {
@@ -266,8 +266,9 @@ func (w *World) isFree(cidr netip.Prefix, reserved []string) bool {
 			return false
 		}
 	}
+	allOrNone := w.whole() || w.fixed() // agents give out each address of a block
 	for _, r := range reserved {
-		if netip.MustParsePrefix(r).Overlaps(cidr) && (w.whole() || netip.MustParsePrefix(r).Bits() <= cidr.Bits()) {
+		if netip.MustParsePrefix(r).Overlaps(cidr) && (allOrNone || netip.MustParsePrefix(r).Bits() <= cidr.Bits()) {
 			return false
 		}
 	}
