@@ -154,8 +154,23 @@ func (w *World) goOn() {
 	}
 }
 
-// holdQuiet is rule 8: an operator that looks at everything again writes nothing.
+// holdQuiet is rule 8: an operator that looks at everything again writes nothing,
+// but what the hour has brought since it last looked; and that only once.
 func (w *World) holdQuiet(when string) {
+	before := w.lasting
+	w.lookAgain()
+	if w.lasting != before {
+		w.violate(8, "%s: operators wrote %d times at rest", when, w.lasting-before)
+	}
+	before = w.writes
+	w.lookAgain()
+	if w.writes != before {
+		w.violate(8, "%s: operators wrote %d times where they had just looked", when, w.writes-before)
+	}
+}
+
+// lookAgain has everything looked at.
+func (w *World) lookAgain() {
 	for _, o := range w.operators {
 		if !o.leads {
 			continue
@@ -170,9 +185,5 @@ func (w *World) holdQuiet(when string) {
 			o.queues[blocks].Add(request(name))
 		}
 	}
-	before := w.writes
 	w.goOn()
-	if w.writes != before {
-		w.violate(8, "%s: operators wrote %d times at rest", when, w.writes-before)
-	}
 }

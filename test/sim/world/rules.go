@@ -44,6 +44,7 @@ func (w *World) stored(v Version) {
 	}
 	if !w.ofTheHour(v) {
 		w.wrote = w.now
+		w.lasting++
 	}
 	w.writes++
 	w.Counts.did(v)

@@ -88,6 +88,7 @@ type World struct {
 	excused map[netip.Addr]excuse
 	torn    map[string]tornBlock
 	writes  int       // of operators
+	lasting int       // those of them that tell more than the hour
 	turn    int       // of Calm
 	wrote   time.Time // when an operator last wrote something
 
