@@ -2,6 +2,7 @@ package world
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
@@ -42,6 +43,30 @@ func (w *World) holdRest(when string) {
 		}
 		w.holdBlocks(when, m, cn)
 	}
+}
+
+// holdToldRest checks at rest that a CIDR that an agent is told whole is a block of
+// its node. One that somebody tore away is made again if a pool could have cut it,
+// and foreign from then on if none could (docs/reliability.md).
+func (w *World) holdToldRest(when string, m *machine, c netip.Prefix) {
+	b, ok := w.api.Get(KindBlock, crd.BlockName(c)).(*v1alpha1.PodIPBlock)
+	if ok && b.Spec.Node != m.name || !ok && w.onAnyGrid(c) {
+		w.violate(9, "%s: node %s is told %s, which is no block of it", when, m.name, c)
+	}
+}
+
+// onAnyGrid says that a pool that is not being deleted could have cut a CIDR.
+func (w *World) onAnyGrid(c netip.Prefix) bool {
+	for _, name := range w.api.Keys(KindPool) {
+		pool := w.api.Get(KindPool, name).(*v1alpha1.PodIPPool)
+		cidrs, bits := ranges(pool, c.Addr().Is4())
+		if pool.DeletionTimestamp == nil && bits == c.Bits() && slices.ContainsFunc(cidrs, func(r v1alpha1.PoolCIDR) bool {
+			return netip.MustParsePrefix(r.CIDR).Contains(c.Addr())
+		}) {
+			return true
+		}
+	}
+	return false
 }
 
 // foreign says that a pool entry lies in no block of the node.
