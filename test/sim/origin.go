@@ -66,3 +66,12 @@ func adaptTo(mode ciliumnode.Mode, seed uint64, c *world.Config) {
 	c.Reserve = []int{1, 2, 4}[r.IntN(3)]
 	c.Faults &= faultsIn(mode)
 }
+
+// weighIn makes more of what brings blocks home in kubernetes mode while their Node
+// is there: those that it was never told, and somebody deletes.
+func weighIn(mode ciliumnode.Mode, w map[world.Verb]float64) {
+	if mode == ciliumnode.Kubernetes {
+		w[world.BlockMake] *= 3
+		w[world.BlockDelete] *= 3
+	}
+}
