@@ -75,6 +75,13 @@ func (c *Client) Release(ctx context.Context, v *View, mark, clearing []netip.Ad
 	return c.patchStatus(ctx, v, "release-ips", body)
 }
 
+// Move changes a CiliumNode in nothing that anybody goes by, on exactly the version
+// seen in v, so that every patch of that version or an older one loses. addr is
+// one that the agent was not told.
+func (c *Client) Move(ctx context.Context, v *View, addr netip.Addr) (*View, error) {
+	return c.Mode.way().move(ctx, c, v, addr)
+}
+
 func (c *Client) patchStatus(ctx context.Context, v *View, what string, body []byte) (*View, error) {
 	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: v.Name}}
 	if err := c.Writer.Status().Patch(ctx, cn, client.RawPatch(types.MergePatchType, body)); err != nil {
@@ -113,7 +120,7 @@ func (c *Client) Recreate(ctx context.Context, last *Kept, node *corev1.Node, bl
 }
 
 func (c *Client) create(ctx context.Context, cn *ciliumv2.CiliumNode) (*View, error) {
-	if kind, plural := c.Mode.Resource(); kind.Group != ciliumv2.CustomResourceDefinitionGroup {
+	if kind, plural := c.Mode.Resource(); !c.Mode.makesCiliumNodes() {
 		return nil, apierrors.NewAlreadyExists(schema.GroupResource{Group: kind.Group, Resource: plural}, cn.Name)
 	}
 	if err := c.Writer.Create(ctx, cn); err != nil {
@@ -123,8 +130,11 @@ func (c *Client) create(ctx context.Context, cn *ciliumv2.CiliumNode) (*View, er
 }
 
 // Delete removes the CiliumNode seen in v, if it is still that one. One that is
-// gone already is no error.
+// gone already is no error. Where the Node itself stands for it, there is none.
 func (c *Client) Delete(ctx context.Context, v *View) error {
+	if !c.Mode.makesCiliumNodes() {
+		return nil
+	}
 	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: v.Name}}
 	err := c.Writer.Delete(ctx, cn, client.Preconditions{UID: &v.UID, ResourceVersion: &v.ResourceVersion})
 	if client.IgnoreNotFound(err) != nil {

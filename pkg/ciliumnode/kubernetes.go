@@ -86,12 +86,18 @@ func (kubernetes) patch(v *View, c Change) ([]byte, error) {
 	if len(told) == 0 {
 		return nil, nil
 	}
-	var p nodePatch
-	p.Metadata.ResourceVersion = v.ResourceVersion
-	p.Metadata.Annotations = map[string]string{}
+	annotations := map[string]string{}
 	for f, cidr := range told {
-		p.Metadata.Annotations[podCIDRAnnotations[f][0]] = cidr.String()
+		annotations[podCIDRAnnotations[f][0]] = cidr.String()
 	}
+	return annotate(v, annotations)
+}
+
+// annotate is the patch that writes annotations of the Node, on exactly the version
+// seen.
+func annotate(v *View, annotations map[string]string) ([]byte, error) {
+	var p nodePatch
+	p.Metadata.ResourceVersion, p.Metadata.Annotations = v.ResourceVersion, annotations
 	return json.Marshal(p)
 }
 
@@ -107,6 +113,19 @@ func newPodCIDRs(v *View, c Change) map[ipalloc.Family]netip.Prefix {
 		}
 	}
 	return told
+}
+
+// moved is an annotation of a Node that names the version which it was moved past:
+// never the same one twice.
+const moved = "cilium-pool.io/moved"
+
+// move writes an annotation of ours, as a Node has no handshake.
+func (kubernetes) move(ctx context.Context, c *Client, v *View, _ netip.Addr) (*View, error) {
+	body, err := annotate(v, map[string]string{moved: v.ResourceVersion})
+	if err != nil {
+		return nil, err
+	}
+	return c.patchSpec(ctx, v, body)
 }
 
 // check refuses to tell a Node a podCIDR whose agent has run with another one:

@@ -74,6 +74,13 @@ func (m Mode) Carrier() client.Object { return m.way().carrier("") }
 // Resource is what the API server calls that kind.
 func (m Mode) Resource() (kind schema.GroupVersionKind, plural string) { return m.way().resource() }
 
+// makesCiliumNodes reports whether agents are told by CiliumNodes, which are ours
+// to make and to delete.
+func (m Mode) makesCiliumNodes() bool {
+	kind, _ := m.Resource()
+	return kind.Group == ciliumv2.CustomResourceDefinitionGroup
+}
+
 // View reads a CiliumNode, or what stands for it.
 func (m Mode) View(obj client.Object) *View { return m.way().view(obj) }
 
@@ -101,6 +108,9 @@ type way interface {
 	// patch is the JSON merge patch that carries out a change on exactly the
 	// version seen, or nil where all is as it should be.
 	patch(*View, Change) ([]byte, error)
+	// move changes what was seen, and nothing of what it says, in exactly that
+	// version. addr is one that the agent was not told.
+	move(ctx context.Context, c *Client, v *View, addr netip.Addr) (*View, error)
 	// check looks, live, whether a change may be carried out.
 	check(context.Context, client.Reader, *View, Change) error
 	// without takes what lies in blocks out of a CiliumNode to be put back, and
@@ -127,6 +137,15 @@ func (ciliumNodes) carrier(name string) client.Object {
 
 func (ciliumNodes) resource() (schema.GroupVersionKind, string) {
 	return ciliumv2.SchemeGroupVersion.WithKind(ciliumv2.CNKindDefinition), ciliumv2.CNPluralName
+}
+
+// move marks the address for release, which the agent refuses, or ends the mark
+// that stands there already.
+func (ciliumNodes) move(ctx context.Context, c *Client, v *View, addr netip.Addr) (*View, error) {
+	if _, stands := v.Release[addr]; stands {
+		return c.Release(ctx, v, nil, []netip.Addr{addr})
+	}
+	return c.Release(ctx, v, []netip.Addr{addr}, nil)
 }
 
 func (ciliumNodes) check(context.Context, client.Reader, *View, Change) error { return nil }

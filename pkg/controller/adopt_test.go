@@ -385,3 +385,27 @@ func TestPublishOnly(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+// An operator that the watch has not shown an adopted block, though another one has
+// published it, does not take its pool for one filled by hand: that agent answers
+// nothing.
+func TestNodeWhoseBlocksAreYetToBeShown(t *testing.T) {
+	cn := publishing(byClusterPool("10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6")
+	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/24"), cn)
+	b.settleAgent()
+	for i := range 6 {
+		b.r.Pods.Set(podOn(string(rune('a'+i))), noon())
+	}
+	b.blind = true
+	if err := b.api.Create(t.Context(), adoptedBlock("10.0.0.0/29")); err != nil {
+		t.Fatal(err)
+	}
+	if calls, err := b.reconcile(); err != nil || len(writesOf(calls)) > 0 {
+		t.Errorf("calls %v, error %v; want no write", calls, err)
+	}
+	b.restart()
+	b.settleAgent()
+	if calls, err := b.reconcile(); err != nil || len(writesOf(calls)) > 0 {
+		t.Errorf("once it is shown: calls %v, error %v; want no write", calls, err)
+	}
+}

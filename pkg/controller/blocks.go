@@ -269,22 +269,18 @@ func (r *NodeReconciler) giveUp(ctx context.Context, o *observation, cidr netip.
 }
 
 // move changes the CiliumNode of a block that cools down, so that an older patch
-// of it conflicts: a mark on an address that is not in the pool, which the agent
-// refuses and we clear, or the end of one that stands there already. It is one of
-// the block unless another block of the node has that.
+// of it conflicts: as a rule by a mark on an address that is not in the pool, which
+// the agent refuses and we clear. It is one of the block unless another block of
+// the node has that.
 func (r *NodeReconciler) move(ctx context.Context, o *observation, live *ciliumnode.View, b crd.Block) error {
 	if held, ok := r.Ledger.Block(b.CIDR); !ok || held.UID != b.UID {
 		return errStale // it is gone, and what was noted of it too
 	}
-	addr := []netip.Addr{b.CIDR.Addr()}
-	if live.Publishes(addr[0]) || live.Whole != nil && anyContains(live.Listed(), addr[0]) { // of another block, which overlaps this one
-		addr[0] = o.pokeAddress()
+	addr := b.CIDR.Addr()
+	if live.Publishes(addr) || live.Whole != nil && anyContains(live.Listed(), addr) { // of another block, which overlaps this one
+		addr = o.pokeAddress()
 	}
-	mark, clearing := addr, []netip.Addr(nil)
-	if _, stands := live.Release[addr[0]]; stands {
-		mark, clearing = nil, addr
-	}
-	moved, err := r.CiliumNodes.Release(ctx, live, mark, clearing)
+	moved, err := r.CiliumNodes.Move(ctx, live, addr)
 	if r.Metrics.wrote("CiliumNode", "release", err) != nil {
 		return err
 	}
@@ -337,6 +333,29 @@ func (r *NodeReconciler) mendTornBlocks(ctx context.Context, o *observation, vie
 		}
 		if err := r.remakeBlock(ctx, o.node, cidr, pool); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// awaitAdopted fails while the watch has yet to show an adopted block of which the
+// CiliumNode already publishes something, as another process has done so. Without
+// it that looks like a pool filled by hand, whose agent may be asked. Blocks on the
+// grid have been seen to before.
+func (r *NodeReconciler) awaitAdopted(ctx context.Context, o *observation) error {
+	if o.paused() || o.view.Whole != nil || len(o.view.Used) > 0 {
+		return nil
+	}
+	for _, cidr := range o.view.Given() {
+		if _, held := r.Ledger.Block(cidr); held || len(o.view.PublishedIn(cidr)) == 0 {
+			continue
+		}
+		live, err := r.liveBlock(ctx, crd.BlockName(cidr))
+		if err != nil {
+			return err
+		}
+		if live != nil {
+			return fmt.Errorf("%w: the watch has not shown block %s", errStale, cidr)
 		}
 	}
 	return nil

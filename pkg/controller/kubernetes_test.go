@@ -79,6 +79,43 @@ func TestKubernetesLeavesWhatIsThere(t *testing.T) {
 	}
 }
 
+// A block that a Node was never told goes home while the Node is there: by a fence
+// in the Node itself, as its agent has no handshake. Another one is needed after a
+// process that died with the first.
+func TestKubernetesGivesUpWhatWasNotTold(t *testing.T) {
+	b := kubernetesBed(t, nodeWith("10.0.0.0/30"), podIPPool("p", 1, "10.0.0.0/28"),
+		blockObject("10.0.0.0/30", ipalloc.InService), beingDeleted(blockObject("10.0.0.8/30", ipalloc.CoolingDown)))
+	b.clock.SetTime(noon().Add(time.Hour))
+	for _, dies := range []bool{true, false} {
+		version := b.ciliumNode().ResourceVersion
+		b.fate = func(write string) fate {
+			if write != "update PodIPBlock" { // of the finalizer
+				return done
+			}
+			if b.ciliumNode().ResourceVersion == version {
+				t.Error("the block goes though an old patch could still tell it")
+			}
+			if dies {
+				return refused
+			}
+			return done
+		}
+		for range 3 {
+			if _, err := b.reconcile(); (err != nil) && !dies {
+				t.Fatal(err)
+			}
+		}
+		b.restart()
+	}
+	if b.has("10.0.0.8/30") {
+		t.Errorf("blocks are %+v", b.blocks())
+	}
+	if diff := cmp.Diff(prefixes("10.0.0.0/30"), b.listed(), compareNetip()); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
+	}
+	b.rests()
+}
+
 // Nothing moves while the Node is there, whoever asks for it.
 func TestKubernetesNothingMoves(t *testing.T) {
 	b := kubernetesBed(t, nodeWith("10.0.0.0/30"), podIPPool("p", 1, "10.0.0.0/28"),

@@ -113,6 +113,9 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 		err = r.ensureCiliumNode(ctx, o)
 	default:
 		if err = r.mendTornBlocks(ctx, o, o.view); err == nil {
+			err = r.awaitAdopted(ctx, o)
+		}
+		if err == nil {
 			err = r.askForReport(ctx, o)
 		}
 	}

@@ -42,9 +42,20 @@ func modeOf(seed uint64) ciliumnode.Mode {
 	return ciliumnode.CRD
 }
 
-// adaptTo gives the world of a seed another mode than crd. IPv4 alone. What people
-// tear away or edit by hand is left to worlds in crd mode, and so is a move out of
-// another IPAM.
+// faultsIn are those that a world in a mode can have. Agents of other modes than
+// crd report nothing; in kubernetes mode the CiliumNode is theirs alone.
+func faultsIn(mode ciliumnode.Mode) world.Faults {
+	switch mode {
+	case ciliumnode.MultiPool:
+		return world.AllFaults() &^ world.AgentEmpty
+	case ciliumnode.Kubernetes:
+		return world.AllFaults() &^ (world.AgentEmpty | world.CiliumNodeGone | world.Edits)
+	}
+	return world.AllFaults()
+}
+
+// adaptTo gives the world of a seed another mode than crd. IPv4 alone. A move out of
+// another IPAM is left to worlds in crd mode.
 func adaptTo(mode ciliumnode.Mode, seed uint64, c *world.Config) {
 	if mode == ciliumnode.CRD {
 		return
@@ -53,5 +64,14 @@ func adaptTo(mode ciliumnode.Mode, seed uint64, c *world.Config) {
 	c.Settings.Mode, c.Upgraded.Mode = mode, mode
 	c.Families, c.Pools[0].Spec.IPv6 = nil, nil
 	c.Reserve = []int{1, 2, 4}[r.IntN(3)]
-	c.Faults &^= world.CiliumNodeGone | world.Torn | world.Edits | world.Restore | world.AgentEmpty
+	c.Faults &= faultsIn(mode)
+}
+
+// weighIn makes more of what brings blocks home in kubernetes mode while their Node
+// is there: those that it was never told, and somebody deletes.
+func weighIn(mode ciliumnode.Mode, w map[world.Verb]float64) {
+	if mode == ciliumnode.Kubernetes {
+		w[world.BlockMake] *= 3
+		w[world.BlockDelete] *= 3
+	}
 }

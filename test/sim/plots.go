@@ -4,8 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
-
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
@@ -135,9 +133,10 @@ func (d *director) pods(node string, n int) {
 // untilInHand lets an operator work until it is about to publish, or to do
 // anything else about a node.
 func (d *director) untilInHand(operator, node string) {
+	kind, _ := d.s.mode.Resource()
 	d.drive(40, func() bool {
 		call := d.w.InHand(operator, "node/"+node)
-		return call == "patch CiliumNode "+node || call != "" && d.odds(.02)
+		return call == "patch "+kind.Kind+" "+node || call != "" && d.odds(.02)
 	}, works(operator))
 }
 
@@ -191,15 +190,13 @@ func (d *director) gone() int { return d.w.Counts.Did["give up"] }
 // block is a block of a node, or "".
 func (d *director) block(node string) string { return d.pick(node, false) }
 
-// unlisted is a block of a node that podCIDRs does not name, or "".
+// unlisted is a block of a node that its agent has not been told, or "".
 func (d *director) unlisted(node string) string { return d.pick(node, true) }
 
 func (d *director) pick(node string, unlisted bool) string {
 	var listed []string
-	if cn, ok := d.w.API().Get(world.KindCiliumNode, node).(*ciliumv2.CiliumNode); ok {
-		for _, p := range cn.Spec.IPAM.PodCIDRs {
-			listed = append(listed, p.String())
-		}
+	for _, p := range d.w.Told(node) {
+		listed = append(listed, p.String())
 	}
 	var names []string
 	for _, name := range d.w.API().Keys(world.KindBlock) {

@@ -56,8 +56,10 @@ func draw(o origin) scenario {
 	o.profile.adapt(seed, &c)
 	adaptTo(o.mode, seed, &c)
 	o.traits.adapt(seed, &c)
-	o.traits.weigh(w)
-	o.traits.weigh(frozen)
+	for _, some := range []map[world.Verb]float64{w, frozen} {
+		o.traits.weigh(some)
+		weighIn(o.mode, some)
+	}
 	return scenario{origin: o, config: c, weights: w, frozen: frozen}
 }
 
@@ -87,7 +89,7 @@ func weights(r *rand.Rand) map[world.Verb]float64 {
 		world.Start: 10, world.Lead: 10, world.Thaw: 2,
 		world.Watch: 40, world.Tell: 40, world.Reconcile: 30, world.Call: 60, world.Shown: 60, world.Timeout: 5,
 		world.CallFails: .5, world.CallThrottle: .5, world.CallUnheard: 1, world.CallKills: .5, world.CallFreezes: .3,
-		world.KillOperator: .1, world.List: .3, world.FreezeOp: .3, world.UpgradeOp: .1,
+		world.KillOperator: .3, world.List: .3, world.FreezeOp: .3, world.UpgradeOp: .1,
 		world.AgentStart: 10, world.AgentOpen: 10, world.AgentRestore: 5, world.AgentServe: 10,
 		world.AgentSee: 20, world.AgentReport: 10, world.AgentPod: 10, world.AgentSync: 2,
 		world.AgentDies: .5, world.AgentNothing: .3, world.AgentMutes: .2,

@@ -126,19 +126,15 @@ func sum(counts map[string]int) int {
 }
 
 // enough is from how many actions on everything must have happened.
-const enough = 100_000
+const enough = 200_000
 
 // idle names what must have happened and did not. A short search, and one whose
 // faults or profile were chosen by hand, is only asked for claims and publishing.
 func (s *searching) idle() []string {
 	must := []string{"claim", "publish"}
-	if s.actions >= enough && s.opts.faults == world.AllFaults() && s.opts.profile == "" {
-		if s.opts.mode == "" || s.opts.mode == ciliumnode.CRD {
-			must = append(must, "mark", "remove", "cool down", "give up", "undrain")
-		}
-		if s.opts.mode == "" || s.opts.mode == ciliumnode.MultiPool {
-			must = append(must, "give back")
-		}
+	long := s.actions >= enough && s.opts.profile == ""
+	if long && s.opts.faults == world.AllFaults() {
+		must = append(must, musts(s.opts.mode)...)
 	}
 	var out []string
 	for _, name := range must {
@@ -146,14 +142,40 @@ func (s *searching) idle() []string {
 			out = append(out, name)
 		}
 	}
-	if s.actions < enough || s.opts.profile != "" || s.opts.mode != "" && s.opts.mode != ciliumnode.CRD {
+	if !long {
 		return out
 	}
-	for _, fault := range s.opts.faults.Each() {
-		out = append(out, s.missing(fault.Marks())...)
+	for _, fault := range (s.opts.faults & faultsIn(s.opts.mode)).Each() {
+		out = append(out, s.missing(possible(s.opts.mode, fault.Marks()))...)
 	}
-	for _, trait := range s.opts.traits.each() {
+	for _, trait := range s.opts.traits.in(s.opts.mode).each() {
 		out = append(out, s.missing(trait.marks())...)
 	}
 	return out
+}
+
+// musts are what operators and agents do in worlds of a mode, or of all.
+func musts(mode ciliumnode.Mode) []string {
+	all := []string{"cool down", "give up", "drain", "undrain"}
+	switch mode {
+	case ciliumnode.Kubernetes:
+		return append(all, "move")
+	case ciliumnode.MultiPool:
+		return append(all, "mark", "give back", "make a CiliumNode")
+	case ciliumnode.CRD:
+		return append(all, "mark", "remove", "make a CiliumNode")
+	}
+	return append(all, "mark", "remove", "make a CiliumNode", "give back")
+}
+
+// possible are those of what faults leave in counts that worlds of a mode can have:
+// with whole blocks no Node is deleted under a machine that runs on, and no block
+// made of another size.
+func possible(mode ciliumnode.Mode, marks []string) []string {
+	if !mode.WholeBlocks() {
+		return marks
+	}
+	return slices.DeleteFunc(marks, func(mark string) bool {
+		return mark == string(world.NodeDelete) || mark == "block of another size made"
+	})
 }

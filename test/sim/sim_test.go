@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,8 +77,33 @@ func TestIdle(t *testing.T) {
 	}
 	s.actions = enough
 	s.counts.Add(world.Counts{Did: map[string]int{"claim": 1, "publish": 1, "mark": 1, "remove": 1, "cool down": 1, "give up": 1}})
-	if diff := cmp.Diff([]string{"undrain", "give back", "killed"}, s.idle()[:3]); diff != "" {
+	if diff := cmp.Diff([]string{"drain", "undrain", "make a CiliumNode", "give back", "killed"}, s.idle()[:5]); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestIdleInMode: of a search in one mode all is asked for that can happen there,
+// and nothing else.
+func TestIdleInMode(t *testing.T) {
+	tests := map[ciliumnode.Mode]struct{ has, hasNot []string }{
+		ciliumnode.CRD:        {[]string{"remove", "agent reported nothing", "node-delete", "migrate start"}, []string{"give back", "move"}},
+		ciliumnode.MultiPool:  {[]string{"give back", "ciliumnode-delete", "block-tear", "upgraded"}, []string{"remove", "node-delete", "migrate start"}},
+		ciliumnode.Kubernetes: {[]string{"move", "block-tear", "node-off"}, []string{"mark", "ciliumnode-delete", "block of another size made"}},
+	}
+	for mode, test := range tests {
+		s := newSearch(options{faults: world.AllFaults(), traits: allTraits, mode: mode}, &strings.Builder{})
+		s.actions = enough
+		idle := s.idle()
+		for _, name := range test.has {
+			if !slices.Contains(idle, name) {
+				t.Errorf("%s: %q is not asked for: %v", mode, name, idle)
+			}
+		}
+		for _, name := range test.hasNot {
+			if slices.Contains(idle, name) {
+				t.Errorf("%s: %q is asked for, and cannot happen", mode, name)
+			}
+		}
 	}
 }
 

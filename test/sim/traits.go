@@ -112,9 +112,9 @@ func (t traits) adapt(seed uint64, c *world.Config) {
 	c.Settings.Shadow = t.has(shadow)
 }
 
-// in is what of the set a world of a mode can have.
+// in is what of the set a world of a mode can have; "": of any.
 func (t traits) in(mode ciliumnode.Mode) traits {
-	if mode != ciliumnode.CRD {
+	if mode != ciliumnode.CRD && mode != "" {
 		return t &^ adoption
 	}
 	return t

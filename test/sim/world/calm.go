@@ -114,6 +114,7 @@ func (w *World) rest(when string) bool {
 		return false
 	}
 	w.holdRest(when)
+	w.passDue()
 	w.holdQuiet(when)
 	return len(w.Violations) == 0
 }
@@ -129,8 +130,47 @@ func (w *World) replaceLost() {
 	}
 }
 
-// holdQuiet is rule 8: an operator that looks at everything again writes nothing.
+// passDue lets happen what comes due in a moment: a window may be just about to
+// open, or a turn to come, for which a look at that very time is no look again.
+func (w *World) passDue() {
+	for range 100 {
+		next := w.next()
+		if next.IsZero() || next.After(w.now.Add(time.Second)) {
+			return
+		}
+		w.pass(next.Sub(w.now))
+		w.goOn()
+	}
+}
+
+// goOn lets everything happen that needs no time.
+func (w *World) goOn() {
+	for {
+		a, any := w.anyCalm()
+		if !any {
+			return
+		}
+		w.Do(a)
+	}
+}
+
+// holdQuiet is rule 8: an operator that looks at everything again writes nothing,
+// but what the hour has brought since it last looked; and that only once.
 func (w *World) holdQuiet(when string) {
+	before := w.lasting
+	w.lookAgain()
+	if w.lasting != before {
+		w.violate(8, "%s: operators wrote %d times at rest", when, w.lasting-before)
+	}
+	before = w.writes
+	w.lookAgain()
+	if w.writes != before {
+		w.violate(8, "%s: operators wrote %d times where they had just looked", when, w.writes-before)
+	}
+}
+
+// lookAgain has everything looked at.
+func (w *World) lookAgain() {
 	for _, o := range w.operators {
 		if !o.leads {
 			continue
@@ -145,15 +185,5 @@ func (w *World) holdQuiet(when string) {
 			o.queues[blocks].Add(request(name))
 		}
 	}
-	before := w.writes
-	for {
-		a, any := w.anyCalm()
-		if !any {
-			break
-		}
-		w.Do(a)
-	}
-	if w.writes != before {
-		w.violate(8, "%s: operators wrote %d times at rest", when, w.writes-before)
-	}
+	w.goOn()
 }

@@ -1,6 +1,8 @@
 package world
 
 import (
+	"maps"
+
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,8 +14,8 @@ import (
 // Counts are what has happened.
 type Counts struct {
 	// Ops are what was done, Faults what went wrong, by name.
-	// Did is what operators wrote: claim, publish, mark, remove, drain, undrain,
-	// cool down, give up.
+	// Did is what operators wrote: claim, publish, mark, remove, move (a Node, past a
+	// block that cools down), drain, undrain, cool down, give up.
 	Ops, Faults, Did map[string]int
 	// Marks is how many addresses of pools were marked for release. Lost is how
 	// many pods were not restored as their address was so marked: the window of
@@ -33,8 +35,11 @@ func (c *Counts) did(v Version) {
 		c.didBlock(v)
 	case KindNode:
 		_, had := podCIDROf(v.Old)
-		if _, has := podCIDROf(v.New); has && !had {
+		switch _, has := podCIDROf(v.New); {
+		case has && !had:
 			c.Did["publish"]++
+		case !maps.Equal(v.Old.GetAnnotations(), v.New.GetAnnotations()):
+			c.Did["move"]++
 		}
 	case KindCiliumNode:
 		old, _ := v.Old.(*ciliumv2.CiliumNode)

@@ -21,6 +21,14 @@ const podCIDRAnnotation = "network.cilium.io/ipv4-pod-cidr"
 // fixed says that agents are told one block before they start, by their Nodes.
 func (w *World) fixed() bool { return w.cfg.Settings.Mode == ciliumnode.Kubernetes }
 
+// carrier is the kind of object that tells agents their blocks.
+func (w *World) carrier() Kind {
+	if w.fixed() {
+		return KindNode
+	}
+	return KindCiliumNode
+}
+
 // podCIDROf is what a Node tells its agent.
 func podCIDROf(obj client.Object) (netip.Prefix, bool) {
 	if node, ok := obj.(*corev1.Node); ok {
@@ -110,6 +118,8 @@ func (w *World) holdFixedRest(when string, m *machine) {
 		w.violate(9, "%s: the agent of %s has not come up, and has %s", when, m.name, told)
 	case has && !slices.Contains(m.old.cidrs, told):
 		w.violate(9, "%s: the agent of %s runs with %v, and its Node says %s", when, m.name, m.old.cidrs, told)
+	case has:
+		w.holdToldRest(when, m, told)
 	}
 	for _, name := range w.api.Keys(KindBlock) {
 		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)

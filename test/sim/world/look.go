@@ -1,5 +1,11 @@
 package world
 
+import (
+	"net/netip"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+)
+
 // Leader is the operator that has the lease, or "".
 func (w *World) Leader() string {
 	if w.lease.holder == nil {
@@ -18,4 +24,15 @@ func (w *World) InHand(operator, reconcile string) string {
 		return f.pending.String()
 	}
 	return ""
+}
+
+// Told are the CIDRs that a node's agent is told.
+func (w *World) Told(node string) []netip.Prefix {
+	if told, ok := podCIDROf(w.api.Get(KindNode, node)); ok && w.fixed() {
+		return []netip.Prefix{told}
+	}
+	if cn, ok := w.api.Get(KindCiliumNode, node).(*ciliumv2.CiliumNode); ok && !w.fixed() {
+		return w.listOf(cn)
+	}
+	return nil
 }

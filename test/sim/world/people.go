@@ -61,7 +61,9 @@ func (w *World) enablePeople() {
 			w.canIf(NodeGone, NodeOff, m.name, "")
 		}
 		if w.api.Get(KindCiliumNode, m.name) != nil {
-			w.canIf(CiliumNodeGone, CNDelete, m.name, "")
+			if !w.whole() || len(w.torn) == 0 { // the same as below
+				w.canIf(CiliumNodeGone, CNDelete, m.name, "")
+			}
 			for _, what := range []string{"release", "entry", "foreign", "touch"} {
 				w.canIf(Edits, CNEdit, m.name, what)
 			}
@@ -149,7 +151,7 @@ func (w *World) allKnow(name string) bool {
 			return false
 		}
 		for _, s := range o.streams {
-			if _, more := s.next(w.api); s.kind == KindCiliumNode && (more || len(s.untold) > 0) {
+			if _, more := s.next(w.api); s.kind == w.carrier() && (more || len(s.untold) > 0) {
 				return false
 			}
 		}

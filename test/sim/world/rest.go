@@ -2,6 +2,7 @@ package world
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
@@ -42,6 +43,30 @@ func (w *World) holdRest(when string) {
 		}
 		w.holdBlocks(when, m, cn)
 	}
+}
+
+// holdToldRest checks at rest that a CIDR that an agent is told whole is a block of
+// its node. One that somebody tore away is made again if a pool could have cut it,
+// and foreign from then on if none could (docs/reliability.md).
+func (w *World) holdToldRest(when string, m *machine, c netip.Prefix) {
+	b, ok := w.api.Get(KindBlock, crd.BlockName(c)).(*v1alpha1.PodIPBlock)
+	if ok && b.Spec.Node != m.name || !ok && w.onAnyGrid(c) {
+		w.violate(9, "%s: node %s is told %s, which is no block of it", when, m.name, c)
+	}
+}
+
+// onAnyGrid says that a pool that is not being deleted could have cut a CIDR.
+func (w *World) onAnyGrid(c netip.Prefix) bool {
+	for _, name := range w.api.Keys(KindPool) {
+		pool := w.api.Get(KindPool, name).(*v1alpha1.PodIPPool)
+		cidrs, bits := ranges(pool, c.Addr().Is4())
+		if pool.DeletionTimestamp == nil && bits == c.Bits() && slices.ContainsFunc(cidrs, func(r v1alpha1.PoolCIDR) bool {
+			return netip.MustParsePrefix(r.CIDR).Contains(c.Addr())
+		}) {
+			return true
+		}
+	}
+	return false
 }
 
 // foreign says that a pool entry lies in no block of the node.
@@ -87,7 +112,7 @@ func (w *World) holdPods(when string, m *machine, cn *ciliumv2.CiliumNode) {
 type heldBlock struct {
 	name   string
 	cidr   netip.Prefix
-	open   int // its addresses in the pool
+	open   int // its addresses in the pool that pods may get
 	used   int
 	pinned bool // by the agent's own address
 }
@@ -131,7 +156,7 @@ func (w *World) overlapped(name string, cidr netip.Prefix) bool {
 func (b *heldBlock) count(m *machine, cn *ciliumv2.CiliumNode) {
 	for key := range cn.Spec.IPAM.Pool {
 		if addr, err := netip.ParseAddr(key); err == nil && b.cidr.Contains(addr) {
-			if !m.w.reserved(addr) {
+			if !m.w.reserved(addr) && !isEdge(b.cidr, addr) {
 				b.open++
 			}
 			if _, used := cn.Status.IPAM.Used[key]; used {
@@ -144,16 +169,22 @@ func (b *heldBlock) count(m *machine, cn *ciliumv2.CiliumNode) {
 	}
 }
 
+// isEdge says that an address is a block's first or last, which pods do not get
+// here. One of an adopted block may be in use and stay published.
+func isEdge(cidr netip.Prefix, addr netip.Addr) bool {
+	return cidr.Bits() < addr.BitLen()-1 && (addr == cidr.Addr() || !cidr.Contains(addr.Next()))
+}
+
 // holdReclaim checks that no block is left that reclaim should have taken.
 func (w *World) holdReclaim(when string, m *machine, cn *ciliumv2.CiliumNode, held []heldBlock) {
 	if m.phase != serving {
 		return
 	}
-	policy, ruling := w.policy()
-	if w.isHeld(ruling) {
-		return
-	}
 	for _, family := range []bool{true, false} {
+		policy, ruling := w.policy(family)
+		if w.isHeld(ruling) {
+			continue
+		}
 		demand, total, blocks := 0, 0, 0
 		for key := range cn.Status.IPAM.Used {
 			if addr, err := netip.ParseAddr(key); err == nil && addr.Is4() == family {
@@ -260,8 +291,9 @@ func (w *World) isFree(cidr netip.Prefix, reserved []string) bool {
 			return false
 		}
 	}
+	allOrNone := w.whole() || w.fixed() // agents give out each address of a block
 	for _, r := range reserved {
-		if netip.MustParsePrefix(r).Overlaps(cidr) && (w.whole() || netip.MustParsePrefix(r).Bits() <= cidr.Bits()) {
+		if netip.MustParsePrefix(r).Overlaps(cidr) && (allOrNone || netip.MustParsePrefix(r).Bits() <= cidr.Bits()) {
 			return false
 		}
 	}

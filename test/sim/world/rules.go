@@ -44,6 +44,7 @@ func (w *World) stored(v Version) {
 	}
 	if !w.ofTheHour(v) {
 		w.wrote = w.now
+		w.lasting++
 	}
 	w.writes++
 	w.Counts.did(v)
@@ -84,7 +85,7 @@ func (w *World) besides(v Version) bool {
 }
 
 // takeIn takes in what others wrote. A block that somebody tore away is still
-// its node's, as long as the CiliumNode lists it: what an operator does that has
+// its node's, as long as the node is told it: what an operator does that has
 // not seen it yet is no fault of its own, unless another node gets it.
 func (w *World) takeIn(v Version, change invariant.Change) {
 	if b, ok := v.Old.(*v1alpha1.PodIPBlock); ok && v.New == nil && w.lists(b) && !w.byMover {
@@ -92,7 +93,7 @@ func (w *World) takeIn(v Version, change invariant.Change) {
 		return
 	}
 	w.judge.Take(change)
-	if v.Kind != KindCiliumNode {
+	if v.Kind != w.carrier() {
 		return
 	}
 	for _, name := range sortedKeys(w.torn) {
@@ -109,10 +110,9 @@ type tornBlock struct {
 	change invariant.Change
 }
 
-// lists says that podCIDRs of a block's node name it.
+// lists says that a block's node is told it.
 func (w *World) lists(b *v1alpha1.PodIPBlock) bool {
-	cn, ok := w.api.Get(KindCiliumNode, b.Spec.Node).(*ciliumv2.CiliumNode)
-	return ok && slices.ContainsFunc(w.listOf(cn), func(p netip.Prefix) bool { return p.String() == b.Spec.CIDR })
+	return slices.ContainsFunc(w.Told(b.Spec.Node), func(p netip.Prefix) bool { return p.String() == b.Spec.CIDR })
 }
 
 // excuse is for an address that somebody took out of a node's pool, until it is

@@ -80,13 +80,16 @@ func (m *machine) bootWhole() {
 }
 
 // seesList takes in what the agent's watch shows. Of a CiliumNode that is gone it
-// goes on with what it last saw.
+// goes on with what it last saw, and so it does where the list names its pool no
+// more (multiPoolManager.ciliumNodeUpdated).
 func (m *machine) seesList(cn *ciliumv2.CiliumNode) {
 	if cn == nil {
 		return
 	}
 	m.seen, m.asked = cn, true
-	m.whole.Sees(allocatedIn(cn))
+	if len(cn.Spec.IPAM.Pools.Allocated) > 0 {
+		m.whole.Sees(allocatedIn(cn))
+	}
 }
 
 // update writes the list and what the agent asks for, both in full, on the version
@@ -200,9 +203,7 @@ func (w *World) holdWholeRest(when string, m *machine, cn *ciliumv2.CiliumNode) 
 	told, has := allocatedIn(cn), 0
 	for _, c := range told {
 		has += len(multipool.Inner(c))
-		if b, ok := w.api.Get(KindBlock, crd.BlockName(c)).(*v1alpha1.PodIPBlock); !ok || b.Spec.Node != m.name {
-			w.violate(9, "%s: node %s lists %s, which is no block of it", when, m.name, c)
-		}
+		w.holdToldRest(when, m, c)
 	}
 	for _, name := range w.api.Keys(KindBlock) {
 		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)

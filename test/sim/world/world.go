@@ -18,6 +18,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
@@ -87,6 +88,7 @@ type World struct {
 	excused map[netip.Addr]excuse
 	torn    map[string]tornBlock
 	writes  int       // of operators
+	lasting int       // those of them that tell more than the hour
 	turn    int       // of Calm
 	wrote   time.Time // when an operator last wrote something
 
@@ -156,14 +158,21 @@ func nodeObject(name string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/hostname": name}}}
 }
 
-// policy is the one that rules all nodes, and the pool that says so, or "".
-func (w *World) policy() (expand.Policy, string) {
+// policy is the one that rules all nodes for a family, and the pool that says so,
+// or "".
+func (w *World) policy(v4 bool) (expand.Policy, string) {
+	family := ipalloc.IPv6
+	if v4 {
+		family = ipalloc.IPv4
+	}
 	for _, o := range w.operators {
 		if !o.leads {
 			continue
 		}
-		if ruling := o.parts.Node.Pools.Match(nil); len(ruling) > 0 {
-			return ruling[0].Policy, ruling[0].Name
+		for _, pool := range o.parts.Node.Pools.Match(nil) {
+			if _, has := pool.Ranges(family); has {
+				return pool.Policy, pool.Name
+			}
 		}
 		return o.settings.Defaults.Policy, ""
 	}
