@@ -1,0 +1,27 @@
+package v1alpha1
+
+// Conditions of a PodIPPool and of a PodIPBlock.
+const (
+	// PoolReady is True while the pool gives out everything its spec says.
+	PoolReady = "Ready"
+	// PoolOverlapping is True while a part of the pool belongs to another one.
+	PoolOverlapping = "Overlapping"
+	// PoolExhausted is True while the pool has no free block.
+	PoolExhausted = "Exhausted"
+	// PoolExhaustedSoon is True while the pool has free blocks, and is expected
+	// to have none before long.
+	PoolExhaustedSoon = "ExhaustedSoon"
+	// PoolWindow is True while a maintenance window of the pool is open, and absent
+	// where blocks may leave at any time.
+	PoolWindow = "MaintenanceWindow"
+	// PoolCiliumPool says whether agents, in multi-pool mode, find a
+	// CiliumPodIPPool that fits the pool.
+	PoolCiliumPool = "CiliumPodIPPool"
+	// BlockDraining is True while a block is being given back, and False while it
+	// should be but has not begun, as its pool's maintenance does not let it.
+	BlockDraining = "Draining"
+	// BlockCoolingDown is True while a block that came back rests.
+	BlockCoolingDown = "CoolingDown"
+	// BlockConflict is True while a block overlaps one that was there before.
+	BlockConflict = "Conflict"
+)

@@ -1,0 +1,21 @@
+package v1alpha1
+
+// Names that tie objects to the operator.
+const (
+	// Finalizer keeps a deleted pool until its blocks are gone, and a deleted
+	// block until its addresses are out of use.
+	Finalizer = "cilium-pool.io/in-use"
+	// OptOutLabel on a Node, set to "true", keeps the operator away from it.
+	OptOutLabel = "cilium-pool.io/ignore"
+	// PausedAnnotation on a Node, set to "true", stops all change on it.
+	PausedAnnotation = "cilium-pool.io/paused"
+	// AdoptedLabel on a block names the IPAM mode that gave it to its node before
+	// it was ours, until the move is finished. While the node's agent has not
+	// reported, the operator publishes the block and does nothing else there.
+	AdoptedLabel = "cilium-pool.io/adopted-from"
+	// ModeLabel on the operator's Lease names the mode that the operator runs in.
+	ModeLabel = "cilium-pool.io/mode"
+	// ReturningAnnotation on a Node names the IPAM mode that the node is on its
+	// way back to.
+	ReturningAnnotation = "cilium-pool.io/returning"
+)
