@@ -24,19 +24,11 @@ type View struct {
 	Ours bool
 	// Deleting: it is on its way out.
 	Deleting bool
-	// Ranges are by family; nil: it has none of that.
-	Ranges [2]*Ranges
+	// MaskSize is, by family, the prefix length of what Cilium would cut its ranges
+	// into, and of what its BGP control plane lets out; 0: it has no ranges of that.
+	MaskSize [2]int
 	// Selector picks the pods that ask for it by no annotation; nil: it picks none.
 	Selector *Selector
-}
-
-// Ranges are what a CiliumPodIPPool says of one family.
-type Ranges struct {
-	// CIDRs are as they are written.
-	CIDRs []string
-	// MaskSize is the prefix length of what Cilium would cut them into, and of what
-	// its BGP control plane lets out.
-	MaskSize int
 }
 
 // Read reads a CiliumPodIPPool.
@@ -47,40 +39,28 @@ func Read(obj *ciliumv2alpha1.CiliumPodIPPool) *View {
 		Selector: selectorOf(&obj.Spec),
 	}
 	if r := obj.Spec.IPv4; r != nil {
-		v.Ranges[ipalloc.IPv4] = rangesOf(r.CIDRs, r.MaskSize)
+		v.MaskSize[ipalloc.IPv4] = int(r.MaskSize)
 	}
 	if r := obj.Spec.IPv6; r != nil {
-		v.Ranges[ipalloc.IPv6] = rangesOf(r.CIDRs, r.MaskSize)
+		v.MaskSize[ipalloc.IPv6] = int(r.MaskSize)
 	}
 	return v
 }
 
-func rangesOf(cidrs []ciliumv2alpha1.PoolCIDR, maskSize uint8) *Ranges {
-	r := &Ranges{MaskSize: int(maskSize)}
-	for _, c := range cidrs {
-		r.CIDRs = append(r.CIDRs, string(c))
-	}
-	return r
-}
-
-// New is the object to make where there is none.
-func New(name string, want [2]*Ranges) *ciliumv2alpha1.CiliumPodIPPool {
+// New is the object to make where there is none, by the maskSize of each family; 0:
+// without it.
+func New(name string, want [2]int) *ciliumv2alpha1.CiliumPodIPPool {
 	obj := &ciliumv2alpha1.CiliumPodIPPool{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{ManagedByLabel: ManagedBy}}}
-	if r := want[ipalloc.IPv4]; r != nil {
-		obj.Spec.IPv4 = &ciliumv2alpha1.IPv4PoolSpec{CIDRs: poolCIDRs(r), MaskSize: uint8(r.MaskSize)}
+	nowhere := func(f ipalloc.Family) []ciliumv2alpha1.PoolCIDR {
+		return []ciliumv2alpha1.PoolCIDR{ciliumv2alpha1.PoolCIDR(Nowhere[f])}
 	}
-	if r := want[ipalloc.IPv6]; r != nil {
-		obj.Spec.IPv6 = &ciliumv2alpha1.IPv6PoolSpec{CIDRs: poolCIDRs(r), MaskSize: uint8(r.MaskSize)}
+	if size := want[ipalloc.IPv4]; size != 0 {
+		obj.Spec.IPv4 = &ciliumv2alpha1.IPv4PoolSpec{CIDRs: nowhere(ipalloc.IPv4), MaskSize: uint8(size)}
+	}
+	if size := want[ipalloc.IPv6]; size != 0 {
+		obj.Spec.IPv6 = &ciliumv2alpha1.IPv6PoolSpec{CIDRs: nowhere(ipalloc.IPv6), MaskSize: uint8(size)}
 	}
 	return obj
-}
-
-func poolCIDRs(r *Ranges) []ciliumv2alpha1.PoolCIDR {
-	out := make([]ciliumv2alpha1.PoolCIDR, 0, len(r.CIDRs))
-	for _, c := range r.CIDRs {
-		out = append(out, ciliumv2alpha1.PoolCIDR(c))
-	}
-	return out
 }
 
 // Carrier is an empty object of the kind.

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/cilium/pkg/ipam/cidrset"
 	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,8 +41,6 @@ func pool(t *testing.T, name string, day, size int32, cidrs ...string) *crd.Pool
 	return p
 }
 
-func v4(size int, cidrs ...string) [2]*Ranges { return [2]*Ranges{ipalloc.IPv4: {cidrs, size}} }
-
 func prefixes(list ...string) []netip.Prefix {
 	var out []netip.Prefix
 	for _, s := range list {
@@ -56,25 +55,19 @@ func TestWanted(t *testing.T) {
 		pools  []*crd.Pool
 		listed []netip.Prefix
 		is     *View
-		want   [2]*Ranges
+		want   [2]int
 	}{
-		"nobody":       {},
-		"one":          {pools: []*crd.Pool{pool(t, "a", 1, 27, "10.0.0.0/24")}, want: v4(27, "10.0.0.0/24")},
-		"both":         {pools: []*crd.Pool{pool(t, "a", 1, 27, "10.0.0.0/24", "fd00::/112")}, want: [2]*Ranges{{[]string{"10.0.0.0/24"}, 27}, {[]string{"fd00::/112"}, 123}}},
-		"of two sizes": {pools: []*crd.Pool{pool(t, "b", 2, 27, "10.0.0.0/24"), pool(t, "a", 1, 28, "10.1.0.0/24")}, want: v4(28, "10.0.0.0/24", "10.1.0.0/24")},
-		"as old as the other": {
-			pools: []*crd.Pool{pool(t, "b", 1, 27, "10.0.0.0/24"), pool(t, "a", 1, 28, "10.1.0.0/24")}, want: v4(28, "10.0.0.0/24", "10.1.0.0/24"),
-		},
-		"a family of another": {
-			pools: []*crd.Pool{pool(t, "a", 1, 27, "10.0.0.0/24"), pool(t, "b", 2, 27, "fd00::/112")},
-			want:  [2]*Ranges{{[]string{"10.0.0.0/24"}, 27}, {[]string{"fd00::/112"}, 123}},
-		},
-		"overlap":                         {pools: []*crd.Pool{pool(t, "b", 2, 27, "10.0.0.128/25", "10.0.1.0/24"), pool(t, "a", 1, 27, "10.0.0.0/24")}, want: v4(27, "10.0.0.0/24", "10.0.1.0/24")},
-		"served no more, and listed":      {listed: prefixes("10.0.0.0/27"), is: &View{Ranges: v4(28, "10.0.0.0/24")}, want: v4(28, "10.0.0.0/24")},
-		"served no more, nothing listed":  {is: &View{Ranges: v4(28, "10.0.0.0/24")}},
-		"listed, and it has no such CIDR": {pools: []*crd.Pool{pool(t, "a", 1, 27, "fd00::/112")}, listed: prefixes("10.0.0.32/27", "10.0.0.0/27"), want: [2]*Ranges{{[]string{"10.0.0.0/27", "10.0.0.32/27"}, 27}, {[]string{"fd00::/112"}, 123}}},
-		"unreadable":                      {pools: []*crd.Pool{unreadable}},
-		"unreadable by now":               {pools: []*crd.Pool{unreadable}, is: &View{Ranges: v4(28, "10.0.0.0/24")}, want: v4(28, "10.0.0.0/24")},
+		"nobody":                         {},
+		"one":                            {pools: []*crd.Pool{pool(t, "a", 1, 27, "10.0.0.0/24")}, want: [2]int{27, 0}},
+		"both":                           {pools: []*crd.Pool{pool(t, "a", 1, 27, "10.0.0.0/24", "fd00::/112")}, want: [2]int{27, 123}},
+		"of two sizes":                   {pools: []*crd.Pool{pool(t, "b", 2, 27, "10.0.0.0/24"), pool(t, "a", 1, 28, "10.1.0.0/24")}, want: [2]int{28, 0}},
+		"as old as the other":            {pools: []*crd.Pool{pool(t, "b", 1, 27, "10.0.0.0/24"), pool(t, "a", 1, 28, "10.1.0.0/24")}, want: [2]int{28, 0}},
+		"a family of another":            {pools: []*crd.Pool{pool(t, "a", 1, 27, "10.0.0.0/24"), pool(t, "b", 2, 27, "fd00::/112")}, want: [2]int{27, 123}},
+		"served no more, and listed":     {listed: prefixes("10.0.0.0/27"), is: &View{MaskSize: [2]int{28, 0}}, want: [2]int{28, 0}},
+		"served no more, nothing listed": {is: &View{MaskSize: [2]int{28, 0}}},
+		"listed, and it has none":        {pools: []*crd.Pool{pool(t, "a", 1, 27, "fd00::/112")}, listed: prefixes("10.0.0.32/28", "10.0.0.0/27"), want: [2]int{27, 123}},
+		"unreadable":                     {pools: []*crd.Pool{unreadable}},
+		"unreadable by now":              {pools: []*crd.Pool{unreadable}, is: &View{MaskSize: [2]int{28, 0}}, want: [2]int{28, 0}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -86,21 +79,18 @@ func TestWanted(t *testing.T) {
 }
 
 func TestPatch(t *testing.T) {
-	is := &View{ResourceVersion: "7", Ranges: v4(28, "10.0.0.0/24")}
-	both := v4(28, "10.0.0.0/24")
-	both[ipalloc.IPv6] = &Ranges{[]string{"fd00::/112"}, 123}
+	one, both := &View{ResourceVersion: "7", MaskSize: [2]int{28, 0}}, &View{ResourceVersion: "7", MaskSize: [2]int{28, 123}}
 	head := `{"metadata":{"resourceVersion":"7"},"spec":`
 	tests := map[string]struct {
 		is   *View
-		want [2]*Ranges
+		want [2]int
 		text string
 	}{
-		"as it is":          {is, v4(28, "10.0.0.0/24"), ""},
-		"another size":      {is, v4(27, "10.0.0.0/24"), ""}, // it cannot be changed
-		"another range":     {is, v4(27, "10.0.0.0/23"), head + `{"ipv4":{"cidrs":["10.0.0.0/23"]}}}`},
-		"one family more":   {is, both, head + `{"ipv6":{"cidrs":["fd00::/112"],"maskSize":123}}}`},
-		"one family fewer":  {&View{ResourceVersion: "7", Ranges: both}, v4(28, "10.0.0.0/24"), head + `{"ipv6":null}}`},
-		"another and fewer": {&View{ResourceVersion: "7", Ranges: both}, v4(28, "10.1.0.0/24"), head + `{"ipv4":{"cidrs":["10.1.0.0/24"]},"ipv6":null}}`},
+		"as it is":          {one, [2]int{28, 0}, ""},
+		"another size":      {one, [2]int{27, 0}, ""}, // it cannot be changed
+		"one family more":   {one, [2]int{28, 123}, head + `{"ipv6":{"cidrs":["2001:db8::/128"],"maskSize":123}}}`},
+		"one family fewer":  {both, [2]int{28, 0}, head + `{"ipv6":null}}`},
+		"one for the other": {one, [2]int{0, 123}, head + `{"ipv4":null,"ipv6":{"cidrs":["2001:db8::/128"],"maskSize":123}}}`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -114,17 +104,28 @@ func TestPatch(t *testing.T) {
 
 // What is made reads as what was wanted, and as the operator's.
 func TestNewReads(t *testing.T) {
-	want := v4(28, "10.0.0.0/24")
-	want[ipalloc.IPv6] = &Ranges{[]string{"fd00::/112"}, 123}
-	obj := New("blue", want)
-	is := Read(obj)
-	if diff := cmp.Diff(want, is.Ranges); diff != "" || !is.Ours || is.Name != "blue" || is.Selector != nil {
-		t.Errorf("%+v (-want +got):\n%s", is, diff)
+	want := [2]int{28, 123}
+	is := Read(New("blue", want))
+	if is.MaskSize != want || !is.Ours || is.Name != "blue" || is.Selector != nil {
+		t.Errorf("it is %+v", is)
 	}
 	if patch, err := is.Patch(want); patch != nil || err != nil {
 		t.Errorf("at rest: %s, %v", patch, err)
 	}
 	if Read(&ciliumv2alpha1.CiliumPodIPPool{}).Ours {
 		t.Error("one without the label is taken for ours")
+	}
+}
+
+// Cilium's own allocator finds no block in what is made.
+func TestNowhereHasNoBlock(t *testing.T) {
+	for f, size := range [2]int{ipalloc.IPv4: 27, ipalloc.IPv6: 123} {
+		set, err := cidrset.NewCIDRSet(netip.MustParsePrefix(Nowhere[f]), size)
+		if err != nil {
+			continue // it refuses the pool
+		}
+		if got, err := set.AllocateNext(); err == nil {
+			t.Errorf("it gives out %s", got)
+		}
 	}
 }

@@ -125,7 +125,7 @@ func pickedFor(name string, pod, namespace wants, picking []*ciliumpool.View) (p
 			continue
 		}
 		for _, f := range ipalloc.Families() {
-			if pool.Ranges[f] != nil {
+			if pool.MaskSize[f] != 0 {
 				picked[f] = append(picked[f], pool.Name)
 			}
 		}

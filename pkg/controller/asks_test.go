@@ -88,7 +88,7 @@ func TestPicked(t *testing.T) {
 	type labelled = map[string]string
 	web, prod := labelled{"app": "web"}, labelled{"env": "prod"}
 	six := picking("six", web, nil)
-	six.Ranges = [2]*ciliumpool.Ranges{ipalloc.IPv6: six.Ranges[ipalloc.IPv4]}
+	six.MaskSize = [2]int{ipalloc.IPv6: six.MaskSize[ipalloc.IPv4]}
 	strict, names := labelled{requireAnnotation: "true"}, labelled{poolAnnotation: "red"}
 	tests := map[string]struct {
 		pools            []*ciliumpool.View

@@ -52,8 +52,8 @@ func (r *CiliumPoolReconciler) Reconcile(ctx context.Context, req reconcile.Requ
 }
 
 // keep writes what differs from what is wanted.
-func (r *CiliumPoolReconciler) keep(ctx context.Context, name string, is *ciliumpool.View, want [2]*ciliumpool.Ranges, served bool) (reconcile.Result, error) {
-	nothing := want == [2]*ciliumpool.Ranges{}
+func (r *CiliumPoolReconciler) keep(ctx context.Context, name string, is *ciliumpool.View, want [2]int, served bool) (reconcile.Result, error) {
+	nothing := want == [2]int{}
 	switch {
 	case is == nil && !nothing && served:
 		log.FromContext(ctx).Info("making the CiliumPodIPPool that agents look for")

@@ -2,7 +2,6 @@ package controller
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -54,8 +53,8 @@ func (b *bed) ciliumPools() *CiliumPools {
 }
 
 // ciliumPodIPPool is one of IPv4 that the operator keeps.
-func ciliumPodIPPool(name string, maskSize int, cidrs ...string) *ciliumv2alpha1.CiliumPodIPPool {
-	obj := ciliumpool.New(name, [2]*ciliumpool.Ranges{ipalloc.IPv4: {CIDRs: cidrs, MaskSize: maskSize}})
+func ciliumPodIPPool(name string, maskSize int) *ciliumv2alpha1.CiliumPodIPPool {
+	obj := ciliumpool.New(name, [2]int{ipalloc.IPv4: maskSize})
 	obj.UID = types.UID("uid-" + name)
 	return obj
 }
@@ -81,18 +80,19 @@ func TestKeepsCiliumPools(t *testing.T) {
 		pool    string
 		change  func(*CiliumPoolReconciler)
 		writes  string
-		left    string // CIDRs and maskSize; "": none
+		left    int // maskSize; 0: none
 	}{
-		"none yet":              {objects: []client.Object{serving}, writes: "create", left: "10.0.0.0/28 30"},
-		"of another name":       {objects: []client.Object{serving, bluePool("10.8.0.0/28")}, pool: "blue", writes: "create", left: "10.8.0.0/28 30"},
-		"nobody serves it":      {objects: []client.Object{serving}, pool: "blue"},
-		"as it should be":       {objects: []client.Object{serving, ciliumPodIPPool("default", 30, "10.0.0.0/28")}, left: "10.0.0.0/28 30"},
-		"other ranges":          {objects: []client.Object{serving, ciliumPodIPPool("default", 29, "10.1.0.0/28")}, writes: "patch", left: "10.0.0.0/28 29"},
-		"somebody else's":       {objects: []client.Object{serving, handMade(ciliumPodIPPool("default", 27, "192.0.2.0/24"))}, left: "192.0.2.0/24 27"},
-		"another's, unserved":   {objects: []client.Object{handMade(ciliumPodIPPool("blue", 27, "192.0.2.0/24"))}, pool: "blue", left: "192.0.2.0/24 27"},
-		"served no more":        {objects: []client.Object{ciliumPodIPPool("blue", 30, "10.8.0.0/28"), pooled(2, "10.0.0.0/30")}, pool: "blue", writes: "delete"},
-		"a node lists of it":    {objects: []client.Object{ciliumPodIPPool("blue", 30, "10.8.0.0/28"), listing("10.8.0.0/30")}, pool: "blue", left: "10.8.0.0/28 30"},
-		"a pool that is going":  {objects: []client.Object{beingDeleted(finalized(bluePool("10.8.0.0/28"))), ciliumPodIPPool("blue", 30, "10.8.0.0/28")}, pool: "blue", left: "10.8.0.0/28 30"},
+		"none yet":             {objects: []client.Object{serving}, writes: "create", left: 30},
+		"of another name":      {objects: []client.Object{serving, bluePool("10.8.0.0/28")}, pool: "blue", writes: "create", left: 30},
+		"nobody serves it":     {objects: []client.Object{serving}, pool: "blue"},
+		"as it should be":      {objects: []client.Object{serving, ciliumPodIPPool("default", 30)}, left: 30},
+		"another size":         {objects: []client.Object{serving, ciliumPodIPPool("default", 29)}, left: 29},
+		"without the family":   {objects: []client.Object{serving, ofIPv6(ciliumPodIPPool("default", 0))}, writes: "patch", left: 30},
+		"somebody else's":      {objects: []client.Object{serving, handMade(ciliumPodIPPool("default", 27))}, left: 27},
+		"another's, unserved":  {objects: []client.Object{handMade(ciliumPodIPPool("blue", 27))}, pool: "blue", left: 27},
+		"served no more":       {objects: []client.Object{ciliumPodIPPool("blue", 30), pooled(2, "10.0.0.0/30")}, pool: "blue", writes: "delete"},
+		"a node lists of it":   {objects: []client.Object{ciliumPodIPPool("blue", 30), listing("10.8.0.0/30")}, pool: "blue", left: 30},
+		"a pool that is going": {objects: []client.Object{beingDeleted(finalized(bluePool("10.8.0.0/28"))), ciliumPodIPPool("blue", 30)}, pool: "blue", left: 30},
 		"off":                   {objects: []client.Object{serving}, change: func(r *CiliumPoolReconciler) { r.Off = true }},
 		"the kind is not known": {objects: []client.Object{serving}, change: func(r *CiliumPoolReconciler) { r.CiliumPools = NewCiliumPools() }},
 	}
@@ -109,20 +109,26 @@ func TestKeepsCiliumPools(t *testing.T) {
 			if writes != test.writes {
 				t.Errorf("writes %q, want %q", writes, test.writes)
 			}
-			left := ""
+			left := 0
 			if is := b.ciliumPools().Get(pool); is != nil {
-				left = strings.Join(is.Ranges[ipalloc.IPv4].CIDRs, " ") + " " + strconv.Itoa(is.Ranges[ipalloc.IPv4].MaskSize)
+				left = is.MaskSize[ipalloc.IPv4]
 			}
 			if left != test.left {
-				t.Errorf("left is %q, want %q", left, test.left)
+				t.Errorf("left is one of maskSize %d, want %d", left, test.left)
 			}
 		})
 	}
 }
 
+// ofIPv6 has ranges of IPv6 too.
+func ofIPv6(obj *ciliumv2alpha1.CiliumPodIPPool) *ciliumv2alpha1.CiliumPodIPPool {
+	obj.Spec.IPv6 = &ciliumv2alpha1.IPv6PoolSpec{CIDRs: []ciliumv2alpha1.PoolCIDR{"fd00::/112"}, MaskSize: 122}
+	return obj
+}
+
 // What people add to one of ours stays.
 func TestCiliumPoolKeepsWhatPeopleAdd(t *testing.T) {
-	obj := ciliumPodIPPool("default", 30, "10.1.0.0/28")
+	obj := ofIPv6(ciliumPodIPPool("default", 0))
 	obj.Labels["announce"] = "pods"
 	obj.Annotations = map[string]string{"ipam.cilium.io/skip-masquerade": "true"}
 	obj.Spec.PodSelector = &slimmetav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
@@ -132,7 +138,7 @@ func TestCiliumPoolKeepsWhatPeopleAdd(t *testing.T) {
 	if err := b.api.Get(t.Context(), client.ObjectKey{Name: "default"}, got); err != nil {
 		t.Fatal(err)
 	}
-	if got.Spec.IPv4.CIDRs[0] != "10.0.0.0/28" || got.Labels["announce"] != "pods" || len(got.Annotations) != 1 || got.Spec.PodSelector.MatchLabels["app"] != "web" {
+	if got.Spec.IPv4 == nil || got.Spec.IPv6 != nil || got.Labels["announce"] != "pods" || len(got.Annotations) != 1 || got.Spec.PodSelector.MatchLabels["app"] != "web" {
 		t.Errorf("left is %+v", got)
 	}
 }

@@ -70,7 +70,7 @@ func pickOtherwise(a, b *ciliumpool.View) bool {
 	if a.Selector == nil && b.Selector == nil {
 		return false
 	}
-	return !a.Selector.Same(b.Selector) || (a.Ranges[0] == nil) != (b.Ranges[0] == nil) || (a.Ranges[1] == nil) != (b.Ranges[1] == nil)
+	return !a.Selector.Same(b.Selector) || (a.MaskSize[0] == 0) != (b.MaskSize[0] == 0) || (a.MaskSize[1] == 0) != (b.MaskSize[1] == 0)
 }
 
 // Get is the CiliumPodIPPool of a name, "" for the default one, or nil.

@@ -44,14 +44,14 @@ func ciliumPoolIs(pool *crd.Pool, is *ciliumpool.View) (status metav1.ConditionS
 		return metav1.ConditionFalse, ReasonMissing, "there is no CiliumPodIPPool " + name + ": agents give out no address of the pool"
 	}
 	for _, f := range ipalloc.Families() {
-		if _, serves := pool.Ranges(f); serves && is.Ranges[f] == nil {
+		if _, serves := pool.Ranges(f); serves && is.MaskSize[f] == 0 {
 			return metav1.ConditionFalse, ReasonOtherFamily, fmt.Sprintf("CiliumPodIPPool %s has no %s ranges: its selectors pick no pod for that family, and agents that announce it by BGP may crash. Give it some", name, f)
 		}
 	}
 	for _, f := range ipalloc.Families() {
 		ranges, serves := pool.Ranges(f)
-		if serves && is.Ranges[f].MaskSize != ranges.Bits {
-			return metav1.ConditionFalse, ReasonOtherSize, fmt.Sprintf("CiliumPodIPPool %s has maskSize %d for %s, and blocks here are /%d: Cilium's BGP control plane announces none of them. Without it that is no harm", name, is.Ranges[f].MaskSize, f, ranges.Bits)
+		if serves && is.MaskSize[f] != ranges.Bits {
+			return metav1.ConditionFalse, ReasonOtherSize, fmt.Sprintf("CiliumPodIPPool %s has maskSize %d for %s, and blocks here are /%d: Cilium's BGP control plane announces none of them. Without it that is no harm", name, is.MaskSize[f], f, ranges.Bits)
 		}
 	}
 	if !is.Ours {

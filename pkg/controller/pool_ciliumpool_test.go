@@ -12,7 +12,7 @@ import (
 )
 
 func TestCiliumPoolCondition(t *testing.T) {
-	six := &ciliumpool.View{Name: "default", Ours: true, Ranges: [2]*ciliumpool.Ranges{ipalloc.IPv6: {MaskSize: 122}}}
+	six := &ciliumpool.View{Name: "default", Ours: true, MaskSize: [2]int{ipalloc.IPv6: 122}}
 	tests := map[string]struct {
 		is     *ciliumpool.View
 		known  bool

@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -41,6 +42,8 @@ func Cilium(objects []Object) *Result {
 	}
 	for _, o := range objects {
 		switch {
+		case o.Kind == "CiliumPodIPPool" && o.group() == "cilium.io" && isOurs(o):
+			r.remark(false, o, "metadata.labels", "cilium-pool-operator made it for agents to find, and none of its ranges is real", "Nothing: it follows the PodIPPools that there are")
 		case o.Kind == "CiliumPodIPPool" && o.group() == "cilium.io":
 			convertPodIPPool(r, o, o.Name, "spec", fields(o.content, "spec"), defaultPool)
 		case isCiliumConfig(o):
@@ -50,6 +53,11 @@ func Cilium(objects []Object) *Result {
 		}
 	}
 	return r
+}
+
+// isOurs says that the operator keeps a CiliumPodIPPool.
+func isOurs(o Object) bool {
+	return fields(fields(o.content, "metadata"), "labels")[ciliumpool.ManagedByLabel] == ciliumpool.ManagedBy
 }
 
 // convertPodIPPool makes a pool of content, which is at field of o. Cilium

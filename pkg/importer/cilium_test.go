@@ -1,6 +1,9 @@
 package importer
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestCilium(t *testing.T) {
 	pool := func(name, spec string) string {
@@ -25,6 +28,8 @@ func TestCilium(t *testing.T) {
 				"lost: CiliumPodIPPool default: spec.podSelector, namespaceSelector"}, nil},
 		"twice": {[]string{pool("default", v4), pool("default", v4)},
 			[]string{"default 10.10.0.0/16 10.20.0.0/24 by /27", "lost: CiliumPodIPPool default: spec"}, nil},
+		"one that the operator keeps": {[]string{strings.Replace(pool("default", v4), "{name: default}", "{name: default, labels: {app.kubernetes.io/managed-by: cilium-pool-operator}}", 1)},
+			nil, []string{"made it for agents to find"}},
 		"no addresses":   {[]string{pool("default", "")}, []string{"lost: PodIPPool default: spec"}, []string{"left out"}},
 		"cannot be read": {[]string{pool("default", "ipv4: 7")}, []string{"lost: CiliumPodIPPool default: spec"}, nil},
 		"overlaps itself": {[]string{pool("default", "ipv4: {cidrs: [10.10.0.0/16, 10.10.1.0/24], maskSize: 27}")},

@@ -58,29 +58,38 @@ func TestCiliumPodIPPoolsAreKept(t *testing.T) {
 		e.pool(pool+"s", func(p *v1alpha1.PodIPPool) { p.Spec.CiliumPool = pool }, cidr)
 	}
 	e.pool("all", nil, "10.1.0.0/24")
-	e.ciliumPool("default", "[10.1.0.0/24] 27")
-	blue := e.ciliumPool("blue", "[10.2.0.0/24] 27")
+	e.ciliumPool("default", "[192.0.2.0/32] 27")
+	blue := e.ciliumPool("blue", "[192.0.2.0/32] 27")
 	e.condition("all", v1alpha1.PoolCiliumPool, metav1.ConditionTrue, "Kept")
 	e.condition("greens", v1alpha1.PoolCiliumPool, metav1.ConditionFalse, "OtherSize")
 	e.event("greens", "CiliumPodIPPoolUnfit")
 
-	// People may add selectors; the ranges follow the PodIPPools.
+	// People may add selectors; the families follow the PodIPPools.
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"podSelector":{"matchLabels":{"team":"blue"}}}}`))
 	if err := e.client.Patch(e.ctx, blue, patch); err != nil {
 		t.Fatal(err)
 	}
 	e.change("blues", func(p *v1alpha1.PodIPPool) {
-		p.Spec.IPv4.CIDRs = append(p.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: "10.4.0.0/24"})
+		p.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 122, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00:4::/112"}}}
 	})
-	if blue = e.ciliumPool("blue", "[10.2.0.0/24 10.4.0.0/24] 27"); blue.Spec.PodSelector == nil || blue.Spec.PodSelector.MatchLabels["team"] != "blue" {
-		t.Errorf("the selector is %v", blue.Spec.PodSelector)
+	e.eventually("it has both families", func() error {
+		if err := e.client.Get(e.ctx, client.ObjectKey{Name: "blue"}, blue); err != nil {
+			return err
+		}
+		if blue.Spec.IPv6 == nil {
+			return errors.New("it has no IPv6")
+		}
+		return nil
+	})
+	if blue.Spec.IPv6.MaskSize != 122 || blue.Spec.PodSelector == nil || blue.Spec.PodSelector.MatchLabels["team"] != "blue" {
+		t.Errorf("it is %+v", blue.Spec)
 	}
 
 	// One that is deleted by hand is made again.
 	if err := e.client.Delete(e.ctx, blue); err != nil {
 		t.Fatal(err)
 	}
-	e.ciliumPool("blue", "[10.2.0.0/24 10.4.0.0/24] 27")
+	e.ciliumPool("blue", "[192.0.2.0/32] 27")
 
 	// It stays as long as an agent has a CIDR of it, though nobody serves it.
 	e.bareNode("n1", nil)
