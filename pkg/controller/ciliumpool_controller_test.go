@@ -82,17 +82,17 @@ func TestKeepsCiliumPools(t *testing.T) {
 		writes  string
 		left    int // maskSize; 0: none
 	}{
-		"none yet":             {objects: []client.Object{serving}, writes: "create", left: 30},
-		"of another name":      {objects: []client.Object{serving, bluePool("10.8.0.0/28")}, pool: "blue", writes: "create", left: 30},
-		"nobody serves it":     {objects: []client.Object{serving}, pool: "blue"},
-		"as it should be":      {objects: []client.Object{serving, ciliumPodIPPool("default", 30)}, left: 30},
-		"another size":         {objects: []client.Object{serving, ciliumPodIPPool("default", 29)}, left: 29},
-		"without the family":   {objects: []client.Object{serving, ofIPv6(ciliumPodIPPool("default", 0))}, writes: "patch", left: 30},
-		"somebody else's":      {objects: []client.Object{serving, handMade(ciliumPodIPPool("default", 27))}, left: 27},
-		"another's, unserved":  {objects: []client.Object{handMade(ciliumPodIPPool("blue", 27))}, pool: "blue", left: 27},
-		"served no more":       {objects: []client.Object{ciliumPodIPPool("blue", 30), pooled(2, "10.0.0.0/30")}, pool: "blue", writes: "delete"},
-		"a node lists of it":   {objects: []client.Object{ciliumPodIPPool("blue", 30), listing("10.8.0.0/30")}, pool: "blue", left: 30},
-		"a pool that is going": {objects: []client.Object{beingDeleted(finalized(bluePool("10.8.0.0/28"))), ciliumPodIPPool("blue", 30)}, pool: "blue", left: 30},
+		"none yet":              {objects: []client.Object{serving}, writes: "create", left: 30},
+		"of another name":       {objects: []client.Object{serving, bluePool("10.8.0.0/28")}, pool: "blue", writes: "create", left: 30},
+		"nobody serves it":      {objects: []client.Object{serving}, pool: "blue"},
+		"as it should be":       {objects: []client.Object{serving, ciliumPodIPPool("default", 30)}, left: 30},
+		"another size":          {objects: []client.Object{serving, ciliumPodIPPool("default", 29)}, left: 29},
+		"without the family":    {objects: []client.Object{serving, ofIPv6(ciliumPodIPPool("default", 0))}, writes: "patch", left: 30},
+		"somebody else's":       {objects: []client.Object{serving, handMade(ciliumPodIPPool("default", 27))}, left: 27},
+		"another's, unserved":   {objects: []client.Object{handMade(ciliumPodIPPool("blue", 27))}, pool: "blue", left: 27},
+		"served no more":        {objects: []client.Object{ciliumPodIPPool("blue", 30), pooled(2, "10.0.0.0/30")}, pool: "blue", writes: "delete"},
+		"a node lists of it":    {objects: []client.Object{ciliumPodIPPool("blue", 30), listing("10.8.0.0/30")}, pool: "blue", left: 30},
+		"a pool that is going":  {objects: []client.Object{beingDeleted(finalized(bluePool("10.8.0.0/28"))), ciliumPodIPPool("blue", 30)}, pool: "blue", left: 30},
 		"off":                   {objects: []client.Object{serving}, change: func(r *CiliumPoolReconciler) { r.Off = true }},
 		"the kind is not known": {objects: []client.Object{serving}, change: func(r *CiliumPoolReconciler) { r.CiliumPools = NewCiliumPools() }},
 	}
