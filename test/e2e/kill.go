@@ -123,13 +123,19 @@ func (e *env) runOneStubborn(ctx context.Context, n *bed.Node, name string) (*be
 	if err != nil {
 		return nil, 0, err
 	}
+	tries, err := attachStubborn(ctx, p)
+	return p, tries, err
+}
+
+// attachStubborn tries ADDs until one succeeds, and counts those before it.
+func attachStubborn(ctx context.Context, p *bed.Pod) (tries int, err error) {
 	for try := range addTries {
 		if err = p.Attach(ctx); err == nil {
-			return p, try, p.Report(ctx)
+			return try, p.Report(ctx)
 		}
 		if err := pause(ctx, 2*time.Second); err != nil {
-			return nil, try, err
+			return try, err
 		}
 	}
-	return nil, addTries, err
+	return addTries, err
 }

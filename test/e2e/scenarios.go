@@ -68,6 +68,7 @@ func modes() []scenario {
 	return []scenario{
 		{"modes-multi-pool", "multi-pool mode: joins, surges, giving back, restarts and killed operators", false, true, modesMultiPool},
 		{"modes-multi-pool-peer", "the same joins, surges and giving back with Cilium's own operator", false, true, modesMultiPoolPeer},
+		{"modes-pools", "multi-pool mode: pods that ask for three of Cilium's pools", false, true, modesPools},
 		{"modes-kubernetes", "kubernetes mode: one block for a node before its agent starts, and podCIDRs adopted", false, true, modesKubernetes},
 		{"modes-move", "a running cluster moves from crd to multi-pool mode, and back", false, true, modesMove},
 		{"modes-bgp", "agents in multi-pool mode announce their blocks to a router", false, true, modesBGP},

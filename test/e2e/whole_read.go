@@ -77,7 +77,7 @@ func ownAddresses(o client.Object) []netip.Addr {
 	return out
 }
 
-// inPools is multi-pool mode: what stands under the pool default, of which the
+// inPools is multi-pool mode: what stands under any of Cilium's pools, of which the
 // agent alone takes something.
 func inPools() carrier {
 	return carrier{
@@ -86,7 +86,7 @@ func inPools() carrier {
 			if !ok {
 				return nil, false
 			}
-			return toldTo(cn), true
+			return toldIn(cn, ""), true
 		},
 		fields: [][]string{{"f:spec", "f:ipam", "f:pools", "f:allocated"}},
 		takes:  agentWriter,
@@ -129,11 +129,14 @@ func nodeCIDRs(node *corev1.Node) []netip.Prefix {
 
 // toldTo are the CIDRs that an agent in multi-pool mode is told under the pool
 // default, in their order.
-func toldTo(cn *ciliumv2.CiliumNode) []netip.Prefix {
+func toldTo(cn *ciliumv2.CiliumNode) []netip.Prefix { return toldIn(cn, "default") }
+
+// toldIn are those under a pool of Cilium's; "": under any.
+func toldIn(cn *ciliumv2.CiliumNode, pool string) []netip.Prefix {
 	var out []netip.Prefix
 	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
 		for _, cidr := range entry.CIDRs {
-			if entry.Pool == "default" {
+			if pool == "" || entry.Pool == pool {
 				out = append(out, cidr.Masked())
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -140,7 +141,7 @@ func (b *Bed) startControlPlane(ctx context.Context) error {
 		return err
 	}
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), ciliumv2.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), ciliumv2.AddToScheme(scheme), ciliumv2alpha1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return fmt.Errorf("make client: %w", err)
 	}
 	if b.Client, err = client.NewWithWatch(b.cluster.Config(), client.Options{Scheme: scheme}); err != nil {

@@ -44,8 +44,15 @@ type Pod struct {
 
 // CreatePod makes the Pod object, bound to the node.
 func (n *Node) CreatePod(ctx context.Context, name string) (*Pod, error) {
+	return n.CreatePodWith(ctx, metav1.ObjectMeta{Name: name})
+}
+
+// CreatePodWith makes it with labels and annotations.
+func (n *Node) CreatePodWith(ctx context.Context, meta metav1.ObjectMeta) (*Pod, error) {
+	name := meta.Name
+	meta.Namespace = metav1.NamespaceDefault
 	object := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
+		ObjectMeta: meta,
 		Spec:       corev1.PodSpec{NodeName: n.Name, Containers: []corev1.Container{{Name: "c", Image: "none"}}},
 	}
 	if err := n.bed.Client.Create(ctx, object); err != nil {

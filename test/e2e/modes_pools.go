@@ -1,0 +1,223 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+)
+
+const (
+	askPods = 40 // reach into a second block
+	stayers = 2  // of them
+)
+
+// ciliumPool is one of Cilium's pools, and how pods ask for it.
+type ciliumPool struct {
+	name, cidr string
+	meta       metav1.ObjectMeta
+	pods       []*bed.Pod
+}
+
+// modesPools lets pods on one node ask for three of Cilium's pools: by annotation,
+// by the selector of a CiliumPodIPPool, and by nothing. Each grows, keeps its pods
+// over a restart of the agent, and gives back; then one pool goes for good.
+func modesPools(ctx context.Context, e *env) error {
+	if err := e.startBeside(ctx, multiPoolMode, inPools()); err != nil {
+		return err
+	}
+	p := &poolAsker{env: e, pools: []*ciliumPool{
+		{name: "default", cidr: poolCIDR},
+		{name: "blue", cidr: "100.163.0.0/24", meta: metav1.ObjectMeta{Annotations: map[string]string{"ipam.cilium.io/ip-pool": "blue"}}},
+		{name: "red", cidr: "100.164.0.0/24", meta: metav1.ObjectMeta{Labels: map[string]string{"team": "red"}}},
+	}}
+	for _, pool := range p.pools[1:] {
+		obj := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: pool.name + "-addresses"}}
+		obj.Spec.CiliumPool = pool.name
+		obj.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: blockSize, CIDRs: []v1alpha1.PoolCIDR{{CIDR: pool.cidr}}}
+		if err := e.Client.Create(ctx, obj); err != nil {
+			return fmt.Errorf("create pool: %w", err)
+		}
+	}
+	if err := e.operate(multiPoolMode, wholeCooldown); err != nil {
+		return err
+	}
+	return inTurn(ctx, p.begin, p.ask, p.restart, p.giveBack, p.drop, e.judgeWhole)
+}
+
+type poolAsker struct {
+	*env
+	node  *bed.Node
+	pools []*ciliumPool
+}
+
+// begin waits for the CiliumPodIPPools, and lets that of red pick pods.
+func (p *poolAsker) begin(ctx context.Context) (err error) {
+	err = p.Eventually(ctx, "there are the CiliumPodIPPools", func(ctx context.Context) error {
+		for _, pool := range p.pools {
+			if err := p.Client.Get(ctx, client.ObjectKey{Name: pool.name}, &ciliumv2alpha1.CiliumPodIPPool{}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	red := &ciliumv2alpha1.CiliumPodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "red"}}
+	picks := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"podSelector":{"matchLabels":{"team":"red"}}}}`))
+	if err := p.Client.Patch(ctx, red, picks); err != nil {
+		return fmt.Errorf("patch CiliumPodIPPool red: %w", err)
+	}
+	if p.node, err = p.env.node(ctx, "n1"); err != nil {
+		return err
+	}
+	cn, err := p.CiliumNode(ctx, "n1")
+	if err != nil {
+		return err
+	}
+	p.check(len(toldIn(cn, "")) == len(toldTo(cn)), "blocks of pools that nobody asks for, on a new node", "%d", len(toldIn(cn, ""))-len(toldTo(cn)))
+	return nil
+}
+
+// ask runs pods of each pool, all at the same time.
+func (p *poolAsker) ask(ctx context.Context) error {
+	type one struct {
+		pool  *ciliumPool
+		pod   *bed.Pod
+		tries int
+		err   error
+	}
+	asked := make([]one, len(p.pools)*askPods)
+	inParallel(len(asked), 4, func(i int) {
+		a := &asked[i]
+		a.pool = p.pools[i%len(p.pools)]
+		meta := *a.pool.meta.DeepCopy()
+		meta.Name = fmt.Sprintf("%s-%d", a.pool.name, i/len(p.pools))
+		if a.pod, a.err = p.node.CreatePodWith(ctx, meta); a.err == nil {
+			a.tries, a.err = attachStubborn(ctx, a.pod)
+		}
+	})
+	var errs []error
+	tries := map[string]int{}
+	for _, a := range asked {
+		errs = append(errs, a.err)
+		tries[a.pool.name] += a.tries
+		a.pool.pods = append(a.pool.pods, a.pod)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return p.each(ctx, func(pool *ciliumPool, told []netip.Prefix) {
+		right := countIn(pool.pods, pool.cidr)
+		p.check(right == askPods && len(told) > 1, pool.name+": pods with an address of the pool they ask for; blocks", "%d of %d; %d", right, askPods, len(told))
+		p.note(pool.name+": ADDs tried again", "%d", tries[pool.name])
+	})
+}
+
+// each looks at what the node is told of each pool.
+func (p *poolAsker) each(ctx context.Context, look func(*ciliumPool, []netip.Prefix)) error {
+	cn, err := p.CiliumNode(ctx, p.node.Name)
+	if err != nil {
+		return err
+	}
+	for _, pool := range p.pools {
+		look(pool, toldIn(cn, pool.name))
+	}
+	return nil
+}
+
+// restart kills the agent, which is to have every pod again, in its pool.
+func (p *poolAsker) restart(ctx context.Context) error {
+	if err := p.node.RestartAgent(ctx); err != nil {
+		return err
+	}
+	var all []*bed.Pod
+	for _, pool := range p.pools {
+		all = append(all, pool.pods...)
+	}
+	missing := 0
+	err := p.Eventually(ctx, "the agent has its pods", func(ctx context.Context) (err error) {
+		missing, err = p.node.Has(ctx, all)
+		return err
+	})
+	p.check(err == nil, "agent killed: pods restored at their address", "%d of %d", len(all)-missing, len(all))
+	return err
+}
+
+// giveBack deletes most pods of blue and red, and waits until what is empty has
+// come home.
+func (p *poolAsker) giveBack(ctx context.Context) error {
+	for _, pool := range p.pools[1:] {
+		if err := p.deletePods(ctx, pool.pods[stayers:]); err != nil {
+			return err
+		}
+		pool.pods = pool.pods[:stayers]
+	}
+	err := p.Eventually(ctx, "blocks without a pod have come home", func(ctx context.Context) error {
+		held, err := p.blocksOf(ctx, p.node.Name)
+		if err != nil {
+			return err
+		}
+		for _, pool := range p.pools[1:] {
+			for _, block := range held {
+				if netip.MustParsePrefix(pool.cidr).Overlaps(block) && countIn(pool.pods, block.String()) == 0 {
+					return fmt.Errorf("%s of %s is held, and empty", block, pool.name)
+				}
+			}
+		}
+		return nil
+	})
+	eachErr := p.each(ctx, func(pool *ciliumPool, told []netip.Prefix) {
+		if pool.name != "default" {
+			p.check(err == nil, pool.name+": blocks after most of its pods", "%d", len(told))
+		}
+	})
+	return errors.Join(err, eachErr)
+}
+
+// drop deletes the PodIPPool of blue while pods have addresses of it, then the pods:
+// the CiliumPodIPPool is to go last.
+func (p *poolAsker) drop(ctx context.Context) error {
+	blue := p.pools[1]
+	if err := p.Client.Delete(ctx, &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "blue-addresses"}}); err != nil {
+		return fmt.Errorf("delete pool: %w", err)
+	}
+	if err := pause(ctx, probeTime); err != nil {
+		return err
+	}
+	there := func() bool {
+		return p.Client.Get(ctx, client.ObjectKey{Name: "blue"}, &ciliumv2alpha1.CiliumPodIPPool{}) == nil
+	}
+	stayed := there()
+	if err := p.deletePods(ctx, blue.pods); err != nil {
+		return err
+	}
+	err := p.Eventually(ctx, "CiliumPodIPPool and blocks of blue are gone", func(ctx context.Context) error {
+		held, err := p.blocksOf(ctx, p.node.Name)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(held, netip.MustParsePrefix(blue.cidr).Overlaps) {
+			return fmt.Errorf("the node holds %v", held)
+		}
+		err = p.Client.Get(ctx, client.ObjectKey{Name: "blue"}, &ciliumv2alpha1.CiliumPodIPPool{})
+		if err == nil {
+			return errors.New("the CiliumPodIPPool is there")
+		}
+		return client.IgnoreNotFound(err)
+	})
+	p.check(stayed && err == nil, "pool deleted: CiliumPodIPPool while a pod has an address of it; gone after", "%t; %t", stayed, err == nil)
+	return err
+}
