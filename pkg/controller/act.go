@@ -232,6 +232,9 @@ func (r *NodeReconciler) stillHeld(ctx context.Context, b crd.Block) (bool, erro
 // actOnBlocks lets blocks cool down and gives up those that have rested.
 func (r *NodeReconciler) actOnBlocks(ctx context.Context, o *observation, plans []familyPlan) error {
 	for _, p := range plans {
+		if err := r.givenBack(ctx, o, p.plan.Free); err != nil {
+			return err
+		}
 		for _, f := range p.plan.Free {
 			if err := r.setPhase(ctx, o, f.CIDR, ipalloc.CoolingDown, f.Reason); err != nil {
 				return err
@@ -241,6 +244,29 @@ func (r *NodeReconciler) actOnBlocks(ctx context.Context, o *observation, plans 
 			if err := r.giveUp(ctx, o, cidr); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// givenBack fails where blocks that are told whole, and are to cool down as the
+// agent has given them back, are on its list, read live: the watch may lag behind
+// another process that told them. Should somebody delete the CiliumNode then,
+// nothing would be left to say that the agent has them.
+func (r *NodeReconciler) givenBack(ctx context.Context, o *observation, blocks []expand.Free) error {
+	if len(blocks) == 0 || o.view == nil || o.view.Whole == nil {
+		return nil
+	}
+	live, err := r.CiliumNodes.Live(ctx, o.name)
+	if err != nil {
+		return err
+	}
+	if live == nil {
+		return fmt.Errorf("%w: it has no CiliumNode", errStale)
+	}
+	for _, b := range blocks {
+		if slices.Contains(live.Listed(), b.CIDR) {
+			return fmt.Errorf("%w: block %s is on the list of its agent", errStale, b.CIDR)
 		}
 	}
 	return nil

@@ -100,22 +100,26 @@ func (r *NodeReconciler) pace(o *observation, fo *familyObservation, now time.Ti
 	}
 }
 
-// giveTurns holds the drains that are asked for to the rate of their pools.
+// giveTurns holds the drains that are asked for to the rate of their pools. A turn
+// is kept until the drain starts, over windows too: one that finds no replacement
+// would use up another in each, and leave none for what could give one back.
 func (r *NodeReconciler) giveTurns(w nodeFamily, s *expand.State, now time.Time) {
-	var begun []netip.Prefix
+	var asked []netip.Prefix
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
 		pool := r.poolOf(b.CIDR)
-		if !holdable(b) || b.Hold.For != "" || pool == nil {
+		if !holdable(b) || pool == nil {
+			continue
+		}
+		asked = append(asked, b.CIDR)
+		if b.Hold.For != "" {
 			continue
 		}
 		if wait := r.Pacing.Turn(w, b.CIDR, pool, now); wait > 0 {
 			b.Hold = expand.Hold{For: expand.WaitTurn, Until: now.Add(wait)}
-		} else {
-			begun = append(begun, b.CIDR)
 		}
 	}
-	r.Pacing.keepTurns(w, begun)
+	r.Pacing.keepTurns(w, asked)
 }
 
 // actOnHolds tells on each block in service why it has not begun to drain though

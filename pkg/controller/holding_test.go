@@ -168,6 +168,35 @@ func TestDrainsTakeTurns(t *testing.T) {
 	}
 }
 
+// A drain that finds no replacement keeps its turn, from window to window, and
+// leaves the next one to others.
+func TestTurnIsKeptUntilTheDrainStarts(t *testing.T) {
+	one, pool := int32(1), podIPPool("p", 1, "10.0.0.0/28")
+	pool.Spec.IPv4.CIDRs[0].Drain = true // and there is no other range
+	pool.Spec.Maintenance = nightly()
+	pool.Spec.Maintenance.BlocksPerHour = &one
+	b := newBed(t, threeBlocks(pool, func(i int, block *v1alpha1.PodIPBlock) client.Object {
+		if i > 0 {
+			return beingDeleted(block) // asked for otherwise: they need no turn
+		}
+		return block
+	})...)
+	for night := range 3 {
+		b.clock.SetTime(noon().Add(time.Duration(24*night+10) * time.Hour))
+		b.settle()
+		w := nodeFamily{"n", ipalloc.IPv4}
+		if kept := len(b.r.Pacing.turns[w]); kept != 1 {
+			t.Fatalf("night %d: %d turns are kept, want one", night, kept)
+		}
+		left, wait := b.r.Pacing.Budget(nodeFamily{"m", ipalloc.IPv4}, b.r.Pools.Get("p"), b.clock.Now())
+		if free := wait == 0 && left > 0; free != (night > 0) {
+			t.Errorf("night %d: a turn is left for another node: %t", night, free)
+		}
+		b.clock.SetTime(noon().Add(time.Duration(24*night+20) * time.Hour)) // the window is shut
+		b.settle()
+	}
+}
+
 // reclaimable is a node with two blocks and a use for one, whose agent is trusted
 // since before noon.
 func reclaimable(t *testing.T, pool *v1alpha1.PodIPPool) *bed {

@@ -310,3 +310,27 @@ func TestMultiPoolReservedAddressKeepsItsBlock(t *testing.T) {
 		}
 	}
 }
+
+// A block is given back only where the list says so, read live: what the watch shows
+// may be older than what another process told.
+func TestMultiPoolBelievesNoOldList(t *testing.T) {
+	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), pooled(2, "10.0.0.0/30"),
+		blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService))
+	b.lag()
+	cn := &ciliumv2.CiliumNode{}
+	if err := b.api.Get(t.Context(), types.NamespacedName{Name: "n"}, cn); err != nil {
+		t.Fatal(err)
+	}
+	cn.Spec.IPAM.Pools.Allocated[0].CIDRs = append(cn.Spec.IPAM.Pools.Allocated[0].CIDRs, podCIDR("10.0.0.4/30"))
+	if err := b.api.Update(t.Context(), cn); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	for _, block := range b.blocks() {
+		if block.Phase != ipalloc.InService {
+			t.Errorf("block %s is %s, and on the list", block.CIDR, block.Phase)
+		}
+	}
+}

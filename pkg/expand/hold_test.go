@@ -52,6 +52,19 @@ func TestHold(t *testing.T) {
 			memory: idle(longAgo),
 			want:   []string{"needs 1 of 14", "drain 10.0.0.16/28 Reclaim", "10.0.0.16/28 waits for Handshake"},
 		},
+		"nothing is reclaimed that is needed once a held block has left": {
+			state:  node(full("10.0.0.0/28", request(CIDRDraining), held(WaitTurn, time.Minute)), full("10.0.0.16/28"), used("10.0.0.1")),
+			memory: idle(longAgo),
+			want:   []string{"needs 1 of 28", "10.0.0.0/28 waits for Turn until 1m0s", "again in 1m0s"},
+		},
+		"it is if that is far off": {
+			state:  node(full("10.0.0.0/28", request(CIDRDraining), held(WaitWindow, 3*time.Hour)), full("10.0.0.16/28"), used("10.0.0.1")),
+			memory: idle(longAgo),
+			want: []string{
+				"needs 1 of 14", "drain 10.0.0.16/28 Reclaim",
+				"10.0.0.0/28 waits for Window until 3h0m0s", "10.0.0.16/28 waits for Handshake", "again in 3h0m0s",
+			},
+		},
 		"reclaims are held, and remember since when": {
 			state:    node(full("10.0.0.0/28"), full("10.0.0.16/28"), used("10.0.0.1"), reclaimHeld(2*time.Hour)),
 			memory:   idle(longAgo),
@@ -71,20 +84,25 @@ func TestHold(t *testing.T) {
 }
 
 // TestHeldIsAsIfNotAsked: as long as a request is held, everything is as if
-// nobody had asked.
+// nobody had asked, but that nothing is reclaimed which could be needed once the
+// hold ends, if that is soon.
 func TestHeldIsAsIfNotAsked(t *testing.T) {
 	holds := 0
 	for seed := range rounds(10_000) {
 		d := seeded(uint64(seed))
 		p, s := d.policy(), d.state()
-		m := d.memory(s)
+		m, soon := d.memory(s), seed%2 == 0
+		p.ReclaimDisabled = p.ReclaimDisabled || soon
 		held, free := copyState(s), copyState(s)
 		for i := range held.Blocks {
 			b := &held.Blocks[i]
 			if b.Phase != ipalloc.InService || b.Request == None {
 				continue
 			}
-			b.Hold = Hold{For: oneOf(d, WaitWindow, WaitTurn), Until: noon.Add(time.Hour)}
+			b.Hold = Hold{For: oneOf(d, WaitWindow, WaitTurn), Until: noon.Add(oneOf(d, holdSoon, 10*time.Hour))}
+			if soon {
+				b.Hold.Until = noon.Add(time.Minute)
+			}
 			free.Blocks[i].Request = None
 			holds++
 		}

@@ -12,6 +12,10 @@ import (
 // nothing in the node's state tells when the budget is back.
 const budgetWait = 10 * time.Second
 
+// holdSoon is how near the end of a hold must be for what takes the block's place to
+// be kept. A window of tonight is no reason to hold an idle block all day.
+const holdSoon = time.Hour
+
 // drain starts, or starts again, to drain a block.
 func (d *decision) drain(b *block, why Reason) {
 	b.drained = true
@@ -115,7 +119,9 @@ func (d *decision) changing() bool {
 // removable are the blocks that the node can do without all together, in the
 // order in which they go: fewest addresses in use first, then the highest, as
 // claims take the lowest. What is left must cover the target, so that it does
-// not grow again, and stay at or below ReclaimPercent.
+// not grow again, and stay at or below ReclaimPercent; and so must what is left
+// once blocks have gone whose hold ends soon: if nothing is free to take their
+// place, each window would bring back what was reclaimed before it.
 func (d *decision) removable() []*block {
 	var candidates, chosen []*block
 	for i := range d.blocks {
@@ -126,16 +132,39 @@ func (d *decision) removable() []*block {
 	slices.SortFunc(candidates, func(a, b *block) int {
 		return cmp.Or(cmp.Compare(a.users, b.users), b.CIDR.Compare(a.CIDR))
 	})
-	rest, left := d.plan.Capacity, d.servingBlocks()
+	rest, left, later := d.plan.Capacity, d.servingBlocks(), 0
+	for i := range d.blocks {
+		if b := &d.blocks[i]; d.leavesSoon(b) {
+			later += b.capacity()
+		}
+	}
+	kept := false
 	for _, b := range candidates {
-		without := rest - b.capacity()
 		if left == 1 {
 			break
 		}
-		if without >= d.target && d.plan.Demand*100 <= d.policy.ReclaimPercent*without {
+		without, soon := rest-b.capacity(), d.leavesSoon(b)
+		switch {
+		case !d.suffices(without) || soon && kept: // one that is to go is no better than what is kept for it
+		case !soon && !d.suffices(without-later):
+			kept = true
+		default:
 			chosen = append(chosen, b)
 			rest, left = without, left-1
+			if soon {
+				later -= b.capacity()
+			}
 		}
 	}
 	return chosen
+}
+
+// suffices says that so many addresses are enough not to grow again.
+func (d *decision) suffices(capacity int) bool {
+	return capacity >= d.target && d.plan.Demand*100 <= d.policy.ReclaimPercent*capacity
+}
+
+// leavesSoon says that the block serves until its hold ends, shortly.
+func (d *decision) leavesSoon(b *block) bool {
+	return b.onHold() && b.serving() && !b.Hold.Until.IsZero() && b.Hold.Until.Before(d.now.Add(holdSoon))
 }

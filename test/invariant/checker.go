@@ -55,6 +55,9 @@ type Change struct {
 	Received time.Time
 	// Old and New are the versions before and after; nil: there is none.
 	Old, New client.Object
+	// Unshown says of a block that the writer had not been shown it when the change
+	// was decided on. Nil: nobody knows.
+	Unshown func(cidr netip.Prefix) bool
 }
 
 // Violation is a rule seen broken.

@@ -19,7 +19,7 @@ func (m *model) judge(c Change, from origin, cooldown time.Duration) []Violation
 		if c.New == nil {
 			return nil // Somebody deleted it; ours does so only when the Node is gone.
 		}
-		j := &judgement{model: m, node: c.Name, version: c.Version, old: m.views[c.Name], now: newView(c)}
+		j := &judgement{model: m, node: c.Name, version: c.Version, old: m.views[c.Name], now: newView(c), unshown: c.Unshown}
 		if c.Old != nil {
 			j.since = " since resourceVersion " + c.Old.GetResourceVersion()
 			j.oldVersion, _ = strconv.ParseUint(c.Old.GetResourceVersion(), 10, 64)
@@ -44,6 +44,7 @@ type judgement struct {
 	oldVersion uint64
 	old, now   *view
 	since      string
+	unshown    func(netip.Prefix) bool
 	violations []Violation
 }
 

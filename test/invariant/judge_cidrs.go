@@ -69,10 +69,11 @@ func (j *judgement) listed(before, after []netip.Prefix) {
 }
 
 // unknown says that a block may have been made after the CiliumNode's change was
-// decided on: it is younger than the version before, and all that is published of
-// it was so then.
+// decided on: it is younger than the version before, or its writer had not been
+// shown it; and all that is published of it was so then.
 func (j *judgement) unknown(cidr netip.Prefix) bool {
-	return !j.seen(j.blocks[cidr].made) && !slices.ContainsFunc(without(j.now, j.old), cidr.Contains)
+	young := !j.seen(j.blocks[cidr].made) || j.unshown != nil && j.unshown(cidr)
+	return young && !slices.ContainsFunc(without(j.now, j.old), cidr.Contains)
 }
 
 // common are the entries of a that are in b too.

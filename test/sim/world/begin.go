@@ -126,9 +126,12 @@ func (w *World) holdBegin(v Version) {
 		return
 	}
 	why := meta.FindStatusCondition(now.Status.Conditions, v1alpha1.BlockDraining).Reason
-	family := 1
-	if netip.MustParsePrefix(now.Spec.CIDR).Addr().Is4() {
+	cidr, family := netip.MustParsePrefix(now.Spec.CIDR), 1
+	if cidr.Addr().Is4() {
 		family = 0
+	}
+	if w.overlapped(v.Key, cidr) || len(o.parts.Node.Ledger.Overlaps(cidr)) > 0 {
+		return // it serves nobody, and is withdrawn at any hour
 	}
 	may := o.current.may
 	switch why {

@@ -162,10 +162,10 @@ func (w *World) holdQuiet(when string) {
 	if w.lasting != before {
 		w.violate(8, "%s: operators wrote %d times at rest", when, w.lasting-before)
 	}
-	before = w.writes
+	before = w.sent
 	w.lookAgain()
-	if w.writes != before {
-		w.violate(8, "%s: operators wrote %d times where they had just looked", when, w.writes-before)
+	if w.sent != before {
+		w.violate(8, "%s: operators sent %d writes where they had just looked", when, w.sent-before)
 	}
 }
 

@@ -105,6 +105,7 @@ func (w *World) doCall(verb Verb, o *Operator, f *flight) {
 // carryOut does a call to the API server, in the operator's name.
 func (o *Operator) carryOut(c *call) error {
 	if c.writes() {
+		o.w.sent++
 		o.w.Counts.Ops["write "+c.kind.String()]++
 		if !c.conditional {
 			o.w.violate(4, "%s: %s is not conditional", o.name, c)

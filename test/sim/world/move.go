@@ -71,10 +71,14 @@ func (w *World) enableMove(m *machine) {
 	}
 }
 
-// configure sets the mode in which the agent of a node starts next.
+// configure sets the mode in which the agent of a node starts next. One that waits
+// in crd mode is restarted along with it, or it could still come to serve.
 func (w *World) configure(m *machine, what string) {
 	if m.starts = adopt.None; what == "old" {
 		m.starts = w.cfg.Move.From
+		if m.mode == adopt.None && !m.served && m.phase != down {
+			w.doAgent(AgentRollout, m)
+		}
 	}
 }
 

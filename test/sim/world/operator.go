@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 )
 
 // The controllers, and how many of their reconciles run at once.
@@ -67,6 +68,8 @@ type flight struct {
 	pods    map[netip.Addr]bool
 	settled bool
 	since   time.Time // when it came to the call it waits at
+
+	knew []netip.Prefix // the node's blocks known then
 
 	seen digest // what it has got to know, if that is noted
 	may  chances
@@ -246,7 +249,10 @@ func (o *Operator) resume(f *flight) {
 	c, more := f.next()
 	o.current = nil
 	if more {
-		f.pending, f.since = c, o.w.now
+		f.pending, f.since, f.knew = c, o.w.now, nil
+		if c.writes() && c.kind == o.w.carrier() {
+			f.knew = crd.CIDRs(o.parts.Node.Ledger.NodeBlocks(f.name))
+		}
 		return
 	}
 	o.flights = deleted(o.flights, f)

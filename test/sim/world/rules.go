@@ -46,12 +46,12 @@ func (w *World) stored(v Version) {
 		w.wrote = w.now
 		w.lasting++
 	}
-	w.writes++
 	w.Counts.did(v)
 	w.holdShadow(v)
 	if w.besides(v) {
 		w.judge.Take(change)
 	} else {
+		change.Unshown = w.writer.current.unshown
 		for _, found := range w.judge.Step(change) {
 			w.violate(found.Rule, "%s: %s", found.Subject, found.Text)
 		}
@@ -67,6 +67,9 @@ func (w *World) stored(v Version) {
 		w.holdFixed(v)
 	}
 }
+
+// unshown says that a block was not known when the write under way was decided on.
+func (f *flight) unshown(cidr netip.Prefix) bool { return !slices.Contains(f.knew, cidr) }
 
 // besides says that a block comes or goes that overlaps another. The judge takes
 // any claim of published addresses for a fault; but of two blocks of unlike sizes

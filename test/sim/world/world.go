@@ -87,8 +87,8 @@ type World struct {
 	backup  map[Kind]map[string]client.Object
 	excused map[netip.Addr]excuse
 	torn    map[string]tornBlock
-	writes  int       // of operators
-	lasting int       // those of them that tell more than the hour
+	sent    int       // writes of operators, of which some changed nothing
+	lasting int       // those that tell more than the hour
 	turn    int       // of Calm
 	wrote   time.Time // when an operator last wrote something
 
