@@ -72,7 +72,7 @@ func TestAsked(t *testing.T) {
 // picking is a CiliumPodIPPool of IPv4 that picks pods and namespaces by their
 // labels; nil: by none.
 func picking(name string, pods, namespaces map[string]string) *ciliumpool.View {
-	obj := ciliumPodIPPool(name, 30, "10.8.0.0/28")
+	obj := ciliumPodIPPool(name, 30)
 	if pods != nil {
 		obj.Spec.PodSelector = &slimmetav1.LabelSelector{MatchLabels: pods}
 	}
@@ -168,7 +168,7 @@ func TestPickingOtherwiseIsNews(t *testing.T) {
 	f.nodes, f.ciliumPools = listening{add: func(string) { nodes++ }}, listening{add: func(string) { pools++ }}
 	f.names["n"] = true
 	store := f.ciliumPoolStore()
-	blue := ciliumPodIPPool("blue", 30, "10.8.0.0/28")
+	blue := ciliumPodIPPool("blue", 30)
 	steps := []struct {
 		what string
 		do   func() error
@@ -259,7 +259,7 @@ func TestCiliumPoolsComeLater(t *testing.T) {
 		feed.From = Sources{
 			Pods: slowWatch(synced, pod("a", "1", "n")), Agents: slowWatch(synced, agentPod("1", "c", true)),
 			CiliumNodes: slowWatch(synced, ciliumNode("n", "5", "10.0.0.0/30")),
-			CiliumPools: slowWatch(synced, ciliumPodIPPool("blue", 28, "10.8.0.0/28")), HasCiliumPools: func() (bool, error) { return known.Load(), nil },
+			CiliumPools: slowWatch(synced, ciliumPodIPPool("blue", 28)), HasCiliumPools: func() (bool, error) { return known.Load(), nil },
 		}
 		close(feed.connected)
 		ctx, stop := context.WithCancel(t.Context())
