@@ -105,21 +105,8 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 	if r.Shadow {
 		return r.lookOn(ctx, o), nil
 	}
-	// 2. See to it that there is a CiliumNode to decide on, or none.
-	switch {
-	case o.node == nil:
-		err = r.nodeGone(ctx, o)
-	case o.view == nil:
-		err = r.ensureCiliumNode(ctx, o)
-	default:
-		if err = r.mendTornBlocks(ctx, o, o.view); err == nil {
-			err = r.awaitAdopted(ctx, o)
-		}
-		if err == nil {
-			err = r.askForReport(ctx, o)
-		}
-	}
-	if err != nil {
+	// 2. See to it that there is something to decide on.
+	if err := r.prepare(ctx, o); err != nil {
 		return r.outcome(ctx, o.name, err)
 	}
 	// 3. Decide.
@@ -139,6 +126,24 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 	}
 	r.won(o.name)
 	return reconcile.Result{RequeueAfter: r.again(o, plans)}, nil
+}
+
+// prepare sees to it that there is a CiliumNode to decide on, or none, and that
+// blocks and agent have been heard of.
+func (r *NodeReconciler) prepare(ctx context.Context, o *observation) error {
+	switch {
+	case o.node == nil:
+		return r.nodeGone(ctx, o)
+	case o.view == nil:
+		return r.ensureCiliumNode(ctx, o)
+	}
+	if err := r.mendTornBlocks(ctx, o, o.view); err != nil {
+		return err
+	}
+	if err := r.awaitAdopted(ctx, o); err != nil {
+		return err
+	}
+	return r.askForReport(ctx, o)
 }
 
 // behind reports whether the caches have yet to show this process's own last

@@ -31,10 +31,10 @@ func given(r *rand.Rand, from adopt.Source, first int) []netip.Prefix {
 	at := func(offset, bits int) netip.Prefix {
 		return netip.MustParsePrefix(fmt.Sprintf("10.0.4.%d/%d", first+offset, bits))
 	}
-	switch {
-	case from == adopt.MultiPool:
+	switch from {
+	case adopt.MultiPool:
 		return []netip.Prefix{at(8, 29), at(0, 30), at(4, 30)}[:1+r.IntN(3)]
-	case from == adopt.CRD:
+	case adopt.CRD:
 		return []netip.Prefix{at(0, 29), at(8, 30)}[:1+r.IntN(2)]
 	}
 	return []netip.Prefix{at(0, 28+r.IntN(3))}

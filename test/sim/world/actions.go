@@ -181,6 +181,16 @@ func (w *World) enableOperator(o *Operator) {
 	if w.cfg.Faults.Has(Upgrade) || o.settings.Shadow {
 		w.can(UpgradeOp, o.name, "")
 	}
+	w.enableStreams(o)
+	if o.leads && o.begun {
+		w.enableReconciles(o)
+	}
+	for _, f := range o.flights {
+		w.enableCall(o, f)
+	}
+}
+
+func (w *World) enableStreams(o *Operator) {
 	for _, s := range o.streams {
 		if _, more := s.next(w.api); more {
 			w.can(Watch, o.name, s.name)
@@ -191,12 +201,6 @@ func (w *World) enableOperator(o *Operator) {
 		if s.synced() {
 			w.canIf(Relist, List, o.name, s.name)
 		}
-	}
-	if o.leads && o.begun {
-		w.enableReconciles(o)
-	}
-	for _, f := range o.flights {
-		w.enableCall(o, f)
 	}
 }
 

@@ -92,6 +92,17 @@ func (e *endpoint) addrs() []netip.Addr {
 
 func (e *endpoint) owner() string { return keyOf(e.pod) }
 
+// open lets the agent give addresses to pods that it had.
+func (m *machine) open() {
+	switch {
+	case m.store != nil:
+		m.store.Open()
+	case m.w.fixed():
+		m.openFixed()
+	}
+	m.phase = opened
+}
+
 // boot starts the agent: it makes or takes over its CiliumNode.
 func (m *machine) boot() {
 	m.run++

@@ -130,13 +130,7 @@ func (w *World) doAgent(verb Verb, m *machine) bool {
 	case AgentStart:
 		m.boot()
 	case AgentOpen:
-		switch {
-		case m.store != nil:
-			m.store.Open()
-		case w.fixed():
-			m.openFixed()
-		}
-		m.phase = opened
+		m.open()
 	case AgentRestore:
 		m.restore()
 	case AgentServe:

@@ -235,25 +235,13 @@ func (d desk) List(_ context.Context, list client.ObjectList, opts ...client.Lis
 				}
 			}
 		case *corev1.NodeList:
-			l.Items = nil
-			for _, key := range w.api.Keys(KindNode) {
-				l.Items = append(l.Items, *w.api.Get(KindNode, key).(*corev1.Node).DeepCopy())
-			}
+			l.Items = allOf[corev1.Node](w, KindNode)
 		case *ciliumv2.CiliumNodeList:
-			l.Items = nil
-			for _, key := range w.api.Keys(KindCiliumNode) {
-				l.Items = append(l.Items, *w.api.Get(KindCiliumNode, key).(*ciliumv2.CiliumNode).DeepCopy())
-			}
+			l.Items = allOf[ciliumv2.CiliumNode](w, KindCiliumNode)
 		case *v1alpha1.PodIPPoolList:
-			l.Items = nil
-			for _, key := range w.api.Keys(KindPool) {
-				l.Items = append(l.Items, *w.api.Get(KindPool, key).(*v1alpha1.PodIPPool).DeepCopy())
-			}
+			l.Items = allOf[v1alpha1.PodIPPool](w, KindPool)
 		case *v1alpha1.PodIPBlockList:
-			l.Items = nil
-			for _, key := range w.api.Keys(KindBlock) {
-				l.Items = append(l.Items, *w.api.Get(KindBlock, key).(*v1alpha1.PodIPBlock).DeepCopy())
-			}
+			l.Items = allOf[v1alpha1.PodIPBlock](w, KindBlock)
 		case *unstructured.UnstructuredList:
 			l.Items = w.nodeConfigs()
 		default:
@@ -261,6 +249,15 @@ func (d desk) List(_ context.Context, list client.ObjectList, opts ...client.Lis
 		}
 		return nil
 	}})
+}
+
+// allOf are copies of all objects of a kind.
+func allOf[T any](w *World, kind Kind) []T {
+	var out []T
+	for _, key := range w.api.Keys(kind) {
+		out = append(out, *any(w.api.Get(kind, key).DeepCopyObject()).(*T))
+	}
+	return out
 }
 
 // nodeConfigs are the CiliumNodeConfigs by which nodes start in their old mode.

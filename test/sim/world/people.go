@@ -20,7 +20,7 @@ func (w *World) enableCollect(m *machine) {
 	if cn := w.api.Get(KindCiliumNode, m.name); cn != nil && !ownedBy(cn, node) {
 		w.can(Collect, m.name, "ciliumnode")
 	}
-	if node == nil && !(w.fixed() && w.api.Get(KindCiliumNode, m.name) != nil) { // it says what the agent had
+	if node == nil && (!w.fixed() || w.api.Get(KindCiliumNode, m.name) == nil) { // it says what the agent had
 		w.can(NodeMake, m.name, "")
 	}
 	if !m.off {
@@ -51,26 +51,8 @@ func ownedBy(obj, owner client.Object) bool {
 
 func (w *World) enablePeople() {
 	for _, m := range w.machines {
-		if w.api.Get(KindNode, m.name) != nil {
-			if w.cfg.Maintenance != nil && w.cfg.Maintenance.Cordons {
-				w.can(Cordon, m.name, "")
-			}
-			if !w.whole() && !w.fixed() { // whose agents go on with what they have
-				w.canIf(NodeGone, NodeDelete, m.name, "")
-			}
-			w.canIf(NodeGone, NodeOff, m.name, "")
-		}
-		if w.api.Get(KindCiliumNode, m.name) != nil {
-			if !w.whole() || len(w.torn) == 0 { // the same as below
-				w.canIf(CiliumNodeGone, CNDelete, m.name, "")
-			}
-			for _, what := range []string{"release", "entry", "foreign", "touch"} {
-				w.canIf(Edits, CNEdit, m.name, what)
-			}
-			if len(w.torn) == 0 && w.blocksTold() { // or nothing would be left that tells of a block
-				w.canIf(Edits, CNEdit, m.name, "cidr")
-			}
-		}
+		w.enableNodeEdits(m)
+		w.enableCiliumNodeEdits(m)
 		w.canIf(BlockEdits, BlockMake, m.name, "")
 		if !w.cfg.Faults.Has(Relist) && !w.whole() && !w.fixed() { // docs/reliability.md: what we do not promise
 			w.canIf(BlockEdits, BlockMake, m.name, wide)
@@ -86,6 +68,36 @@ func (w *World) enablePeople() {
 	w.canIf(Restore, BackupTake, people, "")
 	if w.backup != nil && w.allListed() { // the same
 		w.canIf(Restore, BackupAgain, people, "")
+	}
+}
+
+// enableNodeEdits are what people can do to a Node.
+func (w *World) enableNodeEdits(m *machine) {
+	if w.api.Get(KindNode, m.name) == nil {
+		return
+	}
+	if w.cfg.Maintenance != nil && w.cfg.Maintenance.Cordons {
+		w.can(Cordon, m.name, "")
+	}
+	if !w.whole() && !w.fixed() { // whose agents go on with what they have
+		w.canIf(NodeGone, NodeDelete, m.name, "")
+	}
+	w.canIf(NodeGone, NodeOff, m.name, "")
+}
+
+// enableCiliumNodeEdits are what they can do to its CiliumNode.
+func (w *World) enableCiliumNodeEdits(m *machine) {
+	if w.api.Get(KindCiliumNode, m.name) == nil {
+		return
+	}
+	if !w.whole() || len(w.torn) == 0 { // the same as below
+		w.canIf(CiliumNodeGone, CNDelete, m.name, "")
+	}
+	for _, what := range []string{"release", "entry", "foreign", "touch"} {
+		w.canIf(Edits, CNEdit, m.name, what)
+	}
+	if len(w.torn) == 0 && w.blocksTold() { // or nothing would be left that tells of a block
+		w.canIf(Edits, CNEdit, m.name, "cidr")
 	}
 }
 
@@ -193,17 +205,21 @@ func (w *World) doPeople(a Action) {
 			w.makeBlock(m)
 		}
 	case BackupTake:
-		w.backup = map[Kind]map[string]client.Object{}
-		for _, k := range []Kind{KindPool, KindBlock} {
-			w.backup[k] = map[string]client.Object{}
-			for _, key := range w.api.Keys(k) {
-				w.backup[k][key] = w.api.Get(k, key)
-			}
-		}
+		w.takeBackup()
 	case BackupAgain:
 		w.restore()
 	default:
 		w.editBlock(a.Verb, a.What)
+	}
+}
+
+func (w *World) takeBackup() {
+	w.backup = map[Kind]map[string]client.Object{}
+	for _, k := range []Kind{KindPool, KindBlock} {
+		w.backup[k] = map[string]client.Object{}
+		for _, key := range w.api.Keys(k) {
+			w.backup[k][key] = w.api.Get(k, key)
+		}
 	}
 }
 
@@ -336,18 +352,23 @@ func (w *World) editPool(what string) {
 		}
 		pool.Spec.Expand.MinFree = &n
 	case "reserve":
-		if pool.Spec.Reserved == nil {
-			rng := netip.MustParsePrefix((*cidrs)[0].CIDR)
-			pool.Spec.Reserved = []string{fmt.Sprintf("%s/32", rng.Addr().Next().Next())}
-		} else {
-			pool.Spec.Reserved = nil
-		}
+		reserve(pool)
 	case "pause":
 		pool.Spec.Paused = !pool.Spec.Paused
 	case "maintenance":
 		w.cfg.Maintenance.setMaintenance(pool)
 	}
 	w.must(w.api.Update(pool, false))
+}
+
+// reserve keeps an address of the pool back, or gives it free again.
+func reserve(pool *v1alpha1.PodIPPool) {
+	if pool.Spec.Reserved != nil {
+		pool.Spec.Reserved = nil
+		return
+	}
+	rng := netip.MustParsePrefix(pool.Spec.IPv4.CIDRs[0].CIDR)
+	pool.Spec.Reserved = []string{fmt.Sprintf("%s/32", rng.Addr().Next().Next())}
 }
 
 func (w *World) otherPool() {

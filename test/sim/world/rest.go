@@ -126,22 +126,29 @@ func (w *World) holdBlocks(when string, m *machine, cn *ciliumv2.CiliumNode) {
 		}
 		b := heldBlock{name: name, cidr: netip.MustParsePrefix(obj.Spec.CIDR)}
 		b.count(m, cn)
-		cooling := meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.BlockCoolingDown)
 		leaving := meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.BlockDraining) || obj.DeletionTimestamp != nil
-		switch {
-		case cooling:
-			w.violate(9, "%s: block %s of node %s still cools down", when, name, m.name)
-		case !leaving && !w.lists(obj) && w.overlapped(name, b.cidr):
-			w.violate(9, "%s: block %s of node %s stays, though it overlaps another and was not there first", when, name, m.name)
-		case leaving && b.used == 0 && !b.pinned && w.room() > 0:
-			w.violate(9, "%s: block %s of node %s still leaves, and nothing uses it", when, name, m.name)
-		case !leaving && w.asked(obj) && w.room() > 0 && !w.isHeld(obj.Spec.Pool):
-			w.violate(9, "%s: block %s of node %s has to leave, and has not begun", when, name, m.name)
-		case !leaving && !w.asked(obj):
+		if wrong := w.wrongAtRest(obj, &b, leaving); wrong != "" {
+			w.violate(9, "%s: block %s of node %s %s", when, name, m.name, wrong)
+		} else if !leaving && !w.asked(obj) {
 			held = append(held, b)
 		}
 	}
 	w.holdReclaim(when, m, cn, held)
+}
+
+// wrongAtRest says why a block cannot be at rest as it is; "": it can.
+func (w *World) wrongAtRest(obj *v1alpha1.PodIPBlock, b *heldBlock, leaving bool) string {
+	switch {
+	case meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.BlockCoolingDown):
+		return "still cools down"
+	case !leaving && !w.lists(obj) && w.overlapped(b.name, b.cidr):
+		return "stays, though it overlaps another and was not there first"
+	case leaving && b.used == 0 && !b.pinned && w.room() > 0:
+		return "still leaves, and nothing uses it"
+	case !leaving && w.asked(obj) && w.room() > 0 && !w.isHeld(obj.Spec.Pool):
+		return "has to leave, and has not begun"
+	}
+	return ""
 }
 
 func (w *World) overlapped(name string, cidr netip.Prefix) bool {
