@@ -12,8 +12,10 @@ import (
 func cold(peers bool) measure {
 	m := measure{name: "cold", run: coldRun, contenders: []contender{bare("claim"), operator()}}
 	if peers {
-		m.contenders = append(m.contenders, bare("cidr"),
-			ciliumOperator(clusterPool, bed.ClusterPool, true), ciliumOperator(multiPool, bed.MultiPool, true), nodeipam(),
+		cidr, kcm := bare("cidr"), nodeipam()
+		cidr.once, kcm.once = true, true
+		m.contenders = append(m.contenders, cidr,
+			ciliumOperator(clusterPool, bed.ClusterPool, true), ciliumOperator(multiPool, bed.MultiPool, true), kcm,
 			ciliumOperator(clusterPoolAsIs, bed.ClusterPool, false), ciliumOperator(multiPoolAsIs, bed.MultiPool, false))
 	}
 	return m

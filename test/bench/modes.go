@@ -30,7 +30,7 @@ func modes(peers bool, bursts int, spacing time.Duration) measure {
 		return requestsRun(ctx, r, min(bursts, r.world.Nodes), spacing)
 	}}
 	if peers {
-		m.contenders = append(m.contenders, ciliumOperator(multiPool, bed.MultiPool, true), ciliumOperator(multiPoolAsIs, bed.MultiPool, false))
+		m.contenders = append(m.contenders, ciliumOperator(multiPool, bed.MultiPool, true)) // as shipped: in cold
 	}
 	return m
 }

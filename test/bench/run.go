@@ -44,7 +44,7 @@ const (
 	bursts       = 200
 	burstSpacing = 200 * time.Millisecond
 	restRate     = 400
-	restReports  = 2 // per node
+	restReports  = 1 // per node
 )
 
 func (b *bench) measureNamed(ctx context.Context, name string) error {

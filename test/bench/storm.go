@@ -19,7 +19,7 @@ import (
 
 // storm: an edit of the pool makes every node need one more block at once.
 func storm() measure {
-	return measure{name: "storm", run: stormRun, contenders: []contender{bare("claim"), operator()},
+	return measure{name: "storm", run: stormRun, rounds: 2, contenders: []contender{bare("claim"), operator()},
 		world: bed.World{Blocks: 1, Used: 15}}
 }
 
