@@ -1,6 +1,7 @@
 package ciliumnode
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
@@ -172,5 +174,32 @@ func TestKubernetesCreatesNothing(t *testing.T) {
 	c := kubernetesClient(t, kubernetesNode(nil))
 	if _, err := c.Create(t.Context(), kubernetesNode(nil)); !apierrors.IsAlreadyExists(err) {
 		t.Errorf("Create: %v, want AlreadyExists", err)
+	}
+}
+
+// Each move changes the Node, also after one of another process, and in nothing that
+// anybody goes by; an older version of it loses.
+func TestKubernetesMove(t *testing.T) {
+	c := kubernetesClient(t, kubernetesNode(map[string]string{v4Name: "10.0.0.0/24"}))
+	first, err := c.Live(t.Context(), "n1")
+	if err != nil || first == nil {
+		t.Fatalf("%v, %v", first, err)
+	}
+	said := map[string]bool{}
+	for v := first; len(said) < 3; {
+		if v, err = c.Move(t.Context(), v, netip.Addr{}); err != nil {
+			t.Fatal(err)
+		}
+		node := &corev1.Node{}
+		if err := c.Reader.Get(t.Context(), types.NamespacedName{Name: "n1"}, node); err != nil {
+			t.Fatal(err)
+		}
+		if now := node.Annotations[moved]; now == "" || said[now] || node.Annotations[v4Name] != "10.0.0.0/24" {
+			t.Fatalf("annotations are %v after %v", node.Annotations, said)
+		}
+		said[node.Annotations[moved]] = true
+	}
+	if _, err := c.Move(t.Context(), first, netip.Addr{}); !apierrors.IsConflict(err) {
+		t.Errorf("an old version: %v", err)
 	}
 }
