@@ -21,20 +21,20 @@ const (
 )
 
 // must runs a line of the page, which has to come to its end with this exit code.
-func (m *mover) must(ctx context.Context, line string, want int) error {
-	out, code, err := m.Shell(ctx, line)
+func (e *env) must(ctx context.Context, line string, want int) error {
+	out, code, err := e.Shell(ctx, line)
 	if err != nil {
 		return err
 	}
-	return m.ended(line, out, code, want)
+	return e.ended(line, out, code, want)
 }
 
 // ended logs what a command has printed, and tells whether it ended otherwise
 // than it should.
-func (m *mover) ended(line, out string, code, want int) error {
-	m.Logf("$ %s", line)
+func (e *env) ended(line, out string, code, want int) error {
+	e.Logf("$ %s", line)
 	for l := range strings.Lines(out) {
-		m.Logf("  %s", strings.TrimRight(l, "\n"))
+		e.Logf("  %s", strings.TrimRight(l, "\n"))
 	}
 	if code != want {
 		return fmt.Errorf("%s: exit code %d, not %d", line, code, want)

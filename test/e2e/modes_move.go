@@ -22,11 +22,12 @@ const (
 	cmdTold      = "kubectl get ciliumnodes -o custom-columns=NODE:.metadata.name,TOLD:.spec.ipam.pools.allocated[*].cidrs"
 	cmdListed    = "kubectl get ciliumnodes -o custom-columns=NODE:.metadata.name,PODCIDRS:.spec.ipam.podCIDRs"
 	cmdTidyNodes = "kubectl cilium-pool migrate tidy --all"
+	cmdPick      = `kubectl patch ciliumpodippool blue --type merge -p '{"spec":{"podSelector":{"matchLabels":{"team":"blue"}}}}'`
 )
 
 // modeCommands are all lines of that page.
 func modeCommands() []string {
-	return []string{cmdHold, cmdHoldConfig, cmdTold, cmdListed, cmdLetGo, cmdAgent, cmdTidyNodes, cmdTidy}
+	return []string{cmdHold, cmdHoldConfig, cmdTold, cmdListed, cmdLetGo, cmdAgent, cmdTidyNodes, cmdTidy, cmdPick}
 }
 
 const movePods = 40 // more than a block holds

@@ -11,7 +11,6 @@ import (
 
 	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -39,8 +38,8 @@ func modesPools(ctx context.Context, e *env) error {
 	}
 	p := &poolAsker{env: e, pools: []*ciliumPool{
 		{name: "default", cidr: poolCIDR},
-		{name: "blue", cidr: "100.163.0.0/24", meta: metav1.ObjectMeta{Annotations: map[string]string{"ipam.cilium.io/ip-pool": "blue"}}},
-		{name: "red", cidr: "100.164.0.0/24", meta: metav1.ObjectMeta{Labels: map[string]string{"team": "red"}}},
+		{name: "blue", cidr: "100.163.0.0/24", meta: metav1.ObjectMeta{Labels: map[string]string{"team": "blue"}}},
+		{name: "red", cidr: "100.164.0.0/24", meta: metav1.ObjectMeta{Annotations: map[string]string{"ipam.cilium.io/ip-pool": "red"}}},
 	}}
 	for _, pool := range p.pools[1:] {
 		obj := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: pool.name + "-addresses"}}
@@ -62,7 +61,7 @@ type poolAsker struct {
 	pools []*ciliumPool
 }
 
-// begin waits for the CiliumPodIPPools, and lets that of red pick pods.
+// begin waits for the CiliumPodIPPools, and lets that of blue pick pods.
 func (p *poolAsker) begin(ctx context.Context) (err error) {
 	err = p.Eventually(ctx, "there are the CiliumPodIPPools", func(ctx context.Context) error {
 		for _, pool := range p.pools {
@@ -75,10 +74,8 @@ func (p *poolAsker) begin(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	red := &ciliumv2alpha1.CiliumPodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "red"}}
-	picks := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"podSelector":{"matchLabels":{"team":"red"}}}}`))
-	if err := p.Client.Patch(ctx, red, picks); err != nil {
-		return fmt.Errorf("patch CiliumPodIPPool red: %w", err)
+	if err := p.must(ctx, cmdPick, 0); err != nil {
+		return err
 	}
 	if p.node, err = p.env.node(ctx, "n1"); err != nil {
 		return err
