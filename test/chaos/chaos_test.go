@@ -23,7 +23,7 @@ import (
 func TestMain(m *testing.M) {
 	klog.SetLogger(logr.Discard())
 	ctrl.SetLogger(logr.Discard())
-	if len(os.Args) == 4 && os.Args[1] == "check" {
+	if len(os.Args) == 5 && os.Args[1] == "check" {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		code := exitCode(ctx, command(ctx, os.Args[1:]))
 		stop()

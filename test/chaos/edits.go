@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -68,7 +69,7 @@ func (c *chaos) replaceNodes(ctx context.Context, random *rand.Rand) error {
 			return err
 		}
 	}
-	if err := wait(ctx, upTo(random, nodeGone*3/2)); err != nil {
+	if err := wait(ctx, upTo(random, c.Mode.nodesAway())); err != nil {
 		return err
 	}
 	for _, node := range nodes {
@@ -80,7 +81,8 @@ func (c *chaos) replaceNodes(ctx context.Context, random *rand.Rand) error {
 }
 
 // removeNode is the end of a machine: its Node goes, and then its pods, as the
-// garbage collector sees to.
+// garbage collector sees to. So goes its CiliumNode where our operator does not
+// write any.
 func (c *chaos) removeNode(ctx context.Context, node string) error {
 	c.load.remove(node)
 	c.fleet.scrap(node)
@@ -89,6 +91,14 @@ func (c *chaos) removeNode(ctx context.Context, node string) error {
 	})
 	if err != nil {
 		return fmt.Errorf("delete node %s: %w", node, err)
+	}
+	if c.Mode.is(kubernetes) {
+		err := persist(ctx, func(ctx context.Context) error {
+			return client.IgnoreNotFound(c.client.Delete(ctx, &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: node}}))
+		})
+		if err != nil {
+			return fmt.Errorf("delete CiliumNode %s: %w", node, err)
+		}
 	}
 	return persist(ctx, func(ctx context.Context) error {
 		pods := &corev1.PodList{}
@@ -138,7 +148,8 @@ func (c *chaos) joinNode(ctx context.Context, name string) error {
 }
 
 // deleteBlock asks for the drain of a block that can drain: one of the agent's
-// own addresses would stay for as long as the agent lives.
+// own addresses would stay for as long as the agent lives. In kubernetes mode
+// each block does, until people replace its node.
 func (c *chaos) deleteBlock(ctx context.Context, random *rand.Rand) error {
 	c.load.surge(ctx)
 	return until(ctx, patience, func(ctx context.Context) error {
@@ -159,8 +170,8 @@ func (c *chaos) deleteBlock(ctx context.Context, random *rand.Rand) error {
 func (c *chaos) drainable(b *v1alpha1.PodIPBlock) bool {
 	cidr, err := netip.ParsePrefix(b.Spec.CIDR)
 	m := c.fleet.machine(b.Spec.Node)
-	if err != nil || m == nil {
-		return false
+	if err != nil || m == nil || c.Mode.is(kubernetes) {
+		return err == nil && m != nil
 	}
 	own := m.own()
 	return len(own) > 0 && !slices.ContainsFunc(own, cidr.Contains)

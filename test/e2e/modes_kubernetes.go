@@ -124,8 +124,8 @@ func (e *env) blocksOf(ctx context.Context, name string) ([]netip.Prefix, error)
 	}
 	var out []netip.Prefix
 	for i := range list.Items {
-		if b, ok := blockOf(&list.Items[i]); ok && b.node == name {
-			out = append(out, b.cidr)
+		if b, ok := whole.BlockOf(&list.Items[i]); ok && b.Node == name {
+			out = append(out, b.CIDR)
 		}
 	}
 	slices.SortFunc(out, netip.Prefix.Compare)
@@ -218,7 +218,7 @@ func (k *kubeNodes) resting(ctx context.Context) error {
 		return err
 	}
 	for i := range list.Items {
-		if b, ok := blockOf(&list.Items[i]); ok && b.cidr == k.block && b.cooling {
+		if b, ok := whole.BlockOf(&list.Items[i]); ok && b.CIDR == k.block && b.Cooling {
 			return nil
 		}
 	}

@@ -39,6 +39,9 @@ type Carrier struct {
 	Takes string
 }
 
+// KnowsWriters says whether it can be told who wrote a list.
+func (c Carrier) KnowsWriters() bool { return len(c.Fields) > 0 }
+
 // InPools is multi-pool mode: what stands under the pool default, of which the
 // agent alone takes something.
 func InPools() Carrier {

@@ -29,7 +29,7 @@ func (r *Rules) Taken() int {
 }
 
 // KnowsWriters says whether it can be told who wrote a list.
-func (r *Rules) KnowsWriters() bool { return len(r.carrier.Fields) > 0 }
+func (r *Rules) KnowsWriters() bool { return r.carrier.KnowsWriters() }
 
 // Asked is how often agents were asked what they hold.
 func (r *Rules) Asked() int {
