@@ -92,7 +92,7 @@ func (c *chaos) removeNode(ctx context.Context, node string) error {
 	if err != nil {
 		return fmt.Errorf("delete node %s: %w", node, err)
 	}
-	if c.Mode.is(kubernetes) {
+	if c.Mode.is(kubernetesMode) {
 		err := persist(ctx, func(ctx context.Context) error {
 			return client.IgnoreNotFound(c.client.Delete(ctx, &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: node}}))
 		})
@@ -170,7 +170,7 @@ func (c *chaos) deleteBlock(ctx context.Context, random *rand.Rand) error {
 func (c *chaos) drainable(b *v1alpha1.PodIPBlock) bool {
 	cidr, err := netip.ParsePrefix(b.Spec.CIDR)
 	m := c.fleet.machine(b.Spec.Node)
-	if err != nil || m == nil || c.Mode.is(kubernetes) {
+	if err != nil || m == nil || c.Mode.is(kubernetesMode) {
 		return err == nil && m != nil
 	}
 	own := m.own()

@@ -119,7 +119,7 @@ func (l loop) failed(ctx context.Context, s settings, r *report, err error) erro
 // args are what make is told for runs of these settings.
 func (s settings) args() string {
 	args := fmt.Sprintf("NODES=%d FAULTS=%s", s.Nodes, s.Faults)
-	if !s.Mode.is(crd) {
+	if !s.Mode.is(crdMode) {
 		args += " MODE=" + s.Mode.String()
 	}
 	return args

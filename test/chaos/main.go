@@ -68,7 +68,7 @@ func command(ctx context.Context, args []string) error {
 	fs.StringVar(&l.runDir, "run-dir", ".run/chaos", "folder for state and logs")
 	fs.IntVar(&l.Nodes, "nodes", 200, "nodes, 4 to 400")
 	fs.DurationVar(&l.Faults, "faults", time.Minute, "how long there are faults; longer where not every kind was injected by then")
-	fs.StringVar(&modeName, "mode", crd.String(), "IPAM mode of the agents: crd, multi-pool or kubernetes")
+	fs.StringVar(&modeName, "mode", crdMode.String(), "IPAM mode of the agents: crd, multi-pool or kubernetes")
 	fs.Uint64Var(&l.Seed, "seed", 0, "seed of the first run; 0: a new one")
 	fs.IntVar(&l.count, "count", 1, "how many runs; those that a loop has done already count")
 	fs.BoolVar(&l.restart, "restart", false, "begin a loop anew")

@@ -17,26 +17,26 @@ import (
 type mode agent.IPAM
 
 const (
-	crd        = mode(agent.CRD)
-	multiPool  = mode(agent.MultiPool)
-	kubernetes = mode(agent.Kubernetes)
+	crdMode        = mode(agent.CRD)
+	multiPoolMode  = mode(agent.MultiPool)
+	kubernetesMode = mode(agent.Kubernetes)
 )
 
 func parseMode(name string) (mode, error) {
-	if m := mode(name); slices.Contains([]mode{crd, multiPool, kubernetes}, m) {
+	if m := mode(name); slices.Contains([]mode{crdMode, multiPoolMode, kubernetesMode}, m) {
 		return m, nil
 	}
 	return "", errors.New("must be crd, multi-pool or kubernetes")
 }
 
-func (m mode) String() string { return string(cmp.Or(m, crd)) }
+func (m mode) String() string { return string(cmp.Or(m, crdMode)) }
 
 // is compares modes.
 func (m mode) is(other mode) bool { return m.String() == other.String() }
 
 // operatorFlags are what an operator is told beside what it is in crd mode.
 func (m mode) operatorFlags() []string {
-	if m.is(crd) {
+	if m.is(crdMode) {
 		return nil
 	}
 	return []string{"--mode=" + m.String()}
@@ -45,9 +45,9 @@ func (m mode) operatorFlags() []string {
 // carrier is where agents are told whole blocks; false: they are told addresses.
 func (m mode) carrier() (whole.Carrier, bool) {
 	switch m {
-	case multiPool:
+	case multiPoolMode:
 		return whole.InPools(), true
-	case kubernetes:
+	case kubernetesMode:
 		return whole.OnNode(), true
 	}
 	return whole.Carrier{}, false
@@ -55,7 +55,7 @@ func (m mode) carrier() (whole.Carrier, bool) {
 
 // auditPolicy logs the writes of what tells agents their blocks.
 func (m mode) auditPolicy() string {
-	if m.is(kubernetes) {
+	if m.is(kubernetesMode) {
 		return claims.NodeAuditPolicy
 	}
 	return claims.AuditPolicy
@@ -64,7 +64,7 @@ func (m mode) auditPolicy() string {
 // blockBits is the prefix length of blocks. In kubernetes mode a node has one, for
 // as many pods as it will ever have.
 func (m mode) blockBits() int {
-	if m.is(kubernetes) {
+	if m.is(kubernetesMode) {
 		return 24
 	}
 	return 28
@@ -73,7 +73,7 @@ func (m mode) blockBits() int {
 // atLeast is how many blocks one of a zone's CIDRs has at least, of which there are
 // two from the beginning. In kubernetes mode a node needs one block and no more.
 func (m mode) atLeast(nodes int) int {
-	if m.is(kubernetes) {
+	if m.is(kubernetesMode) {
 		return (nodes + 2*len(zones) - 1) / (2 * len(zones))
 	}
 	return nodes / len(zones)
@@ -81,7 +81,7 @@ func (m mode) atLeast(nodes int) int {
 
 // plentyBits is how much larger than these the CIDR is that ends all want, in bits.
 func (m mode) plentyBits() int {
-	if m.is(kubernetes) {
+	if m.is(kubernetesMode) {
 		return 1
 	}
 	return 3
@@ -91,7 +91,7 @@ func (m mode) plentyBits() int {
 // a node cannot grow. Half of its block is left for pods that are still there when
 // people think that they are not.
 func (m mode) mostPods() int {
-	if m.is(kubernetes) {
+	if m.is(kubernetesMode) {
 		return 100
 	}
 	return 0
@@ -100,7 +100,7 @@ func (m mode) mostPods() int {
 // nodesAway is how long nodes are gone at most that people replace: long enough for
 // some blocks to go to others. In kubernetes mode no other way leads there.
 func (m mode) nodesAway() time.Duration {
-	if m.is(kubernetes) {
+	if m.is(kubernetesMode) {
 		return nodeGone * 3
 	}
 	return nodeGone * 3 / 2
@@ -109,9 +109,9 @@ func (m mode) nodesAway() time.Duration {
 // returns tells how much agents gave back.
 func (m mode) returns(v verdict) string {
 	switch m {
-	case multiPool:
+	case multiPoolMode:
 		return fmt.Sprintf("%d given back", v.GivenBack)
-	case kubernetes:
+	case kubernetesMode:
 		return "none given back"
 	}
 	return fmt.Sprintf("%d handshakes", v.Handshakes)
@@ -123,9 +123,9 @@ type least struct{ more, releases, again, handshakes, givenBack int }
 
 func (m mode) least() least {
 	switch m {
-	case multiPool:
+	case multiPoolMode:
 		return least{more: 5, releases: 5, again: 1, givenBack: 5}
-	case kubernetes:
+	case kubernetesMode:
 		return least{more: 1, releases: 1}
 	}
 	return least{more: 5, releases: 5, again: 1, handshakes: 50}

@@ -66,9 +66,9 @@ func (c *chaos) tell() (*report, error) {
 		addsDone: int(c.fleet.added.Load()), addsFailed: int(c.fleet.failed.Load()), dropped: int(c.fleet.dropped.Load()),
 	}
 	switch c.Mode {
-	case multiPool:
+	case multiPoolMode:
 		f[givenBack] = v.GivenBack
-	case kubernetes:
+	case kubernetesMode:
 	default:
 		f[handshakesDone] = v.Handshakes
 	}

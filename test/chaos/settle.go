@@ -52,7 +52,7 @@ func (c *chaos) settle(ctx context.Context) error {
 	if err := errors.Join(c.network.undrain(ctx), c.network.plenty(ctx)); err != nil {
 		return err
 	}
-	if c.Mode.is(kubernetes) {
+	if c.Mode.is(kubernetesMode) {
 		if err := c.replaceDrained(ctx); err != nil {
 			return err
 		}
@@ -183,7 +183,7 @@ func (c *chaos) needed(cn *ciliumv2.CiliumNode, has map[netip.Prefix]bool) error
 			}
 		}
 	}
-	if !c.Mode.is(crd) && inBlocks != len(own) {
+	if !c.Mode.is(crdMode) && inBlocks != len(own) {
 		return fmt.Errorf("the agent of %s has %v for itself, and its blocks are %v", cn.Name, own, has)
 	}
 	if len(cn.Status.IPAM.ReleaseIPs) > 0 {
@@ -317,7 +317,7 @@ func (c *chaos) enough(ctx context.Context) error {
 		}
 	}
 	// No other agent is ever asked to let go of an address in use.
-	if n := c.fleet.dropped.Load(); n > 0 && !c.Mode.is(crd) {
+	if n := c.fleet.dropped.Load(); n > 0 && !c.Mode.is(crdMode) {
 		return fmt.Errorf("%w: %d pods were not restored", errBroken, n)
 	}
 	want := c.Mode.least()

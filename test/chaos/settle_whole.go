@@ -15,7 +15,7 @@ import (
 
 // listOf are the blocks that other nodes route to a node by.
 func (m mode) listOf(cn *ciliumv2.CiliumNode) []netip.Prefix {
-	if m.is(multiPool) {
+	if m.is(multiPoolMode) {
 		return whole.ToldTo(cn)
 	}
 	var out []netip.Prefix
@@ -28,7 +28,7 @@ func (m mode) listOf(cn *ciliumv2.CiliumNode) []netip.Prefix {
 // nodesTell holds when, in kubernetes mode, each Node tells its agent just the
 // block that it has.
 func (c *chaos) nodesTell(ctx context.Context, has map[string]map[netip.Prefix]bool) error {
-	if !c.Mode.is(kubernetes) {
+	if !c.Mode.is(kubernetesMode) {
 		return nil
 	}
 	nodes := &corev1.NodeList{}

@@ -114,7 +114,7 @@ func TestRead(t *testing.T) {
 			request("2", "patch", "nodes", "n1", 2, 200, `,"requestObject":{"metadata":{"annotations":{"network.cilium.io/ipv4-pod-cidr":"100.64.0.0/28"}}}`),
 			request("3", "patch", "nodes", "n1", 3, 200, `,"requestObject":{"metadata":{"annotations":{"other":"x"}}}`),
 			request("4", "delete", "nodes", "n1", 4, 200, ""), life()[4],
-		}, []Sighting{born, died}, append([]string{"500ms–600.1ms withdraw done n1"}, all...)},
+		}, []Sighting{born, died}, append([]string{"500ms–600ms withdraw done n1"}, all...)},
 		"a line cut off": {append(life(), `{"auditID":"6","stage":"Resp`), nil, all},
 	} {
 		t.Run(name, func(t *testing.T) {
