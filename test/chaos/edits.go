@@ -81,8 +81,7 @@ func (c *chaos) replaceNodes(ctx context.Context, random *rand.Rand) error {
 }
 
 // removeNode is the end of a machine: its Node goes, and then its pods, as the
-// garbage collector sees to. So goes its CiliumNode where our operator does not
-// write any.
+// garbage collector sees to.
 func (c *chaos) removeNode(ctx context.Context, node string) error {
 	c.load.remove(node)
 	c.fleet.scrap(node)
@@ -92,13 +91,8 @@ func (c *chaos) removeNode(ctx context.Context, node string) error {
 	if err != nil {
 		return fmt.Errorf("delete node %s: %w", node, err)
 	}
-	if c.Mode.is(kubernetesMode) {
-		err := persist(ctx, func(ctx context.Context) error {
-			return client.IgnoreNotFound(c.client.Delete(ctx, &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: node}}))
-		})
-		if err != nil {
-			return fmt.Errorf("delete CiliumNode %s: %w", node, err)
-		}
+	if err := c.collect(ctx, node); err != nil {
+		return err
 	}
 	return persist(ctx, func(ctx context.Context) error {
 		pods := &corev1.PodList{}
@@ -114,12 +108,31 @@ func (c *chaos) removeNode(ctx context.Context, node string) error {
 	})
 }
 
+// collect deletes the CiliumNode of a machine that is gone, as the garbage collector
+// does, where our operator does not write any.
+func (c *chaos) collect(ctx context.Context, node string) error {
+	if !c.Mode.is(kubernetesMode) {
+		return nil
+	}
+	err := persist(ctx, func(ctx context.Context) error {
+		return client.IgnoreNotFound(c.client.Delete(ctx, &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: node}}))
+	})
+	if err != nil {
+		return fmt.Errorf("delete CiliumNode %s: %w", node, err)
+	}
+	return nil
+}
+
 func nodeName(i int) string { return fmt.Sprintf("node-%03d", i) }
 
 // joinNode registers a Node, as a kubelet does, and boots its machine.
 func (c *chaos) joinNode(ctx context.Context, name string) error {
 	var number int
 	if _, err := fmt.Sscanf(name, "node-%d", &number); err != nil {
+		return err
+	}
+	// What a machine did in its last moment may have come late.
+	if err := c.collect(ctx, name); err != nil {
 		return err
 	}
 	labels := map[string]string{corev1.LabelHostname: name, zoneLabel: zones[number%len(zones)]}

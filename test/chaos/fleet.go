@@ -86,7 +86,8 @@ func (f *fleet) boot(ctx context.Context, node string) {
 	}
 	alive, stop := context.WithCancel(ctx)
 	m := &machine{stop: stop, Agent: agent.New(f.client, f.hub, agent.Options{
-		NodeName: node, IPAM: agent.IPAM(f.mode.String()), PreAllocate: preAllocate, UpdateRate: updateRate, PollInterval: time.Second, CrashBackoff: 2 * time.Second,
+		NodeName: node, IPAM: agent.IPAM(f.mode.String()), PreAllocate: preAllocate,
+		UpdateRate: updateRate, PollInterval: time.Second, CrashBackoff: 2 * time.Second,
 		Seed: f.random.Uint64(), Health: true, Pod: true, PodExists: f.kubelet.HasPod, OnEvent: f.note,
 	})}
 	f.machines[node] = m

@@ -316,7 +316,7 @@ func (c *chaos) enough(ctx context.Context) error {
 			return fmt.Errorf("%w: no fault %q", errIdle, kind)
 		}
 	}
-	// No other agent is ever asked to let go of an address in use.
+	// Only in crd mode is there a protocol that an agent's end can break.
 	if n := c.fleet.dropped.Load(); n > 0 && !c.Mode.is(crdMode) {
 		return fmt.Errorf("%w: %d pods were not restored", errBroken, n)
 	}

@@ -280,7 +280,7 @@ func (a *announced) judgeOrder(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	j := judgeRoutes(events, a.whole.timeline())
+	j := judgeRoutes(events, a.whole.Timeline())
 	for _, w := range j.wrong {
 		a.Logf("out of order: %s", w)
 	}
