@@ -58,7 +58,7 @@ func (n *network) create(ctx context.Context) error {
 			Spec: v1alpha1.PodIPPoolSpec{
 				NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{zoneLabel: zone}},
 				IPv4: &v1alpha1.IPv4Ranges{
-					CIDRs: []v1alpha1.PoolCIDR{n.cidr(zone, n.bits), n.cidr(zone, n.bits)}, BlockSize: n.mode.blockBits(),
+					CIDRs: []v1alpha1.PoolCIDR{n.cidr(zone, n.bits), n.cidr(zone, n.bits)}, BlockSize: int32(n.mode.blockBits()),
 				},
 			},
 		}
