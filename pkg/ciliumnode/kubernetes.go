@@ -109,6 +109,12 @@ func newPodCIDRs(v *View, c Change) map[ipalloc.Family]netip.Prefix {
 	return told
 }
 
+// HasIts says that an agent which is told one CIDR of each family has that of f: a
+// patch that tells it another was made for an older version, and loses.
+func (v *View) HasIts(f ipalloc.Family) bool {
+	return v.Whole != nil && v.Whole.Fixed && slices.ContainsFunc(v.PodCIDRs, func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) == f })
+}
+
 // check refuses to tell a Node a podCIDR whose agent has run with another one:
 // it would take the new one when it starts again, and its pods would be lost.
 // What it runs with stands in its CiliumNode (pkg/nodediscovery/nodediscovery.go,

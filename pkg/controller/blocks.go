@@ -248,6 +248,9 @@ func (r *NodeReconciler) giveUp(ctx context.Context, o *observation, cidr netip.
 		if slices.Contains(live.Listed(), cidr) || holdsAlone(live, cidr, o.blocks) {
 			return fmt.Errorf("%w: addresses of block %s are published", errStale, cidr)
 		}
+		if live.HasIts(ipalloc.FamilyOf(cidr.Addr())) {
+			r.Ledger.SetMoved(b.UID) // when it was told that
+		}
 		if !r.Ledger.Moved(b.UID) {
 			return r.move(ctx, o, live, b)
 		}
