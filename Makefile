@@ -93,10 +93,10 @@ CHAOS_NODES := $(if $(filter command line environment,$(origin NODES)),$(NODES),
 .PHONY: chaos
 chaos: FAULTS ?= 60s
 chaos: COUNT ?= 1
-chaos: controlplane ## Kill, pause and edit all there is under 200 nodes, then see that all settles. NODES=200 FAULTS=60s COUNT=1 SEED= RESTART=
+chaos: controlplane ## Kill, pause and edit all there is under 200 nodes, then see that all settles. NODES=200 FAULTS=60s COUNT=1 MODE=crd|multi-pool|kubernetes SEED= RESTART=
 	@CGO_ENABLED=0 go build -o $(BIN)/ ./cmd/cilium-pool-operator ./test/chaos
 	@$(BIN)/chaos --faults=$(FAULTS) --count=$(COUNT) --nodes=$(CHAOS_NODES) \
-		$(if $(SEED),--seed=$(SEED)) $(if $(RESTART),--restart)
+		$(if $(MODE),--mode=$(MODE)) $(if $(SEED),--seed=$(SEED)) $(if $(RESTART),--restart)
 
 # NODES of the demo is 20; here it is 500 unless told.
 PLAN_NODES := $(if $(filter command line environment,$(origin NODES)),$(NODES),500)

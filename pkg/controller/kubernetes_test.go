@@ -177,3 +177,16 @@ func TestKubernetesAgentRunsWithAnother(t *testing.T) {
 		t.Errorf("annotations are %v, %v", n.Annotations, err)
 	}
 }
+
+// A block that rests goes from a Node that is told another one, also where this
+// process did not see the Node change since: no older patch tells it anything.
+func TestKubernetesSecondBlockGoes(t *testing.T) {
+	b := kubernetesBed(t, nodeWith("10.0.0.4/30"), podIPPool("p", 1, "10.0.0.0/28"),
+		blockObject("10.0.0.0/30", ipalloc.CoolingDown), blockObject("10.0.0.4/30", ipalloc.InService))
+	b.settle()
+	b.clock.SetTime(noon().Add(24 * time.Hour))
+	b.settle()
+	if got := b.blocks(); len(got) != 1 || got[0].CIDR.String() != "10.0.0.4/30" {
+		t.Errorf("blocks are %+v, want the one that is told", got)
+	}
+}

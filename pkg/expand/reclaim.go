@@ -47,7 +47,7 @@ func (d *decision) drainAgain() {
 	for i := range d.blocks {
 		b := &d.blocks[i]
 		switch {
-		case b.undrained:
+		case b.undrained, d.superseded(b):
 		case b.Phase == ipalloc.Draining && b.Request != None && b.Request != b.Reason && !b.empty():
 			d.drain(b, b.Request)
 		case b.Phase == ipalloc.CoolingDown && b.published+b.users > 0:

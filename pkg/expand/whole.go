@@ -4,6 +4,8 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // Whole is what an agent has and asks for that is told whole blocks instead of
@@ -151,6 +153,13 @@ func (d *decision) publishWhole(b *block) {
 // the node does not need.
 func (d *decision) givenBack(b *block) bool {
 	return d.state.Whole != nil && d.state.Whole.Heard && len(b.publish) == 0
+}
+
+// superseded says that a block rests whose node came back and was told another one,
+// as this one's range was draining. It gets no second one, so this one rests on.
+func (d *decision) superseded(b *block) bool {
+	w := d.state.Whole
+	return w != nil && w.Fixed && len(w.Told) > 0 && b.Phase == ipalloc.CoolingDown && b.published == 0 && !b.Listed
 }
 
 // clearAll deletes what stands of handshakes: an agent that is told whole blocks

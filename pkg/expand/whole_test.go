@@ -177,6 +177,18 @@ func TestDecideWhole(t *testing.T) {
 			state: node(lone(first, draining(Deleted), request(Deleted)), lone(second), told(-1, first), fixed),
 			want:  []string{"needs 0 of 2", "10.0.0.0/30 waits for Return"},
 		},
+		"a fixed block: one that rests goes when the node came back to another": {
+			state: node(lone(first, cooling(NodeGone, noon)), lone(second), told(-1, second), fixed),
+			want:  []string{"needs 0 of 2", "delete 10.0.0.0/30"},
+		},
+		"a fixed block: it rests on while a pod has an address of it": {
+			state: node(lone(first, cooling(NodeGone, noon)), lone(second), told(-1, second), fixed, pod("a/a", "10.0.0.1")),
+			want:  []string{"needs 1 of 2"},
+		},
+		"a fixed block: one that rests comes back to a node that has none": {
+			state: node(lone(first, cooling(NodeGone, noon.Add(time.Minute))), told(-1), fixed),
+			want:  []string{"needs 0 of 2", "undrain 10.0.0.0/30"},
+		},
 		"a fixed block: a shortage is told": {
 			state: node(lone(first), told(-1, first), fixed, came("a/a", noon), came("a/b", noon), came("a/c", noon)),
 			want:  []string{"needs 3 of 2", "short of 1"},

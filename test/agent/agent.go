@@ -20,9 +20,15 @@ import (
 type Options struct {
 	// NodeName is the name of the Node and of the CiliumNode.
 	NodeName string
-	// Families the agent allocates for (enable-ipv4, enable-ipv6). Empty: IPv4.
+	// IPAM is the mode it runs in. Empty: CRD.
+	IPAM IPAM
+	// PreAllocate is how many addresses it wants to have free in multi-pool mode
+	// (ipam-multi-pool-pre-allocation). Zero: 8.
+	PreAllocate int
+	// Families the agent allocates for (enable-ipv4, enable-ipv6). Empty: IPv4, and
+	// that alone in other modes than CRD.
 	Families []Family
-	// UpdateRate is the least time between two status writes
+	// UpdateRate is the least time between two writes of what it uses
 	// (ipam-cilium-node-update-rate). Zero: 15 s.
 	UpdateRate time.Duration
 	// PollInterval is how often a starting agent looks whether it has a pool
@@ -97,7 +103,7 @@ type Agent struct {
 	router    addresses
 	// Of this run.
 	runs  uint64
-	store *Store // nil while not ready
+	store allocator // nil while not ready
 	ready chan struct{}
 	kill  context.CancelFunc
 }
@@ -119,6 +125,9 @@ func New(c client.Client, hub *Hub, opts Options) *Agent {
 		if *d == 0 {
 			*d = value
 		}
+	}
+	if opts.PreAllocate == 0 {
+		opts.PreAllocate = 8
 	}
 	if opts.OnEvent == nil {
 		opts.OnEvent = func(Event) {}
@@ -218,32 +227,32 @@ func (a *Agent) live(ctx context.Context, run uint64) error {
 	}
 
 	a.opts.Hold(ctx, StepDiscover)
-	session := a.newSession(run)
-	store := session.Store
-	background.Go(func() { session.Write(ctx) })
-	if err := a.discover(ctx, node, router, health); err != nil { // crd.go:117
+	way := a.newWay(run, node)
+	store := way.pool()
+	background.Go(func() { way.write(ctx) })
+	if cn, err = a.discover(ctx, node, router, health); err != nil { // crd.go:117
 		return err
 	}
-	defer session.Watch()()
+	defer way.watch(cn)()
 
 	a.opts.Hold(ctx, StepPool)
-	for !store.MinimumReached() { // crd.go:206
+	for !way.ready() { // crd.go:206
 		if !sleep(ctx, a.opts.PollInterval) {
 			return ctx.Err()
 		}
 	}
-	store.Open()
+	way.open()
 	a.opts.Hold(ctx, StepRestore)
 	a.restore(store, rand.New(rand.NewPCG(a.opts.Seed, ^run)))
 	a.opts.Hold(ctx, StepOwn)
 	if err := a.allocateOwn(store, node, router, health); err != nil {
 		return err
 	}
-	if err := a.discover(ctx, node, router, health); err != nil {
+	if _, err := a.discover(ctx, node, router, health); err != nil {
 		return err
 	}
 	a.opts.Hold(ctx, StepSync)
-	session.RestoreFinished()
+	way.restored()
 	if a.up(ctx, store) {
 		a.opts.OnEvent(Event{Kind: Ready})
 	}
@@ -262,7 +271,7 @@ func (a *Agent) newSession(run uint64) *Session {
 }
 
 // up opens the agent to pods, unless it was killed meanwhile.
-func (a *Agent) up(ctx context.Context, store *Store) bool {
+func (a *Agent) up(ctx context.Context, store allocator) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if ctx.Err() != nil {
@@ -293,5 +302,6 @@ func (a *Agent) SyncNode(ctx context.Context) error {
 			health[familyOf(addr)] = addr
 		}
 	}
-	return a.discover(ctx, node, router, health)
+	_, err = a.discover(ctx, node, router, health)
+	return err
 }

@@ -1,9 +1,10 @@
-// Package agent stands in for cilium-agent in crd IPAM mode: thousands fit in
-// one process, each with its own CiliumNode on a real API server.
+// Package agent stands in for cilium-agent: thousands fit in one process, each
+// with its own CiliumNode on a real API server.
 //
-// [Store] is the part that decides, without goroutines: what
-// cilium/pkg/ipam/crd.go does, line by line, with the lines cited. [Agent] is
-// a thin shell around it: start, restore, report, restart. [Hub] is the one
+// [Store] is the part that decides in crd IPAM mode, without goroutines: what
+// cilium/pkg/ipam/crd.go does, line by line, with the lines cited. In the modes
+// in which agents are told whole blocks it is package multipool. [Agent] is a
+// thin shell around it: start, restore, report, restart. [Hub] is the one
 // watch all agents share. [Kubelet] runs pods on them.
 //
 // Left out: the ingress address, unreachable routes, the ten minutes after

@@ -90,13 +90,13 @@ func (a *Agent) Endpoints() map[types.NamespacedName][]netip.Addr {
 // restore takes the endpoints' addresses again, in any order
 // (RestoreOldEndpoints, daemon/cmd/endpoint_restore.go:424). An endpoint that
 // is refused loses its network for good.
-func (a *Agent) restore(store *Store, random *rand.Rand) {
+func (a *Agent) restore(store allocator, random *rand.Rand) {
 	for _, event := range a.restoreAll(store, random) {
 		a.opts.OnEvent(event)
 	}
 }
 
-func (a *Agent) restoreAll(store *Store, random *rand.Rand) (dropped []Event) {
+func (a *Agent) restoreAll(store allocator, random *rand.Rand) (dropped []Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	pods := slices.SortedFunc(maps.Keys(a.endpoints), func(x, y types.NamespacedName) int {
@@ -117,7 +117,7 @@ func (a *Agent) restoreAll(store *Store, random *rand.Rand) (dropped []Event) {
 }
 
 // restoreEndpoint is allocateIPsLocked (daemon/cmd/endpoint_restore.go:688).
-func restoreEndpoint(store *Store, pod types.NamespacedName, ep endpoint) error {
+func restoreEndpoint(store allocator, pod types.NamespacedName, ep endpoint) error {
 	if ep.v6.IsValid() {
 		if err := store.Restore(ep.v6, pod.String()+restoredOwner); err != nil {
 			return fmt.Errorf("unable to reallocate %s IPv6 address: %w", ep.v6, err)
@@ -137,7 +137,7 @@ func restoreEndpoint(store *Store, pod types.NamespacedName, ep endpoint) error 
 // allocateOwn allocates the router's and the health address, the old ones if
 // they can be had (daemon/infraendpoints/infra_ip_allocation.go:543), and puts
 // them into router and health.
-func (a *Agent) allocateOwn(store *Store, node *corev1.Node, router, health addresses) error {
+func (a *Agent) allocateOwn(store allocator, node *corev1.Node, router, health addresses) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, address := range nodeAddresses(node) { // infra_ip_allocation.go:254
@@ -168,7 +168,7 @@ func (a *Agent) allocateOwn(store *Store, node *corev1.Node, router, health addr
 }
 
 // allocateOld allocates the first of old that can be had, or any other.
-func allocateOld(store *Store, family Family, owner string, old ...netip.Addr) (netip.Addr, error) {
+func allocateOld(store allocator, family Family, owner string, old ...netip.Addr) (netip.Addr, error) {
 	for _, addr := range old {
 		if addr.IsValid() && store.Restore(addr, owner) == nil {
 			return addr, nil

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	iputil "github.com/cilium/cilium/pkg/ip"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/cilium/cilium/pkg/node/addressing"
 	corev1 "k8s.io/api/core/v1"
@@ -50,8 +51,9 @@ func ownAddresses(cn *ciliumv2.CiliumNode) (router, health addresses) {
 
 // discover creates the CiliumNode or brings it up to date, keeping pool and
 // podCIDRs (updateCiliumNodeResource, pkg/nodediscovery/nodediscovery.go:222).
-// The real one reads it from a cache where it has one; this one reads it live.
-func (a *Agent) discover(ctx context.Context, node *corev1.Node, router, health addresses) error {
+// The real one reads it from a cache where it has one; this one reads it live. It
+// returns the CiliumNode as it is then.
+func (a *Agent) discover(ctx context.Context, node *corev1.Node, router, health addresses) (*ciliumv2.CiliumNode, error) {
 	var last error
 	for range maxRetryCount {
 		cn := &ciliumv2.CiliumNode{}
@@ -67,13 +69,13 @@ func (a *Agent) discover(ctx context.Context, node *corev1.Node, router, health 
 			last = a.client.Create(ctx, cn)
 		}
 		if last == nil {
-			return nil
+			return cn, nil
 		}
 		if !sleep(ctx, backoffDuration) {
-			return ctx.Err()
+			return nil, ctx.Err()
 		}
 	}
-	return fmt.Errorf("create or update CiliumNode %s: %w", a.opts.NodeName, last)
+	return nil, fmt.Errorf("create or update CiliumNode %s: %w", a.opts.NodeName, last)
 }
 
 // mutate is mutateNodeResource (pkg/nodediscovery/nodediscovery.go:297).
@@ -98,6 +100,9 @@ func (a *Agent) mutate(cn *ciliumv2.CiliumNode, node *corev1.Node, router, healt
 			cn.Spec.Addresses = append(cn.Spec.Addresses,
 				ciliumv2.NodeAddress{Type: addressing.NodeCiliumInternalIP, IP: addr.String()})
 		}
+	}
+	if cidr, ok := podCIDROf(node); ok && a.opts.IPAM == Kubernetes { // nodediscovery.go:338
+		cn.Spec.IPAM.PodCIDRs = []iputil.Prefix{iputil.PrefixFrom(cidr)}
 	}
 	cn.Spec.Encryption.Key = a.opts.EncryptionKey
 	cn.Spec.HealthAddressing = ciliumv2.HealthAddressingSpec{IPv4: text(health[IPv4]), IPv6: text(health[IPv6])}
@@ -132,11 +137,13 @@ func text(addr netip.Addr) string {
 	return addr.String()
 }
 
-// node waits for the Node (pkg/node/sync/local_node_sync.go:163).
+// node waits for the Node (pkg/node/sync/local_node_sync.go:163), in kubernetes
+// mode until that has a podCIDR (pkg/node/sync/local_node_sync_wait.go).
 func (a *Agent) node(ctx context.Context) (*corev1.Node, error) {
 	for {
 		node := &corev1.Node{}
-		if err := a.client.Get(ctx, types.NamespacedName{Name: a.opts.NodeName}, node); err == nil {
+		err := a.client.Get(ctx, types.NamespacedName{Name: a.opts.NodeName}, node)
+		if _, has := podCIDROf(node); err == nil && (has || a.opts.IPAM != Kubernetes) {
 			return node, nil
 		}
 		if !sleep(ctx, time.Second) {

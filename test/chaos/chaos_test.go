@@ -23,7 +23,7 @@ import (
 func TestMain(m *testing.M) {
 	klog.SetLogger(logr.Discard())
 	ctrl.SetLogger(logr.Discard())
-	if len(os.Args) == 4 && os.Args[1] == "check" {
+	if len(os.Args) == 5 && os.Args[1] == "check" {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		code := exitCode(ctx, command(ctx, os.Args[1:]))
 		stop()
@@ -52,14 +52,23 @@ func binaries(t *testing.T) string {
 	return dir
 }
 
-// TestOneOfEachFault is a small run: few nodes, and each kind of fault at least
-// once.
+// TestOneOfEachFault is a small run in each mode: few nodes, and each kind of fault
+// at least once.
 func TestOneOfEachFault(t *testing.T) {
+	bin := binaries(t)
+	for _, m := range []mode{crdMode, multiPoolMode, kubernetesMode} {
+		t.Run(m.String(), func(t *testing.T) {
+			oneOfEach(t, settings{BinDir: bin, Nodes: 12, Faults: 15 * time.Second, Seed: 1, Mode: m})
+		})
+	}
+}
+
+func oneOfEach(t *testing.T, s settings) {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "chaos-") // kept when it fails
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := settings{BinDir: binaries(t), Nodes: 12, Faults: 15 * time.Second, Seed: 1}
 	r, err := run(t.Context(), s, filepath.Join(dir, "run"), t.Logf)
 	if err != nil {
 		t.Fatalf("%v\nlogs: %s", err, dir)

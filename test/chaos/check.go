@@ -23,6 +23,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/chaos/claims"
 	"github.com/cilium-pool/cilium-pool-operator/test/chaos/etcd"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
 // verdict is what the checker's process tells.
@@ -31,6 +32,8 @@ type verdict struct {
 	Violations []invariant.Violation
 	// Handshakes are addresses that left a pool after their agent had agreed.
 	Handshakes int
+	// GivenBack are whole blocks that agents took off their lists.
+	GivenBack int
 	// Leaders is how often the Lease came to name another operator.
 	Leaders int
 }
@@ -49,16 +52,32 @@ func (v verdict) versions() int {
 // predecessor wrote last, and etcd knows it all.
 type checker struct {
 	rules *invariant.Checker
+	// whole judges beside rules where agents are told whole blocks; else nil.
+	whole *whole.Rules
+	// held are the addresses that agents hold.
+	held func() map[string][]netip.Addr
 
 	mu        sync.Mutex
 	verdict   verdict
 	sightings []claims.Sighting
 }
 
+// newChecker checks in a mode what it reads from a store, until ctx ends.
+func newChecker(ctx context.Context, store *etcd.Store, m mode, held func() map[string][]netip.Addr) (_ *checker, err error) {
+	c := &checker{held: held}
+	opts := invariant.Options{Client: store, Cooldown: cooldown, OnChange: c.see, Agents: held}
+	if carrier, is := m.carrier(); is {
+		c.whole, store.Managers = whole.New(carrier), carrier.KnowsWriters()
+		opts.Agents, opts.Expect = nil, whole.Expect
+	}
+	c.rules, err = invariant.Watch(ctx, nil, opts)
+	return c, err
+}
+
 // runChecker is the subcommand "check": it serves what it finds on a port that
 // it prints, until ctx ends. It works in the control plane's folder, as the path
 // of a socket must be short.
-func runChecker(ctx context.Context, dir, agents string) error {
+func runChecker(ctx context.Context, dir, agents string, m mode) error {
 	if err := os.Chdir(dir); err != nil {
 		return err
 	}
@@ -67,17 +86,14 @@ func runChecker(ctx context.Context, dir, agents string) error {
 		return err
 	}
 	store := etcd.New(etcdSocket, scheme)
-	c := &checker{}
-	c.rules, err = invariant.Watch(ctx, nil, invariant.Options{
-		Client: store, Cooldown: cooldown, OnChange: c.see,
-		Agents: func() map[string][]netip.Addr { return askAgents(ctx, agents) },
-	})
+	c, err := newChecker(ctx, store, m, func() map[string][]netip.Addr { return askAgents(ctx, agents) })
 	if err != nil {
 		return err
 	}
 	var background sync.WaitGroup
 	defer background.Wait()
 	background.Go(func() { c.countLeaders(ctx, store) })
+	background.Go(func() { c.keepAsking(ctx) })
 
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -115,14 +131,14 @@ func (c *checker) routes() http.Handler {
 		if err := c.rules.Sync(r.Context()); err != nil {
 			return nil, err
 		}
-		return c.tell(), c.rules.AskAgents(r.Context())
+		return c.tell(), c.askAgents(r.Context())
 	})
 	answer("/quiet", func(r *http.Request) (any, error) {
 		period, err := time.ParseDuration(r.FormValue("for"))
 		if err != nil {
 			return nil, err
 		}
-		return c.rules.Quiet(r.Context(), period)
+		return c.quiet(r.Context(), period)
 	})
 	answer("/sightings", func(*http.Request) (any, error) {
 		c.mu.Lock()
@@ -138,11 +154,18 @@ func (c *checker) tell() verdict {
 	defer c.mu.Unlock()
 	v := c.verdict
 	v.Stats, v.Violations = stats, violations
+	if c.whole != nil {
+		v.Violations = append(v.Violations, c.whole.Violations()...)
+		v.Stats.AgentChecks, v.GivenBack = c.whole.Asked(), c.whole.Taken()
+	}
 	return v
 }
 
 // see takes in a version after it was judged.
 func (c *checker) see(change invariant.Change) {
+	if c.whole != nil {
+		c.whole.See(change)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch change.Kind {

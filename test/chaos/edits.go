@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -68,7 +69,7 @@ func (c *chaos) replaceNodes(ctx context.Context, random *rand.Rand) error {
 			return err
 		}
 	}
-	if err := wait(ctx, upTo(random, nodeGone*3/2)); err != nil {
+	if err := wait(ctx, upTo(random, c.Mode.nodesAway())); err != nil {
 		return err
 	}
 	for _, node := range nodes {
@@ -90,6 +91,9 @@ func (c *chaos) removeNode(ctx context.Context, node string) error {
 	if err != nil {
 		return fmt.Errorf("delete node %s: %w", node, err)
 	}
+	if err := c.collect(ctx, node); err != nil {
+		return err
+	}
 	return persist(ctx, func(ctx context.Context) error {
 		pods := &corev1.PodList{}
 		if err := c.client.List(ctx, pods, client.MatchingFields{"spec.nodeName": node}); err != nil {
@@ -104,12 +108,31 @@ func (c *chaos) removeNode(ctx context.Context, node string) error {
 	})
 }
 
+// collect deletes the CiliumNode of a machine that is gone, as the garbage collector
+// does, where our operator does not write any.
+func (c *chaos) collect(ctx context.Context, node string) error {
+	if !c.Mode.is(kubernetesMode) {
+		return nil
+	}
+	err := persist(ctx, func(ctx context.Context) error {
+		return client.IgnoreNotFound(c.client.Delete(ctx, &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: node}}))
+	})
+	if err != nil {
+		return fmt.Errorf("delete CiliumNode %s: %w", node, err)
+	}
+	return nil
+}
+
 func nodeName(i int) string { return fmt.Sprintf("node-%03d", i) }
 
 // joinNode registers a Node, as a kubelet does, and boots its machine.
 func (c *chaos) joinNode(ctx context.Context, name string) error {
 	var number int
 	if _, err := fmt.Sscanf(name, "node-%d", &number); err != nil {
+		return err
+	}
+	// What a machine did in its last moment may have come late.
+	if err := c.collect(ctx, name); err != nil {
 		return err
 	}
 	labels := map[string]string{corev1.LabelHostname: name, zoneLabel: zones[number%len(zones)]}
@@ -138,7 +161,8 @@ func (c *chaos) joinNode(ctx context.Context, name string) error {
 }
 
 // deleteBlock asks for the drain of a block that can drain: one of the agent's
-// own addresses would stay for as long as the agent lives.
+// own addresses would stay for as long as the agent lives. In kubernetes mode
+// each block does, until people replace its node.
 func (c *chaos) deleteBlock(ctx context.Context, random *rand.Rand) error {
 	c.load.surge(ctx)
 	return until(ctx, patience, func(ctx context.Context) error {
@@ -159,8 +183,8 @@ func (c *chaos) deleteBlock(ctx context.Context, random *rand.Rand) error {
 func (c *chaos) drainable(b *v1alpha1.PodIPBlock) bool {
 	cidr, err := netip.ParsePrefix(b.Spec.CIDR)
 	m := c.fleet.machine(b.Spec.Node)
-	if err != nil || m == nil {
-		return false
+	if err != nil || m == nil || c.Mode.is(kubernetesMode) {
+		return err == nil && m != nil
 	}
 	own := m.own()
 	return len(own) > 0 && !slices.ContainsFunc(own, cidr.Contains)

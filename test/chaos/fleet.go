@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
 // updateRate is how often an agent reports, where real ones take 15 s: so that
@@ -25,6 +26,7 @@ const updateRate = time.Second
 // fleet is the machines of the cluster: their agents and their kubelets.
 type fleet struct {
 	client  client.WithWatch
+	mode    mode
 	hub     *agent.Hub
 	kubelet *agent.Kubelet
 	// added and failed count CNI ADDs; dropped endpoints that an agent could not
@@ -43,13 +45,15 @@ type machine struct {
 	stop context.CancelFunc
 }
 
-func newFleet(cfg *rest.Config, seed uint64) (*fleet, error) {
+func newFleet(cfg *rest.Config, seed uint64, m mode) (*fleet, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.UserAgent = whole.AgentWriter // by which the API server's book tells who wrote
 	c, err := agent.NewClient(cfg)
 	if err != nil {
 		return nil, err
 	}
 	f := &fleet{
-		client: c, hub: agent.NewHub(c), machines: map[string]*machine{},
+		client: c, mode: m, hub: agent.NewHub(c), machines: map[string]*machine{},
 		random: rand.New(rand.NewPCG(seed, 1)),
 	}
 	f.kubelet = agent.NewKubelet(c, agent.KubeletOptions{
@@ -82,7 +86,8 @@ func (f *fleet) boot(ctx context.Context, node string) {
 	}
 	alive, stop := context.WithCancel(ctx)
 	m := &machine{stop: stop, Agent: agent.New(f.client, f.hub, agent.Options{
-		NodeName: node, UpdateRate: updateRate, PollInterval: time.Second, CrashBackoff: 2 * time.Second,
+		NodeName: node, IPAM: agent.IPAM(f.mode.String()), PreAllocate: preAllocate,
+		UpdateRate: updateRate, PollInterval: time.Second, CrashBackoff: 2 * time.Second,
 		Seed: f.random.Uint64(), Health: true, Pod: true, PodExists: f.kubelet.HasPod, OnEvent: f.note,
 	})}
 	f.machines[node] = m

@@ -31,18 +31,23 @@ const (
 // away, is not tried again.
 type load struct {
 	client client.Client
+	most   int // for one node; 0: any number
 
 	mu     sync.Mutex
 	random *rand.Rand
 	pods   map[string][]string // by node that may get some
+	coming map[string]int      // to each node, and not there yet
 	count  int
 	made   int
 	// created and deleted count pods.
 	created, deleted atomic.Int64
 }
 
-func newLoad(c client.Client, seed uint64) *load {
-	return &load{client: c, random: rand.New(rand.NewPCG(seed, 2)), pods: map[string][]string{}}
+func newLoad(c client.Client, seed uint64, m mode) *load {
+	return &load{
+		client: c, most: m.mostPods(), random: rand.New(rand.NewPCG(seed, 2)),
+		pods: map[string][]string{}, coming: map[string]int{},
+	}
 }
 
 // add lets a node get pods, remove no more; its pods are then somebody else's.
@@ -112,7 +117,17 @@ func (l *load) next() (node string, names []string) {
 	if len(full) > 0 && l.random.IntN(2) == 0 {
 		node = full[l.random.IntN(len(full))]
 	}
-	return node, l.names(1 + l.random.IntN(burst))
+	return node, l.names(l.fitting(node, 1+l.random.IntN(burst)))
+}
+
+// fitting is how many of n pods may come to a node, which are on their way then.
+// l.mu is held.
+func (l *load) fitting(node string, n int) int {
+	if l.most > 0 {
+		n = max(0, min(n, l.most-len(l.pods[node])-l.coming[node]))
+	}
+	l.coming[node] += n
+	return n
 }
 
 // names are new ones. l.mu is held.
@@ -142,16 +157,17 @@ func (l *load) take(node string) []string {
 // create makes pods that are bound to a node, as a scheduler would.
 func (l *load) create(ctx context.Context, node string, names []string) {
 	for _, name := range names {
-		if l.client.Create(ctx, boundPod(node, name)) != nil {
-			continue
-		}
-		l.created.Add(1)
+		err := l.client.Create(ctx, boundPod(node, name))
 		l.mu.Lock()
-		if _, there := l.pods[node]; there {
+		l.coming[node]--
+		if _, there := l.pods[node]; err == nil && there {
 			l.pods[node] = append(l.pods[node], name)
 			l.count++
 		}
 		l.mu.Unlock()
+		if err == nil {
+			l.created.Add(1)
+		}
 	}
 }
 
@@ -178,7 +194,8 @@ func (l *load) surge(ctx context.Context) {
 			l.mu.Unlock()
 			break
 		}
-		node, names := nodes[l.random.IntN(len(nodes))], l.names(burst)
+		node := nodes[l.random.IntN(len(nodes))]
+		names := l.names(l.fitting(node, burst))
 		l.mu.Unlock()
 		all.Go(func() { l.create(ctx, node, names) })
 	}

@@ -16,6 +16,7 @@ type progressFile struct {
 	// Nodes and Faults are those of the runs; another loop has others.
 	Nodes  int
 	Faults time.Duration
+	Mode   mode
 	// First is the seed of the first run; each next one has the next.
 	First uint64
 	// Done is how many runs passed; Sum is what they saw.
@@ -45,7 +46,7 @@ func (l loop) run(ctx context.Context) error {
 	for p.Done < l.count {
 		s := l.settings
 		s.Seed = p.First + uint64(p.Done)
-		l.say("run %d of %d: seed %d, %d nodes", p.Done+1, l.count, s.Seed, s.Nodes)
+		l.say("run %d of %d: seed %d, %d nodes, %s mode", p.Done+1, l.count, s.Seed, s.Nodes, s.Mode)
 		r, err := run(ctx, s, filepath.Join(l.runDir, "run"), l.say)
 		if err != nil {
 			return l.failed(ctx, s, r, err)
@@ -63,7 +64,7 @@ func (l loop) run(ctx context.Context) error {
 
 // begin takes up a loop, or begins one.
 func (l loop) begin() (*progressFile, error) {
-	fresh := &progressFile{Nodes: l.Nodes, Faults: l.Faults, First: l.Seed}
+	fresh := &progressFile{Nodes: l.Nodes, Faults: l.Faults, Mode: l.Mode, First: l.Seed}
 	if fresh.First == 0 {
 		fresh.First = uint64(time.Now().UnixNano()) % 1e9 * 1000
 	} else if l.count == 1 {
@@ -83,8 +84,9 @@ func (l loop) begin() (*progressFile, error) {
 	if p.Done >= l.count {
 		return fresh, nil // that loop is over
 	}
-	if p.Nodes != l.Nodes || p.Faults != l.Faults {
-		return nil, fmt.Errorf("%s is of a loop with NODES=%d FAULTS=%s: go on with these, or begin anew with RESTART=1", l.state(), p.Nodes, p.Faults)
+	if p.Nodes != l.Nodes || p.Faults != l.Faults || !p.Mode.is(l.Mode) {
+		of := settings{Nodes: p.Nodes, Faults: p.Faults, Mode: p.Mode}
+		return nil, fmt.Errorf("%s is of a loop with %s: go on with these, or begin anew with RESTART=1", l.state(), of.args())
 	}
 	return &p, nil
 }
@@ -111,5 +113,14 @@ func (l loop) failed(ctx context.Context, s settings, r *report, err error) erro
 	}
 	kept := filepath.Join(l.runDir, fmt.Sprintf("failed-%d", s.Seed))
 	err = errors.Join(err, os.RemoveAll(kept), os.Rename(filepath.Join(l.runDir, "run"), kept))
-	return fmt.Errorf("%s\nlogs: %s\nagain: make chaos SEED=%d NODES=%d FAULTS=%s", causes(err), kept, s.Seed, s.Nodes, s.Faults)
+	return fmt.Errorf("%s\nlogs: %s\nagain: make chaos SEED=%d %s", causes(err), kept, s.Seed, s.args())
+}
+
+// args are what make is told for runs of these settings.
+func (s settings) args() string {
+	args := fmt.Sprintf("NODES=%d FAULTS=%s", s.Nodes, s.Faults)
+	if !s.Mode.is(crdMode) {
+		args += " MODE=" + s.Mode.String()
+	}
+	return args
 }

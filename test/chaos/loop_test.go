@@ -23,6 +23,7 @@ func TestLoopIsTakenUpAgain(t *testing.T) {
 		seed      uint64
 		restart   bool
 		nodes     int
+		mode      mode
 		wantDone  int
 		wantFirst uint64 // 0: any but that of the loop before
 		wantErr   bool
@@ -34,10 +35,12 @@ func TestLoopIsTakenUpAgain(t *testing.T) {
 		"begins anew when it is done": {state: &begun, count: 3},
 		"one seed again":              {state: &begun, count: 1, seed: 7003, wantFirst: 7003},
 		"with other nodes":            {state: &begun, count: 10, nodes: 50, wantErr: true},
+		"in another mode":             {state: &begun, count: 10, mode: kubernetesMode, wantErr: true},
+		"in the mode that is default": {state: &begun, count: 10, mode: crdMode, wantDone: 3, wantFirst: 7000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := loop{settings: ours, runDir: t.TempDir(), count: c.count, restart: c.restart}
-			l.Seed = c.seed
+			l.Seed, l.Mode = c.seed, c.mode
 			if c.state != nil {
 				if err := l.save(c.state); err != nil {
 					t.Fatal(err)
@@ -77,6 +80,9 @@ func TestFailedRunIsKept(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(l.runDir, "failed-42")); err != nil {
 		t.Error(err)
 	}
+	if got := (settings{Nodes: 20, Faults: time.Minute, Mode: multiPoolMode}).args(); got != "NODES=20 FAULTS=1m0s MODE=multi-pool" {
+		t.Errorf("again with %s", got)
+	}
 }
 
 func TestReportsAddUp(t *testing.T) {
@@ -105,7 +111,7 @@ func TestReportsAddUp(t *testing.T) {
 func TestCommandLine(t *testing.T) {
 	for name, args := range map[string][]string{
 		"too few nodes": {"--nodes=3"}, "too many nodes": {"--nodes=401"}, "no runs": {"--count=0"},
-		"an argument": {"now"}, "an unknown flag": {"--whatever"},
+		"no mode": {"--mode=eni"}, "an argument": {"now"}, "an unknown flag": {"--whatever"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := command(t.Context(), args)

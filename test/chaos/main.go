@@ -58,15 +58,17 @@ func exitCode(ctx context.Context, err error) int {
 var errUsage = errors.New("wrong command line")
 
 func command(ctx context.Context, args []string) error {
-	if len(args) == 3 && args[0] == "check" {
-		return runChecker(ctx, args[1], args[2])
+	if len(args) == 4 && args[0] == "check" {
+		return runChecker(ctx, args[1], args[2], mode(args[3]))
 	}
 	var l loop
+	var modeName string
 	fs := pflag.NewFlagSet("chaos", pflag.ContinueOnError)
 	fs.StringVar(&l.BinDir, "bin-dir", ".cache/bin", "folder of etcd, kube-apiserver and the operator")
 	fs.StringVar(&l.runDir, "run-dir", ".run/chaos", "folder for state and logs")
 	fs.IntVar(&l.Nodes, "nodes", 200, "nodes, 4 to 400")
 	fs.DurationVar(&l.Faults, "faults", time.Minute, "how long there are faults; longer where not every kind was injected by then")
+	fs.StringVar(&modeName, "mode", crdMode.String(), "IPAM mode of the agents: crd, multi-pool or kubernetes")
 	fs.Uint64Var(&l.Seed, "seed", 0, "seed of the first run; 0: a new one")
 	fs.IntVar(&l.count, "count", 1, "how many runs; those that a loop has done already count")
 	fs.BoolVar(&l.restart, "restart", false, "begin a loop anew")
@@ -77,6 +79,10 @@ func command(ctx context.Context, args []string) error {
 		}
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}
+	var err error
+	if l.Mode, err = parseMode(modeName); err != nil {
+		return fmt.Errorf("%w: --mode is %q: %w", errUsage, modeName, err)
+	}
 	switch {
 	case fs.NArg() > 0:
 		return fmt.Errorf("%w: unexpected argument %q", errUsage, fs.Arg(0))
@@ -85,7 +91,6 @@ func command(ctx context.Context, args []string) error {
 	case l.count < 1:
 		return fmt.Errorf("%w: --count is %d: must be 1 or more", errUsage, l.count)
 	}
-	var err error
 	for _, dir := range []*string{&l.BinDir, &l.runDir} {
 		if *dir, err = filepath.Abs(*dir); err != nil {
 			return err

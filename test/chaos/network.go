@@ -15,7 +15,6 @@ import (
 
 const (
 	zoneLabel = "topology.kubernetes.io/zone"
-	blockBits = 28
 	// mostCIDRs is how many CIDRs people give a pool in the end.
 	mostCIDRs = 4
 )
@@ -26,18 +25,19 @@ var zones = []string{"east", "west"}
 // tight, so that blocks soon come to another node.
 type network struct {
 	client client.Client
+	mode   mode
 	bits   int // of a CIDR
 	cidrs  map[string]int
 }
 
 // newNetwork sizes CIDRs so that the first two hold two to four blocks for each
-// node of their zone.
-func newNetwork(c client.Client, nodes int) *network {
-	bits := blockBits
-	for 1<<(blockBits-bits) < nodes/len(zones) {
+// node of their zone; in kubernetes mode, one to two.
+func newNetwork(c client.Client, nodes int, m mode) *network {
+	bits := m.blockBits()
+	for 1<<(m.blockBits()-bits) < m.atLeast(nodes) {
 		bits--
 	}
-	return &network{client: c, bits: bits, cidrs: map[string]int{}}
+	return &network{client: c, mode: m, bits: bits, cidrs: map[string]int{}}
 }
 
 // cidr is a zone's next CIDR.
@@ -58,7 +58,7 @@ func (n *network) create(ctx context.Context) error {
 			Spec: v1alpha1.PodIPPoolSpec{
 				NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{zoneLabel: zone}},
 				IPv4: &v1alpha1.IPv4Ranges{
-					CIDRs: []v1alpha1.PoolCIDR{n.cidr(zone, n.bits), n.cidr(zone, n.bits)}, BlockSize: blockBits,
+					CIDRs: []v1alpha1.PoolCIDR{n.cidr(zone, n.bits), n.cidr(zone, n.bits)}, BlockSize: int32(n.mode.blockBits()),
 				},
 			},
 		}
@@ -94,7 +94,7 @@ func (n *network) grow(ctx context.Context, random *rand.Rand) error {
 // plenty gives each pool more than anybody needs, as people do when nodes starve.
 func (n *network) plenty(ctx context.Context) error {
 	for _, zone := range zones {
-		added := n.cidr(zone, n.bits-3)
+		added := n.cidr(zone, n.bits-n.mode.plentyBits())
 		err := n.edit(ctx, zone, func(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR { return with(cidrs, added) })
 		if err != nil {
 			return err

@@ -32,15 +32,15 @@ const (
 )
 
 // operatorFlags are times that let blocks come back within a minute.
-func operatorFlags(kubeconfig string) []string {
-	return []string{
+func operatorFlags(kubeconfig string, m mode) []string {
+	return append([]string{
 		"--kubeconfig=" + kubeconfig, "--leader-elect-name=" + leaseName,
 		"--leader-elect-lease-duration=" + leaseDuration.String(),
 		"--metrics-bind-address=0", "--health-probe-bind-address=0",
 		"--reclaim-idle-for=2s", "--ack-hold=500ms", "--ack-timeout=4s", "--agent-settle-time=1s",
 		"--cooldown=" + cooldown.String(), "--node-gone-cooldown=" + nodeGone.String(),
 		"--reclaims-per-minute=0", "--reclaims-per-minute-per-pool=0",
-	}
+	}, m.operatorFlags()...)
 }
 
 // operator is a replica, which is started again whenever it ends.
@@ -63,7 +63,7 @@ type operator struct {
 
 // newOperator makes a replica with an account of its own, by which the audit log
 // tells it from the other.
-func newOperator(ctx context.Context, c *controlplane.Cluster, admin client.Client, binDir, name string) (*operator, error) {
+func newOperator(ctx context.Context, c *controlplane.Cluster, admin client.Client, s settings, name string) (*operator, error) {
 	account := metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: name}
 	for _, o := range []client.Object{
 		&corev1.ServiceAccount{ObjectMeta: account},
@@ -90,7 +90,7 @@ func newOperator(ctx context.Context, c *controlplane.Cluster, admin client.Clie
 		return nil, err
 	}
 	return &operator{
-		name: name, log: log, binary: filepath.Join(binDir, operatorBinary), args: operatorFlags(kubeconfig),
+		name: name, log: log, binary: filepath.Join(s.BinDir, operatorBinary), args: operatorFlags(kubeconfig, s.Mode),
 	}, nil
 }
 

@@ -32,6 +32,7 @@ const (
 	drains         = "drains begun"
 	undrains       = "drains undone"
 	handshakesDone = "addresses released by handshake"
+	givenBack      = "blocks given back by agents"
 	podsCreated    = "pods created"
 	podsDeleted    = "pods deleted"
 	addsDone       = "CNI ADDs"
@@ -46,7 +47,7 @@ const (
 func figureNames() []string {
 	return []string{
 		versionsJudged, gaps, leaderChanges, operatorStarts, operatorEnds, blocksClaimed, claimedAgain, blocksReleased, drains, undrains,
-		handshakesDone, podsCreated, podsDeleted, addsDone, addsFailed, dropped, agentChecks, operations, histories, unknownWrites,
+		handshakesDone, givenBack, podsCreated, podsDeleted, addsDone, addsFailed, dropped, agentChecks, operations, histories, unknownWrites,
 	}
 }
 
@@ -60,9 +61,16 @@ func (c *chaos) tell() (*report, error) {
 	f := map[string]int{
 		versionsJudged: v.versions(), gaps: v.Stats.Gaps, leaderChanges: v.Leaders,
 		blocksClaimed: v.Stats.Claims, blocksReleased: v.Stats.Reclaims, drains: v.Stats.Drains, undrains: v.Stats.Undrains,
-		handshakesDone: v.Handshakes, agentChecks: v.Stats.AgentChecks,
+		agentChecks: v.Stats.AgentChecks,
 		podsCreated: int(c.load.created.Load()), podsDeleted: int(c.load.deleted.Load()),
 		addsDone: int(c.fleet.added.Load()), addsFailed: int(c.fleet.failed.Load()), dropped: int(c.fleet.dropped.Load()),
+	}
+	switch c.Mode {
+	case multiPoolMode:
+		f[givenBack] = v.GivenBack
+	case kubernetesMode:
+	default:
+		f[handshakesDone] = v.Handshakes
 	}
 	for _, o := range c.operator {
 		o.mu.Lock()
@@ -110,7 +118,10 @@ func (r *report) print(to io.Writer) {
 		line(r.Faults[string(kind)], "- "+string(kind))
 	}
 	for _, name := range figureNames() {
-		line(r.Figures[name], name)
+		n, counted := r.Figures[name]
+		if counted || name != handshakesDone && name != givenBack { // not in each mode
+			line(n, name)
+		}
 	}
 	_ = w.Flush()
 }
@@ -128,9 +139,9 @@ func (c *chaos) progress(v verdict) {
 	if o := leader(c.operator); o != nil {
 		leads = o.name
 	}
-	c.say("%4.0f s  %-9s %3d faults, %s leads; pods +%d -%d; %d versions, %d claims, %d releases, %d handshakes, %d leader changes, %d broken",
+	c.say("%4.0f s  %-9s %3d faults, %s leads; pods +%d -%d; %d versions, %d claims, %d releases, %s, %d leader changes, %d broken",
 		time.Since(c.begin).Seconds(), phase, n, leads, c.load.created.Load(), c.load.deleted.Load(),
-		v.versions(), v.Stats.Claims, v.Stats.Reclaims, v.Handshakes, v.Leaders, len(v.Violations))
+		v.versions(), v.Stats.Claims, v.Stats.Reclaims, c.Mode.returns(v), v.Leaders, len(v.Violations))
 }
 
 // causes are the lines of an error, each once.

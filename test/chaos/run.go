@@ -29,6 +29,7 @@ type settings struct {
 	Nodes  int
 	Faults time.Duration
 	Seed   uint64
+	Mode   mode
 }
 
 // chaos is one run.
@@ -117,7 +118,7 @@ func (c *chaos) build(ctx context.Context) (err error) {
 		return err
 	}
 	c.cluster, err = controlplane.Start(ctx, controlplane.Options{
-		Dir: c.dir, BinDir: c.BinDir, AuditLog: true, AuditPolicy: claims.AuditPolicy,
+		Dir: c.dir, BinDir: c.BinDir, AuditLog: true, AuditPolicy: c.Mode.auditPolicy(),
 	})
 	if err != nil {
 		return err
@@ -125,13 +126,13 @@ func (c *chaos) build(ctx context.Context) (err error) {
 	if c.client, err = newClient(c.cluster.Config()); err != nil {
 		return err
 	}
-	if c.fleet, err = newFleet(c.cluster.Config(), c.Seed); err != nil {
+	if c.fleet, err = newFleet(c.cluster.Config(), c.Seed, c.Mode); err != nil {
 		return err
 	}
-	c.load = newLoad(c.client, c.Seed)
-	c.network = newNetwork(c.client, c.Nodes)
+	c.load = newLoad(c.client, c.Seed, c.Mode)
+	c.network = newNetwork(c.client, c.Nodes, c.Mode)
 	for _, name := range []string{"operator-a", "operator-b"} {
-		o, err := newOperator(ctx, c.cluster, c.client, c.BinDir, name)
+		o, err := newOperator(ctx, c.cluster, c.client, c.settings, name)
 		if err != nil {
 			return err
 		}
@@ -185,7 +186,7 @@ func (c *chaos) startChecker(ctx context.Context, agents string, background func
 	}
 	defer log.Close()
 	out, in := io.Pipe()
-	p, err := start("checker", in, log, binary, "check", c.dir, agents)
+	p, err := start("checker", in, log, binary, "check", c.dir, agents, c.Mode.String())
 	if err != nil {
 		return err
 	}

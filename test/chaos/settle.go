@@ -52,6 +52,11 @@ func (c *chaos) settle(ctx context.Context) error {
 	if err := errors.Join(c.network.undrain(ctx), c.network.plenty(ctx)); err != nil {
 		return err
 	}
+	if c.Mode.is(kubernetesMode) {
+		if err := c.replaceDrained(ctx); err != nil {
+			return err
+		}
+	}
 	ready, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if err := c.fleet.ready(ready); err != nil {
@@ -139,6 +144,9 @@ func (c *chaos) blocksBack(ctx context.Context) error {
 	if len(nodes.Items) != c.Nodes {
 		return fmt.Errorf("there are %d CiliumNodes", len(nodes.Items))
 	}
+	if err := c.nodesTell(ctx, has); err != nil {
+		return err
+	}
 	for i := range nodes.Items {
 		if err := c.needed(&nodes.Items[i], has[nodes.Items[i].Name]); err != nil {
 			return err
@@ -150,8 +158,8 @@ func (c *chaos) blocksBack(ctx context.Context) error {
 // needed says whether a node has exactly the blocks that it must keep.
 func (c *chaos) needed(cn *ciliumv2.CiliumNode, has map[netip.Prefix]bool) error {
 	listed := map[netip.Prefix]bool{}
-	for _, cidr := range cn.Spec.IPAM.PodCIDRs {
-		listed[cidr.Prefix] = true
+	for _, cidr := range c.Mode.listOf(cn) {
+		listed[cidr] = true
 	}
 	if !maps.Equal(listed, has) {
 		return fmt.Errorf("%s lists %v and holds %v", cn.Name, listed, has)
@@ -164,10 +172,19 @@ func (c *chaos) needed(cn *ciliumv2.CiliumNode, has map[netip.Prefix]bool) error
 	if len(own) != 2 {
 		return fmt.Errorf("the agent of %s has %v for itself", cn.Name, own)
 	}
+	inBlocks := 0
 	for cidr := range has {
 		if !slices.ContainsFunc(own, cidr.Contains) {
 			return fmt.Errorf("%s still holds %s, which nothing on it needs", cn.Name, cidr)
 		}
+		for _, addr := range own {
+			if cidr.Contains(addr) {
+				inBlocks++
+			}
+		}
+	}
+	if !c.Mode.is(crdMode) && inBlocks != len(own) {
+		return fmt.Errorf("the agent of %s has %v for itself, and its blocks are %v", cn.Name, own, has)
 	}
 	if len(cn.Status.IPAM.ReleaseIPs) > 0 {
 		return fmt.Errorf("%s has %d release-ips", cn.Name, len(cn.Status.IPAM.ReleaseIPs))
@@ -299,18 +316,24 @@ func (c *chaos) enough(ctx context.Context) error {
 			return fmt.Errorf("%w: no fault %q", errIdle, kind)
 		}
 	}
+	// Only in crd mode is there a protocol that an agent's end can break.
+	if n := c.fleet.dropped.Load(); n > 0 && !c.Mode.is(crdMode) {
+		return fmt.Errorf("%w: %d pods were not restored", errBroken, n)
+	}
+	want := c.Mode.least()
 	for _, least := range []struct {
 		what      string
 		got, want int
 	}{
 		{"leader changes", v.Leaders, 3},
-		{"claims", v.Stats.Claims, c.Nodes + 5},
-		{"releases of blocks", v.Stats.Reclaims, 5},
-		{"addresses released by handshake", v.Handshakes, 50},
+		{"claims", v.Stats.Claims, c.Nodes + want.more},
+		{"releases of blocks", v.Stats.Reclaims, want.releases},
+		{"addresses released by handshake", v.Handshakes, want.handshakes},
+		{"blocks given back by agents", v.GivenBack, want.givenBack},
 		{"questions to the agents", v.Stats.AgentChecks, 5},
 		{"claims in the history", c.claims.Requests["create done"], v.Stats.Claims},
 		{"releases in the history", c.claims.Requests["remove done"], v.Stats.Reclaims},
-		{"blocks claimed again", c.claims.Requests["create done"] - c.claims.Blocks(), 1},
+		{"blocks claimed again", c.claims.Requests["create done"] - c.claims.Blocks(), want.again},
 		{"publications in the history", c.claims.Requests["publish done"], c.Nodes},
 	} {
 		if least.got < least.want {

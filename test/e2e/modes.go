@@ -10,6 +10,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
 // The modes of Cilium's IPAM, as its values name them.
@@ -22,7 +24,7 @@ const (
 // startBeside brings up the bed in a mode, with the values that users are given
 // for it, and more of their files on top; and Cilium's own operator. Ours is yet to
 // be started.
-func (e *env) startBeside(ctx context.Context, mode string, told carrier, more ...string) error {
+func (e *env) startBeside(ctx context.Context, mode string, told whole.Carrier, more ...string) error {
 	e.options.IPAM, e.options.Values = mode, append([]string{ciliumValues(mode)}, more...)
 	if err := e.start(ctx); err != nil {
 		return err

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
 const (
@@ -38,9 +39,9 @@ func modesBGP(ctx context.Context, e *env) error { return announce(ctx, e, multi
 func modesBGPKubernetes(ctx context.Context, e *env) error { return announce(ctx, e, kubernetesMode) }
 
 func announce(ctx context.Context, e *env, mode string) error {
-	told := inPools()
+	told := whole.InPools()
 	if mode == kubernetesMode {
-		told = onNode()
+		told = whole.OnNode()
 	}
 	e.options.Native = true // packets from outside find pods by their address
 	if err := e.startBeside(ctx, mode, told, bgpValues); err != nil {
@@ -145,7 +146,9 @@ func (a *announced) same(ctx context.Context) error {
 }
 
 // blocksAt are the CIDRs that an agent has, in either mode.
-func blocksAt(cn *ciliumv2.CiliumNode) []netip.Prefix { return append(toldTo(cn), prefixesOf(cn)...) }
+func blocksAt(cn *ciliumv2.CiliumNode) []netip.Prefix {
+	return append(whole.ToldTo(cn), prefixesOf(cn)...)
+}
 
 // reachable pings pods from the router for a while.
 func (a *announced) reachable(ctx context.Context, over string, pods []*bed.Pod) error {
@@ -277,7 +280,7 @@ func (a *announced) judgeOrder(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	j := judgeRoutes(events, a.whole.timeline())
+	j := judgeRoutes(events, a.whole.Timeline())
 	for _, w := range j.wrong {
 		a.Logf("out of order: %s", w)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
 const (
@@ -31,7 +32,7 @@ const (
 // the block of its Node and keeps it, over its own restart, and over a Node made
 // again under its name; podCIDRs that Nodes come with are adopted, or left alone.
 func modesKubernetes(ctx context.Context, e *env) error {
-	if err := e.startBeside(ctx, kubernetesMode, onNode()); err != nil {
+	if err := e.startBeside(ctx, kubernetesMode, whole.OnNode()); err != nil {
 		return err
 	}
 	k := &kubeNodes{env: e}
@@ -104,7 +105,7 @@ func (k *kubeNodes) blockOf(ctx context.Context, name string) (netip.Prefix, err
 			return err
 		}
 		blocks, err := k.blocksOf(ctx, name)
-		if told = nodeCIDRs(node); err == nil && (len(told) != 1 || !slices.Equal(told, blocks)) {
+		if told = whole.NodeCIDRs(node); err == nil && (len(told) != 1 || !slices.Equal(told, blocks)) {
 			err = fmt.Errorf("told %v, blocks %v", told, blocks)
 		}
 		return err
@@ -123,8 +124,8 @@ func (e *env) blocksOf(ctx context.Context, name string) ([]netip.Prefix, error)
 	}
 	var out []netip.Prefix
 	for i := range list.Items {
-		if b, ok := blockOf(&list.Items[i]); ok && b.node == name {
-			out = append(out, b.cidr)
+		if b, ok := whole.BlockOf(&list.Items[i]); ok && b.Node == name {
+			out = append(out, b.CIDR)
 		}
 	}
 	slices.SortFunc(out, netip.Prefix.Compare)
@@ -217,7 +218,7 @@ func (k *kubeNodes) resting(ctx context.Context) error {
 		return err
 	}
 	for i := range list.Items {
-		if b, ok := blockOf(&list.Items[i]); ok && b.cidr == k.block && b.cooling {
+		if b, ok := whole.BlockOf(&list.Items[i]); ok && b.CIDR == k.block && b.Cooling {
 			return nil
 		}
 	}

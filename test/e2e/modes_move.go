@@ -14,6 +14,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
 // What docs/modes.md has people type for a move between modes, beside what they
@@ -197,14 +198,14 @@ func (m *modeMover) switchCilium(ctx context.Context, config map[string]string, 
 // watchMoved judges by the rules of multi-pool mode from what there is now on.
 func (m *modeMover) watchMoved(ctx context.Context) error {
 	ctx, m.unwatch = context.WithCancel(ctx)
-	w := newWholeRules(inPools())
+	w := whole.New(whole.InPools())
 	for kind, list := range map[invariant.Kind]client.ObjectList{
 		invariant.KindBlock: &v1alpha1.PodIPBlockList{}, invariant.KindCiliumNode: &ciliumv2.CiliumNodeList{},
 	} {
 		if err := m.Client.List(ctx, list); err != nil {
 			return err
 		}
-		if err := w.begin(kind, list); err != nil {
+		if err := w.Begin(kind, list); err != nil {
 			return err
 		}
 	}
@@ -213,9 +214,9 @@ func (m *modeMover) watchMoved(ctx context.Context) error {
 
 // allTold tells which block is in service and not told.
 func (m *modeMover) allTold(ctx context.Context) error {
-	return m.eachBlock(ctx, func(b ownedBlock, cn *ciliumv2.CiliumNode) error {
-		if !slices.Contains(toldTo(cn), b.cidr) {
-			return fmt.Errorf("%s is not told %s", b.node, b.cidr)
+	return m.eachBlock(ctx, func(b whole.Block, cn *ciliumv2.CiliumNode) error {
+		if !slices.Contains(whole.ToldTo(cn), b.CIDR) {
+			return fmt.Errorf("%s is not told %s", b.Node, b.CIDR)
 		}
 		return nil
 	})
@@ -223,28 +224,28 @@ func (m *modeMover) allTold(ctx context.Context) error {
 
 // allPublished tells of which block addresses are missing in a pool.
 func (m *modeMover) allPublished(ctx context.Context) error {
-	return m.eachBlock(ctx, func(b ownedBlock, cn *ciliumv2.CiliumNode) error {
-		published, _, err := count(cn, b.cidr.String())
-		if err == nil && (published != perBlock || !slices.Contains(prefixesOf(cn), b.cidr)) {
-			err = fmt.Errorf("%s has %d addresses of %s", b.node, published, b.cidr)
+	return m.eachBlock(ctx, func(b whole.Block, cn *ciliumv2.CiliumNode) error {
+		published, _, err := count(cn, b.CIDR.String())
+		if err == nil && (published != perBlock || !slices.Contains(prefixesOf(cn), b.CIDR)) {
+			err = fmt.Errorf("%s has %d addresses of %s", b.Node, published, b.CIDR)
 		}
 		return err
 	})
 }
 
 // eachBlock calls is for each block in service, with the CiliumNode of its node.
-func (m *modeMover) eachBlock(ctx context.Context, is func(ownedBlock, *ciliumv2.CiliumNode) error) error {
+func (m *modeMover) eachBlock(ctx context.Context, is func(whole.Block, *ciliumv2.CiliumNode) error) error {
 	blocks := &v1alpha1.PodIPBlockList{}
 	if err := m.Client.List(ctx, blocks); err != nil {
 		return err
 	}
 	var errs []error
 	for i := range blocks.Items {
-		b, ok := blockOf(&blocks.Items[i])
-		if !ok || b.cooling {
+		b, ok := whole.BlockOf(&blocks.Items[i])
+		if !ok || b.Cooling {
 			continue
 		}
-		cn, err := m.CiliumNode(ctx, b.node)
+		cn, err := m.CiliumNode(ctx, b.Node)
 		if err != nil {
 			return err
 		}
@@ -281,12 +282,12 @@ func (m *modeMover) grow(ctx context.Context) error {
 	}
 	pods, errs := m.runPods(ctx, n, "more", movePods, 4)
 	logAll(m.env, errs)
-	m.extra, m.few = pods, len(toldTo(before))
+	m.extra, m.few = pods, len(whole.ToldTo(before))
 	after, err := m.CiliumNode(ctx, n.Name)
 	if err != nil {
 		return err
 	}
-	m.check(len(errs) == 0 && len(toldTo(after)) > m.few, fmt.Sprintf("more: failed CNI ADDs of %d; blocks before, after", movePods), "%d; %d, %d",
-		len(errs), m.few, len(toldTo(after)))
+	m.check(len(errs) == 0 && len(whole.ToldTo(after)) > m.few, fmt.Sprintf("more: failed CNI ADDs of %d; blocks before, after", movePods), "%d; %d, %d",
+		len(errs), m.few, len(whole.ToldTo(after)))
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
 const (
@@ -28,7 +29,7 @@ const (
 // Cilium's own operator runs beside, with the flag that keeps it off.
 func modesMultiPool(ctx context.Context, e *env) error {
 	flags := []string{"--leader-elect-lease-duration=4s", wholeCooldown}
-	if err := e.startBeside(ctx, multiPoolMode, inPools()); err != nil {
+	if err := e.startBeside(ctx, multiPoolMode, whole.InPools()); err != nil {
 		return err
 	}
 	if err := e.operate(multiPoolMode, flags...); err != nil {
@@ -111,7 +112,7 @@ func (l *wholeLife) begin(ctx context.Context, name string) (*bed.Node, error) {
 		return nil, err
 	}
 	if l.ours {
-		l.check(len(toldTo(cn)) == 1, "blocks that "+name+" starts with", "%d", len(toldTo(cn)))
+		l.check(len(whole.ToldTo(cn)) == 1, "blocks that "+name+" starts with", "%d", len(whole.ToldTo(cn)))
 	}
 	return n, nil
 }
@@ -129,7 +130,7 @@ func (l *wholeLife) surgeWhole(ctx context.Context, name string, width int) (*be
 	if err != nil {
 		return nil, err
 	}
-	l.note("blocks at the end", "%d", len(toldTo(cn)))
+	l.note("blocks at the end", "%d", len(whole.ToldTo(cn)))
 	began := time.Now()
 	if err := l.attachRest(ctx, s.pods); err != nil {
 		return nil, err
@@ -169,12 +170,12 @@ func (l *wholeLife) giveBack(ctx context.Context) error {
 		return err
 	}
 	with := 0
-	for _, cidr := range toldTo(after) {
+	for _, cidr := range whole.ToldTo(after) {
 		if inUse(after, cidr, keep) {
 			with++
 		}
 	}
-	l.check(waitErr == nil, "blocks before, after; of these with a pod or the router", "%d, %d; %d", len(toldTo(before)), len(toldTo(after)), with)
+	l.check(waitErr == nil, "blocks before, after; of these with a pod or the router", "%d, %d; %d", len(whole.ToldTo(before)), len(whole.ToldTo(after)), with)
 	l.note("from the last deletion until it was so", "%.0f s", took.Seconds())
 	l.checkTold(ctx, l.node, keep, "pods whose address stayed")
 	return waitErr
@@ -188,7 +189,7 @@ func (l *wholeLife) spare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	told, room, asked := toldTo(cn), 0, 0
+	told, room, asked := whole.ToldTo(cn), 0, 0
 	for _, r := range cn.Spec.IPAM.Pools.Requested {
 		if r.Pool == "default" {
 			asked = r.Needed.IPv4Addrs
@@ -214,7 +215,7 @@ func (l *wholeLife) spare(ctx context.Context) error {
 
 // inUse tells whether a pod or the agent has an address of a CIDR.
 func inUse(cn *ciliumv2.CiliumNode, cidr netip.Prefix, pods []*bed.Pod) bool {
-	return countIn(pods, cidr.String()) > 0 || slices.ContainsFunc(ownAddresses(cn), cidr.Contains)
+	return countIn(pods, cidr.String()) > 0 || slices.ContainsFunc(whole.OwnAddresses(cn), cidr.Contains)
 }
 
 // checkTold checks that the agent has every one of the pods, at its address,
@@ -226,7 +227,7 @@ func (e *env) checkTold(ctx context.Context, n *bed.Node, pods []*bed.Pod, what 
 		return err
 	})
 	cn, getErr := e.CiliumNode(ctx, n.Name)
-	told := append(toldTo(cn), prefixesOf(cn)...) // in kubernetes mode the agent writes podCIDRs
+	told := append(whole.ToldTo(cn), prefixesOf(cn)...) // in kubernetes mode the agent writes podCIDRs
 	for _, p := range pods {
 		for _, a := range p.Addresses {
 			if !slices.ContainsFunc(told, func(c netip.Prefix) bool { return c.Contains(a) }) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
 const (
@@ -33,7 +34,7 @@ type ciliumPool struct {
 // by the selector of a CiliumPodIPPool, and by nothing. Each grows, keeps its pods
 // over a restart of the agent, and gives back; then one pool goes for good.
 func modesPools(ctx context.Context, e *env) error {
-	if err := e.startBeside(ctx, multiPoolMode, inPools()); err != nil {
+	if err := e.startBeside(ctx, multiPoolMode, whole.InPools()); err != nil {
 		return err
 	}
 	p := &poolAsker{env: e, pools: []*ciliumPool{
@@ -84,7 +85,7 @@ func (p *poolAsker) begin(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	p.check(len(toldIn(cn, "")) == len(toldTo(cn)), "blocks of pools that nobody asks for, on a new node", "%d", len(toldIn(cn, ""))-len(toldTo(cn)))
+	p.check(len(whole.ToldIn(cn, "")) == len(whole.ToldTo(cn)), "blocks of pools that nobody asks for, on a new node", "%d", len(whole.ToldIn(cn, ""))-len(whole.ToldTo(cn)))
 	return nil
 }
 
@@ -130,7 +131,7 @@ func (p *poolAsker) each(ctx context.Context, look func(*ciliumPool, []netip.Pre
 		return err
 	}
 	for _, pool := range p.pools {
-		look(pool, toldIn(cn, pool.name))
+		look(pool, whole.ToldIn(cn, pool.name))
 	}
 	return nil
 }

@@ -9,22 +9,7 @@ import (
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
-)
-
-// moment is when something became of a block.
-type moment struct {
-	cidr netip.Prefix
-	what happening
-	at   time.Time
-}
-
-type happening int
-
-const (
-	isTold   happening = iota // a node's agent is told it
-	notTold                   // and told it no more
-	isMade                    // its object was created
-	isUnmade                  // and deleted: anybody may have it
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
 // routeOrder is what became of prefixes beside their blocks.
@@ -39,7 +24,7 @@ type routeOrder struct {
 
 // judgeRoutes compares what a router was told with what became of the blocks. Both
 // saw it by watches of their own, so slack is allowed.
-func judgeRoutes(events []bed.RouteEvent, moments []moment) routeOrder {
+func judgeRoutes(events []bed.RouteEvent, moments []whole.Moment) routeOrder {
 	j := routeOrder{}
 	there := map[netip.Prefix]bool{}
 	session := map[netip.Addr]time.Time{} // when each began first
@@ -55,8 +40,8 @@ func judgeRoutes(events []bed.RouteEvent, moments []moment) routeOrder {
 		switch {
 		case e.What == "announce" && !before: // or it is told again, after a restart
 			j.announced++
-			told, ok := lastBefore(moments, e.Prefix, isTold, e.At.Add(slack))
-			off, gone := lastBefore(moments, e.Prefix, notTold, e.At.Add(-slack))
+			told, ok := lastBefore(moments, e.Prefix, whole.IsTold, e.At.Add(slack))
+			off, gone := lastBefore(moments, e.Prefix, whole.NotTold, e.At.Add(-slack))
 			switch {
 			case !ok || gone && off.After(told):
 				j.find("%s announced at %s, while nobody was told it", e.Prefix, e.At.Format(time.TimeOnly))
@@ -73,15 +58,15 @@ func judgeRoutes(events []bed.RouteEvent, moments []moment) routeOrder {
 	return j
 }
 
-func (j *routeOrder) withdraw(e bed.RouteEvent, moments []moment) {
-	told, _ := lastBefore(moments, e.Prefix, isTold, e.At)
-	off, ok := lastBefore(moments, e.Prefix, notTold, e.At.Add(slack))
+func (j *routeOrder) withdraw(e bed.RouteEvent, moments []whole.Moment) {
+	told, _ := lastBefore(moments, e.Prefix, whole.IsTold, e.At)
+	off, ok := lastBefore(moments, e.Prefix, whole.NotTold, e.At.Add(slack))
 	if !ok || off.Before(told) {
 		j.find("%s withdrawn at %s, while its node is told it", e.Prefix, e.At.Format(time.TimeOnly))
 		return
 	}
 	j.down = append(j.down, max(0, e.At.Sub(off)))
-	if end, ended := firstAfter(moments, e.Prefix, isUnmade, off); ended {
+	if end, ended := firstAfter(moments, e.Prefix, whole.IsUnmade, off); ended {
 		if end.Before(e.At) {
 			j.find("%s withdrawn at %s, after its block was free for others", e.Prefix, e.At.Format(time.TimeOnly))
 			return
@@ -95,20 +80,20 @@ func (j *routeOrder) find(format string, args ...any) {
 }
 
 // lastBefore is when something last became of a block before a time.
-func lastBefore(moments []moment, cidr netip.Prefix, what happening, before time.Time) (at time.Time, ok bool) {
+func lastBefore(moments []whole.Moment, cidr netip.Prefix, what whole.Happening, before time.Time) (at time.Time, ok bool) {
 	for _, m := range moments {
-		if m.cidr == cidr && m.what == what && m.at.Before(before) {
-			at, ok = m.at, true
+		if m.CIDR == cidr && m.What == what && m.At.Before(before) {
+			at, ok = m.At, true
 		}
 	}
 	return at, ok
 }
 
 // firstAfter is when it first did after that.
-func firstAfter(moments []moment, cidr netip.Prefix, what happening, after time.Time) (time.Time, bool) {
+func firstAfter(moments []whole.Moment, cidr netip.Prefix, what whole.Happening, after time.Time) (time.Time, bool) {
 	for _, m := range moments {
-		if m.cidr == cidr && m.what == what && !m.at.Before(after) {
-			return m.at, true
+		if m.CIDR == cidr && m.What == what && !m.At.Before(after) {
+			return m.At, true
 		}
 	}
 	return time.Time{}, false

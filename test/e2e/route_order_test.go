@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
 func TestRouteOrder(t *testing.T) {
@@ -17,11 +18,13 @@ func TestRouteOrder(t *testing.T) {
 	event := func(what string, second int) bed.RouteEvent {
 		return bed.RouteEvent{What: what, Prefix: cidr, At: at(second)}
 	}
-	was := func(what happening, second int) moment { return moment{cidr, what, at(second)} }
-	life := []moment{was(isMade, 9), was(isTold, 10), was(notTold, 50), was(isUnmade, 110)}
+	was := func(what whole.Happening, second int) whole.Moment {
+		return whole.Moment{CIDR: cidr, What: what, At: at(second)}
+	}
+	life := []whole.Moment{was(whole.IsMade, 9), was(whole.IsTold, 10), was(whole.NotTold, 50), was(whole.IsUnmade, 110)}
 	for name, test := range map[string]struct {
 		events               []bed.RouteEvent
-		moments              []moment
+		moments              []whole.Moment
 		announced, withdrawn int
 		wrong                string
 	}{
@@ -32,7 +35,7 @@ func TestRouteOrder(t *testing.T) {
 		"when it had gone":      {events: []bed.RouteEvent{event("announce", 60)}, moments: life, announced: 1, wrong: "while nobody was told it"},
 		"a second life": {
 			events:  []bed.RouteEvent{event("announce", 12), event("withdraw", 55), event("announce", 203)},
-			moments: append(life[:4:4], was(isMade, 199), was(isTold, 200)), announced: 2, withdrawn: 1,
+			moments: append(life[:4:4], was(whole.IsMade, 199), was(whole.IsTold, 200)), announced: 2, withdrawn: 1,
 		},
 		"while told":     {events: []bed.RouteEvent{event("announce", 12), event("withdraw", 30)}, moments: life, announced: 1, withdrawn: 1, wrong: "while its node is told it"},
 		"after the rest": {events: []bed.RouteEvent{event("announce", 12), event("withdraw", 111)}, moments: life, announced: 1, withdrawn: 1, wrong: "free for others"},

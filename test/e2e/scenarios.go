@@ -15,6 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
 // scenario is one story, told on a bed of its own.
@@ -116,7 +117,7 @@ type env struct {
 	rows    []row
 	rules   *invariant.Checker
 	// whole judges beside rules where agents are told whole blocks.
-	whole *wholeRules
+	whole *whole.Rules
 	// operator is the one that pair has started.
 	operator *bed.Operator
 	// sandboxTime is how long a CNI ADD waits after its pod's creation.

@@ -164,7 +164,7 @@ func TestSelectorsOfCiliumPools(t *testing.T) {
 	e.agentAsks("n1", 16, 1)
 	e.pods("n1", "team", 40) // of the default pool
 	e.isTold("n1", 2)
-	blue := e.ciliumPool("blue", "[10.2.0.0/24] 27")
+	blue := e.ciliumPool("blue", "[192.0.2.0/32] 27")
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"podSelector":{"matchLabels":{"app":"team"}},"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"default"}}}}`))
 	if err := e.client.Patch(e.ctx, blue, patch); err != nil {
 		t.Fatal(err)

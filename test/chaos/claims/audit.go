@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 )
 
@@ -25,6 +26,10 @@ rules:
   resources: [{group: cilium.io, resources: [ciliumnodes]}]
 - level: None
 `
+
+// NodeAuditPolicy is the same where Nodes tell agents their blocks, and what
+// CiliumNodes say of them is of no account.
+var NodeAuditPolicy = strings.Replace(AuditPolicy, "{group: cilium.io, resources: [ciliumnodes]}", `{group: "", resources: [nodes]}`, 1)
 
 // entry is a line of the audit log (audit.k8s.io/v1 Event).
 type entry struct {

@@ -60,7 +60,7 @@ func Read(log io.Reader, deaths []time.Time, sightings []Sighting) (*History, er
 		case c.Object.Subresource != "":
 		case c.Object.Resource == "podipblocks":
 			r.block(c)
-		case c.Object.Resource == "ciliumnodes":
+		case tells(c):
 			r.ciliumNode(c)
 		}
 	}
@@ -83,7 +83,7 @@ type reader struct {
 	clients      []string
 }
 
-// blockObject and ciliumNode are what is read of bodies.
+// blockObject is what is read of a block's body.
 type blockObject struct {
 	Kind     string `json:"kind"`
 	Metadata struct {
@@ -104,16 +104,50 @@ type blockObject struct {
 	} `json:"details"`
 }
 
+// ciliumNode is what tells an agent its blocks: a CiliumNode or, in kubernetes mode,
+// the Node.
 type ciliumNode struct {
 	Metadata struct {
-		Name string `json:"name"`
+		Name        string             `json:"name"`
+		Annotations map[string]*string `json:"annotations"`
 	} `json:"metadata"`
 	Spec struct {
 		IPAM struct {
 			Pool     map[string]json.RawMessage `json:"pool"`
 			PodCIDRs *[]string                  `json:"podCIDRs"`
+			Pools    struct {
+				Allocated *[]struct {
+					CIDRs []string `json:"cidrs"`
+				} `json:"allocated"`
+			} `json:"pools"`
 		} `json:"ipam"`
 	} `json:"spec"`
+}
+
+// podCIDR is the annotation by which a Node tells its agent a block (Cilium
+// v1.20.1, pkg/annotation/k8s.go).
+const podCIDR = "network.cilium.io/ipv4-pod-cidr"
+
+// tells says that a request is about an object that tells an agent its blocks.
+func tells(c *call) bool {
+	return c.Object.Subresource == "" && (c.Object.Resource == "ciliumnodes" || c.Object.Resource == "nodes")
+}
+
+// lists are the CIDRs that a body lists; false: it has no such list.
+func (n *ciliumNode) lists() (cidrs []string, is bool) {
+	if listed := n.Spec.IPAM.PodCIDRs; listed != nil {
+		cidrs, is = append(cidrs, *listed...), true
+	}
+	if allocated := n.Spec.IPAM.Pools.Allocated; allocated != nil {
+		is = true
+		for _, entry := range *allocated {
+			cidrs = append(cidrs, entry.CIDRs...)
+		}
+	}
+	if told, is := n.Metadata.Annotations[podCIDR]; is && told != nil {
+		return append(cidrs, *told), true
+	}
+	return cidrs, is
 }
 
 // findBlocks learns which blocks there ever were, and which CiliumNodes ever
@@ -128,7 +162,7 @@ func (r *reader) findBlocks(calls []*call, sightings []Sighting) {
 		}
 	}
 	for _, c := range calls {
-		if c.Object.Resource != "ciliumnodes" || c.Object.Subresource != "" {
+		if !tells(c) {
 			continue
 		}
 		name, body := nodeBody(c)
@@ -213,11 +247,13 @@ func removed(c *call, answer blockObject) bool {
 	return answer.Metadata.Deletion != nil && len(answer.Metadata.Finalizers) == 0
 }
 
-// ciliumNode takes in a write of a CiliumNode: it states which blocks it holds.
+// ciliumNode takes in a write of a CiliumNode, or of a Node in its place: it states
+// which blocks it holds.
 func (r *reader) ciliumNode(c *call) {
 	outcome := c.outcome("")
 	name, body := nodeBody(c)
 	held := r.held(body)
+	_, all := body.lists()
 	switch {
 	case c.Verb == "delete":
 		held = nil
@@ -227,7 +263,7 @@ func (r *reader) ciliumNode(c *call) {
 			r.add(c, Request{Kind: Withdraw, Block: b, Node: name}, outcome)
 		}
 		return
-	case c.Verb == "patch" && body.Spec.IPAM.PodCIDRs == nil:
+	case c.Verb == "patch" && !all:
 		for _, b := range sorted(held) {
 			r.add(c, Request{Kind: Publish, Block: b, Node: name}, outcome)
 		}
@@ -250,17 +286,19 @@ func nodeBody(c *call) (name string, body ciliumNode) {
 	if name == "" {
 		name = body.Metadata.Name
 	}
+	if c.Object.Resource != "nodes" {
+		body.Metadata.Annotations = nil // agents copy those of Nodes
+	}
 	return name, body
 }
 
 // held are the blocks that a body lists, or puts addresses of into the pool.
 func (r *reader) held(body ciliumNode) map[netip.Prefix]bool {
 	out := map[netip.Prefix]bool{}
-	if listed := body.Spec.IPAM.PodCIDRs; listed != nil {
-		for _, s := range *listed {
-			if cidr, err := netip.ParsePrefix(s); err == nil && r.blocks[cidr] {
-				out[cidr] = true
-			}
+	listed, _ := body.lists()
+	for _, s := range listed {
+		if cidr, err := netip.ParsePrefix(s); err == nil && r.blocks[cidr] {
+			out[cidr] = true
 		}
 	}
 	for key, value := range body.Spec.IPAM.Pool {

@@ -37,8 +37,10 @@ const (
 	made      = `,"requestObject":{"kind":"PodIPBlock","spec":{"cidr":"100.64.0.0/28","node":"n1"}},` +
 		`"responseObject":{"kind":"PodIPBlock","metadata":{"uid":"u1","finalizers":["f"]}}`
 	listed = `,"requestObject":{"spec":{"ipam":{"pool":{"100.64.0.1":{},"fd00::1":{},"odd":{}},"podCIDRs":["100.64.0.0/28","192.0.2.0/24"]}}}`
-	empty  = `,"requestObject":{"spec":{"ipam":{"pool":{"100.64.0.1":null},"podCIDRs":[]}}}`
-	gone   = `,"requestObject":{"kind":"PodIPBlock","metadata":{"uid":"u1"}},` +
+	// toldWhole lists a block in multi-pool mode.
+	toldWhole = `,"requestObject":{"spec":{"ipam":{"pools":{"allocated":[{"pool":"default","cidrs":["100.64.0.0/28","192.0.2.0/24"]}]}}}}`
+	empty     = `,"requestObject":{"spec":{"ipam":{"pool":{"100.64.0.1":null},"podCIDRs":[]}}}`
+	gone      = `,"requestObject":{"kind":"PodIPBlock","metadata":{"uid":"u1"}},` +
 		`"responseObject":{"kind":"PodIPBlock","metadata":{"uid":"u1","deletionTimestamp":"2026-01-02T03:04:05Z"}}`
 	draining = `,"responseObject":{"kind":"PodIPBlock","metadata":{"uid":"u1","deletionTimestamp":"2026-01-02T03:04:05Z","finalizers":["f"]}}`
 )
@@ -102,6 +104,17 @@ func TestRead(t *testing.T) {
 		"an end that was never answered": {
 			append(life()[:4], line("5", "RequestReceived", "update", "podipblocks", blockName, 5, 5, "")), []Sighting{born, died},
 			append(all[:3:3], "5s–6.5s remove done n1 u1")},
+		"whole blocks": {[]string{
+			life()[0], request("2", "patch", "ciliumnodes", "n1", 2, 200, toldWhole),
+			request("3", "patch", "ciliumnodes", "n1", 3, 200, `,"requestObject":{"metadata":{"annotations":{"network.cilium.io/ipv4-pod-cidr":"100.64.0.0/28"}}}`),
+			request("4", "update", "ciliumnodes", "n1", 4, 200, `,"requestObject":{"metadata":{"name":"n1"},"spec":{"ipam":{"pools":{"requested":[]}}}}`), life()[4],
+		}, []Sighting{born, died}, all},
+		"the podCIDR of a Node": {[]string{
+			request("0", "create", "nodes", "", 0.5, 201, `,"requestObject":{"metadata":{"name":"n1"}}`), life()[0],
+			request("2", "patch", "nodes", "n1", 2, 200, `,"requestObject":{"metadata":{"annotations":{"network.cilium.io/ipv4-pod-cidr":"100.64.0.0/28"}}}`),
+			request("3", "patch", "nodes", "n1", 3, 200, `,"requestObject":{"metadata":{"annotations":{"other":"x"}}}`),
+			request("4", "delete", "nodes", "n1", 4, 200, ""), life()[4],
+		}, []Sighting{born, died}, append([]string{"500ms–600ms withdraw done n1"}, all...)},
 		"a line cut off": {append(life(), `{"auditID":"6","stage":"Resp`), nil, all},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -34,6 +34,10 @@ import (
 
 // Store is one etcd.
 type Store struct {
+	// Managers keeps the API server's book of who wrote which field of an object,
+	// which is large.
+	Managers bool
+
 	http    *http.Client
 	decoder runtime.Decoder
 }
@@ -184,7 +188,9 @@ func (s *Store) decode(kv keyValue) (client.Object, error) {
 		return nil, fmt.Errorf("read %s of etcd: %T is no object", kv.Key, decoded)
 	}
 	object.SetResourceVersion(strconv.FormatUint(kv.ModRevision, 10))
-	object.SetManagedFields(nil)
+	if !s.Managers {
+		object.SetManagedFields(nil)
+	}
 	return object, nil
 }
 

@@ -1,0 +1,35 @@
+package agent
+
+import (
+	"context"
+	"net/netip"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// podCIDRAnnotation is of a Node (pkg/annotation/k8s.go, V4CIDRName).
+const podCIDRAnnotation = "network.cilium.io/ipv4-pod-cidr"
+
+// podCIDROf is what a Node tells its agent.
+func podCIDROf(node *corev1.Node) (netip.Prefix, bool) {
+	cidr, err := netip.ParsePrefix(node.Annotations[podCIDRAnnotation])
+	return cidr, err == nil
+}
+
+// nodeSession is a run in kubernetes mode: it gives out addresses of the CIDR that
+// its Node named when it started (hostscope.go), and writes nothing about them.
+type nodeSession struct{ store *wholeStore }
+
+func newNodeSession(cidr netip.Prefix) nodeSession {
+	s := nodeSession{newWholeStore(0, 0, func(string) {})}
+	s.store.sees([]netip.Prefix{cidr})
+	return s
+}
+
+func (s nodeSession) pool() allocator                          { return s.store }
+func (nodeSession) watch(*ciliumv2.CiliumNode) (cancel func()) { return func() {} }
+func (nodeSession) write(context.Context)                      {}
+func (nodeSession) ready() bool                                { return true }
+func (nodeSession) open()                                      {}
+func (nodeSession) restored()                                  {}

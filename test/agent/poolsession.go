@@ -1,0 +1,183 @@
+package agent
+
+import (
+	"context"
+	"net/netip"
+	"strconv"
+	"sync"
+	"time"
+
+	iputil "github.com/cilium/cilium/pkg/ip"
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// defaultPool is the one of Cilium's pools that these agents know.
+const defaultPool = "default"
+
+// poolSession is a run in multi-pool mode: the watch that feeds the model, and
+// its writes (multiPoolManager).
+//
+// Unlike a real agent it writes only when it has seen its own last write. One
+// whose watch lags behind that for longer than its update rate may give out
+// addresses of what it has given back, which is not promised to end well
+// (docs/modes.md); here rates are seconds, and API servers are away for longer.
+type poolSession struct {
+	client  client.Client
+	hub     *Hub
+	name    string
+	refresh time.Duration
+	trigger *trigger
+	store   *wholeStore
+	onEvent func(Event)
+
+	mu   sync.Mutex
+	seen *ciliumv2.CiliumNode
+	// from is the version that what it sees must have reached; doubt says that a
+	// write of its own was not answered.
+	from  uint64
+	doubt bool
+}
+
+func newPoolSession(c client.Client, hub *Hub, opts Options) *poolSession {
+	s := &poolSession{
+		client: c, hub: hub, name: opts.NodeName, onEvent: opts.OnEvent,
+		refresh: refreshEvery(opts.UpdateRate), trigger: newTrigger(opts.UpdateRate),
+	}
+	s.store = newWholeStore(opts.PreAllocate, pendingFor(opts.UpdateRate), s.trigger.request)
+	return s
+}
+
+func (s *poolSession) pool() allocator { return s.store }
+func (s *poolSession) ready() bool     { return s.store.ready() }
+func (s *poolSession) open()           {}
+func (s *poolSession) restored()       { s.store.restored() }
+
+// watch shows nothing older than what a real agent lists when it starts.
+func (s *poolSession) watch(from *ciliumv2.CiliumNode) (cancel func()) {
+	s.mu.Lock()
+	s.from = versionOf(from)
+	s.mu.Unlock()
+	return s.hub.Subscribe(s.name, s.observe)
+}
+
+// observe is ciliumNodeUpdated. Of a CiliumNode that is gone it goes on with what
+// it saw last.
+func (s *poolSession) observe(cn *ciliumv2.CiliumNode) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if cn == nil || s.seen == nil && versionOf(cn) < s.from {
+		return
+	}
+	first := s.seen == nil
+	s.seen = cn
+	s.store.sees(told(cn))
+	if first {
+		s.trigger.request("first CiliumNode")
+	}
+}
+
+func (s *poolSession) write(ctx context.Context) {
+	var timer sync.WaitGroup
+	defer timer.Wait()
+	timer.Go(func() {
+		for sleep(ctx, s.refresh) {
+			s.trigger.request("refresh")
+		}
+	})
+	s.trigger.run(ctx, func() { s.update(ctx) })
+}
+
+// update writes the list and what is asked for, both in full, on the version that
+// was seen (updateLocalNode). After a conflict the next turn comes by itself.
+func (s *poolSession) update(ctx context.Context) {
+	if !s.caughtUp(ctx) {
+		s.trigger.request("behind its own write")
+		return
+	}
+	cn := s.next()
+	if cn == nil {
+		return
+	}
+	err := s.client.Update(ctx, cn)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		s.from = versionOf(cn)
+		s.onEvent(Event{Kind: Reported})
+		return
+	}
+	s.doubt = !apierrors.IsConflict(err) && !apierrors.IsNotFound(err)
+	s.onEvent(Event{Kind: ReportFailed, Err: err})
+}
+
+// caughtUp says that the watch has shown what the agent has written itself.
+func (s *poolSession) caughtUp(ctx context.Context) bool {
+	s.mu.Lock()
+	doubt := s.doubt
+	s.mu.Unlock()
+	live := &ciliumv2.CiliumNode{}
+	if doubt {
+		err := s.client.Get(ctx, types.NamespacedName{Name: s.name}, live)
+		if client.IgnoreNotFound(err) != nil {
+			return false
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.from, s.doubt = max(s.from, versionOf(live)), false
+	return s.seen == nil || versionOf(s.seen) >= s.from
+}
+
+// next is the CiliumNode as it is to be written; nil: as it is.
+func (s *poolSession) next() *ciliumv2.CiliumNode {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.seen == nil {
+		return nil
+	}
+	cidrs, requested := s.store.update()
+	cn := s.seen.DeepCopy()
+	cn.Spec.IPAM.Pools = poolsSpec(cidrs, requested)
+	if cn.Spec.IPAM.Pools.DeepEqual(&s.seen.Spec.IPAM.Pools) {
+		return nil
+	}
+	return cn
+}
+
+func poolsSpec(cidrs []netip.Prefix, requested int) ipamtypes.IPAMPoolSpec {
+	var spec ipamtypes.IPAMPoolSpec
+	if requested > 0 {
+		spec.Requested = []ipamtypes.IPAMPoolRequest{{Pool: defaultPool, Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: requested}}}
+	}
+	if len(cidrs) > 0 {
+		entry := ipamtypes.IPAMPoolAllocation{Pool: defaultPool}
+		for _, cidr := range cidrs {
+			entry.CIDRs = append(entry.CIDRs, iputil.PrefixFrom(cidr))
+		}
+		spec.Allocated = []ipamtypes.IPAMPoolAllocation{entry}
+	}
+	return spec
+}
+
+// told are the CIDRs that a CiliumNode lists under that pool.
+func told(cn *ciliumv2.CiliumNode) []netip.Prefix {
+	var out []netip.Prefix
+	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
+		for _, cidr := range entry.CIDRs {
+			if entry.Pool == defaultPool {
+				out = append(out, cidr.Masked())
+			}
+		}
+	}
+	return out
+}
+
+func versionOf(o metav1.Object) uint64 {
+	version, _ := strconv.ParseUint(o.GetResourceVersion(), 10, 64) // the API server's own
+	return version
+}

@@ -1,0 +1,71 @@
+package agent
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// IPAM is an IPAM mode, as Cilium's values name it (ipam.mode).
+type IPAM string
+
+// The modes there are.
+const (
+	CRD        IPAM = "crd"
+	MultiPool  IPAM = "multi-pool"
+	Kubernetes IPAM = "kubernetes"
+)
+
+// allocator is what a run of an agent gives addresses out of.
+type allocator interface {
+	AllocateNext(owner string) (v4, v6 netip.Addr, err error)
+	AllocateNextWithoutSync(family Family, owner string) (netip.Addr, error)
+	Restore(addr netip.Addr, owner string) error
+	Release(addr netip.Addr)
+	Exclude(addr netip.Addr)
+	Allocated() map[netip.Addr]string
+}
+
+// way is what differs between the modes in one run of an agent.
+type way interface {
+	pool() allocator
+	// watch feeds the pool with the CiliumNode, from a version on that the agent
+	// has just written. The returned function ends it.
+	watch(from *ciliumv2.CiliumNode) (cancel func())
+	// write tells the API server what is used and asked for, until ctx ends.
+	write(ctx context.Context)
+	// ready says whether the pool suffices to go on starting.
+	ready() bool
+	// open lets addresses be allocated, restored says that those of before are.
+	open()
+	restored()
+}
+
+func (a *Agent) newWay(run uint64, node *corev1.Node) way {
+	switch a.opts.IPAM {
+	case MultiPool:
+		return newPoolSession(a.client, a.hub, a.opts)
+	case Kubernetes:
+		cidr, _ := podCIDROf(node)
+		return newNodeSession(cidr)
+	}
+	return crdWay{a.newSession(run)}
+}
+
+// crdWay is crd mode.
+type crdWay struct{ *Session }
+
+func (w crdWay) pool() allocator                            { return w.Store }
+func (w crdWay) watch(*ciliumv2.CiliumNode) (cancel func()) { return w.Watch() }
+func (w crdWay) write(ctx context.Context)                  { w.Write(ctx) }
+func (w crdWay) ready() bool                                { return w.Store.MinimumReached() }
+func (w crdWay) open()                                      { w.Store.Open() }
+func (w crdWay) restored()                                  { w.RestoreFinished() }
+
+// Times of an agent in multi-pool mode, in its update rates of 15 s
+// (multipool_manager.go, refreshPoolInterval and pendingAllocationTTL).
+func refreshEvery(updateRate time.Duration) time.Duration { return 4 * updateRate }
+func pendingFor(updateRate time.Duration) time.Duration   { return 20 * updateRate }

@@ -1,0 +1,124 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
+)
+
+// tell lists CIDRs in the CiliumNode, as the operator would.
+func (b *bed) tell(cidrs string) {
+	b.t.Helper()
+	b.patch(false, `{"spec":{"ipam":{"pools":{"allocated":[{"pool":"default","cidrs":[%s]}]}}}}`, cidrs)
+}
+
+func (b *bed) told() []netip.Prefix { return told(b.get()) }
+
+func (b *bed) requests() int {
+	requested := b.get().Spec.IPAM.Pools.Requested
+	if len(requested) == 0 {
+		return 0
+	}
+	return requested[0].Needed.IPv4Addrs
+}
+
+func TestMultiPoolAgent(t *testing.T) {
+	b := newBed(t, Options{IPAM: MultiPool, Health: true})
+	b.eventually("it asks for its reserve", func() bool { return b.requests() == 8 })
+	b.tell(`"10.0.0.0/28"`)
+	b.waitReady()
+	b.eventually("it asks for more than its own two addresses", func() bool { return b.requests() == 16 })
+
+	var last netip.Addr
+	for i := range 12 {
+		last = b.add(fmt.Sprintf("p%d", i))
+	}
+	if _, _, err := b.agent.Add(b.ctx, "default", "more"); !errors.Is(err, multipool.ErrExhausted) {
+		t.Errorf("ADD to a full block: %v", err)
+	}
+	b.eventually("it asks for one that waits, too", func() bool { return b.requests() == 24 })
+	b.tell(`"10.0.0.0/28","10.0.0.16/28"`)
+	b.eventually("the one that waits gets an address", func() bool {
+		_, _, err := b.agent.Add(b.ctx, "default", "more")
+		return err == nil
+	})
+
+	if err := b.agent.Restart(b.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if owner := b.agent.Addresses()[last]; owner != "default/p11"+restoredOwner {
+		t.Errorf("after the restart %s is of %q", last, owner)
+	}
+	for _, pod := range []string{"more", "p10", "p11"} {
+		if err := b.agent.Del(b.ctx, "default", pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.eventually("it still wants the reserve", func() bool { return b.requests() == 24 && len(b.told()) == 2 })
+	for i := range 10 {
+		if err := b.agent.Del(b.ctx, "default", fmt.Sprintf("p%d", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Sixteen are more than one block has.
+	b.eventually("it asks for what it did at first", func() bool { return b.requests() == 16 })
+	b.tell(`"10.0.0.0/28","10.0.0.16/28","10.0.0.32/28"`)
+	if err := b.agent.Restart(b.ctx); err != nil { // it sees all three before it writes
+		t.Fatal(err)
+	}
+	b.eventually("it gives the last one back", func() bool {
+		return slices.Equal(b.told(), []netip.Prefix{netip.MustParsePrefix("10.0.0.0/28"), netip.MustParsePrefix("10.0.0.16/28")})
+	})
+}
+
+func TestPodThatAsksNoMoreIsForgotten(t *testing.T) {
+	s := newWholeStore(8, time.Millisecond, func(string) {})
+	if _, _, err := s.AllocateNext("a"); err == nil {
+		t.Fatal("there was an address")
+	}
+	if _, requested := s.update(); requested != 16 {
+		t.Errorf("%d are requested while one waits", requested)
+	}
+	time.Sleep(2 * time.Millisecond)
+	if _, requested := s.update(); requested != 8 {
+		t.Errorf("%d are requested when none does", requested)
+	}
+}
+
+func TestKubernetesAgent(t *testing.T) {
+	b := newBed(t, Options{IPAM: Kubernetes, Health: true})
+	if sleep(b.ctx, 50*time.Millisecond); b.get().UID != "" {
+		t.Error("it began without a podCIDR")
+	}
+	node := &corev1.Node{}
+	if err := b.c.Get(b.ctx, types.NamespacedName{Name: b.agent.Name()}, node); err != nil {
+		t.Fatal(err)
+	}
+	node.Annotations[podCIDRAnnotation] = "10.0.0.0/28"
+	if err := b.c.Update(b.ctx, node); err != nil {
+		t.Fatal(err)
+	}
+	b.waitReady()
+	cidr := netip.MustParsePrefix("10.0.0.0/28")
+	if got := b.get().Spec.IPAM.PodCIDRs; len(got) != 1 || got[0].Prefix != cidr {
+		t.Errorf("its CiliumNode says %v", got)
+	}
+	addr := b.add("p")
+	if !cidr.Contains(addr) {
+		t.Errorf("a pod has %s", addr)
+	}
+	if err := b.agent.Restart(b.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if owner := b.agent.Addresses()[addr]; owner != "default/p"+restoredOwner {
+		t.Errorf("after the restart %s is of %q", addr, owner)
+	}
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
+)
+
+// askEvery is how often agents are asked that are told whole blocks.
+const askEvery = 2 * time.Second
+
+// keepAsking does so until ctx ends. Of agents that are told addresses the rules
+// ask by themselves.
+func (c *checker) keepAsking(ctx context.Context) {
+	for c.whole != nil && wait(ctx, askEvery) == nil {
+		_ = c.askAgents(ctx) // etcd may be away; the next turn comes
+	}
+}
+
+// askAgents checks once that agents hold nothing but what they are told.
+func (c *checker) askAgents(ctx context.Context) error {
+	if c.whole == nil {
+		return c.rules.AskAgents(ctx)
+	}
+	return c.whole.AskAgents(ctx, c.held, c.rules.Sync)
+}
+
+// quiet returns what is written for a while in which nothing should be.
+func (c *checker) quiet(ctx context.Context, period time.Duration) ([]invariant.Violation, error) {
+	before := c.listsWritten()
+	found, err := c.rules.Quiet(ctx, period)
+	if n := c.listsWritten() - before; n > 0 {
+		found = append(found, invariant.Violation{Rule: 8, Subject: "what agents are told", Text: fmt.Sprintf("written %d times at rest", n)})
+	}
+	return found, err
+}
+
+func (c *checker) listsWritten() int {
+	sum := 0
+	if c.whole != nil {
+		for _, n := range c.whole.Writes() {
+			sum += n
+		}
+	}
+	return sum
+}

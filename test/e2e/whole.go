@@ -1,0 +1,48 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"slices"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
+)
+
+// watchWhole has every version judged from now on.
+func (e *env) watchWhole(ctx context.Context, c whole.Carrier) error {
+	return e.watchRules(ctx, whole.New(c))
+}
+
+func (e *env) watchRules(ctx context.Context, w *whole.Rules) (err error) {
+	e.whole = w
+	e.rules, err = invariant.Watch(ctx, e.Config(), invariant.Options{OnChange: w.See, Expect: whole.Expect})
+	return err
+}
+
+// judgeWhole checks that no rule was broken since watchWhole, and that Cilium's
+// operator wrote nothing that agents are told, where that can be told.
+func (e *env) judgeWhole(ctx context.Context) error {
+	if err := e.rules.Sync(ctx); err != nil {
+		return err
+	}
+	broken := append(e.rules.Violations(), e.whole.Violations()...)
+	for _, b := range broken {
+		e.Logf("broken: %s", b)
+	}
+	e.check(len(broken) == 0, "promised rules broken at any instant", "%d", len(broken))
+	writes := e.whole.Writes()
+	if !e.whole.KnowsWriters() {
+		e.check(writes[whole.Nobody] > 0, "writes of what agents are told, by whomever", "%d", writes[whole.Nobody])
+		return nil
+	}
+	e.check(writes[whole.CiliumWriter] == 0 && writes[whole.OperatorWriter] > 0, "writes of what agents are told: by us, by agents, by cilium-operator", "%d, %d, %d",
+		writes[whole.OperatorWriter], writes[whole.AgentWriter], writes[whole.CiliumWriter])
+	for who, n := range writes {
+		if !slices.Contains([]string{whole.OperatorWriter, whole.AgentWriter, whole.CiliumWriter}, who) {
+			e.Logf("%d writes by %s", n, who)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+// Package whole judges versions of objects where agents are told whole blocks: in
+// multi-pool and kubernetes mode, by the rules of docs/architecture.md as
+// docs/modes.md has them. It stands beside package invariant, whose Checker hands
+// it every version, and which judges what becomes of blocks in every mode.
+package whole
+
+import (
+	"encoding/json"
+	"net/netip"
+	"slices"
+	"strings"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/cilium/cilium/pkg/node/addressing"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// The programs that write, as the API server names them: by the beginning of
+// their user agent (apimachinery, pkg/apis/meta/v1, managedFields).
+const (
+	AgentWriter    = "cilium-agent"
+	OperatorWriter = "cilium-pool-operator"
+	CiliumWriter   = "cilium-operator"
+	// Nobody: no book says who wrote.
+	Nobody = "nobody"
+)
+
+// Carrier is how agents are told whole blocks: the field of an object that lists
+// them.
+type Carrier struct {
+	// CIDRs reads the list; false: no object of that kind.
+	CIDRs func(client.Object) ([]netip.Prefix, bool)
+	// Fields lead to it in managedFields. None: the API server keeps none of such
+	// objects, so nobody can tell who wrote.
+	Fields [][]string
+	// Takes is who may take something off the list. Empty: nobody, as long as the
+	// object is there.
+	Takes string
+}
+
+// KnowsWriters says whether it can be told who wrote a list.
+func (c Carrier) KnowsWriters() bool { return len(c.Fields) > 0 }
+
+// InPools is multi-pool mode: what stands under any of Cilium's pools, of which the
+// agent alone takes something.
+func InPools() Carrier {
+	return Carrier{
+		CIDRs: func(o client.Object) ([]netip.Prefix, bool) {
+			cn, ok := o.(*ciliumv2.CiliumNode)
+			if !ok {
+				return nil, false
+			}
+			return ToldIn(cn, ""), true
+		},
+		Fields: [][]string{{"f:spec", "f:ipam", "f:pools", "f:allocated"}},
+		Takes:  AgentWriter,
+	}
+}
+
+// OnNode is kubernetes mode: the podCIDRs of a Node, else its annotations.
+func OnNode() Carrier {
+	return Carrier{
+		CIDRs: func(o client.Object) ([]netip.Prefix, bool) {
+			node, ok := o.(*corev1.Node)
+			if !ok {
+				return nil, false
+			}
+			return NodeCIDRs(node), true
+		},
+	}
+}
+
+// The annotations that tell an agent in kubernetes mode its CIDRs (Cilium
+// v1.20.1, pkg/annotation/k8s.go).
+const (
+	ipv4PodCIDR = "network.cilium.io/ipv4-pod-cidr"
+	ipv6PodCIDR = "network.cilium.io/ipv6-pod-cidr"
+)
+
+// NodeCIDRs are what a Node tells an agent in kubernetes mode.
+func NodeCIDRs(node *corev1.Node) []netip.Prefix {
+	said := node.Spec.PodCIDRs
+	if len(said) == 0 {
+		said = []string{node.Annotations[ipv4PodCIDR], node.Annotations[ipv6PodCIDR]}
+	}
+	var out []netip.Prefix
+	for _, s := range said {
+		if p, err := netip.ParsePrefix(s); err == nil {
+			out = append(out, p.Masked())
+		}
+	}
+	return out
+}
+
+// ToldTo are the CIDRs that an agent in multi-pool mode is told under the pool
+// default, in their order.
+func ToldTo(cn *ciliumv2.CiliumNode) []netip.Prefix { return ToldIn(cn, "default") }
+
+// ToldIn are those under a pool of Cilium's; "": under any.
+func ToldIn(cn *ciliumv2.CiliumNode, pool string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
+		for _, cidr := range entry.CIDRs {
+			if pool == "" || entry.Pool == pool {
+				out = append(out, cidr.Masked())
+			}
+		}
+	}
+	return out
+}
+
+// OwnAddresses are those that an agent has for itself, as its CiliumNode says.
+func OwnAddresses(o client.Object) []netip.Addr {
+	cn, ok := o.(*ciliumv2.CiliumNode)
+	if !ok {
+		return nil
+	}
+	said := []string{
+		cn.Spec.HealthAddressing.IPv4, cn.Spec.HealthAddressing.IPv6, cn.Spec.IngressAddressing.IPV4, cn.Spec.IngressAddressing.IPV6,
+	}
+	for _, a := range cn.Spec.Addresses {
+		if a.Type == addressing.NodeCiliumInternalIP {
+			said = append(said, a.IP)
+		}
+	}
+	var out []netip.Addr
+	for _, s := range said {
+		if addr, err := netip.ParseAddr(s); err == nil {
+			out = append(out, addr)
+		}
+	}
+	return out
+}
+
+// writer names who has set one of some fields of an object to what it is now.
+func writer(o client.Object, fields [][]string) string {
+	var names []string
+	for _, m := range o.GetManagedFields() {
+		var owned map[string]any
+		data, err := json.Marshal(m.FieldsV1)
+		if err != nil || json.Unmarshal(data, &owned) != nil {
+			continue
+		}
+		if slices.ContainsFunc(fields, func(path []string) bool { return has(owned, path) }) {
+			names = append(names, m.Manager)
+		}
+	}
+	if len(names) == 0 {
+		return Nobody
+	}
+	slices.Sort(names)
+	return strings.Join(slices.Compact(names), " and ")
+}
+
+func has(tree map[string]any, path []string) bool {
+	if len(path) == 0 {
+		return true
+	}
+	below, ok := tree[path[0]].(map[string]any)
+	return ok && has(below, path[1:])
+}

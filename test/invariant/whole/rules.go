@@ -1,0 +1,222 @@
+package whole
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
+)
+
+// Rules judge every version of everything, and count who wrote what agents are
+// told. Violations have the numbers of package invariant.
+type Rules struct {
+	carrier Carrier
+
+	mu     sync.Mutex
+	lists  map[string][]netip.Prefix         // by node that has an object with one
+	blocks map[string]block                  // by name
+	own    map[string][]netip.Addr           // agents' addresses, by node
+	pods   map[string]map[string]*corev1.Pod // by node and name
+	writes map[string]int                    // of lists, by who wrote
+	taken  int                               // CIDRs off lists
+	asked  int                               // how often agents were
+	broken []invariant.Violation
+	// moments are what became of CIDRs, in their order.
+	moments []Moment
+}
+
+// New knows of no object yet.
+func New(c Carrier) *Rules {
+	return &Rules{
+		carrier: c, lists: map[string][]netip.Prefix{}, blocks: map[string]block{},
+		own: map[string][]netip.Addr{}, pods: map[string]map[string]*corev1.Pod{}, writes: map[string]int{},
+	}
+}
+
+// Expect says of a violation that an invariant.Checker found that it is none here:
+// what stands in the fields of crd mode nobody reads, and agents in kubernetes mode
+// write podCIDRs of their own.
+func Expect(v invariant.Violation) bool {
+	return !strings.HasPrefix(v.Subject, "PodIPBlock ") || strings.Contains(v.Text, "in the pool of node")
+}
+
+// Begin takes what there is as it is.
+func (r *Rules) Begin(kind invariant.Kind, list client.ObjectList) error {
+	err := meta.EachListItem(list, func(o runtime.Object) error {
+		object, ok := o.(client.Object)
+		if ok {
+			r.See(invariant.Change{Kind: kind, Name: object.GetName(), New: object})
+		}
+		return nil
+	})
+	clear(r.writes)
+	return err
+}
+
+// See judges one version, and makes it the state. Versions come one at a time, in
+// their order.
+func (r *Rules) See(c invariant.Change) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch c.Kind {
+	case invariant.KindBlock:
+		r.seeBlock(c)
+	case invariant.KindPod:
+		r.seePod(c)
+	case invariant.KindCiliumNode:
+		r.own[c.Name] = OwnAddresses(c.New)
+	}
+	object := c.New
+	if object == nil {
+		object = c.Old
+	}
+	if object == nil {
+		return
+	}
+	if _, is := r.carrier.CIDRs(object); is {
+		r.seeList(c)
+	}
+}
+
+func (r *Rules) seeList(c invariant.Change) {
+	before, after, who := r.lists[c.Name], []netip.Prefix(nil), Nobody
+	delete(r.lists, c.Name)
+	if c.New != nil {
+		after, _ = r.carrier.CIDRs(c.New)
+		r.lists[c.Name] = after
+	}
+	if slices.Equal(before, after) {
+		return
+	}
+	if c.New != nil {
+		who = writer(c.New, r.carrier.Fields)
+	}
+	r.writes[who]++
+	for _, cidr := range after {
+		if !slices.Contains(before, cidr) {
+			r.note(c, cidr, IsTold)
+			r.came(c, cidr, who)
+		}
+	}
+	for _, cidr := range before {
+		if slices.Contains(after, cidr) {
+			continue
+		}
+		r.note(c, cidr, NotTold)
+		if c.New != nil {
+			r.taken++
+			r.went(c, cidr, who)
+		}
+	}
+}
+
+// came is rule 1 for a CIDR that an agent is told from now on. One that its
+// object was made with somebody gave it by hand.
+func (r *Rules) came(c invariant.Change, cidr netip.Prefix, who string) {
+	for other, list := range r.lists {
+		if other != c.Name && slices.ContainsFunc(list, cidr.Overlaps) {
+			r.find(c, 1, "told %s by %s, of which %s is told something too", cidr, who, other)
+		}
+	}
+	if c.Old == nil {
+		return
+	}
+	for _, b := range r.blocks {
+		if b.CIDR == cidr && b.Node == c.Name && (!b.Cooling || late(c, b)) {
+			return
+		}
+	}
+	r.find(c, 1, "told %s by %s, and it has no such block in service", cidr, who)
+}
+
+// late says that a write may have been decided on before a block began to cool
+// down: its object had not changed since.
+func late(c invariant.Change, b block) bool { return versionOf(c.Old) < b.from }
+
+// went is rule 2 for a CIDR that an agent is told no more.
+func (r *Rules) went(c invariant.Change, cidr netip.Prefix, who string) {
+	if who != r.carrier.Takes {
+		r.find(c, 2, "%s taken off by %s", cidr, who)
+	}
+	for _, addr := range r.own[c.Name] {
+		if cidr.Contains(addr) {
+			r.find(c, 2, "%s taken off by %s while the agent itself has %s", cidr, who, addr)
+		}
+	}
+	for name, pod := range r.pods[c.Name] {
+		for _, ip := range pod.Status.PodIPs {
+			if addr, err := netip.ParseAddr(ip.IP); err == nil && cidr.Contains(addr) && pod.DeletionTimestamp == nil {
+				r.find(c, 2, "%s taken off by %s while pod %s has %s", cidr, who, name, addr)
+			}
+		}
+	}
+}
+
+// seeBlock is rule 1 for a block that comes or goes.
+func (r *Rules) seeBlock(c invariant.Change) {
+	was, known := r.blocks[c.Name]
+	delete(r.blocks, c.Name)
+	if b, ok := BlockOf(c.New); ok {
+		from := c.Version
+		if was.Cooling {
+			from = was.from
+		}
+		r.blocks[c.Name] = block{b, from}
+		if !known {
+			r.note(c, b.CIDR, IsMade)
+			r.made(c, b)
+		}
+		return
+	}
+	old, ok := BlockOf(c.Old)
+	r.note(c, old.CIDR, IsUnmade)
+	for node, list := range r.lists {
+		if ok && slices.ContainsFunc(list, old.CIDR.Overlaps) {
+			r.find(c, 1, "%s of %s deleted while %s is told it", old.CIDR, old.Node, node)
+		}
+	}
+}
+
+func (r *Rules) made(c invariant.Change, b Block) {
+	for node, list := range r.lists {
+		if node != b.Node && slices.ContainsFunc(list, b.CIDR.Overlaps) {
+			r.find(c, 1, "%s made for %s while %s is told something of it", b.CIDR, b.Node, node)
+		}
+	}
+}
+
+func (r *Rules) seePod(c invariant.Change) {
+	if old, ok := c.Old.(*corev1.Pod); ok {
+		delete(r.pods[old.Spec.NodeName], c.Name)
+	}
+	if pod, ok := c.New.(*corev1.Pod); ok && pod.Spec.NodeName != "" && !pod.Spec.HostNetwork {
+		if r.pods[pod.Spec.NodeName] == nil {
+			r.pods[pod.Spec.NodeName] = map[string]*corev1.Pod{}
+		}
+		r.pods[pod.Spec.NodeName][c.Name] = pod
+	}
+}
+
+func (r *Rules) find(c invariant.Change, rule int, format string, args ...any) {
+	r.report(invariant.Violation{
+		Rule: rule, Subject: string(c.Kind) + " " + c.Name, Version: c.Version, Text: fmt.Sprintf(format, args...),
+	})
+}
+
+// report records a violation; one that lasts is recorded once.
+func (r *Rules) report(v invariant.Violation) {
+	known := func(o invariant.Violation) bool {
+		return o.Rule == v.Rule && o.Subject == v.Subject && o.Text == v.Text
+	}
+	if !slices.ContainsFunc(r.broken, known) {
+		r.broken = append(r.broken, v)
+	}
+}

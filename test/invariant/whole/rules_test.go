@@ -1,0 +1,239 @@
+package whole
+
+import (
+	"context"
+	"net/netip"
+	"strconv"
+	"strings"
+	"testing"
+
+	iputil "github.com/cilium/cilium/pkg/ip"
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
+)
+
+// told is a CiliumNode whose list somebody has written.
+func told(node, by, router string, cidrs ...string) *ciliumv2.CiliumNode {
+	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: node}}
+	entry := ipamtypes.IPAMPoolAllocation{Pool: "default"}
+	for _, c := range cidrs {
+		entry.CIDRs = append(entry.CIDRs, iputil.PrefixFrom(netip.MustParsePrefix(c)))
+	}
+	cn.Spec.IPAM.Pools.Allocated = []ipamtypes.IPAMPoolAllocation{entry}
+	if router != "" {
+		cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "CiliumInternalIP", IP: router}}
+	}
+	for manager, fields := range map[string]string{
+		by:        `{"f:spec":{"f:ipam":{"f:pools":{"f:allocated":{}}}}}`,
+		"another": `{"f:spec":{"f:ipam":{"f:pools":{".":{},"f:requested":{}}}}}`,
+	} {
+		cn.ManagedFields = append(cn.ManagedFields, metav1.ManagedFieldsEntry{Manager: manager, FieldsV1: metav1.NewFieldsV1(fields)})
+	}
+	return cn
+}
+
+func podIPBlock(cidr, node string, conditions ...metav1.Condition) *v1alpha1.PodIPBlock {
+	b := &v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: strings.ReplaceAll(cidr, "/", "-")}}
+	b.Spec.CIDR, b.Spec.Node, b.Status.Conditions = cidr, node, conditions
+	return b
+}
+
+func podAt(node, address string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+	p.Spec.NodeName, p.Status.PodIPs = node, []corev1.PodIP{{IP: address}}
+	return p
+}
+
+func TestRulesOfPools(t *testing.T) {
+	const a, b = "10.0.0.0/27", "10.0.0.32/27"
+	cooling := metav1.Condition{Type: v1alpha1.BlockCoolingDown, Status: metav1.ConditionTrue}
+	going := podAt("n1", "10.0.0.33")
+	now := metav1.Now()
+	going.DeletionTimestamp = &now
+	for name, test := range map[string]struct {
+		versions []client.Object
+		gone     client.Object
+		want     []string
+	}{
+		"told what it has": {versions: []client.Object{podIPBlock(a, "n1"), told("n1", OperatorWriter, ""), told("n1", OperatorWriter, "", a)}},
+		"told what nobody has": {
+			versions: []client.Object{told("n1", OperatorWriter, ""), told("n1", OperatorWriter, "", a)},
+			want:     []string{"rule 1, CiliumNode n1: told 10.0.0.0/27 by cilium-pool-operator, and it has no such block"},
+		},
+		"told what rests": {
+			versions: []client.Object{podIPBlock(a, "n1", cooling), told("n1", OperatorWriter, ""), told("n1", OperatorWriter, "", a)},
+			want:     []string{"rule 1, CiliumNode n1: told 10.0.0.0/27"},
+		},
+		"told by a late write what rests since": {versions: []client.Object{
+			told("n1", OperatorWriter, ""), podIPBlock(a, "n1"), podIPBlock(a, "n1", cooling), told("n1", OperatorWriter, "", a),
+		}},
+		"made of what another is told": {
+			versions: []client.Object{podIPBlock(a, "n1"), told("n1", OperatorWriter, ""), told("n1", OperatorWriter, "", a), podIPBlock("10.0.0.0/26", "n2")},
+			want:     []string{"rule 1, PodIPBlock 10.0.0.0-26: 10.0.0.0/26 made for n2 while n1 is told something of it"},
+		},
+		"two are told the same": {
+			versions: []client.Object{
+				podIPBlock(a, "n1"), told("n1", OperatorWriter, ""), told("n1", OperatorWriter, "", a),
+				podIPBlock(a, "n2"), told("n2", OperatorWriter, ""), told("n2", OperatorWriter, "", a),
+			},
+			want: []string{"rule 1, CiliumNode n2: told 10.0.0.0/27 by cilium-pool-operator, of which n1"},
+		},
+		"the agent gives back": {versions: []client.Object{
+			podIPBlock(a, "n1"), podIPBlock(b, "n1"), told("n1", OperatorWriter, ""), told("n1", OperatorWriter, "10.0.0.1", a, b), going, told("n1", AgentWriter, "10.0.0.1", a),
+		}},
+		"somebody else takes off": {
+			versions: []client.Object{podIPBlock(a, "n1"), podIPBlock(b, "n1"), told("n1", OperatorWriter, ""), told("n1", OperatorWriter, "", a, b), told("n1", CiliumWriter, "", a)},
+			want:     []string{"rule 2, CiliumNode n1: 10.0.0.32/27 taken off by cilium-operator"},
+		},
+		"given back with a pod in it": {
+			versions: []client.Object{podIPBlock(a, "n1"), podIPBlock(b, "n1"), told("n1", OperatorWriter, ""), told("n1", OperatorWriter, "", a, b), podAt("n1", "10.0.0.33"), told("n1", AgentWriter, "", a)},
+			want:     []string{"rule 2, CiliumNode n1: 10.0.0.32/27 taken off by cilium-agent while pod p has 10.0.0.33"},
+		},
+		"given back with the router in it": {
+			versions: []client.Object{podIPBlock(a, "n1"), podIPBlock(b, "n1"), told("n1", OperatorWriter, ""), told("n1", OperatorWriter, "10.0.0.40", a, b), told("n1", AgentWriter, "10.0.0.40", a)},
+			want:     []string{"rule 2, CiliumNode n1: 10.0.0.32/27 taken off by cilium-agent while the agent itself has 10.0.0.40"},
+		},
+		"a block goes while it is told": {
+			versions: []client.Object{podIPBlock(a, "n1"), told("n1", OperatorWriter, ""), told("n1", OperatorWriter, "", a)},
+			gone:     podIPBlock(a, "n1"),
+			want:     []string{"rule 1, PodIPBlock 10.0.0.0-27: 10.0.0.0/27 of n1 deleted while n1 is told it"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) { judge(t, New(InPools()), test.versions, test.gone, test.want) })
+	}
+}
+
+// judge shows versions, and then the end of an object, to rules that must find
+// what is wanted and nothing else. Versions have the numbers 1, 2, 3 and so on.
+func judge(t *testing.T, w *Rules, versions []client.Object, gone client.Object, want []string) {
+	t.Helper()
+	seen := map[string]client.Object{}
+	for i, o := range versions {
+		o.SetResourceVersion(strconv.Itoa(i + 1))
+		key := string(kindOfObject(o)) + o.GetName()
+		w.See(invariant.Change{Kind: kindOfObject(o), Name: o.GetName(), Version: uint64(i + 1), Old: seen[key], New: o})
+		seen[key] = o
+	}
+	if gone != nil {
+		w.See(invariant.Change{Kind: kindOfObject(gone), Name: gone.GetName(), Old: gone})
+	}
+	found := w.Violations()
+	if len(found) != len(want) {
+		t.Fatalf("found %v, want %q", found, want)
+	}
+	for i := range want {
+		if !strings.HasPrefix(found[i].String(), want[i]) {
+			t.Errorf("found %q, want %q", found[i], want[i])
+		}
+	}
+}
+
+func kindOfObject(o client.Object) invariant.Kind {
+	switch o.(type) {
+	case *v1alpha1.PodIPBlock:
+		return invariant.KindBlock
+	case *corev1.Pod:
+		return invariant.KindPod
+	case *corev1.Node:
+		return invariant.KindNode
+	}
+	return invariant.KindCiliumNode
+}
+
+func TestWritersAreCounted(t *testing.T) {
+	w := New(InPools())
+	var old client.Object
+	for _, cn := range []*ciliumv2.CiliumNode{
+		told("n1", OperatorWriter, ""), told("n1", OperatorWriter, "", "10.0.0.0/27"), told("n1", AgentWriter, "10.0.0.1", "10.0.0.0/27"),
+		told("n1", CiliumWriter, "", "10.0.0.0/27", "10.0.0.32/27"), told("n1", AgentWriter, "", "10.0.0.0/27"),
+	} {
+		w.See(invariant.Change{Kind: invariant.KindCiliumNode, Name: "n1", Old: old, New: cn})
+		old = cn
+	}
+	if diff := cmp.Diff(map[string]int{OperatorWriter: 1, AgentWriter: 1, CiliumWriter: 1}, w.Writes()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestNodeCIDRs(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{ipv4PodCIDR: "10.0.0.0/27", ipv6PodCIDR: "fd00::/122"}}}
+	if got := NodeCIDRs(node); len(got) != 2 {
+		t.Errorf("annotations say %v", got)
+	}
+	node.Spec.PodCIDRs = []string{"10.1.0.0/24"}
+	if got := NodeCIDRs(node); len(got) != 1 || got[0].String() != "10.1.0.0/24" {
+		t.Errorf("the spec says %v", got)
+	}
+}
+
+// node is a Node that tells its agent CIDRs.
+func node(name string, cidrs ...string) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}}}
+	for _, c := range cidrs {
+		n.Annotations[ipv4PodCIDR] = c
+	}
+	return n
+}
+
+func TestRulesOfNodes(t *testing.T) {
+	const a, b = "10.0.0.0/27", "10.0.0.32/27"
+	for name, test := range map[string]struct {
+		versions []client.Object
+		gone     client.Object
+		want     []string
+	}{
+		"told what it has, and deleted": {versions: []client.Object{node("n1"), podIPBlock(a, "n1"), node("n1", a), podAt("n1", "10.0.0.1")}, gone: node("n1", a)},
+		"told what nobody has": {
+			versions: []client.Object{node("n1"), node("n1", a)},
+			want:     []string{"rule 1, Node n1: told 10.0.0.0/27 by nobody, and it has no such block"},
+		},
+		"two are told the same": {
+			versions: []client.Object{node("n1"), node("n2"), podIPBlock(a, "n1"), node("n1", a), node("n2", a)},
+			want: []string{
+				"rule 1, Node n2: told 10.0.0.0/27 by nobody, of which n1 is told something too",
+				"rule 1, Node n2: told 10.0.0.0/27 by nobody, and it has no such block",
+			},
+		},
+		"told another": {
+			versions: []client.Object{node("n1"), podIPBlock(a, "n1"), podIPBlock(b, "n1"), node("n1", a), podAt("n1", "10.0.0.1"), node("n1", b)},
+			want: []string{
+				"rule 2, Node n1: 10.0.0.0/27 taken off by nobody",
+				"rule 2, Node n1: 10.0.0.0/27 taken off by nobody while pod p has 10.0.0.1",
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) { judge(t, New(OnNode()), test.versions, test.gone, test.want) })
+	}
+}
+
+func TestAgentsHoldWhatTheyAreTold(t *testing.T) {
+	w := New(InPools())
+	w.See(invariant.Change{Kind: invariant.KindCiliumNode, Name: "n1", New: told("n1", OperatorWriter, "", "10.0.0.0/27")})
+	inside, outside := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.33")
+	ask := func(answers ...map[string][]netip.Addr) {
+		err := w.AskAgents(t.Context(), func() map[string][]netip.Addr {
+			answer := answers[0]
+			answers = answers[1:]
+			return answer
+		}, func(context.Context) error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask(map[string][]netip.Addr{"n1": {inside}, "unknown": {outside}})
+	ask(map[string][]netip.Addr{"n1": {outside}}, map[string][]netip.Addr{"n1": {inside}})
+	if found := w.Violations(); len(found) > 0 {
+		t.Fatalf("found %v", found)
+	}
+	ask(map[string][]netip.Addr{"n1": {inside, outside}}, map[string][]netip.Addr{"n1": {inside, outside}})
+	if found := w.Violations(); len(found) != 1 || found[0].Rule != 2 || w.Asked() != 3 {
+		t.Fatalf("found %v after %d questions", found, w.Asked())
+	}
+}
