@@ -45,6 +45,7 @@ func checksOf(o options) ([]check, error) {
 		"unit":        {of: mutant.pkg, catch: tests(hang, "-test.skip", random)},
 		"random":      {of: mutant.pkg, catch: tests(hang, "-test.run", random)},
 		"controller":  {of: byControllers, catch: tests(hang)},
+		"scripts":     {of: byScripts, catch: tests(longHang, "-test.run", "^TestScripts$")},
 		"sim":         {of: only("./test/sim"), catch: o.sim.catch},
 		"integration": {of: only("./test/integration"), catch: tests(longHang)},
 	}
@@ -67,6 +68,14 @@ func byControllers(m mutant) string {
 		return ""
 	}
 	return pkg
+}
+
+// byScripts says nothing but of the kubectl plugin.
+func byScripts(m mutant) string {
+	if m.pkg() == "./pkg/plugin" {
+		return "./test/plugin"
+	}
+	return ""
 }
 
 // builder builds each program once, with all mutants in it.

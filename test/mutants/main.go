@@ -92,7 +92,7 @@ func parse(args []string) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
 	pattern := flags.String("run", "all", "only mutants whose name or file matches this regular expression")
-	checks := flags.String("checks", "unit,random,controller,sim,integration", "the checks to try, in this order")
+	checks := flags.String("checks", "unit,random,controller,scripts,sim,integration", "the checks to try, in this order")
 	flags.BoolVar(&o.all, "all-checks", false, "try every check on every mutant, not only until one catches it")
 	flags.BoolVar(&o.key, "key", false, "only the key guards")
 	flags.BoolVar(&o.list, "list", false, "list the mutants and stop")

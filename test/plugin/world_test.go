@@ -107,6 +107,7 @@ func (w *world) setup(e *testscript.Env) error {
 	e.Setenv("KUBECONFIG", w.reader)
 	e.Setenv("KUBECTL", filepath.Join(w.bin, "kubectl"))
 	e.Setenv("PLUGIN", w.sources)
+	e.Setenv("MUTANT", os.Getenv("MUTANT")) // of test/mutants
 	for _, list := range []client.ObjectList{
 		&corev1.PodList{}, &corev1.NodeList{}, &ciliumv2.CiliumNodeList{}, &v1alpha1.PodIPPoolList{},
 		&v1alpha1.PodIPBlockList{}, &coordinationv1.LeaseList{},
