@@ -124,8 +124,7 @@ func (f *Feed) Start(ctx context.Context) error {
 			f.CiliumPools.SetKnown()
 		}
 		if w.Store != nil {
-			reflector := toolscache.NewReflectorWithOptions(w.From, w.Object, w.Store, toolscache.ReflectorOptions{Name: "feed"})
-			reflectors.Go(func() { reflector.RunWithContext(ctx) })
+			reflectors.Go(func() { w.fill(ctx) })
 			synced = append(synced, w.Store.HasSynced)
 			continue
 		}
@@ -159,6 +158,11 @@ type Watch struct {
 	From    toolscache.ListerWatcher
 	// Known asks whether the API server knows the kind. Nil: it does.
 	Known func() (bool, error)
+}
+
+// fill lets a reflector fill Store until ctx ends.
+func (w Watch) fill(ctx context.Context) {
+	toolscache.NewReflectorWithOptions(w.From, w.Object, w.Store, toolscache.ReflectorOptions{Name: "feed"}).RunWithContext(ctx)
 }
 
 // Watches are all that the Feed takes in.

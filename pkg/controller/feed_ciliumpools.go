@@ -43,7 +43,7 @@ func (f *Feed) later(ctx context.Context, logger logr.Logger, w Watch) {
 			f.allPools()
 		}
 	}()
-	toolscache.NewReflectorWithOptions(w.From, w.Object, w.Store, toolscache.ReflectorOptions{Name: "feed"}).RunWithContext(ctx)
+	w.fill(ctx)
 	<-synced
 }
 
