@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -80,17 +81,19 @@ func TestMultiPoolAgent(t *testing.T) {
 }
 
 func TestPodThatAsksNoMoreIsForgotten(t *testing.T) {
-	s := newWholeStore(8, time.Millisecond, func(string) {})
-	if _, _, err := s.AllocateNext("a"); err == nil {
-		t.Fatal("there was an address")
-	}
-	if _, requested := s.update(); requested != 16 {
-		t.Errorf("%d are requested while one waits", requested)
-	}
-	time.Sleep(2 * time.Millisecond)
-	if _, requested := s.update(); requested != 8 {
-		t.Errorf("%d are requested when none does", requested)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newWholeStore(8, time.Millisecond, func(string) {})
+		if _, _, err := s.AllocateNext("a"); err == nil {
+			t.Fatal("there was an address")
+		}
+		if _, requested := s.update(); requested != 16 {
+			t.Errorf("%d are requested while one waits", requested)
+		}
+		time.Sleep(2 * time.Millisecond)
+		if _, requested := s.update(); requested != 8 {
+			t.Errorf("%d are requested when none does", requested)
+		}
+	})
 }
 
 func TestKubernetesAgent(t *testing.T) {
