@@ -93,9 +93,10 @@ func TestMultiPoolMode(t *testing.T) {
 	e.isTold("n1", 1)
 }
 
-// Pods that ask for a pool of Cilium's, by their namespace, get blocks of the
-// PodIPPools that serve it, under its name; so does an agent that requests them.
-func TestCiliumPools(t *testing.T) {
+// newBlueEnv is one in multi-pool mode with a PodIPPool for Cilium's pool blue,
+// beside the default one, and node n1, which has asked for what its first block has.
+func newBlueEnv(t *testing.T) *env {
+	t.Helper()
 	e := newEnv(t)
 	s := quick()
 	s.Mode = ciliumnode.MultiPool
@@ -105,6 +106,13 @@ func TestCiliumPools(t *testing.T) {
 	e.bareNode("n1", nil)
 	e.isTold("n1", 1)
 	e.agentAsks("n1", 16, 1)
+	return e
+}
+
+// Pods that ask for a pool of Cilium's, by their namespace, get blocks of the
+// PodIPPools that serve it, under its name; so does an agent that requests them.
+func TestCiliumPools(t *testing.T) {
+	e := newBlueEnv(t)
 
 	ask := func(pool string) {
 		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"ipam.cilium.io/ip-pool":`+pool+`}}}`))
@@ -153,15 +161,7 @@ func TestCiliumPools(t *testing.T) {
 // Pods that a selector of a CiliumPodIPPool picks get blocks of its pool, also if
 // it comes to pick them once they are there.
 func TestSelectorsOfCiliumPools(t *testing.T) {
-	e := newEnv(t)
-	s := quick()
-	s.Mode = ciliumnode.MultiPool
-	e.start(s)
-	e.pool("all", nil, "10.1.0.0/24")
-	e.pool("blues", func(p *v1alpha1.PodIPPool) { p.Spec.CiliumPool = "blue" }, "10.2.0.0/24")
-	e.bareNode("n1", nil)
-	e.isTold("n1", 1)
-	e.agentAsks("n1", 16, 1)
+	e := newBlueEnv(t)
 	e.pods("n1", "team", 40) // of the default pool
 	e.isTold("n1", 2)
 	blue := e.ciliumPool("blue", "[192.0.2.0/32] 27")
