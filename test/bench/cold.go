@@ -13,7 +13,7 @@ func cold(peers bool) measure {
 	m := measure{name: "cold", run: coldRun, contenders: []contender{bare("claim"), operator()}}
 	if peers {
 		cidr, kcm := bare("cidr"), nodeipam()
-		cidr.once, kcm.once = true, true
+		cidr.rounds, kcm.rounds = 1, 1
 		m.contenders = append(m.contenders, cidr,
 			ciliumOperator(clusterPool, bed.ClusterPool, true), ciliumOperator(multiPool, bed.MultiPool, true), kcm,
 			ciliumOperator(clusterPoolAsIs, bed.ClusterPool, false), ciliumOperator(multiPoolAsIs, bed.MultiPool, false))
@@ -69,7 +69,7 @@ func restart(peers bool) measure {
 		world: bed.World{Blocks: 2, Used: 20, Pods: 20, Settled: true}}
 	if peers {
 		for _, peer := range []contender{ciliumOperator(clusterPool, bed.ClusterPool, true), ciliumOperator(multiPool, bed.MultiPool, true)} {
-			peer.once = true
+			peer.rounds = 1
 			m.contenders = append(m.contenders, peer)
 		}
 	}

@@ -26,9 +26,10 @@ const (
 type contender struct {
 	name string
 	mode bed.Mode
-	// once: one round has to do, or the whole would take more than an hour.
-	once bool
-	argv func(st *bed.Stage, w bed.World) ([]string, error)
+	// rounds at most, and at the full size alone, or the whole would take more
+	// than an hour; 0: all.
+	rounds int
+	argv   func(st *bed.Stage, w bed.World) ([]string, error)
 	// says is in its log when it has read everything and may decide.
 	says []string
 	// path is what it writes to; published tells that an event of it shows a
@@ -70,8 +71,8 @@ func bare(program string) contender {
 
 var (
 	floorNames = map[string]string{
-		"allocate": "bare creates and patches of pools.allocated", "claim": "bare creates and pool patches", "join": "bare creates and pool patches", "cidr": "bare patches of podCIDRs alone",
-		"reclaim": "bare writes of the handshake", "react": "bare watch, create and patch",
+		"serve": "bare creates and patches of pools.allocated", "claim": "bare creates and pool patches", "join": "bare creates and pool patches", "cidr": "bare patches of podCIDRs alone",
+		"reclaim": "bare writes of the handshake", "reclaim-seeing": "the same, a watch of blocks and a look at each CiliumNode", "react": "bare watch, create and patch",
 		"merge": "merge patch", "json": "JSON patch", "apply": "server-side apply", "partial": "merge patch, metadata in return",
 		"list": "bare list and decode", "watch": "bare watches, thrown away",
 	}
@@ -83,7 +84,7 @@ var (
 // ciliumOperator is Cilium's own, as its chart runs it but for ports and, as ours,
 // a longer lease.
 func ciliumOperator(name string, mode bed.Mode, lifted bool) contender {
-	c := contender{name: name, mode: mode, once: !lifted, path: bed.CiliumNodes, published: podCIDRs, says: []string{"Initialization complete"}}
+	c := contender{name: name, mode: mode, rounds: 1, path: bed.CiliumNodes, published: podCIDRs, says: []string{"Initialization complete"}}
 	c.argv = func(st *bed.Stage, _ bed.World) ([]string, error) {
 		port, err := bed.FreePort()
 		if err != nil {
@@ -107,6 +108,9 @@ func ciliumOperator(name string, mode bed.Mode, lifted bool) contender {
 	}
 	if mode == bed.MultiPool {
 		c.published = allocated
+	}
+	if lifted {
+		c.rounds = 2
 	}
 	return c
 }

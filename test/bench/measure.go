@@ -95,7 +95,7 @@ func (b *bench) all(ctx context.Context, m measure, nodes int) error {
 	})
 	for round := range rounds {
 		for _, c := range m.contenders {
-			if c.once && (round > 0 || nodes < b.nodes) || b.only != "" && !slices.Contains(b.onlyNames(), c.name) {
+			if c.rounds > 0 && (round >= c.rounds || nodes < b.nodes) || b.only != "" && !slices.Contains(b.onlyNames(), c.name) {
 				continue
 			}
 			s, err := b.once(ctx, m, c, nodes, round)

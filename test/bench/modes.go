@@ -20,11 +20,11 @@ const oursMultiPool = ours + ", mode multi-pool"
 // modes: a cold start in multi-pool mode, and then single agents that ask for more
 // than their block has.
 func modes(peers bool, bursts int, spacing time.Duration) measure {
-	floor, own := bare("allocate"), operator("--mode=multi-pool")
+	floor, own := bare("serve"), operator("--mode=multi-pool")
 	floor.mode, own.mode, own.name = bed.OwnMultiPool, bed.OwnMultiPool, oursMultiPool
 	floor.published, own.published = allocated, allocated
 	m := measure{name: "modes", rounds: 2, contenders: []contender{floor, own}, run: func(ctx context.Context, r *run) error {
-		if err := coldRun(ctx, r); err != nil || r.c.name == floor.name {
+		if err := coldRun(ctx, r); err != nil {
 			return err
 		}
 		return requestsRun(ctx, r, min(bursts, r.world.Nodes), spacing)

@@ -65,8 +65,10 @@ func (r *run) triggered(ctx context.Context, waited, versions *bed.Observer, edi
 // reclaim: an edit of the pool makes every node give one of its two blocks back,
 // with all waits and the pacing lifted.
 func reclaim() measure {
+	seeing := bare("reclaim-seeing")
+	seeing.rounds = 1
 	return measure{name: "reclaim", run: reclaimRun, rounds: 1, world: bed.World{Blocks: 2, Used: 4, Agents: true},
-		contenders: []contender{bare("reclaim"), operator("--reclaim-idle-for=0s", "--ack-hold=0s", "--cooldown=0s",
+		contenders: []contender{bare("reclaim"), seeing, operator("--reclaim-idle-for=0s", "--ack-hold=0s", "--cooldown=0s",
 			"--reclaims-per-minute=0", "--reclaims-per-minute-per-pool=0", "--agent-settle-time=0s")}}
 }
 

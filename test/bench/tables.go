@@ -7,10 +7,14 @@ import (
 	"strings"
 )
 
-// grown are what the growth curve shows: one line each for ours and the floor.
-func grown() []column {
-	return []column{{"cold", "cold start", false}, {"restart", "restart", false}, {"storm", "scale-up storm", false}, {"reclaim", "reclaim storm", false}}
+// grown are what the growth curve shows: one line each for ours and its floor.
+func grown() []growing {
+	return []growing{
+		{"cold", "cold start", "claim"}, {"restart", "restart", "list"}, {"storm", "scale-up storm", "claim"}, {"reclaim", "reclaim storm", "reclaim"},
+	}
 }
+
+type growing struct{ measure, title, floor string }
 
 // curve is a measure's seconds by size, for one contender.
 type curve struct {
@@ -28,12 +32,14 @@ func curves(r results) []curve {
 	var out []curve
 	for _, c := range grown() {
 		for _, floor := range []bool{true, false} {
-			line := curve{title: c.title, floor: floor}
+			line, name := curve{title: c.title, floor: floor}, ours
+			if floor {
+				name = bare(c.floor).name
+			}
 			bySize := map[int][]float64{}
 			for _, s := range r.Samples {
 				v, ok := s.Values["seconds"]
-				if ok && s.Measure == c.value && strings.HasPrefix(s.Contender, "floor") == floor && (floor || s.Contender == ours) &&
-					!strings.Contains(s.Contender, "alone") {
+				if ok && s.Measure == c.measure && s.Contender == name {
 					bySize[s.Nodes] = append(bySize[s.Nodes], v)
 				}
 			}

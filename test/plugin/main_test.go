@@ -84,6 +84,9 @@ func TestScripts(t *testing.T) {
 			"told": w.cmdTold,
 			"asks": w.cmdAsks,
 
+			"wakes":   w.cmdWakes,
+			"version": w.cmdVersion,
+
 			"withdraw": w.cmdWithdraw,
 			"await":    cmdAwait,
 		},

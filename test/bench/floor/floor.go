@@ -25,7 +25,7 @@ type Program func(ctx context.Context, f *Floor) error
 func Programs() map[string]Program {
 	all := encodings()
 	for name, p := range map[string]Program{
-		"allocate": Allocate, "claim": Claim, "join": Join, "cidr": CIDR, "reclaim": Reclaim, "react": React, "list": List, "watch": Watch,
+		"serve": Serve, "claim": Claim, "join": Join, "cidr": CIDR, "reclaim": Reclaim, "reclaim-seeing": ReclaimSeeing, "react": React, "list": List, "watch": Watch,
 	} {
 		all[name] = p
 	}
@@ -126,13 +126,15 @@ func Claim(ctx context.Context, f *Floor) error {
 
 // Allocate is Claim in multi-pool mode.
 func Allocate(ctx context.Context, f *Floor) error {
-	return bed.Parallel(ctx, f.world.Nodes, Workers, func(ctx context.Context, i int) error {
-		if err := f.createBlock(ctx, i); err != nil {
-			return err
-		}
-		pools := []object{{"pool": "default", "cidrs": f.cidrs(i, true)}}
-		return f.patch(ctx, bed.CiliumNodes+"/"+bed.NodeName(i), object{"spec": object{"ipam": object{"pools": object{"allocated": pools}}}})
-	})
+	return bed.Parallel(ctx, f.world.Nodes, Workers, f.allocate)
+}
+
+func (f *Floor) allocate(ctx context.Context, i int) error {
+	if err := f.createBlock(ctx, i); err != nil {
+		return err
+	}
+	pools := []object{{"pool": "default", "cidrs": f.cidrs(i, true)}}
+	return f.patch(ctx, bed.CiliumNodes+"/"+bed.NodeName(i), object{"spec": object{"ipam": object{"pools": object{"allocated": pools}}}})
 }
 
 // Join creates the CiliumNode of each node too.

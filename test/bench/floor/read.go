@@ -1,8 +1,10 @@
 package floor
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -73,7 +75,35 @@ func Watch(ctx context.Context, f *Floor) error {
 // React claims a block for the node of every pod that is bound from now on, and
 // publishes it.
 func React(ctx context.Context, f *Floor) error {
-	pods, err := bed.Follow(ctx, f.api, podsPath, podFields)
+	return f.react(ctx, podsPath, podFields, func(event []byte) string { return after(string(event), `"nodeName":"`) },
+		func(ctx context.Context, i int) error {
+			if err := f.createBlock(ctx, i); err != nil {
+				return err
+			}
+			return f.publish(ctx, i)
+		})
+}
+
+// Serve is Allocate, and then a second block for every node whose agent requests it.
+func Serve(ctx context.Context, f *Floor) error {
+	if err := Allocate(ctx, f); err != nil {
+		return err
+	}
+	second := *f
+	second.world.Blocks = 1
+	two := bed.World{Blocks: 2}.Requested()[0].Needed.IPv4Addrs
+	asked := fmt.Appendf(nil, `"needed":{"ipv4-addrs":%d}`, two)
+	return f.react(ctx, bed.CiliumNodes, "", func(event []byte) string {
+		if !bytes.Contains(event, asked) {
+			return ""
+		}
+		return bed.Name(event)
+	}, second.allocate)
+}
+
+// react does something, once, for every node that an event from now on names.
+func (f *Floor) react(ctx context.Context, path, selector string, named func(event []byte) string, do func(ctx context.Context, i int) error) error {
+	events, err := bed.Follow(ctx, f.api, path, selector)
 	if err != nil {
 		return err
 	}
@@ -84,11 +114,7 @@ func React(ctx context.Context, f *Floor) error {
 	for range Workers {
 		go func() {
 			for i := range queue {
-				err := f.createBlock(ctx, i)
-				if err == nil {
-					err = f.publish(ctx, i)
-				}
-				if err != nil {
+				if err := do(ctx, i); err != nil {
 					cancel(err)
 				}
 			}
@@ -96,9 +122,9 @@ func React(ctx context.Context, f *Floor) error {
 	}
 	f.say("ready")
 	seen := map[int]bool{}
-	err = pods.Run(ctx, func(event []byte) {
+	err = events.Run(ctx, func(event []byte) {
 		// The number of a node is what its name ends with.
-		node := after(string(event), `"nodeName":"`)
+		node := named(event)
 		i, err := strconv.Atoi(node[strings.LastIndexByte(node, '-')+1:])
 		if err == nil && !seen[i] {
 			seen[i] = true

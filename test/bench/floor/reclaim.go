@@ -14,6 +14,27 @@ import (
 // block drains, its free addresses are marked, the agent answers, they leave the
 // pool, the block cools down, the entries are deleted, the block goes.
 func Reclaim(ctx context.Context, f *Floor) error {
+	return f.reclaimAll(ctx, func(context.Context, string) error { return nil })
+}
+
+// ReclaimSeeing is Reclaim with what a program needs that does not know how it
+// ends: a watch of blocks, of which each has four versions, and a look at the
+// CiliumNode before a block goes.
+func ReclaimSeeing(ctx context.Context, f *Floor) error {
+	blocks, err := bed.Follow(ctx, f.api, bed.Blocks, "")
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() { cancel(blocks.Run(ctx, func([]byte) {})) }()
+	return f.reclaimAll(ctx, func(ctx context.Context, node string) error {
+		_, err := f.api.Get().AbsPath(node).DoRaw(ctx)
+		return err
+	})
+}
+
+func (f *Floor) reclaimAll(ctx context.Context, look func(ctx context.Context, node string) error) error {
 	watch, err := bed.Follow(ctx, f.api, bed.CiliumNodes, "")
 	if err != nil {
 		return err
@@ -23,7 +44,7 @@ func Reclaim(ctx context.Context, f *Floor) error {
 	defer cancel(nil)
 	go func() { cancel(watch.Run(ctx, answers.take)) }()
 	return bed.Parallel(ctx, f.world.Nodes, Workers, func(ctx context.Context, i int) error {
-		return f.reclaim(ctx, i, answers.of(bed.NodeName(i)))
+		return f.reclaim(ctx, i, answers.of(bed.NodeName(i)), look)
 	})
 }
 
@@ -54,7 +75,7 @@ func (a *answers) take(event []byte) {
 	}
 }
 
-func (f *Floor) reclaim(ctx context.Context, i int, answered <-chan struct{}) error {
+func (f *Floor) reclaim(ctx context.Context, i int, answered <-chan struct{}, look func(ctx context.Context, node string) error) error {
 	cidr := f.cidrs(i, false)[f.world.Blocks-1]
 	node, block := bed.CiliumNodes+"/"+bed.NodeName(i), bed.Blocks+"/"+crd.BlockName(cidr)
 	marks, gone := object{}, object{}
@@ -85,6 +106,9 @@ func (f *Floor) reclaim(ctx context.Context, i int, answered <-chan struct{}) er
 	}
 	if err := f.patch(ctx, node+"/status", object{"status": object{"ipam": object{"release-ips": gone}}}); err != nil {
 		return err
+	}
+	if err := look(ctx, node); err != nil {
+		return fmt.Errorf("read %s: %w", node, err)
 	}
 	if err := f.patch(ctx, block, object{"metadata": object{"finalizers": nil}}); err != nil {
 		return err
