@@ -74,10 +74,10 @@ func (r *NodeReconciler) act(ctx context.Context, o *observation, plans []family
 // another block's: that one is read live.
 func (r *NodeReconciler) toList(ctx context.Context, o *observation, plans []familyPlan, change *ciliumnode.Change) error {
 	for _, b := range r.Ledger.NodeBlocks(o.name) {
-		f, ciliumPool := ipalloc.FamilyOf(b.CIDR.Addr()), r.ciliumPoolOf(b, o.view)
-		if !slices.ContainsFunc(plans, func(p familyPlan) bool { return p.family == f && p.ciliumPool == ciliumPool }) {
+		if !slices.ContainsFunc(plans, func(p familyPlan) bool { return r.about(p, b, o.view) }) {
 			continue
 		}
+		ciliumPool := r.ciliumPoolOf(b, o.view)
 		if !o.view.Of(ciliumPool).Lists(b.CIDR) {
 			may, err := r.mayList(ctx, o, b)
 			if err != nil {
@@ -90,6 +90,12 @@ func (r *NodeReconciler) toList(ctx context.Context, o *observation, plans []fam
 		change.Add(b.CIDR, ciliumPool)
 	}
 	return nil
+}
+
+// about reports whether a plan is about a block: it is of the plan's family, and of
+// its pool of Cilium's.
+func (r *NodeReconciler) about(p familyPlan, b crd.Block, view *ciliumnode.View) bool {
+	return p.family == ipalloc.FamilyOf(b.CIDR.Addr()) && p.ciliumPool == r.ciliumPoolOf(b, view)
 }
 
 func (r *NodeReconciler) mayList(ctx context.Context, o *observation, b crd.Block) (bool, error) {

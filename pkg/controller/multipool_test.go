@@ -219,6 +219,21 @@ func TestMultiPoolTakenBackWhileItRests(t *testing.T) {
 	b.check("at the end")
 }
 
+// The same where no pool serves the node any more.
+func TestMultiPoolTakenBackWithoutAPool(t *testing.T) {
+	b := returned(t)
+	b.settle()
+	pool := podIPPool("p", 1, "10.0.0.0/28")
+	pool.Generation, pool.Spec.NodeSelector = 2, &metav1.LabelSelector{MatchLabels: map[string]string{"zone": "a"}}
+	b.r.Pools.Set(pool)
+	b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"default","cidrs":["10.0.0.0/30","10.0.0.4/30"]}]}}}}`)
+	b.settle()
+	if !b.has("10.0.0.4/30") {
+		t.Error("a block that the agent has is gone")
+	}
+	b.check("at the end")
+}
+
 // A rested block stays while the CiliumNode, read live, lists it or shares an
 // address with what it lists.
 func TestMultiPoolGivesUpNothingThatIsListed(t *testing.T) {

@@ -209,7 +209,8 @@ func (r *NodeReconciler) decide(ctx context.Context, o *observation) []familyPla
 		key := fo.key(o.name)
 		old := r.recall(key, fo.family)
 		plan, memory := expand.Decide(now, fo.policy, fo.state, old)
-		if n := reclaims(plan); n > 0 && !r.Pacing.Take(fo.pools[0], n, now) {
+		// Where no pool serves the node any more, nobody paces what drains once more.
+		if n := reclaims(plan); n > 0 && len(fo.pools) > 0 && !r.Pacing.Take(fo.pools[0], n, now) {
 			fo.state.ReclaimBudget = 0 // somebody else was faster
 			plan, memory = expand.Decide(now, fo.policy, fo.state, old)
 		}

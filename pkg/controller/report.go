@@ -41,18 +41,23 @@ func (r *NodeReconciler) report(ctx context.Context, o *observation, plans []fam
 	if o.node == nil {
 		r.Metrics.waiting.forgetNode(o.name)
 	}
-	if o.node == nil || o.paused() {
+	if o.node == nil || len(plans) == 0 && o.paused() {
 		return nil
 	}
 	lack, now := lacking(plans), r.Clock.Now()
-	r.setStarving(o.name, lack != nil)
 	var short [2]int
+	var waits []expand.Wait
 	for _, p := range plans {
 		short[p.family] += max(p.plan.Shortage, p.short)
 		r.Metrics.short(o.name, p.family, short[p.family])
 		r.Metrics.waiting.set(&p, o.name, o.poolOf, now)
-		r.Events.waits(o.node, p.plan.Waits)
+		waits = append(waits, p.plan.Waits...)
 	}
+	r.Events.waits(o.node, waits)
+	if lack == nil && o.paused() { // what is paused may lack something still
+		return nil
+	}
+	r.setStarving(o.name, lack != nil)
 	if lack != nil {
 		r.Events.shortOfAddresses(o.node, lack)
 	} else {

@@ -1,12 +1,15 @@
 package controller
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/tools/events"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -82,5 +85,39 @@ func TestLacking(t *testing.T) {
 				t.Errorf("shortage (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A pool that is paused keeps silent about its own family alone.
+func TestPausedFamilyHidesNoShortage(t *testing.T) {
+	paused := podIPPool("p", 1, "10.0.0.0/28")
+	paused.Spec.Paused = true
+	six := podIPPool("six", 1)
+	six.Spec.IPv4, six.Spec.IPv6 = nil, &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/126"}}}
+	other := crd.NewBlock(prefix("fd00::/126"), "six", "m", "m-uid")
+	b := newBed(t, nodeObject(), paused, six, other, publishing(ciliumNode("n", "")))
+	b.settle()
+	if got := b.r.Starving(); !slices.Equal(got, []string{"n"}) {
+		t.Errorf("nodes short of addresses: %v", got)
+	}
+}
+
+// What a drain waits for is told once, whatever else is decided on the node.
+func TestWaitsAreToldOnce(t *testing.T) {
+	b := newBed(t, nodeObject())
+	recorder := events.NewFakeRecorder(100)
+	b.r.Events = NewEvents(recorder, b.clock)
+	o := &observation{name: "n", node: nodeObject()}
+	plans := []familyPlan{
+		{familyObservation: &familyObservation{family: ipalloc.IPv4}, plan: expand.Plan{Waits: []expand.Wait{{CIDR: prefix("10.0.0.0/30"), For: expand.WaitPods}}}},
+		{familyObservation: &familyObservation{family: ipalloc.IPv6}},
+	}
+	for range 3 {
+		if err := b.r.report(t.Context(), o, plans); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := len(recorder.Events); got != 1 {
+		t.Errorf("told %d times", got)
 	}
 }

@@ -79,8 +79,8 @@ type PodIPPoolSpec struct {
 	// +optional
 	CiliumPool string `json:"ciliumPool,omitempty"`
 
-	// paused stops all change on the nodes this pool rules: no block is added,
-	// drained or given back. Its nodes wait rather than spill to another pool.
+	// paused stops all change on the nodes this pool rules, in the families it
+	// has: no block is added, drained or given back. Its nodes wait rather than spill to another pool.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 
