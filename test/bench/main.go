@@ -141,7 +141,7 @@ func newBench(name string, args []string) (*bench, error) {
 	flags.StringVar(&b.out, "out", out, "folder for worlds, logs and results")
 	flags.StringVar(&b.docs, "docs", "docs", "folder of performance.md")
 	flags.StringVar(&b.store.BinDir, "bin", ".cache/bin", "folder of the binaries")
-	flags.DurationVar(&b.settle, "settle", 3*time.Second, "wait at rest before settled memory is read")
+	flags.DurationVar(&b.settle, "settle", 2*time.Second, "wait at rest before settled memory is read")
 	flags.DurationVar(&b.patience, "patience", 10*time.Minute, "a run that takes longer fails")
 	if err := flags.Parse(args); err != nil {
 		return nil, err

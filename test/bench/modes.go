@@ -21,7 +21,7 @@ const oursMultiPool = ours + ", mode multi-pool"
 // than their block has.
 func modes(peers bool, bursts int, spacing time.Duration) measure {
 	floor, own := bare("serve"), operator("--mode=multi-pool")
-	floor.mode, own.mode, own.name = bed.OwnMultiPool, bed.OwnMultiPool, oursMultiPool
+	floor.rounds, floor.mode, own.mode, own.name = 1, bed.OwnMultiPool, bed.OwnMultiPool, oursMultiPool
 	floor.published, own.published = allocated, allocated
 	m := measure{name: "modes", rounds: 2, contenders: []contender{floor, own}, run: func(ctx context.Context, r *run) error {
 		if err := coldRun(ctx, r); err != nil {
