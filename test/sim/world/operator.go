@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -69,7 +70,7 @@ type flight struct {
 	settled bool
 	since   time.Time // when it came to the call it waits at
 
-	knew []netip.Prefix // the node's blocks known then
+	knew []netip.Prefix // the node's blocks that it decides on
 
 	seen digest // what it has got to know, if that is noted
 	may  chances
@@ -249,10 +250,11 @@ func (o *Operator) resume(f *flight) {
 	c, more := f.next()
 	o.current = nil
 	if more {
-		f.pending, f.since, f.knew = c, o.w.now, nil
-		if c.writes() && c.kind == o.w.carrier() {
+		// Blocks that the watch shows while others are looked at were not decided on.
+		if last := f.pending; f.controller == nodes && !(last != nil && last.verb == "get" && last.kind == KindBlock) {
 			f.knew = crd.CIDRs(o.parts.Node.Ledger.NodeBlocks(f.name))
 		}
+		f.pending, f.since = c, o.w.now
 		return
 	}
 	o.flights = deleted(o.flights, f)
@@ -267,6 +269,13 @@ func (o *Operator) flight(name string) *flight {
 		}
 	}
 	return nil
+}
+
+// claims says that a process is about to create a block.
+func (o *Operator) claims(name string) bool {
+	return slices.ContainsFunc(o.flights, func(f *flight) bool {
+		return f.pending != nil && f.pending.verb == "create" && f.pending.kind == KindBlock && f.pending.key == name
+	})
 }
 
 func (o *Operator) stream(name string) *stream {

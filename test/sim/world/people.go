@@ -148,8 +148,9 @@ func (w *World) allListed() bool {
 }
 
 // allKnow says that a block is published, and that all operators know it, with
-// nothing about its node in hand. Only then tearing it away is safe: that
-// somebody does so just as it is being published is not guarded against.
+// nothing about its node in hand, nor a claim of it for another node. Only then
+// tearing it away is safe: that somebody does so just as it is being published, or
+// while a leader sleeps that is about to claim it, is not guarded against.
 func (w *World) allKnow(name string) bool {
 	b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
 	if !w.lists(b) {
@@ -159,7 +160,7 @@ func (w *World) allKnow(name string) bool {
 		if !o.up {
 			continue
 		}
-		if o.flight("node/"+b.Spec.Node) != nil {
+		if o.flight("node/"+b.Spec.Node) != nil || o.claims(name) {
 			return false
 		}
 		for _, s := range o.streams {
