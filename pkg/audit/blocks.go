@@ -127,7 +127,7 @@ func (c *check) blockOf(n *node, b *crd.Block, published int) {
 func (c *check) shouldBePublished(n *node, b *crd.Block) bool {
 	pool, l := c.poolByName[b.Pool], n.view.Limits
 	if n.obj == nil || n.paused || n.moving || b.Deleting || c.now.Sub(b.Created) < c.StuckAfter ||
-		pool == nil || pool.Frozen() || pool.Deleting || pool.Drains(b.CIDR) || pool.UsableCount(b.CIDR) == 0 {
+		pool == nil || pool.Idle || pool.Frozen() || pool.Deleting || pool.Drains(b.CIDR) || pool.UsableCount(b.CIDR) == 0 {
 		return false
 	}
 	has := n.view.ofFamily(ipalloc.FamilyOf(b.CIDR.Addr()))
