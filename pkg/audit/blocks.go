@@ -125,9 +125,8 @@ func (c *check) blockOf(n *node, b *crd.Block, published int) {
 // shouldBePublished leaves out what has a reason not to be: a pause, a limit, a
 // block that is new, must go, or has no address that pods may have.
 func (c *check) shouldBePublished(n *node, b *crd.Block) bool {
-	pool, l := c.poolByName[b.Pool], n.view.Limits
-	if n.obj == nil || n.paused || n.moving || b.Deleting || c.now.Sub(b.Created) < c.StuckAfter ||
-		pool == nil || pool.Frozen() || pool.Deleting || pool.Drains(b.CIDR) || pool.UsableCount(b.CIDR) == 0 {
+	l := n.view.Limits
+	if n.obj == nil || n.paused || n.moving || b.Deleting || c.now.Sub(b.Created) < c.StuckAfter || !c.givesFrom(b) {
 		return false
 	}
 	has := n.view.ofFamily(ipalloc.FamilyOf(b.CIDR.Addr()))
@@ -135,6 +134,12 @@ func (c *check) shouldBePublished(n *node, b *crd.Block) bool {
 		return false
 	}
 	return n.view.Whole != nil || has < c.MaxAddresses && l.MaxAboveWatermark <= 0
+}
+
+// givesFrom reports whether a block's pool gives addresses of it to pods.
+func (c *check) givesFrom(b *crd.Block) bool {
+	pool := c.poolByName[b.Pool]
+	return pool != nil && !pool.Idle && !pool.Frozen() && !pool.Deleting && !pool.Drains(b.CIDR) && pool.UsableCount(b.CIDR) > 0
 }
 
 // ofFamily counts the addresses of a family in the pool; where the agent is told

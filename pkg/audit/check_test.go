@@ -213,6 +213,10 @@ func checksBlocks() map[string]checkTest {
 		},
 		"not published yet":        {spoil: func(w world) { third(w).CreationTimestamp = metav1.NewTime(now.Add(-time.Minute)) }},
 		"not published by a limit": {spoil: func(w world) { third(w); w.cn("a").Limits.MaxAllocate = 6 }},
+		"not published as its pool serves nobody": {spoil: func(w world) {
+			w.pool("blues", "10.9.0.0/24").Spec.CiliumPool = "blue"
+			w.newBlock("a", "10.9.0.0/29").Spec.Pool = "blues"
+		}},
 		"not published as it goes": {spoil: func(w world) { third(w).DeletionTimestamp = &metav1.Time{Time: now} }},
 		"not published by a pause": {spoil: func(w world) {
 			third(w)

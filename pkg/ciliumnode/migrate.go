@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"net/netip"
 	"slices"
+
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 )
 
 // Retract takes all addresses of blocks out of the pool, and with unlist the
@@ -30,24 +32,27 @@ func (c *Client) Retract(ctx context.Context, v *View, blocks []netip.Prefix, un
 }
 
 // Allocate writes what multi-pool mode reads, on exactly the version seen in v:
-// allocations in place of those there are. What agents have requested stays.
+// allocations in place of those there are. What agents have requested stays, and
+// what else the entries say.
 func (c *Client) Allocate(ctx context.Context, v *View, allocations []Allocation) (*View, error) {
-	type pool struct {
-		Pool  string         `json:"pool"`
-		CIDRs []netip.Prefix `json:"cidrs"`
+	var p poolsPatch
+	p.Metadata.ResourceVersion = v.ResourceVersion
+	p.Spec.IPAM.Pools.Allocated = withAllocations(v.entries, allocations)
+	return c.write(ctx, v, p)
+}
+
+// withAllocations are entries with these CIDRs in place of theirs. Which edges of
+// them go to pods stays: an agent restores no pod at an edge that its entry does
+// not allow.
+func withAllocations(entries []ipamtypes.IPAMPoolAllocation, allocations []Allocation) []ipamtypes.IPAMPoolAllocation {
+	out := slices.Clone(entries)
+	for i := range out {
+		out[i].CIDRs = nil
 	}
-	pools := []pool{}
 	for _, a := range allocations {
-		i := slices.IndexFunc(pools, func(p pool) bool { return p.Pool == a.Pool })
-		if i < 0 {
-			i, pools = len(pools), append(pools, pool{Pool: a.Pool})
-		}
-		pools[i].CIDRs = append(pools[i].CIDRs, a.CIDR)
+		out = withCIDRs(out, a.Pool, []netip.Prefix{a.CIDR})
 	}
-	return c.write(ctx, v, map[string]any{
-		"metadata": metadata{ResourceVersion: v.ResourceVersion},
-		"spec":     map[string]any{"ipam": map[string]any{"pools": map[string]any{"allocated": pools}}},
-	})
+	return slices.DeleteFunc(out, func(e ipamtypes.IPAMPoolAllocation) bool { return len(e.CIDRs) == 0 })
 }
 
 // DropPools empties what multi-pool mode left behind, on exactly the version seen

@@ -60,6 +60,26 @@ func TestAllocateAndDropPools(t *testing.T) {
 	}
 }
 
+// An agent restores no pod on an edge of a CIDR that its entry does not allow.
+func TestAllocateKeepsEdges(t *testing.T) {
+	cn := pooled("blue 10.9.0.0/28", "default 10.0.0.0/30", "green 10.7.0.0/28")
+	for i := range cn.Spec.IPAM.Pools.Allocated[:2] {
+		cn.Spec.IPAM.Pools.Allocated[i].AllowFirstIP, cn.Spec.IPAM.Pools.Allocated[i].AllowLastIP = i == 1, true
+	}
+	want := pooled("blue 10.9.0.0/28", "default 10.0.0.0/30 10.0.0.8/30", "red 10.6.0.0/28").Spec.IPAM.Pools.Allocated
+	want[0].AllowLastIP, want[1].AllowFirstIP, want[1].AllowLastIP = true, true, true
+	c := fakeClient(t, interceptor.Funcs{}, cn)
+	listed := cidrs("10.9.0.0/28", "10.0.0.8/30", "10.0.0.0/30", "10.6.0.0/28")
+	if _, err := c.Allocate(t.Context(), live(t, c, "n1"), []Allocation{
+		{"blue", listed[0]}, {"default", listed[1]}, {"default", listed[2]}, {"red", listed[3]},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, get(t, c, "n1").Spec.IPAM.Pools.Allocated, compareNetip()); diff != "" {
+		t.Errorf("allocated (-want +got):\n%s", diff)
+	}
+}
+
 func TestForgetReport(t *testing.T) {
 	cn := node(nil)
 	cn.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.1": {Owner: "default/web"}}

@@ -37,6 +37,9 @@ type Whole struct {
 	// spec.ipam.pool has, of a CiliumNode whose agent is told in another place.
 	LeftCIDRs     []netip.Prefix
 	LeftAddresses int
+	// LeftReport says that the report of an agent in crd mode stands. One of this
+	// mode takes it away when it starts, since v1.20; an older one leaves it.
+	LeftReport bool
 	// Fixed: it is told one CIDR of each family before it starts, and has it as
 	// long as its Node is there.
 	Fixed bool
@@ -80,7 +83,7 @@ func (multiPool) view(obj client.Object) *View {
 	v := NewView(cn)
 	w := &Whole{
 		allocated: cn.Spec.IPAM.Pools.Allocated, requests: cn.Spec.IPAM.Pools.Requested, Taken: leftovers(v),
-		LeftCIDRs: v.PodCIDRs, LeftAddresses: len(cn.Spec.IPAM.Pool),
+		LeftCIDRs: v.PodCIDRs, LeftAddresses: len(cn.Spec.IPAM.Pool), LeftReport: len(v.Used) > 0,
 	}
 	v.Whole, v.Pool, v.Odd, v.Unreadable, v.PodCIDRs = w, nil, nil, nil, nil
 	for _, entry := range w.allocated {
@@ -162,6 +165,13 @@ func (v *View) ListedFor(cidr netip.Prefix) string {
 		}
 	}
 	return ""
+}
+
+// Leftover reports whether an agent that runs in crd mode yet may have a block:
+// what such a one reads names it, and what such a one reports stands. What the
+// CiliumNode requests may then be older, and of an agent in this mode.
+func (v *View) Leftover(cidr netip.Prefix) bool {
+	return v.Whole != nil && v.Whole.LeftReport && slices.Contains(v.Whole.LeftCIDRs, cidr)
 }
 
 // leftovers are what the fields of crd mode name.
@@ -259,7 +269,9 @@ func withCIDRs(allocated []ipamtypes.IPAMPoolAllocation, pool string, more []net
 }
 
 // without takes blocks off all lists. What the agent requested it has to request
-// of the new object: that tells that it has seen it.
+// of the new object: that tells that it has seen it. An entry goes with its last
+// CIDR: of what is in use, and missing in an entry that is there, an agent gives
+// nothing out until it starts anew (pkg/ipam/pool.go, updatePool, v1.20.1).
 func (multiPool) without(cn *ciliumv2.CiliumNode, blocks []netip.Prefix) {
 	pools := &cn.Spec.IPAM.Pools
 	pools.Requested = nil

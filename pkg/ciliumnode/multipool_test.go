@@ -72,6 +72,37 @@ func TestMultiPoolView(t *testing.T) {
 	}
 }
 
+func TestLeftover(t *testing.T) {
+	tests := map[string]struct {
+		mode     Mode
+		reported bool
+		cidr     string
+		want     bool
+	}{
+		"reported, and named":        {MultiPool, true, "10.0.0.4/30", true},
+		"of whichever pool":          {MultiPool, true, "10.9.0.0/30", true},
+		"nothing is reported":        {MultiPool, false, "10.0.0.4/30", false},
+		"not named":                  {MultiPool, true, "10.0.0.8/30", false},
+		"crd mode has its own agent": {CRD, true, "10.0.0.4/30", false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			cn := pooled("default 10.0.0.0/30")
+			for _, cidr := range cidrs("10.0.0.0/30", "10.0.0.4/30", "10.9.0.0/30") {
+				cn.Spec.IPAM.PodCIDRs = append(cn.Spec.IPAM.PodCIDRs, iputil.PrefixFrom(cidr))
+			}
+			if test.reported {
+				cn.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.1": {}}
+			}
+			for _, pool := range []string{"", "blue"} {
+				if got := test.mode.View(cn).Of(pool).Leftover(cidrs(test.cidr)[0]); got != test.want {
+					t.Errorf("of pool %q: %t, want %t", pool, got, test.want)
+				}
+			}
+		})
+	}
+}
+
 // What is of one of Cilium's pools reads as if there were no other.
 func TestOf(t *testing.T) {
 	cn := pooled("blue 10.9.0.5/28 fd00:9::/126", "default 10.0.0.0/30", "green 10.7.0.0/28")

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	iputil "github.com/cilium/cilium/pkg/ip"
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -43,6 +44,9 @@ type View struct {
 	// Whole is set where the agent is told whole blocks, all of PodCIDRs: Pool
 	// and Odd are empty then, and Used are Own.
 	Whole *Whole
+
+	// entries are what Allocated was read from.
+	entries []ipamtypes.IPAMPoolAllocation
 }
 
 // NewView reads a CiliumNode of crd mode.
@@ -54,6 +58,7 @@ func NewView(cn *ciliumv2.CiliumNode) *View {
 		Pool:            make(map[netip.Addr]string, len(cn.Spec.IPAM.Pool)),
 		PodCIDRs:        prefixes(cn.Spec.IPAM.PodCIDRs),
 		Allocated:       allocations(cn),
+		entries:         cn.Spec.IPAM.Pools.Allocated,
 		Used:            make(map[netip.Addr]string, len(cn.Status.IPAM.Used)),
 		Own:             ownAddresses(cn),
 		Limits: expand.Limits{

@@ -112,7 +112,7 @@ func TestNewView(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			want := base()
 			test.want(want)
-			if diff := cmp.Diff(want, NewView(test.cn()), compareNetip(), cmpopts.EquateEmpty()); diff != "" {
+			if diff := cmp.Diff(want, NewView(test.cn()), compareNetip(), cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(View{})); diff != "" {
 				t.Errorf("view (-want +got):\n%s", diff)
 			}
 		})

@@ -1,7 +1,9 @@
 package controller
 
 import (
+	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
@@ -64,6 +68,94 @@ func TestFromCRDToMultiPool(t *testing.T) {
 	// Its addresses stand in the pool yet: nobody else may have them.
 	if held := b.r.Ledger.NamedElsewhere("another", prefix("10.0.0.4/30")); len(held) == 0 {
 		t.Error("a block could be claimed whose addresses another CiliumNode names")
+	}
+}
+
+// Back before anything was tidied: what the agent asked for when it last ran in
+// multi-pool mode stands, and it has blocks by now that it was never told there.
+func TestBackToMultiPoolBeforeTidy(t *testing.T) {
+	for name, forgets := range map[string]bool{"its agent takes its report away": true, "an older one leaves it": false} {
+		t.Run(name, func(t *testing.T) {
+			cn := publishing(pooled(2, "10.0.0.0/30"), "10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6")
+			cn.Spec.IPAM.PodCIDRs = append(cn.Spec.IPAM.PodCIDRs, podCIDR("10.0.0.0/30"), podCIDR("10.0.0.4/30"))
+			cn.Status.IPAM.Used = allocationMap("10.0.0.1")
+			b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/27"), cn,
+				blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService))
+			b.settle()
+			b.clock.SetTime(noon().Add(time.Hour))
+			b.settle()
+			if diff := cmp.Diff(prefixes("10.0.0.0/30", "10.0.0.4/30"), b.listed(), compareNetip()); diff != "" || len(b.blocks()) != 2 {
+				t.Fatalf("blocks %+v, told (-want +got):\n%s", b.blocks(), diff)
+			}
+
+			// The agent comes up in multi-pool mode, and can do without one of them.
+			if forgets {
+				if err := b.api.Status().Patch(t.Context(), ciliumNode("n", ""), rawMerge(`{"status":{"ipam":{"used":null}}}`)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`)
+			b.settle()
+			b.clock.SetTime(noon().Add(2 * time.Hour))
+			b.settle()
+			if b.has("10.0.0.4/30") || len(b.listed()) != 1 {
+				t.Errorf("blocks %+v, told %v: what the agent has given back is not free", b.blocks(), b.listed())
+			}
+		})
+	}
+}
+
+// Of a block for another of Cilium's pools, an agent in crd mode has what pods have
+// that came before it, and gives nothing to new ones: they would be of the default
+// pool, and not be restored once it is listed for its own again.
+func TestCiliumPoolOnTheWayToCRDAndBack(t *testing.T) {
+	blue := crd.NewBlock(prefix("10.8.0.0/30"), "blues", "n", "node-uid")
+	blue.UID = "uid-blue"
+	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/27"), bluePool("10.8.0.0/28"), pooled(2, "10.0.0.0/30"),
+		blockObject("10.0.0.0/30", ipalloc.InService), blue)
+	b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"blue","cidrs":["10.8.0.0/30"]},{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`)
+	pods := b.r.Pods
+	pods.Set(podOn("blue", "10.8.0.1"), noon().Add(-time.Hour))
+	again := func(mode ciliumnode.Mode) {
+		b.mode = mode
+		b.restart()
+		b.r.Pods = pods
+		b.settleAgent()
+		b.settle()
+	}
+	published := func(when string, want ...string) {
+		t.Helper()
+		var got []string
+		for addr := range b.raw().Spec.IPAM.Pool {
+			if strings.HasPrefix(addr, "10.8.") {
+				got = append(got, addr)
+			}
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", when, diff)
+		}
+	}
+	again(ciliumnode.CRD)
+	published("the agent runs in multi-pool mode, and may have given out any", "10.8.0.1", "10.8.0.2")
+	b.report("10.0.0.1", "10.8.0.1")
+	b.settle()
+	if state := b.ciliumNode().Release; state[netip.MustParseAddr("10.8.0.1")] != "" || state[netip.MustParseAddr("10.8.0.2")] != expand.Marked {
+		t.Fatalf("entries %v; want the address marked that nobody has", state)
+	}
+	answer := rawMerge(`{"status":{"ipam":{"release-ips":{"10.8.0.2":"ready-for-release"}}}}`)
+	if err := b.api.Status().Patch(t.Context(), ciliumNode("n", ""), answer); err != nil {
+		t.Fatal(err)
+	}
+	b.settle()
+	b.clock.SetTime(noon().Add(time.Minute))
+	b.settle()
+	published("the agent runs in crd mode", "10.8.0.1")
+	b.check("in crd mode")
+
+	again(ciliumnode.MultiPool)
+	if diff := cmp.Diff(prefixes("10.8.0.0/30"), b.toldFor("blue"), compareNetip()); diff != "" || len(b.toldFor("")) < 2 {
+		t.Errorf("told %v for the default pool, for blue (-want +got):\n%s", b.toldFor(""), diff)
 	}
 }
 

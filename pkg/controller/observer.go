@@ -71,6 +71,7 @@ func (o *Observer) State(s expand.State, ciliumPool string, view *ciliumnode.Vie
 func (o *Observer) blockState(b crd.Block, view *ciliumnode.View) expand.Block {
 	s := expand.Block{CIDR: b.CIDR, Phase: b.Phase, Reason: b.Reason}
 	s.Listed = view != nil && view.Lists(b.CIDR)
+	s.Leftover = view != nil && view.Leftover(b.CIDR)
 	pool := o.Pools.Get(b.Pool)
 	switch {
 	case b.CIDR.Addr().BitLen()-b.CIDR.Bits() > ipalloc.MaxHostBits:
@@ -138,10 +139,17 @@ func (o *Observer) optedOut(node *corev1.Node) bool {
 	return false
 }
 
-// usable are the addresses of a block of pool that may be published on a node.
+// usable are the addresses of a block of pool that may be published on a node. Of
+// one for a pool of Cilium's, an agent that has none gives no address to a new pod:
+// it would count for the default pool, so that the agent could not restore the pod
+// once the block is listed for its own again. Until that agent has reported, one
+// that has pools may run, and pods have addresses that nobody has told yet.
 func usable(view *ciliumnode.View, pool *crd.Pool, cidr netip.Prefix) []netip.Addr {
-	if view != nil && view.Whole != nil {
+	switch {
+	case view != nil && view.Whole != nil:
 		return view.Usable(cidr)
+	case pool.Idle && view != nil && len(view.Used) > 0:
+		return nil
 	}
 	return pool.Usable(cidr)
 }

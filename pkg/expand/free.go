@@ -18,7 +18,7 @@ func (d *decision) freeEmpty() {
 // reported to be in use may be so all the same; only a block that was never
 // published can go without a report.
 func (d *decision) frees(b *block) bool {
-	if b.undrained || b.drained || b.published > 0 || b.users > 0 || b.Listed {
+	if d.mayHave(b) || b.undrained || b.drained || b.published > 0 || b.users > 0 || b.Listed {
 		return false
 	}
 	switch b.Phase {

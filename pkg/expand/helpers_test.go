@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -112,6 +113,8 @@ func cooling(why Reason, until time.Time) func(*Block) {
 func request(why Reason) func(*Block) { return func(b *Block) { b.Request = why } }
 
 func conflict(b *Block) { b.Conflict = true }
+
+func leftover(b *Block) { b.Leftover = true }
 
 func listed(b *Block) { b.Listed = true }
 
@@ -268,12 +271,20 @@ func runDecide(t *testing.T, cases map[string]decideCase) {
 				t.Errorf("plan (-want +got):\n%s", diff)
 			}
 			if c.remember != nil {
-				if diff := cmp.Diff(*c.remember, memory, addrKeys); diff != "" {
+				if diff := cmp.Diff(*c.remember, memory, addrKeys, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
 					t.Errorf("memory (-want +got):\n%s", diff)
 				}
 			}
 		})
 	}
+}
+
+func remembering(told ...string) Memory {
+	var m Memory
+	for _, c := range told {
+		m.Told = append(m.Told, netip.MustParsePrefix(c))
+	}
+	return m
 }
 
 var addrKeys = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })

@@ -12,6 +12,7 @@ import (
 // pods are not restored when the agent restarts. That an address is reserved or
 // its block drains is no reason against it; no cap is, either.
 func (d *decision) putBackUsed() {
+	d.putBackLeftovers()
 	var lost []netip.Addr
 	for a := range d.state.Used {
 		lost = d.appendLost(lost, a)
@@ -39,8 +40,13 @@ func (d *decision) appendLost(lost []netip.Addr, a netip.Addr) []netip.Addr {
 		return lost
 	}
 	b := d.blockOf(a)
-	if b == nil || b.Conflict || b.undrained || b.Phase == ipalloc.CoolingDown {
+	if b == nil || !b.keepsUsed() {
 		return lost
 	}
 	return append(lost, a)
+}
+
+// keepsUsed says that what is in use of the block can be published by this plan.
+func (b *block) keepsUsed() bool {
+	return !b.Conflict && !b.undrained && b.Phase != ipalloc.CoolingDown
 }

@@ -82,6 +82,10 @@ type Block struct {
 	Conflict bool
 	// Listed: the CiliumNode's podCIDRs name it.
 	Listed bool
+	// Leftover: it also stands where an agent reads that is told addresses, and the
+	// report of one stands. It may run still, whatever an agent that is told whole
+	// blocks has said before or since.
+	Leftover bool
 	// RestUntil is when a block that cools down may be given to others.
 	RestUntil time.Time
 }
@@ -139,4 +143,6 @@ type Memory struct {
 	MarkedSince map[netip.Addr]time.Time
 	// AckedSince is when each ack was first seen, from a settled agent.
 	AckedSince map[netip.Addr]time.Time
+	// Told are the Leftover blocks that have been seen to be Listed.
+	Told []netip.Prefix
 }

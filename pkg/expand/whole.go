@@ -113,6 +113,9 @@ func (d *decision) surveyWhole() {
 	d.foreign, d.published = d.state.Whole.Foreign, d.state.Whole.Foreign
 	for i := range d.blocks {
 		b := &d.blocks[i]
+		if b.Leftover && (b.Listed || slices.Contains(d.old.Told, b.CIDR)) {
+			d.memory.Told = append(d.memory.Told, b.CIDR)
+		}
 		if b.Listed {
 			b.held, b.open = len(b.Usable), len(b.Usable)
 			b.published = max(1, b.held)
@@ -153,6 +156,25 @@ func (d *decision) publishWhole(b *block) {
 // the node does not need.
 func (d *decision) givenBack(b *block) bool {
 	return d.state.Whole != nil && d.state.Whole.Heard && len(b.publish) == 0
+}
+
+// mayHave says that an agent may give out addresses of a block that is not listed,
+// as it runs that is told addresses. Of what was listed it takes nothing off, so
+// once that has happened the block was given back.
+func (d *decision) mayHave(b *block) bool {
+	return b.Leftover && !slices.Contains(d.memory.Told, b.CIDR)
+}
+
+// putBackLeftovers lists the blocks that an agent may have which is told addresses,
+// whether they drain or not: the one that is told whole blocks and comes after it
+// could not restore their pods.
+func (d *decision) putBackLeftovers() {
+	for i := range d.blocks {
+		b := &d.blocks[i]
+		if d.mayHave(b) && b.published == 0 && len(b.publish) == 0 && b.keepsUsed() {
+			d.publishWhole(b)
+		}
+	}
 }
 
 // superseded says that a block rests whose node came back and was told another one,

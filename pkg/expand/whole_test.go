@@ -30,6 +30,53 @@ func fixed(s *State) { s.Whole.Fixed = true }
 
 func onDemand(s *State) { s.Whole.OnDemand = true }
 
+// An agent that is told addresses runs yet, or an old one that is told whole blocks
+// has left its report: one listing tells, and nothing is lost or told without end.
+func TestDecideLeftover(t *testing.T) {
+	const first, second = "10.0.0.0/30", "10.0.0.4/30"
+	once, none := remembering(second), Memory{}
+	runDecide(t, map[string]decideCase{
+		"it is told, though what was requested is there": {
+			state:    node(lone(first), lone(second, leftover), told(2, first)),
+			want:     []string{"needs 0 of 4", "publish 10.0.0.5-10.0.0.6"},
+			remember: &none,
+		},
+		"past any cap": {
+			state: node(lone(first), lone(second, leftover), told(2, first), limits(Limits{MaxAllocate: 2})),
+			want:  []string{"needs 0 of 4", "publish 10.0.0.5-10.0.0.6"},
+		},
+		"also where it drains": {
+			state: node(lone(first), lone(second, leftover, draining(Deleted), request(Deleted)), told(2, first)),
+			want:  []string{"needs 0 of 4", "publish 10.0.0.5-10.0.0.6", "10.0.0.4/30 waits for Return"},
+		},
+		"it is listed now": {
+			state:    node(lone(first), lone(second, leftover), told(2, first, second)),
+			want:     []string{"needs 0 of 4"},
+			remember: &once,
+		},
+		"it was, so the agent has given it back": {
+			state:    node(lone(first), lone(second, leftover), told(2, first)),
+			memory:   once,
+			want:     []string{"needs 0 of 2", "free 10.0.0.4/30 Returned"},
+			remember: &once,
+		},
+		"the report has gone": {
+			state:    node(lone(first), lone(second), told(2, first)),
+			memory:   once,
+			want:     []string{"needs 0 of 2", "free 10.0.0.4/30 Returned"},
+			remember: &none,
+		},
+		"what overlaps another is neither told nor given up": {
+			state: node(lone(first), lone(second, leftover, conflict), told(2, first)),
+			want:  []string{"needs 0 of 2", "10.0.0.4/30 waits for Return"},
+		},
+		"what rests goes": {
+			state: node(lone(first), lone(second, leftover, cooling(Returned, noon)), told(2, first)),
+			want:  []string{"needs 0 of 2", "delete 10.0.0.4/30"},
+		},
+	})
+}
+
 func TestDecideWhole(t *testing.T) {
 	const first, second, third = "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"
 	runDecide(t, map[string]decideCase{

@@ -224,18 +224,16 @@ func (a *aborting) prepare(ctx context.Context, r *returning) error {
 	}
 	r.ready = true
 	if r.to == adopt.MultiPool {
-		_, err = a.nodes.Allocate(ctx, live, allocationsOf(live, r.blocks))
+		_, err = a.nodes.Allocate(ctx, live, allocationsOf(live, r.blocks, a.m.config.defaultPool(a.m.nodes[r.name])))
 	}
 	return err
 }
 
 // allocationsOf are the blocks that are not resting, each of the CiliumPodIPPool
-// that it was of, or of the first that the node has a CIDR of.
-func allocationsOf(live *ciliumnode.View, blocks []crd.Block) []ciliumnode.Allocation {
-	pool := "default"
-	if len(live.Allocated) > 0 {
-		pool = live.Allocated[0].Pool
-	}
+// that it was of, or of the default one: pods that were made in crd mode are of
+// that (Cilium v1.20.1, pkg/ipam/allocator.go, allocateNextFamily), and are
+// restored from no other.
+func allocationsOf(live *ciliumnode.View, blocks []crd.Block, defaultPool string) []ciliumnode.Allocation {
 	var out []ciliumnode.Allocation
 	for _, b := range blocks {
 		if b.Phase == ipalloc.CoolingDown {
@@ -245,7 +243,7 @@ func allocationsOf(live *ciliumnode.View, blocks []crd.Block) []ciliumnode.Alloc
 		if was >= 0 {
 			out = append(out, live.Allocated[was])
 		} else {
-			out = append(out, ciliumnode.Allocation{Pool: pool, CIDR: b.CIDR})
+			out = append(out, ciliumnode.Allocation{Pool: defaultPool, CIDR: b.CIDR})
 		}
 	}
 	return out

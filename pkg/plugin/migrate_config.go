@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -33,15 +34,23 @@ type nodeConfig struct {
 }
 
 // mode is the IPAM mode that the agent of a node starts in, "" where unknown.
-func (c *ciliumConfig) mode(node *corev1.Node) string {
-	mode := c.all["ipam"]
+func (c *ciliumConfig) mode(node *corev1.Node) string { return c.setting(node, "ipam") }
+
+// defaultPool is the pool of Cilium's that pods are of which ask for none.
+func (c *ciliumConfig) defaultPool(node *corev1.Node) string {
+	return cmp.Or(c.setting(node, "ipam-default-ip-pool"), "default")
+}
+
+// setting is what the agent of a node is told when it starts, "" where unknown.
+func (c *ciliumConfig) setting(node *corev1.Node, key string) string {
+	set := c.all[key]
 	for _, n := range c.some {
 		selector, err := metav1.LabelSelectorAsSelector(n.Spec.NodeSelector)
-		if value, sets := n.Spec.Defaults["ipam"]; sets && err == nil && selector.Matches(labels.Set(node.Labels)) {
-			mode = value
+		if value, sets := n.Spec.Defaults[key]; sets && err == nil && selector.Matches(labels.Set(node.Labels)) {
+			set = value
 		}
 	}
-	return mode
+	return set
 }
 
 // readCiliumConfig leaves out what may not be read or is not there.

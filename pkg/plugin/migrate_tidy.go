@@ -32,10 +32,11 @@ and as long as it is there, blocks that it names are given to nobody else:
                       reported in status.ipam
   in crd mode         spec.ipam.pools
 
-What lies in no block and no PodIPPool stays. A node is left alone where it is not sure
-which mode its agent runs in: cilium-config (and CiliumNodeConfigs) must name the mode
-it is to start in, it must have been Ready for --settle-time, and have said in that
-mode's own way what it uses or asks for.
+In multi-pool mode, what lies in no block and no PodIPPool stays; in crd mode all of
+spec.ipam.pools goes. A node is left alone where it is not sure which mode its agent
+runs in: cilium-config (and CiliumNodeConfigs) must name the mode it is to start in, it
+must have been Ready for --settle-time, and have said in that mode's own way what it
+uses or asks for.
 
 Exit codes: 0 nothing of another mode is left, 3 it is on some nodes: why is told,
 1 it failed; run it again.`,
@@ -220,7 +221,7 @@ func (t *tidying) notInMultiPool(ctx context.Context, live *ciliumnode.View) (st
 	}
 	ours := t.ours(live)
 	for a, by := range t.users(t.name) {
-		if single := netip.PrefixFrom(a, a.BitLen()); ipalloc.Covered(single, ours) && !ipalloc.Covered(single, told.PodCIDRs) {
+		if single := netip.PrefixFrom(a, a.BitLen()); ipalloc.Covered(single, ours) && !ipalloc.Covered(single, told.Listed()) {
 			return fmt.Sprintf("%s has %s, and the agent is not told the block of that: let the operator run with --mode=multi-pool", by, a), nil
 		}
 	}

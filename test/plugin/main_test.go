@@ -80,6 +80,7 @@ func TestScripts(t *testing.T) {
 			"tell":    w.cmdTell,
 			"request": w.cmdRequest,
 			"names":   w.cmdNames,
+			"lists":   w.cmdLists,
 
 			"told": w.cmdTold,
 			"asks": w.cmdAsks,

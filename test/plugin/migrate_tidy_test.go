@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -12,17 +13,38 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// tell NODE CIDR... puts what an operator in multi-pool mode would under the pool
-// default of a node.
+// tell NODE CIDR... [POOL CIDR...] puts what an operator in multi-pool mode would
+// under the pool default of a node, and under others.
 func (w *world) cmdTell(ts *testscript.TestScript, neg bool, args []string) {
-	arguments(ts, neg, args, 2, "tell NODE CIDR...")
-	w.editCiliumNode(ts, args[0], func(cn *ciliumv2.CiliumNode) {
-		entry := ipamtypes.IPAMPoolAllocation{Pool: "default"}
-		for _, cidr := range args[1:] {
-			entry.CIDRs = append(entry.CIDRs, iputil.PrefixFrom(netip.MustParsePrefix(cidr)))
+	arguments(ts, neg, args, 2, "tell NODE CIDR... [POOL CIDR...]")
+	w.editCiliumNode(ts, args[0], func(cn *ciliumv2.CiliumNode) { cn.Spec.IPAM.Pools.Allocated = allocated(args[1:]) })
+}
+
+// allocated reads "10.0.0.0/30 blue 10.9.0.0/30".
+func allocated(words []string) []ipamtypes.IPAMPoolAllocation {
+	entries := []ipamtypes.IPAMPoolAllocation{{Pool: "default"}}
+	for _, word := range words {
+		cidr, err := netip.ParsePrefix(word)
+		if err != nil {
+			entries = append(entries, ipamtypes.IPAMPoolAllocation{Pool: word})
+			continue
 		}
-		cn.Spec.IPAM.Pools.Allocated = []ipamtypes.IPAMPoolAllocation{entry}
-	})
+		last := &entries[len(entries)-1]
+		last.CIDRs = append(last.CIDRs, iputil.PrefixFrom(cidr))
+	}
+	slices.SortFunc(entries, func(a, b ipamtypes.IPAMPoolAllocation) int { return cmp.Compare(a.Pool, b.Pool) })
+	return entries
+}
+
+// lists NODE CIDR... [POOL CIDR...] checks what its CiliumNode lists, as tell has it.
+func (w *world) cmdLists(ts *testscript.TestScript, neg bool, args []string) {
+	arguments(ts, neg, args, 2, "lists NODE CIDR... [POOL CIDR...]")
+	cn := &ciliumv2.CiliumNode{}
+	ts.Check(w.client.Get(w.ctx, types.NamespacedName{Name: args[0]}, cn))
+	want, got := allocated(args[1:]), cn.Spec.IPAM.Pools.Allocated
+	if !slices.EqualFunc(want, got, func(a, b ipamtypes.IPAMPoolAllocation) bool { return a.DeepEqual(&b) }) {
+		ts.Fatalf("%s lists %v, not %v", args[0], got, want)
+	}
 }
 
 // request NODE N is what an agent writes that has started in multi-pool mode: it
