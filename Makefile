@@ -290,24 +290,24 @@ cilium-dir := $(BIN)/cilium-$(CILIUM:v%=%)
 cilium-ldflags := -s -w -X github.com/cilium/cilium/pkg/version.ciliumVersion=$(CILIUM:v%=%)
 RUN ?= all
 
-# Of another version the agent and its plugin are enough.
-cilium-programs := cilium-agent cilium-cni $(if $(filter $(cilium-default),$(CILIUM)),cilium-dbg cilium-operator)
+# Of another version the agent and its plugin are enough, but for the other modes.
+cilium-programs := cilium-agent cilium-cni $(if $(filter $(cilium-default),$(CILIUM)),cilium-dbg cilium-operator,$(if $(findstring modes,$(RUN)),cilium-operator))
 
 .PHONY: cilium
 cilium: $(addprefix $(cilium-dir)/,$(cilium-programs) bpf/COPYING chart/Chart.yaml) ## Build the real Cilium that make e2e runs.
 
-# cilium-part NAME,TIME,FLAGS
+# cilium-part NAME,TIME,FLAGS,PACKAGE
 define cilium-part
 $(cilium-dir)/$(1): $(wildcard $(CILIUM_PARTS)/$(1)/main.go) $(CILIUM_PARTS)/$(cilium-mod) $(CILIUM_PARTS)/$(cilium-mod:%.mod=%.sum)
 	@echo "building $(1): once, about $(2) on two cores"
-	cd $(CILIUM_PARTS) && go build -modfile=$(cilium-mod) $(3) -ldflags '$(cilium-ldflags)' -o $(CURDIR)/$$@ $(if $(wildcard $(CILIUM_PARTS)/$(1)),./$(1),github.com/cilium/cilium/plugins/$(1))
+	cd $(CILIUM_PARTS) && go build -modfile=$(cilium-mod) $(3) -ldflags '$(cilium-ldflags)' -o $(CURDIR)/$$@ $(4)
 	@touch $$@
 endef
-$(eval $(call cilium-part,cilium-agent,4 minutes))
-$(eval $(call cilium-part,cilium-operator,1 minute,-tags ipam_provider_operator))
-# Its main differs from version to version, so it is Cilium's own.
-$(eval $(call cilium-part,cilium-cni,15 seconds))
-$(eval $(call cilium-part,cilium-dbg,30 seconds))
+$(eval $(call cilium-part,cilium-agent,4 minutes,,./cilium-agent))
+$(eval $(call cilium-part,cilium-dbg,30 seconds,,./cilium-dbg))
+# Their mains differ from version to version, so they are Cilium's own.
+$(eval $(call cilium-part,cilium-cni,15 seconds,,github.com/cilium/cilium/plugins/cilium-cni))
+$(eval $(call cilium-part,cilium-operator,1 minute,-tags ipam_provider_operator,$(if $(filter $(cilium-default),$(CILIUM)),./cilium-operator,github.com/cilium/cilium/operator)))
 
 # The datapath's sources, which the agent compiles for each node, and the chart,
 # which makes the agent's configuration.

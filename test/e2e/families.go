@@ -2,11 +2,25 @@
 
 package main
 
-import "context"
+import (
+	"context"
+	"slices"
+)
+
+// dualValues let agents have IPv6 beside IPv4.
+const dualValues = "cilium-values-dual-stack.yaml"
+
+// families is how many families of addresses pods have.
+func (e *env) families() int {
+	if slices.Contains(e.options.Values, dualValues) {
+		return 2
+	}
+	return 1
+}
 
 // dual is the life of a node whose pods have an address of each family.
 func dual(ctx context.Context, e *env) error {
-	e.options.Values = []string{"cilium-values-dual-stack.yaml"}
+	e.options.Values = []string{dualValues}
 	n, probe, err := e.startIPv6(ctx, true)
 	if err != nil {
 		return err
@@ -31,7 +45,7 @@ func ipv6(ctx context.Context, e *env) error {
 // routes over the network they share, as the examples have it.
 func native(ctx context.Context, e *env) error {
 	e.options.Native = true
-	e.options.Values = []string{"cilium-values-dual-stack.yaml"}
+	e.options.Values = []string{dualValues}
 	n, probe, err := e.startIPv6(ctx, true)
 	if err != nil {
 		return err

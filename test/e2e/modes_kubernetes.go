@@ -41,10 +41,10 @@ func modesKubernetes(ctx context.Context, e *env) error {
 
 type kubeNodes struct {
 	*env
-	node  *bed.Node
-	pods  []*bed.Pod
-	block netip.Prefix
-	probe *bed.Pod // on another node
+	node   *bed.Node
+	pods   []*bed.Pod
+	blocks []netip.Prefix // one of each family
+	probe  *bed.Pod       // on another node
 }
 
 // joinAlone starts an agent before our operator: it waits.
@@ -68,7 +68,7 @@ func (k *kubeNodes) joinAlone(ctx context.Context) (err error) {
 		return err
 	}
 	k.note("from the operator's start until that agent was ready", "%.1f s", time.Since(began).Seconds())
-	k.block, err = k.blockOf(ctx, k.node.Name)
+	k.blocks, err = k.toldTo(ctx, k.node.Name)
 	return err
 }
 
@@ -89,31 +89,39 @@ func (k *kubeNodes) join(ctx context.Context) error {
 	if k.pods, err = k.load(ctx, k.node, nodePods); err != nil {
 		return err
 	}
-	inside := countIn(k.pods, k.block.String())
-	k.check(inside == nodePods, "pods with an address of the block of their Node", "%d of %d", inside, nodePods)
+	inside := countAt(k.pods, k.blocks)
+	k.check(inside == nodePods, "pods with an address of each block of their Node; blocks", "%d of %d; %d", inside, nodePods, len(k.blocks))
 	k.checkTold(ctx, k.node, k.pods, "pods whose address lies in the podCIDRs that the agent writes")
 	return nil
 }
 
-// blockOf waits until a Node is told a CIDR that is a block of its own, and
-// returns it.
-func (k *kubeNodes) blockOf(ctx context.Context, name string) (netip.Prefix, error) {
+// countAt counts the pods with an address in each of the blocks, and no other.
+func countAt(pods []*bed.Pod, blocks []netip.Prefix) int {
+	count := 0
+	for _, p := range pods {
+		if slices.EqualFunc(blocks, p.Addresses, netip.Prefix.Contains) {
+			count++
+		}
+	}
+	return count
+}
+
+// toldTo waits until a Node is told a CIDR of each family that is a block of its own,
+// and no other, and returns them, IPv4 first.
+func (k *kubeNodes) toldTo(ctx context.Context, name string) ([]netip.Prefix, error) {
 	var told []netip.Prefix
-	err := k.Eventually(ctx, "Node "+name+" is told its block", func(ctx context.Context) error {
+	err := k.Eventually(ctx, "Node "+name+" is told its blocks", func(ctx context.Context) error {
 		node := &corev1.Node{}
 		if err := k.Client.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
 			return err
 		}
 		blocks, err := k.blocksOf(ctx, name)
-		if told = whole.NodeCIDRs(node); err == nil && (len(told) != 1 || !slices.Equal(told, blocks)) {
+		if told = whole.NodeCIDRs(node); err == nil && (len(told) != k.families() || !slices.Equal(told, blocks)) {
 			err = fmt.Errorf("told %v, blocks %v", told, blocks)
 		}
 		return err
 	})
-	if err != nil {
-		return netip.Prefix{}, err
-	}
-	return told[0], nil
+	return told, err
 }
 
 // blocksOf are the CIDRs of a node's PodIPBlocks.
@@ -136,48 +144,55 @@ func (k *kubeNodes) restart(ctx context.Context) error {
 	return k.restartAgent(ctx, k.node, k.pods, k.probe, k.pods[:pinged])
 }
 
+// joinWith lets a Node join that has a podCIDR already, and runs pods on it.
+func (k *kubeNodes) joinWith(ctx context.Context, name, podCIDR string) ([]*bed.Pod, error) {
+	n, err := k.AddNode(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	n.PodCIDRs = []string{podCIDR}
+	if err := k.bringUp(ctx, n, nil); err != nil {
+		return nil, err
+	}
+	return k.load(ctx, n, pinged)
+}
+
 // adopt lets Nodes join that have a podCIDR already: of the pool's grid, and of
 // no pool.
 func (k *kubeNodes) adopt(ctx context.Context) error {
-	n, err := k.AddNode(ctx, "adopted")
+	if err := k.adoptGrid(ctx); err != nil {
+		return err
+	}
+	pods, err := k.joinWith(ctx, "foreign", offPools)
 	if err != nil {
 		return err
 	}
-	n.PodCIDRs = []string{onGrid}
-	if err := k.bringUp(ctx, n, nil); err != nil {
-		return err
-	}
-	block, err := k.blockOf(ctx, n.Name)
-	if err != nil {
-		return err
-	}
-	pods, err := k.load(ctx, n, pinged)
-	if err != nil {
-		return err
-	}
-	k.check(block.String() == onGrid && countIn(pods, onGrid) == pinged, "block of a Node that came with a podCIDR; pods with an address of it", "%s; %d of %d",
-		block, countIn(pods, onGrid), pinged)
-
-	foreign, err := k.AddNode(ctx, "foreign")
-	if err != nil {
-		return err
-	}
-	foreign.PodCIDRs = []string{offPools}
-	if err := k.bringUp(ctx, foreign, nil); err != nil {
-		return err
-	}
-	if pods, err = k.load(ctx, foreign, pinged); err != nil {
-		return err
-	}
-	blocks, err := k.blocksOf(ctx, foreign.Name)
+	blocks, err := k.blocksOf(ctx, "foreign")
 	k.check(err == nil && len(blocks) == 0 && countIn(pods, offPools) == pinged, "blocks of a Node whose podCIDR is in no pool; pods with an address of that", "%d; %d of %d",
 		len(blocks), countIn(pods, offPools), pinged)
 	return err
 }
 
+// adoptGrid lets a Node join that has an IPv4 podCIDR of the pool's grid. Where
+// there is IPv6 it is told a block of that beside.
+func (k *kubeNodes) adoptGrid(ctx context.Context) error {
+	pods, err := k.joinWith(ctx, "adopted", onGrid)
+	if err != nil {
+		return err
+	}
+	blocks, err := k.toldTo(ctx, "adopted")
+	if err != nil {
+		return err
+	}
+	inside := countAt(pods, blocks)
+	k.check(blocks[0].String() == onGrid && inside == pinged, "blocks of a Node that came with an IPv4 podCIDR; pods with an address of each", "%v; %d of %d",
+		blocks, inside, pinged)
+	return nil
+}
+
 // again deletes the Node while its pods run on without an agent, and what belongs
 // to it, as the garbage collector does. A Node of the same name is told the same
-// block.
+// blocks.
 func (k *kubeNodes) again(ctx context.Context) error {
 	if err := k.node.KillAgent(ctx); err != nil {
 		return err
@@ -187,17 +202,17 @@ func (k *kubeNodes) again(ctx context.Context) error {
 	if err := errors.Join(k.Client.Delete(ctx, node), k.Client.Delete(ctx, cn)); err != nil {
 		return fmt.Errorf("delete the Node: %w", err)
 	}
-	if err := k.Eventually(ctx, "its block rests", k.resting); err != nil {
+	if err := k.Eventually(ctx, "its blocks rest", k.resting); err != nil {
 		return err
 	}
 	if err := k.rejoin(ctx, k.node); err != nil {
 		return err
 	}
-	block, err := k.blockOf(ctx, k.node.Name)
+	blocks, err := k.toldTo(ctx, k.node.Name)
 	if err != nil {
 		return err
 	}
-	k.check(block == k.block, "block before its Node was deleted; that of the Node of the same name", "%s; %s", k.block, block)
+	k.check(slices.Equal(blocks, k.blocks), "blocks before their Node was deleted; those of the Node of the same name", "%v; %v", k.blocks, blocks)
 	k.checkTold(ctx, k.node, k.pods, "Node made again: pods restored at their address")
 	flows, err := flowsBetween(k.probe, k.pods[:pinged], rapid)
 	if err != nil {
@@ -210,17 +225,22 @@ func (k *kubeNodes) again(ctx context.Context) error {
 	return nil
 }
 
-// resting tells why the block is not on its way back. Another node cannot have it
-// then.
+// resting tells which block is not on its way back. Another node cannot have it then.
 func (k *kubeNodes) resting(ctx context.Context) error {
 	list := &v1alpha1.PodIPBlockList{}
 	if err := k.Client.List(ctx, list); err != nil {
 		return err
 	}
+	rests := map[netip.Prefix]bool{}
 	for i := range list.Items {
-		if b, ok := whole.BlockOf(&list.Items[i]); ok && b.CIDR == k.block && b.Cooling {
-			return nil
+		if b, ok := whole.BlockOf(&list.Items[i]); ok {
+			rests[b.CIDR] = b.Cooling
 		}
 	}
-	return fmt.Errorf("%s does not cool down", k.block)
+	for _, cidr := range k.blocks {
+		if !rests[cidr] {
+			return fmt.Errorf("%s does not cool down", cidr)
+		}
+	}
+	return nil
 }

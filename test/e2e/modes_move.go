@@ -20,15 +20,16 @@ import (
 // What docs/modes.md has people type for a move between modes, beside what they
 // type for one out of another IPAM.
 const (
-	cmdTold      = "kubectl get ciliumnodes -o custom-columns=NODE:.metadata.name,TOLD:.spec.ipam.pools.allocated[*].cidrs"
-	cmdListed    = "kubectl get ciliumnodes -o custom-columns=NODE:.metadata.name,PODCIDRS:.spec.ipam.podCIDRs"
-	cmdTidyNodes = "kubectl cilium-pool migrate tidy --all"
-	cmdPick      = `kubectl patch ciliumpodippool blue --type merge -p '{"spec":{"podSelector":{"matchLabels":{"team":"blue"}}}}'`
+	cmdTold       = "kubectl get ciliumnodes -o custom-columns=NODE:.metadata.name,TOLD:.spec.ipam.pools.allocated[*].cidrs"
+	cmdListed     = "kubectl get ciliumnodes -o custom-columns=NODE:.metadata.name,PODCIDRS:.spec.ipam.podCIDRs"
+	cmdTidyNodes  = "kubectl cilium-pool migrate tidy --all"
+	cmdPick       = `kubectl patch ciliumpodippool blue --type merge -p '{"spec":{"podSelector":{"matchLabels":{"team":"blue"}}}}'`
+	cmdPickSpaces = `kubectl patch ciliumpodippool yellow --type merge -p '{"spec":{"namespaceSelector":{"matchLabels":{"team":"yellow"}}}}'`
 )
 
 // modeCommands are all lines of that page.
 func modeCommands() []string {
-	return []string{cmdHold, cmdHoldConfig, cmdTold, cmdListed, cmdLetGo, cmdAgent, cmdTidyNodes, cmdTidy, cmdPick}
+	return []string{cmdHold, cmdHoldConfig, cmdTold, cmdListed, cmdLetGo, cmdAgent, cmdTidyNodes, cmdTidy, cmdPick, cmdPickSpaces}
 }
 
 const movePods = 40 // more than a block holds

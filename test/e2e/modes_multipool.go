@@ -20,6 +20,8 @@ import (
 const (
 	// wholeCooldown is longer than agents need to hear of their own writes.
 	wholeCooldown = "--cooldown=10s"
+	// spared are the agent's own address and what it keeps free, at most.
+	spared = 1 + 16
 	// killedPods reach over several blocks, with those that are there.
 	killedPods = 90
 )
@@ -79,29 +81,35 @@ func (l *wholeLife) run(ctx context.Context) error {
 		return err
 	}
 	l.note("Node created to agent ready, median of 3", "%.1f s", took.Seconds())
-	other, err := l.begin(ctx, "probe")
-	if err != nil {
+	if err := l.beginProbe(ctx); err != nil {
 		return err
 	}
-	probe, err := l.load(ctx, other, 1)
-	if err != nil {
-		return err
-	}
-	l.probe = probe[0]
-	wide, err := l.surgeWhole(ctx, "wide", 16)
+	wide, err := l.surgeWhole(ctx, "wide", surgePods, 16)
 	if err != nil {
 		return err
 	}
 	if err := wide.KillAgent(ctx); err != nil {
 		return err
 	}
-	if l.node, err = l.surgeWhole(ctx, "narrow", 4); err != nil {
+	if l.node, err = l.surgeWhole(ctx, "narrow", surgePods, 4); err != nil {
 		return err
 	}
-	return l.giveBack(ctx)
+	keep, drop := scattered(l.keep)
+	return l.giveBack(ctx, keep, drop)
 }
 
-// begin brings up a node and checks that it has one block.
+// beginProbe runs a pod on a node of its own.
+func (l *wholeLife) beginProbe(ctx context.Context) error {
+	other, err := l.begin(ctx, "probe")
+	if err != nil {
+		return err
+	}
+	pods, err := l.load(ctx, other, 1)
+	l.probe = pods[0]
+	return err
+}
+
+// begin brings up a node and checks that it has one block of each family.
 func (l *wholeLife) begin(ctx context.Context, name string) (*bed.Node, error) {
 	n, err := l.env.node(ctx, name)
 	if err != nil {
@@ -112,19 +120,19 @@ func (l *wholeLife) begin(ctx context.Context, name string) (*bed.Node, error) {
 		return nil, err
 	}
 	if l.ours {
-		l.check(len(whole.ToldTo(cn)) == 1, "blocks that "+name+" starts with", "%d", len(whole.ToldTo(cn)))
+		l.check(len(whole.ToldTo(cn)) == l.families(), "blocks that "+name+" starts with", "%d", len(whole.ToldTo(cn)))
 	}
 	return n, nil
 }
 
-// surgeWhole runs 120 pods at once on a node of its own, and gives an address to
+// surgeWhole runs pods at once on a node of its own, and gives an address to
 // those that found none. They are to be kept or dropped later.
-func (l *wholeLife) surgeWhole(ctx context.Context, name string, width int) (*bed.Node, error) {
+func (l *wholeLife) surgeWhole(ctx context.Context, name string, count, width int) (*bed.Node, error) {
 	n, err := l.begin(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	s := l.surgeSeen(ctx, n, "surge", surgePods, width)
+	s := l.surgeSeen(ctx, n, "surge", count, width)
 	l.tellSurge(s, width, l.ours)
 	cn, err := l.CiliumNode(ctx, name)
 	if err != nil {
@@ -142,10 +150,9 @@ func (l *wholeLife) surgeWhole(ctx context.Context, name string, width int) (*be
 	return n, nil
 }
 
-// giveBack deletes all but 6 scattered pods, which are pinged from the other node
-// every 5 ms, and waits until the agent has no block that it could do without.
-func (l *wholeLife) giveBack(ctx context.Context) error {
-	keep, drop := scattered(l.keep)
+// giveBack deletes most pods, while the others are pinged from the other node every
+// 5 ms, and waits until the agent has no block that it could do without.
+func (l *wholeLife) giveBack(ctx context.Context, keep, drop []*bed.Pod) error {
 	before, err := l.CiliumNode(ctx, l.node.Name)
 	if err != nil {
 		return err
@@ -183,24 +190,31 @@ func (l *wholeLife) giveBack(ctx context.Context) error {
 
 // spare tells why the node has a block more than it needs: nothing in it is in
 // use, and the others would do; or, with our operator, of a block that the agent
-// has given back and that has not rested yet.
+// has given back and that has not rested yet. What the agent asks for tells only
+// once it has heard that pods went.
 func (l *wholeLife) spare(ctx context.Context) error {
 	cn, err := l.CiliumNode(ctx, l.node.Name)
 	if err != nil {
 		return err
 	}
-	told, room, asked := whole.ToldTo(cn), 0, 0
+	told, room, asked := whole.ToldTo(cn), map[bool]int{}, map[bool]int{} // of IPv4: true
 	for _, r := range cn.Spec.IPAM.Pools.Requested {
 		if r.Pool == "default" {
-			asked = r.Needed.IPv4Addrs
+			asked[true], asked[false] = r.Needed.IPv4Addrs, r.Needed.IPv6Addrs
+		}
+	}
+	for ipv4, most := range asked {
+		if most > len(l.keep)+spared {
+			return fmt.Errorf("it asks for %d addresses for %d pods; of IPv4: %t", most, len(l.keep), ipv4)
 		}
 	}
 	for _, cidr := range told {
-		room += wholeBlock(cidr.Bits(), cidr.Addr().Is4())
+		room[cidr.Addr().Is4()] += wholeBlock(cidr.Bits(), cidr.Addr().Is4())
 	}
 	for _, cidr := range told {
-		if !inUse(cn, cidr, l.keep) && room-wholeBlock(cidr.Bits(), true) >= asked {
-			return fmt.Errorf("%s is empty; %d of %d addresses are asked for", cidr, asked, room)
+		ipv4 := cidr.Addr().Is4()
+		if !inUse(cn, cidr, l.keep) && room[ipv4]-wholeBlock(cidr.Bits(), ipv4) >= asked[ipv4] {
+			return fmt.Errorf("%s is empty; %d of %d addresses are asked for", cidr, asked[ipv4], room[ipv4])
 		}
 	}
 	if !l.ours {

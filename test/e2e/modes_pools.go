@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -19,20 +20,23 @@ import (
 )
 
 const (
-	askPods = 40 // reach into a second block
-	stayers = 2  // of them
+	askPods  = 32 // reach into a second block
+	stayers  = 2  // of them
+	askedFor = "ipam.cilium.io/ip-pool"
 )
 
-// ciliumPool is one of Cilium's pools, and how pods ask for it.
+// ciliumPool is one of Cilium's pools, and how pods ask for it: by what they have
+// or by what their namespace has, which is default where none is named.
 type ciliumPool struct {
-	name, cidr string
-	meta       metav1.ObjectMeta
-	pods       []*bed.Pod
+	name, cidr      string
+	meta, namespace metav1.ObjectMeta
+	pods            []*bed.Pod
 }
 
-// modesPools lets pods on one node ask for three of Cilium's pools: by annotation,
-// by the selector of a CiliumPodIPPool, and by nothing. Each grows, keeps its pods
-// over a restart of the agent, and gives back; then one pool goes for good.
+// modesPools lets pods on one node ask for five of Cilium's pools: by annotation
+// of the pod or of its namespace, by the selectors of a CiliumPodIPPool for either,
+// and by nothing. Each grows, keeps its pods over a restart of the agent, and gives
+// back; then one pool goes for good.
 func modesPools(ctx context.Context, e *env) error {
 	if err := e.startBeside(ctx, multiPoolMode, whole.InPools()); err != nil {
 		return err
@@ -40,7 +44,9 @@ func modesPools(ctx context.Context, e *env) error {
 	p := &poolAsker{env: e, pools: []*ciliumPool{
 		{name: "default", cidr: poolCIDR},
 		{name: "blue", cidr: "100.163.0.0/24", meta: metav1.ObjectMeta{Labels: map[string]string{"team": "blue"}}},
-		{name: "red", cidr: "100.164.0.0/24", meta: metav1.ObjectMeta{Annotations: map[string]string{"ipam.cilium.io/ip-pool": "red"}}},
+		{name: "red", cidr: "100.164.0.0/24", meta: metav1.ObjectMeta{Annotations: map[string]string{askedFor: "red"}}},
+		{name: "green", cidr: "100.165.0.0/24", namespace: metav1.ObjectMeta{Name: "team-green", Annotations: map[string]string{askedFor: "green"}}},
+		{name: "yellow", cidr: "100.166.0.0/24", namespace: metav1.ObjectMeta{Name: "team-yellow", Labels: map[string]string{"team": "yellow"}}},
 	}}
 	for _, pool := range p.pools[1:] {
 		obj := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: pool.name + "-addresses"}}
@@ -48,6 +54,12 @@ func modesPools(ctx context.Context, e *env) error {
 		obj.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: blockSize, CIDRs: []v1alpha1.PoolCIDR{{CIDR: pool.cidr}}}
 		if err := e.Client.Create(ctx, obj); err != nil {
 			return fmt.Errorf("create pool: %w", err)
+		}
+		if pool.namespace.Name == "" {
+			continue
+		}
+		if err := e.Client.Create(ctx, &corev1.Namespace{ObjectMeta: pool.namespace}); err != nil {
+			return fmt.Errorf("create namespace: %w", err)
 		}
 	}
 	if err := e.operate(multiPoolMode, wholeCooldown); err != nil {
@@ -62,7 +74,8 @@ type poolAsker struct {
 	pools []*ciliumPool
 }
 
-// begin waits for the CiliumPodIPPools, and lets that of blue pick pods.
+// begin waits for the CiliumPodIPPools, and lets that of blue pick pods, that of
+// yellow namespaces.
 func (p *poolAsker) begin(ctx context.Context) (err error) {
 	err = p.Eventually(ctx, "there are the CiliumPodIPPools", func(ctx context.Context) error {
 		for _, pool := range p.pools {
@@ -75,7 +88,7 @@ func (p *poolAsker) begin(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := p.must(ctx, cmdPick, 0); err != nil {
+	if err := errors.Join(p.must(ctx, cmdPick, 0), p.must(ctx, cmdPickSpaces, 0)); err != nil {
 		return err
 	}
 	if p.node, err = p.env.node(ctx, "n1"); err != nil {
@@ -102,6 +115,7 @@ func (p *poolAsker) ask(ctx context.Context) error {
 		a := &asked[i]
 		a.pool = p.pools[i%len(p.pools)]
 		meta := *a.pool.meta.DeepCopy()
+		meta.Namespace = a.pool.namespace.Name
 		meta.Name = fmt.Sprintf("%s-%d", a.pool.name, i/len(p.pools))
 		if a.pod, a.err = p.node.CreatePodWith(ctx, meta); a.err == nil {
 			a.tries, a.err = attachStubborn(ctx, a.pod)
@@ -154,8 +168,8 @@ func (p *poolAsker) restart(ctx context.Context) error {
 	return err
 }
 
-// giveBack deletes most pods of blue and red, and waits until what is empty has
-// come home.
+// giveBack deletes most pods of all pools but default, and waits until what is empty
+// has come home.
 func (p *poolAsker) giveBack(ctx context.Context) error {
 	for _, pool := range p.pools[1:] {
 		if err := p.deletePods(ctx, pool.pods[stayers:]); err != nil {

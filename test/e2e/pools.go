@@ -338,7 +338,7 @@ func zonePool(name, zone string, priority, size int32, cidrs ...string) *v1alpha
 func countIn(pods []*bed.Pod, cidr string) int {
 	whole, count := netip.MustParsePrefix(cidr), 0
 	for _, p := range pods {
-		if whole.Contains(p.Address) {
+		if slices.ContainsFunc(p.Addresses, whole.Contains) {
 			count++
 		}
 	}

@@ -68,9 +68,11 @@ func migrations() []scenario {
 func modes() []scenario {
 	return []scenario{
 		{"modes-multi-pool", "multi-pool mode: joins, surges, giving back, restarts and killed operators", false, true, modesMultiPool},
+		{"modes-multi-pool-dual", "multi-pool mode: a surge, a restart and giving back in both families", false, true, modesMultiPoolDual},
 		{"modes-multi-pool-peer", "the same joins, surges and giving back with Cilium's own operator", false, true, modesMultiPoolPeer},
-		{"modes-pools", "multi-pool mode: pods that ask for three of Cilium's pools", false, true, modesPools},
+		{"modes-pools", "multi-pool mode: pods and namespaces that ask for five of Cilium's pools", false, true, modesPools},
 		{"modes-kubernetes", "kubernetes mode: one block for a node before its agent starts, and podCIDRs adopted", false, true, modesKubernetes},
+		{"modes-kubernetes-dual", "kubernetes mode: one block of each family", false, true, modesKubernetesDual},
 		{"modes-move", "a running cluster moves from crd to multi-pool mode, and back", false, true, modesMove},
 		{"modes-bgp", "agents in multi-pool mode announce their blocks to a router", false, true, modesBGP},
 		{"modes-bgp-kubernetes", "the same in kubernetes mode", false, true, modesBGPKubernetes},
@@ -187,10 +189,14 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// pool makes the pool that all nodes take their /27 blocks from.
+// pool makes the pool that all nodes take their /27 blocks from, and as large ones
+// of IPv6 where pods have both.
 func (e *env) pool(ctx context.Context) error {
 	p := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "all"}}
 	p.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: blockSize, CIDRs: []v1alpha1.PoolCIDR{{CIDR: poolCIDR}}}
+	if e.families() == 2 {
+		p.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: blockSize6, CIDRs: []v1alpha1.PoolCIDR{{CIDR: poolCIDR6}}}
+	}
 	if err := e.Client.Create(ctx, p); err != nil {
 		return fmt.Errorf("create pool: %w", err)
 	}
@@ -198,9 +204,10 @@ func (e *env) pool(ctx context.Context) error {
 }
 
 const (
-	poolCIDR  = "100.162.224.0/19"
-	blockSize = 27
-	perBlock  = 30 // without the first and the last address
+	poolCIDR   = "100.162.224.0/19"
+	blockSize  = 27
+	blockSize6 = 123
+	perBlock   = 30 // without the first and the last address
 )
 
 // node makes a machine and its Node, and starts its agent.

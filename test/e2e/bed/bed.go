@@ -57,7 +57,7 @@ type Options struct {
 	// the mode IPAM with the configuration that such a cluster has, in the API
 	// server: agents and Cilium's operator read it there at each start.
 	Before bool
-	// Set are further values that such a cluster has, as helm --set takes them.
+	// Set are further values that the cluster begins with, as helm --set takes them.
 	Set []string
 	// Then is for a cluster that moves from one mode of ours to another: the mode
 	// that its configuration is for after the move, with ThenValues, further files

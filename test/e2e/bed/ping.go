@@ -20,13 +20,16 @@ import (
 const (
 	// pingGrace is how long the last answers may take.
 	pingGrace = 2 * time.Second
+	// pingBuffer holds a second of what all flows of a pod bring: each socket
+	// gets all of it, and what a busy machine reads too late would count as lost.
+	pingBuffer = 2 << 20
 )
 
 // Pings is a flow of echo requests from one pod to another address.
 type Pings struct {
 	target netip.Addr
 	kind   kind
-	conn   *icmp.PacketConn
+	conn   *net.IPConn
 	stop   context.CancelFunc
 	done   sync.WaitGroup
 
@@ -41,16 +44,16 @@ type Pings struct {
 
 // kind is ICMP of one family.
 type kind struct {
-	network, wildcard string
-	protocol          int // by its number in IP
-	request, echo     icmp.Type
+	network       string
+	protocol      int // by its number in IP
+	request, echo icmp.Type
 }
 
 func kindOf(target netip.Addr) kind {
 	if target.Is4() {
-		return kind{"ip4:icmp", "0.0.0.0", 1, ipv4.ICMPTypeEcho, ipv4.ICMPTypeEchoReply}
+		return kind{"ip4:icmp", 1, ipv4.ICMPTypeEcho, ipv4.ICMPTypeEchoReply}
 	}
-	return kind{"ip6:ipv6-icmp", "::", 58, ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply}
+	return kind{"ip6:ipv6-icmp", 58, ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply}
 }
 
 // Count is what became of the requests.
@@ -81,8 +84,10 @@ func ping(netns *os.File, from string, target netip.Addr, interval time.Duration
 	f := &Pings{target: target, kind: kindOf(target), answered: map[uint32]bool{}, at: map[uint32]time.Time{}}
 	err := inNetns(netns, func() error {
 		var err error
-		f.conn, err = icmp.ListenPacket(f.kind.network, f.kind.wildcard)
-		return err
+		if f.conn, err = net.ListenIP(f.kind.network, &net.IPAddr{}); err != nil {
+			return err
+		}
+		return f.conn.SetReadBuffer(pingBuffer)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("ping from %s: %w", from, err)
@@ -102,8 +107,7 @@ func (f *Pings) Stop() (Count, error) {
 	for f.count().Lost > 0 && time.Now().Before(deadline) {
 		time.Sleep(pollTick)
 	}
-	count := f.count()
-	return count, f.conn.Close()
+	return f.count(), f.conn.Close()
 }
 
 func (f *Pings) count() Count {

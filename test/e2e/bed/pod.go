@@ -29,7 +29,7 @@ const cniTimeout = 4 * time.Minute
 
 // Pod is a pod with a network namespace of its own.
 type Pod struct {
-	Name string
+	Namespace, Name string
 	// Addresses are those of CNI ADD, IPv4 first; Address is the first.
 	Addresses []netip.Addr
 	Address   netip.Addr
@@ -47,10 +47,12 @@ func (n *Node) CreatePod(ctx context.Context, name string) (*Pod, error) {
 	return n.CreatePodWith(ctx, metav1.ObjectMeta{Name: name})
 }
 
-// CreatePodWith makes it with labels and annotations.
+// CreatePodWith makes it with labels and annotations, in a namespace that is there.
 func (n *Node) CreatePodWith(ctx context.Context, meta metav1.ObjectMeta) (*Pod, error) {
 	name := meta.Name
-	meta.Namespace = metav1.NamespaceDefault
+	if meta.Namespace == "" {
+		meta.Namespace = metav1.NamespaceDefault
+	}
 	object := &corev1.Pod{
 		ObjectMeta: meta,
 		Spec:       corev1.PodSpec{NodeName: n.Name, Containers: []corev1.Container{{Name: "c", Image: "none"}}},
@@ -60,7 +62,7 @@ func (n *Node) CreatePodWith(ctx context.Context, meta metav1.ObjectMeta) (*Pod,
 	}
 	var id [32]byte
 	_, _ = rand.Read(id[:])
-	return &Pod{Name: name, Created: time.Now(), node: n, sandbox: hex.EncodeToString(id[:])}, nil
+	return &Pod{Namespace: meta.Namespace, Name: name, Created: time.Now(), node: n, sandbox: hex.EncodeToString(id[:])}, nil
 }
 
 // Attach gives the pod its network by one CNI ADD. It does not try again; the
@@ -94,7 +96,7 @@ func (p *Pod) Attach(ctx context.Context) error {
 
 // Report writes the pod's status, as a kubelet does once it has attached it.
 func (p *Pod) Report(ctx context.Context) error {
-	object := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: p.Name}}
+	object := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}}
 	var ips []corev1.PodIP
 	for _, a := range p.Addresses {
 		ips = append(ips, corev1.PodIP{IP: a.String()})
@@ -126,7 +128,7 @@ func (n *Node) Run(ctx context.Context, name string) (*Pod, error) {
 // Delete deletes the pod as the API server and a kubelet do: the object is
 // marked, the network taken away, the object removed.
 func (p *Pod) Delete(ctx context.Context) error {
-	object := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: p.Name}}
+	object := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}}
 	if err := p.node.bed.Client.Delete(ctx, object); err != nil {
 		return fmt.Errorf("delete pod %s: %w", p.Name, err)
 	}
@@ -156,7 +158,7 @@ func (p *Pod) cni(ctx context.Context, command string) ([]byte, error) {
 		"CNI_IFNAME=eth0",
 		"CNI_PATH="+p.node.bed.opts.CiliumDir,
 		"CNI_ARGS="+strings.Join([]string{
-			"IgnoreUnknown=1", "K8S_POD_NAMESPACE=" + metav1.NamespaceDefault,
+			"IgnoreUnknown=1", "K8S_POD_NAMESPACE=" + p.Namespace,
 			"K8S_POD_NAME=" + p.Name, "K8S_POD_INFRA_CONTAINER_ID=" + p.sandbox,
 		}, ";"),
 	)

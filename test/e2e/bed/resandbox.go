@@ -14,7 +14,7 @@ import (
 func (p *Pod) Again() *Pod {
 	var id [32]byte
 	_, _ = rand.Read(id[:])
-	return &Pod{Name: p.Name, Created: p.Created, node: p.node, sandbox: hex.EncodeToString(id[:])}
+	return &Pod{Namespace: p.Namespace, Name: p.Name, Created: p.Created, node: p.node, sandbox: hex.EncodeToString(id[:])}
 }
 
 // Detach takes the sandbox's network away by one CNI DEL. The Pod object stays.

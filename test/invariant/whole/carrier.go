@@ -58,7 +58,7 @@ func InPools() Carrier {
 	}
 }
 
-// OnNode is kubernetes mode: the podCIDRs of a Node, else its annotations.
+// OnNode is kubernetes mode: the podCIDRs and annotations of a Node.
 func OnNode() Carrier {
 	return Carrier{
 		CIDRs: func(o client.Object) ([]netip.Prefix, bool) {
@@ -78,16 +78,17 @@ const (
 	ipv6PodCIDR = "network.cilium.io/ipv6-pod-cidr"
 )
 
-// NodeCIDRs are what a Node tells an agent in kubernetes mode.
+// NodeCIDRs are what a Node tells an agent in kubernetes mode, IPv4 first: of each
+// family the podCIDR of its spec, else that of its annotation (pkg/k8s/node.go,
+// ParseNode).
 func NodeCIDRs(node *corev1.Node) []netip.Prefix {
-	said := node.Spec.PodCIDRs
-	if len(said) == 0 {
-		said = []string{node.Annotations[ipv4PodCIDR], node.Annotations[ipv6PodCIDR]}
-	}
 	var out []netip.Prefix
-	for _, s := range said {
-		if p, err := netip.ParsePrefix(s); err == nil {
-			out = append(out, p.Masked())
+	for _, key := range []string{ipv4PodCIDR, ipv6PodCIDR} {
+		for _, said := range append(slices.Clone(node.Spec.PodCIDRs), node.Annotations[key]) {
+			if p, err := netip.ParsePrefix(said); err == nil && p.Addr().Is4() == (key == ipv4PodCIDR) {
+				out = append(out, p.Masked())
+				break
+			}
 		}
 	}
 	return out

@@ -168,7 +168,11 @@ func TestNodeCIDRs(t *testing.T) {
 		t.Errorf("annotations say %v", got)
 	}
 	node.Spec.PodCIDRs = []string{"10.1.0.0/24"}
-	if got := NodeCIDRs(node); len(got) != 1 || got[0].String() != "10.1.0.0/24" {
+	if got := NodeCIDRs(node); len(got) != 2 || got[0].String() != "10.1.0.0/24" || got[1].String() != "fd00::/122" {
+		t.Errorf("spec and annotation say %v", got)
+	}
+	node.Spec.PodCIDRs = []string{"fd01::/122", "10.1.0.0/24"}
+	if got := NodeCIDRs(node); len(got) != 2 || got[0].String() != "10.1.0.0/24" || got[1].String() != "fd01::/122" {
 		t.Errorf("the spec says %v", got)
 	}
 }

@@ -1,0 +1,79 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
+)
+
+const dualPods = 60 // reach into the third block of each family
+
+// modesMultiPoolDual is the life of a node in multi-pool mode whose pods have an
+// address of each family: both grow in a surge, are there again after the agent was
+// killed, and come home.
+func modesMultiPoolDual(ctx context.Context, e *env) error {
+	if err := e.startBeside(ctx, multiPoolMode, whole.InPools(), dualValues); err != nil {
+		return err
+	}
+	if err := e.operate(multiPoolMode, wholeCooldown); err != nil {
+		return err
+	}
+	l := &wholeLife{env: e, ours: true}
+	return inTurn(ctx, l.beginProbe, l.surgeDual, l.restart, l.giveBackMost, e.judgeWhole)
+}
+
+// surgeDual is the surge, and looks at what each family has after it.
+func (l *wholeLife) surgeDual(ctx context.Context) (err error) {
+	if l.node, err = l.surgeWhole(ctx, "dual", dualPods, 4); err != nil {
+		return err
+	}
+	both := 0
+	for _, p := range l.keep {
+		if len(p.Addresses) == 2 && p.Addresses[0].Is4() && p.Addresses[1].Is6() {
+			both++
+		}
+	}
+	ipv4, ipv6, err := l.blocksByFamily(ctx)
+	l.check(both == dualPods && ipv4 > 1 && ipv6 > 1, "pods with an address of each family; blocks of each", "%d of %d; %d, %d", both, dualPods, ipv4, ipv6)
+	return err
+}
+
+// blocksByFamily counts what the node is told.
+func (l *wholeLife) blocksByFamily(ctx context.Context) (ipv4, ipv6 int, err error) {
+	cn, err := l.CiliumNode(ctx, l.node.Name)
+	for _, cidr := range whole.ToldTo(cn) {
+		if cidr.Addr().Is4() {
+			ipv4++
+		} else {
+			ipv6++
+		}
+	}
+	return ipv4, ipv6, err
+}
+
+func (l *wholeLife) restart(ctx context.Context) error {
+	return l.restartAgent(ctx, l.node, l.keep, l.probe, l.keep[:pinged])
+}
+
+// giveBackMost keeps pods of the first block alone.
+func (l *wholeLife) giveBackMost(ctx context.Context) error {
+	if err := l.giveBack(ctx, l.keep[:pinged], l.keep[pinged:]); err != nil {
+		return err
+	}
+	ipv4, ipv6, err := l.blocksByFamily(ctx)
+	l.check(ipv4 == 1 && ipv6 == 1, "blocks of each family after that", "%d, %d", ipv4, ipv6)
+	return err
+}
+
+// modesKubernetesDual is the life of nodes in kubernetes mode with a block of each
+// family, of which one came with a podCIDR of IPv4 alone.
+func modesKubernetesDual(ctx context.Context, e *env) error {
+	e.options.Set = []string{"k8s.requireIPv6PodCIDR=true"} // cilium-values-kubernetes.yaml asks for it
+	if err := e.startBeside(ctx, kubernetesMode, whole.OnNode(), dualValues); err != nil {
+		return err
+	}
+	k := &kubeNodes{env: e}
+	return inTurn(ctx, k.joinAlone, k.join, k.restart, k.adoptGrid, k.again, e.judgeWhole)
+}
