@@ -39,6 +39,9 @@ type call struct {
 	fate  fate
 }
 
+// looks says that a block is read live.
+func (c *call) looks() bool { return c != nil && c.verb == "get" && c.kind == KindBlock }
+
 func (c *call) writes() bool {
 	switch c.verb {
 	case "get", "list", "wait", "sleep":

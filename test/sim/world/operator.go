@@ -251,7 +251,7 @@ func (o *Operator) resume(f *flight) {
 	o.current = nil
 	if more {
 		// Blocks that the watch shows while others are looked at were not decided on.
-		if last := f.pending; f.controller == nodes && !(last != nil && last.verb == "get" && last.kind == KindBlock) {
+		if f.controller == nodes && !f.pending.looks() {
 			f.knew = crd.CIDRs(o.parts.Node.Ledger.NodeBlocks(f.name))
 		}
 		f.pending, f.since = c, o.w.now
