@@ -75,7 +75,7 @@ func (r *NodeReconciler) act(ctx context.Context, o *observation, plans []family
 func (r *NodeReconciler) toList(ctx context.Context, o *observation, plans []familyPlan, change *ciliumnode.Change) error {
 	for _, b := range r.Ledger.NodeBlocks(o.name) {
 		f, ciliumPool := ipalloc.FamilyOf(b.CIDR.Addr()), r.ciliumPoolOf(b, o.view)
-		if !slices.ContainsFunc(plans, func(p familyPlan) bool { return p.family == f && p.ciliumPool == ciliumPool }) {
+		if r.isNobodys(b, o.view) || !slices.ContainsFunc(plans, func(p familyPlan) bool { return p.family == f && p.ciliumPool == ciliumPool }) {
 			continue
 		}
 		if !o.view.Of(ciliumPool).Lists(b.CIDR) {
