@@ -84,6 +84,22 @@ func TestFullCiliumPoolTakesFromNoOther(t *testing.T) {
 	}
 }
 
+// A PodIPPool that goes while a block of it is claimed leaves nobody to say which
+// pool of Cilium's the block is for: it is told under none, the default one neither.
+func TestClaimedBlockWhosePoolIsGone(t *testing.T) {
+	b := blueBed(t)
+	b.agentWrites(asksBlue)
+	b.before = func(call string) {
+		if call == "patch CiliumNode" || call == "create PodIPBlock" {
+			b.r.Pools.Delete("blues")
+		}
+	}
+	if _, err := b.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	b.tells(prefixes("10.0.0.0/30"), nil)
+}
+
 // A pod counts for the pool that it asks for, itself or by its namespace, before
 // its agent has heard of it.
 func TestPodsAskForACiliumPool(t *testing.T) {
