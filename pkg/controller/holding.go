@@ -127,7 +127,8 @@ func (r *NodeReconciler) giveTurns(w nodeFamily, s *expand.State, now time.Time)
 func (r *NodeReconciler) actOnHolds(ctx context.Context, o *observation, plans []familyPlan) error {
 	for _, p := range plans {
 		for _, b := range o.blocks {
-			if ipalloc.FamilyOf(b.CIDR.Addr()) != p.family || b.Phase != ipalloc.InService || drains(p.plan, b.CIDR) {
+			mine := ipalloc.FamilyOf(b.CIDR.Addr()) == p.family && r.ciliumPoolOf(b, o.view) == p.ciliumPool
+			if !mine || b.Phase != ipalloc.InService || drains(p.plan, b.CIDR) {
 				continue
 			}
 			why, message := r.heldBecause(b, p.plan)
