@@ -52,8 +52,8 @@ func isOurs(obj *ciliumv2alpha1.CiliumPodIPPool) bool {
 
 // holdCiliumPool checks what an operator did to a CiliumPodIPPool: one that is
 // somebody else's is left alone, of its own it writes the ranges only, and none goes
-// of which a node lists a CIDR. A leader that was stopped for long may delete one
-// that has come to be served meanwhile; it has to be there again at rest.
+// that is served or of which a node lists a CIDR. One that comes to be needed while
+// the call is on its way is lost, and has to be there again at rest.
 func (w *World) holdCiliumPool(v Version) {
 	old, _ := v.Old.(*ciliumv2alpha1.CiliumPodIPPool)
 	now, _ := v.New.(*ciliumv2alpha1.CiliumPodIPPool)
@@ -61,13 +61,11 @@ func (w *World) holdCiliumPool(v Version) {
 	case old == nil:
 	case !isOurs(old):
 		w.violate(7, "CiliumPodIPPool %s, which is not the operator's, was written or deleted", v.Key)
-	case now == nil && w.lease.holder != w.writer:
-		w.Counts.Faults["CiliumPodIPPool deleted without the lease"]++
+	case now == nil && w.writer.current.needed:
+		w.violate(10, "CiliumPodIPPool %s was deleted while a PodIPPool served it, or a node listed a CIDR of it", v.Key)
 	case now == nil:
-		for _, m := range w.machines {
-			if w.listsOf(m.name, v.Key) {
-				w.violate(10, "CiliumPodIPPool %s was deleted, and node %s lists CIDRs of it", v.Key, m.name)
-			}
+		if w.isListed(v.Key) {
+			w.Counts.Faults["CiliumPodIPPool deleted too late"]++
 		}
 	case !sameButRanges(old, now):
 		w.violate(7, "of CiliumPodIPPool %s more was changed than what ranges it has", v.Key)
@@ -87,17 +85,12 @@ func sameButRanges(a, b *ciliumv2alpha1.CiliumPodIPPool) bool {
 		equality.Semantic.DeepEqual(a.Annotations, b.Annotations)
 }
 
-// listsOf says that a node lists a CIDR of one of Cilium's pools.
-func (w *World) listsOf(node, pool string) bool {
-	cn, ok := w.api.Get(KindCiliumNode, node).(*ciliumv2.CiliumNode)
-	return ok && slices.ContainsFunc(listedIn(cn), func(l listed) bool { return l.pool == pool })
-}
-
-// serves says that a block may be told under one of Cilium's pools: the one that its
-// PodIPPool serves, or any where that is gone.
-func (w *World) serves(b *v1alpha1.PodIPBlock, pool string) bool {
-	of, ok := w.api.Get(KindPool, b.Spec.Pool).(*v1alpha1.PodIPPool)
-	return !ok || ciliumPoolOf(of) == pool
+// isListed says that a node lists a CIDR of one of Cilium's pools.
+func (w *World) isListed(pool string) bool {
+	return slices.ContainsFunc(w.api.Keys(KindCiliumNode), func(name string) bool {
+		cn := w.api.Get(KindCiliumNode, name).(*ciliumv2.CiliumNode)
+		return slices.ContainsFunc(listedIn(cn), func(l listed) bool { return l.pool == pool })
+	})
 }
 
 // isServed says that there is a PodIPPool for one of Cilium's pools.
@@ -107,12 +100,21 @@ func (w *World) isServed(pool string) bool {
 	})
 }
 
-// holdServed checks a CIDR that an operator lists on a node, beside others: it
-// stands under the pool that its PodIPPool serves, and under no other.
-func (w *World) holdServed(node string, l listed, others []listed) {
-	if b, ok := w.api.Get(KindBlock, crd.BlockName(l.cidr)).(*v1alpha1.PodIPBlock); ok && !w.serves(b, l.pool) {
-		w.violate(10, "%s was listed on node %s, and PodIPPool %s serves another pool", l, node, b.Spec.Pool)
+// holdServed checks that a CIDR that an operator lists on a node stands under the
+// pool that its PodIPPool serves, if that is there.
+func (w *World) holdServed(node string, l listed) {
+	b, ok := w.api.Get(KindBlock, crd.BlockName(l.cidr)).(*v1alpha1.PodIPBlock)
+	if !ok {
+		return
 	}
+	if pool, ok := w.api.Get(KindPool, b.Spec.Pool).(*v1alpha1.PodIPPool); ok && ciliumPoolOf(pool) != l.pool {
+		w.violate(10, "%s was listed on node %s, and PodIPPool %s serves another pool", l, node, pool.Name)
+	}
+}
+
+// holdOnce checks that no address of a CIDR that an operator lists on a node is
+// listed twice.
+func (w *World) holdOnce(node string, l listed, others []listed) {
 	for _, other := range others {
 		if other.cidr.Overlaps(l.cidr) {
 			w.violate(1, "%s was listed on node %s beside %s", l, node, other)
@@ -128,7 +130,7 @@ func (w *World) holdCiliumPoolsRest(when string) {
 	}
 	for _, name := range w.ciliumPools() {
 		obj, served := w.ciliumPool(name), w.isServed(name)
-		needed := served || slices.ContainsFunc(w.machines, func(m *machine) bool { return w.listsOf(m.name, name) })
+		needed := served || w.isListed(name)
 		switch {
 		case obj == nil && served:
 			w.violate(9, "%s: there is no CiliumPodIPPool %s, and a PodIPPool serves it", when, name)

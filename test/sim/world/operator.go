@@ -70,6 +70,9 @@ type flight struct {
 	since   time.Time // when it came to the call it waits at
 
 	knew []netip.Prefix // the node's blocks known then
+	// needed: somebody serves or lists, as it may know, the CiliumPodIPPool that it is
+	// about to delete.
+	needed bool
 
 	seen digest // what it has got to know, if that is noted
 	may  chances
@@ -261,6 +264,9 @@ func (o *Operator) resume(f *flight) {
 		f.pending, f.since, f.knew = c, o.w.now, nil
 		if c.writes() && c.kind == o.w.carrier() {
 			f.knew = crd.CIDRs(o.parts.Node.Ledger.NodeBlocks(f.name))
+		}
+		if c.verb == "delete" && c.kind == KindCiliumPool {
+			f.needed = o.w.isServed(c.key) || len(o.parts.Node.Ledger.ListedFor(c.key)) > 0
 		}
 		return
 	}

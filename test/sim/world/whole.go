@@ -178,14 +178,16 @@ func (w *World) holdWhole(v Version) {
 			w.violate(2, "%s was taken off the list of node %s, whose agent may just have given an address of it to a pod", l, v.Key)
 		}
 	}
-	var back []listed
-	if v.Old == nil {
-		back = w.foreignBefore(v.Key)
-	}
+	back := w.listedBefore(v.Key)
 	for i, l := range after {
-		if !slices.Contains(before, l) && !slices.Contains(back, l) {
-			w.holdListed(v.Key, l)
-			w.holdServed(v.Key, l, slices.Delete(slices.Clone(after), i, i+1))
+		again := slices.Contains(back, l)
+		if slices.Contains(before, l) || again && v.Old == nil && w.isForeign(l) {
+			continue
+		}
+		w.holdListed(v.Key, l)
+		w.holdOnce(v.Key, l, slices.Delete(slices.Clone(after), i, i+1))
+		if !again {
+			w.holdServed(v.Key, l)
 		}
 	}
 	if sorted := listed.compare; slices.IsSortedFunc(before, sorted) && !slices.IsSortedFunc(after, sorted) {
@@ -217,9 +219,9 @@ func (w *World) holdListed(node string, l listed) {
 	}
 }
 
-// foreignBefore is what a CiliumNode listed before it was deleted that is no block
-// and never will be: it is put back as it was.
-func (w *World) foreignBefore(node string) []listed {
+// listedBefore is what a CiliumNode listed before it was last deleted, which is put
+// back as it was.
+func (w *World) listedBefore(node string) []listed {
 	var last *ciliumv2.CiliumNode
 	for _, v := range w.api.history[KindCiliumNode] {
 		if v.Key == node && v.New == nil {
@@ -229,9 +231,12 @@ func (w *World) foreignBefore(node string) []listed {
 	if last == nil {
 		return nil
 	}
-	return slices.DeleteFunc(listedIn(last), func(l listed) bool {
-		return w.api.Get(KindBlock, crd.BlockName(l.cidr)) != nil || w.onAnyGrid(l)
-	})
+	return listedIn(last)
+}
+
+// isForeign says that a CIDR is no block, and none that a pool could make.
+func (w *World) isForeign(l listed) bool {
+	return w.api.Get(KindBlock, crd.BlockName(l.cidr)) == nil && !w.onAnyGrid(l)
 }
 
 // holdUnknown checks that no agent may still give out an address of a block that
@@ -264,7 +269,7 @@ func (w *World) holdWholeRest(when string, m *machine, cn *ciliumv2.CiliumNode) 
 		case b.Spec.Node != m.name:
 		case meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockCoolingDown):
 			w.violate(9, "%s: block %s of node %s still cools down", when, name, m.name)
-		case !slices.ContainsFunc(told, func(l listed) bool { return l.cidr.String() == b.Spec.CIDR && w.serves(b, l.pool) }):
+		case !slices.ContainsFunc(told, func(l listed) bool { return l.cidr.String() == b.Spec.CIDR }):
 			w.violate(9, "%s: block %s of node %s is neither told nor given back", when, name, m.name)
 		}
 	}
