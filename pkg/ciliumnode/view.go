@@ -133,10 +133,11 @@ func (v *View) PublishedIn(cidr netip.Prefix) []netip.Addr {
 	return out
 }
 
-// Named are the CIDRs and addresses that the agent may give to pods.
+// Named are the CIDRs and addresses that the agent may give to pods, of whatever pool
+// of Cilium's.
 func (v *View) Named() []netip.Prefix {
 	if v.Whole != nil {
-		return v.PodCIDRs
+		return v.Listed()
 	}
 	out := make([]netip.Prefix, 0, len(v.Pool))
 	for addr := range v.Pool {

@@ -74,7 +74,7 @@ func (r *NodeReconciler) act(ctx context.Context, o *observation, plans []family
 // another block's: that one is read live.
 func (r *NodeReconciler) toList(ctx context.Context, o *observation, plans []familyPlan, change *ciliumnode.Change) error {
 	for _, b := range r.Ledger.NodeBlocks(o.name) {
-		if !slices.ContainsFunc(plans, func(p familyPlan) bool { return r.about(p, b, o.view) }) {
+		if r.isNobodys(b, o.view) || !slices.ContainsFunc(plans, func(p familyPlan) bool { return r.about(p, b, o.view) }) {
 			continue
 		}
 		ciliumPool := r.ciliumPoolOf(b, o.view)

@@ -3,6 +3,8 @@ package controller
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
 // unlistedAfter is how long until a CiliumPodIPPool is looked at again that stays
@@ -23,6 +26,7 @@ const unlistedAfter = 10 * time.Second
 // PodIPPools serve: agents give out no address of a pool without one
 // (pkg/ipam/multipool.go, shouldSkipMasqForPool, v1.20.1).
 type CiliumPoolReconciler struct {
+	Live        client.Reader
 	Client      client.Client
 	Ledger      *Ledger
 	Pools       *Pools
@@ -61,9 +65,7 @@ func (r *CiliumPoolReconciler) keep(ctx context.Context, name string, is *cilium
 	case is == nil || nothing && served:
 		return reconcile.Result{}, nil
 	case nothing:
-		log.FromContext(ctx).Info("deleting the CiliumPodIPPool, as nobody serves it and no node lists a CIDR of it")
-		return lostToAnother(r.Metrics.wrote("CiliumPodIPPool", "delete", r.Client.Delete(ctx, ciliumpool.Carrier(name),
-			client.Preconditions{UID: &is.UID, ResourceVersion: &is.ResourceVersion})))
+		return r.drop(ctx, name, is)
 	}
 	patch, err := is.Patch(want)
 	if err != nil {
@@ -74,6 +76,24 @@ func (r *CiliumPoolReconciler) keep(ctx context.Context, name string, is *cilium
 	}
 	raw := client.RawPatch(types.MergePatchType, patch)
 	return lostToAnother(r.Metrics.wrote("CiliumPodIPPool", "patch", r.Client.Patch(ctx, ciliumpool.Carrier(name), raw)))
+}
+
+// drop deletes a CiliumPodIPPool unless a PodIPPool, read live, serves it: what people
+// have written into it would be lost, and the watch may lag.
+func (r *CiliumPoolReconciler) drop(ctx context.Context, name string, is *ciliumpool.View) (reconcile.Result, error) {
+	live := &v1alpha1.PodIPPoolList{}
+	if err := r.Live.List(ctx, live); err != nil {
+		return reconcile.Result{}, fmt.Errorf("listing pools: %w", err)
+	}
+	served := slices.ContainsFunc(live.Items, func(p v1alpha1.PodIPPool) bool {
+		return cmp.Or(p.Spec.CiliumPool, crd.DefaultCiliumPool) == name
+	})
+	if served || len(r.Ledger.ListedFor(name)) > 0 {
+		return reconcile.Result{RequeueAfter: unlistedAfter}, nil
+	}
+	log.FromContext(ctx).Info("deleting the CiliumPodIPPool, as nobody serves it and no node lists a CIDR of it")
+	return lostToAnother(r.Metrics.wrote("CiliumPodIPPool", "delete", r.Client.Delete(ctx, ciliumpool.Carrier(name),
+		client.Preconditions{UID: &is.UID, ResourceVersion: &is.ResourceVersion})))
 }
 
 // lostToAnother lets a write that lost against another be looked at again without

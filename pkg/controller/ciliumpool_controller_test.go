@@ -26,7 +26,7 @@ func (b *bed) keeps(name string, change func(*CiliumPoolReconciler)) []string {
 	var writes []string
 	for range 3 {
 		b.watch()
-		r := &CiliumPoolReconciler{Client: b.api, Ledger: b.r.Ledger, Pools: b.r.Pools, CiliumPools: b.ciliumPools(), Metrics: b.r.Metrics}
+		r := &CiliumPoolReconciler{Live: b.api, Client: b.api, Ledger: b.r.Ledger, Pools: b.r.Pools, CiliumPools: b.ciliumPools(), Metrics: b.r.Metrics}
 		if change != nil {
 			change(r)
 		}
@@ -143,12 +143,22 @@ func TestCiliumPoolKeepsWhatPeopleAdd(t *testing.T) {
 	}
 }
 
+// One that a PodIPPool serves which the watch has not shown stays, and with it what
+// people have written into it.
+func TestCiliumPoolServedUnseen(t *testing.T) {
+	b := poolBed(t, bluePool("10.8.0.0/28"), ciliumPodIPPool("blue", 30))
+	b.r.Pools.Delete("blues")
+	if writes := b.keeps("blue", nil); len(writes) > 0 || b.ciliumPools().Get("blue") == nil {
+		t.Errorf("writes %v", writes)
+	}
+}
+
 // A write that loses is tried again, and is no error.
 func TestCiliumPoolLosesARace(t *testing.T) {
 	b := poolBed(t, podIPPool("p", 1, "10.0.0.0/28"))
 	unseen := b.ciliumPools()
 	b.keeps("default", nil)
-	r := &CiliumPoolReconciler{Client: b.api, Ledger: b.r.Ledger, Pools: b.r.Pools, CiliumPools: unseen, Metrics: b.r.Metrics}
+	r := &CiliumPoolReconciler{Live: b.api, Client: b.api, Ledger: b.r.Ledger, Pools: b.r.Pools, CiliumPools: unseen, Metrics: b.r.Metrics}
 	result, err := r.Reconcile(t.Context(), requestOf("default"))
 	if err != nil || result.RequeueAfter != conflictRetry {
 		t.Errorf("%+v, %v", result, err)

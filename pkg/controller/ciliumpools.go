@@ -38,16 +38,24 @@ func (o *Observer) CiliumPoolsOf(node *corev1.Node, f ipalloc.Family, view *cili
 	return slices.Sorted(maps.Keys(names))
 }
 
-// ciliumPoolOf is the pool of Cilium's that a block is for. Where its PodIPPool is
-// gone it is the one that the block is listed for.
+// ciliumPoolOf is the pool of Cilium's that a block is for: the one that it is listed
+// for, as its agent has it under that name, else the one that its PodIPPool serves.
+// The two differ where a PodIPPool was made again for another one.
 func (o *Observer) ciliumPoolOf(b crd.Block, view *ciliumnode.View) string {
 	if !o.Defaults.CiliumPools {
 		return ""
 	}
-	if pool := o.Pools.Get(b.Pool); pool != nil {
+	listed := view.ListedFor(b.CIDR)
+	if pool := o.Pools.Get(b.Pool); pool != nil && listed == "" && (view == nil || !view.Lists(b.CIDR)) {
 		return pool.CiliumPool
 	}
-	return view.ListedFor(b.CIDR)
+	return listed
+}
+
+// isNobodys reports whether nothing tells which pool of Cilium's a block is for: its
+// PodIPPool is gone, and it is listed for none. It must not come to be listed.
+func (o *Observer) isNobodys(b crd.Block, view *ciliumnode.View) bool {
+	return o.Defaults.CiliumPools && o.Pools.Get(b.Pool) == nil && !slices.Contains(view.Listed(), b.CIDR)
 }
 
 // split parts the blocks that are for a pool of Cilium's from those for others.

@@ -35,6 +35,13 @@ func blueBed(t *testing.T) *bed {
 		pooled(2, "10.0.0.0/30"), blockObject("10.0.0.0/30", ipalloc.InService))
 }
 
+// blueBlock is a block of bluePool on node n.
+func blueBlock(cidr string) *v1alpha1.PodIPBlock {
+	b := blockObject(cidr, ipalloc.InService)
+	b.Spec.Pool = "blues"
+	return b
+}
+
 // toldFor are the CIDRs that the agent of node n was told for a pool of Cilium's.
 func (b *bed) toldFor(ciliumPool string) []netip.Prefix {
 	b.t.Helper()
@@ -82,6 +89,51 @@ func TestFullCiliumPoolTakesFromNoOther(t *testing.T) {
 	if !b.r.isStarving("n") {
 		t.Error("the node does not wait for addresses")
 	}
+}
+
+// A PodIPPool that goes while a block of it is claimed leaves nobody to say which
+// pool of Cilium's the block is for: it is told under none, the default one neither.
+func TestClaimedBlockWhosePoolIsGone(t *testing.T) {
+	b := blueBed(t)
+	b.agentWrites(asksBlue)
+	b.before = func(call string) {
+		if call == "patch CiliumNode" || call == "create PodIPBlock" {
+			b.r.Pools.Delete("blues")
+		}
+	}
+	if _, err := b.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	b.tells(prefixes("10.0.0.0/30"), nil)
+}
+
+// Why a block does not begin to leave is told by the plan of its own pool of Cilium's
+// alone: those of others would take it back, again and again.
+func TestHeldInOneCiliumPool(t *testing.T) {
+	blue := bluePool("10.8.0.0/28")
+	blue.Spec.IPv4.CIDRs[0].Drain, blue.Spec.Maintenance = true, nightly()
+	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), blue, listing("10.8.0.0/30"),
+		blockObject("10.0.0.0/30", ipalloc.InService), blueBlock("10.8.0.0/30"))
+	b.agentWrites(asksBlue)
+	b.settle()
+	want := []string{"10.0.0.0/30 InService", "10.8.0.0/30 InService held"}
+	if diff := cmp.Diff(want, b.phases()); diff != "" {
+		t.Error(diff)
+	}
+	b.rests()
+}
+
+// A PodIPPool that is made again for another pool of Cilium's does not take along what
+// is told: the agent has it under its old name.
+func TestListedBlockWhosePoolServesAnother(t *testing.T) {
+	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), bluePool("10.8.0.0/28"), listing("10.8.0.0/30"),
+		blockObject("10.0.0.0/30", ipalloc.InService), blueBlock("10.8.0.0/30"))
+	green := bluePool("10.8.0.0/28")
+	green.UID, green.Spec.CiliumPool = "made-again", "green"
+	b.r.Pools.Delete(green.Name)
+	b.r.Pools.Set(green)
+	b.rests()
+	b.tells(prefixes("10.0.0.0/30"), prefixes("10.8.0.0/30"))
 }
 
 // A pod counts for the pool that it asks for, itself or by its namespace, before

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -76,13 +75,14 @@ func (r *NodeReconciler) withoutCilium(ctx context.Context, o *observation) erro
 // recreate puts a deleted CiliumNode back whole, with the addresses of the
 // blocks the node still holds, and asks its agent to report.
 func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *ciliumnode.Kept) error {
-	blocks := crd.CIDRs(o.blocks)
 	// Their claims come before their addresses.
 	if err := r.mendTornBlocks(ctx, o, last.View); err != nil {
 		return err
 	}
-	// What is another node's by now is not put back as foreign content.
-	without := append(slices.Clone(blocks), r.Ledger.HeldElsewhere(o.name, last.Named())...)
+	// What is another node's by now is not put back as foreign content, nor a block
+	// of its own that a watch has shown since, and late.
+	without := append(crd.CIDRs(o.blocks), crd.CIDRs(r.Ledger.NodeBlocks(o.name))...)
+	without = append(without, r.Ledger.HeldElsewhere(o.name, last.Named())...)
 	view, err := r.CiliumNodes.Recreate(ctx, last, o.node, without)
 	if r.Metrics.wrote("CiliumNode", "create", err) != nil {
 		if apierrors.IsAlreadyExists(err) {

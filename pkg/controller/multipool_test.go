@@ -273,6 +273,21 @@ func TestMultiPoolCiliumNodeIsPutBack(t *testing.T) {
 	}
 }
 
+// What is another node's block by now is put back for no pool of Cilium's.
+func TestMultiPoolCiliumNodeIsPutBackWithoutWhatIsAnothersNow(t *testing.T) {
+	last := listing("10.8.0.0/30")
+	last.Spec.IPAM.Pools.Allocated[1].CIDRs = append(last.Spec.IPAM.Pools.Allocated[1].CIDRs, podCIDR("10.0.0.4/30"))
+	last.ResourceVersion = "1"
+	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), bluePool("10.8.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService))
+	b.r.Ledger.GoneNode(ciliumnode.MultiPool.Keep(last))
+	b.r.Ledger.Observed(block("10.0.0.4/30", "p", "m", 1))
+	b.r.Ledger.Observed(block("10.8.0.0/30", "blues", "m", 1))
+	if _, err := b.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	b.tells(prefixes("10.0.0.0/30"), nil)
+}
+
 // Where nobody remembers the CiliumNode, its agent may still have every block the
 // node holds: it is told all of them, whatever the need.
 func TestMultiPoolForgottenCiliumNode(t *testing.T) {

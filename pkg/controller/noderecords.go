@@ -204,6 +204,9 @@ func (l *Ledger) HeldElsewhere(node string, named []netip.Prefix) []netip.Prefix
 	defer l.mu.Unlock()
 	var out []netip.Prefix
 	for _, p := range named {
+		if b, held := l.blocks[p]; held && b.Node != node {
+			out = append(out, p)
+		}
 		for _, held := range l.space.Overlapping(p) {
 			if held.Owner.Node != node && !slices.Contains(out, held.CIDR) {
 				out = append(out, held.CIDR)

@@ -71,7 +71,7 @@ func New(c Connections, s Settings) (*Operator, error) {
 			Paused: s.Paused || s.Shadow,
 		},
 		CiliumPool: &CiliumPoolReconciler{
-			Client: c.Client, Ledger: ledger, Pools: node.Pools, CiliumPools: feed.CiliumPools, Metrics: own,
+			Live: c.Live, Client: c.Client, Ledger: ledger, Pools: node.Pools, CiliumPools: feed.CiliumPools, Metrics: own,
 			Off: s.Paused || s.Shadow || !s.KeepCiliumPools,
 		},
 		Feed: feed,

@@ -88,7 +88,7 @@ func (o options) originOf(seed uint64) origin {
 	if o.mode != "" {
 		of.mode = o.mode
 	}
-	of.traits = (of.traits & o.traits).in(of.mode)
+	of.traits = ((of.traits | poolsOf(seed)) & o.traits).in(of.mode)
 	if o.profile != "" {
 		of.profile = o.profile
 	}

@@ -21,7 +21,7 @@ type origin struct {
 // originOf is what a seed makes of everything that is not asked for.
 func originOf(seed uint64) origin {
 	mode := modeOf(seed)
-	return origin{seed, mode, profileOf(seed), traitsOf(seed).in(mode)}
+	return origin{seed, mode, profileOf(seed), (traitsOf(seed) | poolsOf(seed)).in(mode)}
 }
 
 // modes are those that worlds can have.

@@ -101,6 +101,7 @@ func weights(r *rand.Rand) map[world.Verb]float64 {
 		world.BlockStatus: .2, world.Touch: .3, world.Cordon: .3,
 		world.Migrate: .7, world.MigrateCall: 40, world.MigrateFails: .2, world.MigrateUnheard: .5, world.MigrateKills: .3,
 		world.MigrateDies: .2, world.Configure: .5, world.AgentRollout: 1, world.AgentGives: .3, world.BackupTake: .3, world.BackupAgain: .3,
+		world.CiliumPoolEdit: .6, world.NamespaceEdit: .2,
 	}
 	for _, group := range [][]world.Verb{
 		{world.Watch, world.Tell}, {world.AgentSee}, {world.AgentReport}, {world.PodNew}, {world.PodDelete}, {world.Pass},

@@ -22,6 +22,15 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
+// TestPools plays some in which pods ask for several of Cilium's pools, which few
+// seeds have.
+func TestPools(t *testing.T) {
+	var out strings.Builder
+	if code := run([]string{"-seeds=60", "-steps=400", "-workers=1", "-shrink=10s", "-mode=multi-pool", "-traits=pools"}, &out); code != 0 {
+		t.Errorf("exit code %d:\n%s", code, out.String())
+	}
+}
+
 // TestReplays replays what once broke a rule.
 func TestReplays(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.actions")
@@ -52,10 +61,13 @@ func TestReplays(t *testing.T) {
 // TestDeterministic: the same seed makes the same world, and its actions alone
 // make it again.
 func TestDeterministic(t *testing.T) {
-	for seed := uint64(1); seed <= 5; seed++ {
+	for seed := uint64(1); seed <= 6; seed++ {
 		var first, second, third []string
 		log := func(to *[]string) func(string) { return func(line string) { *to = append(*to, line) } }
 		from := originOf(seed)
+		if seed == 6 {
+			from.mode = ciliumnode.MultiPool // where most traits are
+		}
 		from.traits = traits(allTraits).in(from.mode)
 		out := play(from, 300, world.AllFaults(), log(&first))
 		play(from, 300, world.AllFaults(), log(&second))
@@ -86,8 +98,8 @@ func TestIdle(t *testing.T) {
 // and nothing else.
 func TestIdleInMode(t *testing.T) {
 	tests := map[ciliumnode.Mode]struct{ has, hasNot []string }{
-		ciliumnode.CRD:        {[]string{"remove", "agent reported nothing", "node-delete", "migrate start"}, []string{"give back", "move"}},
-		ciliumnode.MultiPool:  {[]string{"give back", "ciliumnode-delete", "block-tear", "upgraded"}, []string{"remove", "node-delete", "migrate start"}},
+		ciliumnode.CRD:        {[]string{"remove", "agent reported nothing", "node-delete", "migrate start"}, []string{"give back", "move", "make a CiliumPodIPPool"}},
+		ciliumnode.MultiPool:  {[]string{"give back", "ciliumnode-delete", "block-tear", "upgraded", "make a CiliumPodIPPool"}, []string{"remove", "node-delete", "migrate start"}},
 		ciliumnode.Kubernetes: {[]string{"move", "block-tear", "node-off"}, []string{"mark", "ciliumnode-delete", "block of another size made"}},
 	}
 	for mode, test := range tests {

@@ -25,10 +25,13 @@ const (
 	pressure                     // full pools shorten idle times, and nodes are cordoned
 	adoption                     // nodes begin in another IPAM, and move out of it, or back
 	shadow                       // operators only look on, until they are upgraded
+	pools                        // pods ask for several of Cilium's pools, which people make and delete
 	allTraits = 1<<iota - 1
 )
 
-func traitNames() []string { return []string{"windows", "pace", "pressure", "adoption", "shadow"} }
+func traitNames() []string {
+	return []string{"windows", "pace", "pressure", "adoption", "shadow", "pools"}
+}
 
 func (t traits) has(one traits) bool { return t&one == one }
 
@@ -76,14 +79,14 @@ func parseTraits(s string) (traits, error) {
 	return t, nil
 }
 
-// traitsOf are those of a seed. Every other one has none.
+// traitsOf are those of a seed, but for pools. Every other one has none.
 func traitsOf(seed uint64) traits {
 	r := rand.New(rand.NewPCG(seed, 5))
 	if r.IntN(2) == 0 {
 		return 0
 	}
 	var t traits
-	for _, one := range traits(allTraits).each() {
+	for _, one := range (allTraits &^ pools).each() {
 		if r.IntN(2) == 0 {
 			t |= one
 		}
@@ -98,6 +101,7 @@ func (t traits) marks() []string {
 		windows: {"hold for " + v1alpha1.HeldForWindow}, pace: {"hold for " + v1alpha1.HeldForTurn}, pressure: {string(world.Cordon)},
 		adoption: {"migrate start", "migrate abort", "migrate finish", "taken back", "agent moved", "migrate killed", string(world.AgentGives)},
 		shadow:   {"upgraded"},
+		pools:    poolMarks(),
 	}[t]
 }
 
@@ -110,12 +114,18 @@ func (t traits) adapt(seed uint64, c *world.Config) {
 		beginElsewhere(seed, c)
 	}
 	c.Settings.Shadow = t.has(shadow)
+	if t.has(pools) {
+		askForPools(seed, c)
+	}
 }
 
 // in is what of the set a world of a mode can have; "": of any.
 func (t traits) in(mode ciliumnode.Mode) traits {
 	if mode != ciliumnode.CRD && mode != "" {
-		return t &^ adoption
+		t &^= adoption
+	}
+	if mode != ciliumnode.MultiPool && mode != "" {
+		t &^= pools
 	}
 	return t
 }
@@ -169,6 +179,9 @@ func (t traits) weigh(w map[world.Verb]float64) {
 	}
 	if t.has(shadow) {
 		w[world.UpgradeOp] = .5
+	}
+	if t.has(pools) {
+		w[world.PoolEdit] = max(w[world.PoolEdit], 1)
 	}
 }
 

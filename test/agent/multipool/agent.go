@@ -1,6 +1,7 @@
 // Package multipool is the allocator of Cilium's agent in multi-pool mode, for one
-// pool and family: what it gives out of the CIDRs that it was told, what it asks
-// for, and which CIDRs it gives back. It has no clock and no API server.
+// family: what it gives out of the CIDRs that it was told, what it asks for, and
+// which CIDRs it gives back. Agent is that of one pool, Pools that of all. It has no
+// clock and no API server.
 //
 // Source: pkg/ipam/pool.go and pkg/ipam/multipool_manager.go of Cilium v1.20.1.
 package multipool
@@ -71,14 +72,19 @@ func (a *Agent) Ready() bool {
 func (a *Agent) Allocate(owner string) (netip.Addr, error) {
 	addr, ok := a.next()
 	if !ok {
-		if a.pending == nil {
-			a.pending = map[string]bool{}
-		}
-		a.pending[owner] = true
+		a.Wait(owner)
 		return netip.Addr{}, ErrExhausted
 	}
 	a.take(addr, owner)
 	return addr, nil
+}
+
+// Wait notes that an owner waits.
+func (a *Agent) Wait(owner string) {
+	if a.pending == nil {
+		a.pending = map[string]bool{}
+	}
+	a.pending[owner] = true
 }
 
 func (a *Agent) next() (netip.Addr, bool) {

@@ -128,6 +128,9 @@ const (
 	Touch       Verb = "touch"
 	BackupTake  Verb = "backup-take"
 	BackupAgain Verb = "backup-restore"
+
+	CiliumPoolEdit Verb = "ciliumpool-edit"
+	NamespaceEdit  Verb = "namespace-edit"
 )
 
 // Enabled are the actions that are possible now, in a fixed order. The slice is
@@ -292,6 +295,9 @@ func (w *World) enablePods(m *machine) {
 		case pod == nil:
 			if w.api.Get(KindNode, m.name) != nil {
 				w.can(PodNew, m.name, slot)
+				for _, asks := range w.asks() {
+					w.can(PodNew, m.name, slot+"="+asks)
+				}
 			}
 			continue
 		case pod.DeletionTimestamp == nil:

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
 )
@@ -61,7 +62,8 @@ type machine struct {
 	node   types.UID // of the Node it knows
 	store  *agent.Store
 	old    *oldAgent        // in its place, in another mode
-	whole  *multipool.Agent // in its place, where whole blocks are told
+	whole  *multipool.Pools // in its place, where whole blocks are told
+	waits  map[waitsFor]time.Time
 	seen   *ciliumv2.CiliumNode
 	read   int // versions of CiliumNodes it has seen
 	asked  bool
@@ -81,6 +83,7 @@ type podState struct {
 // endpoint is a pod with its addresses.
 type endpoint struct {
 	pod    client.Object
+	pool   string // of Cilium's, that they are of
 	v4, v6 netip.Addr
 	// forfeited: its Node was gone for so long that its block went to others.
 	forfeited bool
@@ -219,7 +222,7 @@ func (m *machine) restore() {
 			continue
 		}
 		for i, addr := range e.addrs() {
-			if err := m.take(addr, e.owner()+" [restored]"); err != nil {
+			if err := m.take(e.pool, addr, e.owner()+" [restored]"); err != nil {
 				for _, taken := range e.addrs()[:i] {
 					m.release(taken)
 				}
@@ -235,7 +238,7 @@ func (m *machine) restore() {
 // agent to pods. Without one it crashes.
 func (m *machine) own() {
 	for _, family := range m.w.cfg.Families {
-		if old := m.router[family]; old.IsValid() && m.take(old, "router") == nil {
+		if old := m.router[family]; old.IsValid() && m.take(crd.DefaultCiliumPool, old, "router") == nil {
 			continue
 		}
 		addr, err := m.takeNext(family, "router")
@@ -253,7 +256,7 @@ func (m *machine) own() {
 }
 
 func (m *machine) crash() {
-	m.phase, m.store, m.old, m.whole, m.seen, m.asked = down, nil, nil, nil, nil, false
+	m.phase, m.store, m.old, m.whole, m.waits, m.seen, m.asked = down, nil, nil, nil, nil, nil, false
 	m.pod.ready = false
 }
 
@@ -266,7 +269,7 @@ func (m *machine) mayReport() bool {
 			return false
 		}
 	}
-	return m.reads() && m.asked && !m.w.now.Before(m.wrote.Add(m.w.cfg.UpdateRate))
+	return m.reads() && (m.asked || m.tired()) && !m.w.now.Before(m.wrote.Add(m.w.cfg.UpdateRate))
 }
 
 // reads says that the agent runs, and reads what the operator tells it.

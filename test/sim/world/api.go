@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// API is an API server of the five kinds that matter here. What it stores is
+// API is an API server of the kinds that matter here. What it stores is
 // never changed, only replaced, so that everybody may share it.
 type API struct {
 	now     func() time.Time
@@ -100,6 +100,8 @@ func (a *API) Update(in client.Object, status bool) (client.Object, error) {
 	if status {
 		obj = withStatus(old, obj)
 	} else if err := keepServers(k, old, obj); err != nil {
+		return nil, err
+	} else if err := keepMaskSizes(old, obj); err != nil {
 		return nil, err
 	}
 	return a.replace(k, key, old, obj), nil

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -34,11 +35,18 @@ func brief(v Version) string {
 			}
 		}
 	case *v1alpha1.PodIPPool:
-		s += fmt.Sprintf(" generation %d %v", obj.Generation, obj.Spec.IPv4.CIDRs)
+		s += fmt.Sprintf(" generation %d %s %v", obj.Generation, ciliumPoolOf(obj), obj.Spec.IPv4.CIDRs)
+	case *ciliumv2alpha1.CiliumPodIPPool:
+		s += fmt.Sprintf(" %v v4 %v v6 %v pods %v namespaces %v", obj.Labels, obj.Spec.IPv4, obj.Spec.IPv6, obj.Spec.PodSelector, obj.Spec.NamespaceSelector)
+	case *corev1.Namespace:
+		s += fmt.Sprintf(" %v %v", obj.Labels, obj.Annotations)
 	case *corev1.Node:
 		s += fmt.Sprintf(" %v", obj.Annotations)
 	case *corev1.Pod:
 		s += fmt.Sprintf(" on %s %s %v", obj.Spec.NodeName, obj.Status.Phase, obj.Status.PodIPs)
+		if len(obj.Annotations)+len(obj.Labels) > 0 {
+			s += fmt.Sprintf(" asks %v %v", obj.Annotations, obj.Labels)
+		}
 	}
 	return s
 }

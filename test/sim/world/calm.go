@@ -184,6 +184,11 @@ func (w *World) lookAgain() {
 		for _, name := range w.api.Keys(KindBlock) {
 			o.queues[blocks].Add(request(name))
 		}
+		if w.cfg.Asking != nil {
+			for _, name := range w.ciliumPools() {
+				o.queues[ciliumPools].Add(request(name))
+			}
+		}
 	}
 	w.goOn()
 }

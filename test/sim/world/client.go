@@ -128,9 +128,15 @@ func (l live) Get(_ context.Context, key client.ObjectKey, obj client.Object, _ 
 	return l.send(c)
 }
 
-// List serves the one list that is read live: a pool's blocks.
+// List serves what is listed live: a pool's blocks, and all pools.
 func (l live) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	o := (&client.ListOptions{}).ApplyOptions(opts)
+	if pools, ok := list.(*v1alpha1.PodIPPoolList); ok {
+		return l.send(&call{verb: "list", kind: KindPool, do: func() error {
+			pools.Items = allOf[v1alpha1.PodIPPool](l.in(), KindPool)
+			return nil
+		}})
+	}
 	blocks := list.(*v1alpha1.PodIPBlockList)
 	return l.send(&call{verb: "list", kind: KindBlock, key: o.FieldSelector.String(), do: func() error {
 		blocks.Items = nil

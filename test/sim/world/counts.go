@@ -2,12 +2,14 @@ package world
 
 import (
 	"maps"
+	"slices"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
@@ -41,7 +43,17 @@ func (c *Counts) did(v Version) {
 		case !maps.Equal(v.Old.GetAnnotations(), v.New.GetAnnotations()):
 			c.Did["move"]++
 		}
+	case KindCiliumPool:
+		switch {
+		case v.New == nil:
+			c.Did["delete a CiliumPodIPPool"]++
+		case v.Old == nil:
+			c.Did["make a CiliumPodIPPool"]++
+		default:
+			c.Did["mend a CiliumPodIPPool"]++
+		}
 	case KindCiliumNode:
+		c.didPublish(v)
 		old, _ := v.Old.(*ciliumv2.CiliumNode)
 		now, _ := v.New.(*ciliumv2.CiliumNode)
 		switch {
@@ -55,6 +67,22 @@ func (c *Counts) did(v Version) {
 			c.Did["remove"]++
 		case len(now.Status.IPAM.ReleaseIPs) > len(old.Status.IPAM.ReleaseIPs):
 			c.Did["mark"]++
+		}
+	}
+}
+
+// didPublish counts what came to be listed for another of Cilium's pools than the
+// default one.
+func (c *Counts) didPublish(v Version) {
+	old, _ := v.Old.(*ciliumv2.CiliumNode)
+	now, _ := v.New.(*ciliumv2.CiliumNode)
+	if old == nil || now == nil {
+		return
+	}
+	before := listedIn(old)
+	for _, l := range listedIn(now) {
+		if l.pool != crd.DefaultCiliumPool && !slices.Contains(before, l) {
+			c.Did["publish for another pool"]++
 		}
 	}
 }

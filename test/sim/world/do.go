@@ -1,6 +1,7 @@
 package world
 
 import (
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -167,7 +168,8 @@ func (w *World) doAgent(verb Verb, m *machine) bool {
 func (w *World) doPod(verb Verb, m *machine, slot string) bool {
 	switch verb {
 	case PodNew:
-		m.newPod(slot)
+		slot, asks, _ := strings.Cut(slot, "=")
+		m.newPod(slot, asks)
 	case PodAdd:
 		m.add(slot)
 	case PodStatus:

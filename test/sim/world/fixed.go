@@ -119,7 +119,7 @@ func (w *World) holdFixedRest(when string, m *machine) {
 	case has && !slices.Contains(m.old.cidrs, told):
 		w.violate(9, "%s: the agent of %s runs with %v, and its Node says %s", when, m.name, m.old.cidrs, told)
 	case has:
-		w.holdToldRest(when, m, told)
+		w.holdToldRest(when, m, listed{crd.DefaultCiliumPool, told})
 	}
 	for _, name := range w.api.Keys(KindBlock) {
 		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -25,15 +26,19 @@ const (
 	KindPod
 	KindPool
 	KindBlock
+	KindNamespace
+	KindCiliumPool
 	kindCount
 )
 
 func (k Kind) String() string {
-	return [...]string{"Node", "CiliumNode", "Pod", "PodIPPool", "PodIPBlock"}[k]
+	return [...]string{"Node", "CiliumNode", "Pod", "PodIPPool", "PodIPBlock", "Namespace", "CiliumPodIPPool"}[k]
 }
 
 // custom says that a CustomResourceDefinition makes the kind.
-func (k Kind) custom() bool { return k == KindCiliumNode || k == KindPool || k == KindBlock }
+func (k Kind) custom() bool {
+	return k == KindCiliumNode || k == KindPool || k == KindBlock || k == KindCiliumPool
+}
 
 func (k Kind) version() schema.GroupVersion {
 	switch k {
@@ -41,6 +46,8 @@ func (k Kind) version() schema.GroupVersion {
 		return ciliumv2.SchemeGroupVersion
 	case KindPool, KindBlock:
 		return v1alpha1.GroupVersion
+	case KindCiliumPool:
+		return ciliumv2alpha1.SchemeGroupVersion
 	}
 	return corev1.SchemeGroupVersion
 }
@@ -50,12 +57,15 @@ func (k Kind) group() schema.GroupKind {
 }
 
 func (k Kind) resource() schema.GroupResource {
-	name := [...]string{"nodes", "ciliumnodes", "pods", "podippools", "podipblocks"}[k]
+	name := [...]string{"nodes", "ciliumnodes", "pods", "podippools", "podipblocks", "namespaces", "ciliumpodippools"}[k]
 	return schema.GroupResource{Group: k.version().Group, Resource: name}
 }
 
 func (k Kind) empty() client.Object {
-	return [...]client.Object{&corev1.Node{}, &ciliumv2.CiliumNode{}, &corev1.Pod{}, &v1alpha1.PodIPPool{}, &v1alpha1.PodIPBlock{}}[k]
+	return [...]client.Object{
+		&corev1.Node{}, &ciliumv2.CiliumNode{}, &corev1.Pod{}, &v1alpha1.PodIPPool{}, &v1alpha1.PodIPBlock{},
+		&corev1.Namespace{}, &ciliumv2alpha1.CiliumPodIPPool{},
+	}[k]
 }
 
 func kindOf(obj client.Object) Kind {
@@ -70,6 +80,10 @@ func kindOf(obj client.Object) Kind {
 		return KindPool
 	case *v1alpha1.PodIPBlock:
 		return KindBlock
+	case *corev1.Namespace:
+		return KindNamespace
+	case *ciliumv2alpha1.CiliumPodIPPool:
+		return KindCiliumPool
 	}
 	panic(fmt.Sprintf("no such kind here: %T", obj))
 }
@@ -101,6 +115,10 @@ func assign(to, from client.Object) {
 		*to.(*v1alpha1.PodIPPool) = *from
 	case *v1alpha1.PodIPBlock:
 		*to.(*v1alpha1.PodIPBlock) = *from
+	case *corev1.Namespace:
+		*to.(*corev1.Namespace) = *from
+	case *ciliumv2alpha1.CiliumPodIPPool:
+		*to.(*ciliumv2alpha1.CiliumPodIPPool) = *from
 	}
 }
 
@@ -116,6 +134,8 @@ func copyStatus(to, from client.Object) {
 		to.(*v1alpha1.PodIPPool).Status = from.Status
 	case *v1alpha1.PodIPBlock:
 		to.(*v1alpha1.PodIPBlock).Status = from.Status
+	case *corev1.Namespace:
+		to.(*corev1.Namespace).Status = from.Status
 	}
 }
 
@@ -142,6 +162,8 @@ func (x *API) sameSpec(a, b client.Object) bool {
 		return x.equal.DeepEqual(a.Spec, b.(*v1alpha1.PodIPPool).Spec)
 	case *v1alpha1.PodIPBlock:
 		return a.Spec == b.(*v1alpha1.PodIPBlock).Spec
+	case *ciliumv2alpha1.CiliumPodIPPool:
+		return x.equal.DeepEqual(a.Spec, b.(*ciliumv2alpha1.CiliumPodIPPool).Spec)
 	}
 	return true
 }

@@ -7,6 +7,7 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 )
 
@@ -76,13 +77,14 @@ func (m *machine) bootOld() {
 	}
 }
 
-// take allocates one address that a pod or the router has had, in whatever mode.
-func (m *machine) take(addr netip.Addr, owner string) error {
+// take allocates one address that a pod or the router has had, in whatever mode;
+// where agents know several pools, of the one named.
+func (m *machine) take(pool string, addr netip.Addr, owner string) error {
 	switch {
 	case m.old != nil:
 		return m.old.take(addr, owner)
 	case m.whole != nil:
-		return m.whole.Restore(addr, owner)
+		return m.whole.Restore(pool, addr, owner)
 	}
 	return m.store.Restore(addr, owner)
 }
@@ -91,7 +93,7 @@ func (m *machine) take(addr netip.Addr, owner string) error {
 func (m *machine) takeNext(family agent.Family, owner string) (netip.Addr, error) {
 	switch {
 	case m.whole != nil:
-		return m.whole.Allocate(owner)
+		return m.takeOf(crd.DefaultCiliumPool, owner)
 	case m.old == nil:
 		return m.store.AllocateNextWithoutSync(family, owner)
 	}
@@ -105,13 +107,18 @@ func (m *machine) takeNext(family agent.Family, owner string) (netip.Addr, error
 	return addr, nil
 }
 
-// allocate is for a pod.
-func (m *machine) allocate(owner string) (v4, v6 netip.Addr, err error) {
-	if m.old == nil && m.whole == nil {
+// allocate is for a pod, of the pool that it asks for.
+func (m *machine) allocate(pool, owner string) (v4, v6 netip.Addr, err error) {
+	switch {
+	case m.whole != nil:
+		m.asked = true
+		v4, err = m.takeOf(pool, owner)
+	case m.old != nil:
+		m.asked = true
+		v4, err = m.takeNext(agent.IPv4, owner)
+	default:
 		return m.store.AllocateNext(owner)
 	}
-	m.asked = true
-	v4, err = m.takeNext(agent.IPv4, owner)
 	return v4, v6, err
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -28,10 +27,11 @@ const (
 	nodes = iota
 	pools
 	blocks
+	ciliumPools // of multi-pool mode
 	controllers
 )
 
-func controllerName(c int) string { return [...]string{"node", "pool", "block"}[c] }
+func controllerName(c int) string { return [...]string{"node", "pool", "block", "ciliumpool"}[c] }
 
 // Operator is one process of the operator, or none while it is down.
 type Operator struct {
@@ -71,6 +71,9 @@ type flight struct {
 	since   time.Time // when it came to the call it waits at
 
 	knew []netip.Prefix // the node's blocks that it decides on
+	// needed: somebody serves or lists, as it may know, the CiliumPodIPPool that it is
+	// about to delete.
+	needed bool
 
 	seen digest // what it has got to know, if that is noted
 	may  chances
@@ -110,8 +113,13 @@ func (o *Operator) start(versionsAgo int) {
 	for c := range o.queues {
 		o.queues[c] = newQueue(o.w.Now)
 	}
+	sources := []source.Source{parts.Feed.NodeSource(), parts.Feed.PoolSource(), parts.Feed.BlockSource()}
+	if o.w.cfg.Asking != nil {
+		parts.Feed.From.CiliumPools = &toolscache.ListWatch{} // the world itself lists and watches
+		sources = append(sources, parts.Feed.CiliumPoolSource())
+	}
 	ctx := context.Background()
-	for c, source := range []source.Source{parts.Feed.NodeSource(), parts.Feed.PoolSource(), parts.Feed.BlockSource()} {
+	for c, source := range sources {
 		if err := source.Start(ctx, o.queues[c]); err != nil {
 			panic(err)
 		}
@@ -122,10 +130,10 @@ func (o *Operator) start(versionsAgo int) {
 func (o *Operator) watch(versionsAgo int) {
 	o.streams = nil
 	for _, watch := range o.parts.Feed.Watches(logr.Discard()) {
-		if isNamespace(watch.Object) {
-			continue
-		}
 		kind := kindOf(watch.Object)
+		if kind == KindNamespace && o.w.cfg.Asking == nil {
+			continue // nobody asks for anything
+		}
 		s := &stream{name: kind.String(), kind: kind, handler: watch.Handler, store: watch.Store, strip: o.w.strips[kind], wants: everything}
 		switch {
 		case watch.Agents:
@@ -136,6 +144,8 @@ func (o *Operator) watch(versionsAgo int) {
 			s.wants = needsAddress
 		case kind == KindPool && o.meter != nil:
 			s.pools = o.meter.pools
+		case kind == KindCiliumPool:
+			o.parts.Feed.CiliumPools.SetKnown()
 		}
 		s.cache = map[string]client.Object{}
 		s.list(o.w.api, max(0, len(o.w.api.history[s.kind])-versionsAgo))
@@ -238,6 +248,8 @@ func (o *Operator) reconciler(c int) reconcile.Reconciler {
 		return o.parts.Node
 	case pools:
 		return o.parts.Pool
+	case ciliumPools:
+		return o.parts.CiliumPool
 	}
 	return o.parts.Block
 }
@@ -253,6 +265,9 @@ func (o *Operator) resume(f *flight) {
 		// Blocks that the watch shows while others are looked at were not decided on.
 		if f.controller == nodes && !f.pending.looks() {
 			f.knew = crd.CIDRs(o.parts.Node.Ledger.NodeBlocks(f.name))
+		}
+		if c.verb == "delete" && c.kind == KindCiliumPool {
+			f.needed = o.w.isServed(c.key) || len(o.parts.Node.Ledger.ListedFor(c.key)) > 0
 		}
 		f.pending, f.since = c, o.w.now
 		return
@@ -315,18 +330,10 @@ func (w *World) logTo(o *Operator, f *flight) context.Context {
 	return log.IntoContext(context.Background(), traceLogger(func(line string) { w.tracef("%s%s", who, line) }))
 }
 
-// isNamespace tells the kind of which nobody asks for anything here.
-func isNamespace(obj client.Object) bool {
-	_, is := obj.(*corev1.Namespace)
-	return is
-}
-
 func stripsOf() map[Kind]toolscache.TransformFunc {
 	strips := map[Kind]toolscache.TransformFunc{}
 	for obj, by := range controller.CacheOptions().ByObject {
-		if !isNamespace(obj) {
-			strips[kindOf(obj)] = by.Transform
-		}
+		strips[kindOf(obj)] = by.Transform
 	}
 	return strips
 }

@@ -1,9 +1,11 @@
 package world
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
@@ -57,6 +59,9 @@ func (w *World) enablePeople() {
 		if !w.cfg.Faults.Has(Relist) && !w.whole() && !w.fixed() { // docs/reliability.md: what we do not promise
 			w.canIf(BlockEdits, BlockMake, m.name, wide)
 		}
+		for _, name := range w.servedNow() {
+			w.canIf(BlockEdits, BlockMake, m.name, name)
+		}
 	}
 	for _, what := range []string{"add", "drain", "remove", "min-free", "reserve", "pause", "other"} {
 		w.canIf(PoolEdits, PoolEdit, people, what)
@@ -69,6 +74,7 @@ func (w *World) enablePeople() {
 	if w.backup != nil && w.allListed() { // the same
 		w.canIf(Restore, BackupAgain, people, "")
 	}
+	w.enableAskingEdits()
 }
 
 // enableNodeEdits are what people can do to a Node.
@@ -95,6 +101,9 @@ func (w *World) enableCiliumNodeEdits(m *machine) {
 	}
 	for _, what := range []string{"release", "entry", "foreign", "touch"} {
 		w.canIf(Edits, CNEdit, m.name, what)
+	}
+	if w.cfg.Asking != nil {
+		w.canIf(Edits, CNEdit, m.name, "list=blue")
 	}
 	if len(w.torn) == 0 && w.blocksTold() { // or nothing would be left that tells of a block
 		w.canIf(Edits, CNEdit, m.name, "cidr")
@@ -203,12 +212,17 @@ func (w *World) doPeople(a Action) {
 			w.Counts.Faults["block of another size made"]++
 			w.makeWideBlock(m)
 		} else {
-			w.makeBlock(m)
+			w.makeBlock(m, cmp.Or(a.What, w.cfg.Pools[0].Name))
 		}
 	case BackupTake:
 		w.takeBackup()
 	case BackupAgain:
 		w.restore()
+	case CiliumPoolEdit:
+		how, name, _ := strings.Cut(a.What, "=")
+		w.editCiliumPool(how, name)
+	case NamespaceEdit:
+		w.editNamespace(a.What)
 	default:
 		w.editBlock(a.Verb, a.What)
 	}
@@ -261,6 +275,9 @@ func (w *World) editCiliumNode(m *machine, what string) {
 		}
 	case "touch":
 		touch(cn)
+	default:
+		_, pool, _ := strings.Cut(what, "=")
+		m.listForeign(cn, pool)
 	}
 	w.must(w.api.Update(cn, false))
 }
@@ -311,6 +328,9 @@ func (w *World) restore() {
 				if k == KindBlock && now.(*v1alpha1.PodIPBlock).Spec.Node != obj.(*v1alpha1.PodIPBlock).Spec.Node {
 					continue
 				}
+				if k == KindPool && ciliumPoolOf(now.(*v1alpha1.PodIPPool)) != ciliumPoolOf(obj.(*v1alpha1.PodIPPool)) {
+					continue // which cannot be changed
+				}
 				w.tear(k, key)
 			}
 			obj.SetResourceVersion("")
@@ -322,6 +342,10 @@ func (w *World) restore() {
 func (w *World) editPool(what string) {
 	if what == "other" {
 		w.otherPool()
+		return
+	}
+	if how, name, serving := strings.Cut(what, "="); serving {
+		w.editServed(how, name)
 		return
 	}
 	stored, ok := w.api.Get(KindPool, w.cfg.Pools[0].Name).(*v1alpha1.PodIPPool)

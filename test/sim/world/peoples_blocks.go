@@ -47,10 +47,10 @@ func (w *World) editBlock(verb Verb, name string) {
 	}
 }
 
-// makeBlock pins the highest block of the first pool's first range that nobody
-// has to a node.
-func (w *World) makeBlock(m *machine) {
-	pool, ok := w.api.Get(KindPool, w.cfg.Pools[0].Name).(*v1alpha1.PodIPPool)
+// makeBlock pins the highest block of a pool's first range that nobody has to a
+// node.
+func (w *World) makeBlock(m *machine, of string) {
+	pool, ok := w.api.Get(KindPool, of).(*v1alpha1.PodIPPool)
 	if !ok || pool.Spec.IPv4 == nil {
 		return
 	}

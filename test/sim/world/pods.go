@@ -1,30 +1,38 @@
 package world
 
 import (
+	"net/netip"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 )
 
 // addRetry is how long a kubelet waits after a failed CNI ADD.
 const addRetry = 10 * time.Second
 
-func (m *machine) podKey(slot string) string { return "default/" + m.name + "-" + slot }
+func (m *machine) podKey(slot string) string {
+	return m.w.namespaceOf(slot) + "/" + m.name + "-" + slot
+}
 
 func (m *machine) podObject(slot string) *corev1.Pod {
 	pod, _ := m.w.api.Get(KindPod, m.podKey(slot)).(*corev1.Pod)
 	return pod
 }
 
-// newPod binds a new pod to the node.
-func (m *machine) newPod(slot string) {
-	m.w.must(m.w.api.Create(&corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: m.name + "-" + slot},
+// newPod binds a new pod to the node, which asks for something or, for "", for
+// nothing.
+func (m *machine) newPod(slot, asks string) {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: m.w.namespaceOf(slot), Name: m.name + "-" + slot},
 		Spec:       corev1.PodSpec{NodeName: m.name},
 		Status:     corev1.PodStatus{Phase: corev1.PodPending},
-	}))
+	}
+	ask(pod, asks)
+	m.w.must(m.w.api.Create(pod))
 }
 
 func finished(pod *corev1.Pod) bool {
@@ -40,14 +48,20 @@ func (m *machine) wantsAdd(slot string, pod *corev1.Pod) bool {
 // add is a CNI ADD.
 func (m *machine) add(slot string) {
 	pod := m.podObject(slot)
-	v4, v6, err := m.allocate(keyOf(pod))
+	pool, knows := m.w.askedBy(pod)
+	var v4, v6 netip.Addr
+	err := agent.ErrNotInPool
+	if knows {
+		v4, v6, err = m.allocate(pool, keyOf(pod))
+	}
+	m.w.countAdd(pod, pool, err)
 	if err != nil {
 		m.w.refused[m.podKey(slot)] = m.w.now
 		m.w.Counts.Ops["add refused"]++
 		return
 	}
 	delete(m.w.refused, m.podKey(slot))
-	m.endpoints[slot] = &endpoint{pod: pod, v4: v4, v6: v6}
+	m.endpoints[slot] = &endpoint{pod: pod, pool: pool, v4: v4, v6: v6}
 	m.w.allocated(m, m.endpoints[slot])
 }
 
@@ -100,7 +114,7 @@ func (m *machine) deletePod(slot string) {
 func (m *machine) podGone(slot string) {
 	delete(m.w.refused, m.podKey(slot))
 	if m.whole != nil {
-		m.whole.Forget(m.podKey(slot))
+		m.forget(func(f waitsFor, _ time.Time) bool { return f.owner == m.podKey(slot) })
 		m.asked = true
 	}
 	m.w.mustNot(m.w.api.Delete(KindPod, m.podKey(slot), nil, nil))

@@ -43,24 +43,26 @@ func (w *World) holdRest(when string) {
 		}
 		w.holdBlocks(when, m, cn)
 	}
+	w.holdCiliumPoolsRest(when)
 }
 
 // holdToldRest checks at rest that a CIDR that an agent is told whole is a block of
 // its node. One that somebody tore away is made again if a pool could have cut it,
 // and foreign from then on if none could (docs/reliability.md).
-func (w *World) holdToldRest(when string, m *machine, c netip.Prefix) {
-	b, ok := w.api.Get(KindBlock, crd.BlockName(c)).(*v1alpha1.PodIPBlock)
-	if ok && b.Spec.Node != m.name || !ok && w.onAnyGrid(c) {
-		w.violate(9, "%s: node %s is told %s, which is no block of it", when, m.name, c)
+func (w *World) holdToldRest(when string, m *machine, l listed) {
+	b, ok := w.api.Get(KindBlock, crd.BlockName(l.cidr)).(*v1alpha1.PodIPBlock)
+	if ok && b.Spec.Node != m.name || !ok && w.onAnyGrid(l) {
+		w.violate(9, "%s: node %s is told %s, which is no block of it", when, m.name, l.cidr)
 	}
 }
 
 // onAnyGrid says that a pool that is not being deleted could have cut a CIDR.
-func (w *World) onAnyGrid(c netip.Prefix) bool {
+func (w *World) onAnyGrid(l listed) bool {
+	c := l.cidr
 	for _, name := range w.api.Keys(KindPool) {
 		pool := w.api.Get(KindPool, name).(*v1alpha1.PodIPPool)
 		cidrs, bits := ranges(pool, c.Addr().Is4())
-		if pool.DeletionTimestamp == nil && bits == c.Bits() && slices.ContainsFunc(cidrs, func(r v1alpha1.PoolCIDR) bool {
+		if pool.DeletionTimestamp == nil && ciliumPoolOf(pool) == l.pool && bits == c.Bits() && slices.ContainsFunc(cidrs, func(r v1alpha1.PoolCIDR) bool {
 			return netip.MustParsePrefix(r.CIDR).Contains(c.Addr())
 		}) {
 			return true
@@ -91,8 +93,8 @@ func (w *World) holdPods(when string, m *machine, cn *ciliumv2.CiliumNode) {
 	pool := w.poolOf(cn)
 	for _, slot := range w.slots {
 		pod, e := m.podObject(slot), m.endpoints[slot]
-		if pod != nil && e == nil && !finished(pod) && w.room() > 0 {
-			w.violate(9, "%s: pod %s has no address and %d blocks are free", when, keyOf(pod), w.room())
+		if pod != nil && e == nil && !finished(pod) && w.roomFor(m, pod) > 0 {
+			w.violate(9, "%s: pod %s has no address and %d blocks are free", when, keyOf(pod), w.roomFor(m, pod))
 		}
 		if e == nil || e.forfeited {
 			continue
@@ -242,19 +244,20 @@ func (w *World) without(m *machine, cn *ciliumv2.CiliumNode) int {
 // room is how many blocks are free of the family that has fewest: without one of
 // each an agent does not come up, and no block is replaced.
 func (w *World) room() int {
-	n := w.freeBlocks(true)
+	n := w.freeBlocks(true, crd.DefaultCiliumPool)
 	if len(w.cfg.Families) > 1 {
-		n = min(n, w.freeBlocks(false))
+		n = min(n, w.freeBlocks(false, crd.DefaultCiliumPool))
 	}
 	return n
 }
 
-// freeBlocks is how many blocks of a family's open ranges nobody holds or names.
-func (w *World) freeBlocks(v4 bool) int {
+// freeBlocks is how many blocks of a family's open ranges, for one of Cilium's
+// pools, nobody holds or names.
+func (w *World) freeBlocks(v4 bool, ciliumPool string) int {
 	n := 0
 	for _, name := range w.api.Keys(KindPool) {
 		pool := w.api.Get(KindPool, name).(*v1alpha1.PodIPPool)
-		if pool.DeletionTimestamp != nil || pool.Spec.Paused {
+		if pool.DeletionTimestamp != nil || pool.Spec.Paused || ciliumPoolOf(pool) != ciliumPool {
 			continue
 		}
 		cidrs, bits := ranges(pool, v4)

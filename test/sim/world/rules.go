@@ -26,6 +26,10 @@ func (w *World) stored(v Version) {
 	if w.trace != nil {
 		w.tracef("  stored %s", brief(v))
 	}
+	if v.Kind == KindNamespace || v.Kind == KindCiliumPool {
+		w.storedBeside(v)
+		return
+	}
 	change := invariant.Change{Kind: invariant.Kind(v.Kind.String()), Name: v.Key, Version: v.Version, Received: w.now, New: v.New}
 	switch v.Kind {
 	case KindCiliumNode:

@@ -1,8 +1,11 @@
 package world
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
+	"strings"
+	"time"
 
 	iputil "github.com/cilium/cilium/pkg/ip"
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
@@ -46,32 +49,60 @@ func (w *World) poolOf(cn *ciliumv2.CiliumNode) ipamtypes.AllocationMap {
 	return out
 }
 
-func allocatedIn(cn *ciliumv2.CiliumNode) []netip.Prefix {
-	var out []netip.Prefix
+// listed is a CIDR on an agent's list, for one of Cilium's pools.
+type listed struct {
+	pool string
+	cidr netip.Prefix
+}
+
+// compare is the order in which agents write their list.
+func (l listed) compare(other listed) int {
+	return cmp.Or(strings.Compare(l.pool, other.pool), l.cidr.Compare(other.cidr))
+}
+
+func (l listed) String() string { return l.cidr.String() + " of pool " + l.pool }
+
+// listedIn is an agent's list.
+func listedIn(cn *ciliumv2.CiliumNode) []listed {
+	var out []listed
 	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
 		for _, p := range entry.CIDRs {
-			out = append(out, p.Prefix)
+			out = append(out, listed{entry.Pool, p.Prefix})
 		}
 	}
 	return out
 }
 
-// allocatedOf is what stands under pools.allocated of CIDRs.
+// allocatedIn are the CIDRs on an agent's list, of whatever pool.
+func allocatedIn(cn *ciliumv2.CiliumNode) []netip.Prefix {
+	var out []netip.Prefix
+	for _, l := range listedIn(cn) {
+		out = append(out, l.cidr)
+	}
+	return out
+}
+
+// allocatedOf is what stands under pools.allocated of CIDRs of the default pool.
 func allocatedOf(cidrs []netip.Prefix) []ipamtypes.IPAMPoolAllocation {
 	if len(cidrs) == 0 {
 		return nil
 	}
-	entry := ipamtypes.IPAMPoolAllocation{Pool: "default"}
+	return []ipamtypes.IPAMPoolAllocation{allocationOf(crd.DefaultCiliumPool, cidrs)}
+}
+
+func allocationOf(pool string, cidrs []netip.Prefix) ipamtypes.IPAMPoolAllocation {
+	entry := ipamtypes.IPAMPoolAllocation{Pool: pool}
 	for _, p := range cidrs {
 		entry.CIDRs = append(entry.CIDRs, iputil.PrefixFrom(p))
 	}
-	return []ipamtypes.IPAMPoolAllocation{entry}
+	return entry
 }
 
 // bootWhole starts an agent in multi-pool mode.
 func (m *machine) bootWhole() {
 	m.store, m.asked, m.phase = nil, true, waiting
-	m.whole, m.seen = &multipool.Agent{Reserve: m.w.cfg.Reserve}, nil
+	m.whole, m.seen = &multipool.Pools{Reserve: map[string]int{crd.DefaultCiliumPool: m.w.cfg.Reserve}}, nil
+	m.waits = map[waitsFor]time.Time{}
 	m.discover()
 	m.read = len(m.w.api.history[KindCiliumNode])
 	if cn, ok := m.w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode); ok {
@@ -80,15 +111,19 @@ func (m *machine) bootWhole() {
 }
 
 // seesList takes in what the agent's watch shows. Of a CiliumNode that is gone it
-// goes on with what it last saw, and so it does where the list names its pool no
+// goes on with what it last saw, and so it does where the list names a pool no
 // more (multiPoolManager.ciliumNodeUpdated).
 func (m *machine) seesList(cn *ciliumv2.CiliumNode) {
 	if cn == nil {
 		return
 	}
 	m.seen, m.asked = cn, true
-	if len(cn.Spec.IPAM.Pools.Allocated) > 0 {
-		m.whole.Sees(allocatedIn(cn))
+	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
+		var told []netip.Prefix
+		for _, p := range entry.CIDRs {
+			told = append(told, p.Prefix)
+		}
+		m.whole.Sees(entry.Pool, told)
 	}
 }
 
@@ -96,39 +131,34 @@ func (m *machine) seesList(cn *ciliumv2.CiliumNode) {
 // that it has seen (multiPoolManager.updateLocalNode).
 func (m *machine) update() {
 	m.wrote, m.asked = m.w.now, false
+	m.forget(func(_ waitsFor, since time.Time) bool { return m.isTired(since) })
 	if m.seen == nil {
 		return
 	}
-	told, requested := m.whole.Update()
 	cn := m.seen.DeepCopy()
-	cn.Spec.IPAM.Pools = ipamtypes.IPAMPoolSpec{Allocated: allocatedOf(told)}
-	if requested > 0 {
-		cn.Spec.IPAM.Pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: requested}}}
+	cn.Spec.IPAM.Pools = ipamtypes.IPAMPoolSpec{}
+	lists := &cn.Spec.IPAM.Pools
+	for _, s := range m.whole.Update() {
+		if len(s.Told) > 0 {
+			lists.Allocated = append(lists.Allocated, allocationOf(s.Pool, s.Told))
+		}
+		if s.Requested > 0 {
+			lists.Requested = append(lists.Requested, ipamtypes.IPAMPoolRequest{Pool: s.Pool, Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: s.Requested}})
+		}
 	}
-	if equality.Semantic.DeepEqual(listsOf(cn), listsOf(m.seen)) {
+	before, after := listedIn(m.seen), listedIn(cn)
+	if slices.Equal(before, after) && equality.Semantic.DeepEqual(lists.Requested, m.seen.Spec.IPAM.Pools.Requested) {
 		return
 	}
 	if _, err := m.w.api.Update(cn, false); err != nil {
 		m.asked = true
 		return
 	}
-	if len(told) < len(allocatedIn(m.seen)) {
-		m.w.Counts.Did["give back"]++
+	for _, l := range before {
+		if !slices.Contains(after, l) {
+			m.w.countGivenBack(l.pool)
+		}
 	}
-}
-
-// listsOf is what of a CiliumNode the agent writes here.
-func listsOf(cn *ciliumv2.CiliumNode) any {
-	type lists struct {
-		told      []string
-		requested []ipamtypes.IPAMPoolRequest
-	}
-	var l lists
-	for _, p := range allocatedIn(cn) {
-		l.told = append(l.told, p.String())
-	}
-	l.requested = cn.Spec.IPAM.Pools.Requested
-	return []any{l.told, l.requested}
 }
 
 // holdWhole checks what an operator wrote into a list: blocks of the node alone,
@@ -142,18 +172,25 @@ func (w *World) holdWhole(v Version) {
 	if old == nil {
 		old = &ciliumv2.CiliumNode{}
 	}
-	before, after := allocatedIn(old), allocatedIn(now)
-	for _, c := range before {
-		if !slices.Contains(after, c) {
-			w.violate(2, "%s was taken off the list of node %s, whose agent may just have given an address of it to a pod", c, v.Key)
+	before, after := listedIn(old), listedIn(now)
+	for _, l := range before {
+		if !slices.Contains(after, l) {
+			w.violate(2, "%s was taken off the list of node %s, whose agent may just have given an address of it to a pod", l, v.Key)
 		}
 	}
-	for _, c := range after {
-		if !slices.Contains(before, c) {
-			w.holdListed(v.Key, c)
+	back := w.listedBefore(v.Key)
+	for i, l := range after {
+		again := slices.Contains(back, l)
+		if slices.Contains(before, l) || again && v.Old == nil && w.isForeign(l) {
+			continue
+		}
+		w.holdListed(v.Key, l)
+		w.holdOnce(v.Key, l, slices.Delete(slices.Clone(after), i, i+1))
+		if !again {
+			w.holdServed(v.Key, l)
 		}
 	}
-	if sorted := netip.Prefix.Compare; slices.IsSortedFunc(before, sorted) && !slices.IsSortedFunc(after, sorted) {
+	if sorted := listed.compare; slices.IsSortedFunc(before, sorted) && !slices.IsSortedFunc(after, sorted) {
 		w.violate(3, "the list of node %s was in order, and now is %v: its agent will write it again", v.Key, after)
 	}
 	if !equality.Semantic.DeepEqual(old.Spec.IPAM.Pools.Requested, now.Spec.IPAM.Pools.Requested) {
@@ -162,7 +199,8 @@ func (w *World) holdWhole(v Version) {
 }
 
 // holdListed checks a CIDR that an operator lists on a node.
-func (w *World) holdListed(node string, c netip.Prefix) {
+func (w *World) holdListed(node string, l listed) {
+	c := l.cidr
 	if b, ok := w.api.Get(KindBlock, crd.BlockName(c)).(*v1alpha1.PodIPBlock); !ok || b.Spec.Node != node {
 		w.violate(1, "%s was listed on node %s, and is no block of it", c, node)
 	}
@@ -179,6 +217,26 @@ func (w *World) holdListed(node string, c netip.Prefix) {
 			}
 		}
 	}
+}
+
+// listedBefore is what a CiliumNode listed before it was last deleted, which is put
+// back as it was.
+func (w *World) listedBefore(node string) []listed {
+	var last *ciliumv2.CiliumNode
+	for _, v := range w.api.history[KindCiliumNode] {
+		if v.Key == node && v.New == nil {
+			last = v.Old.(*ciliumv2.CiliumNode)
+		}
+	}
+	if last == nil {
+		return nil
+	}
+	return listedIn(last)
+}
+
+// isForeign says that a CIDR is no block, and none that a pool could make.
+func (w *World) isForeign(l listed) bool {
+	return w.api.Get(KindBlock, crd.BlockName(l.cidr)) == nil && !w.onAnyGrid(l)
 }
 
 // holdUnknown checks that no agent may still give out an address of a block that
@@ -200,10 +258,10 @@ func (w *World) holdUnknown(b *v1alpha1.PodIPBlock, how string) {
 // holdWholeRest checks at rest that each block of a node is told, or on its way
 // home, and that the node has what its agent asks for as far as there is any.
 func (w *World) holdWholeRest(when string, m *machine, cn *ciliumv2.CiliumNode) {
-	told, has := allocatedIn(cn), 0
-	for _, c := range told {
-		has += len(multipool.Inner(c))
-		w.holdToldRest(when, m, c)
+	told, has := listedIn(cn), map[string]int{}
+	for _, l := range told {
+		has[l.pool] += len(multipool.Inner(l.cidr))
+		w.holdToldRest(when, m, l)
 	}
 	for _, name := range w.api.Keys(KindBlock) {
 		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
@@ -211,13 +269,13 @@ func (w *World) holdWholeRest(when string, m *machine, cn *ciliumv2.CiliumNode) 
 		case b.Spec.Node != m.name:
 		case meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockCoolingDown):
 			w.violate(9, "%s: block %s of node %s still cools down", when, name, m.name)
-		case !slices.Contains(told, netip.MustParsePrefix(b.Spec.CIDR)):
+		case !slices.ContainsFunc(told, func(l listed) bool { return l.cidr.String() == b.Spec.CIDR }):
 			w.violate(9, "%s: block %s of node %s is neither told nor given back", when, name, m.name)
 		}
 	}
 	for _, r := range cn.Spec.IPAM.Pools.Requested {
-		if has < r.Needed.IPv4Addrs && w.room() > 0 {
-			w.violate(9, "%s: node %s has %d addresses, its agent asks for %d, and %d blocks are free", when, m.name, has, r.Needed.IPv4Addrs, w.room())
+		if free := w.freeBlocks(true, r.Pool); has[r.Pool] < r.Needed.IPv4Addrs && free > 0 {
+			w.violate(9, "%s: node %s has %d addresses of pool %s, its agent asks for %d, and %d blocks are free", when, m.name, has[r.Pool], r.Pool, r.Needed.IPv4Addrs, free)
 		}
 	}
 }

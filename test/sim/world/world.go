@@ -45,6 +45,9 @@ type Config struct {
 	Move *Move
 	// Maintenance is what holds blocks on their nodes. Nil: nothing.
 	Maintenance *Maintenance
+	// Asking is what pods may ask for beside Cilium's pool default, in multi-pool
+	// mode. Nil: nothing.
+	Asking *Asking
 	// Settings of the operators. Upgraded are those after an upgrade.
 	Settings, Upgraded controller.Settings
 	// Reserve is how many addresses agents in multi-pool mode keep free.
@@ -139,6 +142,9 @@ func New(cfg Config) *World {
 	}
 	for _, p := range cfg.Pools {
 		w.must(w.api.Create(p))
+	}
+	if cfg.Asking != nil {
+		w.makeNamespaces()
 	}
 	for i := range cfg.Nodes {
 		m := &machine{w: w, name: fmt.Sprintf("n%d", i+1), endpoints: map[string]*endpoint{}, router: map[agent.Family]netip.Addr{}}
@@ -245,6 +251,9 @@ func (m *machine) dues(rate time.Duration, at func(time.Time)) {
 	}
 	if m.reads() && m.asked && !m.silent {
 		at(m.wrote.Add(rate))
+	}
+	for _, since := range m.waits {
+		at(since.Add(patience))
 	}
 }
 

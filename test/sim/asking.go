@@ -1,0 +1,58 @@
+package main
+
+import (
+	"math/rand/v2"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
+)
+
+// poolsOf is the trait pools for every other seed. It is drawn apart from the
+// others, as one mode alone has it.
+func poolsOf(seed uint64) traits {
+	if r := rand.New(rand.NewPCG(seed, 10)); r.IntN(2) == 0 {
+		return pools
+	}
+	return 0
+}
+
+// askForPools lets the pods of a world ask for Cilium's pools blue and green, and
+// people make and delete the PodIPPools that serve them, some of which are there
+// from the beginning.
+func askForPools(seed uint64, c *world.Config) {
+	r := rand.New(rand.NewPCG(seed, 11))
+	size := int32(29 + r.IntN(2))
+	c.Asking = &world.Asking{Served: []*v1alpha1.PodIPPool{
+		served("blue", "blue", size, "10.0.5.0/28"), served("green", "green", 30, "10.0.6.0/28"),
+		served("more-blue", "blue", 30, "10.0.7.0/29"),
+		// Of one name, and never at a time.
+		served("either", "blue", 30, "10.0.8.0/29"), served("either", "green", 30, "10.0.8.0/29"),
+	}}
+	for _, pool := range c.Asking.Served[:2] {
+		if r.IntN(4) > 0 {
+			c.Pools = append(c.Pools, pool)
+		}
+	}
+	c.Faults |= world.PoolEdits
+	c.Settings.KeepCiliumPools, c.Upgraded.KeepCiliumPools = true, true
+}
+
+// served is a PodIPPool for one of Cilium's pools.
+func served(name, ciliumPool string, size int32, cidr string) *v1alpha1.PodIPPool {
+	p := pool(name, 1, size, cidr)
+	p.Spec.CiliumPool = ciliumPool
+	return p
+}
+
+// poolMarks are counts that must move where pods ask for pools for long enough.
+func poolMarks() []string {
+	marks := []string{
+		"make a CiliumPodIPPool", "mend a CiliumPodIPPool", "delete a CiliumPodIPPool", "refused without a CiliumPodIPPool",
+		"publish for another pool", "give back of another pool", "pod of another pool", "pod picked by a selector", "pod refused a pool",
+		"PodIPPool to serve", "PodIPPool to unserve", string(world.NamespaceEdit),
+	}
+	for _, how := range world.CiliumPoolEdits() {
+		marks = append(marks, "CiliumPodIPPool to "+how)
+	}
+	return marks
+}

@@ -1,0 +1,252 @@
+package world
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
+	slimmetav1 "github.com/cilium/cilium/pkg/k8s/slim/k8s/apis/meta/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/agent"
+)
+
+// Asking is what pods may ask for beside Cilium's pool default.
+type Asking struct {
+	// Served are PodIPPools that people make and delete. Of those of one name, which
+	// serve different pools of Cilium's, there is one at a time.
+	Served []*v1alpha1.PodIPPool
+}
+
+// What asks for a pool of Cilium's (pkg/annotation/k8s.go, v1.20.1), beside labels.
+const (
+	asksPool   = "ipam.cilium.io/ip-pool"
+	asksV4Pool = "ipam.cilium.io/ipv4-pool"
+	asksStrict = "ipam.cilium.io/require-pool-match"
+)
+
+// asksLabel is what the selectors of CiliumPodIPPools go by here.
+const asksLabel = "wants"
+
+// ciliumPools are Cilium's pools that people may let PodIPPools serve.
+func (w *World) ciliumPools() []string {
+	names := map[string]bool{crd.DefaultCiliumPool: true}
+	if w.cfg.Asking != nil {
+		for _, pool := range w.cfg.Asking.Served {
+			names[ciliumPoolOf(pool)] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// ciliumPoolOf is the pool of Cilium's that a PodIPPool serves.
+func ciliumPoolOf(pool *v1alpha1.PodIPPool) string {
+	return cmp.Or(pool.Spec.CiliumPool, crd.DefaultCiliumPool)
+}
+
+// asks are what pods and namespaces may say, in the words of ask.
+func (w *World) asks() []string {
+	if w.cfg.Asking == nil {
+		return nil
+	}
+	out := []string{"strict"}
+	for _, pool := range w.ciliumPools() {
+		out = append(out, "label-"+pool)
+		if pool != crd.DefaultCiliumPool {
+			out = append(out, pool, "v4-"+pool)
+		}
+	}
+	return out
+}
+
+// ask lets a pod or a namespace ask for what is said, and for nothing else.
+func ask(obj client.Object, what string) {
+	annotations, labels := maps.Clone(obj.GetAnnotations()), maps.Clone(obj.GetLabels())
+	for _, key := range []string{asksPool, asksV4Pool, asksStrict} {
+		delete(annotations, key)
+	}
+	delete(labels, asksLabel)
+	put := func(to *map[string]string, key, value string) {
+		if *to == nil {
+			*to = map[string]string{}
+		}
+		(*to)[key] = value
+	}
+	label, byLabel := strings.CutPrefix(what, "label-")
+	v4, byFamily := strings.CutPrefix(what, "v4-")
+	switch {
+	case what == "":
+	case what == "strict":
+		put(&annotations, asksStrict, "true")
+	case byLabel:
+		put(&labels, asksLabel, label)
+	case byFamily: // goes before the other
+		put(&annotations, asksPool, "nobodys")
+		put(&annotations, asksV4Pool, v4)
+	default:
+		put(&annotations, asksPool, what)
+	}
+	obj.SetAnnotations(annotations)
+	obj.SetLabels(labels)
+}
+
+// askedBy is the pool of which an agent gives a pod an address. It reports false
+// where the agent refuses (pkg/ipam/metadata/manager.go, GetIPPoolForPod, v1.20.1).
+func (w *World) askedBy(pod *corev1.Pod) (pool string, ok bool) {
+	if w.cfg.Asking == nil {
+		return crd.DefaultCiliumPool, true
+	}
+	namespace := w.api.Get(KindNamespace, pod.Namespace)
+	for _, obj := range []client.Object{pod, namespace} {
+		if pool := cmp.Or(obj.GetAnnotations()[asksV4Pool], obj.GetAnnotations()[asksPool]); pool != "" {
+			return pool, true
+		}
+	}
+	strict := pod.Annotations[asksStrict] == "true" || namespace.GetAnnotations()[asksStrict] == "true"
+	switch picked := w.pickedFor(pod, namespace); {
+	case len(picked) == 1:
+		return picked[0], true
+	case len(picked) == 0 && !strict:
+		return crd.DefaultCiliumPool, true
+	}
+	return "", false
+}
+
+// pickedFor are the CiliumPodIPPools whose selectors pick a pod.
+func (w *World) pickedFor(pod, namespace client.Object) []string {
+	var out []string
+	for _, name := range w.api.Keys(KindCiliumPool) {
+		s := w.ciliumPool(name).Spec
+		selects := s.PodSelector != nil || s.NamespaceSelector != nil
+		if selects && s.IPv4 != nil && matches(s.PodSelector, pod) && matches(s.NamespaceSelector, namespace) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// matches says that a selector of labels alone, nil for all, picks an object.
+func matches(s *slimmetav1.LabelSelector, obj client.Object) bool {
+	if s != nil {
+		for key, value := range s.MatchLabels {
+			if obj.GetLabels()[key] != value {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// roomFor is how many blocks are free of the pool that a pod asks for; none, if its
+// agent refuses. An agent that has not come up waits for the default one.
+func (w *World) roomFor(m *machine, pod *corev1.Pod) int {
+	pool, ok := w.askedBy(pod)
+	switch {
+	case w.cfg.Asking == nil || m.phase != serving:
+		return w.room()
+	case !ok:
+		return 0
+	}
+	return w.freeBlocks(true, pool)
+}
+
+func (w *World) ciliumPool(name string) *ciliumv2alpha1.CiliumPodIPPool {
+	obj, _ := w.api.Get(KindCiliumPool, name).(*ciliumv2alpha1.CiliumPodIPPool)
+	return obj
+}
+
+// asking is the namespace of every other pod, of which people say what it wants.
+const asking = "asking"
+
+func (w *World) namespaceOf(slot string) string {
+	if w.cfg.Asking != nil && slices.Index(w.slots, slot)%2 == 1 {
+		return asking
+	}
+	return "default"
+}
+
+func (w *World) makeNamespaces() {
+	for _, name := range []string{"default", asking} {
+		w.must(w.api.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	}
+}
+
+// waitsFor is an owner that waits for an address of a pool, as the agent knows.
+type waitsFor struct{ pool, owner string }
+
+// patience is how long it counts that does not ask again (pkg/ipam/multipool_manager.go,
+// pendingAllocationTTL, v1.20.1).
+const patience = 5 * time.Minute
+
+func (m *machine) isTired(since time.Time) bool { return !m.w.now.Before(since.Add(patience)) }
+
+// tired says that somebody waits no more.
+func (m *machine) tired() bool {
+	for _, since := range m.waits {
+		if m.isTired(since) {
+			return true
+		}
+	}
+	return false
+}
+
+// forget drops some of those who wait.
+func (m *machine) forget(which func(waitsFor, time.Time) bool) {
+	maps.DeleteFunc(m.waits, func(f waitsFor, since time.Time) bool {
+		if which(f, since) {
+			m.whole.Forget(f.pool, f.owner)
+			return true
+		}
+		return false
+	})
+}
+
+// takeOf gives an owner an address of a pool, or notes that it waits for one. Of a
+// pool without a CiliumPodIPPool there is none (pkg/ipam/multipool.go,
+// shouldSkipMasqForPool, v1.20.1).
+func (m *machine) takeOf(pool, owner string) (netip.Addr, error) {
+	addr, err := netip.Addr{}, agent.ErrNotInPool
+	if m.w.cfg.Asking == nil || m.w.ciliumPool(pool) != nil {
+		addr, err = m.whole.Allocate(pool, owner)
+	} else {
+		m.whole.Wait(pool, owner)
+		m.w.Counts.Did["refused without a CiliumPodIPPool"]++
+	}
+	if f := (waitsFor{pool, owner}); err != nil {
+		m.waits[f] = m.w.now
+	} else {
+		delete(m.waits, f)
+	}
+	return addr, err
+}
+
+// countAdd counts what became of a pod's CNI ADD that asks for a pool; "": its agent
+// refused.
+func (w *World) countAdd(pod *corev1.Pod, pool string, err error) {
+	switch {
+	case w.cfg.Asking == nil:
+	case pool == "":
+		w.Counts.Did["pod refused a pool"]++
+	case err == nil && pool != crd.DefaultCiliumPool:
+		w.Counts.Did["pod of another pool"]++
+		if len(w.pickedFor(pod, w.api.Get(KindNamespace, pod.Namespace))) == 1 && pod.Annotations == nil {
+			w.Counts.Did["pod picked by a selector"]++
+		}
+	}
+}
+
+// countGivenBack counts a CIDR that an agent took off its list of a pool.
+func (w *World) countGivenBack(pool string) {
+	w.Counts.Did["give back"]++
+	if pool != crd.DefaultCiliumPool {
+		w.Counts.Did["give back of another pool"]++
+	}
+}

@@ -1,0 +1,152 @@
+package world
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	iputil "github.com/cilium/cilium/pkg/ip"
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
+	slimmetav1 "github.com/cilium/cilium/pkg/k8s/slim/k8s/apis/meta/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// enableAskingEdits are what people do about Cilium's pools, in the form
+// "how=whom".
+func (w *World) enableAskingEdits() {
+	if w.cfg.Asking == nil {
+		return
+	}
+	for _, pool := range w.cfg.Asking.Served {
+		if how := w.serving(pool); how != "" {
+			w.canIf(PoolEdits, PoolEdit, people, how+"="+servedName(pool))
+		}
+	}
+	for _, name := range w.ciliumPools() {
+		for _, how := range CiliumPoolEdits() {
+			if (how == "make") == (w.ciliumPool(name) == nil) {
+				w.canIf(PoolEdits, CiliumPoolEdit, people, how+"="+name)
+			}
+		}
+	}
+	for _, what := range append(w.asks(), "") {
+		w.canIf(PoolEdits, NamespaceEdit, people, asking+"="+what)
+	}
+}
+
+// servedNow are the PodIPPools that there are of those.
+func (w *World) servedNow() []string {
+	var out []string
+	if w.cfg.Asking != nil {
+		for _, pool := range w.cfg.Asking.Served {
+			if w.api.Get(KindPool, pool.Name) != nil && !slices.Contains(out, pool.Name) {
+				out = append(out, pool.Name)
+			}
+		}
+	}
+	return out
+}
+
+func servedName(pool *v1alpha1.PodIPPool) string { return pool.Name + "/" + ciliumPoolOf(pool) }
+
+// serving is what people can do about a PodIPPool: make it or delete it; "":
+// neither.
+func (w *World) serving(pool *v1alpha1.PodIPPool) string {
+	switch obj, ok := w.api.Get(KindPool, pool.Name).(*v1alpha1.PodIPPool); {
+	case !ok:
+		return "serve"
+	case obj.DeletionTimestamp == nil && ciliumPoolOf(obj) == ciliumPoolOf(pool):
+		return "unserve"
+	}
+	return ""
+}
+
+// editServed makes or deletes a PodIPPool, by servedName.
+func (w *World) editServed(how, name string) {
+	i := slices.IndexFunc(w.cfg.Asking.Served, func(p *v1alpha1.PodIPPool) bool { return servedName(p) == name })
+	pool := w.cfg.Asking.Served[i]
+	w.Counts.Faults["PodIPPool to "+how]++
+	if how == "serve" {
+		w.must(w.api.Create(pool))
+		return
+	}
+	w.mustNot(w.api.Delete(KindPool, pool.Name, nil, nil))
+}
+
+// CiliumPoolEdits are what people do to a CiliumPodIPPool: make one by hand, delete
+// it, take the operator's label off or put it on, let it have ranges of another
+// family, and let it pick pods by their labels, those of their namespace, all of
+// them, or none.
+func CiliumPoolEdits() []string {
+	return []string{"make", "delete", "strip", "mark", "family", "pick-pods", "pick-namespaces", "pick-all", "pick-none"}
+}
+
+func (w *World) editCiliumPool(how, name string) {
+	w.Counts.Faults["CiliumPodIPPool to "+how]++
+	switch how {
+	case "make":
+		obj := ciliumpool.Carrier(name)
+		obj.Spec.IPv4 = &ciliumv2alpha1.IPv4PoolSpec{CIDRs: []ciliumv2alpha1.PoolCIDR{"10.200.0.0/16"}, MaskSize: 24}
+		w.must(w.api.Create(obj))
+		return
+	case "delete":
+		w.mustNot(w.api.Delete(KindCiliumPool, name, nil, nil))
+		return
+	}
+	obj := w.ciliumPool(name).DeepCopy()
+	byLabel := &slimmetav1.LabelSelector{MatchLabels: map[string]slimmetav1.MatchLabelsValue{asksLabel: name}}
+	s := &obj.Spec
+	switch how {
+	case "strip":
+		delete(obj.Labels, ciliumpool.ManagedByLabel)
+	case "mark":
+		obj.Labels = maps.Clone(obj.Labels)
+		if obj.Labels == nil {
+			obj.Labels = map[string]string{}
+		}
+		obj.Labels[ciliumpool.ManagedByLabel] = ciliumpool.ManagedBy
+	case "family":
+		s.IPv4 = nil
+		if s.IPv6 == nil {
+			s.IPv6 = &ciliumv2alpha1.IPv6PoolSpec{CIDRs: []ciliumv2alpha1.PoolCIDR{"fd00:200::/64"}, MaskSize: 96}
+		}
+	case "pick-pods":
+		s.PodSelector, s.NamespaceSelector = byLabel, nil
+	case "pick-namespaces":
+		s.PodSelector, s.NamespaceSelector = nil, byLabel
+	case "pick-all":
+		s.PodSelector, s.NamespaceSelector = &slimmetav1.LabelSelector{}, nil
+	case "pick-none":
+		s.PodSelector, s.NamespaceSelector = nil, nil
+	}
+	w.must(w.api.Update(obj, false))
+}
+
+// editNamespace lets a namespace ask for something.
+func (w *World) editNamespace(what string) {
+	name, asks, _ := strings.Cut(what, "=")
+	namespace := w.api.Get(KindNamespace, name).(*corev1.Namespace).DeepCopy()
+	ask(namespace, asks)
+	w.must(w.api.Update(namespace, false))
+}
+
+// listForeign lists a CIDR by hand that no PodIPPool knows of.
+func (m *machine) listForeign(cn *ciliumv2.CiliumNode, pool string) {
+	foreign := netip.MustParsePrefix("172.17." + m.name[1:] + ".0/30")
+	if slices.ContainsFunc(allocatedIn(cn), foreign.Overlaps) {
+		return
+	}
+	lists := &cn.Spec.IPAM.Pools.Allocated
+	i, there := slices.BinarySearchFunc(*lists, pool, func(e ipamtypes.IPAMPoolAllocation, name string) int { return strings.Compare(e.Pool, name) })
+	if there {
+		(*lists)[i].CIDRs = append((*lists)[i].CIDRs, iputil.PrefixFrom(foreign))
+		return
+	}
+	*lists = slices.Insert(*lists, i, allocationOf(pool, []netip.Prefix{foreign}))
+}
