@@ -89,18 +89,6 @@ func TestDrainWaitsForItsWindow(t *testing.T) {
 	b.check("after the window")
 }
 
-// What is decided on another pool of Cilium's says nothing of a block that is held.
-func TestHoldIsOfOneCiliumPool(t *testing.T) {
-	b := poolBed(t, nodeObject(), draining(nightly()), bluePool("10.8.0.0/28"), pooled(2, "10.0.0.0/30"), blockObject("10.0.0.0/30", ipalloc.InService))
-	b.agentWrites(asksBlue)
-	b.settle()
-	want := []string{"10.0.0.0/30 InService held", "10.8.0.0/30 InService", "10.8.0.4/30 InService"}
-	if diff := cmp.Diff(want, b.phases()); diff != "" {
-		t.Error(diff)
-	}
-	b.rests()
-}
-
 func TestHoldEndsWithItsReason(t *testing.T) {
 	b := newBed(t, threeBlocks(draining(nightly()), asIs)...)
 	b.settle()

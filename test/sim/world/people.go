@@ -218,11 +218,8 @@ func (w *World) doPeople(a Action) {
 		w.takeBackup()
 	case BackupAgain:
 		w.restore()
-	case CiliumPoolEdit:
-		how, name, _ := strings.Cut(a.What, "=")
-		w.editCiliumPool(how, name)
-	case NamespaceEdit:
-		w.editNamespace(a.What)
+	case CiliumPoolEdit, NamespaceEdit:
+		w.editAsking(a)
 	default:
 		w.editBlock(a.Verb, a.What)
 	}
@@ -340,12 +337,7 @@ func (w *World) restore() {
 }
 
 func (w *World) editPool(what string) {
-	if what == "other" {
-		w.otherPool()
-		return
-	}
-	if how, name, serving := strings.Cut(what, "="); serving {
-		w.editServed(how, name)
+	if w.makeOrDelete(what) {
 		return
 	}
 	stored, ok := w.api.Get(KindPool, w.cfg.Pools[0].Name).(*v1alpha1.PodIPPool)
@@ -394,18 +386,6 @@ func reserve(pool *v1alpha1.PodIPPool) {
 	}
 	rng := netip.MustParsePrefix(pool.Spec.IPv4.CIDRs[0].CIDR)
 	pool.Spec.Reserved = []string{fmt.Sprintf("%s/32", rng.Addr().Next().Next())}
-}
-
-func (w *World) otherPool() {
-	if w.cfg.Other == nil {
-		return
-	}
-	switch obj := w.api.Get(KindPool, w.cfg.Other.Name); {
-	case obj == nil:
-		w.must(w.api.Create(w.cfg.Other))
-	case obj.GetDeletionTimestamp() == nil:
-		w.mustNot(w.api.Delete(KindPool, obj.GetName(), nil, nil))
-	}
 }
 
 // unpause undoes what people did that stands in the way of rest.

@@ -79,6 +79,32 @@ func (w *World) editServed(how, name string) {
 	w.mustNot(w.api.Delete(KindPool, pool.Name, nil, nil))
 }
 
+// makeOrDelete makes or deletes a whole pool, if that is what people want.
+func (w *World) makeOrDelete(what string) bool {
+	how, name, serving := strings.Cut(what, "=")
+	switch {
+	case what == "other":
+		w.otherPool()
+	case serving:
+		w.editServed(how, name)
+	default:
+		return false
+	}
+	return true
+}
+
+func (w *World) otherPool() {
+	if w.cfg.Other == nil {
+		return
+	}
+	switch obj := w.api.Get(KindPool, w.cfg.Other.Name); {
+	case obj == nil:
+		w.must(w.api.Create(w.cfg.Other))
+	case obj.GetDeletionTimestamp() == nil:
+		w.mustNot(w.api.Delete(KindPool, obj.GetName(), nil, nil))
+	}
+}
+
 // CiliumPoolEdits are what people do to a CiliumPodIPPool: make one by hand, delete
 // it, take the operator's label off or put it on, let it have ranges of another
 // family, and let it pick pods by their labels, those of their namespace, all of
@@ -128,11 +154,15 @@ func (w *World) editCiliumPool(how, name string) {
 	w.must(w.api.Update(obj, false))
 }
 
-// editNamespace lets a namespace ask for something.
-func (w *World) editNamespace(what string) {
-	name, asks, _ := strings.Cut(what, "=")
-	namespace := w.api.Get(KindNamespace, name).(*corev1.Namespace).DeepCopy()
-	ask(namespace, asks)
+// editAsking edits a CiliumPodIPPool, or lets a namespace ask for something.
+func (w *World) editAsking(a Action) {
+	before, after, _ := strings.Cut(a.What, "=")
+	if a.Verb == CiliumPoolEdit {
+		w.editCiliumPool(before, after)
+		return
+	}
+	namespace := w.api.Get(KindNamespace, before).(*corev1.Namespace).DeepCopy()
+	ask(namespace, after)
 	w.must(w.api.Update(namespace, false))
 }
 
