@@ -175,11 +175,11 @@ func (r *NodeReconciler) wroteNode(o *observation, written *ciliumnode.View) {
 // publishable are those of addrs whose blocks are, read live, still the node's
 // and in the phase they were decided on in. The CiliumNode was read before, so
 // if a block leaves service after this, the patch loses. To a block that
-// overlaps another nothing is added.
+// overlaps another nothing is added, nor to one that nobody says what it is for.
 func (r *NodeReconciler) publishable(ctx context.Context, o *observation, addrs []netip.Addr) ([]netip.Addr, error) {
 	var out []netip.Addr
 	for _, b := range o.blocks {
-		if !slices.ContainsFunc(addrs, b.CIDR.Contains) || len(r.Ledger.Overlaps(b.CIDR)) > 0 {
+		if !slices.ContainsFunc(addrs, b.CIDR.Contains) || len(r.Ledger.Overlaps(b.CIDR)) > 0 || r.isNobodys(b, o.view) {
 			continue
 		}
 		held, err := r.stillHeld(ctx, b)

@@ -107,6 +107,21 @@ func TestClaimedBlockWhosePoolIsGone(t *testing.T) {
 	b.tells(prefixes("10.0.0.0/30"), nil)
 }
 
+// Such a block that a pod's status still names waits for the pod, and holds up nothing
+// else on its node.
+func TestBlockOfNobodyHoldsNothingUp(t *testing.T) {
+	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), pooled(2, "10.0.0.0/30"),
+		blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService), blueBlock("10.8.0.0/30"))
+	b.r.Pods.Set(podOn("x", "10.8.0.1"), noon())
+	b.settle()
+	b.clock.SetTime(noon().Add(time.Hour))
+	b.settle()
+	b.tells(prefixes("10.0.0.0/30"), nil)
+	if b.has("10.0.0.4/30") || !b.has("10.8.0.0/30") {
+		t.Errorf("blocks are %+v", b.blocks())
+	}
+}
+
 // Why a block does not begin to leave is told by the plan of its own pool of Cilium's
 // alone: those of others would take it back, again and again.
 func TestHeldInOneCiliumPool(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	iputil "github.com/cilium/cilium/pkg/ip"
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 
@@ -255,6 +256,18 @@ func (w *World) holdUnknown(b *v1alpha1.PodIPBlock, how string) {
 	}
 }
 
+// podSays says that a pod's status names an address of a block.
+func (w *World) podSays(cidr netip.Prefix) bool {
+	for _, key := range w.api.Keys(KindPod) {
+		for _, ip := range w.api.Get(KindPod, key).(*corev1.Pod).Status.PodIPs {
+			if addr, err := netip.ParseAddr(ip.IP); err == nil && cidr.Contains(addr) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // holdWholeRest checks at rest that each block of a node is told, or on its way
 // home, and that the node has what its agent asks for as far as there is any.
 func (w *World) holdWholeRest(when string, m *machine, cn *ciliumv2.CiliumNode) {
@@ -269,6 +282,8 @@ func (w *World) holdWholeRest(when string, m *machine, cn *ciliumv2.CiliumNode) 
 		case b.Spec.Node != m.name:
 		case meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockCoolingDown):
 			w.violate(9, "%s: block %s of node %s still cools down", when, name, m.name)
+		case w.api.Get(KindPool, b.Spec.Pool) == nil && w.podSays(netip.MustParsePrefix(b.Spec.CIDR)):
+			// Nobody says which pool of Cilium's it is for: it goes with the pod.
 		case !slices.ContainsFunc(told, func(l listed) bool { return l.cidr.String() == b.Spec.CIDR }):
 			w.violate(9, "%s: block %s of node %s is neither told nor given back", when, name, m.name)
 		}
