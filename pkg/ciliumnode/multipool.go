@@ -57,7 +57,6 @@ type Whole struct {
 
 	// first and last give the edges of each CIDR to pods too.
 	first, last bool
-	allocated   []ipamtypes.IPAMPoolAllocation
 	requests    []ipamtypes.IPAMPoolRequest
 	// byDefault is Requested of the default pool.
 	byDefault [2]int
@@ -82,18 +81,18 @@ func (multiPool) view(obj client.Object) *View {
 	cn := ciliumNodeOf(obj)
 	v := NewView(cn)
 	w := &Whole{
-		allocated: cn.Spec.IPAM.Pools.Allocated, requests: cn.Spec.IPAM.Pools.Requested, Taken: leftovers(v),
+		requests: cn.Spec.IPAM.Pools.Requested, Taken: leftovers(v),
 		LeftCIDRs: v.PodCIDRs, LeftAddresses: len(cn.Spec.IPAM.Pool), LeftReport: len(v.Used) > 0,
 	}
 	v.Whole, v.Pool, v.Odd, v.Unreadable, v.PodCIDRs = w, nil, nil, nil, nil
-	for _, entry := range w.allocated {
+	for _, entry := range v.entries {
 		if entry.Pool != defaultPool {
 			for _, cidr := range prefixes(entry.CIDRs) {
 				w.Taken = append(w.Taken, cidr.Masked())
 			}
 		}
 	}
-	v.PodCIDRs = w.of(defaultPool)
+	v.PodCIDRs = w.of(v.entries, defaultPool)
 	w.byDefault = w.Requested
 	// There is no report. What the agent uses itself it has from this pool.
 	v.Used = make(map[netip.Addr]string, len(v.Own))
@@ -105,10 +104,10 @@ func (multiPool) view(obj client.Object) *View {
 
 // of takes from the lists what is of one of Cilium's pools: Requested, and what
 // the edges are for. It returns the CIDRs.
-func (w *Whole) of(pool string) []netip.Prefix {
+func (w *Whole) of(entries []ipamtypes.IPAMPoolAllocation, pool string) []netip.Prefix {
 	var cidrs []netip.Prefix
 	w.first, w.last, w.Requested = false, false, [2]int{}
-	for _, entry := range w.allocated {
+	for _, entry := range entries {
 		if entry.Pool == pool {
 			w.first, w.last = entry.AllowFirstIP, entry.AllowLastIP
 			for _, cidr := range prefixes(entry.CIDRs) {
@@ -133,7 +132,7 @@ func (v *View) Of(pool string) *View {
 	}
 	out, w := *v, *v.Whole
 	w.Other = true
-	out.PodCIDRs, out.Whole = w.of(pool), &w
+	out.PodCIDRs, out.Whole = w.of(v.entries, pool), &w
 	out.Own, out.Used = nil, nil // those come from the default one
 	return &out
 }
@@ -236,7 +235,7 @@ func (multiPool) patch(v *View, c Change) ([]byte, error) {
 	}
 	var p poolsPatch
 	p.Metadata.ResourceVersion = v.ResourceVersion
-	p.Spec.IPAM.Pools.Allocated = v.Whole.allocated
+	p.Spec.IPAM.Pools.Allocated = v.entries
 	for _, pool := range slices.Sorted(maps.Keys(more)) {
 		p.Spec.IPAM.Pools.Allocated = withCIDRs(p.Spec.IPAM.Pools.Allocated, pool, more[pool])
 	}

@@ -86,7 +86,7 @@ func (r *CiliumPoolReconciler) drop(ctx context.Context, name string, is *cilium
 		return reconcile.Result{}, fmt.Errorf("listing pools: %w", err)
 	}
 	served := slices.ContainsFunc(live.Items, func(p v1alpha1.PodIPPool) bool {
-		return cmp.Or(p.Spec.CiliumPool, crd.DefaultCiliumPool) == name
+		return crd.CiliumPoolOf(&p) == name
 	})
 	if served || len(r.Ledger.ListedFor(name)) > 0 {
 		return reconcile.Result{RequeueAfter: unlistedAfter}, nil

@@ -1,6 +1,7 @@
 package crd
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 
@@ -24,6 +25,11 @@ const (
 // DefaultCiliumPool is the pool of Cilium's for pods that ask for no other
 // (pkg/defaults/defaults.go, IPAMDefaultIPPool, v1.20.1).
 const DefaultCiliumPool = "default"
+
+// CiliumPoolOf is the pool of Cilium's that a PodIPPool serves, by its name there.
+func CiliumPoolOf(obj *v1alpha1.PodIPPool) string {
+	return cmp.Or(obj.Spec.CiliumPool, DefaultCiliumPool)
+}
 
 // ciliumPool has one name for the default one.
 func ciliumPool(obj *v1alpha1.PodIPPool) string {

@@ -21,32 +21,36 @@ func (w *world) cmdWakes(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	silent, err := time.ParseDuration(args[2])
 	ts.Check(err)
-	stop, done := make(chan struct{}), make(chan error, 1)
-	ts.Defer(func() { close(stop); ts.Check(<-done) })
-	sleep := func(d time.Duration) bool {
-		select {
-		case <-stop:
-			return false
-		case <-time.After(d):
-			return true
-		}
-	}
-	go func() {
+	inBackground(ts, func(sleep func(time.Duration) bool) error {
 		for !w.asked(args[0]) {
 			if !sleep(20 * time.Millisecond) {
-				done <- nil
-				return
+				return nil
 			}
 		}
 		if !sleep(after) {
-			done <- nil
-			return
+			return nil
 		}
 		err := w.ready(args[0])
 		for more := sleep(silent); more && err == nil; more = sleep(50 * time.Millisecond) {
 			w.answerOnce(args[0])
 		}
-		done <- err
+		return err
+	})
+}
+
+// inBackground does something until the script ends, when sleep reports false.
+func inBackground(ts *testscript.TestScript, do func(sleep func(time.Duration) bool) error) {
+	stop, done := make(chan struct{}), make(chan error, 1)
+	ts.Defer(func() { close(stop); ts.Check(<-done) })
+	go func() {
+		done <- do(func(d time.Duration) bool {
+			select {
+			case <-stop:
+				return false
+			case <-time.After(d):
+				return true
+			}
+		})
 	}()
 }
 

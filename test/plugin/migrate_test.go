@@ -92,23 +92,14 @@ func (w *world) cmdReport(ts *testscript.TestScript, neg bool, args []string) {
 // until the script ends.
 func (w *world) cmdAnswer(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 1, "answer NODE...")
-	stop, done := make(chan struct{}), make(chan struct{})
-	ts.Defer(func() { close(stop); <-done })
-	go func() {
-		defer close(done)
-		tick := time.NewTicker(50 * time.Millisecond)
-		defer tick.Stop()
-		for {
+	inBackground(ts, func(sleep func(time.Duration) bool) error {
+		for more := true; more; more = sleep(50 * time.Millisecond) {
 			for _, name := range args {
 				w.answerOnce(name)
 			}
-			select {
-			case <-stop:
-				return
-			case <-tick.C:
-			}
 		}
-	}()
+		return nil
+	})
 }
 
 // answerOnce loses against other writes, as an agent does, and tries again.

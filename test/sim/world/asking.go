@@ -41,15 +41,10 @@ func (w *World) ciliumPools() []string {
 	names := map[string]bool{crd.DefaultCiliumPool: true}
 	if w.cfg.Asking != nil {
 		for _, pool := range w.cfg.Asking.Served {
-			names[ciliumPoolOf(pool)] = true
+			names[crd.CiliumPoolOf(pool)] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(names))
-}
-
-// ciliumPoolOf is the pool of Cilium's that a PodIPPool serves.
-func ciliumPoolOf(pool *v1alpha1.PodIPPool) string {
-	return cmp.Or(pool.Spec.CiliumPool, crd.DefaultCiliumPool)
 }
 
 // asks are what pods and namespaces may say, in the words of ask.

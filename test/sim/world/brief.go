@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
@@ -35,7 +36,7 @@ func brief(v Version) string {
 			}
 		}
 	case *v1alpha1.PodIPPool:
-		s += fmt.Sprintf(" generation %d %s %v", obj.Generation, ciliumPoolOf(obj), obj.Spec.IPv4.CIDRs)
+		s += fmt.Sprintf(" generation %d %s %v", obj.Generation, crd.CiliumPoolOf(obj), obj.Spec.IPv4.CIDRs)
 	case *ciliumv2alpha1.CiliumPodIPPool:
 		s += fmt.Sprintf(" %v v4 %v v6 %v pods %v namespaces %v", obj.Labels, obj.Spec.IPv4, obj.Spec.IPv6, obj.Spec.PodSelector, obj.Spec.NamespaceSelector)
 	case *corev1.Namespace:

@@ -96,7 +96,7 @@ func (w *World) isListed(pool string) bool {
 // isServed says that there is a PodIPPool for one of Cilium's pools.
 func (w *World) isServed(pool string) bool {
 	return slices.ContainsFunc(w.api.Keys(KindPool), func(name string) bool {
-		return ciliumPoolOf(w.api.Get(KindPool, name).(*v1alpha1.PodIPPool)) == pool
+		return crd.CiliumPoolOf(w.api.Get(KindPool, name).(*v1alpha1.PodIPPool)) == pool
 	})
 }
 
@@ -107,7 +107,7 @@ func (w *World) holdServed(node string, l listed) {
 	if !ok {
 		return
 	}
-	if pool, ok := w.api.Get(KindPool, b.Spec.Pool).(*v1alpha1.PodIPPool); ok && ciliumPoolOf(pool) != l.pool {
+	if pool, ok := w.api.Get(KindPool, b.Spec.Pool).(*v1alpha1.PodIPPool); ok && crd.CiliumPoolOf(pool) != l.pool {
 		w.violate(10, "%s was listed on node %s, and PodIPPool %s serves another pool", l, node, pool.Name)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
@@ -325,7 +326,7 @@ func (w *World) restore() {
 				if k == KindBlock && now.(*v1alpha1.PodIPBlock).Spec.Node != obj.(*v1alpha1.PodIPBlock).Spec.Node {
 					continue
 				}
-				if k == KindPool && ciliumPoolOf(now.(*v1alpha1.PodIPPool)) != ciliumPoolOf(obj.(*v1alpha1.PodIPPool)) {
+				if k == KindPool && crd.CiliumPoolOf(now.(*v1alpha1.PodIPPool)) != crd.CiliumPoolOf(obj.(*v1alpha1.PodIPPool)) {
 					continue // which cannot be changed
 				}
 				w.tear(k, key)

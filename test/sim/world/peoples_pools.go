@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
@@ -53,7 +54,7 @@ func (w *World) servedNow() []string {
 	return out
 }
 
-func servedName(pool *v1alpha1.PodIPPool) string { return pool.Name + "/" + ciliumPoolOf(pool) }
+func servedName(pool *v1alpha1.PodIPPool) string { return pool.Name + "/" + crd.CiliumPoolOf(pool) }
 
 // serving is what people can do about a PodIPPool: make it or delete it; "":
 // neither.
@@ -61,7 +62,7 @@ func (w *World) serving(pool *v1alpha1.PodIPPool) string {
 	switch obj, ok := w.api.Get(KindPool, pool.Name).(*v1alpha1.PodIPPool); {
 	case !ok:
 		return "serve"
-	case obj.DeletionTimestamp == nil && ciliumPoolOf(obj) == ciliumPoolOf(pool):
+	case obj.DeletionTimestamp == nil && crd.CiliumPoolOf(obj) == crd.CiliumPoolOf(pool):
 		return "unserve"
 	}
 	return ""

@@ -62,7 +62,7 @@ func (w *World) onAnyGrid(l listed) bool {
 	for _, name := range w.api.Keys(KindPool) {
 		pool := w.api.Get(KindPool, name).(*v1alpha1.PodIPPool)
 		cidrs, bits := ranges(pool, c.Addr().Is4())
-		if pool.DeletionTimestamp == nil && ciliumPoolOf(pool) == l.pool && bits == c.Bits() && slices.ContainsFunc(cidrs, func(r v1alpha1.PoolCIDR) bool {
+		if pool.DeletionTimestamp == nil && crd.CiliumPoolOf(pool) == l.pool && bits == c.Bits() && slices.ContainsFunc(cidrs, func(r v1alpha1.PoolCIDR) bool {
 			return netip.MustParsePrefix(r.CIDR).Contains(c.Addr())
 		}) {
 			return true
@@ -257,7 +257,7 @@ func (w *World) freeBlocks(v4 bool, ciliumPool string) int {
 	n := 0
 	for _, name := range w.api.Keys(KindPool) {
 		pool := w.api.Get(KindPool, name).(*v1alpha1.PodIPPool)
-		if pool.DeletionTimestamp != nil || pool.Spec.Paused || ciliumPoolOf(pool) != ciliumPool {
+		if pool.DeletionTimestamp != nil || pool.Spec.Paused || crd.CiliumPoolOf(pool) != ciliumPool {
 			continue
 		}
 		cidrs, bits := ranges(pool, v4)
