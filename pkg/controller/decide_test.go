@@ -26,7 +26,7 @@ func TestDecideAfterAnotherTookTheBudget(t *testing.T) {
 				t.Fatal(err)
 			}
 			now := b.clock.Now()
-			b.r.remember("n", ipalloc.IPv4, expand.Memory{IdleSince: []time.Time{noon()}})
+			b.r.remember("n", o.uid(), ipalloc.IPv4, expand.Memory{IdleSince: []time.Time{noon()}})
 			if taken && !b.r.Pacing.Take(&crd.Pool{Name: "p"}, 1, now) {
 				t.Fatal("there is no budget")
 			}

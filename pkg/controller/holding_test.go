@@ -296,8 +296,8 @@ func TestTaken(t *testing.T) {
 // and only where it bears on their wait.
 func TestPressureWakesIdleNodes(t *testing.T) {
 	b := newBed(t)
-	b.r.remember("idle", ipalloc.IPv4, expand.Memory{IdleSince: []time.Time{noon()}})
-	b.r.remember("busy", ipalloc.IPv4, expand.Memory{})
+	b.r.remember("idle", "", ipalloc.IPv4, expand.Memory{IdleSince: []time.Time{noon()}})
+	b.r.remember("busy", "", ipalloc.IPv4, expand.Memory{})
 	var woken []string
 	press := b.r.pressed(func(node string) { woken = append(woken, node) })
 	pool := poolOf(t, podIPPool("p", 1, "10.0.0.0/28"))

@@ -147,17 +147,12 @@ func (r *NodeReconciler) poke(ctx context.Context, o *observation) error {
 	return nil
 }
 
-// created takes a CiliumNode just made as the one to decide on. What is
-// remembered is of the one before it.
+// created takes a CiliumNode just made as the one to decide on.
 func (r *NodeReconciler) created(o *observation, view *ciliumnode.View) {
 	r.wroteNode(o, view)
-	for _, f := range ipalloc.Families() {
-		r.remember(o.name, f, expand.Memory{})
-	}
 	o.view = view
 	for i := range o.families {
 		fo, s := &o.families[i], &o.families[i].state
-		r.remember(fo.key(o.name), fo.family, expand.Memory{})
 		now := r.State(expand.State{Family: s.Family}, fo.ciliumPool, view, o.blocks)
 		s.Pool, s.Used, s.Release, s.Own, s.Limits, s.Whole = now.Pool, now.Used, now.Release, now.Own, now.Limits, now.Whole
 		for b := range s.Blocks {

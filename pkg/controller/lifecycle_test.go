@@ -235,16 +235,19 @@ func TestCiliumNodeIsPutBackAfterItsBlocks(t *testing.T) {
 }
 
 // What is remembered of a CiliumNode's marks and answers is not held for the one
-// made in its place.
-func TestCiliumNodePutBackIsRememberedAnew(t *testing.T) {
-	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService))
-	b.r.Ledger.GoneNode(ciliumnode.Keep(lastSeen("node-uid")))
-	b.r.remember("n", ipalloc.IPv4, expand.Memory{AckedSince: map[netip.Addr]time.Time{addrs("10.0.0.1")[0]: noon()}})
-	if _, err := b.reconcile(); err != nil {
-		t.Fatal(err)
+// made in its place, whoever made it.
+func TestMemoryIsOfOneCiliumNode(t *testing.T) {
+	b := newBed(t)
+	b.r.remember("n", "first", ipalloc.IPv4, expand.Memory{IdleSince: []time.Time{noon()}})
+	b.r.remember("n", "first", ipalloc.IPv6, expand.Memory{IdleSince: []time.Time{noon()}})
+	if got := b.r.recall("n", "second", ipalloc.IPv4); len(got.IdleSince) > 0 {
+		t.Errorf("remembers %v of another", got.IdleSince)
 	}
-	if got := b.r.recall("n", ipalloc.IPv4); len(got.AckedSince) > 0 {
-		t.Errorf("still remembers %v", got.AckedSince)
+	b.r.remember("n", "second", ipalloc.IPv4, expand.Memory{})
+	for _, of := range []types.UID{"first", "second"} {
+		if got := b.r.recall("n", of, ipalloc.IPv6); len(got.IdleSince) > 0 {
+			t.Errorf("remembers %v as that of %s", got.IdleSince, of)
+		}
 	}
 }
 

@@ -67,7 +67,7 @@ type NodeReconciler struct {
 
 	mu       sync.Mutex
 	losses   map[string]int
-	memory   map[string]*[2]expand.Memory // by familyObservation.key
+	memory   map[string]*memory // by familyObservation.key
 	starving map[string]bool
 	// asked are the CiliumNodes whose agents were asked for a report.
 	asked map[string]types.UID
@@ -75,6 +75,13 @@ type NodeReconciler struct {
 	said map[string]*[2]string
 	// differs is what was last told of nodes in shadow.
 	differs map[string]difference
+}
+
+// memory is what is remembered of one CiliumNode; what comes after it under the
+// same name is another.
+type memory struct {
+	of       types.UID
+	families [2]expand.Memory
 }
 
 // familyPlan is what was decided for one family of a node.
@@ -207,15 +214,15 @@ func (r *NodeReconciler) decide(ctx context.Context, o *observation) []familyPla
 			continue
 		}
 		key := fo.key(o.name)
-		old := r.recall(key, fo.family)
-		plan, memory := expand.Decide(now, fo.policy, fo.state, old)
+		old := r.recall(key, o.uid(), fo.family)
+		plan, next := expand.Decide(now, fo.policy, fo.state, old)
 		// Where no pool serves the node any more, nobody paces what drains once more.
 		if n := reclaims(plan); n > 0 && len(fo.pools) > 0 && !r.Pacing.Take(fo.pools[0], n, now) {
 			fo.state.ReclaimBudget = 0 // somebody else was faster
-			plan, memory = expand.Decide(now, fo.policy, fo.state, old)
+			plan, next = expand.Decide(now, fo.policy, fo.state, old)
 		}
 		r.Pacing.Queue(nodeFamily{key, fo.family}, fo.ruling(), &fo.state, plan, now)
-		r.remember(key, fo.family, memory)
+		r.remember(key, o.uid(), fo.family, next)
 		if o.adopting {
 			plan = publishOnly(plan)
 		}
@@ -277,25 +284,33 @@ func (o *observation) version() string {
 	return o.view.ResourceVersion
 }
 
-func (r *NodeReconciler) recall(key string, f ipalloc.Family) expand.Memory {
+// uid is that of the object that the agent reads.
+func (o *observation) uid() types.UID {
+	if o.view == nil {
+		return ""
+	}
+	return o.view.UID
+}
+
+func (r *NodeReconciler) recall(key string, of types.UID, f ipalloc.Family) expand.Memory {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if m := r.memory[key]; m != nil {
-		return m[f]
+	if m := r.memory[key]; m != nil && m.of == of {
+		return m.families[f]
 	}
 	return expand.Memory{}
 }
 
-func (r *NodeReconciler) remember(key string, f ipalloc.Family, m expand.Memory) {
+func (r *NodeReconciler) remember(key string, of types.UID, f ipalloc.Family, next expand.Memory) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.memory == nil {
-		r.memory = map[string]*[2]expand.Memory{}
+		r.memory = map[string]*memory{}
 	}
-	if r.memory[key] == nil {
-		r.memory[key] = &[2]expand.Memory{}
+	if m := r.memory[key]; m == nil || m.of != of {
+		r.memory[key] = &memory{of: of}
 	}
-	r.memory[key][f] = m
+	r.memory[key].families[f] = next
 }
 
 // forget drops what is remembered of a node that is gone.
@@ -303,7 +318,7 @@ func (r *NodeReconciler) forget(node string) {
 	r.Pacing.forgetNode(node)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.DeleteFunc(r.memory, func(key string, _ *[2]expand.Memory) bool { return ofNode(key, node) })
+	maps.DeleteFunc(r.memory, func(key string, _ *memory) bool { return ofNode(key, node) })
 	delete(r.losses, node)
 	delete(r.starving, node)
 	delete(r.asked, node)
@@ -357,8 +372,8 @@ func (r *NodeReconciler) Idle() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var names []string
-	for name, memory := range r.memory {
-		if len(memory[ipalloc.IPv4].IdleSince)+len(memory[ipalloc.IPv6].IdleSince) > 0 {
+	for name, m := range r.memory {
+		if len(m.families[ipalloc.IPv4].IdleSince)+len(m.families[ipalloc.IPv6].IdleSince) > 0 {
 			names = append(names, name)
 		}
 	}

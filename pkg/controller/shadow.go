@@ -55,8 +55,9 @@ func (r *NodeReconciler) difference(o *observation) (difference, time.Duration) 
 		if fo.paused != "" || d.adopt > 0 {
 			continue
 		}
-		plan, memory := expand.Decide(now, fo.policy, fo.state, r.recall(fo.key(o.name), fo.family))
-		r.remember(fo.key(o.name), fo.family, memory)
+		key := fo.key(o.name)
+		plan, next := expand.Decide(now, fo.policy, fo.state, r.recall(key, o.uid(), fo.family))
+		r.remember(key, o.uid(), fo.family, next)
 		if plan.Claim.Addresses > 0 {
 			d.claim++
 		}

@@ -287,4 +287,13 @@ func remembering(told ...string) Memory {
 	return m
 }
 
+// toldFor remembers addresses for which a block was told again.
+func toldFor(addrs string, since time.Time) Memory {
+	m := Memory{PutBack: map[netip.Addr]time.Time{}}
+	for _, a := range ips(addrs) {
+		m.PutBack[a] = since
+	}
+	return m
+}
+
 var addrKeys = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })

@@ -3,6 +3,7 @@ package expand
 import (
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -13,6 +14,7 @@ import (
 // its block drains is no reason against it; no cap is, either.
 func (d *decision) putBackUsed() {
 	d.putBackLeftovers()
+	d.recallPutBack()
 	var lost []netip.Addr
 	for a := range d.state.Used {
 		lost = d.appendLost(lost, a)
@@ -23,8 +25,11 @@ func (d *decision) putBackUsed() {
 	slices.SortFunc(lost, netip.Addr.Compare)
 	for _, a := range lost {
 		b := d.blockOf(a)
-		if d.state.Whole != nil && len(b.publish) == 0 {
-			d.publishWhole(b)
+		if d.state.Whole != nil {
+			d.rememberPutBack(a, time.Time{})
+			if len(b.publish) == 0 {
+				d.publishWhole(b)
+			}
 		}
 		if at, there := slices.BinarySearchFunc(b.publish, a, netip.Addr.Compare); !there {
 			b.publish = slices.Insert(b.publish, at, a)
@@ -36,7 +41,7 @@ func (d *decision) putBackUsed() {
 func (d *decision) appendLost(lost []netip.Addr, a netip.Addr) []netip.Addr {
 	published := d.isPublished(a)
 	_, stands := d.state.Release[a]
-	if !d.ours(a) || published || stands {
+	if !d.ours(a) || published || stands || d.lostByAgent(a) {
 		return lost
 	}
 	b := d.blockOf(a)

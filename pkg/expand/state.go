@@ -135,7 +135,8 @@ const (
 )
 
 // Memory is what Decide must remember between calls. The zero value is safe: it
-// starts every wait anew. A Memory is never changed, only replaced.
+// starts every wait anew. A Memory is never changed, only replaced. It is of one
+// CiliumNode, by its UID.
 type Memory struct {
 	// IdleSince[k] is since when k+1 blocks could be taken from the node.
 	IdleSince []time.Time
@@ -145,4 +146,7 @@ type Memory struct {
 	AckedSince map[netip.Addr]time.Time
 	// Told are the Leftover blocks that have been seen to be Listed.
 	Told []netip.Prefix
+	// PutBack are the addresses in use for which a block was told again, and since
+	// when it has been seen to be Listed. Zero: not yet.
+	PutBack map[netip.Addr]time.Time
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -48,12 +49,12 @@ func (d *decision) isPublished(a netip.Addr) bool {
 // those of pods, and one for each pod that has come a short while ago and has
 // none yet. One that has none for long hangs before it asks for one; if it does
 // ask, the agent tells. Pods with an address of another pool of Cilium's do not
-// count.
+// count, nor do those that the agent has lost.
 func (d *decision) countWhole() {
 	d.reported = d.state.Whole.Heard
 	d.trusted = d.state.AgentSettled && d.reported
 	for a := range d.state.Used {
-		if d.ours(a) && d.isOfNode(a) {
+		if d.ours(a) && d.isOfNode(a) && !d.lostByAgent(a) {
 			d.plan.Demand++
 		}
 	}
@@ -65,7 +66,7 @@ func (d *decision) countWhole() {
 			}
 			has = true
 			if d.isOfNode(a) {
-				here = true
+				here = here || !d.lostByAgent(a)
 				d.learn(a, user{name: pod.Name})
 			}
 		}
@@ -193,4 +194,35 @@ func (d *decision) clearAll() {
 			d.plan.Clear = append(d.plan.Clear, a)
 		}
 	}
+}
+
+// lostByAgent says that a is that of a pod that its agent did not restore: told its
+// block again for a's sake, the agent had no use for it. It would give it back each
+// time, and restores no pod before it starts anew.
+func (d *decision) lostByAgent(a netip.Addr) bool {
+	w, since := d.state.Whole, d.old.PutBack[a]
+	return w != nil && w.Heard && !since.IsZero() && !d.isPublished(a)
+}
+
+// recallPutBack goes on remembering for which addresses blocks were told again. What
+// an agent has kept for AckTimeout it has use for.
+func (d *decision) recallPutBack() {
+	for a, since := range d.old.PutBack {
+		switch told := d.isPublished(a); {
+		case !d.inUse(a):
+		case !told:
+			d.rememberPutBack(a, since)
+		case since.IsZero():
+			d.rememberPutBack(a, d.now)
+		case d.now.Sub(since) < d.policy.AckTimeout:
+			d.rememberPutBack(a, since)
+		}
+	}
+}
+
+func (d *decision) rememberPutBack(a netip.Addr, since time.Time) {
+	if d.memory.PutBack == nil {
+		d.memory.PutBack = map[netip.Addr]time.Time{}
+	}
+	d.memory.PutBack[a] = since
 }

@@ -77,6 +77,85 @@ func TestDecideLeftover(t *testing.T) {
 	})
 }
 
+// An agent that did not restore a pod gives its block back each time it is told it
+// for the pod's sake: it is told once. What is lost otherwise is told each time.
+func TestDecideLostByAgent(t *testing.T) {
+	const first, second = "10.0.0.0/30", "10.0.0.4/30"
+	never, now, long := time.Time{}, noon, noon.Add(-testPolicy().AckTimeout)
+	none, asked, seen := Memory{}, toldFor("10.0.0.5", never), toldFor("10.0.0.5", now)
+	kept := toldFor("10.0.0.5", noon.Add(-time.Minute))
+	runDecide(t, map[string]decideCase{
+		"it is told": {
+			state:    node(lone(first), lone(second), told(2, first), pod("a/a", "10.0.0.5")),
+			want:     []string{"needs 1 of 4", "publish 10.0.0.5-10.0.0.6"},
+			remember: &asked,
+		},
+		"that was not seen to be done": {
+			state:    node(lone(first), lone(second), told(2, first), pod("a/a", "10.0.0.5")),
+			memory:   asked,
+			want:     []string{"needs 1 of 4", "publish 10.0.0.5-10.0.0.6"},
+			remember: &asked,
+		},
+		"it was": {
+			state:    node(lone(first), lone(second), told(2, first, second), pod("a/a", "10.0.0.5")),
+			memory:   asked,
+			want:     []string{"needs 1 of 4"},
+			remember: &seen,
+		},
+		"it was given back": {
+			state:    node(lone(first), lone(second), told(2, first), pod("a/a", "10.0.0.5")),
+			memory:   seen,
+			want:     []string{"needs 0 of 2"},
+			remember: &seen,
+		},
+		"though it must go": {
+			state:    node(lone(first), lone(second, draining(Deleted), request(Deleted)), told(2, first), pod("a/a", "10.0.0.5")),
+			memory:   seen,
+			want:     []string{"needs 0 of 2", "10.0.0.4/30 waits for Pods a/a"},
+			remember: &seen,
+		},
+		"it is told for what the agent asks for": {
+			state:    node(lone(first), lone(second), told(3, first), pod("a/a", "10.0.0.5")),
+			memory:   seen,
+			want:     []string{"needs 0 of 4", "publish 10.0.0.5-10.0.0.6"},
+			remember: &seen,
+		},
+		"and for another pod": {
+			state:  node(lone(first), lone(second), told(2, first), pod("a/a", "10.0.0.5"), pod("a/b", "10.0.0.6")),
+			memory: seen,
+			want:   []string{"needs 1 of 4", "publish 10.0.0.5-10.0.0.6"},
+		},
+		"an own address that its agent has no more": {
+			state:  node(lone(first), lone(second), told(2, first), usedBy("10.0.0.5", "health"), own("10.0.0.5")),
+			memory: seen,
+			want:   []string{"needs 0 of 2"},
+		},
+		"an agent that has not been heard has given nothing back": {
+			state:  node(lone(first), lone(second), told(-1, first), pod("a/a", "10.0.0.5")),
+			memory: seen,
+			want:   []string{"needs 1 of 4", "publish 10.0.0.5-10.0.0.6"},
+		},
+		"an agent that keeps it": {
+			state:    node(lone(first), lone(second), told(2, first, second), pod("a/a", "10.0.0.5")),
+			memory:   kept,
+			want:     []string{"needs 1 of 4"},
+			remember: &kept,
+		},
+		"for long, has use for it": {
+			state:    node(lone(first), lone(second), told(2, first, second), pod("a/a", "10.0.0.5")),
+			memory:   toldFor("10.0.0.5", long),
+			want:     []string{"needs 1 of 4"},
+			remember: &none,
+		},
+		"a pod that is gone is forgotten": {
+			state:    node(lone(first), lone(second), told(2, first)),
+			memory:   seen,
+			want:     []string{"needs 0 of 2", "free 10.0.0.4/30 Returned"},
+			remember: &none,
+		},
+	})
+}
+
 func TestDecideWhole(t *testing.T) {
 	const first, second, third = "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"
 	runDecide(t, map[string]decideCase{
