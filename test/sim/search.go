@@ -24,12 +24,13 @@ type searching struct {
 	done    int
 	actions int
 	on      map[string]int // seeds with each fault on
+	with    map[traits]int // actions in worlds with each trait
 	counts  world.Counts
 	failed  *outcome
 }
 
 func newSearch(o options, out io.Writer) *searching {
-	return &searching{opts: o, out: out, begun: time.Now(), on: map[string]int{}}
+	return &searching{opts: o, out: out, begun: time.Now(), on: map[string]int{}, with: map[traits]int{}}
 }
 
 // run returns the outcome of the first seed that failed, or nil. Each seed is a
@@ -69,6 +70,9 @@ func (s *searching) finish(o outcome) {
 	s.counts.Add(o.counts)
 	for _, one := range o.faults.Each() {
 		s.on[one.String()]++
+	}
+	for _, one := range o.traits.each() {
+		s.with[one] += len(o.actions)
 	}
 	if len(o.violations) > 0 && (s.failed == nil || o.seed < s.failed.seed) {
 		s.failed = &o
@@ -125,8 +129,12 @@ func sum(counts map[string]int) int {
 	return n
 }
 
-// enough is from how many actions on everything must have happened.
-const enough = 200_000
+// From so many actions on everything must have happened, and all of a trait from
+// so many in worlds that have it.
+const (
+	enough      = 200_000
+	enoughOfOne = 50_000
+)
 
 // idle names what must have happened and did not. A short search, and one whose
 // faults or profile were chosen by hand, is only asked for claims and publishing.
@@ -149,7 +157,12 @@ func (s *searching) idle() []string {
 		out = append(out, s.missing(possible(s.opts.mode, fault.Marks()))...)
 	}
 	for _, trait := range s.opts.traits.in(s.opts.mode).each() {
-		out = append(out, s.missing(trait.marks())...)
+		switch n := s.with[trait]; {
+		case n == 0:
+			out = append(out, "a world with "+trait.String())
+		case n >= enoughOfOne:
+			out = append(out, s.missing(trait.marks())...)
+		}
 	}
 	return out
 }

@@ -105,6 +105,12 @@ func TestIdleInMode(t *testing.T) {
 	for mode, test := range tests {
 		s := newSearch(options{faults: world.AllFaults(), traits: allTraits, mode: mode}, &strings.Builder{})
 		s.actions = enough
+		for _, trait := range s.opts.traits.in(mode).each() {
+			if want := "a world with " + trait.String(); !slices.Contains(s.idle(), want) {
+				t.Errorf("%s: %q is not asked for", mode, want)
+			}
+			s.with[trait] = enoughOfOne
+		}
 		idle := s.idle()
 		for _, name := range test.has {
 			if !slices.Contains(idle, name) {

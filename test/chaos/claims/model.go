@@ -54,6 +54,8 @@ type state struct {
 	node, uid string
 	// published is the node whose CiliumNode holds the block.
 	published string
+	// removed is the UID of the object that was removed last.
+	removed string
 }
 
 // Model is a block as a register: its object exists for one node or not at all,
@@ -127,8 +129,19 @@ func (s state) take(r Request) (state, bool) {
 		}
 		return s, true
 	case Remove:
+		if s.removedTwice(r) {
+			return s, true
+		}
 		allowed := s.exists && s.published == "" && (r.UID == "" || s.uid == "" || r.UID == s.uid)
-		return state{}, allowed
+		return state{removed: s.uid}, allowed
 	}
 	return s, false
+}
+
+// removedTwice says that r takes the last finalizer off an object at the same time
+// as the request that has removed it. The API server answers both that it is done
+// (k8s.io/apiserver v0.36.3, pkg/registry/generic/registry/store.go,
+// deleteWithoutFinalizers).
+func (s state) removedTwice(r Request) bool {
+	return r.UID != "" && r.UID == s.removed && r.UID != s.uid
 }

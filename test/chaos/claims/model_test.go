@@ -49,6 +49,9 @@ func TestModel(t *testing.T) {
 		"published and withdrawn again":                   {with(at(32, 33, publish("n1"), Done), at(34, 35, withdraw("n1"), Done)), true},
 		"removed while published":                         {with(at(25, 26, remove("n1"), Done)), false},
 		"removed by another UID":                          {[]porcupine.Operation{life[0], at(15, 16, remove("n2"), Done)}, false},
+		"two take its last finalizer at once":             {with(at(40, 42, remove("n1"), Done)), true},
+		"the second is answered once it is another's":     {with(at(40, 50, remove("n1"), Done), at(42, 43, create("n2"), Done)), true},
+		"another UID is removed when it is gone":          {with(at(42, 43, remove("n2"), Done)), false},
 		"a publication of unknown outcome, after its end": {with(at(25, 60, publish("n1"), Unknown)), true},
 		"a withdrawal of unknown outcome explains a removal": {
 			[]porcupine.Operation{life[0], life[1], at(30, 35, withdraw("n1"), Unknown), life[3]}, true,
