@@ -32,6 +32,7 @@ type options struct {
 }
 
 func main() {
+	world.HushKills()
 	os.Exit(run(os.Args[1:], os.Stdout))
 }
 

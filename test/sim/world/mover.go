@@ -11,6 +11,7 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -96,6 +97,20 @@ func (m *mover) die() {
 		m.pending = nil
 		m.w.Counts.Faults["migrate killed"]++
 	}
+}
+
+// HushKills keeps client-go's retries from logging, as a panic, that a command was
+// killed in their midst. It is of the whole process.
+func HushKills() {
+	handlers := utilruntime.PanicHandlers
+	utilruntime.PanicHandlers = []func(context.Context, any){func(ctx context.Context, thrown any) {
+		if thrown == any(crash{}) {
+			return
+		}
+		for _, handle := range handlers {
+			handle(ctx, thrown)
+		}
+	}}
 }
 
 func (m *mover) in() *World { return m.w }
