@@ -303,6 +303,10 @@ func TestDecideWhole(t *testing.T) {
 			state: node(lone(first, draining(Deleted), request(Deleted)), lone(second), told(-1, first), fixed),
 			want:  []string{"needs 0 of 2", "10.0.0.0/30 waits for Return"},
 		},
+		"a fixed block: somebody else's without a usable address is the one": {
+			state: node(told(-1, "10.9.0.0/32"), fixed),
+			want:  []string{"needs 0 of 0"},
+		},
 		"a fixed block: one that rests goes when the node came back to another": {
 			state: node(lone(first, cooling(NodeGone, noon)), lone(second), told(-1, second), fixed),
 			want:  []string{"needs 0 of 2", "delete 10.0.0.0/30"},
