@@ -282,8 +282,9 @@ func (w *World) holdWholeRest(when string, m *machine, cn *ciliumv2.CiliumNode) 
 		case b.Spec.Node != m.name:
 		case meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockCoolingDown):
 			w.violate(9, "%s: block %s of node %s still cools down", when, name, m.name)
-		case w.api.Get(KindPool, b.Spec.Pool) == nil && w.podSays(netip.MustParsePrefix(b.Spec.CIDR)):
-			// Nobody says which pool of Cilium's it is for: it goes with the pod.
+		case w.podSays(netip.MustParsePrefix(b.Spec.CIDR)):
+			// Its agent has lost the pod, or nobody says which pool of Cilium's it is for:
+			// it goes with the pod. What an agent has of it holdPods looks for.
 		case !slices.ContainsFunc(told, func(l listed) bool { return l.cidr.String() == b.Spec.CIDR }):
 			w.violate(9, "%s: block %s of node %s is neither told nor given back", when, name, m.name)
 		}
