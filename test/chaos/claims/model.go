@@ -132,11 +132,14 @@ func (s state) take(r Request) (state, bool) {
 		if s.removedTwice(r) {
 			return s, true
 		}
-		allowed := s.exists && s.published == "" && (r.UID == "" || s.uid == "" || r.UID == s.uid)
+		allowed := s.exists && s.published == "" && s.mayBe(r.UID)
 		return state{removed: s.uid}, allowed
 	}
 	return s, false
 }
+
+// mayBe says that the object is that of a UID, as far as both are known.
+func (s state) mayBe(uid string) bool { return uid == "" || s.uid == "" || uid == s.uid }
 
 // removedTwice says that r takes the last finalizer off an object at the same time
 // as the request that has removed it. The API server answers both that it is done
