@@ -38,6 +38,7 @@ type pooledNode struct {
 	slots   int
 	born    int
 	hangs   map[string]bool
+	lost    map[string]bool // their agent has them no more; their status stays
 
 	view        State // as the operator sees it
 	viewVersion int
@@ -49,8 +50,8 @@ type pooledNode struct {
 
 func newPooledNode(t *testing.T, d dice) *pooledNode {
 	p := DefaultPolicy()
-	p.MinFree, p.ExpandPercent, p.AckTimeout = d(20), 50+d(51), 20*time.Second
-	w := &pooledNode{t: t, d: d, policy: p, now: noon, hangs: map[string]bool{}}
+	p.MinFree, p.ExpandPercent, p.AckTimeout = d(20), 50+d(51), 30*time.Second
+	w := &pooledNode{t: t, d: d, policy: p, now: noon, hangs: map[string]bool{}, lost: map[string]bool{}}
 	w.agent = poolAgent{Agent: multipool.Agent{Reserve: oneOf(d, 0, 1, 4, 8, 16)}}
 	w.agent.Restored()
 	w.startPods() // the agent's own addresses, which wait
@@ -109,7 +110,7 @@ func (w *pooledNode) startPods() {
 		switch {
 		case has && w.d.percent(50):
 			p.IPs = []netip.Addr{addr}
-		case !has && !w.hangs[p.Name]:
+		case !has && !w.hangs[p.Name] && !w.lost[p.Name]:
 			_, _ = w.agent.Allocate(p.Name)
 		}
 	}
@@ -213,6 +214,8 @@ func (w *pooledNode) live(most int) {
 		if n := len(w.state.Pods); n > 0 && (n >= most || w.d.percent(45)) {
 			w.kill(w.d(n))
 			continue
+		} else if n > 0 && len(w.lost) < 3 {
+			w.lose(w.d(n))
 		}
 		w.born++
 		name := fmt.Sprintf("default/pod-%d", w.born)
@@ -223,7 +226,22 @@ func (w *pooledNode) live(most int) {
 
 func (w *pooledNode) kill(i int) {
 	name := w.state.Pods[i].Name
+	if w.lost[name] { // it stays bound
+		return
+	}
 	w.state.Pods = slices.Delete(w.state.Pods, i, i+1)
+	w.takeFromAgent(name)
+}
+
+// lose takes a pod from its agent, as when that could not restore it.
+func (w *pooledNode) lose(i int) {
+	if p := w.state.Pods[i]; len(p.IPs) > 0 {
+		w.lost[p.Name] = true
+		w.takeFromAgent(p.Name)
+	}
+}
+
+func (w *pooledNode) takeFromAgent(name string) {
 	w.agent.Forget(name)
 	for addr, owner := range w.agent.Live() {
 		if owner == name {
@@ -234,13 +252,14 @@ func (w *pooledNode) kill(i int) {
 
 // TestWholeBlocksInALife lets pods come and go: no address in use is ever given
 // to others. Once they stay, every pod gets an address and everybody comes to
-// rest: what the operator gives, the agent does not give back.
+// rest: what the operator gives, the agent does not give back, even where pods are
+// bound that it has lost.
 func TestWholeBlocksInALife(t *testing.T) {
-	claims, frees := 0, 0
+	claims, frees, lost := 0, 0, 0
 	for seed := range rounds(400) {
 		w := newPooledNode(t, seeded(uint64(seed)))
 		round := 0
-		for _, most := range []int{60, 5, 40} {
+		for _, most := range []int{60, 5, 40, 5} {
 			for range 60 {
 				round++
 				w.live(most)
@@ -260,17 +279,24 @@ func TestWholeBlocksInALife(t *testing.T) {
 		if w.writes > 0 {
 			t.Errorf("no rest: %d writes in two minutes", w.writes)
 		}
-		if has := len(w.agent.Live()); has != len(w.state.Pods)+2 {
-			t.Errorf("%d addresses in use by %d pods and the agent", has, len(w.state.Pods))
+		pods := 0
+		for _, p := range w.state.Pods {
+			if !w.lost[p.Name] {
+				pods++
+			}
 		}
+		if has := len(w.agent.Live()); has != pods+2 {
+			t.Errorf("%d addresses in use by %d pods and the agent", has, pods)
+		}
+		lost += len(w.lost)
 		if t.Failed() {
 			t.Fatalf("seed %d, reserve %d", seed, w.agent.Reserve)
 		}
 		claims += w.claims
 		frees += w.frees
 	}
-	t.Logf("blocks claimed %d, given back %d", claims, frees)
-	if claims == 0 || frees == 0 {
+	t.Logf("blocks claimed %d, given back %d; pods lost %d", claims, frees, lost)
+	if claims == 0 || frees == 0 || lost == 0 {
 		t.Error("the random nodes try nothing")
 	}
 }
