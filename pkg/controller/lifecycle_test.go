@@ -251,6 +251,22 @@ func TestMemoryIsOfOneCiliumNode(t *testing.T) {
 	}
 }
 
+// Nor over a pause: nobody sees what happens meanwhile.
+func TestMemoryEndsWithAPause(t *testing.T) {
+	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), publishing(ciliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"),
+		blockObject("10.0.0.0/30", ipalloc.InService))
+	b.r.Paused = true
+	o, err := b.r.observe(t.Context(), "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.r.remember("n", o.uid(), ipalloc.IPv4, expand.Memory{IdleSince: []time.Time{noon()}})
+	b.r.decide(t.Context(), o)
+	if got := b.r.recall("n", o.uid(), ipalloc.IPv4); len(got.IdleSince) > 0 {
+		t.Errorf("remembers %v", got.IdleSince)
+	}
+}
+
 // An agent that runs steadily and has said nothing of what it uses is asked to,
 // once.
 func TestSilentAgentIsAsked(t *testing.T) {

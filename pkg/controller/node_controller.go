@@ -210,10 +210,11 @@ func (r *NodeReconciler) decide(ctx context.Context, o *observation) []familyPla
 	var plans []familyPlan
 	for i := range o.families {
 		fo := &o.families[i]
+		key := fo.key(o.name)
 		if fo.paused != "" {
+			r.remember(key, o.uid(), fo.family, expand.Memory{}) // nobody sees what happens meanwhile
 			continue
 		}
-		key := fo.key(o.name)
 		old := r.recall(key, o.uid(), fo.family)
 		plan, next := expand.Decide(now, fo.policy, fo.state, old)
 		// Where no pool serves the node any more, nobody paces what drains once more.

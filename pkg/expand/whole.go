@@ -59,22 +59,27 @@ func (d *decision) countWhole() {
 		}
 	}
 	for _, pod := range d.state.Pods {
-		has, here := false, false
-		for _, a := range pod.IPs {
-			if !d.ours(a) {
-				continue
-			}
-			has = true
-			if d.isOfNode(a) {
-				here = here || !d.lostByAgent(a)
-				d.learn(a, user{name: pod.Name})
-			}
-		}
-		fresh := !has && !d.useless() && d.now.Before(pod.Seen.Add(d.policy.AckTimeout))
-		if here || fresh {
+		if d.countsWhole(pod) {
 			d.plan.Demand++
 		}
 	}
+}
+
+// countsWhole says that a pod is part of the demand, and learns its addresses.
+func (d *decision) countsWhole(pod Pod) bool {
+	has, here := false, false
+	for _, a := range pod.IPs {
+		if !d.ours(a) {
+			continue
+		}
+		has = true
+		if d.isOfNode(a) {
+			here = here || !d.lostByAgent(a) && !d.isStranded(a)
+			d.learn(a, user{name: pod.Name})
+		}
+	}
+	fresh := !has && !d.useless() && d.now.Before(pod.Seen.Add(d.policy.AckTimeout))
+	return here || fresh
 }
 
 // useless says that the agent has no use for the family.
@@ -204,19 +209,35 @@ func (d *decision) lostByAgent(a netip.Addr) bool {
 	return w != nil && w.Heard && !since.IsZero() && !d.isPublished(a)
 }
 
+// givesBackWithin is how long an agent takes at most to give back what it has no use
+// for: it looks each minute, and later where another's write crosses its own (Cilium
+// v1.20.1, pkg/ipam/multipool_manager.go, refreshPoolInterval).
+const givesBackWithin = 5 * time.Minute
+
+// isStranded says that a lies in a block that is not listed and cannot be. If its agent
+// has the pod, it asks for the address itself.
+func (d *decision) isStranded(a netip.Addr) bool {
+	b := d.blockOf(a)
+	return b != nil && b.Conflict && !d.isPublished(a)
+}
+
 // recallPutBack goes on remembering for which addresses blocks were told again. What
-// an agent has kept for AckTimeout it has use for.
+// an agent has kept for long it has use for.
 func (d *decision) recallPutBack() {
 	for a, since := range d.old.PutBack {
-		switch told := d.isPublished(a); {
-		case !d.inUse(a):
-		case !told:
-			d.rememberPutBack(a, since)
-		case since.IsZero():
-			d.rememberPutBack(a, d.now)
-		case d.now.Sub(since) < d.policy.AckTimeout:
-			d.rememberPutBack(a, since)
+		if !d.inUse(a) {
+			continue
 		}
+		if d.isPublished(a) {
+			if since.IsZero() {
+				since = d.now
+			}
+			if d.now.Sub(since) >= givesBackWithin {
+				continue
+			}
+			d.again(since.Add(givesBackWithin))
+		}
+		d.rememberPutBack(a, since)
 	}
 }
 

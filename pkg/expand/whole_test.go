@@ -81,7 +81,7 @@ func TestDecideLeftover(t *testing.T) {
 // for the pod's sake: it is told once. What is lost otherwise is told each time.
 func TestDecideLostByAgent(t *testing.T) {
 	const first, second = "10.0.0.0/30", "10.0.0.4/30"
-	never, now, long := time.Time{}, noon, noon.Add(-testPolicy().AckTimeout)
+	never, now, long := time.Time{}, noon, noon.Add(-givesBackWithin)
 	none, asked, seen := Memory{}, toldFor("10.0.0.5", never), toldFor("10.0.0.5", now)
 	kept := toldFor("10.0.0.5", noon.Add(-time.Minute))
 	runDecide(t, map[string]decideCase{
@@ -99,7 +99,7 @@ func TestDecideLostByAgent(t *testing.T) {
 		"it was": {
 			state:    node(lone(first), lone(second), told(2, first, second), pod("a/a", "10.0.0.5")),
 			memory:   asked,
-			want:     []string{"needs 1 of 4"},
+			want:     []string{"needs 1 of 4", "again in 5m0s"},
 			remember: &seen,
 		},
 		"it was given back": {
@@ -138,7 +138,7 @@ func TestDecideLostByAgent(t *testing.T) {
 		"an agent that keeps it": {
 			state:    node(lone(first), lone(second), told(2, first, second), pod("a/a", "10.0.0.5")),
 			memory:   kept,
-			want:     []string{"needs 1 of 4"},
+			want:     []string{"needs 1 of 4", "again in 4m0s"},
 			remember: &kept,
 		},
 		"for long, has use for it": {
@@ -146,6 +146,10 @@ func TestDecideLostByAgent(t *testing.T) {
 			memory:   toldFor("10.0.0.5", long),
 			want:     []string{"needs 1 of 4"},
 			remember: &none,
+		},
+		"a pod of a block that cannot be listed wants no other": {
+			state: node(lone(first), lone(second, conflict), told(2, first), pod("a/a", "10.0.0.5")),
+			want:  []string{"needs 0 of 2", "10.0.0.4/30 waits for Pods a/a"},
 		},
 		"a pod that is gone is forgotten": {
 			state:    node(lone(first), lone(second), told(2, first)),

@@ -50,7 +50,7 @@ type pooledNode struct {
 
 func newPooledNode(t *testing.T, d dice) *pooledNode {
 	p := DefaultPolicy()
-	p.MinFree, p.ExpandPercent, p.AckTimeout = d(20), 50+d(51), 30*time.Second
+	p.MinFree, p.ExpandPercent, p.AckTimeout = d(20), 50+d(51), 20*time.Second
 	w := &pooledNode{t: t, d: d, policy: p, now: noon, hangs: map[string]bool{}, lost: map[string]bool{}}
 	w.agent = poolAgent{Agent: multipool.Agent{Reserve: oneOf(d, 0, 1, 4, 8, 16)}}
 	w.agent.Restored()

@@ -1,6 +1,7 @@
 package claims
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 
@@ -133,7 +134,7 @@ func (s state) take(r Request) (state, bool) {
 			return s, true
 		}
 		allowed := s.exists && s.published == "" && s.mayBe(r.UID)
-		return state{removed: s.uid}, allowed
+		return state{removed: cmp.Or(s.uid, r.UID)}, allowed
 	}
 	return s, false
 }

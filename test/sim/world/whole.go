@@ -257,15 +257,26 @@ func (w *World) holdUnknown(b *v1alpha1.PodIPBlock, how string) {
 }
 
 // podSays says that a pod's status names an address of a block.
-func (w *World) podSays(cidr netip.Prefix) bool {
+func (w *World) podSays(cidr netip.Prefix) bool { return len(w.podsOf(cidr)) > 0 }
+
+// lostPodSays says so of pods that their agent did not restore, and of no others.
+func (w *World) lostPodSays(cidr netip.Prefix) bool {
+	pods := w.podsOf(cidr)
+	return len(pods) > 0 && !slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return w.dropped[string(p.UID)] == nil })
+}
+
+// podsOf are those whose status names an address of a block.
+func (w *World) podsOf(cidr netip.Prefix) []*corev1.Pod {
+	var pods []*corev1.Pod
 	for _, key := range w.api.Keys(KindPod) {
-		for _, ip := range w.api.Get(KindPod, key).(*corev1.Pod).Status.PodIPs {
+		pod := w.api.Get(KindPod, key).(*corev1.Pod)
+		for _, ip := range pod.Status.PodIPs {
 			if addr, err := netip.ParseAddr(ip.IP); err == nil && cidr.Contains(addr) {
-				return true
+				pods = append(pods, pod)
 			}
 		}
 	}
-	return false
+	return pods
 }
 
 // holdWholeRest checks at rest that each block of a node is told, or on its way
@@ -282,9 +293,10 @@ func (w *World) holdWholeRest(when string, m *machine, cn *ciliumv2.CiliumNode) 
 		case b.Spec.Node != m.name:
 		case meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockCoolingDown):
 			w.violate(9, "%s: block %s of node %s still cools down", when, name, m.name)
-		case w.podSays(netip.MustParsePrefix(b.Spec.CIDR)):
-			// Its agent has lost the pod, or nobody says which pool of Cilium's it is for:
-			// it goes with the pod. What an agent has of it holdPods looks for.
+		case w.api.Get(KindPool, b.Spec.Pool) == nil && w.podSays(netip.MustParsePrefix(b.Spec.CIDR)):
+			// Nobody says which pool of Cilium's it is for: it goes with the pod.
+		case w.lostPodSays(netip.MustParsePrefix(b.Spec.CIDR)):
+			// Told again, it was given back.
 		case !slices.ContainsFunc(told, func(l listed) bool { return l.cidr.String() == b.Spec.CIDR }):
 			w.violate(9, "%s: block %s of node %s is neither told nor given back", when, name, m.name)
 		}
