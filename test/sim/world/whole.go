@@ -257,26 +257,26 @@ func (w *World) holdUnknown(b *v1alpha1.PodIPBlock, how string) {
 }
 
 // podSays says that a pod's status names an address of a block.
-func (w *World) podSays(cidr netip.Prefix) bool { return len(w.podsOf(cidr)) > 0 }
-
-// lostPodSays says so of pods that their agent did not restore, and of no others.
-func (w *World) lostPodSays(cidr netip.Prefix) bool {
-	pods := w.podsOf(cidr)
-	return len(pods) > 0 && !slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return w.dropped[string(p.UID)] == nil })
-}
-
-// podsOf are those whose status names an address of a block.
-func (w *World) podsOf(cidr netip.Prefix) []*corev1.Pod {
-	var pods []*corev1.Pod
+func (w *World) podSays(cidr netip.Prefix) bool {
 	for _, key := range w.api.Keys(KindPod) {
-		pod := w.api.Get(KindPod, key).(*corev1.Pod)
-		for _, ip := range pod.Status.PodIPs {
+		for _, ip := range w.api.Get(KindPod, key).(*corev1.Pod).Status.PodIPs {
 			if addr, err := netip.ParseAddr(ip.IP); err == nil && cidr.Contains(addr) {
-				pods = append(pods, pod)
+				return true
 			}
 		}
 	}
-	return pods
+	return false
+}
+
+// isLost says that so does the status of a pod alone, of which nothing is left on its
+// machine: its agent did not restore it, or has yet to give it an address again.
+func (w *World) isLost(m *machine, cidr netip.Prefix) bool {
+	for _, e := range m.endpoints {
+		if slices.ContainsFunc(e.addrs(), cidr.Contains) {
+			return false
+		}
+	}
+	return w.podSays(cidr)
 }
 
 // holdWholeRest checks at rest that each block of a node is told, or on its way
@@ -295,7 +295,7 @@ func (w *World) holdWholeRest(when string, m *machine, cn *ciliumv2.CiliumNode) 
 			w.violate(9, "%s: block %s of node %s still cools down", when, name, m.name)
 		case w.api.Get(KindPool, b.Spec.Pool) == nil && w.podSays(netip.MustParsePrefix(b.Spec.CIDR)):
 			// Nobody says which pool of Cilium's it is for: it goes with the pod.
-		case w.lostPodSays(netip.MustParsePrefix(b.Spec.CIDR)):
+		case w.isLost(m, netip.MustParsePrefix(b.Spec.CIDR)):
 			// Told again, it was given back.
 		case !slices.ContainsFunc(told, func(l listed) bool { return l.cidr.String() == b.Spec.CIDR }):
 			w.violate(9, "%s: block %s of node %s is neither told nor given back", when, name, m.name)
