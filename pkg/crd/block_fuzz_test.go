@@ -22,6 +22,7 @@ func FuzzBlockFrom(f *testing.F) {
 	f.Add("10.0.0.1-27", "10.0.0.1/27", "p", "")
 	f.Add("FD00--122", "FD00::/122", "", "n")
 	f.Add("0--ffff-10.0.0.0-122", "::ffff:10.0.0.0/122", "p", "n")
+	f.Add("0--ffff-0.0.0.0-100", "::ffff:0.0.0.1/100", "p", "n")
 	f.Add("10.0.0.0-08", "10.0.0.0/08", "p", "n")
 	f.Add("fe80---64", "fe80::%eth0/64", "p", "n")
 	f.Fuzz(func(t *testing.T, name, cidr, pool, node string) {

@@ -217,10 +217,10 @@ func parseCIDR(s string, path *field.Path) (netip.Prefix, *field.Error) {
 	switch {
 	case err != nil:
 		return netip.Prefix{}, field.Invalid(path, s, "is not a CIDR: write it like 10.20.0.0/16 or fd00:10::/48")
+	case cidr.Masked().Overlaps(mappedIPv4()):
+		return netip.Prefix{}, field.Invalid(path, s, fmt.Sprintf("holds IPv4-mapped addresses (%s), which are read as IPv4 elsewhere: use other addresses", mappedIPv4()))
 	case cidr.Masked() != cidr:
 		return cidr.Masked(), field.Invalid(path, s, fmt.Sprintf("has host bits set: write %s", cidr.Masked()))
-	case cidr.Overlaps(mappedIPv4()):
-		return netip.Prefix{}, field.Invalid(path, s, fmt.Sprintf("holds IPv4-mapped addresses (%s), which are read as IPv4 elsewhere: use other addresses", mappedIPv4()))
 	}
 	return cidr, nil
 }
