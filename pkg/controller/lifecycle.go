@@ -91,6 +91,10 @@ func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *cil
 		return err
 	}
 	r.created(o, view)
+	// Told at once: if the agent writes to it before its addresses are published,
+	// the next look finds a CiliumNode like any other.
+	r.Events.ciliumNodeRestored(o.node)
+	log.FromContext(ctx).Info("put back the deleted CiliumNode", "blocks", len(o.blocks))
 	change := ciliumnode.Change{}
 	for _, b := range o.blocks {
 		ciliumPool := r.ciliumPoolOf(b, last.View)
@@ -110,8 +114,6 @@ func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *cil
 	if err := r.apply(ctx, o, view, change); err != nil {
 		return err
 	}
-	r.Events.ciliumNodeRestored(o.node)
-	log.FromContext(ctx).Info("put back the deleted CiliumNode", "addresses", len(change.Publish))
 	if err := r.poke(ctx, o); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -86,6 +87,33 @@ func TestCiliumNodeIsPutBack(t *testing.T) {
 			// It is asked to report, by a mark that it refuses.
 			if got := b.ciliumNode().Release; len(got) != 1 {
 				t.Errorf("release entries %v, want one", got)
+			}
+		})
+	}
+}
+
+// That a CiliumNode was put back is told once, also where its agent writes to it
+// before its addresses are published.
+func TestPutBackIsTold(t *testing.T) {
+	for _, race := range []bool{false, true} {
+		t.Run(fmt.Sprintf("race %t", race), func(t *testing.T) {
+			b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService))
+			b.r.Ledger.GoneNode(ciliumnode.Keep(lastSeen("node-uid")))
+			lost := false
+			b.before = func(call string) {
+				if race && !lost && call == "patch CiliumNode" {
+					lost = true
+					if err := b.api.Patch(t.Context(), ciliumNode("n", ""), rawMerge(`{"spec":{"bootid":"b"}}`)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			b.settle()
+			if lost != race {
+				t.Fatal("nobody wrote in between: this has tried nothing")
+			}
+			if n := b.told(EventNodeRestored); n != 1 {
+				t.Errorf("told %d times, want once", n)
 			}
 		})
 	}
