@@ -25,6 +25,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -158,6 +159,7 @@ func (e *env) wipe() {
 	e.t.Helper()
 	for _, list := range []client.ObjectList{
 		&corev1.PodList{}, &corev1.NodeList{}, &ciliumv2.CiliumNodeList{}, &ciliumv2alpha1.CiliumPodIPPoolList{}, &v1alpha1.PodIPPoolList{}, &v1alpha1.PodIPBlockList{},
+		&eventsv1.EventList{},
 	} {
 		if err := e.client.List(e.ctx, list); err != nil {
 			e.t.Fatal(err)
