@@ -55,7 +55,7 @@ func (o *Observer) ciliumPoolOf(b crd.Block, view *ciliumnode.View) string {
 // isNobodys reports whether nothing tells which pool of Cilium's a block is for: its
 // PodIPPool is gone, and it is listed for none. It must not come to be listed.
 func (o *Observer) isNobodys(b crd.Block, view *ciliumnode.View) bool {
-	return o.Defaults.CiliumPools && o.Pools.Get(b.Pool) == nil && !slices.Contains(view.Listed(), b.CIDR)
+	return o.Defaults.CiliumPools && o.Pools.Get(b.Pool) == nil && (view == nil || !slices.Contains(view.Listed(), b.CIDR))
 }
 
 // split parts the blocks that are for a pool of Cilium's from those for others.

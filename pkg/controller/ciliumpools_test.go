@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -118,6 +119,32 @@ func TestBlockOfNobodyHoldsNothingUp(t *testing.T) {
 	b.settle()
 	b.tells(prefixes("10.0.0.0/30"), nil)
 	if b.has("10.0.0.4/30") || !b.has("10.8.0.0/30") {
+		t.Errorf("blocks are %+v", b.blocks())
+	}
+}
+
+// Its pods are no demand of the default pool: for them the agent has no use for another
+// block, and would give it back each time.
+func TestPodsOfNobodysBlockAreNoDemand(t *testing.T) {
+	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), pooled(2, "10.0.0.0/30"),
+		blockObject("10.0.0.0/30", ipalloc.InService), blueBlock("10.8.0.0/28"))
+	for i := range 5 {
+		b.r.Pods.Set(podOn(fmt.Sprintf("x%d", i), fmt.Sprintf("10.8.0.%d", i+1)), noon())
+	}
+	b.settle()
+	b.tells(prefixes("10.0.0.0/30"), nil)
+	if blocks := b.blocks(); len(blocks) != 2 {
+		t.Errorf("blocks are %+v", blocks)
+	}
+}
+
+// A node whose CiliumNode nobody remembers gets one without it.
+func TestNobodysBlockOfAForgottenCiliumNode(t *testing.T) {
+	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), blueBlock("10.8.0.0/28"))
+	b.r.Pods.Set(podOn("x", "10.8.0.1"), noon())
+	b.settle()
+	b.tells(prefixes("10.0.0.0/30", "10.0.0.4/30"), nil)
+	if !b.has("10.8.0.0/28") {
 		t.Errorf("blocks are %+v", b.blocks())
 	}
 }

@@ -53,16 +53,18 @@ func (o *Observer) Policy(node *corev1.Node, f ipalloc.Family, ciliumPool string
 // say.
 func (o *Observer) State(s expand.State, ciliumPool string, view *ciliumnode.View, blocks []crd.Block) expand.State {
 	mine, others := o.split(blocks, ciliumPool, view)
-	view = view.Of(ciliumPool)
+	share := view.Of(ciliumPool)
 	for _, b := range mine {
 		if ipalloc.FamilyOf(b.CIDR.Addr()) == s.Family {
-			s.Blocks = append(s.Blocks, o.blockState(b, view))
+			state := o.blockState(b, share)
+			state.Nobodys = o.isNobodys(b, view)
+			s.Blocks = append(s.Blocks, state)
 		}
 	}
-	if view != nil {
-		s.Pool, s.Used, s.Release = view.Pool, view.Used, releaseOf(view.Release, ciliumPool, mine, others)
-		s.Own, s.Limits = view.InUse(), view.Limits
-		s.Whole = wholeOf(view, s.Family, mine)
+	if share != nil {
+		s.Pool, s.Used, s.Release = share.Pool, share.Used, releaseOf(share.Release, ciliumPool, mine, others)
+		s.Own, s.Limits = share.InUse(), share.Limits
+		s.Whole = wholeOf(share, s.Family, mine)
 	}
 	return s
 }

@@ -114,6 +114,8 @@ func request(why Reason) func(*Block) { return func(b *Block) { b.Request = why 
 
 func conflict(b *Block) { b.Conflict = true }
 
+func nobodys(b *Block) { b.Nobodys, b.Request = true, PoolDeleted }
+
 func leftover(b *Block) { b.Leftover = true }
 
 func listed(b *Block) { b.Listed = true }

@@ -53,5 +53,5 @@ func (d *decision) appendLost(lost []netip.Addr, a netip.Addr) []netip.Addr {
 
 // keepsUsed says that what is in use of the block can be published by this plan.
 func (b *block) keepsUsed() bool {
-	return !b.Conflict && !b.undrained && b.Phase != ipalloc.CoolingDown
+	return !b.Conflict && !b.Nobodys && !b.undrained && b.Phase != ipalloc.CoolingDown
 }

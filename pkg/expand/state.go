@@ -80,6 +80,9 @@ type Block struct {
 	Hold Hold
 	// Conflict: it overlaps an older block. Nothing of it is published.
 	Conflict bool
+	// Nobodys: its pool is gone, and nothing tells for which of Cilium's pools it is.
+	// It is not listed, and cannot come to be.
+	Nobodys bool
 	// Listed: the CiliumNode's podCIDRs name it.
 	Listed bool
 	// Leftover: it also stands where an agent reads that is told addresses, and the

@@ -218,7 +218,7 @@ const givesBackWithin = 5 * time.Minute
 // has the pod, it asks for the address itself.
 func (d *decision) isStranded(a netip.Addr) bool {
 	b := d.blockOf(a)
-	return b != nil && b.Conflict && !d.isPublished(a)
+	return b != nil && (b.Conflict || b.Nobodys) && !d.isPublished(a)
 }
 
 // recallPutBack goes on remembering for which addresses blocks were told again. What
