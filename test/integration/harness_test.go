@@ -434,6 +434,22 @@ func (e *env) hasBlocks(node string, n int) {
 	})
 }
 
+// reported waits until a node's agent has reported so many addresses in use, and
+// nothing is asked of it.
+func (e *env) reported(node string, used int) {
+	e.t.Helper()
+	e.eventually(fmt.Sprintf("the agent of %s reports %d addresses in use", node, used), func() error {
+		cn, err := e.ciliumNode(node)
+		if err != nil {
+			return err
+		}
+		if len(cn.Status.IPAM.Used) != used || len(cn.Status.IPAM.ReleaseIPs) > 0 {
+			return fmt.Errorf("%d; release-ips %v", len(cn.Status.IPAM.Used), cn.Status.IPAM.ReleaseIPs)
+		}
+		return nil
+	})
+}
+
 // running waits until every pod of a prefix has its address.
 func (e *env) running(prefix string, n int) {
 	e.t.Helper()

@@ -311,6 +311,7 @@ func TestPausedOperatorWritesNothing(t *testing.T) {
 	e.pods("n1", "load", 40)
 	e.running("load", 40)
 	e.hasBlocks("n1", 2)
+	e.reported("n1", 41)
 	op.stop()
 	e.deletePods("load", nil)
 	s := quick()
