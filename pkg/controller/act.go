@@ -167,7 +167,7 @@ func (r *NodeReconciler) wroteNode(o *observation, written *ciliumnode.View) {
 	r.Ledger.WroteNode(o.name, written.ResourceVersion)
 	for _, b := range o.blocks {
 		if b.Phase == ipalloc.CoolingDown {
-			r.Ledger.SetMoved(b.UID)
+			r.Ledger.SetMoved(b)
 		}
 	}
 }

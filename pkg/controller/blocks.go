@@ -248,7 +248,7 @@ func (r *NodeReconciler) giveUp(ctx context.Context, o *observation, cidr netip.
 		if slices.Contains(live.Listed(), cidr) || holdsAlone(live, cidr, o.blocks) {
 			return fmt.Errorf("%w: addresses of block %s are published", errStale, cidr)
 		}
-		if !r.Ledger.Moved(b.UID) {
+		if !r.Ledger.Moved(b) {
 			return r.move(ctx, o, live, b)
 		}
 	}

@@ -22,13 +22,23 @@ func (b *bed) has(cidr string) bool {
 	return false
 }
 
+// moved notes that the CiliumNode has changed since a block began to rest.
+func (b *bed) moved(cidr string) {
+	b.t.Helper()
+	held, ok := b.r.Ledger.Block(prefix(cidr))
+	if !ok {
+		b.t.Fatalf("no block %s", cidr)
+	}
+	b.r.Ledger.SetMoved(held)
+}
+
 // resting is node n with all it needs, and a block that has rested.
 func resting(t *testing.T) *bed {
 	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"),
 		publishing(ciliumNode("n", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"),
 		blockObject("10.0.0.0/29", ipalloc.InService), blockObject("10.0.0.12/30", ipalloc.CoolingDown))
 	b.clock.SetTime(noon().Add(time.Hour))
-	b.r.Ledger.SetMoved("uid-10.0.0.12/30")
+	b.moved("10.0.0.12/30")
 	return b
 }
 

@@ -133,9 +133,6 @@ func (l *Ledger) set(b crd.Block) {
 		}
 	}
 	l.blocks[b.CIDR] = b
-	if b.Phase != ipalloc.CoolingDown {
-		delete(l.nodes.moved, b.UID)
-	}
 	if l.byNode[b.Node] == nil {
 		l.byNode[b.Node] = map[netip.Prefix]struct{}{}
 	}

@@ -224,14 +224,17 @@ func TestLedgerOverlaps(t *testing.T) {
 
 func TestLedgerForgetsMovedOnceInService(t *testing.T) {
 	b := block("10.0.0.0/30", "p", "a", 1)
-	l := readyLedger(at(b, 2, ipalloc.CoolingDown))
-	l.SetMoved(b.UID)
-	if !l.Moved(b.UID) {
+	rested := at(b, 2, ipalloc.CoolingDown)
+	l := readyLedger(rested)
+	l.SetMoved(rested)
+	if !l.Moved(rested) {
 		t.Fatal("not noted")
 	}
 	l.Observed(at(b, 3, ipalloc.InService)) // another leader took it back, and may publish it
-	l.Observed(at(b, 4, ipalloc.CoolingDown))
-	if l.Moved(b.UID) {
+	l.SetMoved(rested)                      // by a write decided on before
+	again := at(b, 4, ipalloc.CoolingDown)
+	l.Observed(again)
+	if l.Moved(again) {
 		t.Error("a change before the block was last in service counts as one after it left")
 	}
 }

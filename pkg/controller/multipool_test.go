@@ -191,7 +191,7 @@ func TestMultiPoolGivesUpNothingThatIsListed(t *testing.T) {
 			b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), pooled(2, "10.0.0.0/30"),
 				blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.12/30", ipalloc.CoolingDown))
 			b.clock.SetTime(noon().Add(time.Hour))
-			b.r.Ledger.SetMoved("uid-10.0.0.12/30")
+			b.moved("10.0.0.12/30")
 			b.lag()
 			b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"default","cidrs":[` + cidrs + `]}]}}}}`)
 			if _, err := b.reconcile(); err != nil {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 )
 
 // nodeRecords is what the ledger remembers of CiliumNodes.
@@ -23,9 +24,10 @@ type nodeRecords struct {
 	gone map[string]bool
 	// written is the resourceVersion of this process's last write to each.
 	written map[string]string
-	// moved are the blocks, by UID, whose CiliumNode this process has changed
-	// since they began to cool down: an older patch of it conflicts.
-	moved map[types.UID]bool
+	// moved are the blocks that cool down, by UID, whose CiliumNode this process has
+	// changed since: an older patch of it conflicts. In the version they had then, as
+	// one that serves meanwhile may be published again.
+	moved map[types.UID]string
 }
 
 func newNodeRecords() nodeRecords {
@@ -34,7 +36,7 @@ func newNodeRecords() nodeRecords {
 		seen:    map[string]*ciliumnode.Kept{},
 		gone:    map[string]bool{},
 		written: map[string]string{},
-		moved:   map[types.UID]bool{},
+		moved:   map[types.UID]string{},
 	}
 }
 
@@ -126,19 +128,20 @@ func (l *Ledger) Behind(name, version string) bool {
 	return !reached(version, l.nodes.written[name])
 }
 
-// SetMoved notes that the CiliumNode of a block that cools down has changed
-// since it began to.
-func (l *Ledger) SetMoved(uid types.UID) {
+// SetMoved notes that the CiliumNode of a block has changed since the block was
+// seen to cool down.
+func (l *Ledger) SetMoved(b crd.Block) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.nodes.moved[uid] = true
+	l.nodes.moved[b.UID] = b.ResourceVersion
 }
 
-// Moved reports whether SetMoved was called for the block.
-func (l *Ledger) Moved(uid types.UID) bool {
+// Moved reports whether SetMoved was called for the block as it is.
+func (l *Ledger) Moved(b crd.Block) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.nodes.moved[uid]
+	version, noted := l.nodes.moved[b.UID]
+	return noted && version == b.ResourceVersion
 }
 
 func (l *Ledger) foreignOf(cn *ciliumnode.View) []netip.Prefix {
