@@ -94,6 +94,11 @@ func (r *NodeReconciler) shownAlone(ctx context.Context, created []crd.Block) er
 // else won it.
 func (r *NodeReconciler) claimOne(ctx context.Context, o *observation, f ipalloc.Family, pools []*crd.Pool) (crd.Block, *crd.Pool, error) {
 	cidr, pool, err := r.Ledger.Claim(f, o.name, pools)
+	if errors.Is(err, ipalloc.ErrExhausted) && !r.isStarving(o.name) {
+		// What comes free from now on wakes it; what just did is found now.
+		r.setStarving(o.name, true)
+		cidr, pool, err = r.Ledger.Claim(f, o.name, pools)
+	}
 	if err != nil {
 		if errors.Is(err, ipalloc.ErrExhausted) && len(pools) > 0 {
 			r.Metrics.claimed(pools[0].Name, f, claimExhausted)
@@ -166,6 +171,7 @@ func (r *NodeReconciler) resolveUnsure(ctx context.Context, node string) error {
 			continue
 		}
 		r.Ledger.Unclaim(node, cidr)
+		r.Recount() // somebody else may have found the pool exhausted meanwhile
 	}
 	return nil
 }

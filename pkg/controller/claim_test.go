@@ -101,6 +101,30 @@ func TestReconcileClaimsABlockThatExists(t *testing.T) {
 	}
 }
 
+// A node that finds its pool exhausted is woken by what comes free from then on, also
+// while it writes what it could get.
+func TestReconcileStarvesAsSoonAsThePoolIsExhausted(t *testing.T) {
+	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/30"), publishing(ciliumNode("n", "")))
+	for _, name := range []string{"a", "b", "c"} {
+		b.r.Pods.Set(podOn(name), noon())
+	}
+	published := false
+	b.before = func(call string) {
+		if call == "patch CiliumNode" {
+			published = true
+			if !slices.Contains(b.r.Starving(), "n") {
+				t.Error("what comes free now wakes nobody")
+			}
+		}
+	}
+	if _, err := b.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	if !published {
+		t.Error("nothing was published: this has tried nothing")
+	}
+}
+
 // A claim whose answer was lost, and that nobody takes up again, ends as soon as
 // the API server says that there is no such block.
 func TestReconcileEndsTheDoubtAboutAClaim(t *testing.T) {
@@ -128,6 +152,20 @@ func TestReconcileEndsTheDoubtAboutAClaim(t *testing.T) {
 	}
 	if n := b.r.Ledger.Free(ipalloc.Cut{Ranges: prefixes("10.0.0.0/30"), BlockBits: 30}); n != 1 {
 		t.Errorf("%d blocks are free, want 1", n)
+	}
+}
+
+// Those who found the pool exhausted because of it look again.
+func TestEndOfADoubtWakesTheStarving(t *testing.T) {
+	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/30"), publishing(ciliumNode("n", "")))
+	woken := 0
+	b.r.Recount = func() { woken++ }
+	b.r.Ledger.Unsure("n", prefix("10.0.0.0/30"))
+	if err := b.r.resolveUnsure(t.Context(), "n"); err != nil {
+		t.Fatal(err)
+	}
+	if woken != 1 {
+		t.Errorf("woken %d times, want once", woken)
 	}
 }
 

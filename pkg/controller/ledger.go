@@ -89,6 +89,7 @@ func (l *Ledger) Gone(b crd.Block) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if held, ok := l.blocks[b.CIDR]; ok && held.UID == b.UID {
+		l.tear(held)
 		l.drop(held)
 	}
 	if len(l.gone) >= maxGone {
@@ -170,9 +171,7 @@ func (l *Ledger) drop(b crd.Block) {
 	delete(l.shown, b.UID)
 	l.space.Release(b.CIDR)
 	// What the node's CiliumNode names of it is no longer covered.
-	if cn := l.nodes.seen[b.Node]; cn != nil {
-		l.setForeign(b.Node, l.foreignOf(cn.View))
-	}
+	l.setForeign(b.Node, l.foreignOf(b.Node))
 }
 
 func (l *Ledger) tell() {

@@ -316,3 +316,40 @@ func TestLedgerForeign(t *testing.T) {
 	l.ObservedNode(ciliumnode.Keep(ciliumNode("n", "7")))
 	expectFree("a block that came and went", 2)
 }
+
+// A block that somebody tears away stays taken until the watch of its CiliumNode has
+// shown this process's last write, which may name it.
+func TestLedgerTornAwayBehindItsCiliumNode(t *testing.T) {
+	tests := map[string]struct {
+		then   func(l *Ledger)
+		want   uint64
+		before string
+	}{
+		"the watch shows an older version": {func(l *Ledger) { l.ObservedNode(ciliumnode.Keep(ciliumNode("n", "7"))) }, 0, "5"},
+		"the write names it":               {func(l *Ledger) { l.ObservedNode(ciliumnode.Keep(ciliumNode("n", "8", "10.0.0.0/30"))) }, 0, "5"},
+		"the write does not":               {func(l *Ledger) { l.ObservedNode(ciliumnode.Keep(ciliumNode("n", "8"))) }, 1, "5"},
+		"the watch has shown nothing yet":  {func(*Ledger) {}, 0, ""},
+		"the CiliumNode is gone for good":  {func(l *Ledger) { l.ForgetNode("n") }, 1, "5"},
+		"the watch had shown all":          {func(*Ledger) {}, 1, "8"},
+		"another block goes": {func(l *Ledger) {
+			other := block("10.0.1.0/30", "p", "n", 3)
+			l.Observed(other)
+			l.Deleted(other)
+		}, 0, "5"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			held := block("10.0.0.0/30", "p", "n", 2)
+			l := readyLedger(held)
+			if test.before != "" {
+				l.ObservedNode(ciliumnode.Keep(ciliumNode("n", test.before)))
+			}
+			l.WroteNode("n", "8")
+			l.Gone(held)
+			test.then(l)
+			if got := l.Free(ipalloc.Cut{Ranges: prefixes("10.0.0.0/30"), BlockBits: 30}); got != test.want {
+				t.Errorf("%d are free, want %d", got, test.want)
+			}
+		})
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -52,11 +53,19 @@ func (r *NodeReconciler) ensureCiliumNode(ctx context.Context, o *observation) e
 	if len(o.blocks) == 0 {
 		return nil
 	}
-	r.Events.ciliumNodeRemade(o.node)
+	if !slices.ContainsFunc(o.blocks, restsAsNodeGone) {
+		r.Events.ciliumNodeRemade(o.node)
+	}
 	if err := r.poke(ctx, o); err != nil {
 		return err
 	}
 	return errStale // observe the node as it now is
+}
+
+// restsAsNodeGone says that a block rests as its Node was gone: its CiliumNode went
+// with that, and is no one that somebody deleted under a running agent.
+func restsAsNodeGone(b crd.Block) bool {
+	return b.Phase == ipalloc.CoolingDown && b.Reason == expand.NodeGone
 }
 
 // withoutCilium lets the blocks of a Node cool down that Cilium no longer runs
@@ -142,9 +151,13 @@ func (r *NodeReconciler) poke(ctx context.Context, o *observation) error {
 		return err
 	}
 	view, err := r.CiliumNodes.Release(ctx, live, []netip.Addr{o.pokeAddress()}, nil)
-	if r.Metrics.wrote("CiliumNode", "release", err) != nil {
-		return err
+	if err != nil {
+		return r.Metrics.wrote("CiliumNode", "release", err)
 	}
+	if view == live { // it is asked already
+		return nil
+	}
+	_ = r.Metrics.wrote("CiliumNode", "release", nil)
 	r.wroteNode(o, view)
 	return nil
 }

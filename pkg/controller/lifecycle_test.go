@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -114,6 +115,27 @@ func TestPutBackIsTold(t *testing.T) {
 			}
 			if n := b.told(EventNodeRestored); n != 1 {
 				t.Errorf("told %d times, want once", n)
+			}
+		})
+	}
+}
+
+// That one was made again is told where somebody deleted it, and nobody remembers
+// it. A Node that comes back had none.
+func TestRemadeIsTold(t *testing.T) {
+	for reason, want := range map[expand.Reason]int{expand.None: 1, expand.NodeGone: 0} {
+		t.Run(string(reason), func(t *testing.T) {
+			block := blockObject("10.0.0.0/30", ipalloc.InService)
+			if reason != expand.None {
+				crd.SetBlockPhase(block, ipalloc.CoolingDown, reason, "", noon())
+			}
+			b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), block)
+			b.settle()
+			if b.ciliumNode() == nil {
+				t.Fatal("none was made")
+			}
+			if n := b.told(EventNodeRemade); n != want {
+				t.Errorf("told %d times, want %d", n, want)
 			}
 		})
 	}

@@ -24,6 +24,9 @@ type nodeRecords struct {
 	gone map[string]bool
 	// written is the resourceVersion of this process's last write to each.
 	written map[string]string
+	// torn are blocks that went while the watch of their CiliumNode had yet to show
+	// this process's last write to it: it may name them.
+	torn map[string][]netip.Prefix
 	// moved are the blocks that cool down, by UID, whose CiliumNode this process has
 	// changed since: an older patch of it conflicts. In the version they had then, as
 	// one that serves meanwhile may be published again.
@@ -36,6 +39,7 @@ func newNodeRecords() nodeRecords {
 		seen:    map[string]*ciliumnode.Kept{},
 		gone:    map[string]bool{},
 		written: map[string]string{},
+		torn:    map[string][]netip.Prefix{},
 		moved:   map[types.UID]string{},
 	}
 }
@@ -47,7 +51,10 @@ func (l *Ledger) ObservedNode(cn *ciliumnode.Kept) (changed bool) {
 	defer l.mu.Unlock()
 	delete(l.nodes.gone, cn.Name)
 	l.nodes.seen[cn.Name] = cn
-	return l.setForeign(cn.Name, l.foreignOf(cn.View))
+	if reached(cn.ResourceVersion, l.nodes.written[cn.Name]) {
+		delete(l.nodes.torn, cn.Name)
+	}
+	return l.setForeign(cn.Name, l.foreignOf(cn.Name))
 }
 
 // GoneNode takes in a CiliumNode that the watch shows to be deleted. What it
@@ -110,6 +117,7 @@ func (l *Ledger) ForgetNode(name string) (changed bool) {
 	delete(l.nodes.gone, name)
 	delete(l.nodes.written, name)
 	delete(l.nodes.seen, name)
+	delete(l.nodes.torn, name)
 	return l.setForeign(name, nil)
 }
 
@@ -144,10 +152,26 @@ func (l *Ledger) Moved(b crd.Block) bool {
 	return noted && version == b.ResourceVersion
 }
 
-func (l *Ledger) foreignOf(cn *ciliumnode.View) []netip.Prefix {
-	taken := cn.Given()
+// tear notes a block that went, if it may be named where the watch has yet to look.
+func (l *Ledger) tear(b crd.Block) {
+	version := ""
+	if cn := l.nodes.seen[b.Node]; cn != nil {
+		version = cn.ResourceVersion
+	}
+	if !reached(version, l.nodes.written[b.Node]) {
+		l.nodes.torn[b.Node] = append(l.nodes.torn[b.Node], b.CIDR)
+	}
+}
+
+func (l *Ledger) foreignOf(node string) []netip.Prefix {
+	torn := l.nodes.torn[node]
+	if l.nodes.seen[node] == nil {
+		return slices.Clone(torn)
+	}
+	cn := l.nodes.seen[node].View
+	taken := append(cn.Given(), torn...)
 	covers := slices.Clone(taken)
-	for cidr := range l.byNode[cn.Name] {
+	for cidr := range l.byNode[node] {
 		covers = append(covers, cidr)
 	}
 	for _, addrs := range []iter.Seq[netip.Addr]{maps.Keys(cn.Pool), slices.Values(cn.Odd), maps.Keys(cn.Used)} {
