@@ -100,6 +100,9 @@ func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *cil
 		return err
 	}
 	r.created(o, view)
+	if len(last.Used) > 0 {
+		r.setPutBack(o.name, view.UID)
+	}
 	// Told at once: if the agent writes to it before its addresses are published,
 	// the next look finds a CiliumNode like any other.
 	r.Events.ciliumNodeRestored(o.node)

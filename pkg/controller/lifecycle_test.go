@@ -120,6 +120,43 @@ func TestPutBackIsTold(t *testing.T) {
 	}
 }
 
+// An agent that had reported before is asked to report again, also where it writes to
+// the CiliumNode in between and the node was another IPAM's once.
+func TestPutBackOfAnAdoptedNodeIsReported(t *testing.T) {
+	for name, spare := range map[string]bool{"its adopted block is left": true, "another CIDR is named that it was given": false} {
+		t.Run(name, func(t *testing.T) {
+			block := blockObject("10.0.0.0/30", ipalloc.InService)
+			last := publishing(ciliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2")
+			if spare {
+				block = adoptedBlock("10.0.0.0/30")
+			} else {
+				last.Spec.IPAM.Pools.Allocated = pooled(0, "10.0.0.8/30").Spec.IPAM.Pools.Allocated
+			}
+			last.ResourceVersion, last.Status.IPAM.Used = "1", allocationMap("10.0.0.1")
+			last.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: "node-uid"}}
+			b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), block)
+			b.r.Ledger.GoneNode(ciliumnode.Keep(last))
+			b.settleAgent()
+			lost := false
+			b.before = func(call string) {
+				if !lost && call == "patch CiliumNode" {
+					lost = true
+					if err := b.api.Patch(t.Context(), ciliumNode("n", ""), rawMerge(`{"spec":{"bootid":"b"}}`)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			b.settle()
+			if !lost {
+				t.Fatal("nobody wrote in between: this has tried nothing")
+			}
+			if v := b.ciliumNode(); len(v.Release) != 1 || !slices.Contains(b.published(), "10.0.0.1") {
+				t.Errorf("published %v, release entries %v; want what was, and one that asks", b.published(), v.Release)
+			}
+		})
+	}
+}
+
 // That one was made again is told where somebody deleted it, and nobody remembers
 // it. A Node that comes back had none.
 func TestRemadeIsTold(t *testing.T) {

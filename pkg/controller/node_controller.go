@@ -71,6 +71,9 @@ type NodeReconciler struct {
 	starving map[string]bool
 	// asked are the CiliumNodes whose agents were asked for a report.
 	asked map[string]types.UID
+	// putBack are the CiliumNodes put back of which the agent had reported what it
+	// uses: it runs in our mode, whatever the new one does not say yet.
+	putBack map[string]types.UID
 	// said are the plans last logged, of nodes that are not at rest.
 	said map[string]*[2]string
 	// differs is what was last told of nodes in shadow.
@@ -323,6 +326,7 @@ func (r *NodeReconciler) forget(node string) {
 	delete(r.losses, node)
 	delete(r.starving, node)
 	delete(r.asked, node)
+	delete(r.putBack, node)
 	maps.DeleteFunc(r.said, func(key string, _ *[2]string) bool { return ofNode(key, node) })
 	delete(r.differs, node)
 }
@@ -347,6 +351,22 @@ func (r *NodeReconciler) askAgain(node string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.asked, node)
+}
+
+// setPutBack notes that a CiliumNode was put back whose agent had reported.
+func (r *NodeReconciler) setPutBack(node string, uid types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.putBack == nil {
+		r.putBack = map[string]types.UID{}
+	}
+	r.putBack[node] = uid
+}
+
+func (r *NodeReconciler) wasPutBack(v *ciliumnode.View) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.putBack[v.Name] == v.UID
 }
 
 func (r *NodeReconciler) setStarving(node string, starving bool) {

@@ -101,7 +101,7 @@ func (r *NodeReconciler) observe(ctx context.Context, name string) (*observation
 	case !apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("reading Node %s: %w", name, err)
 	}
-	if o.view != nil && len(o.view.Used) == 0 {
+	if o.view != nil && len(o.view.Used) == 0 && !r.wasPutBack(o.view) {
 		o.elsewhere = len(o.view.Unadopted(crd.CIDRs(o.blocks))) > 0
 		o.adopting = slices.ContainsFunc(o.blocks, func(b crd.Block) bool {
 			return b.AdoptedFrom != "" && b.Phase == ipalloc.InService
