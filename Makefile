@@ -34,7 +34,7 @@ build: ## Build the operator into .cache/bin.
 .PHONY: test
 test: controlplane helm $(BIN)/cilium-ipam ## Run all tests under the race detector. PKG=./pkg/ipalloc runs those of one package.
 	@[[ -n "$(RACE)" ]] || echo "no C compiler found: testing without the race detector"
-	go test $(RACE) -timeout 20m $(PKG)
+	go test $(RACE) -timeout 60m $(PKG)
 
 .PHONY: ci
 ci: ## Everything a change must pass: .ci/run.

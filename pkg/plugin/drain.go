@@ -226,6 +226,7 @@ func (e *env) deleteBlocks(ctx context.Context, c *cluster, rows []blockRow) err
 // follow shows what is in the way, a line for each change, until every block of
 // the target rests.
 func (e *env) follow(ctx context.Context, t drainTarget, f drainFlags) error {
+	reading := ctx // the first read may take its time, so that there is something to tell
 	if f.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, f.timeout)
@@ -235,10 +236,11 @@ func (e *env) follow(ctx context.Context, t drainTarget, f drainFlags) error {
 	defer tick.Stop()
 	told := map[string]string{}
 	for {
-		c, err := e.read(ctx)
-		if err != nil && ctx.Err() == nil {
+		c, err := e.read(reading)
+		if err != nil && reading.Err() == nil {
 			return err
 		}
+		reading = ctx
 		if err == nil {
 			left := c.leavingRows(t)
 			e.tell(told, left)

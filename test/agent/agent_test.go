@@ -31,6 +31,7 @@ func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
 type bed struct {
 	t     *testing.T
 	c     client.WithWatch
+	hub   *Hub
 	agent *Agent
 	ctx   context.Context
 
@@ -45,7 +46,7 @@ func newBed(t *testing.T, opts Options) *bed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	b := &bed{t: t, c: c, ctx: ctx}
 	opts.NodeName = strings.ToLower(t.Name())
 	opts.UpdateRate, opts.PollInterval, opts.CrashBackoff = 20*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond
@@ -55,7 +56,7 @@ func newBed(t *testing.T, opts Options) *bed {
 		b.events = append(b.events, e)
 	}
 	hub := NewHub(c)
-	b.agent = New(c, hub, opts)
+	b.hub, b.agent = hub, New(c, hub, opts)
 	b.makeNode()
 	var background sync.WaitGroup
 	background.Go(func() { hub.Run(ctx) })
@@ -92,6 +93,18 @@ func (b *bed) eventually(what string, ok func() bool) {
 			b.t.Fatalf("never: %s\nCiliumNode: %+v", what, b.get().Status.IPAM)
 		}
 	}
+}
+
+// shown waits until the hub has the CiliumNode as it is.
+func (b *bed) shown() {
+	b.t.Helper()
+	b.eventually("the hub has shown the CiliumNode", func() bool {
+		version := b.get().ResourceVersion
+		b.hub.mu.Lock()
+		defer b.hub.mu.Unlock()
+		latest := b.hub.latest[b.agent.Name()]
+		return latest != nil && latest.ResourceVersion == version
+	})
 }
 
 func (b *bed) get() *ciliumv2.CiliumNode {
@@ -196,6 +209,7 @@ func TestHandshakeAndRestart(t *testing.T) {
 	// An address in use leaves the pool: its pod loses its endpoint when the
 	// agent restarts.
 	b.patch(false, `{"spec":{"ipam":{"pool":{%q:null}}}}`, a)
+	b.shown()
 	if err := b.agent.Restart(b.ctx); err != nil {
 		t.Fatal(err)
 	}

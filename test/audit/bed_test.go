@@ -21,10 +21,12 @@ import (
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/go-logr/logr"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -140,11 +142,36 @@ func (b *bed) reader(name string, role *rbacv1.ClusterRole) string {
 	if err != nil {
 		b.Fatal(err)
 	}
+	b.knows(account, role.Rules[0])
 	path := filepath.Join(b.TempDir(), "kubeconfig")
 	if err := controlplane.WriteKubeconfig(path, config); err != nil {
 		b.Fatal(err)
 	}
 	return path
+}
+
+// knows waits until the API server, which looks roles up in a cache, lets a
+// ServiceAccount do what the first rule of its role says.
+func (b *bed) knows(account *corev1.ServiceAccount, rule rbacv1.PolicyRule) {
+	b.Helper()
+	clients, err := kubernetes.NewForConfig(shared.Cluster(b).Config())
+	if err != nil {
+		b.Fatal(err)
+	}
+	asked := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User:               fmt.Sprintf("system:serviceaccount:%s:%s", account.Namespace, account.Name),
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: rule.Verbs[0], Group: rule.APIGroups[0], Resource: rule.Resources[0]},
+	}}
+	for began := time.Now(); time.Since(began) < patience; time.Sleep(100 * time.Millisecond) {
+		review, err := clients.AuthorizationV1().SubjectAccessReviews().Create(b.Context(), asked, metav1.CreateOptions{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if review.Status.Allowed {
+			return
+		}
+	}
+	b.Fatalf("%s is not allowed to %s %s", asked.Spec.User, rule.Verbs[0], rule.Resources[0])
 }
 
 // outcome is what check came to.

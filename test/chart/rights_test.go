@@ -224,6 +224,9 @@ func (b *bed) usedRights() []string {
 	}
 	used := map[string]bool{}
 	for line := range bytes.Lines(log) {
+		if !bytes.HasSuffix(line, []byte("\n")) {
+			break // the API server has yet to write the rest
+		}
 		var request struct {
 			Verb, RequestURI string
 			User             struct{ Username string }

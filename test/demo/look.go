@@ -107,10 +107,15 @@ func (s *sight) most() int {
 	return most
 }
 
-func (s *sight) exhausted(pool string) bool {
+func (s *sight) ready(pool string) bool { return s.pool(pool, v1alpha1.PoolReady) }
+
+func (s *sight) exhausted(pool string) bool { return s.pool(pool, v1alpha1.PoolExhausted) }
+
+// pool says whether a pool's condition is true.
+func (s *sight) pool(name, condition string) bool {
 	for _, p := range s.pools {
-		if p.Name == pool {
-			return meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.PoolExhausted)
+		if p.Name == name {
+			return meta.IsStatusConditionTrue(p.Status.Conditions, condition)
 		}
 	}
 	return false

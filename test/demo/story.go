@@ -13,7 +13,7 @@ import (
 
 const (
 	// patience is how long the demo waits for what it expects.
-	patience = 60 * time.Second
+	patience = 5 * time.Minute
 	poll     = 200 * time.Millisecond
 )
 

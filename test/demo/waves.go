@@ -191,6 +191,9 @@ func (s *story) exhaust(ctx context.Context) error {
 	if err := s.client.Create(ctx, pool); err != nil {
 		return err
 	}
+	if err := s.until(ctx, "pool "+pool.Name+" is ready", func(seen *sight) bool { return seen.ready(pool.Name) }); err != nil {
+		return err
+	}
 	if err := s.scaleAll(ctx, burstApp, burstPods, nodes...); err != nil {
 		return err
 	}

@@ -50,10 +50,10 @@ func restart(ctx context.Context, e *env) error {
 	few := len(s.alive) + 2
 	for _, p := range []phase{
 		{
-			name: "marked, no ack yet",
+			name: "marked",
 			at:   func(cn *ciliumv2.CiliumNode) bool { return len(cn.Status.IPAM.Used) < few },
 			then: func(cn *ciliumv2.CiliumNode) bool {
-				return releases(cn, ipamoption.IPAMMarkForRelease) > 0 && releases(cn, ipamoption.IPAMReadyForRelease) == 0
+				return releases(cn, ipamoption.IPAMMarkForRelease)+releases(cn, ipamoption.IPAMReadyForRelease) > 0
 			},
 		},
 		{

@@ -137,24 +137,24 @@ func TestAgentRestartsMidHandshake(t *testing.T) {
 	e.running("load", 60)
 	e.hasBlocks("n1", 3)
 	e.deletePods("load", keepFew)
-	e.eventually("addresses are marked", func() error {
+	const kept = 5
+	e.eventually("addresses are marked, and all other pods gone", func() error {
 		cn, err := e.ciliumNode("n1")
 		if err != nil {
 			return err
 		}
-		if len(cn.Status.IPAM.ReleaseIPs) == 0 {
-			return fmt.Errorf("none")
+		if len(cn.Status.IPAM.ReleaseIPs) == 0 || len(a.Endpoints()) != kept {
+			return fmt.Errorf("%d release-ips, %d endpoints", len(cn.Status.IPAM.ReleaseIPs), len(a.Endpoints()))
 		}
 		return nil
 	})
-	before := len(a.Endpoints())
 	for range 3 {
 		if err := a.Restart(e.ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if after := len(a.Endpoints()); after != before {
-		t.Errorf("%d endpoints after the restarts, %d before", after, before)
+	if after := len(a.Endpoints()); after != kept {
+		t.Errorf("%d endpoints after the restarts, %d before", after, kept)
 	}
 	e.usedArePublished("n1")
 }
@@ -248,6 +248,16 @@ func TestForeignContentStays(t *testing.T) {
 	e.tore.Store(true)
 	e.create(ciliumNodeWith("n1", []string{"172.16.0.5", "172.16.0.6", "10.1.0.40"}, []string{"172.16.0.0/24"}))
 	e.pool("all", nil, "10.1.0.0/24")
+	e.eventually("n1 has its block beside what was there", func() error {
+		cn, err := e.ciliumNode("n1")
+		if err != nil {
+			return err
+		}
+		if len(cn.Spec.IPAM.Pool) != 33 || len(cn.Spec.IPAM.PodCIDRs) != 2 || cn.Spec.IPAM.PodCIDRs[0].String() != "172.16.0.0/24" {
+			return fmt.Errorf("%d addresses, podCIDRs %v", len(cn.Spec.IPAM.Pool), cn.Spec.IPAM.PodCIDRs)
+		}
+		return nil
+	})
 	e.node("n2", nil)
 	e.node("n3", nil)
 	e.eventually("n2 and n3 have blocks", func() error {
@@ -263,16 +273,6 @@ func TestForeignContentStays(t *testing.T) {
 			t.Errorf("%s was claimed, though 10.1.0.40 in it stands in n1's pool", b.Spec.CIDR)
 		}
 	}
-	e.eventually("n1 has its block beside what was there", func() error {
-		cn, err := e.ciliumNode("n1")
-		if err != nil {
-			return err
-		}
-		if len(cn.Spec.IPAM.Pool) != 33 || len(cn.Spec.IPAM.PodCIDRs) != 2 || cn.Spec.IPAM.PodCIDRs[0].String() != "172.16.0.0/24" {
-			return fmt.Errorf("%d addresses, podCIDRs %v", len(cn.Spec.IPAM.Pool), cn.Spec.IPAM.PodCIDRs)
-		}
-		return nil
-	})
 }
 
 func TestOptedOutNode(t *testing.T) {
@@ -288,6 +288,8 @@ func TestOptedOutNode(t *testing.T) {
 	// One that opts out later, and whose CiliumNode somebody deletes, gives its
 	// blocks back.
 	e.changeNode("n2", func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.OptOutLabel: "true"} })
+	e.bareNode("n3", nil)
+	e.hasBlocks("n3", 1) // by now the operator has seen that
 	cn, err := e.ciliumNode("n2")
 	if err != nil {
 		t.Fatal(err)

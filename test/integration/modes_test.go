@@ -122,7 +122,6 @@ func TestCiliumPools(t *testing.T) {
 	}
 	t.Cleanup(func() { ask("null") })
 	ask(`"blue"`)
-	e.pods("n1", "team", 40)
 	of := func(pool string, want int) {
 		t.Helper()
 		e.eventually(fmt.Sprintf("the agent is told %d blocks for pool %s", want, pool), func() error {
@@ -138,6 +137,9 @@ func TestCiliumPools(t *testing.T) {
 			return fmt.Errorf("told %+v", cn.Spec.IPAM.Pools.Allocated)
 		})
 	}
+	e.pods("n1", "first", 1)
+	of("blue", 1) // by now the operator has seen what the namespace asks for
+	e.pods("n1", "team", 39)
 	of("blue", 2)
 	of("default", 1)
 	e.eventually("the agent asks for more of blue", func() error {

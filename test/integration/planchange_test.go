@@ -104,6 +104,7 @@ func (p *planned) inZone(z int) []string {
 }
 
 func (p *planned) grow() {
+	p.within("nothing is written any more", p.quiet(2*time.Second))
 	before := p.blocks("")
 	p.change("a", func(pool *v1alpha1.PodIPPool) {
 		pool.Spec.IPv4.CIDRs = append(pool.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: nextA}, v1alpha1.PoolCIDR{CIDR: lastA})

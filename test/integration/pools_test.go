@@ -453,12 +453,15 @@ func TestPause(t *testing.T) {
 	e.start(quick())
 	e.pool("all", func(p *v1alpha1.PodIPPool) { p.Spec.Paused = true }, "10.1.0.0/24")
 	e.pool("other", priority(-1), "10.2.0.0/24")
+	e.pool("probe", func(p *v1alpha1.PodIPPool) { zone("probe")(p); priority(1)(p) }, "10.3.0.0/24")
 	e.bareNode("n1", nil)
 	e.condition("all", v1alpha1.PoolReady, metav1.ConditionFalse, controller.ReasonPaused)
 	if got := e.blocks(""); len(got) != 0 {
 		t.Errorf("blocks were claimed on a node of a paused pool: %v", got)
 	}
 	e.changeNode("n1", func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"} })
+	e.bareNode("probe", map[string]string{"zone": "probe"})
+	e.hasBlocks("probe", 1) // by now the operator has seen that
 	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.Paused = false })
 	e.bareNode("n2", nil)
 	e.hasBlocks("n2", 1)

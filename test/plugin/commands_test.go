@@ -180,13 +180,13 @@ func (w *world) cmdLease(ts *testscript.TestScript, neg bool, args []string) {
 	w.create(ts, &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-pool-operator", Labels: labels},
 		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: &args[0], AcquireTime: &at, RenewTime: &at, LeaseDurationSeconds: ptr.To[int32](15),
+			HolderIdentity: &args[0], AcquireTime: &at, RenewTime: &at, LeaseDurationSeconds: ptr.To[int32](3600),
 		},
 	})
 }
 
 var (
-	seconds = regexp.MustCompile(`\b\d{1,2}s\b`)
+	seconds = regexp.MustCompile(`\b\d{1,3}s\b`)
 	instant = regexp.MustCompile(`"\d{4}-\d\d-\d\dT[^"]*Z"`)
 )
 

@@ -25,7 +25,8 @@ func (w *world) cmdWithdraw(ts *testscript.TestScript, neg bool, args []string) 
 	ts.Check(w.client.Update(w.ctx, cn))
 }
 
-// await FILE REGEXP waits until a file matches; ! await: until it does not.
+// await FILE REGEXP waits until a file matches; ! await: until it does not. One that
+// is empty is being written.
 func cmdAwait(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, false, args, 2, "await FILE REGEXP")
 	want, err := regexp.Compile(args[1])
@@ -35,7 +36,7 @@ func cmdAwait(ts *testscript.TestScript, neg bool, args []string) {
 	defer tick.Stop()
 	for {
 		content, err := os.ReadFile(ts.MkAbs(args[0]))
-		if err == nil && want.Match(content) != neg {
+		if err == nil && len(content) > 0 && want.Match(content) != neg {
 			return
 		}
 		select {

@@ -11,7 +11,7 @@ import (
 )
 
 // perBlock bounds the search for an order of one block's requests.
-const perBlock = 20 * time.Second
+const perBlock = 5 * time.Minute
 
 // ErrNoOrder says that a history cannot have come about under the rules.
 var ErrNoOrder = errors.New("no order of the requests keeps the rules")
