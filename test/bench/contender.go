@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 )
 
 // Names of contenders in tables. The first of a table is what its ratios are
@@ -86,7 +87,7 @@ var (
 func ciliumOperator(name string, mode bed.Mode, lifted bool) contender {
 	c := contender{name: name, mode: mode, rounds: 1, path: bed.CiliumNodes, published: podCIDRs, says: []string{"Initialization complete"}}
 	c.argv = func(st *bed.Stage, _ bed.World) ([]string, error) {
-		port, err := bed.FreePort()
+		port, err := controlplane.FreePort("127.0.0.1")
 		if err != nil {
 			return nil, err
 		}
@@ -127,7 +128,7 @@ func nodeipam() contender {
 		name: nodeIPAM, mode: bed.ClusterPool, path: bed.Nodes,
 		published: func(event []byte, _ int) bool { return bytes.Contains(event, []byte(`"podCIDR":"`)) },
 		argv: func(st *bed.Stage, _ bed.World) ([]string, error) {
-			port, err := bed.FreePort()
+			port, err := controlplane.FreePort("127.0.0.1")
 			return []string{"kube-controller-manager", "--kubeconfig=" + st.Kubeconfig(),
 				"--controllers=node-ipam-controller", "--allocate-node-cidrs=true", "--cluster-cidr=" + bed.PoolCIDR,
 				"--service-cluster-ip-range=10.96.0.0/16",

@@ -160,22 +160,20 @@ func (b *bed) rollOut(ctx context.Context, d *appsv1.Deployment) error {
 	return b.client.Status().Update(ctx, d)
 }
 
-func freePort(t *testing.T) int {
+// freePorts are two ports that nobody listens on.
+func freePorts(t *testing.T) (int, int) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	var ports [2]int
+	for ports[0] == ports[1] {
+		for i := range ports {
+			port, err := controlplane.FreePort("127.0.0.1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ports[i] = port
+		}
 	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := strconv.Atoi(port)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
+	return ports[0], ports[1]
 }
 
 func (b *bed) node(name, zone string) {

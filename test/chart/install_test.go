@@ -191,7 +191,8 @@ func TestRightsAreEnoughAndNoMore(t *testing.T) {
 	b.create(&corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cilium-config"}, Data: map[string]string{"ipam": "crd"},
 	})
-	values := writeFile(t, fmt.Sprintf(installValues, freePort(t), freePort(t)))
+	metrics, health := freePorts(t)
+	values := writeFile(t, fmt.Sprintf(installValues, metrics, health))
 	b.helm("install", release, chart, "-f", values, "--wait", "--timeout", "2m",
 		"--set-json", `metrics.readers=[{"kind":"ServiceAccount","name":"prometheus","namespace":"default"}]`)
 	certificate, trust := b.certificate()

@@ -93,7 +93,7 @@ func (c *Cluster) startFirstAPIServer(ctx context.Context) error {
 }
 
 func (c *Cluster) tryPort(ctx context.Context) error {
-	port, err := freePort(c.opts.BindAddress)
+	port, err := FreePort(c.opts.BindAddress)
 	if err != nil {
 		return err
 	}
@@ -198,10 +198,10 @@ func (p *part) poll(ctx context.Context, ready func(context.Context) error) erro
 	return err
 }
 
-// freePort finds a port of address that nobody listens on, below the range the kernel
+// FreePort finds a port of address that nobody listens on, below the range the kernel
 // gives to outgoing connections: a client that redials a dead server there
 // might otherwise connect to itself and keep the port from it.
-func freePort(address string) (int, error) {
+func FreePort(address string) (int, error) {
 	const lowest, count, attempts = 20000, 12000, 100
 	var last error
 	for range attempts {

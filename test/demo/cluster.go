@@ -81,7 +81,7 @@ func (s *stage) connect() error {
 // a scale-down end within seconds.
 func (s *stage) startOperator() error {
 	if s.metrics == "" {
-		port, err := freePort()
+		port, err := controlplane.FreePort("127.0.0.1")
 		if err != nil {
 			return err
 		}
@@ -153,15 +153,6 @@ func nodeAddress(zone string, number int) string {
 }
 
 func netip4(a, b, c, d byte) string { return net.IPv4(a, b, c, d).String() }
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
-}
 
 // lineWriter says each line written to it.
 type lineWriter func(string, ...any)

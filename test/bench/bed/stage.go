@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"path/filepath"
 	"time"
 
@@ -133,14 +132,4 @@ func (s *Stage) Until(ctx context.Context, p *Process, texts ...string) error {
 		case <-tick.C:
 		}
 	}
-}
-
-// FreePort finds a port of the loopback that nobody listens on.
-func FreePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }
