@@ -30,18 +30,18 @@ func join(ctx context.Context, e *env) error {
 	if err := e.pool(ctx); err != nil {
 		return err
 	}
-	atOnce, err := e.joinSome(ctx, "atonce", e.fillAfter(0, 0))
+	atOnce, err := e.joinSome(ctx, "atonce", e.fillAfter(0, 0), nil)
 	if err != nil {
 		return err
 	}
-	later, err := e.joinSome(ctx, "later", e.fillAfter(late, joins))
+	later, err := e.joinSome(ctx, "later", e.fillAfter(late, joins), nil)
 	if err != nil {
 		return err
 	}
 	if _, err := e.StartOperator(); err != nil {
 		return err
 	}
-	ahead, err := e.joinSome(ctx, "ahead", nil)
+	ahead, err := e.joinSome(ctx, "ahead", nil, e.isFilled)
 	if err != nil {
 		return err
 	}
@@ -53,9 +53,11 @@ func join(ctx context.Context, e *env) error {
 }
 
 // joinSome lets nodes join one after the other and returns the median time.
-// Where fill is given, it fills their pools; else the operator has done so before
-// their agents start.
-func (e *env) joinSome(ctx context.Context, prefix string, fill func(context.Context, string, int) error) (time.Duration, error) {
+// Where fill is given, it fills their pools; where before is, their agents start
+// after it.
+func (e *env) joinSome(
+	ctx context.Context, prefix string, fill func(context.Context, string, int) error, before func(context.Context, string) error,
+) (time.Duration, error) {
 	var all []time.Duration
 	for i := range joins {
 		name := fmt.Sprintf("%s%d", prefix, i)
@@ -65,7 +67,7 @@ func (e *env) joinSome(ctx context.Context, prefix string, fill func(context.Con
 		} else {
 			go func() { filled <- fill(ctx, name, i) }()
 		}
-		took, err := e.joinOne(ctx, name, fill == nil)
+		took, err := e.joinOne(ctx, name, before)
 		if err != nil {
 			return 0, err
 		}
@@ -78,8 +80,8 @@ func (e *env) joinSome(ctx context.Context, prefix string, fill func(context.Con
 }
 
 // joinOne adds a node and takes its agent away again, so that the next one has
-// the machine for itself. Its agent starts at once, or when its pool is filled.
-func (e *env) joinOne(ctx context.Context, name string, filled bool) (time.Duration, error) {
+// the machine for itself.
+func (e *env) joinOne(ctx context.Context, name string, before func(context.Context, string) error) (time.Duration, error) {
 	n, err := e.AddNode(ctx, name)
 	if err != nil {
 		return 0, err
@@ -88,8 +90,8 @@ func (e *env) joinOne(ctx context.Context, name string, filled bool) (time.Durat
 	if err := n.Register(ctx, nil); err != nil {
 		return 0, err
 	}
-	if filled {
-		if err := e.isFilled(ctx, name); err != nil {
+	if before != nil {
+		if err := before(ctx, name); err != nil {
 			return 0, err
 		}
 	}

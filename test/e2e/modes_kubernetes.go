@@ -74,7 +74,7 @@ func (k *kubeNodes) joinAlone(ctx context.Context) (err error) {
 
 // join lets further nodes join, and runs pods on the first.
 func (k *kubeNodes) join(ctx context.Context) error {
-	took, err := k.joinSome(ctx, "ahead", nil)
+	took, err := k.joinSome(ctx, "ahead", nil, nil)
 	if err != nil {
 		return err
 	}

@@ -76,7 +76,7 @@ type wholeLife struct {
 
 // run lets nodes join, pods surge, 4 and 16 at a time, and most of them go.
 func (l *wholeLife) run(ctx context.Context) error {
-	took, err := l.joinSome(ctx, "join", nil)
+	took, err := l.joinSome(ctx, "join", nil, nil)
 	if err != nil {
 		return err
 	}
