@@ -162,16 +162,16 @@ func (b *bed) knows(account *corev1.ServiceAccount, rule rbacv1.PolicyRule) {
 		User:               fmt.Sprintf("system:serviceaccount:%s:%s", account.Namespace, account.Name),
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: rule.Verbs[0], Group: rule.APIGroups[0], Resource: rule.Resources[0]},
 	}}
-	for began := time.Now(); time.Since(began) < patience; time.Sleep(100 * time.Millisecond) {
+	err = b.until(func() error {
 		review, err := clients.AuthorizationV1().SubjectAccessReviews().Create(b.Context(), asked, metav1.CreateOptions{})
-		if err != nil {
-			b.Fatal(err)
+		if err == nil && !review.Status.Allowed {
+			err = fmt.Errorf("%s is not allowed to %s %s", asked.Spec.User, rule.Verbs[0], rule.Resources[0])
 		}
-		if review.Status.Allowed {
-			return
-		}
+		return err
+	})
+	if err != nil {
+		b.Fatal(err)
 	}
-	b.Fatalf("%s is not allowed to %s %s", asked.Spec.User, rule.Verbs[0], rule.Resources[0])
 }
 
 // outcome is what check came to.

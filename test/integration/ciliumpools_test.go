@@ -8,6 +8,7 @@ import (
 
 	iputil "github.com/cilium/cilium/pkg/ip"
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -96,11 +97,7 @@ func TestCiliumPodIPPoolsAreKept(t *testing.T) {
 	e.isTold("n1", 1)
 	lists := func(cidrs ...string) { // of blue
 		t.Helper()
-		e.eventually("the CiliumNode is written", func() error {
-			cn, err := e.ciliumNode("n1")
-			if err != nil {
-				return err
-			}
+		e.eventuallyOn("the CiliumNode is written", "n1", func(cn *ciliumv2.CiliumNode) error {
 			cn.Spec.IPAM.Pools.Allocated = []ipamtypes.IPAMPoolAllocation{{Pool: "default", CIDRs: told(cn)}}
 			if len(cidrs) > 0 {
 				cn.Spec.IPAM.Pools.Allocated = append([]ipamtypes.IPAMPoolAllocation{{Pool: "blue", CIDRs: []iputil.Prefix{iputil.PrefixFrom(netip.MustParsePrefix(cidrs[0]))}}}, cn.Spec.IPAM.Pools.Allocated...)

@@ -170,11 +170,7 @@ func (e *env) lifeOfTwoNodes() {
 	if err := e.client.Delete(e.ctx, cn); err != nil {
 		e.t.Fatal(err)
 	}
-	e.eventually("n2's CiliumNode is back, with all that is used", func() error {
-		cn, err := e.ciliumNode("n2")
-		if err != nil {
-			return err
-		}
+	e.eventuallyOn("n2's CiliumNode is back, with all that is used", "n2", func(cn *ciliumv2.CiliumNode) error {
 		for addr, owner := range e.agents["n2"].Addresses() {
 			if _, published := cn.Spec.IPAM.Pool[addr.String()]; !published {
 				return fmt.Errorf("%s, used by %s, is not in the pool", addr, owner)

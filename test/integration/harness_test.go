@@ -401,6 +401,18 @@ func (e *env) ciliumNode(name string) (*ciliumv2.CiliumNode, error) {
 	return cn, e.client.Get(e.ctx, client.ObjectKey{Name: name}, cn)
 }
 
+// eventuallyOn is eventually for what holds of a CiliumNode, which has to be there.
+func (e *env) eventuallyOn(what, name string, holds func(cn *ciliumv2.CiliumNode) error) {
+	e.t.Helper()
+	e.eventually(what, func() error {
+		cn, err := e.ciliumNode(name)
+		if err != nil {
+			return err
+		}
+		return holds(cn)
+	})
+}
+
 // blocks are a node's blocks; "" is all nodes.
 func (e *env) blocks(node string) []v1alpha1.PodIPBlock {
 	e.t.Helper()
@@ -419,11 +431,7 @@ func (e *env) blocks(node string) []v1alpha1.PodIPBlock {
 // published.
 func (e *env) hasBlocks(node string, n int) {
 	e.t.Helper()
-	e.eventually(fmt.Sprintf("node %s has %d published blocks", node, n), func() error {
-		cn, err := e.ciliumNode(node)
-		if err != nil {
-			return err
-		}
+	e.eventuallyOn(fmt.Sprintf("node %s has %d published blocks", node, n), node, func(cn *ciliumv2.CiliumNode) error {
 		if got := e.blocks(node); len(got) != n {
 			return fmt.Errorf("it has %d blocks", len(got))
 		}
@@ -438,11 +446,7 @@ func (e *env) hasBlocks(node string, n int) {
 // nothing is asked of it.
 func (e *env) reported(node string, used int) {
 	e.t.Helper()
-	e.eventually(fmt.Sprintf("the agent of %s reports %d addresses in use", node, used), func() error {
-		cn, err := e.ciliumNode(node)
-		if err != nil {
-			return err
-		}
+	e.eventuallyOn(fmt.Sprintf("the agent of %s reports %d addresses in use", node, used), node, func(cn *ciliumv2.CiliumNode) error {
 		if len(cn.Status.IPAM.Used) != used || len(cn.Status.IPAM.ReleaseIPs) > 0 {
 			return fmt.Errorf("%d; release-ips %v", len(cn.Status.IPAM.Used), cn.Status.IPAM.ReleaseIPs)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -70,11 +71,7 @@ func TestIPv6Only(t *testing.T) {
 		return nil
 	})
 	e.deletePods("load", nil)
-	e.eventually("the node is back to one block", func() error {
-		cn, err := e.ciliumNode("n1")
-		if err != nil {
-			return err
-		}
+	e.eventuallyOn("the node is back to one block", "n1", func(cn *ciliumv2.CiliumNode) error {
 		if len(e.blocks("n1")) != 1 || len(cn.Spec.IPAM.Pool) != 62 || len(cn.Status.IPAM.ReleaseIPs) > 0 {
 			return fmt.Errorf("%d blocks, %d addresses, release-ips %v", len(e.blocks("n1")), len(cn.Spec.IPAM.Pool), cn.Status.IPAM.ReleaseIPs)
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -33,11 +34,7 @@ func TestCiliumNodeDeletedUnderARunningAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.event("n1", controller.EventNodeRestored)
-	e.eventually("it is back, the same", func() error {
-		after, err := e.ciliumNode("n1")
-		if err != nil {
-			return err
-		}
+	e.eventuallyOn("it is back, the same", "n1", func(after *ciliumv2.CiliumNode) error {
 		if after.UID == before.UID {
 			return fmt.Errorf("it is the old one")
 		}
@@ -138,11 +135,7 @@ func TestAgentRestartsMidHandshake(t *testing.T) {
 	e.hasBlocks("n1", 3)
 	e.deletePods("load", keepFew)
 	const kept = 5
-	e.eventually("addresses are marked, and all other pods gone", func() error {
-		cn, err := e.ciliumNode("n1")
-		if err != nil {
-			return err
-		}
+	e.eventuallyOn("addresses are marked, and all other pods gone", "n1", func(cn *ciliumv2.CiliumNode) error {
 		if len(cn.Status.IPAM.ReleaseIPs) == 0 || len(a.Endpoints()) != kept {
 			return fmt.Errorf("%d release-ips, %d endpoints", len(cn.Status.IPAM.ReleaseIPs), len(a.Endpoints()))
 		}
@@ -248,11 +241,7 @@ func TestForeignContentStays(t *testing.T) {
 	e.tore.Store(true)
 	e.create(ciliumNodeWith("n1", []string{"172.16.0.5", "172.16.0.6", "10.1.0.40"}, []string{"172.16.0.0/24"}))
 	e.pool("all", nil, "10.1.0.0/24")
-	e.eventually("n1 has its block beside what was there", func() error {
-		cn, err := e.ciliumNode("n1")
-		if err != nil {
-			return err
-		}
+	e.eventuallyOn("n1 has its block beside what was there", "n1", func(cn *ciliumv2.CiliumNode) error {
 		if len(cn.Spec.IPAM.Pool) != 33 || len(cn.Spec.IPAM.PodCIDRs) != 2 || cn.Spec.IPAM.PodCIDRs[0].String() != "172.16.0.0/24" {
 			return fmt.Errorf("%d addresses, podCIDRs %v", len(cn.Spec.IPAM.Pool), cn.Spec.IPAM.PodCIDRs)
 		}

@@ -34,15 +34,11 @@ func told(cn *ciliumv2.CiliumNode) []iputil.Prefix {
 // addresses and keeps so many of the CIDRs it was told.
 func (e *env) agentAsks(node string, addresses, keeps int) {
 	e.t.Helper()
-	e.eventually("the agent writes", func() error {
-		cn, err := e.ciliumNode(node)
-		if err != nil {
-			return err
-		}
+	e.eventuallyOn("the agent writes", node, func(cn *ciliumv2.CiliumNode) error {
 		pools := &cn.Spec.IPAM.Pools
 		pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: addresses}}}
 		pools.Allocated = []ipamtypes.IPAMPoolAllocation{{Pool: "default", CIDRs: slices.Clone(told(cn)[:keeps])}}
-		err = e.client.Update(e.ctx, cn)
+		err := e.client.Update(e.ctx, cn)
 		if err != nil && !apierrors.IsConflict(err) {
 			e.t.Fatal(err)
 		}
@@ -53,11 +49,7 @@ func (e *env) agentAsks(node string, addresses, keeps int) {
 // isTold waits until a node holds n blocks, and its agent is told just those.
 func (e *env) isTold(node string, n int) {
 	e.t.Helper()
-	e.eventually(fmt.Sprintf("the agent of %s is told %d blocks", node, n), func() error {
-		cn, err := e.ciliumNode(node)
-		if err != nil {
-			return err
-		}
+	e.eventuallyOn(fmt.Sprintf("the agent of %s is told %d blocks", node, n), node, func(cn *ciliumv2.CiliumNode) error {
 		if blocks := e.blocks(node); len(blocks) != n || len(told(cn)) != n {
 			return fmt.Errorf("%d blocks, told %v", len(blocks), told(cn))
 		}
@@ -124,11 +116,7 @@ func TestCiliumPools(t *testing.T) {
 	ask(`"blue"`)
 	of := func(pool string, want int) {
 		t.Helper()
-		e.eventually(fmt.Sprintf("the agent is told %d blocks for pool %s", want, pool), func() error {
-			cn, err := e.ciliumNode("n1")
-			if err != nil {
-				return err
-			}
+		e.eventuallyOn(fmt.Sprintf("the agent is told %d blocks for pool %s", want, pool), "n1", func(cn *ciliumv2.CiliumNode) error {
 			for _, entry := range cn.Spec.IPAM.Pools.Allocated {
 				if entry.Pool == pool && len(entry.CIDRs) == want {
 					return nil
@@ -142,11 +130,7 @@ func TestCiliumPools(t *testing.T) {
 	e.pods("n1", "team", 39)
 	of("blue", 2)
 	of("default", 1)
-	e.eventually("the agent asks for more of blue", func() error {
-		cn, err := e.ciliumNode("n1")
-		if err != nil {
-			return err
-		}
+	e.eventuallyOn("the agent asks for more of blue", "n1", func(cn *ciliumv2.CiliumNode) error {
 		pools := &cn.Spec.IPAM.Pools
 		pools.Requested = append([]ipamtypes.IPAMPoolRequest{{Pool: "blue", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 80}}}, pools.Requested...)
 		return e.client.Update(e.ctx, cn)
@@ -171,11 +155,7 @@ func TestSelectorsOfCiliumPools(t *testing.T) {
 	if err := e.client.Patch(e.ctx, blue, patch); err != nil {
 		t.Fatal(err)
 	}
-	e.eventually("the agent is told 2 blocks for pool blue", func() error {
-		cn, err := e.ciliumNode("n1")
-		if err != nil {
-			return err
-		}
+	e.eventuallyOn("the agent is told 2 blocks for pool blue", "n1", func(cn *ciliumv2.CiliumNode) error {
 		if pools := cn.Spec.IPAM.Pools.Allocated; len(pools) != 2 || pools[0].Pool != "blue" || len(pools[0].CIDRs) != 2 {
 			return fmt.Errorf("told %+v", pools)
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -433,11 +434,7 @@ func TestEdgeOfABlockNoLongerAllowed(t *testing.T) {
 	e.usedArePublished("n1")
 	e.deletePods("load", nil)
 	router := e.agents["n1"].Addresses()
-	e.eventually("the edges leave once nobody uses them", func() error {
-		cn, err := e.ciliumNode("n1")
-		if err != nil {
-			return err
-		}
+	e.eventuallyOn("the edges leave once nobody uses them", "n1", func(cn *ciliumv2.CiliumNode) error {
 		for _, edge := range []string{"10.1.0.0", "10.1.0.31"} {
 			_, published := cn.Spec.IPAM.Pool[edge]
 			if _, used := router[netip.MustParseAddr(edge)]; published && !used {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -27,11 +28,7 @@ func TestReclaimCompactsScatteredUse(t *testing.T) {
 	few := func(name string) bool { return strings.HasSuffix(name, "-7") || strings.HasSuffix(name, "-42") }
 	e.deletePods("load", few)
 	// All goes but one block in service, what the two pods use, and the router.
-	e.eventually("the node is down to what is in use", func() error {
-		cn, err := e.ciliumNode("n1")
-		if err != nil {
-			return err
-		}
+	e.eventuallyOn("the node is down to what is in use", "n1", func(cn *ciliumv2.CiliumNode) error {
 		if n := len(cn.Spec.IPAM.Pool); n > 33 || len(cn.Status.IPAM.ReleaseIPs) > 0 {
 			return fmt.Errorf("%d addresses, release-ips %v", n, cn.Status.IPAM.ReleaseIPs)
 		}
@@ -69,11 +66,7 @@ func TestDrainIsUndoneWhenDemandReturns(t *testing.T) {
 	e.running("load", 40)
 	e.hasBlocks("n1", 2)
 	e.deletePods("load", nil)
-	e.eventually("a block drains and the agent has acked", func() error {
-		cn, err := e.ciliumNode("n1")
-		if err != nil {
-			return err
-		}
+	e.eventuallyOn("a block drains and the agent has acked", "n1", func(cn *ciliumv2.CiliumNode) error {
 		for _, status := range cn.Status.IPAM.ReleaseIPs {
 			if status == "ready-for-release" {
 				return nil
@@ -144,11 +137,7 @@ func TestLastBlockAndRouterBlockStay(t *testing.T) {
 	if err := e.client.Delete(e.ctx, &b); err != nil {
 		t.Fatal(err)
 	}
-	e.eventually("the free addresses of the deleted block are gone, the router's stays", func() error {
-		cn, err := e.ciliumNode("n1")
-		if err != nil {
-			return err
-		}
+	e.eventuallyOn("the free addresses of the deleted block are gone, the router's stays", "n1", func(cn *ciliumv2.CiliumNode) error {
 		left := 0
 		for key := range cn.Spec.IPAM.Pool {
 			if netip.MustParsePrefix(b.Spec.CIDR).Contains(netip.MustParseAddr(key)) {
