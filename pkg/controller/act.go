@@ -130,17 +130,25 @@ func (r *NodeReconciler) actOnHandshake(ctx context.Context, o *observation, pla
 		mark = append(mark, p.plan.Mark...)
 		clearing = append(clearing, p.plan.Clear...)
 	}
-	view, err := r.CiliumNodes.Release(ctx, o.view, mark, clearing)
+	view, err := r.release(ctx, o, o.view, mark, clearing)
+	if err == nil && view != o.view {
+		r.Metrics.handshake("mark", len(mark))
+		r.Metrics.handshake("clear", len(clearing))
+	}
+	return view, err
+}
+
+// release writes release entries. What stands as it should is no write.
+func (r *NodeReconciler) release(ctx context.Context, o *observation, view *ciliumnode.View, mark, clearing []netip.Addr) (*ciliumnode.View, error) {
+	written, err := r.CiliumNodes.Release(ctx, view, mark, clearing)
 	if err != nil {
 		return nil, r.Metrics.wrote("CiliumNode", "release", err)
 	}
-	if view != o.view {
+	if written != view {
 		_ = r.Metrics.wrote("CiliumNode", "release", nil)
-		r.Metrics.handshake("mark", len(mark))
-		r.Metrics.handshake("clear", len(clearing))
-		r.wroteNode(o, view)
+		r.wroteNode(o, written)
 	}
-	return view, nil
+	return written, nil
 }
 
 func (r *NodeReconciler) apply(ctx context.Context, o *observation, view *ciliumnode.View, change ciliumnode.Change) error {

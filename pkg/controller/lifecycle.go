@@ -153,16 +153,8 @@ func (r *NodeReconciler) poke(ctx context.Context, o *observation) error {
 	if err != nil || live == nil || live.Whole != nil { // that agent tells by itself
 		return err
 	}
-	view, err := r.CiliumNodes.Release(ctx, live, []netip.Addr{o.pokeAddress()}, nil)
-	if err != nil {
-		return r.Metrics.wrote("CiliumNode", "release", err)
-	}
-	if view == live { // it is asked already
-		return nil
-	}
-	_ = r.Metrics.wrote("CiliumNode", "release", nil)
-	r.wroteNode(o, view)
-	return nil
+	_, err = r.release(ctx, o, live, []netip.Addr{o.pokeAddress()}, nil)
+	return err
 }
 
 // created takes a CiliumNode just made as the one to decide on.
