@@ -90,7 +90,7 @@ func TestExampleValuesRender(t *testing.T) {
 	}
 	for _, major := range majors() {
 		for _, file := range files {
-			renderBy(t, major, "-f", examples+"/values.yaml", "-f", file)
+			renderBy(t, major, "-f", examples+"/values.yaml", "-f", examples+"/values-pools.yaml", "-f", file)
 		}
 	}
 }
