@@ -120,8 +120,14 @@ func TestReconcilePauseOfOneFamilyStopsThatAlone(t *testing.T) {
 		return v4, v6
 	}
 	for name, pause := range map[string]func(v4, v6 *v1alpha1.PodIPPool) (paused, runs string){
-		"IPv6": func(_, v6 *v1alpha1.PodIPPool) (string, string) { v6.Spec.Paused = true; return "fd00::/126", "10.0.0.0/30" },
-		"IPv4": func(v4, _ *v1alpha1.PodIPPool) (string, string) { v4.Spec.Paused = true; return "10.0.0.0/30", "fd00::/126" },
+		"IPv6": func(_, v6 *v1alpha1.PodIPPool) (string, string) {
+			v6.Spec.Paused = true
+			return "fd00::/126", "10.0.0.0/30"
+		},
+		"IPv4": func(v4, _ *v1alpha1.PodIPPool) (string, string) {
+			v4.Spec.Paused = true
+			return "10.0.0.0/30", "fd00::/126"
+		},
 	} {
 		t.Run(name+", a new node", func(t *testing.T) {
 			v4, v6 := pools()
