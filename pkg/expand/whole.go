@@ -5,8 +5,6 @@ import (
 	"net/netip"
 	"slices"
 	"time"
-
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // Whole is what an agent has and asks for that is told whole blocks instead of
