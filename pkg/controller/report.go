@@ -55,7 +55,7 @@ func (r *NodeReconciler) report(ctx context.Context, o *observation, plans []fam
 		waits = append(waits, p.plan.Waits...)
 	}
 	r.Events.waits(o.node, waits)
-	if lack == nil && o.paused() { // what is paused may lack something still
+	if lack == nil && o.partlyPaused() { // what is paused may lack something still
 		return nil
 	}
 	r.setStarving(o.name, lack != nil)
