@@ -31,6 +31,7 @@ const (
 	EventAddressShortage     = "PodAddressShortage"
 	EventDrainWaits          = "DrainWaits"
 	EventWaitsForLabels      = "WaitsForLabels"
+	EventFamilyNotRun        = "FamilyNotRun"
 	EventPoolInvalid         = "PoolInvalid"
 	EventPoolOverlapping     = "PoolOverlapping"
 	EventPoolExhausted       = "PoolExhausted"
@@ -74,7 +75,7 @@ const maxNote = 1024
 func EventType(reason string) string {
 	switch reason {
 	case EventBlockRemade, EventBlockConflict, EventBlockTooLarge, EventNodeRestored, EventNodeRemade,
-		EventAddressShortage, EventPoolInvalid, EventPoolOverlapping, EventPoolExhausted, EventPoolExhaustedSoon,
+		EventAddressShortage, EventFamilyNotRun, EventPoolInvalid, EventPoolOverlapping, EventPoolExhausted, EventPoolExhaustedSoon,
 		EventPoolCiliumPoolUnfit:
 		return corev1.EventTypeWarning
 	}
@@ -118,6 +119,7 @@ func (e *Events) forget(node string) {
 	delete(e.told, "short/"+node)
 	delete(e.told, "waits/"+node)
 	delete(e.told, "labels/"+node)
+	delete(e.told, "family/"+node)
 }
 
 func phaseMessage(phase ipalloc.Phase, reason expand.Reason) string {
@@ -210,6 +212,13 @@ func (e *Events) over(key string) bool {
 	_, told := e.told[key]
 	delete(e.told, key)
 	return told
+}
+
+// familyNotRun tells of families that pools give and the agent does not run.
+func (e *Events) familyNotRun(node *corev1.Node, why string) {
+	if e.isNews("family/"+node.Name, why) {
+		e.send(node, EventFamilyNotRun, "Reconcile", why)
+	}
 }
 
 // waits tells of each block what its drain waits for.
