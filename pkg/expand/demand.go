@@ -72,13 +72,13 @@ func (d *decision) countDemand() {
 
 	var known map[string]struct{}
 	for _, pod := range d.state.Pods {
-		if d.reportedByIP(pod) || d.state.NotRun {
+		if d.reportedByIP(pod) {
 			continue
 		}
 		if known == nil {
 			known = d.knownOwners()
 		}
-		if _, ok := known[pod.Name]; !ok {
+		if _, ok := known[pod.Name]; !ok && !d.state.NotRun {
 			d.plan.Demand++
 			d.awaitAddress(pod)
 		}

@@ -243,7 +243,7 @@ func TestOnePlaceForEvents(t *testing.T) {
 		}
 	}
 	sameSet(t, "functions that send events", where["Eventf"], []string{"sendWith"})
-	sameSet(t, "functions that set conditions", where["SetStatusCondition"], []string{"setConditions", "setForecast", "setWindow", "setCiliumPool", "conflict", "SetBlockPhase", "SetBlockHeld"})
+	sameSet(t, "functions that set conditions", where["SetStatusCondition"], []string{"setConditions", "setForecast", "setWindow", "setCiliumPool", "setFamilies", "conflict", "SetBlockPhase", "SetBlockHeld"})
 	if len(where["Event"]) > 0 {
 		t.Errorf("%v send events", where["Event"])
 	}
