@@ -31,6 +31,7 @@ const (
 	EventAddressShortage     = "PodAddressShortage"
 	EventDrainWaits          = "DrainWaits"
 	EventWaitsForLabels      = "WaitsForLabels"
+	EventFamilyNotRun        = "FamilyNotRun"
 	EventPoolInvalid         = "PoolInvalid"
 	EventPoolOverlapping     = "PoolOverlapping"
 	EventPoolExhausted       = "PoolExhausted"
@@ -74,7 +75,7 @@ const maxNote = 1024
 func EventType(reason string) string {
 	switch reason {
 	case EventBlockRemade, EventBlockConflict, EventBlockTooLarge, EventNodeRestored, EventNodeRemade,
-		EventAddressShortage, EventPoolInvalid, EventPoolOverlapping, EventPoolExhausted, EventPoolExhaustedSoon,
+		EventAddressShortage, EventFamilyNotRun, EventPoolInvalid, EventPoolOverlapping, EventPoolExhausted, EventPoolExhaustedSoon,
 		EventPoolCiliumPoolUnfit:
 		return corev1.EventTypeWarning
 	}
@@ -118,6 +119,7 @@ func (e *Events) forget(node string) {
 	delete(e.told, "short/"+node)
 	delete(e.told, "waits/"+node)
 	delete(e.told, "labels/"+node)
+	delete(e.told, "family/"+node)
 }
 
 func phaseMessage(phase ipalloc.Phase, reason expand.Reason) string {
@@ -133,7 +135,7 @@ func phaseMessage(phase ipalloc.Phase, reason expand.Reason) string {
 	case expand.Deleted:
 		return "the block was deleted; it goes once no pod uses an address of it"
 	case expand.CIDRDraining:
-		return "its range is set to drain or no longer in the pool; it goes once no pod uses an address of it"
+		return "its range has allocationPolicy Drain or is no longer in the pool; it goes once no pod uses an address of it"
 	case expand.PoolDeleted:
 		return "its pool was deleted; it goes once no pod uses an address of it"
 	}
@@ -156,7 +158,7 @@ func (e *Events) blockPhase(b *v1alpha1.PodIPBlock, phase ipalloc.Phase, reason 
 
 func (e *Events) blockRemade(b *v1alpha1.PodIPBlock) {
 	e.send(b, EventBlockRemade, "Reconcile",
-		fmt.Sprintf("the object of block %s was gone while node %s still publishes it; made it again", b.Spec.CIDR, b.Spec.Node))
+		fmt.Sprintf("the object of block %s was gone while node %s still publishes it; made it again", b.Spec.CIDR, b.Spec.NodeName))
 }
 
 func (e *Events) blockConflict(b *v1alpha1.PodIPBlock, message string) {
@@ -210,6 +212,13 @@ func (e *Events) over(key string) bool {
 	_, told := e.told[key]
 	delete(e.told, key)
 	return told
+}
+
+// familyNotRun tells of families that pools give and the agent does not run.
+func (e *Events) familyNotRun(node *corev1.Node, why string) {
+	if e.isNews("family/"+node.Name, why) {
+		e.send(node, EventFamilyNotRun, "Reconcile", why)
+	}
 }
 
 // waits tells of each block what its drain waits for.

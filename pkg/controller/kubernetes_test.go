@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -199,7 +200,9 @@ func TestKubernetesBlockThatTheNodeNamesWins(t *testing.T) {
 	const old, told = "10.0.0.0/30", "10.0.0.8/30"
 	bedOf := func(t *testing.T, lifted bool, phase ipalloc.Phase, objects ...client.Object) *bed {
 		pool := podIPPool("p", 1, old, "10.0.0.8/29")
-		pool.Spec.IPv4.CIDRs[0].Drain = !lifted
+		if !lifted {
+			pool.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
+		}
 		block := blockObject(old, phase)
 		if phase == ipalloc.Draining {
 			crd.SetBlockPhase(block, phase, expand.CIDRDraining, "x", noon())

@@ -86,7 +86,7 @@ func (r *PoolReconciler) finalize(ctx context.Context, obj *v1alpha1.PodIPPool, 
 		obj.Finalizers = append(obj.Finalizers, v1alpha1.Finalizer)
 	case obj.DeletionTimestamp != nil && has && empty:
 		left := &v1alpha1.PodIPBlockList{}
-		if err := r.Live.List(ctx, left, client.MatchingFields{"spec.pool": obj.Name}, client.Limit(1)); err != nil {
+		if err := r.Live.List(ctx, left, client.MatchingFields{"spec.poolName": obj.Name}, client.Limit(1)); err != nil {
 			return false, fmt.Errorf("listing blocks of pool %s: %w", obj.Name, err)
 		}
 		if len(left.Items) > 0 {
@@ -110,6 +110,7 @@ func (r *PoolReconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPo
 	noteReturned(&obj.Status, usage.resting, r.Ledger.Block, now)
 	setConditions(obj, pool, invalid, usage, now)
 	setWindow(obj, pool, now)
+	r.setFamilies(obj, pool, usage, now)
 	r.setCiliumPool(obj, pool, now)
 	seen := foresee(old, &obj.Status, pool, usage, now)
 	setForecast(obj, seen, r.Horizon, now, !equality.Semantic.DeepEqual(old, &obj.Status))
@@ -140,6 +141,9 @@ func (r *PoolReconciler) tell(obj *v1alpha1.PodIPPool, old *v1alpha1.PodIPPoolSt
 	}
 	if meta.IsStatusConditionTrue(now, v1alpha1.PoolExhaustedSoon) && !meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolExhaustedSoon) {
 		r.Events.pool(obj, EventPoolExhaustedSoon, messageOf(now, v1alpha1.PoolExhaustedSoon))
+	}
+	if meta.IsStatusConditionTrue(now, v1alpha1.PoolFamilyNotRun) && !meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolFamilyNotRun) {
+		r.Events.pool(obj, EventFamilyNotRun, messageOf(now, v1alpha1.PoolFamilyNotRun))
 	}
 	if reason := reasonOf(now, v1alpha1.PoolCiliumPool); reason != reasonOf(old.Conditions, v1alpha1.PoolCiliumPool) && isUnfit(reason) {
 		r.Events.pool(obj, EventPoolCiliumPoolUnfit, messageOf(now, v1alpha1.PoolCiliumPool))

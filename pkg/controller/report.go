@@ -55,6 +55,7 @@ func (r *NodeReconciler) report(ctx context.Context, o *observation, plans []fam
 		waits = append(waits, p.plan.Waits...)
 	}
 	r.Events.waits(o.node, waits)
+	r.Events.familyNotRun(o.node, o.notRun())
 	if lack == nil && o.partlyPaused() { // what is paused may lack something still
 		return nil
 	}

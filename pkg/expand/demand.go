@@ -78,7 +78,7 @@ func (d *decision) countDemand() {
 		if known == nil {
 			known = d.knownOwners()
 		}
-		if _, ok := known[pod.Name]; !ok {
+		if _, ok := known[pod.Name]; !ok && !d.state.NotRun {
 			d.plan.Demand++
 			d.awaitAddress(pod)
 		}
@@ -160,13 +160,15 @@ func (d *decision) setTarget() {
 	}
 	demand, limits := d.plan.Demand, d.state.Limits
 	percent := d.policy.ExpandPercent
-	d.target = max(
-		agentFloor,
-		demand+d.policy.MinFree,
-		(demand*100+percent-1)/percent,
-		limit(limits.MinAllocate),
-		demand+limit(limits.PreAllocate),
-	)
+	if !d.state.NotRun { // else 0, and nothing is claimed
+		d.target = max(
+			agentFloor,
+			demand+d.policy.MinFree,
+			(demand*100+percent-1)/percent,
+			limit(limits.MinAllocate),
+			demand+limit(limits.PreAllocate),
+		)
+	}
 	d.hardCap = d.policy.MaxAddresses
 	if most := limit(limits.MaxAllocate); most > 0 {
 		d.hardCap = min(d.hardCap, most)
