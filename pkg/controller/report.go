@@ -43,7 +43,8 @@ func (r *NodeReconciler) report(ctx context.Context, o *observation, plans []fam
 	if o.node == nil {
 		r.Metrics.waiting.forgetNode(o.name)
 	}
-	if o.node == nil || o.elsewhere {
+	r.tellAwaited(ctx, o)
+	if o.node == nil || o.elsewhere || o.awaits != "" {
 		return nil
 	}
 	plans = append(plans, r.pausedPlans(o)...)
