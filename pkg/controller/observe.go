@@ -80,11 +80,6 @@ func (o *observation) paused() bool {
 	return len(o.families) > 0 && !slices.ContainsFunc(o.families, func(f familyObservation) bool { return f.paused == "" })
 }
 
-// partlyPaused reports whether something of the node may not change.
-func (o *observation) partlyPaused() bool {
-	return slices.ContainsFunc(o.families, func(f familyObservation) bool { return f.paused != "" })
-}
-
 // pausedFor reports whether nothing may change of what a CIDR is of: its family, for
 // a pool of Cilium's.
 func (o *observation) pausedFor(cidr netip.Prefix, ciliumPool string) bool {
