@@ -58,6 +58,9 @@ type Settings struct {
 	NodeWorkers int
 	// IgnoreTaints are keys of taints of Nodes without Cilium.
 	IgnoreTaints []string
+	// StartupTaints are keys of taints of Nodes whose labels are not final: such a
+	// Node does not get its first block.
+	StartupTaints []string
 	// ShortageTaint is put on Nodes whose pods cannot get an address; "": none.
 	ShortageTaint string
 	// NodeCondition reports a shortage as a condition of the Node.
