@@ -286,7 +286,7 @@ func TestUnheardReclaimUsesItsTurn(t *testing.T) {
 // A drain that is no longer asked for before it began gives its turn to the next.
 func TestTurnOfADrainThatIsOffComesBack(t *testing.T) {
 	one, pool := int32(1), podIPPool("p", 1, "10.0.0.0/28")
-	pool.Spec.IPv4.CIDRs[0].Drain = true // and there is no other range
+	pool.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain // and there is no other range
 	pool.Spec.Maintenance.BlocksPerHour = &one
 	b := newBed(t, threeBlocks(pool, func(i int, block *v1alpha1.PodIPBlock) client.Object {
 		if i > 0 {
@@ -303,7 +303,7 @@ func TestTurnOfADrainThatIsOffComesBack(t *testing.T) {
 		t.Fatalf("budget %d while a drain has the turn", n)
 	}
 	off := pool.DeepCopy()
-	off.Generation, off.Spec.IPv4.CIDRs[0].Drain = 2, false
+	off.Generation, off.Spec.IPv4.CIDRs[0].AllocationPolicy = 2, v1alpha1.AllocationAllocate
 	b.r.Pools.Set(off)
 	b.settle()
 	if n := budget(); n != 1 {
