@@ -78,6 +78,8 @@ type decision struct {
 	// that any pod may get.
 	published, foreign int
 	target, hardCap    int
+	// own are the addresses in the demand that are the agent's own, not pods'.
+	own int
 
 	plan   Plan
 	memory Memory
