@@ -317,3 +317,29 @@ func (b *bed) installMode(mode string, args ...string) *process {
 	}
 	return b.startOperator(args...)
 }
+
+// The example policy refuses pods that name their node, of tenants alone.
+func TestPodsDoNotChooseTheirNode(t *testing.T) {
+	b := policyBed(t)
+	for _, o := range readObjects(t, examples+"/admission-nodename.yaml") {
+		b.create(o)
+	}
+	pod := func(who client.Client, node string) error {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: "p-"}}
+		p.Spec = corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "none"}}}
+		return client.NewDryRunClient(who).Create(t.Context(), p)
+	}
+	tenant := b.as("tenant")
+	b.eventually("a pod that names its node is refused", func() error {
+		if err := pod(tenant, "n1"); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "leave it to the scheduler") {
+			return fmt.Errorf("got %v", err)
+		}
+		return nil
+	})
+	if err := pod(tenant, ""); err != nil {
+		t.Errorf("a pod for the scheduler: %v", err)
+	}
+	if err := pod(b.as("system:serviceaccount:kube-system:x", "system:serviceaccounts:kube-system"), "n1"); err != nil {
+		t.Errorf("a pod of a controller: %v", err)
+	}
+}
