@@ -123,7 +123,7 @@ screenshots: ## Make the pictures of docs/images, of what "make up" runs. SCENE=
 ##@ Code
 
 .PHONY: generate
-generate: deepcopy crds docs/api.md chart-docs ## Write everything that is generated: deepcopy, CRDs, docs/api.md, the chart's README.
+generate: deepcopy crds docs/api.md chart-docs ## Write everything that is generated: deepcopy, CRDs, docs/api.md, the chart's README, SECURITY.md.
 
 .PHONY: fmt
 fmt: ## Format all Go code.
@@ -173,8 +173,9 @@ docs/api.md: $(crd-ref-docs)
 helm: $(helm) $(helm3) ## Build Helm 4 and 3, by which the chart is tested.
 
 .PHONY: chart-docs
-chart-docs: # The table of values in the chart's README.
+chart-docs: $(helm) # The table of values in the chart's README, and that of rights in SECURITY.md.
 	go run -C hack/chartdocs . $(CURDIR)/$(CHART)
+	go run -C hack/chartdocs ./rights $(helm) $(CURDIR)/$(CHART) $(CURDIR)/SECURITY.md
 
 .PHONY: alerts-test
 alerts-test: $(helm) $(promtool) ## Test the chart's alerts by promtool, and all queries against the metrics there are.
