@@ -273,14 +273,9 @@ func (x *index) publisher(n *node, a netip.Addr) *node {
 	return nil
 }
 
-// readPods keeps the pods that need an address, and notes on each node what is
-// in use.
+// readPods keeps the pods that need an address, sorted, and notes on each node
+// what is in use. Of pods that share an address the last by name is noted.
 func (c *check) readPods(s *Snapshot) {
-	for _, n := range c.nodes {
-		if n.view != nil {
-			maps.Copy(n.inUse, n.view.Used)
-		}
-	}
 	for i := range s.Pods {
 		p := &s.Pods[i]
 		n := c.byName[p.Spec.NodeName]
@@ -291,13 +286,20 @@ func (c *check) readPods(s *Snapshot) {
 		for _, ip := range p.Status.PodIPs {
 			if addr, err := netip.ParseAddr(ip.IP); err == nil {
 				is.ips = append(is.ips, addr.Unmap())
-				n.inUse[addr.Unmap()] = p.Namespace + "/" + p.Name
 			}
 		}
 		n.pods = append(n.pods, is)
 	}
 	for _, n := range c.nodes {
 		slices.SortFunc(n.pods, func(a, b pod) int { return strings.Compare(a.object.String(), b.object.String()) })
+		if n.view != nil {
+			maps.Copy(n.inUse, n.view.Used)
+		}
+		for _, p := range n.pods {
+			for _, a := range p.ips {
+				n.inUse[a] = p.object.Namespace + "/" + p.object.Name
+			}
+		}
 	}
 }
 
