@@ -33,32 +33,30 @@ func setReserved(obj *v1alpha1.PodIPPool, pool *crd.Pool, u poolUsage, now time.
 		meta.RemoveStatusCondition(&obj.Status.Conditions, v1alpha1.PoolReservedHeld)
 		return
 	}
-	c := metav1.Condition{
-		Type: v1alpha1.PoolReservedHeld, Status: metav1.ConditionFalse, Reason: ReasonNoneSkipped,
-		Message:            "no node holds a block that overlaps a reserved range",
+	status, reason, message := reservedIs(pool, u.reserved)
+	meta.SetStatusCondition(&obj.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.PoolReservedHeld, Status: status, Reason: reason, Message: message,
 		ObservedGeneration: obj.Generation, LastTransitionTime: metav1.NewTime(now),
-	}
-	if message := reservedMessage(pool, u.reserved); message != "" {
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonHeldBefore, message
-	}
-	meta.SetStatusCondition(&obj.Status.Conditions, c)
+	})
 }
 
-func reservedMessage(pool *crd.Pool, held []crd.Block) string {
+// reservedIs is what the condition says of the blocks held that overlap a reserved
+// range.
+func reservedIs(pool *crd.Pool, held []crd.Block) (status metav1.ConditionStatus, reason, message string) {
 	held = slices.DeleteFunc(slices.Clone(held), func(b crd.Block) bool { return b.Phase == ipalloc.CoolingDown })
 	if len(held) == 0 {
-		return ""
+		return metav1.ConditionFalse, ReasonNoneSkipped, "no node holds a block that overlaps a reserved range"
 	}
 	slices.SortFunc(held, func(a, b crd.Block) int { return a.CIDR.Compare(b.CIDR) })
 	var parts []string
 	for _, b := range held[:min(len(held), namedBlocks)] {
 		parts = append(parts, fmt.Sprintf("block %s of node %s overlaps reserved %s", b.CIDR, b.Node, reservedIn(pool, b.CIDR)))
 	}
-	message := strings.Join(parts, "; ")
+	message = strings.Join(parts, "; ")
 	if more := len(held) - namedBlocks; more > 0 {
 		message += fmt.Sprintf("; and %d more", more)
 	}
-	return message + ". Pods get no reserved address, but other nodes still route these blocks as a whole. " +
+	return metav1.ConditionTrue, ReasonHeldBefore, message + ". Pods get no reserved address, but other nodes still route these blocks as a whole. " +
 		"To move one off its node, which gets a replacement first: kubectl delete podipblock " + held[0].Name + " --wait=false"
 }
 
