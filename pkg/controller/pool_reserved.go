@@ -33,21 +33,21 @@ func setReserved(obj *v1alpha1.PodIPPool, pool *crd.Pool, u poolUsage, now time.
 		meta.RemoveStatusCondition(&obj.Status.Conditions, v1alpha1.PoolReservedHeld)
 		return
 	}
-	status, reason, message := reservedIs(pool, u.reserved)
+	held := slices.DeleteFunc(slices.Clone(u.reserved), func(b crd.Block) bool { return b.Phase == ipalloc.CoolingDown })
+	slices.SortFunc(held, func(a, b crd.Block) int { return a.CIDR.Compare(b.CIDR) })
+	status, reason, message := reservedIs(pool, held)
 	meta.SetStatusCondition(&obj.Status.Conditions, metav1.Condition{
 		Type: v1alpha1.PoolReservedHeld, Status: status, Reason: reason, Message: message,
 		ObservedGeneration: obj.Generation, LastTransitionTime: metav1.NewTime(now),
 	})
 }
 
-// reservedIs is what the condition says of the blocks held that overlap a reserved
-// range.
+// reservedIs is what the condition says of the blocks held, sorted, that overlap a
+// reserved range.
 func reservedIs(pool *crd.Pool, held []crd.Block) (status metav1.ConditionStatus, reason, message string) {
-	held = slices.DeleteFunc(slices.Clone(held), func(b crd.Block) bool { return b.Phase == ipalloc.CoolingDown })
 	if len(held) == 0 {
 		return metav1.ConditionFalse, ReasonNoneSkipped, "no node holds a block that overlaps a reserved range"
 	}
-	slices.SortFunc(held, func(a, b crd.Block) int { return a.CIDR.Compare(b.CIDR) })
 	var parts []string
 	for _, b := range held[:min(len(held), namedBlocks)] {
 		parts = append(parts, fmt.Sprintf("block %s of node %s overlaps reserved %s", b.CIDR, b.Node, reservedIn(pool, b.CIDR)))
