@@ -59,8 +59,14 @@ func (r *Result) Check(defaults crd.Defaults, existing []v1alpha1.PodIPPool) {
 }
 
 // defaulted is a spec as the API server stores it.
-func defaulted(s v1alpha1.PodIPPoolSpec) v1alpha1.PodIPPoolSpec {
+func defaulted(spec v1alpha1.PodIPPoolSpec) v1alpha1.PodIPPoolSpec {
+	s := *spec.DeepCopy()
 	s.ReservedBlockPolicy = cmp.Or(s.ReservedBlockPolicy, v1alpha1.SkipReservedBlocks)
+	for _, ranges := range rangesOf(&s) {
+		for i := range ranges {
+			ranges[i].AllocationPolicy = cmp.Or(ranges[i].AllocationPolicy, v1alpha1.AllocationAllocate)
+		}
+	}
 	return s
 }
 
