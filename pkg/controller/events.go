@@ -183,8 +183,11 @@ func (e *Events) ciliumNodeRemade(node *corev1.Node) {
 
 func (e *Events) shortOfAddresses(node *corev1.Node, lack *shortage) {
 	if e.isNews("short/"+node.Name, lack.reason) {
-		e.send(node, EventAddressShortage, lack.reason,
-			lack.message+". Add a CIDR to a pool, raise the limit, or move pods away")
+		advice := "Add a CIDR to a pool, raise the limit, or move pods away"
+		if lack.reason == reasonPaused {
+			advice = "End the pause, or move pods away"
+		}
+		e.send(node, EventAddressShortage, lack.reason, lack.message+". "+advice)
 	}
 }
 
