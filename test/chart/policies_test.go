@@ -158,7 +158,7 @@ func (b *bed) objectsOfAttempts() []client.Object {
 	carrier := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 	block := &v1alpha1.PodIPBlock{
 		ObjectMeta: metav1.ObjectMeta{Name: ofBlock, Finalizers: []string{v1alpha1.Finalizer}},
-		Spec:       v1alpha1.PodIPBlockSpec{CIDR: "10.20.0.0/28", Pool: "p", Node: "n1"},
+		Spec:       v1alpha1.PodIPBlockSpec{CIDR: "10.20.0.0/28", PoolName: "p", NodeName: "n1"},
 	}
 	for _, o := range []client.Object{node, carrier, block} {
 		b.create(o)
@@ -259,7 +259,7 @@ func TestEditorsUnderPolicies(t *testing.T) {
 	})
 	block := &v1alpha1.PodIPBlock{
 		ObjectMeta: metav1.ObjectMeta{Name: "10.20.1.0-28", Finalizers: []string{v1alpha1.Finalizer}, Labels: map[string]string{v1alpha1.AdoptedLabel: "cluster-pool"}},
-		Spec:       v1alpha1.PodIPBlockSpec{CIDR: "10.20.1.0/28", Pool: "p", Node: "n1"},
+		Spec:       v1alpha1.PodIPBlockSpec{CIDR: "10.20.1.0/28", PoolName: "p", NodeName: "n1"},
 	}
 	steps := []struct {
 		what string
