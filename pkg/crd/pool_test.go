@@ -183,7 +183,7 @@ func TestFrozenPool(t *testing.T) {
 	if p.Cooldown != time.Hour || p.NodeGoneCooldown != time.Hour {
 		t.Errorf("its blocks rest %s and %s", p.Cooldown, p.NodeGoneCooldown)
 	}
-	if diff := cmp.Diff(prefixes("10.0.0.0/29"), p.NeverUsable(ipalloc.IPv4), compareNetip()); diff != "" {
+	if diff := cmp.Diff(prefixes("10.0.0.0/29"), p.Skipped(ipalloc.IPv4), compareNetip()); diff != "" {
 		t.Errorf("reserved (-want +got):\n%s", diff)
 	}
 }
