@@ -270,10 +270,8 @@ endef
 $(eval $(call part,etcd,1 minute,-s -w))
 $(eval $(call part,kubectl,2 minutes,$(kubernetes-ldflags)))
 $(eval $(call part,kube-apiserver,5 minutes,$(kubernetes-ldflags)))
-# One of the benchmark's peers, and with the next two a part of the real cluster.
+# One of the benchmark's peers, and a part of the real cluster.
 $(eval $(call part,kube-controller-manager,2 minutes,$(kubernetes-ldflags)))
-$(eval $(call part,kube-scheduler,30 seconds,$(kubernetes-ldflags)))
-$(eval $(call part,kubelet,2 minutes,$(kubernetes-ldflags)))
 
 # Cilium's own allocator, which the stand-in agents are compared with.
 $(BIN)/cilium-ipam: $(wildcard test/truth/cilium-ipam/*.go) test/truth/cilium-ipam/go.mod test/truth/cilium-ipam/go.sum
@@ -348,6 +346,16 @@ CLUSTER_IMAGES := .cache/cluster/images
 CLUSTER_NODES := $(if $(filter command line environment,$(origin NODES)),$(NODES),3)
 CLUSTER_RUN := $(if $(filter command line environment,$(origin RUN)),$(RUN),ci)
 containerd-version := $(call mod-version,$(CLUSTER)/parts/containerd,github.com/containerd/containerd/v2)
+
+# cluster-part NAME,TIME
+define cluster-part
+$(BIN)/$(1): $(CLUSTER)/parts/kube/$(1)/main.go $(CLUSTER)/parts/kube/go.mod $(CLUSTER)/parts/kube/go.sum
+	@echo "building $(1): once, about $(2) on two cores"
+	cd $(CLUSTER)/parts/kube && go build -ldflags '$(kubernetes-ldflags)' -o $(CURDIR)/$$@ ./$(1)
+	@touch $$@
+endef
+$(eval $(call cluster-part,kube-scheduler,30 seconds))
+$(eval $(call cluster-part,kubelet,2 minutes))
 
 # containerd-part NAME,TIME
 define containerd-part

@@ -31,6 +31,10 @@ func all() []scenario {
 		{name: "install", ci: true, fresh: true, run: installScenario},
 		{name: "scale", ci: true, run: scaleScenario},
 		{name: "upgrade", ci: true, run: upgradeScenario},
+		{name: "join", run: joinScenario},
+		{name: "outage", run: outageScenario},
+		{name: "agents", run: agentsScenario},
+		{name: "uninstall", run: uninstallScenario},
 	}
 }
 

@@ -61,7 +61,7 @@ func (t *trial) line(line string) func(context.Context) error {
 func (t *trial) restartKubelet(ctx context.Context) error {
 	const number = 2
 	heartbeat := []string{"get", "lease", kube.NodeName(number), "--namespace=kube-node-lease", "--output=jsonpath={.spec.renewTime}"}
-	if err := t.cluster.RestartKubelet(number); err != nil {
+	if err := t.cluster.KillProgram(kube.NodeName(number), "kubelet"); err != nil {
 		return err
 	}
 	before, err := t.cluster.Kubectl(ctx, heartbeat...)

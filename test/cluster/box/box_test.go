@@ -37,10 +37,10 @@ func state(t *testing.T) State {
 	return s
 }
 
-func sleeper(t *testing.T, s State, script string) {
+func sleeper(t *testing.T, s State, disk, script string) {
 	t.Helper()
 	dir := t.TempDir()
-	spec := Spec{Name: "one", Services: []Service{{Name: "sh", Argv: []string{"/bin/sh", "-c", script}, Log: filepath.Join(dir, "log")}}}
+	spec := Spec{Name: "one", Disk: disk, Services: []Service{{Name: "sh", Argv: []string{"/bin/sh", "-c", script}, Log: filepath.Join(dir, "log")}}}
 	log := filepath.Join(dir, "box.log")
 	if err := s.Start(spec, log, nil, func(int) error { return nil }); err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func eventually(t *testing.T, what string, done func() bool) {
 // A box has its own processes, and its end leaves neither these nor cgroups.
 func TestKillLeavesNothing(t *testing.T) {
 	s := state(t)
-	sleeper(t, s, "sleep 1000 & sleep 1000")
+	sleeper(t, s, "", "sleep 1000 & sleep 1000")
 	eventually(t, "the box has its own hostname, and few processes but its own", func() bool {
 		out, err := s.Run(t.Context(), "one", "sh", "-c", "hostname; echo /proc/[0-9]*")
 		processes := strings.Count(out, "/proc/")
@@ -97,11 +97,40 @@ func TestKillLeavesNothing(t *testing.T) {
 	}
 }
 
+// A box with a disk writes to that disk alone, and sees its own cgroups as the root.
+func TestDiskIsItsOwn(t *testing.T) {
+	s := state(t)
+	disk := t.TempDir()
+	done := filepath.Join(t.TempDir(), "done")
+	sleeper(t, s, disk, "touch /etc/of-the-box /var/lib/kubelet/of-the-box; cat /proc/sys/kernel/panic >"+done+".panic;"+
+		" wc -l </sys/fs/cgroup/memory/cgroup.procs >"+done+"; sleep 1000")
+	eventually(t, "the box has written its files", func() bool {
+		data, err := os.ReadFile(done)
+		return err == nil && strings.TrimSpace(string(data)) != ""
+	})
+	for _, path := range []string{"etc.upper/of-the-box", "kubelet/of-the-box"} {
+		if _, err := os.Stat(filepath.Join(disk, path)); err != nil {
+			t.Errorf("not on the box's disk: %v", err)
+		}
+	}
+	if _, err := os.Stat("/etc/of-the-box"); err == nil {
+		t.Error("the box wrote to the machine's /etc")
+	}
+	panicSetting, err := os.ReadFile(done + ".panic")
+	if err != nil || strings.TrimSpace(string(panicSetting)) != shielded["kernel/panic"] {
+		t.Errorf("the box reads kernel.panic as %q (%v), want %s", panicSetting, err, shielded["kernel/panic"])
+	}
+	count, err := os.ReadFile(done)
+	if err != nil || len(strings.TrimSpace(string(count))) > 1 {
+		t.Errorf("the box sees %s processes in its root cgroup (%v), want its own few", count, err)
+	}
+}
+
 // A service that ends runs again.
 func TestServicesRunAgain(t *testing.T) {
 	s := state(t)
 	file := filepath.Join(t.TempDir(), "runs")
-	sleeper(t, s, "echo run >> "+file+"; sleep 0.1")
+	sleeper(t, s, "", "echo run >> "+file+"; sleep 0.1")
 	eventually(t, "the service ran twice", func() bool {
 		data, _ := os.ReadFile(file)
 		return strings.Count(string(data), "run") >= 2

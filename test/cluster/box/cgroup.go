@@ -164,20 +164,27 @@ func (s State) MemoryPeak(name string) int64 {
 	return value
 }
 
-// PIDs are the processes of a box, as the machine counts, but for those in
-// cgroups that containers have.
+// PIDs are the processes of a box, as the machine counts, those of containers in it
+// as well.
 func (s State) PIDs(name string) ([]int, error) {
-	data, err := os.ReadFile(filepath.Join(cgroupRoot, "memory", s.Group, name, "cgroup.procs"))
-	if err != nil {
-		return nil, err
-	}
 	var pids []int
-	for _, field := range strings.Fields(string(data)) {
-		pid, err := strconv.Atoi(field)
-		if err != nil {
-			return nil, err
+	root := filepath.Join(cgroupRoot, "memory", s.Group, name)
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.Name() != "cgroup.procs" {
+			return nil // A container's cgroup may go meanwhile.
 		}
-		pids = append(pids, pid)
-	}
-	return pids, nil
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil //nolint:nilerr // The same.
+		}
+		for field := range strings.FieldsSeq(string(data)) {
+			pid, err := strconv.Atoi(field)
+			if err != nil {
+				return err
+			}
+			pids = append(pids, pid)
+		}
+		return nil
+	})
+	return pids, err
 }

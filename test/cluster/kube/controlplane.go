@@ -106,7 +106,7 @@ func (c *Cluster) Outage() error {
 		if err := os.WriteFile(filepath.Join(c.holdDir(), part), nil, 0o644); err != nil {
 			return err
 		}
-		if err := c.killService(controlPlane, part); err != nil {
+		if err := c.kill(controlPlane, part); err != nil {
 			return err
 		}
 	}
@@ -123,8 +123,9 @@ func (c *Cluster) EndOutage(ctx context.Context) error {
 	return c.AwaitControlPlane(ctx)
 }
 
-// killService kills the processes in a box that run a program of this name.
-func (c *Cluster) killService(where, program string) error {
+// kill kills the processes in a box that run a program of this name, be it in a
+// container.
+func (c *Cluster) kill(where, program string) error {
 	pids, err := c.State.PIDs(where)
 	if err != nil {
 		return err

@@ -103,10 +103,9 @@ func (c *Cluster) WipeNode(number int) error {
 	return os.RemoveAll(c.disk(NodeName(number)))
 }
 
-// RestartKubelet kills a node's kubelet; the node starts it again.
-func (c *Cluster) RestartKubelet(number int) error {
-	return c.killService(NodeName(number), "kubelet")
-}
+// KillProgram kills, with SIGKILL, all processes of a node that run a program of
+// this name; the node or its kubelet starts it again.
+func (c *Cluster) KillProgram(node, program string) error { return c.kill(node, program) }
 
 // Import gives a node an image.
 func (c *Cluster) Import(ctx context.Context, number int, file string) error {
