@@ -13,6 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// searchPath of the machine's programs.
+const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
 // Main runs a box's first process where the arguments are those of one, and then
 // does not return. A main function calls it first.
 func Main(args []string) {
@@ -77,7 +80,7 @@ func live(path string) error {
 		}
 		go forward(listener, spec.ForwardTo)
 	}
-	s := supervisor{hold: spec.Hold, running: map[int]Service{}}
+	s := supervisor{hold: spec.Hold, path: spec.Programs + ":" + searchPath, running: map[int]Service{}}
 	go s.startAll(spec.Services)
 	return s.reap()
 }

@@ -34,6 +34,9 @@ type Spec struct {
 	ForwardTo string
 	// Leashed boxes end with the process that started them.
 	Leashed bool
+	// Programs is a folder in which services find programs before those of the
+	// machine.
+	Programs string
 	// Hold is the folder of files that keep a service of the same name stopped.
 	Hold string
 }

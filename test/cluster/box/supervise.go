@@ -22,6 +22,7 @@ const (
 // supervisor runs the services of a box.
 type supervisor struct {
 	hold    string
+	path    string
 	mu      sync.Mutex
 	running map[int]Service
 }
@@ -44,7 +45,7 @@ func (s *supervisor) startAll(services []Service) {
 func (s *supervisor) start(service Service) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pid, err := spawn(service)
+	pid, err := spawn(service, s.path)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "box: %s: %v\n", service.Name, err)
 		go s.again(service)
@@ -53,7 +54,7 @@ func (s *supervisor) start(service Service) {
 	s.running[pid] = service
 }
 
-func spawn(service Service) (int, error) {
+func spawn(service Service, path string) (int, error) {
 	log, err := os.OpenFile(service.Log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return 0, err
@@ -65,7 +66,7 @@ func spawn(service Service) (int, error) {
 	}
 	defer null.Close()
 	process, err := os.StartProcess(service.Argv[0], service.Argv, &os.ProcAttr{
-		Env:   []string{"PATH=" + os.Getenv("PATH"), "HOME=/root"},
+		Env:   []string{"PATH=" + path, "HOME=/root"},
 		Files: []*os.File{null, log, log},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})

@@ -98,7 +98,7 @@ func (c *Cluster) fillTemplate(ctx context.Context, disk string) error {
 	if err := c.writeContainerdConfig(disk); err != nil {
 		return err
 	}
-	spec := box.Spec{Name: templateBox, Disk: disk, Leashed: true, Services: []box.Service{c.containerd(templateBox, disk)}}
+	spec := box.Spec{Name: templateBox, Disk: disk, Leashed: true, Programs: c.BinDir, Services: []box.Service{c.containerd(templateBox, disk)}}
 	if err := c.State.Start(spec, c.log(templateBox), nil, func(int) error { return nil }); err != nil {
 		return err
 	}

@@ -62,7 +62,7 @@ func (c *Cluster) StartNode(ctx context.Context, number int) error {
 	kubelet := c.service(name, "kubelet", "--config="+config, "--kubeconfig="+c.pkiFile(name+".kubeconfig"),
 		"--hostname-override="+name, "--node-ip="+nodeAddress(number),
 		"--node-labels=topology.kubernetes.io/zone="+Zone(number), "--v=2")
-	spec := box.Spec{Name: name, Disk: disk, Leashed: c.Leashed, Services: []box.Service{c.containerd(name, disk), kubelet}}
+	spec := box.Spec{Name: name, Disk: disk, Leashed: c.Leashed, Programs: c.BinDir, Services: []box.Service{c.containerd(name, disk), kubelet}}
 	return c.State.Start(spec, c.log(name), nil, func(pid int) error {
 		return plugIn(c.State.PID(controlPlane), pid, number)
 	})
