@@ -85,7 +85,7 @@ func (b *bed) restart() {
 	ledger, defaults := NewLedger(), defaults()
 	defaults.WholeBlocks, defaults.CiliumPools = b.mode.WholeBlocks(), b.mode.ManyPools()
 	b.r = &NodeReconciler{
-		Observer: Observer{Ledger: ledger, Pools: NewPools(defaults, ledger), Defaults: defaults},
+		Observer: Observer{Ledger: ledger, Pools: NewPools(defaults, ledger), Defaults: defaults, StartupTaints: setOf(crd.DefaultStartupTaints())},
 		Cache:    b.api, Live: live{b}, Client: b.api, CiliumNodes: &ciliumnode.Client{Writer: b.api, Reader: live{b}, Mode: b.mode},
 		WaitShown: ledger.WaitShown, Pods: NewPods(), Agents: NewAgents(time.Minute), Pacing: NewPacing(0, 0),
 		Events: NewEvents(events.NewFakeRecorder(10000), b.clock), Metrics: own, Clock: b.clock, WakeStarving: func() {}, Recount: func() {},

@@ -30,6 +30,7 @@ const (
 	EventNodeRemade          = "CiliumNodeRemade"
 	EventAddressShortage     = "PodAddressShortage"
 	EventDrainWaits          = "DrainWaits"
+	EventWaitsForLabels      = "WaitsForLabels"
 	EventPoolInvalid         = "PoolInvalid"
 	EventPoolOverlapping     = "PoolOverlapping"
 	EventPoolExhausted       = "PoolExhausted"
@@ -116,6 +117,7 @@ func (e *Events) forget(node string) {
 	defer e.mu.Unlock()
 	delete(e.told, "short/"+node)
 	delete(e.told, "waits/"+node)
+	delete(e.told, "labels/"+node)
 }
 
 func phaseMessage(phase ipalloc.Phase, reason expand.Reason) string {
@@ -186,6 +188,29 @@ func (e *Events) shortOfAddresses(node *corev1.Node, lack *shortage) {
 }
 
 func (e *Events) enoughAddresses(node string) { e.isNews("short/"+node, "") }
+
+// awaitsLabels sends why a node does not get its first block yet. It reports whether
+// that is news; so is that the wait is over, of which no event is sent.
+func (e *Events) awaitsLabels(node *corev1.Node, why string) bool {
+	key := "labels/" + node.Name
+	if why == "" {
+		return e.over(key)
+	}
+	if !e.isNews(key, why) {
+		return false
+	}
+	e.send(node, EventWaitsForLabels, "Reconcile", why)
+	return true
+}
+
+// over forgets what was told about key, and reports whether anything was.
+func (e *Events) over(key string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_, told := e.told[key]
+	delete(e.told, key)
+	return told
+}
 
 // waits tells of each block what its drain waits for.
 func (e *Events) waits(node *corev1.Node, waits []expand.Wait) {

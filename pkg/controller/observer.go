@@ -26,6 +26,8 @@ type Observer struct {
 	Paused bool
 	// IgnoreTaints are keys of taints of Nodes that Cilium does not run on.
 	IgnoreTaints map[string]bool
+	// StartupTaints are keys of taints of Nodes whose labels are not final.
+	StartupTaints map[string]bool
 }
 
 // Policy is what rules one family of a node, which may be nil, for one pool of

@@ -41,6 +41,7 @@ func (r *NodeReconciler) report(ctx context.Context, o *observation, plans []fam
 	if o.node == nil {
 		r.Metrics.waiting.forgetNode(o.name)
 	}
+	r.tellAwaited(ctx, o)
 	if o.node == nil || len(plans) == 0 && o.paused() {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -38,6 +39,8 @@ type Settings struct {
 	Defaults crd.Defaults
 	// Paused stops all writes about nodes and blocks.
 	Paused bool
+	// SkipModeCheck accepts a Cilium whose configuration names another IPAM mode.
+	SkipModeCheck bool
 	// Shadow: decide, tell in what nodes differ, and write nothing about nodes and
 	// blocks, as beside an IPAM that is yet to be replaced.
 	Shadow bool
@@ -55,6 +58,9 @@ type Settings struct {
 	NodeWorkers int
 	// IgnoreTaints are keys of taints of Nodes without Cilium.
 	IgnoreTaints []string
+	// StartupTaints are keys of taints of Nodes whose labels are not final: such a
+	// Node does not get its first block.
+	StartupTaints []string
 	// ShortageTaint is put on Nodes whose pods cannot get an address; "": none.
 	ShortageTaint string
 	// NodeCondition reports a shortage as a condition of the Node.
@@ -91,6 +97,11 @@ func Setup(mgr manager.Manager, s Settings) error {
 	}
 	feed := o.Feed
 	feed.Cache = mgr.GetCache()
+	prerequisites := Prerequisites{
+		Mapper: mgr.GetRESTMapper(), Live: mgr.GetAPIReader(),
+		Mode: s.Mode, CiliumNamespace: s.AgentNamespace, SkipModeCheck: s.SkipModeCheck || s.Shadow,
+	}
+	feed.Await = func(ctx context.Context) error { return prerequisites.wait(ctx, o.Node.Metrics) }
 	if feed.From, err = sourcesOf(mgr, s); err != nil {
 		return err
 	}

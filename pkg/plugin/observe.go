@@ -52,7 +52,11 @@ func (c *cluster) decide(name string) []decision {
 }
 
 func (c *cluster) observer() controller.Observer {
-	return controller.Observer{Ledger: c.ledger, Pools: c.pools, Defaults: c.defaults}
+	startup := map[string]bool{}
+	for _, key := range crd.DefaultStartupTaints() {
+		startup[key] = true
+	}
+	return controller.Observer{Ledger: c.ledger, Pools: c.pools, Defaults: c.defaults, StartupTaints: startup}
 }
 
 // observe is what one family of a node is decided on, for one pool of Cilium's. It
@@ -69,6 +73,9 @@ func (c *cluster) observe(name string, f ipalloc.Family, ciliumPool string) (dec
 		d.paused = controller.OtherIPAM
 	}
 	blocks := c.ledger.NodeBlocks(name)
+	if d.paused == "" {
+		d.paused = o.AwaitsLabels(node, view, len(blocks))
+	}
 	d.state = o.State(d.state, ciliumPool, view, blocks)
 	controller.Press(&d.state, node, blocks, func(pool string) int { return c.taken(c.pools.Get(pool), f) })
 	o.Hold(&d.state, d.pools, c.now)

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/live"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 )
 
 // ModeUsage is what the flag --mode means to who only reads.
@@ -31,7 +32,7 @@ type Options struct {
 // operator's own defaults, as is where to look for its mode; StuckAfter is this
 // command's.
 func NewOptions(settings audit.Settings, where live.Where, agentSelector string) *Options {
-	settings.StuckAfter = 5 * time.Minute
+	settings.StuckAfter, settings.StartupTaints = 5*time.Minute, crd.DefaultStartupTaints()
 	return &Options{
 		output: "text", failOn: string(audit.Warning), agentSelector: agentSelector, where: where,
 		reader:   live.Reader{AgentNamespace: where.CiliumNamespace},
@@ -52,6 +53,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&s.NodeGoneCooldown, "node-gone-cooldown", s.NodeGoneCooldown, "the operator's --node-gone-cooldown")
 	fs.IntVar(&s.MaxAddresses, "max-addresses-per-node", s.MaxAddresses, "the operator's --max-addresses-per-node")
 	fs.StringSliceVar(&s.IgnoreTaints, "ignore-node-taints", s.IgnoreTaints, "the operator's --ignore-node-taints")
+	fs.StringSliceVar(&s.StartupTaints, "startup-taints", s.StartupTaints, "the operator's --startup-taints")
 	fs.StringVar(&o.mode, "mode", o.mode, ModeUsage)
 	fs.StringVar(&o.where.LeaseNamespace, "leader-elect-namespace", o.where.LeaseNamespace, "namespace of the operator's Lease, which tells its mode")
 	fs.StringVar(&o.where.LeaseName, "leader-elect-name", o.where.LeaseName, "the operator's --leader-elect-name")
