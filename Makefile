@@ -408,12 +408,11 @@ cluster-parts: cluster-packages controlplane $(addprefix $(BIN)/,kube-controller
 cluster-packages:
 	hack/cluster-packages.sh
 
-# The operator's image under the name that its chart asks for.
 cluster-operator := $(IMAGE_DIR)/cilium-pool-operator.tar
 .PHONY: cluster-program
 cluster-program: cluster-parts
 	@echo "building the operator's image: up to 2 minutes the first time"
-	@$(MAKE) --no-print-directory image VERSION=v$(patsubst v%,%,$(shell awk '$$1 == "appVersion:" {print $$2}' $(CHART)/Chart.yaml))
+	@$(MAKE) --no-print-directory image
 	@CGO_ENABLED=0 go build -o $(BIN)/cluster ./$(CLUSTER)
 
 comma := ,

@@ -68,6 +68,13 @@ func (t *trial) bring(ctx context.Context, number int) error {
 	if err := t.cluster.Import(ctx, number, t.options.operator); err != nil {
 		return err
 	}
+	err := kube.Await(ctx, time.Minute, "the node is registered", func(ctx context.Context) (bool, string) {
+		out, err := t.cluster.Kubectl(ctx, "label", "node", kube.NodeName(number), "topology.kubernetes.io/zone=beijing", "--overwrite")
+		return err == nil, fmt.Sprint(out, err)
+	})
+	if err != nil {
+		return err
+	}
 	return t.awaitProbe(ctx, kube.NodeName(number), since)
 }
 
@@ -222,8 +229,8 @@ func uninstallScenario(ctx context.Context, t *trial) error {
 	}
 	began := time.Now()
 	for _, line := range commands {
-		if strings.HasPrefix(line, "helm install cilium-pool-operator ") {
-			if _, err := t.shell(ctx, line+" --wait --timeout=3m"); err != nil {
+		if strings.HasPrefix(line, operatorInstall) {
+			if _, err := t.shell(ctx, line); err != nil {
 				return err
 			}
 		}

@@ -12,15 +12,15 @@ import (
 
 const (
 	startPage = "docs/start.md"
-	// startSection is where the page tells how Cilium and the operator are installed
-	// together.
-	startSection = "## On kind"
+	// The page marks the commands that install Cilium, the operator and pools.
+	beginMark = "<!-- install: begin -->"
+	endMark   = "<!-- install: end -->"
 )
 
-var codeBlock = regexp.MustCompile("(?ms)^ *```sh\n(.*?)^ *```")
-
-// installing are the beginnings of commands that install something.
-var installing = []string{"helm install ", "helm upgrade ", "kubectl apply "}
+var (
+	codeBlock    = regexp.MustCompile("(?ms)^ *```sh\n(.*?)^ *```")
+	continuation = regexp.MustCompile(`\s*\\\n\s*`)
+)
 
 // installCommands are the documented commands, forced into what this machine can do.
 func (b *bed) installCommands() ([]string, error) {
@@ -28,35 +28,35 @@ func (b *bed) installCommands() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	documented := documentedCommands(string(page), startSection)
+	documented := documentedCommands(string(page))
 	if len(documented) == 0 {
-		return nil, errors.New(startPage + " has no command that installs anything below " + startSection)
+		return nil, errors.New(startPage + " has no commands between " + beginMark + " and " + endMark)
 	}
-	for i, line := range documented {
-		if documented[i], err = b.force(line); err != nil {
+	var commands []string
+	for _, line := range documented {
+		line, err := b.force(line)
+		if err != nil {
 			return nil, err
 		}
+		if line != "" {
+			commands = append(commands, line)
+		}
 	}
-	return documented, nil
+	return commands, nil
 }
 
-// documentedCommands gives the commands that install, each on one line, of a
-// section of a page.
-func documentedCommands(page, section string) []string {
-	_, text, found := strings.Cut(page, "\n"+section+"\n")
+// documentedCommands gives the marked commands of a page, each on one line.
+func documentedCommands(page string) []string {
+	_, text, _ := strings.Cut(page, beginMark)
+	text, _, found := strings.Cut(text, endMark)
 	if !found {
 		return nil
 	}
-	text, _, _ = strings.Cut(text, "\n## ")
 	var commands []string
 	for _, block := range codeBlock.FindAllStringSubmatch(text, -1) {
-		joined := regexp.MustCompile(`\s*\\\n\s*`).ReplaceAllString(block[1], " ")
-		for line := range strings.Lines(joined) {
-			line = strings.TrimSpace(line)
-			for _, beginning := range installing {
-				if strings.HasPrefix(line, beginning) {
-					commands = append(commands, line)
-				}
+		for line := range strings.Lines(continuation.ReplaceAllString(block[1], " ")) {
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+				commands = append(commands, line)
 			}
 		}
 	}

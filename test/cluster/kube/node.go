@@ -30,14 +30,6 @@ var containerdConfig string
 //go:embed kubelet.yaml
 var kubeletConfig string
 
-// Zone is that of a node: the third is in another one than the rest.
-func Zone(number int) string {
-	if number == 3 {
-		return "shanghai"
-	}
-	return "beijing"
-}
-
 // StartNode starts a node, with the disk that it had if it was there before.
 func (c *Cluster) StartNode(ctx context.Context, number int) error {
 	name := NodeName(number)
@@ -60,8 +52,7 @@ func (c *Cluster) StartNode(ctx context.Context, number int) error {
 		}
 	}
 	kubelet := c.service(name, "kubelet", "--config="+config, "--kubeconfig="+c.pkiFile(name+".kubeconfig"),
-		"--hostname-override="+name, "--node-ip="+nodeAddress(number),
-		"--node-labels=topology.kubernetes.io/zone="+Zone(number), "--v=2")
+		"--hostname-override="+name, "--node-ip="+nodeAddress(number), "--v=2")
 	spec := box.Spec{Name: name, Disk: disk, Leashed: c.Leashed, Programs: c.BinDir, Services: []box.Service{c.containerd(name, disk), kubelet}}
 	return c.State.Start(spec, c.log(name), nil, func(pid int) error {
 		return plugIn(c.State.PID(controlPlane), pid, number)
