@@ -29,7 +29,7 @@ func installScenario(ctx context.Context, t *trial) error {
 	for _, line := range commands {
 		t.say("$ %s", line)
 		_, err := t.shell(ctx, line)
-		t.check(shortened(line)+" succeeds, after", seconds(began), err == nil)
+		t.check(shortened(line)+": succeeds, after", seconds(began), err == nil)
 		if err != nil {
 			return err
 		}
@@ -56,18 +56,16 @@ func installScenario(ctx context.Context, t *trial) error {
 	return t.upgradeUnchanged(ctx, commands)
 }
 
-// shortened is a command line as far as a table needs it.
+// shortened is what a command line does, without paths and values of flags.
 func shortened(line string) string {
-	fields := strings.Fields(line)
-	if len(fields) > 5 {
-		fields = fields[:5]
-	}
-	for i, field := range fields {
-		if strings.HasPrefix(field, "/") {
-			fields[i] = filepath.Base(field)
+	var kept []string
+	for _, field := range strings.Fields(line) {
+		if strings.HasPrefix(field, "-") && len(kept) > 2 {
+			break
 		}
+		kept = append(kept, filepath.Base(field))
 	}
-	return strings.Join(fields, " ")
+	return strings.Join(kept[:min(4, len(kept))], " ")
 }
 
 // operatorRestarts counts what a first install should do without.
