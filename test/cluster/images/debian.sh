@@ -24,7 +24,7 @@ for program in clang llc llvm-objcopy; do
 	cp -L "$work/clang/usr/lib/llvm-19/bin/$program" "$work/root/usr/lib/llvm-19/bin/"
 	ln -sf "/usr/lib/llvm-19/bin/$program" "$work/root/usr/local/bin/$program"
 done
-rm -rf "$work"/root/usr/share/{doc,man,locale,info} "$work"/root/var/cache/apt/* "$work"/root/var/lib/apt/lists/*
+rm -rf "$work/root"/usr/share/{doc,man,locale,info} "$work/root"/var/cache/apt/* "$work/root"/var/lib/apt/lists/*
 chroot "$work/root" clang --version >/dev/null
 
 rm -rf "$folder"
