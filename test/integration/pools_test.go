@@ -110,6 +110,8 @@ func TestPoolsByZone(t *testing.T) {
 	if b := e.blocks("s1")[0]; !blockIn(b, "100.200.0.0/24") {
 		t.Errorf("s1 has %s", b.Spec.CIDR)
 	}
+	e.shortage("elsewhere", corev1.ConditionTrue)
+	e.eventSays("elsewhere", controller.EventNoPool, "no PodIPPool selects this node")
 	if _, err := e.ciliumNode("elsewhere"); !apierrors.IsNotFound(err) {
 		t.Errorf("a node of no pool has a CiliumNode: %v", err)
 	}
@@ -451,7 +453,7 @@ func TestReservedOverAddressesInUse(t *testing.T) {
 	e.node("n1", nil)
 	e.pods("n1", "load", 10)
 	e.running("load", 10)
-	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.Reserved = []string{"10.1.0.0/28"} })
+	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.1.0.0/28"}} })
 	reserved := netip.MustParsePrefix("10.1.0.0/28")
 	onlyUsed := func() error {
 		cn, err := e.ciliumNode("n1")
