@@ -16,6 +16,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/live"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 )
 
@@ -55,6 +56,9 @@ func (e *env) client() (client.Client, *rest.Config, error) {
 
 // findMode is the mode that the operator runs in.
 func (e *env) findMode(ctx context.Context, c client.Reader) (live.Found, error) {
+	if _, err := ciliumnode.ParseMode(e.mode); e.mode != "" && err != nil {
+		return live.Found{}, usagef("--mode is %s: %w", e.mode, err)
+	}
 	found, err := auditcmd.Mode(ctx, c, e.mode, live.Where{
 		LeaseNamespace: e.operatorNamespace(), LeaseName: e.lease, CiliumNamespace: e.agentNamespace,
 	})
@@ -107,13 +111,13 @@ func (e *env) readIn(ctx context.Context, found live.Found) (*cluster, error) {
 func (e *env) agents() (labels.Selector, error) {
 	selector, err := labels.Parse(e.agentSelector)
 	if err != nil {
-		return nil, fmt.Errorf("--agent-selector is %s: %w", e.agentSelector, err)
+		return nil, usagef("--agent-selector is %s: %w", e.agentSelector, err)
 	}
 	return selector, nil
 }
 
 func cannotRead(config *rest.Config, err error) error {
-	if errors.Is(err, auditcmd.ErrMode) {
+	if errors.As(err, &usageError{}) {
 		return err
 	}
 	if meta.IsNoMatchError(err) {

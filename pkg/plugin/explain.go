@@ -141,7 +141,7 @@ func (c *cluster) explainBlocks(s *story, name string, d *decision) {
 	for _, state := range d.state.Blocks {
 		b, _ := c.ledger.Block(state.CIDR)
 		s.say("  %-18s pool %s, %d of %d addresses in use, held for %s%s", state.CIDR, b.Pool,
-			usedIn(state.CIDR, users), len(state.Usable), age(c.now, b.Created), c.wayOut(b, &state, waits[b.Name]))
+			usedIn(state.CIDR, users), len(state.Usable), age(c.now, b.Created), c.wayOut(b, &state, waits[b.Name].what))
 	}
 }
 

@@ -3,8 +3,6 @@ package plugin
 import (
 	"bytes"
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -67,11 +65,11 @@ func (e *env) export() *cobra.Command {
 func (f *exportFlags) validate() error {
 	switch {
 	case shapes()[f.format] == nil:
-		return fmt.Errorf("--format is %s: must be json, csv, bird, frr or netbox", f.format)
+		return usagef("--format is %s: must be json, csv, bird, frr or netbox", f.format)
 	case f.every <= 0:
-		return fmt.Errorf("--every is %s: must be more than 0s", f.every)
+		return usagef("--every is %s: must be more than 0s", f.every)
 	case f.exec != "" && f.file == "":
-		return errors.New("--exec needs --output-file: the program would have nothing to read")
+		return usagef("--exec needs --output-file: the program would have nothing to read")
 	}
 	return nil
 }

@@ -82,7 +82,7 @@ Exit codes: 0 written; 1 nothing was written, as it could not be read or there w
 nothing to import; 3 written, but something could not be carried over (with --strict).`,
 		Example: examples("import calico --from-cluster > pools.yaml", "import cilium -f values.yaml > pools.yaml", "import kubeadm -f kubeadm.yaml --strict"),
 		RunE: func(*cobra.Command, []string) error {
-			return errors.New("say what to import from: calico, cilium or kubeadm")
+			return usagef("say what to import from: calico, cilium or kubeadm")
 		},
 	}
 	for _, o := range origins() {

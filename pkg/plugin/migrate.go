@@ -2,7 +2,6 @@ package plugin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,7 +16,7 @@ import (
 
 // notYet is the exit code of migrate where something stands in the way, or is yet
 // to be done.
-const notYet = ExitCode(3)
+const notYet = ExitCode(exitNotReached)
 
 func (e *env) migrate() *cobra.Command {
 	cmd := &cobra.Command{
@@ -35,7 +34,7 @@ tidy is for moves between two modes of this operator (docs/modes.md).
 Each of them can be stopped at any point and run again.`,
 		Example: examples("migrate plan", "migrate start --all", "migrate status --until settled --timeout 10m", "migrate finish", "migrate abort --node edge-01"),
 		RunE: func(*cobra.Command, []string) error {
-			return errors.New("say what to do: plan, start, status, finish, abort or tidy")
+			return usagef("say what to do: plan, start, status, finish, abort or tidy")
 		},
 	}
 	cmd.AddCommand(e.migratePlan(), e.migrateStart(), e.migrateStatus(), e.migrateFinish(), e.migrateAbort(), e.migrateTidy())
@@ -63,10 +62,10 @@ func (s *choice) addFlags(e *env, cmd *cobra.Command) {
 // of are the nodes chosen.
 func (s *choice) of(c *cluster) (map[string]bool, error) {
 	if s.asked && !s.all && len(s.nodes) == 0 && s.selector == "" {
-		return nil, errors.New("say which nodes: --node, -l or --all")
+		return nil, usagef("say which nodes: --node, -l or --all")
 	}
 	if s.all && (len(s.nodes) > 0 || s.selector != "") {
-		return nil, errors.New("--all goes with neither --node nor -l")
+		return nil, usagef("--all goes with neither --node nor -l")
 	}
 	for _, name := range s.nodes {
 		if c.nodes[name] == nil {

@@ -61,7 +61,7 @@ Exit codes: 0, 3 not all have come as far as --until, 1 the cluster could not be
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if until != "" && !slices.Contains(adopt.Steps(), adopt.Step(until)) {
-				return fmt.Errorf("--until is %s: must be old, adopted, published, moved, settled or finished", until)
+				return usagef("--until is %s: must be old, adopted, published, moved, settled or finished", until)
 			}
 			rows, err := e.awaitStep(cmd.Context(), &s, adopt.Step(until), settle, timeout)
 			if err != nil {

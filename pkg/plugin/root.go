@@ -1,9 +1,6 @@
 package plugin
 
 import (
-	"errors"
-	"fmt"
-
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -15,11 +12,6 @@ const about = `Shows who holds which pod addresses, why, and what would change t
 cluster where cilium-pool-operator gives them out.
 
 All commands but drain and migrate only read, with your own rights.`
-
-// ExitCode is an error that has been told already, and asks for an exit code.
-type ExitCode int
-
-func (e ExitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 // env is what all commands share.
 type env struct {
@@ -60,6 +52,7 @@ func newCommand(e *env) *cobra.Command {
 	root.PersistentFlags().StringVar(&e.agentSelector, "agent-selector", agentSelector, "label selector of the Cilium agents' pods")
 	root.PersistentFlags().StringVar(&e.mode, "mode", "", auditcmd.ModeUsage)
 	root.AddCommand(e.status(), e.nodes(), e.pools(), e.blocks(), e.check(), e.explain(), e.whois(), e.export(), e.importPools(), e.migrate(), e.drain(), e.plan(), e.top(), e.addressMap(), e.supportBundle())
+	markFailures(root)
 	return root
 }
 
@@ -82,18 +75,4 @@ func examples(lines ...string) string {
 		out += "  kubectl cilium-pool " + l
 	}
 	return out
-}
-
-// Run runs the command and returns the exit code.
-func Run(cmd *cobra.Command, streams genericiooptions.IOStreams) int {
-	err := cmd.Execute()
-	var code ExitCode
-	switch {
-	case err == nil:
-		return 0
-	case errors.As(err, &code):
-		return int(code)
-	}
-	fmt.Fprintf(streams.ErrOut, "error: %v\n", err)
-	return 1
 }

@@ -1,9 +1,11 @@
 package plugin
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
@@ -203,6 +205,22 @@ func cmdPlain(ts *testscript.TestScript, neg bool, args []string) {
 		lines = append(lines, strings.TrimRight(indent+rest, " "))
 	}
 	ts.Check(writeFile(ts.MkAbs("got"), strings.Join(lines, "\n")+"\n"))
+}
+
+// exits CODE COMMAND... runs a command that is to end with an exit code.
+func cmdExits(ts *testscript.TestScript, neg bool, args []string) {
+	arguments(ts, neg, args, 2, "exits CODE COMMAND...")
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got, failed := 0, &exec.ExitError{}
+	if err := ts.Exec(args[1], args[2:]...); errors.As(err, &failed) {
+		got = failed.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
 }
 
 // admin lets the commands after it do everything.

@@ -67,6 +67,7 @@ func TestScripts(t *testing.T) {
 			"lease": w.cmdLease,
 			"phase": w.cmdPhase,
 			"plain": cmdPlain,
+			"exits": cmdExits,
 			"admin": w.cmdAdmin,
 			"apply": w.cmdApply,
 

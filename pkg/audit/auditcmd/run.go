@@ -2,7 +2,6 @@ package auditcmd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -46,9 +45,6 @@ func (o *Options) Run(ctx context.Context, name string, config *rest.Config, std
 	return 0
 }
 
-// ErrMode says that the flag --mode names none.
-var ErrMode = errors.New("no such mode")
-
 // Mode is what the flag --mode says, or what is found out where it is empty.
 func Mode(ctx context.Context, c client.Reader, flag string, where live.Where) (live.Found, error) {
 	if flag == "" {
@@ -56,7 +52,7 @@ func Mode(ctx context.Context, c client.Reader, flag string, where live.Where) (
 	}
 	mode, err := ciliumnode.ParseMode(flag)
 	if err != nil {
-		return live.Found{}, fmt.Errorf("%w: --mode is %s: %w", ErrMode, flag, err)
+		return live.Found{}, fmt.Errorf("--mode is %s: %w", flag, err)
 	}
 	return live.Found{Mode: mode, By: "--mode"}, nil
 }
