@@ -8,7 +8,7 @@ import (
 )
 
 func (e *env) check() *cobra.Command {
-	o := auditcmd.NewOptions(auditSettings(), live.Where{LeaseNamespace: leaseNamespace, LeaseName: leaseName, CiliumNamespace: agentNamespace}, agentSelector)
+	o := auditcmd.NewOptions(live.Where{LeaseNamespace: leaseNamespace, LeaseName: leaseName})
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Audit the cluster: does anybody have an address that another has?",

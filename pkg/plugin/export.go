@@ -81,11 +81,11 @@ func (e *env) runExport(ctx context.Context, f exportFlags) error {
 	}
 	to := &sink{out: e.Out, errOut: e.ErrOut, file: f.file, command: strings.Fields(f.exec)}
 	write := shapes()[f.format]
-	found, err := e.findMode(ctx, c)
+	operator, err := e.findOperator(ctx, c)
 	if err != nil {
 		return cannotRead(config, err)
 	}
-	now, err := exported(ctx, c, found.Mode, write)
+	now, err := exported(ctx, c, operator.Mode, write)
 	if err != nil {
 		return cannotRead(config, err)
 	}
@@ -101,7 +101,7 @@ func (e *env) runExport(ctx context.Context, f exportFlags) error {
 	if err != nil {
 		return cannotRead(config, err)
 	}
-	return follow.run(ctx, changed, func() ([]byte, error) { return exported(ctx, cached, found.Mode, write) })
+	return follow.run(ctx, changed, func() ([]byte, error) { return exported(ctx, cached, operator.Mode, write) })
 }
 
 // shape writes prefixes for somebody.

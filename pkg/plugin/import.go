@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/importer"
 )
@@ -112,7 +112,7 @@ nothing to import; 3 written, but something could not be carried over (with --st
 				return err
 			}
 			result := o.convert(objects)
-			result.Check(poolDefaults(ciliumnode.CRD), existing)
+			result.Check(controller.DefaultSettings().Defaults, existing)
 			return e.writeImport(o, result, strict)
 		},
 	}

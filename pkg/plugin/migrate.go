@@ -10,8 +10,9 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/live"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 )
 
 // notYet is the exit code of migrate where something stands in the way, or is yet
@@ -96,7 +97,18 @@ type move struct {
 
 func (e *env) readMove(ctx context.Context, s *choice) (*move, error) {
 	// Cilium's settings name the mode that is left. The blocks are for crd mode.
-	c, err := e.readIn(ctx, live.Found{Mode: ciliumnode.CRD})
+	operator := auditcmd.Operator{Settings: controller.DefaultSettings()}
+	if e.place == nil {
+		reader, config, err := e.client()
+		if err != nil {
+			return nil, err
+		}
+		if operator, err = e.findOperator(ctx, reader); err != nil {
+			return nil, cannotRead(config, err)
+		}
+	}
+	operator.Mode = ciliumnode.CRD
+	c, err := e.readFor(ctx, operator)
 	if err != nil {
 		return nil, err
 	}

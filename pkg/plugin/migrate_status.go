@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 )
 
 // migrateRow is how far a node has come.
@@ -36,7 +37,7 @@ type migrateRow struct {
 func (e *env) migrateStatus() *cobra.Command {
 	var o output
 	var s choice
-	until, timeout, settle := "", time.Duration(0), agentSettle
+	until, timeout, settle := "", time.Duration(0), controller.DefaultSettings().AgentSettle
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Tell how far each node has come, and what comes next",

@@ -52,7 +52,11 @@ func (c *cluster) decide(name string) []decision {
 }
 
 func (c *cluster) observer() controller.Observer {
-	return controller.Observer{Ledger: c.ledger, Pools: c.pools, Defaults: c.defaults}
+	taints := map[string]bool{}
+	for _, key := range c.settings.IgnoreTaints {
+		taints[key] = true
+	}
+	return controller.Observer{Ledger: c.ledger, Pools: c.pools, Defaults: c.settings.Defaults, Paused: c.settings.Paused, IgnoreTaints: taints}
 }
 
 // observe is what one family of a node is decided on, for one pool of Cilium's. It

@@ -6,6 +6,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 )
 
 const about = `Shows who holds which pod addresses, why, and what would change that, in a
@@ -20,7 +21,11 @@ type env struct {
 	version string
 
 	agentNamespace, agentSelector string
-	place                         *Place // nil: the cluster that flags name
+	// given reports whether a flag of all commands is on the command line.
+	given func(flag string) bool
+	// warned are the warnings that have been printed.
+	warned []string
+	place  *Place // nil: the cluster that flags name
 	// mode is as the flag says; "": to be found out.
 	mode string
 	// lease is the name of the operator's Lease.
@@ -48,8 +53,10 @@ func newCommand(e *env) *cobra.Command {
 	root.SetIn(e.In)
 	e.flags.AddFlags(root.PersistentFlags())
 	root.PersistentFlags().Lookup("namespace").Usage = "namespace of the operator; empty: " + leaseNamespace
-	root.PersistentFlags().StringVar(&e.agentNamespace, "cilium-namespace", agentNamespace, "namespace of the Cilium agents")
-	root.PersistentFlags().StringVar(&e.agentSelector, "agent-selector", agentSelector, "label selector of the Cilium agents' pods")
+	e.given = root.PersistentFlags().Changed
+	defaults := controller.DefaultSettings()
+	root.PersistentFlags().StringVar(&e.agentNamespace, "cilium-namespace", defaults.AgentNamespace, "namespace of the Cilium agents; if not given: as the operator's Lease says")
+	root.PersistentFlags().StringVar(&e.agentSelector, "agent-selector", defaults.AgentSelector.String(), "label selector of the Cilium agents' pods; if not given: as the operator's Lease says")
 	root.PersistentFlags().StringVar(&e.mode, "mode", "", auditcmd.ModeUsage)
 	root.AddCommand(e.status(), e.nodes(), e.pools(), e.blocks(), e.check(), e.explain(), e.whois(), e.export(), e.importPools(), e.migrate(), e.drain(), e.plan(), e.top(), e.addressMap(), e.supportBundle())
 	markFailures(root)
