@@ -190,7 +190,7 @@ dashboard-check: ## Hold the chart's dashboard to Grafana's own schema. Needs No
 .PHONY: chart-lint
 chart-lint: $(helm) ## Run helm lint on the chart, with its own values and with those of examples/.
 	$(helm) lint --strict $(CHART)
-	$(helm) lint --strict $(CHART) -f examples/values.yaml -f examples/values-monitoring.yaml
+	$(helm) lint --strict $(CHART) -f examples/values.yaml -f examples/values-pools.yaml -f examples/values-monitoring.yaml
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
@@ -199,11 +199,13 @@ ARCH ?= $(shell go env GOARCH)
 IMAGE_DIR := .cache/image/$(ARCH)
 
 .PHONY: image
-image: ## Build the container image as a file for docker load. No daemon needed. ARCH=arm64, VERSION=, IMAGE=
+# The tag that the chart asks for, unless a version is given.
+image: IMAGE_TAG ?= $(if $(filter command line environment,$(origin VERSION)),$(VERSION),$(shell awk '$$1 == "appVersion:" {print $$2}' $(CHART)/Chart.yaml))
+image: ## Build the container image as a file for docker load, with the tag that the chart asks for. No daemon needed. ARCH=arm64, VERSION=, IMAGE=
 	CGO_ENABLED=0 GOOS=linux GOARCH=$(ARCH) go build -trimpath -buildvcs=false \
 		-ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)' \
 		-o $(IMAGE_DIR)/cilium-pool-operator ./cmd/cilium-pool-operator
-	go run -C hack/image . -binary $(CURDIR)/$(IMAGE_DIR)/cilium-pool-operator -tag $(IMAGE):$(VERSION) \
+	go run -C hack/image . -binary $(CURDIR)/$(IMAGE_DIR)/cilium-pool-operator -tag $(IMAGE):$(IMAGE_TAG) \
 		-platform linux/$(ARCH) -revision '$(COMMIT)' -source https://github.com/cilium-pool/cilium-pool-operator \
 		-out $(CURDIR)/$(IMAGE_DIR)/cilium-pool-operator.tar
 

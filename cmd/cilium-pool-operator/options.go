@@ -39,12 +39,11 @@ type options struct {
 	logLevel       string
 	logFormat      string
 
-	mode            string
-	skipCiliumCheck bool
-	agentSelector   string
-	windows         string
-	settings        controller.Settings
-	version         bool
+	mode          string
+	agentSelector string
+	windows       string
+	settings      controller.Settings
+	version       bool
 }
 
 func defaultOptions() *options {
@@ -101,8 +100,9 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.AgentNamespace, "cilium-namespace", s.AgentNamespace, "namespace of the Cilium agents and of the ConfigMap cilium-config")
 	fs.StringVar(&o.agentSelector, "agent-selector", o.agentSelector, "label selector of the Cilium agents' pods")
 	fs.DurationVar(&s.AgentSettle, "agent-settle-time", s.AgentSettle, "how long an agent must have been Ready before addresses of its node are marked for release")
-	fs.BoolVar(&o.skipCiliumCheck, "skip-cilium-check", o.skipCiliumCheck, "start though the ConfigMap cilium-config names another IPAM mode than --mode")
+	fs.BoolVar(&s.SkipModeCheck, "skip-cilium-check", s.SkipModeCheck, "start though the ConfigMap cilium-config names another IPAM mode than --mode")
 	fs.StringSliceVar(&s.IgnoreTaints, "ignore-node-taints", s.IgnoreTaints, "keys of taints of Nodes that Cilium does not run on")
+	fs.StringSliceVar(&s.StartupTaints, "startup-taints", s.StartupTaints, "keys of taints of Nodes whose labels are not final: such a Node gets its first block once they are gone; empty: at once")
 	fs.BoolVar(&s.NodeCondition, "node-condition", s.NodeCondition, "report a shortage of addresses as the Node condition PodAddressShortage")
 	fs.StringVar(&s.ShortageTaint, "shortage-taint", s.ShortageTaint, "key of a NoSchedule taint for Nodes whose pods cannot get an address; empty: none")
 	fs.DurationVar(&s.ExhaustionHorizon, "exhaustion-horizon", s.ExhaustionHorizon, "pools say that they will be exhausted if they are expected to be within this time, up to 168h; 0: they never say so")

@@ -8,11 +8,7 @@ import (
 	"runtime/debug"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -48,7 +44,7 @@ func serve(ctx context.Context, o *options) error {
 	defer started()
 	direct, err := client.New(bounded(starting, config), client.Options{Scheme: scheme})
 	if err != nil {
-		return fmt.Errorf("cannot reach the API server at %s: %w. Check --kubeconfig, or the network from this host to it", config.Host, err)
+		return unreachable(config.Host, err)
 	}
 	if err := preflight(starting, direct, o, config.Host); err != nil {
 		return err
@@ -145,35 +141,25 @@ func inCluster() bool {
 	return err == nil
 }
 
-// preflight refuses to start where the operator could do nothing or harm.
+// preflight sees that there is an API server to talk to, and refuses to start
+// beside a Cilium in another IPAM mode. What is missing yet is waited for later.
 func preflight(ctx context.Context, c client.Client, o *options, host string) error {
-	for _, kind := range []struct{ group, version, kind, mend string }{
-		{"cilium-pool.io", "v1alpha1", "PodIPPool", "install the chart's CRDs"},
-		{"cilium-pool.io", "v1alpha1", "PodIPBlock", "install the chart's CRDs"},
-		{"cilium.io", "v2", "CiliumNode", "install Cilium first: cilium-operator brings this CRD"},
-	} {
-		gk := schema.GroupKind{Group: kind.group, Kind: kind.kind}
-		_, err := c.RESTMapper().RESTMapping(gk, kind.version)
-		switch {
-		case meta.IsNoMatchError(err):
-			return fmt.Errorf("the API server at %s does not know %s.%s/%s: %s", host, kind.kind, kind.group, kind.version, kind.mend)
-		case err != nil:
-			return fmt.Errorf("cannot reach the API server at %s: %w. Check --kubeconfig, or the network from this host to it", host, err)
-		}
+	p := controller.Prerequisites{
+		Mapper: c.RESTMapper(), Live: c, Mode: o.settings.Mode,
+		CiliumNamespace: o.settings.AgentNamespace, SkipModeCheck: o.settings.SkipModeCheck || o.settings.Shadow,
 	}
-	if o.skipCiliumCheck || o.settings.Shadow {
-		return nil
+	if _, err := p.Missing(); err != nil {
+		return unreachable(host, err)
 	}
-	config := &corev1.ConfigMap{}
-	err := c.Get(ctx, client.ObjectKey{Namespace: o.settings.AgentNamespace, Name: "cilium-config"}, config)
-	if apierrors.IsNotFound(err) {
-		return nil
+	return p.CheckMode(ctx)
+}
+
+// unreachable explains an API server that does not answer.
+func unreachable(host string, err error) error {
+	advice := "Check --kubeconfig, or the network from this host to it"
+	if inCluster() {
+		advice = "If Cilium replaces kube-proxy, this address works only after Cilium's agent has started on this host, and the agent waits for this operator: " +
+			"set k8sServiceHost and k8sServicePort in the values of the chart cilium-pool-operator to an address of the API server that every host reaches, the same as in Cilium's values"
 	}
-	if err != nil {
-		return fmt.Errorf("reading ConfigMap %s/cilium-config: %w", o.settings.AgentNamespace, err)
-	}
-	if mode := config.Data["ipam"]; mode != "" && mode != o.mode {
-		return fmt.Errorf("wrong IPAM mode: Cilium runs with %q (ConfigMap %s/cilium-config, key ipam), in which agents ignore what --mode=%s writes: set ipam.mode=%s in Cilium's values, another --mode, or give --shadow to look on meanwhile (docs/migration.md)", mode, o.settings.AgentNamespace, o.mode, o.mode)
-	}
-	return nil
+	return fmt.Errorf("cannot reach the API server at %s: %w. %s", host, err, advice)
 }

@@ -43,8 +43,7 @@ type Finding struct {
 	Subject netip.Prefix
 	// Note says more of the subject: whose it is, or how old.
 	Note string
-	// Says is what is wrong. Findings of one reason, object and others say the
-	// same, so that they can be told together.
+	// Says is what is wrong.
 	Says string
 }
 
@@ -53,7 +52,7 @@ func (f *Finding) key() string {
 	return f.group() + "\x00" + f.Subject.String()
 }
 
-// group tells findings that are told together.
+// group is the part of a key that does not name an address or CIDR.
 func (f *Finding) group() string {
 	var s strings.Builder
 	s.WriteString(string(f.Reason) + "\x00" + f.Object.String())
@@ -61,6 +60,12 @@ func (f *Finding) group() string {
 		s.WriteString("\x00" + o.String())
 	}
 	return s.String()
+}
+
+// together reports whether a report shows f and g as one, with the addresses of
+// both.
+func (f *Finding) together(g *Finding) bool {
+	return f.group() == g.group() && f.Says == g.Says
 }
 
 // Persisting are the findings of now that were there before.
@@ -79,7 +84,7 @@ func Persisting(before, now []Finding) []Finding {
 }
 
 // inOrder sorts findings: errors first, then as the catalogue lists the
-// reasons, then by object and address.
+// reasons, then by object, by what is wrong, and by address.
 func inOrder(findings []Finding) {
 	rank := map[Reason]int{}
 	for i, e := range Catalogue() {
@@ -92,6 +97,7 @@ func inOrder(findings []Finding) {
 		return cmp.Or(
 			cmp.Compare(rank[a.Reason], rank[b.Reason]),
 			strings.Compare(a.group(), b.group()),
+			strings.Compare(a.Says, b.Says),
 			a.Subject.Compare(b.Subject),
 		)
 	})

@@ -50,7 +50,10 @@ type node struct {
 	agents   []bool      // whether each agent's pod is Ready
 	pools    []*crd.Pool // that serve it, best first
 	optedOut bool
-	paused   bool
+	// awaitsLabels: it does not get its first block yet, as a taint says that its
+	// labels are not final.
+	awaitsLabels bool
+	paused       bool
 	// moving: another IPAM serves its pods, or did, and its agent has yet to come
 	// up in crd mode.
 	moving bool
@@ -72,10 +75,13 @@ func (x *index) readPools(s *Snapshot) {
 	x.specOf = map[string]*v1alpha1.PodIPPool{}
 	for i := range s.Pools {
 		obj := &s.Pools[i]
-		pool, err := crd.PoolFrom(obj, crd.Defaults{Policy: lenient(), WholeBlocks: s.Mode.WholeBlocks(), CiliumPools: s.Mode.ManyPools()})
+		defaults := crd.Defaults{Policy: lenient(), WholeBlocks: s.Mode.WholeBlocks(), CiliumPools: s.Mode.ManyPools()}
+		pool, err := crd.PoolFrom(obj, defaults)
 		if err != nil {
+			pool = crd.FrozenPool(obj, defaults)
+		}
+		if err = cmp.Or(err, pool.PolicyProblem); err != nil {
 			x.unsound[obj.Name] = err
-			pool = crd.FrozenPool(obj)
 		}
 		x.poolByName[obj.Name], x.specOf[obj.Name] = pool, obj
 	}
@@ -194,6 +200,7 @@ func (c *check) joinNodes() {
 			n.pools = crd.Rank(pools, labels.Set(n.obj.Labels))
 		}
 		n.paused = c.Paused || n.isPaused()
+		n.awaitsLabels = c.isAwaitingLabels(n)
 		if n.view == nil {
 			continue
 		}
@@ -217,19 +224,22 @@ func (c *check) isOptedOut(obj *corev1.Node) bool {
 	})
 }
 
+// isAwaitingLabels reports whether the operator waits with the first block of a node.
+func (c *check) isAwaitingLabels(n *node) bool {
+	if n.obj == nil || len(n.blocks) > 0 || n.view != nil && n.view.givesAny() {
+		return false
+	}
+	return slices.ContainsFunc(n.obj.Spec.Taints, func(t corev1.Taint) bool { return slices.Contains(c.StartupTaints, t.Key) })
+}
+
 // isPaused reports whether somebody wants nothing to change on the node.
 func (n *node) isPaused() bool {
 	if n.obj != nil && n.obj.Annotations[v1alpha1.PausedAnnotation] == "true" {
 		return true
 	}
 	for _, f := range ipalloc.Families() {
-		for _, p := range n.pools {
-			if _, serves := p.Ranges(f); serves {
-				if p.Paused {
-					return true
-				}
-				break // the first that serves the family rules
-			}
+		if ranked := crd.ForFamily(n.pools, f, ""); len(ranked) > 0 && ranked[0].Paused {
+			return true
 		}
 	}
 	return false
@@ -273,14 +283,9 @@ func (x *index) publisher(n *node, a netip.Addr) *node {
 	return nil
 }
 
-// readPods keeps the pods that need an address, and notes on each node what is
-// in use.
+// readPods keeps the pods that need an address, sorted, and notes on each node
+// what is in use. Of pods that share an address the last by name is noted.
 func (c *check) readPods(s *Snapshot) {
-	for _, n := range c.nodes {
-		if n.view != nil {
-			maps.Copy(n.inUse, n.view.Used)
-		}
-	}
 	for i := range s.Pods {
 		p := &s.Pods[i]
 		n := c.byName[p.Spec.NodeName]
@@ -291,13 +296,20 @@ func (c *check) readPods(s *Snapshot) {
 		for _, ip := range p.Status.PodIPs {
 			if addr, err := netip.ParseAddr(ip.IP); err == nil {
 				is.ips = append(is.ips, addr.Unmap())
-				n.inUse[addr.Unmap()] = p.Namespace + "/" + p.Name
 			}
 		}
 		n.pods = append(n.pods, is)
 	}
 	for _, n := range c.nodes {
 		slices.SortFunc(n.pods, func(a, b pod) int { return strings.Compare(a.object.String(), b.object.String()) })
+		if n.view != nil {
+			maps.Copy(n.inUse, n.view.Used)
+		}
+		for _, p := range n.pods {
+			for _, a := range p.ips {
+				n.inUse[a] = p.object.Namespace + "/" + p.object.Name
+			}
+		}
 	}
 }
 

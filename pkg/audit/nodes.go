@@ -37,7 +37,7 @@ func (c *check) node(n *node) {
 	case n.moving:
 		c.add(Finding{Reason: NodeYetToMove, Object: nodeObject(n.name),
 			Says: fmt.Sprintf("was given %d CIDRs, holds %d blocks, and its agent reports nothing", len(n.view.Given()), len(n.blocks))})
-	case n.optedOut || n.paused:
+	case n.optedOut || n.paused || n.awaitsLabels:
 	case n.view != nil && slices.ContainsFunc(n.pools, isDefault):
 		c.families(n)
 	case n.view != nil && n.hasCilium() && !n.view.givesAny():

@@ -51,9 +51,8 @@ func NewReport(s *Snapshot, looks int, findings []Finding) Report {
 		entries[e.Reason] = e
 	}
 	for i := 0; i < len(findings); {
-		group := findings[i].group()
 		n := 1
-		for i+n < len(findings) && findings[i+n].group() == group {
+		for i+n < len(findings) && findings[i+n].together(&findings[i]) {
 			n++
 		}
 		t := tell(entries[findings[i].Reason], s.Mode, findings[i:i+n])

@@ -58,6 +58,8 @@ type Settings struct {
 	Paused bool
 	// IgnoreTaints are keys of taints of Nodes that Cilium does not run on.
 	IgnoreTaints []string
+	// StartupTaints are keys of taints of Nodes whose labels are not final.
+	StartupTaints []string
 	// StuckAfter is how long something that should pass by itself may stand.
 	StuckAfter time.Duration
 }

@@ -69,7 +69,7 @@ func newBedIn(t *testing.T, mode ciliumnode.Mode, objects ...client.Object) *bed
 		before: func(string) {}, fate: func(string) fate { return done },
 	}
 	b.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(b.hooks()).
-		WithIndex(&v1alpha1.PodIPBlock{}, "spec.pool", func(obj client.Object) []string { return []string{obj.(*v1alpha1.PodIPBlock).Spec.Pool} }).
+		WithIndex(&v1alpha1.PodIPBlock{}, "spec.poolName", func(obj client.Object) []string { return []string{obj.(*v1alpha1.PodIPBlock).Spec.PoolName} }).
 		WithStatusSubresource(&ciliumv2.CiliumNode{}, &corev1.Node{}, &v1alpha1.PodIPBlock{}, &v1alpha1.PodIPPool{}).Build()
 	b.restart()
 	return b
@@ -85,7 +85,7 @@ func (b *bed) restart() {
 	ledger, defaults := NewLedger(), defaults()
 	defaults.WholeBlocks, defaults.CiliumPools = b.mode.WholeBlocks(), b.mode.ManyPools()
 	b.r = &NodeReconciler{
-		Observer: Observer{Ledger: ledger, Pools: NewPools(defaults, ledger), Defaults: defaults},
+		Observer: Observer{Ledger: ledger, Pools: NewPools(defaults, ledger), Defaults: defaults, StartupTaints: setOf(crd.DefaultStartupTaints())},
 		Cache:    b.api, Live: live{b}, Client: b.api, CiliumNodes: &ciliumnode.Client{Writer: b.api, Reader: live{b}, Mode: b.mode},
 		WaitShown: ledger.WaitShown, Pods: NewPods(), Agents: NewAgents(time.Minute), Pacing: NewPacing(0, 0),
 		Events: NewEvents(events.NewFakeRecorder(10000), b.clock), Metrics: own, Clock: b.clock, WakeStarving: func() {}, Recount: func() {},

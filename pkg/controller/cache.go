@@ -16,11 +16,12 @@ func CacheOptions() cache.Options {
 	return cache.Options{
 		ReaderFailOnMissingInformer:  true,
 		DefaultUnsafeDisableDeepCopy: ptr.To(true),
+		// Pools and blocks must not be in ByObject: a manager cannot be made with
+		// kinds that the API server does not serve yet.
+		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Node{}:         {Transform: stripNode},
-			&corev1.Namespace{}:    {Transform: stripNamespace},
-			&v1alpha1.PodIPPool{}:  {Transform: cache.TransformStripManagedFields()},
-			&v1alpha1.PodIPBlock{}: {Transform: cache.TransformStripManagedFields()},
+			&corev1.Node{}:      {Transform: stripNode},
+			&corev1.Namespace{}: {Transform: stripNamespace},
 		},
 	}
 }

@@ -30,6 +30,7 @@ const (
 	EventNodeRemade          = "CiliumNodeRemade"
 	EventAddressShortage     = "PodAddressShortage"
 	EventDrainWaits          = "DrainWaits"
+	EventWaitsForLabels      = "WaitsForLabels"
 	EventPoolInvalid         = "PoolInvalid"
 	EventPoolOverlapping     = "PoolOverlapping"
 	EventPoolExhausted       = "PoolExhausted"
@@ -116,6 +117,7 @@ func (e *Events) forget(node string) {
 	defer e.mu.Unlock()
 	delete(e.told, "short/"+node)
 	delete(e.told, "waits/"+node)
+	delete(e.told, "labels/"+node)
 }
 
 func phaseMessage(phase ipalloc.Phase, reason expand.Reason) string {
@@ -131,7 +133,7 @@ func phaseMessage(phase ipalloc.Phase, reason expand.Reason) string {
 	case expand.Deleted:
 		return "the block was deleted; it goes once no pod uses an address of it"
 	case expand.CIDRDraining:
-		return "its range is set to drain or no longer in the pool; it goes once no pod uses an address of it"
+		return "its range has allocationPolicy Drain or is no longer in the pool; it goes once no pod uses an address of it"
 	case expand.PoolDeleted:
 		return "its pool was deleted; it goes once no pod uses an address of it"
 	}
@@ -154,7 +156,7 @@ func (e *Events) blockPhase(b *v1alpha1.PodIPBlock, phase ipalloc.Phase, reason 
 
 func (e *Events) blockRemade(b *v1alpha1.PodIPBlock) {
 	e.send(b, EventBlockRemade, "Reconcile",
-		fmt.Sprintf("the object of block %s was gone while node %s still publishes it; made it again", b.Spec.CIDR, b.Spec.Node))
+		fmt.Sprintf("the object of block %s was gone while node %s still publishes it; made it again", b.Spec.CIDR, b.Spec.NodeName))
 }
 
 func (e *Events) blockConflict(b *v1alpha1.PodIPBlock, message string) {
@@ -180,12 +182,38 @@ func (e *Events) ciliumNodeRemade(node *corev1.Node) {
 
 func (e *Events) shortOfAddresses(node *corev1.Node, lack *shortage) {
 	if e.isNews("short/"+node.Name, lack.reason) {
-		e.send(node, EventAddressShortage, lack.reason,
-			lack.message+". Add a CIDR to a pool, raise the limit, or move pods away")
+		advice := "Add a CIDR to a pool, raise the limit, or move pods away"
+		if lack.reason == reasonPaused {
+			advice = "End the pause, or move pods away"
+		}
+		e.send(node, EventAddressShortage, lack.reason, lack.message+". "+advice)
 	}
 }
 
 func (e *Events) enoughAddresses(node string) { e.isNews("short/"+node, "") }
+
+// awaitsLabels sends why a node does not get its first block yet. It reports whether
+// that is news; so is that the wait is over, of which no event is sent.
+func (e *Events) awaitsLabels(node *corev1.Node, why string) bool {
+	key := "labels/" + node.Name
+	if why == "" {
+		return e.over(key)
+	}
+	if !e.isNews(key, why) {
+		return false
+	}
+	e.send(node, EventWaitsForLabels, "Reconcile", why)
+	return true
+}
+
+// over forgets what was told about key, and reports whether anything was.
+func (e *Events) over(key string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_, told := e.told[key]
+	delete(e.told, key)
+	return told
+}
 
 // waits tells of each block what its drain waits for.
 func (e *Events) waits(node *corev1.Node, waits []expand.Wait) {

@@ -49,6 +49,8 @@ type Feed struct {
 	// Starving are the nodes to look at again when addresses come free.
 	Starving func() []string
 	Now      func() time.Time
+	// Await returns once the cluster has all kinds that are watched. Nil: it has.
+	Await func(context.Context) error
 
 	mu                   sync.RWMutex
 	nodes, pools, blocks queue
@@ -105,6 +107,11 @@ func (f *Feed) Start(ctx context.Context) error {
 	case <-f.connected: // or the first events would queue nothing
 	case <-ctx.Done():
 		return nil
+	}
+	if f.Await != nil {
+		if err := f.Await(ctx); err != nil || ctx.Err() != nil {
+			return err
+		}
 	}
 	var reflectors sync.WaitGroup
 	defer reflectors.Wait()

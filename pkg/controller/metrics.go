@@ -31,6 +31,7 @@ type Metrics struct {
 	room       *prometheus.GaugeVec
 	build      *prometheus.GaugeVec
 	shadow     *prometheus.GaugeVec
+	awaited    prometheus.Gauge
 	waiting    *waiting
 }
 
@@ -68,7 +69,11 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		room:       gauge("pool_room_nodes", "How many more nodes fit into a pool.", "pool", "family"),
 		build:      gauge("build_info", "1; the labels tell the build.", "version", "commit", "goversion"),
 		shadow:     gauge("shadow_difference", "What the operator would do on a node if it did not run in shadow: adopt (CIDRs), claim (families), drain and free (blocks).", "node", "what"),
-		waiting:    newWaiting(),
+		awaited: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: "cilium_pool", Name: "prerequisites_missing",
+			Help: "CRDs that the operator waits for before it assigns any address.",
+		}),
+		waiting: newWaiting(),
 	}
 	for _, c := range m.collectors() {
 		if err := r.Register(c); err != nil {
@@ -81,8 +86,11 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 func (m *Metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.decisions, m.steps, m.writes, m.demand, m.capacity, m.shortages,
 		m.poolBlocks, m.poolIPs, m.poolNodes, m.poolReady,
-		m.claims, m.releases, m.growth, m.exhaustion, m.room, m.build, m.shadow, m.waiting}
+		m.claims, m.releases, m.growth, m.exhaustion, m.room, m.build, m.shadow, m.awaited, m.waiting}
 }
+
+// missing sets how many prerequisites the operator waits for.
+func (m *Metrics) missing(n int) { m.awaited.Set(float64(n)) }
 
 func (m *Metrics) decided(f ipalloc.Family, p expand.Plan) {
 	count := func(decision string, n int) {

@@ -35,6 +35,8 @@ type observation struct {
 	// elsewhere: another IPAM serves the node's pods. adopting: it did, its blocks
 	// are ours now, and the agent has yet to report that it runs in crd mode.
 	elsewhere, adopting bool
+	// awaits is why the node does not get its first block yet; "": it may.
+	awaits string
 }
 
 // familyObservation is what one family of a node is decided on.
@@ -110,6 +112,7 @@ func (r *NodeReconciler) observe(ctx context.Context, name string) (*observation
 	if r.Defaults.CiliumPools {
 		o.asked = r.Pods.Asked(name, r.CiliumPools.Picking())
 	}
+	o.awaits = r.awaitsLabels(o)
 	now := r.Clock.Now()
 	o.settled, o.settles = r.Agents.Settled(name, now)
 	for _, f := range ipalloc.Families() {
@@ -133,6 +136,9 @@ func (r *NodeReconciler) observeFamily(o *observation, f ipalloc.Family, ciliumP
 	fo.pools, fo.policy, fo.paused = r.Policy(o.node, f, ciliumPool)
 	if o.elsewhere && fo.paused == "" {
 		fo.paused = OtherIPAM
+	}
+	if o.awaits != "" && fo.paused == "" {
+		fo.paused = o.awaits
 	}
 	pods := r.PodsFor(o.pods, o.asked, f, ciliumPool, o.view)
 	fo.state = r.State(expand.State{Node: o.name, Family: f, Pods: pods, AgentSettled: o.settled}, ciliumPool, o.view, o.blocks)

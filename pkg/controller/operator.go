@@ -41,6 +41,7 @@ func New(c Connections, s Settings) (*Operator, error) {
 		Observer: Observer{
 			Ledger: ledger, Pools: NewPools(s.Defaults, ledger),
 			Defaults: s.Defaults, Paused: s.Paused, IgnoreTaints: setOf(s.IgnoreTaints),
+			StartupTaints: setOf(s.StartupTaints),
 		},
 		Cache: c.Cache, Live: c.Live, Client: c.Client,
 		CiliumNodes:   &ciliumnode.Client{Writer: c.Client, Reader: c.Live, Mode: s.Mode},

@@ -47,6 +47,7 @@ type published struct {
 	KeepCiliumPools bool            `json:"keep-cilium-pod-ip-pools"`
 
 	IgnoreTaints      []string        `json:"ignore-node-taints"`
+	StartupTaints     []string        `json:"startup-taints"`
 	NodeCondition     bool            `json:"node-condition"`
 	ShortageTaint     string          `json:"shortage-taint"`
 	ExhaustionHorizon metav1.Duration `json:"exhaustion-horizon"`
@@ -68,7 +69,7 @@ func (s *Settings) Publish() (string, error) {
 		Windows: s.Windows, BlocksPerHour: s.Defaults.Maintenance.BlocksPerHour,
 		AckHold: d(p.AckHold), AckTimeout: d(p.AckTimeout), Cooldown: d(s.Defaults.Cooldown), NodeGoneCooldown: d(s.Defaults.NodeGoneCooldown),
 		AgentNamespace: s.AgentNamespace, AgentSelector: selector, AgentSettle: d(s.AgentSettle), KeepCiliumPools: s.KeepCiliumPools,
-		IgnoreTaints: s.IgnoreTaints, NodeCondition: s.NodeCondition, ShortageTaint: s.ShortageTaint, ExhaustionHorizon: d(s.ExhaustionHorizon),
+		IgnoreTaints: s.IgnoreTaints, StartupTaints: s.StartupTaints, NodeCondition: s.NodeCondition, ShortageTaint: s.ShortageTaint, ExhaustionHorizon: d(s.ExhaustionHorizon),
 	})
 	return string(body), err
 }
@@ -96,7 +97,7 @@ func ReadPublished(body string) (Settings, error) {
 	s.Defaults.Maintenance.BlocksPerHour = p.BlocksPerHour
 	s.Defaults.Cooldown, s.Defaults.NodeGoneCooldown = p.Cooldown.Duration, p.NodeGoneCooldown.Duration
 	s.AgentNamespace, s.AgentSettle, s.KeepCiliumPools = p.AgentNamespace, p.AgentSettle.Duration, p.KeepCiliumPools
-	s.IgnoreTaints, s.NodeCondition, s.ShortageTaint, s.ExhaustionHorizon = p.IgnoreTaints, p.NodeCondition, p.ShortageTaint, p.ExhaustionHorizon.Duration
+	s.IgnoreTaints, s.StartupTaints, s.NodeCondition, s.ShortageTaint, s.ExhaustionHorizon = p.IgnoreTaints, p.StartupTaints, p.NodeCondition, p.ShortageTaint, p.ExhaustionHorizon.Duration
 	if s.AgentSelector, err = labels.Parse(p.AgentSelector); err != nil {
 		return DefaultSettings(), fmt.Errorf("reading the operator's settings: agent-selector: %w", err)
 	}

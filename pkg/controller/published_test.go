@@ -25,6 +25,7 @@ func TestPublishedThereAndBack(t *testing.T) {
 	s.Windows = []v1alpha1.MaintenanceWindow{{Schedule: "0 22 * * *", Duration: metav1.Duration{Duration: 6 * time.Hour}, TimeZone: "UTC"}}
 	s.AgentNamespace, s.AgentSelector, s.AgentSettle = "cilium", labels.SelectorFromSet(labels.Set{"app": "agent"}), 2*time.Second
 	s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool, s.ExhaustionHorizon = 1, 2, 3*time.Hour
+	s.StartupTaints = []string{"c"}
 	s.IgnoreTaints, s.ShortageTaint, s.NodeCondition, s.KeepCiliumPools = []string{"a", "b"}, "short", false, false
 	body, err := s.Publish()
 	if err != nil {
@@ -56,7 +57,7 @@ func TestPublishedThereAndBack(t *testing.T) {
 }
 
 // unpublished are fields that follow from others, or that are about the process alone.
-var unpublished = map[string]bool{"NodeWorkers": true, "Registry": true, "WholeBlocks": true, "CiliumPools": true}
+var unpublished = map[string]bool{"NodeWorkers": true, "Registry": true, "SkipModeCheck": true, "WholeBlocks": true, "CiliumPools": true}
 
 func TestReadPublished(t *testing.T) {
 	got, err := ReadPublished(`{"version":"v9.0.0","cooldown":"5s","a-flag-of-tomorrow":true}`)

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -41,6 +42,8 @@ type Settings struct {
 	Windows []v1alpha1.MaintenanceWindow
 	// Paused stops all writes about nodes and blocks.
 	Paused bool
+	// SkipModeCheck accepts a Cilium whose configuration names another IPAM mode.
+	SkipModeCheck bool
 	// Shadow: decide, tell in what nodes differ, and write nothing about nodes and
 	// blocks, as beside an IPAM that is yet to be replaced.
 	Shadow bool
@@ -58,6 +61,9 @@ type Settings struct {
 	NodeWorkers int
 	// IgnoreTaints are keys of taints of Nodes without Cilium.
 	IgnoreTaints []string
+	// StartupTaints are keys of taints of Nodes whose labels are not final: such a
+	// Node does not get its first block.
+	StartupTaints []string
 	// ShortageTaint is put on Nodes whose pods cannot get an address; "": none.
 	ShortageTaint string
 	// NodeCondition reports a shortage as a condition of the Node.
@@ -78,7 +84,8 @@ func DefaultSettings() Settings {
 		Defaults:       crd.Defaults{Policy: expand.DefaultPolicy(), Cooldown: time.Minute, NodeGoneCooldown: 10 * time.Minute},
 		AgentNamespace: "kube-system", AgentSelector: labels.SelectorFromSet(labels.Set{"k8s-app": "cilium"}), AgentSettle: time.Minute,
 		ReclaimsPerMinute: 600, ReclaimsPerMinutePerPool: 300,
-		NodeWorkers: 32, NodeCondition: true, KeepCiliumPools: true, ExhaustionHorizon: 72 * time.Hour,
+		StartupTaints: crd.DefaultStartupTaints(),
+		NodeWorkers:   32, NodeCondition: true, KeepCiliumPools: true, ExhaustionHorizon: 72 * time.Hour,
 	}
 }
 
@@ -105,6 +112,11 @@ func Setup(mgr manager.Manager, s Settings) error {
 	}
 	feed := o.Feed
 	feed.Cache = mgr.GetCache()
+	prerequisites := Prerequisites{
+		Mapper: mgr.GetRESTMapper(), Live: mgr.GetAPIReader(),
+		Mode: s.Mode, CiliumNamespace: s.AgentNamespace, SkipModeCheck: s.SkipModeCheck || s.Shadow,
+	}
+	feed.Await = func(ctx context.Context) error { return prerequisites.wait(ctx, o.Node.Metrics) }
 	if feed.From, err = sourcesOf(mgr, s); err != nil {
 		return err
 	}

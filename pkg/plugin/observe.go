@@ -52,11 +52,18 @@ func (c *cluster) decide(name string) []decision {
 }
 
 func (c *cluster) observer() controller.Observer {
-	taints := map[string]bool{}
-	for _, key := range c.settings.IgnoreTaints {
-		taints[key] = true
+	return controller.Observer{
+		Ledger: c.ledger, Pools: c.pools, Defaults: c.settings.Defaults, Paused: c.settings.Paused,
+		IgnoreTaints: setOf(c.settings.IgnoreTaints), StartupTaints: setOf(c.settings.StartupTaints),
 	}
-	return controller.Observer{Ledger: c.ledger, Pools: c.pools, Defaults: c.settings.Defaults, Paused: c.settings.Paused, IgnoreTaints: taints}
+}
+
+func setOf(keys []string) map[string]bool {
+	set := map[string]bool{}
+	for _, key := range keys {
+		set[key] = true
+	}
+	return set
 }
 
 // observe is what one family of a node is decided on, for one pool of Cilium's. It
@@ -73,6 +80,9 @@ func (c *cluster) observe(name string, f ipalloc.Family, ciliumPool string) (dec
 		d.paused = controller.OtherIPAM
 	}
 	blocks := c.ledger.NodeBlocks(name)
+	if d.paused == "" {
+		d.paused = o.AwaitsLabels(node, view, len(blocks))
+	}
 	d.state = o.State(d.state, ciliumPool, view, blocks)
 	controller.Press(&d.state, node, blocks, func(pool string) int { return c.taken(c.pools.Get(pool), f) })
 	o.Hold(&d.state, d.pools, c.now)

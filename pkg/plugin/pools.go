@@ -203,8 +203,10 @@ func (w *windowRow) words(now time.Time) string {
 
 func rangeWords(r crd.Range) string {
 	switch {
-	case r.Drain:
+	case r.Drains():
 		return r.CIDR.String() + " (draining)"
+	case !r.Allocates():
+		return r.CIDR.String() + " (cordoned)"
 	case r.ClosedBy != "":
 		return fmt.Sprintf("%s (pool %s gives it out)", r.CIDR, r.ClosedBy)
 	}
@@ -215,13 +217,8 @@ func rangeWords(r crd.Range) string {
 func (c *cluster) ruled(pool string, f ipalloc.Family) int {
 	n, ciliumPool := 0, c.pools.Get(pool).CiliumPool
 	for _, node := range c.nodes {
-		for _, p := range c.pools.Match(labels.Set(node.Labels)) {
-			if _, serves := p.Ranges(f); serves && p.CiliumPool == ciliumPool {
-				if p.Name == pool {
-					n++
-				}
-				break
-			}
+		if ranked := crd.ForFamily(c.pools.Match(labels.Set(node.Labels)), f, ciliumPool); len(ranked) > 0 && ranked[0].Name == pool {
+			n++
 		}
 	}
 	return n

@@ -66,9 +66,9 @@ func TestExamplesApply(t *testing.T) {
 	}
 }
 
-// The pools in the example values are those of pools.yaml.
+// The pools in the example values-pools.yaml are those of pools.yaml.
 func TestExampleValues(t *testing.T) {
-	pools := ofKind(t, render(t, "-f", examples+"/values.yaml"), "PodIPPool")
+	pools := ofKind(t, render(t, "-f", examples+"/values.yaml", "-f", examples+"/values-pools.yaml"), "PodIPPool")
 	apply(t, pools)
 	specs := func(all []*unstructured.Unstructured) map[string]any {
 		m := map[string]any{}
@@ -78,7 +78,7 @@ func TestExampleValues(t *testing.T) {
 		return m
 	}
 	if diff := cmp.Diff(specs(readObjects(t, examples+"/pools.yaml")), specs(pools)); diff != "" {
-		t.Errorf("(-pools.yaml +values.yaml):\n%s", diff)
+		t.Errorf("(-pools.yaml +values-pools.yaml):\n%s", diff)
 	}
 }
 
@@ -90,7 +90,7 @@ func TestExampleValuesRender(t *testing.T) {
 	}
 	for _, major := range majors() {
 		for _, file := range files {
-			renderBy(t, major, "-f", examples+"/values.yaml", "-f", file)
+			renderBy(t, major, "-f", examples+"/values.yaml", "-f", examples+"/values-pools.yaml", "-f", file)
 		}
 	}
 }

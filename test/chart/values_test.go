@@ -174,7 +174,7 @@ nodeGoneCooldown: 1h30m
 exhaustionHorizon: 24h
 mode: multi-pool
 cilium: {namespace: cilium, agentSelector: "app in (a,b)", agentSettleTime: 2m, skipCheck: true, keepPodIPPools: false}
-nodes: {ignoreTaints: [a/b, c], condition: false, shortageTaint: x/y}
+nodes: {ignoreTaints: [a/b, c], startupTaints: [d/e, f], condition: false, shortageTaint: x/y}
 metrics: {port: 0, certSecret: certs}
 namespaceOverride: network
 health: {port: 9999}
@@ -190,7 +190,7 @@ health: {port: 9999}
 		"reclaims-per-minute": "601", "reclaims-per-minute-per-pool": "301", "ack-hold": "31s", "ack-timeout": "3m",
 		"cooldown": "90s", "node-gone-cooldown": "1h30m", "exhaustion-horizon": "24h",
 		"mode": "multi-pool", "cilium-namespace": "cilium", "agent-selector": "app in (a,b)", "agent-settle-time": "2m", "skip-cilium-check": "true", "keep-cilium-pod-ip-pools": "false",
-		"ignore-node-taints": "a/b,c", "node-condition": "false", "shortage-taint": "x/y",
+		"ignore-node-taints": "a/b,c", "startup-taints": "d/e,f", "node-condition": "false", "shortage-taint": "x/y",
 		"metrics-bind-address": "0", "metrics-secure": "true", "metrics-cert-dir": "/var/run/metrics-cert", "health-probe-bind-address": ":9999",
 	}
 	if diff := cmp.Diff(want, argsOf(t, "-f", values)); diff != "" {

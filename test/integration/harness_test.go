@@ -220,6 +220,7 @@ func quick() controller.Settings {
 		Defaults:       crd.Defaults{Policy: policy, Cooldown: time.Second, NodeGoneCooldown: 2 * time.Second},
 		AgentNamespace: "kube-system", AgentSelector: labels.SelectorFromSet(labels.Set{"k8s-app": "cilium"}),
 		AgentSettle: 300 * time.Millisecond, NodeWorkers: 8, NodeCondition: true, KeepCiliumPools: true,
+		StartupTaints: crd.DefaultStartupTaints(),
 	}
 }
 
@@ -419,7 +420,7 @@ func (e *env) blocks(node string) []v1alpha1.PodIPBlock {
 	list := &v1alpha1.PodIPBlockList{}
 	var opts []client.ListOption
 	if node != "" {
-		opts = append(opts, client.MatchingFields{"spec.node": node})
+		opts = append(opts, client.MatchingFields{"spec.nodeName": node})
 	}
 	if err := e.client.List(e.ctx, list, opts...); err != nil {
 		e.t.Fatal(err)

@@ -1,11 +1,16 @@
 package integration
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"net/http"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -16,54 +21,188 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
 )
 
-// TestRefusesToStart runs the operator's binary where it could do nothing, or
-// harm.
-func TestRefusesToStart(t *testing.T) {
-	binary := filepath.Join(t.TempDir(), "cilium-pool-operator")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../cmd/cilium-pool-operator")
+// emptyCluster is a control plane that knows neither Cilium's kinds nor ours,
+// and the operator's binary to run beside it.
+type emptyCluster struct {
+	*testing.T
+	*controlplane.Cluster
+	binary, kubeconfig string
+	ours, ciliums      []*apiextensionsv1.CustomResourceDefinition
+}
+
+func newEmptyCluster(t *testing.T) *emptyCluster {
+	t.Helper()
+	e := &emptyCluster{T: t, binary: filepath.Join(t.TempDir(), "cilium-pool-operator"), kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", e.binary, "../../cmd/cilium-pool-operator")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	c := cptest.New(t, controlplane.Options{CRDs: []*apiextensionsv1.CustomResourceDefinition{}})
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := c.WriteKubeconfig(kubeconfig); err != nil {
+	e.Cluster = cptest.New(t, controlplane.Options{CRDs: []*apiextensionsv1.CustomResourceDefinition{}})
+	if err := e.WriteKubeconfig(e.kubeconfig); err != nil {
 		t.Fatal(err)
 	}
-	refuses := func(want ...string) {
-		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
-		out, err := exec.CommandContext(ctx, binary, "--kubeconfig", kubeconfig,
-			"--metrics-bind-address=0", "--health-probe-bind-address=0").CombinedOutput()
-		if code := exitCode(err); code != 1 {
-			t.Errorf("exit code is %d, want 1", code)
-		}
-		for _, part := range want {
-			if !strings.Contains(string(out), part) {
-				t.Errorf("%q is not in what it says:\n%s", part, out)
-			}
-		}
-	}
-	refuses("PodIPPool.cilium-pool.io/v1alpha1", "install the chart's CRDs")
-
 	all, err := controlplane.DefaultCRDs()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.InstallCRDs(t.Context(), all...); err != nil {
-		t.Fatal(err)
+	for _, crd := range all {
+		if crd.Spec.Group == "cilium.io" {
+			e.ciliums = append(e.ciliums, crd)
+		} else {
+			e.ours = append(e.ours, crd)
+		}
 	}
-	clients, err := kubernetes.NewForConfig(c.Config())
+	return e
+}
+
+func (e *emptyCluster) install(crds ...*apiextensionsv1.CustomResourceDefinition) {
+	e.Helper()
+	if err := e.InstallCRDs(e.Context(), crds...); err != nil {
+		e.Fatal(err)
+	}
+}
+
+// configureCilium makes the ConfigMap that Cilium's chart makes.
+func (e *emptyCluster) configureCilium(mode string) {
+	e.Helper()
+	clients, err := kubernetes.NewForConfig(e.Config())
 	if err != nil {
-		t.Fatal(err)
+		e.Fatal(err)
 	}
-	_, err = clients.CoreV1().ConfigMaps("kube-system").Create(t.Context(), &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: "cilium-config"}, Data: map[string]string{"ipam": "cluster-pool"},
+	_, err = clients.CoreV1().ConfigMaps("kube-system").Create(e.Context(), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "cilium-config"}, Data: map[string]string{"ipam": mode},
 	}, metav1.CreateOptions{})
 	if err != nil {
+		e.Fatal(err)
+	}
+}
+
+// process is a running operator and what it has logged.
+type process struct {
+	cmd    *exec.Cmd
+	exited chan error
+	mu     sync.Mutex
+	log    bytes.Buffer
+}
+
+func (p *process) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log.Write(b)
+}
+
+func (p *process) logged() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log.String()
+}
+
+func (e *emptyCluster) start(args ...string) *process {
+	e.Helper()
+	p := &process{exited: make(chan error, 1)}
+	p.cmd = exec.CommandContext(e.Context(), e.binary, append([]string{"--kubeconfig", e.kubeconfig, "--metrics-bind-address=0"}, args...)...)
+	p.cmd.Stdout, p.cmd.Stderr = p, p
+	if err := p.cmd.Start(); err != nil {
+		e.Fatal(err)
+	}
+	go func() { p.exited <- p.cmd.Wait() }()
+	return p
+}
+
+// exits waits until the operator exits with code 1, having said all of want.
+func (e *emptyCluster) exits(p *process, want ...string) {
+	e.Helper()
+	select {
+	case err := <-p.exited:
+		if code := exitCode(err); code != 1 {
+			e.Errorf("exit code is %d, want 1", code)
+		}
+	case <-time.After(patience):
+		e.Fatalf("still running:\n%s", p.logged())
+	}
+	for _, part := range want {
+		if !strings.Contains(p.logged(), part) {
+			e.Errorf("%q is not in its log:\n%s", part, p.logged())
+		}
+	}
+}
+
+// says waits until the log of a running operator has part.
+func (e *emptyCluster) says(p *process, part string) {
+	e.Helper()
+	e.eventually(p, fmt.Sprintf("%q in its log", part), func() bool { return strings.Contains(p.logged(), part) })
+}
+
+func (e *emptyCluster) eventually(p *process, what string, holds func() bool) {
+	e.Helper()
+	ctx, cancel := context.WithTimeout(e.Context(), patience)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case err := <-p.exited:
+			e.Fatalf("waiting for %s: the operator exited: %v\n%s", what, err, p.logged())
+		case <-ctx.Done():
+			e.Fatalf("waiting for %s in vain:\n%s", what, p.logged())
+		case <-tick.C:
+		}
+	}
+}
+
+// answers reports whether an HTTP GET is answered with 200.
+func answers(ctx context.Context, url string) bool {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return false
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return false
+	}
+	defer response.Body.Close()
+	return response.StatusCode == http.StatusOK
+}
+
+// Helm and GitOps install Cilium and the operator in any order. Until all CRDs
+// are there the operator is alive and Ready, says what it waits for, and then
+// begins by itself.
+func TestStartsBeforeItsCRDs(t *testing.T) {
+	e := newEmptyCluster(t)
+	port, err := controlplane.FreePort("127.0.0.1")
+	if err != nil {
 		t.Fatal(err)
 	}
-	refuses("cluster-pool", "kube-system/cilium-config", "ipam.mode=crd", "--shadow")
+	health := fmt.Sprintf("127.0.0.1:%d", port)
+	p := e.start("--health-probe-bind-address=" + health)
+	e.says(p, "PodIPPool.cilium-pool.io/v1alpha1")
+	e.says(p, "CiliumNode.cilium.io/v2: install Cilium")
+	for _, path := range []string{"/healthz", "/readyz"} {
+		e.eventually(p, path, func() bool { return answers(t.Context(), "http://"+health+path) })
+	}
+	e.install(e.ours...)
+	e.says(p, `"missing":"CRD CiliumNode.cilium.io/v2: install Cilium`)
+	if strings.Contains(p.logged(), "decisions begin") {
+		t.Errorf("it began without Cilium's CRDs:\n%s", p.logged())
+	}
+	e.configureCilium("crd")
+	e.install(e.ciliums...)
+	e.says(p, "all prerequisites are there")
+	e.says(p, "decisions begin")
+}
+
+// An operator beside a Cilium in another IPAM mode would write what agents
+// ignore: it exits and says so, also if Cilium comes after it.
+func TestRefusesAnotherMode(t *testing.T) {
+	e := newEmptyCluster(t)
+	e.install(e.ours...)
+	p := e.start("--health-probe-bind-address=0")
+	e.says(p, "CiliumNode.cilium.io/v2: install Cilium")
+	e.configureCilium("cluster-pool")
+	e.install(e.ciliums...)
+	want := []string{"cluster-pool", "kube-system/cilium-config", "ipam.mode=crd", "--shadow"}
+	e.exits(p, want...)
+	e.exits(e.start("--health-probe-bind-address=0"), want...)
 }
 
 func exitCode(err error) int {

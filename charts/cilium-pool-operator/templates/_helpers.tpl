@@ -96,6 +96,7 @@ annotations:
 - --agent-settle-time={{ .Values.cilium.agentSettleTime }}
 - --skip-cilium-check={{ .Values.cilium.skipCheck }}
 - --ignore-node-taints={{ join "," .Values.nodes.ignoreTaints }}
+- --startup-taints={{ join "," .Values.nodes.startupTaints }}
 - --node-condition={{ .Values.nodes.condition }}
 - --shortage-taint={{ .Values.nodes.shortageTaint }}
 {{- end }}

@@ -7,6 +7,20 @@
 {{- end }}
 {{- end }}
 
+{{- /* Refuses pools that are in the cluster and belong to something else, with more help than Helm gives. */}}
+{{- define "preflight.owners" -}}
+{{- if include "pools.served" . }}
+{{- range $name, $_ := .Values.pools }}
+{{- with lookup "cilium-pool.io/v1alpha1" "PodIPPool" "" $name }}
+{{- $owner := dig "metadata" "annotations" "meta.helm.sh/release-name" "" . }}
+{{- if not $owner }}
+{{- fail (printf "PodIPPool %s exists and was not made by Helm (kubectl apply?). Manage a pool in one place. Either remove it from pools in the values, or let this release take it over: kubectl annotate podippool %s meta.helm.sh/release-name=%s meta.helm.sh/release-namespace=%s && kubectl label podippool %s app.kubernetes.io/managed-by=Helm" $name $name $.Release.Name $.Release.Namespace $name) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- /*
 A line for each range of a pool in the values that does not fit the cluster.
 Ranges are compared as strings of bits: one contains the other, or they are apart.

@@ -51,7 +51,7 @@ func NewOptions(where live.Where) *Options {
 func SettingsOf(s controller.Settings) audit.Settings {
 	return audit.Settings{
 		Cooldown: s.Defaults.Cooldown, NodeGoneCooldown: s.Defaults.NodeGoneCooldown,
-		MaxAddresses: s.Defaults.Policy.MaxAddresses, IgnoreTaints: s.IgnoreTaints, Paused: s.Paused, StuckAfter: 5 * time.Minute,
+		MaxAddresses: s.Defaults.Policy.MaxAddresses, IgnoreTaints: s.IgnoreTaints, StartupTaints: s.StartupTaints, Paused: s.Paused, StuckAfter: 5 * time.Minute,
 	}
 }
 
@@ -64,6 +64,7 @@ func (o *Options) over(operator controller.Settings) (live.Reader, audit.Setting
 		"node-gone-cooldown":     func() { settings.NodeGoneCooldown = published.NodeGoneCooldown },
 		"max-addresses-per-node": func() { settings.MaxAddresses = published.MaxAddresses },
 		"ignore-node-taints":     func() { settings.IgnoreTaints = published.IgnoreTaints },
+		"startup-taints":         func() { settings.StartupTaints = published.StartupTaints },
 		"cilium-namespace":       func() { reader.AgentNamespace = operator.AgentNamespace },
 		"agent-selector":         func() { reader.AgentSelector = operator.AgentSelector },
 	} {
@@ -87,6 +88,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&s.NodeGoneCooldown, "node-gone-cooldown", s.NodeGoneCooldown, "the operator's --node-gone-cooldown"+unlessPublished)
 	fs.IntVar(&s.MaxAddresses, "max-addresses-per-node", s.MaxAddresses, "the operator's --max-addresses-per-node"+unlessPublished)
 	fs.StringSliceVar(&s.IgnoreTaints, "ignore-node-taints", s.IgnoreTaints, "the operator's --ignore-node-taints"+unlessPublished)
+	fs.StringSliceVar(&s.StartupTaints, "startup-taints", s.StartupTaints, "the operator's --startup-taints"+unlessPublished)
 	fs.StringVar(&o.mode, "mode", o.mode, ModeUsage)
 	fs.StringVar(&o.where.LeaseNamespace, "leader-elect-namespace", o.where.LeaseNamespace, "namespace of the operator's Lease, which has its mode and settings")
 	fs.StringVar(&o.where.LeaseName, "leader-elect-name", o.where.LeaseName, "the operator's --leader-elect-name")

@@ -1,0 +1,126 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+)
+
+const (
+	// prerequisitesRetry is how often missing prerequisites are looked for.
+	prerequisitesRetry = 2 * time.Second
+	// prerequisitesReminder is how often the log repeats what is still missing.
+	prerequisitesReminder = time.Minute
+)
+
+// ErrWrongMode says that Cilium runs in another IPAM mode than the operator.
+var ErrWrongMode = errors.New("wrong IPAM mode")
+
+// Prerequisites are what must be in the cluster before the operator reads
+// anything. Cilium and the operator may be installed in either order, and each
+// waits for the other: the CiliumNode CRD comes from cilium-operator, and
+// Cilium's agents wait for the addresses that the operator assigns.
+type Prerequisites struct {
+	Mapper meta.RESTMapper
+	// Live reads from the API server.
+	Live client.Reader
+	// Mode is the IPAM mode that Cilium must run in.
+	Mode ciliumnode.Mode
+	// CiliumNamespace holds the ConfigMap cilium-config.
+	CiliumNamespace string
+	// SkipModeCheck accepts a Cilium in another IPAM mode.
+	SkipModeCheck bool
+}
+
+// Missing returns a line for each kind that the API server does not serve yet:
+// the kind, and what brings it. The error says that the API server cannot be
+// asked.
+func (p Prerequisites) Missing() ([]string, error) {
+	var missing []string
+	for _, k := range []struct{ group, version, kind, source string }{
+		{"cilium-pool.io", "v1alpha1", "PodIPPool", "install the CRDs of the chart cilium-pool-operator (crds.install=true)"},
+		{"cilium-pool.io", "v1alpha1", "PodIPBlock", "install the CRDs of the chart cilium-pool-operator (crds.install=true)"},
+		{"cilium.io", "v2", "CiliumNode", "install Cilium; its cilium-operator creates this CRD"},
+	} {
+		found, err := knows(p.Mapper, schema.GroupVersionKind{Group: k.group, Version: k.version, Kind: k.kind})
+		if err != nil {
+			return nil, err
+		}
+		if !found {
+			missing = append(missing, fmt.Sprintf("CRD %s.%s/%s: %s", k.kind, k.group, k.version, k.source))
+		}
+	}
+	return missing, nil
+}
+
+// CheckMode returns an error if Cilium's configuration names another IPAM mode
+// than the operator's. A missing configuration is no error: Cilium may be
+// installed later.
+func (p Prerequisites) CheckMode(ctx context.Context) error {
+	if p.SkipModeCheck {
+		return nil
+	}
+	config := &corev1.ConfigMap{}
+	err := p.Live.Get(ctx, client.ObjectKey{Namespace: p.CiliumNamespace, Name: "cilium-config"}, config)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading ConfigMap %s/cilium-config: %w", p.CiliumNamespace, err)
+	}
+	mode := config.Data["ipam"]
+	if mode == "" || mode == string(p.Mode) {
+		return nil
+	}
+	return fmt.Errorf("%w: Cilium runs with %q (ConfigMap %s/cilium-config, key ipam), in which agents ignore what --mode=%s writes: "+
+		"set ipam.mode=%s in Cilium's values, choose another --mode, or use --shadow to observe without writing (docs/migration.md)",
+		ErrWrongMode, mode, p.CiliumNamespace, p.Mode, p.Mode)
+}
+
+// wait returns once nothing is missing and Cilium's mode is right. It logs what
+// it waits for, and sets the gauge prerequisites_missing. An error is final.
+func (p Prerequisites) wait(ctx context.Context, m *Metrics) error {
+	logger := log.FromContext(ctx).WithName("prerequisites")
+	var reported []string
+	var reportedAt time.Time
+	for {
+		missing, err := p.Missing()
+		if err == nil && len(missing) == 0 {
+			err = p.CheckMode(ctx)
+		}
+		switch {
+		case errors.Is(err, ErrWrongMode):
+			return err
+		case err != nil:
+			missing = []string{"an answer of the API server: " + err.Error()}
+		case len(missing) == 0:
+			m.missing(0)
+			if len(reported) > 0 {
+				logger.Info("all prerequisites are there")
+			}
+			return nil
+		}
+		m.missing(len(missing))
+		if !slices.Equal(missing, reported) || time.Since(reportedAt) >= prerequisitesReminder {
+			logger.Info("waiting: no node gets addresses until this is there", "missing", strings.Join(missing, "; "))
+			reported, reportedAt = missing, time.Now()
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(prerequisitesRetry):
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package controller
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// uninitialized is node n before a cloud controller manager has seen it.
+func uninitialized(effect corev1.TaintEffect) *corev1.Node {
+	n := nodeObject()
+	n.Spec.Taints = []corev1.Taint{{Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true", Effect: effect}}
+	return n
+}
+
+// changeNode edits node n as people and other controllers do.
+func (b *bed) changeNode(mod func(*corev1.Node)) {
+	b.t.Helper()
+	n := &corev1.Node{}
+	if err := b.api.Get(b.t.Context(), client.ObjectKey{Name: "n"}, n); err != nil {
+		b.t.Fatal(err)
+	}
+	mod(n)
+	if err := b.api.Update(b.t.Context(), n); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// eventsOf are the events sent so far whose reason is named.
+func (b *bed) eventsOf(reason string) []string {
+	var out []string
+	for {
+		select {
+		case e := <-b.r.Events.recorder.(*events.FakeRecorder).Events:
+			if strings.Contains(e, reason) {
+				out = append(out, e)
+			}
+		default:
+			return out
+		}
+	}
+}
+
+func TestFirstBlockAwaitsLabels(t *testing.T) {
+	for _, mode := range ciliumnode.Modes() {
+		for _, effect := range []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute} {
+			t.Run(mode.String()+" "+string(effect), func(t *testing.T) {
+				zoned := podIPPool("z", 1, "10.1.0.0/28")
+				zoned.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"zone": "z"}}
+				zoned.Spec.Priority = 10
+				b := newBedIn(t, mode, uninitialized(effect), podIPPool("p", 1, "10.0.0.0/28"), zoned)
+				for range 2 {
+					calls, err := b.reconcile()
+					if writes := writesOf(calls); err != nil || len(writes) > 0 {
+						t.Fatalf("writes %v, %v; want none before the labels are final", writes, err)
+					}
+				}
+				if got := b.eventsOf(EventWaitsForLabels); len(got) != 1 || !strings.Contains(got[0], "node.cloudprovider.kubernetes.io/uninitialized") {
+					t.Errorf("events %q, want one that names the taint", got)
+				}
+				b.changeNode(func(n *corev1.Node) {
+					n.Labels, n.Spec.Taints = map[string]string{"zone": "z"}, nil
+				})
+				b.settle()
+				if len(b.blocks()) == 0 || slices.ContainsFunc(b.blocks(), func(k crd.Block) bool { return k.Pool != "z" }) {
+					t.Errorf("blocks %+v, want those of the zone's pool alone", b.blocks())
+				}
+				b.check("at the end")
+			})
+		}
+	}
+}
+
+// A node that has addresses goes on whatever its taints.
+func TestNodeWithAddressesDoesNotAwaitLabels(t *testing.T) {
+	tests := map[string]struct {
+		mode    ciliumnode.Mode
+		taints  func(*corev1.Node)
+		objects []client.Object
+		want    int // blocks in the end
+	}{
+		"it holds a block, and nothing is published": {objects: []client.Object{blockObject("10.0.0.0/30", ipalloc.InService)}, want: 2},
+		"the object of its block was torn away": {
+			objects: []client.Object{publishing(ciliumNode("n", "", "10.0.0.0/30"), "10.0.0.1")}, want: 2,
+		},
+		"another taint": {taints: func(n *corev1.Node) { n.Spec.Taints[0].Key = "node.kubernetes.io/not-ready" }, want: 2},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			node := uninitialized(corev1.TaintEffectNoSchedule)
+			if test.taints != nil {
+				test.taints(node)
+			}
+			b := newBed(t, append(test.objects, node, podIPPool("p", 1, "10.0.0.0/28"))...)
+			b.settle()
+			if got := len(b.blocks()); got != test.want {
+				t.Errorf("%d blocks, want %d", got, test.want)
+			}
+			if got := b.eventsOf(EventWaitsForLabels); len(got) > 0 {
+				t.Errorf("events %q, want none", got)
+			}
+		})
+	}
+	t.Run("its CiliumNode was deleted", func(t *testing.T) {
+		cn := publishing(ciliumNode("n", "", "10.0.0.0/30"), "10.0.0.1")
+		cn.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: "node-uid"}}
+		b := newBed(t, uninitialized(corev1.TaintEffectNoSchedule), podIPPool("p", 1, "10.0.0.0/28"), cn)
+		b.watch()
+		if err := b.api.Delete(t.Context(), ciliumNode("n", "")); err != nil {
+			t.Fatal(err)
+		}
+		b.settle()
+		if got := len(b.blocks()); got != 2 {
+			t.Errorf("%d blocks, want 2: pods may have addresses of them", got)
+		}
+	})
+}

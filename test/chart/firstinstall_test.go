@@ -1,0 +1,160 @@
+package chart
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// renderHere renders the chart as an installation in this cluster would, and
+// returns the objects and the notes.
+func (b *bed) renderHere(args ...string) ([]*unstructured.Unstructured, string) {
+	b.Helper()
+	out := b.helm(append([]string{"install", release, chart, "--dry-run=server"}, args...)...)
+	_, out, _ = strings.Cut(out, "\nMANIFEST:\n")
+	manifest, notes, _ := strings.Cut(out, "\nNOTES:\n")
+	return objects(b.T, manifest), notes
+}
+
+// apiServerOf is what the operator's pods are told of the API server.
+func (b *bed) apiServerOf(args ...string) string {
+	b.Helper()
+	all, _ := b.renderHere(args...)
+	container := typed[appsv1.Deployment](b.T, ofKind(b.T, all, "Deployment")[0]).Spec.Template.Spec.Containers[0]
+	var host, port string
+	for _, e := range container.Env {
+		switch e.Name {
+		case "KUBERNETES_SERVICE_HOST":
+			host = e.Value
+		case "KUBERNETES_SERVICE_PORT":
+			port = e.Value
+		}
+	}
+	return strings.Trim(host+" "+port, " ")
+}
+
+func daemonSet(name, container string, env ...corev1.EnvVar) *appsv1.DaemonSet {
+	labels := map[string]string{"k8s-app": name}
+	return &appsv1.DaemonSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: appsv1.DaemonSetSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: container, Image: "none", Env: env}}},
+			},
+		},
+	}
+}
+
+// Where Cilium replaces kube-proxy, its agents serve the Service "kubernetes"
+// only after this operator has run. The chart finds another way to the API
+// server, or leaves the Service where that works.
+func TestFindsTheAPIServer(t *testing.T) {
+	b := newBed(t, helm4)
+	expect := func(when, want string, args ...string) {
+		t.Helper()
+		for _, major := range majors() {
+			here := &bed{T: t, major: major, cluster: b.cluster, client: b.client}
+			if got := here.apiServerOf(args...); got != want {
+				t.Errorf("Helm %s, %s: the API server is %q, want %q", major, when, got, want)
+			}
+		}
+	}
+	expect("nothing known", "")
+	expect("values", "192.0.2.9 6443", "--set", "k8sServiceHost=192.0.2.9,k8sServicePort=6443")
+	expect("values without a port", "192.0.2.9", "--set", "k8sServiceHost=192.0.2.9")
+
+	b.eventually("the API server has made the namespace kube-public", func() error {
+		return b.client.Get(t.Context(), client.ObjectKey{Name: "kube-public"}, &corev1.Namespace{})
+	})
+	b.create(&corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public", Name: "cluster-info"},
+		Data:       map[string]string{"kubeconfig": "clusters: [{name: '', cluster: {server: 'https://[fd00::7]:6443'}}]"},
+	})
+	expect("kubeadm", "fd00::7 6443")
+	expect("the Service by value", "", "--set", "k8sServiceHost=")
+	proxy := daemonSet("kube-proxy", "kube-proxy")
+	b.create(proxy)
+	expect("kubeadm with kube-proxy", "")
+
+	agents := daemonSet("cilium", "cilium-agent")
+	b.create(agents)
+	expect("Cilium that uses the Service", "")
+	b.delete(agents)
+	b.create(daemonSet("cilium", "cilium-agent",
+		corev1.EnvVar{Name: "KUBERNETES_SERVICE_HOST", Value: "192.0.2.10"}, corev1.EnvVar{Name: "KUBERNETES_SERVICE_PORT", Value: "6443"}))
+	expect("Cilium's k8sServiceHost", "192.0.2.10 6443")
+	b.create(&corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cilium-config"},
+		Data:       map[string]string{"ipam": "crd", "k8s-api-server-urls": "https://api.example.org https://192.0.2.12:6443"},
+	})
+	expect("Cilium's k8s.apiServerURLs", "api.example.org 443")
+}
+
+// A replica without a node of its own would stay Pending, and let --wait time out.
+func TestReplicasFitTheCluster(t *testing.T) {
+	for _, major := range majors() {
+		t.Run("Helm "+major, func(t *testing.T) {
+			b := newBed(t, major)
+			expect := func(nodes, want int32, warns bool) {
+				t.Helper()
+				all, notes := b.renderHere()
+				if got := ptr.Deref(typed[appsv1.Deployment](t, ofKind(t, all, "Deployment")[0]).Spec.Replicas, 1); got != want {
+					t.Errorf("%d nodes: %d replicas, want %d", nodes, got, want)
+				}
+				if strings.Contains(notes, "WARNING: 1 of 2 replicas") != warns {
+					t.Errorf("%d nodes: warns: %v, want %v:\n%s", nodes, !warns, warns, notes)
+				}
+			}
+			expect(0, 2, false) // not registered yet
+			node := func(name, os string) {
+				b.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: os}}})
+			}
+			node("n1", "linux")
+			node("w1", "windows")
+			expect(1, 1, true)
+			node("n2", "linux")
+			expect(2, 2, false)
+		})
+	}
+}
+
+// A pool that kubectl made is not Helm's, which says so in a way that helps
+// nobody. The chart says how to go on, and the way it names works.
+func TestPoolsOfKubectlAreNotTakenOver(t *testing.T) {
+	for _, major := range majors() {
+		t.Run("Helm "+major, func(t *testing.T) {
+			b := newBed(t, major)
+			go b.playDeploymentController(t.Context())
+			notes := b.helm("install", release, chart)
+			wantAll(t, notes, "There is no pool yet")
+			b.create(&v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "beijing"}, Spec: v1alpha1.PodIPPoolSpec{
+				IPv4: &v1alpha1.IPv4Ranges{BlockSize: 28, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "100.162.224.0/26"}}},
+			}})
+			if notes = b.helm("upgrade", release, chart); strings.Contains(notes, "There is no pool yet") {
+				t.Errorf("the notes do not see the pool:\n%s", notes)
+			}
+			values := writeFile(t, fmt.Sprintf(installValues, 9870, 9871))
+			_, err := b.tryHelm("upgrade", release, chart, "-f", values)
+			wantError(t, err, "PodIPPool beijing exists and was not made by Helm", "remove it from pools in the values",
+				"kubectl annotate podippool beijing meta.helm.sh/release-name="+release)
+			pool := b.pool()
+			pool.Annotations = map[string]string{"meta.helm.sh/release-name": release, "meta.helm.sh/release-namespace": namespace}
+			pool.Labels = map[string]string{"app.kubernetes.io/managed-by": "Helm"}
+			if err := b.client.Update(t.Context(), pool); err != nil {
+				t.Fatal(err)
+			}
+			b.helm("upgrade", release, chart, "-f", values)
+		})
+	}
+}

@@ -1,0 +1,78 @@
+package integration
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+const zoneLabel = "topology.kubernetes.io/zone"
+
+// zones are a pool for all nodes, and one that outranks it in zone beijing.
+func (e *env) zones() {
+	e.t.Helper()
+	e.pool("all", nil, "10.1.0.0/24")
+	e.pool("beijing", func(p *v1alpha1.PodIPPool) {
+		p.Spec.Priority = 10
+		p.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{zoneLabel: "beijing"}}
+	}, "10.2.0.0/24")
+}
+
+// onlyFrom waits until all blocks of a node are of one pool, and there are some.
+func (e *env) onlyFrom(node, pool string) {
+	e.t.Helper()
+	e.eventually(fmt.Sprintf("all blocks of node %s are of pool %s", node, pool), func() error {
+		blocks := e.blocks(node)
+		if len(blocks) == 0 {
+			return errors.New("it has none")
+		}
+		for _, b := range blocks {
+			if b.Spec.PoolName != pool {
+				return fmt.Errorf("block %s is of pool %s", b.Name, b.Spec.PoolName)
+			}
+		}
+		return nil
+	})
+}
+
+// With an external cloud provider, the zone label of a Node comes together with the
+// end of its taint, while its agent already waits for addresses.
+func TestLateLabels(t *testing.T) {
+	e := newEnv(t)
+	e.zones()
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{
+		{Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true", Effect: corev1.TaintEffectNoSchedule},
+	}}}
+	e.create(n)
+	a := e.agent("n1")
+	e.start(quick())
+	e.eventually("an event says that the node waits", func() error {
+		list := &eventsv1.EventList{}
+		if err := e.client.List(e.ctx, list); err != nil {
+			return err
+		}
+		for i := range list.Items {
+			if ev := &list.Items[i]; ev.Reason == controller.EventWaitsForLabels && ev.Regarding.Name == "n1" {
+				return nil
+			}
+		}
+		return fmt.Errorf("it is not among %d", len(list.Items))
+	})
+	if got := e.blocks("n1"); len(got) > 0 {
+		t.Fatalf("it holds %s before its labels are final", got[0].Name)
+	}
+	e.changeNode("n1", func(n *corev1.Node) {
+		n.Labels, n.Spec.Taints = map[string]string{zoneLabel: "beijing"}, nil
+	})
+	if err := a.WaitReady(e.ctx); err != nil {
+		t.Fatal(err)
+	}
+	e.onlyFrom("n1", "beijing")
+}
