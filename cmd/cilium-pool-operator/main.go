@@ -24,7 +24,7 @@ writes spec.ipam.pool and spec.ipam.podCIDRs of the CiliumNodes.
 
   kubectl get podippools               how full each pool is, and whether it is fine
   kubectl get podipblocks              which node holds what
-  kubectl get podipblocks --field-selector spec.node=NODE
+  kubectl get podipblocks --field-selector spec.nodeName=NODE
   kubectl explain podippool.spec       what can be set
 
   cilium-pool-operator check           audit a live cluster; see check --help

@@ -43,7 +43,7 @@ const (
 	// NothingGiven: pods have addresses, and nobody has given the node any.
 	NothingGiven Reason = "NothingGiven"
 
-	// RangeDrains: its range is set to drain, so its block will.
+	// RangeDrains: its range has the allocation policy Drain, so its block will.
 	RangeDrains Reason = "RangeDrains"
 	// NotItsPool: the pool that has the addresses does not serve the node.
 	NotItsPool Reason = "NotItsPool"

@@ -52,11 +52,11 @@ func pool(t testing.TB, name string, bits int32, ranges ...string) *crd.Pool {
 	obj := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	obj.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: bits}
 	for _, r := range ranges {
-		drains := r[0] == '-'
-		if drains {
-			r = r[1:]
+		policy := v1alpha1.AllocationAllocate
+		if r[0] == '-' {
+			policy, r = v1alpha1.AllocationDrain, r[1:]
 		}
-		obj.Spec.IPv4.CIDRs = append(obj.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: r, Drain: drains})
+		obj.Spec.IPv4.CIDRs = append(obj.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: r, AllocationPolicy: policy})
 	}
 	p, err := crd.PoolFrom(obj, crd.Defaults{Policy: expand.DefaultPolicy(), Cooldown: time.Minute, NodeGoneCooldown: time.Minute})
 	if err != nil {

@@ -86,7 +86,7 @@ func (p *planner) poolFor(n *node, cidr netip.Prefix) *crd.Pool {
 			"%s is in pool %s, which does not serve this node", cidr, found.Name)
 	}
 	if found != nil && found.Drains(cidr) {
-		p.warn(n, RangeDrains, "Set drain once the node has moved, or mean it: only addresses in use are published",
+		p.warn(n, RangeDrains, "Set allocationPolicy: Drain once the node has moved, or mean it: only addresses in use are published",
 			"the range of pool %s that has %s drains", found.Name, cidr)
 	}
 	return found

@@ -215,7 +215,7 @@ func checksBlocks() map[string]checkTest {
 		"not published by a limit": {spoil: func(w world) { third(w); w.cn("a").Limits.MaxAllocate = 6 }},
 		"not published as its pool serves nobody": {spoil: func(w world) {
 			w.pool("blues", "10.9.0.0/24").Spec.CiliumPool = "blue"
-			w.newBlock("a", "10.9.0.0/29").Spec.Pool = "blues"
+			w.newBlock("a", "10.9.0.0/29").Spec.PoolName = "blues"
 		}},
 		"not published as it goes": {spoil: func(w world) { third(w).DeletionTimestamp = &metav1.Time{Time: now} }},
 		"not published by a pause": {spoil: func(w world) {
@@ -231,7 +231,7 @@ func checksBlocks() map[string]checkTest {
 			want:  []string{"BlockMalformed PodIPBlock/mine 10.0.0.16/29"},
 		},
 		"without a pool": {
-			spoil: func(w world) { w.block("10.0.0.0-29").Spec.Pool = "gone" },
+			spoil: func(w world) { w.block("10.0.0.0-29").Spec.PoolName = "gone" },
 			want:  []string{"BlockWithoutPool PodIPBlock/10.0.0.0-29 PodIPPool/gone 10.0.0.0/29"},
 		},
 		"without its finalizer": {
@@ -399,7 +399,9 @@ func checksNodesAndPools() map[string]checkTest {
 			spoil: func(w world) { w.pool("other", "10.0.0.128/25", "10.1.0.0/24") },
 			want:  []string{"PoolsOverlap PodIPPool/other PodIPPool/main 10.0.0.128/25"},
 		},
-		"pools overlap where one drains": {spoil: func(w world) { w.pool("other", "10.0.0.128/25").Spec.IPv4.CIDRs[0].Drain = true }},
+		"pools overlap where one drains": {spoil: func(w world) {
+			w.pool("other", "10.0.0.128/25").Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
+		}},
 		"pool contradicts itself": {
 			spoil: func(w world) { w.pool("other", "10.1.0.0/30") },
 			want:  []string{"PoolInvalid PodIPPool/other"},
@@ -434,7 +436,7 @@ func checksNodesAndPools() map[string]checkTest {
 		},
 		"pool exhausted as all of it drains": {spoil: func(w world) {
 			condition(&w.Pools[0], v1alpha1.PoolExhausted, metav1.ConditionTrue, "NoFreeBlock")
-			w.Pools[0].Spec.IPv4.CIDRs[0].Drain = true
+			w.Pools[0].Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
 		}},
 		"pool unseen": {
 			spoil: func(w world) { w.Pools[0].Generation = 2 },

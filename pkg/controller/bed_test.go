@@ -69,7 +69,7 @@ func newBedIn(t *testing.T, mode ciliumnode.Mode, objects ...client.Object) *bed
 		before: func(string) {}, fate: func(string) fate { return done },
 	}
 	b.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(b.hooks()).
-		WithIndex(&v1alpha1.PodIPBlock{}, "spec.pool", func(obj client.Object) []string { return []string{obj.(*v1alpha1.PodIPBlock).Spec.Pool} }).
+		WithIndex(&v1alpha1.PodIPBlock{}, "spec.poolName", func(obj client.Object) []string { return []string{obj.(*v1alpha1.PodIPBlock).Spec.PoolName} }).
 		WithStatusSubresource(&ciliumv2.CiliumNode{}, &corev1.Node{}, &v1alpha1.PodIPBlock{}, &v1alpha1.PodIPPool{}).Build()
 	b.restart()
 	return b

@@ -39,7 +39,7 @@ func blueBed(t *testing.T) *bed {
 // blueBlock is a block of bluePool on node n.
 func blueBlock(cidr string) *v1alpha1.PodIPBlock {
 	b := blockObject(cidr, ipalloc.InService)
-	b.Spec.Pool = "blues"
+	b.Spec.PoolName = "blues"
 	return b
 }
 
@@ -153,7 +153,7 @@ func TestNobodysBlockOfAForgottenCiliumNode(t *testing.T) {
 // alone: those of others would take it back, again and again.
 func TestHeldInOneCiliumPool(t *testing.T) {
 	blue := bluePool("10.8.0.0/28")
-	blue.Spec.IPv4.CIDRs[0].Drain, blue.Spec.Maintenance = true, nightly()
+	blue.Spec.IPv4.CIDRs[0].AllocationPolicy, blue.Spec.Maintenance = v1alpha1.AllocationDrain, nightly()
 	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), blue, listing("10.8.0.0/30"),
 		blockObject("10.0.0.0/30", ipalloc.InService), blueBlock("10.8.0.0/30"))
 	b.agentWrites(asksBlue)

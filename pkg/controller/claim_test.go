@@ -61,8 +61,8 @@ func TestReconcileClaimsABlockThatExists(t *testing.T) {
 		want   string // first address of the block that is published
 	}{
 		"ours, from a write whose answer was lost": {func(*v1alpha1.PodIPBlock) {}, "10.0.0.1"},
-		"another node's":  {func(k *v1alpha1.PodIPBlock) { k.Spec.Node = "m" }, "10.0.0.5"},
-		"of another pool": {func(k *v1alpha1.PodIPBlock) { k.Spec.Pool = "q" }, "10.0.0.5"},
+		"another node's":  {func(k *v1alpha1.PodIPBlock) { k.Spec.NodeName = "m" }, "10.0.0.5"},
+		"of another pool": {func(k *v1alpha1.PodIPBlock) { k.Spec.PoolName = "q" }, "10.0.0.5"},
 		"ours, and draining": {
 			func(k *v1alpha1.PodIPBlock) { crd.SetBlockPhase(k, ipalloc.Draining, expand.Deleted, "x", noon()) }, "10.0.0.5",
 		},

@@ -133,7 +133,7 @@ func phaseMessage(phase ipalloc.Phase, reason expand.Reason) string {
 	case expand.Deleted:
 		return "the block was deleted; it goes once no pod uses an address of it"
 	case expand.CIDRDraining:
-		return "its range is set to drain or no longer in the pool; it goes once no pod uses an address of it"
+		return "its range has allocationPolicy Drain or is no longer in the pool; it goes once no pod uses an address of it"
 	case expand.PoolDeleted:
 		return "its pool was deleted; it goes once no pod uses an address of it"
 	}
@@ -156,7 +156,7 @@ func (e *Events) blockPhase(b *v1alpha1.PodIPBlock, phase ipalloc.Phase, reason 
 
 func (e *Events) blockRemade(b *v1alpha1.PodIPBlock) {
 	e.send(b, EventBlockRemade, "Reconcile",
-		fmt.Sprintf("the object of block %s was gone while node %s still publishes it; made it again", b.Spec.CIDR, b.Spec.Node))
+		fmt.Sprintf("the object of block %s was gone while node %s still publishes it; made it again", b.Spec.CIDR, b.Spec.NodeName))
 }
 
 func (e *Events) blockConflict(b *v1alpha1.PodIPBlock, message string) {

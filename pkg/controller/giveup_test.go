@@ -131,7 +131,7 @@ func TestReconcileRestsByReason(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			rests := blockObject("10.0.0.12/30", ipalloc.CoolingDown)
-			rests.Spec.Pool = test.pool
+			rests.Spec.PoolName = test.pool
 			crd.SetBlockPhase(rests, ipalloc.CoolingDown, test.reason, "x", noon())
 			b := newBed(t, podIPPool("p", 1, "10.0.0.0/28"), rests)
 			b.clock.SetTime(noon().Add(test.want - time.Second))

@@ -21,7 +21,7 @@ import (
 // drains.
 func draining(m v1alpha1.MaintenancePolicy) *v1alpha1.PodIPPool {
 	p := podIPPool("p", 1, "10.0.0.0/28", "10.0.1.0/28")
-	p.Spec.IPv4.CIDRs[0].Drain = true
+	p.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
 	p.Spec.Maintenance = m
 	return p
 }
@@ -93,7 +93,7 @@ func TestHoldEndsWithItsReason(t *testing.T) {
 	b := newBed(t, threeBlocks(draining(nightly()), asIs)...)
 	b.settle()
 	pool := draining(nightly())
-	pool.Generation, pool.Spec.IPv4.CIDRs[0].Drain = 2, false
+	pool.Generation, pool.Spec.IPv4.CIDRs[0].AllocationPolicy = 2, v1alpha1.AllocationAllocate
 	b.r.Pools.Set(pool)
 	b.settle()
 	want := []string{"10.0.0.0/30 InService", "10.0.0.4/30 InService", "10.0.0.8/30 InService"}
@@ -137,7 +137,7 @@ func TestWaysPastAWindow(t *testing.T) {
 // A deleted pool's own windows hold its blocks, though another rules the node.
 func TestPoolDeletedWaitsForItsWindow(t *testing.T) {
 	old := draining(nightly())
-	old.Spec.IPv4.CIDRs[0].Drain, old.Finalizers = false, []string{v1alpha1.Finalizer}
+	old.Spec.IPv4.CIDRs[0].AllocationPolicy, old.Finalizers = v1alpha1.AllocationAllocate, []string{v1alpha1.Finalizer}
 	objects := append(threeBlocks(beingDeleted(old), asIs), podIPPool("q", 2, "10.9.0.0/28"))
 	b := newBed(t, objects...)
 	b.settle()
@@ -172,7 +172,7 @@ func TestDrainsTakeTurns(t *testing.T) {
 // leaves the next one to others.
 func TestTurnIsKeptUntilTheDrainStarts(t *testing.T) {
 	one, pool := int32(1), podIPPool("p", 1, "10.0.0.0/28")
-	pool.Spec.IPv4.CIDRs[0].Drain = true // and there is no other range
+	pool.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain // and there is no other range
 	pool.Spec.Maintenance = nightly()
 	pool.Spec.Maintenance.BlocksPerHour = &one
 	b := newBed(t, threeBlocks(pool, func(i int, block *v1alpha1.PodIPBlock) client.Object {
@@ -270,7 +270,7 @@ func TestTaken(t *testing.T) {
 	all := podIPPool("p", 1, "10.0.0.0/28")
 	drains := draining(v1alpha1.MaintenancePolicy{})
 	gone := podIPPool("p", 1, "10.0.0.0/28")
-	gone.Spec.IPv4.CIDRs[0].Drain = true
+	gone.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
 	for name, test := range map[string]struct {
 		pool *v1alpha1.PodIPPool
 		free uint64

@@ -86,7 +86,7 @@ func (r *PoolReconciler) finalize(ctx context.Context, obj *v1alpha1.PodIPPool, 
 		obj.Finalizers = append(obj.Finalizers, v1alpha1.Finalizer)
 	case obj.DeletionTimestamp != nil && has && empty:
 		left := &v1alpha1.PodIPBlockList{}
-		if err := r.Live.List(ctx, left, client.MatchingFields{"spec.pool": obj.Name}, client.Limit(1)); err != nil {
+		if err := r.Live.List(ctx, left, client.MatchingFields{"spec.poolName": obj.Name}, client.Limit(1)); err != nil {
 			return false, fmt.Errorf("listing blocks of pool %s: %w", obj.Name, err)
 		}
 		if len(left.Items) > 0 {

@@ -37,7 +37,7 @@ func TestPoolCounts(t *testing.T) {
 	reserving := podIPPool("p", 1, "10.0.0.0/28")
 	reserving.Spec.Reserved = []string{"10.0.0.0/30", "10.0.0.5/32"}
 	draining := podIPPool("p", 1, "10.0.0.0/29", "10.0.0.8/29")
-	draining.Spec.IPv4.CIDRs[0].Drain = true
+	draining.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
 
 	leaving := at(block("10.0.0.4/30", "p", "b", 2), 3, ipalloc.Draining)
 	resting := at(block("10.0.0.8/30", "p", "b", 4), 5, ipalloc.CoolingDown)

@@ -52,8 +52,8 @@ func BlockFrom(obj *v1alpha1.PodIPBlock) (Block, error) {
 		Name:            obj.Name,
 		UID:             obj.UID,
 		ResourceVersion: obj.ResourceVersion,
-		Pool:            obj.Spec.Pool,
-		Node:            obj.Spec.Node,
+		Pool:            obj.Spec.PoolName,
+		Node:            obj.Spec.NodeName,
 		NodeUID:         types.UID(obj.Spec.NodeUID),
 		Conflict:        meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.BlockConflict),
 		Created:         obj.CreationTimestamp.Time,
@@ -78,10 +78,10 @@ func BlockFrom(obj *v1alpha1.PodIPBlock) (Block, error) {
 	}
 	b.CIDR = cidr
 	if b.Pool == "" {
-		problems = append(problems, field.Required(path.Child("pool"), "name the PodIPPool"))
+		problems = append(problems, field.Required(path.Child("poolName"), "name the PodIPPool"))
 	}
 	if b.Node == "" {
-		problems = append(problems, field.Required(path.Child("node"), "name the Node"))
+		problems = append(problems, field.Required(path.Child("nodeName"), "name the Node"))
 	}
 	// ToAggregate's nil is of an interface type and stays nil as an error.
 	return b, problems.ToAggregate()
@@ -123,7 +123,7 @@ func NewBlock(cidr netip.Prefix, pool, node string, nodeUID types.UID) *v1alpha1
 			Name:       BlockName(cidr),
 			Finalizers: []string{v1alpha1.Finalizer},
 		},
-		Spec: v1alpha1.PodIPBlockSpec{CIDR: cidr.String(), Pool: pool, Node: node, NodeUID: string(nodeUID)},
+		Spec: v1alpha1.PodIPBlockSpec{CIDR: cidr.String(), PoolName: pool, NodeName: node, NodeUID: string(nodeUID)},
 	}
 }
 

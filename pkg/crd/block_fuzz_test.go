@@ -28,7 +28,7 @@ func FuzzBlockFrom(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name, cidr, pool, node string) {
 		b, err := crd.BlockFrom(&v1alpha1.PodIPBlock{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec:       v1alpha1.PodIPBlockSpec{CIDR: cidr, Pool: pool, Node: node},
+			Spec:       v1alpha1.PodIPBlockSpec{CIDR: cidr, PoolName: pool, NodeName: node},
 		})
 		named, parses := netip.ParsePrefix(cidr)
 		switch {

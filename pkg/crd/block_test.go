@@ -96,24 +96,24 @@ func TestBlockFromMalformed(t *testing.T) {
 		"empty": {
 			errors: []string{
 				`spec.cidr: Invalid value: "": is not a CIDR`,
-				"spec.pool: Required value: name the PodIPPool",
-				"spec.node: Required value: name the Node",
+				"spec.poolName: Required value: name the PodIPPool",
+				"spec.nodeName: Required value: name the Node",
 			},
 		},
 		"host bits": {
-			name: "10.0.0.1-27", spec: v1alpha1.PodIPBlockSpec{CIDR: "10.0.0.1/27", Pool: "p", Node: "n"}, cidr: "10.0.0.0/27",
+			name: "10.0.0.1-27", spec: v1alpha1.PodIPBlockSpec{CIDR: "10.0.0.1/27", PoolName: "p", NodeName: "n"}, cidr: "10.0.0.0/27",
 			errors: []string{`spec.cidr: Invalid value: "10.0.0.1/27": has host bits set: write 10.0.0.0/27`},
 		},
 		"not canonical": {
-			name: "FD00--122", spec: v1alpha1.PodIPBlockSpec{CIDR: "FD00::/122", Pool: "p", Node: "n"}, cidr: "fd00::/122",
+			name: "FD00--122", spec: v1alpha1.PodIPBlockSpec{CIDR: "FD00::/122", PoolName: "p", NodeName: "n"}, cidr: "fd00::/122",
 			errors: []string{`spec.cidr: Invalid value: "FD00::/122": is not in canonical form: write fd00::/122`},
 		},
 		"IPv4-mapped": {
-			name: "0--ffff-10.0.0.0-122", spec: v1alpha1.PodIPBlockSpec{CIDR: "::ffff:10.0.0.0/122", Pool: "p", Node: "n"},
+			name: "0--ffff-10.0.0.0-122", spec: v1alpha1.PodIPBlockSpec{CIDR: "::ffff:10.0.0.0/122", PoolName: "p", NodeName: "n"},
 			errors: []string{`spec.cidr: Invalid value: "::ffff:10.0.0.0/122": holds IPv4-mapped addresses`},
 		},
 		"name": {
-			name: "mine", spec: v1alpha1.PodIPBlockSpec{CIDR: "10.0.0.0/27", Pool: "p", Node: "n"}, cidr: "10.0.0.0/27",
+			name: "mine", spec: v1alpha1.PodIPBlockSpec{CIDR: "10.0.0.0/27", PoolName: "p", NodeName: "n"}, cidr: "10.0.0.0/27",
 			errors: []string{`metadata.name: Invalid value: "mine": does not follow from spec.cidr: must be 10.0.0.0-27`},
 		},
 	}
@@ -174,7 +174,7 @@ func TestSetBlockPhase(t *testing.T) {
 func TestNewBlock(t *testing.T) {
 	want := &v1alpha1.PodIPBlock{
 		ObjectMeta: metav1.ObjectMeta{Name: "fd00-10--40-122", Finalizers: []string{"cilium-pool.io/in-use"}},
-		Spec:       v1alpha1.PodIPBlockSpec{CIDR: "fd00:10::40/122", Pool: "p", Node: "n", NodeUID: "u"},
+		Spec:       v1alpha1.PodIPBlockSpec{CIDR: "fd00:10::40/122", PoolName: "p", NodeName: "n", NodeUID: "u"},
 	}
 	if diff := cmp.Diff(want, crd.NewBlock(prefixes("fd00:10::40/122")[0], "p", "n", "u")); diff != "" {
 		t.Error(diff)

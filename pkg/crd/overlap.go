@@ -19,8 +19,9 @@ import (
 // and C stay open. Holding can make three CIDRs beat each other in a ring; then
 // the oldest of those not yet decided opens, whoever beats it.
 //
-// Draining CIDRs, and those of pools being deleted, give nothing out and take
-// no part: else a new pool could never take over the range of an old one.
+// CIDRs that are cordoned or drain, and those of pools being deleted, give nothing
+// out and take no part: else a new pool could never take over the range of an old
+// one.
 //
 // The result is sorted by name and does not depend on the order of pools. Pools
 // that change are copied; none of the input is written to.
@@ -69,7 +70,7 @@ func (p *Pool) claims(f ipalloc.Family) []*claim {
 	}
 	var claims []*claim
 	for _, r := range ranges.CIDRs {
-		if !r.Drain {
+		if r.Allocates() {
 			claims = append(claims, &claim{pool: p, cidr: r.CIDR})
 		}
 	}

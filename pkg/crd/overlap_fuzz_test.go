@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
 // FuzzResolveOverlaps resolves any contest of pools. Open CIDRs share no
@@ -30,7 +31,13 @@ func FuzzResolveOverlaps(f *testing.F) {
 		var list []contender
 		for i := range 1 + next(8) {
 			flags := next(256)
-			c := contender{name: fmt.Sprint("p", i), day: 1 + flags%3, drains: flags&0x30 == 0x30, deleting: flags&0xc0 == 0xc0}
+			c := contender{name: fmt.Sprint("p", i), day: 1 + flags%3, deleting: flags&0xc0 == 0xc0}
+			switch flags & 0x38 {
+			case 0x38:
+				c.policy = v1alpha1.AllocationCordon
+			case 0x30:
+				c.policy = v1alpha1.AllocationDrain
+			}
 			// Two CIDRs that share nothing, as a pool's own may not.
 			for _, top := range []byte{10, 11} {
 				c.cidrs = append(c.cidrs, fuzzedPrefix(top, next(256), 8+next(7)))

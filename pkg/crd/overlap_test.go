@@ -22,7 +22,7 @@ type contender struct {
 	day      int
 	cidrs    []string
 	holds    []string
-	drains   bool
+	policy   v1alpha1.AllocationPolicy
 	deleting bool
 }
 
@@ -37,7 +37,7 @@ func contest(t testing.TB, list []contender) ([]*crd.Pool, func(string, netip.Pr
 			obj.DeletionTimestamp = ptr(birth(30))
 		}
 		for i := range obj.Spec.IPv4.CIDRs {
-			obj.Spec.IPv4.CIDRs[i].Drain = c.drains
+			obj.Spec.IPv4.CIDRs[i].AllocationPolicy = c.policy
 		}
 		pools = append(pools, poolFrom(t, obj))
 		held[c.name] = prefixes(c.holds...)
@@ -147,7 +147,13 @@ func TestResolveOverlaps(t *testing.T) {
 		},
 		"a draining range makes room": {
 			pools: []contender{
-				{name: "a", day: 1, cidrs: []string{"10.0.0.0/16"}, holds: []string{"10.0.0.0/27"}, drains: true},
+				{name: "a", day: 1, cidrs: []string{"10.0.0.0/16"}, holds: []string{"10.0.0.0/27"}, policy: v1alpha1.AllocationDrain},
+				{name: "b", day: 2, cidrs: []string{"10.0.0.0/16"}},
+			},
+		},
+		"a cordoned range makes room": {
+			pools: []contender{
+				{name: "a", day: 1, cidrs: []string{"10.0.0.0/16"}, holds: []string{"10.0.0.0/27"}, policy: v1alpha1.AllocationCordon},
 				{name: "b", day: 2, cidrs: []string{"10.0.0.0/16"}},
 			},
 		},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"go4.org/netipx"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -168,16 +169,19 @@ func parseRanges(f ipalloc.Family, cidrs []v1alpha1.PoolCIDR, blockSize int32, e
 		problems = append(problems, field.Required(path, "list at least one CIDR"))
 	}
 	for i, c := range cidrs {
-		path := path.Index(i).Child("cidr")
-		cidr, bad := parseCIDR(c.CIDR, path)
+		path := path.Index(i)
+		cidr, bad := parseCIDR(c.CIDR, path.Child("cidr"))
 		if bad == nil {
-			bad = ranges.refuse(cidr, f, sized, path)
+			bad = ranges.refuse(cidr, f, sized, path.Child("cidr"))
+		}
+		if bad == nil {
+			bad = refusePolicy(c.AllocationPolicy, path.Child("allocationPolicy"))
 		}
 		if bad != nil {
 			problems = append(problems, bad)
 			continue
 		}
-		ranges.CIDRs = append(ranges.CIDRs, Range{CIDR: cidr, Drain: c.Drain})
+		ranges.CIDRs = append(ranges.CIDRs, Range{CIDR: cidr, Policy: c.AllocationPolicy})
 	}
 	return ranges, problems
 }
@@ -203,6 +207,15 @@ func (r *Ranges) refuse(cidr netip.Prefix, f ipalloc.Family, sized bool, path *f
 		}
 	}
 	return nil
+}
+
+// refusePolicy says why policy is none; nil if it is one. Empty is Allocate.
+func refusePolicy(policy v1alpha1.AllocationPolicy, path *field.Path) *field.Error {
+	all := []v1alpha1.AllocationPolicy{v1alpha1.AllocationAllocate, v1alpha1.AllocationCordon, v1alpha1.AllocationDrain}
+	if policy == "" || slices.Contains(all, policy) {
+		return nil
+	}
+	return field.NotSupported(path, policy, all)
 }
 
 // blockSizes returns the shortest and longest prefix length of a block.

@@ -23,7 +23,7 @@ func TestPoolFrom(t *testing.T) {
 		Priority:     10,
 		Paused:       true,
 		IPv4: &v1alpha1.IPv4Ranges{
-			CIDRs:     []v1alpha1.PoolCIDR{{CIDR: "100.162.224.0/19"}, {CIDR: "100.163.0.0/20", Drain: true}},
+			CIDRs:     []v1alpha1.PoolCIDR{{CIDR: "100.162.224.0/19"}, {CIDR: "100.163.0.0/20", AllocationPolicy: v1alpha1.AllocationDrain}},
 			BlockSize: 27,
 			EdgeIPs:   v1alpha1.EdgeIPs{AllowFirstIP: true},
 		},
@@ -58,7 +58,7 @@ func TestPoolFrom(t *testing.T) {
 		Policy: policy, Cooldown: time.Hour, NodeGone: time.Hour,
 		Reserved: prefixes("100.162.224.0/27", "fd00:10::/64"),
 		IPv4: crd.Ranges{Bits: 27, AllowFirst: true, CIDRs: []crd.Range{
-			{CIDR: prefixes("100.162.224.0/19")[0]}, {CIDR: prefixes("100.163.0.0/20")[0], Drain: true},
+			{CIDR: prefixes("100.162.224.0/19")[0]}, {CIDR: prefixes("100.163.0.0/20")[0], Policy: v1alpha1.AllocationDrain},
 		}},
 		IPv6: crd.Ranges{Bits: 122, CIDRs: []crd.Range{{CIDR: prefixes("fd00:10::/48")[0]}}},
 	}
@@ -162,6 +162,10 @@ func TestPoolFromRefuses(t *testing.T) {
 				`spec.ipv4.cidrs[1].cidr: Invalid value: "10.20.0.0/16": overlaps 10.20.0.0/24 of the same pool: keep one of them`,
 				`spec.ipv4.cidrs[2].cidr: Invalid value: "10.20.0.0/24": overlaps 10.20.0.0/24 of the same pool: keep one of them`,
 			},
+		},
+		"unknown allocation policy": {
+			spec: v1alpha1.PodIPPoolSpec{IPv4: &v1alpha1.IPv4Ranges{BlockSize: 27, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.20.0.0/24", AllocationPolicy: "Never"}}}},
+			want: []string{`spec.ipv4.cidrs[0].allocationPolicy: Unsupported value: "Never": supported values: "Allocate", "Cordon", "Drain"`},
 		},
 		"block sizes": {
 			spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(31, "10.0.0.0/8"), IPv6: ipv6(115, "fd00::/48")},

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -86,13 +87,21 @@ type Ranges struct {
 // Range is one CIDR of a pool.
 type Range struct {
 	CIDR netip.Prefix
-	// Drain: no new blocks from here, and those held move off.
-	Drain bool
+	// Policy says what nodes get of it. Empty: new blocks, as with Allocate.
+	Policy v1alpha1.AllocationPolicy
 	// ClosedBy is the pool that gives out these addresses instead, and Overlap
 	// that pool's CIDR. Empty: they are ours.
 	ClosedBy string
 	Overlap  netip.Prefix
 }
+
+// Allocates reports whether nodes get new blocks of the range, by its policy.
+func (r Range) Allocates() bool {
+	return r.Policy == "" || r.Policy == v1alpha1.AllocationAllocate
+}
+
+// Drains reports whether the blocks that nodes hold of the range move off.
+func (r Range) Drains() bool { return r.Policy == v1alpha1.AllocationDrain }
 
 // Ranges returns the pool's ranges of family f, and false if it has none. They
 // must not be changed.
@@ -102,10 +111,10 @@ func (p *Pool) Ranges(f ipalloc.Family) (*Ranges, bool) {
 }
 
 // Cut returns where blocks of family f can be claimed from now: all ranges but
-// those that drain or belong to another pool. It returns false if no range is
+// those that are cordoned, drain or belong to another pool. It returns false if no range is
 // left.
 func (p *Pool) Cut(f ipalloc.Family) (ipalloc.Cut, bool) {
-	return p.cut(f, func(r Range) bool { return !r.Drain && r.ClosedBy == "" })
+	return p.cut(f, func(r Range) bool { return r.Allocates() && r.ClosedBy == "" })
 }
 
 // Whole returns all ranges of family f, and false if the pool has none.
@@ -128,7 +137,7 @@ func (p *Pool) cut(f ipalloc.Family, want func(Range) bool) (ipalloc.Cut, bool) 
 }
 
 // OnGrid reports whether block is one this pool could have cut: it has the
-// right length and lies in one of the pool's CIDRs, be it draining or closed.
+// right length and lies in one of the pool's CIDRs, be it cordoned, draining or closed.
 func (p *Pool) OnGrid(block netip.Prefix) bool {
 	_, ok := p.rangeOf(block)
 	return ok && block.Masked() == block && block.Bits() == p.rangesFor(block).Bits
@@ -138,11 +147,11 @@ func (p *Pool) OnGrid(block netip.Prefix) bool {
 // none of the pool's CIDRs any more.
 func (p *Pool) Drains(block netip.Prefix) bool {
 	r, ok := p.rangeOf(block)
-	return !p.frozen && (!ok || r.Drain)
+	return !p.frozen && (!ok || r.Drains())
 }
 
 // Holds reports whether one of the pool's CIDRs contains the whole of block, be it
-// draining or closed.
+// cordoned, draining or closed.
 func (p *Pool) Holds(block netip.Prefix) bool {
 	_, ok := p.rangeOf(block)
 	return ok

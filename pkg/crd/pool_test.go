@@ -14,7 +14,8 @@ import (
 
 func TestCut(t *testing.T) {
 	spec := v1alpha1.PodIPPoolSpec{IPv4: &v1alpha1.IPv4Ranges{
-		CIDRs:     []v1alpha1.PoolCIDR{{CIDR: "10.9.0.0/16"}, {CIDR: "10.1.0.0/16", Drain: true}, {CIDR: "10.2.0.0/16"}},
+		CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.9.0.0/16"}, {CIDR: "10.1.0.0/16", AllocationPolicy: v1alpha1.AllocationDrain}, {CIDR: "10.2.0.0/16"},
+			{CIDR: "10.3.0.0/16", AllocationPolicy: v1alpha1.AllocationCordon}, {CIDR: "10.4.0.0/16", AllocationPolicy: v1alpha1.AllocationAllocate}},
 		BlockSize: 27,
 	}}
 	older := object("older", v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.2.0.0/24")})
@@ -24,11 +25,11 @@ func TestCut(t *testing.T) {
 	p := crd.ResolveOverlaps([]*crd.Pool{poolFrom(t, older), poolFrom(t, mine)}, holdsNothing)[0]
 
 	cut, ok := p.Cut(ipalloc.IPv4)
-	if diff := cmp.Diff(ipalloc.Cut{Ranges: prefixes("10.9.0.0/16"), BlockBits: 27}, cut, compareNetip()); diff != "" || !ok {
+	if diff := cmp.Diff(ipalloc.Cut{Ranges: prefixes("10.9.0.0/16", "10.4.0.0/16"), BlockBits: 27}, cut, compareNetip()); diff != "" || !ok {
 		t.Errorf("Cut: %v %s", ok, diff)
 	}
 	whole, ok := p.Whole(ipalloc.IPv4)
-	if diff := cmp.Diff(ipalloc.Cut{Ranges: prefixes("10.9.0.0/16", "10.1.0.0/16", "10.2.0.0/16"), BlockBits: 27}, whole, compareNetip()); diff != "" || !ok {
+	if diff := cmp.Diff(ipalloc.Cut{Ranges: prefixes("10.9.0.0/16", "10.1.0.0/16", "10.2.0.0/16", "10.3.0.0/16", "10.4.0.0/16"), BlockBits: 27}, whole, compareNetip()); diff != "" || !ok {
 		t.Errorf("Whole: %v %s", ok, diff)
 	}
 	if _, ok := p.Cut(ipalloc.IPv6); ok {
@@ -44,7 +45,8 @@ func TestCut(t *testing.T) {
 func TestOnGridAndDrains(t *testing.T) {
 	p := pool(t, v1alpha1.PodIPPoolSpec{
 		IPv4: &v1alpha1.IPv4Ranges{
-			CIDRs:     []v1alpha1.PoolCIDR{{CIDR: "10.1.0.0/16"}, {CIDR: "10.2.0.0/24", Drain: true}},
+			CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.1.0.0/16"}, {CIDR: "10.2.0.0/24", AllocationPolicy: v1alpha1.AllocationDrain},
+				{CIDR: "10.4.0.0/24", AllocationPolicy: v1alpha1.AllocationCordon}},
 			BlockSize: 27,
 		},
 	})
@@ -54,6 +56,7 @@ func TestOnGridAndDrains(t *testing.T) {
 	}{
 		"own":                  {"10.1.0.32/27", true, false},
 		"in a draining range":  {"10.2.0.32/27", true, true},
+		"in a cordoned range":  {"10.4.0.32/27", true, false},
 		"outside":              {"10.3.0.0/27", false, true},
 		"adopted, other size":  {"10.1.4.0/24", false, false},
 		"wider than its range": {"10.2.0.0/23", false, true},

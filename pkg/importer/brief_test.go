@@ -65,8 +65,8 @@ func ranges(cidrs []v1alpha1.PoolCIDR, bits int32) string {
 	line := ""
 	for _, c := range cidrs {
 		line += " " + c.CIDR
-		if c.Drain {
-			line += " (drains)"
+		if c.AllocationPolicy != "" {
+			line += " (" + string(c.AllocationPolicy) + ")"
 		}
 	}
 	return fmt.Sprintf("%s by /%d", line, bits)

@@ -109,11 +109,10 @@ func convertIPPool(r *Result, p namedPool, config calicoConfig) {
 	family := ipalloc.FamilyOf(cidrs[0].Addr())
 	d.add(family, cidrs, d.blockBits(p.field+"blockSize", family, p.blockSize(family)), v1alpha1.EdgeIPs{AllowFirstIP: true, AllowLastIP: true})
 	if s.Disabled {
-		// Disabled as there: what is in use stays until its pods go.
 		for _, ranges := range rangesOf(&d.pool.Spec) {
-			ranges[0].Drain = true
+			ranges[0].AllocationPolicy = v1alpha1.AllocationCordon
 		}
-		d.note(strings.TrimSuffix(p.field, "."), "the pool is disabled, so its CIDR is set to drain: nothing new comes from it", "")
+		d.note(strings.TrimSuffix(p.field, "."), "the pool is disabled, so its CIDR is cordoned: nodes keep the blocks they have and get no new ones", "")
 	}
 	d.selectNodes(p)
 	d.calicoRouting(p)

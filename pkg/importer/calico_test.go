@@ -51,7 +51,7 @@ func TestCalico(t *testing.T) {
 		"uses": {[]string{ipPoolOf("a", "cidr: 10.1.0.0/16", "allowedUses: [Tunnel]"), ipPoolOf("b", "cidr: 10.2.0.0/16", "allowedUses: [LoadBalancer]"), ipPoolOf("c", "cidr: 10.3.0.0/16", "allowedUses: [Workload]")},
 			[]string{"c 10.3.0.0/16 by /26", "lost: IPPool b: spec.allowedUses"}, []string{"CiliumLoadBalancerIPPool", "note: IPPool a"}},
 		"disabled": {[]string{ipPoolOf("a", "cidr: 10.1.0.0/16", "disabled: true")},
-			[]string{"a 10.1.0.0/16 (drains) by /26"}, nil},
+			[]string{"a 10.1.0.0/16 (Cordon) by /26"}, nil},
 		"routing": {[]string{ipPoolOf("a", "cidr: 10.1.0.0/16", "disableBGPExport: true"),
 			"apiVersion: crd.projectcalico.org/v1\nkind: IPPool\nmetadata: {name: b}\nspec: {cidr: 10.2.0.0/16, ipipMode: Never, natOutgoing: false}"},
 			[]string{"a 10.1.0.0/16 by /26", "b 10.2.0.0/16 by /26", "lost: IPPool a: spec.disableBGPExport", "lost: IPPool b: spec", "lost: IPPool b: spec.natOutgoing"}, nil},
@@ -76,7 +76,7 @@ func TestCalico(t *testing.T) {
 				"lost: IPPool f: spec", "lost: IPPool c: spec.cidr: nonsense", "lost: IPPool g: spec.ipip", "lost: PodIPPool d: spec", "lost: PodIPPool e: spec"},
 			[]string{"A_b: a PodIPPool of that name cannot be, or is there already: it is called a-b", "called a-b-2", "taken for 10.1.0.0/16", "left out"}},
 		"overlap": {[]string{ipPoolOf("b", "cidr: 10.1.0.0/16"), ipPoolOf("a", "cidr: 10.1.2.0/24"), ipPoolOf("c", "cidr: 10.1.3.0/24", "disabled: true")},
-			[]string{"b 10.1.0.0/16 by /26", "a 10.1.2.0/24 by /26", "c 10.1.3.0/24 (drains) by /26", "lost: PodIPPool b: spec: 10.1.0.0/16"},
+			[]string{"b 10.1.0.0/16 by /26", "a 10.1.2.0/24 by /26", "c 10.1.3.0/24 (Cordon) by /26", "lost: PodIPPool b: spec: 10.1.0.0/16"},
 			[]string{"pools a and b claim the same addresses"}},
 	} {
 		t.Run(name, func(t *testing.T) { is(t, imported(t, Calico, test.docs...), test.want, test.texts...) })
@@ -100,7 +100,7 @@ spec:
 `)
 	is(t, r, []string{
 		"zone-3 10.3.0.0/16 by /26",
-		"default-ipv4-ippool 10.1.0.0/16 by /24", "10-2-0-0-16 10.2.0.0/16 (drains) by /26", "six fd00:1::/64 by /122",
+		"default-ipv4-ippool 10.1.0.0/16 by /24", "10-2-0-0-16 10.2.0.0/16 (Cordon) by /26", "six fd00:1::/64 by /122",
 		"default-ipv6-ippool fd00:2::/64 by /122",
 		"lost: Installation default: spec.calicoNetwork.ipPools[4]",
 		"lost: Installation default: spec.calicoNetwork.ipPools[0].natOutgoing",

@@ -32,8 +32,8 @@ func (e *env) drain() *cobra.Command {
 node first gets a replacement, then gives the block back as its pods go: no pod is
 evicted. It shows what is in the way until every block rests.
 
-For a pool or a CIDR it sets drain in the pool's spec: nothing new is claimed there,
-and --undo takes it back. A block is deleted, which is how a block is asked for; its
+For a pool or a CIDR it sets allocationPolicy: Drain in the pool's spec: nothing new
+is claimed there, and --undo sets Allocate again. A block is deleted, which is how a block is asked for; its
 finalizer keeps it until its node has given it back. That has no way back.
 
 Where the pool has maintenance windows or a rate, blocks of a pool or a CIDR wait
@@ -194,8 +194,13 @@ func (e *env) ask(ctx context.Context, c *cluster, t drainTarget, drain bool) er
 	was := c.poolOf[t.pool]
 	pool := was.DeepCopy()
 	for _, entry := range cidrsOf(pool) {
-		if p, err := netip.ParsePrefix(entry.CIDR); err == nil && slices.Contains(t.ranges, p) {
-			entry.Drain = drain
+		p, err := netip.ParsePrefix(entry.CIDR)
+		switch {
+		case err != nil || !slices.Contains(t.ranges, p):
+		case drain:
+			entry.AllocationPolicy = v1alpha1.AllocationDrain
+		case entry.AllocationPolicy == v1alpha1.AllocationDrain: // what is cordoned stays so
+			entry.AllocationPolicy = v1alpha1.AllocationAllocate
 		}
 	}
 	patch := client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})

@@ -49,7 +49,7 @@ func (c *cluster) mapPool(r *poolRow, held []netip.Prefix) addressmap.Pool {
 			continue
 		}
 		for _, rng := range ranges.CIDRs {
-			s := addressmap.Section{CIDR: rng.CIDR, Of: rng.CIDR, Drain: rng.Drain, ClosedBy: rng.ClosedBy}
+			s := addressmap.Section{CIDR: rng.CIDR, Of: rng.CIDR, Cordoned: !rng.Allocates(), Drains: rng.Drains(), ClosedBy: rng.ClosedBy}
 			p.Sections = append(p.Sections, addressmap.SectionsOf(s, ranges.Bits, held)...)
 		}
 		for _, reserved := range pool.Reserved.Prefixes() {

@@ -105,8 +105,8 @@ func (e *env) makeBlock(ctx context.Context, c client.Client, m *move, n adopt.N
 	if err := c.Get(ctx, types.NamespacedName{Name: crd.BlockName(b.CIDR)}, there); err != nil {
 		return fmt.Errorf("reading block %s: %w", b.CIDR, err)
 	}
-	if there.Spec.Node != n.Name || there.DeletionTimestamp != nil {
-		return fmt.Errorf("block %s has come meanwhile for node %s: run migrate plan again", there.Name, there.Spec.Node)
+	if there.Spec.NodeName != n.Name || there.DeletionTimestamp != nil {
+		return fmt.Errorf("block %s has come meanwhile for node %s: run migrate plan again", there.Name, there.Spec.NodeName)
 	}
 	if there.Labels[v1alpha1.AdoptedLabel] == "" { // pinned by hand
 		if err := label(ctx, c, there, string(n.From)); err != nil {

@@ -203,8 +203,10 @@ func (w *windowRow) words(now time.Time) string {
 
 func rangeWords(r crd.Range) string {
 	switch {
-	case r.Drain:
+	case r.Drains():
 		return r.CIDR.String() + " (draining)"
+	case !r.Allocates():
+		return r.CIDR.String() + " (cordoned)"
 	case r.ClosedBy != "":
 		return fmt.Sprintf("%s (pool %s gives it out)", r.CIDR, r.ClosedBy)
 	}

@@ -38,9 +38,9 @@ func TestBlock(t *testing.T) {
 		"IPv4-mapped":          {name: "0--ffff-10.20.0.32-123", cidr: "::ffff:10.20.0.32/123", want: "IPv4-mapped IPv6 is refused"},
 		"address":              {name: "10.20.0.32", cidr: "10.20.0.32", want: malformed},
 		"empty":                {name: "x", cidr: "", want: malformed},
-		"pool too long":        {name: "10.20.0.32-27", cidr: "10.20.0.32/27", pool: strings.Repeat("a", 64), want: "spec.pool: Too long"},
-		"pool not a name":      {name: "10.20.0.32-27", cidr: "10.20.0.32/27", pool: "Bei_jing", want: "pool must be the name of a PodIPPool"},
-		"node not a name":      {name: "10.20.0.32-27", cidr: "10.20.0.32/27", node: "node/1", want: "node must be the name of a Node"},
+		"pool too long":        {name: "10.20.0.32-27", cidr: "10.20.0.32/27", pool: strings.Repeat("a", 64), want: "spec.poolName: Too long"},
+		"pool not a name":      {name: "10.20.0.32-27", cidr: "10.20.0.32/27", pool: "Bei_jing", want: "poolName must be the name of a PodIPPool"},
+		"node not a name":      {name: "10.20.0.32-27", cidr: "10.20.0.32/27", node: "node/1", want: "nodeName must be the name of a Node"},
 		"node of 253":          {name: "10.20.0.32-27", cidr: "10.20.0.32/27", node: strings.Repeat("a.", 126) + "a"},
 	}
 	for name, tc := range tests {
@@ -54,7 +54,7 @@ func TestBlock(t *testing.T) {
 }
 
 func TestBlockNeedsAllFields(t *testing.T) {
-	for _, field := range []string{"cidr", "pool", "node"} {
+	for _, field := range []string{"cidr", "poolName", "nodeName"} {
 		t.Run(field, func(t *testing.T) {
 			o := object(t, "PodIPBlock", "10.20.0.32-27", blockSpec("10.20.0.32/27", "beijing", "node-1"))
 			delete(o.Object["spec"].(map[string]any), field)
@@ -67,7 +67,7 @@ func TestBlockNeedsAllFields(t *testing.T) {
 func TestBlockIsImmutable(t *testing.T) {
 	client := resource(t, "podipblocks")
 	old := create(t, client, object(t, "PodIPBlock", "10.20.0.32-27", blockSpec("10.20.0.32/27", "beijing", "node-1")))
-	for field, value := range map[string]string{"cidr": "10.20.0.64/27", "pool": "shanghai", "node": "node-2", "nodeUID": "1"} {
+	for field, value := range map[string]string{"cidr": "10.20.0.64/27", "poolName": "shanghai", "nodeName": "node-2", "nodeUID": "1"} {
 		t.Run(field, func(t *testing.T) {
 			updated := old.DeepCopy()
 			updated.Object["spec"].(map[string]any)[field] = value
@@ -93,11 +93,11 @@ func TestBlockFieldSelectors(t *testing.T) {
 		create(t, client, object(t, "PodIPBlock", b.name, blockSpec(b.cidr, b.pool, b.node)))
 	}
 	for selector, want := range map[string][]string{
-		"spec.node=node-1":                   {"10.20.0.0-27", "10.30.0.0-27"},
-		"spec.pool=beijing":                  {"10.20.0.0-27", "10.20.0.32-27"},
-		"spec.pool=beijing,spec.node=node-1": {"10.20.0.0-27"},
-		"spec.node!=node-1":                  {"10.20.0.32-27"},
-		"spec.node=node-3":                   nil,
+		"spec.nodeName=node-1":                       {"10.20.0.0-27", "10.30.0.0-27"},
+		"spec.poolName=beijing":                      {"10.20.0.0-27", "10.20.0.32-27"},
+		"spec.poolName=beijing,spec.nodeName=node-1": {"10.20.0.0-27"},
+		"spec.nodeName!=node-1":                      {"10.20.0.32-27"},
+		"spec.nodeName=node-3":                       nil,
 	} {
 		t.Run(selector, func(t *testing.T) {
 			list, err := client.List(t.Context(), metav1.ListOptions{FieldSelector: selector})
@@ -116,7 +116,7 @@ func TestBlockFieldSelectors(t *testing.T) {
 }
 
 func blockSpec(cidr, pool, node string) string {
-	return fmt.Sprintf("{cidr: '%s', pool: '%s', node: '%s'}", cidr, pool, node)
+	return fmt.Sprintf("{cidr: '%s', poolName: '%s', nodeName: '%s'}", cidr, pool, node)
 }
 
 func or(value, otherwise string) string {

@@ -34,7 +34,7 @@ func TestExplain(t *testing.T) {
 		"podippool.spec.expand":        {"expand says when a node gets another block", "minFree is how many addresses a node keeps free at least"},
 		"pip.status":                   {"Ready (the pool gives out what it says)"},
 		"podipblock":                   {"Creating it is the claim"},
-		"pib.spec.node":                {"node is the Node that holds the block"},
+		"pib.spec.nodeName":            {"nodeName is the Node that holds the block"},
 		"pib.status.conditions.reason": {"programmatic identifier"},
 	}
 	for field, want := range tests {
@@ -102,7 +102,7 @@ conditions:
 		"NAME CIDR POOL NODE STATE REASON AGE",
 		"10.20.0.0-27 10.20.0.0/27 beijing node-1 Draining Reclaim AGE",
 	}
-	if diff := cmp.Diff(want, table(kubectl(t, "get", "pib", "-o", "wide", "--field-selector", "spec.node=node-1"))); diff != "" {
+	if diff := cmp.Diff(want, table(kubectl(t, "get", "pib", "-o", "wide", "--field-selector", "spec.nodeName=node-1"))); diff != "" {
 		t.Errorf("wide columns (-want +got):\n%s", diff)
 	}
 	if got := kubectl(t, "get", "cilium-pool", "-o", "name"); !strings.Contains(got, "podipblock.cilium-pool.io/10.20.0.0-27") {

@@ -36,7 +36,7 @@ nodeSelector:
 priority: 10
 paused: true
 ipv4:
-  cidrs: [{cidr: 100.162.224.0/19}, {cidr: 100.163.0.0/20, drain: true}]
+  cidrs: [{cidr: 100.162.224.0/19}, {cidr: 100.163.0.0/20, allocationPolicy: Drain}]
   blockSize: 27
   allowFirstIP: true
   allowLastIP: true
@@ -215,10 +215,12 @@ func TestPoolUpdate(t *testing.T) {
 	tests := map[string]struct{ old, updated, want string }{
 		"CIDR added":        {ipv4Pool + "}", "{ipv4: {cidrs: [{cidr: 10.20.0.0/16}, {cidr: 10.21.0.0/16}], blockSize: 27}}", ""},
 		"CIDR replaced":     {ipv4Pool + "}", "{ipv4: {cidrs: [{cidr: 10.21.0.0/16}], blockSize: 27}}", ""},
-		"CIDR drained":      {ipv4Pool + "}", "{ipv4: {cidrs: [{cidr: 10.20.0.0/16, drain: true}], blockSize: 27}}", ""},
+		"CIDR drained":      {ipv4Pool + "}", "{ipv4: {cidrs: [{cidr: 10.20.0.0/16, allocationPolicy: Drain}], blockSize: 27}}", ""},
+		"CIDR cordoned":     {ipv4Pool + "}", "{ipv4: {cidrs: [{cidr: 10.20.0.0/16, allocationPolicy: Cordon}], blockSize: 27}}", ""},
+		"unknown policy":    {ipv4Pool + "}", "{ipv4: {cidrs: [{cidr: 10.20.0.0/16, allocationPolicy: Never}], blockSize: 27}}", `allocationPolicy: Unsupported value: "Never": supported values: "Allocate", "Cordon", "Drain"`},
 		"IPv6 added":        {ipv4Pool + "}", ipv4Pool + ", " + ipv6Pool[1:] + "}", ""},
-		"IPv4 removed":      {ipv4Pool + ", " + ipv6Pool[1:] + "}", ipv6Pool + "}", "spec.ipv4 cannot be removed from a pool: set drain on its CIDRs instead"},
-		"IPv6 removed":      {ipv4Pool + ", " + ipv6Pool[1:] + "}", ipv4Pool + "}", "spec.ipv6 cannot be removed from a pool: set drain on its CIDRs instead"},
+		"IPv4 removed":      {ipv4Pool + ", " + ipv6Pool[1:] + "}", ipv6Pool + "}", "spec.ipv4 cannot be removed from a pool: set allocationPolicy: Drain on its CIDRs instead"},
+		"IPv6 removed":      {ipv4Pool + ", " + ipv6Pool[1:] + "}", ipv4Pool + "}", "spec.ipv6 cannot be removed from a pool: set allocationPolicy: Drain on its CIDRs instead"},
 		"Cilium's pool":     {ipv4Pool + ", ciliumPool: blue}", ipv4Pool + ", ciliumPool: green}", "ciliumPool is immutable, as agents have the blocks under that name"},
 		"Cilium's pool set": {ipv4Pool + "}", ipv4Pool + ", ciliumPool: blue}", "ciliumPool is immutable"},
 		"Cilium's pool off": {ipv4Pool + ", ciliumPool: blue}", ipv4Pool + "}", "ciliumPool is immutable"},

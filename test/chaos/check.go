@@ -212,7 +212,7 @@ func (c *checker) sight(change invariant.Change) {
 func sighting(b *v1alpha1.PodIPBlock, gone bool, seen time.Time) claims.Sighting {
 	cidr, _ := netip.ParsePrefix(b.Spec.CIDR) // the CRD lets nothing else in
 	return claims.Sighting{
-		Block: cidr, Node: b.Spec.Node, UID: string(b.UID), Gone: gone,
+		Block: cidr, Node: b.Spec.NodeName, UID: string(b.UID), Gone: gone,
 		Created: b.CreationTimestamp.Time, Seen: seen,
 	}
 }

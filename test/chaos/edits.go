@@ -182,7 +182,7 @@ func (c *chaos) deleteBlock(ctx context.Context, random *rand.Rand) error {
 
 func (c *chaos) drainable(b *v1alpha1.PodIPBlock) bool {
 	cidr, err := netip.ParsePrefix(b.Spec.CIDR)
-	m := c.fleet.machine(b.Spec.Node)
+	m := c.fleet.machine(b.Spec.NodeName)
 	if err != nil || m == nil || c.Mode.is(kubernetesMode) {
 		return err == nil && m != nil
 	}

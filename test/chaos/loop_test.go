@@ -123,7 +123,7 @@ func TestCommandLine(t *testing.T) {
 }
 
 func TestEditWhoseAnswerWasLostIsNotDoneTwice(t *testing.T) {
-	a, b := v1alpha1.PoolCIDR{CIDR: "10.0.0.0/24", Drain: true}, v1alpha1.PoolCIDR{CIDR: "10.0.1.0/24"}
+	a, b := v1alpha1.PoolCIDR{CIDR: "10.0.0.0/24", AllocationPolicy: v1alpha1.AllocationDrain}, v1alpha1.PoolCIDR{CIDR: "10.0.1.0/24"}
 	want := []v1alpha1.PoolCIDR{a, b}
 	once := with([]v1alpha1.PoolCIDR{a}, b)
 	if diff := cmp.Diff(want, once); diff != "" {

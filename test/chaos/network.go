@@ -117,7 +117,10 @@ func (n *network) drain(ctx context.Context, random *rand.Rand) error {
 	chosen := random.IntN(n.cidrs[zone])
 	return n.edit(ctx, zone, func(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR {
 		for i := range cidrs {
-			cidrs[i].Drain = i == chosen
+			cidrs[i].AllocationPolicy = v1alpha1.AllocationAllocate
+			if i == chosen {
+				cidrs[i].AllocationPolicy = v1alpha1.AllocationDrain
+			}
 		}
 		return cidrs
 	})
@@ -128,7 +131,7 @@ func (n *network) undrain(ctx context.Context) error {
 	for _, zone := range zones {
 		err := n.edit(ctx, zone, func(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR {
 			for i := range cidrs {
-				cidrs[i].Drain = false
+				cidrs[i].AllocationPolicy = v1alpha1.AllocationAllocate
 			}
 			return cidrs
 		})

@@ -130,13 +130,13 @@ func (c *chaos) blocksBack(ctx context.Context) error {
 	}
 	for _, b := range blocks.Items {
 		cidr, err := netip.ParsePrefix(b.Spec.CIDR)
-		switch held, exists := has[b.Spec.Node]; {
+		switch held, exists := has[b.Spec.NodeName]; {
 		case err != nil:
 			return err
 		case !exists:
-			return fmt.Errorf("block %s is of node %s, which is none", b.Name, b.Spec.Node)
+			return fmt.Errorf("block %s is of node %s, which is none", b.Name, b.Spec.NodeName)
 		case len(b.Status.Conditions) > 0 || b.DeletionTimestamp != nil:
-			return fmt.Errorf("block %s of %s is not in service", b.Name, b.Spec.Node)
+			return fmt.Errorf("block %s of %s is not in service", b.Name, b.Spec.NodeName)
 		default:
 			held[cidr] = true
 		}
@@ -200,7 +200,7 @@ func (c *chaos) poolsTell(ctx context.Context) error {
 	}
 	held := map[string]int64{}
 	for _, b := range blocks.Items {
-		held[b.Spec.Pool]++
+		held[b.Spec.PoolName]++
 	}
 	for _, p := range pools.Items {
 		told := p.Status.IPv4

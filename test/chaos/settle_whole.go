@@ -53,7 +53,7 @@ func (c *chaos) replaceDrained(ctx context.Context) error {
 		err := persist(ctx, func(ctx context.Context) error { return c.client.List(ctx, blocks) })
 		for i := range blocks.Items {
 			if b := &blocks.Items[i]; b.DeletionTimestamp != nil {
-				nodes[b.UID] = b.Spec.Node
+				nodes[b.UID] = b.Spec.NodeName
 			}
 		}
 		return nodes, err

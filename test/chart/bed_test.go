@@ -225,7 +225,7 @@ func (b *bed) deletePods() {
 func (b *bed) blocks(node string) []v1alpha1.PodIPBlock {
 	b.Helper()
 	list := &v1alpha1.PodIPBlockList{}
-	if err := b.client.List(b.Context(), list, client.MatchingFields{"spec.node": node}); err != nil {
+	if err := b.client.List(b.Context(), list, client.MatchingFields{"spec.nodeName": node}); err != nil {
 		b.Fatal(err)
 	}
 	return list.Items

@@ -87,7 +87,7 @@ func installUpgradeRollbackUninstall(b *bed) {
 	b.hasColumns("after an upgrade", true)
 	b.create(&v1alpha1.PodIPBlock{
 		ObjectMeta: metav1.ObjectMeta{Name: "100.162.224.16-28", Finalizers: []string{v1alpha1.Finalizer}},
-		Spec:       v1alpha1.PodIPBlockSpec{CIDR: "100.162.224.16/28", Pool: "beijing", Node: "n1", NodeUID: "u"},
+		Spec:       v1alpha1.PodIPBlockSpec{CIDR: "100.162.224.16/28", PoolName: "beijing", NodeName: "n1", NodeUID: "u"},
 	})
 
 	b.helm("rollback", release, "1", "--wait", "--timeout", "2m")

@@ -34,7 +34,7 @@ func (s *story) finish(ctx context.Context) error {
 	if err := s.kubectl(ctx, "get", "podippools"); err != nil {
 		return err
 	}
-	if err := s.kubectl(ctx, "get", "podipblocks", "--field-selector=spec.pool="+zones[0]); err != nil {
+	if err := s.kubectl(ctx, "get", "podipblocks", "--field-selector=spec.poolName="+zones[0]); err != nil {
 		return err
 	}
 	s.verdict()

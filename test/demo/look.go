@@ -53,7 +53,7 @@ func (s *stage) look(ctx context.Context) (*sight, error) {
 		}
 	}
 	for _, b := range blocks.Items {
-		if n := index[b.Spec.Node]; n != nil {
+		if n := index[b.Spec.NodeName]; n != nil {
 			n.addBlock(b)
 		}
 	}
@@ -78,7 +78,7 @@ func (n *nodeSight) addBlock(b v1alpha1.PodIPBlock) {
 		return
 	}
 	n.blocks = append(n.blocks, b.Spec.CIDR)
-	n.fromPools = append(n.fromPools, b.Spec.Pool)
+	n.fromPools = append(n.fromPools, b.Spec.PoolName)
 }
 
 func (s *sight) node(name string) nodeSight {

@@ -116,21 +116,21 @@ func (n narrator) handshake(name string, old, now ipamtypes.IPAMStatus) {
 func (n narrator) block(old, now *v1alpha1.PodIPBlock) {
 	switch {
 	case now == nil:
-		n.event(cyan, old.Spec.Node, "block %s is back in pool %s, free for any node", old.Spec.CIDR, old.Spec.Pool)
+		n.event(cyan, old.Spec.NodeName, "block %s is back in pool %s, free for any node", old.Spec.CIDR, old.Spec.PoolName)
 		return
 	case old == nil:
-		n.event(green, now.Spec.Node, "claims block %s of pool %s", now.Spec.CIDR, now.Spec.Pool)
+		n.event(green, now.Spec.NodeName, "claims block %s of pool %s", now.Spec.CIDR, now.Spec.PoolName)
 		return
 	}
 	was, is := condition(old.Status.Conditions), condition(now.Status.Conditions)
 	switch {
 	case was == is:
 	case is == "":
-		n.event(green, now.Spec.Node, "demand is back: block %s is in service again", now.Spec.CIDR)
+		n.event(green, now.Spec.NodeName, "demand is back: block %s is in service again", now.Spec.CIDR)
 	case strings.HasPrefix(is, v1alpha1.BlockDraining):
-		n.event(cyan, now.Spec.Node, "drains block %s (%s)", now.Spec.CIDR, strings.TrimPrefix(is, v1alpha1.BlockDraining+" "))
+		n.event(cyan, now.Spec.NodeName, "drains block %s (%s)", now.Spec.CIDR, strings.TrimPrefix(is, v1alpha1.BlockDraining+" "))
 	default:
-		n.event(cyan, now.Spec.Node, "block %s cools down for %s", now.Spec.CIDR, cooldown)
+		n.event(cyan, now.Spec.NodeName, "block %s cools down for %s", now.Spec.CIDR, cooldown)
 	}
 }
 

@@ -91,7 +91,7 @@ func (m *mover) adopt(ctx context.Context) error {
 	adopted := map[string]int{}
 	for _, b := range blocks.Items {
 		if b.Labels[adoptedLabel] == m.mode {
-			adopted[b.Spec.Node]++
+			adopted[b.Spec.NodeName]++
 		}
 	}
 	m.check(len(adopted) == len(m.nodes), "nodes whose blocks were adopted; blocks", "%d of %d; %d", len(adopted), len(m.nodes), len(blocks.Items))

@@ -201,7 +201,7 @@ func setDrain(cidr string) func(*v1alpha1.PodIPPool) {
 	return func(pool *v1alpha1.PodIPPool) {
 		for i := range pool.Spec.IPv4.CIDRs {
 			if pool.Spec.IPv4.CIDRs[i].CIDR == cidr {
-				pool.Spec.IPv4.CIDRs[i].Drain = true
+				pool.Spec.IPv4.CIDRs[i].AllocationPolicy = v1alpha1.AllocationDrain
 			}
 		}
 	}

@@ -138,7 +138,7 @@ func (e *env) compact(ctx context.Context, name string) error {
 	}
 	held := 0
 	for _, b := range blocks.Items {
-		if b.Spec.Node == name {
+		if b.Spec.NodeName == name {
 			held++
 		}
 	}

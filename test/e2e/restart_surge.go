@@ -150,7 +150,7 @@ func (m *surging) kill(ctx context.Context) error {
 		}
 		held := 0
 		for _, b := range blocks.Items {
-			if b.Spec.Node == m.node.Name {
+			if b.Spec.NodeName == m.node.Name {
 				held++
 			}
 		}

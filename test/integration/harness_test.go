@@ -420,7 +420,7 @@ func (e *env) blocks(node string) []v1alpha1.PodIPBlock {
 	list := &v1alpha1.PodIPBlockList{}
 	var opts []client.ListOption
 	if node != "" {
-		opts = append(opts, client.MatchingFields{"spec.node": node})
+		opts = append(opts, client.MatchingFields{"spec.nodeName": node})
 	}
 	if err := e.client.List(e.ctx, list, opts...); err != nil {
 		e.t.Fatal(err)

@@ -24,7 +24,7 @@ func TestJoin(t *testing.T) {
 	if len(cn.OwnerReferences) != 1 || cn.OwnerReferences[0].UID != n.UID {
 		t.Errorf("the CiliumNode is not owned by its Node: %v", cn.OwnerReferences)
 	}
-	if got := e.blocks("n1")[0]; got.Name != "10.1.0.0-27" || got.Spec.NodeUID != string(n.UID) || got.Spec.Pool != "all" {
+	if got := e.blocks("n1")[0]; got.Name != "10.1.0.0-27" || got.Spec.NodeUID != string(n.UID) || got.Spec.PoolName != "all" {
 		t.Errorf("first block is %s of %+v, want the lowest", got.Name, got.Spec)
 	}
 	a := e.agent("n1")

@@ -159,7 +159,7 @@ func TestEmptyReportIsNotBelieved(t *testing.T) {
 	e.bareNode("n1", nil)
 	e.hasBlocks("n1", 1)
 	e.create(&v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: "10.1.0.64-27"},
-		Spec: v1alpha1.PodIPBlockSpec{CIDR: "10.1.0.64/27", Pool: "all", Node: "n1"}})
+		Spec: v1alpha1.PodIPBlockSpec{CIDR: "10.1.0.64/27", PoolName: "all", NodeName: "n1"}})
 	e.hasBlocks("n1", 2)
 	// A settled agent that has reported nothing is asked to, by a mark on an
 	// address that it does not have: nothing of its pool may be marked.

@@ -138,8 +138,8 @@ func TestCiliumPools(t *testing.T) {
 	of("blue", 3)
 	of("default", 1)
 	for _, b := range e.blocks("n1") {
-		if blue := b.Spec.Pool == "blues"; blue != strings.HasPrefix(b.Spec.CIDR, "10.2.") {
-			t.Errorf("block %s is of pool %s", b.Spec.CIDR, b.Spec.Pool)
+		if blue := b.Spec.PoolName == "blues"; blue != strings.HasPrefix(b.Spec.CIDR, "10.2.") {
+			t.Errorf("block %s is of pool %s", b.Spec.CIDR, b.Spec.PoolName)
 		}
 	}
 }

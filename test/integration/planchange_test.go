@@ -127,8 +127,9 @@ func (p *planned) grow() {
 func setDrain(cidrs ...string) func(*v1alpha1.PodIPPool) {
 	return func(p *v1alpha1.PodIPPool) {
 		for i := range p.Spec.IPv4.CIDRs {
-			c := &p.Spec.IPv4.CIDRs[i]
-			c.Drain = c.Drain || slices.Contains(cidrs, c.CIDR)
+			if c := &p.Spec.IPv4.CIDRs[i]; slices.Contains(cidrs, c.CIDR) {
+				c.AllocationPolicy = v1alpha1.AllocationDrain
+			}
 		}
 	}
 }
@@ -149,7 +150,7 @@ func (p *planned) drainHeld() {
 			c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BlockDraining)
 			switch {
 			case !blockIn(b, oldA):
-				if b.Spec.Pool == "a" {
+				if b.Spec.PoolName == "a" {
 					p.t.Fatalf("block %s was claimed for a drain that is held", b.Name)
 				}
 			case c == nil:
@@ -220,7 +221,7 @@ func (p *planned) moveZone() {
 	p.allRun()
 	for _, name := range moving {
 		now := p.blocks(name)
-		if !slices.ContainsFunc(now, func(b v1alpha1.PodIPBlock) bool { return b.Spec.Pool == "b-large" }) {
+		if !slices.ContainsFunc(now, func(b v1alpha1.PodIPBlock) bool { return b.Spec.PoolName == "b-large" }) {
 			p.t.Errorf("%s has no block of its new zone", name)
 		}
 		for _, old := range had[name] {

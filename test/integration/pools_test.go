@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -192,7 +193,7 @@ func TestCIDRSetToDrainIsReplacedFirst(t *testing.T) {
 	e.pods("n1", "load", 40)
 	e.running("load", 40)
 	e.hasBlocks("n1", 2)
-	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.CIDRs[0].Drain = true })
+	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain })
 	e.eventually("replacements are there", func() error {
 		in := 0
 		for _, b := range e.blocks("n1") {
@@ -223,7 +224,7 @@ func TestCIDRSetToDrainIsReplacedFirst(t *testing.T) {
 		return nil
 	})
 	e.usedArePublished("n1")
-	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.CIDRs[0].Drain = false })
+	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationAllocate })
 	e.eventually("a drain nobody asks for any more ends", func() error {
 		for _, b := range e.blocks("n1") {
 			if blockIn(b, "10.1.0.0/24") && len(b.Status.Conditions) > 0 {
@@ -232,6 +233,58 @@ func TestCIDRSetToDrainIsReplacedFirst(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// What a node has of a cordoned range it keeps, drains that are undone included; what it
+// needs beyond that comes from elsewhere.
+func TestCordonedCIDRGivesNoNewBlocks(t *testing.T) {
+	e := newEnv(t)
+	s := quick()
+	s.Defaults.Policy.IdleFor = time.Hour
+	e.start(s)
+	e.pool("all", nil, "10.1.0.0/24", "10.2.0.0/24")
+	e.node("n1", nil)
+	e.hasBlocks("n1", 1)
+	set := func(policy v1alpha1.AllocationPolicy) {
+		e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.CIDRs[0].AllocationPolicy = policy })
+	}
+	// The block has a replacement and drains, which takes until the agent's own address has gone.
+	set(v1alpha1.AllocationDrain)
+	e.eventually("the first block drains", func() error { return e.draining("10.1.0.0-27", true) })
+	set(v1alpha1.AllocationCordon)
+	e.eventually("the drain ends with the request for it", func() error { return e.draining("10.1.0.0-27", false) })
+	e.pods("n1", "load", 70)
+	e.running("load", 70)
+	e.node("n2", nil)
+	e.hasBlocks("n2", 1)
+	for _, b := range e.blocks("") {
+		if blockIn(b, "10.1.0.0/24") && b.Name != "10.1.0.0-27" {
+			t.Errorf("block %s was claimed for %s from a cordoned range", b.Name, b.Spec.NodeName)
+		}
+	}
+	if err := e.draining("10.1.0.0-27", false); err != nil {
+		t.Error(err)
+	}
+	set(v1alpha1.AllocationAllocate)
+	e.pods("n1", "more", 60)
+	e.running("more", 60)
+	if !slices.ContainsFunc(e.blocks("n1"), func(b v1alpha1.PodIPBlock) bool {
+		return blockIn(b, "10.1.0.0/24") && b.Name != "10.1.0.0-27"
+	}) {
+		t.Error("nothing was claimed from the range after Allocate")
+	}
+}
+
+// draining is an error unless the block drains as said.
+func (e *env) draining(block string, want bool) error {
+	b := &v1alpha1.PodIPBlock{}
+	if err := e.client.Get(e.ctx, client.ObjectKey{Name: block}, b); err != nil {
+		return err
+	}
+	if got := meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockDraining); got != want {
+		return fmt.Errorf("%s drains: %v, want %v", block, got, want)
+	}
+	return nil
 }
 
 func TestBlockDeletedByHandDrains(t *testing.T) {
@@ -293,7 +346,7 @@ func TestBlockMadeByHandIsPinned(t *testing.T) {
 	e.hasBlocks("n1", 1)
 	e.create(&v1alpha1.PodIPBlock{
 		ObjectMeta: metav1.ObjectMeta{Name: "10.1.0.192-27"},
-		Spec:       v1alpha1.PodIPBlockSpec{CIDR: "10.1.0.192/27", Pool: "all", Node: "n1"},
+		Spec:       v1alpha1.PodIPBlockSpec{CIDR: "10.1.0.192/27", PoolName: "all", NodeName: "n1"},
 	})
 	e.hasBlocks("n1", 2)
 	e.eventually("it has the finalizer", func() error {
@@ -319,7 +372,7 @@ func TestOverlappingBlockIsNeverPublished(t *testing.T) {
 	e.tore.Store(true)
 	e.create(&v1alpha1.PodIPBlock{
 		ObjectMeta: metav1.ObjectMeta{Name: "10.1.0.0-25"},
-		Spec:       v1alpha1.PodIPBlockSpec{CIDR: "10.1.0.0/25", Pool: "all", Node: "n2"},
+		Spec:       v1alpha1.PodIPBlockSpec{CIDR: "10.1.0.0/25", PoolName: "all", NodeName: "n2"},
 	})
 	e.event("10.1.0.0-25", controller.EventBlockConflict)
 	e.eventually("it is withdrawn", func() error {
@@ -351,7 +404,7 @@ func TestDeletedPoolWaitsForItsBlocks(t *testing.T) {
 	}
 	e.eventually("a replacement from the other pool", func() error {
 		for _, b := range e.blocks("n1") {
-			if b.Spec.Pool == "new" {
+			if b.Spec.PoolName == "new" {
 				return nil
 			}
 		}

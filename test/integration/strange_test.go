@@ -74,7 +74,7 @@ func TestFieldsOfOtherVersionsStay(t *testing.T) {
 	a.answersUntil("blocks given back", func() bool { return len(e.blocks("n1")) == 1 })
 	a.same("given back")
 
-	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.CIDRs[0].Drain = true })
+	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain })
 	a.answersUntil("replaced, and only the used address left", func() bool {
 		return len(a.ours()) == 31 && len(a.releases()) == 0
 	})

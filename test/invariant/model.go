@@ -120,7 +120,7 @@ func blockOf(o client.Object) *block {
 	if err != nil {
 		return nil
 	}
-	b := &block{name: obj.Name, node: obj.Spec.Node, cidr: cidr}
+	b := &block{name: obj.Name, node: obj.Spec.NodeName, cidr: cidr}
 	b.draining = meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.BlockDraining)
 	if c := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.BlockCoolingDown); c != nil && c.Status == "True" {
 		b.cooling, b.since = true, c.LastTransitionTime.Time

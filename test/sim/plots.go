@@ -201,7 +201,7 @@ func (d *director) pick(node string, unlisted bool) string {
 	var names []string
 	for _, name := range d.w.API().Keys(world.KindBlock) {
 		b := d.w.API().Get(world.KindBlock, name).(*v1alpha1.PodIPBlock)
-		if b.Spec.Node == node && (!unlisted || !slices.Contains(listed, b.Spec.CIDR)) {
+		if b.Spec.NodeName == node && (!unlisted || !slices.Contains(listed, b.Spec.CIDR)) {
 			names = append(names, name)
 		}
 	}

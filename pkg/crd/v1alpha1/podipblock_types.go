@@ -10,11 +10,11 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=pib,categories={cilium-pool}
 // +kubebuilder:subresource:status
-// +kubebuilder:selectablefield:JSONPath=`.spec.node`
-// +kubebuilder:selectablefield:JSONPath=`.spec.pool`
+// +kubebuilder:selectablefield:JSONPath=`.spec.nodeName`
+// +kubebuilder:selectablefield:JSONPath=`.spec.poolName`
 // +kubebuilder:printcolumn:name="CIDR",type=string,JSONPath=`.spec.cidr`
-// +kubebuilder:printcolumn:name="Pool",type=string,JSONPath=`.spec.pool`
-// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.spec.node`
+// +kubebuilder:printcolumn:name="Pool",type=string,JSONPath=`.spec.poolName`
+// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.spec.nodeName`
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.conditions[?(@.status=="True")].type`,description="Empty while in service"
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.status=="True")].reason`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -51,19 +51,19 @@ type PodIPBlockSpec struct {
 	// +required
 	CIDR string `json:"cidr"`
 
-	// pool is the PodIPPool the block was cut from.
+	// poolName is the PodIPPool the block was cut from.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
-	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="pool must be the name of a PodIPPool: lower case letters, digits, '-' and '.'"
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="poolName must be the name of a PodIPPool: lower case letters, digits, '-' and '.'"
 	// +required
-	Pool string `json:"pool"`
+	PoolName string `json:"poolName"`
 
-	// node is the Node that holds the block.
+	// nodeName is the Node that holds the block.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="node must be the name of a Node: lower case letters, digits, '-' and '.'"
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="nodeName must be the name of a Node: lower case letters, digits, '-' and '.'"
 	// +required
-	Node string `json:"node"`
+	NodeName string `json:"nodeName"`
 
 	// nodeUID is the UID the Node had at the claim. For information: a new Node
 	// of the same name keeps the blocks.
@@ -90,7 +90,7 @@ const (
 	ReasonReclaim = "Reclaim"
 	// ReasonDeleted: the block was deleted by hand.
 	ReasonDeleted = "Deleted"
-	// ReasonCIDRDraining: its range is set to drain, or was taken out of the pool.
+	// ReasonCIDRDraining: its range has the allocation policy Drain, or was taken out of the pool.
 	ReasonCIDRDraining = "CIDRDraining"
 	// ReasonPoolDeleted: its pool is being deleted.
 	ReasonPoolDeleted = "PoolDeleted"

@@ -42,10 +42,10 @@ type PodIPPoolList struct {
 
 // PodIPPoolSpec says which addresses go to which nodes, and how.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.ciliumPool) == has(oldSelf.ciliumPool) && (!has(self.ciliumPool) || self.ciliumPool == oldSelf.ciliumPool)",fieldPath=".ciliumPool",message="ciliumPool is immutable, as agents have the blocks under that name: make a new pool for the other one and set drain on the CIDRs of this one"
+// +kubebuilder:validation:XValidation:rule="has(self.ciliumPool) == has(oldSelf.ciliumPool) && (!has(self.ciliumPool) || self.ciliumPool == oldSelf.ciliumPool)",fieldPath=".ciliumPool",message="ciliumPool is immutable, as agents have the blocks under that name: make a new pool for the other one and set allocationPolicy: Drain on the CIDRs of this one"
 // +kubebuilder:validation:XValidation:rule="has(self.ipv4) || has(self.ipv6)",message="a pool without addresses serves nobody: set spec.ipv4, spec.ipv6 or both"
-// +kubebuilder:validation:XValidation:rule="has(self.ipv4) || !has(oldSelf.ipv4)",message="spec.ipv4 cannot be removed from a pool: set drain on its CIDRs instead, or delete the pool"
-// +kubebuilder:validation:XValidation:rule="has(self.ipv6) || !has(oldSelf.ipv6)",message="spec.ipv6 cannot be removed from a pool: set drain on its CIDRs instead, or delete the pool"
+// +kubebuilder:validation:XValidation:rule="has(self.ipv4) || !has(oldSelf.ipv4)",message="spec.ipv4 cannot be removed from a pool: set allocationPolicy: Drain on its CIDRs instead, or delete the pool"
+// +kubebuilder:validation:XValidation:rule="has(self.ipv6) || !has(oldSelf.ipv6)",message="spec.ipv6 cannot be removed from a pool: set allocationPolicy: Drain on its CIDRs instead, or delete the pool"
 // +kubebuilder:validation:XValidation:rule="!has(self.expand) || !has(self.expand.thresholdPercent) || !has(self.reclaim) || !has(self.reclaim.thresholdPercent) || self.reclaim.thresholdPercent < self.expand.thresholdPercent",fieldPath=".reclaim.thresholdPercent",message="reclaim.thresholdPercent must be below expand.thresholdPercent, or a node would give back what it has just got: lower the one or raise the other"
 // +kubebuilder:validation:XValidation:rule="!has(self.reserved) || self.reserved.all(r, !isCIDR(r) || (has(self.ipv4) && self.ipv4.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r))) || (has(self.ipv6) && self.ipv6.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r))))",fieldPath=".reserved",message="each reserved CIDR must lie inside one CIDR of the pool: remove the others, and split one that spans several",messageExpression="'%s does not lie inside one CIDR of the pool: remove it from reserved, or split it if it spans several'.format([self.reserved.filter(r, isCIDR(r) && !((has(self.ipv4) && self.ipv4.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r))) || (has(self.ipv6) && self.ipv6.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r)))))[0]])"
 type PodIPPoolSpec struct {
@@ -128,7 +128,7 @@ type PodIPPoolSpec struct {
 
 // IPv4Ranges are the IPv4 CIDRs of a pool and how they are cut.
 //
-// +kubebuilder:validation:XValidation:rule="self.blockSize == oldSelf.blockSize",message="blockSize is immutable, as blocks of the old size are in use: make a new pool with the size you want and set drain on the CIDRs of this one"
+// +kubebuilder:validation:XValidation:rule="self.blockSize == oldSelf.blockSize",message="blockSize is immutable, as blocks of the old size are in use: make a new pool with the size you want and set allocationPolicy: Drain on the CIDRs of this one"
 // +kubebuilder:validation:XValidation:rule="self.cidrs.all(c, !isCIDR(c.cidr) || cidr(c.cidr).prefixLength() <= self.blockSize)",fieldPath=".cidrs",message="each CIDR must hold at least one block: widen those whose prefix length is above blockSize",messageExpression="'%s is smaller than one block of blockSize %d: widen or remove it'.format([self.cidrs.filter(c, isCIDR(c.cidr) && cidr(c.cidr).prefixLength() > self.blockSize)[0].cidr, self.blockSize])"
 // +kubebuilder:validation:XValidation:rule="self.cidrs.all(a, !isCIDR(a.cidr) || self.cidrs.all(b, a.cidr == b.cidr || !isCIDR(b.cidr) || !cidr(a.cidr).containsCIDR(b.cidr)))",fieldPath=".cidrs",message="the CIDRs of a pool must not overlap: keep the wider one",messageExpression="'%s contains another CIDR of this pool: remove the smaller one'.format([self.cidrs.filter(a, isCIDR(a.cidr) && self.cidrs.exists(b, a.cidr != b.cidr && isCIDR(b.cidr) && cidr(a.cidr).containsCIDR(b.cidr)))[0].cidr])"
 type IPv4Ranges struct {
@@ -153,7 +153,7 @@ type IPv4Ranges struct {
 
 // IPv6Ranges are the IPv6 CIDRs of a pool and how they are cut.
 //
-// +kubebuilder:validation:XValidation:rule="self.blockSize == oldSelf.blockSize",message="blockSize is immutable, as blocks of the old size are in use: make a new pool with the size you want and set drain on the CIDRs of this one"
+// +kubebuilder:validation:XValidation:rule="self.blockSize == oldSelf.blockSize",message="blockSize is immutable, as blocks of the old size are in use: make a new pool with the size you want and set allocationPolicy: Drain on the CIDRs of this one"
 // +kubebuilder:validation:XValidation:rule="self.cidrs.all(c, !isCIDR(c.cidr) || cidr(c.cidr).prefixLength() <= self.blockSize)",fieldPath=".cidrs",message="each CIDR must hold at least one block: widen those whose prefix length is above blockSize",messageExpression="'%s is smaller than one block of blockSize %d: widen or remove it'.format([self.cidrs.filter(c, isCIDR(c.cidr) && cidr(c.cidr).prefixLength() > self.blockSize)[0].cidr, self.blockSize])"
 // +kubebuilder:validation:XValidation:rule="self.cidrs.all(a, !isCIDR(a.cidr) || self.cidrs.all(b, a.cidr == b.cidr || !isCIDR(b.cidr) || !cidr(a.cidr).containsCIDR(b.cidr)))",fieldPath=".cidrs",message="the CIDRs of a pool must not overlap: keep the wider one",messageExpression="'%s contains another CIDR of this pool: remove the smaller one'.format([self.cidrs.filter(a, isCIDR(a.cidr) && self.cidrs.exists(b, a.cidr != b.cidr && isCIDR(b.cidr) && cidr(a.cidr).containsCIDR(b.cidr)))[0].cidr])"
 type IPv6Ranges struct {
@@ -197,12 +197,29 @@ type PoolCIDR struct {
 	// +required
 	CIDR string `json:"cidr"`
 
-	// drain stops new blocks from this range and moves the existing ones off:
-	// each node first gets a replacement, then gives the old block back as its
-	// pods go.
+	// allocationPolicy says what nodes get of this range. Allocate: new blocks, as
+	// they need them. Cordon: no new blocks; those that nodes hold keep serving.
+	// Drain: no new blocks, and those that nodes hold move off: each node first gets a
+	// replacement, then gives the old block back as its pods go.
+	// +kubebuilder:default=Allocate
 	// +optional
-	Drain bool `json:"drain,omitempty"`
+	AllocationPolicy AllocationPolicy `json:"allocationPolicy,omitempty"`
 }
+
+// AllocationPolicy says what nodes get of a range.
+//
+// +kubebuilder:validation:Enum=Allocate;Cordon;Drain
+type AllocationPolicy string
+
+// Allocation policies of a range.
+const (
+	// AllocationAllocate gives nodes new blocks.
+	AllocationAllocate AllocationPolicy = "Allocate"
+	// AllocationCordon gives out no new block, and leaves those that nodes hold.
+	AllocationCordon AllocationPolicy = "Cordon"
+	// AllocationDrain gives out no new block, and moves off those that nodes hold.
+	AllocationDrain AllocationPolicy = "Drain"
+)
 
 // ExpandPolicy says when a node gets another block. What is left out comes from
 // the operator's flags.

@@ -127,9 +127,9 @@ func TestSectionsOf(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			var got []netip.Prefix
-			for _, s := range SectionsOf(Section{CIDR: test.cidr, Of: test.cidr, Drain: true}, test.bits, test.held) {
+			for _, s := range SectionsOf(Section{CIDR: test.cidr, Of: test.cidr, Drains: true}, test.bits, test.held) {
 				got = append(got, s.CIDR)
-				if s.Of != test.cidr || !s.Drain {
+				if s.Of != test.cidr || !s.Drains {
 					t.Errorf("section %v forgot what it is part of", s)
 				}
 			}

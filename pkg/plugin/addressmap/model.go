@@ -50,13 +50,15 @@ type Section struct {
 	// Of is the pool's CIDR that it is a part of: the same, unless that has more
 	// cells than can be drawn.
 	Of netip.Prefix `json:"of"`
-	// Drain: no new blocks from here.
-	Drain bool `json:"drain,omitempty"`
+	// Cordoned: no new blocks from here.
+	Cordoned bool `json:"cordoned,omitempty"`
+	// Drains: nor do its blocks stay.
+	Drains bool `json:"drains,omitempty"`
 	// ClosedBy is the pool that gives out these addresses instead.
 	ClosedBy string `json:"closedBy,omitempty"`
 }
 
-func (s Section) closed() bool { return s.Drain || s.ClosedBy != "" }
+func (s Section) closed() bool { return s.Cordoned || s.Drains || s.ClosedBy != "" }
 
 // closed reports whether part of a pool is given out no more.
 func (p Pool) closed() bool { return slices.ContainsFunc(p.Sections, Section.closed) }

@@ -26,7 +26,7 @@ func sample() *Map {
 			{
 				Name: "main", Family: "ipv4", BlockBits: 29, State: "Ready", Nodes: 2, Total: 48, Free: 41,
 				InService: 2, Draining: 1, CoolingDown: 1, Addresses: 24, Used: 7, Reserved: []netip.Prefix{cidr("10.20.0.248/29")},
-				Sections: []Section{{CIDR: cidr("10.20.0.0/24"), Of: cidr("10.20.0.0/24")}, {CIDR: cidr("10.21.0.0/25"), Of: cidr("10.21.0.0/25"), Drain: true}},
+				Sections: []Section{{CIDR: cidr("10.20.0.0/24"), Of: cidr("10.20.0.0/24")}, {CIDR: cidr("10.21.0.0/25"), Of: cidr("10.21.0.0/25"), Cordoned: true, Drains: true}},
 			},
 			{
 				Name: "six", Family: "ipv6", BlockBits: 122, State: "Exhausted", Message: "no free block is left", Total: 1 << 58,

@@ -198,8 +198,11 @@ func (s Section) words(bits, held int) string {
 	if s.Of != s.CIDR {
 		w += ", a part of " + s.Of.String()
 	}
-	if s.Drain {
+	switch {
+	case s.Drains:
 		w += ", draining"
+	case s.Cordoned:
+		w += ", cordoned"
 	}
 	if s.ClosedBy != "" {
 		w += ", given out by pool " + s.ClosedBy

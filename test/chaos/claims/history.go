@@ -93,8 +93,8 @@ type blockObject struct {
 		Deletion   *time.Time `json:"deletionTimestamp"`
 	} `json:"metadata"`
 	Spec struct {
-		CIDR string `json:"cidr"`
-		Node string `json:"node"`
+		CIDR     string `json:"cidr"`
+		NodeName string `json:"nodeName"`
 	} `json:"spec"`
 	Preconditions struct { // of a deletion's options
 		UID string `json:"uid"`
@@ -189,7 +189,7 @@ func (r *reader) block(c *call) {
 			return
 		}
 		r.explain(Create, response.Metadata.UID, outcome)
-		r.add(c, Request{Kind: Create, Block: cidr, Node: request.Spec.Node, UID: response.Metadata.UID}, outcome)
+		r.add(c, Request{Kind: Create, Block: cidr, Node: request.Spec.NodeName, UID: response.Metadata.UID}, outcome)
 	default:
 		outcome := c.outcome("NotFound")
 		if outcome == Unknown {

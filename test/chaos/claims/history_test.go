@@ -34,7 +34,7 @@ func request(id, verb, resource, name string, received float64, code int, more s
 
 const (
 	blockName = "100.64.0.0-28"
-	made      = `,"requestObject":{"kind":"PodIPBlock","spec":{"cidr":"100.64.0.0/28","node":"n1"}},` +
+	made      = `,"requestObject":{"kind":"PodIPBlock","spec":{"cidr":"100.64.0.0/28","nodeName":"n1"}},` +
 		`"responseObject":{"kind":"PodIPBlock","metadata":{"uid":"u1","finalizers":["f"]}}`
 	listed = `,"requestObject":{"spec":{"ipam":{"pool":{"100.64.0.1":{},"fd00::1":{},"odd":{}},"podCIDRs":["100.64.0.0/28","192.0.2.0/24"]}}}`
 	// toldWhole lists a block in multi-pool mode.
@@ -84,7 +84,7 @@ func TestRead(t *testing.T) {
 	}{
 		"a life": {life(), []Sighting{born, died}, all},
 		"refused": {append(life(), request("6", "create", "podipblocks", "", 6, 409,
-			`,"requestObject":{"spec":{"cidr":"100.64.0.0/28","node":"n2"}},"responseStatus":{"code":409,"reason":"AlreadyExists"}`)),
+			`,"requestObject":{"spec":{"cidr":"100.64.0.0/28","nodeName":"n2"}},"responseStatus":{"code":409,"reason":"AlreadyExists"}`)),
 			nil, append(all[:4:4], "6s–6.1s create refused n2")},
 		"a conflict says nothing": {append(life(), request("6", "patch", "ciliumnodes", "n1", 6, 409, listed)), nil, all},
 		"an agent's whole object states what it holds": {append(life(), request("6", "update", "ciliumnodes", "n1", 4.5, 200,
@@ -163,7 +163,7 @@ func TestCheck(t *testing.T) {
 		"another's patch": request("6", "patch", "ciliumnodes", "n2", 3, 200, listed),
 		"freed too early": request("6", "update", "podipblocks", blockName, 3.5, 200, gone),
 		"refused for no reason": request("6", "create", "podipblocks", "", 6, 409,
-			`,"requestObject":{"spec":{"cidr":"100.64.0.0/28","node":"n2"}},"responseStatus":{"code":409,"reason":"AlreadyExists"}`),
+			`,"requestObject":{"spec":{"cidr":"100.64.0.0/28","nodeName":"n2"}},"responseStatus":{"code":409,"reason":"AlreadyExists"}`),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := read(append(life(), planted)...).Check(picture); !errors.Is(err, ErrNoOrder) {

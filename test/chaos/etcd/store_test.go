@@ -88,7 +88,7 @@ func TestListIsWhatTheAPIServerTells(t *testing.T) {
 		IPv4: &v1alpha1.IPv4Ranges{CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.0.0.0/24"}}, BlockSize: 28},
 	}})
 	b.create(&v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: "10.0.0.0-28"}, Spec: v1alpha1.PodIPBlockSpec{
-		CIDR: "10.0.0.0/28", Pool: "p", Node: "n1", NodeUID: "u",
+		CIDR: "10.0.0.0/28", PoolName: "p", NodeName: "n1", NodeUID: "u",
 	}})
 	for _, list := range []func() client.ObjectList{
 		func() client.ObjectList { return &corev1.NodeList{} },

@@ -24,7 +24,7 @@ func BlockOf(o client.Object) (Block, bool) {
 		return Block{}, false
 	}
 	cidr, err := netip.ParsePrefix(b.Spec.CIDR)
-	return Block{cidr, b.Spec.Node, meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockCoolingDown)}, err == nil
+	return Block{cidr, b.Spec.NodeName, meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockCoolingDown)}, err == nil
 }
 
 // block is one that is there. Where it cools down, from is the version since when.

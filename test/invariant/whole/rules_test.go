@@ -41,7 +41,7 @@ func told(node, by, router string, cidrs ...string) *ciliumv2.CiliumNode {
 
 func podIPBlock(cidr, node string, conditions ...metav1.Condition) *v1alpha1.PodIPBlock {
 	b := &v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: strings.ReplaceAll(cidr, "/", "-")}}
-	b.Spec.CIDR, b.Spec.Node, b.Status.Conditions = cidr, node, conditions
+	b.Spec.CIDR, b.Spec.NodeName, b.Status.Conditions = cidr, node, conditions
 	return b
 }
 

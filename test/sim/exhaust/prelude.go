@@ -151,7 +151,7 @@ func (p *prelude) blocks(node, condition string) int {
 	n := 0
 	for _, name := range p.w.API().Keys(world.KindBlock) {
 		b := p.w.API().Get(world.KindBlock, name).(*v1alpha1.PodIPBlock)
-		if b.Spec.Node == node && (condition == "" || meta.IsStatusConditionTrue(b.Status.Conditions, condition)) {
+		if b.Spec.NodeName == node && (condition == "" || meta.IsStatusConditionTrue(b.Status.Conditions, condition)) {
 			n++
 		}
 	}

@@ -76,7 +76,7 @@ func (p *pair) fresh() client.Object {
 	switch p.kind {
 	case 0:
 		return &v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: "10.0.0.0-30"},
-			Spec: v1alpha1.PodIPBlockSpec{CIDR: "10.0.0.0/30", Pool: "main", Node: "n1"}}
+			Spec: v1alpha1.PodIPBlockSpec{CIDR: "10.0.0.0/30", PoolName: "main", NodeName: "n1"}}
 	case 1:
 		return &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 	}

@@ -147,10 +147,10 @@ func (w *World) holdBegin(v Version) {
 		}
 		w.holdReclaims("", o.settings.ReclaimsPerMinute)
 	default:
-		if open, known := may.drain[now.Spec.Pool]; known && !open {
-			w.violate(10, "block %s began to drain (%s) while no maintenance window of pool %s was open", v.Key, why, now.Spec.Pool)
+		if open, known := may.drain[now.Spec.PoolName]; known && !open {
+			w.violate(10, "block %s began to drain (%s) while no maintenance window of pool %s was open", v.Key, why, now.Spec.PoolName)
 		}
-		w.holdRate(now.Spec.Pool)
+		w.holdRate(now.Spec.PoolName)
 	}
 }
 

@@ -25,7 +25,7 @@ func brief(v Version) string {
 		old, _ := v.Old.(*ciliumv2.CiliumNode)
 		return s + changes(old, obj)
 	case *v1alpha1.PodIPBlock:
-		s += " of " + obj.Spec.Node
+		s += " of " + obj.Spec.NodeName
 		if obj.DeletionTimestamp != nil {
 			s += " deleting"
 		}

@@ -107,7 +107,7 @@ func (w *World) holdServed(node string, l listed) {
 	if !ok {
 		return
 	}
-	if pool, ok := w.api.Get(KindPool, b.Spec.Pool).(*v1alpha1.PodIPPool); ok && crd.CiliumPoolOf(pool) != l.pool {
+	if pool, ok := w.api.Get(KindPool, b.Spec.PoolName).(*v1alpha1.PodIPPool); ok && crd.CiliumPoolOf(pool) != l.pool {
 		w.violate(10, "%s was listed on node %s, and PodIPPool %s serves another pool", l, node, pool.Name)
 	}
 }

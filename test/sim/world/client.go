@@ -142,7 +142,7 @@ func (l live) List(_ context.Context, list client.ObjectList, opts ...client.Lis
 		blocks.Items = nil
 		for _, key := range l.in().api.Keys(KindBlock) {
 			b := l.in().api.Get(KindBlock, key).(*v1alpha1.PodIPBlock)
-			if pool, ok := o.FieldSelector.RequiresExactMatch("spec.pool"); ok && b.Spec.Pool == pool {
+			if pool, ok := o.FieldSelector.RequiresExactMatch("spec.poolName"); ok && b.Spec.PoolName == pool {
 				blocks.Items = append(blocks.Items, *b.DeepCopy())
 			}
 		}

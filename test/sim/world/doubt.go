@@ -25,7 +25,7 @@ func (o *Operator) unheard(name string) {
 	if o.doubts == nil {
 		o.doubts = map[string]doubt{}
 	}
-	o.doubts[name] = doubt{b.Spec.Node, netip.MustParsePrefix(b.Spec.CIDR), b.UID}
+	o.doubts[name] = doubt{b.Spec.NodeName, netip.MustParsePrefix(b.Spec.CIDR), b.UID}
 	o.w.Counts.Faults["claim in doubt"]++
 }
 
@@ -46,13 +46,13 @@ func (o *Operator) learn() {
 // may not give the first one out any more.
 func (w *World) holdOneNeed(v Version) {
 	b := v.New.(*v1alpha1.PodIPBlock)
-	if len(w.writer.doubts) == 0 || w.lists(b) || w.api.Get(KindCiliumNode, b.Spec.Node) == nil || w.poolsChanged() {
+	if len(w.writer.doubts) == 0 || w.lists(b) || w.api.Get(KindCiliumNode, b.Spec.NodeName) == nil || w.poolsChanged() {
 		return
 	}
 	cidr := netip.MustParsePrefix(b.Spec.CIDR)
 	for _, name := range sortedKeys(w.writer.doubts) {
 		d := w.writer.doubts[name]
-		if d.node == b.Spec.Node && d.cidr != cidr && d.cidr.Addr().Is4() == cidr.Addr().Is4() {
+		if d.node == b.Spec.NodeName && d.cidr != cidr && d.cidr.Addr().Is4() == cidr.Addr().Is4() {
 			w.violate(6, "block %s was claimed for node %s while nobody had answered whether %s is its own, which it is", v.Key, d.node, name)
 		}
 	}

@@ -116,7 +116,7 @@ func (w *World) moveOn(m *machine) bool {
 // holdFinished checks that nothing tells of the other IPAM any more.
 func (w *World) holdFinished(m *machine) {
 	for _, name := range w.api.Keys(KindBlock) {
-		if b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock); b.Spec.Node == m.name && b.Labels[v1alpha1.AdoptedLabel] != "" {
+		if b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock); b.Spec.NodeName == m.name && b.Labels[v1alpha1.AdoptedLabel] != "" {
 			w.violate(9, "block %s still has the label %s, and the move of node %s is finished", name, v1alpha1.AdoptedLabel, m.name)
 		}
 	}

@@ -70,7 +70,7 @@ func (w *World) holdFixed(v Version) {
 	case !has || had:
 	default:
 		w.holdAlone(m, after)
-		if b, ok := w.api.Get(KindBlock, crd.BlockName(after)).(*v1alpha1.PodIPBlock); !ok || b.Spec.Node != v.Key {
+		if b, ok := w.api.Get(KindBlock, crd.BlockName(after)).(*v1alpha1.PodIPBlock); !ok || b.Spec.NodeName != v.Key {
 			w.violate(1, "Node %s was told %s, which is no block of it", v.Key, after)
 		}
 		if m.old != nil && !slices.Contains(m.old.cidrs, after) {
@@ -123,7 +123,7 @@ func (w *World) holdFixedRest(when string, m *machine) {
 	}
 	for _, name := range w.api.Keys(KindBlock) {
 		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
-		if b.Spec.Node == m.name && meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockCoolingDown) {
+		if b.Spec.NodeName == m.name && meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockCoolingDown) {
 			w.violate(9, "%s: block %s of node %s still cools down", when, name, m.name)
 		}
 	}

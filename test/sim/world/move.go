@@ -149,7 +149,7 @@ func (w *World) holdElsewhere(v Version) {
 func (w *World) inAdoptedBlock(node string, addr netip.Addr) bool {
 	for _, name := range w.api.Keys(KindBlock) {
 		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
-		if b.Spec.Node == node && b.Labels[v1alpha1.AdoptedLabel] != "" && netip.MustParsePrefix(b.Spec.CIDR).Contains(addr) {
+		if b.Spec.NodeName == node && b.Labels[v1alpha1.AdoptedLabel] != "" && netip.MustParsePrefix(b.Spec.CIDR).Contains(addr) {
 			return true
 		}
 	}
@@ -163,19 +163,19 @@ func (w *World) holdClaimElsewhere(b *v1alpha1.PodIPBlock) {
 		return
 	}
 	cidr := netip.MustParsePrefix(b.Spec.CIDR)
-	view := w.writer.parts.Node.Ledger.Node(b.Spec.Node)
+	view := w.writer.parts.Node.Ledger.Node(b.Spec.NodeName)
 	ran := view != nil && len(view.Used) > 0 // in crd mode, when last seen
-	if m := w.machine(b.Spec.Node); m.elsewhere() && !ran {
+	if m := w.machine(b.Spec.NodeName); m.elsewhere() && !ran {
 		w.violate(7, "block %s was claimed for node %s, which another IPAM serves", b.Name, m.name)
 	}
 	for _, m := range w.machines {
 		cn, ok := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
-		if !ok || m.name == b.Spec.Node {
+		if !ok || m.name == b.Spec.NodeName {
 			continue
 		}
 		for _, p := range append(given(cn, adopt.MultiPool), given(cn, adopt.ClusterPool)...) {
 			if p.Overlaps(cidr) {
-				w.violate(1, "block %s was claimed for node %s, and another IPAM has given %s to node %s", b.Name, b.Spec.Node, p, m.name)
+				w.violate(1, "block %s was claimed for node %s, and another IPAM has given %s to node %s", b.Name, b.Spec.NodeName, p, m.name)
 			}
 		}
 	}
@@ -191,7 +191,7 @@ func (w *World) holdBack(when string, m *machine) {
 		w.violate(7, "%s: %s is in the pool of node %s, which is back in %s mode", when, key, m.name, m.mode)
 	}
 	for _, name := range w.api.Keys(KindBlock) {
-		if b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock); b.Spec.Node == m.name && b.Labels[v1alpha1.AdoptedLabel] != "" {
+		if b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock); b.Spec.NodeName == m.name && b.Labels[v1alpha1.AdoptedLabel] != "" {
 			w.violate(7, "%s: node %s, which is back in %s mode, has adopted block %s", when, m.name, m.mode, name)
 		}
 	}

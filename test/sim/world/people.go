@@ -64,7 +64,7 @@ func (w *World) enablePeople() {
 			w.canIf(BlockEdits, BlockMake, m.name, name)
 		}
 	}
-	for _, what := range []string{"add", "drain", "remove", "min-free", "reserve", "pause", "other"} {
+	for _, what := range []string{"add", "cordon", "drain", "remove", "min-free", "reserve", "pause", "other"} {
 		w.canIf(PoolEdits, PoolEdit, people, what)
 	}
 	if w.cfg.Maintenance != nil && len(w.cfg.Maintenance.Edits) > 0 {
@@ -148,7 +148,7 @@ func (w *World) allListed() bool {
 		}
 		m.unlisted = false
 		for _, name := range w.api.Keys(KindBlock) {
-			if b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock); b.Spec.Node == m.name && !w.lists(b) {
+			if b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock); b.Spec.NodeName == m.name && !w.lists(b) {
 				m.unlisted = true
 			}
 		}
@@ -170,7 +170,7 @@ func (w *World) allKnow(name string) bool {
 		if !o.up {
 			continue
 		}
-		if o.flight("node/"+b.Spec.Node) != nil || o.claims(name) {
+		if o.flight("node/"+b.Spec.NodeName) != nil || o.claims(name) {
 			return false
 		}
 		for _, s := range o.streams {
@@ -323,7 +323,7 @@ func (w *World) restore() {
 		for _, key := range sortedKeys(w.backup[k]) {
 			obj := w.backup[k][key].DeepCopyObject().(client.Object)
 			if now := w.api.Get(k, key); now != nil {
-				if k == KindBlock && now.(*v1alpha1.PodIPBlock).Spec.Node != obj.(*v1alpha1.PodIPBlock).Spec.Node {
+				if k == KindBlock && now.(*v1alpha1.PodIPBlock).Spec.NodeName != obj.(*v1alpha1.PodIPBlock).Spec.NodeName {
 					continue
 				}
 				if k == KindPool && crd.CiliumPoolOf(now.(*v1alpha1.PodIPPool)) != crd.CiliumPoolOf(obj.(*v1alpha1.PodIPPool)) {
@@ -355,9 +355,10 @@ func (w *World) editPool(what string) {
 				break
 			}
 		}
+	case "cordon":
+		toggle(&(*cidrs)[len(*cidrs)-1], v1alpha1.AllocationCordon)
 	case "drain":
-		last := &(*cidrs)[len(*cidrs)-1]
-		last.Drain = !last.Drain
+		toggle(&(*cidrs)[len(*cidrs)-1], v1alpha1.AllocationDrain)
 	case "remove":
 		if len(*cidrs) > 1 {
 			*cidrs = (*cidrs)[:len(*cidrs)-1]
@@ -377,6 +378,14 @@ func (w *World) editPool(what string) {
 		w.cfg.Maintenance.setMaintenance(pool)
 	}
 	w.must(w.api.Update(pool, false))
+}
+
+// toggle sets the policy of a range, or lets it give out blocks again.
+func toggle(c *v1alpha1.PoolCIDR, policy v1alpha1.AllocationPolicy) {
+	if c.AllocationPolicy == policy {
+		policy = v1alpha1.AllocationAllocate
+	}
+	c.AllocationPolicy = policy
 }
 
 // reserve keeps an address of the pool back, or gives it free again.

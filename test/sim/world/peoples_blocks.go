@@ -17,7 +17,7 @@ import (
 // when it is torn away (docs/reliability.md), and what is published of it foreign.
 func (w *World) onGrid(name string) bool {
 	b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
-	pool, ok := w.api.Get(KindPool, b.Spec.Pool).(*v1alpha1.PodIPPool)
+	pool, ok := w.api.Get(KindPool, b.Spec.PoolName).(*v1alpha1.PodIPPool)
 	cidr, err := netip.ParsePrefix(b.Spec.CIDR)
 	if !ok || err != nil {
 		return true

@@ -51,7 +51,7 @@ func (w *World) holdRest(when string) {
 // and foreign from then on if none could (docs/reliability.md).
 func (w *World) holdToldRest(when string, m *machine, l listed) {
 	b, ok := w.api.Get(KindBlock, crd.BlockName(l.cidr)).(*v1alpha1.PodIPBlock)
-	if ok && b.Spec.Node != m.name || !ok && w.onAnyGrid(l) {
+	if ok && b.Spec.NodeName != m.name || !ok && w.onAnyGrid(l) {
 		w.violate(9, "%s: node %s is told %s, which is no block of it", when, m.name, l.cidr)
 	}
 }
@@ -82,7 +82,7 @@ func (w *World) foreign(node, key string) bool {
 func (w *World) inBlockOf(node string, addr netip.Addr) bool {
 	for _, name := range w.api.Keys(KindBlock) {
 		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
-		if cidr, err := netip.ParsePrefix(b.Spec.CIDR); err == nil && b.Spec.Node == node && cidr.Contains(addr) {
+		if cidr, err := netip.ParsePrefix(b.Spec.CIDR); err == nil && b.Spec.NodeName == node && cidr.Contains(addr) {
 			return true
 		}
 	}
@@ -123,7 +123,7 @@ func (w *World) holdBlocks(when string, m *machine, cn *ciliumv2.CiliumNode) {
 	var held []heldBlock
 	for _, name := range w.api.Keys(KindBlock) {
 		obj := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
-		if obj.Spec.Node != m.name {
+		if obj.Spec.NodeName != m.name {
 			continue
 		}
 		b := heldBlock{name: name, cidr: netip.MustParsePrefix(obj.Spec.CIDR)}
@@ -147,7 +147,7 @@ func (w *World) wrongAtRest(obj *v1alpha1.PodIPBlock, b *heldBlock, leaving bool
 		return "stays, though it overlaps another and was not there first"
 	case leaving && b.used == 0 && !b.pinned && w.room() > 0:
 		return "still leaves, and nothing uses it"
-	case !leaving && w.asked(obj) && w.room() > 0 && !w.isHeld(obj.Spec.Pool):
+	case !leaving && w.asked(obj) && w.room() > 0 && !w.isHeld(obj.Spec.PoolName):
 		return "has to leave, and has not begun"
 	}
 	return ""
@@ -218,7 +218,7 @@ func (w *World) holdReclaim(when string, m *machine, cn *ciliumv2.CiliumNode, he
 
 // asked says that a block has to go, whatever its use.
 func (w *World) asked(b *v1alpha1.PodIPBlock) bool {
-	obj, ok := w.api.Get(KindPool, b.Spec.Pool).(*v1alpha1.PodIPPool)
+	obj, ok := w.api.Get(KindPool, b.Spec.PoolName).(*v1alpha1.PodIPPool)
 	if !ok {
 		return true
 	}
@@ -262,8 +262,8 @@ func (w *World) freeBlocks(v4 bool, ciliumPool string) int {
 		}
 		cidrs, bits := ranges(pool, v4)
 		for _, c := range cidrs {
-			rng := netip.MustParsePrefix(c.CIDR)
-			for i := 0; !c.Drain && i < 1<<(bits-rng.Bits()); i++ {
+			rng, allocates := netip.MustParsePrefix(c.CIDR), crd.Range{Policy: c.AllocationPolicy}.Allocates()
+			for i := 0; allocates && i < 1<<(bits-rng.Bits()); i++ {
 				if w.isFree(nth(rng, bits, i), pool.Spec.Reserved) {
 					n++
 				}

@@ -119,7 +119,7 @@ type tornBlock struct {
 
 // lists says that a block's node is told it.
 func (w *World) lists(b *v1alpha1.PodIPBlock) bool {
-	return slices.ContainsFunc(w.Told(b.Spec.Node), func(p netip.Prefix) bool { return p.String() == b.Spec.CIDR })
+	return slices.ContainsFunc(w.Told(b.Spec.NodeName), func(p netip.Prefix) bool { return p.String() == b.Spec.CIDR })
 }
 
 // excuse is for an address that somebody took out of a node's pool, until it is
@@ -251,7 +251,7 @@ func (w *World) holdBlock(v Version) {
 		}
 		w.holdUnpublished(v.Key, v.New.(*v1alpha1.PodIPBlock), "claimed")
 		if b := v.New.(*v1alpha1.PodIPBlock); w.fixed() {
-			w.holdAlone(w.machine(b.Spec.Node), netip.MustParsePrefix(b.Spec.CIDR))
+			w.holdAlone(w.machine(b.Spec.NodeName), netip.MustParsePrefix(b.Spec.CIDR))
 		}
 		w.holdUnknown(v.New.(*v1alpha1.PodIPBlock), "claimed")
 		w.holdClaimElsewhere(v.New.(*v1alpha1.PodIPBlock))
@@ -296,7 +296,7 @@ func (w *World) holdUnpublished(name string, b *v1alpha1.PodIPBlock, how string)
 		}
 		for key := range w.poolOf(cn) {
 			if addr, err := netip.ParseAddr(key); err == nil && cidr.Contains(addr) && !w.inBlockOf(m.name, addr) {
-				w.violate(1, "block %s of node %s was %s while %s is in the pool of node %s", name, b.Spec.Node, how, key, m.name)
+				w.violate(1, "block %s of node %s was %s while %s is in the pool of node %s", name, b.Spec.NodeName, how, key, m.name)
 			}
 		}
 	}
@@ -307,7 +307,7 @@ func (w *World) holdUnpublished(name string, b *v1alpha1.PodIPBlock, how string)
 func (w *World) blockGone(v Version) {
 	b := v.Old.(*v1alpha1.PodIPBlock)
 	cidr, err := netip.ParsePrefix(b.Spec.CIDR)
-	m := w.machine(b.Spec.Node)
+	m := w.machine(b.Spec.NodeName)
 	if err != nil || m == nil {
 		return
 	}

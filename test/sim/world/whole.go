@@ -202,7 +202,7 @@ func (w *World) holdWhole(v Version) {
 // holdListed checks a CIDR that an operator lists on a node.
 func (w *World) holdListed(node string, l listed) {
 	c := l.cidr
-	if b, ok := w.api.Get(KindBlock, crd.BlockName(c)).(*v1alpha1.PodIPBlock); !ok || b.Spec.Node != node {
+	if b, ok := w.api.Get(KindBlock, crd.BlockName(c)).(*v1alpha1.PodIPBlock); !ok || b.Spec.NodeName != node {
 		w.violate(1, "%s was listed on node %s, and is no block of it", c, node)
 	}
 	for _, m := range w.machines {
@@ -247,7 +247,7 @@ func (w *World) holdUnknown(b *v1alpha1.PodIPBlock, how string) {
 	cidr := netip.MustParsePrefix(b.Spec.CIDR)
 	for _, m := range w.machines {
 		node := w.api.Get(KindNode, m.name)
-		if m.whole == nil || node == nil || node.GetUID() != m.node || how == "claimed" && m.name == b.Spec.Node {
+		if m.whole == nil || node == nil || node.GetUID() != m.node || how == "claimed" && m.name == b.Spec.NodeName {
 			continue
 		}
 		if slices.ContainsFunc(m.whole.CIDRs(), cidr.Overlaps) {
@@ -290,10 +290,10 @@ func (w *World) holdWholeRest(when string, m *machine, cn *ciliumv2.CiliumNode) 
 	for _, name := range w.api.Keys(KindBlock) {
 		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
 		switch {
-		case b.Spec.Node != m.name:
+		case b.Spec.NodeName != m.name:
 		case meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockCoolingDown):
 			w.violate(9, "%s: block %s of node %s still cools down", when, name, m.name)
-		case w.api.Get(KindPool, b.Spec.Pool) == nil && w.podSays(netip.MustParsePrefix(b.Spec.CIDR)):
+		case w.api.Get(KindPool, b.Spec.PoolName) == nil && w.podSays(netip.MustParsePrefix(b.Spec.CIDR)):
 			// Nobody says which pool of Cilium's it is for: it goes with the pod.
 		case w.isLost(m, netip.MustParsePrefix(b.Spec.CIDR)):
 			// Told again, it was given back.

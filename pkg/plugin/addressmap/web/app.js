@@ -161,7 +161,7 @@ class App {
     const { pools } = this.model;
     return [
       pools.some((p) => p.reserved?.length > 0) && "reserved",
-      pools.some((p) => p.sections.some((s) => s.drain || s.closedBy)) && "closed",
+      pools.some((p) => p.sections.some((s) => s.cordoned || s.closedBy)) && "closed",
     ].filter(Boolean);
   }
 

@@ -36,7 +36,7 @@ export class Card {
 
   #free(section, cell) {
     const { pool } = section, reserved = section.reserved.has(cell);
-    const why = section.closedBy ? `pool ${section.closedBy} gives it out` : section.drain ? "its CIDR drains" : "no node holds it";
+    const why = section.closedBy ? `pool ${section.closedBy} gives it out` : section.drains ? "its CIDR drains" : section.cordoned ? "its CIDR is cordoned" : "no node holds it";
     return [
       el("h3", {}, cidrOf(section, cell)),
       el("p", { class: "sub" }, reserved ? `Reserved: pool ${pool.name} never gives it out` : `Free: ${why}`),

@@ -35,7 +35,7 @@ export function paintCells({ port, app, section: s }) {
   const { paint, by, model } = app;
   const picture = new OffscreenCanvas(port.columns, port.rows), ctx = picture.getContext("2d");
   const data = ctx.createImageData(port.columns, port.rows), pixels = new Uint32Array(data.data.buffer);
-  if (!s.stray) pixels.fill(paint.pixel(s.drain || s.closedBy ? "closed" : "free", false));
+  if (!s.stray) pixels.fill(paint.pixel(s.cordoned || s.closedBy ? "closed" : "free", false));
   for (const c of s.reserved) pixels[port.place(c)] = paint.pixel("reserved", false);
   s.cells.forEach((b, c) => {
     pixels[port.place(c)] = paint.pixel(paint.nameOf(b, by, model.nodes), !app.matches(b));

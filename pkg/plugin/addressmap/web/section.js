@@ -48,7 +48,7 @@ export class SectionView {
     this.words.textContent = section.stray ? count(section.held, "block") : [
       `${section.held.toLocaleString("en")} of ${many(2 ** section.bits)} held`,
       section.of !== section.cidr && `a part of ${section.of}`,
-      section.drain && "draining: no new blocks from here",
+      section.drains ? "draining: no new blocks from here" : section.cordoned && "cordoned: no new blocks from here",
       section.closedBy && `given out by pool ${section.closedBy}`,
     ].filter(Boolean).join(" · ");
     this.canvas.setAttribute("aria-label", `${section.pool.name} ${title}, ${this.words.textContent}`);
