@@ -92,7 +92,7 @@ func blockAttempts() map[string]attempt {
 		torn  = `{"metadata":{"finalizers":null}}`
 		label = `{"metadata":{"labels":{"cilium-pool.io/adopted-from":"cluster-pool"}}}`
 		drain = `{"status":{"conditions":[{"type":"Draining","status":"True","reason":"Deleted","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`
-		also  = `{"metadata":{"finalizers":["cilium-pool.io/in-use","foregroundDeletion","orphan"]}}`
+		also  = `{"metadata":{"finalizers":["cilium-pool.io/in-use","foregroundDeletion","example.org/x"]}}`
 		own   = `{"metadata":{"finalizers":["cilium-pool.io/in-use"]}}`
 	)
 	return map[string]attempt{
@@ -103,7 +103,7 @@ func blockAttempts() map[string]attempt {
 		"our finalizer, by the collector": {who: collects, kind: block, patch: torn, want: "taken off by cilium-pool-operator alone"},
 		"our finalizer, by an admin":      {who: breaks, kind: block, patch: torn},
 		"our finalizer, by the operator":  {who: "crd", kind: block, patch: torn},
-		"the status, by an editor":        {who: collects, kind: block, status: true, patch: drain, want: "written by cilium-pool-operator alone"},
+		"the status, by an editor":        {who: editor, kind: block, status: true, patch: drain, want: "written by cilium-pool-operator alone"},
 		"the status, by the operator":     {who: "crd", kind: block, status: true, patch: drain},
 	}
 }
