@@ -111,7 +111,7 @@ func errorReasons() []Entry {
 			lookForOperator},
 		{NodeWithoutAddresses, Error, "A node's pool is empty in a family that one of its PodIPPools gives out: its agent does not start, or pods get no address.",
 			"See whether the pools of NAME have free blocks: `kubectl get podippools`. " + lookForOperator},
-		{PoolInvalid, Error, "A PodIPPool contradicts itself: nothing changes on its nodes.",
+		{PoolInvalid, Error, "A PodIPPool contradicts itself or the operator's flags. It serves with the value that the message names, or gives out nothing.",
 			"Mend the field that is named: `kubectl edit podippool NAME`."},
 		{ListedTwice, Error, "A node lists an address in two CIDRs: its agent can give it to two pods.",
 			"Move the pods of ADDRESS off NAME, then take that of the two which is no PodIPBlock out of spec.ipam.pools.allocated: `kubectl edit ciliumnode NAME`. Find out who wrote it."},

@@ -63,6 +63,9 @@ func (p *Pool) NeverUsable(f ipalloc.Family) []netip.Prefix {
 	if !ok {
 		return nil
 	}
+	if p.frozen { // how it is cut is not known: nothing may be claimed over what it reserves
+		return p.reservedIn(f)
+	}
 	var never []netip.Prefix
 	for _, r := range p.reservedIn(f) {
 		if r.Bits() > ranges.Bits {
