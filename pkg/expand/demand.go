@@ -190,13 +190,8 @@ func (d *decision) setTarget() {
 	}
 	demand, limits := d.plan.Demand, d.state.Limits
 	percent := d.policy.ExpandPercent
-	d.target = max(
-		agentFloor,
-		demand+d.policy.MinFree,
-		(demand*100+percent-1)/percent,
-		limit(limits.MinAllocate),
-		demand+limit(limits.PreAllocate),
-	)
+	d.need = max(agentFloor, demand+d.policy.MinFree, (demand*100+percent-1)/percent)
+	d.target = max(d.need, limit(limits.MinAllocate), demand+limit(limits.PreAllocate))
 	d.hardCap = d.policy.MaxAddresses
 	if most := limit(limits.MaxAllocate); most > 0 {
 		d.hardCap = min(d.hardCap, most)

@@ -160,7 +160,7 @@ func TestGrow(t *testing.T) {
 		},
 		"pods in a block that must go are no shortage": {
 			state: node(full("10.0.0.0/28", request(Deleted)), used("10.0.0.1-10.0.0.9"), pods(2), limits(Limits{MaxAllocate: 14})),
-			want:  []string{"needs 11 of 0", "10.0.0.0/28 waits for Replacement"},
+			want:  []string{"needs 11 of 0", "claim 14 in 4 blocks, room 14", "10.0.0.0/28 waits for Replacement"},
 		},
 		"an entry that stands keeps an address out of the pool": {
 			state: node(full("10.0.0.0/29"), lone("10.0.0.8/29"), used("10.0.0.1"), entries("10.0.0.9", Ready), entries("10.0.0.10", Released), entries("10.0.0.11", Marked)),
