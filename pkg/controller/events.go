@@ -38,6 +38,7 @@ const (
 	EventPoolExhaustedSoon   = "PoolExhaustedSoon"
 	EventPoolRecovered       = "PoolRecovered"
 	EventPoolWaitsForBlocks  = "PoolWaitsForBlocks"
+	EventPoolEmpty           = "PoolEmpty"
 	EventPoolCiliumPoolUnfit = "CiliumPodIPPoolUnfit"
 )
 
