@@ -34,6 +34,7 @@ const (
 	EventWaitsForLabels      = "WaitsForLabels"
 	EventPoolInvalid         = "PoolInvalid"
 	EventPoolOverlapping     = "PoolOverlapping"
+	EventReservedBlocksHeld  = "ReservedBlocksHeld"
 	EventPoolExhausted       = "PoolExhausted"
 	EventPoolExhaustedSoon   = "PoolExhaustedSoon"
 	EventPoolRecovered       = "PoolRecovered"
@@ -76,7 +77,7 @@ func EventType(reason string) string {
 	switch reason {
 	case EventBlockRemade, EventBlockConflict, EventBlockTooLarge, EventNodeRestored, EventNodeRemade,
 		EventAddressShortage, EventNoPool, EventPoolInvalid, EventPoolOverlapping, EventPoolExhausted, EventPoolExhaustedSoon,
-		EventPoolCiliumPoolUnfit:
+		EventPoolCiliumPoolUnfit, EventReservedBlocksHeld:
 		return corev1.EventTypeWarning
 	}
 	return corev1.EventTypeNormal

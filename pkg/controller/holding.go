@@ -50,10 +50,14 @@ func (o *Observer) poolOf(cidr netip.Prefix) *crd.Pool {
 // where so many are free.
 func Taken(pool *crd.Pool, f ipalloc.Family, free uint64) int {
 	cut, ok := pool.Cut(f)
-	if !ok || cut.Total() == 0 {
+	if !ok {
 		return 0 // nothing is given out, so nobody waits for what comes home
 	}
-	return int(100 * (1 - min(1, float64(free)/float64(cut.Total()))))
+	total := pool.TotalBlocks(cut)
+	if total == 0 {
+		return 0
+	}
+	return int(100 * (1 - min(1, float64(free)/float64(total))))
 }
 
 // Press adds to the state of one family of a node what shortens its idle time.

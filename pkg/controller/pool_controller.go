@@ -143,6 +143,9 @@ func (r *PoolReconciler) tell(obj *v1alpha1.PodIPPool, old *v1alpha1.PodIPPoolSt
 	if meta.IsStatusConditionTrue(now, v1alpha1.PoolOverlapping) && !meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolOverlapping) {
 		r.Events.pool(obj, EventPoolOverlapping, messageOf(now, v1alpha1.PoolOverlapping))
 	}
+	if meta.IsStatusConditionTrue(now, v1alpha1.PoolReservedHeld) && !meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolReservedHeld) {
+		r.Events.pool(obj, EventReservedBlocksHeld, messageOf(now, v1alpha1.PoolReservedHeld))
+	}
 	if meta.IsStatusConditionTrue(now, v1alpha1.PoolExhaustedSoon) && !meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolExhaustedSoon) {
 		r.Events.pool(obj, EventPoolExhaustedSoon, messageOf(now, v1alpha1.PoolExhaustedSoon))
 	}

@@ -80,6 +80,8 @@ type decision struct {
 	// need is what the node's pods need, by the policy; target what it should
 	// have, with what its CiliumNode asks for beyond that.
 	need, target, hardCap int
+	// own are the addresses in the demand that are the agent's own, not pods'.
+	own int
 
 	plan   Plan
 	memory Memory

@@ -127,21 +127,27 @@ func (c *cluster) poolRow(pool *crd.Pool, f ipalloc.Family, used map[string]int)
 		}
 	}
 	if whole, ok := pool.Whole(f); ok {
-		r.Total = whole.Total()
+		r.Total = pool.TotalBlocks(whole)
 	}
 	if cut, ok := pool.Cut(f); ok && !pool.Deleting {
 		r.Free = c.ledger.Free(cut)
 	}
-	holders, tally := map[string]bool{}, crd.NewTally(pool)
+	holders, tally, skipped := map[string]bool{}, crd.NewTally(pool), crd.NewTally(pool)
 	for b := range c.ledger.PoolBlocks(pool.Name) {
 		if familyOf(b) == f {
 			tally.Add(b)
+			if pool.Skips(b.CIDR) {
+				skipped.Add(b) // held before its range was reserved
+			}
 			r.Addresses += c.usable(b)
 			r.Used += used[b.Name]
 			holders[b.Node] = true
 		}
 	}
 	sum := tally.Sum()[f]
+	for _, n := range skipped.Sum()[f] {
+		r.Total += uint64(n)
+	}
 	r.Blocks = phaseCount{
 		InService: int(sum[ipalloc.InService]), Draining: int(sum[ipalloc.Draining]), CoolingDown: int(sum[ipalloc.CoolingDown]),
 	}

@@ -453,7 +453,7 @@ func TestReservedOverAddressesInUse(t *testing.T) {
 	e.node("n1", nil)
 	e.pods("n1", "load", 10)
 	e.running("load", 10)
-	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.Reserved = []string{"10.1.0.0/28"} })
+	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.1.0.0/28"}} })
 	reserved := netip.MustParsePrefix("10.1.0.0/28")
 	onlyUsed := func() error {
 		cn, err := e.ciliumNode("n1")

@@ -6,6 +6,10 @@ const (
 	PoolReady = "Ready"
 	// PoolOverlapping is True while a part of the pool belongs to another one.
 	PoolOverlapping = "Overlapping"
+	// PoolReservedHeld is True while nodes hold blocks that overlap a reserved
+	// range of the pool and would not be assigned again. It is absent where the
+	// pool skips no block.
+	PoolReservedHeld = "ReservedBlocksHeld"
 	// PoolExhausted is True while the pool has no free block.
 	PoolExhausted = "Exhausted"
 	// PoolExhaustedSoon is True while the pool has free blocks, and is expected
