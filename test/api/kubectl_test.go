@@ -30,7 +30,7 @@ func TestExplain(t *testing.T) {
 	tests := map[string][]string{
 		"podippool":                    {"KIND:       PodIPPool", "PodIPPool is a set of pod addresses for the nodes that a selector picks."},
 		"podippool.spec":               {"nodeSelector", "priority decides where several pools match a node"},
-		"podippool.spec.ipv4.cidrs":    {"drain stops new blocks from this range", "cidr is the range, in canonical form"},
+		"podippool.spec.ipv4.cidrs":    {"Cordon: no new blocks; those that nodes hold keep serving", "cidr is the range, in canonical form"},
 		"podippool.spec.expand":        {"expand says when a node gets another block", "minFree is how many addresses a node keeps free at least"},
 		"pip.status":                   {"Ready (the pool gives out what it says)"},
 		"podipblock":                   {"Creating it is the claim"},

@@ -1,6 +1,7 @@
 package world
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -113,8 +114,21 @@ func (a *API) Update(in client.Object, status bool) (client.Object, error) {
 
 // setDefaults does what the CRDs' defaults do.
 func setDefaults(obj client.Object) {
-	if pool, ok := obj.(*v1alpha1.PodIPPool); ok && pool.Spec.ReservedBlockPolicy == "" {
-		pool.Spec.ReservedBlockPolicy = v1alpha1.SkipReservedBlocks
+	pool, ok := obj.(*v1alpha1.PodIPPool)
+	if !ok {
+		return
+	}
+	pool.Spec.ReservedBlockPolicy = cmp.Or(pool.Spec.ReservedBlockPolicy, v1alpha1.SkipReservedBlocks)
+	allocate := func(cidrs []v1alpha1.PoolCIDR) {
+		for i := range cidrs {
+			cidrs[i].AllocationPolicy = cmp.Or(cidrs[i].AllocationPolicy, v1alpha1.AllocationAllocate)
+		}
+	}
+	if v4 := pool.Spec.IPv4; v4 != nil {
+		allocate(v4.CIDRs)
+	}
+	if v6 := pool.Spec.IPv6; v6 != nil {
+		allocate(v6.CIDRs)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -175,10 +176,8 @@ func (w *World) policy(v4 bool) (expand.Policy, string) {
 		if !o.leads {
 			continue
 		}
-		for _, pool := range o.parts.Node.Pools.Match(nil) {
-			if _, has := pool.Ranges(family); has {
-				return pool.Policy, pool.Name
-			}
+		if pools := crd.ForFamily(o.parts.Node.Pools.Match(nil), family, ""); len(pools) > 0 {
+			return pools[0].Policy, pools[0].Name
 		}
 		return o.settings.Defaults.Policy, ""
 	}
