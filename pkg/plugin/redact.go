@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"regexp"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
