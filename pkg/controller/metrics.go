@@ -17,6 +17,7 @@ type Metrics struct {
 	decisions  *prometheus.CounterVec
 	steps      *prometheus.CounterVec
 	writes     *prometheus.CounterVec
+	behind     *prometheus.CounterVec
 	demand     *prometheus.GaugeVec
 	capacity   *prometheus.GaugeVec
 	shortages  *prometheus.GaugeVec
@@ -32,6 +33,8 @@ type Metrics struct {
 	build      *prometheus.GaugeVec
 	shadow     *prometheus.GaugeVec
 	awaited    prometheus.Gauge
+	unselected *prometheus.GaugeVec
+	phasing    *prometheus.GaugeVec
 	waiting    *waiting
 }
 
@@ -55,13 +58,14 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		decisions:  counter("decisions_total", "Blocks claimed, and blocks decided on: undrain, drain, free, delete.", "family", "decision"),
 		steps:      counter("address_steps_total", "Addresses taken through a step: publish, mark, clear, remove.", "step"),
 		writes:     counter("api_writes_total", "Writes sent to the API server, by kind of object, what for, and result: ok, conflict, error.", "kind", "write", "result"),
+		behind:     counter("watch_behind_total", "Looks at a node put off, as the watch had yet to show the operator's own last write to an object of this kind.", "kind"),
 		demand:     gauge("node_demand_addresses", "Addresses a node needs now: those in use, and pods without one.", "node", "family"),
 		capacity:   gauge("node_capacity_addresses", "Addresses a node can use.", "node", "family"),
 		shortages:  gauge("node_shortage_addresses", "Addresses a node wants and cannot get.", "node", "family"),
 		poolBlocks: gauge("pool_blocks", "Blocks of a pool, by state: total, in_service, draining, cooling_down, free.", "pool", "family", "state"),
 		poolIPs:    gauge("pool_addresses", "Addresses of a pool that can be given to pods, by the state of their block: total, in_service, draining, cooling_down, free.", "pool", "family", "state"),
 		poolNodes:  gauge("pool_nodes", "Nodes that hold a block of a pool.", "pool"),
-		poolReady:  gauge("pool_ready", "1 while a pool gives out everything its spec says, else 0.", "pool"),
+		poolReady:  gauge("pool_ready", "1 while a pool gives out everything its spec says, or is being deleted; else 0.", "pool"),
 		claims:     counter("claims_total", "Claims of blocks, by result: ok, taken, exhausted, error.", "pool", "family", "result"),
 		releases:   counter("releases_total", "Blocks given up after they rested, by why they did: Returned, NodeGone.", "pool", "family", "reason"),
 		growth:     gauge("pool_growth_blocks_per_hour", "By how many blocks more are held each hour, bursts aside.", "pool", "family"),
@@ -69,6 +73,8 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		room:       gauge("pool_room_nodes", "How many more nodes fit into a pool.", "pool", "family"),
 		build:      gauge("build_info", "1; the labels tell the build.", "version", "commit", "goversion"),
 		shadow:     gauge("shadow_difference", "What the operator would do on a node if it did not run in shadow: adopt (CIDRs), claim (families), drain and free (blocks).", "node", "what"),
+		phasing:    gauge("pool_phasing_out", "1 while a pool is to give out no new blocks: it is being deleted, or all its CIDRs are cordoned or drain. No series: it is not.", "pool", "family"),
+		unselected: gauge("node_without_pool", "1 while no PodIPPool selects a node. No series: one does, or Cilium does not run there.", "node"),
 		awaited: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: "cilium_pool", Name: "prerequisites_missing",
 			Help: "CRDs that the operator waits for before it assigns any address.",
@@ -84,9 +90,9 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 }
 
 func (m *Metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.decisions, m.steps, m.writes, m.demand, m.capacity, m.shortages,
+	return []prometheus.Collector{m.decisions, m.steps, m.writes, m.behind, m.demand, m.capacity, m.shortages,
 		m.poolBlocks, m.poolIPs, m.poolNodes, m.poolReady,
-		m.claims, m.releases, m.growth, m.exhaustion, m.room, m.build, m.shadow, m.awaited, m.waiting}
+		m.claims, m.releases, m.growth, m.exhaustion, m.room, m.build, m.shadow, m.awaited, m.unselected, m.phasing, m.waiting}
 }
 
 // missing sets how many prerequisites the operator waits for.
@@ -193,6 +199,24 @@ func (m *Metrics) shadowed(node string, d difference) {
 	}
 }
 
+// phasesOut notes whether a family of a pool is to give out no new blocks.
+func (m *Metrics) phasesOut(pool string, f ipalloc.Family, does bool) {
+	if !does {
+		m.phasing.DeleteLabelValues(pool, f.String())
+		return
+	}
+	m.phasing.WithLabelValues(pool, f.String()).Set(1)
+}
+
+// withoutPool notes whether a node is one that no pool selects.
+func (m *Metrics) withoutPool(node string, is bool) {
+	if !is {
+		m.unselected.DeleteLabelValues(node)
+		return
+	}
+	m.unselected.WithLabelValues(node).Set(1)
+}
+
 func (m *Metrics) forgetShadow(node string) {
 	m.shadow.DeletePartialMatch(prometheus.Labels{"node": node})
 }
@@ -200,7 +224,7 @@ func (m *Metrics) forgetShadow(node string) {
 // forgetPool drops the series of a pool that is gone.
 func (m *Metrics) forgetPool(pool string) {
 	of := prometheus.Labels{"pool": pool}
-	for _, g := range []*prometheus.GaugeVec{m.poolBlocks, m.poolIPs, m.poolNodes, m.poolReady, m.growth, m.exhaustion, m.room} {
+	for _, g := range []*prometheus.GaugeVec{m.poolBlocks, m.poolIPs, m.poolNodes, m.poolReady, m.growth, m.exhaustion, m.room, m.phasing} {
 		g.DeletePartialMatch(of)
 	}
 	m.claims.DeletePartialMatch(of)

@@ -35,7 +35,7 @@ func TestPoolCounts(t *testing.T) {
 	dual := podIPPool("p", 1, "10.0.0.0/28")
 	dual.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 122, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/48"}}}
 	reserving := podIPPool("p", 1, "10.0.0.0/28")
-	reserving.Spec.Reserved = []string{"10.0.0.0/30", "10.0.0.5/32"}
+	reserving.Spec.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.0/30"}, {CIDR: "10.0.0.5/32"}}
 	draining := podIPPool("p", 1, "10.0.0.0/29", "10.0.0.8/29")
 	draining.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
 
@@ -60,10 +60,23 @@ func TestPoolCounts(t *testing.T) {
 				Addresses: v1alpha1.StateCounts{Total: 8, InService: 2, Draining: 2, CoolingDown: 2, Free: 2},
 			}},
 		},
-		"reserved addresses are none": {
+		"a block that overlaps a reserved range is none": {
 			pool: reserving,
-			want: v1alpha1.PodIPPoolStatus{Blocks: "0/4", Full: "0%", IPv4: &v1alpha1.FamilyStatus{
-				Blocks: v1alpha1.StateCounts{Total: 4, Free: 3}, Addresses: v1alpha1.StateCounts{Total: 5, Free: 5},
+			want: v1alpha1.PodIPPoolStatus{Blocks: "0/2", Full: "0%", IPv4: &v1alpha1.FamilyStatus{
+				Blocks: v1alpha1.StateCounts{Total: 2, Free: 2}, Addresses: v1alpha1.StateCounts{Total: 4, Free: 4},
+			}},
+		},
+		"but for one that was held before": {
+			pool:   reserving,
+			blocks: []crd.Block{block("10.0.0.4/30", "p", "a", 1)},
+			want: v1alpha1.PodIPPoolStatus{Blocks: "1/3", Full: "34%", Nodes: 1, IPv4: &v1alpha1.FamilyStatus{
+				Blocks: v1alpha1.StateCounts{Total: 3, InService: 1, Free: 2}, Addresses: v1alpha1.StateCounts{Total: 5, InService: 1, Free: 4},
+			}},
+		},
+		"the remainder of a block": {
+			pool: edited(reserving, func(s *v1alpha1.PodIPPoolSpec) { s.ReservedBlockPolicy = v1alpha1.PublishRemainder }),
+			want: v1alpha1.PodIPPoolStatus{Blocks: "0/3", Full: "0%", IPv4: &v1alpha1.FamilyStatus{
+				Blocks: v1alpha1.StateCounts{Total: 3, Free: 3}, Addresses: v1alpha1.StateCounts{Total: 5, Free: 5},
 			}},
 		},
 		"what drains is not free": {
@@ -96,6 +109,14 @@ func TestPoolCounts(t *testing.T) {
 	}
 }
 
+// withPolicy sets the allocation policies of a pool's CIDRs, in their order.
+func withPolicy(obj *v1alpha1.PodIPPool, policies ...v1alpha1.AllocationPolicy) *v1alpha1.PodIPPool {
+	for i, p := range policies {
+		obj.Spec.IPv4.CIDRs[i].AllocationPolicy = p
+	}
+	return obj
+}
+
 func TestPoolConditions(t *testing.T) {
 	paused := podIPPool("p", 1, "10.0.0.0/30")
 	paused.Spec.Paused = true
@@ -126,6 +147,29 @@ func TestPoolConditions(t *testing.T) {
 			blocks: []crd.Block{block("10.0.0.0/30", "p", "a", 1)},
 			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "False", v1alpha1.PoolExhausted: "False", v1alpha1.PoolOverlapping: "False"},
 			ready:  ReasonDeleting,
+		},
+		"being deleted, with no free block": {
+			pool:   beingDeleted(podIPPool("p", 1, "10.0.0.0/30")),
+			blocks: []crd.Block{block("10.0.0.0/30", "p", "a", 1)},
+			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "False", v1alpha1.PoolExhausted: "False", v1alpha1.PoolOverlapping: "False"},
+			ready:  ReasonDeleting,
+		},
+		"all of it drains": {
+			pool:   withPolicy(podIPPool("p", 1, "10.0.0.0/29"), v1alpha1.AllocationDrain),
+			blocks: []crd.Block{block("10.0.0.0/30", "p", "a", 1)},
+			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "True", v1alpha1.PoolExhausted: "False", v1alpha1.PoolOverlapping: "False"},
+			ready:  ReasonPhasingOut,
+		},
+		"all of it is cordoned, and no block is left": {
+			pool:  withPolicy(podIPPool("p", 1, "10.0.0.0/29"), v1alpha1.AllocationCordon),
+			want:  map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "True", v1alpha1.PoolExhausted: "False", v1alpha1.PoolOverlapping: "False"},
+			ready: ReasonEmpty,
+		},
+		"one CIDR drains, and the other is full": {
+			pool:   withPolicy(podIPPool("p", 1, "10.0.0.0/30", "10.0.0.4/30"), v1alpha1.AllocationDrain, v1alpha1.AllocationAllocate),
+			blocks: []crd.Block{block("10.0.0.4/30", "p", "a", 1)},
+			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "False", v1alpha1.PoolExhausted: "True", v1alpha1.PoolOverlapping: "False"},
+			ready:  ReasonExhausted,
 		},
 		"never valid: nobody knows what is free": {
 			pool:  invalidated(podIPPool("p", 1, "10.0.0.0/29")),

@@ -104,7 +104,7 @@ func (p *Pools) resolve() {
 	reserved := make(map[string][]netip.Prefix, len(pools))
 	for name, pool := range p.resolved {
 		for _, f := range ipalloc.Families() {
-			reserved[name] = append(reserved[name], pool.NeverUsable(f)...)
+			reserved[name] = append(reserved[name], pool.Skipped(f)...)
 		}
 	}
 	p.ledger.reserve(p.reserved, reserved)

@@ -181,7 +181,7 @@ func TestPoolsReserved(t *testing.T) {
 	ledger := readyLedger()
 	pools := NewPools(defaults(), ledger)
 	obj := podIPPool("p", 1, "10.0.0.0/28")
-	reserving := edited(obj, func(s *v1alpha1.PodIPPoolSpec) { s.Reserved = []string{"10.0.0.0/29"} })
+	reserving := edited(obj, func(s *v1alpha1.PodIPPoolSpec) { s.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.0/29"}} })
 	free := func() uint64 { cut, _ := poolOf(t, obj).Cut(ipalloc.IPv4); return ledger.Free(cut) }
 	for i, step := range []struct {
 		do   func()

@@ -75,6 +75,7 @@ func settingsOf(obj *v1alpha1.PodIPPool, d Defaults) *Pool {
 		Paused:     spec.Paused,
 		Deleting:   obj.DeletionTimestamp != nil,
 		whole:      d.WholeBlocks,
+		remainder:  spec.ReservedBlockPolicy == v1alpha1.PublishRemainder,
 	}
 	policy, problems := parsePolicy(spec, d.Policy, path)
 	p.Policy = policy
@@ -124,7 +125,7 @@ func (p *Pool) parseAddresses(spec *v1alpha1.PodIPPoolSpec, path *field.Path) fi
 
 // parseReserved reads what is reserved. Where the pool's ranges are known, it
 // must lie in them.
-func (p *Pool) parseReserved(reserved []string, known bool, path *field.Path) field.ErrorList {
+func (p *Pool) parseReserved(reserved []v1alpha1.ReservedCIDR, known bool, path *field.Path) field.ErrorList {
 	var whole, set netipx.IPSetBuilder
 	for _, f := range ipalloc.Families() {
 		if ranges, ok := p.Ranges(f); ok {
@@ -139,22 +140,27 @@ func (p *Pool) parseReserved(reserved []string, known bool, path *field.Path) fi
 	}
 
 	var problems field.ErrorList
-	for i, s := range reserved {
-		cidr, bad := parseCIDR(s, path.Index(i))
+	for i, r := range reserved {
+		path := path.Index(i).Child("cidr")
+		cidr, bad := parseCIDR(r.CIDR, path)
 		switch {
 		case bad != nil:
 			problems = append(problems, bad)
 		case known && !pool.ContainsPrefix(cidr):
-			problems = append(problems, field.Invalid(path.Index(i), s,
+			problems = append(problems, field.Invalid(path, r.CIDR,
 				"lies outside the pool's CIDRs, at least in part: reserve addresses of the pool only"))
 		default:
 			set.AddPrefix(cidr)
+			p.Reservations = append(p.Reservations, Reservation{CIDR: cidr, Reason: r.Reason})
 		}
 	}
 	if p.Reserved, err = set.IPSet(); err != nil {
 		return append(problems, field.InternalError(path, err))
 	}
 	p.reserved = p.Reserved.Prefixes()
+	for _, f := range ipalloc.Families() {
+		p.skipped[f] = p.skippedOf(f)
+	}
 	return problems
 }
 

@@ -28,7 +28,7 @@ func TestPoolFrom(t *testing.T) {
 			EdgeIPs:   v1alpha1.EdgeIPs{AllowFirstIP: true},
 		},
 		IPv6:     ipv6(122, "fd00:10::/48"),
-		Reserved: []string{"100.162.224.0/28", "100.162.224.16/28", "fd00:10::/64"},
+		Reserved: reserve("100.162.224.0/28", "100.162.224.16/28", "fd00:10::/64"),
 		Expand:   v1alpha1.ExpandPolicy{ThresholdPercent: ptr[int32](90), MaxBlocksPerNode: ptr[int32](3)},
 		Reclaim:  v1alpha1.ReclaimPolicy{IdleFor: &metav1.Duration{Duration: time.Hour}, Disabled: true},
 		Cooldown: &metav1.Duration{Duration: time.Hour},
@@ -187,18 +187,18 @@ func TestPoolFromRefuses(t *testing.T) {
 		},
 		"reserved": {
 			spec: with(func(s *v1alpha1.PodIPPoolSpec) {
-				s.Reserved = []string{"10.20.0.0/15", "10.21.0.0/32", "10.20.0.1", "fd00::/64", "10.20.0.1/24"}
+				s.Reserved = reserve("10.20.0.0/15", "10.21.0.0/32", "10.20.0.1", "fd00::/64", "10.20.0.1/24")
 			}),
 			want: []string{
-				`spec.reserved[0]: Invalid value: "10.20.0.0/15": lies outside the pool's CIDRs, at least in part: reserve addresses of the pool only`,
-				`spec.reserved[1]: Invalid value: "10.21.0.0/32": lies outside the pool's CIDRs, at least in part: reserve addresses of the pool only`,
-				`spec.reserved[2]: Invalid value: "10.20.0.1": is not a CIDR: write it like 10.20.0.0/16 or fd00:10::/48`,
-				`spec.reserved[3]: Invalid value: "fd00::/64": lies outside the pool's CIDRs, at least in part: reserve addresses of the pool only`,
-				`spec.reserved[4]: Invalid value: "10.20.0.1/24": has host bits set: write 10.20.0.0/24`,
+				`spec.reserved[0].cidr: Invalid value: "10.20.0.0/15": lies outside the pool's CIDRs, at least in part: reserve addresses of the pool only`,
+				`spec.reserved[1].cidr: Invalid value: "10.21.0.0/32": lies outside the pool's CIDRs, at least in part: reserve addresses of the pool only`,
+				`spec.reserved[2].cidr: Invalid value: "10.20.0.1": is not a CIDR: write it like 10.20.0.0/16 or fd00:10::/48`,
+				`spec.reserved[3].cidr: Invalid value: "fd00::/64": lies outside the pool's CIDRs, at least in part: reserve addresses of the pool only`,
+				`spec.reserved[4].cidr: Invalid value: "10.20.0.1/24": has host bits set: write 10.20.0.0/24`,
 			},
 		},
 		"reserved is not blamed for a broken range": {
-			spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.20.0.0"), Reserved: []string{"10.20.0.0/28"}},
+			spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.20.0.0"), Reserved: reserve("10.20.0.0/28")},
 			want: []string{`spec.ipv4.cidrs[0].cidr: Invalid value: "10.20.0.0": is not a CIDR: write it like 10.20.0.0/16 or fd00:10::/48`},
 		},
 	}

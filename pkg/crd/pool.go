@@ -58,8 +58,10 @@ type Pool struct {
 	Paused bool
 	// Deleting: the object is on its way out; nothing is claimed from it.
 	Deleting bool
-	// Reserved are addresses of the pool that are never given out.
-	Reserved *netipx.IPSet
+	// Reserved are addresses of the pool that pods never get, and Reservations the
+	// CIDRs that name them, in the order of the spec.
+	Reserved     *netipx.IPSet
+	Reservations []Reservation
 	// Policy and Maintenance are the spec's, merged with the defaults.
 	Policy      expand.Policy
 	Maintenance Maintenance
@@ -75,8 +77,24 @@ type Pool struct {
 
 	ranges   [2]*Ranges     // by family
 	reserved []netip.Prefix // Reserved, as few prefixes as possible, sorted
-	frozen   bool
-	whole    bool // as Defaults.WholeBlocks
+	// skipped are the blocks that are not assigned, by family: see Skipped.
+	skipped   [2][]netip.Prefix
+	frozen    bool
+	whole     bool // as Defaults.WholeBlocks
+	remainder bool // a block that is partly reserved is assigned all the same
+}
+
+// Reservation is a CIDR of a pool that pods never get.
+type Reservation struct {
+	CIDR   netip.Prefix
+	Reason string // what it is kept for; "": the spec does not say
+}
+
+func (r Reservation) String() string {
+	if r.Reason == "" {
+		return r.CIDR.String()
+	}
+	return r.CIDR.String() + " (" + r.Reason + ")"
 }
 
 // Ranges are a pool's CIDRs of one family, and how they are cut.
@@ -125,6 +143,14 @@ func (p *Pool) Cut(f ipalloc.Family) (ipalloc.Cut, bool) {
 // Whole returns all ranges of family f, and false if the pool has none.
 func (p *Pool) Whole(f ipalloc.Family) (ipalloc.Cut, bool) {
 	return p.cut(f, func(Range) bool { return true })
+}
+
+// PhasesOut reports whether nodes get no new block of family f because somebody
+// wants it so: the pool is being deleted, or none of its CIDRs allocates. That is
+// no exhaustion.
+func (p *Pool) PhasesOut(f ipalloc.Family) bool {
+	ranges, ok := p.Ranges(f)
+	return ok && (p.Deleting || !p.frozen && !slices.ContainsFunc(ranges.CIDRs, Range.Allocates))
 }
 
 // Problem returns all that is wrong with a pool that serves nevertheless, or nil.

@@ -46,7 +46,7 @@ func (r *Result) Check(defaults crd.Defaults, existing []v1alpha1.PodIPPool) {
 	for i := range existing {
 		e := &existing[i]
 		if at := slices.IndexFunc(r.Pools, func(p Pool) bool { return p.Object.Name == e.Name }); at >= 0 {
-			if !equality.Semantic.DeepEqual(r.Pools[at].Object.Spec, e.Spec) {
+			if !equality.Semantic.DeepEqual(defaulted(r.Pools[at].Object.Spec), defaulted(e.Spec)) {
 				r.about(r.Pools[at], "metadata.name", "the cluster has a PodIPPool of this name that says otherwise: to apply this one would change it", "Compare them: kubectl cilium-pool plan")
 			}
 			continue
@@ -56,6 +56,18 @@ func (r *Result) Check(defaults crd.Defaults, existing []v1alpha1.PodIPPool) {
 		}
 	}
 	r.overlaps(valid)
+}
+
+// defaulted is a spec as the API server stores it.
+func defaulted(spec v1alpha1.PodIPPoolSpec) v1alpha1.PodIPPoolSpec {
+	s := *spec.DeepCopy()
+	s.ReservedBlockPolicy = cmp.Or(s.ReservedBlockPolicy, v1alpha1.SkipReservedBlocks)
+	for _, ranges := range rangesOf(&s) {
+		for i := range ranges {
+			ranges[i].AllocationPolicy = cmp.Or(ranges[i].AllocationPolicy, v1alpha1.AllocationAllocate)
+		}
+	}
+	return s
 }
 
 // tooMany is what only the API holds a pool to.

@@ -147,21 +147,27 @@ func (c *cluster) poolRow(pool *crd.Pool, f ipalloc.Family, used map[string]int)
 		}
 	}
 	if whole, ok := pool.Whole(f); ok {
-		r.Total = whole.Total()
+		r.Total = pool.TotalBlocks(whole)
 	}
 	if cut, ok := pool.Cut(f); ok && !pool.Deleting {
 		r.Free = c.ledger.Free(cut)
 	}
-	holders, tally := map[string]bool{}, crd.NewTally(pool)
+	holders, tally, skipped := map[string]bool{}, crd.NewTally(pool), crd.NewTally(pool)
 	for b := range c.ledger.PoolBlocks(pool.Name) {
 		if familyOf(b) == f {
 			tally.Add(b)
+			if pool.Skips(b.CIDR) {
+				skipped.Add(b) // held before its range was reserved
+			}
 			r.Addresses += c.usable(b)
 			r.Used += used[b.Name]
 			holders[b.Node] = true
 		}
 	}
 	sum := tally.Sum()[f]
+	for _, n := range skipped.Sum()[f] {
+		r.Total += uint64(n)
+	}
 	r.Blocks = phaseCount{
 		InService: int(sum[ipalloc.InService]), Draining: int(sum[ipalloc.Draining]), CoolingDown: int(sum[ipalloc.CoolingDown]),
 	}
@@ -268,6 +274,10 @@ func (c *cluster) poolState(pool *crd.Pool, f ipalloc.Family, r *poolRow) (state
 		return "Idle", "spec.ciliumPool is " + pool.CiliumPool + ", and agents have no pools in this mode: it serves nobody"
 	case pool.Paused:
 		return "Paused", "spec.paused: nothing changes on its nodes"
+	case pool.PhasesOut(f) && r.Blocks.held() == 0:
+		return "Empty", "no block of it is left: it can be deleted"
+	case pool.PhasesOut(f):
+		return "PhasingOut", ""
 	case r.Free == 0:
 		return "Exhausted", "no free block is left: add a CIDR, or a pool of lower priority for the same nodes"
 	}

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
 // API is an API server of the kinds that matter here. What it stores is
@@ -71,6 +73,7 @@ func (a *API) Create(in client.Object) (client.Object, error) {
 		copyStatus(obj, k.empty())
 		obj.SetGeneration(1)
 	}
+	setDefaults(obj)
 	a.made++
 	obj.SetUID(types.UID(fmt.Sprintf("uid-%d", a.made)))
 	obj.SetCreationTimestamp(metav1.NewTime(a.now().Truncate(time.Second)))
@@ -97,6 +100,7 @@ func (a *API) Update(in client.Object, status bool) (client.Object, error) {
 		return nil, conflict(k, key, "the object has been modified; please apply your changes to the latest version and try again")
 	}
 	obj := in.DeepCopyObject().(client.Object)
+	setDefaults(obj)
 	if status {
 		obj = withStatus(old, obj)
 	} else if err := keepServers(k, old, obj); err != nil {
@@ -105,6 +109,13 @@ func (a *API) Update(in client.Object, status bool) (client.Object, error) {
 		return nil, err
 	}
 	return a.replace(k, key, old, obj), nil
+}
+
+// setDefaults does what the CRDs' defaults do.
+func setDefaults(obj client.Object) {
+	if pool, ok := obj.(*v1alpha1.PodIPPool); ok && pool.Spec.ReservedBlockPolicy == "" {
+		pool.Spec.ReservedBlockPolicy = v1alpha1.SkipReservedBlocks
+	}
 }
 
 // withStatus is old with the status of obj.
