@@ -128,6 +128,19 @@ func (p *Pools) Get(name string) *crd.Pool {
 	return p.resolved[name]
 }
 
+// Touching are the names of the pools that cover addresses of cidr.
+func (p *Pools) Touching(cidr netip.Prefix) []string {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	var names []string
+	for name, pool := range p.resolved {
+		if pool.Touches(cidr) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // Invalid is why the present version of a pool is invalid, or nil.
 func (p *Pools) Invalid(name string) error {
 	p.mu.RLock()
