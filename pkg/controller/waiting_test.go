@@ -1,8 +1,8 @@
 package controller
 
 import (
-	"slices"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
