@@ -32,6 +32,7 @@ type Metrics struct {
 	build      *prometheus.GaugeVec
 	shadow     *prometheus.GaugeVec
 	awaited    prometheus.Gauge
+	unselected *prometheus.GaugeVec
 	waiting    *waiting
 }
 
@@ -69,6 +70,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		room:       gauge("pool_room_nodes", "How many more nodes fit into a pool.", "pool", "family"),
 		build:      gauge("build_info", "1; the labels tell the build.", "version", "commit", "goversion"),
 		shadow:     gauge("shadow_difference", "What the operator would do on a node if it did not run in shadow: adopt (CIDRs), claim (families), drain and free (blocks).", "node", "what"),
+		unselected: gauge("node_without_pool", "1 while no PodIPPool selects a node. No series: one does, or Cilium does not run there.", "node"),
 		awaited: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: "cilium_pool", Name: "prerequisites_missing",
 			Help: "CRDs that the operator waits for before it assigns any address.",
@@ -86,7 +88,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 func (m *Metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.decisions, m.steps, m.writes, m.demand, m.capacity, m.shortages,
 		m.poolBlocks, m.poolIPs, m.poolNodes, m.poolReady,
-		m.claims, m.releases, m.growth, m.exhaustion, m.room, m.build, m.shadow, m.awaited, m.waiting}
+		m.claims, m.releases, m.growth, m.exhaustion, m.room, m.build, m.shadow, m.awaited, m.unselected, m.waiting}
 }
 
 // missing sets how many prerequisites the operator waits for.
@@ -191,6 +193,15 @@ func (m *Metrics) shadowed(node string, d difference) {
 	for what, n := range d.kinds() {
 		m.shadow.WithLabelValues(node, what).Set(float64(n))
 	}
+}
+
+// withoutPool notes whether a node is one that no pool selects.
+func (m *Metrics) withoutPool(node string, is bool) {
+	if !is {
+		m.unselected.DeleteLabelValues(node)
+		return
+	}
+	m.unselected.WithLabelValues(node).Set(1)
 }
 
 func (m *Metrics) forgetShadow(node string) {

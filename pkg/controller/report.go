@@ -25,6 +25,7 @@ const (
 	reasonPoolsExhausted = "PoolsExhausted"
 	reasonLimitReached   = "LimitReached"
 	reasonPaused         = "Paused"
+	reasonNoPool         = "NoPool"
 	reasonEnough         = "EnoughAddresses"
 )
 
@@ -44,6 +45,8 @@ func (r *NodeReconciler) report(ctx context.Context, o *observation, plans []fam
 		r.Metrics.waiting.forgetNode(o.name)
 	}
 	r.tellAwaited(ctx, o)
+	unselected := !o.elsewhere && o.awaits == "" && r.Unselected(o.node)
+	r.Metrics.withoutPool(o.name, unselected)
 	if o.node == nil || o.elsewhere || o.awaits != "" {
 		return nil
 	}
@@ -61,6 +64,9 @@ func (r *NodeReconciler) report(ctx context.Context, o *observation, plans []fam
 	}
 	r.Events.waits(o.node, waits)
 	r.setStarving(o.name, lack != nil)
+	if unselected {
+		lack = o.unselected(lack)
+	}
 	if lack != nil {
 		r.Events.shortOfAddresses(o.node, lack)
 	} else {

@@ -110,6 +110,8 @@ func TestPoolsByZone(t *testing.T) {
 	if b := e.blocks("s1")[0]; !blockIn(b, "100.200.0.0/24") {
 		t.Errorf("s1 has %s", b.Spec.CIDR)
 	}
+	e.shortage("elsewhere", corev1.ConditionTrue)
+	e.eventSays("elsewhere", controller.EventNoPool, "no PodIPPool selects this node")
 	if _, err := e.ciliumNode("elsewhere"); !apierrors.IsNotFound(err) {
 		t.Errorf("a node of no pool has a CiliumNode: %v", err)
 	}
