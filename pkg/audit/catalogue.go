@@ -47,6 +47,7 @@ const (
 	PoolsOverlap          Reason = "PoolsOverlap"
 	PoolExhausted         Reason = "PoolExhausted"
 	PoolStatusStale       Reason = "PoolStatusStale"
+	PoolChosenByKubelet   Reason = "PoolChosenByKubelet"
 	NodePodCIDRFirst      Reason = "NodePodCIDRFirst"
 	LeftFromCRDMode       Reason = "LeftFromCRDMode"
 	NoAgentsFound         Reason = "NoAgentsFound"
@@ -159,6 +160,8 @@ func warningReasons() []Entry {
 			"Add a CIDR to NAME, or a pool of lower priority for the same nodes."},
 		{PoolStatusStale, Warning, "The status of a pool does not speak of its present spec: the operator has not seen it.",
 			lookForOperator},
+		{PoolChosenByKubelet, Warning, "A pool selects nodes by a label that a kubelet may set on its own Node: a node that is broken into can take addresses of that pool.",
+			"Label the nodes by a key under node-restriction.kubernetes.io/, which kubelets may not set, and select by that: `kubectl edit podippool NAME`. If you trust the kubelets: `kubectl annotate podippool NAME cilium-pool.io/trusted-labels=true`."},
 		{NodePodCIDRFirst, Warning, "A block is told by an annotation of its Node, and spec.podCIDRs names another CIDR, which goes first: the block lies idle.",
 			"Start kube-controller-manager with --allocate-node-cidrs=false. Then drain and delete the Node NAME: it joins again with its block."},
 		{LeftFromCRDMode, Warning, "A CiliumNode has fields of crd mode left: what they name is given to nobody, and podCIDRs are routed as well.",

@@ -165,7 +165,7 @@ func TestForFamily(t *testing.T) {
 // A pool whose spec cannot be read gives nothing out, asks for nothing back, and
 // withholds what it reserves.
 func TestFrozenPool(t *testing.T) {
-	spec := v1alpha1.PodIPPoolSpec{IPv4: ipv4(99, "nonsense"), Reserved: reserve("10.0.0.0/29", "what?")}
+	spec := v1alpha1.PodIPPoolSpec{IPv4: ipv4(99, "nonsense"), Reserved: []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.0/29"}, {CIDR: "what?"}}}
 	spec.Cooldown = &metav1.Duration{Duration: time.Hour}
 	p := crd.FrozenPool(object("p", spec), defaults())
 	if _, ok := p.Cut(ipalloc.IPv4); ok || p.Serves(ipalloc.IPv4) {
