@@ -2,10 +2,12 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
@@ -109,19 +111,30 @@ func (r *NodeReconciler) mayList(ctx context.Context, o *observation, b crd.Bloc
 }
 
 func (r *NodeReconciler) actOnPhases(ctx context.Context, o *observation, plans []familyPlan) error {
-	for _, p := range plans {
+	for i := range plans {
+		p := &plans[i]
 		for _, cidr := range p.plan.Undrain {
 			if err := r.setPhase(ctx, o, cidr, ipalloc.InService, expand.None); err != nil {
 				return err
 			}
 		}
 		for _, d := range p.plan.Drain {
-			if err := r.setPhase(ctx, o, d.CIDR, ipalloc.Draining, d.Reason); err != nil {
+			err := r.setPhase(ctx, o, d.CIDR, ipalloc.Draining, d.Reason)
+			if d.Reason == expand.Reclaim && p.turns > 0 && !unwritten(err) {
+				p.turns--
+			}
+			if err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// unwritten reports whether err says that a write certainly was not carried out, or
+// was not even sent.
+func unwritten(err error) bool {
+	return errors.Is(err, errStale) || apierrors.IsConflict(err) || definite(err)
 }
 
 func (r *NodeReconciler) actOnHandshake(ctx context.Context, o *observation, plans []familyPlan) (*ciliumnode.View, error) {

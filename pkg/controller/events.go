@@ -29,6 +29,7 @@ const (
 	EventNodeRestored        = "CiliumNodeRestored"
 	EventNodeRemade          = "CiliumNodeRemade"
 	EventAddressShortage     = "PodAddressShortage"
+	EventNoPool              = "NoPoolSelectsNode"
 	EventDrainWaits          = "DrainWaits"
 	EventWaitsForLabels      = "WaitsForLabels"
 	EventPoolInvalid         = "PoolInvalid"
@@ -76,7 +77,7 @@ const maxNote = 1024
 func EventType(reason string) string {
 	switch reason {
 	case EventBlockRemade, EventBlockConflict, EventBlockTooLarge, EventNodeRestored, EventNodeRemade,
-		EventAddressShortage, EventPoolInvalid, EventPoolOverlapping, EventPoolExhausted, EventPoolExhaustedSoon,
+		EventAddressShortage, EventNoPool, EventPoolInvalid, EventPoolOverlapping, EventPoolExhausted, EventPoolExhaustedSoon,
 		EventPoolCiliumPoolUnfit, EventReservedBlocksHeld, EventPoolCoversCluster:
 		return corev1.EventTypeWarning
 	}
@@ -183,10 +184,14 @@ func (e *Events) ciliumNodeRemade(node *corev1.Node) {
 }
 
 func (e *Events) shortOfAddresses(node *corev1.Node, lack *shortage) {
-	if e.isNews("short/"+node.Name, lack.reason) {
-		e.send(node, EventAddressShortage, lack.reason,
-			lack.message+". Add a CIDR to a pool, raise the limit, or move pods away")
+	if !e.isNews("short/"+node.Name, lack.reason) {
+		return
 	}
+	event := EventAddressShortage
+	if lack.reason == reasonNoPool {
+		event = EventNoPool
+	}
+	e.send(node, event, lack.reason, lack.message+". "+adviceFor(lack.reason))
 }
 
 func (e *Events) enoughAddresses(node string) { e.isNews("short/"+node, "") }

@@ -113,6 +113,9 @@ func (r *NodeReconciler) giveTurns(w nodeFamily, s *expand.State, now time.Time)
 		b := &s.Blocks[i]
 		pool := r.poolOf(b.CIDR)
 		if !holdable(b) || pool == nil {
+			if b.Phase == ipalloc.InService {
+				r.Pacing.returnTurn(w, b.CIDR, now)
+			}
 			continue
 		}
 		asked = append(asked, b.CIDR)
@@ -124,6 +127,16 @@ func (r *NodeReconciler) giveTurns(w nodeFamily, s *expand.State, now time.Time)
 		}
 	}
 	r.Pacing.keepTurns(w, asked)
+}
+
+// returnTurns gives back what Pacing let begin, and did not begin.
+func (r *NodeReconciler) returnTurns(plans []familyPlan) {
+	now := r.Clock.Now()
+	for i := range plans {
+		if p := &plans[i]; p.turns > 0 {
+			r.Pacing.Return(p.pools[0], p.turns, now)
+		}
+	}
 }
 
 // actOnHolds tells on each block in service why it has not begun to drain though

@@ -37,6 +37,8 @@ type PoolReconciler struct {
 	Horizon time.Duration
 	// Pressed is told how many percent of a pool's blocks are taken; nil: nobody is.
 	Pressed func(pool *crd.Pool, f ipalloc.Family, taken int)
+	// Forget is told of a pool that is gone; nil: nobody is.
+	Forget func(pool string)
 	// CiliumPools are asked what agents know of the pool of Cilium's that a
 	// PodIPPool serves; nil: nobody is.
 	CiliumPools *CiliumPools
@@ -51,6 +53,9 @@ func (r *PoolReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 	if err := r.Cache.Get(ctx, req.NamespacedName, obj); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.Metrics.forgetPool(req.Name)
+			if r.Forget != nil {
+				r.Forget(req.Name)
+			}
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, err

@@ -207,7 +207,7 @@ func setConditions(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poo
 		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonDeleting, "deleted; waits for the blocks of "+nodesLine(u.nodes))
 	case invalid != nil:
 		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonInvalid, strings.ReplaceAll(invalid.Error(), "\n", "; ")+
-			". Mend the spec; until then nothing changes on the nodes of this pool")
+			". "+servesMeanwhile(pool))
 	case pool != nil && pool.Idle:
 		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonNoCiliumPools, "spec.ciliumPool is "+pool.CiliumPool+
 			", and agents have no pools to choose from in the mode that the operator runs in: it serves nobody. Run both in multi-pool mode, or make a pool without ciliumPool")
@@ -220,6 +220,14 @@ func setConditions(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poo
 	default:
 		set(v1alpha1.PoolReady, metav1.ConditionTrue, ReasonServing, "nodes get blocks of this pool as they need them")
 	}
+}
+
+// servesMeanwhile says what becomes of an invalid pool until its spec is corrected.
+func servesMeanwhile(pool *crd.Pool) string {
+	if pool.Frozen() {
+		return "Correct the spec; until then the pool gives out no block, and its nodes take blocks of the next pool that selects them"
+	}
+	return "Nodes get blocks of this pool all the same"
 }
 
 func overlapMessage(pool *crd.Pool) string {

@@ -144,6 +144,9 @@ func controllersOf(o *Operator, s Settings) []worker {
 	if s.Mode.ManyPools() {
 		all = append(all, worker{"ciliumpool", o.Feed.CiliumPoolSource(), o.CiliumPool, 1})
 	}
+	for i := range all {
+		all[i].reconciler = untilShutdown{all[i].reconciler}
+	}
 	return all
 }
 

@@ -113,6 +113,9 @@ func (p *Pool) skippedOf(f ipalloc.Family) []netip.Prefix {
 	if !ok {
 		return nil
 	}
+	if p.frozen { // how it is cut is not known: nothing may be claimed over what it reserves
+		return p.reservedIn(f)
+	}
 	var skipped []netip.Prefix
 	for _, r := range p.reservedIn(f) {
 		if r.Bits() > ranges.Bits {

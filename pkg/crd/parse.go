@@ -40,11 +40,29 @@ func ciliumPool(obj *v1alpha1.PodIPPool) string {
 	return obj.Spec.CiliumPool
 }
 
-// PoolFrom reads a pool. The error names every problem: the field, its value
-// and how to mend it. Most of them the CRD's own rules refuse; an object that
-// is older than those rules, or is wrong only together with the defaults, is
-// caught here.
+// PoolFrom reads a pool. The error names every problem for which the pool cannot
+// serve: the field, its value and how to fix it. The CRD's own rules refuse most
+// of them; an object that is older than those rules is caught here. What is wrong
+// only together with the operator's defaults does not stop a pool from serving:
+// see Pool.PolicyProblem.
 func PoolFrom(obj *v1alpha1.PodIPPool, d Defaults) (*Pool, error) {
+	p, path := settingsOf(obj, d), field.NewPath("spec")
+	var problems field.ErrorList
+	if len(obj.Name) > maxPoolName {
+		problems = append(problems, field.TooLong(field.NewPath("metadata", "name"), obj.Name, maxPoolName))
+	}
+	selector, errs := parseSelector(obj.Spec.NodeSelector, path.Child("nodeSelector"))
+	p.Selector, problems = selector, append(problems, errs...)
+	problems = append(problems, p.parseAddresses(&obj.Spec, path)...)
+	if len(problems) > 0 {
+		return nil, problems.ToAggregate()
+	}
+	return p, nil
+}
+
+// settingsOf reads all of a pool but whom it serves and which addresses it has.
+// None of it can keep the pool from serving.
+func settingsOf(obj *v1alpha1.PodIPPool, d Defaults) *Pool {
 	spec, path := &obj.Spec, field.NewPath("spec")
 	p := &Pool{
 		Name:       obj.Name,
@@ -59,31 +77,16 @@ func PoolFrom(obj *v1alpha1.PodIPPool, d Defaults) (*Pool, error) {
 		whole:      d.WholeBlocks,
 		remainder:  spec.ReservedBlockPolicy == v1alpha1.PublishRemainder,
 	}
-	var problems field.ErrorList
-	if len(obj.Name) > maxPoolName {
-		problems = append(problems, field.TooLong(field.NewPath("metadata", "name"), obj.Name, maxPoolName))
-	}
-
-	selector, errs := parseSelector(spec.NodeSelector, path.Child("nodeSelector"))
-	p.Selector, problems = selector, append(problems, errs...)
-
-	errs = p.parseAddresses(spec, path)
-	problems = append(problems, errs...)
-
-	policy, errs := parsePolicy(spec, d.Policy, path)
-	p.Policy, problems = policy, append(problems, errs...)
-
+	policy, problems := parsePolicy(spec, d.Policy, path)
+	p.Policy = policy
 	p.Maintenance = parseMaintenance(&spec.Maintenance, d.Maintenance, path.Child("maintenance"))
-
 	p.Cooldown = d.Cooldown
-	errs = setDuration(&p.Cooldown, spec.Cooldown, maxCooldown, path.Child("cooldown"))
+	problems = append(problems, setDuration(&p.Cooldown, spec.Cooldown, maxCooldown, path.Child("cooldown"))...)
 	p.NodeGoneCooldown = max(d.NodeGoneCooldown, p.Cooldown)
-	problems = append(problems, errs...)
-
 	if len(problems) > 0 {
-		return nil, problems.ToAggregate()
+		p.PolicyProblem = problems.ToAggregate()
 	}
-	return p, nil
+	return p
 }
 
 func parseSelector(s *metav1.LabelSelector, path *field.Path) (labels.Selector, field.ErrorList) {

@@ -102,10 +102,9 @@ func TestPoolFromRefuses(t *testing.T) {
 		return s
 	}
 	tests := map[string]struct {
-		name     string // "p" if empty
-		spec     v1alpha1.PodIPPoolSpec
-		defaults crd.Defaults
-		want     []string // one each problem
+		name string // "p" if empty
+		spec v1alpha1.PodIPPoolSpec
+		want []string // one each problem
 	}{
 		"no addresses": {
 			want: []string{"spec: Required value: set ipv4, ipv6 or both: a pool without addresses serves nobody"},
@@ -202,55 +201,14 @@ func TestPoolFromRefuses(t *testing.T) {
 			spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.20.0.0"), Reserved: reserve("10.20.0.0/28")},
 			want: []string{`spec.ipv4.cidrs[0].cidr: Invalid value: "10.20.0.0": is not a CIDR: write it like 10.20.0.0/16 or fd00:10::/48`},
 		},
-		"policy out of range": {
-			spec: with(func(s *v1alpha1.PodIPPoolSpec) {
-				s.Expand = v1alpha1.ExpandPolicy{ThresholdPercent: ptr[int32](0), MinFree: ptr[int32](-1), MaxBlocksPerNode: ptr[int32](1025)}
-				s.Reclaim = v1alpha1.ReclaimPolicy{ThresholdPercent: ptr[int32](100), IdleFor: &metav1.Duration{Duration: -time.Second}}
-				s.Cooldown = &metav1.Duration{Duration: 25 * time.Hour}
-			}),
-			want: []string{
-				"spec.expand.thresholdPercent: Invalid value: 0: must be from 1 to 100",
-				"spec.expand.minFree: Invalid value: -1: must be from 0 to 4096",
-				"spec.expand.maxBlocksPerNode: Invalid value: 1025: must be from 1 to 1024",
-				"spec.reclaim.thresholdPercent: Invalid value: 100: must be from 0 to 99",
-				`spec.reclaim.idleFor: Invalid value: "-1s": must be from 0s to 168h0m0s`,
-				`spec.cooldown: Invalid value: "25h0m0s": must be from 0s to 24h0m0s`,
-			},
-		},
-		"expand meets the default of reclaim": {
-			spec: with(func(s *v1alpha1.PodIPPoolSpec) { s.Expand.ThresholdPercent = ptr[int32](50) }),
-			want: []string{"spec.reclaim.thresholdPercent: Invalid value: 50: must be below expand.thresholdPercent, which is 50 (reclaim's is the operator's default)"},
-		},
-		"reclaim meets the default of expand": {
-			spec: with(func(s *v1alpha1.PodIPPoolSpec) { s.Reclaim.ThresholdPercent = ptr[int32](80) }),
-			want: []string{"spec.reclaim.thresholdPercent: Invalid value: 80: must be below expand.thresholdPercent, which is 80 (the operator's default)"},
-		},
-		"reclaim above expand": {
-			spec: with(func(s *v1alpha1.PodIPPoolSpec) {
-				s.Expand.ThresholdPercent, s.Reclaim.ThresholdPercent = ptr[int32](40), ptr[int32](60)
-			}),
-			want: []string{"spec.reclaim.thresholdPercent: Invalid value: 60: must be below expand.thresholdPercent, which is 40, or"},
-		},
-		"free addresses beyond the operator's limit": {
-			spec: with(func(s *v1alpha1.PodIPPoolSpec) { s.Expand.MinFree = ptr[int32](4096) }),
-			want: []string{`spec.expand: Invalid value: "with the operator's defaults": MinFree is 4096, which MaxAddresses (4096) never allows`},
-		},
-		"defaults": {
-			spec:     good(),
-			defaults: crd.Defaults{Policy: expand.Policy{ExpandPercent: 30, ReclaimPercent: 40}},
-			want:     []string{"spec.reclaim.thresholdPercent: Invalid value: 40: must be below expand.thresholdPercent, which is 30 (both are the operator's defaults)"},
-		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			obj, d := object("p", tt.spec), defaults()
+			obj := object("p", tt.spec)
 			if tt.name != "" {
 				obj.Name = tt.name
 			}
-			if tt.defaults != (crd.Defaults{}) {
-				d = tt.defaults
-			}
-			_, err := crd.PoolFrom(obj, d)
+			_, err := crd.PoolFrom(obj, defaults())
 			checkProblems(t, err, tt.want)
 		})
 	}

@@ -8,6 +8,7 @@
 package crd
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"time"
@@ -64,6 +65,10 @@ type Pool struct {
 	// Policy and Maintenance are the spec's, merged with the defaults.
 	Policy      expand.Policy
 	Maintenance Maintenance
+	// PolicyProblem is what is wrong with the thresholds and waits of the spec, and
+	// what the operator uses instead. Nodes must not lack addresses for a wrong
+	// threshold, so the pool is sound otherwise.
+	PolicyProblem error
 	// Cooldown is how long a returned block rests.
 	Cooldown time.Duration
 	// NodeGoneCooldown is how long a block rests whose node is gone: never
@@ -139,6 +144,9 @@ func (p *Pool) Cut(f ipalloc.Family) (ipalloc.Cut, bool) {
 func (p *Pool) Whole(f ipalloc.Family) (ipalloc.Cut, bool) {
 	return p.cut(f, func(Range) bool { return true })
 }
+
+// Problem returns all that is wrong with a pool that serves nevertheless, or nil.
+func (p *Pool) Problem() error { return errors.Join(p.PolicyProblem, p.Maintenance.Problem) }
 
 func (p *Pool) cut(f ipalloc.Family, want func(Range) bool) (ipalloc.Cut, bool) {
 	ranges, ok := p.Ranges(f)

@@ -36,6 +36,9 @@ type State struct {
 	// Pods are those bound to the node that need an address: not on the host
 	// network, not Succeeded or Failed.
 	Pods []Pod
+	// MaxPods is how many pods the kubelet admits. Pods bound beyond that are no
+	// demand unless they have an address. 0: not known, so there is no bound.
+	MaxPods int
 	// Limits are what a person wrote into the CiliumNode.
 	Limits Limits
 

@@ -33,7 +33,7 @@ func (r *Result) Check(defaults crd.Defaults, existing []v1alpha1.PodIPPool) {
 	r.Pools = slices.DeleteFunc(r.Pools, func(p Pool) bool {
 		pool, err := crd.PoolFrom(&p.Object, defaults)
 		if err == nil {
-			err = tooMany(&p.Object.Spec)
+			err = cmp.Or(pool.PolicyProblem, tooMany(&p.Object.Spec))
 		}
 		if err != nil {
 			r.about(p, "spec", "no PodIPPool can be like that, so it is left out: "+err.Error(), "Write the pool yourself")

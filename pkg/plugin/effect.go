@@ -91,7 +91,7 @@ func (c *cluster) edited(edits []*v1alpha1.PodIPPool, remove []string) (*cluster
 		p := *e.DeepCopy()
 		pool, err := crd.PoolFrom(&p, c.defaults)
 		if err == nil {
-			err = pool.Maintenance.Problem
+			err = pool.Problem()
 		}
 		if err != nil {
 			return nil, fmt.Errorf("pool %s would be invalid: %w", p.Name, err)

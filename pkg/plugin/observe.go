@@ -66,7 +66,8 @@ func (c *cluster) observe(name string, f ipalloc.Family, ciliumPool string) (dec
 	settled, _ := c.agents.Settled(name, c.now)
 	o := c.observer()
 	d := decision{family: f, ciliumPool: ciliumPool, state: expand.State{
-		Node: name, Family: f, Pods: o.PodsFor(c.pods[name], c.asked, f, ciliumPool, view), AgentSettled: settled, Gone: node == nil && view == nil,
+		Node: name, Family: f, Pods: o.PodsFor(c.pods[name], c.asked, f, ciliumPool, view), MaxPods: controller.MaxPods(node),
+		AgentSettled: settled, Gone: node == nil && view == nil,
 	}}
 	d.pools, d.policy, d.paused = o.Policy(node, f, ciliumPool)
 	if d.paused == "" && c.elsewhere(name) {

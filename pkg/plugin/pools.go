@@ -225,13 +225,8 @@ func rangeWords(r crd.Range) string {
 func (c *cluster) ruled(pool string, f ipalloc.Family) int {
 	n, ciliumPool := 0, c.pools.Get(pool).CiliumPool
 	for _, node := range c.nodes {
-		for _, p := range c.pools.Match(labels.Set(node.Labels)) {
-			if _, serves := p.Ranges(f); serves && p.CiliumPool == ciliumPool {
-				if p.Name == pool {
-					n++
-				}
-				break
-			}
+		if ranked := crd.ForFamily(c.pools.Match(labels.Set(node.Labels)), f, ciliumPool); len(ranked) > 0 && ranked[0].Name == pool {
+			n++
 		}
 	}
 	return n

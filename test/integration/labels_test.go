@@ -34,8 +34,8 @@ func (e *env) onlyFrom(node, pool string) {
 			return errors.New("it has none")
 		}
 		for _, b := range blocks {
-			if b.Spec.Pool != pool {
-				return fmt.Errorf("block %s is of pool %s", b.Name, b.Spec.Pool)
+			if b.Spec.PoolName != pool {
+				return fmt.Errorf("block %s is of pool %s", b.Name, b.Spec.PoolName)
 			}
 		}
 		return nil

@@ -50,6 +50,7 @@ func (w *world) cmdPool(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	p := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: args[0]}}
 	p.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"pool": args[0]}}
+	p.Annotations = map[string]string{v1alpha1.TrustedLabelsAnnotation: "true"}
 	p.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: int32(bits)}
 	for _, c := range args[2:] {
 		p.Spec.IPv4.CIDRs = append(p.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: c})

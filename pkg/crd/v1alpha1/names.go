@@ -9,6 +9,9 @@ const (
 	OptOutLabel = "cilium-pool.io/ignore"
 	// PausedAnnotation on a Node, set to "true", stops all change on it.
 	PausedAnnotation = "cilium-pool.io/paused"
+	// TrustedLabelsAnnotation on a PodIPPool, set to "true", says that the labels by
+	// which it selects nodes are trusted, be they ones that kubelets may set.
+	TrustedLabelsAnnotation = "cilium-pool.io/trusted-labels"
 	// AdoptedLabel on a block names the IPAM mode that gave it to its node before
 	// it was ours, until the move is finished. While the node's agent has not
 	// reported, the operator publishes the block and does nothing else there.
