@@ -201,7 +201,7 @@ func (c *check) joinNodes() {
 		if n.obj != nil && !n.optedOut {
 			n.pools = crd.Rank(pools, labels.Set(n.obj.Labels))
 		}
-		n.paused = n.isPaused()
+		n.paused = c.Paused || n.isPaused()
 		n.awaitsLabels = c.isAwaitingLabels(n)
 		if n.view == nil {
 			continue

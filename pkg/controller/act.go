@@ -262,7 +262,11 @@ func (r *NodeReconciler) actOnBlocks(ctx context.Context, o *observation, plans 
 		if err := r.givenBack(ctx, o, p.plan.Free); err != nil {
 			return err
 		}
-		for _, f := range p.plan.Free {
+		free, err := r.notRunWith(ctx, o, p.plan.Free)
+		if err != nil {
+			return err
+		}
+		for _, f := range free {
 			if err := r.setPhase(ctx, o, f.CIDR, ipalloc.CoolingDown, f.Reason); err != nil {
 				return err
 			}
@@ -274,6 +278,24 @@ func (r *NodeReconciler) actOnBlocks(ctx context.Context, o *observation, plans 
 		}
 	}
 	return nil
+}
+
+// notRunWith are those of blocks that no agent runs with. One that its Node was told
+// before it was deleted and made again may be in use until that agent starts anew:
+// it names the block in its CiliumNode, which brings nobody here when it changes.
+func (r *NodeReconciler) notRunWith(ctx context.Context, o *observation, blocks []expand.Free) ([]expand.Free, error) {
+	if len(blocks) == 0 || o.view == nil {
+		return blocks, nil
+	}
+	runs, err := r.CiliumNodes.RunsWith(ctx, o.name)
+	if err != nil {
+		return nil, err
+	}
+	free := slices.DeleteFunc(slices.Clone(blocks), func(b expand.Free) bool {
+		return slices.ContainsFunc(runs, b.CIDR.Overlaps)
+	})
+	o.withheld = o.withheld || len(free) < len(blocks)
+	return free, nil
 }
 
 // givenBack fails where blocks that are told whole, and are to cool down as the

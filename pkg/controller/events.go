@@ -32,6 +32,7 @@ const (
 	EventNoPool              = "NoPoolSelectsNode"
 	EventDrainWaits          = "DrainWaits"
 	EventWaitsForLabels      = "WaitsForLabels"
+	EventFamilyNotRun        = "FamilyNotRun"
 	EventPoolInvalid         = "PoolInvalid"
 	EventPoolOverlapping     = "PoolOverlapping"
 	EventReservedBlocksHeld  = "ReservedBlocksHeld"
@@ -40,6 +41,7 @@ const (
 	EventPoolExhaustedSoon   = "PoolExhaustedSoon"
 	EventPoolRecovered       = "PoolRecovered"
 	EventPoolWaitsForBlocks  = "PoolWaitsForBlocks"
+	EventPoolEmpty           = "PoolEmpty"
 	EventPoolCiliumPoolUnfit = "CiliumPodIPPoolUnfit"
 )
 
@@ -77,7 +79,7 @@ const maxNote = 1024
 func EventType(reason string) string {
 	switch reason {
 	case EventBlockRemade, EventBlockConflict, EventBlockTooLarge, EventNodeRestored, EventNodeRemade,
-		EventAddressShortage, EventNoPool, EventPoolInvalid, EventPoolOverlapping, EventPoolExhausted, EventPoolExhaustedSoon,
+		EventAddressShortage, EventNoPool, EventFamilyNotRun, EventPoolInvalid, EventPoolOverlapping, EventPoolExhausted, EventPoolExhaustedSoon,
 		EventPoolCiliumPoolUnfit, EventReservedBlocksHeld, EventPoolCoversCluster:
 		return corev1.EventTypeWarning
 	}
@@ -121,6 +123,7 @@ func (e *Events) forget(node string) {
 	delete(e.told, "short/"+node)
 	delete(e.told, "waits/"+node)
 	delete(e.told, "labels/"+node)
+	delete(e.told, "family/"+node)
 }
 
 func phaseMessage(phase ipalloc.Phase, reason expand.Reason) string {
@@ -217,6 +220,13 @@ func (e *Events) over(key string) bool {
 	_, told := e.told[key]
 	delete(e.told, key)
 	return told
+}
+
+// familyNotRun tells of families that pools give and the agent does not run.
+func (e *Events) familyNotRun(node *corev1.Node, why string) {
+	if e.isNews("family/"+node.Name, why) {
+		e.send(node, EventFamilyNotRun, "Reconcile", why)
+	}
 }
 
 // waits tells of each block what its drain waits for.

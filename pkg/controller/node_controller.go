@@ -264,7 +264,7 @@ func (r *NodeReconciler) again(o *observation, plans []familyPlan) time.Duration
 	for _, p := range plans {
 		sooner(p.plan.Again)
 	}
-	if !o.settled {
+	if !o.settled { // or the agent waits for a family that it did not run
 		sooner(o.settles)
 	}
 	if r.isStarving(o.name) || o.withheld {

@@ -200,6 +200,64 @@ func TestReconcilePausedFamilyStaysAsItIs(t *testing.T) {
 	}
 }
 
+// The pause of one family stops nothing of the other: a new node gets its CiliumNode
+// and its blocks, a torn-away block is made again, and the agent is asked to report.
+func TestReconcilePauseOfOneFamilyStopsThatAlone(t *testing.T) {
+	pools := func() (v4, v6 *v1alpha1.PodIPPool) {
+		v4, v6 = podIPPool("p", 1, "10.0.0.0/28"), podIPPool("q", 1)
+		v6.Spec.IPv4, v6.Spec.IPv6 = nil, &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/120"}}}
+		return v4, v6
+	}
+	for name, pause := range map[string]func(v4, v6 *v1alpha1.PodIPPool) (paused, runs string){
+		"IPv6": func(_, v6 *v1alpha1.PodIPPool) (string, string) {
+			v6.Spec.Paused = true
+			return "fd00::/126", "10.0.0.0/30"
+		},
+		"IPv4": func(v4, _ *v1alpha1.PodIPPool) (string, string) {
+			v4.Spec.Paused = true
+			return "10.0.0.0/30", "fd00::/126"
+		},
+	} {
+		t.Run(name+", a new node", func(t *testing.T) {
+			v4, v6 := pools()
+			paused, runs := pause(v4, v6)
+			b := newBed(t, nodeObject(), v4, v6)
+			b.settle()
+			v := b.ciliumNode()
+			if v == nil || !v.Lists(prefix(runs)) || v.Lists(prefix(paused)) {
+				t.Fatalf("CiliumNode is %+v, want one that lists %s and not %s", v, runs, paused)
+			}
+			b.check("at the end")
+		})
+		t.Run(name+", blocks torn away", func(t *testing.T) {
+			v4, v6 := pools()
+			paused, runs := pause(v4, v6)
+			b := newBed(t, nodeObject(), v4, v6, publishing(ciliumNode("n", "", paused, runs), "10.0.0.1", "fd00::1"))
+			b.settle()
+			if b.has(paused) || !b.has(runs) {
+				t.Errorf("blocks are %+v, want that of %s alone made again", b.blocks(), runs)
+			}
+		})
+		t.Run(name+", an agent that has to be asked", func(t *testing.T) {
+			v4, v6 := pools()
+			pause(v4, v6)
+			b := newBed(t, nodeObject(), v4, v6)
+			b.settle()
+			b.r.Agents.Set(ReadAgent(agentPod("1", "c", true)), noon())
+			b.clock.SetTime(noon().Add(time.Hour))
+			b.settle()
+			if asked := b.ciliumNode().Release; len(asked) != 1 {
+				t.Fatalf("release entries are %v, want one that asks the agent to report", asked)
+			}
+			b.clock.SetTime(noon().Add(2 * time.Hour))
+			b.settle()
+			if left := b.ciliumNode().Release; len(left) > 0 {
+				t.Errorf("release entries %v are left, which nothing clears", left)
+			}
+		})
+	}
+}
+
 // A block is given up only after the CiliumNode has changed since the block
 // began to cool down, so that every older patch of it loses.
 func TestReconcileGivesUpAfterTheCiliumNodeMoved(t *testing.T) {

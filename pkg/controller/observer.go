@@ -63,6 +63,7 @@ func (o *Observer) State(s expand.State, ciliumPool string, view *ciliumnode.Vie
 	if share != nil {
 		s.Pool, s.Used, s.Release = share.Pool, share.Used, releaseOf(share.Release, ciliumPool, mine, others)
 		s.Own, s.Limits = share.InUse(), share.Limits
+		s.NotRun = share.Whole == nil && share.NotRun(s.Family) // else it says so by what it requests
 		s.Whole = wholeOf(share, s.Family, mine)
 	}
 	return s

@@ -120,6 +120,7 @@ func (r *PoolReconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPo
 	setConditions(obj, pool, invalid, usage, now)
 	setWindow(obj, pool, now)
 	setExcluded(obj, usage.excluded, r.Ledger.HolderOf, now)
+	r.setFamilies(obj, pool, usage, now)
 	r.setCiliumPool(obj, pool, now)
 	seen := foresee(old, &obj.Status, pool, usage, now)
 	setForecast(obj, seen, r.Horizon, now, !equality.Semantic.DeepEqual(old, &obj.Status))
@@ -142,7 +143,7 @@ func (r *PoolReconciler) tell(obj *v1alpha1.PodIPPool, old *v1alpha1.PodIPPoolSt
 	switch was := meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolExhausted); {
 	case exhausted && !was:
 		r.Events.pool(obj, EventPoolExhausted, messageOf(now, v1alpha1.PoolExhausted))
-	case was && !exhausted:
+	case was && reasonOf(now, v1alpha1.PoolExhausted) == ReasonFreeBlocks:
 		r.Events.pool(obj, EventPoolRecovered, messageOf(now, v1alpha1.PoolExhausted))
 	}
 	if meta.IsStatusConditionTrue(now, v1alpha1.PoolOverlapping) && !meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolOverlapping) {
@@ -157,6 +158,9 @@ func (r *PoolReconciler) tell(obj *v1alpha1.PodIPPool, old *v1alpha1.PodIPPoolSt
 	if meta.IsStatusConditionTrue(now, v1alpha1.PoolExhaustedSoon) && !meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolExhaustedSoon) {
 		r.Events.pool(obj, EventPoolExhaustedSoon, messageOf(now, v1alpha1.PoolExhaustedSoon))
 	}
+	if meta.IsStatusConditionTrue(now, v1alpha1.PoolFamilyNotRun) && !meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolFamilyNotRun) {
+		r.Events.pool(obj, EventFamilyNotRun, messageOf(now, v1alpha1.PoolFamilyNotRun))
+	}
 	if reason := reasonOf(now, v1alpha1.PoolCiliumPool); reason != reasonOf(old.Conditions, v1alpha1.PoolCiliumPool) && isUnfit(reason) {
 		r.Events.pool(obj, EventPoolCiliumPoolUnfit, messageOf(now, v1alpha1.PoolCiliumPool))
 	}
@@ -169,6 +173,8 @@ func (r *PoolReconciler) tell(obj *v1alpha1.PodIPPool, old *v1alpha1.PodIPPoolSt
 		r.Events.pool(obj, EventPoolInvalid, messageOf(now, v1alpha1.PoolReady))
 	case ReasonDeleting:
 		r.Events.pool(obj, EventPoolWaitsForBlocks, messageOf(now, v1alpha1.PoolReady))
+	case ReasonEmpty:
+		r.Events.pool(obj, EventPoolEmpty, messageOf(now, v1alpha1.PoolReady))
 	}
 }
 
@@ -188,12 +194,13 @@ func reasonOf(conditions []metav1.Condition, kind string) string {
 
 func (r *PoolReconciler) gauge(obj *v1alpha1.PodIPPool, u poolUsage) {
 	ready := 0.0
-	if meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.PoolReady) {
+	if meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.PoolReady) || obj.DeletionTimestamp != nil {
 		ready = 1
 	}
 	r.Metrics.poolReady.WithLabelValues(obj.Name).Set(ready)
 	r.Metrics.poolNodes.WithLabelValues(obj.Name).Set(float64(len(u.nodes)))
 	for _, f := range u.families {
+		r.Metrics.phasesOut(obj.Name, f.family, f.phasesOut)
 		for state, n := range states(f.status.Blocks) {
 			r.Metrics.poolBlocks.WithLabelValues(obj.Name, f.family.String(), state).Set(float64(n))
 		}

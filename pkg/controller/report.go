@@ -63,6 +63,7 @@ func (r *NodeReconciler) report(ctx context.Context, o *observation, plans []fam
 		}
 	}
 	r.Events.waits(o.node, waits)
+	r.Events.familyNotRun(o.node, o.notRun())
 	r.setStarving(o.name, lack != nil)
 	if unselected {
 		lack = o.unselected(lack)

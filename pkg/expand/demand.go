@@ -88,7 +88,7 @@ func (d *decision) countPods() {
 		if known == nil {
 			known = d.knownOwners()
 		}
-		if _, ok := known[pod.Name]; ok {
+		if _, ok := known[pod.Name]; ok || d.state.NotRun {
 			continue
 		}
 		if slices.ContainsFunc(pod.IPs, d.ours) {
@@ -190,8 +190,10 @@ func (d *decision) setTarget() {
 	}
 	demand, limits := d.plan.Demand, d.state.Limits
 	percent := d.policy.ExpandPercent
-	d.need = max(agentFloor, demand+d.policy.MinFree, (demand*100+percent-1)/percent)
-	d.target = max(d.need, limit(limits.MinAllocate), demand+limit(limits.PreAllocate))
+	if !d.state.NotRun { // else nothing is claimed
+		d.need = max(agentFloor, demand+d.policy.MinFree, (demand*100+percent-1)/percent)
+		d.target = max(d.need, limit(limits.MinAllocate), demand+limit(limits.PreAllocate))
+	}
 	d.hardCap = d.policy.MaxAddresses
 	if most := limit(limits.MaxAllocate); most > 0 {
 		d.hardCap = min(d.hardCap, most)

@@ -105,7 +105,10 @@ func (d *decision) servingBlocks() int {
 func (d *decision) welcomeBack() {
 	for i := range d.blocks {
 		b := &d.blocks[i]
-		returned := b.Phase == ipalloc.CoolingDown && b.Reason == NodeGone && !d.superseded(b)
+		if d.superseded(b) {
+			continue
+		}
+		returned := b.Phase == ipalloc.CoolingDown && b.Reason == NodeGone
 		// Of whole blocks none is reclaimed; one in use was put back.
 		reprieved := b.Phase == ipalloc.Draining && (b.Reason != Reclaim || d.state.Whole != nil && b.Listed)
 		if b.mayReturn() && (returned || reprieved) {

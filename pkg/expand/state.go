@@ -41,6 +41,9 @@ type State struct {
 	MaxPods int
 	// Limits are what a person wrote into the CiliumNode.
 	Limits Limits
+	// NotRun says that the agent does not run the family: no pod can have an address
+	// of it, and the agent answers no mark.
+	NotRun bool
 
 	// AgentSettled says that the agent's pod has been Ready for a while with
 	// the same container, so that its answers and its report can be believed.

@@ -5,8 +5,6 @@ import (
 	"net/netip"
 	"slices"
 	"time"
-
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // Whole is what an agent has and asks for that is told whole blocks instead of
@@ -189,11 +187,12 @@ func (d *decision) putBackLeftovers() {
 	}
 }
 
-// superseded says that a block rests whose node came back and was told another one,
-// as this one's range was draining. It gets no second one, so this one rests on.
+// superseded says that a block is one too many: the node was told another one, as
+// this one's range was draining when its Node came back. An agent that is told one
+// block can never have a second, so this one goes, and nothing brings it back.
 func (d *decision) superseded(b *block) bool {
 	w := d.state.Whole
-	return w != nil && w.Fixed && len(w.Told) > 0 && b.Phase == ipalloc.CoolingDown && b.published == 0 && !b.Listed
+	return w != nil && w.Fixed && len(w.Told) > 0 && b.published == 0 && !b.Listed
 }
 
 // clearAll deletes what stands of handshakes: an agent that is told whole blocks

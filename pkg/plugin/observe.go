@@ -52,11 +52,18 @@ func (c *cluster) decide(name string) []decision {
 }
 
 func (c *cluster) observer() controller.Observer {
-	startup := map[string]bool{}
-	for _, key := range crd.DefaultStartupTaints() {
-		startup[key] = true
+	return controller.Observer{
+		Ledger: c.ledger, Pools: c.pools, Defaults: c.settings.Defaults, Paused: c.settings.Paused,
+		IgnoreTaints: setOf(c.settings.IgnoreTaints), StartupTaints: setOf(c.settings.StartupTaints),
 	}
-	return controller.Observer{Ledger: c.ledger, Pools: c.pools, Defaults: c.defaults, StartupTaints: startup}
+}
+
+func setOf(keys []string) map[string]bool {
+	set := map[string]bool{}
+	for _, key := range keys {
+		set[key] = true
+	}
+	return set
 }
 
 // observe is what one family of a node is decided on, for one pool of Cilium's. It

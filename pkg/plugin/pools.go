@@ -73,8 +73,8 @@ what they grew by in the last hours or days goes on for as long again; "-" says
 that no end is in sight. -o wide shows by how many blocks an hour. These follow
 from the history that the operator keeps in a pool's status.
 
--o wide also shows whether a maintenance window of the pool's own is open; windows
-set by a flag of the operator are not known here.`,
+-o wide also shows whether a maintenance window is open: one of the pool's own, or
+one that a flag of the operator sets for all.`,
 		Example:           examples("pools", "pools zone-a -o wide", "pools -o json | jq '.[] | select(.freeBlocks < 10)'"),
 		ValidArgsFunction: e.completePools,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -256,6 +256,10 @@ func (c *cluster) poolState(pool *crd.Pool, f ipalloc.Family, r *poolRow) (state
 		return "Idle", "spec.ciliumPool is " + pool.CiliumPool + ", and agents have no pools in this mode: it serves nobody"
 	case pool.Paused:
 		return "Paused", "spec.paused: nothing changes on its nodes"
+	case pool.PhasesOut(f) && r.Blocks.held() == 0:
+		return "Empty", "no block of it is left: it can be deleted"
+	case pool.PhasesOut(f):
+		return "PhasingOut", ""
 	case r.Free == 0:
 		return "Exhausted", "no free block is left: add a CIDR, or a pool of lower priority for the same nodes"
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"time"
 )
 
 func fraction(part, whole int) string { return fmt.Sprintf("%d/%d", part, whole) }
@@ -13,6 +14,18 @@ func percent(part, whole int) string {
 		return "-"
 	}
 	return fmt.Sprintf("%d%%", int(math.Ceil(100*float64(part)/float64(whole))))
+}
+
+// inWords is a duration without parts that are zero: 10m, not 10m0s.
+func inWords(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
 }
 
 // few names three, and counts the rest.

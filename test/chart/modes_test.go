@@ -16,12 +16,14 @@ import (
 // writes; TestRightsAreEnoughAndNoMore does this for crd mode.
 func TestNothingIsRefusedInMultiPoolMode(t *testing.T) {
 	b := newBed(t, helm4)
-	op := b.installMode("multi-pool")
+	op := b.installMode("multi-pool", "--ack-timeout=5m") // a pod without an address counts for so long
 	b.node("n1", "beijing")
 	b.isTold("n1", 1)
-	b.agentAsks("n1", 200, 1)
+	b.agentAsks("n1", 8, 1)
+	b.pods("n1", 80)
 	b.eventually("a shortage is told", func() error { return b.short("n1", true) })
 	b.isTold("n1", 4)
+	b.deletePods()
 	b.agentAsks("n1", 8, 1)
 	b.eventually("the end of the shortage is told", func() error { return b.short("n1", false) })
 	b.holds("n1", 1)
@@ -34,12 +36,13 @@ func TestNothingIsRefusedInMultiPoolMode(t *testing.T) {
 
 func TestNothingIsRefusedInKubernetesMode(t *testing.T) {
 	b := newBed(t, helm4)
-	op := b.installMode("kubernetes")
+	op := b.installMode("kubernetes", "--ack-timeout=5m")
 	for _, name := range []string{"n1", "n2", "n3", "n4"} {
 		b.node(name, "beijing")
 		b.isAnnotated(name)
 	}
 	b.node("n5", "beijing")
+	b.pods("n5", 1)
 	b.eventually("a shortage is told", func() error { return b.short("n5", true) })
 	b.delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
 	b.isAnnotated("n5")

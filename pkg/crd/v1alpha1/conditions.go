@@ -24,6 +24,9 @@ const (
 	// PoolCiliumPool says whether agents, in multi-pool mode, find a
 	// CiliumPodIPPool that fits the pool.
 	PoolCiliumPool = "CiliumPodIPPool"
+	// PoolFamilyNotRun is True while agents of nodes that hold blocks of the pool do
+	// not run a family that it has, and absent where that was never so.
+	PoolFamilyNotRun = "FamilyNotRun"
 	// BlockDraining is True while a block is being given back, and False while it
 	// should be but has not begun, as its pool's maintenance does not let it.
 	BlockDraining = "Draining"

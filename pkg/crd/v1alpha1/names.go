@@ -18,6 +18,9 @@ const (
 	AdoptedLabel = "cilium-pool.io/adopted-from"
 	// ModeLabel on the operator's Lease names the mode that the operator runs in.
 	ModeLabel = "cilium-pool.io/mode"
+	// SettingsAnnotation on the operator's Lease has the version and the settings of
+	// the operator that leads or led last, as JSON.
+	SettingsAnnotation = "cilium-pool.io/settings"
 	// ReturningAnnotation on a Node names the IPAM mode that the node is on its
 	// way back to.
 	ReturningAnnotation = "cilium-pool.io/returning"
