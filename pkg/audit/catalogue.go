@@ -8,6 +8,7 @@ const (
 	AddressOnTwoNodes     Reason = "AddressOnTwoNodes"
 	AddressUsedTwice      Reason = "AddressUsedTwice"
 	PodsShareAddress      Reason = "PodsShareAddress"
+	ClusterAddressInUse   Reason = "ClusterAddressInUse"
 	AddressTwiceInPool    Reason = "AddressTwiceInPool"
 	BlocksOverlap         Reason = "BlocksOverlap"
 	AddressOutsidePool    Reason = "AddressOutsidePool"
@@ -45,6 +46,7 @@ const (
 	NodeYetToMove         Reason = "NodeYetToMove"
 	NodeShortOfAddresses  Reason = "NodeShortOfAddresses"
 	PoolsOverlap          Reason = "PoolsOverlap"
+	PoolCoversCluster     Reason = "PoolCoversClusterAddresses"
 	PoolExhausted         Reason = "PoolExhausted"
 	PoolStatusStale       Reason = "PoolStatusStale"
 	PoolChosenByKubelet   Reason = "PoolChosenByKubelet"
@@ -79,6 +81,8 @@ func errorReasons() []Entry {
 			"Delete the pod that has ADDRESS on NAME; it gets another address. Then take ADDRESS out of spec.ipam.pool of the node that does not hold its block."},
 		{PodsShareAddress, Error, "Two running pods have the same address.",
 			"Delete the pod NAME; it gets another address. Then run this check again."},
+		{ClusterAddressInUse, Error, "A pod, or an agent, uses an address that belongs to a node or to a range of Services: traffic for it goes to either.",
+			"Delete the pod that has ADDRESS on NAME; it gets another address. Then run this check again."},
 		{AddressTwiceInPool, Error, "A pool names an address twice, once in another than the canonical form: the agent can give it to two pods.",
 			"Take the odd key for ADDRESS out of spec.ipam.pool: `kubectl edit ciliumnode NAME`."},
 		{BlocksOverlap, Error, "Two blocks share addresses. What was published first stays, and neither grows.",
@@ -156,6 +160,8 @@ func warningReasons() []Entry {
 			"Add a CIDR to a pool of NAME, or raise the limit that is named, or move pods away."},
 		{PoolsOverlap, Warning, "A CIDR of a pool gives out nothing, as another pool has the same addresses.",
 			"Take ADDRESS, or what it shares, out of one of the two: `kubectl edit podippool NAME`."},
+		{PoolCoversCluster, Warning, "A pool covers addresses of nodes, or a range of Services. The operator gives them to no pod, and assigns no block that contains one.",
+			"Take ADDRESS out of NAME, or give nodes and Services addresses of their own: `kubectl edit podippool NAME`."},
 		{PoolExhausted, Warning, "A pool has no free block left (condition Exhausted).",
 			"Add a CIDR to NAME, or a pool of lower priority for the same nodes."},
 		{PoolStatusStale, Warning, "The status of a pool does not speak of its present spec: the operator has not seen it.",

@@ -14,12 +14,14 @@ func Check(s *Snapshot, set Settings) []Finding {
 	c.resolvePools()
 	c.readNodes(s)
 	c.readPods(s)
+	c.excluded = s.Excluded()
 
 	c.pools(s)
 	c.blocksOfAll()
 	for _, n := range c.nodes {
 		c.nodeObjects(n)
 		c.podsOf(n)
+		c.clusterAddressesOf(n)
 		if n.view == nil || n.view.Whole != nil && n.view.Whole.Fixed && n.notOurs() {
 			continue
 		}

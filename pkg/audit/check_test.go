@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -398,6 +399,22 @@ func checksNodesAndPools() map[string]checkTest {
 		"pools overlap": {
 			spoil: func(w world) { w.pool("other", "10.0.0.128/25", "10.1.0.0/24") },
 			want:  []string{"PoolsOverlap PodIPPool/other PodIPPool/main 10.0.0.128/25"},
+		},
+		"a pool covers a node and Services": {
+			spoil: func(w world) {
+				w.Nodes[0].Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.130"}, {Type: corev1.NodeInternalIP, Address: "192.0.2.1"}}
+				w.cn("b").Host = []netip.Addr{netip.MustParseAddr("10.0.0.131")}
+				services := networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}}
+				services.Spec.CIDRs = []string{"10.0.0.192/26", "10.96.0.0/16"}
+				w.ServiceCIDRs = append(w.ServiceCIDRs, services)
+			},
+			want: []string{"PoolCoversClusterAddresses PodIPPool/main 10.0.0.130", "PoolCoversClusterAddresses PodIPPool/main 10.0.0.131", "PoolCoversClusterAddresses PodIPPool/main 10.0.0.192/26"},
+		},
+		"a pod has a node's address": {
+			spoil: func(w world) {
+				w.Nodes[1].Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeExternalIP, Address: "10.0.0.2"}}
+			},
+			want: []string{"ClusterAddressInUse CiliumNode/a 10.0.0.2", "PoolCoversClusterAddresses PodIPPool/main 10.0.0.2"},
 		},
 		"pools overlap where one drains": {spoil: func(w world) {
 			w.pool("other", "10.0.0.128/25").Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain

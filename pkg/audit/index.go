@@ -14,6 +14,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -38,6 +39,7 @@ type index struct {
 	lists     *ipalloc.Space // CIDRs that agents were told whole, the first of each
 	anyAgent  bool
 	podWith   map[netip.Addr]Object // who has an address, of the pods looked at
+	excluded  *exclude.Set          // the addresses of nodes and Services
 }
 
 // node is all that is known of one name, be it a Node, a CiliumNode, or both.

@@ -41,6 +41,7 @@ func (c *check) pools(s *Snapshot) {
 			c.add(Finding{Reason: PoolExhausted, Object: poolObject(name), Says: full.Message})
 		}
 		c.closed(pool)
+		c.covers(pool)
 		c.selects(obj)
 	}
 	if len(s.Blocks) > 0 && !c.anyAgent {

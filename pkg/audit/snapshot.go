@@ -5,10 +5,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
@@ -27,6 +29,9 @@ type Snapshot struct {
 	Pods   []corev1.Pod
 	Pools  []v1alpha1.PodIPPool
 	Blocks []v1alpha1.PodIPBlock
+	// ServiceCIDRs are what Services get addresses from. An API server older than
+	// Kubernetes 1.33 knows none.
+	ServiceCIDRs []networkingv1.ServiceCIDR
 	// Agents are the Cilium agents' own pods.
 	Agents []corev1.Pod
 	// Namespaces and CiliumPools are there if somebody has to know which pools of
@@ -92,6 +97,21 @@ func (s *Snapshot) Looked() Looked {
 		}
 	}
 	return l
+}
+
+// Excluded are the addresses of nodes and Services, which no pod may have.
+func (s *Snapshot) Excluded() *exclude.Set {
+	x := &exclude.Set{}
+	for i := range s.Nodes {
+		x.Put(exclude.Claimant{Kind: exclude.Node, Name: s.Nodes[i].Name}, exclude.OfNode(&s.Nodes[i]))
+	}
+	for _, cn := range s.CiliumNodes {
+		x.Put(exclude.Claimant{Kind: exclude.CiliumNode, Name: cn.Name}, exclude.Of(cn.Host))
+	}
+	for i := range s.ServiceCIDRs {
+		x.Put(exclude.Claimant{Kind: exclude.ServiceCIDR, Name: s.ServiceCIDRs[i].Name}, exclude.OfServices(&s.ServiceCIDRs[i]))
+	}
+	return x
 }
 
 // StandSince notes in s that release entries which stood in an earlier snapshot

@@ -7,6 +7,7 @@ import (
 	iputil "github.com/cilium/cilium/pkg/ip"
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	nodeaddressing "github.com/cilium/cilium/pkg/node/addressing"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -39,6 +40,8 @@ type View struct {
 	// Own are the addresses the agent uses itself: CiliumInternalIP, health and
 	// ingress.
 	Own []netip.Addr
+	// Host are the addresses of the node itself that the agent names.
+	Host []netip.Addr
 	// Limits are the knobs of the CRD family in spec.ipam.
 	Limits expand.Limits
 
@@ -64,6 +67,7 @@ func NewView(cn *ciliumv2.CiliumNode) *View {
 		entries:         cn.Spec.IPAM.Pools.Allocated,
 		Used:            make(map[netip.Addr]string, len(cn.Status.IPAM.Used)),
 		Own:             ownAddresses(cn),
+		Host:            hostAddresses(cn),
 		Limits: expand.Limits{
 			MinAllocate:       cn.Spec.IPAM.MinAllocate,
 			PreAllocate:       cn.Spec.IPAM.PreAllocate,
@@ -202,6 +206,21 @@ func ownAddresses(cn *ciliumv2.CiliumNode) []netip.Addr {
 	add(cn.Spec.HealthAddressing.IPv6)
 	add(cn.Spec.IngressAddressing.IPV4)
 	add(cn.Spec.IngressAddressing.IPV6)
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out)
+}
+
+// hostAddresses are those at which other nodes reach this one, sorted.
+func hostAddresses(cn *ciliumv2.CiliumNode) []netip.Addr {
+	var out []netip.Addr
+	for _, a := range cn.Spec.Addresses {
+		if a.Type != nodeaddressing.NodeInternalIP && a.Type != nodeaddressing.NodeExternalIP {
+			continue
+		}
+		if addr, err := netip.ParseAddr(a.IP); err == nil {
+			out = append(out, addr.Unmap())
+		}
+	}
 	slices.SortFunc(out, netip.Addr.Compare)
 	return slices.Compact(out)
 }

@@ -83,18 +83,21 @@ func TestNewView(t *testing.T) {
 				v.Release = map[netip.Addr]expand.ReleaseStatus{addrs("10.0.0.1")[0]: expand.Marked, addrs("10.0.0.2")[0]: "something new"}
 			},
 		},
-		"the agent's own addresses, each once": {
+		"the agent's own addresses and those of its node, each once": {
 			cn: func() *ciliumv2.CiliumNode {
 				cn := node(nil)
 				cn.Spec.Addresses = []ciliumv2.NodeAddress{
 					{Type: "InternalIP", IP: "192.168.0.1"}, {Type: "CiliumInternalIP", IP: "10.0.0.5"},
 					{Type: "CiliumInternalIP", IP: "fd00::5"}, {Type: "CiliumInternalIP", IP: "broken"},
+					{Type: "ExternalIP", IP: "203.0.113.1"}, {Type: "ExternalIP", IP: "broken"}, {Type: "InternalIP", IP: "192.168.0.1"},
 				}
 				cn.Spec.HealthAddressing = ciliumv2.HealthAddressingSpec{IPv4: "10.0.0.6", IPv6: "fd00::5"}
 				cn.Spec.IngressAddressing = ciliumv2.AddressPair{IPV4: "10.0.0.7"}
 				return cn
 			},
-			want: func(v *View) { v.Own = addrs("10.0.0.5", "10.0.0.6", "10.0.0.7", "fd00::5") },
+			want: func(v *View) {
+				v.Own, v.Host = addrs("10.0.0.5", "10.0.0.6", "10.0.0.7", "fd00::5"), addrs("192.168.0.1", "203.0.113.1")
+			},
 		},
 		"limits": {
 			cn: func() *ciliumv2.CiliumNode {

@@ -260,6 +260,7 @@ func TestCiliumPoolsComeLater(t *testing.T) {
 			Pods: slowWatch(synced, pod("a", "1", "n")), Agents: slowWatch(synced, agentPod("1", "c", true)),
 			CiliumNodes: slowWatch(synced, ciliumNode("n", "5", "10.0.0.0/30")),
 			CiliumPools: slowWatch(synced, ciliumPodIPPool("blue", 28)), HasCiliumPools: func() (bool, error) { return known.Load(), nil },
+			HasServiceCIDRs: func() (bool, error) { return known.Load(), nil },
 		}
 		close(feed.connected)
 		ctx, stop := context.WithCancel(t.Context())

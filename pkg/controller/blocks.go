@@ -57,7 +57,8 @@ func (r *NodeReconciler) claim(ctx context.Context, o *observation, p *familyPla
 			continue
 		}
 		created = append(created, b)
-		for _, addr := range usable(o.view.Of(p.ciliumPool), pool, b.CIDR) {
+		view := o.view.Of(p.ciliumPool)
+		for _, addr := range r.withoutExcluded(view, b.CIDR, usable(view, pool, b.CIDR)) {
 			if _, stands := o.view.Release[addr]; !stands {
 				addrs = append(addrs, addr)
 			}

@@ -36,6 +36,7 @@ const (
 	EventPoolInvalid         = "PoolInvalid"
 	EventPoolOverlapping     = "PoolOverlapping"
 	EventReservedBlocksHeld  = "ReservedBlocksHeld"
+	EventPoolCoversCluster   = "PoolCoversClusterAddresses"
 	EventPoolExhausted       = "PoolExhausted"
 	EventPoolExhaustedSoon   = "PoolExhaustedSoon"
 	EventPoolRecovered       = "PoolRecovered"
@@ -79,7 +80,7 @@ func EventType(reason string) string {
 	switch reason {
 	case EventBlockRemade, EventBlockConflict, EventBlockTooLarge, EventNodeRestored, EventNodeRemade,
 		EventAddressShortage, EventNoPool, EventFamilyNotRun, EventPoolInvalid, EventPoolOverlapping, EventPoolExhausted, EventPoolExhaustedSoon,
-		EventPoolCiliumPoolUnfit, EventReservedBlocksHeld:
+		EventPoolCiliumPoolUnfit, EventReservedBlocksHeld, EventPoolCoversCluster:
 		return corev1.EventTypeWarning
 	}
 	return corev1.EventTypeNormal

@@ -9,6 +9,7 @@ import (
 	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -21,6 +22,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 )
 
 // poolStatusDelay gathers changes of a pool's blocks into one write of its
@@ -66,6 +68,9 @@ type Sources struct {
 	// whether it knows the kind. Nil: nobody wants them.
 	CiliumPools    toolscache.ListerWatcher
 	HasCiliumPools func() (bool, error)
+	// HasServiceCIDRs asks the API server whether it knows ServiceCIDRs, which are
+	// of Kubernetes 1.33. Nil: nobody wants them.
+	HasServiceCIDRs func() (bool, error)
 }
 
 // NewFeed returns a Feed without its parts.
@@ -128,22 +133,13 @@ func (f *Feed) Start(ctx context.Context) error {
 				reflectors.Go(func() { f.later(ctx, logger, w) })
 				continue
 			}
-			f.CiliumPools.SetKnown()
+			w.found()
 		}
-		if w.Store != nil {
-			reflectors.Go(func() { w.fill(ctx) })
-			synced = append(synced, w.Store.HasSynced)
-			continue
-		}
-		informer, err := f.Cache.GetInformer(ctx, w.Object)
+		hasSynced, err := f.begin(ctx, w, &reflectors)
 		if err != nil {
-			return fmt.Errorf("watching %T: %w", w.Object, err)
+			return err
 		}
-		registration, err := informer.AddEventHandler(w.Handler)
-		if err != nil {
-			return fmt.Errorf("watching %T: %w", w.Object, err)
-		}
-		synced = append(synced, registration.HasSynced)
+		synced = append(synced, hasSynced)
 	}
 	if !toolscache.WaitForCacheSync(ctx.Done(), synced...) {
 		return nil
@@ -165,6 +161,33 @@ type Watch struct {
 	From    toolscache.ListerWatcher
 	// Known asks whether the API server knows the kind. Nil: it does.
 	Known func() (bool, error)
+	// Found, if set, is called once it is known to do so. Where it came to know the
+	// kind later, all there is has been taken in by then.
+	Found func()
+}
+
+func (w Watch) found() {
+	if w.Found != nil {
+		w.Found()
+	}
+}
+
+// begin watches a kind until ctx ends. What it returns says whether all there was
+// at first has been taken in.
+func (f *Feed) begin(ctx context.Context, w Watch, reflectors *sync.WaitGroup) (toolscache.InformerSynced, error) {
+	if w.Store != nil {
+		reflectors.Go(func() { w.fill(ctx) })
+		return w.Store.HasSynced, nil
+	}
+	informer, err := f.Cache.GetInformer(ctx, w.Object)
+	if err != nil {
+		return nil, fmt.Errorf("watching %T: %w", w.Object, err)
+	}
+	registration, err := informer.AddEventHandler(w.Handler)
+	if err != nil {
+		return nil, fmt.Errorf("watching %T: %w", w.Object, err)
+	}
+	return registration.HasSynced, nil
 }
 
 // fill lets a reflector fill Store until ctx ends.
@@ -186,7 +209,10 @@ func (f *Feed) Watches(logger logr.Logger) []Watch {
 		watches = append(watches, Watch{Object: &corev1.Namespace{}, Handler: handle(f.namespace, f.namespaceGone)})
 	}
 	if f.Mode.ManyPools() && f.From.CiliumPools != nil {
-		watches = append(watches, Watch{Object: &ciliumv2alpha1.CiliumPodIPPool{}, From: f.From.CiliumPools, Store: f.ciliumPoolStore(), Known: f.From.HasCiliumPools})
+		watches = append(watches, Watch{Object: &ciliumv2alpha1.CiliumPodIPPool{}, From: f.From.CiliumPools, Store: f.ciliumPoolStore(), Known: f.From.HasCiliumPools, Found: f.ciliumPoolsFound})
+	}
+	if f.From.HasServiceCIDRs != nil {
+		watches = append(watches, Watch{Object: &networkingv1.ServiceCIDR{}, Handler: handle(f.serviceCIDR, f.serviceCIDRGone), Known: f.From.HasServiceCIDRs})
 	}
 	return watches
 }
@@ -294,6 +320,7 @@ func (f *Feed) blockMoved(b crd.Block) {
 }
 
 func (f *Feed) ciliumNode(cn *ciliumnode.Kept) {
+	f.exclude(exclude.CiliumNode, cn.Name, exclude.Of(cn.Host))
 	was := f.Ledger.Node(cn.Name)
 	defer func() {
 		if sameFamilies(was, cn.View) {
@@ -310,6 +337,7 @@ func (f *Feed) ciliumNode(cn *ciliumnode.Kept) {
 }
 
 func (f *Feed) ciliumNodeGone(cn *ciliumnode.Kept) {
+	f.exclude(exclude.CiliumNode, cn.Name, nil)
 	f.Ledger.GoneNode(cn)
 	f.queueNode(cn.Name)
 }
@@ -342,6 +370,7 @@ func (f *Feed) poolGone(p *v1alpha1.PodIPPool) {
 }
 
 func (f *Feed) node(n *corev1.Node) {
+	f.exclude(exclude.Node, n.Name, exclude.OfNode(n))
 	f.mu.Lock()
 	f.names[n.Name] = true
 	f.mu.Unlock()
@@ -349,6 +378,7 @@ func (f *Feed) node(n *corev1.Node) {
 }
 
 func (f *Feed) nodeGone(n *corev1.Node) {
+	f.exclude(exclude.Node, n.Name, nil)
 	f.mu.Lock()
 	delete(f.names, n.Name)
 	f.mu.Unlock()

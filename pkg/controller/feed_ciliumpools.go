@@ -2,6 +2,8 @@ package controller
 
 import (
 	"context"
+	"fmt"
+	"sync"
 	"time"
 
 	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
@@ -16,7 +18,7 @@ import (
 // know yet.
 const knownEvery = 30 * time.Second
 
-// later watches CiliumPodIPPools once the API server knows them.
+// later watches a kind once the API server knows it.
 func (f *Feed) later(ctx context.Context, logger logr.Logger, w Watch) {
 	for tick := time.NewTicker(knownEvery); ; {
 		select {
@@ -27,24 +29,30 @@ func (f *Feed) later(ctx context.Context, logger logr.Logger, w Watch) {
 		}
 		known, err := w.Known()
 		if err != nil {
-			logger.Error(err, "asking whether there are CiliumPodIPPools; trying again")
+			logger.Error(err, "cannot tell whether the API server knows a kind; trying again", "kind", fmt.Sprintf("%T", w.Object))
 		}
 		if known {
 			tick.Stop()
 			break
 		}
 	}
-	synced := make(chan struct{})
-	go func() {
-		defer close(synced)
-		if toolscache.WaitForCacheSync(ctx.Done(), w.Store.HasSynced) {
-			f.CiliumPools.SetKnown()
-			f.allCiliumPools()
-			f.allPools()
-		}
-	}()
-	w.fill(ctx)
-	<-synced
+	var reflectors sync.WaitGroup
+	defer reflectors.Wait()
+	hasSynced, err := f.begin(ctx, w, &reflectors)
+	if err != nil {
+		logger.Error(err, "cannot watch a kind that the API server has come to know; restart the operator")
+		return
+	}
+	if toolscache.WaitForCacheSync(ctx.Done(), hasSynced) {
+		w.found()
+	}
+}
+
+// ciliumPoolsFound looks at all pools, as CiliumPodIPPools are known.
+func (f *Feed) ciliumPoolsFound() {
+	f.CiliumPools.SetKnown()
+	f.allCiliumPools()
+	f.allPools()
 }
 
 func (f *Feed) namespace(n *corev1.Namespace) { f.namespaceWants(n.Name, wantsOf(&n.ObjectMeta)) }

@@ -159,7 +159,8 @@ func TestFeedWaitsForEveryWatch(t *testing.T) {
 				feed.Cache = slowCache{synced: &cached}
 				feed.From = Sources{
 					Pods: slowWatch(pods, pod("a", "1", "n", "10.0.0.1")), Agents: slowWatch(agents, agentPod("1", "c", true)),
-					CiliumNodes: slowWatch(ciliumNodes, ciliumNode("n", "5", "10.0.0.0/30")),
+					CiliumNodes:     slowWatch(ciliumNodes, ciliumNode("n", "5", "10.0.0.0/30")),
+					HasServiceCIDRs: func() (bool, error) { return true, nil },
 				}
 				feed.Ledger, feed.Pools, feed.Now = ledger, NewPools(defaults(), ledger), noon
 				feed.Pods, feed.State = NewPods(), NewAgents(0)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
@@ -32,6 +33,8 @@ type Ledger struct {
 	shownNow    chan struct{}
 
 	nodes nodeRecords
+	// excluded are the addresses of nodes and Services.
+	excluded exclude.Set
 }
 
 // NewLedger is a ledger that has read nothing yet.

@@ -15,8 +15,8 @@ import (
 // nodeRecords is what the ledger remembers of CiliumNodes.
 type nodeRecords struct {
 	// foreign is what is taken because a CiliumNode names it: its podCIDRs, what
-	// multi-pool mode has allocated, and addresses in its pool or reported in use
-	// outside them and its blocks.
+	// multi-pool mode has allocated, and addresses in its pool, reported in use or of
+	// its agent outside them and its blocks.
 	foreign map[string][]netip.Prefix
 	// seen are CiliumNodes as the watch last showed them, of which foreign is
 	// made, and gone says which of them it has shown to be deleted.
@@ -178,7 +178,7 @@ func (l *Ledger) foreignOf(node string) []netip.Prefix {
 	for cidr := range l.byNode[node] {
 		covers = append(covers, cidr)
 	}
-	for _, addrs := range []iter.Seq[netip.Addr]{maps.Keys(cn.Pool), slices.Values(cn.Odd), maps.Keys(cn.Used)} {
+	for _, addrs := range []iter.Seq[netip.Addr]{maps.Keys(cn.Pool), slices.Values(cn.Odd), maps.Keys(cn.Used), slices.Values(cn.Own)} {
 		for addr := range addrs {
 			if !anyContains(covers, addr) {
 				taken = append(taken, netip.PrefixFrom(addr, addr.BitLen()))

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -82,6 +83,7 @@ func (o *Observer) blockState(b crd.Block, view *ciliumnode.View) expand.Block {
 	case view != nil:
 		s.Usable = view.PublishedIn(b.CIDR) // its pool says no more; keep what is there
 	}
+	s.Usable = o.withoutExcluded(view, b.CIDR, s.Usable)
 	switch {
 	case b.Deleting:
 		s.Request = expand.Deleted
@@ -155,6 +157,16 @@ func usable(view *ciliumnode.View, pool *crd.Pool, cidr netip.Prefix) []netip.Ad
 		return nil
 	}
 	return pool.Usable(cidr)
+}
+
+// withoutExcluded are the addresses of a block but for those of nodes and
+// Services. Where agents have whole blocks, nothing of one can be kept back.
+func (o *Observer) withoutExcluded(view *ciliumnode.View, block netip.Prefix, addrs []netip.Addr) []netip.Addr {
+	excluded := exclude.CIDRs(o.Ledger.Excluded(block))
+	if len(excluded) == 0 || view != nil && view.Whole != nil {
+		return addrs
+	}
+	return slices.DeleteFunc(addrs, func(addr netip.Addr) bool { return anyContains(excluded, addr) })
 }
 
 // wholeOf is what an agent that is told whole blocks has, and asks for, of one

@@ -18,6 +18,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
@@ -61,8 +62,11 @@ func (r *PoolReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 	}
 	obj = obj.DeepCopy()
 	pool, invalid := r.Pools.Get(obj.Name), r.Pools.Invalid(obj.Name)
-	usage := usageOf(pool, r.Ledger.PoolBlocks(obj.Name), r.Ledger.Free)
-	r.press(pool, usage)
+	excluded := r.Ledger.ExcludedFrom(pool)
+	counted := pool.Skipping(exclude.CIDRs(excluded))
+	usage := usageOf(counted, r.Ledger.PoolBlocks(obj.Name), r.Ledger.Free)
+	usage.excluded = excluded
+	r.press(counted, usage)
 	done, err := r.finalize(ctx, obj, len(usage.nodes) == 0)
 	if err != nil || done {
 		return lostRace(err)
@@ -115,6 +119,7 @@ func (r *PoolReconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPo
 	noteReturned(&obj.Status, usage.resting, r.Ledger.Block, now)
 	setConditions(obj, pool, invalid, usage, now)
 	setWindow(obj, pool, now)
+	setExcluded(obj, usage.excluded, r.Ledger.HolderOf, now)
 	r.setFamilies(obj, pool, usage, now)
 	r.setCiliumPool(obj, pool, now)
 	seen := foresee(old, &obj.Status, pool, usage, now)
@@ -146,6 +151,9 @@ func (r *PoolReconciler) tell(obj *v1alpha1.PodIPPool, old *v1alpha1.PodIPPoolSt
 	}
 	if meta.IsStatusConditionTrue(now, v1alpha1.PoolReservedHeld) && !meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolReservedHeld) {
 		r.Events.pool(obj, EventReservedBlocksHeld, messageOf(now, v1alpha1.PoolReservedHeld))
+	}
+	if meta.IsStatusConditionTrue(now, v1alpha1.PoolCoversCluster) && !meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolCoversCluster) {
+		r.Events.pool(obj, EventPoolCoversCluster, messageOf(now, v1alpha1.PoolCoversCluster))
 	}
 	if meta.IsStatusConditionTrue(now, v1alpha1.PoolExhaustedSoon) && !meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolExhaustedSoon) {
 		r.Events.pool(obj, EventPoolExhaustedSoon, messageOf(now, v1alpha1.PoolExhaustedSoon))

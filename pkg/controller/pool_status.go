@@ -13,6 +13,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
@@ -44,8 +45,10 @@ type poolUsage struct {
 	families []familyUsage
 	resting  []crd.Block // in no order
 	// reserved are the blocks held, in no order, that the pool would not assign
-	// again, as they overlap a reserved range.
+	// again, as they overlap a reserved range or an address of a node or Service.
 	reserved []crd.Block
+	// excluded are the addresses of nodes and Services that the pool covers.
+	excluded []exclude.Range
 }
 
 type familyUsage struct {

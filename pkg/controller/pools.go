@@ -118,6 +118,19 @@ func (p *Pools) Get(name string) *crd.Pool {
 	return p.resolved[name]
 }
 
+// Touching are the names of the pools that cover addresses of cidr.
+func (p *Pools) Touching(cidr netip.Prefix) []string {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	var names []string
+	for name, pool := range p.resolved {
+		if pool.Touches(cidr) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // Invalid is what is wrong with the spec of a pool, or nil. Get tells whether the
 // pool serves nevertheless.
 func (p *Pools) Invalid(name string) error {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -176,15 +177,18 @@ func sourcesOf(mgr manager.Manager, s Settings) (Sources, error) {
 		return Sources{}, err
 	}
 	kind, plural := s.Mode.Resource()
+	services := networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR")
+	hasServiceCIDRs := func() (bool, error) { return knows(mgr.GetRESTMapper(), services) }
 	ciliumNodes, err := l.of(kind, plural, metav1.NamespaceAll, labels.Everything(), fields.Everything())
 	if err != nil || !s.Mode.ManyPools() {
-		return Sources{Pods: pods, Agents: agents, CiliumNodes: ciliumNodes}, err
+		return Sources{Pods: pods, Agents: agents, CiliumNodes: ciliumNodes, HasServiceCIDRs: hasServiceCIDRs}, err
 	}
 	pools := ciliumv2alpha1.SchemeGroupVersion.WithKind(ciliumv2alpha1.CPIPKindDefinition)
 	ciliumPools, err := l.of(pools, ciliumv2alpha1.CPIPPluralName, metav1.NamespaceAll, labels.Everything(), fields.Everything())
 	return Sources{
 		Pods: pods, Agents: agents, CiliumNodes: ciliumNodes, CiliumPools: ciliumPools,
-		HasCiliumPools: func() (bool, error) { return knows(mgr.GetRESTMapper(), pools) },
+		HasServiceCIDRs: hasServiceCIDRs,
+		HasCiliumPools:  func() (bool, error) { return knows(mgr.GetRESTMapper(), pools) },
 	}, err
 }
 

@@ -66,6 +66,37 @@ func (p *Pool) Skips(block netip.Prefix) bool {
 	return overlapsAny(p.skipped[ipalloc.FamilyOf(block.Addr())], block)
 }
 
+// Skipping returns the pool as if no block that shares addresses with one of cidrs
+// were assigned either: for counts. The pool may be nil.
+func (p *Pool) Skipping(cidrs []netip.Prefix) *Pool {
+	if p == nil || len(cidrs) == 0 {
+		return p
+	}
+	skipping := *p
+	for _, f := range ipalloc.Families() {
+		ranges, ok := p.Ranges(f)
+		if !ok {
+			continue
+		}
+		var all netipx.IPSetBuilder
+		for _, s := range p.skipped[f] {
+			all.AddPrefix(s)
+		}
+		for _, c := range cidrs {
+			for _, r := range ranges.CIDRs {
+				if c.Overlaps(r.CIDR) {
+					both := narrower(c, r.CIDR)
+					all.AddPrefix(blockOf(both.Addr(), min(both.Bits(), ranges.Bits)))
+				}
+			}
+		}
+		if set, err := all.IPSet(); err == nil {
+			skipping.skipped[f] = set.Prefixes()
+		}
+	}
+	return &skipping
+}
+
 // overlapsAny reports whether cidr shares addresses with one of sorted, which
 // share none among themselves.
 func overlapsAny(sorted []netip.Prefix, cidr netip.Prefix) bool {

@@ -17,6 +17,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -66,6 +67,7 @@ func newCluster(s *audit.Snapshot, kept *keeper, settings controller.Settings) *
 	for _, o := range c.carriers() {
 		c.ledger.ObservedNode(s.Mode.Keep(o))
 	}
+	s.Excluded().Each(func(by exclude.Claimant, cidrs []netip.Prefix) { c.ledger.Exclude(by, cidrs) })
 	c.ledger.SetReady()
 	for i := range s.Pools {
 		c.poolOf[s.Pools[i].Name] = &s.Pools[i]

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -26,8 +27,19 @@ type effect struct {
 	// RoutesAdded and RoutesRemoved count the podCIDRs that come and go.
 	RoutesAdded   int `json:"routesAdded"`
 	RoutesRemoved int `json:"routesRemoved"`
+	// Covered are the addresses of nodes and Services that a pool would cover, by
+	// pool: no pod would get them.
+	Covered []covered `json:"covered,omitempty"`
 	// InUse counts the addresses in use of the blocks that would have to go.
 	InUse int `json:"inUse"`
+}
+
+// covered is what a pool would cover of the addresses of nodes and Services.
+type covered struct {
+	Pool  string `json:"pool"`
+	Count int    `json:"count"`
+	// Addresses name the first of them, and whose they are.
+	Addresses string `json:"addresses"`
 }
 
 type poolChange struct {
@@ -127,6 +139,11 @@ func effectOf(before, after *cluster) effect {
 		}
 		if was != r.State {
 			x.Pools = append(x.Pools, poolChange{Pool: r.Pool, Family: r.Family, Before: was, After: r.State, Message: r.Message, Free: r.Free})
+		}
+	}
+	for _, name := range after.pools.Names() {
+		if excluded := after.ledger.ExcludedFrom(after.pools.Get(name)); len(excluded) > 0 {
+			x.Covered = append(x.Covered, covered{Pool: name, Count: len(excluded), Addresses: exclude.Words(excluded, after.ledger.HolderOf)})
 		}
 	}
 	return x
@@ -232,6 +249,9 @@ func (x *effect) text(w io.Writer) error {
 	var s story
 	for _, p := range x.Pools {
 		s.say("pool %s %s: %s -> %s (%s free)%s", p.Pool, p.Family, p.Before, p.After, plural(int(min(p.Free, 1<<40)), "block", "blocks"), prefixed(": ", p.Message))
+	}
+	for _, p := range x.Covered {
+		s.say("pool %s covers %s: no pod gets these addresses, and no node a block that contains one", p.Pool, p.Addresses)
 	}
 	claimed, missing, leaving, orphaned := 0, 0, 0, 0
 	for i := range x.Nodes {

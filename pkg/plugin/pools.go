@@ -15,6 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
@@ -139,6 +140,7 @@ func (c *cluster) poolRows() []poolRow {
 }
 
 func (c *cluster) poolRow(pool *crd.Pool, f ipalloc.Family, used map[string]int) poolRow {
+	pool = pool.Skipping(exclude.CIDRs(c.ledger.ExcludedFrom(pool)))
 	r := poolRow{Pool: pool.Name, Family: f.String(), Priority: pool.Priority, CIDRs: []string{}}
 	if ranges, ok := pool.Ranges(f); ok {
 		r.BlockBits = ranges.Bits
@@ -157,7 +159,7 @@ func (c *cluster) poolRow(pool *crd.Pool, f ipalloc.Family, used map[string]int)
 		if familyOf(b) == f {
 			tally.Add(b)
 			if pool.Skips(b.CIDR) {
-				skipped.Add(b) // held before its range was reserved
+				skipped.Add(b) // held before its range was reserved or excluded
 			}
 			r.Addresses += c.usable(b)
 			r.Used += used[b.Name]

@@ -281,6 +281,21 @@ func nodeFaults() map[audit.Reason]fault {
 			},
 			want: []string{"NodeShortOfAddresses Node/NODE"},
 		},
+		audit.ClusterAddressInUse: {
+			plant: func(p *place) {
+				node := &corev1.Node{}
+				if err := p.client.Get(p.Context(), client.ObjectKey{Name: p.node}, node); err != nil {
+					p.Fatal(err)
+				}
+				node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: p.ip(2)}}
+				p.updateStatus(node)
+			},
+			want: []string{"ClusterAddressInUse CiliumNode/NODE 10.0.N.2", "PoolCoversClusterAddresses PodIPPool/main 10.0.N.2"},
+		},
+		audit.PoolCoversCluster: {
+			plant: func(p *place) { p.pool("services", nil, "10.96.0.0/24") },
+			want:  []string{"PoolCoversClusterAddresses PodIPPool/services 10.96.0.0/16"},
+		},
 		audit.PoolsOverlap: {
 			plant: func(p *place) { p.pool("second", nil, "10.0.128.0/17", "10.9.0.0/24") },
 			want:  []string{"PoolsOverlap PodIPPool/second PodIPPool/main 10.0.128.0/17"},

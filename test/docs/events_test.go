@@ -146,7 +146,8 @@ func TestEventsPage(t *testing.T) {
 // poolConditions are all that the code sets of a pool's conditions, as "type
 // status reason": set(type, status, reason, message), and what foretold returns
 // of ExhaustedSoon, windowIs of MaintenanceWindow, reservedIs of
-// ReservedBlocksHeld, familiesAre of FamilyNotRun, and ciliumPoolIs of
+// ReservedBlocksHeld, excludedIs of CoversClusterAddresses, familiesAre of
+// FamilyNotRun, and ciliumPoolIs of
 // CiliumPodIPPool.
 func poolConditions(t *testing.T) []string {
 	t.Helper()
@@ -182,6 +183,8 @@ func poolConditions(t *testing.T) []string {
 						note(values["PoolFamilyNotRun"], n.Results[0], n.Results[1])
 					case "reservedIs":
 						note(values["PoolReservedHeld"], n.Results[0], n.Results[1])
+					case "excludedIs":
+						note(values["PoolCoversCluster"], n.Results[0], n.Results[1])
 					case "ciliumPoolIs":
 						note(values["PoolCiliumPool"], n.Results[0], n.Results[1])
 					}
@@ -246,7 +249,7 @@ func TestOnePlaceForEvents(t *testing.T) {
 		}
 	}
 	sameSet(t, "functions that send events", where["Eventf"], []string{"sendWith"})
-	sameSet(t, "functions that set conditions", where["SetStatusCondition"], []string{"setConditions", "setForecast", "setWindow", "setReserved", "setCiliumPool", "setFamilies", "conflict", "SetBlockPhase", "SetBlockHeld"})
+	sameSet(t, "functions that set conditions", where["SetStatusCondition"], []string{"setConditions", "setForecast", "setWindow", "setReserved", "setExcluded", "setCiliumPool", "setFamilies", "conflict", "SetBlockPhase", "SetBlockHeld"})
 	if len(where["Event"]) > 0 {
 		t.Errorf("%v send events", where["Event"])
 	}

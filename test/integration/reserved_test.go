@@ -2,11 +2,14 @@ package integration
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -48,6 +51,79 @@ func TestReservedInsideABlock(t *testing.T) {
 	e.node("n2", nil)
 	e.hasBlocks("n2", 1)
 	e.blockIs("n2", "10.1.0.64/27")
+}
+
+// Addresses of nodes and Services are not for pods, where a pool covers them: no
+// block with one is assigned, one in a block that a node holds leaves unless it is
+// in use, and the pool reports them.
+func TestNodeAddressesAreNotForPods(t *testing.T) {
+	e := newEnv(t)
+	e.bareNode("first", nil)
+	e.nodeAddress("first", "10.1.0.5")
+	e.start(quick())
+	e.pool("all", nil, "10.1.0.0/25", "10.96.4.0/24")
+	e.node("n1", nil)
+	covered := e.condition("all", v1alpha1.PoolCoversCluster, metav1.ConditionTrue, controller.ReasonExcluded)
+	for _, want := range []string{"10.1.0.5 of Node first", "10.96.0.0/16 of ServiceCIDR kubernetes"} {
+		if !strings.Contains(covered, want) {
+			t.Errorf("the message does not name %s: %s", want, covered)
+		}
+	}
+	e.event("all", controller.EventPoolCoversCluster)
+	e.hasBlocks("n1", 1)
+	for _, b := range e.blocks("") {
+		if blockIn(b, "10.1.0.0/27") || blockIn(b, "10.96.0.0/16") {
+			t.Errorf("node %s got block %s", b.Spec.NodeName, b.Spec.CIDR)
+		}
+	}
+
+	var free, used netip.Addr
+	block := netip.MustParsePrefix(e.blocks("n1")[0].Spec.CIDR)
+	e.pods("n1", "load", 3)
+	e.running("load", 3)
+	e.reported("n1", 4)
+	inUse := e.agents["n1"].Addresses()
+	for addr := block.Addr().Next(); block.Contains(addr); addr = addr.Next() {
+		if _, is := inUse[addr]; is {
+			used = addr
+		} else if !free.IsValid() {
+			free = addr
+		}
+	}
+	e.bareNode("second", nil)
+	e.nodeAddress("second", free.String(), used.String())
+	e.eventuallyOn("the free address leaves", "n1", func(cn *ciliumv2.CiliumNode) error {
+		if _, there := cn.Spec.IPAM.Pool[free.String()]; there {
+			return fmt.Errorf("%s is published", free)
+		}
+		if _, there := cn.Spec.IPAM.Pool[used.String()]; !there {
+			t.Fatalf("%s was in use, and was taken away", used)
+		}
+		return nil
+	})
+	e.eventually("the block is named", func() error {
+		if m := e.condition("all", v1alpha1.PoolCoversCluster, metav1.ConditionTrue, controller.ReasonExcluded); !strings.Contains(m, used.String()+" of Node second (in block "+block.String()+" of node n1)") {
+			return fmt.Errorf("the message is: %s", m)
+		}
+		return nil
+	})
+	e.usedArePublished("n1")
+}
+
+// nodeAddress gives a Node other internal addresses.
+func (e *env) nodeAddress(name string, addresses ...string) {
+	e.t.Helper()
+	n := &corev1.Node{}
+	if err := e.client.Get(e.ctx, client.ObjectKey{Name: name}, n); err != nil {
+		e.t.Fatal(err)
+	}
+	n.Status.Addresses = nil
+	for _, a := range addresses {
+		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
+	}
+	if err := e.client.Status().Update(e.ctx, n); err != nil {
+		e.t.Fatal(err)
+	}
 }
 
 // blockIs fails where a node's only block is another one.

@@ -10,6 +10,7 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,7 +27,7 @@ import (
 
 // Reader reads clusters.
 type Reader struct {
-	// Client must know Nodes, Pods, CiliumNodes, PodIPPools and PodIPBlocks; with Asks,
+	// Client must know Nodes, Pods, ServiceCIDRs, CiliumNodes, PodIPPools and PodIPBlocks; with Asks,
 	// Namespaces and CiliumPodIPPools.
 	Client client.Reader
 	// AgentNamespace and AgentSelector find the agents' pods.
@@ -106,6 +107,9 @@ func (r *Reader) readRest(ctx context.Context, s *audit.Snapshot, views *ciliumn
 	if err != nil {
 		return err
 	}
+	if err := r.readServiceCIDRs(ctx, s); err != nil {
+		return err
+	}
 	if err := r.readAsks(ctx, s); err != nil {
 		return err
 	}
@@ -113,6 +117,23 @@ func (r *Reader) readRest(ctx context.Context, s *audit.Snapshot, views *ciliumn
 		s.Agents = append(s.Agents, l.Items...)
 		return len(l.Items)
 	}, client.InNamespace(r.AgentNamespace), client.MatchingLabelsSelector{Selector: r.AgentSelector})
+}
+
+// readServiceCIDRs reads what Services get addresses from. A cluster older than
+// Kubernetes 1.33 does not know them.
+func (r *Reader) readServiceCIDRs(ctx context.Context, s *audit.Snapshot) error {
+	err := list(ctx, r, "ServiceCIDRs", func(l *networkingv1.ServiceCIDRList) int {
+		for i := range l.Items {
+			s.ServiceCIDRs = append(s.ServiceCIDRs, networkingv1.ServiceCIDR{
+				ObjectMeta: metav1.ObjectMeta{Name: l.Items[i].Name}, Spec: l.Items[i].Spec,
+			})
+		}
+		return len(l.Items)
+	})
+	if meta.IsNoMatchError(err) {
+		return nil
+	}
+	return err
 }
 
 // asks reports whether pods ask for one of several pools, and somebody has to know.
@@ -210,6 +231,6 @@ func stripNode(n *corev1.Node) corev1.Node {
 	return corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, Labels: n.Labels, Annotations: n.Annotations},
 		Spec:       corev1.NodeSpec{Taints: n.Spec.Taints, PodCIDR: n.Spec.PodCIDR, PodCIDRs: n.Spec.PodCIDRs, Unschedulable: n.Spec.Unschedulable},
-		Status:     corev1.NodeStatus{Conditions: n.Status.Conditions},
+		Status:     corev1.NodeStatus{Conditions: n.Status.Conditions, Addresses: n.Status.Addresses},
 	}
 }

@@ -10,6 +10,9 @@ const (
 	// range of the pool and would not be assigned again. It is absent where the
 	// pool skips no block.
 	PoolReservedHeld = "ReservedBlocksHeld"
+	// PoolCoversCluster is True while the pool covers addresses of nodes or Services,
+	// which no pod gets. It is absent where it covers none.
+	PoolCoversCluster = "CoversClusterAddresses"
 	// PoolExhausted is True while the pool has no free block.
 	PoolExhausted = "Exhausted"
 	// PoolExhaustedSoon is True while the pool has free blocks, and is expected

@@ -1,0 +1,35 @@
+package controller
+
+import (
+	"net/netip"
+	"slices"
+
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
+)
+
+// exclude takes in what an object of the cluster has that no pod may get, and looks
+// at the nodes and pools concerned alone.
+func (f *Feed) exclude(kind, name string, cidrs []netip.Prefix) {
+	added, removed := f.Ledger.Exclude(exclude.Claimant{Kind: kind, Name: name}, cidrs)
+	for _, p := range slices.Concat(added, removed) {
+		for _, held := range f.Ledger.HeldIn(p) {
+			f.queueNode(held.Owner.Node)
+		}
+		for _, pool := range f.Pools.Touching(p) {
+			f.queuePool(pool, poolStatusDelay)
+		}
+	}
+	if len(removed) > 0 {
+		f.WakeStarving()
+	}
+}
+
+func (f *Feed) serviceCIDR(s *networkingv1.ServiceCIDR) {
+	f.exclude(exclude.ServiceCIDR, s.Name, exclude.OfServices(s))
+}
+
+func (f *Feed) serviceCIDRGone(s *networkingv1.ServiceCIDR) {
+	f.exclude(exclude.ServiceCIDR, s.Name, nil)
+}

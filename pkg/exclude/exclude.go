@@ -1,0 +1,160 @@
+// Package exclude knows the addresses of the cluster itself, which pods must never
+// get: those of nodes, and the ranges that Services get theirs from. It owns who
+// has which of them, and finds those that a range covers.
+//
+// It never talks to Kubernetes, and it does not know pools or blocks.
+package exclude
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// The kinds of claimants.
+const (
+	Node        = "Node"
+	CiliumNode  = "CiliumNode"
+	ServiceCIDR = "ServiceCIDR"
+)
+
+// Claimant is an object that has addresses of the cluster.
+type Claimant struct{ Kind, Name string }
+
+func (c Claimant) String() string { return c.Kind + " " + c.Name }
+
+func (c Claimant) compare(other Claimant) int {
+	return cmp.Or(cmp.Compare(c.Kind, other.Kind), cmp.Compare(c.Name, other.Name))
+}
+
+// Range is an address or a range that no pod may have anything of.
+type Range struct {
+	CIDR netip.Prefix
+	// By is who has it: the first of them, by kind and name.
+	By Claimant
+}
+
+func (r Range) String() string {
+	if r.CIDR.IsSingleIP() {
+		return r.CIDR.Addr().String() + " of " + r.By.String()
+	}
+	return r.CIDR.String() + " of " + r.By.String()
+}
+
+// Set is the addresses of all claimants. The zero Set is empty and may be used. It
+// must not be copied.
+type Set struct {
+	byClaimant map[Claimant][]netip.Prefix
+	claimants  map[netip.Prefix][]Claimant // sorted, never empty
+	// index finds those that share addresses with a range in a few steps, however
+	// many there are.
+	index ipalloc.Space
+}
+
+// Put replaces what a claimant has: CIDRs without host bits, each once. It returns
+// those that nobody had before, and those that nobody has any more.
+func (s *Set) Put(by Claimant, cidrs []netip.Prefix) (added, removed []netip.Prefix) {
+	old := s.byClaimant[by]
+	if slices.Equal(old, cidrs) {
+		return nil, nil
+	}
+	if s.byClaimant == nil {
+		s.byClaimant, s.claimants = map[Claimant][]netip.Prefix{}, map[netip.Prefix][]Claimant{}
+	}
+	for _, p := range cidrs {
+		if len(s.claimants[p]) == 0 {
+			added = append(added, p)
+			_ = s.index.Restore(ipalloc.Held{CIDR: p}) // that another one overlaps it is no conflict here
+		}
+		if i, there := slices.BinarySearchFunc(s.claimants[p], by, Claimant.compare); !there {
+			s.claimants[p] = slices.Insert(s.claimants[p], i, by)
+		}
+	}
+	for _, p := range old {
+		if !slices.Contains(cidrs, p) && s.take(by, p) {
+			removed = append(removed, p)
+		}
+	}
+	if s.byClaimant[by] = cidrs; len(cidrs) == 0 {
+		delete(s.byClaimant, by)
+	}
+	return added, removed
+}
+
+// take ends a claim, and reports whether it was the last one.
+func (s *Set) take(by Claimant, p netip.Prefix) bool {
+	left := slices.DeleteFunc(s.claimants[p], func(c Claimant) bool { return c == by })
+	if len(left) > 0 {
+		s.claimants[p] = left
+		return false
+	}
+	delete(s.claimants, p)
+	s.index.Release(p)
+	return true
+}
+
+// Each calls f with all claimants, in no order.
+func (s *Set) Each(f func(by Claimant, cidrs []netip.Prefix)) {
+	for by, cidrs := range s.byClaimant {
+		f(by, cidrs)
+	}
+}
+
+// In returns what shares addresses with cidr, sorted.
+func (s *Set) In(cidr netip.Prefix) []Range {
+	if len(s.claimants) == 0 {
+		return nil
+	}
+	var out []Range
+	if by := s.claimants[cidr]; len(by) > 0 {
+		out = append(out, Range{CIDR: cidr, By: by[0]})
+	}
+	for _, h := range s.index.Overlapping(cidr) {
+		out = append(out, Range{CIDR: h.CIDR, By: s.claimants[h.CIDR][0]})
+	}
+	slices.SortFunc(out, Range.compare)
+	return out
+}
+
+// InAll returns what shares addresses with any of cidrs, sorted, each once.
+func (s *Set) InAll(cidrs []netip.Prefix) []Range {
+	var out []Range
+	for _, p := range cidrs {
+		out = append(out, s.In(p)...)
+	}
+	slices.SortFunc(out, Range.compare)
+	return slices.Compact(out)
+}
+
+func (r Range) compare(other Range) int { return r.CIDR.Compare(other.CIDR) }
+
+// CIDRs are those of ranges.
+func CIDRs(ranges []Range) []netip.Prefix {
+	out := make([]netip.Prefix, 0, len(ranges))
+	for _, r := range ranges {
+		out = append(out, r.CIDR)
+	}
+	return out
+}
+
+// Words name the first few of some ranges, each with what note says of it.
+func Words(ranges []Range, note func(Range) string) string {
+	const named = 5
+	var parts []string
+	for _, r := range ranges[:min(len(ranges), named)] {
+		part := r.String()
+		if s := note(r); s != "" {
+			part += " (" + s + ")"
+		}
+		parts = append(parts, part)
+	}
+	words := strings.Join(parts, ", ")
+	if more := len(ranges) - named; more > 0 {
+		words += fmt.Sprintf(" and %d more", more)
+	}
+	return words
+}

@@ -1,0 +1,127 @@
+package exclude
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+)
+
+func prefixes(list ...string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, s := range list {
+		out = append(out, netip.MustParsePrefix(s))
+	}
+	return out
+}
+
+func TestObjects(t *testing.T) {
+	n := &corev1.Node{}
+	n.Status.Addresses = []corev1.NodeAddress{
+		{Type: corev1.NodeInternalIP, Address: "192.0.2.7"}, {Type: corev1.NodeInternalIP, Address: "fd00::7"},
+		{Type: corev1.NodeExternalIP, Address: "::ffff:198.51.100.7"}, {Type: corev1.NodeExternalIP, Address: "192.0.2.7"},
+		{Type: corev1.NodeHostName, Address: "10.0.0.1"}, {Type: corev1.NodeInternalIP, Address: "none"},
+	}
+	s := &networkingv1.ServiceCIDR{Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"fd00:96::/112", "10.96.0.0/12", "x"}}}
+	for name, test := range map[string]struct{ got, want []netip.Prefix }{
+		"a Node":        {OfNode(n), prefixes("192.0.2.7/32", "198.51.100.7/32", "fd00::7/128")},
+		"a ServiceCIDR": {OfServices(s), prefixes("10.96.0.0/12", "fd00:96::/112")},
+		"addresses":     {Of([]netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.1")}), prefixes("10.0.0.1/32", "10.0.0.2/32")},
+	} {
+		if fmt.Sprint(test.got) != fmt.Sprint(test.want) {
+			t.Errorf("%s: %v, want %v", name, test.got, test.want)
+		}
+	}
+}
+
+// A Node and its CiliumNode name the same address: it goes with the last of them.
+func TestSharedAddress(t *testing.T) {
+	var s Set
+	node, ciliumNode := Claimant{Node, "a"}, Claimant{CiliumNode, "a"}
+	for i, step := range []struct {
+		by             Claimant
+		cidrs          []netip.Prefix
+		added, removed int
+	}{
+		{node, prefixes("10.0.0.5/32"), 1, 0},
+		{ciliumNode, prefixes("10.0.0.5/32"), 0, 0},
+		{node, nil, 0, 0},
+		{ciliumNode, prefixes("10.0.0.6/32"), 1, 1},
+		{ciliumNode, nil, 0, 1},
+	} {
+		added, removed := s.Put(step.by, step.cidrs)
+		if len(added) != step.added || len(removed) != step.removed {
+			t.Errorf("step %d: added %v, removed %v", i, added, removed)
+		}
+	}
+	if len(s.byClaimant)+len(s.claimants) > 0 {
+		t.Errorf("something is kept: %v %v", s.byClaimant, s.claimants)
+	}
+}
+
+// What a Set finds is what a list of all finds.
+func TestSetAgainstList(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	cidr := func() netip.Prefix {
+		p, err := netip.AddrFrom4([4]byte{10, 0, 0, byte(r.IntN(256))}).Prefix(24 + r.IntN(9))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	var s Set
+	all := map[Claimant][]netip.Prefix{}
+	for i := range 2000 {
+		by := Claimant{Node, fmt.Sprint(r.IntN(8))}
+		var has []netip.Prefix
+		for range r.IntN(4) {
+			has = append(has, cidr())
+		}
+		all[by] = sorted(has)
+		s.Put(by, all[by])
+		in := cidr()
+		var want []netip.Prefix
+		for _, cidrs := range all {
+			for _, p := range cidrs {
+				if p.Overlaps(in) {
+					want = append(want, p)
+				}
+			}
+		}
+		if got := CIDRs(s.In(in)); fmt.Sprint(got) != fmt.Sprint(sorted(want)) {
+			t.Fatalf("step %d: in %s are %v, want %v", i, in, got, want)
+		}
+		for _, found := range s.In(in) {
+			if !slices.Contains(all[found.By], found.CIDR) {
+				t.Fatalf("step %d: %s has no %s", i, found.By, found.CIDR)
+			}
+		}
+	}
+}
+
+func TestWords(t *testing.T) {
+	var s Set
+	s.Put(Claimant{ServiceCIDR, "kubernetes"}, prefixes("10.96.0.0/12"))
+	for i := range 9 {
+		s.Put(Claimant{Node, fmt.Sprint("n", i)}, prefixes(fmt.Sprintf("10.0.0.%d/32", i)))
+	}
+	words := Words(s.InAll(prefixes("10.96.0.0/12", "10.0.0.0/8")), func(r Range) string {
+		if r.By.Name == "n1" {
+			return "in block 10.0.0.0/27"
+		}
+		return ""
+	})
+	want := "10.0.0.0 of Node n0, 10.0.0.1 of Node n1 (in block 10.0.0.0/27), 10.0.0.2 of Node n2, 10.0.0.3 of Node n3, 10.0.0.4 of Node n4 and 5 more"
+	if diff := cmp.Diff(want, words); diff != "" {
+		t.Error(diff)
+	}
+	if one := Words(s.In(netip.MustParsePrefix("10.100.0.0/24")), func(Range) string { return "" }); !strings.Contains(one, "10.96.0.0/12 of ServiceCIDR kubernetes") {
+		t.Error(one)
+	}
+}
