@@ -28,7 +28,7 @@ func draining(m v1alpha1.MaintenancePolicy) *v1alpha1.PodIPPool {
 
 // nightly is open for an hour, ten hours after noon.
 func nightly() v1alpha1.MaintenancePolicy {
-	return v1alpha1.MaintenancePolicy{Windows: []v1alpha1.MaintenanceWindow{{Schedule: "0 22 * * *", Duration: metav1.Duration{Duration: time.Hour}}}}
+	return v1alpha1.MaintenancePolicy{Windows: []v1alpha1.MaintenanceWindow{{Schedule: "0 22 * * *", Duration: "1h"}}}
 }
 
 // threeBlocks are a node's, of the range that drains: just enough for it.

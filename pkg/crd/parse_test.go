@@ -30,8 +30,8 @@ func TestPoolFrom(t *testing.T) {
 		IPv6:     ipv6(122, "fd00:10::/48"),
 		Reserved: []string{"100.162.224.0/28", "100.162.224.16/28", "fd00:10::/64"},
 		Expand:   v1alpha1.ExpandPolicy{ThresholdPercent: ptr[int32](90), MaxBlocksPerNode: ptr[int32](3)},
-		Reclaim:  v1alpha1.ReclaimPolicy{IdleFor: &metav1.Duration{Duration: time.Hour}, Disabled: true},
-		Cooldown: &metav1.Duration{Duration: time.Hour},
+		Reclaim:  v1alpha1.ReclaimPolicy{IdleFor: ptr[v1alpha1.Duration]("1h"), Disabled: true},
+		Cooldown: ptr[v1alpha1.Duration]("1h"),
 	})
 	obj.UID, obj.Generation, obj.DeletionTimestamp = "u", 7, ptr(birth(2))
 	got := poolFrom(t, obj)
@@ -205,16 +205,16 @@ func TestPoolFromRefuses(t *testing.T) {
 		"policy out of range": {
 			spec: with(func(s *v1alpha1.PodIPPoolSpec) {
 				s.Expand = v1alpha1.ExpandPolicy{ThresholdPercent: ptr[int32](0), MinFree: ptr[int32](-1), MaxBlocksPerNode: ptr[int32](1025)}
-				s.Reclaim = v1alpha1.ReclaimPolicy{ThresholdPercent: ptr[int32](100), IdleFor: &metav1.Duration{Duration: -time.Second}}
-				s.Cooldown = &metav1.Duration{Duration: 25 * time.Hour}
+				s.Reclaim = v1alpha1.ReclaimPolicy{ThresholdPercent: ptr[int32](100), IdleFor: ptr[v1alpha1.Duration]("-1s")}
+				s.Cooldown = ptr[v1alpha1.Duration]("25h")
 			}),
 			want: []string{
 				"spec.expand.thresholdPercent: Invalid value: 0: must be from 1 to 100",
 				"spec.expand.minFree: Invalid value: -1: must be from 0 to 4096",
 				"spec.expand.maxBlocksPerNode: Invalid value: 1025: must be from 1 to 1024",
 				"spec.reclaim.thresholdPercent: Invalid value: 100: must be from 0 to 99",
-				`spec.reclaim.idleFor: Invalid value: "-1s": must be from 0s to 168h0m0s`,
-				`spec.cooldown: Invalid value: "25h0m0s": must be from 0s to 24h0m0s`,
+				`spec.reclaim.idleFor: Invalid value: "-1s": is not a duration in whole h, m, s or ms: write it like 90s, 1m or 1h30m`,
+				`spec.cooldown: Invalid value: "25h": must be from 0s to 24h`,
 			},
 		},
 		"expand meets the default of reclaim": {

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -75,13 +74,17 @@ func setInt(to *int, from *int32, lowest, highest int32, path *field.Path) field
 	return nil
 }
 
-func setDuration(to *time.Duration, from *metav1.Duration, highest time.Duration, path *field.Path) field.ErrorList {
+func setDuration(to *time.Duration, from *v1alpha1.Duration, highest time.Duration, path *field.Path) field.ErrorList {
 	if from == nil {
 		return nil
 	}
-	if from.Duration < 0 || from.Duration > highest {
-		return field.ErrorList{field.Invalid(path, from.Duration.String(), fmt.Sprintf("must be from 0s to %s", highest))}
+	d, err := from.Parse()
+	switch {
+	case err != nil:
+		return field.ErrorList{field.Invalid(path, *from, err.Error())}
+	case d > highest:
+		return field.ErrorList{field.Invalid(path, *from, fmt.Sprintf("must be from 0s to %s", v1alpha1.NewDuration(highest)))}
 	}
-	*to = from.Duration
+	*to = d
 	return nil
 }

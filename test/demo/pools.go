@@ -57,7 +57,7 @@ func (s *stage) hurry(ctx context.Context, names []string) error {
 			continue
 		}
 		patch := client.MergeFrom(pool.DeepCopy())
-		pool.Spec.Reclaim.IdleFor = ptr.To(metav1.Duration{Duration: idleFor.Truncate(time.Second)})
+		pool.Spec.Reclaim.IdleFor = ptr.To(v1alpha1.NewDuration(idleFor.Truncate(time.Second)))
 		if err := s.client.Patch(ctx, pool, patch); err != nil {
 			return fmt.Errorf("change pool %s: %w", name, err)
 		}

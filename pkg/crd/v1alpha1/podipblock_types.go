@@ -28,7 +28,7 @@ type PodIPBlock struct {
 	Spec PodIPBlockSpec `json:"spec"`
 	// status is absent while the block is in service.
 	// +optional
-	Status PodIPBlockStatus `json:"status,omitempty"`
+	Status PodIPBlockStatus `json:"status,omitzero"`
 }
 
 // PodIPBlockList is a list of PodIPBlocks.

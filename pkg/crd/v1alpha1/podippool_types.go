@@ -28,7 +28,7 @@ type PodIPPool struct {
 	Spec PodIPPoolSpec `json:"spec"`
 	// status is what the operator sees.
 	// +optional
-	Status PodIPPoolStatus `json:"status,omitempty"`
+	Status PodIPPoolStatus `json:"status,omitzero"`
 }
 
 // PodIPPoolList is a list of PodIPPools.
@@ -105,25 +105,24 @@ type PodIPPoolSpec struct {
 
 	// expand says when a node gets another block.
 	// +optional
-	Expand ExpandPolicy `json:"expand,omitempty"`
+	Expand ExpandPolicy `json:"expand,omitzero"`
 
 	// reclaim says when a node gives a block back.
 	// +optional
-	Reclaim ReclaimPolicy `json:"reclaim,omitempty"`
+	Reclaim ReclaimPolicy `json:"reclaim,omitzero"`
 
 	// maintenance says when blocks may begin to leave their nodes, and how many
 	// in an hour.
 	// +optional
-	Maintenance MaintenancePolicy `json:"maintenance,omitempty"`
+	Maintenance MaintenancePolicy `json:"maintenance,omitzero"`
 
 	// cooldown is how long a returned block rests before another node may have
 	// it, so that routes to its old node are gone everywhere. Default: the
 	// operator's --cooldown (1m).
-	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:MaxLength=20
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}([.][0-9]{1,3})?(ms|s|m|h))+$') && duration(self) <= duration('24h')",message="cooldown must be a duration between 0s and 24h, as in 90s, 1m or 1h30m"
+	// +kubebuilder:validation:MaxLength=28
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$') && duration(self) <= duration('24h')",message="cooldown must be a duration between 0s and 24h in whole h, m, s or ms, as in 90s, 1m or 1h30m"
 	// +optional
-	Cooldown *metav1.Duration `json:"cooldown,omitempty"`
+	Cooldown *Duration `json:"cooldown,omitempty"`
 }
 
 // IPv4Ranges are the IPv4 CIDRs of a pool and how they are cut.
@@ -259,11 +258,10 @@ type ReclaimPolicy struct {
 
 	// idleFor is how long that must hold on end. Default: --reclaim-idle-for
 	// (10m).
-	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:MaxLength=20
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}([.][0-9]{1,3})?(ms|s|m|h))+$') && duration(self) <= duration('168h')",message="idleFor must be a duration between 0s and 168h, as in 30s, 10m or 1h30m"
+	// +kubebuilder:validation:MaxLength=28
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$') && duration(self) <= duration('168h')",message="idleFor must be a duration between 0s and 168h in whole h, m, s or ms, as in 30s, 10m or 1h30m"
 	// +optional
-	IdleFor *metav1.Duration `json:"idleFor,omitempty"`
+	IdleFor *Duration `json:"idleFor,omitempty"`
 
 	// pressurePercent of the blocks of a pool taken, from which on idleFor shrinks:
 	// the fuller the pool the more, down to a tenth, and on cordoned nodes to a
@@ -316,11 +314,10 @@ type MaintenanceWindow struct {
 	Schedule string `json:"schedule"`
 
 	// duration is how long it stays open.
-	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:MaxLength=20
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}([.][0-9]{1,3})?(ms|s|m|h))+$') && duration(self) >= duration('1m') && duration(self) <= duration('168h')",message="duration must be between 1m and 168h, as in 30m, 6h or 1h30m"
+	// +kubebuilder:validation:MaxLength=28
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$') && duration(self) >= duration('1m') && duration(self) <= duration('168h')",message="duration must be between 1m and 168h in whole h, m, s or ms, as in 30m, 6h or 1h30m"
 	// +required
-	Duration metav1.Duration `json:"duration"`
+	Duration Duration `json:"duration"`
 
 	// timeZone is the schedule's, by its name in the tz database, as in
 	// Asia/Shanghai. Default: UTC.
