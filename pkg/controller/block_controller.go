@@ -47,7 +47,7 @@ func (r *BlockReconciler) Reconcile(ctx context.Context, req reconcile.Request) 
 	}
 	if !b.Finalized && b.Phase != ipalloc.CoolingDown {
 		obj = obj.DeepCopy()
-		return lostRace(r.Metrics.wrote("PodIPBlock", "finalizer", client.IgnoreNotFound(r.Client.Patch(ctx, obj, withFinalizer(obj)))))
+		return lostRace(r.Metrics.wrote("PodIPBlock", "finalizer", client.IgnoreNotFound(r.Client.Patch(ctx, obj, addFinalizer(obj)))))
 	}
 	return lostRace(r.conflict(ctx, obj, b))
 }

@@ -258,7 +258,7 @@ func (r *NodeReconciler) giveUp(ctx context.Context, o *observation, cidr netip.
 			return r.move(ctx, o, live, b)
 		}
 	}
-	if err := r.Metrics.wrote("PodIPBlock", "finalizer", client.IgnoreNotFound(r.Client.Patch(ctx, obj, withoutFinalizer(obj)))); err != nil {
+	if err := r.Metrics.wrote("PodIPBlock", "finalizer", client.IgnoreNotFound(r.Client.Patch(ctx, obj, dropFinalizer(obj)))); err != nil {
 		return fmt.Errorf("removing finalizer of block %s: %w", cidr, err)
 	}
 	if obj.DeletionTimestamp == nil {

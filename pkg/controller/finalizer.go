@@ -10,14 +10,14 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// withFinalizer is the patch that adds our finalizer to obj, and withoutFinalizer
+// addFinalizer is the patch that adds our finalizer to obj, and dropFinalizer
 // the one that removes it. Both name nothing else, so that what people wrote stays
 // theirs as they wrote it, and both conflict unless obj is in the version at hand.
-func withFinalizer(obj client.Object) client.Patch {
+func addFinalizer(obj client.Object) client.Patch {
 	return finalizersPatch(obj, append(slices.Clone(obj.GetFinalizers()), v1alpha1.Finalizer))
 }
 
-func withoutFinalizer(obj client.Object) client.Patch {
+func dropFinalizer(obj client.Object) client.Patch {
 	return finalizersPatch(obj, slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), func(f string) bool { return f == v1alpha1.Finalizer }))
 }
 

@@ -84,7 +84,7 @@ func (r *PoolReconciler) finalize(ctx context.Context, obj *v1alpha1.PodIPPool, 
 	var patch client.Patch
 	switch {
 	case obj.DeletionTimestamp == nil && !has:
-		patch = withFinalizer(obj)
+		patch = addFinalizer(obj)
 	case obj.DeletionTimestamp != nil && has && empty:
 		left := &v1alpha1.PodIPBlockList{}
 		if err := r.Live.List(ctx, left, client.MatchingFields{"spec.poolName": obj.Name}, client.Limit(1)); err != nil {
@@ -93,7 +93,7 @@ func (r *PoolReconciler) finalize(ctx context.Context, obj *v1alpha1.PodIPPool, 
 		if len(left.Items) > 0 {
 			return false, nil
 		}
-		patch = withoutFinalizer(obj)
+		patch = dropFinalizer(obj)
 	default:
 		return obj.DeletionTimestamp != nil && !has, nil
 	}

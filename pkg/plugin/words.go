@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 )
 
 func fraction(part, whole int) string { return fmt.Sprintf("%d/%d", part, whole) }
@@ -12,7 +14,7 @@ func percent(part, whole int) string {
 	if whole == 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%d%%", int(math.Ceil(100*float64(part)/float64(whole))))
+	return fmt.Sprintf("%d%%", controller.Percent(int64(part), int64(whole)))
 }
 
 // few names three, and counts the rest.

@@ -53,7 +53,10 @@ func (s *stage) hurry(ctx context.Context, names []string) error {
 		if err := s.client.Get(ctx, client.ObjectKey{Name: name}, pool); err != nil {
 			return err
 		}
-		if pool.Spec.Reclaim.IdleFor == nil || pool.Spec.Reclaim.IdleFor.Duration <= idleFor {
+		if pool.Spec.Reclaim.IdleFor == nil {
+			continue
+		}
+		if own, err := pool.Spec.Reclaim.IdleFor.Parse(); err != nil || own <= idleFor {
 			continue
 		}
 		patch := client.MergeFrom(pool.DeepCopy())

@@ -10,12 +10,16 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:resource:scope=Cluster,shortName=pip,categories={cilium-pool}
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Priority",type=integer,JSONPath=`.spec.priority`,description="Among the pools that match a node, the highest comes first"
-// +kubebuilder:printcolumn:name="Blocks",type=string,JSONPath=`.status.blocks`,description="Blocks held by nodes, of all there are; IPv4 then IPv6"
-// +kubebuilder:printcolumn:name="Full",type=string,JSONPath=`.status.full`,description="Share of the pool that is taken; IPv4 then IPv6"
-// +kubebuilder:printcolumn:name="Room",type=string,JSONPath=`.status.room`,description="How many more nodes fit"
+// +kubebuilder:printcolumn:name="CIDR",type=string,JSONPath=`.spec['ipv4','ipv6'].cidrs[0].cidr`,priority=1,description="The first CIDR: of IPv4, or of IPv6 where the pool has no IPv4"
+// +kubebuilder:printcolumn:name="Block-Size",type=integer,JSONPath=`.spec['ipv4','ipv6'].blockSize`,description="Prefix length of a block: of IPv4, or of IPv6 where the pool has no IPv4"
 // +kubebuilder:printcolumn:name="Nodes",type=integer,JSONPath=`.status.nodes`,description="Nodes that hold a block of this pool"
+// +kubebuilder:printcolumn:name="Blocks",type=integer,JSONPath=`.status['ipv4','ipv6'].blocks.total`,description="Blocks there are, held or free: of IPv4, or of IPv6 where the pool has no IPv4"
+// +kubebuilder:printcolumn:name="Free",type=integer,JSONPath=`.status['ipv4','ipv6'].blocks.free`,description="Blocks that can be given out now: of IPv4, or of IPv6 where the pool has no IPv4"
+// +kubebuilder:printcolumn:name="Full%",type=integer,JSONPath=`.status.utilizationPercent`,description="Share of the blocks that nodes hold, of the fuller family; rounded down"
+// +kubebuilder:printcolumn:name="Room",type=integer,JSONPath=`.status.roomNodes`,description="How many more nodes fit"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="IPv6-Free",type=integer,JSONPath=`.status.ipv6.blocks.free`,priority=1,description="IPv6 blocks that can be given out now"
 // +kubebuilder:printcolumn:name="Exhausted-Soon",type=string,JSONPath=`.status.conditions[?(@.type=="ExhaustedSoon")].status`,priority=1,description="Whether no free block is expected to be left within --exhaustion-horizon"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",message="the name of a PodIPPool is at most 63 characters, as blocks carry it; choose a shorter one"

@@ -1,6 +1,7 @@
 package world
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -14,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
 // API is an API server of the kinds that matter here. What it stores is
@@ -70,6 +73,7 @@ func (a *API) Create(in client.Object) (client.Object, error) {
 	if k.custom() {
 		copyStatus(obj, k.empty())
 		obj.SetGeneration(1)
+		setDefaults(obj)
 	}
 	a.made++
 	obj.SetUID(types.UID(fmt.Sprintf("uid-%d", a.made)))
@@ -139,6 +143,7 @@ func keepServers(k Kind, old, obj client.Object) error {
 // replace stores a version that was admitted, unless it changes nothing.
 func (a *API) replace(k Kind, key string, old, obj client.Object) client.Object {
 	obj.SetResourceVersion(old.GetResourceVersion())
+	setDefaults(obj)
 	if a.equal.DeepEqual(old, obj) {
 		return old
 	}
@@ -151,6 +156,30 @@ func (a *API) replace(k Kind, key string, old, obj client.Object) client.Object 
 	}
 	a.put(k, key, old, obj)
 	return obj
+}
+
+// setDefaults sets what the schemas of the CRDs do. It writes to nothing that an
+// object before it shares.
+func setDefaults(obj client.Object) {
+	switch obj := obj.(type) {
+	case *v1alpha1.PodIPBlock:
+		obj.Status.Phase = cmp.Or(obj.Status.Phase, v1alpha1.PhaseInService)
+	case *v1alpha1.PodIPPool:
+		if obj.Spec.IPv4 != nil {
+			setPolicies(obj.Spec.IPv4.CIDRs)
+		}
+		if obj.Spec.IPv6 != nil {
+			setPolicies(obj.Spec.IPv6.CIDRs)
+		}
+	}
+}
+
+func setPolicies(cidrs []v1alpha1.PoolCIDR) {
+	for i := range cidrs {
+		if cidrs[i].AllocationPolicy == "" {
+			cidrs[i].AllocationPolicy = v1alpha1.AllocationAllocate
+		}
+	}
 }
 
 // Delete deletes an object, or, where it has finalizers, asks for it.
