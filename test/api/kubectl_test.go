@@ -76,7 +76,7 @@ conditions:
 		t.Errorf("columns (-want +got):\n%s", diff)
 	}
 	want = []string{
-		"NAME PRIORITY CIDR BLOCK-SIZE NODES BLOCKS FREE FULL% ROOM READY REASON EXHAUSTED-SOON AGE",
+		"NAME PRIORITY CIDR BLOCK-SIZE NODES BLOCKS FREE FULL% ROOM READY REASON IPV6-FREE EXHAUSTED-SOON AGE",
 		"beijing 10 10.20.0.0/16 27 0 256 0 0 0 True AllRight False AGE",
 	}
 	if diff := cmp.Diff(want, table(kubectl(t, "get", "pip", "beijing", "-o", "wide"))); diff != "" {
@@ -124,7 +124,7 @@ spec: {cidr: 10.20.0.0/27, poolName: beijing, nodeName: node-1}
 	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { kubectl(t, "delete", "-f", file) })
+	defer func() { kubectl(t, "delete", "-f", file) }()
 	watch, err := client.Watch(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
