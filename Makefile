@@ -123,7 +123,7 @@ screenshots: ## Make the pictures of docs/images, of what "make up" runs. SCENE=
 ##@ Code
 
 .PHONY: generate
-generate: deepcopy crds docs/api.md chart-docs ## Write everything that is generated: deepcopy, CRDs, docs/api.md, the chart's README.
+generate: deepcopy crds docs/api.md chart-docs ## Write everything that is generated: deepcopy, CRDs, docs/api.md, the chart's README, SECURITY.md.
 
 .PHONY: fmt
 fmt: ## Format all Go code.
@@ -173,8 +173,9 @@ docs/api.md: $(crd-ref-docs)
 helm: $(helm) $(helm3) ## Build Helm 4 and 3, by which the chart is tested.
 
 .PHONY: chart-docs
-chart-docs: # The table of values in the chart's README.
+chart-docs: $(helm) # The table of values in the chart's README, and that of rights in SECURITY.md.
 	go run -C hack/chartdocs . $(CURDIR)/$(CHART)
+	go run -C hack/chartdocs ./rights $(helm) $(CURDIR)/$(CHART) $(CURDIR)/SECURITY.md
 
 .PHONY: alerts-test
 alerts-test: $(helm) $(promtool) ## Test the chart's alerts by promtool, and all queries against the metrics there are.
@@ -272,7 +273,7 @@ endef
 $(eval $(call part,etcd,1 minute,-s -w))
 $(eval $(call part,kubectl,2 minutes,$(kubernetes-ldflags)))
 $(eval $(call part,kube-apiserver,5 minutes,$(kubernetes-ldflags)))
-# One of the benchmark's peers; no test needs it.
+# One of the benchmark's peers, and a part of the real cluster.
 $(eval $(call part,kube-controller-manager,2 minutes,$(kubernetes-ldflags)))
 
 # Cilium's own allocator, which the stand-in agents are compared with.
@@ -311,6 +312,11 @@ $(eval $(call cilium-part,cilium-dbg,30 seconds,,./cilium-dbg))
 $(eval $(call cilium-part,cilium-cni,15 seconds,,github.com/cilium/cilium/plugins/cilium-cni))
 $(eval $(call cilium-part,cilium-operator,1 minute,-tags ipam_provider_operator,$(if $(filter $(cilium-default),$(CILIUM)),./cilium-operator,github.com/cilium/cilium/operator)))
 
+# What the agent's image has beside; only the real cluster needs them.
+$(eval $(call cilium-part,cilium-mount,10 seconds,,github.com/cilium/cilium/tools/mount))
+$(eval $(call cilium-part,cilium-sysctlfix,10 seconds,,github.com/cilium/cilium/tools/sysctlfix))
+$(eval $(call cilium-part,cilium-health-responder,10 seconds,,github.com/cilium/cilium/cilium-health/responder))
+
 # The datapath's sources, which the agent compiles for each node, and the chart,
 # which makes the agent's configuration.
 cilium-source = $$(cd $(CILIUM_PARTS) && go list -modfile=$(cilium-mod) -m -f '{{.Dir}}' github.com/cilium/cilium)
@@ -334,6 +340,99 @@ e2e: controlplane cilium $(helm) $(if $(findstring modes,$(RUN)),$(BIN)/bgp-rout
 	go build -o $(BIN)/ ./cmd/cilium-pool-operator ./cmd/kubectl-cilium_pool ./test/e2e
 	CCACHE_DIR=$(CURDIR)/.cache/ccache $(BIN)/e2e -run '$(RUN)' -bin $(BIN) -cilium $(cilium-dir) -helm $(helm) || \
 		{ code=$$?; [[ $$code -eq 4 ]] || exit $$code; echo "e2e: SKIPPED, nothing is proven by this run"; }
+
+##@ Real cluster
+
+CLUSTER := test/cluster
+CLUSTER_IMAGES := .cache/cluster/images
+# NODES of the demo is 20, RUN of e2e is all; here they are 3 and ci unless given.
+CLUSTER_NODES := $(if $(filter command line environment,$(origin NODES)),$(NODES),3)
+CLUSTER_RUN := $(if $(filter command line environment,$(origin RUN)),$(RUN),ci)
+containerd-version := $(call mod-version,$(CLUSTER)/parts/containerd,github.com/containerd/containerd/v2)
+
+# cluster-part NAME,TIME
+define cluster-part
+$(BIN)/$(1): $(CLUSTER)/parts/kube/$(1)/main.go $(CLUSTER)/parts/kube/go.mod $(CLUSTER)/parts/kube/go.sum
+	@echo "building $(1): once, about $(2) on two cores"
+	cd $(CLUSTER)/parts/kube && go build -ldflags '$(kubernetes-ldflags)' -o $(CURDIR)/$$@ ./$(1)
+	@touch $$@
+endef
+$(eval $(call cluster-part,kube-scheduler,30 seconds))
+$(eval $(call cluster-part,kubelet,2 minutes))
+
+# containerd-part NAME,TIME
+define containerd-part
+$(BIN)/$(1): $(CLUSTER)/parts/containerd/go.mod $(CLUSTER)/parts/containerd/go.sum
+	@echo "building $(1): once, about $(2) on two cores"
+	cd $(CLUSTER)/parts/containerd && CGO_ENABLED=0 go build -tags 'no_btrfs no_zfs no_devmapper no_aufs' \
+		-ldflags '-s -w -X github.com/containerd/containerd/v2/version.Version=$(containerd-version)' \
+		-o $(CURDIR)/$$@ github.com/containerd/containerd/v2/cmd/$(1)
+	@touch $$@
+endef
+$(eval $(call containerd-part,containerd,3 minutes))
+$(eval $(call containerd-part,containerd-shim-runc-v2,10 seconds))
+$(eval $(call containerd-part,ctr,10 seconds))
+
+$(BIN)/coredns: $(wildcard $(CLUSTER)/parts/coredns/*)
+	@echo "building coredns: once, about 1 minute on two cores"
+	cd $(CLUSTER)/parts/coredns && CGO_ENABLED=0 go build -ldflags '-s -w' -o $(CURDIR)/$@ .
+	@touch $@
+
+$(BIN)/pause $(BIN)/probe: $(BIN)/%: $(wildcard $(CLUSTER)/parts/pause/*.go $(CLUSTER)/parts/probe/*.go)
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $@ ./$(CLUSTER)/parts/$*
+	@touch $@
+
+# cluster-image NAME,BINARY,REFERENCE packs one static program.
+define cluster-image
+$(CLUSTER_IMAGES)/$(1).tar: $(BIN)/$(1) hack/image/main.go
+	mkdir -p $$(@D)
+	go run -C hack/image . -binary $(CURDIR)/$$< -tag $(2) -platform linux/$(ARCH) -out $(CURDIR)/$$@
+endef
+$(eval $(call cluster-image,pause,registry.k8s.io/pause:3.10))
+$(eval $(call cluster-image,probe,localhost/probe:1))
+$(eval $(call cluster-image,coredns,registry.k8s.io/coredns/coredns:$(call mod-version,$(CLUSTER)/parts/coredns,github.com/coredns/coredns)))
+
+cilium-image-programs := $(addprefix $(cilium-dir)/,cilium-agent cilium-cni cilium-dbg cilium-operator cilium-mount cilium-sysctlfix cilium-health-responder)
+.cache/cluster/rootfs/etc/debian_version: $(CLUSTER)/images/debian.sh
+	@echo "unpacking Debian for Cilium's image: once, about 3 minutes"
+	$(CLUSTER)/images/debian.sh $(CURDIR)/.cache/cluster/rootfs
+$(CLUSTER_IMAGES)/cilium-$(CILIUM).tar: .cache/cluster/rootfs/etc/debian_version $(cilium-image-programs) $(cilium-dir)/bpf/COPYING $(CLUSTER)/images/cilium.sh
+	@echo "packing Cilium's image: once, about 1 minute on two cores"
+	mkdir -p $(@D)
+	$(CLUSTER)/images/cilium.sh $(CURDIR)/.cache/cluster/rootfs $(CURDIR)/$(cilium-dir) "$(cilium-source)" $(CILIUM) $(CURDIR)/$@
+
+.PHONY: cluster-parts
+cluster-parts: cluster-packages controlplane $(addprefix $(BIN)/,kube-controller-manager kube-scheduler kubelet containerd containerd-shim-runc-v2 ctr) \
+		$(addprefix $(CLUSTER_IMAGES)/,cilium-$(CILIUM).tar pause.tar probe.tar coredns.tar) $(cilium-dir)/chart/Chart.yaml $(helm) ## Build what the real cluster runs: 25 minutes the first time.
+
+.PHONY: cluster-packages
+cluster-packages:
+	hack/cluster-packages.sh
+
+cluster-operator := $(IMAGE_DIR)/cilium-pool-operator.tar
+.PHONY: cluster-program
+cluster-program: cluster-parts
+	@echo "building the operator's image: up to 2 minutes the first time"
+	@$(MAKE) --no-print-directory image
+	@CGO_ENABLED=0 go build -o $(BIN)/cluster ./$(CLUSTER)
+
+comma := ,
+space := $() $()
+cluster-flags = -cilium $(cilium-dir)/chart -helm $(helm) -nodes $(CLUSTER_NODES) -operator $(cluster-operator) \
+	-images $(subst $(space),$(comma),$(addprefix $(CURDIR)/$(CLUSTER_IMAGES)/,cilium-$(CILIUM).tar pause.tar probe.tar coredns.tar))
+
+.PHONY: cluster
+cluster: cluster-program ## Run scenarios on a real Kubernetes cluster with Cilium; needs root. Exits 4 where the machine cannot. RUN=ci, all, or install,scale
+	@$(BIN)/cluster run $(cluster-flags) -run '$(CLUSTER_RUN)'
+
+.PHONY: cluster-up
+cluster-up: cluster-program ## Start one, install Cilium and the operator as docs/start.md says, and leave it, with .run/cluster/kubeconfig. NODES=3
+	@$(BIN)/cluster up $(cluster-flags)
+
+.PHONY: cluster-down
+cluster-down: ## Remove what "make cluster-up", or a killed "make cluster", left.
+	@CGO_ENABLED=0 go build -o $(BIN)/cluster ./$(CLUSTER)
+	@$(BIN)/cluster down
 
 ##@ Measure
 

@@ -10,7 +10,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/live"
 )
@@ -20,8 +19,9 @@ that another has, is every address in use where its agent can restore it, do
 blocks, CiliumNodes and pools agree, does anything stand still that should pass?
 
 It only lists Nodes, Pods, CiliumNodes, PodIPPools and PodIPBlocks, and changes
-nothing. It may run anywhere, beside any number of operators, or with none. The
-mode is that of the operator, by its Lease; else what Cilium's settings name.
+nothing. It may run anywhere, beside any number of operators, or with none. Mode
+and settings are those of the operator, by its Lease; where that says nothing, the
+mode that Cilium's settings name, and default settings.
 
 A cluster moves while it is read. So what is found is looked at again after
 --again, and what is no longer so is dropped. Findings that need time (a release
@@ -54,12 +54,7 @@ type checkOptions struct {
 }
 
 func defaultCheckOptions() *checkOptions {
-	o := defaultOptions()
-	s := &o.settings
-	return &checkOptions{Options: auditcmd.NewOptions(audit.Settings{
-		Cooldown: s.Defaults.Cooldown, NodeGoneCooldown: s.Defaults.NodeGoneCooldown,
-		MaxAddresses: s.Defaults.Policy.MaxAddresses,
-	}, live.Where{LeaseNamespace: "kube-system", LeaseName: o.leaseName, CiliumNamespace: s.AgentNamespace}, o.agentSelector)}
+	return &checkOptions{Options: auditcmd.NewOptions(live.Where{LeaseNamespace: "kube-system", LeaseName: defaultOptions().leaseName})}
 }
 
 func (o *checkOptions) addFlags(fs *pflag.FlagSet) {

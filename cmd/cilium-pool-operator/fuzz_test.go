@@ -49,6 +49,9 @@ func FuzzOptions(f *testing.F) {
 		if err != nil {
 			t.Fatalf("with %q no pool is valid: %v", line, err)
 		}
+		if p.PolicyProblem != nil {
+			t.Fatalf("with %q no pool's policy is valid: %v", line, p.PolicyProblem)
+		}
 		if p.NodeGoneCooldown < p.Cooldown {
 			t.Errorf("%q: a gone node's block rests %s, any other %s", line, p.NodeGoneCooldown, p.Cooldown)
 		}

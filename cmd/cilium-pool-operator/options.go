@@ -18,7 +18,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/forecast"
 )
 
@@ -48,22 +47,15 @@ type options struct {
 }
 
 func defaultOptions() *options {
+	settings := controller.DefaultSettings()
+	settings.Version, settings.Commit, settings.Registry = version, revision(), metrics.Registry
 	return &options{
 		qps: -1, burst: 0,
 		leaderElect: true, leaseName: "cilium-pool-operator", leaseDuration: 15 * time.Second,
 		metricsAddr: ":9870", metricsSecure: true, healthAddr: ":9871",
 		logLevel: "info", logFormat: "json",
-		mode: string(ciliumnode.CRD), agentSelector: "k8s-app=cilium", windows: "[]",
-		settings: controller.Settings{
-			Defaults: crd.Defaults{
-				Policy: expand.DefaultPolicy(), Cooldown: time.Minute, NodeGoneCooldown: 10 * time.Minute,
-			},
-			AgentNamespace: "kube-system", AgentSettle: time.Minute,
-			ReclaimsPerMinute: 600, ReclaimsPerMinutePerPool: 300,
-			StartupTaints: crd.DefaultStartupTaints(),
-			NodeWorkers:   32, NodeCondition: true, KeepCiliumPools: true, ExhaustionHorizon: 72 * time.Hour,
-			Version: version, Commit: revision(), Registry: metrics.Registry,
-		},
+		mode: string(settings.Mode), agentSelector: settings.AgentSelector.String(), windows: "[]",
+		settings: settings,
 	}
 }
 
@@ -183,6 +175,7 @@ func (o *options) validateMaintenance(p *problems) {
 	if len(windows) == 0 {
 		return
 	}
+	o.settings.Windows = windows
 	var err error
 	if m.Windows, err = crd.WindowsFrom(windows, nil); err != nil {
 		p.bad("maintenance-windows", o.windows, err.Error())

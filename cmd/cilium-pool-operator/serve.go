@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -15,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
 const (
@@ -49,15 +49,7 @@ func serve(ctx context.Context, o *options) error {
 	if err := preflight(starting, direct, o, config.Host); err != nil {
 		return err
 	}
-	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme: scheme, Cache: controller.CacheOptions(),
-		LeaderElection: o.leaderElect, LeaderElectionID: o.leaseName, LeaderElectionNamespace: o.leaderNamespace(),
-		LeaseDuration: &o.leaseDuration, RenewDeadline: part(o.leaseDuration, 2, 3), RetryPeriod: part(o.leaseDuration, 2, 15),
-		LeaderElectionReleaseOnCancel: true,
-		LeaderElectionLabels:          map[string]string{v1alpha1.ModeLabel: o.mode},
-		Metrics:                       o.metricsServer(),
-		HealthProbeBindAddress:        o.healthAddr,
-	})
+	mgr, err := o.newManager(config, scheme)
 	if err != nil {
 		return err
 	}
@@ -71,6 +63,31 @@ func serve(ctx context.Context, o *options) error {
 		return err
 	}
 	return mgr.Start(ctx)
+}
+
+// newManager elects a leader by a Lease that also has the settings.
+func (o *options) newManager(config *rest.Config, scheme *runtime.Scheme) (ctrl.Manager, error) {
+	options := ctrl.Options{
+		Scheme: scheme, Cache: controller.CacheOptions(),
+		LeaderElection: o.leaderElect, LeaderElectionReleaseOnCancel: true,
+		LeaseDuration: &o.leaseDuration, RenewDeadline: part(o.leaseDuration, 2, 3), RetryPeriod: part(o.leaseDuration, 2, 15),
+		Metrics:                o.metricsServer(),
+		HealthProbeBindAddress: o.healthAddr,
+	}
+	if !o.leaderElect {
+		return ctrl.NewManager(config, options)
+	}
+	lock, err := o.leaseLock(config)
+	if err != nil {
+		return nil, err
+	}
+	options.LeaderElectionResourceLockInterface = lock
+	mgr, err := ctrl.NewManager(config, options)
+	if err != nil {
+		return nil, err
+	}
+	lock.LockConfig.EventRecorder = mgr.GetEventRecorderFor(lock.Identity()) //nolint:staticcheck // leader election has yet to learn of the newer events
+	return mgr, nil
 }
 
 // bounded ends every request with ctx, also those that are given none, as the

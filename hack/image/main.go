@@ -4,9 +4,11 @@
 //
 //	image -binary FILE -tag NAME:TAG -platform linux/amd64 -out FILE.tar
 //	image -binary FILE,FILE -tag NAME:TAG -platform linux/amd64,linux/arm64 -layout FOLDER
+//	image -folder FOLDER -tag NAME:TAG,NAME:TAG -platform linux/amd64 -out FILE.tar
 //
 // docker load, podman load, ctr images import, kind load image-archive and
-// crane push take the file. -layout writes images of several platforms as one
+// crane push take the file. -folder packs a whole tree of files, for the real
+// cluster of test/cluster. -layout writes images of several platforms as one
 // index, in an OCI image layout, which crane push and skopeo take.
 package main
 
@@ -50,8 +52,12 @@ func run(args []string) error {
 	source := fs.String("source", "", "where its source is")
 	out := fs.String("out", "", "file to write, of one platform")
 	folder := fs.String("layout", "", "folder to write an OCI image layout to")
+	tree := fs.String("folder", "", "folder to pack as it is, instead of a binary")
 	if err := fs.Parse(args); err != nil {
 		return err
+	}
+	if *tree != "" {
+		return packTree(*tree, *tag, *platforms, *out)
 	}
 	ref, err := name.NewTag(*tag, name.WithDefaultRegistry(""))
 	if err != nil {

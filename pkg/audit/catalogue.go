@@ -47,6 +47,7 @@ const (
 	PoolsOverlap          Reason = "PoolsOverlap"
 	PoolExhausted         Reason = "PoolExhausted"
 	PoolStatusStale       Reason = "PoolStatusStale"
+	PoolChosenByKubelet   Reason = "PoolChosenByKubelet"
 	NodePodCIDRFirst      Reason = "NodePodCIDRFirst"
 	LeftFromCRDMode       Reason = "LeftFromCRDMode"
 	NoAgentsFound         Reason = "NoAgentsFound"
@@ -110,7 +111,7 @@ func errorReasons() []Entry {
 			lookForOperator},
 		{NodeWithoutAddresses, Error, "A node's pool is empty in a family that one of its PodIPPools gives out: its agent does not start, or pods get no address.",
 			"See whether the pools of NAME have free blocks: `kubectl get podippools`. " + lookForOperator},
-		{PoolInvalid, Error, "A PodIPPool contradicts itself: nothing changes on its nodes.",
+		{PoolInvalid, Error, "A PodIPPool contradicts itself or the operator's flags. It serves with the value that the message names, or gives out nothing.",
 			"Mend the field that is named: `kubectl edit podippool NAME`."},
 		{ListedTwice, Error, "A node lists an address in two CIDRs: its agent can give it to two pods.",
 			"Move the pods of ADDRESS off NAME, then take that of the two which is no PodIPBlock out of spec.ipam.pools.allocated: `kubectl edit ciliumnode NAME`. Find out who wrote it."},
@@ -159,6 +160,8 @@ func warningReasons() []Entry {
 			"Add a CIDR to NAME, or a pool of lower priority for the same nodes."},
 		{PoolStatusStale, Warning, "The status of a pool does not speak of its present spec: the operator has not seen it.",
 			lookForOperator},
+		{PoolChosenByKubelet, Warning, "A pool selects nodes by a label that a kubelet may set on its own Node: a node that is broken into can take addresses of that pool.",
+			"Label the nodes by a key under node-restriction.kubernetes.io/, which kubelets may not set, and select by that: `kubectl edit podippool NAME`. If you trust the kubelets: `kubectl annotate podippool NAME cilium-pool.io/trusted-labels=true`."},
 		{NodePodCIDRFirst, Warning, "A block is told by an annotation of its Node, and spec.podCIDRs names another CIDR, which goes first: the block lies idle.",
 			"Start kube-controller-manager with --allocate-node-cidrs=false. Then drain and delete the Node NAME: it joins again with its block."},
 		{LeftFromCRDMode, Warning, "A CiliumNode has fields of crd mode left: what they name is given to nobody, and podCIDRs are routed as well.",

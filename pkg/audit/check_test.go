@@ -357,7 +357,7 @@ func checksNodesAndPools() map[string]checkTest {
 		"no pool": {
 			spoil: func(w world) {
 				w.node("c")
-				w.Pools[0].Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"zone": "x"}}
+				w.Pools[0].Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"node-restriction.kubernetes.io/zone": "x"}}
 			},
 			want: []string{"NodeServedByNoPool Node/c"},
 		},
@@ -414,6 +414,22 @@ func checksNodesAndPools() map[string]checkTest {
 			least := int32(45) // below our default of reclaim
 			w.Pools[0].Spec.Expand.ThresholdPercent = &least
 		}},
+		"pool chosen by a label of kubelets": {
+			spoil: func(w world) {
+				w.Pools[0].Spec.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+					{Key: "gone", Operator: metav1.LabelSelectorOpDoesNotExist},
+				}}
+			},
+			want: []string{"PoolChosenByKubelet PodIPPool/main"},
+		},
+		"pool chosen by a label that is trusted": {
+			spoil: func(w world) {
+				w.Pools[0].Annotations = map[string]string{v1alpha1.TrustedLabelsAnnotation: "true"}
+				w.Pools[0].Spec.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+					{Key: "gone", Operator: metav1.LabelSelectorOpDoesNotExist},
+				}}
+			},
+		},
 		"pool exhausted": {
 			spoil: func(w world) { condition(&w.Pools[0], v1alpha1.PoolExhausted, metav1.ConditionTrue, "NoFreeBlock") },
 			want:  []string{"PoolExhausted PodIPPool/main"},

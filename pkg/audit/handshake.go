@@ -53,7 +53,7 @@ func (c *check) age(cn *CiliumNode, a netip.Addr) (since time.Time, old bool) {
 
 func (n *node) pausedToo() string {
 	if n.paused {
-		return "; the node or its pool is paused"
+		return "; the operator, the node or its pool is paused"
 	}
 	return ""
 }

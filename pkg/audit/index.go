@@ -75,10 +75,13 @@ func (x *index) readPools(s *Snapshot) {
 	x.specOf = map[string]*v1alpha1.PodIPPool{}
 	for i := range s.Pools {
 		obj := &s.Pools[i]
-		pool, err := crd.PoolFrom(obj, crd.Defaults{Policy: lenient(), WholeBlocks: s.Mode.WholeBlocks(), CiliumPools: s.Mode.ManyPools()})
+		defaults := crd.Defaults{Policy: lenient(), WholeBlocks: s.Mode.WholeBlocks(), CiliumPools: s.Mode.ManyPools()}
+		pool, err := crd.PoolFrom(obj, defaults)
 		if err != nil {
+			pool = crd.FrozenPool(obj, defaults)
+		}
+		if err = cmp.Or(err, pool.PolicyProblem); err != nil {
 			x.unsound[obj.Name] = err
-			pool = crd.FrozenPool(obj)
 		}
 		x.poolByName[obj.Name], x.specOf[obj.Name] = pool, obj
 	}
@@ -196,7 +199,7 @@ func (c *check) joinNodes() {
 		if n.obj != nil && !n.optedOut {
 			n.pools = crd.Rank(pools, labels.Set(n.obj.Labels))
 		}
-		n.paused = n.isPaused()
+		n.paused = c.Paused || n.isPaused()
 		n.awaitsLabels = c.isAwaitingLabels(n)
 		if n.view == nil {
 			continue
@@ -235,13 +238,8 @@ func (n *node) isPaused() bool {
 		return true
 	}
 	for _, f := range ipalloc.Families() {
-		for _, p := range n.pools {
-			if _, serves := p.Ranges(f); serves {
-				if p.Paused {
-					return true
-				}
-				break // the first that serves the family rules
-			}
+		if ranked := crd.ForFamily(n.pools, f, ""); len(ranked) > 0 && ranked[0].Paused {
+			return true
 		}
 	}
 	return false

@@ -41,6 +41,7 @@ func (c *check) pools(s *Snapshot) {
 			c.add(Finding{Reason: PoolExhausted, Object: poolObject(name), Says: full.Message})
 		}
 		c.closed(pool)
+		c.selects(obj)
 	}
 	if len(s.Blocks) > 0 && !c.anyAgent {
 		c.add(Finding{Reason: NoAgentsFound, Object: Object{Kind: "DaemonSet", Name: "cilium"},
@@ -62,6 +63,16 @@ func (c *check) closed(pool *crd.Pool) {
 			}
 		}
 	}
+}
+
+// selects looks by which labels a pool selects nodes.
+func (c *check) selects(obj *v1alpha1.PodIPPool) {
+	keys := crd.KubeletLabels(obj.Spec.NodeSelector)
+	if len(keys) == 0 || obj.Annotations[v1alpha1.TrustedLabelsAnnotation] == "true" {
+		return
+	}
+	c.add(Finding{Reason: PoolChosenByKubelet, Object: poolObject(obj.Name),
+		Says: "its nodeSelector uses " + strings.Join(keys, ", ") + ", which a kubelet may set on its own Node"})
 }
 
 // givesOut reports whether anybody wants blocks to be claimed from the pool.

@@ -54,6 +54,8 @@ type Settings struct {
 	Cooldown, NodeGoneCooldown time.Duration
 	// MaxAddresses is the operator's --max-addresses-per-node.
 	MaxAddresses int
+	// Paused: the operator is, and changes nothing on any node.
+	Paused bool
 	// IgnoreTaints are keys of taints of Nodes that Cilium does not run on.
 	IgnoreTaints []string
 	// StartupTaints are keys of taints of Nodes whose labels are not final.

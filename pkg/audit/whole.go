@@ -122,7 +122,10 @@ func (cn *CiliumNode) runsWith(f ipalloc.Family) bool {
 
 // wants reports whether the agent has use for the family, as far as it has said.
 func (cn *CiliumNode) wants(f ipalloc.Family) bool {
-	return cn.Whole == nil || !cn.Whole.Heard() || cn.Whole.Requested[f] > 0
+	if cn.Whole == nil {
+		return !cn.NotRun(f)
+	}
+	return !cn.Whole.Heard() || cn.Whole.Requested[f] > 0
 }
 
 // wholeBlock looks at a block of a node whose agent is told whole ones.

@@ -72,7 +72,7 @@ func (w *wholeWorld) optOut(name string) {
 // selecting selects nodes by a label with their name.
 func selecting(names ...string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
-		{Key: "name", Operator: metav1.LabelSelectorOpIn, Values: names},
+		{Key: "node-restriction.kubernetes.io/name", Operator: metav1.LabelSelectorOpIn, Values: names},
 	}}
 }
 
@@ -352,7 +352,7 @@ func checksKubernetes() map[string]wholeTest {
 				for i := range w.Pools {
 					w.Pools[i].Spec.NodeSelector = selecting("a", "b")
 				}
-				w.nodeOf("a").Labels, w.nodeOf("b").Labels = map[string]string{"name": "a"}, map[string]string{"name": "b"}
+				w.nodeOf("a").Labels, w.nodeOf("b").Labels = map[string]string{"node-restriction.kubernetes.io/name": "a"}, map[string]string{"node-restriction.kubernetes.io/name": "b"}
 			},
 			want: []string{"NodeServedByNoPool Node/c"},
 		},

@@ -154,5 +154,22 @@ func (kubernetes) check(ctx context.Context, reader client.Reader, v *View, c Ch
 	return nil
 }
 
+// RunsWith are the CIDRs that a node's agent runs with, read live, where it was told
+// them before it started and keeps them whatever its Node says since. Else none.
+func (c *Client) RunsWith(ctx context.Context, name string) ([]netip.Prefix, error) {
+	if c.Mode != Kubernetes {
+		return nil, nil
+	}
+	cn := &ciliumv2.CiliumNode{}
+	err := c.Reader.Get(ctx, types.NamespacedName{Name: name}, cn)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading CiliumNode %s: %w", name, err)
+	}
+	return prefixes(cn.Spec.IPAM.PodCIDRs), nil
+}
+
 // without does nothing: a Node is never put back.
 func (kubernetes) without(*ciliumv2.CiliumNode, []netip.Prefix) {}

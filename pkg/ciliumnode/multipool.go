@@ -94,6 +94,7 @@ func (multiPool) view(obj client.Object) *View {
 	}
 	v.PodCIDRs = w.of(v.entries, defaultPool)
 	w.byDefault = w.Requested
+	v.notRun = [2]bool{ipalloc.IPv4: !w.Uses(ipalloc.IPv4), ipalloc.IPv6: !w.Uses(ipalloc.IPv6)}
 	// There is no report. What the agent uses itself it has from this pool.
 	v.Used = make(map[netip.Addr]string, len(v.Own))
 	for _, addr := range v.Own {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // View is a CiliumNode as plain values. It is read only.
@@ -47,6 +48,8 @@ type View struct {
 
 	// entries are what Allocated was read from.
 	entries []ipamtypes.IPAMPoolAllocation
+	// notRun says of each family that the agent does not run it.
+	notRun [2]bool
 }
 
 // NewView reads a CiliumNode of crd mode.
@@ -94,8 +97,33 @@ func NewView(cn *ciliumv2.CiliumNode) *View {
 			v.Release[addr] = expand.ReleaseStatus(status)
 		}
 	}
+	v.notRun = familiesNotRun(v)
 	return v
 }
+
+// familiesNotRun are the families that an agent in crd mode does not run, as its
+// configuration has them off. An agent has an address of its own in each family that
+// it runs: it writes all of them at once (pkg/nodediscovery/nodediscovery.go,
+// mutateNodeResource, v1.20.1), and reports them in use. So a family is off where
+// the agent names addresses of the other one in both places and of this one in
+// neither. Of an agent that has said nothing yet nothing is known.
+func familiesNotRun(v *View) [2]bool {
+	var own, used [2]bool
+	for _, addr := range v.Own {
+		own[ipalloc.FamilyOf(addr)] = true
+	}
+	for addr := range v.Used {
+		used[ipalloc.FamilyOf(addr)] = true
+	}
+	off := func(f, other ipalloc.Family) bool { return own[other] && used[other] && !own[f] && !used[f] }
+	return [2]bool{
+		ipalloc.IPv4: off(ipalloc.IPv4, ipalloc.IPv6),
+		ipalloc.IPv6: off(ipalloc.IPv6, ipalloc.IPv4),
+	}
+}
+
+// NotRun reports whether the agent has said that it does not run a family.
+func (v *View) NotRun(f ipalloc.Family) bool { return v != nil && v.notRun[f] }
 
 // InUse are the addresses in use that neither the agent's report nor pods name:
 // the agent's own, and odd ones, which cannot be taken through a handshake.

@@ -2,10 +2,12 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
@@ -109,19 +111,30 @@ func (r *NodeReconciler) mayList(ctx context.Context, o *observation, b crd.Bloc
 }
 
 func (r *NodeReconciler) actOnPhases(ctx context.Context, o *observation, plans []familyPlan) error {
-	for _, p := range plans {
+	for i := range plans {
+		p := &plans[i]
 		for _, cidr := range p.plan.Undrain {
 			if err := r.setPhase(ctx, o, cidr, ipalloc.InService, expand.None); err != nil {
 				return err
 			}
 		}
 		for _, d := range p.plan.Drain {
-			if err := r.setPhase(ctx, o, d.CIDR, ipalloc.Draining, d.Reason); err != nil {
+			err := r.setPhase(ctx, o, d.CIDR, ipalloc.Draining, d.Reason)
+			if d.Reason == expand.Reclaim && p.turns > 0 && !unwritten(err) {
+				p.turns--
+			}
+			if err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// unwritten reports whether err says that a write certainly was not carried out, or
+// was not even sent.
+func unwritten(err error) bool {
+	return errors.Is(err, errStale) || apierrors.IsConflict(err) || definite(err)
 }
 
 func (r *NodeReconciler) actOnHandshake(ctx context.Context, o *observation, plans []familyPlan) (*ciliumnode.View, error) {
@@ -249,7 +262,11 @@ func (r *NodeReconciler) actOnBlocks(ctx context.Context, o *observation, plans 
 		if err := r.givenBack(ctx, o, p.plan.Free); err != nil {
 			return err
 		}
-		for _, f := range p.plan.Free {
+		free, err := r.notRunWith(ctx, o, p.plan.Free)
+		if err != nil {
+			return err
+		}
+		for _, f := range free {
 			if err := r.setPhase(ctx, o, f.CIDR, ipalloc.CoolingDown, f.Reason); err != nil {
 				return err
 			}
@@ -261,6 +278,24 @@ func (r *NodeReconciler) actOnBlocks(ctx context.Context, o *observation, plans 
 		}
 	}
 	return nil
+}
+
+// notRunWith are those of blocks that no agent runs with. One that its Node was told
+// before it was deleted and made again may be in use until that agent starts anew:
+// it names the block in its CiliumNode, which brings nobody here when it changes.
+func (r *NodeReconciler) notRunWith(ctx context.Context, o *observation, blocks []expand.Free) ([]expand.Free, error) {
+	if len(blocks) == 0 || o.view == nil {
+		return blocks, nil
+	}
+	runs, err := r.CiliumNodes.RunsWith(ctx, o.name)
+	if err != nil {
+		return nil, err
+	}
+	free := slices.DeleteFunc(slices.Clone(blocks), func(b expand.Free) bool {
+		return slices.ContainsFunc(runs, b.CIDR.Overlaps)
+	})
+	o.withheld = o.withheld || len(free) < len(blocks)
+	return free, nil
 }
 
 // givenBack fails where blocks that are told whole, and are to cool down as the

@@ -202,7 +202,7 @@ func sortedPool(v *ciliumnode.View) []netip.Addr {
 // its agent could not restore it otherwise.
 func TestAddressesInUseComeWithTheFirstPatch(t *testing.T) {
 	pool := podIPPool("p", 1, "10.0.0.0/24")
-	pool.Spec.Reserved = []string{"10.0.0.20/32"}
+	pool.Spec.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.20/32"}}
 	b := newBed(t, byClusterPool("10.0.0.16/28"), nodeObject(), pool, adoptedBlock("10.0.0.16/28"))
 	b.r.Pods.Set(podOn("first", "10.0.0.16"), noon())
 	b.r.Pods.Set(podOn("reserved", "10.0.0.20"), noon())

@@ -322,7 +322,7 @@ func (r *NodeReconciler) mendTornBlocks(ctx context.Context, o *observation, vie
 		return nil
 	}
 	for _, cidr := range view.Listed() {
-		if _, held := r.Ledger.Block(cidr); held {
+		if _, held := r.Ledger.Block(cidr); held || o.pausedFor(cidr, view.ListedFor(cidr)) {
 			continue
 		}
 		pool := r.onGrid(o.node, cidr, view.ListedFor(cidr))

@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"math"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -38,7 +40,9 @@ func stripNode(obj any) (any, error) {
 		n.Annotations = nil
 	}
 	n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable}
-	n.Status = corev1.NodeStatus{Addresses: n.Status.Addresses, Conditions: shortageOf(n.Status.Conditions)}
+	n.Status = corev1.NodeStatus{
+		Addresses: n.Status.Addresses, Conditions: shortageOf(n.Status.Conditions), Allocatable: podsOf(&n.Status),
+	}
 	return n, nil
 }
 
@@ -50,6 +54,26 @@ func stripNamespace(obj any) (any, error) {
 	}
 	n.ManagedFields, n.Annotations = nil, KeepAsked(n.Annotations)
 	return n, nil
+}
+
+// podsOf keeps how many pods the kubelet admits.
+func podsOf(s *corev1.NodeStatus) corev1.ResourceList {
+	for _, list := range []corev1.ResourceList{s.Allocatable, s.Capacity} {
+		if pods, ok := list[corev1.ResourcePods]; ok && pods.Sign() > 0 {
+			return corev1.ResourceList{corev1.ResourcePods: pods}
+		}
+	}
+	return nil
+}
+
+// MaxPods is how many pods the node's kubelet admits: status.allocatable.pods, or
+// capacity.pods where there is none. 0: the Node does not say.
+func MaxPods(n *corev1.Node) int {
+	if n == nil {
+		return 0
+	}
+	pods := podsOf(&n.Status)[corev1.ResourcePods]
+	return int(min(pods.Value(), math.MaxInt32))
 }
 
 func shortageOf(conditions []corev1.NodeCondition) []corev1.NodeCondition {

@@ -1,10 +1,12 @@
 package controller
 
 import (
+	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -23,6 +25,8 @@ func TestStrippedNodeIsDecidedOnAlike(t *testing.T) {
 		"opted out by label": func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.OptOutLabel: "true"} },
 		"cordoned":           func(n *corev1.Node) { n.Spec.Unschedulable = true },
 		"short of addresses": func(n *corev1.Node) { n.Status.Conditions = []corev1.NodeCondition{{Type: "Ready"}, {Type: Shortage}} },
+		"admits pods":        func(n *corev1.Node) { n.Status.Allocatable = resources("110") },
+		"says what it has":   func(n *corev1.Node) { n.Status.Capacity = resources("64") },
 		"labels, and address": func(n *corev1.Node) {
 			n.Labels, n.Status.Addresses = map[string]string{"zone": "a"}, []corev1.NodeAddress{{Type: "InternalIP", Address: "192.168.0.1"}}
 		},
@@ -47,6 +51,9 @@ func TestStrippedNodeIsDecidedOnAlike(t *testing.T) {
 			if Press(&want, whole, nil, nil); got.Cordoned != want.Cordoned {
 				t.Errorf("cordoned %t, want %t", got.Cordoned, want.Cordoned)
 			}
+			if got, want := MaxPods(kept), MaxPods(whole); got != want {
+				t.Errorf("admits %d pods, want %d", got, want)
+			}
 			if diff := cmp.Diff(shortageOf(whole.Status.Conditions), shortageOf(kept.Status.Conditions)); diff != "" {
 				t.Errorf("shortage (-want +got):\n%s", diff)
 			}
@@ -57,5 +64,34 @@ func TestStrippedNodeIsDecidedOnAlike(t *testing.T) {
 				t.Errorf("addresses (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func resources(pods string) corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourcePods: resource.MustParse(pods), corev1.ResourceCPU: resource.MustParse("4")}
+}
+
+// A Node without a number, or with one that makes no sense, sets no bound.
+func TestMaxPods(t *testing.T) {
+	tests := map[string]struct {
+		status corev1.NodeStatus
+		want   int
+	}{
+		"allocatable":         {corev1.NodeStatus{Allocatable: resources("110"), Capacity: resources("250")}, 110},
+		"capacity":            {corev1.NodeStatus{Capacity: resources("250")}, 250},
+		"not said":            {corev1.NodeStatus{Capacity: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")}}, 0},
+		"a kubelet that is 0": {corev1.NodeStatus{Allocatable: resources("0"), Capacity: resources("110")}, 110},
+		"below 0":             {corev1.NodeStatus{Allocatable: resources("-1")}, 0},
+		"beyond all bounds":   {corev1.NodeStatus{Allocatable: resources("9E")}, math.MaxInt32},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := MaxPods(&corev1.Node{Status: test.status}); got != test.want {
+				t.Errorf("admits %d pods, want %d", got, test.want)
+			}
+		})
+	}
+	if got := MaxPods(nil); got != 0 {
+		t.Errorf("without a Node: %d pods, want 0", got)
 	}
 }

@@ -29,10 +29,13 @@ const (
 	EventNodeRestored        = "CiliumNodeRestored"
 	EventNodeRemade          = "CiliumNodeRemade"
 	EventAddressShortage     = "PodAddressShortage"
+	EventNoPool              = "NoPoolSelectsNode"
 	EventDrainWaits          = "DrainWaits"
 	EventWaitsForLabels      = "WaitsForLabels"
+	EventFamilyNotRun        = "FamilyNotRun"
 	EventPoolInvalid         = "PoolInvalid"
 	EventPoolOverlapping     = "PoolOverlapping"
+	EventReservedBlocksHeld  = "ReservedBlocksHeld"
 	EventPoolExhausted       = "PoolExhausted"
 	EventPoolExhaustedSoon   = "PoolExhaustedSoon"
 	EventPoolRecovered       = "PoolRecovered"
@@ -74,8 +77,8 @@ const maxNote = 1024
 func EventType(reason string) string {
 	switch reason {
 	case EventBlockRemade, EventBlockConflict, EventBlockTooLarge, EventNodeRestored, EventNodeRemade,
-		EventAddressShortage, EventPoolInvalid, EventPoolOverlapping, EventPoolExhausted, EventPoolExhaustedSoon,
-		EventPoolCiliumPoolUnfit:
+		EventAddressShortage, EventNoPool, EventFamilyNotRun, EventPoolInvalid, EventPoolOverlapping, EventPoolExhausted, EventPoolExhaustedSoon,
+		EventPoolCiliumPoolUnfit, EventReservedBlocksHeld:
 		return corev1.EventTypeWarning
 	}
 	return corev1.EventTypeNormal
@@ -118,6 +121,7 @@ func (e *Events) forget(node string) {
 	delete(e.told, "short/"+node)
 	delete(e.told, "waits/"+node)
 	delete(e.told, "labels/"+node)
+	delete(e.told, "family/"+node)
 }
 
 func phaseMessage(phase ipalloc.Phase, reason expand.Reason) string {
@@ -181,10 +185,14 @@ func (e *Events) ciliumNodeRemade(node *corev1.Node) {
 }
 
 func (e *Events) shortOfAddresses(node *corev1.Node, lack *shortage) {
-	if e.isNews("short/"+node.Name, lack.reason) {
-		e.send(node, EventAddressShortage, lack.reason,
-			lack.message+". Add a CIDR to a pool, raise the limit, or move pods away")
+	if !e.isNews("short/"+node.Name, lack.reason) {
+		return
 	}
+	event := EventAddressShortage
+	if lack.reason == reasonNoPool {
+		event = EventNoPool
+	}
+	e.send(node, event, lack.reason, lack.message+". "+adviceFor(lack.reason))
 }
 
 func (e *Events) enoughAddresses(node string) { e.isNews("short/"+node, "") }
@@ -210,6 +218,13 @@ func (e *Events) over(key string) bool {
 	_, told := e.told[key]
 	delete(e.told, key)
 	return told
+}
+
+// familyNotRun tells of families that pools give and the agent does not run.
+func (e *Events) familyNotRun(node *corev1.Node, why string) {
+	if e.isNews("family/"+node.Name, why) {
+		e.send(node, EventFamilyNotRun, "Reconcile", why)
+	}
 }
 
 // waits tells of each block what its drain waits for.

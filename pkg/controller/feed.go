@@ -294,6 +294,15 @@ func (f *Feed) blockMoved(b crd.Block) {
 }
 
 func (f *Feed) ciliumNode(cn *ciliumnode.Kept) {
+	was := f.Ledger.Node(cn.Name)
+	defer func() {
+		if sameFamilies(was, cn.View) {
+			return
+		}
+		for _, b := range f.Ledger.NodeBlocks(cn.Name) {
+			f.queuePool(b.Pool, poolStatusDelay)
+		}
+	}()
 	if f.Ledger.ObservedNode(cn) {
 		f.Recount()
 	}

@@ -49,6 +49,7 @@ func TestLedgerKeepsNothingForAForgottenNode(t *testing.T) {
 	cn := ciliumNode("n", "2")
 	cn.Spec.IPAM.Pool = allocationMap("10.0.0.1")
 	l.ObservedNode(ciliumnode.Keep(cn))
+	l.GoneNode(ciliumnode.Keep(cn))
 	l.ForgetNode("n")
 	l.Gone(torn)
 	if _, _, err := l.Claim(ipalloc.IPv4, "m", []*crd.Pool{poolOf(t, podIPPool("p", 1, "10.0.0.0/30"))}); err != nil {

@@ -22,6 +22,18 @@ func (b *bed) has(cidr string) bool {
 	return false
 }
 
+// block is the one of a CIDR, which has to be there.
+func (b *bed) block(cidr string) crd.Block {
+	b.t.Helper()
+	for _, k := range b.blocks() {
+		if k.CIDR == prefix(cidr) {
+			return k
+		}
+	}
+	b.t.Fatalf("block %s is not among %+v", cidr, b.blocks())
+	return crd.Block{}
+}
+
 // moved notes that the CiliumNode has changed since a block began to rest.
 func (b *bed) moved(cidr string) {
 	b.t.Helper()

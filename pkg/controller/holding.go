@@ -50,10 +50,14 @@ func (o *Observer) poolOf(cidr netip.Prefix) *crd.Pool {
 // where so many are free.
 func Taken(pool *crd.Pool, f ipalloc.Family, free uint64) int {
 	cut, ok := pool.Cut(f)
-	if !ok || cut.Total() == 0 {
+	if !ok {
 		return 0 // nothing is given out, so nobody waits for what comes home
 	}
-	return int(100 * (1 - min(1, float64(free)/float64(cut.Total()))))
+	total := pool.TotalBlocks(cut)
+	if total == 0 {
+		return 0
+	}
+	return int(100 * (1 - min(1, float64(free)/float64(total))))
 }
 
 // Press adds to the state of one family of a node what shortens its idle time.
@@ -109,6 +113,9 @@ func (r *NodeReconciler) giveTurns(w nodeFamily, s *expand.State, now time.Time)
 		b := &s.Blocks[i]
 		pool := r.poolOf(b.CIDR)
 		if !holdable(b) || pool == nil {
+			if b.Phase == ipalloc.InService {
+				r.Pacing.returnTurn(w, b.CIDR, now)
+			}
 			continue
 		}
 		asked = append(asked, b.CIDR)
@@ -120,6 +127,16 @@ func (r *NodeReconciler) giveTurns(w nodeFamily, s *expand.State, now time.Time)
 		}
 	}
 	r.Pacing.keepTurns(w, asked)
+}
+
+// returnTurns gives back what Pacing let begin, and did not begin.
+func (r *NodeReconciler) returnTurns(plans []familyPlan) {
+	now := r.Clock.Now()
+	for i := range plans {
+		if p := &plans[i]; p.turns > 0 {
+			r.Pacing.Return(p.pools[0], p.turns, now)
+		}
+	}
 }
 
 // actOnHolds tells on each block in service why it has not begun to drain though

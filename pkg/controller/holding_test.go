@@ -225,6 +225,91 @@ func TestReclaimWaitsForItsWindow(t *testing.T) {
 	}
 }
 
+// A reclaim whose write is refused uses up none of its pool's hour, so the next look
+// begins it.
+func TestRefusedReclaimKeepsItsTurn(t *testing.T) {
+	one, pool := int32(1), podIPPool("p", 1, "10.0.0.0/28")
+	pool.Spec.Maintenance.BlocksPerHour = &one
+	b := reclaimable(t, pool)
+	b.settle()
+	b.clock.SetTime(noon().Add(time.Hour))
+	crossed := 0
+	b.before = func(call string) {
+		if call == "update PodIPBlock status" && crossed < 3 {
+			crossed++ // another writer is faster
+			block := &v1alpha1.PodIPBlock{}
+			if err := b.api.Get(t.Context(), client.ObjectKey{Name: "10.0.0.8-29"}, block); err != nil {
+				t.Fatal(err)
+			}
+			block.Labels = map[string]string{"crossed": fmt.Sprint(crossed)}
+			if err := b.api.Update(t.Context(), block); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range 4 { // after each loss the block has to be idle anew
+		b.settle()
+		b.clock.SetTime(b.clock.Now().Add(11 * time.Minute))
+	}
+	if diff := cmp.Diff([]string{"10.0.0.0/29 InService", "10.0.0.8/29 Draining"}, b.phases()); diff != "" || crossed != 3 {
+		t.Errorf("after %d refusals:\n%s", crossed, diff)
+	}
+	if n, wait := b.r.Pacing.Budget(nodeFamily{"m", ipalloc.IPv4}, b.r.Pools.Get("p"), b.clock.Now()); n != 0 || wait == 0 {
+		t.Errorf("the reclaim that began used up no turn: budget %d, wait %s", n, wait)
+	}
+}
+
+// One whose answer is lost may have begun: it counts.
+func TestUnheardReclaimUsesItsTurn(t *testing.T) {
+	one, pool := int32(1), podIPPool("p", 1, "10.0.0.0/28")
+	pool.Spec.Maintenance.BlocksPerHour = &one
+	b := reclaimable(t, pool)
+	b.settle()
+	b.clock.SetTime(noon().Add(time.Hour))
+	b.fate = func(write string) fate {
+		if write == "update PodIPBlock status" {
+			return unheard
+		}
+		return done
+	}
+	for range 3 {
+		if _, err := b.reconcile(); err != nil {
+			break
+		}
+	}
+	if n, _ := b.r.Pacing.Budget(nodeFamily{"m", ipalloc.IPv4}, b.r.Pools.Get("p"), b.clock.Now()); n != 0 {
+		t.Errorf("budget %d", n)
+	}
+}
+
+// A drain that is no longer asked for before it began gives its turn to the next.
+func TestTurnOfADrainThatIsOffComesBack(t *testing.T) {
+	one, pool := int32(1), podIPPool("p", 1, "10.0.0.0/28")
+	pool.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain // and there is no other range
+	pool.Spec.Maintenance.BlocksPerHour = &one
+	b := newBed(t, threeBlocks(pool, func(i int, block *v1alpha1.PodIPBlock) client.Object {
+		if i > 0 {
+			return beingDeleted(block) // asked for otherwise: they need no turn
+		}
+		return block
+	})...)
+	b.settle()
+	budget := func() int {
+		n, _ := b.r.Pacing.Budget(nodeFamily{"m", ipalloc.IPv4}, b.r.Pools.Get("p"), b.clock.Now())
+		return n
+	}
+	if n := budget(); n != 0 {
+		t.Fatalf("budget %d while a drain has the turn", n)
+	}
+	off := pool.DeepCopy()
+	off.Generation, off.Spec.IPv4.CIDRs[0].AllocationPolicy = 2, v1alpha1.AllocationAllocate
+	b.r.Pools.Set(off)
+	b.settle()
+	if n := budget(); n != 1 {
+		t.Errorf("budget %d, want the turn back", n)
+	}
+}
+
 func TestPressureShortensTheWait(t *testing.T) {
 	for name, test := range map[string]struct {
 		taken int

@@ -10,6 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -119,14 +121,14 @@ func TestKubernetesGivesUpWhatWasNotTold(t *testing.T) {
 // Nothing moves while the Node is there, whoever asks for it.
 func TestKubernetesNothingMoves(t *testing.T) {
 	b := kubernetesBed(t, nodeWith("10.0.0.0/30"), podIPPool("p", 1, "10.0.0.0/28"),
-		beingDeleted(blockObject("10.0.0.0/30", ipalloc.Draining)), blockObject("10.0.0.8/30", ipalloc.InService))
+		beingDeleted(blockObject("10.0.0.0/30", ipalloc.Draining)))
 	b.settle()
 	b.clock.SetTime(noon().Add(24 * time.Hour))
 	b.settle()
 	if diff := cmp.Diff(prefixes("10.0.0.0/30"), b.listed(), compareNetip()); diff != "" {
 		t.Errorf("told (-want +got):\n%s", diff)
 	}
-	if !b.has("10.0.0.0/30") || !b.has("10.0.0.8/30") {
+	if !b.has("10.0.0.0/30") {
 		t.Errorf("blocks are %+v", b.blocks())
 	}
 }
@@ -189,4 +191,67 @@ func TestKubernetesSecondBlockGoes(t *testing.T) {
 	if got := b.blocks(); len(got) != 1 || got[0].CIDR.String() != "10.0.0.4/30" {
 		t.Errorf("blocks are %+v, want the one that is told", got)
 	}
+}
+
+// A block drains as its range does; its Node is deleted and made again while no
+// operator runs. The next leader tells the new Node another block. Of the two, the
+// one that the Node names stays, whether the drain is lifted or not.
+func TestKubernetesBlockThatTheNodeNamesWins(t *testing.T) {
+	const old, told = "10.0.0.0/30", "10.0.0.8/30"
+	bedOf := func(t *testing.T, lifted bool, phase ipalloc.Phase, objects ...client.Object) *bed {
+		pool := podIPPool("p", 1, old, "10.0.0.8/29")
+		if !lifted {
+			pool.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
+		}
+		block := blockObject(old, phase)
+		if phase == ipalloc.Draining {
+			crd.SetBlockPhase(block, phase, expand.CIDRDraining, "x", noon())
+		}
+		again := nodeObject()
+		again.UID = "another-uid"
+		return kubernetesBed(t, append(objects, again, pool, block)...)
+	}
+	goes := func(t *testing.T, b *bed) {
+		t.Helper()
+		b.settle()
+		b.clock.SetTime(b.clock.Now().Add(24 * time.Hour))
+		b.settle()
+		if b.has(old) || !b.has(told) {
+			t.Errorf("blocks are %+v, want %s alone", b.blocks(), told)
+		}
+		if diff := cmp.Diff(prefixes(told), b.listed(), compareNetip()); diff != "" {
+			t.Errorf("told (-want +got):\n%s", diff)
+		}
+		b.rests()
+	}
+	t.Run("while it drains", func(t *testing.T) {
+		b := bedOf(t, false, ipalloc.Draining)
+		b.settle()
+		if got := b.block(old); got.Phase != ipalloc.CoolingDown || got.Reason != expand.NodeGone {
+			t.Errorf("block %s is %v (%s), want it to rest as its machine may still run", old, got.Phase, got.Reason)
+		}
+		goes(t, b)
+	})
+	t.Run("after the drain was lifted", func(t *testing.T) {
+		b := bedOf(t, true, ipalloc.Draining, blockObject(told, ipalloc.InService))
+		b.changeNode(func(n *corev1.Node) { n.Annotations = map[string]string{v4Annotation: told} })
+		goes(t, b)
+	})
+	t.Run("after it was back in service", func(t *testing.T) {
+		b := bedOf(t, true, ipalloc.InService, blockObject(told, ipalloc.InService))
+		b.changeNode(func(n *corev1.Node) { n.Annotations = map[string]string{v4Annotation: told} })
+		goes(t, b)
+	})
+	t.Run("not while an agent runs with it", func(t *testing.T) {
+		b := bedOf(t, true, ipalloc.InService, blockObject(told, ipalloc.InService), ciliumNode("n", "", old))
+		b.changeNode(func(n *corev1.Node) { n.Annotations = map[string]string{v4Annotation: told} })
+		b.settle()
+		if got := b.block(old); got.Phase != ipalloc.InService {
+			t.Fatalf("block %s is %v while its agent runs with it", old, got.Phase)
+		}
+		if err := b.api.Patch(t.Context(), ciliumNode("n", ""), rawMerge(`{"spec":{"ipam":{"podCIDRs":["`+told+`"]}}}`)); err != nil {
+			t.Fatal(err)
+		}
+		goes(t, b)
+	})
 }

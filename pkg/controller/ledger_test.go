@@ -306,6 +306,9 @@ func TestLedgerForeign(t *testing.T) {
 	l.ForgetNode("m")
 	expectFree("it is gone for good", 1)
 	l.ForgetNode("n")
+	expectFree("the other is there", 1)
+	l.GoneNode(ciliumnode.Keep(ciliumNode("n", "1", "10.0.0.0/30")))
+	l.ForgetNode("n")
 	expectFree("all are gone for good", 2)
 
 	l.Observed(block("10.0.0.0/30", "p", "n", 5))
@@ -329,8 +332,11 @@ func TestLedgerTornAwayBehindItsCiliumNode(t *testing.T) {
 		"the write names it":               {func(l *Ledger) { l.ObservedNode(ciliumnode.Keep(ciliumNode("n", "8", "10.0.0.0/30"))) }, 0, "5"},
 		"the write does not":               {func(l *Ledger) { l.ObservedNode(ciliumnode.Keep(ciliumNode("n", "8"))) }, 1, "5"},
 		"the watch has shown nothing yet":  {func(*Ledger) {}, 0, ""},
-		"the CiliumNode is gone for good":  {func(l *Ledger) { l.ForgetNode("n") }, 1, "5"},
-		"the watch had shown all":          {func(*Ledger) {}, 1, "8"},
+		"the CiliumNode is gone for good": {func(l *Ledger) {
+			l.GoneNode(ciliumnode.Keep(ciliumNode("n", "9")))
+			l.ForgetNode("n")
+		}, 1, "5"},
+		"the watch had shown all": {func(*Ledger) {}, 1, "8"},
 		"another block goes": {func(l *Ledger) {
 			other := block("10.0.1.0/30", "p", "n", 3)
 			l.Observed(other)

@@ -20,10 +20,11 @@ import (
 // pokeAddress is marked for release where an agent is to report afresh: it is in
 // no pool, so the agent answers do-not-release together with everything it uses
 // (pkg/ipam/crd.go, updateLocalNodeResource, v1.20.1). One for documentation
-// (RFC 5737, RFC 3849), of a family that the node has, so that the entry is
-// cleared again.
+// (RFC 5737, RFC 3849), of a family that the node has and that is not paused, so that
+// the entry is cleared again.
 func (o *observation) pokeAddress() netip.Addr {
-	if len(o.families) > 0 && o.families[0].family == ipalloc.IPv6 {
+	i := slices.IndexFunc(o.families, func(f familyObservation) bool { return f.paused == "" })
+	if i >= 0 && o.families[i].family == ipalloc.IPv6 {
 		return netip.MustParseAddr("2001:db8::1")
 	}
 	return netip.AddrFrom4([4]byte{192, 0, 2, 1})

@@ -204,6 +204,7 @@ func TestOptedOutNode(t *testing.T) {
 	})
 	t.Run("its CiliumNode is there, though the watch has not shown it", func(t *testing.T) {
 		b := newBed(t, append(objects(), publishing(ciliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"))...)
+		b.r.Ledger.GoneNode(b.r.Ledger.missingNodes(nil)[0])
 		b.r.Ledger.ForgetNode("n")
 		b.lags = true
 		if _, err := b.reconcile(); err != nil {

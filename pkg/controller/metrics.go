@@ -17,6 +17,7 @@ type Metrics struct {
 	decisions  *prometheus.CounterVec
 	steps      *prometheus.CounterVec
 	writes     *prometheus.CounterVec
+	behind     *prometheus.CounterVec
 	demand     *prometheus.GaugeVec
 	capacity   *prometheus.GaugeVec
 	shortages  *prometheus.GaugeVec
@@ -32,6 +33,7 @@ type Metrics struct {
 	build      *prometheus.GaugeVec
 	shadow     *prometheus.GaugeVec
 	awaited    prometheus.Gauge
+	unselected *prometheus.GaugeVec
 	waiting    *waiting
 }
 
@@ -55,6 +57,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		decisions:  counter("decisions_total", "Blocks claimed, and blocks decided on: undrain, drain, free, delete.", "family", "decision"),
 		steps:      counter("address_steps_total", "Addresses taken through a step: publish, mark, clear, remove.", "step"),
 		writes:     counter("api_writes_total", "Writes sent to the API server, by kind of object, what for, and result: ok, conflict, error.", "kind", "write", "result"),
+		behind:     counter("watch_behind_total", "Looks at a node put off, as the watch had yet to show the operator's own last write to an object of this kind.", "kind"),
 		demand:     gauge("node_demand_addresses", "Addresses a node needs now: those in use, and pods without one.", "node", "family"),
 		capacity:   gauge("node_capacity_addresses", "Addresses a node can use.", "node", "family"),
 		shortages:  gauge("node_shortage_addresses", "Addresses a node wants and cannot get.", "node", "family"),
@@ -69,6 +72,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		room:       gauge("pool_room_nodes", "How many more nodes fit into a pool.", "pool", "family"),
 		build:      gauge("build_info", "1; the labels tell the build.", "version", "commit", "goversion"),
 		shadow:     gauge("shadow_difference", "What the operator would do on a node if it did not run in shadow: adopt (CIDRs), claim (families), drain and free (blocks).", "node", "what"),
+		unselected: gauge("node_without_pool", "1 while no PodIPPool selects a node. No series: one does, or Cilium does not run there.", "node"),
 		awaited: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: "cilium_pool", Name: "prerequisites_missing",
 			Help: "CRDs that the operator waits for before it assigns any address.",
@@ -84,9 +88,9 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 }
 
 func (m *Metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.decisions, m.steps, m.writes, m.demand, m.capacity, m.shortages,
+	return []prometheus.Collector{m.decisions, m.steps, m.writes, m.behind, m.demand, m.capacity, m.shortages,
 		m.poolBlocks, m.poolIPs, m.poolNodes, m.poolReady,
-		m.claims, m.releases, m.growth, m.exhaustion, m.room, m.build, m.shadow, m.awaited, m.waiting}
+		m.claims, m.releases, m.growth, m.exhaustion, m.room, m.build, m.shadow, m.awaited, m.unselected, m.waiting}
 }
 
 // missing sets how many prerequisites the operator waits for.
@@ -191,6 +195,15 @@ func (m *Metrics) shadowed(node string, d difference) {
 	for what, n := range d.kinds() {
 		m.shadow.WithLabelValues(node, what).Set(float64(n))
 	}
+}
+
+// withoutPool notes whether a node is one that no pool selects.
+func (m *Metrics) withoutPool(node string, is bool) {
+	if !is {
+		m.unselected.DeleteLabelValues(node)
+		return
+	}
+	m.unselected.WithLabelValues(node).Set(1)
 }
 
 func (m *Metrics) forgetShadow(node string) {

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
@@ -331,11 +332,12 @@ func TestMultiPoolClaimsNothingNamed(t *testing.T) {
 }
 
 // Of a block that is told whole nothing can be kept back, so one with a reserved
-// address is not given out.
+// address is not assigned even where the remainder is to be published.
 func TestMultiPoolReservedAddressKeepsItsBlock(t *testing.T) {
 	for mode, want := range map[ciliumnode.Mode]netip.Prefix{ciliumnode.CRD: prefix("10.0.0.0/30"), ciliumnode.MultiPool: prefix("10.0.0.4/30")} {
 		pool := podIPPool("p", 1, "10.0.0.0/28")
-		pool.Spec.Reserved = []string{"10.0.0.1/32", "10.0.0.7/32"} // the latter is an edge, which no pod gets
+		pool.Spec.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.1/32"}, {CIDR: "10.0.0.7/32"}} // the latter is an edge, which no pod gets
+		pool.Spec.ReservedBlockPolicy = v1alpha1.PublishRemainder
 		b := newBedIn(t, mode, nodeObject(), pool)
 		b.settle()
 		if got := b.listed()[0]; got != want {

@@ -78,6 +78,9 @@ type NodeReconciler struct {
 	said map[string]*[2]string
 	// differs is what was last told of nodes in shadow.
 	differs map[string]difference
+	// behindSince are nodes whose CiliumNode the watch has yet to show as this
+	// process last wrote it, and since when; zero: that has been logged.
+	behindSince map[string]time.Time
 }
 
 // memory is what is remembered of one CiliumNode; what comes after it under the
@@ -93,6 +96,8 @@ type familyPlan struct {
 	plan expand.Plan
 	// short is by how many addresses the claims fell short.
 	short int
+	// turns are the reclaims that Pacing let begin and that have not.
+	turns int
 }
 
 // Reconcile brings one node, named by the request, to what its pools and pods
@@ -110,8 +115,10 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	if behind, err := r.behind(ctx, o); err != nil || behind {
+		r.lagging(ctx, o)
 		return reconcile.Result{RequeueAfter: behindRetry}, err
 	}
+	r.caughtUp(o.name)
 	if r.Shadow {
 		return r.lookOn(ctx, o), nil
 	}
@@ -121,6 +128,7 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 	}
 	// 3. Decide.
 	plans := r.decide(ctx, o)
+	defer r.returnTurns(plans)
 	// 4. Act.
 	if len(plans) > 0 {
 		if err = r.act(ctx, o, plans); err != nil {
@@ -154,23 +162,6 @@ func (r *NodeReconciler) prepare(ctx context.Context, o *observation) error {
 		return err
 	}
 	return r.askForReport(ctx, o)
-}
-
-// behind reports whether the caches have yet to show this process's own last
-// write to the CiliumNode. A CiliumNode that is gone may never be shown again.
-func (r *NodeReconciler) behind(ctx context.Context, o *observation) (bool, error) {
-	if !r.Ledger.Behind(o.name, o.version()) {
-		return false, nil
-	}
-	if o.view != nil {
-		return true, nil
-	}
-	live, err := r.CiliumNodes.Live(ctx, o.name)
-	if err != nil || live != nil {
-		return true, err
-	}
-	r.Ledger.Unwrite(o.name)
-	return false, nil
 }
 
 // errStale says that what was decided on has changed meanwhile.
@@ -221,8 +212,12 @@ func (r *NodeReconciler) decide(ctx context.Context, o *observation) []familyPla
 		old := r.recall(key, o.uid(), fo.family)
 		plan, next := expand.Decide(now, fo.policy, fo.state, old)
 		// Where no pool serves the node any more, nobody paces what drains once more.
-		if n := reclaims(plan); n > 0 && len(fo.pools) > 0 && !r.Pacing.Take(fo.pools[0], n, now) {
-			fo.state.ReclaimBudget = 0 // somebody else was faster
+		turns := 0
+		if len(fo.pools) > 0 {
+			turns = reclaims(plan)
+		}
+		if turns > 0 && !r.Pacing.Take(fo.pools[0], turns, now) {
+			turns, fo.state.ReclaimBudget = 0, 0 // somebody else was faster
 			plan, next = expand.Decide(now, fo.policy, fo.state, old)
 		}
 		r.Pacing.Queue(nodeFamily{key, fo.family}, fo.ruling(), &fo.state, plan, now)
@@ -232,7 +227,7 @@ func (r *NodeReconciler) decide(ctx context.Context, o *observation) []familyPla
 		}
 		r.Metrics.decided(fo.family, plan)
 		r.logPlan(ctx, fo, plan)
-		plans = append(plans, familyPlan{familyObservation: fo, plan: plan})
+		plans = append(plans, familyPlan{familyObservation: fo, plan: plan, turns: turns})
 	}
 	r.Metrics.sized(o.name, plans)
 	return plans
@@ -269,7 +264,7 @@ func (r *NodeReconciler) again(o *observation, plans []familyPlan) time.Duration
 	for _, p := range plans {
 		sooner(p.plan.Again)
 	}
-	if !o.settled {
+	if !o.settled { // or the agent waits for a family that it did not run
 		sooner(o.settles)
 	}
 	if r.isStarving(o.name) || o.withheld {
@@ -329,6 +324,7 @@ func (r *NodeReconciler) forget(node string) {
 	delete(r.putBack, node)
 	maps.DeleteFunc(r.said, func(key string, _ *[2]string) bool { return ofNode(key, node) })
 	delete(r.differs, node)
+	delete(r.behindSince, node)
 }
 
 // firstAsk notes that the agent of a CiliumNode is asked for a report, and says

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -61,10 +62,9 @@ func TestReconcilePausedWritesNothing(t *testing.T) {
 		pool   *v1alpha1.PodIPPool
 		paused bool
 	}{
-		"the operator":                    {nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), true},
-		"the Node":                        {pausedNode, podIPPool("p", 1, "10.0.0.0/28"), false},
-		"the pool":                        {nodeObject(), paused, false},
-		"an invalid pool, not seen valid": {nodeObject(), invalidated(podIPPool("p", 1, "10.0.0.0/29")), false},
+		"the operator": {nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), true},
+		"the Node":     {pausedNode, podIPPool("p", 1, "10.0.0.0/28"), false},
+		"the pool":     {nodeObject(), paused, false},
 	}
 	states := map[string][]client.Object{
 		"no CiliumNode": {},
@@ -96,6 +96,95 @@ func TestReconcilePausedWritesNothing(t *testing.T) {
 	}
 }
 
+// A pool that cannot serve stops no node that another pool selects too, whatever
+// its priority.
+func TestReconcileServesBesideAPoolThatCannot(t *testing.T) {
+	good, first := podIPPool("good", 1, "10.0.0.0/28"), func(p *v1alpha1.PodIPPool) *v1alpha1.PodIPPool {
+		p.Spec.Priority = 10
+		return p
+	}
+	for name, bad := range map[string]*v1alpha1.PodIPPool{
+		"invalid":              first(invalidated(podIPPool("bad", 1, "10.9.0.0/29"))),
+		"closed by an overlap": first(podIPPool("bad", 2, "10.0.0.0/29")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, nodeObject(), good.DeepCopy(), bad)
+			b.settle()
+			if v := b.ciliumNode(); v == nil || len(v.Pool) != 4 {
+				t.Fatalf("the CiliumNode is %+v, want four addresses", v)
+			}
+			for _, k := range b.blocks() {
+				if k.Pool != "good" {
+					t.Errorf("block %s is of pool %s", k.CIDR, k.Pool)
+				}
+			}
+			b.rests()
+		})
+	}
+}
+
+// Where no other pool selects the node, what an invalid pool gave it stays, and the
+// node says what it lacks.
+func TestReconcileUnderAnInvalidPoolAlone(t *testing.T) {
+	b := newBed(t, nodeObject(), invalidated(podIPPool("p", 1, "10.0.0.0/29")),
+		publishing(ciliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"), blockObject("10.0.0.0/30", ipalloc.InService))
+	b.r.NodeCondition = true
+	for i := range 5 {
+		b.r.Pods.Set(podOn(fmt.Sprintf("p%d", i)), noon())
+	}
+	b.settle()
+	if v := b.ciliumNode(); len(v.Pool) != 2 || !v.Lists(prefix("10.0.0.0/30")) {
+		t.Errorf("pool %v, podCIDRs %v", v.Pool, v.PodCIDRs)
+	}
+	b.hasShortage(reasonPoolsExhausted)
+	b.toldShortage("no pool that serves this node (p: invalid) has a free block")
+}
+
+// A pause stops what the operator does, not what it says.
+func TestReconcilePausedReportsShortage(t *testing.T) {
+	paused := podIPPool("p", 1, "10.0.0.0/28")
+	paused.Spec.Paused = true
+	pausedNode := nodeObject()
+	pausedNode.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"}
+	tests := map[string]struct {
+		node *corev1.Node
+		pool *v1alpha1.PodIPPool
+		says string
+	}{
+		"the Node": {pausedNode, podIPPool("p", 1, "10.0.0.0/28"), "ipv4: 3 more addresses needed, and the node gets none: the Node is paused"},
+		"the pool": {nodeObject(), paused, "ipv4: 3 more addresses needed, and the node gets none: pool p is paused (spec.paused)"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, test.node, test.pool, publishing(ciliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"),
+				blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService)) // which is not published
+			b.r.NodeCondition = true
+			b.settle()
+			if len(b.node().Status.Conditions) != 0 {
+				t.Errorf("conditions %v though no pod waits", b.node().Status.Conditions)
+			}
+			for i := range 5 {
+				b.r.Pods.Set(podOn(fmt.Sprintf("p%d", i)), noon())
+			}
+			b.settle()
+			b.hasShortage(reasonPaused)
+			b.toldShortage(test.says)
+			if calls, err := b.reconcile(); err != nil || len(calls) > 0 {
+				t.Errorf("at rest: calls %v, %v", calls, err)
+			}
+			if len(b.ciliumNode().Pool) != 2 {
+				t.Errorf("the pool is %v", b.ciliumNode().Pool)
+			}
+
+			for i := range 5 {
+				b.r.Pods.Delete(podOn(fmt.Sprintf("p%d", i)).podKey)
+			}
+			b.settle()
+			b.hasShortage(reasonEnough)
+		})
+	}
+}
+
 // Where one family is paused and the other is not, the one write of both leaves
 // the paused one as it is.
 func TestReconcilePausedFamilyStaysAsItIs(t *testing.T) {
@@ -108,6 +197,64 @@ func TestReconcilePausedFamilyStaysAsItIs(t *testing.T) {
 	v := b.ciliumNode()
 	if v.Lists(prefix("10.0.0.0/30")) || !v.Lists(prefix("10.0.0.4/30")) || !v.Lists(prefix("fd00::/126")) {
 		t.Errorf("podCIDRs are %v", v.PodCIDRs)
+	}
+}
+
+// The pause of one family stops nothing of the other: a new node gets its CiliumNode
+// and its blocks, a torn-away block is made again, and the agent is asked to report.
+func TestReconcilePauseOfOneFamilyStopsThatAlone(t *testing.T) {
+	pools := func() (v4, v6 *v1alpha1.PodIPPool) {
+		v4, v6 = podIPPool("p", 1, "10.0.0.0/28"), podIPPool("q", 1)
+		v6.Spec.IPv4, v6.Spec.IPv6 = nil, &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/120"}}}
+		return v4, v6
+	}
+	for name, pause := range map[string]func(v4, v6 *v1alpha1.PodIPPool) (paused, runs string){
+		"IPv6": func(_, v6 *v1alpha1.PodIPPool) (string, string) {
+			v6.Spec.Paused = true
+			return "fd00::/126", "10.0.0.0/30"
+		},
+		"IPv4": func(v4, _ *v1alpha1.PodIPPool) (string, string) {
+			v4.Spec.Paused = true
+			return "10.0.0.0/30", "fd00::/126"
+		},
+	} {
+		t.Run(name+", a new node", func(t *testing.T) {
+			v4, v6 := pools()
+			paused, runs := pause(v4, v6)
+			b := newBed(t, nodeObject(), v4, v6)
+			b.settle()
+			v := b.ciliumNode()
+			if v == nil || !v.Lists(prefix(runs)) || v.Lists(prefix(paused)) {
+				t.Fatalf("CiliumNode is %+v, want one that lists %s and not %s", v, runs, paused)
+			}
+			b.check("at the end")
+		})
+		t.Run(name+", blocks torn away", func(t *testing.T) {
+			v4, v6 := pools()
+			paused, runs := pause(v4, v6)
+			b := newBed(t, nodeObject(), v4, v6, publishing(ciliumNode("n", "", paused, runs), "10.0.0.1", "fd00::1"))
+			b.settle()
+			if b.has(paused) || !b.has(runs) {
+				t.Errorf("blocks are %+v, want that of %s alone made again", b.blocks(), runs)
+			}
+		})
+		t.Run(name+", an agent that has to be asked", func(t *testing.T) {
+			v4, v6 := pools()
+			pause(v4, v6)
+			b := newBed(t, nodeObject(), v4, v6)
+			b.settle()
+			b.r.Agents.Set(ReadAgent(agentPod("1", "c", true)), noon())
+			b.clock.SetTime(noon().Add(time.Hour))
+			b.settle()
+			if asked := b.ciliumNode().Release; len(asked) != 1 {
+				t.Fatalf("release entries are %v, want one that asks the agent to report", asked)
+			}
+			b.clock.SetTime(noon().Add(2 * time.Hour))
+			b.settle()
+			if left := b.ciliumNode().Release; len(left) > 0 {
+				t.Errorf("release entries %v are left, which nothing clears", left)
+			}
+		})
 	}
 }
 

@@ -1,11 +1,13 @@
 package controller
 
 import (
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 )
 
 func (b *bed) node() *corev1.Node {
@@ -15,6 +17,33 @@ func (b *bed) node() *corev1.Node {
 		b.t.Fatal(err)
 	}
 	return node
+}
+
+// hasShortage holds the Node's condition to a reason: True unless addresses suffice.
+func (b *bed) hasShortage(reason string) {
+	b.t.Helper()
+	want := corev1.ConditionTrue
+	if reason == reasonEnough {
+		want = corev1.ConditionFalse
+	}
+	conditions := b.node().Status.Conditions
+	if len(conditions) != 1 || conditions[0].Type != Shortage || conditions[0].Status != want || conditions[0].Reason != reason {
+		b.t.Errorf("conditions of the Node are %v, want %s %s with reason %s", conditions, Shortage, want, reason)
+	}
+}
+
+// toldShortage holds the last event about a shortage to what it must contain.
+func (b *bed) toldShortage(want string) {
+	b.t.Helper()
+	last, recorder := "", b.r.Events.recorder.(*events.FakeRecorder)
+	for len(recorder.Events) > 0 {
+		if e := <-recorder.Events; strings.Contains(e, EventAddressShortage) {
+			last = e
+		}
+	}
+	if !strings.Contains(last, want) {
+		b.t.Errorf("the last event about a shortage is %q, want %q in it", last, want)
+	}
 }
 
 // The condition of a Node is written when it turns, and no more.

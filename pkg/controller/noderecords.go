@@ -110,10 +110,14 @@ func (l *Ledger) Unwrite(name string) {
 }
 
 // ForgetNode forgets a CiliumNode that is gone for good. It reports whether
-// something it named is no longer taken.
+// something it named is no longer taken. One that the watch has shown since the
+// caller looked stays known.
 func (l *Ledger) ForgetNode(name string) (changed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.nodes.seen[name] != nil && !l.nodes.gone[name] {
+		return false
+	}
 	delete(l.nodes.gone, name)
 	delete(l.nodes.written, name)
 	delete(l.nodes.seen, name)

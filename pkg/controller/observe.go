@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -73,19 +74,18 @@ func shareKey(node, ciliumPool string) string {
 // ofNode reports whether a key is a node's, for whichever pool.
 func ofNode(key, node string) bool { return key == node || strings.HasPrefix(key, node+"/") }
 
-// paused reports whether nothing may change on the node. A pause of what serves
-// another pool of Cilium's than the default one stops that alone.
+// paused reports whether nothing may change on the node. The pause of one family, or
+// of what serves one of Cilium's pools, stops that alone.
 func (o *observation) paused() bool {
-	all := len(o.families) > 0
-	for i := range o.families {
-		switch f := &o.families[i]; {
-		case f.paused == "":
-			all = false
-		case f.ciliumPool == "":
-			return true
-		}
-	}
-	return all
+	return len(o.families) > 0 && !slices.ContainsFunc(o.families, func(f familyObservation) bool { return f.paused == "" })
+}
+
+// pausedFor reports whether nothing may change of what a CIDR is of: its family, for
+// a pool of Cilium's.
+func (o *observation) pausedFor(cidr netip.Prefix, ciliumPool string) bool {
+	return slices.ContainsFunc(o.families, func(f familyObservation) bool {
+		return f.paused != "" && f.family == ipalloc.FamilyOf(cidr.Addr()) && f.ciliumPool == ciliumPool
+	})
 }
 
 // gone reports whether the node's blocks are only to cool down.
@@ -141,7 +141,8 @@ func (r *NodeReconciler) observeFamily(o *observation, f ipalloc.Family, ciliumP
 		fo.paused = o.awaits
 	}
 	pods := r.PodsFor(o.pods, o.asked, f, ciliumPool, o.view)
-	fo.state = r.State(expand.State{Node: o.name, Family: f, Pods: pods, AgentSettled: o.settled}, ciliumPool, o.view, o.blocks)
+	fo.state = r.State(expand.State{Node: o.name, Family: f, Pods: pods, MaxPods: MaxPods(o.node), AgentSettled: o.settled}, ciliumPool, o.view, o.blocks)
+	r.observeNotRun(o, &fo, now)
 	r.pace(o, &fo, now)
 	return fo, len(fo.pools)+len(fo.state.Blocks) > 0
 }

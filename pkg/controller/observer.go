@@ -35,11 +35,7 @@ type Observer struct {
 // change ("": it may).
 func (o *Observer) Policy(node *corev1.Node, f ipalloc.Family, ciliumPool string) (pools []*crd.Pool, policy expand.Policy, paused string) {
 	if node != nil && !o.optedOut(node) {
-		for _, pool := range o.Pools.Match(labels.Set(node.Labels)) {
-			if _, serves := pool.Ranges(f); serves && pool.CiliumPool == ciliumPool {
-				pools = append(pools, pool)
-			}
-		}
+		pools = crd.ForFamily(o.Pools.Match(labels.Set(node.Labels)), f, ciliumPool)
 	}
 	if len(pools) > 0 {
 		policy = pools[0].Policy
@@ -66,6 +62,7 @@ func (o *Observer) State(s expand.State, ciliumPool string, view *ciliumnode.Vie
 	if share != nil {
 		s.Pool, s.Used, s.Release = share.Pool, share.Used, releaseOf(share.Release, ciliumPool, mine, others)
 		s.Own, s.Limits = share.InUse(), share.Limits
+		s.NotRun = share.Whole == nil && share.NotRun(s.Family) // else it says so by what it requests
 		s.Whole = wholeOf(share, s.Family, mine)
 	}
 	return s
@@ -90,6 +87,8 @@ func (o *Observer) blockState(b crd.Block, view *ciliumnode.View) expand.Block {
 		s.Request = expand.Deleted
 	case pool == nil, pool.Deleting:
 		s.Request = expand.PoolDeleted
+	case pool.Frozen() && b.Phase == ipalloc.Draining && b.Reason == expand.CIDRDraining:
+		s.Request = expand.CIDRDraining // what has begun goes on: nothing says that it is to stop
 	case pool.Drains(b.CIDR):
 		s.Request = expand.CIDRDraining
 	}
@@ -125,7 +124,7 @@ func (o *Observer) pausedBecause(node *corev1.Node, pools []*crd.Pool) string {
 	case node != nil && node.Annotations[v1alpha1.PausedAnnotation] == "true":
 		return "the Node is paused (annotation " + v1alpha1.PausedAnnotation + ")"
 	case len(pools) > 0 && pools[0].Paused:
-		return "pool " + pools[0].Name + " is paused or invalid"
+		return "pool " + pools[0].Name + " is paused (spec.paused)"
 	}
 	return ""
 }

@@ -65,7 +65,7 @@ func New(c Connections, s Settings) (*Operator, error) {
 		Pool: &PoolReconciler{
 			Cache: c.Cache, Live: c.Live, Client: c.Client, Ledger: ledger, Pools: node.Pools,
 			Events: node.Events, Metrics: own, Clock: c.Clock, Horizon: s.ExhaustionHorizon,
-			Pressed: node.pressed(feed.queueNode), CiliumPools: feed.CiliumPools,
+			Pressed: node.pressed(feed.queueNode), Forget: node.Pacing.forgetPool, CiliumPools: feed.CiliumPools,
 		},
 		Block: &BlockReconciler{
 			Cache: c.Cache, Client: c.Client, Ledger: ledger, Events: node.Events, Metrics: own, Clock: c.Clock,

@@ -34,8 +34,8 @@ type Pacing struct {
 	pools   map[string]*rate.Limiter
 	hours   map[string]*rate.Limiter
 	queue   map[nodeFamily]queued
-	// turns are the drains that were let begin.
-	turns map[nodeFamily]map[netip.Prefix]bool
+	// turns are the drains that were let begin, and by which pool.
+	turns map[nodeFamily]map[netip.Prefix]string
 	full  map[poolFamily]int
 }
 
@@ -59,7 +59,7 @@ func NewPacing(clusterPerMinute, poolPerMinute int) *Pacing {
 		cluster: perMinute(float64(clusterPerMinute)),
 		perPool: float64(poolPerMinute),
 		pools:   map[string]*rate.Limiter{}, hours: map[string]*rate.Limiter{},
-		queue: map[nodeFamily]queued{}, turns: map[nodeFamily]map[netip.Prefix]bool{},
+		queue: map[nodeFamily]queued{}, turns: map[nodeFamily]map[netip.Prefix]string{},
 		full: map[poolFamily]int{},
 	}
 }
@@ -120,10 +120,7 @@ func (p *Pacing) left(w nodeFamily, pool string, all, ofPool int, now time.Time)
 func (p *Pacing) Take(pool *crd.Pool, n int, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	limiters := []*rate.Limiter{p.cluster, p.pool(pool.Name)}
-	if hour := p.hour(pool, now); hour != nil {
-		limiters = append(limiters, hour)
-	}
+	limiters := p.limiters(pool, now)
 	for _, l := range limiters {
 		if tokens(l, now) < n {
 			return false
@@ -133,6 +130,24 @@ func (p *Pacing) Take(pool *crd.Pool, n int, now time.Time) bool {
 		l.AllowN(now, n)
 	}
 	return true
+}
+
+// Return gives back n reclaims that were taken and did not begin, as they could not
+// be written.
+func (p *Pacing) Return(pool *crd.Pool, n int, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.limiters(pool, now) {
+		l.AllowN(now, -n)
+	}
+}
+
+func (p *Pacing) limiters(pool *crd.Pool, now time.Time) []*rate.Limiter {
+	limiters := []*rate.Limiter{p.cluster, p.pool(pool.Name)}
+	if hour := p.hour(pool, now); hour != nil {
+		limiters = append(limiters, hour)
+	}
+	return limiters
 }
 
 // Queue notes what a node was not let give back.
@@ -161,16 +176,27 @@ func (p *Pacing) Turn(w nodeFamily, block netip.Prefix, pool *crd.Pool, now time
 	defer p.mu.Unlock()
 	hour := p.hour(pool, now)
 	switch {
-	case hour == nil || p.turns[w][block]:
+	case hour == nil || p.turns[w][block] != "":
 		return 0
 	case !hour.AllowN(now, 1):
 		return untilNext(hour, now)
 	}
 	if p.turns[w] == nil {
-		p.turns[w] = map[netip.Prefix]bool{}
+		p.turns[w] = map[netip.Prefix]string{}
 	}
-	p.turns[w][block] = true
+	p.turns[w][block] = pool.Name
 	return 0
+}
+
+// returnTurn gives back the turn of a drain that has not begun and is no longer
+// asked for.
+func (p *Pacing) returnTurn(w nodeFamily, block netip.Prefix, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if hour := p.hours[p.turns[w][block]]; hour != nil {
+		hour.AllowN(now, -1)
+	}
+	delete(p.turns[w], block)
 }
 
 // keepTurns forgets the turns of all blocks but these.
@@ -192,7 +218,17 @@ func (p *Pacing) forgetNode(node string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	maps.DeleteFunc(p.queue, func(w nodeFamily, _ queued) bool { return ofNode(w.node, node) })
-	maps.DeleteFunc(p.turns, func(w nodeFamily, _ map[netip.Prefix]bool) bool { return ofNode(w.node, node) })
+	maps.DeleteFunc(p.turns, func(w nodeFamily, _ map[netip.Prefix]string) bool { return ofNode(w.node, node) })
+}
+
+// forgetPool drops what is kept of a pool that is gone.
+func (p *Pacing) forgetPool(pool string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.pools, pool)
+	delete(p.hours, pool)
+	maps.DeleteFunc(p.queue, func(_ nodeFamily, q queued) bool { return q.pool == pool })
+	maps.DeleteFunc(p.full, func(key poolFamily, _ int) bool { return key.pool == pool })
 }
 
 // setTaken notes how many percent of a pool are taken, and reports whether that

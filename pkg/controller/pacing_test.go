@@ -135,3 +135,44 @@ func TestHour(t *testing.T) {
 		t.Errorf("without a rate: budget %d, wait %s", n, wait)
 	}
 }
+
+// What is given back can be taken at once, and is never more than could be before.
+func TestReturn(t *testing.T) {
+	pacing, now := NewPacing(10, 20), noon()
+	pool := &crd.Pool{Name: "p", Maintenance: crd.Maintenance{BlocksPerHour: 60}}
+	for step := range 3 {
+		if !pacing.Take(pool, 1, now) || pacing.Take(pool, 1, now) {
+			t.Errorf("step %d: want one reclaim, and no more", step)
+		}
+		pacing.Return(pool, 1, now)
+	}
+	pacing.Return(pool, 5, now)
+	if n, _ := pacing.Budget(nodeFamily{}, pool, now); n != 1 {
+		t.Errorf("budget %d, want one", n)
+	}
+}
+
+// Nothing is kept of a pool that is gone.
+func TestPacingForgetsPools(t *testing.T) {
+	b, now := newBed(t), noon()
+	pacing := b.r.Pacing
+	pool := &crd.Pool{Name: "p", Maintenance: crd.Maintenance{BlocksPerHour: 60}}
+	other := &crd.Pool{Name: "q", Maintenance: crd.Maintenance{BlocksPerHour: 60}}
+	w := nodeFamily{"n", ipalloc.IPv4}
+	for _, p := range []*crd.Pool{pool, other} {
+		pacing.Take(p, 1, now)
+		pacing.setTaken(p.Name, ipalloc.IPv6, 50)
+	}
+	pacing.waiting("n", 1, 50, false, now) // for p
+	pools := b.poolReconciler()
+	pools.Forget = pacing.forgetPool
+	if _, err := pools.Reconcile(t.Context(), requestOf("p")); err != nil {
+		t.Fatal(err)
+	}
+	if pacing.pools["p"] != nil || pacing.hours["p"] != nil || pacing.taken("p", ipalloc.IPv6) != 0 || pacing.queue[w].pool != "" {
+		t.Errorf("kept: %v, %v, %v, %v", pacing.pools, pacing.hours, pacing.full, pacing.queue)
+	}
+	if pacing.pools["q"] == nil || pacing.hours["q"] == nil || pacing.taken("q", ipalloc.IPv6) != 50 {
+		t.Errorf("forgotten: %v, %v, %v", pacing.pools, pacing.hours, pacing.full)
+	}
+}

@@ -36,6 +36,8 @@ type PoolReconciler struct {
 	Horizon time.Duration
 	// Pressed is told how many percent of a pool's blocks are taken; nil: nobody is.
 	Pressed func(pool *crd.Pool, f ipalloc.Family, taken int)
+	// Forget is told of a pool that is gone; nil: nobody is.
+	Forget func(pool string)
 	// CiliumPools are asked what agents know of the pool of Cilium's that a
 	// PodIPPool serves; nil: nobody is.
 	CiliumPools *CiliumPools
@@ -50,6 +52,9 @@ func (r *PoolReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 	if err := r.Cache.Get(ctx, req.NamespacedName, obj); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.Metrics.forgetPool(req.Name)
+			if r.Forget != nil {
+				r.Forget(req.Name)
+			}
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, err
@@ -111,6 +116,7 @@ func (r *PoolReconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPo
 	noteReturned(&obj.Status, usage.resting, r.Ledger.Block, now)
 	setConditions(obj, pool, invalid, usage, now)
 	setWindow(obj, pool, now)
+	r.setFamilies(obj, pool, usage, now)
 	r.setCiliumPool(obj, pool, now)
 	seen := foresee(old, &obj.Status, pool, usage, now)
 	setForecast(obj, seen, r.Horizon, now, !equality.Semantic.DeepEqual(old, &obj.Status))
@@ -139,8 +145,14 @@ func (r *PoolReconciler) tell(obj *v1alpha1.PodIPPool, old *v1alpha1.PodIPPoolSt
 	if meta.IsStatusConditionTrue(now, v1alpha1.PoolOverlapping) && !meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolOverlapping) {
 		r.Events.pool(obj, EventPoolOverlapping, messageOf(now, v1alpha1.PoolOverlapping))
 	}
+	if meta.IsStatusConditionTrue(now, v1alpha1.PoolReservedHeld) && !meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolReservedHeld) {
+		r.Events.pool(obj, EventReservedBlocksHeld, messageOf(now, v1alpha1.PoolReservedHeld))
+	}
 	if meta.IsStatusConditionTrue(now, v1alpha1.PoolExhaustedSoon) && !meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolExhaustedSoon) {
 		r.Events.pool(obj, EventPoolExhaustedSoon, messageOf(now, v1alpha1.PoolExhaustedSoon))
+	}
+	if meta.IsStatusConditionTrue(now, v1alpha1.PoolFamilyNotRun) && !meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolFamilyNotRun) {
+		r.Events.pool(obj, EventFamilyNotRun, messageOf(now, v1alpha1.PoolFamilyNotRun))
 	}
 	if reason := reasonOf(now, v1alpha1.PoolCiliumPool); reason != reasonOf(old.Conditions, v1alpha1.PoolCiliumPool) && isUnfit(reason) {
 		r.Events.pool(obj, EventPoolCiliumPoolUnfit, messageOf(now, v1alpha1.PoolCiliumPool))

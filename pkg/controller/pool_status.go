@@ -37,6 +37,9 @@ type poolUsage struct {
 	nodes    map[string]bool
 	families []familyUsage
 	resting  []crd.Block // in no order
+	// reserved are the blocks held, in no order, that the pool would not assign
+	// again, as they overlap a reserved range.
+	reserved []crd.Block
 }
 
 type familyUsage struct {
@@ -49,7 +52,7 @@ func usageOf(pool *crd.Pool, blocks iter.Seq[crd.Block], free func(ipalloc.Cut) 
 	u := poolUsage{nodes: map[string]bool{}}
 	readable := pool != nil && !pool.Frozen()
 	var held [2]v1alpha1.FamilyStatus
-	tally := crd.NewTally(pool)
+	tally, skipped := crd.NewTally(pool), crd.NewTally(pool)
 	for b := range blocks {
 		u.nodes[b.Node] = true
 		if b.Phase == ipalloc.CoolingDown {
@@ -57,7 +60,13 @@ func usageOf(pool *crd.Pool, blocks iter.Seq[crd.Block], free func(ipalloc.Cut) 
 		}
 		if readable {
 			tally.Add(b)
-			addTo(&held[ipalloc.FamilyOf(b.CIDR.Addr())].Addresses, b.Phase, int64(pool.UsableCount(b.CIDR)))
+			addresses, n := &held[ipalloc.FamilyOf(b.CIDR.Addr())].Addresses, int64(pool.UsableCount(b.CIDR))
+			addTo(addresses, b.Phase, n)
+			if pool.Skips(b.CIDR) {
+				skipped.Add(b)
+				addresses.Total += n
+				u.reserved = append(u.reserved, b)
+			}
 		}
 	}
 	if !readable {
@@ -66,6 +75,7 @@ func usageOf(pool *crd.Pool, blocks iter.Seq[crd.Block], free func(ipalloc.Cut) 
 	for f, count := range tally.Sum() {
 		for phase, n := range count {
 			addTo(&held[f].Blocks, ipalloc.Phase(phase), n)
+			held[f].Blocks.Total += skipped.Sum()[f][phase]
 		}
 	}
 	for _, f := range ipalloc.Families() {
@@ -87,11 +97,12 @@ func addTo(s *v1alpha1.StateCounts, phase ipalloc.Phase, n int64) {
 	}
 }
 
-// familyUsageOf adds to what is held what there is, and what is free.
+// familyUsageOf adds to what is held what can be assigned, and what is free. The
+// totals of held are of blocks that cannot be assigned again.
 func familyUsageOf(pool *crd.Pool, f ipalloc.Family, whole ipalloc.Cut, held v1alpha1.FamilyStatus, free func(ipalloc.Cut) uint64) familyUsage {
 	u := familyUsage{family: f, status: held}
-	u.status.Blocks.Total = saturate(whole.Total())
-	u.status.Addresses.Total = pool.TotalAddresses(f)
+	u.status.Blocks.Total = sum(saturate(pool.TotalBlocks(whole)), held.Blocks.Total)
+	u.status.Addresses.Total = sum(pool.TotalAddresses(f), held.Addresses.Total)
 	if cut, ok := pool.Cut(f); ok {
 		n := free(cut)
 		u.status.Blocks.Free = saturate(n)
@@ -124,6 +135,9 @@ func usableSize(pool *crd.Pool, f ipalloc.Family, bits int) float64 {
 }
 
 func saturate(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
+
+// sum adds two counts, neither of them negative.
+func sum(a, b int64) int64 { return saturate(uint64(a) + uint64(b)) }
 
 // fill writes the counts into a status.
 func (u poolUsage) fill(s *v1alpha1.PodIPPoolStatus) {
@@ -160,6 +174,7 @@ func setConditions(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poo
 			ObservedGeneration: obj.Generation, LastTransitionTime: metav1.NewTime(now),
 		})
 	}
+	setReserved(obj, pool, u, now)
 	overlap, exhausted := overlapMessage(pool), exhaustedMessage(u)
 	if overlap != "" {
 		set(v1alpha1.PoolOverlapping, metav1.ConditionTrue, ReasonOverlapping, overlap)
@@ -179,7 +194,7 @@ func setConditions(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poo
 		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonDeleting, "deleted; waits for the blocks of "+nodesLine(u.nodes))
 	case invalid != nil:
 		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonInvalid, strings.ReplaceAll(invalid.Error(), "\n", "; ")+
-			". Mend the spec; until then nothing changes on the nodes of this pool")
+			". "+servesMeanwhile(pool))
 	case pool != nil && pool.Idle:
 		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonNoCiliumPools, "spec.ciliumPool is "+pool.CiliumPool+
 			", and agents have no pools to choose from in the mode that the operator runs in: it serves nobody. Run both in multi-pool mode, or make a pool without ciliumPool")
@@ -192,6 +207,14 @@ func setConditions(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poo
 	default:
 		set(v1alpha1.PoolReady, metav1.ConditionTrue, ReasonServing, "nodes get blocks of this pool as they need them")
 	}
+}
+
+// servesMeanwhile says what becomes of an invalid pool until its spec is corrected.
+func servesMeanwhile(pool *crd.Pool) string {
+	if pool.Frozen() {
+		return "Correct the spec; until then the pool gives out no block, and its nodes take blocks of the next pool that selects them"
+	}
+	return "Nodes get blocks of this pool all the same"
 }
 
 func overlapMessage(pool *crd.Pool) string {

@@ -37,7 +37,7 @@ func TestPoolCounts(t *testing.T) {
 	dual := podIPPool("p", 1, "10.0.0.0/28")
 	dual.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 122, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/48"}}}
 	reserving := podIPPool("p", 1, "10.0.0.0/28")
-	reserving.Spec.Reserved = []string{"10.0.0.0/30", "10.0.0.5/32"}
+	reserving.Spec.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.0/30"}, {CIDR: "10.0.0.5/32"}}
 	draining := podIPPool("p", 1, "10.0.0.0/29", "10.0.0.8/29")
 	draining.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
 
@@ -62,10 +62,23 @@ func TestPoolCounts(t *testing.T) {
 				Addresses: v1alpha1.StateCounts{Total: 8, InService: 2, Draining: 2, CoolingDown: 2, Free: 2},
 			}},
 		},
-		"reserved addresses are none": {
+		"a block that overlaps a reserved range is none": {
 			pool: reserving,
 			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(0)), IPv4: &v1alpha1.FamilyStatus{
-				Blocks: v1alpha1.StateCounts{Total: 4, Free: 3}, Addresses: v1alpha1.StateCounts{Total: 5, Free: 5},
+				Blocks: v1alpha1.StateCounts{Total: 2, Free: 2}, Addresses: v1alpha1.StateCounts{Total: 4, Free: 4},
+			}},
+		},
+		"but for one that was held before": {
+			pool:   reserving,
+			blocks: []crd.Block{block("10.0.0.4/30", "p", "a", 1)},
+			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(33)), Nodes: 1, IPv4: &v1alpha1.FamilyStatus{
+				Blocks: v1alpha1.StateCounts{Total: 3, InService: 1, Free: 2}, Addresses: v1alpha1.StateCounts{Total: 5, InService: 1, Free: 4},
+			}},
+		},
+		"the remainder of a block": {
+			pool: edited(reserving, func(s *v1alpha1.PodIPPoolSpec) { s.ReservedBlockPolicy = v1alpha1.PublishRemainder }),
+			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(0)), IPv4: &v1alpha1.FamilyStatus{
+				Blocks: v1alpha1.StateCounts{Total: 3, Free: 3}, Addresses: v1alpha1.StateCounts{Total: 5, Free: 5},
 			}},
 		},
 		"what drains is not free": {

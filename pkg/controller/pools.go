@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -16,15 +17,17 @@ import (
 )
 
 // Pools is what this process knows of PodIPPools, with overlaps between them
-// resolved. It is safe for concurrent use; the pools it returns are read only.
+// resolved. All of it follows from the objects as they are and the flags, so a
+// restart changes nothing. It is safe for concurrent use; the pools it returns are
+// read only.
 type Pools struct {
 	defaults crd.Defaults
 	ledger   *Ledger
 
 	mu       sync.RWMutex
 	versions map[string]poolVersion
-	valid    map[string]*crd.Pool // the last valid version of each, or a frozen one
-	invalid  map[string]error     // why the present version of a pool is not
+	parsed   map[string]*crd.Pool // frozen where a pool cannot serve
+	invalid  map[string]error     // what is wrong with a pool, whether it serves or not
 	resolved map[string]*crd.Pool
 	reserved map[string][]netip.Prefix
 }
@@ -41,14 +44,13 @@ func NewPools(defaults crd.Defaults, ledger *Ledger) *Pools {
 	return &Pools{
 		defaults: defaults, ledger: ledger,
 		versions: map[string]poolVersion{},
-		valid:    map[string]*crd.Pool{}, invalid: map[string]error{},
+		parsed:   map[string]*crd.Pool{}, invalid: map[string]error{},
 		resolved: map[string]*crd.Pool{}, reserved: map[string][]netip.Prefix{},
 	}
 }
 
-// Set takes in a pool. One that is invalid keeps its last valid form, paused,
-// so that its nodes neither change nor spill over to another pool. It reports
-// whether anything but the status has changed.
+// Set takes in a pool. One that cannot be read is frozen. It reports whether
+// anything but the status has changed.
 func (p *Pools) Set(obj *v1alpha1.PodIPPool) bool {
 	version := poolVersion{obj.UID, obj.Generation, obj.DeletionTimestamp != nil}
 	p.mu.Lock()
@@ -58,41 +60,29 @@ func (p *Pools) Set(obj *v1alpha1.PodIPPool) bool {
 	}
 	p.versions[obj.Name] = version
 	pool, err := crd.PoolFrom(obj, p.defaults)
-	if err == nil {
+	if err != nil {
+		pool = crd.FrozenPool(obj, p.defaults)
+	}
+	p.parsed[obj.Name] = pool
+	if p.invalid[obj.Name] = cmp.Or(err, pool.PolicyProblem); p.invalid[obj.Name] == nil {
 		delete(p.invalid, obj.Name)
-		p.valid[obj.Name] = pool
-	} else {
-		p.invalid[obj.Name] = err
-		p.freeze(obj)
 	}
 	p.resolve()
 	return true
-}
-
-// freeze keeps an invalid pool in its last valid form, or what can be read of
-// one that never was valid.
-func (p *Pools) freeze(obj *v1alpha1.PodIPPool) {
-	frozen := crd.FrozenPool(obj)
-	if last := p.valid[obj.Name]; last != nil {
-		copied := *last
-		copied.Paused, copied.Deleting = true, obj.DeletionTimestamp != nil
-		frozen = &copied
-	}
-	p.valid[obj.Name] = frozen
 }
 
 // Names are all pools, valid or not.
 func (p *Pools) Names() []string {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	return slices.Sorted(maps.Keys(p.valid))
+	return slices.Sorted(maps.Keys(p.parsed))
 }
 
 // Delete forgets a pool.
 func (p *Pools) Delete(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.valid, name)
+	delete(p.parsed, name)
 	delete(p.invalid, name)
 	delete(p.versions, name)
 	p.resolve()
@@ -106,7 +96,7 @@ func (p *Pools) Resolve() {
 }
 
 func (p *Pools) resolve() {
-	pools := slices.SortedFunc(maps.Values(p.valid), func(a, b *crd.Pool) int { return strings.Compare(a.Name, b.Name) })
+	pools := slices.SortedFunc(maps.Values(p.parsed), func(a, b *crd.Pool) int { return strings.Compare(a.Name, b.Name) })
 	p.resolved = make(map[string]*crd.Pool, len(pools))
 	for _, pool := range crd.ResolveOverlaps(pools, p.ledger.Holds) {
 		p.resolved[pool.Name] = pool
@@ -114,21 +104,22 @@ func (p *Pools) resolve() {
 	reserved := make(map[string][]netip.Prefix, len(pools))
 	for name, pool := range p.resolved {
 		for _, f := range ipalloc.Families() {
-			reserved[name] = append(reserved[name], pool.NeverUsable(f)...)
+			reserved[name] = append(reserved[name], pool.Skipped(f)...)
 		}
 	}
 	p.ledger.reserve(p.reserved, reserved)
 	p.reserved = reserved
 }
 
-// Get is the last valid form of a pool, or nil.
+// Get is a pool as its spec says, or a frozen one that stands for it, or nil.
 func (p *Pools) Get(name string) *crd.Pool {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return p.resolved[name]
 }
 
-// Invalid is why the present version of a pool is invalid, or nil.
+// Invalid is what is wrong with the spec of a pool, or nil. Get tells whether the
+// pool serves nevertheless.
 func (p *Pools) Invalid(name string) error {
 	p.mu.RLock()
 	defer p.mu.RUnlock()

@@ -2,12 +2,14 @@ package controller
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -22,14 +24,6 @@ func edited(obj *v1alpha1.PodIPPool, edit func(*v1alpha1.PodIPPoolSpec)) *v1alph
 
 func invalidated(obj *v1alpha1.PodIPPool) *v1alpha1.PodIPPool {
 	return edited(obj, func(s *v1alpha1.PodIPPoolSpec) { s.IPv4.CIDRs[0].CIDR = "10.0.0.1/29" })
-}
-
-func matching(p *Pools, nodeLabels map[string]string) []string {
-	var names []string
-	for _, pool := range p.Match(labels.Set(nodeLabels)) {
-		names = append(names, pool.Name)
-	}
-	return names
 }
 
 func TestPoolsSetReportsWhatMatters(t *testing.T) {
@@ -61,9 +55,9 @@ func TestPoolsSetReportsWhatMatters(t *testing.T) {
 	}
 }
 
-// An invalid edit freezes the pool as it last was: its nodes neither change nor
-// spill over.
-func TestPoolsInvalidEditFreezes(t *testing.T) {
+// What an invalid edit makes of a pool is the same before and after a restart:
+// it gives out nothing, and other pools serve its nodes.
+func TestPoolsInvalidEdit(t *testing.T) {
 	pools := NewPools(defaults(), readyLedger())
 	obj, other := podIPPool("p", 1, "10.0.0.0/29"), podIPPool("q", 1, "10.0.1.0/29")
 	obj.Spec.Priority = 5
@@ -71,23 +65,56 @@ func TestPoolsInvalidEditFreezes(t *testing.T) {
 	pools.Set(other)
 	bad := invalidated(obj)
 	pools.Set(bad)
-	if pools.Invalid("p") == nil {
-		t.Fatal("the edit is taken for valid")
+	restarted := NewPools(defaults(), readyLedger())
+	restarted.Set(bad)
+	for when, pools := range map[string]*Pools{"as it is edited": pools, "after a restart": restarted} {
+		if pools.Invalid("p") == nil {
+			t.Errorf("%s: the edit is taken for valid", when)
+		}
+		p := pools.Get("p")
+		if p == nil || !p.Frozen() || p.Paused {
+			t.Errorf("%s: the pool is %+v, want it frozen", when, p)
+		}
 	}
-	frozen := pools.Get("p")
-	if frozen == nil || !frozen.Paused {
-		t.Fatalf("the pool is %+v, want the last valid one, paused", frozen)
-	}
-	if diff := cmp.Diff([]string{"p", "q"}, matching(pools, nil)); diff != "" {
-		t.Errorf("pools that match (-want +got):\n%s", diff)
-	}
-	if usable := frozen.Usable(prefix("10.0.0.0/30")); len(usable) != 2 {
-		t.Errorf("usable are %v", usable)
+	if got := crd.ForFamily(pools.Match(nil), ipalloc.IPv4, ""); got[0].Name != "q" {
+		t.Errorf("pool %s rules", got[0].Name)
 	}
 
 	pools.Set(edited(bad, func(s *v1alpha1.PodIPPoolSpec) { s.IPv4.CIDRs[0].CIDR = "10.0.0.0/28" }))
-	if pools.Invalid("p") != nil || pools.Get("p").Paused {
+	if pools.Invalid("p") != nil || pools.Get("p").Frozen() {
 		t.Error("still frozen though mended")
+	}
+}
+
+// A pool whose thresholds contradict the operator's flags serves on, and says what
+// is wrong.
+func TestPoolsWrongThreshold(t *testing.T) {
+	pools := NewPools(defaults(), readyLedger())
+	obj := podIPPool("p", 1, "10.0.0.0/29")
+	pools.Set(obj)
+	pools.Set(edited(obj, func(s *v1alpha1.PodIPPoolSpec) { s.Reclaim.ThresholdPercent = ptr.To[int32](85) }))
+	if err := pools.Invalid("p"); err == nil || !strings.Contains(err.Error(), "spec.reclaim.thresholdPercent") {
+		t.Errorf("the threshold is taken for valid: %v", err)
+	}
+	if got := pools.Get("p"); got.Frozen() || got.Policy.ReclaimPercent != 79 || !got.Serves(ipalloc.IPv4) {
+		t.Errorf("the pool is %+v", got)
+	}
+}
+
+// The drain of a block whose pool becomes invalid neither ends nor begins anew.
+func TestPoolsInvalidKeepsDrains(t *testing.T) {
+	draining := at(block("10.0.0.0/30", "p", "n", 1), 2, ipalloc.Draining)
+	draining.Reason = expand.CIDRDraining
+	reclaimed := at(block("10.0.0.4/30", "p", "n", 1), 2, ipalloc.Draining)
+	reclaimed.Reason = expand.Reclaim
+	serving := block("10.0.0.8/30", "p", "n", 1)
+	ledger := readyLedger(draining, reclaimed, serving)
+	r := &Observer{Ledger: ledger, Pools: NewPools(defaults(), ledger), Defaults: defaults()}
+	r.Pools.Set(invalidated(podIPPool("p", 1, "10.0.0.0/28")))
+	for b, want := range map[*crd.Block]expand.Reason{&draining: expand.CIDRDraining, &reclaimed: expand.None, &serving: expand.None} {
+		if got := r.blockState(*b, nil).Request; got != want {
+			t.Errorf("request for block %s is %q, want %q", b.CIDR, got, want)
+		}
 	}
 }
 
@@ -154,7 +181,7 @@ func TestPoolsReserved(t *testing.T) {
 	ledger := readyLedger()
 	pools := NewPools(defaults(), ledger)
 	obj := podIPPool("p", 1, "10.0.0.0/28")
-	reserving := edited(obj, func(s *v1alpha1.PodIPPoolSpec) { s.Reserved = []string{"10.0.0.0/29"} })
+	reserving := edited(obj, func(s *v1alpha1.PodIPPoolSpec) { s.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.0/29"}} })
 	free := func() uint64 { cut, _ := poolOf(t, obj).Cut(ipalloc.IPv4); return ledger.Free(cut) }
 	for i, step := range []struct {
 		do   func()

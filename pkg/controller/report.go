@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -23,6 +24,8 @@ const Shortage corev1.NodeConditionType = "PodAddressShortage"
 const (
 	reasonPoolsExhausted = "PoolsExhausted"
 	reasonLimitReached   = "LimitReached"
+	reasonPaused         = "Paused"
+	reasonNoPool         = "NoPool"
 	reasonEnough         = "EnoughAddresses"
 )
 
@@ -42,32 +45,81 @@ func (r *NodeReconciler) report(ctx context.Context, o *observation, plans []fam
 		r.Metrics.waiting.forgetNode(o.name)
 	}
 	r.tellAwaited(ctx, o)
-	if o.node == nil || len(plans) == 0 && o.paused() {
+	unselected := !o.elsewhere && o.awaits == "" && r.Unselected(o.node)
+	r.Metrics.withoutPool(o.name, unselected)
+	if o.node == nil || o.elsewhere || o.awaits != "" {
 		return nil
 	}
+	plans = append(plans, r.pausedPlans(o)...)
 	lack, now := lacking(plans), r.Clock.Now()
 	var short [2]int
 	var waits []expand.Wait
 	for _, p := range plans {
-		short[p.family] += max(p.plan.Shortage, p.short)
+		short[p.family] += p.lacks()
 		r.Metrics.short(o.name, p.family, short[p.family])
-		r.Metrics.waiting.set(&p, o.name, o.poolOf, now)
-		waits = append(waits, p.plan.Waits...)
+		if p.paused == "" {
+			r.Metrics.waiting.set(&p, o.name, o.poolOf, now)
+			waits = append(waits, p.plan.Waits...)
+		}
 	}
 	r.Events.waits(o.node, waits)
-	if lack == nil && o.paused() { // what is paused may lack something still
-		return nil
-	}
+	r.Events.familyNotRun(o.node, o.notRun())
 	r.setStarving(o.name, lack != nil)
+	if unselected {
+		lack = o.unselected(lack)
+	}
 	if lack != nil {
 		r.Events.shortOfAddresses(o.node, lack)
 	} else {
 		r.Events.enoughAddresses(o.name)
 	}
+	if r.Paused { // which promises that nothing is written about nodes
+		return nil
+	}
 	if err := r.setNodeCondition(ctx, o.node, lack); err != nil {
 		return err
 	}
 	return r.setNodeTaint(ctx, o.node, lack != nil && lack.unmet)
+}
+
+// pausedPlans are plans that nobody carries out: what the paused families of a node
+// have, and what they would need.
+func (r *NodeReconciler) pausedPlans(o *observation) []familyPlan {
+	var plans []familyPlan
+	for i := range o.families {
+		if fo := &o.families[i]; fo.paused != "" {
+			plan, _ := expand.Decide(r.Clock.Now(), fo.policy, asPublished(fo.state), expand.Memory{})
+			plans = append(plans, familyPlan{familyObservation: fo, plan: plan, short: plan.Claim.Addresses})
+		}
+	}
+	return plans
+}
+
+// asPublished is a state in which nothing more can be published.
+func asPublished(s expand.State) expand.State {
+	s.Blocks = slices.Clone(s.Blocks)
+	for i := range s.Blocks {
+		b := &s.Blocks[i]
+		b.Usable = slices.DeleteFunc(slices.Clone(b.Usable), func(a netip.Addr) bool {
+			_, published := s.Pool[a]
+			return s.Whole == nil && !published || s.Whole != nil && !b.Listed
+		})
+	}
+	return s
+}
+
+// waiting is for how many pods the node has no address.
+func (p *familyPlan) waiting() int {
+	return p.plan.Demand - p.plan.Capacity - p.plan.ServedElsewhere
+}
+
+// lacks is how many addresses the node wants and cannot get. Where it is paused,
+// what is to be kept free does not count: nobody wants that now.
+func (p *familyPlan) lacks() int {
+	if p.paused != "" {
+		return max(0, p.waiting())
+	}
+	return max(p.plan.Shortage, p.short)
 }
 
 // poolOf is the pool of a block that waits.
@@ -83,27 +135,15 @@ func lacking(plans []familyPlan) *shortage {
 	var parts []string
 	s := &shortage{}
 	for _, p := range plans {
-		missing, what := p.short, p.family.String()
-		if p.ciliumPool != "" {
-			what += " of Cilium's pool " + p.ciliumPool
-		}
-		switch {
-		case missing > 0:
-			s.reason = reasonPoolsExhausted
-			parts = append(parts, fmt.Sprintf("%s: %d more addresses wanted and no pool that serves this node (%s) has a free block",
-				what, missing, poolNames(p)))
-		case p.plan.Shortage > 0:
-			if s.reason == "" {
-				s.reason = reasonLimitReached
-			}
-			parts = append(parts, fmt.Sprintf("%s: %d more addresses needed than maxBlocksPerNode, the CiliumNode's max-allocate or --max-addresses-per-node allow",
-				what, p.plan.Shortage))
-		default:
+		if p.lacks() == 0 {
 			continue
 		}
-		if p.plan.Shortage > 0 || p.plan.Demand > p.plan.Capacity+p.plan.ServedElsewhere+max(0, p.plan.Claim.Addresses-missing) {
-			s.unmet = true
+		reason, message := p.lack()
+		parts = append(parts, message)
+		if s.reason == "" || reason == reasonPoolsExhausted {
+			s.reason = reason
 		}
+		s.unmet = s.unmet || p.plan.Shortage > 0 || p.waiting() > max(0, p.plan.Claim.Addresses-p.short)
 	}
 	if len(parts) == 0 {
 		return nil
@@ -112,13 +152,40 @@ func lacking(plans []familyPlan) *shortage {
 	return s
 }
 
-func poolNames(p familyPlan) string {
+// lack says why one family of a node lacks addresses, and how many.
+func (p *familyPlan) lack() (reason, message string) {
+	what := p.family.String()
+	if p.ciliumPool != "" {
+		what += " of Cilium's pool " + p.ciliumPool
+	}
+	switch {
+	case p.paused != "":
+		return reasonPaused, fmt.Sprintf("%s: %d more addresses needed, and the node gets none: %s", what, p.lacks(), p.paused)
+	case p.short > 0:
+		return reasonPoolsExhausted, fmt.Sprintf("%s: %d more addresses wanted and no pool that serves this node (%s) has a free block",
+			what, p.short, poolNames(p))
+	}
+	return reasonLimitReached, fmt.Sprintf("%s: %d more addresses needed than maxBlocksPerNode, the CiliumNode's max-allocate or --max-addresses-per-node allow",
+		what, p.plan.Shortage)
+}
+
+// poolNames names the pools of a node, and says of each that gives out nothing why.
+func poolNames(p *familyPlan) string {
 	if len(p.pools) == 0 {
 		return "none"
 	}
 	var names []string
 	for _, pool := range p.pools {
-		names = append(names, pool.Name)
+		name := pool.Name
+		switch _, gives := pool.Cut(p.family); {
+		case pool.Frozen():
+			name += ": invalid"
+		case pool.Paused:
+			name += ": paused"
+		case !gives:
+			name += ": no open CIDR"
+		}
+		names = append(names, name)
 	}
 	return strings.Join(names, ", ")
 }

@@ -104,7 +104,7 @@ func TestPausedFamilyHidesNoShortage(t *testing.T) {
 
 // What a drain waits for is told once, whatever else is decided on the node.
 func TestWaitsAreToldOnce(t *testing.T) {
-	b := newBed(t, nodeObject())
+	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"))
 	recorder := events.NewFakeRecorder(100)
 	b.r.Events = NewEvents(recorder, b.clock)
 	o := &observation{name: "n", node: nodeObject()}

@@ -29,6 +29,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 )
 
 // Settings are what the controllers are told from outside.
@@ -37,6 +38,8 @@ type Settings struct {
 	Mode ciliumnode.Mode
 	// Defaults hold where a pool says nothing.
 	Defaults crd.Defaults
+	// Windows are Defaults.Maintenance.Windows as they were written.
+	Windows []v1alpha1.MaintenanceWindow
 	// Paused stops all writes about nodes and blocks.
 	Paused bool
 	// SkipModeCheck accepts a Cilium whose configuration names another IPAM mode.
@@ -72,6 +75,18 @@ type Settings struct {
 	Version, Commit string
 	// Registry takes the operator's metrics.
 	Registry prometheus.Registerer
+}
+
+// DefaultSettings hold where no flag says otherwise.
+func DefaultSettings() Settings {
+	return Settings{
+		Mode:           ciliumnode.CRD,
+		Defaults:       crd.Defaults{Policy: expand.DefaultPolicy(), Cooldown: time.Minute, NodeGoneCooldown: 10 * time.Minute},
+		AgentNamespace: "kube-system", AgentSelector: labels.SelectorFromSet(labels.Set{"k8s-app": "cilium"}), AgentSettle: time.Minute,
+		ReclaimsPerMinute: 600, ReclaimsPerMinutePerPool: 300,
+		StartupTaints: crd.DefaultStartupTaints(),
+		NodeWorkers:   32, NodeCondition: true, KeepCiliumPools: true, ExhaustionHorizon: 72 * time.Hour,
+	}
 }
 
 // Scheme knows every kind the operator handles.
@@ -142,6 +157,9 @@ func controllersOf(o *Operator, s Settings) []worker {
 	}
 	if s.Mode.ManyPools() {
 		all = append(all, worker{"ciliumpool", o.Feed.CiliumPoolSource(), o.CiliumPool, 1})
+	}
+	for i := range all {
+		all[i].reconciler = untilShutdown{all[i].reconciler}
 	}
 	return all
 }

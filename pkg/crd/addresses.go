@@ -53,31 +53,91 @@ func (p *Pool) UsableCount(block netip.Prefix) int {
 	return n
 }
 
-// NeverUsable returns the blocks of family f that reservations leave without a
-// usable address, or without one of them where blocks go whole, so that nobody
-// may claim them, sorted. Neighbours that are
-// reserved together come as one wider prefix. It costs no more than there are
-// reserved prefixes, however large the pool.
-func (p *Pool) NeverUsable(f ipalloc.Family) []netip.Prefix {
+// Skipped returns the blocks of family f that are not assigned to any node,
+// sorted. They share no address, and blocks that are reserved together come as
+// one wider prefix. A block is routed as a whole, so by default it is every block
+// that overlaps a reserved range; where the pool publishes the remainder, only
+// those without a usable address and, where agents give out whole blocks, those
+// with a reserved one that is usable.
+func (p *Pool) Skipped(f ipalloc.Family) []netip.Prefix { return p.skipped[f] }
+
+// Skips reports whether block overlaps one that is not assigned.
+func (p *Pool) Skips(block netip.Prefix) bool {
+	return overlapsAny(p.skipped[ipalloc.FamilyOf(block.Addr())], block)
+}
+
+// overlapsAny reports whether cidr shares addresses with one of sorted, which
+// share none among themselves.
+func overlapsAny(sorted []netip.Prefix, cidr netip.Prefix) bool {
+	i, _ := slices.BinarySearchFunc(sorted, cidr.Addr(), func(p netip.Prefix, a netip.Addr) int {
+		return netipx.PrefixLastIP(p).Compare(a)
+	})
+	return i < len(sorted) && sorted[i].Overlaps(cidr)
+}
+
+// skippedOf finds what Skipped returns. It costs no more than there are reserved
+// prefixes, however large the pool.
+func (p *Pool) skippedOf(f ipalloc.Family) []netip.Prefix {
 	ranges, ok := p.Ranges(f)
 	if !ok {
 		return nil
 	}
-	var never []netip.Prefix
+	if p.frozen { // how it is cut is not known: nothing may be claimed over what it reserves
+		return p.reservedIn(f)
+	}
+	var skipped []netip.Prefix
 	for _, r := range p.reservedIn(f) {
 		if r.Bits() > ranges.Bits {
 			r = blockOf(r.Addr(), ranges.Bits)
-			if n := p.UsableCount(r); n > 0 && (!p.whole || n == p.unreserved(r, r)) {
+			if p.remainder && p.hasRemainder(r) {
 				continue
 			}
 		}
-		never = append(never, r)
+		skipped = append(skipped, r)
 	}
-	return slices.Compact(never)
+	return slices.Compact(skipped)
 }
 
-// TotalAddresses returns how many usable addresses all blocks of family f have
-// together, at most math.MaxInt64. It lists neither blocks nor addresses.
+// hasRemainder reports whether anything of a block that is partly reserved can be
+// published.
+func (p *Pool) hasRemainder(block netip.Prefix) bool {
+	n := p.UsableCount(block)
+	return n > 0 && (!p.whole || n == p.unreserved(block, block))
+}
+
+// TotalBlocks returns how many blocks of cut, which is of this pool, can be
+// assigned, at most MaxUint64.
+func (p *Pool) TotalBlocks(cut ipalloc.Cut) uint64 {
+	total := new(big.Int)
+	for _, r := range cut.Ranges {
+		total.Add(total, blocksIn(r, cut.BlockBits))
+		for _, s := range p.skipped[ipalloc.FamilyOf(r.Addr())] {
+			if s.Overlaps(r) {
+				total.Sub(total, blocksIn(narrower(r, s), cut.BlockBits))
+			}
+		}
+	}
+	if !total.IsUint64() {
+		return math.MaxUint64
+	}
+	return total.Uint64()
+}
+
+func blocksIn(cidr netip.Prefix, bits int) *big.Int {
+	return new(big.Int).Lsh(big.NewInt(1), uint(bits-cidr.Bits()))
+}
+
+// narrower returns what two prefixes that overlap share.
+func narrower(a, b netip.Prefix) netip.Prefix {
+	if a.Bits() > b.Bits() {
+		return a
+	}
+	return b
+}
+
+// TotalAddresses returns how many usable addresses all blocks of family f that
+// can be assigned have together, at most math.MaxInt64. It lists neither blocks
+// nor addresses.
 func (p *Pool) TotalAddresses(f ipalloc.Family) int64 {
 	ranges, ok := p.Ranges(f)
 	if !ok {
@@ -87,8 +147,13 @@ func (p *Pool) TotalAddresses(f ipalloc.Family) int64 {
 	for _, r := range ranges.CIDRs {
 		total.Add(total, p.unreservedInBlocks(r.CIDR, ranges.Bits))
 	}
+	for _, s := range p.skipped[f] {
+		total.Sub(total, p.unreservedInBlocks(s, ranges.Bits))
+	}
 	for _, r := range p.reservedIn(f) {
-		total.Sub(total, p.unreservedInBlocks(r, ranges.Bits))
+		if !p.Skips(r) {
+			total.Sub(total, p.unreservedInBlocks(r, ranges.Bits))
+		}
 	}
 	if !total.IsInt64() {
 		return math.MaxInt64

@@ -20,7 +20,7 @@ func TestUsable(t *testing.T) {
 	spec := v1alpha1.PodIPPoolSpec{
 		IPv4:     ipv4(29, "10.0.0.0/24", "255.255.255.0/24"),
 		IPv6:     ipv6(126, "fd00::/120"),
-		Reserved: []string{"10.0.0.0/31", "10.0.0.4/32", "255.255.255.252/30", "fd00::1/128"},
+		Reserved: reserve("10.0.0.0/31", "10.0.0.4/32", "255.255.255.252/30", "fd00::1/128"),
 	}
 	spec.IPv6.AllowLastIP = true
 	p := pool(t, spec)
@@ -60,22 +60,63 @@ func TestUsable(t *testing.T) {
 	}
 }
 
-func TestNeverUsable(t *testing.T) {
-	p := pool(t, v1alpha1.PodIPPoolSpec{
-		IPv4: ipv4(30, "10.0.0.0/8"),
-		Reserved: []string{
-			"10.1.0.0/16",                // many whole blocks
-			"10.0.0.0/31",                // leaves .2
-			"10.0.0.5/32", "10.0.0.6/32", // with first and last, all of the block
-			"10.0.0.8/31", "10.0.0.10/31", // two halves
-			"10.0.0.12/32", "10.0.0.15/32", // the edges only
-		},
-	})
-	if diff := cmp.Diff(prefixes("10.0.0.4/30", "10.0.0.8/30", "10.1.0.0/16"), p.NeverUsable(ipalloc.IPv4), compareNetip()); diff != "" {
-		t.Error(diff)
+// A block that overlaps a reserved range is not assigned: it would be routed with
+// it. Where the pool publishes the remainder, only a block that has none.
+func TestSkipped(t *testing.T) {
+	reserved := reserve(
+		"10.1.0.0/16",                // many whole blocks
+		"10.0.0.0/31",                // leaves .2
+		"10.0.0.5/32", "10.0.0.6/32", // with first and last, all of the block
+		"10.0.0.8/31", "10.0.0.10/31", // two halves
+		"10.0.0.12/32", "10.0.0.15/32", // the edges only
+	)
+	tests := map[string]struct {
+		policy v1alpha1.ReservedBlockPolicy
+		whole  bool
+		want   []netip.Prefix
+		blocks uint64
+	}{
+		"default":                                {want: prefixes("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30", "10.0.0.12/30", "10.1.0.0/16"), blocks: 1<<22 - 4 - 1<<14},
+		"Skip":                                   {policy: "Skip", want: prefixes("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30", "10.0.0.12/30", "10.1.0.0/16"), blocks: 1<<22 - 4 - 1<<14},
+		"Skip, whole blocks":                     {policy: "Skip", whole: true, want: prefixes("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30", "10.0.0.12/30", "10.1.0.0/16"), blocks: 1<<22 - 4 - 1<<14},
+		"PublishRemainder":                       {policy: "PublishRemainder", want: prefixes("10.0.0.4/30", "10.0.0.8/30", "10.1.0.0/16"), blocks: 1<<22 - 2 - 1<<14},
+		"the same, and agents have whole blocks": {policy: "PublishRemainder", whole: true, want: prefixes("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30", "10.1.0.0/16"), blocks: 1<<22 - 3 - 1<<14},
 	}
-	if got := p.NeverUsable(ipalloc.IPv6); got != nil {
-		t.Errorf("IPv6: %v", got)
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			d := defaults()
+			d.WholeBlocks = tt.whole
+			p, err := crd.PoolFrom(object("p", v1alpha1.PodIPPoolSpec{IPv4: ipv4(30, "10.0.0.0/8"), Reserved: reserved, ReservedBlockPolicy: tt.policy}), d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, p.Skipped(ipalloc.IPv4), compareNetip()); diff != "" {
+				t.Error(diff)
+			}
+			if got := p.Skipped(ipalloc.IPv6); got != nil {
+				t.Errorf("IPv6: %v", got)
+			}
+			whole, _ := p.Whole(ipalloc.IPv4)
+			if got := p.TotalBlocks(whole); got != tt.blocks {
+				t.Errorf("%d blocks in all, want %d", got, tt.blocks)
+			}
+		})
+	}
+}
+
+// Blocks are counted exactly however many there are, and at most MaxUint64.
+func TestTotalBlocks(t *testing.T) {
+	p := pool(t, v1alpha1.PodIPPoolSpec{IPv6: ipv6(126, "fd00::/48", "fd00:0:1::/64"), Reserved: reserve("fd00::/49", "fd00:0:0:8000::/50", "fd00:0:1::1/128")})
+	whole, _ := p.Whole(ipalloc.IPv6)
+	if got := p.TotalBlocks(whole); got != math.MaxUint64 {
+		t.Errorf("%d blocks in all, want the most that can be counted", got)
+	}
+	for _, r := range whole.Ranges {
+		if r.Bits() == 64 {
+			if got := p.TotalBlocks(ipalloc.Cut{Ranges: []netip.Prefix{r}, BlockBits: 126}); got != 1<<62-1 {
+				t.Errorf("%d blocks in %s, want one less than 2^62", got, r)
+			}
+		}
 	}
 }
 
@@ -88,9 +129,10 @@ func TestTotalAddresses(t *testing.T) {
 	}{
 		"a /8 in /27":       {spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/8")}, v4: 1 << 19 * 30},
 		"edges allowed":     {spec: v1alpha1.PodIPPoolSpec{IPv4: allowed}, v4: 1 << 24},
-		"reserved blocks":   {spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/16"), Reserved: []string{"10.0.0.0/24"}}, v4: (2048 - 8) * 30},
-		"reserved edge":     {spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/24"), Reserved: []string{"10.0.0.0/31", "10.0.0.31/32"}}, v4: 8*30 - 1},
-		"all reserved":      {spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/24"), Reserved: []string{"10.0.0.0/24"}}},
+		"reserved blocks":   {spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/16"), Reserved: reserve("10.0.0.0/24")}, v4: (2048 - 8) * 30},
+		"reserved edge":     {spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/24"), Reserved: reserve("10.0.0.0/31", "10.0.0.31/32")}, v4: 7 * 30},
+		"the rest of it":    {spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/24"), Reserved: reserve("10.0.0.0/31", "10.0.0.31/32"), ReservedBlockPolicy: "PublishRemainder"}, v4: 8*30 - 1},
+		"all reserved":      {spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/24"), Reserved: reserve("10.0.0.0/24")}},
 		"more than 63 bits": {spec: v1alpha1.PodIPPoolSpec{IPv6: ipv6(122, "fd00::/48")}, v6: math.MaxInt64},
 		"just too many": {
 			spec: v1alpha1.PodIPPoolSpec{IPv6: &v1alpha1.IPv6Ranges{
@@ -99,7 +141,7 @@ func TestTotalAddresses(t *testing.T) {
 			v6: math.MaxInt64,
 		},
 		"back in range by reservations": {
-			spec: v1alpha1.PodIPPoolSpec{IPv6: ipv6(126, "fd00::/48"), Reserved: []string{"fd00::/49", "fd00:0:0:8000::/50", "fd00:0:0:c000::/50"}},
+			spec: v1alpha1.PodIPPoolSpec{IPv6: ipv6(126, "fd00::/48"), Reserved: reserve("fd00::/49", "fd00:0:0:8000::/50", "fd00:0:0:c000::/50")},
 		},
 	}
 	for name, tt := range tests {
@@ -137,29 +179,50 @@ func checkFamily(p *crd.Pool, spec v1alpha1.PodIPPoolSpec, f ipalloc.Family) err
 	if !ok {
 		return nil
 	}
-	never := p.NeverUsable(f)
-	total := int64(0)
+	blocks, total := uint64(0), int64(0)
 	for _, r := range ranges.CIDRs {
 		for block := netip.PrefixFrom(r.CIDR.Addr(), ranges.Bits); r.CIDR.Contains(block.Addr()); {
-			want := naiveUsable(block, ranges, prefixes(spec.Reserved...))
-			total += int64(len(want))
+			want := naiveUsable(block, ranges, reserved(&spec))
 			if got := p.Usable(block); !slices.Equal(got, want) {
 				return fmt.Errorf("block %s: usable are %v, want %v", block, got, want)
 			}
 			if got := p.UsableCount(block); got != len(want) {
 				return fmt.Errorf("block %s: count is %d, want %d", block, got, len(want))
 			}
-			listed := slices.ContainsFunc(never, func(n netip.Prefix) bool { return n.Overlaps(block) })
-			if listed != (len(want) == 0) {
-				return fmt.Errorf("block %s with %d usable: never usable is %v", block, len(want), listed)
+			skipped := slices.ContainsFunc(p.Skipped(f), func(s netip.Prefix) bool { return s.Overlaps(block) })
+			if reserved := naiveReserved(block, &spec); skipped != (len(want) == 0 && reserved || spec.ReservedBlockPolicy == "Skip" && reserved) {
+				return fmt.Errorf("block %s with %d usable: skipped is %v", block, len(want), skipped)
+			}
+			if p.Skips(block) != skipped {
+				return fmt.Errorf("block %s is skipped: %v, and listed: %v", block, p.Skips(block), skipped)
+			}
+			if !skipped {
+				blocks++
+				total += int64(len(want))
 			}
 			block = netip.PrefixFrom(netipx.PrefixLastIP(block).Next(), ranges.Bits)
 		}
+	}
+	if whole, _ := p.Whole(f); p.TotalBlocks(whole) != blocks {
+		return fmt.Errorf("%d blocks in all, want %d", p.TotalBlocks(whole), blocks)
 	}
 	if got := p.TotalAddresses(f); got != total {
 		return fmt.Errorf("total is %d, want %d", got, total)
 	}
 	return nil
+}
+
+// naiveReserved reports whether anything of block is reserved.
+func naiveReserved(block netip.Prefix, spec *v1alpha1.PodIPPoolSpec) bool {
+	return slices.ContainsFunc(reserved(spec), block.Overlaps)
+}
+
+func reserved(spec *v1alpha1.PodIPPoolSpec) []netip.Prefix {
+	var out []netip.Prefix
+	for _, r := range spec.Reserved {
+		out = append(out, netip.MustParsePrefix(r.CIDR))
+	}
+	return out
 }
 
 func naiveUsable(block netip.Prefix, ranges *crd.Ranges, reserved []netip.Prefix) []netip.Addr {
@@ -179,8 +242,9 @@ func smallSpec(r *rand.Rand) v1alpha1.PodIPPoolSpec {
 		return v1alpha1.EdgeIPs{AllowFirstIP: r.IntN(2) == 0, AllowLastIP: r.IntN(2) == 0}
 	}
 	spec := v1alpha1.PodIPPoolSpec{
-		IPv4: &v1alpha1.IPv4Ranges{BlockSize: 27 + r.Int32N(4), CIDRs: cidrs("10.0.0.0/25", "255.255.255.128/25"), EdgeIPs: edges()},
-		IPv6: &v1alpha1.IPv6Ranges{BlockSize: 123 + r.Int32N(4), CIDRs: cidrs("fd00::/121", "fd00::80/121"), EdgeIPs: edges()},
+		IPv4:                &v1alpha1.IPv4Ranges{BlockSize: 27 + r.Int32N(4), CIDRs: cidrs("10.0.0.0/25", "255.255.255.128/25"), EdgeIPs: edges()},
+		IPv6:                &v1alpha1.IPv6Ranges{BlockSize: 123 + r.Int32N(4), CIDRs: cidrs("fd00::/121", "fd00::80/121"), EdgeIPs: edges()},
+		ReservedBlockPolicy: []v1alpha1.ReservedBlockPolicy{v1alpha1.SkipReservedBlocks, v1alpha1.PublishRemainder}[r.IntN(2)],
 	}
 	starts := []netip.Addr{netip.MustParseAddr("10.0.0.0"), netip.MustParseAddr("255.255.255.128"), netip.MustParseAddr("fd00::"), netip.MustParseAddr("fd00::80")}
 	for range r.IntN(20) {
@@ -189,7 +253,7 @@ func smallSpec(r *rand.Rand) v1alpha1.PodIPPoolSpec {
 		addr, _ := netip.AddrFromSlice(b)
 		reserved, err := addr.Prefix(addr.BitLen() - r.IntN(6))
 		if err == nil {
-			spec.Reserved = append(spec.Reserved, reserved.String())
+			spec.Reserved = append(spec.Reserved, reserve(reserved.String())...)
 		}
 	}
 	return spec
@@ -199,7 +263,7 @@ func BenchmarkUsable(b *testing.B) {
 	plain := v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/8")}
 	full := v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/8")}
 	for i := range 64 {
-		full.Reserved = append(full.Reserved, fmt.Sprintf("10.0.%d.3/32", i))
+		full.Reserved = append(full.Reserved, reserve(fmt.Sprintf("10.0.%d.3/32", i))...)
 	}
 	for name, spec := range map[string]v1alpha1.PodIPPoolSpec{"nothing reserved": plain, "64 reserved": full} {
 		p, block := pool(b, spec), netip.MustParsePrefix("10.0.40.0/27")

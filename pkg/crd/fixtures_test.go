@@ -70,3 +70,11 @@ func prefixes(list ...string) []netip.Prefix {
 }
 
 func ptr[T any](v T) *T { return &v }
+
+func reserve(cidrs ...string) []v1alpha1.ReservedCIDR {
+	var out []v1alpha1.ReservedCIDR
+	for _, c := range cidrs {
+		out = append(out, v1alpha1.ReservedCIDR{CIDR: c})
+	}
+	return out
+}

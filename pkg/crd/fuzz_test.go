@@ -33,7 +33,10 @@ func FuzzPoolFrom(f *testing.F) {
 			spec.IPv6 = &v1alpha1.IPv6Ranges{CIDRs: cidrs(strings.Split(v6, ",")...), BlockSize: v6Size, EdgeIPs: edges}
 		}
 		if reserved != "" {
-			spec.Reserved = strings.Split(reserved, ",")
+			spec.Reserved = reserve(strings.Split(reserved, ",")...)
+		}
+		if flags&4 != 0 {
+			spec.ReservedBlockPolicy = v1alpha1.PublishRemainder
 		}
 		p, err := crd.PoolFrom(object("p", spec), defaults())
 		if err != nil {
@@ -43,13 +46,14 @@ func FuzzPoolFrom(f *testing.F) {
 			t.Errorf("accepted policy %+v: %v", p.Policy, err)
 		}
 		for _, f := range ipalloc.Families() {
-			checkAccepted(t, p, f)
+			checkAccepted(t, p, f, spec.ReservedBlockPolicy == v1alpha1.PublishRemainder)
 		}
 	})
 }
 
 // checkAccepted looks at the blocks at the edges of all ranges and reservations.
-func checkAccepted(t *testing.T, p *crd.Pool, f ipalloc.Family) {
+// remainder says that the pool publishes the rest of a block.
+func checkAccepted(t *testing.T, p *crd.Pool, f ipalloc.Family, remainder bool) {
 	ranges, ok := p.Ranges(f)
 	if !ok {
 		return
@@ -72,12 +76,12 @@ func checkAccepted(t *testing.T, p *crd.Pool, f ipalloc.Family) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			checkBlock(t, p, block, ranges)
+			checkBlock(t, p, block, ranges, remainder)
 		}
 	}
 }
 
-func checkBlock(t *testing.T, p *crd.Pool, block netip.Prefix, ranges *crd.Ranges) {
+func checkBlock(t *testing.T, p *crd.Pool, block netip.Prefix, ranges *crd.Ranges, remainder bool) {
 	t.Helper()
 	if !p.OnGrid(block) {
 		t.Errorf("%s is not on the grid of %+v", block, ranges)
@@ -89,8 +93,11 @@ func checkBlock(t *testing.T, p *crd.Pool, block netip.Prefix, ranges *crd.Range
 	if p.UsableCount(block) != len(usable) {
 		t.Errorf("%s: count is %d, listed are %d", block, p.UsableCount(block), len(usable))
 	}
-	never := slices.ContainsFunc(p.NeverUsable(ipalloc.FamilyOf(block.Addr())), func(n netip.Prefix) bool { return n.Overlaps(block) })
-	if never != (len(usable) == 0) {
-		t.Errorf("%s has %d usable addresses, never usable is %v", block, len(usable), never)
+	skipped := len(usable) == 0
+	if !remainder {
+		skipped = slices.ContainsFunc(p.Reserved.Prefixes(), block.Overlaps)
+	}
+	if p.Skips(block) != skipped {
+		t.Errorf("%s has %d usable addresses, skipped is %v", block, len(usable), p.Skips(block))
 	}
 }

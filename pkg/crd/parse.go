@@ -40,11 +40,29 @@ func ciliumPool(obj *v1alpha1.PodIPPool) string {
 	return obj.Spec.CiliumPool
 }
 
-// PoolFrom reads a pool. The error names every problem: the field, its value
-// and how to mend it. Most of them the CRD's own rules refuse; an object that
-// is older than those rules, or is wrong only together with the defaults, is
-// caught here.
+// PoolFrom reads a pool. The error names every problem for which the pool cannot
+// serve: the field, its value and how to fix it. The CRD's own rules refuse most
+// of them; an object that is older than those rules is caught here. What is wrong
+// only together with the operator's defaults does not stop a pool from serving:
+// see Pool.PolicyProblem.
 func PoolFrom(obj *v1alpha1.PodIPPool, d Defaults) (*Pool, error) {
+	p, path := settingsOf(obj, d), field.NewPath("spec")
+	var problems field.ErrorList
+	if len(obj.Name) > maxPoolName {
+		problems = append(problems, field.TooLong(field.NewPath("metadata", "name"), obj.Name, maxPoolName))
+	}
+	selector, errs := parseSelector(obj.Spec.NodeSelector, path.Child("nodeSelector"))
+	p.Selector, problems = selector, append(problems, errs...)
+	problems = append(problems, p.parseAddresses(&obj.Spec, path)...)
+	if len(problems) > 0 {
+		return nil, problems.ToAggregate()
+	}
+	return p, nil
+}
+
+// settingsOf reads all of a pool but whom it serves and which addresses it has.
+// None of it can keep the pool from serving.
+func settingsOf(obj *v1alpha1.PodIPPool, d Defaults) *Pool {
 	spec, path := &obj.Spec, field.NewPath("spec")
 	p := &Pool{
 		Name:       obj.Name,
@@ -57,32 +75,18 @@ func PoolFrom(obj *v1alpha1.PodIPPool, d Defaults) (*Pool, error) {
 		Paused:     spec.Paused,
 		Deleting:   obj.DeletionTimestamp != nil,
 		whole:      d.WholeBlocks,
+		remainder:  spec.ReservedBlockPolicy == v1alpha1.PublishRemainder,
 	}
-	var problems field.ErrorList
-	if len(obj.Name) > maxPoolName {
-		problems = append(problems, field.TooLong(field.NewPath("metadata", "name"), obj.Name, maxPoolName))
-	}
-
-	selector, errs := parseSelector(spec.NodeSelector, path.Child("nodeSelector"))
-	p.Selector, problems = selector, append(problems, errs...)
-
-	errs = p.parseAddresses(spec, path)
-	problems = append(problems, errs...)
-
-	policy, errs := parsePolicy(spec, d.Policy, path)
-	p.Policy, problems = policy, append(problems, errs...)
-
+	policy, problems := parsePolicy(spec, d.Policy, path)
+	p.Policy = policy
 	p.Maintenance = parseMaintenance(&spec.Maintenance, d.Maintenance, path.Child("maintenance"))
-
 	p.Cooldown = d.Cooldown
-	errs = setDuration(&p.Cooldown, spec.Cooldown, maxCooldown, path.Child("cooldown"))
+	problems = append(problems, setDuration(&p.Cooldown, spec.Cooldown, maxCooldown, path.Child("cooldown"))...)
 	p.NodeGoneCooldown = max(d.NodeGoneCooldown, p.Cooldown)
-	problems = append(problems, errs...)
-
 	if len(problems) > 0 {
-		return nil, problems.ToAggregate()
+		p.PolicyProblem = problems.ToAggregate()
 	}
-	return p, nil
+	return p
 }
 
 func parseSelector(s *metav1.LabelSelector, path *field.Path) (labels.Selector, field.ErrorList) {
@@ -121,7 +125,7 @@ func (p *Pool) parseAddresses(spec *v1alpha1.PodIPPoolSpec, path *field.Path) fi
 
 // parseReserved reads what is reserved. Where the pool's ranges are known, it
 // must lie in them.
-func (p *Pool) parseReserved(reserved []string, known bool, path *field.Path) field.ErrorList {
+func (p *Pool) parseReserved(reserved []v1alpha1.ReservedCIDR, known bool, path *field.Path) field.ErrorList {
 	var whole, set netipx.IPSetBuilder
 	for _, f := range ipalloc.Families() {
 		if ranges, ok := p.Ranges(f); ok {
@@ -136,22 +140,27 @@ func (p *Pool) parseReserved(reserved []string, known bool, path *field.Path) fi
 	}
 
 	var problems field.ErrorList
-	for i, s := range reserved {
-		cidr, bad := parseCIDR(s, path.Index(i))
+	for i, r := range reserved {
+		path := path.Index(i).Child("cidr")
+		cidr, bad := parseCIDR(r.CIDR, path)
 		switch {
 		case bad != nil:
 			problems = append(problems, bad)
 		case known && !pool.ContainsPrefix(cidr):
-			problems = append(problems, field.Invalid(path.Index(i), s,
+			problems = append(problems, field.Invalid(path, r.CIDR,
 				"lies outside the pool's CIDRs, at least in part: reserve addresses of the pool only"))
 		default:
 			set.AddPrefix(cidr)
+			p.Reservations = append(p.Reservations, Reservation{CIDR: cidr, Reason: r.Reason})
 		}
 	}
 	if p.Reserved, err = set.IPSet(); err != nil {
 		return append(problems, field.InternalError(path, err))
 	}
 	p.reserved = p.Reserved.Prefixes()
+	for _, f := range ipalloc.Families() {
+		p.skipped[f] = p.skippedOf(f)
+	}
 	return problems
 }
 

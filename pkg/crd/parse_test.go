@@ -28,7 +28,7 @@ func TestPoolFrom(t *testing.T) {
 			EdgeIPs:   v1alpha1.EdgeIPs{AllowFirstIP: true},
 		},
 		IPv6:     ipv6(122, "fd00:10::/48"),
-		Reserved: []string{"100.162.224.0/28", "100.162.224.16/28", "fd00:10::/64"},
+		Reserved: reserve("100.162.224.0/28", "100.162.224.16/28", "fd00:10::/64"),
 		Expand:   v1alpha1.ExpandPolicy{ThresholdPercent: ptr[int32](90), MaxBlocksPerNode: ptr[int32](3)},
 		Reclaim:  v1alpha1.ReclaimPolicy{IdleFor: ptr[v1alpha1.Duration]("1h"), Disabled: true},
 		Cooldown: ptr[v1alpha1.Duration]("1h"),
@@ -102,10 +102,9 @@ func TestPoolFromRefuses(t *testing.T) {
 		return s
 	}
 	tests := map[string]struct {
-		name     string // "p" if empty
-		spec     v1alpha1.PodIPPoolSpec
-		defaults crd.Defaults
-		want     []string // one each problem
+		name string // "p" if empty
+		spec v1alpha1.PodIPPoolSpec
+		want []string // one each problem
 	}{
 		"no addresses": {
 			want: []string{"spec: Required value: set ipv4, ipv6 or both: a pool without addresses serves nobody"},
@@ -188,69 +187,28 @@ func TestPoolFromRefuses(t *testing.T) {
 		},
 		"reserved": {
 			spec: with(func(s *v1alpha1.PodIPPoolSpec) {
-				s.Reserved = []string{"10.20.0.0/15", "10.21.0.0/32", "10.20.0.1", "fd00::/64", "10.20.0.1/24"}
+				s.Reserved = reserve("10.20.0.0/15", "10.21.0.0/32", "10.20.0.1", "fd00::/64", "10.20.0.1/24")
 			}),
 			want: []string{
-				`spec.reserved[0]: Invalid value: "10.20.0.0/15": lies outside the pool's CIDRs, at least in part: reserve addresses of the pool only`,
-				`spec.reserved[1]: Invalid value: "10.21.0.0/32": lies outside the pool's CIDRs, at least in part: reserve addresses of the pool only`,
-				`spec.reserved[2]: Invalid value: "10.20.0.1": is not a CIDR: write it like 10.20.0.0/16 or fd00:10::/48`,
-				`spec.reserved[3]: Invalid value: "fd00::/64": lies outside the pool's CIDRs, at least in part: reserve addresses of the pool only`,
-				`spec.reserved[4]: Invalid value: "10.20.0.1/24": has host bits set: write 10.20.0.0/24`,
+				`spec.reserved[0].cidr: Invalid value: "10.20.0.0/15": lies outside the pool's CIDRs, at least in part: reserve addresses of the pool only`,
+				`spec.reserved[1].cidr: Invalid value: "10.21.0.0/32": lies outside the pool's CIDRs, at least in part: reserve addresses of the pool only`,
+				`spec.reserved[2].cidr: Invalid value: "10.20.0.1": is not a CIDR: write it like 10.20.0.0/16 or fd00:10::/48`,
+				`spec.reserved[3].cidr: Invalid value: "fd00::/64": lies outside the pool's CIDRs, at least in part: reserve addresses of the pool only`,
+				`spec.reserved[4].cidr: Invalid value: "10.20.0.1/24": has host bits set: write 10.20.0.0/24`,
 			},
 		},
 		"reserved is not blamed for a broken range": {
-			spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.20.0.0"), Reserved: []string{"10.20.0.0/28"}},
+			spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.20.0.0"), Reserved: reserve("10.20.0.0/28")},
 			want: []string{`spec.ipv4.cidrs[0].cidr: Invalid value: "10.20.0.0": is not a CIDR: write it like 10.20.0.0/16 or fd00:10::/48`},
-		},
-		"policy out of range": {
-			spec: with(func(s *v1alpha1.PodIPPoolSpec) {
-				s.Expand = v1alpha1.ExpandPolicy{ThresholdPercent: ptr[int32](0), MinFree: ptr[int32](-1), MaxBlocksPerNode: ptr[int32](1025)}
-				s.Reclaim = v1alpha1.ReclaimPolicy{ThresholdPercent: ptr[int32](100), IdleFor: ptr[v1alpha1.Duration]("-1s")}
-				s.Cooldown = ptr[v1alpha1.Duration]("25h")
-			}),
-			want: []string{
-				"spec.expand.thresholdPercent: Invalid value: 0: must be from 1 to 100",
-				"spec.expand.minFree: Invalid value: -1: must be from 0 to 4096",
-				"spec.expand.maxBlocksPerNode: Invalid value: 1025: must be from 1 to 1024",
-				"spec.reclaim.thresholdPercent: Invalid value: 100: must be from 0 to 99",
-				`spec.reclaim.idleFor: Invalid value: "-1s": is not a duration in whole h, m, s or ms: write it like 90s, 1m or 1h30m`,
-				`spec.cooldown: Invalid value: "25h": must be from 0s to 24h`,
-			},
-		},
-		"expand meets the default of reclaim": {
-			spec: with(func(s *v1alpha1.PodIPPoolSpec) { s.Expand.ThresholdPercent = ptr[int32](50) }),
-			want: []string{"spec.reclaim.thresholdPercent: Invalid value: 50: must be below expand.thresholdPercent, which is 50 (reclaim's is the operator's default)"},
-		},
-		"reclaim meets the default of expand": {
-			spec: with(func(s *v1alpha1.PodIPPoolSpec) { s.Reclaim.ThresholdPercent = ptr[int32](80) }),
-			want: []string{"spec.reclaim.thresholdPercent: Invalid value: 80: must be below expand.thresholdPercent, which is 80 (the operator's default)"},
-		},
-		"reclaim above expand": {
-			spec: with(func(s *v1alpha1.PodIPPoolSpec) {
-				s.Expand.ThresholdPercent, s.Reclaim.ThresholdPercent = ptr[int32](40), ptr[int32](60)
-			}),
-			want: []string{"spec.reclaim.thresholdPercent: Invalid value: 60: must be below expand.thresholdPercent, which is 40, or"},
-		},
-		"free addresses beyond the operator's limit": {
-			spec: with(func(s *v1alpha1.PodIPPoolSpec) { s.Expand.MinFree = ptr[int32](4096) }),
-			want: []string{`spec.expand: Invalid value: "with the operator's defaults": MinFree is 4096, which MaxAddresses (4096) never allows`},
-		},
-		"defaults": {
-			spec:     good(),
-			defaults: crd.Defaults{Policy: expand.Policy{ExpandPercent: 30, ReclaimPercent: 40}},
-			want:     []string{"spec.reclaim.thresholdPercent: Invalid value: 40: must be below expand.thresholdPercent, which is 30 (both are the operator's defaults)"},
 		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			obj, d := object("p", tt.spec), defaults()
+			obj := object("p", tt.spec)
 			if tt.name != "" {
 				obj.Name = tt.name
 			}
-			if tt.defaults != (crd.Defaults{}) {
-				d = tt.defaults
-			}
-			_, err := crd.PoolFrom(obj, d)
+			_, err := crd.PoolFrom(obj, defaults())
 			checkProblems(t, err, tt.want)
 		})
 	}

@@ -2,7 +2,6 @@ package crd
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -19,6 +18,11 @@ const (
 
 // parsePolicy puts what the spec says over the defaults. A pool can switch
 // reclaim off, but not on where the defaults have it off.
+//
+// The policy it returns is always one that Decide can follow: where a value is out
+// of bounds the default holds, and where the spec and the operator's flags
+// contradict each other, the nearest value that does not. That follows from the
+// objects and the flags alone, so it is the same after a restart.
 func parsePolicy(spec *v1alpha1.PodIPPoolSpec, defaults expand.Policy, path *field.Path) (expand.Policy, field.ErrorList) {
 	p, e, r := defaults, spec.Expand, spec.Reclaim
 	p.ReclaimDisabled = p.ReclaimDisabled || r.Disabled
@@ -35,19 +39,18 @@ func parsePolicy(spec *v1alpha1.PodIPPoolSpec, defaults expand.Policy, path *fie
 	} {
 		problems = append(problems, errs...)
 	}
-	if len(problems) > 0 {
-		return expand.Policy{}, problems
-	}
 	if !p.ReclaimDisabled && p.ReclaimPercent >= p.ExpandPercent {
-		return expand.Policy{}, field.ErrorList{field.Invalid(reclaimPath.Child("thresholdPercent"), p.ReclaimPercent,
-			fmt.Sprintf("must be below expand.thresholdPercent, which is %d%s, or nodes give blocks back only to ask for them again: set both, with reclaim the lower",
-				p.ExpandPercent, fromDefaults(e.ThresholdPercent, r.ThresholdPercent)))}
+		problems = append(problems, field.Invalid(reclaimPath.Child("thresholdPercent"), p.ReclaimPercent,
+			fmt.Sprintf("must be below expand.thresholdPercent, which is %d%s, or nodes give blocks back only to ask for them again: set both, with reclaim the lower. Until then the operator uses %d",
+				p.ExpandPercent, fromDefaults(e.ThresholdPercent, r.ThresholdPercent), p.ExpandPercent-1)))
+		p.ReclaimPercent = p.ExpandPercent - 1
 	}
-	// What is wrong now, the defaults have a part in.
-	if err := p.Validate(); err != nil {
-		return expand.Policy{}, field.ErrorList{field.Invalid(expandPath, "with the operator's defaults", strings.ReplaceAll(err.Error(), "\n", "; "))}
+	if most := p.MaxAddresses - 1; p.MinFree > most {
+		problems = append(problems, field.Invalid(expandPath.Child("minFree"), p.MinFree,
+			fmt.Sprintf("must be below --max-addresses-per-node, which is %d: lower it or raise the flag. Until then the operator uses %d", p.MaxAddresses, most)))
+		p.MinFree = most
 	}
-	return p, nil
+	return p, problems
 }
 
 // fromDefaults says which of the two thresholds the spec leaves out.
@@ -68,7 +71,7 @@ func setInt(to *int, from *int32, lowest, highest int32, path *field.Path) field
 		return nil
 	}
 	if *from < lowest || *from > highest {
-		return field.ErrorList{field.Invalid(path, *from, fmt.Sprintf("must be from %d to %d", lowest, highest))}
+		return field.ErrorList{field.Invalid(path, *from, fmt.Sprintf("must be from %d to %d. Until then the operator uses its default, %d", lowest, highest, *to))}
 	}
 	*to = int(*from)
 	return nil
@@ -81,9 +84,9 @@ func setDuration(to *time.Duration, from *v1alpha1.Duration, highest time.Durati
 	d, err := from.Parse()
 	switch {
 	case err != nil:
-		return field.ErrorList{field.Invalid(path, *from, err.Error())}
+		return field.ErrorList{field.Invalid(path, *from, fmt.Sprintf("%s. Until then the operator uses its default, %s", err, *to))}
 	case d > highest:
-		return field.ErrorList{field.Invalid(path, *from, fmt.Sprintf("must be from 0s to %s", v1alpha1.NewDuration(highest)))}
+		return field.ErrorList{field.Invalid(path, *from, fmt.Sprintf("must be from 0s to %s. Until then the operator uses its default, %s", v1alpha1.NewDuration(highest), *to))}
 	}
 	*to = d
 	return nil

@@ -8,6 +8,7 @@
 package crd
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"time"
@@ -57,11 +58,17 @@ type Pool struct {
 	Paused bool
 	// Deleting: the object is on its way out; nothing is claimed from it.
 	Deleting bool
-	// Reserved are addresses of the pool that are never given out.
-	Reserved *netipx.IPSet
+	// Reserved are addresses of the pool that pods never get, and Reservations the
+	// CIDRs that name them, in the order of the spec.
+	Reserved     *netipx.IPSet
+	Reservations []Reservation
 	// Policy and Maintenance are the spec's, merged with the defaults.
 	Policy      expand.Policy
 	Maintenance Maintenance
+	// PolicyProblem is what is wrong with the thresholds and waits of the spec, and
+	// what the operator uses instead. Nodes must not lack addresses for a wrong
+	// threshold, so the pool is sound otherwise.
+	PolicyProblem error
 	// Cooldown is how long a returned block rests.
 	Cooldown time.Duration
 	// NodeGoneCooldown is how long a block rests whose node is gone: never
@@ -70,8 +77,24 @@ type Pool struct {
 
 	ranges   [2]*Ranges     // by family
 	reserved []netip.Prefix // Reserved, as few prefixes as possible, sorted
-	frozen   bool
-	whole    bool // as Defaults.WholeBlocks
+	// skipped are the blocks that are not assigned, by family: see Skipped.
+	skipped   [2][]netip.Prefix
+	frozen    bool
+	whole     bool // as Defaults.WholeBlocks
+	remainder bool // a block that is partly reserved is assigned all the same
+}
+
+// Reservation is a CIDR of a pool that pods never get.
+type Reservation struct {
+	CIDR   netip.Prefix
+	Reason string // what it is kept for; "": the spec does not say
+}
+
+func (r Reservation) String() string {
+	if r.Reason == "" {
+		return r.CIDR.String()
+	}
+	return r.CIDR.String() + " (" + r.Reason + ")"
 }
 
 // Ranges are a pool's CIDRs of one family, and how they are cut.
@@ -121,6 +144,9 @@ func (p *Pool) Cut(f ipalloc.Family) (ipalloc.Cut, bool) {
 func (p *Pool) Whole(f ipalloc.Family) (ipalloc.Cut, bool) {
 	return p.cut(f, func(Range) bool { return true })
 }
+
+// Problem returns all that is wrong with a pool that serves nevertheless, or nil.
+func (p *Pool) Problem() error { return errors.Join(p.PolicyProblem, p.Maintenance.Problem) }
 
 func (p *Pool) cut(f ipalloc.Family, want func(Range) bool) (ipalloc.Cut, bool) {
 	ranges, ok := p.Ranges(f)

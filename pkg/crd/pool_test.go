@@ -2,6 +2,7 @@ package crd_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -118,17 +119,71 @@ func TestRank(t *testing.T) {
 	}
 }
 
-// A pool whose spec cannot be read gives nothing out and asks for nothing back.
+// A pool that does not serve comes after those that do, whatever its priority.
+func TestForFamily(t *testing.T) {
+	named := func(name string, priority int32, spec v1alpha1.PodIPPoolSpec) *v1alpha1.PodIPPool {
+		obj := object(name, spec)
+		obj.Spec.Priority = priority
+		return obj
+	}
+	v4 := func(list ...string) v1alpha1.PodIPPoolSpec { return v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, list...)} }
+	pools := []*crd.Pool{
+		poolFrom(t, named("good", 0, v4("10.0.0.0/16"))),
+		crd.FrozenPool(named("invalid", 9, v4("nonsense")), defaults()),
+		poolFrom(t, named("six", 8, v1alpha1.PodIPPoolSpec{IPv6: ipv6(122, "fd00::/64")})),
+		poolFrom(t, named("low", -1, v4("10.2.0.0/16"))),
+	}
+	closed := named("closed", 7, v4("10.0.1.0/24"))
+	closed.CreationTimestamp = birth(2)
+	pools = append(pools, poolFrom(t, closed))
+	draining := named("draining", 6, v4("10.1.0.0/16"))
+	draining.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
+	pools = append(pools, poolFrom(t, draining))
+	stopped := named("stopped", 5, v4("10.3.0.0/16"))
+	stopped.Spec.IPv4.CIDRs[0].AllocationPolicy, stopped.Spec.Paused = v1alpha1.AllocationCordon, true
+
+	names := func(f ipalloc.Family, pools []*crd.Pool) []string {
+		var out []string
+		resolved := crd.ResolveOverlaps(pools, holdsNothing)
+		for _, p := range crd.ForFamily(crd.Rank(resolved, nil), f, "") {
+			out = append(out, p.Name)
+		}
+		return out
+	}
+	if diff := cmp.Diff([]string{"good", "low", "invalid", "closed", "draining"}, names(ipalloc.IPv4, pools)); diff != "" {
+		t.Errorf("IPv4 (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"six"}, names(ipalloc.IPv6, pools)); diff != "" {
+		t.Errorf("IPv6 (-want +got):\n%s", diff)
+	}
+	// Somebody wants nothing to change: that holds also where nothing is given out.
+	if got := names(ipalloc.IPv4, append(pools, poolFrom(t, stopped))); got[0] != "stopped" {
+		t.Errorf("with a paused pool: %v", got)
+	}
+}
+
+// A pool whose spec cannot be read gives nothing out, asks for nothing back, and
+// withholds what it reserves.
 func TestFrozenPool(t *testing.T) {
-	obj := object("p", v1alpha1.PodIPPoolSpec{IPv4: ipv4(99, "nonsense")})
-	p := crd.FrozenPool(obj)
-	if _, ok := p.Cut(ipalloc.IPv4); ok || !p.Paused {
+	spec := v1alpha1.PodIPPoolSpec{IPv4: ipv4(99, "nonsense"), Reserved: []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.0/29"}, {CIDR: "what?"}}}
+	spec.Cooldown = ptr[v1alpha1.Duration]("1h")
+	p := crd.FrozenPool(object("p", spec), defaults())
+	if _, ok := p.Cut(ipalloc.IPv4); ok || p.Serves(ipalloc.IPv4) {
 		t.Error("it gives blocks out")
 	}
-	if p.Drains(prefixes("10.0.0.0/27")[0]) {
+	if p.Paused {
+		t.Error("it stops nodes that other pools serve")
+	}
+	if p.Drains(prefixes("10.0.0.0/27")[0]) || !p.Policy.ReclaimDisabled {
 		t.Error("it asks a block back")
 	}
 	if !p.Matches(nil) {
-		t.Error("its nodes would go to another pool")
+		t.Error("it does not select its nodes")
+	}
+	if p.Cooldown != time.Hour || p.NodeGoneCooldown != time.Hour {
+		t.Errorf("its blocks rest %s and %s", p.Cooldown, p.NodeGoneCooldown)
+	}
+	if diff := cmp.Diff(prefixes("10.0.0.0/29"), p.Skipped(ipalloc.IPv4), compareNetip()); diff != "" {
+		t.Errorf("reserved (-want +got):\n%s", diff)
 	}
 }

@@ -5,11 +5,38 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // Matches reports whether the pool serves a node with these labels.
 func (p *Pool) Matches(nodeLabels labels.Set) bool {
 	return !p.Idle && p.Selector.Matches(nodeLabels)
+}
+
+// Serves reports whether the pool rules nodes that other pools could serve too:
+// it gives out blocks of family f, or somebody has paused it. One that is invalid,
+// all of whose CIDRs belong to other pools, or all of whose CIDRs drain, does not.
+func (p *Pool) Serves(f ipalloc.Family) bool {
+	_, gives := p.Cut(f)
+	return gives || p.Paused
+}
+
+// ForFamily returns those of ranked pools that have CIDRs of family f for one of
+// Cilium's pools ("": the default one), best first. The first rules the node. A
+// pool that does not serve comes after all that do: its own nodes would only wait.
+func ForFamily(ranked []*Pool, f ipalloc.Family, ciliumPool string) []*Pool {
+	var serving, others []*Pool
+	for _, p := range ranked {
+		switch _, has := p.Ranges(f); {
+		case !has || p.CiliumPool != ciliumPool:
+		case p.Serves(f):
+			serving = append(serving, p)
+		default:
+			others = append(others, p)
+		}
+	}
+	return append(serving, others...)
 }
 
 // Rank returns the pools that serve a node with these labels, best first:

@@ -108,11 +108,10 @@ func (w *world) checkGrowth(plan Plan, before Claim, got int, constant bool) {
 
 // checkRest holds a node at rest to what must be true there.
 func (w *world) checkRest(plan Plan, held int) int {
-	if len(w.state.Used) > 0 {
-		for _, wait := range plan.Waits {
-			if wait.For == WaitHandshake || wait.For == WaitUnsettled {
-				w.t.Errorf("at rest, but %s\nplan %s\nstate %+v", wait, plan, w.state)
-			}
+	for _, wait := range plan.Waits {
+		stuck := len(w.state.Used) > 0 && (wait.For == WaitHandshake || wait.For == WaitUnsettled)
+		if stuck || wait.For == WaitReplacement && plan.Capacity >= max(plan.Demand, agentFloor) {
+			w.t.Errorf("at rest, but %s\nplan %s\nstate %+v", wait, plan, w.state)
 		}
 	}
 	for _, b := range w.state.Blocks {

@@ -77,7 +77,11 @@ type decision struct {
 	// undrained blocks add. foreign are those of them in no block of ours
 	// that any pod may get.
 	published, foreign int
-	target, hardCap    int
+	// need is what the node's pods need, by the policy; target what it should
+	// have, with what its CiliumNode asks for beyond that.
+	need, target, hardCap int
+	// own are the addresses in the demand that are the agent's own, not pods'.
+	own int
 
 	plan   Plan
 	memory Memory
@@ -112,6 +116,12 @@ func (b *block) serving() bool {
 // asked says that the block is in service and must go now.
 func (b *block) asked() bool {
 	return b.Phase == ipalloc.InService && b.Request != None && b.Hold.For == ""
+}
+
+// departing says that the block leaves or is to leave now, and is not taken back
+// however many addresses the node needs.
+func (b *block) departing() bool {
+	return b.asked() || b.Phase != ipalloc.InService && b.Request != None
 }
 
 // onHold says that the block is in service and must go, but not yet.

@@ -58,19 +58,29 @@ func (d *decision) countDemand() {
 		return
 	}
 	reported := 0
-	for a := range d.state.Used {
+	for a, owner := range d.state.Used {
 		if !d.ours(a) {
 			continue
 		}
 		reported++
 		if d.state.Pool[a] == "" {
 			d.plan.Demand++
+			d.countOwn(owner)
 		}
 	}
 	d.reported = reported > 0
 	d.trusted = d.state.AgentSettled && d.reported
 
+	d.countPods()
+	for _, a := range d.state.Own {
+		d.learn(a, user{name: a.String(), agent: true})
+	}
+}
+
+// countPods adds the bound pods that the report does not name to the demand.
+func (d *decision) countPods() {
 	var known map[string]struct{}
+	waiting := 0
 	for _, pod := range d.state.Pods {
 		if d.reportedByIP(pod) {
 			continue
@@ -78,14 +88,34 @@ func (d *decision) countDemand() {
 		if known == nil {
 			known = d.knownOwners()
 		}
-		if _, ok := known[pod.Name]; !ok {
-			d.plan.Demand++
-			d.awaitAddress(pod)
+		if _, ok := known[pod.Name]; ok || d.state.NotRun {
+			continue
 		}
+		if slices.ContainsFunc(pod.IPs, d.ours) {
+			d.plan.Demand++
+		} else {
+			waiting++
+		}
+		d.awaitAddress(pod)
 	}
-	for _, a := range d.state.Own {
-		d.learn(a, user{name: a.String(), agent: true})
+	d.plan.Demand += d.admitted(waiting)
+}
+
+// countOwn counts the addresses in the demand that are the agent's own.
+func (d *decision) countOwn(owner string) {
+	if userOf(owner).agent {
+		d.own++
 	}
+}
+
+// admitted is how many of the pods that wait for an address the kubelet admits.
+// Whoever may create pods can bind any number to a node (spec.nodeName), which the
+// kubelet then fails. What is in use always counts, be it more than the bound.
+func (d *decision) admitted(waiting int) int {
+	if d.state.MaxPods <= 0 {
+		return waiting
+	}
+	return min(waiting, max(0, limit(d.state.MaxPods)+d.own-d.plan.Demand))
 }
 
 // awaitAddress notes a pod that came a short while ago and whose address nobody
@@ -160,13 +190,10 @@ func (d *decision) setTarget() {
 	}
 	demand, limits := d.plan.Demand, d.state.Limits
 	percent := d.policy.ExpandPercent
-	d.target = max(
-		agentFloor,
-		demand+d.policy.MinFree,
-		(demand*100+percent-1)/percent,
-		limit(limits.MinAllocate),
-		demand+limit(limits.PreAllocate),
-	)
+	if !d.state.NotRun { // else nothing is claimed
+		d.need = max(agentFloor, demand+d.policy.MinFree, (demand*100+percent-1)/percent)
+		d.target = max(d.need, limit(limits.MinAllocate), demand+limit(limits.PreAllocate))
+	}
 	d.hardCap = d.policy.MaxAddresses
 	if most := limit(limits.MaxAllocate); most > 0 {
 		d.hardCap = min(d.hardCap, most)

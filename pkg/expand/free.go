@@ -8,7 +8,12 @@ import "github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 // the CiliumNode, as has to happen then (docs/architecture.md).
 func (d *decision) freeEmpty() {
 	for i := range d.blocks {
-		if b := &d.blocks[i]; d.frees(b) {
+		b := &d.blocks[i]
+		switch {
+		case !d.frees(b):
+		case d.superseded(b):
+			d.free(b, NodeGone) // it was the Node's before this one
+		default:
 			d.free(b, Returned)
 		}
 	}
@@ -20,6 +25,9 @@ func (d *decision) freeEmpty() {
 func (d *decision) frees(b *block) bool {
 	if d.mayHave(b) || b.undrained || b.drained || b.published > 0 || b.users > 0 || b.Listed {
 		return false
+	}
+	if d.superseded(b) {
+		return b.Phase != ipalloc.CoolingDown
 	}
 	switch b.Phase {
 	case ipalloc.Draining:

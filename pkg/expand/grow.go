@@ -54,14 +54,36 @@ func (d *decision) expect(b *block, n int) {
 }
 
 // room is how many addresses more the pool may hold. MaxAddresses and
-// max-allocate cap all that is published. max-above-watermark caps only the
-// capacity, or a block that leaves would stand in the way of its replacement.
+// max-allocate cap all that is published, but for what takes the place of a block
+// that must go. max-above-watermark caps only the capacity, or a block that leaves
+// would stand in the way of its replacement.
 func (d *decision) room() int {
-	room := d.hardCap - d.published
+	room := max(d.hardCap-d.published, d.replaceable())
 	if above := limit(d.state.Limits.MaxAboveWatermark); above > 0 {
 		room = min(room, d.target+above-d.plan.Capacity)
 	}
 	return max(room, 0)
+}
+
+// replaceable is how many addresses may be published beyond the caps, in place of
+// those of blocks that must go: what pods need and no more, or the CiliumNode would
+// hold two large blocks at once. The rest follows as the old addresses leave.
+// Whatever leaves, the object stays within twice its limit.
+func (d *decision) replaceable() int {
+	departing := 0
+	for i := range d.blocks {
+		if b := &d.blocks[i]; b.departing() {
+			departing += b.published
+		}
+	}
+	if departing == 0 || d.state.Whole != nil {
+		return 0
+	}
+	return min(
+		min(d.need, d.hardCap)-d.plan.Capacity,
+		d.hardCap-(d.published-departing),
+		2*d.policy.MaxAddresses-d.published,
+	)
 }
 
 // deficit is how many addresses the node lacks of those it may have.
@@ -83,7 +105,10 @@ func (d *decision) servingBlocks() int {
 func (d *decision) welcomeBack() {
 	for i := range d.blocks {
 		b := &d.blocks[i]
-		returned := b.Phase == ipalloc.CoolingDown && b.Reason == NodeGone && !d.superseded(b)
+		if d.superseded(b) {
+			continue
+		}
+		returned := b.Phase == ipalloc.CoolingDown && b.Reason == NodeGone
 		// Of whole blocks none is reclaimed; one in use was put back.
 		reprieved := b.Phase == ipalloc.Draining && (b.Reason != Reclaim || d.state.Whole != nil && b.Listed)
 		if b.mayReturn() && (returned || reprieved) {

@@ -44,6 +44,46 @@ func TestDemand(t *testing.T) {
 	})
 }
 
+// Pods that the kubelet does not admit want no address, so that nobody can push a
+// node to its block limit by pods with spec.nodeName.
+func TestDemandIsBoundByMaxPods(t *testing.T) {
+	runDecide(t, map[string]decideCase{
+		"no bound is known": {
+			state: node(full("10.0.0.0/26"), used("10.0.0.1"), pods(40)),
+			want:  []string{"needs 41 of 62"},
+		},
+		"more pods than the kubelet admits": {
+			state: node(full("10.0.0.0/26"), used("10.0.0.1"), pods(5000), maxPods(40)),
+			want:  []string{"needs 40 of 62"},
+		},
+		"the agent's own addresses are not pods": {
+			state: node(full("10.0.0.0/26"), usedBy("10.0.0.1", "router"), usedBy("10.0.0.2", "health"), used("10.0.0.3"), pods(5000), maxPods(40)),
+			want:  []string{"needs 42 of 62"},
+		},
+		"fewer pods than the kubelet admits": {
+			state: node(full("10.0.0.0/26"), usedBy("10.0.0.1", "router"), pods(3), maxPods(40)),
+			want:  []string{"needs 4 of 62"},
+		},
+		"what the agent reports always counts": {
+			state: node(full("10.0.0.0/26"), usedBy("10.0.0.1", "router"), used("10.0.0.2-10.0.0.11"), pods(3), maxPods(4)),
+			want:  []string{"needs 11 of 62"},
+		},
+		"and so does an address in a pod's status": {
+			state: node(full("10.0.0.0/26"), used("10.0.0.2-10.0.0.5"), pod("default/web-0", "10.0.0.6"), pods(3), maxPods(4)),
+			want:  []string{"needs 5 of 62"},
+		},
+		"a node that cannot run pods keeps what an agent waits for": {
+			state: node(pods(5000), maxPods(1)),
+			want:  []string{"needs 1 of 0", "claim 3 in 4 blocks, room 100"},
+		},
+		"of an agent that is told whole blocks": {
+			state: node(lone("10.0.0.0/26"), usedBy("10.0.0.1", "router"), came("default/a", noon), came("default/b", noon), came("default/c", noon),
+				pod("default/d", "10.0.0.2"), maxPods(2), told(8, "10.0.0.0/26")),
+			want: []string{"needs 3 of 62"},
+		},
+	})
+}
+
 func TestGrow(t *testing.T) {
 	runDecide(t, map[string]decideCase{
 		"first block": {
@@ -120,7 +160,7 @@ func TestGrow(t *testing.T) {
 		},
 		"pods in a block that must go are no shortage": {
 			state: node(full("10.0.0.0/28", request(Deleted)), used("10.0.0.1-10.0.0.9"), pods(2), limits(Limits{MaxAllocate: 14})),
-			want:  []string{"needs 11 of 0", "10.0.0.0/28 waits for Replacement"},
+			want:  []string{"needs 11 of 0", "claim 14 in 4 blocks, room 14", "10.0.0.0/28 waits for Replacement"},
 		},
 		"an entry that stands keeps an address out of the pool": {
 			state: node(full("10.0.0.0/29"), lone("10.0.0.8/29"), used("10.0.0.1"), entries("10.0.0.9", Ready), entries("10.0.0.10", Released), entries("10.0.0.11", Marked)),

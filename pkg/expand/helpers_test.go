@@ -179,6 +179,8 @@ func entries(s string, is ReleaseStatus) func(*State) {
 
 func own(s string) func(*State) { return func(st *State) { st.Own = append(st.Own, ips(s)...) } }
 
+func maxPods(n int) func(*State) { return func(s *State) { s.MaxPods = n } }
+
 func limits(l Limits) func(*State) { return func(s *State) { s.Limits = l } }
 
 func unsettled(s *State) { s.AgentSettled = false }

@@ -104,4 +104,6 @@ const (
 	WaitTurn WaitReason = "Turn"
 	// WaitUnsettled: the agent is not (yet) running steadily.
 	WaitUnsettled WaitReason = "AgentNotSettled"
+	// WaitFamily: the agent does not run the family, so it answers no mark.
+	WaitFamily WaitReason = "FamilyNotRun"
 )

@@ -23,9 +23,10 @@ func (d *decision) drain(b *block, why Reason) {
 }
 
 // drainAsked drains the blocks that must go, once the others cover the target
-// with addresses that are or can be published now.
+// with addresses that are or can be published now, or as much of it as the node's
+// limits allow.
 func (d *decision) drainAsked(covered bool) {
-	if !covered {
+	if !covered && !d.coveredAtLimit() {
 		return
 	}
 	for i := range d.blocks {
@@ -34,6 +35,14 @@ func (d *decision) drainAsked(covered bool) {
 			d.drain(b, b.Request)
 		}
 	}
+}
+
+// coveredAtLimit says that the node can have no more addresses, and that those it
+// keeps are enough for its pods. What it keeps free could not be more without the
+// block that must go, either.
+func (d *decision) coveredAtLimit() bool {
+	grows := len(d.plan.Undrain) > 0 || d.plan.Claim != Claim{}
+	return !grows && d.plan.Capacity >= max(d.plan.Demand, agentFloor)
 }
 
 // withdrawn says that a block in conflict has nothing left on the node, so that

@@ -74,9 +74,7 @@ func brokenCaps(p Policy, s State, plan Plan, fail failer) {
 			adds++
 		}
 	}
-	if after := len(s.Pool) + adds; adds > 0 && after > hardCap(p, s) {
-		fail("%d published addresses, at most %d allowed", after, hardCap(p, s))
-	}
+	brokenExcess(p, s, plan, adds, fail)
 	serving, welcome := 0, 0
 	for _, b := range s.Blocks {
 		if serves(b) {
@@ -91,6 +89,32 @@ func brokenCaps(p Policy, s State, plan Plan, fail failer) {
 	}
 	if c := plan.Claim; c != (Claim{}) && (c.Addresses < 1 || c.Blocks < 1 || c.Room < c.Addresses) {
 		fail("claims %+v", c)
+	}
+}
+
+// brokenExcess: beyond the caps only that is published which takes the place of
+// blocks that must go, as far as pods need it.
+func brokenExcess(p Policy, s State, plan Plan, adds int, fail failer) {
+	after, departing, takenBack := len(s.Pool)+adds, 0, 0
+	if adds == 0 || after <= hardCap(p, s) {
+		return
+	}
+	for a := range s.Pool {
+		switch b, ok := ownerOf(s, a); {
+		case ok && b.Request != None && (b.Phase != ipalloc.InService || b.Hold.For == ""):
+			departing++
+		case ok && slices.Contains(plan.Undrain, b.CIDR):
+			takenBack++
+		}
+	}
+	need := max(agentFloor, plan.Demand+p.MinFree, (plan.Demand*100+p.ExpandPercent-1)/p.ExpandPercent)
+	switch has := plan.Capacity + plan.Claim.Room - takenBack; {
+	case after-departing > hardCap(p, s):
+		fail("%d published addresses, of which %d must go; at most %d allowed", after, departing, hardCap(p, s))
+	case after > 2*p.MaxAddresses:
+		fail("%d published addresses, more than twice %d", after, p.MaxAddresses)
+	case has > need:
+		fail("%d published addresses, at most %d allowed, though %d are more than the %d that pods need", after, hardCap(p, s), has, need)
 	}
 }
 
@@ -134,6 +158,9 @@ func brokenDrains(p Policy, s State, plan Plan, fail failer) {
 		}
 	}
 	least := min(plan.Demand+p.MinFree, hardCap(p, s))
+	if full := left >= p.MaxBlocks || len(s.Pool)+len(s.Release)+len(plan.Publish) >= hardCap(p, s); full && reclaims == 0 {
+		least = min(least, max(plan.Demand, agentFloor))
+	}
 	if reclaims+requested > 0 && (plan.Capacity < least || plan.Claim != (Claim{})) {
 		fail("drains though the node lacks addresses: %d of at least %d", plan.Capacity, least)
 	}

@@ -37,7 +37,42 @@ func broken(now time.Time, p Policy, s State, m Memory, plan Plan) []string {
 	brokenSides(s, plan, fail)
 	brokenDrains(p, s, plan, fail)
 	missingClears(s, plan, fail)
+	brokenDemand(s, plan, fail)
 	return out
+}
+
+// brokenDemand: what is in use always counts, and pods count beyond that only up
+// to what the kubelet admits.
+func brokenDemand(s State, plan Plan, fail failer) {
+	if s.Gone || s.Whole != nil {
+		return
+	}
+	used, agents := 0, 0
+	for a, owner := range s.Used {
+		if ipalloc.FamilyOf(a) == s.Family && s.Pool[a] == "" {
+			used++
+			if !strings.Contains(owner, "/") {
+				agents++
+			}
+		}
+	}
+	if plan.Demand < used {
+		fail("needs %d, with %d in use", plan.Demand, used)
+	}
+	if most := max(used, s.MaxPods+agents); s.MaxPods > 0 && plan.Demand > most+len(s.Pods)-waitingPods(s) {
+		fail("needs %d, with %d in use and %d pods admitted", plan.Demand, used, s.MaxPods)
+	}
+}
+
+// waitingPods are those without an address of the family.
+func waitingPods(s State) int {
+	n := 0
+	for _, pod := range s.Pods {
+		if !slices.ContainsFunc(pod.IPs, func(a netip.Addr) bool { return ipalloc.FamilyOf(a) == s.Family }) {
+			n++
+		}
+	}
+	return n
 }
 
 type failer func(format string, args ...any)
@@ -212,6 +247,9 @@ func checkArbitrary(t *testing.T, d dice) {
 	}
 	s := d.state()
 	m := d.memory(s)
+	if d.percent(30) {
+		s.MaxPods = 1 + d(12)
+	}
 	plan, next := checkPure(t, p, s, m)
 	for _, rule := range broken(noon, p, s, m, plan) {
 		t.Errorf("%s\npolicy %+v\nstate %+v\nmemory %+v\nplan %s", rule, p, s, m, plan)

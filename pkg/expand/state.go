@@ -36,8 +36,14 @@ type State struct {
 	// Pods are those bound to the node that need an address: not on the host
 	// network, not Succeeded or Failed.
 	Pods []Pod
+	// MaxPods is how many pods the kubelet admits. Pods bound beyond that are no
+	// demand unless they have an address. 0: not known, so there is no bound.
+	MaxPods int
 	// Limits are what a person wrote into the CiliumNode.
 	Limits Limits
+	// NotRun says that the agent does not run the family: no pod can have an address
+	// of it, and the agent answers no mark.
+	NotRun bool
 
 	// AgentSettled says that the agent's pod has been Ready for a while with
 	// the same container, so that its answers and its report can be believed.

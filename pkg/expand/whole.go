@@ -5,8 +5,6 @@ import (
 	"net/netip"
 	"slices"
 	"time"
-
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // Whole is what an agent has and asks for that is told whole blocks instead of
@@ -53,21 +51,28 @@ func (d *decision) isPublished(a netip.Addr) bool {
 func (d *decision) countWhole() {
 	d.reported = d.state.Whole.Heard
 	d.trusted = d.state.AgentSettled && d.reported
-	for a := range d.state.Used {
+	for a, owner := range d.state.Used {
 		if d.ours(a) && d.isOfNode(a) && !d.lostByAgent(a) {
 			d.plan.Demand++
+			d.countOwn(owner)
 		}
 	}
+	waiting := 0
 	for _, pod := range d.state.Pods {
-		if d.countsWhole(pod) {
+		switch here, fresh := d.countsWhole(pod); {
+		case here:
 			d.plan.Demand++
+		case fresh:
+			waiting++
 		}
 	}
+	d.plan.Demand += d.admitted(waiting)
 }
 
-// countsWhole says that a pod is part of the demand, and learns its addresses.
-func (d *decision) countsWhole(pod Pod) bool {
-	has, here := false, false
+// countsWhole says whether a pod has an address of the node, or has come a short
+// while ago and has none yet. It learns its addresses.
+func (d *decision) countsWhole(pod Pod) (here, fresh bool) {
+	has := false
 	for _, a := range pod.IPs {
 		if !d.ours(a) {
 			continue
@@ -78,8 +83,7 @@ func (d *decision) countsWhole(pod Pod) bool {
 			d.learn(a, user{name: pod.Name})
 		}
 	}
-	fresh := !has && !d.useless() && d.now.Before(pod.Seen.Add(d.policy.AckTimeout))
-	return here || fresh
+	return here, !has && !d.useless() && d.now.Before(pod.Seen.Add(d.policy.AckTimeout))
 }
 
 // useless says that the agent has no use for the family.
@@ -183,11 +187,12 @@ func (d *decision) putBackLeftovers() {
 	}
 }
 
-// superseded says that a block rests whose node came back and was told another one,
-// as this one's range was draining. It gets no second one, so this one rests on.
+// superseded says that a block is one too many: the node was told another one, as
+// this one's range was draining when its Node came back. An agent that is told one
+// block can never have a second, so this one goes, and nothing brings it back.
 func (d *decision) superseded(b *block) bool {
 	w := d.state.Whole
-	return w != nil && w.Fixed && len(w.Told) > 0 && b.Phase == ipalloc.CoolingDown && b.published == 0 && !b.Listed
+	return w != nil && w.Fixed && len(w.Told) > 0 && b.published == 0 && !b.Listed
 }
 
 // clearAll deletes what stands of handshakes: an agent that is told whole blocks

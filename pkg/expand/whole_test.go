@@ -311,9 +311,21 @@ func TestDecideWhole(t *testing.T) {
 			state: node(lone(first), lone(second), told(-1), fixed),
 			want:  []string{"needs 0 of 2", "publish 10.0.0.1-10.0.0.2"},
 		},
-		"a fixed block: no second, and none goes": {
-			state: node(lone(first, draining(Deleted), request(Deleted)), lone(second), told(-1, first), fixed),
+		"a fixed block: no second, and the one that is told does not go": {
+			state: node(lone(first, draining(Deleted), request(Deleted)), told(-1, first), fixed),
 			want:  []string{"needs 0 of 2", "10.0.0.0/30 waits for Return"},
+		},
+		"a fixed block: a second one goes, and the one that is told stays": {
+			state: node(lone(first, draining(Deleted), request(Deleted)), lone(second), told(-1, first), fixed),
+			want:  []string{"needs 0 of 2", "free 10.0.0.4/30 NodeGone", "10.0.0.0/30 waits for Return"},
+		},
+		"a fixed block: a second one goes though nobody asks for its drain any more": {
+			state: node(lone(first, draining(CIDRDraining)), lone(second), told(-1, second), fixed),
+			want:  []string{"needs 0 of 2", "free 10.0.0.0/30 NodeGone"},
+		},
+		"a fixed block: a second one stays while a pod has an address of it": {
+			state: node(lone(first), lone(second), told(-1, second), fixed, pod("a/a", "10.0.0.1")),
+			want:  []string{"needs 1 of 4", "publish 10.0.0.1-10.0.0.2"},
 		},
 		"a fixed block: somebody else's without a usable address is the one": {
 			state: node(told(-1, "10.9.0.0/32"), fixed),

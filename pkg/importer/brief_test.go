@@ -49,7 +49,11 @@ func brief(r *Result) []string {
 			line += fmt.Sprintf(" priority %d", s.Priority)
 		}
 		if len(s.Reserved) > 0 {
-			line += " reserved " + strings.Join(s.Reserved, ",")
+			var reserved []string
+			for _, r := range s.Reserved {
+				reserved = append(reserved, r.CIDR)
+			}
+			line += " reserved " + strings.Join(reserved, ",")
 		}
 		lines = append(lines, line)
 	}

@@ -107,7 +107,8 @@ func convertIPPool(r *Result, p namedPool, config calicoConfig) {
 		return
 	}
 	family := ipalloc.FamilyOf(cidrs[0].Addr())
-	d.add(family, cidrs, d.blockBits(p.field+"blockSize", family, p.blockSize(family)), v1alpha1.EdgeIPs{AllowFirstIP: true, AllowLastIP: true})
+	bits := d.blockBits(p.field+"blockSize", family, p.blockSize(family))
+	d.add(family, cidrs, bits, v1alpha1.EdgeIPs{AllowFirstIP: true, AllowLastIP: true})
 	if s.Disabled {
 		for _, ranges := range rangesOf(&d.pool.Spec) {
 			ranges[0].AllocationPolicy = v1alpha1.AllocationCordon
@@ -116,7 +117,7 @@ func convertIPPool(r *Result, p namedPool, config calicoConfig) {
 	}
 	d.selectNodes(p)
 	d.calicoRouting(p)
-	config.apply(d, cidrs[0])
+	config.apply(d, cidrs[0], bits)
 	d.done()
 }
 

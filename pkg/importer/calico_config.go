@@ -8,6 +8,8 @@ import (
 
 	"go4.org/netipx"
 	"k8s.io/utils/ptr"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
 // maxReserved is as many as a PodIPPool takes.
@@ -106,8 +108,8 @@ func ipamConfiguration(r *Result, o Object) int {
 	return spec.MaxBlocksPerHost
 }
 
-// apply puts the configuration into a pool of one CIDR.
-func (c calicoConfig) apply(d *draft, cidr netip.Prefix) {
+// apply puts the configuration into a pool of one CIDR, with blocks of length bits.
+func (c calicoConfig) apply(d *draft, cidr netip.Prefix, bits int) {
 	if c.maxBlocks > maxBlocksPerNode {
 		d.note("spec.expand.maxBlocksPerNode", fmt.Sprintf("maxBlocksPerHost is %d, and a PodIPPool takes %d at most", c.maxBlocks, maxBlocksPerNode), "")
 	}
@@ -128,9 +130,25 @@ func (c calicoConfig) apply(d *draft, cidr netip.Prefix) {
 		d.lost("spec.reserved", err.Error(), "Reserve by hand what IPReservations reserve")
 		return
 	}
+	partly := false
 	for _, p := range reserved.Prefixes() {
-		d.pool.Spec.Reserved = append(d.pool.Spec.Reserved, p.String())
+		d.pool.Spec.Reserved = append(d.pool.Spec.Reserved, v1alpha1.ReservedCIDR{CIDR: p.String(), Reason: c.reasonFor(p)})
+		partly = partly || p.Bits() > bits
 	}
+	if partly {
+		d.note("spec.reserved", "a block that overlaps a reserved range is not assigned, as a block is routed as a whole",
+			"To assign such blocks without the reserved addresses, as Calico does, set reservedBlockPolicy: PublishRemainder")
+	}
+}
+
+// reasonFor names the first IPReservation of a range.
+func (c calicoConfig) reasonFor(cidr netip.Prefix) string {
+	for _, r := range c.reserved {
+		if r.cidr.Overlaps(cidr) {
+			return r.from.String()
+		}
+	}
+	return ""
 }
 
 // remarkOutside tells of reservations that lie in no pool.

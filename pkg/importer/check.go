@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -32,7 +33,7 @@ func (r *Result) Check(defaults crd.Defaults, existing []v1alpha1.PodIPPool) {
 	r.Pools = slices.DeleteFunc(r.Pools, func(p Pool) bool {
 		pool, err := crd.PoolFrom(&p.Object, defaults)
 		if err == nil {
-			err = tooMany(&p.Object.Spec)
+			err = cmp.Or(pool.PolicyProblem, tooMany(&p.Object.Spec))
 		}
 		if err != nil {
 			r.about(p, "spec", "no PodIPPool can be like that, so it is left out: "+err.Error(), "Write the pool yourself")
@@ -45,7 +46,7 @@ func (r *Result) Check(defaults crd.Defaults, existing []v1alpha1.PodIPPool) {
 	for i := range existing {
 		e := &existing[i]
 		if at := slices.IndexFunc(r.Pools, func(p Pool) bool { return p.Object.Name == e.Name }); at >= 0 {
-			if !equality.Semantic.DeepEqual(r.Pools[at].Object.Spec, e.Spec) {
+			if !equality.Semantic.DeepEqual(defaulted(r.Pools[at].Object.Spec), defaulted(e.Spec)) {
 				r.about(r.Pools[at], "metadata.name", "the cluster has a PodIPPool of this name that says otherwise: to apply this one would change it", "Compare them: kubectl cilium-pool plan")
 			}
 			continue
@@ -55,6 +56,18 @@ func (r *Result) Check(defaults crd.Defaults, existing []v1alpha1.PodIPPool) {
 		}
 	}
 	r.overlaps(valid)
+}
+
+// defaulted is a spec as the API server stores it.
+func defaulted(spec v1alpha1.PodIPPoolSpec) v1alpha1.PodIPPoolSpec {
+	s := *spec.DeepCopy()
+	s.ReservedBlockPolicy = cmp.Or(s.ReservedBlockPolicy, v1alpha1.SkipReservedBlocks)
+	for _, ranges := range rangesOf(&s) {
+		for i := range ranges {
+			ranges[i].AllocationPolicy = cmp.Or(ranges[i].AllocationPolicy, v1alpha1.AllocationAllocate)
+		}
+	}
+	return s
 }
 
 // tooMany is what only the API holds a pool to.

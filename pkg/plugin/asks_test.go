@@ -12,6 +12,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -47,7 +48,7 @@ func TestPodsCountForTheirCiliumPool(t *testing.T) {
 				Pods:        []corev1.Pod{{ObjectMeta: test.pod, Spec: corev1.PodSpec{NodeName: "n"}}},
 				Namespaces:  []corev1.Namespace{{ObjectMeta: test.namespace}},
 				CiliumPools: []*ciliumpool.View{ciliumpool.Read(none), ciliumpool.Read(picks)},
-			}, &keeper{}, poolDefaults(ciliumnode.MultiPool))
+			}, &keeper{}, controller.DefaultSettings())
 			for ciliumPool, want := range map[string]int{"blue": test.blue, "": 1 - test.blue} {
 				if d, _ := c.observe("n", ipalloc.IPv4, ciliumPool); len(d.state.Pods) != want {
 					t.Errorf("%d pods count for pool %q, want %d", len(d.state.Pods), ciliumPool, want)

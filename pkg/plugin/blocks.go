@@ -2,13 +2,10 @@ package plugin
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
@@ -27,9 +24,11 @@ type blockRow struct {
 	Addresses int `json:"addresses"`
 	Used      int `json:"used"`
 	// WaitsFor says what a block on its way out waits for.
-	WaitsFor string    `json:"waitsFor,omitempty"`
-	Conflict bool      `json:"conflict,omitempty"`
-	Created  time.Time `json:"created"`
+	WaitsFor string `json:"waitsFor,omitempty"`
+	// NeedsAction says what people must do, where the wait does not end by itself.
+	NeedsAction string    `json:"needsAction,omitempty"`
+	Conflict    bool      `json:"conflict,omitempty"`
+	Created     time.Time `json:"created"`
 }
 
 // which chooses blocks; empty fields choose all.
@@ -77,7 +76,7 @@ func (c *cluster) blockRows(w which) []blockRow {
 			row := blockRow{
 				Block: b.Name, CIDR: b.CIDR.String(), Family: familyOf(b).String(), Pool: b.Pool, Node: b.Node,
 				Phase: phaseName(b.Phase), Reason: string(b.Reason), Conflict: b.Conflict,
-				Addresses: c.usable(b), Used: usedIn(b.CIDR, users), WaitsFor: waits[b.Name], Created: b.Created,
+				Addresses: c.usable(b), Used: usedIn(b.CIDR, users), WaitsFor: waits[b.Name].what, NeedsAction: waits[b.Name].action, Created: b.Created,
 			}
 			if !b.Since.IsZero() {
 				row.Since = &b.Since
@@ -104,50 +103,6 @@ func phaseName(p ipalloc.Phase) string {
 	default:
 		return "InService"
 	}
-}
-
-// waits are what the blocks of a node on their way out wait for, by name.
-func (c *cluster) waits(node string) map[string]string {
-	waits := map[string]string{}
-	for _, d := range c.decide(node) {
-		for _, w := range d.plan.Waits {
-			waits[crd.BlockName(w.CIDR)] = waitsFor(w)
-			if w.For == expand.WaitReturn && d.state.Whole.Fixed {
-				waits[crd.BlockName(w.CIDR)] = "its Node to be deleted"
-			}
-			if b, ok := c.ledger.Block(w.CIDR); ok && w.For == expand.WaitTurn {
-				_, why, _ := strings.Cut(b.Held, ": ") // as the operator tells it
-				waits[b.Name] = "its turn: " + why
-			}
-		}
-	}
-	return waits
-}
-
-func waitsFor(w expand.Wait) string {
-	by := few(w.By)
-	switch w.For {
-	case expand.WaitPods:
-		return "pods " + by
-	case expand.WaitAgent:
-		return "the agent's own " + by + ": restart the agent"
-	case expand.WaitReplacement:
-		return "a replacement: the node has no other addresses"
-	case expand.WaitHandshake:
-		return "the agent's answer"
-	case expand.WaitReturn:
-		return "the agent to give it back"
-	case expand.WaitPodAddress:
-		return "the addresses of " + by
-	case expand.WaitUnsettled:
-		return "the agent to run steadily"
-	case expand.WaitWindow:
-		if w.Until.IsZero() {
-			return "a maintenance window, and none will ever open"
-		}
-		return "the maintenance window that opens at " + w.Until.UTC().Format(time.RFC3339)
-	}
-	return string(w.For)
 }
 
 func blockTable(now time.Time, rows []blockRow) table {

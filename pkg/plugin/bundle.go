@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
 )
 
 func (e *env) supportBundle() *cobra.Command {
@@ -111,7 +112,7 @@ func (b *bundle) gather(ctx context.Context, logLines int64) {
 		}
 		return nil
 	})
-	report := audit.NewReport(b.snapshot, 1, audit.Check(b.snapshot, auditSettings()))
+	report := audit.NewReport(b.snapshot, 1, audit.Check(b.snapshot, auditcmd.SettingsOf(b.settings)))
 	b.addText("check.txt", report.Text)
 	b.addYAML("podippools.yaml", b.snapshot.Pools)
 	b.addYAML("podipblocks.yaml", b.snapshot.Blocks)

@@ -8,7 +8,7 @@ import (
 )
 
 func (e *env) check() *cobra.Command {
-	o := auditcmd.NewOptions(auditSettings(), live.Where{LeaseNamespace: leaseNamespace, LeaseName: leaseName, CiliumNamespace: agentNamespace}, agentSelector)
+	o := auditcmd.NewOptions(live.Where{LeaseNamespace: leaseNamespace, LeaseName: leaseName})
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Audit the cluster: does anybody have an address that another has?",
@@ -23,21 +23,17 @@ finding.
 Exit codes: 0 nothing is wrong, 1 something is, 2 wrong command line, or the
 cluster could not be read.`,
 		Example: examples("check", "check -o json | jq '.findings[].reason'", "check --fail-on error", "check --watch-for 6m --again 30s"),
-		Args:    auditArgs,
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			const name = "kubectl cilium-pool check"
-			usage := func(err error) error {
-				cmd.PrintErrf("%s: %v\nSee %s --help.\n", name, err, name)
-				return ExitCode(2)
-			}
 			o.LeaseIn(*e.flags.Namespace)
 			if err := o.Validate(); err != nil {
-				return usage(err)
+				return usageError{err}
 			}
 			config, err := e.config()
 			if err != nil {
 				cmd.PrintErrf("%s: the cluster was not audited: %v\n", name, err)
-				return ExitCode(2)
+				return ExitCode(exitUsage)
 			}
 			config.Timeout = auditcmd.RequestTimeout
 			if code := o.Run(cmd.Context(), name, config, e.Out, e.ErrOut); code != 0 {
@@ -47,17 +43,5 @@ cluster could not be read.`,
 		},
 	}
 	o.AddFlags(cmd.Flags())
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		cmd.PrintErrf("kubectl cilium-pool check: %v\nSee kubectl cilium-pool check --help.\n", err)
-		return ExitCode(2)
-	})
 	return cmd
-}
-
-func auditArgs(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		cmd.PrintErrf("kubectl cilium-pool check: unexpected argument %q\nSee kubectl cilium-pool check --help.\n", args[0])
-		return ExitCode(2)
-	}
-	return nil
 }

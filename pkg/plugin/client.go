@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/live"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 )
 
@@ -53,18 +55,28 @@ func (e *env) client() (client.Client, *rest.Config, error) {
 	return c, config, nil
 }
 
-// findMode is the mode that the operator runs in.
-func (e *env) findMode(ctx context.Context, c client.Reader) (live.Found, error) {
-	found, err := auditcmd.Mode(ctx, c, e.mode, live.Where{
+// findOperator is what the cluster says of the operator. Where its mode is not known
+// that is printed.
+func (e *env) findOperator(ctx context.Context, c client.Reader) (auditcmd.Operator, error) {
+	if _, err := ciliumnode.ParseMode(e.mode); e.mode != "" && err != nil {
+		return auditcmd.Operator{}, usagef("--mode is %s: %w", e.mode, err)
+	}
+	operator, err := auditcmd.FindOperator(ctx, c, e.mode, live.Where{
 		LeaseNamespace: e.operatorNamespace(), LeaseName: e.lease, CiliumNamespace: e.agentNamespace,
 	})
 	if err != nil {
-		return found, fmt.Errorf("cannot tell the operator's mode: %w", err)
+		return operator, fmt.Errorf("cannot tell the operator's mode: %w", err)
 	}
-	if found.Denied != "" {
-		fmt.Fprintln(e.ErrOut, auditcmd.DeniedWords(found))
+	e.warn(operator.ModeUnknown())
+	return operator, nil
+}
+
+// warn prints a warning, once.
+func (e *env) warn(words string) {
+	if words != "" && !slices.Contains(e.warned, words) {
+		e.warned = append(e.warned, words)
+		fmt.Fprintln(e.ErrOut, "warning: "+words)
 	}
-	return found, nil
 }
 
 // read reads the cluster once, in the operator's mode.
@@ -73,47 +85,54 @@ func (e *env) read(ctx context.Context) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := e.findMode(ctx, c)
+	operator, err := e.findOperator(ctx, c)
 	if err != nil {
 		return nil, cannotRead(config, err)
 	}
-	return e.readIn(ctx, found)
+	return e.readFor(ctx, operator)
 }
 
-// readIn reads the cluster once, in a mode.
-func (e *env) readIn(ctx context.Context, found live.Found) (*cluster, error) {
+// readFor reads the cluster once, as the operator does.
+func (e *env) readFor(ctx context.Context, operator auditcmd.Operator) (*cluster, error) {
 	c, config, err := e.client()
 	if err != nil {
 		return nil, err
 	}
-	selector, err := e.agents()
+	e.warn(operator.SettingsUnknown())
+	namespace, selector, err := e.agents(operator.Settings)
 	if err != nil {
 		return nil, err
 	}
 	progress := auditcmd.NewProgress(e.ErrOut)
 	kept := &keeper{Reader: c}
-	reader := live.Reader{Client: kept, AgentNamespace: e.agentNamespace, AgentSelector: selector, Mode: found.Mode, Asks: true, Progress: progress.Read, Now: e.timeNow}
+	reader := live.Reader{Client: kept, AgentNamespace: namespace, AgentSelector: selector, Mode: operator.Mode, Asks: true, Progress: progress.Read, Now: e.timeNow}
 	snapshot, err := reader.Read(ctx)
 	progress.Clear()
 	if err != nil {
 		return nil, cannotRead(config, err)
 	}
-	cluster := newCluster(snapshot, kept, poolDefaults(found.Mode))
-	cluster.modeBy = found.By
+	cluster := newCluster(snapshot, kept, operator.Settings)
+	cluster.operator = operator
 	return cluster, nil
 }
 
-// agents selects the pods of Cilium's agents.
-func (e *env) agents() (labels.Selector, error) {
-	selector, err := labels.Parse(e.agentSelector)
-	if err != nil {
-		return nil, fmt.Errorf("--agent-selector is %s: %w", e.agentSelector, err)
+// agents selects the pods of Cilium's agents: as the flags say, else as the
+// operator does.
+func (e *env) agents(operator controller.Settings) (namespace string, selector labels.Selector, err error) {
+	namespace, selector = operator.AgentNamespace, operator.AgentSelector
+	if e.given("cilium-namespace") {
+		namespace = e.agentNamespace
 	}
-	return selector, nil
+	if e.given("agent-selector") {
+		if selector, err = labels.Parse(e.agentSelector); err != nil {
+			return "", nil, usagef("--agent-selector is %s: %w", e.agentSelector, err)
+		}
+	}
+	return namespace, selector, nil
 }
 
 func cannotRead(config *rest.Config, err error) error {
-	if errors.Is(err, auditcmd.ErrMode) {
+	if errors.As(err, &usageError{}) {
 		return err
 	}
 	if meta.IsNoMatchError(err) {

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
@@ -25,9 +26,9 @@ type cluster struct {
 	now      time.Time
 	snapshot *audit.Snapshot
 	kept     *keeper
-	defaults crd.Defaults
-	// modeBy is who says which mode it is; "": nobody does.
-	modeBy string
+	// settings are the operator's, as far as they are known.
+	settings controller.Settings
+	operator auditcmd.Operator
 
 	ledger *controller.Ledger
 	pools  *controller.Pools
@@ -43,15 +44,16 @@ type cluster struct {
 	supposed bool
 }
 
-func newCluster(s *audit.Snapshot, kept *keeper, defaults crd.Defaults) *cluster {
+func newCluster(s *audit.Snapshot, kept *keeper, settings controller.Settings) *cluster {
+	settings.Defaults.WholeBlocks, settings.Defaults.CiliumPools = s.Mode.WholeBlocks(), s.Mode.ManyPools()
 	c := &cluster{
-		now: s.Time, snapshot: s, kept: kept, defaults: defaults,
-		ledger: controller.NewLedger(), agents: controller.NewAgents(agentSettle),
+		now: s.Time, snapshot: s, kept: kept, settings: settings,
+		ledger: controller.NewLedger(), agents: controller.NewAgents(settings.AgentSettle),
 		nodes: map[string]*corev1.Node{}, views: map[string]*ciliumnode.View{},
 		pods: map[string][]expand.Pod{}, asked: controller.Asked{}, poolOf: map[string]*v1alpha1.PodIPPool{},
 		malformed: map[string]error{},
 	}
-	c.pools = controller.NewPools(defaults, c.ledger)
+	c.pools = controller.NewPools(settings.Defaults, c.ledger)
 	for i := range s.Blocks {
 		b, err := crd.BlockFrom(&s.Blocks[i])
 		if err != nil {

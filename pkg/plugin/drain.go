@@ -2,11 +2,9 @@ package plugin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,8 +17,8 @@ import (
 
 // drainFlags are the command line of drain.
 type drainFlags struct {
-	dryRun, undo, now, wait bool
-	every, timeout          time.Duration
+	dryRun, undo, now, yes, wait bool
+	every, timeout               time.Duration
 }
 
 func (e *env) drain() *cobra.Command {
@@ -39,9 +37,15 @@ finalizer keeps it until its node has given it back. That has no way back.
 Where the pool has maintenance windows or a rate, blocks of a pool or a CIDR wait
 for them; a single block does not. --now deletes each block of the pool or the CIDR
 as well, so that all begin at once: --undo then takes back only what comes after.
+So it asks first; --yes answers it.
 
-Exit codes: 0 every block rests or is gone, 1 not all by --timeout, or it failed.`,
-		Example: examples("drain 10.20.0.0-27 --dry-run", "drain 10.20.0.0/16", "drain old-pool --wait=false", "drain 10.20.0.0/16 --undo", "drain 10.20.0.0/16 --now"),
+What no longer passes by itself ends the wait: an agent keeps its own addresses
+(router, health, ingress) as long as its Node exists, restarts included.
+
+Exit codes: 0 every block rests or is gone, 1 not all by --timeout, or it failed,
+2 wrong command line, 3 the blocks left wait for something that people must do
+first, such as deleting a Node.`,
+		Example: examples("drain 10.20.0.0-27 --dry-run", "drain 10.20.0.0/16", "drain old-pool --wait=false", "drain 10.20.0.0/16 --undo", "drain 10.20.0.0/16 --timeout 30m", "drain 10.20.0.0/16 --now --yes"),
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := e.read(cmd.Context())
@@ -60,6 +64,7 @@ Exit codes: 0 every block rests or is gone, 1 not all by --timeout, or it failed
 	fs.BoolVar(&f.dryRun, "dry-run", f.dryRun, "say what is to be drained and who uses it, and change nothing")
 	fs.BoolVar(&f.undo, "undo", f.undo, "take back the drain of a pool or a CIDR")
 	fs.BoolVar(&f.now, "now", f.now, "begin with every block at once, whatever the pool's maintenance windows and rate")
+	fs.BoolVarP(&f.yes, "yes", "y", f.yes, "with --now: do not ask whether to delete the blocks")
 	fs.BoolVar(&f.wait, "wait", f.wait, "wait until every block rests, and show what is in the way")
 	fs.DurationVar(&f.every, "every", f.every, "how often the cluster is read while waiting")
 	fs.DurationVar(&f.timeout, "timeout", f.timeout, "how long to wait; 0: without end")
@@ -135,13 +140,18 @@ func (e *env) runDrain(ctx context.Context, c *cluster, t drainTarget, f drainFl
 	case f.undo && t.block != nil:
 		return fmt.Errorf("%s was deleted, or is to be: that has no way back", t.what)
 	case f.undo && f.now:
-		return errors.New("--undo and --now do not go together")
+		return usagef("--undo and --now do not go together")
 	case f.dryRun:
 		fmt.Fprintf(e.Out, "would drain %s: %s\n", t.what, count(len(rows), "block"))
 		for _, r := range rows {
 			fmt.Fprintf(e.Out, "  %s on %s: %d of %d addresses in use\n", r.Block, r.Node, r.Used, r.Addresses)
 		}
 		return nil
+	}
+	if f.now {
+		if err := e.confirmNow(t, rows, f.yes); err != nil {
+			return err
+		}
 	}
 	if err := e.ask(ctx, c, t, !f.undo); err != nil {
 		return err
@@ -226,63 +236,4 @@ func (e *env) deleteBlocks(ctx context.Context, c *cluster, rows []blockRow) err
 		}
 	}
 	return nil
-}
-
-// follow shows what is in the way, a line for each change, until every block of
-// the target rests.
-func (e *env) follow(ctx context.Context, t drainTarget, f drainFlags) error {
-	reading := ctx // the first read may take its time, so that there is something to tell
-	if f.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, f.timeout)
-		defer cancel()
-	}
-	tick := time.NewTicker(max(f.every, time.Second))
-	defer tick.Stop()
-	told := map[string]string{}
-	for {
-		c, err := e.read(reading)
-		if err != nil && reading.Err() == nil {
-			return err
-		}
-		reading = ctx
-		if err == nil {
-			left := c.leavingRows(t)
-			e.tell(told, left)
-			if len(left) == 0 {
-				fmt.Fprintf(e.Out, "%s is drained\n", t.what)
-				return nil
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%s still drains: %s left. It goes on without this command", t.what, count(len(told), "block"))
-		case <-tick.C:
-		}
-	}
-}
-
-// tell prints what has changed since it was told last.
-func (e *env) tell(told map[string]string, left []blockRow) {
-	now := map[string]bool{}
-	for _, r := range left {
-		line := fmt.Sprintf("%s on %s: %d of %d addresses in use", r.Block, r.Node, r.Used, r.Addresses)
-		if r.Phase == phaseName(ipalloc.InService) {
-			line += ", still in service"
-		}
-		if r.WaitsFor != "" {
-			line += ", waits for " + r.WaitsFor
-		}
-		now[r.Block] = true
-		if told[r.Block] != line {
-			told[r.Block] = line
-			fmt.Fprintln(e.Out, "  "+strings.TrimSpace(line))
-		}
-	}
-	for block := range told {
-		if !now[block] {
-			delete(told, block)
-			fmt.Fprintf(e.Out, "  %s has left its node\n", block)
-		}
-	}
 }

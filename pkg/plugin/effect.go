@@ -77,9 +77,9 @@ func (c *cluster) edited(edits []*v1alpha1.PodIPPool, remove []string) (*cluster
 	}
 	for _, e := range edits {
 		p := *e.DeepCopy()
-		pool, err := crd.PoolFrom(&p, c.defaults)
+		pool, err := crd.PoolFrom(&p, c.settings.Defaults)
 		if err == nil {
-			err = pool.Maintenance.Problem
+			err = pool.Problem()
 		}
 		if err != nil {
 			return nil, fmt.Errorf("pool %s would be invalid: %w", p.Name, err)
@@ -102,7 +102,7 @@ func (c *cluster) edited(edits []*v1alpha1.PodIPPool, remove []string) (*cluster
 		p.DeletionTimestamp = &metav1.Time{Time: c.now}
 		s.Pools[i] = p
 	}
-	after := newCluster(&s, c.kept, c.defaults)
+	after := newCluster(&s, c.kept, c.settings)
 	after.supposed = true
 	return after, nil
 }

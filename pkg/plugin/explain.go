@@ -22,9 +22,9 @@ func (e *env) explain() *cobra.Command {
 more pods would make it grow, and how many fewer would let it give a block back.
 
 It asks the operator's own deciding code, on what the cluster shows now and on
-what it would show with more or fewer pods. What is not in the cluster it cannot
-know: flags of the operator (the defaults are taken) and how long a block has been
-idle already.`,
+what it would show with more or fewer pods, with the settings that the operator
+has published on its Lease. How long a block has been idle already is not in the
+cluster.`,
 		Example:           examples("explain edge-01"),
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: e.completeNodes,
@@ -110,7 +110,7 @@ func (c *cluster) explainNode(s *story, name string, d *decision) {
 		return
 	}
 	if !d.state.AgentSettled {
-		s.say("Its agent has not been Ready for a minute (or there is none, or two): no address is taken from it.")
+		s.say("Its agent has not been Ready for %s (or there is none, or two): no address is taken from it.", inWords(c.settings.AgentSettle))
 	}
 	if len(d.state.Used) == 0 {
 		s.say("Its agent has not reported any address in use.")
@@ -141,7 +141,7 @@ func (c *cluster) explainBlocks(s *story, name string, d *decision) {
 	for _, state := range d.state.Blocks {
 		b, _ := c.ledger.Block(state.CIDR)
 		s.say("  %-18s pool %s, %d of %d addresses in use, held for %s%s", state.CIDR, b.Pool,
-			usedIn(state.CIDR, users), len(state.Usable), age(c.now, b.Created), c.wayOut(b, &state, waits[b.Name]))
+			usedIn(state.CIDR, users), len(state.Usable), age(c.now, b.Created), c.wayOut(b, &state, waits[b.Name].what))
 	}
 }
 
@@ -247,10 +247,10 @@ func (c *cluster) explainChange(s *story, d *decision) {
 	case !d.state.AgentSettled || len(d.state.Used) == 0:
 		s.say("It gives no block back as long as its agent is not trusted.")
 	case ok && n == 0:
-		s.say("It can do without %s now: that is taken back once it has held for %s on end.", count(len(d.memory.IdleSince), "block"), d.idleFor())
+		s.say("It can do without %s now: that is taken back once it has held for %s without interruption.", count(len(d.memory.IdleSince), "block"), inWords(d.idleFor()))
 	case ok:
-		s.say("It gives a block back with %s: its other blocks then stay at or below %d%% in use. That has to hold for %s on end.",
-			plural(n, "pod fewer", "pods fewer"), d.policy.ReclaimPercent, d.idleFor())
+		s.say("It gives a block back with %s: its other blocks then stay at or below %d%% in use. That has to hold for %s without interruption.",
+			plural(n, "pod fewer", "pods fewer"), d.policy.ReclaimPercent, inWords(d.idleFor()))
 	case inService(d.state.Blocks) <= 1:
 		s.say("It gives no block back by itself: a node keeps its last one.")
 	default:
@@ -273,7 +273,7 @@ func (c *cluster) explainWhen(s *story, d *decision) {
 		return
 	}
 	if d.idleFor() < d.policy.IdleFor {
-		s.say("That is less than %s, as %d%% of its pool's blocks are taken.", d.policy.IdleFor, d.state.PoolTaken)
+		s.say("That is less than %s, as %d%% of its pool's blocks are taken.", inWords(d.policy.IdleFor), d.state.PoolTaken)
 	}
 	switch hold := d.state.ReclaimHold; {
 	case hold.For != expand.WaitWindow:

@@ -3,8 +3,6 @@ package plugin
 import (
 	"bytes"
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -67,11 +65,11 @@ func (e *env) export() *cobra.Command {
 func (f *exportFlags) validate() error {
 	switch {
 	case shapes()[f.format] == nil:
-		return fmt.Errorf("--format is %s: must be json, csv, bird, frr or netbox", f.format)
+		return usagef("--format is %s: must be json, csv, bird, frr or netbox", f.format)
 	case f.every <= 0:
-		return fmt.Errorf("--every is %s: must be more than 0s", f.every)
+		return usagef("--every is %s: must be more than 0s", f.every)
 	case f.exec != "" && f.file == "":
-		return errors.New("--exec needs --output-file: the program would have nothing to read")
+		return usagef("--exec needs --output-file: the program would have nothing to read")
 	}
 	return nil
 }
@@ -83,11 +81,11 @@ func (e *env) runExport(ctx context.Context, f exportFlags) error {
 	}
 	to := &sink{out: e.Out, errOut: e.ErrOut, file: f.file, command: strings.Fields(f.exec)}
 	write := shapes()[f.format]
-	found, err := e.findMode(ctx, c)
+	operator, err := e.findOperator(ctx, c)
 	if err != nil {
 		return cannotRead(config, err)
 	}
-	now, err := exported(ctx, c, found.Mode, write)
+	now, err := exported(ctx, c, operator.Mode, write)
 	if err != nil {
 		return cannotRead(config, err)
 	}
@@ -103,7 +101,7 @@ func (e *env) runExport(ctx context.Context, f exportFlags) error {
 	if err != nil {
 		return cannotRead(config, err)
 	}
-	return follow.run(ctx, changed, func() ([]byte, error) { return exported(ctx, cached, found.Mode, write) })
+	return follow.run(ctx, changed, func() ([]byte, error) { return exported(ctx, cached, operator.Mode, write) })
 }
 
 // shape writes prefixes for somebody.

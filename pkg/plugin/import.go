@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/importer"
 )
@@ -82,7 +82,7 @@ Exit codes: 0 written; 1 nothing was written, as it could not be read or there w
 nothing to import; 3 written, but something could not be carried over (with --strict).`,
 		Example: examples("import calico --from-cluster > pools.yaml", "import cilium -f values.yaml > pools.yaml", "import kubeadm -f kubeadm.yaml --strict"),
 		RunE: func(*cobra.Command, []string) error {
-			return errors.New("say what to import from: calico, cilium or kubeadm")
+			return usagef("say what to import from: calico, cilium or kubeadm")
 		},
 	}
 	for _, o := range origins() {
@@ -112,7 +112,7 @@ nothing to import; 3 written, but something could not be carried over (with --st
 				return err
 			}
 			result := o.convert(objects)
-			result.Check(poolDefaults(ciliumnode.CRD), existing)
+			result.Check(controller.DefaultSettings().Defaults, existing)
 			return e.writeImport(o, result, strict)
 		},
 	}

@@ -1,7 +1,6 @@
 package plugin
 
 import (
-	"fmt"
 	"time"
 )
 
@@ -11,9 +10,9 @@ func parseInstant(s string, now time.Time) (time.Time, error) {
 	at, ok := readInstant(s, now)
 	switch {
 	case !ok:
-		return at, fmt.Errorf("--at is %s: must be a time such as 14:05, 2026-11-20 14:05 or 2026-11-20T14:05:00Z, or how long ago, such as 90m", s)
+		return at, usagef("--at is %s: must be a time such as 14:05, 2026-11-20 14:05 or 2026-11-20T14:05:00Z, or how long ago, such as 90m", s)
 	case at.After(now):
-		return at, fmt.Errorf("--at is %s, which is yet to come", s)
+		return at, usagef("--at is %s, which is yet to come", s)
 	}
 	return at, nil
 }

@@ -76,7 +76,7 @@ and ends.`,
 // writeMap reads the cluster once, and writes its map.
 func (e *env) writeMap(ctx context.Context, m mapping) error {
 	if m.format != "svg" && m.format != "json" {
-		return fmt.Errorf("--output is %s: must be svg or json", m.format)
+		return usagef("--output is %s: must be svg or json", m.format)
 	}
 	c, err := e.read(ctx)
 	if err != nil {

@@ -107,7 +107,7 @@ func countMapBlock(p *addressmap.Pool, b *addressmap.Block) {
 // mapBlocks are the blocks of a node.
 func (c *cluster) mapBlocks(node string) []addressmap.Block {
 	blocks := c.ledger.NodeBlocks(node)
-	var waits map[string]string
+	var waits map[string]wait
 	if slices.ContainsFunc(blocks, func(b crd.Block) bool { return b.Phase != ipalloc.InService }) {
 		waits = c.waits(node)
 	}
@@ -116,7 +116,7 @@ func (c *cluster) mapBlocks(node string) []addressmap.Block {
 	for i, b := range blocks {
 		out[i] = addressmap.Block{
 			CIDR: b.CIDR, Pool: b.Pool, Node: b.Node, Phase: phaseName(b.Phase), Reason: string(b.Reason),
-			WaitsFor: waits[b.Name], Conflict: b.Conflict, Addresses: c.usable(b), Created: b.Created,
+			WaitsFor: waits[b.Name].what, Conflict: b.Conflict, Addresses: c.usable(b), Created: b.Created,
 			Users: users[i], Used: len(users[i]),
 		}
 		if !b.Since.IsZero() {

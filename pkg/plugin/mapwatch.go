@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/live"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -44,7 +44,7 @@ type watched struct {
 	all, agents cache.Cache
 	host        string
 	changed     bell
-	mode        live.Found
+	operator    auditcmd.Operator
 	picks       bool       // there may be CiliumPodIPPools, which pick pods
 	failures    chan error // holds one: a watch has failed
 	views       map[string]seenNode
@@ -63,19 +63,20 @@ func (e *env) watchCluster(ctx context.Context) (*watched, error) {
 	if err != nil {
 		return nil, err
 	}
-	selector, err := e.agents()
-	if err != nil {
-		return nil, err
-	}
-	found, err := e.findMode(ctx, c)
+	operator, err := e.findOperator(ctx, c)
 	if err != nil {
 		return nil, cannotRead(config, err)
 	}
-	w := &watched{client: c, host: config.Host, mode: found, changed: newBell(), failures: make(chan error, 1), views: map[string]seenNode{}}
-	if w.all, err = w.newCache(config, c, mapCache(found.Mode)); err != nil {
+	e.warn(operator.SettingsUnknown())
+	namespace, selector, err := e.agents(operator.Settings)
+	if err != nil {
 		return nil, err
 	}
-	if w.agents, err = w.newCache(config, c, agentCache(e.agentNamespace, selector)); err != nil {
+	w := &watched{client: c, host: config.Host, operator: operator, changed: newBell(), failures: make(chan error, 1), views: map[string]seenNode{}}
+	if w.all, err = w.newCache(config, c, mapCache(operator.Mode)); err != nil {
+		return nil, err
+	}
+	if w.agents, err = w.newCache(config, c, agentCache(namespace, selector)); err != nil {
 		return nil, err
 	}
 	synced, err := w.register(ctx)
@@ -121,7 +122,7 @@ func (w *watched) register(ctx context.Context) ([]toolscache.InformerSynced, er
 		return nil, err
 	}
 	agents, err := w.changed.follow(ctx, w.agents, &corev1.Pod{})
-	if err != nil || !w.mode.Mode.ManyPools() {
+	if err != nil || !w.operator.Mode.ManyPools() {
 		return append(all, agents...), err
 	}
 	asks, err := w.changed.follow(ctx, w.all, &corev1.Namespace{})
@@ -139,7 +140,7 @@ func (w *watched) register(ctx context.Context) ([]toolscache.InformerSynced, er
 
 // readAsks reads what says which pool of Cilium's pods ask for.
 func (w *watched) readAsks(ctx context.Context, s *audit.Snapshot) error {
-	if !w.mode.Mode.ManyPools() {
+	if !w.operator.Mode.ManyPools() {
 		return nil
 	}
 	namespaces, pools := &corev1.NamespaceList{}, &ciliumv2alpha1.CiliumPodIPPoolList{}
@@ -181,7 +182,7 @@ func (w *watched) start(ctx context.Context, synced []toolscache.InformerSynced)
 
 // cluster is what the watches have shown so far.
 func (w *watched) cluster(ctx context.Context) (*cluster, error) {
-	s := &audit.Snapshot{Time: time.Now(), Mode: w.mode.Mode}
+	s := &audit.Snapshot{Time: time.Now(), Mode: w.operator.Mode}
 	pods, ciliumNodes, agents := &corev1.PodList{}, &ciliumv2.CiliumNodeList{}, &corev1.PodList{}
 	blocks, pools, nodes := &v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolList{}, &corev1.NodeList{}
 	for _, list := range []client.ObjectList{pods, ciliumNodes, blocks, pools, nodes} {
@@ -201,15 +202,15 @@ func (w *watched) cluster(ctx context.Context) (*cluster, error) {
 		kept.ciliumNodes = append(kept.ciliumNodes, &ciliumNodes.Items[i])
 	}
 	s.CiliumNodes = w.seen(s.Nodes, kept.ciliumNodes)
-	drawn := newCluster(s, kept, poolDefaults(s.Mode))
-	drawn.modeBy = w.mode.By
+	drawn := newCluster(s, kept, w.operator.Settings)
+	drawn.operator = w.operator
 	return drawn, nil
 }
 
 // seen reads what tells agents their blocks; of CiliumNodes, those that changed.
 func (w *watched) seen(nodes []corev1.Node, ciliumNodes []*ciliumv2.CiliumNode) []audit.CiliumNode {
 	var out []audit.CiliumNode
-	read, views := ciliumnode.NewViews(w.mode.Mode), make(map[string]seenNode, len(ciliumNodes))
+	read, views := ciliumnode.NewViews(w.operator.Mode), make(map[string]seenNode, len(ciliumNodes))
 	for _, cn := range ciliumNodes {
 		was, ok := w.views[cn.Name]
 		if !ok || was.view == nil || was.object.ResourceVersion != cn.ResourceVersion || was.object.UID != cn.UID {

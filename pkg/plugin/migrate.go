@@ -2,7 +2,6 @@ package plugin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,13 +10,14 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/live"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 )
 
 // notYet is the exit code of migrate where something stands in the way, or is yet
 // to be done.
-const notYet = ExitCode(3)
+const notYet = ExitCode(exitNotReached)
 
 func (e *env) migrate() *cobra.Command {
 	cmd := &cobra.Command{
@@ -35,7 +35,7 @@ tidy is for moves between two modes of this operator (docs/modes.md).
 Each of them can be stopped at any point and run again.`,
 		Example: examples("migrate plan", "migrate start --all", "migrate status --until settled --timeout 10m", "migrate finish", "migrate abort --node edge-01"),
 		RunE: func(*cobra.Command, []string) error {
-			return errors.New("say what to do: plan, start, status, finish, abort or tidy")
+			return usagef("say what to do: plan, start, status, finish, abort or tidy")
 		},
 	}
 	cmd.AddCommand(e.migratePlan(), e.migrateStart(), e.migrateStatus(), e.migrateFinish(), e.migrateAbort(), e.migrateTidy())
@@ -63,10 +63,10 @@ func (s *choice) addFlags(e *env, cmd *cobra.Command) {
 // of are the nodes chosen.
 func (s *choice) of(c *cluster) (map[string]bool, error) {
 	if s.asked && !s.all && len(s.nodes) == 0 && s.selector == "" {
-		return nil, errors.New("say which nodes: --node, -l or --all")
+		return nil, usagef("say which nodes: --node, -l or --all")
 	}
 	if s.all && (len(s.nodes) > 0 || s.selector != "") {
-		return nil, errors.New("--all goes with neither --node nor -l")
+		return nil, usagef("--all goes with neither --node nor -l")
 	}
 	for _, name := range s.nodes {
 		if c.nodes[name] == nil {
@@ -97,7 +97,18 @@ type move struct {
 
 func (e *env) readMove(ctx context.Context, s *choice) (*move, error) {
 	// Cilium's settings name the mode that is left. The blocks are for crd mode.
-	c, err := e.readIn(ctx, live.Found{Mode: ciliumnode.CRD})
+	operator := auditcmd.Operator{Settings: controller.DefaultSettings()}
+	if e.place == nil {
+		reader, config, err := e.client()
+		if err != nil {
+			return nil, err
+		}
+		if operator, err = e.findOperator(ctx, reader); err != nil {
+			return nil, cannotRead(config, err)
+		}
+	}
+	operator.Mode = ciliumnode.CRD
+	c, err := e.readFor(ctx, operator)
 	if err != nil {
 		return nil, err
 	}

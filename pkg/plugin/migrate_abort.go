@@ -45,7 +45,7 @@ run it again.`,
 			switch adopt.Source(to) {
 			case adopt.None, adopt.ClusterPool, adopt.Kubernetes, adopt.MultiPool:
 			default:
-				return fmt.Errorf("--to is %s: must be cluster-pool, kubernetes or multi-pool", to)
+				return usagef("--to is %s: must be cluster-pool, kubernetes or multi-pool", to)
 			}
 			m, err := e.readMove(cmd.Context(), &s)
 			if err != nil {

@@ -12,12 +12,13 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 )
 
 func (e *env) migrateFinish() *cobra.Command {
 	var s choice
-	dryRun, settle := false, agentSettle
+	dryRun, settle := false, controller.DefaultSettings().AgentSettle
 	cmd := &cobra.Command{
 		Use:   "finish",
 		Short: "End a move whose nodes have all settled; after it there is no way back",

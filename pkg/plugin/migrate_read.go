@@ -19,7 +19,7 @@ import (
 
 // input is what a plan is made of: all nodes, of which some are chosen.
 func (m *move) input() adopt.Input {
-	in := adopt.Input{Blocks: m.blocks(), Policy: m.defaults.Policy, Config: m.config.all}
+	in := adopt.Input{Blocks: m.blocks(), Policy: m.settings.Defaults.Policy, Config: m.config.all}
 	for _, name := range slices.Sorted(maps.Keys(m.nodes)) {
 		in.Nodes = append(in.Nodes, m.adoptNode(name))
 	}
@@ -52,7 +52,7 @@ func (m *move) adoptNode(name string) adopt.Node {
 		n.Odd, n.Own, n.Limits, n.Reported = view.Odd, view.Own, view.Limits, facts.Reported
 	}
 	n.From, n.Given = adopt.SourceOf(facts)
-	o := controller.Observer{Ledger: m.ledger, Pools: m.pools, Defaults: m.defaults}
+	o := controller.Observer{Ledger: m.ledger, Pools: m.pools, Defaults: m.settings.Defaults}
 	seen := map[string]bool{}
 	for _, f := range ipalloc.Families() {
 		pools, _, paused := o.Policy(node, f, "")

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 )
 
 // migrateRow is how far a node has come.
@@ -36,7 +37,7 @@ type migrateRow struct {
 func (e *env) migrateStatus() *cobra.Command {
 	var o output
 	var s choice
-	until, timeout, settle := "", time.Duration(0), agentSettle
+	until, timeout, settle := "", time.Duration(0), controller.DefaultSettings().AgentSettle
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Tell how far each node has come, and what comes next",
@@ -61,7 +62,7 @@ Exit codes: 0, 3 not all have come as far as --until, 1 the cluster could not be
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if until != "" && !slices.Contains(adopt.Steps(), adopt.Step(until)) {
-				return fmt.Errorf("--until is %s: must be old, adopted, published, moved, settled or finished", until)
+				return usagef("--until is %s: must be old, adopted, published, moved, settled or finished", until)
 			}
 			rows, err := e.awaitStep(cmd.Context(), &s, adopt.Step(until), settle, timeout)
 			if err != nil {

@@ -14,13 +14,14 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 func (e *env) migrateTidy() *cobra.Command {
 	s := choice{asked: true}
-	dryRun, settle := false, agentSettle
+	dryRun, settle := false, controller.DefaultSettings().AgentSettle
 	cmd := &cobra.Command{
 		Use:   "tidy --node NODE|-l SELECTOR|--all",
 		Short: "After a move between crd and multi-pool mode: take away what the other mode left",

@@ -25,7 +25,7 @@ type nodeRow struct {
 	// Reclaimable is how many blocks it could do without now.
 	Reclaimable int    `json:"reclaimable"`
 	Paused      string `json:"paused,omitempty"`
-	// AgentSettled: its agent has been Ready for a minute.
+	// AgentSettled: its agent has been Ready for as long as --agent-settle-time.
 	AgentSettled bool `json:"agentSettled"`
 	// State sums that up in a word or two.
 	State string `json:"state"`

@@ -52,11 +52,18 @@ func (c *cluster) decide(name string) []decision {
 }
 
 func (c *cluster) observer() controller.Observer {
-	startup := map[string]bool{}
-	for _, key := range crd.DefaultStartupTaints() {
-		startup[key] = true
+	return controller.Observer{
+		Ledger: c.ledger, Pools: c.pools, Defaults: c.settings.Defaults, Paused: c.settings.Paused,
+		IgnoreTaints: setOf(c.settings.IgnoreTaints), StartupTaints: setOf(c.settings.StartupTaints),
 	}
-	return controller.Observer{Ledger: c.ledger, Pools: c.pools, Defaults: c.defaults, StartupTaints: startup}
+}
+
+func setOf(keys []string) map[string]bool {
+	set := map[string]bool{}
+	for _, key := range keys {
+		set[key] = true
+	}
+	return set
 }
 
 // observe is what one family of a node is decided on, for one pool of Cilium's. It
@@ -66,7 +73,8 @@ func (c *cluster) observe(name string, f ipalloc.Family, ciliumPool string) (dec
 	settled, _ := c.agents.Settled(name, c.now)
 	o := c.observer()
 	d := decision{family: f, ciliumPool: ciliumPool, state: expand.State{
-		Node: name, Family: f, Pods: o.PodsFor(c.pods[name], c.asked, f, ciliumPool, view), AgentSettled: settled, Gone: node == nil && view == nil,
+		Node: name, Family: f, Pods: o.PodsFor(c.pods[name], c.asked, f, ciliumPool, view), MaxPods: controller.MaxPods(node),
+		AgentSettled: settled, Gone: node == nil && view == nil,
 	}}
 	d.pools, d.policy, d.paused = o.Policy(node, f, ciliumPool)
 	if d.paused == "" && c.elsewhere(name) {

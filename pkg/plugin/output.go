@@ -54,7 +54,7 @@ func (o *output) print(w, errOut io.Writer, rows any, t table) error {
 		return err
 	case "", "wide":
 	default:
-		return fmt.Errorf("--output is %s: must be wide, json or yaml", o.format)
+		return usagef("--output is %s: must be wide, json or yaml", o.format)
 	}
 	if len(t.cells) == 0 {
 		_, err := fmt.Fprintln(errOut, t.empty)

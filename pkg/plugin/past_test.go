@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -136,7 +136,7 @@ func TestHeldAt(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := &audit.Snapshot{Time: day(20), Pools: []v1alpha1.PodIPPool{test.pool}, Blocks: test.blocks}
-			p := newCluster(s, &keeper{}, poolDefaults(ciliumnode.CRD)).heldAt(netip.MustParseAddr("10.20.0.5"), day(test.at))
+			p := newCluster(s, &keeper{}, controller.DefaultSettings()).heldAt(netip.MustParseAddr("10.20.0.5"), day(test.at))
 			var held []string
 			for i := range p.Held {
 				held = append(held, days(&p.Held[i]))
@@ -179,7 +179,7 @@ func TestPastText(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := &audit.Snapshot{Time: day(20), Pools: test.pools}
-			p := newCluster(s, &keeper{}, poolDefaults(ciliumnode.CRD)).heldAt(netip.MustParseAddr("10.20.0.5"), day(3))
+			p := newCluster(s, &keeper{}, controller.DefaultSettings()).heldAt(netip.MustParseAddr("10.20.0.5"), day(3))
 			var out strings.Builder
 			if err := p.text(&out); err != nil {
 				t.Fatal(err)

@@ -40,7 +40,7 @@ makes them. Nothing is written.`,
 				return err
 			}
 			if len(edits)+len(remove) == 0 {
-				return errors.New("nothing to plan: give -f FILE or --delete POOL")
+				return usagef("nothing to plan: give -f FILE or --delete POOL")
 			}
 			before, err := e.read(cmd.Context())
 			if err != nil {

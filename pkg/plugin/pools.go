@@ -72,8 +72,8 @@ what they grew by in the last hours or days goes on for as long again; "-" says
 that no end is in sight. -o wide shows by how many blocks an hour. These follow
 from the history that the operator keeps in a pool's status.
 
--o wide also shows whether a maintenance window of the pool's own is open; windows
-set by a flag of the operator are not known here.`,
+-o wide also shows whether a maintenance window is open: one of the pool's own, or
+one that a flag of the operator sets for all.`,
 		Example:           examples("pools", "pools zone-a -o wide", "pools -o json | jq '.[] | select(.freeBlocks < 10)'"),
 		ValidArgsFunction: e.completePools,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -127,21 +127,27 @@ func (c *cluster) poolRow(pool *crd.Pool, f ipalloc.Family, used map[string]int)
 		}
 	}
 	if whole, ok := pool.Whole(f); ok {
-		r.Total = whole.Total()
+		r.Total = pool.TotalBlocks(whole)
 	}
 	if cut, ok := pool.Cut(f); ok && !pool.Deleting {
 		r.Free = c.ledger.Free(cut)
 	}
-	holders, tally := map[string]bool{}, crd.NewTally(pool)
+	holders, tally, skipped := map[string]bool{}, crd.NewTally(pool), crd.NewTally(pool)
 	for b := range c.ledger.PoolBlocks(pool.Name) {
 		if familyOf(b) == f {
 			tally.Add(b)
+			if pool.Skips(b.CIDR) {
+				skipped.Add(b) // held before its range was reserved
+			}
 			r.Addresses += c.usable(b)
 			r.Used += used[b.Name]
 			holders[b.Node] = true
 		}
 	}
 	sum := tally.Sum()[f]
+	for _, n := range skipped.Sum()[f] {
+		r.Total += uint64(n)
+	}
 	r.Blocks = phaseCount{
 		InService: int(sum[ipalloc.InService]), Draining: int(sum[ipalloc.Draining]), CoolingDown: int(sum[ipalloc.CoolingDown]),
 	}
@@ -217,13 +223,8 @@ func rangeWords(r crd.Range) string {
 func (c *cluster) ruled(pool string, f ipalloc.Family) int {
 	n, ciliumPool := 0, c.pools.Get(pool).CiliumPool
 	for _, node := range c.nodes {
-		for _, p := range c.pools.Match(labels.Set(node.Labels)) {
-			if _, serves := p.Ranges(f); serves && p.CiliumPool == ciliumPool {
-				if p.Name == pool {
-					n++
-				}
-				break
-			}
+		if ranked := crd.ForFamily(c.pools.Match(labels.Set(node.Labels)), f, ciliumPool); len(ranked) > 0 && ranked[0].Name == pool {
+			n++
 		}
 	}
 	return n

@@ -7,9 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 )
 
 // A pool's forecast follows from the history in its status, and from the blocks
@@ -33,7 +32,7 @@ func TestPoolForecast(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &audit.Snapshot{Time: now, Pools: []v1alpha1.PodIPPool{test.pool}}
-			c := newCluster(s, &keeper{}, crd.Defaults{Policy: expand.DefaultPolicy()})
+			c := newCluster(s, &keeper{}, controller.DefaultSettings())
 			r := c.poolRows()[0]
 			if perHour, lasts := perHour(r.BlocksPerHour), lasts(now, &r); r.Room != 16 || perHour != test.perHour || lasts != test.lasts {
 				t.Errorf("room %d, per hour %s, lasts %s; want 16, %s, %s", r.Room, perHour, lasts, test.perHour, test.lasts)

@@ -1,25 +1,18 @@
 package plugin
 
 import (
-	"errors"
-	"fmt"
-
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 )
 
 const about = `Shows who holds which pod addresses, why, and what would change that, in a
 cluster where cilium-pool-operator gives them out.
 
 All commands but drain and migrate only read, with your own rights.`
-
-// ExitCode is an error that has been told already, and asks for an exit code.
-type ExitCode int
-
-func (e ExitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 // env is what all commands share.
 type env struct {
@@ -28,7 +21,11 @@ type env struct {
 	version string
 
 	agentNamespace, agentSelector string
-	place                         *Place // nil: the cluster that flags name
+	// given reports whether a flag of all commands is on the command line.
+	given func(flag string) bool
+	// warned are the warnings that have been printed.
+	warned []string
+	place  *Place // nil: the cluster that flags name
 	// mode is as the flag says; "": to be found out.
 	mode string
 	// lease is the name of the operator's Lease.
@@ -56,10 +53,13 @@ func newCommand(e *env) *cobra.Command {
 	root.SetIn(e.In)
 	e.flags.AddFlags(root.PersistentFlags())
 	root.PersistentFlags().Lookup("namespace").Usage = "namespace of the operator; empty: " + leaseNamespace
-	root.PersistentFlags().StringVar(&e.agentNamespace, "cilium-namespace", agentNamespace, "namespace of the Cilium agents")
-	root.PersistentFlags().StringVar(&e.agentSelector, "agent-selector", agentSelector, "label selector of the Cilium agents' pods")
+	e.given = root.PersistentFlags().Changed
+	defaults := controller.DefaultSettings()
+	root.PersistentFlags().StringVar(&e.agentNamespace, "cilium-namespace", defaults.AgentNamespace, "namespace of the Cilium agents; if not given: as the operator's Lease says")
+	root.PersistentFlags().StringVar(&e.agentSelector, "agent-selector", defaults.AgentSelector.String(), "label selector of the Cilium agents' pods; if not given: as the operator's Lease says")
 	root.PersistentFlags().StringVar(&e.mode, "mode", "", auditcmd.ModeUsage)
 	root.AddCommand(e.status(), e.nodes(), e.pools(), e.blocks(), e.check(), e.explain(), e.whois(), e.export(), e.importPools(), e.migrate(), e.drain(), e.plan(), e.top(), e.addressMap(), e.supportBundle())
+	markFailures(root)
 	return root
 }
 
@@ -82,18 +82,4 @@ func examples(lines ...string) string {
 		out += "  kubectl cilium-pool " + l
 	}
 	return out
-}
-
-// Run runs the command and returns the exit code.
-func Run(cmd *cobra.Command, streams genericiooptions.IOStreams) int {
-	err := cmd.Execute()
-	var code ExitCode
-	switch {
-	case err == nil:
-		return 0
-	case errors.As(err, &code):
-		return int(code)
-	}
-	fmt.Fprintf(streams.ErrOut, "error: %v\n", err)
-	return 1
 }

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
 )
 
 // overview is the page to look at first.
@@ -23,7 +24,10 @@ type overview struct {
 	// nobody does, and it is crd.
 	Mode   string `json:"mode"`
 	ModeBy string `json:"modeBy,omitempty"`
-	Agents struct {
+	// Version is the operator's, and SettingsUnknown why its settings are not known.
+	Version         string `json:"version,omitempty"`
+	SettingsUnknown string `json:"settingsUnknown,omitempty"`
+	Agents          struct {
 		Settled int `json:"settled"`
 		All     int `json:"all"`
 	} `json:"agents"`
@@ -122,7 +126,7 @@ func leader(ctx context.Context, reader client.Reader, namespace, name string, n
 }
 
 func (c *cluster) overview(operator operatorState) overview {
-	v := overview{Operator: operator, Mode: c.snapshot.Mode.String(), ModeBy: c.modeBy, Pools: c.poolRows(), Attention: []string{}}
+	v := overview{Operator: operator, Mode: c.snapshot.Mode.String(), ModeBy: c.operator.By, Version: c.settings.Version, SettingsUnknown: c.operator.NoSettings, Pools: c.poolRows(), Attention: []string{}}
 	if operator.Problem != "" {
 		v.attend("no operator leads: %s", operator.Problem)
 	}
@@ -139,7 +143,7 @@ func (c *cluster) overview(operator operatorState) overview {
 			v.attend("block %s on %s drains since %s: it waits for %s", b.Block, b.Node, age(c.now, *b.Since), b.WaitsFor)
 		}
 	}
-	report := audit.NewReport(c.snapshot, 1, audit.Check(c.snapshot, auditSettings()))
+	report := audit.NewReport(c.snapshot, 1, audit.Check(c.snapshot, auditcmd.SettingsOf(c.settings)))
 	v.Errors, v.Warnings = report.Errors, report.Warnings
 	return v
 }
@@ -176,7 +180,7 @@ func (c *cluster) overviewNodes(v *overview) {
 	}
 	v.Agents.All = len(c.snapshot.Agents)
 	if unsettled := v.Agents.All - v.Agents.Settled; unsettled > 0 {
-		v.attend("%s not Ready for a minute yet: no address is taken from their nodes", plural(unsettled, "agent is", "agents are"))
+		v.attend("%s not Ready for %s yet: no address is taken from their nodes", plural(unsettled, "agent is", "agents are"), inWords(c.settings.AgentSettle))
 	}
 }
 
@@ -189,6 +193,9 @@ func (v *overview) text(o *output, w io.Writer, now time.Time) error {
 	}
 	if v.ModeBy != "" {
 		s.say("Mode      %s, as %s says", v.Mode, v.ModeBy)
+	}
+	if v.Version != "" {
+		s.say("Version   %s", v.Version)
 	}
 	s.say("Agents    %d of %d run steadily", v.Agents.Settled, v.Agents.All)
 	s.say("Nodes     %d, with %d of %s in use (%s)", v.Nodes.All, v.Nodes.InUse, plural(v.Nodes.Has, "address", "addresses"), percent(v.Nodes.InUse, v.Nodes.Has))

@@ -3,7 +3,6 @@ package plugin
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -31,7 +30,7 @@ Each page reads the whole cluster: in a large one, ask for fewer with --every.`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if every < lowestEvery {
-				return fmt.Errorf("--every is %s: must be %s or more", every, lowestEvery)
+				return usagef("--every is %s: must be %s or more", every, lowestEvery)
 			}
 			tick := time.NewTicker(every)
 			defer tick.Stop()
@@ -92,8 +91,9 @@ func fullness(r nodeRow) float64 {
 	return float64(r.Demand) / float64(r.Capacity)
 }
 
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+// isTerminal reports whether a stream is a character device.
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
 	if !ok {
 		return false
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 )
@@ -15,6 +16,18 @@ func percent(part, whole int) string {
 		return "-"
 	}
 	return fmt.Sprintf("%d%%", controller.Percent(int64(part), int64(whole)))
+}
+
+// inWords is a duration without parts that are zero: 10m, not 10m0s.
+func inWords(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
 }
 
 // few names three, and counts the rest.

@@ -40,7 +40,8 @@ ipv4:
   blockSize: 27
   allowFirstIP: true
   allowLastIP: true
-reserved: [100.162.224.0/28, 100.163.1.1/32]
+reserved: [{cidr: 100.162.224.0/28, reason: gateways}, {cidr: 100.163.1.1/32}]
+reservedBlockPolicy: PublishRemainder
 expand: {thresholdPercent: 80, minFree: 4, maxBlocksPerNode: 16}
 reclaim: {thresholdPercent: 50, idleFor: 1h10m500ms, disabled: true}
 cooldown: 90s`},
@@ -112,17 +113,23 @@ cooldown: 90s`},
 		"value of matchExpressions malformed": {spec: ipv4Pool + ", nodeSelector: {matchExpressions: [{key: zone, operator: In, values: [ok, -a]}]}}", want: labelValue},
 		"longest key":                         {spec: fmt.Sprintf("%s, nodeSelector: {matchLabels: {%s/%s: v}}}", ipv4Pool, strings.Repeat("a.", 126)+"a", strings.Repeat("b", 63))},
 
-		"reserved in IPv4":            {spec: ipv4Pool + ", reserved: [10.20.0.0/28, 10.20.0.0/16]}"},
-		"reserved in IPv6":            {spec: ipv6Pool + ", reserved: ['fd00:10::/64']}"},
-		"reserved twice":              {spec: ipv4Pool + ", reserved: [10.20.0.0/28, 10.20.0.0/28]}", want: "Duplicate value"},
-		"reserved outside":            {spec: ipv4Pool + ", reserved: [10.20.0.0/28, 10.21.0.0/28]}", want: "spec.reserved: Invalid value: 10.21.0.0/28 does not lie inside one CIDR of the pool: remove it from reserved"},
-		"reserved wider than CIDR":    {spec: ipv4Pool + ", reserved: [10.20.0.0/15]}", want: "10.20.0.0/15 does not lie inside one CIDR of the pool"},
-		"reserved in two CIDRs":       {spec: "{ipv4: {cidrs: [{cidr: 10.20.0.0/17}, {cidr: 10.20.128.0/17}], blockSize: 27}, reserved: [10.20.0.0/16]}", want: "10.20.0.0/16 does not lie inside one CIDR of the pool"},
-		"reserved of other family":    {spec: ipv4Pool + ", reserved: ['fd00:10::/64']}", want: "fd00:10::/64 does not lie inside one CIDR of the pool"},
-		"reserved not a CIDR":         {spec: ipv4Pool + ", reserved: [10.20.0.1]}", want: `spec.reserved[0]: Invalid value: "10.20.0.1": reserved must be a CIDR such as 10.20.0.0/28`},
-		"reserved with host bits":     {spec: ipv4Pool + ", reserved: [10.20.0.1/28]}", want: "reserved must be canonical, with no host bits set: write 10.20.0.0/28"},
-		"reserved and pool malformed": {spec: "{ipv4: {cidrs: [{cidr: x}], blockSize: 27}, reserved: [all]}", want: "reserved must be a CIDR such as"},
-		"reserved IPv4-mapped":        {spec: ipv4Pool + ", reserved: ['::ffff:10.20.0.0/124']}", want: "IPv4-mapped IPv6 is refused"},
+		"reserved in IPv4":            {spec: ipv4Pool + ", reserved: [{cidr: 10.20.0.0/28}, {cidr: 10.20.0.0/16}]}"},
+		"reserved with a reason":      {spec: ipv4Pool + ", reserved: [{cidr: 10.20.0.0/28, reason: " + strings.Repeat("g", 256) + "}], reservedBlockPolicy: Skip}"},
+		"reserved, reason too long":   {spec: ipv4Pool + ", reserved: [{cidr: 10.20.0.0/28, reason: " + strings.Repeat("g", 257) + "}]}", want: "spec.reserved[0].reason: Too long"},
+		"reserved without a CIDR":     {spec: ipv4Pool + ", reserved: [{reason: gateways}]}", want: "spec.reserved[0].cidr: Required value"},
+		"reserved as in older pools":  {spec: ipv4Pool + ", reserved: [10.20.0.0/28]}", want: "spec.reserved[0]"},
+		"reserved block policy":       {spec: ipv4Pool + ", reservedBlockPolicy: PublishRemainder}"},
+		"reserved block policy, none": {spec: ipv4Pool + ", reservedBlockPolicy: Publish}", want: `spec.reservedBlockPolicy: Unsupported value: "Publish"`},
+		"reserved in IPv6":            {spec: ipv6Pool + ", reserved: [{cidr: 'fd00:10::/64'}]}"},
+		"reserved twice":              {spec: ipv4Pool + ", reserved: [{cidr: 10.20.0.0/28}, {cidr: 10.20.0.0/28}]}", want: "Duplicate value"},
+		"reserved outside":            {spec: ipv4Pool + ", reserved: [{cidr: 10.20.0.0/28}, {cidr: 10.21.0.0/28}]}", want: "spec.reserved: Invalid value: 10.21.0.0/28 does not lie inside one CIDR of the pool: remove it from reserved"},
+		"reserved wider than CIDR":    {spec: ipv4Pool + ", reserved: [{cidr: 10.20.0.0/15}]}", want: "10.20.0.0/15 does not lie inside one CIDR of the pool"},
+		"reserved in two CIDRs":       {spec: "{ipv4: {cidrs: [{cidr: 10.20.0.0/17}, {cidr: 10.20.128.0/17}], blockSize: 27}, reserved: [{cidr: 10.20.0.0/16}]}", want: "10.20.0.0/16 does not lie inside one CIDR of the pool"},
+		"reserved of other family":    {spec: ipv4Pool + ", reserved: [{cidr: 'fd00:10::/64'}]}", want: "fd00:10::/64 does not lie inside one CIDR of the pool"},
+		"reserved not a CIDR":         {spec: ipv4Pool + ", reserved: [{cidr: 10.20.0.1}]}", want: `spec.reserved[0].cidr: Invalid value: "10.20.0.1": reserved must be a CIDR such as 10.20.0.0/28`},
+		"reserved with host bits":     {spec: ipv4Pool + ", reserved: [{cidr: 10.20.0.1/28}]}", want: "reserved must be canonical, with no host bits set: write 10.20.0.0/28"},
+		"reserved and pool malformed": {spec: "{ipv4: {cidrs: [{cidr: x}], blockSize: 27}, reserved: [{cidr: all}]}", want: "reserved must be a CIDR such as"},
+		"reserved IPv4-mapped":        {spec: ipv4Pool + ", reserved: [{cidr: '::ffff:10.20.0.0/124'}]}", want: "IPv4-mapped IPv6 is refused"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -206,8 +213,8 @@ func TestPoolOfLargestSize(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			reserved[63] = tc.last
-			o := object(t, "PodIPPool", "pool", fmt.Sprintf("{ipv4: %s, ipv6: %s, reserved: ['%s']}",
-				ranges(ipv4, 27), ranges(ipv6, 122), strings.Join(reserved, "', '")))
+			o := object(t, "PodIPPool", "pool", fmt.Sprintf("{ipv4: %s, ipv6: %s, reserved: [{cidr: '%s'}]}",
+				ranges(ipv4, 27), ranges(ipv6, 122), strings.Join(reserved, "'}, {cidr: '")))
 			_, err := resource(t, "podippools").Create(t.Context(), o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			expect(t, err, tc.want)
 		})
@@ -222,15 +229,15 @@ func TestPoolUpdate(t *testing.T) {
 		"CIDR cordoned":     {ipv4Pool + "}", "{ipv4: {cidrs: [{cidr: 10.20.0.0/16, allocationPolicy: Cordon}], blockSize: 27}}", ""},
 		"unknown policy":    {ipv4Pool + "}", "{ipv4: {cidrs: [{cidr: 10.20.0.0/16, allocationPolicy: Never}], blockSize: 27}}", `allocationPolicy: Unsupported value: "Never": supported values: "Allocate", "Cordon", "Drain"`},
 		"IPv6 added":        {ipv4Pool + "}", ipv4Pool + ", " + ipv6Pool[1:] + "}", ""},
-		"IPv4 removed":      {ipv4Pool + ", " + ipv6Pool[1:] + "}", ipv6Pool + "}", "spec.ipv4 cannot be removed from a pool: set allocationPolicy: Drain on its CIDRs instead"},
-		"IPv6 removed":      {ipv4Pool + ", " + ipv6Pool[1:] + "}", ipv4Pool + "}", "spec.ipv6 cannot be removed from a pool: set allocationPolicy: Drain on its CIDRs instead"},
+		"IPv4 removed":      {ipv4Pool + ", " + ipv6Pool[1:] + "}", ipv6Pool + "}", "spec.ipv4 cannot be removed from a pool while nodes hold IPv4 blocks of it"},
+		"IPv6 removed":      {ipv4Pool + ", " + ipv6Pool[1:] + "}", ipv4Pool + "}", "spec.ipv6 cannot be removed from a pool while nodes hold IPv6 blocks of it"},
 		"Cilium's pool":     {ipv4Pool + ", ciliumPool: blue}", ipv4Pool + ", ciliumPool: green}", "ciliumPool is immutable, as agents have the blocks under that name"},
 		"Cilium's pool set": {ipv4Pool + "}", ipv4Pool + ", ciliumPool: blue}", "ciliumPool is immutable"},
 		"Cilium's pool off": {ipv4Pool + ", ciliumPool: blue}", ipv4Pool + "}", "ciliumPool is immutable"},
 		"Cilium's pool on":  {ipv4Pool + ", ciliumPool: blue}", ipv4Pool + ", ciliumPool: blue, priority: 7}", ""},
 		"IPv4 block size":   {ipv4Pool + "}", "{ipv4: {cidrs: [{cidr: 10.20.0.0/16}], blockSize: 26}}", "blockSize is immutable, as blocks of the old size are in use: make a new pool"},
 		"IPv6 block size":   {ipv6Pool + "}", "{ipv6: {cidrs: [{cidr: 'fd00:10::/48'}], blockSize: 120}}", "blockSize is immutable, as blocks of the old size are in use: make a new pool"},
-		"reserved orphaned": {ipv4Pool + ", reserved: [10.20.0.0/28]}", "{ipv4: {cidrs: [{cidr: 10.21.0.0/16}], blockSize: 27}, reserved: [10.20.0.0/28]}", "10.20.0.0/28 does not lie inside one CIDR of the pool"},
+		"reserved orphaned": {ipv4Pool + ", reserved: [{cidr: 10.20.0.0/28}]}", "{ipv4: {cidrs: [{cidr: 10.21.0.0/16}], blockSize: 27}, reserved: [{cidr: 10.20.0.0/28}]}", "10.20.0.0/28 does not lie inside one CIDR of the pool"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

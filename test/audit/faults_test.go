@@ -303,6 +303,14 @@ func nodeFaults() map[audit.Reason]fault {
 			},
 			want: []string{"PoolExhausted PodIPPool/full"},
 		},
+		audit.PoolChosenByKubelet: {
+			plant: func(p *place) {
+				o := p.pool("chosen", nil, "10.9.4.0/24")
+				o.Annotations = nil
+				p.update(o)
+			},
+			want: []string{"PoolChosenByKubelet PodIPPool/chosen"},
+		},
 		audit.PoolStatusStale: {
 			plant: func(p *place) {
 				o := p.pool("unseen", nil, "10.9.3.0/24")

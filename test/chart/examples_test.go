@@ -10,13 +10,13 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
 func isValues(file string) bool { return strings.Contains(filepath.Base(file), "values") }
@@ -47,7 +47,7 @@ func apply(t *testing.T, all []*unstructured.Unstructured) {
 		t.Fatal(err)
 	}
 	for _, o := range all {
-		gvr := v1alpha1.GroupVersion.WithResource(strings.ToLower(o.GetKind()) + "s")
+		gvr, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind())
 		_, err := client.Resource(gvr).Create(t.Context(), o, metav1.CreateOptions{
 			FieldValidation: metav1.FieldValidationStrict, DryRun: []string{metav1.DryRunAll},
 		})

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -110,5 +111,22 @@ func parse(t *testing.T, data []byte, into any) {
 	t.Helper()
 	if err := json.Unmarshal(data, into); err != nil {
 		t.Fatalf("%v\n%s", err, data)
+	}
+}
+
+// Whoever can move a tag of a base image must not thereby change what is built.
+func TestBaseImagesArePinned(t *testing.T) {
+	data, err := os.ReadFile(root + "/Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bases := regexp.MustCompile(`(?m)^FROM (?:--\S+ )*(\S+)`).FindAllStringSubmatch(string(data), -1)
+	if len(bases) == 0 {
+		t.Fatal("the Dockerfile has no base image")
+	}
+	for _, base := range bases {
+		if base[1] != "scratch" && !regexp.MustCompile(`@sha256:[0-9a-f]{64}$`).MatchString(base[1]) {
+			t.Errorf("base image %s has no digest", base[1])
+		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
@@ -51,6 +52,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"word for a preflight":      {"preflight: {pools: error}", "value must be one of"},
 		"range of a firewall":       {"hostFirewall: {allowedCIDRs: [10.0.0.1]}", "does not match pattern"},
 		"name that is too long":     {"fullnameOverride: " + strings.Repeat("a", 48), "maxLength: got 48, want 47"},
+		"a monitor of loopback":     {"metrics: {secure: false, serviceMonitor: {enabled: true}}", "metrics.secure=false serves metrics on 127.0.0.1 alone"},
 		"certificate without TLS":   {"metrics: {secure: false, certSecret: s}", "metrics.certSecret needs metrics.secure"},
 		"monitor without a Service": {"metrics: {service: {enabled: false}, serviceMonitor: {enabled: true}}", "needs metrics.service.enabled"},
 		"monitor without metrics":   {"metrics: {port: 0, serviceMonitor: {enabled: true}}", "metrics.serviceMonitor.enabled needs metrics.port"},
@@ -191,7 +193,7 @@ health: {port: 9999}
 		"cooldown": "90s", "node-gone-cooldown": "1h30m", "exhaustion-horizon": "24h",
 		"mode": "multi-pool", "cilium-namespace": "cilium", "agent-selector": "app in (a,b)", "agent-settle-time": "2m", "skip-cilium-check": "true", "keep-cilium-pod-ip-pools": "false",
 		"ignore-node-taints": "a/b,c", "startup-taints": "d/e,f", "node-condition": "false", "shortage-taint": "x/y",
-		"metrics-bind-address": "0", "metrics-secure": "true", "metrics-cert-dir": "/var/run/metrics-cert", "health-probe-bind-address": ":9999",
+		"metrics-bind-address": "0", "metrics-secure": "true", "metrics-cert-dir": "/var/run/metrics-cert", "health-probe-bind-address": "127.0.0.1:9999",
 	}
 	if diff := cmp.Diff(want, argsOf(t, "-f", values)); diff != "" {
 		t.Errorf("arguments (-want +got):\n%s", diff)
@@ -379,5 +381,32 @@ func sameKeys(t *testing.T, path string, values, schema map[string]any) {
 		if isMap && known {
 			sameKeys(t, path+"."+key, inner, of)
 		}
+	}
+}
+
+// The operator is on the host network: what needs no credentials is for the host
+// alone, and the kubelet asks there.
+func TestAddressesOnTheHost(t *testing.T) {
+	tests := map[string]struct{ values, metrics, health, probe string }{
+		"default":          {"{}", ":9870", "127.0.0.1:9871", "127.0.0.1"},
+		"plain metrics":    {"metrics: {secure: false}", "127.0.0.1:9870", "127.0.0.1:9871", "127.0.0.1"},
+		"addresses, given": {`{metrics: {secure: false, address: "2001:db8::1"}, health: {address: "::1"}}`, "[2001:db8::1]:9870", "[::1]:9871", "::1"},
+		"all addresses":    {`health: {address: ""}`, ":9870", ":9871", ""},
+		"no metrics":       {"metrics: {port: 0, secure: false}", "0", "127.0.0.1:9871", "127.0.0.1"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			values := []string{"-f", writeFile(t, test.values)}
+			args := argsOf(t, values...)
+			got := []string{args["metrics-bind-address"], args["health-probe-bind-address"]}
+			want := []string{test.metrics, test.health}
+			container := deployment(t, values...).Spec.Template.Spec.Containers[0]
+			for _, probe := range []*corev1.Probe{container.LivenessProbe, container.ReadinessProbe} {
+				got, want = append(got, probe.HTTPGet.Host), append(want, test.probe)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("metrics, health and the host of probes (-want +got):\n%s", diff)
+			}
+		})
 	}
 }

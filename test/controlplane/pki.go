@@ -62,15 +62,11 @@ type pkiFile struct {
 // the loopback ones, a client certificate for an administrator and a key for
 // ServiceAccount tokens.
 func makeCertificates(now time.Time, address net.IP) ([]pkiFile, error) {
-	ca, err := issue(nil, &x509.Certificate{
-		Subject:               pkix.Name{CommonName: "controlplane-ca"},
-		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-		IsCA:                  true,
-		BasicConstraintsValid: true,
-	}, now)
+	authority, err := NewAuthority("controlplane-ca")
 	if err != nil {
 		return nil, err
 	}
+	ca := authority.pair
 	server, err := issue(ca, &x509.Certificate{
 		Subject:     pkix.Name{CommonName: apiServerName},
 		KeyUsage:    x509.KeyUsageDigitalSignature,
@@ -89,11 +85,7 @@ func makeCertificates(now time.Time, address net.IP) ([]pkiFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	tokens, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	tokenKey, err := keyPEM(tokens)
+	tokenKey, err := NewTokenKey()
 	if err != nil {
 		return nil, err
 	}

@@ -116,9 +116,9 @@ func (s *stage) strike() error {
 func (s *stage) joinNode(ctx context.Context, zone string, number int) (string, error) {
 	name := fmt.Sprintf("%s-%02d", zone, number)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
-		corev1.LabelHostname:     name,
-		corev1.LabelTopologyZone: zone,
-		rackLabel:                fmt.Sprintf("%s-r%d", zone, (number+1)/2),
+		corev1.LabelHostname: name,
+		zoneLabel:            zone,
+		rackLabel:            fmt.Sprintf("%s-r%d", zone, (number+1)/2),
 	}}}
 	if err := s.client.Create(ctx, node); err != nil {
 		return "", fmt.Errorf("join node %s: %w", name, err)
@@ -139,8 +139,12 @@ func (s *stage) joinNode(ctx context.Context, zone string, number int) (string, 
 	return name, nil
 }
 
-// rackLabel groups two nodes each.
-const rackLabel = "topology.example.com/rack"
+// Labels of nodes, which their kubelets may not set: zoneLabel is that of the
+// example pools, rackLabel groups two nodes each.
+const (
+	zoneLabel = "node-restriction.kubernetes.io/zone"
+	rackLabel = "node-restriction.kubernetes.io/rack"
+)
 
 var zones = []string{"beijing", "shanghai"}
 

@@ -44,7 +44,7 @@ func (s *stage) look(ctx context.Context) (*sight, error) {
 	index := map[string]*nodeSight{}
 	seen.nodes = make([]nodeSight, len(nodes.Items))
 	for i, node := range nodes.Items {
-		seen.nodes[i] = nodeSight{name: node.Name, zone: node.Labels[corev1.LabelTopologyZone]}
+		seen.nodes[i] = nodeSight{name: node.Name, zone: node.Labels[zoneLabel]}
 		index[node.Name] = &seen.nodes[i]
 	}
 	for _, cn := range cilium.Items {

@@ -145,7 +145,8 @@ func TestEventsPage(t *testing.T) {
 
 // poolConditions are all that the code sets of a pool's conditions, as "type
 // status reason": set(type, status, reason, message), and what foretold returns
-// of ExhaustedSoon, windowIs of MaintenanceWindow, and ciliumPoolIs of
+// of ExhaustedSoon, windowIs of MaintenanceWindow, reservedIs of
+// ReservedBlocksHeld, familiesAre of FamilyNotRun, and ciliumPoolIs of
 // CiliumPodIPPool.
 func poolConditions(t *testing.T) []string {
 	t.Helper()
@@ -177,6 +178,10 @@ func poolConditions(t *testing.T) []string {
 						note(values["PoolExhaustedSoon"], n.Results[0], n.Results[1])
 					case "windowIs":
 						note(values["PoolWindow"], n.Results[0], n.Results[1])
+					case "familiesAre":
+						note(values["PoolFamilyNotRun"], n.Results[0], n.Results[1])
+					case "reservedIs":
+						note(values["PoolReservedHeld"], n.Results[0], n.Results[1])
 					case "ciliumPoolIs":
 						note(values["PoolCiliumPool"], n.Results[0], n.Results[1])
 					}
@@ -241,7 +246,7 @@ func TestOnePlaceForEvents(t *testing.T) {
 		}
 	}
 	sameSet(t, "functions that send events", where["Eventf"], []string{"sendWith"})
-	sameSet(t, "functions that set conditions", where["SetStatusCondition"], []string{"setConditions", "setForecast", "setWindow", "setCiliumPool", "conflict", "SetBlockPhase", "SetBlockHeld"})
+	sameSet(t, "functions that set conditions", where["SetStatusCondition"], []string{"setConditions", "setForecast", "setWindow", "setReserved", "setCiliumPool", "setFamilies", "conflict", "SetBlockPhase", "SetBlockHeld"})
 	if len(where["Event"]) > 0 {
 		t.Errorf("%v send events", where["Event"])
 	}

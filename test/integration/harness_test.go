@@ -313,6 +313,12 @@ func (e *env) changeNode(name string, mod func(*corev1.Node)) {
 
 func (e *env) agent(name string, families ...agent.Family) *agent.Agent {
 	e.t.Helper()
+	return e.agentUntil(e.ctx, name, families...)
+}
+
+// agentUntil is an agent that is taken away when ctx ends, with its disk.
+func (e *env) agentUntil(ctx context.Context, name string, families ...agent.Family) *agent.Agent {
+	e.t.Helper()
 	a := agent.New(e.client, e.hub, agent.Options{
 		NodeName: name, Families: families, Pod: true, Seed: uint64(len(e.agents)) + 1,
 		UpdateRate: 200 * time.Millisecond, PollInterval: 50 * time.Millisecond, CrashBackoff: 100 * time.Millisecond,
@@ -321,7 +327,7 @@ func (e *env) agent(name string, families ...agent.Family) *agent.Agent {
 	e.mu.Lock()
 	e.agents[name] = a
 	e.mu.Unlock()
-	go a.Run(e.ctx)
+	go a.Run(ctx)
 	return a
 }
 

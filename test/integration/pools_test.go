@@ -110,6 +110,8 @@ func TestPoolsByZone(t *testing.T) {
 	if b := e.blocks("s1")[0]; !blockIn(b, "100.200.0.0/24") {
 		t.Errorf("s1 has %s", b.Spec.CIDR)
 	}
+	e.shortage("elsewhere", corev1.ConditionTrue)
+	e.eventSays("elsewhere", controller.EventNoPool, "no PodIPPool selects this node")
 	if _, err := e.ciliumNode("elsewhere"); !apierrors.IsNotFound(err) {
 		t.Errorf("a node of no pool has a CiliumNode: %v", err)
 	}
@@ -451,7 +453,7 @@ func TestReservedOverAddressesInUse(t *testing.T) {
 	e.node("n1", nil)
 	e.pods("n1", "load", 10)
 	e.running("load", 10)
-	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.Reserved = []string{"10.1.0.0/28"} })
+	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.1.0.0/28"}} })
 	reserved := netip.MustParsePrefix("10.1.0.0/28")
 	onlyUsed := func() error {
 		cn, err := e.ciliumNode("n1")
@@ -522,9 +524,11 @@ func TestPause(t *testing.T) {
 	e.hasBlocks("n1", 1)
 }
 
-func TestMergedPolicyThatContradictsItselfFreezesThePool(t *testing.T) {
+// A threshold that contradicts the operator's flags is reported, and stops nothing:
+// neither in a pool that served before, nor after a restart with other flags.
+func TestWrongThresholdStopsNoNode(t *testing.T) {
 	e := newEnv(t)
-	e.start(quick())
+	op := e.start(quick())
 	e.pool("all", nil, "10.1.0.0/24")
 	e.node("n1", nil)
 	e.hasBlocks("n1", 1)
@@ -534,5 +538,55 @@ func TestMergedPolicyThatContradictsItselfFreezesThePool(t *testing.T) {
 		t.Errorf("the message names no field: %s", m)
 	}
 	e.event("all", controller.EventPoolInvalid)
+	e.pods("n1", "load", 40)
+	e.running("load", 40)
+	op.stop()
+	s := quick()
+	s.Defaults.Policy.ReclaimPercent = 60
+	e.start(s)
+	e.pods("n1", "more", 40)
+	e.running("more", 40)
+}
+
+// A new pool that outranks the others and cannot be what its spec says takes no
+// node's addresses away.
+func TestNewInvalidPoolFreezesNoNode(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.pool("good", nil, "10.1.0.0/24")
+	e.node("n1", nil)
 	e.hasBlocks("n1", 1)
+	e.pool("strict", func(p *v1alpha1.PodIPPool) {
+		p.Spec.Priority, p.Spec.Reclaim.ThresholdPercent = 10, ptr.To[int32](85)
+	}, "10.2.0.0/24")
+	e.condition("strict", v1alpha1.PoolReady, metav1.ConditionFalse, controller.ReasonInvalid)
+	// All that this one has another pool gives out.
+	e.pool("closed", priority(20), "10.1.0.0/25")
+	e.condition("closed", v1alpha1.PoolReady, metav1.ConditionFalse, controller.ReasonOverlapping)
+	e.pods("n1", "load", 60)
+	e.running("load", 60)
+	e.node("n2", nil)
+	e.hasBlocks("n2", 1)
+	for _, b := range e.blocks("") {
+		if b.Spec.PoolName == "closed" {
+			t.Errorf("block %s is of pool closed", b.Spec.CIDR)
+		}
+	}
+}
+
+// A node under a pause says that its pods lack addresses, and no longer once they
+// do not.
+func TestPausedNodeReportsShortage(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.pool("all", nil, "10.1.0.0/24")
+	e.node("n1", nil)
+	e.hasBlocks("n1", 1)
+	e.changeNode("n1", func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"} })
+	e.pods("n1", "load", 60)
+	e.shortage("n1", corev1.ConditionTrue)
+	e.eventSays("n1", controller.EventAddressShortage, "the Node is paused")
+	e.changeNode("n1", func(n *corev1.Node) { n.Annotations = nil })
+	e.running("load", 60)
+	e.shortage("n1", corev1.ConditionFalse)
 }

@@ -1,9 +1,11 @@
 package plugin
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
@@ -22,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -50,6 +53,7 @@ func (w *world) cmdPool(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	p := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: args[0]}}
 	p.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"pool": args[0]}}
+	p.Annotations = map[string]string{v1alpha1.TrustedLabelsAnnotation: "true"}
 	p.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: int32(bits)}
 	for _, c := range args[2:] {
 		p.Spec.IPv4.CIDRs = append(p.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: c})
@@ -163,9 +167,10 @@ func (w *world) cmdPhase(ts *testscript.TestScript, neg bool, args []string) {
 	w.updateStatus(ts, b)
 }
 
-// lease NAME [AGO] [MODE] lets somebody lead, who renewed that long ago.
+// lease NAME [AGO] [MODE] [SETTINGS] lets an operator lead, which renewed that long
+// ago. SETTINGS is JSON over its default settings; "-": it publishes none.
 func (w *world) cmdLease(ts *testscript.TestScript, neg bool, args []string) {
-	arguments(ts, neg, args, 1, "lease HOLDER [AGO] [MODE]")
+	arguments(ts, neg, args, 1, "lease HOLDER [AGO] [MODE] [SETTINGS]")
 	ago := time.Duration(0)
 	if len(args) > 1 {
 		var err error
@@ -173,16 +178,32 @@ func (w *world) cmdLease(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(err)
 	}
 	var labels map[string]string
-	if len(args) > 2 {
+	if len(args) > 2 && args[2] != "-" {
 		labels = map[string]string{v1alpha1.ModeLabel: args[2]}
+	}
+	settings := controller.DefaultSettings()
+	settings.Version = "v0.0.0-operator"
+	published, err := settings.Publish()
+	ts.Check(err)
+	annotations := map[string]string{v1alpha1.SettingsAnnotation: published}
+	if len(args) > 3 && args[3] == "-" {
+		annotations = nil
+	} else if len(args) > 3 {
+		annotations[v1alpha1.SettingsAnnotation] = args[3]
 	}
 	at := metav1.NewMicroTime(time.Now().Add(-ago))
 	w.create(ts, &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-pool-operator", Labels: labels},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-pool-operator", Labels: labels, Annotations: annotations},
 		Spec: coordinationv1.LeaseSpec{
 			HolderIdentity: &args[0], AcquireTime: &at, RenewTime: &at, LeaseDurationSeconds: ptr.To[int32](3600),
 		},
 	})
+}
+
+// unlease takes the Lease away.
+func (w *world) cmdUnlease(ts *testscript.TestScript, neg bool, args []string) {
+	arguments(ts, neg, args, 0, "unlease")
+	ts.Check(w.client.Delete(w.ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-pool-operator"}}))
 }
 
 var (
@@ -203,6 +224,22 @@ func cmdPlain(ts *testscript.TestScript, neg bool, args []string) {
 		lines = append(lines, strings.TrimRight(indent+rest, " "))
 	}
 	ts.Check(writeFile(ts.MkAbs("got"), strings.Join(lines, "\n")+"\n"))
+}
+
+// exits CODE COMMAND... runs a command that is to end with an exit code.
+func cmdExits(ts *testscript.TestScript, neg bool, args []string) {
+	arguments(ts, neg, args, 2, "exits CODE COMMAND...")
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got, failed := 0, &exec.ExitError{}
+	if err := ts.Exec(args[1], args[2:]...); errors.As(err, &failed) {
+		got = failed.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
 }
 
 // admin lets the commands after it do everything.

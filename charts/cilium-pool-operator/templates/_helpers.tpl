@@ -56,6 +56,20 @@ annotations:
 {{ .Values.image.repository }}{{ if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
 {{- end }}
 
+{{- /* address:port, of a value with both */}}
+{{- define "hostPort" -}}
+{{ if contains ":" .address }}[{{ .address }}]{{ else }}{{ .address }}{{ end }}:{{ .port }}
+{{- end }}
+
+{{- /* Where metrics are served: what nobody has to show who he is for stays on the host. */}}
+{{- define "metricsAddress" -}}
+{{- with .Values.metrics }}
+{{- if not .port }}0
+{{- else }}{{ include "hostPort" (dict "port" .port "address" (.address | default (ternary "" "127.0.0.1" .secure))) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "args" -}}
 - --kube-api-qps={{ .Values.apiServer.qps }}
 - --kube-api-burst={{ .Values.apiServer.burst }}
@@ -63,10 +77,10 @@ annotations:
 - --leader-elect-namespace={{ include "namespace" . }}
 - --leader-elect-name={{ .Values.leaderElection.leaseName }}
 - --leader-elect-lease-duration={{ .Values.leaderElection.leaseDuration }}
-- --metrics-bind-address={{ if .Values.metrics.port }}:{{ end }}{{ .Values.metrics.port }}
+- {{ printf "--metrics-bind-address=%s" (include "metricsAddress" .) | quote }}
 - --metrics-secure={{ .Values.metrics.secure }}
 - --metrics-cert-dir={{ if .Values.metrics.certSecret }}/var/run/metrics-cert{{ end }}
-- --health-probe-bind-address=:{{ .Values.health.port }}
+- {{ printf "--health-probe-bind-address=%s" (include "hostPort" .Values.health) | quote }}
 - --log-level={{ .Values.log.level }}
 - --log-format={{ .Values.log.format }}
 - --paused={{ .Values.paused }}

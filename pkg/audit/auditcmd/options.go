@@ -11,11 +11,15 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/live"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 )
 
 // ModeUsage is what the flag --mode means to who only reads.
 const ModeUsage = "the operator's --mode: crd, multi-pool or kubernetes; empty: as its Lease says, else as Cilium's ConfigMap cilium-config does, else crd"
+
+// unlessPublished is the usage of flags whose default is for an operator that has not
+// published its settings.
+const unlessPublished = "; if not given: as its Lease says"
 
 // Options are the command line of check, but for how to reach the API server.
 type Options struct {
@@ -26,39 +30,70 @@ type Options struct {
 	reader         live.Reader
 	settings       audit.Settings
 	patience       live.Patience
+	// given reports whether a flag is on the command line.
+	given func(flag string) bool
 }
 
-// NewOptions are the defaults. The settings, and where agents are, are the
-// operator's own defaults, as is where to look for its mode; StuckAfter is this
-// command's.
-func NewOptions(settings audit.Settings, where live.Where, agentSelector string) *Options {
-	settings.StuckAfter, settings.StartupTaints = 5*time.Minute, crd.DefaultStartupTaints()
+// NewOptions are the defaults: the operator's own, where its Lease does not say
+// otherwise.
+func NewOptions(where live.Where) *Options {
+	operator := controller.DefaultSettings()
+	where.CiliumNamespace = operator.AgentNamespace
 	return &Options{
-		output: "text", failOn: string(audit.Warning), agentSelector: agentSelector, where: where,
+		output: "text", failOn: string(audit.Warning), agentSelector: operator.AgentSelector.String(), where: where,
 		reader:   live.Reader{AgentNamespace: where.CiliumNamespace},
-		settings: settings,
+		settings: SettingsOf(operator),
 		patience: live.Patience{Again: 5 * time.Second},
 	}
+}
+
+// SettingsOf are those of an operator, as an audit needs them.
+func SettingsOf(s controller.Settings) audit.Settings {
+	return audit.Settings{
+		Cooldown: s.Defaults.Cooldown, NodeGoneCooldown: s.Defaults.NodeGoneCooldown,
+		MaxAddresses: s.Defaults.Policy.MaxAddresses, IgnoreTaints: s.IgnoreTaints, StartupTaints: s.StartupTaints, Paused: s.Paused, StuckAfter: 5 * time.Minute,
+	}
+}
+
+// over puts what the command line says over the operator's settings.
+func (o *Options) over(operator controller.Settings) (live.Reader, audit.Settings) {
+	reader, settings, published := o.reader, o.settings, SettingsOf(operator)
+	settings.Paused = published.Paused
+	for flag, take := range map[string]func(){
+		"cooldown":               func() { settings.Cooldown = published.Cooldown },
+		"node-gone-cooldown":     func() { settings.NodeGoneCooldown = published.NodeGoneCooldown },
+		"max-addresses-per-node": func() { settings.MaxAddresses = published.MaxAddresses },
+		"ignore-node-taints":     func() { settings.IgnoreTaints = published.IgnoreTaints },
+		"startup-taints":         func() { settings.StartupTaints = published.StartupTaints },
+		"cilium-namespace":       func() { reader.AgentNamespace = operator.AgentNamespace },
+		"agent-selector":         func() { reader.AgentSelector = operator.AgentSelector },
+	} {
+		if !o.given(flag) {
+			take()
+		}
+	}
+	return reader, settings
 }
 
 // AddFlags adds a flag for each option.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	s := &o.settings
+	o.given = fs.Changed
 	fs.StringVarP(&o.output, "output", "o", o.output, "text or json")
 	fs.StringVar(&o.failOn, "fail-on", o.failOn, "what gives exit code 1: warning (any finding) or error (errors alone)")
 	fs.DurationVar(&o.patience.Again, "again", o.patience.Again, "how long after a look the cluster is looked at again")
 	fs.DurationVar(&o.patience.WatchFor, "watch-for", o.patience.WatchFor, "look for so long, every --again, before judging")
 	fs.DurationVar(&s.StuckAfter, "stuck-after", s.StuckAfter, "how long something that should pass by itself may stand")
-	fs.DurationVar(&s.Cooldown, "cooldown", s.Cooldown, "the operator's --cooldown")
-	fs.DurationVar(&s.NodeGoneCooldown, "node-gone-cooldown", s.NodeGoneCooldown, "the operator's --node-gone-cooldown")
-	fs.IntVar(&s.MaxAddresses, "max-addresses-per-node", s.MaxAddresses, "the operator's --max-addresses-per-node")
-	fs.StringSliceVar(&s.IgnoreTaints, "ignore-node-taints", s.IgnoreTaints, "the operator's --ignore-node-taints")
-	fs.StringSliceVar(&s.StartupTaints, "startup-taints", s.StartupTaints, "the operator's --startup-taints")
+	fs.DurationVar(&s.Cooldown, "cooldown", s.Cooldown, "the operator's --cooldown"+unlessPublished)
+	fs.DurationVar(&s.NodeGoneCooldown, "node-gone-cooldown", s.NodeGoneCooldown, "the operator's --node-gone-cooldown"+unlessPublished)
+	fs.IntVar(&s.MaxAddresses, "max-addresses-per-node", s.MaxAddresses, "the operator's --max-addresses-per-node"+unlessPublished)
+	fs.StringSliceVar(&s.IgnoreTaints, "ignore-node-taints", s.IgnoreTaints, "the operator's --ignore-node-taints"+unlessPublished)
+	fs.StringSliceVar(&s.StartupTaints, "startup-taints", s.StartupTaints, "the operator's --startup-taints"+unlessPublished)
 	fs.StringVar(&o.mode, "mode", o.mode, ModeUsage)
-	fs.StringVar(&o.where.LeaseNamespace, "leader-elect-namespace", o.where.LeaseNamespace, "namespace of the operator's Lease, which tells its mode")
+	fs.StringVar(&o.where.LeaseNamespace, "leader-elect-namespace", o.where.LeaseNamespace, "namespace of the operator's Lease, which has its mode and settings")
 	fs.StringVar(&o.where.LeaseName, "leader-elect-name", o.where.LeaseName, "the operator's --leader-elect-name")
-	fs.StringVar(&o.reader.AgentNamespace, "cilium-namespace", o.reader.AgentNamespace, "namespace of the Cilium agents")
-	fs.StringVar(&o.agentSelector, "agent-selector", o.agentSelector, "label selector of the Cilium agents' pods")
+	fs.StringVar(&o.reader.AgentNamespace, "cilium-namespace", o.reader.AgentNamespace, "namespace of the Cilium agents"+unlessPublished)
+	fs.StringVar(&o.agentSelector, "agent-selector", o.agentSelector, "label selector of the Cilium agents' pods"+unlessPublished)
 }
 
 // LeaseIn looks for the operator's Lease in another namespace; "": in none other.

@@ -2,7 +2,6 @@ package auditcmd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -15,8 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/live"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 )
 
@@ -46,26 +43,6 @@ func (o *Options) Run(ctx context.Context, name string, config *rest.Config, std
 	return 0
 }
 
-// ErrMode says that the flag --mode names none.
-var ErrMode = errors.New("no such mode")
-
-// Mode is what the flag --mode says, or what is found out where it is empty.
-func Mode(ctx context.Context, c client.Reader, flag string, where live.Where) (live.Found, error) {
-	if flag == "" {
-		return live.FindMode(ctx, c, where)
-	}
-	mode, err := ciliumnode.ParseMode(flag)
-	if err != nil {
-		return live.Found{}, fmt.Errorf("%w: --mode is %s: %w", ErrMode, flag, err)
-	}
-	return live.Found{Mode: mode, By: "--mode"}, nil
-}
-
-// DeniedWords tell that the mode may be another than what was found.
-func DeniedWords(f live.Found) string {
-	return fmt.Sprintf("%s may not be read: it is taken for granted that the operator runs in mode %s; --mode tells another", f.Denied, f.Mode)
-}
-
 func (o *Options) look(ctx context.Context, name string, config *rest.Config, stderr io.Writer) (audit.Report, error) {
 	ctrl.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
@@ -81,17 +58,19 @@ func (o *Options) look(ctx context.Context, name string, config *rest.Config, st
 		return audit.Report{}, unreachable(err)
 	}
 	p := NewProgress(stderr)
-	reader := o.reader
-	o.where.CiliumNamespace = reader.AgentNamespace
-	found, err := Mode(ctx, direct, o.mode, o.where)
+	o.where.CiliumNamespace = o.reader.AgentNamespace
+	operator, err := FindOperator(ctx, direct, o.mode, o.where)
 	if err != nil {
 		return audit.Report{}, unreachable(err)
 	}
-	if found.Denied != "" {
-		fmt.Fprintf(stderr, "%s: %s\n", name, DeniedWords(found))
+	for _, words := range []string{operator.ModeUnknown(), operator.SettingsUnknown()} {
+		if words != "" {
+			fmt.Fprintf(stderr, "%s: %s\n", name, words)
+		}
 	}
-	reader.Client, reader.Progress, reader.Mode = direct, p.Read, found.Mode
-	report, err := reader.Look(ctx, o.settings, o.patience)
+	reader, settings := o.over(operator.Settings)
+	reader.Client, reader.Progress, reader.Mode = direct, p.Read, operator.Mode
+	report, err := reader.Look(ctx, settings, o.patience)
 	p.Clear()
 	switch {
 	case meta.IsNoMatchError(err):

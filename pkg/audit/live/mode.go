@@ -32,28 +32,30 @@ type Found struct {
 	By string
 	// Denied is what could have said so and may not be read; "": nothing.
 	Denied string
+	// Settings is what the operator has published of its settings; "": nothing, and
+	// NoSettings says why.
+	Settings   string
+	NoSettings string
 }
 
-// FindMode is the mode that the operator runs in, by a label of its Lease. Where
-// there is none it is what Cilium's settings name, if that is a mode, else crd.
-// Cilium's settings come second as they are ahead of a cluster that is on the move
-// to another mode.
-func FindMode(ctx context.Context, c client.Reader, w Where) (Found, error) {
-	found := Found{Mode: ciliumnode.CRD}
-	lease, says := &coordinationv1.Lease{}, "Lease "+w.LeaseNamespace+"/"+w.LeaseName
-	there, err := found.get(ctx, c, says, client.ObjectKey{Namespace: w.LeaseNamespace, Name: w.LeaseName}, lease)
+// Find is the mode that the operator runs in, by a label of its Lease, and its
+// settings. Where there is no label the mode is what Cilium's settings name, if that
+// is one, else crd. Cilium's settings come second as they are ahead of a cluster
+// that is on the move to another mode.
+func Find(ctx context.Context, c client.Reader, w Where) (Found, error) {
+	found, label, err := readLease(ctx, c, w)
 	if err != nil {
 		return found, err
 	}
-	if name := lease.Labels[v1alpha1.ModeLabel]; there && name != "" {
-		if found.Mode, err = ciliumnode.ParseMode(name); err != nil {
-			return found, fmt.Errorf("%s says that the operator runs in mode %q, which this version does not know: use the operator's version, or give --mode", says, name)
+	if label != "" {
+		if found.Mode, err = ciliumnode.ParseMode(label); err != nil {
+			return found, fmt.Errorf("%s says that the operator runs in mode %q, which this version does not know: use the operator's version, or give --mode", w.lease(), label)
 		}
-		found.By, found.Denied = says, ""
+		found.By = w.lease()
 		return found, nil
 	}
 	config, says := &corev1.ConfigMap{}, "ConfigMap "+w.CiliumNamespace+"/"+ciliumConfig
-	there, err = found.get(ctx, c, says, client.ObjectKey{Namespace: w.CiliumNamespace, Name: ciliumConfig}, config)
+	there, err := found.get(ctx, c, says, client.ObjectKey{Namespace: w.CiliumNamespace, Name: ciliumConfig}, config)
 	if err != nil {
 		return found, err
 	}
@@ -61,6 +63,31 @@ func FindMode(ctx context.Context, c client.Reader, w Where) (Found, error) {
 		found.Mode, found.By, found.Denied = mode, says, ""
 	}
 	return found, nil
+}
+
+// FindIn is Find where the mode is known already, by a flag.
+func FindIn(ctx context.Context, c client.Reader, w Where, mode ciliumnode.Mode, by string) (Found, error) {
+	found, _, err := readLease(ctx, c, w)
+	found.Mode, found.By, found.Denied = mode, by, ""
+	return found, err
+}
+
+func (w Where) lease() string { return "Lease " + w.LeaseNamespace + "/" + w.LeaseName }
+
+// readLease reads what the operator says of itself: its mode, and its settings.
+func readLease(ctx context.Context, c client.Reader, w Where) (found Found, mode string, err error) {
+	found, lease := Found{Mode: ciliumnode.CRD}, &coordinationv1.Lease{}
+	there, err := found.get(ctx, c, w.lease(), client.ObjectKey{Namespace: w.LeaseNamespace, Name: w.LeaseName}, lease)
+	found.Settings = lease.Annotations[v1alpha1.SettingsAnnotation]
+	switch {
+	case found.Denied != "":
+		found.NoSettings = w.lease() + " may not be read"
+	case !there:
+		found.NoSettings = "there is no " + w.lease()
+	case found.Settings == "":
+		found.NoSettings = w.lease() + " has no annotation " + v1alpha1.SettingsAnnotation
+	}
+	return found, lease.Labels[v1alpha1.ModeLabel], err
 }
 
 // get reports whether an object is there and may be read.

@@ -43,45 +43,57 @@ func (s says) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ..
 	}
 	switch o := o.(type) {
 	case *coordinationv1.Lease:
-		o.ObjectMeta = metav1.ObjectMeta{Labels: map[string]string{"cilium-pool.io/mode": what}}
+		o.ObjectMeta = metav1.ObjectMeta{
+			Labels: map[string]string{"cilium-pool.io/mode": what}, Annotations: map[string]string{"cilium-pool.io/settings": "{}"},
+		}
 	case *corev1.ConfigMap:
 		o.Data = map[string]string{"ipam": what}
 	}
 	return nil
 }
 
-func TestFindMode(t *testing.T) {
+func TestFind(t *testing.T) {
 	const lease, config = "Lease network/op", "ConfigMap kube-system/cilium-config"
+	const none, denied, bare = "there is no " + lease, lease + " may not be read", lease + " has no annotation cilium-pool.io/settings"
 	tests := map[string]struct {
 		says says
 		want Found
 	}{
-		"nobody":                        {says{}, Found{Mode: ciliumnode.CRD}},
-		"the operator":                  {says{lease: "multi-pool"}, Found{Mode: ciliumnode.MultiPool, By: lease}},
-		"the operator before Cilium":    {says{lease: "crd", config: "kubernetes"}, Found{Mode: ciliumnode.CRD, By: lease}},
-		"an operator without the label": {says{lease: "-", config: "kubernetes"}, Found{Mode: ciliumnode.Kubernetes, By: config}},
-		"Cilium":                        {says{config: "multi-pool"}, Found{Mode: ciliumnode.MultiPool, By: config}},
-		"Cilium in a mode of its own":   {says{config: "cluster-pool"}, Found{Mode: ciliumnode.CRD}},
-		"Cilium, without a mode":        {says{config: "-"}, Found{Mode: ciliumnode.CRD}},
-		"the Lease is denied":           {says{lease: "!"}, Found{Mode: ciliumnode.CRD, Denied: lease}},
-		"the Lease is denied, no need":  {says{lease: "!", config: "kubernetes"}, Found{Mode: ciliumnode.Kubernetes, By: config}},
-		"both are denied":               {says{lease: "!", config: "!"}, Found{Mode: ciliumnode.CRD, Denied: lease}},
-		"the settings are denied":       {says{config: "!"}, Found{Mode: ciliumnode.CRD, Denied: config}},
+		"nobody":                        {says{}, Found{Mode: ciliumnode.CRD, NoSettings: none}},
+		"the operator":                  {says{lease: "multi-pool"}, Found{Mode: ciliumnode.MultiPool, By: lease, Settings: "{}"}},
+		"the operator before Cilium":    {says{lease: "crd", config: "kubernetes"}, Found{Mode: ciliumnode.CRD, By: lease, Settings: "{}"}},
+		"an operator without the label": {says{lease: "-", config: "kubernetes"}, Found{Mode: ciliumnode.Kubernetes, By: config, NoSettings: bare}},
+		"Cilium":                        {says{config: "multi-pool"}, Found{Mode: ciliumnode.MultiPool, By: config, NoSettings: none}},
+		"Cilium in a mode of its own":   {says{config: "cluster-pool"}, Found{Mode: ciliumnode.CRD, NoSettings: none}},
+		"Cilium, without a mode":        {says{config: "-"}, Found{Mode: ciliumnode.CRD, NoSettings: none}},
+		"the Lease is denied":           {says{lease: "!"}, Found{Mode: ciliumnode.CRD, Denied: lease, NoSettings: denied}},
+		"the Lease is denied, no need":  {says{lease: "!", config: "kubernetes"}, Found{Mode: ciliumnode.Kubernetes, By: config, NoSettings: denied}},
+		"both are denied":               {says{lease: "!", config: "!"}, Found{Mode: ciliumnode.CRD, Denied: lease, NoSettings: denied}},
+		"the settings are denied":       {says{config: "!"}, Found{Mode: ciliumnode.CRD, Denied: config, NoSettings: none}},
 	}
 	where := Where{LeaseNamespace: "network", LeaseName: "op", CiliumNamespace: "kube-system"}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := FindMode(t.Context(), test.says, where)
+			got, err := Find(t.Context(), test.says, where)
 			if diff := cmp.Diff(test.want, got); diff != "" || err != nil {
 				t.Errorf("error %v, found (-want +got):\n%s", err, diff)
 			}
 		})
 	}
-	if _, err := FindMode(t.Context(), says{lease: "quantum"}, where); err == nil || !strings.Contains(err.Error(), `mode "quantum", which this version does not know`) {
+	if _, err := Find(t.Context(), says{lease: "quantum"}, where); err == nil || !strings.Contains(err.Error(), `mode "quantum", which this version does not know`) {
 		t.Errorf("a mode of tomorrow: error %v", err)
 	}
+	for lease, want := range map[string]Found{
+		"quantum": {Mode: ciliumnode.Kubernetes, By: "--mode", Settings: "{}"},
+		"!":       {Mode: ciliumnode.Kubernetes, By: "--mode", NoSettings: denied},
+	} {
+		got, err := FindIn(t.Context(), says{lease: lease}, where, ciliumnode.Kubernetes, "--mode")
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("in a mode given, with Lease %s: error %v, found (-want +got):\n%s", lease, err, diff)
+		}
+	}
 	broken := errors.New("no way")
-	if _, err := FindMode(t.Context(), says{err: broken}, where); !errors.Is(err, broken) {
+	if _, err := Find(t.Context(), says{err: broken}, where); !errors.Is(err, broken) {
 		t.Errorf("an API server that fails: error %v", err)
 	}
 }

@@ -6,6 +6,10 @@ const (
 	PoolReady = "Ready"
 	// PoolOverlapping is True while a part of the pool belongs to another one.
 	PoolOverlapping = "Overlapping"
+	// PoolReservedHeld is True while nodes hold blocks that overlap a reserved
+	// range of the pool and would not be assigned again. It is absent where the
+	// pool skips no block.
+	PoolReservedHeld = "ReservedBlocksHeld"
 	// PoolExhausted is True while the pool has no free block.
 	PoolExhausted = "Exhausted"
 	// PoolExhaustedSoon is True while the pool has free blocks, and is expected
@@ -17,6 +21,9 @@ const (
 	// PoolCiliumPool says whether agents, in multi-pool mode, find a
 	// CiliumPodIPPool that fits the pool.
 	PoolCiliumPool = "CiliumPodIPPool"
+	// PoolFamilyNotRun is True while agents of nodes that hold blocks of the pool do
+	// not run a family that it has, and absent where that was never so.
+	PoolFamilyNotRun = "FamilyNotRun"
 	// BlockDraining is True while a block is being given back, and False while it
 	// should be but has not begun, as its pool's maintenance does not let it.
 	BlockDraining = "Draining"

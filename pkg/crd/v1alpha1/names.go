@@ -9,12 +9,18 @@ const (
 	OptOutLabel = "cilium-pool.io/ignore"
 	// PausedAnnotation on a Node, set to "true", stops all change on it.
 	PausedAnnotation = "cilium-pool.io/paused"
+	// TrustedLabelsAnnotation on a PodIPPool, set to "true", says that the labels by
+	// which it selects nodes are trusted, be they ones that kubelets may set.
+	TrustedLabelsAnnotation = "cilium-pool.io/trusted-labels"
 	// AdoptedLabel on a block names the IPAM mode that gave it to its node before
 	// it was ours, until the move is finished. While the node's agent has not
 	// reported, the operator publishes the block and does nothing else there.
 	AdoptedLabel = "cilium-pool.io/adopted-from"
 	// ModeLabel on the operator's Lease names the mode that the operator runs in.
 	ModeLabel = "cilium-pool.io/mode"
+	// SettingsAnnotation on the operator's Lease has the version and the settings of
+	// the operator that leads or led last, as JSON.
+	SettingsAnnotation = "cilium-pool.io/settings"
 	// ReturningAnnotation on a Node names the IPAM mode that the node is on its
 	// way back to.
 	ReturningAnnotation = "cilium-pool.io/returning"

@@ -42,7 +42,8 @@ type PodIPPoolStatus struct {
 	ReturnedSince *metav1.Time `json:"returnedSince,omitempty"`
 
 	// conditions: Ready (the pool gives out what it says), Overlapping (part of
-	// it belongs to another pool), Exhausted (no free block is left),
+	// it belongs to another pool), ReservedBlocksHeld (nodes hold blocks that
+	// overlap a reserved range), Exhausted (no free block is left),
 	// ExhaustedSoon (by the growth of the last hours or days, none will be),
 	// MaintenanceWindow (one is open, where there are any).
 	// +listType=map
@@ -94,7 +95,8 @@ type HeldBlocks struct {
 
 // StateCounts counts things by the state they are in.
 type StateCounts struct {
-	// total is all the pool could ever give out.
+	// total is all that is held or can be assigned: blocks skipped for a reserved
+	// range do not count unless a node holds them.
 	Total int64 `json:"total"`
 	// inService is what nodes hold and may use.
 	InService int64 `json:"inService"`

@@ -23,6 +23,8 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Exhausted-Soon",type=string,JSONPath=`.status.conditions[?(@.type=="ExhaustedSoon")].status`,priority=1,description="Whether no free block is expected to be left within --exhaustion-horizon"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",message="the name of a PodIPPool is at most 63 characters, as blocks carry it; choose a shorter one"
+// +kubebuilder:validation:XValidation:rule="has(self.spec.ipv4) || !has(oldSelf.spec.ipv4) || (has(self.status) && has(self.status.ipv4) && self.status.ipv4.blocks.inService + self.status.ipv4.blocks.draining + self.status.ipv4.blocks.coolingDown == 0)",fieldPath=".spec",message="spec.ipv4 cannot be removed from a pool while nodes hold IPv4 blocks of it (status.ipv4.blocks): set allocationPolicy: Drain on its CIDRs and wait until the blocks are back, or delete the pool"
+// +kubebuilder:validation:XValidation:rule="has(self.spec.ipv6) || !has(oldSelf.spec.ipv6) || (has(self.status) && has(self.status.ipv6) && self.status.ipv6.blocks.inService + self.status.ipv6.blocks.draining + self.status.ipv6.blocks.coolingDown == 0)",fieldPath=".spec",message="spec.ipv6 cannot be removed from a pool while nodes hold IPv6 blocks of it (status.ipv6.blocks): set allocationPolicy: Drain on its CIDRs and wait until the blocks are back, or delete the pool"
 type PodIPPool struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -48,10 +50,8 @@ type PodIPPoolList struct {
 //
 // +kubebuilder:validation:XValidation:rule="has(self.ciliumPool) == has(oldSelf.ciliumPool) && (!has(self.ciliumPool) || self.ciliumPool == oldSelf.ciliumPool)",fieldPath=".ciliumPool",message="ciliumPool is immutable, as agents have the blocks under that name: make a new pool for the other one and set allocationPolicy: Drain on the CIDRs of this one"
 // +kubebuilder:validation:XValidation:rule="has(self.ipv4) || has(self.ipv6)",message="a pool without addresses serves nobody: set spec.ipv4, spec.ipv6 or both"
-// +kubebuilder:validation:XValidation:rule="has(self.ipv4) || !has(oldSelf.ipv4)",message="spec.ipv4 cannot be removed from a pool: set allocationPolicy: Drain on its CIDRs instead, or delete the pool"
-// +kubebuilder:validation:XValidation:rule="has(self.ipv6) || !has(oldSelf.ipv6)",message="spec.ipv6 cannot be removed from a pool: set allocationPolicy: Drain on its CIDRs instead, or delete the pool"
 // +kubebuilder:validation:XValidation:rule="!has(self.expand) || !has(self.expand.thresholdPercent) || !has(self.reclaim) || !has(self.reclaim.thresholdPercent) || self.reclaim.thresholdPercent < self.expand.thresholdPercent",fieldPath=".reclaim.thresholdPercent",message="reclaim.thresholdPercent must be below expand.thresholdPercent, or a node would give back what it has just got: lower the one or raise the other"
-// +kubebuilder:validation:XValidation:rule="!has(self.reserved) || self.reserved.all(r, !isCIDR(r) || (has(self.ipv4) && self.ipv4.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r))) || (has(self.ipv6) && self.ipv6.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r))))",fieldPath=".reserved",message="each reserved CIDR must lie inside one CIDR of the pool: remove the others, and split one that spans several",messageExpression="'%s does not lie inside one CIDR of the pool: remove it from reserved, or split it if it spans several'.format([self.reserved.filter(r, isCIDR(r) && !((has(self.ipv4) && self.ipv4.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r))) || (has(self.ipv6) && self.ipv6.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r)))))[0]])"
+// +kubebuilder:validation:XValidation:rule="!has(self.reserved) || self.reserved.all(r, !isCIDR(r.cidr) || (has(self.ipv4) && self.ipv4.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r.cidr))) || (has(self.ipv6) && self.ipv6.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r.cidr))))",fieldPath=".reserved",message="each reserved CIDR must lie inside one CIDR of the pool: remove the others, and split one that spans several",messageExpression="'%s does not lie inside one CIDR of the pool: remove it from reserved, or split it if it spans several'.format([self.reserved.filter(r, isCIDR(r.cidr) && !((has(self.ipv4) && self.ipv4.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r.cidr))) || (has(self.ipv6) && self.ipv6.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r.cidr)))))[0].cidr])"
 type PodIPPoolSpec struct {
 	// nodeSelector picks the nodes this pool serves, by their labels. Empty or
 	// absent: all nodes.
@@ -97,15 +97,25 @@ type PodIPPoolSpec struct {
 	// +optional
 	IPv6 *IPv6Ranges `json:"ipv6,omitempty"`
 
-	// reserved lists CIDRs whose addresses are never given out. Those already
-	// published leave their nodes through the release handshake, once no pod
-	// uses them.
+	// reserved lists CIDRs whose addresses pods never get. Those that are published
+	// already leave their nodes through the release handshake, once no pod uses
+	// them.
 	// +kubebuilder:validation:MaxItems=64
-	// +kubebuilder:validation:items:MaxLength=43
-	// +kubebuilder:validation:items:XValidation:rule="isCIDR(self) && string(cidr(self).masked()) == self",message="reserved must be canonical CIDRs with no host bits set: 10.20.0.0/28",messageExpression="isCIDR(self) ? 'reserved must be canonical, with no host bits set: write %s'.format([string(cidr(self).masked())]) : 'reserved must be a CIDR such as 10.20.0.0/28 or fd00:10::/120 (IPv4-mapped IPv6 is refused)'"
-	// +listType=set
+	// +listType=map
+	// +listMapKey=cidr
 	// +optional
-	Reserved []string `json:"reserved,omitempty"`
+	Reserved []ReservedCIDR `json:"reserved,omitempty"`
+
+	// reservedBlockPolicy says what becomes of a block that overlaps a reserved
+	// CIDR. A block is routed as a whole: on every node, the route of a block also
+	// covers its reserved addresses, so that a gateway among them is unreachable
+	// from other nodes. Skip: the block is not assigned to any node.
+	// PublishRemainder: the block is assigned, and pods get its other addresses.
+	// A block that a node holds when the CIDR becomes reserved stays there under
+	// either, without the reserved addresses.
+	// +kubebuilder:default=Skip
+	// +optional
+	ReservedBlockPolicy ReservedBlockPolicy `json:"reservedBlockPolicy,omitempty"`
 
 	// expand says when a node gets another block.
 	// +optional
@@ -207,6 +217,32 @@ type PoolCIDR struct {
 	// +kubebuilder:default=Allocate
 	// +optional
 	AllocationPolicy AllocationPolicy `json:"allocationPolicy,omitempty"`
+}
+
+// ReservedBlockPolicy says what becomes of a block that overlaps a reserved CIDR.
+// +kubebuilder:validation:Enum=Skip;PublishRemainder
+type ReservedBlockPolicy string
+
+const (
+	// SkipReservedBlocks does not assign a block that overlaps a reserved CIDR.
+	SkipReservedBlocks ReservedBlockPolicy = "Skip"
+	// PublishRemainder assigns the block without its reserved addresses.
+	PublishRemainder ReservedBlockPolicy = "PublishRemainder"
+)
+
+// ReservedCIDR is a part of a pool that pods never get.
+type ReservedCIDR struct {
+	// cidr is the range, in canonical form with no host bits: 10.20.0.0/28.
+	// +kubebuilder:validation:MaxLength=43
+	// +kubebuilder:validation:XValidation:rule="isCIDR(self) && string(cidr(self).masked()) == self",message="reserved must be canonical CIDRs with no host bits set: 10.20.0.0/28",messageExpression="isCIDR(self) ? 'reserved must be canonical, with no host bits set: write %s'.format([string(cidr(self).masked())]) : 'reserved must be a CIDR such as 10.20.0.0/28 or fd00:10::/120 (IPv4-mapped IPv6 is refused)'"
+	// +required
+	CIDR string `json:"cidr"`
+
+	// reason is what the range is kept for, as in "top-of-rack gateways". Messages
+	// about the range repeat it.
+	// +kubebuilder:validation:MaxLength=256
+	// +optional
+	Reason string `json:"reason,omitempty"`
 }
 
 // AllocationPolicy says what nodes get of a range.

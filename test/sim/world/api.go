@@ -73,8 +73,8 @@ func (a *API) Create(in client.Object) (client.Object, error) {
 	if k.custom() {
 		copyStatus(obj, k.empty())
 		obj.SetGeneration(1)
-		setDefaults(obj)
 	}
+	setDefaults(obj)
 	a.made++
 	obj.SetUID(types.UID(fmt.Sprintf("uid-%d", a.made)))
 	obj.SetCreationTimestamp(metav1.NewTime(a.now().Truncate(time.Second)))
@@ -101,6 +101,7 @@ func (a *API) Update(in client.Object, status bool) (client.Object, error) {
 		return nil, conflict(k, key, "the object has been modified; please apply your changes to the latest version and try again")
 	}
 	obj := in.DeepCopyObject().(client.Object)
+	setDefaults(obj)
 	if status {
 		obj = withStatus(old, obj)
 	} else if err := keepServers(k, old, obj); err != nil {
@@ -109,6 +110,22 @@ func (a *API) Update(in client.Object, status bool) (client.Object, error) {
 		return nil, err
 	}
 	return a.replace(k, key, old, obj), nil
+}
+
+// setDefaults does what the CRDs' defaults do.
+func setDefaults(obj client.Object) {
+	switch obj := obj.(type) {
+	case *v1alpha1.PodIPBlock:
+		obj.Status.Phase = cmp.Or(obj.Status.Phase, v1alpha1.PhaseInService)
+	case *v1alpha1.PodIPPool:
+		obj.Spec.ReservedBlockPolicy = cmp.Or(obj.Spec.ReservedBlockPolicy, v1alpha1.SkipReservedBlocks)
+		if obj.Spec.IPv4 != nil {
+			setPolicies(obj.Spec.IPv4.CIDRs)
+		}
+		if obj.Spec.IPv6 != nil {
+			setPolicies(obj.Spec.IPv6.CIDRs)
+		}
+	}
 }
 
 // withStatus is old with the status of obj.
@@ -143,7 +160,6 @@ func keepServers(k Kind, old, obj client.Object) error {
 // replace stores a version that was admitted, unless it changes nothing.
 func (a *API) replace(k Kind, key string, old, obj client.Object) client.Object {
 	obj.SetResourceVersion(old.GetResourceVersion())
-	setDefaults(obj)
 	if a.equal.DeepEqual(old, obj) {
 		return old
 	}
@@ -156,22 +172,6 @@ func (a *API) replace(k Kind, key string, old, obj client.Object) client.Object 
 	}
 	a.put(k, key, old, obj)
 	return obj
-}
-
-// setDefaults sets what the schemas of the CRDs do. It writes to nothing that an
-// object before it shares.
-func setDefaults(obj client.Object) {
-	switch obj := obj.(type) {
-	case *v1alpha1.PodIPBlock:
-		obj.Status.Phase = cmp.Or(obj.Status.Phase, v1alpha1.PhaseInService)
-	case *v1alpha1.PodIPPool:
-		if obj.Spec.IPv4 != nil {
-			setPolicies(obj.Spec.IPv4.CIDRs)
-		}
-		if obj.Spec.IPv6 != nil {
-			setPolicies(obj.Spec.IPv6.CIDRs)
-		}
-	}
 }
 
 func setPolicies(cidrs []v1alpha1.PoolCIDR) {

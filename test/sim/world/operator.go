@@ -20,6 +20,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
 // The controllers, and how many of their reconciles run at once.
@@ -331,8 +332,12 @@ func (w *World) logTo(o *Operator, f *flight) context.Context {
 }
 
 func stripsOf() map[Kind]toolscache.TransformFunc {
+	options := controller.CacheOptions()
 	strips := map[Kind]toolscache.TransformFunc{}
-	for obj, by := range controller.CacheOptions().ByObject {
+	for _, obj := range []client.Object{&v1alpha1.PodIPPool{}, &v1alpha1.PodIPBlock{}} {
+		strips[kindOf(obj)] = options.DefaultTransform
+	}
+	for obj, by := range options.ByObject {
 		strips[kindOf(obj)] = by.Transform
 	}
 	return strips

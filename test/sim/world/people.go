@@ -388,14 +388,20 @@ func toggle(c *v1alpha1.PoolCIDR, policy v1alpha1.AllocationPolicy) {
 	c.AllocationPolicy = policy
 }
 
-// reserve keeps an address of the pool back, or gives it free again.
+// reserve keeps an address of the pool back with its block, then without it, and
+// then gives both free again.
 func reserve(pool *v1alpha1.PodIPPool) {
-	if pool.Spec.Reserved != nil {
-		pool.Spec.Reserved = nil
-		return
+	s := &pool.Spec
+	switch {
+	case s.Reserved == nil:
+		rng := netip.MustParsePrefix(s.IPv4.CIDRs[0].CIDR)
+		s.Reserved = []v1alpha1.ReservedCIDR{{CIDR: fmt.Sprintf("%s/32", rng.Addr().Next().Next())}}
+		s.ReservedBlockPolicy = v1alpha1.SkipReservedBlocks
+	case s.ReservedBlockPolicy == v1alpha1.SkipReservedBlocks:
+		s.ReservedBlockPolicy = v1alpha1.PublishRemainder
+	default:
+		s.Reserved = nil
 	}
-	rng := netip.MustParsePrefix(pool.Spec.IPv4.CIDRs[0].CIDR)
-	pool.Spec.Reserved = []string{fmt.Sprintf("%s/32", rng.Addr().Next().Next())}
 }
 
 // unpause undoes what people did that stands in the way of rest.

@@ -85,7 +85,7 @@ func (w *World) makeWideBlock(m *machine) {
 	rng := netip.MustParsePrefix(pool.Spec.IPv4.CIDRs[0].CIDR)
 	bits := int(pool.Spec.IPv4.BlockSize) - 1
 	for i := range 1 << max(0, bits-rng.Bits()) {
-		if cidr := nth(rng, bits, i); w.isFree(cidr, nil) {
+		if cidr := nth(rng, bits, i); w.isFree(cidr, &v1alpha1.PodIPPoolSpec{}) {
 			w.pin(cidr, pool.Name, m.name)
 			return
 		}

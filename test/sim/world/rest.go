@@ -264,7 +264,7 @@ func (w *World) freeBlocks(v4 bool, ciliumPool string) int {
 		for _, c := range cidrs {
 			rng, allocates := netip.MustParsePrefix(c.CIDR), crd.Range{Policy: c.AllocationPolicy}.Allocates()
 			for i := 0; allocates && i < 1<<(bits-rng.Bits()); i++ {
-				if w.isFree(nth(rng, bits, i), pool.Spec.Reserved) {
+				if w.isFree(nth(rng, bits, i), &pool.Spec) {
 					n++
 				}
 			}
@@ -287,7 +287,7 @@ func ranges(pool *v1alpha1.PodIPPool, v4 bool) ([]v1alpha1.PoolCIDR, int) {
 func (w *World) reserved(addr netip.Addr) bool {
 	for _, name := range w.api.Keys(KindPool) {
 		for _, r := range w.api.Get(KindPool, name).(*v1alpha1.PodIPPool).Spec.Reserved {
-			if netip.MustParsePrefix(r).Contains(addr) {
+			if netip.MustParsePrefix(r.CIDR).Contains(addr) {
 				return true
 			}
 		}
@@ -295,15 +295,17 @@ func (w *World) reserved(addr netip.Addr) bool {
 	return false
 }
 
-func (w *World) isFree(cidr netip.Prefix, reserved []string) bool {
+func (w *World) isFree(cidr netip.Prefix, pool *v1alpha1.PodIPPoolSpec) bool {
 	for _, name := range w.api.Keys(KindBlock) {
 		if b, err := netip.ParsePrefix(w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock).Spec.CIDR); err == nil && b.Overlaps(cidr) {
 			return false
 		}
 	}
-	allOrNone := w.whole() || w.fixed() // agents give out each address of a block
-	for _, r := range reserved {
-		if netip.MustParsePrefix(r).Overlaps(cidr) && (allOrNone || netip.MustParsePrefix(r).Bits() <= cidr.Bits()) {
+	// Agents that have whole blocks give out each address of one.
+	allOrNone := w.whole() || w.fixed() || pool.ReservedBlockPolicy != v1alpha1.PublishRemainder
+	for _, r := range pool.Reserved {
+		reserved := netip.MustParsePrefix(r.CIDR)
+		if reserved.Overlaps(cidr) && (allOrNone || reserved.Bits() <= cidr.Bits()) {
 			return false
 		}
 	}

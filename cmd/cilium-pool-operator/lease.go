@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/client-go/tools/record"
+	"sigs.k8s.io/controller-runtime/pkg/leaderelection"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// leaseLock is the lock that controller-runtime would make, except that who holds
+// the Lease also writes the settings on it: in the very write that takes or renews
+// the lead, so that it costs none of its own and only the leader can make it.
+func (o *options) leaseLock(config *rest.Config) (*resourcelock.LeaseLock, error) {
+	settings, err := o.settings.Publish()
+	if err != nil {
+		return nil, err
+	}
+	made, err := leaderelection.NewResourceLock(config, noRecorders{}, leaderelection.Options{
+		LeaderElection: true, LeaderElectionID: o.leaseName, LeaderElectionNamespace: o.leaderNamespace(),
+		RenewDeadline: *part(o.leaseDuration, 2, 3), LeaderLabels: map[string]string{v1alpha1.ModeLabel: o.mode},
+	})
+	if err != nil {
+		return nil, err
+	}
+	lock, ok := made.(*resourcelock.LeaseLock)
+	if !ok {
+		return nil, fmt.Errorf("leader election by %T instead of a Lease", made)
+	}
+	lock.Client = annotating{lock.Client, map[string]string{v1alpha1.SettingsAnnotation: settings}}
+	return lock, nil
+}
+
+// noRecorders are for a lock that is made before the manager which has recorders.
+type noRecorders struct{}
+
+func (noRecorders) GetEventRecorderFor(string) record.EventRecorder { return nil }
+func (noRecorders) GetEventRecorder(string) events.EventRecorder    { return nil }
+
+// annotating writes annotations along with every Lease.
+type annotating struct {
+	coordinationv1client.LeasesGetter
+	annotations map[string]string
+}
+
+func (a annotating) Leases(namespace string) coordinationv1client.LeaseInterface {
+	return annotatingLeases{a.LeasesGetter.Leases(namespace), a.annotations}
+}
+
+type annotatingLeases struct {
+	coordinationv1client.LeaseInterface
+	annotations map[string]string
+}
+
+func (a annotatingLeases) Create(ctx context.Context, lease *coordinationv1.Lease, opts metav1.CreateOptions) (*coordinationv1.Lease, error) {
+	return a.LeaseInterface.Create(ctx, a.annotate(lease), opts)
+}
+
+func (a annotatingLeases) Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	return a.LeaseInterface.Update(ctx, a.annotate(lease), opts)
+}
+
+func (a annotatingLeases) annotate(lease *coordinationv1.Lease) *coordinationv1.Lease {
+	if lease.Annotations == nil {
+		lease.Annotations = map[string]string{}
+	}
+	maps.Copy(lease.Annotations, a.annotations)
+	return lease
+}

@@ -1,0 +1,60 @@
+package auditcmd
+
+import (
+	"context"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/live"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+)
+
+// Operator is what the cluster says of the operator: its mode and its settings.
+type Operator struct {
+	live.Found
+	// Settings are the operator's, or the default ones: then NoSettings says why.
+	Settings controller.Settings
+}
+
+// FindOperator reads the operator's Lease. The mode is what the flag --mode says,
+// where it is not empty.
+func FindOperator(ctx context.Context, c client.Reader, mode string, where live.Where) (Operator, error) {
+	o := Operator{Settings: controller.DefaultSettings()}
+	var err error
+	if mode == "" {
+		o.Found, err = live.Find(ctx, c, where)
+	} else if parsed, parseErr := ciliumnode.ParseMode(mode); parseErr != nil {
+		return o, fmt.Errorf("--mode is %s: %w", mode, parseErr)
+	} else {
+		o.Found, err = live.FindIn(ctx, c, where, parsed, "--mode")
+	}
+	if err != nil {
+		return o, err
+	}
+	if o.NoSettings == "" {
+		if o.Settings, err = controller.ReadPublished(o.Found.Settings); err != nil {
+			o.NoSettings = err.Error()
+		}
+	}
+	o.Settings.Mode = o.Mode
+	return o, nil
+}
+
+// ModeUnknown says that the mode may be another than the one found; "": it is known.
+func (o Operator) ModeUnknown() string {
+	if o.Denied == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s may not be read: the operator is assumed to run in mode %s; --mode sets another", o.Denied, o.Mode)
+}
+
+// SettingsUnknown says that the settings may be others than the default ones; "":
+// they are known.
+func (o Operator) SettingsUnknown() string {
+	if o.NoSettings == "" {
+		return ""
+	}
+	return fmt.Sprintf("the operator's settings are not known, as %s: its defaults are assumed", o.NoSettings)
+}

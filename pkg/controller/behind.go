@@ -1,0 +1,59 @@
+package controller
+
+import (
+	"context"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// behind reports whether the caches have yet to show this process's own last
+// write to the CiliumNode. A CiliumNode that is gone may never be shown again.
+func (r *NodeReconciler) behind(ctx context.Context, o *observation) (bool, error) {
+	if !r.Ledger.Behind(o.name, o.version()) {
+		return false, nil
+	}
+	if o.view != nil {
+		return true, nil
+	}
+	live, err := r.CiliumNodes.Live(ctx, o.name)
+	if err != nil || live != nil {
+		return true, err
+	}
+	r.Ledger.Unwrite(o.name)
+	return false, nil
+}
+
+// lagging counts a look at a node that the caches are behind on. For moments that
+// is how watches are; one that stays behind is logged, once.
+func (r *NodeReconciler) lagging(ctx context.Context, o *observation) {
+	r.Metrics.behind.WithLabelValues("CiliumNode").Inc()
+	if r.staysBehind(o.name, r.Clock.Now()) {
+		log.FromContext(ctx).Info("the watch has not shown the operator's own last write to the CiliumNode: nothing is decided for the node until it does",
+			"shown", o.version(), "after", behindRetry.String())
+	}
+}
+
+// staysBehind reports, once, that a node has been behind for as long as a retry takes.
+func (r *NodeReconciler) staysBehind(node string, now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.behindSince == nil {
+		r.behindSince = map[string]time.Time{}
+	}
+	since, known := r.behindSince[node]
+	switch {
+	case !known:
+		r.behindSince[node] = now
+	case !since.IsZero() && now.Sub(since) >= behindRetry:
+		r.behindSince[node] = time.Time{}
+		return true
+	}
+	return false
+}
+
+func (r *NodeReconciler) caughtUp(node string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.behindSince, node)
+}

@@ -1,0 +1,113 @@
+package controller
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// published is what the operator that leads writes on its Lease, so that tools
+// decide and judge as it does. Keys are the names of the operator's flags.
+type published struct {
+	Version string          `json:"version"`
+	Commit  string          `json:"commit,omitempty"`
+	Mode    ciliumnode.Mode `json:"mode"`
+	Paused  bool            `json:"paused"`
+	Shadow  bool            `json:"shadow"`
+
+	ExpandPercent   int             `json:"expand-threshold-percent"`
+	MinFree         int             `json:"expand-min-free"`
+	MaxBlocks       int             `json:"expand-max-blocks-per-node"`
+	MaxAddresses    int             `json:"max-addresses-per-node"`
+	ReclaimDisabled bool            `json:"reclaim-disabled"`
+	ReclaimPercent  int             `json:"reclaim-threshold-percent"`
+	IdleFor         metav1.Duration `json:"reclaim-idle-for"`
+	PressurePercent int             `json:"reclaim-pressure-percent"`
+	PerMinute       int             `json:"reclaims-per-minute"`
+	PerPool         int             `json:"reclaims-per-minute-per-pool"`
+
+	Windows       []v1alpha1.MaintenanceWindow `json:"maintenance-windows"`
+	BlocksPerHour int                          `json:"maintenance-blocks-per-hour"`
+
+	AckHold          metav1.Duration `json:"ack-hold"`
+	AckTimeout       metav1.Duration `json:"ack-timeout"`
+	Cooldown         metav1.Duration `json:"cooldown"`
+	NodeGoneCooldown metav1.Duration `json:"node-gone-cooldown"`
+
+	AgentNamespace  string          `json:"cilium-namespace"`
+	AgentSelector   string          `json:"agent-selector"`
+	AgentSettle     metav1.Duration `json:"agent-settle-time"`
+	KeepCiliumPools bool            `json:"keep-cilium-pod-ip-pools"`
+
+	IgnoreTaints      []string        `json:"ignore-node-taints"`
+	StartupTaints     []string        `json:"startup-taints"`
+	NodeCondition     bool            `json:"node-condition"`
+	ShortageTaint     string          `json:"shortage-taint"`
+	ExhaustionHorizon metav1.Duration `json:"exhaustion-horizon"`
+}
+
+// Publish writes the settings as ReadPublished reads them. They are the same from
+// one process to the next with the same flags.
+func (s *Settings) Publish() (string, error) {
+	p, d := &s.Defaults.Policy, func(d time.Duration) metav1.Duration { return metav1.Duration{Duration: d} }
+	selector := ""
+	if s.AgentSelector != nil {
+		selector = s.AgentSelector.String()
+	}
+	body, err := json.Marshal(published{
+		Version: s.Version, Commit: s.Commit, Mode: s.Mode, Paused: s.Paused, Shadow: s.Shadow,
+		ExpandPercent: p.ExpandPercent, MinFree: p.MinFree, MaxBlocks: p.MaxBlocks, MaxAddresses: p.MaxAddresses,
+		ReclaimDisabled: p.ReclaimDisabled, ReclaimPercent: p.ReclaimPercent, IdleFor: d(p.IdleFor),
+		PressurePercent: p.PressurePercent, PerMinute: s.ReclaimsPerMinute, PerPool: s.ReclaimsPerMinutePerPool,
+		Windows: s.Windows, BlocksPerHour: s.Defaults.Maintenance.BlocksPerHour,
+		AckHold: d(p.AckHold), AckTimeout: d(p.AckTimeout), Cooldown: d(s.Defaults.Cooldown), NodeGoneCooldown: d(s.Defaults.NodeGoneCooldown),
+		AgentNamespace: s.AgentNamespace, AgentSelector: selector, AgentSettle: d(s.AgentSettle), KeepCiliumPools: s.KeepCiliumPools,
+		IgnoreTaints: s.IgnoreTaints, StartupTaints: s.StartupTaints, NodeCondition: s.NodeCondition, ShortageTaint: s.ShortageTaint, ExhaustionHorizon: d(s.ExhaustionHorizon),
+	})
+	return string(body), err
+}
+
+// ReadPublished reads what an operator, perhaps of another version, has published.
+// What it does not mention is as in DefaultSettings.
+func ReadPublished(body string) (Settings, error) {
+	s := DefaultSettings()
+	defaults, err := s.Publish()
+	if err != nil {
+		return s, err
+	}
+	var p published
+	for _, body := range []string{defaults, body} {
+		if err := json.Unmarshal([]byte(body), &p); err != nil {
+			return DefaultSettings(), fmt.Errorf("reading the operator's settings: %w", err)
+		}
+	}
+	s.Version, s.Commit, s.Mode, s.Paused, s.Shadow = p.Version, p.Commit, p.Mode, p.Paused, p.Shadow
+	policy := &s.Defaults.Policy
+	policy.ExpandPercent, policy.MinFree, policy.MaxBlocks, policy.MaxAddresses = p.ExpandPercent, p.MinFree, p.MaxBlocks, p.MaxAddresses
+	policy.ReclaimDisabled, policy.ReclaimPercent, policy.IdleFor = p.ReclaimDisabled, p.ReclaimPercent, p.IdleFor.Duration
+	policy.PressurePercent, policy.AckHold, policy.AckTimeout = p.PressurePercent, p.AckHold.Duration, p.AckTimeout.Duration
+	s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool = p.PerMinute, p.PerPool
+	s.Defaults.Maintenance.BlocksPerHour = p.BlocksPerHour
+	s.Defaults.Cooldown, s.Defaults.NodeGoneCooldown = p.Cooldown.Duration, p.NodeGoneCooldown.Duration
+	s.AgentNamespace, s.AgentSettle, s.KeepCiliumPools = p.AgentNamespace, p.AgentSettle.Duration, p.KeepCiliumPools
+	s.IgnoreTaints, s.StartupTaints, s.NodeCondition, s.ShortageTaint, s.ExhaustionHorizon = p.IgnoreTaints, p.StartupTaints, p.NodeCondition, p.ShortageTaint, p.ExhaustionHorizon.Duration
+	if s.AgentSelector, err = labels.Parse(p.AgentSelector); err != nil {
+		return DefaultSettings(), fmt.Errorf("reading the operator's settings: agent-selector: %w", err)
+	}
+	if err := policy.Validate(); err != nil {
+		return DefaultSettings(), fmt.Errorf("reading the operator's settings: %w", err)
+	}
+	if s.Windows = p.Windows; len(p.Windows) > 0 {
+		if s.Defaults.Maintenance.Windows, err = crd.WindowsFrom(p.Windows, nil); err != nil {
+			return DefaultSettings(), fmt.Errorf("reading the operator's settings: maintenance-windows: %w", err)
+		}
+	}
+	return s, nil
+}

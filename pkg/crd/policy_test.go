@@ -1,0 +1,109 @@
+package crd_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// A pool whose thresholds contradict each other or the operator's flags serves
+// with the nearest policy that does not, and says so.
+func TestWrongPolicyDoesNotStopAPool(t *testing.T) {
+	tests := map[string]struct {
+		expand   v1alpha1.ExpandPolicy
+		reclaim  v1alpha1.ReclaimPolicy
+		defaults func(*expand.Policy)
+		want     func(*expand.Policy) // from the defaults
+		problems []string
+	}{
+		"sound": {
+			expand: v1alpha1.ExpandPolicy{ThresholdPercent: ptr[int32](60)},
+			want:   func(p *expand.Policy) { p.ExpandPercent = 60 },
+		},
+		"expand meets the default of reclaim": {
+			expand:   v1alpha1.ExpandPolicy{ThresholdPercent: ptr[int32](50)},
+			want:     func(p *expand.Policy) { p.ExpandPercent, p.ReclaimPercent = 50, 49 },
+			problems: []string{"spec.reclaim.thresholdPercent: Invalid value: 50: must be below expand.thresholdPercent, which is 50 (reclaim's is the operator's default)"},
+		},
+		"reclaim above the default of expand": {
+			reclaim:  v1alpha1.ReclaimPolicy{ThresholdPercent: ptr[int32](85)},
+			want:     func(p *expand.Policy) { p.ReclaimPercent = 79 },
+			problems: []string{"spec.reclaim.thresholdPercent: Invalid value: 85: must be below expand.thresholdPercent, which is 80 (the operator's default), or nodes give blocks back only to ask for them again: set both, with reclaim the lower. Until then the operator uses 79"},
+		},
+		"reclaim above expand": {
+			expand:   v1alpha1.ExpandPolicy{ThresholdPercent: ptr[int32](40)},
+			reclaim:  v1alpha1.ReclaimPolicy{ThresholdPercent: ptr[int32](60)},
+			want:     func(p *expand.Policy) { p.ExpandPercent, p.ReclaimPercent = 40, 39 },
+			problems: []string{"spec.reclaim.thresholdPercent: Invalid value: 60: must be below expand.thresholdPercent, which is 40, or"},
+		},
+		"a flag was changed": {
+			expand:   v1alpha1.ExpandPolicy{ThresholdPercent: ptr[int32](60)},
+			defaults: func(p *expand.Policy) { p.ReclaimPercent = 70 },
+			want:     func(p *expand.Policy) { p.ExpandPercent, p.ReclaimPercent = 60, 59 },
+			problems: []string{"spec.reclaim.thresholdPercent: Invalid value: 70: must be below"},
+		},
+		"the lowest threshold there is": {
+			expand:   v1alpha1.ExpandPolicy{ThresholdPercent: ptr[int32](1)},
+			want:     func(p *expand.Policy) { p.ExpandPercent, p.ReclaimPercent = 1, 0 },
+			problems: []string{"spec.reclaim.thresholdPercent: Invalid value: 50: must be below"},
+		},
+		"free addresses beyond the operator's limit": {
+			expand:   v1alpha1.ExpandPolicy{MinFree: ptr[int32](4096)},
+			want:     func(p *expand.Policy) { p.MinFree = 4095 },
+			problems: []string{"spec.expand.minFree: Invalid value: 4096: must be below --max-addresses-per-node, which is 4096: lower it or raise the flag. Until then the operator uses 4095"},
+		},
+		"out of bounds, as in an object older than the bounds": {
+			expand:  v1alpha1.ExpandPolicy{ThresholdPercent: ptr[int32](0), MinFree: ptr[int32](-1), MaxBlocksPerNode: ptr[int32](1025)},
+			reclaim: v1alpha1.ReclaimPolicy{ThresholdPercent: ptr[int32](100), IdleFor: ptr[v1alpha1.Duration]("-1s")},
+			problems: []string{
+				"spec.expand.thresholdPercent: Invalid value: 0: must be from 1 to 100. Until then the operator uses its default, 80",
+				"spec.expand.minFree: Invalid value: -1: must be from 0 to 4096",
+				"spec.expand.maxBlocksPerNode: Invalid value: 1025: must be from 1 to 1024",
+				"spec.reclaim.thresholdPercent: Invalid value: 100: must be from 0 to 99",
+				`spec.reclaim.idleFor: Invalid value: "-1s": is not a duration in whole h, m, s or ms: write it like 90s, 1m or 1h30m. Until then the operator uses its default, 10m0s`,
+			},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			d := defaults()
+			if tt.defaults != nil {
+				tt.defaults(&d.Policy)
+			}
+			want := d.Policy
+			if tt.want != nil {
+				tt.want(&want)
+			}
+			spec := v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/16"), Expand: tt.expand, Reclaim: tt.reclaim}
+			p, err := crd.PoolFrom(object("p", spec), d)
+			if err != nil {
+				t.Fatalf("the pool does not serve: %v", err)
+			}
+			if diff := cmp.Diff(want, p.Policy); diff != "" {
+				t.Errorf("policy (-want +got):\n%s", diff)
+			}
+			if err := p.Policy.Validate(); err != nil {
+				t.Error(err)
+			}
+			checkProblems(t, p.PolicyProblem, tt.problems)
+			if !p.Serves(ipalloc.IPv4) {
+				t.Error("the pool does not serve")
+			}
+		})
+	}
+}
+
+func TestWrongCooldownDoesNotStopAPool(t *testing.T) {
+	spec := v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/16"), Cooldown: ptr[v1alpha1.Duration]("25h")}
+	p := pool(t, spec)
+	checkProblems(t, p.PolicyProblem, []string{`spec.cooldown: Invalid value: "25h": must be from 0s to 24h. Until then the operator uses its default, 1m0s`})
+	if p.Cooldown != time.Minute || p.NodeGoneCooldown != 10*time.Minute {
+		t.Errorf("cooldowns are %v and %v, want the defaults", p.Cooldown, p.NodeGoneCooldown)
+	}
+}

@@ -1,0 +1,132 @@
+package expand
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// TestDrainAtLimit: a limit never keeps a block that the node could do without.
+func TestDrainAtLimit(t *testing.T) {
+	three := func(p *Policy) { p.MaxBlocks = 3 }
+	busy := "10.0.0.1-10.0.0.14 10.0.0.17-10.0.0.30 10.0.0.33-10.0.0.41"
+	runDecide(t, map[string]decideCase{
+		"max-allocate: the replacement may be published beside the block that leaves": {
+			state: node(full("10.0.0.0/28", request(Deleted)), used("10.0.0.1-10.0.0.3"), limits(Limits{MaxAllocate: 14})),
+			want:  []string{"needs 3 of 0", "claim 5 in 4 blocks, room 5", "10.0.0.0/28 waits for Replacement"},
+		},
+		"max-allocate: the claimed block is published as far as pods need it, and the drain begins": {
+			state: node(full("10.0.0.0/28", request(Deleted)), lone("10.0.0.16/28"), used("10.0.0.1-10.0.0.3"), limits(Limits{MaxAllocate: 14})),
+			want: []string{
+				"needs 3 of 5", "drain 10.0.0.0/28 Deleted", "publish 10.0.0.17-10.0.0.21",
+				"10.0.0.0/28 waits for Pods default/10.0.0.1 default/10.0.0.2 default/10.0.0.3",
+			},
+		},
+		"max-allocate: the rest follows as addresses leave": {
+			state: node(lone("10.0.0.0/28", draining(Deleted), request(Deleted), listed), published("10.0.0.1-10.0.0.3", ""),
+				lone("10.0.0.16/28", listed), published("10.0.0.17-10.0.0.21", ""), used("10.0.0.1-10.0.0.3"), limits(Limits{MaxAllocate: 14})),
+			want: []string{
+				"needs 3 of 11", "publish 10.0.0.22-10.0.0.27",
+				"10.0.0.0/28 waits for Pods default/10.0.0.1 default/10.0.0.2 default/10.0.0.3",
+			},
+		},
+		"max-allocate: more pods than it allows": {
+			state: node(full("10.0.0.0/28", request(Deleted)), used("10.0.0.1-10.0.0.14"), pods(6), limits(Limits{MaxAllocate: 14})),
+			want:  []string{"needs 20 of 0", "claim 14 in 4 blocks, room 14", "10.0.0.0/28 waits for Replacement"},
+		},
+		"a block the size of the limit on the object": {
+			policy: func(p *Policy) { p.MaxAddresses = 14 },
+			state:  node(full("10.0.0.0/28", request(CIDRDraining)), used("10.0.0.1-10.0.0.6")),
+			want:   []string{"needs 6 of 0", "claim 8 in 4 blocks, room 8", "10.0.0.0/28 waits for Replacement"},
+		},
+		"beyond the limit nothing is published but what pods need": {
+			policy: func(p *Policy) { p.MaxAddresses = 28 },
+			state: node(full("10.0.0.0/28", request(Deleted)), full("10.0.0.16/28", request(Deleted)), lone("10.0.0.32/28"),
+				used("10.0.0.1"), limits(Limits{MinAllocate: 14, PreAllocate: 9})),
+			want: []string{
+				"needs 1 of 3", "drain 10.0.0.0/28 Deleted", "drain 10.0.0.16/28 Deleted", "publish 10.0.0.33-10.0.0.35",
+				"10.0.0.0/28 waits for Pods default/10.0.0.1", "10.0.0.16/28 waits for Handshake",
+			},
+		},
+		"no replacement makes an object more than twice as large": {
+			policy: func(p *Policy) { p.MaxAddresses = 14 },
+			state: node(full("10.0.0.0/28", draining(Deleted), request(Deleted)), full("10.0.0.16/28", draining(Deleted), request(Deleted)),
+				used("10.0.0.1-10.0.0.3")),
+			want: []string{
+				"needs 3 of 0", "mark 10.0.0.4-10.0.0.14 10.0.0.17-10.0.0.30",
+				"10.0.0.0/28 waits for Pods default/10.0.0.1 default/10.0.0.2 default/10.0.0.3", "10.0.0.16/28 waits for Handshake",
+			},
+		},
+		"a block that is reclaimed makes no room: it would be taken back": {
+			policy: func(p *Policy) { p.MaxBlocks, p.MaxAddresses = 1, 28 },
+			state: node(full("10.0.0.0/28", request(Deleted)), full("10.0.0.16/28", draining(Reclaim)),
+				used("10.0.0.1")),
+			want: []string{"needs 1 of 14", "undrain 10.0.0.16/28", "10.0.0.0/28 waits for Replacement"},
+		},
+		"maxBlocks: an empty block goes though the rest is fuller than the threshold": {
+			policy: three,
+			state:  node(full("10.0.0.0/28"), full("10.0.0.16/28"), full("10.0.0.32/28"), full("10.0.0.48/28", request(Deleted)), used(busy)),
+			want:   []string{"needs 37 of 42", "drain 10.0.0.48/28 Deleted", "10.0.0.48/28 waits for Handshake"},
+		},
+		"maxBlocks: so does one in use, though nothing is left to spare": {
+			policy: func(p *Policy) { p.MaxBlocks = 1 },
+			state:  node(full("10.0.0.0/28"), full("10.0.0.16/28", request(Deleted)), used("10.0.0.1-10.0.0.13 10.0.0.17")),
+			want:   []string{"needs 14 of 14", "drain 10.0.0.16/28 Deleted", "10.0.0.16/28 waits for Pods default/10.0.0.17"},
+		},
+		"maxBlocks: not where the rest cannot hold the pods": {
+			policy: func(p *Policy) { p.MaxBlocks = 1 },
+			state:  node(full("10.0.0.0/28"), full("10.0.0.16/28", request(Deleted)), used("10.0.0.1-10.0.0.13 10.0.0.17-10.0.0.18")),
+			want:   []string{"needs 15 of 14", "10.0.0.16/28 waits for Replacement"},
+		},
+		"not while another block may be claimed": {
+			policy: func(p *Policy) { p.MaxBlocks = 4 },
+			state:  node(full("10.0.0.0/28"), full("10.0.0.16/28"), full("10.0.0.32/28"), full("10.0.0.48/28", request(Deleted)), used(busy)),
+			want:   []string{"needs 37 of 42", "claim 5 in 1 blocks, room 44", "10.0.0.48/28 waits for Replacement"},
+		},
+		"an agent waits for two addresses before it starts": {
+			policy: func(p *Policy) { p.MaxBlocks = 1 },
+			state:  node(lone("10.0.0.0/30", reserved("10.0.0.1")), published("10.0.0.2", ""), full("10.0.0.16/28", request(Deleted))),
+			want:   []string{"needs 0 of 1", "10.0.0.16/28 waits for Replacement"},
+		},
+	})
+}
+
+// TestDrainBegins: in any state, a block that must go begins to, unless the node
+// can still grow, or the blocks that stay could not hold its pods.
+func TestDrainBegins(t *testing.T) {
+	began, atLimit := 0, 0
+	for seed := range rounds(20_000) {
+		d := seeded(uint64(seed))
+		p, s := d.policy(), d.state()
+		s.Gone = false
+		for i := range s.Blocks { // more of what this is about
+			if b := &s.Blocks[i]; b.Phase == ipalloc.InService && d.percent(30) {
+				b.Request = oneOf(d, requests...)
+			}
+		}
+		plan, _ := Decide(noon, p, s, d.memory(s))
+		if len(plan.Undrain) > 0 || plan.Claim != (Claim{}) {
+			continue
+		}
+		for _, b := range s.Blocks {
+			if b.Phase != ipalloc.InService || b.Request == None || b.Conflict {
+				continue
+			}
+			begins := slices.Contains(plan.Drain, Drain{CIDR: b.CIDR, Reason: b.Request})
+			switch enough := plan.Capacity >= max(plan.Demand, agentFloor); {
+			case enough && !begins:
+				t.Fatalf("seed %d: %s does not begin to drain\npolicy %+v\nstate %+v\nplan %s", seed, b.CIDR, p, s, plan)
+			case begins:
+				began++
+				if plan.Demand*100 > p.ExpandPercent*plan.Capacity {
+					atLimit++
+				}
+			}
+		}
+	}
+	t.Logf("drains that began %d, of them at a limit %d", began, atLimit)
+	if atLimit == 0 {
+		t.Error("the random states have no drain at a limit")
+	}
+}

@@ -1,0 +1,98 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// confirmNow asks before blocks are deleted, which has no way back.
+func (e *env) confirmNow(t drainTarget, rows []blockRow, yes bool) error {
+	if yes || t.block != nil || len(rows) == 0 {
+		return nil
+	}
+	return e.confirm(fmt.Sprintf("--now deletes %s of %s, and --undo does not bring them back.", count(len(rows), "PodIPBlock"), t.what))
+}
+
+// follow shows what is in the way, a line for each change, until every block of
+// the target rests, or those left wait for what people must do first.
+func (e *env) follow(ctx context.Context, t drainTarget, f drainFlags) error {
+	reading := ctx // the first read may take its time, so that there is something to tell
+	if f.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, f.timeout)
+		defer cancel()
+	}
+	tick := time.NewTicker(max(f.every, time.Second))
+	defer tick.Stop()
+	told := map[string]string{}
+	for {
+		c, err := e.read(reading)
+		if err != nil && reading.Err() == nil {
+			return err
+		}
+		reading = ctx
+		if err == nil {
+			left := c.leavingRows(t)
+			e.tell(told, left)
+			if len(left) == 0 {
+				fmt.Fprintf(e.Out, "%s is drained\n", t.what)
+				return nil
+			}
+			if !slices.ContainsFunc(left, func(r blockRow) bool { return r.NeedsAction == "" }) {
+				e.adviseWaiters(t, left)
+				return ExitCode(exitNotReached)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s still drains: %s left. It goes on without this command", t.what, count(len(told), "block"))
+		case <-tick.C:
+		}
+	}
+}
+
+// tell prints what has changed since it was told last.
+func (e *env) tell(told map[string]string, left []blockRow) {
+	now := map[string]bool{}
+	for _, r := range left {
+		line := fmt.Sprintf("%s on %s: %d of %d addresses in use", r.Block, r.Node, r.Used, r.Addresses)
+		if r.Phase == phaseName(ipalloc.InService) {
+			line += ", still in service"
+		}
+		if r.WaitsFor != "" {
+			line += ", waits for " + r.WaitsFor
+		}
+		now[r.Block] = true
+		if told[r.Block] != line {
+			told[r.Block] = line
+			fmt.Fprintln(e.Out, "  "+strings.TrimSpace(line))
+		}
+	}
+	for block := range told {
+		if !now[block] {
+			delete(told, block)
+			fmt.Fprintf(e.Out, "  %s has left its node\n", block)
+		}
+	}
+}
+
+// adviseWaiters prints what to do about blocks that do not leave by themselves.
+func (e *env) adviseWaiters(t drainTarget, left []blockRow) {
+	nodes := map[string]map[string]bool{}
+	for _, r := range left {
+		if nodes[r.NeedsAction] == nil {
+			nodes[r.NeedsAction] = map[string]bool{}
+		}
+		nodes[r.NeedsAction][r.Node] = true
+	}
+	fmt.Fprintf(e.ErrOut, "%s still drains: %s left, and waiting longer does not help.\n", t.what, count(len(left), "block"))
+	for _, action := range slices.Sorted(maps.Keys(nodes)) {
+		fmt.Fprintf(e.ErrOut, "  %s: %s\n", few(slices.Sorted(maps.Keys(nodes[action]))), action)
+	}
+}

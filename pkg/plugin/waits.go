@@ -1,0 +1,96 @@
+package plugin
+
+import (
+	"strings"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+)
+
+// wait is what a block on its way out waits for. Action says what people must do
+// where that does not pass by itself.
+type wait struct{ what, action string }
+
+// What people must do about waits that do not pass by themselves.
+const (
+	deleteTheNode = "drain the Node and delete it, or leave the block where it is. Restarting the agent does not move its own addresses"
+	replaceTheOne = "drain the Node and delete it: in this mode a node keeps its block as long as its Node exists"
+	openAWindow   = "no maintenance window of the pool will ever open: correct spec.maintenance.windows, or give --now"
+)
+
+// waits are what the blocks of a node on their way out wait for, by name.
+func (c *cluster) waits(node string) map[string]wait {
+	waits := map[string]wait{}
+	for _, d := range c.decide(node) {
+		for _, w := range d.plan.Waits {
+			is := wait{what: waitsFor(w), action: c.actionOn(w, &d)}
+			if w.For == expand.WaitReturn && d.state.Whole.Fixed {
+				is.what = "its Node to be deleted"
+			}
+			if b, ok := c.ledger.Block(w.CIDR); ok && w.For == expand.WaitTurn {
+				_, why, _ := strings.Cut(b.Held, ": ") // as the operator writes it
+				is.what = "its turn: " + why
+			}
+			waits[crd.BlockName(w.CIDR)] = is
+		}
+	}
+	return waits
+}
+
+// actionOn is what people must do before a wait ends; "": it ends by itself.
+func (c *cluster) actionOn(w expand.Wait, d *decision) string {
+	switch {
+	case w.For == expand.WaitAgent && !c.hasPods(w, d):
+		return deleteTheNode
+	case w.For == expand.WaitReturn && d.state.Whole.Fixed:
+		return replaceTheOne
+	case w.For == expand.WaitWindow && w.Until.IsZero():
+		return openAWindow
+	}
+	return ""
+}
+
+// hasPods says that, beside the agent, pods use the block, or an address of it was
+// given to a pod by hand.
+func (c *cluster) hasPods(w expand.Wait, d *decision) bool {
+	for a, user := range c.users(d.state.Node) {
+		if w.CIDR.Contains(a) && strings.Contains(user, "/") {
+			return true
+		}
+	}
+	for a, owner := range d.state.Pool {
+		if w.CIDR.Contains(a) && owner != "" {
+			return true
+		}
+	}
+	return false
+}
+
+func waitsFor(w expand.Wait) string {
+	by := few(w.By)
+	switch w.For {
+	case expand.WaitPods:
+		return "pods " + by
+	case expand.WaitAgent:
+		return "the agent's own " + by + ", which stays as long as the Node"
+	case expand.WaitReplacement:
+		return "a replacement: the node has no other addresses"
+	case expand.WaitHandshake:
+		return "the agent's answer"
+	case expand.WaitReturn:
+		return "the agent to give it back"
+	case expand.WaitPodAddress:
+		return "the addresses of " + by
+	case expand.WaitFamily:
+		return "its Node to go: the agent does not run the family"
+	case expand.WaitUnsettled:
+		return "the agent to run steadily"
+	case expand.WaitWindow:
+		if w.Until.IsZero() {
+			return "a maintenance window, and none will ever open"
+		}
+		return "the maintenance window that opens at " + w.Until.UTC().Format(time.RFC3339)
+	}
+	return string(w.For)
+}

@@ -1,0 +1,119 @@
+package chart
+
+import (
+	"fmt"
+	"testing"
+
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// In the other modes, too, neither roles nor policies refuse what the operator
+// writes; TestRightsAreEnoughAndNoMore does this for crd mode.
+func TestNothingIsRefusedInMultiPoolMode(t *testing.T) {
+	b := newBed(t, helm4)
+	op := b.installMode("multi-pool", "--ack-timeout=5m") // a pod without an address counts for so long
+	b.node("n1", "beijing")
+	b.isTold("n1", 1)
+	b.agentAsks("n1", 8, 1)
+	b.pods("n1", 80)
+	b.eventually("a shortage is told", func() error { return b.short("n1", true) })
+	b.isTold("n1", 4)
+	b.deletePods()
+	b.agentAsks("n1", 8, 1)
+	b.eventually("the end of the shortage is told", func() error { return b.short("n1", false) })
+	b.holds("n1", 1)
+	b.delete(&ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
+	b.isTold("n1", 1)
+	b.delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
+	b.holds("n1", 0)
+	op.sawNothingRefused()
+}
+
+func TestNothingIsRefusedInKubernetesMode(t *testing.T) {
+	b := newBed(t, helm4)
+	op := b.installMode("kubernetes", "--ack-timeout=5m")
+	for _, name := range []string{"n1", "n2", "n3", "n4"} {
+		b.node(name, "beijing")
+		b.isAnnotated(name)
+	}
+	b.node("n5", "beijing")
+	b.pods("n5", 1)
+	b.eventually("a shortage is told", func() error { return b.short("n5", true) })
+	b.delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
+	b.isAnnotated("n5")
+	b.eventually("the end of the shortage is told", func() error { return b.short("n5", false) })
+	op.sawNothingRefused()
+}
+
+func (p *process) sawNothingRefused() {
+	p.b.Helper()
+	p.stop()
+	p.seesNothingForbidden()
+	p.b.usedRights() // fails for what was denied
+}
+
+// agentAsks is the write of an agent in multi-pool mode that asks for so many
+// addresses and keeps so many of the CIDRs it was told.
+func (b *bed) agentAsks(node string, addresses, keeps int) {
+	b.Helper()
+	b.eventually("the agent writes", func() error {
+		cn := &ciliumv2.CiliumNode{}
+		if err := b.client.Get(b.Context(), client.ObjectKey{Name: node}, cn); err != nil {
+			return err
+		}
+		pools := &cn.Spec.IPAM.Pools
+		pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: addresses}}}
+		pools.Allocated[0].CIDRs = pools.Allocated[0].CIDRs[:keeps]
+		return b.client.Update(b.Context(), cn)
+	})
+}
+
+// isTold waits until the agent of a node is told n blocks, all that it holds.
+func (b *bed) isTold(node string, n int) {
+	b.Helper()
+	b.eventually(fmt.Sprintf("the agent of %s is told %d blocks", node, n), func() error {
+		cn := &ciliumv2.CiliumNode{}
+		if err := b.client.Get(b.Context(), client.ObjectKey{Name: node}, cn); err != nil {
+			return err
+		}
+		if told := cn.Spec.IPAM.Pools.Allocated; len(told) != 1 || len(told[0].CIDRs) != n || len(b.blocks(node)) != n {
+			return fmt.Errorf("%d blocks, told %v", len(b.blocks(node)), told)
+		}
+		return nil
+	})
+}
+
+// isAnnotated waits until a Node in kubernetes mode is told a block.
+func (b *bed) isAnnotated(node string) {
+	b.Helper()
+	b.eventually("Node "+node+" is told a block", func() error {
+		n := &corev1.Node{}
+		if err := b.client.Get(b.Context(), client.ObjectKey{Name: node}, n); err != nil {
+			return err
+		}
+		if n.Annotations["network.cilium.io/ipv4-pod-cidr"] == "" {
+			return fmt.Errorf("annotations are %v", n.Annotations)
+		}
+		return nil
+	})
+}
+
+// holds waits until a node holds n blocks; without any its CiliumNode goes, too.
+func (b *bed) holds(node string, n int) {
+	b.Helper()
+	b.eventually(fmt.Sprintf("%s holds %d blocks", node, n), func() error {
+		if got := len(b.blocks(node)); got != n {
+			return fmt.Errorf("%d blocks", got)
+		}
+		err := b.client.Get(b.Context(), client.ObjectKey{Name: node}, &ciliumv2.CiliumNode{})
+		if n == 0 && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("CiliumNode: %v", err)
+		}
+		return nil
+	})
+}

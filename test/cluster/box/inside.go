@@ -1,0 +1,111 @@
+//go:build linux
+
+package box
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// searchPath of the machine's programs.
+const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// Main runs a box's first process where the arguments are those of one, and then
+// does not return. A main function calls it first.
+func Main(args []string) {
+	if len(args) != 3 {
+		return
+	}
+	var err error
+	switch args[1] {
+	case commandJoin:
+		err = join(args[0], args[2])
+	case commandInit:
+		err = live(args[2])
+	default:
+		return
+	}
+	fmt.Fprintln(os.Stderr, "box:", err)
+	os.Exit(1)
+}
+
+// join waits until the box has cgroups and a network, enters a namespace of
+// cgroups whose root is the box's own, and goes on as init. Of a process with
+// many threads only the one that entered gets there; exec leaves no other.
+func join(self, spec string) error {
+	gate := os.NewFile(gateFile, "gate")
+	if _, err := io.ReadFull(gate, make([]byte, 1)); err != nil {
+		return fmt.Errorf("the process that started the box is gone: %w", err)
+	}
+	gate.Close()
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
+		return fmt.Errorf("new namespace of cgroups: %w", err)
+	}
+	return syscall.Exec("/proc/self/exe", []string{self, commandInit, spec}, os.Environ())
+}
+
+// live is the box's first process, until it is killed.
+func live(path string) error {
+	spec, err := readSpec(path)
+	if err != nil {
+		return err
+	}
+	leash := os.NewFile(leashFile, "leash")
+	unix.CloseOnExec(leashFile)
+	if spec.Leashed {
+		go func() {
+			_, _ = leash.Read(make([]byte, 1))
+			fmt.Fprintln(os.Stderr, "box: the process that started the box is gone")
+			os.Exit(1)
+		}()
+	}
+	if err := unix.Sethostname([]byte(spec.Name)); err != nil {
+		return fmt.Errorf("set the hostname: %w", err)
+	}
+	if err := prepareMounts(spec.Disk); err != nil {
+		return err
+	}
+	if spec.ForwardTo != "" {
+		unix.CloseOnExec(listenerFile)
+		listener, err := net.FileListener(os.NewFile(listenerFile, "listener"))
+		if err != nil {
+			return fmt.Errorf("forward to %s: %w", spec.ForwardTo, err)
+		}
+		go forward(listener, spec.ForwardTo)
+	}
+	s := supervisor{hold: spec.Hold, path: spec.Programs + ":" + searchPath, running: map[int]Service{}}
+	go s.startAll(spec.Services)
+	return s.reap()
+}
+
+// forward connects whoever comes to the listener, which belongs to the machine's
+// own network, with an address in the box.
+func forward(listener net.Listener, address string) {
+	for {
+		from, err := listener.Accept()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "box: forward:", err)
+			return
+		}
+		go func() {
+			defer from.Close()
+			to, err := net.Dial("tcp", address)
+			if err != nil {
+				return
+			}
+			defer to.Close()
+			go func() {
+				_, _ = io.Copy(to, from)
+				_ = to.(*net.TCPConn).CloseWrite()
+			}()
+			_, _ = io.Copy(from, to)
+		}()
+	}
+}

@@ -1,0 +1,116 @@
+//go:build linux
+
+package box
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Commands of this program that are a box's first process.
+const (
+	commandJoin = "box-join"
+	commandInit = "box-init"
+)
+
+// Files that the first process is given.
+const (
+	gateFile = 3 + iota
+	leashFile
+	listenerFile
+)
+
+// Start makes a box. Between its namespaces and the first program in it, connect
+// is called with the pid, to give it a network. The listener, which may be nil,
+// stays open in the box. Logs are the supervisor's own.
+func (s State) Start(spec Spec, log string, listener *os.File, connect func(pid int) error) (err error) {
+	if pid := s.PID(spec.Name); pid != 0 {
+		return fmt.Errorf("%s runs already, as process %d", spec.Name, pid)
+	}
+	if err := os.MkdirAll(s.Dir, 0o755); err != nil {
+		return err
+	}
+	if err := s.writeSpec(spec); err != nil {
+		return err
+	}
+	gateOut, gateIn, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer gateIn.Close()
+	defer gateOut.Close()
+	leash, err := takeLeash()
+	if err != nil {
+		return err
+	}
+	cmd, err := s.command(spec, log, gateOut, leash, listener)
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("%w: new namespaces: %w", ErrCannot, err)
+	}
+	go func() { _ = cmd.Wait() }() // Or it stays a zombie. How it ended is in its log.
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, cmd.Process.Kill(), s.Kill(spec.Name))
+		}
+	}()
+	if err := s.writePID(spec.Name, cmd.Process.Pid); err != nil {
+		return err
+	}
+	if err := s.joinGroups(spec.Name, cmd.Process.Pid); err != nil {
+		return err
+	}
+	if err := connect(cmd.Process.Pid); err != nil {
+		return err
+	}
+	_, err = gateIn.Write([]byte{1})
+	return err
+}
+
+func (s State) command(spec Spec, log string, gate, leash, listener *os.File) (*exec.Cmd, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	spath, err := filepath.Abs(s.specFile(spec.Name))
+	if err != nil {
+		return nil, err
+	}
+	out, err := os.OpenFile(log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(self, commandJoin, spath)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.ExtraFiles = []*os.File{gate, leash}
+	if listener != nil {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, listener)
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC,
+		Setsid:     true, // Ctrl-C is for who started it.
+	}
+	return cmd, nil
+}
+
+// leashPipe is open for writing in this process alone: its end closes the pipe.
+var leashPipe struct{ out, in *os.File }
+
+func takeLeash() (*os.File, error) {
+	if leashPipe.out == nil {
+		out, in, err := os.Pipe()
+		if err != nil {
+			return nil, err
+		}
+		leashPipe.out, leashPipe.in = out, in
+	}
+	return leashPipe.out, nil
+}

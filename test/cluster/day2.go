@@ -1,0 +1,254 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/cluster/kube"
+)
+
+// readyTimeout is how long a node may take from its start until its pods run: it
+// compiles its agent's datapath.
+const readyTimeout = 4 * time.Minute
+
+// joinScenario: a node joins, gets a block and runs pods; it is drained; the power
+// is cut and comes back; it is deleted and joins again under the same name.
+func joinScenario(ctx context.Context, t *trial) error {
+	number := t.options.nodes + 1
+	name := kube.NodeName(number)
+	for _, step := range []struct {
+		what string
+		run  func(context.Context) error
+	}{
+		{"a node joins", func(ctx context.Context) error { return t.bring(ctx, number) }},
+		{"it is drained and uncordoned", func(ctx context.Context) error { return t.drain(ctx, name) }},
+		{"its power is cut and comes back", func(ctx context.Context) error {
+			if err := t.cluster.StopNode(number); err != nil {
+				return err
+			}
+			return t.bring(ctx, number)
+		}},
+		{"it is deleted, wiped and joins again", func(ctx context.Context) error {
+			if err := t.cluster.WipeNode(number); err != nil {
+				return err
+			}
+			if _, err := t.cluster.Kubectl(ctx, "delete", "node", name); err != nil {
+				return err
+			}
+			return t.bring(ctx, number)
+		}},
+	} {
+		began := time.Now()
+		err := step.run(ctx)
+		t.check(step.what+", its pods run after", seconds(began), err == nil)
+		if err != nil {
+			return err
+		}
+	}
+	served, asked, err := t.servedFrom(ctx)
+	if err != nil {
+		return err
+	}
+	t.check("the Service answers from all nodes", fmt.Sprintf("%d of %d", served, asked), served == asked)
+	return t.remove(ctx, number)
+}
+
+// bring starts a node and waits for the probe on it.
+func (t *trial) bring(ctx context.Context, number int) error {
+	since := time.Now()
+	if err := t.cluster.StartNode(ctx, number); err != nil {
+		return err
+	}
+	if err := t.cluster.Import(ctx, number, t.options.operator); err != nil {
+		return err
+	}
+	err := kube.Await(ctx, time.Minute, "the node is registered", func(ctx context.Context) (bool, string) {
+		out, err := t.cluster.Kubectl(ctx, "label", "node", kube.NodeName(number), "topology.kubernetes.io/zone=beijing", "--overwrite")
+		return err == nil, fmt.Sprint(out, err)
+	})
+	if err != nil {
+		return err
+	}
+	return t.awaitProbe(ctx, kube.NodeName(number), since)
+}
+
+// awaitProbe waits until the probe on a node is Ready and has been so only since a
+// moment: what the API server says of a node without power is old.
+func (t *trial) awaitProbe(ctx context.Context, node string, since time.Time) error {
+	return kube.Await(ctx, readyTimeout, "the probe on "+node+" is Ready", func(ctx context.Context) (bool, string) {
+		pods, err := query[corev1.PodList](ctx, t.bed, "pods", "--namespace=default", "--selector=app=probe", "--field-selector=spec.nodeName="+node)
+		for _, pod := range pods.Items {
+			for _, c := range pod.Status.ContainerStatuses {
+				if c.Ready && c.State.Running != nil && c.State.Running.StartedAt.Time.After(since.Add(-time.Second)) {
+					return true, ""
+				}
+			}
+		}
+		return false, fmt.Sprintf("%d pods, %v", len(pods.Items), err)
+	})
+}
+
+func (t *trial) drain(ctx context.Context, node string) error {
+	if _, err := t.cluster.Kubectl(ctx, "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=2m"); err != nil {
+		return err
+	}
+	_, err := t.cluster.Kubectl(ctx, "uncordon", node)
+	return err
+}
+
+// remove takes a node away for good, and waits until its blocks are gone.
+func (t *trial) remove(ctx context.Context, number int) error {
+	name := kube.NodeName(number)
+	if err := t.cluster.WipeNode(number); err != nil {
+		return err
+	}
+	_, err := t.cluster.Kubectl(ctx, "delete", "node", name)
+	return err
+}
+
+// outageScenario: the control plane is away for a minute, in which pods and their
+// connections go on.
+func outageScenario(ctx context.Context, t *trial) error {
+	if err := t.startPings(ctx); err != nil {
+		return err
+	}
+	if err := t.cluster.Apply(ctx, webManifest); err != nil {
+		return err
+	}
+	if _, err := t.cluster.Kubectl(ctx, "scale", "deployment", "web", "--replicas=30"); err != nil {
+		return err
+	}
+	if err := t.cluster.Outage(); err != nil {
+		return err
+	}
+	const away = time.Minute
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(away):
+	}
+	began := time.Now()
+	if err := t.cluster.EndOutage(ctx); err != nil {
+		return err
+	}
+	if err := t.awaitPods(ctx, "web", 30, podsTimeout); err != nil {
+		return err
+	}
+	t.check("30 pods asked for before an outage of a minute run after its end, after", seconds(began), true)
+	if err := t.scale(ctx, "web", 3); err != nil {
+		return err
+	}
+	lost, err := t.pings(ctx)
+	if err != nil {
+		return err
+	}
+	t.check("pings lost", lost, lost.Lost == 0 && lost.Sent > 0)
+	return nil
+}
+
+// agentsScenario: Cilium's agents restart, and the operator's leader is killed in a
+// burst. What Cilium's own restart loses is told, not judged.
+func agentsScenario(ctx context.Context, t *trial) error {
+	if err := t.startPings(ctx); err != nil {
+		return err
+	}
+	began := time.Now()
+	if _, err := t.cluster.Kubectl(ctx, "rollout", "restart", "daemonset/cilium", "--namespace=kube-system"); err != nil {
+		return err
+	}
+	if err := t.rollout(ctx, "kube-system", "daemonset/cilium", agentsTimeout); err != nil {
+		return err
+	}
+	t.check("rollout restart of Cilium's agents, all Ready after", seconds(began), true)
+	lost, err := t.pings(ctx)
+	if err != nil {
+		return err
+	}
+	t.note("pings lost while agents restart: Cilium's own", lost)
+	return t.leaderKilled(ctx)
+}
+
+func (t *trial) leaderKilled(ctx context.Context) error {
+	if err := t.cluster.Apply(ctx, webManifest); err != nil {
+		return err
+	}
+	holder, err := t.cluster.Kubectl(ctx, "get", "lease", "cilium-pool-operator", "--namespace=kube-system", "--output=jsonpath={.spec.holderIdentity}")
+	if err != nil {
+		return err
+	}
+	pods, err := query[corev1.PodList](ctx, t.bed, "pods", "--namespace=kube-system", "--selector=app.kubernetes.io/name=cilium-pool-operator")
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if _, err := t.cluster.Kubectl(ctx, "scale", "deployment", "burst", fmt.Sprintf("--replicas=%d", burstPods)); err != nil {
+		return err
+	}
+	killed := 0
+	for _, pod := range pods.Items {
+		if strings.HasPrefix(holder, pod.Name) || strings.HasPrefix(holder, pod.Spec.NodeName+"_") {
+			killed++
+			if err := t.cluster.KillProgram(pod.Spec.NodeName, "cilium-pool-operator"); err != nil {
+				return err
+			}
+		}
+	}
+	t.check("leaders found and killed", killed, killed == 1)
+	if err := t.awaitPods(ctx, "burst", burstPods, podsTimeout); err != nil {
+		return err
+	}
+	t.check(fmt.Sprintf("%d pods on one node, whose start met the leader's end, Ready after", burstPods), seconds(began), true)
+	return t.scale(ctx, "burst", 0)
+}
+
+// uninstallScenario: the operator is uninstalled; pods go on, and it takes up what
+// it finds when it is installed again.
+func uninstallScenario(ctx context.Context, t *trial) error {
+	if err := t.startPings(ctx); err != nil {
+		return err
+	}
+	before, err := t.blockNames(ctx)
+	if err != nil {
+		return err
+	}
+	out, err := t.shell(ctx, "helm uninstall cilium-pool-operator -n kube-system --wait")
+	t.check("helm uninstall succeeds", err == nil, err == nil)
+	if err != nil {
+		return err
+	}
+	t.note("what helm uninstall says", strings.Join(strings.Fields(out), " "))
+	commands, err := t.installCommands()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	for _, line := range commands {
+		if strings.HasPrefix(line, operatorInstall) {
+			if _, err := t.shell(ctx, line); err != nil {
+				return err
+			}
+		}
+	}
+	t.check("installed again, after", seconds(began), true)
+	after, err := t.blockNames(ctx)
+	if err != nil {
+		return err
+	}
+	t.check("blocks are the same as before", before == after, before == after)
+	lost, err := t.pings(ctx)
+	if err != nil {
+		return err
+	}
+	t.check("pings lost", lost, lost.Lost == 0 && lost.Sent > 0)
+	return nil
+}
+
+func (b *bed) blockNames(ctx context.Context) (string, error) {
+	return b.cluster.Kubectl(ctx, "get", "podipblocks", "--output=name")
+}

@@ -1,0 +1,64 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+const (
+	startPage = "docs/start.md"
+	// The page marks the commands that install Cilium, the operator and pools.
+	beginMark = "<!-- install: begin -->"
+	endMark   = "<!-- install: end -->"
+)
+
+var (
+	codeBlock    = regexp.MustCompile("(?ms)^ *```sh\n(.*?)^ *```")
+	continuation = regexp.MustCompile(`\s*\\\n\s*`)
+)
+
+// installCommands are the documented commands, forced into what this machine can do.
+func (b *bed) installCommands() ([]string, error) {
+	page, err := os.ReadFile(filepath.Join(b.options.repository, startPage))
+	if err != nil {
+		return nil, err
+	}
+	documented := documentedCommands(string(page))
+	if len(documented) == 0 {
+		return nil, errors.New(startPage + " has no commands between " + beginMark + " and " + endMark)
+	}
+	var commands []string
+	for _, line := range documented {
+		line, err := b.force(line)
+		if err != nil {
+			return nil, err
+		}
+		if line != "" {
+			commands = append(commands, line)
+		}
+	}
+	return commands, nil
+}
+
+// documentedCommands gives the marked commands of a page, each on one line.
+func documentedCommands(page string) []string {
+	_, text, _ := strings.Cut(page, beginMark)
+	text, _, found := strings.Cut(text, endMark)
+	if !found {
+		return nil
+	}
+	var commands []string
+	for _, block := range codeBlock.FindAllStringSubmatch(text, -1) {
+		for line := range strings.Lines(continuation.ReplaceAllString(block[1], " ")) {
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+				commands = append(commands, line)
+			}
+		}
+	}
+	return commands
+}

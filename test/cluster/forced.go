@@ -1,0 +1,47 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// What this machine forces to be otherwise than docs/start.md says, and nothing
+// else. Everything not named here is as the page, the charts and examples/ have it.
+//
+//   - Cilium's chart is the folder in Cilium's Go module, not that of
+//     helm.cilium.io: there is no network but this machine's. The page has to ask
+//     for the version that was built.
+//   - forced/cilium.yaml, with a reason for each value.
+//   - The images are in containerd before anything is installed, under the names
+//     that the charts ask for.
+//
+// The API server has the address that examples/ give.
+
+const forcedCilium = " -f test/cluster/forced/cilium.yaml"
+
+var remoteChart = regexp.MustCompile(`\bcilium/cilium --version (\S+)`)
+
+// force changes a documented command line to what this machine can do; empty where
+// it can do without.
+func (b *bed) force(line string) (string, error) {
+	if strings.HasPrefix(line, "helm repo ") {
+		return "", nil
+	}
+	m := remoteChart.FindStringSubmatch(line)
+	if m == nil {
+		return line, nil
+	}
+	data, err := os.ReadFile(filepath.Join(b.options.cilium, "Chart.yaml"))
+	if err != nil {
+		return "", err
+	}
+	if !strings.Contains(string(data), "\nversion: "+m[1]+"\n") {
+		return "", fmt.Errorf("documented is Cilium %s, but another version was built: %s", m[1], b.options.cilium)
+	}
+	return strings.Replace(line, m[0], b.options.cilium, 1) + forcedCilium, nil
+}

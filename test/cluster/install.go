@@ -1,0 +1,128 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/cluster/kube"
+)
+
+// operatorInstall is how the page's command for the operator begins.
+const operatorInstall = "helm install cilium-pool-operator "
+
+// installScenario: the documented commands make a cluster whose pods, Services and
+// names work.
+func installScenario(ctx context.Context, t *trial) error {
+	commands, err := t.installCommands()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	for _, line := range commands {
+		t.say("$ %s", line)
+		_, err := t.shell(ctx, line)
+		t.check(shortened(line)+": succeeds, after", seconds(began), err == nil)
+		if err != nil {
+			return err
+		}
+	}
+	if err := t.awaitInstalled(ctx); err != nil {
+		return err
+	}
+	t.check("all agents and nodes Ready, after", seconds(began), true)
+	if err := t.installDNS(ctx); err != nil {
+		return err
+	}
+	t.check("CoreDNS Ready, after", seconds(began), true)
+	if err := t.installProbes(ctx); err != nil {
+		return err
+	}
+	served, asked, err := t.servedFrom(ctx)
+	if err != nil {
+		return err
+	}
+	t.check("a Service answers each node and a pod on each", fmt.Sprintf("%d of %d", served, asked), served == asked)
+	if err := t.operatorRestarts(ctx); err != nil {
+		return err
+	}
+	return t.upgradeUnchanged(ctx, commands)
+}
+
+// shortened is what a command line does, without paths and values of flags.
+func shortened(line string) string {
+	var kept []string
+	for _, field := range strings.Fields(line) {
+		if strings.HasPrefix(field, "-") && len(kept) > 2 {
+			break
+		}
+		kept = append(kept, filepath.Base(field))
+	}
+	return strings.Join(kept[:min(4, len(kept))], " ")
+}
+
+// operatorRestarts counts what a first install should do without.
+func (t *trial) operatorRestarts(ctx context.Context) error {
+	pods, err := query[corev1.PodList](ctx, t.bed, "pods", "--namespace=kube-system", "--selector=app.kubernetes.io/name=cilium-pool-operator")
+	if err != nil {
+		return err
+	}
+	restarts := 0
+	for _, pod := range pods.Items {
+		for _, c := range pod.Status.ContainerStatuses {
+			restarts += int(c.RestartCount)
+		}
+	}
+	t.check("restarts of the operator's containers", restarts, restarts == 0)
+	return nil
+}
+
+// upgradeUnchanged runs helm upgrade with the values of the installation: it
+// succeeds, and no pod is replaced.
+func (t *trial) upgradeUnchanged(ctx context.Context, commands []string) error {
+	for _, line := range commands {
+		install, arguments, found := strings.Cut(line, "helm install ")
+		if !found || install != "" {
+			continue
+		}
+		before, err := t.podUIDs(ctx)
+		if err != nil {
+			return err
+		}
+		_, err = t.shell(ctx, "helm upgrade "+arguments+" --wait --timeout=3m")
+		if err != nil {
+			t.say("%v", err)
+		}
+		after, errAfter := t.podUIDs(ctx)
+		if errAfter != nil {
+			return errAfter
+		}
+		release := strings.Fields(arguments)[0]
+		t.check("helm upgrade "+release+", nothing changed: succeeds", err == nil, err == nil)
+		t.check("helm upgrade "+release+", nothing changed: no pod is replaced", before == after, before == after)
+	}
+	return nil
+}
+
+// podUIDs names the pods of kube-system that Helm's releases have.
+func (b *bed) podUIDs(ctx context.Context) (string, error) {
+	return b.cluster.Kubectl(ctx, "get", "pods", "--namespace=kube-system", "--sort-by=.metadata.uid", "--output=jsonpath={.items[*].metadata.uid}")
+}
+
+// awaitPods waits until a Deployment has as many Ready replicas, and no others.
+func (b *bed) awaitPods(ctx context.Context, deployment string, want int, limit time.Duration) error {
+	what := fmt.Sprintf("%s has %d replicas, all Ready", deployment, want)
+	return kube.Await(ctx, limit, what, func(ctx context.Context) (bool, string) {
+		d, err := query[appsv1.Deployment](ctx, b, "deployment", deployment, "--namespace=default")
+		s := d.Status
+		settled := s.ObservedGeneration == d.Generation && int(s.Replicas) == want && int(s.ReadyReplicas) == want
+		return err == nil && settled, fmt.Sprintf("%d replicas, %d Ready (%v)", s.Replicas, s.ReadyReplicas, err)
+	})
+}

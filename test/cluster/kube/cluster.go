@@ -1,0 +1,131 @@
+//go:build linux
+
+// Package kube runs a Kubernetes cluster of real parts on one machine: etcd,
+// kube-apiserver, kube-controller-manager and kube-scheduler in one box, and each
+// node, with containerd and kubelet, in a box of its own. A bridge in the box of
+// the control plane joins them; nothing of it is to be seen in the machine's own
+// network, but the port of the loopback that leads to the API server.
+//
+// It installs nothing in the cluster: no CNI, no DNS.
+package kube
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/cluster/box"
+)
+
+// Programs that have to be installed on the machine.
+var programs = []string{"ip", "nsenter", "runc", "iptables", "conntrack", "mount", "cp"}
+
+// Config says where things are. All paths are absolute.
+type Config struct {
+	// Dir holds the state of the cluster: disks, certificates, pids, logs.
+	Dir string
+	// BinDir holds the programs that were built.
+	BinDir string
+	// Images are the files that all nodes have from their beginning.
+	Images []string
+	// CacheDir keeps a disk with these images, for later clusters.
+	CacheDir string
+	// Leashed ends the cluster with this process.
+	Leashed bool
+	// Say is told each step.
+	Say func(format string, args ...any)
+}
+
+// Cluster is a running one, or what is left of one.
+type Cluster struct {
+	Config
+	State box.State
+}
+
+// New gives the cluster of a folder, running or not.
+func New(c Config) *Cluster {
+	sum := sha256.Sum256([]byte(c.Dir))
+	return &Cluster{Config: c, State: box.State{
+		Dir:   filepath.Join(c.Dir, "boxes"),
+		Group: "cilium-pool-cluster-" + hex.EncodeToString(sum[:4]),
+	}}
+}
+
+// Check tells why the machine cannot run a cluster, or nil.
+func (c *Cluster) Check() error { return box.Check(c.Dir, programs...) }
+
+// Logs is the folder of all logs.
+func (c *Cluster) Logs() string { return filepath.Join(c.Dir, "logs") }
+
+// Kubeconfig is the file of the administrator's, for use on this machine.
+func (c *Cluster) Kubeconfig() string { return filepath.Join(c.Dir, "kubeconfig") }
+
+// Down ends everything and removes all but the logs, whoever has started it and
+// however far that has come.
+func (c *Cluster) Down() error {
+	if err := c.State.KillAll(); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(c.Dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	for _, entry := range entries {
+		path := filepath.Join(c.Dir, entry.Name())
+		if path == c.Logs() {
+			continue
+		}
+		if err := os.RemoveAll(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Kubectl runs kubectl as the administrator, and gives what it wrote.
+func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
+	return c.kubectl(ctx, "", args...)
+}
+
+// Apply applies manifests.
+func (c *Cluster) Apply(ctx context.Context, manifests string) error {
+	_, err := c.kubectl(ctx, manifests, "apply", "-f", "-")
+	return err
+}
+
+func (c *Cluster) kubectl(ctx context.Context, input string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(c.BinDir, "kubectl"), append([]string{"--kubeconfig", c.Kubeconfig()}, args...)...)
+	cmd.Stdin = strings.NewReader(input)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return string(out), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return string(out), nil
+}
+
+// Await asks until the answer is yes, and fails with the last answer once the time
+// is over.
+func Await(ctx context.Context, limit time.Duration, what string, done func(context.Context) (bool, string)) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		ok, state := done(ctx)
+		if ok {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("not within %s: %s; last: %s", limit, what, strings.TrimSpace(state))
+		case <-time.After(250 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,148 @@
+//go:build linux
+
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/cluster/box"
+)
+
+// controlPlane is the name of its box.
+const controlPlane = "control-plane"
+
+// outageParts are what Outage stops, in this order: without etcd the API server
+// takes its time to end.
+var outageParts = []string{"kube-apiserver", "etcd"}
+
+// StartControlPlane makes certificates and starts the control plane. Run it once
+// for a cluster.
+func (c *Cluster) StartControlPlane(ctx context.Context) error {
+	for _, dir := range []string{c.Logs(), c.holdDir(), filepath.Join(c.Dir, "etcd")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	// Opened here, in the machine's own network, and served there by the box.
+	listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	file, err := listener.File()
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if err := c.writePKI("https://" + listener.Addr().String()); err != nil {
+		return err
+	}
+	spec := box.Spec{
+		Name:      controlPlane,
+		Services:  c.controlPlaneServices(),
+		ForwardTo: net.JoinHostPort(apiServerAddress, apiServerPort),
+		Leashed:   c.Leashed,
+		Hold:      c.holdDir(),
+	}
+	if err := c.State.Start(spec, c.log(controlPlane), file, makeBridge); err != nil {
+		return err
+	}
+	return c.AwaitControlPlane(ctx)
+}
+
+// AwaitControlPlane waits until the API server is ready.
+func (c *Cluster) AwaitControlPlane(ctx context.Context) error {
+	return Await(ctx, 2*time.Minute, "the API server is ready", func(ctx context.Context) (bool, string) {
+		out, err := c.Kubectl(ctx, "get", "--raw", "/readyz")
+		if err != nil {
+			return false, err.Error()
+		}
+		return true, out
+	})
+}
+
+func (c *Cluster) controlPlaneServices() []box.Service {
+	const etcdURL = "http://127.0.0.1:2379"
+	return []box.Service{
+		c.service(controlPlane, "etcd", "--data-dir="+filepath.Join(c.Dir, "etcd"), "--unsafe-no-fsync",
+			"--listen-client-urls="+etcdURL, "--advertise-client-urls="+etcdURL),
+		c.service(controlPlane, "kube-apiserver", "--etcd-servers="+etcdURL,
+			"--bind-address=0.0.0.0", "--secure-port="+apiServerPort, "--advertise-address="+apiServerAddress,
+			"--client-ca-file="+c.pkiFile("ca.crt"),
+			"--tls-cert-file="+c.pkiFile("kube-apiserver.crt"), "--tls-private-key-file="+c.pkiFile("kube-apiserver.key"),
+			"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+c.pkiFile("service-accounts.key"),
+			"--service-account-signing-key-file="+c.pkiFile("service-accounts.key"), "--service-cluster-ip-range="+serviceRange,
+			"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
+			"--kubelet-client-certificate="+c.pkiFile("kubelet-client.crt"), "--kubelet-client-key="+c.pkiFile("kubelet-client.key"),
+			"--kubelet-certificate-authority="+c.pkiFile("ca.crt"), "--kubelet-preferred-address-types=InternalIP",
+			"--event-ttl=6h"),
+		c.service(controlPlane, "kube-controller-manager", "--kubeconfig="+c.pkiFile("kube-controller-manager.kubeconfig"),
+			"--use-service-account-credentials", "--leader-elect=false", "--allocate-node-cidrs=false",
+			"--service-account-private-key-file="+c.pkiFile("service-accounts.key"), "--root-ca-file="+c.pkiFile("ca.crt"),
+			"--cluster-signing-cert-file="+c.pkiFile("ca.crt"), "--cluster-signing-key-file="+c.pkiFile("ca.key")),
+		c.service(controlPlane, "kube-scheduler", "--kubeconfig="+c.pkiFile("kube-scheduler.kubeconfig"), "--leader-elect=false"),
+	}
+}
+
+// service is a program that was built, with a log of its own.
+func (c *Cluster) service(where, name string, args ...string) box.Service {
+	return box.Service{Name: name, Argv: append([]string{filepath.Join(c.BinDir, name)}, args...), Log: c.log(where + "-" + name)}
+}
+
+func (c *Cluster) log(name string) string { return filepath.Join(c.Logs(), name+".log") }
+func (c *Cluster) holdDir() string        { return filepath.Join(c.Dir, "hold") }
+
+// Outage kills the API server and etcd; they stay away until EndOutage.
+func (c *Cluster) Outage() error {
+	for _, part := range outageParts {
+		if err := os.WriteFile(filepath.Join(c.holdDir(), part), nil, 0o644); err != nil {
+			return err
+		}
+		if err := c.kill(controlPlane, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// EndOutage lets them start again and waits until they serve.
+func (c *Cluster) EndOutage(ctx context.Context) error {
+	for _, part := range outageParts {
+		if err := os.Remove(filepath.Join(c.holdDir(), part)); err != nil {
+			return err
+		}
+	}
+	return c.AwaitControlPlane(ctx)
+}
+
+// kill kills the processes in a box that run a program of this name, be it in a
+// container.
+func (c *Cluster) kill(where, program string) error {
+	pids, err := c.State.PIDs(where)
+	if err != nil {
+		return err
+	}
+	killed := 0
+	for _, pid := range pids {
+		path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+		if err != nil || filepath.Base(path) != program {
+			continue
+		}
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+			return err
+		}
+		killed++
+	}
+	if killed == 0 {
+		return fmt.Errorf("no %s runs in %s", program, where)
+	}
+	return nil
+}

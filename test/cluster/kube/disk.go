@@ -1,0 +1,135 @@
+//go:build linux
+
+package kube
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/cluster/box"
+)
+
+// templateBox is the box in which a template is made.
+const templateBox = "template"
+
+// A node's disk begins as a copy of a template: a disk on which containerd has
+// unpacked the images already. The copy has links to the template's files, as
+// containerd writes none of them again but its databases; so a node costs a
+// second and a few megabytes.
+
+// makeDisk copies the template.
+func (c *Cluster) makeDisk(ctx context.Context, disk string) error {
+	template, err := c.template(ctx)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(disk), 0o755); err != nil {
+		return err
+	}
+	if err := linked(template, disk); err != nil {
+		return err
+	}
+	return ownDatabases(disk)
+}
+
+// ownDatabases replaces links to files that are written in place by copies.
+func ownDatabases(disk string) error {
+	return filepath.WalkDir(filepath.Join(disk, "containerd"), func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && (entry.Name() == "snapshots" || entry.Name() == "blobs"):
+			return filepath.SkipDir
+		case !entry.Type().IsRegular():
+			return nil
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if err := os.Remove(path); err != nil {
+			return err
+		}
+		return os.WriteFile(path, data, 0o600)
+	})
+}
+
+// template gives the folder of the template for the images, and makes it if
+// another cluster has not.
+func (c *Cluster) template(ctx context.Context) (string, error) {
+	key, err := imagesKey(c.Images)
+	if err != nil {
+		return "", err
+	}
+	folder := filepath.Join(c.CacheDir, "disk-"+key)
+	if _, err := os.Stat(folder); err == nil {
+		return folder, nil
+	}
+	c.Say("unpacking %d images: once, about 20 seconds", len(c.Images))
+	old, err := filepath.Glob(filepath.Join(c.CacheDir, "disk-*"))
+	if err != nil {
+		return "", err
+	}
+	for _, path := range old {
+		if err := os.RemoveAll(path); err != nil {
+			return "", err
+		}
+	}
+	unfinished := filepath.Join(c.CacheDir, "unfinished")
+	if err := errors.Join(c.State.Kill(templateBox), os.RemoveAll(unfinished)); err != nil {
+		return "", err
+	}
+	if err := c.fillTemplate(ctx, unfinished); err != nil {
+		return "", errors.Join(err, c.State.Kill(templateBox))
+	}
+	return folder, os.Rename(unfinished, folder)
+}
+
+// fillTemplate lets a containerd import the images, and ends it.
+func (c *Cluster) fillTemplate(ctx context.Context, disk string) error {
+	if err := c.writeContainerdConfig(disk); err != nil {
+		return err
+	}
+	spec := box.Spec{Name: templateBox, Disk: disk, Leashed: true, Programs: c.BinDir, Services: []box.Service{c.containerd(templateBox, disk)}}
+	if err := c.State.Start(spec, c.log(templateBox), nil, func(int) error { return nil }); err != nil {
+		return err
+	}
+	for _, image := range c.Images {
+		if err := c.importInto(ctx, templateBox, image); err != nil {
+			return err
+		}
+	}
+	if err := c.State.Kill(templateBox); err != nil {
+		return err
+	}
+	// What the box wrote beside its images is not for nodes.
+	for _, folder := range box.Copied {
+		base := filepath.Join(disk, strings.ReplaceAll(folder[1:], "/", "-"))
+		if err := errors.Join(os.RemoveAll(base+".upper"), os.RemoveAll(base+".work")); err != nil {
+			return err
+		}
+	}
+	return exec.CommandContext(ctx, "sync", "--file-system", disk).Run()
+}
+
+// imagesKey stands for the files by name, size and time.
+func imagesKey(files []string) (string, error) {
+	sum := sha256.New()
+	fmt.Fprintln(sum, containerdConfig)
+	for _, file := range files {
+		info, err := os.Stat(file)
+		if err != nil {
+			return "", fmt.Errorf("image is not built (make cluster-parts): %w", err)
+		}
+		fmt.Fprintln(sum, file, info.Size(), info.ModTime().UnixNano())
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:6]), nil
+}

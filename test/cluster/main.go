@@ -1,0 +1,172 @@
+//go:build linux
+
+// Command cluster runs a real Kubernetes cluster on this machine: kubelets,
+// containerd, Cilium from its own chart, and the operator from its image and
+// chart. It needs root, and neither Docker, systemd nor a registry.
+//
+//	cluster up     start one and install Cilium and the operator
+//	cluster down   remove what any of these commands left
+//	cluster run    start one, run scenarios, print a table, remove it
+//
+// Installed is what docs/start.md says, by the commands of that page. What this
+// machine forces to be otherwise is in forced.go, with the reasons.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/cluster/box"
+	"github.com/cilium-pool/cilium-pool-operator/test/cluster/kube"
+)
+
+const (
+	exitFailed = 1
+	exitUsage  = 2
+	// exitCannot is for machines that cannot run a cluster: nothing was tried.
+	exitCannot = 4
+)
+
+type options struct {
+	repository string
+	dir        string
+	cache      string
+	binDir     string
+	cilium     string // folder of Cilium's chart
+	helm       string
+	images     string
+	operator   string // file of the operator's image
+	nodes      int
+	run        string
+	bare       bool
+	keep       bool
+}
+
+func main() {
+	box.Main(os.Args)
+	if len(os.Args) < 2 {
+		usage("say what to do: up, down or run")
+	}
+	var o options
+	fs := flag.NewFlagSet(os.Args[1], flag.ExitOnError)
+	fs.StringVar(&o.repository, "repository", ".", "folder of the checkout, whose documentation and charts are used")
+	fs.StringVar(&o.dir, "dir", ".run/cluster", "folder of the cluster's state")
+	fs.StringVar(&o.cache, "cache", ".cache/cluster", "folder of what later clusters use again")
+	fs.StringVar(&o.binDir, "bin", ".cache/bin", "folder of the programs that were built")
+	fs.StringVar(&o.cilium, "cilium", ".cache/bin/cilium-1.20.1/chart", "folder of Cilium's chart")
+	fs.StringVar(&o.helm, "helm", "helm", "Helm to install with")
+	fs.StringVar(&o.images, "images", "", "files of the images that nodes have, separated by commas")
+	fs.StringVar(&o.operator, "operator", "", "file of the operator's image")
+	fs.IntVar(&o.nodes, "nodes", 3, "how many nodes")
+	fs.StringVar(&o.run, "run", "ci", "scenarios, separated by commas; ci: those of every change; all: all of them")
+	fs.BoolVar(&o.bare, "bare", false, "of up: install nothing in the cluster")
+	fs.BoolVar(&o.keep, "keep", false, "of run: leave the cluster of a scenario that failed")
+	_ = fs.Parse(os.Args[2:]) // Ends the program itself.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := command(ctx, os.Args[1], o)
+	stop()
+	os.Exit(code)
+}
+
+func usage(what string) {
+	fmt.Fprintln(os.Stderr, "cluster:", what)
+	os.Exit(exitUsage)
+}
+
+func command(ctx context.Context, name string, o options) int {
+	if err := o.absolute(); err != nil {
+		usage(err.Error())
+	}
+	if o.nodes < 1 || o.nodes > kube.MaxNodes {
+		usage(fmt.Sprintf("-nodes is %d: 1 to %d", o.nodes, kube.MaxNodes))
+	}
+	b := newBed(o)
+	var err error
+	switch name {
+	case "up":
+		err = up(ctx, b)
+	case "down":
+		err = b.cluster.Down()
+	case "run":
+		return runScenarios(ctx, b)
+	default:
+		usage(name + " is no command: up, down or run")
+	}
+	return code(err)
+}
+
+// code says what went wrong, and loudly where nothing was tried at all.
+func code(err error) int {
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, box.ErrCannot):
+		banner := strings.Repeat("!", 72)
+		fmt.Fprintf(os.Stderr, "%s\n!! NOTHING WAS TRIED: %v\n%s\n", banner, err, banner)
+		return exitCannot
+	default:
+		fmt.Fprintln(os.Stderr, "cluster:", err)
+		return exitFailed
+	}
+}
+
+func (o *options) absolute() error {
+	for _, path := range []*string{&o.repository, &o.dir, &o.cache, &o.binDir, &o.cilium, &o.helm, &o.operator} {
+		if *path == "" {
+			continue
+		}
+		absolute, err := filepath.Abs(*path)
+		if err != nil {
+			return err
+		}
+		*path = absolute
+	}
+	return nil
+}
+
+// up starts a cluster and leaves it running.
+func up(ctx context.Context, b *bed) (err error) {
+	if err := b.cluster.Check(); err != nil {
+		return err
+	}
+	if names, err := b.cluster.State.Names(); err != nil || len(names) > 0 {
+		return errors.Join(err, fmt.Errorf("a cluster is there already: %s (make cluster-down removes it)", strings.Join(names, ", ")))
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.cluster.Down())
+		}
+	}()
+	if err := b.start(ctx); err != nil {
+		return err
+	}
+	if !b.options.bare {
+		if err := b.install(ctx); err != nil {
+			return err
+		}
+		if err := b.awaitInstalled(ctx); err != nil {
+			return err
+		}
+		if err := b.installDNS(ctx); err != nil {
+			return err
+		}
+	}
+	b.say("up; logs are in %s", b.cluster.Logs())
+	fmt.Printf("\nexport KUBECONFIG=%s PATH=%s:$PATH\nkubectl get nodes,podippools,podipblocks\n", b.cluster.Kubeconfig(), b.toolDir())
+	return nil
+}
+
+// stopwatch says each step with the time since its beginning.
+type stopwatch struct{ began time.Time }
+
+func (s stopwatch) say(format string, args ...any) {
+	fmt.Printf("%5ds  %s\n", int(time.Since(s.began).Seconds()), fmt.Sprintf(format, args...))
+}

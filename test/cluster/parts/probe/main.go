@@ -1,0 +1,134 @@
+// Command probe is what the pods of the real cluster's scenarios run.
+//
+//	probe serve    answer HTTP on 8080 and echo UDP on 8081
+//	probe get URL  print what a server answers
+//
+// As a server it answers / with the pod's name. /ping?peer=ADDRESS begins to send
+// a datagram to the peer every 50 ms, until the pod ends; /pings tells, for each
+// peer, how many were sent and lost and how long the longest gap was.
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	httpPort = "8080"
+	echoPort = "8081"
+	// getTimeout bounds a request of "probe get".
+	getTimeout = 5 * time.Second
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "probe:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	switch {
+	case len(args) == 1 && args[0] == "serve":
+		return serve()
+	case len(args) == 2 && args[0] == "get":
+		return get(args[1])
+	}
+	return fmt.Errorf("usage: probe serve, or probe get URL")
+}
+
+func get(url string) error {
+	client := http.Client{Timeout: getTimeout}
+	answer, err := client.Get(url)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	_, err = io.Copy(os.Stdout, answer.Body)
+	return err
+}
+
+func serve() error {
+	echo, err := net.ListenPacket("udp", ":"+echoPort)
+	if err != nil {
+		return err
+	}
+	go reflect(echo)
+	var p pingers
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		name, _ := os.Hostname() // Kubernetes sets it to the pod's name.
+		fmt.Fprintln(w, name)
+	})
+	mux.HandleFunc("/ping", func(w http.ResponseWriter, r *http.Request) {
+		if err := p.start(r.FormValue("peer")); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+		}
+	})
+	mux.HandleFunc("/pings", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(p.results(time.Now()))
+	})
+	// PID 1 of a container ends by SIGTERM only if it asks for it.
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM)
+	go func() { <-signals; os.Exit(0) }()
+	return http.ListenAndServe(":"+httpPort, mux)
+}
+
+// reflect sends back whatever arrives.
+func reflect(conn net.PacketConn) {
+	buffer := make([]byte, 64)
+	for {
+		n, from, err := conn.ReadFrom(buffer)
+		if err != nil {
+			continue
+		}
+		_, _ = conn.WriteTo(buffer[:n], from) // Lost like any datagram.
+	}
+}
+
+// pingers are the peers that this pod pings.
+type pingers struct {
+	mu    sync.Mutex
+	peers map[string]*pinger
+}
+
+func (p *pingers) start(peer string) error {
+	if net.ParseIP(peer) == nil {
+		return fmt.Errorf("peer is %q: give an IP address", peer)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.peers[peer] != nil {
+		return nil
+	}
+	conn, err := net.Dial("udp", net.JoinHostPort(peer, echoPort))
+	if err != nil {
+		return err
+	}
+	if p.peers == nil {
+		p.peers = map[string]*pinger{}
+	}
+	p.peers[peer] = newPinger()
+	go p.peers[peer].send(conn)
+	go p.peers[peer].receive(conn)
+	return nil
+}
+
+func (p *pingers) results(now time.Time) map[string]result {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := map[string]result{}
+	for peer, pinger := range p.peers {
+		out[peer] = pinger.result(now)
+	}
+	return out
+}

@@ -1,0 +1,142 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/cluster/kube"
+)
+
+//go:embed manifests/probe.yaml
+var probeManifest string
+
+const (
+	probeTimeout = 2 * time.Minute
+	// probeService is the Service by its name, and by its address.
+	probeService   = "http://probe.default.svc.cluster.local/"
+	probeServiceIP = "http://10.96.0.80/"
+)
+
+func (b *bed) installProbes(ctx context.Context) error {
+	if err := b.cluster.Apply(ctx, probeManifest); err != nil {
+		return err
+	}
+	for _, what := range []string{"daemonset/probe", "daemonset/probe-host"} {
+		if err := b.rollout(ctx, "default", what, probeTimeout); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// probes gives the pods of an app.
+func (b *bed) probes(ctx context.Context, app string) ([]corev1.Pod, error) {
+	pods, err := query[corev1.PodList](ctx, b, "pods", "--namespace=default", "--selector=app="+app)
+	return pods.Items, err
+}
+
+// ask lets a probe ask a URL.
+func (b *bed) ask(ctx context.Context, pod, url string) (string, error) {
+	return b.cluster.Kubectl(ctx, "exec", "--namespace=default", pod, "--", "/probe", "get", url)
+}
+
+// servedFrom asks the Service by its address from each node, and by its name from
+// a pod on each, and gives the places where it answered.
+func (b *bed) servedFrom(ctx context.Context) (served, asked int, err error) {
+	var last error
+	for app, url := range map[string]string{"probe-host": probeServiceIP, "probe": probeService} {
+		pods, err := b.probes(ctx, app)
+		if err != nil {
+			return served, asked, err
+		}
+		for _, pod := range pods {
+			asked++
+			err := kube.Await(ctx, 20*time.Second, pod.Name+" reaches "+url, func(ctx context.Context) (bool, string) {
+				out, err := b.ask(ctx, pod.Name, url)
+				return err == nil && strings.HasPrefix(out, "probe-"), fmt.Sprint(out, err)
+			})
+			if err != nil {
+				last = err
+				continue
+			}
+			served++
+		}
+	}
+	if last != nil {
+		b.say("%v", last)
+	}
+	return served, asked, nil
+}
+
+// losses of all pings between pods.
+type losses struct {
+	Sent, Lost   int
+	LongestGapMs int64
+}
+
+func (l losses) String() string {
+	if l.Lost == 0 {
+		return fmt.Sprintf("0 of %d", l.Sent)
+	}
+	return fmt.Sprintf("%d of %d, longest gap %d ms", l.Lost, l.Sent, l.LongestGapMs)
+}
+
+// startPings lets each probe ping the one of the next node.
+func (b *bed) startPings(ctx context.Context) error {
+	pods, err := b.probes(ctx, "probe")
+	if err != nil {
+		return err
+	}
+	for i, pod := range pods {
+		peer := pods[(i+1)%len(pods)].Status.PodIP
+		if _, err := b.ask(ctx, pod.Name, "http://127.0.0.1:8080/ping?peer="+peer); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pings gives what was lost since startPings.
+func (b *bed) pings(ctx context.Context) (losses, error) {
+	var sum losses
+	pods, err := b.probes(ctx, "probe")
+	if err != nil {
+		return sum, err
+	}
+	for _, pod := range pods {
+		out, err := b.ask(ctx, pod.Name, "http://127.0.0.1:8080/pings")
+		if err != nil {
+			return sum, err
+		}
+		var results map[string]losses
+		if err := json.Unmarshal([]byte(out), &results); err != nil {
+			return sum, fmt.Errorf("pings of %s: %w", pod.Name, err)
+		}
+		for _, r := range results {
+			sum.Sent += r.Sent
+			sum.Lost += r.Lost
+			sum.LongestGapMs = max(sum.LongestGapMs, r.LongestGapMs)
+		}
+	}
+	return sum, nil
+}
+
+// restarts counts how often containers of all pods but those of kube-system began anew.
+func (b *bed) restarts(ctx context.Context) (int, error) {
+	pods, err := query[corev1.PodList](ctx, b, "pods", "--namespace=default")
+	count := 0
+	for _, pod := range pods.Items {
+		for _, c := range pod.Status.ContainerStatuses {
+			count += int(c.RestartCount)
+		}
+	}
+	return count, err
+}

@@ -1,0 +1,93 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// query gives objects as kubectl get --output=json tells them.
+func query[T any](ctx context.Context, b *bed, args ...string) (T, error) {
+	var out T
+	text, err := b.cluster.Kubectl(ctx, append([]string{"get", "--output=json"}, args...)...)
+	if err != nil {
+		return out, err
+	}
+	if err := json.Unmarshal([]byte(text), &out); err != nil {
+		return out, fmt.Errorf("kubectl get %s: %w", strings.Join(args, " "), err)
+	}
+	return out, nil
+}
+
+// blockList is what scenarios look at of PodIPBlocks.
+type blockList struct {
+	Items []struct {
+		Metadata struct{ Name string }
+		Spec     struct {
+			CIDR     string
+			Node     string
+			NodeName string
+		}
+	}
+}
+
+// blocksOf counts the blocks of a node.
+func (b *bed) blocksOf(ctx context.Context, node string) (int, error) {
+	blocks, err := query[blockList](ctx, b, "podipblocks")
+	count := 0
+	for _, block := range blocks.Items {
+		if block.Spec.Node == node || block.Spec.NodeName == node {
+			count++
+		}
+	}
+	return count, err
+}
+
+// failedSandboxes counts kubelet's events of pods whose sandbox failed, and of
+// these such that speak of addresses.
+func (b *bed) failedSandboxes(ctx context.Context) (total, noAddress int, example string, err error) {
+	events, err := query[corev1.EventList](ctx, b, "events", "--all-namespaces", "--field-selector=reason=FailedCreatePodSandBox")
+	for _, event := range events.Items {
+		times := int(max(event.Count, 1))
+		total += times
+		for _, word := range []string{"IPAM", "ipam", "No more IPs", "address"} {
+			if strings.Contains(event.Message, word) {
+				noAddress += times
+				break
+			}
+		}
+		example = event.Message
+	}
+	return total, noAddress, example, err
+}
+
+// collect keeps what tells of a cluster that is about to go.
+func (b *bed) collect(scenario string) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for name, args := range map[string][]string{
+		"pods":       {"get", "pods", "--all-namespaces", "--output=wide"},
+		"events":     {"get", "events", "--all-namespaces", "--sort-by=.lastTimestamp"},
+		"blocks":     {"get", "podippools,podipblocks,ciliumnodes", "--output=yaml"},
+		"operator":   {"logs", "--namespace=kube-system", "--selector=app.kubernetes.io/name=cilium-pool-operator", "--all-containers", "--tail=-1", "--prefix"},
+		"agents":     {"logs", "--namespace=kube-system", "--selector=k8s-app=cilium", "--container=cilium-agent", "--tail=2000", "--prefix"},
+		"ciliumpods": {"describe", "pods", "--namespace=kube-system"},
+	} {
+		out, err := b.cluster.Kubectl(ctx, args...)
+		if err != nil {
+			out += "\n" + err.Error() + "\n"
+		}
+		path := filepath.Join(b.cluster.Logs(), scenario+"-"+name+".txt")
+		if err := os.WriteFile(path, []byte(out), 0o644); err != nil {
+			b.say("%v", err)
+		}
+	}
+}

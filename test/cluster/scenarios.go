@@ -1,0 +1,172 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// scenarioTimeout bounds one scenario, whatever it waits for.
+const scenarioTimeout = 20 * time.Minute
+
+// scenario is run on a cluster with Cilium, the operator, DNS and probes, as the
+// scenarios before it left them. One that is fresh gets a cluster with nothing
+// installed.
+type scenario struct {
+	name  string
+	ci    bool
+	fresh bool
+	run   func(context.Context, *trial) error
+}
+
+// all scenarios, in the order in which they run.
+func all() []scenario {
+	return []scenario{
+		{name: "install", ci: true, fresh: true, run: installScenario},
+		{name: "scale", ci: true, run: scaleScenario},
+		{name: "upgrade", ci: true, run: upgradeScenario},
+		{name: "join", run: joinScenario},
+		{name: "outage", run: outageScenario},
+		{name: "agents", run: agentsScenario},
+		{name: "uninstall", run: uninstallScenario},
+	}
+}
+
+// choose gives the scenarios of a comma-separated list of names, ci or all.
+func choose(list string) ([]scenario, error) {
+	var chosen []scenario
+	wanted := strings.Split(list, ",")
+	for _, s := range all() {
+		if slices.Contains(wanted, s.name) || slices.Contains(wanted, "all") || s.ci && slices.Contains(wanted, "ci") {
+			chosen = append(chosen, s)
+		}
+	}
+	for _, name := range wanted {
+		known := name == "ci" || name == "all" || slices.ContainsFunc(all(), func(s scenario) bool { return s.name == name })
+		if !known {
+			return nil, fmt.Errorf("%q is no scenario: ci, all, or some of %s", name, strings.Join(names(), ","))
+		}
+	}
+	return chosen, nil
+}
+
+func names() []string {
+	var out []string
+	for _, s := range all() {
+		out = append(out, s.name)
+	}
+	return out
+}
+
+// trial is a scenario under way.
+type trial struct {
+	*bed
+	name string
+	rows []row
+}
+
+// note adds a figure that is not judged, check one that is.
+func (t *trial) note(what string, value any) { t.add(what, value, noted) }
+
+func (t *trial) check(what string, value any, ok bool) {
+	result := passed
+	if !ok {
+		result = failed
+	}
+	t.add(what, value, result)
+}
+
+func (t *trial) add(what string, value any, r result) {
+	t.rows = append(t.rows, row{t.name, what, fmt.Sprint(value), r})
+	t.say("%s: %s: %v %s", t.name, what, value, r)
+}
+
+// seconds since a moment, for the table.
+func seconds(since time.Time) string { return fmt.Sprintf("%.0f s", time.Since(since).Seconds()) }
+
+// runScenarios is the command "run".
+func runScenarios(ctx context.Context, b *bed) int {
+	chosen, err := choose(b.options.run)
+	if err != nil {
+		usage(err.Error())
+	}
+	b.cluster.Leashed = !b.options.keep
+	if err := b.cluster.Check(); err != nil {
+		return code(err)
+	}
+	running, err := b.cluster.State.Names()
+	if err != nil || len(running) > 0 {
+		return code(errors.Join(err, errors.New("a cluster is there already: make cluster-down removes it")))
+	}
+	rows, err := b.runAll(ctx, chosen)
+	if err == nil || !b.options.keep {
+		// Also where the run was interrupted, so without its context.
+		err = errors.Join(err, b.cluster.Down())
+	}
+	printTable(os.Stdout, rows)
+	b.say("logs are in %s", b.cluster.Logs())
+	if err == nil && slices.ContainsFunc(rows, func(r row) bool { return r.result == failed }) {
+		err = errors.New("a scenario failed")
+	}
+	return code(err)
+}
+
+// runAll stops at the first scenario that does not come to its end, as the next
+// ones would begin with a broken cluster.
+func (b *bed) runAll(ctx context.Context, chosen []scenario) ([]row, error) {
+	var rows []row
+	installed := false
+	for _, s := range chosen {
+		t := &trial{bed: b, name: s.name}
+		began := time.Now()
+		err := b.runOne(ctx, s, t, installed)
+		installed = true
+		t.note("whole scenario", seconds(began))
+		rows = append(rows, t.rows...)
+		if err != nil {
+			rows = append(rows, row{s.name, "ran to its end", firstLine(err), failed})
+			b.collect(s.name)
+			return rows, fmt.Errorf("%s: %w", s.name, err)
+		}
+		b.collect(s.name)
+	}
+	return rows, nil
+}
+
+func (b *bed) runOne(ctx context.Context, s scenario, t *trial, installed bool) error {
+	ctx, cancel := context.WithTimeout(ctx, scenarioTimeout)
+	defer cancel()
+	b.say("--- %s", s.name)
+	if s.fresh || !installed {
+		if err := b.start(ctx); err != nil {
+			return err
+		}
+	}
+	if !s.fresh && !installed {
+		if err := b.installAll(ctx); err != nil {
+			return err
+		}
+	}
+	return s.run(ctx, t)
+}
+
+// installAll brings the cluster where the scenario install leaves it.
+func (b *bed) installAll(ctx context.Context) error {
+	for _, step := range []func(context.Context) error{b.install, b.awaitInstalled, b.installDNS, b.installProbes} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
+}

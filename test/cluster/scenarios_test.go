@@ -1,0 +1,32 @@
+//go:build linux
+
+package main
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestChoose(t *testing.T) {
+	for list, want := range map[string][]string{
+		"ci":              {"install", "scale", "upgrade"},
+		"all":             names(),
+		"upgrade":         {"upgrade"},
+		"upgrade,install": {"install", "upgrade"},
+	} {
+		chosen, err := choose(list)
+		if err != nil {
+			t.Errorf("%s: %v", list, err)
+		}
+		var got []string
+		for _, s := range chosen {
+			got = append(got, s.name)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s chose %v, want %v", list, got, want)
+		}
+	}
+	if _, err := choose("install,instal"); err == nil {
+		t.Error("a scenario that is not there: no error")
+	}
+}

@@ -1,0 +1,115 @@
+package integration
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// TestDrainAtAddressLimit: the only block of a node is as large as its limit. Once
+// deleted, it is replaced, and loses all but the router's address.
+func TestDrainAtAddressLimit(t *testing.T) {
+	const limit = 30 // the addresses of a /27 block
+	for name, c := range map[string]struct {
+		maxAddresses, maxAllocate int
+	}{
+		"max-allocate":             {maxAddresses: 4096, maxAllocate: limit},
+		"--max-addresses-per-node": {maxAddresses: limit},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t)
+			s := quick()
+			s.Defaults.Policy.MaxAddresses = c.maxAddresses
+			e.start(s)
+			e.pool("all", nil, "10.1.0.0/24")
+			a := e.node("n1", nil)
+			if err := a.WaitReady(e.ctx); err != nil {
+				t.Fatal(err)
+			}
+			e.hasBlocks("n1", 1)
+			e.eventuallyOn("max-allocate is written", "n1", func(cn *ciliumv2.CiliumNode) error {
+				cn.Spec.IPAM.MaxAllocate = c.maxAllocate
+				return e.client.Update(e.ctx, cn)
+			})
+			old := e.blocks("n1")[0]
+			if err := e.client.Delete(e.ctx, &old); err != nil {
+				t.Fatal(err)
+			}
+			e.eventuallyOn("the replacement is published, and of the old block the router's address", "n1", func(cn *ciliumv2.CiliumNode) error {
+				in, out := split(cn, old.Spec.CIDR)
+				if in != 1 || out != limit-1 {
+					return fmt.Errorf("%d addresses of the old block, %d of others", in, out)
+				}
+				return nil
+			})
+			e.usedArePublished("n1")
+		})
+	}
+}
+
+// split counts the addresses of a pool inside a CIDR, and outside it.
+func split(cn *ciliumv2.CiliumNode, cidr string) (in, out int) {
+	for key := range cn.Spec.IPAM.Pool {
+		if netip.MustParsePrefix(cidr).Contains(netip.MustParseAddr(key)) {
+			in++
+		}
+	}
+	return in, len(cn.Spec.IPAM.Pool) - in
+}
+
+// TestDrainAtMaxBlocks: a node has as many blocks as it may, 80 of 90 addresses in
+// use, more than the threshold. A deleted block is replaced by one, and leaves.
+func TestDrainAtMaxBlocks(t *testing.T) {
+	e := newEnv(t)
+	s := quick()
+	s.Defaults.Policy.MaxBlocks = 3
+	e.start(s)
+	e.pool("all", nil, "10.1.0.0/24")
+	agent := e.node("n1", nil)
+	if err := agent.WaitReady(e.ctx); err != nil {
+		t.Fatal(err)
+	}
+	e.pods("n1", "load", 79)
+	e.running("load", 79)
+	e.hasBlocks("n1", 3)
+
+	own := map[netip.Addr]bool{}
+	names := map[string]netip.Addr{}
+	for addr, owner := range agent.Addresses() {
+		own[addr] = owner == "router"
+		names[owner] = addr
+	}
+	var old v1alpha1.PodIPBlock
+	for _, b := range e.blocks("n1") {
+		holdsRouter := false
+		for addr, router := range own {
+			holdsRouter = holdsRouter || router && netip.MustParsePrefix(b.Spec.CIDR).Contains(addr)
+		}
+		if !holdsRouter {
+			old = b
+		}
+	}
+	if err := e.client.Delete(e.ctx, &old); err != nil {
+		t.Fatal(err)
+	}
+	e.eventually("the block drains", func() error {
+		if err := e.client.Get(e.ctx, client.ObjectKeyFromObject(&old), &old); err != nil {
+			return err
+		}
+		if !meta.IsStatusConditionTrue(old.Status.Conditions, v1alpha1.BlockDraining) {
+			return fmt.Errorf("its conditions are %v", old.Status.Conditions)
+		}
+		return nil
+	})
+	e.deletePods("load", func(name string) bool {
+		return !netip.MustParsePrefix(old.Spec.CIDR).Contains(names["default/"+name])
+	})
+	e.hasBlocks("n1", 3)
+	e.usedArePublished("n1")
+}
