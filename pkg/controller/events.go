@@ -40,6 +40,7 @@ const (
 	EventPoolExhaustedSoon   = "PoolExhaustedSoon"
 	EventPoolRecovered       = "PoolRecovered"
 	EventPoolWaitsForBlocks  = "PoolWaitsForBlocks"
+	EventPoolEmpty           = "PoolEmpty"
 	EventPoolCiliumPoolUnfit = "CiliumPodIPPoolUnfit"
 )
 

@@ -34,6 +34,7 @@ type Metrics struct {
 	shadow     *prometheus.GaugeVec
 	awaited    prometheus.Gauge
 	unselected *prometheus.GaugeVec
+	phasing    *prometheus.GaugeVec
 	waiting    *waiting
 }
 
@@ -64,7 +65,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		poolBlocks: gauge("pool_blocks", "Blocks of a pool, by state: total, in_service, draining, cooling_down, free.", "pool", "family", "state"),
 		poolIPs:    gauge("pool_addresses", "Addresses of a pool that can be given to pods, by the state of their block: total, in_service, draining, cooling_down, free.", "pool", "family", "state"),
 		poolNodes:  gauge("pool_nodes", "Nodes that hold a block of a pool.", "pool"),
-		poolReady:  gauge("pool_ready", "1 while a pool gives out everything its spec says, else 0.", "pool"),
+		poolReady:  gauge("pool_ready", "1 while a pool gives out everything its spec says, or is being deleted; else 0.", "pool"),
 		claims:     counter("claims_total", "Claims of blocks, by result: ok, taken, exhausted, error.", "pool", "family", "result"),
 		releases:   counter("releases_total", "Blocks given up after they rested, by why they did: Returned, NodeGone.", "pool", "family", "reason"),
 		growth:     gauge("pool_growth_blocks_per_hour", "By how many blocks more are held each hour, bursts aside.", "pool", "family"),
@@ -72,6 +73,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		room:       gauge("pool_room_nodes", "How many more nodes fit into a pool.", "pool", "family"),
 		build:      gauge("build_info", "1; the labels tell the build.", "version", "commit", "goversion"),
 		shadow:     gauge("shadow_difference", "What the operator would do on a node if it did not run in shadow: adopt (CIDRs), claim (families), drain and free (blocks).", "node", "what"),
+		phasing:    gauge("pool_phasing_out", "1 while a pool is to give out no new blocks: it is being deleted, or all its CIDRs are cordoned or drain. No series: it is not.", "pool", "family"),
 		unselected: gauge("node_without_pool", "1 while no PodIPPool selects a node. No series: one does, or Cilium does not run there.", "node"),
 		awaited: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: "cilium_pool", Name: "prerequisites_missing",
@@ -90,7 +92,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 func (m *Metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.decisions, m.steps, m.writes, m.behind, m.demand, m.capacity, m.shortages,
 		m.poolBlocks, m.poolIPs, m.poolNodes, m.poolReady,
-		m.claims, m.releases, m.growth, m.exhaustion, m.room, m.build, m.shadow, m.awaited, m.unselected, m.waiting}
+		m.claims, m.releases, m.growth, m.exhaustion, m.room, m.build, m.shadow, m.awaited, m.unselected, m.phasing, m.waiting}
 }
 
 // missing sets how many prerequisites the operator waits for.
@@ -197,6 +199,15 @@ func (m *Metrics) shadowed(node string, d difference) {
 	}
 }
 
+// phasesOut notes whether a family of a pool is to give out no new blocks.
+func (m *Metrics) phasesOut(pool string, f ipalloc.Family, does bool) {
+	if !does {
+		m.phasing.DeleteLabelValues(pool, f.String())
+		return
+	}
+	m.phasing.WithLabelValues(pool, f.String()).Set(1)
+}
+
 // withoutPool notes whether a node is one that no pool selects.
 func (m *Metrics) withoutPool(node string, is bool) {
 	if !is {
@@ -213,7 +224,7 @@ func (m *Metrics) forgetShadow(node string) {
 // forgetPool drops the series of a pool that is gone.
 func (m *Metrics) forgetPool(pool string) {
 	of := prometheus.Labels{"pool": pool}
-	for _, g := range []*prometheus.GaugeVec{m.poolBlocks, m.poolIPs, m.poolNodes, m.poolReady, m.growth, m.exhaustion, m.room} {
+	for _, g := range []*prometheus.GaugeVec{m.poolBlocks, m.poolIPs, m.poolNodes, m.poolReady, m.growth, m.exhaustion, m.room, m.phasing} {
 		g.DeletePartialMatch(of)
 	}
 	m.claims.DeletePartialMatch(of)

@@ -139,7 +139,7 @@ func (r *PoolReconciler) tell(obj *v1alpha1.PodIPPool, old *v1alpha1.PodIPPoolSt
 	switch was := meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolExhausted); {
 	case exhausted && !was:
 		r.Events.pool(obj, EventPoolExhausted, messageOf(now, v1alpha1.PoolExhausted))
-	case was && !exhausted:
+	case was && reasonOf(now, v1alpha1.PoolExhausted) == ReasonFreeBlocks:
 		r.Events.pool(obj, EventPoolRecovered, messageOf(now, v1alpha1.PoolExhausted))
 	}
 	if meta.IsStatusConditionTrue(now, v1alpha1.PoolOverlapping) && !meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolOverlapping) {
@@ -166,6 +166,8 @@ func (r *PoolReconciler) tell(obj *v1alpha1.PodIPPool, old *v1alpha1.PodIPPoolSt
 		r.Events.pool(obj, EventPoolInvalid, messageOf(now, v1alpha1.PoolReady))
 	case ReasonDeleting:
 		r.Events.pool(obj, EventPoolWaitsForBlocks, messageOf(now, v1alpha1.PoolReady))
+	case ReasonEmpty:
+		r.Events.pool(obj, EventPoolEmpty, messageOf(now, v1alpha1.PoolReady))
 	}
 }
 
@@ -185,12 +187,13 @@ func reasonOf(conditions []metav1.Condition, kind string) string {
 
 func (r *PoolReconciler) gauge(obj *v1alpha1.PodIPPool, u poolUsage) {
 	ready := 0.0
-	if meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.PoolReady) {
+	if meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.PoolReady) || obj.DeletionTimestamp != nil {
 		ready = 1
 	}
 	r.Metrics.poolReady.WithLabelValues(obj.Name).Set(ready)
 	r.Metrics.poolNodes.WithLabelValues(obj.Name).Set(float64(len(u.nodes)))
 	for _, f := range u.families {
+		r.Metrics.phasesOut(obj.Name, f.family, f.phasesOut)
 		for state, n := range states(f.status.Blocks) {
 			r.Metrics.poolBlocks.WithLabelValues(obj.Name, f.family.String(), state).Set(float64(n))
 		}

@@ -44,11 +44,11 @@ func Foresee(now time.Time, pool *crd.Pool, f ipalloc.Family, history []v1alpha1
 	if expected {
 		much = patience
 	}
-	return Foresight{
-		Family:   f,
-		Estimate: forecast.Expect(now, samples(history), free, much),
-		Room:     free / blocksPerNode(pool, f),
+	estimate := forecast.Expect(now, samples(history), free, much)
+	if pool.PhasesOut(f) {
+		estimate.Expected = false // that there is no free block is wanted
 	}
+	return Foresight{Family: f, Estimate: estimate, Room: free / blocksPerNode(pool, f)}
 }
 
 // blocksPerNode is how many blocks the operator claims for a new node, for the
@@ -149,6 +149,8 @@ func foretold(obj *v1alpha1.PodIPPool, seen []Foresight, horizon time.Duration, 
 		return metav1.ConditionFalse, ReasonDeleting, "deleted; nothing is claimed any more"
 	case soon != "":
 		return metav1.ConditionTrue, ReasonGrowing, soon
+	case reasonOf(obj.Status.Conditions, v1alpha1.PoolExhausted) == ReasonPhasingOut:
+		return metav1.ConditionFalse, ReasonPhasingOut, "the pool is to give out no new blocks"
 	case meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.PoolExhausted):
 		return metav1.ConditionFalse, ReasonExhausted, "no free block is left now"
 	}

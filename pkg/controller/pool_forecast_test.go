@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -103,6 +104,45 @@ func TestForecastOfPool(t *testing.T) {
 	}
 	if again, err := b.poolReconciler().Reconcile(t.Context(), requestOf("p")); err != nil || again.RequeueAfter != 0 {
 		t.Errorf("after all that it looks again after %s, error %v", again.RequeueAfter, err)
+	}
+}
+
+// That a pool which is phased out will have no free block is no news, and its
+// series say that it is so as long as it is.
+func TestForecastOfPhasedOutPool(t *testing.T) {
+	var history []v1alpha1.HeldBlocks
+	for hour := range 24 {
+		history = append(history, v1alpha1.HeldBlocks{Since: metav1.NewTime(noon().Add(time.Duration(hour) * time.Hour)), Blocks: int64(hour)})
+	}
+	now := noon().Add(24 * time.Hour)
+	serving := podIPPool("p", 1, "10.0.0.0/25")
+	if got := Foresee(now, poolOf(t, serving), ipalloc.IPv4, history, 8, false); !got.Expected {
+		t.Errorf("in service: %+v", got)
+	}
+	for what, obj := range map[string]*v1alpha1.PodIPPool{
+		"drained": withPolicy(serving.DeepCopy(), v1alpha1.AllocationDrain), "deleted": beingDeleted(serving),
+	} {
+		if got := Foresee(now, poolOf(t, obj), ipalloc.IPv4, history, 8, false); got.Expected {
+			t.Errorf("%s: %+v", what, got)
+		}
+	}
+}
+
+// The metrics of a pool that is phased out raise no alert about what is wanted.
+func TestPhasedOutPoolSeries(t *testing.T) {
+	b := newBed(t, finalized(withPolicy(podIPPool("p", 1, "10.0.0.0/28"), v1alpha1.AllocationDrain)))
+	b.poolLook()
+	of := func() map[string]float64 { return exported(t, b.r.Metrics.phasing, b.r.Metrics.poolReady) }
+	want := map[string]float64{"cilium_pool_pool_phasing_out ipv4 p": 1, "cilium_pool_pool_ready p": 1}
+	if diff := cmp.Diff(want, of()); diff != "" {
+		t.Errorf("series (-want +got):\n%s", diff)
+	}
+	if b.told(EventPoolEmpty) != 1 {
+		t.Error("it is not told that the pool is empty")
+	}
+	b.r.Metrics.forgetPool("p")
+	if got := of(); len(got) > 0 {
+		t.Errorf("the pool is gone, and there is %v", got)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,11 +31,16 @@ const (
 	ReasonSeparate      = "NoOverlap"
 	ReasonGrowing       = "GrowthGoesOn"
 	ReasonLasting       = "BlocksLast"
+	// ReasonPhasingOut is of a pool whose CIDRs are all cordoned or draining, and
+	// ReasonEmpty of one of which no block is left then.
+	ReasonPhasingOut = "PhasingOut"
+	ReasonEmpty      = "Empty"
 )
 
 // poolUsage is how much of a pool is held, and by whom.
 type poolUsage struct {
 	nodes    map[string]bool
+	held     int // blocks, of whatever size
 	families []familyUsage
 	resting  []crd.Block // in no order
 	// reserved are the blocks held, in no order, that the pool would not assign
@@ -43,8 +49,14 @@ type poolUsage struct {
 }
 
 type familyUsage struct {
-	family ipalloc.Family
-	status v1alpha1.FamilyStatus
+	family    ipalloc.Family
+	status    v1alpha1.FamilyStatus
+	phasesOut bool
+}
+
+// phasesOut reports whether all of the pool does.
+func (u *poolUsage) phasesOut() bool {
+	return len(u.families) > 0 && !slices.ContainsFunc(u.families, func(f familyUsage) bool { return !f.phasesOut })
 }
 
 // usageOf counts a pool's blocks. A nil pool, never valid so far, has none.
@@ -55,6 +67,7 @@ func usageOf(pool *crd.Pool, blocks iter.Seq[crd.Block], free func(ipalloc.Cut) 
 	tally, skipped := crd.NewTally(pool), crd.NewTally(pool)
 	for b := range blocks {
 		u.nodes[b.Node] = true
+		u.held++
 		if b.Phase == ipalloc.CoolingDown {
 			u.resting = append(u.resting, b)
 		}
@@ -100,7 +113,7 @@ func addTo(s *v1alpha1.StateCounts, phase ipalloc.Phase, n int64) {
 // familyUsageOf adds to what is held what can be assigned, and what is free. The
 // totals of held are of blocks that cannot be assigned again.
 func familyUsageOf(pool *crd.Pool, f ipalloc.Family, whole ipalloc.Cut, held v1alpha1.FamilyStatus, free func(ipalloc.Cut) uint64) familyUsage {
-	u := familyUsage{family: f, status: held}
+	u := familyUsage{family: f, status: held, phasesOut: pool.PhasesOut(f)}
 	u.status.Blocks.Total = sum(saturate(pool.TotalBlocks(whole)), held.Blocks.Total)
 	u.status.Addresses.Total = sum(pool.TotalAddresses(f), held.Addresses.Total)
 	if cut, ok := pool.Cut(f); ok {
@@ -184,6 +197,8 @@ func setConditions(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poo
 	switch {
 	case len(u.families) == 0:
 		set(v1alpha1.PoolExhausted, metav1.ConditionUnknown, ReasonInvalid, "the spec cannot be read")
+	case u.phasesOut():
+		set(v1alpha1.PoolExhausted, metav1.ConditionFalse, ReasonPhasingOut, "the pool is to give out no new blocks")
 	case exhausted != "":
 		set(v1alpha1.PoolExhausted, metav1.ConditionTrue, ReasonExhausted, exhausted)
 	default:
@@ -200,6 +215,10 @@ func setConditions(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poo
 			", and agents have no pools to choose from in the mode that the operator runs in: it serves nobody. Run both in multi-pool mode, or make a pool without ciliumPool")
 	case obj.Spec.Paused:
 		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonPaused, "spec.paused is set: nothing changes on the nodes of this pool")
+	case u.phasesOut() && u.held == 0:
+		set(v1alpha1.PoolReady, metav1.ConditionTrue, ReasonEmpty, "no node holds a block, and no CIDR allocates new ones: the pool can be deleted")
+	case u.phasesOut():
+		set(v1alpha1.PoolReady, metav1.ConditionTrue, ReasonPhasingOut, fmt.Sprintf("no CIDR allocates new blocks; blocks that are left: %d, on %s", u.held, nodesLine(u.nodes)))
 	case overlap != "":
 		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonOverlapping, overlap)
 	case exhausted != "":
@@ -242,7 +261,7 @@ func overlapMessage(pool *crd.Pool) string {
 func exhaustedMessage(u poolUsage) string {
 	var full []string
 	for _, f := range u.families {
-		if f.status.Blocks.Free == 0 {
+		if f.status.Blocks.Free == 0 && !f.phasesOut {
 			full = append(full, f.family.String())
 		}
 	}

@@ -111,6 +111,14 @@ func TestPoolCounts(t *testing.T) {
 	}
 }
 
+// withPolicy sets the allocation policies of a pool's CIDRs, in their order.
+func withPolicy(obj *v1alpha1.PodIPPool, policies ...v1alpha1.AllocationPolicy) *v1alpha1.PodIPPool {
+	for i, p := range policies {
+		obj.Spec.IPv4.CIDRs[i].AllocationPolicy = p
+	}
+	return obj
+}
+
 func TestPoolConditions(t *testing.T) {
 	paused := podIPPool("p", 1, "10.0.0.0/30")
 	paused.Spec.Paused = true
@@ -141,6 +149,29 @@ func TestPoolConditions(t *testing.T) {
 			blocks: []crd.Block{block("10.0.0.0/30", "p", "a", 1)},
 			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "False", v1alpha1.PoolExhausted: "False", v1alpha1.PoolOverlapping: "False"},
 			ready:  ReasonDeleting,
+		},
+		"being deleted, with no free block": {
+			pool:   beingDeleted(podIPPool("p", 1, "10.0.0.0/30")),
+			blocks: []crd.Block{block("10.0.0.0/30", "p", "a", 1)},
+			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "False", v1alpha1.PoolExhausted: "False", v1alpha1.PoolOverlapping: "False"},
+			ready:  ReasonDeleting,
+		},
+		"all of it drains": {
+			pool:   withPolicy(podIPPool("p", 1, "10.0.0.0/29"), v1alpha1.AllocationDrain),
+			blocks: []crd.Block{block("10.0.0.0/30", "p", "a", 1)},
+			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "True", v1alpha1.PoolExhausted: "False", v1alpha1.PoolOverlapping: "False"},
+			ready:  ReasonPhasingOut,
+		},
+		"all of it is cordoned, and no block is left": {
+			pool:  withPolicy(podIPPool("p", 1, "10.0.0.0/29"), v1alpha1.AllocationCordon),
+			want:  map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "True", v1alpha1.PoolExhausted: "False", v1alpha1.PoolOverlapping: "False"},
+			ready: ReasonEmpty,
+		},
+		"one CIDR drains, and the other is full": {
+			pool:   withPolicy(podIPPool("p", 1, "10.0.0.0/30", "10.0.0.4/30"), v1alpha1.AllocationDrain, v1alpha1.AllocationAllocate),
+			blocks: []crd.Block{block("10.0.0.4/30", "p", "a", 1)},
+			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "False", v1alpha1.PoolExhausted: "True", v1alpha1.PoolOverlapping: "False"},
+			ready:  ReasonExhausted,
 		},
 		"never valid: nobody knows what is free": {
 			pool:  invalidated(podIPPool("p", 1, "10.0.0.0/29")),

@@ -145,6 +145,14 @@ func (p *Pool) Whole(f ipalloc.Family) (ipalloc.Cut, bool) {
 	return p.cut(f, func(Range) bool { return true })
 }
 
+// PhasesOut reports whether nodes get no new block of family f because somebody
+// wants it so: the pool is being deleted, or none of its CIDRs allocates. That is
+// no exhaustion.
+func (p *Pool) PhasesOut(f ipalloc.Family) bool {
+	ranges, ok := p.Ranges(f)
+	return ok && (p.Deleting || !p.frozen && !slices.ContainsFunc(ranges.CIDRs, Range.Allocates))
+}
+
 // Problem returns all that is wrong with a pool that serves nevertheless, or nil.
 func (p *Pool) Problem() error { return errors.Join(p.PolicyProblem, p.Maintenance.Problem) }
 

@@ -254,6 +254,10 @@ func (c *cluster) poolState(pool *crd.Pool, f ipalloc.Family, r *poolRow) (state
 		return "Idle", "spec.ciliumPool is " + pool.CiliumPool + ", and agents have no pools in this mode: it serves nobody"
 	case pool.Paused:
 		return "Paused", "spec.paused: nothing changes on its nodes"
+	case pool.PhasesOut(f) && r.Blocks.held() == 0:
+		return "Empty", "no block of it is left: it can be deleted"
+	case pool.PhasesOut(f):
+		return "PhasingOut", ""
 	case r.Free == 0:
 		return "Exhausted", "no free block is left: add a CIDR, or a pool of lower priority for the same nodes"
 	}

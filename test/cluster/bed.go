@@ -20,7 +20,7 @@ const (
 	// agentsTimeout is how long all agents may take to become Ready, from the
 	// first command on: each compiles its datapath.
 	agentsTimeout = 5 * time.Minute
-	dnsTimeout    = 2 * time.Minute
+	dnsTimeout    = 4 * time.Minute
 )
 
 //go:embed manifests/coredns.yaml

@@ -19,7 +19,7 @@ import (
 var probeManifest string
 
 const (
-	probeTimeout = 2 * time.Minute
+	probeTimeout = 4 * time.Minute
 	// probeService is the Service by its name, and by its address.
 	probeService   = "http://probe.default.svc.cluster.local/"
 	probeServiceIP = "http://10.96.0.80/"

@@ -33,7 +33,6 @@ type blockList struct {
 		Metadata struct{ Name string }
 		Spec     struct {
 			CIDR     string
-			Node     string
 			NodeName string
 		}
 	}
@@ -44,7 +43,7 @@ func (b *bed) blocksOf(ctx context.Context, node string) (int, error) {
 	blocks, err := query[blockList](ctx, b, "podipblocks")
 	count := 0
 	for _, block := range blocks.Items {
-		if block.Spec.Node == node || block.Spec.NodeName == node {
+		if block.Spec.NodeName == node {
 			count++
 		}
 	}

@@ -15,7 +15,7 @@ import (
 var webManifest string
 
 const (
-	podsTimeout = 4 * time.Minute
+	podsTimeout = 6 * time.Minute
 	// returnTimeout is how long blocks may take to come back: they are idle, the
 	// agent is asked, agrees at its next report, and the block rests.
 	returnTimeout = 4 * time.Minute

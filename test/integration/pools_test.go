@@ -590,3 +590,40 @@ func TestPausedNodeReportsShortage(t *testing.T) {
 	e.running("load", 60)
 	e.shortage("n1", corev1.ConditionFalse)
 }
+
+// A pool that is phased out says what is left, and that it can be deleted in the
+// end; it is never called exhausted.
+func TestPoolPhasedOut(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.pool("old", priority(10), "10.1.0.0/27")
+	e.node("n1", nil)
+	e.hasBlocks("n1", 1)
+	e.pool("new", nil, "10.2.0.0/24")
+	e.condition("new", v1alpha1.PoolReady, metav1.ConditionTrue, controller.ReasonServing)
+	drain := func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain }
+	e.change("new", drain) // so that nothing can take the node over
+	e.condition("new", v1alpha1.PoolReady, metav1.ConditionTrue, controller.ReasonEmpty)
+	e.change("old", drain)
+	m := e.condition("old", v1alpha1.PoolReady, metav1.ConditionTrue, controller.ReasonPhasingOut)
+	if !strings.Contains(m, "left: 1, on n1") {
+		t.Errorf("the message says %q", m)
+	}
+	e.condition("old", v1alpha1.PoolExhausted, metav1.ConditionFalse, controller.ReasonPhasingOut)
+	e.eventSays("n1", controller.EventAddressShortage, "no pool that serves this node")
+	e.change("new", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationAllocate })
+	e.eventually("node n1 holds a block of pool new", func() error {
+		for _, b := range e.blocks("n1") {
+			if b.Spec.PoolName == "new" {
+				return nil
+			}
+		}
+		return fmt.Errorf("blocks are %v", e.blocks("n1"))
+	})
+	// The addresses of its agent go with the Node alone.
+	if err := e.client.Delete(e.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}); err != nil {
+		t.Fatal(err)
+	}
+	e.condition("old", v1alpha1.PoolReady, metav1.ConditionTrue, controller.ReasonEmpty)
+	e.event("old", controller.EventPoolEmpty)
+}
