@@ -388,11 +388,11 @@ func sameKeys(t *testing.T, path string, values, schema map[string]any) {
 // alone, and the kubelet asks there.
 func TestAddressesOnTheHost(t *testing.T) {
 	tests := map[string]struct{ values, metrics, health, probe string }{
-		"default":          {"{}", ":9870", "127.0.0.1:9871", "127.0.0.1"},
-		"plain metrics":    {"metrics: {secure: false}", "127.0.0.1:9870", "127.0.0.1:9871", "127.0.0.1"},
-		"given addresses":  {`{metrics: {secure: false, address: "2001:db8::1"}, health: {address: "::1"}}`, "[2001:db8::1]:9870", "[::1]:9871", "::1"},
-		"all addresses":    {`health: {address: ""}`, ":9870", ":9871", ""},
-		"no metrics":       {"metrics: {port: 0, secure: false}", "0", "127.0.0.1:9871", "127.0.0.1"},
+		"default":         {"{}", ":9870", "127.0.0.1:9871", "127.0.0.1"},
+		"plain metrics":   {"metrics: {secure: false}", "127.0.0.1:9870", "127.0.0.1:9871", "127.0.0.1"},
+		"given addresses": {`{metrics: {secure: false, address: "2001:db8::1"}, health: {address: "::1"}}`, "[2001:db8::1]:9870", "[::1]:9871", "::1"},
+		"all addresses":   {`health: {address: ""}`, ":9870", ":9871", ""},
+		"no metrics":      {"metrics: {port: 0, secure: false}", "0", "127.0.0.1:9871", "127.0.0.1"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

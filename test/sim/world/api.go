@@ -114,21 +114,17 @@ func (a *API) Update(in client.Object, status bool) (client.Object, error) {
 
 // setDefaults does what the CRDs' defaults do.
 func setDefaults(obj client.Object) {
-	pool, ok := obj.(*v1alpha1.PodIPPool)
-	if !ok {
-		return
-	}
-	pool.Spec.ReservedBlockPolicy = cmp.Or(pool.Spec.ReservedBlockPolicy, v1alpha1.SkipReservedBlocks)
-	allocate := func(cidrs []v1alpha1.PoolCIDR) {
-		for i := range cidrs {
-			cidrs[i].AllocationPolicy = cmp.Or(cidrs[i].AllocationPolicy, v1alpha1.AllocationAllocate)
+	switch obj := obj.(type) {
+	case *v1alpha1.PodIPBlock:
+		obj.Status.Phase = cmp.Or(obj.Status.Phase, v1alpha1.PhaseInService)
+	case *v1alpha1.PodIPPool:
+		obj.Spec.ReservedBlockPolicy = cmp.Or(obj.Spec.ReservedBlockPolicy, v1alpha1.SkipReservedBlocks)
+		if obj.Spec.IPv4 != nil {
+			setPolicies(obj.Spec.IPv4.CIDRs)
 		}
-	}
-	if v4 := pool.Spec.IPv4; v4 != nil {
-		allocate(v4.CIDRs)
-	}
-	if v6 := pool.Spec.IPv6; v6 != nil {
-		allocate(v6.CIDRs)
+		if obj.Spec.IPv6 != nil {
+			setPolicies(obj.Spec.IPv6.CIDRs)
+		}
 	}
 }
 
@@ -176,6 +172,14 @@ func (a *API) replace(k Kind, key string, old, obj client.Object) client.Object 
 	}
 	a.put(k, key, old, obj)
 	return obj
+}
+
+func setPolicies(cidrs []v1alpha1.PoolCIDR) {
+	for i := range cidrs {
+		if cidrs[i].AllocationPolicy == "" {
+			cidrs[i].AllocationPolicy = v1alpha1.AllocationAllocate
+		}
+	}
 }
 
 // Delete deletes an object, or, where it has finalizers, asks for it.
