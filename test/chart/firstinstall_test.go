@@ -158,3 +158,45 @@ func TestPoolsOfKubectlAreNotTakenOver(t *testing.T) {
 		})
 	}
 }
+
+// What the operator writes to pools and blocks is its own: Helm, which applies
+// the same values again, sees nothing to take back.
+func TestUpgradesAfterTheOperatorHasRun(t *testing.T) {
+	for _, major := range majors() {
+		t.Run("Helm "+major, func(t *testing.T) {
+			b := newBed(t, major)
+			go b.playDeploymentController(t.Context())
+			metrics, health := freePorts(t)
+			values := []string{
+				"-f", examples + "/values.yaml", "-f", examples + "/values-pools.yaml",
+				"--set", fmt.Sprintf("metrics.port=%d,health.port=%d", metrics, health), "--wait", "--timeout", "2m",
+			}
+			run := func(args ...string) { b.Helper(); b.helm(append(args, values...)...) }
+			run("install", release, chart)
+			b.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{
+				Name: "n1", Labels: map[string]string{"node-restriction.kubernetes.io/zone": "beijing"},
+			}})
+			b.startOperator("--metrics-bind-address=0")
+			b.eventually("the operator has finalized the pool", func() error {
+				if p := b.pool(); len(p.Finalizers) == 0 || p.Status.Nodes != 1 {
+					return fmt.Errorf("finalizers %v, status %+v", p.Finalizers, p.Status)
+				}
+				return nil
+			})
+			generation := b.pool().Generation
+			run("upgrade", release, chart)
+			run("upgrade", release, chart) // Helm 3 compares only after it has taken the pool over
+			if got := b.pool().Generation; got != generation {
+				t.Errorf("an upgrade with the same values changed the pool: generation %d, was %d", got, generation)
+			}
+			run("upgrade", release, chart, "--set", "pools.beijing.priority=5")
+			if got := b.pool().Spec.Priority; got != 5 {
+				t.Errorf("after an upgrade the priority is %d", got)
+			}
+			b.helm("rollback", release, "--wait", "--timeout", "2m")
+			if p := b.pool(); p.Spec.Priority != 0 || len(p.Finalizers) == 0 {
+				t.Errorf("after a rollback: priority %d, finalizers %v", p.Spec.Priority, p.Finalizers)
+			}
+		})
+	}
+}

@@ -218,7 +218,11 @@ func (p *pair) patchFinalizers(ctx context.Context, pick [2]client.Object, errs 
 	p.did = append(p.did, "patch finalizers")
 	finalizers := [...]string{"[]", fmt.Sprintf("[%q]", v1alpha1.Finalizer)}[p.r.IntN(2)]
 	body := func(o client.Object) []byte {
-		return fmt.Appendf(nil, `{"metadata":{"uid":%q,"resourceVersion":%q,"finalizers":%s}}`, o.GetUID(), o.GetResourceVersion(), finalizers)
+		version := o.GetResourceVersion()
+		if version == "" {
+			version = "1" // the operator never patches without one
+		}
+		return fmt.Appendf(nil, `{"metadata":{"uid":%q,"resourceVersion":%q,"finalizers":%s}}`, o.GetUID(), version, finalizers)
 	}
 	p.send(ctx, body(pick[0]), body(pick[1]), false, errs, got)
 }
