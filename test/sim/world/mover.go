@@ -10,6 +10,7 @@ import (
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -257,6 +258,8 @@ func (d desk) List(_ context.Context, list client.ObjectList, opts ...client.Lis
 			l.Items = allOf[v1alpha1.PodIPPool](w, KindPool)
 		case *v1alpha1.PodIPBlockList:
 			l.Items = allOf[v1alpha1.PodIPBlock](w, KindBlock)
+		case *networkingv1.ServiceCIDRList:
+			l.Items = nil
 		case *unstructured.UnstructuredList:
 			l.Items = w.nodeConfigs()
 		default:
