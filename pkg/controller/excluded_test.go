@@ -74,8 +74,8 @@ func TestClusterAddressesAreWithheld(t *testing.T) {
 // at the nodes and pools concerned alone.
 func TestFeedExcludes(t *testing.T) {
 	feed := NewFeed()
-	feed.Ledger, feed.Starving = readyLedger(block("10.0.0.0/30", "p", "holder", 1), block("10.9.0.0/30", "q", "other", 2)), func() []string { return []string{"starving"} }
-	feed.Pools = NewPools(defaults(), feed.Ledger)
+	feed.Ledger, feed.Starving = readyLedger(block("10.0.0.0/30", "p", "holder", 1), block("10.9.0.0/30", "q", "other", 2)), func([]string) []string { return []string{"starving"} }
+	feed.Pools, feed.Ledger.Changed = NewPools(defaults(), feed.Ledger), feed.Changed
 	feed.Pools.Set(podIPPool("p", 1, "10.0.0.0/24"))
 	feed.Pools.Set(podIPPool("q", 1, "10.9.0.0/24"))
 	var queued []string
@@ -93,13 +93,13 @@ func TestFeedExcludes(t *testing.T) {
 		do   func()
 		want []string
 	}{
-		{"a Node with an address of a block", func() { feed.node(node) }, []string{"holder", "p", "a"}},
+		{"a Node with an address of a block", func() { feed.node(node) }, []string{"p", "holder", "a"}},
 		{"again", func() { feed.node(node) }, []string{"a"}},
 		{"a Node with another address", func() { feed.node(elsewhere) }, []string{"b"}},
 		{"a CiliumNode without any", func() { feed.ciliumNode(ciliumnode.Keep(cn)) }, []string{"a"}},
-		{"Services", func() { feed.serviceCIDR(services) }, []string{"other", "q"}},
-		{"no Services", func() { feed.serviceCIDRGone(services) }, []string{"other", "q", "starving"}},
-		{"the Node is gone", func() { feed.nodeGone(node) }, []string{"holder", "p", "starving", "a"}},
+		{"Services", func() { feed.serviceCIDR(services) }, []string{"q", "other"}},
+		{"no Services", func() { feed.serviceCIDRGone(services) }, []string{"starving", "q", "other"}},
+		{"the Node is gone", func() { feed.nodeGone(node) }, []string{"starving", "p", "holder", "a"}},
 	} {
 		queued = nil
 		step.do()

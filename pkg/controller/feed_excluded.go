@@ -10,19 +10,13 @@ import (
 )
 
 // exclude takes in what an object of the cluster has that no pod may get, and looks
-// at the nodes and pools concerned alone.
+// at the nodes that hold any of it. Changed looks at the pools.
 func (f *Feed) exclude(kind, name string, cidrs []netip.Prefix) {
 	added, removed := f.Ledger.Exclude(exclude.Claimant{Kind: kind, Name: name}, cidrs)
 	for _, p := range slices.Concat(added, removed) {
 		for _, held := range f.Ledger.HeldIn(p) {
 			f.queueNode(held.Owner.Node)
 		}
-		for _, pool := range f.Pools.Touching(p) {
-			f.queuePool(pool, poolStatusDelay)
-		}
-	}
-	if len(removed) > 0 {
-		f.WakeStarving()
 	}
 }
 

@@ -14,8 +14,9 @@ import (
 // excluded, and what is excluded no more.
 func (l *Ledger) Exclude(by exclude.Claimant, cidrs []netip.Prefix) (added, removed []netip.Prefix) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	added, removed = l.excluded.Put(by, cidrs)
+	l.taken, l.freed = append(l.taken, added...), append(l.freed, removed...)
 	for _, p := range added {
 		l.space.Reserve(p)
 	}

@@ -118,16 +118,18 @@ func (p *Pools) Get(name string) *crd.Pool {
 	return p.resolved[name]
 }
 
-// Touching are the names of the pools that cover addresses of cidr.
-func (p *Pools) Touching(cidr netip.Prefix) []string {
+// Touching are the pools one of whose CIDRs shares addresses with one of the
+// prefixes, sorted.
+func (p *Pools) Touching(prefixes []netip.Prefix) []string {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	var names []string
 	for name, pool := range p.resolved {
-		if pool.Touches(cidr) {
+		if slices.ContainsFunc(prefixes, pool.Touches) {
 			names = append(names, name)
 		}
 	}
+	slices.Sort(names)
 	return names
 }
 
