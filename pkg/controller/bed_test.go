@@ -88,7 +88,7 @@ func (b *bed) restart() {
 		Observer: Observer{Ledger: ledger, Pools: NewPools(defaults, ledger), Defaults: defaults, StartupTaints: setOf(crd.DefaultStartupTaints())},
 		Cache:    b.api, Live: live{b}, Client: b.api, CiliumNodes: &ciliumnode.Client{Writer: b.api, Reader: live{b}, Mode: b.mode},
 		WaitShown: ledger.WaitShown, Pods: NewPods(), Agents: NewAgents(time.Minute), Pacing: NewPacing(0, 0),
-		Events: NewEvents(events.NewFakeRecorder(10000), b.clock), Metrics: own, Clock: b.clock, WakeStarving: func() {}, Recount: func() {},
+		Events: NewEvents(events.NewFakeRecorder(10000), b.clock), Metrics: own, Clock: b.clock,
 	}
 	blocks, pools := &v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolList{}
 	for _, list := range []client.ObjectList{blocks, pools} {

@@ -94,9 +94,8 @@ func (r *NodeReconciler) shownAlone(ctx context.Context, created []crd.Block) er
 // else won it.
 func (r *NodeReconciler) claimOne(ctx context.Context, o *observation, f ipalloc.Family, pools []*crd.Pool) (crd.Block, *crd.Pool, error) {
 	cidr, pool, err := r.Ledger.Claim(f, o.name, pools)
-	if errors.Is(err, ipalloc.ErrExhausted) && !r.isStarving(o.name) {
+	if errors.Is(err, ipalloc.ErrExhausted) && r.addStarving(o.name, pools) {
 		// What comes free from now on wakes it; what just did is found now.
-		r.setStarving(o.name, true)
 		cidr, pool, err = r.Ledger.Claim(f, o.name, pools)
 	}
 	if err != nil {
@@ -171,7 +170,6 @@ func (r *NodeReconciler) resolveUnsure(ctx context.Context, node string) error {
 			continue
 		}
 		r.Ledger.Unclaim(node, cidr)
-		r.Recount() // somebody else may have found the pool exhausted meanwhile
 	}
 	return nil
 }
@@ -269,7 +267,6 @@ func (r *NodeReconciler) giveUp(ctx context.Context, o *observation, cidr netip.
 	}
 	r.Ledger.Deleted(b)
 	r.Metrics.released(b)
-	r.WakeStarving()
 	return nil
 }
 
