@@ -256,8 +256,7 @@ func (r *NodeReconciler) giveUp(ctx context.Context, o *observation, cidr netip.
 			return r.move(ctx, o, live, b)
 		}
 	}
-	obj.Finalizers = slices.DeleteFunc(obj.Finalizers, func(f string) bool { return f == v1alpha1.Finalizer })
-	if err := r.Metrics.wrote("PodIPBlock", "finalizer", client.IgnoreNotFound(r.Client.Update(ctx, obj))); err != nil {
+	if err := r.Metrics.wrote("PodIPBlock", "finalizer", client.IgnoreNotFound(r.Client.Patch(ctx, obj, dropFinalizer(obj)))); err != nil {
 		return fmt.Errorf("removing finalizer of block %s: %w", cidr, err)
 	}
 	if obj.DeletionTimestamp == nil {
