@@ -183,6 +183,10 @@ func TestFrozenPool(t *testing.T) {
 	if p.Cooldown != time.Hour || p.NodeGoneCooldown != time.Hour {
 		t.Errorf("its blocks rest %s and %s", p.Cooldown, p.NodeGoneCooldown)
 	}
+	obj := object("p", v1alpha1.PodIPPoolSpec{IPv4: ipv4(99, "nonsense")})
+	if p := crd.FrozenPool(obj, defaults()); p.Cooldown != time.Minute || p.NodeGoneCooldown != 10*time.Minute {
+		t.Errorf("by default its blocks rest %s and %s", p.Cooldown, p.NodeGoneCooldown)
+	}
 	if diff := cmp.Diff(prefixes("10.0.0.0/29"), p.Skipped(ipalloc.IPv4), compareNetip()); diff != "" {
 		t.Errorf("reserved (-want +got):\n%s", diff)
 	}

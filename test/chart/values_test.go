@@ -390,7 +390,7 @@ func TestAddressesOnTheHost(t *testing.T) {
 	tests := map[string]struct{ values, metrics, health, probe string }{
 		"default":          {"{}", ":9870", "127.0.0.1:9871", "127.0.0.1"},
 		"plain metrics":    {"metrics: {secure: false}", "127.0.0.1:9870", "127.0.0.1:9871", "127.0.0.1"},
-		"addresses, given": {`{metrics: {secure: false, address: "2001:db8::1"}, health: {address: "::1"}}`, "[2001:db8::1]:9870", "[::1]:9871", "::1"},
+		"given addresses":  {`{metrics: {secure: false, address: "2001:db8::1"}, health: {address: "::1"}}`, "[2001:db8::1]:9870", "[::1]:9871", "::1"},
 		"all addresses":    {`health: {address: ""}`, ":9870", ":9871", ""},
 		"no metrics":       {"metrics: {port: 0, secure: false}", "0", "127.0.0.1:9871", "127.0.0.1"},
 	}
