@@ -250,7 +250,7 @@ func TestCiliumPoolsComeLater(t *testing.T) {
 		close(synced)
 		feed, pools := NewFeed(), atomic.Int32{}
 		feed.Mode, feed.Ledger, feed.Pods, feed.CiliumPools, feed.Now = ciliumnode.MultiPool, readyLedger(), NewPods(), NewCiliumPools(), noon
-		feed.Pools, feed.Starving = NewPools(defaults(), feed.Ledger), func() []string { return nil }
+		feed.Pools, feed.Starving = NewPools(defaults(), feed.Ledger), func([]string) []string { return nil }
 		feed.State = NewAgents(0)
 		feed.nodes, feed.ciliumPools = listening{add: func(string) {}}, listening{add: func(string) { pools.Add(1) }}
 		var cached atomic.Bool

@@ -88,7 +88,7 @@ func (b *bed) restart() {
 		Observer: Observer{Ledger: ledger, Pools: NewPools(defaults, ledger), Defaults: defaults, StartupTaints: setOf(crd.DefaultStartupTaints())},
 		Cache:    b.api, Live: live{b}, Client: b.api, CiliumNodes: &ciliumnode.Client{Writer: b.api, Reader: live{b}, Mode: b.mode},
 		WaitShown: ledger.WaitShown, Pods: NewPods(), Agents: NewAgents(time.Minute), Pacing: NewPacing(0, 0),
-		Events: NewEvents(events.NewFakeRecorder(10000), b.clock), Metrics: own, Clock: b.clock, WakeStarving: func() {}, Recount: func() {},
+		Events: NewEvents(events.NewFakeRecorder(10000), b.clock), Metrics: own, Clock: b.clock,
 	}
 	blocks, pools := &v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolList{}
 	for _, list := range []client.ObjectList{blocks, pools} {
@@ -195,7 +195,11 @@ func (b *bed) hooks() interceptor.Funcs {
 			})
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
-			return b.write("patch "+kindOf(obj), func() error { return c.Patch(ctx, obj, patch, opts...) })
+			return b.write("patch "+kindOf(obj), func() error {
+				err := c.Patch(ctx, obj, patch, opts...)
+				b.show(obj, err)
+				return err
+			})
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
 			return b.write("delete "+kindOf(obj), func() error {

@@ -101,9 +101,8 @@ func (r *NodeReconciler) shownAlone(ctx context.Context, created []crd.Block) er
 // else won it.
 func (r *NodeReconciler) claimOne(ctx context.Context, o *observation, f ipalloc.Family, pools []*crd.Pool) (crd.Block, *crd.Pool, error) {
 	cidr, pool, err := r.Ledger.Claim(f, o.name, pools)
-	if errors.Is(err, ipalloc.ErrExhausted) && !r.isStarving(o.name) {
+	if errors.Is(err, ipalloc.ErrExhausted) && r.addStarving(o.name, pools) {
 		// What comes free from now on wakes it; what just did is found now.
-		r.setStarving(o.name, true)
 		cidr, pool, err = r.Ledger.Claim(f, o.name, pools)
 	}
 	if err != nil {
@@ -178,7 +177,6 @@ func (r *NodeReconciler) resolveUnsure(ctx context.Context, node string) error {
 			continue
 		}
 		r.Ledger.Unclaim(node, cidr)
-		r.Recount() // somebody else may have found the pool exhausted meanwhile
 	}
 	return nil
 }
@@ -265,8 +263,7 @@ func (r *NodeReconciler) giveUp(ctx context.Context, o *observation, cidr netip.
 			return r.move(ctx, o, live, b)
 		}
 	}
-	obj.Finalizers = slices.DeleteFunc(obj.Finalizers, func(f string) bool { return f == v1alpha1.Finalizer })
-	if err := r.Metrics.wrote("PodIPBlock", "finalizer", client.IgnoreNotFound(r.Client.Update(ctx, obj))); err != nil {
+	if err := r.Metrics.wrote("PodIPBlock", "finalizer", client.IgnoreNotFound(r.Client.Patch(ctx, obj, dropFinalizer(obj)))); err != nil {
 		return fmt.Errorf("removing finalizer of block %s: %w", cidr, err)
 	}
 	if obj.DeletionTimestamp == nil {
@@ -277,7 +274,6 @@ func (r *NodeReconciler) giveUp(ctx context.Context, o *observation, cidr netip.
 	}
 	r.Ledger.Deleted(b)
 	r.Metrics.released(b)
-	r.WakeStarving()
 	return nil
 }
 

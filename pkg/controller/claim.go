@@ -60,7 +60,7 @@ func (l *Ledger) UnsureOf(node string) []netip.Prefix {
 // about it.
 func (l *Ledger) Unclaim(node string, cidr netip.Prefix) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	if i := slices.Index(l.unsure[node], cidr); i >= 0 {
 		l.forgetUnsure(node, i)
 	}
@@ -71,6 +71,6 @@ func (l *Ledger) Unclaim(node string, cidr netip.Prefix) {
 func (l *Ledger) unhold(node string, cidr netip.Prefix) {
 	_, exists := l.blocks[cidr]
 	if o, held := l.space.Owner(cidr); held && !exists && o.Node == node {
-		l.space.Release(cidr)
+		l.release(cidr)
 	}
 }

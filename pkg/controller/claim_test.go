@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -112,7 +113,7 @@ func TestReconcileStarvesAsSoonAsThePoolIsExhausted(t *testing.T) {
 	b.before = func(call string) {
 		if call == "patch CiliumNode" {
 			published = true
-			if !slices.Contains(b.r.Starving(), "n") {
+			if !slices.Contains(b.r.Starving([]string{"p"}), "n") {
 				t.Error("what comes free now wakes nobody")
 			}
 		}
@@ -159,7 +160,10 @@ func TestReconcileEndsTheDoubtAboutAClaim(t *testing.T) {
 func TestEndOfADoubtWakesTheStarving(t *testing.T) {
 	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/30"), publishing(ciliumNode("n", "")))
 	woken := 0
-	b.r.Recount = func() { woken++ }
+	if _, _, err := b.r.Ledger.Claim(ipalloc.IPv4, "n", b.r.Pools.Match(nil)); err != nil {
+		t.Fatal(err)
+	}
+	b.r.Ledger.Changed = func(freed, _ []netip.Prefix) { woken += len(freed) }
 	b.r.Ledger.Unsure("n", prefix("10.0.0.0/30"))
 	if err := b.r.resolveUnsure(t.Context(), "n"); err != nil {
 		t.Fatal(err)

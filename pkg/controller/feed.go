@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -46,8 +47,9 @@ type Feed struct {
 	CiliumPools *CiliumPools
 	// Mode is how CiliumNodes are read.
 	Mode ciliumnode.Mode
-	// Starving are the nodes to look at again when addresses come free.
-	Starving func() []string
+	// Starving are the nodes to look at again when addresses of one of the pools
+	// come free.
+	Starving func(pools []string) []string
 	Now      func() time.Time
 	// Await returns once the cluster has all kinds that are watched. Nil: it has.
 	Await func(context.Context) error
@@ -260,25 +262,22 @@ func (f *Feed) blockHandler(logger logr.Logger) toolscache.ResourceEventHandler 
 			if b, ok := read(obj); ok {
 				f.Ledger.Gone(b)
 				f.blockMoved(b)
-				f.WakeStarving()
 			}
 		})
 }
 
-// WakeStarving looks again at the nodes short of addresses, as some came free.
-func (f *Feed) WakeStarving() {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	for _, node := range f.Starving() {
-		f.nodes.AddAfter(request(node), wakeDelay)
+// Changed looks again at what pools say of their free blocks where those have
+// changed, and at the nodes that wait for blocks of a pool to which some came free.
+func (f *Feed) Changed(freed, taken []netip.Prefix) {
+	pools := f.Pools.Touching(freed)
+	if len(pools) > 0 {
+		f.mu.RLock()
+		for _, node := range f.Starving(pools) {
+			f.nodes.AddAfter(request(node), wakeDelay)
+		}
+		f.mu.RUnlock()
 	}
-}
-
-// Recount looks again at what pools say of their free blocks, and at the nodes
-// short of addresses, as CiliumNodes name others than before.
-func (f *Feed) Recount() {
-	f.WakeStarving()
-	for _, name := range f.Pools.Names() {
+	for _, name := range append(pools, f.Pools.Touching(taken)...) {
 		f.queuePool(name, poolStatusDelay)
 	}
 }
@@ -303,9 +302,7 @@ func (f *Feed) ciliumNode(cn *ciliumnode.Kept) {
 			f.queuePool(b.Pool, poolStatusDelay)
 		}
 	}()
-	if f.Ledger.ObservedNode(cn) {
-		f.Recount()
-	}
+	f.Ledger.ObservedNode(cn)
 	f.queueNode(cn.Name)
 }
 

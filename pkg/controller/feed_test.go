@@ -54,7 +54,7 @@ func TestFeedTakesInBeforeItQueues(t *testing.T) {
 	obj := blockObject("10.0.0.0/30", ipalloc.InService)
 	queued, known := 0, false
 	feed := NewFeed()
-	feed.Ledger, feed.Starving = readyLedger(), func() []string { return nil }
+	feed.Ledger, feed.Starving = readyLedger(), func([]string) []string { return nil }
 	feed.Pools = NewPools(defaults(), feed.Ledger)
 	look := listening{add: func(name string) {
 		queued++
@@ -163,7 +163,7 @@ func TestFeedWaitsForEveryWatch(t *testing.T) {
 				}
 				feed.Ledger, feed.Pools, feed.Now = ledger, NewPools(defaults(), ledger), noon
 				feed.Pods, feed.State = NewPods(), NewAgents(0)
-				feed.Starving = func() []string { return nil }
+				feed.Starving = func([]string) []string { return nil }
 				feed.nodes = listening{add: func(string) {}}
 				close(feed.connected)
 				begun := func() bool {

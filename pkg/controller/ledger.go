@@ -21,7 +21,8 @@ type Ledger struct {
 	space  *ipalloc.Space
 	ready  chan struct{}
 	blocks map[netip.Prefix]crd.Block
-	byNode map[string]map[netip.Prefix]struct{}
+	// byNode and byPool are the blocks of each node and of each pool.
+	byNode, byPool map[string]map[netip.Prefix]struct{}
 	// unsure are claims whose write was sent and not answered, by node. They
 	// stay taken, and the node's next claim tries the same block again, so that
 	// one need ends in one block.
@@ -32,6 +33,11 @@ type Ledger struct {
 	shownNow    chan struct{}
 
 	nodes nodeRecords
+
+	// Changed is told what came free, and what was taken other than by a claim,
+	// once the ledger has taken it in; nil: nobody is. It may ask the ledger.
+	Changed      func(freed, taken []netip.Prefix)
+	freed, taken []netip.Prefix // since it was told
 }
 
 // NewLedger is a ledger that has read nothing yet.
@@ -41,11 +47,30 @@ func NewLedger() *Ledger {
 		ready:    make(chan struct{}),
 		blocks:   map[netip.Prefix]crd.Block{},
 		byNode:   map[string]map[netip.Prefix]struct{}{},
+		byPool:   map[string]map[netip.Prefix]struct{}{},
 		unsure:   map[string][]netip.Prefix{},
 		shown:    map[types.UID]bool{},
 		gone:     map[types.UID]bool{},
 		shownNow: make(chan struct{}),
 		nodes:    newNodeRecords(),
+	}
+}
+
+// unlock ends a change of the ledger. Whatever came free by it is told here, and in
+// no other place, so that no node that waits for it is missed.
+func (l *Ledger) unlock() {
+	freed, taken := l.freed, l.taken
+	l.freed, l.taken = nil, nil
+	l.mu.Unlock()
+	if l.Changed != nil && len(freed)+len(taken) > 0 {
+		l.Changed(freed, taken)
+	}
+}
+
+// release lets go of what a block or a claim holds.
+func (l *Ledger) release(cidr netip.Prefix) {
+	if l.space.Release(cidr) {
+		l.freed = append(l.freed, cidr)
 	}
 }
 
@@ -72,7 +97,7 @@ func (l *Ledger) WaitReady(ctx context.Context) error {
 // Observed takes in a block that the watch shows.
 func (l *Ledger) Observed(b crd.Block) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	l.set(b)
 	if !l.shown[b.UID] {
 		l.shown[b.UID] = true
@@ -87,7 +112,7 @@ const maxGone = 1 << 16
 // Gone takes in a block that the watch shows to be deleted.
 func (l *Ledger) Gone(b crd.Block) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	if held, ok := l.blocks[b.CIDR]; ok && held.UID == b.UID {
 		l.tear(held)
 		l.drop(held)
@@ -105,7 +130,7 @@ func (l *Ledger) Gone(b crd.Block) {
 // has deleted it.
 func (l *Ledger) Deleted(b crd.Block) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	if held, ok := l.blocks[b.CIDR]; ok && held.UID == b.UID {
 		l.drop(held)
 	}
@@ -115,7 +140,7 @@ func (l *Ledger) Deleted(b crd.Block) {
 // watch shows it.
 func (l *Ledger) Wrote(b crd.Block) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	l.settle(b.CIDR)
 	if l.gone[b.UID] {
 		l.unhold(b.Node, b.CIDR)
@@ -132,8 +157,13 @@ func (l *Ledger) set(b crd.Block) {
 		if held.UID != b.UID {
 			l.drop(held)
 		}
+		l.unpool(held)
 	}
 	l.blocks[b.CIDR] = b
+	if l.byPool[b.Pool] == nil {
+		l.byPool[b.Pool] = map[netip.Prefix]struct{}{}
+	}
+	l.byPool[b.Pool][b.CIDR] = struct{}{}
 	if l.byNode[b.Node] == nil {
 		l.byNode[b.Node] = map[netip.Prefix]struct{}{}
 	}
@@ -169,9 +199,17 @@ func (l *Ledger) drop(b crd.Block) {
 		delete(l.byNode, b.Node)
 	}
 	delete(l.shown, b.UID)
-	l.space.Release(b.CIDR)
+	l.unpool(b)
+	l.release(b.CIDR)
 	// What the node's CiliumNode names of it is no longer covered.
 	l.setForeign(b.Node, l.foreignOf(b.Node))
+}
+
+func (l *Ledger) unpool(b crd.Block) {
+	delete(l.byPool[b.Pool], b.CIDR)
+	if len(l.byPool[b.Pool]) == 0 {
+		delete(l.byPool, b.Pool)
+	}
 }
 
 func (l *Ledger) tell() {
@@ -253,8 +291,8 @@ func (l *Ledger) PoolBlocks(pool string) iter.Seq[crd.Block] {
 	return func(yield func(crd.Block) bool) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		for _, b := range l.blocks {
-			if b.Pool == pool && !yield(b) {
+		for cidr := range l.byPool[pool] {
+			if !yield(l.blocks[cidr]) {
 				return
 			}
 		}

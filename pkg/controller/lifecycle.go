@@ -182,9 +182,7 @@ func (r *NodeReconciler) nodeGone(ctx context.Context, o *observation) error {
 	if len(o.blocks) == 0 {
 		o.families = nil
 		if o.view == nil {
-			if r.Ledger.ForgetNode(o.name) {
-				r.Recount()
-			}
+			r.Ledger.ForgetNode(o.name)
 			r.forget(o.name)
 			for _, f := range ipalloc.Families() {
 				r.Metrics.forget(o.name, f)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -53,11 +55,6 @@ type NodeReconciler struct {
 
 	// WaitShown waits until the watch has shown a block, as Ledger.WaitShown.
 	WaitShown func(context.Context, types.UID) error
-	// WakeStarving looks again at the nodes short of addresses.
-	WakeStarving func()
-	// Recount does too, and looks at what pools say of their free blocks.
-	Recount func()
-
 	// ShortageTaint is put on Nodes whose pods cannot get an address; "": none.
 	ShortageTaint string
 	// NodeCondition reports a shortage as a condition of the Node.
@@ -65,10 +62,12 @@ type NodeReconciler struct {
 	// Shadow: nothing is written; what would be is told.
 	Shadow bool
 
-	mu       sync.Mutex
-	losses   map[string]int
-	memory   map[string]*memory // by familyObservation.key
-	starving map[string]bool
+	mu     sync.Mutex
+	losses map[string]int
+	memory map[string]*memory // by familyObservation.key
+	// starving are the nodes short of addresses, and the pools that could give them
+	// some.
+	starving map[string]map[string]bool
 	// asked are the CiliumNodes whose agents were asked for a report.
 	asked map[string]types.UID
 	// putBack are the CiliumNodes put back of which the agent had reported what it
@@ -368,23 +367,42 @@ func (r *NodeReconciler) wasPutBack(v *ciliumnode.View) bool {
 	return r.putBack[v.Name] == v.UID
 }
 
-func (r *NodeReconciler) setStarving(node string, starving bool) {
+// setStarving notes which pools could give a node what it lacks.
+func (r *NodeReconciler) setStarving(node string, lacks bool, pools []*crd.Pool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !starving {
-		delete(r.starving, node)
-		return
+	delete(r.starving, node)
+	if lacks {
+		r.starve(node, pools)
 	}
+}
+
+// addStarving does, beside those noted before. It reports whether that is news.
+func (r *NodeReconciler) addStarving(node string, pools []*crd.Pool) (news bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.starve(node, pools)
+}
+
+func (r *NodeReconciler) starve(node string, pools []*crd.Pool) (news bool) {
 	if r.starving == nil {
-		r.starving = map[string]bool{}
+		r.starving = map[string]map[string]bool{}
 	}
-	r.starving[node] = true
+	if r.starving[node] == nil {
+		r.starving[node] = map[string]bool{}
+	}
+	for _, pool := range pools {
+		news = news || !r.starving[node][pool.Name]
+		r.starving[node][pool.Name] = true
+	}
+	return news
 }
 
 func (r *NodeReconciler) isStarving(node string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.starving[node]
+	_, starves := r.starving[node]
+	return starves
 }
 
 // Idle are the nodes that could do without a block.
@@ -400,13 +418,16 @@ func (r *NodeReconciler) Idle() []string {
 	return names
 }
 
-// Starving are the nodes that want more addresses than they could get.
-func (r *NodeReconciler) Starving() []string {
+// Starving are the nodes that want more addresses than they could get, and could
+// have them of one of the pools.
+func (r *NodeReconciler) Starving(pools []string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	names := make([]string, 0, len(r.starving))
-	for name := range r.starving {
-		names = append(names, name)
+	var names []string
+	for name, wants := range r.starving {
+		if slices.ContainsFunc(pools, func(pool string) bool { return wants[pool] }) {
+			names = append(names, name)
+		}
 	}
 	return names
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // nodeRecords is what the ledger remembers of CiliumNodes.
@@ -48,7 +49,7 @@ func newNodeRecords() nodeRecords {
 // what is taken because of it has changed.
 func (l *Ledger) ObservedNode(cn *ciliumnode.Kept) (changed bool) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	delete(l.nodes.gone, cn.Name)
 	l.nodes.seen[cn.Name] = cn
 	if reached(cn.ResourceVersion, l.nodes.written[cn.Name]) {
@@ -114,7 +115,7 @@ func (l *Ledger) Unwrite(name string) {
 // caller looked stays known.
 func (l *Ledger) ForgetNode(name string) (changed bool) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	if l.nodes.seen[name] != nil && !l.nodes.gone[name] {
 		return false
 	}
@@ -258,10 +259,32 @@ func (l *Ledger) setForeign(name string, taken []netip.Prefix) (changed bool) {
 	for _, p := range old {
 		l.space.Unreserve(p)
 	}
+	l.taken = append(l.taken, l.missingFrom(old, taken)...)
+	l.freed = append(l.freed, l.missingFrom(taken, old)...)
 	if len(taken) == 0 {
 		delete(l.nodes.foreign, name)
 	} else {
 		l.nodes.foreign[name] = taken
 	}
 	return true
+}
+
+// missingFrom are those of list that are not in sorted, and that no block or claim
+// has anyway: a node's own blocks, which its podCIDRs name as well, change nothing.
+func (l *Ledger) missingFrom(sorted, list []netip.Prefix) []netip.Prefix {
+	var out []netip.Prefix
+	for _, p := range list {
+		if _, there := slices.BinarySearchFunc(sorted, p, netip.Prefix.Compare); !there && !l.isHeld(p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// isHeld reports whether a block or a claim has the whole of p.
+func (l *Ledger) isHeld(p netip.Prefix) bool {
+	if _, held := l.space.Owner(p); held {
+		return true
+	}
+	return slices.ContainsFunc(l.space.Overlapping(p), func(h ipalloc.Held) bool { return ipalloc.Contains(h.CIDR, p) })
 }

@@ -59,7 +59,7 @@ func New(c Connections, s Settings) (*Operator, error) {
 	feed.Ledger, feed.Pools, feed.Pods, feed.State = ledger, node.Pools, node.Pods, node.Agents
 	feed.CiliumPools = node.CiliumPools
 	feed.Starving, feed.Now, feed.Mode = node.Starving, c.Clock.Now, s.Mode
-	node.WakeStarving, node.Recount = feed.WakeStarving, feed.Recount
+	ledger.Changed = feed.Changed
 	return &Operator{
 		Node: node,
 		Pool: &PoolReconciler{

@@ -118,6 +118,21 @@ func (p *Pools) Get(name string) *crd.Pool {
 	return p.resolved[name]
 }
 
+// Touching are the pools one of whose CIDRs shares addresses with one of the
+// prefixes, sorted.
+func (p *Pools) Touching(prefixes []netip.Prefix) []string {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	var names []string
+	for name, pool := range p.resolved {
+		if slices.ContainsFunc(prefixes, pool.Touches) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // Invalid is what is wrong with the spec of a pool, or nil. Get tells whether the
 // pool serves nevertheless.
 func (p *Pools) Invalid(name string) error {

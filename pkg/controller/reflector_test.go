@@ -75,7 +75,7 @@ func TestReplaceForgetsAgents(t *testing.T) {
 // only deleted is not, and is remembered.
 func TestReplaceTellsCiliumNodesApart(t *testing.T) {
 	feed, queued := podBed()
-	feed.Ledger, feed.Starving = NewLedger(), func() []string { return nil }
+	feed.Ledger, feed.Starving = NewLedger(), func([]string) []string { return nil }
 	feed.Pools = NewPools(defaults(), feed.Ledger)
 	s := feed.ciliumNodeStore()
 	of := func(name string, uid types.UID, version string) any {

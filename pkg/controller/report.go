@@ -54,8 +54,12 @@ func (r *NodeReconciler) report(ctx context.Context, o *observation, plans []fam
 	lack, now := lacking(plans), r.Clock.Now()
 	var short [2]int
 	var waits []expand.Wait
+	var missed []*crd.Pool // which could give what is lacking
 	for _, p := range plans {
 		short[p.family] += p.lacks()
+		if p.lacks() > 0 {
+			missed = append(missed, p.pools...)
+		}
 		r.Metrics.short(o.name, p.family, short[p.family])
 		if p.paused == "" {
 			r.Metrics.waiting.set(&p, o.name, o.poolOf, now)
@@ -64,7 +68,7 @@ func (r *NodeReconciler) report(ctx context.Context, o *observation, plans []fam
 	}
 	r.Events.waits(o.node, waits)
 	r.Events.familyNotRun(o.node, o.notRun())
-	r.setStarving(o.name, lack != nil)
+	r.setStarving(o.name, lack != nil, missed)
 	if unselected {
 		lack = o.unselected(lack)
 	}

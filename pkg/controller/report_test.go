@@ -97,7 +97,7 @@ func TestPausedFamilyHidesNoShortage(t *testing.T) {
 	other := crd.NewBlock(prefix("fd00::/126"), "six", "m", "m-uid")
 	b := newBed(t, nodeObject(), paused, six, other, publishing(ciliumNode("n", "")))
 	b.settle()
-	if got := b.r.Starving(); !slices.Equal(got, []string{"n"}) {
+	if got := b.r.Starving([]string{"six"}); !slices.Equal(got, []string{"n"}) {
 		t.Errorf("nodes short of addresses: %v", got)
 	}
 }
