@@ -210,11 +210,10 @@ type PoolCIDR struct {
 	// +required
 	CIDR string `json:"cidr"`
 
-	// allocationPolicy says what nodes get of this range. Allocate: new blocks, as
-	// they need them. Cordon: no new blocks; those that nodes hold keep serving.
+	// allocationPolicy says what nodes get of this range. Allocate, the default: new
+	// blocks, as they need them. Cordon: no new blocks; those that nodes hold keep serving.
 	// Drain: no new blocks, and those that nodes hold move off: each node first gets a
 	// replacement, then gives the old block back as its pods go.
-	// +kubebuilder:default=Allocate
 	// +optional
 	AllocationPolicy AllocationPolicy `json:"allocationPolicy,omitempty"`
 }

@@ -119,12 +119,6 @@ func setDefaults(obj client.Object) {
 		obj.Status.Phase = cmp.Or(obj.Status.Phase, v1alpha1.PhaseInService)
 	case *v1alpha1.PodIPPool:
 		obj.Spec.ReservedBlockPolicy = cmp.Or(obj.Spec.ReservedBlockPolicy, v1alpha1.SkipReservedBlocks)
-		if obj.Spec.IPv4 != nil {
-			setPolicies(obj.Spec.IPv4.CIDRs)
-		}
-		if obj.Spec.IPv6 != nil {
-			setPolicies(obj.Spec.IPv6.CIDRs)
-		}
 	}
 }
 
@@ -172,14 +166,6 @@ func (a *API) replace(k Kind, key string, old, obj client.Object) client.Object 
 	}
 	a.put(k, key, old, obj)
 	return obj
-}
-
-func setPolicies(cidrs []v1alpha1.PoolCIDR) {
-	for i := range cidrs {
-		if cidrs[i].AllocationPolicy == "" {
-			cidrs[i].AllocationPolicy = v1alpha1.AllocationAllocate
-		}
-	}
 }
 
 // Delete deletes an object, or, where it has finalizers, asks for it.
