@@ -36,6 +36,8 @@ var seldom = map[string]string{
 	"list ciliumnodes.cilium.io":      "likewise",
 	"list podippools.cilium-pool.io":  "likewise",
 	"list podipblocks.cilium-pool.io": "likewise",
+
+	"list servicecidrs.networking.k8s.io": "likewise",
 }
 
 // process is the operator as the Deployment would start it.

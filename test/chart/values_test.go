@@ -147,6 +147,8 @@ func TestFlagsAndValues(t *testing.T) {
 		delete(want, notOfTheChart)
 	}
 	want["leader-elect-namespace"] = namespace
+	want["health-probe-bind-address"] = "127.0.0.1" + want["health-probe-bind-address"] // on the host network
+	want["startup-taints"] = strings.Trim(want["startup-taints"], "[]")
 	got := argsOf(t)
 	for name := range got {
 		got[name] = canonical(got[name])
