@@ -70,7 +70,9 @@ func (c *check) rest(b *crd.Block, n *node) {
 func (c *check) restOf(b *crd.Block) time.Duration {
 	rest := c.Cooldown
 	if p := c.specOf[b.Pool]; p != nil && p.Spec.Cooldown != nil {
-		rest = p.Spec.Cooldown.Duration
+		if own, err := p.Spec.Cooldown.Parse(); err == nil { // else the pool is invalid, which is a finding of its own
+			rest = own
+		}
 	}
 	if b.Reason == expand.NodeGone {
 		rest = max(rest, c.NodeGoneCooldown)

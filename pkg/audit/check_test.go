@@ -263,7 +263,7 @@ func checksBlocks() map[string]checkTest {
 		},
 		"rests long, as its pool says": {spoil: func(w world) {
 			third(w)
-			w.Pools[0].Spec.Cooldown = &metav1.Duration{Duration: time.Hour}
+			w.Pools[0].Spec.Cooldown = new(v1alpha1.Duration("1h"))
 			w.phase("10.0.0.16-29", ipalloc.CoolingDown, expand.Returned, now.Add(-time.Hour))
 		}},
 		"rests after its Node": {spoil: func(w world) {

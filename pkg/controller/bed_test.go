@@ -195,7 +195,11 @@ func (b *bed) hooks() interceptor.Funcs {
 			})
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
-			return b.write("patch "+kindOf(obj), func() error { return c.Patch(ctx, obj, patch, opts...) })
+			return b.write("patch "+kindOf(obj), func() error {
+				err := c.Patch(ctx, obj, patch, opts...)
+				b.show(obj, err)
+				return err
+			})
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
 			return b.write("delete "+kindOf(obj), func() error {

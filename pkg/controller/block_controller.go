@@ -47,8 +47,7 @@ func (r *BlockReconciler) Reconcile(ctx context.Context, req reconcile.Request) 
 	}
 	if !b.Finalized && b.Phase != ipalloc.CoolingDown {
 		obj = obj.DeepCopy()
-		obj.Finalizers = append(obj.Finalizers, v1alpha1.Finalizer)
-		return lostRace(r.Metrics.wrote("PodIPBlock", "finalizer", client.IgnoreNotFound(r.Client.Update(ctx, obj))))
+		return lostRace(r.Metrics.wrote("PodIPBlock", "finalizer", client.IgnoreNotFound(r.Client.Patch(ctx, obj, addFinalizer(obj)))))
 	}
 	return lostRace(r.conflict(ctx, obj, b))
 }

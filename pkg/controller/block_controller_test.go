@@ -29,7 +29,7 @@ func withoutFinalizer(obj *v1alpha1.PodIPBlock) *v1alpha1.PodIPBlock {
 }
 
 func TestBlockFinalizer(t *testing.T) {
-	add := []string{"update PodIPBlock"}
+	add := []string{"patch PodIPBlock"}
 	tests := map[string]struct {
 		obj    *v1alpha1.PodIPBlock
 		paused bool

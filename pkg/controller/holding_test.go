@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -28,7 +27,7 @@ func draining(m v1alpha1.MaintenancePolicy) *v1alpha1.PodIPPool {
 
 // nightly is open for an hour, ten hours after noon.
 func nightly() v1alpha1.MaintenancePolicy {
-	return v1alpha1.MaintenancePolicy{Windows: []v1alpha1.MaintenanceWindow{{Schedule: "0 22 * * *", Duration: metav1.Duration{Duration: time.Hour}}}}
+	return v1alpha1.MaintenancePolicy{Windows: []v1alpha1.MaintenanceWindow{{Schedule: "0 22 * * *", Duration: "1h"}}}
 }
 
 // threeBlocks are a node's, of the range that drains: just enough for it.

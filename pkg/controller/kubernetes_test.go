@@ -91,7 +91,7 @@ func TestKubernetesGivesUpWhatWasNotTold(t *testing.T) {
 	for _, dies := range []bool{true, false} {
 		version := b.ciliumNode().ResourceVersion
 		b.fate = func(write string) fate {
-			if write != "update PodIPBlock" { // of the finalizer
+			if write != "patch PodIPBlock" { // of the finalizer
 				return done
 			}
 			if b.ciliumNode().ResourceVersion == version {

@@ -121,7 +121,7 @@ func TestMultiPoolReturnedBlockRests(t *testing.T) {
 			switch call {
 			case "update PodIPBlock status":
 				version = b.ciliumNode().ResourceVersion
-			case "delete PodIPBlock", "update PodIPBlock":
+			case "delete PodIPBlock", "patch PodIPBlock":
 				if b.ciliumNode().ResourceVersion == version {
 					b.t.Error("the block goes though an old patch could still publish it")
 				}

@@ -293,7 +293,7 @@ func TestReconcileGivesUpAfterTheCiliumNodeMoved(t *testing.T) {
 			switch call {
 			case "update PodIPBlock status":
 				version = b.ciliumNode().ResourceVersion
-			case "update PodIPBlock":
+			case "patch PodIPBlock":
 				if version == "" || b.ciliumNode().ResourceVersion == version {
 					t.Error("the block goes though an old patch could still publish it")
 				}

@@ -90,9 +90,10 @@ func lostRace(err error) (reconcile.Result, error) {
 // blocks are gone. It reports whether the pool is gone with it.
 func (r *PoolReconciler) finalize(ctx context.Context, obj *v1alpha1.PodIPPool, empty bool) (bool, error) {
 	has := slices.Contains(obj.Finalizers, v1alpha1.Finalizer)
+	var patch client.Patch
 	switch {
 	case obj.DeletionTimestamp == nil && !has:
-		obj.Finalizers = append(obj.Finalizers, v1alpha1.Finalizer)
+		patch = addFinalizer(obj)
 	case obj.DeletionTimestamp != nil && has && empty:
 		left := &v1alpha1.PodIPBlockList{}
 		if err := r.Live.List(ctx, left, client.MatchingFields{"spec.poolName": obj.Name}, client.Limit(1)); err != nil {
@@ -101,11 +102,11 @@ func (r *PoolReconciler) finalize(ctx context.Context, obj *v1alpha1.PodIPPool, 
 		if len(left.Items) > 0 {
 			return false, nil
 		}
-		obj.Finalizers = slices.DeleteFunc(obj.Finalizers, func(f string) bool { return f == v1alpha1.Finalizer })
+		patch = dropFinalizer(obj)
 	default:
 		return obj.DeletionTimestamp != nil && !has, nil
 	}
-	if err := r.Metrics.wrote("PodIPPool", "finalizer", r.Client.Update(ctx, obj)); err != nil {
+	if err := r.Metrics.wrote("PodIPPool", "finalizer", r.Client.Patch(ctx, obj, patch)); err != nil {
 		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 	}
 	return obj.DeletionTimestamp != nil, nil

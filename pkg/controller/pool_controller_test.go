@@ -37,10 +37,10 @@ func finalized(obj *v1alpha1.PodIPPool) *v1alpha1.PodIPPool {
 
 // A pool that goes in the midst of a look is looked at as it was, or not at all.
 func TestPoolGoesMeanwhile(t *testing.T) {
-	for name, call := range map[string]string{"before its finalizer": "update PodIPPool", "before its status": "update PodIPPool status"} {
+	for name, call := range map[string]string{"before its finalizer": "patch PodIPPool", "before its status": "update PodIPPool status"} {
 		t.Run(name, func(t *testing.T) {
 			pool := podIPPool("p", 1, "10.0.0.0/28")
-			if call != "update PodIPPool" {
+			if call != "patch PodIPPool" {
 				pool = finalized(pool)
 			}
 			b := newBed(t, pool)

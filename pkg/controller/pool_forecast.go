@@ -103,8 +103,7 @@ func noteHeld(old *v1alpha1.PodIPPoolStatus, f ipalloc.Family, s *v1alpha1.Famil
 func foresee(old, s *v1alpha1.PodIPPoolStatus, pool *crd.Pool, u poolUsage, now time.Time) []Foresight {
 	expected := meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolExhaustedSoon)
 	var seen []Foresight
-	s.Room = ""
-	room := int64(math.MaxInt64)
+	s.RoomNodes = nil
 	for _, fu := range u.families {
 		family := s.IPv4
 		if fu.family == ipalloc.IPv6 {
@@ -113,8 +112,9 @@ func foresee(old, s *v1alpha1.PodIPPoolStatus, pool *crd.Pool, u poolUsage, now 
 		noteHeld(old, fu.family, family, now)
 		f := Foresee(now, pool, fu.family, family.History, family.Blocks.Free, expected)
 		seen = append(seen, f)
-		room = min(room, f.Room)
-		s.Room = short(room)
+		if s.RoomNodes == nil || f.Room < *s.RoomNodes {
+			s.RoomNodes = &f.Room
+		}
 	}
 	return seen
 }

@@ -241,7 +241,7 @@ func TestRoomIsWhatANewNodeTakes(t *testing.T) {
 		t.Errorf("a new node has got %d blocks, %d were foreseen", got, want)
 	}
 	b.poolLook()
-	if s := b.pool().Status; s.Room != "20" { // 64 blocks, 3 of them held
-		t.Errorf("there is room for %q nodes, want 20", s.Room)
+	if s := b.pool().Status; s.RoomNodes == nil || *s.RoomNodes != 20 { // 64 blocks, 3 of them held
+		t.Errorf("there is room for %v nodes, want 20", s.RoomNodes)
 	}
 }

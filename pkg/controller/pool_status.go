@@ -158,8 +158,7 @@ func sum(a, b int64) int64 { return saturate(uint64(a) + uint64(b)) }
 // fill writes the counts into a status.
 func (u poolUsage) fill(s *v1alpha1.PodIPPoolStatus) {
 	s.Nodes = int32(min(len(u.nodes), math.MaxInt32))
-	s.IPv4, s.IPv6 = nil, nil
-	var blocks, full []string
+	s.IPv4, s.IPv6, s.UtilizationPercent = nil, nil, nil
 	for _, f := range u.families {
 		status := f.status
 		if f.family == ipalloc.IPv4 {
@@ -168,28 +167,19 @@ func (u poolUsage) fill(s *v1alpha1.PodIPPoolStatus) {
 			s.IPv6 = &status
 		}
 		held := status.Blocks.InService + status.Blocks.Draining + status.Blocks.CoolingDown
-		blocks = append(blocks, fmt.Sprintf("%d/%s", held, short(status.Blocks.Total)))
-		full = append(full, percent(held, status.Blocks.Total))
+		if share := Percent(held, status.Blocks.Total); s.UtilizationPercent == nil || share > *s.UtilizationPercent {
+			s.UtilizationPercent = &share
+		}
 	}
-	s.Blocks, s.Full = strings.Join(blocks, " "), strings.Join(full, " ")
 }
 
-// short writes large counts as powers of two, as those of IPv6 are.
-func short(n int64) string {
-	if n < 1<<20 {
-		return fmt.Sprint(n)
+// Percent is the share that part has of whole, rounded down: 100 is all of it, and
+// more. Nothing is wholly taken.
+func Percent(part, whole int64) int32 {
+	if part >= whole {
+		return 100
 	}
-	if n == math.MaxInt64 {
-		return ">2^62"
-	}
-	return fmt.Sprintf("2^%d", int(math.Log2(float64(n))))
-}
-
-func percent(part, whole int64) string {
-	if whole == 0 {
-		return "100%"
-	}
-	return fmt.Sprintf("%d%%", int(math.Ceil(100*float64(part)/float64(whole))))
+	return int32(min(99, 100*float64(part)/float64(whole)))
 }
 
 // setConditions derives the conditions of a pool.

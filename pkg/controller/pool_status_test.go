@@ -1,9 +1,11 @@
 package controller
 
 import (
+	"encoding/json"
 	"errors"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,47 +50,47 @@ func TestPoolCounts(t *testing.T) {
 	}{
 		"untouched": {
 			pool: podIPPool("p", 1, "10.0.0.0/28"),
-			want: v1alpha1.PodIPPoolStatus{Blocks: "0/4", Full: "0%", IPv4: &v1alpha1.FamilyStatus{
+			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(0)), IPv4: &v1alpha1.FamilyStatus{
 				Blocks: v1alpha1.StateCounts{Total: 4, Free: 4}, Addresses: v1alpha1.StateCounts{Total: 8, Free: 8},
 			}},
 		},
 		"a block in each phase, and one of another pool": {
 			pool:   podIPPool("p", 1, "10.0.0.0/28"),
 			blocks: []crd.Block{block("10.0.0.0/30", "p", "a", 1), leaving, resting, block("10.9.0.0/30", "q", "c", 9)},
-			want: v1alpha1.PodIPPoolStatus{Blocks: "3/4", Full: "75%", Nodes: 2, IPv4: &v1alpha1.FamilyStatus{
+			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(75)), Nodes: 2, IPv4: &v1alpha1.FamilyStatus{
 				Blocks:    v1alpha1.StateCounts{Total: 4, InService: 1, Draining: 1, CoolingDown: 1, Free: 1},
 				Addresses: v1alpha1.StateCounts{Total: 8, InService: 2, Draining: 2, CoolingDown: 2, Free: 2},
 			}},
 		},
 		"a block that overlaps a reserved range is none": {
 			pool: reserving,
-			want: v1alpha1.PodIPPoolStatus{Blocks: "0/2", Full: "0%", IPv4: &v1alpha1.FamilyStatus{
+			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(0)), IPv4: &v1alpha1.FamilyStatus{
 				Blocks: v1alpha1.StateCounts{Total: 2, Free: 2}, Addresses: v1alpha1.StateCounts{Total: 4, Free: 4},
 			}},
 		},
 		"but for one that was held before": {
 			pool:   reserving,
 			blocks: []crd.Block{block("10.0.0.4/30", "p", "a", 1)},
-			want: v1alpha1.PodIPPoolStatus{Blocks: "1/3", Full: "34%", Nodes: 1, IPv4: &v1alpha1.FamilyStatus{
+			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(33)), Nodes: 1, IPv4: &v1alpha1.FamilyStatus{
 				Blocks: v1alpha1.StateCounts{Total: 3, InService: 1, Free: 2}, Addresses: v1alpha1.StateCounts{Total: 5, InService: 1, Free: 4},
 			}},
 		},
 		"the remainder of a block": {
 			pool: edited(reserving, func(s *v1alpha1.PodIPPoolSpec) { s.ReservedBlockPolicy = v1alpha1.PublishRemainder }),
-			want: v1alpha1.PodIPPoolStatus{Blocks: "0/3", Full: "0%", IPv4: &v1alpha1.FamilyStatus{
+			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(0)), IPv4: &v1alpha1.FamilyStatus{
 				Blocks: v1alpha1.StateCounts{Total: 3, Free: 3}, Addresses: v1alpha1.StateCounts{Total: 5, Free: 5},
 			}},
 		},
 		"what drains is not free": {
 			pool:   draining,
 			blocks: []crd.Block{block("10.0.0.8/30", "p", "a", 1)},
-			want: v1alpha1.PodIPPoolStatus{Blocks: "1/4", Full: "25%", Nodes: 1, IPv4: &v1alpha1.FamilyStatus{
+			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(25)), Nodes: 1, IPv4: &v1alpha1.FamilyStatus{
 				Blocks: v1alpha1.StateCounts{Total: 4, InService: 1, Free: 1}, Addresses: v1alpha1.StateCounts{Total: 8, InService: 2, Free: 2},
 			}},
 		},
 		"dual stack, and more than can be counted": {
 			pool: dual,
-			want: v1alpha1.PodIPPoolStatus{Blocks: "0/4 0/>2^62", Full: "0% 0%",
+			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(0)),
 				IPv4: &v1alpha1.FamilyStatus{
 					Blocks: v1alpha1.StateCounts{Total: 4, Free: 4}, Addresses: v1alpha1.StateCounts{Total: 8, Free: 8},
 				},
@@ -214,17 +216,31 @@ func TestPoolConditionsAtRest(t *testing.T) {
 	}
 }
 
-func TestShortCounts(t *testing.T) {
-	for n, want := range map[int64]string{
-		0: "0", 256: "256", 1<<20 - 1: "1048575", 1 << 20: "2^20", 1 << 40: "2^40", math.MaxInt64: ">2^62",
+// A pool that is not full must not look it.
+func TestPercent(t *testing.T) {
+	for _, test := range []struct {
+		part, whole int64
+		want        int32
+	}{
+		{0, 1000, 0}, {1, 1000, 0}, {10, 1000, 1}, {500, 1000, 50}, {999, 1000, 99}, {4095, 4096, 99}, {1000, 1000, 100},
+		{1001, 1000, 100}, {0, 0, 100}, {math.MaxInt64 - 1, math.MaxInt64, 99}, {0, math.MaxInt64, 0},
 	} {
-		if got := short(n); got != want {
-			t.Errorf("short(%d) = %s, want %s", n, got, want)
+		if got := Percent(test.part, test.whole); got != test.want {
+			t.Errorf("Percent(%d, %d) = %d, want %d", test.part, test.whole, got, test.want)
 		}
 	}
-	for part, want := range map[int64]string{0: "0%", 1: "1%", 999: "100%", 500: "50%", 1000: "100%"} {
-		if got := percent(part, 1000); got != want {
-			t.Errorf("percent(%d, 1000) = %s, want %s", part, got, want)
+}
+
+// Counts of zero are counts: they are written, so that people see them.
+func TestZeroIsWritten(t *testing.T) {
+	status := statusOf(t, podIPPool("p", 1, "10.0.0.0/28"))
+	body, err := json.Marshal(status)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"nodes":0`, `"utilizationPercent":0`, `"inService":0`} {
+		if !strings.Contains(string(body), want) {
+			t.Errorf("no %s in %s", want, body)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func TestPoolsSetReportsWhatMatters(t *testing.T) {
 		t.Error("a new pool is no news")
 	}
 	status := obj.DeepCopy()
-	status.Status.Blocks, status.ResourceVersion = "1/4", "9"
+	status.Status.Nodes, status.ResourceVersion = 1, "9"
 	if pools.Set(status) {
 		t.Error("a write of the status is news")
 	}

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
@@ -22,7 +21,7 @@ func TestPublishedThereAndBack(t *testing.T) {
 	p.ReclaimDisabled, p.ReclaimPercent, p.IdleFor, p.PressurePercent = true, 41, 5*time.Second, 88
 	p.AckHold, p.AckTimeout = 31*time.Second, 121*time.Second
 	s.Defaults.Cooldown, s.Defaults.NodeGoneCooldown, s.Defaults.Maintenance.BlocksPerHour = 7*time.Second, 8*time.Minute, 9
-	s.Windows = []v1alpha1.MaintenanceWindow{{Schedule: "0 22 * * *", Duration: metav1.Duration{Duration: 6 * time.Hour}, TimeZone: "UTC"}}
+	s.Windows = []v1alpha1.MaintenanceWindow{{Schedule: "0 22 * * *", Duration: "6h", TimeZone: "UTC"}}
 	s.AgentNamespace, s.AgentSelector, s.AgentSettle = "cilium", labels.SelectorFromSet(labels.Set{"app": "agent"}), 2*time.Second
 	s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool, s.ExhaustionHorizon = 1, 2, 3*time.Hour
 	s.StartupTaints = []string{"c"}

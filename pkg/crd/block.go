@@ -1,6 +1,7 @@
 package crd
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -127,12 +128,14 @@ func NewBlock(cidr netip.Prefix, pool, node string, nodeUID types.UID) *v1alpha1
 	}
 }
 
-// SetBlockPhase sets the condition of phase and removes that of the other one;
+// SetBlockPhase sets the phase and its condition and removes that of the other one;
 // in service a block has neither. Since when a block is in its phase does not
 // move with the reason. It reports whether anything changed.
 func SetBlockPhase(obj *v1alpha1.PodIPBlock, phase ipalloc.Phase, reason expand.Reason, message string, now time.Time) bool {
 	conditions := &obj.Status.Conditions
-	changed := false
+	name := phaseName(phase)
+	changed := cmp.Or(obj.Status.Phase, v1alpha1.PhaseInService) != name
+	obj.Status.Phase = name
 	for _, other := range []ipalloc.Phase{ipalloc.Draining, ipalloc.CoolingDown} {
 		if other != phase {
 			changed = meta.RemoveStatusCondition(conditions, conditionOf(other)) || changed
@@ -166,6 +169,16 @@ func SetBlockHeld(obj *v1alpha1.PodIPBlock, why expand.WaitReason, message strin
 		Type: v1alpha1.BlockDraining, Status: metav1.ConditionFalse, ObservedGeneration: obj.Generation,
 		LastTransitionTime: metav1.NewTime(roundUp(now)), Reason: reason, Message: message,
 	})
+}
+
+func phaseName(phase ipalloc.Phase) v1alpha1.BlockPhase {
+	switch phase {
+	case ipalloc.Draining:
+		return v1alpha1.PhaseDraining
+	case ipalloc.CoolingDown:
+		return v1alpha1.PhaseCoolingDown
+	}
+	return v1alpha1.PhaseInService
 }
 
 func conditionOf(phase ipalloc.Phase) string {

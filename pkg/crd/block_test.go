@@ -161,6 +161,9 @@ func TestSetBlockPhase(t *testing.T) {
 		if got := crd.SetBlockPhase(obj, s.phase, s.reason, "why", s.at); got != s.changed {
 			t.Errorf("step %d: changed is %v", i, got)
 		}
+		if want := map[ipalloc.Phase]v1alpha1.BlockPhase{ipalloc.Draining: "Draining", ipalloc.CoolingDown: "CoolingDown"}[s.phase]; obj.Status.Phase != inServiceOr(want) {
+			t.Errorf("step %d: phase %s", i, obj.Status.Phase)
+		}
 		if diff := cmp.Diff(append([]metav1.Condition{}, s.want...), append([]metav1.Condition{}, obj.Status.Conditions...)); diff != "" {
 			t.Errorf("step %d: %s", i, diff)
 		}
@@ -169,6 +172,13 @@ func TestSetBlockPhase(t *testing.T) {
 	if err != nil || b.Phase != ipalloc.Draining || b.Reason != expand.Deleted || !b.Since.Equal(later) {
 		t.Errorf("read back: %+v, %v", b, err)
 	}
+}
+
+func inServiceOr(phase v1alpha1.BlockPhase) v1alpha1.BlockPhase {
+	if phase == "" {
+		return v1alpha1.PhaseInService
+	}
+	return phase
 }
 
 func TestNewBlock(t *testing.T) {

@@ -52,7 +52,12 @@ func WindowsFrom(specs []v1alpha1.MaintenanceWindow, path *field.Path) (*window.
 	var windows []window.Window
 	var problems field.ErrorList
 	for i, s := range specs {
-		w, err := window.Parse(s.Schedule, s.Duration.Duration, s.TimeZone)
+		length, err := s.Duration.Parse()
+		if err != nil {
+			problems = append(problems, field.Invalid(path.Index(i).Child("duration"), s.Duration, err.Error()))
+			continue
+		}
+		w, err := window.Parse(s.Schedule, length, s.TimeZone)
 		if err != nil {
 			problems = append(problems, field.Invalid(path.Index(i), s.Schedule, err.Error()))
 			continue

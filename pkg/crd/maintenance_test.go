@@ -16,7 +16,7 @@ import (
 func windows(list ...string) []v1alpha1.MaintenanceWindow {
 	var out []v1alpha1.MaintenanceWindow
 	for _, schedule := range list {
-		out = append(out, v1alpha1.MaintenanceWindow{Schedule: schedule, Duration: metav1.Duration{Duration: time.Hour}})
+		out = append(out, v1alpha1.MaintenanceWindow{Schedule: schedule, Duration: "1h"})
 	}
 	return out
 }

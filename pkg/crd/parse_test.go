@@ -30,8 +30,8 @@ func TestPoolFrom(t *testing.T) {
 		IPv6:     ipv6(122, "fd00:10::/48"),
 		Reserved: reserve("100.162.224.0/28", "100.162.224.16/28", "fd00:10::/64"),
 		Expand:   v1alpha1.ExpandPolicy{ThresholdPercent: ptr[int32](90), MaxBlocksPerNode: ptr[int32](3)},
-		Reclaim:  v1alpha1.ReclaimPolicy{IdleFor: &metav1.Duration{Duration: time.Hour}, Disabled: true},
-		Cooldown: &metav1.Duration{Duration: time.Hour},
+		Reclaim:  v1alpha1.ReclaimPolicy{IdleFor: ptr[v1alpha1.Duration]("1h"), Disabled: true},
+		Cooldown: ptr[v1alpha1.Duration]("1h"),
 	})
 	obj.UID, obj.Generation, obj.DeletionTimestamp = "u", 7, ptr(birth(2))
 	got := poolFrom(t, obj)

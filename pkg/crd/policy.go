@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -78,13 +77,17 @@ func setInt(to *int, from *int32, lowest, highest int32, path *field.Path) field
 	return nil
 }
 
-func setDuration(to *time.Duration, from *metav1.Duration, highest time.Duration, path *field.Path) field.ErrorList {
+func setDuration(to *time.Duration, from *v1alpha1.Duration, highest time.Duration, path *field.Path) field.ErrorList {
 	if from == nil {
 		return nil
 	}
-	if from.Duration < 0 || from.Duration > highest {
-		return field.ErrorList{field.Invalid(path, from.Duration.String(), fmt.Sprintf("must be from 0s to %s. Until then the operator uses its default, %s", highest, *to))}
+	d, err := from.Parse()
+	switch {
+	case err != nil:
+		return field.ErrorList{field.Invalid(path, *from, fmt.Sprintf("%s. Until then the operator uses its default, %s", err, *to))}
+	case d > highest:
+		return field.ErrorList{field.Invalid(path, *from, fmt.Sprintf("must be from 0s to %s. Until then the operator uses its default, %s", v1alpha1.NewDuration(highest), *to))}
 	}
-	*to = from.Duration
+	*to = d
 	return nil
 }

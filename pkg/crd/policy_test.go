@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -61,13 +60,13 @@ func TestWrongPolicyDoesNotStopAPool(t *testing.T) {
 		},
 		"out of bounds, as in an object older than the bounds": {
 			expand:  v1alpha1.ExpandPolicy{ThresholdPercent: ptr[int32](0), MinFree: ptr[int32](-1), MaxBlocksPerNode: ptr[int32](1025)},
-			reclaim: v1alpha1.ReclaimPolicy{ThresholdPercent: ptr[int32](100), IdleFor: &metav1.Duration{Duration: -time.Second}},
+			reclaim: v1alpha1.ReclaimPolicy{ThresholdPercent: ptr[int32](100), IdleFor: ptr[v1alpha1.Duration]("-1s")},
 			problems: []string{
 				"spec.expand.thresholdPercent: Invalid value: 0: must be from 1 to 100. Until then the operator uses its default, 80",
 				"spec.expand.minFree: Invalid value: -1: must be from 0 to 4096",
 				"spec.expand.maxBlocksPerNode: Invalid value: 1025: must be from 1 to 1024",
 				"spec.reclaim.thresholdPercent: Invalid value: 100: must be from 0 to 99",
-				`spec.reclaim.idleFor: Invalid value: "-1s": must be from 0s to 168h0m0s. Until then the operator uses its default, 10m0s`,
+				`spec.reclaim.idleFor: Invalid value: "-1s": is not a duration in whole h, m, s or ms: write it like 90s, 1m or 1h30m. Until then the operator uses its default, 10m0s`,
 			},
 		},
 	}
@@ -101,9 +100,9 @@ func TestWrongPolicyDoesNotStopAPool(t *testing.T) {
 }
 
 func TestWrongCooldownDoesNotStopAPool(t *testing.T) {
-	spec := v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/16"), Cooldown: &metav1.Duration{Duration: 25 * time.Hour}}
+	spec := v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/16"), Cooldown: ptr[v1alpha1.Duration]("25h")}
 	p := pool(t, spec)
-	checkProblems(t, p.PolicyProblem, []string{`spec.cooldown: Invalid value: "25h0m0s": must be from 0s to 24h0m0s. Until then the operator uses its default, 1m0s`})
+	checkProblems(t, p.PolicyProblem, []string{`spec.cooldown: Invalid value: "25h": must be from 0s to 24h. Until then the operator uses its default, 1m0s`})
 	if p.Cooldown != time.Minute || p.NodeGoneCooldown != 10*time.Minute {
 		t.Errorf("cooldowns are %v and %v, want the defaults", p.Cooldown, p.NodeGoneCooldown)
 	}

@@ -166,7 +166,7 @@ func TestForFamily(t *testing.T) {
 // withholds what it reserves.
 func TestFrozenPool(t *testing.T) {
 	spec := v1alpha1.PodIPPoolSpec{IPv4: ipv4(99, "nonsense"), Reserved: []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.0/29"}, {CIDR: "what?"}}}
-	spec.Cooldown = &metav1.Duration{Duration: time.Hour}
+	spec.Cooldown = ptr[v1alpha1.Duration]("1h")
 	p := crd.FrozenPool(object("p", spec), defaults())
 	if _, ok := p.Cut(ipalloc.IPv4); ok || p.Serves(ipalloc.IPv4) {
 		t.Error("it gives blocks out")

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -30,7 +31,7 @@ func TestExplain(t *testing.T) {
 	tests := map[string][]string{
 		"podippool":                    {"KIND:       PodIPPool", "PodIPPool is a set of pod addresses for the nodes that a selector picks."},
 		"podippool.spec":               {"nodeSelector", "priority decides where several pools match a node"},
-		"podippool.spec.ipv4.cidrs":    {"drain stops new blocks from this range", "cidr is the range, in canonical form"},
+		"podippool.spec.ipv4.cidrs":    {"allocationPolicy says what nodes get of this range", "cidr is the range, in canonical form"},
 		"podippool.spec.expand":        {"expand says when a node gets another block", "minFree is how many addresses a node keeps free at least"},
 		"pip.status":                   {"Ready (the pool gives out what it says)"},
 		"podipblock":                   {"Creating it is the claim"},
@@ -55,26 +56,28 @@ func TestColumnsOfPools(t *testing.T) {
 	create(t, client, object(t, "PodIPPool", "new", ipv6Pool+"}"))
 	setStatus(t, client, pool, `
 observedGeneration: 1
-blocks: 12/256
-full: 5%
-room: "244"
-nodes: 7
+utilizationPercent: 0
+roomNodes: 0
+nodes: 0
+ipv4:
+  blocks: {total: 256, inService: 1, draining: 0, coolingDown: 0, free: 0}
+  addresses: {total: 7680, inService: 30, draining: 0, coolingDown: 0, free: 0}
 conditions:
 - {type: Overlapping, status: "False", reason: Apart, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}
 - {type: Ready, status: "True", reason: AllRight, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}
 - {type: ExhaustedSoon, status: "False", reason: Lasts, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}`)
 
 	want := []string{
-		"NAME PRIORITY BLOCKS FULL ROOM NODES READY REASON AGE",
-		"beijing 10 12/256 5% 244 7 True AllRight AGE",
-		"new 0 AGE",
+		"NAME PRIORITY BLOCK-SIZE NODES BLOCKS FREE FULL% ROOM READY REASON AGE",
+		"beijing 10 27 0 256 0 0 0 True AllRight AGE",
+		"new 0 122 AGE",
 	}
 	if diff := cmp.Diff(want, table(kubectl(t, "get", "pip"))); diff != "" {
 		t.Errorf("columns (-want +got):\n%s", diff)
 	}
 	want = []string{
-		"NAME PRIORITY BLOCKS FULL ROOM NODES READY REASON EXHAUSTED-SOON AGE",
-		"beijing 10 12/256 5% 244 7 True AllRight False AGE",
+		"NAME PRIORITY CIDR BLOCK-SIZE NODES BLOCKS FREE FULL% ROOM READY REASON IPV6-FREE EXHAUSTED-SOON AGE",
+		"beijing 10 10.20.0.0/16 27 0 256 0 0 0 True AllRight False AGE",
 	}
 	if diff := cmp.Diff(want, table(kubectl(t, "get", "pip", "beijing", "-o", "wide"))); diff != "" {
 		t.Errorf("wide columns (-want +got):\n%s", diff)
@@ -86,27 +89,62 @@ func TestColumnsOfBlocks(t *testing.T) {
 	draining := create(t, client, object(t, "PodIPBlock", "10.20.0.0-27", blockSpec("10.20.0.0/27", "beijing", "node-1")))
 	create(t, client, object(t, "PodIPBlock", "10.20.0.32-27", blockSpec("10.20.0.32/27", "beijing", "node-2")))
 	setStatus(t, client, draining, `
+phase: Draining
 conditions:
 - {type: Conflict, status: "False", reason: Apart, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}
 - {type: Draining, status: "True", reason: Reclaim, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}`)
 
 	want := []string{
-		"NAME CIDR POOL NODE STATE AGE",
-		"10.20.0.0-27 10.20.0.0/27 beijing node-1 Draining AGE",
-		"10.20.0.32-27 10.20.0.32/27 beijing node-2 AGE",
+		"NAME CIDR POOL NODE PHASE REASON AGE",
+		"10.20.0.0-27 10.20.0.0/27 beijing node-1 Draining Reclaim AGE",
+		"10.20.0.32-27 10.20.0.32/27 beijing node-2 InService AGE",
 	}
 	if diff := cmp.Diff(want, table(kubectl(t, "get", "pib"))); diff != "" {
 		t.Errorf("columns (-want +got):\n%s", diff)
 	}
-	want = []string{
-		"NAME CIDR POOL NODE STATE REASON AGE",
-		"10.20.0.0-27 10.20.0.0/27 beijing node-1 Draining Reclaim AGE",
-	}
-	if diff := cmp.Diff(want, table(kubectl(t, "get", "pib", "-o", "wide", "--field-selector", "spec.nodeName=node-1"))); diff != "" {
-		t.Errorf("wide columns (-want +got):\n%s", diff)
+	want = []string{"NAME CIDR POOL NODE PHASE REASON AGE", want[1]}
+	if diff := cmp.Diff(want, table(kubectl(t, "get", "pib", "--field-selector", "spec.nodeName=node-1"))); diff != "" {
+		t.Errorf("columns of one node (-want +got):\n%s", diff)
 	}
 	if got := kubectl(t, "get", "cilium-pool", "-o", "name"); !strings.Contains(got, "podipblock.cilium-pool.io/10.20.0.0-27") {
 		t.Errorf("category cilium-pool lists %q", got)
+	}
+}
+
+// A block in service says so though no status of it was ever written: what is read,
+// listed and watched has the default, and an apply of the same again changes nothing.
+func TestBlockInServiceSaysSo(t *testing.T) {
+	client := resource(t, "podipblocks")
+	const manifest = `apiVersion: cilium-pool.io/v1alpha1
+kind: PodIPBlock
+metadata: {name: 10.20.0.0-27}
+spec: {cidr: 10.20.0.0/27, poolName: beijing, nodeName: node-1}
+`
+	file := filepath.Join(t.TempDir(), "block.yaml")
+	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { kubectl(t, "delete", "-f", file) }()
+	watch, err := client.Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Stop()
+	for range 2 {
+		kubectl(t, "apply", "--server-side", "-f", file)
+	}
+	event := <-watch.ResultChan()
+	if phase, _, _ := unstructured.NestedString(event.Object.(*unstructured.Unstructured).Object, "status", "phase"); phase != "InService" {
+		t.Errorf("the watch shows phase %q", phase)
+	}
+	kubectl(t, "wait", "--for=jsonpath={.status.phase}=InService", "pib/10.20.0.0-27", "--timeout=30s")
+	kubectl(t, "diff", "--server-side", "-f", file) // exits with 1 on a difference
+	o, err := client.Get(t.Context(), "10.20.0.0-27", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.GetGeneration() != 1 || len(o.GetManagedFields()) != 1 {
+		t.Errorf("generation %d, managed by %v", o.GetGeneration(), o.GetManagedFields())
 	}
 }
 

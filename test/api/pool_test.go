@@ -43,7 +43,7 @@ ipv4:
 reserved: [{cidr: 100.162.224.0/28, reason: gateways}, {cidr: 100.163.1.1/32}]
 reservedBlockPolicy: PublishRemainder
 expand: {thresholdPercent: 80, minFree: 4, maxBlocksPerNode: 16}
-reclaim: {thresholdPercent: 50, idleFor: 1h10m0.5s, disabled: true}
+reclaim: {thresholdPercent: 50, idleFor: 1h10m500ms, disabled: true}
 cooldown: 90s`},
 		"no addresses":       {spec: "{priority: 1}", want: "set spec.ipv4, spec.ipv6 or both"},
 		"no CIDRs":           {spec: "{ipv4: {cidrs: [], blockSize: 27}}", want: "spec.ipv4.cidrs in body should have at least 1 items"},
@@ -89,8 +89,11 @@ cooldown: 90s`},
 		"cooldown 25h":                {spec: ipv4Pool + ", cooldown: 25h}", want: "cooldown must be a duration between 0s and 24h"},
 		"cooldown negative":           {spec: ipv4Pool + ", cooldown: -1s}", want: "cooldown must be a duration between 0s and 24h"},
 		"cooldown in words":           {spec: ipv4Pool + ", cooldown: 10 minutes}", want: "cooldown must be a duration between 0s and 24h"},
-		"cooldown huge":               {spec: ipv4Pool + ", cooldown: 999999h999999h99999h}", want: "cooldown must be a duration between 0s and 24h"},
-		"cooldown too long to be one": {spec: ipv4Pool + ", cooldown: 999999h999999h999999h}", want: "spec.cooldown: Too long"},
+		"cooldown huge":               {spec: ipv4Pool + ", cooldown: 99999h99999h99999h}", want: "cooldown must be a duration between 0s and 24h"},
+		"cooldown too long to be one": {spec: ipv4Pool + ", cooldown: 99999h99999h99999h99999h99999h}", want: "spec.cooldown: Too long"},
+		"cooldown with a fraction":    {spec: ipv4Pool + ", cooldown: 1.5m}", want: "cooldown must be a duration between 0s and 24h in whole h, m, s or ms"},
+		"cooldown in five parts":      {spec: ipv4Pool + ", cooldown: 1h1m1s1ms1ms}", want: "cooldown must be a duration between 0s and 24h"},
+		"cooldown of six digits":      {spec: ipv4Pool + ", cooldown: 100000ms}", want: "cooldown must be a duration between 0s and 24h"},
 		"cooldown a number":           {spec: ipv4Pool + ", cooldown: 60}", want: "spec.cooldown in body must be of type string"},
 		"idleFor 168h":                {spec: ipv4Pool + ", reclaim: {idleFor: 168h}}"},
 		"idleFor 168h1s":              {spec: ipv4Pool + ", reclaim: {idleFor: 168h1s}}", want: "idleFor must be a duration between 0s and 168h"},

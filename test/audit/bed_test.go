@@ -297,7 +297,7 @@ func (b *bed) pool(name string, mod func(*v1alpha1.PodIPPool), cidrs ...string) 
 	p := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	p.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"pool": name}}
 	p.Annotations = map[string]string{v1alpha1.TrustedLabelsAnnotation: "true"}
-	p.Spec.Cooldown = &metav1.Duration{Duration: time.Hour}
+	p.Spec.Cooldown = new(v1alpha1.Duration("1h"))
 	p.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: 29}
 	for _, c := range cidrs {
 		p.Spec.IPv4.CIDRs = append(p.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: c})

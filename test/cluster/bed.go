@@ -150,6 +150,23 @@ func (b *bed) install(ctx context.Context) error {
 	return nil
 }
 
+// documented runs those commands of docs/start.md that begin so.
+func (b *bed) documented(ctx context.Context, beginning string) error {
+	commands, err := b.installCommands()
+	if err != nil {
+		return err
+	}
+	for _, line := range commands {
+		if !strings.HasPrefix(line, beginning) {
+			continue
+		}
+		if _, err := b.shell(ctx, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // awaitInstalled waits until agents and operator are there and nodes are Ready.
 func (b *bed) awaitInstalled(ctx context.Context) error {
 	for _, what := range []string{"daemonset/cilium", "deployment/cilium-pool-operator"} {

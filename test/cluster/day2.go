@@ -69,10 +69,13 @@ func (t *trial) bring(ctx context.Context, number int) error {
 		return err
 	}
 	err := kube.Await(ctx, time.Minute, "the node is registered", func(ctx context.Context) (bool, string) {
-		out, err := t.cluster.Kubectl(ctx, "label", "node", kube.NodeName(number), "topology.kubernetes.io/zone=beijing", "--overwrite")
+		out, err := t.cluster.Kubectl(ctx, "get", "node", kube.NodeName(number))
 		return err == nil, fmt.Sprint(out, err)
 	})
 	if err != nil {
+		return err
+	}
+	if err := t.documented(ctx, labelNodes); err != nil {
 		return err
 	}
 	return t.awaitProbe(ctx, kube.NodeName(number), since)
@@ -223,17 +226,9 @@ func uninstallScenario(ctx context.Context, t *trial) error {
 		return err
 	}
 	t.note("what helm uninstall says", strings.Join(strings.Fields(out), " "))
-	commands, err := t.installCommands()
-	if err != nil {
-		return err
-	}
 	began := time.Now()
-	for _, line := range commands {
-		if strings.HasPrefix(line, operatorInstall) {
-			if _, err := t.shell(ctx, line); err != nil {
-				return err
-			}
-		}
+	if err := t.documented(ctx, operatorInstall); err != nil {
+		return err
 	}
 	t.check("installed again, after", seconds(began), true)
 	after, err := t.blockNames(ctx)

@@ -29,7 +29,7 @@ func TestStartPageInstallsBothCharts(t *testing.T) {
 		t.Fatal(err)
 	}
 	commands := strings.Join(documentedCommands(string(page)), "\n")
-	for _, want := range []string{"helm install cilium ", operatorInstall, "kubectl apply "} {
+	for _, want := range []string{"helm install cilium ", operatorInstall, "kubectl apply ", labelNodes} {
 		if !strings.Contains(commands, want) {
 			t.Errorf("%s has no %q between its marks:\n%s", startPage, want, commands)
 		}

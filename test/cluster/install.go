@@ -15,8 +15,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/kube"
 )
 
-// operatorInstall is how the page's command for the operator begins.
-const operatorInstall = "helm install cilium-pool-operator "
+// How commands of the page begin.
+const (
+	operatorInstall = "helm install cilium-pool-operator "
+	labelNodes      = "kubectl label nodes --all "
+)
 
 // installScenario: the documented commands make a cluster whose pods, Services and
 // names work.

@@ -53,11 +53,14 @@ func (s *stage) hurry(ctx context.Context, names []string) error {
 		if err := s.client.Get(ctx, client.ObjectKey{Name: name}, pool); err != nil {
 			return err
 		}
-		if pool.Spec.Reclaim.IdleFor == nil || pool.Spec.Reclaim.IdleFor.Duration <= idleFor {
+		if pool.Spec.Reclaim.IdleFor == nil {
+			continue
+		}
+		if own, err := pool.Spec.Reclaim.IdleFor.Parse(); err != nil || own <= idleFor {
 			continue
 		}
 		patch := client.MergeFrom(pool.DeepCopy())
-		pool.Spec.Reclaim.IdleFor = ptr.To(metav1.Duration{Duration: idleFor.Truncate(time.Second)})
+		pool.Spec.Reclaim.IdleFor = ptr.To(v1alpha1.NewDuration(idleFor.Truncate(time.Second)))
 		if err := s.client.Patch(ctx, pool, patch); err != nil {
 			return fmt.Errorf("change pool %s: %w", name, err)
 		}

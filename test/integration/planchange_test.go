@@ -139,7 +139,7 @@ func (p *planned) drainHeld() {
 	away := time.Now().UTC().Add(12 * time.Hour)
 	p.change("a", func(pool *v1alpha1.PodIPPool) {
 		pool.Spec.Maintenance.Windows = []v1alpha1.MaintenanceWindow{{
-			Schedule: fmt.Sprintf("%d %d * * *", away.Minute(), away.Hour()), Duration: metav1.Duration{Duration: time.Hour},
+			Schedule: fmt.Sprintf("%d %d * * *", away.Minute(), away.Hour()), Duration: "1h",
 		}}
 	})
 	p.change("a", setDrain(oldA))

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
@@ -188,7 +187,7 @@ func (t traits) weigh(w map[world.Verb]float64) {
 // someWindows are none, or some that open often, or never.
 func someWindows(r *rand.Rand) []v1alpha1.MaintenanceWindow {
 	window := func(schedule string, d time.Duration) v1alpha1.MaintenanceWindow {
-		return v1alpha1.MaintenanceWindow{Schedule: schedule, Duration: metav1.Duration{Duration: d}}
+		return v1alpha1.MaintenanceWindow{Schedule: schedule, Duration: v1alpha1.NewDuration(d)}
 	}
 	return [][]v1alpha1.MaintenanceWindow{
 		nil,

@@ -15,8 +15,8 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="CIDR",type=string,JSONPath=`.spec.cidr`
 // +kubebuilder:printcolumn:name="Pool",type=string,JSONPath=`.spec.poolName`
 // +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.spec.nodeName`
-// +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.conditions[?(@.status=="True")].type`,description="Empty while in service"
-// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.status=="True")].reason`,priority=1
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.status=="True")].reason`,description="Why it is in its phase, or in conflict"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="!isCIDR(self.spec.cidr) || self.metadata.name == (self.spec.cidr.startsWith(':') ? '0' + self.spec.cidr : self.spec.cidr).replace(':', '-').replace('/', '-')",message="metadata.name must follow from spec.cidr, with '-' for ':' and '/': 10.20.0.0/27 is named 10.20.0.0-27, so that a block can be claimed once only"
 type PodIPBlock struct {
@@ -26,9 +26,11 @@ type PodIPBlock struct {
 	// spec says who holds which addresses. Immutable.
 	// +required
 	Spec PodIPBlockSpec `json:"spec"`
-	// status is absent while the block is in service.
+	// status says whether the block is in service. Nothing of it is stored at a claim:
+	// the API server fills in that it is.
+	// +kubebuilder:default={}
 	// +optional
-	Status PodIPBlockStatus `json:"status,omitempty"`
+	Status PodIPBlockStatus `json:"status,omitzero"`
 }
 
 // PodIPBlockList is a list of PodIPBlocks.
@@ -72,9 +74,16 @@ type PodIPBlockSpec struct {
 	NodeUID string `json:"nodeUID,omitempty"`
 }
 
-// PodIPBlockStatus is absent while the block is in service. It is a
-// convenience: the operator can lose it and do no harm.
+// PodIPBlockStatus is a convenience: the operator can lose it and do no harm.
 type PodIPBlockStatus struct {
+	// phase sums up the conditions: InService until the block drains, Draining until
+	// nothing of it is published, CoolingDown until it is deleted. More phases may
+	// come. To wait for a block in service: kubectl wait
+	// --for=jsonpath='{.status.phase}'=InService.
+	// +kubebuilder:default=InService
+	// +optional
+	Phase BlockPhase `json:"phase,omitempty"`
+
 	// conditions: Draining, then CoolingDown, each with the reason and since
 	// when; Draining is False while the block waits for a maintenance window or its
 	// turn; Conflict where the block overlaps an older one.
@@ -83,6 +92,21 @@ type PodIPBlockStatus struct {
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
+
+// BlockPhase is where a block is between its claim and its end.
+//
+// +kubebuilder:validation:Enum=InService;Draining;CoolingDown
+type BlockPhase string
+
+// Phases of a block.
+const (
+	// PhaseInService: its node uses it.
+	PhaseInService BlockPhase = "InService"
+	// PhaseDraining: its node gives it back.
+	PhaseDraining BlockPhase = "Draining"
+	// PhaseCoolingDown: its node has given it back, and it rests.
+	PhaseCoolingDown BlockPhase = "CoolingDown"
+)
 
 // Reasons of the condition Draining.
 const (
@@ -94,6 +118,9 @@ const (
 	ReasonCIDRDraining = "CIDRDraining"
 	// ReasonPoolDeleted: its pool is being deleted.
 	ReasonPoolDeleted = "PoolDeleted"
+	// ReasonPoolChanged: its node came to another pool before anything of the block
+	// was in use.
+	ReasonPoolChanged = "PoolChanged"
 )
 
 // Reasons of the condition Draining while it is False.

@@ -8,19 +8,20 @@ type PodIPPoolStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// blocks sums up held and all blocks for people, as in "12/256".
+	// nodes is how many nodes hold a block of this pool, be it in service, draining or
+	// cooling down.
 	// +optional
-	Blocks string `json:"blocks,omitempty"`
-	// full sums up the taken share for people, as in "5%".
+	Nodes int32 `json:"nodes"`
+	// utilizationPercent is the share of the pool's blocks that nodes hold, rounded
+	// down: 100 is all of them. Of two families it is the larger share. Absent while
+	// the spec cannot be read.
 	// +optional
-	Full string `json:"full,omitempty"`
-	// nodes is how many nodes hold a block of this pool.
+	UtilizationPercent *int32 `json:"utilizationPercent,omitempty"`
+	// roomNodes is how many more nodes fit: free blocks divided by those that a node
+	// without pods takes. Of two families it is the smaller number. Absent while the
+	// spec cannot be read.
 	// +optional
-	Nodes int32 `json:"nodes,omitempty"`
-	// room is how many more nodes fit, for people: free blocks divided by those
-	// that a node without pods takes; of two families the smaller number.
-	// +optional
-	Room string `json:"room,omitempty"`
+	RoomNodes *int64 `json:"roomNodes,omitempty"`
 
 	// ipv4 counts IPv4 blocks and addresses by state.
 	// +optional

@@ -10,12 +10,16 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:resource:scope=Cluster,shortName=pip,categories={cilium-pool}
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Priority",type=integer,JSONPath=`.spec.priority`,description="Among the pools that match a node, the highest comes first"
-// +kubebuilder:printcolumn:name="Blocks",type=string,JSONPath=`.status.blocks`,description="Blocks held by nodes, of all there are; IPv4 then IPv6"
-// +kubebuilder:printcolumn:name="Full",type=string,JSONPath=`.status.full`,description="Share of the pool that is taken; IPv4 then IPv6"
-// +kubebuilder:printcolumn:name="Room",type=string,JSONPath=`.status.room`,description="How many more nodes fit"
+// +kubebuilder:printcolumn:name="CIDR",type=string,JSONPath=`.spec['ipv4','ipv6'].cidrs[0].cidr`,priority=1,description="The first CIDR: of IPv4, or of IPv6 where the pool has no IPv4"
+// +kubebuilder:printcolumn:name="Block-Size",type=integer,JSONPath=`.spec['ipv4','ipv6'].blockSize`,description="Prefix length of a block: of IPv4, or of IPv6 where the pool has no IPv4"
 // +kubebuilder:printcolumn:name="Nodes",type=integer,JSONPath=`.status.nodes`,description="Nodes that hold a block of this pool"
+// +kubebuilder:printcolumn:name="Blocks",type=integer,JSONPath=`.status['ipv4','ipv6'].blocks.total`,description="Blocks there are, held or free: of IPv4, or of IPv6 where the pool has no IPv4"
+// +kubebuilder:printcolumn:name="Free",type=integer,JSONPath=`.status['ipv4','ipv6'].blocks.free`,description="Blocks that can be given out now: of IPv4, or of IPv6 where the pool has no IPv4"
+// +kubebuilder:printcolumn:name="Full%",type=integer,JSONPath=`.status.utilizationPercent`,description="Share of the blocks that nodes hold, of the fuller family; rounded down"
+// +kubebuilder:printcolumn:name="Room",type=integer,JSONPath=`.status.roomNodes`,description="How many more nodes fit"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="IPv6-Free",type=integer,JSONPath=`.status.ipv6.blocks.free`,priority=1,description="IPv6 blocks that can be given out now"
 // +kubebuilder:printcolumn:name="Exhausted-Soon",type=string,JSONPath=`.status.conditions[?(@.type=="ExhaustedSoon")].status`,priority=1,description="Whether no free block is expected to be left within --exhaustion-horizon"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",message="the name of a PodIPPool is at most 63 characters, as blocks carry it; choose a shorter one"
@@ -30,7 +34,7 @@ type PodIPPool struct {
 	Spec PodIPPoolSpec `json:"spec"`
 	// status is what the operator sees.
 	// +optional
-	Status PodIPPoolStatus `json:"status,omitempty"`
+	Status PodIPPoolStatus `json:"status,omitzero"`
 }
 
 // PodIPPoolList is a list of PodIPPools.
@@ -115,25 +119,24 @@ type PodIPPoolSpec struct {
 
 	// expand says when a node gets another block.
 	// +optional
-	Expand ExpandPolicy `json:"expand,omitempty"`
+	Expand ExpandPolicy `json:"expand,omitzero"`
 
 	// reclaim says when a node gives a block back.
 	// +optional
-	Reclaim ReclaimPolicy `json:"reclaim,omitempty"`
+	Reclaim ReclaimPolicy `json:"reclaim,omitzero"`
 
 	// maintenance says when blocks may begin to leave their nodes, and how many
 	// in an hour.
 	// +optional
-	Maintenance MaintenancePolicy `json:"maintenance,omitempty"`
+	Maintenance MaintenancePolicy `json:"maintenance,omitzero"`
 
 	// cooldown is how long a returned block rests before another node may have
 	// it, so that routes to its old node are gone everywhere. Default: the
 	// operator's --cooldown (1m).
-	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:MaxLength=20
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}([.][0-9]{1,3})?(ms|s|m|h))+$') && duration(self) <= duration('24h')",message="cooldown must be a duration between 0s and 24h, as in 90s, 1m or 1h30m"
+	// +kubebuilder:validation:MaxLength=28
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$') && duration(self) <= duration('24h')",message="cooldown must be a duration between 0s and 24h in whole h, m, s or ms, as in 90s, 1m or 1h30m"
 	// +optional
-	Cooldown *metav1.Duration `json:"cooldown,omitempty"`
+	Cooldown *Duration `json:"cooldown,omitempty"`
 }
 
 // IPv4Ranges are the IPv4 CIDRs of a pool and how they are cut.
@@ -207,11 +210,10 @@ type PoolCIDR struct {
 	// +required
 	CIDR string `json:"cidr"`
 
-	// allocationPolicy says what nodes get of this range. Allocate: new blocks, as
-	// they need them. Cordon: no new blocks; those that nodes hold keep serving.
+	// allocationPolicy says what nodes get of this range. Allocate, the default: new
+	// blocks, as they need them. Cordon: no new blocks; those that nodes hold keep serving.
 	// Drain: no new blocks, and those that nodes hold move off: each node first gets a
 	// replacement, then gives the old block back as its pods go.
-	// +kubebuilder:default=Allocate
 	// +optional
 	AllocationPolicy AllocationPolicy `json:"allocationPolicy,omitempty"`
 }
@@ -295,11 +297,10 @@ type ReclaimPolicy struct {
 
 	// idleFor is how long that must hold on end. Default: --reclaim-idle-for
 	// (10m).
-	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:MaxLength=20
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}([.][0-9]{1,3})?(ms|s|m|h))+$') && duration(self) <= duration('168h')",message="idleFor must be a duration between 0s and 168h, as in 30s, 10m or 1h30m"
+	// +kubebuilder:validation:MaxLength=28
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$') && duration(self) <= duration('168h')",message="idleFor must be a duration between 0s and 168h in whole h, m, s or ms, as in 30s, 10m or 1h30m"
 	// +optional
-	IdleFor *metav1.Duration `json:"idleFor,omitempty"`
+	IdleFor *Duration `json:"idleFor,omitempty"`
 
 	// pressurePercent of the blocks of a pool taken, from which on idleFor shrinks:
 	// the fuller the pool the more, down to a tenth, and on cordoned nodes to a
@@ -352,11 +353,10 @@ type MaintenanceWindow struct {
 	Schedule string `json:"schedule"`
 
 	// duration is how long it stays open.
-	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:MaxLength=20
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}([.][0-9]{1,3})?(ms|s|m|h))+$') && duration(self) >= duration('1m') && duration(self) <= duration('168h')",message="duration must be between 1m and 168h, as in 30m, 6h or 1h30m"
+	// +kubebuilder:validation:MaxLength=28
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$') && duration(self) >= duration('1m') && duration(self) <= duration('168h')",message="duration must be between 1m and 168h in whole h, m, s or ms, as in 30m, 6h or 1h30m"
 	// +required
-	Duration metav1.Duration `json:"duration"`
+	Duration Duration `json:"duration"`
 
 	// timeZone is the schedule's, by its name in the tz database, as in
 	// Asia/Shanghai. Default: UTC.

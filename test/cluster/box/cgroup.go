@@ -153,17 +153,6 @@ func removeTree(root string) error {
 	}
 }
 
-// MemoryPeak is the most memory in bytes that a box has had, page cache and all;
-// 0 where the machine does not count it.
-func (s State) MemoryPeak(name string) int64 {
-	data, err := os.ReadFile(filepath.Join(cgroupRoot, "memory", s.Group, name, "memory.max_usage_in_bytes"))
-	if err != nil {
-		return 0
-	}
-	value, _ := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
-	return value
-}
-
 // PIDs are the processes of a box, as the machine counts, those of containers in it
 // as well.
 func (s State) PIDs(name string) ([]int, error) {

@@ -196,7 +196,11 @@ func (p *pair) update(ctx context.Context, pick [2]client.Object, status bool, e
 
 // patch is a merge patch on a version, of the spec or the status.
 func (p *pair) patch(ctx context.Context, pick [2]client.Object, errs *[2]error, got *[2]client.Object) {
-	if pick[0] == nil || pick[1] == nil || p.kind != 1 {
+	if pick[0] == nil || pick[1] == nil {
+		return
+	}
+	if p.kind != 1 {
+		p.patchFinalizers(ctx, pick, errs, got)
 		return
 	}
 	status := p.r.IntN(2) == 0
@@ -210,6 +214,15 @@ func (p *pair) patch(ctx context.Context, pick [2]client.Object, errs *[2]error,
 	p.send(ctx, body(pick[0].GetResourceVersion()), body(pick[1].GetResourceVersion()), status, errs, got)
 }
 
+func (p *pair) patchFinalizers(ctx context.Context, pick [2]client.Object, errs *[2]error, got *[2]client.Object) {
+	p.did = append(p.did, "patch finalizers")
+	finalizers := [...]string{"[]", fmt.Sprintf("[%q]", v1alpha1.Finalizer)}[p.r.IntN(2)]
+	body := func(o client.Object) []byte {
+		return fmt.Appendf(nil, `{"metadata":{"uid":%q,"resourceVersion":%q,"finalizers":%s}}`, o.GetUID(), o.GetResourceVersion(), finalizers)
+	}
+	p.send(ctx, body(pick[0]), body(pick[1]), false, errs, got)
+}
+
 func (p *pair) patchUnconditional(ctx context.Context, _ world.Kind, _ string, errs *[2]error, got *[2]client.Object) {
 	p.did = append(p.did, "patch without a version")
 	body := []byte(`{"spec":{"ipam":{"pool":{"10.0.0.2":{"owner":"default/a"},"10.0.0.1":null}}}}`)
@@ -218,7 +231,7 @@ func (p *pair) patchUnconditional(ctx context.Context, _ world.Kind, _ string, e
 
 func (p *pair) send(ctx context.Context, a, b []byte, status bool, errs *[2]error, got *[2]client.Object) {
 	k, name := p.key()
-	obj := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	obj := p.fresh()
 	got[0] = obj
 	if status {
 		errs[0] = p.real.Status().Patch(ctx, obj, client.RawPatch(types.MergePatchType, a))

@@ -1,6 +1,7 @@
 package world
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -113,8 +114,11 @@ func (a *API) Update(in client.Object, status bool) (client.Object, error) {
 
 // setDefaults does what the CRDs' defaults do.
 func setDefaults(obj client.Object) {
-	if pool, ok := obj.(*v1alpha1.PodIPPool); ok && pool.Spec.ReservedBlockPolicy == "" {
-		pool.Spec.ReservedBlockPolicy = v1alpha1.SkipReservedBlocks
+	switch obj := obj.(type) {
+	case *v1alpha1.PodIPBlock:
+		obj.Status.Phase = cmp.Or(obj.Status.Phase, v1alpha1.PhaseInService)
+	case *v1alpha1.PodIPPool:
+		obj.Spec.ReservedBlockPolicy = cmp.Or(obj.Spec.ReservedBlockPolicy, v1alpha1.SkipReservedBlocks)
 	}
 }
 

@@ -58,7 +58,11 @@ func (m *Maintenance) of(pool *v1alpha1.PodIPPool) v1alpha1.MaintenancePolicy {
 func (m *Maintenance) isOpen(pool *v1alpha1.PodIPPool, t time.Time) bool {
 	windows := m.of(pool).Windows
 	for _, w := range windows {
-		for at := t.Truncate(time.Minute); at.After(t.Add(-w.Duration.Duration)); at = at.Add(-time.Minute) {
+		length, err := time.ParseDuration(string(w.Duration))
+		if err != nil {
+			continue
+		}
+		for at := t.Truncate(time.Minute); at.After(t.Add(-length)); at = at.Add(-time.Minute) {
 			if opensAt(w.Schedule, at) {
 				return true
 			}

@@ -4,8 +4,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
@@ -14,7 +12,7 @@ import (
 // second by second: what breaks a rule is then no slip of the judge.
 func TestWindowsAreReadAlike(t *testing.T) {
 	w := func(schedule string, d time.Duration) v1alpha1.MaintenanceWindow {
-		return v1alpha1.MaintenanceWindow{Schedule: schedule, Duration: metav1.Duration{Duration: d}}
+		return v1alpha1.MaintenanceWindow{Schedule: schedule, Duration: v1alpha1.NewDuration(d)}
 	}
 	tests := map[string]struct {
 		windows []v1alpha1.MaintenanceWindow

@@ -1,0 +1,147 @@
+package integration
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// TestExamplesApplyAgain: once the operator has seen to what people applied, their
+// files still say what is there. Applying them again conflicts with nothing and
+// changes nothing, and the operator owns no field but those that it writes.
+func TestExamplesApplyAgain(t *testing.T) {
+	for name, how := range map[string][]string{"client side": nil, "server side": {"--server-side"}} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t)
+			e.start(quick())
+			e.bareNode("gateway-1", nil)
+			files := e.manifests()
+			for range 2 { // the second time by what the operator left
+				for _, f := range files {
+					e.kubectl(append([]string{"apply", "-f", f}, how...)...)
+				}
+				e.eventually("the operator has seen to all", e.seenTo)
+			}
+			for _, f := range files {
+				if out := e.kubectl(append([]string{"diff", "-f", f}, how...)...); out != "" {
+					t.Errorf("%s differs from what is there:\n%s", f, out)
+				}
+				if out := e.kubectl("apply", "-f", f); how == nil && slices.ContainsFunc(strings.Split(strings.TrimSpace(out), "\n"),
+					func(line string) bool { return !strings.HasSuffix(line, " unchanged") }) {
+					t.Errorf("applied again: %s", out)
+				}
+			}
+			for _, o := range e.poolsAndBlocks() {
+				managed := o.GetManagedFields()
+				if !slices.ContainsFunc(managed, byKubectl) {
+					continue // a block that the operator made
+				}
+				for _, m := range managed {
+					if err := ownsOnlyItsOwn(m); err != nil {
+						t.Errorf("%s: %v", o.GetName(), err)
+					}
+				}
+			}
+		})
+	}
+}
+
+// manifests are the files of examples with pools and blocks, pools first.
+func (e *env) manifests() []string {
+	e.t.Helper()
+	all, err := filepath.Glob("../../examples/*.yaml")
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	var files []string
+	for _, f := range all {
+		body, err := os.ReadFile(f)
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		if bytes.Contains(body, []byte("\napiVersion: cilium-pool.io/")) {
+			files = append(files, f)
+		}
+	}
+	if len(files) < 4 {
+		e.t.Fatalf("found %v alone", files)
+	}
+	slices.Reverse(files)
+	return files
+}
+
+// kubectl is kubectl on the control plane. Of diff, 1 is no failure.
+func (e *env) kubectl(args ...string) string {
+	e.t.Helper()
+	args = append([]string{"--kubeconfig", filepath.Join(shared.Cluster(e.t).Dir(), "kubeconfig"), "--cache-dir", e.t.TempDir()}, args...)
+	out, err := exec.CommandContext(e.ctx, filepath.Join(shared.Cluster(e.t).BinDir(), "kubectl"), args...).CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !(slices.Contains(args, "diff") && errors.As(err, &exit) && exit.ExitCode() == 1) {
+		e.t.Fatalf("kubectl %v: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+func (e *env) poolsAndBlocks() []client.Object {
+	e.t.Helper()
+	pools := &v1alpha1.PodIPPoolList{}
+	if err := e.client.List(e.ctx, pools); err != nil {
+		e.t.Fatal(err)
+	}
+	var all []client.Object
+	for i := range pools.Items {
+		all = append(all, &pools.Items[i])
+	}
+	blocks := e.blocks("")
+	for i := range blocks {
+		all = append(all, &blocks[i])
+	}
+	return all
+}
+
+// seenTo is an error until the operator has written what it writes of each object.
+func (e *env) seenTo() error {
+	for _, o := range e.poolsAndBlocks() {
+		if !slices.Contains(o.GetFinalizers(), v1alpha1.Finalizer) {
+			return fmt.Errorf("%s has no finalizer", o.GetName())
+		}
+		if pool, ok := o.(*v1alpha1.PodIPPool); ok && pool.Status.ObservedGeneration != pool.Generation {
+			return fmt.Errorf("the status of pool %s is of generation %d", pool.Name, pool.Status.ObservedGeneration)
+		}
+	}
+	return nil
+}
+
+func byKubectl(m metav1.ManagedFieldsEntry) bool { return strings.HasPrefix(m.Manager, "kubectl") }
+
+// ownsOnlyItsOwn is an error where the operator, which alone is not kubectl, has taken
+// fields beside its finalizer and the status.
+func ownsOnlyItsOwn(m metav1.ManagedFieldsEntry) error {
+	if byKubectl(m) || m.Subresource == "status" {
+		return nil
+	}
+	var fields map[string]map[string]json.RawMessage
+	if err := json.Unmarshal(m.FieldsV1.Raw, &fields); err != nil {
+		return err
+	}
+	for top, under := range fields {
+		for field := range under {
+			if top != "f:metadata" || field != "f:finalizers" && field != "." {
+				return fmt.Errorf("%s owns %s %s: %s", m.Manager, top, field, m.FieldsV1.Raw)
+			}
+		}
+	}
+	return nil
+}
