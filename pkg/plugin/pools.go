@@ -333,8 +333,8 @@ func lasts(now time.Time, r *poolRow) string {
 }
 
 func percentOf(part int, whole uint64) string {
-	if whole > 1<<40 {
-		return "0%"
+	if whole == 0 {
+		return "-"
 	}
-	return percent(part, int(whole))
+	return fmt.Sprintf("%d%%", controller.Percent(int64(part), int64(min(whole, math.MaxInt64))))
 }
