@@ -88,7 +88,7 @@ func (t *trial) awaitProbe(ctx context.Context, node string, since time.Time) er
 		pods, err := query[corev1.PodList](ctx, t.bed, "pods", "--namespace=default", "--selector=app=probe", "--field-selector=spec.nodeName="+node)
 		for _, pod := range pods.Items {
 			for _, c := range pod.Status.ContainerStatuses {
-				if c.Ready && c.State.Running != nil && c.State.Running.StartedAt.Time.After(since.Add(-time.Second)) {
+				if c.Ready && c.State.Running != nil && c.State.Running.StartedAt.After(since.Add(-time.Second)) {
 					return true, ""
 				}
 			}
@@ -105,14 +105,19 @@ func (t *trial) drain(ctx context.Context, node string) error {
 	return err
 }
 
-// remove takes a node away for good, and waits until its blocks are gone.
+// remove takes a node away for good, and waits until its pods are forgotten.
 func (t *trial) remove(ctx context.Context, number int) error {
 	name := kube.NodeName(number)
 	if err := t.cluster.WipeNode(number); err != nil {
 		return err
 	}
-	_, err := t.cluster.Kubectl(ctx, "delete", "node", name)
-	return err
+	if _, err := t.cluster.Kubectl(ctx, "delete", "node", name); err != nil {
+		return err
+	}
+	return kube.Await(ctx, readyTimeout, "no pods of "+name+" are left", func(ctx context.Context) (bool, string) {
+		out, err := t.cluster.Kubectl(ctx, "get", "pods", "--all-namespaces", "--output=name", "--field-selector=spec.nodeName="+name)
+		return err == nil && out == "", fmt.Sprint(out, err)
+	})
 }
 
 // outageScenario: the control plane is away for a minute, in which pods and their

@@ -164,7 +164,7 @@ func (s State) PIDs(name string) ([]int, error) {
 		}
 		data, err := os.ReadFile(path)
 		if err != nil {
-			return nil //nolint:nilerr // The same.
+			return nil // The same.
 		}
 		for field := range strings.FieldsSeq(string(data)) {
 			pid, err := strconv.Atoi(field)

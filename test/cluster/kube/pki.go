@@ -58,7 +58,7 @@ func (c *Cluster) writePKI(localURL string) error {
 		DNSNames:    []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"},
 		IPAddresses: []net.IP{net.ParseIP(apiServerAddress), net.ParseIP(apiServerService), net.ParseIP("127.0.0.1")},
 	}
-	if _, err := p.issue("kube-apiserver", server, x509.ExtKeyUsageServerAuth); err != nil {
+	if err := p.issue("kube-apiserver", server, x509.ExtKeyUsageServerAuth); err != nil {
 		return err
 	}
 	for name, subject := range map[string]pkix.Name{
@@ -82,7 +82,7 @@ func (c *Cluster) writePKI(localURL string) error {
 // node makes the certificate of a node: it is a server, too.
 func (p pki) node(number int) error {
 	name := NodeName(number)
-	_, err := p.issue(name, &x509.Certificate{
+	err := p.issue(name, &x509.Certificate{
 		Subject:     pkix.Name{CommonName: "system:node:" + name, Organization: []string{"system:nodes"}},
 		DNSNames:    []string{name},
 		IPAddresses: []net.IP{net.ParseIP(nodeAddress(number))},
@@ -94,19 +94,19 @@ func (p pki) node(number int) error {
 }
 
 func (p pki) client(name string, subject pkix.Name) error {
-	if _, err := p.issue(name, &x509.Certificate{Subject: subject}, x509.ExtKeyUsageClientAuth); err != nil {
+	if err := p.issue(name, &x509.Certificate{Subject: subject}, x509.ExtKeyUsageClientAuth); err != nil {
 		return err
 	}
 	return p.kubeconfig(filepath.Join(p.dir, name+".kubeconfig"), name, apiServerURL())
 }
 
-func (p pki) issue(name string, template *x509.Certificate, usage ...x509.ExtKeyUsage) (controlplane.KeyPair, error) {
+func (p pki) issue(name string, template *x509.Certificate, usage ...x509.ExtKeyUsage) error {
 	template.KeyUsage, template.ExtKeyUsage = x509.KeyUsageDigitalSignature, usage
 	pair, err := p.authority.Issue(template)
 	if err != nil {
-		return pair, fmt.Errorf("certificate of %s: %w", name, err)
+		return fmt.Errorf("certificate of %s: %w", name, err)
 	}
-	return pair, p.writePair(name, pair)
+	return p.writePair(name, pair)
 }
 
 func (p pki) writePair(name string, pair controlplane.KeyPair) error {
