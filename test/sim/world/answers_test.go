@@ -220,7 +220,7 @@ func (p *pair) patchFinalizers(ctx context.Context, pick [2]client.Object, errs 
 	body := func(o client.Object) []byte {
 		version := o.GetResourceVersion()
 		if version == "" {
-			version = "1" // the operator never patches without one
+			version = "999999999" // no version of either: the operator never patches without one
 		}
 		return fmt.Appendf(nil, `{"metadata":{"uid":%q,"resourceVersion":%q,"finalizers":%s}}`, o.GetUID(), version, finalizers)
 	}
