@@ -48,8 +48,8 @@ func (r *release) writeKrew(context.Context) error {
 			Version:          r.version,
 			Homepage:         repository,
 			ShortDescription: "Shows who holds which pod addresses, and why",
-			Description: `In a cluster where cilium-pool-operator gives out pod addresses (Cilium with
-ipam.mode=crd): which node holds which block, what would make it grow or shrink,
+			Description: `In a cluster where cilium-pool-operator gives out pod addresses (Cilium in
+crd, multi-pool or kubernetes mode): which node holds which block, what would make it grow or shrink,
 who has an address, what an edit of a pool would do, and prefixes for routers.
 All commands but drain only read.
 `,

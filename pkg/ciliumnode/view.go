@@ -48,6 +48,8 @@ type View struct {
 
 	// entries are what Allocated was read from.
 	entries []ipamtypes.IPAMPoolAllocation
+	// untouched says that no agent has written the CiliumNode.
+	untouched bool
 	// notRun says of each family that the agent does not run it.
 	notRun [2]bool
 }
@@ -98,6 +100,7 @@ func NewView(cn *ciliumv2.CiliumNode) *View {
 		}
 	}
 	v.notRun = familiesNotRun(v)
+	v.untouched = cn.Spec.BootID == "" && len(v.Own)+len(v.Used)+len(v.Odd) == 0
 	return v
 }
 
@@ -121,6 +124,12 @@ func familiesNotRun(v *View) [2]bool {
 		ipalloc.IPv6: off(ipalloc.IPv6, ipalloc.IPv4),
 	}
 }
+
+// Untouched reports whether no agent in crd mode has read the CiliumNode: before it
+// reads the pool, an agent writes its boot ID there (pkg/ipam/crd.go, newNodeStore;
+// pkg/nodediscovery/nodediscovery.go, mutateNodeResource, v1.20.1). So a patch of this
+// very version comes before all that an agent does with it.
+func (v *View) Untouched() bool { return v != nil && v.Whole == nil && v.untouched }
 
 // NotRun reports whether the agent has said that it does not run a family.
 func (v *View) NotRun(f ipalloc.Family) bool { return v != nil && v.notRun[f] }

@@ -43,9 +43,15 @@ func (r *NodeReconciler) claim(ctx context.Context, o *observation, p *familyPla
 	}
 	var created []crd.Block
 	var addrs []netip.Addr
-	missing := 0
+	missing, pools := 0, p.pools
+	if p.replaces() { // one of a lower pool would have to be replaced as well
+		pools = pools[:1]
+	}
 	for tries := 0; len(created) < want.Blocks && len(addrs) < want.Addresses && tries < want.Blocks+claimTries; tries++ {
-		b, pool, err := r.claimOne(ctx, o, p.family, p.pools)
+		b, pool, err := r.claimOne(ctx, o, p.family, pools)
+		if errors.Is(err, ipalloc.ErrExhausted) && len(pools) < len(p.pools) {
+			return nil, 0, fmt.Errorf("%w: pool %s has no block left to replace another", errStale, p.ruling())
+		}
 		if errors.Is(err, ipalloc.ErrExhausted) {
 			missing = want.Addresses - len(addrs)
 			break
@@ -57,6 +63,7 @@ func (r *NodeReconciler) claim(ctx context.Context, o *observation, p *familyPla
 			continue
 		}
 		created = append(created, b)
+		r.claimedFirst(o, b.UID)
 		for _, addr := range usable(o.view.Of(p.ciliumPool), pool, b.CIDR) {
 			if _, stands := o.view.Release[addr]; !stands {
 				addrs = append(addrs, addr)

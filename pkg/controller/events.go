@@ -139,6 +139,8 @@ func phaseMessage(phase ipalloc.Phase, reason expand.Reason) string {
 		return "the block was deleted; it goes once no pod uses an address of it"
 	case expand.CIDRDraining:
 		return "its range has allocationPolicy Drain or is no longer in the pool; it goes once no pod uses an address of it"
+	case expand.PoolChanged:
+		return "another pool rules the node now, and nothing of the block has been in use; it goes once the agent, when it starts, has agreed"
 	case expand.PoolDeleted:
 		return "its pool was deleted; it goes once no pod uses an address of it"
 	}

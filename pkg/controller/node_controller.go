@@ -73,6 +73,8 @@ type NodeReconciler struct {
 	// putBack are the CiliumNodes put back of which the agent had reported what it
 	// uses: it runs in our mode, whatever the new one does not say yet.
 	putBack map[string]types.UID
+	// first are the blocks of nodes whose agents have yet to start.
+	first map[string]firstBlocks
 	// said are the plans last logged, of nodes that are not at rest.
 	said map[string]*[2]string
 	// differs is what was last told of nodes in shadow.
@@ -321,6 +323,7 @@ func (r *NodeReconciler) forget(node string) {
 	delete(r.starving, node)
 	delete(r.asked, node)
 	delete(r.putBack, node)
+	delete(r.first, node)
 	maps.DeleteFunc(r.said, func(key string, _ *[2]string) bool { return ofNode(key, node) })
 	delete(r.differs, node)
 	delete(r.behindSince, node)

@@ -143,6 +143,7 @@ func (r *NodeReconciler) observeFamily(o *observation, f ipalloc.Family, ciliumP
 	pods := r.PodsFor(o.pods, o.asked, f, ciliumPool, o.view)
 	fo.state = r.State(expand.State{Node: o.name, Family: f, Pods: pods, MaxPods: MaxPods(o.node), AgentSettled: o.settled}, ciliumPool, o.view, o.blocks)
 	r.observeNotRun(o, &fo, now)
+	r.replaceFirst(o, &fo)
 	r.pace(o, &fo, now)
 	return fo, len(fo.pools)+len(fo.state.Blocks) > 0
 }

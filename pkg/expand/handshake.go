@@ -31,7 +31,7 @@ func (d *decision) handshake() {
 		case !b.leaving(b.usable(a)):
 			d.plan.Clear = append(d.plan.Clear, a)
 		default:
-			d.leave(a, entry)
+			d.leave(a, entry, b)
 		}
 	}
 }
@@ -53,14 +53,22 @@ func (d *decision) clearUnpublished(a netip.Addr, entry ReleaseStatus) {
 
 // leave takes a published address that has to go one step further. entry is
 // empty where none stands.
-func (d *decision) leave(a netip.Addr, entry ReleaseStatus) {
+func (d *decision) leave(a netip.Addr, entry ReleaseStatus, b *block) {
 	free := !d.inUse(a)
 	_, stands := d.state.Release[a]
 	switch {
+	case !stands && b.Reason == PoolChanged:
+		// Before an agent has read it, and never after: else the agent's own address
+		// would pin the block for as long as the node lives.
+		if free && d.state.Fresh {
+			d.plan.Mark = append(d.plan.Mark, a)
+		}
 	case !stands:
 		if free && d.trusted {
 			d.mark(a)
 		}
+	case entry == Marked && free && !d.reported && b.Reason == PoolChanged:
+		// An agent that starts keeps off: it was marked before any agent came.
 	case entry == Marked && free && d.trusted:
 		// An agent forgets its answer when another change crosses it.
 		if d.passed(&d.memory.MarkedSince, d.old.MarkedSince, a, d.policy.AckTimeout) {

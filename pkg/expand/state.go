@@ -41,6 +41,9 @@ type State struct {
 	MaxPods int
 	// Limits are what a person wrote into the CiliumNode.
 	Limits Limits
+	// Fresh says that no agent has read the CiliumNode yet: what is marked now, no agent
+	// ever gives to a pod, and none has a pod to restore there.
+	Fresh bool
 	// NotRun says that the agent does not run the family: no pod can have an address
 	// of it, and the agent answers no mark.
 	NotRun bool
@@ -109,6 +112,7 @@ const (
 	Deleted      Reason = "Deleted"
 	CIDRDraining Reason = "CIDRDraining"
 	PoolDeleted  Reason = "PoolDeleted"
+	PoolChanged  Reason = "PoolChanged"
 	Returned     Reason = "Returned"
 	NodeGone     Reason = "NodeGone"
 )

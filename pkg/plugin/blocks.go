@@ -1,11 +1,14 @@
 package plugin
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
@@ -45,20 +48,30 @@ each block's addresses are in use, and what a block on its way out waits for.`,
 		Example: examples("blocks", "blocks --node edge-01 -o wide", "blocks --phase Draining", "blocks --pool zone-a -o json | jq '.[] | select(.used == 0)'"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := e.read(cmd.Context())
-			if err != nil {
-				return err
+			if w.phase != "" && !slices.Contains(phaseNames(), w.phase) {
+				return usagef("--phase is %s: must be %s", w.phase, oneOf(phaseNames()))
 			}
-			rows := c.blockRows(w)
-			return o.print(e.Out, e.ErrOut, rows, blockTable(c.now, rows))
+			return e.list(cmd.Context(), &o, func() (listed, error) {
+				c, err := e.read(cmd.Context())
+				if err != nil {
+					return listed{}, err
+				}
+				if err := c.has(w); err != nil {
+					return listed{}, err
+				}
+				rows := c.blockRows(w)
+				names := namesOf("podipblock.cilium-pool.io/", rows, func(r blockRow) string { return r.Block })
+				return listed{rows, names, blockTable(c.now, rows)}, nil
+			})
 		},
 	}
 	o.addFlags(cmd)
+	o.names = func() []string { return nil }
+	o.addWatch(cmd)
 	cmd.Flags().StringVar(&w.pool, "pool", "", "only blocks of this pool")
 	cmd.Flags().StringVar(&w.node, "node", "", "only blocks of this node")
 	cmd.Flags().StringVar(&w.phase, "phase", "", "only blocks in this phase: InService, Draining or CoolingDown")
-	phases := []string{phaseName(ipalloc.InService), phaseName(ipalloc.Draining), phaseName(ipalloc.CoolingDown)}
-	_ = cmd.RegisterFlagCompletionFunc("phase", cobra.FixedCompletions(phases, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("phase", cobra.FixedCompletions(phaseNames(), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("pool", e.completePools)
 	_ = cmd.RegisterFlagCompletionFunc("node", e.completeNodes)
 	return cmd
@@ -92,6 +105,23 @@ func (c *cluster) blockRows(w which) []blockRow {
 	}
 	slices.SortFunc(rows, func(a, b blockRow) int { return order[a.Block] - order[b.Block] })
 	return rows
+}
+
+// has fails where no pool or no node has the name given.
+func (c *cluster) has(w which) error {
+	if w.node != "" {
+		if err := c.knows(w.node); err != nil {
+			return err
+		}
+	}
+	if w.pool != "" && c.poolOf[w.pool] == nil && !slices.ContainsFunc(c.blocks(), func(b crd.Block) bool { return b.Pool == w.pool }) {
+		return fmt.Errorf("there is no PodIPPool %s, nor a block of it%s", w.pool, alike(w.pool, slices.Collect(maps.Keys(c.poolOf))))
+	}
+	return nil
+}
+
+func phaseNames() []string {
+	return []string{phaseName(ipalloc.InService), phaseName(ipalloc.Draining), phaseName(ipalloc.CoolingDown)}
 }
 
 func phaseName(p ipalloc.Phase) string {

@@ -3,6 +3,7 @@ package plugin
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plain"
 )
 
 func (e *env) supportBundle() *cobra.Command {
@@ -31,8 +33,11 @@ of each node, a first look of check, all PodIPPools, PodIPBlocks and CiliumNodes
 events about these, and the operator's pods with their logs.
 
 It holds names of nodes and pods, labels and addresses; look at it before you send
-it. It reads no Secret and no ConfigMap, and leaves the environment and arguments of
-pods out. What could not be read is told in errors.txt, and on the terminal.`,
+it. It reads no Secret, and of ConfigMaps at most the IPAM mode, and leaves the
+environment and arguments of pods out. Tokens, passwords, keys and certificates in
+logs and messages are redacted, and so are values of annotations that are not about
+pod addresses (docs/kubectl/README.md). errors.txt and the terminal list what could
+not be read.`,
 		Example: examples("support-bundle", "support-bundle --file case-17.tar.gz --log-lines 1000"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -79,7 +84,7 @@ func (b *bundle) add(name string, body []byte, err error) {
 		b.problems = append(b.problems, fmt.Errorf("%s: %w", name, err))
 		return
 	}
-	b.files = append(b.files, bundled{name, body})
+	b.files = append(b.files, bundled{name, []byte(plain.Text(redact(string(body))))})
 }
 
 // addText adds what is written for people.
@@ -100,8 +105,8 @@ func (b *bundle) gather(ctx context.Context, logLines int64) {
 		b.problems = append(b.problems, err)
 		return
 	}
-	b.add("version.txt", []byte("kubectl cilium-pool "+b.version+"\n"), nil)
-	v := b.overview(leader(ctx, direct, b.operatorNamespace(), leaseName, b.now))
+	b.add("version.txt", []byte("kubectl cilium-pool "+b.version+"\noperator "+cmp.Or(b.settings.Version, "unknown")+"\n"), nil)
+	v := b.overview(leader(ctx, direct, b.operatorNamespace(), b.lease, b.now))
 	b.addText("status.txt", func(w io.Writer) error { return v.text(&output{format: "wide"}, w, b.now) })
 	b.addText("explain.txt", func(w io.Writer) error {
 		for _, name := range b.nodeNames() {
@@ -114,9 +119,7 @@ func (b *bundle) gather(ctx context.Context, logLines int64) {
 	})
 	report := audit.NewReport(b.snapshot, 1, audit.Check(b.snapshot, auditcmd.SettingsOf(b.settings)))
 	b.addText("check.txt", report.Text)
-	b.addYAML("podippools.yaml", b.snapshot.Pools)
-	b.addYAML("podipblocks.yaml", b.snapshot.Blocks)
-	b.addYAML("ciliumnodes.yaml", b.kept.ciliumNodes)
+	b.addObjects()
 	b.addEvents(ctx, direct)
 	clientset, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -127,6 +130,25 @@ func (b *bundle) gather(ctx context.Context, logLines int64) {
 	if len(b.problems) > 0 {
 		b.add("errors.txt", []byte(errors.Join(b.problems...).Error()+"\n"), nil)
 	}
+}
+
+// addObjects adds what the operator works on.
+func (b *bundle) addObjects() {
+	if body := b.operator.Found.Settings; body != "" {
+		b.add("settings.json", []byte(body+"\n"), nil)
+	}
+	for i := range b.snapshot.Pools {
+		redactMeta(&b.snapshot.Pools[i].ObjectMeta)
+	}
+	for i := range b.snapshot.Blocks {
+		redactMeta(&b.snapshot.Blocks[i].ObjectMeta)
+	}
+	for _, cn := range b.kept.ciliumNodes {
+		redactMeta(&cn.ObjectMeta)
+	}
+	b.addYAML("podippools.yaml", b.snapshot.Pools)
+	b.addYAML("podipblocks.yaml", b.snapshot.Blocks)
+	b.addYAML("ciliumnodes.yaml", b.kept.ciliumNodes)
 }
 
 // addEvents keeps those about kinds that matter here.
@@ -140,6 +162,7 @@ func (b *bundle) addEvents(ctx context.Context, direct client.Reader) {
 	kept := []corev1.Event{}
 	for i := range list.Items {
 		if kinds[list.Items[i].InvolvedObject.Kind] {
+			redactMeta(&list.Items[i].ObjectMeta)
 			kept = append(kept, list.Items[i])
 		}
 	}

@@ -36,7 +36,7 @@ cluster could not be read.`,
 				return ExitCode(exitUsage)
 			}
 			config.Timeout = auditcmd.RequestTimeout
-			if code := o.Run(cmd.Context(), name, config, e.Out, e.ErrOut); code != 0 {
+			if code := o.Run(cmd.Context(), name, config, e.raw.Out, e.raw.ErrOut); code != 0 {
 				return ExitCode(code)
 			}
 			return nil

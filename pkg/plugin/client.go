@@ -103,7 +103,7 @@ func (e *env) readFor(ctx context.Context, operator auditcmd.Operator) (*cluster
 	if err != nil {
 		return nil, err
 	}
-	progress := auditcmd.NewProgress(e.ErrOut)
+	progress := auditcmd.NewProgress(e.raw.ErrOut)
 	kept := &keeper{Reader: c}
 	reader := live.Reader{Client: kept, AgentNamespace: namespace, AgentSelector: selector, Mode: operator.Mode, Asks: true, Progress: progress.Read, Now: e.timeNow}
 	snapshot, err := reader.Read(ctx)

@@ -6,6 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plain"
 )
 
 // Exit codes of all commands. docs/kubectl/README.md has the table.
@@ -61,9 +63,10 @@ func Run(cmd *cobra.Command, streams genericiooptions.IOStreams) int {
 	case errors.As(err, &code):
 		return int(code)
 	}
-	fmt.Fprintf(streams.ErrOut, "error: %v\n", err)
+	errOut := plain.Writer(streams.ErrOut)
+	fmt.Fprintf(errOut, "error: %v\n", err)
 	if errors.As(err, &usageError{}) || !errors.As(err, &failure{}) {
-		fmt.Fprintf(streams.ErrOut, "See %s --help.\n", named.CommandPath())
+		fmt.Fprintf(errOut, "See %s --help.\n", named.CommandPath())
 		return exitUsage
 	}
 	return exitFailed

@@ -177,6 +177,7 @@ func reasonWords(r expand.Reason) string {
 		expand.Deleted:      "it was deleted by hand",
 		expand.CIDRDraining: "its CIDR drains or was taken out of the pool",
 		expand.PoolDeleted:  "its pool is deleted",
+		expand.PoolChanged:  "another pool rules the node, and nothing of it has been in use",
 		expand.Returned:     "its node gave it back",
 		expand.NodeGone:     "its node is gone",
 	}

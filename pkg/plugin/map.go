@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -89,7 +90,12 @@ func (e *env) writeMap(ctx context.Context, m mapping) error {
 	if m.format == "json" {
 		return writeJSON(e.Out, drawn)
 	}
-	return addressmap.SVG(e.Out, drawn, m.options())
+	var picture bytes.Buffer
+	if err := addressmap.SVG(&picture, drawn, m.options()); err != nil {
+		return err
+	}
+	_, err = e.Out.Write(picture.Bytes())
+	return err
 }
 
 func (c *cluster) hasPools(names []string) error {

@@ -34,7 +34,7 @@ func (c *cluster) addressMap(name string, pools []string) *addressmap.Map {
 
 func (c *cluster) mapPool(r *poolRow, held []netip.Prefix) addressmap.Pool {
 	p := addressmap.Pool{
-		Name: r.Pool, Family: r.Family, BlockBits: r.BlockBits, State: r.State, Message: r.Message, Nodes: r.Nodes,
+		Name: r.Pool, Family: r.Family, BlockBits: r.BlockBits, State: r.State, Message: r.Message, Nodes: r.Selected,
 		Total: r.Total, Free: r.Free, Addresses: r.Addresses, Used: r.Used,
 		InService: r.Blocks.InService, Draining: r.Blocks.Draining, CoolingDown: r.Blocks.CoolingDown,
 		Sections: []addressmap.Section{},

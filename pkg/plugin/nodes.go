@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -53,6 +54,7 @@ func (p phaseCount) held() int { return p.InService + p.Draining + p.CoolingDown
 
 func (e *env) nodes() *cobra.Command {
 	var o output
+	selector := ""
 	cmd := &cobra.Command{
 		Use:   "nodes [NODE...]",
 		Short: "List nodes: their pool, blocks, what they need and what they have",
@@ -62,32 +64,49 @@ agent reports as used, and bound pods that have no address yet.`,
 		Example:           examples("nodes", "nodes edge-01 edge-02 -o wide", "nodes -o json | jq '.[] | select(.state != \"OK\")'"),
 		ValidArgsFunction: e.completeNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := e.read(cmd.Context())
+			picked, err := picks(selector, args)
 			if err != nil {
 				return err
 			}
-			names := args
-			if len(names) == 0 {
-				names = c.nodeNames()
-			}
-			rows := []nodeRow{}
-			for _, name := range names {
-				if err := c.knows(name); err != nil {
-					return err
+			return e.list(cmd.Context(), &o, func() (listed, error) {
+				c, err := e.read(cmd.Context())
+				if err != nil {
+					return listed{}, err
 				}
-				rows = append(rows, c.nodeRows(name)...)
-			}
-			return o.print(e.Out, e.ErrOut, rows, nodeTable(rows))
+				rows, err := c.pickedNodes(args, picked)
+				names := namesOf("node/", rows, func(r nodeRow) string { return r.Node })
+				return listed{rows, names, nodeTable(rows)}, err
+			})
 		},
 	}
 	o.addFlags(cmd)
+	o.names = func() []string { return nil }
+	addSelector(cmd, &selector, "Nodes")
+	o.addWatch(cmd)
 	return cmd
+}
+
+// pickedNodes are the rows of nodes by name, or of those with labels.
+func (c *cluster) pickedNodes(names []string, picked labels.Selector) ([]nodeRow, error) {
+	if len(names) == 0 {
+		names = c.nodeNames()
+	}
+	rows := []nodeRow{}
+	for _, name := range names {
+		if err := c.knows(name); err != nil {
+			return nil, err
+		}
+		if node := c.nodes[name]; picked.Empty() || node != nil && picked.Matches(labels.Set(node.Labels)) {
+			rows = append(rows, c.nodeRows(name)...)
+		}
+	}
+	return rows, nil
 }
 
 // knows fails for a name that is no node's.
 func (c *cluster) knows(name string) error {
 	if c.nodes[name] == nil && c.views[name] == nil && len(c.ledger.NodeBlocks(name)) == 0 {
-		return fmt.Errorf("there is neither a Node nor a CiliumNode %s, and it holds no block", name)
+		return fmt.Errorf("there is neither a Node nor a CiliumNode %s, and it holds no block%s", name, alike(name, c.nodeNames()))
 	}
 	return nil
 }

@@ -4,12 +4,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/printers"
+	"k8s.io/client-go/util/jsonpath"
 	"sigs.k8s.io/yaml"
 )
 
@@ -17,12 +20,17 @@ import (
 type output struct {
 	format    string
 	noHeaders bool
+	// watch goes on printing the rows that change.
+	watch bool
+	// names are what -o name prints; nil: rows have no names of their own.
+	names func() []string
 }
 
 func (o *output) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&o.format, "output", "o", "", "wide, json or yaml; empty: a table")
+	cmd.Flags().StringVarP(&o.format, "output", "o", "", "wide, json, yaml, name or jsonpath=TEMPLATE; empty: a table")
 	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "leave out the first line of the table")
-	formats := []string{"wide", "json", "yaml"}
+	cmd.PreRunE = func(*cobra.Command, []string) error { return o.valid() }
+	formats := []string{"wide", "json", "yaml", "name", "jsonpath="}
 	// It fails for an unknown flag only.
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -52,9 +60,14 @@ func (o *output) print(w, errOut io.Writer, rows any, t table) error {
 		}
 		_, err = w.Write(body)
 		return err
+	case "name":
+		return o.printNames(w)
 	case "", "wide":
 	default:
-		return usagef("--output is %s: must be wide, json or yaml", o.format)
+		if template, ok := strings.CutPrefix(o.format, "jsonpath="); ok {
+			return printJSONPath(w, rows, template)
+		}
+		return o.valid()
 	}
 	if len(t.cells) == 0 {
 		_, err := fmt.Fprintln(errOut, t.empty)
@@ -73,6 +86,68 @@ func (o *output) print(w, errOut io.Writer, rows any, t table) error {
 	}
 	options := printers.PrintOptions{Wide: o.format == "wide", NoHeaders: o.noHeaders}
 	return printers.NewTablePrinter(options).PrintObj(m, w)
+}
+
+// valid refuses a format that there is not, before anything is read.
+func (o *output) valid() error {
+	switch {
+	case slices.Contains([]string{"", "wide", "json", "yaml"}, o.format):
+		return nil
+	case strings.HasPrefix(o.format, "jsonpath="):
+		_, err := parseJSONPath(strings.TrimPrefix(o.format, "jsonpath="))
+		return err
+	case o.format == "name" && o.names == nil:
+		return usagef("--output is name: what this command shows has no names")
+	case o.format == "name":
+		return nil
+	}
+	return usagef("--output is %s: must be wide, json, yaml, name or jsonpath=TEMPLATE", o.format)
+}
+
+// printNames writes each name once.
+func (o *output) printNames(w io.Writer) error {
+	printed := map[string]bool{}
+	for _, name := range o.names() {
+		if printed[name] {
+			continue
+		}
+		printed[name] = true
+		if _, err := fmt.Fprintln(w, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func parseJSONPath(template string) (*jsonpath.JSONPath, error) {
+	if !strings.Contains(template, "{") {
+		template = "{" + template + "}"
+	}
+	path := jsonpath.New("output").AllowMissingKeys(true)
+	if err := path.Parse(template); err != nil {
+		return nil, usagef("--output is jsonpath=%s: %w", template, err)
+	}
+	return path, nil
+}
+
+// printJSONPath fills in a template as kubectl does: a list is in .items.
+func printJSONPath(w io.Writer, rows any, template string) error {
+	path, err := parseJSONPath(template)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(rows)
+	if err != nil {
+		return err
+	}
+	var data any
+	if err := json.Unmarshal(body, &data); err != nil {
+		return err
+	}
+	if list, ok := data.([]any); ok {
+		data = map[string]any{"items": list}
+	}
+	return path.Execute(w, data)
 }
 
 func writeJSON(w io.Writer, v any) error {

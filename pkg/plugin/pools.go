@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -22,9 +23,10 @@ type poolRow struct {
 	Pool     string `json:"pool"`
 	Family   string `json:"family"`
 	Priority int32  `json:"priority"`
-	// Nodes is how many nodes it rules, Holders how many hold a block of it.
-	Nodes   int `json:"nodes"`
-	Holders int `json:"holders"`
+	// Nodes is how many nodes hold a block of it, Selected how many nodes claim from it
+	// first.
+	Nodes    int `json:"nodes"`
+	Selected int `json:"selectedNodes"`
 	// BlockBits is the prefix length of a block.
 	BlockBits int        `json:"blockBits"`
 	CIDRs     []string   `json:"cidrs"`
@@ -57,13 +59,15 @@ type windowRow struct {
 
 func (e *env) pools() *cobra.Command {
 	var o output
+	selector := ""
 	cmd := &cobra.Command{
 		Use:   "pools [POOL...]",
 		Short: "List pools: how full they are, and whether they are fine",
 		Long: `Lists PodIPPools, a line per address family, counted now from blocks and nodes:
 it does not need the operator to run.
 
-Blocks are those held of all there are. Free are those that could be claimed now:
+Selected is how many nodes claim from the pool first; Nodes is how many hold a
+block of it, as in kubectl get podippools. Blocks are those held of all there are. Free are those that could be claimed now:
 ranges that drain or belong to another pool, and blocks whose addresses somebody
 else uses, are not free.
 
@@ -77,26 +81,42 @@ one that a flag of the operator sets for all.`,
 		Example:           examples("pools", "pools zone-a -o wide", "pools -o json | jq '.[] | select(.freeBlocks < 10)'"),
 		ValidArgsFunction: e.completePools,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := e.read(cmd.Context())
+			picked, err := picks(selector, args)
 			if err != nil {
 				return err
 			}
-			rows := []poolRow{}
-			for _, name := range args {
-				if c.poolOf[name] == nil {
-					return fmt.Errorf("there is no PodIPPool %s", name)
+			return e.list(cmd.Context(), &o, func() (listed, error) {
+				c, err := e.read(cmd.Context())
+				if err != nil {
+					return listed{}, err
 				}
-			}
-			for _, r := range c.poolRows() {
-				if len(args) == 0 || slices.Contains(args, r.Pool) {
-					rows = append(rows, r)
-				}
-			}
-			return o.print(e.Out, e.ErrOut, rows, poolTable(rows, c.now))
+				rows, err := c.pickedPools(args, picked)
+				names := namesOf("podippool.cilium-pool.io/", rows, func(r poolRow) string { return r.Pool })
+				return listed{rows, names, poolTable(rows, c.now)}, err
+			})
 		},
 	}
 	o.addFlags(cmd)
+	o.names = func() []string { return nil }
+	addSelector(cmd, &selector, "PodIPPools")
+	o.addWatch(cmd)
 	return cmd
+}
+
+// pickedPools are the rows of pools by name, or of those with labels.
+func (c *cluster) pickedPools(names []string, picked labels.Selector) ([]poolRow, error) {
+	for _, name := range names {
+		if c.poolOf[name] == nil {
+			return nil, fmt.Errorf("there is no PodIPPool %s%s", name, alike(name, slices.Collect(maps.Keys(c.poolOf))))
+		}
+	}
+	rows := []poolRow{}
+	for _, r := range c.poolRows() {
+		if len(names) == 0 && picked.Matches(labels.Set(c.poolOf[r.Pool].Labels)) || slices.Contains(names, r.Pool) {
+			rows = append(rows, r)
+		}
+	}
+	return rows, nil
 }
 
 func (c *cluster) poolRows() []poolRow {
@@ -151,7 +171,7 @@ func (c *cluster) poolRow(pool *crd.Pool, f ipalloc.Family, used map[string]int)
 	r.Blocks = phaseCount{
 		InService: int(sum[ipalloc.InService]), Draining: int(sum[ipalloc.Draining]), CoolingDown: int(sum[ipalloc.CoolingDown]),
 	}
-	r.Holders, r.Nodes = len(holders), c.ruled(pool.Name, f)
+	r.Nodes, r.Selected = len(holders), c.ruled(pool.Name, f)
 	c.foresee(pool, f, &r)
 	r.Window = windowOf(pool, c.now)
 	r.State, r.Message = c.poolState(pool, f, &r)
@@ -277,7 +297,7 @@ func (c *cluster) poolState(pool *crd.Pool, f ipalloc.Family, r *poolRow) (state
 func poolTable(rows []poolRow, now time.Time) table {
 	t := table{
 		columns: []column{
-			{"Pool", false}, {"Family", false}, {"Priority", true}, {"Nodes", false}, {"Block", true}, {"Blocks", false}, {"Free", false},
+			{"Pool", false}, {"Family", false}, {"Priority", true}, {"Selected", false}, {"Nodes", false}, {"Block", true}, {"Blocks", false}, {"Free", false},
 			{"Full", false}, {"Room", false}, {"Per Hour", true}, {"Lasts", false}, {"Draining", true}, {"Resting", true}, {"Used", false}, {"Window", true}, {"CIDRs", true}, {"State", false},
 		},
 		empty: "No pools found.",
@@ -285,7 +305,7 @@ func poolTable(rows []poolRow, now time.Time) table {
 	for i := range rows {
 		r := &rows[i]
 		t.cells = append(t.cells, []any{
-			r.Pool, dash(r.Family), fmt.Sprint(r.Priority), fmt.Sprint(r.Nodes), fmt.Sprintf("/%d", r.BlockBits),
+			r.Pool, dash(r.Family), fmt.Sprint(r.Priority), fmt.Sprint(r.Selected), fmt.Sprint(r.Nodes), fmt.Sprintf("/%d", r.BlockBits),
 			fmt.Sprintf("%d/%s", r.Blocks.held(), many(r.Total)), many(r.Free), percentOf(r.Blocks.held(), r.Total),
 			many(uint64(r.Room)), perHour(r.BlocksPerHour), lasts(now, r),
 			fmt.Sprint(r.Blocks.Draining), fmt.Sprint(r.Blocks.CoolingDown), fraction(r.Used, r.Addresses), r.Window.words(now), few(r.CIDRs), r.State,
@@ -311,8 +331,8 @@ func lasts(now time.Time, r *poolRow) string {
 }
 
 func percentOf(part int, whole uint64) string {
-	if whole > 1<<40 {
-		return "0%"
+	if whole == 0 {
+		return "-"
 	}
-	return percent(part, int(whole))
+	return fmt.Sprintf("%d%%", controller.Percent(int64(part), int64(min(whole, math.MaxInt64))))
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plain"
 )
 
 const about = `Shows who holds which pod addresses, why, and what would change that, in a
@@ -16,7 +17,9 @@ All commands but drain and migrate only read, with your own rights.`
 
 // env is what all commands share.
 type env struct {
+	// IOStreams write no character that a terminal obeys; raw are as they came.
 	genericiooptions.IOStreams
+	raw     genericiooptions.IOStreams
 	flags   *genericclioptions.ConfigFlags
 	version string
 
@@ -38,6 +41,8 @@ func New(streams genericiooptions.IOStreams, version string) *cobra.Command {
 }
 
 func newCommand(e *env) *cobra.Command {
+	e.raw = e.IOStreams
+	e.Out, e.ErrOut = plain.Writer(e.Out), plain.Writer(e.ErrOut)
 	root := &cobra.Command{
 		Use:           "kubectl-cilium_pool",
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl cilium-pool"},
@@ -58,17 +63,16 @@ func newCommand(e *env) *cobra.Command {
 	root.PersistentFlags().StringVar(&e.agentNamespace, "cilium-namespace", defaults.AgentNamespace, "namespace of the Cilium agents; if not given: as the operator's Lease says")
 	root.PersistentFlags().StringVar(&e.agentSelector, "agent-selector", defaults.AgentSelector.String(), "label selector of the Cilium agents' pods; if not given: as the operator's Lease says")
 	root.PersistentFlags().StringVar(&e.mode, "mode", "", auditcmd.ModeUsage)
-	root.AddCommand(e.status(), e.nodes(), e.pools(), e.blocks(), e.check(), e.explain(), e.whois(), e.export(), e.importPools(), e.migrate(), e.drain(), e.plan(), e.top(), e.addressMap(), e.supportBundle())
+	root.AddCommand(e.status(), e.nodes(), e.pools(), e.blocks(), e.check(), e.explain(), e.whois(), e.export(), e.importPools(), e.migrate(), e.drain(), e.plan(), e.top(), e.addressMap(), e.supportBundle(), e.versions())
 	markFailures(root)
 	return root
 }
 
-// configFlags are those of kubectl's that choose the cluster and the user.
+// configFlags are those of kubectl's that choose the cluster, the user and how to
+// reach the API server.
 func configFlags() *genericclioptions.ConfigFlags {
 	f := genericclioptions.NewConfigFlags(false)
-	f.CacheDir, f.DisableCompression, f.ImpersonateUserExtra = nil, nil, nil
-	f.CertFile, f.KeyFile, f.CAFile, f.BearerToken = nil, nil, nil, nil
-	f.TLSServerName, f.Insecure, f.APIServer, f.ImpersonateUID = nil, nil, nil, nil
+	f.CacheDir = nil // nothing is kept between two calls
 	return f
 }
 

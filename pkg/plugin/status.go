@@ -63,7 +63,10 @@ and what somebody should look at: nodes short of addresses, full or invalid pool
 drains that wait, and how much a first look of check finds.
 
 The cluster moves while it is read: a finding may be gone at the next look.
-kubectl cilium-pool check looks twice.`,
+kubectl cilium-pool check looks twice.
+
+Exit codes: 0 an operator leads, 1 none is known to lead, or the cluster could not
+be read, 2 wrong command line.`,
 		Example: examples("status", "status --context prod", "status -o json | jq -r '.attention[]'"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -76,15 +79,25 @@ kubectl cilium-pool check looks twice.`,
 				return err
 			}
 			v := c.overview(leader(cmd.Context(), reader, e.operatorNamespace(), e.lease, c.now))
-			if o.format == "" || o.format == "wide" {
-				return v.text(&o, e.Out, c.now)
+			if err := e.showStatus(&o, &v, c.now); err != nil {
+				return err
 			}
-			return o.print(e.Out, e.ErrOut, v, table{})
+			if v.Operator.Problem != "" {
+				return ExitCode(exitFailed)
+			}
+			return nil
 		},
 	}
 	o.addFlags(cmd)
 	cmd.Flags().StringVar(&e.lease, "lease", e.lease, "name of the operator's Lease")
 	return cmd
+}
+
+func (e *env) showStatus(o *output, v *overview, now time.Time) error {
+	if o.format == "" || o.format == "wide" {
+		return v.text(o, e.Out, now)
+	}
+	return o.print(e.Out, e.ErrOut, v, table{})
 }
 
 // operatorNamespace is where the operator runs: -n, else where its chart puts it.
@@ -118,7 +131,7 @@ func leader(ctx context.Context, reader client.Reader, namespace, name string, n
 	}
 	switch {
 	case s.Leader == "" || s.Renewed == nil || lease.Spec.LeaseDurationSeconds == nil:
-		s.Problem = "nobody holds " + where
+		s.Problem = "no operator holds " + where
 	case now.Sub(*s.Renewed) > time.Duration(*lease.Spec.LeaseDurationSeconds)*time.Second:
 		s.Problem = fmt.Sprintf("%s has not renewed %s for %s", s.Leader, where, age(now, *s.Renewed))
 	}
@@ -187,7 +200,7 @@ func (c *cluster) overviewNodes(v *overview) {
 func (v *overview) text(o *output, w io.Writer, now time.Time) error {
 	var s story
 	if v.Operator.Problem != "" {
-		s.say("Operator  nobody is known to lead: %s", v.Operator.Problem)
+		s.say("Operator  no operator is known to lead: %s", v.Operator.Problem)
 	} else {
 		s.say("Operator  %s leads since %s, renewed %s ago", v.Operator.Leader, age(now, *v.Operator.Since), age(now, *v.Operator.Renewed))
 	}

@@ -64,9 +64,6 @@ func (e *env) topPage(ctx context.Context, most int) error {
 	}
 	slices.SortStableFunc(rows, func(a, b nodeRow) int { return cmp.Compare(fullness(b), fullness(a)) })
 	var page story
-	if isTerminal(e.Out) {
-		page.WriteString(clearScreen)
-	}
 	page.say("%s  %s, %s", c.now.Format(time.TimeOnly), count(len(c.nodes), "node"), count(len(c.blocks()), "block"))
 	page.say("")
 	plain := output{}
@@ -78,6 +75,11 @@ func (e *env) topPage(ctx context.Context, most int) error {
 	}
 	if err := plain.print(&page, &page, rows, nodeTable(rows[:min(most, len(rows))])); err != nil {
 		return err
+	}
+	if isTerminal(e.raw.Out) {
+		if _, err := io.WriteString(e.raw.Out, clearScreen); err != nil {
+			return err
+		}
 	}
 	_, err = io.WriteString(e.Out, page.String())
 	return err

@@ -5,8 +5,6 @@ import (
 	"math"
 	"strings"
 	"time"
-
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 )
 
 func fraction(part, whole int) string { return fmt.Sprintf("%d/%d", part, whole) }
@@ -15,7 +13,7 @@ func percent(part, whole int) string {
 	if whole == 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%d%%", controller.Percent(int64(part), int64(whole)))
+	return fmt.Sprintf("%d%%", int(math.Ceil(100*float64(part)/float64(whole))))
 }
 
 // inWords is a duration without parts that are zero: 10m, not 10m0s.

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"testing"
 
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -75,4 +77,36 @@ func TestLateLabels(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.onlyFrom("n1", "beijing")
+}
+
+// Without a taint, the first block is of the wrong pool when the label comes. It is
+// replaced before the agent starts, and goes home.
+func TestLateLabelsWithoutTaint(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.zones()
+	e.bareNode("n1", nil)
+	e.hasBlocks("n1", 1)
+	e.changeNode("n1", func(n *corev1.Node) { n.Labels = map[string]string{zoneLabel: "beijing"} })
+	e.eventuallyOn("the first block is marked for release, and another there", "n1", func(cn *ciliumv2.CiliumNode) error {
+		if len(cn.Status.IPAM.ReleaseIPs) != 30 || len(cn.Spec.IPAM.Pool) != 60 {
+			return fmt.Errorf("%d addresses, %d marked", len(cn.Spec.IPAM.Pool), len(cn.Status.IPAM.ReleaseIPs))
+		}
+		return nil
+	})
+	n := &corev1.Node{}
+	if err := e.client.Get(e.ctx, client.ObjectKey{Name: "n1"}, n); err != nil {
+		t.Fatal(err)
+	}
+	n.Status.NodeInfo.BootID = "5b4a3f0c-0000-4000-8000-000000000001"
+	if err := e.client.Status().Update(e.ctx, n); err != nil {
+		t.Fatal(err)
+	}
+	a := e.agent("n1")
+	if err := a.WaitReady(e.ctx); err != nil {
+		t.Fatal(err)
+	}
+	e.onlyFrom("n1", "beijing")
+	e.hasBlocks("n1", 1)
+	e.usedArePublished("n1")
 }

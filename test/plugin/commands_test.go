@@ -200,6 +200,26 @@ func (w *world) cmdLease(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
+// annotate KEY VALUE annotates each pool.
+func (w *world) cmdAnnotate(ts *testscript.TestScript, neg bool, args []string) {
+	arguments(ts, neg, args, 2, "annotate KEY VALUE")
+	pools := &v1alpha1.PodIPPoolList{}
+	ts.Check(w.client.List(w.ctx, pools))
+	for i := range pools.Items {
+		pools.Items[i].Annotations = map[string]string{args[0]: args[1]}
+		ts.Check(w.client.Update(w.ctx, &pools.Items[i]))
+	}
+}
+
+// owner NODE ADDRESS OWNER lets the agent of a node report an address as an owner's,
+// which is quoted as in Go.
+func (w *world) cmdOwner(ts *testscript.TestScript, neg bool, args []string) {
+	arguments(ts, neg, args, 3, "owner NODE ADDRESS OWNER")
+	owner, err := strconv.Unquote(args[2])
+	ts.Check(err)
+	w.use(ts, args[0], args[1], owner)
+}
+
 // unlease takes the Lease away.
 func (w *world) cmdUnlease(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 0, "unlease")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plain"
 )
 
 // RequestTimeout is how long one request to the API server may take.
@@ -24,7 +25,9 @@ const RequestTimeout = time.Minute
 // nothing is wrong, 1 something is, 2 the cluster could not be read. The
 // options must be valid. name begins each message on stderr.
 func (o *Options) Run(ctx context.Context, name string, config *rest.Config, stdout, stderr io.Writer) int {
-	report, err := o.look(ctx, name, config, stderr)
+	progress := NewProgress(stderr) // it moves a terminal's cursor
+	stdout, stderr = plain.Writer(stdout), plain.Writer(stderr)
+	report, err := o.look(ctx, name, config, progress, stderr)
 	if err != nil {
 		fmt.Fprintf(stderr, "%s: the cluster was not audited: %v\n", name, err)
 		return 2
@@ -43,7 +46,7 @@ func (o *Options) Run(ctx context.Context, name string, config *rest.Config, std
 	return 0
 }
 
-func (o *Options) look(ctx context.Context, name string, config *rest.Config, stderr io.Writer) (audit.Report, error) {
+func (o *Options) look(ctx context.Context, name string, config *rest.Config, p *Progress, stderr io.Writer) (audit.Report, error) {
 	ctrl.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
 	scheme, err := controller.Scheme()
@@ -57,7 +60,6 @@ func (o *Options) look(ctx context.Context, name string, config *rest.Config, st
 	if err != nil {
 		return audit.Report{}, unreachable(err)
 	}
-	p := NewProgress(stderr)
 	o.where.CiliumNamespace = o.reader.AgentNamespace
 	operator, err := FindOperator(ctx, direct, o.mode, o.where)
 	if err != nil {

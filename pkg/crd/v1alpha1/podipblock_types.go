@@ -118,6 +118,9 @@ const (
 	ReasonCIDRDraining = "CIDRDraining"
 	// ReasonPoolDeleted: its pool is being deleted.
 	ReasonPoolDeleted = "PoolDeleted"
+	// ReasonPoolChanged: its node came to another pool before anything of the block
+	// was in use.
+	ReasonPoolChanged = "PoolChanged"
 )
 
 // Reasons of the condition Draining while it is False.

@@ -154,6 +154,7 @@ func (m *machine) discover() {
 	}
 	cn.OwnerReferences = ownerOf(node)
 	cn.Labels = maps.Clone(node.Labels)
+	cn.Spec.BootID = "boot"
 	cn.Spec.Addresses = nil
 	for _, family := range m.w.cfg.Families {
 		if addr := m.router[family]; addr.IsValid() {

@@ -1,0 +1,50 @@
+package expand
+
+import "net/netip"
+
+// Uses reports whether something says that an address of a CIDR is in use, or a person
+// gave one to a pod.
+func (s *State) Uses(cidr netip.Prefix) bool {
+	for a := range s.Used {
+		if cidr.Contains(a) {
+			return true
+		}
+	}
+	for a, owner := range s.Pool {
+		if owner != "" && cidr.Contains(a) {
+			return true
+		}
+	}
+	for _, a := range s.Own {
+		if cidr.Contains(a) {
+			return true
+		}
+	}
+	for _, pod := range s.Pods {
+		for _, a := range pod.IPs {
+			if cidr.Contains(a) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// MayLeave reports whether a block of which nothing is in use and that leaves as its
+// node has come to another pool may go on: the agent has yet to report, or every
+// address of it was marked before it started.
+func (s *State) MayLeave(cidr netip.Prefix) bool {
+	reported := false
+	for a := range s.Used {
+		reported = reported || a.Is4() == cidr.Addr().Is4()
+	}
+	if !reported {
+		return true
+	}
+	for a := range s.Pool {
+		if _, stands := s.Release[a]; cidr.Contains(a) && !stands {
+			return false
+		}
+	}
+	return true
+}

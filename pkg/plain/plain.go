@@ -1,0 +1,56 @@
+// Package plain keeps what terminals obey out of what tools print: agents and people
+// write names and owners into objects, and such text may hold escape sequences.
+//
+// It changes nothing else, and knows nothing of what is printed.
+package plain
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// Writer shows characters that a terminal obeys as \u001b and the like, which is
+// what JSON has for them, too. Each Write must end between two characters.
+func Writer(to io.Writer) io.Writer { return writer{to} }
+
+type writer struct{ to io.Writer }
+
+func (w writer) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(w.to, Text(string(p))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// Text is s as Writer writes it. Newlines and tabs stay.
+func Text(s string) string {
+	if strings.IndexFunc(s, obeyed) < 0 && utf8.ValidString(s) {
+		return s
+	}
+	var b strings.Builder
+	for len(s) > 0 {
+		r, size := utf8.DecodeRuneInString(s)
+		switch {
+		case r == utf8.RuneError && size == 1:
+			b.WriteRune(utf8.RuneError)
+		case !obeyed(r):
+			b.WriteRune(r)
+		default:
+			for _, unit := range utf16.Encode([]rune{r}) {
+				fmt.Fprintf(&b, `\u%04x`, unit)
+			}
+		}
+		s = s[size:]
+	}
+	return b.String()
+}
+
+// obeyed reports whether a terminal acts on a character in place of showing it, or
+// shows the text around it in another order (Unicode's categories Cc and Cf).
+func obeyed(r rune) bool {
+	return r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r))
+}

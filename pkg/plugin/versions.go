@@ -1,0 +1,71 @@
+package plugin
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+// versions are those of the plugin and of the operator.
+type versions struct {
+	Client string `json:"clientVersion"`
+	// Operator is the version of the operator that leads or led last, and Commit what
+	// it was built of; empty: not known, and Unknown says why.
+	Operator string `json:"operatorVersion,omitempty"`
+	Commit   string `json:"operatorCommit,omitempty"`
+	Unknown  string `json:"operatorUnknown,omitempty"`
+}
+
+func (e *env) versions() *cobra.Command {
+	var o output
+	client := false
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Show the versions of this command and of the operator",
+		Long: `Shows the version of this command, and that of the operator that leads or led last,
+as its Lease says.
+
+Exit codes: 0, 1 the operator's version is not known, 2 wrong command line.`,
+		Example: examples("version", "version --client", "version -o json"),
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			v := versions{Client: cmd.Root().Version}
+			if !client {
+				c, config, err := e.client()
+				if err != nil {
+					return err
+				}
+				operator, err := e.findOperator(cmd.Context(), c)
+				if err != nil {
+					return cannotRead(config, err)
+				}
+				v.Operator, v.Commit, v.Unknown = operator.Settings.Version, operator.Settings.Commit, operator.NoSettings
+			}
+			if err := e.showVersions(&o, &v, client); err != nil {
+				return err
+			}
+			if v.Unknown != "" {
+				return ExitCode(exitFailed)
+			}
+			return nil
+		},
+	}
+	o.addFlags(cmd)
+	cmd.Flags().BoolVar(&client, "client", client, "only the version of this command: no cluster is needed")
+	return cmd
+}
+
+func (e *env) showVersions(o *output, v *versions, client bool) error {
+	if o.format != "" && o.format != "wide" {
+		return o.print(e.Out, e.ErrOut, v, table{})
+	}
+	fmt.Fprintf(e.Out, "Client Version: %s\n", v.Client)
+	switch {
+	case client:
+	case v.Unknown != "":
+		fmt.Fprintf(e.Out, "Operator Version: unknown, as %s\n", v.Unknown)
+	default:
+		fmt.Fprintf(e.Out, "Operator Version: %s\n", dash(v.Operator))
+	}
+	return nil
+}
