@@ -71,7 +71,7 @@ func (o *options) newManager(config *rest.Config, scheme *runtime.Scheme) (ctrl.
 		Scheme: scheme, Cache: controller.CacheOptions(),
 		LeaderElection: o.leaderElect, LeaderElectionReleaseOnCancel: true,
 		LeaderElectionID: o.leaseName, // the name in metrics; the lock has its own
-		LeaseDuration: &o.leaseDuration, RenewDeadline: part(o.leaseDuration, 2, 3), RetryPeriod: part(o.leaseDuration, 2, 15),
+		LeaseDuration:    &o.leaseDuration, RenewDeadline: part(o.leaseDuration, 2, 3), RetryPeriod: part(o.leaseDuration, 2, 15),
 		Metrics:                o.metricsServer(),
 		HealthProbeBindAddress: o.healthAddr,
 	}
