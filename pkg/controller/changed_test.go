@@ -34,7 +34,7 @@ func newCounted(t testing.TB, pools int) *counted {
 	f.Starving, f.Ledger.Changed = r.Starving, f.Changed
 	f.Feed.nodes = listening{add: func(name string) { f.nodes = append(f.nodes, name) }}
 	f.Feed.pools = listening{add: func(name string) { f.pools = append(f.pools, name) }}
-	f.Feed.blocks = listening{add: func(string) {}}
+	f.blocks = listening{add: func(string) {}}
 	return f
 }
 

@@ -382,49 +382,6 @@ func (f *Feed) nodeGone(n *corev1.Node) {
 	f.queueNode(n.Name)
 }
 
-func (f *Feed) ciliumNodeStore() Store {
-	return &records[client.Object, *ciliumnode.Kept]{
-		read: f.Mode.Keep, there: f.ciliumNode, gone: f.ciliumNodeGone, missing: f.Ledger.missingNodes,
-	}
-}
-
-func (f *Feed) podStore() Store {
-	read := readPod
-	if f.Mode.ManyPools() {
-		read = readAsking
-	}
-	return &records[*corev1.Pod, boundPod]{
-		read: read,
-		there: func(p boundPod) {
-			if f.Pods.Set(p, f.Now()) {
-				f.queueNode(p.node)
-			}
-		},
-		gone: func(p boundPod) {
-			if f.Pods.Delete(p.podKey) {
-				f.queueNode(p.node)
-			}
-		},
-		missing: f.Pods.missing,
-	}
-}
-
-func (f *Feed) agentStore() Store {
-	return &records[*corev1.Pod, AgentPod]{
-		read: ReadAgent,
-		there: func(a AgentPod) {
-			if f.State.Set(a, f.Now()) {
-				f.queueNode(a.node)
-			}
-		},
-		gone: func(a AgentPod) {
-			f.State.Delete(a.podKey)
-			f.queueNode(a.node)
-		},
-		missing: f.State.missing,
-	}
-}
-
 // handle makes a handler of a function for what there is and one for what is
 // gone.
 func handle[T client.Object](there, gone func(T)) toolscache.ResourceEventHandler {

@@ -84,16 +84,7 @@ func (o *Observer) blockState(b crd.Block, view *ciliumnode.View) expand.Block {
 		s.Usable = view.PublishedIn(b.CIDR) // its pool says no more; keep what is there
 	}
 	s.Usable = o.withoutExcluded(view, b.CIDR, s.Usable)
-	switch {
-	case b.Deleting:
-		s.Request = expand.Deleted
-	case pool == nil, pool.Deleting:
-		s.Request = expand.PoolDeleted
-	case pool.Frozen() && b.Phase == ipalloc.Draining && b.Reason == expand.CIDRDraining:
-		s.Request = expand.CIDRDraining // what has begun goes on: nothing says that it is to stop
-	case pool.Drains(b.CIDR):
-		s.Request = expand.CIDRDraining
-	}
+	s.Request = requestOn(b, pool)
 	if len(o.Ledger.Overlaps(b.CIDR)) > 0 {
 		// What is published stays, and nothing is added beside it.
 		s.Conflict, s.Usable = !s.Listed, nil
@@ -105,6 +96,21 @@ func (o *Observer) blockState(b crd.Block, view *ciliumnode.View) expand.Block {
 		s.RestUntil = b.Since.Add(o.cooldown(b, pool))
 	}
 	return s
+}
+
+// requestOn is why people ask a block of pool, which may be nil, back.
+func requestOn(b crd.Block, pool *crd.Pool) (request expand.Reason) {
+	switch {
+	case b.Deleting:
+		request = expand.Deleted
+	case pool == nil, pool.Deleting:
+		request = expand.PoolDeleted
+	case pool.Frozen() && b.Phase == ipalloc.Draining && b.Reason == expand.CIDRDraining:
+		request = expand.CIDRDraining // what has begun goes on: nothing says that it is to stop
+	case pool.Drains(b.CIDR):
+		request = expand.CIDRDraining
+	}
+	return request
 }
 
 func (o *Observer) cooldown(b crd.Block, pool *crd.Pool) time.Duration {

@@ -137,6 +137,15 @@ func (r *PoolReconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPo
 	return nil
 }
 
+// eventsOfPoolConditions are sent when a condition turns True.
+var eventsOfPoolConditions = []struct{ condition, event string }{
+	{v1alpha1.PoolOverlapping, EventPoolOverlapping},
+	{v1alpha1.PoolReservedHeld, EventReservedBlocksHeld},
+	{v1alpha1.PoolCoversCluster, EventPoolCoversCluster},
+	{v1alpha1.PoolExhaustedSoon, EventPoolExhaustedSoon},
+	{v1alpha1.PoolFamilyNotRun, EventFamilyNotRun},
+}
+
 // tell sends an event for each condition that turned.
 func (r *PoolReconciler) tell(obj *v1alpha1.PodIPPool, old *v1alpha1.PodIPPoolStatus) {
 	now := obj.Status.Conditions
@@ -147,20 +156,10 @@ func (r *PoolReconciler) tell(obj *v1alpha1.PodIPPool, old *v1alpha1.PodIPPoolSt
 	case was && reasonOf(now, v1alpha1.PoolExhausted) == ReasonFreeBlocks:
 		r.Events.pool(obj, EventPoolRecovered, messageOf(now, v1alpha1.PoolExhausted))
 	}
-	if meta.IsStatusConditionTrue(now, v1alpha1.PoolOverlapping) && !meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolOverlapping) {
-		r.Events.pool(obj, EventPoolOverlapping, messageOf(now, v1alpha1.PoolOverlapping))
-	}
-	if meta.IsStatusConditionTrue(now, v1alpha1.PoolReservedHeld) && !meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolReservedHeld) {
-		r.Events.pool(obj, EventReservedBlocksHeld, messageOf(now, v1alpha1.PoolReservedHeld))
-	}
-	if meta.IsStatusConditionTrue(now, v1alpha1.PoolCoversCluster) && !meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolCoversCluster) {
-		r.Events.pool(obj, EventPoolCoversCluster, messageOf(now, v1alpha1.PoolCoversCluster))
-	}
-	if meta.IsStatusConditionTrue(now, v1alpha1.PoolExhaustedSoon) && !meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolExhaustedSoon) {
-		r.Events.pool(obj, EventPoolExhaustedSoon, messageOf(now, v1alpha1.PoolExhaustedSoon))
-	}
-	if meta.IsStatusConditionTrue(now, v1alpha1.PoolFamilyNotRun) && !meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolFamilyNotRun) {
-		r.Events.pool(obj, EventFamilyNotRun, messageOf(now, v1alpha1.PoolFamilyNotRun))
+	for _, turned := range eventsOfPoolConditions {
+		if meta.IsStatusConditionTrue(now, turned.condition) && !meta.IsStatusConditionTrue(old.Conditions, turned.condition) {
+			r.Events.pool(obj, turned.event, messageOf(now, turned.condition))
+		}
 	}
 	if reason := reasonOf(now, v1alpha1.PoolCiliumPool); reason != reasonOf(old.Conditions, v1alpha1.PoolCiliumPool) && isUnfit(reason) {
 		r.Events.pool(obj, EventPoolCiliumPoolUnfit, messageOf(now, v1alpha1.PoolCiliumPool))

@@ -47,6 +47,11 @@ func (r *NodeReconciler) isFirst(o *observation, block types.UID) bool {
 	return first.of == o.view.UID && first.blocks[block]
 }
 
+// mayReplace reports whether blocks of a family of the node can be replaced at all.
+func (o *observation) mayReplace(fo *familyObservation) bool {
+	return o.view != nil && fo.state.Whole == nil && fo.paused == "" && len(fo.pools) > 0 && o.node != nil
+}
+
 // replaceFirst asks for the first blocks of a node that has come to another pool, as
 // its labels came late, while nothing of them is in use: before an agent has read
 // them. The node gets a block of the new pool first, and these leave by the handshake:
@@ -54,7 +59,7 @@ func (r *NodeReconciler) isFirst(o *observation, block types.UID) bool {
 // agent have been faster, its own address says so, and the block stays.
 func (r *NodeReconciler) replaceFirst(o *observation, fo *familyObservation) {
 	s := &fo.state
-	if o.view == nil || s.Whole != nil || fo.paused != "" || len(fo.pools) == 0 || o.node == nil {
+	if !o.mayReplace(fo) {
 		return
 	}
 	s.Fresh = o.view.Untouched() && !r.Agents.runs(o.name)

@@ -15,11 +15,11 @@ type untilShutdown struct{ reconcile.Reconciler }
 
 func (u untilShutdown) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if ctx.Err() != nil {
-		return reconcile.Result{}, nil
+		return reconcile.Result{}, nil //nolint:nilerr // a shutdown is no failure
 	}
 	result, err := u.Reconciler.Reconcile(ctx, req)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return reconcile.Result{}, nil
+		return reconcile.Result{}, nil //nolint:nilerr // the shutdown interrupted it
 	}
 	return result, err
 }

@@ -57,18 +57,12 @@ func (d *decision) leave(a netip.Addr, entry ReleaseStatus, b *block) {
 	free := !d.inUse(a)
 	_, stands := d.state.Release[a]
 	switch {
-	case !stands && b.Reason == PoolChanged:
-		// Before an agent has read it, and never after: else the agent's own address
-		// would pin the block for as long as the node lives.
-		if free && d.state.Fresh {
-			d.plan.Mark = append(d.plan.Mark, a)
-		}
+	case b.Reason == PoolChanged && d.leaveUnread(a, entry, stands, free):
+		// Its mark stands, or must not be set any more.
 	case !stands:
 		if free && d.trusted {
 			d.mark(a)
 		}
-	case entry == Marked && free && !d.reported && b.Reason == PoolChanged:
-		// An agent that starts keeps off: it was marked before any agent came.
 	case entry == Marked && free && d.trusted:
 		// An agent forgets its answer when another change crosses it.
 		if d.passed(&d.memory.MarkedSince, d.old.MarkedSince, a, d.policy.AckTimeout) {
@@ -85,6 +79,21 @@ func (d *decision) leave(a netip.Addr, entry ReleaseStatus, b *block) {
 		// or a refusal; or a state that is not a step of ours.
 		d.plan.Clear = append(d.plan.Clear, a)
 	}
+}
+
+// leaveUnread takes an address of a node's first block that is to be replaced through
+// the steps that come before its agent has read it. It reports whether one of them did.
+func (d *decision) leaveUnread(a netip.Addr, entry ReleaseStatus, stands, free bool) bool {
+	if !stands {
+		// Before an agent has read it, and never after: else the agent's own address
+		// would pin the block for as long as the node lives.
+		if free && d.state.Fresh {
+			d.plan.Mark = append(d.plan.Mark, a)
+		}
+		return true
+	}
+	// An agent that starts keeps off: it was marked before any agent came.
+	return entry == Marked && free && !d.reported
 }
 
 // mark asks the agent to release an address that looks free, unless it may be

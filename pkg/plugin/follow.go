@@ -46,7 +46,7 @@ func (e *env) list(ctx context.Context, o *output, read func() (listed, error)) 
 		}
 		if now, err = read(); err != nil {
 			if ctx.Err() != nil {
-				return nil
+				return nil //nolint:nilerr // interrupted, too
 			}
 			return err
 		}

@@ -88,7 +88,8 @@ func (e *env) kubectl(args ...string) string {
 	args = append([]string{"--kubeconfig", filepath.Join(shared.Cluster(e.t).Dir(), "kubeconfig"), "--cache-dir", e.t.TempDir()}, args...)
 	out, err := exec.CommandContext(e.ctx, filepath.Join(shared.Cluster(e.t).BinDir(), "kubectl"), args...).CombinedOutput()
 	var exit *exec.ExitError
-	if err != nil && !(slices.Contains(args, "diff") && errors.As(err, &exit) && exit.ExitCode() == 1) {
+	differs := slices.Contains(args, "diff") && errors.As(err, &exit) && exit.ExitCode() == 1
+	if err != nil && !differs {
 		e.t.Fatalf("kubectl %v: %v\n%s", args, err, out)
 	}
 	return string(out)
@@ -133,13 +134,13 @@ func ownsOnlyItsOwn(m metav1.ManagedFieldsEntry) error {
 		return nil
 	}
 	var fields map[string]map[string]json.RawMessage
-	if err := json.Unmarshal(m.FieldsV1.Raw, &fields); err != nil {
+	if err := json.Unmarshal(m.FieldsV1.GetRawBytes(), &fields); err != nil {
 		return err
 	}
 	for top, under := range fields {
 		for field := range under {
 			if top != "f:metadata" || field != "f:finalizers" && field != "." {
-				return fmt.Errorf("%s owns %s %s: %s", m.Manager, top, field, m.FieldsV1.Raw)
+				return fmt.Errorf("%s owns %s %s: %s", m.Manager, top, field, m.FieldsV1.GetRawString())
 			}
 		}
 	}

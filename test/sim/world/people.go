@@ -349,12 +349,7 @@ func (w *World) editPool(what string) {
 	cidrs := &pool.Spec.IPv4.CIDRs
 	switch what {
 	case "add":
-		for _, spare := range w.cfg.Spare {
-			if !slices.ContainsFunc(*cidrs, func(c v1alpha1.PoolCIDR) bool { return c.CIDR == spare.CIDR }) {
-				*cidrs = append(*cidrs, spare)
-				break
-			}
-		}
+		*cidrs = w.withSpare(*cidrs)
 	case "cordon":
 		toggle(&(*cidrs)[len(*cidrs)-1], v1alpha1.AllocationCordon)
 	case "drain":
@@ -378,6 +373,16 @@ func (w *World) editPool(what string) {
 		w.cfg.Maintenance.setMaintenance(pool)
 	}
 	w.must(w.api.Update(pool, false))
+}
+
+// withSpare adds the first spare range that is not there yet.
+func (w *World) withSpare(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR {
+	for _, spare := range w.cfg.Spare {
+		if !slices.ContainsFunc(cidrs, func(c v1alpha1.PoolCIDR) bool { return c.CIDR == spare.CIDR }) {
+			return append(cidrs, spare)
+		}
+	}
+	return cidrs
 }
 
 // toggle sets the policy of a range, or lets it give out blocks again.
