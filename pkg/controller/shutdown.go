@@ -19,7 +19,7 @@ func (u untilShutdown) Reconcile(ctx context.Context, req reconcile.Request) (re
 	}
 	result, err := u.Reconciler.Reconcile(ctx, req)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return reconcile.Result{}, nil //nolint:nilerr // the shutdown interrupted it
+		return reconcile.Result{}, nil
 	}
 	return result, err
 }

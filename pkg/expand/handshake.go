@@ -57,7 +57,7 @@ func (d *decision) leave(a netip.Addr, entry ReleaseStatus, b *block) {
 	free := !d.inUse(a)
 	_, stands := d.state.Release[a]
 	switch {
-	case b.Reason == PoolChanged && d.leaveUnread(a, entry, stands, free):
+	case d.leaveUnread(b, a, entry, stands, free):
 		// Its mark stands, or must not be set any more.
 	case !stands:
 		if free && d.trusted {
@@ -83,7 +83,10 @@ func (d *decision) leave(a netip.Addr, entry ReleaseStatus, b *block) {
 
 // leaveUnread takes an address of a node's first block that is to be replaced through
 // the steps that come before its agent has read it. It reports whether one of them did.
-func (d *decision) leaveUnread(a netip.Addr, entry ReleaseStatus, stands, free bool) bool {
+func (d *decision) leaveUnread(b *block, a netip.Addr, entry ReleaseStatus, stands, free bool) bool {
+	if b.Reason != PoolChanged {
+		return false
+	}
 	if !stands {
 		// Before an agent has read it, and never after: else the agent's own address
 		// would pin the block for as long as the node lives.
