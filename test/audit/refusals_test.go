@@ -35,7 +35,7 @@ func TestRights(t *testing.T) {
 			}
 			o := b.run("check", "--kubeconfig="+b.reader("without-"+resource, less))
 			if tellsMode(role.Rules[r]) {
-				if o.code != 0 || !strings.Contains(o.stderr, "may not be read: it is taken for granted that the operator runs in mode crd; --mode tells another") {
+				if o.code != 0 || !strings.Contains(o.stderr, "may not be read: the operator is assumed to run in mode crd; --mode sets another") {
 					t.Errorf("without %s: exit code %d\n%s%s", resource, o.code, o.stdout, o.stderr)
 				}
 				continue
