@@ -187,6 +187,9 @@ func (s *Store) decode(kv keyValue) (client.Object, error) {
 	if !ok {
 		return nil, fmt.Errorf("read %s of etcd: %T is no object", kv.Key, decoded)
 	}
+	if block, ok := object.(*v1alpha1.PodIPBlock); ok && block.Status.Phase == "" {
+		block.Status.Phase = v1alpha1.PhaseInService // the API server sets the default of the CRD when it reads, too
+	}
 	object.SetResourceVersion(strconv.FormatUint(kv.ModRevision, 10))
 	if !s.Managers {
 		object.SetManagedFields(nil)
