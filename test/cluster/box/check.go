@@ -8,9 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"unsafe"
 
-	"golang.org/x/sys/unix"
+	"github.com/cilium-pool/cilium-pool-operator/test/process"
 )
 
 // ErrCannot means that this machine cannot run a box.
@@ -22,7 +21,7 @@ func Check(folder string, programs ...string) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%w: it needs root", ErrCannot)
 	}
-	if err := tryBPF(); err != nil {
+	if err := process.TryBPF(); err != nil {
 		return fmt.Errorf("%w: no BPF: %w", ErrCannot, err)
 	}
 	trees, err := hierarchies()
@@ -50,15 +49,4 @@ func Check(folder string, programs ...string) error {
 		}
 	}
 	return nil
-}
-
-// tryBPF makes the smallest map there is.
-func tryBPF() error {
-	const mapCreate, arrayMap = 0, 2
-	attr := [32]uint32{arrayMap, 4, 4, 1}
-	fd, _, errno := unix.Syscall(unix.SYS_BPF, mapCreate, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr))
-	if errno != 0 {
-		return errno
-	}
-	return unix.Close(int(fd))
 }

@@ -11,9 +11,10 @@ import (
 	"path/filepath"
 	"runtime"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	proc "github.com/cilium-pool/cilium-pool-operator/test/process" // process is a type here
 )
 
 // insideEnv marks the process that runs in the sandbox.
@@ -75,7 +76,7 @@ func Check(binDir string) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%w: it needs root", ErrCannot)
 	}
-	if err := tryBPF(); err != nil {
+	if err := proc.TryBPF(); err != nil {
 		return fmt.Errorf("%w: no BPF: %w", ErrCannot, err)
 	}
 	for _, name := range []string{"ip", "iptables", "ipset", "nsenter", clang, "ccache"} {
@@ -89,15 +90,4 @@ func Check(binDir string) error {
 		}
 	}
 	return nil
-}
-
-// tryBPF makes the smallest map there is.
-func tryBPF() error {
-	const mapCreate, arrayMap = 0, 2
-	attr := [32]uint32{arrayMap, 4, 4, 1}
-	fd, _, errno := unix.Syscall(unix.SYS_BPF, mapCreate, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr))
-	if errno != 0 {
-		return errno
-	}
-	return unix.Close(int(fd))
 }
