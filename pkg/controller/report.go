@@ -86,7 +86,7 @@ func (r *NodeReconciler) report(ctx context.Context, o *observation, plans []fam
 	return r.setNodeTaint(ctx, o.node, lack != nil && lack.unmet)
 }
 
-// pausedPlans are plans that nobody carries out: what the paused families of a node
+// pausedPlans are plans that are not carried out: what the paused families of a node
 // have, and what they would need.
 func (r *NodeReconciler) pausedPlans(o *observation) []familyPlan {
 	var plans []familyPlan
@@ -118,7 +118,7 @@ func (p *familyPlan) waiting() int {
 }
 
 // lacks is how many addresses the node wants and cannot get. Where it is paused,
-// what is to be kept free does not count: nobody wants that now.
+// what is to be kept free does not count.
 func (p *familyPlan) lacks() int {
 	if p.paused != "" {
 		return max(0, p.waiting())

@@ -15,7 +15,7 @@ func (p *Pool) Matches(nodeLabels labels.Set) bool {
 }
 
 // Serves reports whether the pool rules nodes that other pools could serve too:
-// it gives out blocks of family f, or somebody has paused it. One that is invalid,
+// it gives out blocks of family f, or it is paused. One that is invalid,
 // all of whose CIDRs belong to other pools, or all of whose CIDRs drain, does not.
 func (p *Pool) Serves(f ipalloc.Family) bool {
 	_, gives := p.Cut(f)

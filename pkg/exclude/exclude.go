@@ -56,7 +56,7 @@ type Set struct {
 }
 
 // Put replaces what a claimant has: CIDRs without host bits, each once. It returns
-// those that nobody had before, and those that nobody has any more.
+// those that had no claimant before, and those that have none any more.
 func (s *Set) Put(by Claimant, cidrs []netip.Prefix) (added, removed []netip.Prefix) {
 	old := s.byClaimant[by]
 	if slices.Equal(old, cidrs) {

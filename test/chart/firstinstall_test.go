@@ -129,8 +129,8 @@ func TestReplicasFitTheCluster(t *testing.T) {
 	}
 }
 
-// A pool that kubectl made is not Helm's, which says so in a way that helps
-// nobody. The chart says how to go on, and the way it names works.
+// A pool that kubectl made is not Helm's, whose own error does not say what to
+// do. The chart says how to go on, and the way it names works.
 func TestPoolsOfKubectlAreNotTakenOver(t *testing.T) {
 	for _, major := range majors() {
 		t.Run("Helm "+major, func(t *testing.T) {

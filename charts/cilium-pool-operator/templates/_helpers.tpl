@@ -61,7 +61,7 @@ annotations:
 {{ if contains ":" .address }}[{{ .address }}]{{ else }}{{ .address }}{{ end }}:{{ .port }}
 {{- end }}
 
-{{- /* Where metrics are served: what nobody has to show who he is for stays on the host. */}}
+{{- /* Address of the metrics endpoint: without authentication it stays on the host. */}}
 {{- define "metricsAddress" -}}
 {{- with .Values.metrics }}
 {{- if not .port }}0
