@@ -29,6 +29,10 @@ type Snapshot struct {
 	Pods   []corev1.Pod
 	Pools  []v1alpha1.PodIPPool
 	Blocks []v1alpha1.PodIPBlock
+	// Histories are those of pools, if somebody has to know. HistoriesUnread says why
+	// they could not be read.
+	Histories       []v1alpha1.PodIPPoolHistory
+	HistoriesUnread string
 	// ServiceCIDRs are what Services get addresses from. An API server older than
 	// Kubernetes 1.33 knows none.
 	ServiceCIDRs []networkingv1.ServiceCIDR

@@ -35,11 +35,13 @@ type bed struct {
 	api    client.WithWatch
 	clock  *clocktesting.FakePassiveClock
 	r      *NodeReconciler
-	calls  []string // writes sent, and live reads, in their order
+	pools  *PoolReconciler // see poolReconciler
+	calls  []string        // writes sent, and live reads, in their order
 	before func(call string)
 	fate   func(write string) fate
-	blind  bool // the watch of blocks shows nothing
-	lags   bool // that of CiliumNodes shows nothing new
+	refuse map[string]error // what these calls answer, in place of doing anything
+	blind  bool             // the watch of blocks shows nothing
+	lags   bool             // that of CiliumNodes shows nothing new
 }
 
 // fate is what becomes of a write.
@@ -82,6 +84,7 @@ func (b *bed) restart() {
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	b.pools = nil
 	ledger, defaults := NewLedger(), defaults()
 	defaults.WholeBlocks, defaults.CiliumPools = b.mode.WholeBlocks(), b.mode.ManyPools()
 	b.r = &NodeReconciler{
@@ -144,6 +147,9 @@ type live struct{ *bed }
 
 func (l live) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 	l.call("get " + kindOf(obj))
+	if err := l.refuse["get "+kindOf(obj)]; err != nil {
+		return err
+	}
 	return l.api.Get(ctx, key, obj, opts...)
 }
 
@@ -164,6 +170,9 @@ func (b *bed) call(what string) {
 // write carries out a write, or what becomes of it.
 func (b *bed) write(what string, do func() error) error {
 	b.call(what)
+	if err := b.refuse[what]; err != nil {
+		return err
+	}
 	f := b.fate(what)
 	if f == refused {
 		return errLine

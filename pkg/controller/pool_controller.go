@@ -42,6 +42,9 @@ type PoolReconciler struct {
 	// CiliumPools are asked what agents know of the pool of Cilium's that a
 	// PodIPPool serves; nil: nobody is.
 	CiliumPools *CiliumPools
+
+	// histories are those of the pools, by name; one worker uses them.
+	histories map[string]*knownHistory
 }
 
 // Reconcile brings the status and the finalizer of one pool up to date.
@@ -53,6 +56,7 @@ func (r *PoolReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 	if err := r.Cache.Get(ctx, req.NamespacedName, obj); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.Metrics.forgetPool(req.Name)
+			delete(r.histories, req.Name)
 			if r.Forget != nil {
 				r.Forget(req.Name)
 			}
@@ -71,11 +75,13 @@ func (r *PoolReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 	if err != nil || done {
 		return lostRace(err)
 	}
-	if err := r.updateStatus(ctx, obj, pool, invalid, usage); err != nil {
+	now := r.Clock.Now()
+	history, again := r.noteHistory(ctx, obj, usage, now)
+	if err := r.updateStatus(ctx, obj, pool, invalid, usage, history); err != nil {
 		return lostRace(err)
 	}
-	now := r.Clock.Now()
-	return reconcile.Result{RequeueAfter: sooner(lookAgain(&obj.Status, now), untilWindow(pool, now))}, nil
+	now = r.Clock.Now()
+	return reconcile.Result{RequeueAfter: sooner(again, sooner(lookAgain(history, now), untilWindow(pool, now)))}, nil
 }
 
 // lostRace lets a conflict be looked at again without an error.
@@ -112,19 +118,18 @@ func (r *PoolReconciler) finalize(ctx context.Context, obj *v1alpha1.PodIPPool, 
 	return obj.DeletionTimestamp != nil, nil
 }
 
-func (r *PoolReconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, usage poolUsage) error {
+func (r *PoolReconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, usage poolUsage, history *v1alpha1.PodIPPoolHistory) error {
 	old := obj.Status.DeepCopy()
 	usage.fill(&obj.Status)
 	obj.Status.ObservedGeneration = obj.Generation
 	now := r.Clock.Now()
-	noteReturned(&obj.Status, usage.resting, r.Ledger.Block, now)
 	setConditions(obj, pool, invalid, usage, now)
 	setWindow(obj, pool, now)
 	setExcluded(obj, usage.excluded, r.Ledger.HolderOf, now)
 	r.setFamilies(obj, pool, usage, now)
 	r.setCiliumPool(obj, pool, now)
-	seen := foresee(old, &obj.Status, pool, usage, now)
-	setForecast(obj, seen, r.Horizon, now, !equality.Semantic.DeepEqual(old, &obj.Status))
+	seen := foresee(&obj.Status, history, pool, usage, now)
+	setForecast(obj, seen, history != nil, r.Horizon, now, !equality.Semantic.DeepEqual(old, &obj.Status))
 	r.gauge(obj, usage)
 	r.Metrics.foresee(obj.Name, seen, now)
 	if equality.Semantic.DeepEqual(old, &obj.Status) {

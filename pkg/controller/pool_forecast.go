@@ -3,6 +3,7 @@ package controller
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -70,47 +71,40 @@ func blocksPerNode(pool *crd.Pool, f ipalloc.Family) int64 {
 func samples(history []v1alpha1.HeldBlocks) []forecast.Sample {
 	out := make([]forecast.Sample, 0, len(history))
 	for _, h := range history {
-		out = append(out, forecast.Sample{At: h.Since.Time, Held: h.Blocks})
+		out = append(out, forecast.Sample{At: h.Since.Time, Held: h.Count})
 	}
 	return out
 }
 
-// history is that of a family in a status.
-func history(s *v1alpha1.PodIPPoolStatus, f ipalloc.Family) []v1alpha1.HeldBlocks {
-	family := s.IPv4
-	if f == ipalloc.IPv6 {
-		family = s.IPv6
-	}
-	if family == nil {
-		return nil
-	}
-	return family.History
-}
-
-// noteHeld carries the history of a status on into that of one family in the
-// next, with how many blocks are held now.
-func noteHeld(old *v1alpha1.PodIPPoolStatus, f ipalloc.Family, s *v1alpha1.FamilyStatus, now time.Time) {
-	held := s.Blocks.InService + s.Blocks.Draining + s.Blocks.CoolingDown
-	kept := forecast.Add(samples(history(old, f)), now.Truncate(time.Second), held)
-	s.History = make([]v1alpha1.HeldBlocks, 0, len(kept))
-	for _, k := range kept {
-		s.History = append(s.History, v1alpha1.HeldBlocks{Since: metav1.NewTime(k.At), Blocks: k.Held})
+// noteHeld adds to a history how many blocks are held now. A family that the pool
+// has no more goes, unless the spec cannot be read.
+func noteHeld(h *v1alpha1.PodIPPoolHistory, families []familyUsage, now time.Time) {
+	for _, f := range ipalloc.Families() {
+		of := familyHistory(h, f)
+		i := slices.IndexFunc(families, func(u familyUsage) bool { return u.family == f })
+		if i < 0 {
+			if len(families) > 0 {
+				of.HeldBlocks = nil
+			}
+			continue
+		}
+		blocks := families[i].status.Blocks
+		kept := forecast.Add(samples(of.HeldBlocks), now.Truncate(time.Second), blocks.InService+blocks.Draining+blocks.CoolingDown)
+		of.HeldBlocks = make([]v1alpha1.HeldBlocks, 0, len(kept))
+		for _, k := range kept {
+			of.HeldBlocks = append(of.HeldBlocks, v1alpha1.HeldBlocks{Since: metav1.NewTime(k.At), Count: k.Held})
+		}
 	}
 }
 
-// foresee adds to a status, whose counts are new, its history and what follows
-// from it.
-func foresee(old, s *v1alpha1.PodIPPoolStatus, pool *crd.Pool, u poolUsage, now time.Time) []Foresight {
-	expected := meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolExhaustedSoon)
+// foresee adds to a status, whose counts are new, how many nodes fit, and returns
+// what follows from the pool's history, nil where it cannot be read.
+func foresee(s *v1alpha1.PodIPPoolStatus, h *v1alpha1.PodIPPoolHistory, pool *crd.Pool, u poolUsage, now time.Time) []Foresight {
+	expected := meta.IsStatusConditionTrue(s.Conditions, v1alpha1.PoolExhaustedSoon)
 	var seen []Foresight
 	s.RoomNodes = nil
 	for _, fu := range u.families {
-		family := s.IPv4
-		if fu.family == ipalloc.IPv6 {
-			family = s.IPv6
-		}
-		noteHeld(old, fu.family, family, now)
-		f := Foresee(now, pool, fu.family, family.History, family.Blocks.Free, expected)
+		f := Foresee(now, pool, fu.family, HeldBlocks(h, fu.family), fu.status.Blocks.Free, expected)
 		seen = append(seen, f)
 		if s.RoomNodes == nil || f.Room < *s.RoomNodes {
 			s.RoomNodes = &f.Room
@@ -122,7 +116,8 @@ func foresee(old, s *v1alpha1.PodIPPoolStatus, pool *crd.Pool, u poolUsage, now 
 // setForecast derives the condition ExhaustedSoon. The figures in its message
 // drift: they are those of its last turn, or of the last write for another
 // reason, which refresh says is to come.
-func setForecast(obj *v1alpha1.PodIPPool, seen []Foresight, horizon time.Duration, now time.Time, refresh bool) {
+// Without a history there is no forecast.
+func setForecast(obj *v1alpha1.PodIPPool, seen []Foresight, known bool, horizon time.Duration, now time.Time, refresh bool) {
 	conditions := &obj.Status.Conditions
 	if horizon == 0 {
 		meta.RemoveStatusCondition(conditions, v1alpha1.PoolExhaustedSoon)
@@ -130,6 +125,9 @@ func setForecast(obj *v1alpha1.PodIPPool, seen []Foresight, horizon time.Duratio
 	}
 	was := meta.FindStatusCondition(*conditions, v1alpha1.PoolExhaustedSoon)
 	status, reason, message := foretold(obj, seen, horizon, soonMessage(seen, within(horizon, was), now))
+	if !known && reason == ReasonLasting {
+		status, reason, message = metav1.ConditionUnknown, ReasonNoHistory, noHistory
+	}
 	if !refresh && was != nil && was.Status == status && was.Reason == reason {
 		return
 	}
@@ -138,6 +136,10 @@ func setForecast(obj *v1alpha1.PodIPPool, seen []Foresight, horizon time.Duratio
 		ObservedGeneration: obj.Generation, LastTransitionTime: metav1.NewTime(now),
 	})
 }
+
+// noHistory is what the condition ExhaustedSoon says where there is none to go by.
+const noHistory = "the operator cannot read the PodIPPoolHistory of this pool: install the chart's CRDs, and let the operator's " +
+	"ClusterRole get, create and update podippoolhistories.cilium-pool.io. Its log has the error"
 
 // foretold is what the condition ExhaustedSoon says; soon says what is to be
 // expected, and "" that nothing is.
@@ -182,9 +184,9 @@ func soonMessage(seen []Foresight, within time.Duration, now time.Time) string {
 
 // lookAgain is when to look at a pool again though nothing happens: as long as
 // time alone can change what its history foretells.
-func lookAgain(s *v1alpha1.PodIPPoolStatus, now time.Time) time.Duration {
+func lookAgain(h *v1alpha1.PodIPPoolHistory, now time.Time) time.Duration {
 	for _, f := range ipalloc.Families() {
-		if !forecast.AtRest(now, samples(history(s, f))) {
+		if !forecast.AtRest(now, samples(HeldBlocks(h, f))) {
 			return forecastEvery
 		}
 	}

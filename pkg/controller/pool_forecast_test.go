@@ -112,7 +112,7 @@ func TestForecastOfPool(t *testing.T) {
 func TestForecastOfPhasedOutPool(t *testing.T) {
 	var history []v1alpha1.HeldBlocks
 	for hour := range 24 {
-		history = append(history, v1alpha1.HeldBlocks{Since: metav1.NewTime(noon().Add(time.Duration(hour) * time.Hour)), Blocks: int64(hour)})
+		history = append(history, v1alpha1.HeldBlocks{Since: metav1.NewTime(noon().Add(time.Duration(hour) * time.Hour)), Count: int64(hour)})
 	}
 	now := noon().Add(24 * time.Hour)
 	serving := podIPPool("p", 1, "10.0.0.0/25")
@@ -159,6 +159,7 @@ func TestForecastCondition(t *testing.T) {
 		pool    *v1alpha1.PodIPPool
 		was     []metav1.Condition
 		seen    []Foresight
+		unread  bool
 		horizon time.Duration
 		status  metav1.ConditionStatus
 		reason  string
@@ -171,6 +172,8 @@ func TestForecastCondition(t *testing.T) {
 		"one family exhausted, one growing": {seen: growing, horizon: 24 * time.Hour, was: []metav1.Condition{is(v1alpha1.PoolExhausted, "True")}, status: "True", reason: ReasonGrowing},
 		"deleted":                           {pool: beingDeleted(podIPPool("p", 1, "10.0.0.0/24")), seen: growing, horizon: 24 * time.Hour, status: "False", reason: ReasonDeleting},
 		"never valid":                       {horizon: 24 * time.Hour, status: "Unknown", reason: ReasonInvalid},
+		"no history":                        {seen: lasting, unread: true, horizon: 24 * time.Hour, status: "Unknown", reason: ReasonNoHistory},
+		"no history, and exhausted":         {seen: lasting, unread: true, horizon: 24 * time.Hour, was: []metav1.Condition{is(v1alpha1.PoolExhausted, "True")}, status: "False", reason: ReasonExhausted},
 		"nobody asks":                       {seen: growing, was: []metav1.Condition{is(v1alpha1.PoolExhaustedSoon, "True")}},
 	}
 	for name, test := range tests {
@@ -180,7 +183,7 @@ func TestForecastCondition(t *testing.T) {
 				obj = podIPPool("p", 1, "10.0.0.0/24")
 			}
 			obj.Status.Conditions = test.was
-			setForecast(obj, test.seen, test.horizon, noon(), false)
+			setForecast(obj, test.seen, !test.unread, test.horizon, noon(), false)
 			c := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PoolExhaustedSoon)
 			switch {
 			case test.status == "" && c != nil:

@@ -12,21 +12,20 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// maxReturned is how many returned blocks a pool remembers: 16 KB of its object.
+// maxReturned is how many returned blocks a pool's history lists, which take 16 KB.
 // The CRD has the same limit.
 const maxReturned = 128
 
-// noteReturned adds to a status the blocks that rest. What was listed and is the
-// node's again goes, as it did not come back after all. Entering and leaving a
-// rest both change the counts of the status, so that this costs no write. A block
-// is seen while it rests, by this leader or the next one: only one that rests for
-// less than poolStatusDelay may be missed.
-func noteReturned(s *v1alpha1.PodIPPoolStatus, resting []crd.Block, held func(netip.Prefix) (crd.Block, bool), now time.Time) {
-	if s.ReturnedSince == nil {
+// noteReturned adds to a history the blocks that rest. What was listed and is the
+// node's again goes, as it did not come back after all. A block is seen while it
+// rests, by this leader or the next one: only one that rests for less than
+// poolStatusDelay may be missed.
+func noteReturned(h *v1alpha1.PodIPPoolHistory, resting []crd.Block, held func(netip.Prefix) (crd.Block, bool), now time.Time) {
+	if h.ReturnedBlocksSince == nil {
 		since := metav1.NewTime(now.Truncate(time.Second))
-		s.ReturnedSince = &since
+		h.ReturnedBlocksSince = &since
 	}
-	kept := slices.DeleteFunc(slices.Clone(s.Returned), func(r v1alpha1.ReturnedBlock) bool {
+	kept := slices.DeleteFunc(slices.Clone(h.ReturnedBlocks), func(r v1alpha1.ReturnedBlock) bool {
 		cidr, err := netip.ParsePrefix(r.CIDR)
 		if err != nil {
 			return true
@@ -37,19 +36,19 @@ func noteReturned(s *v1alpha1.PodIPPoolStatus, resting []crd.Block, held func(ne
 	})
 	for _, b := range resting {
 		kept = append(kept, v1alpha1.ReturnedBlock{
-			CIDR: b.CIDR.String(), Node: b.Node, Since: metav1.NewTime(b.Created), Until: metav1.NewTime(b.Since),
+			CIDR: b.CIDR.String(), NodeName: b.Node, Since: metav1.NewTime(b.Created), Until: metav1.NewTime(b.Since),
 			Reason: string(b.Reason),
 		})
 	}
 	slices.SortFunc(kept, byReturn)
 	if n := len(kept) - maxReturned; n > 0 {
 		// What rests is forgotten anew at each look, what was listed only once.
-		if forgotten := kept[n-1].Until; s.ReturnedSince.Before(&forgotten) {
-			s.ReturnedSince = &forgotten
+		if forgotten := kept[n-1].Until; h.ReturnedBlocksSince.Before(&forgotten) {
+			h.ReturnedBlocksSince = &forgotten
 		}
 		kept = kept[n:]
 	}
-	s.Returned = kept
+	h.ReturnedBlocks = kept
 }
 
 func byReturn(a, b v1alpha1.ReturnedBlock) int {

@@ -37,7 +37,7 @@ func atRest(b crd.Block, since int, reason expand.Reason) crd.Block {
 
 func cameBack(cidr, node string, since, until int, reason string) v1alpha1.ReturnedBlock {
 	return v1alpha1.ReturnedBlock{
-		CIDR: cidr, Node: node, Since: metav1.NewTime(hour(since)), Until: metav1.NewTime(hour(until)), Reason: reason,
+		CIDR: cidr, NodeName: node, Since: metav1.NewTime(hour(since)), Until: metav1.NewTime(hour(until)), Reason: reason,
 	}
 }
 
@@ -105,13 +105,13 @@ func TestNoteReturned(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := v1alpha1.PodIPPoolStatus{Returned: test.was, ReturnedSince: test.wasSince}
+			s := v1alpha1.PodIPPoolHistory{ReturnedBlocks: test.was, ReturnedBlocksSince: test.wasSince}
 			noteAll(&s, hour(9), test.blocks...)
-			if diff := cmp.Diff(test.want, s.Returned, cmpopts.EquateEmpty()); diff != "" {
+			if diff := cmp.Diff(test.want, s.ReturnedBlocks, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("returned (-want +got):\n%s", diff)
 			}
-			if s.ReturnedSince == nil || !s.ReturnedSince.Time.Equal(test.wantSince) {
-				t.Errorf("it goes back to %v, want %v", s.ReturnedSince, test.wantSince)
+			if s.ReturnedBlocksSince == nil || !s.ReturnedBlocksSince.Time.Equal(test.wantSince) {
+				t.Errorf("it goes back to %v, want %v", s.ReturnedBlocksSince, test.wantSince)
 			}
 		})
 	}
@@ -123,7 +123,7 @@ func since(n int) *metav1.Time {
 }
 
 // noteAll notes what rests of a pool's blocks.
-func noteAll(s *v1alpha1.PodIPPoolStatus, now time.Time, blocks ...crd.Block) {
+func noteAll(s *v1alpha1.PodIPPoolHistory, now time.Time, blocks ...crd.Block) {
 	ledger := readyLedger(blocks...)
 	usage := usageOf(nil, ledger.PoolBlocks("p"), ledger.Free)
 	noteReturned(s, usage.resting, ledger.Block, now)
@@ -137,44 +137,15 @@ func TestNoteReturnedAtRest(t *testing.T) {
 		cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), 0}), 30)
 		blocks = append(blocks, atRest(claimed(cidr.String(), "n", 0), i%7, expand.NodeGone))
 	}
-	s := v1alpha1.PodIPPoolStatus{Returned: many(maxReturned), ReturnedSince: since(-1)}
+	s := v1alpha1.PodIPPoolHistory{ReturnedBlocks: many(maxReturned), ReturnedBlocksSince: since(-1)}
 	noteAll(&s, hour(9), blocks...)
 	before := s.DeepCopy()
 	slices.Reverse(blocks)
 	noteAll(&s, hour(10), blocks...)
 	if !equality.Semantic.DeepEqual(before, &s) {
-		t.Errorf("the status drifts:\n%s", cmp.Diff(before, &s))
+		t.Errorf("the history drifts:\n%s", cmp.Diff(before, &s))
 	}
-	if len(s.Returned) != maxReturned || s.Returned[0].Until.Before(s.ReturnedSince) {
-		t.Errorf("%d are listed, from %v on; the record says it goes back to %v", len(s.Returned), s.Returned[0].Until, s.ReturnedSince)
-	}
-}
-
-// A block's way back costs the pool no write more than its counts do: one when it
-// begins to rest, one when it goes.
-func TestReturnedCostsNoWrite(t *testing.T) {
-	b := newBed(t, finalized(podIPPool("p", 1, "10.0.0.0/28")))
-	held := claimed("10.0.0.0/30", "n", 0)
-	steps := []struct {
-		what string
-		do   func(*Ledger)
-		want int // of the blocks listed
-	}{
-		{"claimed", func(l *Ledger) { l.Observed(held) }, 0},
-		{"at rest", func(l *Ledger) { l.Observed(atRest(held, 1, expand.Returned)) }, 1},
-		{"gone", func(l *Ledger) { l.Gone(atRest(held, 1, expand.Returned)) }, 1},
-	}
-	b.poolLook()
-	for _, s := range steps {
-		s.do(b.r.Ledger)
-		if writes := b.poolLook(); !slices.Equal(writes, []string{"update PodIPPool status"}) {
-			t.Errorf("%s: writes are %v, want one of the status", s.what, writes)
-		}
-		if writes := b.poolLook(); len(writes) > 0 {
-			t.Errorf("%s, and at rest: writes %v", s.what, writes)
-		}
-		if got := b.pool().Status.Returned; len(got) != s.want {
-			t.Errorf("%s: %v are listed, want %d", s.what, got, s.want)
-		}
+	if len(s.ReturnedBlocks) != maxReturned || s.ReturnedBlocks[0].Until.Before(s.ReturnedBlocksSince) {
+		t.Errorf("%d are listed, from %v on; the record says it goes back to %v", len(s.ReturnedBlocks), s.ReturnedBlocks[0].Until, s.ReturnedBlocksSince)
 	}
 }

@@ -32,6 +32,8 @@ const (
 	ReasonSeparate      = "NoOverlap"
 	ReasonGrowing       = "GrowthGoesOn"
 	ReasonLasting       = "BlocksLast"
+	// ReasonNoHistory is of a forecast that has no history to go by.
+	ReasonNoHistory = "HistoryUnreadable"
 	// ReasonPhasingOut is of a pool whose CIDRs are all cordoned or draining, and
 	// ReasonEmpty of one of which no block is left then.
 	ReasonPhasingOut = "PhasingOut"

@@ -29,8 +29,9 @@ func (e *env) supportBundle() *cobra.Command {
 		Use:   "support-bundle",
 		Short: "Pack what somebody else needs to see into one file",
 		Long: `Packs into a .tar.gz what somebody else needs to see: status, nodes, an explanation
-of each node, a first look of check, all PodIPPools, PodIPBlocks and CiliumNodes,
-events about these, and the operator's pods with their logs.
+of each node, a first look of check, all PodIPPools and PodIPPoolHistories,
+PodIPBlocks and CiliumNodes, events about these, and the operator's pods with their
+logs.
 
 It holds names of nodes and pods, labels and addresses; look at it before you send
 it. It reads no Secret, and of ConfigMaps at most the IPAM mode, and leaves the
@@ -143,11 +144,19 @@ func (b *bundle) addObjects() {
 	for i := range b.snapshot.Blocks {
 		redactMeta(&b.snapshot.Blocks[i].ObjectMeta)
 	}
+	for i := range b.snapshot.Histories {
+		redactMeta(&b.snapshot.Histories[i].ObjectMeta)
+	}
 	for _, cn := range b.kept.ciliumNodes {
 		redactMeta(&cn.ObjectMeta)
 	}
 	b.addYAML("podippools.yaml", b.snapshot.Pools)
 	b.addYAML("podipblocks.yaml", b.snapshot.Blocks)
+	if why := b.snapshot.HistoriesUnread; why != "" {
+		b.add("podippoolhistories.yaml", nil, errors.New(why))
+	} else {
+		b.addYAML("podippoolhistories.yaml", b.snapshot.Histories)
+	}
 	b.addYAML("ciliumnodes.yaml", b.kept.ciliumNodes)
 }
 

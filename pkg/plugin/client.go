@@ -105,7 +105,7 @@ func (e *env) readFor(ctx context.Context, operator auditcmd.Operator) (*cluster
 	}
 	progress := auditcmd.NewProgress(e.raw.ErrOut)
 	kept := &keeper{Reader: c}
-	reader := live.Reader{Client: kept, AgentNamespace: namespace, AgentSelector: selector, Mode: operator.Mode, Asks: true, Progress: progress.Read, Now: e.timeNow}
+	reader := live.Reader{Client: kept, AgentNamespace: namespace, AgentSelector: selector, Mode: operator.Mode, Asks: true, Histories: true, Progress: progress.Read, Now: e.timeNow}
 	snapshot, err := reader.Read(ctx)
 	progress.Clear()
 	if err != nil {

@@ -39,6 +39,8 @@ type cluster struct {
 	pods   map[string][]expand.Pod // sorted by name
 	asked  controller.Asked
 	poolOf map[string]*v1alpha1.PodIPPool
+	// histories are those of pools, by name; some may have none.
+	histories map[string]*v1alpha1.PodIPPoolHistory
 	// malformed are the blocks that cannot be read, by name.
 	malformed map[string]error
 	// supposed says that the pools are not those of the cluster.
@@ -52,7 +54,7 @@ func newCluster(s *audit.Snapshot, kept *keeper, settings controller.Settings) *
 		ledger: controller.NewLedger(), agents: controller.NewAgents(settings.AgentSettle),
 		nodes: map[string]*corev1.Node{}, views: map[string]*ciliumnode.View{},
 		pods: map[string][]expand.Pod{}, asked: controller.Asked{}, poolOf: map[string]*v1alpha1.PodIPPool{},
-		malformed: map[string]error{},
+		malformed: map[string]error{}, histories: map[string]*v1alpha1.PodIPPoolHistory{},
 	}
 	c.pools = controller.NewPools(settings.Defaults, c.ledger)
 	for i := range s.Blocks {
@@ -72,6 +74,12 @@ func newCluster(s *audit.Snapshot, kept *keeper, settings controller.Settings) *
 	for i := range s.Pools {
 		c.poolOf[s.Pools[i].Name] = &s.Pools[i]
 		c.pools.Set(&s.Pools[i])
+	}
+	for i := range s.Histories {
+		h := &s.Histories[i]
+		if pool := c.poolOf[h.Name]; pool != nil && crd.IsHistoryOf(h, pool) {
+			c.histories[h.Name] = h
+		}
 	}
 	for i := range s.Nodes {
 		c.nodes[s.Nodes[i].Name] = &s.Nodes[i]

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/netip"
@@ -19,6 +20,8 @@ type past struct {
 	// RecordSince is how far back the record of these pools goes: where no node
 	// is told of before that, one may have held it all the same.
 	RecordSince *time.Time `json:"recordSince,omitempty"`
+	// NoRecord says why no record of these pools can be read.
+	NoRecord string `json:"noRecord,omitempty"`
 	// Held are the blocks with it that nodes held then: more than one is wrong.
 	Held []tenure `json:"held"`
 	// Before and After are the blocks nearest to then, where none was held.
@@ -43,7 +46,7 @@ func (c *cluster) heldAt(a netip.Addr, at time.Time) past {
 		Address: a.String(), At: at.UTC(), Pools: c.poolsWith(a), Held: []tenure{},
 		Pods: []pastPod{}, Events: []pastEvent{},
 	}
-	p.RecordSince = c.recordSince(p.Pools)
+	p.RecordSince, p.NoRecord = c.recordSince(p.Pools), c.snapshot.HistoriesUnread
 	for _, t := range c.tenures(a) {
 		switch {
 		case t.covers(at):
@@ -119,7 +122,8 @@ func (p *past) reach() string {
 	case len(p.Pools) == 0:
 		return "It lies in no pool now. A pool that is deleted takes its record with it."
 	case p.RecordSince == nil:
-		return "There is no record of pool " + names + ": its operator keeps none, or has yet to begin."
+		return "There is no record of pool " + names + ": " +
+			cmp.Or(p.NoRecord, "the operator has yet to write its PodIPPoolHistory, or may not, which its log says") + "."
 	}
 	return fmt.Sprintf("The record of pool %s goes back to %s.", names, instant(*p.RecordSince))
 }

@@ -67,28 +67,34 @@ func restingBlock(cidr, node string, since, until int, reason expand.Reason) v1a
 	return b
 }
 
-// recorded is a pool 10.20.0.0/24 with a record since a day; 0: it has none.
-func recorded(since int, returned ...v1alpha1.ReturnedBlock) v1alpha1.PodIPPool {
+// mainPool is a pool 10.20.0.0/24.
+func mainPool() v1alpha1.PodIPPool {
 	p := v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "main", UID: "p", Generation: 1}}
 	p.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: 29, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.20.0.0/24"}}}
-	p.Status.Returned = returned
-	if since > 0 {
-		at := metav1.NewTime(day(since))
-		p.Status.ReturnedSince = &at
-	}
 	return p
+}
+
+// recorded is the history of that pool since a day; 0: it has none.
+func recorded(since int, returned ...v1alpha1.ReturnedBlock) []v1alpha1.PodIPPoolHistory {
+	if since == 0 {
+		return nil
+	}
+	pool, at := mainPool(), metav1.NewTime(day(since))
+	h := crd.NewHistory(&pool)
+	h.ReturnedBlocks, h.ReturnedBlocksSince = returned, &at
+	return []v1alpha1.PodIPPoolHistory{*h}
 }
 
 func gaveBack(cidr, node string, since, until int) v1alpha1.ReturnedBlock {
 	return v1alpha1.ReturnedBlock{
-		CIDR: cidr, Node: node, Since: metav1.NewTime(day(since)), Until: metav1.NewTime(day(until)), Reason: "Returned",
+		CIDR: cidr, NodeName: node, Since: metav1.NewTime(day(since)), Until: metav1.NewTime(day(until)), Reason: "Returned",
 	}
 }
 
 func TestHeldAt(t *testing.T) {
 	const cidr = "10.20.0.0/29"
 	tests := map[string]struct {
-		pool   v1alpha1.PodIPPool
+		record []v1alpha1.PodIPPoolHistory
 		blocks []v1alpha1.PodIPBlock
 		at     int
 		held   []string // "node since-until", days
@@ -97,45 +103,45 @@ func TestHeldAt(t *testing.T) {
 		known  bool
 	}{
 		"held since, and still": {
-			pool: recorded(0), blocks: []v1alpha1.PodIPBlock{heldBlock(cidr, "a", 3)}, at: 5,
+			record: recorded(0), blocks: []v1alpha1.PodIPBlock{heldBlock(cidr, "a", 3)}, at: 5,
 			held: []string{"a 3-"}, known: true,
 		},
 		"held by another, before the one that holds it now": {
-			pool: recorded(1, gaveBack(cidr, "b", 2, 4)), blocks: []v1alpha1.PodIPBlock{heldBlock(cidr, "a", 5)}, at: 3,
+			record: recorded(1, gaveBack(cidr, "b", 2, 4)), blocks: []v1alpha1.PodIPBlock{heldBlock(cidr, "a", 5)}, at: 3,
 			held: []string{"b 2-4"}, known: true,
 		},
 		"between the two": {
-			pool: recorded(1, gaveBack(cidr, "b", 2, 4)), blocks: []v1alpha1.PodIPBlock{heldBlock(cidr, "a", 6)}, at: 5,
+			record: recorded(1, gaveBack(cidr, "b", 2, 4)), blocks: []v1alpha1.PodIPBlock{heldBlock(cidr, "a", 6)}, at: 5,
 			before: "b 2-4", after: "a 6-", known: true,
 		},
 		"the nearest of many": {
-			pool: recorded(1, gaveBack(cidr, "b", 2, 4), gaveBack(cidr, "c", 5, 6), gaveBack(cidr, "d", 8, 9)), at: 7,
+			record: recorded(1, gaveBack(cidr, "b", 2, 4), gaveBack(cidr, "c", 5, 6), gaveBack(cidr, "d", 8, 9)), at: 7,
 			before: "c 5-6", after: "d 8-9", known: true,
 		},
-		"the instant at which it was claimed":    {pool: recorded(1, gaveBack(cidr, "b", 2, 4)), at: 2, held: []string{"b 2-4"}, known: true},
-		"the instant at which it was back":       {pool: recorded(1, gaveBack(cidr, "b", 2, 4)), at: 4, before: "b 2-4", known: true},
-		"another block":                          {pool: recorded(1, gaveBack("10.20.0.8/29", "b", 2, 4)), at: 3, known: true},
-		"farther back than the record":           {pool: recorded(5, gaveBack(cidr, "b", 4, 6)), at: 3, after: "b 4-6"},
-		"farther back, but held by one it lists": {pool: recorded(5, gaveBack(cidr, "b", 2, 6)), at: 3, held: []string{"b 2-6"}, known: true},
-		"no record":                              {pool: recorded(0), at: 3},
+		"the instant at which it was claimed":    {record: recorded(1, gaveBack(cidr, "b", 2, 4)), at: 2, held: []string{"b 2-4"}, known: true},
+		"the instant at which it was back":       {record: recorded(1, gaveBack(cidr, "b", 2, 4)), at: 4, before: "b 2-4", known: true},
+		"another block":                          {record: recorded(1, gaveBack("10.20.0.8/29", "b", 2, 4)), at: 3, known: true},
+		"farther back than the record":           {record: recorded(5, gaveBack(cidr, "b", 4, 6)), at: 3, after: "b 4-6"},
+		"farther back, but held by one it lists": {record: recorded(5, gaveBack(cidr, "b", 2, 6)), at: 3, held: []string{"b 2-6"}, known: true},
+		"no record":                              {record: recorded(0), at: 3},
 		"it rests, and is listed too": {
-			pool:   recorded(1, gaveBack(cidr, "a", 2, 4)),
+			record: recorded(1, gaveBack(cidr, "a", 2, 4)),
 			blocks: []v1alpha1.PodIPBlock{restingBlock(cidr, "a", 2, 4, expand.Returned)}, at: 3,
 			held: []string{"a 2-4"}, known: true,
 		},
 		"it rests": {
-			pool: recorded(1), blocks: []v1alpha1.PodIPBlock{restingBlock(cidr, "a", 2, 4, expand.NodeGone)}, at: 5,
+			record: recorded(1), blocks: []v1alpha1.PodIPBlock{restingBlock(cidr, "a", 2, 4, expand.NodeGone)}, at: 5,
 			before: "a 2-4", known: true,
 		},
 		"its Node is back, which the record does not say yet": {
-			pool: recorded(1, gaveBack(cidr, "a", 2, 4)), blocks: []v1alpha1.PodIPBlock{heldBlock(cidr, "a", 2)}, at: 5,
+			record: recorded(1, gaveBack(cidr, "a", 2, 4)), blocks: []v1alpha1.PodIPBlock{heldBlock(cidr, "a", 2)}, at: 5,
 			held: []string{"a 2-"}, known: true,
 		},
-		"a record nobody can read": {pool: recorded(1, gaveBack("nonsense", "b", 2, 4)), at: 3, known: true},
+		"a record nobody can read": {record: recorded(1, gaveBack("nonsense", "b", 2, 4)), at: 3, known: true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := &audit.Snapshot{Time: day(20), Pools: []v1alpha1.PodIPPool{test.pool}, Blocks: test.blocks}
+			s := &audit.Snapshot{Time: day(20), Pools: []v1alpha1.PodIPPool{mainPool()}, Histories: test.record, Blocks: test.blocks}
 			p := newCluster(s, &keeper{}, controller.DefaultSettings()).heldAt(netip.MustParseAddr("10.20.0.5"), day(test.at))
 			var held []string
 			for i := range p.Held {
@@ -168,17 +174,23 @@ func days(t *tenure) string {
 // What is told of the past says how far back it goes, and never more than is
 // known.
 func TestPastText(t *testing.T) {
+	one, ofEarlier := []v1alpha1.PodIPPool{mainPool()}, recorded(5)
+	ofEarlier[0].OwnerReferences[0].UID = "earlier"
 	tests := map[string]struct {
-		pools []v1alpha1.PodIPPool
-		want  string
+		pools     []v1alpha1.PodIPPool
+		histories []v1alpha1.PodIPPoolHistory
+		unread    string
+		want      string
 	}{
-		"no pool":   {nil, "It lies in no pool now."},
-		"no record": {[]v1alpha1.PodIPPool{recorded(0)}, "There is no record of pool main"},
-		"a record":  {[]v1alpha1.PodIPPool{recorded(5)}, "The record of pool main goes back to " + instant(day(5)) + "."},
+		"no pool":      {want: "It lies in no pool now."},
+		"no record":    {pools: one, want: "There is no record of pool main: the operator has yet to write its PodIPPoolHistory"},
+		"no right":     {pools: one, unread: "you may not", want: "There is no record of pool main: you may not."},
+		"a record":     {pools: one, histories: recorded(5), want: "The record of pool main goes back to " + instant(day(5)) + "."},
+		"an older one": {pools: one, histories: ofEarlier, want: "There is no record of pool main: the operator has yet to write"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := &audit.Snapshot{Time: day(20), Pools: test.pools}
+			s := &audit.Snapshot{Time: day(20), Pools: test.pools, Histories: test.histories, HistoriesUnread: test.unread}
 			p := newCluster(s, &keeper{}, controller.DefaultSettings()).heldAt(netip.MustParseAddr("10.20.0.5"), day(3))
 			var out strings.Builder
 			if err := p.text(&out); err != nil {

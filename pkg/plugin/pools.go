@@ -75,7 +75,7 @@ else uses, are not free.
 Room is how many more nodes fit. Lasts is for how long there are free blocks, if
 what they grew by in the last hours or days goes on for as long again; "-" says
 that no end is in sight. -o wide shows by how many blocks an hour. These follow
-from the history that the operator keeps in a pool's status.
+from the PodIPPoolHistory that the operator keeps of each pool.
 
 -o wide also shows whether a maintenance window is open: one of the pool's own, or
 one that a flag of the operator sets for all.`,
@@ -91,6 +91,7 @@ one that a flag of the operator sets for all.`,
 				if err != nil {
 					return listed{}, err
 				}
+				e.warn(c.noForecast())
 				rows, err := c.pickedPools(args, picked)
 				names := namesOf("podippool.cilium-pool.io/", rows, func(r poolRow) string { return r.Pool })
 				return listed{rows, names, poolTable(rows, c.now)}, err
@@ -180,20 +181,11 @@ func (c *cluster) poolRow(pool *crd.Pool, f ipalloc.Family, used map[string]int)
 	return r
 }
 
-// foresee takes up what the operator would: by the history that it keeps in the
-// pool's status, and the blocks that are free now.
+// foresee takes up what the operator would: by the history that it keeps of the
+// pool, and the blocks that are free now.
 func (c *cluster) foresee(pool *crd.Pool, f ipalloc.Family, r *poolRow) {
-	status := &c.poolOf[pool.Name].Status
-	family := status.IPv4
-	if f == ipalloc.IPv6 {
-		family = status.IPv6
-	}
-	var history []v1alpha1.HeldBlocks
-	if family != nil {
-		history = family.History
-	}
-	expected := meta.IsStatusConditionTrue(status.Conditions, v1alpha1.PoolExhaustedSoon)
-	seen := controller.Foresee(c.now, pool, f, history, int64(min(r.Free, math.MaxInt64)), expected)
+	expected := meta.IsStatusConditionTrue(c.poolOf[pool.Name].Status.Conditions, v1alpha1.PoolExhaustedSoon)
+	seen := controller.Foresee(c.now, pool, f, controller.HeldBlocks(c.histories[pool.Name], f), int64(min(r.Free, math.MaxInt64)), expected)
 	r.Room = seen.Room
 	if seen.Over > 0 {
 		r.BlocksPerHour = &seen.PerHour
@@ -201,6 +193,14 @@ func (c *cluster) foresee(pool *crd.Pool, f ipalloc.Family, r *poolRow) {
 	if at := c.now.Add(seen.Left).UTC().Truncate(time.Second); seen.Expected {
 		r.ExhaustedAt = &at
 	}
+}
+
+// noForecast says why there is no forecast of any pool; "": there may be.
+func (c *cluster) noForecast() string {
+	if c.snapshot.HistoriesUnread == "" {
+		return ""
+	}
+	return "no pool has a forecast: " + c.snapshot.HistoriesUnread
 }
 
 func windowOf(pool *crd.Pool, now time.Time) *windowRow {

@@ -78,6 +78,7 @@ be read, 2 wrong command line.`,
 			if err != nil {
 				return err
 			}
+			e.warn(c.noForecast())
 			v := c.overview(leader(cmd.Context(), reader, e.operatorNamespace(), e.lease, c.now))
 			if err := e.showStatus(&o, &v, c.now); err != nil {
 				return err

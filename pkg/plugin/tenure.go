@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"time"
@@ -26,7 +27,7 @@ func (t *tenure) covers(at time.Time) bool {
 }
 
 // tenures are those of all blocks with an address that are known of, the oldest
-// first: those of blocks that there are, and those that pools' records list.
+// first: those of blocks that there are, and those that pools' histories list.
 func (c *cluster) tenures(a netip.Addr) []tenure {
 	var all []tenure
 	for _, b := range c.blocks() {
@@ -35,14 +36,14 @@ func (c *cluster) tenures(a netip.Addr) []tenure {
 		}
 	}
 	there := slices.Clone(all)
-	for i := range c.snapshot.Pools {
-		for _, r := range c.snapshot.Pools[i].Status.Returned {
+	for _, h := range c.histories {
+		for _, r := range h.ReturnedBlocks {
 			cidr, err := netip.ParsePrefix(r.CIDR)
 			if err != nil || !cidr.Contains(a) {
 				continue
 			}
 			until := r.Until.UTC()
-			t := tenure{Block: crd.BlockName(cidr), Node: r.Node, Since: r.Since.UTC(), Until: &until, Reason: r.Reason}
+			t := tenure{Block: crd.BlockName(cidr), Node: r.NodeName, Since: r.Since.UTC(), Until: &until, Reason: r.Reason}
 			// The object of a block that rests says the same, and knows better
 			// where the block is its node's again.
 			if !slices.ContainsFunc(there, func(b tenure) bool { return b.Block == t.Block && b.Since.Equal(t.Since) }) {
@@ -50,7 +51,7 @@ func (c *cluster) tenures(a netip.Addr) []tenure {
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b tenure) int { return a.Since.Compare(b.Since) })
+	slices.SortFunc(all, func(a, b tenure) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Block, b.Block)) })
 	return all
 }
 
@@ -63,15 +64,16 @@ func tenureOf(b crd.Block) tenure {
 	return t
 }
 
-// recordSince is how far back the records of pools go, all of them; nil: not all
+// recordSince is how far back the histories of pools go, all of them; nil: not all
 // pools have one, or there are none.
 func (c *cluster) recordSince(pools []string) *time.Time {
 	var latest *time.Time
 	for _, name := range pools {
-		since := c.poolOf[name].Status.ReturnedSince
-		if since == nil {
+		h := c.histories[name]
+		if h == nil || h.ReturnedBlocksSince == nil {
 			return nil
 		}
+		since := h.ReturnedBlocksSince
 		if latest == nil || since.After(*latest) {
 			at := since.UTC()
 			latest = &at

@@ -60,8 +60,8 @@ node that holds that, the CiliumNodes that publish it (in kubernetes mode, Nodes
 and the pod that uses it, by the agent's report and by the pod's own status. Since when is the block's
 creation, and the pod's start.
 
-With --at it tells who had it then. Each pool keeps a record of the last 128
-blocks that nodes gave back: how far back that goes depends on how often that
+With --at it tells who had it then. The PodIPPoolHistory of each pool has the last
+128 blocks that nodes gave back: how far back that goes depends on how often that
 happens, and the answer says it. Of pods it knows those that there still are,
 ended ones too, and what events about pods name the address. Pods that were
 deleted leave nothing else in the API. An instant is a time of day by the clock

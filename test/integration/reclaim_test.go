@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
@@ -112,16 +113,24 @@ func TestReturnedBlockRests(t *testing.T) {
 		t.Errorf("n2 got the block after %v of rest, want 5s", rest)
 	}
 	e.eventually("the pool remembers who held it before", func() error {
-		pool := &v1alpha1.PodIPPool{}
-		if err := e.client.Get(e.ctx, client.ObjectKey{Name: "all"}, pool); err != nil {
-			return err
+		pool, history := &v1alpha1.PodIPPool{}, &v1alpha1.PodIPPoolHistory{}
+		for _, obj := range []client.Object{pool, history} {
+			if err := e.client.Get(e.ctx, client.ObjectKey{Name: "all"}, obj); err != nil {
+				return err
+			}
 		}
-		for _, r := range pool.Status.Returned {
-			if r.CIDR == got.Spec.CIDR && r.Node == "n1" && r.Until.Time.Equal(since) {
+		if !crd.IsHistoryOf(history, pool) {
+			return fmt.Errorf("its owners are %+v", history.OwnerReferences)
+		}
+		if len(history.IPv4.HeldBlocks) == 0 || history.ReturnedBlocksSince == nil {
+			return fmt.Errorf("it is %+v", history)
+		}
+		for _, r := range history.ReturnedBlocks {
+			if r.CIDR == got.Spec.CIDR && r.NodeName == "n1" && r.Until.Time.Equal(since) {
 				return nil
 			}
 		}
-		return fmt.Errorf("it remembers %+v", pool.Status.Returned)
+		return fmt.Errorf("it remembers %+v", history.ReturnedBlocks)
 	})
 }
 

@@ -73,6 +73,7 @@ func TestScripts(t *testing.T) {
 			"exits":    cmdExits,
 			"admin":    w.cmdAdmin,
 			"apply":    w.cmdApply,
+			"history":  w.cmdHistory,
 
 			"given":   w.cmdGiven,
 			"oldpod":  w.cmdOldPod,

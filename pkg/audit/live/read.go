@@ -38,6 +38,8 @@ type Reader struct {
 	// Asks: in multi-pool mode, read what says which pool of Cilium's pods ask for:
 	// namespaces, CiliumPodIPPools, and labels of pods.
 	Asks bool
+	// Histories: read the PodIPPoolHistories too, if they can be.
+	Histories bool
 	// PageSize is how many objects are asked for at once. Zero: 500.
 	PageSize int64
 	// Progress, if set, is told how many objects of a kind have been read.
@@ -107,6 +109,9 @@ func (r *Reader) readRest(ctx context.Context, s *audit.Snapshot, views *ciliumn
 	if err != nil {
 		return err
 	}
+	if err := r.readHistories(ctx, s); err != nil {
+		return err
+	}
 	if err := r.readServiceCIDRs(ctx, s); err != nil {
 		return err
 	}
@@ -117,6 +122,27 @@ func (r *Reader) readRest(ctx context.Context, s *audit.Snapshot, views *ciliumn
 		s.Agents = append(s.Agents, l.Items...)
 		return len(l.Items)
 	}, client.InNamespace(r.AgentNamespace), client.MatchingLabelsSelector{Selector: r.AgentSelector})
+}
+
+// readHistories reads the past of pools. Nothing but forecasts and questions about
+// the past needs them: a cluster may be without them, and a user without the right.
+func (r *Reader) readHistories(ctx context.Context, s *audit.Snapshot) error {
+	if !r.Histories {
+		return nil
+	}
+	err := list(ctx, r, "PodIPPoolHistories", func(l *v1alpha1.PodIPPoolHistoryList) int {
+		s.Histories = append(s.Histories, l.Items...)
+		return len(l.Items)
+	})
+	switch {
+	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
+		s.HistoriesUnread = "the API server does not know PodIPPoolHistory: install the chart's CRDs"
+	case apierrors.IsForbidden(err):
+		s.HistoriesUnread = "you may not list podippoolhistories.cilium-pool.io"
+	default:
+		return err
+	}
+	return nil
 }
 
 // readServiceCIDRs reads what Services get addresses from. A cluster older than

@@ -30,17 +30,6 @@ type PodIPPoolStatus struct {
 	// +optional
 	IPv6 *FamilyStatus `json:"ipv6,omitempty"`
 
-	// returned are the blocks that came back last, oldest first, and who held
-	// them: the past of an address. It is written along with the counts.
-	// +kubebuilder:validation:MaxItems=128
-	// +listType=atomic
-	// +optional
-	Returned []ReturnedBlock `json:"returned,omitempty"`
-	// returnedSince is how far back that goes: returned has each block that came
-	// back after it.
-	// +optional
-	ReturnedSince *metav1.Time `json:"returnedSince,omitempty"`
-
 	// conditions: Ready (the pool gives out what it says), Overlapping (part of
 	// it belongs to another pool), ReservedBlocksHeld (nodes hold blocks that
 	// overlap a reserved range), CoversClusterAddresses (the pool covers addresses of
@@ -61,37 +50,6 @@ type FamilyStatus struct {
 	// addresses by the state of their block; those reserved or at an edge of
 	// their block are not counted.
 	Addresses StateCounts `json:"addresses"`
-	// history is how many blocks nodes held in the last seven days, oldest
-	// first: what forecasts are made of. It is written along with the counts; the
-	// older, the fewer samples are kept.
-	// +kubebuilder:validation:MaxItems=128
-	// +listType=atomic
-	// +optional
-	History []HeldBlocks `json:"history,omitempty"`
-}
-
-// ReturnedBlock is a block that came back, and who held it.
-type ReturnedBlock struct {
-	// cidr is the block.
-	CIDR string `json:"cidr"`
-	// node is the Node that held it.
-	Node string `json:"node"`
-	// since is when it was claimed.
-	Since metav1.Time `json:"since"`
-	// until is when nothing of it was published any more, and its rest began.
-	Until metav1.Time `json:"until"`
-	// reason is why it came back: Returned, or NodeGone, where the machine may
-	// have run on.
-	Reason string `json:"reason"`
-}
-
-// HeldBlocks is how many blocks nodes held from a time on, until the next of a
-// history: in service, draining or resting.
-type HeldBlocks struct {
-	// since is when the number changed.
-	Since metav1.Time `json:"since"`
-	// blocks is how many nodes held.
-	Blocks int64 `json:"blocks"`
 }
 
 // StateCounts counts things by the state they are in.

@@ -28,23 +28,24 @@ const (
 	KindBlock
 	KindNamespace
 	KindCiliumPool
+	KindHistory
 	kindCount
 )
 
 func (k Kind) String() string {
-	return [...]string{"Node", "CiliumNode", "Pod", "PodIPPool", "PodIPBlock", "Namespace", "CiliumPodIPPool"}[k]
+	return [...]string{"Node", "CiliumNode", "Pod", "PodIPPool", "PodIPBlock", "Namespace", "CiliumPodIPPool", "PodIPPoolHistory"}[k]
 }
 
 // custom says that a CustomResourceDefinition makes the kind.
 func (k Kind) custom() bool {
-	return k == KindCiliumNode || k == KindPool || k == KindBlock || k == KindCiliumPool
+	return k == KindCiliumNode || k == KindPool || k == KindBlock || k == KindCiliumPool || k == KindHistory
 }
 
 func (k Kind) version() schema.GroupVersion {
 	switch k {
 	case KindCiliumNode:
 		return ciliumv2.SchemeGroupVersion
-	case KindPool, KindBlock:
+	case KindPool, KindBlock, KindHistory:
 		return v1alpha1.GroupVersion
 	case KindCiliumPool:
 		return ciliumv2alpha1.SchemeGroupVersion
@@ -57,14 +58,14 @@ func (k Kind) group() schema.GroupKind {
 }
 
 func (k Kind) resource() schema.GroupResource {
-	name := [...]string{"nodes", "ciliumnodes", "pods", "podippools", "podipblocks", "namespaces", "ciliumpodippools"}[k]
+	name := [...]string{"nodes", "ciliumnodes", "pods", "podippools", "podipblocks", "namespaces", "ciliumpodippools", "podippoolhistories"}[k]
 	return schema.GroupResource{Group: k.version().Group, Resource: name}
 }
 
 func (k Kind) empty() client.Object {
 	return [...]client.Object{
 		&corev1.Node{}, &ciliumv2.CiliumNode{}, &corev1.Pod{}, &v1alpha1.PodIPPool{}, &v1alpha1.PodIPBlock{},
-		&corev1.Namespace{}, &ciliumv2alpha1.CiliumPodIPPool{},
+		&corev1.Namespace{}, &ciliumv2alpha1.CiliumPodIPPool{}, &v1alpha1.PodIPPoolHistory{},
 	}[k]
 }
 
@@ -84,6 +85,8 @@ func kindOf(obj client.Object) Kind {
 		return KindNamespace
 	case *ciliumv2alpha1.CiliumPodIPPool:
 		return KindCiliumPool
+	case *v1alpha1.PodIPPoolHistory:
+		return KindHistory
 	}
 	panic(fmt.Sprintf("no such kind here: %T", obj))
 }
@@ -119,6 +122,8 @@ func assign(to, from client.Object) {
 		*to.(*corev1.Namespace) = *from
 	case *ciliumv2alpha1.CiliumPodIPPool:
 		*to.(*ciliumv2alpha1.CiliumPodIPPool) = *from
+	case *v1alpha1.PodIPPoolHistory:
+		*to.(*v1alpha1.PodIPPoolHistory) = *from
 	}
 }
 
@@ -164,6 +169,8 @@ func (x *API) sameSpec(a, b client.Object) bool {
 		return a.Spec == b.(*v1alpha1.PodIPBlock).Spec
 	case *ciliumv2alpha1.CiliumPodIPPool:
 		return x.equal.DeepEqual(a.Spec, b.(*ciliumv2alpha1.CiliumPodIPPool).Spec)
+	case *v1alpha1.PodIPPoolHistory: // it has no status, so that any change counts
+		return false
 	}
 	return true
 }

@@ -259,6 +259,8 @@ func (d desk) List(_ context.Context, list client.ObjectList, opts ...client.Lis
 			l.Items = allOf[v1alpha1.PodIPPool](w, KindPool)
 		case *v1alpha1.PodIPBlockList:
 			l.Items = allOf[v1alpha1.PodIPBlock](w, KindBlock)
+		case *v1alpha1.PodIPPoolHistoryList:
+			l.Items = allOf[v1alpha1.PodIPPoolHistory](w, KindHistory)
 		case *networkingv1.ServiceCIDRList:
 			l.Items = nil // no Services here
 		case *unstructured.UnstructuredList:

@@ -26,6 +26,10 @@ func (w *World) stored(v Version) {
 	if w.trace != nil {
 		w.tracef("  stored %s", brief(v))
 	}
+	if v.Kind == KindHistory {
+		w.holdHistory(v)
+		return
+	}
 	if v.Kind == KindNamespace || v.Kind == KindCiliumPool {
 		w.storedBeside(v)
 		return
