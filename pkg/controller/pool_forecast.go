@@ -124,10 +124,7 @@ func setForecast(obj *v1alpha1.PodIPPool, seen []Foresight, known bool, horizon 
 		return
 	}
 	was := meta.FindStatusCondition(*conditions, v1alpha1.PoolExhaustedSoon)
-	status, reason, message := foretold(obj, seen, horizon, soonMessage(seen, within(horizon, was), now))
-	if !known && reason == ReasonLasting {
-		status, reason, message = metav1.ConditionUnknown, ReasonNoHistory, noHistory
-	}
+	status, reason, message := foretold(obj, seen, known, horizon, soonMessage(seen, within(horizon, was), now))
 	if !refresh && was != nil && was.Status == status && was.Reason == reason {
 		return
 	}
@@ -143,7 +140,7 @@ const noHistory = "the operator cannot read the PodIPPoolHistory of this pool: i
 
 // foretold is what the condition ExhaustedSoon says; soon says what is to be
 // expected, and "" that nothing is.
-func foretold(obj *v1alpha1.PodIPPool, seen []Foresight, horizon time.Duration, soon string) (status metav1.ConditionStatus, reason, message string) {
+func foretold(obj *v1alpha1.PodIPPool, seen []Foresight, known bool, horizon time.Duration, soon string) (status metav1.ConditionStatus, reason, message string) {
 	switch {
 	case len(seen) == 0:
 		return metav1.ConditionUnknown, ReasonInvalid, "the spec cannot be read"
@@ -155,6 +152,8 @@ func foretold(obj *v1alpha1.PodIPPool, seen []Foresight, horizon time.Duration, 
 		return metav1.ConditionFalse, ReasonPhasingOut, "the pool is to give out no new blocks"
 	case meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.PoolExhausted):
 		return metav1.ConditionFalse, ReasonExhausted, "no free block is left now"
+	case !known:
+		return metav1.ConditionUnknown, ReasonNoHistory, noHistory
 	}
 	return metav1.ConditionFalse, ReasonLasting, "nothing foretells that free blocks run out within " + duration.HumanDuration(horizon)
 }

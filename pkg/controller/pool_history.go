@@ -55,7 +55,7 @@ func (r *PoolReconciler) noteHistory(ctx context.Context, pool *v1alpha1.PodIPPo
 		known.noted, known.stored = read, read.ResourceVersion != ""
 	}
 	next := known.noted.DeepCopy()
-	noteReturned(next, u.resting, r.Ledger.Block, now)
+	noteReturned(next, u.resting, now)
 	noteHeld(next, u.families, now)
 	if !equality.Semantic.DeepEqual(known.noted, next) {
 		known.noted, known.stored = next, false

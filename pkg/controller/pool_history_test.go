@@ -2,6 +2,7 @@ package controller
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -327,6 +328,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	for i := range 3 * maxReturned {
 		b.clock.SetTime(hour(i))
 		held := claimed("10.0.0.0/30", "n", i)
+		held.UID = types.UID(fmt.Sprint(i))
 		b.r.Ledger.Observed(held)
 		b.poolLook()
 		resting := atRest(held, i, expand.Returned)

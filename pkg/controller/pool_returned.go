@@ -2,7 +2,6 @@ package controller
 
 import (
 	"cmp"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -16,29 +15,30 @@ import (
 // The CRD has the same limit.
 const maxReturned = 128
 
-// noteReturned adds to a history the blocks that rest. What was listed and is the
-// node's again goes, as it did not come back after all. A block is seen while it
+// noteReturned adds to a history the blocks that rest. A block is seen while it
 // rests, by this leader or the next one: only one that rests for less than
-// poolStatusDelay may be missed.
-func noteReturned(h *v1alpha1.PodIPPoolHistory, resting []crd.Block, held func(netip.Prefix) (crd.Block, bool), now time.Time) {
+// poolStatusDelay may be missed. What is listed stays until newer ones need the
+// place, whatever a process that lags believes of its block. One that went back
+// into service is listed anew when it rests again; readers know by its object that
+// it had not come back.
+func noteReturned(h *v1alpha1.PodIPPoolHistory, resting []crd.Block, now time.Time) {
 	if h.ReturnedBlocksSince == nil {
 		since := metav1.NewTime(now.Truncate(time.Second))
 		h.ReturnedBlocksSince = &since
 	}
-	kept := slices.DeleteFunc(slices.Clone(h.ReturnedBlocks), func(r v1alpha1.ReturnedBlock) bool {
-		cidr, err := netip.ParsePrefix(r.CIDR)
-		if err != nil {
-			return true
-		}
-		b, there := held(cidr)
-		// One that rests is added anew below.
-		return there && r.Since.Time.Equal(b.Created)
-	})
+	kept := slices.Clone(h.ReturnedBlocks)
 	for _, b := range resting {
-		kept = append(kept, v1alpha1.ReturnedBlock{
+		r := v1alpha1.ReturnedBlock{
 			CIDR: b.CIDR.String(), NodeName: b.Node, Since: metav1.NewTime(b.Created), Until: metav1.NewTime(b.Since),
 			Reason: string(b.Reason),
-		})
+		}
+		i := slices.IndexFunc(kept, func(k v1alpha1.ReturnedBlock) bool { return k.CIDR == r.CIDR && k.Since.Equal(&r.Since) })
+		switch {
+		case i < 0:
+			kept = append(kept, r)
+		case kept[i].Until.Before(&r.Until):
+			kept[i] = r
+		}
 	}
 	slices.SortFunc(kept, byReturn)
 	if n := len(kept) - maxReturned; n > 0 {

@@ -83,9 +83,13 @@ func TestNoteReturned(t *testing.T) {
 			want:      []v1alpha1.ReturnedBlock{listed, cameBack("10.0.0.0/30", "b", 4, 5, "NodeGone")},
 			wantSince: hour(0),
 		},
-		"a Node that was gone is back: it never came back": {
+		"a Node that was gone is back, or this process lags": {
 			was: []v1alpha1.ReturnedBlock{listed}, wasSince: since(0),
-			blocks: []crd.Block{first}, wantSince: hour(0),
+			blocks: []crd.Block{first}, want: []v1alpha1.ReturnedBlock{listed}, wantSince: hour(0),
+		},
+		"it rests since earlier, as a process that lags believes": {
+			was: []v1alpha1.ReturnedBlock{listed}, wasSince: since(0),
+			blocks: []crd.Block{atRest(first, 2, expand.NodeGone)}, want: []v1alpha1.ReturnedBlock{listed}, wantSince: hour(0),
 		},
 		"and goes again": {
 			was: []v1alpha1.ReturnedBlock{listed}, wasSince: since(0),
@@ -97,10 +101,6 @@ func TestNoteReturned(t *testing.T) {
 			blocks:    []crd.Block{atRest(first, full, expand.Returned)},
 			want:      append(many(full)[1:], cameBack("10.0.0.0/30", "a", 1, full, "Returned")),
 			wantSince: hour(0),
-		},
-		"what nobody can read is dropped": {
-			was: []v1alpha1.ReturnedBlock{{CIDR: "nonsense"}, listed}, wasSince: since(0),
-			want: []v1alpha1.ReturnedBlock{listed}, wantSince: hour(0),
 		},
 	}
 	for name, test := range tests {
@@ -126,7 +126,7 @@ func since(n int) *metav1.Time {
 func noteAll(s *v1alpha1.PodIPPoolHistory, now time.Time, blocks ...crd.Block) {
 	ledger := readyLedger(blocks...)
 	usage := usageOf(nil, ledger.PoolBlocks("p"), ledger.Free)
-	noteReturned(s, usage.resting, ledger.Block, now)
+	noteReturned(s, usage.resting, now)
 }
 
 // More blocks may rest than are listed. Looking again must change nothing, nor

@@ -18,7 +18,9 @@ type PodIPPoolHistory struct {
 
 	// returnedBlocks are the last 128 blocks that nodes gave back, oldest first, and
 	// which node held each: the past of an address, which kubectl cilium-pool whois
-	// --at reads. A block is listed from the time it begins to cool down.
+	// --at reads. A block is listed from the time it begins to cool down, and stays
+	// listed should its node take it back: while there is a PodIPBlock with this CIDR
+	// that was created at since, its status holds.
 	// +kubebuilder:validation:MaxItems=128
 	// +listType=atomic
 	// +optional

@@ -1,8 +1,7 @@
 package world
 
 import (
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"slices"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
@@ -33,39 +32,12 @@ func (w *World) holdHistory(v Version) {
 	if now.ReturnedBlocksSince.Before(old.ReturnedBlocksSince) {
 		w.violate(6, "the history of pool %s says that it goes back to %s, and went back to %s", v.Key, now.ReturnedBlocksSince, old.ReturnedBlocksSince)
 	}
-	listed := map[string][]metav1.Time{}
-	for _, r := range now.ReturnedBlocks {
-		listed[r.CIDR] = append(listed[r.CIDR], r.Since)
-	}
 	for _, r := range old.ReturnedBlocks {
 		madeRoom := len(now.ReturnedBlocks) == maxHistory && !now.ReturnedBlocksSince.Before(&r.Until)
-		if !madeRoom && !containsTime(listed[r.CIDR], r.Since) && !w.wentBack(r) {
+		if !madeRoom && !slices.ContainsFunc(now.ReturnedBlocks, func(k v1alpha1.ReturnedBlock) bool {
+			return k.CIDR == r.CIDR && k.Since.Equal(&r.Since) && !k.Until.Before(&r.Until)
+		}) {
 			w.violate(6, "the history of pool %s has lost that node %s held %s since %s", v.Key, r.NodeName, r.CIDR, r.Since)
 		}
 	}
-}
-
-func containsTime(list []metav1.Time, t metav1.Time) bool {
-	for i := range list {
-		if list[i].Equal(&t) {
-			return true
-		}
-	}
-	return false
-}
-
-// wentBack says that a block that rested was in service again: it never came back.
-func (w *World) wentBack(r v1alpha1.ReturnedBlock) bool {
-	for _, v := range w.api.history[KindBlock] {
-		b, ok := v.New.(*v1alpha1.PodIPBlock)
-		was, _ := v.Old.(*v1alpha1.PodIPBlock)
-		if ok && was != nil && b.Spec.CIDR == r.CIDR && b.CreationTimestamp.Equal(&r.Since) && rests(was) && !rests(b) {
-			return true
-		}
-	}
-	return false
-}
-
-func rests(b *v1alpha1.PodIPBlock) bool {
-	return meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockCoolingDown)
 }
