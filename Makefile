@@ -414,7 +414,7 @@ cluster-operator := $(IMAGE_DIR)/cilium-pool-operator.tar
 cluster-program: cluster-parts
 	@echo "building the operator's image: up to 2 minutes the first time"
 	@$(MAKE) --no-print-directory image
-	@CGO_ENABLED=0 go build -o $(BIN)/cluster ./$(CLUSTER)
+	@CGO_ENABLED=0 go build -o $(BIN)/ ./$(CLUSTER) ./cmd/kubectl-cilium_pool
 
 comma := ,
 space := $() $()

@@ -7,6 +7,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
@@ -20,9 +21,8 @@ var probeManifest string
 
 const (
 	probeTimeout = 4 * time.Minute
-	// probeService is the Service by its name, and by its address.
-	probeService   = "http://probe.default.svc.cluster.local/"
-	probeServiceIP = "http://10.96.0.80/"
+	// probeService is the Service by its name.
+	probeService = "http://probe.default.svc.cluster.local/"
 )
 
 func (b *bed) installProbes(ctx context.Context) error {
@@ -48,32 +48,52 @@ func (b *bed) ask(ctx context.Context, pod, url string) (string, error) {
 	return b.cluster.Kubectl(ctx, "exec", "--namespace=default", pod, "--", "/probe", "get", url)
 }
 
-// servedFrom asks the Service by its address from each node, and by its name from
-// a pod on each, and gives the places where it answered.
+// servedFrom asks the Service by its addresses from each node, and by its name from
+// a pod on each, and gives how often it was asked and answered.
 func (b *bed) servedFrom(ctx context.Context) (served, asked int, err error) {
+	addresses, err := b.serviceURLs(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
 	var last error
-	for app, url := range map[string]string{"probe-host": probeServiceIP, "probe": probeService} {
+	for app, urls := range map[string][]string{"probe-host": addresses, "probe": {probeService}} {
 		pods, err := b.probes(ctx, app)
 		if err != nil {
 			return served, asked, err
 		}
 		for _, pod := range pods {
-			asked++
-			err := kube.Await(ctx, 20*time.Second, pod.Name+" reaches "+url, func(ctx context.Context) (bool, string) {
-				out, err := b.ask(ctx, pod.Name, url)
-				return err == nil && strings.HasPrefix(out, "probe-"), fmt.Sprint(out, err)
-			})
-			if err != nil {
-				last = err
-				continue
+			for _, url := range urls {
+				asked++
+				if err := b.answers(ctx, pod.Name, url); err != nil {
+					last = err
+					continue
+				}
+				served++
 			}
-			served++
 		}
 	}
 	if last != nil {
 		b.say("%v", last)
 	}
 	return served, asked, nil
+}
+
+// answers waits until the Service answers a pod.
+func (b *bed) answers(ctx context.Context, pod, url string) error {
+	return kube.Await(ctx, 20*time.Second, pod+" reaches "+url, func(ctx context.Context) (bool, string) {
+		out, err := b.ask(ctx, pod, url)
+		return err == nil && strings.HasPrefix(out, "probe-"), fmt.Sprint(out, err)
+	})
+}
+
+// serviceURLs are the addresses of the probes' Service, of each family.
+func (b *bed) serviceURLs(ctx context.Context) ([]string, error) {
+	service, err := query[corev1.Service](ctx, b, "service", "probe", "--namespace=default")
+	var urls []string
+	for _, ip := range service.Spec.ClusterIPs {
+		urls = append(urls, "http://"+net.JoinHostPort(ip, "80")+"/")
+	}
+	return urls, err
 }
 
 // losses of all pings between pods.
