@@ -17,17 +17,19 @@ const scenarioTimeout = 20 * time.Minute
 
 // scenario is run on a cluster with Cilium, the operator, DNS and probes, as the
 // scenarios before it left them. One that is fresh gets a cluster with nothing
-// installed.
+// installed. One that is alone starts clusters of its own, and leaves none to the
+// next.
 type scenario struct {
 	name  string
 	ci    bool
 	fresh bool
+	alone bool
 	run   func(context.Context, *trial) error
 }
 
 // all scenarios, in the order in which they run.
 func all() []scenario {
-	return []scenario{
+	return slices.Concat([]scenario{
 		{name: "install", ci: true, fresh: true, run: installScenario},
 		{name: "scale", ci: true, run: scaleScenario},
 		{name: "upgrade", ci: true, run: upgradeScenario},
@@ -35,7 +37,10 @@ func all() []scenario {
 		{name: "outage", run: outageScenario},
 		{name: "agents", run: agentsScenario},
 		{name: "uninstall", run: uninstallScenario},
-	}
+		{name: "compare", alone: true, run: compareScenario},
+		{name: "migration", alone: true, run: migrationScenario},
+		{name: "policies", alone: true, run: policiesScenario},
+	}, modeScenarios())
 }
 
 // choose gives the scenarios of a comma-separated list of names, ci or all.
@@ -126,7 +131,7 @@ func (b *bed) runAll(ctx context.Context, chosen []scenario) ([]row, error) {
 		t := &trial{bed: b, name: s.name}
 		began := time.Now()
 		err := b.runOne(ctx, s, t, installed)
-		installed = true
+		installed = !s.alone
 		t.note("whole scenario", seconds(began))
 		rows = append(rows, t.rows...)
 		if err != nil {
@@ -143,6 +148,9 @@ func (b *bed) runOne(ctx context.Context, s scenario, t *trial, installed bool) 
 	ctx, cancel := context.WithTimeout(ctx, scenarioTimeout)
 	defer cancel()
 	b.say("--- %s", s.name)
+	if s.alone {
+		return s.run(ctx, t)
+	}
 	if s.fresh || !installed {
 		if err := b.start(ctx); err != nil {
 			return err
