@@ -418,7 +418,10 @@ cluster-program: cluster-parts
 
 comma := ,
 space := $() $()
-cluster-flags = -cilium $(cilium-dir)/chart -helm $(helm) -nodes $(CLUSTER_NODES) -operator $(cluster-operator) \
+# Calico's CRDs; nothing of it is built.
+calico-crds = $(shell cd $(CLUSTER)/parts/calico && go mod download github.com/projectcalico/calico && \
+	go list -m -f '{{.Dir}}' github.com/projectcalico/calico)/libcalico-go/config/crd
+cluster-flags = -cilium $(cilium-dir)/chart -calico $(calico-crds) -helm $(helm) -nodes $(CLUSTER_NODES) -operator $(cluster-operator) \
 	-images $(subst $(space),$(comma),$(addprefix $(CURDIR)/$(CLUSTER_IMAGES)/,cilium-$(CILIUM).tar pause.tar probe.tar coredns.tar))
 
 .PHONY: cluster

@@ -41,6 +41,7 @@ type options struct {
 	cache      string
 	binDir     string
 	cilium     string // folder of Cilium's chart
+	calico     string // folder of Calico's CRDs
 	helm       string
 	images     string
 	operator   string // file of the operator's image
@@ -62,6 +63,7 @@ func main() {
 	fs.StringVar(&o.cache, "cache", ".cache/cluster", "folder of what later clusters use again")
 	fs.StringVar(&o.binDir, "bin", ".cache/bin", "folder of the programs that were built")
 	fs.StringVar(&o.cilium, "cilium", ".cache/bin/cilium-1.20.1/chart", "folder of Cilium's chart")
+	fs.StringVar(&o.calico, "calico", "", "folder of Calico's CRDs")
 	fs.StringVar(&o.helm, "helm", "helm", "Helm to install with")
 	fs.StringVar(&o.images, "images", "", "files of the images that nodes have, separated by commas")
 	fs.StringVar(&o.operator, "operator", "", "file of the operator's image")
@@ -119,7 +121,7 @@ func code(err error) int {
 }
 
 func (o *options) absolute() error {
-	for _, path := range []*string{&o.repository, &o.dir, &o.cache, &o.binDir, &o.cilium, &o.helm, &o.operator} {
+	for _, path := range []*string{&o.repository, &o.dir, &o.cache, &o.binDir, &o.cilium, &o.calico, &o.helm, &o.operator} {
 		if *path == "" {
 			continue
 		}

@@ -99,16 +99,15 @@ func (t *trial) reachFromHosts(ctx context.Context) (reached, asked int, err err
 	return reached, asked, nil
 }
 
-// hostFirewall asks for the metrics of a replica's host from outside of the cluster,
-// which is where the API server runs, and from another node.
+// hostFirewall asks for the metrics of a replica's host from outside of the cluster
+// and from another node.
 func (t *trial) hostFirewall(ctx context.Context) error {
 	host, other, err := t.operatorHost(ctx)
 	if err != nil {
 		return err
 	}
 	url := "http://" + host.Status.HostIP + ":" + metricsPort + "/metrics"
-	outside := func(ctx context.Context) error { return t.cluster.FromControlPlane(ctx, "probe", "get", url) }
-	err = outside(ctx)
+	err = t.cluster.AskOutside(ctx, url)
 	t.check("without the policy the port of metrics answers from outside", err == nil, err == nil)
 	if err != nil {
 		return err
@@ -118,14 +117,14 @@ func (t *trial) hostFirewall(ctx context.Context) error {
 		reached    bool
 	}{
 		{"with the policy it answers from outside no more", setFirewall, false},
-		{"with the address among allowedCIDRs it does", setFirewall + " --set hostFirewall.allowedCIDRs={" + kube.APIServerAddress + "/32}", true},
+		{"with the address among allowedCIDRs it does", setFirewall + " --set hostFirewall.allowedCIDRs={" + kube.Outside + "/32}", true},
 		{"without it does not", setFirewall + " --set hostFirewall.allowedCIDRs=null", false},
 	} {
 		if _, err := t.shell(ctx, step.line); err != nil {
 			return err
 		}
 		err := kube.Await(ctx, policyTimeout, step.what, func(ctx context.Context) (bool, string) {
-			err := outside(ctx)
+			err := t.cluster.AskOutside(ctx, url)
 			return (err == nil) == step.reached, fmt.Sprint(err)
 		})
 		t.check(step.what, err == nil, err == nil)

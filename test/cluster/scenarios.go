@@ -38,6 +38,7 @@ func all() []scenario {
 		{name: "agents", run: agentsScenario},
 		{name: "uninstall", run: uninstallScenario},
 		{name: "compare", alone: true, run: compareScenario},
+		{name: "calico", alone: true, run: calicoScenario},
 		{name: "migration", alone: true, run: migrationScenario},
 		{name: "policies", alone: true, run: policiesScenario},
 	}, modeScenarios())

@@ -62,6 +62,11 @@ func (b *bed) startWith(ctx context.Context, s setup) error {
 	if err := b.start(ctx); err != nil {
 		return err
 	}
+	return b.installSetup(ctx, s)
+}
+
+// installSetup installs a setup, DNS and probes.
+func (b *bed) installSetup(ctx context.Context, s setup) error {
 	for _, line := range s.commands(b.options.cilium) {
 		b.say("$ %s", line)
 		if _, err := b.shell(ctx, line); err != nil {

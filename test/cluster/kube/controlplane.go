@@ -154,9 +154,8 @@ func (c *Cluster) kill(where, program string) error {
 	return nil
 }
 
-// FromControlPlane runs a program that was built where the API server runs, which is
-// outside of the cluster's nodes.
-func (c *Cluster) FromControlPlane(ctx context.Context, program string, args ...string) error {
-	_, err := c.State.Run(ctx, controlPlane, append([]string{filepath.Join(c.BinDir, program)}, args...)...)
+// AskOutside lets an address that is not the cluster's ask a URL.
+func (c *Cluster) AskOutside(ctx context.Context, url string) error {
+	_, err := c.State.Run(ctx, controlPlane, filepath.Join(c.BinDir, "probe"), "get", url, Outside)
 	return err
 }

@@ -28,8 +28,8 @@ func nodeAddress(number int) string { return "192.0.2." + strconv.Itoa(20+number
 
 func nodeAddress6(number int) string { return "2001:db8::" + strconv.Itoa(20+number) }
 
-// APIServerAddress is where the API server runs, which is no node of the cluster.
-const APIServerAddress = apiServerAddress
+// Outside is an address that neither a node nor the API server has.
+const Outside = "192.0.2.11"
 
 // inNetwork runs ip in the network namespace of a process.
 func inNetwork(pid int, args ...string) error {
@@ -55,6 +55,7 @@ func (c *Cluster) makeBridge(pid int) error {
 		"link set lo up",
 		"link add " + bridge + " type bridge",
 		"address add " + apiServerAddress + prefixLength + " dev " + bridge,
+		"address add " + Outside + prefixLength + " dev " + bridge,
 		"link set " + bridge + " up",
 	}
 	if c.DualStack {
