@@ -39,7 +39,7 @@ func modeSetups() []setup {
 func modeScenarios() []scenario {
 	var out []scenario
 	for _, s := range modeSetups() {
-		out = append(out, scenario{name: s.name, alone: true, run: func(ctx context.Context, t *trial) error {
+		out = append(out, scenario{name: "modes-" + s.name, alone: true, run: func(ctx context.Context, t *trial) error {
 			began := time.Now()
 			if err := t.startWith(ctx, s); err != nil {
 				return err
