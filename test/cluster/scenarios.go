@@ -17,9 +17,10 @@ const scenarioTimeout = 20 * time.Minute
 
 // scenario is run on a cluster with Cilium, the operator, DNS and probes, as the
 // scenarios before it left them. One that is fresh gets a cluster with nothing
-// installed.
+// installed. A group is chosen by its name as well.
 type scenario struct {
 	name  string
+	group string
 	ci    bool
 	fresh bool
 	run   func(context.Context, *trial) error
@@ -27,7 +28,7 @@ type scenario struct {
 
 // all scenarios, in the order in which they run.
 func all() []scenario {
-	return []scenario{
+	return append([]scenario{
 		{name: "install", ci: true, fresh: true, run: installScenario},
 		{name: "scale", ci: true, run: scaleScenario},
 		{name: "upgrade", ci: true, run: upgradeScenario},
@@ -35,7 +36,8 @@ func all() []scenario {
 		{name: "outage", run: outageScenario},
 		{name: "agents", run: agentsScenario},
 		{name: "uninstall", run: uninstallScenario},
-	}
+		{name: "cilium", fresh: true, run: ciliumScenario},
+	}, variantScenarios()...)
 }
 
 // choose gives the scenarios of a comma-separated list of names, ci or all.
@@ -43,12 +45,12 @@ func choose(list string) ([]scenario, error) {
 	var chosen []scenario
 	wanted := strings.Split(list, ",")
 	for _, s := range all() {
-		if slices.Contains(wanted, s.name) || slices.Contains(wanted, "all") || s.ci && slices.Contains(wanted, "ci") {
+		if slices.Contains(wanted, s.name) || slices.Contains(wanted, s.group) || slices.Contains(wanted, "all") || s.ci && slices.Contains(wanted, "ci") {
 			chosen = append(chosen, s)
 		}
 	}
 	for _, name := range wanted {
-		known := name == "ci" || name == "all" || slices.ContainsFunc(all(), func(s scenario) bool { return s.name == name })
+		known := name == "ci" || name == "all" || slices.ContainsFunc(all(), func(s scenario) bool { return s.name == name || s.group != "" && s.group == name })
 		if !known {
 			return nil, fmt.Errorf("%q is no scenario: ci, all, or some of %s", name, strings.Join(names(), ","))
 		}
@@ -104,6 +106,9 @@ func runScenarios(ctx context.Context, b *bed) int {
 	if err != nil || len(running) > 0 {
 		return code(errors.Join(err, errors.New("a cluster is there already: make cluster-down removes it")))
 	}
+	if err := b.clearLogs(); err != nil {
+		return code(err)
+	}
 	rows, err := b.runAll(ctx, chosen)
 	if err == nil || !b.options.keep {
 		// Also where the run was interrupted, so without its context.
@@ -117,12 +122,17 @@ func runScenarios(ctx context.Context, b *bed) int {
 	return code(err)
 }
 
-// runAll stops at the first scenario that does not come to its end, as the next
-// ones would begin with a broken cluster.
+// runAll skips, after a scenario that does not come to its end, those that would
+// begin with its broken cluster.
 func (b *bed) runAll(ctx context.Context, chosen []scenario) ([]row, error) {
 	var rows []row
+	var broken []error
 	installed := false
 	for _, s := range chosen {
+		if len(broken) > 0 && (!s.fresh || ctx.Err() != nil) {
+			rows = append(rows, row{s.name, "not run: its cluster is broken", "-", failed})
+			continue
+		}
 		t := &trial{bed: b, name: s.name}
 		began := time.Now()
 		err := b.runOne(ctx, s, t, installed)
@@ -131,12 +141,11 @@ func (b *bed) runAll(ctx context.Context, chosen []scenario) ([]row, error) {
 		rows = append(rows, t.rows...)
 		if err != nil {
 			rows = append(rows, row{s.name, "ran to its end", firstLine(err), failed})
-			b.collect(s.name)
-			return rows, fmt.Errorf("%s: %w", s.name, err)
+			broken = append(broken, fmt.Errorf("%s: %w", s.name, err))
 		}
 		b.collect(s.name)
 	}
-	return rows, nil
+	return rows, errors.Join(broken...)
 }
 
 func (b *bed) runOne(ctx context.Context, s scenario, t *trial, installed bool) error {

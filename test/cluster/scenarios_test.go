@@ -13,6 +13,7 @@ func TestChoose(t *testing.T) {
 		"all":             names(),
 		"upgrade":         {"upgrade"},
 		"upgrade,install": {"install", "upgrade"},
+		"variants":        variantNames(),
 	} {
 		chosen, err := choose(list)
 		if err != nil {
@@ -29,4 +30,12 @@ func TestChoose(t *testing.T) {
 	if _, err := choose("install,instal"); err == nil {
 		t.Error("a scenario that is not there: no error")
 	}
+}
+
+func variantNames() []string {
+	var out []string
+	for _, v := range variants() {
+		out = append(out, "variant-"+v.name)
+	}
+	return out
 }
