@@ -42,9 +42,6 @@ func newBed(o options) *bed {
 	return b
 }
 
-// clearLogs removes what an earlier run left.
-func (b *bed) clearLogs() error { return os.RemoveAll(b.cluster.Logs()) }
-
 // start starts the control plane and the nodes, and gives them the operator's
 // image.
 func (b *bed) start(ctx context.Context) error {

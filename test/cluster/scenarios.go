@@ -17,10 +17,9 @@ const scenarioTimeout = 20 * time.Minute
 
 // scenario is run on a cluster with Cilium, the operator, DNS and probes, as the
 // scenarios before it left them. One that is fresh gets a cluster with nothing
-// installed. A group is chosen by its name as well.
+// installed.
 type scenario struct {
 	name  string
-	group string
 	ci    bool
 	fresh bool
 	run   func(context.Context, *trial) error
@@ -37,20 +36,24 @@ func all() []scenario {
 		{name: "agents", run: agentsScenario},
 		{name: "uninstall", run: uninstallScenario},
 		{name: "cilium", fresh: true, run: ciliumScenario},
-	}, variantScenarios()...)
+	}, slices.Concat(variantScenarios(), docsScenarios())...)
 }
 
-// choose gives the scenarios of a comma-separated list of names, ci or all.
+// choose gives the scenarios of a comma-separated list of names, ci or all. The
+// name before a dash stands for all that begin with it: docs for docs-start.
 func choose(list string) ([]scenario, error) {
 	var chosen []scenario
 	wanted := strings.Split(list, ",")
 	for _, s := range all() {
-		if slices.Contains(wanted, s.name) || slices.Contains(wanted, s.group) || slices.Contains(wanted, "all") || s.ci && slices.Contains(wanted, "ci") {
+		family, _, _ := strings.Cut(s.name, "-")
+		if slices.Contains(wanted, s.name) || slices.Contains(wanted, family) || slices.Contains(wanted, "all") || s.ci && slices.Contains(wanted, "ci") {
 			chosen = append(chosen, s)
 		}
 	}
 	for _, name := range wanted {
-		known := name == "ci" || name == "all" || slices.ContainsFunc(all(), func(s scenario) bool { return s.name == name || s.group != "" && s.group == name })
+		known := name == "ci" || name == "all" || slices.ContainsFunc(all(), func(s scenario) bool {
+			return s.name == name || strings.HasPrefix(s.name, name+"-")
+		})
 		if !known {
 			return nil, fmt.Errorf("%q is no scenario: ci, all, or some of %s", name, strings.Join(names(), ","))
 		}
@@ -106,7 +109,8 @@ func runScenarios(ctx context.Context, b *bed) int {
 	if err != nil || len(running) > 0 {
 		return code(errors.Join(err, errors.New("a cluster is there already: make cluster-down removes it")))
 	}
-	if err := b.clearLogs(); err != nil {
+	// Of all clusters of this run, not of the last one alone.
+	if err := os.RemoveAll(b.cluster.Logs()); err != nil {
 		return code(err)
 	}
 	rows, err := b.runAll(ctx, chosen)

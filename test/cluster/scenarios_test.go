@@ -14,6 +14,8 @@ func TestChoose(t *testing.T) {
 		"upgrade":         {"upgrade"},
 		"upgrade,install": {"install", "upgrade"},
 		"variants":        variantNames(),
+		"docs":            {"docs-readme", "docs-start", "docs-operations", "docs-howto"},
+		"docs-start":      {"docs-start"},
 	} {
 		chosen, err := choose(list)
 		if err != nil {
@@ -27,7 +29,7 @@ func TestChoose(t *testing.T) {
 			t.Errorf("%s chose %v, want %v", list, got, want)
 		}
 	}
-	if _, err := choose("install,instal"); err == nil {
+	if _, err := choose("install,doc"); err == nil {
 		t.Error("a scenario that is not there: no error")
 	}
 }
@@ -35,7 +37,7 @@ func TestChoose(t *testing.T) {
 func variantNames() []string {
 	var out []string
 	for _, v := range variants() {
-		out = append(out, "variant-"+v.name)
+		out = append(out, "variants-"+v.name)
 	}
 	return out
 }

@@ -88,7 +88,7 @@ func variants() []variant {
 func variantScenarios() []scenario {
 	var out []scenario
 	for _, v := range variants() {
-		out = append(out, scenario{name: "variant-" + v.name, group: "variants", fresh: true, run: v.run})
+		out = append(out, scenario{name: "variants-" + v.name, fresh: true, run: v.run})
 	}
 	return out
 }
