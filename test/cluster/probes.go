@@ -21,8 +21,9 @@ var probeManifest string
 
 const (
 	probeTimeout = 4 * time.Minute
-	// probeService is the Service by its name.
-	probeService = "http://probe.default.svc.cluster.local/"
+	// probeService is the Service by its name, and by its address.
+	probeService   = "http://probe.default.svc.cluster.local/"
+	probeServiceIP = "http://10.96.0.80/"
 )
 
 func (b *bed) installProbes(ctx context.Context) error {
@@ -55,35 +56,16 @@ func (b *bed) servedFrom(ctx context.Context) (served, asked int, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	var last error
 	for app, urls := range map[string][]string{"probe-host": addresses, "probe": {probeService}} {
-		pods, err := b.probes(ctx, app)
-		if err != nil {
-			return served, asked, err
-		}
-		for _, pod := range pods {
-			for _, url := range urls {
-				asked++
-				if err := b.answers(ctx, pod.Name, url); err != nil {
-					last = err
-					continue
-				}
-				served++
+		for _, url := range urls {
+			servedHere, askedHere, err := b.servedAt(ctx, app, url)
+			if err != nil {
+				return served, asked, err
 			}
+			served, asked = served+servedHere, asked+askedHere
 		}
-	}
-	if last != nil {
-		b.say("%v", last)
 	}
 	return served, asked, nil
-}
-
-// answers waits until the Service answers a pod.
-func (b *bed) answers(ctx context.Context, pod, url string) error {
-	return kube.Await(ctx, 20*time.Second, pod+" reaches "+url, func(ctx context.Context) (bool, string) {
-		out, err := b.ask(ctx, pod, url)
-		return err == nil && strings.HasPrefix(out, "probe-"), fmt.Sprint(out, err)
-	})
 }
 
 // serviceURLs are the addresses of the probes' Service, of each family.
@@ -94,6 +76,24 @@ func (b *bed) serviceURLs(ctx context.Context) ([]string, error) {
 		urls = append(urls, "http://"+net.JoinHostPort(ip, "80")+"/")
 	}
 	return urls, err
+}
+
+// servedAt asks a URL from each pod of an app.
+func (b *bed) servedAt(ctx context.Context, app, url string) (served, asked int, err error) {
+	pods, err := b.probes(ctx, app)
+	for _, pod := range pods {
+		asked++
+		err := kube.Await(ctx, 20*time.Second, pod.Name+" reaches "+url, func(ctx context.Context) (bool, string) {
+			out, err := b.ask(ctx, pod.Name, url)
+			return err == nil && strings.HasPrefix(out, "probe-"), fmt.Sprint(out, err)
+		})
+		if err != nil {
+			b.say("%v", err)
+			continue
+		}
+		served++
+	}
+	return served, asked, err
 }
 
 // losses of all pings between pods.

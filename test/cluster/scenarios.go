@@ -37,11 +37,12 @@ func all() []scenario {
 		{name: "outage", run: outageScenario},
 		{name: "agents", run: agentsScenario},
 		{name: "uninstall", run: uninstallScenario},
+		{name: "cilium", fresh: true, run: ciliumScenario},
 		{name: "compare", alone: true, run: compareScenario},
 		{name: "calico", alone: true, run: calicoScenario},
 		{name: "migration", alone: true, run: migrationScenario},
 		{name: "modes-policies", alone: true, run: policiesScenario},
-	}, modeScenarios(), docsScenarios())
+	}, modeScenarios(), variantScenarios(), docsScenarios())
 }
 
 // choose gives the scenarios of a comma-separated list of names, ci or all. The
@@ -131,12 +132,17 @@ func runScenarios(ctx context.Context, b *bed) int {
 	return code(err)
 }
 
-// runAll stops at the first scenario that does not come to its end, as the next
-// ones would begin with a broken cluster.
+// runAll skips, after a scenario that does not come to its end, those that would
+// begin with its broken cluster.
 func (b *bed) runAll(ctx context.Context, chosen []scenario) ([]row, error) {
 	var rows []row
+	var broken []error
 	installed := false
 	for _, s := range chosen {
+		if len(broken) > 0 && (!s.fresh && !s.alone || ctx.Err() != nil) {
+			rows = append(rows, row{s.name, "not run: its cluster is broken", "-", failed})
+			continue
+		}
 		t := &trial{bed: b, name: s.name}
 		began := time.Now()
 		err := b.runOne(ctx, s, t, installed)
@@ -145,12 +151,11 @@ func (b *bed) runAll(ctx context.Context, chosen []scenario) ([]row, error) {
 		rows = append(rows, t.rows...)
 		if err != nil {
 			rows = append(rows, row{s.name, "ran to its end", firstLine(err), failed})
-			b.collect(s.name)
-			return rows, fmt.Errorf("%s: %w", s.name, err)
+			broken = append(broken, fmt.Errorf("%s: %w", s.name, err))
 		}
 		b.collect(s.name)
 	}
-	return rows, nil
+	return rows, errors.Join(broken...)
 }
 
 func (b *bed) runOne(ctx context.Context, s scenario, t *trial, installed bool) error {
