@@ -15,6 +15,22 @@ import (
 // top is the root of the repository.
 const top = "../.."
 
+// TestMutantsCompile: one mutant that does not compile keeps all others from running.
+func TestMutantsCompile(t *testing.T) {
+	mutants, err := readMutants(top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay, err := weave(top, t.TempDir(), mutants)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, failed, err := command(t.Context(), top, "", "go", "build", "-overlay", overlay, "./pkg/...")
+	if err != nil || failed {
+		t.Errorf("building with all mutants: %v\n%s", err, out)
+	}
+}
+
 // TestMutantsApply holds the list to the code: every edit still finds its place,
 // and gives Go.
 func TestMutantsApply(t *testing.T) {
