@@ -319,7 +319,7 @@ $(eval $(call cilium-part,cilium-health-responder,10 seconds,,github.com/cilium/
 
 # The datapath's sources, which the agent compiles for each node, and the chart,
 # which makes the agent's configuration.
-cilium-source = $$(cd $(CILIUM_PARTS) && go list -modfile=$(cilium-mod) -m -f '{{.Dir}}' github.com/cilium/cilium)
+cilium-source = $$(cd $(CILIUM_PARTS) && go mod download -modfile=$(cilium-mod) github.com/cilium/cilium && go list -modfile=$(cilium-mod) -m -f '{{.Dir}}' github.com/cilium/cilium)
 $(cilium-dir)/bpf/COPYING: cilium-folder := bpf
 $(cilium-dir)/chart/Chart.yaml: cilium-folder := install/kubernetes/cilium
 $(cilium-dir)/bpf/COPYING $(cilium-dir)/chart/Chart.yaml: $(CILIUM_PARTS)/$(cilium-mod)

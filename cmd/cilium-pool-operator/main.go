@@ -1,5 +1,6 @@
-// Command cilium-pool-operator writes spec.ipam.pool of CiliumNodes from pools
-// of pod addresses. It runs beside Cilium in ipam.mode=crd.
+// Command cilium-pool-operator assigns pod addresses from pools to nodes. It runs
+// beside Cilium with ipam.mode=crd, where it writes spec.ipam.pool of CiliumNodes,
+// and with multi-pool or kubernetes, where it assigns whole blocks.
 package main
 
 import (
@@ -16,11 +17,11 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-const usage = `cilium-pool-operator gives every node the pod addresses it needs, from pools
-that a network team writes, where Cilium runs with ipam.mode=crd.
+const usage = `cilium-pool-operator assigns pod addresses to nodes from pools that select
+nodes by label. It runs beside Cilium with ipam.mode=crd, multi-pool or kubernetes.
 
 It watches PodIPPools, Nodes, Pods and CiliumNodes, claims PodIPBlocks, and
-writes spec.ipam.pool and spec.ipam.podCIDRs of the CiliumNodes.
+writes spec.ipam of the CiliumNodes (in kubernetes mode: annotations of Nodes).
 
   kubectl get podippools               how full each pool is, and whether it is fine
   kubectl get podipblocks              which node holds what

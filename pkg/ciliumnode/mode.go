@@ -14,28 +14,28 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Mode is Cilium's IPAM mode (pkg/ipam/option/option.go, v1.20.1). It says how
-// the blocks of a node are told to its agent, and how they come back. Nothing
-// outside this package asks which one it is. The zero value is CRD.
+// Mode is Cilium's IPAM mode (pkg/ipam/option/option.go, v1.20.1). It decides how
+// blocks are assigned to an agent and how they come back. The controllers never ask
+// which mode it is; the audit and the plugin's migration do. The zero value is CRD.
 type Mode string
 
-// The modes there are.
+// Modes of Cilium that this operator serves.
 const (
-	// CRD: the agent is told addresses, in spec.ipam.pool, and gives each back
-	// by a handshake.
+	// CRD assigns addresses in spec.ipam.pool; the agent releases each by a
+	// handshake.
 	CRD Mode = "crd"
-	// MultiPool: the agent is told whole blocks, in spec.ipam.pools.allocated,
-	// and takes those it no longer needs off that list by itself.
+	// MultiPool assigns whole blocks in spec.ipam.pools.allocated; the agent removes
+	// those it no longer needs from that list.
 	MultiPool Mode = "multi-pool"
-	// Kubernetes: the agent is told one block of each family before it starts, by
-	// an annotation of its Node, and keeps it as long as the Node is there.
+	// Kubernetes assigns one block per family in an annotation of the Node, before
+	// the agent starts; the agent keeps it for the lifetime of the Node.
 	Kubernetes Mode = "kubernetes"
 )
 
-// String is the mode's name.
+// String returns the mode's name.
 func (m Mode) String() string { return cmp.Or(string(m), string(CRD)) }
 
-// Modes are all modes.
+// Modes returns all modes.
 func Modes() []Mode { return []Mode{CRD, MultiPool, Kubernetes} }
 
 // ParseMode reads the name of a mode, as Cilium's values have it in ipam.mode.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -205,7 +206,12 @@ func (b *bed) hooks() interceptor.Funcs {
 			return b.write("delete "+kindOf(obj), func() error {
 				err := c.Delete(ctx, obj, opts...)
 				if block, ok := obj.(*v1alpha1.PodIPBlock); ok && err == nil {
-					b.r.Ledger.Gone(b.read(block))
+					left := &v1alpha1.PodIPBlock{}
+					if err := c.Get(ctx, client.ObjectKeyFromObject(obj), left); apierrors.IsNotFound(err) {
+						b.r.Ledger.Gone(b.read(block))
+					} else {
+						b.show(left, err) // a finalizer holds it
+					}
 				}
 				return err
 			})

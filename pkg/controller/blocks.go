@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
@@ -264,14 +265,20 @@ func (r *NodeReconciler) giveUp(ctx context.Context, o *observation, cidr netip.
 			return r.move(ctx, o, live, b)
 		}
 	}
-	if err := r.Metrics.wrote("PodIPBlock", "finalizer", client.IgnoreNotFound(r.Client.Patch(ctx, obj, dropFinalizer(obj)))); err != nil {
-		return fmt.Errorf("removing finalizer of block %s: %w", cidr, err)
+	if controllerutil.ContainsFinalizer(obj, v1alpha1.Finalizer) {
+		err := client.IgnoreNotFound(r.Client.Patch(ctx, obj, dropFinalizer(obj)))
+		if r.Metrics.wrote("PodIPBlock", "finalizer", err) != nil {
+			return fmt.Errorf("removing finalizer of block %s: %w", cidr, err)
+		}
 	}
 	if obj.DeletionTimestamp == nil {
 		err := r.Client.Delete(ctx, obj, client.Preconditions{UID: &obj.UID, ResourceVersion: &obj.ResourceVersion})
 		if err := r.Metrics.wrote("PodIPBlock", "delete", client.IgnoreNotFound(err)); err != nil {
 			return fmt.Errorf("deleting block %s: %w", cidr, err)
 		}
+	}
+	if len(obj.Finalizers) > 0 {
+		return nil // another finalizer keeps the object, and with it the addresses
 	}
 	r.Ledger.Deleted(b)
 	r.Metrics.released(b)

@@ -81,6 +81,31 @@ func TestReconcileDeletesNoBlockThatChanged(t *testing.T) {
 	}
 }
 
+// A block whose object another finalizer keeps stays taken until that is gone too,
+// and is not written to any more.
+func TestReconcileWaitsForAnotherFinalizer(t *testing.T) {
+	b := resting(t)
+	obj := &v1alpha1.PodIPBlock{}
+	if err := b.api.Get(t.Context(), types.NamespacedName{Name: "10.0.0.12-30"}, obj); err != nil {
+		t.Fatal(err)
+	}
+	obj.Finalizers = append(obj.Finalizers, "example.com/record")
+	if err := b.api.Update(t.Context(), obj); err != nil {
+		t.Fatal(err)
+	}
+	b.moved("10.0.0.12/30")
+	b.settle()
+	if err := b.api.Get(t.Context(), types.NamespacedName{Name: "10.0.0.12-30"}, obj); err != nil {
+		t.Fatal(err)
+	}
+	if obj.DeletionTimestamp == nil || len(obj.Finalizers) != 1 {
+		t.Errorf("deleted %v, with finalizers %v; want it deleted, with the other finalizer alone", obj.DeletionTimestamp, obj.Finalizers)
+	}
+	if _, held := b.r.Ledger.Block(prefix("10.0.0.12/30")); !held {
+		t.Error("the block's addresses are free, though its object is there")
+	}
+}
+
 // A block stays while its CiliumNode, read live, still has something of it, be it
 // under another form of its key, which the agent hands out too.
 func TestReconcileGivesUpNothingThatIsPublished(t *testing.T) {

@@ -28,8 +28,8 @@ type Ledger struct {
 	// stay taken, and the node's next claim tries the same block again, so that
 	// one need ends in one block.
 	unsure map[string][]netip.Prefix
-	// shown are the blocks held that the watch has shown, and gone those it has
-	// shown to be deleted, lest a late answer bring one back.
+	// shown are the blocks held that the watch has shown, and gone those that are
+	// deleted, lest a late answer, or a watch that lags behind, bring one back.
 	shown, gone map[types.UID]bool
 	shownNow    chan struct{}
 
@@ -101,6 +101,9 @@ func (l *Ledger) WaitReady(ctx context.Context) error {
 func (l *Ledger) Observed(b crd.Block) {
 	l.mu.Lock()
 	defer l.unlock()
+	if l.gone[b.UID] {
+		return
+	}
 	l.set(b)
 	if !l.shown[b.UID] {
 		l.shown[b.UID] = true
@@ -108,8 +111,8 @@ func (l *Ledger) Observed(b crd.Block) {
 	}
 }
 
-// maxGone bounds what is remembered of deleted blocks. Late answers come within
-// seconds; by the time so many blocks are gone, they have long come.
+// maxGone bounds what is remembered of deleted blocks. Late news comes within
+// seconds; by the time so many blocks are gone, it has long come.
 const maxGone = 1 << 16
 
 // Gone takes in a block that the watch shows to be deleted.
@@ -120,6 +123,22 @@ func (l *Ledger) Gone(b crd.Block) {
 		l.tear(held)
 		l.drop(held)
 	}
+	l.bury(b)
+}
+
+// Deleted takes in that a block turned out to be deleted, or that this process
+// has deleted it, and that its object is gone with that. What the watch may yet
+// show of it is old.
+func (l *Ledger) Deleted(b crd.Block) {
+	l.mu.Lock()
+	defer l.unlock()
+	if held, ok := l.blocks[b.CIDR]; ok && held.UID == b.UID {
+		l.drop(held)
+	}
+	l.bury(b)
+}
+
+func (l *Ledger) bury(b crd.Block) {
 	if len(l.gone) >= maxGone {
 		clear(l.gone)
 	}
@@ -127,16 +146,6 @@ func (l *Ledger) Gone(b crd.Block) {
 	delete(l.nodes.moved, b.UID)
 	delete(l.shown, b.UID)
 	l.tell()
-}
-
-// Deleted takes in that a block turned out to be deleted, or that this process
-// has deleted it.
-func (l *Ledger) Deleted(b crd.Block) {
-	l.mu.Lock()
-	defer l.unlock()
-	if held, ok := l.blocks[b.CIDR]; ok && held.UID == b.UID {
-		l.drop(held)
-	}
 }
 
 // Wrote takes in a block as the API server has just answered it, before the

@@ -44,6 +44,11 @@ func TestLedgerOrderOfNews(t *testing.T) {
 			l.Observed(at(first, 2, ipalloc.CoolingDown))
 			l.Gone(at(first, 3, ipalloc.CoolingDown))
 		}, nil},
+		"deleted by us, an older version shown": {func(l *Ledger) {
+			l.Observed(first)
+			l.Deleted(first)
+			l.Observed(at(first, 2, ipalloc.CoolingDown))
+		}, nil},
 		"deleted by us after it was claimed anew": {func(l *Ledger) { l.Observed(second); l.Deleted(first) }, []crd.Block{second}},
 	}
 	for name, test := range tests {

@@ -1,7 +1,7 @@
-// Package plugin is kubectl cilium-pool: it shows, explains and asks. It owns
-// no idea of addresses: what is held, free or due is what pkg/controller's
-// ledger, pkg/crd and pkg/expand say of a snapshot by pkg/audit/live.
+// Package plugin implements kubectl cilium-pool. It has no logic of its own about
+// addresses: what is held, free or due follows from pkg/controller's ledger,
+// pkg/crd and pkg/expand, on a snapshot read by pkg/audit/live.
 //
-// All commands but drain only read. None writes a CiliumNode or a block's
-// status: that is the operator's.
+// Only drain and migrate write: pools, blocks, and annotations of Nodes. No
+// command writes a CiliumNode or a block's status; the operator does.
 package plugin

@@ -49,9 +49,6 @@ func (b *bed) start(ctx context.Context) error {
 	if err := b.cluster.Down(); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(b.cluster.Logs()); err != nil {
-		return err
-	}
 	if err := b.cluster.StartControlPlane(ctx); err != nil {
 		return err
 	}

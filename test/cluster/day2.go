@@ -78,6 +78,9 @@ func (t *trial) bring(ctx context.Context, number int) error {
 	if err := t.documented(ctx, labelNodes); err != nil {
 		return err
 	}
+	if err := t.awaitKubelet(ctx, kube.NodeName(number)); err != nil {
+		return err
+	}
 	return t.awaitProbe(ctx, kube.NodeName(number), since)
 }
 

@@ -145,7 +145,7 @@ func up(ctx context.Context, b *bed) (err error) {
 			err = errors.Join(err, b.cluster.Down())
 		}
 	}()
-	if err := b.start(ctx); err != nil {
+	if err := errors.Join(os.RemoveAll(b.cluster.Logs()), b.start(ctx)); err != nil {
 		return err
 	}
 	if !b.options.bare {

@@ -27,7 +27,7 @@ type scenario struct {
 
 // all scenarios, in the order in which they run.
 func all() []scenario {
-	return []scenario{
+	return append([]scenario{
 		{name: "install", ci: true, fresh: true, run: installScenario},
 		{name: "scale", ci: true, run: scaleScenario},
 		{name: "upgrade", ci: true, run: upgradeScenario},
@@ -35,20 +35,24 @@ func all() []scenario {
 		{name: "outage", run: outageScenario},
 		{name: "agents", run: agentsScenario},
 		{name: "uninstall", run: uninstallScenario},
-	}
+	}, docsScenarios()...)
 }
 
-// choose gives the scenarios of a comma-separated list of names, ci or all.
+// choose gives the scenarios of a comma-separated list of names, ci or all. The
+// name before a dash stands for all that begin with it: docs for docs-start.
 func choose(list string) ([]scenario, error) {
 	var chosen []scenario
 	wanted := strings.Split(list, ",")
 	for _, s := range all() {
-		if slices.Contains(wanted, s.name) || slices.Contains(wanted, "all") || s.ci && slices.Contains(wanted, "ci") {
+		family, _, _ := strings.Cut(s.name, "-")
+		if slices.Contains(wanted, s.name) || slices.Contains(wanted, family) || slices.Contains(wanted, "all") || s.ci && slices.Contains(wanted, "ci") {
 			chosen = append(chosen, s)
 		}
 	}
 	for _, name := range wanted {
-		known := name == "ci" || name == "all" || slices.ContainsFunc(all(), func(s scenario) bool { return s.name == name })
+		known := name == "ci" || name == "all" || slices.ContainsFunc(all(), func(s scenario) bool {
+			return s.name == name || strings.HasPrefix(s.name, name+"-")
+		})
 		if !known {
 			return nil, fmt.Errorf("%q is no scenario: ci, all, or some of %s", name, strings.Join(names(), ","))
 		}
@@ -103,6 +107,10 @@ func runScenarios(ctx context.Context, b *bed) int {
 	running, err := b.cluster.State.Names()
 	if err != nil || len(running) > 0 {
 		return code(errors.Join(err, errors.New("a cluster is there already: make cluster-down removes it")))
+	}
+	// Of all clusters of this run, not of the last one alone.
+	if err := os.RemoveAll(b.cluster.Logs()); err != nil {
+		return code(err)
 	}
 	rows, err := b.runAll(ctx, chosen)
 	if err == nil || !b.options.keep {

@@ -13,6 +13,8 @@ func TestChoose(t *testing.T) {
 		"all":             names(),
 		"upgrade":         {"upgrade"},
 		"upgrade,install": {"install", "upgrade"},
+		"docs":            {"docs-readme", "docs-start", "docs-operations", "docs-howto"},
+		"docs-start":      {"docs-start"},
 	} {
 		chosen, err := choose(list)
 		if err != nil {
@@ -26,7 +28,7 @@ func TestChoose(t *testing.T) {
 			t.Errorf("%s chose %v, want %v", list, got, want)
 		}
 	}
-	if _, err := choose("install,instal"); err == nil {
+	if _, err := choose("install,doc"); err == nil {
 		t.Error("a scenario that is not there: no error")
 	}
 }

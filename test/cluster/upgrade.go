@@ -4,12 +4,23 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/kube"
 )
 
-const upgradeOperator = "helm upgrade cilium-pool-operator charts/cilium-pool-operator -n kube-system --reuse-values --wait --timeout=3m "
+const (
+	upgradeOperator = "helm upgrade cilium-pool-operator charts/cilium-pool-operator -n kube-system --reuse-values --wait --timeout=3m "
+	// kubeletTimeout is how long a kubelet may take from its start until it has
+	// read its pods.
+	kubeletTimeout = time.Minute
+)
 
 // upgradeScenario: the operator is upgraded and rolled back, and a kubelet
 // restarts, while pods ping each other. None of that may lose a packet: the
@@ -57,24 +68,49 @@ func (t *trial) line(line string) func(context.Context) error {
 	}
 }
 
-// restartKubelet waits until the node says again that it is Ready.
+// restartKubelet kills a node's kubelet and waits until its successor serves.
 func (t *trial) restartKubelet(ctx context.Context) error {
-	const number = 2
-	heartbeat := []string{"get", "lease", kube.NodeName(number), "--namespace=kube-node-lease", "--output=jsonpath={.spec.renewTime}"}
-	if err := t.cluster.KillProgram(kube.NodeName(number), "kubelet"); err != nil {
+	name := kube.NodeName(2)
+	if err := t.cluster.KillProgram(name, "kubelet"); err != nil {
 		return err
 	}
-	before, err := t.cluster.Kubectl(ctx, heartbeat...)
-	if err != nil {
+	if err := t.awaitKubelet(ctx, name); err != nil {
 		return err
 	}
-	err = kube.Await(ctx, time.Minute, "kubelet of n2 reports again", func(ctx context.Context) (bool, string) {
-		now, err := t.cluster.Kubectl(ctx, heartbeat...)
-		return err == nil && now != before, now
-	})
-	if err != nil {
-		return err
-	}
-	_, err = t.cluster.Kubectl(ctx, "wait", "node", kube.NodeName(number), "--for=condition=Ready", "--timeout=1m")
+	_, err := t.cluster.Kubectl(ctx, "wait", "node", name, "--for=condition=Ready", "--timeout=1m")
 	return err
+}
+
+// awaitKubelet waits until a node's kubelet has read all of its pods from the API
+// server. A kubelet that has just started renews its Lease and is Ready before
+// that, and until then answers exec with "pod does not exist": it looks pods up
+// in the same list that it serves as /pods.
+func (b *bed) awaitKubelet(ctx context.Context, node string) error {
+	return kube.Await(ctx, kubeletTimeout, "kubelet of "+node+" has read its pods", func(ctx context.Context) (bool, string) {
+		bound, err := query[corev1.PodList](ctx, b, "pods", "--all-namespaces", "--field-selector=spec.nodeName="+node)
+		if err != nil {
+			return false, err.Error()
+		}
+		text, err := b.cluster.Kubectl(ctx, "get", "--raw", "/api/v1/nodes/"+node+"/proxy/pods")
+		if err != nil {
+			return false, err.Error()
+		}
+		var read corev1.PodList
+		if err := json.Unmarshal([]byte(text), &read); err != nil {
+			return false, err.Error()
+		}
+		missing := notRead(bound.Items, read.Items)
+		return len(missing) == 0, fmt.Sprintf("it lacks %s", strings.Join(missing, ", "))
+	})
+}
+
+// notRead names the pods bound to a node that its kubelet does not list.
+func notRead(bound, read []corev1.Pod) []string {
+	var missing []string
+	for _, pod := range bound {
+		if !slices.ContainsFunc(read, func(r corev1.Pod) bool { return r.UID == pod.UID }) {
+			missing = append(missing, pod.Namespace+"/"+pod.Name)
+		}
+	}
+	return missing
 }

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -53,13 +54,17 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	mutants, err := readMutants(".")
+	code, err := readCode(".")
+	if err != nil {
+		return err
+	}
+	mutants, err := readMutants(".", code)
 	if err != nil {
 		return err
 	}
 	var chosen []mutant
 	for _, m := range mutants {
-		if (o.run.MatchString(m.Name) || o.run.MatchString(m.File)) && (m.Key || !o.key) {
+		if (o.run.MatchString(m.Name) || slices.ContainsFunc(m.files(), o.run.MatchString)) && (m.Key || !o.key) {
 			chosen = append(chosen, m)
 		}
 	}
@@ -68,7 +73,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	if o.list {
 		for _, m := range chosen {
-			fmt.Printf("%-34s %-7s %-34s %s\n", m.Name, m.Rule, m.File, m.Fault)
+			fmt.Printf("%-34s %-7s %-34s %s\n", m.Name, m.Rule, m.In, m.Fault)
 		}
 		return nil
 	}
@@ -81,7 +86,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	overlay, err := weave(".", dir, chosen)
+	overlay, err := weave(".", dir, code, chosen)
 	if err != nil {
 		return err
 	}

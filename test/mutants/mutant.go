@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -24,43 +25,29 @@ type mutant struct {
 	Rule string `json:"rule"`
 	// Fault says in a line what is wrong.
 	Fault string `json:"fault"`
-	// File is the mutated file, from the root of the repository.
-	File string `json:"file"`
 
 	edit
-	// Also are further edits, of the same file or of another: of a fault that two
-	// guards stand against.
+	// Also are further edits: of a fault that two guards stand against.
 	Also []edit `json:"also"`
+
+	functions map[*function]string // with the fault in them
+	first     *function            // of the first edit
 }
 
-// edit replaces a text that is there exactly once. Space between words is alike,
-// be it a blank, a tab or a new line.
+// edit replaces a text that one function has exactly once. Space between words is
+// alike, be it a blank, a tab or a new line. The function is found by its name, so
+// that it may move to another file or package.
 type edit struct {
+	// In is Function or Type.Method, with the package's name before it where
+	// several packages have such a function. A further edit without it is in the
+	// mutant's own.
+	In  string `json:"in"`
 	Old string `json:"old"`
 	New string `json:"new"`
-	// File is the edited file of a further edit, if not the mutant's.
-	File string `json:"file"`
 }
 
-// parts are the mutant by file.
-func (m mutant) parts() []mutant {
-	first := m
-	first.Also = nil
-	parts := []mutant{first}
-	for _, e := range m.Also {
-		if e.File == "" {
-			parts[0].Also = append(parts[0].Also, e)
-			continue
-		}
-		other := m
-		other.File, other.edit, other.Also = e.File, e, nil
-		parts = append(parts, other)
-	}
-	return parts
-}
-
-// readMutants reads all of test/mutants/list.
-func readMutants(root string) ([]mutant, error) {
+// readMutants reads all of test/mutants/list, and finds their places in the code.
+func readMutants(root string, c *code) ([]mutant, error) {
 	files, err := filepath.Glob(filepath.Join(root, "test", "mutants", "list", "*.yaml"))
 	if err != nil {
 		return nil, err
@@ -70,6 +57,7 @@ func readMutants(root string) ([]mutant, error) {
 	}
 	slices.Sort(files)
 	var all []mutant
+	var wrong []error
 	for _, file := range files {
 		raw, err := os.ReadFile(file)
 		if err != nil {
@@ -79,26 +67,47 @@ func readMutants(root string) ([]mutant, error) {
 		if err := yaml.UnmarshalStrict(raw, &some); err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
+		for i := range some {
+			if err := some[i].plant(c); err != nil {
+				wrong = append(wrong, fmt.Errorf("%s: mutant %s: %w", file, some[i].Name, err))
+			}
+		}
 		all = append(all, some...)
 	}
-	return all, nil
+	return all, errors.Join(wrong...)
 }
 
-// plant returns the file of one part of a mutant, under root, with the fault in it.
-func (m mutant) plant(root string) (string, error) {
-	raw, err := os.ReadFile(filepath.Join(root, m.File))
-	if err != nil {
-		return "", err
-	}
-	src := string(raw)
+// plant notes the functions that the mutant changes, with the fault in them.
+func (m *mutant) plant(c *code) error {
+	m.functions = map[*function]string{}
 	for _, e := range append([]edit{m.edit}, m.Also...) {
-		at := e.pattern().FindAllStringIndex(src, -1)
-		if len(at) != 1 {
-			return "", fmt.Errorf("mutant %s: %s has the text to replace %d times, not once: %s", m.Name, m.File, len(at), e.Old)
+		if e.In == "" {
+			e.In = m.In
 		}
-		src = src[:at[0][0]] + e.New + src[at[0][1]:]
+		f, err := c.find(e.In)
+		if err != nil {
+			return err
+		}
+		if m.first == nil {
+			m.first = f
+		}
+		text, ok := m.functions[f]
+		if !ok {
+			text = f.text
+		}
+		if m.functions[f], err = e.apply(text); err != nil {
+			return err
+		}
 	}
-	return src, nil
+	return nil
+}
+
+func (e edit) apply(text string) (string, error) {
+	at := e.pattern().FindAllStringIndex(text, -1)
+	if len(at) != 1 {
+		return "", fmt.Errorf("%s has the text to replace %d times, not once: %s", e.In, len(at), e.Old)
+	}
+	return text[:at[0][0]] + e.New + text[at[0][1]:], nil
 }
 
 func (e edit) pattern() *regexp.Regexp {
@@ -109,5 +118,14 @@ func (e edit) pattern() *regexp.Regexp {
 	return regexp.MustCompile(strings.Join(words, `\s+`))
 }
 
-// pkg is the mutated package, as go test takes it.
-func (m mutant) pkg() string { return "./" + filepath.ToSlash(filepath.Dir(m.File)) }
+// files are those that the mutant changes.
+func (m mutant) files() []string {
+	files := map[string]bool{}
+	for f := range m.functions {
+		files[f.file] = true
+	}
+	return slices.Sorted(maps.Keys(files))
+}
+
+// pkg is the package of the first edit, as go test takes it.
+func (m mutant) pkg() string { return "./" + filepath.ToSlash(filepath.Dir(m.first.file)) }

@@ -4,7 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"os"
+	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -34,11 +34,15 @@ func TestMutantsCompile(t *testing.T) {
 // TestMutantsApply holds the list to the code: every edit still finds its place,
 // and gives Go.
 func TestMutantsApply(t *testing.T) {
-	mutants, err := readMutants(top)
+	code, err := readCode(top)
 	if err != nil {
 		t.Fatal(err)
 	}
-	names, sources := map[string]bool{}, map[string]string{}
+	mutants, err := readMutants(top, code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, changes := map[string]bool{}, map[string]string{}
 	name := regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 	for _, m := range mutants {
 		t.Run(m.Name, func(t *testing.T) {
@@ -50,24 +54,23 @@ func TestMutantsApply(t *testing.T) {
 				t.Errorf("no such rule: %q", m.Rule)
 			}
 			if m.Fault == "" || len(m.Fault) > 90 {
-				t.Errorf("the fault is told in %d letters; want 1 to 90", len(m.Fault))
+				t.Errorf("the fault has %d letters; want 1 to 90", len(m.Fault))
 			}
-			for _, part := range m.parts()[1:] {
-				if _, err := part.plant(top); err != nil {
-					t.Error(err)
+			var change []string
+			for f, text := range m.functions {
+				change = append(change, f.file+" "+text)
+				if text == f.text {
+					t.Errorf("%s stays as it is", f.symbol)
+				}
+				if _, err := parser.ParseFile(token.NewFileSet(), f.file, "package "+f.pkg+"\n"+text, 0); err != nil {
+					t.Errorf("what comes out is not Go: %v", err)
 				}
 			}
-			src, err := m.parts()[0].plant(top)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if other, twice := sources[src]; twice {
+			slices.Sort(change)
+			if other, twice := changes[strings.Join(change, "\n")]; twice {
 				t.Errorf("the same as %s", other)
 			}
-			sources[src] = m.Name
-			if _, err := parser.ParseFile(token.NewFileSet(), m.File, src, 0); err != nil {
-				t.Errorf("what comes out is not Go: %v", err)
-			}
+			changes[strings.Join(change, "\n")] = m.Name
 		})
 	}
 	if len(mutants) < 30 {
@@ -76,26 +79,41 @@ func TestMutantsApply(t *testing.T) {
 }
 
 func TestPlant(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "x.go"), []byte("a {\n\tb(c)\n}\nd d\n"), 0o600); err != nil {
-		t.Fatal(err)
+	c := &code{map[string][]*function{}, map[string]string{}}
+	for file, src := range map[string]string{
+		"one/x.go": "package one\n\ntype t[k any] int\n\nfunc (x *t[k]) a() {\n\tb(c)\n\td(d)\n}\n\nfunc e() { b(c) }\n",
+		"two/y.go": "package two\n\nfunc e() { f() }\n",
+	} {
+		if err := c.add(file, src); err != nil {
+			t.Fatal(err)
+		}
 	}
 	tests := map[string]struct {
 		m    mutant
-		want string
+		want []string
 		err  string
 	}{
-		"one edit, over lines": {m: mutant{edit: edit{Old: "a { b(c)", New: "e"}}, want: "e\n}\nd d\n"},
-		"two edits":            {m: mutant{edit: edit{Old: "a {", New: "e {"}, Also: []edit{{Old: "b(c)", New: ""}}}, want: "e {\n\t\n}\nd d\n"},
-		"not there":            {m: mutant{edit: edit{Old: "b (c)", New: "e"}}, err: "0 times"},
-		"twice":                {m: mutant{edit: edit{Old: "d", New: "e"}}, err: "2 times"},
+		"over lines, of a method":  {m: mutant{edit: edit{In: "t.a", Old: "{ b(c)", New: "{ g()"}}, want: []string{"func (x *t[k]) a() { g()\n\td(d)\n}"}},
+		"two edits of a function":  {m: mutant{edit: edit{In: "t.a", Old: "b(", New: "g("}, Also: []edit{{Old: "d(d)", New: ""}}}, want: []string{"func (x *t[k]) a() {\n\tg(c)\n\t\n}"}},
+		"two functions":            {m: mutant{edit: edit{In: "t.a", Old: "b(c)", New: ""}, Also: []edit{{In: "two.e", Old: "f()", New: ""}}}, want: []string{"func (x *t[k]) a() {\n\t\n\td(d)\n}", "func e() {  }"}},
+		"no such function":         {m: mutant{edit: edit{In: "t.b", Old: "b", New: "e"}}, err: "no function is called t.b"},
+		"a function of two":        {m: mutant{edit: edit{In: "e", Old: "b", New: "e"}}, err: "ambiguous: one.e in one/x.go, two.e in two/y.go"},
+		"not in the function":      {m: mutant{edit: edit{In: "t.a", Old: "b (c)", New: "e"}}, err: "0 times"},
+		"twice in it":              {m: mutant{edit: edit{In: "t.a", Old: "d", New: "e"}}, err: "2 times"},
+		"only in another function": {m: mutant{edit: edit{In: "one.e", Old: "f()", New: ""}}, err: "0 times"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			test.m.File = "x.go"
-			got, err := test.m.plant(dir)
-			if got != test.want || (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
-				t.Errorf("got %q, %v; want %q, %q", got, err, test.want, test.err)
+			err := test.m.plant(c)
+			if test.err != "" {
+				if err == nil || !strings.Contains(err.Error(), test.err) {
+					t.Errorf("got %v; want %q", err, test.err)
+				}
+				return
+			}
+			got := slices.Sorted(maps.Values(test.m.functions))
+			if err != nil || !slices.Equal(got, test.want) {
+				t.Errorf("got %q, %v; want %q", got, err, test.want)
 			}
 		})
 	}

@@ -27,12 +27,16 @@ const planted = "MUTANT"
 //		}
 //		return l.Shown__original(a0)
 //	}
-func weave(root, dir string, mutants []mutant) (string, error) {
-	byFile := map[string][]mutant{}
+func weave(root, dir string, c *code, mutants []mutant) (string, error) {
+	variants := map[*function][]mutant{}
 	for _, m := range mutants {
-		for _, part := range m.parts() {
-			byFile[part.File] = append(byFile[part.File], part)
+		for f := range m.functions {
+			variants[f] = append(variants[f], m)
 		}
+	}
+	byFile := map[string][]*function{}
+	for f := range variants {
+		byFile[f.file] = append(byFile[f.file], f)
 	}
 	replace := map[string]string{}
 	add := func(file, src string) error {
@@ -43,12 +47,12 @@ func weave(root, dir string, mutants []mutant) (string, error) {
 		replace[at] = filepath.Join(dir, strings.ReplaceAll(file, "/", "_"))
 		return os.WriteFile(replace[at], []byte(src), 0o600)
 	}
-	for file, some := range byFile {
-		src, pkg, err := weaveFile(root, some)
+	for file, changed := range byFile {
+		src, err := weaveFile(file, c.sources[file], changed, variants)
 		if err != nil {
 			return "", err
 		}
-		chooser := fmt.Sprintf("package %s\n\nimport \"os\"\n\nvar mutantPlanted = os.Getenv(%q)\n", pkg, planted)
+		chooser := fmt.Sprintf("package %s\n\nimport \"os\"\n\nvar mutantPlanted = os.Getenv(%q)\n", changed[0].pkg, planted)
 		if err := add(file, src); err != nil {
 			return "", err
 		}
@@ -64,105 +68,42 @@ func weave(root, dir string, mutants []mutant) (string, error) {
 	return overlay, os.WriteFile(overlay, raw, 0o600)
 }
 
-// function is a function's text, and where in it its parts are.
-type function struct {
-	text string
-	decl *ast.FuncDecl
-	from token.Pos // of the text
-}
-
-func (f function) slice(n ast.Node) string { return f.text[n.Pos()-f.from : n.End()-f.from] }
-
-// functions are those of a file, by receiver and name.
-func functions(name, src string) (*ast.File, map[string]function, error) {
-	files := token.NewFileSet()
-	tree, err := parser.ParseFile(files, name, src, parser.SkipObjectResolution)
-	if err != nil {
-		return nil, nil, fmt.Errorf("what comes out is not Go: %w", err)
-	}
-	out := map[string]function{}
-	for _, d := range tree.Decls {
-		if decl, ok := d.(*ast.FuncDecl); ok {
-			f := function{src[decl.Pos()-tree.FileStart : decl.End()-tree.FileStart], decl, decl.Pos()}
-			key := decl.Name.Name
-			if decl.Recv != nil {
-				key = f.slice(decl.Recv.List[0].Type) + " " + key
-			}
-			out[key] = f
-		}
-	}
-	return tree, out, nil
-}
-
-// weaveFile returns a file with all its mutants in it, and its package's name.
-func weaveFile(root string, mutants []mutant) (src, pkg string, err error) {
-	raw, err := os.ReadFile(filepath.Join(root, mutants[0].File))
-	if err != nil {
-		return "", "", err
-	}
-	tree, original, err := functions(mutants[0].File, string(raw))
-	if err != nil {
-		return "", "", err
-	}
-	variants := map[string][]string{} // names of mutants, by function
+// weaveFile returns a file with all variants of its functions in it.
+func weaveFile(file, src string, changed []*function, variants map[*function][]mutant) (string, error) {
+	// From the end of the file on, so that the offsets before stay right.
+	slices.SortFunc(changed, func(a, b *function) int { return b.offset - a.offset })
 	var more []string
-	for _, m := range mutants {
-		changed, err := m.changed(root, original)
-		if err != nil {
-			return "", "", fmt.Errorf("mutant %s: %w", m.Name, err)
+	for _, f := range changed {
+		var names []string
+		for _, m := range variants[f] {
+			names = append(names, m.Name)
+			more = append(more, renamed(m.functions[f], f, variant(f, m.Name)))
 		}
-		for key, f := range changed {
-			variants[key] = append(variants[key], m.Name)
-			more = append(more, f.renamed(variant(f.decl, m.Name)))
-		}
-	}
-	src = string(raw)
-	for key, names := range variants {
-		f := original[key]
-		at := strings.Index(src, f.text)
-		src = src[:at] + f.renamed(variant(f.decl, "original")) + src[at+len(f.text):]
 		slices.Sort(names)
 		more = append(more, f.chooser(names))
+		src = src[:f.offset] + renamed(f.text, f, variant(f, "original")) + src[f.offset+len(f.text):]
 	}
 	slices.Sort(more)
-	return src + "\n" + strings.Join(more, "\n\n") + "\n", tree.Name.Name, nil
+	src += "\n" + strings.Join(more, "\n\n") + "\n"
+	if _, err := parser.ParseFile(token.NewFileSet(), file, src, parser.SkipObjectResolution); err != nil {
+		return "", fmt.Errorf("what comes out is not Go: %w", err)
+	}
+	return src, nil
 }
 
-// changed are the functions that the mutant changes, with the fault in them.
-func (m mutant) changed(root string, original map[string]function) (map[string]function, error) {
-	src, err := m.plant(root)
-	if err != nil {
-		return nil, err
-	}
-	_, mutated, err := functions(m.File, src)
-	if err != nil {
-		return nil, err
-	}
-	changed := map[string]function{}
-	for key, f := range mutated {
-		if f.text != original[key].text {
-			changed[key] = f
-		}
-	}
-	if len(changed) == 0 {
-		return nil, fmt.Errorf("it changes no function of %s", m.File)
-	}
-	return changed, nil
+func variant(f *function, name string) string {
+	return f.decl.Name.Name + "__" + strings.ReplaceAll(name, "-", "_")
 }
 
-func variant(decl *ast.FuncDecl, name string) string {
-	return decl.Name.Name + "__" + strings.ReplaceAll(name, "-", "_")
-}
-
-// renamed is the function under another name.
-func (f function) renamed(name string) string {
-	at := f.decl.Name.Pos() - f.from
-	return f.text[:at] + name + f.text[int(at)+len(f.decl.Name.Name):]
+// renamed gives a function's text, which may have a fault in it, another name.
+func renamed(text string, f *function, name string) string {
+	at := f.decl.Name.Pos() - f.decl.Pos()
+	return text[:at] + name + text[int(at)+len(f.decl.Name.Name):]
 }
 
 // chooser is the function that calls the variant that is planted, else the
 // original.
-func (f function) chooser(names []string) string {
+func (f *function) chooser(names []string) string {
 	t := f.decl.Type
 	var params, args, results, types string
 	on, recv := "", ""
@@ -190,8 +131,8 @@ func (f function) chooser(names []string) string {
 	}
 	body := ""
 	for _, name := range names {
-		body += fmt.Sprintf("\tcase %q:\n\t\t%s%s%s(%s)%s\n", name, giveBack, on, variant(f.decl, name), args, end)
+		body += fmt.Sprintf("\tcase %q:\n\t\t%s%s%s(%s)%s\n", name, giveBack, on, variant(f, name), args, end)
 	}
 	return fmt.Sprintf("func %s%s%s(%s)%s {\n\tswitch mutantPlanted {\n%s\t}\n\t%s%s%s(%s)\n}",
-		recv, f.decl.Name.Name, types, params, results, body, giveBack, on, variant(f.decl, "original"), args)
+		recv, f.decl.Name.Name, types, params, results, body, giveBack, on, variant(f, "original"), args)
 }

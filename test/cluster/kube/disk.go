@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/box"
 )
 
@@ -27,6 +29,11 @@ const templateBox = "template"
 
 // makeDisk copies the template.
 func (c *Cluster) makeDisk(ctx context.Context, disk string) error {
+	unlock, err := lockFolder(c.CacheDir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	template, err := c.template(ctx)
 	if err != nil {
 		return err
@@ -38,6 +45,22 @@ func (c *Cluster) makeDisk(ctx context.Context, disk string) error {
 		return err
 	}
 	return ownDatabases(disk)
+}
+
+// lockFolder keeps other clusters, which may share the cache, from replacing the
+// template while this one makes or copies it.
+func lockFolder(folder string) (unlock func(), err error) {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(filepath.Join(folder, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return func() { _ = file.Close() }, nil // The lock goes with the file.
 }
 
 // ownDatabases replaces links to files that are written in place by copies.
@@ -129,7 +152,7 @@ func imagesKey(files []string) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("image is not built (make cluster-parts): %w", err)
 		}
-		fmt.Fprintln(sum, file, info.Size(), info.ModTime().UnixNano())
+		fmt.Fprintln(sum, filepath.Base(file), info.Size(), info.ModTime().UnixNano())
 	}
 	return hex.EncodeToString(sum.Sum(nil)[:6]), nil
 }

@@ -1,0 +1,158 @@
+// Package page reads the code blocks of a documentation page, and the comments
+// that say how a test runs them. It runs nothing.
+//
+// Each block of sh runs unless a comment right above it excuses it:
+//
+//	<!-- not run: it needs Docker -->
+//
+// These comments say how a block runs, and there may be several:
+//
+//	<!-- after docs/start.md -->     before it: the installation of that page
+//	<!-- setup:                      before it: commands that make what the text
+//	kubectl ...                      takes for granted, up to the comment's end
+//	-->
+//	<!-- exits with 3 -->            its exit code, 0 unless given
+//	<!-- prints: Draining -->        its output has this text
+//	<!-- until it prints: Ready -->  it runs again until its output has this text
+//
+// A block of yaml is only shown, unless <!-- applied --> is above it: then kubectl
+// apply gets it.
+package page
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// Pages are those whose blocks run, each from its top to its end on a cluster of its
+// own with nothing installed.
+func Pages() []string {
+	return []string{"README.md", "docs/start.md", "docs/operations.md", "docs/howto.md"}
+}
+
+// stands are words of the pages that readers put names of their own in the place
+// of, and what stands for them where the pages run.
+var stands = map[string]string{
+	"NODE":       "n1",
+	"beijing-01": "n1",
+	"POOL":       "beijing",
+}
+
+var word = regexp.MustCompile(`\b(NODE|POOL|beijing-01)\b`)
+
+// Named puts names that exist into code.
+func Named(code string) string {
+	return word.ReplaceAllStringFunc(code, func(w string) string { return stands[w] })
+}
+
+// Block is one code block that runs or is excused.
+type Block struct {
+	// Line is that of the block's fence, from 1.
+	Line int
+	// Language is sh, or yaml for a manifest to apply.
+	Language string
+	// Code is without the indentation of the list that it may be in.
+	Code string
+
+	// NotRun is why it does not run; it runs if this is empty.
+	NotRun string
+	// AfterStart asks for the installation of docs/start.md before it.
+	AfterStart bool
+	// Setup are commands to run before it.
+	Setup string
+	// Exit is the exit code that it must have.
+	Exit int
+	// Prints are texts that its output must have.
+	Prints []string
+	// Again runs the block until its output has Prints.
+	Again bool
+}
+
+// The comments of the marked part of docs/start.md may be above a block too.
+var ignored = regexp.MustCompile(`^install: (begin|end)$`)
+
+// Blocks gives the blocks of sh of a page, and those of yaml that are applied.
+func Blocks(text string) ([]Block, error) {
+	var (
+		blocks   []Block
+		comments []string
+		lines    = strings.Split(text, "\n")
+	)
+	for i := 0; i < len(lines); i++ {
+		line := strings.TrimSpace(lines[i])
+		switch {
+		case line == "":
+		case strings.HasPrefix(line, "<!--"):
+			end := closing(lines, i, func(l string) bool { return strings.HasSuffix(l, "-->") })
+			whole := strings.TrimSpace(strings.Join(lines[i:min(end+1, len(lines))], "\n"))
+			comments = append(comments, strings.TrimSpace(strings.TrimSuffix(strings.TrimPrefix(whole, "<!--"), "-->")))
+			i = end
+		case strings.HasPrefix(line, "```"):
+			end := closing(lines, i+1, func(l string) bool { return l == "```" })
+			b := Block{Line: i + 1, Language: strings.TrimPrefix(line, "```")}
+			indent := lines[i][:strings.Index(lines[i], "`")]
+			for _, code := range lines[i+1 : min(end, len(lines))] {
+				b.Code += strings.TrimPrefix(code, indent) + "\n"
+			}
+			kept, err := b.take(comments)
+			if err != nil {
+				return nil, fmt.Errorf("line %d: %w", b.Line, err)
+			}
+			if kept {
+				blocks = append(blocks, b)
+			}
+			comments, i = nil, end
+		default:
+			comments = nil
+		}
+	}
+	return blocks, nil
+}
+
+// closing gives the first line from one on that ends something.
+func closing(lines []string, from int, ends func(string) bool) int {
+	for i := from; i < len(lines); i++ {
+		if ends(strings.TrimSpace(lines[i])) {
+			return i
+		}
+	}
+	return len(lines)
+}
+
+// take applies the comments above a block, and says whether a test has to do with
+// the block at all.
+func (b *Block) take(comments []string) (kept bool, err error) {
+	kept = b.Language == "sh"
+	for _, comment := range comments {
+		name, value, _ := strings.Cut(comment, ":")
+		value = strings.TrimSpace(value)
+		switch {
+		case ignored.MatchString(comment):
+			continue
+		case comment == "applied" && b.Language == "yaml":
+			kept = true
+		case comment == "after docs/start.md":
+			b.AfterStart = true
+		case name == "not run" && value != "":
+			b.NotRun = value
+		case name == "setup" && value != "":
+			b.Setup += value + "\n"
+		case name == "prints" && value != "":
+			b.Prints = append(b.Prints, value)
+		case name == "until it prints" && value != "":
+			b.Prints, b.Again = append(b.Prints, value), true
+		case strings.HasPrefix(comment, "exits with "):
+			if b.Exit, err = strconv.Atoi(strings.TrimPrefix(comment, "exits with ")); err != nil {
+				return false, fmt.Errorf("comment %q: %w", comment, err)
+			}
+		default:
+			return false, fmt.Errorf("comment %q above a block of %s says nothing that test/cluster/page knows", comment, b.Language)
+		}
+	}
+	if b.NotRun != "" && len(comments) > 1 {
+		return false, fmt.Errorf("a block that is not run needs no other comment: %q", comments)
+	}
+	return kept, nil
+}

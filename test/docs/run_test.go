@@ -1,0 +1,77 @@
+package docs
+
+import (
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/cluster/page"
+)
+
+// placeholder is a word that readers put a name of their own in the place of.
+var placeholder = regexp.MustCompile(`(?:^|[\s/=])([A-Z]{3,}|…|\.\.\.)(?:$|[\s/])`)
+
+// make cluster RUN=docs can run each block of sh on these pages, or the page says
+// why it is not run.
+func TestBlocksCanRun(t *testing.T) {
+	for _, path := range page.Pages() {
+		text := read(t, path)
+		blocks, err := page.Blocks(text)
+		if err != nil {
+			t.Errorf("%s, %v", path, err)
+			continue
+		}
+		seen := 0
+		for _, b := range blocks {
+			if b.Language == "sh" {
+				seen++
+			}
+			if b.Language != "sh" || b.NotRun != "" {
+				continue
+			}
+			for what, code := range map[string]string{"block": b.Code, "setup": b.Setup} {
+				if problem := cannotRun(t, code); problem != "" {
+					t.Errorf("%s:%d: %s: %s", path, b.Line, what, problem)
+				}
+			}
+		}
+		// A second reading of the page, so that no block gets lost in the first.
+		if want := strings.Count(text, "```sh\n"); seen != want || seen == 0 {
+			t.Errorf("%s: %d blocks of sh were read, it has %d", path, seen, want)
+		}
+	}
+}
+
+// cannotRun says why a shell cannot run code, if so.
+func cannotRun(t *testing.T, code string) string {
+	t.Helper()
+	code = page.Named(code)
+	for line := range strings.Lines(code) {
+		line, _, _ = strings.Cut(line, " #")
+		if m := placeholder.FindStringSubmatch(line); m != nil {
+			return "stands of test/cluster/page have no name for " + m[1]
+		}
+	}
+	check := exec.CommandContext(t.Context(), "bash", "-n")
+	check.Stdin = strings.NewReader(code)
+	if out, err := check.CombinedOutput(); err != nil {
+		return string(out)
+	}
+	return ""
+}
+
+func TestCannotRun(t *testing.T) {
+	for code, ok := range map[string]bool{
+		"kubectl get node NODE # of POOLS":                      true,
+		"kubectl get node HOST":                                 false,
+		"helm upgrade … --set a=b":                              false,
+		"if a; then":                                            false,
+		"kubectl patch x -p '{}'":                               true,
+		"kubectl get events --field-selector reason=DrainWaits": true,
+	} {
+		if problem := cannotRun(t, code); (problem == "") != ok {
+			t.Errorf("%s: %q", code, problem)
+		}
+	}
+}
