@@ -17,11 +17,15 @@ const top = "../.."
 
 // TestMutantsCompile: one mutant that does not compile keeps all others from running.
 func TestMutantsCompile(t *testing.T) {
-	mutants, err := readMutants(top)
+	code, err := readCode(top)
 	if err != nil {
 		t.Fatal(err)
 	}
-	overlay, err := weave(top, t.TempDir(), mutants)
+	mutants, err := readMutants(top, code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay, err := weave(top, t.TempDir(), code, mutants)
 	if err != nil {
 		t.Fatal(err)
 	}
