@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/kube"
@@ -61,25 +60,10 @@ func (b *bed) start(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := b.importOperator(ctx); err != nil {
+	if err := b.importAll(ctx, b.options.operator); err != nil {
 		return err
 	}
 	return b.awaitNodes(ctx, b.options.nodes)
-}
-
-func (b *bed) importOperator(ctx context.Context) error {
-	var wg sync.WaitGroup
-	failed := make([]error, b.options.nodes)
-	for i := range failed {
-		wg.Go(func() { failed[i] = b.cluster.Import(ctx, i+1, b.options.operator) })
-	}
-	wg.Wait()
-	for _, err := range failed {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (b *bed) awaitNodes(ctx context.Context, want int) error {
@@ -100,7 +84,9 @@ func (b *bed) linkTools() error {
 	if err := os.MkdirAll(b.toolDir(), 0o755); err != nil {
 		return err
 	}
-	for name, target := range map[string]string{"kubectl": filepath.Join(b.options.binDir, "kubectl"), "helm": b.options.helm} {
+	for name, target := range map[string]string{
+		"kubectl": filepath.Join(b.options.binDir, "kubectl"), "helm": b.options.helm, "helm3": b.options.helm3,
+	} {
 		if err := os.Symlink(target, filepath.Join(b.toolDir(), name)); err != nil {
 			return err
 		}

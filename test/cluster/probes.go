@@ -51,29 +51,32 @@ func (b *bed) ask(ctx context.Context, pod, url string) (string, error) {
 // servedFrom asks the Service by its address from each node, and by its name from
 // a pod on each, and gives the places where it answered.
 func (b *bed) servedFrom(ctx context.Context) (served, asked int, err error) {
-	var last error
 	for app, url := range map[string]string{"probe-host": probeServiceIP, "probe": probeService} {
-		pods, err := b.probes(ctx, app)
+		servedHere, askedHere, err := b.servedAt(ctx, app, url)
 		if err != nil {
 			return served, asked, err
 		}
-		for _, pod := range pods {
-			asked++
-			err := kube.Await(ctx, 20*time.Second, pod.Name+" reaches "+url, func(ctx context.Context) (bool, string) {
-				out, err := b.ask(ctx, pod.Name, url)
-				return err == nil && strings.HasPrefix(out, "probe-"), fmt.Sprint(out, err)
-			})
-			if err != nil {
-				last = err
-				continue
-			}
-			served++
-		}
-	}
-	if last != nil {
-		b.say("%v", last)
+		served, asked = served+servedHere, asked+askedHere
 	}
 	return served, asked, nil
+}
+
+// servedAt asks a URL from each pod of an app.
+func (b *bed) servedAt(ctx context.Context, app, url string) (served, asked int, err error) {
+	pods, err := b.probes(ctx, app)
+	for _, pod := range pods {
+		asked++
+		err := kube.Await(ctx, 20*time.Second, pod.Name+" reaches "+url, func(ctx context.Context) (bool, string) {
+			out, err := b.ask(ctx, pod.Name, url)
+			return err == nil && strings.HasPrefix(out, "probe-"), fmt.Sprint(out, err)
+		})
+		if err != nil {
+			b.say("%v", err)
+			continue
+		}
+		served++
+	}
+	return served, asked, err
 }
 
 // losses of all pings between pods.

@@ -35,7 +35,8 @@ func all() []scenario {
 		{name: "outage", run: outageScenario},
 		{name: "agents", run: agentsScenario},
 		{name: "uninstall", run: uninstallScenario},
-	}, docsScenarios()...)
+		{name: "cilium", fresh: true, run: ciliumScenario},
+	}, slices.Concat(variantScenarios(), docsScenarios())...)
 }
 
 // choose gives the scenarios of a comma-separated list of names, ci or all. The
@@ -125,12 +126,17 @@ func runScenarios(ctx context.Context, b *bed) int {
 	return code(err)
 }
 
-// runAll stops at the first scenario that does not come to its end, as the next
-// ones would begin with a broken cluster.
+// runAll skips, after a scenario that does not come to its end, those that would
+// begin with its broken cluster.
 func (b *bed) runAll(ctx context.Context, chosen []scenario) ([]row, error) {
 	var rows []row
+	var broken []error
 	installed := false
 	for _, s := range chosen {
+		if len(broken) > 0 && (!s.fresh || ctx.Err() != nil) {
+			rows = append(rows, row{s.name, "not run: its cluster is broken", "-", failed})
+			continue
+		}
 		t := &trial{bed: b, name: s.name}
 		began := time.Now()
 		err := b.runOne(ctx, s, t, installed)
@@ -139,12 +145,11 @@ func (b *bed) runAll(ctx context.Context, chosen []scenario) ([]row, error) {
 		rows = append(rows, t.rows...)
 		if err != nil {
 			rows = append(rows, row{s.name, "ran to its end", firstLine(err), failed})
-			b.collect(s.name)
-			return rows, fmt.Errorf("%s: %w", s.name, err)
+			broken = append(broken, fmt.Errorf("%s: %w", s.name, err))
 		}
 		b.collect(s.name)
 	}
-	return rows, nil
+	return rows, errors.Join(broken...)
 }
 
 func (b *bed) runOne(ctx context.Context, s scenario, t *trial, installed bool) error {
