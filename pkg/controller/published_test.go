@@ -56,7 +56,9 @@ func TestPublishedThereAndBack(t *testing.T) {
 }
 
 // unpublished are fields that follow from others, or that are about the process alone.
-var unpublished = map[string]bool{"NodeWorkers": true, "Registry": true, "SkipModeCheck": true, "WholeBlocks": true, "CiliumPools": true}
+var unpublished = map[string]bool{
+	"NodeWorkers": true, "Registry": true, "SkipModeCheck": true, "WholeBlocks": true, "CiliumPools": true, "InitialPools": true,
+}
 
 func TestReadPublished(t *testing.T) {
 	got, err := ReadPublished(`{"version":"v9.0.0","cooldown":"5s","a-flag-of-tomorrow":true}`)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -69,6 +70,8 @@ type Settings struct {
 	ShortageTaint string
 	// NodeCondition reports a shortage as a condition of the Node.
 	NodeCondition bool
+	// InitialPools is the ConfigMap of a first installation's pools; empty: none.
+	InitialPools types.NamespacedName
 	// ExhaustionHorizon is within what time pools tell of an expected
 	// exhaustion; 0: never.
 	ExhaustionHorizon time.Duration
@@ -123,6 +126,15 @@ func Setup(mgr manager.Manager, s Settings) error {
 	}
 	if err := mgr.Add(feed); err != nil {
 		return err
+	}
+	if s.InitialPools.Name != "" {
+		initial := &InitialPools{
+			ConfigMap: s.InitialPools, Live: mgr.GetAPIReader(), Client: mgr.GetClient(), Events: o.Node.Events, Metrics: o.Node.Metrics,
+		}
+		o.Pool.Unrecorded = initial.Unrecorded
+		if err := mgr.Add(initial); err != nil {
+			return err
+		}
 	}
 	for _, c := range controllersOf(o, s) {
 		err := builder.ControllerManagedBy(mgr).Named(c.name).WatchesRawSource(c.source).

@@ -9,6 +9,7 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,12 +29,13 @@ const (
 	KindBlock
 	KindNamespace
 	KindCiliumPool
+	KindServiceCIDR
 	KindHistory
 	kindCount
 )
 
 func (k Kind) String() string {
-	return [...]string{"Node", "CiliumNode", "Pod", "PodIPPool", "PodIPBlock", "Namespace", "CiliumPodIPPool", "PodIPPoolHistory"}[k]
+	return [...]string{"Node", "CiliumNode", "Pod", "PodIPPool", "PodIPBlock", "Namespace", "CiliumPodIPPool", "ServiceCIDR", "PodIPPoolHistory"}[k]
 }
 
 // custom says that a CustomResourceDefinition makes the kind.
@@ -49,6 +51,8 @@ func (k Kind) version() schema.GroupVersion {
 		return v1alpha1.GroupVersion
 	case KindCiliumPool:
 		return ciliumv2alpha1.SchemeGroupVersion
+	case KindServiceCIDR:
+		return networkingv1.SchemeGroupVersion
 	}
 	return corev1.SchemeGroupVersion
 }
@@ -58,14 +62,14 @@ func (k Kind) group() schema.GroupKind {
 }
 
 func (k Kind) resource() schema.GroupResource {
-	name := [...]string{"nodes", "ciliumnodes", "pods", "podippools", "podipblocks", "namespaces", "ciliumpodippools", "podippoolhistories"}[k]
+	name := [...]string{"nodes", "ciliumnodes", "pods", "podippools", "podipblocks", "namespaces", "ciliumpodippools", "servicecidrs", "podippoolhistories"}[k]
 	return schema.GroupResource{Group: k.version().Group, Resource: name}
 }
 
 func (k Kind) empty() client.Object {
 	return [...]client.Object{
 		&corev1.Node{}, &ciliumv2.CiliumNode{}, &corev1.Pod{}, &v1alpha1.PodIPPool{}, &v1alpha1.PodIPBlock{},
-		&corev1.Namespace{}, &ciliumv2alpha1.CiliumPodIPPool{}, &v1alpha1.PodIPPoolHistory{},
+		&corev1.Namespace{}, &ciliumv2alpha1.CiliumPodIPPool{}, &networkingv1.ServiceCIDR{}, &v1alpha1.PodIPPoolHistory{},
 	}[k]
 }
 
@@ -85,6 +89,8 @@ func kindOf(obj client.Object) Kind {
 		return KindNamespace
 	case *ciliumv2alpha1.CiliumPodIPPool:
 		return KindCiliumPool
+	case *networkingv1.ServiceCIDR:
+		return KindServiceCIDR
 	case *v1alpha1.PodIPPoolHistory:
 		return KindHistory
 	}
@@ -122,6 +128,8 @@ func assign(to, from client.Object) {
 		*to.(*corev1.Namespace) = *from
 	case *ciliumv2alpha1.CiliumPodIPPool:
 		*to.(*ciliumv2alpha1.CiliumPodIPPool) = *from
+	case *networkingv1.ServiceCIDR:
+		*to.(*networkingv1.ServiceCIDR) = *from
 	case *v1alpha1.PodIPPoolHistory:
 		*to.(*v1alpha1.PodIPPoolHistory) = *from
 	}
