@@ -160,6 +160,7 @@ deepcopy: $(controller-gen)
 crds: $(controller-gen)
 	$(controller-gen) crd paths=./pkg/crd/v1alpha1 output:crd:dir=pkg/crd/crds
 	go run ./hack/crdbounds pkg/crd/crds/cilium-pool.io_podippools.yaml
+	go run ./hack/crdschema pkg/crd/crds/*.yaml
 	cp pkg/crd/crds/*.yaml $(CHART)/files/crds/
 
 .PHONY: docs/api.md
@@ -423,9 +424,12 @@ cluster-operator := $(IMAGE_DIR)/cilium-pool-operator.tar
 cluster-program: cluster-parts $(if $(filter all cilium,$(subst $(comma),$(space),$(CLUSTER_RUN))),cluster-old-cilium)
 	@echo "building the operator's image: up to 2 minutes the first time"
 	@$(MAKE) --no-print-directory image
-	@CGO_ENABLED=0 go build -o $(BIN)/cluster ./$(CLUSTER)
+	@CGO_ENABLED=0 go build -o $(BIN)/ ./$(CLUSTER) ./cmd/kubectl-cilium_pool
 
-cluster-flags = -cilium $(cilium-dir)/chart -old-cilium $(BIN)/cilium-$(OLD_CILIUM:v%=%)/chart \
+# Calico's CRDs; nothing of it is built.
+calico-crds = $(shell cd $(CLUSTER)/parts/calico && go mod download github.com/projectcalico/calico && \
+	go list -m -f '{{.Dir}}' github.com/projectcalico/calico)/libcalico-go/config/crd
+cluster-flags = -cilium $(cilium-dir)/chart -calico $(calico-crds) -old-cilium $(BIN)/cilium-$(OLD_CILIUM:v%=%)/chart \
 	-old-image $(CURDIR)/$(CLUSTER_IMAGES)/cilium-$(OLD_CILIUM).tar -helm $(helm) -helm3 $(helm3) -nodes $(CLUSTER_NODES) -operator $(cluster-operator) \
 	-images $(subst $(space),$(comma),$(addprefix $(CURDIR)/$(CLUSTER_IMAGES)/,cilium-$(CILIUM).tar pause.tar probe.tar coredns.tar))
 

@@ -7,6 +7,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
@@ -48,17 +49,33 @@ func (b *bed) ask(ctx context.Context, pod, url string) (string, error) {
 	return b.cluster.Kubectl(ctx, "exec", "--namespace=default", pod, "--", "/probe", "get", url)
 }
 
-// servedFrom asks the Service by its address from each node, and by its name from
-// a pod on each, and gives the places where it answered.
+// servedFrom asks the Service by its addresses from each node, and by its name from
+// a pod on each, and gives how often it was asked and answered.
 func (b *bed) servedFrom(ctx context.Context) (served, asked int, err error) {
-	for app, url := range map[string]string{"probe-host": probeServiceIP, "probe": probeService} {
-		servedHere, askedHere, err := b.servedAt(ctx, app, url)
-		if err != nil {
-			return served, asked, err
+	addresses, err := b.serviceURLs(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	for app, urls := range map[string][]string{"probe-host": addresses, "probe": {probeService}} {
+		for _, url := range urls {
+			servedHere, askedHere, err := b.servedAt(ctx, app, url)
+			if err != nil {
+				return served, asked, err
+			}
+			served, asked = served+servedHere, asked+askedHere
 		}
-		served, asked = served+servedHere, asked+askedHere
 	}
 	return served, asked, nil
+}
+
+// serviceURLs are the addresses of the probes' Service, of each family.
+func (b *bed) serviceURLs(ctx context.Context) ([]string, error) {
+	service, err := query[corev1.Service](ctx, b, "service", "probe", "--namespace=default")
+	var urls []string
+	for _, ip := range service.Spec.ClusterIPs {
+		urls = append(urls, "http://"+net.JoinHostPort(ip, "80")+"/")
+	}
+	return urls, err
 }
 
 // servedAt asks a URL from each pod of an app.
