@@ -343,6 +343,8 @@ e2e: controlplane cilium $(helm) $(if $(findstring modes,$(RUN)),$(BIN)/bgp-rout
 
 ##@ Real cluster
 
+comma := ,
+space := $() $()
 CLUSTER := test/cluster
 CLUSTER_IMAGES := .cache/cluster/images
 # NODES of the demo is 20, RUN of e2e is all; here they are 3 and ci unless given.
@@ -416,13 +418,11 @@ cluster-program: cluster-parts
 	@$(MAKE) --no-print-directory image
 	@CGO_ENABLED=0 go build -o $(BIN)/cluster ./$(CLUSTER)
 
-comma := ,
-space := $() $()
 cluster-flags = -cilium $(cilium-dir)/chart -helm $(helm) -nodes $(CLUSTER_NODES) -operator $(cluster-operator) \
-	-images $(subst $(space),$(comma),$(addprefix $(CURDIR)/$(CLUSTER_IMAGES)/,cilium-$(CILIUM).tar pause.tar probe.tar coredns.tar))
+	-images $(subst $(space),$(comma),$(addprefix $(CURDIR)/$(CLUSTER_IMAGES)/,cilium-$(CILIUM).tar pause.tar probe.tar coredns.tar)) $(if $(DIFF_FOR),-diff-for $(DIFF_FOR))
 
 .PHONY: cluster
-cluster: cluster-program ## Run scenarios on a real Kubernetes cluster with Cilium; needs root. Exits 4 where the machine cannot. RUN=ci, all, or install,scale
+cluster: cluster-program ## Run scenarios on a real Kubernetes cluster with Cilium; needs root. Exits 4 where the machine cannot. RUN=ci, all, or install,scale; DIFF_FOR=10m
 	@$(BIN)/cluster run $(cluster-flags) -run '$(CLUSTER_RUN)'
 
 .PHONY: cluster-up

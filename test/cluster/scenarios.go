@@ -35,6 +35,7 @@ func all() []scenario {
 		{name: "outage", run: outageScenario},
 		{name: "agents", run: agentsScenario},
 		{name: "uninstall", run: uninstallScenario},
+		{name: "integrations-gitops", run: gitopsScenario},
 	}, docsScenarios()...)
 }
 

@@ -14,6 +14,7 @@ func TestChoose(t *testing.T) {
 		"upgrade":         {"upgrade"},
 		"upgrade,install": {"install", "upgrade"},
 		"docs":            {"docs-readme", "docs-start", "docs-operations", "docs-howto"},
+		"integrations":    {"integrations-gitops"},
 		"docs-start":      {"docs-start"},
 	} {
 		chosen, err := choose(list)
