@@ -160,6 +160,7 @@ deepcopy: $(controller-gen)
 crds: $(controller-gen)
 	$(controller-gen) crd paths=./pkg/crd/v1alpha1 output:crd:dir=pkg/crd/crds
 	go run ./hack/crdbounds pkg/crd/crds/cilium-pool.io_podippools.yaml
+	go run ./hack/crdschema pkg/crd/crds/*.yaml
 	cp pkg/crd/crds/*.yaml $(CHART)/files/crds/
 
 .PHONY: docs/api.md
@@ -343,10 +344,10 @@ e2e: controlplane cilium $(helm) $(if $(findstring modes,$(RUN)),$(BIN)/bgp-rout
 
 ##@ Real cluster
 
-comma := ,
-space := $() $()
 CLUSTER := test/cluster
 CLUSTER_IMAGES := .cache/cluster/images
+comma := ,
+space := $() $()
 # NODES of the demo is 20, RUN of e2e is all; here they are 3 and ci unless given.
 CLUSTER_NODES := $(if $(filter command line environment,$(origin NODES)),$(NODES),3)
 CLUSTER_RUN := $(if $(filter command line environment,$(origin RUN)),$(RUN),ci)
@@ -405,7 +406,14 @@ $(CLUSTER_IMAGES)/cilium-$(CILIUM).tar: .cache/cluster/rootfs/etc/debian_version
 
 .PHONY: cluster-parts
 cluster-parts: cluster-packages controlplane $(addprefix $(BIN)/,kube-controller-manager kube-scheduler kubelet containerd containerd-shim-runc-v2 ctr) \
-		$(addprefix $(CLUSTER_IMAGES)/,cilium-$(CILIUM).tar pause.tar probe.tar coredns.tar) $(cilium-dir)/chart/Chart.yaml $(helm) ## Build what the real cluster runs: 25 minutes the first time.
+		$(addprefix $(CLUSTER_IMAGES)/,cilium-$(CILIUM).tar pause.tar probe.tar coredns.tar) $(cilium-dir)/chart/Chart.yaml $(helm) $(helm3) ## Build what the real cluster runs: 25 minutes the first time.
+
+# The scenario cilium upgrades from it.
+OLD_CILIUM := v1.19.5
+old-cilium-files := $(CLUSTER_IMAGES)/cilium-$(OLD_CILIUM).tar $(BIN)/cilium-$(OLD_CILIUM:v%=%)/chart/Chart.yaml
+.PHONY: cluster-old-cilium
+cluster-old-cilium: cluster-packages
+	@$(MAKE) --no-print-directory CILIUM=$(OLD_CILIUM) $(old-cilium-files)
 
 .PHONY: cluster-packages
 cluster-packages:
@@ -413,12 +421,16 @@ cluster-packages:
 
 cluster-operator := $(IMAGE_DIR)/cilium-pool-operator.tar
 .PHONY: cluster-program
-cluster-program: cluster-parts
+cluster-program: cluster-parts $(if $(filter all cilium,$(subst $(comma),$(space),$(CLUSTER_RUN))),cluster-old-cilium)
 	@echo "building the operator's image: up to 2 minutes the first time"
 	@$(MAKE) --no-print-directory image
-	@CGO_ENABLED=0 go build -o $(BIN)/cluster ./$(CLUSTER)
+	@CGO_ENABLED=0 go build -o $(BIN)/ ./$(CLUSTER) ./cmd/kubectl-cilium_pool
 
-cluster-flags = -cilium $(cilium-dir)/chart -helm $(helm) -nodes $(CLUSTER_NODES) -operator $(cluster-operator) \
+# Calico's CRDs; nothing of it is built.
+calico-crds = $(shell cd $(CLUSTER)/parts/calico && go mod download github.com/projectcalico/calico && \
+	go list -m -f '{{.Dir}}' github.com/projectcalico/calico)/libcalico-go/config/crd
+cluster-flags = -cilium $(cilium-dir)/chart -calico $(calico-crds) -old-cilium $(BIN)/cilium-$(OLD_CILIUM:v%=%)/chart \
+	-old-image $(CURDIR)/$(CLUSTER_IMAGES)/cilium-$(OLD_CILIUM).tar -helm $(helm) -helm3 $(helm3) -nodes $(CLUSTER_NODES) -operator $(cluster-operator) \
 	-images $(subst $(space),$(comma),$(addprefix $(CURDIR)/$(CLUSTER_IMAGES)/,cilium-$(CILIUM).tar pause.tar probe.tar coredns.tar)) $(if $(DIFF_FOR),-diff-for $(DIFF_FOR))
 
 .PHONY: cluster

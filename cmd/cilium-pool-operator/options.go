@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.uber.org/zap/zapcore"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -42,6 +43,7 @@ type options struct {
 	mode          string
 	agentSelector string
 	windows       string
+	initialPools  string
 	settings      controller.Settings
 	version       bool
 }
@@ -106,6 +108,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&s.NodeCondition, "node-condition", s.NodeCondition, "report a shortage of addresses as the Node condition PodAddressShortage")
 	fs.StringVar(&s.ShortageTaint, "shortage-taint", s.ShortageTaint, "key of a NoSchedule taint for Nodes whose pods cannot get an address; empty: none")
 	fs.DurationVar(&s.ExhaustionHorizon, "exhaustion-horizon", s.ExhaustionHorizon, "pools say that they will be exhausted if they are expected to be within this time, up to 168h; 0: they never say so")
+	fs.StringVar(&o.initialPools, "initial-pools", o.initialPools, "NAMESPACE/NAME of a ConfigMap of PodIPPools, which the chart makes in a first installation; each is created once, as soon as the CRDs are served; empty: none")
 	fs.BoolVar(&o.version, "version", o.version, "print the version and exit")
 }
 
@@ -202,6 +205,13 @@ func (o *options) validateServing(p *problems) {
 }
 
 func (o *options) validateNames(p *problems) {
+	if o.initialPools != "" {
+		namespace, name, _ := strings.Cut(o.initialPools, "/")
+		if len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
+			p.bad("initial-pools", o.initialPools, "must be the namespace and the name of a ConfigMap, as in kube-system/pools")
+		}
+		o.settings.InitialPools = types.NamespacedName{Namespace: namespace, Name: name}
+	}
 	mode, err := ciliumnode.ParseMode(o.mode)
 	if err != nil {
 		p.bad("mode", o.mode, err.Error())

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -43,6 +45,7 @@ const (
 	EventPoolWaitsForBlocks  = "PoolWaitsForBlocks"
 	EventPoolEmpty           = "PoolEmpty"
 	EventPoolCiliumPoolUnfit = "CiliumPodIPPoolUnfit"
+	EventInitialPoolRefused  = "InitialPoolRefused"
 )
 
 // Events tells people what happens, once for each thing that does: one method
@@ -80,7 +83,7 @@ func EventType(reason string) string {
 	switch reason {
 	case EventBlockRemade, EventBlockConflict, EventBlockTooLarge, EventNodeRestored, EventNodeRemade,
 		EventAddressShortage, EventNoPool, EventFamilyNotRun, EventPoolInvalid, EventPoolOverlapping, EventPoolExhausted, EventPoolExhaustedSoon,
-		EventPoolCiliumPoolUnfit, EventReservedBlocksHeld, EventPoolCoversCluster:
+		EventPoolCiliumPoolUnfit, EventReservedBlocksHeld, EventPoolCoversCluster, EventInitialPoolRefused:
 		return corev1.EventTypeWarning
 	}
 	return corev1.EventTypeNormal
@@ -267,4 +270,13 @@ func waitNote(w expand.Wait) string {
 
 func (e *Events) pool(p *v1alpha1.PodIPPool, reason, note string) {
 	e.send(p, reason, "Reconcile", note)
+}
+
+// initialPoolRefused reports a pool of the chart's values that cannot be created.
+func (e *Events) initialPoolRefused(ctx context.Context, name string, why error) {
+	note := fmt.Sprintf("pools.%s in the chart's values cannot be created: %v. Correct the value and run helm upgrade", name, why)
+	if e.isNews("initial/"+name, note) {
+		log.FromContext(ctx).Error(why, "a pool of the chart's values cannot be created: correct the value and run helm upgrade", "value", "pools."+name)
+		e.send(&v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: name}}, EventInitialPoolRefused, "Create", note)
+	}
 }

@@ -42,6 +42,9 @@ type PoolReconciler struct {
 	// CiliumPools are asked what agents know of the pool of Cilium's that a
 	// PodIPPool serves; nil: nobody is.
 	CiliumPools *CiliumPools
+	// Unrecorded reports whether a pool must not go yet (see InitialPools); nil:
+	// any may.
+	Unrecorded func(pool string) bool
 }
 
 // Reconcile brings the status and the finalizer of one pool up to date.
@@ -61,6 +64,9 @@ func (r *PoolReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	obj = obj.DeepCopy()
+	if obj.DeletionTimestamp != nil && r.Unrecorded != nil && r.Unrecorded(obj.Name) {
+		return reconcile.Result{RequeueAfter: initialPoolsRetry}, nil
+	}
 	pool, invalid := r.Pools.Get(obj.Name), r.Pools.Invalid(obj.Name)
 	excluded := r.Ledger.ExcludedFrom(pool)
 	counted := pool.Skipping(exclude.CIDRs(excluded))

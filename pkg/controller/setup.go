@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -69,11 +70,15 @@ type Settings struct {
 	ShortageTaint string
 	// NodeCondition reports a shortage as a condition of the Node.
 	NodeCondition bool
+	// InitialPools is the ConfigMap of a first installation's pools; empty: none.
+	InitialPools types.NamespacedName
 	// ExhaustionHorizon is within what time pools tell of an expected
 	// exhaustion; 0: never.
 	ExhaustionHorizon time.Duration
 	// Version and Commit are of this build.
 	Version, Commit string
+	// CRDSchemas are the schemas of the CRDs that it was built with, by name.
+	CRDSchemas map[string]string
 	// Registry takes the operator's metrics.
 	Registry prometheus.Registerer
 }
@@ -122,6 +127,18 @@ func Setup(mgr manager.Manager, s Settings) error {
 		return err
 	}
 	if err := mgr.Add(feed); err != nil {
+		return err
+	}
+	if s.InitialPools.Name != "" {
+		initial := &InitialPools{
+			ConfigMap: s.InitialPools, Live: mgr.GetAPIReader(), Client: mgr.GetClient(), Events: o.Node.Events, Metrics: o.Node.Metrics,
+		}
+		o.Pool.Unrecorded = initial.Unrecorded
+		if err := mgr.Add(initial); err != nil {
+			return err
+		}
+	}
+	if err := mgr.Add(&schemaCheck{live: mgr.GetAPIReader(), built: s.CRDSchemas, metrics: o.Node.Metrics}); err != nil {
 		return err
 	}
 	for _, c := range controllersOf(o, s) {

@@ -180,8 +180,10 @@ func (b *bed) node(name, zone string) {
 	b.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: zone}}}
 	b.create(n)
+	created := n.DeepCopy()
 	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.7"}}
-	if err := b.client.Status().Update(b.Context(), n); err != nil {
+	// A patch, as the operator may have written to the Node by now.
+	if err := b.client.Status().Patch(b.Context(), n, client.MergeFrom(created)); err != nil {
 		b.Fatal(err)
 	}
 }

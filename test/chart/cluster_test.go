@@ -71,7 +71,7 @@ func TestEveryObjectIsAccepted(t *testing.T) {
 		t.Fatal(err)
 	}
 	kinds := map[string]bool{}
-	for _, o := range render(t, "-f", writeFile(t, everything), "--set", "crds.install=false") {
+	for _, o := range render(t, "-f", writeFile(t, everything), "--set", "crds.install=false", "--api-versions", "cilium-pool.io/v1alpha1/PodIPPool") {
 		kinds[o.GetKind()] = true
 		err := client.NewDryRunClient(b.client).Create(t.Context(), o, client.FieldValidation(metav1.FieldValidationStrict))
 		if err != nil {

@@ -68,7 +68,7 @@ func TestExamplesApply(t *testing.T) {
 
 // The pools in the example values-pools.yaml are those of pools.yaml.
 func TestExampleValues(t *testing.T) {
-	pools := ofKind(t, render(t, "-f", examples+"/values.yaml", "-f", examples+"/values-pools.yaml"), "PodIPPool")
+	pools := ofKind(t, render(t, "-f", examples+"/values.yaml", "-f", examples+"/values-pools.yaml", "--api-versions", "cilium-pool.io/v1alpha1/PodIPPool"), "PodIPPool")
 	apply(t, pools)
 	specs := func(all []*unstructured.Unstructured) map[string]any {
 		m := map[string]any{}

@@ -177,6 +177,7 @@ func TestUpgradesAfterTheOperatorHasRun(t *testing.T) {
 				Name: "n1", Labels: map[string]string{"node-restriction.kubernetes.io/zone": "beijing"},
 			}})
 			b.startOperator("--metrics-bind-address=0")
+			b.awaitPool("beijing")
 			b.eventually("the operator has finalized the pool", func() error {
 				if p := b.pool(); len(p.Finalizers) == 0 || p.Status.Nodes != 1 {
 					return fmt.Errorf("finalizers %v, status %+v", p.Finalizers, p.Status)

@@ -55,7 +55,8 @@ func installUpgradeRollbackUninstall(b *bed) {
 	ctx, cancel := context.WithCancel(b.Context())
 	b.Cleanup(cancel)
 	go b.playDeploymentController(ctx)
-	values := writeFile(b.T, fmt.Sprintf(installValues, 9870, 9871))
+	metrics, health := freePorts(b.T)
+	values := writeFile(b.T, fmt.Sprintf(installValues, metrics, health))
 	wait := []string{"-f", values, "--wait", "--timeout", "2m"}
 	run := func(args ...string) string { return b.helm(append(args, wait...)...) }
 
@@ -63,7 +64,9 @@ func installUpgradeRollbackUninstall(b *bed) {
 	if !strings.Contains(notes, "kubectl get podippools") {
 		b.Errorf("the notes do not say what to do next:\n%s", notes)
 	}
-	pool := b.pool()
+	op := b.startOperator("--metrics-bind-address=0")
+	pool := b.awaitPool("beijing")
+	op.stop()
 	if got := pool.Spec.IPv4.BlockSize; got != 28 {
 		b.Errorf("blockSize of the pool is %d", got)
 	}

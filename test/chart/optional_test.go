@@ -223,7 +223,8 @@ func TestRightsFollowValues(t *testing.T) {
 				for _, resource := range rule.Resources {
 					for _, verb := range rule.Verbs {
 						name, sub, _ := strings.Cut(resource, "/")
-						found = append(found, right(verb, rule.APIGroups[0], name, sub))
+						of := strings.Join(rule.ResourceNames, " ")
+						found = append(found, strings.TrimSpace(right(verb, rule.APIGroups[0], name, sub)+" "+of))
 					}
 				}
 			}
@@ -245,10 +246,11 @@ func TestRightsFollowValues(t *testing.T) {
 			"create subjectaccessreviews.authorization.k8s.io", "create tokenreviews.authentication.k8s.io"}},
 		"no metrics": {"nodes: {shortageTaint: a/b}\nmetrics: {port: 0}", []string{
 			"create subjectaccessreviews.authorization.k8s.io", "create tokenreviews.authentication.k8s.io"}},
-		"no check": {"nodes: {shortageTaint: a/b}\ncilium: {skipCheck: true}", []string{"get configmaps"}},
-		"shadow":   {"nodes: {shortageTaint: a/b}\nshadow: true", []string{"get configmaps"}},
+		"no check": {"nodes: {shortageTaint: a/b}\ncilium: {skipCheck: true}", []string{"get configmaps cilium-config"}},
+		"shadow":   {"nodes: {shortageTaint: a/b}\nshadow: true", []string{"get configmaps cilium-config"}},
 		"no election": {"nodes: {shortageTaint: a/b}\nreplicas: 1\nleaderElection: {enabled: false}", []string{
-			"create events", "create leases.coordination.k8s.io", "get leases.coordination.k8s.io", "patch events", "update leases.coordination.k8s.io"}},
+			"create events", "create leases.coordination.k8s.io", "get leases.coordination.k8s.io " + release, "patch events",
+			"update leases.coordination.k8s.io " + release}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

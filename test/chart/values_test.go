@@ -147,6 +147,7 @@ func TestFlagsAndValues(t *testing.T) {
 		delete(want, notOfTheChart)
 	}
 	want["leader-elect-namespace"] = namespace
+	want["initial-pools"] = namespace + "/" + initialPools
 	want["health-probe-bind-address"] = "127.0.0.1" + want["health-probe-bind-address"] // on the host network
 	want["startup-taints"] = strings.Trim(want["startup-taints"], "[]")
 	got := argsOf(t)
@@ -196,6 +197,7 @@ health: {port: 9999}
 		"mode": "multi-pool", "cilium-namespace": "cilium", "agent-selector": "app in (a,b)", "agent-settle-time": "2m", "skip-cilium-check": "true", "keep-cilium-pod-ip-pools": "false",
 		"ignore-node-taints": "a/b,c", "startup-taints": "d/e,f", "node-condition": "false", "shortage-taint": "x/y",
 		"metrics-bind-address": "0", "metrics-secure": "true", "metrics-cert-dir": "/var/run/metrics-cert", "health-probe-bind-address": "127.0.0.1:9999",
+		"initial-pools": "network/" + initialPools,
 	}
 	if diff := cmp.Diff(want, argsOf(t, "-f", values)); diff != "" {
 		t.Errorf("arguments (-want +got):\n%s", diff)

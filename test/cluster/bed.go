@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/kube"
@@ -61,25 +60,10 @@ func (b *bed) start(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := b.importOperator(ctx); err != nil {
+	if err := b.importAll(ctx, b.options.operator); err != nil {
 		return err
 	}
 	return b.awaitNodes(ctx, b.options.nodes)
-}
-
-func (b *bed) importOperator(ctx context.Context) error {
-	var wg sync.WaitGroup
-	failed := make([]error, b.options.nodes)
-	for i := range failed {
-		wg.Go(func() { failed[i] = b.cluster.Import(ctx, i+1, b.options.operator) })
-	}
-	wg.Wait()
-	for _, err := range failed {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (b *bed) awaitNodes(ctx context.Context, want int) error {
@@ -93,14 +77,19 @@ func (b *bed) awaitNodes(ctx context.Context, want int) error {
 	return err
 }
 
-// toolDir has kubectl and helm, for the documentation's commands.
+// toolDir has kubectl, its plugin and helm, for the documentation's commands.
 func (b *bed) toolDir() string { return filepath.Join(b.options.dir, "bin") }
 
 func (b *bed) linkTools() error {
 	if err := os.MkdirAll(b.toolDir(), 0o755); err != nil {
 		return err
 	}
-	for name, target := range map[string]string{"kubectl": filepath.Join(b.options.binDir, "kubectl"), "helm": b.options.helm} {
+	for name, target := range map[string]string{
+		"kubectl":             filepath.Join(b.options.binDir, "kubectl"),
+		"kubectl-cilium_pool": filepath.Join(b.options.binDir, "kubectl-cilium_pool"),
+		"helm":                b.options.helm,
+		"helm3":               b.options.helm3,
+	} {
 		if err := os.Symlink(target, filepath.Join(b.toolDir(), name)); err != nil {
 			return err
 		}
@@ -166,7 +155,16 @@ func (b *bed) documented(ctx context.Context, beginning string) error {
 
 // awaitInstalled waits until agents and operator are there and nodes are Ready.
 func (b *bed) awaitInstalled(ctx context.Context) error {
-	for _, what := range []string{"daemonset/cilium", "deployment/cilium-pool-operator"} {
+	return b.awaitAgents(ctx, true)
+}
+
+// awaitAgents is the same, and without our operator where Cilium allocates by itself.
+func (b *bed) awaitAgents(ctx context.Context, operator bool) error {
+	what := []string{"daemonset/cilium"}
+	if operator {
+		what = append(what, "deployment/cilium-pool-operator")
+	}
+	for _, what := range what {
 		if err := b.rollout(ctx, "kube-system", what, agentsTimeout); err != nil {
 			return err
 		}

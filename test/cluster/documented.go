@@ -54,10 +54,17 @@ func documentedCommands(page string) []string {
 	}
 	var commands []string
 	for _, block := range codeBlock.FindAllStringSubmatch(text, -1) {
-		for line := range strings.Lines(continuation.ReplaceAllString(block[1], " ")) {
-			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
-				commands = append(commands, line)
-			}
+		commands = append(commands, commandLines(block[1])...)
+	}
+	return commands
+}
+
+// commandLines are the commands of a block, each on one line.
+func commandLines(block string) []string {
+	var commands []string
+	for line := range strings.Lines(continuation.ReplaceAllString(block, " ")) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			commands = append(commands, line)
 		}
 	}
 	return commands

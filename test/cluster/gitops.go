@@ -33,10 +33,10 @@ func gitopsScenario(ctx context.Context, t *trial) error {
 	if err := t.cluster.Apply(ctx, webManifest); err != nil {
 		return err
 	}
-	if _, err := t.shell(ctx, "helm upgrade cilium-pool-operator charts/cilium-pool-operator -n kube-system --reuse-values --wait --timeout=3m --set "+scalePace); err != nil {
+	if _, err := t.shell(ctx, quicken); err != nil {
 		return err
 	}
-	rendered, err := t.chart(ctx, "--set "+scalePace)
+	rendered, err := t.chart(ctx, quickPace)
 	if err != nil {
 		return err
 	}

@@ -41,7 +41,11 @@ type options struct {
 	cache      string
 	binDir     string
 	cilium     string // folder of Cilium's chart
+	calico     string // folder of Calico's CRDs
+	oldCilium  string // folder of the chart that the scenario cilium upgrades from
+	oldImage   string // file of its image
 	helm       string
+	helm3      string
 	images     string
 	operator   string // file of the operator's image
 	diffFor    time.Duration
@@ -63,7 +67,11 @@ func main() {
 	fs.StringVar(&o.cache, "cache", ".cache/cluster", "folder of what later clusters use again")
 	fs.StringVar(&o.binDir, "bin", ".cache/bin", "folder of the programs that were built")
 	fs.StringVar(&o.cilium, "cilium", ".cache/bin/cilium-1.20.1/chart", "folder of Cilium's chart")
+	fs.StringVar(&o.calico, "calico", "", "folder of Calico's CRDs")
+	fs.StringVar(&o.oldCilium, "old-cilium", ".cache/bin/cilium-1.19.5/chart", "folder of the chart of the Cilium that the scenario cilium upgrades from")
+	fs.StringVar(&o.oldImage, "old-image", ".cache/cluster/images/cilium-v1.19.5.tar", "file of the image of that Cilium")
 	fs.StringVar(&o.helm, "helm", "helm", "Helm to install with")
+	fs.StringVar(&o.helm3, "helm3", "helm3", "Helm 3, for the variants that install with it")
 	fs.StringVar(&o.images, "images", "", "files of the images that nodes have, separated by commas")
 	fs.StringVar(&o.operator, "operator", "", "file of the operator's image")
 	fs.DurationVar(&o.diffFor, "diff-for", 10*time.Minute, "how long the scenario integrations-gitops compares manifests with the cluster")
@@ -121,7 +129,7 @@ func code(err error) int {
 }
 
 func (o *options) absolute() error {
-	for _, path := range []*string{&o.repository, &o.dir, &o.cache, &o.binDir, &o.cilium, &o.helm, &o.operator} {
+	for _, path := range []*string{&o.repository, &o.dir, &o.cache, &o.binDir, &o.cilium, &o.calico, &o.oldCilium, &o.oldImage, &o.helm, &o.helm3, &o.operator} {
 		if *path == "" {
 			continue
 		}

@@ -7,6 +7,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
@@ -48,32 +49,51 @@ func (b *bed) ask(ctx context.Context, pod, url string) (string, error) {
 	return b.cluster.Kubectl(ctx, "exec", "--namespace=default", pod, "--", "/probe", "get", url)
 }
 
-// servedFrom asks the Service by its address from each node, and by its name from
-// a pod on each, and gives the places where it answered.
+// servedFrom asks the Service by its addresses from each node, and by its name from
+// a pod on each, and gives how often it was asked and answered.
 func (b *bed) servedFrom(ctx context.Context) (served, asked int, err error) {
-	var last error
-	for app, url := range map[string]string{"probe-host": probeServiceIP, "probe": probeService} {
-		pods, err := b.probes(ctx, app)
-		if err != nil {
-			return served, asked, err
-		}
-		for _, pod := range pods {
-			asked++
-			err := kube.Await(ctx, 20*time.Second, pod.Name+" reaches "+url, func(ctx context.Context) (bool, string) {
-				out, err := b.ask(ctx, pod.Name, url)
-				return err == nil && strings.HasPrefix(out, "probe-"), fmt.Sprint(out, err)
-			})
-			if err != nil {
-				last = err
-				continue
-			}
-			served++
-		}
+	addresses, err := b.serviceURLs(ctx)
+	if err != nil {
+		return 0, 0, err
 	}
-	if last != nil {
-		b.say("%v", last)
+	for app, urls := range map[string][]string{"probe-host": addresses, "probe": {probeService}} {
+		for _, url := range urls {
+			servedHere, askedHere, err := b.servedAt(ctx, app, url)
+			if err != nil {
+				return served, asked, err
+			}
+			served, asked = served+servedHere, asked+askedHere
+		}
 	}
 	return served, asked, nil
+}
+
+// serviceURLs are the addresses of the probes' Service, of each family.
+func (b *bed) serviceURLs(ctx context.Context) ([]string, error) {
+	service, err := query[corev1.Service](ctx, b, "service", "probe", "--namespace=default")
+	var urls []string
+	for _, ip := range service.Spec.ClusterIPs {
+		urls = append(urls, "http://"+net.JoinHostPort(ip, "80")+"/")
+	}
+	return urls, err
+}
+
+// servedAt asks a URL from each pod of an app.
+func (b *bed) servedAt(ctx context.Context, app, url string) (served, asked int, err error) {
+	pods, err := b.probes(ctx, app)
+	for _, pod := range pods {
+		asked++
+		err := kube.Await(ctx, 20*time.Second, pod.Name+" reaches "+url, func(ctx context.Context) (bool, string) {
+			out, err := b.ask(ctx, pod.Name, url)
+			return err == nil && strings.HasPrefix(out, "probe-"), fmt.Sprint(out, err)
+		})
+		if err != nil {
+			b.say("%v", err)
+			continue
+		}
+		served++
+	}
+	return served, asked, err
 }
 
 // losses of all pings between pods.

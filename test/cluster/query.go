@@ -28,13 +28,13 @@ func query[T any](ctx context.Context, b *bed, args ...string) (T, error) {
 }
 
 // blockList is what scenarios look at of PodIPBlocks.
-type blockList struct {
-	Items []struct {
-		Metadata struct{ Name string }
-		Spec     struct {
-			CIDR     string
-			NodeName string
-		}
+type blockList struct{ Items []block }
+
+type block struct {
+	Metadata struct{ Name string }
+	Spec     struct {
+		CIDR     string
+		NodeName string
 	}
 }
 

@@ -23,13 +23,16 @@ const (
 	burstPods     = 80
 )
 
-// scalePace makes idle blocks return while a scenario can wait.
-const scalePace = "reclaim.idleFor=10s,handshake.ackHold=5s,cilium.agentSettleTime=10s,cooldown=5s"
+const (
+	quickPace = "--set reclaim.idleFor=10s,handshake.ackHold=5s,cilium.agentSettleTime=10s,cooldown=5s"
+	// quicken makes idle blocks return while a scenario can wait.
+	quicken = upgradeOperator + quickPace
+)
 
 // scaleScenario: many pods come and go, none fails for lack of an address, and
 // their nodes get blocks and give them back.
 func scaleScenario(ctx context.Context, t *trial) error {
-	if _, err := t.shell(ctx, "helm upgrade cilium-pool-operator charts/cilium-pool-operator -n kube-system --reuse-values --wait --timeout=3m --set "+scalePace); err != nil {
+	if _, err := t.shell(ctx, quicken); err != nil {
 		return err
 	}
 	if err := t.cluster.Apply(ctx, webManifest); err != nil {
@@ -61,10 +64,7 @@ func scaleScenario(ctx context.Context, t *trial) error {
 
 func (t *trial) scale(ctx context.Context, deployment string, replicas int) error {
 	began := time.Now()
-	if _, err := t.cluster.Kubectl(ctx, "scale", "deployment", deployment, fmt.Sprintf("--replicas=%d", replicas)); err != nil {
-		return err
-	}
-	if err := t.awaitPods(ctx, deployment, replicas, podsTimeout); err != nil {
+	if _, err := t.resize(ctx, deployment, replicas); err != nil {
 		return err
 	}
 	t.check(fmt.Sprintf("%s at %d replicas, all Ready, after", deployment, replicas), seconds(began), true)

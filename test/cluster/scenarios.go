@@ -17,17 +17,19 @@ const scenarioTimeout = 20 * time.Minute
 
 // scenario is run on a cluster with Cilium, the operator, DNS and probes, as the
 // scenarios before it left them. One that is fresh gets a cluster with nothing
-// installed.
+// installed. One that is alone starts clusters of its own, and leaves none to the
+// next.
 type scenario struct {
 	name  string
 	ci    bool
 	fresh bool
+	alone bool
 	run   func(context.Context, *trial) error
 }
 
 // all scenarios, in the order in which they run.
 func all() []scenario {
-	return append([]scenario{
+	return slices.Concat([]scenario{
 		{name: "install", ci: true, fresh: true, run: installScenario},
 		{name: "scale", ci: true, run: scaleScenario},
 		{name: "upgrade", ci: true, run: upgradeScenario},
@@ -36,7 +38,12 @@ func all() []scenario {
 		{name: "agents", run: agentsScenario},
 		{name: "uninstall", run: uninstallScenario},
 		{name: "integrations-gitops", run: gitopsScenario},
-	}, docsScenarios()...)
+		{name: "cilium", fresh: true, run: ciliumScenario},
+		{name: "compare", alone: true, run: compareScenario},
+		{name: "calico", alone: true, run: calicoScenario},
+		{name: "migration", alone: true, run: migrationScenario},
+		{name: "modes-policies", alone: true, run: policiesScenario},
+	}, modeScenarios(), variantScenarios(), docsScenarios())
 }
 
 // choose gives the scenarios of a comma-separated list of names, ci or all. The
@@ -126,32 +133,39 @@ func runScenarios(ctx context.Context, b *bed) int {
 	return code(err)
 }
 
-// runAll stops at the first scenario that does not come to its end, as the next
-// ones would begin with a broken cluster.
+// runAll skips, after a scenario that does not come to its end, those that would
+// begin with its broken cluster.
 func (b *bed) runAll(ctx context.Context, chosen []scenario) ([]row, error) {
 	var rows []row
+	var broken []error
 	installed := false
 	for _, s := range chosen {
+		if len(broken) > 0 && (!s.fresh && !s.alone || ctx.Err() != nil) {
+			rows = append(rows, row{s.name, "not run: its cluster is broken", "-", failed})
+			continue
+		}
 		t := &trial{bed: b, name: s.name}
 		began := time.Now()
 		err := b.runOne(ctx, s, t, installed)
-		installed = true
+		installed = !s.alone
 		t.note("whole scenario", seconds(began))
 		rows = append(rows, t.rows...)
 		if err != nil {
 			rows = append(rows, row{s.name, "ran to its end", firstLine(err), failed})
-			b.collect(s.name)
-			return rows, fmt.Errorf("%s: %w", s.name, err)
+			broken = append(broken, fmt.Errorf("%s: %w", s.name, err))
 		}
 		b.collect(s.name)
 	}
-	return rows, nil
+	return rows, errors.Join(broken...)
 }
 
 func (b *bed) runOne(ctx context.Context, s scenario, t *trial, installed bool) error {
 	ctx, cancel := context.WithTimeout(ctx, scenarioTimeout)
 	defer cancel()
 	b.say("--- %s", s.name)
+	if s.alone {
+		return s.run(ctx, t)
+	}
 	if s.fresh || !installed {
 		if err := b.start(ctx); err != nil {
 			return err

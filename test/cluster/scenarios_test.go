@@ -13,6 +13,7 @@ func TestChoose(t *testing.T) {
 		"all":             names(),
 		"upgrade":         {"upgrade"},
 		"upgrade,install": {"install", "upgrade"},
+		"variants":        variantNames(),
 		"docs":            {"docs-readme", "docs-start", "docs-operations", "docs-howto"},
 		"integrations":    {"integrations-gitops"},
 		"docs-start":      {"docs-start"},
@@ -32,4 +33,12 @@ func TestChoose(t *testing.T) {
 	if _, err := choose("install,doc"); err == nil {
 		t.Error("a scenario that is not there: no error")
 	}
+}
+
+func variantNames() []string {
+	var out []string
+	for _, v := range variants() {
+		out = append(out, "variants-"+v.name)
+	}
+	return out
 }

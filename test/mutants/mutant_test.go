@@ -15,6 +15,26 @@ import (
 // top is the root of the repository.
 const top = "../.."
 
+// TestMutantsCompile: one mutant that does not compile keeps all others from running.
+func TestMutantsCompile(t *testing.T) {
+	code, err := readCode(top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mutants, err := readMutants(top, code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay, err := weave(top, t.TempDir(), code, mutants)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, failed, err := command(t.Context(), top, "", "go", "build", "-overlay", overlay, "./pkg/...")
+	if err != nil || failed {
+		t.Errorf("building with all mutants: %v\n%s", err, out)
+	}
+}
+
 // TestMutantsApply holds the list to the code: every edit still finds its place,
 // and gives Go.
 func TestMutantsApply(t *testing.T) {

@@ -102,6 +102,7 @@ func weights(r *rand.Rand) map[world.Verb]float64 {
 		world.Migrate: .7, world.MigrateCall: 40, world.MigrateFails: .2, world.MigrateUnheard: .5, world.MigrateKills: .3,
 		world.MigrateDies: .2, world.Configure: .5, world.AgentRollout: 1, world.AgentGives: .3, world.BackupTake: .3, world.BackupAgain: .3,
 		world.CiliumPoolEdit: .6, world.NamespaceEdit: .2,
+		world.NodeLabel: 4, world.NodeAddress: 2, world.ServiceEdit: 1.5,
 	}
 	for _, group := range [][]world.Verb{
 		{world.Watch, world.Tell}, {world.AgentSee}, {world.AgentReport}, {world.PodNew}, {world.PodDelete}, {world.Pass},

@@ -25,11 +25,13 @@ const (
 	adoption                     // nodes begin in another IPAM, and move out of it, or back
 	shadow                       // operators only look on, until they are upgraded
 	pools                        // pods ask for several of Cilium's pools, which people make and delete
+	labels                       // labels of Nodes choose among pools, come late, and change
+	cluster                      // the cluster itself has addresses of the pools' ranges
 	allTraits = 1<<iota - 1
 )
 
 func traitNames() []string {
-	return []string{"windows", "pace", "pressure", "adoption", "shadow", "pools"}
+	return []string{"windows", "pace", "pressure", "adoption", "shadow", "pools", "labels", "cluster"}
 }
 
 func (t traits) has(one traits) bool { return t&one == one }
@@ -101,6 +103,8 @@ func (t traits) marks() []string {
 		adoption: {"migrate start", "migrate abort", "migrate finish", "taken back", "agent moved", "migrate killed", string(world.AgentGives)},
 		shadow:   {"upgraded"},
 		pools:    poolMarks(),
+		labels:   {string(world.NodeLabel), "Node with a startup taint"},
+		cluster:  {string(world.NodeAddress), string(world.ServiceEdit), "Node with an address of a pool", "ServiceCIDR of a pool"},
 	}[t]
 }
 
@@ -115,6 +119,12 @@ func (t traits) adapt(seed uint64, c *world.Config) {
 	c.Settings.Shadow = t.has(shadow)
 	if t.has(pools) {
 		askForPools(seed, c)
+	}
+	if t.has(labels) {
+		chooseByLabels(seed, c)
+	}
+	if t.has(cluster) {
+		haveOfPools(c)
 	}
 }
 
@@ -181,6 +191,9 @@ func (t traits) weigh(w map[world.Verb]float64) {
 	}
 	if t.has(pools) {
 		w[world.PoolEdit] = max(w[world.PoolEdit], 1)
+	}
+	if t.has(labels) {
+		w[world.AgentStart] = 1.5 // labels come before
 	}
 }
 

@@ -113,6 +113,7 @@ annotations:
 - --startup-taints={{ join "," .Values.nodes.startupTaints }}
 - --node-condition={{ .Values.nodes.condition }}
 - --shortage-taint={{ .Values.nodes.shortageTaint }}
+- --initial-pools={{ include "namespace" . }}/{{ include "pools.initial" . }}
 {{- end }}
 
 {{- /* One replica per host, as two would want the same ports, and what the values add. */}}

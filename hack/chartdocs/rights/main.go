@@ -26,7 +26,18 @@ var modes = []string{"crd", "multi-pool", "kubernetes"}
 // switches are values that give the operator more or fewer rights.
 var switches = []string{
 	"nodes.shortageTaint=KEY", "nodes.condition=false", "cilium.keepPodIPPools=false", "cilium.skipCheck=true",
-	"metrics.secure=false", "leaderElection.enabled=false",
+	"metrics.secure=false", "leaderElection.enabled=false", aPool,
+}
+
+// aPool is a pool in the values, of a chart rendered where the CRDs are not served.
+const aPool = "pools.name.ipv4.blockSize=27,pools.name.ipv4.cidrs[0].cidr=10.0.0.0/16"
+
+// label tells of a switch in the table.
+func label(s string) string {
+	if s == aPool {
+		return "pools` in a first installation"
+	}
+	return s + "`"
 }
 
 func main() {
@@ -119,8 +130,8 @@ func (t *table) add(helm, chart, mode string, column int) error {
 			return err
 		}
 		with := verbsOf(rights)
-		note(less, granted, with, s)
-		note(more, with, granted, s)
+		note(less, granted, with, label(s))
+		note(more, with, granted, label(s))
 		all = append(all, rights...)
 	}
 	for _, r := range all {
@@ -157,9 +168,9 @@ func (t *table) addRight(r right, column int, less, more map[string]string) {
 		condition := ""
 		switch {
 		case less[v] != "":
-			condition = "unless `" + less[v] + "`"
+			condition = "unless `" + less[v]
 		case more[v] != "":
-			condition = "with `" + more[v] + "`"
+			condition = "with `" + more[v]
 		}
 		row.cells[column].add(v, condition)
 	}

@@ -21,6 +21,9 @@ const (
 	// SettingsAnnotation on the operator's Lease has the version and the settings of
 	// the operator that leads or led last, as JSON.
 	SettingsAnnotation = "cilium-pool.io/settings"
+	// CreatedPoolsAnnotation on the ConfigMap of a first installation's pools lists,
+	// separated by spaces, those that the operator has created, or found.
+	CreatedPoolsAnnotation = "cilium-pool.io/created-pools"
 	// ReturningAnnotation on a Node names the IPAM mode that the node is on its
 	// way back to.
 	ReturningAnnotation = "cilium-pool.io/returning"

@@ -37,6 +37,8 @@ type Config struct {
 	Images []string
 	// CacheDir keeps a disk with these images, for later clusters.
 	CacheDir string
+	// DualStack gives nodes and Services IPv6 addresses too.
+	DualStack bool
 	// Leashed ends the cluster with this process.
 	Leashed bool
 	// Say is told each step.

@@ -52,7 +52,7 @@ func (c *Cluster) StartControlPlane(ctx context.Context) error {
 		Leashed:   c.Leashed,
 		Hold:      c.holdDir(),
 	}
-	if err := c.State.Start(spec, c.log(controlPlane), file, makeBridge); err != nil {
+	if err := c.State.Start(spec, c.log(controlPlane), file, c.makeBridge); err != nil {
 		return err
 	}
 	return c.AwaitControlPlane(ctx)
@@ -79,7 +79,7 @@ func (c *Cluster) controlPlaneServices() []box.Service {
 			"--client-ca-file="+c.pkiFile("ca.crt"),
 			"--tls-cert-file="+c.pkiFile("kube-apiserver.crt"), "--tls-private-key-file="+c.pkiFile("kube-apiserver.key"),
 			"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+c.pkiFile("service-accounts.key"),
-			"--service-account-signing-key-file="+c.pkiFile("service-accounts.key"), "--service-cluster-ip-range="+serviceRange,
+			"--service-account-signing-key-file="+c.pkiFile("service-accounts.key"), "--service-cluster-ip-range="+c.serviceRanges(),
 			"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
 			"--kubelet-client-certificate="+c.pkiFile("kubelet-client.crt"), "--kubelet-client-key="+c.pkiFile("kubelet-client.key"),
 			"--kubelet-certificate-authority="+c.pkiFile("ca.crt"), "--kubelet-preferred-address-types=InternalIP",
@@ -90,6 +90,13 @@ func (c *Cluster) controlPlaneServices() []box.Service {
 			"--cluster-signing-cert-file="+c.pkiFile("ca.crt"), "--cluster-signing-key-file="+c.pkiFile("ca.key")),
 		c.service(controlPlane, "kube-scheduler", "--kubeconfig="+c.pkiFile("kube-scheduler.kubeconfig"), "--leader-elect=false"),
 	}
+}
+
+func (c *Cluster) serviceRanges() string {
+	if c.DualStack {
+		return serviceRange + "," + serviceRange6
+	}
+	return serviceRange
 }
 
 // service is a program that was built, with a log of its own.
@@ -145,4 +152,10 @@ func (c *Cluster) kill(where, program string) error {
 		return fmt.Errorf("no %s runs in %s", program, where)
 	}
 	return nil
+}
+
+// AskOutside lets an address that is not the cluster's ask a URL.
+func (c *Cluster) AskOutside(ctx context.Context, url string) error {
+	_, err := c.State.Run(ctx, controlPlane, filepath.Join(c.BinDir, "probe"), "get", url, Outside)
+	return err
 }

@@ -15,13 +15,21 @@ const (
 	apiServerAddress = "192.0.2.10"
 	apiServerPort    = "6443"
 	prefixLength     = "/24"
-	bridge           = "nodes"
-	uplink           = "eth0"
+	// The same of IPv6, in dual stack.
+	apiServerAddress6 = "2001:db8::10"
+	prefixLength6     = "/64"
+	bridge            = "nodes"
+	uplink            = "eth0"
 )
 
 // NodeName and NodeAddress are those of the node with a number from 1 on.
 func NodeName(number int) string    { return "n" + strconv.Itoa(number) }
 func nodeAddress(number int) string { return "192.0.2." + strconv.Itoa(20+number) }
+
+func nodeAddress6(number int) string { return "2001:db8::" + strconv.Itoa(20+number) }
+
+// Outside is an address that neither a node nor the API server has.
+const Outside = "192.0.2.11"
 
 // inNetwork runs ip in the network namespace of a process.
 func inNetwork(pid int, args ...string) error {
@@ -42,17 +50,23 @@ func inNetworkAll(pid int, commands ...string) error {
 }
 
 // makeBridge gives the control plane its network.
-func makeBridge(pid int) error {
-	return inNetworkAll(pid,
+func (c *Cluster) makeBridge(pid int) error {
+	commands := []string{
 		"link set lo up",
-		"link add "+bridge+" type bridge",
-		"address add "+apiServerAddress+prefixLength+" dev "+bridge,
-		"link set "+bridge+" up",
-	)
+		"link add " + bridge + " type bridge",
+		"address add " + apiServerAddress + prefixLength + " dev " + bridge,
+		"address add " + Outside + prefixLength + " dev " + bridge,
+		"link set " + bridge + " up",
+	}
+	if c.DualStack {
+		commands = append(commands, "address add "+apiServerAddress6+prefixLength6+" dev "+bridge+" nodad")
+	}
+	return inNetworkAll(pid, commands...)
 }
 
 // plugIn connects a node with the bridge. The link goes with the node.
-func plugIn(controlPlane, node, number int) error {
+func (c *Cluster) plugIn(node, number int) error {
+	controlPlane := c.State.PID(controlPlane)
 	port := "port" + strconv.Itoa(number)
 	if err := inNetworkAll(controlPlane,
 		fmt.Sprintf("link add %s type veth peer name %s netns %d", port, uplink, node),
@@ -60,10 +74,16 @@ func plugIn(controlPlane, node, number int) error {
 	); err != nil {
 		return err
 	}
-	return inNetworkAll(node,
+	commands := []string{
 		"link set lo up",
-		"address add "+nodeAddress(number)+prefixLength+" dev "+uplink,
-		"link set "+uplink+" up",
-		"route add default via "+apiServerAddress,
-	)
+		"address add " + nodeAddress(number) + prefixLength + " dev " + uplink,
+		"link set " + uplink + " up",
+		"route add default via " + apiServerAddress,
+	}
+	if c.DualStack {
+		commands = append(commands,
+			"address add "+nodeAddress6(number)+prefixLength6+" dev "+uplink+" nodad",
+			"-6 route add default via "+apiServerAddress6)
+	}
+	return inNetworkAll(node, commands...)
 }

@@ -52,11 +52,19 @@ func (c *Cluster) StartNode(ctx context.Context, number int) error {
 		}
 	}
 	kubelet := c.service(name, "kubelet", "--config="+config, "--kubeconfig="+c.pkiFile(name+".kubeconfig"),
-		"--hostname-override="+name, "--node-ip="+nodeAddress(number), "--v=2")
+		"--hostname-override="+name, "--node-ip="+c.nodeIPs(number), "--v=2")
 	spec := box.Spec{Name: name, Disk: disk, Leashed: c.Leashed, Programs: c.BinDir, Services: []box.Service{c.containerd(name, disk), kubelet}}
 	return c.State.Start(spec, c.log(name), nil, func(pid int) error {
-		return plugIn(c.State.PID(controlPlane), pid, number)
+		return c.plugIn(pid, number)
 	})
+}
+
+// nodeIPs are what kubelet reports as a node's addresses.
+func (c *Cluster) nodeIPs(number int) string {
+	if c.DualStack {
+		return nodeAddress(number) + "," + nodeAddress6(number)
+	}
+	return nodeAddress(number)
 }
 
 func writeFile(path, content string) error {

@@ -19,6 +19,7 @@ import (
 // tenth the DNS'.
 const (
 	serviceRange     = "10.96.0.0/16"
+	serviceRange6    = "fd00:10:96::/112"
 	apiServerService = "10.96.0.1"
 	// DNSService is the address that pods ask for names.
 	DNSService = "10.96.0.10"

@@ -125,6 +125,9 @@ const (
 	BlockStrip  Verb = "block-strip"
 	BlockStatus Verb = "block-status"
 	Cordon      Verb = "cordon"
+	NodeLabel   Verb = "node-label"
+	NodeAddress Verb = "node-address"
+	ServiceEdit Verb = "service-edit"
 	Touch       Verb = "touch"
 	BackupTake  Verb = "backup-take"
 	BackupAgain Verb = "backup-restore"
@@ -245,7 +248,7 @@ func (w *World) enableAgent(m *machine) {
 		w.can(AgentPod, m.name, "")
 	}
 	if m.phase == down {
-		if w.api.Get(KindNode, m.name) != nil && !w.now.Before(m.again) {
+		if w.api.Get(KindNode, m.name) != nil && !w.now.Before(m.again) && !m.held {
 			w.can(AgentStart, m.name, "")
 		}
 		return

@@ -43,6 +43,8 @@ type machine struct {
 	name string
 	// off: it is switched off, and its disk is gone.
 	off bool
+	// held: its agent does not start for now.
+	held bool
 	// unlisted: somebody took an entry out of its podCIDRs.
 	unlisted bool
 
@@ -156,6 +158,9 @@ func (m *machine) discover() {
 	cn.Labels = maps.Clone(node.Labels)
 	cn.Spec.BootID = "boot"
 	cn.Spec.Addresses = nil
+	if m.w.cfg.Cluster != nil {
+		cn.Spec.Addresses = addressesOf(node)
+	}
 	for _, family := range m.w.cfg.Families {
 		if addr := m.router[family]; addr.IsValid() {
 			cn.Spec.Addresses = append(cn.Spec.Addresses, ciliumv2.NodeAddress{Type: addressing.NodeCiliumInternalIP, IP: addr.String()})

@@ -146,11 +146,11 @@ func (w *World) roomFor(m *machine, pod *corev1.Pod) int {
 	pool, ok := w.askedBy(pod)
 	switch {
 	case w.cfg.Asking == nil || m.phase != serving:
-		return w.room()
+		return w.room(m.name)
 	case !ok:
 		return 0
 	}
-	return w.freeBlocks(true, pool)
+	return w.freeBlocks(m.name, true, pool)
 }
 
 func (w *World) ciliumPool(name string) *ciliumv2alpha1.CiliumPodIPPool {

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -42,12 +43,13 @@ func cmpOr(a, b client.Object) client.Object {
 	return a
 }
 
-// ruling is the pool whose thresholds hold on all nodes for a family, or nil.
-func (k *knownPools) ruling(v4 bool) *v1alpha1.PodIPPool {
+// ruling is the pool whose thresholds hold for a family on a node of those labels, or
+// nil.
+func (k *knownPools) ruling(v4 bool, of labels.Set) *v1alpha1.PodIPPool {
 	var first *v1alpha1.PodIPPool
 	for _, name := range sortedKeys(k.now) {
 		p := k.now[name]
-		if cidrs, _ := ranges(p, v4); len(cidrs) > 0 && p.DeletionTimestamp == nil && (first == nil || p.Spec.Priority > first.Spec.Priority) {
+		if cidrs, _ := ranges(p, v4); len(cidrs) > 0 && p.DeletionTimestamp == nil && selects(p, of) && (first == nil || p.Spec.Priority > first.Spec.Priority) {
 			first = p
 		}
 	}
@@ -72,7 +74,7 @@ func (f *flight) chance(o *Operator) {
 	if f.may.drain == nil {
 		f.may = chances{drain: map[string]bool{}, ruling: [2]map[string]bool{{}, {}}}
 	}
-	for _, pool := range append(slices.Clone(o.w.cfg.Pools), o.w.cfg.Other) {
+	for _, pool := range slices.Concat(o.w.cfg.Pools, []*v1alpha1.PodIPPool{o.w.cfg.Other}) {
 		if pool == nil {
 			continue
 		}
@@ -80,7 +82,7 @@ func (f *flight) chance(o *Operator) {
 		f.may.drain[pool.Name] = f.may.drain[pool.Name] || told == nil || m.isOpen(told, now)
 	}
 	for i, v4 := range []bool{true, false} {
-		pool := known.ruling(v4)
+		pool := known.ruling(v4, o.knownLabels(f.name))
 		if pool == nil {
 			f.may.ruling[i][""] = true
 			continue
@@ -135,7 +137,7 @@ func (w *World) holdBegin(v Version) {
 	}
 	may := o.current.may
 	switch why {
-	case v1alpha1.ReasonDeleted:
+	case v1alpha1.ReasonDeleted, v1alpha1.ReasonPoolChanged:
 	case v1alpha1.ReasonReclaim:
 		w.holdIdle(v.Key)
 		if !may.reclaim[family] {

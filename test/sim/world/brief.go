@@ -42,7 +42,7 @@ func brief(v Version) string {
 	case *corev1.Namespace:
 		s += fmt.Sprintf(" %v %v", obj.Labels, obj.Annotations)
 	case *corev1.Node:
-		s += fmt.Sprintf(" %v", obj.Annotations)
+		s += fmt.Sprintf(" %v %v %v %v", obj.Labels, obj.Annotations, obj.Spec.Taints, obj.Status.Addresses)
 	case *corev1.Pod:
 		s += fmt.Sprintf(" on %s %s %v", obj.Spec.NodeName, obj.Status.Phase, obj.Status.PodIPs)
 		if len(obj.Annotations)+len(obj.Labels) > 0 {

@@ -76,7 +76,7 @@ func (w *World) anyCalm() (Action, bool) {
 // away, and checks again. Faults are over.
 func (w *World) Finish() {
 	w.leaveShadow()
-	if len(w.Violations) > 0 || !w.endMove() {
+	if len(w.Violations) > 0 || !w.endMove() || !w.replaceFirst() {
 		return
 	}
 	if w.rest("with pods") {

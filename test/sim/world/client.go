@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/netip"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,6 +38,9 @@ type call struct {
 	// shown is the block whose turn in the watch is waited for: no call at all.
 	shown types.UID
 	fate  fate
+	// cluster is what the process knew, as it made the call, that the cluster itself
+	// has.
+	cluster []netip.Prefix
 }
 
 // looks says that a block is read live.
@@ -66,6 +70,7 @@ type crash struct{}
 
 // send hands a call over, and returns once the world let it happen.
 func (o *Operator) send(c *call) error {
+	c.cluster = o.cluster.all()
 	if !o.current.yield(c) {
 		panic(crash{})
 	}

@@ -25,6 +25,7 @@ func (o *Operator) unheard(name string) {
 	if o.doubts == nil {
 		o.doubts = map[string]doubt{}
 	}
+	delete(o.w.first, b.UID) // for all it knows, it was there before
 	o.doubts[name] = doubt{b.Spec.NodeName, netip.MustParsePrefix(b.Spec.CIDR), b.UID}
 	o.w.Counts.Faults["claim in doubt"]++
 }

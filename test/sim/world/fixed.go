@@ -112,8 +112,8 @@ func (w *World) holdTold(b *v1alpha1.PodIPBlock) {
 func (w *World) holdFixedRest(when string, m *machine) {
 	told, has := podCIDROf(w.api.Get(KindNode, m.name))
 	switch {
-	case !has && w.room() > 0:
-		w.violate(9, "%s: Node %s has no podCIDR, and %d blocks are free", when, m.name, w.room())
+	case !has && w.room(m.name) > 0:
+		w.violate(9, "%s: Node %s has no podCIDR, and %d blocks are free", when, m.name, w.room(m.name))
 	case has && m.phase != serving:
 		w.violate(9, "%s: the agent of %s has not come up, and has %s", when, m.name, told)
 	case has && !slices.Contains(m.old.cidrs, told):

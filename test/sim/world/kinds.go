@@ -9,6 +9,7 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,11 +29,12 @@ const (
 	KindBlock
 	KindNamespace
 	KindCiliumPool
+	KindServiceCIDR
 	kindCount
 )
 
 func (k Kind) String() string {
-	return [...]string{"Node", "CiliumNode", "Pod", "PodIPPool", "PodIPBlock", "Namespace", "CiliumPodIPPool"}[k]
+	return [...]string{"Node", "CiliumNode", "Pod", "PodIPPool", "PodIPBlock", "Namespace", "CiliumPodIPPool", "ServiceCIDR"}[k]
 }
 
 // custom says that a CustomResourceDefinition makes the kind.
@@ -48,6 +50,8 @@ func (k Kind) version() schema.GroupVersion {
 		return v1alpha1.GroupVersion
 	case KindCiliumPool:
 		return ciliumv2alpha1.SchemeGroupVersion
+	case KindServiceCIDR:
+		return networkingv1.SchemeGroupVersion
 	}
 	return corev1.SchemeGroupVersion
 }
@@ -57,14 +61,14 @@ func (k Kind) group() schema.GroupKind {
 }
 
 func (k Kind) resource() schema.GroupResource {
-	name := [...]string{"nodes", "ciliumnodes", "pods", "podippools", "podipblocks", "namespaces", "ciliumpodippools"}[k]
+	name := [...]string{"nodes", "ciliumnodes", "pods", "podippools", "podipblocks", "namespaces", "ciliumpodippools", "servicecidrs"}[k]
 	return schema.GroupResource{Group: k.version().Group, Resource: name}
 }
 
 func (k Kind) empty() client.Object {
 	return [...]client.Object{
 		&corev1.Node{}, &ciliumv2.CiliumNode{}, &corev1.Pod{}, &v1alpha1.PodIPPool{}, &v1alpha1.PodIPBlock{},
-		&corev1.Namespace{}, &ciliumv2alpha1.CiliumPodIPPool{},
+		&corev1.Namespace{}, &ciliumv2alpha1.CiliumPodIPPool{}, &networkingv1.ServiceCIDR{},
 	}[k]
 }
 
@@ -84,6 +88,8 @@ func kindOf(obj client.Object) Kind {
 		return KindNamespace
 	case *ciliumv2alpha1.CiliumPodIPPool:
 		return KindCiliumPool
+	case *networkingv1.ServiceCIDR:
+		return KindServiceCIDR
 	}
 	panic(fmt.Sprintf("no such kind here: %T", obj))
 }
@@ -119,6 +125,8 @@ func assign(to, from client.Object) {
 		*to.(*corev1.Namespace) = *from
 	case *ciliumv2alpha1.CiliumPodIPPool:
 		*to.(*ciliumv2alpha1.CiliumPodIPPool) = *from
+	case *networkingv1.ServiceCIDR:
+		*to.(*networkingv1.ServiceCIDR) = *from
 	}
 }
 

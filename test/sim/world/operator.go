@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -56,6 +57,8 @@ type Operator struct {
 	// doubts are its claims that were carried out and never answered, by block,
 	// until it knows of the block.
 	doubts map[string]doubt
+	// cluster is what it knows that the cluster itself has, where that is in pools.
+	cluster *knownCluster
 	// meter counts what it has let begin, where that is held to anything.
 	meter *meter
 }
@@ -72,6 +75,9 @@ type flight struct {
 	since   time.Time // when it came to the call it waits at
 
 	knew []netip.Prefix // the node's blocks that it decides on
+	// awaits is the Node of which it knew, as it began, that its labels are not final.
+	awaits  types.UID
+	cluster []netip.Prefix // what it knew, as it began, that the cluster itself has
 	// needed: somebody serves or lists, as it may know, the CiliumPodIPPool that it is
 	// about to delete.
 	needed bool
@@ -101,6 +107,7 @@ func (o *Operator) start(versionsAgo int) {
 	if o.w.cfg.Maintenance != nil {
 		o.meter = newMeter(clock{o}.Now())
 	}
+	o.cluster = newKnownCluster(o.w.cfg.Cluster)
 	s := o.settings
 	s.Registry = prometheus.NewRegistry()
 	parts, err := controller.New(controller.Connections{
@@ -119,6 +126,9 @@ func (o *Operator) start(versionsAgo int) {
 		parts.Feed.From.CiliumPools = &toolscache.ListWatch{} // the world itself lists and watches
 		sources = append(sources, parts.Feed.CiliumPoolSource())
 	}
+	if o.w.cfg.Cluster != nil {
+		parts.Feed.From.HasServiceCIDRs = func() (bool, error) { return true, nil }
+	}
 	ctx := context.Background()
 	for c, source := range sources {
 		if err := source.Start(ctx, o.queues[c]); err != nil {
@@ -135,7 +145,7 @@ func (o *Operator) watch(versionsAgo int) {
 		if kind == KindNamespace && o.w.cfg.Asking == nil {
 			continue // nobody asks for anything
 		}
-		s := &stream{name: kind.String(), kind: kind, handler: watch.Handler, store: watch.Store, strip: o.w.strips[kind], wants: everything}
+		s := &stream{name: kind.String(), kind: kind, handler: watch.Handler, store: watch.Store, strip: o.w.strips[kind], wants: everything, cluster: o.cluster}
 		switch {
 		case watch.Agents:
 			s.name, s.wants = "Agent", isAgent
@@ -177,7 +187,7 @@ func (o *Operator) crash() {
 	}
 	o.up, o.leads, o.frozen, o.begun = false, false, false, false
 	o.flights, o.current, o.doubts, o.parts, o.streams = nil, nil, nil, nil, nil
-	o.queues, o.meter = [controllers]*queue{}, nil
+	o.queues, o.meter, o.cluster = [controllers]*queue{}, nil, nil
 }
 
 func (o *Operator) running() bool { return o.up && !o.frozen }
@@ -233,6 +243,7 @@ func (o *Operator) reconcile(c int, name string) {
 
 func (f *flight) know(o *Operator) {
 	f.settled, _ = o.parts.Node.Agents.Settled(f.name, clock{o}.Now())
+	f.awaits, f.cluster = o.awaitsLabels(f.name), o.cluster.all()
 	for _, pod := range o.parts.Node.Pods.On(f.name) {
 		for _, addr := range pod.IPs {
 			if f.pods == nil {
@@ -334,7 +345,7 @@ func (w *World) logTo(o *Operator, f *flight) context.Context {
 func stripsOf() map[Kind]toolscache.TransformFunc {
 	options := controller.CacheOptions()
 	strips := map[Kind]toolscache.TransformFunc{}
-	for _, obj := range []client.Object{&v1alpha1.PodIPPool{}, &v1alpha1.PodIPBlock{}} {
+	for _, obj := range []client.Object{&v1alpha1.PodIPPool{}, &v1alpha1.PodIPBlock{}, &networkingv1.ServiceCIDR{}} {
 		strips[kindOf(obj)] = options.DefaultTransform
 	}
 	for obj, by := range options.ByObject {

@@ -76,6 +76,7 @@ func (w *World) enablePeople() {
 		w.canIf(Restore, BackupAgain, people, "")
 	}
 	w.enableAskingEdits()
+	w.enableServices()
 }
 
 // enableNodeEdits are what people can do to a Node.
@@ -86,6 +87,8 @@ func (w *World) enableNodeEdits(m *machine) {
 	if w.cfg.Maintenance != nil && w.cfg.Maintenance.Cordons {
 		w.can(Cordon, m.name, "")
 	}
+	w.enableLabels(m)
+	w.enableAddresses(m)
 	if !w.whole() && !w.fixed() { // whose agents go on with what they have
 		w.canIf(NodeGone, NodeDelete, m.name, "")
 	}
@@ -194,9 +197,15 @@ func (w *World) doPeople(a Action) {
 		w.configure(m, a.What)
 	case Cordon:
 		w.cordon(m.name)
+	case NodeLabel:
+		w.label(m.name, a.What)
+	case NodeAddress:
+		w.setAddress(m.name, a.What)
+	case ServiceEdit:
+		w.editService(a.What)
 	case NodeMake:
 		m.off = false
-		w.must(w.api.Create(nodeObject(m.name)))
+		w.makeNode(m.name)
 	case NodeDelete, NodeOff:
 		if a.Verb == NodeOff {
 			m.switchOff()
@@ -422,5 +431,6 @@ func (w *World) unpause() {
 			}
 			w.doPeople(Action{NodeMake, m.name, ""})
 		}
+		w.untaint(m.name)
 	}
 }

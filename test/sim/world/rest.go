@@ -51,18 +51,19 @@ func (w *World) holdRest(when string) {
 // and foreign from then on if none could (docs/reliability.md).
 func (w *World) holdToldRest(when string, m *machine, l listed) {
 	b, ok := w.api.Get(KindBlock, crd.BlockName(l.cidr)).(*v1alpha1.PodIPBlock)
-	if ok && b.Spec.NodeName != m.name || !ok && w.onAnyGrid(l) {
+	if ok && b.Spec.NodeName != m.name || !ok && w.onAnyGrid(m.name, l) {
 		w.violate(9, "%s: node %s is told %s, which is no block of it", when, m.name, l.cidr)
 	}
 }
 
-// onAnyGrid says that a pool that is not being deleted could have cut a CIDR.
-func (w *World) onAnyGrid(l listed) bool {
+// onAnyGrid says that a pool that is not being deleted could have cut a CIDR for a
+// node.
+func (w *World) onAnyGrid(node string, l listed) bool {
 	c := l.cidr
 	for _, name := range w.api.Keys(KindPool) {
 		pool := w.api.Get(KindPool, name).(*v1alpha1.PodIPPool)
 		cidrs, bits := ranges(pool, c.Addr().Is4())
-		if pool.DeletionTimestamp == nil && crd.CiliumPoolOf(pool) == l.pool && bits == c.Bits() && slices.ContainsFunc(cidrs, func(r v1alpha1.PoolCIDR) bool {
+		if pool.DeletionTimestamp == nil && w.selects(pool, node) && crd.CiliumPoolOf(pool) == l.pool && bits == c.Bits() && slices.ContainsFunc(cidrs, func(r v1alpha1.PoolCIDR) bool {
 			return netip.MustParsePrefix(r.CIDR).Contains(c.Addr())
 		}) {
 			return true
@@ -105,7 +106,7 @@ func (w *World) holdPods(when string, m *machine, cn *ciliumv2.CiliumNode) {
 			}
 		}
 	}
-	if m.phase != serving && w.room() > 0 {
+	if m.phase != serving && w.room(m.name) > 0 {
 		w.violate(9, "%s: the agent of %s has not come up", when, m.name)
 	}
 }
@@ -136,6 +137,7 @@ func (w *World) holdBlocks(when string, m *machine, cn *ciliumv2.CiliumNode) {
 		}
 	}
 	w.holdReclaim(when, m, cn, held)
+	w.holdWithheldRest(when, m, cn, held)
 }
 
 // wrongAtRest says why a block cannot be at rest as it is; "": it can.
@@ -145,9 +147,9 @@ func (w *World) wrongAtRest(obj *v1alpha1.PodIPBlock, b *heldBlock, leaving bool
 		return "still cools down"
 	case !leaving && !w.lists(obj) && w.overlapped(b.name, b.cidr):
 		return "stays, though it overlaps another and was not there first"
-	case leaving && b.used == 0 && !b.pinned && w.room() > 0:
+	case leaving && b.used == 0 && !b.pinned && w.room(obj.Spec.NodeName) > 0:
 		return "still leaves, and nothing uses it"
-	case !leaving && w.asked(obj) && w.room() > 0 && !w.isHeld(obj.Spec.PoolName):
+	case !leaving && w.asked(obj) && w.room(obj.Spec.NodeName) > 0 && !w.isHeld(obj.Spec.PoolName):
 		return "has to leave, and has not begun"
 	}
 	return ""
@@ -165,7 +167,7 @@ func (w *World) overlapped(name string, cidr netip.Prefix) bool {
 func (b *heldBlock) count(m *machine, cn *ciliumv2.CiliumNode) {
 	for key := range cn.Spec.IPAM.Pool {
 		if addr, err := netip.ParseAddr(key); err == nil && b.cidr.Contains(addr) {
-			if !m.w.reserved(addr) && !isEdge(b.cidr, addr) {
+			if !m.w.reserved(addr) && !m.w.withheld(addr) && !isEdge(b.cidr, addr) {
 				b.open++
 			}
 			if _, used := cn.Status.IPAM.Used[key]; used {
@@ -190,7 +192,7 @@ func (w *World) holdReclaim(when string, m *machine, cn *ciliumv2.CiliumNode, he
 		return
 	}
 	for _, family := range []bool{true, false} {
-		policy, ruling := w.policy(family)
+		policy, ruling := w.policy(m.name, family)
 		if w.isHeld(ruling) {
 			continue
 		}
@@ -241,32 +243,39 @@ func (w *World) without(m *machine, cn *ciliumv2.CiliumNode) int {
 	return n
 }
 
-// room is how many blocks are free of the family that has fewest: without one of
-// each an agent does not come up, and no block is replaced.
-func (w *World) room() int {
-	n := w.freeBlocks(true, crd.DefaultCiliumPool)
+// room is how many blocks are free for a node of the family that has fewest: without
+// one of each an agent does not come up, and no block is replaced.
+func (w *World) room(node string) int {
+	n := w.freeBlocks(node, true, crd.DefaultCiliumPool)
 	if len(w.cfg.Families) > 1 {
-		n = min(n, w.freeBlocks(false, crd.DefaultCiliumPool))
+		n = min(n, w.freeBlocks(node, false, crd.DefaultCiliumPool))
 	}
 	return n
 }
 
-// freeBlocks is how many blocks of a family's open ranges, for one of Cilium's
-// pools, nobody holds or names.
-func (w *World) freeBlocks(v4 bool, ciliumPool string) int {
+// freeBlocks is how many blocks of a family's open ranges, of pools that select a
+// node, for one of Cilium's pools, nobody holds or names.
+func (w *World) freeBlocks(node string, v4 bool, ciliumPool string) int {
 	n := 0
 	for _, name := range w.api.Keys(KindPool) {
 		pool := w.api.Get(KindPool, name).(*v1alpha1.PodIPPool)
-		if pool.DeletionTimestamp != nil || pool.Spec.Paused || crd.CiliumPoolOf(pool) != ciliumPool {
+		if pool.DeletionTimestamp != nil || pool.Spec.Paused || crd.CiliumPoolOf(pool) != ciliumPool || !w.selects(pool, node) {
 			continue
 		}
-		cidrs, bits := ranges(pool, v4)
-		for _, c := range cidrs {
-			rng, allocates := netip.MustParsePrefix(c.CIDR), crd.Range{Policy: c.AllocationPolicy}.Allocates()
-			for i := 0; allocates && i < 1<<(bits-rng.Bits()); i++ {
-				if w.isFree(nth(rng, bits, i), &pool.Spec) {
-					n++
-				}
+		n += w.freeOf(pool, v4)
+	}
+	return n
+}
+
+// freeOf is how many of them one pool has.
+func (w *World) freeOf(pool *v1alpha1.PodIPPool, v4 bool) int {
+	n := 0
+	cidrs, bits := ranges(pool, v4)
+	for _, c := range cidrs {
+		rng, allocates := netip.MustParsePrefix(c.CIDR), crd.Range{Policy: c.AllocationPolicy}.Allocates()
+		for i := 0; allocates && i < 1<<(bits-rng.Bits()); i++ {
+			if w.isFree(nth(rng, bits, i), &pool.Spec) {
+				n++
 			}
 		}
 	}
@@ -309,5 +318,5 @@ func (w *World) isFree(cidr netip.Prefix, pool *v1alpha1.PodIPPoolSpec) bool {
 			return false
 		}
 	}
-	return !w.named(cidr)
+	return !w.named(cidr) && !w.clusters(cidr)
 }

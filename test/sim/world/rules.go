@@ -26,7 +26,7 @@ func (w *World) stored(v Version) {
 	if w.trace != nil {
 		w.tracef("  stored %s", brief(v))
 	}
-	if v.Kind == KindNamespace || v.Kind == KindCiliumPool {
+	if v.Kind == KindNamespace || v.Kind == KindCiliumPool || v.Kind == KindServiceCIDR {
 		w.storedBeside(v)
 		return
 	}
@@ -186,6 +186,7 @@ func (w *World) holdCiliumNode(v Version) {
 		return
 	}
 	w.holdPool(v.Key, old, now, alive)
+	w.holdWithheld(v.Key, old, now)
 	w.holdMarks(v.Key, old, now)
 }
 
@@ -212,7 +213,8 @@ func (w *World) holdPool(node string, old, now *ciliumv2.CiliumNode, alive bool)
 }
 
 // holdMarks checks that nothing is marked that the operator knew to be in use,
-// or while it knew the agent to have just started.
+// or while it knew the agent to have just started. Of what no agent has read, anything
+// may be.
 func (w *World) holdMarks(node string, old, now *ciliumv2.CiliumNode) {
 	o := w.writer
 	for key, state := range now.Status.IPAM.ReleaseIPs {
@@ -231,7 +233,7 @@ func (w *World) holdMarks(node string, old, now *ciliumv2.CiliumNode) {
 		if o.current.pods[addr] {
 			w.violate(2, "%s of node %s was marked for release though a pod's status names it", key, node)
 		}
-		if !o.current.settled {
+		if !o.current.settled && !isUnread(old) {
 			w.violate(2, "%s of node %s was marked for release though its agent had just started", key, node)
 		}
 	}
@@ -255,6 +257,8 @@ func (w *World) holdBlock(v Version) {
 		}
 		w.holdUnknown(v.New.(*v1alpha1.PodIPBlock), "claimed")
 		w.holdClaimElsewhere(v.New.(*v1alpha1.PodIPBlock))
+		w.holdLabelled(v.New.(*v1alpha1.PodIPBlock))
+		w.holdNotCluster(v.New.(*v1alpha1.PodIPBlock))
 		w.holdOneNeed(v)
 	}
 }

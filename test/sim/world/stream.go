@@ -23,6 +23,7 @@ type stream struct {
 	handler toolscache.ResourceEventHandler
 	store   controller.Store
 	pools   *knownPools // is told of them too
+	cluster *knownCluster
 
 	// cache is what the store was last given, where there is one.
 	cache map[string]client.Object
@@ -122,17 +123,21 @@ func (s *stream) put(d delta) {
 	case d.obj == nil:
 		delete(s.cache, d.key)
 		if !fromList {
+			s.cluster.gone(d.last)
 			s.took(s.store.Delete(shallow(d.last)))
 		}
 	case old == nil:
+		s.cluster.there(d.obj)
 		s.cache[d.key] = d.obj
 		s.took(s.store.Add(shallow(d.obj)))
 	default:
+		s.cluster.there(d.obj)
 		s.cache[d.key] = d.obj
 		s.took(s.store.Update(shallow(d.obj)))
 	}
 	if fromList && len(s.listed) == 0 {
 		s.initial = 0
+		s.cluster.only(s.kind, s.cache)
 		var all []any
 		for _, key := range sortedKeys(s.cache) {
 			all = append(all, shallow(s.cache[key]))
@@ -160,6 +165,7 @@ func (s *stream) tell() {
 	n := s.untold[0]
 	s.untold = s.untold[1:]
 	s.pools.tell(n)
+	s.cluster.tell(n)
 	first := s.initial > 0
 	if first {
 		s.initial--

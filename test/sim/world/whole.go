@@ -182,7 +182,7 @@ func (w *World) holdWhole(v Version) {
 	back := w.listedBefore(v.Key)
 	for i, l := range after {
 		again := slices.Contains(back, l)
-		if slices.Contains(before, l) || again && v.Old == nil && w.isForeign(l) {
+		if slices.Contains(before, l) || again && v.Old == nil && w.isForeign(v.Key, l) {
 			continue
 		}
 		w.holdListed(v.Key, l)
@@ -236,8 +236,8 @@ func (w *World) listedBefore(node string) []listed {
 }
 
 // isForeign says that a CIDR is no block, and none that a pool could make.
-func (w *World) isForeign(l listed) bool {
-	return w.api.Get(KindBlock, crd.BlockName(l.cidr)) == nil && !w.onAnyGrid(l)
+func (w *World) isForeign(node string, l listed) bool {
+	return w.api.Get(KindBlock, crd.BlockName(l.cidr)) == nil && !w.onAnyGrid(node, l)
 }
 
 // holdUnknown checks that no agent may still give out an address of a block that
@@ -302,7 +302,7 @@ func (w *World) holdWholeRest(when string, m *machine, cn *ciliumv2.CiliumNode) 
 		}
 	}
 	for _, r := range cn.Spec.IPAM.Pools.Requested {
-		if free := w.freeBlocks(true, r.Pool); has[r.Pool] < r.Needed.IPv4Addrs && free > 0 {
+		if free := w.freeBlocks(m.name, true, r.Pool); has[r.Pool] < r.Needed.IPv4Addrs && free > 0 {
 			w.violate(9, "%s: node %s has %d addresses of pool %s, its agent asks for %d, and %d blocks are free", when, m.name, has[r.Pool], r.Pool, r.Needed.IPv4Addrs, free)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -46,6 +47,10 @@ type Config struct {
 	Move *Move
 	// Maintenance is what holds blocks on their nodes. Nil: nothing.
 	Maintenance *Maintenance
+	// Labels of Nodes choose among pools. Nil: they choose nothing.
+	Labels *Labels
+	// Cluster is what the cluster itself has of the pools' ranges. Nil: nothing.
+	Cluster *Cluster
 	// Asking is what pods may ask for beside Cilium's pool default, in multi-pool
 	// mode. Nil: nothing.
 	Asking *Asking
@@ -91,10 +96,11 @@ type World struct {
 	backup  map[Kind]map[string]client.Object
 	excused map[netip.Addr]excuse
 	torn    map[string]tornBlock
-	sent    int       // writes of operators, of which some changed nothing
-	lasting int       // those that tell more than the hour
-	turn    int       // of Calm
-	wrote   time.Time // when an operator last wrote something
+	first   map[types.UID]firstClaim // of blocks, while nobody has touched their node
+	sent    int                      // writes of operators, of which some changed nothing
+	lasting int                      // those that tell more than the hour
+	turn    int                      // of Calm
+	wrote   time.Time                // when an operator last wrote something
 
 	// Violations of the rules so far.
 	Violations []Violation
@@ -128,6 +134,7 @@ func New(cfg Config) *World {
 	w := &World{
 		cfg: cfg, now: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC),
 		dropped: map[string]error{}, refused: map[string]time.Time{}, excused: map[netip.Addr]excuse{}, torn: map[string]tornBlock{},
+		first: map[types.UID]firstClaim{},
 		judge: invariant.NewJudge(cfg.Settings.Defaults.Cooldown - 2*cfg.Skew),
 		trace: cfg.Trace, quiet: log.IntoContext(context.Background(), logr.Discard()),
 		Counts: newCounts(),
@@ -150,7 +157,7 @@ func New(cfg Config) *World {
 	for i := range cfg.Nodes {
 		m := &machine{w: w, name: fmt.Sprintf("n%d", i+1), endpoints: map[string]*endpoint{}, router: map[agent.Family]netip.Addr{}}
 		w.machines = append(w.machines, m)
-		w.must(w.api.Create(nodeObject(m.name)))
+		w.makeNode(m.name)
 		if cfg.Move != nil {
 			w.beginElsewhere(m, cfg.Move.Given[i])
 		}
@@ -161,13 +168,15 @@ func New(cfg Config) *World {
 	return w
 }
 
-func nodeObject(name string) *corev1.Node {
-	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/hostname": name}}}
+// makeNode makes a Node as its kubelet registers it.
+func (w *World) makeNode(name string) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/hostname": name}}}
+	w.cfg.Labels.register(w, node)
+	w.must(w.api.Create(node))
 }
 
-// policy is the one that rules all nodes for a family, and the pool that says so,
-// or "".
-func (w *World) policy(v4 bool) (expand.Policy, string) {
+// policy is the one that rules a node for a family, and the pool that says so, or "".
+func (w *World) policy(node string, v4 bool) (expand.Policy, string) {
 	family := ipalloc.IPv6
 	if v4 {
 		family = ipalloc.IPv4
@@ -176,7 +185,7 @@ func (w *World) policy(v4 bool) (expand.Policy, string) {
 		if !o.leads {
 			continue
 		}
-		if pools := crd.ForFamily(o.parts.Node.Pools.Match(nil), family, ""); len(pools) > 0 {
+		if pools := crd.ForFamily(o.parts.Node.Pools.Match(w.labelsOf(node)), family, ""); len(pools) > 0 {
 			return pools[0].Policy, pools[0].Name
 		}
 		return o.settings.Defaults.Policy, ""

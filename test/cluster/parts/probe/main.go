@@ -1,7 +1,8 @@
 // Command probe is what the pods of the real cluster's scenarios run.
 //
 //	probe serve    answer HTTP on 8080 and echo UDP on 8081
-//	probe get URL  print what a server answers
+//	probe get URL  print what a server answers; a third argument is the address
+//	               to ask from
 //
 // As a server it answers / with the pod's name. /ping?peer=ADDRESS begins to send
 // a datagram to the peer every 50 ms, until the pod ends; /pings tells, for each
@@ -40,13 +41,16 @@ func run(args []string) error {
 	case len(args) == 1 && args[0] == "serve":
 		return serve()
 	case len(args) == 2 && args[0] == "get":
-		return get(args[1])
+		return get(args[1], nil)
+	case len(args) == 3 && args[0] == "get":
+		return get(args[1], net.ParseIP(args[2]))
 	}
-	return fmt.Errorf("usage: probe serve, or probe get URL")
+	return fmt.Errorf("usage: probe serve, or probe get URL [ADDRESS]")
 }
 
-func get(url string) error {
-	client := http.Client{Timeout: getTimeout}
+func get(url string, from net.IP) error {
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: from}}
+	client := http.Client{Timeout: getTimeout, Transport: &http.Transport{DialContext: dialer.DialContext}}
 	answer, err := client.Get(url)
 	if err != nil {
 		return err

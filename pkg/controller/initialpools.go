@@ -1,0 +1,194 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/yaml"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+const (
+	initialPoolsRetry    = 2 * time.Second
+	initialPoolsMaxRetry = time.Minute
+)
+
+// InitialPools creates the pools of a first installation. Helm cannot create an
+// object together with its CRD, so the chart puts the pools of its values into a
+// ConfigMap; each is created once, as soon as its kind is served.
+//
+// The writes for a pool, each conditional and safe to repeat:
+//
+//  1. Create it, with the finalizer that the pool's reconciler would add.
+//  2. Hand what the values say over to Helm's field manager (see handedOver).
+//  3. Record its name on the ConfigMap.
+//
+// A pool without a record is created, so none is lost to a crash. A pool that was
+// created but not yet recorded cannot go away either: its finalizer stays until
+// the record is there (Unrecorded), so a deleted pool is never created again.
+type InitialPools struct {
+	// ConfigMap has a PodIPPool as YAML under each key, which is the pool's name.
+	ConfigMap client.ObjectKey
+	// Live reads from the API server.
+	Live    client.Reader
+	Client  client.Client
+	Events  *Events
+	Metrics *Metrics
+
+	mu         sync.Mutex
+	read       bool
+	unrecorded map[string]bool
+}
+
+// Start creates the pools and returns once all are recorded. As a manager's
+// Runnable it runs on the leader alone.
+func (p *InitialPools) Start(ctx context.Context) error {
+	logger := log.FromContext(ctx).WithName("initial-pools")
+	ctx = log.IntoContext(ctx, logger)
+	for wait := initialPoolsRetry; ; wait = min(2*wait, initialPoolsMaxRetry) {
+		left, err := p.createAll(ctx)
+		switch {
+		case err == nil && left == 0, ctx.Err() != nil:
+			return nil
+		case notServed(err):
+			wait = initialPoolsRetry // the log says what is missing: see Prerequisites
+		case err != nil:
+			logger.Error(err, "pools of the chart's values are not all created yet; trying again", "configMap", p.ConfigMap.String())
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+	}
+}
+
+// Unrecorded reports whether a pool may yet lack its record, and so must not go.
+func (p *InitialPools) Unrecorded(pool string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.read || p.unrecorded[pool]
+}
+
+// createAll returns how many pools the API server refused.
+func (p *InitialPools) createAll(ctx context.Context) (refused int, err error) {
+	config := &corev1.ConfigMap{}
+	switch err := p.Live.Get(ctx, p.ConfigMap, config); {
+	case apierrors.IsNotFound(err):
+		config.Data = nil // pools of the values are objects of the release, or there are none
+	case apierrors.IsForbidden(err):
+		log.FromContext(ctx).Info("may not read the ConfigMap of a first installation's pools, and creates none", "reason", err.Error())
+		config.Data = nil
+	case err != nil:
+		return 0, fmt.Errorf("reading ConfigMap %s: %w", p.ConfigMap, err)
+	}
+	p.observe(config)
+	for _, name := range slices.Sorted(maps.Keys(config.Data)) {
+		if !p.Unrecorded(name) {
+			continue
+		}
+		switch err := p.create(ctx, name, config.Data[name]); {
+		case isRefusal(err):
+			refused++
+			p.Events.initialPoolRefused(ctx, name, err)
+			continue
+		case err != nil:
+			return refused, err
+		}
+		if err := p.record(ctx, config, name); err != nil {
+			return refused, fmt.Errorf("recording pool %s on ConfigMap %s: %w", name, p.ConfigMap, err)
+		}
+		p.observe(config)
+	}
+	return refused, nil
+}
+
+// observe takes in which pools have no record.
+func (p *InitialPools) observe(config *corev1.ConfigMap) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.read, p.unrecorded = true, map[string]bool{}
+	recorded := recordedPools(config)
+	for name := range config.Data {
+		p.unrecorded[name] = !slices.Contains(recorded, name)
+	}
+}
+
+func recordedPools(config *corev1.ConfigMap) []string {
+	return strings.Fields(config.Annotations[v1alpha1.CreatedPoolsAnnotation])
+}
+
+// create makes sure that the pool is there, whoever made it, and that Helm owns
+// the fields if this operator did.
+func (p *InitialPools) create(ctx context.Context, name, manifest string) error {
+	obj := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(manifest), &obj.Object); err != nil {
+		return refusal{err}
+	}
+	if kind := v1alpha1.GroupVersion.WithKind("PodIPPool"); obj.GroupVersionKind() != kind || obj.GetName() != name {
+		return refusal{fmt.Errorf("it is %s %q instead of %s %q", obj.GroupVersionKind(), obj.GetName(), kind, name)}
+	}
+	obj.SetFinalizers([]string{v1alpha1.Finalizer})
+	err := p.Client.Create(ctx, obj, client.FieldOwner(fieldOwner), client.FieldValidation(metav1.FieldValidationStrict))
+	switch err = p.Metrics.wrote("PodIPPool", "create", err); {
+	case err == nil:
+		log.FromContext(ctx).Info("created a pool of the chart's values", "pool", name)
+	case !apierrors.IsAlreadyExists(err):
+		return fmt.Errorf("creating pool %s: %w", name, err)
+	}
+	live := &v1alpha1.PodIPPool{}
+	if err := p.Live.Get(ctx, client.ObjectKey{Name: name}, live); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	fields, mine := handedOver(live.ManagedFields)
+	if !mine {
+		return nil
+	}
+	err = p.patchMeta(ctx, live, "managedFields", fields)
+	return p.Metrics.wrote("PodIPPool", "managedFields", client.IgnoreNotFound(err))
+}
+
+// record adds a pool to those that were created, or found, and so are people's.
+func (p *InitialPools) record(ctx context.Context, config *corev1.ConfigMap, name string) error {
+	names := append(recordedPools(config), name)
+	err := p.patchMeta(ctx, config, "annotations", map[string]string{v1alpha1.CreatedPoolsAnnotation: strings.Join(names, " ")})
+	return p.Metrics.wrote("ConfigMap", "created-pools", err)
+}
+
+// patchMeta sets one field of the metadata of obj in the version at hand.
+func (p *InitialPools) patchMeta(ctx context.Context, obj client.Object, field string, value any) error {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": obj.GetUID(), "resourceVersion": obj.GetResourceVersion(), field: value,
+	}})
+	if err != nil {
+		return err
+	}
+	return p.Client.Patch(ctx, obj, client.RawPatch(types.MergePatchType, body), client.FieldOwner(fieldOwner))
+}
+
+// refusal is what no repetition mends.
+type refusal struct{ error }
+
+// isRefusal reports whether the manifest has to change, or a policy or role.
+func isRefusal(err error) bool {
+	return errors.As(err, &refusal{}) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err)
+}
+
+// notServed reports whether the API server does not know the kind yet.
+func notServed(err error) bool { return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) }

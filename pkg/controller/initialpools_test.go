@@ -1,0 +1,216 @@
+package controller
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// initialConfig is the ConfigMap that the chart makes of pools.
+func initialConfig(t *testing.T, pools ...*v1alpha1.PodIPPool) *corev1.ConfigMap {
+	t.Helper()
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "pools"}, Data: map[string]string{}}
+	for _, p := range pools {
+		p.APIVersion, p.Kind, p.UID = v1alpha1.GroupVersion.String(), "PodIPPool", ""
+		manifest, err := yaml.Marshal(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.Data[p.Name] = string(manifest)
+	}
+	return config
+}
+
+// initialPools is the operator that starts.
+func (b *bed) initialPools() *InitialPools {
+	return &InitialPools{
+		ConfigMap: client.ObjectKey{Namespace: "kube-system", Name: "pools"},
+		Live:      b.api, Client: b.api, Events: b.r.Events, Metrics: b.r.Metrics,
+	}
+}
+
+// podIPPool returns a pool, or nil.
+func (b *bed) podIPPool(name string) *v1alpha1.PodIPPool {
+	b.t.Helper()
+	pool := &v1alpha1.PodIPPool{}
+	err := b.api.Get(b.t.Context(), types.NamespacedName{Name: name}, pool)
+	if client.IgnoreNotFound(err) != nil {
+		b.t.Fatal(err)
+	}
+	if err != nil {
+		return nil
+	}
+	return pool
+}
+
+// letGo is the reconciler of pools, which takes the finalizer off pool p.
+func (b *bed) letGo(initial *InitialPools) {
+	b.t.Helper()
+	r := b.poolReconciler()
+	r.Unrecorded = initial.Unrecorded
+	if _, err := r.Reconcile(b.t.Context(), requestOf("p")); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// An operator is killed at any of its writes, before it or after; somebody deletes
+// the pool before the next operator starts. No pool is lost, and the deleted one
+// does not come back, unless it had never been there.
+func TestInitialPoolsKilledAtAnyWrite(t *testing.T) {
+	for _, outcome := range []fate{refused, unheard} {
+		for n := 1; n <= 4; n++ {
+			b := newBed(t, initialConfig(t, podIPPool("p", 1, "10.0.0.0/28"), podIPPool("q", 1, "10.1.0.0/28")))
+			writes := 0
+			b.fate = func(string) fate {
+				if writes++; writes == n {
+					return outcome
+				}
+				return done
+			}
+			if _, err := b.initialPools().createAll(t.Context()); !errors.Is(err, errLine) {
+				t.Fatalf("killed at write %d: %v", n, err)
+			}
+			b.fate = func(string) fate { return done }
+			deleted := b.podIPPool("p")
+			if deleted != nil {
+				if err := b.api.Delete(t.Context(), deleted); err != nil {
+					t.Fatal(err)
+				}
+			}
+			next := b.initialPools()
+			b.letGo(next) // before it has read anything
+			for range 2 {
+				if refused, err := next.createAll(t.Context()); refused != 0 || err != nil {
+					t.Fatalf("killed at write %d: the next one: %d refused, %v", n, refused, err)
+				}
+				b.letGo(next)
+				next = b.initialPools()
+			}
+			if got := b.podIPPool("p"); (got == nil) != (deleted != nil) {
+				t.Errorf("killed at write %d (%v): pool p was there: %v, is there: %v", n, outcome, deleted != nil, got != nil)
+			}
+			if b.podIPPool("q") == nil {
+				t.Errorf("killed at write %d (%v): pool q is lost", n, outcome)
+			}
+		}
+	}
+}
+
+func TestInitialPoolsLeaveOthersAlone(t *testing.T) {
+	own := podIPPool("p", 1, "10.9.0.0/28")
+	b := newBed(t, own, initialConfig(t, podIPPool("p", 1, "10.0.0.0/28"), podIPPool("q", 1, "10.1.0.0/28")))
+	if _, err := b.initialPools().createAll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.podIPPool("p"); got.Spec.IPv4.CIDRs[0].CIDR != "10.9.0.0/28" || len(got.Finalizers) != 0 {
+		t.Errorf("a pool that was there has become %+v", got)
+	}
+	if got := b.podIPPool("q"); got == nil || !slices.Contains(got.Finalizers, v1alpha1.Finalizer) {
+		t.Errorf("pool q is %+v, want one with its finalizer", got)
+	}
+	b.calls = nil
+	if _, err := b.initialPools().createAll(t.Context()); err != nil || len(b.calls) != 0 {
+		t.Errorf("all recorded, but the next start writes %v, %v", b.calls, err)
+	}
+}
+
+// Pools are nothing to wait for where there is no ConfigMap: then Helm made them.
+func TestInitialPoolsWithoutConfigMap(t *testing.T) {
+	b := newBed(t, beingDeleted(finalized(podIPPool("p", 1, "10.0.0.0/28"))))
+	initial := b.initialPools()
+	b.letGo(initial)
+	if b.podIPPool("p") == nil {
+		t.Fatal("a deleted pool went before it was known whether it has a record")
+	}
+	if _, err := initial.createAll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.letGo(initial)
+	if b.podIPPool("p") != nil {
+		t.Error("a deleted pool stays")
+	}
+}
+
+// What cannot be created is reported by the value to correct, once, and does not
+// keep the others.
+func TestInitialPoolRefused(t *testing.T) {
+	for name, manifest := range map[string]string{
+		"no YAML":      "a: b: c",
+		"another kind": "apiVersion: v1\nkind: Pod\nmetadata: {name: bad}\n",
+		"another name": "apiVersion: cilium-pool.io/v1alpha1\nkind: PodIPPool\nmetadata: {name: other}\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := initialConfig(t, podIPPool("p", 1, "10.0.0.0/28"))
+			config.Data["bad"] = manifest
+			b := newBed(t, config)
+			initial := b.initialPools()
+			for range 2 {
+				if refused, err := initial.createAll(t.Context()); refused != 1 || err != nil {
+					t.Errorf("%d refused, %v", refused, err)
+				}
+			}
+			if b.podIPPool("p") == nil {
+				t.Error("the other pool is not created")
+			}
+			if got := b.eventsOf(EventInitialPoolRefused); len(got) != 1 || !strings.Contains(got[0], "pools.bad in the chart's values") {
+				t.Errorf("events: %q", got)
+			}
+		})
+	}
+	if !isRefusal(apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("PodIPPool").GroupKind(), "p", nil)) {
+		t.Error("what the API server holds for invalid is tried again and again")
+	}
+}
+
+func TestHandedOver(t *testing.T) {
+	entry := func(manager string, op metav1.ManagedFieldsOperationType, fields string) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{Manager: manager, Operation: op, FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}}
+	}
+	created := entry(fieldOwner, metav1.ManagedFieldsOperationUpdate,
+		`{"f:metadata":{"f:finalizers":{".":{},"v:\"cilium-pool.io/in-use\"":{}},"f:labels":{}},"f:spec":{"f:priority":{}}}`)
+	finalizer := entry(fieldOwner, metav1.ManagedFieldsOperationUpdate, `{"f:metadata":{"f:finalizers":{".":{},"v:\"cilium-pool.io/in-use\"":{}}}}`)
+	helm := entry("helm", metav1.ManagedFieldsOperationApply, `{"f:metadata":{"f:labels":{}},"f:spec":{"f:priority":{}}}`)
+	person := entry("kubectl", metav1.ManagedFieldsOperationUpdate, `{"f:spec":{"f:paused":{}}}`)
+	status := created
+	status.Subresource = "status"
+	for name, test := range map[string]struct {
+		have, want []metav1.ManagedFieldsEntry
+		mine       bool
+	}{
+		"as created":          {have: []metav1.ManagedFieldsEntry{created}, want: []metav1.ManagedFieldsEntry{helm, finalizer}, mine: true},
+		"edited since":        {have: []metav1.ManagedFieldsEntry{person, created}, want: []metav1.ManagedFieldsEntry{helm, person, finalizer}, mine: true},
+		"handed over already": {have: []metav1.ManagedFieldsEntry{helm, finalizer}, want: []metav1.ManagedFieldsEntry{helm, finalizer}},
+		"somebody else's":     {have: []metav1.ManagedFieldsEntry{person, status}, want: []metav1.ManagedFieldsEntry{person, status}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, mine := handedOver(test.have)
+			if mine != test.mine {
+				t.Errorf("mine is %v", mine)
+			}
+			if diff := cmp.Diff(asJSON(t, test.want), asJSON(t, got)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func asJSON(t *testing.T, v any) string {
+	t.Helper()
+	out, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}

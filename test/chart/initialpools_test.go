@@ -1,0 +1,146 @@
+package chart
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+const initialPools = release + "-initial-pools"
+
+// initialValues let the next operator lead soon after one was killed.
+const initialValues = installValues + `
+leaderElection: {leaseDuration: 3s}
+`
+
+func (b *bed) poolNamed(name string) (*v1alpha1.PodIPPool, error) {
+	p := &v1alpha1.PodIPPool{}
+	return p, b.client.Get(b.Context(), client.ObjectKey{Name: name}, p)
+}
+
+// awaitPool waits until the operator has created a pool of the values.
+func (b *bed) awaitPool(name string) *v1alpha1.PodIPPool {
+	b.Helper()
+	b.eventually("pool "+name+" is created and recorded", func() error {
+		if _, err := b.poolNamed(name); err != nil {
+			return err
+		}
+		config := &corev1.ConfigMap{}
+		b.read(config, namespace, initialPools)
+		if recorded := strings.Fields(config.Annotations[v1alpha1.CreatedPoolsAnnotation]); !slices.Contains(recorded, name) {
+			return fmt.Errorf("recorded are %v", recorded)
+		}
+		return nil
+	})
+	pool, err := b.poolNamed(name)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return pool
+}
+
+// gone reports a pool that is still there.
+func (b *bed) gone(name string) error {
+	_, err := b.poolNamed(name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return errors.Join(err, fmt.Errorf("pool %s is there", name))
+}
+
+// kill ends the operator by SIGKILL.
+func (p *process) kill() {
+	p.b.Helper()
+	if err := p.cmd.Process.Kill(); err != nil {
+		p.b.Fatal(err)
+	}
+	<-p.done
+}
+
+// addInitialPool writes a pool into the ConfigMap.
+func (b *bed) addInitialPool(name, spec string) {
+	b.Helper()
+	config := &corev1.ConfigMap{}
+	b.read(config, namespace, initialPools)
+	config.Data[name] = fmt.Sprintf("apiVersion: cilium-pool.io/v1alpha1\nkind: PodIPPool\nmetadata: {name: %s}\nspec: %s\n", name, spec)
+	if err := b.client.Update(b.Context(), config); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// Pools of the values are there although the first installation timed out. They
+// are the operator's to make, once, and Helm's from the next upgrade on.
+func TestPoolsOfAFirstInstallation(t *testing.T) {
+	for _, major := range majors() {
+		t.Run("Helm "+major, func(t *testing.T) { poolsOfAFirstInstallation(newBed(t, major)) })
+	}
+}
+
+func poolsOfAFirstInstallation(b *bed) {
+	metrics, health := freePorts(b.T)
+	values := []string{"-f", writeFile(b.T, fmt.Sprintf(initialValues, metrics, health)), "--wait", "--timeout"}
+	second := "--set-json=pools.shanghai={\"ipv4\":{\"blockSize\":28,\"cidrs\":[{\"cidr\":\"100.164.0.0/26\"}]}}"
+	// No Deployment controller runs: nothing becomes ready.
+	if _, err := b.tryHelm(append([]string{"install", release, chart, second}, append(values, "3s")...)...); err == nil {
+		b.Fatal("an installation whose Deployment is never ready succeeded")
+	}
+	op := b.startOperator("--metrics-bind-address=0")
+	beijing := b.awaitPool("beijing")
+	b.delete(b.awaitPool("shanghai"))
+	b.eventually("a pool that an administrator deletes goes", func() error { return b.gone("shanghai") })
+	op.kill()
+
+	// What comes last in the ConfigMap tells that all before it was looked at.
+	b.addInitialPool("wrong", "{ipv4: {blockSizes: 28, blockSize: 28, cidrs: [{cidr: 100.165.0.0/26}]}}")
+	b.addInitialPool("zunyi", "{ipv4: {blockSize: 28, cidrs: [{cidr: 100.166.0.0/26}]}}")
+	op = b.startOperator("--metrics-bind-address=0")
+	b.awaitPool("zunyi")
+	if err := b.gone("shanghai"); err != nil {
+		b.Errorf("a restart of the operator brought a deleted pool back: %v", err)
+	}
+	b.eventually("a pool with an unknown field is reported", func() error { return b.reported("wrong", "pools.wrong in the chart's values", "blockSizes") })
+
+	go b.playDeploymentController(b.Context())
+	upgrade := func() {
+		b.Helper()
+		b.helm(append([]string{"upgrade", release, chart, "--set=pools.beijing.priority=5"}, append(values, "2m")...)...)
+	}
+	upgrade()
+	if b.major == helm3 {
+		upgrade()
+	}
+	pool := b.samePool("the first upgrade", beijing)
+	if pool.Spec.Priority != 5 || !slices.Contains(pool.Finalizers, v1alpha1.Finalizer) {
+		b.Errorf("after the upgrade: priority %d, finalizers %v", pool.Spec.Priority, pool.Finalizers)
+	}
+	err := b.client.Get(b.Context(), client.ObjectKey{Namespace: namespace, Name: initialPools}, &corev1.ConfigMap{})
+	if !apierrors.IsNotFound(err) {
+		b.Errorf("the ConfigMap of the first installation is still there: %v", err)
+	}
+	op.stop()
+}
+
+// reported looks for the event of a pool that is refused.
+func (b *bed) reported(pool string, parts ...string) error {
+	list := &eventsv1.EventList{}
+	if err := b.client.List(b.Context(), list); err != nil {
+		return err
+	}
+	for _, e := range list.Items {
+		if e.Reason == controller.EventInitialPoolRefused && e.Regarding.Name == pool {
+			wantAll(b.T, e.Note, parts...)
+			return nil
+		}
+	}
+	return fmt.Errorf("no %s among %d events", controller.EventInitialPoolRefused, len(list.Items))
+}

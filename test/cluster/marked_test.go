@@ -1,0 +1,49 @@
+//go:build linux
+
+package main
+
+import (
+	"os"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestMarkedBlocks(t *testing.T) {
+	const page = "```sh\nno\n```\n<!-- move: a -->\n```sh\nkubectl a\nkubectl b\n```\n<!-- file: c.yaml -->\n```yaml\nc: 1\n```\n<!-- move: d -->\n\n```sh\nno\n```\n"
+	commands, files := markedBlocks(page)
+	if diff := cmp.Diff(map[string]string{"a": "kubectl a\nkubectl b\n"}, commands); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(map[string]string{"c.yaml": "c: 1\n"}, files); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Each block of commands in the page is one that the scenario runs.
+func TestMigrationPageIsMarked(t *testing.T) {
+	page, err := os.ReadFile("../../" + migrationPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands, files := markedBlocks(string(page))
+	if all := codeBlock.FindAllString(string(page), -1); len(all) != len(commands) {
+		t.Errorf("%s has %d blocks of commands, %d of them with a name of their own", migrationPage, len(all), len(commands))
+	}
+	p := markedPage{bed: &bed{}, path: migrationPage, blocks: commands, dir: "/files"}
+	for _, want := range []string{"prepare.yaml", "old-ipam.yaml", "crd.yaml"} {
+		if files[want] == "" {
+			t.Errorf("%s shows no %s", migrationPage, want)
+		}
+	}
+	lines, err := p.commands("agent", "NODE", "n1")
+	if err != nil || len(lines) != 3 || lines[0] != "kubectl label node n1 cilium-pool.io/old-ipam-" {
+		t.Errorf("agent: %q, %v", lines, err)
+	}
+	if lines, err := p.commands("hold"); err != nil || lines[len(lines)-1] != "kubectl apply -f /files/old-ipam.yaml" {
+		t.Errorf("hold: %q, %v", lines, err)
+	}
+	if _, err := p.commands("holt"); err == nil {
+		t.Error("a block that is not there: no error")
+	}
+}

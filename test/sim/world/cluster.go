@@ -1,0 +1,249 @@
+package world
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/cilium/cilium/pkg/node/addressing"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// Cluster is what the cluster itself may come to have of the pools' ranges.
+type Cluster struct {
+	// Addresses are those that Nodes may be reached at.
+	Addresses []netip.Addr
+	// Services are ranges that Services may get addresses from, each of a ServiceCIDR.
+	Services []netip.Prefix
+}
+
+// enableAddresses are the addresses that a Node may come to be reached at, in the
+// form "type=address".
+func (w *World) enableAddresses(m *machine) {
+	if w.cfg.Cluster == nil {
+		return
+	}
+	for _, addr := range w.cfg.Cluster.Addresses {
+		for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
+			w.can(NodeAddress, m.name, string(kind)+"="+addr.String())
+		}
+	}
+	if len(w.api.Get(KindNode, m.name).(*corev1.Node).Status.Addresses) > 0 {
+		w.can(NodeAddress, m.name, "none")
+	}
+}
+
+// setAddress lets a Node be reached at an address and no other.
+func (w *World) setAddress(name, what string) {
+	kind, addr, some := strings.Cut(what, "=")
+	node := w.api.Get(KindNode, name).DeepCopyObject().(*corev1.Node)
+	if node.Status.Addresses = nil; some {
+		node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeAddressType(kind), Address: addr}}
+		w.Counts.Did["Node with an address of a pool"]++
+	}
+	w.must(w.api.Update(node, true))
+}
+
+// addressesOf are what an agent tells of its Node's addresses.
+func addressesOf(node *corev1.Node) []ciliumv2.NodeAddress {
+	var out []ciliumv2.NodeAddress
+	for _, a := range node.Status.Addresses {
+		out = append(out, ciliumv2.NodeAddress{Type: addressing.AddressType(a.Type), IP: a.Address})
+	}
+	return out
+}
+
+func serviceName(i int) string { return "services-" + string(rune('a'+i)) }
+
+func (w *World) enableServices() {
+	if w.cfg.Cluster == nil {
+		return
+	}
+	for i := range w.cfg.Cluster.Services {
+		w.can(ServiceEdit, people, serviceName(i))
+	}
+}
+
+// editService makes or deletes a ServiceCIDR.
+func (w *World) editService(name string) {
+	if w.api.Get(KindServiceCIDR, name) != nil {
+		w.mustNot(w.api.Delete(KindServiceCIDR, name, nil, nil))
+		return
+	}
+	i := slices.IndexFunc(w.cfg.Cluster.Services, func(p netip.Prefix) bool { return name == serviceName(slices.Index(w.cfg.Cluster.Services, p)) })
+	w.must(w.api.Create(&networkingv1.ServiceCIDR{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       networkingv1.ServiceCIDRSpec{CIDRs: []string{w.cfg.Cluster.Services[i].String()}},
+	}))
+	w.Counts.Did["ServiceCIDR of a pool"]++
+}
+
+// has is what an object of the cluster has that no pod may get.
+func has(obj client.Object) []netip.Prefix {
+	var out []netip.Prefix
+	one := func(s string) {
+		if addr, err := netip.ParseAddr(s); err == nil {
+			out = append(out, netip.PrefixFrom(addr, addr.BitLen()))
+		}
+	}
+	switch obj := obj.(type) {
+	case *corev1.Node:
+		for _, a := range obj.Status.Addresses {
+			one(a.Address)
+		}
+	case *ciliumv2.CiliumNode:
+		for _, a := range obj.Spec.Addresses {
+			if a.Type != addressing.NodeCiliumInternalIP {
+				one(a.IP)
+			}
+		}
+	case *networkingv1.ServiceCIDR:
+		for _, c := range obj.Spec.CIDRs {
+			out = append(out, netip.MustParsePrefix(c))
+		}
+	}
+	return out
+}
+
+// clusterKey is an object that has something.
+type clusterKey struct {
+	kind Kind
+	name string
+}
+
+// knownCluster is what an operator has got to know of it.
+type knownCluster struct{ by map[clusterKey][]netip.Prefix }
+
+func newKnownCluster(c *Cluster) *knownCluster {
+	if c == nil {
+		return nil
+	}
+	return &knownCluster{by: map[clusterKey][]netip.Prefix{}}
+}
+
+func (k *knownCluster) there(obj client.Object) {
+	if k == nil {
+		return
+	}
+	key := clusterKey{kindOf(obj), keyOf(obj)}
+	if k.by[key] = has(obj); len(k.by[key]) == 0 {
+		delete(k.by, key)
+	}
+}
+
+func (k *knownCluster) gone(obj client.Object) {
+	if k != nil {
+		delete(k.by, clusterKey{kindOf(obj), keyOf(obj)})
+	}
+}
+
+// only forgets what a list lacks.
+func (k *knownCluster) only(kind Kind, there map[string]client.Object) {
+	if k != nil {
+		maps.DeleteFunc(k.by, func(key clusterKey, _ []netip.Prefix) bool { return key.kind == kind && there[key.name] == nil })
+	}
+}
+
+func (k *knownCluster) tell(n notice) {
+	if n.now == nil {
+		k.gone(n.old)
+		return
+	}
+	k.there(n.now)
+}
+
+// all is all of it, in no order.
+func (k *knownCluster) all() []netip.Prefix {
+	if k == nil {
+		return nil
+	}
+	return slices.Concat(slices.Collect(maps.Values(k.by))...)
+}
+
+// clusterHas is what the cluster has at present, as far as operators look.
+func (w *World) clusterHas() []netip.Prefix {
+	if w.cfg.Cluster == nil {
+		return nil
+	}
+	var out []netip.Prefix
+	for _, kind := range []Kind{KindNode, w.carrier(), KindServiceCIDR} {
+		for _, key := range w.api.Keys(kind) {
+			out = append(out, has(w.api.Get(kind, key))...)
+		}
+	}
+	return out
+}
+
+func (w *World) clusters(cidr netip.Prefix) bool {
+	return slices.ContainsFunc(w.clusterHas(), cidr.Overlaps)
+}
+
+// withheld says that an address of a block is the cluster's, and so no pod's. Agents
+// that have whole blocks give out each address of one.
+func (w *World) withheld(addr netip.Addr) bool {
+	return !w.whole() && !w.fixed() && slices.ContainsFunc(w.clusterHas(), func(p netip.Prefix) bool { return p.Contains(addr) })
+}
+
+// holdNotCluster checks that a claimed block has nothing of what the operator knew to
+// be the cluster's as it chose it. One that its node is told already is made again.
+func (w *World) holdNotCluster(b *v1alpha1.PodIPBlock) {
+	if w.lists(b) {
+		return
+	}
+	cidr := netip.MustParsePrefix(b.Spec.CIDR)
+	for _, p := range w.writer.current.pending.cluster {
+		if p.Overlaps(cidr) {
+			w.violate(10, "block %s was claimed for node %s, and %s is the cluster's own", b.Name, b.Spec.NodeName, p)
+		}
+	}
+}
+
+// holdWithheld checks that no address comes into a pool that the operator knew to be
+// the cluster's, but one in use.
+func (w *World) holdWithheld(node string, old, now *ciliumv2.CiliumNode) {
+	f := w.writer.current
+	if f == nil || w.whole() || w.fixed() || w.cfg.Cluster == nil {
+		return
+	}
+	for key := range now.Spec.IPAM.Pool {
+		addr, err := netip.ParseAddr(key)
+		if _, was := old.Spec.IPAM.Pool[key]; err != nil || was || w.writer.isUsed(f, old, addr) {
+			continue
+		}
+		contains := func(p netip.Prefix) bool { return p.Contains(addr) }
+		if slices.ContainsFunc(f.cluster, contains) && slices.ContainsFunc(f.pending.cluster, contains) {
+			w.violate(10, "%s, which is the cluster's own, was put into the pool of node %s", key, node)
+		}
+	}
+}
+
+// isUsed says that an address is in use as far as the operator may know.
+func (o *Operator) isUsed(f *flight, cn *ciliumv2.CiliumNode, addr netip.Addr) bool {
+	if _, used := cn.Status.IPAM.Used[addr.String()]; used || f.pods[addr] {
+		return true
+	}
+	return o.w.machine(f.name).has(addr)
+}
+
+// holdWithheldRest checks at rest that no address of a node's blocks in service is in
+// its pool that is the cluster's, but one in use.
+func (w *World) holdWithheldRest(when string, m *machine, cn *ciliumv2.CiliumNode, held []heldBlock) {
+	for _, b := range held {
+		for key := range cn.Spec.IPAM.Pool {
+			addr, err := netip.ParseAddr(key)
+			if err != nil || !b.cidr.Contains(addr) || !w.withheld(addr) || m.phase != serving {
+				continue
+			}
+			if _, used := cn.Status.IPAM.Used[key]; !used && !m.has(addr) && !w.overlapped(b.name, b.cidr) {
+				w.violate(10, "%s: %s, which is the cluster's own, is in the pool of node %s", when, key, m.name)
+			}
+		}
+	}
+}

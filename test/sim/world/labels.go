@@ -1,0 +1,220 @@
+package world
+
+import (
+	"net/netip"
+	"strings"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// ZoneLabel is what pools select Nodes by here.
+const ZoneLabel = "topology.kubernetes.io/zone"
+
+// Labels are those of Nodes that pools select by. They may come late, with a startup
+// taint that says so or without one, and people change them.
+type Labels struct {
+	// Zones are the values that a Node's label may have.
+	Zones []string
+	// Taint is the key of the startup taint.
+	Taint string
+}
+
+// register gives a new Node what its kubelet or a cloud gives it at once: one time in
+// four its zone, and mostly the startup taint.
+func (l *Labels) register(w *World, node *corev1.Node) {
+	if l == nil {
+		return
+	}
+	turn := w.pick(node.Name, uint64(len(w.api.history[KindNode])), 4)
+	if turn != 3 {
+		node.Spec.Taints = []corev1.Taint{{Key: l.Taint, Effect: corev1.TaintEffectNoSchedule}}
+		w.Counts.Did["Node with a startup taint"]++
+	}
+	if turn == 2 {
+		node.Labels[ZoneLabel] = l.Zones[0]
+	}
+}
+
+// enableLabels are the labels that a Node may come to have, and the end of its taint.
+func (w *World) enableLabels(m *machine) {
+	if w.cfg.Labels == nil {
+		return
+	}
+	node := w.api.Get(KindNode, m.name).(*corev1.Node)
+	if len(node.Spec.Taints) > 0 {
+		w.can(NodeLabel, m.name, "untaint")
+	}
+	for _, zone := range append(w.cfg.Labels.Zones, "") {
+		if node.Labels[ZoneLabel] != zone {
+			w.can(NodeLabel, m.name, "zone="+zone)
+		}
+	}
+}
+
+func (w *World) label(name, what string) {
+	_, zone, labels := strings.Cut(what, "=")
+	if !labels {
+		w.untaint(name)
+		return
+	}
+	node := w.api.Get(KindNode, name).DeepCopyObject().(*corev1.Node)
+	if node.Labels[ZoneLabel] = zone; zone == "" {
+		delete(node.Labels, ZoneLabel)
+	}
+	w.must(w.api.Update(node, false))
+}
+
+// untaint says that the labels of a Node are final.
+func (w *World) untaint(name string) {
+	node := w.api.Get(KindNode, name).DeepCopyObject().(*corev1.Node)
+	node.Spec.Taints = nil
+	w.must(w.api.Update(node, false))
+}
+
+func (w *World) labelsOf(node string) labels.Set {
+	if obj := w.api.Get(KindNode, node); obj != nil {
+		return obj.GetLabels()
+	}
+	return nil
+}
+
+func (w *World) selects(pool *v1alpha1.PodIPPool, node string) bool {
+	return selects(pool, w.labelsOf(node))
+}
+
+func selects(pool *v1alpha1.PodIPPool, of labels.Set) bool {
+	if pool.Spec.NodeSelector == nil {
+		return true
+	}
+	s, err := metav1.LabelSelectorAsSelector(pool.Spec.NodeSelector)
+	return err == nil && s.Matches(of)
+}
+
+// knownNode is a Node as an operator knows it, or nil.
+func (o *Operator) knownNode(name string) *corev1.Node {
+	node, _ := o.stream(KindNode.String()).cache[name].(*corev1.Node)
+	return node
+}
+
+func (o *Operator) knownLabels(name string) labels.Set {
+	if node := o.knownNode(name); node != nil {
+		return node.Labels
+	}
+	return nil
+}
+
+// awaitsLabels is the UID of a Node that, as an operator knows, has a startup taint,
+// and neither a block nor an address; "": it is no such Node.
+func (o *Operator) awaitsLabels(name string) types.UID {
+	node, ledger := o.knownNode(name), o.parts.Node.Ledger
+	if o.w.cfg.Labels == nil || node == nil || len(node.Spec.Taints) == 0 || len(ledger.NodeBlocks(name)) > 0 {
+		return ""
+	}
+	named := func(v *ciliumnode.View) bool { return v != nil && len(v.Named())+len(v.Odd) > 0 }
+	if last := ledger.LastNode(name); named(ledger.Node(name)) || last != nil && named(last.View) {
+		return ""
+	}
+	return node.UID
+}
+
+// holdLabelled checks that no block is claimed for a Node whose labels are not final,
+// as the operator knew from the beginning of its reconcile on.
+func (w *World) holdLabelled(b *v1alpha1.PodIPBlock) {
+	if w.cfg.Labels == nil {
+		return
+	}
+	w.noteFirst(b)
+	f, node := w.writer.current, b.Spec.NodeName
+	if f.awaits != "" && f.awaits == w.writer.awaitsLabels(node) {
+		w.violate(10, "block %s was claimed for node %s, whose startup taint %s says that its labels are not final", b.Name, node, w.cfg.Labels.Taint)
+	}
+}
+
+// firstClaim is who claimed a block for a CiliumNode that no agent had read.
+type firstClaim struct {
+	by   *Operator
+	runs int
+	of   types.UID
+}
+
+func (w *World) noteFirst(b *v1alpha1.PodIPBlock) {
+	if view := w.writer.parts.Node.Ledger.Node(b.Spec.NodeName); view.Untouched() {
+		w.first[b.UID] = firstClaim{w.writer, w.writer.runs, view.UID}
+	}
+}
+
+// replaceFirst comes to rest before agents have started that have never run on their
+// Nodes, and checks that these have first blocks of the pools that rule them.
+func (w *World) replaceFirst() bool {
+	if w.cfg.Labels == nil || w.whole() || w.fixed() || w.cfg.Settings.Shadow {
+		return true
+	}
+	var fresh []*machine
+	for _, m := range w.machines {
+		if m.held = w.isFresh(m); m.held {
+			fresh = append(fresh, m)
+		}
+	}
+	if len(fresh) == 0 {
+		return true
+	}
+	if !w.Calm(w.restWithin()) && len(w.Violations) == 0 {
+		w.violate(9, "before agents start: no rest within %d actions", w.restWithin())
+	}
+	for _, m := range fresh {
+		if m.held = false; len(w.Violations) == 0 && w.isFresh(m) {
+			w.holdFirst(m)
+		}
+	}
+	return len(w.Violations) == 0
+}
+
+// isFresh says that nothing of an agent was ever seen on a Node.
+func (w *World) isFresh(m *machine) bool {
+	cn, exists := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
+	return m.phase == down && w.api.Get(KindNode, m.name) != nil && w.api.Get(KindPod, m.podOf("agent")) == nil &&
+		(!exists || isUnread(cn))
+}
+
+// isUnread says that no agent has written anything to a CiliumNode.
+func isUnread(cn *ciliumv2.CiliumNode) bool {
+	return cn.Spec.BootID == "" && len(cn.Spec.Addresses)+len(cn.Status.IPAM.Used) == 0
+}
+
+// holdFirst checks that first blocks of another pool than the one that rules a node
+// leave, if that has a block for the node. What another process has claimed stays.
+func (w *World) holdFirst(m *machine) {
+	cn := w.api.Get(KindCiliumNode, m.name)
+	for _, v4 := range []bool{true, false} {
+		_, ruling := w.policy(m.name, v4)
+		pool, _ := w.api.Get(KindPool, ruling).(*v1alpha1.PodIPPool)
+		var others []string
+		given := false
+		for _, name := range w.api.Keys(KindBlock) {
+			b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+			switch claim := w.first[b.UID]; {
+			case b.Spec.NodeName != m.name || phaseOf(b) != "" || netip.MustParsePrefix(b.Spec.CIDR).Addr().Is4() != v4:
+			case b.Spec.PoolName == ruling:
+				given = true
+			case cn != nil && claim.by == w.lease.holder && claim.by != nil && claim.runs == claim.by.runs && claim.of == cn.GetUID() && !w.podSays(netip.MustParsePrefix(b.Spec.CIDR)):
+				others = append(others, name)
+			}
+		}
+		if pool == nil || !given && w.freeOf(pool, v4) == 0 {
+			continue
+		}
+		if len(others) > 0 {
+			w.violate(10, "before agents start: node %s keeps its first blocks %v, none of which is in use or of pool %s, which rules it", m.name, others, ruling)
+		}
+		if given {
+			w.Counts.Did["first block of the pool that rules"]++
+		}
+	}
+}
