@@ -160,6 +160,7 @@ deepcopy: $(controller-gen)
 crds: $(controller-gen)
 	$(controller-gen) crd paths=./pkg/crd/v1alpha1 output:crd:dir=pkg/crd/crds
 	go run ./hack/crdbounds pkg/crd/crds/cilium-pool.io_podippools.yaml
+	go run ./hack/crdschema pkg/crd/crds/*.yaml
 	cp pkg/crd/crds/*.yaml $(CHART)/files/crds/
 
 .PHONY: docs/api.md
@@ -430,10 +431,10 @@ calico-crds = $(shell cd $(CLUSTER)/parts/calico && go mod download github.com/p
 	go list -m -f '{{.Dir}}' github.com/projectcalico/calico)/libcalico-go/config/crd
 cluster-flags = -cilium $(cilium-dir)/chart -calico $(calico-crds) -old-cilium $(BIN)/cilium-$(OLD_CILIUM:v%=%)/chart \
 	-old-image $(CURDIR)/$(CLUSTER_IMAGES)/cilium-$(OLD_CILIUM).tar -helm $(helm) -helm3 $(helm3) -nodes $(CLUSTER_NODES) -operator $(cluster-operator) \
-	-images $(subst $(space),$(comma),$(addprefix $(CURDIR)/$(CLUSTER_IMAGES)/,cilium-$(CILIUM).tar pause.tar probe.tar coredns.tar))
+	-images $(subst $(space),$(comma),$(addprefix $(CURDIR)/$(CLUSTER_IMAGES)/,cilium-$(CILIUM).tar pause.tar probe.tar coredns.tar)) $(if $(DIFF_FOR),-diff-for $(DIFF_FOR))
 
 .PHONY: cluster
-cluster: cluster-program ## Run scenarios on a real Kubernetes cluster with Cilium; needs root. Exits 4 where the machine cannot. RUN=ci, all, or install,scale
+cluster: cluster-program ## Run scenarios on a real Kubernetes cluster with Cilium; needs root. Exits 4 where the machine cannot. RUN=ci, all, or install,scale; DIFF_FOR=10m
 	@$(BIN)/cluster run $(cluster-flags) -run '$(CLUSTER_RUN)'
 
 .PHONY: cluster-up

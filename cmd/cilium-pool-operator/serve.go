@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
 )
 
 const (
@@ -34,6 +35,9 @@ func serve(ctx context.Context, o *options) error {
 	}
 	config, err := o.restConfig()
 	if err != nil {
+		return err
+	}
+	if o.settings.CRDSchemas, err = crds.Schemas(); err != nil {
 		return err
 	}
 	scheme, err := controller.Scheme()

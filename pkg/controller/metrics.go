@@ -31,6 +31,7 @@ type Metrics struct {
 	exhaustion *prometheus.GaugeVec
 	room       *prometheus.GaugeVec
 	build      *prometheus.GaugeVec
+	schemas    *prometheus.GaugeVec
 	shadow     *prometheus.GaugeVec
 	awaited    prometheus.Gauge
 	unselected *prometheus.GaugeVec
@@ -79,6 +80,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Namespace: "cilium_pool", Name: "prerequisites_missing",
 			Help: "CRDs that the operator waits for before it assigns any address.",
 		}),
+		schemas: gauge("crd_schema_differs", "1 while the API server serves a CRD with another schema than the operator was built with, or the operator may not read it; else 0.", "crd"),
 		waiting: newWaiting(),
 	}
 	for _, c := range m.collectors() {
@@ -92,7 +94,16 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 func (m *Metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.decisions, m.steps, m.writes, m.behind, m.demand, m.capacity, m.shortages,
 		m.poolBlocks, m.poolIPs, m.poolNodes, m.poolReady,
-		m.claims, m.releases, m.growth, m.exhaustion, m.room, m.build, m.shadow, m.awaited, m.unselected, m.phasing, m.waiting}
+		m.claims, m.releases, m.growth, m.exhaustion, m.room, m.build, m.shadow, m.awaited, m.unselected, m.phasing, m.schemas, m.waiting}
+}
+
+// schemaDiffers sets whether a CRD is another than the operator was built with.
+func (m *Metrics) schemaDiffers(crd string, differs bool) {
+	is := 0.0
+	if differs {
+		is = 1
+	}
+	m.schemas.WithLabelValues(crd).Set(is)
 }
 
 // missing sets how many prerequisites the operator waits for.

@@ -22,6 +22,8 @@ type published struct {
 	Paused  bool            `json:"paused"`
 	Shadow  bool            `json:"shadow"`
 
+	CRDSchemas map[string]string `json:"crd-schemas,omitempty"`
+
 	ExpandPercent   int             `json:"expand-threshold-percent"`
 	MinFree         int             `json:"expand-min-free"`
 	MaxBlocks       int             `json:"expand-max-blocks-per-node"`
@@ -62,7 +64,7 @@ func (s *Settings) Publish() (string, error) {
 		selector = s.AgentSelector.String()
 	}
 	body, err := json.Marshal(published{
-		Version: s.Version, Commit: s.Commit, Mode: s.Mode, Paused: s.Paused, Shadow: s.Shadow,
+		Version: s.Version, Commit: s.Commit, Mode: s.Mode, Paused: s.Paused, Shadow: s.Shadow, CRDSchemas: s.CRDSchemas,
 		ExpandPercent: p.ExpandPercent, MinFree: p.MinFree, MaxBlocks: p.MaxBlocks, MaxAddresses: p.MaxAddresses,
 		ReclaimDisabled: p.ReclaimDisabled, ReclaimPercent: p.ReclaimPercent, IdleFor: d(p.IdleFor),
 		PressurePercent: p.PressurePercent, PerMinute: s.ReclaimsPerMinute, PerPool: s.ReclaimsPerMinutePerPool,
@@ -88,7 +90,7 @@ func ReadPublished(body string) (Settings, error) {
 			return DefaultSettings(), fmt.Errorf("reading the operator's settings: %w", err)
 		}
 	}
-	s.Version, s.Commit, s.Mode, s.Paused, s.Shadow = p.Version, p.Commit, p.Mode, p.Paused, p.Shadow
+	s.Version, s.Commit, s.Mode, s.Paused, s.Shadow, s.CRDSchemas = p.Version, p.Commit, p.Mode, p.Paused, p.Shadow, p.CRDSchemas
 	policy := &s.Defaults.Policy
 	policy.ExpandPercent, policy.MinFree, policy.MaxBlocks, policy.MaxAddresses = p.ExpandPercent, p.MinFree, p.MaxBlocks, p.MaxAddresses
 	policy.ReclaimDisabled, policy.ReclaimPercent, policy.IdleFor = p.ReclaimDisabled, p.ReclaimPercent, p.IdleFor.Duration

@@ -16,6 +16,7 @@ import (
 func TestPublishedThereAndBack(t *testing.T) {
 	s := DefaultSettings()
 	s.Version, s.Commit, s.Mode, s.Paused, s.Shadow = "v1.2.3", "abc", ciliumnode.Kubernetes, true, true
+	s.CRDSchemas = map[string]string{"podippools.cilium-pool.io": "abc"}
 	p := &s.Defaults.Policy
 	p.ExpandPercent, p.MinFree, p.MaxBlocks, p.MaxAddresses = 71, 3, 5, 999
 	p.ReclaimDisabled, p.ReclaimPercent, p.IdleFor, p.PressurePercent = true, 41, 5*time.Second, 88

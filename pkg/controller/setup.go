@@ -77,6 +77,8 @@ type Settings struct {
 	ExhaustionHorizon time.Duration
 	// Version and Commit are of this build.
 	Version, Commit string
+	// CRDSchemas are the schemas of the CRDs that it was built with, by name.
+	CRDSchemas map[string]string
 	// Registry takes the operator's metrics.
 	Registry prometheus.Registerer
 }
@@ -135,6 +137,9 @@ func Setup(mgr manager.Manager, s Settings) error {
 		if err := mgr.Add(initial); err != nil {
 			return err
 		}
+	}
+	if err := mgr.Add(&schemaCheck{live: mgr.GetAPIReader(), built: s.CRDSchemas, metrics: o.Node.Metrics}); err != nil {
+		return err
 	}
 	for _, c := range controllersOf(o, s) {
 		err := builder.ControllerManagedBy(mgr).Named(c.name).WatchesRawSource(c.source).

@@ -68,6 +68,9 @@ func (e *env) findOperator(ctx context.Context, c client.Reader) (auditcmd.Opera
 		return operator, fmt.Errorf("cannot tell the operator's mode: %w", err)
 	}
 	e.warn(operator.ModeUnknown())
+	for _, words := range operator.OtherCRDs {
+		e.warn(words)
+	}
 	return operator, nil
 }
 

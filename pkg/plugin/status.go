@@ -144,6 +144,9 @@ func (c *cluster) overview(operator operatorState) overview {
 	if operator.Problem != "" {
 		v.attend("no operator leads: %s", operator.Problem)
 	}
+	for _, words := range c.operator.OtherCRDs {
+		v.attend("%s", words)
+	}
 	c.overviewNodes(&v)
 	for i := range v.Pools {
 		if p := &v.Pools[i]; p.Message != "" {

@@ -48,6 +48,7 @@ type options struct {
 	helm3      string
 	images     string
 	operator   string // file of the operator's image
+	diffFor    time.Duration
 	nodes      int
 	run        string
 	bare       bool
@@ -73,6 +74,7 @@ func main() {
 	fs.StringVar(&o.helm3, "helm3", "helm3", "Helm 3, for the variants that install with it")
 	fs.StringVar(&o.images, "images", "", "files of the images that nodes have, separated by commas")
 	fs.StringVar(&o.operator, "operator", "", "file of the operator's image")
+	fs.DurationVar(&o.diffFor, "diff-for", 10*time.Minute, "how long the scenario integrations-gitops compares manifests with the cluster")
 	fs.IntVar(&o.nodes, "nodes", 3, "how many nodes")
 	fs.StringVar(&o.run, "run", "ci", "scenarios, separated by commas; ci: those of every change; all: all of them")
 	fs.BoolVar(&o.bare, "bare", false, "of up: install nothing in the cluster")

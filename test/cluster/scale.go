@@ -23,8 +23,11 @@ const (
 	burstPods     = 80
 )
 
-// quicken makes idle blocks return while a scenario can wait.
-const quicken = upgradeOperator + "--set reclaim.idleFor=10s,handshake.ackHold=5s,cilium.agentSettleTime=10s,cooldown=5s"
+const (
+	quickPace = "--set reclaim.idleFor=10s,handshake.ackHold=5s,cilium.agentSettleTime=10s,cooldown=5s"
+	// quicken makes idle blocks return while a scenario can wait.
+	quicken = upgradeOperator + quickPace
+)
 
 // scaleScenario: many pods come and go, none fails for lack of an address, and
 // their nodes get blocks and give them back.

@@ -37,6 +37,7 @@ func all() []scenario {
 		{name: "outage", run: outageScenario},
 		{name: "agents", run: agentsScenario},
 		{name: "uninstall", run: uninstallScenario},
+		{name: "integrations-gitops", run: gitopsScenario},
 		{name: "cilium", fresh: true, run: ciliumScenario},
 		{name: "compare", alone: true, run: compareScenario},
 		{name: "calico", alone: true, run: calicoScenario},

@@ -3,12 +3,15 @@ package auditcmd
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/live"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
 )
 
 // Operator is what the cluster says of the operator: its mode and its settings.
@@ -16,6 +19,8 @@ type Operator struct {
 	live.Found
 	// Settings are the operator's, or the default ones: then NoSettings says why.
 	Settings controller.Settings
+	// OtherCRDs are a line for each CRD that the operator was not built with.
+	OtherCRDs []string
 }
 
 // FindOperator reads the operator's Lease. The mode is what the flag --mode says,
@@ -39,7 +44,19 @@ func FindOperator(ctx context.Context, c client.Reader, mode string, where live.
 		}
 	}
 	o.Settings.Mode = o.Mode
+	o.findSchemas(ctx, c)
 	return o, nil
+}
+
+// findSchemas looks for CRDs that the operator was not built with. Who may not read
+// CRDs learns nothing of it.
+func (o *Operator) findSchemas(ctx context.Context, c client.Reader) {
+	for _, name := range slices.Sorted(maps.Keys(o.Settings.CRDSchemas)) {
+		served, err := controller.ServedSchema(ctx, c, name)
+		if words := crds.Mismatch(name, served, o.Settings.CRDSchemas[name]); err == nil && words != "" {
+			o.OtherCRDs = append(o.OtherCRDs, words)
+		}
+	}
 }
 
 // ModeUnknown says that the mode may be another than the one found; "": it is known.

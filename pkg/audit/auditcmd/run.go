@@ -65,7 +65,7 @@ func (o *Options) look(ctx context.Context, name string, config *rest.Config, p 
 	if err != nil {
 		return audit.Report{}, unreachable(err)
 	}
-	for _, words := range []string{operator.ModeUnknown(), operator.SettingsUnknown()} {
+	for _, words := range append([]string{operator.ModeUnknown(), operator.SettingsUnknown()}, operator.OtherCRDs...) {
 		if words != "" {
 			fmt.Fprintf(stderr, "%s: %s\n", name, words)
 		}

@@ -75,3 +75,39 @@ func explained(t *testing.T, path string, schema apiextensionsv1.JSONSchemaProps
 		explained(t, path+"[]", *schema.Items.Schema)
 	}
 }
+
+// The annotation of a CRD is that of its schema: make generate writes it.
+func TestSchemaAnnotation(t *testing.T) {
+	named, err := crds.Schemas()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, crd := range all(t) {
+		want, err := crds.Schema(crd)
+		if err != nil || named[crd.Name] != want {
+			t.Errorf("%s says %q, and its schema is %q (%v): run make generate", crd.Name, named[crd.Name], want, err)
+		}
+		schema := crd.Spec.Versions[0].Schema.OpenAPIV3Schema
+		schema.Description = "another"
+		if got, _ := crds.Schema(crd); got != want {
+			t.Errorf("%s: a description makes another schema", crd.Name)
+		}
+		spec := schema.Properties["spec"]
+		spec.Required = append(spec.Required, "another")
+		schema.Properties["spec"] = spec
+		if got, _ := crds.Schema(crd); got == want {
+			t.Errorf("%s: a required field makes no other schema", crd.Name)
+		}
+	}
+}
+
+func TestMismatch(t *testing.T) {
+	if got := crds.Mismatch("a", "x", "x"); got != "" {
+		t.Errorf("the same schema: %s", got)
+	}
+	for _, served := range []string{"y", ""} {
+		if crds.Mismatch("a", served, "x") == "" {
+			t.Errorf("served %q, built with x: no word of it", served)
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package controller
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
+)
+
+// schemaLookEvery is how often the operator looks whether a CRD has changed.
+const schemaLookEvery = time.Minute
+
+// ServedSchema is the schema that the annotation of a CRD names; "": it has none.
+func ServedSchema(ctx context.Context, c client.Reader, name string) (string, error) {
+	obj := &metav1.PartialObjectMetadata{}
+	obj.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	err := c.Get(ctx, client.ObjectKey{Name: name}, obj)
+	return obj.Annotations[crds.SchemaAnnotation], err
+}
+
+// schemaCheck reports CRDs that this build was not made with: the API server drops or
+// refuses what it does not know, and pools look as if they served. It changes nothing
+// else that the operator does.
+type schemaCheck struct {
+	live    client.Reader
+	built   map[string]string // by CRD
+	metrics *Metrics
+	said    map[string]string
+}
+
+// Start looks until ctx ends. It is a manager's Runnable.
+func (s *schemaCheck) Start(ctx context.Context) error {
+	ticker := time.NewTicker(schemaLookEvery)
+	defer ticker.Stop()
+	for {
+		s.look(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// NeedLeaderElection is false: a standby of another version says so before it leads.
+func (s *schemaCheck) NeedLeaderElection() bool { return false }
+
+// look logs what differs, once for each answer, and sets the gauge.
+func (s *schemaCheck) look(ctx context.Context) {
+	for _, name := range slices.Sorted(maps.Keys(s.built)) {
+		served, err := ServedSchema(ctx, s.live, name)
+		var words string
+		switch {
+		case apierrors.IsForbidden(err):
+			words = "the operator may not read CRD " + name + ": its ClusterRole is of an older chart, or lacks get of customresourcedefinitions. " +
+				"Install chart and image of one version"
+		case err != nil: // it is missing, which the prerequisites tell, or the API server is away
+			continue
+		default:
+			words = crds.Mismatch(name, served, s.built[name])
+		}
+		s.metrics.schemaDiffers(name, words != "")
+		if words != s.said[name] {
+			s.say(ctx, name, words)
+		}
+	}
+}
+
+func (s *schemaCheck) say(ctx context.Context, name, words string) {
+	if s.said == nil {
+		s.said = map[string]string{}
+	}
+	s.said[name] = words
+	logger := log.FromContext(ctx).WithName("schema").WithValues("crd", name)
+	if words == "" {
+		logger.Info("the CRD is the one that this operator was built with")
+		return
+	}
+	logger.Error(nil, words)
+}

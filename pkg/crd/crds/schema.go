@@ -1,0 +1,80 @@
+package crds
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+)
+
+// SchemaAnnotation of a CRD names its schema, so that an operator sees whether the
+// API server serves the one that it was built with.
+const SchemaAnnotation = "cilium-pool.io/schema"
+
+// Schema names what the versions of a CRD accept and default. Descriptions and
+// printer columns make no difference.
+func Schema(crd *apiextensionsv1.CustomResourceDefinition) (string, error) {
+	body, err := json.Marshal(crd.Spec.Versions)
+	if err != nil {
+		return "", err
+	}
+	var versions []map[string]any
+	if err := json.Unmarshal(body, &versions); err != nil {
+		return "", err
+	}
+	for _, version := range versions {
+		delete(version, "additionalPrinterColumns")
+		strip(version)
+	}
+	if body, err = json.Marshal(versions); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(body))[:12], nil
+}
+
+// strip removes descriptions. A property that is called so is an object.
+func strip(value any) {
+	switch value := value.(type) {
+	case map[string]any:
+		if _, is := value["description"].(string); is {
+			delete(value, "description")
+		}
+		for _, v := range value {
+			strip(v)
+		}
+	case []any:
+		for _, v := range value {
+			strip(v)
+		}
+	}
+}
+
+// Schemas are the schemas of this build's CRDs, by name.
+func Schemas() (map[string]string, error) {
+	all, err := All()
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for _, crd := range all {
+		out[crd.Name] = crd.Annotations[SchemaAnnotation]
+	}
+	return out, nil
+}
+
+// Mismatch says that the API server serves a CRD with another schema than an operator
+// was built with, and how to mend it; "": it does not. A CRD that names none is older
+// than the annotation.
+func Mismatch(name, served, built string) string {
+	if served == built {
+		return ""
+	}
+	if served == "" {
+		served = "unknown, as it has no annotation " + SchemaAnnotation
+	}
+	return fmt.Sprintf("CRD %s is not the one that this operator was built with (schema served: %s; built with: %s). "+
+		"The API server drops or refuses fields that only one of them knows, so claims may fail. "+
+		"Install chart and image of one version: helm upgrade cilium-pool-operator CHART -n NAMESPACE --reset-then-reuse-values. "+
+		"With crds.install=false, apply that chart's files/crds with kubectl apply --server-side", name, served, built)
+}

@@ -1,0 +1,41 @@
+package chart
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
+)
+
+// An operator beside the CRDs of another version says so, with the rights that the
+// chart gives it, and is Ready as ever. Beside its own it says nothing.
+func TestCRDsOfAnotherVersion(t *testing.T) {
+	b := newBed(t, helm4)
+	metrics, health := freePorts(t)
+	b.helm("install", release, chart, "-f", writeFile(t, fmt.Sprintf(installValues, metrics, health)))
+	obj := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "podippools.cilium-pool.io"}}
+	obj.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:"older"}}}`, crds.SchemaAnnotation)
+	if err := b.client.Patch(t.Context(), obj, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+		t.Fatal(err)
+	}
+	op := b.startOperator("--metrics-bind-address=0")
+	b.eventually("the log names the CRD", func() error {
+		if !bytes.Contains(op.readLog(), []byte("CRD podippools.cilium-pool.io is not the one that this operator was built with (schema served: older;")) {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+	for _, not := range []string{"CRD podipblocks.cilium-pool.io is not the one", "may not read CRD"} {
+		if bytes.Contains(op.readLog(), []byte(not)) {
+			t.Errorf("the log says %q:\n%s", not, op.readLog())
+		}
+	}
+}
