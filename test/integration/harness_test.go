@@ -158,7 +158,7 @@ func agentClient(t *testing.T) (client.WithWatch, error) {
 func (e *env) wipe() {
 	e.t.Helper()
 	for _, list := range []client.ObjectList{
-		&corev1.PodList{}, &corev1.NodeList{}, &ciliumv2.CiliumNodeList{}, &ciliumv2alpha1.CiliumPodIPPoolList{}, &v1alpha1.PodIPPoolList{}, &v1alpha1.PodIPBlockList{}, v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolHistoryList{},
+		&corev1.PodList{}, &corev1.NodeList{}, &ciliumv2.CiliumNodeList{}, &ciliumv2alpha1.CiliumPodIPPoolList{}, &v1alpha1.PodIPPoolList{}, &v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolHistoryList{},
 		&eventsv1.EventList{},
 	} {
 		if err := e.client.List(e.ctx, list); err != nil {

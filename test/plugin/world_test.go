@@ -110,7 +110,7 @@ func (w *world) setup(e *testscript.Env) error {
 	e.Setenv("MUTANT", os.Getenv("MUTANT")) // of test/mutants
 	for _, list := range []client.ObjectList{
 		&corev1.PodList{}, &corev1.NodeList{}, &ciliumv2.CiliumNodeList{}, &v1alpha1.PodIPPoolList{},
-		&v1alpha1.PodIPBlockList{}, v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolHistoryList{}, &coordinationv1.LeaseList{},
+		&v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolHistoryList{}, &coordinationv1.LeaseList{},
 	} {
 		if err := w.client.List(w.ctx, list); err != nil {
 			return err
