@@ -299,3 +299,13 @@ func namespaced(t *testing.T, values string) []*unstructured.Unstructured {
 	t.Helper()
 	return slices.DeleteFunc(render(t, "-f", writeFile(t, values)), func(o *unstructured.Unstructured) bool { return o.GetKind() != "Role" })
 }
+
+// Cilium leaves labels of kubernetes.io out of what policies see of a host, so a
+// policy that selects hosts by the pods' nodeSelector selects none.
+func TestHostFirewallSelectsAllHosts(t *testing.T) {
+	policy := ofKind(t, render(t, "-f", writeFile(t, "hostFirewall: {enabled: true}")), "CiliumClusterwideNetworkPolicy")[0]
+	selector, found, err := unstructured.NestedMap(policy.Object, "spec", "nodeSelector")
+	if err != nil || !found || len(selector) != 0 {
+		t.Errorf("nodeSelector is %v (there: %t, %v), want {}", selector, found, err)
+	}
+}

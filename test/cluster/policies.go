@@ -35,13 +35,13 @@ func policiesScenario(ctx context.Context, t *trial) error {
 	if err := t.startWith(ctx, s); err != nil {
 		return err
 	}
+	if err := t.hostFirewall(ctx); err != nil {
+		return err
+	}
 	if err := t.works(ctx, s); err != nil {
 		return err
 	}
 	if err := t.networkPolicies(ctx); err != nil {
-		return err
-	}
-	if err := t.hostFirewall(ctx); err != nil {
 		return err
 	}
 	return t.operatorRestarts(ctx)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -51,21 +52,31 @@ func (b *bed) blocksOf(ctx context.Context, node string) (int, error) {
 }
 
 // failedSandboxes counts kubelet's events of pods whose sandbox failed, and of
-// these such that speak of addresses.
+// these such that lacked an address; with an example of the latter, if there is one.
 func (b *bed) failedSandboxes(ctx context.Context) (total, noAddress int, example string, err error) {
 	events, err := query[corev1.EventList](ctx, b, "events", "--all-namespaces", "--field-selector=reason=FailedCreatePodSandBox")
 	for _, event := range events.Items {
 		times := int(max(event.Count, 1))
 		total += times
-		for _, word := range []string{"IPAM", "ipam", "No more IPs", "address"} {
-			if strings.Contains(event.Message, word) {
-				noAddress += times
-				break
-			}
+		if lacksAddress(event.Message) {
+			noAddress += times
+			example = event.Message
+		} else if noAddress == 0 {
+			example = event.Message
 		}
-		example = event.Message
 	}
 	return total, noAddress, example, err
+}
+
+// lacksAddress says whether kubelet's event is of an agent that had no address. One
+// that has not seen the pod yet, and so does not know its pool, may have many.
+func lacksAddress(message string) bool {
+	if strings.Contains(message, "unable to determine IPAM pool") {
+		return false
+	}
+	return slices.ContainsFunc([]string{"IPAM", "ipam", "Ipam", "No more IPs", "address"}, func(word string) bool {
+		return strings.Contains(message, word)
+	})
 }
 
 // collect keeps what tells of a cluster that is about to go.
