@@ -63,9 +63,10 @@ func (p *InitialPools) Start(ctx context.Context) error {
 	ctx = log.IntoContext(ctx, logger)
 	for wait := initialPoolsRetry; ; wait = min(2*wait, initialPoolsMaxRetry) {
 		left, err := p.createAll(ctx)
+		if ctx.Err() != nil || err == nil && left == 0 {
+			return nil //nolint:nilerr // the operator is being stopped
+		}
 		switch {
-		case err == nil && left == 0, ctx.Err() != nil:
-			return nil
 		case notServed(err):
 			wait = initialPoolsRetry // the log says what is missing: see Prerequisites
 		case err != nil:

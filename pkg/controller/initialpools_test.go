@@ -176,7 +176,9 @@ func TestInitialPoolRefused(t *testing.T) {
 
 func TestHandedOver(t *testing.T) {
 	entry := func(manager string, op metav1.ManagedFieldsOperationType, fields string) metav1.ManagedFieldsEntry {
-		return metav1.ManagedFieldsEntry{Manager: manager, Operation: op, FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}}
+		raw := &metav1.FieldsV1{}
+		raw.SetRawString(fields)
+		return metav1.ManagedFieldsEntry{Manager: manager, Operation: op, FieldsV1: raw}
 	}
 	created := entry(fieldOwner, metav1.ManagedFieldsOperationUpdate,
 		`{"f:metadata":{"f:finalizers":{".":{},"v:\"cilium-pool.io/in-use\"":{}},"f:labels":{}},"f:spec":{"f:priority":{}}}`)

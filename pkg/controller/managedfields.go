@@ -25,7 +25,7 @@ func handedOver(entries []metav1.ManagedFieldsEntry) ([]metav1.ManagedFieldsEntr
 			continue
 		}
 		var fields map[string]any
-		if err := json.Unmarshal(e.FieldsV1.Raw, &fields); err != nil || fields["f:spec"] == nil {
+		if err := json.Unmarshal(e.FieldsV1.GetRawBytes(), &fields); err != nil || fields["f:spec"] == nil {
 			continue
 		}
 		metadata, _ := fields["f:metadata"].(map[string]any)
@@ -48,5 +48,7 @@ func fieldsOf(fields map[string]any) *metav1.FieldsV1 {
 	if err != nil {
 		panic(err) // it was JSON
 	}
-	return &metav1.FieldsV1{Raw: raw}
+	out := &metav1.FieldsV1{}
+	out.SetRawBytes(raw)
+	return out
 }

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -50,6 +51,21 @@ func TestUnselectedNodeIsReported(t *testing.T) {
 	b.hasShortage(reasonEnough)
 	if got := b.withoutPool(); len(got) > 0 {
 		t.Errorf("series %v though a pool selects the node", got)
+	}
+}
+
+// A node that lacks nothing at all is not short of addresses for want of a pool.
+func TestUnselectedNodeWithPlenty(t *testing.T) {
+	var addrs []string
+	for i := 1; i <= 14; i++ {
+		addrs = append(addrs, fmt.Sprintf("10.0.0.%d", i))
+	}
+	b := newBed(t, nodeObject(), elsewherePool(),
+		publishing(ciliumNode("n", "", "10.0.0.0/28"), addrs...), blockObject("10.0.0.0/28", ipalloc.InService))
+	b.r.NodeCondition = true
+	b.settle()
+	if got := b.node().Status.Conditions; len(got) > 0 {
+		t.Errorf("conditions %v", got)
 	}
 }
 

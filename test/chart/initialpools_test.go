@@ -64,7 +64,9 @@ func (p *process) kill() {
 	if err := p.cmd.Process.Kill(); err != nil {
 		p.b.Fatal(err)
 	}
-	<-p.done
+	if err := <-p.done; err == nil {
+		p.b.Fatal("the killed operator ended by itself")
+	}
 }
 
 // addInitialPool writes a pool into the ConfigMap.

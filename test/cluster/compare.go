@@ -106,7 +106,7 @@ func (t *trial) resize(ctx context.Context, deployment string, replicas int) (ti
 	if _, err := t.cluster.Kubectl(ctx, "scale", "deployment", deployment, fmt.Sprintf("--replicas=%d", replicas)); err != nil {
 		return 0, err
 	}
-	err := t.awaitPods(ctx, deployment, replicas, podsTimeout)
+	err := t.awaitPods(ctx, deployment, replicas)
 	return time.Since(began), err
 }
 

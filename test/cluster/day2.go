@@ -148,7 +148,7 @@ func outageScenario(ctx context.Context, t *trial) error {
 	if err := t.cluster.EndOutage(ctx); err != nil {
 		return err
 	}
-	if err := t.awaitPods(ctx, "web", 30, podsTimeout); err != nil {
+	if err := t.awaitPods(ctx, "web", 30); err != nil {
 		return err
 	}
 	t.check("30 pods asked for before an outage of a minute run after its end, after", seconds(began), true)
@@ -211,7 +211,7 @@ func (t *trial) leaderKilled(ctx context.Context) error {
 		}
 	}
 	t.check("leaders found and killed", killed, killed == 1)
-	if err := t.awaitPods(ctx, "burst", burstPods, podsTimeout); err != nil {
+	if err := t.awaitPods(ctx, "burst", burstPods); err != nil {
 		return err
 	}
 	t.check(fmt.Sprintf("%d pods on one node, whose start met the leader's end, Ready after", burstPods), seconds(began), true)

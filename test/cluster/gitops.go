@@ -50,21 +50,34 @@ func gitopsScenario(ctx context.Context, t *trial) error {
 		{what: "pools.yaml, server-side", file: pools, serverSide: true},
 		{what: "pools.yaml, three-way", file: pools},
 	}
+	claimed, returned, err := t.compareUnderLoad(ctx, comparisons)
+	if err != nil {
+		return err
+	}
+	t.check("blocks claimed and given back in "+t.options.diffFor.String(), fmt.Sprintf("%d, %d", claimed, returned), claimed > 0 && returned > 0)
+	for _, c := range comparisons {
+		t.check("comparisons with a difference: "+c.what, fmt.Sprintf("%d of %d %s", c.differ, c.compared, c.first), c.differ == 0 && c.compared > 0)
+	}
+	return nil
+}
+
+// compareUnderLoad compares again and again while Deployments grow and shrink, and
+// counts the blocks that came and went meanwhile.
+func (t *trial) compareUnderLoad(ctx context.Context, comparisons []*comparison) (claimed, returned int, err error) {
 	load := make(chan error, 1)
 	loaded, stop := context.WithCancel(ctx)
 	defer stop()
 	go func() { load <- t.waves(loaded) }()
-	var claimed, returned, before int
-	began := time.Now()
-	for time.Since(began) < t.options.diffFor {
+	before := 0
+	for began := time.Now(); time.Since(began) < t.options.diffFor; {
 		for _, c := range comparisons {
 			if err := t.compare(ctx, c); err != nil {
-				return err
+				return 0, 0, err
 			}
 		}
 		blocks, err := query[blockList](ctx, t.bed, "podipblocks")
 		if err != nil {
-			return err
+			return 0, 0, err
 		}
 		if now := len(blocks.Items); before != 0 {
 			claimed += max(0, now-before)
@@ -73,21 +86,17 @@ func gitopsScenario(ctx context.Context, t *trial) error {
 		before = len(blocks.Items)
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return 0, 0, ctx.Err()
 		case err := <-load:
-			return fmt.Errorf("growth and reclaim: %w", err)
+			return 0, 0, fmt.Errorf("growth and reclaim: %w", err)
 		case <-time.After(2 * time.Second):
 		}
 	}
 	stop()
 	if err := <-load; err != nil && !errors.Is(err, context.Canceled) {
-		return err
+		return 0, 0, err
 	}
-	t.check("blocks claimed and given back in "+t.options.diffFor.String(), fmt.Sprintf("%d, %d", claimed, returned), claimed > 0 && returned > 0)
-	for _, c := range comparisons {
-		t.check("comparisons with a difference: "+c.what, fmt.Sprintf("%d of %d %s", c.differ, c.compared, c.first), c.differ == 0 && c.compared > 0)
-	}
-	return nil
+	return claimed, returned, nil
 }
 
 // chart gives what the chart renders, with the values of examples/.
@@ -104,7 +113,7 @@ func (t *trial) waves(ctx context.Context) error {
 				if _, err := t.cluster.Kubectl(ctx, "scale", "deployment", deployment, fmt.Sprintf("--replicas=%d", want)); err != nil {
 					return errors.Join(ctx.Err(), err)
 				}
-				if err := t.awaitPods(ctx, deployment, want, podsTimeout); err != nil {
+				if err := t.awaitPods(ctx, deployment, want); err != nil {
 					return errors.Join(ctx.Err(), err)
 				}
 			}

@@ -120,9 +120,9 @@ func (b *bed) podUIDs(ctx context.Context) (string, error) {
 }
 
 // awaitPods waits until a Deployment has as many Ready replicas, and no others.
-func (b *bed) awaitPods(ctx context.Context, deployment string, want int, limit time.Duration) error {
+func (b *bed) awaitPods(ctx context.Context, deployment string, want int) error {
 	what := fmt.Sprintf("%s has %d replicas, all Ready", deployment, want)
-	return kube.Await(ctx, limit, what, func(ctx context.Context) (bool, string) {
+	return kube.Await(ctx, podsTimeout, what, func(ctx context.Context) (bool, string) {
 		d, err := query[appsv1.Deployment](ctx, b, "deployment", deployment, "--namespace=default")
 		s := d.Status
 		settled := s.ObservedGeneration == d.Generation && int(s.Replicas) == want && int(s.ReadyReplicas) == want

@@ -240,14 +240,14 @@ func (m *move) back(ctx context.Context) error {
 
 // grow starts more pods on one node than its old block has addresses.
 func (m *move) grow(ctx context.Context) error {
-	before, err := m.blocksOf(ctx, burstNode)
+	before, err := m.burstBlocks(ctx)
 	if err != nil {
 		return err
 	}
 	if err := m.scale(ctx, "burst", grownPods); err != nil {
 		return err
 	}
-	after, err := m.blocksOf(ctx, burstNode)
+	after, err := m.burstBlocks(ctx)
 	if err != nil {
 		return err
 	}

@@ -81,7 +81,7 @@ func (t *trial) works(ctx context.Context, s setup) error {
 
 // crowd starts so many pods on one node that its first block is not enough.
 func (t *trial) crowd(ctx context.Context, s setup) error {
-	before, err := t.blocksOf(ctx, burstNode)
+	before, err := t.burstBlocks(ctx)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (t *trial) crowd(ctx context.Context, s setup) error {
 	if err := t.scale(ctx, "crowd", crowdPods); err != nil {
 		return err
 	}
-	after, err := t.blocksOf(ctx, burstNode)
+	after, err := t.burstBlocks(ctx)
 	if err != nil {
 		return err
 	}

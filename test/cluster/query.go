@@ -39,12 +39,12 @@ type block struct {
 	}
 }
 
-// blocksOf counts the blocks of a node.
-func (b *bed) blocksOf(ctx context.Context, node string) (int, error) {
+// burstBlocks counts the blocks of the node on which many pods start at once.
+func (b *bed) burstBlocks(ctx context.Context) (int, error) {
 	blocks, err := query[blockList](ctx, b, "podipblocks")
 	count := 0
 	for _, block := range blocks.Items {
-		if block.Spec.NodeName == node {
+		if block.Spec.NodeName == burstNode {
 			count++
 		}
 	}

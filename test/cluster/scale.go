@@ -73,14 +73,14 @@ func (t *trial) scale(ctx context.Context, deployment string, replicas int) erro
 
 // burst starts pods at once on one node, and ends them.
 func (t *trial) burst(ctx context.Context) error {
-	before, err := t.blocksOf(ctx, burstNode)
+	before, err := t.burstBlocks(ctx)
 	if err != nil {
 		return err
 	}
 	if err := t.scale(ctx, "burst", burstPods); err != nil {
 		return err
 	}
-	most, err := t.blocksOf(ctx, burstNode)
+	most, err := t.burstBlocks(ctx)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (t *trial) burst(ctx context.Context) error {
 		return err
 	}
 	err = kube.Await(ctx, returnTimeout, "the blocks of the burst are returned", func(ctx context.Context) (bool, string) {
-		now, err := t.blocksOf(ctx, burstNode)
+		now, err := t.burstBlocks(ctx)
 		return err == nil && now <= before, fmt.Sprintf("%d blocks, %v", now, err)
 	})
 	t.check(fmt.Sprintf("back to %d blocks, after", before), seconds(began), err == nil)

@@ -92,7 +92,7 @@ func Blocks(text string) ([]Block, error) {
 		case strings.HasPrefix(line, "```"):
 			end := closing(lines, i+1, func(l string) bool { return l == "```" })
 			b := Block{Line: i + 1, Language: strings.TrimPrefix(line, "```")}
-			indent := lines[i][:strings.Index(lines[i], "`")]
+			indent, _, _ := strings.Cut(lines[i], "`")
 			for _, code := range lines[i+1 : min(end, len(lines))] {
 				b.Code += strings.TrimPrefix(code, indent) + "\n"
 			}
@@ -126,28 +126,17 @@ func closing(lines []string, from int, ends func(string) bool) int {
 func (b *Block) take(comments []string) (kept bool, err error) {
 	kept = b.Language == "sh"
 	for _, comment := range comments {
-		name, value, _ := strings.Cut(comment, ":")
-		value = strings.TrimSpace(value)
 		switch {
 		case ignored.MatchString(comment):
-			continue
 		case comment == "applied" && b.Language == "yaml":
 			kept = true
 		case comment == "after docs/start.md":
 			b.AfterStart = true
-		case name == "not run" && value != "":
-			b.NotRun = value
-		case name == "setup" && value != "":
-			b.Setup += value + "\n"
-		case name == "prints" && value != "":
-			b.Prints = append(b.Prints, value)
-		case name == "until it prints" && value != "":
-			b.Prints, b.Again = append(b.Prints, value), true
 		case strings.HasPrefix(comment, "exits with "):
 			if b.Exit, err = strconv.Atoi(strings.TrimPrefix(comment, "exits with ")); err != nil {
 				return false, fmt.Errorf("comment %q: %w", comment, err)
 			}
-		default:
+		case !b.set(comment):
 			return false, fmt.Errorf("comment %q above a block of %s says nothing that test/cluster/page knows", comment, b.Language)
 		}
 	}
@@ -155,4 +144,25 @@ func (b *Block) take(comments []string) (kept bool, err error) {
 		return false, fmt.Errorf("a block that is not run needs no other comment: %q", comments)
 	}
 	return kept, nil
+}
+
+// set applies a comment of the form "name: value", and reports whether it is one.
+func (b *Block) set(comment string) bool {
+	name, value, _ := strings.Cut(comment, ":")
+	if value = strings.TrimSpace(value); value == "" {
+		return false
+	}
+	switch name {
+	case "not run":
+		b.NotRun = value
+	case "setup":
+		b.Setup += value + "\n"
+	case "prints":
+		b.Prints = append(b.Prints, value)
+	case "until it prints":
+		b.Prints, b.Again = append(b.Prints, value), true
+	default:
+		return false
+	}
+	return true
 }

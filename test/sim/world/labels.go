@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -195,18 +196,7 @@ func (w *World) holdFirst(m *machine) {
 	for _, v4 := range []bool{true, false} {
 		_, ruling := w.policy(m.name, v4)
 		pool, _ := w.api.Get(KindPool, ruling).(*v1alpha1.PodIPPool)
-		var others []string
-		given := false
-		for _, name := range w.api.Keys(KindBlock) {
-			b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
-			switch claim := w.first[b.UID]; {
-			case b.Spec.NodeName != m.name || phaseOf(b) != "" || netip.MustParsePrefix(b.Spec.CIDR).Addr().Is4() != v4:
-			case b.Spec.PoolName == ruling:
-				given = true
-			case cn != nil && claim.by == w.lease.holder && claim.by != nil && claim.runs == claim.by.runs && claim.of == cn.GetUID() && !w.podSays(netip.MustParsePrefix(b.Spec.CIDR)):
-				others = append(others, name)
-			}
-		}
+		others, given := w.firstBlocks(m.name, cn, ruling, v4)
 		if pool == nil || !given && w.freeOf(pool, v4) == 0 {
 			continue
 		}
@@ -217,4 +207,26 @@ func (w *World) holdFirst(m *machine) {
 			w.Counts.Did["first block of the pool that rules"]++
 		}
 	}
+}
+
+// firstBlocks returns the unused blocks of other pools that the operator that leads
+// has claimed for a node, and whether the node has a block of the ruling pool.
+func (w *World) firstBlocks(node string, cn client.Object, ruling string, v4 bool) (others []string, given bool) {
+	for _, name := range w.api.Keys(KindBlock) {
+		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+		cidr := netip.MustParsePrefix(b.Spec.CIDR)
+		if b.Spec.NodeName != node || phaseOf(b) != "" || cidr.Addr().Is4() != v4 {
+			continue
+		}
+		if b.Spec.PoolName == ruling {
+			given = true
+			continue
+		}
+		claim := w.first[b.UID]
+		ours := claim.by != nil && claim.by == w.lease.holder && claim.runs == claim.by.runs
+		if cn != nil && ours && claim.of == cn.GetUID() && !w.podSays(cidr) {
+			others = append(others, name)
+		}
+	}
+	return others, given
 }

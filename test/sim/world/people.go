@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
@@ -195,22 +194,10 @@ func (w *World) doPeople(a Action) {
 		w.collect(m, a.What)
 	case Configure:
 		w.configure(m, a.What)
-	case Cordon:
-		w.cordon(m.name)
-	case NodeLabel:
-		w.label(m.name, a.What)
-	case NodeAddress:
-		w.setAddress(m.name, a.What)
+	case Cordon, NodeLabel, NodeAddress, NodeMake, NodeDelete, NodeOff:
+		w.editNode(m, a)
 	case ServiceEdit:
 		w.editService(a.What)
-	case NodeMake:
-		m.off = false
-		w.makeNode(m.name)
-	case NodeDelete, NodeOff:
-		if a.Verb == NodeOff {
-			m.switchOff()
-		}
-		w.mustNot(w.api.Delete(KindNode, m.name, nil, nil))
 	case CNDelete:
 		w.mustNot(w.api.Delete(KindCiliumNode, m.name, nil, nil))
 	case CNEdit:
@@ -235,13 +222,22 @@ func (w *World) doPeople(a Action) {
 	}
 }
 
-func (w *World) takeBackup() {
-	w.backup = map[Kind]map[string]client.Object{}
-	for _, k := range []Kind{KindPool, KindBlock} {
-		w.backup[k] = map[string]client.Object{}
-		for _, key := range w.api.Keys(k) {
-			w.backup[k][key] = w.api.Get(k, key)
-		}
+func (w *World) editNode(m *machine, a Action) {
+	switch a.Verb {
+	case Cordon:
+		w.cordon(m.name)
+	case NodeLabel:
+		w.label(m.name, a.What)
+	case NodeAddress:
+		w.setAddress(m.name, a.What)
+	case NodeMake:
+		m.off = false
+		w.makeNode(m.name)
+	case NodeOff:
+		m.switchOff()
+		w.mustNot(w.api.Delete(KindNode, m.name, nil, nil))
+	default:
+		w.mustNot(w.api.Delete(KindNode, m.name, nil, nil))
 	}
 }
 
@@ -321,28 +317,6 @@ func (w *World) tear(k Kind, key string) {
 	}
 	if w.api.Get(k, key) != nil {
 		w.mustNot(w.api.Delete(k, key, nil, nil))
-	}
-}
-
-// restore makes pools and blocks what they were, as a tool does that knows
-// objects and not etcd: with new UIDs and without a status. What is another
-// node's by now stays.
-func (w *World) restore() {
-	for _, k := range []Kind{KindPool, KindBlock} {
-		for _, key := range sortedKeys(w.backup[k]) {
-			obj := w.backup[k][key].DeepCopyObject().(client.Object)
-			if now := w.api.Get(k, key); now != nil {
-				if k == KindBlock && now.(*v1alpha1.PodIPBlock).Spec.NodeName != obj.(*v1alpha1.PodIPBlock).Spec.NodeName {
-					continue
-				}
-				if k == KindPool && crd.CiliumPoolOf(now.(*v1alpha1.PodIPPool)) != crd.CiliumPoolOf(obj.(*v1alpha1.PodIPPool)) {
-					continue // which cannot be changed
-				}
-				w.tear(k, key)
-			}
-			obj.SetResourceVersion("")
-			w.must(w.api.Create(obj))
-		}
 	}
 }
 

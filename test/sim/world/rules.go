@@ -64,6 +64,11 @@ func (w *World) stored(v Version) {
 			w.violate(found.Rule, "%s: %s", found.Subject, found.Text)
 		}
 	}
+	w.holdByKind(v)
+}
+
+// holdByKind holds what an operator has written to the rules of its kind.
+func (w *World) holdByKind(v Version) {
 	switch v.Kind {
 	case KindCiliumNode:
 		w.holdCiliumNode(v)
