@@ -206,7 +206,8 @@ func (w *World) holdNotCluster(b *v1alpha1.PodIPBlock) {
 }
 
 // holdWithheld checks that no address comes into a pool that the operator knew to be
-// the cluster's, but one in use.
+// the cluster's, but one in use. A CiliumNode that was deleted is put back whole: its
+// agent may have given any of its addresses to a pod since.
 func (w *World) holdWithheld(node string, old, now *ciliumv2.CiliumNode) {
 	f := w.writer.current
 	if f == nil || w.whole() || w.fixed() || w.cfg.Cluster == nil {
@@ -214,7 +215,8 @@ func (w *World) holdWithheld(node string, old, now *ciliumv2.CiliumNode) {
 	}
 	for key := range now.Spec.IPAM.Pool {
 		addr, err := netip.ParseAddr(key)
-		if _, was := old.Spec.IPAM.Pool[key]; err != nil || was || w.writer.isUsed(f, old, addr) {
+		putBack := len(old.Spec.IPAM.Pool) == 0 && w.excused[addr].node == node
+		if _, was := old.Spec.IPAM.Pool[key]; err != nil || was || putBack || w.writer.isUsed(f, old, addr) {
 			continue
 		}
 		contains := func(p netip.Prefix) bool { return p.Contains(addr) }

@@ -2,9 +2,11 @@ package world
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/cilium/cilium/pkg/node/addressing"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -184,9 +186,11 @@ func (w *World) isFresh(m *machine) bool {
 		(!exists || isUnread(cn))
 }
 
-// isUnread says that no agent has written anything to a CiliumNode.
+// isUnread says that no agent has written anything to a CiliumNode. Addresses of the
+// Node are there from the operator, the agent's own are not.
 func isUnread(cn *ciliumv2.CiliumNode) bool {
-	return cn.Spec.BootID == "" && len(cn.Spec.Addresses)+len(cn.Status.IPAM.Used) == 0
+	own := func(a ciliumv2.NodeAddress) bool { return a.Type == addressing.NodeCiliumInternalIP }
+	return cn.Spec.BootID == "" && !slices.ContainsFunc(cn.Spec.Addresses, own) && len(cn.Status.IPAM.Used) == 0
 }
 
 // holdFirst checks that first blocks of another pool than the one that rules a node
