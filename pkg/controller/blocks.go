@@ -51,7 +51,8 @@ func (r *NodeReconciler) claim(ctx context.Context, o *observation, p *familyPla
 	for tries := 0; len(created) < want.Blocks && len(addrs) < want.Addresses && tries < want.Blocks+claimTries; tries++ {
 		b, pool, err := r.claimOne(ctx, o, p.family, pools)
 		if errors.Is(err, ipalloc.ErrExhausted) && len(pools) < len(p.pools) {
-			return nil, 0, fmt.Errorf("%w: pool %s has no block left to replace another", errStale, p.ruling())
+			o.withheld = true // until it has a block, those that are to be replaced serve
+			break
 		}
 		if errors.Is(err, ipalloc.ErrExhausted) {
 			missing = want.Addresses - len(addrs)

@@ -32,7 +32,7 @@ type observation struct {
 	families []familyObservation
 	settled  bool
 	settles  time.Time // when the agent will have settled; zero: not foreseeable
-	withheld bool      // addresses were not published, as others name them
+	withheld bool      // something waits for others, and nothing will say when they are done
 	// elsewhere: another IPAM serves the node's pods. adopting: it did, its blocks
 	// are ours now, and the agent has yet to report that it runs in crd mode.
 	elsewhere, adopting bool

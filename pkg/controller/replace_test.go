@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -118,6 +119,28 @@ func TestFirstBlocksAreReplaced(t *testing.T) {
 		t.Errorf("blocks %+v, release %v; want nothing of p left", b.blocks(), b.ciliumNode().Release)
 	}
 	b.check("at the end")
+}
+
+// A pool that has a block, but not enough for the node's pods, gives that one: the
+// first blocks go on serving beside it, and nothing is tried again and again.
+func TestFirstBlocksServeBesideThePoolThatRules(t *testing.T) {
+	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/27"), zoned("10.1.0.0/30"))
+	for i := range 5 {
+		b.r.Pods.Set(podOn(fmt.Sprint(i)), noon())
+	}
+	b.settle()
+	b.changeNode(labelled)
+	b.settle()
+	if got := b.poolsOf(); !slices.Equal(got, []string{"p", "z"}) {
+		t.Errorf("blocks in service are of pools %v, want p and z", got)
+	}
+	if got := b.ciliumNode().PublishedIn(prefix("10.1.0.0/30")); len(got) == 0 {
+		t.Error("the block of z is not published")
+	}
+	if n := b.r.losses["n"]; n > 0 {
+		t.Errorf("%d races lost at rest", n)
+	}
+	b.check("at rest")
 }
 
 // Whatever may be in use stays.

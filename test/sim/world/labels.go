@@ -201,8 +201,8 @@ func (w *World) holdFirst(m *machine) {
 		_, ruling := w.policy(m.name, v4)
 		pool, _ := w.api.Get(KindPool, ruling).(*v1alpha1.PodIPPool)
 		others, given := w.firstBlocks(m.name, cn, ruling, v4)
-		if pool == nil || !given && w.freeOf(pool, v4) == 0 {
-			continue
+		if pool == nil || w.freeOf(pool, v4) == 0 && (!given || w.hasPods(m.name)) {
+			continue // what it has given may be too little for the node's pods
 		}
 		if len(others) > 0 {
 			w.violate(10, "before agents start: node %s keeps its first blocks %v, none of which is in use or of pool %s, which rules it", m.name, others, ruling)
@@ -233,4 +233,14 @@ func (w *World) firstBlocks(node string, cn client.Object, ruling string, v4 boo
 		}
 	}
 	return others, given
+}
+
+// hasPods reports whether any pod but the agent's is bound to a node.
+func (w *World) hasPods(node string) bool {
+	for _, key := range w.api.Keys(KindPod) {
+		if w.api.Get(KindPod, key).(*corev1.Pod).Spec.NodeName == node && key != w.machine(node).podOf("agent") {
+			return true
+		}
+	}
+	return false
 }
