@@ -147,7 +147,12 @@ type firstClaim struct {
 	of   types.UID
 }
 
+// noteFirst notes a claim. One of a block that the CiliumNode lists was torn away, and
+// is made again.
 func (w *World) noteFirst(b *v1alpha1.PodIPBlock) {
+	if w.lists(b) {
+		return
+	}
 	if view := w.writer.parts.Node.Ledger.Node(b.Spec.NodeName); view.Untouched() {
 		w.first[b.UID] = firstClaim{w.writer, w.writer.runs, view.UID}
 	}
