@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
@@ -44,17 +45,30 @@ func cmpOr(a, b client.Object) client.Object {
 }
 
 // ruling is the pool whose thresholds hold for a family on a node of those labels, or
-// nil.
+// nil. One that gives out no block comes after all that do, unless it is paused.
 func (k *knownPools) ruling(v4 bool, of labels.Set) *v1alpha1.PodIPPool {
-	var first *v1alpha1.PodIPPool
+	var first, last *v1alpha1.PodIPPool
 	for _, name := range sortedKeys(k.now) {
 		p := k.now[name]
-		if cidrs, _ := ranges(p, v4); len(cidrs) > 0 && p.DeletionTimestamp == nil && selects(p, of) && (first == nil || p.Spec.Priority > first.Spec.Priority) {
-			first = p
+		cidrs, _ := ranges(p, v4)
+		if len(cidrs) == 0 || p.DeletionTimestamp != nil || !selects(p, of) {
+			continue
 		}
+		best := &last
+		if p.Spec.Paused || slices.ContainsFunc(cidrs, allocates) {
+			best = &first
+		}
+		if *best == nil || p.Spec.Priority > (*best).Spec.Priority {
+			*best = p
+		}
+	}
+	if first == nil {
+		return last
 	}
 	return first
 }
+
+func allocates(c v1alpha1.PoolCIDR) bool { return crd.Range{Policy: c.AllocationPolicy}.Allocates() }
 
 // chances are what a reconcile could let begin at any time since it began.
 type chances struct {

@@ -272,8 +272,8 @@ func (w *World) freeOf(pool *v1alpha1.PodIPPool, v4 bool) int {
 	n := 0
 	cidrs, bits := ranges(pool, v4)
 	for _, c := range cidrs {
-		rng, allocates := netip.MustParsePrefix(c.CIDR), crd.Range{Policy: c.AllocationPolicy}.Allocates()
-		for i := 0; allocates && i < 1<<(bits-rng.Bits()); i++ {
+		rng := netip.MustParsePrefix(c.CIDR)
+		for i := 0; allocates(c) && i < 1<<(bits-rng.Bits()); i++ {
 			if w.isFree(nth(rng, bits, i), &pool.Spec) {
 				n++
 			}
