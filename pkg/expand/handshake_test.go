@@ -55,6 +55,14 @@ func TestHandshake(t *testing.T) {
 			want:  []string{"needs 0 of 14", unsettledWait},
 		},
 
+		"of a first block of another pool, which no agent has read: mark": {
+			state: leaver(changedPool, func(s *State) { s.Fresh, s.Used = true, nil }),
+			want:  []string{"needs 0 of 14", "mark 10.0.0.17", unsettledWait},
+		},
+		"of one that an agent may have read: no mark": {
+			state: leaver(changedPool, func(s *State) { s.Used = nil }),
+			want:  []string{"needs 0 of 14", unsettledWait},
+		},
 		"marked: wait for the answer": {
 			state:    leaver(entries(a, Marked)),
 			want:     []string{"needs 1 of 14", handshaking, "again in 2m0s"},
@@ -245,4 +253,9 @@ func TestFree(t *testing.T) {
 			remember: &Memory{},
 		},
 	})
+}
+
+// changedPool lets the block that drains leave as its node has come to another pool.
+func changedPool(s *State) {
+	s.Blocks[1].Reason, s.Blocks[1].Request = PoolChanged, PoolChanged
 }
