@@ -351,6 +351,8 @@ space := $() $()
 # NODES of the demo is 20, RUN of e2e is all; here they are 3 and ci unless given.
 CLUSTER_NODES := $(if $(filter command line environment,$(origin NODES)),$(NODES),3)
 CLUSTER_RUN := $(if $(filter command line environment,$(origin RUN)),$(RUN),ci)
+# cluster-runs SCENARIO is empty unless RUN has that scenario.
+cluster-runs = $(filter all $1,$(subst $(comma),$(space),$(CLUSTER_RUN)))
 containerd-version := $(call mod-version,$(CLUSTER)/parts/containerd,github.com/containerd/containerd/v2)
 
 # cluster-part NAME,TIME
@@ -421,7 +423,7 @@ cluster-packages:
 
 cluster-operator := $(IMAGE_DIR)/cilium-pool-operator.tar
 .PHONY: cluster-program
-cluster-program: cluster-parts $(if $(filter all cilium,$(subst $(comma),$(space),$(CLUSTER_RUN))),cluster-old-cilium)
+cluster-program: cluster-parts $(if $(call cluster-runs,cilium),cluster-old-cilium)
 	@echo "building the operator's image: up to 2 minutes the first time"
 	@$(MAKE) --no-print-directory image
 	@CGO_ENABLED=0 go build -o $(BIN)/ ./$(CLUSTER) ./cmd/kubectl-cilium_pool
@@ -429,7 +431,7 @@ cluster-program: cluster-parts $(if $(filter all cilium,$(subst $(comma),$(space
 # Calico's CRDs; nothing of it is built.
 calico-crds = $(shell cd $(CLUSTER)/parts/calico && go mod download github.com/projectcalico/calico && \
 	go list -m -f '{{.Dir}}' github.com/projectcalico/calico)/libcalico-go/config/crd
-cluster-flags = -cilium $(cilium-dir)/chart -calico $(calico-crds) -old-cilium $(BIN)/cilium-$(OLD_CILIUM:v%=%)/chart \
+cluster-flags = -cilium $(cilium-dir)/chart $(if $(call cluster-runs,calico),-calico $(calico-crds)) -old-cilium $(BIN)/cilium-$(OLD_CILIUM:v%=%)/chart \
 	-old-image $(CURDIR)/$(CLUSTER_IMAGES)/cilium-$(OLD_CILIUM).tar -helm $(helm) -helm3 $(helm3) -nodes $(CLUSTER_NODES) -operator $(cluster-operator) \
 	-images $(subst $(space),$(comma),$(addprefix $(CURDIR)/$(CLUSTER_IMAGES)/,cilium-$(CILIUM).tar pause.tar probe.tar coredns.tar)) $(if $(DIFF_FOR),-diff-for $(DIFF_FOR))
 

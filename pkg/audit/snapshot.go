@@ -29,8 +29,8 @@ type Snapshot struct {
 	Pods   []corev1.Pod
 	Pools  []v1alpha1.PodIPPool
 	Blocks []v1alpha1.PodIPBlock
-	// Histories are those of pools, if somebody has to know. HistoriesUnread says why
-	// they could not be read.
+	// Histories are the PodIPPoolHistories, read only if the caller asks for them
+	// (live.Reader). HistoriesUnread says why they could not be read.
 	Histories       []v1alpha1.PodIPPoolHistory
 	HistoriesUnread string
 	// ServiceCIDRs are what Services get addresses from. An API server older than

@@ -65,7 +65,7 @@ func (b *bed) letGo(initial *InitialPools) {
 	}
 }
 
-// An operator is killed at any of its writes, before it or after; somebody deletes
+// An operator is killed at any of its writes, before it or after; an administrator deletes
 // the pool before the next operator starts. No pool is lost, and the deleted one
 // does not come back, unless it had never been there.
 func TestInitialPoolsKilledAtAnyWrite(t *testing.T) {
@@ -194,7 +194,7 @@ func TestHandedOver(t *testing.T) {
 		"as created":          {have: []metav1.ManagedFieldsEntry{created}, want: []metav1.ManagedFieldsEntry{helm, finalizer}, mine: true},
 		"edited since":        {have: []metav1.ManagedFieldsEntry{person, created}, want: []metav1.ManagedFieldsEntry{helm, person, finalizer}, mine: true},
 		"handed over already": {have: []metav1.ManagedFieldsEntry{helm, finalizer}, want: []metav1.ManagedFieldsEntry{helm, finalizer}},
-		"somebody else's":     {have: []metav1.ManagedFieldsEntry{person, status}, want: []metav1.ManagedFieldsEntry{person, status}},
+		"made by another":     {have: []metav1.ManagedFieldsEntry{person, status}, want: []metav1.ManagedFieldsEntry{person, status}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, mine := handedOver(test.have)

@@ -137,7 +137,7 @@ func TestHeldAt(t *testing.T) {
 			record: recorded(1, gaveBack(cidr, "a", 2, 4)), blocks: []v1alpha1.PodIPBlock{heldBlock(cidr, "a", 2)}, at: 5,
 			held: []string{"a 2-"}, known: true,
 		},
-		"a record nobody can read": {record: recorded(1, gaveBack("nonsense", "b", 2, 4)), at: 3, known: true},
+		"an unreadable record": {record: recorded(1, gaveBack("nonsense", "b", 2, 4)), at: 3, known: true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 
 // ciliumScenario: Cilium is upgraded by its chart under an operator that stays as
 // it is. What pings are lost is Cilium's own, as in a restart of its agents without
-// an upgrade, which comes first; both are told, not judged. Judged is what is the
+// an upgrade, which comes first; the table reports both. It judges what is the
 // operator's: nodes keep their blocks, and it does not restart.
 func ciliumScenario(ctx context.Context, t *trial) error {
 	if err := t.importAll(ctx, t.options.oldImage); err != nil {

@@ -40,7 +40,7 @@ var laps = []lap{
 }
 
 // compareScenario measures how long pods take until all are Ready, beside the modes
-// in which Cilium allocates by itself. Which is faster is told, not judged.
+// in which Cilium allocates by itself. The table reports which is faster and does not judge it.
 func compareScenario(ctx context.Context, t *trial) error {
 	setups := compared()
 	times := make([][]time.Duration, len(setups))

@@ -110,10 +110,7 @@ func (t *trial) waves(ctx context.Context) error {
 	for {
 		for _, replicas := range []struct{ web, burst int }{{6, 0}, {60, 60}, {3, 0}} {
 			for deployment, want := range map[string]int{"web": replicas.web, "burst": replicas.burst} {
-				if _, err := t.cluster.Kubectl(ctx, "scale", "deployment", deployment, fmt.Sprintf("--replicas=%d", want)); err != nil {
-					return errors.Join(ctx.Err(), err)
-				}
-				if err := t.awaitPods(ctx, deployment, want); err != nil {
+				if _, err := t.resize(ctx, deployment, want); err != nil {
 					return errors.Join(ctx.Err(), err)
 				}
 			}

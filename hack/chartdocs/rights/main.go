@@ -32,12 +32,12 @@ var switches = []string{
 // aPool is a pool in the values, of a chart rendered where the CRDs are not served.
 const aPool = "pools.name.ipv4.blockSize=27,pools.name.ipv4.cidrs[0].cidr=10.0.0.0/16"
 
-// label tells of a switch in the table.
+// label is what the table says for a switch.
 func label(s string) string {
 	if s == aPool {
-		return "pools` in a first installation"
+		return "`pools` in a first installation"
 	}
-	return s + "`"
+	return "`" + s + "`"
 }
 
 func main() {
@@ -168,9 +168,9 @@ func (t *table) addRight(r right, column int, less, more map[string]string) {
 		condition := ""
 		switch {
 		case less[v] != "":
-			condition = "unless `" + less[v]
+			condition = "unless " + less[v]
 		case more[v] != "":
-			condition = "with `" + more[v]
+			condition = "with " + more[v]
 		}
 		row.cells[column].add(v, condition)
 	}

@@ -192,7 +192,7 @@ func (w *World) withheld(addr netip.Addr) bool {
 }
 
 // holdNotCluster checks that a claimed block has nothing of what the operator knew to
-// be the cluster's as it chose it. One that its node is told already is made again.
+// be the cluster's as it chose it. A block that the CiliumNode lists already is made again.
 func (w *World) holdNotCluster(b *v1alpha1.PodIPBlock) {
 	if w.lists(b) {
 		return

@@ -253,8 +253,8 @@ func (w *World) room(node string) int {
 	return n
 }
 
-// freeBlocks is how many blocks of a family's open ranges, of pools that select a
-// node, for one of Cilium's pools, nobody holds or names.
+// freeBlocks counts the blocks that are neither held nor named by a CiliumNode, in a
+// family's open ranges of the pools that select a node, for one of Cilium's pools.
 func (w *World) freeBlocks(node string, v4 bool, ciliumPool string) int {
 	n := 0
 	for _, name := range w.api.Keys(KindPool) {

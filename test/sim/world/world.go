@@ -96,7 +96,7 @@ type World struct {
 	backup  map[Kind]map[string]client.Object
 	excused map[netip.Addr]excuse
 	torn    map[string]tornBlock
-	first   map[types.UID]firstClaim // of blocks, while nobody has touched their node
+	first   map[types.UID]firstClaim // by block, while no agent has read its CiliumNode
 	sent    int                      // writes of operators, of which some changed nothing
 	lasting int                      // those that tell more than the hour
 	turn    int                      // of Calm
