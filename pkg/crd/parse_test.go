@@ -94,6 +94,31 @@ func TestPoolFromWithoutReclaim(t *testing.T) {
 	}
 }
 
+// A pool switches reclaim off, and on where the operator's flags have it off; one
+// that says nothing follows the flags.
+func TestPoolFromReclaimMode(t *testing.T) {
+	for _, test := range []struct {
+		mode                   v1alpha1.ReclaimMode
+		disabledByFlag, wanted bool
+	}{
+		{"", false, false}, {"", true, true},
+		{v1alpha1.ReclaimNever, false, true}, {v1alpha1.ReclaimNever, true, true},
+		{v1alpha1.ReclaimWhenIdle, false, false}, {v1alpha1.ReclaimWhenIdle, true, false},
+	} {
+		spec := v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/16"), Reclaim: v1alpha1.ReclaimPolicy{Mode: test.mode}}
+		d := defaults()
+		d.Policy.ReclaimDisabled = test.disabledByFlag
+		p, err := crd.PoolFrom(object("p", spec), d)
+		if err != nil || p.Policy.ReclaimDisabled != test.wanted {
+			t.Errorf("%+v: disabled %t, %v", test, p != nil && p.Policy.ReclaimDisabled, err)
+		}
+	}
+	spec := v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/16"), Reclaim: v1alpha1.ReclaimPolicy{Mode: "Sometimes"}}
+	if p := pool(t, spec); p.PolicyProblem == nil || !strings.Contains(p.PolicyProblem.Error(), `spec.reclaim.mode: Unsupported value: "Sometimes"`) {
+		t.Errorf("an unknown mode: %v", p.PolicyProblem)
+	}
+}
+
 func TestPoolFromRefuses(t *testing.T) {
 	good := func() v1alpha1.PodIPPoolSpec { return v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.20.0.0/16")} }
 	with := func(change func(*v1alpha1.PodIPPoolSpec)) v1alpha1.PodIPPoolSpec {
