@@ -436,8 +436,9 @@ cluster-flags = -cilium $(cilium-dir)/chart $(if $(call cluster-runs,calico),-ca
 	-images $(subst $(space),$(comma),$(addprefix $(CURDIR)/$(CLUSTER_IMAGES)/,cilium-$(CILIUM).tar pause.tar probe.tar coredns.tar)) $(if $(DIFF_FOR),-diff-for $(DIFF_FOR))
 
 .PHONY: cluster
-cluster: cluster-program ## Run scenarios on a real Kubernetes cluster with Cilium; needs root. Exits 4 where the machine cannot. RUN=ci, all, or install,scale; DIFF_FOR=10m
-	@$(BIN)/cluster run $(cluster-flags) -run '$(CLUSTER_RUN)'
+cluster: cluster-program ## Run scenarios on a real Kubernetes cluster with Cilium; needs root. SKIPPED where the machine cannot. RUN=ci, all, or install,scale; DIFF_FOR=10m
+	@$(BIN)/cluster run $(cluster-flags) -run '$(CLUSTER_RUN)' || \
+		{ code=$$?; [[ $$code -eq 4 ]] || exit $$code; echo "cluster: SKIPPED, nothing is proven by this run"; }
 
 .PHONY: cluster-up
 cluster-up: cluster-program ## Start one, install Cilium and the operator as docs/start.md says, and leave it, with .run/cluster/kubeconfig. NODES=3

@@ -215,7 +215,7 @@ func checksBlocks() map[string]checkTest {
 		"not published yet":        {spoil: func(w world) { third(w).CreationTimestamp = metav1.NewTime(now.Add(-time.Minute)) }},
 		"not published by a limit": {spoil: func(w world) { third(w); w.cn("a").Limits.MaxAllocate = 6 }},
 		"not published as its pool serves nobody": {spoil: func(w world) {
-			w.pool("blues", "10.9.0.0/24").Spec.CiliumPool = "blue"
+			w.pool("blues", "10.9.0.0/24").Spec.CiliumPoolName = "blue"
 			w.newBlock("a", "10.9.0.0/29").Spec.PoolName = "blues"
 		}},
 		"not published as it goes": {spoil: func(w world) { third(w).DeletionTimestamp = &metav1.Time{Time: now} }},

@@ -25,7 +25,7 @@ import (
 // bluePool gives addresses to Cilium's pool blue.
 func bluePool(ranges ...string) *v1alpha1.PodIPPool {
 	pool := podIPPool("blues", 2, ranges...)
-	pool.Spec.CiliumPool = "blue"
+	pool.Spec.CiliumPoolName = "blue"
 	return pool
 }
 
@@ -171,7 +171,7 @@ func TestListedBlockWhosePoolServesAnother(t *testing.T) {
 	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), bluePool("10.8.0.0/28"), listing("10.8.0.0/30"),
 		blockObject("10.0.0.0/30", ipalloc.InService), blueBlock("10.8.0.0/30"))
 	green := bluePool("10.8.0.0/28")
-	green.UID, green.Spec.CiliumPool = "made-again", "green"
+	green.UID, green.Spec.CiliumPoolName = "made-again", "green"
 	b.r.Pools.Delete(green.Name)
 	b.r.Pools.Set(green)
 	b.rests()
@@ -280,7 +280,7 @@ func TestCiliumPoolInOtherModes(t *testing.T) {
 			obj := bluePool("10.8.0.0/28")
 			setConditions(obj, b.r.Pools.Get("blues"), nil, poolUsage{}, noon())
 			ready := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PoolReady)
-			if ready.Status != metav1.ConditionFalse || ready.Reason != ReasonNoCiliumPools || !strings.Contains(ready.Message, "spec.ciliumPool is blue") {
+			if ready.Status != metav1.ConditionFalse || ready.Reason != ReasonNoCiliumPools || !strings.Contains(ready.Message, "spec.ciliumPoolName is blue") {
 				t.Errorf("Ready is %+v", ready)
 			}
 		})

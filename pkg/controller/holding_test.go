@@ -103,7 +103,7 @@ func TestHoldEndsWithItsReason(t *testing.T) {
 
 func TestWaysPastAWindow(t *testing.T) {
 	anytime := nightly()
-	anytime.Anytime = true
+	anytime.Mode = v1alpha1.MaintenanceUnrestricted
 	deleted := func(i int, b *v1alpha1.PodIPBlock) client.Object {
 		if i == 1 {
 			return beingDeleted(b)

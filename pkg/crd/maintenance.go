@@ -33,7 +33,7 @@ func (m *Maintenance) Hold(now time.Time) expand.Hold {
 
 // parseMaintenance puts what the spec says over the defaults.
 func parseMaintenance(spec *v1alpha1.MaintenancePolicy, defaults Maintenance, path *field.Path) Maintenance {
-	if spec.Anytime {
+	if spec.Mode == v1alpha1.MaintenanceUnrestricted {
 		return Maintenance{}
 	}
 	m := defaults

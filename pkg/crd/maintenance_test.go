@@ -44,7 +44,7 @@ func TestMaintenance(t *testing.T) {
 		"open now":                         {v1alpha1.MaintenancePolicy{Windows: windows("0 20 * * *", "0 12 * * *")}, byFlag, expand.Hold{}, 60, ""},
 		"the pool's own rate":              {v1alpha1.MaintenancePolicy{BlocksPerHour: ptr[int32](5)}, byFlag, closed(22), 5, ""},
 		"a rate without a limit":           {v1alpha1.MaintenancePolicy{BlocksPerHour: ptr[int32](0)}, byFlag, closed(22), 0, ""},
-		"anytime beats windows and rate":   {v1alpha1.MaintenancePolicy{Anytime: true, Windows: windows("0 20 * * *")}, byFlag, expand.Hold{}, 0, ""},
+		"unrestricted beats windows, rate": {v1alpha1.MaintenancePolicy{Mode: v1alpha1.MaintenanceUnrestricted, Windows: windows("0 20 * * *")}, byFlag, expand.Hold{}, 0, ""},
 		"a bad window opens never":         {v1alpha1.MaintenancePolicy{Windows: windows("0 24 * * *")}, byFlag, expand.Hold{For: expand.WaitWindow}, 60, `spec.maintenance.windows[0]: Invalid value: "0 24 * * *"`},
 		"nor does a good one beside a bad": {v1alpha1.MaintenancePolicy{Windows: windows("0 12 * * *", "0 0 30 2 *")}, crd.Maintenance{}, expand.Hold{For: expand.WaitWindow}, 0, "spec.maintenance.windows[1]"},
 	}

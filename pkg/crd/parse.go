@@ -29,15 +29,15 @@ const DefaultCiliumPool = "default"
 
 // CiliumPoolOf is the pool of Cilium's that a PodIPPool serves, by its name there.
 func CiliumPoolOf(obj *v1alpha1.PodIPPool) string {
-	return cmp.Or(obj.Spec.CiliumPool, DefaultCiliumPool)
+	return cmp.Or(obj.Spec.CiliumPoolName, DefaultCiliumPool)
 }
 
 // ciliumPool has one name for the default one.
 func ciliumPool(obj *v1alpha1.PodIPPool) string {
-	if obj.Spec.CiliumPool == DefaultCiliumPool {
+	if obj.Spec.CiliumPoolName == DefaultCiliumPool {
 		return ""
 	}
-	return obj.Spec.CiliumPool
+	return obj.Spec.CiliumPoolName
 }
 
 // PoolFrom reads a pool. The error names every problem for which the pool cannot

@@ -30,7 +30,7 @@ func TestPoolFrom(t *testing.T) {
 		IPv6:     ipv6(122, "fd00:10::/48"),
 		Reserved: reserve("100.162.224.0/28", "100.162.224.16/28", "fd00:10::/64"),
 		Expand:   v1alpha1.ExpandPolicy{ThresholdPercent: ptr[int32](90), MaxBlocksPerNode: ptr[int32](3)},
-		Reclaim:  v1alpha1.ReclaimPolicy{IdleFor: ptr[v1alpha1.Duration]("1h"), Disabled: true},
+		Reclaim:  v1alpha1.ReclaimPolicy{IdleFor: ptr[v1alpha1.Duration]("1h"), Mode: v1alpha1.ReclaimNever},
 		Cooldown: ptr[v1alpha1.Duration]("1h"),
 	})
 	obj.UID, obj.Generation, obj.DeletionTimestamp = "u", 7, ptr(birth(2))
@@ -88,9 +88,34 @@ func TestPoolFromDefaults(t *testing.T) {
 
 func TestPoolFromWithoutReclaim(t *testing.T) {
 	spec := v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/16")}
-	spec.Expand.ThresholdPercent, spec.Reclaim.Disabled = ptr[int32](40), true
+	spec.Expand.ThresholdPercent, spec.Reclaim.Mode = ptr[int32](40), v1alpha1.ReclaimNever
 	if p := pool(t, spec); !p.Policy.ReclaimDisabled || p.Policy.ExpandPercent != 40 {
 		t.Errorf("policy is %+v", p.Policy)
+	}
+}
+
+// A pool switches reclaim off, and on where the operator's flags have it off; one
+// that says nothing follows the flags.
+func TestPoolFromReclaimMode(t *testing.T) {
+	for _, test := range []struct {
+		mode                   v1alpha1.ReclaimMode
+		disabledByFlag, wanted bool
+	}{
+		{"", false, false}, {"", true, true},
+		{v1alpha1.ReclaimNever, false, true}, {v1alpha1.ReclaimNever, true, true},
+		{v1alpha1.ReclaimWhenIdle, false, false}, {v1alpha1.ReclaimWhenIdle, true, false},
+	} {
+		spec := v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/16"), Reclaim: v1alpha1.ReclaimPolicy{Mode: test.mode}}
+		d := defaults()
+		d.Policy.ReclaimDisabled = test.disabledByFlag
+		p, err := crd.PoolFrom(object("p", spec), d)
+		if err != nil || p.Policy.ReclaimDisabled != test.wanted {
+			t.Errorf("%+v: disabled %t, %v", test, p != nil && p.Policy.ReclaimDisabled, err)
+		}
+	}
+	spec := v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/16"), Reclaim: v1alpha1.ReclaimPolicy{Mode: "Sometimes"}}
+	if p := pool(t, spec); p.PolicyProblem == nil || !strings.Contains(p.PolicyProblem.Error(), `spec.reclaim.mode: Unsupported value: "Sometimes"`) {
+		t.Errorf("an unknown mode: %v", p.PolicyProblem)
 	}
 }
 

@@ -16,8 +16,7 @@ const (
 	maxIdleFor  = 7 * 24 * time.Hour
 )
 
-// parsePolicy puts what the spec says over the defaults. A pool can switch
-// reclaim off, but not on where the defaults have it off.
+// parsePolicy puts what the spec says over the defaults.
 //
 // The policy it returns is always one that Decide can follow: where a value is out
 // of bounds the default holds, and where the spec and the operator's flags
@@ -25,10 +24,17 @@ const (
 // objects and the flags alone, so it is the same after a restart.
 func parsePolicy(spec *v1alpha1.PodIPPoolSpec, defaults expand.Policy, path *field.Path) (expand.Policy, field.ErrorList) {
 	p, e, r := defaults, spec.Expand, spec.Reclaim
-	p.ReclaimDisabled = p.ReclaimDisabled || r.Disabled
 
 	expandPath, reclaimPath := path.Child("expand"), path.Child("reclaim")
 	var problems field.ErrorList
+	switch r.Mode {
+	case "":
+	case v1alpha1.ReclaimWhenIdle, v1alpha1.ReclaimNever:
+		p.ReclaimDisabled = r.Mode == v1alpha1.ReclaimNever
+	default:
+		problems = append(problems, field.NotSupported(reclaimPath.Child("mode"), r.Mode,
+			[]v1alpha1.ReclaimMode{v1alpha1.ReclaimWhenIdle, v1alpha1.ReclaimNever}))
+	}
 	for _, errs := range []field.ErrorList{
 		setInt(&p.ExpandPercent, e.ThresholdPercent, 1, 100, expandPath.Child("thresholdPercent")),
 		setInt(&p.MinFree, e.MinFree, 0, 4096, expandPath.Child("minFree")),

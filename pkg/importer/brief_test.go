@@ -45,8 +45,8 @@ func brief(r *Result) []string {
 		if s.NodeSelector != nil {
 			line += " for " + metav1.FormatLabelSelector(s.NodeSelector)
 		}
-		if s.CiliumPool != "" {
-			line += " in ciliumPool " + s.CiliumPool
+		if s.CiliumPoolName != "" {
+			line += " in ciliumPoolName " + s.CiliumPoolName
 		}
 		if s.Priority != 0 {
 			line += fmt.Sprintf(" priority %d", s.Priority)

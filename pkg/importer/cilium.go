@@ -61,7 +61,7 @@ func isOurs(o Object) bool {
 }
 
 // convertPodIPPool makes a pool of content, which is at field of o. Cilium
-// chooses a pool by pod: all but the default one are named in spec.ciliumPool.
+// chooses a pool by pod: all but the default one are named in spec.ciliumPoolName.
 func convertPodIPPool(r *Result, o Object, name, field string, content map[string]any, defaultPool string) {
 	if r.named(name) {
 		r.remark(true, o, field, "there is a pool of this name already, which was taken", "Import the one that holds")
@@ -85,9 +85,9 @@ func convertPodIPPool(r *Result, o Object, name, field string, content map[strin
 		}
 	}
 	if name != defaultPool {
-		d.pool.Spec.CiliumPool = name
+		d.pool.Spec.CiliumPoolName = name
 		d.note("metadata.name: "+name, "pods that ask for this pool get its addresses in multi-pool mode; in other modes it serves no node",
-			"For use in another mode, remove spec.ciliumPool and write its nodeSelector")
+			"For use in another mode, remove spec.ciliumPoolName and write its nodeSelector")
 	}
 	if spec.PodSelector != nil || spec.NamespaceSelector != nil {
 		d.note(field+"podSelector, namespaceSelector", "agents read them in the CiliumPodIPPool, and nothing changes them there; in other modes than multi-pool they pick no pods",

@@ -19,7 +19,7 @@ func TestCilium(t *testing.T) {
 		texts []string
 	}{
 		"multi-pool": {[]string{pool("default", v4+`, ipv6: {cidrs: ["fd00:100::/80"], maskSize: 120}, allowFirstIP: true`), pool("mars", "ipv4: {cidrs: [10.30.0.0/16], maskSize: 18}"), config("ipam: multi-pool")},
-			[]string{"default 10.10.0.0/16 10.20.0.0/24 by /27 fd00:100::/80 by /120", "mars 10.30.0.0/16 by /24 in ciliumPool mars",
+			[]string{"default 10.10.0.0/16 10.20.0.0/24 by /27 fd00:100::/80 by /120", "mars 10.30.0.0/16 by /24 in ciliumPoolName mars",
 				"lost: CiliumPodIPPool mars: spec.ipv4.maskSize: a /18"}, []string{"in multi-pool mode; in other modes it serves no node"}},
 		"another default": {[]string{pool("mars", v4), config("ipam: multi-pool, ipam-default-ip-pool: mars, auto-create-cilium-pod-ip-pools: x")},
 			[]string{"mars 10.10.0.0/16 10.20.0.0/24 by /27"}, []string{"Cilium makes CiliumPodIPPools of this"}},
@@ -52,7 +52,7 @@ func TestCilium(t *testing.T) {
 			[]string{"cluster-pool 10.42.0.0/16 by /26 fd00::/104 by /122"}, []string{"clusterPoolIPv6PodCIDRList: is not set"}},
 		"values, one string": {[]string{"ipam: {operator: {clusterPoolIPv4PodCIDRList: 10.42.0.0/16}}"}, []string{"cluster-pool 10.42.0.0/16 by /24"}, nil},
 		"values, multi-pool": {[]string{"ipam: {mode: multi-pool, operator: {autoCreateCiliumPodIPPools: {default: {" + v4 + "}, other: {ipv4: {cidrs: [10.1.0.0/16], maskSize: 27}}}}}"},
-			[]string{"default 10.10.0.0/16 10.20.0.0/24 by /27", "other 10.1.0.0/16 by /27 in ciliumPool other"}, nil},
+			[]string{"default 10.10.0.0/16 10.20.0.0/24 by /27", "other 10.1.0.0/16 by /27 in ciliumPoolName other"}, nil},
 		"values that cannot be read": {[]string{"ipam: {operator: 7}"}, []string{"lost: values: ipam"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) { is(t, imported(t, Cilium, test.docs...), test.want, test.texts...) })

@@ -40,7 +40,7 @@ func TestPodsCountForTheirCiliumPool(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			test.namespace.Name, test.pod.Namespace, test.pod.Name = "team", "team", "a"
 			pool := v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "blues"}, Spec: v1alpha1.PodIPPoolSpec{
-				CiliumPool: "blue", IPv4: &v1alpha1.IPv4Ranges{BlockSize: 28, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.0.0.0/24"}}},
+				CiliumPoolName: "blue", IPv4: &v1alpha1.IPv4Ranges{BlockSize: 28, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.0.0.0/24"}}},
 			}}
 			c := newCluster(&audit.Snapshot{
 				Time: time.Unix(0, 0), Mode: ciliumnode.MultiPool, Pools: []v1alpha1.PodIPPool{pool},

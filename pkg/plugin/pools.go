@@ -273,7 +273,7 @@ func (c *cluster) poolState(pool *crd.Pool, f ipalloc.Family, r *poolRow) (state
 	case pool.Deleting:
 		return "Deleting", fmt.Sprintf("it waits for %s", count(r.Blocks.held(), "block"))
 	case pool.Idle:
-		return "Idle", "spec.ciliumPool is " + pool.CiliumPool + ", and agents have no pools in this mode: it serves nobody"
+		return "Idle", "spec.ciliumPoolName is " + pool.CiliumPool + ", and agents have no pools in this mode: it serves nobody"
 	case pool.Paused:
 		return "Paused", "spec.paused: nothing changes on its nodes"
 	case pool.PhasesOut(f) && r.Blocks.held() == 0:

@@ -13,7 +13,7 @@ func TestPoolMaintenance(t *testing.T) {
 		zone     = "timeZone must be a name of the tz database"
 	)
 	tests := map[string]struct{ maintenance, want string }{
-		"all of it":             {"{windows: [{schedule: '0 22 * * mon-fri', duration: 6h, timeZone: Asia/Shanghai}], blocksPerHour: 120, anytime: true}", ""},
+		"all of it":             {"{windows: [{schedule: '0 22 * * mon-fri', duration: 6h, timeZone: Asia/Shanghai}], blocksPerHour: 120, mode: Unrestricted}", ""},
 		"words, lists, steps":   {"{windows: [{schedule: '@daily', duration: 1m}, {schedule: '*/5 1,2 1-7 * sun', duration: 168h, timeZone: Etc/GMT+8}]}", ""},
 		"nothing":               {"{}", ""},
 		"no rate":               {"{blocksPerHour: 0}", ""},

@@ -43,7 +43,7 @@ ipv4:
 reserved: [{cidr: 100.162.224.0/28, reason: gateways}, {cidr: 100.163.1.1/32}]
 reservedBlockPolicy: PublishRemainder
 expand: {thresholdPercent: 80, minFree: 4, maxBlocksPerNode: 16}
-reclaim: {thresholdPercent: 50, idleFor: 1h10m500ms, disabled: true}
+reclaim: {thresholdPercent: 50, idleFor: 1h10m500ms, mode: Never}
 cooldown: 90s`},
 		"no addresses":       {spec: "{priority: 1}", want: "set spec.ipv4, spec.ipv6 or both"},
 		"no CIDRs":           {spec: "{ipv4: {cidrs: [], blockSize: 27}}", want: "spec.ipv4.cidrs in body should have at least 1 items"},
@@ -53,10 +53,10 @@ cooldown: 90s`},
 		"priority too high":  {spec: ipv4Pool + ", priority: 1000001}", want: "spec.priority"},
 		"block size missing": {spec: "{ipv4: {cidrs: [{cidr: 10.20.0.0/16}]}}", want: "spec.ipv4.blockSize: Required value"},
 
-		"a pool of Cilium's":           {spec: ipv4Pool + ", ciliumPool: team-blue}"},
-		"a pool of Cilium's, no name":  {spec: ipv4Pool + ", ciliumPool: Team_Blue}", want: "ciliumPool is the name of a CiliumPodIPPool"},
-		"a pool of Cilium's, empty":    {spec: ipv4Pool + ", ciliumPool: ''}", want: "spec.ciliumPool in body should be at least 1 chars long"},
-		"a pool of Cilium's, too long": {spec: ipv4Pool + ", ciliumPool: " + strings.Repeat("a", 64) + "}", want: "spec.ciliumPool: Too long"},
+		"a pool of Cilium's":           {spec: ipv4Pool + ", ciliumPoolName: team-blue}"},
+		"a pool of Cilium's, no name":  {spec: ipv4Pool + ", ciliumPoolName: Team_Blue}", want: "ciliumPoolName is the name of a CiliumPodIPPool"},
+		"a pool of Cilium's, empty":    {spec: ipv4Pool + ", ciliumPoolName: ''}", want: "spec.ciliumPoolName in body should be at least 1 chars long"},
+		"a pool of Cilium's, too long": {spec: ipv4Pool + ", ciliumPoolName: " + strings.Repeat("a", 64) + "}", want: "spec.ciliumPoolName: Too long"},
 
 		"IPv4 block size 20":  {spec: "{ipv4: {cidrs: [{cidr: 10.20.0.0/16}], blockSize: 20}}"},
 		"IPv4 block size 30":  {spec: "{ipv4: {cidrs: [{cidr: 10.20.0.0/16}], blockSize: 30}}"},
@@ -231,10 +231,10 @@ func TestPoolUpdate(t *testing.T) {
 		"IPv6 added":        {ipv4Pool + "}", ipv4Pool + ", " + ipv6Pool[1:] + "}", ""},
 		"IPv4 removed":      {ipv4Pool + ", " + ipv6Pool[1:] + "}", ipv6Pool + "}", "spec.ipv4 cannot be removed from a pool while nodes hold IPv4 blocks of it"},
 		"IPv6 removed":      {ipv4Pool + ", " + ipv6Pool[1:] + "}", ipv4Pool + "}", "spec.ipv6 cannot be removed from a pool while nodes hold IPv6 blocks of it"},
-		"Cilium's pool":     {ipv4Pool + ", ciliumPool: blue}", ipv4Pool + ", ciliumPool: green}", "ciliumPool is immutable, as agents have the blocks under that name"},
-		"Cilium's pool set": {ipv4Pool + "}", ipv4Pool + ", ciliumPool: blue}", "ciliumPool is immutable"},
-		"Cilium's pool off": {ipv4Pool + ", ciliumPool: blue}", ipv4Pool + "}", "ciliumPool is immutable"},
-		"Cilium's pool on":  {ipv4Pool + ", ciliumPool: blue}", ipv4Pool + ", ciliumPool: blue, priority: 7}", ""},
+		"Cilium's pool":     {ipv4Pool + ", ciliumPoolName: blue}", ipv4Pool + ", ciliumPoolName: green}", "ciliumPoolName is immutable, as agents have the blocks under that name"},
+		"Cilium's pool set": {ipv4Pool + "}", ipv4Pool + ", ciliumPoolName: blue}", "ciliumPoolName is immutable"},
+		"Cilium's pool off": {ipv4Pool + ", ciliumPoolName: blue}", ipv4Pool + "}", "ciliumPoolName is immutable"},
+		"Cilium's pool on":  {ipv4Pool + ", ciliumPoolName: blue}", ipv4Pool + ", ciliumPoolName: blue, priority: 7}", ""},
 		"IPv4 block size":   {ipv4Pool + "}", "{ipv4: {cidrs: [{cidr: 10.20.0.0/16}], blockSize: 26}}", "blockSize is immutable, as blocks of the old size are in use: make a new pool"},
 		"IPv6 block size":   {ipv6Pool + "}", "{ipv6: {cidrs: [{cidr: 'fd00:10::/48'}], blockSize: 120}}", "blockSize is immutable, as blocks of the old size are in use: make a new pool"},
 		"reserved orphaned": {ipv4Pool + ", reserved: [{cidr: 10.20.0.0/28}]}", "{ipv4: {cidrs: [{cidr: 10.21.0.0/16}], blockSize: 27}, reserved: [{cidr: 10.20.0.0/28}]}", "10.20.0.0/28 does not lie inside one CIDR of the pool"},

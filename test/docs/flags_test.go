@@ -79,4 +79,6 @@ var othersFlags = map[string]bool{
 	"wait":                         true,
 	"take-ownership":               true,
 	"help":                         true,
+	"reuse-values":                 true,
+	"reset-then-reuse-values":      true,
 }

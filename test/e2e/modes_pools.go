@@ -50,7 +50,7 @@ func modesPools(ctx context.Context, e *env) error {
 	}}
 	for _, pool := range p.pools[1:] {
 		obj := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: pool.name + "-addresses"}}
-		obj.Spec.CiliumPool = pool.name
+		obj.Spec.CiliumPoolName = pool.name
 		obj.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: blockSize, CIDRs: []v1alpha1.PoolCIDR{{CIDR: pool.cidr}}}
 		if err := e.Client.Create(ctx, obj); err != nil {
 			return fmt.Errorf("create pool: %w", err)

@@ -56,7 +56,7 @@ func TestCiliumPodIPPoolsAreKept(t *testing.T) {
 	e.create(theirs)
 	e.start(s)
 	for pool, cidr := range map[string]string{"blue": "10.2.0.0/24", "green": "10.3.0.0/24"} {
-		e.pool(pool+"s", func(p *v1alpha1.PodIPPool) { p.Spec.CiliumPool = pool }, cidr)
+		e.pool(pool+"s", func(p *v1alpha1.PodIPPool) { p.Spec.CiliumPoolName = pool }, cidr)
 	}
 	e.pool("all", nil, "10.1.0.0/24")
 	e.ciliumPool("default", "[192.0.2.0/32] 27")

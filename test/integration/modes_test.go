@@ -94,7 +94,7 @@ func newBlueEnv(t *testing.T) *env {
 	s.Mode = ciliumnode.MultiPool
 	e.start(s)
 	e.pool("all", nil, "10.1.0.0/24")
-	e.pool("blues", func(p *v1alpha1.PodIPPool) { p.Spec.CiliumPool = "blue" }, "10.2.0.0/24")
+	e.pool("blues", func(p *v1alpha1.PodIPPool) { p.Spec.CiliumPoolName = "blue" }, "10.2.0.0/24")
 	e.bareNode("n1", nil)
 	e.isTold("n1", 1)
 	e.agentAsks("n1", 16, 1)

@@ -40,7 +40,7 @@ func askForPools(seed uint64, c *world.Config) {
 // served is a PodIPPool for one of Cilium's pools.
 func served(name, ciliumPool string, size int32, cidr string) *v1alpha1.PodIPPool {
 	p := pool(name, 1, size, cidr)
-	p.Spec.CiliumPool = ciliumPool
+	p.Spec.CiliumPoolName = ciliumPool
 	return p
 }
 

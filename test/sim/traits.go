@@ -157,7 +157,7 @@ func (t traits) maintain(seed uint64, c *world.Config) {
 	}
 	if t.has(windows) || t.has(pace) {
 		c.Faults |= world.PoolEdits
-		m.Longest, m.Edits = 27*time.Minute, slices.Concat(edits, []v1alpha1.MaintenancePolicy{{Anytime: true}})
+		m.Longest, m.Edits = 27*time.Minute, slices.Concat(edits, []v1alpha1.MaintenancePolicy{{Mode: v1alpha1.MaintenanceUnrestricted}})
 		switch r.IntN(3) {
 		case 0:
 			m.Flags = edits[0]

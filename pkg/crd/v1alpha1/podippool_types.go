@@ -48,7 +48,7 @@ type PodIPPoolList struct {
 
 // PodIPPoolSpec says which addresses go to which nodes, and how.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.ciliumPool) == has(oldSelf.ciliumPool) && (!has(self.ciliumPool) || self.ciliumPool == oldSelf.ciliumPool)",fieldPath=".ciliumPool",message="ciliumPool is immutable, as agents have the blocks under that name: make a new pool for the other one and set allocationPolicy: Drain on the CIDRs of this one"
+// +kubebuilder:validation:XValidation:rule="has(self.ciliumPoolName) == has(oldSelf.ciliumPoolName) && (!has(self.ciliumPoolName) || self.ciliumPoolName == oldSelf.ciliumPoolName)",fieldPath=".ciliumPoolName",message="ciliumPoolName is immutable, as agents have the blocks under that name: make a new pool for the other one and set allocationPolicy: Drain on the CIDRs of this one"
 // +kubebuilder:validation:XValidation:rule="has(self.ipv4) || has(self.ipv6)",message="a pool without addresses serves nobody: set spec.ipv4, spec.ipv6 or both"
 // +kubebuilder:validation:XValidation:rule="!has(self.expand) || !has(self.expand.thresholdPercent) || !has(self.reclaim) || !has(self.reclaim.thresholdPercent) || self.reclaim.thresholdPercent < self.expand.thresholdPercent",fieldPath=".reclaim.thresholdPercent",message="reclaim.thresholdPercent must be below expand.thresholdPercent, or a node would give back what it has just got: lower the one or raise the other"
 // +kubebuilder:validation:XValidation:rule="!has(self.reserved) || self.reserved.all(r, !isCIDR(r.cidr) || (has(self.ipv4) && self.ipv4.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r.cidr))) || (has(self.ipv6) && self.ipv6.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r.cidr))))",fieldPath=".reserved",message="each reserved CIDR must lie inside one CIDR of the pool: remove the others, and split one that spans several",messageExpression="'%s does not lie inside one CIDR of the pool: remove it from reserved, or split it if it spans several'.format([self.reserved.filter(r, isCIDR(r.cidr) && !((has(self.ipv4) && self.ipv4.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r.cidr))) || (has(self.ipv6) && self.ipv6.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r.cidr)))))[0].cidr])"
@@ -72,16 +72,16 @@ type PodIPPoolSpec struct {
 	// +optional
 	Priority int32 `json:"priority,omitempty"`
 
-	// ciliumPool is the pool of Cilium's, in multi-pool mode, whose pods get the
+	// ciliumPoolName is the pool of Cilium's, in multi-pool mode, whose pods get the
 	// addresses: those that ask for it by ipam.cilium.io/ip-pool and the like on
 	// pod or namespace, or that a CiliumPodIPPool of that name selects. Empty: the
 	// pool "default", of all pods that ask for no other. In other modes a pool
 	// that names one serves nobody. It cannot be changed.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
-	// +kubebuilder:validation:XValidation:rule="!format.dns1123Label().validate(self).hasValue()",message="ciliumPool is the name of a CiliumPodIPPool, here at most 63 lower-case letters, digits and '-', starting and ending with a letter or digit"
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Label().validate(self).hasValue()",message="ciliumPoolName is the name of a CiliumPodIPPool, here at most 63 lower-case letters, digits and '-', starting and ending with a letter or digit"
 	// +optional
-	CiliumPool string `json:"ciliumPool,omitempty"`
+	CiliumPoolName string `json:"ciliumPoolName,omitempty"`
 
 	// paused stops all change on the nodes this pool rules, in the families it
 	// has: no block is added, drained or given back. Its nodes wait rather than spill to another pool.
@@ -310,10 +310,25 @@ type ReclaimPolicy struct {
 	// +optional
 	PressurePercent *int32 `json:"pressurePercent,omitempty"`
 
-	// disabled keeps every block where it is until asked for by hand.
+	// mode says which blocks a node gives back by itself. WhenIdle: those that it
+	// could do without for idleFor. Never: none; only a drain, an edit of the pool
+	// or a deleted block takes one away. Default: WhenIdle, or Never where the
+	// operator runs with --reclaim-disabled.
 	// +optional
-	Disabled bool `json:"disabled,omitempty"`
+	Mode ReclaimMode `json:"mode,omitempty"`
 }
+
+// ReclaimMode says which blocks a node gives back by itself.
+//
+// +kubebuilder:validation:Enum=WhenIdle;Never
+type ReclaimMode string
+
+const (
+	// ReclaimWhenIdle takes back blocks that a node could do without for a while.
+	ReclaimWhenIdle ReclaimMode = "WhenIdle"
+	// ReclaimNever takes back no block unless a user asks for it.
+	ReclaimNever ReclaimMode = "Never"
+)
 
 // MaintenancePolicy holds blocks on their nodes outside maintenance windows, and
 // to a rate: those that would be reclaimed on the nodes that this pool rules, and
@@ -335,11 +350,24 @@ type MaintenancePolicy struct {
 	// +optional
 	BlocksPerHour *int32 `json:"blocksPerHour,omitempty"`
 
-	// anytime lets blocks begin to leave at any time and at any rate, whatever the
-	// windows and the rate of this pool or of the operator's flags.
+	// mode says whether windows and blocksPerHour hold. Scheduled: they do.
+	// Unrestricted: blocks may begin to leave at any time and at any rate, whatever
+	// this pool or the operator's flags say. Default: Scheduled.
 	// +optional
-	Anytime bool `json:"anytime,omitempty"`
+	Mode MaintenanceMode `json:"mode,omitempty"`
 }
+
+// MaintenanceMode says whether maintenance windows and the hourly rate hold.
+//
+// +kubebuilder:validation:Enum=Scheduled;Unrestricted
+type MaintenanceMode string
+
+const (
+	// MaintenanceScheduled keeps to the windows and the rate.
+	MaintenanceScheduled MaintenanceMode = "Scheduled"
+	// MaintenanceUnrestricted ignores the windows and the rate.
+	MaintenanceUnrestricted MaintenanceMode = "Unrestricted"
+)
 
 // MaintenanceWindow is a time that comes again and again. Its fields are named as
 // those of CronJobs and of Karpenter's disruption budgets.

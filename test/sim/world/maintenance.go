@@ -42,7 +42,7 @@ func (m *Maintenance) apply(d *crd.Defaults) {
 func (m *Maintenance) of(pool *v1alpha1.PodIPPool) v1alpha1.MaintenancePolicy {
 	p := pool.Spec.Maintenance
 	switch {
-	case m == nil || p.Anytime:
+	case m == nil || p.Mode == v1alpha1.MaintenanceUnrestricted:
 		return v1alpha1.MaintenancePolicy{}
 	case len(p.Windows) == 0:
 		p.Windows = m.Flags.Windows
@@ -121,7 +121,7 @@ func (w *World) openAll() bool {
 		}
 		any = true
 		pool = pool.DeepCopy()
-		pool.Spec.Maintenance = v1alpha1.MaintenancePolicy{Anytime: true}
+		pool.Spec.Maintenance = v1alpha1.MaintenancePolicy{Mode: v1alpha1.MaintenanceUnrestricted}
 		w.must(w.api.Update(pool, false))
 	}
 	return any

@@ -49,7 +49,7 @@ func TestWindowsAreReadAlike(t *testing.T) {
 	}
 	t.Run("a pool may say that it is always open", func(t *testing.T) {
 		m := &Maintenance{Flags: v1alpha1.MaintenancePolicy{Windows: tests["never"].windows}}
-		if pool := (&v1alpha1.PodIPPool{Spec: v1alpha1.PodIPPoolSpec{Maintenance: v1alpha1.MaintenancePolicy{Anytime: true}}}); m.shut(pool) {
+		if pool := (&v1alpha1.PodIPPool{Spec: v1alpha1.PodIPPoolSpec{Maintenance: v1alpha1.MaintenancePolicy{Mode: v1alpha1.MaintenanceUnrestricted}}}); m.shut(pool) {
 			t.Error("shut")
 		}
 	})
