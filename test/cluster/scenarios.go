@@ -38,6 +38,7 @@ func all() []scenario {
 		{name: "agents", run: agentsScenario},
 		{name: "uninstall", run: uninstallScenario},
 		{name: "integrations-gitops", run: gitopsScenario},
+		{name: "operator", fresh: true, run: operatorScenario},
 		{name: "cilium", fresh: true, run: ciliumScenario},
 		{name: "compare", alone: true, run: compareScenario},
 		{name: "calico", alone: true, run: calicoScenario},
