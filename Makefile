@@ -383,6 +383,13 @@ $(BIN)/coredns: $(wildcard $(CLUSTER)/parts/coredns/*)
 	cd $(CLUSTER)/parts/coredns && CGO_ENABLED=0 go build -ldflags '-s -w' -o $(CURDIR)/$@ .
 	@touch $@
 
+# Of the ways to find targets only Kubernetes' own is built in.
+$(BIN)/prometheus: $(wildcard $(CLUSTER)/parts/prometheus/*)
+	@echo "building prometheus: once, about 5 minutes on two cores"
+	cd $(CLUSTER)/parts/prometheus && CGO_ENABLED=0 go build -tags netgo,remove_all_sd,enable_kubernetes_sd -ldflags '-s -w' \
+		-o $(CURDIR)/$@ github.com/prometheus/prometheus/cmd/prometheus
+	@touch $@
+
 $(BIN)/pause $(BIN)/probe: $(BIN)/%: $(wildcard $(CLUSTER)/parts/pause/*.go $(CLUSTER)/parts/probe/*.go)
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $@ ./$(CLUSTER)/parts/$*
 	@touch $@
@@ -395,6 +402,7 @@ $(CLUSTER_IMAGES)/$(1).tar: $(BIN)/$(1) hack/image/main.go
 endef
 $(eval $(call cluster-image,pause,registry.k8s.io/pause:3.10))
 $(eval $(call cluster-image,probe,localhost/probe:1))
+$(eval $(call cluster-image,prometheus,localhost/prometheus:1))
 $(eval $(call cluster-image,coredns,registry.k8s.io/coredns/coredns:$(call mod-version,$(CLUSTER)/parts/coredns,github.com/coredns/coredns)))
 
 cilium-image-programs := $(addprefix $(cilium-dir)/,cilium-agent cilium-cni cilium-dbg cilium-operator cilium-mount cilium-sysctlfix cilium-health-responder)
@@ -434,7 +442,8 @@ cluster-packages:
 
 cluster-operator := $(IMAGE_DIR)/cilium-pool-operator.tar
 .PHONY: cluster-program
-cluster-program: cluster-parts $(if $(call cluster-runs,cilium),cluster-old-cilium) $(if $(call cluster-runs,operator),$(old-operator)/image.tar)
+cluster-program: cluster-parts $(if $(call cluster-runs,cilium),cluster-old-cilium) $(if $(call cluster-runs,operator),$(old-operator)/image.tar) \
+		$(if $(call cluster-runs,integrations)$(call cluster-runs,integrations-prometheus),$(CLUSTER_IMAGES)/prometheus.tar)
 	@echo "building the operator's image: up to 2 minutes the first time"
 	@$(MAKE) --no-print-directory image
 	@CGO_ENABLED=0 go build -o $(BIN)/ ./$(CLUSTER) ./cmd/kubectl-cilium_pool

@@ -51,6 +51,7 @@ type options struct {
 	helm3       string
 	images      string
 	operator    string // file of the operator's image
+	prometheus  string // file of Prometheus' image
 	diffFor     time.Duration
 	nodes       int
 	run         string
@@ -78,6 +79,7 @@ func main() {
 	fs.StringVar(&o.helm3, "helm3", "helm3", "Helm 3, for the variants that install with it")
 	fs.StringVar(&o.images, "images", "", "files of the images that nodes have, separated by commas")
 	fs.StringVar(&o.operator, "operator", "", "file of the operator's image")
+	fs.StringVar(&o.prometheus, "prometheus", ".cache/cluster/images/prometheus.tar", "file of Prometheus' image")
 	fs.DurationVar(&o.diffFor, "diff-for", 10*time.Minute, "how long the scenario integrations-gitops compares manifests with the cluster")
 	fs.IntVar(&o.nodes, "nodes", 3, "how many nodes")
 	fs.StringVar(&o.run, "run", "ci", "scenarios, separated by commas; ci: those of every change; all: all of them")
@@ -133,7 +135,7 @@ func code(err error) int {
 }
 
 func (o *options) absolute() error {
-	for _, path := range []*string{&o.repository, &o.dir, &o.cache, &o.binDir, &o.cilium, &o.calico, &o.oldCilium, &o.oldImage, &o.oldOperator, &o.helm, &o.helm3, &o.operator} {
+	for _, path := range []*string{&o.repository, &o.dir, &o.cache, &o.binDir, &o.cilium, &o.calico, &o.oldCilium, &o.oldImage, &o.oldOperator, &o.helm, &o.helm3, &o.operator, &o.prometheus} {
 		if *path == "" {
 			continue
 		}

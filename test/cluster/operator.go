@@ -64,11 +64,22 @@ func operatorScenario(ctx context.Context, t *trial) error {
 		if err != nil {
 			return err
 		}
-		if err := t.kept(ctx, step.what, before, addresses, restarts); err != nil {
+		if err := t.runsImage(ctx, step.what); err != nil {
+			return err
+		}
+		after, err := t.blockNames(ctx)
+		if err != nil {
+			return err
+		}
+		t.check(step.what+": blocks are the same", before == after, before == after)
+		if err := t.kept(ctx, step.what, addresses, restarts); err != nil {
 			return err
 		}
 	}
-	return t.growsAndReturns(ctx, first)
+	if err := t.growsAndReturns(ctx, first); err != nil {
+		return err
+	}
+	return t.kept(ctx, "in the end", addresses, restarts)
 }
 
 // installOld installs the old operator's chart and pools from its own files.
@@ -99,19 +110,21 @@ func (t *trial) installOld(ctx context.Context) error {
 	return nil
 }
 
-// kept holds the cluster to what it was before a step: blocks, addresses of pods,
-// running containers, and no ping lost.
-func (t *trial) kept(ctx context.Context, step, before string, addresses map[string]string, restarts int) error {
-	image, err := t.cluster.Kubectl(ctx, "get", "deployment", "cilium-pool-operator", "--namespace=kube-system", "--output=jsonpath={.spec.template.spec.containers[0].image}")
-	if err != nil {
+// runsImage waits until all replicas are of the Deployment's image, and puts it into
+// the table.
+func (t *trial) runsImage(ctx context.Context, step string) error {
+	if err := t.rollout(ctx, "kube-system", "deployment/cilium-pool-operator", agentsTimeout); err != nil {
 		return err
 	}
-	t.note(step+": the operator's image", image)
-	after, err := t.blockNames(ctx)
-	if err != nil {
-		return err
-	}
-	t.check(step+": blocks are the same", before == after, before == after)
+	images, err := t.cluster.Kubectl(ctx, "get", "pods", "--namespace=kube-system", "--selector=app.kubernetes.io/name=cilium-pool-operator",
+		"--field-selector=status.phase=Running", "--output=jsonpath={.items[*].spec.containers[0].image}")
+	t.note(step+": the replicas' images", images)
+	return err
+}
+
+// kept holds the cluster to what it was at first: addresses of pods, running
+// containers, and no ping lost.
+func (t *trial) kept(ctx context.Context, step string, addresses map[string]string, restarts int) error {
 	now, err := t.podAddresses(ctx)
 	if err != nil {
 		return err

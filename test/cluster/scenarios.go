@@ -37,6 +37,7 @@ func all() []scenario {
 		{name: "outage", run: outageScenario},
 		{name: "agents", run: agentsScenario},
 		{name: "uninstall", run: uninstallScenario},
+		{name: "integrations-prometheus", run: prometheusScenario},
 		{name: "integrations-gitops", run: gitopsScenario},
 		{name: "operator", fresh: true, run: operatorScenario},
 		{name: "cilium", fresh: true, run: ciliumScenario},
