@@ -59,8 +59,7 @@ func podOn(name string, ips ...string) boundPod {
 
 // settleAgent lets the agent of n run steadily.
 func (b *bed) settleAgent() {
-	agent := AgentPod{podKey: podKey{"n", "agent"}, container: "c", ready: true}
-	b.r.Agents.Set(agent, noon().Add(-time.Hour))
+	b.r.Agents.Set(ReadAgent(agentPod("agent", "c", true)), noon().Add(-time.Hour))
 }
 
 // report lets the agent of n come up in crd mode.

@@ -19,7 +19,7 @@ func agentPod(uid, container string, ready bool) *corev1.Pod {
 		Spec:       corev1.PodSpec{NodeName: "n"},
 		Status: corev1.PodStatus{
 			Conditions:        []corev1.PodCondition{{Type: corev1.PodReady, Status: status}},
-			ContainerStatuses: []corev1.ContainerStatus{{Name: "other", ContainerID: "x"}, {Name: agentContainer, ContainerID: container}},
+			ContainerStatuses: []corev1.ContainerStatus{{Name: "other", ContainerID: "x"}, {Name: "cilium-agent", ContainerID: container}},
 		},
 	}
 }

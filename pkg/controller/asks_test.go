@@ -153,7 +153,8 @@ func TestLabelsAreHeldInMultiPoolModeAlone(t *testing.T) {
 		if err := f.podStore().Add(p); err != nil {
 			t.Fatal(err)
 		}
-		if held := f.Pods.byNode["n"][0].wants != (kept{}); held != (mode == ciliumnode.MultiPool) {
+		picked := f.Pods.Asked("n", []*ciliumpool.View{picking("blue", map[string]string{"app": "web"}, nil)})
+		if held := len(picked) > 0; held != (mode == ciliumnode.MultiPool) {
 			t.Errorf("%s mode: labels are held: %t", mode, held)
 		}
 	}
@@ -231,7 +232,7 @@ func TestNamespacesAreWatched(t *testing.T) {
 
 func TestStrippedNamespace(t *testing.T) {
 	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team", UID: types.UID("u"), Labels: map[string]string{"a": "b"},
-		Annotations: map[string]string{"a": "b", poolAnnotation: "blue", v4PoolAnnotation: "green", v6PoolAnnotation: "red", requireAnnotation: "true"}}}
+		Annotations: map[string]string{"a": "b", "ipam.cilium.io/ip-pool": "blue", "ipam.cilium.io/ipv4-pool": "green", "ipam.cilium.io/ipv6-pool": "red", "ipam.cilium.io/require-pool-match": "true"}}}
 	before := wantsOf(&n.ObjectMeta)
 	if _, err := stripNamespace(n); err != nil {
 		t.Fatal(err)

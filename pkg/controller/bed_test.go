@@ -43,6 +43,7 @@ type bed struct {
 	refuse map[string]error // what these calls answer, in place of doing anything
 	blind  bool             // the watch of blocks shows nothing
 	lags   bool             // that of CiliumNodes shows nothing new
+	late   string           // a block that exists and that the list of a restart does not show
 }
 
 // fate is what becomes of a write.
@@ -101,7 +102,9 @@ func (b *bed) restart() {
 		}
 	}
 	for i := range blocks.Items {
-		ledger.Observed(b.read(&blocks.Items[i]))
+		if blocks.Items[i].Name != b.late {
+			ledger.Observed(b.read(&blocks.Items[i]))
+		}
 	}
 	for _, obj := range b.carriers() {
 		ledger.ObservedNode(b.mode.Keep(obj))

@@ -67,7 +67,7 @@ func (r *NodeReconciler) claim(ctx context.Context, o *observation, p *familyPla
 		created = append(created, b)
 		r.claimedFirst(o, b.UID)
 		view := o.view.Of(p.ciliumPool)
-		for _, addr := range r.withoutExcluded(view, b.CIDR, usable(view, pool, b.CIDR)) {
+		for _, addr := range r.Publishable(view, pool, b.CIDR) {
 			if _, stands := o.view.Release[addr]; !stands {
 				addrs = append(addrs, addr)
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // What the cache keeps of a Node is what is decided on: whether it is paused,
@@ -31,7 +32,11 @@ func TestStrippedNodeIsDecidedOnAlike(t *testing.T) {
 			n.Labels, n.Status.Addresses = map[string]string{"zone": "a"}, []corev1.NodeAddress{{Type: "InternalIP", Address: "192.168.0.1"}}
 		},
 	}
-	r := &Observer{IgnoreTaints: map[string]bool{"no-cilium": true}}
+	r := &Observer{IgnoreTaints: map[string]bool{"no-cilium": true}, Pools: NewPools(defaults(), NewLedger())}
+	paused := func(n *corev1.Node) string {
+		_, _, why := r.Policy(n, ipalloc.IPv4, "")
+		return why
+	}
 	for name, change := range tests {
 		t.Run(name, func(t *testing.T) {
 			whole := nodeObject()
@@ -40,7 +45,7 @@ func TestStrippedNodeIsDecidedOnAlike(t *testing.T) {
 			if _, err := stripNode(kept); err != nil {
 				t.Fatal(err)
 			}
-			if got, want := r.pausedBecause(kept, nil), r.pausedBecause(whole, nil); got != want {
+			if got, want := paused(kept), paused(whole); got != want {
 				t.Errorf("paused %q, want %q", got, want)
 			}
 			if got, want := r.optedOut(kept), r.optedOut(whole); got != want {

@@ -79,12 +79,9 @@ func TestReconcileClaimsABlockThatExists(t *testing.T) {
 			existing := blockObject("10.0.0.0/30", ipalloc.InService)
 			test.change(existing)
 			b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/29"), publishing(ciliumNode("n", "")), existing)
-			held := b.r.Ledger
-			shown := b.read(existing)
-			held.Gone(shown) // the watch has not come so far
-			held.mu.Lock()
-			delete(held.gone, shown.UID)
-			held.mu.Unlock()
+			b.late = existing.Name
+			b.restart()
+			held, shown := b.r.Ledger, b.read(existing)
 			b.before = func(call string) {
 				if call == "get PodIPBlock" {
 					b.before = func(string) {}

@@ -167,14 +167,7 @@ func TestFeedWaitsForEveryWatch(t *testing.T) {
 				feed.Starving = func([]string) []string { return nil }
 				feed.nodes = listening{add: func(string) {}}
 				close(feed.connected)
-				begun := func() bool {
-					select {
-					case <-ledger.ready:
-						return true
-					default:
-						return false
-					}
-				}
+				begun := ledger.Ready
 				ctx, stop := context.WithCancel(t.Context())
 				ended := make(chan error)
 				go func() { ended <- feed.Start(ctx) }()

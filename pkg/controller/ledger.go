@@ -87,6 +87,13 @@ func (l *Ledger) SetReady() {
 	}
 }
 
+// Ready reports whether SetReady has been called.
+func (l *Ledger) Ready() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.space.Ready()
+}
+
 // WaitReady waits for SetReady.
 func (l *Ledger) WaitReady(ctx context.Context) error {
 	select {

@@ -79,11 +79,10 @@ func (o *Observer) blockState(b crd.Block, view *ciliumnode.View) expand.Block {
 	case b.CIDR.Addr().BitLen()-b.CIDR.Bits() > ipalloc.MaxHostBits:
 		// Too large to list. The block controller tells so.
 	case pool != nil && !pool.Frozen():
-		s.Usable = usable(view, pool, b.CIDR)
+		s.Usable = o.Publishable(view, pool, b.CIDR)
 	case view != nil:
-		s.Usable = view.PublishedIn(b.CIDR) // its pool says no more; keep what is there
+		s.Usable = o.withoutExcluded(view, b.CIDR, view.PublishedIn(b.CIDR)) // its pool says no more; keep what is there
 	}
-	s.Usable = o.withoutExcluded(view, b.CIDR, s.Usable)
 	s.Request = requestOn(b, pool)
 	if len(o.Ledger.Overlaps(b.CIDR)) > 0 {
 		// What is published stays, and nothing is added beside it.
@@ -148,6 +147,11 @@ func (o *Observer) optedOut(node *corev1.Node) bool {
 		}
 	}
 	return false
+}
+
+// Publishable are the addresses of a block of pool that may be published on a node.
+func (o *Observer) Publishable(view *ciliumnode.View, pool *crd.Pool, block netip.Prefix) []netip.Addr {
+	return o.withoutExcluded(view, block, usable(view, pool, block))
 }
 
 // usable are the addresses of a block of pool that may be published on a node. Of
