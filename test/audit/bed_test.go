@@ -13,9 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	iputil "github.com/cilium/cilium/pkg/ip"
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
@@ -24,7 +22,6 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
@@ -38,47 +35,25 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 const root = "../.."
 
 // patience bounds every wait; it is never slept through.
-const patience = 60 * time.Second
+const patience = harness.Patience
 
 var shared cptest.Shared
-
-// program is the operator, built once.
-var program struct {
-	sync.Once
-	path, dir string
-	err       error
-}
 
 func TestMain(m *testing.M) {
 	log.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
-	code := shared.Main(m)
-	_ = os.RemoveAll(program.dir)
-	os.Exit(code)
+	os.Exit(shared.Main(m))
 }
 
 func operator(t *testing.T) string {
 	t.Helper()
-	program.Do(func() {
-		if program.dir, program.err = os.MkdirTemp("", "audit-test-"); program.err != nil {
-			return
-		}
-		program.path = filepath.Join(program.dir, "cilium-pool-operator")
-		build := exec.Command("go", "build", "-o", program.path, "./cmd/cilium-pool-operator")
-		build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			program.err = fmt.Errorf("building the operator: %w\n%s", err, out)
-		}
-	})
-	if program.err != nil {
-		t.Fatal(program.err)
-	}
-	return program.path
+	return harness.Program(t, "cilium-pool-operator")
 }
 
 // bed is one test's cluster, empty at first.
@@ -162,16 +137,13 @@ func (b *bed) knows(account *corev1.ServiceAccount, rule rbacv1.PolicyRule) {
 		User:               fmt.Sprintf("system:serviceaccount:%s:%s", account.Namespace, account.Name),
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: rule.Verbs[0], Group: rule.APIGroups[0], Resource: rule.Resources[0]},
 	}}
-	err = b.until(func() error {
+	harness.Eventually(b, "the API server knows the role", func() error {
 		review, err := clients.AuthorizationV1().SubjectAccessReviews().Create(b.Context(), asked, metav1.CreateOptions{})
 		if err == nil && !review.Status.Allowed {
 			err = fmt.Errorf("%s is not allowed to %s %s", asked.Spec.User, rule.Verbs[0], rule.Resources[0])
 		}
 		return err
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
 }
 
 // outcome is what check came to.
@@ -232,32 +204,17 @@ func shorts(r audit.Report) []string {
 // wipe deletes everything, finalizers and all.
 func (b *bed) wipe() {
 	b.Helper()
-	for _, list := range []client.ObjectList{
+	if err := harness.Wipe(b.Context(), b.client,
 		&corev1.PodList{}, &corev1.NodeList{}, &ciliumv2.CiliumNodeList{}, &v1alpha1.PodIPPoolList{}, &v1alpha1.PodIPBlockList{},
-	} {
-		if err := b.client.List(b.Context(), list); err != nil {
-			b.Fatal(err)
-		}
-		items, err := meta.ExtractList(list)
-		if err != nil {
-			b.Fatal(err)
-		}
-		for _, item := range items {
-			b.remove(item.(client.Object))
-		}
+	); err != nil {
+		b.Fatal(err)
 	}
 }
 
 // remove deletes an object, whatever its finalizers say.
 func (b *bed) remove(o client.Object) {
 	b.Helper()
-	if len(o.GetFinalizers()) > 0 {
-		patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))
-		if err := b.client.Patch(b.Context(), o, patch); client.IgnoreNotFound(err) != nil {
-			b.Fatal(err)
-		}
-	}
-	if err := b.client.Delete(b.Context(), o, client.GracePeriodSeconds(0)); client.IgnoreNotFound(err) != nil {
+	if err := harness.Remove(b.Context(), b.client, o); err != nil {
 		b.Fatal(err)
 	}
 }

@@ -1,15 +1,12 @@
 package audit
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -19,6 +16,8 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
 
 const (
@@ -30,25 +29,22 @@ const (
 // flags given twice the last counts.
 func (b *bed) startOperator(flags ...string) {
 	b.Helper()
-	var log bytes.Buffer
 	kubeconfig := b.TempDir() + "/kubeconfig"
 	if err := shared.Cluster(b).WriteKubeconfig(kubeconfig); err != nil {
 		b.Fatal(err)
 	}
-	cmd := exec.Command(operator(b.T), append([]string{"--kubeconfig=" + kubeconfig, "--leader-elect=false",
-		"--metrics-bind-address=0", "--health-probe-bind-address=0", "--reclaim-idle-for=300ms", "--ack-hold=200ms",
-		"--ack-timeout=3s", "--cooldown=1s", "--node-gone-cooldown=2s", "--agent-settle-time=300ms"}, flags...)...)
-	cmd.Stdout, cmd.Stderr = &log, &log
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
-	if err := cmd.Start(); err != nil {
+	p, err := process.Start(process.Command{
+		Name: "operator", Dir: b.TempDir(), Env: []string{"PATH=" + os.Getenv("PATH")},
+		Args: append([]string{operator(b.T), "--kubeconfig=" + kubeconfig, "--leader-elect=false",
+			"--metrics-bind-address=0", "--health-probe-bind-address=0", "--reclaim-idle-for=300ms", "--ack-hold=200ms",
+			"--ack-timeout=3s", "--cooldown=1s", "--node-gone-cooldown=2s", "--agent-settle-time=300ms"}, flags...),
+	})
+	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
-		defer late.Stop()
-		if err := cmd.Wait(); err != nil {
-			b.Errorf("the operator ended: %v\n%s", err, log.String())
+		if err := errors.Join(p.Stop(patience), p.Err()); err != nil {
+			b.Errorf("the operator ended: %v\n%s", err, p.Log())
 		}
 	})
 }
@@ -85,7 +81,9 @@ func (b *bed) wave(n int) error {
 			return err
 		}
 	}
-	return b.until(func() error {
+	ctx, cancel := context.WithTimeout(b.Context(), patience)
+	defer cancel()
+	return harness.Until(ctx, 20*time.Millisecond, func(context.Context) error {
 		list := &corev1.PodList{}
 		if err := b.client.List(b.Context(), list, client.MatchingLabels{"wave": fmt.Sprint(n)}); err != nil {
 			return err
@@ -110,24 +108,6 @@ func (b *bed) endWave(n int) error {
 		}
 	}
 	return nil
-}
-
-// until waits until holds returns nil, or returns its last error.
-func (b *bed) until(holds func() error) error {
-	deadline := time.After(patience)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := holds()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			return err
-		}
-	}
 }
 
 // A cluster that grows, shrinks, drains and rests under a real operator gives no

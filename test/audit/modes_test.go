@@ -23,6 +23,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 const podCIDRAnnotation = "network.cilium.io/ipv4-pod-cidr"
@@ -285,7 +286,7 @@ func TestOperatorTellsItsMode(t *testing.T) {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-pool-operator"}}
 	b.Cleanup(func() { b.gone(lease) }) // after the operator has ended
 	b.startOperator("--mode=kubernetes", "--leader-elect=true")
-	told := b.until(func() error {
+	harness.Eventually(t, "check reads the mode", func() error {
 		block := &v1alpha1.PodIPBlock{}
 		if err := b.client.Get(b.Context(), client.ObjectKey{Name: crd.BlockName(netip.MustParsePrefix("10.0.0.0/29"))}, block); err != nil {
 			return err
@@ -296,7 +297,4 @@ func TestOperatorTellsItsMode(t *testing.T) {
 		}
 		return nil
 	})
-	if told != nil {
-		t.Error(told)
-	}
 }

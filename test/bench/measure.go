@@ -73,7 +73,7 @@ func (b *bench) once(ctx context.Context, m measure, c contender, nodes, round i
 		err = errors.Join(err, o.Close())
 	}
 	if err != nil && r.process != nil {
-		err = fmt.Errorf("%w; the contender's log ends:\n%s", err, r.process.Tail())
+		err = fmt.Errorf("%w; the contender's log ends:\n%s", err, r.process.LogTail())
 	}
 	if err := errors.Join(err, st.Close()); err != nil {
 		return sample{}, fmt.Errorf("%s, %s, %d nodes: %w", m.name, c.name, nodes, err)
@@ -123,7 +123,7 @@ func (r *run) start() error {
 		return err
 	}
 	go func() {
-		<-r.process.Stopped()
+		<-r.process.Ended()
 		r.fail(errors.New("the contender has ended"))
 	}()
 	return nil

@@ -103,7 +103,7 @@ func installCilium(ctx context.Context, st *bed.Stage) error {
 		}
 		// It says so once its hooks, the CRDs' among them, have run.
 		if err := st.Until(ctx, p, "Started hive"); err != nil {
-			return fmt.Errorf("%w; its log ends:\n%s", err, p.Tail())
+			return fmt.Errorf("%w; its log ends:\n%s", err, p.LogTail())
 		}
 		if _, err := st.Idle(ctx, p); err != nil {
 			return err

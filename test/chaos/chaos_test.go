@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"syscall"
@@ -16,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// binaries builds the operator beside etcd and kube-apiserver.
+// binaries puts the operator beside etcd and kube-apiserver.
 func binaries(t *testing.T) string {
 	t.Helper()
 	built, err := filepath.Abs("../../.cache/bin")
@@ -40,14 +40,10 @@ func binaries(t *testing.T) string {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	for _, name := range []string{"etcd", "kube-apiserver"} {
-		if err := os.Symlink(filepath.Join(built, name), filepath.Join(dir, name)); err != nil {
+	for _, path := range []string{filepath.Join(built, "etcd"), filepath.Join(built, "kube-apiserver"), harness.Program(t, operatorBinary)} {
+		if err := os.Symlink(path, filepath.Join(dir, filepath.Base(path))); err != nil {
 			t.Fatal(err)
 		}
-	}
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, operatorBinary), "../../cmd/cilium-pool-operator")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the operator: %v\n%s", err, out)
 	}
 	return dir
 }

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
 
 const (
@@ -45,12 +46,12 @@ func operatorFlags(kubeconfig string, m mode) []string {
 
 // operator is a replica, which is started again whenever it ends.
 type operator struct {
-	name, binary string
-	args         []string
-	log          *os.File
+	name string
+	args []string // the program's name first
+	log  *os.File
 
 	mu   sync.Mutex
-	proc *part
+	proc *process.Process
 	// acquired is when this process began to lead; zero: it never did.
 	acquired time.Time
 	// killing says that it is being killed, downFor how long it stays down then.
@@ -85,12 +86,12 @@ func newOperator(ctx context.Context, c *controlplane.Cluster, admin client.Clie
 	if err := controlplane.WriteKubeconfig(kubeconfig, cfg); err != nil {
 		return nil, err
 	}
-	log, err := openLog(c.Dir(), name)
+	log, err := os.OpenFile(process.LogPath(c.Dir(), name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	return &operator{
-		name: name, log: log, binary: filepath.Join(s.BinDir, operatorBinary), args: operatorFlags(kubeconfig, s.Mode),
+		name: name, log: log, args: append([]string{filepath.Join(s.BinDir, operatorBinary)}, operatorFlags(kubeconfig, s.Mode)...),
 	}, nil
 }
 
@@ -104,8 +105,8 @@ func (o *operator) supervise(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return p.kill()
-		case <-p.stopped:
+			return p.Kill()
+		case <-p.Ended():
 		}
 		if wait(ctx, o.ended()) != nil {
 			return nil
@@ -113,12 +114,12 @@ func (o *operator) supervise(ctx context.Context) error {
 	}
 }
 
-func (o *operator) start() (_ *part, err error) {
+func (o *operator) start() (_ *process.Process, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.acquired, o.killing = time.Time{}, false
 	o.starts++
-	o.proc, err = start(o.name, operatorLog{o}, operatorLog{o}, o.binary, o.args...)
+	o.proc, err = process.Start(process.Command{Name: o.name, Args: o.args, Stdout: operatorLog{o}, Stderr: operatorLog{o}})
 	return o.proc, err
 }
 
@@ -140,7 +141,7 @@ func (o *operator) kill(downFor time.Duration) error {
 	p := o.proc
 	o.killing, o.downFor = true, downFor
 	o.mu.Unlock()
-	return p.kill()
+	return p.Kill()
 }
 
 // pause stops the process where it is, until the returned function is called.
@@ -148,7 +149,7 @@ func (o *operator) pause() (resume func() error, err error) {
 	o.mu.Lock()
 	p := o.proc
 	o.mu.Unlock()
-	return func() error { return p.signal(syscall.SIGCONT) }, p.signal(syscall.SIGSTOP)
+	return func() error { return p.Signal(syscall.SIGCONT) }, p.Signal(syscall.SIGSTOP)
 }
 
 func (o *operator) leadsSince() time.Time {

@@ -19,6 +19,8 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/test/chaos/claims"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
@@ -180,13 +182,10 @@ func (c *chaos) startChecker(ctx context.Context, agents string, background func
 	if err != nil {
 		return err
 	}
-	log, err := openLog(c.dir, "checker")
-	if err != nil {
-		return err
-	}
-	defer log.Close()
 	out, in := io.Pipe()
-	p, err := start("checker", in, log, binary, "check", c.dir, agents, c.Mode.String())
+	p, err := process.Start(process.Command{
+		Name: "checker", Dir: c.dir, Stdout: in, Args: []string{binary, "check", c.dir, agents, c.Mode.String()},
+	})
 	if err != nil {
 		return err
 	}
@@ -196,8 +195,8 @@ func (c *chaos) startChecker(ctx context.Context, agents string, background func
 		defer close(ended)
 		select {
 		case <-ctx.Done():
-			return p.kill()
-		case <-p.stopped:
+			return p.Kill()
+		case <-p.Ended():
 			return fmt.Errorf("it ended by itself: see %s", filepath.Join(c.dir, "checker.log"))
 		}
 	})
@@ -273,18 +272,7 @@ func wait(ctx context.Context, d time.Duration) error {
 // until waits until holds returns nil, and returns its last error where that
 // takes too long.
 func until(ctx context.Context, patience time.Duration, holds func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not within %s", patience))
 	defer cancel()
-	for {
-		err := holds(ctx)
-		if err == nil {
-			return nil
-		}
-		if wait(ctx, 300*time.Millisecond) != nil {
-			if cause := context.Cause(ctx); !errors.Is(cause, context.DeadlineExceeded) {
-				return cause
-			}
-			return fmt.Errorf("not within %s: %w", patience, err)
-		}
-	}
+	return harness.Until(ctx, 300*time.Millisecond, holds)
 }

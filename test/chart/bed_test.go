@@ -27,6 +27,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // bed is a cluster with Cilium's CRDs, and nothing of ours.
@@ -95,24 +96,9 @@ func (b *bed) delete(o client.Object) {
 	}
 }
 
-// eventually waits until holds returns nil, or fails with its last error.
 func (b *bed) eventually(what string, holds func() error) {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(b.Context(), patience)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := holds()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			b.Fatalf("%s: not within %s: %v", what, patience, err)
-		case <-tick.C:
-		}
-	}
+	harness.Eventually(b, what, holds)
 }
 
 // playDeploymentController reports the Deployment as rolled out, as no kubelet

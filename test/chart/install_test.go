@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	appsv1 "k8s.io/api/apps/v1"
@@ -23,9 +22,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
-
-// patience bounds every wait; it is never slept through.
-const patience = 90 * time.Second
 
 // installValues make the operator quick, and put it where this machine has room.
 const installValues = `

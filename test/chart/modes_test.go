@@ -50,7 +50,7 @@ func TestNothingIsRefusedInKubernetesMode(t *testing.T) {
 	op.sawNothingRefused()
 }
 
-func (p *process) sawNothingRefused() {
+func (p *running) sawNothingRefused() {
 	p.b.Helper()
 	p.stop()
 	p.seesNothingForbidden()

@@ -1,7 +1,6 @@
 package chart
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -275,8 +274,8 @@ func TestRefusedWriteIsLogged(t *testing.T) {
 	op := b.installMode("multi-pool", "--mode=crd")
 	b.node("n1", "beijing")
 	b.eventually("the refusal is logged", func() error {
-		for line := range bytes.Lines(op.readLog()) {
-			if bytes.Contains(line, []byte("ValidatingAdmissionPolicy '"+release+"-ciliumnodes'")) && bytes.Contains(line, []byte("only ipam.pools.allocated")) {
+		for line := range strings.Lines(op.Log()) {
+			if strings.Contains(line, "ValidatingAdmissionPolicy '"+release+"-ciliumnodes'") && strings.Contains(line, "only ipam.pools.allocated") {
 				return nil
 			}
 		}
@@ -286,7 +285,7 @@ func TestRefusedWriteIsLogged(t *testing.T) {
 }
 
 // installMode installs the chart for a mode, and starts its operator.
-func (b *bed) installMode(mode string, args ...string) *process {
+func (b *bed) installMode(mode string, args ...string) *running {
 	b.Helper()
 	ctx, cancel := context.WithCancel(b.Context())
 	b.Cleanup(cancel)

@@ -5,16 +5,14 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -24,6 +22,8 @@ import (
 	"k8s.io/client-go/util/cert"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
 
 // seldom are rights that a short test does not see used.
@@ -40,48 +40,42 @@ var seldom = map[string]string{
 	"list servicecidrs.networking.k8s.io": "likewise",
 }
 
-// process is the operator as the Deployment would start it.
-type process struct {
-	b    *bed
-	cmd  *exec.Cmd
-	log  string
-	done chan error
+// running is the operator as the Deployment would start it.
+type running struct {
+	*process.Process
+	b *bed
 }
 
 // startOperator runs the operator with the Deployment's arguments and the token
 // of its ServiceAccount, until the test ends at the latest. Further arguments
 // come after those.
-func (b *bed) startOperator(args ...string) *process {
+func (b *bed) startOperator(args ...string) *running {
 	b.Helper()
 	container := b.deployment().Spec.Template.Spec.Containers[0]
 	config, err := b.cluster.ConfigFor(b.Context(), namespace, b.deployment().Spec.Template.Spec.ServiceAccountName)
 	if err != nil {
 		b.Fatal(err)
 	}
-	kubeconfig := filepath.Join(b.TempDir(), "kubeconfig")
-	if err := controlplane.WriteKubeconfig(kubeconfig, config); err != nil {
-		b.Fatal(err)
-	}
-	log, err := os.Create(filepath.Join(b.cluster.Dir(), "operator.log"))
+	dir, err := os.MkdirTemp(b.cluster.Dir(), "operator-")
 	if err != nil {
 		b.Fatal(err)
 	}
-	cmd := exec.Command(operator(b.T), slices.Concat(container.Args, []string{"--kubeconfig=" + kubeconfig}, args)...)
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
-	if err := cmd.Start(); err != nil {
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	if err := controlplane.WriteKubeconfig(kubeconfig, config); err != nil {
 		b.Fatal(err)
 	}
-	_ = log.Close() // the process has its own
-	p := &process{b: b, cmd: cmd, log: log.Name(), done: make(chan error, 1)}
-	go func() { p.done <- cmd.Wait() }()
-	b.Cleanup(func() { _ = cmd.Process.Kill() })
+	p, err := process.Start(process.Command{
+		Name: "operator", Dir: dir, Env: []string{"PATH=" + os.Getenv("PATH")},
+		Args: slices.Concat([]string{operator(b.T)}, container.Args, []string{"--kubeconfig=" + kubeconfig}, args),
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = p.Kill() })
 
 	b.eventually("the probes of the Deployment are answered", func() error {
-		select {
-		case err := <-p.done:
-			b.Fatalf("the operator ended: %v\n%s", err, p.readLog())
-		default:
+		if !p.Running() {
+			b.Fatalf("the operator ended: %v\n%s", p.Err(), p.Log())
 		}
 		for _, probe := range []string{container.LivenessProbe.HTTPGet.Path, container.ReadinessProbe.HTTPGet.Path} {
 			if _, err := get(b.Context(), container, "health", probe, "", nil); err != nil {
@@ -90,29 +84,21 @@ func (b *bed) startOperator(args ...string) *process {
 		}
 		return nil
 	})
-	return p
+	return &running{p, b}
 }
 
 // stop asks the operator to stop, as kubelet does.
-func (p *process) stop() {
+func (p *running) stop() {
 	p.b.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		p.b.Fatal(err)
-	}
-	select {
-	case err := <-p.done:
-		if err != nil {
-			p.b.Errorf("the operator stopped with %v\n%s", err, p.readLog())
-		}
-	case <-time.After(patience):
-		p.b.Fatalf("the operator does not stop\n%s", p.readLog())
+	if err := errors.Join(p.Stop(harness.Patience), p.Err()); err != nil {
+		p.b.Errorf("the operator stopped with %v\n%s", err, p.Log())
 	}
 }
 
 // servesMetrics sees that they are for those alone who may read them, by the
 // certificate that trust asks for, and that what docs/metrics.md says of the
 // libraries' is there.
-func (p *process) servesMetrics(trust *tls.Config) {
+func (p *running) servesMetrics(trust *tls.Config) {
 	p.b.Helper()
 	container := p.b.deployment().Spec.Template.Spec.Containers[0]
 	for _, test := range []struct{ account, want string }{
@@ -187,19 +173,10 @@ func (b *bed) documented(served string) {
 	}
 }
 
-func (p *process) readLog() []byte {
+func (p *running) seesNothingForbidden() {
 	p.b.Helper()
-	log, err := os.ReadFile(p.log)
-	if err != nil {
-		p.b.Fatal(err)
-	}
-	return log
-}
-
-func (p *process) seesNothingForbidden() {
-	p.b.Helper()
-	for line := range bytes.Lines(p.readLog()) {
-		if bytes.Contains(bytes.ToLower(line), []byte("forbidden")) {
+	for line := range strings.Lines(p.Log()) {
+		if strings.Contains(strings.ToLower(line), "forbidden") {
 			p.b.Errorf("the operator logs %s", line)
 		}
 	}

@@ -1,9 +1,9 @@
 package chart
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,14 +28,14 @@ func TestCRDsOfAnotherVersion(t *testing.T) {
 	}
 	op := b.startOperator("--metrics-bind-address=0")
 	b.eventually("the log names the CRD", func() error {
-		if !bytes.Contains(op.readLog(), []byte("CRD podippools.cilium-pool.io is not the one that this operator was built with (schema served: older;")) {
+		if !strings.Contains(op.Log(), "CRD podippools.cilium-pool.io is not the one that this operator was built with (schema served: older;") {
 			return errors.New("it does not")
 		}
 		return nil
 	})
 	for _, not := range []string{"CRD podipblocks.cilium-pool.io is not the one", "may not read CRD"} {
-		if bytes.Contains(op.readLog(), []byte(not)) {
-			t.Errorf("the log says %q:\n%s", not, op.readLog())
+		if strings.Contains(op.Log(), not) {
+			t.Errorf("the log says %q:\n%s", not, op.Log())
 		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 func TestBadValuesAreRefused(t *testing.T) {
@@ -254,19 +255,9 @@ func canonical(value string) string {
 	return value
 }
 
-// operator builds the operator and returns its path.
 func operator(t *testing.T) string {
 	t.Helper()
-	path, err := filepath.Abs(root + "/.cache/bin/cilium-pool-operator")
-	if err != nil {
-		t.Fatal(err)
-	}
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./cmd/cilium-pool-operator")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building the operator: %v\n%s", err, out)
-	}
-	return path
+	return harness.Program(t, "cilium-pool-operator")
 }
 
 // The chart's CRDs are those of the code, apart from what Helm needs.

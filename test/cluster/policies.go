@@ -7,6 +7,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +26,7 @@ const (
 	policyTimeout = time.Minute
 	metricsPort   = "9870"
 	setFirewall   = upgradeOperator + "--set hostFirewall.enabled=true"
+	allowOutside  = " --set hostFirewall.allowedCIDRs={" + kube.Outside + "/32}"
 )
 
 // policiesScenario: NetworkPolicies hold for addresses of all of a node's blocks, and
@@ -117,8 +119,11 @@ func (t *trial) hostFirewall(ctx context.Context) error {
 		reached    bool
 	}{
 		{"with the policy it answers from outside no more", setFirewall, false},
-		{"with the address among allowedCIDRs it does", setFirewall + " --set hostFirewall.allowedCIDRs={" + kube.Outside + "/32}", true},
-		{"without it does not", setFirewall + " --set hostFirewall.allowedCIDRs=null", false},
+		{"with the address among allowedCIDRs it does", setFirewall + allowOutside, true},
+		{"with an empty list by --set-json it does not", setFirewall + " --set-json hostFirewall.allowedCIDRs=[]", false},
+		{"with the address again it does", setFirewall + allowOutside, true},
+		// As docs/operations.md says: null with --reuse-values leaves the list.
+		{"with the chart's list by --reset-then-reuse-values it does not", strings.Replace(setFirewall, "--reuse-values", "--reset-then-reuse-values", 1) + " --set hostFirewall.allowedCIDRs=null", false},
 	} {
 		if _, err := t.shell(ctx, step.line); err != nil {
 			return err

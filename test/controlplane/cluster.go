@@ -22,6 +22,8 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
 
 const (
@@ -72,8 +74,8 @@ type Cluster struct {
 	config  *rest.Config
 
 	mu        sync.Mutex
-	etcd      *part
-	apiServer *part
+	etcd      *process.Process
+	apiServer *process.Process
 }
 
 // Start returns once the API server serves, its default namespaces exist and
@@ -103,7 +105,7 @@ func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, c.end((*part).kill))
+			err = errors.Join(err, c.end((*process.Process).Kill))
 		}
 	}()
 
@@ -139,10 +141,10 @@ func Attach(dir string) (*Cluster, error) {
 	if _, err := os.Stat(filepath.Join(dir, auditLogFile)); err == nil {
 		c.opts.AuditLog = true
 	}
-	if c.etcd, err = findProcess(dir, etcdName); err != nil {
+	if c.etcd, err = process.Find(dir, etcdName); err != nil {
 		return nil, err
 	}
-	if c.apiServer, err = findProcess(dir, apiServerName); err != nil {
+	if c.apiServer, err = process.Find(dir, apiServerName); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -151,10 +153,10 @@ func Attach(dir string) (*Cluster, error) {
 // Stop ends both processes, gracefully at first, and removes the folder if it
 // is a temporary one. It may be called again, and after the Kill methods.
 func (c *Cluster) Stop() error {
-	return c.end(func(p *part) error { return p.stop(stopTimeout) })
+	return c.end(func(p *process.Process) error { return p.Stop(stopTimeout) })
 }
 
-func (c *Cluster) end(end func(*part) error) error {
+func (c *Cluster) end(end func(*process.Process) error) error {
 	// Without etcd, kube-apiserver would hang in its graceful stop.
 	etcd, apiServer := c.processes()
 	if err := errors.Join(end(apiServer), end(etcd)); err != nil {
@@ -178,13 +180,13 @@ func (c *Cluster) BinDir() string { return c.opts.BinDir }
 // PIDs are the process ids; 0 for one that does not run.
 func (c *Cluster) PIDs() (etcd, apiServer int) {
 	e, a := c.processes()
-	return e.pid(), a.pid()
+	return e.PID(), a.PID()
 }
 
 // KillAPIServer kills kube-apiserver and waits until it is gone.
 func (c *Cluster) KillAPIServer() error {
 	_, apiServer := c.processes()
-	return apiServer.kill()
+	return apiServer.Kill()
 }
 
 // StartAPIServer starts a killed kube-apiserver on the same port and returns
@@ -202,7 +204,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 // KillEtcd kills etcd and waits until it is gone.
 func (c *Cluster) KillEtcd() error {
 	etcd, _ := c.processes()
-	return etcd.kill()
+	return etcd.Kill()
 }
 
 // StartEtcd starts a killed etcd with the data it had. Where kube-apiserver
@@ -213,13 +215,13 @@ func (c *Cluster) StartEtcd(ctx context.Context) error {
 	if err := c.startEtcd(ctx); err != nil {
 		return err
 	}
-	if _, apiServer := c.processes(); !apiServer.running() {
+	if _, apiServer := c.processes(); !apiServer.Running() {
 		return nil
 	}
 	return c.Ready(ctx)
 }
 
-func (c *Cluster) processes() (etcd, apiServer *part) {
+func (c *Cluster) processes() (etcd, apiServer *process.Process) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.etcd, c.apiServer

@@ -1,14 +1,16 @@
 package controlplane
 
+import "github.com/cilium-pool/cilium-pool-operator/test/harness/process"
+
 // RunningIn names the parts that run in dir.
 func RunningIn(dir string) ([]string, error) {
 	var running []string
 	for _, name := range []string{etcdName, apiServerName} {
-		p, err := findProcess(dir, name)
+		p, err := process.Find(dir, name)
 		if err != nil {
 			return nil, err
 		}
-		if p.running() {
+		if p.Running() {
 			running = append(running, name)
 		}
 	}

@@ -1,7 +1,6 @@
 package controlplane
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -13,10 +12,10 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 )
 
@@ -62,7 +61,7 @@ func (c *Cluster) startEtcd(ctx context.Context) error {
 	c.mu.Lock()
 	c.etcd = p
 	c.mu.Unlock()
-	return p.poll(ctx, func(context.Context) error {
+	return poll(ctx, etcdName, p, func(context.Context) error {
 		_, err := os.Stat(filepath.Join(c.dir, etcdClientSocket))
 		return err
 	})
@@ -104,8 +103,8 @@ func (c *Cluster) tryPort(ctx context.Context) error {
 		return err
 	}
 	err = c.Ready(ctx)
-	if _, p := c.processes(); err != nil && !p.running() &&
-		bytes.Contains([]byte(logTail(c.dir, apiServerName)), []byte("address already in use")) {
+	if _, p := c.processes(); err != nil && !p.Running() &&
+		strings.Contains(p.LogTail(), "address already in use") {
 		return errors.Join(errPortTaken, err)
 	}
 	return err
@@ -163,7 +162,7 @@ func (c *Cluster) Ready(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("wait for %s: %w", apiServerName, err)
 	}
-	return p.poll(ctx, func(ctx context.Context) error {
+	return poll(ctx, apiServerName, p, func(ctx context.Context) error {
 		if err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
 			return err
 		}
@@ -174,28 +173,6 @@ func (c *Cluster) Ready(ctx context.Context) error {
 		}
 		return nil
 	})
-}
-
-// poll calls ready until it returns nil, the process ends, or ctx does.
-func (p *part) poll(ctx context.Context, ready func(context.Context) error) error {
-	const perCall = 5 * time.Second
-	var last error
-	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
-		if !p.running() {
-			return false, p.died()
-		}
-		callCtx, cancel := context.WithTimeout(ctx, perCall)
-		defer cancel()
-		err := ready(callCtx)
-		if ctx.Err() == nil {
-			last = err
-		}
-		return err == nil, nil
-	})
-	if ctx.Err() != nil && last != nil {
-		return fmt.Errorf("wait for %s: %w: %w; its log ends:\n%s", p.name, ctx.Err(), last, logTail(p.dir, p.name))
-	}
-	return err
 }
 
 // FreePort finds a port of address that nobody listens on, below the range the kernel

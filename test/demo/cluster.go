@@ -15,6 +15,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
 
 // Names of the processes beside etcd and kube-apiserver.
@@ -29,7 +30,7 @@ type stage struct {
 	detached    bool
 	cluster     *controlplane.Cluster
 	client      client.WithWatch
-	operator    *part
+	operator    *process.Process
 	metrics     string // address of the operator's metrics
 }
 
@@ -98,6 +99,14 @@ func (s *stage) startOperator() error {
 	return err
 }
 
+// start runs a part of the demo that "down" finds again.
+func start(dir, name string, detached bool, args ...string) (*process.Process, error) {
+	return process.Start(process.Command{Name: name, Dir: dir, Args: args, PIDFile: true, Detached: detached})
+}
+
+// stopTimeout is how long a process may take over SIGTERM before SIGKILL.
+const stopTimeout = 10 * time.Second
+
 const (
 	idleFor  = 5 * time.Second
 	cooldown = 3 * time.Second
@@ -105,7 +114,7 @@ const (
 
 // strike ends everything that runs.
 func (s *stage) strike() error {
-	err := s.operator.stop()
+	err := s.operator.Stop(stopTimeout)
 	if s.cluster != nil {
 		err = errors.Join(err, s.cluster.Stop())
 	}

@@ -66,7 +66,7 @@ func tellStory(ctx context.Context, o options, p *printer) (ok bool, err error) 
 		return false, err
 	}
 	parts.Go(func() { s.fleet.run(ctx) })
-	p.note("operator started, pid %d, log %s", stage.operator.handle.Pid, filepath.Join(stage.dir, operatorName+".log"))
+	p.note("operator started, pid %d, log %s", stage.operator.PID(), filepath.Join(stage.dir, operatorName+".log"))
 	if err := s.waves(ctx, o); err != nil {
 		return false, err
 	}
@@ -97,8 +97,8 @@ func (s *story) until(ctx context.Context, what string, holds func(*sight) bool)
 			s.expect(false, "%s, within %s", what, patience)
 			return nil
 		}
-		if s.operator.ended() {
-			return fmt.Errorf("the operator ended by itself; its log ends:\n%s", s.operator.logTail())
+		if !s.operator.Running() {
+			return fmt.Errorf("the operator ended by itself; its log ends:\n%s", s.operator.LogTail())
 		}
 		if err := wait(ctx, poll); err != nil {
 			return err

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
 
 func (o options) upDir() string      { return filepath.Join(o.runDir, "up") }
@@ -28,10 +29,10 @@ func up(ctx context.Context, o options, p *printer) (err error) {
 	if err != nil {
 		return fmt.Errorf("%w (make down stops what runs)", err)
 	}
-	var agents *part
+	var agents *process.Process
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, agents.stop(), s.strike())
+			err = errors.Join(err, agents.Stop(stopTimeout), s.strike())
 		}
 	}()
 	if err := s.cluster.WriteKubeconfig(o.kubeconfig()); err != nil {
@@ -100,11 +101,11 @@ func down(o options, p *printer) error {
 	var errs []error
 	stopped := 0
 	for _, name := range []string{agentsName, operatorName} {
-		process, err := find(o.upDir(), name)
-		if process != nil {
+		p, err := process.Find(o.upDir(), name)
+		if p != nil {
 			stopped++
 		}
-		errs = append(errs, err, process.stop())
+		errs = append(errs, err, p.Stop(stopTimeout))
 	}
 	cluster, err := controlplane.Attach(o.upDir())
 	switch {

@@ -248,8 +248,8 @@ func (s *story) killOperator(ctx context.Context) error {
 		return ctx.Err()
 	}
 	failed := s.fleet.failed.Load()
-	pid := s.operator.handle.Pid
-	if err := s.operator.kill(); err != nil {
+	pid := s.operator.PID()
+	if err := s.operator.Kill(); err != nil {
 		return err
 	}
 	s.event(red, "operator", "killed, pid %d", pid)
@@ -267,7 +267,7 @@ func (s *story) killOperator(ctx context.Context) error {
 	if err := s.startOperator(); err != nil {
 		return err
 	}
-	s.event(bold, "operator", "started again, pid %d", s.operator.handle.Pid)
+	s.event(bold, "operator", "started again, pid %d", s.operator.PID())
 	err = s.until(ctx, "every pod has an address", allRunning)
 	s.failedWithout = s.fleet.failed.Load() - failed
 	return err

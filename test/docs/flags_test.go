@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 var update = flag.Bool("update", false, "write the table of flags into docs/configuration.md")
@@ -21,12 +23,7 @@ var usage = regexp.MustCompile(`(?m)^ +(?:-\w, )?--(\S+)(?: (\w+))?  +(.*?)(?: \
 // flagTable is the --help of the operator, or of a subcommand, as a table.
 func flagTable(t *testing.T, subcommand ...string) string {
 	t.Helper()
-	operator := filepath.Join(t.TempDir(), "cilium-pool-operator")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", operator, "./cmd/cilium-pool-operator")
-	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building the operator: %v\n%s", err, out)
-	}
+	operator := harness.Program(t, "cilium-pool-operator")
 	help, err := exec.CommandContext(t.Context(), operator, append(subcommand, "--help")...).Output()
 	if err != nil {
 		t.Fatal(err)
@@ -82,4 +79,6 @@ var othersFlags = map[string]bool{
 	"wait":                         true,
 	"take-ownership":               true,
 	"help":                         true,
+	"reuse-values":                 true,
+	"reset-then-reuse-values":      true,
 }

@@ -26,7 +26,6 @@ import (
 	"go.uber.org/zap/zapcore"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
@@ -44,6 +43,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
@@ -58,7 +58,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience bounds every wait; it is never slept through.
-const patience = 60 * time.Second
+const patience = harness.Patience
 
 // env is one test's cluster: nobody else uses the control plane meanwhile.
 type env struct {
@@ -157,40 +157,12 @@ func agentClient(t *testing.T) (client.WithWatch, error) {
 // wipe deletes everything, finalizers and all.
 func (e *env) wipe() {
 	e.t.Helper()
-	for _, list := range []client.ObjectList{
-		&corev1.PodList{}, &corev1.NodeList{}, &ciliumv2.CiliumNodeList{}, &ciliumv2alpha1.CiliumPodIPPoolList{}, &v1alpha1.PodIPPoolList{}, &v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolHistoryList{},
-		&eventsv1.EventList{},
-	} {
-		if err := e.client.List(e.ctx, list); err != nil {
-			e.t.Fatal(err)
-		}
-		objects, err := extract(list)
-		if err != nil {
-			e.t.Fatal(err)
-		}
-		for _, o := range objects {
-			if len(o.GetFinalizers()) > 0 {
-				patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))
-				if err := e.client.Patch(e.ctx, o, patch); client.IgnoreNotFound(err) != nil {
-					e.t.Fatal(err)
-				}
-			}
-			if err := e.client.Delete(e.ctx, o, client.GracePeriodSeconds(0)); client.IgnoreNotFound(err) != nil {
-				e.t.Fatal(err)
-			}
-		}
+	if err := harness.Wipe(e.ctx, e.client,
+		&corev1.PodList{}, &corev1.NodeList{}, &ciliumv2.CiliumNodeList{}, &ciliumv2alpha1.CiliumPodIPPoolList{},
+		&v1alpha1.PodIPPoolList{}, &v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolHistoryList{}, &eventsv1.EventList{},
+	); err != nil {
+		e.t.Fatal(err)
 	}
-}
-
-func extract(list client.ObjectList) ([]client.Object, error) {
-	var out []client.Object
-	items, err := meta.ExtractList(list)
-	for _, item := range items {
-		if o, ok := item.(client.Object); ok {
-			out = append(out, o)
-		}
-	}
-	return out, err
 }
 
 func testLogger(t *testing.T) *zap.Logger {
@@ -384,23 +356,7 @@ func (e *env) pool(name string, mod func(*v1alpha1.PodIPPool), cidrs ...string) 
 // it does not.
 func (e *env) eventually(what string, holds func() error) {
 	e.t.Helper()
-	deadline := time.Now().Add(patience)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := holds()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			e.t.Fatalf("%s: %v", what, err)
-		}
-		select {
-		case <-tick.C:
-		case <-e.ctx.Done():
-			e.t.Fatalf("%s: %v", what, e.ctx.Err())
-		}
-	}
+	harness.Eventually(e.t, what, holds)
 }
 
 func (e *env) ciliumNode(name string) (*ciliumv2.CiliumNode, error) {

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 var (
@@ -371,18 +373,10 @@ func (p *planned) kept() {
 // looks less often.
 func (p *planned) within(what string, holds func() error) {
 	p.t.Helper()
-	deadline := time.Now().Add(*planPatience)
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := holds()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			p.t.Fatalf("%s: %v", what, err)
-		}
-		<-tick.C
+	ctx, cancel := context.WithTimeout(p.ctx, *planPatience)
+	defer cancel()
+	if err := harness.Until(ctx, 200*time.Millisecond, func(context.Context) error { return holds() }); err != nil {
+		p.t.Fatalf("%s: %v", what, err)
 	}
 }
 

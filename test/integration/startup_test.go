@@ -1,14 +1,13 @@
 package integration
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +18,8 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
 
 // emptyCluster is a control plane that knows neither Cilium's kinds nor ours,
@@ -32,11 +33,7 @@ type emptyCluster struct {
 
 func newEmptyCluster(t *testing.T) *emptyCluster {
 	t.Helper()
-	e := &emptyCluster{T: t, binary: filepath.Join(t.TempDir(), "cilium-pool-operator"), kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", e.binary, "../../cmd/cilium-pool-operator")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	e := &emptyCluster{T: t, binary: harness.Program(t, "cilium-pool-operator"), kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
 	e.Cluster = cptest.New(t, controlplane.Options{CRDs: []*apiextensionsv1.CustomResourceDefinition{}})
 	if err := e.WriteKubeconfig(e.kubeconfig); err != nil {
 		t.Fatal(err)
@@ -77,77 +74,57 @@ func (e *emptyCluster) configureCilium(mode string) {
 	}
 }
 
-// process is a running operator and what it has logged.
-type process struct {
-	cmd    *exec.Cmd
-	exited chan error
-	mu     sync.Mutex
-	log    bytes.Buffer
-}
-
-func (p *process) Write(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.log.Write(b)
-}
-
-func (p *process) logged() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.log.String()
-}
-
-func (e *emptyCluster) start(args ...string) *process {
+func (e *emptyCluster) start(args ...string) *process.Process {
 	e.Helper()
-	p := &process{exited: make(chan error, 1)}
-	p.cmd = exec.CommandContext(e.Context(), e.binary, append([]string{"--kubeconfig", e.kubeconfig, "--metrics-bind-address=0"}, args...)...)
-	p.cmd.Stdout, p.cmd.Stderr = p, p
-	if err := p.cmd.Start(); err != nil {
+	p, err := process.Start(process.Command{
+		Name: "operator", Dir: e.TempDir(), Args: append([]string{e.binary, "--kubeconfig", e.kubeconfig, "--metrics-bind-address=0"}, args...),
+	})
+	if err != nil {
 		e.Fatal(err)
 	}
-	go func() { p.exited <- p.cmd.Wait() }()
+	e.Cleanup(func() {
+		if err := p.Kill(); err != nil {
+			e.Error(err)
+		}
+	})
 	return p
 }
 
 // exits waits until the operator exits with code 1, having said all of want.
-func (e *emptyCluster) exits(p *process, want ...string) {
+func (e *emptyCluster) exits(p *process.Process, want ...string) {
 	e.Helper()
 	select {
-	case err := <-p.exited:
-		if code := exitCode(err); code != 1 {
+	case <-p.Ended():
+		if code := exitCode(p.Err()); code != 1 {
 			e.Errorf("exit code is %d, want 1", code)
 		}
 	case <-time.After(patience):
-		e.Fatalf("still running:\n%s", p.logged())
+		e.Fatalf("still running:\n%s", p.Log())
 	}
 	for _, part := range want {
-		if !strings.Contains(p.logged(), part) {
-			e.Errorf("%q is not in its log:\n%s", part, p.logged())
+		if !strings.Contains(p.Log(), part) {
+			e.Errorf("%q is not in its log:\n%s", part, p.Log())
 		}
 	}
 }
 
 // says waits until the log of a running operator has part.
-func (e *emptyCluster) says(p *process, part string) {
+func (e *emptyCluster) says(p *process.Process, part string) {
 	e.Helper()
-	e.eventually(p, fmt.Sprintf("%q in its log", part), func() bool { return strings.Contains(p.logged(), part) })
+	e.eventually(p, fmt.Sprintf("%q in its log", part), func() bool { return strings.Contains(p.Log(), part) })
 }
 
-func (e *emptyCluster) eventually(p *process, what string, holds func() bool) {
+func (e *emptyCluster) eventually(p *process.Process, what string, holds func() bool) {
 	e.Helper()
-	ctx, cancel := context.WithTimeout(e.Context(), patience)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case err := <-p.exited:
-			e.Fatalf("waiting for %s: the operator exited: %v\n%s", what, err, p.logged())
-		case <-ctx.Done():
-			e.Fatalf("waiting for %s in vain:\n%s", what, p.logged())
-		case <-tick.C:
+	harness.Eventually(e, what, func() error {
+		if !p.Running() {
+			e.Fatalf("waiting for %s: the operator exited: %v\n%s", what, p.Err(), p.Log())
 		}
-	}
+		if !holds() {
+			return errors.New(p.Log())
+		}
+		return nil
+	})
 }
 
 // answers reports whether an HTTP GET is answered with 200.
@@ -182,8 +159,8 @@ func TestStartsBeforeItsCRDs(t *testing.T) {
 	}
 	e.install(e.ours...)
 	e.says(p, `"missing":"CRD CiliumNode.cilium.io/v2: install Cilium`)
-	if strings.Contains(p.logged(), "decisions begin") {
-		t.Errorf("it began without Cilium's CRDs:\n%s", p.logged())
+	if strings.Contains(p.Log(), "decisions begin") {
+		t.Errorf("it began without Cilium's CRDs:\n%s", p.Log())
 	}
 	e.configureCilium("crd")
 	e.install(e.ciliums...)

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
-	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/google/go-cmp/cmp"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // strangeNode is a CiliumNode as agents of other versions write it: fields that
@@ -334,21 +334,15 @@ func waitForSchema(ctx context.Context, t *testing.T, loose bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.Now().Add(patience)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	harness.Eventually(t, "the schema is served", func() error {
 		o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"futureSpec": "x"}}}
 		o.SetGroupVersionKind(ciliumv2.SchemeGroupVersion.WithKind("CiliumNode"))
 		o.SetName("schema-probe")
 		err := c.Create(ctx, o, client.DryRunAll)
 		_, kept, _ := unstructured.NestedString(o.Object, "spec", "futureSpec")
-		if err == nil && kept == loose {
-			return
+		if err == nil && kept != loose {
+			err = fmt.Errorf("kept %t", kept)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the schema is not served: kept %t, %v", kept, err)
-		}
-		<-tick.C
-	}
+		return err
+	})
 }

@@ -1,6 +1,8 @@
 package plugin
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"regexp"
 	"slices"
@@ -10,6 +12,8 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/rogpeppe/go-internal/testscript"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // withdraw NODE CIDR takes a prefix out of the podCIDRs of a node.
@@ -31,18 +35,13 @@ func cmdAwait(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, false, args, 2, "await FILE REGEXP")
 	want, err := regexp.Compile(args[1])
 	ts.Check(err)
-	deadline := time.After(30 * time.Second)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
+	defer cancel()
+	ts.Check(harness.Until(ctx, 20*time.Millisecond, func(context.Context) error {
 		content, err := os.ReadFile(ts.MkAbs(args[0]))
-		if err == nil && len(content) > 0 && want.Match(content) != neg {
-			return
+		if err == nil && (len(content) == 0 || want.Match(content) == neg) {
+			err = fmt.Errorf("%s matches %s: %t\n%s", args[0], args[1], neg, content)
 		}
-		select {
-		case <-deadline:
-			ts.Fatalf("%s does not come to match %s (not: %t): %v\n%s", args[0], args[1], neg, err, content)
-		case <-tick.C:
-		}
-	}
+		return err
+	}))
 }

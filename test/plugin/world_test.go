@@ -12,7 +12,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,6 +20,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // world is the cluster that scripts fill and the command looks at.
@@ -108,33 +108,12 @@ func (w *world) setup(e *testscript.Env) error {
 	e.Setenv("KUBECTL", filepath.Join(w.bin, "kubectl"))
 	e.Setenv("PLUGIN", w.sources)
 	e.Setenv("MUTANT", os.Getenv("MUTANT")) // of test/mutants
-	for _, list := range []client.ObjectList{
+	// Under the race detector each command would sleep for a second at its end.
+	e.Setenv("GORACE", "atexit_sleep_ms=0")
+	return harness.Wipe(w.ctx, w.client,
 		&corev1.PodList{}, &corev1.NodeList{}, &ciliumv2.CiliumNodeList{}, &v1alpha1.PodIPPoolList{},
 		&v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolHistoryList{}, &coordinationv1.LeaseList{},
-	} {
-		if err := w.client.List(w.ctx, list); err != nil {
-			return err
-		}
-		items, err := meta.ExtractList(list)
-		if err != nil {
-			return err
-		}
-		for _, item := range items {
-			if err := w.remove(item.(client.Object)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	)
 }
 
-// remove deletes an object, whatever its finalizers say.
-func (w *world) remove(o client.Object) error {
-	if len(o.GetFinalizers()) > 0 {
-		patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))
-		if err := w.client.Patch(w.ctx, o, patch); client.IgnoreNotFound(err) != nil {
-			return err
-		}
-	}
-	return client.IgnoreNotFound(w.client.Delete(w.ctx, o, client.GracePeriodSeconds(0)))
-}
+func (w *world) remove(o client.Object) error { return harness.Remove(w.ctx, w.client, o) }

@@ -4,15 +4,14 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
-	"os/exec"
-	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
-	"github.com/cilium-pool/cilium-pool-operator/test/process"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
 
 const (
@@ -23,88 +22,33 @@ const (
 
 // Process is a contender that runs.
 type Process struct {
-	name, log string
-	handle    *os.Process
-	stopped   chan struct{}
+	*process.Process
 	// Started is the moment just before it was started.
 	Started time.Time
+	pid     int
 }
 
 // spawn runs argv with its output in dir/name.log. It dies with this process.
 func spawn(dir, name string, env []string, argv ...string) (*Process, error) {
-	p := &Process{name: name, log: filepath.Join(dir, name+".log")}
-	f, err := os.Create(p.log)
+	// Says is not to read the log of an earlier process.
+	if err := os.Remove(process.LogPath(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	started := time.Now()
+	p, err := process.Start(process.Command{Name: name, Dir: dir, WorkDir: dir, Env: append(os.Environ(), env...), Args: argv})
 	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", name, err)
+		return nil, err
 	}
-	defer f.Close()
-	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
-	cmd.Stdout, cmd.Stderr = f, f
-	p.Started = time.Now()
-	if p.stopped, err = process.Start(cmd, false); err != nil {
-		return nil, fmt.Errorf("start %s: %w", name, err)
-	}
-	p.handle = cmd.Process
-	return p, nil
+	return &Process{Process: p, Started: started, pid: p.PID()}, nil
 }
 
 // Stop ends it, gracefully at first.
-func (p *Process) Stop() error {
-	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
-		if p.Ended() {
-			return nil
-		}
-		if err := p.handle.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			return fmt.Errorf("stop %s: %w", p.name, err)
-		}
-		select {
-		case <-p.stopped:
-		case <-time.After(stopTimeout):
-		}
-	}
-	if !p.Ended() {
-		return fmt.Errorf("%s (pid %d) does not die", p.name, p.handle.Pid)
-	}
-	return nil
-}
-
-// Stopped is closed when it has ended.
-func (p *Process) Stopped() <-chan struct{} { return p.stopped }
-
-// Ended says whether it has.
-func (p *Process) Ended() bool {
-	select {
-	case <-p.stopped:
-		return true
-	default:
-		return false
-	}
-}
+func (p *Process) Stop() error { return p.Process.Stop(stopTimeout) }
 
 // Says tells whether its log has all of texts.
-func (p *Process) Says(texts ...string) (bool, error) {
-	data, err := os.ReadFile(p.log)
-	if err != nil {
-		return false, err
-	}
-	for _, text := range texts {
-		if !bytes.Contains(data, []byte(text)) {
-			return false, nil
-		}
-	}
-	return true, nil
-}
-
-// Tail is the end of its log.
-func (p *Process) Tail() string {
-	const lines = 10
-	data, err := os.ReadFile(p.log)
-	if err != nil {
-		return err.Error()
-	}
-	all := strings.Split(strings.TrimSpace(string(data)), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
+func (p *Process) Says(texts ...string) bool {
+	log := p.Log()
+	return !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(log, text) })
 }
 
 // Use is what a process has used so far.
@@ -114,7 +58,7 @@ type Use struct {
 }
 
 // Use reads it from /proc.
-func (p *Process) Use() (Use, error) { return useOf(p.handle.Pid) }
+func (p *Process) Use() (Use, error) { return useOf(p.pid) }
 
 func useOf(pid int) (Use, error) {
 	var u Use

@@ -66,7 +66,7 @@ func (s *Stage) Usage(ctx context.Context, p *Process) (Usage, error) {
 	var err error
 	if p != nil {
 		if u.Contender, err = p.Use(); err != nil {
-			return u, fmt.Errorf("%s has ended: %w; its log ends:\n%s", p.name, err, p.Tail())
+			return u, fmt.Errorf("%s has ended: %w; its log ends:\n%s", p.Name(), err, p.LogTail())
 		}
 	}
 	etcd, apiServer := s.cluster.PIDs()
@@ -97,7 +97,7 @@ func (s *Stage) Idle(ctx context.Context, p *Process) (time.Time, error) {
 	for calm := 0; err == nil && calm < idleSteps; {
 		select {
 		case <-ctx.Done():
-			return since, fmt.Errorf("%s does not come to rest: %w", p.name, context.Cause(ctx))
+			return since, fmt.Errorf("%s does not come to rest: %w", p.Name(), context.Cause(ctx))
 		case <-tick.C:
 		}
 		var now Use
@@ -109,7 +109,7 @@ func (s *Stage) Idle(ctx context.Context, p *Process) (time.Time, error) {
 		last = now
 	}
 	if err != nil {
-		return since, fmt.Errorf("%s has ended: %w; its log ends:\n%s", p.name, err, p.Tail())
+		return since, fmt.Errorf("%s has ended: %w; its log ends:\n%s", p.Name(), err, p.LogTail())
 	}
 	return since, nil
 }
@@ -119,16 +119,15 @@ func (s *Stage) Until(ctx context.Context, p *Process, texts ...string) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		said, err := p.Says(texts...)
-		if err != nil || said {
-			return err
+		if p.Says(texts...) {
+			return nil
 		}
-		if p.Ended() {
-			return fmt.Errorf("%s has ended; its log ends:\n%s", p.name, p.Tail())
+		if !p.Running() {
+			return fmt.Errorf("%s has ended; its log ends:\n%s", p.Name(), p.LogTail())
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s did not say %q: %w", p.name, texts, context.Cause(ctx))
+			return fmt.Errorf("%s did not say %q: %w", p.Name(), texts, context.Cause(ctx))
 		case <-tick.C:
 		}
 	}

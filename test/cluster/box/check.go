@@ -9,7 +9,7 @@ import (
 	"os/exec"
 	"strings"
 
-	"github.com/cilium-pool/cilium-pool-operator/test/process"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
 
 // ErrCannot means that this machine cannot run a box.

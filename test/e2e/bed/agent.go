@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
 
 const (
@@ -28,7 +30,7 @@ const (
 
 // agentRun is one run of an agent.
 type agentRun struct {
-	process *process
+	process *process.Process
 	number  int
 	started time.Time
 }
@@ -56,7 +58,7 @@ func (n *Node) StartAgent(ctx context.Context) error {
 		return err
 	}
 	argv := append([]string{"env", "K8S_NODE_NAME=" + n.Name, filepath.Join(n.bed.opts.CiliumDir, agentName)}, n.agentFlags()...)
-	p, err := n.bed.spawn(n.Name+"-agent", nil, n.enter(argv...)...)
+	p, err := n.bed.spawn(n.Name+"-agent", n.enter(argv...)...)
 	if err != nil {
 		return err
 	}
@@ -77,7 +79,7 @@ func (n *Node) probe(ctx context.Context, run *agentRun) {
 	for n.healthy(ctx) != nil {
 		select {
 		case <-tick.C:
-		case <-run.process.done:
+		case <-run.process.Ended():
 			return
 		case <-ctx.Done():
 			return
@@ -96,16 +98,16 @@ func (n *Node) probe(ctx context.Context, run *agentRun) {
 // KillAgent kills the agent with SIGKILL. The Pod object follows as a kubelet
 // notices, a second later; the call returns then.
 func (n *Node) KillAgent(ctx context.Context) error {
-	return n.endAgent(ctx, (*process).kill)
+	return n.endAgent(ctx, (*process.Process).Kill)
 }
 
 // StopAgent ends the agent as a kubelet does, with the second of grace that
 // Cilium's chart gives it. The Pod object follows.
 func (n *Node) StopAgent(ctx context.Context) error {
-	return n.endAgent(ctx, func(p *process) error { return p.stop(agentGrace) })
+	return n.endAgent(ctx, func(p *process.Process) error { return p.Stop(agentGrace) })
 }
 
-func (n *Node) endAgent(ctx context.Context, end func(*process) error) error {
+func (n *Node) endAgent(ctx context.Context, end func(*process.Process) error) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	run := n.agent
@@ -148,13 +150,13 @@ func (n *Node) WaitAgent(ctx context.Context) error {
 	defer cancel()
 	go func() {
 		select {
-		case <-run.process.done: // It does not come back by itself.
+		case <-run.process.Ended(): // It does not come back by itself.
 			cancel()
 		case <-ctx.Done():
 		}
 	}()
 	err := n.bed.Eventually(ctx, "the agent of "+n.Name+" is healthy", n.healthy)
-	if err != nil && !run.process.running() {
+	if err != nil && !run.process.Running() {
 		return fmt.Errorf("the agent of %s has ended, its log tells why: %w", n.Name, err)
 	}
 	return err

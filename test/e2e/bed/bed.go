@@ -22,6 +22,8 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
 
 const (
@@ -84,7 +86,7 @@ type Bed struct {
 
 	mu       sync.Mutex
 	nodes    map[string]*Node
-	procs    []*process
+	procs    []*process.Process
 	attached map[*Pod]bool
 }
 
@@ -161,7 +163,7 @@ func (b *Bed) Stop() error {
 	b.mu.Unlock()
 	var errs []error
 	for i := len(procs) - 1; i >= 0; i-- {
-		errs = append(errs, procs[i].kill())
+		errs = append(errs, procs[i].Kill())
 	}
 	if b.cluster != nil {
 		// etcd's files are large, and say nothing that the logs do not.
@@ -211,21 +213,8 @@ func (b *Bed) CiliumNode(ctx context.Context, name string) (*ciliumv2.CiliumNode
 func (b *Bed) Eventually(ctx context.Context, what string, holds func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	tick := time.NewTicker(pollTick)
-	defer tick.Stop()
-	var last error
-	for {
-		err := holds(ctx)
-		if err == nil {
-			return nil
-		}
-		if ctx.Err() == nil || last == nil {
-			last = err
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("waiting until %s: %w", what, last)
-		}
+	if err := harness.Until(ctx, pollTick, holds); err != nil {
+		return fmt.Errorf("waiting until %s: %w", what, err)
 	}
+	return nil
 }

@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
 
 // The nodes' network, of the addresses kept for documentation.
@@ -51,7 +53,7 @@ type Node struct {
 
 	bed    *Bed
 	number int
-	holder *process // keeps the namespaces
+	holder *process.Process // keeps the namespaces
 	dir    string
 
 	mu    sync.Mutex
@@ -95,7 +97,7 @@ func (b *Bed) AddNode(ctx context.Context, name string) (*Node, error) {
 		}
 	}
 	var err error
-	n.holder, err = b.spawn(name+"-holder", &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET}, "sleep", "infinity")
+	n.holder, err = b.spawnWith(syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET}, name+"-holder", "sleep", "infinity")
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +114,7 @@ func (n *Node) address(format string) netip.Addr {
 // plug mounts what an agent needs and connects the node to the bridge, by both
 // families: the API server has an IPv4 address alone.
 func (n *Node) plug(ctx context.Context, veth string) error {
-	pid := strconv.Itoa(n.holder.pid())
+	pid := strconv.Itoa(n.holder.PID())
 	for _, argv := range [][]string{
 		n.enter("mount", "-t", "sysfs", "sysfs", "/sys"),
 		n.enter("mount", "-t", "bpf", "bpf", "/sys/fs/bpf"),
@@ -136,7 +138,7 @@ func (n *Node) plug(ctx context.Context, veth string) error {
 
 // enter is a command that runs in the node's mount and network namespaces.
 func (n *Node) enter(argv ...string) []string {
-	return append([]string{"nsenter", "--target", strconv.Itoa(n.holder.pid()), "--mount", "--net", "--"}, argv...)
+	return append([]string{"nsenter", "--target", strconv.Itoa(n.holder.PID()), "--mount", "--net", "--"}, argv...)
 }
 
 // Register makes the Node object, as a kubelet does.

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
 
 const (
@@ -21,7 +23,7 @@ const (
 )
 
 // Operator is a running cilium-pool-operator.
-type Operator struct{ process *process }
+type Operator struct{ process *process.Process }
 
 // StartOperator starts one, with its defaults but for the given flags.
 func (b *Bed) StartOperator(flags ...string) (*Operator, error) {
@@ -31,7 +33,7 @@ func (b *Bed) StartOperator(flags ...string) (*Operator, error) {
 		"--metrics-bind-address=0", "--health-probe-bind-address=0",
 		"--log-format=console", "--log-level=debug",
 	}, flags...)
-	p, err := b.spawn("operator", nil, argv...)
+	p, err := b.spawn("operator", argv...)
 	if err != nil {
 		return nil, err
 	}
@@ -39,13 +41,13 @@ func (b *Bed) StartOperator(flags ...string) (*Operator, error) {
 }
 
 // Kill kills it with SIGKILL.
-func (o *Operator) Kill() error { return o.process.kill() }
+func (o *Operator) Kill() error { return o.process.Kill() }
 
 // Running tells whether it has not ended.
-func (o *Operator) Running() bool { return o.process.running() }
+func (o *Operator) Running() bool { return o.process.Running() }
 
 // Stop ends it as a kubelet does.
-func (o *Operator) Stop() error { return o.process.stop(operatorGrace) }
+func (o *Operator) Stop() error { return o.process.Stop(operatorGrace) }
 
 // StartCiliumOperator starts Cilium's own operator by the agents' configuration,
 // as its pod does, but for the given flags, which win. Where the cluster moves
@@ -63,7 +65,7 @@ func (b *Bed) StartCiliumOperator(ctx context.Context, flags ...string) (*Operat
 		}
 	}
 	argv := []string{filepath.Join(b.opts.CiliumDir, ciliumOperatorName), "--k8s-kubeconfig-path=" + b.kubeconfig, "--config-dir=" + dir}
-	p, err := b.spawn(ciliumOperatorName, nil, append(argv, flags...)...)
+	p, err := b.spawn(ciliumOperatorName, append(argv, flags...)...)
 	if err != nil {
 		return nil, err
 	}

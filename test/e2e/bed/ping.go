@@ -72,7 +72,7 @@ func (p *Pod) Ping(target netip.Addr, interval time.Duration) (*Pings, error) {
 
 // Ping pings from the machine itself, as a kubelet probes its pods.
 func (n *Node) Ping(target netip.Addr, interval time.Duration) (*Pings, error) {
-	netns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", n.holder.pid()))
+	netns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", n.holder.PID()))
 	if err != nil {
 		return nil, fmt.Errorf("ping from %s: %w", n.Name, err)
 	}

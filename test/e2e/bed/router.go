@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
 
 const routerProgram = "bgp-router"
@@ -39,7 +41,7 @@ type RouteEvent struct {
 type Router struct {
 	// Machine is where it runs: pings from there go by what is announced.
 	Machine *Node
-	process *process
+	process *process.Process
 	log     string
 }
 
@@ -57,7 +59,7 @@ func (b *Bed) StartRouter(ctx context.Context, peers ...*Node) (*Router, error) 
 	for _, p := range peers {
 		addresses = append(addresses, p.Addresses[0].String())
 	}
-	p, err := b.spawn(routerProgram, nil, machine.enter(program,
+	p, err := b.spawn(routerProgram, machine.enter(program,
 		fmt.Sprintf("-as=%d", RouterAS), fmt.Sprintf("-peer-as=%d", NodeAS), "-id="+machine.Addresses[0].String(),
 		"-peers="+strings.Join(addresses, ","), "-kernel")...)
 	if err != nil {
@@ -68,7 +70,7 @@ func (b *Bed) StartRouter(ctx context.Context, peers ...*Node) (*Router, error) 
 
 // Events are all so far, in their order.
 func (r *Router) Events() ([]RouteEvent, error) {
-	if !r.process.running() {
+	if !r.process.Running() {
 		return nil, fmt.Errorf("the router has ended, %s tells why", r.log)
 	}
 	f, err := os.Open(r.log)

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	proc "github.com/cilium-pool/cilium-pool-operator/test/process" // process is a type here
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
 
 // insideEnv marks the process that runs in the sandbox.
@@ -76,7 +76,7 @@ func Check(binDir string) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%w: it needs root", ErrCannot)
 	}
-	if err := proc.TryBPF(); err != nil {
+	if err := process.TryBPF(); err != nil {
 		return fmt.Errorf("%w: no BPF: %w", ErrCannot, err)
 	}
 	for _, name := range []string{"ip", "iptables", "ipset", "nsenter", clang, "ccache"} {

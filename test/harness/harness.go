@@ -1,0 +1,130 @@
+// Package harness is what the suites share: waiting for a condition, the
+// operator's program, and an empty cluster.
+package harness
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Patience bounds every wait of a test; a test never sleeps through it.
+const Patience = 90 * time.Second
+
+// Until calls holds until it returns nil. Where ctx ends first, the error has
+// the cause and what holds said last.
+func Until(ctx context.Context, every time.Duration, holds func(context.Context) error) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	var last error
+	for {
+		err := holds(ctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() == nil || last == nil {
+			last = err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", context.Cause(ctx), last)
+		}
+	}
+}
+
+// Eventually fails the test unless holds returns nil within Patience.
+func Eventually(t testing.TB, what string, holds func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeoutCause(context.Background(), Patience, fmt.Errorf("not within %s", Patience))
+	defer cancel()
+	if err := Until(ctx, 20*time.Millisecond, func(context.Context) error { return holds() }); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// Root is the folder of the module.
+func Root() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "..", "..")
+}
+
+// Program builds a program of cmd into .cache/test, once for all suites, and
+// returns its path.
+func Program(t testing.TB, name string) string {
+	t.Helper()
+	path := filepath.Join(Root(), ".cache", "test", name)
+	if err := buildOnce(name, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+var built sync.Map // name to func() error
+
+func buildOnce(name, path string) error {
+	once, _ := built.LoadOrStore(name, sync.OnceValue(func() error { return build(name, path) }))
+	return once.(func() error)()
+}
+
+// build links a program unless it is up to date. A lock keeps the suites, which
+// run at the same time, from writing it together.
+func build(name, path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	lock, err := os.Create(path + ".lock")
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", lock.Name(), err)
+	}
+	cmd := exec.Command("go", "build", "-o", path, "./cmd/"+name)
+	cmd.Dir, cmd.Env = Root(), append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w\n%s", name, err, out)
+	}
+	return nil
+}
+
+// Wipe deletes all objects of these lists, whatever their finalizers say.
+func Wipe(ctx context.Context, c client.Client, lists ...client.ObjectList) error {
+	for _, list := range lists {
+		if err := c.List(ctx, list); err != nil {
+			return err
+		}
+		items, err := meta.ExtractList(list)
+		if err != nil {
+			return err
+		}
+		for _, item := range items {
+			if err := Remove(ctx, c, item.(client.Object)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Remove deletes an object, whatever its finalizers say.
+func Remove(ctx context.Context, c client.Client, o client.Object) error {
+	if len(o.GetFinalizers()) > 0 {
+		patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))
+		if err := c.Patch(ctx, o, patch); client.IgnoreNotFound(err) != nil {
+			return err
+		}
+	}
+	return client.IgnoreNotFound(c.Delete(ctx, o, client.GracePeriodSeconds(0)))
+}
