@@ -1,4 +1,4 @@
-package controller
+package state
 
 import (
 	"cmp"
@@ -103,8 +103,8 @@ func (c *CiliumPools) Picking() []*ciliumpool.View {
 	return out
 }
 
-// missing are those known whose UID is not among listed.
-func (c *CiliumPools) missing(listed map[types.UID]bool) []*ciliumpool.View {
+// Missing are those known whose UID is not among listed.
+func (c *CiliumPools) Missing(listed map[types.UID]bool) []*ciliumpool.View {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	var out []*ciliumpool.View

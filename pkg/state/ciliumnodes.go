@@ -1,4 +1,4 @@
-package controller
+package state
 
 import (
 	"iter"
@@ -13,124 +13,143 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// nodeRecords is what the ledger remembers of CiliumNodes.
-type nodeRecords struct {
+// SameFamilies reports whether two versions of a CiliumNode, which may be nil, say
+// the same of the families that the agent does not run.
+func SameFamilies(a, b *ciliumnode.View) bool {
+	return a.NotRun(ipalloc.IPv4) == b.NotRun(ipalloc.IPv4) && a.NotRun(ipalloc.IPv6) == b.NotRun(ipalloc.IPv6)
+}
+
+// NotRunning are those of nodes whose agents do not run a family.
+func (l *Ledger) NotRunning(f ipalloc.Family, nodes map[string]bool) map[string]bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := map[string]bool{}
+	for name := range nodes {
+		if seen := l.ciliumNodes.seen[name]; seen != nil && !l.ciliumNodes.gone[name] && seen.NotRun(f) {
+			out[name] = true
+		}
+	}
+	return out
+}
+
+// ciliumNodes is what the ledger remembers of CiliumNodes.
+type ciliumNodes struct {
 	// foreign is what is taken because a CiliumNode names it: its podCIDRs, what
 	// multi-pool mode has allocated, and addresses in its pool, reported in use or of
 	// its agent outside them and its blocks.
 	foreign map[string][]netip.Prefix
 	// seen are CiliumNodes as the watch last showed them, of which foreign is
 	// made, and gone says which of them it has shown to be deleted.
-	seen map[string]*ciliumnode.Kept
+	seen map[string]*ciliumnode.Stored
 	gone map[string]bool
-	// written is the resourceVersion of this process's last write to each.
-	written map[string]string
-	// torn are blocks that went while the watch of their CiliumNode had yet to show
+	// assumed is the resourceVersion of this process's last write to each.
+	assumed map[string]string
+	// orphaned are blocks that went while the watch of their CiliumNode had yet to show
 	// this process's last write to it: it may name them.
-	torn map[string][]netip.Prefix
-	// moved are the blocks that cool down, by UID, whose CiliumNode this process has
+	orphaned map[string][]netip.Prefix
+	// fenced are the blocks that cool down, by UID, whose CiliumNode this process has
 	// changed since: an older patch of it conflicts. In the version they had then, as
 	// one that serves meanwhile may be published again.
-	moved map[types.UID]string
+	fenced map[types.UID]string
 }
 
-func newNodeRecords() nodeRecords {
-	return nodeRecords{
-		foreign: map[string][]netip.Prefix{},
-		seen:    map[string]*ciliumnode.Kept{},
-		gone:    map[string]bool{},
-		written: map[string]string{},
-		torn:    map[string][]netip.Prefix{},
-		moved:   map[types.UID]string{},
+func newCiliumNodes() ciliumNodes {
+	return ciliumNodes{
+		foreign:  map[string][]netip.Prefix{},
+		seen:     map[string]*ciliumnode.Stored{},
+		gone:     map[string]bool{},
+		assumed:  map[string]string{},
+		orphaned: map[string][]netip.Prefix{},
+		fenced:   map[types.UID]string{},
 	}
 }
 
-// ObservedNode takes in a CiliumNode that the watch shows. It reports whether
+// UpsertCiliumNode takes in a CiliumNode that the watch shows. It reports whether
 // what is taken because of it has changed.
-func (l *Ledger) ObservedNode(cn *ciliumnode.Kept) (changed bool) {
+func (l *Ledger) UpsertCiliumNode(cn *ciliumnode.Stored) (changed bool) {
 	l.mu.Lock()
 	defer l.unlock()
-	delete(l.nodes.gone, cn.Name)
-	l.nodes.seen[cn.Name] = cn
-	if reached(cn.ResourceVersion, l.nodes.written[cn.Name]) {
-		delete(l.nodes.torn, cn.Name)
+	delete(l.ciliumNodes.gone, cn.Name)
+	l.ciliumNodes.seen[cn.Name] = cn
+	if reached(cn.ResourceVersion, l.ciliumNodes.assumed[cn.Name]) {
+		delete(l.ciliumNodes.orphaned, cn.Name)
 	}
 	return l.setForeign(cn.Name, l.foreignOf(cn.Name))
 }
 
-// GoneNode takes in a CiliumNode that the watch shows to be deleted. What it
+// RemoveCiliumNode takes in a CiliumNode that the watch shows to be deleted. What it
 // named stays taken until it is back or ForgetNode is called.
-func (l *Ledger) GoneNode(cn *ciliumnode.Kept) {
+func (l *Ledger) RemoveCiliumNode(cn *ciliumnode.Stored) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.nodes.seen[cn.Name] = cn
-	l.nodes.gone[cn.Name] = true
-	if reached(cn.ResourceVersion, l.nodes.written[cn.Name]) {
-		delete(l.nodes.written, cn.Name)
+	l.ciliumNodes.seen[cn.Name] = cn
+	l.ciliumNodes.gone[cn.Name] = true
+	if reached(cn.ResourceVersion, l.ciliumNodes.assumed[cn.Name]) {
+		delete(l.ciliumNodes.assumed, cn.Name)
 	}
 }
 
-// missingNodes are the CiliumNodes known whose UID is not among listed.
-func (l *Ledger) missingNodes(listed map[types.UID]bool) []*ciliumnode.Kept {
+// MissingCiliumNodes are the CiliumNodes known whose UID is not among listed.
+func (l *Ledger) MissingCiliumNodes(listed map[types.UID]bool) []*ciliumnode.Stored {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var out []*ciliumnode.Kept
-	for name, cn := range l.nodes.seen {
-		if !l.nodes.gone[name] && !listed[cn.UID] {
+	var out []*ciliumnode.Stored
+	for name, cn := range l.ciliumNodes.seen {
+		if !l.ciliumNodes.gone[name] && !listed[cn.UID] {
 			out = append(out, cn)
 		}
 	}
 	return out
 }
 
-// Node is a CiliumNode as the watch last showed it, or nil.
-func (l *Ledger) Node(name string) *ciliumnode.View {
+// CiliumNode is a CiliumNode as the watch last showed it, or nil.
+func (l *Ledger) CiliumNode(name string) *ciliumnode.View {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if seen := l.nodes.seen[name]; seen != nil && !l.nodes.gone[name] {
+	if seen := l.ciliumNodes.seen[name]; seen != nil && !l.ciliumNodes.gone[name] {
 		return seen.View
 	}
 	return nil
 }
 
-// LastNode is a deleted CiliumNode as it was last seen, or nil.
-func (l *Ledger) LastNode(name string) *ciliumnode.Kept {
+// LastCiliumNode is a deleted CiliumNode as it was last seen, or nil.
+func (l *Ledger) LastCiliumNode(name string) *ciliumnode.Stored {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.nodes.gone[name] {
+	if !l.ciliumNodes.gone[name] {
 		return nil
 	}
-	return l.nodes.seen[name]
+	return l.ciliumNodes.seen[name]
 }
 
-// Unwrite forgets this process's last write to a CiliumNode that is gone.
-func (l *Ledger) Unwrite(name string) {
+// ForgetAssumedCiliumNode forgets this process's last write to a CiliumNode that is gone.
+func (l *Ledger) ForgetAssumedCiliumNode(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.nodes.written, name)
+	delete(l.ciliumNodes.assumed, name)
 }
 
-// ForgetNode forgets a CiliumNode that is gone for good. It reports whether
+// ForgetCiliumNode forgets a CiliumNode that is gone for good. It reports whether
 // something it named is no longer taken. One that the watch has shown since the
 // caller looked stays known.
-func (l *Ledger) ForgetNode(name string) (changed bool) {
+func (l *Ledger) ForgetCiliumNode(name string) (changed bool) {
 	l.mu.Lock()
 	defer l.unlock()
-	if l.nodes.seen[name] != nil && !l.nodes.gone[name] {
+	if l.ciliumNodes.seen[name] != nil && !l.ciliumNodes.gone[name] {
 		return false
 	}
-	delete(l.nodes.gone, name)
-	delete(l.nodes.written, name)
-	delete(l.nodes.seen, name)
-	delete(l.nodes.torn, name)
+	delete(l.ciliumNodes.gone, name)
+	delete(l.ciliumNodes.assumed, name)
+	delete(l.ciliumNodes.seen, name)
+	delete(l.ciliumNodes.orphaned, name)
 	return l.setForeign(name, nil)
 }
 
-// WroteNode notes this process's own write to a CiliumNode.
-func (l *Ledger) WroteNode(name, version string) {
+// AssumeCiliumNode notes this process's own write to a CiliumNode.
+func (l *Ledger) AssumeCiliumNode(name, version string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.nodes.written[name] = later(l.nodes.written[name], version)
+	l.ciliumNodes.assumed[name] = later(l.ciliumNodes.assumed[name], version)
 }
 
 // Behind reports whether version of a CiliumNode, "" for none, is older than
@@ -138,56 +157,56 @@ func (l *Ledger) WroteNode(name, version string) {
 func (l *Ledger) Behind(name, version string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !reached(version, l.nodes.written[name])
+	return !reached(version, l.ciliumNodes.assumed[name])
 }
 
-// SetMoved notes that the CiliumNode of a block has changed since the block was
+// MarkFenced notes that the CiliumNode of a block has changed since the block was
 // seen to cool down.
-func (l *Ledger) SetMoved(b crd.Block) {
+func (l *Ledger) MarkFenced(b crd.Block) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.nodes.moved[b.UID] = b.ResourceVersion
+	l.ciliumNodes.fenced[b.UID] = b.ResourceVersion
 }
 
-// Moved reports whether SetMoved was called for the block as it is.
-func (l *Ledger) Moved(b crd.Block) bool {
+// Fenced reports whether SetMoved was called for the block as it is.
+func (l *Ledger) Fenced(b crd.Block) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	version, noted := l.nodes.moved[b.UID]
+	version, noted := l.ciliumNodes.fenced[b.UID]
 	return noted && version == b.ResourceVersion
 }
 
-// tear notes a block that went, if it may be named where the watch has yet to look.
-func (l *Ledger) tear(b crd.Block) {
+// orphan notes a block that went, if it may be named where the watch has yet to look.
+func (l *Ledger) orphan(b crd.Block) {
 	version := ""
-	if cn := l.nodes.seen[b.Node]; cn != nil {
+	if cn := l.ciliumNodes.seen[b.Node]; cn != nil {
 		version = cn.ResourceVersion
 	}
-	if !reached(version, l.nodes.written[b.Node]) {
-		l.nodes.torn[b.Node] = append(l.nodes.torn[b.Node], b.CIDR)
+	if !reached(version, l.ciliumNodes.assumed[b.Node]) {
+		l.ciliumNodes.orphaned[b.Node] = append(l.ciliumNodes.orphaned[b.Node], b.CIDR)
 	}
 }
 
 func (l *Ledger) foreignOf(node string) []netip.Prefix {
-	torn := l.nodes.torn[node]
-	if l.nodes.seen[node] == nil {
+	torn := l.ciliumNodes.orphaned[node]
+	if l.ciliumNodes.seen[node] == nil {
 		return slices.Clone(torn)
 	}
-	cn := l.nodes.seen[node].View
-	taken := append(cn.Given(), torn...)
+	cn := l.ciliumNodes.seen[node].View
+	taken := append(cn.AssignedCIDRs(), torn...)
 	covers := slices.Clone(taken)
 	for cidr := range l.byNode[node] {
 		covers = append(covers, cidr)
 	}
-	for _, addrs := range []iter.Seq[netip.Addr]{maps.Keys(cn.Pool), slices.Values(cn.Odd), maps.Keys(cn.Used), slices.Values(cn.Own)} {
+	for _, addrs := range []iter.Seq[netip.Addr]{maps.Keys(cn.Pool), slices.Values(cn.NonCanonical), maps.Keys(cn.Used), slices.Values(cn.Own)} {
 		for addr := range addrs {
-			if !anyContains(covers, addr) {
+			if !ContainsAddr(covers, addr) {
 				taken = append(taken, netip.PrefixFrom(addr, addr.BitLen()))
 			}
 		}
 	}
-	if cn.Whole != nil {
-		taken = append(taken, cn.Whole.Taken...)
+	if cn.BlockDemand != nil {
+		taken = append(taken, cn.BlockDemand.Taken...)
 	}
 	slices.SortFunc(taken, netip.Prefix.Compare)
 	return slices.Compact(taken)
@@ -200,7 +219,7 @@ func (l *Ledger) NamedElsewhere(node string, cidr netip.Prefix) []netip.Prefix {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var out []netip.Prefix
-	for name, taken := range l.nodes.foreign {
+	for name, taken := range l.ciliumNodes.foreign {
 		if name == node {
 			continue
 		}
@@ -219,7 +238,7 @@ func (l *Ledger) ListedFor(ciliumPool string) []netip.Prefix {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var out []netip.Prefix
-	for _, cn := range l.nodes.seen {
+	for _, cn := range l.ciliumNodes.seen {
 		for _, a := range cn.Allocated {
 			if a.Pool == ciliumPool {
 				out = append(out, a.CIDR.Masked())
@@ -249,7 +268,7 @@ func (l *Ledger) HeldElsewhere(node string, named []netip.Prefix) []netip.Prefix
 }
 
 func (l *Ledger) setForeign(name string, taken []netip.Prefix) (changed bool) {
-	old := l.nodes.foreign[name]
+	old := l.ciliumNodes.foreign[name]
 	if slices.Equal(old, taken) {
 		return false
 	}
@@ -262,9 +281,9 @@ func (l *Ledger) setForeign(name string, taken []netip.Prefix) (changed bool) {
 	l.taken = append(l.taken, l.missingFrom(old, taken)...)
 	l.freed = append(l.freed, l.missingFrom(taken, old)...)
 	if len(taken) == 0 {
-		delete(l.nodes.foreign, name)
+		delete(l.ciliumNodes.foreign, name)
 	} else {
-		l.nodes.foreign[name] = taken
+		l.ciliumNodes.foreign[name] = taken
 	}
 	return true
 }

@@ -1,4 +1,4 @@
-package controller
+package state
 
 import (
 	"context"
@@ -15,6 +15,16 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
+// ReadyLedger knows of these blocks, and that there are no others.
+func ReadyLedger(blocks ...crd.Block) *Ledger {
+	l := NewLedger()
+	for _, b := range blocks {
+		l.Upsert(b)
+	}
+	l.SetReady()
+	return l
+}
+
 // Ledger is what this process knows of blocks: those the watch has shown, and
 // its own writes that the watch has yet to show. It is safe for concurrent use.
 type Ledger struct {
@@ -24,16 +34,16 @@ type Ledger struct {
 	blocks map[netip.Prefix]crd.Block
 	// byNode and byPool are the blocks of each node and of each pool.
 	byNode, byPool map[string]map[netip.Prefix]struct{}
-	// unsure are claims whose write was sent and not answered, by node. They
+	// unknown are claims whose write was sent and not answered, by node. They
 	// stay taken, and the node's next claim tries the same block again, so that
 	// one need ends in one block.
-	unsure map[string][]netip.Prefix
+	unknown map[string][]netip.Prefix
 	// shown are the blocks held that the watch has shown, and gone those that are
 	// deleted, lest a late answer, or a watch that lags behind, bring one back.
 	shown, gone map[types.UID]bool
 	shownNow    chan struct{}
 
-	nodes nodeRecords
+	ciliumNodes ciliumNodes
 	// excluded are the addresses of nodes and Services.
 	excluded exclude.Set
 
@@ -46,16 +56,16 @@ type Ledger struct {
 // NewLedger is a ledger that has read nothing yet.
 func NewLedger() *Ledger {
 	return &Ledger{
-		space:    ipalloc.NewSpace(),
-		ready:    make(chan struct{}),
-		blocks:   map[netip.Prefix]crd.Block{},
-		byNode:   map[string]map[netip.Prefix]struct{}{},
-		byPool:   map[string]map[netip.Prefix]struct{}{},
-		unsure:   map[string][]netip.Prefix{},
-		shown:    map[types.UID]bool{},
-		gone:     map[types.UID]bool{},
-		shownNow: make(chan struct{}),
-		nodes:    newNodeRecords(),
+		space:       ipalloc.NewSpace(),
+		ready:       make(chan struct{}),
+		blocks:      map[netip.Prefix]crd.Block{},
+		byNode:      map[string]map[netip.Prefix]struct{}{},
+		byPool:      map[string]map[netip.Prefix]struct{}{},
+		unknown:     map[string][]netip.Prefix{},
+		shown:       map[types.UID]bool{},
+		gone:        map[types.UID]bool{},
+		shownNow:    make(chan struct{}),
+		ciliumNodes: newCiliumNodes(),
 	}
 }
 
@@ -87,6 +97,13 @@ func (l *Ledger) SetReady() {
 	}
 }
 
+// Ready reports whether SetReady has been called.
+func (l *Ledger) Ready() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.space.Ready()
+}
+
 // WaitReady waits for SetReady.
 func (l *Ledger) WaitReady(ctx context.Context) error {
 	select {
@@ -97,8 +114,8 @@ func (l *Ledger) WaitReady(ctx context.Context) error {
 	}
 }
 
-// Observed takes in a block that the watch shows.
-func (l *Ledger) Observed(b crd.Block) {
+// Upsert takes in a block that the watch shows.
+func (l *Ledger) Upsert(b crd.Block) {
 	l.mu.Lock()
 	defer l.unlock()
 	if l.gone[b.UID] {
@@ -107,7 +124,7 @@ func (l *Ledger) Observed(b crd.Block) {
 	l.set(b)
 	if !l.shown[b.UID] {
 		l.shown[b.UID] = true
-		l.tell()
+		l.notifyShown()
 	}
 }
 
@@ -115,21 +132,21 @@ func (l *Ledger) Observed(b crd.Block) {
 // seconds; by the time so many blocks are gone, it has long come.
 const maxGone = 1 << 16
 
-// Gone takes in a block that the watch shows to be deleted.
-func (l *Ledger) Gone(b crd.Block) {
+// Remove takes in a block that the watch shows to be deleted.
+func (l *Ledger) Remove(b crd.Block) {
 	l.mu.Lock()
 	defer l.unlock()
 	if held, ok := l.blocks[b.CIDR]; ok && held.UID == b.UID {
-		l.tear(held)
+		l.orphan(held)
 		l.drop(held)
 	}
 	l.bury(b)
 }
 
-// Deleted takes in that a block turned out to be deleted, or that this process
+// AssumeDeleted takes in that a block turned out to be deleted, or that this process
 // has deleted it, and that its object is gone with that. What the watch may yet
 // show of it is old.
-func (l *Ledger) Deleted(b crd.Block) {
+func (l *Ledger) AssumeDeleted(b crd.Block) {
 	l.mu.Lock()
 	defer l.unlock()
 	if held, ok := l.blocks[b.CIDR]; ok && held.UID == b.UID {
@@ -143,14 +160,14 @@ func (l *Ledger) bury(b crd.Block) {
 		clear(l.gone)
 	}
 	l.gone[b.UID] = true
-	delete(l.nodes.moved, b.UID)
+	delete(l.ciliumNodes.fenced, b.UID)
 	delete(l.shown, b.UID)
-	l.tell()
+	l.notifyShown()
 }
 
-// Wrote takes in a block as the API server has just answered it, before the
+// Assume takes in a block as the API server has just answered it, before the
 // watch shows it.
-func (l *Ledger) Wrote(b crd.Block) {
+func (l *Ledger) Assume(b crd.Block) {
 	l.mu.Lock()
 	defer l.unlock()
 	l.settle(b.CIDR)
@@ -190,17 +207,17 @@ func (l *Ledger) set(b crd.Block) {
 
 // settle ends the doubt about a claim: the API server has spoken.
 func (l *Ledger) settle(cidr netip.Prefix) {
-	for node, claims := range l.unsure {
+	for node, claims := range l.unknown {
 		if i := slices.Index(claims, cidr); i >= 0 {
-			l.forgetUnsure(node, i)
+			l.forgetUnknown(node, i)
 		}
 	}
 }
 
-func (l *Ledger) forgetUnsure(node string, i int) {
-	l.unsure[node] = slices.Delete(l.unsure[node], i, i+1)
-	if len(l.unsure[node]) == 0 {
-		delete(l.unsure, node)
+func (l *Ledger) forgetUnknown(node string, i int) {
+	l.unknown[node] = slices.Delete(l.unknown[node], i, i+1)
+	if len(l.unknown[node]) == 0 {
+		delete(l.unknown, node)
 	}
 }
 
@@ -224,7 +241,7 @@ func (l *Ledger) unpool(b crd.Block) {
 	}
 }
 
-func (l *Ledger) tell() {
+func (l *Ledger) notifyShown() {
 	close(l.shownNow)
 	l.shownNow = make(chan struct{})
 }
@@ -279,7 +296,7 @@ func (l *Ledger) Nodes() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	names := slices.Collect(maps.Keys(l.byNode))
-	for node := range l.unsure {
+	for node := range l.unknown {
 		if _, there := l.byNode[node]; !there {
 			names = append(names, node)
 		}

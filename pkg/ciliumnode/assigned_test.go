@@ -22,7 +22,7 @@ func allocated(cn *ciliumv2.CiliumNode, pool string, list ...string) *ciliumv2.C
 func TestGiven(t *testing.T) {
 	cn := allocated(node(nil, "10.0.0.0/24", "fd00::/122"), "default", "10.0.0.0/24", "10.0.9.0/27")
 	v := NewView(allocated(cn, "other", "10.0.1.0/27"))
-	if diff := cmp.Diff(cidrs("10.0.0.0/24", "fd00::/122", "10.0.9.0/27", "10.0.1.0/27"), v.Given(), compareNetip()); diff != "" {
+	if diff := cmp.Diff(cidrs("10.0.0.0/24", "fd00::/122", "10.0.9.0/27", "10.0.1.0/27"), v.AssignedCIDRs(), compareNetip()); diff != "" {
 		t.Errorf("given (-want +got):\n%s", diff)
 	}
 	want := []Allocation{{"default", cidrs("10.0.0.0/24")[0]}, {"default", cidrs("10.0.9.0/27")[0]}, {"other", cidrs("10.0.1.0/27")[0]}}

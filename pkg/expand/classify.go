@@ -47,9 +47,9 @@ func (b *block) leaving(usable bool) bool {
 	}
 }
 
-// survey sorts what is published, marked and in use under its block.
-func (d *decision) survey() {
-	if d.state.Whole != nil {
+// classify sorts what is published, marked and in use under its block.
+func (d *decision) classify() {
+	if d.state.BlockDemand != nil {
 		d.surveyWhole()
 	}
 	for a, owner := range d.state.Pool {

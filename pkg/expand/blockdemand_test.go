@@ -10,25 +10,25 @@ import (
 // has not been heard. It comes after the blocks.
 func told(requested int, cidrs ...string) func(*State) {
 	return func(s *State) {
-		s.Whole = &Whole{Heard: requested >= 0, Requested: max(0, requested)}
+		s.BlockDemand = &BlockDemand{Reported: requested >= 0, Requested: max(0, requested)}
 		for _, cidr := range cidrs {
 			c, foreign := netip.MustParsePrefix(cidr), true
-			s.Whole.Told = append(s.Whole.Told, c)
+			s.BlockDemand.Assigned = append(s.BlockDemand.Assigned, c)
 			for i := range s.Blocks {
 				if s.Blocks[i].CIDR == c {
 					s.Blocks[i].Listed, foreign = true, false
 				}
 			}
 			if foreign {
-				s.Whole.Foreign += len(inner(c))
+				s.BlockDemand.Foreign += len(inner(c))
 			}
 		}
 	}
 }
 
-func fixed(s *State) { s.Whole.Fixed = true }
+func fixed(s *State) { s.BlockDemand.Fixed = true }
 
-func onDemand(s *State) { s.Whole.OnDemand = true }
+func onDemand(s *State) { s.BlockDemand.OnDemand = true }
 
 // An agent that is told addresses runs yet, or an old one that is told whole blocks
 // has left its report: one listing tells, and nothing is lost or told without end.

@@ -1,4 +1,4 @@
-package controller
+package state
 
 import (
 	"net/netip"
@@ -13,22 +13,12 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-func edited(obj *v1alpha1.PodIPPool, edit func(*v1alpha1.PodIPPoolSpec)) *v1alpha1.PodIPPool {
-	obj = obj.DeepCopy()
-	obj.Generation++
-	edit(&obj.Spec)
-	return obj
-}
-
-func invalidated(obj *v1alpha1.PodIPPool) *v1alpha1.PodIPPool {
-	return edited(obj, func(s *v1alpha1.PodIPPoolSpec) { s.IPv4.CIDRs[0].CIDR = "10.0.0.1/29" })
-}
-
 func TestPoolsSetReportsWhatMatters(t *testing.T) {
-	pools := NewPools(defaults(), readyLedger())
-	obj := podIPPool("p", 1, "10.0.0.0/28")
+	pools := NewPools(fixtures.Defaults(), ReadyLedger())
+	obj := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	if !pools.Set(obj) {
 		t.Error("a new pool is no news")
 	}
@@ -37,10 +27,10 @@ func TestPoolsSetReportsWhatMatters(t *testing.T) {
 	if pools.Set(status) {
 		t.Error("a write of the status is news")
 	}
-	if !pools.Set(edited(obj, func(s *v1alpha1.PodIPPoolSpec) { s.Paused = true })) {
+	if !pools.Set(fixtures.Edited(obj, func(s *v1alpha1.PodIPPoolSpec) { s.Paused = true })) {
 		t.Error("an edit is no news")
 	}
-	if !pools.Set(beingDeleted(obj)) {
+	if !pools.Set(fixtures.BeingDeleted(obj)) {
 		t.Error("a deletion is no news")
 	}
 	pools.Set(obj)
@@ -58,14 +48,14 @@ func TestPoolsSetReportsWhatMatters(t *testing.T) {
 // What an invalid edit makes of a pool is the same before and after a restart:
 // it gives out nothing, and other pools serve its nodes.
 func TestPoolsInvalidEdit(t *testing.T) {
-	pools := NewPools(defaults(), readyLedger())
-	obj, other := podIPPool("p", 1, "10.0.0.0/29"), podIPPool("q", 1, "10.0.1.0/29")
+	pools := NewPools(fixtures.Defaults(), ReadyLedger())
+	obj, other := fixtures.PodIPPool("p", 1, "10.0.0.0/29"), fixtures.PodIPPool("q", 1, "10.0.1.0/29")
 	obj.Spec.Priority = 5
 	pools.Set(obj)
 	pools.Set(other)
-	bad := invalidated(obj)
+	bad := fixtures.Invalidated(obj)
 	pools.Set(bad)
-	restarted := NewPools(defaults(), readyLedger())
+	restarted := NewPools(fixtures.Defaults(), ReadyLedger())
 	restarted.Set(bad)
 	for when, pools := range map[string]*Pools{"as it is edited": pools, "after a restart": restarted} {
 		if pools.Invalid("p") == nil {
@@ -80,7 +70,7 @@ func TestPoolsInvalidEdit(t *testing.T) {
 		t.Errorf("pool %s rules", got[0].Name)
 	}
 
-	pools.Set(edited(bad, func(s *v1alpha1.PodIPPoolSpec) { s.IPv4.CIDRs[0].CIDR = "10.0.0.0/28" }))
+	pools.Set(fixtures.Edited(bad, func(s *v1alpha1.PodIPPoolSpec) { s.IPv4.CIDRs[0].CIDR = "10.0.0.0/28" }))
 	if pools.Invalid("p") != nil || pools.Get("p").Frozen() {
 		t.Error("still frozen though mended")
 	}
@@ -89,10 +79,10 @@ func TestPoolsInvalidEdit(t *testing.T) {
 // A pool whose thresholds contradict the operator's flags serves on, and says what
 // is wrong.
 func TestPoolsWrongThreshold(t *testing.T) {
-	pools := NewPools(defaults(), readyLedger())
-	obj := podIPPool("p", 1, "10.0.0.0/29")
+	pools := NewPools(fixtures.Defaults(), ReadyLedger())
+	obj := fixtures.PodIPPool("p", 1, "10.0.0.0/29")
 	pools.Set(obj)
-	pools.Set(edited(obj, func(s *v1alpha1.PodIPPoolSpec) { s.Reclaim.ThresholdPercent = ptr.To[int32](85) }))
+	pools.Set(fixtures.Edited(obj, func(s *v1alpha1.PodIPPoolSpec) { s.Reclaim.ThresholdPercent = ptr.To[int32](85) }))
 	if err := pools.Invalid("p"); err == nil || !strings.Contains(err.Error(), "spec.reclaim.thresholdPercent") {
 		t.Errorf("the threshold is taken for valid: %v", err)
 	}
@@ -103,14 +93,14 @@ func TestPoolsWrongThreshold(t *testing.T) {
 
 // The drain of a block whose pool becomes invalid neither ends nor begins anew.
 func TestPoolsInvalidKeepsDrains(t *testing.T) {
-	draining := at(block("10.0.0.0/30", "p", "n", 1), 2, ipalloc.Draining)
+	draining := fixtures.At(fixtures.Block("10.0.0.0/30", "p", "n", 1), 2, ipalloc.Draining)
 	draining.Reason = expand.CIDRDraining
-	reclaimed := at(block("10.0.0.4/30", "p", "n", 1), 2, ipalloc.Draining)
+	reclaimed := fixtures.At(fixtures.Block("10.0.0.4/30", "p", "n", 1), 2, ipalloc.Draining)
 	reclaimed.Reason = expand.Reclaim
-	serving := block("10.0.0.8/30", "p", "n", 1)
-	ledger := readyLedger(draining, reclaimed, serving)
-	r := &Observer{Ledger: ledger, Pools: NewPools(defaults(), ledger), Defaults: defaults()}
-	r.Pools.Set(invalidated(podIPPool("p", 1, "10.0.0.0/28")))
+	serving := fixtures.Block("10.0.0.8/30", "p", "n", 1)
+	ledger := ReadyLedger(draining, reclaimed, serving)
+	r := &Cluster{Ledger: ledger, Pools: NewPools(fixtures.Defaults(), ledger), Defaults: fixtures.Defaults()}
+	r.Pools.Set(fixtures.Invalidated(fixtures.PodIPPool("p", 1, "10.0.0.0/28")))
 	for b, want := range map[*crd.Block]expand.Reason{&draining: expand.CIDRDraining, &reclaimed: expand.None, &serving: expand.None} {
 		if got := r.blockState(*b, nil).Request; got != want {
 			t.Errorf("request for block %s is %q, want %q", b.CIDR, got, want)
@@ -121,15 +111,15 @@ func TestPoolsInvalidKeepsDrains(t *testing.T) {
 // A pool that was invalid from the first this process saw of it, as after a
 // restart with other defaults, must still be able to go.
 func TestPoolsInvalidPoolBeingDeletedIsDeleting(t *testing.T) {
-	b := block("10.0.0.0/30", "p", "n", 1)
-	ledger := readyLedger(b)
-	r := &Observer{Ledger: ledger, Pools: NewPools(defaults(), ledger), Defaults: defaults()}
-	bad := invalidated(podIPPool("p", 1, "10.0.0.0/29"))
+	b := fixtures.Block("10.0.0.0/30", "p", "n", 1)
+	ledger := ReadyLedger(b)
+	r := &Cluster{Ledger: ledger, Pools: NewPools(fixtures.Defaults(), ledger), Defaults: fixtures.Defaults()}
+	bad := fixtures.Invalidated(fixtures.PodIPPool("p", 1, "10.0.0.0/29"))
 	r.Pools.Set(bad)
 	if got := r.blockState(b, nil).Request; got != expand.None {
 		t.Errorf("request is %q while the pool is only invalid", got)
 	}
-	r.Pools.Set(beingDeleted(bad))
+	r.Pools.Set(fixtures.BeingDeleted(bad))
 	if got := r.blockState(b, nil).Request; got != expand.PoolDeleted {
 		t.Errorf("request is %q, want %q: the pool waits for this block", got, expand.PoolDeleted)
 	}
@@ -151,19 +141,19 @@ func TestPoolsOverlap(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			ledger := NewLedger()
-			pools := NewPools(defaults(), ledger)
-			pools.Set(podIPPool("young", 9, "10.0.0.0/28"))
-			pools.Set(podIPPool("old", 2, "10.0.0.0/24", "10.1.0.0/24"))
+			pools := NewPools(fixtures.Defaults(), ledger)
+			pools.Set(fixtures.PodIPPool("young", 9, "10.0.0.0/28"))
+			pools.Set(fixtures.PodIPPool("old", 2, "10.0.0.0/24", "10.1.0.0/24"))
 			if test.held != "" { // known only after the pools
-				ledger.Observed(block("10.0.0.4/30", test.held, "n", 1))
+				ledger.Upsert(fixtures.Block("10.0.0.4/30", test.held, "n", 1))
 			}
 			pools.Resolve()
-			want := map[string][]netip.Prefix{"old": {prefix("10.1.0.0/24")}, "young": {prefix("10.0.0.0/28")}}
+			want := map[string][]netip.Prefix{"old": {fixtures.Prefix("10.1.0.0/24")}, "young": {fixtures.Prefix("10.0.0.0/28")}}
 			if test.winner == "old" {
-				want = map[string][]netip.Prefix{"old": {prefix("10.0.0.0/24"), prefix("10.1.0.0/24")}, "young": nil}
+				want = map[string][]netip.Prefix{"old": {fixtures.Prefix("10.0.0.0/24"), fixtures.Prefix("10.1.0.0/24")}, "young": nil}
 			}
 			got := map[string][]netip.Prefix{"old": give(pools, "old"), "young": give(pools, "young")}
-			if diff := cmp.Diff(want, got, compareNetip()); diff != "" {
+			if diff := cmp.Diff(want, got, fixtures.CompareNetip()); diff != "" {
 				t.Errorf("ranges given out (-want +got):\n%s", diff)
 			}
 			pools.Delete(test.winner)
@@ -178,11 +168,11 @@ func TestPoolsOverlap(t *testing.T) {
 
 // What a pool reserves is withheld exactly as long as it does.
 func TestPoolsReserved(t *testing.T) {
-	ledger := readyLedger()
-	pools := NewPools(defaults(), ledger)
-	obj := podIPPool("p", 1, "10.0.0.0/28")
-	reserving := edited(obj, func(s *v1alpha1.PodIPPoolSpec) { s.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.0/29"}} })
-	free := func() uint64 { cut, _ := poolOf(t, obj).Cut(ipalloc.IPv4); return ledger.Free(cut) }
+	ledger := ReadyLedger()
+	pools := NewPools(fixtures.Defaults(), ledger)
+	obj := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
+	reserving := fixtures.Edited(obj, func(s *v1alpha1.PodIPPoolSpec) { s.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.0/29"}} })
+	free := func() uint64 { cut, _ := fixtures.PoolOf(t, obj).Cut(ipalloc.IPv4); return ledger.Free(cut) }
 	for i, step := range []struct {
 		do   func()
 		want uint64
@@ -190,8 +180,8 @@ func TestPoolsReserved(t *testing.T) {
 		{func() { pools.Set(obj) }, 4},
 		{func() { pools.Set(reserving) }, 2},
 		{pools.Resolve, 2},
-		{func() { pools.Set(podIPPool("q", 1, "10.9.0.0/28")) }, 2},
-		{func() { pools.Set(invalidated(reserving)) }, 2},
+		{func() { pools.Set(fixtures.PodIPPool("q", 1, "10.9.0.0/28")) }, 2},
+		{func() { pools.Set(fixtures.Invalidated(reserving)) }, 2},
 		{func() { pools.Delete("p") }, 4},
 	} {
 		step.do()
@@ -203,9 +193,9 @@ func TestPoolsReserved(t *testing.T) {
 
 // Pools and the ledger lock each other's data in one order only.
 func TestPoolsAndLedgerDoNotDeadlock(t *testing.T) {
-	ledger := readyLedger()
-	pools := NewPools(defaults(), ledger)
-	obj := podIPPool("p", 1, "10.0.0.0/24")
+	ledger := ReadyLedger()
+	pools := NewPools(fixtures.Defaults(), ledger)
+	obj := fixtures.PodIPPool("p", 1, "10.0.0.0/24")
 	done := make(chan struct{}, 3)
 	run := func(f func(i int)) {
 		for i := range 200 {
@@ -214,13 +204,13 @@ func TestPoolsAndLedgerDoNotDeadlock(t *testing.T) {
 		done <- struct{}{}
 	}
 	go run(func(i int) {
-		pools.Set(edited(obj, func(s *v1alpha1.PodIPPoolSpec) { s.Priority = int32(i) }))
+		pools.Set(fixtures.Edited(obj, func(s *v1alpha1.PodIPPoolSpec) { s.Priority = int32(i) }))
 		pools.Resolve()
 	})
-	go run(func(i int) { ledger.Observed(block("10.0.0.0/30", "p", "n", i+1)); ledger.Free(ipalloc.Cut{}) })
+	go run(func(i int) { ledger.Upsert(fixtures.Block("10.0.0.0/30", "p", "n", i+1)); ledger.Free(ipalloc.Cut{}) })
 	go run(func(int) {
 		if cidr, _, err := ledger.Claim(ipalloc.IPv4, "n", pools.Match(nil)); err == nil {
-			ledger.Unclaim("n", cidr)
+			ledger.Forget("n", cidr)
 		}
 	})
 	deadline := time.After(30 * time.Second)

@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// Whole is what an agent has and asks for that is told whole blocks instead of
+// BlockDemand is what an agent has and asks for that is told whole blocks instead of
 // addresses (Cilium v1.20.1, pkg/ipam/multipool_manager.go). It gives out the
 // addresses of every block it was told, and takes a block off the list by
 // itself once nothing of it is in use and the others cover what it asks for. So
 // there is no handshake, and a block that is listed serves whatever is planned
 // for it. What the agent asks for holds: it would give back at once what it got
 // beyond that.
-type Whole struct {
-	// Told are the CIDRs that the agent was told. Those that are no blocks are
+type BlockDemand struct {
+	// Assigned are the CIDRs that the agent was told. Those that are no blocks are
 	// foreign.
-	Told []netip.Prefix
+	Assigned []netip.Prefix
 	// Foreign is how many addresses the foreign ones have.
 	Foreign int
-	// Heard says that the agent has said what it asks for. Until then a block that
+	// Reported says that the agent has said what it asks for. Until then a block that
 	// is not listed was lost rather than given back.
-	Heard bool
+	Reported bool
 	// Requested is how many addresses it asks for: those in use, those that pods
 	// wait for, and its reserve. 0 where it was heard: it has no use for the family.
 	Requested int
@@ -36,11 +36,11 @@ type Whole struct {
 
 // isPublished says that the agent may give a to pods.
 func (d *decision) isPublished(a netip.Addr) bool {
-	if d.state.Whole == nil {
+	if d.state.BlockDemand == nil {
 		_, there := d.state.Pool[a]
 		return there
 	}
-	return slices.ContainsFunc(d.state.Whole.Told, func(p netip.Prefix) bool { return p.Contains(a) })
+	return slices.ContainsFunc(d.state.BlockDemand.Assigned, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // countWhole sets the demand of a node whose agent reports no addresses: its own,
@@ -49,7 +49,7 @@ func (d *decision) isPublished(a netip.Addr) bool {
 // ask, the agent tells. Pods with an address of another pool of Cilium's do not
 // count, nor do those that the agent has lost.
 func (d *decision) countWhole() {
-	d.reported = d.state.Whole.Heard
+	d.reported = d.state.BlockDemand.Reported
 	d.trusted = d.state.AgentSettled && d.reported
 	for a, owner := range d.state.Used {
 		if d.ours(a) && d.isOfNode(a) && !d.lostByAgent(a) {
@@ -88,8 +88,8 @@ func (d *decision) countsWhole(pod Pod) (here, fresh bool) {
 
 // useless says that the agent has no use for the family.
 func (d *decision) useless() bool {
-	w := d.state.Whole
-	return w.Heard && w.Requested == 0 && !w.OnDemand
+	w := d.state.BlockDemand
+	return w.Reported && w.Requested == 0 && !w.OnDemand
 }
 
 // isOfNode says that a lies in a block of the node, or in what its agent was told.
@@ -99,15 +99,15 @@ func (d *decision) isOfNode(a netip.Addr) bool { return d.blockOf(a) != nil || d
 // to hear of. What a policy keeps free counts only until the agent has spoken:
 // it has a reserve of its own (--ipam-multi-pool-pre-allocation).
 func (d *decision) setWholeTarget() {
-	w, demand, percent := d.state.Whole, d.plan.Demand, d.policy.ExpandPercent
+	w, demand, percent := d.state.BlockDemand, d.plan.Demand, d.policy.ExpandPercent
 	switch {
-	case w.Fixed && len(w.Told) > 0:
+	case w.Fixed && len(w.Assigned) > 0:
 		// It has what it can have.
 	case w.Fixed:
 		d.target = 1
 	case w.OnDemand:
 		d.target = max(demand, limit(w.Requested))
-	case !w.Heard:
+	case !w.Reported:
 		d.target = max(agentFloor, demand+d.policy.MinFree, (demand*100+percent-1)/percent)
 	case !d.useless():
 		d.target = max(agentFloor, demand, limit(w.Requested))
@@ -120,11 +120,11 @@ func (d *decision) setWholeTarget() {
 
 // surveyWhole sorts what is published and in use under its block.
 func (d *decision) surveyWhole() {
-	d.foreign, d.published = d.state.Whole.Foreign, d.state.Whole.Foreign
+	d.foreign, d.published = d.state.BlockDemand.Foreign, d.state.BlockDemand.Foreign
 	for i := range d.blocks {
 		b := &d.blocks[i]
-		if b.Leftover && (b.Listed || slices.Contains(d.old.Told, b.CIDR)) {
-			d.memory.Told = append(d.memory.Told, b.CIDR)
+		if b.Leftover && (b.Listed || slices.Contains(d.old.Assigned, b.CIDR)) {
+			d.memory.Assigned = append(d.memory.Assigned, b.CIDR)
 		}
 		if b.Listed {
 			b.held, b.open = len(b.Usable), len(b.Usable)
@@ -132,7 +132,7 @@ func (d *decision) surveyWhole() {
 			d.published += b.held
 			continue
 		}
-		for _, p := range d.state.Whole.Told {
+		for _, p := range d.state.BlockDemand.Assigned {
 			if p.Overlaps(b.CIDR) {
 				b.published++ // as part of another
 			}
@@ -150,7 +150,7 @@ func (d *decision) fillWhole() {
 	}
 	for i := range d.blocks {
 		b := &d.blocks[i]
-		needed := d.deficit() > 0 || !d.state.Whole.Heard && !d.state.Whole.Fixed
+		needed := d.deficit() > 0 || !d.state.BlockDemand.Reported && !d.state.BlockDemand.Fixed
 		if b.serving() && b.published == 0 && needed && d.room() > 0 {
 			d.publishWhole(b)
 		}
@@ -165,20 +165,20 @@ func (d *decision) publishWhole(b *block) {
 // givenBack says that a block in service is one that the agent no longer has and
 // the node does not need.
 func (d *decision) givenBack(b *block) bool {
-	return d.state.Whole != nil && d.state.Whole.Heard && len(b.publish) == 0
+	return d.state.BlockDemand != nil && d.state.BlockDemand.Reported && len(b.publish) == 0
 }
 
 // mayHave says that an agent may give out addresses of a block that is not listed,
 // as it runs that is told addresses. Of what was listed it takes nothing off, so
 // once that has happened the block was given back.
 func (d *decision) mayHave(b *block) bool {
-	return b.Leftover && !slices.Contains(d.memory.Told, b.CIDR)
+	return b.Leftover && !slices.Contains(d.memory.Assigned, b.CIDR)
 }
 
-// putBackLeftovers lists the blocks that an agent may have which is told addresses,
+// restoreLeftovers lists the blocks that an agent may have which is told addresses,
 // whether they drain or not: the one that is told whole blocks and comes after it
 // could not restore their pods.
-func (d *decision) putBackLeftovers() {
+func (d *decision) restoreLeftovers() {
 	for i := range d.blocks {
 		b := &d.blocks[i]
 		if d.mayHave(b) && b.published == 0 && len(b.publish) == 0 && b.keepsUsed() {
@@ -191,8 +191,8 @@ func (d *decision) putBackLeftovers() {
 // this one's range was draining when its Node came back. An agent that is told one
 // block can never have a second, so this one goes, and nothing brings it back.
 func (d *decision) superseded(b *block) bool {
-	w := d.state.Whole
-	return w != nil && w.Fixed && len(w.Told) > 0 && b.published == 0 && !b.Listed
+	w := d.state.BlockDemand
+	return w != nil && w.Fixed && len(w.Assigned) > 0 && b.published == 0 && !b.Listed
 }
 
 // clearAll deletes what stands of handshakes: an agent that is told whole blocks
@@ -210,8 +210,8 @@ func (d *decision) clearAll() {
 // block again for a's sake, the agent had no use for it. It would give it back each
 // time, and restores no pod before it starts anew.
 func (d *decision) lostByAgent(a netip.Addr) bool {
-	w, since := d.state.Whole, d.old.PutBack[a]
-	return w != nil && w.Heard && !since.IsZero() && !d.isPublished(a)
+	w, since := d.state.BlockDemand, d.old.Restored[a]
+	return w != nil && w.Reported && !since.IsZero() && !d.isPublished(a)
 }
 
 // givesBackWithin is how long an agent takes at most to give back what it has no use
@@ -223,13 +223,13 @@ const givesBackWithin = 5 * time.Minute
 // has the pod, it asks for the address itself.
 func (d *decision) isStranded(a netip.Addr) bool {
 	b := d.blockOf(a)
-	return b != nil && (b.Conflict || b.Nobodys) && !d.isPublished(a)
+	return b != nil && (b.Conflict || b.Orphaned) && !d.isPublished(a)
 }
 
-// recallPutBack goes on remembering for which addresses blocks were told again. What
+// recallRestored goes on remembering for which addresses blocks were told again. What
 // an agent has kept for long it has use for.
-func (d *decision) recallPutBack() {
-	for a, since := range d.old.PutBack {
+func (d *decision) recallRestored() {
+	for a, since := range d.old.Restored {
 		if !d.inUse(a) {
 			continue
 		}
@@ -240,15 +240,15 @@ func (d *decision) recallPutBack() {
 			if d.now.Sub(since) >= givesBackWithin {
 				continue
 			}
-			d.again(since.Add(givesBackWithin))
+			d.requeueAt(since.Add(givesBackWithin))
 		}
-		d.rememberPutBack(a, since)
+		d.rememberRestored(a, since)
 	}
 }
 
-func (d *decision) rememberPutBack(a netip.Addr, since time.Time) {
-	if d.memory.PutBack == nil {
-		d.memory.PutBack = map[netip.Addr]time.Time{}
+func (d *decision) rememberRestored(a netip.Addr, since time.Time) {
+	if d.memory.Restored == nil {
+		d.memory.Restored = map[netip.Addr]time.Time{}
 	}
-	d.memory.PutBack[a] = since
+	d.memory.Restored[a] = since
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// putBackUsed publishes addresses in use that have lost their place in the pool,
+// restoreUsed publishes addresses in use that have lost their place in the pool,
 // as when a CiliumNode was deleted in the middle of a drain: without it their
 // pods are not restored when the agent restarts. That an address is reserved or
 // its block drains is no reason against it; no cap is, either.
-func (d *decision) putBackUsed() {
-	d.putBackLeftovers()
-	d.recallPutBack()
+func (d *decision) restoreUsed() {
+	d.restoreLeftovers()
+	d.recallRestored()
 	var lost []netip.Addr
 	for a := range d.state.Used {
 		lost = d.appendLost(lost, a)
@@ -25,8 +25,8 @@ func (d *decision) putBackUsed() {
 	slices.SortFunc(lost, netip.Addr.Compare)
 	for _, a := range lost {
 		b := d.blockOf(a)
-		if d.state.Whole != nil {
-			d.rememberPutBack(a, time.Time{})
+		if d.state.BlockDemand != nil {
+			d.rememberRestored(a, time.Time{})
 			if len(b.publish) == 0 {
 				d.publishWhole(b)
 			}
@@ -53,5 +53,5 @@ func (d *decision) appendLost(lost []netip.Addr, a netip.Addr) []netip.Addr {
 
 // keepsUsed says that what is in use of the block can be published by this plan.
 func (b *block) keepsUsed() bool {
-	return !b.Conflict && !b.Nobodys && !b.undrained && b.Phase != ipalloc.CoolingDown
+	return !b.Conflict && !b.Orphaned && !b.undrained && b.Phase != ipalloc.CoolingDown
 }

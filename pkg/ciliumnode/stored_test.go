@@ -33,14 +33,14 @@ func TestKeep(t *testing.T) {
 			whole.Spec.IPAM.Pool, whole.Spec.IPAM.MinAllocate = test.pool, 3
 			whole.Spec.HealthAddressing.IPv4 = "10.0.0.2"
 			whole.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.1": {Owner: "default/a"}}
-			kept := Keep(whole.DeepCopy())
+			kept := ToStored(whole.DeepCopy())
 			if diff := cmp.Diff(NewView(whole), kept.View, compareNetip(), cmpopts.IgnoreUnexported(View{})); diff != "" {
 				t.Errorf("view (-whole +kept):\n%s", diff)
 			}
 			if twice := kept.spec.IPAM.Pool != nil; twice != test.twice {
 				t.Errorf("the pool is kept twice: %t", twice)
 			}
-			again := kept.again(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-uid"}})
+			again := kept.rebuild(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-uid"}})
 			want := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{
 				Name: whole.Name, Labels: whole.Labels, Annotations: whole.Annotations,
 				OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n1", UID: "node-uid"}},
@@ -56,7 +56,7 @@ func TestOwnedBy(t *testing.T) {
 	cn := node(nil)
 	cn.OwnerReferences = []metav1.OwnerReference{{Kind: "Pod", UID: "1"}, {Kind: "Node", UID: "2"}}
 	for uid, want := range map[types.UID]bool{"1": false, "2": true, "3": false} {
-		if got := Keep(cn).OwnedBy(&corev1.Node{ObjectMeta: metav1.ObjectMeta{UID: uid}}); got != want {
+		if got := ToStored(cn).OwnedBy(&corev1.Node{ObjectMeta: metav1.ObjectMeta{UID: uid}}); got != want {
 			t.Errorf("owned by %s: %t", uid, got)
 		}
 	}

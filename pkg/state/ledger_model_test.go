@@ -1,4 +1,4 @@
-package controller
+package state
 
 import (
 	"fmt"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // ledgerModel is an API server that holds blocks, a watch of it that lags, and
@@ -33,7 +34,7 @@ var modelNodes = []string{"a", "b", "c"}
 func newLedgerModel(t *testing.T, throw func(int) int) *ledgerModel {
 	return &ledgerModel{
 		throw:  throw,
-		ledger: readyLedger(), pools: []*crd.Pool{poolOf(t, podIPPool("p", 1, "10.0.0.0/28"))},
+		ledger: ReadyLedger(), pools: []*crd.Pool{fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))},
 		blocks: map[netip.Prefix]crd.Block{}, claims: map[string]netip.Prefix{}, answers: map[string]crd.Block{},
 	}
 }
@@ -46,11 +47,11 @@ func (m *ledgerModel) note(format string, args ...any) {
 func (m *ledgerModel) store(b crd.Block) crd.Block {
 	m.version++
 	if b.UID == "" {
-		b = block(b.CIDR.String(), b.Pool, b.Node, m.version)
+		b = fixtures.Block(b.CIDR.String(), b.Pool, b.Node, m.version)
 	}
 	b.ResourceVersion = fmt.Sprint(m.version)
 	m.blocks[b.CIDR] = b
-	m.events = append(m.events, func() { m.note("show %s@%s of %s", b.CIDR, b.ResourceVersion, b.Node); m.ledger.Observed(b) })
+	m.events = append(m.events, func() { m.note("show %s@%s of %s", b.CIDR, b.ResourceVersion, b.Node); m.ledger.Upsert(b) })
 	return b
 }
 
@@ -58,7 +59,7 @@ func (m *ledgerModel) remove(b crd.Block) {
 	m.version++
 	delete(m.blocks, b.CIDR)
 	b.ResourceVersion = fmt.Sprint(m.version)
-	m.events = append(m.events, func() { m.note("show %s gone", b.CIDR); m.ledger.Gone(b) })
+	m.events = append(m.events, func() { m.note("show %s gone", b.CIDR); m.ledger.Remove(b) })
 }
 
 func (m *ledgerModel) anyBlock() (crd.Block, bool) {
@@ -129,17 +130,17 @@ func (m *ledgerModel) send(node string) {
 	switch fate := m.throw(6); {
 	case fate == 0:
 		m.note("%s: refused", cidr)
-		m.ledger.Unclaim(node, cidr)
+		m.ledger.Forget(node, cidr)
 	case fate == 1:
 		m.note("%s: not sent, nobody knows", cidr)
-		m.ledger.Unsure(node, cidr)
+		m.ledger.MarkUnknown(node, cidr)
 	case exists:
 		m.note("%s: exists, of %s", cidr, live.Node)
-		m.ledger.Wrote(live)
+		m.ledger.Assume(live)
 	case fate == 2:
 		m.note("%s: created, answer lost", cidr)
 		m.store(crd.Block{CIDR: cidr, Pool: "p", Node: node})
-		m.ledger.Unsure(node, cidr)
+		m.ledger.MarkUnknown(node, cidr)
 	default:
 		m.note("%s: created", cidr)
 		m.answers[node] = m.store(crd.Block{CIDR: cidr, Pool: "p", Node: node})
@@ -150,7 +151,7 @@ func (m *ledgerModel) answer(node string) {
 	if b, ok := m.answers[node]; ok {
 		delete(m.answers, node)
 		m.note("%s: answered", b.CIDR)
-		m.ledger.Wrote(b)
+		m.ledger.Assume(b)
 	}
 }
 
@@ -175,23 +176,23 @@ func (m *ledgerModel) changePhase() {
 	if live.Phase == ipalloc.CoolingDown {
 		m.note("%s deleted by us", live.CIDR)
 		m.remove(live)
-		m.ledger.Deleted(live)
+		m.ledger.AssumeDeleted(live)
 		return
 	}
 	live.Phase++
 	m.note("%s to %s", live.CIDR, live.Phase)
-	m.ledger.Wrote(m.store(live))
+	m.ledger.Assume(m.store(live))
 }
 
 // resolve looks up the claims of a node that are in doubt.
 func (m *ledgerModel) resolve(node string) {
-	for _, cidr := range m.ledger.UnsureOf(node) {
+	for _, cidr := range m.ledger.UnknownClaims(node) {
 		if live, exists := m.blocks[cidr]; exists {
 			m.note("%s: found, of %s", cidr, live.Node)
-			m.ledger.Wrote(live)
+			m.ledger.Assume(live)
 		} else {
 			m.note("%s: not found", cidr)
-			m.ledger.Unclaim(node, cidr)
+			m.ledger.Forget(node, cidr)
 		}
 	}
 }
@@ -211,7 +212,7 @@ func (m *ledgerModel) rest() {
 // check compares the ledger at rest with what there is.
 func (m *ledgerModel) check(t *testing.T) {
 	t.Helper()
-	if diff := cmp.Diff(m.blocks, m.ledger.blocks, compareNetip()); diff != "" {
+	if diff := cmp.Diff(m.blocks, m.ledger.blocks, fixtures.CompareNetip()); diff != "" {
 		t.Errorf("blocks (-want +got):\n%s", diff)
 	}
 	for i := range 4 {
@@ -229,7 +230,7 @@ func (m *ledgerModel) check(t *testing.T) {
 	ofNodes := 0
 	for _, node := range modelNodes {
 		ofNodes += len(m.ledger.NodeBlocks(node))
-		if unsure := m.ledger.UnsureOf(node); len(unsure) > 0 {
+		if unsure := m.ledger.UnknownClaims(node); len(unsure) > 0 {
 			t.Errorf("%s is still in doubt about %v", node, unsure)
 		}
 	}

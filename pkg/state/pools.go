@@ -1,4 +1,4 @@
-package controller
+package state
 
 import (
 	"cmp"
@@ -15,6 +15,32 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
+
+// Serving are the PodIPPools that give addresses to one of Cilium's pools, in
+// their last valid form, on their way out or not, in no order.
+func (p *Pools) Serving(ciliumPool string) []*crd.Pool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	var out []*crd.Pool
+	for _, pool := range p.resolved {
+		if cmp.Or(pool.CiliumPool, crd.DefaultCiliumPool) == ciliumPool {
+			out = append(out, pool)
+		}
+	}
+	return out
+}
+
+// CiliumPools are the pools of Cilium's that PodIPPools serve, each by its own
+// name, once for each PodIPPool.
+func (p *Pools) CiliumPools() []string {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	var out []string
+	for _, pool := range p.resolved {
+		out = append(out, cmp.Or(pool.CiliumPool, crd.DefaultCiliumPool))
+	}
+	return out
+}
 
 // Pools is what this process knows of PodIPPools, with overlaps between them
 // resolved. All of it follows from the objects as they are and the flags, so a

@@ -1,4 +1,4 @@
-package controller
+package state
 
 import (
 	"maps"
@@ -18,13 +18,13 @@ import (
 // node, which may be nil, as may its CiliumNode: the default one, "", first, then
 // those that PodIPPools serve there, and those of blocks that it holds. Each has
 // blocks of its own, and needs of its own.
-func (o *Observer) CiliumPoolsOf(node *corev1.Node, f ipalloc.Family, view *ciliumnode.View, blocks []crd.Block) []string {
+func (c *Cluster) CiliumPoolsOf(node *corev1.Node, f ipalloc.Family, view *ciliumnode.View, blocks []crd.Block) []string {
 	names := map[string]bool{"": true}
-	if !o.Defaults.CiliumPools {
+	if !c.Defaults.CiliumPools {
 		return []string{""}
 	}
 	if node != nil {
-		for _, pool := range o.Pools.Match(labels.Set(node.Labels)) {
+		for _, pool := range c.Pools.Match(labels.Set(node.Labels)) {
 			if _, serves := pool.Ranges(f); serves {
 				names[pool.CiliumPool] = true
 			}
@@ -32,39 +32,39 @@ func (o *Observer) CiliumPoolsOf(node *corev1.Node, f ipalloc.Family, view *cili
 	}
 	for _, b := range blocks {
 		if ipalloc.FamilyOf(b.CIDR.Addr()) == f {
-			names[o.ciliumPoolOf(b, view)] = true
+			names[c.CiliumPoolOf(b, view)] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(names))
 }
 
-// ciliumPoolOf is the pool of Cilium's that a block is for: the one that it is listed
+// CiliumPoolOf is the pool of Cilium's that a block is for: the one that it is listed
 // for, as its agent has it under that name, else the one that its PodIPPool serves.
 // The two differ where a PodIPPool was made again for another one.
-func (o *Observer) ciliumPoolOf(b crd.Block, view *ciliumnode.View) string {
-	if !o.Defaults.CiliumPools {
+func (c *Cluster) CiliumPoolOf(b crd.Block, view *ciliumnode.View) string {
+	if !c.Defaults.CiliumPools {
 		return ""
 	}
 	listed := view.ListedFor(b.CIDR)
-	if pool := o.Pools.Get(b.Pool); pool != nil && listed == "" && (view == nil || !view.Lists(b.CIDR)) {
+	if pool := c.Pools.Get(b.Pool); pool != nil && listed == "" && (view == nil || !view.Lists(b.CIDR)) {
 		return pool.CiliumPool
 	}
 	return listed
 }
 
-// isNobodys reports whether nothing tells which pool of Cilium's a block is for: its
+// IsOrphaned reports whether nothing tells which pool of Cilium's a block is for: its
 // PodIPPool is gone, and it is listed for none. It must not come to be listed.
-func (o *Observer) isNobodys(b crd.Block, view *ciliumnode.View) bool {
-	return o.Defaults.CiliumPools && o.Pools.Get(b.Pool) == nil && (view == nil || !slices.Contains(view.Listed(), b.CIDR))
+func (c *Cluster) IsOrphaned(b crd.Block, view *ciliumnode.View) bool {
+	return c.Defaults.CiliumPools && c.Pools.Get(b.Pool) == nil && (view == nil || !slices.Contains(view.Listed(), b.CIDR))
 }
 
 // split parts the blocks that are for a pool of Cilium's from those for others.
-func (o *Observer) split(blocks []crd.Block, ciliumPool string, view *ciliumnode.View) (mine, others []crd.Block) {
-	if !o.Defaults.CiliumPools {
+func (c *Cluster) split(blocks []crd.Block, ciliumPool string, view *ciliumnode.View) (mine, others []crd.Block) {
+	if !c.Defaults.CiliumPools {
 		return blocks, nil
 	}
 	for _, b := range blocks {
-		if o.ciliumPoolOf(b, view) == ciliumPool {
+		if c.CiliumPoolOf(b, view) == ciliumPool {
 			mine = append(mine, b)
 		} else {
 			others = append(others, b)
@@ -92,14 +92,14 @@ func releaseOf(all map[netip.Addr]expand.ReleaseStatus, ciliumPool string, mine,
 // PodsFor are the pods that count for one family and pool of Cilium's: those that
 // ask for it, and those that have an address, as that tells where it is from. Of
 // a family that the agent has no use for, no pod asks.
-func (o *Observer) PodsFor(pods []expand.Pod, asked Asked, f ipalloc.Family, ciliumPool string, view *ciliumnode.View) []expand.Pod {
-	if !o.Defaults.CiliumPools {
+func (c *Cluster) PodsFor(pods []expand.Pod, asked PoolRequests, f ipalloc.Family, ciliumPool string, view *ciliumnode.View) []expand.Pod {
+	if !c.Defaults.CiliumPools {
 		return pods
 	}
-	uses := ciliumPool == "" || view == nil || view.Whole == nil || view.Whole.Uses(f)
+	uses := ciliumPool == "" || view == nil || view.BlockDemand == nil || view.BlockDemand.Uses(f)
 	out := make([]expand.Pod, 0, len(pods))
 	for _, p := range pods {
-		if uses && asked.pool(p.Name, f) == ciliumPool || hasFamily(p.IPs, f) {
+		if uses && asked.Of(p.Name, f) == ciliumPool || hasFamily(p.IPs, f) {
 			out = append(out, p)
 		}
 	}

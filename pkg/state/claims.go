@@ -1,4 +1,4 @@
-package controller
+package state
 
 import (
 	"errors"
@@ -33,36 +33,36 @@ func (l *Ledger) Claim(f ipalloc.Family, node string, pools []*crd.Pool) (netip.
 	return netip.Prefix{}, nil, ipalloc.ErrExhausted
 }
 
-func anyContains(prefixes []netip.Prefix, addr netip.Addr) bool {
+func ContainsAddr(prefixes []netip.Prefix, addr netip.Addr) bool {
 	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// Unsure keeps a claim of which nobody knows whether it was written. Only the
+// MarkUnknown keeps a claim of which nobody knows whether it was written. Only the
 // API server's own word ends the doubt: what the watch shows of the CIDR may be
 // an older block.
-func (l *Ledger) Unsure(node string, cidr netip.Prefix) {
+func (l *Ledger) MarkUnknown(node string, cidr netip.Prefix) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !slices.Contains(l.unsure[node], cidr) {
-		l.unsure[node] = append(l.unsure[node], cidr)
+	if !slices.Contains(l.unknown[node], cidr) {
+		l.unknown[node] = append(l.unknown[node], cidr)
 	}
 }
 
-// UnsureOf are the claims of node of which nobody knows whether they were
+// UnknownClaims are the claims of node of which nobody knows whether they were
 // written.
-func (l *Ledger) UnsureOf(node string) []netip.Prefix {
+func (l *Ledger) UnknownClaims(node string) []netip.Prefix {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Clone(l.unsure[node])
+	return slices.Clone(l.unknown[node])
 }
 
-// Unclaim gives up a claim of node that certainly was not written, and the doubt
+// Forget gives up a claim of node that certainly was not written, and the doubt
 // about it.
-func (l *Ledger) Unclaim(node string, cidr netip.Prefix) {
+func (l *Ledger) Forget(node string, cidr netip.Prefix) {
 	l.mu.Lock()
 	defer l.unlock()
-	if i := slices.Index(l.unsure[node], cidr); i >= 0 {
-		l.forgetUnsure(node, i)
+	if i := slices.Index(l.unknown[node], cidr); i >= 0 {
+		l.forgetUnknown(node, i)
 	}
 	l.unhold(node, cidr)
 }

@@ -1,4 +1,4 @@
-package controller
+package state
 
 import (
 	"sync"
@@ -33,14 +33,14 @@ type agentRun struct {
 
 // AgentPod is what is decided on of an agent's pod.
 type AgentPod struct {
-	podKey
+	PodKey
 	container string
 	ready     bool
 }
 
 // ReadAgent takes from an agent's pod what is decided on.
 func ReadAgent(pod *corev1.Pod) AgentPod {
-	a := AgentPod{podKey: podKey{pod.Spec.NodeName, pod.UID}, ready: pod.DeletionTimestamp == nil && isReady(pod)}
+	a := AgentPod{PodKey: PodKey{pod.Spec.NodeName, pod.UID}, ready: pod.DeletionTimestamp == nil && isReady(pod)}
 	for _, c := range pod.Status.ContainerStatuses {
 		if c.Name == agentContainer {
 			a.container = c.ContainerID
@@ -57,41 +57,41 @@ func NewAgents(settle time.Duration) *Agents {
 // Set takes in an agent's pod as it is at now, and reports whether anything that
 // matters has changed.
 func (a *Agents) Set(pod AgentPod, now time.Time) bool {
-	if pod.node == "" {
+	if pod.Node == "" {
 		return false
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	was, known := a.byNode[pod.node][pod.uid]
+	was, known := a.byNode[pod.Node][pod.uid]
 	if known && was.container == pod.container && was.ready == pod.ready {
 		return false
 	}
-	if a.byNode[pod.node] == nil {
-		a.byNode[pod.node] = map[types.UID]agentRun{}
+	if a.byNode[pod.Node] == nil {
+		a.byNode[pod.Node] = map[types.UID]agentRun{}
 	}
-	a.byNode[pod.node][pod.uid] = agentRun{container: pod.container, ready: pod.ready, since: now}
+	a.byNode[pod.Node][pod.uid] = agentRun{container: pod.container, ready: pod.ready, since: now}
 	return true
 }
 
 // Delete forgets an agent's pod.
-func (a *Agents) Delete(key podKey) {
+func (a *Agents) Delete(key PodKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.byNode[key.node], key.uid)
-	if len(a.byNode[key.node]) == 0 {
-		delete(a.byNode, key.node)
+	delete(a.byNode[key.Node], key.uid)
+	if len(a.byNode[key.Node]) == 0 {
+		delete(a.byNode, key.Node)
 	}
 }
 
-// missing are the agents' pods known whose UID is not among listed.
-func (a *Agents) missing(listed map[types.UID]bool) []AgentPod {
+// Missing are the agents' pods known whose UID is not among listed.
+func (a *Agents) Missing(listed map[types.UID]bool) []AgentPod {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	var out []AgentPod
 	for node, runs := range a.byNode {
 		for uid := range runs {
 			if !listed[uid] {
-				out = append(out, AgentPod{podKey: podKey{node, uid}})
+				out = append(out, AgentPod{PodKey: PodKey{node, uid}})
 			}
 		}
 	}
@@ -120,6 +120,38 @@ func isReady(pod *corev1.Pod) bool {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodReady {
 			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// MayWaitForFamily says that the agent of a node may have been started anew with a
+// family that it did not run before: until it has addresses of that it does not come
+// up, and what it said last stands. When to ask again is at, where that is only a
+// matter of time.
+func (a *Agents) MayWaitForFamily(node string, now time.Time) (stuck bool, at time.Time) {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	for _, run := range a.byNode[node] {
+		if run.ready || run.container == "" {
+			continue
+		}
+		if since := run.since.Add(a.settle); now.Before(since) {
+			at = since
+		} else {
+			stuck = true
+		}
+	}
+	return stuck, at
+}
+
+// Runs reports whether an agent of a node has been started.
+func (a *Agents) Runs(node string) bool {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	for _, run := range a.byNode[node] {
+		if run.container != "" {
+			return true
 		}
 	}
 	return false

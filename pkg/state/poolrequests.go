@@ -1,4 +1,4 @@
-package controller
+package state
 
 import (
 	"cmp"
@@ -29,8 +29,8 @@ const (
 // a slash in its name.
 const noPool = "/"
 
-// wants is what a pod or a namespace says of the pools of Cilium's it wants.
-type wants struct {
+// PoolRequest is what a pod or a namespace says of the pools of Cilium's it wants.
+type PoolRequest struct {
 	// pools are those that annotations name, by family; "": none.
 	pools [2]string
 	// strict: it wants no pool that it neither names nor is picked for.
@@ -39,12 +39,12 @@ type wants struct {
 	labels string
 }
 
-func wantsOf(meta *metav1.ObjectMeta) wants {
-	return wants{pools: askedPools(meta.Annotations), strict: meta.Annotations[requireAnnotation] == "true", labels: labels.Set(meta.Labels).String()}
+func PoolRequestOf(meta *metav1.ObjectMeta) PoolRequest {
+	return PoolRequest{pools: requestedPools(meta.Annotations), strict: meta.Annotations[requireAnnotation] == "true", labels: labels.Set(meta.Labels).String()}
 }
 
 // labelSet reads labels back: no key and no value has a comma or an equals sign.
-func (w wants) labelSet() labels.Set {
+func (w PoolRequest) labelSet() labels.Set {
 	set := labels.Set{}
 	for pair := range strings.SplitSeq(w.labels, ",") {
 		if key, value, ok := strings.Cut(pair, "="); ok {
@@ -54,17 +54,17 @@ func (w wants) labelSet() labels.Set {
 	return set
 }
 
-// askedPools are the pools that annotations name, by family, the family's own
+// requestedPools are the pools that annotations name, by family, the family's own
 // first (pkg/ipam/metadata/manager.go, determinePoolByAnnotations, v1.20.1).
-func askedPools(annotations map[string]string) [2]string {
+func requestedPools(annotations map[string]string) [2]string {
 	return [2]string{
 		ipalloc.IPv4: cmp.Or(annotations[v4PoolAnnotation], annotations[poolAnnotation]),
 		ipalloc.IPv6: cmp.Or(annotations[v6PoolAnnotation], annotations[poolAnnotation]),
 	}
 }
 
-// KeepAsked are those of annotations that say which pool of Cilium's is wanted.
-func KeepAsked(annotations map[string]string) map[string]string {
+// KeepPoolRequests are those of annotations that say which pool of Cilium's is wanted.
+func KeepPoolRequests(annotations map[string]string) map[string]string {
 	var kept map[string]string
 	for _, key := range []string{poolAnnotation, v4PoolAnnotation, v6PoolAnnotation, requireAnnotation} {
 		if value, asks := annotations[key]; asks {
@@ -77,32 +77,32 @@ func KeepAsked(annotations map[string]string) map[string]string {
 	return kept
 }
 
-// kept holds what a pod wants once for all pods that want the same.
-type kept = unique.Handle[wants]
+// requestHandle holds what a pod wants once for all pods that want the same.
+type requestHandle = unique.Handle[PoolRequest]
 
-// said is what was kept; of modes in which nobody asks, nothing was.
-func said(k kept) wants {
-	if k == (kept{}) {
-		return wants{}
+// requestOf is what was kept; of modes in which nobody asks, nothing was.
+func requestOf(k requestHandle) PoolRequest {
+	if k == (requestHandle{}) {
+		return PoolRequest{}
 	}
 	return k.Value()
 }
 
-// Asked are the pools of Cilium's that pods ask for, by "namespace/name" and
+// PoolRequests are the pools of Cilium's that pods ask for, by "namespace/name" and
 // family. Those that ask for the default one are left out.
-type Asked map[string]*[2]string
+type PoolRequests map[string]*[2]string
 
 // Add takes in a pod, its namespace, nil if that is unknown, and the
 // CiliumPodIPPools that pick pods.
-func (a Asked) Add(pod *corev1.Pod, namespace *corev1.Namespace, picking []*ciliumpool.View) {
-	var of wants
+func (a PoolRequests) Add(pod *corev1.Pod, namespace *corev1.Namespace, picking []*ciliumpool.View) {
+	var of PoolRequest
 	if namespace != nil {
-		of = wantsOf(&namespace.ObjectMeta)
+		of = PoolRequestOf(&namespace.ObjectMeta)
 	}
-	a.add(pod.Namespace+"/"+pod.Name, wantsOf(&pod.ObjectMeta), of, picking)
+	a.add(pod.Namespace+"/"+pod.Name, PoolRequestOf(&pod.ObjectMeta), of, picking)
 }
 
-func (a Asked) add(name string, pod, namespace wants, picking []*ciliumpool.View) {
+func (a PoolRequests) add(name string, pod, namespace PoolRequest, picking []*ciliumpool.View) {
 	picked := pickedFor(name, pod, namespace, picking)
 	var asked [2]string
 	for _, f := range ipalloc.Families() {
@@ -114,7 +114,7 @@ func (a Asked) add(name string, pod, namespace wants, picking []*ciliumpool.View
 }
 
 // pickedFor are the pools that pick a pod, by family.
-func pickedFor(name string, pod, namespace wants, picking []*ciliumpool.View) (picked [2][]string) {
+func pickedFor(name string, pod, namespace PoolRequest, picking []*ciliumpool.View) (picked [2][]string) {
 	if len(picking) == 0 {
 		return picked
 	}
@@ -136,7 +136,7 @@ func pickedFor(name string, pod, namespace wants, picking []*ciliumpool.View) (p
 // poolFor is the pool that an agent gives a pod an address of, "" for the default
 // one (pkg/ipam/metadata/manager.go, GetIPPoolForPod, v1.20.1): where more than
 // one picks the pod it refuses.
-func poolFor(f ipalloc.Family, pod, namespace wants, picked []string) string {
+func poolFor(f ipalloc.Family, pod, namespace PoolRequest, picked []string) string {
 	pool := cmp.Or(pod.pools[f], namespace.pools[f])
 	switch {
 	case pool != "":
@@ -151,8 +151,8 @@ func poolFor(f ipalloc.Family, pod, namespace wants, picked []string) string {
 	return pool
 }
 
-// pool is the one that a pod asks for; "": the default one.
-func (a Asked) pool(name string, f ipalloc.Family) string {
+// Of is the one that a pod asks for; "": the default one.
+func (a PoolRequests) Of(name string, f ipalloc.Family) string {
 	if asked := a[name]; asked != nil {
 		return asked[f]
 	}

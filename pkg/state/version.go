@@ -1,6 +1,8 @@
-package controller
+package state
 
-import "k8s.io/apimachinery/pkg/util/resourceversion"
+import (
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+)
 
 // reached reports whether resourceVersion seen is at or past want. Both must
 // come from one resource. Versions no one can compare count as reached: the

@@ -26,10 +26,10 @@ func allocations(cn *ciliumv2.CiliumNode) []Allocation {
 	return out
 }
 
-// Given are the CIDRs that somebody has given the node, each once and without
+// AssignedCIDRs are the CIDRs that somebody has given the node, each once and without
 // host bits: podCIDRs, then what multi-pool mode has allocated. Other nodes route
 // to both alike (pkg/k8s/node.go, ParseCiliumNode, v1.20.1).
-func (v *View) Given() []netip.Prefix {
+func (v *View) AssignedCIDRs() []netip.Prefix {
 	out := make([]netip.Prefix, 0, len(v.PodCIDRs)+len(v.Allocated))
 	for _, cidr := range v.PodCIDRs {
 		out = append(out, cidr.Masked())
@@ -47,10 +47,10 @@ func (v *View) Given() []netip.Prefix {
 // does not run in crd mode, and of nothing it was given is anything in the pool.
 // None where the operator itself tells whole blocks.
 func (v *View) Unadopted(held []netip.Prefix) []netip.Prefix {
-	if len(v.Used) > 0 || v.Whole != nil {
+	if len(v.Used) > 0 || v.BlockDemand != nil {
 		return nil
 	}
-	given := v.Given()
+	given := v.AssignedCIDRs()
 	out := ipalloc.Uncovered(given, held)
 	if len(out) > 0 && v.publishesOf(given) {
 		return nil
@@ -68,5 +68,5 @@ func (v *View) publishesOf(cidrs []netip.Prefix) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(v.Odd, in)
+	return slices.ContainsFunc(v.NonCanonical, in)
 }

@@ -1,4 +1,4 @@
-package controller
+package state
 
 import (
 	"math/big"
@@ -15,6 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // FuzzLedger does what TestLedgerModel does, through any course of events.
@@ -88,17 +89,17 @@ func FuzzForeign(f *testing.F) {
 	f.Add("x 010.0.0.1 10.0.0.13/30", "", "10.0.0.0/8")
 	f.Add("", "fe80::1%eth0", "0.0.0.0/0 10.0.0.13/30")
 	f.Fuzz(func(t *testing.T, pool, used, podCIDRs string) {
-		cn := ciliumNode("n", "")
-		cn.Spec.IPAM.Pool = allocationMap(strings.Fields(pool)...)
-		cn.Status.IPAM.Used = allocationMap(strings.Fields(used)...)
+		cn := fixtures.CiliumNode("n", "")
+		cn.Spec.IPAM.Pool = fixtures.AllocationMap(strings.Fields(pool)...)
+		cn.Status.IPAM.Used = fixtures.AllocationMap(strings.Fields(used)...)
 		for _, word := range strings.Fields(podCIDRs) {
 			if p, err := netip.ParsePrefix(word); err == nil {
 				cn.Spec.IPAM.PodCIDRs = append(cn.Spec.IPAM.PodCIDRs, iputil.PrefixFrom(p))
 			}
 		}
-		l := readyLedger(block("10.0.0.0/30", "p", "n", 1))
-		l.ObservedNode(ciliumnode.Keep(cn))
-		pools := []*crd.Pool{poolOf(t, podIPPool("p", 1, "10.0.0.0/28"))}
+		l := ReadyLedger(fixtures.Block("10.0.0.0/30", "p", "n", 1))
+		l.UpsertCiliumNode(ciliumnode.ToStored(cn))
+		pools := []*crd.Pool{fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))}
 		for {
 			cidr, _, err := l.Claim(ipalloc.IPv4, "m", pools)
 			if err != nil {
@@ -107,7 +108,7 @@ func FuzzForeign(f *testing.F) {
 			if what := named(cn, cidr); what != "" {
 				t.Errorf("%s is claimed, and the CiliumNode names %s", cidr, what)
 			}
-			l.Unclaim("m", cidr)
+			l.Forget("m", cidr)
 			l.space.Reserve(cidr) // try the next one
 			defer l.space.Unreserve(cidr)
 		}
@@ -147,10 +148,10 @@ func FuzzClaims(f *testing.F) {
 	f.Add([]byte{255, 128, 3, 0, 0, 0, 17, 34, 51})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		pools := []*crd.Pool{
-			poolOf(t, podIPPool("p", 1, "10.0.0.0/28", "10.0.1.0/29")),
-			poolOf(t, podIPPool("q", 2, "10.0.0.8/29", "10.0.2.0/30")),
+			fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28", "10.0.1.0/29")),
+			fixtures.PoolOf(t, fixtures.PodIPPool("q", 2, "10.0.0.8/29", "10.0.2.0/30")),
 		}
-		l := readyLedger()
+		l := ReadyLedger()
 		held := map[netip.Prefix]string{}
 		for _, b := range data[:min(len(data), 200)] {
 			node := []string{"a", "b", "c"}[b%3]
@@ -160,7 +161,7 @@ func FuzzClaims(f *testing.F) {
 			}
 			if cidrs := sortedKeys(held); b&0xc0 == 0xc0 && len(cidrs) > 0 {
 				cidr := cidrs[int(b)%len(cidrs)]
-				l.Unclaim(held[cidr], cidr)
+				l.Forget(held[cidr], cidr)
 				delete(held, cidr)
 				continue
 			}

@@ -9,9 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Kept is a CiliumNode as it is kept in memory: as it reads, and what else
+// Stored is a CiliumNode as it is kept in memory: as it reads, and what else
 // Recreate puts back. The maps of an object would take twice the room.
-type Kept struct {
+type Stored struct {
 	*View
 
 	labels, annotations map[string]string
@@ -20,8 +20,8 @@ type Kept struct {
 	spec ciliumv2.NodeSpec
 }
 
-// Keep reads a CiliumNode of crd mode, which must not be changed afterwards.
-func Keep(cn *ciliumv2.CiliumNode) *Kept { return CRD.Keep(cn) }
+// ToStored reads a CiliumNode of crd mode, which must not be changed afterwards.
+func ToStored(cn *ciliumv2.CiliumNode) *Stored { return CRD.ToStored(cn) }
 
 // saysAll reports whether the View holds all that a pool says.
 func (v *View) saysAll(pool ipamtypes.AllocationMap) bool {
@@ -34,7 +34,7 @@ func (v *View) saysAll(pool ipamtypes.AllocationMap) bool {
 }
 
 // OwnedBy reports whether a Node owns the CiliumNode.
-func (k *Kept) OwnedBy(node *corev1.Node) bool {
+func (k *Stored) OwnedBy(node *corev1.Node) bool {
 	for _, ref := range k.owners {
 		if ref.Kind == "Node" && ref.UID == node.UID {
 			return true
@@ -43,8 +43,8 @@ func (k *Kept) OwnedBy(node *corev1.Node) bool {
 	return false
 }
 
-// again is the object to make of a deleted one, owned by node.
-func (k *Kept) again(node *corev1.Node) *ciliumv2.CiliumNode {
+// rebuild is the object to make of a deleted one, owned by node.
+func (k *Stored) rebuild(node *corev1.Node) *ciliumv2.CiliumNode {
 	cn := &ciliumv2.CiliumNode{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            k.Name,
