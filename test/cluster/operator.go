@@ -54,24 +54,9 @@ func operatorScenario(ctx context.Context, t *trial) error {
 		{"rollback to old", "helm rollback cilium-pool-operator 1 -n kube-system --wait --timeout=3m"},
 		{"old to new again", upgrade},
 	} {
-		before, err := t.blockNames(ctx)
-		if err != nil {
+		if err := t.replace(ctx, step.what, step.line); err != nil {
 			return err
 		}
-		began := time.Now()
-		_, err = t.shell(ctx, step.line)
-		t.check(step.what+": succeeds, after", seconds(began), err == nil)
-		if err != nil {
-			return err
-		}
-		if err := t.runsImage(ctx, step.what); err != nil {
-			return err
-		}
-		after, err := t.blockNames(ctx)
-		if err != nil {
-			return err
-		}
-		t.check(step.what+": blocks are the same", before == after, before == after)
 		if err := t.kept(ctx, step.what, addresses, restarts); err != nil {
 			return err
 		}
@@ -110,15 +95,29 @@ func (t *trial) installOld(ctx context.Context) error {
 	return nil
 }
 
-// runsImage waits until all replicas are of the Deployment's image, and puts it into
-// the table.
-func (t *trial) runsImage(ctx context.Context, step string) error {
+// replace runs a line of Helm's, and notes the image that all replicas run then.
+func (t *trial) replace(ctx context.Context, step, line string) error {
+	before, err := t.blockNames(ctx)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	_, err = t.shell(ctx, line)
+	t.check(step+": succeeds, after", seconds(began), err == nil)
+	if err != nil {
+		return err
+	}
 	if err := t.rollout(ctx, "kube-system", "deployment/cilium-pool-operator", agentsTimeout); err != nil {
 		return err
 	}
 	images, err := t.cluster.Kubectl(ctx, "get", "pods", "--namespace=kube-system", "--selector=app.kubernetes.io/name=cilium-pool-operator",
 		"--field-selector=status.phase=Running", "--output=jsonpath={.items[*].spec.containers[0].image}")
+	if err != nil {
+		return err
+	}
 	t.note(step+": the replicas' images", images)
+	after, err := t.blockNames(ctx)
+	t.check(step+": blocks are the same", before == after, before == after)
 	return err
 }
 
