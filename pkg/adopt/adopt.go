@@ -29,8 +29,8 @@ const (
 type Node struct {
 	Name string
 	From Source
-	// Given are the CIDRs that it was given, without host bits.
-	Given []netip.Prefix
+	// AssignedCIDRs are the CIDRs that it was given, without host bits.
+	AssignedCIDRs []netip.Prefix
 	// Published are the addresses in spec.ipam.pool.
 	Published []netip.Addr
 	// Reported: its agent has reported what it uses, so it runs in crd mode.
@@ -38,8 +38,8 @@ type Node struct {
 	// Used are the addresses in use, and who says so: the agent's report, the
 	// agent's own, and pods' status.
 	Used map[netip.Addr]string
-	// Odd are pool keys in another than the canonical form.
-	Odd []netip.Addr
+	// NonCanonical are pool keys in another than the canonical form.
+	NonCanonical []netip.Addr
 	// Pods, Own and Limits are as expand.State has them.
 	Pods   []expand.Pod
 	Own    []netip.Addr
@@ -163,7 +163,7 @@ func (p *planner) node(name string) *node {
 // stale says that a block was adopted, and its CIDR given back by the old IPAM
 // before the node's agent read anything of it.
 func (n *node) stale(b crd.Block) bool {
-	return n.Chosen && b.AdoptedFrom != "" && !b.Deleting && !n.Reported && !ipalloc.Covered(b.CIDR, n.Given) &&
+	return n.Chosen && b.AdoptedFrom != "" && !b.Deleting && !n.Reported && !ipalloc.Covered(b.CIDR, n.AssignedCIDRs) &&
 		!slices.ContainsFunc(n.Published, b.CIDR.Contains)
 }
 

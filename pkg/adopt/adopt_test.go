@@ -30,7 +30,7 @@ func TestMake(t *testing.T) {
 	}{
 		"a /24 in a pool of /27s": {in: Input{Nodes: n1()}, blocks: new24},
 		"several of any size, one within another": {
-			in: Input{Nodes: n1(func(n *Node) { n.Given = prefixes("10.0.9.16/28", "10.0.1.0/24", "10.0.1.32/27") })},
+			in: Input{Nodes: n1(func(n *Node) { n.AssignedCIDRs = prefixes("10.0.9.16/28", "10.0.1.0/24", "10.0.1.32/27") })},
 			blocks: []Block{
 				{CIDR: prefix("10.0.1.0/24"), Pool: "main"}, {CIDR: prefix("10.0.9.16/28"), Pool: "main"},
 			},
@@ -66,11 +66,11 @@ func TestMake(t *testing.T) {
 			found: []string{"blocked n1 OverlapsBlock"},
 		},
 		"in no pool": {
-			in:    Input{Nodes: n1(func(n *Node) { n.Given = prefixes("10.9.1.0/24") })},
+			in:    Input{Nodes: n1(func(n *Node) { n.AssignedCIDRs = prefixes("10.9.1.0/24") })},
 			found: []string{"blocked n1 OutsidePools"},
 		},
 		"in a pool in part": {
-			in:    Input{Nodes: n1(func(n *Node) { n.Given = prefixes("10.0.0.0/15") }), Pools: nil},
+			in:    Input{Nodes: n1(func(n *Node) { n.AssignedCIDRs = prefixes("10.0.0.0/15") }), Pools: nil},
 			found: []string{"blocked n1 TooLarge"},
 		},
 		"in two ranges of a pool": {
@@ -81,7 +81,7 @@ func TestMake(t *testing.T) {
 			found: []string{"blocked n1 SpansRanges"},
 		},
 		"larger than a block can be": {
-			in:    Input{Nodes: n1(func(n *Node) { n.Given = prefixes("10.0.0.0/19") })},
+			in:    Input{Nodes: n1(func(n *Node) { n.AssignedCIDRs = prefixes("10.0.0.0/19") })},
 			found: []string{"blocked n1 TooLarge"},
 		},
 		"two nodes have the same": {
@@ -102,7 +102,7 @@ func TestMake(t *testing.T) {
 			found:  []string{"blocked n1 AddressOutside"},
 		},
 		"keys that the agent gives out twice": {
-			in:     Input{Nodes: n1(func(n *Node) { n.Odd = addrs("10.0.1.7") })},
+			in:     Input{Nodes: n1(func(n *Node) { n.NonCanonical = addrs("10.0.1.7") })},
 			blocks: new24,
 			found:  []string{"blocked n1 OddKeys"},
 		},
@@ -112,7 +112,7 @@ func TestMake(t *testing.T) {
 			found:  []string{"blocked n1 NodePaused"},
 		},
 		"addresses, and nobody gave them": {
-			in:    Input{Nodes: n1(func(n *Node) { n.From, n.Given, n.Used = None, nil, usedBy("172.16.0.9", "default/a") })},
+			in:    Input{Nodes: n1(func(n *Node) { n.From, n.AssignedCIDRs, n.Used = None, nil, usedBy("172.16.0.9", "default/a") })},
 			found: []string{"blocked n1 NothingGiven"},
 		},
 		"its range drains": {
@@ -135,7 +135,7 @@ func TestMake(t *testing.T) {
 		},
 		"more pods than it has addresses for": {
 			in: Input{Nodes: n1(func(n *Node) {
-				n.Given = prefixes("10.0.1.0/28")
+				n.AssignedCIDRs = prefixes("10.0.1.0/28")
 				for i := range 13 {
 					n.Pods = append(n.Pods, expand.Pod{Name: "default/" + string(rune('a'+i))})
 				}
@@ -144,7 +144,7 @@ func TestMake(t *testing.T) {
 			found:  []string{"warning n1 FreeSpace"},
 		},
 		"more blocks than the pool allows": {
-			in:     Input{Nodes: n1(func(n *Node) { n.Given = many(17) })},
+			in:     Input{Nodes: n1(func(n *Node) { n.AssignedCIDRs = many(17) })},
 			blocks: blocksOf(many(17)...),
 			found:  []string{"warning n1 TooManyBlocks"},
 		},
@@ -281,7 +281,7 @@ func TestByHand(t *testing.T) {
 		"podCIDRs come first": {
 			nodes: []Node{func() Node {
 				n := byHand("n1", "10.0.0.3", "10.0.4.5")
-				n.Given = prefixes("10.0.4.0/24")
+				n.AssignedCIDRs = prefixes("10.0.4.0/24")
 				return n
 			}()},
 			want:  blocksOf(prefixes("10.0.0.0/27", "10.0.4.0/24")...),

@@ -21,7 +21,7 @@ func (p *planner) adoptByHand(n *node) {
 	var homeless []netip.Addr
 	for _, addr := range slices.SortedFunc(slices.Values(n.Published), netip.Addr.Compare) {
 		single := netip.PrefixFrom(addr, addr.BitLen())
-		if p.covered(n, single) || ipalloc.Covered(single, n.Given) {
+		if p.covered(n, single) || ipalloc.Covered(single, n.AssignedCIDRs) {
 			continue
 		}
 		pool := p.poolOf(n, single)
@@ -85,7 +85,7 @@ func (p *planner) exclusive(n *node, place netip.Prefix) bool {
 		if other == n {
 			continue
 		}
-		if slices.ContainsFunc(other.Given, overlaps) || slices.ContainsFunc(other.Published, place.Contains) {
+		if slices.ContainsFunc(other.AssignedCIDRs, overlaps) || slices.ContainsFunc(other.Published, place.Contains) {
 			return false
 		}
 		for addr := range other.Used {

@@ -83,7 +83,7 @@ func config() map[string]string {
 
 // fromClusterPool is a node with these CIDRs that pool p serves.
 func fromClusterPool(name string, p *crd.Pool, given ...string) Node {
-	return Node{Name: name, From: ClusterPool, Given: prefixes(given...), Pools: []*crd.Pool{p}, Agent: image, Chosen: true}
+	return Node{Name: name, From: ClusterPool, AssignedCIDRs: prefixes(given...), Pools: []*crd.Pool{p}, Agent: image, Chosen: true}
 }
 
 // reasons are those of findings, each with the node it is about.

@@ -13,7 +13,7 @@ func minBits(f ipalloc.Family) int { return f.Bits() - ipalloc.MaxHostBits }
 
 // adoptGiven plans a block for each CIDR that the node was given.
 func (p *planner) adoptGiven(n *node) {
-	given := slices.SortedFunc(slices.Values(n.Given), netip.Prefix.Compare) // the wider before what it contains
+	given := slices.SortedFunc(slices.Values(n.AssignedCIDRs), netip.Prefix.Compare) // the wider before what it contains
 	for _, cidr := range given {
 		if b, holds := p.holds(n, cidr); holds {
 			p.keep(n, b)

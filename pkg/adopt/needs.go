@@ -21,8 +21,8 @@ func (p *planner) lookAt(n *node) {
 		}
 		return
 	}
-	if len(n.Odd) > 0 {
-		p.block(n, OddKeys, "Write them in their canonical form in spec.ipam.pool", "spec.ipam.pool has %s in another form", some(n.Odd))
+	if len(n.NonCanonical) > 0 {
+		p.block(n, OddKeys, "Write them in their canonical form in spec.ipam.pool", "spec.ipam.pool has %s in another form", some(n.NonCanonical))
 	}
 	if n.Paused != "" {
 		p.block(n, NodePaused, "End the pause: the operator would publish nothing", "%s", n.Paused)
@@ -41,7 +41,7 @@ func (p *planner) inUseOutside(n *node) {
 	var outside []netip.Addr
 	for addr := range n.Used {
 		single := netip.PrefixFrom(addr, addr.BitLen())
-		if !p.covered(n, single) && !ipalloc.Covered(single, n.Given) && (n.From != CRD || !slices.Contains(n.Published, addr)) {
+		if !p.covered(n, single) && !ipalloc.Covered(single, n.AssignedCIDRs) && (n.From != CRD || !slices.Contains(n.Published, addr)) {
 			outside = append(outside, addr)
 		}
 	}

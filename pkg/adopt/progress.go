@@ -76,7 +76,7 @@ func (s *Standing) lacksBlocks() bool {
 	}) {
 		return true
 	}
-	return len(ipalloc.Uncovered(s.Given, held)) > 0
+	return len(ipalloc.Uncovered(s.AssignedCIDRs, held)) > 0
 }
 
 // lacksAddresses says that not all of its blocks is published that pods may have

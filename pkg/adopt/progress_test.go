@@ -57,7 +57,7 @@ func TestStep(t *testing.T) {
 	all := main.Usable(prefix("10.0.1.0/28"))
 	standing := func(change ...func(*Standing)) Standing {
 		s := Standing{
-			Node:   Node{Name: "n", From: ClusterPool, Given: prefixes("10.0.1.0/28")},
+			Node:   Node{Name: "n", From: ClusterPool, AssignedCIDRs: prefixes("10.0.1.0/28")},
 			Blocks: []crd.Block{adopted("10.0.1.0/28", "n")}, Settled: true,
 			PoolOf: func(string) *crd.Pool { return main },
 		}
@@ -73,7 +73,7 @@ func TestStep(t *testing.T) {
 		want Step
 	}{
 		"nothing is done":                {standing(func(s *Standing) { s.Blocks = nil }), Old},
-		"one of two":                     {standing(func(s *Standing) { s.Given = prefixes("10.0.1.0/28", "10.0.2.0/28") }), Old},
+		"one of two":                     {standing(func(s *Standing) { s.AssignedCIDRs = prefixes("10.0.1.0/28", "10.0.2.0/28") }), Old},
 		"adopted":                        {standing(), Adopted},
 		"half published":                 {standing(func(s *Standing) { s.Published = all[:3] }), Adopted},
 		"published":                      {standing(published), Published},
@@ -86,9 +86,9 @@ func TestStep(t *testing.T) {
 		"settled, and its block is gone": {standing(moved, func(s *Standing) { s.Blocks = []crd.Block{claimed("10.0.3.0/27", "n")} }), Settled},
 		"finished":                       {standing(published, moved, func(s *Standing) { s.From = None }), Finished},
 		"on its way back":                {standing(published, moved, func(s *Standing) { s.Back = "cluster-pool" }), Returning},
-		"by hand":                        {standing(moved, func(s *Standing) { s.From, s.Given, s.Published = CRD, nil, addrs("10.0.2.1") }), Old},
-		"by hand, adopted":               {standing(moved, func(s *Standing) { s.From, s.Given, s.Published = CRD, nil, addrs("10.0.1.1") }), Adopted},
-		"by hand, settled":               {standing(moved, published, func(s *Standing) { s.From, s.Given = CRD, nil }), Settled},
+		"by hand":                        {standing(moved, func(s *Standing) { s.From, s.AssignedCIDRs, s.Published = CRD, nil, addrs("10.0.2.1") }), Old},
+		"by hand, adopted":               {standing(moved, func(s *Standing) { s.From, s.AssignedCIDRs, s.Published = CRD, nil, addrs("10.0.1.1") }), Adopted},
+		"by hand, settled":               {standing(moved, published, func(s *Standing) { s.From, s.AssignedCIDRs = CRD, nil }), Settled},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -59,13 +59,13 @@ func randomInput(t *testing.T, r *rand.Rand) Input {
 			}
 		}
 		for range r.IntN(3) {
-			n.Given = append(n.Given, cidr())
+			n.AssignedCIDRs = append(n.AssignedCIDRs, cidr())
 		}
 		for range r.IntN(6) {
 			n.Used[some()] = "default/p"
 		}
-		if len(n.Given) > 0 && r.IntN(2) == 0 {
-			n.Used[n.Given[0].Addr()] = "default/q"
+		if len(n.AssignedCIDRs) > 0 && r.IntN(2) == 0 {
+			n.Used[n.AssignedCIDRs[0].Addr()] = "default/q"
 		}
 		in.Nodes = append(in.Nodes, n)
 	}

@@ -93,7 +93,7 @@ func (c *check) blocksOf(n *node) {
 		if c.bad[b.Name] != nil || c.byCIDR[b.CIDR] != b || len(c.space.Overlapping(b.CIDR)) > 0 {
 			continue
 		}
-		if n.view.Whole != nil {
+		if n.view.BlockDemand != nil {
 			c.wholeBlock(n, b)
 		} else {
 			c.blockOf(n, b, published[b])
@@ -102,7 +102,7 @@ func (c *check) blocksOf(n *node) {
 }
 
 func (c *check) blockOf(n *node, b *crd.Block, published int) {
-	f := Finding{Object: blockObject(b.Name), Others: []Object{c.carrier(n.name)}, Subject: b.CIDR}
+	f := Finding{Object: blockObject(b.Name), Others: []Object{c.allocationObject(n.name)}, Subject: b.CIDR}
 	listed := n.view.Lists(b.CIDR)
 	switch {
 	case b.Phase == ipalloc.CoolingDown && (published > 0 || listed):
@@ -135,23 +135,23 @@ func (c *check) shouldBePublished(n *node, b *crd.Block) bool {
 	if l.MaxAllocate > 0 && has >= l.MaxAllocate {
 		return false
 	}
-	return n.view.Whole != nil || has < c.MaxAddresses && l.MaxAboveWatermark <= 0
+	return n.view.BlockDemand != nil || has < c.MaxAddresses && l.MaxAboveWatermark <= 0
 }
 
 // givesFrom reports whether a block's pool gives addresses of it to pods.
 func (c *check) givesFrom(b *crd.Block) bool {
 	pool := c.poolByName[b.Pool]
-	return pool != nil && !pool.Idle && !pool.Frozen() && !pool.Deleting && !pool.Drains(b.CIDR) && pool.UsableCount(b.CIDR) > 0
+	return pool != nil && !pool.Inactive && !pool.Frozen() && !pool.Deleting && !pool.Drains(b.CIDR) && pool.UsableCount(b.CIDR) > 0
 }
 
 // ofFamily counts the addresses of a family in the pool; where the agent is told
 // whole blocks, those that it can give of them.
 func (cn *CiliumNode) ofFamily(f ipalloc.Family) int {
 	n := 0
-	if cn.Whole != nil {
+	if cn.BlockDemand != nil {
 		for _, p := range cn.PodCIDRs {
 			if ipalloc.FamilyOf(p.Addr()) == f {
-				n += cn.Whole.Count(p)
+				n += cn.BlockDemand.Count(p)
 			}
 		}
 		return n

@@ -1,6 +1,8 @@
 package audit
 
-import "net/netip"
+import (
+	"net/netip"
+)
 
 // Check says what looks wrong in a snapshot, in order of weight. In a cluster
 // that moves, some of it only looks so: see Persisting.
@@ -22,10 +24,10 @@ func Check(s *Snapshot, set Settings) []Finding {
 		c.nodeObjects(n)
 		c.podsOf(n)
 		c.clusterAddressesOf(n)
-		if n.view == nil || n.view.Whole != nil && n.view.Whole.Fixed && n.notOurs() {
+		if n.view == nil || n.view.BlockDemand != nil && n.view.BlockDemand.Fixed && n.notOurs() {
 			continue
 		}
-		if n.view.Whole == nil {
+		if n.view.BlockDemand == nil {
 			c.entriesOf(n)
 		} else {
 			c.wholeOf(n)
@@ -63,9 +65,11 @@ func (c *check) add(f Finding) {
 // single is an address as a prefix.
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
-func nodeObject(name string) Object  { return Object{Kind: "Node", Name: name} }
-func blockObject(name string) Object { return Object{Kind: "PodIPBlock", Name: name} }
-func poolObject(name string) Object  { return Object{Kind: "PodIPPool", Name: name} }
+func nodeObject(name string) Object { return Object{Kind: "Node", Name: name} }
 
-// carrier is what tells a node's agent its blocks: its CiliumNode, or the Node.
-func (c *check) carrier(name string) Object { return Object{Kind: c.kind, Name: name} }
+func blockObject(name string) Object { return Object{Kind: "PodIPBlock", Name: name} }
+
+func poolObject(name string) Object { return Object{Kind: "PodIPPool", Name: name} }
+
+// allocationObject is what tells a node's agent its blocks: its CiliumNode, or the Node.
+func (c *check) allocationObject(name string) Object { return Object{Kind: c.kind, Name: name} }

@@ -77,19 +77,19 @@ func checksAddresses() map[string]checkTest {
 			want:  []string{"AddressOnTwoNodes CiliumNode/a CiliumNode/b 192.0.2.7"},
 		},
 		"two keys for one address": {
-			spoil: func(w world) { w.cn("a").Odd = []netip.Addr{netip.MustParseAddr("10.0.0.3")} },
+			spoil: func(w world) { w.cn("a").NonCanonical = []netip.Addr{netip.MustParseAddr("10.0.0.3")} },
 			want:  []string{"AddressTwiceInPool CiliumNode/a 10.0.0.3"},
 		},
 		"odd and unreadable keys": {
 			spoil: func(w world) {
 				w.unpublish("a", "10.0.0.3")
-				w.cn("a").Odd = []netip.Addr{netip.MustParseAddr("10.0.0.3")}
+				w.cn("a").NonCanonical = []netip.Addr{netip.MustParseAddr("10.0.0.3")}
 				w.cn("a").Unreadable = []string{"ten"}
 			},
 			want: []string{"PoolEntryMalformed CiliumNode/a 10.0.0.3", "PoolEntryUnreadable CiliumNode/a"},
 		},
 		"an odd key counts against another node": {
-			spoil: func(w world) { w.cn("b").Odd = []netip.Addr{netip.MustParseAddr("10.0.0.3")} },
+			spoil: func(w world) { w.cn("b").NonCanonical = []netip.Addr{netip.MustParseAddr("10.0.0.3")} },
 			want:  []string{"AddressOnTwoNodes CiliumNode/b CiliumNode/a 10.0.0.3", "PoolEntryMalformed CiliumNode/b 10.0.0.3"},
 		},
 		"an address of another node's block that it does not publish": {

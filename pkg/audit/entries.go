@@ -19,15 +19,15 @@ func (c *check) entriesOf(n *node) {
 		}
 		c.entry(n, a)
 	}
-	for _, a := range n.view.Odd {
+	for _, a := range n.view.NonCanonical {
 		reason, says := PoolEntryMalformed, "in the pool under a key that is not its canonical form"
 		if _, also := n.view.Pool[a]; also {
 			reason, says = AddressTwiceInPool, "in the pool under two keys"
 		}
-		c.add(Finding{Reason: reason, Object: c.carrier(n.name), Subject: single(a), Says: says})
+		c.add(Finding{Reason: reason, Object: c.allocationObject(n.name), Subject: single(a), Says: says})
 	}
 	if len(n.view.Unreadable) > 0 {
-		c.add(Finding{Reason: PoolEntryUnreadable, Object: c.carrier(n.name),
+		c.add(Finding{Reason: PoolEntryUnreadable, Object: c.allocationObject(n.name),
 			Says: "its pool has keys that are no addresses: " + firstFew(n.view.Unreadable)})
 	}
 }
@@ -39,12 +39,12 @@ func (c *check) onTwoNodes(a netip.Addr) {
 	if b := c.holder(wrong, a); b != nil && b.Node == wrong.name {
 		wrong = publishers[1]
 	}
-	f := Finding{Reason: AddressOnTwoNodes, Object: c.carrier(wrong.name), Subject: single(a)}
+	f := Finding{Reason: AddressOnTwoNodes, Object: c.allocationObject(wrong.name), Subject: single(a)}
 	var names []string
 	for _, p := range publishers {
 		names = append(names, p.name)
 		if p != wrong {
-			f.Others = append(f.Others, c.carrier(p.name))
+			f.Others = append(f.Others, c.allocationObject(p.name))
 		}
 	}
 	f.Note = wrong.inUse[a]
@@ -54,7 +54,7 @@ func (c *check) onTwoNodes(a netip.Addr) {
 
 // entry looks at an address that this node alone publishes.
 func (c *check) entry(n *node, a netip.Addr) {
-	f := Finding{Object: c.carrier(n.name), Subject: single(a), Note: n.inUse[a]}
+	f := Finding{Object: c.allocationObject(n.name), Subject: single(a), Note: n.inUse[a]}
 	b := c.holder(n, a)
 	switch {
 	case b != nil && b.Node == n.name:
@@ -77,7 +77,7 @@ func (c *check) entry(n *node, a netip.Addr) {
 // cidrsOf looks at every CIDR that a node lists.
 func (c *check) cidrsOf(n *node) {
 	for _, cidr := range n.view.Listed() {
-		f := Finding{Object: c.carrier(n.name), Subject: cidr, Note: n.view.poolNote(cidr)}
+		f := Finding{Object: c.allocationObject(n.name), Subject: cidr, Note: n.view.poolNote(cidr)}
 		other := c.heldElsewhere(n, cidr)
 		own := c.byCIDR[cidr]
 		switch {
@@ -119,10 +119,10 @@ func (c *check) usedOf(n *node) {
 			continue
 		}
 		says := "in use and not in the pool"
-		if n.view.Whole != nil {
+		if n.view.BlockDemand != nil {
 			says = "in use and in no CIDR of " + c.list
 		}
-		c.add(Finding{Reason: AddressOutsidePool, Object: c.carrier(n.name), Subject: single(a), Note: who, Says: says})
+		c.add(Finding{Reason: AddressOutsidePool, Object: c.allocationObject(n.name), Subject: single(a), Note: who, Says: says})
 	}
 }
 
@@ -136,7 +136,7 @@ func (c *check) acrossNodes() {
 		}
 		for a := range n.view.Used {
 			if first := used[a]; first != nil {
-				c.add(Finding{Reason: AddressUsedTwice, Object: c.carrier(n.name), Others: []Object{c.carrier(first.name)},
+				c.add(Finding{Reason: AddressUsedTwice, Object: c.allocationObject(n.name), Others: []Object{c.allocationObject(first.name)},
 					Subject: single(a), Note: n.view.Used[a], Says: fmt.Sprintf("reported in use by the agents of %s and %s", first.name, n.name)})
 			} else {
 				used[a] = n
@@ -158,7 +158,7 @@ func (c *check) listedTwice(listed *ipalloc.Space, n *node, cidr netip.Prefix) {
 	if n.told[cidr] || c.byName[other].told[conflict.Old.CIDR] {
 		return
 	}
-	c.add(Finding{Reason: PodCIDROnTwoNodes, Object: c.carrier(n.name), Others: []Object{c.carrier(other)}, Subject: cidr,
+	c.add(Finding{Reason: PodCIDROnTwoNodes, Object: c.allocationObject(n.name), Others: []Object{c.allocationObject(other)}, Subject: cidr,
 		Note: "shares addresses with " + conflict.Old.CIDR.String(), Says: "in " + c.list + ", and in those of " + other})
 }
 

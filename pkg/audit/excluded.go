@@ -21,7 +21,7 @@ func (c *check) covers(pool *crd.Pool) {
 func (c *check) clusterAddressesOf(n *node) {
 	for addr, user := range n.inUse {
 		for _, r := range c.excluded.In(single(addr)) {
-			c.add(Finding{Reason: ClusterAddressInUse, Object: c.carrier(n.name), Subject: single(addr),
+			c.add(Finding{Reason: ClusterAddressInUse, Object: c.allocationObject(n.name), Subject: single(addr),
 				Note: "by " + user, Says: "belongs to " + r.By.String()})
 		}
 	}

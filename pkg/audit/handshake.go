@@ -13,7 +13,7 @@ const stale = "with a release entry that nobody needs"
 // handshakesOf looks at the release entries of a node.
 func (c *check) handshakesOf(n *node) {
 	for a, status := range n.view.Release {
-		f := Finding{Object: c.carrier(n.name), Subject: single(a)}
+		f := Finding{Object: c.allocationObject(n.name), Subject: single(a)}
 		f.Note = string(status)
 		age, old := c.age(n.view, a)
 		if !age.IsZero() {
@@ -23,7 +23,7 @@ func (c *check) handshakesOf(n *node) {
 		b := c.holder(n, a)
 		mine := b != nil && b.Node == n.name
 		switch {
-		case n.view.Whole != nil:
+		case n.view.BlockDemand != nil:
 			if !old {
 				continue
 			}

@@ -210,7 +210,7 @@ func (c *check) joinNodes() {
 		for _, addr := range n.view.published() {
 			c.publishes[addr] = append(c.publishes[addr], n)
 		}
-		if n.view.Whole != nil {
+		if n.view.BlockDemand != nil {
 			for _, cidr := range n.view.Listed() {
 				// What two nodes list is told in acrossNodes.
 				_ = c.lists.Restore(ipalloc.Held{CIDR: cidr.Masked(), Owner: ipalloc.Owner{Node: name}})
@@ -248,7 +248,7 @@ func (n *node) isPaused() bool {
 }
 
 func (n *node) isMoving() bool {
-	if len(n.view.Used) > 0 || n.view.Whole != nil {
+	if len(n.view.Used) > 0 || n.view.BlockDemand != nil {
 		return false
 	}
 	held, adopted := []netip.Prefix(nil), false
@@ -260,16 +260,16 @@ func (n *node) isMoving() bool {
 
 // published are the addresses in the pool, in whatever form, each once, sorted.
 func (cn *CiliumNode) published() []netip.Addr {
-	all := append(slices.Collect(maps.Keys(cn.Pool)), cn.Odd...)
+	all := append(slices.Collect(maps.Keys(cn.Pool)), cn.NonCanonical...)
 	slices.SortFunc(all, netip.Addr.Compare)
 	return slices.Compact(all)
 }
 
 func (cn *CiliumNode) publishes(a netip.Addr) bool {
-	if cn.Whole != nil {
+	if cn.BlockDemand != nil {
 		return cn.gives(a)
 	}
-	return cn.Publishes(a) || slices.Contains(cn.Odd, a)
+	return cn.Publishes(a) || slices.Contains(cn.NonCanonical, a)
 }
 
 // publisher is another node whose agent may give out an address, or nil.

@@ -22,7 +22,7 @@ func (c *check) nodeObjects(n *node) {
 	}
 	// Blocks alone are told of in blockAndNode.
 	if n.view != nil && len(n.view.Pool)+len(n.view.PodCIDRs) > 0 {
-		c.add(Finding{Reason: CiliumNodeWithoutNode, Object: c.carrier(n.name),
+		c.add(Finding{Reason: CiliumNodeWithoutNode, Object: c.allocationObject(n.name),
 			Says: fmt.Sprintf("has %d addresses and %d podCIDRs, and there is no such Node", len(n.view.Pool), len(n.view.PodCIDRs))})
 	}
 }
@@ -36,7 +36,7 @@ func (c *check) node(n *node) {
 	switch {
 	case n.moving:
 		c.add(Finding{Reason: NodeYetToMove, Object: nodeObject(n.name),
-			Says: fmt.Sprintf("was given %d CIDRs, holds %d blocks, and its agent reports nothing", len(n.view.Given()), len(n.blocks))})
+			Says: fmt.Sprintf("was given %d CIDRs, holds %d blocks, and its agent reports nothing", len(n.view.AssignedCIDRs()), len(n.blocks))})
 	case n.optedOut || n.paused || n.awaitsLabels:
 	case n.view != nil && slices.ContainsFunc(n.pools, isDefault):
 		c.families(n)
@@ -51,7 +51,7 @@ func (c *check) node(n *node) {
 // hasCilium reports whether Cilium runs on a node that has what tells an agent its
 // blocks: in kubernetes mode every Node has.
 func (n *node) hasCilium() bool {
-	w := n.view.Whole
+	w := n.view.BlockDemand
 	return w == nil || !w.Fixed || w.HasAgent || len(n.agents) > 0
 }
 
@@ -62,7 +62,7 @@ func (n *node) notOurs() bool {
 
 // givesAny reports whether the agent has an address to give to pods.
 func (cn *CiliumNode) givesAny() bool {
-	return len(cn.published()) > 0 || cn.Whole != nil && len(cn.Listed())+len(cn.Whole.Runs) > 0
+	return len(cn.published()) > 0 || cn.BlockDemand != nil && len(cn.Listed())+len(cn.BlockDemand.Runs) > 0
 }
 
 // isDefault says of a pool that it serves pods that ask for no other, and agents

@@ -1,6 +1,8 @@
 package audit
 
-import "net/netip"
+import (
+	"net/netip"
+)
 
 // podsOf looks at the addresses of a node's pods.
 func (c *check) podsOf(n *node) {
@@ -20,9 +22,9 @@ func (c *check) podAddress(n *node, p pod, a netip.Addr) {
 	b, other := c.holder(n, a), c.publisher(n, a)
 	switch {
 	case other != nil:
-		f.Reason, f.Others = PodAddressOfOtherNode, []Object{c.carrier(other.name)}
+		f.Reason, f.Others = PodAddressOfOtherNode, []Object{c.allocationObject(other.name)}
 		f.Says = "runs on " + n.name + " with an address in the pool of " + other.name
-		if other.view.Whole != nil {
+		if other.view.BlockDemand != nil {
 			f.Says = "runs on " + n.name + " with an address of a CIDR that " + other.name + " lists"
 		}
 	case b != nil && b.Node == n.name:
@@ -34,7 +36,7 @@ func (c *check) podAddress(n *node, p pod, a netip.Addr) {
 		return // its pods have their addresses from elsewhere
 	default:
 		f.Reason, f.Says = PodAddressUnowned, "runs on "+n.name+" with an address of no block and no pool entry"
-		if n.view != nil && n.view.Whole != nil {
+		if n.view != nil && n.view.BlockDemand != nil {
 			f.Says = "runs on " + n.name + " with an address of no block and of no CIDR in " + c.list
 		}
 	}

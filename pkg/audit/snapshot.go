@@ -92,11 +92,11 @@ func (s *Snapshot) Looked() Looked {
 		Nodes: len(s.Nodes), Pods: len(s.Pods), Pools: len(s.Pools), Blocks: len(s.Blocks), Agents: len(s.Agents),
 	}
 	for _, cn := range s.CiliumNodes {
-		if cn.Whole == nil || !cn.Whole.Fixed || cn.Whole.HasAgent {
+		if cn.BlockDemand == nil || !cn.BlockDemand.Fixed || cn.BlockDemand.HasAgent {
 			l.CiliumNodes++
 		}
-		l.Addresses += len(cn.Pool) + len(cn.Odd) + len(cn.Unreadable)
-		if cn.Whole != nil {
+		l.Addresses += len(cn.Pool) + len(cn.NonCanonical) + len(cn.Unreadable)
+		if cn.BlockDemand != nil {
 			l.Addresses += cn.ofFamily(ipalloc.IPv4) + cn.ofFamily(ipalloc.IPv6)
 		}
 	}

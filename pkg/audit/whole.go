@@ -16,7 +16,7 @@ import (
 // poolNote names the pool of Cilium's that a CIDR is listed for, where that is not
 // the one that blocks are listed for.
 func (cn *CiliumNode) poolNote(cidr netip.Prefix) string {
-	if cn.Whole == nil || cn.Lists(cidr) {
+	if cn.BlockDemand == nil || cn.Lists(cidr) {
 		return ""
 	}
 	for _, a := range cn.Allocated {
@@ -31,7 +31,7 @@ func (cn *CiliumNode) poolNote(cidr netip.Prefix) string {
 // was told to, or because it runs with it all the same.
 func (cn *CiliumNode) gives(a netip.Addr) bool {
 	holds := func(p netip.Prefix) bool { return p.Contains(a) }
-	return slices.ContainsFunc(cn.Listed(), holds) || slices.ContainsFunc(cn.Whole.Runs, holds)
+	return slices.ContainsFunc(cn.Listed(), holds) || slices.ContainsFunc(cn.BlockDemand.Runs, holds)
 }
 
 // wholeOf looks at what one node is told, by itself.
@@ -49,7 +49,7 @@ func (c *check) twiceOf(n *node) {
 	add := func(cidr netip.Prefix) {
 		for _, other := range before {
 			if other.Overlaps(cidr) {
-				c.add(Finding{Reason: ListedTwice, Object: c.carrier(n.name), Subject: cidr,
+				c.add(Finding{Reason: ListedTwice, Object: c.allocationObject(n.name), Subject: cidr,
 					Note: "shares addresses with " + other.String(), Says: "more than once in " + c.list})
 				break
 			}
@@ -68,16 +68,16 @@ func (c *check) twiceOf(n *node) {
 
 // leftOf tells what is left of crd mode.
 func (c *check) leftOf(n *node) {
-	w := n.view.Whole
+	w := n.view.BlockDemand
 	if len(w.LeftCIDRs)+w.LeftAddresses > 0 {
-		c.add(Finding{Reason: LeftFromCRDMode, Object: c.carrier(n.name),
+		c.add(Finding{Reason: LeftFromCRDMode, Object: c.allocationObject(n.name),
 			Says: fmt.Sprintf("has %d podCIDRs and %d addresses in spec.ipam.pool, which its agent does not read", len(w.LeftCIDRs), w.LeftAddresses)})
 	}
 }
 
 // annotationsOf tells of blocks in annotations of a Node that do not count.
 func (c *check) annotationsOf(n *node) {
-	for _, cidr := range n.view.Whole.Annotated {
+	for _, cidr := range n.view.BlockDemand.Annotated {
 		own := c.byCIDR[cidr]
 		if own == nil || own.Node != n.name || n.view.Lists(cidr) {
 			continue
@@ -91,7 +91,7 @@ func (c *check) annotationsOf(n *node) {
 // stands in its CiliumNode (pkg/nodediscovery/nodediscovery.go,
 // mutateNodeResource, v1.20.1).
 func (c *check) runsOf(n *node) {
-	for _, cidr := range n.view.Whole.Runs {
+	for _, cidr := range n.view.BlockDemand.Runs {
 		if n.view.Lists(cidr) {
 			continue
 		}
@@ -117,20 +117,20 @@ func namedOf(n *node, cidr netip.Prefix) string {
 
 // runsWith reports whether the agent runs with a CIDR of the family.
 func (cn *CiliumNode) runsWith(f ipalloc.Family) bool {
-	return cn.Whole != nil && slices.ContainsFunc(cn.Whole.Runs, func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) == f })
+	return cn.BlockDemand != nil && slices.ContainsFunc(cn.BlockDemand.Runs, func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) == f })
 }
 
 // wants reports whether the agent has use for the family, as far as it has said.
 func (cn *CiliumNode) wants(f ipalloc.Family) bool {
-	if cn.Whole == nil {
+	if cn.BlockDemand == nil {
 		return !cn.NotRun(f)
 	}
-	return !cn.Whole.Heard() || cn.Whole.Requested[f] > 0
+	return !cn.BlockDemand.Reported() || cn.BlockDemand.Requested[f] > 0
 }
 
 // wholeBlock looks at a block of a node whose agent is told whole ones.
 func (c *check) wholeBlock(n *node, b *crd.Block) {
-	f := Finding{Object: blockObject(b.Name), Others: []Object{c.carrier(n.name)}, Subject: b.CIDR}
+	f := Finding{Object: blockObject(b.Name), Others: []Object{c.allocationObject(n.name)}, Subject: b.CIDR}
 	told := slices.ContainsFunc(n.view.Listed(), b.CIDR.Overlaps) // as part of another, too
 	switch {
 	case b.Phase == ipalloc.CoolingDown && told:
@@ -138,7 +138,7 @@ func (c *check) wholeBlock(n *node, b *crd.Block) {
 	case b.Phase == ipalloc.InService && !told && c.shouldBeTold(n, b):
 		f.Reason = BlockNotPublished
 		f.Says = fmt.Sprintf("not in %s of %s %s, created %s ago", c.list, c.kind, n.name, c.now.Sub(b.Created).Round(time.Second))
-	case b.Phase == ipalloc.Draining && !n.view.Whole.Fixed && told && c.drainStands(n, b, 1):
+	case b.Phase == ipalloc.Draining && !n.view.BlockDemand.Fixed && told && c.drainStands(n, b, 1):
 		f.Reason = DrainStuck
 		f.Says = fmt.Sprintf("drains (%s) since %s, with nothing of it in use, and is listed still; nothing has moved for %s, and %s",
 			b.Reason, b.Since.UTC().Format(time.RFC3339), c.now.Sub(n.view.Changed).Round(time.Second), n.agent())
@@ -151,10 +151,10 @@ func (c *check) wholeBlock(n *node, b *crd.Block) {
 // shouldBeTold leaves out, beside what shouldBePublished does, a block that the
 // agent may have given back a moment ago, and what other findings explain.
 func (c *check) shouldBeTold(n *node, b *crd.Block) bool {
-	if !c.shouldBePublished(n, b) || slices.Contains(n.view.Whole.Annotated, b.CIDR) {
+	if !c.shouldBePublished(n, b) || slices.Contains(n.view.BlockDemand.Annotated, b.CIDR) {
 		return false
 	}
-	if n.view.Whole.Fixed {
+	if n.view.BlockDemand.Fixed {
 		return !n.view.runsWith(ipalloc.FamilyOf(b.CIDR.Addr())) || n.view.ofFamily(ipalloc.FamilyOf(b.CIDR.Addr())) > 0
 	}
 	return n.view.Changed.IsZero() || c.now.Sub(n.view.Changed) >= c.StuckAfter

@@ -32,7 +32,7 @@ type Client struct {
 
 // Live reads a CiliumNode from the API server. A missing one is nil.
 func (c *Client) Live(ctx context.Context, name string) (*View, error) {
-	cn := c.Mode.way().carrier("")
+	cn := c.Mode.protocol().allocationObject("")
 	err := c.Reader.Get(ctx, types.NamespacedName{Name: name}, cn)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -47,18 +47,18 @@ func (c *Client) Live(ctx context.Context, name string) (*View, error) {
 // seen in v. It returns the CiliumNode as written, or v itself where nothing
 // had to be written. A conflict means that v was old: observe and decide again.
 func (c *Client) Apply(ctx context.Context, v *View, change Change) (*View, error) {
-	body, err := c.Mode.way().patch(v, change)
+	body, err := c.Mode.protocol().patch(v, change)
 	if err != nil || body == nil {
 		return v, err
 	}
-	if err := c.Mode.way().check(ctx, c.Reader, v, change); err != nil {
+	if err := c.Mode.protocol().check(ctx, c.Reader, v, change); err != nil {
 		return nil, err
 	}
 	return c.patchSpec(ctx, v, body)
 }
 
 func (c *Client) patchSpec(ctx context.Context, v *View, body []byte) (*View, error) {
-	cn := c.Mode.way().carrier(v.Name)
+	cn := c.Mode.protocol().allocationObject(v.Name)
 	if err := c.Writer.Patch(ctx, cn, client.RawPatch(types.MergePatchType, body)); err != nil {
 		return nil, fmt.Errorf("patching spec of CiliumNode %s: %w", v.Name, err)
 	}
@@ -75,11 +75,11 @@ func (c *Client) Release(ctx context.Context, v *View, mark, clearing []netip.Ad
 	return c.patchStatus(ctx, v, "release-ips", body)
 }
 
-// Move changes a CiliumNode in nothing that anybody goes by, on exactly the version
+// BumpVersion changes a CiliumNode in nothing that anybody goes by, on exactly the version
 // seen in v, so that every patch of that version or an older one loses. addr is
 // one that the agent was not told.
-func (c *Client) Move(ctx context.Context, v *View, addr netip.Addr) (*View, error) {
-	return c.Mode.way().move(ctx, c, v, addr)
+func (c *Client) BumpVersion(ctx context.Context, v *View, addr netip.Addr) (*View, error) {
+	return c.Mode.protocol().bumpVersion(ctx, c, v, addr)
 }
 
 func (c *Client) patchStatus(ctx context.Context, v *View, what string, body []byte) (*View, error) {
@@ -113,9 +113,9 @@ func (c *Client) Create(ctx context.Context, node *corev1.Node) (*View, error) {
 // Recreate puts a deleted CiliumNode back as it was last seen, but for the
 // addresses of blocks: those the caller publishes again by Apply. Foreign pool
 // entries and podCIDRs are put back as they were.
-func (c *Client) Recreate(ctx context.Context, last *Kept, node *corev1.Node, blocks []netip.Prefix) (*View, error) {
-	cn := last.again(node)
-	c.Mode.way().without(cn, blocks)
+func (c *Client) Recreate(ctx context.Context, last *Stored, node *corev1.Node, blocks []netip.Prefix) (*View, error) {
+	cn := last.rebuild(node)
+	c.Mode.protocol().without(cn, blocks)
 	return c.create(ctx, cn)
 }
 

@@ -158,7 +158,7 @@ func TestCreateSharesNothingWithTheNode(t *testing.T) {
 
 	last := node([]string{"10.0.0.1"})
 	last.Labels = maps.Clone(before)
-	if _, err := fakeClient(t, addLabel).Recreate(t.Context(), Keep(last), n, nil); err != nil {
+	if _, err := fakeClient(t, addLabel).Recreate(t.Context(), ToStored(last), n, nil); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(before, last.Labels); diff != "" {
@@ -197,7 +197,7 @@ func TestRecreateKeepsForeign(t *testing.T) {
 
 			c := fakeClient(t, interceptor.Funcs{})
 			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-uid"}}
-			if _, err := c.Recreate(t.Context(), Keep(last), n, cidrs(test.blocks...)); err != nil {
+			if _, err := c.Recreate(t.Context(), ToStored(last), n, cidrs(test.blocks...)); err != nil {
 				t.Fatal(err)
 			}
 			got := get(t, c, "n1")

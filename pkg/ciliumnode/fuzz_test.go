@@ -69,7 +69,7 @@ func checkPatch(t *testing.T, keys, podCIDRs, publish, remove, blocks string) {
 	if diff := cmp.Diff(intended(before, change), after.Pool, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("%s: pool (-want +got):\n%s", input, diff)
 	}
-	if diff := cmp.Diff(before.Odd, after.Odd, compareNetip()); diff != "" {
+	if diff := cmp.Diff(before.NonCanonical, after.NonCanonical, compareNetip()); diff != "" {
 		t.Errorf("%s: keys in an odd form (-want +got):\n%s", input, diff)
 	}
 	if diff := cmp.Diff(before.Unreadable, after.Unreadable); diff != "" {
@@ -89,7 +89,7 @@ func intended(v *View, c Change) map[netip.Addr]string {
 		}
 	}
 	for _, a := range c.Publish {
-		if _, there := want[a]; !there && !slices.Contains(v.Odd, a) {
+		if _, there := want[a]; !there && !slices.Contains(v.NonCanonical, a) {
 			want[a] = ""
 		}
 	}

@@ -32,7 +32,7 @@ var podCIDRAnnotations = [2][2]string{
 // CiliumNode.
 type kubernetes struct{}
 
-func (kubernetes) carrier(name string) client.Object {
+func (kubernetes) allocationObject(name string) client.Object {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
@@ -41,7 +41,7 @@ func (kubernetes) resource() (schema.GroupVersionKind, string) {
 }
 
 func (kubernetes) view(obj client.Object) *View {
-	v := &View{Name: obj.GetName(), UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(), Whole: &Whole{Fixed: true}}
+	v := &View{Name: obj.GetName(), UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(), BlockDemand: &BlockDemand{Fixed: true}}
 	node, ok := obj.(*corev1.Node)
 	if !ok {
 		return v
@@ -57,7 +57,7 @@ func (kubernetes) view(obj client.Object) *View {
 			v.PodCIDRs = append(v.PodCIDRs, p)
 		}
 		if p := firstOf(f, annotated); p.IsValid() {
-			v.Whole.Annotated = append(v.Whole.Annotated, p)
+			v.BlockDemand.Annotated = append(v.BlockDemand.Annotated, p)
 		}
 	}
 	return v
@@ -119,8 +119,8 @@ func newPodCIDRs(v *View, c Change) map[ipalloc.Family]netip.Prefix {
 // never the same one twice.
 const moved = "cilium-pool.io/moved"
 
-// move writes an annotation of ours, as a Node has no handshake.
-func (kubernetes) move(ctx context.Context, c *Client, v *View, _ netip.Addr) (*View, error) {
+// bumpVersion writes an annotation of ours, as a Node has no handshake.
+func (kubernetes) bumpVersion(ctx context.Context, c *Client, v *View, _ netip.Addr) (*View, error) {
 	body, err := annotate(v, map[string]string{moved: v.ResourceVersion})
 	if err != nil {
 		return nil, err

@@ -46,8 +46,8 @@ func TestKubernetesView(t *testing.T) {
 			if diff := cmp.Diff(cidrs(test.want...), v.PodCIDRs, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("told (-want +got):\n%s", diff)
 			}
-			if !v.Whole.Fixed || v.Whole.Heard() {
-				t.Errorf("fixed %t, heard %t", v.Whole.Fixed, v.Whole.Heard())
+			if !v.BlockDemand.Fixed || v.BlockDemand.Reported() {
+				t.Errorf("fixed %t, heard %t", v.BlockDemand.Fixed, v.BlockDemand.Reported())
 			}
 		})
 	}
@@ -66,13 +66,13 @@ func TestViews(t *testing.T) {
 		t.Errorf("in kubernetes mode a CiliumNode reads as %+v", v)
 	}
 	v := vs.Node(node)
-	if diff := cmp.Diff(cidrs("10.1.0.0/24"), v.Whole.Runs, compareNetip()); diff != "" || !v.Whole.HasAgent {
-		t.Errorf("has an agent: %t, which runs with (-want +got):\n%s", v.Whole.HasAgent, diff)
+	if diff := cmp.Diff(cidrs("10.1.0.0/24"), v.BlockDemand.Runs, compareNetip()); diff != "" || !v.BlockDemand.HasAgent {
+		t.Errorf("has an agent: %t, which runs with (-want +got):\n%s", v.BlockDemand.HasAgent, diff)
 	}
-	if diff := cmp.Diff(cidrs("10.0.0.0/24", "fd00::/120"), v.Whole.Annotated, compareNetip()); diff != "" {
+	if diff := cmp.Diff(cidrs("10.0.0.0/24", "fd00::/120"), v.BlockDemand.Annotated, compareNetip()); diff != "" {
 		t.Errorf("annotated (-want +got):\n%s", diff)
 	}
-	if vs.Node(other).Whole.HasAgent {
+	if vs.Node(other).BlockDemand.HasAgent {
 		t.Error("a Node without a CiliumNode has an agent")
 	}
 	for _, mode := range []Mode{CRD, MultiPool} {
@@ -187,7 +187,7 @@ func TestKubernetesMove(t *testing.T) {
 	}
 	said := map[string]bool{}
 	for v := first; len(said) < 3; {
-		if v, err = c.Move(t.Context(), v, netip.Addr{}); err != nil {
+		if v, err = c.BumpVersion(t.Context(), v, netip.Addr{}); err != nil {
 			t.Fatal(err)
 		}
 		node := &corev1.Node{}
@@ -199,7 +199,7 @@ func TestKubernetesMove(t *testing.T) {
 		}
 		said[node.Annotations[moved]] = true
 	}
-	if _, err := c.Move(t.Context(), first, netip.Addr{}); !apierrors.IsConflict(err) {
+	if _, err := c.BumpVersion(t.Context(), first, netip.Addr{}); !apierrors.IsConflict(err) {
 		t.Errorf("an old version: %v", err)
 	}
 }

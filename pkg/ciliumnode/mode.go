@@ -67,12 +67,14 @@ func (m Mode) ManyPools() bool { return m == MultiPool }
 // for its first and last, so that none of them can be kept back.
 func (m Mode) WholeBlocks() bool { return m == MultiPool || m == Kubernetes }
 
-// Carrier is an object of the kind that tells agents their blocks: a CiliumNode,
+// AllocationObject is an object of the kind that tells agents their blocks: a CiliumNode,
 // or the Node itself, which View and Keep then read.
-func (m Mode) Carrier() client.Object { return m.way().carrier("") }
+func (m Mode) AllocationObject() client.Object { return m.protocol().allocationObject("") }
 
 // Resource is what the API server calls that kind.
-func (m Mode) Resource() (kind schema.GroupVersionKind, plural string) { return m.way().resource() }
+func (m Mode) Resource() (kind schema.GroupVersionKind, plural string) {
+	return m.protocol().resource()
+}
 
 // makesCiliumNodes reports whether agents are told by CiliumNodes, which are ours
 // to make and to delete.
@@ -82,12 +84,12 @@ func (m Mode) makesCiliumNodes() bool {
 }
 
 // View reads a CiliumNode, or what stands for it.
-func (m Mode) View(obj client.Object) *View { return m.way().view(obj) }
+func (m Mode) View(obj client.Object) *View { return m.protocol().view(obj) }
 
-// Keep reads a CiliumNode, or what stands for it, which must not be changed
+// ToStored reads a CiliumNode, or what stands for it, which must not be changed
 // afterwards.
-func (m Mode) Keep(obj client.Object) *Kept {
-	k := &Kept{View: m.View(obj)}
+func (m Mode) ToStored(obj client.Object) *Stored {
+	k := &Stored{View: m.View(obj)}
 	if cn, ok := obj.(*ciliumv2.CiliumNode); ok {
 		k.labels, k.annotations, k.owners, k.spec = cn.Labels, cn.Annotations, cn.OwnerReferences, cn.Spec
 		if k.saysAll(cn.Spec.IPAM.Pool) {
@@ -97,20 +99,20 @@ func (m Mode) Keep(obj client.Object) *Kept {
 	return k
 }
 
-// way is what differs between the modes.
-type way interface {
-	// carrier is an empty object of the kind that tells agents their blocks, and
+// protocol is what differs between the modes.
+type protocol interface {
+	// allocationObject is an empty object of the kind that tells agents their blocks, and
 	// resource what the API server calls it.
-	carrier(name string) client.Object
+	allocationObject(name string) client.Object
 	resource() (kind schema.GroupVersionKind, plural string)
 	// view reads what the agent was told, and what it tells.
 	view(client.Object) *View
 	// patch is the JSON merge patch that carries out a change on exactly the
 	// version seen, or nil where all is as it should be.
 	patch(*View, Change) ([]byte, error)
-	// move changes what was seen, and nothing of what it says, in exactly that
+	// bumpVersion changes what was seen, and nothing of what it says, in exactly that
 	// version. addr is one that the agent was not told.
-	move(ctx context.Context, c *Client, v *View, addr netip.Addr) (*View, error)
+	bumpVersion(ctx context.Context, c *Client, v *View, addr netip.Addr) (*View, error)
 	// check looks, live, whether a change may be carried out.
 	check(context.Context, client.Reader, *View, Change) error
 	// without takes what lies in blocks out of a CiliumNode to be put back, and
@@ -118,7 +120,7 @@ type way interface {
 	without(*ciliumv2.CiliumNode, []netip.Prefix)
 }
 
-func (m Mode) way() way {
+func (m Mode) protocol() protocol {
 	switch m {
 	case MultiPool:
 		return multiPool{}
@@ -131,7 +133,7 @@ func (m Mode) way() way {
 // ciliumNodes are what modes have in common that tell agents by CiliumNodes.
 type ciliumNodes struct{}
 
-func (ciliumNodes) carrier(name string) client.Object {
+func (ciliumNodes) allocationObject(name string) client.Object {
 	return &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
@@ -139,9 +141,9 @@ func (ciliumNodes) resource() (schema.GroupVersionKind, string) {
 	return ciliumv2.SchemeGroupVersion.WithKind(ciliumv2.CNKindDefinition), ciliumv2.CNPluralName
 }
 
-// move marks the address for release, which the agent refuses, or ends the mark
+// bumpVersion marks the address for release, which the agent refuses, or ends the mark
 // that stands there already.
-func (ciliumNodes) move(ctx context.Context, c *Client, v *View, addr netip.Addr) (*View, error) {
+func (ciliumNodes) bumpVersion(ctx context.Context, c *Client, v *View, addr netip.Addr) (*View, error) {
 	if _, stands := v.Release[addr]; stands {
 		return c.Release(ctx, v, nil, []netip.Addr{addr})
 	}

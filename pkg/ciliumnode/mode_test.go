@@ -1,6 +1,8 @@
 package ciliumnode
 
-import "testing"
+import (
+	"testing"
+)
 
 func TestParseMode(t *testing.T) {
 	tests := map[string]struct {
@@ -32,7 +34,7 @@ func errorOf(err error) string {
 
 func TestZeroModeIsCRD(t *testing.T) {
 	var zero Mode
-	if v := zero.View(node([]string{"10.0.0.1"})); v.Whole != nil || len(v.Pool) != 1 {
+	if v := zero.View(node([]string{"10.0.0.1"})); v.BlockDemand != nil || len(v.Pool) != 1 {
 		t.Errorf("view is %+v, want that of crd mode", v)
 	}
 }

@@ -24,8 +24,8 @@ const (
 	maxCountedIPv6 = 16
 )
 
-// Whole is what an agent says that is told whole blocks.
-type Whole struct {
+// BlockDemand is what an agent says that is told whole blocks.
+type BlockDemand struct {
 	// Requested is how many addresses it asks for, by family: those in use, those
 	// that pods wait for, and what it keeps in reserve. 0: it has not said.
 	Requested [2]int
@@ -62,12 +62,12 @@ type Whole struct {
 	byDefault [2]int
 }
 
-// Heard reports whether the agent has said what it asks for. It asks for
+// Reported reports whether the agent has said what it asks for. It asks for
 // something of the default pool: its own addresses come from there.
-func (w *Whole) Heard() bool { return w.byDefault != [2]int{} }
+func (w *BlockDemand) Reported() bool { return w.byDefault != [2]int{} }
 
 // Uses reports whether the agent has use for a family, as far as it has said.
-func (w *Whole) Uses(f ipalloc.Family) bool { return !w.Heard() || w.byDefault[f] > 0 }
+func (w *BlockDemand) Uses(f ipalloc.Family) bool { return !w.Reported() || w.byDefault[f] > 0 }
 
 // multiPool is multi-pool mode. The agent's side is pkg/ipam/multipool_manager.go
 // and pkg/ipam/pool.go of Cilium v1.20.1: it uses whatever stands under its
@@ -80,11 +80,11 @@ type multiPool struct{ ciliumNodes }
 func (multiPool) view(obj client.Object) *View {
 	cn := ciliumNodeOf(obj)
 	v := NewView(cn)
-	w := &Whole{
+	w := &BlockDemand{
 		requests: cn.Spec.IPAM.Pools.Requested, Taken: leftovers(v),
 		LeftCIDRs: v.PodCIDRs, LeftAddresses: len(cn.Spec.IPAM.Pool), LeftReport: len(v.Used) > 0,
 	}
-	v.Whole, v.Pool, v.Odd, v.Unreadable, v.PodCIDRs = w, nil, nil, nil, nil
+	v.BlockDemand, v.Pool, v.NonCanonical, v.Unreadable, v.PodCIDRs = w, nil, nil, nil, nil
 	for _, entry := range v.entries {
 		if entry.Pool != defaultPool {
 			for _, cidr := range prefixes(entry.CIDRs) {
@@ -105,7 +105,7 @@ func (multiPool) view(obj client.Object) *View {
 
 // of takes from the lists what is of one of Cilium's pools: Requested, and what
 // the edges are for. It returns the CIDRs.
-func (w *Whole) of(entries []ipamtypes.IPAMPoolAllocation, pool string) []netip.Prefix {
+func (w *BlockDemand) of(entries []ipamtypes.IPAMPoolAllocation, pool string) []netip.Prefix {
 	var cidrs []netip.Prefix
 	w.first, w.last, w.Requested = false, false, [2]int{}
 	for _, entry := range entries {
@@ -128,12 +128,12 @@ func (w *Whole) of(entries []ipamtypes.IPAMPoolAllocation, pool string) []netip.
 // Of is what a CiliumNode says of one of Cilium's pools, "" for the default one,
 // as if there were no other. Where agents know no pools it is all there is.
 func (v *View) Of(pool string) *View {
-	if v == nil || v.Whole == nil || v.Whole.Fixed || pool == "" {
+	if v == nil || v.BlockDemand == nil || v.BlockDemand.Fixed || pool == "" {
 		return v
 	}
-	out, w := *v, *v.Whole
+	out, w := *v, *v.BlockDemand
 	w.Other = true
-	out.PodCIDRs, out.Whole = w.of(v.entries, pool), &w
+	out.PodCIDRs, out.BlockDemand = w.of(v.entries, pool), &w
 	out.Own, out.Used = nil, nil // those come from the default one
 	return &out
 }
@@ -141,7 +141,7 @@ func (v *View) Of(pool string) *View {
 // Listed are the CIDRs that the agent may give addresses of, for whatever pool of
 // Cilium's, without host bits; in crd mode, podCIDRs.
 func (v *View) Listed() []netip.Prefix {
-	if v.Whole == nil || len(v.Allocated) == 0 {
+	if v.BlockDemand == nil || len(v.Allocated) == 0 {
 		return v.PodCIDRs
 	}
 	out := slices.Clone(v.PodCIDRs)
@@ -156,7 +156,7 @@ func (v *View) Listed() []netip.Prefix {
 // ListedFor is the pool of Cilium's that a CIDR is listed for, "" for the default
 // one and where it is listed for none.
 func (v *View) ListedFor(cidr netip.Prefix) string {
-	if v == nil || v.Whole == nil || v.Lists(cidr) {
+	if v == nil || v.BlockDemand == nil || v.Lists(cidr) {
 		return ""
 	}
 	for _, a := range v.Allocated {
@@ -171,7 +171,7 @@ func (v *View) ListedFor(cidr netip.Prefix) string {
 // what such a one reads names it, and what such a one reports stands. What the
 // CiliumNode requests may then be older, and of an agent in this mode.
 func (v *View) Leftover(cidr netip.Prefix) bool {
-	return v.Whole != nil && v.Whole.LeftReport && slices.Contains(v.Whole.LeftCIDRs, cidr)
+	return v.BlockDemand != nil && v.BlockDemand.LeftReport && slices.Contains(v.BlockDemand.LeftCIDRs, cidr)
 }
 
 // leftovers are what the fields of crd mode name.
@@ -184,7 +184,7 @@ func leftovers(v *View) []netip.Prefix {
 	for addr := range v.Pool {
 		add(addr)
 	}
-	for _, addr := range v.Odd {
+	for _, addr := range v.NonCanonical {
 		add(addr)
 	}
 	for addr := range v.Used {
@@ -290,8 +290,8 @@ func (v *View) Usable(cidr netip.Prefix) []netip.Addr {
 	if !cidr.IsValid() || cidr.Addr().BitLen()-cidr.Bits() > ipalloc.MaxHostBits {
 		return nil
 	}
-	n, addr := v.Whole.Count(cidr), cidr.Masked().Addr()
-	if !v.Whole.first && cidr.Addr().BitLen()-cidr.Bits() > 1 {
+	n, addr := v.BlockDemand.Count(cidr), cidr.Masked().Addr()
+	if !v.BlockDemand.first && cidr.Addr().BitLen()-cidr.Bits() > 1 {
 		addr = addr.Next()
 	}
 	out := make([]netip.Addr, 0, n)
@@ -302,7 +302,7 @@ func (v *View) Usable(cidr netip.Prefix) []netip.Addr {
 }
 
 // Count is how many addresses the agent gives out of a CIDR.
-func (w *Whole) Count(cidr netip.Prefix) int {
+func (w *BlockDemand) Count(cidr netip.Prefix) int {
 	hostBits := cidr.Addr().BitLen() - cidr.Bits()
 	n := 1 << hostBits
 	if cidr.Addr().Is6() {

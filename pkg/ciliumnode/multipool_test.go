@@ -57,18 +57,18 @@ func TestMultiPoolView(t *testing.T) {
 	if diff := cmp.Diff(used, v.Used, compareNetip()); diff != "" {
 		t.Errorf("used (-want +got):\n%s", diff)
 	}
-	if v.Whole.Requested != [2]int{ipalloc.IPv4: 16, ipalloc.IPv6: 8} || !v.Whole.Heard() {
-		t.Errorf("requested %v, heard %t", v.Whole.Requested, v.Whole.Heard())
+	if v.BlockDemand.Requested != [2]int{ipalloc.IPv4: 16, ipalloc.IPv6: 8} || !v.BlockDemand.Reported() {
+		t.Errorf("requested %v, heard %t", v.BlockDemand.Requested, v.BlockDemand.Reported())
 	}
-	taken := sorted(v.Whole.Taken)
+	taken := sorted(v.BlockDemand.Taken)
 	if diff := cmp.Diff(cidrs("10.7.0.1/32", "10.7.0.2/32", "10.8.0.0/24", "10.9.0.0/28"), taken, compareNetip()); diff != "" {
 		t.Errorf("taken (-want +got):\n%s", diff)
 	}
-	if len(v.Pool)+len(v.Odd) > 0 {
-		t.Errorf("addresses of crd mode count as published: %v %v", v.Pool, v.Odd)
+	if len(v.Pool)+len(v.NonCanonical) > 0 {
+		t.Errorf("addresses of crd mode count as published: %v %v", v.Pool, v.NonCanonical)
 	}
-	if diff := cmp.Diff(cidrs("10.8.0.0/24"), v.Whole.LeftCIDRs, compareNetip()); diff != "" || v.Whole.LeftAddresses != 1 {
-		t.Errorf("%d addresses left of crd mode, podCIDRs (-want +got):\n%s", v.Whole.LeftAddresses, diff)
+	if diff := cmp.Diff(cidrs("10.8.0.0/24"), v.BlockDemand.LeftCIDRs, compareNetip()); diff != "" || v.BlockDemand.LeftAddresses != 1 {
+		t.Errorf("%d addresses left of crd mode, podCIDRs (-want +got):\n%s", v.BlockDemand.LeftAddresses, diff)
 	}
 }
 
@@ -116,7 +116,7 @@ func TestOf(t *testing.T) {
 	if diff := cmp.Diff(cidrs("10.9.0.0/28", "fd00:9::/126"), blue.PodCIDRs, compareNetip()); diff != "" {
 		t.Errorf("CIDRs (-want +got):\n%s", diff)
 	}
-	if w := blue.Whole; w.Requested != [2]int{ipalloc.IPv4: 3} || !w.Heard() || !w.Other || !w.Uses(ipalloc.IPv4) || w.Uses(ipalloc.IPv6) {
+	if w := blue.BlockDemand; w.Requested != [2]int{ipalloc.IPv4: 3} || !w.Reported() || !w.Other || !w.Uses(ipalloc.IPv4) || w.Uses(ipalloc.IPv6) {
 		t.Errorf("of blue it says %+v", w)
 	}
 	if n := len(blue.Usable(cidrs("10.9.0.0/28")[0])); n != 15 {
@@ -125,11 +125,11 @@ func TestOf(t *testing.T) {
 	if len(blue.Own)+len(blue.Used) > 0 {
 		t.Errorf("the agent's own addresses are of the default pool: %v", blue.Own)
 	}
-	if diff := cmp.Diff(cidrs("10.0.0.0/30"), base.PodCIDRs, compareNetip()); diff != "" || base.Whole.Other || base.Of("") != base {
+	if diff := cmp.Diff(cidrs("10.0.0.0/30"), base.PodCIDRs, compareNetip()); diff != "" || base.BlockDemand.Other || base.Of("") != base {
 		t.Errorf("the default pool has changed (-want +got):\n%s", diff)
 	}
-	if red := base.Of("red"); len(red.PodCIDRs) > 0 || red.Whole.Requested != [2]int{} || !red.Whole.Heard() {
-		t.Errorf("of a pool that is not there it says %+v, %v", red.Whole, red.PodCIDRs)
+	if red := base.Of("red"); len(red.PodCIDRs) > 0 || red.BlockDemand.Requested != [2]int{} || !red.BlockDemand.Reported() {
+		t.Errorf("of a pool that is not there it says %+v, %v", red.BlockDemand, red.PodCIDRs)
 	}
 	if diff := cmp.Diff(cidrs("10.0.0.0/30", "10.9.0.0/28", "fd00:9::/126", "10.7.0.0/28"), base.Listed(), compareNetip()); diff != "" {
 		t.Errorf("listed (-want +got):\n%s", diff)
@@ -147,7 +147,7 @@ func TestOf(t *testing.T) {
 func TestMultiPoolNotHeard(t *testing.T) {
 	cn := pooled("default 10.0.0.0/30")
 	cn.Spec.IPAM.Pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "blue", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 8}}}
-	if v := MultiPool.View(cn); v.Whole.Heard() {
+	if v := MultiPool.View(cn); v.BlockDemand.Reported() {
 		t.Error("what it asks for of another pool is taken for what it asks of this one")
 	}
 }
@@ -171,7 +171,7 @@ func TestMultiPoolUsable(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			v := MultiPool.View(pooled())
-			v.Whole.first, v.Whole.last = test.first, test.last
+			v.BlockDemand.first, v.BlockDemand.last = test.first, test.last
 			got := v.Usable(netip.MustParsePrefix(test.cidr))
 			if diff := cmp.Diff(test.want, got, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("usable (-want +got):\n%s", diff)
@@ -180,7 +180,7 @@ func TestMultiPoolUsable(t *testing.T) {
 	}
 	v := MultiPool.View(pooled())
 	for cidr, want := range map[string]int{"10.0.0.0/16": 1<<16 - 2, "fd00::/64": 1<<16 - 2, "10.0.0.0/27": 30, "10.0.0.2/31": 2} {
-		if got := v.Whole.Count(netip.MustParsePrefix(cidr)); got != want {
+		if got := v.BlockDemand.Count(netip.MustParsePrefix(cidr)); got != want {
 			t.Errorf("%s counts as %d, want %d", cidr, got, want)
 		}
 	}
@@ -302,7 +302,7 @@ func TestMultiPoolRecreate(t *testing.T) {
 	c := fakeClient(t, interceptor.Funcs{})
 	c.Mode = MultiPool
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-uid"}}
-	if _, err := c.Recreate(t.Context(), MultiPool.Keep(last), n, cidrs("10.0.0.0/30", "10.9.0.4/30")); err != nil {
+	if _, err := c.Recreate(t.Context(), MultiPool.ToStored(last), n, cidrs("10.0.0.0/30", "10.9.0.4/30")); err != nil {
 		t.Fatal(err)
 	}
 	want := ipamtypes.IPAMPoolSpec{Allocated: pooled("blue 10.8.0.0/28").Spec.IPAM.Pools.Allocated}

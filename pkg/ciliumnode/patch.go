@@ -57,7 +57,7 @@ func (c Change) patch(v *View) ([]byte, error) {
 	entries := make(map[string]*poolEntry, len(c.Publish)+len(c.Remove))
 	added, removed := map[netip.Addr]bool{}, map[netip.Addr]bool{}
 	for _, addr := range c.Publish {
-		if _, there := v.Pool[addr]; !there && !slices.Contains(v.Odd, addr) {
+		if _, there := v.Pool[addr]; !there && !slices.Contains(v.NonCanonical, addr) {
 			entries[addr.String()] = &poolEntry{}
 			added[addr] = true
 		}

@@ -22,10 +22,10 @@ type View struct {
 
 	// Pool is spec.ipam.pool: address to the owner written there.
 	Pool map[netip.Addr]string
-	// Odd are pool keys that are addresses in another than the canonical form.
+	// NonCanonical are pool keys that are addresses in another than the canonical form.
 	// The agent would hand such an address out a second time under its
 	// canonical key, so nothing is published beside them.
-	Odd []netip.Addr
+	NonCanonical []netip.Addr
 	// Unreadable are pool keys that are no addresses.
 	Unreadable []string
 	// PodCIDRs is spec.ipam.podCIDRs, in its order; where Whole is set, what
@@ -45,9 +45,9 @@ type View struct {
 	// Limits are the knobs of the CRD family in spec.ipam.
 	Limits expand.Limits
 
-	// Whole is set where the agent is told whole blocks, all of PodCIDRs: Pool
+	// BlockDemand is set where the agent is told whole blocks, all of PodCIDRs: Pool
 	// and Odd are empty then, and Used are Own.
-	Whole *Whole
+	BlockDemand *BlockDemand
 
 	// entries are what Allocated was read from.
 	entries []ipamtypes.IPAMPoolAllocation
@@ -83,13 +83,13 @@ func NewView(cn *ciliumv2.CiliumNode) *View {
 		case err != nil:
 			v.Unreadable = append(v.Unreadable, key)
 		case addr.Is4In6() || addr.String() != key:
-			v.Odd = append(v.Odd, addr.Unmap())
+			v.NonCanonical = append(v.NonCanonical, addr.Unmap())
 		default:
 			v.Pool[addr] = ip.Owner
 		}
 	}
 	slices.Sort(v.Unreadable)
-	slices.SortFunc(v.Odd, netip.Addr.Compare)
+	slices.SortFunc(v.NonCanonical, netip.Addr.Compare)
 	for key, ip := range cn.Status.IPAM.Used {
 		if addr, err := netip.ParseAddr(key); err == nil {
 			v.Used[addr.Unmap()] = ip.Owner
@@ -104,7 +104,7 @@ func NewView(cn *ciliumv2.CiliumNode) *View {
 		}
 	}
 	v.notRun = familiesNotRun(v)
-	v.untouched = cn.Spec.BootID == "" && len(v.Own)+len(v.Used)+len(v.Odd) == 0
+	v.untouched = cn.Spec.BootID == "" && len(v.Own)+len(v.Used)+len(v.NonCanonical) == 0
 	return v
 }
 
@@ -133,7 +133,7 @@ func familiesNotRun(v *View) [2]bool {
 // reads the pool, an agent writes its boot ID there (pkg/ipam/crd.go, newNodeStore;
 // pkg/nodediscovery/nodediscovery.go, mutateNodeResource, v1.20.1). So a patch of this
 // very version comes before all that an agent does with it.
-func (v *View) Untouched() bool { return v != nil && v.Whole == nil && v.untouched }
+func (v *View) Untouched() bool { return v != nil && v.BlockDemand == nil && v.untouched }
 
 // NotRun reports whether the agent has said that it does not run a family.
 func (v *View) NotRun(f ipalloc.Family) bool { return v != nil && v.notRun[f] }
@@ -141,10 +141,10 @@ func (v *View) NotRun(f ipalloc.Family) bool { return v != nil && v.notRun[f] }
 // InUse are the addresses in use that neither the agent's report nor pods name:
 // the agent's own, and odd ones, which cannot be taken through a handshake.
 func (v *View) InUse() []netip.Addr {
-	if len(v.Odd) == 0 {
+	if len(v.NonCanonical) == 0 {
 		return v.Own
 	}
-	return append(slices.Clone(v.Own), v.Odd...)
+	return append(slices.Clone(v.Own), v.NonCanonical...)
 }
 
 // Lists reports whether podCIDRs names cidr.
@@ -152,7 +152,7 @@ func (v *View) Lists(cidr netip.Prefix) bool { return slices.Contains(v.PodCIDRs
 
 // Publishes reports whether the agent may give addr to pods.
 func (v *View) Publishes(addr netip.Addr) bool {
-	if v.Whole != nil {
+	if v.BlockDemand != nil {
 		return slices.ContainsFunc(v.PodCIDRs, func(p netip.Prefix) bool { return p.Contains(addr) })
 	}
 	_, there := v.Pool[addr]
@@ -161,7 +161,7 @@ func (v *View) Publishes(addr netip.Addr) bool {
 
 // PublishedIn are the addresses of cidr that the agent may give to pods, sorted.
 func (v *View) PublishedIn(cidr netip.Prefix) []netip.Addr {
-	if v.Whole != nil {
+	if v.BlockDemand != nil {
 		return v.wholeIn(cidr)
 	}
 	var out []netip.Addr
@@ -177,7 +177,7 @@ func (v *View) PublishedIn(cidr netip.Prefix) []netip.Addr {
 // Named are the CIDRs and addresses that the agent may give to pods, of whatever pool
 // of Cilium's.
 func (v *View) Named() []netip.Prefix {
-	if v.Whole != nil {
+	if v.BlockDemand != nil {
 		return v.Listed()
 	}
 	out := make([]netip.Prefix, 0, len(v.Pool))

@@ -62,7 +62,7 @@ func asAgentReads(key string) (netip.Addr, bool) {
 // would hand out goes unseen.
 func checkPoolKeys(t *testing.T, cn *ciliumv2.CiliumNode, v *View) {
 	t.Helper()
-	if got := len(v.Pool) + len(v.Odd) + len(v.Unreadable); got != len(cn.Spec.IPAM.Pool) {
+	if got := len(v.Pool) + len(v.NonCanonical) + len(v.Unreadable); got != len(cn.Spec.IPAM.Pool) {
 		t.Errorf("%d keys are read of %v", got, cn.Spec.IPAM.Pool)
 	}
 	for key := range cn.Spec.IPAM.Pool {
@@ -72,8 +72,8 @@ func checkPoolKeys(t *testing.T, cn *ciliumv2.CiliumNode, v *View) {
 		case !readable:
 		case addr.String() == key && !canonical:
 			t.Errorf("%q is not read", key)
-		case addr.String() != key && !slices.Contains(v.Odd, addr):
-			t.Errorf("%q, which the agent takes for %s, is not among the odd ones %v", key, addr, v.Odd)
+		case addr.String() != key && !slices.Contains(v.NonCanonical, addr):
+			t.Errorf("%q, which the agent takes for %s, is not among the odd ones %v", key, addr, v.NonCanonical)
 		case addr.String() != key && !slices.Contains(v.InUse(), addr):
 			t.Errorf("%q counts as free", key)
 		}

@@ -41,7 +41,7 @@ func TestNewView(t *testing.T) {
 			},
 			want: func(v *View) {
 				v.Pool = map[netip.Addr]string{addrs("fd00::3")[0]: ""}
-				v.Odd = addrs("10.0.0.9", "fd00::1", "fd00::2")
+				v.NonCanonical = addrs("10.0.0.9", "fd00::1", "fd00::2")
 			},
 		},
 		"keys that are no addresses": {

@@ -38,6 +38,6 @@ func (vs *Views) Node(node *corev1.Node) *View {
 		return nil
 	}
 	v := vs.mode.View(node)
-	v.Whole.Runs, v.Whole.HasAgent = vs.runs[node.Name], vs.runs[node.Name] != nil
+	v.BlockDemand.Runs, v.BlockDemand.HasAgent = vs.runs[node.Name], vs.runs[node.Name] != nil
 	return v
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // act carries plans out, in an order in which each step may be the last one:
@@ -60,7 +61,7 @@ func (r *NodeReconciler) act(ctx context.Context, o *observation, plans []family
 		return err
 	}
 	for _, addr := range change.Publish {
-		if !anyContains(change.Blocks, addr) { // another block has come meanwhile
+		if !state.ContainsAddr(change.Blocks, addr) { // another block has come meanwhile
 			return fmt.Errorf("%w: what podCIDRs may not list contains %s", errStale, addr)
 		}
 	}
@@ -76,10 +77,10 @@ func (r *NodeReconciler) act(ctx context.Context, o *observation, plans []family
 // another block's: that one is read live.
 func (r *NodeReconciler) toList(ctx context.Context, o *observation, plans []familyPlan, change *ciliumnode.Change) error {
 	for _, b := range r.Ledger.NodeBlocks(o.name) {
-		if r.isNobodys(b, o.view) || !slices.ContainsFunc(plans, func(p familyPlan) bool { return r.about(p, b, o.view) }) {
+		if r.IsOrphaned(b, o.view) || !slices.ContainsFunc(plans, func(p familyPlan) bool { return r.about(p, b, o.view) }) {
 			continue
 		}
-		ciliumPool := r.ciliumPoolOf(b, o.view)
+		ciliumPool := r.CiliumPoolOf(b, o.view)
 		if !o.view.Of(ciliumPool).Lists(b.CIDR) {
 			may, err := r.mayList(ctx, o, b)
 			if err != nil {
@@ -97,14 +98,14 @@ func (r *NodeReconciler) toList(ctx context.Context, o *observation, plans []fam
 // about reports whether a plan is about a block: it is of the plan's family, and of
 // its pool of Cilium's.
 func (r *NodeReconciler) about(p familyPlan, b crd.Block, view *ciliumnode.View) bool {
-	return p.family == ipalloc.FamilyOf(b.CIDR.Addr()) && p.ciliumPool == r.ciliumPoolOf(b, view)
+	return p.family == ipalloc.FamilyOf(b.CIDR.Addr()) && p.ciliumPool == r.CiliumPoolOf(b, view)
 }
 
 func (r *NodeReconciler) mayList(ctx context.Context, o *observation, b crd.Block) (bool, error) {
 	if len(r.Ledger.Overlaps(b.CIDR)) > 0 {
 		return false, nil
 	}
-	if len(o.view.Of(r.ciliumPoolOf(b, o.view)).PublishedIn(b.CIDR)) == 0 {
+	if len(o.view.Of(r.CiliumPoolOf(b, o.view)).PublishedIn(b.CIDR)) == 0 {
 		return true, nil
 	}
 	return r.stillHeld(ctx, b)
@@ -185,10 +186,10 @@ func (r *NodeReconciler) apply(ctx context.Context, o *observation, view *cilium
 // version somebody may still hold loses against it, so every block that cooled
 // down by then can no longer be published behind our back.
 func (r *NodeReconciler) wroteNode(o *observation, written *ciliumnode.View) {
-	r.Ledger.WroteNode(o.name, written.ResourceVersion)
+	r.Ledger.AssumeCiliumNode(o.name, written.ResourceVersion)
 	for _, b := range o.blocks {
 		if b.Phase == ipalloc.CoolingDown {
-			r.Ledger.SetMoved(b)
+			r.Ledger.MarkFenced(b)
 		}
 	}
 }
@@ -200,7 +201,7 @@ func (r *NodeReconciler) wroteNode(o *observation, written *ciliumnode.View) {
 func (r *NodeReconciler) publishable(ctx context.Context, o *observation, addrs []netip.Addr) ([]netip.Addr, error) {
 	var out []netip.Addr
 	for _, b := range o.blocks {
-		if !slices.ContainsFunc(addrs, b.CIDR.Contains) || len(r.Ledger.Overlaps(b.CIDR)) > 0 || r.isNobodys(b, o.view) {
+		if !slices.ContainsFunc(addrs, b.CIDR.Contains) || len(r.Ledger.Overlaps(b.CIDR)) > 0 || r.IsOrphaned(b, o.view) {
 			continue
 		}
 		held, err := r.stillHeld(ctx, b)
@@ -221,12 +222,12 @@ func (r *NodeReconciler) publishable(ctx context.Context, o *observation, addrs 
 // all, one address in use decides for all.
 func (r *NodeReconciler) ofBlock(o *observation, b crd.Block, addrs []netip.Addr) []netip.Addr {
 	elsewhere := r.Ledger.NamedElsewhere(o.name, b.CIDR)
-	if o.view.Whole != nil && len(elsewhere) > 0 {
+	if o.view.BlockDemand != nil && len(elsewhere) > 0 {
 		return slices.DeleteFunc(slices.Clone(addrs), func(addr netip.Addr) bool { return !b.CIDR.Contains(addr) || !o.uses(addr) })
 	}
 	var out []netip.Addr
 	for _, addr := range addrs {
-		if b.CIDR.Contains(addr) && (!anyContains(elsewhere, addr) || o.uses(addr)) {
+		if b.CIDR.Contains(addr) && (!state.ContainsAddr(elsewhere, addr) || o.uses(addr)) {
 			out = append(out, addr)
 		}
 	}
@@ -249,7 +250,7 @@ func (r *NodeReconciler) stillHeld(ctx context.Context, b crd.Block) (bool, erro
 		return false, err
 	}
 	if live == nil {
-		r.Ledger.Deleted(b)
+		r.Ledger.AssumeDeleted(b)
 		return false, nil
 	}
 	same := live.UID == b.UID && live.Node == b.Node && live.Phase == b.Phase && live.Deleting == b.Deleting
@@ -303,7 +304,7 @@ func (r *NodeReconciler) notRunWith(ctx context.Context, o *observation, blocks 
 // another process that told them. Should somebody delete the CiliumNode then,
 // nothing would be left to say that the agent has them.
 func (r *NodeReconciler) givenBack(ctx context.Context, o *observation, blocks []expand.Free) error {
-	if len(blocks) == 0 || o.view == nil || o.view.Whole == nil {
+	if len(blocks) == 0 || o.view == nil || o.view.BlockDemand == nil {
 		return nil
 	}
 	live, err := r.CiliumNodes.Live(ctx, o.name)

@@ -22,14 +22,16 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // byMultiPool is node n as multi-pool mode serves it.
 func byMultiPool(cidrs ...string) *ciliumv2.CiliumNode {
-	cn := publishing(ciliumNode("n", ""))
+	cn := publishing(fixtures.CiliumNode("n", ""))
 	var list []iputil.Prefix
 	for _, c := range cidrs {
-		list = append(list, podCIDR(c))
+		list = append(list, fixtures.PodCIDR(c))
 	}
 	cn.Spec.IPAM.Pools.Allocated = []ipamtypes.IPAMPoolAllocation{{Pool: "default", CIDRs: list}}
 	return cn
@@ -37,30 +39,29 @@ func byMultiPool(cidrs ...string) *ciliumv2.CiliumNode {
 
 // byClusterPool is node n as cluster-pool mode serves it.
 func byClusterPool(cidrs ...string) *ciliumv2.CiliumNode {
-	return publishing(ciliumNode("n", "", cidrs...))
+	return publishing(fixtures.CiliumNode("n", "", cidrs...))
 }
 
 // adoptedBlock is a block of pool p that n was given before.
 func adoptedBlock(cidr string) *v1alpha1.PodIPBlock {
-	obj := crd.AdoptedBlock(prefix(cidr), "p", "n", "node-uid", "cluster-pool")
+	obj := crd.AdoptedBlock(fixtures.Prefix(cidr), "p", "n", "node-uid", "cluster-pool")
 	obj.UID = types.UID("uid-" + cidr)
 	return obj
 }
 
 // podOn is a pod of n that needs an address, or has these.
-func podOn(name string, ips ...string) boundPod {
+func podOn(name string, ips ...string) state.BoundPod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}
 	pod.Spec.NodeName = "n"
 	for _, ip := range ips {
 		pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: ip})
 	}
-	return readPod(pod)
+	return state.ReadPod(pod)
 }
 
 // settleAgent lets the agent of n run steadily.
 func (b *bed) settleAgent() {
-	agent := AgentPod{podKey: podKey{"n", "agent"}, container: "c", ready: true}
-	b.r.Agents.Set(agent, noon().Add(-time.Hour))
+	b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("agent", "c", true)), fixtures.Noon().Add(-time.Hour))
 }
 
 // report lets the agent of n come up in crd mode.
@@ -89,20 +90,20 @@ func TestNodeOfAnotherIPAMIsLeftAlone(t *testing.T) {
 		"half adopted":                      {byMultiPool("10.0.0.0/30", "10.0.0.8/30"), adoptedBlock("10.0.0.0/30")},
 		"one family of two":                 {byClusterPool("10.0.0.0/30", "fd00::/122"), adoptedBlock("10.0.0.0/30")},
 		"adopted in part by smaller ones":   {byClusterPool("10.0.0.0/29"), adoptedBlock("10.0.0.0/30")},
-		"its pool of crd mode is elsewhere": {publishing(ciliumNode("n", "", "10.0.0.0/30"), "172.16.0.1")},
+		"its pool of crd mode is elsewhere": {publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "172.16.0.1")},
 	}
 	for name, objects := range tests {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t, append(objects, nodeObject(), podIPPool("p", 1, "10.0.0.0/24"))...)
+			b := newBed(t, append(objects, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"))...)
 			b.settleAgent()
 			for i := range 5 {
-				b.r.Pods.Set(podOn(string(rune('a'+i))), noon())
+				b.r.Pods.Set(podOn(string(rune('a'+i))), fixtures.Noon())
 			}
 			if calls, err := b.reconcile(); err != nil || len(calls) > 0 {
 				t.Errorf("calls %v, error %v; want none", calls, err)
 			}
 			b.restart()
-			if _, err := b.r.Ledger.claimFor("m", b.r.Pools.Get("p"), "10.0.0.0/30"); err == nil {
+			if _, err := claimFor(b.r.Ledger, "m", b.r.Pools.Get("p"), "10.0.0.0/30"); err == nil {
 				t.Error("another node was given what this one has")
 			}
 		})
@@ -110,10 +111,10 @@ func TestNodeOfAnotherIPAMIsLeftAlone(t *testing.T) {
 }
 
 // claimFor tries whether another node could be given cidr.
-func (l *Ledger) claimFor(node string, pool *crd.Pool, cidr string) (netip.Prefix, error) {
+func claimFor(l *state.Ledger, node string, pool *crd.Pool, cidr string) (netip.Prefix, error) {
 	for {
 		got, _, err := l.Claim(ipalloc.IPv4, node, []*crd.Pool{pool})
-		if err != nil || got == prefix(cidr) {
+		if err != nil || got == fixtures.Prefix(cidr) {
 			return got, err
 		}
 	}
@@ -144,27 +145,27 @@ func TestAdoptedBlocks(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			objects := []client.Object{tt.cn, nodeObject(), podIPPool("p", 1, "10.0.0.0/24")}
+			objects := []client.Object{tt.cn, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/24")}
 			for _, cidr := range tt.blocks {
 				objects = append(objects, adoptedBlock(cidr))
 			}
 			b := newBed(t, objects...)
 			b.settleAgent()
 			for i := range 30 {
-				b.r.Pods.Set(podOn(string(rune('a'+i))), noon())
+				b.r.Pods.Set(podOn(string(rune('a'+i))), fixtures.Noon())
 			}
 			calls, err := b.reconcile()
 			if diff := cmp.Diff([]string{"patch CiliumNode"}, writesOf(calls)); err != nil || diff != "" {
 				t.Fatalf("error %v, writes (-want +got):\n%s", err, diff)
 			}
 			b.check("published")
-			if diff := cmp.Diff(addrs(tt.first...), sortedPool(b.ciliumNode()), compareNetip()); diff != "" {
+			if diff := cmp.Diff(fixtures.Addrs(tt.first...), sortedPool(b.ciliumNode()), fixtures.CompareNetip()); diff != "" {
 				t.Errorf("published (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(prefixes(tt.listed...), b.ciliumNode().PodCIDRs, compareNetip()); diff != "" {
+			if diff := cmp.Diff(fixtures.Prefixes(tt.listed...), b.ciliumNode().PodCIDRs, fixtures.CompareNetip()); diff != "" {
 				t.Errorf("podCIDRs (-want +got):\n%s", diff)
 			}
-			b.clock.SetTime(noon().Add(time.Hour))
+			b.clock.SetTime(fixtures.Noon().Add(time.Hour))
 			if calls, err := b.reconcile(); err != nil || len(writesOf(calls)) > 0 {
 				t.Errorf("its agent has not reported: writes %v, error %v; want none", calls, err)
 			}
@@ -181,7 +182,7 @@ func TestAdoptedBlocks(t *testing.T) {
 
 // hosts are the addresses of a block but for the first and the last.
 func hosts(cidr string) []string {
-	p := prefix(cidr)
+	p := fixtures.Prefix(cidr)
 	var out []string
 	for a := p.Addr().Next(); p.Contains(a.Next()); a = a.Next() {
 		out = append(out, a.String())
@@ -201,16 +202,16 @@ func sortedPool(v *ciliumnode.View) []netip.Addr {
 // A pod whose address no pool would give out keeps it from the first patch on:
 // its agent could not restore it otherwise.
 func TestAddressesInUseComeWithTheFirstPatch(t *testing.T) {
-	pool := podIPPool("p", 1, "10.0.0.0/24")
+	pool := fixtures.PodIPPool("p", 1, "10.0.0.0/24")
 	pool.Spec.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.20/32"}}
 	b := newBed(t, byClusterPool("10.0.0.16/28"), nodeObject(), pool, adoptedBlock("10.0.0.16/28"))
-	b.r.Pods.Set(podOn("first", "10.0.0.16"), noon())
-	b.r.Pods.Set(podOn("reserved", "10.0.0.20"), noon())
+	b.r.Pods.Set(podOn("first", "10.0.0.16"), fixtures.Noon())
+	b.r.Pods.Set(podOn("reserved", "10.0.0.20"), fixtures.Noon())
 	calls, err := b.reconcile()
 	if err != nil || len(writesOf(calls)) != 1 {
 		t.Fatalf("calls %v, error %v", calls, err)
 	}
-	for _, a := range addrs("10.0.0.16", "10.0.0.20") {
+	for _, a := range fixtures.Addrs("10.0.0.16", "10.0.0.20") {
 		if _, there := b.ciliumNode().Pool[a]; !there {
 			t.Errorf("%s is in use and not published", a)
 		}
@@ -220,7 +221,7 @@ func TestAddressesInUseComeWithTheFirstPatch(t *testing.T) {
 // An adopted block is not taken back by itself while it is the only one, and goes
 // in favour of the pool's own size when it is asked to.
 func TestAdoptedBlockDrainsWhenAsked(t *testing.T) {
-	b := newBed(t, byClusterPool("10.0.0.16/28"), nodeObject(), podIPPool("p", 1, "10.0.0.0/24"), adoptedBlock("10.0.0.16/28"))
+	b := newBed(t, byClusterPool("10.0.0.16/28"), nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"), adoptedBlock("10.0.0.16/28"))
 	b.settleAgent()
 	b.settle()
 	b.report("10.0.0.17")
@@ -255,8 +256,8 @@ func TestAdoptedBlockDrainsWhenAsked(t *testing.T) {
 // is still to be said of their move.
 func TestAdoptedBlocksOfANodeMadeAgain(t *testing.T) {
 	resting := adoptedBlock("10.0.0.16/28")
-	crd.SetBlockPhase(resting, ipalloc.CoolingDown, expand.NodeGone, "x", noon())
-	b := newBed(t, publishing(ciliumNode("n", "")), nodeObject(), podIPPool("p", 1, "10.0.0.0/24"), resting)
+	crd.SetBlockPhase(resting, ipalloc.CoolingDown, expand.NodeGone, "x", fixtures.Noon())
+	b := newBed(t, publishing(fixtures.CiliumNode("n", "")), nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"), resting)
 	b.settle()
 	b.check("at the end")
 	if n := len(b.ciliumNode().Pool); n != 14 {
@@ -269,7 +270,7 @@ func TestAdoptedBlocksOfANodeMadeAgain(t *testing.T) {
 func TestAdoptionInterrupted(t *testing.T) {
 	for name, f := range map[string]fate{"refused": refused, "unheard": unheard} {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t, byMultiPool("10.0.0.16/28", "10.0.0.32/28"), nodeObject(), podIPPool("p", 1, "10.0.0.0/24"),
+			b := newBed(t, byMultiPool("10.0.0.16/28", "10.0.0.32/28"), nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"),
 				adoptedBlock("10.0.0.16/28"), adoptedBlock("10.0.0.32/28"))
 			b.fate = func(string) fate { return f }
 			if _, err := b.reconcile(); !errors.Is(err, errLine) {
@@ -312,7 +313,7 @@ func TestShadowWritesNothing(t *testing.T) {
 			objects: []client.Object{byClusterPool("10.0.0.16/28"), nodeObject(), adoptedBlock("10.0.0.16/28")},
 			pods:    20, want: difference{claim: 1},
 		},
-		"a new node":        {objects: []client.Object{publishing(ciliumNode("n", "")), nodeObject()}, want: difference{claim: 1}},
+		"a new node":        {objects: []client.Object{publishing(fixtures.CiliumNode("n", "")), nodeObject()}, want: difference{claim: 1}},
 		"no CiliumNode yet": {objects: []client.Object{nodeObject()}, want: difference{claim: 1}},
 		"a Node that is gone": {
 			objects: []client.Object{blockObject("10.0.0.0/30", ipalloc.InService)},
@@ -320,7 +321,7 @@ func TestShadowWritesNothing(t *testing.T) {
 		},
 		"a block that is to go": {
 			objects: []client.Object{
-				publishing(ciliumNode("n", "", "10.9.0.0/30", "10.0.0.0/28"), append(hosts("10.9.0.0/30"), hosts("10.0.0.0/28")...)...),
+				publishing(fixtures.CiliumNode("n", "", "10.9.0.0/30", "10.0.0.0/28"), append(hosts("10.9.0.0/30"), hosts("10.0.0.0/28")...)...),
 				nodeObject(), blockObject("10.9.0.0/30", ipalloc.InService), blockObject("10.0.0.0/28", ipalloc.InService),
 			},
 			want: difference{drain: 1},
@@ -328,11 +329,11 @@ func TestShadowWritesNothing(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t, append(tt.objects, podIPPool("p", 1, "10.0.0.0/24"))...)
+			b := newBed(t, append(tt.objects, fixtures.PodIPPool("p", 1, "10.0.0.0/24"))...)
 			b.r.Shadow = true
 			b.settleAgent()
 			for i := range tt.pods {
-				b.r.Pods.Set(podOn(string(rune('a'+i))), noon())
+				b.r.Pods.Set(podOn(string(rune('a'+i))), fixtures.Noon())
 			}
 			for range 3 {
 				calls, err := b.reconcile()
@@ -349,7 +350,7 @@ func TestShadowWritesNothing(t *testing.T) {
 
 // The operator as it is put together writes nothing about blocks in shadow either.
 func TestShadowLeavesBlocksAlone(t *testing.T) {
-	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/24"))
+	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"))
 	o, err := New(Connections{Cache: b.api, Live: b.api, Client: b.api, Clock: b.clock}, Settings{Shadow: true, Registry: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
@@ -362,13 +363,13 @@ func TestShadowLeavesBlocksAlone(t *testing.T) {
 // What agents of another mode have been given stays taken for as long as it is
 // named, though its block has gone.
 func TestAllocatedStaysTaken(t *testing.T) {
-	l := readyLedger()
-	l.ObservedNode(ciliumnode.Keep(byMultiPool("10.0.0.0/30")))
-	pools := []*crd.Pool{poolOf(t, podIPPool("p", 1, "10.0.0.0/30"))}
+	l := state.ReadyLedger()
+	l.UpsertCiliumNode(ciliumnode.ToStored(byMultiPool("10.0.0.0/30")))
+	pools := []*crd.Pool{fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/30"))}
 	if cidr, _, err := l.Claim(ipalloc.IPv4, "m", pools); !errors.Is(err, ipalloc.ErrExhausted) {
 		t.Errorf("claimed %s, %v; want that nothing is left", cidr, err)
 	}
-	l.ObservedNode(ciliumnode.Keep(byMultiPool()))
+	l.UpsertCiliumNode(ciliumnode.ToStored(byMultiPool()))
 	if _, _, err := l.Claim(ipalloc.IPv4, "m", pools); err != nil {
 		t.Errorf("once nothing is named: %v", err)
 	}
@@ -376,12 +377,12 @@ func TestAllocatedStaysTaken(t *testing.T) {
 
 func TestPublishOnly(t *testing.T) {
 	full := expand.Plan{
-		Node: "n", Publish: addrs("10.0.0.1"), Mark: addrs("10.0.0.2"), Clear: addrs("10.0.0.3"), Remove: addrs("10.0.0.4"),
-		Claim: expand.Claim{Addresses: 1, Blocks: 1, Room: 1}, Drain: []expand.Drain{{}}, Undrain: prefixes("10.0.0.0/30"),
-		Free: []expand.Free{{}}, Delete: prefixes("10.0.0.0/30"), Demand: 3, Capacity: 4, Shortage: 5, Waits: []expand.Wait{{}},
+		Node: "n", Publish: fixtures.Addrs("10.0.0.1"), Mark: fixtures.Addrs("10.0.0.2"), Clear: fixtures.Addrs("10.0.0.3"), Remove: fixtures.Addrs("10.0.0.4"),
+		Claim: expand.Claim{Addresses: 1, Blocks: 1, Room: 1}, Drain: []expand.Drain{{}}, Undrain: fixtures.Prefixes("10.0.0.0/30"),
+		Free: []expand.Free{{}}, Delete: fixtures.Prefixes("10.0.0.0/30"), Demand: 3, Capacity: 4, Shortage: 5, Waits: []expand.Wait{{}},
 	}
-	want := expand.Plan{Node: "n", Publish: addrs("10.0.0.1"), Demand: 3, Capacity: 4}
-	if diff := cmp.Diff(want, publishOnly(full), compareNetip()); diff != "" {
+	want := expand.Plan{Node: "n", Publish: fixtures.Addrs("10.0.0.1"), Demand: 3, Capacity: 4}
+	if diff := cmp.Diff(want, publishOnly(full), fixtures.CompareNetip()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -391,10 +392,10 @@ func TestPublishOnly(t *testing.T) {
 // nothing.
 func TestNodeWhoseBlocksAreYetToBeShown(t *testing.T) {
 	cn := publishing(byClusterPool("10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6")
-	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/24"), cn)
+	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"), cn)
 	b.settleAgent()
 	for i := range 6 {
-		b.r.Pods.Set(podOn(string(rune('a'+i))), noon())
+		b.r.Pods.Set(podOn(string(rune('a'+i))), fixtures.Noon())
 	}
 	b.blind = true
 	if err := b.api.Create(t.Context(), adoptedBlock("10.0.0.0/29")); err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -27,6 +26,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // bed is a node controller on a fake API server whose watches never lag.
@@ -43,6 +44,7 @@ type bed struct {
 	refuse map[string]error // what these calls answer, in place of doing anything
 	blind  bool             // the watch of blocks shows nothing
 	lags   bool             // that of CiliumNodes shows nothing new
+	late   string           // a block that exists and that the list of a restart does not show
 }
 
 // fate is what becomes of a write.
@@ -68,7 +70,7 @@ func newBedIn(t *testing.T, mode ciliumnode.Mode, objects ...client.Object) *bed
 		t.Fatal(err)
 	}
 	b := &bed{
-		t: t, mode: mode, clock: clocktesting.NewFakePassiveClock(noon()),
+		t: t, mode: mode, clock: clocktesting.NewFakePassiveClock(fixtures.Noon()),
 		before: func(string) {}, fate: func(string) fate { return done },
 	}
 	b.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(b.hooks()).
@@ -86,12 +88,12 @@ func (b *bed) restart() {
 		b.t.Fatal(err)
 	}
 	b.pools = nil
-	ledger, defaults := NewLedger(), defaults()
+	ledger, defaults := state.NewLedger(), fixtures.Defaults()
 	defaults.WholeBlocks, defaults.CiliumPools = b.mode.WholeBlocks(), b.mode.ManyPools()
 	b.r = &NodeReconciler{
-		Observer: Observer{Ledger: ledger, Pools: NewPools(defaults, ledger), Defaults: defaults, StartupTaints: setOf(crd.DefaultStartupTaints())},
-		Cache:    b.api, Live: live{b}, Client: b.api, CiliumNodes: &ciliumnode.Client{Writer: b.api, Reader: live{b}, Mode: b.mode},
-		WaitShown: ledger.WaitShown, Pods: NewPods(), Agents: NewAgents(time.Minute), Pacing: NewPacing(0, 0),
+		Cluster: state.Cluster{Ledger: ledger, Pools: state.NewPools(defaults, ledger), Defaults: defaults, StartupTaints: setOf(crd.DefaultStartupTaints())},
+		Cache:   b.api, Live: live{b}, Client: b.api, CiliumNodes: &ciliumnode.Client{Writer: b.api, Reader: live{b}, Mode: b.mode},
+		WaitShown: ledger.WaitShown, Pods: state.NewPods(), Agents: state.NewAgents(time.Minute), Pacing: NewPacing(0, 0),
 		Events: NewEvents(events.NewFakeRecorder(10000), b.clock), Metrics: own, Clock: b.clock,
 	}
 	blocks, pools := &v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolList{}
@@ -101,10 +103,12 @@ func (b *bed) restart() {
 		}
 	}
 	for i := range blocks.Items {
-		ledger.Observed(b.read(&blocks.Items[i]))
+		if blocks.Items[i].Name != b.late {
+			ledger.Upsert(b.read(&blocks.Items[i]))
+		}
 	}
 	for _, obj := range b.carriers() {
-		ledger.ObservedNode(b.mode.Keep(obj))
+		ledger.UpsertCiliumNode(b.mode.ToStored(obj))
 	}
 	for i := range pools.Items {
 		b.r.Pools.Set(&pools.Items[i])
@@ -118,7 +122,7 @@ func (b *bed) carriers() []client.Object {
 	b.t.Helper()
 	var out []client.Object
 	nodes, ciliumNodes := &corev1.NodeList{}, &ciliumv2.CiliumNodeList{}
-	if _, isNode := b.mode.Carrier().(*corev1.Node); isNode {
+	if _, isNode := b.mode.AllocationObject().(*corev1.Node); isNode {
 		if err := b.api.List(b.t.Context(), nodes); err != nil {
 			b.t.Fatal(err)
 		}
@@ -217,7 +221,7 @@ func (b *bed) hooks() interceptor.Funcs {
 				if block, ok := obj.(*v1alpha1.PodIPBlock); ok && err == nil {
 					left := &v1alpha1.PodIPBlock{}
 					if err := c.Get(ctx, client.ObjectKeyFromObject(obj), left); apierrors.IsNotFound(err) {
-						b.r.Ledger.Gone(b.read(block))
+						b.r.Ledger.Remove(b.read(block))
 					} else {
 						b.show(left, err) // a finalizer holds it
 					}
@@ -241,7 +245,7 @@ func (b *bed) hooks() interceptor.Funcs {
 // show is the watch of blocks.
 func (b *bed) show(obj client.Object, err error) {
 	if block, ok := obj.(*v1alpha1.PodIPBlock); ok && err == nil && !b.blind {
-		b.r.Ledger.Observed(b.read(block))
+		b.r.Ledger.Upsert(b.read(block))
 	}
 }
 
@@ -275,7 +279,7 @@ func writesOf(calls []string) []string {
 
 func (b *bed) ciliumNode() *ciliumnode.View {
 	b.t.Helper()
-	cn := b.mode.Carrier()
+	cn := b.mode.AllocationObject()
 	if err := b.api.Get(b.t.Context(), types.NamespacedName{Name: "n"}, cn); err != nil {
 		if client.IgnoreNotFound(err) == nil {
 			return nil
@@ -329,15 +333,15 @@ func nodeObject() *corev1.Node {
 
 // blockObject is one of pool p held by n, in any phase since noon.
 func blockObject(cidr string, phase ipalloc.Phase) *v1alpha1.PodIPBlock {
-	obj := crd.NewBlock(prefix(cidr), "p", "n", "node-uid")
+	obj := crd.NewBlock(fixtures.Prefix(cidr), "p", "n", "node-uid")
 	obj.UID = types.UID("uid-" + cidr)
-	crd.SetBlockPhase(obj, phase, "Returned", "x", noon())
+	crd.SetBlockPhase(obj, phase, "Returned", "x", fixtures.Noon())
 	return obj
 }
 
 func publishing(cn *ciliumv2.CiliumNode, keys ...string) *ciliumv2.CiliumNode {
 	cn.ResourceVersion, cn.UID = "", "cn-uid"
-	cn.Spec.IPAM.Pool = allocationMap(keys...)
+	cn.Spec.IPAM.Pool = fixtures.AllocationMap(keys...)
 	return cn
 }
 
@@ -350,10 +354,10 @@ func (b *bed) watch() {
 	listed := map[types.UID]bool{}
 	for _, obj := range b.carriers() {
 		listed[obj.GetUID()] = true
-		b.r.Ledger.ObservedNode(b.mode.Keep(obj))
+		b.r.Ledger.UpsertCiliumNode(b.mode.ToStored(obj))
 	}
-	for _, gone := range b.r.Ledger.missingNodes(listed) {
-		b.r.Ledger.GoneNode(gone)
+	for _, gone := range b.r.Ledger.MissingCiliumNodes(listed) {
+		b.r.Ledger.RemoveCiliumNode(gone)
 	}
 }
 
@@ -374,12 +378,4 @@ func contextEnded(t *testing.T) (context.Context, context.CancelFunc) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	return ctx, stop
-}
-
-func prefixes(list ...string) []netip.Prefix {
-	var out []netip.Prefix
-	for _, s := range list {
-		out = append(out, prefix(s))
-	}
-	return out
 }

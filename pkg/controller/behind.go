@@ -20,7 +20,7 @@ func (r *NodeReconciler) behind(ctx context.Context, o *observation) (bool, erro
 	if err != nil || live != nil {
 		return true, err
 	}
-	r.Ledger.Unwrite(o.name)
+	r.Ledger.ForgetAssumedCiliumNode(o.name)
 	return false, nil
 }
 

@@ -1,13 +1,17 @@
 package controller
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
 
 // A watch that lags for a moment is counted; one that stays behind is logged, once.
 func TestWatchThatStaysBehindIsTold(t *testing.T) {
-	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"))
+	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	b.settle()
 	l := newLogged(t, b)
-	b.r.Ledger.WroteNode("n", "999999")
+	b.r.Ledger.AssumeCiliumNode("n", "999999")
 	b.lags = true
 	look := func() {
 		t.Helper()
@@ -34,11 +38,11 @@ func TestWatchThatStaysBehindIsTold(t *testing.T) {
 	}
 	want(5, 1)
 
-	b.r.Ledger.Unwrite("n") // the watch shows it
+	b.r.Ledger.ForgetAssumedCiliumNode("n") // the watch shows it
 	if _, err := b.r.Reconcile(l.ctx, requestOf("n")); err != nil {
 		t.Fatal(err)
 	}
-	b.r.Ledger.WroteNode("n", "999999")
+	b.r.Ledger.AssumeCiliumNode("n", "999999")
 	look()
 	want(6, 1)
 	b.clock.SetTime(b.clock.Now().Add(behindRetry))

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 const (
@@ -19,7 +20,7 @@ func large(b *testing.B) *counted {
 	for i := range benchBlocks {
 		pool, n := i%benchPools, i/benchPools
 		cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(pool), byte(n), 0}), 24)
-		f.Ledger.Observed(block(cidr.String(), fmt.Sprintf("p%d", pool), fmt.Sprintf("n%d-%d", pool, n/10), i))
+		f.Ledger.Upsert(fixtures.Block(cidr.String(), fmt.Sprintf("p%d", pool), fmt.Sprintf("n%d-%d", pool, n/10), i))
 	}
 	return f
 }
@@ -40,9 +41,9 @@ func BenchmarkPoolUsage(b *testing.B) {
 // turn, and reports how many pools and nodes look again because of each.
 func BenchmarkPublication(b *testing.B) {
 	f := large(b)
-	kept := []*ciliumnode.Kept{
-		ciliumnode.Keep(ciliumNode("n7-0", "1000001", "10.7.0.0/24")),
-		ciliumnode.Keep(ciliumNode("n7-0", "1000002", "10.7.0.0/24", "10.7.1.0/24")),
+	kept := []*ciliumnode.Stored{
+		ciliumnode.ToStored(fixtures.CiliumNode("n7-0", "1000001", "10.7.0.0/24")),
+		ciliumnode.ToStored(fixtures.CiliumNode("n7-0", "1000002", "10.7.0.0/24", "10.7.1.0/24")),
 	}
 	b.ReportAllocs()
 	i, nodes, pools := 0, 0, 0

@@ -14,6 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // BlockReconciler looks after what people do to blocks by hand: one they made
@@ -21,7 +22,7 @@ import (
 type BlockReconciler struct {
 	Cache   client.Reader
 	Client  client.Client
-	Ledger  *Ledger
+	Ledger  *state.Ledger
 	Events  *Events
 	Metrics *Metrics
 	Clock   clock.PassiveClock

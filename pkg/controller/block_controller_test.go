@@ -9,6 +9,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // blockLook lets the block controller look at a block once, and returns what it
@@ -39,7 +40,7 @@ func TestBlockFinalizer(t *testing.T) {
 		"draining, and taken off by hand":     {obj: withoutFinalizer(blockObject("10.0.0.0/30", ipalloc.Draining)), want: add},
 		"ours":                                {obj: blockObject("10.0.0.0/30", ipalloc.InService)},
 		"rested, and taken off to give it up": {obj: withoutFinalizer(blockObject("10.0.0.0/30", ipalloc.CoolingDown))},
-		"being deleted":                       {obj: beingDeleted(blockObject("10.0.0.0/30", ipalloc.InService))},
+		"being deleted":                       {obj: fixtures.BeingDeleted(blockObject("10.0.0.0/30", ipalloc.InService))},
 		"the operator is paused":              {obj: withoutFinalizer(blockObject("10.0.0.0/30", ipalloc.InService)), paused: true},
 	}
 	for name, test := range tests {
@@ -62,7 +63,7 @@ func TestBlockFinalizer(t *testing.T) {
 // for each turn.
 func TestBlockConflict(t *testing.T) {
 	b := newBed(t, blockObject("10.0.0.0/30", ipalloc.InService))
-	other := block("10.0.0.0/29", "q", "m", 1)
+	other := fixtures.Block("10.0.0.0/29", "q", "m", 1)
 	conflict := func(want bool) {
 		t.Helper()
 		if k := b.blocks()[0]; k.Conflict != want {
@@ -76,13 +77,13 @@ func TestBlockConflict(t *testing.T) {
 		is   bool
 	}{
 		{"alone", func() {}, 0, false},
-		{"another comes", func() { b.r.Ledger.Observed(other) }, 1, true},
+		{"another comes", func() { b.r.Ledger.Upsert(other) }, 1, true},
 		{"both stay", func() {}, 0, true},
-		{"the other goes", func() { b.r.Ledger.Gone(other) }, 1, false},
+		{"the other goes", func() { b.r.Ledger.Remove(other) }, 1, false},
 		{"alone again", func() {}, 0, false},
 	} {
 		step.do()
-		if got := b.blockLook(crd.BlockName(prefix("10.0.0.0/30")), false); len(got) != step.want {
+		if got := b.blockLook(crd.BlockName(fixtures.Prefix("10.0.0.0/30")), false); len(got) != step.want {
 			t.Errorf("%s: writes %v, want %d", step.what, got, step.want)
 		}
 		conflict(step.is)

@@ -20,6 +20,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 const (
@@ -65,9 +66,9 @@ func (r *NodeReconciler) claim(ctx context.Context, o *observation, p *familyPla
 			continue
 		}
 		created = append(created, b)
-		r.claimedFirst(o, b.UID)
+		r.noteFirstBlock(o, b.UID)
 		view := o.view.Of(p.ciliumPool)
-		for _, addr := range r.withoutExcluded(view, b.CIDR, usable(view, pool, b.CIDR)) {
+		for _, addr := range r.Publishable(view, pool, b.CIDR) {
 			if _, stands := o.view.Release[addr]; !stands {
 				addrs = append(addrs, addr)
 			}
@@ -104,7 +105,7 @@ func (r *NodeReconciler) shownAlone(ctx context.Context, created []crd.Block) er
 // else won it.
 func (r *NodeReconciler) claimOne(ctx context.Context, o *observation, f ipalloc.Family, pools []*crd.Pool) (crd.Block, *crd.Pool, error) {
 	cidr, pool, err := r.Ledger.Claim(f, o.name, pools)
-	if errors.Is(err, ipalloc.ErrExhausted) && r.addStarving(o.name, pools) {
+	if errors.Is(err, ipalloc.ErrExhausted) && r.addAwaitingBlocks(o.name, pools) {
 		// What comes free from now on wakes it; what just did is found now.
 		cidr, pool, err = r.Ledger.Claim(f, o.name, pools)
 	}
@@ -125,16 +126,16 @@ func (r *NodeReconciler) claimOne(ctx context.Context, o *observation, f ipalloc
 		if err != nil {
 			return b, nil, err
 		}
-		r.Ledger.Wrote(b)
+		r.Ledger.Assume(b)
 		r.Metrics.claimed(pool.Name, f, claimOK)
 		log.FromContext(ctx).Info("claimed", "block", cidr.String(), "pool", pool.Name)
 		return b, pool, nil
 	case apierrors.IsAlreadyExists(err):
 		return r.claimedBefore(ctx, o, cidr, pool)
 	case definite(err):
-		r.Ledger.Unclaim(o.name, cidr)
+		r.Ledger.Forget(o.name, cidr)
 	default:
-		r.Ledger.Unsure(o.name, cidr)
+		r.Ledger.MarkUnknown(o.name, cidr)
 	}
 	return crd.Block{}, nil, fmt.Errorf("creating block %s for node %s: %w", cidr, o.name, err)
 }
@@ -144,14 +145,14 @@ func (r *NodeReconciler) claimOne(ctx context.Context, o *observation, f ipalloc
 func (r *NodeReconciler) claimedBefore(ctx context.Context, o *observation, cidr netip.Prefix, pool *crd.Pool) (crd.Block, *crd.Pool, error) {
 	live, err := r.liveBlock(ctx, crd.BlockName(cidr))
 	if err != nil {
-		r.Ledger.Unsure(o.name, cidr)
+		r.Ledger.MarkUnknown(o.name, cidr)
 		return crd.Block{}, nil, err
 	}
 	if live == nil {
-		r.Ledger.Unclaim(o.name, cidr)
+		r.Ledger.Forget(o.name, cidr)
 		return crd.Block{}, nil, nil
 	}
-	r.Ledger.Wrote(*live)
+	r.Ledger.Assume(*live)
 	f := ipalloc.FamilyOf(cidr.Addr())
 	if live.Node == o.name && live.Pool == pool.Name && live.Phase == ipalloc.InService && !live.Deleting {
 		r.Metrics.claimed(pool.Name, f, claimOK)
@@ -170,16 +171,16 @@ func definite(err error) bool {
 // resolveUnsure ends the doubt about earlier claims of a node, before it claims
 // any more.
 func (r *NodeReconciler) resolveUnsure(ctx context.Context, node string) error {
-	for _, cidr := range r.Ledger.UnsureOf(node) {
+	for _, cidr := range r.Ledger.UnknownClaims(node) {
 		live, err := r.liveBlock(ctx, crd.BlockName(cidr))
 		if err != nil {
 			return err
 		}
 		if live != nil {
-			r.Ledger.Wrote(*live)
+			r.Ledger.Assume(*live)
 			continue
 		}
-		r.Ledger.Unclaim(node, cidr)
+		r.Ledger.Forget(node, cidr)
 	}
 	return nil
 }
@@ -215,7 +216,7 @@ func (r *NodeReconciler) setPhase(ctx context.Context, o *observation, cidr neti
 	if err != nil {
 		return err
 	}
-	r.Ledger.Wrote(written)
+	r.Ledger.Assume(written)
 	r.Events.blockPhase(obj, phase, reason, message)
 	return nil
 }
@@ -236,7 +237,7 @@ func (r *NodeReconciler) heldBlock(ctx context.Context, o *observation, cidr net
 	live := &v1alpha1.PodIPBlock{}
 	switch err := r.Live.Get(ctx, key, live); {
 	case apierrors.IsNotFound(err):
-		r.Ledger.Deleted(b)
+		r.Ledger.AssumeDeleted(b)
 		return b, nil, fmt.Errorf("%w: block %s is gone", errStale, cidr)
 	case err != nil:
 		return b, nil, fmt.Errorf("reading block %s: %w", b.Name, err)
@@ -262,8 +263,8 @@ func (r *NodeReconciler) giveUp(ctx context.Context, o *observation, cidr netip.
 		if slices.Contains(live.Listed(), cidr) || holdsAlone(live, cidr, o.blocks) {
 			return fmt.Errorf("%w: addresses of block %s are published", errStale, cidr)
 		}
-		if !r.Ledger.Moved(b) {
-			return r.move(ctx, o, live, b)
+		if !r.Ledger.Fenced(b) {
+			return r.fence(ctx, o, live, b)
 		}
 	}
 	if controllerutil.ContainsFinalizer(obj, v1alpha1.Finalizer) {
@@ -281,24 +282,24 @@ func (r *NodeReconciler) giveUp(ctx context.Context, o *observation, cidr netip.
 	if len(obj.Finalizers) > 0 {
 		return nil // another finalizer keeps the object, and with it the addresses
 	}
-	r.Ledger.Deleted(b)
+	r.Ledger.AssumeDeleted(b)
 	r.Metrics.released(b)
 	return nil
 }
 
-// move changes the CiliumNode of a block that cools down, so that an older patch
+// fence changes the CiliumNode of a block that cools down, so that an older patch
 // of it conflicts: as a rule by a mark on an address that is not in the pool, which
 // the agent refuses and we clear. It is one of the block unless another block of
 // the node has that.
-func (r *NodeReconciler) move(ctx context.Context, o *observation, live *ciliumnode.View, b crd.Block) error {
+func (r *NodeReconciler) fence(ctx context.Context, o *observation, live *ciliumnode.View, b crd.Block) error {
 	if held, ok := r.Ledger.Block(b.CIDR); !ok || held.UID != b.UID {
 		return errStale // it is gone, and what was noted of it too
 	}
 	addr := b.CIDR.Addr()
-	if live.Publishes(addr) || live.Whole != nil && anyContains(live.Listed(), addr) { // of another block, which overlaps this one
-		addr = o.pokeAddress()
+	if live.Publishes(addr) || live.BlockDemand != nil && state.ContainsAddr(live.Listed(), addr) { // of another block, which overlaps this one
+		addr = o.reportAddress()
 	}
-	moved, err := r.CiliumNodes.Move(ctx, live, addr)
+	moved, err := r.CiliumNodes.BumpVersion(ctx, live, addr)
 	if r.Metrics.wrote("CiliumNode", "release", err) != nil {
 		return err
 	}
@@ -319,18 +320,18 @@ func holdsAlone(v *ciliumnode.View, cidr netip.Prefix, blocks []crd.Block) bool 
 			return true
 		}
 	}
-	if v.Whole != nil && slices.ContainsFunc(v.Listed(), func(p netip.Prefix) bool {
+	if v.BlockDemand != nil && slices.ContainsFunc(v.Listed(), func(p netip.Prefix) bool {
 		return p.Overlaps(cidr) && !slices.ContainsFunc(blocks, func(b crd.Block) bool { return b.CIDR == p })
 	}) {
 		return true
 	}
-	return slices.ContainsFunc(v.Odd, cidr.Contains)
+	return slices.ContainsFunc(v.NonCanonical, cidr.Contains)
 }
 
-// mendTornBlocks makes blocks again whose objects were torn away though the
+// restoreOrphanedBlocks makes blocks again whose objects were torn away though the
 // CiliumNode still lists them: those on the grid of a pool. The rest is foreign.
 // It goes by the CiliumNode there is, or by the last one.
-func (r *NodeReconciler) mendTornBlocks(ctx context.Context, o *observation, view *ciliumnode.View) error {
+func (r *NodeReconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, view *ciliumnode.View) error {
 	if o.paused() || len(view.Unadopted(crd.CIDRs(o.blocks))) > 0 { // or another IPAM's
 		return nil
 	}
@@ -361,10 +362,10 @@ func (r *NodeReconciler) mendTornBlocks(ctx context.Context, o *observation, vie
 // it that looks like a pool filled by hand, whose agent may be asked. Blocks on the
 // grid have been seen to before.
 func (r *NodeReconciler) awaitAdopted(ctx context.Context, o *observation) error {
-	if o.paused() || o.view.Whole != nil || len(o.view.Used) > 0 {
+	if o.paused() || o.view.BlockDemand != nil || len(o.view.Used) > 0 {
 		return nil
 	}
-	for _, cidr := range o.view.Given() {
+	for _, cidr := range o.view.AssignedCIDRs() {
 		if _, held := r.Ledger.Block(cidr); held || len(o.view.PublishedIn(cidr)) == 0 {
 			continue
 		}
@@ -403,7 +404,7 @@ func (r *NodeReconciler) remakeBlock(ctx context.Context, node *corev1.Node, cid
 	if err != nil {
 		return err
 	}
-	r.Ledger.Wrote(b)
+	r.Ledger.Assume(b)
 	r.Events.blockRemade(obj)
 	return errStale
 }

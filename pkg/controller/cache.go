@@ -1,14 +1,13 @@
 package controller
 
 import (
-	"math"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // CacheOptions keep of every object what is decided on, so that memory follows
@@ -41,7 +40,7 @@ func stripNode(obj any) (any, error) {
 	}
 	n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable}
 	n.Status = corev1.NodeStatus{
-		Addresses: n.Status.Addresses, Conditions: shortageOf(n.Status.Conditions), Allocatable: podsOf(&n.Status),
+		Addresses: n.Status.Addresses, Conditions: shortageOf(n.Status.Conditions), Allocatable: state.PodsOf(&n.Status),
 	}
 	return n, nil
 }
@@ -52,28 +51,8 @@ func stripNamespace(obj any) (any, error) {
 	if !ok {
 		return obj, nil
 	}
-	n.ManagedFields, n.Annotations = nil, KeepAsked(n.Annotations)
+	n.ManagedFields, n.Annotations = nil, state.KeepPoolRequests(n.Annotations)
 	return n, nil
-}
-
-// podsOf keeps how many pods the kubelet admits.
-func podsOf(s *corev1.NodeStatus) corev1.ResourceList {
-	for _, list := range []corev1.ResourceList{s.Allocatable, s.Capacity} {
-		if pods, ok := list[corev1.ResourcePods]; ok && pods.Sign() > 0 {
-			return corev1.ResourceList{corev1.ResourcePods: pods}
-		}
-	}
-	return nil
-}
-
-// MaxPods is how many pods the node's kubelet admits: status.allocatable.pods, or
-// capacity.pods where there is none. 0: the Node does not say.
-func MaxPods(n *corev1.Node) int {
-	if n == nil {
-		return 0
-	}
-	pods := podsOf(&n.Status)[corev1.ResourcePods]
-	return int(min(pods.Value(), math.MaxInt32))
 }
 
 func shortageOf(conditions []corev1.NodeCondition) []corev1.NodeCondition {

@@ -11,6 +11,9 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // What the cache keeps of a Node is what is decided on: whether it is paused,
@@ -31,7 +34,11 @@ func TestStrippedNodeIsDecidedOnAlike(t *testing.T) {
 			n.Labels, n.Status.Addresses = map[string]string{"zone": "a"}, []corev1.NodeAddress{{Type: "InternalIP", Address: "192.168.0.1"}}
 		},
 	}
-	r := &Observer{IgnoreTaints: map[string]bool{"no-cilium": true}}
+	r := &state.Cluster{IgnoreTaints: map[string]bool{"no-cilium": true}, Pools: state.NewPools(fixtures.Defaults(), state.NewLedger())}
+	paused := func(n *corev1.Node) string {
+		_, _, why := r.Policy(n, ipalloc.IPv4, "")
+		return why
+	}
 	for name, change := range tests {
 		t.Run(name, func(t *testing.T) {
 			whole := nodeObject()
@@ -40,18 +47,18 @@ func TestStrippedNodeIsDecidedOnAlike(t *testing.T) {
 			if _, err := stripNode(kept); err != nil {
 				t.Fatal(err)
 			}
-			if got, want := r.pausedBecause(kept, nil), r.pausedBecause(whole, nil); got != want {
+			if got, want := paused(kept), paused(whole); got != want {
 				t.Errorf("paused %q, want %q", got, want)
 			}
-			if got, want := r.optedOut(kept), r.optedOut(whole); got != want {
+			if got, want := r.OptedOut(kept), r.OptedOut(whole); got != want {
 				t.Errorf("opted out %t, want %t", got, want)
 			}
 			var got, want expand.State
-			Press(&got, kept, nil, nil)
-			if Press(&want, whole, nil, nil); got.Cordoned != want.Cordoned {
+			state.ApplyPressure(&got, kept, nil, nil)
+			if state.ApplyPressure(&want, whole, nil, nil); got.Cordoned != want.Cordoned {
 				t.Errorf("cordoned %t, want %t", got.Cordoned, want.Cordoned)
 			}
-			if got, want := MaxPods(kept), MaxPods(whole); got != want {
+			if got, want := state.MaxPods(kept), state.MaxPods(whole); got != want {
 				t.Errorf("admits %d pods, want %d", got, want)
 			}
 			if diff := cmp.Diff(shortageOf(whole.Status.Conditions), shortageOf(kept.Status.Conditions)); diff != "" {
@@ -86,12 +93,12 @@ func TestMaxPods(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := MaxPods(&corev1.Node{Status: test.status}); got != test.want {
+			if got := state.MaxPods(&corev1.Node{Status: test.status}); got != test.want {
 				t.Errorf("admits %d pods, want %d", got, test.want)
 			}
 		})
 	}
-	if got := MaxPods(nil); got != 0 {
+	if got := state.MaxPods(nil); got != 0 {
 		t.Errorf("without a Node: %d pods, want 0", got)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // counted is a feed of pools p0, p1 and so on, each 10.i.0.0/16, that counts what it
@@ -22,16 +24,16 @@ type counted struct {
 
 func newCounted(t testing.TB, pools int) *counted {
 	f := &counted{Feed: NewFeed()}
-	f.Ledger = readyLedger()
-	f.Pools = NewPools(defaults(), f.Ledger)
+	f.Ledger = state.ReadyLedger()
+	f.Pools = state.NewPools(fixtures.Defaults(), f.Ledger)
 	var r NodeReconciler
 	for i := range pools {
-		obj := podIPPool(fmt.Sprintf("p%d", i), i+1, fmt.Sprintf("10.%d.0.0/16", i))
+		obj := fixtures.PodIPPool(fmt.Sprintf("p%d", i), i+1, fmt.Sprintf("10.%d.0.0/16", i))
 		obj.Spec.IPv4.BlockSize = 24
 		f.Pools.Set(obj)
-		r.addStarving(fmt.Sprintf("w%d", i), []*crd.Pool{f.Pools.Get(obj.Name)})
+		r.addAwaitingBlocks(fmt.Sprintf("w%d", i), []*crd.Pool{f.Pools.Get(obj.Name)})
 	}
-	f.Starving, f.Ledger.Changed = r.Starving, f.Changed
+	f.AwaitingBlocks, f.Ledger.Changed = r.AwaitingBlocks, f.Changed
 	f.Feed.nodes = listening{add: func(name string) { f.nodes = append(f.nodes, name) }}
 	f.Feed.pools = listening{add: func(name string) { f.pools = append(f.pools, name) }}
 	f.blocks = listening{add: func(string) {}}
@@ -51,9 +53,9 @@ func (f *counted) news() string {
 // the nodes that wait for them look again, and just the pools are counted that have
 // them.
 func TestWhatComesFreeWakes(t *testing.T) {
-	held := block("10.1.0.0/24", "p1", "n", 1)
-	naming := func(version string, cidrs ...string) *ciliumnode.Kept {
-		return ciliumnode.Keep(ciliumNode("n", version, cidrs...))
+	held := fixtures.Block("10.1.0.0/24", "p1", "n", 1)
+	naming := func(version string, cidrs ...string) *ciliumnode.Stored {
+		return ciliumnode.ToStored(fixtures.CiliumNode("n", version, cidrs...))
 	}
 	claim := func(f *counted) netip.Prefix {
 		cidr, _, err := f.Ledger.Claim(ipalloc.IPv4, "n", []*crd.Pool{f.Pools.Get("p1")})
@@ -68,23 +70,23 @@ func TestWhatComesFreeWakes(t *testing.T) {
 		want       string
 	}{
 		"a block is published": {
-			func(f *counted) { f.Ledger.Observed(held) },
+			func(f *counted) { f.Ledger.Upsert(held) },
 			func(f *counted) { f.ciliumNode(naming("2", "10.1.0.0/24")) },
 			"nodes [n], pools []",
 		},
 		"a block is withdrawn, and rests": {
-			func(f *counted) { f.Ledger.Observed(held); f.ciliumNode(naming("2", "10.1.0.0/24")) },
+			func(f *counted) { f.Ledger.Upsert(held); f.ciliumNode(naming("2", "10.1.0.0/24")) },
 			func(f *counted) { f.ciliumNode(naming("3")) },
 			"nodes [n], pools []",
 		},
 		"the watch shows that a block is gone": {
-			func(f *counted) { f.Ledger.Observed(held) },
-			func(f *counted) { f.Ledger.Gone(held) },
+			func(f *counted) { f.Ledger.Upsert(held) },
+			func(f *counted) { f.Ledger.Remove(held) },
 			woken,
 		},
 		"this process has deleted a block, or found it deleted": {
-			func(f *counted) { f.Ledger.Observed(held) },
-			func(f *counted) { f.Ledger.Deleted(held) },
+			func(f *counted) { f.Ledger.Upsert(held) },
+			func(f *counted) { f.Ledger.AssumeDeleted(held) },
 			woken,
 		},
 		"a CiliumNode no longer names what is no block": {
@@ -100,32 +102,32 @@ func TestWhatComesFreeWakes(t *testing.T) {
 		"a CiliumNode that named it is gone for good": {
 			func(f *counted) {
 				f.ciliumNode(naming("2", "10.1.0.0/24"))
-				f.Ledger.GoneNode(naming("3", "10.1.0.0/24"))
+				f.Ledger.RemoveCiliumNode(naming("3", "10.1.0.0/24"))
 			},
-			func(f *counted) { f.Ledger.ForgetNode("n") },
+			func(f *counted) { f.Ledger.ForgetCiliumNode("n") },
 			woken,
 		},
 		"a claim was refused, or is found not to have been written": {
 			func(f *counted) { claim(f) },
-			func(f *counted) { f.Ledger.Unclaim("n", prefix("10.1.0.0/24")) },
+			func(f *counted) { f.Ledger.Forget("n", fixtures.Prefix("10.1.0.0/24")) },
 			woken,
 		},
 		"a claim is answered after its block was shown to be gone": {
-			func(f *counted) { claim(f); f.Ledger.Gone(held) },
-			func(f *counted) { f.Ledger.Wrote(held) },
+			func(f *counted) { claim(f); f.Ledger.Remove(held) },
+			func(f *counted) { f.Ledger.Assume(held) },
 			woken,
 		},
 		"a claim that another node won": {
 			func(f *counted) { claim(f) },
-			func(f *counted) { f.Ledger.Wrote(block("10.1.0.0/24", "p1", "m", 5)) },
+			func(f *counted) { f.Ledger.Assume(fixtures.Block("10.1.0.0/24", "p1", "m", 5)) },
 			"nodes [], pools []",
 		},
 		"a torn block, once its CiliumNode has been shown not to name it": {
 			func(f *counted) {
-				f.Ledger.Observed(held)
+				f.Ledger.Upsert(held)
 				f.ciliumNode(naming("2"))
-				f.Ledger.WroteNode("n", "4")
-				f.Ledger.Gone(held)
+				f.Ledger.AssumeCiliumNode("n", "4")
+				f.Ledger.Remove(held)
 			},
 			func(f *counted) { f.ciliumNode(naming("4")) },
 			"nodes [n w1], pools [p1]",
@@ -157,41 +159,20 @@ func TestStarvingOf(t *testing.T) {
 		}
 		return out
 	}
-	if !r.addStarving("n", pools("a")) || r.addStarving("n", pools("a")) || !r.addStarving("n", pools("a", "b")) {
+	if !r.addAwaitingBlocks("n", pools("a")) || r.addAwaitingBlocks("n", pools("a")) || !r.addAwaitingBlocks("n", pools("a", "b")) {
 		t.Error("what is news is not told")
 	}
 	for pool, want := range map[string]int{"a": 1, "b": 1, "c": 0} {
-		if got := r.Starving([]string{pool, "d"}); len(got) != want {
+		if got := r.AwaitingBlocks([]string{pool, "d"}); len(got) != want {
 			t.Errorf("pool %s wakes %v", pool, got)
 		}
 	}
-	r.setStarving("n", true, pools("b"))
-	if len(r.Starving([]string{"a"})) > 0 || len(r.Starving([]string{"b"})) != 1 {
+	r.setAwaitingBlocks("n", true, pools("b"))
+	if len(r.AwaitingBlocks([]string{"a"})) > 0 || len(r.AwaitingBlocks([]string{"b"})) != 1 {
 		t.Error("what it no longer lacks wakes it")
 	}
-	r.setStarving("n", false, pools("b"))
-	if r.isStarving("n") {
+	r.setAwaitingBlocks("n", false, pools("b"))
+	if r.awaitsBlocks("n") {
 		t.Error("it starves no more")
-	}
-}
-
-// A pool's blocks are those of that pool alone, whatever comes and goes.
-func TestPoolBlocks(t *testing.T) {
-	l := readyLedger(block("10.0.0.0/30", "p", "n", 1), block("10.0.0.4/30", "q", "n", 2), block("10.0.0.8/30", "p", "m", 3))
-	walk := func(pool string) (out []string) {
-		for b := range l.PoolBlocks(pool) {
-			out = append(out, b.CIDR.String())
-		}
-		slices.Sort(out)
-		return out
-	}
-	if diff := cmp.Diff([]string{"10.0.0.0/30", "10.0.0.8/30"}, walk("p")); diff != "" {
-		t.Error(diff)
-	}
-	l.Gone(block("10.0.0.0/30", "p", "n", 1))
-	l.Observed(at(block("10.0.0.8/30", "p", "m", 3), 5, ipalloc.Draining))
-	l.Observed(block("10.0.0.4/30", "p", "n", 6)) // made again, of another pool
-	if diff := cmp.Diff([]string{"10.0.0.4/30", "10.0.0.8/30"}, walk("p")); diff != "" || len(walk("q")) > 0 || len(l.byPool) != 1 {
-		t.Errorf("%s; q has %v, the index %d pools", diff, walk("q"), len(l.byPool))
 	}
 }

@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // unlistedAfter is how long until a CiliumPodIPPool is looked at again that stays
@@ -28,9 +28,9 @@ const unlistedAfter = 10 * time.Second
 type CiliumPoolReconciler struct {
 	Live        client.Reader
 	Client      client.Client
-	Ledger      *Ledger
-	Pools       *Pools
-	CiliumPools *CiliumPools
+	Ledger      *state.Ledger
+	Pools       *state.Pools
+	CiliumPools *state.CiliumPools
 	Metrics     *Metrics
 	// Off stops all writes.
 	Off bool
@@ -103,30 +103,4 @@ func lostToAnother(err error) (reconcile.Result, error) {
 		return reconcile.Result{RequeueAfter: conflictRetry}, nil
 	}
 	return lostRace(err)
-}
-
-// Serving are the PodIPPools that give addresses to one of Cilium's pools, in
-// their last valid form, on their way out or not, in no order.
-func (p *Pools) Serving(ciliumPool string) []*crd.Pool {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	var out []*crd.Pool
-	for _, pool := range p.resolved {
-		if cmp.Or(pool.CiliumPool, crd.DefaultCiliumPool) == ciliumPool {
-			out = append(out, pool)
-		}
-	}
-	return out
-}
-
-// CiliumPools are the pools of Cilium's that PodIPPools serve, each by its own
-// name, once for each PodIPPool.
-func (p *Pools) CiliumPools() []string {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	var out []string
-	for _, pool := range p.resolved {
-		out = append(out, cmp.Or(pool.CiliumPool, crd.DefaultCiliumPool))
-	}
-	return out
 }

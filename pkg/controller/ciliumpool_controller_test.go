@@ -10,12 +10,13 @@ import (
 	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	slimmetav1 "github.com/cilium/cilium/pkg/k8s/slim/k8s/apis/meta/v1"
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // keeps lets the controller look at Cilium's pool of a name until it writes
@@ -39,9 +40,9 @@ func (b *bed) keeps(name string, change func(*CiliumPoolReconciler)) []string {
 }
 
 // ciliumPools are what a watch would have shown.
-func (b *bed) ciliumPools() *CiliumPools {
+func (b *bed) ciliumPools() *state.CiliumPools {
 	b.t.Helper()
-	out, list := NewCiliumPools(), &ciliumv2alpha1.CiliumPodIPPoolList{}
+	out, list := state.NewCiliumPools(), &ciliumv2alpha1.CiliumPodIPPoolList{}
 	if err := b.api.List(b.t.Context(), list); err != nil {
 		b.t.Fatal(err)
 	}
@@ -52,13 +53,6 @@ func (b *bed) ciliumPools() *CiliumPools {
 	return out
 }
 
-// ciliumPodIPPool is one of IPv4 that the operator keeps.
-func ciliumPodIPPool(name string, maskSize int) *ciliumv2alpha1.CiliumPodIPPool {
-	obj := ciliumpool.New(name, [2]int{ipalloc.IPv4: maskSize})
-	obj.UID = types.UID("uid-" + name)
-	return obj
-}
-
 // handMade is one that somebody else keeps.
 func handMade(obj *ciliumv2alpha1.CiliumPodIPPool) *ciliumv2alpha1.CiliumPodIPPool {
 	obj.Labels = map[string]string{"app.kubernetes.io/managed-by": "Helm"}
@@ -67,14 +61,14 @@ func handMade(obj *ciliumv2alpha1.CiliumPodIPPool) *ciliumv2alpha1.CiliumPodIPPo
 
 // listing is node n's CiliumNode, which lists a CIDR for Cilium's pool blue.
 func listing(cidr string) *ciliumv2.CiliumNode {
-	cn := pooled(2, "10.0.0.0/30")
+	cn := fixtures.Pooled(2, "10.0.0.0/30")
 	cn.Spec.IPAM.Pools.Allocated = slices.Insert(cn.Spec.IPAM.Pools.Allocated, 0, ipamtypes.IPAMPoolAllocation{Pool: "blue"})
-	cn.Spec.IPAM.Pools.Allocated[0].CIDRs = append(cn.Spec.IPAM.Pools.Allocated[0].CIDRs, podCIDR(cidr))
+	cn.Spec.IPAM.Pools.Allocated[0].CIDRs = append(cn.Spec.IPAM.Pools.Allocated[0].CIDRs, fixtures.PodCIDR(cidr))
 	return cn
 }
 
 func TestKeepsCiliumPools(t *testing.T) {
-	serving := podIPPool("p", 1, "10.0.0.0/28")
+	serving := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	tests := map[string]struct {
 		objects []client.Object
 		pool    string
@@ -85,16 +79,16 @@ func TestKeepsCiliumPools(t *testing.T) {
 		"none yet":              {objects: []client.Object{serving}, writes: "create", left: 30},
 		"of another name":       {objects: []client.Object{serving, bluePool("10.8.0.0/28")}, pool: "blue", writes: "create", left: 30},
 		"nobody serves it":      {objects: []client.Object{serving}, pool: "blue"},
-		"as it should be":       {objects: []client.Object{serving, ciliumPodIPPool("default", 30)}, left: 30},
-		"another size":          {objects: []client.Object{serving, ciliumPodIPPool("default", 29)}, left: 29},
-		"without the family":    {objects: []client.Object{serving, ofIPv6(ciliumPodIPPool("default", 0))}, writes: "patch", left: 30},
-		"somebody else's":       {objects: []client.Object{serving, handMade(ciliumPodIPPool("default", 27))}, left: 27},
-		"another's, unserved":   {objects: []client.Object{handMade(ciliumPodIPPool("blue", 27))}, pool: "blue", left: 27},
-		"served no more":        {objects: []client.Object{ciliumPodIPPool("blue", 30), pooled(2, "10.0.0.0/30")}, pool: "blue", writes: "delete"},
-		"a node lists of it":    {objects: []client.Object{ciliumPodIPPool("blue", 30), listing("10.8.0.0/30")}, pool: "blue", left: 30},
-		"a pool that is going":  {objects: []client.Object{beingDeleted(finalized(bluePool("10.8.0.0/28"))), ciliumPodIPPool("blue", 30)}, pool: "blue", left: 30},
+		"as it should be":       {objects: []client.Object{serving, fixtures.CiliumPodIPPool("default", 30)}, left: 30},
+		"another size":          {objects: []client.Object{serving, fixtures.CiliumPodIPPool("default", 29)}, left: 29},
+		"without the family":    {objects: []client.Object{serving, ofIPv6(fixtures.CiliumPodIPPool("default", 0))}, writes: "patch", left: 30},
+		"somebody else's":       {objects: []client.Object{serving, handMade(fixtures.CiliumPodIPPool("default", 27))}, left: 27},
+		"another's, unserved":   {objects: []client.Object{handMade(fixtures.CiliumPodIPPool("blue", 27))}, pool: "blue", left: 27},
+		"served no more":        {objects: []client.Object{fixtures.CiliumPodIPPool("blue", 30), fixtures.Pooled(2, "10.0.0.0/30")}, pool: "blue", writes: "delete"},
+		"a node lists of it":    {objects: []client.Object{fixtures.CiliumPodIPPool("blue", 30), listing("10.8.0.0/30")}, pool: "blue", left: 30},
+		"a pool that is going":  {objects: []client.Object{fixtures.BeingDeleted(finalized(bluePool("10.8.0.0/28"))), fixtures.CiliumPodIPPool("blue", 30)}, pool: "blue", left: 30},
 		"off":                   {objects: []client.Object{serving}, change: func(r *CiliumPoolReconciler) { r.Off = true }},
-		"the kind is not known": {objects: []client.Object{serving}, change: func(r *CiliumPoolReconciler) { r.CiliumPools = NewCiliumPools() }},
+		"the kind is not known": {objects: []client.Object{serving}, change: func(r *CiliumPoolReconciler) { r.CiliumPools = state.NewCiliumPools() }},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -128,11 +122,11 @@ func ofIPv6(obj *ciliumv2alpha1.CiliumPodIPPool) *ciliumv2alpha1.CiliumPodIPPool
 
 // What people add to one of ours stays.
 func TestCiliumPoolKeepsWhatPeopleAdd(t *testing.T) {
-	obj := ofIPv6(ciliumPodIPPool("default", 0))
+	obj := ofIPv6(fixtures.CiliumPodIPPool("default", 0))
 	obj.Labels["announce"] = "pods"
 	obj.Annotations = map[string]string{"ipam.cilium.io/skip-masquerade": "true"}
 	obj.Spec.PodSelector = &slimmetav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
-	b := poolBed(t, podIPPool("p", 1, "10.0.0.0/28"), obj)
+	b := poolBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), obj)
 	b.keeps("default", nil)
 	got := &ciliumv2alpha1.CiliumPodIPPool{}
 	if err := b.api.Get(t.Context(), client.ObjectKey{Name: "default"}, got); err != nil {
@@ -146,7 +140,7 @@ func TestCiliumPoolKeepsWhatPeopleAdd(t *testing.T) {
 // One that a PodIPPool serves which the watch has not shown stays, and with it what
 // people have written into it.
 func TestCiliumPoolServedUnseen(t *testing.T) {
-	b := poolBed(t, bluePool("10.8.0.0/28"), ciliumPodIPPool("blue", 30))
+	b := poolBed(t, bluePool("10.8.0.0/28"), fixtures.CiliumPodIPPool("blue", 30))
 	b.r.Pools.Delete("blues")
 	if writes := b.keeps("blue", nil); len(writes) > 0 || b.ciliumPools().Get("blue") == nil {
 		t.Errorf("writes %v", writes)
@@ -155,7 +149,7 @@ func TestCiliumPoolServedUnseen(t *testing.T) {
 
 // A write that loses is tried again, and is no error.
 func TestCiliumPoolLosesARace(t *testing.T) {
-	b := poolBed(t, podIPPool("p", 1, "10.0.0.0/28"))
+	b := poolBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	unseen := b.ciliumPools()
 	b.keeps("default", nil)
 	r := &CiliumPoolReconciler{Live: b.api, Client: b.api, Ledger: b.r.Ledger, Pools: b.r.Pools, CiliumPools: unseen, Metrics: b.r.Metrics}
@@ -178,7 +172,7 @@ func TestKeepsNoCiliumPools(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.settings.Registry = prometheus.NewRegistry()
-			o, err := New(Connections{Clock: clocktesting.NewFakePassiveClock(noon())}, test.settings)
+			o, err := New(Connections{Clock: clocktesting.NewFakePassiveClock(fixtures.Noon())}, test.settings)
 			if err != nil || o.CiliumPool.Off != test.off {
 				t.Errorf("off: %t, %v", o.CiliumPool.Off, err)
 			}

@@ -20,11 +20,13 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // bluePool gives addresses to Cilium's pool blue.
 func bluePool(ranges ...string) *v1alpha1.PodIPPool {
-	pool := podIPPool("blues", 2, ranges...)
+	pool := fixtures.PodIPPool("blues", 2, ranges...)
 	pool.Spec.CiliumPoolName = "blue"
 	return pool
 }
@@ -32,8 +34,8 @@ func bluePool(ranges ...string) *v1alpha1.PodIPPool {
 // blueBed is node n whose agent has what it asks for of the default pool, beside a
 // pool that serves Cilium's pool blue.
 func blueBed(t *testing.T) *bed {
-	return poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), bluePool("10.8.0.0/28"),
-		pooled(2, "10.0.0.0/30"), blockObject("10.0.0.0/30", ipalloc.InService))
+	return poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), bluePool("10.8.0.0/28"),
+		fixtures.Pooled(2, "10.0.0.0/30"), blockObject("10.0.0.0/30", ipalloc.InService))
 }
 
 // blueBlock is a block of bluePool on node n.
@@ -52,7 +54,7 @@ func (b *bed) toldFor(ciliumPool string) []netip.Prefix {
 func (b *bed) tells(def, blue []netip.Prefix) {
 	b.t.Helper()
 	for pool, want := range map[string][]netip.Prefix{"": def, "blue": blue} {
-		if diff := cmp.Diff(want, b.toldFor(pool), compareNetip(), cmpopts.EquateEmpty()); diff != "" {
+		if diff := cmp.Diff(want, b.toldFor(pool), fixtures.CompareNetip(), cmpopts.EquateEmpty()); diff != "" {
 			b.t.Errorf("told for pool %q (-want +got):\n%s", pool, diff)
 		}
 	}
@@ -63,7 +65,7 @@ const asksBlue = `{"spec":{"ipam":{"pools":{"requested":[{"pool":"blue","needed"
 func TestNobodyAsksForACiliumPool(t *testing.T) {
 	b := blueBed(t)
 	b.rests()
-	b.tells(prefixes("10.0.0.0/30"), nil)
+	b.tells(fixtures.Prefixes("10.0.0.0/30"), nil)
 }
 
 // What an agent asks for of a pool comes from the PodIPPools that serve it, and
@@ -72,7 +74,7 @@ func TestAgentAsksForACiliumPool(t *testing.T) {
 	b := blueBed(t)
 	b.agentWrites(asksBlue)
 	b.settle()
-	b.tells(prefixes("10.0.0.0/30"), prefixes("10.8.0.0/30", "10.8.0.4/30"))
+	b.tells(fixtures.Prefixes("10.0.0.0/30"), fixtures.Prefixes("10.8.0.0/30", "10.8.0.4/30"))
 	for _, k := range b.blocks() {
 		if blue := k.Pool == "blues"; blue != strings.HasPrefix(k.Name, "10.8.") {
 			t.Errorf("block %s is of pool %s", k.Name, k.Pool)
@@ -82,12 +84,12 @@ func TestAgentAsksForACiliumPool(t *testing.T) {
 }
 
 func TestFullCiliumPoolTakesFromNoOther(t *testing.T) {
-	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), bluePool("10.8.0.0/30"),
-		pooled(2, "10.0.0.0/30"), blockObject("10.0.0.0/30", ipalloc.InService))
+	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), bluePool("10.8.0.0/30"),
+		fixtures.Pooled(2, "10.0.0.0/30"), blockObject("10.0.0.0/30", ipalloc.InService))
 	b.agentWrites(asksBlue)
 	b.settle()
-	b.tells(prefixes("10.0.0.0/30"), prefixes("10.8.0.0/30"))
-	if !b.r.isStarving("n") {
+	b.tells(fixtures.Prefixes("10.0.0.0/30"), fixtures.Prefixes("10.8.0.0/30"))
+	if !b.r.awaitsBlocks("n") {
 		t.Error("the node does not wait for addresses")
 	}
 }
@@ -105,19 +107,19 @@ func TestClaimedBlockWhosePoolIsGone(t *testing.T) {
 	if _, err := b.reconcile(); err != nil {
 		t.Fatal(err)
 	}
-	b.tells(prefixes("10.0.0.0/30"), nil)
+	b.tells(fixtures.Prefixes("10.0.0.0/30"), nil)
 }
 
 // Such a block that a pod's status still names waits for the pod, and holds up nothing
 // else on its node.
 func TestBlockOfNobodyHoldsNothingUp(t *testing.T) {
-	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), pooled(2, "10.0.0.0/30"),
+	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"),
 		blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService), blueBlock("10.8.0.0/30"))
-	b.r.Pods.Set(podOn("x", "10.8.0.1"), noon())
+	b.r.Pods.Set(podOn("x", "10.8.0.1"), fixtures.Noon())
 	b.settle()
-	b.clock.SetTime(noon().Add(time.Hour))
+	b.clock.SetTime(fixtures.Noon().Add(time.Hour))
 	b.settle()
-	b.tells(prefixes("10.0.0.0/30"), nil)
+	b.tells(fixtures.Prefixes("10.0.0.0/30"), nil)
 	if b.has("10.0.0.4/30") || !b.has("10.8.0.0/30") {
 		t.Errorf("blocks are %+v", b.blocks())
 	}
@@ -126,13 +128,13 @@ func TestBlockOfNobodyHoldsNothingUp(t *testing.T) {
 // Its pods are no demand of the default pool: for them the agent has no use for another
 // block, and would give it back each time.
 func TestPodsOfNobodysBlockAreNoDemand(t *testing.T) {
-	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), pooled(2, "10.0.0.0/30"),
+	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"),
 		blockObject("10.0.0.0/30", ipalloc.InService), blueBlock("10.8.0.0/28"))
 	for i := range 5 {
-		b.r.Pods.Set(podOn(fmt.Sprintf("x%d", i), fmt.Sprintf("10.8.0.%d", i+1)), noon())
+		b.r.Pods.Set(podOn(fmt.Sprintf("x%d", i), fmt.Sprintf("10.8.0.%d", i+1)), fixtures.Noon())
 	}
 	b.settle()
-	b.tells(prefixes("10.0.0.0/30"), nil)
+	b.tells(fixtures.Prefixes("10.0.0.0/30"), nil)
 	if blocks := b.blocks(); len(blocks) != 2 {
 		t.Errorf("blocks are %+v", blocks)
 	}
@@ -140,10 +142,10 @@ func TestPodsOfNobodysBlockAreNoDemand(t *testing.T) {
 
 // A node whose CiliumNode nobody remembers gets one without it.
 func TestNobodysBlockOfAForgottenCiliumNode(t *testing.T) {
-	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), blueBlock("10.8.0.0/28"))
-	b.r.Pods.Set(podOn("x", "10.8.0.1"), noon())
+	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), blueBlock("10.8.0.0/28"))
+	b.r.Pods.Set(podOn("x", "10.8.0.1"), fixtures.Noon())
 	b.settle()
-	b.tells(prefixes("10.0.0.0/30", "10.0.0.4/30"), nil)
+	b.tells(fixtures.Prefixes("10.0.0.0/30", "10.0.0.4/30"), nil)
 	if !b.has("10.8.0.0/28") {
 		t.Errorf("blocks are %+v", b.blocks())
 	}
@@ -154,7 +156,7 @@ func TestNobodysBlockOfAForgottenCiliumNode(t *testing.T) {
 func TestHeldInOneCiliumPool(t *testing.T) {
 	blue := bluePool("10.8.0.0/28")
 	blue.Spec.IPv4.CIDRs[0].AllocationPolicy, blue.Spec.Maintenance = v1alpha1.AllocationDrain, nightly()
-	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), blue, listing("10.8.0.0/30"),
+	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), blue, listing("10.8.0.0/30"),
 		blockObject("10.0.0.0/30", ipalloc.InService), blueBlock("10.8.0.0/30"))
 	b.agentWrites(asksBlue)
 	b.settle()
@@ -168,14 +170,14 @@ func TestHeldInOneCiliumPool(t *testing.T) {
 // A PodIPPool that is made again for another pool of Cilium's does not take along what
 // is told: the agent has it under its old name.
 func TestListedBlockWhosePoolServesAnother(t *testing.T) {
-	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), bluePool("10.8.0.0/28"), listing("10.8.0.0/30"),
+	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), bluePool("10.8.0.0/28"), listing("10.8.0.0/30"),
 		blockObject("10.0.0.0/30", ipalloc.InService), blueBlock("10.8.0.0/30"))
 	green := bluePool("10.8.0.0/28")
 	green.UID, green.Spec.CiliumPoolName = "made-again", "green"
 	b.r.Pools.Delete(green.Name)
 	b.r.Pools.Set(green)
 	b.rests()
-	b.tells(prefixes("10.0.0.0/30"), prefixes("10.8.0.0/30"))
+	b.tells(fixtures.Prefixes("10.0.0.0/30"), fixtures.Prefixes("10.8.0.0/30"))
 }
 
 // A pod counts for the pool that it asks for, itself or by its namespace, before
@@ -195,22 +197,22 @@ func TestPodsAskForACiliumPool(t *testing.T) {
 		"for the other family":        {pod: map[string]string{"ipam.cilium.io/ipv6-pool": "blue"}},
 		"the family's own goes first": {pod: map[string]string{"ipam.cilium.io/ip-pool": "green", "ipam.cilium.io/ipv4-pool": "blue"}, want: 2},
 		"a pool that nobody serves":   {pod: map[string]string{"ipam.cilium.io/ip-pool": "green"}},
-		"by labels":                   {picks: []*ciliumpool.View{picking("blue", web, nil)}, want: 2},
-		"by labels of two pools":      {picks: []*ciliumpool.View{picking("blue", web, nil), picking("green", web, nil)}},
-		"by labels of the default":    {picks: []*ciliumpool.View{picking("default", web, nil)}},
+		"by labels":                   {picks: []*ciliumpool.View{fixtures.Picking("blue", web, nil)}, want: 2},
+		"by labels of two pools":      {picks: []*ciliumpool.View{fixtures.Picking("blue", web, nil), fixtures.Picking("green", web, nil)}},
+		"by labels of the default":    {picks: []*ciliumpool.View{fixtures.Picking("default", web, nil)}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			b := blueBed(t)
-			b.r.Pods.SetNamespace("default", wantsOf(&metav1.ObjectMeta{Annotations: test.namespace}))
-			b.r.CiliumPools = NewCiliumPools()
+			b.r.Pods.SetNamespace("default", state.PoolRequestOf(&metav1.ObjectMeta{Annotations: test.namespace}))
+			b.r.CiliumPools = state.NewCiliumPools()
 			for _, pool := range test.picks {
 				b.r.CiliumPools.Set(pool)
 			}
 			for _, pod := range []string{"a", "b", "c"} {
 				obj := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: pod, UID: types.UID(pod), Annotations: test.pod, Labels: web}}
 				obj.Spec.NodeName = "n"
-				b.r.Pods.Set(readAsking(obj), noon())
+				b.r.Pods.Set(state.ReadPodWithRequest(obj), fixtures.Noon())
 			}
 			if _, err := b.reconcile(); err != nil {
 				t.Fatal(err)
@@ -233,7 +235,7 @@ func TestCiliumPoolGivenBack(t *testing.T) {
 	if !b.has("10.8.0.0/30") || !b.has("10.8.0.4/30") {
 		t.Fatal("they rested too short")
 	}
-	b.clock.SetTime(noon().Add(time.Hour))
+	b.clock.SetTime(fixtures.Noon().Add(time.Hour))
 	b.lag()
 	b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"blue","cidrs":["10.8.0.0/30"]},{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`)
 	if _, err := b.reconcile(); err != nil {
@@ -246,19 +248,19 @@ func TestCiliumPoolGivenBack(t *testing.T) {
 
 // A CiliumNode that is made anew is told the blocks of each pool again.
 func TestCiliumPoolsOfAForgottenCiliumNode(t *testing.T) {
-	blue := crd.NewBlock(prefix("10.8.0.0/30"), "blues", "n", "node-uid")
+	blue := crd.NewBlock(fixtures.Prefix("10.8.0.0/30"), "blues", "n", "node-uid")
 	blue.UID = "uid-blue"
-	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/27"), bluePool("10.8.0.0/28"),
+	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), bluePool("10.8.0.0/28"),
 		blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService), blue)
 	b.settle()
-	b.tells(prefixes("10.0.0.0/30", "10.0.0.4/30"), prefixes("10.8.0.0/30"))
+	b.tells(fixtures.Prefixes("10.0.0.0/30", "10.0.0.4/30"), fixtures.Prefixes("10.8.0.0/30"))
 	b.rests()
 }
 
 // Of what was torn away, a pool makes only those again that are listed for the
 // pool of Cilium's that it serves.
 func TestTornAwayBlockOfACiliumPool(t *testing.T) {
-	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), bluePool("10.8.0.0/28"), pooled(2, "10.0.0.0/30", "10.8.0.8/30"))
+	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), bluePool("10.8.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30", "10.8.0.8/30"))
 	b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"blue","cidrs":["10.0.0.8/30","10.8.0.0/30"]},{"pool":"default","cidrs":["10.0.0.0/30","10.8.0.8/30"]}]}}}}`)
 	b.settle()
 	var got []string
@@ -278,7 +280,7 @@ func TestCiliumPoolInOtherModes(t *testing.T) {
 			b := newBedIn(t, mode, nodeObject(), bluePool("10.8.0.0/28"))
 			b.rests()
 			obj := bluePool("10.8.0.0/28")
-			setConditions(obj, b.r.Pools.Get("blues"), nil, poolUsage{}, noon())
+			setConditions(obj, b.r.Pools.Get("blues"), nil, poolUsage{}, fixtures.Noon())
 			ready := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PoolReady)
 			if ready.Status != metav1.ConditionFalse || ready.Reason != ReasonNoCiliumPools || !strings.Contains(ready.Message, "spec.ciliumPoolName is blue") {
 				t.Errorf("Ready is %+v", ready)
@@ -294,7 +296,7 @@ func TestReleaseOfCiliumPools(t *testing.T) {
 	b.settle()
 	b.agentWrites(`{"spec":{"ipam":{"pools":{"requested":[{"pool":"default","needed":{"ipv4-addrs":2}}],"allocated":[{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`)
 	b.settle()
-	b.clock.SetTime(noon().Add(time.Hour))
+	b.clock.SetTime(fixtures.Noon().Add(time.Hour))
 	b.settle()
 	if b.has("10.8.0.0/30") || b.has("10.8.0.4/30") || len(b.ciliumNode().Release) > 0 {
 		t.Errorf("blocks %+v, entries %v: want those of blue gone, and nothing left over", b.blocks(), b.ciliumNode().Release)

@@ -13,6 +13,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // published are the keys of node n's pool, sorted.
@@ -29,14 +30,14 @@ func (b *bed) published() []string {
 // An address of a fresh block that an old mark still stands on is published only
 // once the mark is gone: beside it the agent gives it to nobody.
 func TestReconcileClaimsUnderAnOldMark(t *testing.T) {
-	cn := publishing(ciliumNode("n", ""))
+	cn := publishing(fixtures.CiliumNode("n", ""))
 	cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{"10.0.0.1": "marked-for-release"}
-	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/30"), cn)
+	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), cn)
 	b.settle()
 	if got, want := b.published(), []string{"10.0.0.2"}; !slices.Equal(got, want) {
 		t.Errorf("published %v, want %v", got, want)
 	}
-	b.clock.SetTime(noon().Add(defaults().Policy.AckTimeout))
+	b.clock.SetTime(fixtures.Noon().Add(fixtures.Defaults().Policy.AckTimeout))
 	b.settle()
 	if got, want := b.published(), []string{"10.0.0.1", "10.0.0.2"}; !slices.Equal(got, want) {
 		t.Errorf("in the end published %v, want %v", got, want)
@@ -45,9 +46,9 @@ func TestReconcileClaimsUnderAnOldMark(t *testing.T) {
 
 // max-allocate may cut the last block in two.
 func TestReconcileClaimsWithinMaxAllocate(t *testing.T) {
-	cn := publishing(ciliumNode("n", ""))
+	cn := publishing(fixtures.CiliumNode("n", ""))
 	cn.Spec.IPAM.MaxAllocate = 3
-	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), cn)
+	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), cn)
 	b.settle()
 	if got := b.published(); len(got) != 3 {
 		t.Errorf("published %v, want three addresses", got)
@@ -65,30 +66,29 @@ func TestReconcileClaimsABlockThatExists(t *testing.T) {
 		"another node's":  {func(k *v1alpha1.PodIPBlock) { k.Spec.NodeName = "m" }, "10.0.0.5"},
 		"of another pool": {func(k *v1alpha1.PodIPBlock) { k.Spec.PoolName = "q" }, "10.0.0.5"},
 		"ours, and draining": {
-			func(k *v1alpha1.PodIPBlock) { crd.SetBlockPhase(k, ipalloc.Draining, expand.Deleted, "x", noon()) }, "10.0.0.5",
+			func(k *v1alpha1.PodIPBlock) {
+				crd.SetBlockPhase(k, ipalloc.Draining, expand.Deleted, "x", fixtures.Noon())
+			}, "10.0.0.5",
 		},
 		"ours, and cooling down": {
 			func(k *v1alpha1.PodIPBlock) {
-				crd.SetBlockPhase(k, ipalloc.CoolingDown, expand.Returned, "x", noon())
+				crd.SetBlockPhase(k, ipalloc.CoolingDown, expand.Returned, "x", fixtures.Noon())
 			}, "10.0.0.5",
 		},
-		"ours, and being deleted": {func(k *v1alpha1.PodIPBlock) { *k = *beingDeleted(k) }, "10.0.0.5"},
+		"ours, and being deleted": {func(k *v1alpha1.PodIPBlock) { *k = *fixtures.BeingDeleted(k) }, "10.0.0.5"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			existing := blockObject("10.0.0.0/30", ipalloc.InService)
 			test.change(existing)
-			b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/29"), publishing(ciliumNode("n", "")), existing)
-			held := b.r.Ledger
-			shown := b.read(existing)
-			held.Gone(shown) // the watch has not come so far
-			held.mu.Lock()
-			delete(held.gone, shown.UID)
-			held.mu.Unlock()
+			b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/29"), publishing(fixtures.CiliumNode("n", "")), existing)
+			b.late = existing.Name
+			b.restart()
+			held, shown := b.r.Ledger, b.read(existing)
 			b.before = func(call string) {
 				if call == "get PodIPBlock" {
 					b.before = func(string) {}
-					held.Observed(shown)
+					held.Upsert(shown)
 				}
 			}
 			if _, err := b.reconcile(); err != nil {
@@ -105,15 +105,15 @@ func TestReconcileClaimsABlockThatExists(t *testing.T) {
 // A node that finds its pool exhausted is woken by what comes free from then on, also
 // while it writes what it could get.
 func TestReconcileStarvesAsSoonAsThePoolIsExhausted(t *testing.T) {
-	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/30"), publishing(ciliumNode("n", "")))
+	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), publishing(fixtures.CiliumNode("n", "")))
 	for _, name := range []string{"a", "b", "c"} {
-		b.r.Pods.Set(podOn(name), noon())
+		b.r.Pods.Set(podOn(name), fixtures.Noon())
 	}
 	published := false
 	b.before = func(call string) {
 		if call == "patch CiliumNode" {
 			published = true
-			if !slices.Contains(b.r.Starving([]string{"p"}), "n") {
+			if !slices.Contains(b.r.AwaitingBlocks([]string{"p"}), "n") {
 				t.Error("what comes free now wakes nobody")
 			}
 		}
@@ -129,7 +129,7 @@ func TestReconcileStarvesAsSoonAsThePoolIsExhausted(t *testing.T) {
 // A claim whose answer was lost, and that nobody takes up again, ends as soon as
 // the API server says that there is no such block.
 func TestReconcileEndsTheDoubtAboutAClaim(t *testing.T) {
-	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/30"), publishing(ciliumNode("n", "")))
+	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), publishing(fixtures.CiliumNode("n", "")))
 	b.fate = func(write string) fate {
 		if write == "create PodIPBlock" {
 			return refused // which nobody tells
@@ -139,32 +139,32 @@ func TestReconcileEndsTheDoubtAboutAClaim(t *testing.T) {
 	if _, err := b.reconcile(); err == nil {
 		t.Fatal("the failure went unnoticed")
 	}
-	if got := b.r.Ledger.UnsureOf("n"); len(got) != 1 {
+	if got := b.r.Ledger.UnknownClaims("n"); len(got) != 1 {
 		t.Fatalf("in doubt about %v", got)
 	}
 	b.fate = func(string) fate { return done }
-	deleted := beingDeleted(nodeObject())
+	deleted := fixtures.BeingDeleted(nodeObject())
 	if err := b.api.Delete(t.Context(), deleted); err != nil {
 		t.Fatal(err)
 	}
 	b.settle()
-	if got := b.r.Ledger.UnsureOf("n"); len(got) != 0 {
+	if got := b.r.Ledger.UnknownClaims("n"); len(got) != 0 {
 		t.Errorf("still in doubt about %v", got)
 	}
-	if n := b.r.Ledger.Free(ipalloc.Cut{Ranges: prefixes("10.0.0.0/30"), BlockBits: 30}); n != 1 {
+	if n := b.r.Ledger.Free(ipalloc.Cut{Ranges: fixtures.Prefixes("10.0.0.0/30"), BlockBits: 30}); n != 1 {
 		t.Errorf("%d blocks are free, want 1", n)
 	}
 }
 
 // Those who found the pool exhausted because of it look again.
 func TestEndOfADoubtWakesTheStarving(t *testing.T) {
-	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/30"), publishing(ciliumNode("n", "")))
+	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), publishing(fixtures.CiliumNode("n", "")))
 	woken := 0
 	if _, _, err := b.r.Ledger.Claim(ipalloc.IPv4, "n", b.r.Pools.Match(nil)); err != nil {
 		t.Fatal(err)
 	}
 	b.r.Ledger.Changed = func(freed, _ []netip.Prefix) { woken += len(freed) }
-	b.r.Ledger.Unsure("n", prefix("10.0.0.0/30"))
+	b.r.Ledger.MarkUnknown("n", fixtures.Prefix("10.0.0.0/30"))
 	if err := b.r.resolveUnsure(t.Context(), "n"); err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func TestHeldBlockIsWhatWasDecidedOn(t *testing.T) {
 		return obj
 	}
 	newCase := func(t *testing.T) (*bed, crd.Block) {
-		b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService))
+		b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService))
 		return b, b.read(get(b))
 	}
 	change := func(b *bed) {

@@ -7,6 +7,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // Of two nodes that saw the same budget, the one that comes second reclaims
@@ -14,19 +16,19 @@ import (
 func TestDecideAfterAnotherTookTheBudget(t *testing.T) {
 	for name, taken := range map[string]bool{"the budget is there": false, "somebody else was faster": true} {
 		t.Run(name, func(t *testing.T) {
-			cn := publishing(ciliumNode("n", "", "10.0.0.0/29", "10.0.0.8/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6",
+			cn := publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29", "10.0.0.8/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6",
 				"10.0.0.9", "10.0.0.10", "10.0.0.11", "10.0.0.12", "10.0.0.13", "10.0.0.14")
-			cn.Status.IPAM.Used = allocationMap("10.0.0.1")
-			b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), cn, blockObject("10.0.0.0/29", ipalloc.InService), blockObject("10.0.0.8/29", ipalloc.InService))
-			b.r.Agents.Set(ReadAgent(agentPod("1", "c", true)), noon())
+			cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.1")
+			b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), cn, blockObject("10.0.0.0/29", ipalloc.InService), blockObject("10.0.0.8/29", ipalloc.InService))
+			b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
 			b.r.Pacing = NewPacing(10, 0) // one at once
-			b.clock.SetTime(noon().Add(time.Hour))
+			b.clock.SetTime(fixtures.Noon().Add(time.Hour))
 			o, err := b.r.observe(t.Context(), "n")
 			if err != nil {
 				t.Fatal(err)
 			}
 			now := b.clock.Now()
-			b.r.remember("n", o.uid(), ipalloc.IPv4, expand.Memory{IdleSince: []time.Time{noon()}})
+			b.r.remember("n", o.uid(), ipalloc.IPv4, expand.Memory{IdleSince: []time.Time{fixtures.Noon()}})
 			if taken && !b.r.Pacing.Take(&crd.Pool{Name: "p"}, 1, now) {
 				t.Fatal("there is no budget")
 			}

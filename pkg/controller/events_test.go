@@ -10,12 +10,13 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // In a storm of drains the events of phases stop, and no others do.
 func TestPhaseEventsAreLimited(t *testing.T) {
 	recorder := events.NewFakeRecorder(10000)
-	clock := clocktesting.NewFakePassiveClock(noon())
+	clock := clocktesting.NewFakePassiveClock(fixtures.Noon())
 	e := NewEvents(recorder, clock)
 	block := &v1alpha1.PodIPBlock{}
 	storm := func() int {
@@ -31,7 +32,7 @@ func TestPhaseEventsAreLimited(t *testing.T) {
 	if got := storm(); got != phaseEventsAtOnce {
 		t.Errorf("told %d of 1000 at once, want %d", got, phaseEventsAtOnce)
 	}
-	clock.SetTime(noon().Add(2 * time.Second))
+	clock.SetTime(fixtures.Noon().Add(2 * time.Second))
 	if got := storm(); got != 2*phaseEventsPerSecond {
 		t.Errorf("told %d two seconds later, want %d", got, 2*phaseEventsPerSecond)
 	}

@@ -11,27 +11,29 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // dualStack is a pool of both families.
 func dualStack() *v1alpha1.PodIPPool {
-	p := podIPPool("p", 1, "10.0.0.0/28")
+	p := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	p.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/120"}}}
 	return p
 }
 
 // ipv4Agent is the CiliumNode of a node whose agent runs IPv4 alone.
 func ipv4Agent() *ciliumv2.CiliumNode {
-	cn := publishing(ciliumNode("n", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6")
+	cn := publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6")
 	cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "CiliumInternalIP", IP: "10.0.0.1"}}
-	cn.Status.IPAM.Used = allocationMap("10.0.0.1")
+	cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.1")
 	return cn
 }
 
 func TestFamilyNotRunIsNotClaimed(t *testing.T) {
 	b := newBed(t, nodeObject(), dualStack(), ipv4Agent(), blockObject("10.0.0.0/29", ipalloc.InService))
-	b.r.Agents.Set(ReadAgent(agentPod("1", "c", true)), noon())
-	b.clock.SetTime(noon().Add(time.Hour))
+	b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
+	b.clock.SetTime(fixtures.Noon().Add(time.Hour))
 	b.settle()
 	if len(b.blocks()) != 1 {
 		t.Errorf("blocks are %+v, want the IPv4 one alone", b.blocks())
@@ -42,7 +44,7 @@ func TestFamilyNotRunIsNotClaimed(t *testing.T) {
 
 	// It starts anew. It may run IPv6 from now on, and wait for addresses; or just be
 	// slow. Only the one that does not come up for long is taken for waiting.
-	b.r.Agents.Set(ReadAgent(agentPod("1", "d", false)), b.clock.Now())
+	b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("1", "d", false)), b.clock.Now())
 	b.settle()
 	if len(b.blocks()) != 1 {
 		t.Errorf("blocks are %+v a moment after the agent started, want the IPv4 one alone", b.blocks())
@@ -83,7 +85,7 @@ func TestPoolTellsOfFamilyNotRun(t *testing.T) {
 	}
 	both := ipv4Agent()
 	both.Spec.Addresses = append(both.Spec.Addresses, ciliumv2.NodeAddress{Type: "CiliumInternalIP", IP: "fd00::1"})
-	b.r.Ledger.ObservedNode(b.mode.Keep(both))
+	b.r.Ledger.UpsertCiliumNode(b.mode.ToStored(both))
 	if c := condition(); c == nil || c.Status != metav1.ConditionFalse {
 		t.Errorf("condition is %+v once the agent runs both", c)
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // poolStatusDelay gathers changes of a pool's blocks into one write of its
@@ -41,18 +42,18 @@ type Feed struct {
 	Cache cache.Cache // of the kinds whose objects somebody reads
 	// From brings the others.
 	From   Sources
-	Ledger *Ledger
-	Pools  *Pools
-	Pods   *Pods
-	State  *Agents
+	Ledger *state.Ledger
+	Pools  *state.Pools
+	Pods   *state.Pods
+	State  *state.Agents
 	// CiliumPools take in CiliumPodIPPools, where From brings those.
-	CiliumPools *CiliumPools
+	CiliumPools *state.CiliumPools
 	// Mode is how CiliumNodes are read.
 	Mode ciliumnode.Mode
-	// Starving are the nodes to look at again when addresses of one of the pools
+	// AwaitingBlocks are the nodes to look at again when addresses of one of the pools
 	// come free.
-	Starving func(pools []string) []string
-	Now      func() time.Time
+	AwaitingBlocks func(pools []string) []string
+	Now            func() time.Time
 	// Await returns once the cluster has all kinds that are watched. Nil: it has.
 	Await func(context.Context) error
 
@@ -203,7 +204,7 @@ func (f *Feed) Watches(logger logr.Logger) []Watch {
 		{Object: &corev1.Pod{}, From: f.From.Pods, Store: f.podStore()},
 		{Object: &corev1.Pod{}, From: f.From.Agents, Agents: true, Store: f.agentStore()},
 		{Object: &v1alpha1.PodIPBlock{}, Handler: f.blockHandler(logger)},
-		{Object: f.Mode.Carrier(), From: f.From.CiliumNodes, Store: f.ciliumNodeStore()},
+		{Object: f.Mode.AllocationObject(), From: f.From.CiliumNodes, Store: f.ciliumNodeStore()},
 		{Object: &v1alpha1.PodIPPool{}, Handler: handle(f.pool, f.poolGone)},
 		{Object: &corev1.Node{}, Handler: handle(f.node, f.nodeGone)},
 	}
@@ -280,13 +281,13 @@ func (f *Feed) blockHandler(logger logr.Logger) toolscache.ResourceEventHandler 
 	return handle(
 		func(obj *v1alpha1.PodIPBlock) {
 			if b, ok := read(obj); ok {
-				f.Ledger.Observed(b)
+				f.Ledger.Upsert(b)
 				f.blockMoved(b)
 			}
 		},
 		func(obj *v1alpha1.PodIPBlock) {
 			if b, ok := read(obj); ok {
-				f.Ledger.Gone(b)
+				f.Ledger.Remove(b)
 				f.blockMoved(b)
 			}
 		})
@@ -298,7 +299,7 @@ func (f *Feed) Changed(freed, taken []netip.Prefix) {
 	pools := f.Pools.Touching(freed)
 	if len(pools) > 0 {
 		f.mu.RLock()
-		for _, node := range f.Starving(pools) {
+		for _, node := range f.AwaitingBlocks(pools) {
 			f.nodes.AddAfter(request(node), wakeDelay)
 		}
 		f.mu.RUnlock()
@@ -318,24 +319,24 @@ func (f *Feed) blockMoved(b crd.Block) {
 	}
 }
 
-func (f *Feed) ciliumNode(cn *ciliumnode.Kept) {
+func (f *Feed) ciliumNode(cn *ciliumnode.Stored) {
 	f.exclude(exclude.CiliumNode, cn.Name, exclude.Of(cn.Host))
-	was := f.Ledger.Node(cn.Name)
+	was := f.Ledger.CiliumNode(cn.Name)
 	defer func() {
-		if sameFamilies(was, cn.View) {
+		if state.SameFamilies(was, cn.View) {
 			return
 		}
 		for _, b := range f.Ledger.NodeBlocks(cn.Name) {
 			f.queuePool(b.Pool, poolStatusDelay)
 		}
 	}()
-	f.Ledger.ObservedNode(cn)
+	f.Ledger.UpsertCiliumNode(cn)
 	f.queueNode(cn.Name)
 }
 
-func (f *Feed) ciliumNodeGone(cn *ciliumnode.Kept) {
+func (f *Feed) ciliumNodeGone(cn *ciliumnode.Stored) {
 	f.exclude(exclude.CiliumNode, cn.Name, nil)
-	f.Ledger.GoneNode(cn)
+	f.Ledger.RemoveCiliumNode(cn)
 	f.queueNode(cn.Name)
 }
 

@@ -12,6 +12,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // knownEvery is how often the API server is asked for a kind that it does not
@@ -55,11 +56,13 @@ func (f *Feed) ciliumPoolsFound() {
 	f.allPools()
 }
 
-func (f *Feed) namespace(n *corev1.Namespace) { f.namespaceWants(n.Name, wantsOf(&n.ObjectMeta)) }
+func (f *Feed) namespace(n *corev1.Namespace) {
+	f.namespaceWants(n.Name, state.PoolRequestOf(&n.ObjectMeta))
+}
 
-func (f *Feed) namespaceGone(n *corev1.Namespace) { f.namespaceWants(n.Name, wants{}) }
+func (f *Feed) namespaceGone(n *corev1.Namespace) { f.namespaceWants(n.Name, state.PoolRequest{}) }
 
-func (f *Feed) namespaceWants(name string, w wants) {
+func (f *Feed) namespaceWants(name string, w state.PoolRequest) {
 	for _, node := range f.Pods.SetNamespace(name, w) {
 		f.queueNode(node)
 	}
@@ -67,7 +70,7 @@ func (f *Feed) namespaceWants(name string, w wants) {
 
 func (f *Feed) ciliumPoolStore() Store {
 	return &records[*ciliumv2alpha1.CiliumPodIPPool, *ciliumpool.View]{
-		read: ciliumpool.Read, there: f.ciliumPool, gone: f.ciliumPoolGone, missing: f.CiliumPools.missing,
+		read: ciliumpool.Read, there: f.ciliumPool, gone: f.ciliumPoolGone, missing: f.CiliumPools.Missing,
 	}
 }
 

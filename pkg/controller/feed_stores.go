@@ -5,49 +5,50 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // What reflectors fill, of the kinds that are kept as what is decided on alone.
 
 func (f *Feed) ciliumNodeStore() Store {
-	return &records[client.Object, *ciliumnode.Kept]{
-		read: f.Mode.Keep, there: f.ciliumNode, gone: f.ciliumNodeGone, missing: f.Ledger.missingNodes,
+	return &records[client.Object, *ciliumnode.Stored]{
+		read: f.Mode.ToStored, there: f.ciliumNode, gone: f.ciliumNodeGone, missing: f.Ledger.MissingCiliumNodes,
 	}
 }
 
 func (f *Feed) podStore() Store {
-	read := readPod
+	read := state.ReadPod
 	if f.Mode.ManyPools() {
-		read = readAsking
+		read = state.ReadPodWithRequest
 	}
-	return &records[*corev1.Pod, boundPod]{
+	return &records[*corev1.Pod, state.BoundPod]{
 		read: read,
-		there: func(p boundPod) {
+		there: func(p state.BoundPod) {
 			if f.Pods.Set(p, f.Now()) {
-				f.queueNode(p.node)
+				f.queueNode(p.Node)
 			}
 		},
-		gone: func(p boundPod) {
-			if f.Pods.Delete(p.podKey) {
-				f.queueNode(p.node)
+		gone: func(p state.BoundPod) {
+			if f.Pods.Delete(p.PodKey) {
+				f.queueNode(p.Node)
 			}
 		},
-		missing: f.Pods.missing,
+		missing: f.Pods.Missing,
 	}
 }
 
 func (f *Feed) agentStore() Store {
-	return &records[*corev1.Pod, AgentPod]{
-		read: ReadAgent,
-		there: func(a AgentPod) {
+	return &records[*corev1.Pod, state.AgentPod]{
+		read: state.ReadAgent,
+		there: func(a state.AgentPod) {
 			if f.State.Set(a, f.Now()) {
-				f.queueNode(a.node)
+				f.queueNode(a.Node)
 			}
 		},
-		gone: func(a AgentPod) {
-			f.State.Delete(a.podKey)
-			f.queueNode(a.node)
+		gone: func(a state.AgentPod) {
+			f.State.Delete(a.PodKey)
+			f.queueNode(a.Node)
 		},
-		missing: f.State.missing,
+		missing: f.State.Missing,
 	}
 }

@@ -18,6 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // A watch that breaks tells of an object that was deleted and made again under
@@ -28,10 +30,10 @@ func TestHandleTellsOfAnObjectReplacedUnderItsName(t *testing.T) {
 		func(p *corev1.Pod) { told = append(told, "there "+string(p.UID)) },
 		func(p *corev1.Pod) { told = append(told, "gone "+string(p.UID)) },
 	)
-	h.OnAdd(pod("a", "1", "n"), true)
-	h.OnUpdate(pod("a", "1", "n"), pod("a", "1", "n"))
-	h.OnUpdate(pod("a", "1", "n"), pod("a", "2", "m"))
-	h.OnDelete(toolscache.DeletedFinalStateUnknown{Key: "default/a", Obj: pod("a", "2", "m")})
+	h.OnAdd(fixtures.Pod("a", "1", "n"), true)
+	h.OnUpdate(fixtures.Pod("a", "1", "n"), fixtures.Pod("a", "1", "n"))
+	h.OnUpdate(fixtures.Pod("a", "1", "n"), fixtures.Pod("a", "2", "m"))
+	h.OnDelete(toolscache.DeletedFinalStateUnknown{Key: "default/a", Obj: fixtures.Pod("a", "2", "m")})
 	h.OnDelete("nonsense")
 	want := []string{"there 1", "there 1", "gone 1", "there 2", "gone 2"}
 	if diff := cmp.Diff(want, told); diff != "" {
@@ -54,11 +56,11 @@ func TestFeedTakesInBeforeItQueues(t *testing.T) {
 	obj := blockObject("10.0.0.0/30", ipalloc.InService)
 	queued, known := 0, false
 	feed := NewFeed()
-	feed.Ledger, feed.Starving = readyLedger(), func([]string) []string { return nil }
-	feed.Pools = NewPools(defaults(), feed.Ledger)
+	feed.Ledger, feed.AwaitingBlocks = state.ReadyLedger(), func([]string) []string { return nil }
+	feed.Pools = state.NewPools(fixtures.Defaults(), feed.Ledger)
 	look := listening{add: func(name string) {
 		queued++
-		if _, held := feed.Ledger.Block(prefix("10.0.0.0/30")); held != known {
+		if _, held := feed.Ledger.Block(fixtures.Prefix("10.0.0.0/30")); held != known {
 			t.Errorf("%s is queued with the block known: %t, want %t", name, held, known)
 		}
 	}}
@@ -86,10 +88,10 @@ func (q delays) AddAfter(r reconcile.Request, d time.Duration) {
 // A pool's own status comes back by the watch, and must not be answered at once.
 func TestFeedLetsPoolStatusRest(t *testing.T) {
 	feed, after := NewFeed(), []string(nil)
-	feed.Ledger = readyLedger()
-	feed.Pools = NewPools(defaults(), feed.Ledger)
+	feed.Ledger = state.ReadyLedger()
+	feed.Pools = state.NewPools(fixtures.Defaults(), feed.Ledger)
 	feed.pools = delays{after: &after}
-	pool := podIPPool("p", 1, "10.0.0.0/28")
+	pool := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	feed.pool(pool)
 	status := pool.DeepCopy()
 	status.Status.Conditions = append(status.Status.Conditions, metav1.Condition{Type: "Ready"})
@@ -154,27 +156,20 @@ func TestFeedWaitsForEveryWatch(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var cached atomic.Bool
 				pods, agents, ciliumNodes := make(chan struct{}), make(chan struct{}), make(chan struct{})
-				ledger := NewLedger()
+				ledger := state.NewLedger()
 				feed := NewFeed()
 				feed.Cache = slowCache{synced: &cached}
 				feed.From = Sources{
-					Pods: slowWatch(pods, pod("a", "1", "n", "10.0.0.1")), Agents: slowWatch(agents, agentPod("1", "c", true)),
-					CiliumNodes:     slowWatch(ciliumNodes, ciliumNode("n", "5", "10.0.0.0/30")),
+					Pods: slowWatch(pods, fixtures.Pod("a", "1", "n", "10.0.0.1")), Agents: slowWatch(agents, fixtures.AgentPod("1", "c", true)),
+					CiliumNodes:     slowWatch(ciliumNodes, fixtures.CiliumNode("n", "5", "10.0.0.0/30")),
 					HasServiceCIDRs: func() (bool, error) { return true, nil },
 				}
-				feed.Ledger, feed.Pools, feed.Now = ledger, NewPools(defaults(), ledger), noon
-				feed.Pods, feed.State = NewPods(), NewAgents(0)
-				feed.Starving = func([]string) []string { return nil }
+				feed.Ledger, feed.Pools, feed.Now = ledger, state.NewPools(fixtures.Defaults(), ledger), fixtures.Noon
+				feed.Pods, feed.State = state.NewPods(), state.NewAgents(0)
+				feed.AwaitingBlocks = func([]string) []string { return nil }
 				feed.nodes = listening{add: func(string) {}}
 				close(feed.connected)
-				begun := func() bool {
-					select {
-					case <-ledger.ready:
-						return true
-					default:
-						return false
-					}
-				}
+				begun := ledger.Ready
 				ctx, stop := context.WithCancel(t.Context())
 				ended := make(chan error)
 				go func() { ended <- feed.Start(ctx) }()
@@ -199,10 +194,10 @@ func TestFeedWaitsForEveryWatch(t *testing.T) {
 				if got := feed.Pods.On("n"); len(got) != 1 {
 					t.Errorf("pods known: %v", got)
 				}
-				if settled, _ := feed.State.Settled("n", noon()); !settled {
+				if settled, _ := feed.State.Settled("n", fixtures.Noon()); !settled {
 					t.Error("the agent is not known")
 				}
-				if feed.Ledger.Node("n") == nil {
+				if feed.Ledger.CiliumNode("n") == nil {
 					t.Error("the CiliumNode is not known")
 				}
 				stop()

@@ -10,12 +10,14 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 func (b *bed) has(cidr string) bool {
 	b.t.Helper()
 	for _, k := range b.blocks() {
-		if k.CIDR == prefix(cidr) {
+		if k.CIDR == fixtures.Prefix(cidr) {
 			return true
 		}
 	}
@@ -26,7 +28,7 @@ func (b *bed) has(cidr string) bool {
 func (b *bed) block(cidr string) crd.Block {
 	b.t.Helper()
 	for _, k := range b.blocks() {
-		if k.CIDR == prefix(cidr) {
+		if k.CIDR == fixtures.Prefix(cidr) {
 			return k
 		}
 	}
@@ -37,19 +39,19 @@ func (b *bed) block(cidr string) crd.Block {
 // moved notes that the CiliumNode has changed since a block began to rest.
 func (b *bed) moved(cidr string) {
 	b.t.Helper()
-	held, ok := b.r.Ledger.Block(prefix(cidr))
+	held, ok := b.r.Ledger.Block(fixtures.Prefix(cidr))
 	if !ok {
 		b.t.Fatalf("no block %s", cidr)
 	}
-	b.r.Ledger.SetMoved(held)
+	b.r.Ledger.MarkFenced(held)
 }
 
 // resting is node n with all it needs, and a block that has rested.
 func resting(t *testing.T) *bed {
-	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"),
-		publishing(ciliumNode("n", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"),
+	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
+		publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"),
 		blockObject("10.0.0.0/29", ipalloc.InService), blockObject("10.0.0.12/30", ipalloc.CoolingDown))
-	b.clock.SetTime(noon().Add(time.Hour))
+	b.clock.SetTime(fixtures.Noon().Add(time.Hour))
 	b.moved("10.0.0.12/30")
 	return b
 }
@@ -68,7 +70,7 @@ func TestReconcileDeletesNoBlockThatChanged(t *testing.T) {
 		if err := b.api.Get(t.Context(), types.NamespacedName{Name: "10.0.0.12-30"}, obj); err != nil {
 			t.Fatal(err)
 		}
-		crd.SetBlockPhase(obj, ipalloc.InService, expand.None, "x", noon())
+		crd.SetBlockPhase(obj, ipalloc.InService, expand.None, "x", fixtures.Noon())
 		if err := b.api.Status().Update(t.Context(), obj); err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +103,7 @@ func TestReconcileWaitsForAnotherFinalizer(t *testing.T) {
 	if obj.DeletionTimestamp == nil || len(obj.Finalizers) != 1 {
 		t.Errorf("deleted %v, with finalizers %v; want it deleted, with the other finalizer alone", obj.DeletionTimestamp, obj.Finalizers)
 	}
-	if _, held := b.r.Ledger.Block(prefix("10.0.0.12/30")); !held {
+	if _, held := b.r.Ledger.Block(fixtures.Prefix("10.0.0.12/30")); !held {
 		t.Error("the block's addresses are free, though its object is there")
 	}
 }
@@ -118,7 +120,7 @@ func TestReconcileGivesUpNothingThatIsPublished(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := resting(t)
 			b.lag()
-			if err := b.api.Patch(t.Context(), publishing(ciliumNode("n", "")), rawMerge(patch)); err != nil {
+			if err := b.api.Patch(t.Context(), publishing(fixtures.CiliumNode("n", "")), rawMerge(patch)); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := b.reconcile(); err != nil {
@@ -134,16 +136,16 @@ func TestReconcileGivesUpNothingThatIsPublished(t *testing.T) {
 // What fences a block that is given up is no mark on an address of another block
 // that overlaps it: that one serves.
 func TestReconcileMarksNothingOfAnOverlappingBlock(t *testing.T) {
-	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"),
-		publishing(ciliumNode("n", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"),
+	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
+		publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"),
 		blockObject("10.0.0.0/29", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.CoolingDown))
-	b.clock.SetTime(noon().Add(time.Hour))
+	b.clock.SetTime(fixtures.Noon().Add(time.Hour))
 	for range 5 {
 		if _, err := b.reconcile(); err != nil {
 			t.Fatal(err)
 		}
 		for addr := range b.ciliumNode().Release {
-			if prefix("10.0.0.0/29").Contains(addr) {
+			if fixtures.Prefix("10.0.0.0/29").Contains(addr) {
 				t.Fatalf("%s, which serves, is marked", addr)
 			}
 		}
@@ -169,14 +171,14 @@ func TestReconcileRestsByReason(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rests := blockObject("10.0.0.12/30", ipalloc.CoolingDown)
 			rests.Spec.PoolName = test.pool
-			crd.SetBlockPhase(rests, ipalloc.CoolingDown, test.reason, "x", noon())
-			b := newBed(t, podIPPool("p", 1, "10.0.0.0/28"), rests)
-			b.clock.SetTime(noon().Add(test.want - time.Second))
+			crd.SetBlockPhase(rests, ipalloc.CoolingDown, test.reason, "x", fixtures.Noon())
+			b := newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), rests)
+			b.clock.SetTime(fixtures.Noon().Add(test.want - time.Second))
 			b.settle()
 			if !b.has("10.0.0.12/30") {
 				t.Fatal("it rested too short")
 			}
-			b.clock.SetTime(noon().Add(test.want))
+			b.clock.SetTime(fixtures.Noon().Add(test.want))
 			b.settle()
 			if b.has("10.0.0.12/30") {
 				t.Error("it is still there")
@@ -188,7 +190,7 @@ func TestReconcileRestsByReason(t *testing.T) {
 // While the cache has yet to show our own last write to a CiliumNode, nothing is
 // decided on it.
 func TestReconcileWaitsForItsOwnLastWrite(t *testing.T) {
-	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), publishing(ciliumNode("n", "")))
+	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "")))
 	b.lag()
 	if calls, err := b.reconcile(); err != nil || len(writesOf(calls)) == 0 {
 		t.Fatalf("calls %v, %v", calls, err)
@@ -204,11 +206,11 @@ func TestReconcileWaitsForItsOwnLastWrite(t *testing.T) {
 
 // Before everything has been read, nothing is even looked at.
 func TestReconcileWaitsUntilEverythingIsRead(t *testing.T) {
-	b := newBed(t, podIPPool("p", 1, "10.0.0.0/28"), publishing(ciliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"),
+	b := newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"),
 		blockObject("10.0.0.0/30", ipalloc.InService))
-	ledger := NewLedger()
+	ledger := state.NewLedger()
 	for _, k := range b.blocks() {
-		ledger.Observed(k)
+		ledger.Upsert(k)
 	}
 	b.r.Ledger = ledger
 	ctx, stop := contextEnded(t)
@@ -229,15 +231,15 @@ func TestReconcileWaitsUntilEverythingIsRead(t *testing.T) {
 // The condition is written before the addresses of a block are marked, and the
 // agent's own are not.
 func TestReconcileDrainsBeforeItMarks(t *testing.T) {
-	cn := publishing(ciliumNode("n", "", "10.0.0.0/30", "10.0.0.4/30"), "10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6")
-	cn.Status.IPAM.Used = allocationMap("10.0.0.1")
+	cn := publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30", "10.0.0.4/30"), "10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6")
+	cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.1")
 	cn.Spec.HealthAddressing.IPv4 = "10.0.0.6"
-	pool := podIPPool("p", 1, "10.0.0.0/28")
+	pool := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	pool.Spec.Expand.MinFree = new(int32)
-	gone := beingDeleted(blockObject("10.0.0.4/30", ipalloc.InService))
+	gone := fixtures.BeingDeleted(blockObject("10.0.0.4/30", ipalloc.InService))
 	b := newBed(t, nodeObject(), pool, cn, blockObject("10.0.0.0/30", ipalloc.InService), gone)
-	b.r.Agents.Set(ReadAgent(agentPod("1", "c", true)), noon())
-	b.clock.SetTime(noon().Add(time.Hour))
+	b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
+	b.clock.SetTime(fixtures.Noon().Add(time.Hour))
 	marked := false
 	b.before = func(call string) {
 		if call != "patch CiliumNode status" || marked {
@@ -245,7 +247,7 @@ func TestReconcileDrainsBeforeItMarks(t *testing.T) {
 		}
 		marked = true
 		for _, k := range b.blocks() {
-			if k.CIDR == prefix("10.0.0.4/30") && k.Phase != ipalloc.Draining {
+			if k.CIDR == fixtures.Prefix("10.0.0.4/30") && k.Phase != ipalloc.Draining {
 				t.Errorf("marks in phase %s", k.Phase)
 			}
 		}
@@ -259,7 +261,7 @@ func TestReconcileDrainsBeforeItMarks(t *testing.T) {
 		t.Error("nothing was marked")
 	}
 	v := b.ciliumNode()
-	if _, own := v.Release[addrs("10.0.0.6")[0]]; own || len(v.Release) != 1 {
+	if _, own := v.Release[fixtures.Addrs("10.0.0.6")[0]]; own || len(v.Release) != 1 {
 		t.Errorf("entries are %v, want one of 10.0.0.5", v.Release)
 	}
 }

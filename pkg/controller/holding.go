@@ -7,69 +7,11 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
-
-// Hold adds to the state of one family of a node what maintenance windows keep
-// from beginning at now: reclaims by those of the pool that rules the node, drains
-// by those of the block's own pool, as that is where they were asked for. A block
-// deleted by hand is held by nothing.
-func (o *Observer) Hold(s *expand.State, pools []*crd.Pool, now time.Time) {
-	if len(pools) > 0 {
-		s.ReclaimHold = pools[0].Maintenance.Hold(now)
-	}
-	for i := range s.Blocks {
-		if b := &s.Blocks[i]; holdable(b) {
-			if pool := o.poolOf(b.CIDR); pool != nil {
-				b.Hold = pool.Maintenance.Hold(now)
-			}
-		}
-	}
-}
-
-// holdable says that somebody asks for a block that serves, other than by
-// deleting it.
-func holdable(b *expand.Block) bool {
-	return b.Phase == ipalloc.InService && !b.Conflict && (b.Request == expand.CIDRDraining || b.Request == expand.PoolDeleted)
-}
-
-// poolOf is the pool of a block that is held, or nil.
-func (o *Observer) poolOf(cidr netip.Prefix) *crd.Pool {
-	b, ok := o.Ledger.Block(cidr)
-	if !ok {
-		return nil
-	}
-	return o.Pools.Get(b.Pool)
-}
-
-// Taken is how many percent of the blocks that a pool can give out are taken,
-// where so many are free.
-func Taken(pool *crd.Pool, f ipalloc.Family, free uint64) int {
-	cut, ok := pool.Cut(f)
-	if !ok {
-		return 0 // nothing is given out, so nobody waits for what comes home
-	}
-	total := pool.TotalBlocks(cut)
-	if total == 0 {
-		return 0
-	}
-	return int(100 * (1 - min(1, float64(free)/float64(total))))
-}
-
-// Press adds to the state of one family of a node what shortens its idle time.
-// taken is how many percent of a pool's blocks of that family are taken.
-func Press(s *expand.State, node *corev1.Node, blocks []crd.Block, taken func(pool string) int) {
-	s.Cordoned = node != nil && node.Spec.Unschedulable
-	for _, b := range blocks {
-		if b.Phase == ipalloc.InService && ipalloc.FamilyOf(b.CIDR.Addr()) == s.Family {
-			s.PoolTaken = max(s.PoolTaken, taken(b.Pool))
-		}
-	}
-}
 
 // pressed notes how full a pool is, and looks again at the nodes that could give
 // something back where that shortens or lengthens their wait.
@@ -89,8 +31,8 @@ func (r *NodeReconciler) pressed(queue func(node string)) func(*crd.Pool, ipallo
 // begin. It uses up the turns of drains.
 func (r *NodeReconciler) pace(o *observation, fo *familyObservation, now time.Time) {
 	s := &fo.state
-	Press(s, o.node, o.blocks, func(pool string) int { return r.Pacing.taken(pool, fo.family) })
-	r.Hold(s, fo.pools, now)
+	state.ApplyPressure(s, o.node, o.blocks, func(pool string) int { return r.Pacing.taken(pool, fo.family) })
+	r.ApplyWindows(s, fo.pools, now)
 	w := nodeFamily{fo.key(o.name), fo.family}
 	if len(fo.pools) > 0 && s.ReclaimHold.For == "" {
 		var wait time.Duration
@@ -111,8 +53,8 @@ func (r *NodeReconciler) giveTurns(w nodeFamily, s *expand.State, now time.Time)
 	var asked []netip.Prefix
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
-		pool := r.poolOf(b.CIDR)
-		if !holdable(b) || pool == nil {
+		pool := r.PoolOf(b.CIDR)
+		if !state.MayWait(b) || pool == nil {
 			if b.Phase == ipalloc.InService {
 				r.Pacing.returnTurn(w, b.CIDR, now)
 			}
@@ -204,6 +146,6 @@ func (r *NodeReconciler) setHeld(ctx context.Context, o *observation, cidr netip
 	if err != nil {
 		return err
 	}
-	r.Ledger.Wrote(written)
+	r.Ledger.Assume(written)
 	return nil
 }

@@ -14,12 +14,14 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // draining is a pool with two ranges of four blocks each, of which the first
 // drains.
 func draining(m v1alpha1.MaintenancePolicy) *v1alpha1.PodIPPool {
-	p := podIPPool("p", 1, "10.0.0.0/28", "10.0.1.0/28")
+	p := fixtures.PodIPPool("p", 1, "10.0.0.0/28", "10.0.1.0/28")
 	p.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
 	p.Spec.Maintenance = m
 	return p
@@ -32,7 +34,7 @@ func nightly() v1alpha1.MaintenancePolicy {
 
 // threeBlocks are a node's, of the range that drains: just enough for it.
 func threeBlocks(pool *v1alpha1.PodIPPool, change func(i int, b *v1alpha1.PodIPBlock) client.Object) []client.Object {
-	cn := publishing(ciliumNode("n", "", "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"),
+	cn := publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"),
 		"10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6", "10.0.0.9", "10.0.0.10")
 	objects := []client.Object{nodeObject(), pool, cn}
 	for i, cidr := range []string{"10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"} {
@@ -73,14 +75,14 @@ func TestDrainWaitsForItsWindow(t *testing.T) {
 		t.Errorf("looks again in %s, %v", result.RequeueAfter, err)
 	}
 
-	b.clock.SetTime(noon().Add(10 * time.Hour))
+	b.clock.SetTime(fixtures.Noon().Add(10 * time.Hour))
 	b.settle()
 	begun := []string{"10.0.0.0/30 Draining", "10.0.0.4/30 Draining", "10.0.0.8/30 Draining", "10.0.1.0/30 InService", "10.0.1.4/30 InService"}
 	if diff := cmp.Diff(begun, b.phases()); diff != "" {
 		t.Fatalf("in the window:\n%s", diff)
 	}
 
-	b.clock.SetTime(noon().Add(12 * time.Hour))
+	b.clock.SetTime(fixtures.Noon().Add(12 * time.Hour))
 	b.settle()
 	if diff := cmp.Diff(begun, b.phases()); diff != "" {
 		t.Errorf("what has begun goes on after the window:\n%s", diff)
@@ -106,7 +108,7 @@ func TestWaysPastAWindow(t *testing.T) {
 	anytime.Mode = v1alpha1.MaintenanceUnrestricted
 	deleted := func(i int, b *v1alpha1.PodIPBlock) client.Object {
 		if i == 1 {
-			return beingDeleted(b)
+			return fixtures.BeingDeleted(b)
 		}
 		return b
 	}
@@ -137,7 +139,7 @@ func TestWaysPastAWindow(t *testing.T) {
 func TestPoolDeletedWaitsForItsWindow(t *testing.T) {
 	old := draining(nightly())
 	old.Spec.IPv4.CIDRs[0].AllocationPolicy, old.Finalizers = v1alpha1.AllocationAllocate, []string{v1alpha1.Finalizer}
-	objects := append(threeBlocks(beingDeleted(old), asIs), podIPPool("q", 2, "10.9.0.0/28"))
+	objects := append(threeBlocks(fixtures.BeingDeleted(old), asIs), fixtures.PodIPPool("q", 2, "10.9.0.0/28"))
 	b := newBed(t, objects...)
 	b.settle()
 	want := []string{"10.0.0.0/30 InService held", "10.0.0.4/30 InService held", "10.0.0.8/30 InService held"}
@@ -159,7 +161,7 @@ func TestDrainsTakeTurns(t *testing.T) {
 		return n
 	}
 	for hour := range 3 {
-		b.clock.SetTime(noon().Add(time.Duration(hour)*time.Hour + time.Second))
+		b.clock.SetTime(fixtures.Noon().Add(time.Duration(hour)*time.Hour + time.Second))
 		b.settle()
 		if begun, held := count("Draining"), count("held"); begun != hour+1 || held != 2-hour {
 			t.Fatalf("hour %d: %d begun, %d held: %v", hour, begun, held, b.phases())
@@ -170,18 +172,18 @@ func TestDrainsTakeTurns(t *testing.T) {
 // A drain that finds no replacement keeps its turn, from window to window, and
 // leaves the next one to others.
 func TestTurnIsKeptUntilTheDrainStarts(t *testing.T) {
-	one, pool := int32(1), podIPPool("p", 1, "10.0.0.0/28")
+	one, pool := int32(1), fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	pool.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain // and there is no other range
 	pool.Spec.Maintenance = nightly()
 	pool.Spec.Maintenance.BlocksPerHour = &one
 	b := newBed(t, threeBlocks(pool, func(i int, block *v1alpha1.PodIPBlock) client.Object {
 		if i > 0 {
-			return beingDeleted(block) // asked for otherwise: they need no turn
+			return fixtures.BeingDeleted(block) // asked for otherwise: they need no turn
 		}
 		return block
 	})...)
 	for night := range 3 {
-		b.clock.SetTime(noon().Add(time.Duration(24*night+10) * time.Hour))
+		b.clock.SetTime(fixtures.Noon().Add(time.Duration(24*night+10) * time.Hour))
 		b.settle()
 		w := nodeFamily{"n", ipalloc.IPv4}
 		if kept := len(b.r.Pacing.turns[w]); kept != 1 {
@@ -191,7 +193,7 @@ func TestTurnIsKeptUntilTheDrainStarts(t *testing.T) {
 		if free := wait == 0 && left > 0; free != (night > 0) {
 			t.Errorf("night %d: a turn is left for another node: %t", night, free)
 		}
-		b.clock.SetTime(noon().Add(time.Duration(24*night+20) * time.Hour)) // the window is shut
+		b.clock.SetTime(fixtures.Noon().Add(time.Duration(24*night+20) * time.Hour)) // the window is shut
 		b.settle()
 	}
 }
@@ -200,25 +202,25 @@ func TestTurnIsKeptUntilTheDrainStarts(t *testing.T) {
 // since before noon.
 func reclaimable(t *testing.T, pool *v1alpha1.PodIPPool) *bed {
 	t.Helper()
-	cn := publishing(ciliumNode("n", "", "10.0.0.0/29", "10.0.0.8/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6",
+	cn := publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29", "10.0.0.8/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6",
 		"10.0.0.9", "10.0.0.10", "10.0.0.11", "10.0.0.12", "10.0.0.13", "10.0.0.14")
-	cn.Status.IPAM.Used = allocationMap("10.0.0.1")
+	cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.1")
 	b := newBed(t, nodeObject(), pool, cn, blockObject("10.0.0.0/29", ipalloc.InService), blockObject("10.0.0.8/29", ipalloc.InService))
-	b.r.Agents.Set(ReadAgent(agentPod("1", "c", true)), noon().Add(-time.Hour))
+	b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon().Add(-time.Hour))
 	return b
 }
 
 func TestReclaimWaitsForItsWindow(t *testing.T) {
-	pool := podIPPool("p", 1, "10.0.0.0/28")
+	pool := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	pool.Spec.Maintenance = nightly()
 	b := reclaimable(t, pool)
 	b.settle()
-	b.clock.SetTime(noon().Add(time.Hour))
+	b.clock.SetTime(fixtures.Noon().Add(time.Hour))
 	b.settle()
 	if diff := cmp.Diff([]string{"10.0.0.0/29 InService", "10.0.0.8/29 InService"}, b.phases()); diff != "" {
 		t.Fatalf("before the window:\n%s", diff)
 	}
-	b.clock.SetTime(noon().Add(10 * time.Hour))
+	b.clock.SetTime(fixtures.Noon().Add(10 * time.Hour))
 	b.settle()
 	if diff := cmp.Diff([]string{"10.0.0.0/29 InService", "10.0.0.8/29 Draining"}, b.phases()); diff != "" {
 		t.Errorf("in the window, idle all the while:\n%s", diff)
@@ -228,11 +230,11 @@ func TestReclaimWaitsForItsWindow(t *testing.T) {
 // A reclaim whose write is refused uses up none of its pool's hour, so the next look
 // begins it.
 func TestRefusedReclaimKeepsItsTurn(t *testing.T) {
-	one, pool := int32(1), podIPPool("p", 1, "10.0.0.0/28")
+	one, pool := int32(1), fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	pool.Spec.Maintenance.BlocksPerHour = &one
 	b := reclaimable(t, pool)
 	b.settle()
-	b.clock.SetTime(noon().Add(time.Hour))
+	b.clock.SetTime(fixtures.Noon().Add(time.Hour))
 	crossed := 0
 	b.before = func(call string) {
 		if call == "update PodIPBlock status" && crossed < 3 {
@@ -261,11 +263,11 @@ func TestRefusedReclaimKeepsItsTurn(t *testing.T) {
 
 // One whose answer is lost may have begun: it counts.
 func TestUnheardReclaimUsesItsTurn(t *testing.T) {
-	one, pool := int32(1), podIPPool("p", 1, "10.0.0.0/28")
+	one, pool := int32(1), fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	pool.Spec.Maintenance.BlocksPerHour = &one
 	b := reclaimable(t, pool)
 	b.settle()
-	b.clock.SetTime(noon().Add(time.Hour))
+	b.clock.SetTime(fixtures.Noon().Add(time.Hour))
 	b.fate = func(write string) fate {
 		if write == "update PodIPBlock status" {
 			return unheard
@@ -284,12 +286,12 @@ func TestUnheardReclaimUsesItsTurn(t *testing.T) {
 
 // A drain that is no longer asked for before it began gives its turn to the next.
 func TestTurnOfADrainThatIsOffComesBack(t *testing.T) {
-	one, pool := int32(1), podIPPool("p", 1, "10.0.0.0/28")
+	one, pool := int32(1), fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	pool.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain // and there is no other range
 	pool.Spec.Maintenance.BlocksPerHour = &one
 	b := newBed(t, threeBlocks(pool, func(i int, block *v1alpha1.PodIPBlock) client.Object {
 		if i > 0 {
-			return beingDeleted(block) // asked for otherwise: they need no turn
+			return fixtures.BeingDeleted(block) // asked for otherwise: they need no turn
 		}
 		return block
 	})...)
@@ -322,7 +324,7 @@ func TestPressureShortensTheWait(t *testing.T) {
 		"nearly full, no cordon": {90, nodeObject(), "10.0.0.8/29 InService"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := reclaimable(t, podIPPool("p", 1, "10.0.0.0/28"))
+			b := reclaimable(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 			if test.node.Spec.Unschedulable {
 				if err := b.api.Update(t.Context(), withVersion(t, b, test.node)); err != nil {
 					t.Fatal(err)
@@ -330,7 +332,7 @@ func TestPressureShortensTheWait(t *testing.T) {
 			}
 			b.r.Pacing.setTaken("p", ipalloc.IPv4, test.taken)
 			b.settle()
-			b.clock.SetTime(noon().Add(time.Minute)) // a tenth of the ten minutes
+			b.clock.SetTime(fixtures.Noon().Add(time.Minute)) // a tenth of the ten minutes
 			b.settle()
 			if got := b.phases(); !slices.Contains(got, test.want) {
 				t.Errorf("%v, want %s", got, test.want)
@@ -351,9 +353,9 @@ func withVersion(t *testing.T, b *bed, n *corev1.Node) *corev1.Node {
 }
 
 func TestTaken(t *testing.T) {
-	all := podIPPool("p", 1, "10.0.0.0/28")
+	all := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	drains := draining(v1alpha1.MaintenancePolicy{})
-	gone := podIPPool("p", 1, "10.0.0.0/28")
+	gone := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	gone.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
 	for name, test := range map[string]struct {
 		pool *v1alpha1.PodIPPool
@@ -369,7 +371,7 @@ func TestTaken(t *testing.T) {
 		"a quarter, from another view": {all, 3, 25},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := Taken(poolOf(t, test.pool), ipalloc.IPv4, test.free); got != test.want {
+			if got := state.TakenPercent(fixtures.PoolOf(t, test.pool), ipalloc.IPv4, test.free); got != test.want {
 				t.Errorf("%d%%, want %d%%", got, test.want)
 			}
 		})
@@ -380,11 +382,11 @@ func TestTaken(t *testing.T) {
 // and only where it bears on their wait.
 func TestPressureWakesIdleNodes(t *testing.T) {
 	b := newBed(t)
-	b.r.remember("idle", "", ipalloc.IPv4, expand.Memory{IdleSince: []time.Time{noon()}})
+	b.r.remember("idle", "", ipalloc.IPv4, expand.Memory{IdleSince: []time.Time{fixtures.Noon()}})
 	b.r.remember("busy", "", ipalloc.IPv4, expand.Memory{})
 	var woken []string
 	press := b.r.pressed(func(node string) { woken = append(woken, node) })
-	pool := poolOf(t, podIPPool("p", 1, "10.0.0.0/28"))
+	pool := fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	for _, step := range []struct {
 		taken int
 		wakes bool

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // initialConfig is the ConfigMap that the chart makes of pools.
@@ -71,7 +72,7 @@ func (b *bed) letGo(initial *InitialPools) {
 func TestInitialPoolsKilledAtAnyWrite(t *testing.T) {
 	for _, outcome := range []fate{refused, unheard} {
 		for n := 1; n <= 4; n++ {
-			b := newBed(t, initialConfig(t, podIPPool("p", 1, "10.0.0.0/28"), podIPPool("q", 1, "10.1.0.0/28")))
+			b := newBed(t, initialConfig(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.PodIPPool("q", 1, "10.1.0.0/28")))
 			writes := 0
 			b.fate = func(string) fate {
 				if writes++; writes == n {
@@ -109,8 +110,8 @@ func TestInitialPoolsKilledAtAnyWrite(t *testing.T) {
 }
 
 func TestInitialPoolsLeaveOthersAlone(t *testing.T) {
-	own := podIPPool("p", 1, "10.9.0.0/28")
-	b := newBed(t, own, initialConfig(t, podIPPool("p", 1, "10.0.0.0/28"), podIPPool("q", 1, "10.1.0.0/28")))
+	own := fixtures.PodIPPool("p", 1, "10.9.0.0/28")
+	b := newBed(t, own, initialConfig(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.PodIPPool("q", 1, "10.1.0.0/28")))
 	if _, err := b.initialPools().createAll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +129,7 @@ func TestInitialPoolsLeaveOthersAlone(t *testing.T) {
 
 // Pools are nothing to wait for where there is no ConfigMap: then Helm made them.
 func TestInitialPoolsWithoutConfigMap(t *testing.T) {
-	b := newBed(t, beingDeleted(finalized(podIPPool("p", 1, "10.0.0.0/28"))))
+	b := newBed(t, fixtures.BeingDeleted(finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))))
 	initial := b.initialPools()
 	b.letGo(initial)
 	if b.podIPPool("p") == nil {
@@ -152,7 +153,7 @@ func TestInitialPoolRefused(t *testing.T) {
 		"another name": "apiVersion: cilium-pool.io/v1alpha1\nkind: PodIPPool\nmetadata: {name: other}\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			config := initialConfig(t, podIPPool("p", 1, "10.0.0.0/28"))
+			config := initialConfig(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 			config.Data["bad"] = manifest
 			b := newBed(t, config)
 			initial := b.initialPools()

@@ -14,6 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 const v4Annotation = "network.cilium.io/ipv4-pod-cidr"
@@ -32,7 +33,7 @@ func nodeWith(podCIDR string) *corev1.Node {
 // A Node gets one block, whatever its pool keeps free, and no CiliumNode: that is
 // for its agent to make.
 func TestKubernetesFirstBlock(t *testing.T) {
-	b := kubernetesBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"))
+	b := kubernetesBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	calls, err := b.reconcile()
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +42,7 @@ func TestKubernetesFirstBlock(t *testing.T) {
 	if diff := cmp.Diff(want, calls); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(prefixes("10.0.0.0/30"), b.listed(), compareNetip()); diff != "" {
+	if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30"), b.listed(), fixtures.CompareNetip()); diff != "" {
 		t.Errorf("told (-want +got):\n%s", diff)
 	}
 	b.check("at the end")
@@ -69,9 +70,9 @@ func TestKubernetesLeavesWhatIsThere(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			b := kubernetesBed(t, nodeWith(test.has), podIPPool("p", 1, "10.0.0.0/28"))
+			b := kubernetesBed(t, nodeWith(test.has), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 			b.settle()
-			if diff := cmp.Diff(prefixes(test.has), b.listed(), compareNetip()); diff != "" {
+			if diff := cmp.Diff(fixtures.Prefixes(test.has), b.listed(), fixtures.CompareNetip()); diff != "" {
 				t.Errorf("told (-want +got):\n%s", diff)
 			}
 			if len(b.blocks()) != test.wantBlocks {
@@ -85,9 +86,9 @@ func TestKubernetesLeavesWhatIsThere(t *testing.T) {
 // in the Node itself, as its agent has no handshake. Another one is needed after a
 // process that died with the first.
 func TestKubernetesGivesUpWhatWasNotTold(t *testing.T) {
-	b := kubernetesBed(t, nodeWith("10.0.0.0/30"), podIPPool("p", 1, "10.0.0.0/28"),
-		blockObject("10.0.0.0/30", ipalloc.InService), beingDeleted(blockObject("10.0.0.8/30", ipalloc.CoolingDown)))
-	b.clock.SetTime(noon().Add(time.Hour))
+	b := kubernetesBed(t, nodeWith("10.0.0.0/30"), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
+		blockObject("10.0.0.0/30", ipalloc.InService), fixtures.BeingDeleted(blockObject("10.0.0.8/30", ipalloc.CoolingDown)))
+	b.clock.SetTime(fixtures.Noon().Add(time.Hour))
 	for _, dies := range []bool{true, false} {
 		version := b.ciliumNode().ResourceVersion
 		b.fate = func(write string) fate {
@@ -112,7 +113,7 @@ func TestKubernetesGivesUpWhatWasNotTold(t *testing.T) {
 	if b.has("10.0.0.8/30") {
 		t.Errorf("blocks are %+v", b.blocks())
 	}
-	if diff := cmp.Diff(prefixes("10.0.0.0/30"), b.listed(), compareNetip()); diff != "" {
+	if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30"), b.listed(), fixtures.CompareNetip()); diff != "" {
 		t.Errorf("told (-want +got):\n%s", diff)
 	}
 	b.rests()
@@ -120,12 +121,12 @@ func TestKubernetesGivesUpWhatWasNotTold(t *testing.T) {
 
 // Nothing moves while the Node is there, whoever asks for it.
 func TestKubernetesNothingMoves(t *testing.T) {
-	b := kubernetesBed(t, nodeWith("10.0.0.0/30"), podIPPool("p", 1, "10.0.0.0/28"),
-		beingDeleted(blockObject("10.0.0.0/30", ipalloc.Draining)))
+	b := kubernetesBed(t, nodeWith("10.0.0.0/30"), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
+		fixtures.BeingDeleted(blockObject("10.0.0.0/30", ipalloc.Draining)))
 	b.settle()
-	b.clock.SetTime(noon().Add(24 * time.Hour))
+	b.clock.SetTime(fixtures.Noon().Add(24 * time.Hour))
 	b.settle()
-	if diff := cmp.Diff(prefixes("10.0.0.0/30"), b.listed(), compareNetip()); diff != "" {
+	if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30"), b.listed(), fixtures.CompareNetip()); diff != "" {
 		t.Errorf("told (-want +got):\n%s", diff)
 	}
 	if !b.has("10.0.0.0/30") {
@@ -134,7 +135,7 @@ func TestKubernetesNothingMoves(t *testing.T) {
 }
 
 func TestKubernetesNodeGone(t *testing.T) {
-	b := kubernetesBed(t, nodeWith("10.0.0.0/30"), podIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService))
+	b := kubernetesBed(t, nodeWith("10.0.0.0/30"), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService))
 	b.settle()
 	if err := b.api.Delete(t.Context(), nodeObject()); err != nil {
 		t.Fatal(err)
@@ -150,7 +151,7 @@ func TestKubernetesNodeGone(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.settle()
-		if diff := cmp.Diff(prefixes("10.0.0.0/30"), b.listed(), compareNetip()); diff != "" {
+		if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30"), b.listed(), fixtures.CompareNetip()); diff != "" {
 			t.Errorf("told (-want +got):\n%s", diff)
 		}
 	})
@@ -159,7 +160,7 @@ func TestKubernetesNodeGone(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.settle()
-		b.clock.SetTime(noon().Add(24 * time.Hour))
+		b.clock.SetTime(fixtures.Noon().Add(24 * time.Hour))
 		b.settle()
 		if len(b.blocks()) != 0 {
 			t.Errorf("blocks are %+v, want none", b.blocks())
@@ -170,7 +171,7 @@ func TestKubernetesNodeGone(t *testing.T) {
 // An agent that already runs with another podCIDR is told no new one: it would
 // lose its pods when it starts anew.
 func TestKubernetesAgentRunsWithAnother(t *testing.T) {
-	b := kubernetesBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), ciliumNode("n", "", "10.7.0.0/16"))
+	b := kubernetesBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.CiliumNode("n", "", "10.7.0.0/16"))
 	if _, err := b.reconcile(); err == nil {
 		t.Error("nobody is told")
 	}
@@ -183,10 +184,10 @@ func TestKubernetesAgentRunsWithAnother(t *testing.T) {
 // A block that rests goes from a Node that is told another one, also where this
 // process did not see the Node change since: no older patch tells it anything.
 func TestKubernetesSecondBlockGoes(t *testing.T) {
-	b := kubernetesBed(t, nodeWith("10.0.0.4/30"), podIPPool("p", 1, "10.0.0.0/28"),
+	b := kubernetesBed(t, nodeWith("10.0.0.4/30"), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
 		blockObject("10.0.0.0/30", ipalloc.CoolingDown), blockObject("10.0.0.4/30", ipalloc.InService))
 	b.settle()
-	b.clock.SetTime(noon().Add(24 * time.Hour))
+	b.clock.SetTime(fixtures.Noon().Add(24 * time.Hour))
 	b.settle()
 	if got := b.blocks(); len(got) != 1 || got[0].CIDR.String() != "10.0.0.4/30" {
 		t.Errorf("blocks are %+v, want the one that is told", got)
@@ -199,13 +200,13 @@ func TestKubernetesSecondBlockGoes(t *testing.T) {
 func TestKubernetesBlockThatTheNodeNamesWins(t *testing.T) {
 	const old, told = "10.0.0.0/30", "10.0.0.8/30"
 	bedOf := func(t *testing.T, lifted bool, phase ipalloc.Phase, objects ...client.Object) *bed {
-		pool := podIPPool("p", 1, old, "10.0.0.8/29")
+		pool := fixtures.PodIPPool("p", 1, old, "10.0.0.8/29")
 		if !lifted {
 			pool.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
 		}
 		block := blockObject(old, phase)
 		if phase == ipalloc.Draining {
-			crd.SetBlockPhase(block, phase, expand.CIDRDraining, "x", noon())
+			crd.SetBlockPhase(block, phase, expand.CIDRDraining, "x", fixtures.Noon())
 		}
 		again := nodeObject()
 		again.UID = "another-uid"
@@ -219,7 +220,7 @@ func TestKubernetesBlockThatTheNodeNamesWins(t *testing.T) {
 		if b.has(old) || !b.has(told) {
 			t.Errorf("blocks are %+v, want %s alone", b.blocks(), told)
 		}
-		if diff := cmp.Diff(prefixes(told), b.listed(), compareNetip()); diff != "" {
+		if diff := cmp.Diff(fixtures.Prefixes(told), b.listed(), fixtures.CompareNetip()); diff != "" {
 			t.Errorf("told (-want +got):\n%s", diff)
 		}
 		b.rests()
@@ -243,13 +244,13 @@ func TestKubernetesBlockThatTheNodeNamesWins(t *testing.T) {
 		goes(t, b)
 	})
 	t.Run("not while an agent runs with it", func(t *testing.T) {
-		b := bedOf(t, true, ipalloc.InService, blockObject(told, ipalloc.InService), ciliumNode("n", "", old))
+		b := bedOf(t, true, ipalloc.InService, blockObject(told, ipalloc.InService), fixtures.CiliumNode("n", "", old))
 		b.changeNode(func(n *corev1.Node) { n.Annotations = map[string]string{v4Annotation: told} })
 		b.settle()
 		if got := b.block(old); got.Phase != ipalloc.InService {
 			t.Fatalf("block %s is %v while its agent runs with it", old, got.Phase)
 		}
-		if err := b.api.Patch(t.Context(), ciliumNode("n", ""), rawMerge(`{"spec":{"ipam":{"podCIDRs":["`+told+`"]}}}`)); err != nil {
+		if err := b.api.Patch(t.Context(), fixtures.CiliumNode("n", ""), rawMerge(`{"spec":{"ipam":{"podCIDRs":["`+told+`"]}}}`)); err != nil {
 			t.Fatal(err)
 		}
 		goes(t, b)

@@ -17,12 +17,12 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// pokeAddress is marked for release where an agent is to report afresh: it is in
+// reportAddress is marked for release where an agent is to report afresh: it is in
 // no pool, so the agent answers do-not-release together with everything it uses
 // (pkg/ipam/crd.go, updateLocalNodeResource, v1.20.1). One for documentation
 // (RFC 5737, RFC 3849), of a family that the node has and that is not paused, so that
 // the entry is cleared again.
-func (o *observation) pokeAddress() netip.Addr {
+func (o *observation) reportAddress() netip.Addr {
 	i := slices.IndexFunc(o.families, func(f familyObservation) bool { return f.paused == "" })
 	if i >= 0 && o.families[i].family == ipalloc.IPv6 {
 		return netip.MustParseAddr("2001:db8::1")
@@ -37,10 +37,10 @@ func (r *NodeReconciler) ensureCiliumNode(ctx context.Context, o *observation) e
 	if o.paused() || len(o.families) == 0 {
 		return nil
 	}
-	if r.optedOut(o.node) {
+	if r.OptedOut(o.node) {
 		return r.withoutCilium(ctx, o)
 	}
-	if last := r.Ledger.LastNode(o.name); last != nil && last.OwnedBy(o.node) {
+	if last := r.Ledger.LastCiliumNode(o.name); last != nil && last.OwnedBy(o.node) {
 		return r.recreate(ctx, o, last)
 	}
 	view, err := r.CiliumNodes.Create(ctx, o.node)
@@ -57,7 +57,7 @@ func (r *NodeReconciler) ensureCiliumNode(ctx context.Context, o *observation) e
 	if !slices.ContainsFunc(o.blocks, restsAsNodeGone) {
 		r.Events.ciliumNodeRemade(o.node)
 	}
-	if err := r.poke(ctx, o); err != nil {
+	if err := r.requestReport(ctx, o); err != nil {
 		return err
 	}
 	return errStale // observe the node as it now is
@@ -84,9 +84,9 @@ func (r *NodeReconciler) withoutCilium(ctx context.Context, o *observation) erro
 
 // recreate puts a deleted CiliumNode back whole, with the addresses of the
 // blocks the node still holds, and asks its agent to report.
-func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *ciliumnode.Kept) error {
+func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *ciliumnode.Stored) error {
 	// Their claims come before their addresses.
-	if err := r.mendTornBlocks(ctx, o, last.View); err != nil {
+	if err := r.restoreOrphanedBlocks(ctx, o, last.View); err != nil {
 		return err
 	}
 	// What is another node's by now is not put back as foreign content, nor a block
@@ -110,7 +110,7 @@ func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *cil
 	log.FromContext(ctx).Info("put back the deleted CiliumNode", "blocks", len(o.blocks))
 	change := ciliumnode.Change{}
 	for _, b := range o.blocks {
-		ciliumPool := r.ciliumPoolOf(b, last.View)
+		ciliumPool := r.CiliumPoolOf(b, last.View)
 		was := last.Of(ciliumPool)
 		if !was.Lists(b.CIDR) && len(r.Ledger.Overlaps(b.CIDR)) > 0 {
 			continue // what was published before it stays, and nothing of it comes
@@ -127,7 +127,7 @@ func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *cil
 	if err := r.apply(ctx, o, view, change); err != nil {
 		return err
 	}
-	if err := r.poke(ctx, o); err != nil {
+	if err := r.requestReport(ctx, o); err != nil {
 		return err
 	}
 	return errStale // observe the node as it now is
@@ -141,20 +141,20 @@ func (r *NodeReconciler) askForReport(ctx context.Context, o *observation) error
 	if o.paused() || o.adopting || !o.settled || len(o.view.Used) > 0 || len(o.view.Pool) == 0 || !r.firstAsk(o.name, o.view.UID) {
 		return nil
 	}
-	if err := r.poke(ctx, o); err != nil {
+	if err := r.requestReport(ctx, o); err != nil {
 		r.askAgain(o.name)
 		return err
 	}
 	return errStale // observe the node as it now is
 }
 
-// poke makes the agent report everything it uses.
-func (r *NodeReconciler) poke(ctx context.Context, o *observation) error {
+// requestReport makes the agent report everything it uses.
+func (r *NodeReconciler) requestReport(ctx context.Context, o *observation) error {
 	live, err := r.CiliumNodes.Live(ctx, o.name)
-	if err != nil || live == nil || live.Whole != nil { // that agent tells by itself
+	if err != nil || live == nil || live.BlockDemand != nil { // that agent tells by itself
 		return err
 	}
-	_, err = r.release(ctx, o, live, []netip.Addr{o.pokeAddress()}, nil)
+	_, err = r.release(ctx, o, live, []netip.Addr{o.reportAddress()}, nil)
 	return err
 }
 
@@ -165,7 +165,7 @@ func (r *NodeReconciler) created(o *observation, view *ciliumnode.View) {
 	for i := range o.families {
 		fo, s := &o.families[i], &o.families[i].state
 		now := r.State(expand.State{Family: s.Family}, fo.ciliumPool, view, o.blocks)
-		s.Pool, s.Used, s.Release, s.Own, s.Limits, s.Whole = now.Pool, now.Used, now.Release, now.Own, now.Limits, now.Whole
+		s.Pool, s.Used, s.Release, s.Own, s.Limits, s.BlockDemand = now.Pool, now.Used, now.Release, now.Own, now.Limits, now.BlockDemand
 		for b := range s.Blocks {
 			s.Blocks[b].Listed = view.Of(fo.ciliumPool).Lists(s.Blocks[b].CIDR)
 		}
@@ -182,7 +182,7 @@ func (r *NodeReconciler) nodeGone(ctx context.Context, o *observation) error {
 	if len(o.blocks) == 0 {
 		o.families = nil
 		if o.view == nil {
-			r.Ledger.ForgetNode(o.name)
+			r.Ledger.ForgetCiliumNode(o.name)
 			r.forget(o.name)
 			for _, f := range ipalloc.Families() {
 				r.Metrics.forget(o.name, f)

@@ -18,12 +18,14 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // lastSeen is node n's CiliumNode as it was before somebody deleted it: owned by
 // the Node of that UID, with addresses of two blocks and a foreign one.
 func lastSeen(uid string) *ciliumv2.CiliumNode {
-	cn := publishing(ciliumNode("n", "", "10.0.0.0/30", "10.0.0.4/30"), "10.0.0.1", "10.0.0.2", "10.0.0.5", "172.16.0.1")
+	cn := publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30", "10.0.0.4/30"), "10.0.0.1", "10.0.0.2", "10.0.0.5", "172.16.0.1")
 	cn.ResourceVersion = "1"
 	cn.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: types.UID(uid)}}
 	return cn
@@ -49,10 +51,10 @@ func TestCiliumNodeIsPutBack(t *testing.T) {
 			last: lastSeen("node-uid"), want: []string{"10.0.0.1", "10.0.0.2", "172.16.0.1"},
 			change: func(b *bed) {
 				ledger := b.r.Ledger
-				b.r.Ledger = NewLedger() // another process: this one's watch lags
+				b.r.Ledger = state.NewLedger() // another process: this one's watch lags
 				obj := blockObject("10.0.0.4/30", ipalloc.InService)
 				for _, k := range b.blocks() {
-					if k.CIDR == prefix("10.0.0.4/30") {
+					if k.CIDR == fixtures.Prefix("10.0.0.4/30") {
 						obj.ResourceVersion = k.ResourceVersion
 					}
 				}
@@ -69,8 +71,8 @@ func TestCiliumNodeIsPutBack(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", test.second))
-			b.r.Ledger.GoneNode(ciliumnode.Keep(test.last))
+			b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", test.second))
+			b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(test.last))
 			if test.change != nil {
 				b.before = func(call string) {
 					if call == "get PodIPBlock" {
@@ -115,8 +117,8 @@ func (b *bed) agentWritesFirst() {
 func TestPutBackIsTold(t *testing.T) {
 	for _, race := range []bool{false, true} {
 		t.Run(fmt.Sprintf("race %t", race), func(t *testing.T) {
-			b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService))
-			b.r.Ledger.GoneNode(ciliumnode.Keep(lastSeen("node-uid")))
+			b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService))
+			b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(lastSeen("node-uid")))
 			if race {
 				b.agentWritesFirst()
 			}
@@ -134,16 +136,16 @@ func TestPutBackOfAnAdoptedNodeIsReported(t *testing.T) {
 	for name, spare := range map[string]bool{"its adopted block is left": true, "another CIDR is named that it was given": false} {
 		t.Run(name, func(t *testing.T) {
 			block := blockObject("10.0.0.0/30", ipalloc.InService)
-			last := publishing(ciliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2")
+			last := publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2")
 			if spare {
 				block = adoptedBlock("10.0.0.0/30")
 			} else {
-				last.Spec.IPAM.Pools.Allocated = pooled(0, "10.0.0.8/30").Spec.IPAM.Pools.Allocated
+				last.Spec.IPAM.Pools.Allocated = fixtures.Pooled(0, "10.0.0.8/30").Spec.IPAM.Pools.Allocated
 			}
-			last.ResourceVersion, last.Status.IPAM.Used = "1", allocationMap("10.0.0.1")
+			last.ResourceVersion, last.Status.IPAM.Used = "1", fixtures.AllocationMap("10.0.0.1")
 			last.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: "node-uid"}}
-			b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), block)
-			b.r.Ledger.GoneNode(ciliumnode.Keep(last))
+			b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), block)
+			b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(last))
 			b.settleAgent()
 			b.agentWritesFirst()
 			b.settle()
@@ -161,9 +163,9 @@ func TestRemadeIsTold(t *testing.T) {
 		t.Run(string(reason), func(t *testing.T) {
 			block := blockObject("10.0.0.0/30", ipalloc.InService)
 			if reason != expand.None {
-				crd.SetBlockPhase(block, ipalloc.CoolingDown, reason, "", noon())
+				crd.SetBlockPhase(block, ipalloc.CoolingDown, reason, "", fixtures.Noon())
 			}
-			b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), block)
+			b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), block)
 			b.settle()
 			if b.ciliumNode() == nil {
 				t.Fatal("none was made")
@@ -177,8 +179,8 @@ func TestRemadeIsTold(t *testing.T) {
 
 // What an older Node of the same name had is not put back.
 func TestCiliumNodeOfAnOlderNodeIsNotPutBack(t *testing.T) {
-	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"))
-	b.r.Ledger.GoneNode(ciliumnode.Keep(lastSeen("old-uid")))
+	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(lastSeen("old-uid")))
 	if _, err := b.reconcile(); err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +195,7 @@ func TestOptedOutNode(t *testing.T) {
 	optedOut := nodeObject()
 	optedOut.Labels = map[string]string{v1alpha1.OptOutLabel: "true"}
 	objects := func() []client.Object {
-		return []client.Object{optedOut.DeepCopy(), podIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService)}
+		return []client.Object{optedOut.DeepCopy(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService)}
 	}
 	t.Run("its CiliumNode is gone", func(t *testing.T) {
 		b := newBed(t, objects()...)
@@ -203,9 +205,9 @@ func TestOptedOutNode(t *testing.T) {
 		}
 	})
 	t.Run("its CiliumNode is there, though the watch has not shown it", func(t *testing.T) {
-		b := newBed(t, append(objects(), publishing(ciliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"))...)
-		b.r.Ledger.GoneNode(b.r.Ledger.missingNodes(nil)[0])
-		b.r.Ledger.ForgetNode("n")
+		b := newBed(t, append(objects(), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"))...)
+		b.r.Ledger.RemoveCiliumNode(b.r.Ledger.MissingCiliumNodes(nil)[0])
+		b.r.Ledger.ForgetCiliumNode("n")
 		b.lags = true
 		if _, err := b.reconcile(); err != nil {
 			t.Fatal(err)
@@ -220,7 +222,7 @@ func TestOptedOutNode(t *testing.T) {
 // read live, lists it.
 func TestTornAwayBlock(t *testing.T) {
 	newCase := func(t *testing.T) *bed {
-		return newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), publishing(ciliumNode("n", "", "10.0.0.4/30", "192.168.0.0/24"), "10.0.0.5"))
+		return newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "", "10.0.0.4/30", "192.168.0.0/24"), "10.0.0.5"))
 	}
 	t.Run("it is listed", func(t *testing.T) {
 		b := newCase(t)
@@ -232,7 +234,7 @@ func TestTornAwayBlock(t *testing.T) {
 	t.Run("it is listed no more, read live", func(t *testing.T) {
 		b := newCase(t)
 		b.lag()
-		if err := b.api.Patch(t.Context(), publishing(ciliumNode("n", "")), rawMerge(`{"spec":{"ipam":{"podCIDRs":[],"pool":null}}}`)); err != nil {
+		if err := b.api.Patch(t.Context(), publishing(fixtures.CiliumNode("n", "")), rawMerge(`{"spec":{"ipam":{"podCIDRs":[],"pool":null}}}`)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := b.reconcile(); err != nil {
@@ -246,7 +248,7 @@ func TestTornAwayBlock(t *testing.T) {
 
 // A paused operator leaves the CiliumNode of a Node that is gone.
 func TestPausedOperatorLeavesGoneNodes(t *testing.T) {
-	b := newBed(t, podIPPool("p", 1, "10.0.0.0/28"), publishing(ciliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"), blockObject("10.0.0.0/30", ipalloc.InService))
+	b := newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"), blockObject("10.0.0.0/30", ipalloc.InService))
 	b.r.Paused = true
 	if calls, err := b.reconcile(); err != nil || len(writesOf(calls)) > 0 {
 		t.Errorf("calls %v, %v; want no write", calls, err)
@@ -256,7 +258,7 @@ func TestPausedOperatorLeavesGoneNodes(t *testing.T) {
 // The CiliumNode that is deleted is the one that was there before its Node was
 // seen to be gone: one made since is a new Node's.
 func TestGoneNodesCiliumNodeMadeAgainStays(t *testing.T) {
-	b := newBed(t, podIPPool("p", 1, "10.0.0.0/28"), publishing(ciliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"), blockObject("10.0.0.0/30", ipalloc.InService))
+	b := newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"), blockObject("10.0.0.0/30", ipalloc.InService))
 	b.before = func(call string) {
 		if call != "get Node" {
 			return
@@ -264,7 +266,7 @@ func TestGoneNodesCiliumNodeMadeAgainStays(t *testing.T) {
 		b.before = func(string) {}
 		// Its agent takes it over as soon as the Node was looked for.
 		taken := rawMerge(`{"metadata":{"labels":{"new":"node"}}}`)
-		if err := b.api.Patch(t.Context(), publishing(ciliumNode("n", "")), taken); err != nil {
+		if err := b.api.Patch(t.Context(), publishing(fixtures.CiliumNode("n", "")), taken); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -278,9 +280,9 @@ func TestGoneNodesCiliumNodeMadeAgainStays(t *testing.T) {
 
 // A foreign address that is in another node's block by now is not put back.
 func TestCiliumNodeIsPutBackWithoutWhatIsAnothersNow(t *testing.T) {
-	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService))
-	b.r.Ledger.GoneNode(ciliumnode.Keep(lastSeen("node-uid")))
-	b.r.Ledger.Observed(block("172.16.0.0/30", "q", "m", 1))
+	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService))
+	b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(lastSeen("node-uid")))
+	b.r.Ledger.Upsert(fixtures.Block("172.16.0.0/30", "q", "m", 1))
 	if _, err := b.reconcile(); err != nil {
 		t.Fatal(err)
 	}
@@ -292,13 +294,13 @@ func TestCiliumNodeIsPutBackWithoutWhatIsAnothersNow(t *testing.T) {
 // A CiliumNode is put back without a block that came beside one it listed, and
 // overlaps it.
 func TestCiliumNodeIsPutBackWithoutWhatOverlaps(t *testing.T) {
-	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService),
+	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService),
 		blockObject("10.0.0.4/30", ipalloc.InService), blockObject("10.0.0.0/29", ipalloc.InService))
-	b.r.Ledger.GoneNode(ciliumnode.Keep(lastSeen("node-uid")))
+	b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(lastSeen("node-uid")))
 	if _, err := b.reconcile(); err != nil {
 		t.Fatal(err)
 	}
-	want := []netip.Prefix{prefix("10.0.0.0/30"), prefix("10.0.0.4/30")}
+	want := []netip.Prefix{fixtures.Prefix("10.0.0.0/30"), fixtures.Prefix("10.0.0.4/30")}
 	if v := b.ciliumNode(); !slices.Equal(v.PodCIDRs, want) || len(v.Pool) != 4 {
 		t.Errorf("podCIDRs are %v and pool %v; want %v and what was there", v.PodCIDRs, v.Pool, want)
 	}
@@ -307,8 +309,8 @@ func TestCiliumNodeIsPutBackWithoutWhatOverlaps(t *testing.T) {
 // A block torn away together with its CiliumNode is claimed again before its
 // addresses are put back.
 func TestCiliumNodeIsPutBackAfterItsBlocks(t *testing.T) {
-	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService))
-	b.r.Ledger.GoneNode(ciliumnode.Keep(lastSeen("node-uid")))
+	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService))
+	b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(lastSeen("node-uid")))
 	if _, err := b.reconcile(); err != nil {
 		t.Fatal(err)
 	}
@@ -323,8 +325,8 @@ func TestCiliumNodeIsPutBackAfterItsBlocks(t *testing.T) {
 // made in its place, whoever made it.
 func TestMemoryIsOfOneCiliumNode(t *testing.T) {
 	b := newBed(t)
-	b.r.remember("n", "first", ipalloc.IPv4, expand.Memory{IdleSince: []time.Time{noon()}})
-	b.r.remember("n", "first", ipalloc.IPv6, expand.Memory{IdleSince: []time.Time{noon()}})
+	b.r.remember("n", "first", ipalloc.IPv4, expand.Memory{IdleSince: []time.Time{fixtures.Noon()}})
+	b.r.remember("n", "first", ipalloc.IPv6, expand.Memory{IdleSince: []time.Time{fixtures.Noon()}})
 	if got := b.r.recall("n", "second", ipalloc.IPv4); len(got.IdleSince) > 0 {
 		t.Errorf("remembers %v of another", got.IdleSince)
 	}
@@ -338,14 +340,14 @@ func TestMemoryIsOfOneCiliumNode(t *testing.T) {
 
 // Nor over a pause: nobody sees what happens meanwhile.
 func TestMemoryEndsWithAPause(t *testing.T) {
-	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), publishing(ciliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"),
+	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"),
 		blockObject("10.0.0.0/30", ipalloc.InService))
 	b.r.Paused = true
 	o, err := b.r.observe(t.Context(), "n")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.r.remember("n", o.uid(), ipalloc.IPv4, expand.Memory{IdleSince: []time.Time{noon()}})
+	b.r.remember("n", o.uid(), ipalloc.IPv4, expand.Memory{IdleSince: []time.Time{fixtures.Noon()}})
 	b.r.decide(t.Context(), o)
 	if got := b.r.recall("n", o.uid(), ipalloc.IPv4); len(got.IdleSince) > 0 {
 		t.Errorf("remembers %v", got.IdleSince)
@@ -362,13 +364,13 @@ func TestSilentAgentIsAsked(t *testing.T) {
 		"settled": {settled: true, want: 1}, "not settled": {want: 0}, "paused": {paused: true, settled: true, want: 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"),
-				publishing(ciliumNode("n", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"),
+			b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
+				publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"),
 				blockObject("10.0.0.0/29", ipalloc.InService))
 			b.r.Paused = test.paused
-			b.r.Agents.Set(ReadAgent(agentPod("1", "c", true)), noon())
+			b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
 			if test.settled {
-				b.clock.SetTime(noon().Add(time.Hour))
+				b.clock.SetTime(fixtures.Noon().Add(time.Hour))
 			}
 			asked := 0
 			b.before = func(call string) {

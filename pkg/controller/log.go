@@ -17,7 +17,7 @@ func (r *NodeReconciler) logPlan(ctx context.Context, fo *familyObservation, p e
 	if !p.Empty() {
 		line = p.String()
 	}
-	again := r.saidBefore(fo.key(p.Node), p.Family, line)
+	again := r.loggedBefore(fo.key(p.Node), p.Family, line)
 	if line == "" {
 		return
 	}
@@ -32,8 +32,8 @@ func (r *NodeReconciler) logPlan(ctx context.Context, fo *familyObservation, p e
 	log.FromContext(ctx).V(level).Info("decided", append(about, "needs", p.Demand, "has", p.Capacity, "plan", line)...)
 }
 
-// saidBefore notes a plan, "" for none, and reports whether it was the last one.
-func (r *NodeReconciler) saidBefore(node string, f ipalloc.Family, line string) bool {
+// loggedBefore notes a plan, "" for none, and reports whether it was the last one.
+func (r *NodeReconciler) loggedBefore(node string, f ipalloc.Family, line string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	said := r.said[node]

@@ -13,6 +13,9 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // logged is a bed whose log at level info is read.
@@ -78,10 +81,10 @@ func (l *logged) agent() {
 // is claimed, and 6 when it goes. At rest, and while a pool is exhausted, no line
 // is repeated.
 func TestLogLinesPerBlock(t *testing.T) {
-	pool := podIPPool("p", 1, "10.0.0.0/28")
+	pool := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	pool.Spec.IPv4.BlockSize = 29
 	l := newLogged(t, newBed(t, nodeObject(), pool))
-	l.r.Agents.Set(ReadAgent(agentPod("agent", "c", true)), noon().Add(-time.Hour))
+	l.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("agent", "c", true)), fixtures.Noon().Add(-time.Hour))
 	expect := func(what string, want int, lines []string) {
 		t.Helper()
 		if len(lines) != want {
@@ -91,15 +94,15 @@ func TestLogLinesPerBlock(t *testing.T) {
 	expect("first block", 2, l.live(time.Minute))
 	expect("rest", 0, l.live(30*time.Minute))
 	for _, name := range []string{"a", "b", "c"} {
-		l.r.Pods.Set(readPod(pod(name, name, "n")), l.clock.Now())
+		l.r.Pods.Set(state.ReadPod(fixtures.Pod(name, name, "n")), l.clock.Now())
 	}
 	expect("second block", 2, l.live(10*time.Minute))
 	for _, name := range []string{"d", "e", "f", "g", "h"} {
-		l.r.Pods.Set(readPod(pod(name, name, "n")), l.clock.Now())
+		l.r.Pods.Set(state.ReadPod(fixtures.Pod(name, name, "n")), l.clock.Now())
 	}
 	expect("the pool is exhausted", 1, l.live(30*time.Minute))
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
-		l.r.Pods.Delete(readPod(pod(name, name, "n")).podKey)
+		l.r.Pods.Delete(state.ReadPod(fixtures.Pod(name, name, "n")).PodKey)
 	}
 	expect("reclaim", 6, l.live(30*time.Minute))
 	if n := len(l.blocks()); n != 1 || len(l.r.said) > 0 {

@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // Who may create pods with spec.nodeName cannot push a node to its block limit: the
@@ -23,9 +25,9 @@ func TestReconcilePodsBeyondMaxPods(t *testing.T) {
 			if test.maxPods != "" {
 				node.Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: resource.MustParse(test.maxPods)}
 			}
-			b := newBed(t, node, podIPPool("p", 1, "10.0.0.0/24"))
+			b := newBed(t, node, fixtures.PodIPPool("p", 1, "10.0.0.0/24"))
 			for i := range 500 {
-				b.r.Pods.Set(podOn(fmt.Sprintf("flood-%d", i)), noon())
+				b.r.Pods.Set(podOn(fmt.Sprintf("flood-%d", i)), fixtures.Noon())
 			}
 			b.settle()
 			b.check("after the flood")

@@ -16,6 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 func (b *bed) raw() *ciliumv2.CiliumNode {
@@ -32,25 +33,25 @@ func (b *bed) raw() *ciliumv2.CiliumNode {
 // A block that drains is told if a pod has an address in it: its agent could not
 // restore the pod otherwise.
 func TestFromCRDToMultiPool(t *testing.T) {
-	cn := publishing(ciliumNode("n", "", "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"), "10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6", "10.0.0.9")
-	cn.Status.IPAM.Used = allocationMap("10.0.0.1", "10.0.0.9")
+	cn := publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"), "10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6", "10.0.0.9")
+	cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.1", "10.0.0.9")
 	cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{"10.0.0.6": "ready-for-release"}
-	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/27"), cn,
+	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), cn,
 		blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService),
 		blockObject("10.0.0.8/30", ipalloc.Draining), blockObject("10.0.0.12/30", ipalloc.CoolingDown))
 	before := b.raw()
-	b.r.Pods.Set(podOn("stays", "10.0.0.9"), noon())
+	b.r.Pods.Set(podOn("stays", "10.0.0.9"), fixtures.Noon())
 	pods := b.r.Pods
 	b.mode = ciliumnode.MultiPool
 	b.restart()
 	b.r.Pods = pods
 	b.settle()
-	if diff := cmp.Diff(prefixes("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"), b.listed(), compareNetip()); diff != "" {
+	if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"), b.listed(), fixtures.CompareNetip()); diff != "" {
 		t.Errorf("told (-want +got):\n%s", diff)
 	}
 	after := b.raw()
 	if diff := cmp.Diff([]any{before.Spec.IPAM.Pool, before.Spec.IPAM.PodCIDRs, before.Status.IPAM.Used},
-		[]any{after.Spec.IPAM.Pool, after.Spec.IPAM.PodCIDRs, after.Status.IPAM.Used}, compareNetip()); diff != "" {
+		[]any{after.Spec.IPAM.Pool, after.Spec.IPAM.PodCIDRs, after.Status.IPAM.Used}, fixtures.CompareNetip()); diff != "" {
 		t.Errorf("what the agent reads has changed (-before +after):\n%s", diff)
 	}
 	if len(after.Status.IPAM.ReleaseIPs) > 0 {
@@ -60,13 +61,13 @@ func TestFromCRDToMultiPool(t *testing.T) {
 	// The agent comes up in its new mode, and gives back what it does not need.
 	b.agentWrites(`{"spec":{"ipam":{"pools":{"requested":[{"pool":"default","needed":{"ipv4-addrs":3}}],"allocated":[{"pool":"default","cidrs":["10.0.0.0/30","10.0.0.8/30"]}]}}}}`)
 	b.settle()
-	b.clock.SetTime(noon().Add(time.Hour))
+	b.clock.SetTime(fixtures.Noon().Add(time.Hour))
 	b.settle()
 	if b.has("10.0.0.4/30") {
 		t.Errorf("the block is not free: %+v", b.blocks())
 	}
 	// Its addresses stand in the pool yet: nobody else may have them.
-	if held := b.r.Ledger.NamedElsewhere("another", prefix("10.0.0.4/30")); len(held) == 0 {
+	if held := b.r.Ledger.NamedElsewhere("another", fixtures.Prefix("10.0.0.4/30")); len(held) == 0 {
 		t.Error("a block could be claimed whose addresses another CiliumNode names")
 	}
 }
@@ -76,27 +77,27 @@ func TestFromCRDToMultiPool(t *testing.T) {
 func TestBackToMultiPoolBeforeTidy(t *testing.T) {
 	for name, forgets := range map[string]bool{"its agent takes its report away": true, "an older one leaves it": false} {
 		t.Run(name, func(t *testing.T) {
-			cn := publishing(pooled(2, "10.0.0.0/30"), "10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6")
-			cn.Spec.IPAM.PodCIDRs = append(cn.Spec.IPAM.PodCIDRs, podCIDR("10.0.0.0/30"), podCIDR("10.0.0.4/30"))
-			cn.Status.IPAM.Used = allocationMap("10.0.0.1")
-			b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/27"), cn,
+			cn := publishing(fixtures.Pooled(2, "10.0.0.0/30"), "10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6")
+			cn.Spec.IPAM.PodCIDRs = append(cn.Spec.IPAM.PodCIDRs, fixtures.PodCIDR("10.0.0.0/30"), fixtures.PodCIDR("10.0.0.4/30"))
+			cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.1")
+			b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), cn,
 				blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService))
 			b.settle()
-			b.clock.SetTime(noon().Add(time.Hour))
+			b.clock.SetTime(fixtures.Noon().Add(time.Hour))
 			b.settle()
-			if diff := cmp.Diff(prefixes("10.0.0.0/30", "10.0.0.4/30"), b.listed(), compareNetip()); diff != "" || len(b.blocks()) != 2 {
+			if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30", "10.0.0.4/30"), b.listed(), fixtures.CompareNetip()); diff != "" || len(b.blocks()) != 2 {
 				t.Fatalf("blocks %+v, told (-want +got):\n%s", b.blocks(), diff)
 			}
 
 			// The agent comes up in multi-pool mode, and can do without one of them.
 			if forgets {
-				if err := b.api.Status().Patch(t.Context(), ciliumNode("n", ""), rawMerge(`{"status":{"ipam":{"used":null}}}`)); err != nil {
+				if err := b.api.Status().Patch(t.Context(), fixtures.CiliumNode("n", ""), rawMerge(`{"status":{"ipam":{"used":null}}}`)); err != nil {
 					t.Fatal(err)
 				}
 			}
 			b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`)
 			b.settle()
-			b.clock.SetTime(noon().Add(2 * time.Hour))
+			b.clock.SetTime(fixtures.Noon().Add(2 * time.Hour))
 			b.settle()
 			if b.has("10.0.0.4/30") || len(b.listed()) != 1 {
 				t.Errorf("blocks %+v, told %v: what the agent has given back is not free", b.blocks(), b.listed())
@@ -109,13 +110,13 @@ func TestBackToMultiPoolBeforeTidy(t *testing.T) {
 // that came before it, and gives nothing to new ones: they would be of the default
 // pool, and not be restored once it is listed for its own again.
 func TestCiliumPoolOnTheWayToCRDAndBack(t *testing.T) {
-	blue := crd.NewBlock(prefix("10.8.0.0/30"), "blues", "n", "node-uid")
+	blue := crd.NewBlock(fixtures.Prefix("10.8.0.0/30"), "blues", "n", "node-uid")
 	blue.UID = "uid-blue"
-	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/27"), bluePool("10.8.0.0/28"), pooled(2, "10.0.0.0/30"),
+	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), bluePool("10.8.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"),
 		blockObject("10.0.0.0/30", ipalloc.InService), blue)
 	b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"blue","cidrs":["10.8.0.0/30"]},{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`)
 	pods := b.r.Pods
-	pods.Set(podOn("blue", "10.8.0.1"), noon().Add(-time.Hour))
+	pods.Set(podOn("blue", "10.8.0.1"), fixtures.Noon().Add(-time.Hour))
 	again := func(mode ciliumnode.Mode) {
 		b.mode = mode
 		b.restart()
@@ -144,17 +145,17 @@ func TestCiliumPoolOnTheWayToCRDAndBack(t *testing.T) {
 		t.Fatalf("entries %v; want the address marked that nobody has", state)
 	}
 	answer := rawMerge(`{"status":{"ipam":{"release-ips":{"10.8.0.2":"ready-for-release"}}}}`)
-	if err := b.api.Status().Patch(t.Context(), ciliumNode("n", ""), answer); err != nil {
+	if err := b.api.Status().Patch(t.Context(), fixtures.CiliumNode("n", ""), answer); err != nil {
 		t.Fatal(err)
 	}
 	b.settle()
-	b.clock.SetTime(noon().Add(time.Minute))
+	b.clock.SetTime(fixtures.Noon().Add(time.Minute))
 	b.settle()
 	published("the agent runs in crd mode", "10.8.0.1")
 	b.check("in crd mode")
 
 	again(ciliumnode.MultiPool)
-	if diff := cmp.Diff(prefixes("10.8.0.0/30"), b.toldFor("blue"), compareNetip()); diff != "" || len(b.toldFor("")) < 2 {
+	if diff := cmp.Diff(fixtures.Prefixes("10.8.0.0/30"), b.toldFor("blue"), fixtures.CompareNetip()); diff != "" || len(b.toldFor("")) < 2 {
 		t.Errorf("told %v for the default pool, for blue (-want +got):\n%s", b.toldFor(""), diff)
 	}
 }
@@ -162,14 +163,14 @@ func TestCiliumPoolOnTheWayToCRDAndBack(t *testing.T) {
 // Back in crd mode every block of the node is published, and nothing is asked back
 // from an agent that runs in multi-pool mode yet.
 func TestFromMultiPoolToCRD(t *testing.T) {
-	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/27"), pooled(2, "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"),
+	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), fixtures.Pooled(2, "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"),
 		blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService), blockObject("10.0.0.8/30", ipalloc.InService))
 	told := b.raw().Spec.IPAM.Pools
 	b.mode = ciliumnode.CRD
 	b.restart()
 	b.settleAgent()
 	b.settle()
-	b.clock.SetTime(noon().Add(24 * time.Hour)) // long enough for any reclaim
+	b.clock.SetTime(fixtures.Noon().Add(24 * time.Hour)) // long enough for any reclaim
 	b.settle()
 	cn := b.raw()
 	if len(cn.Spec.IPAM.Pool) != 6 || len(cn.Spec.IPAM.PodCIDRs) != 3 {

@@ -18,26 +18,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
-
-// pooled is node n's CiliumNode in multi-pool mode: its agent asks for so many
-// addresses (0: it has not said) and was told these CIDRs.
-func pooled(requested int, cidrs ...string) *ciliumv2.CiliumNode {
-	cn := ciliumNode("n", "")
-	cn.UID = "cn-uid"
-	cn.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: "node-uid"}}
-	pools := &cn.Spec.IPAM.Pools
-	if requested > 0 {
-		pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: requested}}}
-	}
-	if len(cidrs) > 0 {
-		pools.Allocated = []ipamtypes.IPAMPoolAllocation{{Pool: "default"}}
-	}
-	for _, c := range cidrs {
-		pools.Allocated[0].CIDRs = append(pools.Allocated[0].CIDRs, podCIDR(c))
-	}
-	return cn
-}
 
 func poolBed(t *testing.T, objects ...client.Object) *bed {
 	t.Helper()
@@ -53,13 +35,13 @@ func (b *bed) listed() []netip.Prefix {
 // agentWrites is a write of the agent of node n.
 func (b *bed) agentWrites(patch string) {
 	b.t.Helper()
-	if err := b.api.Patch(b.t.Context(), ciliumNode("n", ""), rawMerge(patch)); err != nil {
+	if err := b.api.Patch(b.t.Context(), fixtures.CiliumNode("n", ""), rawMerge(patch)); err != nil {
 		b.t.Fatal(err)
 	}
 }
 
 func TestMultiPoolFirstBlocks(t *testing.T) {
-	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"))
+	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	calls, err := b.reconcile()
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +50,7 @@ func TestMultiPoolFirstBlocks(t *testing.T) {
 	if diff := cmp.Diff(want, calls); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(prefixes("10.0.0.0/30", "10.0.0.4/30"), b.listed(), compareNetip()); diff != "" {
+	if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30", "10.0.0.4/30"), b.listed(), fixtures.CompareNetip()); diff != "" {
 		t.Errorf("told (-want +got):\n%s", diff)
 	}
 	cn := &ciliumv2.CiliumNode{}
@@ -93,14 +75,14 @@ func TestMultiPoolSurvivesEveryWrite(t *testing.T) {
 }
 
 func TestMultiPoolGrowsAsAsked(t *testing.T) {
-	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), pooled(2, "10.0.0.0/30"), blockObject("10.0.0.0/30", ipalloc.InService))
+	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"), blockObject("10.0.0.0/30", ipalloc.InService))
 	b.settle()
 	if len(b.blocks()) != 1 {
 		t.Fatalf("blocks are %+v; want the one that covers what the agent asks for", b.blocks())
 	}
 	b.agentWrites(`{"spec":{"ipam":{"pools":{"requested":[{"pool":"default","needed":{"ipv4-addrs":5}}]}}}}`)
 	b.settle()
-	if diff := cmp.Diff(prefixes("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"), b.listed(), compareNetip()); diff != "" {
+	if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"), b.listed(), fixtures.CompareNetip()); diff != "" {
 		t.Errorf("told (-want +got):\n%s", diff)
 	}
 	b.check("at the end")
@@ -108,7 +90,7 @@ func TestMultiPoolGrowsAsAsked(t *testing.T) {
 
 // returned is node n whose agent has just given back 10.0.0.4/30.
 func returned(t *testing.T) *bed {
-	return poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), pooled(2, "10.0.0.0/30"),
+	return poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"),
 		blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService))
 }
 
@@ -140,7 +122,7 @@ func TestMultiPoolReturnedBlockRests(t *testing.T) {
 		}
 		b.clock.SetTime(b.clock.Now().Add(time.Hour))
 		b.settle()
-		if v := b.ciliumNode(); len(v.Release) > 0 || !slices.Equal(v.PodCIDRs, prefixes("10.0.0.0/30")) {
+		if v := b.ciliumNode(); len(v.Release) > 0 || !slices.Equal(v.PodCIDRs, fixtures.Prefixes("10.0.0.0/30")) {
 			b.t.Errorf("left over: %v, told %v", v.Release, v.PodCIDRs)
 		}
 		b.check("at the end")
@@ -165,7 +147,7 @@ func TestMultiPoolReturnedBlockRests(t *testing.T) {
 				for range 3 {
 					_, _ = b.reconcile() // fails once
 				}
-				b.clock.SetTime(noon().Add(time.Minute + time.Second))
+				b.clock.SetTime(fixtures.Noon().Add(time.Minute + time.Second))
 				for range 4 {
 					_, _ = b.reconcile()
 				}
@@ -189,9 +171,9 @@ func TestMultiPoolGivesUpNothingThatIsListed(t *testing.T) {
 		"the block": `"10.0.0.0/30","10.0.0.12/30"`, "what it is part of": `"10.0.0.0/30","10.0.0.8/29"`, "part of it": `"10.0.0.0/30","10.0.0.12/31"`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), pooled(2, "10.0.0.0/30"),
+			b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"),
 				blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.12/30", ipalloc.CoolingDown))
-			b.clock.SetTime(noon().Add(time.Hour))
+			b.clock.SetTime(fixtures.Noon().Add(time.Hour))
 			b.moved("10.0.0.12/30")
 			b.lag()
 			b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"default","cidrs":[` + cidrs + `]}]}}}}`)
@@ -212,12 +194,12 @@ func TestMultiPoolLateLeaderLoses(t *testing.T) {
 	old := b.ciliumNode()
 	b.restart()
 	b.settle()
-	b.clock.SetTime(noon().Add(time.Hour))
+	b.clock.SetTime(fixtures.Noon().Add(time.Hour))
 	b.settle()
 	if b.has("10.0.0.4/30") {
 		t.Fatal("the block is still the node's")
 	}
-	late := ciliumnode.Change{Publish: addrs("10.0.0.5"), Blocks: prefixes("10.0.0.0/30", "10.0.0.4/30")}
+	late := ciliumnode.Change{Publish: fixtures.Addrs("10.0.0.5"), Blocks: fixtures.Prefixes("10.0.0.0/30", "10.0.0.4/30")}
 	if _, err := b.r.CiliumNodes.Apply(t.Context(), old, late); !apierrors.IsConflict(err) {
 		t.Errorf("the late patch: %v, want a conflict", err)
 	}
@@ -230,7 +212,7 @@ func TestMultiPoolTakenBackWhileItRests(t *testing.T) {
 	b.settle()
 	b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"default","cidrs":["10.0.0.0/30","10.0.0.4/30"]}]}}}}`)
 	b.settle()
-	b.clock.SetTime(noon().Add(time.Hour))
+	b.clock.SetTime(fixtures.Noon().Add(time.Hour))
 	b.settle()
 	for _, k := range b.blocks() {
 		if k.Phase != ipalloc.InService {
@@ -247,7 +229,7 @@ func TestMultiPoolTakenBackWhileItRests(t *testing.T) {
 func TestMultiPoolTakenBackWithoutAPool(t *testing.T) {
 	b := returned(t)
 	b.settle()
-	pool := podIPPool("p", 1, "10.0.0.0/28")
+	pool := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	pool.Generation, pool.Spec.NodeSelector = 2, &metav1.LabelSelector{MatchLabels: map[string]string{"zone": "a"}}
 	b.r.Pools.Set(pool)
 	b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"default","cidrs":["10.0.0.0/30","10.0.0.4/30"]}]}}}}`)
@@ -259,47 +241,47 @@ func TestMultiPoolTakenBackWithoutAPool(t *testing.T) {
 }
 
 func TestMultiPoolCiliumNodeIsPutBack(t *testing.T) {
-	last := pooled(9, "10.0.0.0/30", "10.0.0.4/30", "172.16.0.0/24")
+	last := fixtures.Pooled(9, "10.0.0.0/30", "10.0.0.4/30", "172.16.0.0/24")
 	last.ResourceVersion = "1"
 	last.Spec.IPAM.Pools.Allocated = slices.Insert(last.Spec.IPAM.Pools.Allocated, 0, ipamtypes.IPAMPoolAllocation{Pool: "blue"})
-	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"),
+	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
 		blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.CoolingDown))
-	b.r.Ledger.GoneNode(ciliumnode.MultiPool.Keep(last))
+	b.r.Ledger.RemoveCiliumNode(ciliumnode.MultiPool.ToStored(last))
 	if _, err := b.reconcile(); err != nil {
 		t.Fatal(err)
 	}
 	v := b.ciliumNode()
-	if diff := cmp.Diff(prefixes("10.0.0.0/30", "172.16.0.0/24"), v.PodCIDRs, compareNetip()); diff != "" {
+	if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30", "172.16.0.0/24"), v.PodCIDRs, fixtures.CompareNetip()); diff != "" {
 		t.Errorf("told (-want +got):\n%s", diff)
 	}
-	if v.Whole.Heard() || len(v.Release) > 0 {
-		t.Errorf("heard %t, release entries %v; want an agent that has yet to speak, and no handshake with it", v.Whole.Heard(), v.Release)
+	if v.BlockDemand.Reported() || len(v.Release) > 0 {
+		t.Errorf("heard %t, release entries %v; want an agent that has yet to speak, and no handshake with it", v.BlockDemand.Reported(), v.Release)
 	}
 }
 
 // What is another node's block by now is put back for no pool of Cilium's.
 func TestMultiPoolCiliumNodeIsPutBackWithoutWhatIsAnothersNow(t *testing.T) {
 	last := listing("10.8.0.0/30")
-	last.Spec.IPAM.Pools.Allocated[1].CIDRs = append(last.Spec.IPAM.Pools.Allocated[1].CIDRs, podCIDR("10.0.0.4/30"))
+	last.Spec.IPAM.Pools.Allocated[1].CIDRs = append(last.Spec.IPAM.Pools.Allocated[1].CIDRs, fixtures.PodCIDR("10.0.0.4/30"))
 	last.ResourceVersion = "1"
-	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), bluePool("10.8.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService))
-	b.r.Ledger.GoneNode(ciliumnode.MultiPool.Keep(last))
-	b.r.Ledger.Observed(block("10.0.0.4/30", "p", "m", 1))
-	b.r.Ledger.Observed(block("10.8.0.0/30", "blues", "m", 1))
+	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), bluePool("10.8.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService))
+	b.r.Ledger.RemoveCiliumNode(ciliumnode.MultiPool.ToStored(last))
+	b.r.Ledger.Upsert(fixtures.Block("10.0.0.4/30", "p", "m", 1))
+	b.r.Ledger.Upsert(fixtures.Block("10.8.0.0/30", "blues", "m", 1))
 	if _, err := b.reconcile(); err != nil {
 		t.Fatal(err)
 	}
-	b.tells(prefixes("10.0.0.0/30"), nil)
+	b.tells(fixtures.Prefixes("10.0.0.0/30"), nil)
 }
 
 // Where nobody remembers the CiliumNode, its agent may still have every block the
 // node holds: it is told all of them, whatever the need.
 func TestMultiPoolForgottenCiliumNode(t *testing.T) {
-	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/27"), blockObject("10.0.0.0/30", ipalloc.InService),
+	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), blockObject("10.0.0.0/30", ipalloc.InService),
 		blockObject("10.0.0.4/30", ipalloc.InService), blockObject("10.0.0.8/30", ipalloc.InService), blockObject("10.0.0.12/30", ipalloc.CoolingDown))
 	b.settle()
 	v := b.ciliumNode()
-	if diff := cmp.Diff(prefixes("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"), v.PodCIDRs, compareNetip()); diff != "" {
+	if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"), v.PodCIDRs, fixtures.CompareNetip()); diff != "" {
 		t.Errorf("told (-want +got):\n%s", diff)
 	}
 	if len(v.Release) > 0 {
@@ -309,7 +291,7 @@ func TestMultiPoolForgottenCiliumNode(t *testing.T) {
 }
 
 func TestMultiPoolTornAwayBlockIsMadeAgain(t *testing.T) {
-	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), pooled(2, "10.0.0.8/30"))
+	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.8/30"))
 	b.settle()
 	if !b.has("10.0.0.8/30") || len(b.blocks()) != 1 {
 		t.Errorf("blocks are %+v", b.blocks())
@@ -319,14 +301,14 @@ func TestMultiPoolTornAwayBlockIsMadeAgain(t *testing.T) {
 
 // What CiliumNodes name, in whatever field, is taken.
 func TestMultiPoolClaimsNothingNamed(t *testing.T) {
-	other := ciliumNode("m", "", "10.0.0.4/30")
+	other := fixtures.CiliumNode("m", "", "10.0.0.4/30")
 	other.Spec.IPAM.Pools.Allocated = []ipamtypes.IPAMPoolAllocation{
-		{Pool: "blue", CIDRs: pooled(0, "10.0.0.0/30").Spec.IPAM.Pools.Allocated[0].CIDRs},
+		{Pool: "blue", CIDRs: fixtures.Pooled(0, "10.0.0.0/30").Spec.IPAM.Pools.Allocated[0].CIDRs},
 	}
-	other.Spec.IPAM.Pool = allocationMap("10.0.0.9")
-	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), other)
+	other.Spec.IPAM.Pool = fixtures.AllocationMap("10.0.0.9")
+	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), other)
 	b.settle()
-	if diff := cmp.Diff(prefixes("10.0.0.12/30"), b.listed(), compareNetip()); diff != "" {
+	if diff := cmp.Diff(fixtures.Prefixes("10.0.0.12/30"), b.listed(), fixtures.CompareNetip()); diff != "" {
 		t.Errorf("told (-want +got):\n%s", diff)
 	}
 }
@@ -334,8 +316,8 @@ func TestMultiPoolClaimsNothingNamed(t *testing.T) {
 // Of a block that is told whole nothing can be kept back, so one with a reserved
 // address is not assigned even where the remainder is to be published.
 func TestMultiPoolReservedAddressKeepsItsBlock(t *testing.T) {
-	for mode, want := range map[ciliumnode.Mode]netip.Prefix{ciliumnode.CRD: prefix("10.0.0.0/30"), ciliumnode.MultiPool: prefix("10.0.0.4/30")} {
-		pool := podIPPool("p", 1, "10.0.0.0/28")
+	for mode, want := range map[ciliumnode.Mode]netip.Prefix{ciliumnode.CRD: fixtures.Prefix("10.0.0.0/30"), ciliumnode.MultiPool: fixtures.Prefix("10.0.0.4/30")} {
+		pool := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 		pool.Spec.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.1/32"}, {CIDR: "10.0.0.7/32"}} // the latter is an edge, which no pod gets
 		pool.Spec.ReservedBlockPolicy = v1alpha1.PublishRemainder
 		b := newBedIn(t, mode, nodeObject(), pool)
@@ -349,14 +331,14 @@ func TestMultiPoolReservedAddressKeepsItsBlock(t *testing.T) {
 // A block is given back only where the list says so, read live: what the watch shows
 // may be older than what another process told.
 func TestMultiPoolBelievesNoOldList(t *testing.T) {
-	b := poolBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), pooled(2, "10.0.0.0/30"),
+	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"),
 		blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService))
 	b.lag()
 	cn := &ciliumv2.CiliumNode{}
 	if err := b.api.Get(t.Context(), types.NamespacedName{Name: "n"}, cn); err != nil {
 		t.Fatal(err)
 	}
-	cn.Spec.IPAM.Pools.Allocated[0].CIDRs = append(cn.Spec.IPAM.Pools.Allocated[0].CIDRs, podCIDR("10.0.0.4/30"))
+	cn.Spec.IPAM.Pools.Allocated[0].CIDRs = append(cn.Spec.IPAM.Pools.Allocated[0].CIDRs, fixtures.PodCIDR("10.0.0.4/30"))
 	if err := b.api.Update(t.Context(), cn); err != nil {
 		t.Fatal(err)
 	}

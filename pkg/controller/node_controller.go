@@ -19,6 +19,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 const (
@@ -28,15 +29,15 @@ const (
 	// conflictRetry is when to look again after a write lost against another,
 	// doubled up to 64 times for losses on end.
 	conflictRetry = 100 * time.Millisecond
-	// starvingRetry is when a node short of addresses looks again, though
+	// awaitingBlocksRetry is when a node short of addresses looks again, though
 	// nothing said that there are new ones.
-	starvingRetry = time.Minute
+	awaitingBlocksRetry = time.Minute
 )
 
 // NodeReconciler gives each node its blocks, takes them back, and keeps its
 // CiliumNode to what it holds.
 type NodeReconciler struct {
-	Observer
+	state.Cluster
 
 	// Cache reads from the informers, Live from the API server; Client writes.
 	Cache  client.Reader
@@ -44,10 +45,10 @@ type NodeReconciler struct {
 	Client client.Client
 
 	CiliumNodes *ciliumnode.Client
-	Pods        *Pods
+	Pods        *state.Pods
 	// CiliumPools tell which pods ask for which pool of Cilium's; nil: no labels do.
-	CiliumPools *CiliumPools
-	Agents      *Agents
+	CiliumPools *state.CiliumPools
+	Agents      *state.Agents
 	Pacing      *Pacing
 	Events      *Events
 	Metrics     *Metrics
@@ -65,9 +66,9 @@ type NodeReconciler struct {
 	mu     sync.Mutex
 	losses map[string]int
 	memory map[string]*memory // by familyObservation.key
-	// starving are the nodes short of addresses, and the pools that could give them
+	// awaitingBlocks are the nodes short of addresses, and the pools that could give them
 	// some.
-	starving map[string]map[string]bool
+	awaitingBlocks map[string]map[string]bool
 	// asked are the CiliumNodes whose agents were asked for a report.
 	asked map[string]types.UID
 	// putBack are the CiliumNodes put back of which the agent had reported what it
@@ -121,7 +122,7 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 	}
 	r.caughtUp(o.name)
 	if r.Shadow {
-		return r.lookOn(ctx, o), nil
+		return r.dryRun(ctx, o), nil
 	}
 	// 2. See to it that there is something to decide on.
 	if err := r.prepare(ctx, o); err != nil {
@@ -143,8 +144,8 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 	if err := r.report(ctx, o, plans); err != nil {
 		return r.outcome(ctx, o.name, err)
 	}
-	r.won(o.name)
-	return reconcile.Result{RequeueAfter: r.again(o, plans)}, nil
+	r.resetBackoff(o.name)
+	return reconcile.Result{RequeueAfter: r.requeueAfter(o, plans)}, nil
 }
 
 // prepare sees to it that there is a CiliumNode to decide on, or none, and that
@@ -156,7 +157,7 @@ func (r *NodeReconciler) prepare(ctx context.Context, o *observation) error {
 	case o.view == nil:
 		return r.ensureCiliumNode(ctx, o)
 	}
-	if err := r.mendTornBlocks(ctx, o, o.view); err != nil {
+	if err := r.restoreOrphanedBlocks(ctx, o, o.view); err != nil {
 		return err
 	}
 	if err := r.awaitAdopted(ctx, o); err != nil {
@@ -172,13 +173,13 @@ var errStale = errors.New("the node has changed meanwhile")
 func (r *NodeReconciler) outcome(ctx context.Context, node string, err error) (reconcile.Result, error) {
 	if apierrors.IsConflict(err) || errors.Is(err, errStale) {
 		log.FromContext(ctx).V(1).Info("lost a race, looking again", "reason", err.Error())
-		return reconcile.Result{RequeueAfter: r.lost(node)}, nil
+		return reconcile.Result{RequeueAfter: r.nextBackoff(node)}, nil
 	}
 	return reconcile.Result{}, err
 }
 
-// lost is how long to wait after a lost race: longer with each one on end.
-func (r *NodeReconciler) lost(node string) time.Duration {
+// nextBackoff is how long to wait after a lost race: longer with each one on end.
+func (r *NodeReconciler) nextBackoff(node string) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.losses == nil {
@@ -189,8 +190,8 @@ func (r *NodeReconciler) lost(node string) time.Duration {
 	return wait
 }
 
-// won ends a streak of lost races.
-func (r *NodeReconciler) won(node string) {
+// resetBackoff ends a streak of lost races.
+func (r *NodeReconciler) resetBackoff(node string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.losses, node)
@@ -253,8 +254,8 @@ func reclaims(plan expand.Plan) int {
 	return n
 }
 
-// again is when to look at the node again though nothing happens, or 0.
-func (r *NodeReconciler) again(o *observation, plans []familyPlan) time.Duration {
+// requeueAfter is when to look at the node again though nothing happens, or 0.
+func (r *NodeReconciler) requeueAfter(o *observation, plans []familyPlan) time.Duration {
 	var at time.Time
 	sooner := func(t time.Time) {
 		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
@@ -268,8 +269,8 @@ func (r *NodeReconciler) again(o *observation, plans []familyPlan) time.Duration
 	if !o.settled { // or the agent waits for a family that it did not run
 		sooner(o.settles)
 	}
-	if r.isStarving(o.name) || o.withheld {
-		sooner(now.Add(starvingRetry))
+	if r.awaitsBlocks(o.name) || o.withheld {
+		sooner(now.Add(awaitingBlocksRetry))
 	}
 	if at.IsZero() {
 		return 0
@@ -320,7 +321,7 @@ func (r *NodeReconciler) forget(node string) {
 	defer r.mu.Unlock()
 	maps.DeleteFunc(r.memory, func(key string, _ *memory) bool { return ofNode(key, node) })
 	delete(r.losses, node)
-	delete(r.starving, node)
+	delete(r.awaitingBlocks, node)
 	delete(r.asked, node)
 	delete(r.putBack, node)
 	delete(r.first, node)
@@ -367,41 +368,41 @@ func (r *NodeReconciler) wasPutBack(v *ciliumnode.View) bool {
 	return r.putBack[v.Name] == v.UID
 }
 
-// setStarving notes which pools could give a node what it lacks.
-func (r *NodeReconciler) setStarving(node string, lacks bool, pools []*crd.Pool) {
+// setAwaitingBlocks notes which pools could give a node what it lacks.
+func (r *NodeReconciler) setAwaitingBlocks(node string, lacks bool, pools []*crd.Pool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.starving, node)
+	delete(r.awaitingBlocks, node)
 	if lacks {
-		r.starve(node, pools)
+		r.awaitBlocks(node, pools)
 	}
 }
 
-// addStarving does, beside those noted before. It reports whether that is news.
-func (r *NodeReconciler) addStarving(node string, pools []*crd.Pool) (news bool) {
+// addAwaitingBlocks does, beside those noted before. It reports whether that is news.
+func (r *NodeReconciler) addAwaitingBlocks(node string, pools []*crd.Pool) (news bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.starve(node, pools)
+	return r.awaitBlocks(node, pools)
 }
 
-func (r *NodeReconciler) starve(node string, pools []*crd.Pool) (news bool) {
-	if r.starving == nil {
-		r.starving = map[string]map[string]bool{}
+func (r *NodeReconciler) awaitBlocks(node string, pools []*crd.Pool) (news bool) {
+	if r.awaitingBlocks == nil {
+		r.awaitingBlocks = map[string]map[string]bool{}
 	}
-	if r.starving[node] == nil {
-		r.starving[node] = map[string]bool{}
+	if r.awaitingBlocks[node] == nil {
+		r.awaitingBlocks[node] = map[string]bool{}
 	}
 	for _, pool := range pools {
-		news = news || !r.starving[node][pool.Name]
-		r.starving[node][pool.Name] = true
+		news = news || !r.awaitingBlocks[node][pool.Name]
+		r.awaitingBlocks[node][pool.Name] = true
 	}
 	return news
 }
 
-func (r *NodeReconciler) isStarving(node string) bool {
+func (r *NodeReconciler) awaitsBlocks(node string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, starves := r.starving[node]
+	_, starves := r.awaitingBlocks[node]
 	return starves
 }
 
@@ -418,13 +419,13 @@ func (r *NodeReconciler) Idle() []string {
 	return names
 }
 
-// Starving are the nodes that want more addresses than they could get, and could
+// AwaitingBlocks are the nodes that want more addresses than they could get, and could
 // have them of one of the pools.
-func (r *NodeReconciler) Starving(pools []string) []string {
+func (r *NodeReconciler) AwaitingBlocks(pools []string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var names []string
-	for name, wants := range r.starving {
+	for name, wants := range r.awaitingBlocks {
 		if slices.ContainsFunc(pools, func(pool string) bool { return wants[pool] }) {
 			names = append(names, name)
 		}

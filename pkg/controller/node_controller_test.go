@@ -22,10 +22,12 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 func TestReconcileFirstBlocks(t *testing.T) {
-	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"))
+	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	calls, err := b.reconcile()
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +55,7 @@ func TestReconcileSurvivesEveryWrite(t *testing.T) {
 }
 
 func TestReconcilePausedWritesNothing(t *testing.T) {
-	paused := podIPPool("p", 1, "10.0.0.0/28")
+	paused := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	paused.Spec.Paused = true
 	pausedNode := nodeObject()
 	pausedNode.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"}
@@ -62,20 +64,20 @@ func TestReconcilePausedWritesNothing(t *testing.T) {
 		pool   *v1alpha1.PodIPPool
 		paused bool
 	}{
-		"the operator": {nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), true},
-		"the Node":     {pausedNode, podIPPool("p", 1, "10.0.0.0/28"), false},
+		"the operator": {nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), true},
+		"the Node":     {pausedNode, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), false},
 		"the pool":     {nodeObject(), paused, false},
 	}
 	states := map[string][]client.Object{
 		"no CiliumNode": {},
 		"a block published and not listed": {
-			publishing(ciliumNode("n", ""), "10.0.0.1"), blockObject("10.0.0.0/30", ipalloc.InService),
+			publishing(fixtures.CiliumNode("n", ""), "10.0.0.1"), blockObject("10.0.0.0/30", ipalloc.InService),
 		},
 		"a block listed and not published": {
-			publishing(ciliumNode("n", "", "10.0.0.0/30")), blockObject("10.0.0.0/30", ipalloc.InService),
+			publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30")), blockObject("10.0.0.0/30", ipalloc.InService),
 		},
-		"a listed block whose object was torn away": {publishing(ciliumNode("n", "", "10.0.0.0/30"), "10.0.0.1")},
-		"a block that has rested":                   {publishing(ciliumNode("n", "")), blockObject("10.0.0.0/30", ipalloc.CoolingDown)},
+		"a listed block whose object was torn away": {publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1")},
+		"a block that has rested":                   {publishing(fixtures.CiliumNode("n", "")), blockObject("10.0.0.0/30", ipalloc.CoolingDown)},
 	}
 	for name, test := range tests {
 		for state, objects := range states {
@@ -86,7 +88,7 @@ func TestReconcilePausedWritesNothing(t *testing.T) {
 				}
 				b := newBed(t, all...)
 				b.r.Paused = test.paused
-				b.clock.SetTime(noon().Add(time.Hour))
+				b.clock.SetTime(fixtures.Noon().Add(time.Hour))
 				calls, err := b.reconcile()
 				if writes := writesOf(calls); err != nil || len(writes) > 0 {
 					t.Errorf("writes %v, %v; want none", writes, err)
@@ -99,13 +101,13 @@ func TestReconcilePausedWritesNothing(t *testing.T) {
 // A pool that cannot serve stops no node that another pool selects too, whatever
 // its priority.
 func TestReconcileServesBesideAPoolThatCannot(t *testing.T) {
-	good, first := podIPPool("good", 1, "10.0.0.0/28"), func(p *v1alpha1.PodIPPool) *v1alpha1.PodIPPool {
+	good, first := fixtures.PodIPPool("good", 1, "10.0.0.0/28"), func(p *v1alpha1.PodIPPool) *v1alpha1.PodIPPool {
 		p.Spec.Priority = 10
 		return p
 	}
 	for name, bad := range map[string]*v1alpha1.PodIPPool{
-		"invalid":              first(invalidated(podIPPool("bad", 1, "10.9.0.0/29"))),
-		"closed by an overlap": first(podIPPool("bad", 2, "10.0.0.0/29")),
+		"invalid":              first(fixtures.Invalidated(fixtures.PodIPPool("bad", 1, "10.9.0.0/29"))),
+		"closed by an overlap": first(fixtures.PodIPPool("bad", 2, "10.0.0.0/29")),
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, nodeObject(), good.DeepCopy(), bad)
@@ -126,14 +128,14 @@ func TestReconcileServesBesideAPoolThatCannot(t *testing.T) {
 // Where no other pool selects the node, what an invalid pool gave it stays, and the
 // node says what it lacks.
 func TestReconcileUnderAnInvalidPoolAlone(t *testing.T) {
-	b := newBed(t, nodeObject(), invalidated(podIPPool("p", 1, "10.0.0.0/29")),
-		publishing(ciliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"), blockObject("10.0.0.0/30", ipalloc.InService))
+	b := newBed(t, nodeObject(), fixtures.Invalidated(fixtures.PodIPPool("p", 1, "10.0.0.0/29")),
+		publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"), blockObject("10.0.0.0/30", ipalloc.InService))
 	b.r.NodeCondition = true
 	for i := range 5 {
-		b.r.Pods.Set(podOn(fmt.Sprintf("p%d", i)), noon())
+		b.r.Pods.Set(podOn(fmt.Sprintf("p%d", i)), fixtures.Noon())
 	}
 	b.settle()
-	if v := b.ciliumNode(); len(v.Pool) != 2 || !v.Lists(prefix("10.0.0.0/30")) {
+	if v := b.ciliumNode(); len(v.Pool) != 2 || !v.Lists(fixtures.Prefix("10.0.0.0/30")) {
 		t.Errorf("pool %v, podCIDRs %v", v.Pool, v.PodCIDRs)
 	}
 	b.hasShortage(reasonPoolsExhausted)
@@ -142,7 +144,7 @@ func TestReconcileUnderAnInvalidPoolAlone(t *testing.T) {
 
 // A pause stops what the operator does, not what it says.
 func TestReconcilePausedReportsShortage(t *testing.T) {
-	paused := podIPPool("p", 1, "10.0.0.0/28")
+	paused := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	paused.Spec.Paused = true
 	pausedNode := nodeObject()
 	pausedNode.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"}
@@ -151,12 +153,12 @@ func TestReconcilePausedReportsShortage(t *testing.T) {
 		pool *v1alpha1.PodIPPool
 		says string
 	}{
-		"the Node": {pausedNode, podIPPool("p", 1, "10.0.0.0/28"), "ipv4: 3 more addresses needed, and the node gets none: the Node is paused"},
+		"the Node": {pausedNode, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), "ipv4: 3 more addresses needed, and the node gets none: the Node is paused"},
 		"the pool": {nodeObject(), paused, "ipv4: 3 more addresses needed, and the node gets none: pool p is paused (spec.paused)"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t, test.node, test.pool, publishing(ciliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"),
+			b := newBed(t, test.node, test.pool, publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"),
 				blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService)) // which is not published
 			b.r.NodeCondition = true
 			b.settle()
@@ -164,7 +166,7 @@ func TestReconcilePausedReportsShortage(t *testing.T) {
 				t.Errorf("conditions %v though no pod waits", b.node().Status.Conditions)
 			}
 			for i := range 5 {
-				b.r.Pods.Set(podOn(fmt.Sprintf("p%d", i)), noon())
+				b.r.Pods.Set(podOn(fmt.Sprintf("p%d", i)), fixtures.Noon())
 			}
 			b.settle()
 			b.hasShortage(reasonPaused)
@@ -177,7 +179,7 @@ func TestReconcilePausedReportsShortage(t *testing.T) {
 			}
 
 			for i := range 5 {
-				b.r.Pods.Delete(podOn(fmt.Sprintf("p%d", i)).podKey)
+				b.r.Pods.Delete(podOn(fmt.Sprintf("p%d", i)).PodKey)
 			}
 			b.settle()
 			b.hasShortage(reasonEnough)
@@ -188,14 +190,14 @@ func TestReconcilePausedReportsShortage(t *testing.T) {
 // Where one family is paused and the other is not, the one write of both leaves
 // the paused one as it is.
 func TestReconcilePausedFamilyStaysAsItIs(t *testing.T) {
-	v4, v6 := podIPPool("p", 1, "10.0.0.0/28"), podIPPool("q", 1)
+	v4, v6 := fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.PodIPPool("q", 1)
 	v4.Spec.Paused = true
 	v6.Spec.IPv4, v6.Spec.IPv6 = nil, &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/120"}}}
-	b := newBed(t, nodeObject(), v4, v6, publishing(ciliumNode("n", "", "10.0.0.4/30"), "10.0.0.1"),
+	b := newBed(t, nodeObject(), v4, v6, publishing(fixtures.CiliumNode("n", "", "10.0.0.4/30"), "10.0.0.1"),
 		blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService))
 	b.settle()
 	v := b.ciliumNode()
-	if v.Lists(prefix("10.0.0.0/30")) || !v.Lists(prefix("10.0.0.4/30")) || !v.Lists(prefix("fd00::/126")) {
+	if v.Lists(fixtures.Prefix("10.0.0.0/30")) || !v.Lists(fixtures.Prefix("10.0.0.4/30")) || !v.Lists(fixtures.Prefix("fd00::/126")) {
 		t.Errorf("podCIDRs are %v", v.PodCIDRs)
 	}
 }
@@ -204,7 +206,7 @@ func TestReconcilePausedFamilyStaysAsItIs(t *testing.T) {
 // and its blocks, a torn-away block is made again, and the agent is asked to report.
 func TestReconcilePauseOfOneFamilyStopsThatAlone(t *testing.T) {
 	pools := func() (v4, v6 *v1alpha1.PodIPPool) {
-		v4, v6 = podIPPool("p", 1, "10.0.0.0/28"), podIPPool("q", 1)
+		v4, v6 = fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.PodIPPool("q", 1)
 		v6.Spec.IPv4, v6.Spec.IPv6 = nil, &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/120"}}}
 		return v4, v6
 	}
@@ -224,7 +226,7 @@ func TestReconcilePauseOfOneFamilyStopsThatAlone(t *testing.T) {
 			b := newBed(t, nodeObject(), v4, v6)
 			b.settle()
 			v := b.ciliumNode()
-			if v == nil || !v.Lists(prefix(runs)) || v.Lists(prefix(paused)) {
+			if v == nil || !v.Lists(fixtures.Prefix(runs)) || v.Lists(fixtures.Prefix(paused)) {
 				t.Fatalf("CiliumNode is %+v, want one that lists %s and not %s", v, runs, paused)
 			}
 			b.check("at the end")
@@ -232,7 +234,7 @@ func TestReconcilePauseOfOneFamilyStopsThatAlone(t *testing.T) {
 		t.Run(name+", blocks torn away", func(t *testing.T) {
 			v4, v6 := pools()
 			paused, runs := pause(v4, v6)
-			b := newBed(t, nodeObject(), v4, v6, publishing(ciliumNode("n", "", paused, runs), "10.0.0.1", "fd00::1"))
+			b := newBed(t, nodeObject(), v4, v6, publishing(fixtures.CiliumNode("n", "", paused, runs), "10.0.0.1", "fd00::1"))
 			b.settle()
 			if b.has(paused) || !b.has(runs) {
 				t.Errorf("blocks are %+v, want that of %s alone made again", b.blocks(), runs)
@@ -243,13 +245,13 @@ func TestReconcilePauseOfOneFamilyStopsThatAlone(t *testing.T) {
 			pause(v4, v6)
 			b := newBed(t, nodeObject(), v4, v6)
 			b.settle()
-			b.r.Agents.Set(ReadAgent(agentPod("1", "c", true)), noon())
-			b.clock.SetTime(noon().Add(time.Hour))
+			b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
+			b.clock.SetTime(fixtures.Noon().Add(time.Hour))
 			b.settle()
 			if asked := b.ciliumNode().Release; len(asked) != 1 {
 				t.Fatalf("release entries are %v, want one that asks the agent to report", asked)
 			}
-			b.clock.SetTime(noon().Add(2 * time.Hour))
+			b.clock.SetTime(fixtures.Noon().Add(2 * time.Hour))
 			b.settle()
 			if left := b.ciliumNode().Release; len(left) > 0 {
 				t.Errorf("release entries %v are left, which nothing clears", left)
@@ -262,13 +264,13 @@ func TestReconcilePauseOfOneFamilyStopsThatAlone(t *testing.T) {
 // began to cool down, so that every older patch of it loses.
 func TestReconcileGivesUpAfterTheCiliumNodeMoved(t *testing.T) {
 	newCase := func(t *testing.T) *bed {
-		b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), publishing(ciliumNode("n", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"),
+		b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"),
 			blockObject("10.0.0.0/29", ipalloc.InService), blockObject("10.0.0.12/30", ipalloc.CoolingDown))
-		b.clock.SetTime(noon().Add(time.Hour))
+		b.clock.SetTime(fixtures.Noon().Add(time.Hour))
 		return b
 	}
 	has := func(b *bed) bool {
-		return slices.ContainsFunc(b.blocks(), func(k crd.Block) bool { return k.CIDR == prefix("10.0.0.12/30") })
+		return slices.ContainsFunc(b.blocks(), func(k crd.Block) bool { return k.CIDR == fixtures.Prefix("10.0.0.12/30") })
 	}
 	t.Run("it is moved first", func(t *testing.T) {
 		b := newCase(t)
@@ -284,10 +286,10 @@ func TestReconcileGivesUpAfterTheCiliumNodeMoved(t *testing.T) {
 		}
 	})
 	t.Run("it is moved after the block began to cool down, not before", func(t *testing.T) {
-		cn := publishing(ciliumNode("n", "", "10.0.0.0/29"), "10.0.0.1") // five more are to be published
-		cn.Status.IPAM.Used = allocationMap("10.0.0.1")
-		b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), cn,
-			blockObject("10.0.0.0/29", ipalloc.InService), beingDeleted(blockObject("10.0.0.12/30", ipalloc.Draining)))
+		cn := publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29"), "10.0.0.1") // five more are to be published
+		cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.1")
+		b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), cn,
+			blockObject("10.0.0.0/29", ipalloc.InService), fixtures.BeingDeleted(blockObject("10.0.0.12/30", ipalloc.Draining)))
 		version := ""
 		b.before = func(call string) {
 			switch call {
@@ -300,7 +302,7 @@ func TestReconcileGivesUpAfterTheCiliumNodeMoved(t *testing.T) {
 			}
 		}
 		b.settle()
-		b.clock.SetTime(noon().Add(time.Hour))
+		b.clock.SetTime(fixtures.Noon().Add(time.Hour))
 		b.settle()
 		if has(b) {
 			t.Errorf("the block is still there: %+v", b.blocks())
@@ -340,7 +342,7 @@ func TestReconcileGivesUpAfterTheCiliumNodeMoved(t *testing.T) {
 			}
 			b.before = func(string) {}
 			patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"ipam":{"pool":{"10.0.0.13":{}}}}}`))
-			if err := b.api.Patch(t.Context(), publishing(ciliumNode("n", "")), patch); err != nil {
+			if err := b.api.Patch(t.Context(), publishing(fixtures.CiliumNode("n", "")), patch); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -354,11 +356,11 @@ func TestReconcileGivesUpAfterTheCiliumNodeMoved(t *testing.T) {
 // the decision void.
 func TestReconcilePublishesOnlyWhatIsStillHeld(t *testing.T) {
 	objects := func() []client.Object {
-		return []client.Object{nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), publishing(ciliumNode("n", "")), blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService)}
+		return []client.Object{nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "")), blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService)}
 	}
 	tests := map[string]func(b *bed, obj *v1alpha1.PodIPBlock) error{
 		"it drains": func(b *bed, obj *v1alpha1.PodIPBlock) error {
-			crd.SetBlockPhase(obj, ipalloc.Draining, expand.Reclaim, "x", noon())
+			crd.SetBlockPhase(obj, ipalloc.Draining, expand.Reclaim, "x", fixtures.Noon())
 			return b.api.Status().Update(b.t.Context(), obj)
 		},
 		"it is deleted": func(b *bed, obj *v1alpha1.PodIPBlock) error { return b.api.Delete(b.t.Context(), obj) },
@@ -385,7 +387,7 @@ func TestReconcilePublishesOnlyWhatIsStillHeld(t *testing.T) {
 					return
 				}
 				b.before = func(string) {}
-				b.r.Ledger = NewLedger() // another process: this one's watch lags
+				b.r.Ledger = state.NewLedger() // another process: this one's watch lags
 				obj := &v1alpha1.PodIPBlock{}
 				if err := b.api.Get(t.Context(), types.NamespacedName{Name: "10.0.0.0-30"}, obj); err != nil {
 					t.Fatal(err)
@@ -409,7 +411,7 @@ func TestReconcilePublishesOnlyWhatIsStillHeld(t *testing.T) {
 // left alone.
 func TestReconcileNodeGone(t *testing.T) {
 	newCase := func(t *testing.T) *bed {
-		return newBed(t, podIPPool("p", 1, "10.0.0.0/28"), publishing(ciliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"), blockObject("10.0.0.0/30", ipalloc.InService))
+		return newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"), blockObject("10.0.0.0/30", ipalloc.InService))
 	}
 	t.Run("its CiliumNode goes, then its block rests, then goes too", func(t *testing.T) {
 		b := newCase(t)
@@ -420,12 +422,12 @@ func TestReconcileNodeGone(t *testing.T) {
 		if got := b.blocks(); len(got) != 1 || got[0].Phase != ipalloc.CoolingDown || got[0].Reason != expand.NodeGone {
 			t.Fatalf("blocks are %+v", got)
 		}
-		b.clock.SetTime(noon().Add(defaults().NodeGoneCooldown - time.Second))
+		b.clock.SetTime(fixtures.Noon().Add(fixtures.Defaults().NodeGoneCooldown - time.Second))
 		b.settle()
 		if len(b.blocks()) != 1 {
 			t.Fatal("the block rested too short")
 		}
-		b.clock.SetTime(noon().Add(defaults().NodeGoneCooldown + time.Second))
+		b.clock.SetTime(fixtures.Noon().Add(fixtures.Defaults().NodeGoneCooldown + time.Second))
 		b.settle()
 		if len(b.blocks()) != 0 {
 			t.Error("the block is still there")
@@ -484,9 +486,9 @@ func TestHeldBlockReadsLiveIntoAFreshObject(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &NodeReconciler{
-		Observer: Observer{Ledger: NewLedger()},
-		Cache:    readerFunc(func(obj client.Object) error { *obj.(*v1alpha1.PodIPBlock) = *shared; return nil }),
-		Live:     readerFunc(func(obj client.Object) error { return json.Unmarshal(answer, obj) }),
+		Cluster: state.Cluster{Ledger: state.NewLedger()},
+		Cache:   readerFunc(func(obj client.Object) error { *obj.(*v1alpha1.PodIPBlock) = *shared; return nil }),
+		Live:    readerFunc(func(obj client.Object) error { return json.Unmarshal(answer, obj) }),
 	}
 	known, err := crd.BlockFrom(newer)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // OtherIPAM is why nothing is done for a node that another IPAM serves.
@@ -23,16 +24,16 @@ const OtherIPAM = "another IPAM gives addresses to its pods: kubectl cilium-pool
 
 // observation is all that is known of one node when a decision is made.
 type observation struct {
-	name     string
-	node     *corev1.Node     // nil: no such Node
-	view     *ciliumnode.View // nil: no such CiliumNode
-	blocks   []crd.Block
-	pods     []expand.Pod
-	asked    Asked
-	families []familyObservation
-	settled  bool
-	settles  time.Time // when the agent will have settled; zero: not foreseeable
-	withheld bool      // something waits for others, and nothing will say when they are done
+	name         string
+	node         *corev1.Node     // nil: no such Node
+	view         *ciliumnode.View // nil: no such CiliumNode
+	blocks       []crd.Block
+	pods         []expand.Pod
+	poolRequests state.PoolRequests
+	families     []familyObservation
+	settled      bool
+	settles      time.Time // when the agent will have settled; zero: not foreseeable
+	withheld     bool      // something waits for others, and nothing will say when they are done
 	// elsewhere: another IPAM serves the node's pods. adopting: it did, its blocks
 	// are ours now, and the agent has yet to report that it runs in crd mode.
 	elsewhere, adopting bool
@@ -95,7 +96,7 @@ func (o *observation) gone() bool {
 
 // observe gathers what the caches know of a node.
 func (r *NodeReconciler) observe(ctx context.Context, name string) (*observation, error) {
-	o := &observation{name: name, view: r.Ledger.Node(name), blocks: r.Ledger.NodeBlocks(name), pods: r.Pods.On(name)}
+	o := &observation{name: name, view: r.Ledger.CiliumNode(name), blocks: r.Ledger.NodeBlocks(name), pods: r.Pods.On(name)}
 	node := &corev1.Node{}
 	switch err := r.Cache.Get(ctx, types.NamespacedName{Name: name}, node); {
 	case err == nil:
@@ -110,7 +111,7 @@ func (r *NodeReconciler) observe(ctx context.Context, name string) (*observation
 		})
 	}
 	if r.Defaults.CiliumPools {
-		o.asked = r.Pods.Asked(name, r.CiliumPools.Picking())
+		o.poolRequests = r.Pods.PoolRequests(name, r.CiliumPools.Picking())
 	}
 	o.awaits = r.awaitsLabels(o)
 	now := r.Clock.Now()
@@ -140,8 +141,8 @@ func (r *NodeReconciler) observeFamily(o *observation, f ipalloc.Family, ciliumP
 	if o.awaits != "" && fo.paused == "" {
 		fo.paused = o.awaits
 	}
-	pods := r.PodsFor(o.pods, o.asked, f, ciliumPool, o.view)
-	fo.state = r.State(expand.State{Node: o.name, Family: f, Pods: pods, MaxPods: MaxPods(o.node), AgentSettled: o.settled}, ciliumPool, o.view, o.blocks)
+	pods := r.PodsFor(o.pods, o.poolRequests, f, ciliumPool, o.view)
+	fo.state = r.State(expand.State{Node: o.name, Family: f, Pods: pods, MaxPods: state.MaxPods(o.node), AgentSettled: o.settled}, ciliumPool, o.view, o.blocks)
 	r.observeNotRun(o, &fo, now)
 	r.replaceFirst(o, &fo)
 	r.pace(o, &fo, now)

@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // Connections are how an operator reaches the API server, and what time it is.
@@ -36,19 +37,19 @@ func New(c Connections, s Settings) (*Operator, error) {
 	}
 	own.built(s.Version, s.Commit)
 	s.Defaults.WholeBlocks, s.Defaults.CiliumPools = s.Mode.WholeBlocks(), s.Mode.ManyPools()
-	ledger := NewLedger()
+	ledger := state.NewLedger()
 	node := &NodeReconciler{
-		Observer: Observer{
-			Ledger: ledger, Pools: NewPools(s.Defaults, ledger),
+		Cluster: state.Cluster{
+			Ledger: ledger, Pools: state.NewPools(s.Defaults, ledger),
 			Defaults: s.Defaults, Paused: s.Paused, IgnoreTaints: setOf(s.IgnoreTaints),
 			StartupTaints: setOf(s.StartupTaints),
 		},
 		Cache: c.Cache, Live: c.Live, Client: c.Client,
 		CiliumNodes:   &ciliumnode.Client{Writer: c.Client, Reader: c.Live, Mode: s.Mode},
 		WaitShown:     ledger.WaitShown,
-		Pods:          NewPods(),
-		CiliumPools:   NewCiliumPools(),
-		Agents:        NewAgents(s.AgentSettle),
+		Pods:          state.NewPods(),
+		CiliumPools:   state.NewCiliumPools(),
+		Agents:        state.NewAgents(s.AgentSettle),
 		Pacing:        NewPacing(s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool),
 		Events:        NewEvents(c.Recorder, c.Clock),
 		Metrics:       own,
@@ -58,7 +59,7 @@ func New(c Connections, s Settings) (*Operator, error) {
 	feed := NewFeed()
 	feed.Ledger, feed.Pools, feed.Pods, feed.State = ledger, node.Pools, node.Pods, node.Agents
 	feed.CiliumPools = node.CiliumPools
-	feed.Starving, feed.Now, feed.Mode = node.Starving, c.Clock.Now, s.Mode
+	feed.AwaitingBlocks, feed.Now, feed.Mode = node.AwaitingBlocks, c.Clock.Now, s.Mode
 	ledger.Changed = feed.Changed
 	return &Operator{
 		Node: node,

@@ -8,6 +8,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 func TestPacing(t *testing.T) {
@@ -31,7 +32,7 @@ func TestPacing(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			pacing, now := NewPacing(test.cluster, test.pool), noon()
+			pacing, now := NewPacing(test.cluster, test.pool), fixtures.Noon()
 			for i, take := range test.takes {
 				now = now.Add(take.after)
 				pool := &crd.Pool{Name: take.pool}
@@ -53,7 +54,7 @@ func (p *Pacing) waiting(node string, due, used int, cordoned bool, now time.Tim
 }
 
 func TestWhoGivesFirst(t *testing.T) {
-	pacing, now := NewPacing(10, 0), noon() // one at once, and one more in 6 s
+	pacing, now := NewPacing(10, 0), fixtures.Noon() // one at once, and one more in 6 s
 	pool := &crd.Pool{Name: "p"}
 	budgets := func(want string) {
 		t.Helper()
@@ -65,7 +66,7 @@ func TestWhoGivesFirst(t *testing.T) {
 			}
 		}
 		if got = strings.TrimSpace(got); got != want {
-			t.Errorf("at %s: budget for %q, want %q", now.Sub(noon()), got, want)
+			t.Errorf("at %s: budget for %q, want %q", now.Sub(fixtures.Noon()), got, want)
 		}
 	}
 	budgets("busy idle cordoned new") // nobody waits yet
@@ -88,7 +89,7 @@ func TestWhoGivesFirst(t *testing.T) {
 
 // A node that waits for a window keeps nobody else waiting before it opens.
 func TestQueueOfAWindow(t *testing.T) {
-	pacing, now := NewPacing(10, 0), noon()
+	pacing, now := NewPacing(10, 0), fixtures.Noon()
 	w, other, pool := nodeFamily{"n", ipalloc.IPv4}, nodeFamily{"o", ipalloc.IPv4}, &crd.Pool{Name: "q"}
 	held := &expand.State{ReclaimHold: expand.Hold{For: expand.WaitWindow, Until: now.Add(time.Hour)}}
 	pacing.Queue(w, "p", held, expand.Plan{Overdue: 1, Capacity: 1}, now)
@@ -107,10 +108,10 @@ func TestQueueOfAWindow(t *testing.T) {
 
 // Reclaims and drains of a pool share its hour.
 func TestHour(t *testing.T) {
-	pacing, now := NewPacing(0, 0), noon()
+	pacing, now := NewPacing(0, 0), fixtures.Noon()
 	pool := &crd.Pool{Name: "p", Maintenance: crd.Maintenance{BlocksPerHour: 120}} // two at once, one more in 30 s
 	a, b := nodeFamily{"a", ipalloc.IPv4}, nodeFamily{"b", ipalloc.IPv4}
-	block := prefix("10.0.0.0/30")
+	block := fixtures.Prefix("10.0.0.0/30")
 	if wait := pacing.Turn(a, block, pool, now); wait != 0 {
 		t.Errorf("the first waits %s", wait)
 	}
@@ -138,7 +139,7 @@ func TestHour(t *testing.T) {
 
 // What is given back can be taken at once, and is never more than could be before.
 func TestReturn(t *testing.T) {
-	pacing, now := NewPacing(10, 20), noon()
+	pacing, now := NewPacing(10, 20), fixtures.Noon()
 	pool := &crd.Pool{Name: "p", Maintenance: crd.Maintenance{BlocksPerHour: 60}}
 	for step := range 3 {
 		if !pacing.Take(pool, 1, now) || pacing.Take(pool, 1, now) {
@@ -154,7 +155,7 @@ func TestReturn(t *testing.T) {
 
 // Nothing is kept of a pool that is gone.
 func TestPacingForgetsPools(t *testing.T) {
-	b, now := newBed(t), noon()
+	b, now := newBed(t), fixtures.Noon()
 	pacing := b.r.Pacing
 	pool := &crd.Pool{Name: "p", Maintenance: crd.Maintenance{BlocksPerHour: 60}}
 	other := &crd.Pool{Name: "q", Maintenance: crd.Maintenance{BlocksPerHour: 60}}

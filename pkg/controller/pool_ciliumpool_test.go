@@ -9,6 +9,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 func TestCiliumPoolCondition(t *testing.T) {
@@ -21,24 +23,24 @@ func TestCiliumPoolCondition(t *testing.T) {
 	}{
 		"another mode":   {},
 		"none":           {known: true, status: metav1.ConditionFalse, reason: ReasonMissing},
-		"ours":           {ciliumpool.Read(ciliumPodIPPool("default", 30)), true, metav1.ConditionTrue, ReasonKept},
-		"another's":      {ciliumpool.Read(handMade(ciliumPodIPPool("default", 30))), true, metav1.ConditionTrue, ReasonHandMade},
-		"another size":   {ciliumpool.Read(ciliumPodIPPool("default", 29)), true, metav1.ConditionFalse, ReasonOtherSize},
+		"ours":           {ciliumpool.Read(fixtures.CiliumPodIPPool("default", 30)), true, metav1.ConditionTrue, ReasonKept},
+		"another's":      {ciliumpool.Read(handMade(fixtures.CiliumPodIPPool("default", 30))), true, metav1.ConditionTrue, ReasonHandMade},
+		"another size":   {ciliumpool.Read(fixtures.CiliumPodIPPool("default", 29)), true, metav1.ConditionFalse, ReasonOtherSize},
 		"another family": {six, true, metav1.ConditionFalse, ReasonOtherFamily},
-		"of another":     {ciliumpool.Read(ciliumPodIPPool("blue", 30)), true, metav1.ConditionFalse, ReasonMissing},
+		"of another":     {ciliumpool.Read(fixtures.CiliumPodIPPool("blue", 30)), true, metav1.ConditionFalse, ReasonMissing},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			obj := podIPPool("p", 1, "10.0.0.0/28")
+			obj := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 			obj.Status.Conditions = []metav1.Condition{{Type: v1alpha1.PoolCiliumPool, Reason: "Old", Status: metav1.ConditionUnknown}}
-			r := &PoolReconciler{CiliumPools: NewCiliumPools()}
+			r := &PoolReconciler{CiliumPools: state.NewCiliumPools()}
 			if test.known {
 				r.CiliumPools.SetKnown()
 			}
 			if test.is != nil {
 				r.CiliumPools.Set(test.is)
 			}
-			r.setCiliumPool(obj, poolOf(t, obj), noon())
+			r.setCiliumPool(obj, fixtures.PoolOf(t, obj), fixtures.Noon())
 			c := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PoolCiliumPool)
 			switch {
 			case c == nil && test.reason != "":
@@ -52,7 +54,7 @@ func TestCiliumPoolCondition(t *testing.T) {
 
 // A pool whose blocks BGP lets nobody see is told of once.
 func TestUnfitCiliumPoolIsTold(t *testing.T) {
-	b := poolBed(t, finalized(podIPPool("p", 1, "10.0.0.0/28")), handMade(ciliumPodIPPool("default", 27)))
+	b := poolBed(t, finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/28")), handMade(fixtures.CiliumPodIPPool("default", 27)))
 	r := b.poolReconciler()
 	r.CiliumPools = b.ciliumPools()
 	for range 2 {

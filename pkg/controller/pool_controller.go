@@ -20,6 +20,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // PoolReconciler keeps the status of pools, and a deleted pool until its blocks
@@ -28,8 +29,8 @@ type PoolReconciler struct {
 	Cache   client.Reader
 	Live    client.Reader
 	Client  client.Client
-	Ledger  *Ledger
-	Pools   *Pools
+	Ledger  *state.Ledger
+	Pools   *state.Pools
 	Events  *Events
 	Metrics *Metrics
 	Clock   clock.PassiveClock
@@ -41,7 +42,7 @@ type PoolReconciler struct {
 	Forget func(pool string)
 	// CiliumPools are asked what agents know of the pool of Cilium's that a
 	// PodIPPool serves; nil: nobody is.
-	CiliumPools *CiliumPools
+	CiliumPools *state.CiliumPools
 	// Unrecorded reports whether a pool must not go yet (see InitialPools); nil:
 	// any may.
 	Unrecorded func(pool string) bool
@@ -144,7 +145,7 @@ func (r *PoolReconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPo
 	if err := r.Metrics.wrote("PodIPPool", "status", r.Client.Status().Update(ctx, obj)); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	r.tell(obj, old)
+	r.emitEvents(obj, old)
 	return nil
 }
 
@@ -157,8 +158,8 @@ var eventsOfPoolConditions = []struct{ condition, event string }{
 	{v1alpha1.PoolFamilyNotRun, EventFamilyNotRun},
 }
 
-// tell sends an event for each condition that turned.
-func (r *PoolReconciler) tell(obj *v1alpha1.PodIPPool, old *v1alpha1.PodIPPoolStatus) {
+// emitEvents sends an event for each condition that turned.
+func (r *PoolReconciler) emitEvents(obj *v1alpha1.PodIPPool, old *v1alpha1.PodIPPoolStatus) {
 	now := obj.Status.Conditions
 	exhausted := meta.IsStatusConditionTrue(now, v1alpha1.PoolExhausted)
 	switch was := meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolExhausted); {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // poolLook lets the pool controller look at pool p once, and returns what it
@@ -43,7 +44,7 @@ func finalized(obj *v1alpha1.PodIPPool) *v1alpha1.PodIPPool {
 func TestPoolGoesMeanwhile(t *testing.T) {
 	for name, call := range map[string]string{"before its finalizer": "patch PodIPPool", "before its status": "update PodIPPool status"} {
 		t.Run(name, func(t *testing.T) {
-			pool := podIPPool("p", 1, "10.0.0.0/28")
+			pool := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 			if call != "patch PodIPPool" {
 				pool = finalized(pool)
 			}
@@ -53,7 +54,7 @@ func TestPoolGoesMeanwhile(t *testing.T) {
 				if !gone && now == call {
 					gone = true
 					b.r.Pools.Delete("p")
-					if err := b.api.Delete(t.Context(), podIPPool("p", 1, "10.0.0.0/28")); err != nil {
+					if err := b.api.Delete(t.Context(), fixtures.PodIPPool("p", 1, "10.0.0.0/28")); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -76,19 +77,19 @@ func TestPoolFinalizer(t *testing.T) {
 		news    func(b *bed)
 		there   bool
 	}{
-		"deleted, and nothing is left": {pool: beingDeleted(finalized(podIPPool("p", 1, "10.0.0.0/28")))},
+		"deleted, and nothing is left": {pool: fixtures.BeingDeleted(finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/28")))},
 		"deleted, and a block is left": {
-			pool: beingDeleted(finalized(podIPPool("p", 1, "10.0.0.0/28"))), objects: []client.Object{block}, there: true,
+			pool: fixtures.BeingDeleted(finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))), objects: []client.Object{block}, there: true,
 		},
 		"deleted, and a block is left that the watch has not shown": {
-			pool: beingDeleted(finalized(podIPPool("p", 1, "10.0.0.0/28"))), objects: []client.Object{block}, there: true,
-			news: func(b *bed) { b.r.Ledger.Deleted(b.blocks()[0]) },
+			pool: fixtures.BeingDeleted(finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))), objects: []client.Object{block}, there: true,
+			news: func(b *bed) { b.r.Ledger.AssumeDeleted(b.blocks()[0]) },
 		},
 		"deleted, and a block is left that only the ledger knows": {
-			pool: beingDeleted(finalized(podIPPool("p", 1, "10.0.0.0/28"))), there: true,
-			news: func(b *bed) { b.r.Ledger.Observed(b.read(block)) },
+			pool: fixtures.BeingDeleted(finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))), there: true,
+			news: func(b *bed) { b.r.Ledger.Upsert(b.read(block)) },
 		},
-		"not deleted": {pool: podIPPool("p", 1, "10.0.0.0/28"), there: true},
+		"not deleted": {pool: fixtures.PodIPPool("p", 1, "10.0.0.0/28"), there: true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -114,14 +115,14 @@ func TestPoolFinalizer(t *testing.T) {
 
 // A pool's status is written when it changes.
 func TestPoolStatusAtRest(t *testing.T) {
-	b := newBed(t, finalized(podIPPool("p", 1, "10.0.0.0/28")))
+	b := newBed(t, finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/28")))
 	if writes := b.poolLook(); !slices.Equal(writes, []string{createHistory, updateStatus}) {
 		t.Errorf("first writes are %v", writes)
 	}
 	if writes := b.poolLook(); len(writes) > 0 {
 		t.Errorf("at rest: writes %v", writes)
 	}
-	b.r.Ledger.Observed(block("10.0.0.0/30", "p", "n", 1))
+	b.r.Ledger.Upsert(fixtures.Block("10.0.0.0/30", "p", "n", 1))
 	if writes := b.poolLook(); !slices.Equal(writes, []string{updateHistory, updateStatus}) {
 		t.Errorf("with a block: writes %v, want one of each", writes)
 	}

@@ -17,6 +17,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/forecast"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // pool is what the API server holds of pool p.
@@ -70,9 +72,9 @@ func (b *bed) told(reason string) int {
 // of the operator, and once that it will not, after it has stopped to grow. Time
 // alone writes nothing else.
 func TestForecastOfPool(t *testing.T) {
-	b := newBed(t, finalized(podIPPool("p", 1, "10.0.0.0/24")))
+	b := newBed(t, finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/24")))
 	pass := func(hour int) []string {
-		b.clock.SetTime(noon().Add(time.Duration(hour) * time.Hour))
+		b.clock.SetTime(fixtures.Noon().Add(time.Duration(hour) * time.Hour))
 		return b.poolLook()
 	}
 	turnedAt, told, hour := 0, 0, 0
@@ -112,17 +114,17 @@ func TestForecastOfPool(t *testing.T) {
 func TestForecastOfPhasedOutPool(t *testing.T) {
 	var history []v1alpha1.HeldBlocks
 	for hour := range 24 {
-		history = append(history, v1alpha1.HeldBlocks{Since: metav1.NewTime(noon().Add(time.Duration(hour) * time.Hour)), Count: int64(hour)})
+		history = append(history, v1alpha1.HeldBlocks{Since: metav1.NewTime(fixtures.Noon().Add(time.Duration(hour) * time.Hour)), Count: int64(hour)})
 	}
-	now := noon().Add(24 * time.Hour)
-	serving := podIPPool("p", 1, "10.0.0.0/25")
-	if got := Foresee(now, poolOf(t, serving), ipalloc.IPv4, history, 8, false); !got.Expected {
+	now := fixtures.Noon().Add(24 * time.Hour)
+	serving := fixtures.PodIPPool("p", 1, "10.0.0.0/25")
+	if got := Foresee(now, fixtures.PoolOf(t, serving), ipalloc.IPv4, history, 8, false); !got.Expected {
 		t.Errorf("in service: %+v", got)
 	}
 	for what, obj := range map[string]*v1alpha1.PodIPPool{
-		"drained": withPolicy(serving.DeepCopy(), v1alpha1.AllocationDrain), "deleted": beingDeleted(serving),
+		"drained": withPolicy(serving.DeepCopy(), v1alpha1.AllocationDrain), "deleted": fixtures.BeingDeleted(serving),
 	} {
-		if got := Foresee(now, poolOf(t, obj), ipalloc.IPv4, history, 8, false); got.Expected {
+		if got := Foresee(now, fixtures.PoolOf(t, obj), ipalloc.IPv4, history, 8, false); got.Expected {
 			t.Errorf("%s: %+v", what, got)
 		}
 	}
@@ -130,7 +132,7 @@ func TestForecastOfPhasedOutPool(t *testing.T) {
 
 // The metrics of a pool that is phased out raise no alert about what is wanted.
 func TestPhasedOutPoolSeries(t *testing.T) {
-	b := newBed(t, finalized(withPolicy(podIPPool("p", 1, "10.0.0.0/28"), v1alpha1.AllocationDrain)))
+	b := newBed(t, finalized(withPolicy(fixtures.PodIPPool("p", 1, "10.0.0.0/28"), v1alpha1.AllocationDrain)))
 	b.poolLook()
 	of := func() map[string]float64 { return exported(t, b.r.Metrics.phasing, b.r.Metrics.poolReady) }
 	want := map[string]float64{"cilium_pool_pool_phasing_out ipv4 p": 1, "cilium_pool_pool_ready p": 1}
@@ -170,7 +172,7 @@ func TestForecastCondition(t *testing.T) {
 		"but no reason to take it back":     {seen: far, horizon: 24 * time.Hour, was: []metav1.Condition{is(v1alpha1.PoolExhaustedSoon, "True")}, status: "True", reason: ReasonGrowing},
 		"exhausted":                         {seen: lasting, horizon: 24 * time.Hour, was: []metav1.Condition{is(v1alpha1.PoolExhausted, "True")}, status: "False", reason: ReasonExhausted},
 		"one family exhausted, one growing": {seen: growing, horizon: 24 * time.Hour, was: []metav1.Condition{is(v1alpha1.PoolExhausted, "True")}, status: "True", reason: ReasonGrowing},
-		"deleted":                           {pool: beingDeleted(podIPPool("p", 1, "10.0.0.0/24")), seen: growing, horizon: 24 * time.Hour, status: "False", reason: ReasonDeleting},
+		"deleted":                           {pool: fixtures.BeingDeleted(fixtures.PodIPPool("p", 1, "10.0.0.0/24")), seen: growing, horizon: 24 * time.Hour, status: "False", reason: ReasonDeleting},
 		"never valid":                       {horizon: 24 * time.Hour, status: "Unknown", reason: ReasonInvalid},
 		"no history":                        {seen: lasting, unread: true, horizon: 24 * time.Hour, status: "Unknown", reason: ReasonNoHistory},
 		"no history, and exhausted":         {seen: lasting, unread: true, horizon: 24 * time.Hour, was: []metav1.Condition{is(v1alpha1.PoolExhausted, "True")}, status: "False", reason: ReasonExhausted},
@@ -180,10 +182,10 @@ func TestForecastCondition(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			obj := test.pool
 			if obj == nil {
-				obj = podIPPool("p", 1, "10.0.0.0/24")
+				obj = fixtures.PodIPPool("p", 1, "10.0.0.0/24")
 			}
 			obj.Status.Conditions = test.was
-			setForecast(obj, test.seen, !test.unread, test.horizon, noon(), false)
+			setForecast(obj, test.seen, !test.unread, test.horizon, fixtures.Noon(), false)
 			c := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PoolExhaustedSoon)
 			switch {
 			case test.status == "" && c != nil:
@@ -198,7 +200,7 @@ func TestForecastCondition(t *testing.T) {
 
 func TestBlocksPerNode(t *testing.T) {
 	sized := func(bits int32, change func(*v1alpha1.PodIPPoolSpec)) *v1alpha1.PodIPPool {
-		obj := podIPPool("p", 1, "10.0.0.0/20")
+		obj := fixtures.PodIPPool("p", 1, "10.0.0.0/20")
 		obj.Spec.IPv4.BlockSize = bits
 		if change != nil {
 			change(&obj.Spec)
@@ -222,11 +224,11 @@ func TestBlocksPerNode(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			pool := poolOf(t, test.pool)
+			pool := fixtures.PoolOf(t, test.pool)
 			if got := blocksPerNode(pool, ipalloc.IPv4); got != test.want {
 				t.Errorf("a node takes %d blocks, want %d", got, test.want)
 			}
-			if f := Foresee(noon(), pool, ipalloc.IPv4, nil, 3*test.want+test.want-1, false); f.Room != 3 {
+			if f := Foresee(fixtures.Noon(), pool, ipalloc.IPv4, nil, 3*test.want+test.want-1, false); f.Room != 3 {
 				t.Errorf("%d nodes fit, want 3", f.Room)
 			}
 		})
@@ -236,9 +238,9 @@ func TestBlocksPerNode(t *testing.T) {
 // Room is that of the family with less of it, and a node is served with what the
 // operator really claims for a new one.
 func TestRoomIsWhatANewNodeTakes(t *testing.T) {
-	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/24"))
-	b.r.Pods.Set(readPod(pod("router", "1", "n")), noon())
-	b.r.Pods.Set(readPod(pod("health", "2", "n")), noon())
+	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"))
+	b.r.Pods.Set(state.ReadPod(fixtures.Pod("router", "1", "n")), fixtures.Noon())
+	b.r.Pods.Set(state.ReadPod(fixtures.Pod("health", "2", "n")), fixtures.Noon())
 	b.settle()
 	if got, want := int64(len(b.blocks())), blocksPerNode(b.r.Pools.Get("p"), ipalloc.IPv4); got != want {
 		t.Errorf("a new node has got %d blocks, %d were foreseen", got, want)

@@ -21,6 +21,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 const (
@@ -58,7 +60,7 @@ func (b *bed) poolCalls() ([]string, time.Duration) {
 // historyBed has pool p, looked at once.
 func historyBed(t *testing.T) *bed {
 	t.Helper()
-	pool := finalized(podIPPool("p", 1, "10.0.0.0/28"))
+	pool := finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	pool.UID = "pool-uid"
 	b := newBed(t, pool)
 	b.poolLook()
@@ -68,21 +70,21 @@ func historyBed(t *testing.T) *bed {
 // A claim, a rest and a block's end cost the pool one write of its history, before
 // that of its status, and at rest nothing. The history is read once, live.
 func TestHistoryIsWrittenWithTheCounts(t *testing.T) {
-	pool := finalized(podIPPool("p", 1, "10.0.0.0/28"))
+	pool := finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	pool.UID = "pool-uid"
 	b := newBed(t, pool)
 	held := claimed("10.0.0.0/30", "n", 0)
 	steps := []struct {
 		what  string
-		do    func(*Ledger)
+		do    func(*state.Ledger)
 		calls []string
 		want  int // of the blocks listed
 	}{
-		{"first look", func(*Ledger) {}, []string{readHistory, createHistory, updateStatus}, 0},
-		{"claimed", func(l *Ledger) { l.Observed(held) }, []string{updateHistory, updateStatus}, 0},
-		{"draining", func(l *Ledger) { l.Observed(at(held, 2, ipalloc.Draining)) }, []string{updateStatus}, 0},
-		{"at rest", func(l *Ledger) { l.Observed(atRest(held, 1, expand.Returned)) }, []string{updateHistory, updateStatus}, 1},
-		{"gone", func(l *Ledger) { l.Gone(atRest(held, 1, expand.Returned)) }, []string{updateHistory, updateStatus}, 1},
+		{"first look", func(*state.Ledger) {}, []string{readHistory, createHistory, updateStatus}, 0},
+		{"claimed", func(l *state.Ledger) { l.Upsert(held) }, []string{updateHistory, updateStatus}, 0},
+		{"draining", func(l *state.Ledger) { l.Upsert(fixtures.At(held, 2, ipalloc.Draining)) }, []string{updateStatus}, 0},
+		{"at rest", func(l *state.Ledger) { l.Upsert(atRest(held, 1, expand.Returned)) }, []string{updateHistory, updateStatus}, 1},
+		{"gone", func(l *state.Ledger) { l.Remove(atRest(held, 1, expand.Returned)) }, []string{updateHistory, updateStatus}, 1},
 	}
 	for _, s := range steps {
 		b.clock.SetTime(b.clock.Now().Add(time.Hour))
@@ -120,7 +122,7 @@ func TestHistoryOverCrash(t *testing.T) {
 		if err := b.api.Create(t.Context(), held); err != nil {
 			t.Fatal(err)
 		}
-		b.r.Ledger.Observed(b.read(held))
+		b.r.Ledger.Upsert(b.read(held))
 		b.clock.SetTime(hour(1))
 		b.fate = func(call string) fate {
 			if call == write {
@@ -165,7 +167,7 @@ func TestHistoryConflict(t *testing.T) {
 	if err := b.api.Update(t.Context(), other); err != nil {
 		t.Fatal(err)
 	}
-	b.r.Ledger.Observed(claimed("10.0.0.0/30", "n", 0))
+	b.r.Ledger.Upsert(claimed("10.0.0.0/30", "n", 0))
 	b.clock.SetTime(hour(1))
 	calls, again := b.poolCalls()
 	if !slices.Equal(calls, []string{updateHistory, updateStatus}) || again != conflictRetry {
@@ -186,7 +188,7 @@ func TestHistoryDeleted(t *testing.T) {
 	for name, deleting := range map[string]bool{"pool stays": false, "pool goes too": true} {
 		t.Run(name, func(t *testing.T) {
 			b := historyBed(t)
-			b.r.Ledger.Observed(claimed("10.0.0.0/30", "n", 0))
+			b.r.Ledger.Upsert(claimed("10.0.0.0/30", "n", 0))
 			if deleting {
 				if err := b.api.Delete(t.Context(), b.pool()); err != nil {
 					t.Fatal(err)
@@ -215,14 +217,14 @@ func TestHistoryDeleted(t *testing.T) {
 
 // The history of an earlier pool of the same name says nothing about this one.
 func TestHistoryOfEarlierPool(t *testing.T) {
-	earlier, pool := podIPPool("p", 1, "10.0.0.0/28"), finalized(podIPPool("p", 1, "10.0.0.0/28"))
+	earlier, pool := fixtures.PodIPPool("p", 1, "10.0.0.0/28"), finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	earlier.UID, pool.UID = "earlier", "pool-uid"
 	old := crd.NewHistory(earlier)
 	old.ReturnedBlocks, old.ReturnedBlocksSince = many(3), since(-5)
 	b := newBed(t, pool, old)
 	b.poolLook()
 	got := b.history()
-	if !crd.IsHistoryOf(got, pool) || len(got.ReturnedBlocks) > 0 || !got.ReturnedBlocksSince.Time.Equal(noon()) {
+	if !crd.IsHistoryOf(got, pool) || len(got.ReturnedBlocks) > 0 || !got.ReturnedBlocksSince.Time.Equal(fixtures.Noon()) {
 		t.Errorf("the history is %+v", got)
 	}
 	// The same, where it is this process that knows the earlier one's.
@@ -262,7 +264,7 @@ func TestHistoryRefused(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			pool := finalized(podIPPool("p", 1, "10.0.0.0/28"))
+			pool := finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 			pool.UID = "pool-uid"
 			b := newBed(t, pool)
 			b.refuse = map[string]error{test.refuse: forbidden}
@@ -286,7 +288,7 @@ func TestHistoryRefused(t *testing.T) {
 			// What happens until it is allowed is not lost.
 			held := claimed("10.0.0.0/30", "n", 0)
 			for _, now := range []crd.Block{held, atRest(held, 1, expand.Returned)} {
-				b.r.Ledger.Observed(now)
+				b.r.Ledger.Upsert(now)
 				b.poolLook()
 			}
 			b.refuse = nil
@@ -329,13 +331,13 @@ func TestHistoryIsBounded(t *testing.T) {
 		b.clock.SetTime(hour(i))
 		held := claimed("10.0.0.0/30", "n", i)
 		held.UID = types.UID(fmt.Sprint(i))
-		b.r.Ledger.Observed(held)
+		b.r.Ledger.Upsert(held)
 		b.poolLook()
 		resting := atRest(held, i, expand.Returned)
 		resting.Since = resting.Since.Add(time.Minute)
-		b.r.Ledger.Observed(resting)
+		b.r.Ledger.Upsert(resting)
 		b.poolLook()
-		b.r.Ledger.Gone(resting)
+		b.r.Ledger.Remove(resting)
 		b.clock.SetTime(hour(i).Add(30 * time.Minute))
 		b.poolLook()
 	}

@@ -16,21 +16,23 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // hour is so many hours after noon.
-func hour(n int) time.Time { return noon().Add(time.Duration(n) * time.Hour) }
+func hour(n int) time.Time { return fixtures.Noon().Add(time.Duration(n) * time.Hour) }
 
 // claimed is a block of node n, in service since an hour.
 func claimed(cidr, node string, since int) crd.Block {
-	b := block(cidr, "p", node, 1)
+	b := fixtures.Block(cidr, "p", node, 1)
 	b.Created = hour(since)
 	return b
 }
 
 // atRest is the same block, at rest since an hour.
 func atRest(b crd.Block, since int, reason expand.Reason) crd.Block {
-	b = at(b, 2, ipalloc.CoolingDown)
+	b = fixtures.At(b, 2, ipalloc.CoolingDown)
 	b.Since, b.Reason = hour(since), reason
 	return b
 }
@@ -124,7 +126,7 @@ func since(n int) *metav1.Time {
 
 // noteAll notes what rests of a pool's blocks.
 func noteAll(s *v1alpha1.PodIPPoolHistory, now time.Time, blocks ...crd.Block) {
-	ledger := readyLedger(blocks...)
+	ledger := state.ReadyLedger(blocks...)
 	usage := usageOf(nil, ledger.PoolBlocks("p"), ledger.Free)
 	noteReturned(s, usage.resting, now)
 }

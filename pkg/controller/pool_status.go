@@ -215,7 +215,7 @@ func setConditions(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poo
 	case invalid != nil:
 		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonInvalid, strings.ReplaceAll(invalid.Error(), "\n", "; ")+
 			". "+servesMeanwhile(pool))
-	case pool != nil && pool.Idle:
+	case pool != nil && pool.Inactive:
 		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonNoCiliumPools, "spec.ciliumPoolName is "+pool.CiliumPool+
 			", and agents have no pools to choose from in the mode that the operator runs in: it serves nobody. Run both in multi-pool mode, or make a pool without ciliumPoolName")
 	case obj.Spec.Paused:

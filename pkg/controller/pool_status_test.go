@@ -17,46 +17,48 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // statusOf is the status of a pool, with these blocks and others of other pools
 // held, as the pool controller would write it.
 func statusOf(t *testing.T, obj *v1alpha1.PodIPPool, blocks ...crd.Block) v1alpha1.PodIPPoolStatus {
 	t.Helper()
-	ledger := readyLedger(blocks...)
-	pools := NewPools(defaults(), ledger)
+	ledger := state.ReadyLedger(blocks...)
+	pools := state.NewPools(fixtures.Defaults(), ledger)
 	pools.Set(obj)
 	obj = obj.DeepCopy()
 	usage := usageOf(pools.Get(obj.Name), ledger.PoolBlocks(obj.Name), ledger.Free)
 	usage.fill(&obj.Status)
-	setConditions(obj, pools.Get(obj.Name), pools.Invalid(obj.Name), usage, noon())
+	setConditions(obj, pools.Get(obj.Name), pools.Invalid(obj.Name), usage, fixtures.Noon())
 	return obj.Status
 }
 
 func TestPoolCounts(t *testing.T) {
-	dual := podIPPool("p", 1, "10.0.0.0/28")
+	dual := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	dual.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 122, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/48"}}}
-	reserving := podIPPool("p", 1, "10.0.0.0/28")
+	reserving := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	reserving.Spec.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.0/30"}, {CIDR: "10.0.0.5/32"}}
-	draining := podIPPool("p", 1, "10.0.0.0/29", "10.0.0.8/29")
+	draining := fixtures.PodIPPool("p", 1, "10.0.0.0/29", "10.0.0.8/29")
 	draining.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
 
-	leaving := at(block("10.0.0.4/30", "p", "b", 2), 3, ipalloc.Draining)
-	resting := at(block("10.0.0.8/30", "p", "b", 4), 5, ipalloc.CoolingDown)
+	leaving := fixtures.At(fixtures.Block("10.0.0.4/30", "p", "b", 2), 3, ipalloc.Draining)
+	resting := fixtures.At(fixtures.Block("10.0.0.8/30", "p", "b", 4), 5, ipalloc.CoolingDown)
 	tests := map[string]struct {
 		pool   *v1alpha1.PodIPPool
 		blocks []crd.Block
 		want   v1alpha1.PodIPPoolStatus // without conditions
 	}{
 		"untouched": {
-			pool: podIPPool("p", 1, "10.0.0.0/28"),
+			pool: fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
 			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(0)), IPv4: &v1alpha1.FamilyStatus{
 				Blocks: v1alpha1.StateCounts{Total: 4, Free: 4}, Addresses: v1alpha1.StateCounts{Total: 8, Free: 8},
 			}},
 		},
 		"a block in each phase, and one of another pool": {
-			pool:   podIPPool("p", 1, "10.0.0.0/28"),
-			blocks: []crd.Block{block("10.0.0.0/30", "p", "a", 1), leaving, resting, block("10.9.0.0/30", "q", "c", 9)},
+			pool:   fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
+			blocks: []crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1), leaving, resting, fixtures.Block("10.9.0.0/30", "q", "c", 9)},
 			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(75)), Nodes: 2, IPv4: &v1alpha1.FamilyStatus{
 				Blocks:    v1alpha1.StateCounts{Total: 4, InService: 1, Draining: 1, CoolingDown: 1, Free: 1},
 				Addresses: v1alpha1.StateCounts{Total: 8, InService: 2, Draining: 2, CoolingDown: 2, Free: 2},
@@ -70,20 +72,20 @@ func TestPoolCounts(t *testing.T) {
 		},
 		"but for one that was held before": {
 			pool:   reserving,
-			blocks: []crd.Block{block("10.0.0.4/30", "p", "a", 1)},
+			blocks: []crd.Block{fixtures.Block("10.0.0.4/30", "p", "a", 1)},
 			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(33)), Nodes: 1, IPv4: &v1alpha1.FamilyStatus{
 				Blocks: v1alpha1.StateCounts{Total: 3, InService: 1, Free: 2}, Addresses: v1alpha1.StateCounts{Total: 5, InService: 1, Free: 4},
 			}},
 		},
 		"the remainder of a block": {
-			pool: edited(reserving, func(s *v1alpha1.PodIPPoolSpec) { s.ReservedBlockPolicy = v1alpha1.PublishRemainder }),
+			pool: fixtures.Edited(reserving, func(s *v1alpha1.PodIPPoolSpec) { s.ReservedBlockPolicy = v1alpha1.PublishRemainder }),
 			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(0)), IPv4: &v1alpha1.FamilyStatus{
 				Blocks: v1alpha1.StateCounts{Total: 3, Free: 3}, Addresses: v1alpha1.StateCounts{Total: 5, Free: 5},
 			}},
 		},
 		"what drains is not free": {
 			pool:   draining,
-			blocks: []crd.Block{block("10.0.0.8/30", "p", "a", 1)},
+			blocks: []crd.Block{fixtures.Block("10.0.0.8/30", "p", "a", 1)},
 			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(25)), Nodes: 1, IPv4: &v1alpha1.FamilyStatus{
 				Blocks: v1alpha1.StateCounts{Total: 4, InService: 1, Free: 1}, Addresses: v1alpha1.StateCounts{Total: 8, InService: 2, Free: 2},
 			}},
@@ -120,7 +122,7 @@ func withPolicy(obj *v1alpha1.PodIPPool, policies ...v1alpha1.AllocationPolicy) 
 }
 
 func TestPoolConditions(t *testing.T) {
-	paused := podIPPool("p", 1, "10.0.0.0/30")
+	paused := fixtures.PodIPPool("p", 1, "10.0.0.0/30")
 	paused.Spec.Paused = true
 	tests := map[string]struct {
 		pool   *v1alpha1.PodIPPool
@@ -129,13 +131,13 @@ func TestPoolConditions(t *testing.T) {
 		ready  string // the reason of Ready
 	}{
 		"serving": {
-			pool:  podIPPool("p", 1, "10.0.0.0/30"),
+			pool:  fixtures.PodIPPool("p", 1, "10.0.0.0/30"),
 			want:  map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "True", v1alpha1.PoolExhausted: "False", v1alpha1.PoolOverlapping: "False"},
 			ready: ReasonServing,
 		},
 		"full": {
-			pool:   podIPPool("p", 1, "10.0.0.0/30"),
-			blocks: []crd.Block{block("10.0.0.0/30", "p", "a", 1)},
+			pool:   fixtures.PodIPPool("p", 1, "10.0.0.0/30"),
+			blocks: []crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1)},
 			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "False", v1alpha1.PoolExhausted: "True", v1alpha1.PoolOverlapping: "False"},
 			ready:  ReasonExhausted,
 		},
@@ -145,36 +147,36 @@ func TestPoolConditions(t *testing.T) {
 			ready: ReasonPaused,
 		},
 		"being deleted": {
-			pool:   beingDeleted(podIPPool("p", 1, "10.0.0.0/29")),
-			blocks: []crd.Block{block("10.0.0.0/30", "p", "a", 1)},
+			pool:   fixtures.BeingDeleted(fixtures.PodIPPool("p", 1, "10.0.0.0/29")),
+			blocks: []crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1)},
 			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "False", v1alpha1.PoolExhausted: "False", v1alpha1.PoolOverlapping: "False"},
 			ready:  ReasonDeleting,
 		},
 		"being deleted, with no free block": {
-			pool:   beingDeleted(podIPPool("p", 1, "10.0.0.0/30")),
-			blocks: []crd.Block{block("10.0.0.0/30", "p", "a", 1)},
+			pool:   fixtures.BeingDeleted(fixtures.PodIPPool("p", 1, "10.0.0.0/30")),
+			blocks: []crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1)},
 			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "False", v1alpha1.PoolExhausted: "False", v1alpha1.PoolOverlapping: "False"},
 			ready:  ReasonDeleting,
 		},
 		"all of it drains": {
-			pool:   withPolicy(podIPPool("p", 1, "10.0.0.0/29"), v1alpha1.AllocationDrain),
-			blocks: []crd.Block{block("10.0.0.0/30", "p", "a", 1)},
+			pool:   withPolicy(fixtures.PodIPPool("p", 1, "10.0.0.0/29"), v1alpha1.AllocationDrain),
+			blocks: []crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1)},
 			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "True", v1alpha1.PoolExhausted: "False", v1alpha1.PoolOverlapping: "False"},
 			ready:  ReasonPhasingOut,
 		},
 		"all of it is cordoned, and no block is left": {
-			pool:  withPolicy(podIPPool("p", 1, "10.0.0.0/29"), v1alpha1.AllocationCordon),
+			pool:  withPolicy(fixtures.PodIPPool("p", 1, "10.0.0.0/29"), v1alpha1.AllocationCordon),
 			want:  map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "True", v1alpha1.PoolExhausted: "False", v1alpha1.PoolOverlapping: "False"},
 			ready: ReasonEmpty,
 		},
 		"one CIDR drains, and the other is full": {
-			pool:   withPolicy(podIPPool("p", 1, "10.0.0.0/30", "10.0.0.4/30"), v1alpha1.AllocationDrain, v1alpha1.AllocationAllocate),
-			blocks: []crd.Block{block("10.0.0.4/30", "p", "a", 1)},
+			pool:   withPolicy(fixtures.PodIPPool("p", 1, "10.0.0.0/30", "10.0.0.4/30"), v1alpha1.AllocationDrain, v1alpha1.AllocationAllocate),
+			blocks: []crd.Block{fixtures.Block("10.0.0.4/30", "p", "a", 1)},
 			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "False", v1alpha1.PoolExhausted: "True", v1alpha1.PoolOverlapping: "False"},
 			ready:  ReasonExhausted,
 		},
 		"never valid: nobody knows what is free": {
-			pool:  invalidated(podIPPool("p", 1, "10.0.0.0/29")),
+			pool:  fixtures.Invalidated(fixtures.PodIPPool("p", 1, "10.0.0.0/29")),
 			want:  map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "False", v1alpha1.PoolExhausted: "Unknown", v1alpha1.PoolOverlapping: "False"},
 			ready: ReasonInvalid,
 		},
@@ -201,14 +203,14 @@ func TestPoolConditions(t *testing.T) {
 
 // Nothing is to be written where nothing has changed, however late it is.
 func TestPoolConditionsAtRest(t *testing.T) {
-	obj := podIPPool("p", 1, "10.0.0.0/29")
-	pool := poolOf(t, obj)
-	usage := usageOf(pool, slices.Values([]crd.Block{block("10.0.0.0/30", "p", "a", 1)}), func(ipalloc.Cut) uint64 { return 1 })
+	obj := fixtures.PodIPPool("p", 1, "10.0.0.0/29")
+	pool := fixtures.PoolOf(t, obj)
+	usage := usageOf(pool, slices.Values([]crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1)}), func(ipalloc.Cut) uint64 { return 1 })
 	for _, invalid := range []error{nil, errors.New("wrong")} {
-		setConditions(obj, pool, invalid, usage, noon())
+		setConditions(obj, pool, invalid, usage, fixtures.Noon())
 		usage.fill(&obj.Status)
 		before := obj.Status.DeepCopy()
-		setConditions(obj, pool, invalid, usage, noon().Add(time.Hour))
+		setConditions(obj, pool, invalid, usage, fixtures.Noon().Add(time.Hour))
 		usage.fill(&obj.Status)
 		if !equality.Semantic.DeepEqual(before, &obj.Status) {
 			t.Errorf("the status drifts:\n%s", cmp.Diff(before, &obj.Status))
@@ -233,7 +235,7 @@ func TestPercent(t *testing.T) {
 
 // Counts of zero are counts: they are written, so that people see them.
 func TestZeroIsWritten(t *testing.T) {
-	status := statusOf(t, podIPPool("p", 1, "10.0.0.0/28"))
+	status := statusOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	body, err := json.Marshal(status)
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // Reasons of a pool's condition MaintenanceWindow, beside ReasonInvalid.
@@ -78,6 +79,6 @@ func (r *PoolReconciler) press(pool *crd.Pool, u poolUsage) {
 		if free == math.MaxInt64 {
 			free = math.MaxUint64 // as many as can be counted
 		}
-		r.Pressed(pool, f.family, Taken(pool, f.family, free))
+		r.Pressed(pool, f.family, state.TakenPercent(pool, f.family, free))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 func TestWindowCondition(t *testing.T) {
@@ -29,10 +30,10 @@ func TestWindowCondition(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			obj, now := podIPPool("p", 1, "10.0.0.0/28"), noon().Add(test.at)
+			obj, now := fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Noon().Add(test.at)
 			obj.Spec.Maintenance = test.policy
 			obj.Status.Conditions = []metav1.Condition{{Type: v1alpha1.PoolWindow, Reason: "Old", Status: metav1.ConditionUnknown}}
-			pool := poolOf(t, obj)
+			pool := fixtures.PoolOf(t, obj)
 			setWindow(obj, pool, now)
 			c := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PoolWindow)
 			switch {

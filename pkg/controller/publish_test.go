@@ -11,6 +11,8 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // notInTime is a watch that shows nothing within the time that a claim waits.
@@ -18,7 +20,7 @@ func notInTime(context.Context, types.UID) error { return context.DeadlineExceed
 
 // A claim is published only once the watch has shown it, now or later.
 func TestReconcilePublishesNoClaimBeforeTheWatchShowsIt(t *testing.T) {
-	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"))
+	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	shown := b.r.WaitShown
 	b.r.WaitShown, b.blind = notInTime, true
 	for _, when := range []string{"as it is claimed", "at the next look"} {
@@ -35,7 +37,7 @@ func TestReconcilePublishesNoClaimBeforeTheWatchShowsIt(t *testing.T) {
 	}
 	b.r.WaitShown, b.blind = shown, false
 	for _, k := range blocks {
-		b.r.Ledger.Observed(k)
+		b.r.Ledger.Upsert(k)
 	}
 	b.settle()
 	if v := b.ciliumNode(); len(v.Pool) != 4 || len(b.blocks()) != 2 {
@@ -46,11 +48,11 @@ func TestReconcilePublishesNoClaimBeforeTheWatchShowsIt(t *testing.T) {
 // Of a claim that the watch shows beside a block of another size that has the
 // same addresses, nothing is published.
 func TestReconcilePublishesNoClaimThatOverlaps(t *testing.T) {
-	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"))
+	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	b.before = func(call string) {
 		if call == "create PodIPBlock" {
 			b.before = func(string) {}
-			b.r.Ledger.Observed(block("10.0.0.0/29", "q", "m", 1))
+			b.r.Ledger.Upsert(fixtures.Block("10.0.0.0/29", "q", "m", 1))
 		}
 	}
 	if _, err := b.reconcile(); err != nil {
@@ -64,10 +66,10 @@ func TestReconcilePublishesNoClaimThatOverlaps(t *testing.T) {
 // A block that turns out to overlap another only after it was read live is not
 // published without its podCIDR: it is looked at again.
 func TestReconcilePublishesNothingItMayNotList(t *testing.T) {
-	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/30"), ciliumNode("n", ""), blockObject("10.0.0.0/30", ipalloc.InService))
+	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), fixtures.CiliumNode("n", ""), blockObject("10.0.0.0/30", ipalloc.InService))
 	b.before = func(call string) {
 		if call == "get PodIPBlock" {
-			b.r.Ledger.Observed(block("10.0.0.0/29", "q", "m", 1))
+			b.r.Ledger.Upsert(fixtures.Block("10.0.0.0/29", "q", "m", 1))
 		}
 	}
 	if _, err := b.reconcile(); err != nil {
@@ -84,8 +86,8 @@ func TestReconcilePublishesNothingItMayNotList(t *testing.T) {
 // podCIDRs does not come to list a block that is gone, though its addresses are
 // published: as those of a block that the watch has not shown.
 func TestReconcileListsNothingThatIsGone(t *testing.T) {
-	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/30"), publishing(ciliumNode("n", ""), "10.0.0.1", "10.0.0.2"))
-	b.r.Ledger.Observed(b.read(blockObject("10.0.0.0/30", ipalloc.InService)))
+	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), publishing(fixtures.CiliumNode("n", ""), "10.0.0.1", "10.0.0.2"))
+	b.r.Ledger.Upsert(b.read(blockObject("10.0.0.0/30", ipalloc.InService)))
 	if _, err := b.reconcile(); err != nil {
 		t.Fatal(err)
 	}
@@ -109,15 +111,15 @@ func TestReconcileAddsNothingToABlockThatOverlaps(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			cn := publishing(ciliumNode("n", "", test.podCIDRs...), test.pool...)
-			cn.Status.IPAM.Used = allocationMap(test.used...)
-			b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/30"), cn, blockObject("10.0.0.0/30", ipalloc.InService))
-			b.r.Ledger.Observed(block("10.0.0.0/29", "q", "m", 1))
+			cn := publishing(fixtures.CiliumNode("n", "", test.podCIDRs...), test.pool...)
+			cn.Status.IPAM.Used = fixtures.AllocationMap(test.used...)
+			b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), cn, blockObject("10.0.0.0/30", ipalloc.InService))
+			b.r.Ledger.Upsert(fixtures.Block("10.0.0.0/29", "q", "m", 1))
 			if _, err := b.reconcile(); err != nil {
 				t.Fatal(err)
 			}
 			v := b.ciliumNode()
-			if len(v.Pool) != len(test.pool) || v.Lists(prefix("10.0.0.0/30")) != (len(test.podCIDRs) > 0) {
+			if len(v.Pool) != len(test.pool) || v.Lists(fixtures.Prefix("10.0.0.0/30")) != (len(test.podCIDRs) > 0) {
 				t.Errorf("pool %v, podCIDRs %v", v.Pool, v.PodCIDRs)
 			}
 		})
@@ -126,16 +128,16 @@ func TestReconcileAddsNothingToABlockThatOverlaps(t *testing.T) {
 
 // A block that overlaps one published before gives its addresses back.
 func TestReconcileReleasesABlockThatOverlaps(t *testing.T) {
-	cn := publishing(ciliumNode("n", "", "10.0.0.8/30"), "10.0.0.1", "10.0.0.9")
-	cn.Status.IPAM.Used = allocationMap("10.0.0.9")
-	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), cn, blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.8/30", ipalloc.InService))
-	b.r.Ledger.Observed(block("10.0.0.0/29", "q", "m", 1))
-	b.r.Agents.Set(ReadAgent(agentPod("1", "c", true)), noon())
-	b.clock.SetTime(noon().Add(time.Hour))
+	cn := publishing(fixtures.CiliumNode("n", "", "10.0.0.8/30"), "10.0.0.1", "10.0.0.9")
+	cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.9")
+	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), cn, blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.8/30", ipalloc.InService))
+	b.r.Ledger.Upsert(fixtures.Block("10.0.0.0/29", "q", "m", 1))
+	b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
+	b.clock.SetTime(fixtures.Noon().Add(time.Hour))
 	if _, err := b.reconcile(); err != nil {
 		t.Fatal(err)
 	}
-	if got := b.ciliumNode().Release; got[addrs("10.0.0.1")[0]] != expand.Marked {
+	if got := b.ciliumNode().Release; got[fixtures.Addrs("10.0.0.1")[0]] != expand.Marked {
 		t.Errorf("release entries are %v", got)
 	}
 }
@@ -151,10 +153,10 @@ func TestReconcilePublishesNothingNamedElsewhere(t *testing.T) {
 		"in use here":    {[]string{"10.0.0.2"}, []string{"10.0.0.1", "10.0.0.2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cn := publishing(ciliumNode("n", ""))
-			cn.Status.IPAM.Used = allocationMap(test.used...)
-			other := publishing(ciliumNode("m", ""), "10.0.0.2")
-			b := newBed(t, []client.Object{nodeObject(), podIPPool("p", 1, "10.0.0.0/30"), cn, other, blockObject("10.0.0.0/30", ipalloc.InService)}...)
+			cn := publishing(fixtures.CiliumNode("n", ""))
+			cn.Status.IPAM.Used = fixtures.AllocationMap(test.used...)
+			other := publishing(fixtures.CiliumNode("m", ""), "10.0.0.2")
+			b := newBed(t, []client.Object{nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), cn, other, blockObject("10.0.0.0/30", ipalloc.InService)}...)
 			b.settle()
 			var got []string
 			for a := range b.ciliumNode().Pool {
@@ -171,11 +173,11 @@ func TestReconcilePublishesNothingNamedElsewhere(t *testing.T) {
 // A claim that is gone again by the time the watch has shown it is not published:
 // others may have its addresses.
 func TestReconcilePublishesNoClaimThatIsGoneAgain(t *testing.T) {
-	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"))
+	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	b.r.WaitShown = func(_ context.Context, uid types.UID) error {
 		for _, k := range b.blocks() {
 			if k.UID == uid {
-				b.r.Ledger.Gone(k)
+				b.r.Ledger.Remove(k)
 			}
 		}
 		return nil

@@ -10,17 +10,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // podBed feeds pods as a reflector does, and notes what is queued.
 func podBed() (feed *Feed, queued map[string]bool) {
 	feed, queued = NewFeed(), map[string]bool{}
-	feed.Pods, feed.State, feed.Now = NewPods(), NewAgents(0), noon
+	feed.Pods, feed.State, feed.Now = state.NewPods(), state.NewAgents(0), fixtures.Noon
 	feed.nodes = listening{add: func(name string) { queued[name] = true }}
 	return feed, queued
 }
 
-func names(pods *Pods, node string) []string {
+func names(pods *state.Pods, node string) []string {
 	var out []string
 	for _, p := range pods.On(node) {
 		out = append(out, fmt.Sprint(p.Name, p.IPs))
@@ -36,7 +39,7 @@ func TestReplaceForgetsWhatHasGone(t *testing.T) {
 	if s.HasSynced() {
 		t.Error("synced before the first list")
 	}
-	first := []any{pod("a", "1", "n", "10.0.0.1"), pod("b", "2", "n"), pod("c", "3", "m"), pod("d", "4", "o")}
+	first := []any{fixtures.Pod("a", "1", "n", "10.0.0.1"), fixtures.Pod("b", "2", "n"), fixtures.Pod("c", "3", "m"), fixtures.Pod("d", "4", "o")}
 	if err := s.Replace(first, "7"); err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +47,7 @@ func TestReplaceForgetsWhatHasGone(t *testing.T) {
 		t.Error("not synced after the first list")
 	}
 	clear(queued)
-	again := []any{pod("a", "1", "n", "10.0.0.1"), pod("c", "5", "m", "10.0.0.9"), pod("d", "4", "o")}
+	again := []any{fixtures.Pod("a", "1", "n", "10.0.0.1"), fixtures.Pod("c", "5", "m", "10.0.0.9"), fixtures.Pod("d", "4", "o")}
 	if err := s.Replace(again, "9"); err != nil {
 		t.Fatal(err)
 	}
@@ -61,12 +64,12 @@ func TestReplaceForgetsWhatHasGone(t *testing.T) {
 func TestReplaceForgetsAgents(t *testing.T) {
 	feed, _ := podBed()
 	s := feed.agentStore()
-	for _, list := range [][]any{{agentPod("1", "c", true), agentPod("2", "d", true)}, {agentPod("2", "d", true)}} {
+	for _, list := range [][]any{{fixtures.AgentPod("1", "c", true), fixtures.AgentPod("2", "d", true)}, {fixtures.AgentPod("2", "d", true)}} {
 		if err := s.Replace(list, ""); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if settled, _ := feed.State.Settled("n", noon()); !settled {
+	if settled, _ := feed.State.Settled("n", fixtures.Noon()); !settled {
 		t.Error("an agent that has gone still counts")
 	}
 }
@@ -75,11 +78,11 @@ func TestReplaceForgetsAgents(t *testing.T) {
 // only deleted is not, and is remembered.
 func TestReplaceTellsCiliumNodesApart(t *testing.T) {
 	feed, queued := podBed()
-	feed.Ledger, feed.Starving = NewLedger(), func([]string) []string { return nil }
-	feed.Pools = NewPools(defaults(), feed.Ledger)
+	feed.Ledger, feed.AwaitingBlocks = state.NewLedger(), func([]string) []string { return nil }
+	feed.Pools = state.NewPools(fixtures.Defaults(), feed.Ledger)
 	s := feed.ciliumNodeStore()
 	of := func(name string, uid types.UID, version string) any {
-		cn := ciliumNode(name, version)
+		cn := fixtures.CiliumNode(name, version)
 		cn.UID = uid
 		return cn
 	}
@@ -89,11 +92,11 @@ func TestReplaceTellsCiliumNodesApart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := feed.Ledger.Node("n"); got == nil || got.UID != "3" || feed.Ledger.LastNode("n") != nil {
-		t.Errorf("CiliumNode n: %+v, deleted %+v", got, feed.Ledger.LastNode("n"))
+	if got := feed.Ledger.CiliumNode("n"); got == nil || got.UID != "3" || feed.Ledger.LastCiliumNode("n") != nil {
+		t.Errorf("CiliumNode n: %+v, deleted %+v", got, feed.Ledger.LastCiliumNode("n"))
 	}
-	if got := feed.Ledger.LastNode("m"); got == nil || got.UID != "2" || feed.Ledger.Node("m") != nil {
-		t.Errorf("CiliumNode m: deleted %+v, there %+v", got, feed.Ledger.Node("m"))
+	if got := feed.Ledger.LastCiliumNode("m"); got == nil || got.UID != "2" || feed.Ledger.CiliumNode("m") != nil {
+		t.Errorf("CiliumNode m: deleted %+v, there %+v", got, feed.Ledger.CiliumNode("m"))
 	}
 	if diff := cmp.Diff([]string{"m", "n"}, slices.Sorted(maps.Keys(queued))); diff != "" {
 		t.Errorf("queued (-want +got):\n%s", diff)
@@ -121,7 +124,7 @@ func TestStoreAgainstMap(t *testing.T) {
 	there := map[string]*corev1.Pod{}
 	for range 3000 {
 		uid := fmt.Sprint(rng.IntN(30))
-		p := pod("p"+uid, uid, fmt.Sprint("n", uid[len(uid)-1:]), fmt.Sprint("10.0.0.", rng.IntN(4)))
+		p := fixtures.Pod("p"+uid, uid, fmt.Sprint("n", uid[len(uid)-1:]), fmt.Sprint("10.0.0.", rng.IntN(4)))
 		var err error
 		switch rng.IntN(4) {
 		case 0:

@@ -18,8 +18,8 @@ type firstBlocks struct {
 	blocks map[types.UID]bool
 }
 
-// claimedFirst notes a block claimed for a CiliumNode that no agent has read.
-func (r *NodeReconciler) claimedFirst(o *observation, block types.UID) {
+// noteFirstBlock notes a block claimed for a CiliumNode that no agent has read.
+func (r *NodeReconciler) noteFirstBlock(o *observation, block types.UID) {
 	if !o.view.Untouched() {
 		return
 	}
@@ -49,7 +49,7 @@ func (r *NodeReconciler) isFirst(o *observation, block types.UID) bool {
 
 // mayReplace reports whether blocks of a family of the node can be replaced at all.
 func (o *observation) mayReplace(fo *familyObservation) bool {
-	return o.view != nil && fo.state.Whole == nil && fo.paused == "" && len(fo.pools) > 0 && o.node != nil
+	return o.view != nil && fo.state.BlockDemand == nil && fo.paused == "" && len(fo.pools) > 0 && o.node != nil
 }
 
 // replaceFirst asks for the first blocks of a node that has come to another pool, as
@@ -62,7 +62,7 @@ func (r *NodeReconciler) replaceFirst(o *observation, fo *familyObservation) {
 	if !o.mayReplace(fo) {
 		return
 	}
-	s.Fresh = o.view.Untouched() && !r.Agents.runs(o.name)
+	s.Fresh = o.view.Untouched() && !r.Agents.Runs(o.name)
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
 		j := slices.IndexFunc(o.blocks, func(k crd.Block) bool { return k.CIDR == b.CIDR })
@@ -95,16 +95,4 @@ func (f *familyObservation) replaces() bool {
 	return slices.ContainsFunc(f.state.Blocks, func(b expand.Block) bool {
 		return b.Phase == ipalloc.InService && b.Request == expand.PoolChanged
 	})
-}
-
-// runs reports whether an agent of a node has been started.
-func (a *Agents) runs(node string) bool {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	for _, run := range a.byNode[node] {
-		if run.container != "" {
-			return true
-		}
-	}
-	return false
 }

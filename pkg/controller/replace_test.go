@@ -16,11 +16,13 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // zoned is a pool for nodes with a label, which outranks others.
 func zoned(ranges ...string) *v1alpha1.PodIPPool {
-	z := podIPPool("z", 1, ranges...)
+	z := fixtures.PodIPPool("z", 1, ranges...)
 	z.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"zone": "z"}}
 	z.Spec.Priority = 10
 	return z
@@ -76,7 +78,7 @@ func (b *bed) poolsOf() []string {
 }
 
 func TestFirstBlocksAreReplaced(t *testing.T) {
-	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), zoned("10.1.0.0/28"))
+	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), zoned("10.1.0.0/28"))
 	b.settle()
 	if got := b.poolsOf(); !slices.Equal(got, []string{"p"}) {
 		t.Fatalf("blocks in service are of pools %v, want p", got)
@@ -110,7 +112,7 @@ func TestFirstBlocksAreReplaced(t *testing.T) {
 
 	b.agentIs(starts("10.1.0.1"))
 	b.settle()
-	b.r.Agents.Set(ReadAgent(agentPod("1", "c", true)), b.clock.Now())
+	b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("1", "c", true)), b.clock.Now())
 	for range 5 {
 		b.clock.SetTime(b.clock.Now().Add(10 * time.Minute))
 		b.settle()
@@ -124,9 +126,9 @@ func TestFirstBlocksAreReplaced(t *testing.T) {
 // A pool that has a block, but not enough for the node's pods, gives that one: the
 // first blocks go on serving beside it, and nothing is tried again and again.
 func TestFirstBlocksServeBesideThePoolThatRules(t *testing.T) {
-	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/27"), zoned("10.1.0.0/30"))
+	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), zoned("10.1.0.0/30"))
 	for i := range 5 {
-		b.r.Pods.Set(podOn(fmt.Sprint(i)), noon())
+		b.r.Pods.Set(podOn(fmt.Sprint(i)), fixtures.Noon())
 	}
 	b.settle()
 	b.changeNode(labelled)
@@ -134,7 +136,7 @@ func TestFirstBlocksServeBesideThePoolThatRules(t *testing.T) {
 	if got := b.poolsOf(); !slices.Equal(got, []string{"p", "z"}) {
 		t.Errorf("blocks in service are of pools %v, want p and z", got)
 	}
-	if got := b.ciliumNode().PublishedIn(prefix("10.1.0.0/30")); len(got) == 0 {
+	if got := b.ciliumNode().PublishedIn(fixtures.Prefix("10.1.0.0/30")); len(got) == 0 {
 		t.Error("the block of z is not published")
 	}
 	if n := b.r.losses["n"]; n > 0 {
@@ -151,7 +153,7 @@ func TestFirstBlocksStay(t *testing.T) {
 	}{
 		"the agent was faster":                  {[]string{"10.1.0.0/28"}, func(b *bed) { b.agentIs(starts("10.0.0.1")) }},
 		"an agent has only looked":              {[]string{"10.1.0.0/28"}, func(b *bed) { b.agentIs(func(cn *ciliumv2.CiliumNode) { cn.Spec.BootID = "b" }) }},
-		"an agent's container has been started": {[]string{"10.1.0.0/28"}, func(b *bed) { b.r.Agents.Set(ReadAgent(agentPod("1", "c", false)), noon()) }},
+		"an agent's container has been started": {[]string{"10.1.0.0/28"}, func(b *bed) { b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("1", "c", false)), fixtures.Noon()) }},
 		"another process may have claimed them": {[]string{"10.1.0.0/28"}, func(b *bed) { b.restart() }},
 		"the new pool has no block":             {nil, func(*bed) {}},
 	}
@@ -162,7 +164,7 @@ func TestFirstBlocksStay(t *testing.T) {
 				z = zoned("10.1.0.0/28")
 				z.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
 			}
-			b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), z)
+			b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), z)
 			b.settle()
 			before := b.blocks()
 			test.between(b)
@@ -179,7 +181,7 @@ func TestFirstBlocksStay(t *testing.T) {
 		})
 	}
 	t.Run("the agent starts before they are marked", func(t *testing.T) {
-		b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), zoned("10.1.0.0/28"))
+		b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), zoned("10.1.0.0/28"))
 		b.settle()
 		b.changeNode(labelled)
 		b.before = func(call string) {
@@ -198,7 +200,7 @@ func TestFirstBlocksStay(t *testing.T) {
 		b.check("at the end")
 	})
 	t.Run("the label goes again", func(t *testing.T) {
-		b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"), zoned("10.1.0.0/28"))
+		b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), zoned("10.1.0.0/28"))
 		b.settle()
 		b.changeNode(labelled)
 		b.settle()

@@ -44,7 +44,7 @@ func (r *NodeReconciler) report(ctx context.Context, o *observation, plans []fam
 	if o.node == nil {
 		r.Metrics.waiting.forgetNode(o.name)
 	}
-	r.tellAwaited(ctx, o)
+	r.reportAwaited(ctx, o)
 	unselected := !o.elsewhere && o.awaits == "" && r.Unselected(o.node)
 	r.Metrics.withoutPool(o.name, unselected)
 	if o.node == nil || o.elsewhere || o.awaits != "" {
@@ -68,7 +68,7 @@ func (r *NodeReconciler) report(ctx context.Context, o *observation, plans []fam
 	}
 	r.Events.waits(o.node, waits)
 	r.Events.familyNotRun(o.node, o.notRun())
-	r.setStarving(o.name, lack != nil, missed)
+	r.setAwaitingBlocks(o.name, lack != nil, missed)
 	if unselected {
 		lack = o.unselected(lack)
 	}
@@ -106,7 +106,7 @@ func asPublished(s expand.State) expand.State {
 		b := &s.Blocks[i]
 		b.Usable = slices.DeleteFunc(slices.Clone(b.Usable), func(a netip.Addr) bool {
 			_, published := s.Pool[a]
-			return s.Whole == nil && !published || s.Whole != nil && !b.Listed
+			return s.BlockDemand == nil && !published || s.BlockDemand != nil && !b.Listed
 		})
 	}
 	return s

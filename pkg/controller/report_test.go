@@ -12,6 +12,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 func TestLacking(t *testing.T) {
@@ -21,7 +22,7 @@ func TestLacking(t *testing.T) {
 	v6 := func(plan expand.Plan) familyPlan {
 		return familyPlan{familyObservation: &familyObservation{family: ipalloc.IPv6}, plan: plan}
 	}
-	east, west := poolOf(t, podIPPool("east", 1, "10.0.0.0/28")), poolOf(t, podIPPool("west", 1, "10.0.1.0/28"))
+	east, west := fixtures.PoolOf(t, fixtures.PodIPPool("east", 1, "10.0.0.0/28")), fixtures.PoolOf(t, fixtures.PodIPPool("west", 1, "10.0.1.0/28"))
 	tests := map[string]struct {
 		plans []familyPlan
 		short [2]int
@@ -90,26 +91,26 @@ func TestLacking(t *testing.T) {
 
 // A pool that is paused keeps silent about its own family alone.
 func TestPausedFamilyHidesNoShortage(t *testing.T) {
-	paused := podIPPool("p", 1, "10.0.0.0/28")
+	paused := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	paused.Spec.Paused = true
-	six := podIPPool("six", 1)
+	six := fixtures.PodIPPool("six", 1)
 	six.Spec.IPv4, six.Spec.IPv6 = nil, &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/126"}}}
-	other := crd.NewBlock(prefix("fd00::/126"), "six", "m", "m-uid")
-	b := newBed(t, nodeObject(), paused, six, other, publishing(ciliumNode("n", "")))
+	other := crd.NewBlock(fixtures.Prefix("fd00::/126"), "six", "m", "m-uid")
+	b := newBed(t, nodeObject(), paused, six, other, publishing(fixtures.CiliumNode("n", "")))
 	b.settle()
-	if got := b.r.Starving([]string{"six"}); !slices.Equal(got, []string{"n"}) {
+	if got := b.r.AwaitingBlocks([]string{"six"}); !slices.Equal(got, []string{"n"}) {
 		t.Errorf("nodes short of addresses: %v", got)
 	}
 }
 
 // What a drain waits for is told once, whatever else is decided on the node.
 func TestWaitsAreToldOnce(t *testing.T) {
-	b := newBed(t, nodeObject(), podIPPool("p", 1, "10.0.0.0/28"))
+	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	recorder := events.NewFakeRecorder(100)
 	b.r.Events = NewEvents(recorder, b.clock)
 	o := &observation{name: "n", node: nodeObject()}
 	plans := []familyPlan{
-		{familyObservation: &familyObservation{family: ipalloc.IPv4}, plan: expand.Plan{Waits: []expand.Wait{{CIDR: prefix("10.0.0.0/30"), For: expand.WaitPods}}}},
+		{familyObservation: &familyObservation{family: ipalloc.IPv4}, plan: expand.Plan{Waits: []expand.Wait{{CIDR: fixtures.Prefix("10.0.0.0/30"), For: expand.WaitPods}}}},
 		{familyObservation: &familyObservation{family: ipalloc.IPv6}},
 	}
 	for range 3 {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -15,13 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
-
-	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
-	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -32,6 +31,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // Settings are what the controllers are told from outside.
@@ -185,7 +185,7 @@ func controllersOf(o *Operator, s Settings) []worker {
 func sourcesOf(mgr manager.Manager, s Settings) (Sources, error) {
 	l := lists{config: mgr.GetConfig(), http: mgr.GetHTTPClient(), scheme: mgr.GetScheme()}
 	pod := corev1.SchemeGroupVersion.WithKind("Pod")
-	pods, err := l.of(pod, "pods", metav1.NamespaceAll, labels.Everything(), PodFields())
+	pods, err := l.of(pod, "pods", metav1.NamespaceAll, labels.Everything(), state.PodFields())
 	if err != nil {
 		return Sources{}, err
 	}

@@ -27,9 +27,9 @@ func (d difference) kinds() map[string]int {
 	return map[string]int{"adopt": d.adopt, "claim": d.claim, "drain": d.drain, "free": d.free}
 }
 
-// lookOn tells in what the node differs from what would be done with it. It is
+// dryRun tells in what the node differs from what would be done with it. It is
 // asked in place of everything that writes.
-func (r *NodeReconciler) lookOn(ctx context.Context, o *observation) reconcile.Result {
+func (r *NodeReconciler) dryRun(ctx context.Context, o *observation) reconcile.Result {
 	if o.node == nil && o.view == nil && len(o.blocks) == 0 {
 		r.forget(o.name)
 		r.Metrics.forgetShadow(o.name)
@@ -86,7 +86,7 @@ func (r *NodeReconciler) withoutBlock(o *observation) int {
 	if o.view == nil {
 		return 0
 	}
-	return len(ipalloc.Uncovered(o.view.Given(), crd.CIDRs(o.blocks)))
+	return len(ipalloc.Uncovered(o.view.AssignedCIDRs(), crd.CIDRs(o.blocks)))
 }
 
 func (r *NodeReconciler) isNewDifference(node string, d difference) bool {

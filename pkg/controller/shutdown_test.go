@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // What the end of the process interrupts is no error of any controller: with a full
@@ -32,8 +33,8 @@ func TestShutdownIsNoError(t *testing.T) {
 			return fmt.Errorf("Get %q: %w", key.Name, ctx.Err())
 		},
 	}).Build()
-	o, err := New(Connections{Cache: api, Live: api, Client: api, Recorder: events.NewFakeRecorder(10), Clock: clocktesting.NewFakePassiveClock(noon())},
-		Settings{Mode: ciliumnode.MultiPool, Defaults: defaults(), Registry: prometheus.NewRegistry()})
+	o, err := New(Connections{Cache: api, Live: api, Client: api, Recorder: events.NewFakeRecorder(10), Clock: clocktesting.NewFakePassiveClock(fixtures.Noon())},
+		Settings{Mode: ciliumnode.MultiPool, Defaults: fixtures.Defaults(), Registry: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // uninitialized is node n before a cloud controller manager has seen it.
@@ -54,10 +55,10 @@ func TestFirstBlockAwaitsLabels(t *testing.T) {
 	for _, mode := range ciliumnode.Modes() {
 		for _, effect := range []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute} {
 			t.Run(mode.String()+" "+string(effect), func(t *testing.T) {
-				zoned := podIPPool("z", 1, "10.1.0.0/28")
+				zoned := fixtures.PodIPPool("z", 1, "10.1.0.0/28")
 				zoned.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"zone": "z"}}
 				zoned.Spec.Priority = 10
-				b := newBedIn(t, mode, uninitialized(effect), podIPPool("p", 1, "10.0.0.0/28"), zoned)
+				b := newBedIn(t, mode, uninitialized(effect), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), zoned)
 				for range 2 {
 					calls, err := b.reconcile()
 					if writes := writesOf(calls); err != nil || len(writes) > 0 {
@@ -90,7 +91,7 @@ func TestNodeWithAddressesDoesNotAwaitLabels(t *testing.T) {
 	}{
 		"it holds a block, and nothing is published": {objects: []client.Object{blockObject("10.0.0.0/30", ipalloc.InService)}, want: 2},
 		"the object of its block was torn away": {
-			objects: []client.Object{publishing(ciliumNode("n", "", "10.0.0.0/30"), "10.0.0.1")}, want: 2,
+			objects: []client.Object{publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1")}, want: 2,
 		},
 		"another taint": {taints: func(n *corev1.Node) { n.Spec.Taints[0].Key = "node.kubernetes.io/not-ready" }, want: 2},
 	}
@@ -100,7 +101,7 @@ func TestNodeWithAddressesDoesNotAwaitLabels(t *testing.T) {
 			if test.taints != nil {
 				test.taints(node)
 			}
-			b := newBed(t, append(test.objects, node, podIPPool("p", 1, "10.0.0.0/28"))...)
+			b := newBed(t, append(test.objects, node, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))...)
 			b.settle()
 			if got := len(b.blocks()); got != test.want {
 				t.Errorf("%d blocks, want %d", got, test.want)
@@ -111,11 +112,11 @@ func TestNodeWithAddressesDoesNotAwaitLabels(t *testing.T) {
 		})
 	}
 	t.Run("its CiliumNode was deleted", func(t *testing.T) {
-		cn := publishing(ciliumNode("n", "", "10.0.0.0/30"), "10.0.0.1")
+		cn := publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1")
 		cn.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: "node-uid"}}
-		b := newBed(t, uninitialized(corev1.TaintEffectNoSchedule), podIPPool("p", 1, "10.0.0.0/28"), cn)
+		b := newBed(t, uninitialized(corev1.TaintEffectNoSchedule), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), cn)
 		b.watch()
-		if err := b.api.Delete(t.Context(), ciliumNode("n", "")); err != nil {
+		if err := b.api.Delete(t.Context(), fixtures.CiliumNode("n", "")); err != nil {
 			t.Fatal(err)
 		}
 		b.settle()

@@ -1,23 +1,14 @@
 package controller
 
 import (
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
-
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
-
-// Unselected reports whether Cilium runs on a Node, which may be nil, and no
-// PodIPPool selects it: the Node gets no block.
-func (o *Observer) Unselected(node *corev1.Node) bool {
-	return node != nil && !o.optedOut(node) && len(o.Pools.Match(labels.Set(node.Labels))) == 0
-}
 
 // unselected says what a Node lacks that no pool selects, on top of what its
 // blocks lack. With addresses from before, or from other hands, its pods run on:
 // nothing is unmet until these run out.
 func (o *observation) unselected(lack *shortage) *shortage {
-	none := o.view == nil || len(o.view.Named())+len(o.view.Odd) == 0
+	none := o.view == nil || len(o.view.Named())+len(o.view.NonCanonical) == 0
 	return &shortage{
 		unmet: none || lack != nil && lack.unmet, reason: reasonNoPool,
 		message: "no PodIPPool selects this node, so it gets no block",

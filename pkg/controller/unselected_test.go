@@ -12,11 +12,12 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // elsewherePool selects nodes of a zone that n is not in.
 func elsewherePool() *v1alpha1.PodIPPool {
-	pool := podIPPool("p", 1, "10.0.0.0/28")
+	pool := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	pool.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"zone": "x"}}
 	return pool
 }
@@ -42,11 +43,11 @@ func TestUnselectedNodeIsReported(t *testing.T) {
 	if calls, err := b.reconcile(); err != nil || len(calls) > 0 {
 		t.Errorf("at rest: calls %v, %v", calls, err)
 	}
-	if len(b.r.Starving([]string{"p"})) > 0 {
+	if len(b.r.AwaitingBlocks([]string{"p"})) > 0 {
 		t.Error("free blocks would wake the node, which no pool may give one")
 	}
 
-	b.r.Pools.Set(podIPPool("all", 2, "10.0.1.0/28"))
+	b.r.Pools.Set(fixtures.PodIPPool("all", 2, "10.0.1.0/28"))
 	b.settle()
 	b.hasShortage(reasonEnough)
 	if got := b.withoutPool(); len(got) > 0 {
@@ -61,7 +62,7 @@ func TestUnselectedNodeWithPlenty(t *testing.T) {
 		addrs = append(addrs, fmt.Sprintf("10.0.0.%d", i))
 	}
 	b := newBed(t, nodeObject(), elsewherePool(),
-		publishing(ciliumNode("n", "", "10.0.0.0/28"), addrs...), blockObject("10.0.0.0/28", ipalloc.InService))
+		publishing(fixtures.CiliumNode("n", "", "10.0.0.0/28"), addrs...), blockObject("10.0.0.0/28", ipalloc.InService))
 	b.r.NodeCondition = true
 	b.settle()
 	if got := b.node().Status.Conditions; len(got) > 0 {
@@ -72,7 +73,7 @@ func TestUnselectedNodeWithPlenty(t *testing.T) {
 // A node that holds what it needs is short of nothing, and still gets no more.
 func TestUnselectedNodeWithAddresses(t *testing.T) {
 	b := newBed(t, nodeObject(), elsewherePool(),
-		publishing(ciliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"), blockObject("10.0.0.0/30", ipalloc.InService))
+		publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"), blockObject("10.0.0.0/30", ipalloc.InService))
 	b.r.NodeCondition = true
 	b.settle()
 	if got := b.node().Status.Conditions; len(got) > 0 {
@@ -82,7 +83,7 @@ func TestUnselectedNodeWithAddresses(t *testing.T) {
 		t.Error("no series says that no pool selects it")
 	}
 	for _, name := range []string{"a", "b", "c"} {
-		b.r.Pods.Set(podOn(name), noon())
+		b.r.Pods.Set(podOn(name), fixtures.Noon())
 	}
 	b.settle()
 	b.hasShortage(reasonNoPool)

@@ -14,6 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/forecast"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // exported are the series of metrics, by name and values of their labels.
@@ -48,15 +49,15 @@ func TestDrainWaits(t *testing.T) {
 	waits := func(list ...expand.Wait) *familyPlan {
 		return &familyPlan{familyObservation: &familyObservation{}, plan: expand.Plan{Waits: list}}
 	}
-	pods, agent := expand.Wait{CIDR: prefix("10.0.0.0/30"), For: expand.WaitPods}, expand.Wait{CIDR: prefix("10.9.0.0/30"), For: expand.WaitAgent}
+	pods, agent := expand.Wait{CIDR: fixtures.Prefix("10.0.0.0/30"), For: expand.WaitPods}, expand.Wait{CIDR: fixtures.Prefix("10.9.0.0/30"), For: expand.WaitAgent}
 	steps := []struct {
 		do   func()
 		want map[string]float64
 	}{
-		{func() { w.set(waits(pods, pods, agent), "a", poolOf, noon()) }, map[string]float64{"p Pods": 2, "q AgentAddress": 1}},
-		{func() { w.set(waits(pods), "b", poolOf, noon()) }, map[string]float64{"p Pods": 3, "q AgentAddress": 1}},
-		{func() { w.set(waits(pods), "a", poolOf, noon()) }, map[string]float64{"p Pods": 2}},
-		{func() { w.set(waits(), "a", poolOf, noon()) }, map[string]float64{"p Pods": 1}},
+		{func() { w.set(waits(pods, pods, agent), "a", poolOf, fixtures.Noon()) }, map[string]float64{"p Pods": 2, "q AgentAddress": 1}},
+		{func() { w.set(waits(pods), "b", poolOf, fixtures.Noon()) }, map[string]float64{"p Pods": 3, "q AgentAddress": 1}},
+		{func() { w.set(waits(pods), "a", poolOf, fixtures.Noon()) }, map[string]float64{"p Pods": 2}},
+		{func() { w.set(waits(), "a", poolOf, fixtures.Noon()) }, map[string]float64{"p Pods": 1}},
 		{func() { w.forgetNode("b") }, map[string]float64{}},
 	}
 	for i, step := range steps {
@@ -77,7 +78,7 @@ func TestDrainWaits(t *testing.T) {
 // Marks that are withdrawn and set again are unanswered since the first; an
 // answer ends that.
 func TestUnansweredMarks(t *testing.T) {
-	a, b := addrs("10.0.0.1")[0], addrs("10.0.0.2")[0]
+	a, b := fixtures.Addrs("10.0.0.1")[0], fixtures.Addrs("10.0.0.2")[0]
 	type entries = map[string]expand.ReleaseStatus
 	steps := []struct {
 		name    string
@@ -102,15 +103,15 @@ func TestUnansweredMarks(t *testing.T) {
 			state: expand.State{Release: map[netip.Addr]expand.ReleaseStatus{}},
 		}}
 		for key, status := range step.entries {
-			p.state.Release[addrs(key)[0]] = status
+			p.state.Release[fixtures.Addrs(key)[0]] = status
 		}
 		if step.mark {
-			p.plan.Mark = addrs("10.0.0.1")
+			p.plan.Mark = fixtures.Addrs("10.0.0.1")
 		}
-		w.set(p, "n", func(expand.Wait) string { return "" }, noon().Add(time.Duration(i)*time.Second))
+		w.set(p, "n", func(expand.Wait) string { return "" }, fixtures.Noon().Add(time.Duration(i)*time.Second))
 		want := map[string]float64{}
 		if step.want >= 0 {
-			want["cilium_pool_mark_unanswered_timestamp_seconds ipv4 p"] = float64(noon().Unix()) + float64(step.want)
+			want["cilium_pool_mark_unanswered_timestamp_seconds ipv4 p"] = float64(fixtures.Noon().Unix()) + float64(step.want)
 		}
 		if diff := cmp.Diff(want, exported(t, w)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", step.name, diff)
@@ -138,7 +139,7 @@ func TestClaimsAndReleases(t *testing.T) {
 		},
 		"somebody else was first": {
 			prepare: func(b *bed) {
-				other := crd.NewBlock(prefix("10.0.0.0/30"), "p", "other", "other-uid")
+				other := crd.NewBlock(fixtures.Prefix("10.0.0.0/30"), "p", "other", "other-uid")
 				b.blind = true
 				if err := b.api.Create(b.t.Context(), other); err != nil {
 					b.t.Fatal(err)
@@ -150,7 +151,7 @@ func TestClaimsAndReleases(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t, nodeObject(), publishing(ciliumNode("n", "1")), podIPPool("p", 1, "10.0.0.0/29"))
+			b := newBed(t, nodeObject(), publishing(fixtures.CiliumNode("n", "1")), fixtures.PodIPPool("p", 1, "10.0.0.0/29"))
 			if test.prepare != nil {
 				test.prepare(b)
 			}
@@ -183,24 +184,24 @@ func TestForecastSeries(t *testing.T) {
 	// What is there whatever pools there are does not count.
 	ofPools := slices.DeleteFunc(m.collectors(), func(c prometheus.Collector) bool { return c == m.awaited })
 	soon := Foresight{Family: ipalloc.IPv4, Room: 7, Estimate: forecast.Estimate{Over: time.Hour, PerHour: 9, Expected: true, Left: time.Minute}}
-	m.foresee("p", []Foresight{soon}, noon())
+	m.foresee("p", []Foresight{soon}, fixtures.Noon())
 	want := map[string]float64{
 		"cilium_pool_pool_room_nodes ipv4 p":                   7,
 		"cilium_pool_pool_growth_blocks_per_hour ipv4 p":       9,
-		"cilium_pool_pool_exhaustion_timestamp_seconds ipv4 p": float64(noon().Unix()) + 60,
+		"cilium_pool_pool_exhaustion_timestamp_seconds ipv4 p": float64(fixtures.Noon().Unix()) + 60,
 	}
 	if diff := cmp.Diff(want, exported(t, ofPools...)); diff != "" {
 		t.Errorf("growing (-want +got):\n%s", diff)
 	}
 	soon.Expected, soon.PerHour = false, 0
-	m.foresee("p", []Foresight{soon}, noon())
+	m.foresee("p", []Foresight{soon}, fixtures.Noon())
 	delete(want, "cilium_pool_pool_exhaustion_timestamp_seconds ipv4 p")
 	want["cilium_pool_pool_growth_blocks_per_hour ipv4 p"] = 0
 	if diff := cmp.Diff(want, exported(t, ofPools...)); diff != "" {
 		t.Errorf("resting (-want +got):\n%s", diff)
 	}
 	m.claimed("p", ipalloc.IPv4, claimTaken)
-	m.released(crd.Block{Pool: "p", CIDR: prefix("10.0.0.0/30"), Reason: v1alpha1.ReasonReturned})
+	m.released(crd.Block{Pool: "p", CIDR: fixtures.Prefix("10.0.0.0/30"), Reason: v1alpha1.ReasonReturned})
 	m.forgetPool("p")
 	if got := exported(t, ofPools...); len(got) > 0 {
 		t.Errorf("the pool is gone, and there is %v", got)

@@ -71,7 +71,7 @@ func settingsOf(obj *v1alpha1.PodIPPool, d Defaults) *Pool {
 		Created:    obj.CreationTimestamp.Time,
 		Priority:   spec.Priority,
 		CiliumPool: ciliumPool(obj),
-		Idle:       ciliumPool(obj) != "" && !d.CiliumPools,
+		Inactive:   ciliumPool(obj) != "" && !d.CiliumPools,
 		Paused:     spec.Paused,
 		Deleting:   obj.DeletionTimestamp != nil,
 		whole:      d.WholeBlocks,

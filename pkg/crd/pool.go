@@ -52,8 +52,8 @@ type Pool struct {
 	// CiliumPool is the pool of Cilium's that it gives addresses to, where agents
 	// have several; "": the default one.
 	CiliumPool string
-	// Idle: it names a pool of Cilium's, and agents have none.
-	Idle bool
+	// Inactive: it names a pool of Cilium's, and agents have none.
+	Inactive bool
 	// Paused: nothing changes on the nodes this pool rules.
 	Paused bool
 	// Deleting: the object is on its way out; nothing is claimed from it.

@@ -11,7 +11,7 @@ import (
 
 // Matches reports whether the pool serves a node with these labels.
 func (p *Pool) Matches(nodeLabels labels.Set) bool {
-	return !p.Idle && p.Selector.Matches(nodeLabels)
+	return !p.Inactive && p.Selector.Matches(nodeLabels)
 }
 
 // Serves reports whether the pool rules nodes that other pools could serve too:

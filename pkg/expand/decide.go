@@ -24,15 +24,15 @@ func Decide(now time.Time, p Policy, s State, m Memory) (Plan, Memory) {
 
 	// 1. What the node needs, and what it has.
 	d.countDemand()
-	d.survey()
+	d.classify()
 	d.setTarget()
 	d.fillBlocks()
 
 	// 2. Grow: first what is the node's already, then new blocks.
 	covered := d.deficit() <= 0
-	d.welcomeBack()
+	d.readmit()
 	d.undrain()
-	d.putBackUsed()
+	d.restoreUsed()
 	d.claim()
 
 	// 3. Shrink: what must go, then what may go.
@@ -162,8 +162,8 @@ func newDecision(now time.Time, p Policy, s *State, m Memory) *decision {
 	return d
 }
 
-// again asks for another decision at t, if nothing asks for an earlier one.
-func (d *decision) again(t time.Time) {
+// requeueAt asks for another decision at t, if nothing asks for an earlier one.
+func (d *decision) requeueAt(t time.Time) {
 	if d.plan.Again.IsZero() || t.Before(d.plan.Again) {
 		d.plan.Again = t
 	}

@@ -53,7 +53,7 @@ func (d *decision) inUse(a netip.Addr) bool {
 
 // countDemand sets the demand, and learns which addresses are in use.
 func (d *decision) countDemand() {
-	if d.state.Whole != nil {
+	if d.state.BlockDemand != nil {
 		d.countWhole()
 		return
 	}
@@ -184,7 +184,7 @@ func (d *decision) knownOwners() map[string]struct{} {
 // setTarget sets how many addresses the node should have, and how many its pool
 // may hold at most.
 func (d *decision) setTarget() {
-	if d.state.Whole != nil {
+	if d.state.BlockDemand != nil {
 		d.setWholeTarget()
 		return
 	}

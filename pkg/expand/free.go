@@ -1,6 +1,8 @@
 package expand
 
-import "github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+import (
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
 
 // freeEmpty lets the blocks cool down of which nothing is left on the node. An
 // address in use keeps its block even where it has lost its pool entry. Entries
@@ -53,7 +55,7 @@ func (d *decision) deleteRested() {
 		}
 		switch {
 		case d.now.Before(b.RestUntil):
-			d.again(b.RestUntil)
+			d.requeueAt(b.RestUntil)
 		case b.published == 0 && b.users == 0 && !b.Listed:
 			d.plan.Delete = append(d.plan.Delete, b.CIDR)
 		}

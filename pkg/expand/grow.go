@@ -11,7 +11,7 @@ import (
 // fillBlocks publishes what blocks in service lack, lowest address first, and
 // sets the capacity.
 func (d *decision) fillBlocks() {
-	if d.state.Whole != nil {
+	if d.state.BlockDemand != nil {
 		d.fillWhole()
 		return
 	}
@@ -76,7 +76,7 @@ func (d *decision) replaceable() int {
 			departing += b.published
 		}
 	}
-	if departing == 0 || d.state.Whole != nil {
+	if departing == 0 || d.state.BlockDemand != nil {
 		return 0
 	}
 	return min(
@@ -99,10 +99,10 @@ func (d *decision) servingBlocks() int {
 	return n
 }
 
-// welcomeBack puts back into service, past any cap on blocks, what left it for a
+// readmit puts back into service, past any cap on blocks, what left it for a
 // reason that is no more: the blocks of a node that was gone, whose pods may
 // still have their addresses, and those that nobody asks to go any more.
-func (d *decision) welcomeBack() {
+func (d *decision) readmit() {
 	for i := range d.blocks {
 		b := &d.blocks[i]
 		if d.superseded(b) {
@@ -110,7 +110,7 @@ func (d *decision) welcomeBack() {
 		}
 		returned := b.Phase == ipalloc.CoolingDown && b.Reason == NodeGone
 		// Of whole blocks none is reclaimed; one in use was put back.
-		reprieved := b.Phase == ipalloc.Draining && (b.Reason != Reclaim || d.state.Whole != nil && b.Listed)
+		reprieved := b.Phase == ipalloc.Draining && (b.Reason != Reclaim || d.state.BlockDemand != nil && b.Listed)
 		if b.mayReturn() && (returned || reprieved) {
 			d.takeBack(b)
 		}
@@ -155,7 +155,7 @@ func (d *decision) undrain() {
 func (d *decision) takeBack(b *block) {
 	b.undrained = true
 	d.plan.Undrain = append(d.plan.Undrain, b.CIDR)
-	if d.state.Whole == nil { // or it serves all the while
+	if d.state.BlockDemand == nil { // or it serves all the while
 		d.plan.Capacity += b.open
 	}
 	d.expect(b, min(len(b.Usable)-b.held, d.room()))
@@ -171,7 +171,7 @@ func (d *decision) claim() {
 		growth = room
 		d.plan.Claim = Claim{Addresses: min(deficit, room), Blocks: blocks, Room: room}
 	}
-	if d.plan.Demand > d.plan.Capacity && d.state.Whole == nil {
+	if d.plan.Demand > d.plan.Capacity && d.state.BlockDemand == nil {
 		d.plan.ServedElsewhere = d.servedElsewhere()
 	}
 	d.plan.Shortage = max(0, d.plan.Demand-d.plan.Capacity-growth-d.plan.ServedElsewhere)

@@ -15,7 +15,7 @@ import (
 //	                   │                 │
 //	                   └─────────────────┴── in use, or stays: Clear
 func (d *decision) handshake() {
-	if d.state.Whole != nil {
+	if d.state.BlockDemand != nil {
 		d.clearAll()
 		return
 	}
@@ -103,7 +103,7 @@ func (d *decision) leaveUnread(b *block, a netip.Addr, entry ReleaseStatus, stan
 // that of a pod that has just come.
 func (d *decision) mark(a netip.Addr) {
 	if len(d.awaited) > 0 {
-		d.again(d.now.Add(d.awaitedUntil))
+		d.requeueAt(d.now.Add(d.awaitedUntil))
 		return
 	}
 	d.plan.Mark = append(d.plan.Mark, a)
@@ -123,6 +123,6 @@ func (d *decision) passed(next *map[netip.Addr]time.Time, old map[netip.Addr]tim
 	if d.now.Sub(since) >= wait {
 		return true
 	}
-	d.again(since.Add(wait))
+	d.requeueAt(since.Add(wait))
 	return false
 }

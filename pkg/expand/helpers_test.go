@@ -114,7 +114,7 @@ func request(why Reason) func(*Block) { return func(b *Block) { b.Request = why 
 
 func conflict(b *Block) { b.Conflict = true }
 
-func nobodys(b *Block) { b.Nobodys, b.Request = true, PoolDeleted }
+func nobodys(b *Block) { b.Orphaned, b.Request = true, PoolDeleted }
 
 func leftover(b *Block) { b.Leftover = true }
 
@@ -286,16 +286,16 @@ func runDecide(t *testing.T, cases map[string]decideCase) {
 func remembering(told ...string) Memory {
 	var m Memory
 	for _, c := range told {
-		m.Told = append(m.Told, netip.MustParsePrefix(c))
+		m.Assigned = append(m.Assigned, netip.MustParsePrefix(c))
 	}
 	return m
 }
 
 // toldFor remembers addresses for which a block was told again.
 func toldFor(addrs string, since time.Time) Memory {
-	m := Memory{PutBack: map[netip.Addr]time.Time{}}
+	m := Memory{Restored: map[netip.Addr]time.Time{}}
 	for _, a := range ips(addrs) {
-		m.PutBack[a] = since
+		m.Restored[a] = since
 	}
 	return m
 }

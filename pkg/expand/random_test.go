@@ -239,10 +239,10 @@ func copyState(s State) State {
 	for i := range s.Pods {
 		s.Pods[i].IPs = slices.Clone(s.Pods[i].IPs)
 	}
-	if s.Whole != nil {
-		whole := *s.Whole
-		whole.Told = slices.Clone(whole.Told)
-		s.Whole = &whole
+	if s.BlockDemand != nil {
+		whole := *s.BlockDemand
+		whole.Assigned = slices.Clone(whole.Assigned)
+		s.BlockDemand = &whole
 	}
 	return s
 }

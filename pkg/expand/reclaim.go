@@ -67,7 +67,7 @@ func (d *decision) drainAgain() {
 
 // reclaim drains blocks that the node could have done without for long enough.
 func (d *decision) reclaim() {
-	if d.state.Whole != nil { // the agent gives back what it does not need
+	if d.state.BlockDemand != nil { // the agent gives back what it does not need
 		return
 	}
 	if d.policy.ReclaimDisabled || !d.trusted {
@@ -84,7 +84,7 @@ func (d *decision) reclaim() {
 		due++
 	}
 	if due < len(idle) {
-		d.again(idle[due].Add(idleFor))
+		d.requeueAt(idle[due].Add(idleFor))
 	}
 	starts := d.mayReclaim(due)
 	for _, b := range candidates[:starts] {
@@ -108,7 +108,7 @@ func (d *decision) mayReclaim(due int) int {
 		starts = 0
 		d.holdUntil(hold)
 	case starts < due:
-		d.again(d.now.Add(budgetWait))
+		d.requeueAt(d.now.Add(budgetWait))
 	}
 	d.plan.Overdue = due - starts
 	return starts
@@ -116,7 +116,7 @@ func (d *decision) mayReclaim(due int) int {
 
 func (d *decision) holdUntil(h Hold) {
 	if !h.Until.IsZero() {
-		d.again(h.Until)
+		d.requeueAt(h.Until)
 	}
 }
 

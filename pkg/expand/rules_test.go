@@ -44,7 +44,7 @@ func broken(now time.Time, p Policy, s State, m Memory, plan Plan) []string {
 // brokenDemand: what is in use always counts, and pods count beyond that only up
 // to what the kubelet admits.
 func brokenDemand(s State, plan Plan, fail failer) {
-	if s.Gone || s.Whole != nil {
+	if s.Gone || s.BlockDemand != nil {
 		return
 	}
 	used, agents := 0, 0

@@ -26,9 +26,9 @@ type State struct {
 	// "default/web-0 [restored]", "router", "health", "ingress". Empty: the
 	// agent has not reported.
 	Used map[netip.Addr]string
-	// Whole is set where the agent is told whole blocks: Pool is empty then, and
+	// BlockDemand is set where the agent is told whole blocks: Pool is empty then, and
 	// Used are its own addresses.
-	Whole *Whole
+	BlockDemand *BlockDemand
 	// Release is status.ipam.release-ips.
 	Release map[netip.Addr]ReleaseStatus
 	// Own are the CiliumNode's own addresses (internal, health, ingress).
@@ -89,9 +89,9 @@ type Block struct {
 	Hold Hold
 	// Conflict: it overlaps an older block. Nothing of it is published.
 	Conflict bool
-	// Nobodys: its pool is gone, and nothing tells for which of Cilium's pools it is.
+	// Orphaned: its pool is gone, and nothing tells for which of Cilium's pools it is.
 	// It is not listed, and cannot come to be.
-	Nobodys bool
+	Orphaned bool
 	// Listed: the CiliumNode's podCIDRs name it.
 	Listed bool
 	// Leftover: it also stands where an agent reads that is told addresses, and the
@@ -157,9 +157,9 @@ type Memory struct {
 	MarkedSince map[netip.Addr]time.Time
 	// AckedSince is when each ack was first seen, from a settled agent.
 	AckedSince map[netip.Addr]time.Time
-	// Told are the Leftover blocks that have been seen to be Listed.
-	Told []netip.Prefix
-	// PutBack are the addresses in use for which a block was told again, and since
+	// Assigned are the Leftover blocks that have been seen to be Listed.
+	Assigned []netip.Prefix
+	// Restored are the addresses in use for which a block was told again, and since
 	// when it has been seen to be Listed. Zero: not yet.
-	PutBack map[netip.Addr]time.Time
+	Restored map[netip.Addr]time.Time
 }

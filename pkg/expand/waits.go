@@ -50,7 +50,7 @@ func (d *decision) explainLeaving(b *block, users map[user]struct{}) {
 		d.wait(b, WaitAgent, agent)
 	case len(pods) > 0:
 		d.wait(b, WaitPods, pods)
-	case d.state.Whole != nil && (d.state.Whole.Heard || d.state.Whole.Fixed):
+	case d.state.BlockDemand != nil && (d.state.BlockDemand.Reported || d.state.BlockDemand.Fixed):
 		d.wait(b, WaitReturn, nil)
 	case d.state.NotRun:
 		d.wait(b, WaitFamily, nil)

@@ -20,6 +20,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // cluster is a snapshot in the operator's own terms.
@@ -31,13 +32,13 @@ type cluster struct {
 	settings controller.Settings
 	operator auditcmd.Operator
 
-	ledger *controller.Ledger
-	pools  *controller.Pools
-	agents *controller.Agents
+	ledger *state.Ledger
+	pools  *state.Pools
+	agents *state.Agents
 	nodes  map[string]*corev1.Node
 	views  map[string]*ciliumnode.View
 	pods   map[string][]expand.Pod // sorted by name
-	asked  controller.Asked
+	asked  state.PoolRequests
 	poolOf map[string]*v1alpha1.PodIPPool
 	// histories are those of pools, by name; some may have none.
 	histories map[string]*v1alpha1.PodIPPoolHistory
@@ -51,23 +52,23 @@ func newCluster(s *audit.Snapshot, kept *keeper, settings controller.Settings) *
 	settings.Defaults.WholeBlocks, settings.Defaults.CiliumPools = s.Mode.WholeBlocks(), s.Mode.ManyPools()
 	c := &cluster{
 		now: s.Time, snapshot: s, kept: kept, settings: settings,
-		ledger: controller.NewLedger(), agents: controller.NewAgents(settings.AgentSettle),
+		ledger: state.NewLedger(), agents: state.NewAgents(settings.AgentSettle),
 		nodes: map[string]*corev1.Node{}, views: map[string]*ciliumnode.View{},
-		pods: map[string][]expand.Pod{}, asked: controller.Asked{}, poolOf: map[string]*v1alpha1.PodIPPool{},
+		pods: map[string][]expand.Pod{}, asked: state.PoolRequests{}, poolOf: map[string]*v1alpha1.PodIPPool{},
 		malformed: map[string]error{}, histories: map[string]*v1alpha1.PodIPPoolHistory{},
 	}
-	c.pools = controller.NewPools(settings.Defaults, c.ledger)
+	c.pools = state.NewPools(settings.Defaults, c.ledger)
 	for i := range s.Blocks {
 		b, err := crd.BlockFrom(&s.Blocks[i])
 		if err != nil {
 			c.malformed[s.Blocks[i].Name] = err
 		}
 		if b.CIDR.IsValid() {
-			c.ledger.Observed(b)
+			c.ledger.Upsert(b)
 		}
 	}
 	for _, o := range c.carriers() {
-		c.ledger.ObservedNode(s.Mode.Keep(o))
+		c.ledger.UpsertCiliumNode(s.Mode.ToStored(o))
 	}
 	s.Excluded().Each(func(by exclude.Claimant, cidrs []netip.Prefix) { c.ledger.Exclude(by, cidrs) })
 	c.ledger.SetReady()
@@ -88,7 +89,7 @@ func newCluster(s *audit.Snapshot, kept *keeper, settings controller.Settings) *
 		c.views[s.CiliumNodes[i].Name] = s.CiliumNodes[i].View
 	}
 	for i := range s.Agents {
-		c.agents.Set(controller.ReadAgent(&s.Agents[i]), readySince(&s.Agents[i]))
+		c.agents.Set(state.ReadAgent(&s.Agents[i]), readySince(&s.Agents[i]))
 	}
 	c.readPods()
 	return c
@@ -97,7 +98,7 @@ func newCluster(s *audit.Snapshot, kept *keeper, settings controller.Settings) *
 // carriers are the objects that tell agents their blocks.
 func (c *cluster) carriers() []client.Object {
 	var out []client.Object
-	if _, ok := c.snapshot.Mode.Carrier().(*corev1.Node); ok {
+	if _, ok := c.snapshot.Mode.AllocationObject().(*corev1.Node); ok {
 		for i := range c.snapshot.Nodes {
 			out = append(out, &c.snapshot.Nodes[i])
 		}
@@ -109,8 +110,8 @@ func (c *cluster) carriers() []client.Object {
 	return out
 }
 
-// carrier is what those objects are called.
-func (c *cluster) carrier() string {
+// allocationObject is what those objects are called.
+func (c *cluster) allocationObject() string {
 	kind, _ := c.snapshot.Mode.Resource()
 	return kind.Kind
 }
@@ -199,8 +200,8 @@ func (c *cluster) users(node string) map[netip.Addr]string {
 
 // usable are how many addresses of a block pods can have.
 func (c *cluster) usable(b crd.Block) int {
-	if view := c.views[b.Node]; view != nil && view.Whole != nil {
-		return view.Whole.Count(b.CIDR)
+	if view := c.views[b.Node]; view != nil && view.BlockDemand != nil {
+		return view.BlockDemand.Count(b.CIDR)
 	}
 	if pool := c.pools.Get(b.Pool); pool != nil && !pool.Frozen() {
 		return pool.UsableCount(b.CIDR)

@@ -211,8 +211,8 @@ func (c *cluster) claims(d *decision) (blocks []string, missing int) {
 		if err != nil {
 			return blocks, want.Addresses - got // ipalloc.ErrExhausted: the ledger is ready
 		}
-		if d.state.Whole != nil {
-			got += c.views[d.state.Node].Of(d.ciliumPool).Whole.Count(cidr)
+		if d.state.BlockDemand != nil {
+			got += c.views[d.state.Node].Of(d.ciliumPool).BlockDemand.Count(cidr)
 		} else {
 			got += len(pool.Usable(cidr))
 		}

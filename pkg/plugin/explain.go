@@ -105,8 +105,8 @@ func (c *cluster) explainNode(s *story, name string, d *decision) {
 	if d.paused != "" {
 		s.say("Nothing changes on it: %s.", d.paused)
 	}
-	if d.state.Whole != nil {
-		explainHeard(s, d.state.Whole)
+	if d.state.BlockDemand != nil {
+		explainHeard(s, d.state.BlockDemand)
 		return
 	}
 	if !d.state.AgentSettled {
@@ -118,13 +118,13 @@ func (c *cluster) explainNode(s *story, name string, d *decision) {
 }
 
 // explainHeard says what an agent that is told whole blocks has said.
-func explainHeard(s *story, w *expand.Whole) {
+func explainHeard(s *story, w *expand.BlockDemand) {
 	switch {
-	case w.Fixed && len(w.Told) == 0:
+	case w.Fixed && len(w.Assigned) == 0:
 		s.say("Its agent waits for a podCIDR.")
 	case w.Fixed:
-		s.say("Its agent was told %s.", few(texts(w.Told)))
-	case !w.Heard:
+		s.say("Its agent was told %s.", few(texts(w.Assigned)))
+	case !w.Reported:
 		s.say("Its agent has not said yet how many addresses it asks for.")
 	default:
 		s.say("Its agent asks for %s: those in use, those pods wait for, and its reserve.", plural(w.Requested, "address", "addresses"))
@@ -189,13 +189,13 @@ func reasonWords(r expand.Reason) string {
 
 func explainLimits(s *story, d *decision) {
 	p, l := d.policy, d.state.Limits
-	switch w := d.state.Whole; {
+	switch w := d.state.BlockDemand; {
 	case w != nil && w.Fixed:
 		s.say("It gets one block, before its agent starts.")
 		return
 	case w != nil && w.OnDemand:
 		s.say("It gets what its agent and new pods ask for, up to %s. Nothing is kept free beyond that.", count(p.MaxBlocks, "block"))
-	case w != nil && w.Heard:
+	case w != nil && w.Reported:
 		s.say("It gets what its agent asks for, up to %s.", count(p.MaxBlocks, "block"))
 	case w != nil:
 		s.say("Until then its pool asks for another block above %d%% in use or below %d free, up to %s.",
@@ -204,7 +204,7 @@ func explainLimits(s *story, d *decision) {
 		s.say("Its pool asks for another block above %d%% in use or below %d free, up to %s and %d addresses per node.",
 			p.ExpandPercent, p.MinFree, count(p.MaxBlocks, "block"), p.MaxAddresses)
 	}
-	explainKnobs(s, l, d.state.Whole != nil)
+	explainKnobs(s, l, d.state.BlockDemand != nil)
 }
 
 // explainKnobs says what a person wrote into the CiliumNode. Where agents are told
@@ -234,7 +234,7 @@ func (c *cluster) explainChange(s *story, d *decision) {
 	} else if n, plan, ok := d.morePods(d.mostPods()); ok {
 		s.say("It grows with %s: %s.", plural(n, "more pod", "more pods"), d.growth(c, plan))
 	}
-	switch w := d.state.Whole; {
+	switch w := d.state.BlockDemand; {
 	case w != nil && w.Fixed:
 		s.say("It keeps its block as long as its Node is there.")
 		return
@@ -262,7 +262,7 @@ func (c *cluster) explainChange(s *story, d *decision) {
 
 // mostPods is how many more pods are tried, to see whether they make the node grow.
 func (d *decision) mostPods() int {
-	if d.state.Whole != nil && d.state.Whole.Fixed {
+	if d.state.BlockDemand != nil && d.state.BlockDemand.Fixed {
 		return 0
 	}
 	return d.policy.MaxAddresses + 1

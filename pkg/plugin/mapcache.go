@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // mapCache keeps what the operator's caches keep, and the objects that the
@@ -21,7 +22,7 @@ func mapCache(mode ciliumnode.Mode) cache.Options {
 	if mode.ManyPools() {
 		strip = stripAsking
 	}
-	o.ByObject[&corev1.Pod{}] = cache.ByObject{Transform: strip, Field: controller.PodFields()}
+	o.ByObject[&corev1.Pod{}] = cache.ByObject{Transform: strip, Field: state.PodFields()}
 	o.ByObject[&ciliumv2.CiliumNode{}] = cache.ByObject{Transform: stripCiliumNode}
 	for kind := range o.ByObject {
 		if _, ok := kind.(*corev1.Node); ok {
@@ -61,7 +62,7 @@ func stripPod(obj any) (any, error) {
 	if !ok {
 		return obj, nil
 	}
-	p.ObjectMeta = metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID, Annotations: controller.KeepAsked(p.Annotations),
+	p.ObjectMeta = metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID, Annotations: state.KeepPoolRequests(p.Annotations),
 		ResourceVersion: p.ResourceVersion, CreationTimestamp: p.CreationTimestamp, DeletionTimestamp: p.DeletionTimestamp}
 	p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork}
 	p.Status = corev1.PodStatus{Phase: p.Status.Phase, PodIPs: p.Status.PodIPs,

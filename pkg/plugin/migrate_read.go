@@ -11,10 +11,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // input is what a plan is made of: all nodes, of which some are chosen.
@@ -49,10 +49,10 @@ func (m *move) adoptNode(name string) adopt.Node {
 			facts.Allocated = append(facts.Allocated, a.CIDR)
 		}
 		n.Published = slices.SortedFunc(maps.Keys(view.Pool), netip.Addr.Compare)
-		n.Odd, n.Own, n.Limits, n.Reported = view.Odd, view.Own, view.Limits, facts.Reported
+		n.NonCanonical, n.Own, n.Limits, n.Reported = view.NonCanonical, view.Own, view.Limits, facts.Reported
 	}
-	n.From, n.Given = adopt.SourceOf(facts)
-	o := controller.Observer{Ledger: m.ledger, Pools: m.pools, Defaults: m.settings.Defaults}
+	n.From, n.AssignedCIDRs = adopt.SourceOf(facts)
+	o := state.Cluster{Ledger: m.ledger, Pools: m.pools, Defaults: m.settings.Defaults}
 	seen := map[string]bool{}
 	for _, f := range ipalloc.Families() {
 		pools, _, paused := o.Policy(node, f, "")
@@ -142,7 +142,7 @@ func (m *move) differs(name string, s *adopt.Standing) string {
 			words = append(words, fmt.Sprintf("%s %d", what, n))
 		}
 	}
-	without := len(ipalloc.Uncovered(s.Given, crd.CIDRs(s.Blocks)))
+	without := len(ipalloc.Uncovered(s.AssignedCIDRs, crd.CIDRs(s.Blocks)))
 	say(without, "adopt")
 	if without == 0 {
 		claims, drains, frees := 0, 0, 0

@@ -112,7 +112,7 @@ func (m *move) rows(settle time.Duration) []migrateRow {
 	for _, name := range m.names() {
 		s := m.standing(name, settle)
 		r := migrateRow{
-			Node: name, From: s.From, Step: s.Step(), Blocks: len(s.Blocks), Given: len(s.Given),
+			Node: name, From: s.From, Step: s.Step(), Blocks: len(s.Blocks), Given: len(s.AssignedCIDRs),
 			Addresses: len(s.Published), InUse: len(s.Used), Unreported: s.Unreported,
 			Mode: m.config.mode(m.nodes[name]), Difference: m.differs(name, &s),
 		}

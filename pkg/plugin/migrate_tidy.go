@@ -217,7 +217,7 @@ func (t *tidying) notInMultiPool(ctx context.Context, live *ciliumnode.View) (st
 		return "its agent has not been Ready for long enough", nil
 	case len(live.Used) > 0:
 		return "its agent reports addresses, so it runs in crd mode: restart it", nil
-	case !told.Whole.Heard():
+	case !told.BlockDemand.Reported():
 		return "its agent asks for nothing in spec.ipam.pools, so it does not run in multi-pool mode: restart it", nil
 	}
 	ours := t.ours(live)

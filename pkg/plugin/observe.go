@@ -7,6 +7,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // decision is what the operator would decide for one family of a node on this
@@ -51,8 +52,8 @@ func (c *cluster) decide(name string) []decision {
 	return out
 }
 
-func (c *cluster) observer() controller.Observer {
-	return controller.Observer{
+func (c *cluster) observer() state.Cluster {
+	return state.Cluster{
 		Ledger: c.ledger, Pools: c.pools, Defaults: c.settings.Defaults, Paused: c.settings.Paused,
 		IgnoreTaints: setOf(c.settings.IgnoreTaints), StartupTaints: setOf(c.settings.StartupTaints),
 	}
@@ -73,7 +74,7 @@ func (c *cluster) observe(name string, f ipalloc.Family, ciliumPool string) (dec
 	settled, _ := c.agents.Settled(name, c.now)
 	o := c.observer()
 	d := decision{family: f, ciliumPool: ciliumPool, state: expand.State{
-		Node: name, Family: f, Pods: o.PodsFor(c.pods[name], c.asked, f, ciliumPool, view), MaxPods: controller.MaxPods(node),
+		Node: name, Family: f, Pods: o.PodsFor(c.pods[name], c.asked, f, ciliumPool, view), MaxPods: state.MaxPods(node),
 		AgentSettled: settled, Gone: node == nil && view == nil,
 	}}
 	d.pools, d.policy, d.paused = o.Policy(node, f, ciliumPool)
@@ -85,8 +86,8 @@ func (c *cluster) observe(name string, f ipalloc.Family, ciliumPool string) (dec
 		d.paused = o.AwaitsLabels(node, view, len(blocks))
 	}
 	d.state = o.State(d.state, ciliumPool, view, blocks)
-	controller.Press(&d.state, node, blocks, func(pool string) int { return c.taken(c.pools.Get(pool), f) })
-	o.Hold(&d.state, d.pools, c.now)
+	state.ApplyPressure(&d.state, node, blocks, func(pool string) int { return c.taken(c.pools.Get(pool), f) })
+	o.ApplyWindows(&d.state, d.pools, c.now)
 	c.holdAsTold(&d.state)
 	return d, len(d.pools)+len(d.state.Blocks) > 0
 }
@@ -100,7 +101,7 @@ func (c *cluster) taken(pool *crd.Pool, f ipalloc.Family) int {
 	if !ok {
 		return 0
 	}
-	return controller.Taken(pool, f, c.ledger.Free(cut))
+	return state.TakenPercent(pool, f, c.ledger.Free(cut))
 }
 
 // holdAsTold holds the blocks of which the operator says on their objects that it

@@ -272,7 +272,7 @@ func (c *cluster) poolState(pool *crd.Pool, f ipalloc.Family, r *poolRow) (state
 	switch {
 	case pool.Deleting:
 		return "Deleting", fmt.Sprintf("it waits for %s", count(r.Blocks.held(), "block"))
-	case pool.Idle:
+	case pool.Inactive:
 		return "Idle", "spec.ciliumPoolName is " + pool.CiliumPool + ", and agents have no pools in this mode: it serves nobody"
 	case pool.Paused:
 		return "Paused", "spec.paused: nothing changes on its nodes"

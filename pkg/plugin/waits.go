@@ -25,7 +25,7 @@ func (c *cluster) waits(node string) map[string]wait {
 	for _, d := range c.decide(node) {
 		for _, w := range d.plan.Waits {
 			is := wait{what: waitsFor(w), action: c.actionOn(w, &d)}
-			if w.For == expand.WaitReturn && d.state.Whole.Fixed {
+			if w.For == expand.WaitReturn && d.state.BlockDemand.Fixed {
 				is.what = "its Node to be deleted"
 			}
 			if b, ok := c.ledger.Block(w.CIDR); ok && w.For == expand.WaitTurn {
@@ -43,7 +43,7 @@ func (c *cluster) actionOn(w expand.Wait, d *decision) string {
 	switch {
 	case w.For == expand.WaitAgent && !c.hasPods(w, d):
 		return deleteTheNode
-	case w.For == expand.WaitReturn && d.state.Whole.Fixed:
+	case w.For == expand.WaitReturn && d.state.BlockDemand.Fixed:
 		return replaceTheOne
 	case w.For == expand.WaitWindow && w.Until.IsZero():
 		return openAWindow

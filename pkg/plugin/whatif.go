@@ -31,7 +31,7 @@ func (d *decision) with(n int) expand.Plan {
 	s.Pods = slices.Clone(s.Pods)
 	for i := range n {
 		pod := expand.Pod{Name: fmt.Sprintf("?/more-%d", i)}
-		if s.Whole != nil {
+		if s.BlockDemand != nil {
 			pod.Seen = d.plannedAt // where agents report no addresses, only new ones count
 		}
 		s.Pods = append(s.Pods, pod)

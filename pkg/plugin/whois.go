@@ -116,7 +116,7 @@ func (e *env) whowas(ctx context.Context, a netip.Addr, instant string, o output
 }
 
 func (c *cluster) whois(a netip.Addr) owner {
-	who := owner{Address: a.String(), Pools: c.poolsWith(a), PublishedBy: []string{}, Users: []addressUser{}, carrier: c.carrier()}
+	who := owner{Address: a.String(), Pools: c.poolsWith(a), PublishedBy: []string{}, Users: []addressUser{}, carrier: c.allocationObject()}
 	if b, ok := c.blockOf(a); ok {
 		who.Block, who.Node, who.Phase, who.BlockSince = b.Name, b.Node, phaseName(b.Phase), &b.Created
 	}
@@ -125,8 +125,8 @@ func (c *cluster) whois(a netip.Addr) owner {
 		if view == nil {
 			continue
 		}
-		listed := func(p netip.Prefix) bool { return view.Whole != nil && p.Contains(a) }
-		if view.Publishes(a) || slices.Contains(view.Odd, a) || slices.ContainsFunc(view.Listed(), listed) {
+		listed := func(p netip.Prefix) bool { return view.BlockDemand != nil && p.Contains(a) }
+		if view.Publishes(a) || slices.Contains(view.NonCanonical, a) || slices.ContainsFunc(view.Listed(), listed) {
 			who.PublishedBy = append(who.PublishedBy, name)
 		}
 		if state, ok := view.Release[a]; ok {

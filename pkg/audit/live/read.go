@@ -21,8 +21,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // Reader reads clusters.
@@ -175,7 +175,7 @@ func (r *Reader) readAsks(ctx context.Context, s *audit.Snapshot) error {
 		for i := range l.Items {
 			n := &l.Items[i]
 			s.Namespaces = append(s.Namespaces, corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-				Name: n.Name, Labels: n.Labels, Annotations: controller.KeepAsked(n.Annotations),
+				Name: n.Name, Labels: n.Labels, Annotations: state.KeepPoolRequests(n.Annotations),
 			}})
 		}
 		return len(l.Items)
@@ -243,7 +243,7 @@ func goOn(err error) (string, bool) {
 
 func (r *Reader) stripPod(p *corev1.Pod) corev1.Pod {
 	out := corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, CreationTimestamp: p.CreationTimestamp, Annotations: controller.KeepAsked(p.Annotations)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, CreationTimestamp: p.CreationTimestamp, Annotations: state.KeepPoolRequests(p.Annotations)},
 		Spec:       corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork},
 		Status:     corev1.PodStatus{Phase: p.Status.Phase, PodIPs: p.Status.PodIPs, StartTime: p.Status.StartTime},
 	}

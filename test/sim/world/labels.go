@@ -120,8 +120,8 @@ func (o *Operator) awaitsLabels(name string) types.UID {
 	if o.w.cfg.Labels == nil || node == nil || len(node.Spec.Taints) == 0 || len(ledger.NodeBlocks(name)) > 0 {
 		return ""
 	}
-	named := func(v *ciliumnode.View) bool { return v != nil && len(v.Named())+len(v.Odd) > 0 }
-	if last := ledger.LastNode(name); named(ledger.Node(name)) || last != nil && named(last.View) {
+	named := func(v *ciliumnode.View) bool { return v != nil && len(v.Named())+len(v.NonCanonical) > 0 }
+	if last := ledger.LastCiliumNode(name); named(ledger.CiliumNode(name)) || last != nil && named(last.View) {
 		return ""
 	}
 	return node.UID
@@ -153,7 +153,7 @@ func (w *World) noteFirst(b *v1alpha1.PodIPBlock) {
 	if w.lists(b) {
 		return
 	}
-	if view := w.writer.parts.Node.Ledger.Node(b.Spec.NodeName); view.Untouched() {
+	if view := w.writer.parts.Node.Ledger.CiliumNode(b.Spec.NodeName); view.Untouched() {
 		w.first[b.UID] = firstClaim{w.writer, w.writer.runs, view.UID}
 	}
 }

@@ -163,7 +163,7 @@ func (w *World) holdClaimElsewhere(b *v1alpha1.PodIPBlock) {
 		return
 	}
 	cidr := netip.MustParsePrefix(b.Spec.CIDR)
-	view := w.writer.parts.Node.Ledger.Node(b.Spec.NodeName)
+	view := w.writer.parts.Node.Ledger.CiliumNode(b.Spec.NodeName)
 	ran := view != nil && len(view.Used) > 0 // in crd mode, when last seen
 	if m := w.machine(b.Spec.NodeName); m.elsewhere() && !ran {
 		w.violate(7, "block %s was claimed for node %s, which another IPAM serves", b.Name, m.name)

@@ -1,0 +1,72 @@
+package ciliumnode
+
+import (
+	"net/netip"
+	"slices"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// Allocation is a CIDR that multi-pool mode has given a node.
+type Allocation struct {
+	// Pool is the CiliumPodIPPool it is of.
+	Pool string
+	CIDR netip.Prefix
+}
+
+func allocations(cn *ciliumv2.CiliumNode) []Allocation {
+	var out []Allocation
+	for _, pool := range cn.Spec.IPAM.Pools.Allocated {
+		for _, cidr := range prefixes(pool.CIDRs) {
+			out = append(out, Allocation{Pool: pool.Pool, CIDR: cidr})
+		}
+	}
+	return out
+}
+
+// AssignedCIDRs are the CIDRs that somebody has given the node, each once and without
+// host bits: podCIDRs, then what multi-pool mode has allocated. Other nodes route
+// to both alike (pkg/k8s/node.go, ParseCiliumNode, v1.20.1).
+func (v *View) AssignedCIDRs() []netip.Prefix {
+	out := make([]netip.Prefix, 0, len(v.PodCIDRs)+len(v.Allocated))
+	for _, cidr := range v.PodCIDRs {
+		out = append(out, cidr.Masked())
+	}
+	for _, a := range v.Allocated {
+		if cidr := a.CIDR.Masked(); !slices.Contains(out, cidr) {
+			out = append(out, cidr)
+		}
+	}
+	return out
+}
+
+// Unadopted are the CIDRs given to the node that none of held contains, while
+// another IPAM serves its pods: the agent has never reported what it uses, so it
+// does not run in crd mode, and of nothing it was given is anything in the pool.
+// None where the operator itself tells whole blocks.
+func (v *View) Unadopted(held []netip.Prefix) []netip.Prefix {
+	if len(v.Used) > 0 || v.BlockDemand != nil {
+		return nil
+	}
+	given := v.AssignedCIDRs()
+	out := ipalloc.Uncovered(given, held)
+	if len(out) > 0 && v.publishesOf(given) {
+		return nil
+	}
+	return out
+}
+
+// publishesOf reports whether something of cidrs is in the pool.
+func (v *View) publishesOf(cidrs []netip.Prefix) bool {
+	in := func(addr netip.Addr) bool {
+		return slices.ContainsFunc(cidrs, func(p netip.Prefix) bool { return p.Contains(addr) })
+	}
+	for addr := range v.Pool {
+		if in(addr) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(v.NonCanonical, in)
+}

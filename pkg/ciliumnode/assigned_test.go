@@ -1,0 +1,63 @@
+package ciliumnode
+
+import (
+	"testing"
+
+	iputil "github.com/cilium/cilium/pkg/ip"
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/google/go-cmp/cmp"
+)
+
+// allocated is a CiliumNode that multi-pool mode has given these, pool after pool.
+func allocated(cn *ciliumv2.CiliumNode, pool string, list ...string) *ciliumv2.CiliumNode {
+	a := ipamtypes.IPAMPoolAllocation{Pool: pool}
+	for _, p := range cidrs(list...) {
+		a.CIDRs = append(a.CIDRs, iputil.PrefixFrom(p))
+	}
+	cn.Spec.IPAM.Pools.Allocated = append(cn.Spec.IPAM.Pools.Allocated, a)
+	return cn
+}
+
+func TestGiven(t *testing.T) {
+	cn := allocated(node(nil, "10.0.0.0/24", "fd00::/122"), "default", "10.0.0.0/24", "10.0.9.0/27")
+	v := NewView(allocated(cn, "other", "10.0.1.0/27"))
+	if diff := cmp.Diff(cidrs("10.0.0.0/24", "fd00::/122", "10.0.9.0/27", "10.0.1.0/27"), v.AssignedCIDRs(), compareNetip()); diff != "" {
+		t.Errorf("given (-want +got):\n%s", diff)
+	}
+	want := []Allocation{{"default", cidrs("10.0.0.0/24")[0]}, {"default", cidrs("10.0.9.0/27")[0]}, {"other", cidrs("10.0.1.0/27")[0]}}
+	if diff := cmp.Diff(want, v.Allocated, compareNetip()); diff != "" {
+		t.Errorf("allocated (-want +got):\n%s", diff)
+	}
+}
+
+func TestUnadopted(t *testing.T) {
+	used := func(cn *ciliumv2.CiliumNode) *ciliumv2.CiliumNode {
+		cn.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.1": {Owner: "router"}}
+		return cn
+	}
+	tests := map[string]struct {
+		cn   *ciliumv2.CiliumNode
+		held []string
+		want []string
+	}{
+		"nothing given":                      {cn: node(nil)},
+		"podCIDRs":                           {cn: node(nil, "10.0.0.0/24"), want: []string{"10.0.0.0/24"}},
+		"allocated":                          {cn: allocated(node(nil), "default", "10.0.0.0/27"), want: []string{"10.0.0.0/27"}},
+		"half is a block":                    {cn: node(nil, "10.0.0.0/24", "fd00::/122"), held: []string{"10.0.0.0/24"}, want: []string{"fd00::/122"}},
+		"all is a block":                     {cn: node(nil, "10.0.0.0/24"), held: []string{"10.0.0.0/24"}},
+		"a wider block":                      {cn: node(nil, "10.0.0.0/24"), held: []string{"10.0.0.0/23"}},
+		"a smaller block":                    {cn: node(nil, "10.0.0.0/24"), held: []string{"10.0.0.0/25"}, want: []string{"10.0.0.0/24"}},
+		"the agent has reported":             {cn: used(node(nil, "10.0.0.0/24"))},
+		"something of it is published":       {cn: node([]string{"10.0.0.5"}, "10.0.0.0/24", "10.0.7.0/24")},
+		"in another than the canonical form": {cn: node([]string{"::ffff:10.0.0.5"}, "10.0.0.0/24")},
+		"what is published is elsewhere":     {cn: node([]string{"10.9.0.5"}, "10.0.0.0/24"), want: []string{"10.0.0.0/24"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(cidrs(tt.want...), NewView(tt.cn).Unadopted(cidrs(tt.held...)), compareNetip()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}

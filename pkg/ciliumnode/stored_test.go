@@ -1,0 +1,63 @@
+package ciliumnode
+
+import (
+	"testing"
+
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// What is kept of a CiliumNode reads as the whole does, and puts all of it back;
+// a pool that the View holds is not kept twice.
+func TestKeep(t *testing.T) {
+	tests := map[string]struct {
+		pool  ipamtypes.AllocationMap
+		twice bool
+	}{
+		"empty":               {},
+		"addresses":           {pool: ipamtypes.AllocationMap{"10.0.0.1": {}, "fd00::1": {}}},
+		"an address given":    {pool: ipamtypes.AllocationMap{"10.0.0.1": {Owner: "default/a"}}},
+		"a resource":          {pool: ipamtypes.AllocationMap{"10.0.0.1": {Resource: "eni-1"}}, twice: true},
+		"an odd key":          {pool: ipamtypes.AllocationMap{"10.0.0.1": {}, "FD00::1": {Owner: "default/a"}}, twice: true},
+		"a key of no address": {pool: ipamtypes.AllocationMap{"x": {Owner: "default/a"}}, twice: true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			whole := node(nil, "10.0.0.0/30")
+			whole.Labels, whole.Annotations = map[string]string{"a": "b"}, map[string]string{"c": "d"}
+			whole.Spec.IPAM.Pool, whole.Spec.IPAM.MinAllocate = test.pool, 3
+			whole.Spec.HealthAddressing.IPv4 = "10.0.0.2"
+			whole.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.1": {Owner: "default/a"}}
+			kept := ToStored(whole.DeepCopy())
+			if diff := cmp.Diff(NewView(whole), kept.View, compareNetip(), cmpopts.IgnoreUnexported(View{})); diff != "" {
+				t.Errorf("view (-whole +kept):\n%s", diff)
+			}
+			if twice := kept.spec.IPAM.Pool != nil; twice != test.twice {
+				t.Errorf("the pool is kept twice: %t", twice)
+			}
+			again := kept.rebuild(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-uid"}})
+			want := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{
+				Name: whole.Name, Labels: whole.Labels, Annotations: whole.Annotations,
+				OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n1", UID: "node-uid"}},
+			}, Spec: whole.Spec}
+			if diff := cmp.Diff(want, again, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("put back (-whole +again):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestOwnedBy(t *testing.T) {
+	cn := node(nil)
+	cn.OwnerReferences = []metav1.OwnerReference{{Kind: "Pod", UID: "1"}, {Kind: "Node", UID: "2"}}
+	for uid, want := range map[types.UID]bool{"1": false, "2": true, "3": false} {
+		if got := ToStored(cn).OwnedBy(&corev1.Node{ObjectMeta: metav1.ObjectMeta{UID: uid}}); got != want {
+			t.Errorf("owned by %s: %t", uid, got)
+		}
+	}
+}

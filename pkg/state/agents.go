@@ -1,0 +1,158 @@
+package state
+
+import (
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// agentContainer is the agent's container in its pod (install/kubernetes/cilium
+// in Cilium v1.20.1).
+const agentContainer = "cilium-agent"
+
+// Agents tells which nodes' agents run steadily. An agent that (re)starts
+// refuses to restore an address marked for release, and can answer before it
+// has restored its pods: nothing is marked, and no answer believed, until it
+// has been Ready for a while with the same container. It is safe for concurrent
+// use. Times are this process's own, not the node's, whose clock may be off.
+type Agents struct {
+	settle time.Duration
+
+	mu     sync.RWMutex
+	byNode map[string]map[types.UID]agentRun
+}
+
+// agentRun is an agent's pod, and since when it is as it is.
+type agentRun struct {
+	container string
+	ready     bool
+	since     time.Time
+}
+
+// AgentPod is what is decided on of an agent's pod.
+type AgentPod struct {
+	PodKey
+	container string
+	ready     bool
+}
+
+// ReadAgent takes from an agent's pod what is decided on.
+func ReadAgent(pod *corev1.Pod) AgentPod {
+	a := AgentPod{PodKey: PodKey{pod.Spec.NodeName, pod.UID}, ready: pod.DeletionTimestamp == nil && isReady(pod)}
+	for _, c := range pod.Status.ContainerStatuses {
+		if c.Name == agentContainer {
+			a.container = c.ContainerID
+		}
+	}
+	return a
+}
+
+// NewAgents calls an agent settled once it has been Ready for settle.
+func NewAgents(settle time.Duration) *Agents {
+	return &Agents{settle: settle, byNode: map[string]map[types.UID]agentRun{}}
+}
+
+// Set takes in an agent's pod as it is at now, and reports whether anything that
+// matters has changed.
+func (a *Agents) Set(pod AgentPod, now time.Time) bool {
+	if pod.Node == "" {
+		return false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	was, known := a.byNode[pod.Node][pod.uid]
+	if known && was.container == pod.container && was.ready == pod.ready {
+		return false
+	}
+	if a.byNode[pod.Node] == nil {
+		a.byNode[pod.Node] = map[types.UID]agentRun{}
+	}
+	a.byNode[pod.Node][pod.uid] = agentRun{container: pod.container, ready: pod.ready, since: now}
+	return true
+}
+
+// Delete forgets an agent's pod.
+func (a *Agents) Delete(key PodKey) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.byNode[key.Node], key.uid)
+	if len(a.byNode[key.Node]) == 0 {
+		delete(a.byNode, key.Node)
+	}
+}
+
+// Missing are the agents' pods known whose UID is not among listed.
+func (a *Agents) Missing(listed map[types.UID]bool) []AgentPod {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	var out []AgentPod
+	for node, runs := range a.byNode {
+		for uid := range runs {
+			if !listed[uid] {
+				out = append(out, AgentPod{PodKey: PodKey{node, uid}})
+			}
+		}
+	}
+	return out
+}
+
+// Settled reports whether the agent of node runs steadily at now, and, where it
+// is only a matter of time, when it will. While one pod replaces another, there
+// are two, and it does not.
+func (a *Agents) Settled(node string, now time.Time) (bool, time.Time) {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	if len(a.byNode[node]) != 1 {
+		return false, time.Time{}
+	}
+	for _, run := range a.byNode[node] {
+		if run.ready {
+			at := run.since.Add(a.settle)
+			return !now.Before(at), at
+		}
+	}
+	return false, time.Time{}
+}
+
+func isReady(pod *corev1.Pod) bool {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// MayWaitForFamily says that the agent of a node may have been started anew with a
+// family that it did not run before: until it has addresses of that it does not come
+// up, and what it said last stands. When to ask again is at, where that is only a
+// matter of time.
+func (a *Agents) MayWaitForFamily(node string, now time.Time) (stuck bool, at time.Time) {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	for _, run := range a.byNode[node] {
+		if run.ready || run.container == "" {
+			continue
+		}
+		if since := run.since.Add(a.settle); now.Before(since) {
+			at = since
+		} else {
+			stuck = true
+		}
+	}
+	return stuck, at
+}
+
+// Runs reports whether an agent of a node has been started.
+func (a *Agents) Runs(node string) bool {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	for _, run := range a.byNode[node] {
+		if run.container != "" {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,131 @@
+package state
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+func leaving(p *corev1.Pod) *corev1.Pod {
+	now := metav1.NewTime(fixtures.Noon())
+	p.DeletionTimestamp = &now
+	return p
+}
+
+func TestAgentsSettled(t *testing.T) {
+	const settle = time.Minute
+	after := func(d time.Duration) time.Time { return fixtures.Noon().Add(d) }
+	tests := map[string]struct {
+		news func(a *Agents)
+		at   time.Time
+		want bool
+		when time.Time // zero: not foreseeable
+	}{
+		"unknown":           {news: func(*Agents) {}, at: after(time.Hour)},
+		"Ready just now":    {news: func(a *Agents) { a.Set(ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon()) }, at: fixtures.Noon(), when: after(settle)},
+		"Ready long enough": {news: func(a *Agents) { a.Set(ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon()) }, at: after(settle), want: true, when: after(settle)},
+		"not Ready":         {news: func(a *Agents) { a.Set(ReadAgent(fixtures.AgentPod("1", "c", false)), fixtures.Noon()) }, at: after(time.Hour)},
+		"not bound to a node": {news: func(a *Agents) {
+			p := fixtures.AgentPod("1", "c", true)
+			p.Spec.NodeName = ""
+			a.Set(ReadAgent(p), fixtures.Noon())
+		}, at: after(time.Hour)},
+		"on its way out": {news: func(a *Agents) { a.Set(ReadAgent(leaving(fixtures.AgentPod("1", "c", true))), fixtures.Noon()) }, at: after(time.Hour)},
+		"gone": {news: func(a *Agents) {
+			a.Set(ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
+			a.Delete(ReadAgent(fixtures.AgentPod("1", "c", true)).PodKey)
+		}, at: after(time.Hour)},
+		"another one is gone": {news: func(a *Agents) {
+			a.Set(ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
+			a.Delete(ReadAgent(fixtures.AgentPod("0", "b", true)).PodKey)
+		}, at: after(settle), want: true, when: after(settle)},
+		"seen again, the same": {news: func(a *Agents) {
+			a.Set(ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
+			a.Set(ReadAgent(fixtures.AgentPod("1", "c", true)), after(30*time.Second))
+		}, at: after(settle), want: true, when: after(settle)},
+		"its container restarted": {
+			news: func(a *Agents) {
+				a.Set(ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
+				a.Set(ReadAgent(fixtures.AgentPod("1", "d", true)), after(time.Hour))
+			},
+			at: after(time.Hour + settle - time.Second), when: after(time.Hour + settle),
+		},
+		"it was not Ready for a moment": {
+			news: func(a *Agents) {
+				a.Set(ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
+				a.Set(ReadAgent(fixtures.AgentPod("1", "c", false)), after(time.Hour))
+				a.Set(ReadAgent(fixtures.AgentPod("1", "c", true)), after(time.Hour+time.Second))
+			},
+			at: after(time.Hour + settle), when: after(time.Hour + settle + time.Second),
+		},
+		"replaced, old one first": {
+			news: func(a *Agents) {
+				a.Set(ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
+				a.Delete(ReadAgent(fixtures.AgentPod("1", "c", true)).PodKey)
+				a.Set(ReadAgent(fixtures.AgentPod("2", "d", true)), after(time.Minute))
+			},
+			at: after(2 * time.Minute), want: true, when: after(2 * time.Minute),
+		},
+		"replaced, the old one leaves while the new one runs": {
+			news: func(a *Agents) {
+				a.Set(ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
+				a.Set(ReadAgent(fixtures.AgentPod("2", "d", true)), after(time.Minute))
+				a.Set(ReadAgent(leaving(fixtures.AgentPod("1", "c", true))), after(time.Minute))
+				a.Delete(ReadAgent(fixtures.AgentPod("1", "c", true)).PodKey)
+			},
+			at: after(time.Hour), want: true, when: after(2 * time.Minute),
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			agents := NewAgents(settle)
+			test.news(agents)
+			got, when := agents.Settled("n", test.at)
+			if got != test.want || !when.Equal(test.when) {
+				t.Errorf("settled %t, at %s; want %t, at %s", got, when, test.want, test.when)
+			}
+		})
+	}
+}
+
+// Two agents' pods may stand on a node for a while; news of the old one must not
+// hide the new one for good.
+func TestAgentsTwoPodsOfANode(t *testing.T) {
+	agents := NewAgents(time.Minute)
+	agents.Set(ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
+	agents.Set(ReadAgent(fixtures.AgentPod("2", "d", true)), fixtures.Noon())
+	if settled, _ := agents.Settled("n", fixtures.Noon().Add(time.Hour)); settled {
+		t.Error("settled while there are two agents")
+	}
+	agents.Set(ReadAgent(fixtures.AgentPod("1", "c", false)), fixtures.Noon())
+	agents.Delete(ReadAgent(fixtures.AgentPod("1", "c", false)).PodKey)
+	if settled, when := agents.Settled("n", fixtures.Noon().Add(time.Hour)); !settled {
+		t.Errorf("the agent that is left is not settled after an hour, but at %s", when)
+	}
+	agents.Delete(ReadAgent(fixtures.AgentPod("2", "d", true)).PodKey)
+	if settled, _ := agents.Settled("n", fixtures.Noon().Add(time.Hour)); settled {
+		t.Error("settled without an agent")
+	}
+}
+
+func TestAgentsSetReportsChanges(t *testing.T) {
+	agents := NewAgents(time.Minute)
+	for i, step := range []struct {
+		pod  *corev1.Pod
+		want bool
+	}{
+		{fixtures.AgentPod("1", "c", false), true},
+		{fixtures.AgentPod("1", "c", false), false},
+		{fixtures.AgentPod("1", "c", true), true},
+		{fixtures.AgentPod("1", "d", true), true},
+		{leaving(fixtures.AgentPod("1", "d", true)), true},
+	} {
+		if got := agents.Set(ReadAgent(step.pod), fixtures.Noon()); got != step.want {
+			t.Errorf("step %d reports a change: %t", i, got)
+		}
+	}
+}

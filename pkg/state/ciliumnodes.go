@@ -1,0 +1,309 @@
+package state
+
+import (
+	"iter"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// SameFamilies reports whether two versions of a CiliumNode, which may be nil, say
+// the same of the families that the agent does not run.
+func SameFamilies(a, b *ciliumnode.View) bool {
+	return a.NotRun(ipalloc.IPv4) == b.NotRun(ipalloc.IPv4) && a.NotRun(ipalloc.IPv6) == b.NotRun(ipalloc.IPv6)
+}
+
+// NotRunning are those of nodes whose agents do not run a family.
+func (l *Ledger) NotRunning(f ipalloc.Family, nodes map[string]bool) map[string]bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := map[string]bool{}
+	for name := range nodes {
+		if seen := l.ciliumNodes.seen[name]; seen != nil && !l.ciliumNodes.gone[name] && seen.NotRun(f) {
+			out[name] = true
+		}
+	}
+	return out
+}
+
+// ciliumNodes is what the ledger remembers of CiliumNodes.
+type ciliumNodes struct {
+	// foreign is what is taken because a CiliumNode names it: its podCIDRs, what
+	// multi-pool mode has allocated, and addresses in its pool, reported in use or of
+	// its agent outside them and its blocks.
+	foreign map[string][]netip.Prefix
+	// seen are CiliumNodes as the watch last showed them, of which foreign is
+	// made, and gone says which of them it has shown to be deleted.
+	seen map[string]*ciliumnode.Stored
+	gone map[string]bool
+	// assumed is the resourceVersion of this process's last write to each.
+	assumed map[string]string
+	// orphaned are blocks that went while the watch of their CiliumNode had yet to show
+	// this process's last write to it: it may name them.
+	orphaned map[string][]netip.Prefix
+	// fenced are the blocks that cool down, by UID, whose CiliumNode this process has
+	// changed since: an older patch of it conflicts. In the version they had then, as
+	// one that serves meanwhile may be published again.
+	fenced map[types.UID]string
+}
+
+func newCiliumNodes() ciliumNodes {
+	return ciliumNodes{
+		foreign:  map[string][]netip.Prefix{},
+		seen:     map[string]*ciliumnode.Stored{},
+		gone:     map[string]bool{},
+		assumed:  map[string]string{},
+		orphaned: map[string][]netip.Prefix{},
+		fenced:   map[types.UID]string{},
+	}
+}
+
+// UpsertCiliumNode takes in a CiliumNode that the watch shows. It reports whether
+// what is taken because of it has changed.
+func (l *Ledger) UpsertCiliumNode(cn *ciliumnode.Stored) (changed bool) {
+	l.mu.Lock()
+	defer l.unlock()
+	delete(l.ciliumNodes.gone, cn.Name)
+	l.ciliumNodes.seen[cn.Name] = cn
+	if reached(cn.ResourceVersion, l.ciliumNodes.assumed[cn.Name]) {
+		delete(l.ciliumNodes.orphaned, cn.Name)
+	}
+	return l.setForeign(cn.Name, l.foreignOf(cn.Name))
+}
+
+// RemoveCiliumNode takes in a CiliumNode that the watch shows to be deleted. What it
+// named stays taken until it is back or ForgetNode is called.
+func (l *Ledger) RemoveCiliumNode(cn *ciliumnode.Stored) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ciliumNodes.seen[cn.Name] = cn
+	l.ciliumNodes.gone[cn.Name] = true
+	if reached(cn.ResourceVersion, l.ciliumNodes.assumed[cn.Name]) {
+		delete(l.ciliumNodes.assumed, cn.Name)
+	}
+}
+
+// MissingCiliumNodes are the CiliumNodes known whose UID is not among listed.
+func (l *Ledger) MissingCiliumNodes(listed map[types.UID]bool) []*ciliumnode.Stored {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []*ciliumnode.Stored
+	for name, cn := range l.ciliumNodes.seen {
+		if !l.ciliumNodes.gone[name] && !listed[cn.UID] {
+			out = append(out, cn)
+		}
+	}
+	return out
+}
+
+// CiliumNode is a CiliumNode as the watch last showed it, or nil.
+func (l *Ledger) CiliumNode(name string) *ciliumnode.View {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if seen := l.ciliumNodes.seen[name]; seen != nil && !l.ciliumNodes.gone[name] {
+		return seen.View
+	}
+	return nil
+}
+
+// LastCiliumNode is a deleted CiliumNode as it was last seen, or nil.
+func (l *Ledger) LastCiliumNode(name string) *ciliumnode.Stored {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.ciliumNodes.gone[name] {
+		return nil
+	}
+	return l.ciliumNodes.seen[name]
+}
+
+// ForgetAssumedCiliumNode forgets this process's last write to a CiliumNode that is gone.
+func (l *Ledger) ForgetAssumedCiliumNode(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.ciliumNodes.assumed, name)
+}
+
+// ForgetCiliumNode forgets a CiliumNode that is gone for good. It reports whether
+// something it named is no longer taken. One that the watch has shown since the
+// caller looked stays known.
+func (l *Ledger) ForgetCiliumNode(name string) (changed bool) {
+	l.mu.Lock()
+	defer l.unlock()
+	if l.ciliumNodes.seen[name] != nil && !l.ciliumNodes.gone[name] {
+		return false
+	}
+	delete(l.ciliumNodes.gone, name)
+	delete(l.ciliumNodes.assumed, name)
+	delete(l.ciliumNodes.seen, name)
+	delete(l.ciliumNodes.orphaned, name)
+	return l.setForeign(name, nil)
+}
+
+// AssumeCiliumNode notes this process's own write to a CiliumNode.
+func (l *Ledger) AssumeCiliumNode(name, version string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ciliumNodes.assumed[name] = later(l.ciliumNodes.assumed[name], version)
+}
+
+// Behind reports whether version of a CiliumNode, "" for none, is older than
+// this process's own last write to it: nothing may be decided on it.
+func (l *Ledger) Behind(name, version string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !reached(version, l.ciliumNodes.assumed[name])
+}
+
+// MarkFenced notes that the CiliumNode of a block has changed since the block was
+// seen to cool down.
+func (l *Ledger) MarkFenced(b crd.Block) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ciliumNodes.fenced[b.UID] = b.ResourceVersion
+}
+
+// Fenced reports whether SetMoved was called for the block as it is.
+func (l *Ledger) Fenced(b crd.Block) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	version, noted := l.ciliumNodes.fenced[b.UID]
+	return noted && version == b.ResourceVersion
+}
+
+// orphan notes a block that went, if it may be named where the watch has yet to look.
+func (l *Ledger) orphan(b crd.Block) {
+	version := ""
+	if cn := l.ciliumNodes.seen[b.Node]; cn != nil {
+		version = cn.ResourceVersion
+	}
+	if !reached(version, l.ciliumNodes.assumed[b.Node]) {
+		l.ciliumNodes.orphaned[b.Node] = append(l.ciliumNodes.orphaned[b.Node], b.CIDR)
+	}
+}
+
+func (l *Ledger) foreignOf(node string) []netip.Prefix {
+	torn := l.ciliumNodes.orphaned[node]
+	if l.ciliumNodes.seen[node] == nil {
+		return slices.Clone(torn)
+	}
+	cn := l.ciliumNodes.seen[node].View
+	taken := append(cn.AssignedCIDRs(), torn...)
+	covers := slices.Clone(taken)
+	for cidr := range l.byNode[node] {
+		covers = append(covers, cidr)
+	}
+	for _, addrs := range []iter.Seq[netip.Addr]{maps.Keys(cn.Pool), slices.Values(cn.NonCanonical), maps.Keys(cn.Used), slices.Values(cn.Own)} {
+		for addr := range addrs {
+			if !ContainsAddr(covers, addr) {
+				taken = append(taken, netip.PrefixFrom(addr, addr.BitLen()))
+			}
+		}
+	}
+	if cn.BlockDemand != nil {
+		taken = append(taken, cn.BlockDemand.Taken...)
+	}
+	slices.SortFunc(taken, netip.Prefix.Compare)
+	return slices.Compact(taken)
+}
+
+// NamedElsewhere are what CiliumNodes of other nodes name, outside their own
+// blocks, of cidr. It walks them all: for the rare case that a block is
+// published again.
+func (l *Ledger) NamedElsewhere(node string, cidr netip.Prefix) []netip.Prefix {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []netip.Prefix
+	for name, taken := range l.ciliumNodes.foreign {
+		if name == node {
+			continue
+		}
+		for _, p := range taken {
+			if p.Overlaps(cidr) {
+				out = append(out, p)
+			}
+		}
+	}
+	return out
+}
+
+// ListedFor are the CIDRs that CiliumNodes list for one of Cilium's pools, also
+// those of deleted ones that may be put back. It walks them all.
+func (l *Ledger) ListedFor(ciliumPool string) []netip.Prefix {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []netip.Prefix
+	for _, cn := range l.ciliumNodes.seen {
+		for _, a := range cn.Allocated {
+			if a.Pool == ciliumPool {
+				out = append(out, a.CIDR.Masked())
+			}
+		}
+	}
+	return out
+}
+
+// HeldElsewhere are the blocks of other nodes that share an address with one of
+// named.
+func (l *Ledger) HeldElsewhere(node string, named []netip.Prefix) []netip.Prefix {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []netip.Prefix
+	for _, p := range named {
+		if b, held := l.blocks[p]; held && b.Node != node {
+			out = append(out, p)
+		}
+		for _, held := range l.space.Overlapping(p) {
+			if held.Owner.Node != node && !slices.Contains(out, held.CIDR) {
+				out = append(out, held.CIDR)
+			}
+		}
+	}
+	return out
+}
+
+func (l *Ledger) setForeign(name string, taken []netip.Prefix) (changed bool) {
+	old := l.ciliumNodes.foreign[name]
+	if slices.Equal(old, taken) {
+		return false
+	}
+	for _, p := range taken {
+		l.space.Reserve(p)
+	}
+	for _, p := range old {
+		l.space.Unreserve(p)
+	}
+	l.taken = append(l.taken, l.missingFrom(old, taken)...)
+	l.freed = append(l.freed, l.missingFrom(taken, old)...)
+	if len(taken) == 0 {
+		delete(l.ciliumNodes.foreign, name)
+	} else {
+		l.ciliumNodes.foreign[name] = taken
+	}
+	return true
+}
+
+// missingFrom are those of list that are not in sorted, and that no block or claim
+// has anyway: a node's own blocks, which its podCIDRs name as well, change nothing.
+func (l *Ledger) missingFrom(sorted, list []netip.Prefix) []netip.Prefix {
+	var out []netip.Prefix
+	for _, p := range list {
+		if _, there := slices.BinarySearchFunc(sorted, p, netip.Prefix.Compare); !there && !l.isHeld(p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// isHeld reports whether a block or a claim has the whole of p.
+func (l *Ledger) isHeld(p netip.Prefix) bool {
+	if _, held := l.space.Owner(p); held {
+		return true
+	}
+	return slices.ContainsFunc(l.space.Overlapping(p), func(h ipalloc.Held) bool { return ipalloc.Contains(h.CIDR, p) })
+}

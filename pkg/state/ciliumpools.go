@@ -1,0 +1,117 @@
+package state
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+)
+
+// CiliumPools are the CiliumPodIPPools that there are. It is safe for concurrent
+// use.
+type CiliumPools struct {
+	mu     sync.RWMutex
+	byName map[string]*ciliumpool.View
+	known  bool
+}
+
+// NewCiliumPools knows of none yet, nor whether the API server knows the kind.
+func NewCiliumPools() *CiliumPools { return &CiliumPools{byName: map[string]*ciliumpool.View{}} }
+
+// SetKnown says that the API server knows the kind.
+func (c *CiliumPools) SetKnown() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.known = true
+}
+
+// Known reports whether the API server knows the kind: agents of other modes do
+// without it.
+func (c *CiliumPools) Known() bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.known
+}
+
+// Set takes in a CiliumPodIPPool. It reports whether it picks other pods than
+// before.
+func (c *CiliumPools) Set(v *ciliumpool.View) (picks bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.byName[v.Name]
+	c.byName[v.Name] = v
+	return pickOtherwise(was, v)
+}
+
+// Delete forgets a CiliumPodIPPool, but for one made since under its name. It
+// reports whether it picked pods.
+func (c *CiliumPools) Delete(v *ciliumpool.View) (picked bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.byName[v.Name]
+	if was == nil || was.UID != v.UID {
+		return false
+	}
+	delete(c.byName, v.Name)
+	return was.Selector != nil
+}
+
+// pickOtherwise reports whether one, of which there was none if nil, picks other
+// pods than another.
+func pickOtherwise(a, b *ciliumpool.View) bool {
+	if a == nil {
+		return b.Selector != nil
+	}
+	if a.Selector == nil && b.Selector == nil {
+		return false
+	}
+	return !a.Selector.Same(b.Selector) || (a.MaskSize[0] == 0) != (b.MaskSize[0] == 0) || (a.MaskSize[1] == 0) != (b.MaskSize[1] == 0)
+}
+
+// Get is the CiliumPodIPPool of a name, "" for the default one, or nil.
+func (c *CiliumPools) Get(name string) *ciliumpool.View {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.byName[cmp.Or(name, crd.DefaultCiliumPool)]
+}
+
+// Names are those of all CiliumPodIPPools.
+func (c *CiliumPools) Names() []string {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return slices.Sorted(maps.Keys(c.byName))
+}
+
+// Picking are those that pick pods, in no order. A nil one has none.
+func (c *CiliumPools) Picking() []*ciliumpool.View {
+	if c == nil {
+		return nil
+	}
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	var out []*ciliumpool.View
+	for _, v := range c.byName {
+		if v.Selector != nil {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// Missing are those known whose UID is not among listed.
+func (c *CiliumPools) Missing(listed map[types.UID]bool) []*ciliumpool.View {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	var out []*ciliumpool.View
+	for _, v := range c.byName {
+		if !listed[v.UID] {
+			out = append(out, v)
+		}
+	}
+	return out
+}

@@ -1,0 +1,76 @@
+package state
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// Claim picks a block for node from the first of pools that has one, and takes
+// it in this process. The block is the node's once it is created in the API
+// server. ipalloc.ErrExhausted: no pool has one left.
+func (l *Ledger) Claim(f ipalloc.Family, node string, pools []*crd.Pool) (netip.Prefix, *crd.Pool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	near := make([]netip.Prefix, 0, len(l.byNode[node]))
+	for cidr := range l.byNode[node] {
+		near = append(near, cidr)
+	}
+	for _, pool := range pools {
+		cut, ok := pool.Cut(f)
+		if !ok || pool.Paused {
+			continue
+		}
+		cidr, err := l.space.Claim(cut, ipalloc.Owner{Pool: pool.Name, Node: node}, near)
+		if errors.Is(err, ipalloc.ErrExhausted) {
+			continue
+		}
+		return cidr, pool, err
+	}
+	return netip.Prefix{}, nil, ipalloc.ErrExhausted
+}
+
+func ContainsAddr(prefixes []netip.Prefix, addr netip.Addr) bool {
+	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
+}
+
+// MarkUnknown keeps a claim of which nobody knows whether it was written. Only the
+// API server's own word ends the doubt: what the watch shows of the CIDR may be
+// an older block.
+func (l *Ledger) MarkUnknown(node string, cidr netip.Prefix) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !slices.Contains(l.unknown[node], cidr) {
+		l.unknown[node] = append(l.unknown[node], cidr)
+	}
+}
+
+// UnknownClaims are the claims of node of which nobody knows whether they were
+// written.
+func (l *Ledger) UnknownClaims(node string) []netip.Prefix {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.unknown[node])
+}
+
+// Forget gives up a claim of node that certainly was not written, and the doubt
+// about it.
+func (l *Ledger) Forget(node string, cidr netip.Prefix) {
+	l.mu.Lock()
+	defer l.unlock()
+	if i := slices.Index(l.unknown[node], cidr); i >= 0 {
+		l.forgetUnknown(node, i)
+	}
+	l.unhold(node, cidr)
+}
+
+// unhold lets go of a CIDR that node has claimed, and no block stands for.
+func (l *Ledger) unhold(node string, cidr netip.Prefix) {
+	_, exists := l.blocks[cidr]
+	if o, held := l.space.Owner(cidr); held && !exists && o.Node == node {
+		l.release(cidr)
+	}
+}

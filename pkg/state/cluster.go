@@ -1,0 +1,221 @@
+package state
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// Cluster puts together what expand.Decide is asked on, out of pools, blocks
+// and CiliumNodes however they were read. It changes nothing.
+type Cluster struct {
+	Ledger *Ledger
+	Pools  *Pools
+	// Defaults hold where a pool, or no pool, says otherwise.
+	Defaults crd.Defaults
+	// Paused stops all writes about nodes and blocks.
+	Paused bool
+	// IgnoreTaints are keys of taints of Nodes that Cilium does not run on.
+	IgnoreTaints map[string]bool
+	// StartupTaints are keys of taints of Nodes whose labels are not final.
+	StartupTaints map[string]bool
+}
+
+// Policy is what rules one family of a node, which may be nil, for one pool of
+// Cilium's: the pools to claim from, best first, the policy, and why nothing may
+// change ("": it may).
+func (c *Cluster) Policy(node *corev1.Node, f ipalloc.Family, ciliumPool string) (pools []*crd.Pool, policy expand.Policy, paused string) {
+	if node != nil && !c.OptedOut(node) {
+		pools = crd.ForFamily(c.Pools.Match(labels.Set(node.Labels)), f, ciliumPool)
+	}
+	if len(pools) > 0 {
+		policy = pools[0].Policy
+	} else {
+		policy = c.Defaults.Policy
+		policy.ReclaimDisabled = true // nobody says what the node needs
+	}
+	return pools, policy, c.pausedBecause(node, pools)
+}
+
+// State adds to what is known of one family of a node, for one pool of Cilium's,
+// what its CiliumNode, which may be nil, and its blocks, of any family and pool,
+// say.
+func (c *Cluster) State(s expand.State, ciliumPool string, view *ciliumnode.View, blocks []crd.Block) expand.State {
+	mine, others := c.split(blocks, ciliumPool, view)
+	share := view.Of(ciliumPool)
+	for _, b := range mine {
+		if ipalloc.FamilyOf(b.CIDR.Addr()) == s.Family {
+			state := c.blockState(b, share)
+			state.Orphaned = c.IsOrphaned(b, view)
+			s.Blocks = append(s.Blocks, state)
+		}
+	}
+	if share != nil {
+		s.Pool, s.Used, s.Release = share.Pool, share.Used, releaseOf(share.Release, ciliumPool, mine, others)
+		s.Own, s.Limits = share.InUse(), share.Limits
+		s.NotRun = share.BlockDemand == nil && share.NotRun(s.Family) // else it says so by what it requests
+		s.BlockDemand = wholeOf(share, s.Family, mine)
+	}
+	return s
+}
+
+// blockState is a block as expand sees it.
+func (c *Cluster) blockState(b crd.Block, view *ciliumnode.View) expand.Block {
+	s := expand.Block{CIDR: b.CIDR, Phase: b.Phase, Reason: b.Reason}
+	s.Listed = view != nil && view.Lists(b.CIDR)
+	s.Leftover = view != nil && view.Leftover(b.CIDR)
+	pool := c.Pools.Get(b.Pool)
+	switch {
+	case b.CIDR.Addr().BitLen()-b.CIDR.Bits() > ipalloc.MaxHostBits:
+		// Too large to list. The block controller tells so.
+	case pool != nil && !pool.Frozen():
+		s.Usable = c.Publishable(view, pool, b.CIDR)
+	case view != nil:
+		s.Usable = c.withoutExcluded(view, b.CIDR, view.PublishedIn(b.CIDR)) // its pool says no more; keep what is there
+	}
+	s.Request = requestOn(b, pool)
+	if len(c.Ledger.Overlaps(b.CIDR)) > 0 {
+		// What is published stays, and nothing is added beside it.
+		s.Conflict, s.Usable = !s.Listed, nil
+		if s.Listed {
+			s.Usable = view.PublishedIn(b.CIDR)
+		}
+	}
+	if b.Phase == ipalloc.CoolingDown {
+		s.RestUntil = b.Since.Add(c.cooldown(b, pool))
+	}
+	return s
+}
+
+// requestOn is why people ask a block of pool, which may be nil, back.
+func requestOn(b crd.Block, pool *crd.Pool) (request expand.Reason) {
+	switch {
+	case b.Deleting:
+		request = expand.Deleted
+	case pool == nil, pool.Deleting:
+		request = expand.PoolDeleted
+	case pool.Frozen() && b.Phase == ipalloc.Draining && b.Reason == expand.CIDRDraining:
+		request = expand.CIDRDraining // what has begun goes on: nothing says that it is to stop
+	case pool.Drains(b.CIDR):
+		request = expand.CIDRDraining
+	}
+	return request
+}
+
+func (c *Cluster) cooldown(b crd.Block, pool *crd.Pool) time.Duration {
+	switch {
+	case pool == nil && b.Reason == expand.NodeGone:
+		return c.Defaults.NodeGoneCooldown
+	case pool == nil:
+		return c.Defaults.Cooldown
+	case b.Reason == expand.NodeGone:
+		return pool.NodeGoneCooldown
+	}
+	return pool.Cooldown
+}
+
+func (c *Cluster) pausedBecause(node *corev1.Node, pools []*crd.Pool) string {
+	switch {
+	case c.Paused:
+		return "the operator is paused (--paused)"
+	case node != nil && node.Annotations[v1alpha1.PausedAnnotation] == "true":
+		return "the Node is paused (annotation " + v1alpha1.PausedAnnotation + ")"
+	case len(pools) > 0 && pools[0].Paused:
+		return "pool " + pools[0].Name + " is paused (spec.paused)"
+	}
+	return ""
+}
+
+// OptedOut reports whether the Node says that Cilium does not run on it.
+func (c *Cluster) OptedOut(node *corev1.Node) bool {
+	if node.Labels[v1alpha1.OptOutLabel] == "true" {
+		return true
+	}
+	for _, taint := range node.Spec.Taints {
+		if c.IgnoreTaints[taint.Key] {
+			return true
+		}
+	}
+	return false
+}
+
+// Publishable are the addresses of a block of pool that may be published on a node.
+func (c *Cluster) Publishable(view *ciliumnode.View, pool *crd.Pool, block netip.Prefix) []netip.Addr {
+	return c.withoutExcluded(view, block, usable(view, pool, block))
+}
+
+// usable are the addresses of a block of pool that may be published on a node. Of
+// one for a pool of Cilium's, an agent that has none gives no address to a new pod:
+// it would count for the default pool, so that the agent could not restore the pod
+// once the block is listed for its own again. Until that agent has reported, one
+// that has pools may run, and pods have addresses that nobody has told yet.
+func usable(view *ciliumnode.View, pool *crd.Pool, cidr netip.Prefix) []netip.Addr {
+	switch {
+	case view != nil && view.BlockDemand != nil:
+		return view.Usable(cidr)
+	case pool.Inactive && view != nil && len(view.Used) > 0:
+		return nil
+	}
+	return pool.Usable(cidr)
+}
+
+// withoutExcluded are the addresses of a block but for those of nodes and
+// Services. Where agents have whole blocks, nothing of one can be kept back.
+func (c *Cluster) withoutExcluded(view *ciliumnode.View, block netip.Prefix, addrs []netip.Addr) []netip.Addr {
+	excluded := exclude.CIDRs(c.Ledger.Excluded(block))
+	if len(excluded) == 0 || view != nil && view.BlockDemand != nil {
+		return addrs
+	}
+	return slices.DeleteFunc(addrs, func(addr netip.Addr) bool { return ContainsAddr(excluded, addr) })
+}
+
+// wholeOf is what an agent that is told whole blocks has, and asks for, of one
+// family.
+func wholeOf(view *ciliumnode.View, f ipalloc.Family, blocks []crd.Block) *expand.BlockDemand {
+	if view.BlockDemand == nil {
+		return nil
+	}
+	w := &expand.BlockDemand{Reported: view.BlockDemand.Reported(), Requested: view.BlockDemand.Requested[f], Fixed: view.BlockDemand.Fixed, OnDemand: view.BlockDemand.Other}
+	for _, p := range view.PodCIDRs {
+		if ipalloc.FamilyOf(p.Addr()) != f {
+			continue
+		}
+		w.Assigned = append(w.Assigned, p)
+		if !slices.ContainsFunc(blocks, func(b crd.Block) bool { return b.CIDR == p }) {
+			w.Foreign += view.BlockDemand.Count(p)
+		}
+	}
+	return w
+}
+
+// AwaitsLabels is why a node does not get its first block yet, "": it may. Labels
+// choose the pool, and the agent's own addresses keep the first block for as long as
+// the node lives, so the operator waits while a taint says that labels are still to
+// come. It does not wait where the node holds a block, or where its CiliumNode,
+// which may be nil, names addresses already: its pods have to go on.
+func (c *Cluster) AwaitsLabels(node *corev1.Node, view *ciliumnode.View, blocks int) string {
+	if node == nil || blocks > 0 || c.OptedOut(node) {
+		return ""
+	}
+	taint := crd.StartupTaint(node, c.StartupTaints)
+	if taint == "" || view != nil && len(view.Named())+len(view.NonCanonical) > 0 {
+		return ""
+	}
+	return "its first block waits until the taint " + taint + " is gone, as labels that choose its pool may still come"
+}
+
+// Unselected reports whether Cilium runs on a Node, which may be nil, and no
+// PodIPPool selects it: the Node gets no block.
+func (c *Cluster) Unselected(node *corev1.Node) bool {
+	return node != nil && !c.OptedOut(node) && len(c.Pools.Match(labels.Set(node.Labels))) == 0
+}

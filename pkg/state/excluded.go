@@ -1,0 +1,71 @@
+package state
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// Exclude replaces what an object of the cluster has that no pod may get. No block
+// that contains any of it is claimed from now on. It returns what came to be
+// excluded, and what is excluded no more.
+func (l *Ledger) Exclude(by exclude.Claimant, cidrs []netip.Prefix) (added, removed []netip.Prefix) {
+	l.mu.Lock()
+	defer l.unlock()
+	added, removed = l.excluded.Put(by, cidrs)
+	l.taken, l.freed = append(l.taken, added...), append(l.freed, removed...)
+	for _, p := range added {
+		l.space.Reserve(p)
+	}
+	for _, p := range removed {
+		l.space.Unreserve(p)
+	}
+	return added, removed
+}
+
+// Excluded are the addresses of nodes and Services in cidr, sorted.
+func (l *Ledger) Excluded(cidr netip.Prefix) []exclude.Range {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.excluded.In(cidr)
+}
+
+// ExcludedFrom are the addresses of nodes and Services that a pool, which may be
+// nil, covers, sorted by family, then address.
+func (l *Ledger) ExcludedFrom(pool *crd.Pool) []exclude.Range {
+	if pool == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []exclude.Range
+	for _, f := range ipalloc.Families() {
+		whole, _ := pool.Whole(f)
+		out = append(out, l.excluded.InAll(whole.Ranges)...)
+	}
+	return out
+}
+
+// HeldIn are the blocks that share addresses with cidr, itself among them.
+func (l *Ledger) HeldIn(cidr netip.Prefix) []ipalloc.Held {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	held := l.space.Overlapping(cidr)
+	if owner, ok := l.space.Owner(cidr); ok {
+		held = append(held, ipalloc.Held{CIDR: cidr, Owner: owner})
+	}
+	return held
+}
+
+// HolderOf names a block that shares addresses with what is excluded, and its
+// node; "": there is none.
+func (l *Ledger) HolderOf(r exclude.Range) string {
+	held := l.HeldIn(r.CIDR)
+	if len(held) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("in block %s of node %s", held[0].CIDR, held[0].Owner.Node)
+}

@@ -1,0 +1,65 @@
+package state
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// A block with the address of a node, or of a Service, is assigned to nobody.
+func TestClusterAddressesAreNotClaimed(t *testing.T) {
+	ledger := NewLedger()
+	pools := NewPools(fixtures.Defaults(), ledger)
+	pools.Set(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	node, services := exclude.Claimant{Kind: exclude.Node, Name: "a"}, exclude.Claimant{Kind: exclude.ServiceCIDR, Name: "kubernetes"}
+	ledger.Exclude(node, fixtures.Prefixes("10.0.0.1/32"))
+	ledger.Exclude(services, fixtures.Prefixes("10.0.0.8/29"))
+	ledger.SetReady()
+	claim := func() (netip.Prefix, error) {
+		cidr, _, err := ledger.Claim(ipalloc.IPv4, "n", []*crd.Pool{pools.Get("p")})
+		return cidr, err
+	}
+	if got, err := claim(); err != nil || got != fixtures.Prefix("10.0.0.4/30") {
+		t.Errorf("claimed %s, %v", got, err)
+	}
+	if got, err := claim(); err == nil {
+		t.Errorf("claimed %s", got)
+	}
+	ledger.Exclude(node, nil)
+	if got, err := claim(); err != nil || got != fixtures.Prefix("10.0.0.0/30") {
+		t.Errorf("with the node gone: %s, %v", got, err)
+	}
+}
+
+// Of a block that is held, the address of a node is withheld; where agents have
+// whole blocks, nothing can be.
+func TestClusterAddressesAreWithheld(t *testing.T) {
+	ledger := ReadyLedger(fixtures.Block("10.0.0.0/29", "p", "n", 1))
+	o := &Cluster{Ledger: ledger, Pools: NewPools(fixtures.Defaults(), ledger), Defaults: fixtures.Defaults()}
+	pool := fixtures.PodIPPool("p", 1, "10.0.0.0/24")
+	pool.Spec.IPv4.BlockSize = 29
+	o.Pools.Set(pool)
+	ledger.Exclude(exclude.Claimant{Kind: exclude.CiliumNode, Name: "a"}, fixtures.Prefixes("10.0.0.3/32"))
+	usable := func(view *ciliumnode.View) []netip.Addr {
+		s := o.State(expand.State{Node: "n", Family: ipalloc.IPv4}, "", view, ledger.NodeBlocks("n"))
+		return s.Blocks[0].Usable
+	}
+	want := []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"),
+		netip.MustParseAddr("10.0.0.4"), netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("10.0.0.6")}
+	if diff := cmp.Diff(want, usable(ciliumnode.ToStored(fixtures.CiliumNode("n", "1", "10.0.0.0/29")).View), fixtures.CompareNetip()); diff != "" {
+		t.Errorf("usable (-want +got):\n%s", diff)
+	}
+	whole := ciliumnode.MultiPool.ToStored(fixtures.Pooled(1, "10.0.0.0/29")).View
+	if !slices.Contains(usable(whole), netip.MustParseAddr("10.0.0.3")) {
+		t.Error("an address of a whole block is withheld, which its agent uses all the same")
+	}
+}

@@ -1,0 +1,259 @@
+package state
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// ledgerModel is an API server that holds blocks, a watch of it that lags, and
+// nodes that claim through a ledger, as the node controller does.
+type ledgerModel struct {
+	throw   func(n int) int // a number from 0 to n-1
+	ledger  *Ledger
+	pools   []*crd.Pool
+	log     []string
+	version int
+	blocks  map[netip.Prefix]crd.Block // what there is
+	events  []func()                   // what the watch has yet to show
+	claims  map[string]netip.Prefix    // claimed and not yet sent, by node
+	answers map[string]crd.Block       // created and not yet answered, by node
+}
+
+var modelNodes = []string{"a", "b", "c"}
+
+func newLedgerModel(t *testing.T, throw func(int) int) *ledgerModel {
+	return &ledgerModel{
+		throw:  throw,
+		ledger: ReadyLedger(), pools: []*crd.Pool{fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))},
+		blocks: map[netip.Prefix]crd.Block{}, claims: map[string]netip.Prefix{}, answers: map[string]crd.Block{},
+	}
+}
+
+func (m *ledgerModel) note(format string, args ...any) {
+	m.log = append(m.log, fmt.Sprintf(format, args...))
+}
+
+// store takes a write of a block, and lets the watch know.
+func (m *ledgerModel) store(b crd.Block) crd.Block {
+	m.version++
+	if b.UID == "" {
+		b = fixtures.Block(b.CIDR.String(), b.Pool, b.Node, m.version)
+	}
+	b.ResourceVersion = fmt.Sprint(m.version)
+	m.blocks[b.CIDR] = b
+	m.events = append(m.events, func() { m.note("show %s@%s of %s", b.CIDR, b.ResourceVersion, b.Node); m.ledger.Upsert(b) })
+	return b
+}
+
+func (m *ledgerModel) remove(b crd.Block) {
+	m.version++
+	delete(m.blocks, b.CIDR)
+	b.ResourceVersion = fmt.Sprint(m.version)
+	m.events = append(m.events, func() { m.note("show %s gone", b.CIDR); m.ledger.Remove(b) })
+}
+
+func (m *ledgerModel) anyBlock() (crd.Block, bool) {
+	all := slices.SortedFunc(maps.Values(m.blocks), func(a, b crd.Block) int { return a.CIDR.Compare(b.CIDR) })
+	if len(all) == 0 {
+		return crd.Block{}, false
+	}
+	return all[m.throw(len(all))], true
+}
+
+// step does one thing, whatever it is.
+func (m *ledgerModel) step(t *testing.T) {
+	node := modelNodes[m.throw(len(modelNodes))]
+	switch m.throw(9) {
+	case 0, 1:
+		m.claim(t, node)
+	case 2:
+		m.send(node)
+	case 3:
+		m.answer(node)
+	case 4, 5:
+		m.show()
+	case 6: // another process or a person
+		cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(4 * m.throw(4))}), 30)
+		if _, taken := m.blocks[cidr]; !taken {
+			m.note("%s made by another for %s", cidr, node)
+			m.store(crd.Block{CIDR: cidr, Pool: "p", Node: node})
+		} else if m.throw(2) == 0 {
+			m.note("%s deleted by another", cidr)
+			m.remove(m.blocks[cidr])
+		}
+	case 7:
+		m.changePhase()
+	case 8:
+		m.resolve(node)
+	}
+}
+
+func (m *ledgerModel) busy(node string) bool {
+	_, claimed := m.claims[node]
+	_, created := m.answers[node]
+	return claimed || created
+}
+
+func (m *ledgerModel) claim(t *testing.T, node string) {
+	if m.busy(node) {
+		return
+	}
+	cidr, _, err := m.ledger.Claim(ipalloc.IPv4, node, m.pools)
+	if err != nil {
+		return
+	}
+	if b, known := m.ledger.Block(cidr); known {
+		t.Errorf("%s claimed for %s, though %s is known to hold it", cidr, node, b.Node)
+	}
+	m.note("%s claims %s", node, cidr)
+	m.claims[node] = cidr
+}
+
+// send creates the block a node has claimed, or fails to.
+func (m *ledgerModel) send(node string) {
+	cidr, ok := m.claims[node]
+	if !ok {
+		return
+	}
+	delete(m.claims, node)
+	live, exists := m.blocks[cidr]
+	switch fate := m.throw(6); {
+	case fate == 0:
+		m.note("%s: refused", cidr)
+		m.ledger.Forget(node, cidr)
+	case fate == 1:
+		m.note("%s: not sent, nobody knows", cidr)
+		m.ledger.MarkUnknown(node, cidr)
+	case exists:
+		m.note("%s: exists, of %s", cidr, live.Node)
+		m.ledger.Assume(live)
+	case fate == 2:
+		m.note("%s: created, answer lost", cidr)
+		m.store(crd.Block{CIDR: cidr, Pool: "p", Node: node})
+		m.ledger.MarkUnknown(node, cidr)
+	default:
+		m.note("%s: created", cidr)
+		m.answers[node] = m.store(crd.Block{CIDR: cidr, Pool: "p", Node: node})
+	}
+}
+
+func (m *ledgerModel) answer(node string) {
+	if b, ok := m.answers[node]; ok {
+		delete(m.answers, node)
+		m.note("%s: answered", b.CIDR)
+		m.ledger.Assume(b)
+	}
+}
+
+func (m *ledgerModel) show() {
+	if len(m.events) > 0 {
+		m.events[0]()
+		m.events = m.events[1:]
+	}
+}
+
+// changePhase writes a block as the node controller does: in the version that
+// the ledger knows, or not at all.
+func (m *ledgerModel) changePhase() {
+	live, ok := m.anyBlock()
+	if !ok {
+		return
+	}
+	known, held := m.ledger.Block(live.CIDR)
+	if !held || known.ResourceVersion != live.ResourceVersion {
+		return
+	}
+	if live.Phase == ipalloc.CoolingDown {
+		m.note("%s deleted by us", live.CIDR)
+		m.remove(live)
+		m.ledger.AssumeDeleted(live)
+		return
+	}
+	live.Phase++
+	m.note("%s to %s", live.CIDR, live.Phase)
+	m.ledger.Assume(m.store(live))
+}
+
+// resolve looks up the claims of a node that are in doubt.
+func (m *ledgerModel) resolve(node string) {
+	for _, cidr := range m.ledger.UnknownClaims(node) {
+		if live, exists := m.blocks[cidr]; exists {
+			m.note("%s: found, of %s", cidr, live.Node)
+			m.ledger.Assume(live)
+		} else {
+			m.note("%s: not found", cidr)
+			m.ledger.Forget(node, cidr)
+		}
+	}
+}
+
+// rest lets everything under way come to its end.
+func (m *ledgerModel) rest() {
+	for _, node := range modelNodes {
+		m.send(node)
+		m.answer(node)
+		m.resolve(node)
+	}
+	for len(m.events) > 0 {
+		m.show()
+	}
+}
+
+// check compares the ledger at rest with what there is.
+func (m *ledgerModel) check(t *testing.T) {
+	t.Helper()
+	if diff := cmp.Diff(m.blocks, m.ledger.blocks, fixtures.CompareNetip()); diff != "" {
+		t.Errorf("blocks (-want +got):\n%s", diff)
+	}
+	for i := range 4 {
+		cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(4 * i)}), 30)
+		b, exists := m.blocks[cidr]
+		want := ipalloc.Owner{Pool: b.Pool, Node: b.Node, Phase: b.Phase}
+		if owner, held := m.ledger.space.Owner(cidr); held != exists || owner != want {
+			t.Errorf("space says %s is held %t by %v (%s), want %t by %v (%s)", cidr, held, owner, owner.Phase, exists, want, want.Phase)
+		}
+	}
+	cut, _ := m.pools[0].Cut(ipalloc.IPv4)
+	if got, want := m.ledger.Free(cut), uint64(4-len(m.blocks)); got != want {
+		t.Errorf("%d blocks are free, want %d", got, want)
+	}
+	ofNodes := 0
+	for _, node := range modelNodes {
+		ofNodes += len(m.ledger.NodeBlocks(node))
+		if unsure := m.ledger.UnknownClaims(node); len(unsure) > 0 {
+			t.Errorf("%s is still in doubt about %v", node, unsure)
+		}
+	}
+	if ofNodes != len(m.blocks) || len(slices.Collect(m.ledger.PoolBlocks("p"))) != len(m.blocks) {
+		t.Errorf("nodes have %d blocks and the pool %d, want %d", ofNodes, len(slices.Collect(m.ledger.PoolBlocks("p"))), len(m.blocks))
+	}
+}
+
+// TestLedgerModel holds the ledger to an API server through lost answers, a
+// watch that lags, and claims of other processes: nothing known to be held is
+// claimed, and at rest it knows exactly what there is.
+func TestLedgerModel(t *testing.T) {
+	for seed := range uint64(300) {
+		m := newLedgerModel(t, rand.New(rand.NewPCG(seed, 0)).IntN)
+		for range 4 {
+			for range 40 {
+				m.step(t)
+			}
+			m.rest()
+			m.check(t)
+		}
+		if t.Failed() {
+			t.Fatalf("seed %d:\n%v", seed, m.log)
+		}
+	}
+}

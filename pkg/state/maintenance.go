@@ -1,0 +1,69 @@
+package state
+
+import (
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// ApplyWindows adds to the state of one family of a node what maintenance windows keep
+// from beginning at now: reclaims by those of the pool that rules the node, drains
+// by those of the block's own pool, as that is where they were asked for. A block
+// deleted by hand is held by nothing.
+func (c *Cluster) ApplyWindows(s *expand.State, pools []*crd.Pool, now time.Time) {
+	if len(pools) > 0 {
+		s.ReclaimHold = pools[0].Maintenance.Hold(now)
+	}
+	for i := range s.Blocks {
+		if b := &s.Blocks[i]; MayWait(b) {
+			if pool := c.PoolOf(b.CIDR); pool != nil {
+				b.Hold = pool.Maintenance.Hold(now)
+			}
+		}
+	}
+}
+
+// MayWait says that somebody asks for a block that serves, other than by
+// deleting it.
+func MayWait(b *expand.Block) bool {
+	return b.Phase == ipalloc.InService && !b.Conflict && (b.Request == expand.CIDRDraining || b.Request == expand.PoolDeleted)
+}
+
+// PoolOf is the pool of a block that is held, or nil.
+func (c *Cluster) PoolOf(cidr netip.Prefix) *crd.Pool {
+	b, ok := c.Ledger.Block(cidr)
+	if !ok {
+		return nil
+	}
+	return c.Pools.Get(b.Pool)
+}
+
+// TakenPercent is how many percent of the blocks that a pool can give out are taken,
+// where so many are free.
+func TakenPercent(pool *crd.Pool, f ipalloc.Family, free uint64) int {
+	cut, ok := pool.Cut(f)
+	if !ok {
+		return 0 // nothing is given out, so nobody waits for what comes home
+	}
+	total := pool.TotalBlocks(cut)
+	if total == 0 {
+		return 0
+	}
+	return int(100 * (1 - min(1, float64(free)/float64(total))))
+}
+
+// ApplyPressure adds to the state of one family of a node what shortens its idle time.
+// taken is how many percent of a pool's blocks of that family are taken.
+func ApplyPressure(s *expand.State, node *corev1.Node, blocks []crd.Block, taken func(pool string) int) {
+	s.Cordoned = node != nil && node.Spec.Unschedulable
+	for _, b := range blocks {
+		if b.Phase == ipalloc.InService && ipalloc.FamilyOf(b.CIDR.Addr()) == s.Family {
+			s.PoolTaken = max(s.PoolTaken, taken(b.Pool))
+		}
+	}
+}

@@ -1,0 +1,205 @@
+package state
+
+import (
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unique"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+)
+
+// PodsOf keeps how many pods the kubelet admits.
+func PodsOf(s *corev1.NodeStatus) corev1.ResourceList {
+	for _, list := range []corev1.ResourceList{s.Allocatable, s.Capacity} {
+		if pods, ok := list[corev1.ResourcePods]; ok && pods.Sign() > 0 {
+			return corev1.ResourceList{corev1.ResourcePods: pods}
+		}
+	}
+	return nil
+}
+
+// MaxPods is how many pods the node's kubelet admits: status.allocatable.pods, or
+// capacity.pods where there is none. 0: the Node does not say.
+func MaxPods(n *corev1.Node) int {
+	if n == nil {
+		return 0
+	}
+	pods := PodsOf(&n.Status)[corev1.ResourcePods]
+	return int(min(pods.Value(), math.MaxInt32))
+}
+
+// PodFields lets the API server send only pods that need an address.
+func PodFields() fields.Selector {
+	return fields.ParseSelectorOrDie("spec.nodeName!=,spec.hostNetwork=false,status.phase!=Succeeded,status.phase!=Failed")
+}
+
+// PodKey tells which pod, and on which node, which never changes.
+type PodKey struct {
+	Node string
+	uid  types.UID
+}
+
+// BoundPod is what is decided on of a pod.
+type BoundPod struct {
+	PodKey
+	// needs says that it needs an address.
+	needs   bool
+	name    string
+	ips     []netip.Addr
+	request requestHandle // of modes in which agents have several pools
+}
+
+// ReadPodWithRequest reads a pod of a mode in which agents have several pools.
+func ReadPodWithRequest(pod *corev1.Pod) BoundPod {
+	p := ReadPod(pod)
+	p.request = unique.Make(PoolRequestOf(&pod.ObjectMeta))
+	return p
+}
+
+func ReadPod(pod *corev1.Pod) BoundPod {
+	p := BoundPod{PodKey: PodKey{pod.Spec.NodeName, pod.UID}, name: pod.Namespace + "/" + pod.Name, ips: podIPs(pod)}
+	p.needs = pod.Spec.NodeName != "" && !pod.Spec.HostNetwork &&
+		pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+	return p
+}
+
+func podIPs(pod *corev1.Pod) []netip.Addr {
+	var out []netip.Addr
+	for _, ip := range pod.Status.PodIPs {
+		if addr, err := netip.ParseAddr(ip.IP); err == nil {
+			out = append(out, addr.Unmap())
+		}
+	}
+	return out
+}
+
+// Pods are the pods that need an address, by node. It is safe for concurrent
+// use.
+type Pods struct {
+	mu sync.RWMutex
+	// byNode are slices, as maps of so few cost twice as much.
+	byNode map[string][]heldPod
+	// namespaces are what namespaces want for their pods.
+	namespaces map[string]PoolRequest
+}
+
+type heldPod struct {
+	uid types.UID
+	expand.Pod
+	request requestHandle
+}
+
+// NewPods knows no pod yet.
+func NewPods() *Pods {
+	return &Pods{byNode: map[string][]heldPod{}, namespaces: map[string]PoolRequest{}}
+}
+
+// Set takes in a pod as it is at now, and reports whether anything that matters
+// has changed.
+func (p *Pods) Set(pod BoundPod, now time.Time) bool {
+	if !pod.needs {
+		return p.Delete(pod.PodKey)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	held := p.byNode[pod.Node]
+	i := p.index(pod.PodKey)
+	if i < 0 {
+		p.byNode[pod.Node] = append(held, heldPod{pod.uid, expand.Pod{Name: pod.name, IPs: pod.ips, Seen: now}, pod.request})
+		return true
+	}
+	if slices.Equal(held[i].IPs, pod.ips) && held[i].request == pod.request {
+		return false
+	}
+	held[i].IPs, held[i].request = pod.ips, pod.request
+	return true
+}
+
+func (p *Pods) index(key PodKey) int {
+	return slices.IndexFunc(p.byNode[key.Node], func(h heldPod) bool { return h.uid == key.uid })
+}
+
+// Delete forgets a pod, and reports whether it was known.
+func (p *Pods) Delete(key PodKey) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := p.index(key)
+	if i < 0 {
+		return false
+	}
+	p.byNode[key.Node] = slices.Delete(p.byNode[key.Node], i, i+1)
+	if len(p.byNode[key.Node]) == 0 {
+		delete(p.byNode, key.Node)
+	}
+	return true
+}
+
+// On are the pods on a node, sorted by name.
+func (p *Pods) On(node string) []expand.Pod {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	out := make([]expand.Pod, 0, len(p.byNode[node]))
+	for _, held := range p.byNode[node] {
+		out = append(out, held.Pod)
+	}
+	slices.SortFunc(out, func(a, b expand.Pod) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// PoolRequests is what the pods on a node ask for, by themselves, by their namespaces, or
+// by the CiliumPodIPPools that pick pods.
+func (p *Pods) PoolRequests(node string, picking []*ciliumpool.View) PoolRequests {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	asked := PoolRequests{}
+	for _, held := range p.byNode[node] {
+		namespace, _, _ := strings.Cut(held.Name, "/")
+		asked.add(held.Name, requestOf(held.request), p.namespaces[namespace], picking)
+	}
+	return asked
+}
+
+// SetNamespace takes in what a namespace wants for its pods, nothing if it is
+// gone. It returns the nodes of its pods, if that is news.
+func (p *Pods) SetNamespace(name string, w PoolRequest) (nodes []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.namespaces[name] == w {
+		return nil
+	}
+	if w == (PoolRequest{}) {
+		delete(p.namespaces, name)
+	} else {
+		p.namespaces[name] = w
+	}
+	for node, pods := range p.byNode {
+		if slices.ContainsFunc(pods, func(h heldPod) bool { return strings.HasPrefix(h.Name, name+"/") }) {
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes
+}
+
+// Missing are the pods known whose UID is not among listed.
+func (p *Pods) Missing(listed map[types.UID]bool) []BoundPod {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	var out []BoundPod
+	for node, pods := range p.byNode {
+		for _, held := range pods {
+			if !listed[held.uid] {
+				out = append(out, BoundPod{PodKey: PodKey{node, held.uid}})
+			}
+		}
+	}
+	return out
+}

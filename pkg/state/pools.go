@@ -1,0 +1,191 @@
+package state
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// Serving are the PodIPPools that give addresses to one of Cilium's pools, in
+// their last valid form, on their way out or not, in no order.
+func (p *Pools) Serving(ciliumPool string) []*crd.Pool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	var out []*crd.Pool
+	for _, pool := range p.resolved {
+		if cmp.Or(pool.CiliumPool, crd.DefaultCiliumPool) == ciliumPool {
+			out = append(out, pool)
+		}
+	}
+	return out
+}
+
+// CiliumPools are the pools of Cilium's that PodIPPools serve, each by its own
+// name, once for each PodIPPool.
+func (p *Pools) CiliumPools() []string {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	var out []string
+	for _, pool := range p.resolved {
+		out = append(out, cmp.Or(pool.CiliumPool, crd.DefaultCiliumPool))
+	}
+	return out
+}
+
+// Pools is what this process knows of PodIPPools, with overlaps between them
+// resolved. All of it follows from the objects as they are and the flags, so a
+// restart changes nothing. It is safe for concurrent use; the pools it returns are
+// read only.
+type Pools struct {
+	defaults crd.Defaults
+	ledger   *Ledger
+
+	mu       sync.RWMutex
+	versions map[string]poolVersion
+	parsed   map[string]*crd.Pool // frozen where a pool cannot serve
+	invalid  map[string]error     // what is wrong with a pool, whether it serves or not
+	resolved map[string]*crd.Pool
+	reserved map[string][]netip.Prefix
+}
+
+// poolVersion tells versions of a pool apart by what is decided on.
+type poolVersion struct {
+	uid        types.UID
+	generation int64
+	deleting   bool
+}
+
+// NewPools knows no pool yet. The ledger is told what may never be claimed.
+func NewPools(defaults crd.Defaults, ledger *Ledger) *Pools {
+	return &Pools{
+		defaults: defaults, ledger: ledger,
+		versions: map[string]poolVersion{},
+		parsed:   map[string]*crd.Pool{}, invalid: map[string]error{},
+		resolved: map[string]*crd.Pool{}, reserved: map[string][]netip.Prefix{},
+	}
+}
+
+// Set takes in a pool. One that cannot be read is frozen. It reports whether
+// anything but the status has changed.
+func (p *Pools) Set(obj *v1alpha1.PodIPPool) bool {
+	version := poolVersion{obj.UID, obj.Generation, obj.DeletionTimestamp != nil}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.versions[obj.Name] == version {
+		return false
+	}
+	p.versions[obj.Name] = version
+	pool, err := crd.PoolFrom(obj, p.defaults)
+	if err != nil {
+		pool = crd.FrozenPool(obj, p.defaults)
+	}
+	p.parsed[obj.Name] = pool
+	if p.invalid[obj.Name] = cmp.Or(err, pool.PolicyProblem); p.invalid[obj.Name] == nil {
+		delete(p.invalid, obj.Name)
+	}
+	p.resolve()
+	return true
+}
+
+// Names are all pools, valid or not.
+func (p *Pools) Names() []string {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return slices.Sorted(maps.Keys(p.parsed))
+}
+
+// Delete forgets a pool.
+func (p *Pools) Delete(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.parsed, name)
+	delete(p.invalid, name)
+	delete(p.versions, name)
+	p.resolve()
+}
+
+// Resolve decides overlaps anew, as blocks have come to be known.
+func (p *Pools) Resolve() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.resolve()
+}
+
+func (p *Pools) resolve() {
+	pools := slices.SortedFunc(maps.Values(p.parsed), func(a, b *crd.Pool) int { return strings.Compare(a.Name, b.Name) })
+	p.resolved = make(map[string]*crd.Pool, len(pools))
+	for _, pool := range crd.ResolveOverlaps(pools, p.ledger.Holds) {
+		p.resolved[pool.Name] = pool
+	}
+	reserved := make(map[string][]netip.Prefix, len(pools))
+	for name, pool := range p.resolved {
+		for _, f := range ipalloc.Families() {
+			reserved[name] = append(reserved[name], pool.Skipped(f)...)
+		}
+	}
+	p.ledger.reserve(p.reserved, reserved)
+	p.reserved = reserved
+}
+
+// Get is a pool as its spec says, or a frozen one that stands for it, or nil.
+func (p *Pools) Get(name string) *crd.Pool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.resolved[name]
+}
+
+// Touching are the pools one of whose CIDRs shares addresses with one of the
+// prefixes, sorted.
+func (p *Pools) Touching(prefixes []netip.Prefix) []string {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	var names []string
+	for name, pool := range p.resolved {
+		if slices.ContainsFunc(prefixes, pool.Touches) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Invalid is what is wrong with the spec of a pool, or nil. Get tells whether the
+// pool serves nevertheless.
+func (p *Pools) Invalid(name string) error {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.invalid[name]
+}
+
+// Match are the pools for a node with these labels, best first.
+func (p *Pools) Match(nodeLabels labels.Set) []*crd.Pool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return crd.Rank(slices.Collect(maps.Values(p.resolved)), nodeLabels)
+}
+
+// reserve replaces what pools withhold from everybody.
+func (l *Ledger) reserve(old, now map[string][]netip.Prefix) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, prefixes := range now {
+		for _, prefix := range prefixes {
+			l.space.Reserve(prefix)
+		}
+	}
+	for _, prefixes := range old {
+		for _, prefix := range prefixes {
+			l.space.Unreserve(prefix)
+		}
+	}
+}

@@ -1,0 +1,224 @@
+package state
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/ptr"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+func TestPoolsSetReportsWhatMatters(t *testing.T) {
+	pools := NewPools(fixtures.Defaults(), ReadyLedger())
+	obj := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
+	if !pools.Set(obj) {
+		t.Error("a new pool is no news")
+	}
+	status := obj.DeepCopy()
+	status.Status.Nodes, status.ResourceVersion = 1, "9"
+	if pools.Set(status) {
+		t.Error("a write of the status is news")
+	}
+	if !pools.Set(fixtures.Edited(obj, func(s *v1alpha1.PodIPPoolSpec) { s.Paused = true })) {
+		t.Error("an edit is no news")
+	}
+	if !pools.Set(fixtures.BeingDeleted(obj)) {
+		t.Error("a deletion is no news")
+	}
+	pools.Set(obj)
+	again := obj.DeepCopy()
+	again.UID = "another"
+	if !pools.Set(again) {
+		t.Error("another pool of the same name is no news")
+	}
+	pools.Delete("p")
+	if pools.Get("p") != nil || !pools.Set(again) {
+		t.Error("a deleted pool is remembered")
+	}
+}
+
+// What an invalid edit makes of a pool is the same before and after a restart:
+// it gives out nothing, and other pools serve its nodes.
+func TestPoolsInvalidEdit(t *testing.T) {
+	pools := NewPools(fixtures.Defaults(), ReadyLedger())
+	obj, other := fixtures.PodIPPool("p", 1, "10.0.0.0/29"), fixtures.PodIPPool("q", 1, "10.0.1.0/29")
+	obj.Spec.Priority = 5
+	pools.Set(obj)
+	pools.Set(other)
+	bad := fixtures.Invalidated(obj)
+	pools.Set(bad)
+	restarted := NewPools(fixtures.Defaults(), ReadyLedger())
+	restarted.Set(bad)
+	for when, pools := range map[string]*Pools{"as it is edited": pools, "after a restart": restarted} {
+		if pools.Invalid("p") == nil {
+			t.Errorf("%s: the edit is taken for valid", when)
+		}
+		p := pools.Get("p")
+		if p == nil || !p.Frozen() || p.Paused {
+			t.Errorf("%s: the pool is %+v, want it frozen", when, p)
+		}
+	}
+	if got := crd.ForFamily(pools.Match(nil), ipalloc.IPv4, ""); got[0].Name != "q" {
+		t.Errorf("pool %s rules", got[0].Name)
+	}
+
+	pools.Set(fixtures.Edited(bad, func(s *v1alpha1.PodIPPoolSpec) { s.IPv4.CIDRs[0].CIDR = "10.0.0.0/28" }))
+	if pools.Invalid("p") != nil || pools.Get("p").Frozen() {
+		t.Error("still frozen though mended")
+	}
+}
+
+// A pool whose thresholds contradict the operator's flags serves on, and says what
+// is wrong.
+func TestPoolsWrongThreshold(t *testing.T) {
+	pools := NewPools(fixtures.Defaults(), ReadyLedger())
+	obj := fixtures.PodIPPool("p", 1, "10.0.0.0/29")
+	pools.Set(obj)
+	pools.Set(fixtures.Edited(obj, func(s *v1alpha1.PodIPPoolSpec) { s.Reclaim.ThresholdPercent = ptr.To[int32](85) }))
+	if err := pools.Invalid("p"); err == nil || !strings.Contains(err.Error(), "spec.reclaim.thresholdPercent") {
+		t.Errorf("the threshold is taken for valid: %v", err)
+	}
+	if got := pools.Get("p"); got.Frozen() || got.Policy.ReclaimPercent != 79 || !got.Serves(ipalloc.IPv4) {
+		t.Errorf("the pool is %+v", got)
+	}
+}
+
+// The drain of a block whose pool becomes invalid neither ends nor begins anew.
+func TestPoolsInvalidKeepsDrains(t *testing.T) {
+	draining := fixtures.At(fixtures.Block("10.0.0.0/30", "p", "n", 1), 2, ipalloc.Draining)
+	draining.Reason = expand.CIDRDraining
+	reclaimed := fixtures.At(fixtures.Block("10.0.0.4/30", "p", "n", 1), 2, ipalloc.Draining)
+	reclaimed.Reason = expand.Reclaim
+	serving := fixtures.Block("10.0.0.8/30", "p", "n", 1)
+	ledger := ReadyLedger(draining, reclaimed, serving)
+	r := &Cluster{Ledger: ledger, Pools: NewPools(fixtures.Defaults(), ledger), Defaults: fixtures.Defaults()}
+	r.Pools.Set(fixtures.Invalidated(fixtures.PodIPPool("p", 1, "10.0.0.0/28")))
+	for b, want := range map[*crd.Block]expand.Reason{&draining: expand.CIDRDraining, &reclaimed: expand.None, &serving: expand.None} {
+		if got := r.blockState(*b, nil).Request; got != want {
+			t.Errorf("request for block %s is %q, want %q", b.CIDR, got, want)
+		}
+	}
+}
+
+// A pool that was invalid from the first this process saw of it, as after a
+// restart with other defaults, must still be able to go.
+func TestPoolsInvalidPoolBeingDeletedIsDeleting(t *testing.T) {
+	b := fixtures.Block("10.0.0.0/30", "p", "n", 1)
+	ledger := ReadyLedger(b)
+	r := &Cluster{Ledger: ledger, Pools: NewPools(fixtures.Defaults(), ledger), Defaults: fixtures.Defaults()}
+	bad := fixtures.Invalidated(fixtures.PodIPPool("p", 1, "10.0.0.0/29"))
+	r.Pools.Set(bad)
+	if got := r.blockState(b, nil).Request; got != expand.None {
+		t.Errorf("request is %q while the pool is only invalid", got)
+	}
+	r.Pools.Set(fixtures.BeingDeleted(bad))
+	if got := r.blockState(b, nil).Request; got != expand.PoolDeleted {
+		t.Errorf("request is %q, want %q: the pool waits for this block", got, expand.PoolDeleted)
+	}
+}
+
+func TestPoolsOverlap(t *testing.T) {
+	give := func(p *Pools, name string) []netip.Prefix {
+		cut, _ := p.Get(name).Cut(ipalloc.IPv4)
+		return cut.Ranges
+	}
+	tests := map[string]struct {
+		held   string // the pool that holds a block in what is shared
+		winner string
+	}{
+		"the older one wins":                 {"", "old"},
+		"the one that holds a block wins":    {"young", "young"},
+		"the older one, which holds a block": {"old", "old"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			ledger := NewLedger()
+			pools := NewPools(fixtures.Defaults(), ledger)
+			pools.Set(fixtures.PodIPPool("young", 9, "10.0.0.0/28"))
+			pools.Set(fixtures.PodIPPool("old", 2, "10.0.0.0/24", "10.1.0.0/24"))
+			if test.held != "" { // known only after the pools
+				ledger.Upsert(fixtures.Block("10.0.0.4/30", test.held, "n", 1))
+			}
+			pools.Resolve()
+			want := map[string][]netip.Prefix{"old": {fixtures.Prefix("10.1.0.0/24")}, "young": {fixtures.Prefix("10.0.0.0/28")}}
+			if test.winner == "old" {
+				want = map[string][]netip.Prefix{"old": {fixtures.Prefix("10.0.0.0/24"), fixtures.Prefix("10.1.0.0/24")}, "young": nil}
+			}
+			got := map[string][]netip.Prefix{"old": give(pools, "old"), "young": give(pools, "young")}
+			if diff := cmp.Diff(want, got, fixtures.CompareNetip()); diff != "" {
+				t.Errorf("ranges given out (-want +got):\n%s", diff)
+			}
+			pools.Delete(test.winner)
+			for _, loser := range []string{"old", "young"} {
+				if loser != test.winner && len(give(pools, loser)) == 0 {
+					t.Error("the loser gives out nothing, though the winner is gone")
+				}
+			}
+		})
+	}
+}
+
+// What a pool reserves is withheld exactly as long as it does.
+func TestPoolsReserved(t *testing.T) {
+	ledger := ReadyLedger()
+	pools := NewPools(fixtures.Defaults(), ledger)
+	obj := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
+	reserving := fixtures.Edited(obj, func(s *v1alpha1.PodIPPoolSpec) { s.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.0/29"}} })
+	free := func() uint64 { cut, _ := fixtures.PoolOf(t, obj).Cut(ipalloc.IPv4); return ledger.Free(cut) }
+	for i, step := range []struct {
+		do   func()
+		want uint64
+	}{
+		{func() { pools.Set(obj) }, 4},
+		{func() { pools.Set(reserving) }, 2},
+		{pools.Resolve, 2},
+		{func() { pools.Set(fixtures.PodIPPool("q", 1, "10.9.0.0/28")) }, 2},
+		{func() { pools.Set(fixtures.Invalidated(reserving)) }, 2},
+		{func() { pools.Delete("p") }, 4},
+	} {
+		step.do()
+		if got := free(); got != step.want {
+			t.Errorf("step %d: %d blocks are free, want %d", i, got, step.want)
+		}
+	}
+}
+
+// Pools and the ledger lock each other's data in one order only.
+func TestPoolsAndLedgerDoNotDeadlock(t *testing.T) {
+	ledger := ReadyLedger()
+	pools := NewPools(fixtures.Defaults(), ledger)
+	obj := fixtures.PodIPPool("p", 1, "10.0.0.0/24")
+	done := make(chan struct{}, 3)
+	run := func(f func(i int)) {
+		for i := range 200 {
+			f(i)
+		}
+		done <- struct{}{}
+	}
+	go run(func(i int) {
+		pools.Set(fixtures.Edited(obj, func(s *v1alpha1.PodIPPoolSpec) { s.Priority = int32(i) }))
+		pools.Resolve()
+	})
+	go run(func(i int) { ledger.Upsert(fixtures.Block("10.0.0.0/30", "p", "n", i+1)); ledger.Free(ipalloc.Cut{}) })
+	go run(func(int) {
+		if cidr, _, err := ledger.Claim(ipalloc.IPv4, "n", pools.Match(nil)); err == nil {
+			ledger.Forget("n", cidr)
+		}
+	})
+	deadline := time.After(30 * time.Second)
+	for range 3 {
+		select {
+		case <-done:
+		case <-deadline:
+			t.Fatal("still not done")
+		}
+	}
+}

@@ -1,0 +1,27 @@
+package state
+
+import (
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+)
+
+// reached reports whether resourceVersion seen is at or past want. Both must
+// come from one resource. Versions no one can compare count as reached: the
+// fences in the API server hold all the same, only sooner wasted work follows.
+func reached(seen, want string) bool {
+	if want == "" || seen == want {
+		return true
+	}
+	if seen == "" {
+		return false
+	}
+	order, err := resourceversion.CompareResourceVersion(seen, want)
+	return err != nil || order >= 0
+}
+
+// later is the later of two resourceVersions of one resource.
+func later(a, b string) string {
+	if reached(a, b) {
+		return a
+	}
+	return b
+}
