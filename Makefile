@@ -37,13 +37,16 @@ build: ## Build the operator into .cache/bin.
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)
 TEST := GORACE=atexit_sleep_ms=0 go test $(RACE) -timeout 60m -p $$((2 * $(PROCESSORS))) -parallel $$(($(PROCESSORS) + 1))
 
+# These begin first, so that none of them is left at the end.
+LONGEST := ./test/plugin ./test/chart ./test/integration ./pkg/controller
+
 .PHONY: test-needs
 test-needs: controlplane helm $(BIN)/cilium-ipam
 	@[[ -n "$(RACE)" ]] || echo "no C compiler found: testing without the race detector"
 
 .PHONY: test
 test: test-needs ## Run the tests, but for the long ones, under the race detector. PKG=./pkg/ipalloc runs those of one package.
-	$(TEST) -skip '^TestLong' $(PKG)
+	$(TEST) -skip '^TestLong' $(if $(filter command line environment,$(origin PKG)),,$(LONGEST)) $(PKG)
 	@echo "left out: $$(grep -rhc '^func TestLong' --include='*_test.go' $(GO_DIRS) | awk '{n += $$1} END {print n}') tests of long loops, TestLong...; make test-long runs them"
 
 # The packages that have long tests.

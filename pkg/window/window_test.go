@@ -115,8 +115,8 @@ func TestAgainstMinutes(t *testing.T) {
 		for i := range open[:(days-2)*24*60] {
 			now := start.Add(time.Duration(i) * time.Minute)
 			got := set.At(now)
-			if diff := cmp.Diff(fresh().At(now), got); diff != "" {
-				t.Fatalf("seed %d, minute %d: what is remembered is wrong:\n%s", seed, i, diff)
+			if want := fresh().At(now); want != got {
+				t.Fatalf("seed %d, minute %d: what is remembered is wrong:\n%s", seed, i, cmp.Diff(want, got))
 			}
 			turn := i
 			for turn < len(open) && open[turn] == open[i] {
