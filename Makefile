@@ -383,6 +383,13 @@ $(BIN)/coredns: $(wildcard $(CLUSTER)/parts/coredns/*)
 	cd $(CLUSTER)/parts/coredns && CGO_ENABLED=0 go build -ldflags '-s -w' -o $(CURDIR)/$@ .
 	@touch $@
 
+# Of the ways to find targets only Kubernetes' own is built in.
+$(BIN)/prometheus: $(wildcard $(CLUSTER)/parts/prometheus/*)
+	@echo "building prometheus: once, about 5 minutes on two cores"
+	cd $(CLUSTER)/parts/prometheus && CGO_ENABLED=0 go build -tags netgo,remove_all_sd,enable_kubernetes_sd -ldflags '-s -w' \
+		-o $(CURDIR)/$@ github.com/prometheus/prometheus/cmd/prometheus
+	@touch $@
+
 $(BIN)/pause $(BIN)/probe: $(BIN)/%: $(wildcard $(CLUSTER)/parts/pause/*.go $(CLUSTER)/parts/probe/*.go)
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $@ ./$(CLUSTER)/parts/$*
 	@touch $@
@@ -395,6 +402,7 @@ $(CLUSTER_IMAGES)/$(1).tar: $(BIN)/$(1) hack/image/main.go
 endef
 $(eval $(call cluster-image,pause,registry.k8s.io/pause:3.10))
 $(eval $(call cluster-image,probe,localhost/probe:1))
+$(eval $(call cluster-image,prometheus,localhost/prometheus:1))
 $(eval $(call cluster-image,coredns,registry.k8s.io/coredns/coredns:$(call mod-version,$(CLUSTER)/parts/coredns,github.com/coredns/coredns)))
 
 cilium-image-programs := $(addprefix $(cilium-dir)/,cilium-agent cilium-cni cilium-dbg cilium-operator cilium-mount cilium-sysctlfix cilium-health-responder)
@@ -417,13 +425,25 @@ old-cilium-files := $(CLUSTER_IMAGES)/cilium-$(OLD_CILIUM).tar $(BIN)/cilium-$(O
 cluster-old-cilium: cluster-packages
 	@$(MAKE) --no-print-directory CILIUM=$(OLD_CILIUM) $(old-cilium-files)
 
+# The scenario operator upgrades from it: the last commit without PodIPPoolHistory.
+OLD_OPERATOR ?= d4dd8e2d84d986a5b2abd0a8ee4f352ad0b5dc70
+old-operator := .cache/cluster/operator-$(OLD_OPERATOR)
+$(old-operator)/image.tar: | $(helm)
+	@echo "building the operator of commit $(OLD_OPERATOR): once, about 1 minute on two cores"
+	rm -rf $(@D) && mkdir -p $(@D)/source
+	git archive $(OLD_OPERATOR) | tar -x -C $(@D)/source
+	@$(MAKE) --no-print-directory -C $(@D)/source image VERSION=v0.0.1 COMMIT=$(OLD_OPERATOR)
+	$(helm) package $(@D)/source/$(CHART) --version 0.0.1 --app-version v0.0.1 --destination $(@D)
+	mv $(@D)/source/$(IMAGE_DIR)/cilium-pool-operator.tar $@
+
 .PHONY: cluster-packages
 cluster-packages:
 	hack/cluster-packages.sh
 
 cluster-operator := $(IMAGE_DIR)/cilium-pool-operator.tar
 .PHONY: cluster-program
-cluster-program: cluster-parts $(if $(call cluster-runs,cilium),cluster-old-cilium)
+cluster-program: cluster-parts $(if $(call cluster-runs,cilium),cluster-old-cilium) $(if $(call cluster-runs,operator),$(old-operator)/image.tar) \
+		$(if $(call cluster-runs,integrations)$(call cluster-runs,integrations-prometheus),$(CLUSTER_IMAGES)/prometheus.tar)
 	@echo "building the operator's image: up to 2 minutes the first time"
 	@$(MAKE) --no-print-directory image
 	@CGO_ENABLED=0 go build -o $(BIN)/ ./$(CLUSTER) ./cmd/kubectl-cilium_pool
@@ -432,7 +452,7 @@ cluster-program: cluster-parts $(if $(call cluster-runs,cilium),cluster-old-cili
 calico-crds = $(shell cd $(CLUSTER)/parts/calico && go mod download github.com/projectcalico/calico && \
 	go list -m -f '{{.Dir}}' github.com/projectcalico/calico)/libcalico-go/config/crd
 cluster-flags = -cilium $(cilium-dir)/chart $(if $(call cluster-runs,calico),-calico $(calico-crds)) -old-cilium $(BIN)/cilium-$(OLD_CILIUM:v%=%)/chart \
-	-old-image $(CURDIR)/$(CLUSTER_IMAGES)/cilium-$(OLD_CILIUM).tar -helm $(helm) -helm3 $(helm3) -nodes $(CLUSTER_NODES) -operator $(cluster-operator) \
+	-old-image $(CURDIR)/$(CLUSTER_IMAGES)/cilium-$(OLD_CILIUM).tar -old-operator $(old-operator) -helm $(helm) -helm3 $(helm3) -nodes $(CLUSTER_NODES) -operator $(cluster-operator) \
 	-images $(subst $(space),$(comma),$(addprefix $(CURDIR)/$(CLUSTER_IMAGES)/,cilium-$(CILIUM).tar pause.tar probe.tar coredns.tar)) $(if $(DIFF_FOR),-diff-for $(DIFF_FOR))
 
 .PHONY: cluster

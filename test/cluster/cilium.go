@@ -67,7 +67,28 @@ func ciliumScenario(ctx context.Context, t *trial) error {
 		return err
 	}
 	t.check("a Service answers each node", fmt.Sprintf("%d of %d", served, asked), served == asked)
+	if err := t.growsAfter(ctx); err != nil {
+		return err
+	}
 	return t.operatorRestarts(ctx)
+}
+
+// growsAfter starts more pods on one node than its block has addresses: the new
+// agents report, and take up what they are given.
+func (t *trial) growsAfter(ctx context.Context) error {
+	before, err := t.burstBlocks(ctx)
+	if err != nil {
+		return err
+	}
+	if err := t.cluster.Apply(ctx, webManifest); err != nil {
+		return err
+	}
+	if err := t.scale(ctx, "burst", burstPods); err != nil {
+		return err
+	}
+	after, err := t.burstBlocks(ctx)
+	t.check("blocks of "+burstNode+" before and with these pods", fmt.Sprintf("%d, %d", before, after), after > before)
+	return err
 }
 
 // agentsBegin runs a line by which all agents begin anew, while new pods ping each

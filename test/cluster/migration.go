@@ -321,8 +321,8 @@ func (m *move) judge(ctx context.Context, step string) error {
 
 // podAddresses are those of the pods with one of their own, apart from those that
 // come and go with the scenario.
-func (m *move) podAddresses(ctx context.Context) (map[string]string, error) {
-	pods, err := query[corev1.PodList](ctx, m.bed, "pods", "--all-namespaces", "--selector=app!=burst")
+func (b *bed) podAddresses(ctx context.Context) (map[string]string, error) {
+	pods, err := query[corev1.PodList](ctx, b, "pods", "--all-namespaces", "--selector=app!=burst")
 	addresses := map[string]string{}
 	for _, pod := range pods.Items {
 		if !pod.Spec.HostNetwork && pod.DeletionTimestamp == nil {

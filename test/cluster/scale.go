@@ -85,11 +85,16 @@ func (t *trial) burst(ctx context.Context) error {
 		return err
 	}
 	t.check("blocks of "+burstNode+" before and with the burst", fmt.Sprintf("%d, %d", before, most), most > before)
+	return t.endBurst(ctx, before)
+}
+
+// endBurst ends these pods and waits until the node has as few blocks as before them.
+func (t *trial) endBurst(ctx context.Context, before int) error {
 	began := time.Now()
 	if err := t.scale(ctx, "burst", 0); err != nil {
 		return err
 	}
-	err = kube.Await(ctx, returnTimeout, "the blocks of the burst are returned", func(ctx context.Context) (bool, string) {
+	err := kube.Await(ctx, returnTimeout, "the blocks of the burst are returned", func(ctx context.Context) (bool, string) {
 		now, err := t.burstBlocks(ctx)
 		return err == nil && now <= before, fmt.Sprintf("%d blocks, %v", now, err)
 	})

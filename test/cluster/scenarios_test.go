@@ -15,7 +15,7 @@ func TestChoose(t *testing.T) {
 		"upgrade,install": {"install", "upgrade"},
 		"variants":        variantNames(),
 		"docs":            {"docs-readme", "docs-start", "docs-operations", "docs-howto"},
-		"integrations":    {"integrations-gitops"},
+		"integrations":    {"integrations-prometheus", "integrations-gitops"},
 		"docs-start":      {"docs-start"},
 	} {
 		chosen, err := choose(list)
