@@ -31,10 +31,27 @@ help: ## Show this list.
 build: ## Build the operator into .cache/bin.
 	go build -o $(BIN)/ ./cmd/...
 
-.PHONY: test
-test: controlplane helm $(BIN)/cilium-ipam ## Run all tests under the race detector. PKG=./pkg/ipalloc runs those of one package.
+# Tests on a real API server mostly wait: more packages, and more tests of one, run
+# at the same time than there are processors. The race detector would let every
+# process sleep for a second at its end.
+PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)
+TEST := GORACE=atexit_sleep_ms=0 go test $(RACE) -timeout 60m -p $$((2 * $(PROCESSORS))) -parallel $$(($(PROCESSORS) + 1))
+
+.PHONY: test-needs
+test-needs: controlplane helm $(BIN)/cilium-ipam
 	@[[ -n "$(RACE)" ]] || echo "no C compiler found: testing without the race detector"
-	go test $(RACE) -timeout 60m $(PKG)
+
+.PHONY: test
+test: test-needs ## Run the tests, but for the long ones, under the race detector. PKG=./pkg/ipalloc runs those of one package.
+	$(TEST) -skip '^TestLong' $(PKG)
+	@echo "left out: $$(grep -rhc '^func TestLong' --include='*_test.go' $(GO_DIRS) | awk '{n += $$1} END {print n}') tests of long loops, TestLong...; make test-long runs them"
+
+# The packages that have long tests.
+LONG = $(sort $(dir $(shell grep -rl '^func TestLong' --include='*_test.go' $(GO_DIRS))))
+
+.PHONY: test-long
+test-long: test-needs ## Run the long tests (TestLong...), under the race detector: more seeds, chaos, exhaustive steps, Helm 3.
+	$(TEST) -run '^TestLong' $(if $(filter command line environment,$(origin PKG)),$(PKG),$(addprefix ./,$(LONG)))
 
 .PHONY: ci
 ci: ## Everything a change must pass: .ci/run.

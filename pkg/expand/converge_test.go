@@ -18,7 +18,7 @@ const settleTime = 5 * time.Minute
 // to rest, and nothing grows once something has been reclaimed.
 func TestConverges(t *testing.T) {
 	worst, grew, shrank := 0, 0, 0
-	for seed := range rounds(5000) {
+	for seed := range rounds(t, 5000) {
 		w := newWorld(t, seeded(uint64(seed)))
 		worst = max(worst, w.settle(seed%2 == 0))
 		if t.Failed() {
@@ -165,7 +165,7 @@ func (w *world) isLeaving(a netip.Addr) bool {
 
 // TestNodeGoneAndBack: all blocks cool down, and all come back.
 func TestNodeGoneAndBack(t *testing.T) {
-	for seed := range rounds(500) {
+	for seed := range rounds(t, 500) {
 		d := seeded(uint64(seed))
 		p, s := d.policy(), d.state()
 		s.Gone, s.Pool, s.Used, s.Release, s.Own, s.Pods = true, nil, nil, nil, nil, nil

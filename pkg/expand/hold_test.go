@@ -88,7 +88,7 @@ func TestHold(t *testing.T) {
 // hold ends, if that is soon.
 func TestHeldIsAsIfNotAsked(t *testing.T) {
 	holds := 0
-	for seed := range rounds(10_000) {
+	for seed := range rounds(t, 10_000) {
 		d := seeded(uint64(seed))
 		p, s := d.policy(), d.state()
 		m, soon := d.memory(s), seed%2 == 0

@@ -42,7 +42,7 @@ type hostilePod struct {
 // pool while a pod or the agent has it.
 func TestHostileWorld(t *testing.T) {
 	removed, broken, moves := 0, 0, 0
-	for seed := range rounds(100) {
+	for seed := range rounds(t, 100) {
 		h := newHostile(t, seeded(uint64(seed)))
 		for range 600 {
 			h.step()

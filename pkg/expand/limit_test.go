@@ -96,7 +96,7 @@ func TestDrainAtLimit(t *testing.T) {
 // can still grow, or the blocks that stay could not hold its pods.
 func TestDrainBegins(t *testing.T) {
 	began, atLimit := 0, 0
-	for seed := range rounds(20_000) {
+	for seed := range rounds(t, 20_000) {
 		d := seeded(uint64(seed))
 		p, s := d.policy(), d.state()
 		s.Gone = false

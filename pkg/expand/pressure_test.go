@@ -41,7 +41,7 @@ func TestIdleUnder(t *testing.T) {
 // TestIdleUnderOnlyShrinks: the fuller the pool the shorter, never longer than
 // IdleFor, never shorter than a tenth of it.
 func TestIdleUnderOnlyShrinks(t *testing.T) {
-	for seed := range rounds(2000) {
+	for seed := range rounds(t, 2000) {
 		d := seeded(uint64(seed))
 		p := d.policy()
 		p.PressurePercent = d(101)
@@ -92,7 +92,7 @@ func TestPressure(t *testing.T) {
 // makes them grow after they gave something back.
 func TestConvergesUnderPressure(t *testing.T) {
 	shrank, sooner := 0, 0
-	for seed := range rounds(5000) {
+	for seed := range rounds(t, 5000) {
 		d := seeded(uint64(seed))
 		w := newWorld(t, d)
 		w.policy.PressurePercent = d(101)

@@ -262,16 +262,34 @@ func checkArbitrary(t *testing.T, d dice) {
 	}
 }
 
-// rounds is how many random cases a test runs.
-func rounds(n int) int {
-	if testing.Short() {
-		return n / 10
+// rounds is how many random cases a test runs: all in TestLong, a fifth of them
+// in the tests that make test runs.
+func rounds(t *testing.T, n int) int {
+	if strings.HasPrefix(t.Name(), "TestLong/") {
+		return n
 	}
-	return n
+	return n / 5
+}
+
+// TestLong runs the random tests with all their cases.
+func TestLong(t *testing.T) {
+	for name, test := range map[string]func(*testing.T){
+		"rules in any state":       TestRulesInAnyState,
+		"drain begins":             TestDrainBegins,
+		"converges":                TestConverges,
+		"converges under pressure": TestConvergesUnderPressure,
+		"held is as if not asked":  TestHeldIsAsIfNotAsked,
+		"hostile world":            TestHostileWorld,
+		"whole blocks in a life":   TestWholeBlocksInALife,
+		"idle under only shrinks":  TestIdleUnderOnlyShrinks,
+		"node gone and back":       TestNodeGoneAndBack,
+	} {
+		t.Run(name, test)
+	}
 }
 
 func TestRulesInAnyState(t *testing.T) {
-	for seed := range rounds(20_000) {
+	for seed := range rounds(t, 20_000) {
 		checkArbitrary(t, seeded(uint64(seed)))
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)

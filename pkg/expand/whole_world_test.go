@@ -256,7 +256,7 @@ func (w *pooledNode) takeFromAgent(name string) {
 // bound that it has lost.
 func TestWholeBlocksInALife(t *testing.T) {
 	claims, frees, lost := 0, 0, 0
-	for seed := range rounds(400) {
+	for seed := range rounds(t, 400) {
 		w := newPooledNode(t, seeded(uint64(seed)))
 		round := 0
 		for _, most := range []int{60, 5, 40, 5} {

@@ -48,9 +48,10 @@ func binaries(t *testing.T) string {
 	return dir
 }
 
-// TestOneOfEachFault is a small run in each mode: few nodes, and each kind of fault
-// at least once.
-func TestOneOfEachFault(t *testing.T) {
+// TestLongOneOfEachFault is a small run in each mode: few nodes, and each kind of
+// fault at least once. The simulator and test/integration kill operators at their
+// writes as well, in less time.
+func TestLongOneOfEachFault(t *testing.T) {
 	bin := binaries(t)
 	for _, m := range []mode{crdMode, multiPoolMode, kubernetesMode} {
 		t.Run(m.String(), func(t *testing.T) {

@@ -30,7 +30,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// bed is a cluster with Cilium's CRDs, and nothing of ours.
+// bed is a test's own cluster, with Cilium's CRDs, and nothing of ours.
 type bed struct {
 	*testing.T
 	major   string // of Helm
@@ -40,6 +40,7 @@ type bed struct {
 
 func newBed(t *testing.T, major string) *bed {
 	t.Helper()
+	t.Parallel()
 	cilium, err := controlplane.CiliumCRDs()
 	if err != nil {
 		t.Fatal(err)

@@ -211,11 +211,7 @@ func wantAll(t *testing.T, text string, want ...string) {
 
 // The commands of docs/operations.md that remove everything leave nothing, and
 // hang on no finalizer, though the operator's nodes still hold blocks.
-func TestRemoveEverything(t *testing.T) {
-	for _, major := range majors() {
-		t.Run("Helm "+major, func(t *testing.T) { removeEverything(newBed(t, major)) })
-	}
-}
+func TestRemoveEverything(t *testing.T) { removeEverything(newBed(t, helm4)) }
 
 func removeEverything(b *bed) {
 	ctx, cancel := context.WithCancel(b.Context())

@@ -102,102 +102,95 @@ func TestFindsTheAPIServer(t *testing.T) {
 }
 
 // A replica without a node of its own would stay Pending, and let --wait time out.
-func TestReplicasFitTheCluster(t *testing.T) {
-	for _, major := range majors() {
-		t.Run("Helm "+major, func(t *testing.T) {
-			b := newBed(t, major)
-			expect := func(nodes, want int32, warns bool) {
-				t.Helper()
-				all, notes := b.renderHere()
-				if got := ptr.Deref(typed[appsv1.Deployment](t, ofKind(t, all, "Deployment")[0]).Spec.Replicas, 1); got != want {
-					t.Errorf("%d nodes: %d replicas, want %d", nodes, got, want)
-				}
-				if strings.Contains(notes, "WARNING: 1 of 2 replicas") != warns {
-					t.Errorf("%d nodes: warns: %v, want %v:\n%s", nodes, !warns, warns, notes)
-				}
-			}
-			expect(0, 2, false) // not registered yet
-			node := func(name, os string) {
-				b.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: os}}})
-			}
-			node("n1", "linux")
-			node("w1", "windows")
-			expect(1, 1, true)
-			node("n2", "linux")
-			expect(2, 2, false)
-		})
+func TestReplicasFitTheCluster(t *testing.T) { replicasFitTheCluster(newBed(t, helm4)) }
+
+func replicasFitTheCluster(b *bed) {
+	expect := func(nodes, want int32, warns bool) {
+		b.Helper()
+		all, notes := b.renderHere()
+		if got := ptr.Deref(typed[appsv1.Deployment](b.T, ofKind(b.T, all, "Deployment")[0]).Spec.Replicas, 1); got != want {
+			b.Errorf("%d nodes: %d replicas, want %d", nodes, got, want)
+		}
+		if strings.Contains(notes, "WARNING: 1 of 2 replicas") != warns {
+			b.Errorf("%d nodes: warns: %v, want %v:\n%s", nodes, !warns, warns, notes)
+		}
 	}
+	expect(0, 2, false) // not registered yet
+	node := func(name, os string) {
+		b.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: os}}})
+	}
+	node("n1", "linux")
+	node("w1", "windows")
+	expect(1, 1, true)
+	node("n2", "linux")
+	expect(2, 2, false)
 }
 
 // A pool that kubectl made is not Helm's, whose own error does not say what to
 // do. The chart says how to go on, and the way it names works.
-func TestPoolsOfKubectlAreNotTakenOver(t *testing.T) {
-	for _, major := range majors() {
-		t.Run("Helm "+major, func(t *testing.T) {
-			b := newBed(t, major)
-			go b.playDeploymentController(t.Context())
-			notes := b.helm("install", release, chart)
-			wantAll(t, notes, "There is no pool yet")
-			b.create(&v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "beijing"}, Spec: v1alpha1.PodIPPoolSpec{
-				IPv4: &v1alpha1.IPv4Ranges{BlockSize: 28, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "100.162.224.0/26"}}},
-			}})
-			if notes = b.helm("upgrade", release, chart); strings.Contains(notes, "There is no pool yet") {
-				t.Errorf("the notes do not see the pool:\n%s", notes)
-			}
-			values := writeFile(t, fmt.Sprintf(installValues, 9870, 9871))
-			_, err := b.tryHelm("upgrade", release, chart, "-f", values)
-			wantError(t, err, "PodIPPool beijing exists and was not made by Helm", "remove it from pools in the values",
-				"kubectl annotate podippool beijing meta.helm.sh/release-name="+release)
-			pool := b.pool()
-			pool.Annotations = map[string]string{"meta.helm.sh/release-name": release, "meta.helm.sh/release-namespace": namespace}
-			pool.Labels = map[string]string{"app.kubernetes.io/managed-by": "Helm"}
-			if err := b.client.Update(t.Context(), pool); err != nil {
-				t.Fatal(err)
-			}
-			b.helm("upgrade", release, chart, "-f", values)
-		})
+func TestPoolsOfKubectlAreNotTakenOver(t *testing.T) { poolsOfKubectlAreNotTakenOver(newBed(t, helm4)) }
+
+func poolsOfKubectlAreNotTakenOver(b *bed) {
+	go b.playDeploymentController(b.Context())
+	notes := b.helm("install", release, chart)
+	wantAll(b.T, notes, "There is no pool yet")
+	b.create(&v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "beijing"}, Spec: v1alpha1.PodIPPoolSpec{
+		IPv4: &v1alpha1.IPv4Ranges{BlockSize: 28, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "100.162.224.0/26"}}},
+	}})
+	if notes = b.helm("upgrade", release, chart); strings.Contains(notes, "There is no pool yet") {
+		b.Errorf("the notes do not see the pool:\n%s", notes)
 	}
+	values := writeFile(b.T, fmt.Sprintf(installValues, 9870, 9871))
+	_, err := b.tryHelm("upgrade", release, chart, "-f", values)
+	wantError(b.T, err, "PodIPPool beijing exists and was not made by Helm", "remove it from pools in the values",
+		"kubectl annotate podippool beijing meta.helm.sh/release-name="+release)
+	pool := b.pool()
+	pool.Annotations = map[string]string{"meta.helm.sh/release-name": release, "meta.helm.sh/release-namespace": namespace}
+	pool.Labels = map[string]string{"app.kubernetes.io/managed-by": "Helm"}
+	if err := b.client.Update(b.Context(), pool); err != nil {
+		b.Fatal(err)
+	}
+	b.helm("upgrade", release, chart, "-f", values)
 }
 
 // What the operator writes to pools and blocks is its own: Helm, which applies
 // the same values again, sees nothing to take back.
 func TestUpgradesAfterTheOperatorHasRun(t *testing.T) {
-	for _, major := range majors() {
-		t.Run("Helm "+major, func(t *testing.T) {
-			b := newBed(t, major)
-			go b.playDeploymentController(t.Context())
-			metrics, health := freePorts(t)
-			values := []string{
-				"-f", examples + "/values.yaml", "-f", examples + "/values-pools.yaml",
-				"--set", fmt.Sprintf("metrics.port=%d,health.port=%d", metrics, health), "--wait", "--timeout", "2m",
-			}
-			run := func(args ...string) { b.Helper(); b.helm(append(args, values...)...) }
-			run("install", release, chart)
-			b.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{
-				Name: "n1", Labels: map[string]string{"node-restriction.kubernetes.io/zone": "beijing"},
-			}})
-			b.startOperator("--metrics-bind-address=0")
-			b.awaitPool("beijing")
-			b.eventually("the operator has finalized the pool", func() error {
-				if p := b.pool(); len(p.Finalizers) == 0 || p.Status.Nodes != 1 {
-					return fmt.Errorf("finalizers %v, status %+v", p.Finalizers, p.Status)
-				}
-				return nil
-			})
-			generation := b.pool().Generation
-			run("upgrade", release, chart)
-			run("upgrade", release, chart) // Helm 3 compares only after it has taken the pool over
-			if got := b.pool().Generation; got != generation {
-				t.Errorf("an upgrade with the same values changed the pool: generation %d, was %d", got, generation)
-			}
-			run("upgrade", release, chart, "--set", "pools.beijing.priority=5")
-			if got := b.pool().Spec.Priority; got != 5 {
-				t.Errorf("after an upgrade the priority is %d", got)
-			}
-			b.helm("rollback", release, "--wait", "--timeout", "2m")
-			if p := b.pool(); p.Spec.Priority != 0 || len(p.Finalizers) == 0 {
-				t.Errorf("after a rollback: priority %d, finalizers %v", p.Spec.Priority, p.Finalizers)
-			}
-		})
+	upgradesAfterTheOperatorHasRun(newBed(t, helm4))
+}
+
+func upgradesAfterTheOperatorHasRun(b *bed) {
+	go b.playDeploymentController(b.Context())
+	metrics, health := freePorts(b.T)
+	values := []string{
+		"-f", examples + "/values.yaml", "-f", examples + "/values-pools.yaml",
+		"--set", fmt.Sprintf("metrics.port=%d,health.port=%d", metrics, health), "--wait", "--timeout", "2m",
+	}
+	run := func(args ...string) { b.Helper(); b.helm(append(args, values...)...) }
+	run("install", release, chart)
+	b.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: "n1", Labels: map[string]string{"node-restriction.kubernetes.io/zone": "beijing"},
+	}})
+	b.startOperator("--metrics-bind-address=0")
+	b.awaitPool("beijing")
+	b.eventually("the operator has finalized the pool", func() error {
+		if p := b.pool(); len(p.Finalizers) == 0 || p.Status.Nodes != 1 {
+			return fmt.Errorf("finalizers %v, status %+v", p.Finalizers, p.Status)
+		}
+		return nil
+	})
+	generation := b.pool().Generation
+	run("upgrade", release, chart)
+	run("upgrade", release, chart) // Helm 3 compares only after it has taken the pool over
+	if got := b.pool().Generation; got != generation {
+		b.Errorf("an upgrade with the same values changed the pool: generation %d, was %d", got, generation)
+	}
+	run("upgrade", release, chart, "--set", "pools.beijing.priority=5")
+	if got := b.pool().Spec.Priority; got != 5 {
+		b.Errorf("after an upgrade the priority is %d", got)
+	}
+	b.helm("rollback", release, "--wait", "--timeout", "2m")
+	if p := b.pool(); p.Spec.Priority != 0 || len(p.Finalizers) == 0 {
+		b.Errorf("after a rollback: priority %d, finalizers %v", p.Spec.Priority, p.Finalizers)
 	}
 }

@@ -79,11 +79,7 @@ func (b *bed) addInitialPool(name, spec string) {
 
 // Pools of the values are there although the first installation timed out. They
 // are the operator's to make, once, and Helm's from the next upgrade on.
-func TestPoolsOfAFirstInstallation(t *testing.T) {
-	for _, major := range majors() {
-		t.Run("Helm "+major, func(t *testing.T) { poolsOfAFirstInstallation(newBed(t, major)) })
-	}
-}
+func TestPoolsOfAFirstInstallation(t *testing.T) { poolsOfAFirstInstallation(newBed(t, helm4)) }
 
 func poolsOfAFirstInstallation(b *bed) {
 	metrics, health := freePorts(b.T)

@@ -42,8 +42,20 @@ nodes: {shortageTaint: cilium-pool.io/no-addresses}
 // One command installs all, pools included; upgrades, also to other CRDs, and a
 // rollback keep the pools; uninstalling leaves CRDs, pools and blocks.
 func TestInstallUpgradeRollbackUninstall(t *testing.T) {
-	for _, major := range majors() {
-		t.Run("Helm "+major, func(t *testing.T) { installUpgradeRollbackUninstall(newBed(t, major)) })
+	installUpgradeRollbackUninstall(newBed(t, helm4))
+}
+
+// TestLongHelm3 is all of it once more with the other Helm that people use.
+func TestLongHelm3(t *testing.T) {
+	for name, test := range map[string]func(*bed){
+		"install, upgrade, rollback, uninstall": installUpgradeRollbackUninstall,
+		"remove everything":                     removeEverything,
+		"pools of a first installation":         poolsOfAFirstInstallation,
+		"pools of kubectl are not taken over":   poolsOfKubectlAreNotTakenOver,
+		"upgrades after the operator has run":   upgradesAfterTheOperatorHasRun,
+		"replicas fit the cluster":              replicasFitTheCluster,
+	} {
+		t.Run(name, func(t *testing.T) { test(newBed(t, helm3)) })
 	}
 }
 

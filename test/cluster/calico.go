@@ -77,6 +77,6 @@ func (t *trial) blocksOfCalico(ctx context.Context) error {
 		}
 	}
 	t.check("nodes that have /28 blocks of the IPPool that selects them", len(nodes), len(nodes) == t.options.nodes)
-	t.check("blocks elsewhere, or in the reservation", strings.Join(wrong, " "), len(wrong) == 0)
+	t.check("blocks elsewhere, or in the reservation", fmt.Sprint(len(wrong), " ", strings.Join(wrong, " ")), len(wrong) == 0)
 	return nil
 }

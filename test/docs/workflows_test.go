@@ -77,3 +77,16 @@ func TestWorkflows(t *testing.T) {
 		t.Errorf("%d targets found in the workflows: they call more", called)
 	}
 }
+
+// make test leaves out tests of long loops: docs/testing.md says which, and what
+// they add.
+func TestListOfLongTests(t *testing.T) {
+	page := read(t, "docs/testing.md")
+	for _, file := range files(t, func(name string) bool { return strings.HasSuffix(name, "_test.go") }) {
+		for _, m := range regexp.MustCompile(`(?m)^func (TestLong\w*)\(`).FindAllStringSubmatch(read(t, file), -1) {
+			if !strings.Contains(page, "`"+m[1]+"`") {
+				t.Errorf("%s: docs/testing.md does not list %s", file, m[1])
+			}
+		}
+	}
+}

@@ -85,8 +85,8 @@ func (e *env) manifests() []string {
 // kubectl is kubectl on the control plane. Of diff, 1 is no failure.
 func (e *env) kubectl(args ...string) string {
 	e.t.Helper()
-	args = append([]string{"--kubeconfig", filepath.Join(shared.Cluster(e.t).Dir(), "kubeconfig"), "--cache-dir", e.t.TempDir()}, args...)
-	out, err := exec.CommandContext(e.ctx, filepath.Join(shared.Cluster(e.t).BinDir(), "kubectl"), args...).CombinedOutput()
+	args = append([]string{"--kubeconfig", filepath.Join(e.cluster.Dir(), "kubeconfig"), "--cache-dir", e.t.TempDir()}, args...)
+	out, err := exec.CommandContext(e.ctx, filepath.Join(e.cluster.BinDir(), "kubectl"), args...).CombinedOutput()
 	var exit *exec.ExitError
 	differs := slices.Contains(args, "diff") && errors.As(err, &exit) && exit.ExitCode() == 1
 	if err != nil && !differs {

@@ -108,23 +108,22 @@ func (e *env) keepCrashing(s controller.Settings, seed uint64) func() int {
 	}
 }
 
-func TestOperatorKilledAtItsWrites(t *testing.T) {
-	for seed := range uint64(2) {
-		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			e := newEnv(t)
-			s := quick()
-			e.pool("all", nil, "10.1.0.0/24")
-			stop := e.keepCrashing(s, seed)
-			e.lifeOfTwoNodes()
-			crashes := stop()
-			t.Logf("%d operators were killed", crashes)
-			if crashes < 8 {
-				t.Errorf("only %d operators were killed: this has tried too little", crashes)
-			}
-			e.start(s)
-			e.settlesDown()
-		})
+func TestOperatorKilledAtItsWrites(t *testing.T)     { killedAtItsWrites(t, 0) }
+func TestLongOperatorKilledAtItsWrites(t *testing.T) { killedAtItsWrites(t, 1) }
+
+func killedAtItsWrites(t *testing.T, seed uint64) {
+	e := newEnv(t)
+	s := quick()
+	e.pool("all", nil, "10.1.0.0/24")
+	stop := e.keepCrashing(s, seed)
+	e.lifeOfTwoNodes()
+	crashes := stop()
+	t.Logf("%d operators were killed", crashes)
+	if crashes < 8 {
+		t.Errorf("only %d operators were killed: this has tried too little", crashes)
 	}
+	e.start(s)
+	e.settlesDown()
 }
 
 func TestTwoOperatorsAtOnce(t *testing.T) {

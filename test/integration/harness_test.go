@@ -42,28 +42,30 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
-var shared cptest.Shared
+var planes cptest.Pool
 
 func TestMain(m *testing.M) {
 	// Each operator has a logger of its own; what client-go says beside it is
 	// about the watches of whole control planes going away.
 	log.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
-	os.Exit(shared.Main(m))
+	os.Exit(planes.Main(m))
 }
 
 // patience bounds every wait; it is never slept through.
 const patience = harness.Patience
 
-// env is one test's cluster: nobody else uses the control plane meanwhile.
+// env is one test's cluster: no other test uses the control plane meanwhile.
 type env struct {
 	t       *testing.T
 	ctx     context.Context
+	cluster *controlplane.Cluster
 	client  client.WithWatch
 	hub     *agent.Hub
 	kubelet *agent.Kubelet
@@ -79,15 +81,22 @@ type env struct {
 	log    *zap.Logger
 }
 
-// newEnv clears the cluster of what earlier tests left.
+// newEnv lets the test run beside others, on a control plane of its own, which it
+// clears of what earlier tests left.
 func newEnv(t *testing.T) *env {
 	t.Helper()
-	c, err := agentClient(t)
+	t.Parallel()
+	return newEnvOn(t, planes.Cluster(t))
+}
+
+func newEnvOn(t *testing.T, cluster *controlplane.Cluster) *env {
+	t.Helper()
+	c, err := newClient(cluster)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background()) // the test's own ends before its clean-up
-	e := &env{t: t, ctx: ctx, client: c, hub: agent.NewHub(c), agents: map[string]*agent.Agent{},
+	e := &env{t: t, ctx: ctx, cluster: cluster, client: c, hub: agent.NewHub(c), agents: map[string]*agent.Agent{},
 		failed: make(chan error, 10000), log: testLogger(t)}
 	e.wipe()
 	e.kubelet = agent.NewKubelet(c, agent.KubeletOptions{Retry: 200 * time.Millisecond, OnAdd: func(_ client.ObjectKey, err error) {
@@ -98,7 +107,7 @@ func newEnv(t *testing.T) *env {
 	done := make(chan struct{}, 2)
 	go func() { e.hub.Run(ctx); done <- struct{}{} }()
 	go func() { e.kubelet.Run(ctx); done <- struct{}{} }()
-	e.checker, err = invariant.Watch(ctx, shared.Cluster(t).Config(), invariant.Options{
+	e.checker, err = invariant.Watch(ctx, cluster.Config(), invariant.Options{
 		Agents: e.held,
 		Expect: func(v invariant.Violation) bool {
 			return e.tore.Load() || e.lost.Load() && v.Rule == 2 && strings.Contains(v.Text, "held by the agent")
@@ -114,6 +123,14 @@ func newEnv(t *testing.T) *env {
 		<-done
 	})
 	return e
+}
+
+func newClient(cluster *controlplane.Cluster) (client.WithWatch, error) {
+	scheme, err := controller.Scheme()
+	if err != nil {
+		return nil, err
+	}
+	return client.NewWithWatch(cluster.Config(), client.Options{Scheme: scheme})
 }
 
 // noRuleBroken checks that every version of every object kept the rules.
@@ -144,14 +161,6 @@ func (e *env) held() map[string][]netip.Addr {
 		out[name] = slices.Collect(maps.Keys(a.Addresses()))
 	}
 	return out
-}
-
-func agentClient(t *testing.T) (client.WithWatch, error) {
-	scheme, err := controller.Scheme()
-	if err != nil {
-		return nil, err
-	}
-	return client.NewWithWatch(shared.Cluster(t).Config(), client.Options{Scheme: scheme})
 }
 
 // wipe deletes everything, finalizers and all.
@@ -227,7 +236,7 @@ func (e *env) startWith(s controller.Settings, wrap func(client.WithWatch) clien
 			return wrap(direct), nil
 		}
 	}
-	mgr, err := ctrl.NewManager(shared.Cluster(e.t).Config(), options)
+	mgr, err := ctrl.NewManager(e.cluster.Config(), options)
 	if err != nil {
 		e.t.Fatal(err)
 	}

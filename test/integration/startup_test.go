@@ -33,6 +33,7 @@ type emptyCluster struct {
 
 func newEmptyCluster(t *testing.T) *emptyCluster {
 	t.Helper()
+	t.Parallel()
 	e := &emptyCluster{T: t, binary: harness.Program(t, "cilium-pool-operator"), kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
 	e.Cluster = cptest.New(t, controlplane.Options{CRDs: []*apiextensionsv1.CustomResourceDefinition{}})
 	if err := e.WriteKubeconfig(e.kubeconfig); err != nil {

@@ -56,8 +56,10 @@ const strangePool = "10.0.0.0/8"
 // TestFieldsOfOtherVersionsStay lets a node of another Cilium grow, shrink and
 // drain. What the operator did not write stays as it was, to the bit.
 func TestFieldsOfOtherVersionsStay(t *testing.T) {
-	keepUnknownFields(t)
-	e := newEnv(t)
+	t.Parallel()
+	cluster := planes.Cluster(t)
+	keepUnknownFields(t, cluster)
+	e := newEnvOn(t, cluster)
 	e.pool("all", nil, "10.1.0.0/24", "10.2.0.0/24")
 	e.bareNode("n1", nil)
 	a := newStrangeAgent(e, "n1")
@@ -278,7 +280,7 @@ func (a *strangeAgent) answersUntil(what string, done func() bool) {
 
 // keepUnknownFields has the API server keep every field of a CiliumNode, as the
 // CRDs of other versions keep those that they know, until the test's end.
-func keepUnknownFields(t *testing.T) {
+func keepUnknownFields(t *testing.T, cluster *controlplane.Cluster) {
 	t.Helper()
 	install := func(ctx context.Context, loose bool) {
 		t.Helper()
@@ -293,10 +295,10 @@ func keepUnknownFields(t *testing.T) {
 				}
 			}
 		}
-		if err := shared.Cluster(t).InstallCRDs(ctx, crds...); err != nil {
+		if err := cluster.InstallCRDs(ctx, crds...); err != nil {
 			t.Fatal(err)
 		}
-		waitForSchema(ctx, t, loose)
+		waitForSchema(ctx, t, cluster, loose)
 	}
 	// The test's own context ends before its clean-up.
 	t.Cleanup(func() { install(context.Background(), false) })
@@ -328,9 +330,9 @@ func loosen(s *apiextensionsv1.JSONSchemaProps) {
 
 // waitForSchema waits until the API server serves the schema: it installs one a
 // moment after it has stored it.
-func waitForSchema(ctx context.Context, t *testing.T, loose bool) {
+func waitForSchema(ctx context.Context, t *testing.T, cluster *controlplane.Cluster, loose bool) {
 	t.Helper()
-	c, err := agentClient(t)
+	c, err := newClient(cluster)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ const (
 func randomTests() []string {
 	return []string{
 		"TestModel", "TestRulesInAnyState", "TestConverges", "TestHostileWorld", "TestAddressesAgainstOracle",
-		"TestResolveOverlapsRandom", "TestPatchRandom", "TestLedgerModel",
+		"TestResolveOverlapsRandom", "TestPatchRandom", "TestLedgerModel", "TestLong",
 	}
 }
 

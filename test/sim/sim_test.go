@@ -14,19 +14,22 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// TestSeeds plays a bounded number of seeds: make sim plays more.
-func TestSeeds(t *testing.T) {
-	var out strings.Builder
-	if code := run([]string{"-seeds=120", "-steps=400", "-workers=1", "-shrink=10s"}, &out); code != 0 {
-		t.Errorf("exit code %d:\n%s", code, out.String())
-	}
-}
+// TestSeeds plays a few seeds, TestLongSeeds more of them, and make sim as many as
+// it is given.
+func TestSeeds(t *testing.T)     { plays(t, "-seeds=40") }
+func TestLongSeeds(t *testing.T) { plays(t, "-seeds=160", "-seed=41") }
 
 // TestPools plays some in which pods ask for several of Cilium's pools, which few
 // seeds have.
-func TestPools(t *testing.T) {
+func TestPools(t *testing.T) { plays(t, "-seeds=20", "-mode=multi-pool", "-traits=pools") }
+func TestLongPools(t *testing.T) {
+	plays(t, "-seeds=60", "-seed=21", "-mode=multi-pool", "-traits=pools")
+}
+
+func plays(t *testing.T, args ...string) {
+	t.Helper()
 	var out strings.Builder
-	if code := run([]string{"-seeds=60", "-steps=400", "-workers=1", "-shrink=10s", "-mode=multi-pool", "-traits=pools"}, &out); code != 0 {
+	if code := run(append(args, "-steps=400", "-workers=1", "-shrink=10s"), &out); code != 0 {
 		t.Errorf("exit code %d:\n%s", code, out.String())
 	}
 }

@@ -1,5 +1,5 @@
-// Package cptest gives tests a control plane: one of their own, or one that
-// all tests of a package share. The state folder, with the logs, is kept when
+// Package cptest gives tests a control plane: one of their own, one that all
+// tests of a package share, or one of several that tests take turns at. The state folder, with the logs, is kept when
 // a test fails, and its path printed.
 package cptest
 
@@ -58,7 +58,11 @@ func (s *Shared) Cluster(t testing.TB) *controlplane.Cluster {
 
 // Main runs the tests, stops the control plane and returns the exit code.
 func (s *Shared) Main(m *testing.M) int {
-	code := m.Run()
+	return s.end(m.Run())
+}
+
+// end stops the control plane and returns the exit code.
+func (s *Shared) end(code int) int {
 	if s.cluster == nil {
 		return code
 	}
@@ -66,6 +70,55 @@ func (s *Shared) Main(m *testing.M) int {
 	if err := stop(s.cluster, code != 0, logf); err != nil {
 		logf("%v", err)
 		return 1
+	}
+	return code
+}
+
+// Pool is control planes that the tests of a package take turns at. Each test
+// has one for itself until it ends, so tests may run in parallel; there are as
+// many as run at the same time.
+//
+//	var planes cptest.Pool
+//
+//	func TestMain(m *testing.M) { os.Exit(planes.Main(m)) }
+//
+//	func TestIt(t *testing.T) { t.Parallel(); c := planes.Cluster(t); … }
+type Pool struct {
+	mu        sync.Mutex
+	all, free []*Shared
+}
+
+// Cluster returns a control plane that no other test uses before t ends. What
+// earlier tests left is still there.
+func (p *Pool) Cluster(t testing.TB) *controlplane.Cluster {
+	t.Helper()
+	s := p.take()
+	t.Cleanup(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.free = append(p.free, s)
+	})
+	return s.Cluster(t)
+}
+
+func (p *Pool) take() *Shared {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.free) == 0 {
+		p.all = append(p.all, &Shared{})
+		return p.all[len(p.all)-1]
+	}
+	last := len(p.free) - 1
+	s := p.free[last]
+	p.free = p.free[:last]
+	return s
+}
+
+// Main runs the tests, stops the control planes and returns the exit code.
+func (p *Pool) Main(m *testing.M) int {
+	code := m.Run()
+	for _, s := range p.all {
+		code = s.end(code)
 	}
 	return code
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // The first steps of each scope break no rule, and there is more than one way.
-func TestFirstSteps(t *testing.T) {
+func TestLongFirstSteps(t *testing.T) {
 	for _, s := range scopes() {
 		t.Run(s.name, func(t *testing.T) {
 			x := newSearch(s, 3, 0)

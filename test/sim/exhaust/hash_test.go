@@ -103,7 +103,7 @@ func newWalks(t *testing.T, name string, but ...string) *walks {
 }
 
 // What the hash takes for one state behaves as one.
-func TestHashIsSound(t *testing.T) {
+func TestLongHashIsSound(t *testing.T) {
 	for _, s := range scopes() {
 		t.Run(s.name, func(t *testing.T) {
 			k := newWalks(t, s.name)
@@ -118,7 +118,7 @@ func TestHashIsSound(t *testing.T) {
 }
 
 // The test above sees what a hash leaves out, where nothing else tells of it.
-func TestHashNeedsAll(t *testing.T) {
+func TestLongHashNeedsAll(t *testing.T) {
 	for name, test := range map[string]struct{ scope, field string }{
 		"work that waits":             {"grow", "world.queue.waiting"},
 		"what an agent has given out": {"release", "world.machine.endpoints"},
