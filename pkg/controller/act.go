@@ -33,7 +33,7 @@ func (r *NodeReconciler) act(ctx context.Context, o *observation, plans []family
 	if err := r.actOnPhases(ctx, o, plans); err != nil {
 		return err
 	}
-	if o.view == nil {
+	if o.CiliumNode == nil {
 		return r.actOnBlocks(ctx, o, plans)
 	}
 	view, err := r.actOnHandshake(ctx, o, plans)
@@ -76,12 +76,12 @@ func (r *NodeReconciler) act(ctx context.Context, o *observation, plans []family
 // published before. What already is published of a block and not listed may be
 // another block's: that one is read live.
 func (r *NodeReconciler) toList(ctx context.Context, o *observation, plans []familyPlan, change *ciliumnode.Change) error {
-	for _, b := range r.Ledger.NodeBlocks(o.name) {
-		if r.IsOrphaned(b, o.view) || !slices.ContainsFunc(plans, func(p familyPlan) bool { return r.about(p, b, o.view) }) {
+	for _, b := range r.Ledger.NodeBlocks(o.Name) {
+		if r.IsOrphaned(b, o.CiliumNode) || !slices.ContainsFunc(plans, func(p familyPlan) bool { return r.about(p, b, o.CiliumNode) }) {
 			continue
 		}
-		ciliumPool := r.CiliumPoolOf(b, o.view)
-		if !o.view.Of(ciliumPool).Lists(b.CIDR) {
+		ciliumPool := r.CiliumPoolOf(b, o.CiliumNode)
+		if !o.CiliumNode.Of(ciliumPool).Lists(b.CIDR) {
 			may, err := r.mayList(ctx, o, b)
 			if err != nil {
 				return err
@@ -98,14 +98,14 @@ func (r *NodeReconciler) toList(ctx context.Context, o *observation, plans []fam
 // about reports whether a plan is about a block: it is of the plan's family, and of
 // its pool of Cilium's.
 func (r *NodeReconciler) about(p familyPlan, b crd.Block, view *ciliumnode.View) bool {
-	return p.family == ipalloc.FamilyOf(b.CIDR.Addr()) && p.ciliumPool == r.CiliumPoolOf(b, view)
+	return p.Family == ipalloc.FamilyOf(b.CIDR.Addr()) && p.CiliumPool == r.CiliumPoolOf(b, view)
 }
 
 func (r *NodeReconciler) mayList(ctx context.Context, o *observation, b crd.Block) (bool, error) {
 	if len(r.Ledger.Overlaps(b.CIDR)) > 0 {
 		return false, nil
 	}
-	if len(o.view.Of(r.CiliumPoolOf(b, o.view)).PublishedIn(b.CIDR)) == 0 {
+	if len(o.CiliumNode.Of(r.CiliumPoolOf(b, o.CiliumNode)).PublishedIn(b.CIDR)) == 0 {
 		return true, nil
 	}
 	return r.stillHeld(ctx, b)
@@ -144,8 +144,8 @@ func (r *NodeReconciler) actOnHandshake(ctx context.Context, o *observation, pla
 		mark = append(mark, p.plan.Mark...)
 		clearing = append(clearing, p.plan.Clear...)
 	}
-	view, err := r.release(ctx, o, o.view, mark, clearing)
-	if err == nil && view != o.view {
+	view, err := r.release(ctx, o, o.CiliumNode, mark, clearing)
+	if err == nil && view != o.CiliumNode {
 		r.Metrics.handshake("mark", len(mark))
 		r.Metrics.handshake("clear", len(clearing))
 	}
@@ -186,8 +186,8 @@ func (r *NodeReconciler) apply(ctx context.Context, o *observation, view *cilium
 // version somebody may still hold loses against it, so every block that cooled
 // down by then can no longer be published behind our back.
 func (r *NodeReconciler) wroteNode(o *observation, written *ciliumnode.View) {
-	r.Ledger.AssumeCiliumNode(o.name, written.ResourceVersion)
-	for _, b := range o.blocks {
+	r.Ledger.AssumeCiliumNode(o.Name, written.ResourceVersion)
+	for _, b := range o.Blocks {
 		if b.Phase == ipalloc.CoolingDown {
 			r.Ledger.MarkFenced(b)
 		}
@@ -200,8 +200,8 @@ func (r *NodeReconciler) wroteNode(o *observation, written *ciliumnode.View) {
 // overlaps another nothing is added, nor to one that nobody says what it is for.
 func (r *NodeReconciler) publishable(ctx context.Context, o *observation, addrs []netip.Addr) ([]netip.Addr, error) {
 	var out []netip.Addr
-	for _, b := range o.blocks {
-		if !slices.ContainsFunc(addrs, b.CIDR.Contains) || len(r.Ledger.Overlaps(b.CIDR)) > 0 || r.IsOrphaned(b, o.view) {
+	for _, b := range o.Blocks {
+		if !slices.ContainsFunc(addrs, b.CIDR.Contains) || len(r.Ledger.Overlaps(b.CIDR)) > 0 || r.IsOrphaned(b, o.CiliumNode) {
 			continue
 		}
 		held, err := r.stillHeld(ctx, b)
@@ -221,8 +221,8 @@ func (r *NodeReconciler) publishable(ctx context.Context, o *observation, addrs 
 // another node names and nobody here uses. Where it is published whole or not at
 // all, one address in use decides for all.
 func (r *NodeReconciler) ofBlock(o *observation, b crd.Block, addrs []netip.Addr) []netip.Addr {
-	elsewhere := r.Ledger.NamedElsewhere(o.name, b.CIDR)
-	if o.view.BlockDemand != nil && len(elsewhere) > 0 {
+	elsewhere := r.Ledger.NamedElsewhere(o.Name, b.CIDR)
+	if o.CiliumNode.BlockDemand != nil && len(elsewhere) > 0 {
 		return slices.DeleteFunc(slices.Clone(addrs), func(addr netip.Addr) bool { return !b.CIDR.Contains(addr) || !o.uses(addr) })
 	}
 	var out []netip.Addr
@@ -236,10 +236,10 @@ func (r *NodeReconciler) ofBlock(o *observation, b crd.Block, addrs []netip.Addr
 
 // uses reports whether the agent's report or a pod's status names addr.
 func (o *observation) uses(addr netip.Addr) bool {
-	if _, used := o.view.Used[addr]; used {
+	if _, used := o.CiliumNode.Used[addr]; used {
 		return true
 	}
-	return slices.ContainsFunc(o.pods, func(p expand.Pod) bool { return slices.Contains(p.IPs, addr) })
+	return slices.ContainsFunc(o.Pods, func(p expand.Pod) bool { return slices.Contains(p.IPs, addr) })
 }
 
 // stillHeld reads a block live and reports whether it is what it was, and the
@@ -285,10 +285,10 @@ func (r *NodeReconciler) actOnBlocks(ctx context.Context, o *observation, plans 
 // before it was deleted and made again may be in use until that agent starts anew:
 // it names the block in its CiliumNode, which brings nobody here when it changes.
 func (r *NodeReconciler) notRunWith(ctx context.Context, o *observation, blocks []expand.Free) ([]expand.Free, error) {
-	if len(blocks) == 0 || o.view == nil {
+	if len(blocks) == 0 || o.CiliumNode == nil {
 		return blocks, nil
 	}
-	runs, err := r.CiliumNodes.RunsWith(ctx, o.name)
+	runs, err := r.CiliumNodes.RunsWith(ctx, o.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -304,10 +304,10 @@ func (r *NodeReconciler) notRunWith(ctx context.Context, o *observation, blocks 
 // another process that told them. Should somebody delete the CiliumNode then,
 // nothing would be left to say that the agent has them.
 func (r *NodeReconciler) givenBack(ctx context.Context, o *observation, blocks []expand.Free) error {
-	if len(blocks) == 0 || o.view == nil || o.view.BlockDemand == nil {
+	if len(blocks) == 0 || o.CiliumNode == nil || o.CiliumNode.BlockDemand == nil {
 		return nil
 	}
-	live, err := r.CiliumNodes.Live(ctx, o.name)
+	live, err := r.CiliumNodes.Live(ctx, o.Name)
 	if err != nil {
 		return err
 	}

@@ -375,18 +375,6 @@ func TestAllocatedStaysTaken(t *testing.T) {
 	}
 }
 
-func TestPublishOnly(t *testing.T) {
-	full := expand.Plan{
-		Node: "n", Publish: fixtures.Addrs("10.0.0.1"), Mark: fixtures.Addrs("10.0.0.2"), Clear: fixtures.Addrs("10.0.0.3"), Remove: fixtures.Addrs("10.0.0.4"),
-		Claim: expand.Claim{Addresses: 1, Blocks: 1, Room: 1}, Drain: []expand.Drain{{}}, Undrain: fixtures.Prefixes("10.0.0.0/30"),
-		Free: []expand.Free{{}}, Delete: fixtures.Prefixes("10.0.0.0/30"), Demand: 3, Capacity: 4, Shortage: 5, Waits: []expand.Wait{{}},
-	}
-	want := expand.Plan{Node: "n", Publish: fixtures.Addrs("10.0.0.1"), Demand: 3, Capacity: 4}
-	if diff := cmp.Diff(want, publishOnly(full), fixtures.CompareNetip()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
 // An operator that the watch has not shown an adopted block, though another one has
 // published it, does not take its pool for one filled by hand: that agent answers
 // nothing.

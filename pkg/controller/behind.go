@@ -10,17 +10,17 @@ import (
 // behind reports whether the caches have yet to show this process's own last
 // write to the CiliumNode. A CiliumNode that is gone may never be shown again.
 func (r *NodeReconciler) behind(ctx context.Context, o *observation) (bool, error) {
-	if !r.Ledger.Behind(o.name, o.version()) {
+	if !r.Ledger.Behind(o.Name, o.version()) {
 		return false, nil
 	}
-	if o.view != nil {
+	if o.CiliumNode != nil {
 		return true, nil
 	}
-	live, err := r.CiliumNodes.Live(ctx, o.name)
+	live, err := r.CiliumNodes.Live(ctx, o.Name)
 	if err != nil || live != nil {
 		return true, err
 	}
-	r.Ledger.ForgetAssumedCiliumNode(o.name)
+	r.Ledger.ForgetAssumedCiliumNode(o.Name)
 	return false, nil
 }
 
@@ -28,7 +28,7 @@ func (r *NodeReconciler) behind(ctx context.Context, o *observation) (bool, erro
 // is how watches are; one that stays behind is logged, once.
 func (r *NodeReconciler) lagging(ctx context.Context, o *observation) {
 	r.Metrics.behind.WithLabelValues("CiliumNode").Inc()
-	if r.staysBehind(o.name, r.Clock.Now()) {
+	if r.staysBehind(o.Name, r.Clock.Now()) {
 		log.FromContext(ctx).Info("the watch has not shown the operator's own last write to the CiliumNode: nothing is decided for the node until it does",
 			"shown", o.version(), "after", behindRetry.String())
 	}

@@ -45,13 +45,13 @@ func (r *NodeReconciler) claim(ctx context.Context, o *observation, p *familyPla
 	}
 	var created []crd.Block
 	var addrs []netip.Addr
-	missing, pools := 0, p.pools
-	if p.replaces() { // one of a lower pool would have to be replaced as well
+	missing, pools := 0, p.Pools
+	if p.Replaces() { // one of a lower pool would have to be replaced as well
 		pools = pools[:1]
 	}
 	for tries := 0; len(created) < want.Blocks && len(addrs) < want.Addresses && tries < want.Blocks+claimTries; tries++ {
-		b, pool, err := r.claimOne(ctx, o, p.family, pools)
-		if errors.Is(err, ipalloc.ErrExhausted) && len(pools) < len(p.pools) {
+		b, pool, err := r.claimOne(ctx, o, p.Family, pools)
+		if errors.Is(err, ipalloc.ErrExhausted) && len(pools) < len(p.Pools) {
 			o.withheld = true // until it has a block, those that are to be replaced serve
 			break
 		}
@@ -67,9 +67,9 @@ func (r *NodeReconciler) claim(ctx context.Context, o *observation, p *familyPla
 		}
 		created = append(created, b)
 		r.noteFirstBlock(o, b.UID)
-		view := o.view.Of(p.ciliumPool)
+		view := o.CiliumNode.Of(p.CiliumPool)
 		for _, addr := range r.Publishable(view, pool, b.CIDR) {
-			if _, stands := o.view.Release[addr]; !stands {
+			if _, stands := o.CiliumNode.Release[addr]; !stands {
 				addrs = append(addrs, addr)
 			}
 		}
@@ -104,10 +104,10 @@ func (r *NodeReconciler) shownAlone(ctx context.Context, created []crd.Block) er
 // claimOne creates one block. A nil pool without an error says that somebody
 // else won it.
 func (r *NodeReconciler) claimOne(ctx context.Context, o *observation, f ipalloc.Family, pools []*crd.Pool) (crd.Block, *crd.Pool, error) {
-	cidr, pool, err := r.Ledger.Claim(f, o.name, pools)
-	if errors.Is(err, ipalloc.ErrExhausted) && r.addAwaitingBlocks(o.name, pools) {
+	cidr, pool, err := r.Ledger.Claim(f, o.Name, pools)
+	if errors.Is(err, ipalloc.ErrExhausted) && r.addAwaitingBlocks(o.Name, pools) {
 		// What comes free from now on wakes it; what just did is found now.
-		cidr, pool, err = r.Ledger.Claim(f, o.name, pools)
+		cidr, pool, err = r.Ledger.Claim(f, o.Name, pools)
 	}
 	if err != nil {
 		if errors.Is(err, ipalloc.ErrExhausted) && len(pools) > 0 {
@@ -115,7 +115,7 @@ func (r *NodeReconciler) claimOne(ctx context.Context, o *observation, f ipalloc
 		}
 		return crd.Block{}, nil, err
 	}
-	obj := crd.NewBlock(cidr, pool.Name, o.name, o.node.UID)
+	obj := crd.NewBlock(cidr, pool.Name, o.Name, o.Node.UID)
 	err = r.Metrics.wrote("PodIPBlock", "create", r.Client.Create(ctx, obj))
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		r.Metrics.claimed(pool.Name, f, claimError)
@@ -133,11 +133,11 @@ func (r *NodeReconciler) claimOne(ctx context.Context, o *observation, f ipalloc
 	case apierrors.IsAlreadyExists(err):
 		return r.claimedBefore(ctx, o, cidr, pool)
 	case definite(err):
-		r.Ledger.Forget(o.name, cidr)
+		r.Ledger.Forget(o.Name, cidr)
 	default:
-		r.Ledger.MarkUnknown(o.name, cidr)
+		r.Ledger.MarkUnknown(o.Name, cidr)
 	}
-	return crd.Block{}, nil, fmt.Errorf("creating block %s for node %s: %w", cidr, o.name, err)
+	return crd.Block{}, nil, fmt.Errorf("creating block %s for node %s: %w", cidr, o.Name, err)
 }
 
 // claimedBefore looks whose the block is that already exists: it may be ours,
@@ -145,16 +145,16 @@ func (r *NodeReconciler) claimOne(ctx context.Context, o *observation, f ipalloc
 func (r *NodeReconciler) claimedBefore(ctx context.Context, o *observation, cidr netip.Prefix, pool *crd.Pool) (crd.Block, *crd.Pool, error) {
 	live, err := r.liveBlock(ctx, crd.BlockName(cidr))
 	if err != nil {
-		r.Ledger.MarkUnknown(o.name, cidr)
+		r.Ledger.MarkUnknown(o.Name, cidr)
 		return crd.Block{}, nil, err
 	}
 	if live == nil {
-		r.Ledger.Forget(o.name, cidr)
+		r.Ledger.Forget(o.Name, cidr)
 		return crd.Block{}, nil, nil
 	}
 	r.Ledger.Assume(*live)
 	f := ipalloc.FamilyOf(cidr.Addr())
-	if live.Node == o.name && live.Pool == pool.Name && live.Phase == ipalloc.InService && !live.Deleting {
+	if live.Node == o.Name && live.Pool == pool.Name && live.Phase == ipalloc.InService && !live.Deleting {
 		r.Metrics.claimed(pool.Name, f, claimOK)
 		return *live, pool, nil
 	}
@@ -224,11 +224,11 @@ func (r *NodeReconciler) setPhase(ctx context.Context, o *observation, cidr neti
 // heldBlock finds a block of the observation and its object, in the version
 // that was observed or later.
 func (r *NodeReconciler) heldBlock(ctx context.Context, o *observation, cidr netip.Prefix) (crd.Block, *v1alpha1.PodIPBlock, error) {
-	i := slices.IndexFunc(o.blocks, func(b crd.Block) bool { return b.CIDR == cidr })
+	i := slices.IndexFunc(o.Blocks, func(b crd.Block) bool { return b.CIDR == cidr })
 	if i < 0 {
 		return crd.Block{}, nil, fmt.Errorf("%w: block %s is not known", errStale, cidr)
 	}
-	b := o.blocks[i]
+	b := o.Blocks[i]
 	cached, key := &v1alpha1.PodIPBlock{}, types.NamespacedName{Name: b.Name}
 	if err := r.Cache.Get(ctx, key, cached); err == nil && cached.ResourceVersion == b.ResourceVersion {
 		return b, cached.DeepCopy(), nil
@@ -255,12 +255,12 @@ func (r *NodeReconciler) giveUp(ctx context.Context, o *observation, cidr netip.
 	if err != nil {
 		return err
 	}
-	live, err := r.CiliumNodes.Live(ctx, o.name)
+	live, err := r.CiliumNodes.Live(ctx, o.Name)
 	if err != nil {
 		return err
 	}
 	if live != nil {
-		if slices.Contains(live.Listed(), cidr) || holdsAlone(live, cidr, o.blocks) {
+		if slices.Contains(live.Listed(), cidr) || holdsAlone(live, cidr, o.Blocks) {
 			return fmt.Errorf("%w: addresses of block %s are published", errStale, cidr)
 		}
 		if !r.Ledger.Fenced(b) {
@@ -332,25 +332,25 @@ func holdsAlone(v *ciliumnode.View, cidr netip.Prefix, blocks []crd.Block) bool 
 // CiliumNode still lists them: those on the grid of a pool. The rest is foreign.
 // It goes by the CiliumNode there is, or by the last one.
 func (r *NodeReconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, view *ciliumnode.View) error {
-	if o.paused() || len(view.Unadopted(crd.CIDRs(o.blocks))) > 0 { // or another IPAM's
+	if o.paused() || len(view.Unadopted(crd.CIDRs(o.Blocks))) > 0 { // or another IPAM's
 		return nil
 	}
 	for _, cidr := range view.Listed() {
 		if _, held := r.Ledger.Block(cidr); held || o.pausedFor(cidr, view.ListedFor(cidr)) {
 			continue
 		}
-		pool := r.onGrid(o.node, cidr, view.ListedFor(cidr))
+		pool := r.onGrid(o.Node, cidr, view.ListedFor(cidr))
 		if pool == nil {
 			continue
 		}
-		live, err := r.CiliumNodes.Live(ctx, o.name)
+		live, err := r.CiliumNodes.Live(ctx, o.Name)
 		if err != nil {
 			return err
 		}
-		if gone := o.view == nil; gone != (live == nil) || !gone && !slices.Contains(live.Listed(), cidr) {
+		if gone := o.CiliumNode == nil; gone != (live == nil) || !gone && !slices.Contains(live.Listed(), cidr) {
 			return errStale
 		}
-		if err := r.remakeBlock(ctx, o.node, cidr, pool); err != nil {
+		if err := r.remakeBlock(ctx, o.Node, cidr, pool); err != nil {
 			return err
 		}
 	}
@@ -362,11 +362,11 @@ func (r *NodeReconciler) restoreOrphanedBlocks(ctx context.Context, o *observati
 // it that looks like a pool filled by hand, whose agent may be asked. Blocks on the
 // grid have been seen to before.
 func (r *NodeReconciler) awaitAdopted(ctx context.Context, o *observation) error {
-	if o.paused() || o.view.BlockDemand != nil || len(o.view.Used) > 0 {
+	if o.paused() || o.CiliumNode.BlockDemand != nil || len(o.CiliumNode.Used) > 0 {
 		return nil
 	}
-	for _, cidr := range o.view.AssignedCIDRs() {
-		if _, held := r.Ledger.Block(cidr); held || len(o.view.PublishedIn(cidr)) == 0 {
+	for _, cidr := range o.CiliumNode.AssignedCIDRs() {
+		if _, held := r.Ledger.Block(cidr); held || len(o.CiliumNode.PublishedIn(cidr)) == 0 {
 			continue
 		}
 		live, err := r.liveBlock(ctx, crd.BlockName(cidr))

@@ -13,6 +13,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
@@ -195,14 +196,14 @@ func TestHeldBlockIsWhatWasDecidedOn(t *testing.T) {
 	}
 	t.Run("it is as it was", func(t *testing.T) {
 		b, known := newCase(t)
-		if _, _, err := b.r.heldBlock(t.Context(), &observation{blocks: []crd.Block{known}}, known.CIDR); err != nil {
+		if _, _, err := b.r.heldBlock(t.Context(), &observation{Snapshot: &state.Snapshot{Blocks: []crd.Block{known}}}, known.CIDR); err != nil {
 			t.Error(err)
 		}
 	})
 	t.Run("the API server and the cache have a newer one", func(t *testing.T) {
 		b, known := newCase(t)
 		change(b)
-		if _, obj, err := b.r.heldBlock(t.Context(), &observation{blocks: []crd.Block{known}}, known.CIDR); err == nil {
+		if _, obj, err := b.r.heldBlock(t.Context(), &observation{Snapshot: &state.Snapshot{Blocks: []crd.Block{known}}}, known.CIDR); err == nil {
 			t.Errorf("got version %s, decided on %s", obj.ResourceVersion, known.ResourceVersion)
 		}
 	})
@@ -212,7 +213,7 @@ func TestHeldBlockIsWhatWasDecidedOn(t *testing.T) {
 		change(b)
 		known := b.read(get(b))
 		b.r.Cache = readerFunc(func(obj client.Object) error { *obj.(*v1alpha1.PodIPBlock) = *old; return nil })
-		_, obj, err := b.r.heldBlock(t.Context(), &observation{blocks: []crd.Block{known}}, known.CIDR)
+		_, obj, err := b.r.heldBlock(t.Context(), &observation{Snapshot: &state.Snapshot{Blocks: []crd.Block{known}}}, known.CIDR)
 		if err != nil || obj.ResourceVersion != known.ResourceVersion {
 			t.Errorf("got %v, %v; want version %s", obj, err, known.ResourceVersion)
 		}

@@ -19,26 +19,14 @@ const (
 	ReasonAgentsRunAll  = "AgentsRunFamilies"
 )
 
-// observeNotRun corrects what is known of a family that the agent does not run.
-func (r *NodeReconciler) observeNotRun(o *observation, fo *familyObservation, now time.Time) {
-	if !fo.state.NotRun {
-		return
-	}
-	stuck, at := r.Agents.MayWaitForFamily(o.name, now)
-	fo.state.NotRun = !stuck
-	if !at.IsZero() && (o.settles.IsZero() || at.Before(o.settles)) {
-		o.settles = at
-	}
-}
-
 // notRun are the families that pools would give the node and its agent does not run,
 // in words.
 func (o *observation) notRun() string {
 	var parts []string
-	for i := range o.families {
-		if f := &o.families[i]; f.state.NotRun && len(f.pools) > 0 {
+	for i := range o.Shares {
+		if f := &o.Shares[i]; f.State.NotRun && len(f.Pools) > 0 {
 			parts = append(parts, fmt.Sprintf("the agent does not run %s, which pool %s has: no %s block is claimed for this node, and those it holds stay until its Node goes",
-				f.family, f.ruling(), f.family))
+				f.Family, f.Ruling(), f.Family))
 		}
 	}
 	return strings.Join(parts, "; ")

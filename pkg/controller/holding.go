@@ -29,19 +29,18 @@ func (r *NodeReconciler) pressed(queue func(node string)) func(*crd.Pool, ipallo
 
 // pace says of one family of a node what windows, rates and other nodes let
 // begin. It uses up the turns of drains.
-func (r *NodeReconciler) pace(o *observation, fo *familyObservation, now time.Time) {
-	s := &fo.state
-	state.ApplyPressure(s, o.node, o.blocks, func(pool string) int { return r.Pacing.taken(pool, fo.family) })
-	r.ApplyWindows(s, fo.pools, now)
-	w := nodeFamily{fo.key(o.name), fo.family}
-	if len(fo.pools) > 0 && s.ReclaimHold.For == "" {
+func (r *NodeReconciler) pace(o *observation, fo *state.Share, now time.Time) {
+	s := &fo.State
+	state.ApplyPressure(s, o.Node, o.Blocks, func(pool string) int { return r.Pacing.taken(pool, fo.Family) })
+	w := nodeFamily{fo.Key(o.Name), fo.Family}
+	if len(fo.Pools) > 0 && s.ReclaimHold.For == "" {
 		var wait time.Duration
-		s.ReclaimBudget, wait = r.Pacing.Budget(w, fo.pools[0], now)
+		s.ReclaimBudget, wait = r.Pacing.Budget(w, fo.Pools[0], now)
 		if wait > 0 {
 			s.ReclaimHold = expand.Hold{For: expand.WaitTurn, Until: now.Add(wait)}
 		}
 	}
-	if fo.paused == "" && !s.Gone && o.view != nil { // else nothing begins, and no turn is used up
+	if fo.Paused == "" && !s.Gone && o.CiliumNode != nil { // else nothing begins, and no turn is used up
 		r.giveTurns(w, s, now)
 	}
 }
@@ -76,7 +75,7 @@ func (r *NodeReconciler) returnTurns(plans []familyPlan) {
 	now := r.Clock.Now()
 	for i := range plans {
 		if p := &plans[i]; p.turns > 0 {
-			r.Pacing.Return(p.pools[0], p.turns, now)
+			r.Pacing.Return(p.Pools[0], p.turns, now)
 		}
 	}
 }
@@ -85,8 +84,8 @@ func (r *NodeReconciler) returnTurns(plans []familyPlan) {
 // it should.
 func (r *NodeReconciler) actOnHolds(ctx context.Context, o *observation, plans []familyPlan) error {
 	for _, p := range plans {
-		for _, b := range o.blocks {
-			if !r.about(p, b, o.view) || b.Phase != ipalloc.InService || drains(p.plan, b.CIDR) {
+		for _, b := range o.Blocks {
+			if !r.about(p, b, o.CiliumNode) || b.Phase != ipalloc.InService || drains(p.plan, b.CIDR) {
 				continue
 			}
 			why, message := r.heldBecause(b, p.plan)

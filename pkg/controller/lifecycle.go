@@ -15,6 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // reportAddress is marked for release where an agent is to report afresh: it is in
@@ -23,8 +24,8 @@ import (
 // (RFC 5737, RFC 3849), of a family that the node has and that is not paused, so that
 // the entry is cleared again.
 func (o *observation) reportAddress() netip.Addr {
-	i := slices.IndexFunc(o.families, func(f familyObservation) bool { return f.paused == "" })
-	if i >= 0 && o.families[i].family == ipalloc.IPv6 {
+	i := slices.IndexFunc(o.Shares, func(f state.Share) bool { return f.Paused == "" })
+	if i >= 0 && o.Shares[i].Family == ipalloc.IPv6 {
 		return netip.MustParseAddr("2001:db8::1")
 	}
 	return netip.AddrFrom4([4]byte{192, 0, 2, 1})
@@ -34,16 +35,16 @@ func (o *observation) reportAddress() netip.Addr {
 // agent asks, or puts back one that was deleted under a running agent, which
 // would not do so by itself.
 func (r *NodeReconciler) ensureCiliumNode(ctx context.Context, o *observation) error {
-	if o.paused() || len(o.families) == 0 {
+	if o.paused() || len(o.Shares) == 0 {
 		return nil
 	}
-	if r.OptedOut(o.node) {
+	if r.OptedOut(o.Node) {
 		return r.withoutCilium(ctx, o)
 	}
-	if last := r.Ledger.LastCiliumNode(o.name); last != nil && last.OwnedBy(o.node) {
+	if last := r.Ledger.LastCiliumNode(o.Name); last != nil && last.OwnedBy(o.Node) {
 		return r.recreate(ctx, o, last)
 	}
-	view, err := r.CiliumNodes.Create(ctx, o.node)
+	view, err := r.CiliumNodes.Create(ctx, o.Node)
 	if r.Metrics.wrote("CiliumNode", "create", err) != nil {
 		if apierrors.IsAlreadyExists(err) {
 			return errStale
@@ -51,11 +52,11 @@ func (r *NodeReconciler) ensureCiliumNode(ctx context.Context, o *observation) e
 		return err
 	}
 	r.created(o, view)
-	if len(o.blocks) == 0 {
+	if len(o.Blocks) == 0 {
 		return nil
 	}
-	if !slices.ContainsFunc(o.blocks, restsAsNodeGone) {
-		r.Events.ciliumNodeRemade(o.node)
+	if !slices.ContainsFunc(o.Blocks, restsAsNodeGone) {
+		r.Events.ciliumNodeRemade(o.Node)
 	}
 	if err := r.requestReport(ctx, o); err != nil {
 		return err
@@ -72,12 +73,12 @@ func restsAsNodeGone(b crd.Block) bool {
 // withoutCilium lets the blocks of a Node cool down that Cilium no longer runs
 // on: it has opted out, and its CiliumNode, seen live, is gone.
 func (r *NodeReconciler) withoutCilium(ctx context.Context, o *observation) error {
-	live, err := r.CiliumNodes.Live(ctx, o.name)
+	live, err := r.CiliumNodes.Live(ctx, o.Name)
 	if err != nil || live != nil {
 		return err
 	}
-	for i := range o.families {
-		o.families[i].state.Gone = true
+	for i := range o.Shares {
+		o.Shares[i].State.Gone = true
 	}
 	return nil
 }
@@ -91,9 +92,9 @@ func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *cil
 	}
 	// What is another node's by now is not put back as foreign content, nor a block
 	// of its own that a watch has shown since, and late.
-	without := append(crd.CIDRs(o.blocks), crd.CIDRs(r.Ledger.NodeBlocks(o.name))...)
-	without = append(without, r.Ledger.HeldElsewhere(o.name, last.Named())...)
-	view, err := r.CiliumNodes.Recreate(ctx, last, o.node, without)
+	without := append(crd.CIDRs(o.Blocks), crd.CIDRs(r.Ledger.NodeBlocks(o.Name))...)
+	without = append(without, r.Ledger.HeldElsewhere(o.Name, last.Named())...)
+	view, err := r.CiliumNodes.Recreate(ctx, last, o.Node, without)
 	if r.Metrics.wrote("CiliumNode", "create", err) != nil {
 		if apierrors.IsAlreadyExists(err) {
 			return errStale
@@ -102,14 +103,14 @@ func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *cil
 	}
 	r.created(o, view)
 	if len(last.Used) > 0 {
-		r.setPutBack(o.name, view.UID)
+		r.Ledger.MarkRestored(o.Name, view.UID)
 	}
 	// Told at once: if the agent writes to it before its addresses are published,
 	// the next look finds a CiliumNode like any other.
-	r.Events.ciliumNodeRestored(o.node)
-	log.FromContext(ctx).Info("put back the deleted CiliumNode", "blocks", len(o.blocks))
+	r.Events.ciliumNodeRestored(o.Node)
+	log.FromContext(ctx).Info("put back the deleted CiliumNode", "blocks", len(o.Blocks))
 	change := ciliumnode.Change{}
-	for _, b := range o.blocks {
+	for _, b := range o.Blocks {
 		ciliumPool := r.CiliumPoolOf(b, last.View)
 		was := last.Of(ciliumPool)
 		if !was.Lists(b.CIDR) && len(r.Ledger.Overlaps(b.CIDR)) > 0 {
@@ -138,11 +139,11 @@ func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *cil
 // process that did not come to ask. Once is enough for each CiliumNode, as one
 // that does not answer is broken. One of another mode would not answer.
 func (r *NodeReconciler) askForReport(ctx context.Context, o *observation) error {
-	if o.paused() || o.adopting || !o.settled || len(o.view.Used) > 0 || len(o.view.Pool) == 0 || !r.firstAsk(o.name, o.view.UID) {
+	if o.paused() || o.Adopting || !o.Settled || len(o.CiliumNode.Used) > 0 || len(o.CiliumNode.Pool) == 0 || !r.firstAsk(o.Name, o.CiliumNode.UID) {
 		return nil
 	}
 	if err := r.requestReport(ctx, o); err != nil {
-		r.askAgain(o.name)
+		r.askAgain(o.Name)
 		return err
 	}
 	return errStale // observe the node as it now is
@@ -150,7 +151,7 @@ func (r *NodeReconciler) askForReport(ctx context.Context, o *observation) error
 
 // requestReport makes the agent report everything it uses.
 func (r *NodeReconciler) requestReport(ctx context.Context, o *observation) error {
-	live, err := r.CiliumNodes.Live(ctx, o.name)
+	live, err := r.CiliumNodes.Live(ctx, o.Name)
 	if err != nil || live == nil || live.BlockDemand != nil { // that agent tells by itself
 		return err
 	}
@@ -161,13 +162,13 @@ func (r *NodeReconciler) requestReport(ctx context.Context, o *observation) erro
 // created takes a CiliumNode just made as the one to decide on.
 func (r *NodeReconciler) created(o *observation, view *ciliumnode.View) {
 	r.wroteNode(o, view)
-	o.view = view
-	for i := range o.families {
-		fo, s := &o.families[i], &o.families[i].state
-		now := r.State(expand.State{Family: s.Family}, fo.ciliumPool, view, o.blocks)
+	o.CiliumNode = view
+	for i := range o.Shares {
+		fo, s := &o.Shares[i], &o.Shares[i].State
+		now := r.State(expand.State{Family: s.Family}, fo.CiliumPool, view, o.Blocks)
 		s.Pool, s.Used, s.Release, s.Own, s.Limits, s.BlockDemand = now.Pool, now.Used, now.Release, now.Own, now.Limits, now.BlockDemand
 		for b := range s.Blocks {
-			s.Blocks[b].Listed = view.Of(fo.ciliumPool).Lists(s.Blocks[b].CIDR)
+			s.Blocks[b].Listed = view.Of(fo.CiliumPool).Lists(s.Blocks[b].CIDR)
 		}
 	}
 }
@@ -176,44 +177,44 @@ func (r *NodeReconciler) created(o *observation, view *ciliumnode.View) {
 // and lets its blocks cool down: its machine may still be running.
 func (r *NodeReconciler) nodeGone(ctx context.Context, o *observation) error {
 	if r.Paused {
-		o.families = nil
+		o.Shares = nil
 		return nil
 	}
-	if len(o.blocks) == 0 {
-		o.families = nil
-		if o.view == nil {
-			r.Ledger.ForgetCiliumNode(o.name)
-			r.forget(o.name)
+	if len(o.Blocks) == 0 {
+		o.Shares = nil
+		if o.CiliumNode == nil {
+			r.Ledger.ForgetCiliumNode(o.Name)
+			r.forget(o.Name)
 			for _, f := range ipalloc.Families() {
-				r.Metrics.forget(o.name, f)
+				r.Metrics.forget(o.Name, f)
 			}
-			r.Events.forget(o.name)
+			r.Events.forget(o.Name)
 		}
 		return nil
 	}
 	// The CiliumNode first: if a new Node's agent takes it over after this, its
 	// version moves and the deletion loses.
-	live, err := r.CiliumNodes.Live(ctx, o.name)
+	live, err := r.CiliumNodes.Live(ctx, o.Name)
 	if err != nil {
 		return err
 	}
-	err = r.Live.Get(ctx, types.NamespacedName{Name: o.name}, &corev1.Node{})
+	err = r.Live.Get(ctx, types.NamespacedName{Name: o.Name}, &corev1.Node{})
 	if err == nil {
-		return fmt.Errorf("%w: Node %s is there", errStale, o.name)
+		return fmt.Errorf("%w: Node %s is there", errStale, o.Name)
 	}
 	if !apierrors.IsNotFound(err) {
-		return fmt.Errorf("reading Node %s: %w", o.name, err)
+		return fmt.Errorf("reading Node %s: %w", o.Name, err)
 	}
 	if live != nil {
 		if err := r.Metrics.wrote("CiliumNode", "delete", r.CiliumNodes.Delete(ctx, live)); err != nil {
 			return err
 		}
-		return fmt.Errorf("%w: deleted the CiliumNode of Node %s, which is gone", errStale, o.name)
+		return fmt.Errorf("%w: deleted the CiliumNode of Node %s, which is gone", errStale, o.Name)
 	}
-	o.view = nil
-	for i := range o.families {
-		o.families[i].state.Gone = true
-		o.families[i].paused = ""
+	o.CiliumNode = nil
+	for i := range o.Shares {
+		o.Shares[i].State.Gone = true
+		o.Shares[i].Paused = ""
 	}
 	return nil
 }

@@ -7,17 +7,18 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // logPlan tells what was decided, and the numbers behind it: once, though the
 // same is decided on each look of a node whose writes lose, or that wants
 // addresses which there are not.
-func (r *NodeReconciler) logPlan(ctx context.Context, fo *familyObservation, p expand.Plan) {
+func (r *NodeReconciler) logPlan(ctx context.Context, fo *state.Share, p expand.Plan) {
 	line := ""
 	if !p.Empty() {
 		line = p.String()
 	}
-	again := r.loggedBefore(fo.key(p.Node), p.Family, line)
+	again := r.loggedBefore(fo.Key(p.Node), p.Family, line)
 	if line == "" {
 		return
 	}
@@ -26,8 +27,8 @@ func (r *NodeReconciler) logPlan(ctx context.Context, fo *familyObservation, p e
 		level = 1
 	}
 	about := []any{"family", p.Family.String()}
-	if fo.ciliumPool != "" {
-		about = append(about, "ciliumPool", fo.ciliumPool)
+	if fo.CiliumPool != "" {
+		about = append(about, "ciliumPool", fo.CiliumPool)
 	}
 	log.FromContext(ctx).V(level).Info("decided", append(about, "needs", p.Demand, "has", p.Capacity, "plan", line)...)
 }

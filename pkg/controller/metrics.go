@@ -125,12 +125,12 @@ func (m *Metrics) decided(f ipalloc.Family, p expand.Plan) {
 func (m *Metrics) sized(node string, plans []familyPlan) {
 	var demand, capacity [2]int
 	for _, p := range plans {
-		demand[p.family] += p.plan.Demand
-		capacity[p.family] += p.plan.Capacity
+		demand[p.Family] += p.plan.Demand
+		capacity[p.Family] += p.plan.Capacity
 	}
 	for _, p := range plans {
-		m.demand.WithLabelValues(node, p.family.String()).Set(float64(demand[p.family]))
-		m.capacity.WithLabelValues(node, p.family.String()).Set(float64(capacity[p.family]))
+		m.demand.WithLabelValues(node, p.Family.String()).Set(float64(demand[p.Family]))
+		m.capacity.WithLabelValues(node, p.Family.String()).Set(float64(capacity[p.Family]))
 	}
 }
 

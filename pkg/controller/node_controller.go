@@ -45,10 +45,6 @@ type NodeReconciler struct {
 	Client client.Client
 
 	CiliumNodes *ciliumnode.Client
-	Pods        *state.Pods
-	// CiliumPools tell which pods ask for which pool of Cilium's; nil: no labels do.
-	CiliumPools *state.CiliumPools
-	Agents      *state.Agents
 	Pacing      *Pacing
 	Events      *Events
 	Metrics     *Metrics
@@ -71,9 +67,6 @@ type NodeReconciler struct {
 	awaitingBlocks map[string]map[string]bool
 	// asked are the CiliumNodes whose agents were asked for a report.
 	asked map[string]types.UID
-	// putBack are the CiliumNodes put back of which the agent had reported what it
-	// uses: it runs in our mode, whatever the new one does not say yet.
-	putBack map[string]types.UID
 	// first are the blocks of nodes whose agents have yet to start.
 	first map[string]firstBlocks
 	// said are the plans last logged, of nodes that are not at rest.
@@ -94,7 +87,7 @@ type memory struct {
 
 // familyPlan is what was decided for one family of a node.
 type familyPlan struct {
-	*familyObservation
+	*state.Share
 	plan expand.Plan
 	// short is by how many addresses the claims fell short.
 	short int
@@ -120,13 +113,13 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 		r.lagging(ctx, o)
 		return reconcile.Result{RequeueAfter: behindRetry}, err
 	}
-	r.caughtUp(o.name)
+	r.caughtUp(o.Name)
 	if r.Shadow {
 		return r.dryRun(ctx, o), nil
 	}
 	// 2. See to it that there is something to decide on.
 	if err := r.prepare(ctx, o); err != nil {
-		return r.outcome(ctx, o.name, err)
+		return r.outcome(ctx, o.Name, err)
 	}
 	// 3. Decide.
 	plans := r.decide(ctx, o)
@@ -134,17 +127,17 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 	// 4. Act.
 	if len(plans) > 0 {
 		if err = r.act(ctx, o, plans); err != nil {
-			return r.outcome(ctx, o.name, err)
+			return r.outcome(ctx, o.Name, err)
 		}
 		if err = r.actOnHolds(ctx, o, plans); err != nil {
-			return r.outcome(ctx, o.name, err)
+			return r.outcome(ctx, o.Name, err)
 		}
 	}
 	// 5. Tell those who must know.
 	if err := r.report(ctx, o, plans); err != nil {
-		return r.outcome(ctx, o.name, err)
+		return r.outcome(ctx, o.Name, err)
 	}
-	r.resetBackoff(o.name)
+	r.resetBackoff(o.Name)
 	return reconcile.Result{RequeueAfter: r.requeueAfter(o, plans)}, nil
 }
 
@@ -152,12 +145,12 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 // blocks and agent have been heard of.
 func (r *NodeReconciler) prepare(ctx context.Context, o *observation) error {
 	switch {
-	case o.node == nil:
+	case o.Node == nil:
 		return r.nodeGone(ctx, o)
-	case o.view == nil:
+	case o.CiliumNode == nil:
 		return r.ensureCiliumNode(ctx, o)
 	}
-	if err := r.restoreOrphanedBlocks(ctx, o, o.view); err != nil {
+	if err := r.restoreOrphanedBlocks(ctx, o, o.CiliumNode); err != nil {
 		return err
 	}
 	if err := r.awaitAdopted(ctx, o); err != nil {
@@ -200,48 +193,36 @@ func (r *NodeReconciler) resetBackoff(node string) {
 // decide asks for a plan for each family of the node.
 func (r *NodeReconciler) decide(ctx context.Context, o *observation) []familyPlan {
 	now := r.Clock.Now()
-	if o.node != nil && o.view == nil && !o.gone() {
+	if o.Node != nil && o.CiliumNode == nil && !o.gone() {
 		return nil
 	}
 	var plans []familyPlan
-	for i := range o.families {
-		fo := &o.families[i]
-		key := fo.key(o.name)
-		if fo.paused != "" {
-			r.remember(key, o.uid(), fo.family, expand.Memory{}) // nobody sees what happens meanwhile
+	for i := range o.Shares {
+		fo := &o.Shares[i]
+		key := fo.Key(o.Name)
+		if fo.Paused != "" {
+			r.remember(key, o.uid(), fo.Family, expand.Memory{}) // nobody sees what happens meanwhile
 			continue
 		}
-		old := r.recall(key, o.uid(), fo.family)
-		plan, next := expand.Decide(now, fo.policy, fo.state, old)
+		old := r.recall(key, o.uid(), fo.Family)
+		plan, next := expand.Decide(now, fo.Policy, fo.State, old)
 		// Where no pool serves the node any more, nobody paces what drains once more.
 		turns := 0
-		if len(fo.pools) > 0 {
+		if len(fo.Pools) > 0 {
 			turns = reclaims(plan)
 		}
-		if turns > 0 && !r.Pacing.Take(fo.pools[0], turns, now) {
-			turns, fo.state.ReclaimBudget = 0, 0 // somebody else was faster
-			plan, next = expand.Decide(now, fo.policy, fo.state, old)
+		if turns > 0 && !r.Pacing.Take(fo.Pools[0], turns, now) {
+			turns, fo.State.ReclaimBudget = 0, 0 // somebody else was faster
+			plan, next = expand.Decide(now, fo.Policy, fo.State, old)
 		}
-		r.Pacing.Queue(nodeFamily{key, fo.family}, fo.ruling(), &fo.state, plan, now)
-		r.remember(key, o.uid(), fo.family, next)
-		if o.adopting {
-			plan = publishOnly(plan)
-		}
-		r.Metrics.decided(fo.family, plan)
+		r.Pacing.Queue(nodeFamily{key, fo.Family}, fo.Ruling(), &fo.State, plan, now)
+		r.remember(key, o.uid(), fo.Family, next)
+		r.Metrics.decided(fo.Family, plan)
 		r.logPlan(ctx, fo, plan)
-		plans = append(plans, familyPlan{familyObservation: fo, plan: plan, turns: turns})
+		plans = append(plans, familyPlan{Share: fo, plan: plan, turns: turns})
 	}
-	r.Metrics.sized(o.name, plans)
+	r.Metrics.sized(o.Name, plans)
 	return plans
-}
-
-// publishOnly is what may be done for a node whose agent has yet to come up in crd
-// mode: it reads nothing of the pool, answers no mark, and its node's routes are
-// another IPAM's.
-func publishOnly(plan expand.Plan) expand.Plan {
-	return expand.Plan{
-		Node: plan.Node, Family: plan.Family, Publish: plan.Publish, Demand: plan.Demand, Capacity: plan.Capacity,
-	}
 }
 
 func reclaims(plan expand.Plan) int {
@@ -266,10 +247,10 @@ func (r *NodeReconciler) requeueAfter(o *observation, plans []familyPlan) time.D
 	for _, p := range plans {
 		sooner(p.plan.Again)
 	}
-	if !o.settled { // or the agent waits for a family that it did not run
-		sooner(o.settles)
+	if !o.Settled { // or the agent waits for a family that it did not run
+		sooner(o.Settles)
 	}
-	if r.awaitsBlocks(o.name) || o.withheld {
+	if r.awaitsBlocks(o.Name) || o.withheld {
 		sooner(now.Add(awaitingBlocksRetry))
 	}
 	if at.IsZero() {
@@ -279,18 +260,18 @@ func (r *NodeReconciler) requeueAfter(o *observation, plans []familyPlan) time.D
 }
 
 func (o *observation) version() string {
-	if o.view == nil {
+	if o.CiliumNode == nil {
 		return ""
 	}
-	return o.view.ResourceVersion
+	return o.CiliumNode.ResourceVersion
 }
 
 // uid is that of the object that the agent reads.
 func (o *observation) uid() types.UID {
-	if o.view == nil {
+	if o.CiliumNode == nil {
 		return ""
 	}
-	return o.view.UID
+	return o.CiliumNode.UID
 }
 
 func (r *NodeReconciler) recall(key string, of types.UID, f ipalloc.Family) expand.Memory {
@@ -319,13 +300,12 @@ func (r *NodeReconciler) forget(node string) {
 	r.Pacing.forgetNode(node)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.DeleteFunc(r.memory, func(key string, _ *memory) bool { return ofNode(key, node) })
+	maps.DeleteFunc(r.memory, func(key string, _ *memory) bool { return state.IsShareOf(key, node) })
 	delete(r.losses, node)
 	delete(r.awaitingBlocks, node)
 	delete(r.asked, node)
-	delete(r.putBack, node)
 	delete(r.first, node)
-	maps.DeleteFunc(r.said, func(key string, _ *[2]string) bool { return ofNode(key, node) })
+	maps.DeleteFunc(r.said, func(key string, _ *[2]string) bool { return state.IsShareOf(key, node) })
 	delete(r.differs, node)
 	delete(r.behindSince, node)
 }
@@ -350,22 +330,6 @@ func (r *NodeReconciler) askAgain(node string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.asked, node)
-}
-
-// setPutBack notes that a CiliumNode was put back whose agent had reported.
-func (r *NodeReconciler) setPutBack(node string, uid types.UID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.putBack == nil {
-		r.putBack = map[string]types.UID{}
-	}
-	r.putBack[node] = uid
-}
-
-func (r *NodeReconciler) wasPutBack(v *ciliumnode.View) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.putBack[v.Name] == v.UID
 }
 
 // setAwaitingBlocks notes which pools could give a node what it lacks.

@@ -494,7 +494,7 @@ func TestHeldBlockReadsLiveIntoAFreshObject(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, got, err := r.heldBlock(t.Context(), &observation{blocks: []crd.Block{known}}, known.CIDR)
+	_, got, err := r.heldBlock(t.Context(), &observation{Snapshot: &state.Snapshot{Blocks: []crd.Block{known}}}, known.CIDR)
 	if err != nil {
 		t.Fatal(err)
 	}

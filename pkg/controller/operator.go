@@ -40,16 +40,14 @@ func New(c Connections, s Settings) (*Operator, error) {
 	ledger := state.NewLedger()
 	node := &NodeReconciler{
 		Cluster: state.Cluster{
-			Ledger: ledger, Pools: state.NewPools(s.Defaults, ledger),
+			Ledger: ledger, Pools: state.NewPools(s.Defaults, ledger), Pods: state.NewPods(),
+			Agents: state.NewAgents(s.AgentSettle), CiliumPools: state.NewCiliumPools(),
 			Defaults: s.Defaults, Paused: s.Paused, IgnoreTaints: setOf(s.IgnoreTaints),
 			StartupTaints: setOf(s.StartupTaints),
 		},
 		Cache: c.Cache, Live: c.Live, Client: c.Client,
 		CiliumNodes:   &ciliumnode.Client{Writer: c.Client, Reader: c.Live, Mode: s.Mode},
 		WaitShown:     ledger.WaitShown,
-		Pods:          state.NewPods(),
-		CiliumPools:   state.NewCiliumPools(),
-		Agents:        state.NewAgents(s.AgentSettle),
 		Pacing:        NewPacing(s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool),
 		Events:        NewEvents(c.Recorder, c.Clock),
 		Metrics:       own,

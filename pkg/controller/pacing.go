@@ -13,6 +13,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 const (
@@ -217,8 +218,8 @@ func (p *Pacing) keepTurns(w nodeFamily, blocks []netip.Prefix) {
 func (p *Pacing) forgetNode(node string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	maps.DeleteFunc(p.queue, func(w nodeFamily, _ queued) bool { return ofNode(w.node, node) })
-	maps.DeleteFunc(p.turns, func(w nodeFamily, _ map[netip.Prefix]string) bool { return ofNode(w.node, node) })
+	maps.DeleteFunc(p.queue, func(w nodeFamily, _ queued) bool { return state.IsShareOf(w.node, node) })
+	maps.DeleteFunc(p.turns, func(w nodeFamily, _ map[netip.Prefix]string) bool { return state.IsShareOf(w.node, node) })
 }
 
 // forgetPool drops what is kept of a pool that is gone.

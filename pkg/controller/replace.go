@@ -8,6 +8,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // firstBlocks are the blocks that this process has claimed for a CiliumNode which no
@@ -20,7 +21,7 @@ type firstBlocks struct {
 
 // noteFirstBlock notes a block claimed for a CiliumNode that no agent has read.
 func (r *NodeReconciler) noteFirstBlock(o *observation, block types.UID) {
-	if !o.view.Untouched() {
+	if !o.CiliumNode.Untouched() {
 		return
 	}
 	r.mu.Lock()
@@ -28,10 +29,10 @@ func (r *NodeReconciler) noteFirstBlock(o *observation, block types.UID) {
 	if r.first == nil {
 		r.first = map[string]firstBlocks{}
 	}
-	if r.first[o.name].of != o.view.UID {
-		r.first[o.name] = firstBlocks{of: o.view.UID, blocks: map[types.UID]bool{}}
+	if r.first[o.Name].of != o.CiliumNode.UID {
+		r.first[o.Name] = firstBlocks{of: o.CiliumNode.UID, blocks: map[types.UID]bool{}}
 	}
-	r.first[o.name].blocks[block] = true
+	r.first[o.Name].blocks[block] = true
 }
 
 // isFirst reports whether a block was claimed for the CiliumNode as observed, and no
@@ -39,17 +40,17 @@ func (r *NodeReconciler) noteFirstBlock(o *observation, block types.UID) {
 func (r *NodeReconciler) isFirst(o *observation, block types.UID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	first := r.first[o.name]
-	if !o.view.Untouched() {
-		delete(r.first, o.name)
+	first := r.first[o.Name]
+	if !o.CiliumNode.Untouched() {
+		delete(r.first, o.Name)
 		return false
 	}
-	return first.of == o.view.UID && first.blocks[block]
+	return first.of == o.CiliumNode.UID && first.blocks[block]
 }
 
 // mayReplace reports whether blocks of a family of the node can be replaced at all.
-func (o *observation) mayReplace(fo *familyObservation) bool {
-	return o.view != nil && fo.state.BlockDemand == nil && fo.paused == "" && len(fo.pools) > 0 && o.node != nil
+func (o *observation) mayReplace(fo *state.Share) bool {
+	return o.CiliumNode != nil && fo.State.BlockDemand == nil && fo.Paused == "" && len(fo.Pools) > 0 && o.Node != nil
 }
 
 // replaceFirst asks for the first blocks of a node that has come to another pool, as
@@ -57,17 +58,17 @@ func (o *observation) mayReplace(fo *familyObservation) bool {
 // them. The node gets a block of the new pool first, and these leave by the handshake:
 // their addresses are marked before the agent starts, which then keeps off. Should the
 // agent have been faster, its own address says so, and the block stays.
-func (r *NodeReconciler) replaceFirst(o *observation, fo *familyObservation) {
-	s := &fo.state
+func (r *NodeReconciler) replaceFirst(o *observation, fo *state.Share) {
+	s := &fo.State
 	if !o.mayReplace(fo) {
 		return
 	}
-	s.Fresh = o.view.Untouched() && !r.Agents.Runs(o.name)
+	s.Fresh = o.CiliumNode.Untouched() && !r.Agents.Runs(o.Name)
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
-		j := slices.IndexFunc(o.blocks, func(k crd.Block) bool { return k.CIDR == b.CIDR })
-		first := r.isFirst(o, o.blocks[j].UID)
-		if b.Request != expand.None || b.Conflict || o.blocks[j].Pool == fo.ruling() || s.Uses(b.CIDR) {
+		j := slices.IndexFunc(o.Blocks, func(k crd.Block) bool { return k.CIDR == b.CIDR })
+		first := r.isFirst(o, o.Blocks[j].UID)
+		if b.Request != expand.None || b.Conflict || o.Blocks[j].Pool == fo.Ruling() || s.Uses(b.CIDR) {
 			continue
 		}
 		switch {
@@ -80,19 +81,12 @@ func (r *NodeReconciler) replaceFirst(o *observation, fo *familyObservation) {
 
 // canReplace reports whether the pool that rules a node has a block for it, or has
 // given it one.
-func (r *NodeReconciler) canReplace(o *observation, fo *familyObservation) bool {
-	if slices.ContainsFunc(o.blocks, func(b crd.Block) bool {
-		return b.Pool == fo.ruling() && b.Phase == ipalloc.InService && ipalloc.FamilyOf(b.CIDR.Addr()) == fo.family
+func (r *NodeReconciler) canReplace(o *observation, fo *state.Share) bool {
+	if slices.ContainsFunc(o.Blocks, func(b crd.Block) bool {
+		return b.Pool == fo.Ruling() && b.Phase == ipalloc.InService && ipalloc.FamilyOf(b.CIDR.Addr()) == fo.Family
 	}) {
 		return true
 	}
-	cut, ok := fo.pools[0].Cut(fo.family)
+	cut, ok := fo.Pools[0].Cut(fo.Family)
 	return ok && r.Ledger.Free(cut) > 0
-}
-
-// replaces reports whether a claim is to replace blocks of another pool.
-func (f *familyObservation) replaces() bool {
-	return slices.ContainsFunc(f.state.Blocks, func(b expand.Block) bool {
-		return b.Phase == ipalloc.InService && b.Request == expand.PoolChanged
-	})
 }

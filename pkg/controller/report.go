@@ -41,13 +41,13 @@ type shortage struct {
 // report tells people and schedulers what a node lacks, and what its drains
 // wait for.
 func (r *NodeReconciler) report(ctx context.Context, o *observation, plans []familyPlan) error {
-	if o.node == nil {
-		r.Metrics.waiting.forgetNode(o.name)
+	if o.Node == nil {
+		r.Metrics.waiting.forgetNode(o.Name)
 	}
 	r.reportAwaited(ctx, o)
-	unselected := !o.elsewhere && o.awaits == "" && r.Unselected(o.node)
-	r.Metrics.withoutPool(o.name, unselected)
-	if o.node == nil || o.elsewhere || o.awaits != "" {
+	unselected := !o.OtherIPAM && o.Awaits == "" && r.Unselected(o.Node)
+	r.Metrics.withoutPool(o.Name, unselected)
+	if o.Node == nil || o.OtherIPAM || o.Awaits != "" {
 		return nil
 	}
 	plans = append(plans, r.pausedPlans(o)...)
@@ -56,44 +56,44 @@ func (r *NodeReconciler) report(ctx context.Context, o *observation, plans []fam
 	var waits []expand.Wait
 	var missed []*crd.Pool // which could give what is lacking
 	for _, p := range plans {
-		short[p.family] += p.lacks()
+		short[p.Family] += p.lacks()
 		if p.lacks() > 0 {
-			missed = append(missed, p.pools...)
+			missed = append(missed, p.Pools...)
 		}
-		r.Metrics.short(o.name, p.family, short[p.family])
-		if p.paused == "" {
-			r.Metrics.waiting.set(&p, o.name, o.poolOf, now)
+		r.Metrics.short(o.Name, p.Family, short[p.Family])
+		if p.Paused == "" {
+			r.Metrics.waiting.set(&p, o.Name, o.poolOf, now)
 			waits = append(waits, p.plan.Waits...)
 		}
 	}
-	r.Events.waits(o.node, waits)
-	r.Events.familyNotRun(o.node, o.notRun())
-	r.setAwaitingBlocks(o.name, lack != nil, missed)
+	r.Events.waits(o.Node, waits)
+	r.Events.familyNotRun(o.Node, o.notRun())
+	r.setAwaitingBlocks(o.Name, lack != nil, missed)
 	if unselected {
 		lack = o.unselected(lack)
 	}
 	if lack != nil {
-		r.Events.shortOfAddresses(o.node, lack)
+		r.Events.shortOfAddresses(o.Node, lack)
 	} else {
-		r.Events.enoughAddresses(o.name)
+		r.Events.enoughAddresses(o.Name)
 	}
 	if r.Paused { // which promises that nothing is written about nodes
 		return nil
 	}
-	if err := r.setNodeCondition(ctx, o.node, lack); err != nil {
+	if err := r.setNodeCondition(ctx, o.Node, lack); err != nil {
 		return err
 	}
-	return r.setNodeTaint(ctx, o.node, lack != nil && lack.unmet)
+	return r.setNodeTaint(ctx, o.Node, lack != nil && lack.unmet)
 }
 
 // pausedPlans are plans that are not carried out: what the paused families of a node
 // have, and what they would need.
 func (r *NodeReconciler) pausedPlans(o *observation) []familyPlan {
 	var plans []familyPlan
-	for i := range o.families {
-		if fo := &o.families[i]; fo.paused != "" {
-			plan, _ := expand.Decide(r.Clock.Now(), fo.policy, asPublished(fo.state), expand.Memory{})
-			plans = append(plans, familyPlan{familyObservation: fo, plan: plan, short: plan.Claim.Addresses})
+	for i := range o.Shares {
+		if fo := &o.Shares[i]; fo.Paused != "" {
+			plan, _ := expand.Decide(r.Clock.Now(), fo.Policy, asPublished(fo.State), expand.Memory{})
+			plans = append(plans, familyPlan{Share: fo, plan: plan, short: plan.Claim.Addresses})
 		}
 	}
 	return plans
@@ -120,7 +120,7 @@ func (p *familyPlan) waiting() int {
 // lacks is how many addresses the node wants and cannot get. Where it is paused,
 // what is to be kept free does not count.
 func (p *familyPlan) lacks() int {
-	if p.paused != "" {
+	if p.Paused != "" {
 		return max(0, p.waiting())
 	}
 	return max(p.plan.Shortage, p.short)
@@ -128,11 +128,11 @@ func (p *familyPlan) lacks() int {
 
 // poolOf is the pool of a block that waits.
 func (o *observation) poolOf(w expand.Wait) string {
-	i := slices.IndexFunc(o.blocks, func(b crd.Block) bool { return b.CIDR == w.CIDR })
+	i := slices.IndexFunc(o.Blocks, func(b crd.Block) bool { return b.CIDR == w.CIDR })
 	if i < 0 {
 		return ""
 	}
-	return o.blocks[i].Pool
+	return o.Blocks[i].Pool
 }
 
 func lacking(plans []familyPlan) *shortage {
@@ -158,13 +158,13 @@ func lacking(plans []familyPlan) *shortage {
 
 // lack says why one family of a node lacks addresses, and how many.
 func (p *familyPlan) lack() (reason, message string) {
-	what := p.family.String()
-	if p.ciliumPool != "" {
-		what += " of Cilium's pool " + p.ciliumPool
+	what := p.Family.String()
+	if p.CiliumPool != "" {
+		what += " of Cilium's pool " + p.CiliumPool
 	}
 	switch {
-	case p.paused != "":
-		return reasonPaused, fmt.Sprintf("%s: %d more addresses needed, and the node gets none: %s", what, p.lacks(), p.paused)
+	case p.Paused != "":
+		return reasonPaused, fmt.Sprintf("%s: %d more addresses needed, and the node gets none: %s", what, p.lacks(), p.Paused)
 	case p.short > 0:
 		return reasonPoolsExhausted, fmt.Sprintf("%s: %d more addresses wanted and no pool that serves this node (%s) has a free block",
 			what, p.short, poolNames(p))
@@ -175,13 +175,13 @@ func (p *familyPlan) lack() (reason, message string) {
 
 // poolNames names the pools of a node, and says of each that gives out nothing why.
 func poolNames(p *familyPlan) string {
-	if len(p.pools) == 0 {
+	if len(p.Pools) == 0 {
 		return "none"
 	}
 	var names []string
-	for _, pool := range p.pools {
+	for _, pool := range p.Pools {
 		name := pool.Name
-		switch _, gives := pool.Cut(p.family); {
+		switch _, gives := pool.Cut(p.Family); {
 		case pool.Frozen():
 			name += ": invalid"
 		case pool.Paused:

@@ -12,15 +12,16 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 func TestLacking(t *testing.T) {
 	v4 := func(plan expand.Plan, pools ...*crd.Pool) familyPlan {
-		return familyPlan{familyObservation: &familyObservation{family: ipalloc.IPv4, pools: pools}, plan: plan}
+		return familyPlan{Share: &state.Share{Family: ipalloc.IPv4, Pools: pools}, plan: plan}
 	}
 	v6 := func(plan expand.Plan) familyPlan {
-		return familyPlan{familyObservation: &familyObservation{family: ipalloc.IPv6}, plan: plan}
+		return familyPlan{Share: &state.Share{Family: ipalloc.IPv6}, plan: plan}
 	}
 	east, west := fixtures.PoolOf(t, fixtures.PodIPPool("east", 1, "10.0.0.0/28")), fixtures.PoolOf(t, fixtures.PodIPPool("west", 1, "10.0.1.0/28"))
 	tests := map[string]struct {
@@ -63,7 +64,7 @@ func TestLacking(t *testing.T) {
 			want:  &shortage{unmet: true, reason: reasonPoolsExhausted, message: "(none)"},
 		},
 		"a pool of Cilium's": {
-			plans: []familyPlan{{familyObservation: &familyObservation{ciliumPool: "blue"}, plan: expand.Plan{Demand: 8, Claim: expand.Claim{Addresses: 8, Blocks: 9}}}},
+			plans: []familyPlan{{Share: &state.Share{CiliumPool: "blue"}, plan: expand.Plan{Demand: 8, Claim: expand.Claim{Addresses: 8, Blocks: 9}}}},
 			short: [2]int{8, 0},
 			want:  &shortage{unmet: true, reason: reasonPoolsExhausted, message: "ipv4 of Cilium's pool blue: 8 more addresses wanted"},
 		},
@@ -76,7 +77,7 @@ func TestLacking(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			for i := range test.plans {
-				test.plans[i].short = test.short[test.plans[i].family]
+				test.plans[i].short = test.short[test.plans[i].Family]
 			}
 			got := lacking(test.plans)
 			if got != nil && test.want != nil && strings.Contains(got.message, test.want.message) {
@@ -108,10 +109,10 @@ func TestWaitsAreToldOnce(t *testing.T) {
 	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	recorder := events.NewFakeRecorder(100)
 	b.r.Events = NewEvents(recorder, b.clock)
-	o := &observation{name: "n", node: nodeObject()}
+	o := &observation{Snapshot: &state.Snapshot{Name: "n", Node: nodeObject()}}
 	plans := []familyPlan{
-		{familyObservation: &familyObservation{family: ipalloc.IPv4}, plan: expand.Plan{Waits: []expand.Wait{{CIDR: fixtures.Prefix("10.0.0.0/30"), For: expand.WaitPods}}}},
-		{familyObservation: &familyObservation{family: ipalloc.IPv6}},
+		{Share: &state.Share{Family: ipalloc.IPv4}, plan: expand.Plan{Waits: []expand.Wait{{CIDR: fixtures.Prefix("10.0.0.0/30"), For: expand.WaitPods}}}},
+		{Share: &state.Share{Family: ipalloc.IPv6}},
 	}
 	for range 3 {
 		if err := b.r.report(t.Context(), o, plans); err != nil {

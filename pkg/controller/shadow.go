@@ -30,14 +30,14 @@ func (d difference) kinds() map[string]int {
 // dryRun tells in what the node differs from what would be done with it. It is
 // asked in place of everything that writes.
 func (r *NodeReconciler) dryRun(ctx context.Context, o *observation) reconcile.Result {
-	if o.node == nil && o.view == nil && len(o.blocks) == 0 {
-		r.forget(o.name)
-		r.Metrics.forgetShadow(o.name)
+	if o.Node == nil && o.CiliumNode == nil && len(o.Blocks) == 0 {
+		r.forget(o.Name)
+		r.Metrics.forgetShadow(o.Name)
 		return reconcile.Result{}
 	}
 	d, again := r.difference(o)
-	r.Metrics.shadowed(o.name, d)
-	if r.isNewDifference(o.name, d) {
+	r.Metrics.shadowed(o.Name, d)
+	if r.isNewDifference(o.Name, d) {
 		log.FromContext(ctx).Info("in shadow: would change", "adopt", d.adopt, "claim", d.claim, "drain", d.drain, "free", d.free)
 	}
 	return reconcile.Result{RequeueAfter: again}
@@ -46,18 +46,19 @@ func (r *NodeReconciler) dryRun(ctx context.Context, o *observation) reconcile.R
 // difference decides as ever, on a node whose CIDRs all have their blocks. What
 // they lack in the pool is no difference: the old IPAM serves it.
 func (r *NodeReconciler) difference(o *observation) (difference, time.Duration) {
-	if o.node == nil {
-		return difference{free: notResting(o.blocks)}, 0
+	if o.Node == nil {
+		return difference{free: notResting(o.Blocks)}, 0
 	}
 	d, again, now := difference{adopt: r.withoutBlock(o)}, time.Duration(0), r.Clock.Now()
-	for i := range o.families {
-		fo := &o.families[i]
-		if fo.paused != "" || d.adopt > 0 {
+	for i := range o.Shares {
+		fo := &o.Shares[i]
+		if fo.Paused != "" || d.adopt > 0 {
 			continue
 		}
-		key := fo.key(o.name)
-		plan, next := expand.Decide(now, fo.policy, fo.state, r.recall(key, o.uid(), fo.family))
-		r.remember(key, o.uid(), fo.family, next)
+		key := fo.Key(o.Name)
+		fo.State.Adopting = false // what would be done once its agent runs in crd mode
+		plan, next := expand.Decide(now, fo.Policy, fo.State, r.recall(key, o.uid(), fo.Family))
+		r.remember(key, o.uid(), fo.Family, next)
 		if plan.Claim.Addresses > 0 {
 			d.claim++
 		}
@@ -83,10 +84,10 @@ func notResting(blocks []crd.Block) int {
 
 // withoutBlock counts the CIDRs given to the node that no block of it holds.
 func (r *NodeReconciler) withoutBlock(o *observation) int {
-	if o.view == nil {
+	if o.CiliumNode == nil {
 		return 0
 	}
-	return len(ipalloc.Uncovered(o.view.AssignedCIDRs(), crd.CIDRs(o.blocks)))
+	return len(ipalloc.Uncovered(o.CiliumNode.AssignedCIDRs(), crd.CIDRs(o.Blocks)))
 }
 
 func (r *NodeReconciler) isNewDifference(node string, d difference) bool {

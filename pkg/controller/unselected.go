@@ -8,7 +8,7 @@ import (
 // blocks lack. With addresses from before, or from other hands, its pods run on:
 // nothing is unmet until these run out.
 func (o *observation) unselected(lack *shortage) *shortage {
-	none := o.view == nil || len(o.view.Named())+len(o.view.NonCanonical) == 0
+	none := o.CiliumNode == nil || len(o.CiliumNode.Named())+len(o.CiliumNode.NonCanonical) == 0
 	return &shortage{
 		unmet: none || lack != nil && lack.unmet, reason: reasonNoPool,
 		message: "no PodIPPool selects this node, so it gets no block",

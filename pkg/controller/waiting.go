@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // waiting is what the drains of all nodes wait for, added up by pool when a
@@ -82,17 +83,17 @@ func (w *waiting) Collect(out chan<- prometheus.Metric) {
 // set takes in what a plan says of one family of a node. poolOf is the pool of
 // the blocks that it names.
 func (w *waiting) set(p *familyPlan, node string, poolOf func(expand.Wait) string, now time.Time) {
-	n := nodeWaiting{pool: p.ruling()}
+	n := nodeWaiting{pool: p.Ruling()}
 	for _, wait := range p.plan.Waits {
 		if n.blocks == nil {
 			n.blocks = map[waitKey]int{}
 		}
 		n.blocks[waitKey{poolOf(wait), wait.For}]++
 	}
-	asked, answered := marks(p.state, p.plan)
+	asked, answered := marks(p.State, p.plan)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	key := nodeFamily{p.key(node), p.family}
+	key := nodeFamily{p.Key(node), p.Family}
 	if asked {
 		n.unanswered = w.nodes[key].unanswered
 		if answered || n.unanswered.IsZero() {
@@ -133,5 +134,5 @@ func (w *waiting) forget(node string, f ipalloc.Family) {
 func (w *waiting) forgetNode(node string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	maps.DeleteFunc(w.nodes, func(key nodeFamily, _ nodeWaiting) bool { return ofNode(key.node, node) })
+	maps.DeleteFunc(w.nodes, func(key nodeFamily, _ nodeWaiting) bool { return state.IsShareOf(key.node, node) })
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/forecast"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
@@ -47,7 +48,7 @@ func TestDrainWaits(t *testing.T) {
 		return map[string]string{"10.0.0.0/30": "p", "10.9.0.0/30": "q"}[wait.CIDR.String()]
 	}
 	waits := func(list ...expand.Wait) *familyPlan {
-		return &familyPlan{familyObservation: &familyObservation{}, plan: expand.Plan{Waits: list}}
+		return &familyPlan{Share: &state.Share{}, plan: expand.Plan{Waits: list}}
 	}
 	pods, agent := expand.Wait{CIDR: fixtures.Prefix("10.0.0.0/30"), For: expand.WaitPods}, expand.Wait{CIDR: fixtures.Prefix("10.9.0.0/30"), For: expand.WaitAgent}
 	steps := []struct {
@@ -98,12 +99,12 @@ func TestUnansweredMarks(t *testing.T) {
 	}
 	w := newWaiting()
 	for i, step := range steps {
-		p := &familyPlan{familyObservation: &familyObservation{
-			pools: []*crd.Pool{{Name: "p"}},
-			state: expand.State{Release: map[netip.Addr]expand.ReleaseStatus{}},
+		p := &familyPlan{Share: &state.Share{
+			Pools: []*crd.Pool{{Name: "p"}},
+			State: expand.State{Release: map[netip.Addr]expand.ReleaseStatus{}},
 		}}
 		for key, status := range step.entries {
-			p.state.Release[fixtures.Addrs(key)[0]] = status
+			p.State.Release[fixtures.Addrs(key)[0]] = status
 		}
 		if step.mark {
 			p.plan.Mark = fixtures.Addrs("10.0.0.1")

@@ -181,5 +181,14 @@ func (d *decision) finish() (Plan, Memory) {
 	slices.SortFunc(d.plan.Drain, func(a, b Drain) int {
 		return cmp.Or(a.CIDR.Compare(b.CIDR), cmp.Compare(a.Reason, b.Reason))
 	})
+	if d.state.Adopting {
+		d.plan = publishOnly(d.plan)
+	}
 	return d.plan, d.memory
+}
+
+// publishOnly is what is safe before an agent has come up in crd mode: it reads
+// nothing of the pool, answers no mark, and its node's routes are another IPAM's.
+func publishOnly(plan Plan) Plan {
+	return Plan{Node: plan.Node, Family: plan.Family, Publish: plan.Publish, Demand: plan.Demand, Capacity: plan.Capacity}
 }

@@ -29,6 +29,10 @@ type State struct {
 	// BlockDemand is set where the agent is told whole blocks: Pool is empty then, and
 	// Used are its own addresses.
 	BlockDemand *BlockDemand
+	// Adopting says that the agent has yet to come up in crd mode on blocks that
+	// another IPAM has cut. It reads nothing of the pool and answers no mark, and the
+	// node's routes are the other IPAM's: nothing but publishing is safe.
+	Adopting bool
 	// Release is status.ipam.release-ips.
 	Release map[netip.Addr]ReleaseStatus
 	// Own are the CiliumNode's own addresses (internal, health, ingress).

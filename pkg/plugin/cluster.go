@@ -4,21 +4,19 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
@@ -37,9 +35,10 @@ type cluster struct {
 	agents *state.Agents
 	nodes  map[string]*corev1.Node
 	views  map[string]*ciliumnode.View
-	pods   map[string][]expand.Pod // sorted by name
-	asked  state.PoolRequests
-	poolOf map[string]*v1alpha1.PodIPPool
+	pods   *state.Pods
+	// ciliumPools are the CiliumPodIPPools that pods may ask for.
+	ciliumPools *state.CiliumPools
+	poolOf      map[string]*v1alpha1.PodIPPool
 	// histories are those of pools, by name; some may have none.
 	histories map[string]*v1alpha1.PodIPPoolHistory
 	// malformed are the blocks that cannot be read, by name.
@@ -54,7 +53,7 @@ func newCluster(s *audit.Snapshot, kept *keeper, settings controller.Settings) *
 		now: s.Time, snapshot: s, kept: kept, settings: settings,
 		ledger: state.NewLedger(), agents: state.NewAgents(settings.AgentSettle),
 		nodes: map[string]*corev1.Node{}, views: map[string]*ciliumnode.View{},
-		pods: map[string][]expand.Pod{}, asked: state.PoolRequests{}, poolOf: map[string]*v1alpha1.PodIPPool{},
+		pods: state.NewPods(), ciliumPools: state.NewCiliumPools(), poolOf: map[string]*v1alpha1.PodIPPool{},
 		malformed: map[string]error{}, histories: map[string]*v1alpha1.PodIPPoolHistory{},
 	}
 	c.pools = state.NewPools(settings.Defaults, c.ledger)
@@ -117,31 +116,26 @@ func (c *cluster) allocationObject() string {
 }
 
 // readPods takes all pods to be old enough for their addresses to be known. Where
-// agents are told whole blocks, only new pods without an address count.
+// agents are given whole blocks, only new pods without an address count.
 func (c *cluster) readPods() {
-	namespaces := map[string]*corev1.Namespace{}
+	read := state.ReadPod
+	if c.snapshot.Mode.ManyPools() {
+		read = state.ReadPodWithRequest
+	}
 	for i := range c.snapshot.Namespaces {
-		namespaces[c.snapshot.Namespaces[i].Name] = &c.snapshot.Namespaces[i]
+		c.pods.SetNamespace(c.snapshot.Namespaces[i].Name, state.PoolRequestOf(&c.snapshot.Namespaces[i].ObjectMeta))
 	}
-	picking := slices.DeleteFunc(slices.Clone(c.snapshot.CiliumPools), func(v *ciliumpool.View) bool { return v.Selector == nil })
+	for _, v := range c.snapshot.CiliumPools {
+		c.ciliumPools.Set(v)
+	}
 	for i := range c.snapshot.Pods {
-		p := &c.snapshot.Pods[i]
-		is := expand.Pod{Name: p.Namespace + "/" + p.Name}
+		p := c.snapshot.Pods[i]
+		p.UID = types.UID(p.Namespace + "/" + p.Name) // snapshots leave UIDs out
+		var seen time.Time
 		if c.snapshot.Mode.WholeBlocks() {
-			is.Seen = p.CreationTimestamp.Time
+			seen = p.CreationTimestamp.Time
 		}
-		for _, ip := range p.Status.PodIPs {
-			if a, err := netip.ParseAddr(ip.IP); err == nil {
-				is.IPs = append(is.IPs, a.Unmap())
-			}
-		}
-		c.pods[p.Spec.NodeName] = append(c.pods[p.Spec.NodeName], is)
-		if c.snapshot.Mode.ManyPools() {
-			c.asked.Add(p, namespaces[p.Namespace], picking)
-		}
-	}
-	for _, pods := range c.pods {
-		slices.SortFunc(pods, func(a, b expand.Pod) int { return strings.Compare(a.Name, b.Name) })
+		c.pods.Set(read(&p), seen)
 	}
 }
 
@@ -190,7 +184,7 @@ func (c *cluster) users(node string) map[netip.Addr]string {
 		}
 		maps.Copy(users, v.Used)
 	}
-	for _, p := range c.pods[node] {
+	for _, p := range c.pods.On(node) {
 		for _, a := range p.IPs {
 			users[a] = p.Name
 		}

@@ -170,8 +170,8 @@ func (c *cluster) steps(name string) map[share]nodeChange {
 	steps := map[share]nodeChange{}
 	users := c.users(name)
 	for _, d := range c.decide(name) {
-		n := nodeChange{Node: name, Family: d.family.String(), PoolAfter: d.ruling(), Paused: d.paused, Claims: []string{}, Leaves: []leaves{}}
-		for _, b := range d.state.Blocks {
+		n := nodeChange{Node: name, Family: d.Family.String(), PoolAfter: d.Ruling(), Paused: d.Paused, Claims: []string{}, Leaves: []leaves{}}
+		for _, b := range d.State.Blocks {
 			if b.Request == expand.None || b.Phase == ipalloc.CoolingDown {
 				continue
 			}
@@ -182,13 +182,13 @@ func (c *cluster) steps(name string) map[share]nodeChange {
 				Orphaned: pool == nil || !pool.Deleting && !pool.OnGrid(b.CIDR), Until: opens(b.Hold),
 			})
 		}
-		if d.paused == "" && c.nodes[name] != nil {
+		if d.Paused == "" && c.nodes[name] != nil {
 			n.Claims, n.Missing = c.claims(&d)
 		}
 		for i := range n.Leaves {
 			n.Leaves[i].Stays = n.Missing > 0
 		}
-		steps[share{d.family, d.ciliumPool}] = n
+		steps[share{d.Family, d.CiliumPool}] = n
 	}
 	return steps
 }
@@ -207,12 +207,12 @@ func (c *cluster) claims(d *decision) (blocks []string, missing int) {
 	blocks = []string{}
 	want := d.plan.Claim
 	for got := 0; got < want.Addresses && len(blocks) < want.Blocks; {
-		cidr, pool, err := c.ledger.Claim(d.family, d.state.Node, d.pools)
+		cidr, pool, err := c.ledger.Claim(d.Family, d.State.Node, d.Pools)
 		if err != nil {
 			return blocks, want.Addresses - got // ipalloc.ErrExhausted: the ledger is ready
 		}
-		if d.state.BlockDemand != nil {
-			got += c.views[d.state.Node].Of(d.ciliumPool).BlockDemand.Count(cidr)
+		if d.State.BlockDemand != nil {
+			got += c.views[d.State.Node].Of(d.CiliumPool).BlockDemand.Count(cidr)
 		} else {
 			got += len(pool.Usable(cidr))
 		}

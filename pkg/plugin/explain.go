@@ -63,10 +63,10 @@ func (c *cluster) explain(w io.Writer, name string) error {
 }
 
 func (c *cluster) explainFamily(s *story, name string, d *decision) {
-	if d.ciliumPool == "" {
-		s.say("NODE %s, %s", name, d.family)
+	if d.CiliumPool == "" {
+		s.say("NODE %s, %s", name, d.Family)
 	} else {
-		s.say("NODE %s, %s, pods that ask for Cilium's pool %s", name, d.family, d.ciliumPool)
+		s.say("NODE %s, %s, pods that ask for Cilium's pool %s", name, d.Family, d.CiliumPool)
 	}
 	c.explainNode(s, name, d)
 	s.say("It needs %s and has %d (%s in use).", plural(d.plan.Demand, "address", "addresses"), d.plan.Capacity, percent(d.plan.Demand, d.plan.Capacity))
@@ -85,16 +85,16 @@ func (c *cluster) explainFamily(s *story, name string, d *decision) {
 
 func (c *cluster) explainNode(s *story, name string, d *decision) {
 	switch {
-	case len(d.pools) == 0:
+	case len(d.Pools) == 0:
 		s.say("No pool serves it: it keeps the blocks it has, and gets no more.")
-	case len(d.pools) == 1:
-		s.say("Pool %s rules it.", d.ruling())
+	case len(d.Pools) == 1:
+		s.say("Pool %s rules it.", d.Ruling())
 	default:
 		var next []string
-		for _, p := range d.pools[1:] {
+		for _, p := range d.Pools[1:] {
 			next = append(next, p.Name)
 		}
-		s.say("Pool %s rules it. Where that is full, %s.", d.ruling(), strings.Join(next, ", then "))
+		s.say("Pool %s rules it. Where that is full, %s.", d.Ruling(), strings.Join(next, ", then "))
 	}
 	if c.nodes[name] == nil {
 		s.say("Its Node is gone.")
@@ -102,17 +102,17 @@ func (c *cluster) explainNode(s *story, name string, d *decision) {
 	if c.views[name] == nil {
 		s.say("It has no CiliumNode.")
 	}
-	if d.paused != "" {
-		s.say("Nothing changes on it: %s.", d.paused)
+	if d.Paused != "" {
+		s.say("Nothing changes on it: %s.", d.Paused)
 	}
-	if d.state.BlockDemand != nil {
-		explainHeard(s, d.state.BlockDemand)
+	if d.State.BlockDemand != nil {
+		explainHeard(s, d.State.BlockDemand)
 		return
 	}
-	if !d.state.AgentSettled {
+	if !d.State.AgentSettled {
 		s.say("Its agent has not been Ready for %s (or there is none, or two): no address is taken from it.", inWords(c.settings.AgentSettle))
 	}
-	if len(d.state.Used) == 0 {
+	if len(d.State.Used) == 0 {
 		s.say("Its agent has not reported any address in use.")
 	}
 }
@@ -132,13 +132,13 @@ func explainHeard(s *story, w *expand.BlockDemand) {
 }
 
 func (c *cluster) explainBlocks(s *story, name string, d *decision) {
-	if len(d.state.Blocks) == 0 {
+	if len(d.State.Blocks) == 0 {
 		s.say("It holds no block.")
 		return
 	}
-	s.say("It holds %s:", count(len(d.state.Blocks), "block"))
+	s.say("It holds %s:", count(len(d.State.Blocks), "block"))
 	waits, users := c.waits(name), c.users(name)
-	for _, state := range d.state.Blocks {
+	for _, state := range d.State.Blocks {
 		b, _ := c.ledger.Block(state.CIDR)
 		s.say("  %-18s pool %s, %d of %d addresses in use, held for %s%s", state.CIDR, b.Pool,
 			usedIn(state.CIDR, users), len(state.Usable), age(c.now, b.Created), c.wayOut(b, &state, waits[b.Name].what))
@@ -188,8 +188,8 @@ func reasonWords(r expand.Reason) string {
 }
 
 func explainLimits(s *story, d *decision) {
-	p, l := d.policy, d.state.Limits
-	switch w := d.state.BlockDemand; {
+	p, l := d.Policy, d.State.Limits
+	switch w := d.State.BlockDemand; {
 	case w != nil && w.Fixed:
 		s.say("It gets one block, before its agent starts.")
 		return
@@ -204,7 +204,7 @@ func explainLimits(s *story, d *decision) {
 		s.say("Its pool asks for another block above %d%% in use or below %d free, up to %s and %d addresses per node.",
 			p.ExpandPercent, p.MinFree, count(p.MaxBlocks, "block"), p.MaxAddresses)
 	}
-	explainKnobs(s, l, d.state.BlockDemand != nil)
+	explainKnobs(s, l, d.State.BlockDemand != nil)
 }
 
 // explainKnobs says what a person wrote into the CiliumNode. Where agents are told
@@ -234,7 +234,7 @@ func (c *cluster) explainChange(s *story, d *decision) {
 	} else if n, plan, ok := d.morePods(d.mostPods()); ok {
 		s.say("It grows with %s: %s.", plural(n, "more pod", "more pods"), d.growth(c, plan))
 	}
-	switch w := d.state.BlockDemand; {
+	switch w := d.State.BlockDemand; {
 	case w != nil && w.Fixed:
 		s.say("It keeps its block as long as its Node is there.")
 		return
@@ -243,16 +243,16 @@ func (c *cluster) explainChange(s *story, d *decision) {
 		return
 	}
 	switch n, ok := d.fewerPods(); {
-	case d.policy.ReclaimDisabled:
+	case d.Policy.ReclaimDisabled:
 		s.say("It gives no block back by itself: reclaim is disabled.")
-	case !d.state.AgentSettled || len(d.state.Used) == 0:
+	case !d.State.AgentSettled || len(d.State.Used) == 0:
 		s.say("It gives no block back as long as its agent is not trusted.")
 	case ok && n == 0:
 		s.say("It can do without %s now: that is taken back once it has held for %s without interruption.", count(len(d.memory.IdleSince), "block"), inWords(d.idleFor()))
 	case ok:
 		s.say("It gives a block back with %s: its other blocks then stay at or below %d%% in use. That has to hold for %s without interruption.",
-			plural(n, "pod fewer", "pods fewer"), d.policy.ReclaimPercent, inWords(d.idleFor()))
-	case inService(d.state.Blocks) <= 1:
+			plural(n, "pod fewer", "pods fewer"), d.Policy.ReclaimPercent, inWords(d.idleFor()))
+	case inService(d.State.Blocks) <= 1:
 		s.say("It gives no block back by itself: a node keeps its last one.")
 	default:
 		s.say("It gives no block back however few its pods: it keeps those with the agent's own addresses or with addresses given to one pod by hand.")
@@ -262,31 +262,31 @@ func (c *cluster) explainChange(s *story, d *decision) {
 
 // mostPods is how many more pods are tried, to see whether they make the node grow.
 func (d *decision) mostPods() int {
-	if d.state.BlockDemand != nil && d.state.BlockDemand.Fixed {
+	if d.State.BlockDemand != nil && d.State.BlockDemand.Fixed {
 		return 0
 	}
-	return d.policy.MaxAddresses + 1
+	return d.Policy.MaxAddresses + 1
 }
 
 // explainWhen says what shortens or lengthens the wait for a block to go.
 func (c *cluster) explainWhen(s *story, d *decision) {
-	if d.policy.ReclaimDisabled {
+	if d.Policy.ReclaimDisabled {
 		return
 	}
-	if d.idleFor() < d.policy.IdleFor {
-		s.say("That is less than %s, as %d%% of its pool's blocks are taken.", inWords(d.policy.IdleFor), d.state.PoolTaken)
+	if d.idleFor() < d.Policy.IdleFor {
+		s.say("That is less than %s, as %d%% of its pool's blocks are taken.", inWords(d.Policy.IdleFor), d.State.PoolTaken)
 	}
-	switch hold := d.state.ReclaimHold; {
+	switch hold := d.State.ReclaimHold; {
 	case hold.For != expand.WaitWindow:
 	case hold.Until.IsZero():
-		s.say("No maintenance window of pool %s will ever open: nothing is taken back.", d.ruling())
+		s.say("No maintenance window of pool %s will ever open: nothing is taken back.", d.Ruling())
 	default:
-		s.say("Nothing is taken back before the maintenance window of pool %s opens at %s.", d.ruling(), hold.Until.UTC().Format(time.RFC3339))
+		s.say("Nothing is taken back before the maintenance window of pool %s opens at %s.", d.Ruling(), hold.Until.UTC().Format(time.RFC3339))
 	}
 }
 
 func (d *decision) idleFor() time.Duration {
-	return d.policy.IdleUnder(d.state.PoolTaken, d.state.Cordoned)
+	return d.Policy.IdleUnder(d.State.PoolTaken, d.State.Cordoned)
 }
 
 // growth says in words how a plan grows the node.
@@ -297,8 +297,8 @@ func (d *decision) growth(c *cluster, p expand.Plan) string {
 	}
 	if p.Claim != (expand.Claim{}) {
 		free := uint64(0)
-		for _, pool := range d.pools {
-			if cut, ok := pool.Cut(d.family); ok && !pool.Deleting {
+		for _, pool := range d.Pools {
+			if cut, ok := pool.Cut(d.Family); ok && !pool.Deleting {
 				free += c.ledger.Free(cut)
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
@@ -41,7 +42,7 @@ func (m *move) input() adopt.Input {
 // adoptNode is a Node in the terms of package adopt.
 func (m *move) adoptNode(name string) adopt.Node {
 	node, view := m.nodes[name], m.views[name]
-	n := adopt.Node{Name: name, Chosen: m.chosen[name], Used: m.users(name), Pods: m.pods[name], Agent: m.agentImage(name)}
+	n := adopt.Node{Name: name, Chosen: m.chosen[name], Used: m.users(name), Pods: m.pods.On(name), Agent: m.agentImage(name)}
 	facts := adopt.Facts{Mode: m.config.mode(node), NodePodCIDRs: nodePodCIDRs(node), Blocks: m.ledger.NodeBlocks(name)}
 	if view != nil {
 		facts.PodCIDRs, facts.Published, facts.Reported = view.PodCIDRs, len(view.Pool) > 0, len(view.Used) > 0
@@ -120,7 +121,7 @@ func (m *move) standing(name string, settle time.Duration) adopt.Standing {
 		s.Settled = !since.IsZero() && m.now.Sub(since) >= settle
 	}
 	view := m.views[name]
-	for _, pod := range m.pods[name] {
+	for _, pod := range m.pods.On(name) {
 		if view == nil || m.now.Sub(m.started[pod.Name]) < settle {
 			continue // reports lag
 		}
@@ -147,9 +148,11 @@ func (m *move) differs(name string, s *adopt.Standing) string {
 	if without == 0 {
 		claims, drains, frees := 0, 0, 0
 		for _, d := range m.decide(name) {
-			claims += min(d.plan.Claim.Addresses, 1)
-			drains += len(d.plan.Drain)
-			frees += len(d.plan.Free)
+			d.State.Adopting = false // what would be done once its agent runs in crd mode
+			plan, _ := expand.Decide(d.plannedAt, d.Policy, d.State, expand.Memory{})
+			claims += min(plan.Claim.Addresses, 1)
+			drains += len(plan.Drain)
+			frees += len(plan.Free)
 		}
 		say(claims, "claim")
 		say(drains, "drain")

@@ -116,11 +116,11 @@ func (c *cluster) nodeRows(name string) []nodeRow {
 	var rows []nodeRow
 	for _, d := range c.decide(name) {
 		row := nodeRow{
-			Node: name, Family: d.family.String(), CiliumPool: d.ciliumPool, Pool: d.ruling(),
+			Node: name, Family: d.Family.String(), CiliumPool: d.CiliumPool, Pool: d.Ruling(),
 			Demand: d.plan.Demand, Capacity: d.plan.Capacity, Shortage: d.plan.Shortage,
-			Reclaimable: len(d.memory.IdleSince), Paused: d.paused, AgentSettled: d.state.AgentSettled,
+			Reclaimable: len(d.memory.IdleSince), Paused: d.Paused, AgentSettled: d.State.AgentSettled,
 		}
-		for _, b := range d.state.Blocks {
+		for _, b := range d.State.Blocks {
 			row.Blocks.add(b.Phase)
 		}
 		row.State = c.stateOf(name, &row)

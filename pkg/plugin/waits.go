@@ -25,7 +25,7 @@ func (c *cluster) waits(node string) map[string]wait {
 	for _, d := range c.decide(node) {
 		for _, w := range d.plan.Waits {
 			is := wait{what: waitsFor(w), action: c.actionOn(w, &d)}
-			if w.For == expand.WaitReturn && d.state.BlockDemand.Fixed {
+			if w.For == expand.WaitReturn && d.State.BlockDemand.Fixed {
 				is.what = "its Node to be deleted"
 			}
 			if b, ok := c.ledger.Block(w.CIDR); ok && w.For == expand.WaitTurn {
@@ -43,7 +43,7 @@ func (c *cluster) actionOn(w expand.Wait, d *decision) string {
 	switch {
 	case w.For == expand.WaitAgent && !c.hasPods(w, d):
 		return deleteTheNode
-	case w.For == expand.WaitReturn && d.state.BlockDemand.Fixed:
+	case w.For == expand.WaitReturn && d.State.BlockDemand.Fixed:
 		return replaceTheOne
 	case w.For == expand.WaitWindow && w.Until.IsZero():
 		return openAWindow
@@ -54,12 +54,12 @@ func (c *cluster) actionOn(w expand.Wait, d *decision) string {
 // hasPods says that, beside the agent, pods use the block, or an address of it was
 // given to a pod by hand.
 func (c *cluster) hasPods(w expand.Wait, d *decision) bool {
-	for a, user := range c.users(d.state.Node) {
+	for a, user := range c.users(d.State.Node) {
 		if w.CIDR.Contains(a) && strings.Contains(user, "/") {
 			return true
 		}
 	}
-	for a, owner := range d.state.Pool {
+	for a, owner := range d.State.Pool {
 		if w.CIDR.Contains(a) && owner != "" {
 			return true
 		}

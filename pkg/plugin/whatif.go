@@ -27,7 +27,7 @@ func grows(p expand.Plan) bool {
 
 // with is the plan if n more pods came.
 func (d *decision) with(n int) expand.Plan {
-	s := d.state
+	s := d.State
 	s.Pods = slices.Clone(s.Pods)
 	for i := range n {
 		pod := expand.Pod{Name: fmt.Sprintf("?/more-%d", i)}
@@ -36,7 +36,7 @@ func (d *decision) with(n int) expand.Plan {
 		}
 		s.Pods = append(s.Pods, pod)
 	}
-	plan, _ := expand.Decide(d.plannedAt, d.policy, s, expand.Memory{})
+	plan, _ := expand.Decide(d.plannedAt, d.Policy, s, expand.Memory{})
 	return plan
 }
 
@@ -51,12 +51,12 @@ func (d *decision) fewerPods() (int, bool) {
 // podNames are the pods that the agent reports or that are bound.
 func (d *decision) podNames() []string {
 	names := map[string]bool{}
-	for _, o := range d.state.Used {
+	for _, o := range d.State.Used {
 		if o = strings.TrimSuffix(o, " [restored]"); strings.Contains(o, "/") {
 			names[o] = true
 		}
 	}
-	for _, p := range d.state.Pods {
+	for _, p := range d.State.Pods {
 		names[p.Name] = true
 	}
 	return slices.Sorted(maps.Keys(names))
@@ -64,12 +64,12 @@ func (d *decision) podNames() []string {
 
 // spareWithout is how many blocks could be taken back without these pods.
 func (d *decision) spareWithout(names []string) int {
-	s := d.state
+	s := d.State
 	s.Used = maps.Clone(s.Used)
 	maps.DeleteFunc(s.Used, func(_ netip.Addr, o string) bool {
 		return slices.Contains(names, strings.TrimSuffix(o, " [restored]"))
 	})
 	s.Pods = slices.DeleteFunc(slices.Clone(s.Pods), func(p expand.Pod) bool { return slices.Contains(names, p.Name) })
-	_, memory := expand.Decide(d.plannedAt, d.policy, s, expand.Memory{})
+	_, memory := expand.Decide(d.plannedAt, d.Policy, s, expand.Memory{})
 	return len(memory.IdleSince)
 }

@@ -172,7 +172,7 @@ func (c *cluster) usersOf(a netip.Addr) []addressUser {
 			}
 		}
 		told := false
-		for _, p := range c.pods[node] {
+		for _, p := range c.pods.On(node) {
 			if !slices.Contains(p.IPs, a) {
 				continue
 			}

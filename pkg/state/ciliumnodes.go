@@ -51,6 +51,9 @@ type ciliumNodes struct {
 	// changed since: an older patch of it conflicts. In the version they had then, as
 	// one that serves meanwhile may be published again.
 	fenced map[types.UID]string
+	// restored are the CiliumNodes that this process put back, of which the agent had
+	// reported what it uses: it runs in our mode, whatever the new one does not say yet.
+	restored map[string]types.UID
 }
 
 func newCiliumNodes() ciliumNodes {
@@ -60,6 +63,7 @@ func newCiliumNodes() ciliumNodes {
 		gone:     map[string]bool{},
 		assumed:  map[string]string{},
 		orphaned: map[string][]netip.Prefix{},
+		restored: map[string]types.UID{},
 		fenced:   map[types.UID]string{},
 	}
 }
@@ -120,6 +124,20 @@ func (l *Ledger) LastCiliumNode(name string) *ciliumnode.Stored {
 		return nil
 	}
 	return l.ciliumNodes.seen[name]
+}
+
+// MarkRestored notes that a CiliumNode was put back whose agent had reported.
+func (l *Ledger) MarkRestored(name string, uid types.UID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ciliumNodes.restored[name] = uid
+}
+
+// Restored reports whether MarkRestored was called for this CiliumNode.
+func (l *Ledger) Restored(v *ciliumnode.View) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ciliumNodes.restored[v.Name] == v.UID
 }
 
 // ForgetAssumedCiliumNode forgets this process's last write to a CiliumNode that is gone.

@@ -33,6 +33,7 @@ func (l *Ledger) Claim(f ipalloc.Family, node string, pools []*crd.Pool) (netip.
 	return netip.Prefix{}, nil, ipalloc.ErrExhausted
 }
 
+// ContainsAddr reports whether one of the prefixes contains the address.
 func ContainsAddr(prefixes []netip.Prefix, addr netip.Addr) bool {
 	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
 }

@@ -16,11 +16,16 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Cluster puts together what expand.Decide is asked on, out of pools, blocks
-// and CiliumNodes however they were read. It changes nothing.
+// Cluster is all that is known of the cluster, and the settings of the operator
+// that say how to read it. Its methods derive what expand.Decide is asked on, however
+// the objects were read, and change nothing.
 type Cluster struct {
 	Ledger *Ledger
 	Pools  *Pools
+	Pods   *Pods
+	Agents *Agents
+	// CiliumPools tell which pods ask for which pool of Cilium's; nil: no labels do.
+	CiliumPools *CiliumPools
 	// Defaults hold where a pool, or no pool, says otherwise.
 	Defaults crd.Defaults
 	// Paused stops all writes about nodes and blocks.

@@ -65,6 +65,7 @@ func ReadPodWithRequest(pod *corev1.Pod) BoundPod {
 	return p
 }
 
+// ReadPod takes from a pod what is decided on.
 func ReadPod(pod *corev1.Pod) BoundPod {
 	p := BoundPod{PodKey: PodKey{pod.Spec.NodeName, pod.UID}, name: pod.Namespace + "/" + pod.Name, ips: podIPs(pod)}
 	p.needs = pod.Spec.NodeName != "" && !pod.Spec.HostNetwork &&

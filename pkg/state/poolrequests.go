@@ -39,6 +39,7 @@ type PoolRequest struct {
 	labels string
 }
 
+// PoolRequestOf reads it from the annotations and labels of a pod or a namespace.
 func PoolRequestOf(meta *metav1.ObjectMeta) PoolRequest {
 	return PoolRequest{pools: requestedPools(meta.Annotations), strict: meta.Annotations[requireAnnotation] == "true", labels: labels.Set(meta.Labels).String()}
 }

@@ -39,7 +39,7 @@ func TestPodsCountForTheirCiliumPool(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			test.namespace.Name, test.pod.Namespace, test.pod.Name = "team", "team", "a"
-			pool := v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "blues"}, Spec: v1alpha1.PodIPPoolSpec{
+			pool := v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "blues", Generation: 1}, Spec: v1alpha1.PodIPPoolSpec{
 				CiliumPoolName: "blue", IPv4: &v1alpha1.IPv4Ranges{BlockSize: 28, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.0.0.0/24"}}},
 			}}
 			c := newCluster(&audit.Snapshot{
@@ -49,10 +49,14 @@ func TestPodsCountForTheirCiliumPool(t *testing.T) {
 				Namespaces:  []corev1.Namespace{{ObjectMeta: test.namespace}},
 				CiliumPools: []*ciliumpool.View{ciliumpool.Read(none), ciliumpool.Read(picks)},
 			}, &keeper{}, controller.DefaultSettings())
-			for ciliumPool, want := range map[string]int{"blue": test.blue, "": 1 - test.blue} {
-				if d, _ := c.observe("n", ipalloc.IPv4, ciliumPool); len(d.state.Pods) != want {
-					t.Errorf("%d pods count for pool %q, want %d", len(d.state.Pods), ciliumPool, want)
+			blue := 0
+			for _, d := range c.decide("n") {
+				if d.Family == ipalloc.IPv4 && d.CiliumPool == "blue" {
+					blue = len(d.State.Pods)
 				}
+			}
+			if blue != test.blue {
+				t.Errorf("%d pods count for pool blue, want %d", blue, test.blue)
 			}
 		})
 	}

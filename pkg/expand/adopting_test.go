@@ -1,0 +1,21 @@
+package expand
+
+import "testing"
+
+func adopting(s *State) { s.Adopting = true }
+
+// Until its agent has come up in crd mode, a node gets published what it holds, and
+// nothing else happens to it: no claim, though pods wait; no drain and no mark,
+// though they are asked for; no answer is taken as one.
+func TestDecideAdopting(t *testing.T) {
+	runDecide(t, map[string]decideCase{
+		"pods wait": {
+			state: node(lone("10.0.0.0/30"), pods(20), adopting),
+			want:  []string{"needs 20 of 2", "publish 10.0.0.1-10.0.0.2"},
+		},
+		"a block is asked back": {
+			state: node(lone("10.0.0.0/30"), lone("10.0.0.4/30", request(Deleted)), adopting),
+			want:  []string{"needs 0 of 2", "publish 10.0.0.1-10.0.0.2"},
+		},
+	})
+}

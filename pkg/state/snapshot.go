@@ -1,0 +1,159 @@
+package state
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// OtherIPAM is why nothing is done for a node that another IPAM serves.
+const OtherIPAM = "another IPAM gives addresses to its pods: kubectl cilium-pool migrate plan"
+
+// Snapshot is what is known of one node at one moment: the input of its decisions.
+type Snapshot struct {
+	Name       string
+	Node       *corev1.Node     // nil: no such Node
+	CiliumNode *ciliumnode.View // nil: no such CiliumNode
+	// Blocks are those that the node holds, of any family and pool.
+	Blocks []crd.Block
+	Pods   []expand.Pod
+	// PoolRequests are the pools of Cilium's that its pods ask for.
+	PoolRequests PoolRequests
+	// Settled says that the agent runs steadily; Settles is when it will have
+	// settled, or when more will be known of the families it runs. Zero: not
+	// foreseeable.
+	Settled bool
+	Settles time.Time
+	// OtherIPAM says that another IPAM serves the node's pods. Adopting: it did, its
+	// blocks are ours now, and the agent has yet to report that it runs in crd mode.
+	OtherIPAM, Adopting bool
+	// Awaits is why the node does not get its first block yet; "": it may.
+	Awaits string
+	// Shares are what is decided on separately: each family for each pool of Cilium's
+	// that the node has to do with.
+	Shares []Share
+}
+
+// Share is what one family of a node is decided on, for one pool of Cilium's.
+type Share struct {
+	Family ipalloc.Family
+	// CiliumPool is the pool of Cilium's; "": the default one.
+	CiliumPool string
+	Pools      []*crd.Pool // to claim from, best first; the first rules the node
+	Policy     expand.Policy
+	Paused     string // why nothing may change; "": it may
+	State      expand.State
+}
+
+// Snapshot gathers what is known of a node at now. node is nil where there is no such
+// Node. It changes nothing: two calls without news in between return the same.
+//
+// What only a running operator knows comes on top: how full pools are, turns to
+// drain, and blocks of a node whose labels came late.
+func (c *Cluster) Snapshot(name string, node *corev1.Node, now time.Time) *Snapshot {
+	s := &Snapshot{
+		Name: name, Node: node, CiliumNode: c.Ledger.CiliumNode(name),
+		Blocks: c.Ledger.NodeBlocks(name), Pods: c.Pods.On(name),
+	}
+	if s.CiliumNode != nil && len(s.CiliumNode.Used) == 0 && !c.Ledger.Restored(s.CiliumNode) {
+		s.OtherIPAM = len(s.CiliumNode.Unadopted(crd.CIDRs(s.Blocks))) > 0
+		s.Adopting = slices.ContainsFunc(s.Blocks, func(b crd.Block) bool {
+			return b.AdoptedFrom != "" && b.Phase == ipalloc.InService
+		})
+	}
+	if c.Defaults.CiliumPools {
+		s.PoolRequests = c.Pods.PoolRequests(name, c.CiliumPools.Picking())
+	}
+	s.Awaits = c.awaitsLabels(s)
+	s.Settled, s.Settles = c.Agents.Settled(name, now)
+	for _, f := range ipalloc.Families() {
+		for _, ciliumPool := range c.CiliumPoolsOf(node, f, s.CiliumNode, s.Blocks) {
+			if share := c.share(s, f, ciliumPool, now); len(share.Pools)+len(share.State.Blocks) > 0 {
+				s.Shares = append(s.Shares, share)
+			}
+		}
+	}
+	return s
+}
+
+// awaitsLabels is AwaitsLabels of a node. A CiliumNode that was deleted counts as it
+// was.
+func (c *Cluster) awaitsLabels(s *Snapshot) string {
+	view := s.CiliumNode
+	if last := c.Ledger.LastCiliumNode(s.Name); view == nil && s.Node != nil && last != nil && last.OwnedBy(s.Node) {
+		view = last.View
+	}
+	return c.AwaitsLabels(s.Node, view, len(s.Blocks))
+}
+
+func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, now time.Time) Share {
+	share := Share{Family: f, CiliumPool: ciliumPool}
+	share.Pools, share.Policy, share.Paused = c.Policy(s.Node, f, ciliumPool)
+	if s.OtherIPAM && share.Paused == "" {
+		share.Paused = OtherIPAM
+	}
+	if s.Awaits != "" && share.Paused == "" {
+		share.Paused = s.Awaits
+	}
+	known := expand.State{
+		Node: s.Name, Family: f, MaxPods: MaxPods(s.Node), AgentSettled: s.Settled, Adopting: s.Adopting,
+		Pods: c.PodsFor(s.Pods, s.PoolRequests, f, ciliumPool, s.CiliumNode),
+	}
+	share.State = c.State(known, ciliumPool, s.CiliumNode, s.Blocks)
+	if share.State.NotRun {
+		s.correctNotRun(&share, c.Agents, now)
+	}
+	c.ApplyWindows(&share.State, share.Pools, now)
+	return share
+}
+
+// correctNotRun corrects what is known of a family that the agent does not run.
+func (s *Snapshot) correctNotRun(share *Share, agents *Agents, now time.Time) {
+	stuck, at := agents.MayWaitForFamily(s.Name, now)
+	share.State.NotRun = !stuck
+	if !at.IsZero() && (s.Settles.IsZero() || at.Before(s.Settles)) {
+		s.Settles = at
+	}
+}
+
+// Runs reports whether the node has anything to do with a family.
+func (s *Snapshot) Runs(f ipalloc.Family) bool {
+	return slices.ContainsFunc(s.Shares, func(share Share) bool { return share.Family == f })
+}
+
+// Ruling is the pool whose policy holds, or "".
+func (s *Share) Ruling() string {
+	if len(s.Pools) == 0 {
+		return ""
+	}
+	return s.Pools[0].Name
+}
+
+// Key tells what is remembered of it from what is of the node's other pools of
+// Cilium's.
+func (s *Share) Key(node string) string { return ShareKey(node, s.CiliumPool) }
+
+// ShareKey is the node's name for the default pool. No node has a slash in it.
+func ShareKey(node, ciliumPool string) string {
+	if ciliumPool == "" {
+		return node
+	}
+	return node + "/" + ciliumPool
+}
+
+// IsShareOf reports whether a key is a node's, for whichever pool.
+func IsShareOf(key, node string) bool { return key == node || strings.HasPrefix(key, node+"/") }
+
+// Replaces reports whether a claim is to replace blocks of another pool.
+func (s *Share) Replaces() bool {
+	return slices.ContainsFunc(s.State.Blocks, func(b expand.Block) bool {
+		return b.Phase == ipalloc.InService && b.Request == expand.PoolChanged
+	})
+}
