@@ -14,20 +14,19 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/live"
 )
 
-const checkUsage = `cilium-pool-operator check audits a live cluster: does anybody have an address
-that another has, is every address in use where its agent can restore it, do
-blocks, CiliumNodes and pools agree, does anything stand still that should pass?
+const checkUsage = `cilium-pool-operator check audits a live cluster: do two nodes or pods
+have the same address, can agents restore every address in use, do blocks,
+CiliumNodes and pools agree, is anything stuck?
 
 It only lists Nodes, Pods, CiliumNodes, PodIPPools and PodIPBlocks, and changes
 nothing. It may run anywhere, beside any number of operators, or with none. Mode
 and settings are those of the operator, by its Lease; where that says nothing, the
 mode that Cilium's settings name, and default settings.
 
-A cluster moves while it is read. So what is found is looked at again after
---again, and what is no longer so is dropped. Findings that need time (a release
-entry, a drain or a rest that stands still) are told after --stuck-after, by the
-times in the objects. Where these do not tell, as with marks that the operator
-sets anew again and again, let it look for longer: --watch-for.
+A cluster moves while it is read. So it checks findings again after --again and
+drops those that are gone. Stuck release entries, drains and cooldowns are reported
+after --stuck-after, by the times in the objects. Where these do not show it, as with
+marks that the operator sets again and again, check for longer: --watch-for.
 
   cilium-pool-operator check                         with your kubeconfig
   cilium-pool-operator check --context prod

@@ -12,7 +12,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// blocksOfAll looks at blocks by themselves, and at their Nodes and pools.
+// blocksOfAll checks blocks on their own, and their Nodes and pools.
 func (c *check) blocksOfAll() {
 	for i := range c.blocks {
 		b := &c.blocks[i]
@@ -52,7 +52,7 @@ func (c *check) blockAndNode(b *crd.Block, n *node) {
 		Says: fmt.Sprintf("block %s, and %s", b.Phase, says)})
 }
 
-// rest looks whether a block rests longer than it should.
+// rest checks whether a block cools down for longer than it should.
 func (c *check) rest(b *crd.Block, n *node) {
 	if b.Phase != ipalloc.CoolingDown || n.paused && b.Reason != expand.NodeGone {
 		return
@@ -66,7 +66,7 @@ func (c *check) rest(b *crd.Block, n *node) {
 		Says: fmt.Sprintf("cools down (%s) since %s, %s longer than its %s", b.Reason, b.Since.UTC().Format(time.RFC3339), over.Round(time.Second), rest)})
 }
 
-// restOf is how long a block rests. What its pool leaves out is the operator's.
+// restOf is the cooldown of a block: its pool's, or else the operator's.
 func (c *check) restOf(b *crd.Block) time.Duration {
 	rest := c.Cooldown
 	if p := c.specOf[b.Pool]; p != nil && p.Spec.Cooldown != nil {
@@ -80,8 +80,8 @@ func (c *check) restOf(b *crd.Block) time.Duration {
 	return rest
 }
 
-// blocksOf looks whether a node's pool and podCIDRs have its blocks. Of blocks
-// that overlap, more is wrong than their addresses can tell.
+// blocksOf checks that a node's pool and podCIDRs have its blocks. It skips blocks
+// that overlap, which have findings of their own.
 func (c *check) blocksOf(n *node) {
 	published := map[*crd.Block]int{}
 	for _, a := range n.view.published() {
@@ -107,7 +107,7 @@ func (c *check) blockOf(n *node, b *crd.Block, published int) {
 	switch {
 	case b.Phase == ipalloc.CoolingDown && (published > 0 || listed):
 		f.Reason = RestingBlockPublished
-		f.Says = fmt.Sprintf("rests, and CiliumNode %s has %d of its addresses in the pool (in podCIDRs: %t)", n.name, published, listed)
+		f.Says = fmt.Sprintf("cools down, and CiliumNode %s has %d of its addresses in the pool (in podCIDRs: %t)", n.name, published, listed)
 	case published > 0 && !listed:
 		f.Reason = BlockNotListed
 		f.Says = fmt.Sprintf("%d addresses in the pool of CiliumNode %s, and not in its podCIDRs", published, n.name)
@@ -124,8 +124,8 @@ func (c *check) blockOf(n *node, b *crd.Block, published int) {
 	c.add(f)
 }
 
-// shouldBePublished leaves out what has a reason not to be: a pause, a limit, a
-// block that is new, must go, or has no address that pods may have.
+// shouldBePublished excludes what has a reason not to be: a pause, a limit, a block
+// that is new, must leave, or has no address that pods may have.
 func (c *check) shouldBePublished(n *node, b *crd.Block) bool {
 	l := n.view.Limits
 	if n.obj == nil || n.paused || n.moving || b.Deleting || c.now.Sub(b.Created) < c.StuckAfter || !c.givesFrom(b) {
@@ -138,7 +138,7 @@ func (c *check) shouldBePublished(n *node, b *crd.Block) bool {
 	return n.view.BlockDemand != nil || has < c.MaxAddresses && l.MaxAboveWatermark <= 0
 }
 
-// givesFrom reports whether a block's pool gives addresses of it to pods.
+// givesFrom reports whether a block's pool assigns addresses of it to pods.
 func (c *check) givesFrom(b *crd.Block) bool {
 	pool := c.poolByName[b.Pool]
 	return pool != nil && !pool.Inactive && !pool.Frozen() && !pool.Deleting && !pool.Drains(b.CIDR) && pool.UsableCount(b.CIDR) > 0
@@ -164,9 +164,9 @@ func (cn *CiliumNode) ofFamily(f ipalloc.Family) int {
 	return n
 }
 
-// drainStands reports whether a drain stands still: since long nothing has
-// changed in block or CiliumNode, though nothing uses the block any more. Without
-// the time of a change there is none to tell how long that has been so.
+// drainStands reports whether a drain is stuck: neither block nor CiliumNode has
+// changed for long, though nothing uses the block any more. Without the time of a
+// change this cannot be known.
 func (c *check) drainStands(n *node, b *crd.Block, published int) bool {
 	changed := n.view.Changed
 	if n.paused || published == 0 || changed.IsZero() || c.now.Sub(b.Since) < c.StuckAfter || c.now.Sub(changed) < c.StuckAfter {

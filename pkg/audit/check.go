@@ -4,8 +4,8 @@ import (
 	"net/netip"
 )
 
-// Check says what looks wrong in a snapshot, in order of weight. In a cluster
-// that moves, some of it only looks so: see Persisting.
+// Check returns the findings of a snapshot, sorted by severity. In a changing
+// cluster some are transient: see Persisting.
 func Check(s *Snapshot, set Settings) []Finding {
 	c := &check{Settings: set, list: s.Mode.List(), seen: map[string]bool{}}
 	kind, _ := s.Mode.Resource()
@@ -47,7 +47,7 @@ type check struct {
 	Settings
 	index
 
-	// kind is that of the objects that tell agents their blocks, list the field.
+	// kind is that of the objects that assign agents their blocks, list the field.
 	kind, list string
 
 	findings []Finding
@@ -71,5 +71,5 @@ func blockObject(name string) Object { return Object{Kind: "PodIPBlock", Name: n
 
 func poolObject(name string) Object { return Object{Kind: "PodIPPool", Name: name} }
 
-// allocationObject is what tells a node's agent its blocks: its CiliumNode, or the Node.
+// allocationObject is the object that assigns a node's blocks: its CiliumNode, or the Node.
 func (c *check) allocationObject(name string) Object { return Object{Kind: c.kind, Name: name} }

@@ -2,6 +2,6 @@
 // addresses without an owner, blocks and CiliumNodes that disagree, stuck
 // handshakes. Check is a pure function from a snapshot of objects to findings.
 //
-// It never talks to Kubernetes, reads a clock, logs, or mends anything. Package
+// It never talks to Kubernetes, reads a clock, logs, or repairs anything. Package
 // audit/live reads snapshots.
 package audit

@@ -10,7 +10,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// entriesOf looks at every address of a node's pool: whose is it?
+// entriesOf checks who owns each address of a node's pool.
 func (c *check) entriesOf(n *node) {
 	for _, a := range n.view.published() {
 		if len(c.publishes[a]) > 1 {
@@ -32,7 +32,7 @@ func (c *check) entriesOf(n *node) {
 	}
 }
 
-// onTwoNodes blames the node that does not hold the address's block, if one does.
+// onTwoNodes reports the node that does not hold the address's block, if one does.
 func (c *check) onTwoNodes(a netip.Addr) {
 	publishers := c.publishes[a]
 	wrong := publishers[0]
@@ -52,7 +52,7 @@ func (c *check) onTwoNodes(a netip.Addr) {
 	c.add(f)
 }
 
-// entry looks at an address that this node alone publishes.
+// entry checks an address that only this node publishes.
 func (c *check) entry(n *node, a netip.Addr) {
 	f := Finding{Object: c.allocationObject(n.name), Subject: single(a), Note: n.inUse[a]}
 	b := c.holder(n, a)
@@ -74,7 +74,7 @@ func (c *check) entry(n *node, a netip.Addr) {
 	c.add(f)
 }
 
-// cidrsOf looks at every CIDR that a node lists.
+// cidrsOf checks every CIDR that a node lists.
 func (c *check) cidrsOf(n *node) {
 	for _, cidr := range n.view.Listed() {
 		f := Finding{Object: c.allocationObject(n.name), Subject: cidr, Note: n.view.poolNote(cidr)}
@@ -111,8 +111,8 @@ func (x *index) heldElsewhere(n *node, cidr netip.Prefix) *crd.Block {
 	return nil
 }
 
-// usedOf looks at what is in use on a node: is it in the pool? What
-// podsOf tells of a pod needs no second telling.
+// usedOf checks that addresses in use on a node are in its pool. It skips what
+// podsOf reports for a pod.
 func (c *check) usedOf(n *node) {
 	for a, who := range n.inUse {
 		if n.view.publishes(a) || n.told[single(a)] || n.moving {
@@ -126,7 +126,7 @@ func (c *check) usedOf(n *node) {
 	}
 }
 
-// acrossNodes looks at what two nodes claim.
+// acrossNodes checks what two nodes claim.
 func (c *check) acrossNodes() {
 	used := map[netip.Addr]*node{}
 	listed := ipalloc.NewSpace()

@@ -5,7 +5,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// covers tells the addresses of nodes and Services that a pool covers.
+// covers reports the addresses of nodes and Services that a pool covers.
 func (c *check) covers(pool *crd.Pool) {
 	for _, f := range ipalloc.Families() {
 		whole, _ := pool.Whole(f)
@@ -16,7 +16,7 @@ func (c *check) covers(pool *crd.Pool) {
 	}
 }
 
-// clusterAddressesOf tells the addresses in use on a node that are those of a node
+// clusterAddressesOf reports the addresses in use on a node that belong to a node
 // or Service.
 func (c *check) clusterAddressesOf(n *node) {
 	for addr, user := range n.inUse {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Severity says how bad a finding is.
+// Severity is how bad a finding is.
 type Severity string
 
 // Severities.
@@ -47,7 +47,7 @@ type Finding struct {
 	Says string
 }
 
-// key tells a finding from others, and finds it again at the next look.
+// key identifies a finding, also in the next snapshot.
 func (f *Finding) key() string {
 	return f.group() + "\x00" + f.Subject.String()
 }

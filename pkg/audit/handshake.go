@@ -8,7 +8,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 )
 
-const stale = "with a release entry that nobody needs"
+const stale = "with a needless release entry"
 
 // handshakesOf checks the release entries of a node.
 func (c *check) handshakesOf(n *node) {

@@ -42,7 +42,7 @@ type index struct {
 	excluded  *exclude.Set          // the addresses of nodes and Services
 }
 
-// node is all that is known of one name, be it a Node, a CiliumNode, or both.
+// node is everything known by one name, be it a Node, a CiliumNode, or both.
 type node struct {
 	name     string
 	obj      *corev1.Node // nil: there is none
@@ -56,8 +56,8 @@ type node struct {
 	// labels are not final.
 	awaitsLabels bool
 	paused       bool
-	// moving: another IPAM serves its pods, or did, and its agent has yet to come
-	// up in crd mode.
+	// moving: another IPAM serves its pods, or did, and its agent has not started in
+	// crd mode yet.
 	moving bool
 	inUse  map[netip.Addr]string // address to who uses it
 	// told are addresses and podCIDRs whose worst finding is reported already.
@@ -70,8 +70,8 @@ type pod struct {
 	ips    []netip.Addr
 }
 
-// readPools reads pools by their own spec alone: with the operator's flags, which
-// are not known here, nothing may look wrong that is not.
+// readPools reads pools by their own spec alone: the operator's flags are not known
+// here, and must not cause false findings.
 func (x *index) readPools(s *Snapshot) {
 	x.poolByName, x.unsound = map[string]*crd.Pool{}, map[string]error{}
 	x.specOf = map[string]*v1alpha1.PodIPPool{}
@@ -131,8 +131,8 @@ func conflictOf(err error) *ipalloc.ConflictError {
 	return conflict
 }
 
-// listedBlocks tells blocks that their CiliumNode lists in podCIDRs: of two that
-// overlap the listed one was first (docs/architecture.md). 1: it does.
+// listedBlocks marks blocks that their CiliumNode lists in podCIDRs with 1: of two
+// that overlap the listed one was first (docs/architecture.md).
 func listedBlocks(s *Snapshot) func(crd.Block) int {
 	views := make(map[string]*CiliumNode, len(s.CiliumNodes))
 	for i := range s.CiliumNodes {
@@ -188,7 +188,7 @@ func (c *check) readNodes(s *Snapshot) {
 	c.joinNodes()
 }
 
-// joinNodes works out what the objects of each node mean together.
+// joinNodes joins the objects of each node.
 func (c *check) joinNodes() {
 	pools := slices.Collect(maps.Values(c.poolByName))
 	c.publishes, c.lists = map[netip.Addr][]*node{}, ipalloc.NewSpace()
@@ -219,14 +219,14 @@ func (c *check) joinNodes() {
 	}
 }
 
-// isOptedOut reports whether the Node says that Cilium does not run on it.
+// isOptedOut reports whether the Node declares that Cilium does not run on it.
 func (c *check) isOptedOut(obj *corev1.Node) bool {
 	return obj.Labels[v1alpha1.OptOutLabel] == "true" || slices.ContainsFunc(obj.Spec.Taints, func(t corev1.Taint) bool {
 		return slices.Contains(c.IgnoreTaints, t.Key)
 	})
 }
 
-// isAwaitingLabels reports whether the operator waits with the first block of a node.
+// isAwaitingLabels reports whether the operator delays the first block of a node.
 func (c *check) isAwaitingLabels(n *node) bool {
 	if n.obj == nil || len(n.blocks) > 0 || n.view != nil && n.view.givesAny() {
 		return false
@@ -321,7 +321,7 @@ func isReady(pod *corev1.Pod) bool {
 	})
 }
 
-// agent says how the node's agent is, where that may be why nothing moves.
+// agent describes the state of the node's agent, if that may be the cause.
 func (n *node) agent() string {
 	switch {
 	case len(n.agents) == 0:

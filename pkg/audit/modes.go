@@ -51,7 +51,7 @@ func mendsIn(mode ciliumnode.Mode) map[Reason]string {
 			PodAddressUnowned:  "Delete the pod NAME; it gets an address of its Node's podCIDR.",
 			PodCIDROnTwoNodes:  "Drain and delete the one Node of the two that does not hold the block: it joins again with a block of its own. Find out who wrote it.",
 			PodCIDROfOtherNode: "Drain and delete the Node NAME: it joins again with a block of its own. Find out who wrote ADDRESS.",
-			ForeignPodCIDR:     "Nothing, if it is to stay. Else drain and delete the Node NAME: it joins again with a block, if kube-controller-manager gives it no podCIDR (--allocate-node-cidrs=false).",
+			ForeignPodCIDR:     "Nothing, if it should stay. Else drain and delete the Node NAME: it joins again with a block, if kube-controller-manager gives it no podCIDR (--allocate-node-cidrs=false).",
 			BlockNotPublished:  "Where the Node names another podCIDR, it keeps that: delete the block, `kubectl delete podipblock NAME --wait=false`. Else see that the operator runs, leads and is not paused.",
 		}
 	}

@@ -14,7 +14,7 @@ import (
 // shortage is the condition that the operator sets on Nodes.
 const shortage corev1.NodeConditionType = "PodAddressShortage"
 
-// nodeObjects looks whether a node has the objects it should have.
+// nodeObjects checks that a node has the objects it should have.
 func (c *check) nodeObjects(n *node) {
 	if n.obj != nil {
 		c.node(n)
@@ -48,7 +48,7 @@ func (c *check) node(n *node) {
 	}
 }
 
-// hasCilium reports whether Cilium runs on a node that has what tells an agent its
+// hasCilium reports whether Cilium runs on a node that has the object which assigns
 // blocks: in kubernetes mode every Node has.
 func (n *node) hasCilium() bool {
 	w := n.view.BlockDemand
@@ -65,12 +65,11 @@ func (cn *CiliumNode) givesAny() bool {
 	return len(cn.published()) > 0 || cn.BlockDemand != nil && len(cn.Listed())+len(cn.BlockDemand.Runs) > 0
 }
 
-// isDefault says of a pool that it serves pods that ask for no other, and agents
+// isDefault reports whether a pool serves pods that request no other, and agents
 // themselves.
 func isDefault(p *crd.Pool) bool { return p.CiliumPool == "" }
 
-// families looks whether a node has addresses of each family that is given out
-// to it.
+// families checks that a node has addresses of each family that its pools provide.
 func (c *check) families(n *node) {
 	for _, p := range n.pools {
 		if !isDefault(p) {

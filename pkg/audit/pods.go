@@ -4,7 +4,7 @@ import (
 	"net/netip"
 )
 
-// podsOf looks at the addresses of a node's pods.
+// podsOf checks the addresses of a node's pods.
 func (c *check) podsOf(n *node) {
 	for _, p := range n.pods {
 		for _, a := range p.ips {
@@ -16,7 +16,7 @@ func (c *check) podsOf(n *node) {
 	}
 }
 
-// podAddress looks whose an address is that is not in the pool of the pod's node.
+// podAddress checks who owns an address that is not in the pool of the pod's node.
 func (c *check) podAddress(n *node, p pod, a netip.Addr) {
 	f := Finding{Object: p.object, Subject: single(a)}
 	b, other := c.holder(n, a), c.publisher(n, a)

@@ -14,11 +14,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// reasonInvalid is why the operator calls a pool not Ready whose spec it
-// refuses.
+// reasonInvalid is the Ready reason of a pool whose spec the operator rejects.
 const reasonInvalid = "Invalid"
 
-// pools looks at pools, and whether there are agents at all.
+// pools checks pools, and whether there are agents at all.
 func (c *check) pools(s *Snapshot) {
 	for _, name := range slices.Sorted(maps.Keys(c.poolByName)) {
 		obj, pool := c.specOf[name], c.poolByName[name]
@@ -50,7 +49,7 @@ func (c *check) pools(s *Snapshot) {
 	}
 }
 
-// closed tells the CIDRs that give out nothing as another pool has them.
+// closed reports the CIDRs that are unused because another pool has them.
 func (c *check) closed(pool *crd.Pool) {
 	for _, f := range ipalloc.Families() {
 		ranges, ok := pool.Ranges(f)
@@ -66,7 +65,7 @@ func (c *check) closed(pool *crd.Pool) {
 	}
 }
 
-// selects looks by which labels a pool selects nodes.
+// selects checks by which labels a pool selects nodes.
 func (c *check) selects(obj *v1alpha1.PodIPPool) {
 	keys := crd.KubeletLabels(obj.Spec.NodeSelector)
 	if len(keys) == 0 || obj.Annotations[v1alpha1.TrustedLabelsAnnotation] == "true" {

@@ -10,7 +10,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 )
 
-// Report is the outcome of an audit, for people and for scripts.
+// Report is the outcome of an audit, for users and scripts.
 type Report struct {
 	// Time is when the last read began.
 	Time time.Time `json:"time"`
@@ -101,8 +101,8 @@ func (r *Report) JSON(w io.Writer) error {
 	return e.Encode(r)
 }
 
-// Text writes the report for people: a line for what is wrong and one for the
-// mend, and a last one that says how much was looked at.
+// Text writes the report for users: per finding, a line for what is wrong and one for
+// the fix, and a last one that says how much was checked.
 func (r *Report) Text(w io.Writer) error {
 	var b strings.Builder
 	for _, part := range []struct {

@@ -15,15 +15,15 @@ import (
 )
 
 // Snapshot is what was read of a cluster. Its lists need not be of one instant:
-// what only looks wrong because something moved meanwhile is gone at the next
-// look (Persisting).
+// findings that only reflect a change during the read are gone in the next one
+// (Persisting).
 type Snapshot struct {
 	// Time is when reading began.
 	Time time.Time
 	// Mode is how agents are assigned their blocks.
 	Mode  ciliumnode.Mode
 	Nodes []corev1.Node
-	// CiliumNodes are what tells agents their blocks: in kubernetes mode, Nodes.
+	// CiliumNodes assign agents their blocks: in kubernetes mode, Nodes.
 	CiliumNodes []CiliumNode
 	// Pods may hold more than those that need an address.
 	Pods   []corev1.Pod
@@ -44,14 +44,14 @@ type Snapshot struct {
 	CiliumPools []*ciliumpool.View
 }
 
-// CiliumNode is a CiliumNode, or a Node that stands for it, and what is known of
-// when it changed.
+// CiliumNode is a CiliumNode, or a Node in its place, and when it changed, as far as
+// known.
 type CiliumNode struct {
 	*ciliumnode.View
 	// ReleaseSince says of entries of status.ipam.release-ips since when they
 	// have stood, at the latest. An entry that is not in it may be new.
 	ReleaseSince map[netip.Addr]time.Time
-	// Changed is the last change that is known of. Zero: none is.
+	// Changed is the last known change. Zero: none.
 	Changed time.Time
 }
 
@@ -118,8 +118,8 @@ func (s *Snapshot) Excluded() *exclude.Set {
 	return x
 }
 
-// StandSince notes in s that release entries which stood in an earlier snapshot
-// too, in whatever state, have stood since then.
+// StandSince dates release entries in s that an earlier snapshot has too, in any
+// state, back to that one.
 func (s *Snapshot) StandSince(earlier *Snapshot) {
 	before := make(map[string]CiliumNode, len(earlier.CiliumNodes))
 	for _, cn := range earlier.CiliumNodes {

@@ -42,8 +42,8 @@ func (c *check) wholeOf(n *node) {
 	c.runsOf(n)
 }
 
-// twiceOf looks whether two CIDRs of a node share addresses. A pool of the agent
-// keeps each CIDR's addresses by themselves (pkg/ipam/pool.go, Cilium v1.20.1).
+// twiceOf checks whether two CIDRs of a node share addresses. A pool of the agent
+// allocates from each CIDR separately (pkg/ipam/pool.go, Cilium v1.20.1).
 func (c *check) twiceOf(n *node) {
 	var before []netip.Prefix
 	add := func(cidr netip.Prefix) {
@@ -66,7 +66,7 @@ func (c *check) twiceOf(n *node) {
 	}
 }
 
-// leftOf tells what is left of crd mode.
+// leftOf reports what is left of crd mode.
 func (c *check) leftOf(n *node) {
 	w := n.view.BlockDemand
 	if len(w.LeftCIDRs)+w.LeftAddresses > 0 {
@@ -75,7 +75,7 @@ func (c *check) leftOf(n *node) {
 	}
 }
 
-// annotationsOf tells of blocks in annotations of a Node that do not count.
+// annotationsOf reports blocks in annotations of a Node that have no effect.
 func (c *check) annotationsOf(n *node) {
 	for _, cidr := range n.view.BlockDemand.Annotated {
 		own := c.byCIDR[cidr]
@@ -120,7 +120,7 @@ func (cn *CiliumNode) runsWith(f ipalloc.Family) bool {
 	return cn.BlockDemand != nil && slices.ContainsFunc(cn.BlockDemand.Runs, func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) == f })
 }
 
-// wants reports whether the agent has use for the family, as far as it has said.
+// wants reports whether the agent needs the family, as far as it has reported.
 func (cn *CiliumNode) wants(f ipalloc.Family) bool {
 	if cn.BlockDemand == nil {
 		return !cn.NotRun(f)
@@ -134,7 +134,7 @@ func (c *check) wholeBlock(n *node, b *crd.Block) {
 	told := slices.ContainsFunc(n.view.Listed(), b.CIDR.Overlaps) // as part of another, too
 	switch {
 	case b.Phase == ipalloc.CoolingDown && told:
-		f.Reason, f.Says = RestingBlockPublished, fmt.Sprintf("rests, and %s of %s %s has it", c.list, c.kind, n.name)
+		f.Reason, f.Says = RestingBlockPublished, fmt.Sprintf("cools down, and %s of %s %s has it", c.list, c.kind, n.name)
 	case b.Phase == ipalloc.InService && !told && c.shouldBeTold(n, b):
 		f.Reason = BlockNotPublished
 		f.Says = fmt.Sprintf("not in %s of %s %s, created %s ago", c.list, c.kind, n.name, c.now.Sub(b.Created).Round(time.Second))
@@ -148,8 +148,8 @@ func (c *check) wholeBlock(n *node, b *crd.Block) {
 	c.add(f)
 }
 
-// shouldBeTold leaves out, beside what shouldBePublished does, a block that the
-// agent may have given back a moment ago, and what other findings explain.
+// shouldBeTold excludes, besides what shouldBePublished does, a block that the agent
+// may just have returned, and what other findings explain.
 func (c *check) shouldBeTold(n *node, b *crd.Block) bool {
 	if !c.shouldBePublished(n, b) || slices.Contains(n.view.BlockDemand.Annotated, b.CIDR) {
 		return false

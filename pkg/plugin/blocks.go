@@ -12,7 +12,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// blockRow is a block, for people and for scripts.
+// blockRow is a block, for users and scripts.
 type blockRow struct {
 	Block  string `json:"block"`
 	CIDR   string `json:"cidr"`
@@ -26,9 +26,9 @@ type blockRow struct {
 	// Addresses are those that pods can have, Used those of the block in use.
 	Addresses int `json:"addresses"`
 	Used      int `json:"used"`
-	// WaitsFor says what a block on its way out waits for.
+	// WaitsFor is what a leaving block waits for.
 	WaitsFor string `json:"waitsFor,omitempty"`
-	// NeedsAction says what people must do, where the wait does not end by itself.
+	// NeedsAction is the user action, if the wait does not end by itself.
 	NeedsAction string    `json:"needsAction,omitempty"`
 	Conflict    bool      `json:"conflict,omitempty"`
 	Created     time.Time `json:"created"`

@@ -27,8 +27,8 @@ func (e *env) supportBundle() *cobra.Command {
 	file, logLines := "", int64(10000)
 	cmd := &cobra.Command{
 		Use:   "support-bundle",
-		Short: "Pack what somebody else needs to see into one file",
-		Long: `Packs into a .tar.gz what somebody else needs to see: status, nodes, an explanation
+		Short: "Pack what a support request needs into one file",
+		Long: `Packs into a .tar.gz what a support request needs: status, nodes, an explanation
 of each node, a first look of check, all PodIPPools and PodIPPoolHistories,
 PodIPBlocks and CiliumNodes, events about these, and the operator's pods with their
 logs.

@@ -11,14 +11,13 @@ func (e *env) check() *cobra.Command {
 	o := auditcmd.NewOptions(live.Where{LeaseNamespace: leaseNamespace, LeaseName: leaseName})
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Audit the cluster: does anybody have an address that another has?",
-		Long: `Audits the cluster: does anybody have an address that another has, is every
-address in use where its agent can restore it, do blocks, CiliumNodes and pools
-agree, does anything stand still that should pass?
+		Short: "Audit the cluster: do two nodes or pods have the same address?",
+		Long: `Audits the cluster: do two nodes or pods have the same address, can agents
+restore every address in use, do blocks, CiliumNodes and pools agree, is anything
+stuck?
 
-It is the same as cilium-pool-operator check: what is found is looked at again
-after --again, and what is no longer so is dropped. docs/check.md explains each
-finding.
+It is the same as cilium-pool-operator check: it checks findings again after
+--again and drops those that are gone. docs/check.md explains each finding.
 
 Exit codes: 0 nothing is wrong, 1 something is, 2 wrong command line, or the
 cluster could not be read.`,

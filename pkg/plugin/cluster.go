@@ -94,7 +94,7 @@ func newCluster(s *audit.Snapshot, kept *keeper, settings controller.Settings) *
 	return c
 }
 
-// carriers are the objects that tell agents their blocks.
+// carriers are the objects that assign agents their blocks.
 func (c *cluster) carriers() []client.Object {
 	var out []client.Object
 	if _, ok := c.snapshot.Mode.AllocationObject().(*corev1.Node); ok {

@@ -10,7 +10,7 @@ import (
 
 var errNotConfirmed = errors.New("not confirmed: nothing was changed")
 
-// confirm asks a person who sits at a terminal. It fails for any answer but yes.
+// confirm asks the user at a terminal. It fails for any answer but yes.
 func (e *env) confirm(warning string) error {
 	return confirm(e.In, e.ErrOut, isTerminal(e.In), warning)
 }

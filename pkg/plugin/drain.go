@@ -61,7 +61,7 @@ first, such as deleting a Node.`,
 		ValidArgsFunction: e.completePools,
 	}
 	fs := cmd.Flags()
-	fs.BoolVar(&f.dryRun, "dry-run", f.dryRun, "say what is to be drained and who uses it, and change nothing")
+	fs.BoolVar(&f.dryRun, "dry-run", f.dryRun, "print what would be drained and who uses it, and change nothing")
 	fs.BoolVar(&f.undo, "undo", f.undo, "take back the drain of a pool or a CIDR")
 	fs.BoolVar(&f.now, "now", f.now, "begin with every block at once, whatever the pool's maintenance windows and rate")
 	fs.BoolVarP(&f.yes, "yes", "y", f.yes, "with --now: do not ask whether to delete the blocks")
@@ -79,7 +79,7 @@ type drainTarget struct {
 	ranges []netip.Prefix
 }
 
-// target reads what a person names: a block, a pool's CIDR, or a pool.
+// target parses the argument: a block, a pool's CIDR, or a pool.
 func (c *cluster) target(name string) (drainTarget, error) {
 	cidr, err := netip.ParsePrefix(name)
 	if block, blockErr := crd.ParseBlockName(name); err != nil && blockErr == nil {
@@ -138,7 +138,7 @@ func (e *env) runDrain(ctx context.Context, c *cluster, t drainTarget, f drainFl
 	rows := c.leavingRows(t)
 	switch {
 	case f.undo && t.block != nil:
-		return fmt.Errorf("%s was deleted, or is to be: that has no way back", t.what)
+		return fmt.Errorf("%s is deleted or being deleted: that cannot be undone", t.what)
 	case f.undo && f.now:
 		return usagef("--undo and --now do not go together")
 	case f.dryRun:
@@ -172,7 +172,7 @@ func (e *env) runDrain(ctx context.Context, c *cluster, t drainTarget, f drainFl
 	return e.follow(ctx, t, f)
 }
 
-// leavingRows are the blocks of the target that do not rest yet.
+// leavingRows are the blocks of the target that do not cool down yet.
 func (c *cluster) leavingRows(t drainTarget) []blockRow {
 	var rows []blockRow
 	for _, r := range c.blockRows(which{pool: t.pool}) {

@@ -20,7 +20,7 @@ func (e *env) confirmNow(t drainTarget, rows []blockRow, yes bool) error {
 }
 
 // follow shows what is in the way, a line for each change, until every block of
-// the target rests, or those left wait for what people must do first.
+// the target cools down, or those left wait for user action.
 func (e *env) follow(ctx context.Context, t drainTarget, f drainFlags) error {
 	reading := ctx // the first read may take its time, so that there is something to tell
 	if f.timeout > 0 {

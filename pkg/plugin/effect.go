@@ -24,7 +24,7 @@ type effect struct {
 	Nodes []nodeChange `json:"nodes"`
 	// Unserved are nodes that a pool serves now and none would.
 	Unserved []string `json:"unserved"`
-	// RoutesAdded and RoutesRemoved count the podCIDRs that come and go.
+	// RoutesAdded and RoutesRemoved count the podCIDRs that are added and removed.
 	RoutesAdded   int `json:"routesAdded"`
 	RoutesRemoved int `json:"routesRemoved"`
 	// Covered are the addresses of nodes and Services that a pool would cover, by

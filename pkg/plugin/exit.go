@@ -16,7 +16,7 @@ const (
 	exitFailed = 1
 	// exitUsage: the command line is wrong, and nothing was done.
 	exitUsage = 2
-	// exitNotReached: people must do something before what was asked for is reached.
+	// exitNotReached: the requested state needs user action first.
 	exitNotReached = 3
 )
 
@@ -25,7 +25,7 @@ type ExitCode int
 
 func (e ExitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
-// usageError is what is wrong with the command line.
+// usageError is an error in the command line.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }

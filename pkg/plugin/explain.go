@@ -123,7 +123,7 @@ func explainHeard(s *story, w *expand.BlockDemand) {
 	case w.Fixed && len(w.Assigned) == 0:
 		s.say("Its agent waits for a podCIDR.")
 	case w.Fixed:
-		s.say("Its agent was told %s.", few(texts(w.Assigned)))
+		s.say("Its agent was assigned %s.", few(texts(w.Assigned)))
 	case !w.Reported:
 		s.say("Its agent has not said yet how many addresses it asks for.")
 	default:

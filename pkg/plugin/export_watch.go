@@ -73,7 +73,7 @@ func slim(o any) (any, error) {
 	return o, nil
 }
 
-// complaint tells of trouble, but not of the same again and again.
+// complaint logs errors, but does not repeat the same one.
 type complaint struct {
 	out io.Writer
 

@@ -74,7 +74,7 @@ func (e *env) importPools() *cobra.Command {
 them as YAML. Nothing is applied: look them over, see what they would do (plan -f),
 and apply them with kubectl. A blockSize cannot be changed later.
 
-What could not be carried over is told on standard error, and in comments of the
+What could not be carried over is reported on standard error, and in comments of the
 YAML: which object, which field, why, and what to do. docs/import.md has what
 becomes of what.
 

@@ -43,5 +43,5 @@ func readInstant(s string, now time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// instant is a time as people read it, by their own clock.
+// instant formats a time in the local time zone.
 func instant(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05 MST") }

@@ -107,7 +107,7 @@ func (c *cluster) hasPools(names []string) error {
 	return nil
 }
 
-// contextName is what people call the cluster: the context of their kubeconfig.
+// contextName is the cluster's display name: the context of the kubeconfig.
 func (e *env) contextName() string {
 	if name := *e.flags.Context; name != "" {
 		return name

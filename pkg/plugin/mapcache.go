@@ -70,7 +70,7 @@ func stripPod(obj any) (any, error) {
 	return p, nil
 }
 
-// stripAsking keeps what says which pool of Cilium's a pod asks for, too.
+// stripAsking also keeps what selects the Cilium pool of a pod.
 func stripAsking(obj any) (any, error) {
 	p, ok := obj.(*corev1.Pod)
 	if !ok {

@@ -50,7 +50,7 @@ type watched struct {
 	views       map[string]seenNode
 }
 
-// seenNode is a CiliumNode, and what was read of it, if it tells an agent anything.
+// seenNode is a CiliumNode, and what was read of it, if it assigns anything.
 type seenNode struct {
 	object *ciliumv2.CiliumNode
 	view   *ciliumnode.View
@@ -138,7 +138,7 @@ func (w *watched) register(ctx context.Context) ([]toolscache.InformerSynced, er
 	return append(all, asks...), err
 }
 
-// readAsks reads what says which pool of Cilium's pods ask for.
+// readAsks reads what selects the Cilium pool of pods.
 func (w *watched) readAsks(ctx context.Context, s *audit.Snapshot) error {
 	if !w.operator.Mode.ManyPools() {
 		return nil

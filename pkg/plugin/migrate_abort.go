@@ -26,9 +26,9 @@ func (e *env) migrateAbort() *cobra.Command {
 any step until finish.
 
 Where the agent does not run in crd mode (yet, or any more), the addresses leave
-spec.ipam.pool, which nobody reads there, and the blocks are deleted at once.
+spec.ipam.pool, which no agent reads there, and the blocks are deleted at once.
 
-Where it does, the node is first made ready: the operator is told to keep off it, and
+Where it does, abort first prepares the node: it pauses the operator there, and
 for multi-pool mode its blocks are written to spec.ipam.pools. Then restart its agent
 in the old mode, and run abort again. It is refused where the old mode cannot express
 what the node has: cluster-pool and kubernetes mode know one CIDR of a family, and
@@ -37,8 +37,8 @@ that has to be the node's old one. To multi-pool mode a node can always go.
 To learn which mode an agent runs in, it is asked for a report, which an agent in crd
 mode answers within its update rate. --answer-timeout is how long to wait for that.
 
-Exit codes: 0 these nodes are back, 3 some are not: what to do is told, 1 it failed;
-run it again.`,
+Exit codes: 0 these nodes are back, 3 some are not: the output says what to do,
+1 it failed; run it again.`,
 		Example: examples("migrate abort --node edge-01", "migrate abort --all --to multi-pool", "migrate abort -l zone=a --dry-run"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -20,7 +20,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 )
 
-// agentMode is what is known of the mode that an agent runs in.
+// agentMode is the known mode of an agent.
 type agentMode int
 
 const (
@@ -30,7 +30,7 @@ const (
 	agentInCRD
 )
 
-// keepOff tells the operator to leave a node alone, and notes where it goes.
+// keepOff pauses the operator on a node, and notes the mode it returns to.
 func (a *aborting) keepOff(ctx context.Context, r *returning) error {
 	return a.annotate(ctx, r.name, map[string]any{v1alpha1.PausedAnnotation: "true", v1alpha1.ReturningAnnotation: string(r.to)})
 }

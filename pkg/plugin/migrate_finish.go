@@ -53,7 +53,7 @@ Exit codes: 0 it is finished, 3 something is yet to be done and nothing was writ
 	return cmd
 }
 
-// unfinished is what is yet to be done.
+// unfinished is what remains to do.
 func (m *move) unfinished(settle time.Duration) []string {
 	var out []string
 	for _, r := range m.rows(settle) {
@@ -86,7 +86,7 @@ func (e *env) finish(ctx context.Context, m *move, dryRun bool) error {
 		}
 		finished++
 		if !dryRun {
-			// The labels last: they tell that this is yet to be done.
+			// The labels last: they mark this as unfinished.
 			if err := dropPools(ctx, c, name); err != nil {
 				return err
 			}

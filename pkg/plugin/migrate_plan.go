@@ -46,7 +46,7 @@ CiliumNodes or Nodes, what multi-pool mode has allocated, or pools filled by han
 It looks for what stands in the way before anything is written, and names the mend
 of each: two nodes with the same addresses, blocks that are there already, addresses
 in no pool or too many for a block, pods with addresses of another node, settings of
-Cilium, versions, free space. What blocks has to be mended; warnings are to be known.
+Cilium, versions, free space. What blocks has to be mended; warnings block nothing.
 
 Exit codes: 0 nothing blocks, 3 something does, 1 the cluster could not be read.`,
 		Example: examples("migrate plan", "migrate plan -l zone=a", "migrate plan -o json | jq '.findings[]'"),

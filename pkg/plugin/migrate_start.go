@@ -23,7 +23,7 @@ func (e *env) migrateStart() *cobra.Command {
 	dryRun := false
 	cmd := &cobra.Command{
 		Use:   "start --node NODE|-l SELECTOR|--all",
-		Short: "Make the blocks of nodes that are to move",
+		Short: "Create the blocks of nodes that will move",
 		Long: `Makes the PodIPBlocks of what nodes were given, as migrate plan shows them: only if
 nothing blocks for any of these nodes.
 

@@ -13,12 +13,12 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 )
 
-// migrateRow is how far a node has come.
+// migrateRow is the progress of a node.
 type migrateRow struct {
 	Node string       `json:"node"`
 	From adopt.Source `json:"from"`
 	Step adopt.Step   `json:"step"`
-	// Blocks are those it holds, Given the CIDRs it was given.
+	// Blocks are those it holds, Given the CIDRs assigned to it.
 	Blocks int `json:"blocks"`
 	Given  int `json:"given"`
 	// Addresses are those in its pool, InUse those that something says are in
@@ -134,7 +134,7 @@ func (m *move) next(s *adopt.Standing, mode string) string {
 		return "the operator publishes: let it run without --shadow"
 	case adopt.Published:
 		if mode != "" && mode != string(adopt.CRD) {
-			return "set ipam=crd for its agent, which is to start with " + mode
+			return "set ipam=crd for its agent, which would start with " + mode
 		}
 		return "restart its agent"
 	case adopt.Moved:

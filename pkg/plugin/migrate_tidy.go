@@ -26,8 +26,8 @@ func (e *env) migrateTidy() *cobra.Command {
 		Use:   "tidy --node NODE|-l SELECTOR|--all",
 		Short: "After a move between crd and multi-pool mode: take away what the other mode left",
 		Long: `For nodes that moved between two modes of this operator (docs/modes.md), and whose
-agents run in the new one. Nobody reads what the old mode left in their CiliumNodes,
-and as long as it is there, blocks that it names are given to nobody else:
+agents run in the new one. No agent reads what the old mode left in their CiliumNodes,
+and while it is there, the operator assigns blocks that it names to no other node:
 
   in multi-pool mode  addresses in spec.ipam.pool, podCIDRs, and what the agent had
                       reported in status.ipam
@@ -35,11 +35,11 @@ and as long as it is there, blocks that it names are given to nobody else:
 
 In multi-pool mode, what lies in no block and no PodIPPool stays; in crd mode all of
 spec.ipam.pools goes. A node is left alone where it is not sure which mode its agent
-runs in: cilium-config (and CiliumNodeConfigs) must name the mode it is to start in, it
-must have been Ready for --settle-time, and have said in that mode's own way what it
-uses or asks for.
+runs in: cilium-config (and CiliumNodeConfigs) must name the mode it starts in, it must
+have been Ready for --settle-time, and have reported in that mode's fields what it
+uses or requests.
 
-Exit codes: 0 nothing of another mode is left, 3 it is on some nodes: why is told,
+Exit codes: 0 nothing of another mode is left, 3 some nodes still have it: the output says why,
 1 it failed; run it again.`,
 		Example: examples("migrate tidy --all --dry-run", "migrate tidy --node edge-01", "migrate tidy --all"),
 		Args:    cobra.NoArgs,
@@ -95,8 +95,8 @@ type tidying struct {
 	settled adopt.Standing
 }
 
-// once looks at the CiliumNode live, and takes away on that very version what the
-// other mode left. left says what that is, refused why it may not be.
+// once reads the live CiliumNode, and removes from exactly that version what the
+// other mode left. left says what that is, refused why it must stay.
 func (t *tidying) once(ctx context.Context, dryRun bool) (left, refused string, err error) {
 	nodes := &ciliumnode.Client{Writer: t.client, Reader: t.client}
 	live, err := nodes.Live(ctx, t.name)
@@ -114,7 +114,7 @@ func (t *tidying) once(ctx context.Context, dryRun bool) (left, refused string, 
 			refused, err = t.notInMultiPool(ctx, live)
 		}
 	default:
-		refused = fmt.Sprintf("its agent is to start in mode %q, which leaves nothing to tidy", mode)
+		refused = fmt.Sprintf("its agent starts in mode %q, which leaves nothing to tidy", mode)
 	}
 	if left == "" || refused != "" || err != nil || dryRun {
 		return left, refused, err
@@ -223,7 +223,7 @@ func (t *tidying) notInMultiPool(ctx context.Context, live *ciliumnode.View) (st
 	ours := t.ours(live)
 	for a, by := range t.users(t.name) {
 		if single := netip.PrefixFrom(a, a.BitLen()); ipalloc.Covered(single, ours) && !ipalloc.Covered(single, told.Listed()) {
-			return fmt.Sprintf("%s has %s, and the agent is not told the block of that: let the operator run with --mode=multi-pool", by, a), nil
+			return fmt.Sprintf("%s has %s, and its block is not assigned to the agent: let the operator run with --mode=multi-pool", by, a), nil
 		}
 	}
 	return "", nil

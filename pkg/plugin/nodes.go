@@ -9,7 +9,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// nodeRow is one family of a node, for people and for scripts.
+// nodeRow is one family of a node, for users and scripts.
 type nodeRow struct {
 	Node   string `json:"node"`
 	Family string `json:"family"`
@@ -133,7 +133,7 @@ func (c *cluster) nodeRows(name string) []nodeRow {
 	return rows
 }
 
-// stateOf says the worst of a node.
+// stateOf returns the worst state of a node.
 func (c *cluster) stateOf(name string, r *nodeRow) string {
 	switch {
 	case c.nodes[name] == nil:

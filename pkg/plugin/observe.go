@@ -19,7 +19,7 @@ type decision struct {
 	plannedAt time.Time
 }
 
-// decide gathers what is known of a node and asks expand.Decide. Families the
+// decide collects the state of a node and asks expand.Decide. Families the
 // node has nothing to do with are left out.
 func (c *cluster) decide(name string) []decision {
 	o := c.observer()

@@ -20,7 +20,7 @@ import (
 type output struct {
 	format    string
 	noHeaders bool
-	// watch goes on printing the rows that change.
+	// watch keeps printing the rows that change.
 	watch bool
 	// names are what -o name prints; nil: rows have no names of their own.
 	names func() []string
@@ -41,14 +41,14 @@ type column struct {
 	wide bool
 }
 
-// table is what people see of rows.
+// table is the readable form of rows.
 type table struct {
 	columns []column
 	cells   [][]any
 	empty   string // what to say where there are no rows
 }
 
-// print writes rows as data, or t for people.
+// print writes rows as data, or t as a table.
 func (o *output) print(w, errOut io.Writer, rows any, t table) error {
 	switch o.format {
 	case "json":

@@ -20,7 +20,7 @@ type past struct {
 	// RecordSince is how far back the record of these pools goes: a node may have
 	// held it before that without being listed.
 	RecordSince *time.Time `json:"recordSince,omitempty"`
-	// NoRecord says why no record of these pools can be read.
+	// NoRecord explains why no record of these pools can be read.
 	NoRecord string `json:"noRecord,omitempty"`
 	// Held are the blocks with it that nodes held then: more than one is wrong.
 	Held []tenure `json:"held"`
@@ -40,7 +40,7 @@ func (p *past) known() bool {
 	return len(p.Held) > 0 || p.RecordSince != nil && p.At.After(*p.RecordSince)
 }
 
-// heldAt tells who held an address at an instant, without the pods.
+// heldAt returns who held an address at an instant, without the pods.
 func (c *cluster) heldAt(a netip.Addr, at time.Time) past {
 	p := past{
 		Address: a.String(), At: at.UTC(), Pools: c.poolsWith(a), Held: []tenure{},

@@ -19,7 +19,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// poolRow is one family of a pool, for people and for scripts.
+// poolRow is one family of a pool, for users and scripts.
 type poolRow struct {
 	Pool     string `json:"pool"`
 	Family   string `json:"family"`
@@ -69,8 +69,8 @@ it does not need the operator to run.
 
 Selected is how many nodes claim from the pool first; Nodes is how many hold a
 block of it, as in kubectl get podippools. Blocks are those held of all there are. Free are those that could be claimed now:
-ranges that drain or belong to another pool, and blocks whose addresses somebody
-else uses, are not free.
+ranges that drain or belong to another pool, and blocks with addresses in use
+elsewhere, are not free.
 
 Room is how many more nodes fit. Lasts is for how long there are free blocks, if
 what they grew by in the last hours or days goes on for as long again; "-" says
@@ -195,7 +195,7 @@ func (c *cluster) foresee(pool *crd.Pool, f ipalloc.Family, r *poolRow) {
 	}
 }
 
-// noForecast says why there is no forecast of any pool; "": there may be.
+// noForecast explains why there is no forecast of any pool; "": there may be.
 func (c *cluster) noForecast() string {
 	if c.snapshot.HistoriesUnread == "" {
 		return ""
@@ -264,7 +264,7 @@ func (c *cluster) usedByBlock() map[string]int {
 	return used
 }
 
-// poolState says the worst of a pool.
+// poolState returns the worst state of a pool.
 func (c *cluster) poolState(pool *crd.Pool, f ipalloc.Family, r *poolRow) (state, message string) {
 	if err := c.pools.Invalid(pool.Name); err != nil {
 		return "Invalid", err.Error()
@@ -273,7 +273,7 @@ func (c *cluster) poolState(pool *crd.Pool, f ipalloc.Family, r *poolRow) (state
 	case pool.Deleting:
 		return "Deleting", fmt.Sprintf("it waits for %s", count(r.Blocks.held(), "block"))
 	case pool.Inactive:
-		return "Idle", "spec.ciliumPoolName is " + pool.CiliumPool + ", and agents have no pools in this mode: it serves nobody"
+		return "Idle", "spec.ciliumPoolName is " + pool.CiliumPool + ", and agents have no pools in this mode: it serves no node"
 	case pool.Paused:
 		return "Paused", "spec.paused: nothing changes on its nodes"
 	case pool.PhasesOut(f) && r.Blocks.held() == 0:

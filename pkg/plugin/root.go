@@ -29,7 +29,7 @@ type env struct {
 	// warned are the warnings that have been printed.
 	warned []string
 	place  *Place // nil: the cluster that flags name
-	// mode is as the flag says; "": to be found out.
+	// mode is the flag's; "": detect it.
 	mode string
 	// lease is the name of the operator's Lease.
 	lease string

@@ -44,7 +44,7 @@ type overview struct {
 	Warnings  int      `json:"checkWarnings"`
 }
 
-// operatorState is what the Lease tells of the operator.
+// operatorState is the operator's state by its Lease.
 type operatorState struct {
 	Leader  string     `json:"leader,omitempty"`
 	Since   *time.Time `json:"since,omitempty"`
@@ -59,7 +59,7 @@ func (e *env) status() *cobra.Command {
 		Use:   "status",
 		Short: "The one page to look at first: who leads, how full pools are, what needs a hand",
 		Long: `Shows on one page who leads, how many agents run steadily, how full each pool is,
-and what somebody should look at: nodes short of addresses, full or invalid pools,
+and what needs attention: nodes short of addresses, full or invalid pools,
 drains that wait, and how much a first look of check finds.
 
 The cluster moves while it is read: a finding may be gone at the next look.

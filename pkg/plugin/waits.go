@@ -12,7 +12,7 @@ import (
 // where that does not pass by itself.
 type wait struct{ what, action string }
 
-// What people must do about waits that do not pass by themselves.
+// User actions for waits that do not end by themselves.
 const (
 	deleteTheNode = "drain the Node and delete it, or leave the block where it is. Restarting the agent does not move its own addresses"
 	replaceTheOne = "drain the Node and delete it: in this mode a node keeps its block as long as its Node exists"
@@ -38,7 +38,7 @@ func (c *cluster) waits(node string) map[string]wait {
 	return waits
 }
 
-// actionOn is what people must do before a wait ends; "": it ends by itself.
+// actionOn is the user action that a wait needs; "": it ends by itself.
 func (c *cluster) actionOn(w expand.Wait, d *decision) string {
 	switch {
 	case w.For == expand.WaitAgent && !c.hasPods(w, d):

@@ -45,7 +45,7 @@ func (b bell) follow(ctx context.Context, from cache.Cache, kinds ...client.Obje
 	return synced, nil
 }
 
-// watchEnded tells a watch that the API server ended, and that is begun anew, from
+// watchEnded separates a watch that the API server ended, and that is restarted, from
 // one that broke.
 func watchEnded(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err)

@@ -19,7 +19,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// owner is who has an address, as far as the cluster tells now.
+// owner is who has an address, as far as the cluster's current state shows.
 type owner struct {
 	Address string `json:"address"`
 	// Pools are those whose CIDRs hold it.
@@ -44,7 +44,7 @@ type owner struct {
 type addressUser struct {
 	Name string `json:"name"`
 	Node string `json:"node"`
-	// Says is who says so: agent, pod or both.
+	// Says is the source: agent, pod or both.
 	Says  string     `json:"says"`
 	Since *time.Time `json:"since,omitempty"`
 }
@@ -95,7 +95,7 @@ here (of the last 24 hours), a day and a time, or how long ago.`,
 	return cmd
 }
 
-// whowas tells who had an address at an instant.
+// whowas returns who had an address at an instant.
 func (e *env) whowas(ctx context.Context, a netip.Addr, instant string, o output) error {
 	at, err := parseInstant(instant, time.Now())
 	if err != nil {
@@ -251,7 +251,7 @@ func (o *owner) text(w io.Writer, now time.Time) error {
 		say("%s on node %s uses it%s (says: %s).", u.Name, u.Node, since, u.Says)
 	}
 	if len(o.Users) == 0 {
-		say("Nobody is known to use it.")
+		say("No known user.")
 	}
 	_, err := io.WriteString(w, s.String())
 	return err

@@ -23,8 +23,8 @@ type Operator struct {
 	OtherCRDs []string
 }
 
-// FindOperator reads the operator's Lease. The mode is what the flag --mode says,
-// where it is not empty.
+// FindOperator reads the operator's Lease. The flag --mode, if set, overrides the
+// mode.
 func FindOperator(ctx context.Context, c client.Reader, mode string, where live.Where) (Operator, error) {
 	o := Operator{Settings: controller.DefaultSettings()}
 	var err error
@@ -48,8 +48,8 @@ func FindOperator(ctx context.Context, c client.Reader, mode string, where live.
 	return o, nil
 }
 
-// findSchemas looks for CRDs that the operator was not built with. Who may not read
-// CRDs learns nothing of it.
+// findSchemas looks for CRDs that the operator was not built with. It skips this for
+// users who may not read CRDs.
 func (o *Operator) findSchemas(ctx context.Context, c client.Reader) {
 	for _, name := range slices.Sorted(maps.Keys(o.Settings.CRDSchemas)) {
 		served, err := controller.ServedSchema(ctx, c, name)
@@ -59,7 +59,7 @@ func (o *Operator) findSchemas(ctx context.Context, c client.Reader) {
 	}
 }
 
-// ModeUnknown says that the mode may be another than the one found; "": it is known.
+// ModeUnknown explains why the mode may differ from the one found; "": it is known.
 func (o Operator) ModeUnknown() string {
 	if o.Denied == "" {
 		return ""
@@ -67,8 +67,8 @@ func (o Operator) ModeUnknown() string {
 	return fmt.Sprintf("%s may not be read: the operator is assumed to run in mode %s; --mode sets another", o.Denied, o.Mode)
 }
 
-// SettingsUnknown says that the settings may be others than the default ones; "":
-// they are known.
+// SettingsUnknown explains why the settings may differ from the defaults; "": they
+// are known.
 func (o Operator) SettingsUnknown() string {
 	if o.NoSettings == "" {
 		return ""

@@ -14,18 +14,18 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 )
 
-// ModeUsage is what the flag --mode means to who only reads.
+// ModeUsage is the usage of the flag --mode in read-only commands.
 const ModeUsage = "the operator's --mode: crd, multi-pool or kubernetes; empty: as its Lease says, else as Cilium's ConfigMap cilium-config does, else crd"
 
 // unlessPublished is the usage of flags whose default is for an operator that has not
 // published its settings.
 const unlessPublished = "; if not given: as its Lease says"
 
-// Options are the command line of check, but for how to reach the API server.
+// Options are the command line of check, except how to reach the API server.
 type Options struct {
 	output, failOn string
 	agentSelector  string
-	mode           string // "": to be found out
+	mode           string // "": detect it
 	where          live.Where
 	reader         live.Reader
 	settings       audit.Settings
@@ -34,8 +34,7 @@ type Options struct {
 	given func(flag string) bool
 }
 
-// NewOptions are the defaults: the operator's own, where its Lease does not say
-// otherwise.
+// NewOptions are the defaults: the operator's own, unless its Lease publishes others.
 func NewOptions(where live.Where) *Options {
 	operator := controller.DefaultSettings()
 	where.CiliumNamespace = operator.AgentNamespace
@@ -55,7 +54,7 @@ func SettingsOf(s controller.Settings) audit.Settings {
 	}
 }
 
-// over puts what the command line says over the operator's settings.
+// over overrides the operator's settings by the command line's.
 func (o *Options) over(operator controller.Settings) (live.Reader, audit.Settings) {
 	reader, settings, published := o.reader, o.settings, SettingsOf(operator)
 	settings.Paused = published.Paused
@@ -96,7 +95,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.agentSelector, "agent-selector", o.agentSelector, "label selector of the Cilium agents' pods"+unlessPublished)
 }
 
-// LeaseIn looks for the operator's Lease in another namespace; "": in none other.
+// LeaseIn looks for the operator's Lease in another namespace; "": in no other.
 func (o *Options) LeaseIn(namespace string) {
 	if namespace != "" {
 		o.where.LeaseNamespace = namespace
@@ -133,7 +132,7 @@ func (o *Options) Validate() error {
 	return errors.Join(p...)
 }
 
-// problems gathers what is wrong with the command line.
+// problems collects errors in the command line.
 type problems []error
 
 func (p *problems) bad(flag string, value any, want string) {

@@ -14,7 +14,7 @@ type Progress struct {
 	told  bool
 }
 
-// NewProgress tells nothing where to is no terminal.
+// NewProgress prints nothing if to is not a terminal.
 func NewProgress(to io.Writer) *Progress {
 	p := &Progress{begun: time.Now()}
 	if f, ok := to.(*os.File); ok {

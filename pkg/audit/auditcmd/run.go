@@ -21,9 +21,9 @@ import (
 // RequestTimeout is how long one request to the API server may take.
 const RequestTimeout = time.Minute
 
-// Run looks at the cluster, prints what is wrong, and returns the exit code: 0
-// nothing is wrong, 1 something is, 2 the cluster could not be read. The
-// options must be valid. name begins each message on stderr.
+// Run audits the cluster, prints the findings, and returns the exit code: 0 no
+// finding, 1 findings, 2 the cluster could not be read. The options must be valid.
+// name begins each message on stderr.
 func (o *Options) Run(ctx context.Context, name string, config *rest.Config, stdout, stderr io.Writer) int {
 	progress := NewProgress(stderr) // it moves a terminal's cursor
 	stdout, stderr = plain.Writer(stdout), plain.Writer(stderr)

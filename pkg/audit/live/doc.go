@@ -1,3 +1,3 @@
-// Package live reads snapshots of a cluster for package audit, and looks again
-// before it believes what it has found. It only lists.
+// Package live reads snapshots of a cluster for package audit, and reads again to
+// confirm findings. It only lists.
 package live

@@ -7,17 +7,16 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 )
 
-// Patience is how long to look before something is believed.
+// Patience is how long to observe before a finding is reported.
 type Patience struct {
-	// Again is how long after a look the cluster is looked at again.
+	// Again is how long after a read the cluster is read again.
 	Again time.Duration
 	// WatchFor is for how long, at least, to keep reading the cluster, to distinguish
 	// slow progress from none. Zero: read again only to confirm findings.
 	WatchFor time.Duration
 }
 
-// Look audits the cluster. What a look finds is believed if one more look finds
-// it too.
+// Look audits the cluster. It reports a finding only if a second read confirms it.
 func (r *Reader) Look(ctx context.Context, set audit.Settings, p Patience) (audit.Report, error) {
 	last, err := r.Read(ctx)
 	if err != nil {

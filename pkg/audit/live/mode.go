@@ -17,7 +17,7 @@ import (
 // (pkg/option/config.go, v1.20.1).
 const ciliumConfig, ipam = "cilium-config", "ipam"
 
-// Where says who tells the mode of a cluster.
+// Where says where to find the mode of a cluster.
 type Where struct {
 	// LeaseNamespace and LeaseName are those of the operator's Lease.
 	LeaseNamespace, LeaseName string
@@ -32,16 +32,16 @@ type Found struct {
 	By string
 	// Denied is a source of the mode that may not be read; "": none.
 	Denied string
-	// Settings is what the operator has published of its settings; "": nothing, and
+	// Settings are the settings that the operator has published; "": none, and
 	// NoSettings says why.
 	Settings   string
 	NoSettings string
 }
 
-// Find is the mode that the operator runs in, by a label of its Lease, and its
-// settings. Where there is no label the mode is what Cilium's settings name, if that
-// is one, else crd. Cilium's settings come second as they are ahead of a cluster
-// that is on the move to another mode.
+// Find returns the mode of the operator, by a label of its Lease, and its settings.
+// Without a label the mode is that of Cilium's settings, if supported, else crd.
+// Cilium's settings come second because they change before the agents restart in a
+// migration.
 func Find(ctx context.Context, c client.Reader, w Where) (Found, error) {
 	found, label, err := readLease(ctx, c, w)
 	if err != nil {
@@ -74,7 +74,7 @@ func FindIn(ctx context.Context, c client.Reader, w Where, mode ciliumnode.Mode,
 
 func (w Where) lease() string { return "Lease " + w.LeaseNamespace + "/" + w.LeaseName }
 
-// readLease reads what the operator says of itself: its mode, and its settings.
+// readLease reads what the operator publishes: its mode, and its settings.
 func readLease(ctx context.Context, c client.Reader, w Where) (found Found, mode string, err error) {
 	found, lease := Found{Mode: ciliumnode.CRD}, &coordinationv1.Lease{}
 	there, err := found.get(ctx, c, w.lease(), client.ObjectKey{Namespace: w.LeaseNamespace, Name: w.LeaseName}, lease)

@@ -35,8 +35,8 @@ type Reader struct {
 	AgentSelector  labels.Selector
 	// Mode is how agents are assigned their blocks.
 	Mode ciliumnode.Mode
-	// Asks: in multi-pool mode, read what says which pool of Cilium's pods ask for:
-	// namespaces, CiliumPodIPPools, and labels of pods.
+	// Asks: in multi-pool mode, read what selects the Cilium pool of pods: namespaces,
+	// CiliumPodIPPools, and labels of pods.
 	Asks bool
 	// Histories: read the PodIPPoolHistories too, if they can be.
 	Histories bool
@@ -48,9 +48,9 @@ type Reader struct {
 	Now func() time.Time
 }
 
-// Read reads all that the audit looks at. What comes to be later is read later:
-// an address was in a CiliumNode before a pod had it, and had a block before
-// that. So what a list shows has its ground in the lists after it.
+// Read reads all objects for the audit, dependents first: an address was in a
+// CiliumNode before a pod had it, and in a block before that. So the objects that a
+// list refers to are in the lists after it.
 func (r *Reader) Read(ctx context.Context) (*audit.Snapshot, error) {
 	now := r.Now
 	if now == nil {
@@ -145,8 +145,8 @@ func (r *Reader) readHistories(ctx context.Context, s *audit.Snapshot) error {
 	return nil
 }
 
-// readServiceCIDRs reads what Services get addresses from. A cluster older than
-// Kubernetes 1.33 does not know them.
+// readServiceCIDRs reads the ServiceCIDRs. Clusters older than Kubernetes 1.33 do not
+// serve them.
 func (r *Reader) readServiceCIDRs(ctx context.Context, s *audit.Snapshot) error {
 	err := list(ctx, r, "ServiceCIDRs", func(l *networkingv1.ServiceCIDRList) int {
 		for i := range l.Items {
@@ -165,8 +165,8 @@ func (r *Reader) readServiceCIDRs(ctx context.Context, s *audit.Snapshot) error 
 // asks reports whether to read which of several pools each pod requests.
 func (r *Reader) asks() bool { return r.Asks && r.Mode.ManyPools() }
 
-// readAsks reads what says which pool of Cilium's pods ask for. A cluster may do
-// without CiliumPodIPPools.
+// readAsks reads what selects the Cilium pool of pods. A cluster may have no
+// CiliumPodIPPools.
 func (r *Reader) readAsks(ctx context.Context, s *audit.Snapshot) error {
 	if !r.asks() {
 		return nil
@@ -231,7 +231,7 @@ func list[T any, L interface {
 	}
 }
 
-// goOn is the token with which a list that has expired goes on.
+// goOn is the token that continues an expired list.
 func goOn(err error) (string, bool) {
 	var status apierrors.APIStatus
 	if !apierrors.IsResourceExpired(err) || !errors.As(err, &status) {

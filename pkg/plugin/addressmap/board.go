@@ -2,7 +2,7 @@ package addressmap
 
 import "sync"
 
-// Board shows the latest map to all who look. It is safe for concurrent use.
+// Board shows the latest map to all viewers. It is safe for concurrent use.
 type Board struct {
 	mu      sync.Mutex
 	current *Map

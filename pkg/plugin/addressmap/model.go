@@ -9,7 +9,7 @@ import (
 // Map is an address plan at one time.
 type Map struct {
 	Time time.Time `json:"time"`
-	// Cluster is what people call the cluster.
+	// Cluster is the cluster's display name.
 	Cluster string `json:"cluster"`
 	Pools   []Pool `json:"pools"`
 	// Blocks are sorted by address. No two have the same CIDR.
@@ -22,7 +22,7 @@ type Pool struct {
 	Family string `json:"family"`
 	// BlockBits is the prefix length of a block: that of a cell.
 	BlockBits int `json:"blockBits"`
-	// State is Ready, or what is wrong, and Message says more.
+	// State is Ready, or what is wrong, and Message has details.
 	State   string `json:"state"`
 	Message string `json:"message,omitempty"`
 	// Nodes is how many nodes it rules.
@@ -54,13 +54,13 @@ type Section struct {
 	Cordoned bool `json:"cordoned,omitempty"`
 	// Drains: nor do its blocks stay.
 	Drains bool `json:"drains,omitempty"`
-	// ClosedBy is the pool that gives out these addresses instead.
+	// ClosedBy is the pool that provides these addresses instead.
 	ClosedBy string `json:"closedBy,omitempty"`
 }
 
 func (s Section) closed() bool { return s.Cordoned || s.Drains || s.ClosedBy != "" }
 
-// closed reports whether part of a pool is given out no more.
+// closed reports whether part of a pool is no longer assigned.
 func (p Pool) closed() bool { return slices.ContainsFunc(p.Sections, Section.closed) }
 
 // Phases of a block.
@@ -79,7 +79,7 @@ type Block struct {
 	Reason string       `json:"reason,omitempty"`
 	// Since is when the phase began; nil in service.
 	Since *time.Time `json:"since,omitempty"`
-	// WaitsFor says what a block on its way out waits for.
+	// WaitsFor is what a leaving block waits for.
 	WaitsFor string `json:"waitsFor,omitempty"`
 	// Conflict: it overlaps a block that was there before.
 	Conflict  bool      `json:"conflict,omitempty"`

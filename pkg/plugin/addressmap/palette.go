@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// By is what the colour of a block tells.
+// By is what the colour of a block shows.
 type By string
 
 const (

@@ -76,7 +76,7 @@ func isLoopback(host string) bool {
 	return err == nil && addr.IsLoopback()
 }
 
-// sameOrigin reports whether a browser says that another page asks.
+// sameOrigin reports whether a request is not from another page, by the browser's headers.
 func sameOrigin(r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
 		return false
@@ -139,7 +139,7 @@ func send(w http.ResponseWriter, event string, data any) error {
 	return err
 }
 
-// block tells who uses the addresses of ?cidr=.
+// block serves the users of the addresses of ?cidr=.
 func (s *server) block(w http.ResponseWriter, r *http.Request) {
 	cidr, err := netip.ParsePrefix(r.URL.Query().Get("cidr"))
 	if err != nil {
@@ -161,7 +161,7 @@ type Found struct {
 	Node  string       `json:"node"`
 }
 
-// mostFound is how many users a search tells of.
+// mostFound is how many users a search returns.
 const mostFound = 50
 
 // search finds users, such as pods, whose name contains ?user=.
