@@ -332,7 +332,7 @@ func holdsAlone(v *ciliumnode.View, cidr netip.Prefix, blocks []crd.Block) bool 
 // CiliumNode still lists them: those on the grid of a pool. The rest is foreign.
 // It goes by the CiliumNode there is, or by the last one.
 func (r *NodeReconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, view *ciliumnode.View) error {
-	if o.paused() || len(view.Unadopted(crd.CIDRs(o.Blocks))) > 0 { // or another IPAM's
+	if len(view.Unadopted(crd.CIDRs(o.Blocks))) > 0 { // another IPAM's
 		return nil
 	}
 	for _, cidr := range view.Listed() {
