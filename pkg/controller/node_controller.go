@@ -201,7 +201,7 @@ func (r *NodeReconciler) decide(ctx context.Context, o *observation) []familyPla
 		fo := &o.Shares[i]
 		key := fo.Key(o.Name)
 		if fo.Paused != "" {
-			r.remember(key, o.uid(), fo.Family, expand.Memory{}) // changes go unobserved until the family is decided on again
+			r.remember(key, o.uid(), fo.Family, expand.Memory{}) // changes meanwhile go unobserved
 			continue
 		}
 		old := r.recall(key, o.uid(), fo.Family)

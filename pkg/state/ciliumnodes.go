@@ -83,7 +83,7 @@ func (l *Ledger) UpsertCiliumNode(cn *ciliumnode.Stored) (changed bool) {
 }
 
 // RemoveCiliumNode handles a CiliumNode that the watch reports as deleted. What it
-// named stays taken until it is back or ForgetNode is called.
+// named stays taken until it is back or ForgetCiliumNode is called.
 func (l *Ledger) RemoveCiliumNode(cn *ciliumnode.Stored) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -187,7 +187,7 @@ func (l *Ledger) MarkFenced(b crd.Block) {
 	l.ciliumNodes.fenced[b.UID] = b.ResourceVersion
 }
 
-// Fenced reports whether SetMoved was called for the block as it is.
+// Fenced reports whether MarkFenced was called for the block in its current version.
 func (l *Ledger) Fenced(b crd.Block) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -36,9 +36,8 @@ type Cluster struct {
 	StartupTaints map[string]bool
 }
 
-// Policy is what rules one family of a node, which may be nil, for one pool of
-// Cilium's: the pools to claim from, best first, the policy, and why nothing may
-// change ("": it may).
+// Policy is what rules one family of a node, which may be nil, for one Cilium pool: the
+// pools to claim from, best first, the policy, and why nothing may change ("": it may).
 func (c *Cluster) Policy(node *corev1.Node, f ipalloc.Family, ciliumPool string) (pools []*crd.Pool, policy expand.Policy, paused string) {
 	if node != nil && !c.OptedOut(node) {
 		pools = crd.ForFamily(c.Pools.Match(labels.Set(node.Labels)), f, ciliumPool)
@@ -85,7 +84,7 @@ func (c *Cluster) blockState(b crd.Block, view *ciliumnode.View) expand.Block {
 	case pool != nil && !pool.Frozen():
 		s.Usable = c.Publishable(view, pool, b.CIDR)
 	case view != nil:
-		s.Usable = c.withoutExcluded(view, b.CIDR, view.PublishedIn(b.CIDR)) // without a pool, keep what is published
+		s.Usable = c.withoutExcluded(view, b.CIDR, view.PublishedIn(b.CIDR)) // without a valid pool, keep what is published
 	}
 	s.Request = requestOn(b, pool)
 	if len(c.Ledger.Overlaps(b.CIDR)) > 0 {
