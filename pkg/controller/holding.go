@@ -27,8 +27,8 @@ func (r *NodeReconciler) pressed(queue func(node string)) func(*crd.Pool, ipallo
 	}
 }
 
-// pace applies windows, rates and the turns of other nodes to one family of a node. It
-// uses up drain turns.
+// pace adds to one family of a node how full its pools are, and how many reclaims
+// the rates and other nodes leave it. It uses up no turns.
 func (r *NodeReconciler) pace(o *observation, fo *state.Share, now time.Time) {
 	s := &fo.State
 	state.ApplyPressure(s, o.Node, o.Blocks, func(pool string) int { return r.Pacing.taken(pool, fo.Family) })
@@ -39,9 +39,6 @@ func (r *NodeReconciler) pace(o *observation, fo *state.Share, now time.Time) {
 		if wait > 0 {
 			s.ReclaimHold = expand.Hold{For: expand.WaitTurn, Until: now.Add(wait)}
 		}
-	}
-	if fo.Paused == "" && !s.Gone && o.CiliumNode != nil { // otherwise nothing begins, and no turn is used up
-		r.giveTurns(w, s, now)
 	}
 }
 

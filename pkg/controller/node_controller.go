@@ -196,6 +196,11 @@ func (r *NodeReconciler) decide(ctx context.Context, o *observation) []familyPla
 	if o.Node != nil && o.CiliumNode == nil && !o.gone() {
 		return nil
 	}
+	for _, f := range ipalloc.Families() {
+		if !o.Runs(f) {
+			r.Metrics.forget(o.Name, f)
+		}
+	}
 	var plans []familyPlan
 	for i := range o.Shares {
 		fo := &o.Shares[i]
@@ -203,6 +208,9 @@ func (r *NodeReconciler) decide(ctx context.Context, o *observation) []familyPla
 		if fo.Paused != "" {
 			r.remember(key, o.uid(), fo.Family, expand.Memory{}) // changes meanwhile go unobserved
 			continue
+		}
+		if !fo.State.Gone && o.CiliumNode != nil { // else nothing begins, and no turn is used up
+			r.giveTurns(nodeFamily{key, fo.Family}, &fo.State, now)
 		}
 		old := r.recall(key, o.uid(), fo.Family)
 		plan, next := expand.Decide(now, fo.Policy, fo.State, old)

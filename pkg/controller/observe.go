@@ -54,10 +54,5 @@ func (r *NodeReconciler) observe(ctx context.Context, name string) (*observation
 		r.replaceFirst(o, &o.Shares[i])
 		r.pace(o, &o.Shares[i], now)
 	}
-	for _, f := range ipalloc.Families() {
-		if !o.Runs(f) {
-			r.Metrics.forget(name, f)
-		}
-	}
 	return o, nil
 }

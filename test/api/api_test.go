@@ -1,5 +1,7 @@
 // Package api tests the CRDs on a real API server: what it accepts, what it
 // refuses and with which words, and what kubectl shows.
+//
+// Only it finds a CRD rule that is missing, too strict, or says the wrong thing.
 package api
 
 import (

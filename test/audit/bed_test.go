@@ -1,5 +1,7 @@
 // Package audit runs the subcommand check against the real API server: each
 // fault is planted and found, and a healthy cluster is left in peace.
+//
+// Only it finds a fault that check overlooks, or reports where there is none.
 package audit
 
 import (

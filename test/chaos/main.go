@@ -1,5 +1,8 @@
 // Command chaos runs the operator against everything that can fail around it,
 // on a real etcd and kube-apiserver, and judges every version of every object.
+//
+// Only it finds what takes real processes that die at any moment: a lost Lease, a
+// watch cut off, an API server that forgets.
 package main
 
 import (

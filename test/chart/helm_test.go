@@ -1,6 +1,9 @@
 // Package chart tests the Helm chart and the examples: what they render to,
 // what they refuse, and, on the real API server, that the operator works with
 // exactly the rights that the chart gives it.
+//
+// Only it finds what an installation lacks: a right, a value that reaches no flag, an
+// upgrade that takes pools along.
 package chart
 
 import (

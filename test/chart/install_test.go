@@ -48,12 +48,12 @@ func TestInstallUpgradeRollbackUninstall(t *testing.T) {
 // TestLongHelm3 is all of it once more with the other Helm that people use.
 func TestLongHelm3(t *testing.T) {
 	for name, test := range map[string]func(*bed){
-		"install, upgrade, rollback, uninstall": installUpgradeRollbackUninstall,
-		"remove everything":                     removeEverything,
-		"pools of a first installation":         poolsOfAFirstInstallation,
-		"pools of kubectl are not taken over":   poolsOfKubectlAreNotTakenOver,
-		"upgrades after the operator has run":   upgradesAfterTheOperatorHasRun,
-		"replicas fit the cluster":              replicasFitTheCluster,
+		"install to uninstall":                installUpgradeRollbackUninstall, // helm -f takes no path with a comma
+		"remove everything":                   removeEverything,
+		"pools of a first installation":       poolsOfAFirstInstallation,
+		"pools of kubectl are not taken over": poolsOfKubectlAreNotTakenOver,
+		"upgrades after the operator has run": upgradesAfterTheOperatorHasRun,
+		"replicas fit the cluster":            replicasFitTheCluster,
 	} {
 		t.Run(name, func(t *testing.T) { test(newBed(t, helm3)) })
 	}

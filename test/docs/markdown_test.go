@@ -1,5 +1,7 @@
 // Package docs holds the documentation to the code: metrics, events, flags,
 // dependencies and links.
+//
+// Only it finds pages that no longer say what the code does.
 package docs
 
 import (

@@ -1,6 +1,9 @@
 // Package integration runs the operator's controllers against the real API
 // server, with stand-in agents and kubelets, through the whole life of pools,
 // blocks and nodes.
+//
+// Only it finds what the real API server does to the controllers: conflicts, late
+// watches, validation, field managers.
 package integration
 
 import (

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	iputil "github.com/cilium/cilium/pkg/ip"
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
@@ -64,6 +65,7 @@ func TestMultiPoolMode(t *testing.T) {
 	e := newEnv(t)
 	s := quick()
 	s.Mode = ciliumnode.MultiPool
+	s.Defaults.Policy.AckTimeout = time.Minute // bound pods count as demand until then, however slowly they come
 	op := e.start(s)
 	e.pool("all", nil, "10.1.0.0/24")
 	e.bareNode("n1", nil)
@@ -92,6 +94,7 @@ func newBlueEnv(t *testing.T) *env {
 	e := newEnv(t)
 	s := quick()
 	s.Mode = ciliumnode.MultiPool
+	s.Defaults.Policy.AckTimeout = time.Minute // bound pods count as demand until then, however slowly they come
 	e.start(s)
 	e.pool("all", nil, "10.1.0.0/24")
 	e.pool("blues", func(p *v1alpha1.PodIPPool) { p.Spec.CiliumPoolName = "blue" }, "10.2.0.0/24")

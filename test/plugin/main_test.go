@@ -1,5 +1,8 @@
 // Package plugin runs kubectl cilium-pool against the real API server, by the
 // scripts in testdata. go test ./test/plugin -update writes what they expect.
+//
+// Only it finds wrong output of kubectl cilium-pool, its exit codes, and the rights
+// that it lacks.
 package plugin
 
 import (

@@ -3,4 +3,7 @@
 // node; test/agent's Session runs beside it for another. Both get the same
 // random edits of their CiliumNode on a real API server and the same requests,
 // and must give the same answers.
+//
+// Only it finds a stand-in agent that differs from Cilium, which every other suite
+// would then believe.
 package truth

@@ -2,6 +2,9 @@
 // every order of the steps of two operators, two nodes with their agents, and a
 // pool of three blocks, with the operator's own reconcile code. It exits with 1
 // where a rule broke.
+//
+// Only it finds every short order of steps, and so shows that there is none that
+// breaks a rule.
 package main
 
 import (
