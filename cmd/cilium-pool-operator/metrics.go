@@ -7,9 +7,9 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
-// metricsServer says how /metrics is served: where it is secure, only to those
-// whom the API server knows and lets get the path /metrics. Without a
-// certificate of its own it makes one at the start that nobody signed.
+// metricsServer configures how /metrics is served: if secure, only to clients that
+// the API server authenticates and authorizes to get the path /metrics. Without a
+// certificate it generates a self-signed one at startup.
 func (o *options) metricsServer() metricsserver.Options {
 	m := metricsserver.Options{BindAddress: o.metricsAddr, SecureServing: o.metricsSecure}
 	if o.metricsSecure {

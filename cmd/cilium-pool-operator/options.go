@@ -112,7 +112,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.version, "version", o.version, "print the version and exit")
 }
 
-// policyFlags tells the fields of a policy by the flags that set them.
+// policyFlags replaces the fields of a policy by the flags that set them.
 var policyFlags = strings.NewReplacer(
 	"ExpandPercent", "--expand-threshold-percent", "MinFree", "--expand-min-free",
 	"MaxBlocks", "--expand-max-blocks-per-node", "MaxAddresses", "--max-addresses-per-node",

@@ -22,9 +22,8 @@ import (
 const (
 	// startupTimeout bounds the checks before the operator starts.
 	startupTimeout = 30 * time.Second
-	// gcPercent is how much garbage there may be beside the heap in use. What is
-	// read at start would otherwise make the process twice as large as it is to
-	// be, once and for good.
+	// gcPercent is how much garbage there may be beside the heap in use. Otherwise
+	// the initial lists would permanently double the size of the process.
 	gcPercent = 50
 )
 

@@ -16,7 +16,7 @@ type Source string
 
 // Sources.
 const (
-	// None: nobody has given the node anything that is not ours.
+	// None: no other IPAM has assigned the node anything.
 	None        Source = ""
 	ClusterPool Source = "cluster-pool"
 	Kubernetes  Source = "kubernetes"
@@ -50,8 +50,7 @@ type Node struct {
 	Paused string
 	// Agent is the image of its agent. Empty: it has none that is Ready.
 	Agent string
-	// Chosen: blocks are to be made for it. Others are looked at for what they
-	// have alone.
+	// Chosen: create blocks for it. The others count only for what they hold.
 	Chosen bool
 }
 
@@ -77,13 +76,13 @@ type Block struct {
 	Exists bool
 }
 
-// NodePlan is what is to be done for one node.
+// NodePlan is the plan for one node.
 type NodePlan struct {
 	Name   string
 	From   Source
 	Blocks []Block
-	// Withdraw are blocks adopted before, of CIDRs that the node has given back
-	// since, and that nobody can have used as ours.
+	// Withdraw are blocks adopted before, of CIDRs that the node has returned
+	// since, and that no agent can have used as ours.
 	Withdraw []crd.Block
 }
 
@@ -167,7 +166,7 @@ func (n *node) stale(b crd.Block) bool {
 		!slices.ContainsFunc(n.Published, b.CIDR.Contains)
 }
 
-// covered reports whether the node holds cidr already, or is to.
+// covered reports whether the node holds cidr already, or the plan adds it.
 func (p *planner) covered(n *node, cidr netip.Prefix) bool {
 	holds := func(b crd.Block) bool { return b.Node == n.Name && ipalloc.Contains(b.CIDR, cidr) }
 	plans := func(b Block) bool { return ipalloc.Contains(b.CIDR, cidr) }

@@ -73,8 +73,8 @@ func (p *planner) cover(n *node, pool *crd.Pool, place netip.Prefix, addrs []net
 	}
 }
 
-// exclusive reports whether nobody has, or is to have, anything of place but n,
-// and n not in another block.
+// exclusive reports whether only n holds, or will hold, anything of place, and n not
+// in another block.
 func (p *planner) exclusive(n *node, place netip.Prefix) bool {
 	overlaps := func(cidr netip.Prefix) bool { return cidr.Overlaps(place) }
 	if slices.ContainsFunc(p.held, func(b crd.Block) bool { return overlaps(b.CIDR) }) ||
@@ -97,7 +97,7 @@ func (p *planner) exclusive(n *node, place netip.Prefix) bool {
 	return true
 }
 
-// warnOfMore tells of addresses that come to be given to pods with a block.
+// warnOfMore warns of further addresses that a block makes available to pods.
 func (p *planner) warnOfMore(n *node, pool *crd.Pool, place netip.Prefix, addrs []netip.Addr) {
 	more := 0
 	for _, addr := range pool.Usable(place) {

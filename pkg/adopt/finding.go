@@ -38,9 +38,9 @@ const (
 	OddKeys Reason = "OddKeys"
 	// NodePaused: the operator would publish nothing.
 	NodePaused Reason = "NodePaused"
-	// BlockLeaves: a block that the node is to keep drains, rests or is deleted.
+	// BlockLeaves: a block that the node must keep drains, cools down or is deleted.
 	BlockLeaves Reason = "BlockLeaves"
-	// NothingGiven: pods have addresses, and nobody has given the node any.
+	// NothingGiven: pods have addresses, and no IPAM has assigned the node any.
 	NothingGiven Reason = "NothingGiven"
 
 	// RangeDrains: its range has the allocation policy Drain, so its block will.
@@ -92,7 +92,7 @@ func (p *planner) warn(n *node, r Reason, mend, format string, args ...any) {
 	p.find(Warning, n, r, mend, format, args...)
 }
 
-// find tells nothing of nodes that are not asked for.
+// find adds no finding for nodes that are not chosen.
 func (p *planner) find(s Severity, n *node, r Reason, mend, format string, args ...any) {
 	if n == nil || n.Chosen {
 		f := Finding{Severity: s, Reason: r, Message: fmt.Sprintf(format, args...), Mend: mend}

@@ -34,9 +34,9 @@ func (p *planner) lookAt(n *node) {
 	p.agent(n)
 }
 
-// inUseOutside tells of addresses in use that no block of the node has: their pods
-// are not restored when the agent starts in crd mode. Those in a CIDR that cannot
-// be adopted have been told of with it.
+// inUseOutside warns of addresses in use outside the node's blocks: their pods are
+// not restored when the agent starts in crd mode. Those in a CIDR that cannot be
+// adopted are reported with it.
 func (p *planner) inUseOutside(n *node) {
 	var outside []netip.Addr
 	for addr := range n.Used {
@@ -117,7 +117,7 @@ func (p *planner) agent(n *node) {
 		return
 	}
 	if minor, ok := minorOf(n.Agent); !ok {
-		p.warn(n, Version, "See docs/cilium.md for the versions that were tried", "the version of its agent cannot be told from image %s", n.Agent)
+		p.warn(n, Version, "See docs/cilium.md for the versions that were tried", "the version of its agent is not known from image %s", n.Agent)
 	} else if minor < oldest {
 		p.warn(n, Version, "Upgrade Cilium first", "its agent is of Cilium 1.%d, which was not tried", minor)
 	}

@@ -34,7 +34,7 @@ func (s Step) Reached(want Step) bool {
 	return slices.Index(Steps(), s) >= slices.Index(Steps(), want) && s != Returning
 }
 
-// Standing is what tells how far a node has come.
+// Standing is the state that determines how far a node has moved.
 type Standing struct {
 	Node
 	// Blocks are those it holds, Pools the pools they are of, by name.
@@ -104,7 +104,7 @@ func (s *Standing) lacksAddresses() bool {
 	return false
 }
 
-// Back is what a node has whose agent runs in crd mode and is to run in another.
+// Back is what a node has whose agent runs in crd mode and returns to another.
 type Back struct {
 	To Source
 	// PodCIDRs are the CiliumNode's, NodePodCIDRs the Node's.

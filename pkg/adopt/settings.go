@@ -50,13 +50,13 @@ func (p *planner) rangesMissing() {
 	for i, key := range rangeKeys() {
 		on := p.Config[[2]string{"enable-ipv4", "enable-ipv6"}[i]] == "true"
 		if v := p.Config[key]; on && (v == "" || v == "auto") {
-			p.warn(nil, Settings, "Set it before agents restart (docs/cilium.md has a range that nobody uses)",
+			p.warn(nil, Settings, "Set it before agents restart (docs/cilium.md has an unused range)",
 				"%s is not set: in crd mode agents make one up, and what is in it cannot be reached from the node", key)
 		}
 	}
 }
 
-// nativeRouting tells of ranges of pools that would be masqueraded.
+// nativeRouting warns of ranges of pools that would be masqueraded.
 func (p *planner) nativeRouting() {
 	for i, key := range [2]string{"ipv4-native-routing-cidr", "ipv6-native-routing-cidr"} {
 		native, err := netip.ParsePrefix(p.Config[key])

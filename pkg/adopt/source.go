@@ -8,7 +8,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Facts are what tells who gave a node its addresses.
+// Facts identify which IPAM assigned a node its addresses.
 type Facts struct {
 	// Mode is the key ipam of the ConfigMap cilium-config, "" where unknown.
 	Mode string
@@ -21,8 +21,8 @@ type Facts struct {
 	Blocks []crd.Block
 }
 
-// SourceOf says which IPAM mode a node is to be moved from, or was while its move
-// is not finished, and which CIDRs it was given, each once.
+// SourceOf returns the IPAM mode that a node moves from, until its move is finished,
+// and the CIDRs assigned to it, each once.
 func SourceOf(f Facts) (Source, []netip.Prefix) {
 	from, given := f.source(), union(f.PodCIDRs, f.Allocated)
 	if from == Kubernetes && f.tellsNothing() {

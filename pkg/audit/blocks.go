@@ -144,8 +144,8 @@ func (c *check) givesFrom(b *crd.Block) bool {
 	return pool != nil && !pool.Inactive && !pool.Frozen() && !pool.Deleting && !pool.Drains(b.CIDR) && pool.UsableCount(b.CIDR) > 0
 }
 
-// ofFamily counts the addresses of a family in the pool; where the agent is told
-// whole blocks, those that it can give of them.
+// ofFamily counts the addresses of a family in the pool; where the agent is assigned
+// whole blocks, those that it can allocate from them.
 func (cn *CiliumNode) ofFamily(f ipalloc.Family) int {
 	n := 0
 	if cn.BlockDemand != nil {

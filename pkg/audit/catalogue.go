@@ -55,7 +55,7 @@ const (
 	NoAgentsFound         Reason = "NoAgentsFound"
 )
 
-// Entry is what there is to know of a reason.
+// Entry describes a reason.
 type Entry struct {
 	Reason   Reason
 	Severity Severity

@@ -1,7 +1,6 @@
-// Package audit says what is wrong in a cluster: addresses on two nodes, pods on
-// addresses nobody owns, blocks and CiliumNodes that do not agree, handshakes
-// that stand still. Check is a pure function from a snapshot of objects to
-// findings.
+// Package audit reports what is wrong in a cluster: addresses on two nodes, pods on
+// addresses without an owner, blocks and CiliumNodes that disagree, stuck
+// handshakes. Check is a pure function from a snapshot of objects to findings.
 //
 // It never talks to Kubernetes, reads a clock, logs, or mends anything. Package
 // audit/live reads snapshots.

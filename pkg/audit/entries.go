@@ -63,7 +63,7 @@ func (c *check) entry(n *node, a netip.Addr) {
 		f.Reason, f.Others = PoolEntryOfOtherNode, []Object{blockObject(b.Name)}
 		f.Says = "in the pool, and in block " + b.CIDR.String() + " of node " + b.Node
 	case slices.ContainsFunc(n.view.PodCIDRs, func(p netip.Prefix) bool { return p.Contains(a) }):
-		return // told as the podCIDR it lies in
+		return // reported as the podCIDR it lies in
 	default:
 		f.Reason, f.Says = ForeignPoolEntry, "in the pool, in no block and in no PodIPPool"
 		if pool := c.inPools(a); pool != "" {
@@ -84,7 +84,7 @@ func (c *check) cidrsOf(n *node) {
 		case own != nil && own.Node == n.name:
 			continue
 		case other == nil && n.moving:
-			continue // told of the Node
+			continue // reported for the Node
 		case other != nil:
 			n.told[cidr] = true
 			f.Reason, f.Others = PodCIDROfOtherNode, []Object{blockObject(other.Name)}

@@ -10,7 +10,7 @@ import (
 
 const stale = "with a release entry that nobody needs"
 
-// handshakesOf looks at the release entries of a node.
+// handshakesOf checks the release entries of a node.
 func (c *check) handshakesOf(n *node) {
 	for a, status := range n.view.Release {
 		f := Finding{Object: c.allocationObject(n.name), Subject: single(a)}

@@ -36,9 +36,9 @@ type index struct {
 	nodes     []*node // sorted by name
 	byName    map[string]*node
 	publishes map[netip.Addr][]*node
-	lists     *ipalloc.Space // CIDRs that agents were told whole, the first of each
+	lists     *ipalloc.Space // CIDRs assigned whole to agents, the first of each
 	anyAgent  bool
-	podWith   map[netip.Addr]Object // who has an address, of the pods looked at
+	podWith   map[netip.Addr]Object // which of the pods checked has an address
 	excluded  *exclude.Set          // the addresses of nodes and Services
 }
 
@@ -60,7 +60,7 @@ type node struct {
 	// up in crd mode.
 	moving bool
 	inUse  map[netip.Addr]string // address to who uses it
-	// told are addresses and podCIDRs of which the worst is told already.
+	// told are addresses and podCIDRs whose worst finding is reported already.
 	told map[netip.Prefix]bool
 }
 
@@ -212,7 +212,7 @@ func (c *check) joinNodes() {
 		}
 		if n.view.BlockDemand != nil {
 			for _, cidr := range n.view.Listed() {
-				// What two nodes list is told in acrossNodes.
+				// acrossNodes reports what two nodes list.
 				_ = c.lists.Restore(ipalloc.Held{CIDR: cidr.Masked(), Owner: ipalloc.Owner{Node: name}})
 			}
 		}
@@ -234,7 +234,7 @@ func (c *check) isAwaitingLabels(n *node) bool {
 	return slices.ContainsFunc(n.obj.Spec.Taints, func(t corev1.Taint) bool { return slices.Contains(c.StartupTaints, t.Key) })
 }
 
-// isPaused reports whether somebody wants nothing to change on the node.
+// isPaused reports whether a pause annotation or a paused pool freezes the node.
 func (n *node) isPaused() bool {
 	if n.obj != nil && n.obj.Annotations[v1alpha1.PausedAnnotation] == "true" {
 		return true

@@ -20,7 +20,7 @@ func (c *check) nodeObjects(n *node) {
 		c.node(n)
 		return
 	}
-	// Blocks alone are told of in blockAndNode.
+	// blockAndNode reports blocks alone.
 	if n.view != nil && len(n.view.Pool)+len(n.view.PodCIDRs) > 0 {
 		c.add(Finding{Reason: CiliumNodeWithoutNode, Object: c.allocationObject(n.name),
 			Says: fmt.Sprintf("has %d addresses and %d podCIDRs, and there is no such Node", len(n.view.Pool), len(n.view.PodCIDRs))})
@@ -74,7 +74,7 @@ func isDefault(p *crd.Pool) bool { return p.CiliumPool == "" }
 func (c *check) families(n *node) {
 	for _, p := range n.pools {
 		if !isDefault(p) {
-			continue // nothing is kept there that nobody asks for
+			continue // agents keep no reserve there
 		}
 		var missing []string
 		for _, f := range ipalloc.Families() {

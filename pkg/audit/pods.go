@@ -28,7 +28,7 @@ func (c *check) podAddress(n *node, p pod, a netip.Addr) {
 			f.Says = "runs on " + n.name + " with an address of a CIDR that " + other.name + " lists"
 		}
 	case b != nil && b.Node == n.name:
-		return // told of the CiliumNode
+		return // reported for the CiliumNode
 	case b != nil:
 		f.Reason, f.Others = PodAddressOfOtherNode, []Object{blockObject(b.Name)}
 		f.Says = "runs on " + n.name + " with an address of block " + b.CIDR.String() + " of node " + b.Node
@@ -44,7 +44,7 @@ func (c *check) podAddress(n *node, p pod, a netip.Addr) {
 	c.add(f)
 }
 
-// sharedWith tells a pod whose address another has that was told before.
+// sharedWith reports a pod whose address another, already checked pod has.
 func (c *check) sharedWith(p pod, a netip.Addr) {
 	first, shared := c.podWith[a]
 	if !shared {

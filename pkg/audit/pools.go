@@ -76,7 +76,7 @@ func (c *check) selects(obj *v1alpha1.PodIPPool) {
 		Says: "its nodeSelector uses " + strings.Join(keys, ", ") + ", which a kubelet may set on its own Node"})
 }
 
-// givesOut reports whether anybody wants blocks to be claimed from the pool.
+// givesOut reports whether blocks may be claimed from the pool.
 func givesOut(pool *crd.Pool) bool {
 	families := ipalloc.Families()
 	return slices.ContainsFunc(families[:], func(f ipalloc.Family) bool {

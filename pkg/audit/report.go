@@ -12,20 +12,20 @@ import (
 
 // Report is the outcome of an audit, for people and for scripts.
 type Report struct {
-	// Time is when the last look began.
+	// Time is when the last read began.
 	Time time.Time `json:"time"`
-	// Mode is how agents are told their blocks: crd, multi-pool or kubernetes.
+	// Mode is how agents are assigned their blocks: crd, multi-pool or kubernetes.
 	Mode string `json:"mode"`
-	// Looks is how often the cluster was looked at.
+	// Looks is how often the cluster was read.
 	Looks    int    `json:"looks"`
 	Looked   Looked `json:"looked"`
 	Errors   int    `json:"errors"`
 	Warnings int    `json:"warnings"`
-	// Findings are in order of weight. Never null.
+	// Findings are sorted by severity. Never null.
 	Findings []Told `json:"findings"`
 }
 
-// Told is what is wrong with one object in one way.
+// Told is one problem of one object.
 type Told struct {
 	Severity Severity  `json:"severity"`
 	Reason   Reason    `json:"reason"`
@@ -43,7 +43,7 @@ type Subject struct {
 	Note string `json:"note,omitempty"`
 }
 
-// NewReport puts findings, in the order of Check, together.
+// NewReport groups findings, in the order of Check.
 func NewReport(s *Snapshot, looks int, findings []Finding) Report {
 	r := Report{Time: s.Time, Mode: s.Mode.String(), Looks: looks, Looked: s.Looked(), Findings: []Told{}}
 	entries := map[Reason]Entry{}
@@ -135,7 +135,7 @@ func (r *Report) Text(w io.Writer) error {
 	return err
 }
 
-// line is a finding in one line.
+// line formats a finding as one line.
 func (t *Told) line() string {
 	var subjects []string
 	for _, s := range t.Subjects {

@@ -20,7 +20,7 @@ import (
 type Snapshot struct {
 	// Time is when reading began.
 	Time time.Time
-	// Mode is how agents are told their blocks.
+	// Mode is how agents are assigned their blocks.
 	Mode  ciliumnode.Mode
 	Nodes []corev1.Node
 	// CiliumNodes are what tells agents their blocks: in kubernetes mode, Nodes.
@@ -38,8 +38,8 @@ type Snapshot struct {
 	ServiceCIDRs []networkingv1.ServiceCIDR
 	// Agents are the Cilium agents' own pods.
 	Agents []corev1.Pod
-	// Namespaces and CiliumPools are there if somebody has to know which pools of
-	// Cilium's pods ask for.
+	// Namespaces and CiliumPools are set if the caller asks for the Cilium pools that
+	// pods request.
 	Namespaces  []corev1.Namespace
 	CiliumPools []*ciliumpool.View
 }
@@ -81,12 +81,12 @@ type Looked struct {
 	Pools       int `json:"podIPPools"`
 	Blocks      int `json:"podIPBlocks"`
 	Agents      int `json:"agentPods"`
-	// Addresses are the entries of all CiliumNodes' pools; where agents are told
-	// whole blocks, all that these have.
+	// Addresses are the entries of all CiliumNodes' pools; where agents are assigned
+	// whole blocks, all addresses in these.
 	Addresses int `json:"addresses"`
 }
 
-// Looked counts what there is to look at.
+// Looked counts the objects in the snapshot.
 func (s *Snapshot) Looked() Looked {
 	l := Looked{
 		Nodes: len(s.Nodes), Pods: len(s.Pods), Pools: len(s.Pools), Blocks: len(s.Blocks), Agents: len(s.Agents),

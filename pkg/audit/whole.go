@@ -10,7 +10,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// These look at nodes whose agents are told whole blocks, in multi-pool and
+// These check nodes whose agents are assigned whole blocks, in multi-pool and
 // kubernetes mode: there is no pool of addresses, and no handshake.
 
 // poolNote names the pool of Cilium's that a CIDR is listed for, where that is not
@@ -27,14 +27,14 @@ func (cn *CiliumNode) poolNote(cidr netip.Prefix) string {
 	return ""
 }
 
-// gives reports whether the agent gives out addresses of what holds a: because it
-// was told to, or because it runs with it all the same.
+// gives reports whether the agent allocates from a CIDR that holds a: because it
+// is assigned, or because the agent runs with it anyway.
 func (cn *CiliumNode) gives(a netip.Addr) bool {
 	holds := func(p netip.Prefix) bool { return p.Contains(a) }
 	return slices.ContainsFunc(cn.Listed(), holds) || slices.ContainsFunc(cn.BlockDemand.Runs, holds)
 }
 
-// wholeOf looks at what one node is told, by itself.
+// wholeOf checks what one node is assigned, on its own.
 func (c *check) wholeOf(n *node) {
 	c.twiceOf(n)
 	c.leftOf(n)
@@ -128,7 +128,7 @@ func (cn *CiliumNode) wants(f ipalloc.Family) bool {
 	return !cn.BlockDemand.Reported() || cn.BlockDemand.Requested[f] > 0
 }
 
-// wholeBlock looks at a block of a node whose agent is told whole ones.
+// wholeBlock checks a block of a node whose agent is assigned whole ones.
 func (c *check) wholeBlock(n *node, b *crd.Block) {
 	f := Finding{Object: blockObject(b.Name), Others: []Object{c.allocationObject(n.name)}, Subject: b.CIDR}
 	told := slices.ContainsFunc(n.view.Listed(), b.CIDR.Overlaps) // as part of another, too

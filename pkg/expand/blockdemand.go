@@ -7,34 +7,33 @@ import (
 	"time"
 )
 
-// BlockDemand is what an agent has and asks for that is told whole blocks instead of
-// addresses (Cilium v1.20.1, pkg/ipam/multipool_manager.go). It gives out the
-// addresses of every block it was told, and takes a block off the list by
-// itself once nothing of it is in use and the others cover what it asks for. So
-// there is no handshake, and a block that is listed serves whatever is planned
-// for it. What the agent asks for holds: it would give back at once what it got
-// beyond that.
+// BlockDemand is what an agent holds and requests that is assigned whole blocks
+// instead of addresses (Cilium v1.20.1, pkg/ipam/multipool_manager.go). It allocates
+// from every assigned block, and removes a block from the list itself once no address
+// of it is in use and the others cover its request. So there is no handshake, and a
+// listed block serves whatever is planned for it. The agent's request is final: it
+// would return any surplus at once.
 type BlockDemand struct {
-	// Assigned are the CIDRs that the agent was told. Those that are no blocks are
+	// Assigned are the CIDRs assigned to the agent. Those that are not blocks are
 	// foreign.
 	Assigned []netip.Prefix
 	// Foreign is how many addresses the foreign ones have.
 	Foreign int
-	// Reported says that the agent has said what it asks for. Until then a block that
-	// is not listed was lost rather than given back.
+	// Reported says that the agent has published its request. Until then a block that
+	// is not listed was lost rather than returned.
 	Reported bool
-	// Requested is how many addresses it asks for: those in use, those that pods
-	// wait for, and its reserve. 0 where it was heard: it has no use for the family.
+	// Requested is how many addresses it requests: those in use, those that pods
+	// wait for, and its reserve. 0 if Reported: it does not need the family.
 	Requested int
-	// OnDemand says that nothing is kept free: the agent asks for addresses once pods
-	// want them. Requested 0 does not say that it has no use for the family.
+	// OnDemand says that the agent keeps no reserve and requests addresses once pods
+	// need them. Requested 0 does not mean then that it does not need the family.
 	OnDemand bool
-	// Fixed says that it is told one block, before it starts, and keeps that as
-	// long as the node is there.
+	// Fixed says that it is assigned one block, before it starts, for the lifetime
+	// of the node.
 	Fixed bool
 }
 
-// isPublished says that the agent may give a to pods.
+// isPublished reports whether the agent may assign a to pods.
 func (d *decision) isPublished(a netip.Addr) bool {
 	if d.state.BlockDemand == nil {
 		_, there := d.state.Pool[a]
@@ -44,10 +43,10 @@ func (d *decision) isPublished(a netip.Addr) bool {
 }
 
 // countWhole sets the demand of a node whose agent reports no addresses: its own,
-// those of pods, and one for each pod that has come a short while ago and has
-// none yet. One that has none for long hangs before it asks for one; if it does
-// ask, the agent tells. Pods with an address of another pool of Cilium's do not
-// count, nor do those that the agent has lost.
+// those of pods, and one for each recent pod that has none yet. A pod without one
+// for long hangs before it requests one; once it does, the agent's request includes
+// it. Pods with an address of another of Cilium's pools do not count, nor do those
+// that the agent has lost.
 func (d *decision) countWhole() {
 	d.reported = d.state.BlockDemand.Reported
 	d.trusted = d.state.AgentSettled && d.reported
@@ -69,8 +68,8 @@ func (d *decision) countWhole() {
 	d.plan.Demand += d.admitted(waiting)
 }
 
-// countsWhole says whether a pod has an address of the node, or has come a short
-// while ago and has none yet. It learns its addresses.
+// countsWhole reports whether a pod has an address of the node, or is recent and has
+// none yet. It learns its addresses.
 func (d *decision) countsWhole(pod Pod) (here, fresh bool) {
 	has := false
 	for _, a := range pod.IPs {
@@ -86,18 +85,18 @@ func (d *decision) countsWhole(pod Pod) (here, fresh bool) {
 	return here, !has && !d.useless() && d.now.Before(pod.Seen.Add(d.policy.AckTimeout))
 }
 
-// useless says that the agent has no use for the family.
+// useless reports whether the agent does not need the family.
 func (d *decision) useless() bool {
 	w := d.state.BlockDemand
 	return w.Reported && w.Requested == 0 && !w.OnDemand
 }
 
-// isOfNode says that a lies in a block of the node, or in what its agent was told.
+// isOfNode reports whether a lies in a block of the node, or in a CIDR assigned to its agent.
 func (d *decision) isOfNode(a netip.Addr) bool { return d.blockOf(a) != nil || d.isPublished(a) }
 
-// setWholeTarget asks for what the agent asks for, and for pods that it has yet
-// to hear of. What a policy keeps free counts only until the agent has spoken:
-// it has a reserve of its own (--ipam-multi-pool-pre-allocation).
+// setWholeTarget covers the agent's request, and bound pods it has not seen yet. The
+// policy's reserve counts only until the agent has reported: it has a reserve of its
+// own (--ipam-multi-pool-pre-allocation).
 func (d *decision) setWholeTarget() {
 	w, demand, percent := d.state.BlockDemand, d.plan.Demand, d.policy.ExpandPercent
 	switch {
@@ -141,8 +140,8 @@ func (d *decision) surveyWhole() {
 }
 
 // fillWhole publishes the blocks in service that the node needs, and all of them
-// while the agent has not been heard. One that it does not need it has given
-// back, or was never told.
+// until the agent has reported. The agent has returned a block it does not need, or
+// was never assigned it.
 func (d *decision) fillWhole() {
 	d.plan.Capacity = d.foreign
 	for i := range d.blocks {
@@ -162,22 +161,22 @@ func (d *decision) publishWhole(b *block) {
 	d.expect(b, len(b.Usable))
 }
 
-// givenBack says that a block in service is one that the agent no longer has and
-// the node does not need.
+// givenBack reports whether the agent has returned a block in service that the node
+// does not need.
 func (d *decision) givenBack(b *block) bool {
 	return d.state.BlockDemand != nil && d.state.BlockDemand.Reported && len(b.publish) == 0
 }
 
-// mayHave says that an agent may give out addresses of a block that is not listed,
-// as it runs that is told addresses. Of what was listed it takes nothing off, so
-// once that has happened the block was given back.
+// mayHave reports whether an agent may allocate from a block that is not listed,
+// because one that is assigned addresses still runs. Such an agent removes nothing
+// from the list, so a block that was listed once was returned.
 func (d *decision) mayHave(b *block) bool {
 	return b.Leftover && !slices.Contains(d.memory.Assigned, b.CIDR)
 }
 
-// restoreLeftovers lists the blocks that an agent may have which is told addresses,
-// whether they drain or not: the one that is told whole blocks and comes after it
-// could not restore their pods.
+// restoreLeftovers lists the blocks that an agent which is assigned addresses may
+// have, draining or not: its successor, which is assigned whole blocks, could not
+// restore their pods otherwise.
 func (d *decision) restoreLeftovers() {
 	for i := range d.blocks {
 		b := &d.blocks[i]
@@ -187,17 +186,16 @@ func (d *decision) restoreLeftovers() {
 	}
 }
 
-// superseded says that a block is one too many: the node was told another one, as
-// this one's range was draining when its Node came back. An agent that is told one
-// block can never have a second, so this one goes, and nothing brings it back.
+// superseded reports whether a block is surplus: the node was assigned another one,
+// because this one's range was draining when its Node came back. An agent with a
+// fixed block never gets a second, so this one leaves for good.
 func (d *decision) superseded(b *block) bool {
 	w := d.state.BlockDemand
 	return w != nil && w.Fixed && len(w.Assigned) > 0 && b.published == 0 && !b.Listed
 }
 
-// clearAll deletes what stands of handshakes: an agent that is told whole blocks
-// answers none. A block that is on its way to cool down keeps its entries until
-// then.
+// clearAll deletes leftover release entries: an agent that is assigned whole blocks
+// answers none. A block about to cool down keeps its entries until then.
 func (d *decision) clearAll() {
 	for _, a := range d.walk {
 		if b := d.blockOf(a); b == nil || !d.conditionFirst(b) {
@@ -206,28 +204,28 @@ func (d *decision) clearAll() {
 	}
 }
 
-// lostByAgent says that a is that of a pod that its agent did not restore: told its
-// block again for a's sake, the agent had no use for it. It would give it back each
-// time, and restores no pod before it starts anew.
+// lostByAgent reports whether a belongs to a pod that its agent did not restore: the
+// agent returned a's block after it was assigned again. It would return it each time,
+// and restores no pod before it restarts.
 func (d *decision) lostByAgent(a netip.Addr) bool {
 	w, since := d.state.BlockDemand, d.old.Restored[a]
 	return w != nil && w.Reported && !since.IsZero() && !d.isPublished(a)
 }
 
-// givesBackWithin is how long an agent takes at most to give back what it has no use
-// for: it looks each minute, and later where another's write crosses its own (Cilium
-// v1.20.1, pkg/ipam/multipool_manager.go, refreshPoolInterval).
+// givesBackWithin is how long an agent takes at most to return what it does not need:
+// it reconciles each minute, and later after a write conflict (Cilium v1.20.1,
+// pkg/ipam/multipool_manager.go, refreshPoolInterval).
 const givesBackWithin = 5 * time.Minute
 
-// isStranded says that a lies in a block that is not listed and cannot be. If its agent
-// has the pod, it asks for the address itself.
+// isStranded reports whether a lies in a block that is not listed and cannot be. If its
+// agent has the pod, it requests the address itself.
 func (d *decision) isStranded(a netip.Addr) bool {
 	b := d.blockOf(a)
 	return b != nil && (b.Conflict || b.Orphaned) && !d.isPublished(a)
 }
 
-// recallRestored goes on remembering for which addresses blocks were told again. What
-// an agent has kept for long it has use for.
+// recallRestored carries over the addresses for which blocks were assigned again. A
+// block that an agent has kept for long, it needs.
 func (d *decision) recallRestored() {
 	for a, since := range d.old.Restored {
 		if !d.inUse(a) {

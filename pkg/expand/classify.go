@@ -108,8 +108,8 @@ func (d *decision) surveyUsed(a netip.Addr, u user) {
 	}
 }
 
-// withheld says that the agent gives such an address to nobody (Cilium v1.20.1,
-// pkg/ipam/crd.go, isIPInReleaseHandshake).
+// withheld reports whether the agent allocates no address with this entry (Cilium
+// v1.20.1, pkg/ipam/crd.go, isIPInReleaseHandshake).
 func withheld(entry ReleaseStatus) bool {
 	return entry == Marked || entry == Ready || entry == Released
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Decide says what is to be done for one node and family, and what to remember
-// until the next call. It is a pure function of its inputs and changes none of
-// them. p must be valid.
+// Decide returns the plan for one node and family, and what to remember until the
+// next call. It is a pure function of its inputs and changes none of them. p must
+// be valid.
 //
 // The Memory returned takes the place of m even where the plan could not be
 // carried out: that only makes waits longer.
@@ -60,10 +60,10 @@ type decision struct {
 	// blocks are the state's, sorted. nested: some share addresses.
 	blocks []block
 	nested bool
-	// reported: the agent has reported. trusted: it is settled as well, so that
-	// what it does not say is in use can be believed to be free.
+	// reported: the agent has reported. trusted: it is settled as well, so that an
+	// address it does not report as used is free.
 	reported, trusted bool
-	// awaited are the pods whose addresses are to become known shortly; after
+	// awaited are the pods whose addresses should become known shortly; after
 	// awaitedUntil they count as hanging.
 	awaited      []string
 	awaitedUntil time.Duration
@@ -105,7 +105,7 @@ type block struct {
 	undrained, drained, freed bool
 }
 
-// serving says that the block's addresses are capacity once the plan is done.
+// serving reports whether the block's addresses are capacity once the plan is done.
 func (b *block) serving() bool {
 	if b.undrained {
 		return true
@@ -113,18 +113,18 @@ func (b *block) serving() bool {
 	return b.Phase == ipalloc.InService && !b.asked() && !b.Conflict && !b.drained
 }
 
-// asked says that the block is in service and must go now.
+// asked reports whether the block is in service and must leave now.
 func (b *block) asked() bool {
 	return b.Phase == ipalloc.InService && b.Request != None && b.Hold.For == ""
 }
 
-// departing says that the block leaves or is to leave now, and is not taken back
-// however many addresses the node needs.
+// departing reports whether the block is leaving or must leave now, and does not
+// return to service however many addresses the node needs.
 func (b *block) departing() bool {
 	return b.asked() || b.Phase != ipalloc.InService && b.Request != None
 }
 
-// onHold says that the block is in service and must go, but not yet.
+// onHold reports whether the block is in service and must leave, but not yet.
 func (b *block) onHold() bool {
 	return b.Phase == ipalloc.InService && b.Request != None && b.Hold.For != ""
 }
@@ -132,13 +132,13 @@ func (b *block) onHold() bool {
 // capacity is how many addresses the block gives the node while it serves.
 func (b *block) capacity() int { return b.open + b.coming }
 
-// usable says that a may be published.
+// usable reports whether a may be published.
 func (b *block) usable(a netip.Addr) bool {
 	_, ok := slices.BinarySearchFunc(b.Usable, a, netip.Addr.Compare)
 	return ok
 }
 
-// empty says that nothing of the block is left on the node.
+// empty reports whether nothing of the block is left on the node.
 func (b *block) empty() bool {
 	return b.published == 0 && b.entries == 0 && b.users == 0 && !b.Listed
 }
@@ -154,7 +154,7 @@ func newDecision(now time.Time, p Policy, s *State, m Memory) *decision {
 	}
 	slices.SortFunc(d.blocks, func(a, b block) int { return a.CIDR.Compare(b.CIDR) })
 	for i := 1; i < len(d.blocks); i++ {
-		// Prefixes nest or are apart, so neighbours tell.
+		// Prefixes nest or are disjoint, so comparing neighbours suffices.
 		if d.blocks[i-1].CIDR.Overlaps(d.blocks[i].CIDR) {
 			d.nested = true
 		}
@@ -169,7 +169,7 @@ func (d *decision) requeueAt(t time.Time) {
 	}
 }
 
-// finish puts the plan in order.
+// finish sorts the plan.
 func (d *decision) finish() (Plan, Memory) {
 	for i := range d.blocks {
 		if b := &d.blocks[i]; !b.drained {

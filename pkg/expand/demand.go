@@ -109,8 +109,8 @@ func (d *decision) countOwn(owner string) {
 }
 
 // admitted is how many of the pods that wait for an address the kubelet admits.
-// Whoever may create pods can bind any number to a node (spec.nodeName), which the
-// kubelet then fails. What is in use always counts, be it more than the bound.
+// A user who may create pods can bind any number to a node (spec.nodeName), which the
+// kubelet then fails. Addresses in use always count, even beyond the bound.
 func (d *decision) admitted(waiting int) int {
 	if d.state.MaxPods <= 0 {
 		return waiting
@@ -118,11 +118,10 @@ func (d *decision) admitted(waiting int) int {
 	return min(waiting, max(0, limit(d.state.MaxPods)+d.own-d.plan.Demand))
 }
 
-// awaitAddress notes a pod that came a short while ago and whose address nobody
-// tells yet, neither the agent's report, which lags, nor the pod's status. It
-// may be any address that looks free. If that were marked, and the agent started
-// anew before the mark is withdrawn, the pod would not be restored. One that has
-// no address for long hangs before it gets one.
+// awaitAddress notes a recent pod whose address neither the agent's report, which
+// lags, nor the pod's status names yet. It may be any address that looks free. If
+// that were marked, and the agent restarted before the mark is withdrawn, the pod
+// would not be restored. A pod without an address for long hangs before it gets one.
 func (d *decision) awaitAddress(pod Pod) {
 	known := slices.ContainsFunc(pod.IPs, d.ours)
 	until := pod.Seen.Add(d.policy.AckTimeout)

@@ -21,9 +21,9 @@ func (d *decision) freeEmpty() {
 	}
 }
 
-// frees says that the block cools down by this plan. What the agent has never
-// reported to be in use may be so all the same; only a block that was never
-// published can go without a report.
+// frees reports whether this plan lets the block cool down. An address that the agent
+// has never reported may still be in use; only a block that was never published can
+// leave without a report.
 func (d *decision) frees(b *block) bool {
 	if d.mayHave(b) || b.undrained || b.drained || b.published > 0 || b.users > 0 || b.Listed {
 		return false
@@ -46,7 +46,7 @@ func (d *decision) free(b *block, why Reason) {
 	d.plan.Free = append(d.plan.Free, Free{CIDR: b.CIDR, Reason: why})
 }
 
-// deleteRested gives up the blocks whose rest is over.
+// deleteRested deletes the blocks whose cooldown is over.
 func (d *decision) deleteRested() {
 	for i := range d.blocks {
 		b := &d.blocks[i]

@@ -30,9 +30,9 @@ func (s *State) Uses(cidr netip.Prefix) bool {
 	return false
 }
 
-// MayLeave reports whether a block of which nothing is in use and that leaves as its
-// node has come to another pool may go on: the agent has yet to report, or every
-// address of it was marked before it started.
+// MayLeave reports whether an unused block, leaving because its node moved to another
+// pool, may proceed: the agent has not reported yet, or every address of the block was
+// marked before the agent started.
 func (s *State) MayLeave(cidr netip.Prefix) bool {
 	reported := false
 	for a := range s.Used {

@@ -99,9 +99,9 @@ func (d *decision) servingBlocks() int {
 	return n
 }
 
-// readmit puts back into service, past any cap on blocks, what left it for a
-// reason that is no more: the blocks of a node that was gone, whose pods may
-// still have their addresses, and those that nobody asks to go any more.
+// readmit returns blocks to service, beyond any cap on blocks, once the reason they
+// left no longer holds: those of a node that was gone, whose pods may still have
+// their addresses, and those whose removal is no longer requested.
 func (d *decision) readmit() {
 	for i := range d.blocks {
 		b := &d.blocks[i]

@@ -73,7 +73,7 @@ func (d *decision) leave(a netip.Addr, entry ReleaseStatus, b *block) {
 			d.plan.Remove = append(d.plan.Remove, a)
 		}
 	case entry == Ready && free:
-		// The hold starts anew once the agent is settled.
+		// The hold restarts once the agent is settled.
 	default:
 		// In use; or a mark that a restarting agent would not restore past;
 		// or a refusal; or a state that is not a step of ours.
@@ -81,8 +81,8 @@ func (d *decision) leave(a netip.Addr, entry ReleaseStatus, b *block) {
 	}
 }
 
-// leaveUnread takes an address of a node's first block that is to be replaced through
-// the steps that come before its agent has read it. It reports whether one of them did.
+// leaveUnread takes an address of a node's first block, which is being replaced, through
+// the steps that precede its agent's first read. It reports whether one of them applied.
 func (d *decision) leaveUnread(b *block, a netip.Addr, entry ReleaseStatus, stands, free bool) bool {
 	if b.Reason != PoolChanged {
 		return false

@@ -7,10 +7,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Plan is what is to be done for one node and family, in the order of its
+// Plan lists the changes for one node and family, in the order of its
 // fields. Every slice is sorted. The zero Plan does nothing.
 type Plan struct {
-	// Node and Family are whose plan it is, as in State.
+	// Node and Family identify the plan's State.
 	Node   string
 	Family ipalloc.Family
 
@@ -27,18 +27,18 @@ type Plan struct {
 	Claim Claim
 	// Publish adds addresses of blocks in service to the pool.
 	Publish []netip.Addr
-	// Remove takes acked and held addresses out of the pool.
+	// Remove removes acked and held addresses from the pool.
 	Remove []netip.Addr
 	// Free lets blocks without a published address cool down.
 	Free []Free
-	// Delete gives up blocks that have rested long enough.
+	// Delete deletes blocks whose cooldown is over.
 	Delete []netip.Prefix
 
 	// Demand is how many addresses the node needs now, Capacity how many it
 	// can use once this plan's Undrain and Publish are done, without Claim.
 	Demand, Capacity int
-	// ServedElsewhere is how much of a Demand above Capacity is met by blocks
-	// that leave, or by addresses in no block.
+	// ServedElsewhere is how much of a Demand above Capacity leaving blocks or
+	// addresses outside all blocks serve.
 	ServedElsewhere int
 	// Shortage is by how much Demand exceeds what MaxBlocks, MaxAddresses and
 	// max-allocate let the node have; 0 while demand can be met.
@@ -48,7 +48,7 @@ type Plan struct {
 	Overdue int
 	// Waits says what each draining block, or block that must drain, waits for.
 	Waits []Wait
-	// Again is when to decide again though nothing changes. Zero: no need.
+	// Again is when to reconcile again without a change. Zero: no need.
 	Again time.Time
 }
 
@@ -94,15 +94,15 @@ const (
 	WaitReplacement WaitReason = "Replacement"
 	// WaitHandshake: the agent's answer, or the hold after it.
 	WaitHandshake WaitReason = "Handshake"
-	// WaitReturn: the agent, which is told whole blocks, still lists it.
+	// WaitReturn: the agent, which is assigned whole blocks, still lists it.
 	WaitReturn WaitReason = "Return"
-	// WaitPodAddress: pods have just come whose addresses nobody has told yet.
+	// WaitPodAddress: the addresses of recent pods are not reported yet.
 	WaitPodAddress WaitReason = "PodAddress"
 	// WaitWindow: it has not begun, as no maintenance window is open.
 	WaitWindow WaitReason = "Window"
-	// WaitTurn: it has not begun, as as many as may per hour have.
+	// WaitTurn: it has not begun, as the hourly limit is reached.
 	WaitTurn WaitReason = "Turn"
-	// WaitUnsettled: the agent is not (yet) running steadily.
+	// WaitUnsettled: the agent is not settled (yet).
 	WaitUnsettled WaitReason = "AgentNotSettled"
 	// WaitFamily: the agent does not run the family, so it answers no mark.
 	WaitFamily WaitReason = "FamilyNotRun"

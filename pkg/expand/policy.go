@@ -1,6 +1,6 @@
 // Package expand decides what one node needs: another block, one fewer, or the
-// next step of a handshake. Decide is a pure function from what is known to a
-// Plan that somebody else carries out.
+// next step of a handshake. Decide is a pure function from a State to a Plan
+// that the node controller carries out.
 //
 // It never talks to Kubernetes, reads a clock, logs, or picks an address range.
 package expand
@@ -25,7 +25,8 @@ type Policy struct {
 	// ReclaimPercent of the remaining capacity in use, at or below which a
 	// block can go. Below ExpandPercent.
 	ReclaimPercent int
-	// IdleFor is how long that must hold on end, while there is no pressure.
+	// IdleFor is how long that must hold without interruption, while the pool is
+	// not under pressure.
 	IdleFor time.Duration
 	// PressurePercent of a pool's blocks taken, from which on IdleFor shrinks:
 	// see IdleUnder. 1 to 100; 0: it never does.
@@ -40,7 +41,7 @@ type Policy struct {
 	AckTimeout time.Duration
 }
 
-// DefaultPolicy is the policy where nobody says otherwise.
+// DefaultPolicy is the policy without flags or pool overrides.
 func DefaultPolicy() Policy {
 	return Policy{
 		ExpandPercent:   80,
@@ -58,13 +59,13 @@ func DefaultPolicy() Policy {
 // leastIdle is the share of IdleFor that is left of it in a full pool.
 const leastIdle = 10
 
-// IdleUnder is how long a block must have been idle where so many percent of its
-// pool are taken: IdleFor, and from PressurePercent on less of it the fuller the
-// pool, down to a tenth. On a cordoned node it is that tenth at once, as no pod
-// comes there that could want the block back.
+// IdleUnder is how long a block must have been idle when taken percent of its pool
+// are taken: IdleFor, and above PressurePercent less of it the fuller the pool, down
+// to a tenth. On a cordoned node it drops to that tenth at once, as no new pod can
+// need the block again.
 //
-// How long it is bears on when a block goes, never on whether it may: that is for
-// ReclaimPercent and the target, which a node that has given back still meets.
+// It affects when a block leaves, never whether it may: ReclaimPercent and the target
+// decide that, and the node still meets them afterwards.
 func (p Policy) IdleUnder(taken int, cordoned bool) time.Duration {
 	if p.PressurePercent == 0 || taken < p.PressurePercent {
 		return p.IdleFor

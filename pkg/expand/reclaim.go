@@ -8,12 +8,12 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// budgetWait is when to look again where a reclaim is due but none may start:
-// nothing in the node's state tells when the budget is back.
+// budgetWait is the requeue delay while a due reclaim lacks budget: the node's state
+// does not say when the budget refills.
 const budgetWait = 10 * time.Second
 
-// holdSoon is how near the end of a hold must be for what takes the block's place to
-// be kept. A window of tonight is no reason to hold an idle block all day.
+// holdSoon is how near the end of a hold must be for the block's replacement to be
+// kept. A window tonight is no reason to keep an idle block all day.
 const holdSoon = time.Hour
 
 // drain starts, or starts again, to drain a block.
@@ -37,9 +37,9 @@ func (d *decision) drainAsked(covered bool) {
 	}
 }
 
-// coveredAtLimit says that the node can have no more addresses, and that those it
-// keeps are enough for its pods. What it keeps free could not be more without the
-// block that must go, either.
+// coveredAtLimit reports whether the node can have no more addresses, and those it
+// keeps are enough for its pods. Keeping the block that must leave would not add to
+// its reserve, either.
 func (d *decision) coveredAtLimit() bool {
 	grows := len(d.plan.Undrain) > 0 || d.plan.Claim != Claim{}
 	return !grows && d.plan.Capacity >= max(d.plan.Demand, agentFloor)
@@ -49,9 +49,8 @@ func (d *decision) coveredAtLimit() bool {
 // freeEmpty frees it without a drain.
 func (b *block) withdrawn() bool { return b.Conflict && b.empty() }
 
-// drainAgain corrects the reason of drains that somebody has asked for since,
-// and drains blocks again of which something is published or used while they cool
-// down.
+// drainAgain corrects the reason of drains that a user has requested since, and
+// drains cooling-down blocks again if any of their addresses is published or used.
 func (d *decision) drainAgain() {
 	for i := range d.blocks {
 		b := &d.blocks[i]
@@ -65,9 +64,9 @@ func (d *decision) drainAgain() {
 	}
 }
 
-// reclaim drains blocks that the node could have done without for long enough.
+// reclaim drains blocks that the node has not needed for long enough.
 func (d *decision) reclaim() {
-	if d.state.BlockDemand != nil { // the agent gives back what it does not need
+	if d.state.BlockDemand != nil { // the agent returns what it does not need
 		return
 	}
 	if d.policy.ReclaimDisabled || !d.trusted {
@@ -96,7 +95,7 @@ func (d *decision) reclaim() {
 	}
 }
 
-// mayReclaim is how many of the reclaims that are due may start.
+// mayReclaim is how many of the due reclaims may start.
 func (d *decision) mayReclaim(due int) int {
 	if due == 0 || d.changing() {
 		return 0
@@ -120,7 +119,7 @@ func (d *decision) holdUntil(h Hold) {
 	}
 }
 
-// changing says that the plan already changes which blocks serve.
+// changing reports whether the plan already changes which blocks serve.
 func (d *decision) changing() bool {
 	return d.deficit() > 0 || len(d.plan.Undrain) > 0 || len(d.plan.Drain) > 0
 }
@@ -154,7 +153,7 @@ func (d *decision) removable() []*block {
 		}
 		without, soon := rest-b.capacity(), d.leavesSoon(b)
 		switch {
-		case !d.suffices(without) || soon && kept: // one that is to go is no better than what is kept for it
+		case !d.suffices(without) || soon && kept: // a leaving block is no better than the one kept for it
 		case !soon && !d.suffices(without-later):
 			kept = true
 		default:
@@ -168,12 +167,12 @@ func (d *decision) removable() []*block {
 	return chosen
 }
 
-// suffices says that so many addresses are enough not to grow again.
+// suffices reports whether so many addresses are enough not to grow again.
 func (d *decision) suffices(capacity int) bool {
 	return capacity >= d.target && d.plan.Demand*100 <= d.policy.ReclaimPercent*capacity
 }
 
-// leavesSoon says that the block serves until its hold ends, shortly.
+// leavesSoon reports whether the block serves until its hold ends, shortly.
 func (d *decision) leavesSoon(b *block) bool {
 	return b.onHold() && b.serving() && !b.Hold.Until.IsZero() && b.Hold.Until.Before(d.now.Add(holdSoon))
 }

@@ -18,20 +18,20 @@ type State struct {
 
 	// Blocks are all blocks the node holds, in any phase, sorted by address.
 	Blocks []Block
-	// Pool is the CiliumNode's spec.ipam.pool: address to the owner a person
-	// wrote there ("": anybody's). Entries outside every block are foreign:
-	// they count as capacity and are never touched.
+	// Pool is the CiliumNode's spec.ipam.pool: address to the owner a user wrote
+	// there ("": any pod). Entries outside every block are foreign: they count as
+	// capacity and are never changed.
 	Pool map[netip.Addr]string
 	// Used is status.ipam.used: address to owner, as in "default/web-0",
 	// "default/web-0 [restored]", "router", "health", "ingress". Empty: the
 	// agent has not reported.
 	Used map[netip.Addr]string
-	// BlockDemand is set where the agent is told whole blocks: Pool is empty then, and
-	// Used are its own addresses.
+	// BlockDemand is set where the agent is assigned whole blocks: Pool is empty then,
+	// and Used are its own addresses.
 	BlockDemand *BlockDemand
-	// Adopting says that the agent has yet to come up in crd mode on blocks that
-	// another IPAM has cut. It reads nothing of the pool and answers no mark, and the
-	// node's routes are the other IPAM's: nothing but publishing is safe.
+	// Adopting says that the agent has not started in crd mode yet, on blocks adopted
+	// from another IPAM. It ignores the pool and answers no mark, and the node's routes
+	// are the other IPAM's: only publishing is safe.
 	Adopting bool
 	// Release is status.ipam.release-ips.
 	Release map[netip.Addr]ReleaseStatus
@@ -43,17 +43,17 @@ type State struct {
 	// MaxPods is how many pods the kubelet admits. Pods bound beyond that are no
 	// demand unless they have an address. 0: not known, so there is no bound.
 	MaxPods int
-	// Limits are what a person wrote into the CiliumNode.
+	// Limits are what a user wrote into the CiliumNode.
 	Limits Limits
-	// Fresh says that no agent has read the CiliumNode yet: what is marked now, no agent
-	// ever gives to a pod, and none has a pod to restore there.
+	// Fresh says that no agent has read the CiliumNode yet: no agent assigns an address
+	// that is marked now to a pod, or has a pod to restore there.
 	Fresh bool
 	// NotRun says that the agent does not run the family: no pod can have an address
 	// of it, and the agent answers no mark.
 	NotRun bool
 
 	// AgentSettled says that the agent's pod has been Ready for a while with
-	// the same container, so that its answers and its report can be believed.
+	// the same container, so that its answers and its report can be trusted.
 	AgentSettled bool
 	// ReclaimBudget is how many reclaims may start now.
 	ReclaimBudget int
@@ -66,12 +66,11 @@ type State struct {
 	Cordoned bool
 }
 
-// Hold is what keeps blocks from beginning to leave, though they should. The zero
-// Hold keeps nothing.
+// Hold delays the drain of blocks that should leave. The zero Hold delays nothing.
 type Hold struct {
 	// For is what they wait for: WaitWindow or WaitTurn.
 	For WaitReason
-	// Until is when to ask again. Zero: not before somebody changes something.
+	// Until is when to reconcile again. Zero: not before a change.
 	Until time.Time
 }
 
@@ -84,25 +83,24 @@ type Block struct {
 	Phase  ipalloc.Phase
 	// Reason is why it is in Phase. Zero while in service.
 	Reason Reason
-	// Request is why it must go, whatever the use: it was deleted, its range
-	// drains, its pool is being deleted. Zero: nobody asks.
+	// Request is why it must leave, whatever the use: it was deleted, its range
+	// drains, its pool is being deleted. Zero: it may stay.
 	Request Reason
-	// Hold keeps Request from being heeded: until it ends, a block in service
-	// serves on, and nothing is claimed in its place. A drain that has begun goes
-	// on whatever the Hold.
+	// Hold delays Request: until it ends, a block in service keeps serving, and no
+	// block is claimed in its place. A drain that has begun continues regardless.
 	Hold Hold
 	// Conflict: it overlaps an older block. Nothing of it is published.
 	Conflict bool
-	// Orphaned: its pool is gone, and nothing tells for which of Cilium's pools it is.
-	// It is not listed, and cannot come to be.
+	// Orphaned: its pool is gone, and which of Cilium's pools it serves is unknown.
+	// It is not listed, and cannot be.
 	Orphaned bool
 	// Listed: the CiliumNode's podCIDRs name it.
 	Listed bool
-	// Leftover: it also stands where an agent reads that is told addresses, and the
-	// report of one stands. It may run still, whatever an agent that is told whole
-	// blocks has said before or since.
+	// Leftover: its addresses are also in spec.ipam.pool, beside the report of an agent
+	// that reads it. That agent may still run, whatever one that is assigned whole
+	// blocks has reported before or since.
 	Leftover bool
-	// RestUntil is when a block that cools down may be given to others.
+	// RestUntil is when a cooling-down block may be assigned to another node.
 	RestUntil time.Time
 }
 
@@ -127,8 +125,8 @@ type Pod struct {
 	Name string
 	// IPs are its status.podIPs, of any family.
 	IPs []netip.Addr
-	// Seen is when it was first seen bound to the node. Until then plus
-	// AckTimeout, while nothing tells its address, nothing is marked for
+	// Seen is when it was first seen bound to the node. Until Seen plus
+	// AckTimeout, while its address is unknown, nothing is marked for
 	// release: it may be any that looks free.
 	Seen time.Time
 }
@@ -152,7 +150,7 @@ const (
 )
 
 // Memory is what Decide must remember between calls. The zero value is safe: it
-// starts every wait anew. A Memory is never changed, only replaced. It is of one
+// restarts every wait. A Memory is never changed, only replaced. It belongs to one
 // CiliumNode, by its UID.
 type Memory struct {
 	// IdleSince[k] is since when k+1 blocks could be taken from the node.
@@ -163,7 +161,7 @@ type Memory struct {
 	AckedSince map[netip.Addr]time.Time
 	// Assigned are the Leftover blocks that have been seen to be Listed.
 	Assigned []netip.Prefix
-	// Restored are the addresses in use for which a block was told again, and since
+	// Restored are the addresses in use for which a block was assigned again, and since
 	// when it has been seen to be Listed. Zero: not yet.
 	Restored map[netip.Addr]time.Time
 }

@@ -6,9 +6,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// explain says what each block on its way out waits for. What somebody has to
-// act on comes first: the agent's own addresses stay until it restarts, pods
-// come and go, the handshake goes on by itself.
+// explain records what each leaving block waits for. Waits that need user action come
+// first: the agent's own addresses stay until it restarts, pods come and go, the
+// handshake proceeds on its own.
 func (d *decision) explain() {
 	users := d.usersOfLeaving()
 	for i := range d.blocks {

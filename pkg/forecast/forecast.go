@@ -1,4 +1,4 @@
-// Package forecast tells when a pool will have no free block left, from how many
+// Package forecast estimates when a pool will have no free block left, from how many
 // of its blocks were held in the past.
 //
 // It reads no clock, logs nothing, and knows nothing of Kubernetes.
@@ -45,10 +45,10 @@ func windows(known time.Duration) []time.Duration {
 // Longest is how far a forecast reaches back, and how far ahead at most.
 const Longest = 7 * 24 * time.Hour
 
-// typical is the window whose growth is told where no end is in sight.
+// typical is the window whose growth is reported where no end is in sight.
 const typical = 24 * time.Hour
 
-// Estimate is what is to be expected of a pool.
+// Estimate is the forecast for a pool.
 type Estimate struct {
 	// Over is the time that PerHour was observed in. Zero: nothing is known yet,
 	// as the history is shorter than an hour.

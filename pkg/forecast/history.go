@@ -42,7 +42,7 @@ func Add(history []Sample, now time.Time, held int64) []Sample {
 }
 
 // thin keeps the last sample of each slot of time, the first of all, and one at
-// the age of Longest or more, which tells how many were held there.
+// the age of Longest or more, which says how many were held then.
 func thin(history []Sample, now time.Time) []Sample {
 	first := 0
 	for i, s := range history {

@@ -161,7 +161,7 @@ func (d *draft) calicoRouting(p namedPool) {
 	}
 }
 
-// noteRouting tells once of what Cilium does by default, as these pools ask.
+// noteRouting notes once what Cilium does by default, as these pools ask.
 func noteRouting(r *Result, pools []namedPool) {
 	note := func(field, reason, mend string) {
 		r.Remarks = append(r.Remarks, Remark{Object: "IPPools", Field: field, Reason: reason, Mend: mend})

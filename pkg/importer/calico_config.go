@@ -151,7 +151,7 @@ func (c calicoConfig) reasonFor(cidr netip.Prefix) string {
 	return ""
 }
 
-// remarkOutside tells of reservations that lie in no pool.
+// remarkOutside remarks on reservations outside all pools.
 func (c calicoConfig) remarkOutside(r *Result, pools []namedPool) {
 	for _, res := range c.reserved {
 		inside := slices.ContainsFunc(pools, func(p namedPool) bool {

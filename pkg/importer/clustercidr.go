@@ -68,8 +68,8 @@ func requirements(s *corev1.NodeSelector) int32 {
 	return int32(least)
 }
 
-// remarkTies tells of pools among which a ClusterCIDR's further tie-breaks would
-// choose. Those that are held back serve nobody.
+// remarkTies remarks on pools among which a ClusterCIDR's further tie-breaks would
+// choose. Those that are held back serve no node.
 func remarkTies(r *Result) {
 	names := map[int32][]string{}
 	for _, p := range r.Pools {

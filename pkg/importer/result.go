@@ -10,9 +10,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// HeldLabel is the label that the nodeSelector of a pool asks for where it could
-// not be carried over which nodes or pods the pool is for; its value is the
-// pool's name. Until somebody labels nodes, such a pool serves nobody.
+// HeldLabel is the label that the nodeSelector of a pool requires where its nodes or
+// pods could not be carried over; its value is the pool's name. Until a user labels
+// nodes, such a pool serves none.
 const HeldLabel = "cilium-pool.io/import"
 
 // Result is what became of the objects.
@@ -30,7 +30,7 @@ type Pool struct {
 
 // Remark says what became of a field.
 type Remark struct {
-	// Lost: it could not be carried over. Otherwise it was, but should be known.
+	// Lost: it could not be carried over. Otherwise it was, and the remark is a note.
 	Lost bool
 	// Object is where the field is, and Source where that is from.
 	Object, Source string
@@ -112,7 +112,7 @@ func (d *draft) unknown(prefix string, names []string) {
 	}
 }
 
-// hold lets the pool serve nobody until nodes are labelled.
+// hold lets the pool serve no node until nodes are labelled.
 func (d *draft) hold(field, reason string) {
 	if d.pool.Spec.NodeSelector == nil {
 		d.pool.Spec.NodeSelector = &metav1.LabelSelector{}

@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// WriteYAML writes the pools as kubectl applies them. Comments say what each is
-// made from, and what is to be known of it. About is the comment at the top.
+// WriteYAML writes the pools as kubectl applies them. Comments name the source of
+// each, and its remarks. About is the comment at the top.
 func (r *Result) WriteYAML(w io.Writer, about string) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# %s\n", oneLine(about))

@@ -53,8 +53,8 @@ type Phase uint8
 // Phases of a block, in the order they are passed.
 const (
 	InService   Phase = iota // its node may use it
-	Draining                 // its node is giving it back
-	CoolingDown              // it came back and rests
+	Draining                 // its node is returning it
+	CoolingDown              // returned, and not assigned again yet
 )
 
 func (p Phase) String() string {

@@ -67,7 +67,7 @@ func heapSets() (above, within, slotsOf [2 * slotCount]uint64) {
 
 func (n *node) prefix() prefix { return prefix{n.hi, n.lo, n.bits} }
 
-// taken are the places that somebody has.
+// taken are the places held or reserved.
 func (n *node) taken() uint64 { return n.held | n.reserved }
 
 // around says whether p is n's prefix, or lies in it.

@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// isFree says whether nobody has any address of p.
+// isFree reports whether no address of p is taken.
 func (t *trie) isFree(p prefix) bool {
 	_, ok := t.lowest(p, p.bits)
 	return ok
@@ -73,7 +73,7 @@ func (t *trie) lowestIn(p prefix, n *node, bits uint8) (prefix, bool) {
 	return p, true
 }
 
-// lowestAt is lowestIn for a place of n in which, as a whole, nobody has it.
+// lowestAt is lowestIn for a place of n that is not taken as a whole.
 func (t *trie) lowestAt(n *node, place, length uint8) (prefix, bool) {
 	if more := length - n.bits; more < stride {
 		open := longer[more] & within[place] &^ n.blocked

@@ -70,8 +70,8 @@ func (s *Space) Release(cidr netip.Prefix) bool {
 	return ok && s.tries[f].release(p)
 }
 
-// Owner returns who holds the block with this very CIDR, and whether anybody
-// does.
+// Owner returns the owner of the block with exactly this CIDR, and whether it is
+// held.
 func (s *Space) Owner(cidr netip.Prefix) (Owner, bool) {
 	f, p, ok := block(cidr)
 	if !ok {

@@ -189,7 +189,7 @@ func (t *trie) grow(p prefix) trail {
 // aligned returns the length of the node that has prefixes of length bits.
 func aligned(bits uint8) uint8 { return bits - bits%stride }
 
-// attach puts a node into an empty slot of n, of which free is to be known.
+// attach puts a node into an empty slot of n; free is the slot's largest free chunk.
 func (t *trie) attach(n *node, slot uint8, child uint32, free uint8) {
 	if n.below == 0 {
 		n.slots = t.slots.add(slots{})

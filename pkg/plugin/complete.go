@@ -20,8 +20,8 @@ func (e *env) completePools(cmd *cobra.Command, _ []string, _ string) ([]string,
 	return e.names(cmd.Context(), v1alpha1.GroupVersion.WithKind("PodIPPoolList"))
 }
 
-// names are the names of all objects of a kind, without their content. A shell
-// that completes is told of no error.
+// names are the names of all objects of a kind, without their content. Completion
+// reports no error to the shell.
 func (e *env) names(ctx context.Context, kind schema.GroupVersionKind) ([]string, cobra.ShellCompDirective) {
 	c, _, err := e.client()
 	if err != nil {

@@ -71,7 +71,7 @@ first, such as deleting a Node.`,
 	return cmd
 }
 
-// drainTarget is what is to be drained: one block, or ranges of a pool.
+// drainTarget is what to drain: one block, or ranges of a pool.
 type drainTarget struct {
 	what   string
 	block  *crd.Block // nil: ranges

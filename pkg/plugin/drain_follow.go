@@ -57,7 +57,7 @@ func (e *env) follow(ctx context.Context, t drainTarget, f drainFlags) error {
 	}
 }
 
-// tell prints what has changed since it was told last.
+// tell prints what has changed since it printed last.
 func (e *env) tell(told map[string]string, left []blockRow) {
 	now := map[string]bool{}
 	for _, r := range left {

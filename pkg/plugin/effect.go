@@ -149,7 +149,7 @@ func effectOf(before, after *cluster) effect {
 	return x
 }
 
-// share is what a node's needs are told apart by.
+// share is the key that separates a node's needs.
 type share struct {
 	family     ipalloc.Family
 	ciliumPool string // "": the default one

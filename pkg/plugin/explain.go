@@ -117,7 +117,7 @@ func (c *cluster) explainNode(s *story, name string, d *decision) {
 	}
 }
 
-// explainHeard says what an agent that is told whole blocks has said.
+// explainHeard describes what an agent that is assigned whole blocks has reported.
 func explainHeard(s *story, w *expand.BlockDemand) {
 	switch {
 	case w.Fixed && len(w.Assigned) == 0:
@@ -207,7 +207,7 @@ func explainLimits(s *story, d *decision) {
 	explainKnobs(s, l, d.State.BlockDemand != nil)
 }
 
-// explainKnobs says what a person wrote into the CiliumNode. Where agents are told
+// explainKnobs describes the limits in the CiliumNode. Where agents are assigned
 // whole blocks, only the upper limit counts.
 func explainKnobs(s *story, l expand.Limits, whole bool) {
 	if whole {

@@ -104,10 +104,10 @@ func (e *env) runExport(ctx context.Context, f exportFlags) error {
 	return follow.run(ctx, changed, func() ([]byte, error) { return exported(ctx, cached, operator.Mode, write) })
 }
 
-// shape writes prefixes for somebody.
+// shape writes prefixes in one output format.
 type shape func(io.Writer, []prefixRow) error
 
-// exported is what there is to write now.
+// exported returns the current output.
 func exported(ctx context.Context, from client.Reader, mode ciliumnode.Mode, write shape) ([]byte, error) {
 	rows, err := readPrefixes(ctx, from, mode)
 	if err != nil {

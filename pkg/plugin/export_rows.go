@@ -14,7 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// prefixRow is a prefix that is to be routed to a node.
+// prefixRow is a prefix to route to a node.
 type prefixRow struct {
 	Prefix string `json:"prefix"`
 	Node   string `json:"node"`

@@ -20,8 +20,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// retryAfter is how long a delivery that failed waits for the next try, and how
-// long the same trouble is not told again.
+// retryAfter is how long a failed delivery waits for the next try, and how long the
+// same error is not logged again.
 const retryAfter = 10 * time.Second
 
 // watchPrefixes keeps what readPrefixes reads by watches, until ctx ends. The

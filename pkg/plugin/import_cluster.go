@@ -52,8 +52,8 @@ func kubernetesReads(*env) []reading {
 	}
 }
 
-// fromCluster reads what is to be imported, and the PodIPPools that there are.
-// What the API server does not know is not there.
+// fromCluster reads the objects to import, and the existing PodIPPools. Kinds that
+// the API server does not serve count as absent.
 func (e *env) fromCluster(ctx context.Context, readings []reading) ([]importer.Object, []v1alpha1.PodIPPool, error) {
 	c, config, err := e.client()
 	if err != nil {

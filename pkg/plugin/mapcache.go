@@ -26,7 +26,7 @@ func mapCache(mode ciliumnode.Mode) cache.Options {
 	o.ByObject[&ciliumv2.CiliumNode{}] = cache.ByObject{Transform: stripCiliumNode}
 	for kind := range o.ByObject {
 		if _, ok := kind.(*corev1.Node); ok {
-			delete(o.ByObject, kind) // kinds are told apart by type, and found by pointer
+			delete(o.ByObject, kind) // kinds differ by type, and are found by pointer
 		}
 	}
 	o.ByObject[&corev1.Node{}] = cache.ByObject{Transform: stripNode}

@@ -28,8 +28,8 @@ const (
 	// fifth of a processor.
 	lowestPause = 250 * time.Millisecond
 	pauseFactor = 4
-	// problemFor is how long a failed watch is told of. One that goes on failing
-	// says so again within 30 s, client-go's longest back-off.
+	// problemFor is how long a failed watch is shown. One that keeps failing
+	// fails again within 30 s, client-go's longest back-off.
 	problemFor = 45 * time.Second
 	// pingEvery is how often the API server is asked whether it is there: watches
 	// say nothing while a connection is refused (client-go v0.36,

@@ -158,8 +158,8 @@ func (a *aborting) returning(to adopt.Source) []*returning {
 	return out
 }
 
-// readAgain takes in what the operator has done until it knew that it is to keep off:
-// a block that has come since the first look may have pods by now.
+// readAgain picks up what the operator did before it saw the pause: a block created
+// since the first read may have pods by now.
 func (a *aborting) readAgain(ctx context.Context, all []*returning) error {
 	m, err := a.readMove(ctx, &choice{})
 	if err != nil {
@@ -249,9 +249,9 @@ func allocationsOf(live *ciliumnode.View, blocks []crd.Block, defaultPool string
 	return out
 }
 
-// release takes back what the operator gave a node whose agent does not read it.
-// First the blocks are asked to go, so that nobody publishes them any more; the
-// change of the CiliumNode makes patches lose that were decided on before.
+// release takes back what the operator assigned to a node whose agent does not read it.
+// It deletes the blocks first, so that the operator publishes them no more; the change
+// of the CiliumNode makes patches decided on before conflict.
 func (a *aborting) release(ctx context.Context, r *returning) error {
 	for _, b := range r.blocks {
 		if err := askToGo(ctx, a.client, b); err != nil {

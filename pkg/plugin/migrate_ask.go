@@ -58,8 +58,8 @@ func (a *aborting) annotate(ctx context.Context, name string, annotations map[st
 // pkg/ipam/crd.go, updateLocalNodeResource). For documentation (RFC 5737).
 func askedAbout() netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, 1}) }
 
-// ask learns which agents run in crd mode. Nobody but an agent in crd mode answers
-// a mark; the operator has been told to leave these nodes alone.
+// ask learns which agents run in crd mode. Only an agent in crd mode answers a mark;
+// these nodes are paused for the operator.
 func (a *aborting) ask(ctx context.Context, all []*returning) (map[string]agentMode, error) {
 	modes := map[string]agentMode{}
 	waiting, err := a.markAll(ctx, all, modes)
@@ -153,9 +153,9 @@ func (a *aborting) answers(ctx context.Context, waiting map[string]bool, modes m
 	return nil
 }
 
-// silent judges agents that have not answered: only of one that has been Ready for
-// as long does that tell anything. It returns for how long those are to be waited
-// for that have come since.
+// silent judges agents that have not answered: silence means something only for one
+// that has been Ready for as long. It returns how long to wait for those that became
+// Ready since.
 func (a *aborting) silent(ctx context.Context, waiting map[string]bool, modes map[string]agentMode) (time.Duration, error) {
 	now, err := a.readMove(ctx, &choice{})
 	if err != nil {

@@ -41,7 +41,7 @@ func (c *ciliumConfig) defaultPool(node *corev1.Node) string {
 	return cmp.Or(c.setting(node, "ipam-default-ip-pool"), "default")
 }
 
-// setting is what the agent of a node is told when it starts, "" where unknown.
+// setting is the value that a node's agent is configured with at start, "" if unknown.
 func (c *ciliumConfig) setting(node *corev1.Node, key string) string {
 	set := c.all[key]
 	for _, n := range c.some {

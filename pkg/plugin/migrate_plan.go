@@ -16,7 +16,7 @@ type migratePlan struct {
 	Findings []adopt.Finding `json:"findings"`
 }
 
-// migrateNode is what is to be done for a node.
+// migrateNode is the plan for a node.
 type migrateNode struct {
 	Node     string         `json:"node"`
 	From     adopt.Source   `json:"from"`

@@ -136,9 +136,9 @@ func label(ctx context.Context, c client.Client, block *v1alpha1.PodIPBlock, fro
 	return nil
 }
 
-// withdraw deletes a block of which its node has given the CIDR back, and that
-// nobody has read of, without a drain. One that was published meanwhile is left to
-// drain, as an agent that has just started may have read of it.
+// withdraw deletes a block whose node has returned the CIDR, and that no agent has
+// read, without a drain. One that was published meanwhile is left to drain, as an
+// agent that has just started may have read it.
 func (e *env) withdraw(ctx context.Context, c client.Client, n adopt.NodePlan, b crd.Block, dryRun bool) error {
 	if dryRun {
 		fmt.Fprintf(e.Out, "podipblock/%s would be withdrawn (node %s has given it back)\n", b.Name, n.Name)
@@ -181,8 +181,8 @@ func fence(ctx context.Context, c client.Client, node string) (*ciliumnode.View,
 	return live, err
 }
 
-// askToGo deletes a block, which its finalizer keeps: nobody publishes anything of
-// it any more. One that is another by now is left alone.
+// askToGo deletes a block, which its finalizer keeps: the operator publishes nothing
+// of it any more. A block that was recreated meanwhile is left alone.
 func askToGo(ctx context.Context, c client.Client, b crd.Block) error {
 	obj := &v1alpha1.PodIPBlock{}
 	obj.Name = b.Name

@@ -30,7 +30,7 @@ type migrateRow struct {
 	Mode string `json:"mode"`
 	// Difference is what the operator would do there, "-" for nothing.
 	Difference string `json:"difference"`
-	// Next is what is to be done, "" for nothing.
+	// Next is the next step, "" for none.
 	Next string `json:"next"`
 }
 
@@ -122,7 +122,7 @@ func (m *move) rows(settle time.Duration) []migrateRow {
 	return rows
 }
 
-// next is what is to be done with a node.
+// next is the next step for a node.
 func (m *move) next(s *adopt.Standing, mode string) string {
 	switch s.Step() {
 	case adopt.Old:

@@ -17,8 +17,8 @@ type past struct {
 	At      time.Time `json:"at"`
 	// Pools are those whose CIDRs hold it now.
 	Pools []string `json:"pools"`
-	// RecordSince is how far back the record of these pools goes: where no node
-	// is told of before that, one may have held it all the same.
+	// RecordSince is how far back the record of these pools goes: a node may have
+	// held it before that without being listed.
 	RecordSince *time.Time `json:"recordSince,omitempty"`
 	// NoRecord says why no record of these pools can be read.
 	NoRecord string `json:"noRecord,omitempty"`

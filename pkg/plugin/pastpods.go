@@ -21,7 +21,7 @@ import (
 type pastPod struct {
 	Name string `json:"name"`
 	Node string `json:"node"`
-	// Since is when it started; nil: nobody knows, and it uses the address now.
+	// Since is when it started; nil: unknown, and it uses the address now.
 	Since *time.Time `json:"since,omitempty"`
 	// Until is when its last container ended.
 	Until *time.Time `json:"until,omitempty"`

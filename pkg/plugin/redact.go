@@ -31,9 +31,9 @@ func redact(s string) string {
 	return s
 }
 
-// redactMeta leaves of an object's metadata what tells how it came about. Values of
-// annotations are anybody's: kubectl keeps whole objects in one. Those about pod
-// addresses stay.
+// redactMeta keeps of an object's metadata what shows its origin. Annotation values
+// may hold anything: kubectl keeps whole objects in one. Those about pod addresses
+// stay.
 func redactMeta(m *metav1.ObjectMeta) {
 	m.ManagedFields = nil
 	if m.Annotations == nil {

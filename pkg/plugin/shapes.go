@@ -19,7 +19,7 @@ func shapes() map[string]shape {
 
 func writeCSV(w io.Writer, rows []prefixRow) error {
 	c := csv.NewWriter(w)
-	// What goes wrong is told by Error, at the end.
+	// Error returns any write error, at the end.
 	_ = c.Write([]string{"prefix", "node", "next_hop", "pool", "phase"})
 	for _, r := range rows {
 		_ = c.Write([]string{r.Prefix, r.Node, r.NextHop, r.Pool, r.Phase})

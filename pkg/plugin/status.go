@@ -20,8 +20,8 @@ import (
 // overview is the page to look at first.
 type overview struct {
 	Operator operatorState `json:"operator"`
-	// Mode is the IPAM mode that agents run in, and ModeBy who says so; empty:
-	// nobody does, and it is crd.
+	// Mode is the IPAM mode that agents run in, and ModeBy where it was found;
+	// empty: nowhere, and it is crd.
 	Mode   string `json:"mode"`
 	ModeBy string `json:"modeBy,omitempty"`
 	// Version is the operator's, and SettingsUnknown why its settings are not known.
@@ -38,7 +38,7 @@ type overview struct {
 		Has   int `json:"addresses"`
 	} `json:"nodes"`
 	Blocks phaseCount `json:"blocks"`
-	// Attention is what somebody should look at, the worst first. Never null.
+	// Attention is what needs attention, the worst first. Never null.
 	Attention []string `json:"attention"`
 	Errors    int      `json:"checkErrors"`
 	Warnings  int      `json:"checkWarnings"`
@@ -49,7 +49,7 @@ type operatorState struct {
 	Leader  string     `json:"leader,omitempty"`
 	Since   *time.Time `json:"since,omitempty"`
 	Renewed *time.Time `json:"renewed,omitempty"`
-	// Problem is why nobody is known to lead. Empty: somebody leads.
+	// Problem is why no leader is known. Empty: there is a leader.
 	Problem string `json:"problem,omitempty"`
 }
 
@@ -109,7 +109,7 @@ func (e *env) operatorNamespace() string {
 	return leaseNamespace
 }
 
-// leader reads the Lease. That it cannot be read is told, and no error.
+// leader reads the Lease. A failure to read it is reported as a Problem.
 func leader(ctx context.Context, reader client.Reader, namespace, name string, now time.Time) operatorState {
 	lease := &coordinationv1.Lease{}
 	err := reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, lease)

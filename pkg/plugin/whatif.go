@@ -12,7 +12,7 @@ import (
 )
 
 // These ask expand.Decide what it would do if there were more pods, or fewer.
-// So what is told is what would happen, whatever the thresholds and limits.
+// So they print what would happen, whatever the thresholds and limits.
 
 // morePods is how many more pods make the node ask for addresses, and the plan
 // of then. It is false where even most more pods would not.

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Progress tells on a terminal how far reading is, if it takes long.
+// Progress prints to a terminal how far reading is, if it takes long.
 type Progress struct {
-	to    io.Writer // nil: nobody looks
+	to    io.Writer // nil: not a terminal
 	begun time.Time
 	told  bool
 }
@@ -25,7 +25,7 @@ func NewProgress(to io.Writer) *Progress {
 	return p
 }
 
-// Read tells how many objects of a kind have been read.
+// Read prints how many objects of a kind have been read.
 func (p *Progress) Read(kind string, n int) {
 	if p.to != nil && time.Since(p.begun) > 2*time.Second {
 		p.told = true
@@ -33,7 +33,7 @@ func (p *Progress) Read(kind string, n int) {
 	}
 }
 
-// Clear takes away what was told.
+// Clear erases the progress line.
 func (p *Progress) Clear() {
 	if p.told {
 		fmt.Fprint(p.to, "\r\033[K")

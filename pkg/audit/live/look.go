@@ -11,9 +11,8 @@ import (
 type Patience struct {
 	// Again is how long after a look the cluster is looked at again.
 	Again time.Duration
-	// WatchFor is for how long, at least, to go on looking, so that what takes
-	// its time can be told from what stands still. Zero: look again only at what
-	// was found.
+	// WatchFor is for how long, at least, to keep reading the cluster, to distinguish
+	// slow progress from none. Zero: read again only to confirm findings.
 	WatchFor time.Duration
 }
 

@@ -28,9 +28,9 @@ type Where struct {
 // Found is the mode of a cluster.
 type Found struct {
 	Mode ciliumnode.Mode
-	// By is who says so; "": nobody does, and it is crd.
+	// By is where the mode was found; "": nowhere, and it is crd.
 	By string
-	// Denied is what could have said so and may not be read; "": nothing.
+	// Denied is a source of the mode that may not be read; "": none.
 	Denied string
 	// Settings is what the operator has published of its settings; "": nothing, and
 	// NoSettings says why.

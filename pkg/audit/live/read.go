@@ -33,7 +33,7 @@ type Reader struct {
 	// AgentNamespace and AgentSelector find the agents' pods.
 	AgentNamespace string
 	AgentSelector  labels.Selector
-	// Mode is how agents are told their blocks.
+	// Mode is how agents are assigned their blocks.
 	Mode ciliumnode.Mode
 	// Asks: in multi-pool mode, read what says which pool of Cilium's pods ask for:
 	// namespaces, CiliumPodIPPools, and labels of pods.
@@ -42,9 +42,9 @@ type Reader struct {
 	Histories bool
 	// PageSize is how many objects are asked for at once. Zero: 500.
 	PageSize int64
-	// Progress, if set, is told how many objects of a kind have been read.
+	// Progress, if set, receives how many objects of a kind have been read.
 	Progress func(kind string, n int)
-	// Now is what time it is. Nil: time.Now.
+	// Now returns the time. Nil: time.Now.
 	Now func() time.Time
 }
 
@@ -162,7 +162,7 @@ func (r *Reader) readServiceCIDRs(ctx context.Context, s *audit.Snapshot) error 
 	return err
 }
 
-// asks reports whether pods ask for one of several pools, and somebody has to know.
+// asks reports whether to read which of several pools each pod requests.
 func (r *Reader) asks() bool { return r.Asks && r.Mode.ManyPools() }
 
 // readAsks reads what says which pool of Cilium's pods ask for. A cluster may do

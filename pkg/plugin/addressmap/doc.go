@@ -2,5 +2,5 @@
 // a map with a cell per block. It owns what the map looks like, as an SVG and as
 // a page that a browser shows live.
 //
-// It never talks to Kubernetes: what there is to draw is a Map.
+// It never talks to Kubernetes: its input is a Map.
 package addressmap

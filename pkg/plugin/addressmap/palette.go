@@ -34,8 +34,8 @@ type theme struct {
 }
 
 // light has Paul Tol's "muted" colours for nodes (Colour schemes, SRON technical
-// note 09-002, issue 3.2, figure 4); those of dark were searched for. Either can be
-// told apart by people with any colour vision (TestColourBlindness).
+// note 09-002, issue 3.2, figure 4); those of dark were searched for. People with any
+// colour vision can distinguish either (TestColourBlindness).
 func light() theme {
 	return theme{
 		Page: "#f4f6f8", Surface: "#ffffff", Text: "#17202a", Muted: "#55606c", Line: "#d5dce3", Accent: "#0a5cb8",

@@ -18,8 +18,7 @@ import (
 //go:embed web
 var web embed.FS
 
-// policy lets the page load nothing but what comes from here, and nobody frame
-// it.
+// policy lets the page load only from this server, and forbids framing it.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 

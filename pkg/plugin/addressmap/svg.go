@@ -25,8 +25,8 @@ const (
 	mostTitles = 4096
 )
 
-// SVG draws a map. It follows the theme of whoever looks at it where that can be
-// told, and is light elsewhere.
+// SVG draws a map. It follows the viewer's theme where known, and is light
+// elsewhere.
 func SVG(w io.Writer, m *Map, o Options) error {
 	d := &drawing{m: m, o: o, body: &bytes.Buffer{}, colours: nodeColours(m), titles: len(m.Blocks) <= mostTitles}
 	d.head()

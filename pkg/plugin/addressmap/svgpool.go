@@ -297,7 +297,7 @@ func (d *drawing) reserved(p *drawnPool, s Section, f field) {
 	}
 }
 
-// block draws a block with all that there is to tell of it.
+// block draws a block with all its details.
 func (d *drawing) block(p *drawnPool, b placedBlock, f field) {
 	side := f.cell - f.gap()
 	class := d.class(b.Block)
