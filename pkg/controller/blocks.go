@@ -333,7 +333,7 @@ func holdsAlone(v *ciliumnode.View, cidr netip.Prefix, blocks []crd.Block) bool 
 // CiliumNode still lists them, if they lie on a pool's grid. Anything else is foreign.
 // It uses the current CiliumNode, or the last one seen.
 func (r *NodeReconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, view *ciliumnode.View) error {
-	if o.paused() || len(view.Unadopted(crd.CIDRs(o.Blocks))) > 0 { // or another IPAM's
+	if len(view.Unadopted(crd.CIDRs(o.Blocks))) > 0 { // another IPAM's
 		return nil
 	}
 	for _, cidr := range view.Listed() {

@@ -81,4 +81,5 @@ var othersFlags = map[string]bool{
 	"help":                         true,
 	"reuse-values":                 true,
 	"reset-then-reuse-values":      true,
+	"force-conflicts":              true,
 }
