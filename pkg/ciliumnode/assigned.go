@@ -9,9 +9,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Allocation is a CIDR that multi-pool mode has given a node.
+// Allocation is a CIDR that multi-pool mode has assigned to a node.
 type Allocation struct {
-	// Pool is the CiliumPodIPPool it is of.
+	// Pool is the CiliumPodIPPool it belongs to.
 	Pool string
 	CIDR netip.Prefix
 }
@@ -26,9 +26,9 @@ func allocations(cn *ciliumv2.CiliumNode) []Allocation {
 	return out
 }
 
-// AssignedCIDRs are the CIDRs that somebody has given the node, each once and without
-// host bits: podCIDRs, then what multi-pool mode has allocated. Other nodes route
-// to both alike (pkg/k8s/node.go, ParseCiliumNode, v1.20.1).
+// AssignedCIDRs returns the CIDRs assigned to the node, by any IPAM, each once and
+// without host bits: podCIDRs, then what multi-pool mode has allocated. Other nodes
+// route to both alike (pkg/k8s/node.go, ParseCiliumNode, v1.20.1).
 func (v *View) AssignedCIDRs() []netip.Prefix {
 	out := make([]netip.Prefix, 0, len(v.PodCIDRs)+len(v.Allocated))
 	for _, cidr := range v.PodCIDRs {
@@ -42,10 +42,10 @@ func (v *View) AssignedCIDRs() []netip.Prefix {
 	return out
 }
 
-// Unadopted are the CIDRs given to the node that none of held contains, while
-// another IPAM serves its pods: the agent has never reported what it uses, so it
-// does not run in crd mode, and of nothing it was given is anything in the pool.
-// None where the operator itself tells whole blocks.
+// Unadopted returns the CIDRs assigned to the node that none of held contains, while
+// another IPAM serves its pods: the agent has never reported what it uses, so it does
+// not run in crd mode, and the pool has no address of these CIDRs. None where the
+// operator itself assigns whole blocks.
 func (v *View) Unadopted(held []netip.Prefix) []netip.Prefix {
 	if len(v.Used) > 0 || v.BlockDemand != nil {
 		return nil
@@ -58,7 +58,7 @@ func (v *View) Unadopted(held []netip.Prefix) []netip.Prefix {
 	return out
 }
 
-// publishesOf reports whether something of cidrs is in the pool.
+// publishesOf reports whether the pool has an address of cidrs.
 func (v *View) publishesOf(cidrs []netip.Prefix) bool {
 	in := func(addr netip.Addr) bool {
 		return slices.ContainsFunc(cidrs, func(p netip.Prefix) bool { return p.Contains(addr) })

@@ -20,13 +20,13 @@ import (
 
 const ciliumInternalIP = nodeaddressing.NodeCiliumInternalIP
 
-// Client writes CiliumNodes, and reads them past every cache.
+// Client writes CiliumNodes, and reads them live, past every cache.
 type Client struct {
 	// Writer sends the writes.
 	Writer client.Client
 	// Reader reads from the API server itself.
 	Reader client.Reader
-	// Mode is how agents are told their blocks.
+	// Mode is how blocks are assigned to agents.
 	Mode Mode
 }
 
@@ -43,9 +43,9 @@ func (c *Client) Live(ctx context.Context, name string) (*View, error) {
 	return c.Mode.View(cn), nil
 }
 
-// Apply carries out a change of the spec in one patch, on exactly the version
-// seen in v. It returns the CiliumNode as written, or v itself where nothing
-// had to be written. A conflict means that v was old: observe and decide again.
+// Apply writes a change of the spec in one patch, conditional on the version in v. It
+// returns the CiliumNode as written, or v itself if no write was needed. A conflict
+// means that v is outdated: observe and decide again.
 func (c *Client) Apply(ctx context.Context, v *View, change Change) (*View, error) {
 	body, err := c.Mode.protocol().patch(v, change)
 	if err != nil || body == nil {
@@ -65,8 +65,8 @@ func (c *Client) patchSpec(ctx context.Context, v *View, body []byte) (*View, er
 	return c.Mode.View(cn), nil
 }
 
-// Release marks addresses for release and deletes entries of the handshake, in
-// one patch of the status, on exactly the version seen in v.
+// Release marks addresses for release and deletes entries of the handshake, in one
+// patch of the status, conditional on the version in v.
 func (c *Client) Release(ctx context.Context, v *View, mark, clearing []netip.Addr) (*View, error) {
 	body, err := releasePatch(v, mark, clearing)
 	if err != nil || body == nil {
@@ -75,9 +75,9 @@ func (c *Client) Release(ctx context.Context, v *View, mark, clearing []netip.Ad
 	return c.patchStatus(ctx, v, "release-ips", body)
 }
 
-// BumpVersion changes a CiliumNode in nothing that anybody goes by, on exactly the version
-// seen in v, so that every patch of that version or an older one loses. addr is
-// one that the agent was not told.
+// BumpVersion changes only the resourceVersion of a CiliumNode in effect, conditional
+// on the version in v, so that every patch of that version or an older one conflicts.
+// addr is an address that is not assigned to the agent.
 func (c *Client) BumpVersion(ctx context.Context, v *View, addr netip.Addr) (*View, error) {
 	return c.Mode.protocol().bumpVersion(ctx, c, v, addr)
 }
@@ -90,10 +90,10 @@ func (c *Client) patchStatus(ctx context.Context, v *View, what string, body []b
 	return c.Mode.View(cn), nil
 }
 
-// Create makes the CiliumNode of a Node, as its agent would: owned by the Node,
-// with its labels and addresses. The pool stays empty: addresses are published
-// by Apply only, which checks that the node still holds them. Where the Node
-// itself stands for it, it exists already, says the error.
+// Create creates the CiliumNode of a Node, as its agent would: owned by the Node, with
+// its labels and addresses. The pool stays empty: only Apply publishes addresses, as it
+// checks that the node still holds them. In a mode where the Node itself takes its
+// place, Create returns an AlreadyExists error.
 func (c *Client) Create(ctx context.Context, node *corev1.Node) (*View, error) {
 	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{
 		Name:            node.Name,
@@ -110,9 +110,9 @@ func (c *Client) Create(ctx context.Context, node *corev1.Node) (*View, error) {
 	return c.create(ctx, cn)
 }
 
-// Recreate puts a deleted CiliumNode back as it was last seen, but for the
-// addresses of blocks: those the caller publishes again by Apply. Foreign pool
-// entries and podCIDRs are put back as they were.
+// Recreate restores the last known state of a deleted CiliumNode, except for the
+// addresses of blocks: the caller publishes those again with Apply. Foreign pool
+// entries and podCIDRs are restored unchanged.
 func (c *Client) Recreate(ctx context.Context, last *Stored, node *corev1.Node, blocks []netip.Prefix) (*View, error) {
 	cn := last.rebuild(node)
 	c.Mode.protocol().without(cn, blocks)
@@ -129,8 +129,8 @@ func (c *Client) create(ctx context.Context, cn *ciliumv2.CiliumNode) (*View, er
 	return c.Mode.View(cn), nil
 }
 
-// Delete removes the CiliumNode seen in v, if it is still that one. One that is
-// gone already is no error. Where the Node itself stands for it, there is none.
+// Delete deletes the CiliumNode in v, if it is still the same object. A missing one is
+// no error. In a mode where the Node itself takes its place, it does nothing.
 func (c *Client) Delete(ctx context.Context, v *View) error {
 	if !c.Mode.makesCiliumNodes() {
 		return nil
@@ -147,8 +147,8 @@ func ownerOf(node *corev1.Node) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}
 }
 
-// withoutBlocks takes what lies in blocks out of the pool and podCIDRs, and with
-// it podCIDRs of which nothing is left in the pool: they were blocks too.
+// withoutBlocks removes the addresses of blocks from the pool, and podCIDRs that have
+// no address left in the pool: they were blocks too.
 func withoutBlocks(cn *ciliumv2.CiliumNode, blocks []netip.Prefix) {
 	var taken, left []netip.Addr
 	for key := range cn.Spec.IPAM.Pool {

@@ -18,18 +18,17 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// podCIDRAnnotations are of a Node, by family (pkg/annotation/k8s.go, V4CIDRName
-// and V6CIDRName, v1.20.1). Of each the older name follows.
+// podCIDRAnnotations are annotations of a Node, by family (pkg/annotation/k8s.go,
+// V4CIDRName and V6CIDRName, v1.20.1). The second of each is its older name.
 var podCIDRAnnotations = [2][2]string{
 	ipalloc.IPv4: {"network.cilium.io/ipv4-pod-cidr", "io.cilium.network.ipv4-pod-cidr"},
 	ipalloc.IPv6: {"network.cilium.io/ipv6-pod-cidr", "io.cilium.network.ipv6-pod-cidr"},
 }
 
-// kubernetes is kubernetes mode. Before it starts, an agent waits for its Node to
-// have a podCIDR of each family that it requires, in the spec or else in an
-// annotation (pkg/k8s/node.go, ParseNode; pkg/node/sync/local_node_sync_wait.go,
-// v1.20.1), and has it until it starts anew. So a Node stands here for its
-// CiliumNode.
+// kubernetes is kubernetes mode. Before it starts, an agent waits for its Node to have
+// a podCIDR of each family that it requires, in the spec or in an annotation
+// (pkg/k8s/node.go, ParseNode; pkg/node/sync/local_node_sync_wait.go, v1.20.1), and
+// keeps it until it restarts. So a Node takes the place of its CiliumNode here.
 type kubernetes struct{}
 
 func (kubernetes) allocationObject(name string) client.Object {
@@ -52,7 +51,7 @@ func (kubernetes) view(obj client.Object) *View {
 			said = append(said, node.Spec.PodCIDR)
 		}
 		annotated := []string{node.Annotations[podCIDRAnnotations[f][0]], node.Annotations[podCIDRAnnotations[f][1]]}
-		// The agent takes that of the spec, else that of the annotation.
+		// The agent prefers the spec to the annotation.
 		if p := firstOf(f, append(said, annotated...)); p.IsValid() {
 			v.PodCIDRs = append(v.PodCIDRs, p)
 		}
@@ -63,7 +62,7 @@ func (kubernetes) view(obj client.Object) *View {
 	return v
 }
 
-// firstOf is the first CIDR of a family, without host bits.
+// firstOf returns the first CIDR of a family, without host bits.
 func firstOf(f ipalloc.Family, said []string) netip.Prefix {
 	for _, s := range said {
 		if p, err := netip.ParsePrefix(s); err == nil && ipalloc.FamilyOf(p.Addr()) == f {
@@ -80,7 +79,7 @@ type nodePatch struct {
 	} `json:"metadata"`
 }
 
-// patch tells the agent one block of each family that the Node has none of.
+// patch assigns one block of each family that the Node has none of.
 func (kubernetes) patch(v *View, c Change) ([]byte, error) {
 	told := newPodCIDRs(v, c)
 	if len(told) == 0 {
@@ -93,7 +92,7 @@ func (kubernetes) patch(v *View, c Change) ([]byte, error) {
 	return annotate(v, annotations)
 }
 
-// annotate is the patch that writes annotations of the Node, on exactly the version
+// annotate is the patch that writes annotations of the Node, conditional on the version
 // seen.
 func annotate(v *View, annotations map[string]string) ([]byte, error) {
 	var p nodePatch
@@ -115,11 +114,11 @@ func newPodCIDRs(v *View, c Change) map[ipalloc.Family]netip.Prefix {
 	return told
 }
 
-// moved is an annotation of a Node that names the version which it was moved past:
-// never the same one twice.
+// moved is an annotation of a Node with the version that the write replaces: never the
+// same value twice.
 const moved = "cilium-pool.io/moved"
 
-// bumpVersion writes an annotation of ours, as a Node has no handshake.
+// bumpVersion writes our annotation, as a Node has no handshake.
 func (kubernetes) bumpVersion(ctx context.Context, c *Client, v *View, _ netip.Addr) (*View, error) {
 	body, err := annotate(v, map[string]string{moved: v.ResourceVersion})
 	if err != nil {
@@ -128,10 +127,10 @@ func (kubernetes) bumpVersion(ctx context.Context, c *Client, v *View, _ netip.A
 	return c.patchSpec(ctx, v, body)
 }
 
-// check refuses to tell a Node a podCIDR whose agent has run with another one:
-// it would take the new one when it starts again, and its pods would be lost.
-// What it runs with stands in its CiliumNode (pkg/nodediscovery/nodediscovery.go,
-// mutateNodeResource).
+// check refuses to assign a Node a podCIDR if its agent has run with another one: the
+// agent would switch to the new one when it restarts, and its pods would lose
+// connectivity. The CIDR it runs with is in its CiliumNode
+// (pkg/nodediscovery/nodediscovery.go, mutateNodeResource).
 func (kubernetes) check(ctx context.Context, reader client.Reader, v *View, c Change) error {
 	told := newPodCIDRs(v, c)
 	if len(told) == 0 {
@@ -154,8 +153,9 @@ func (kubernetes) check(ctx context.Context, reader client.Reader, v *View, c Ch
 	return nil
 }
 
-// RunsWith are the CIDRs that a node's agent runs with, read live, where it was told
-// them before it started and keeps them whatever its Node says since. Else none.
+// RunsWith returns the CIDRs that a node's agent runs with, read live, if they were
+// assigned before it started and it keeps them regardless of later changes to its Node.
+// Otherwise none.
 func (c *Client) RunsWith(ctx context.Context, name string) ([]netip.Prefix, error) {
 	if c.Mode != Kubernetes {
 		return nil, nil
@@ -171,5 +171,5 @@ func (c *Client) RunsWith(ctx context.Context, name string) ([]netip.Prefix, err
 	return prefixes(cn.Spec.IPAM.PodCIDRs), nil
 }
 
-// without does nothing: a Node is never put back.
+// without does nothing: a Node is never restored.
 func (kubernetes) without(*ciliumv2.CiliumNode, []netip.Prefix) {}

@@ -9,9 +9,9 @@ import (
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 )
 
-// Retract takes all addresses of blocks out of the pool, and with unlist the
-// blocks out of podCIDRs, on exactly the version seen in v: the node goes back to
-// an IPAM mode whose agent reads no pool. Nothing to take out writes nothing.
+// Retract removes all addresses of blocks from the pool, and with unlist the blocks
+// from podCIDRs, conditional on the version in v: the node returns to an IPAM mode
+// whose agent reads no pool. It writes nothing if there is nothing to remove.
 func (c *Client) Retract(ctx context.Context, v *View, blocks []netip.Prefix, unlist bool) (*View, error) {
 	var p specPatch
 	p.Metadata.ResourceVersion = v.ResourceVersion
@@ -31,9 +31,9 @@ func (c *Client) Retract(ctx context.Context, v *View, blocks []netip.Prefix, un
 	return c.write(ctx, v, p)
 }
 
-// Allocate writes what multi-pool mode reads, on exactly the version seen in v:
-// allocations in place of those there are. What agents have requested stays, and
-// what else the entries say.
+// Allocate writes what multi-pool mode reads, conditional on the version in v: the
+// allocations replace existing ones. It keeps what agents have requested, and the other
+// fields of the entries.
 func (c *Client) Allocate(ctx context.Context, v *View, allocations []Allocation) (*View, error) {
 	var p poolsPatch
 	p.Metadata.ResourceVersion = v.ResourceVersion
@@ -41,9 +41,9 @@ func (c *Client) Allocate(ctx context.Context, v *View, allocations []Allocation
 	return c.write(ctx, v, p)
 }
 
-// withAllocations are entries with these CIDRs in place of theirs. Which edges of
-// them go to pods stays: an agent restores no pod at an edge that its entry does
-// not allow.
+// withAllocations returns entries with these CIDRs in place of theirs. It keeps which
+// edge addresses go to pods: an agent restores no pod at an edge address that its entry
+// does not allow.
 func withAllocations(entries []ipamtypes.IPAMPoolAllocation, allocations []Allocation) []ipamtypes.IPAMPoolAllocation {
 	out := slices.Clone(entries)
 	for i := range out {
@@ -55,8 +55,7 @@ func withAllocations(entries []ipamtypes.IPAMPoolAllocation, allocations []Alloc
 	return slices.DeleteFunc(out, func(e ipamtypes.IPAMPoolAllocation) bool { return len(e.CIDRs) == 0 })
 }
 
-// DropPools empties what multi-pool mode left behind, on exactly the version seen
-// in v.
+// DropPools removes what multi-pool mode left behind, conditional on the version in v.
 func (c *Client) DropPools(ctx context.Context, v *View) (*View, error) {
 	if len(v.Allocated) == 0 {
 		return v, nil
@@ -67,9 +66,9 @@ func (c *Client) DropPools(ctx context.Context, v *View) (*View, error) {
 	})
 }
 
-// ForgetReport takes out of the status what an agent in crd mode has reported,
-// and all release entries, on exactly the version seen in v: no agent of another
-// mode would, and they would be believed to be news.
+// ForgetReport removes from the status what an agent in crd mode has reported, and all
+// release entries, conditional on the version in v: no agent in another mode would, and
+// later they would pass for current.
 func (c *Client) ForgetReport(ctx context.Context, v *View) (*View, error) {
 	if len(v.Used) == 0 && len(v.Release) == 0 {
 		return v, nil

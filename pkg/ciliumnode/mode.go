@@ -51,7 +51,7 @@ func ParseMode(name string) (Mode, error) {
 	return "", errors.New("must be one of " + strings.Join(names, ", "))
 }
 
-// List is what the field is called in which the blocks of a node are listed.
+// List is the name of the field that lists a node's blocks.
 func (m Mode) List() string {
 	if m == MultiPool {
 		return "pools.allocated"
@@ -59,34 +59,34 @@ func (m Mode) List() string {
 	return "podCIDRs"
 }
 
-// ManyPools reports whether agents have several pools of Cilium's, of which pods
-// and namespaces choose.
+// ManyPools reports whether agents have several Cilium pools, from which pods and
+// namespaces choose.
 func (m Mode) ManyPools() bool { return m == MultiPool }
 
-// WholeBlocks reports whether an agent gives out every address of a block, but
-// for its first and last, so that none of them can be kept back.
+// WholeBlocks reports whether an agent allocates every address of a block, except its
+// first and last, so that no address can be withheld.
 func (m Mode) WholeBlocks() bool { return m == MultiPool || m == Kubernetes }
 
-// AllocationObject is an object of the kind that tells agents their blocks: a CiliumNode,
-// or the Node itself, which View and Keep then read.
+// AllocationObject is an object of the kind that assigns blocks to agents: a
+// CiliumNode, or the Node itself, which View and Keep then read.
 func (m Mode) AllocationObject() client.Object { return m.protocol().allocationObject("") }
 
-// Resource is what the API server calls that kind.
+// Resource is the resource name of that kind.
 func (m Mode) Resource() (kind schema.GroupVersionKind, plural string) {
 	return m.protocol().resource()
 }
 
-// makesCiliumNodes reports whether agents are told by CiliumNodes, which are ours
-// to make and to delete.
+// makesCiliumNodes reports whether CiliumNodes assign blocks to agents, so that the
+// operator creates and deletes them.
 func (m Mode) makesCiliumNodes() bool {
 	kind, _ := m.Resource()
 	return kind.Group == ciliumv2.CustomResourceDefinitionGroup
 }
 
-// View reads a CiliumNode, or what stands for it.
+// View reads a CiliumNode, or the object in its place.
 func (m Mode) View(obj client.Object) *View { return m.protocol().view(obj) }
 
-// ToStored reads a CiliumNode, or what stands for it, which must not be changed
+// ToStored reads a CiliumNode, or the object in its place, which must not be changed
 // afterwards.
 func (m Mode) ToStored(obj client.Object) *Stored {
 	k := &Stored{View: m.View(obj)}
@@ -101,22 +101,23 @@ func (m Mode) ToStored(obj client.Object) *Stored {
 
 // protocol is what differs between the modes.
 type protocol interface {
-	// allocationObject is an empty object of the kind that tells agents their blocks, and
-	// resource what the API server calls it.
+	// allocationObject is an empty object of the kind that assigns blocks to agents,
+	// and resource its resource name.
 	allocationObject(name string) client.Object
 	resource() (kind schema.GroupVersionKind, plural string)
-	// view reads what the agent was told, and what it tells.
+	// view reads what is assigned to the agent, and what it reports.
 	view(client.Object) *View
-	// patch is the JSON merge patch that carries out a change on exactly the
-	// version seen, or nil where all is as it should be.
+	// patch is the JSON merge patch that writes a change, conditional on the version
+	// seen, or nil if nothing needs to change.
 	patch(*View, Change) ([]byte, error)
-	// bumpVersion changes what was seen, and nothing of what it says, in exactly that
-	// version. addr is one that the agent was not told.
+	// bumpVersion changes the version of what was seen, and none of its content in
+	// effect, conditional on that version. addr is an address that is not assigned to
+	// the agent.
 	bumpVersion(ctx context.Context, c *Client, v *View, addr netip.Addr) (*View, error)
-	// check looks, live, whether a change may be carried out.
+	// check checks, live, whether a change may be written.
 	check(context.Context, client.Reader, *View, Change) error
-	// without takes what lies in blocks out of a CiliumNode to be put back, and
-	// what its agent has yet to say of the new object.
+	// without removes the content of blocks from a CiliumNode to be restored, and what
+	// its agent must report again for the new object.
 	without(*ciliumv2.CiliumNode, []netip.Prefix)
 }
 
@@ -130,7 +131,7 @@ func (m Mode) protocol() protocol {
 	return addresses{}
 }
 
-// ciliumNodes are what modes have in common that tell agents by CiliumNodes.
+// ciliumNodes is the common part of modes that assign blocks in CiliumNodes.
 type ciliumNodes struct{}
 
 func (ciliumNodes) allocationObject(name string) client.Object {
@@ -141,8 +142,8 @@ func (ciliumNodes) resource() (schema.GroupVersionKind, string) {
 	return ciliumv2.SchemeGroupVersion.WithKind(ciliumv2.CNKindDefinition), ciliumv2.CNPluralName
 }
 
-// bumpVersion marks the address for release, which the agent refuses, or ends the mark
-// that stands there already.
+// bumpVersion marks the address for release, which the agent refuses, or removes an
+// existing mark.
 func (ciliumNodes) bumpVersion(ctx context.Context, c *Client, v *View, addr netip.Addr) (*View, error) {
 	if _, stands := v.Release[addr]; stands {
 		return c.Release(ctx, v, nil, []netip.Addr{addr})
@@ -161,7 +162,7 @@ func (addresses) patch(v *View, c Change) ([]byte, error) { return c.patch(v) }
 
 func (addresses) without(cn *ciliumv2.CiliumNode, blocks []netip.Prefix) { withoutBlocks(cn, blocks) }
 
-// ciliumNodeOf is obj, or an empty one in place of another kind.
+// ciliumNodeOf returns obj, or an empty CiliumNode in place of another kind.
 func ciliumNodeOf(obj client.Object) *ciliumv2.CiliumNode {
 	if cn, ok := obj.(*ciliumv2.CiliumNode); ok {
 		return cn

@@ -16,65 +16,64 @@ import (
 )
 
 const (
-	// defaultPool is the pool that pods get addresses of which ask for no other,
-	// and the agent its own (pkg/defaults/defaults.go, IPAMDefaultIPPool, v1.20.1).
+	// defaultPool is the pool for pods that request no other, and for the agent's own
+	// addresses (pkg/defaults/defaults.go, IPAMDefaultIPPool, v1.20.1).
 	defaultPool = "default"
-	// maxCountedIPv6 is of the largest IPv6 CIDR that an agent counts in full
+	// maxCountedIPv6 is the size of the largest IPv6 CIDR that an agent counts in full
 	// (pkg/ipam/service/ipallocator/allocator.go, RangeSize, v1.20.1).
 	maxCountedIPv6 = 16
 )
 
-// BlockDemand is what an agent says that is told whole blocks.
+// BlockDemand is the report of an agent that is assigned whole blocks.
 type BlockDemand struct {
-	// Requested is how many addresses it asks for, by family: those in use, those
-	// that pods wait for, and what it keeps in reserve. 0: it has not said.
+	// Requested is how many addresses it requests, by family: those in use, those that
+	// pods wait for, and its reserve. 0: not reported.
 	Requested [2]int
-	// Taken is what else the CiliumNode names: the CIDRs of other pools of
-	// Cilium's than the default one, and what is left of crd mode. Nobody else may
-	// have it.
+	// Taken is what else the CiliumNode names: the CIDRs of other Cilium pools than the
+	// default one, and leftovers of crd mode. No other node may have them.
 	Taken []netip.Prefix
-	// LeftCIDRs are spec.ipam.podCIDRs, and LeftAddresses how many keys
-	// spec.ipam.pool has, of a CiliumNode whose agent is told in another place.
+	// LeftCIDRs are spec.ipam.podCIDRs, and LeftAddresses the number of keys in
+	// spec.ipam.pool, of a CiliumNode that assigns blocks in another field.
 	LeftCIDRs     []netip.Prefix
 	LeftAddresses int
-	// LeftReport says that the report of an agent in crd mode stands. One of this
-	// mode takes it away when it starts, since v1.20; an older one leaves it.
+	// LeftReport says that the report of an agent in crd mode is still there. An agent
+	// in this mode removes it at startup, since v1.20; an older one leaves it.
 	LeftReport bool
-	// Fixed: it is told one CIDR of each family before it starts, and has it as
-	// long as its Node is there.
+	// Fixed: the agent is assigned one CIDR of each family before it starts, and keeps
+	// it as long as its Node exists.
 	Fixed bool
-	// Annotated are the CIDRs in annotations of its Node, where Fixed is set,
-	// whether they count or not.
+	// Annotated are the CIDRs in annotations of its Node, where Fixed is set, whether
+	// they take effect or not.
 	Annotated []netip.Prefix
-	// HasAgent says that its agent has made a CiliumNode, and Runs are the CIDRs
-	// that it says there it runs with. Only Views sets them.
+	// HasAgent says that its agent has created a CiliumNode, and Runs are the CIDRs
+	// that the agent reports there as its own. Only Views sets them.
 	HasAgent bool
 	Runs     []netip.Prefix
 
-	// Other: these are of another of Cilium's pools than the default one. The agent
-	// asks for addresses of that only once pods want them.
+	// Other: this is a Cilium pool other than the default one. The agent requests
+	// addresses of it only once pods want them.
 	Other bool
 
-	// first and last give the edges of each CIDR to pods too.
+	// first and last: pods may get the edge addresses of each CIDR too.
 	first, last bool
 	requests    []ipamtypes.IPAMPoolRequest
 	// byDefault is Requested of the default pool.
 	byDefault [2]int
 }
 
-// Reported reports whether the agent has said what it asks for. It asks for
-// something of the default pool: its own addresses come from there.
+// Reported reports whether the agent has reported its requests. It always requests from
+// the default pool: its own addresses come from there.
 func (w *BlockDemand) Reported() bool { return w.byDefault != [2]int{} }
 
-// Uses reports whether the agent has use for a family, as far as it has said.
+// Uses reports whether the agent uses a family, as far as it has reported.
 func (w *BlockDemand) Uses(f ipalloc.Family) bool { return !w.Reported() || w.byDefault[f] > 0 }
 
-// multiPool is multi-pool mode. The agent's side is pkg/ipam/multipool_manager.go
-// and pkg/ipam/pool.go of Cilium v1.20.1: it uses whatever stands under its
-// pools in spec.ipam.pools.allocated, takes off that list what holds no address
-// in use once the rest covers what it requests, and puts back what was taken off
-// while in use. Other agents route to all that is listed there
-// (pkg/k8s/node.go, ParseCiliumNode), so podCIDRs stays empty.
+// multiPool is multi-pool mode. The agent's side is pkg/ipam/multipool_manager.go and
+// pkg/ipam/pool.go of Cilium v1.20.1: it uses whatever its pools in
+// spec.ipam.pools.allocated list, removes CIDRs without an address in use once the rest
+// covers its requests, and puts back a CIDR that was removed while in use. Other agents
+// route to all that is listed there (pkg/k8s/node.go, ParseCiliumNode), so podCIDRs
+// stays empty.
 type multiPool struct{ ciliumNodes }
 
 func (multiPool) view(obj client.Object) *View {
@@ -95,7 +94,7 @@ func (multiPool) view(obj client.Object) *View {
 	v.PodCIDRs = w.of(v.entries, defaultPool)
 	w.byDefault = w.Requested
 	v.notRun = [2]bool{ipalloc.IPv4: !w.Uses(ipalloc.IPv4), ipalloc.IPv6: !w.Uses(ipalloc.IPv6)}
-	// There is no report. What the agent uses itself it has from this pool.
+	// There is no report. The agent's own addresses come from this pool.
 	v.Used = make(map[netip.Addr]string, len(v.Own))
 	for _, addr := range v.Own {
 		v.Used[addr] = ownName(cn, addr)
@@ -103,8 +102,8 @@ func (multiPool) view(obj client.Object) *View {
 	return v
 }
 
-// of takes from the lists what is of one of Cilium's pools: Requested, and what
-// the edges are for. It returns the CIDRs.
+// of extracts one Cilium pool from the lists: Requested, and which pods get the edge
+// addresses. It returns the CIDRs.
 func (w *BlockDemand) of(entries []ipamtypes.IPAMPoolAllocation, pool string) []netip.Prefix {
 	var cidrs []netip.Prefix
 	w.first, w.last, w.Requested = false, false, [2]int{}
@@ -125,8 +124,8 @@ func (w *BlockDemand) of(entries []ipamtypes.IPAMPoolAllocation, pool string) []
 	return cidrs
 }
 
-// Of is what a CiliumNode says of one of Cilium's pools, "" for the default one,
-// as if there were no other. Where agents know no pools it is all there is.
+// Of is the part of a CiliumNode about one Cilium pool, "" for the default one, as if
+// there were no other. Where agents know no pools it is all of it.
 func (v *View) Of(pool string) *View {
 	if v == nil || v.BlockDemand == nil || v.BlockDemand.Fixed || pool == "" {
 		return v
@@ -134,12 +133,12 @@ func (v *View) Of(pool string) *View {
 	out, w := *v, *v.BlockDemand
 	w.Other = true
 	out.PodCIDRs, out.BlockDemand = w.of(v.entries, pool), &w
-	out.Own, out.Used = nil, nil // those come from the default one
+	out.Own, out.Used = nil, nil // those come from the default pool
 	return &out
 }
 
-// Listed are the CIDRs that the agent may give addresses of, for whatever pool of
-// Cilium's, without host bits; in crd mode, podCIDRs.
+// Listed returns the CIDRs from which the agent may allocate, for any Cilium pool,
+// without host bits; in crd mode, podCIDRs.
 func (v *View) Listed() []netip.Prefix {
 	if v.BlockDemand == nil || len(v.Allocated) == 0 {
 		return v.PodCIDRs
@@ -153,8 +152,8 @@ func (v *View) Listed() []netip.Prefix {
 	return out
 }
 
-// ListedFor is the pool of Cilium's that a CIDR is listed for, "" for the default
-// one and where it is listed for none.
+// ListedFor is the Cilium pool that a CIDR is listed for, "" for the default one and if
+// it is listed for none.
 func (v *View) ListedFor(cidr netip.Prefix) string {
 	if v == nil || v.BlockDemand == nil || v.Lists(cidr) {
 		return ""
@@ -167,14 +166,14 @@ func (v *View) ListedFor(cidr netip.Prefix) string {
 	return ""
 }
 
-// Leftover reports whether an agent that runs in crd mode yet may have a block:
-// what such a one reads names it, and what such a one reports stands. What the
-// CiliumNode requests may then be older, and of an agent in this mode.
+// Leftover reports whether an agent that still runs in crd mode may have a block: the
+// fields such an agent reads name it, and its report is still there. The requests in
+// the CiliumNode may then be older, from an agent in this mode.
 func (v *View) Leftover(cidr netip.Prefix) bool {
 	return v.BlockDemand != nil && v.BlockDemand.LeftReport && slices.Contains(v.BlockDemand.LeftCIDRs, cidr)
 }
 
-// leftovers are what the fields of crd mode name.
+// leftovers returns what the fields of crd mode name.
 func leftovers(v *View) []netip.Prefix {
 	var out []netip.Prefix
 	for _, p := range v.PodCIDRs {
@@ -193,8 +192,7 @@ func leftovers(v *View) []netip.Prefix {
 	return out
 }
 
-// ownName is what the agent has one of its own addresses for, as crd mode
-// reports it.
+// ownName is the owner under which crd mode reports one of the agent's own addresses.
 func ownName(cn *ciliumv2.CiliumNode, addr netip.Addr) string {
 	is := func(s string) bool {
 		a, err := netip.ParseAddr(s)
@@ -220,9 +218,9 @@ type poolsPatch struct {
 	} `json:"spec"`
 }
 
-// patch lists the blocks of which an address is to be published. Nothing that is
-// listed is ever taken off: the agent may have given an address of it to a pod a
-// moment ago, and there is no handshake to ask.
+// patch lists the blocks of which an address is to be published. It never removes what
+// is listed: the agent may have given an address of it to a pod a moment ago, and there
+// is no handshake to ask.
 func (multiPool) patch(v *View, c Change) ([]byte, error) {
 	more := map[string][]netip.Prefix{}
 	for _, cidr := range sorted(c.Blocks) {
@@ -243,9 +241,8 @@ func (multiPool) patch(v *View, c Change) ([]byte, error) {
 	return json.Marshal(p)
 }
 
-// withCIDRs adds to a pool. Entries and CIDRs stand in the order in which the
-// agent itself writes them, sorted, or it would write them again; what is there
-// already stays where it is.
+// withCIDRs adds to a pool. Entries and CIDRs are in the order in which the agent
+// itself writes them, sorted, or it would rewrite them; existing ones keep their place.
 func withCIDRs(allocated []ipamtypes.IPAMPoolAllocation, pool string, more []netip.Prefix) []ipamtypes.IPAMPoolAllocation {
 	out := slices.Clone(allocated)
 	at := slices.IndexFunc(out, func(e ipamtypes.IPAMPoolAllocation) bool { return e.Pool == pool })
@@ -268,10 +265,10 @@ func withCIDRs(allocated []ipamtypes.IPAMPoolAllocation, pool string, more []net
 	return out
 }
 
-// without takes blocks off all lists. What the agent requested it has to request
-// of the new object: that tells that it has seen it. An entry goes with its last
-// CIDR: of what is in use, and missing in an entry that is there, an agent gives
-// nothing out until it starts anew (pkg/ipam/pool.go, updatePool, v1.20.1).
+// without removes blocks from all lists. The agent must repeat its requests for the new
+// object, which shows that it has seen it. An entry is removed with its last CIDR:
+// while an entry lacks a CIDR that is in use, an agent allocates nothing from that CIDR
+// until it restarts (pkg/ipam/pool.go, updatePool, v1.20.1).
 func (multiPool) without(cn *ciliumv2.CiliumNode, blocks []netip.Prefix) {
 	pools := &cn.Spec.IPAM.Pools
 	pools.Requested = nil
@@ -283,9 +280,9 @@ func (multiPool) without(cn *ciliumv2.CiliumNode, blocks []netip.Prefix) {
 	pools.Allocated = slices.DeleteFunc(pools.Allocated, func(e ipamtypes.IPAMPoolAllocation) bool { return len(e.CIDRs) == 0 })
 }
 
-// Usable are the addresses that the agent gives out of a CIDR that it is told
-// whole, sorted: all but the first and the last, unless its entry allows them or
-// the CIDR has no more than two. One of more than 4096 addresses has none.
+// Usable returns the addresses that the agent allocates from a CIDR assigned whole,
+// sorted: all but the first and the last, unless its entry allows them or the CIDR has
+// no more than two. One of more than 4096 addresses has none.
 func (v *View) Usable(cidr netip.Prefix) []netip.Addr {
 	if !cidr.IsValid() || cidr.Addr().BitLen()-cidr.Bits() > ipalloc.MaxHostBits {
 		return nil
@@ -301,7 +298,7 @@ func (v *View) Usable(cidr netip.Prefix) []netip.Addr {
 	return out
 }
 
-// Count is how many addresses the agent gives out of a CIDR.
+// Count is how many addresses the agent allocates from a CIDR.
 func (w *BlockDemand) Count(cidr netip.Prefix) int {
 	hostBits := cidr.Addr().BitLen() - cidr.Bits()
 	n := 1 << hostBits
@@ -317,7 +314,7 @@ func (w *BlockDemand) Count(cidr netip.Prefix) int {
 	return n
 }
 
-// wholeIn are the addresses of cidr that lie in a CIDR the agent was told.
+// wholeIn returns the addresses of cidr that lie in a CIDR assigned to the agent.
 func (v *View) wholeIn(cidr netip.Prefix) []netip.Addr {
 	if v.Lists(cidr) {
 		return v.Usable(cidr)

@@ -8,19 +8,18 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 )
 
-// Change is what is to change in a CiliumNode's spec.
+// Change is a change of a CiliumNode's spec.
 type Change struct {
-	// Publish and Remove are addresses to add to the pool and to take out.
+	// Publish and Remove are addresses to add to and remove from the pool.
 	Publish, Remove []netip.Addr
-	// Blocks are all blocks the node holds. podCIDRs lists those with an
-	// address in the pool, and whatever else it lists already.
+	// Blocks are all blocks the node holds. podCIDRs lists those with an address in the
+	// pool, and anything else that it lists already.
 	Blocks []netip.Prefix
-	// Pools are the pools of Cilium's that Blocks are for, where that is not the
-	// default one.
+	// Pools are the Cilium pools that Blocks are for, other than the default one.
 	Pools map[netip.Prefix]string
 }
 
-// Add adds a block that the node holds, for a pool of Cilium's; "": the default.
+// Add adds a block that the node holds, for a Cilium pool; "": the default.
 func (c *Change) Add(block netip.Prefix, ciliumPool string) {
 	c.Blocks = append(c.Blocks, block)
 	if ciliumPool == "" {
@@ -48,9 +47,9 @@ type specPatch struct {
 	} `json:"spec"`
 }
 
-// patch is the JSON merge patch that carries out c on the CiliumNode seen in v,
-// or nil where all is as it should be. It holds the resourceVersion, so that it
-// loses against any other write.
+// patch is the JSON merge patch that writes c to the CiliumNode in v, or nil if nothing
+// needs to change. It contains the resourceVersion, so that it conflicts with any other
+// write.
 func (c Change) patch(v *View) ([]byte, error) {
 	var p specPatch
 	p.Metadata.ResourceVersion = v.ResourceVersion
@@ -79,9 +78,8 @@ func (c Change) patch(v *View) ([]byte, error) {
 	return json.Marshal(p)
 }
 
-// podCIDRs keeps the order of what is listed, so that a change moves no route
-// but its own, and appends what is new. A block is listed exactly while an
-// address of it is in the pool.
+// podCIDRs keeps the order of the list, so that a change moves no other route, and
+// appends new blocks. A block is listed exactly while an address of it is in the pool.
 func (c Change) podCIDRs(v *View, added, removed map[netip.Addr]bool) []netip.Prefix {
 	published := make(map[netip.Prefix]bool, len(c.Blocks))
 	for _, cidr := range c.Blocks {
@@ -125,8 +123,8 @@ type statusPatch struct {
 	} `json:"status"`
 }
 
-// releasePatch is the JSON merge patch of the status that marks addresses for
-// release and deletes entries, or nil where there is nothing to do.
+// releasePatch is the JSON merge patch of the status that marks addresses for release
+// and deletes entries, or nil if there is nothing to do.
 func releasePatch(v *View, mark, clearing []netip.Addr) ([]byte, error) {
 	var p statusPatch
 	p.Metadata.ResourceVersion = v.ResourceVersion

@@ -9,21 +9,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Stored is a CiliumNode as it is kept in memory: as it reads, and what else
-// Recreate puts back. The maps of an object would take twice the room.
+// Stored is the in-memory form of a CiliumNode: its View, and what else Recreate
+// restores. The maps of an object would take twice the memory.
 type Stored struct {
 	*View
 
 	labels, annotations map[string]string
 	owners              []metav1.OwnerReference
-	// spec has no pool where View.Pool says all of it.
+	// spec has no pool if View.Pool contains all of it.
 	spec ciliumv2.NodeSpec
 }
 
 // ToStored reads a CiliumNode of crd mode, which must not be changed afterwards.
 func ToStored(cn *ciliumv2.CiliumNode) *Stored { return CRD.ToStored(cn) }
 
-// saysAll reports whether the View holds all that a pool says.
+// saysAll reports whether the View contains everything in a pool.
 func (v *View) saysAll(pool ipamtypes.AllocationMap) bool {
 	for _, ip := range pool {
 		if ip.Resource != "" {
@@ -43,7 +43,7 @@ func (k *Stored) OwnedBy(node *corev1.Node) bool {
 	return false
 }
 
-// rebuild is the object to make of a deleted one, owned by node.
+// rebuild is the object that replaces a deleted one, owned by node.
 func (k *Stored) rebuild(node *corev1.Node) *ciliumv2.CiliumNode {
 	cn := &ciliumv2.CiliumNode{
 		ObjectMeta: metav1.ObjectMeta{

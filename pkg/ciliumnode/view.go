@@ -14,7 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// View is a CiliumNode as plain values. It is read only.
+// View is a CiliumNode as plain values. It is read-only.
 type View struct {
 	Name            string
 	UID             types.UID
@@ -28,8 +28,8 @@ type View struct {
 	NonCanonical []netip.Addr
 	// Unreadable are pool keys that are no addresses.
 	Unreadable []string
-	// PodCIDRs is spec.ipam.podCIDRs, in its order; where Whole is set, what
-	// stands in its place.
+	// PodCIDRs is spec.ipam.podCIDRs, in its order; where BlockDemand is set, the field
+	// that replaces it.
 	PodCIDRs []netip.Prefix
 	// Allocated is spec.ipam.pools.allocated, in its order.
 	Allocated []Allocation
@@ -40,20 +40,20 @@ type View struct {
 	// Own are the addresses the agent uses itself: CiliumInternalIP, health and
 	// ingress.
 	Own []netip.Addr
-	// Host are the addresses of the node itself that the agent names.
+	// Host are the node's own addresses that the agent names.
 	Host []netip.Addr
 	// Limits are the knobs of the CRD family in spec.ipam.
 	Limits expand.Limits
 
-	// BlockDemand is set where the agent is told whole blocks, all of PodCIDRs: Pool
-	// and Odd are empty then, and Used are Own.
+	// BlockDemand is set if the agent is assigned whole blocks, all of PodCIDRs: Pool
+	// and NonCanonical are empty then, and Used are Own.
 	BlockDemand *BlockDemand
 
-	// entries are what Allocated was read from.
+	// entries are the source of Allocated.
 	entries []ipamtypes.IPAMPoolAllocation
-	// untouched says that no agent has written the CiliumNode.
+	// untouched: no agent has written the CiliumNode.
 	untouched bool
-	// notRun says of each family that the agent does not run it.
+	// notRun: the agent does not run the family.
 	notRun [2]bool
 }
 
@@ -108,12 +108,12 @@ func NewView(cn *ciliumv2.CiliumNode) *View {
 	return v
 }
 
-// familiesNotRun are the families that an agent in crd mode does not run, as its
-// configuration has them off. An agent has an address of its own in each family that
-// it runs: it writes all of them at once (pkg/nodediscovery/nodediscovery.go,
-// mutateNodeResource, v1.20.1), and reports them in use. So a family is off where
-// the agent names addresses of the other one in both places and of this one in
-// neither. Of an agent that has said nothing yet nothing is known.
+// familiesNotRun returns the families that an agent in crd mode does not run because
+// its configuration disables them. An agent has an address of its own in each family
+// that it runs: it writes all of them at once (pkg/nodediscovery/nodediscovery.go,
+// mutateNodeResource, v1.20.1), and reports them in use. So a family is disabled if the
+// agent names addresses of the other one in both places and of this one in neither.
+// Without a report nothing is known.
 func familiesNotRun(v *View) [2]bool {
 	var own, used [2]bool
 	for _, addr := range v.Own {
@@ -132,14 +132,14 @@ func familiesNotRun(v *View) [2]bool {
 // Untouched reports whether no agent in crd mode has read the CiliumNode: before it
 // reads the pool, an agent writes its boot ID there (pkg/ipam/crd.go, newNodeStore;
 // pkg/nodediscovery/nodediscovery.go, mutateNodeResource, v1.20.1). So a patch of this
-// very version comes before all that an agent does with it.
+// very version precedes everything that an agent does with it.
 func (v *View) Untouched() bool { return v != nil && v.BlockDemand == nil && v.untouched }
 
-// NotRun reports whether the agent has said that it does not run a family.
+// NotRun reports whether the agent has reported that it does not run a family.
 func (v *View) NotRun(f ipalloc.Family) bool { return v != nil && v.notRun[f] }
 
-// InUse are the addresses in use that neither the agent's report nor pods name:
-// the agent's own, and odd ones, which cannot be taken through a handshake.
+// InUse returns the addresses in use that neither the agent's report nor pods name: the
+// agent's own, and non-canonical ones, which the handshake cannot release.
 func (v *View) InUse() []netip.Addr {
 	if len(v.NonCanonical) == 0 {
 		return v.Own
@@ -159,7 +159,7 @@ func (v *View) Publishes(addr netip.Addr) bool {
 	return there
 }
 
-// PublishedIn are the addresses of cidr that the agent may give to pods, sorted.
+// PublishedIn returns the addresses of cidr that the agent may give to pods, sorted.
 func (v *View) PublishedIn(cidr netip.Prefix) []netip.Addr {
 	if v.BlockDemand != nil {
 		return v.wholeIn(cidr)
@@ -174,8 +174,8 @@ func (v *View) PublishedIn(cidr netip.Prefix) []netip.Addr {
 	return out
 }
 
-// Named are the CIDRs and addresses that the agent may give to pods, of whatever pool
-// of Cilium's.
+// Named returns the CIDRs and addresses that the agent may give to pods, of any Cilium
+// pool.
 func (v *View) Named() []netip.Prefix {
 	if v.BlockDemand != nil {
 		return v.Listed()
@@ -197,7 +197,7 @@ func prefixes(in []iputil.Prefix) []netip.Prefix {
 	return out
 }
 
-// ownAddresses are those the agent writes into its CiliumNode about itself
+// ownAddresses returns those the agent writes into its CiliumNode about itself
 // (pkg/nodediscovery/nodediscovery.go, mutateNodeResource, v1.20.1).
 func ownAddresses(cn *ciliumv2.CiliumNode) []netip.Addr {
 	var out []netip.Addr
@@ -219,7 +219,7 @@ func ownAddresses(cn *ciliumv2.CiliumNode) []netip.Addr {
 	return slices.Compact(out)
 }
 
-// hostAddresses are those at which other nodes reach this one, sorted.
+// hostAddresses returns those at which other nodes reach this one, sorted.
 func hostAddresses(cn *ciliumv2.CiliumNode) []netip.Addr {
 	var out []netip.Addr
 	for _, a := range cn.Spec.Addresses {

@@ -7,18 +7,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Views reads all nodes of a cluster: its CiliumNodes first, then its Nodes. Each
-// node is read from the object that tells its agent its blocks; where that is the
-// Node, it holds what the CiliumNode says of the agent, too.
+// Views reads all nodes of a cluster: its CiliumNodes first, then its Nodes. Each node
+// is read from the object that assigns its blocks; if that is the Node, the view also
+// includes what the CiliumNode says of the agent.
 type Views struct {
 	mode Mode
 	runs map[string][]netip.Prefix // by the name of a CiliumNode, in kubernetes mode
 }
 
-// NewViews reads nothing yet.
+// NewViews returns empty Views.
 func NewViews(mode Mode) *Views { return &Views{mode: mode, runs: map[string][]netip.Prefix{}} }
 
-// CiliumNode reads a CiliumNode; nil, where it does not tell an agent its blocks.
+// CiliumNode reads a CiliumNode; nil if it does not assign blocks in this mode.
 func (vs *Views) CiliumNode(cn *ciliumv2.CiliumNode) *View {
 	if vs.mode != Kubernetes {
 		return vs.mode.View(cn)
@@ -31,8 +31,8 @@ func (vs *Views) CiliumNode(cn *ciliumv2.CiliumNode) *View {
 	return nil
 }
 
-// Node reads a Node, after all CiliumNodes; nil, where it does not tell an agent
-// its blocks.
+// Node reads a Node, after all CiliumNodes; nil if it does not assign blocks in this
+// mode.
 func (vs *Views) Node(node *corev1.Node) *View {
 	if vs.mode != Kubernetes {
 		return nil

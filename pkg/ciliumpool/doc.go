@@ -1,7 +1,7 @@
-// Package ciliumpool is the only code that reads or writes CiliumPodIPPools, the
-// objects by which agents in multi-pool mode know which pools there are. It turns
-// one into plain values, says what one that the operator keeps should be, and
-// which of them a pod asks for.
+// Package ciliumpool is the only code that reads or writes CiliumPodIPPools, which
+// define the pools for agents in multi-pool mode. It turns them into plain values,
+// derives the ones that the operator maintains, and determines which of them a pod
+// requests.
 //
 // It never talks to Kubernetes. The kind is pkg/k8s/apis/cilium.io/v2alpha1 of
 // Cilium v1.20.1.

@@ -10,24 +10,23 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Labels that every pod has for a selector, beside its own
+// Labels that selectors match in addition to a pod's own
 // (pkg/k8s/apis/cilium.io/const.go, PodNamespaceLabel and PodNameLabel, v1.20.1).
 const (
 	podNamespaceLabel = "io.kubernetes.pod.namespace"
 	podNameLabel      = "io.kubernetes.pod.name"
 )
 
-// Selector is what a CiliumPodIPPool picks pods by.
+// Selector is the pod selection of a CiliumPodIPPool.
 type Selector struct {
 	pod, namespace slimlabels.Selector // nil: all
-	// from are what they were compiled from.
+	// from is their source.
 	from [2]*slimmetav1.LabelSelector
 }
 
 // selectorOf compiles the selectors of a CiliumPodIPPool, as agents do
-// (pkg/ipam/metadata/manager.go, compilePool, v1.20.1): without any it picks no
-// pod. Of one that cannot be compiled agents keep what was before; here it picks
-// none.
+// (pkg/ipam/metadata/manager.go, compilePool, v1.20.1): without selectors it selects no
+// pod. If they do not compile, agents keep the previous ones; here it selects none.
 func selectorOf(spec *v2alpha1.IPPoolSpec) *Selector {
 	if spec.PodSelector == nil && spec.NamespaceSelector == nil {
 		return nil
@@ -49,7 +48,7 @@ func selectorOf(spec *v2alpha1.IPPoolSpec) *Selector {
 	return s
 }
 
-// Same reports whether two selectors, which may be nil, pick the same pods.
+// Same reports whether two selectors, which may be nil, select the same pods.
 func (s *Selector) Same(other *Selector) bool {
 	if s == nil || other == nil {
 		return s == other
@@ -57,13 +56,13 @@ func (s *Selector) Same(other *Selector) bool {
 	return equality.Semantic.DeepEqual(s.from, other.from)
 }
 
-// Picks reports whether the selector, which may be nil, picks a pod
+// Picks reports whether the selector, which may be nil, selects a pod
 // (pkg/ipam/metadata/manager.go, GetIPPoolForPod, v1.20.1).
 func (s *Selector) Picks(pod, namespace labels.Set) bool {
 	return s != nil && (s.pod == nil || s.pod.Matches(pod)) && (s.namespace == nil || s.namespace.Matches(namespace))
 }
 
-// PodLabels are the labels that selectors see of a pod.
+// PodLabels returns the labels of a pod that selectors match.
 func PodLabels(namespace, name string, own map[string]string) labels.Set {
 	set := maps.Clone(own)
 	if set == nil {

@@ -8,26 +8,27 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// A CiliumPodIPPool with this label is the operator's: it writes and deletes no
-// other.
+// A CiliumPodIPPool with this label belongs to the operator, which writes and deletes
+// no other.
 const (
 	ManagedByLabel = "app.kubernetes.io/managed-by"
 	ManagedBy      = "cilium-pool-operator"
 )
 
-// View is a CiliumPodIPPool as plain values. It is read only.
+// View is a CiliumPodIPPool as plain values. It is read-only.
 type View struct {
 	Name            string
 	UID             types.UID
 	ResourceVersion string
-	// Ours: it has the operator's label. Another's is left alone.
+	// Ours: it has the operator's label. The operator ignores others.
 	Ours bool
-	// Deleting: it is on its way out.
+	// Deleting: it is being deleted.
 	Deleting bool
-	// MaskSize is, by family, the prefix length of what Cilium would cut its ranges
-	// into, and of what its BGP control plane lets out; 0: it has no ranges of that.
+	// MaskSize is, by family, the prefix length into which Cilium would split its
+	// ranges, and which its BGP control plane announces; 0: it has no ranges of that
+	// family.
 	MaskSize [2]int
-	// Selector picks the pods that ask for it by no annotation; nil: it picks none.
+	// Selector selects the pods that request it without an annotation; nil: none.
 	Selector *Selector
 }
 
@@ -47,8 +48,8 @@ func Read(obj *ciliumv2alpha1.CiliumPodIPPool) *View {
 	return v
 }
 
-// New is the object to make where there is none, by the maskSize of each family; 0:
-// without it.
+// New is the object to create if none exists, with the maskSize of each family; 0:
+// without that family.
 func New(name string, want [2]int) *ciliumv2alpha1.CiliumPodIPPool {
 	obj := &ciliumv2alpha1.CiliumPodIPPool{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{ManagedByLabel: ManagedBy}}}
 	nowhere := func(f ipalloc.Family) []ciliumv2alpha1.PoolCIDR {

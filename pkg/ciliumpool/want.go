@@ -11,22 +11,22 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Nowhere is the one CIDR of what the operator makes, by family: an address for
-// documentation (RFC 5737, RFC 3849). Cilium asks for one, and agents do not look
-// at it. The ranges of PodIPPools must not stand there: a cilium-operator that
-// allocates, which it should not, would give them out a second time. Of a single
-// address it cannot cut a block (pkg/ipam/cidrset/cidr_set.go, NewCIDRSet, v1.20.1).
+// Nowhere is the one CIDR in the operator's objects, by family: a documentation address
+// (RFC 5737, RFC 3849). Cilium requires one, and agents ignore it. The ranges of
+// PodIPPools must not be there: a cilium-operator that allocates, which it should not,
+// would assign them a second time. It cannot split a block off a single address
+// (pkg/ipam/cidrset/cidr_set.go, NewCIDRSet, v1.20.1).
 var Nowhere = [2]string{ipalloc.IPv4: "192.0.2.0/32", ipalloc.IPv6: "2001:db8::/128"}
 
-// Wanted is the maskSize that a CiliumPodIPPool should have, by family; 0: nothing
-// of that. Pools are the PodIPPools that serve it, sound or not: the block size of
-// the oldest counts. Listed are the CIDRs that CiliumNodes list for it, and is is
-// the object that there is, or nil.
+// Wanted is the maskSize that a CiliumPodIPPool should have, by family; 0: no ranges of
+// that family. Pools are the PodIPPools that serve it, valid or not: the block size of
+// the oldest counts. Listed are the CIDRs that CiliumNodes list for it, and is is the
+// current object, or nil.
 //
-// An agent that announces a pool by BGP crashes over a CIDR of a family that the
-// object has no ranges of (pkg/bgp/manager/reconciler/pod_ip_pool.go,
-// getPodIPPoolPolicyStatements, v1.20.1). So a family stays as long as a CIDR of
-// it is listed.
+// An agent that announces a pool by BGP crashes on a CIDR of a family that the object
+// has no ranges of (pkg/bgp/manager/reconciler/pod_ip_pool.go,
+// getPodIPPoolPolicyStatements, v1.20.1). So a family stays as long as a CIDR of it is
+// listed.
 func Wanted(pools []*crd.Pool, listed []netip.Prefix, is *View) [2]int {
 	var want [2]int
 	for _, f := range ipalloc.Families() {
@@ -37,7 +37,7 @@ func Wanted(pools []*crd.Pool, listed []netip.Prefix, is *View) [2]int {
 			want[f] = served
 		case !frozen && len(inUse) == 0:
 		case is != nil && is.MaskSize[f] != 0:
-			want[f] = is.MaskSize[f] // nobody says better
+			want[f] = is.MaskSize[f] // no PodIPPool says otherwise
 		case len(inUse) > 0:
 			want[f] = slices.MinFunc(inUse, netip.Prefix.Compare).Bits()
 		}
@@ -45,8 +45,8 @@ func Wanted(pools []*crd.Pool, listed []netip.Prefix, is *View) [2]int {
 	return want
 }
 
-// servedBy is the block size of the oldest PodIPPool that has a family; 0: none
-// has. Frozen tells of one whose CIDRs cannot be read.
+// servedBy is the block size of the oldest PodIPPool that has a family; 0: none has.
+// frozen means that its CIDRs cannot be read.
 func servedBy(pools []*crd.Pool, f ipalloc.Family) (size int, frozen bool) {
 	pools = slices.SortedFunc(slices.Values(pools), func(a, b *crd.Pool) int {
 		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Name, b.Name))
@@ -76,9 +76,9 @@ type rangesPatch struct {
 	MaskSize int      `json:"maskSize"`
 }
 
-// Patch is the JSON merge patch that lets a CiliumPodIPPool have the families that
-// it should, on exactly the version seen, or nil where it does. What it has of a
-// family stays, as maskSize cannot be changed; so do labels, annotations and
+// Patch is the JSON merge patch that gives a CiliumPodIPPool the families that it
+// should have, conditional on the version seen, or nil if it has them. Existing ranges
+// of a family stay, as maskSize cannot be changed; so do labels, annotations and
 // selectors.
 func (v *View) Patch(want [2]int) ([]byte, error) {
 	p := patch{Spec: map[string]*rangesPatch{}}

@@ -17,18 +17,18 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// act carries plans out, in an order in which each step may be the last one:
+// act carries out plans in an order that is safe to interrupt after any step:
 //
 //  1. blocks go back into service, or start to drain;
 //  2. marks for release are set and withdrawn;
 //  3. blocks are claimed;
 //  4. addresses are published and removed, for both families at once;
-//  5. blocks without an address cool down; rested ones are given up.
+//  5. blocks without an address cool down; blocks that have cooled down are released.
 //
-// Every write of the CiliumNode is bound to the version that was decided on,
-// which is older than every claim it publishes.
+// Every write of the CiliumNode is conditional on the version that the plan is based
+// on, which is older than every claim it publishes.
 //
-// It notes in plans by how many addresses their claims fell short.
+// It records in plans by how many addresses their claims fell short.
 func (r *NodeReconciler) act(ctx context.Context, o *observation, plans []familyPlan) error {
 	if err := r.actOnPhases(ctx, o, plans); err != nil {
 		return err
@@ -61,7 +61,7 @@ func (r *NodeReconciler) act(ctx context.Context, o *observation, plans []family
 		return err
 	}
 	for _, addr := range change.Publish {
-		if !state.ContainsAddr(change.Blocks, addr) { // another block has come meanwhile
+		if !state.ContainsAddr(change.Blocks, addr) { // another block was added meanwhile
 			return fmt.Errorf("%w: what podCIDRs may not list contains %s", errStale, addr)
 		}
 	}
@@ -71,10 +71,9 @@ func (r *NodeReconciler) act(ctx context.Context, o *observation, plans []family
 	return r.actOnBlocks(ctx, o, plans)
 }
 
-// toList are the blocks that podCIDRs may name: all the node holds of the
-// families that were decided on, but for those that overlap one that was
-// published before. What already is published of a block and not listed may be
-// another block's: that one is read live.
+// toList returns the blocks that podCIDRs may name: all that the node holds of the
+// planned families, except those that overlap a block published earlier. Anything
+// already published but not listed may belong to another block, which is read live.
 func (r *NodeReconciler) toList(ctx context.Context, o *observation, plans []familyPlan, change *ciliumnode.Change) error {
 	for _, b := range r.Ledger.NodeBlocks(o.Name) {
 		if r.IsOrphaned(b, o.CiliumNode) || !slices.ContainsFunc(plans, func(p familyPlan) bool { return r.about(p, b, o.CiliumNode) }) {
@@ -95,8 +94,7 @@ func (r *NodeReconciler) toList(ctx context.Context, o *observation, plans []fam
 	return nil
 }
 
-// about reports whether a plan is about a block: it is of the plan's family, and of
-// its pool of Cilium's.
+// about reports whether a plan covers a block: same family, same Cilium pool.
 func (r *NodeReconciler) about(p familyPlan, b crd.Block, view *ciliumnode.View) bool {
 	return p.Family == ipalloc.FamilyOf(b.CIDR.Addr()) && p.CiliumPool == r.CiliumPoolOf(b, view)
 }
@@ -132,8 +130,8 @@ func (r *NodeReconciler) actOnPhases(ctx context.Context, o *observation, plans 
 	return nil
 }
 
-// unwritten reports whether err says that a write certainly was not carried out, or
-// was not even sent.
+// unwritten reports whether err proves that a write was not carried out, or was never
+// sent.
 func unwritten(err error) bool {
 	return errors.Is(err, errStale) || apierrors.IsConflict(err) || definite(err)
 }
@@ -152,7 +150,7 @@ func (r *NodeReconciler) actOnHandshake(ctx context.Context, o *observation, pla
 	return view, err
 }
 
-// release writes release entries. What stands as it should is no write.
+// release writes release entries. Entries that are already correct cause no write.
 func (r *NodeReconciler) release(ctx context.Context, o *observation, view *ciliumnode.View, mark, clearing []netip.Addr) (*ciliumnode.View, error) {
 	written, err := r.CiliumNodes.Release(ctx, view, mark, clearing)
 	if err != nil {
@@ -182,9 +180,9 @@ func (r *NodeReconciler) apply(ctx context.Context, o *observation, view *cilium
 	return nil
 }
 
-// wroteNode notes a write to the node's CiliumNode. Whatever patch of an older
-// version somebody may still hold loses against it, so every block that cooled
-// down by then can no longer be published behind our back.
+// wroteNode records a write to the node's CiliumNode. Any pending patch of an older
+// version now conflicts, so every block that was cooling down by then can no longer be
+// published concurrently.
 func (r *NodeReconciler) wroteNode(o *observation, written *ciliumnode.View) {
 	r.Ledger.AssumeCiliumNode(o.Name, written.ResourceVersion)
 	for _, b := range o.Blocks {
@@ -194,10 +192,10 @@ func (r *NodeReconciler) wroteNode(o *observation, written *ciliumnode.View) {
 	}
 }
 
-// publishable are those of addrs whose blocks are, read live, still the node's
-// and in the phase they were decided on in. The CiliumNode was read before, so
-// if a block leaves service after this, the patch loses. To a block that
-// overlaps another nothing is added, nor to one that nobody says what it is for.
+// publishable returns those of addrs whose blocks, read live, still belong to the node
+// and are in the planned phase. The CiliumNode was read earlier, so if a block leaves
+// service after this, the patch conflicts. Nothing is added to a block that overlaps
+// another, nor to one whose Cilium pool is unknown.
 func (r *NodeReconciler) publishable(ctx context.Context, o *observation, addrs []netip.Addr) ([]netip.Addr, error) {
 	var out []netip.Addr
 	for _, b := range o.Blocks {
@@ -217,9 +215,9 @@ func (r *NodeReconciler) publishable(ctx context.Context, o *observation, addrs 
 	return out, nil
 }
 
-// ofBlock are those of addrs that lie in a block, but for what the CiliumNode of
-// another node names and nobody here uses. Where it is published whole or not at
-// all, one address in use decides for all.
+// ofBlock returns those of addrs that lie in a block, except addresses that another
+// node's CiliumNode names and that are unused here. A block published as a whole is
+// published or left out as a whole: one address in use keeps all.
 func (r *NodeReconciler) ofBlock(o *observation, b crd.Block, addrs []netip.Addr) []netip.Addr {
 	elsewhere := r.Ledger.NamedElsewhere(o.Name, b.CIDR)
 	if o.CiliumNode.BlockDemand != nil && len(elsewhere) > 0 {
@@ -242,8 +240,8 @@ func (o *observation) uses(addr netip.Addr) bool {
 	return slices.ContainsFunc(o.Pods, func(p expand.Pod) bool { return slices.Contains(p.IPs, addr) })
 }
 
-// stillHeld reads a block live and reports whether it is what it was, and the
-// watch has shown it, with all that could overlap it and was there before.
+// stillHeld reads a block live and reports whether it is unchanged and the watch has
+// delivered it, along with every older block that could overlap it.
 func (r *NodeReconciler) stillHeld(ctx context.Context, b crd.Block) (bool, error) {
 	live, err := r.liveBlock(ctx, b.Name)
 	if err != nil {
@@ -257,7 +255,7 @@ func (r *NodeReconciler) stillHeld(ctx context.Context, b crd.Block) (bool, erro
 	return same && live.Finalized && r.Ledger.Shown(b.UID), nil
 }
 
-// actOnBlocks lets blocks cool down and gives up those that have rested.
+// actOnBlocks starts the cooldown of blocks and releases those that have cooled down.
 func (r *NodeReconciler) actOnBlocks(ctx context.Context, o *observation, plans []familyPlan) error {
 	for _, p := range plans {
 		if err := r.givenBack(ctx, o, p.plan.Free); err != nil {
@@ -281,9 +279,10 @@ func (r *NodeReconciler) actOnBlocks(ctx context.Context, o *observation, plans 
 	return nil
 }
 
-// notRunWith are those of blocks that no agent runs with. One that its Node was told
-// before it was deleted and made again may be in use until that agent starts anew:
-// it names the block in its CiliumNode, which brings nobody here when it changes.
+// notRunWith returns those of blocks that no agent runs with. An agent may still use a
+// block assigned to its Node before the Node was deleted and created again, until that
+// agent restarts. Its CiliumNode names the block; changes to it do not trigger a
+// reconcile here.
 func (r *NodeReconciler) notRunWith(ctx context.Context, o *observation, blocks []expand.Free) ([]expand.Free, error) {
 	if len(blocks) == 0 || o.CiliumNode == nil {
 		return blocks, nil
@@ -299,10 +298,10 @@ func (r *NodeReconciler) notRunWith(ctx context.Context, o *observation, blocks 
 	return free, nil
 }
 
-// givenBack fails where blocks that are told whole, and are to cool down as the
-// agent has given them back, are on its list, read live: the watch may lag behind
-// another process that told them. Should somebody delete the CiliumNode then,
-// nothing would be left to say that the agent has them.
+// givenBack fails if blocks that are assigned whole, and that are about to cool down
+// because the agent returned them, are on the agent's list, read live: the watch may
+// lag behind another process that assigned them. If the CiliumNode were deleted then,
+// nothing would record that the agent has them.
 func (r *NodeReconciler) givenBack(ctx context.Context, o *observation, blocks []expand.Free) error {
 	if len(blocks) == 0 || o.CiliumNode == nil || o.CiliumNode.BlockDemand == nil {
 		return nil

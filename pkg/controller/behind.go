@@ -7,8 +7,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// behind reports whether the caches have yet to show this process's own last
-// write to the CiliumNode. A CiliumNode that is gone may never be shown again.
+// behind reports whether the caches lag behind this process's last write to the
+// CiliumNode. A deleted CiliumNode may never appear in them again.
 func (r *NodeReconciler) behind(ctx context.Context, o *observation) (bool, error) {
 	if !r.Ledger.Behind(o.Name, o.version()) {
 		return false, nil
@@ -24,8 +24,8 @@ func (r *NodeReconciler) behind(ctx context.Context, o *observation) (bool, erro
 	return false, nil
 }
 
-// lagging counts a look at a node that the caches are behind on. For moments that
-// is how watches are; one that stays behind is logged, once.
+// lagging counts a reconcile skipped because the caches lag. A brief lag is normal; one
+// that persists is logged once.
 func (r *NodeReconciler) lagging(ctx context.Context, o *observation) {
 	r.Metrics.behind.WithLabelValues("CiliumNode").Inc()
 	if r.staysBehind(o.Name, r.Clock.Now()) {
@@ -34,7 +34,7 @@ func (r *NodeReconciler) lagging(ctx context.Context, o *observation) {
 	}
 }
 
-// staysBehind reports, once, that a node has been behind for as long as a retry takes.
+// staysBehind reports, once, that the caches have lagged for longer than one retry.
 func (r *NodeReconciler) staysBehind(node string, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

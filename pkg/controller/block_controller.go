@@ -17,8 +17,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// BlockReconciler looks after what people do to blocks by hand: one they made
-// gets the finalizer, one that overlaps others says so.
+// BlockReconciler handles manual changes to blocks: it adds the finalizer to a block
+// created by hand, and reports overlaps.
 type BlockReconciler struct {
 	Cache   client.Reader
 	Client  client.Client
@@ -53,7 +53,7 @@ func (r *BlockReconciler) Reconcile(ctx context.Context, req reconcile.Request) 
 	return lostRace(r.conflict(ctx, obj, b))
 }
 
-// read leaves alone what cannot be read; the feed has told of it.
+// read skips blocks that cannot be parsed; the feed has logged them.
 func (r *BlockReconciler) read(obj *v1alpha1.PodIPBlock) (crd.Block, bool) {
 	b, err := crd.BlockFrom(obj)
 	return b, err == nil

@@ -24,20 +24,20 @@ import (
 )
 
 const (
-	// seenWithin bounds the wait for the watch to show our own claims.
+	// seenWithin bounds the wait for the watch to deliver our own claims.
 	seenWithin = 5 * time.Second
-	// claimTries bounds how often a claim that somebody else won is replaced by
-	// another within one look at the node.
+	// claimTries bounds how many blocks one reconcile tries after losing claims to
+	// another writer.
 	claimTries = 16
 )
 
-// claim creates the blocks a plan asks for. It returns the addresses that may be
-// published for them, and by how many addresses the claim fell short because no
-// pool has a block left.
+// claim creates the blocks of a plan. It returns the addresses that may be published
+// for them, and by how many addresses the claim fell short because no pool has a free
+// block.
 //
-// A block is created before its first address is published, and published only
-// after the watch has shown everything up to its creation and no block that
-// overlaps it: of two that do, the later one always sees the earlier.
+// A block is created before its first address is published, and published only after
+// the watch has delivered everything up to its creation and no overlapping block: of
+// two overlapping blocks, the later one always sees the earlier.
 func (r *NodeReconciler) claim(ctx context.Context, o *observation, p *familyPlan) ([]netip.Addr, int, error) {
 	want := p.plan.Claim
 	if want.Addresses == 0 || want.Blocks == 0 {
@@ -46,13 +46,13 @@ func (r *NodeReconciler) claim(ctx context.Context, o *observation, p *familyPla
 	var created []crd.Block
 	var addrs []netip.Addr
 	missing, pools := 0, p.Pools
-	if p.Replaces() { // one of a lower pool would have to be replaced as well
+	if p.Replaces() { // a block of a lower pool would have to be replaced as well
 		pools = pools[:1]
 	}
 	for tries := 0; len(created) < want.Blocks && len(addrs) < want.Addresses && tries < want.Blocks+claimTries; tries++ {
 		b, pool, err := r.claimOne(ctx, o, p.Family, pools)
 		if errors.Is(err, ipalloc.ErrExhausted) && len(pools) < len(p.Pools) {
-			o.withheld = true // until it has a block, those that are to be replaced serve
+			o.withheld = true // until it has a block, those being replaced stay in service
 			break
 		}
 		if errors.Is(err, ipalloc.ErrExhausted) {
@@ -80,8 +80,8 @@ func (r *NodeReconciler) claim(ctx context.Context, o *observation, p *familyPla
 	return addrs[:min(len(addrs), want.Room)], missing, nil
 }
 
-// shownAlone waits until the watch has shown the blocks just created, and fails
-// where another block overlaps one of them.
+// shownAlone waits until the watch has delivered the new blocks, and fails if another
+// block overlaps one of them.
 func (r *NodeReconciler) shownAlone(ctx context.Context, created []crd.Block) error {
 	ctx, cancel := context.WithTimeout(ctx, seenWithin)
 	defer cancel()
@@ -101,12 +101,12 @@ func (r *NodeReconciler) shownAlone(ctx context.Context, created []crd.Block) er
 	return nil
 }
 
-// claimOne creates one block. A nil pool without an error says that somebody
-// else won it.
+// claimOne creates one block. A nil pool without an error means that another writer
+// claimed it first.
 func (r *NodeReconciler) claimOne(ctx context.Context, o *observation, f ipalloc.Family, pools []*crd.Pool) (crd.Block, *crd.Pool, error) {
 	cidr, pool, err := r.Ledger.Claim(f, o.Name, pools)
 	if errors.Is(err, ipalloc.ErrExhausted) && r.addAwaitingBlocks(o.Name, pools) {
-		// What comes free from now on wakes it; what just did is found now.
+		// Blocks freed from now on wake it; those freed just now are found below.
 		cidr, pool, err = r.Ledger.Claim(f, o.Name, pools)
 	}
 	if err != nil {
@@ -140,8 +140,8 @@ func (r *NodeReconciler) claimOne(ctx context.Context, o *observation, f ipalloc
 	return crd.Block{}, nil, fmt.Errorf("creating block %s for node %s: %w", cidr, o.Name, err)
 }
 
-// claimedBefore looks whose the block is that already exists: it may be ours,
-// from a write whose answer was lost.
+// claimedBefore checks who owns a block that already exists: it may be ours, from a
+// write whose response was lost.
 func (r *NodeReconciler) claimedBefore(ctx context.Context, o *observation, cidr netip.Prefix, pool *crd.Pool) (crd.Block, *crd.Pool, error) {
 	live, err := r.liveBlock(ctx, crd.BlockName(cidr))
 	if err != nil {
@@ -162,14 +162,14 @@ func (r *NodeReconciler) claimedBefore(ctx context.Context, o *observation, cidr
 	return crd.Block{}, nil, nil
 }
 
-// definite reports whether err says that a write certainly was not carried out.
+// definite reports whether err proves that a write was not carried out.
 func definite(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) ||
 		apierrors.IsNotFound(err) || apierrors.IsUnauthorized(err) || apierrors.IsTooManyRequests(err)
 }
 
-// resolveUnsure ends the doubt about earlier claims of a node, before it claims
-// any more.
+// resolveUnsure settles earlier claims of a node whose outcome is unknown, before it
+// claims more.
 func (r *NodeReconciler) resolveUnsure(ctx context.Context, node string) error {
 	for _, cidr := range r.Ledger.UnknownClaims(node) {
 		live, err := r.liveBlock(ctx, crd.BlockName(cidr))
@@ -199,7 +199,8 @@ func (r *NodeReconciler) liveBlock(ctx context.Context, name string) (*crd.Block
 	return &b, err
 }
 
-// setPhase writes a block's condition, on exactly the version decided on.
+// setPhase writes a block's condition, conditional on the version that the plan is
+// based on.
 func (r *NodeReconciler) setPhase(ctx context.Context, o *observation, cidr netip.Prefix, phase ipalloc.Phase, reason expand.Reason) error {
 	_, obj, err := r.heldBlock(ctx, o, cidr)
 	if err != nil {
@@ -221,8 +222,8 @@ func (r *NodeReconciler) setPhase(ctx context.Context, o *observation, cidr neti
 	return nil
 }
 
-// heldBlock finds a block of the observation and its object, in the version
-// that was observed or later.
+// heldBlock finds a block of the observation and its object, in the observed version or
+// a later one.
 func (r *NodeReconciler) heldBlock(ctx context.Context, o *observation, cidr netip.Prefix) (crd.Block, *v1alpha1.PodIPBlock, error) {
 	i := slices.IndexFunc(o.Blocks, func(b crd.Block) bool { return b.CIDR == cidr })
 	if i < 0 {
@@ -233,7 +234,7 @@ func (r *NodeReconciler) heldBlock(ctx context.Context, o *observation, cidr net
 	if err := r.Cache.Get(ctx, key, cached); err == nil && cached.ResourceVersion == b.ResourceVersion {
 		return b, cached.DeepCopy(), nil
 	}
-	// Into an object of its own: what the cache gives is shared.
+	// Into an object of its own: objects from the cache are shared.
 	live := &v1alpha1.PodIPBlock{}
 	switch err := r.Live.Get(ctx, key, live); {
 	case apierrors.IsNotFound(err):
@@ -247,8 +248,8 @@ func (r *NodeReconciler) heldBlock(ctx context.Context, o *observation, cidr net
 	return b, live, nil
 }
 
-// giveUp deletes a block that has rested, so that others may have it: only if
-// its CiliumNode, read live, has nothing of it, and has changed since the block
+// giveUp deletes a block that has cooled down, so that other nodes can claim it: only
+// if its CiliumNode, read live, names nothing of it, and has changed since the block
 // left service, so that no older patch can still publish it.
 func (r *NodeReconciler) giveUp(ctx context.Context, o *observation, cidr netip.Prefix) error {
 	b, obj, err := r.heldBlock(ctx, o, cidr)
@@ -280,20 +281,20 @@ func (r *NodeReconciler) giveUp(ctx context.Context, o *observation, cidr netip.
 		}
 	}
 	if len(obj.Finalizers) > 0 {
-		return nil // another finalizer keeps the object, and with it the addresses
+		return nil // another finalizer keeps the object, which keeps the addresses
 	}
 	r.Ledger.AssumeDeleted(b)
 	r.Metrics.released(b)
 	return nil
 }
 
-// fence changes the CiliumNode of a block that cools down, so that an older patch
-// of it conflicts: as a rule by a mark on an address that is not in the pool, which
-// the agent refuses and we clear. It is one of the block unless another block of
-// the node has that.
+// fence changes the CiliumNode of a block that cools down, so that any older patch
+// conflicts: usually by marking an address that is not in the pool, which the agent
+// refuses and we clear. The address is one of the block unless another block of the
+// node contains it.
 func (r *NodeReconciler) fence(ctx context.Context, o *observation, live *ciliumnode.View, b crd.Block) error {
 	if held, ok := r.Ledger.Block(b.CIDR); !ok || held.UID != b.UID {
-		return errStale // it is gone, and what was noted of it too
+		return errStale // the CiliumNode is gone, and so are our records of it
 	}
 	addr := b.CIDR.Addr()
 	if live.Publishes(addr) || live.BlockDemand != nil && state.ContainsAddr(live.Listed(), addr) { // of another block, which overlaps this one
@@ -307,8 +308,8 @@ func (r *NodeReconciler) fence(ctx context.Context, o *observation, live *cilium
 	return fmt.Errorf("%w: moved the CiliumNode past block %s", errStale, b.CIDR)
 }
 
-// holdsAlone reports whether an address of cidr is published that belongs to no
-// other block of the node.
+// holdsAlone reports whether the CiliumNode publishes an address of cidr that belongs
+// to no other block of the node.
 func holdsAlone(v *ciliumnode.View, cidr netip.Prefix, blocks []crd.Block) bool {
 	listed := func(addr netip.Addr) bool {
 		return slices.ContainsFunc(blocks, func(b crd.Block) bool {
@@ -328,9 +329,9 @@ func holdsAlone(v *ciliumnode.View, cidr netip.Prefix, blocks []crd.Block) bool 
 	return slices.ContainsFunc(v.NonCanonical, cidr.Contains)
 }
 
-// restoreOrphanedBlocks makes blocks again whose objects were torn away though the
-// CiliumNode still lists them: those on the grid of a pool. The rest is foreign.
-// It goes by the CiliumNode there is, or by the last one.
+// restoreOrphanedBlocks recreates blocks whose objects were removed by force while the
+// CiliumNode still lists them, if they lie on a pool's grid. Anything else is foreign.
+// It uses the current CiliumNode, or the last one seen.
 func (r *NodeReconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, view *ciliumnode.View) error {
 	if len(view.Unadopted(crd.CIDRs(o.Blocks))) > 0 { // another IPAM's
 		return nil
@@ -357,10 +358,10 @@ func (r *NodeReconciler) restoreOrphanedBlocks(ctx context.Context, o *observati
 	return nil
 }
 
-// awaitAdopted fails while the watch has yet to show an adopted block of which the
-// CiliumNode already publishes something, as another process has done so. Without
-// it that looks like a pool filled by hand, whose agent may be asked. Blocks on the
-// grid have been seen to before.
+// awaitAdopted fails while the cache lacks an adopted block that the CiliumNode already
+// publishes in part because another process wrote it. Without that block, the addresses
+// look like pool entries added by hand, which the agent may be asked to release. Blocks
+// on the grid were handled earlier.
 func (r *NodeReconciler) awaitAdopted(ctx context.Context, o *observation) error {
 	if o.paused() || o.CiliumNode.BlockDemand != nil || len(o.CiliumNode.Used) > 0 {
 		return nil
@@ -380,8 +381,8 @@ func (r *NodeReconciler) awaitAdopted(ctx context.Context, o *observation) error
 	return nil
 }
 
-// onGrid is the pool that serves the node and could have cut cidr, for a pool of
-// Cilium's.
+// onGrid returns the pool that serves the node for a Cilium pool and could have
+// allocated cidr.
 func (r *NodeReconciler) onGrid(node *corev1.Node, cidr netip.Prefix, ciliumPool string) *crd.Pool {
 	for _, pool := range r.Pools.Match(node.Labels) {
 		if pool.OnGrid(cidr) && (!r.Defaults.CiliumPools || pool.CiliumPool == ciliumPool) {

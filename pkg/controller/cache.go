@@ -10,15 +10,15 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// CacheOptions keep of every object what is decided on, so that memory follows
-// the number of addresses and not the size of objects. Objects from the cache
-// are shared: copy before a change.
+// CacheOptions keeps only the fields that decisions need, so that memory grows with the
+// number of addresses and not with the size of objects. Objects from the cache are
+// shared: copy before modifying.
 func CacheOptions() cache.Options {
 	return cache.Options{
 		ReaderFailOnMissingInformer:  true,
 		DefaultUnsafeDisableDeepCopy: ptr.To(true),
-		// Pools and blocks must not be in ByObject: a manager cannot be made with
-		// kinds that the API server does not serve yet.
+		// Pools and blocks must not be in ByObject: creating a manager fails for kinds
+		// that the API server does not serve yet.
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Node{}:      {Transform: stripNode},
@@ -45,7 +45,7 @@ func stripNode(obj any) (any, error) {
 	return n, nil
 }
 
-// stripNamespace keeps what says which pool of Cilium's its pods want.
+// stripNamespace keeps the fields that name the Cilium pool for the namespace's pods.
 func stripNamespace(obj any) (any, error) {
 	n, ok := obj.(*corev1.Namespace)
 	if !ok {

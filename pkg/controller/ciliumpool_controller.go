@@ -18,13 +18,13 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// unlistedAfter is how long until a CiliumPodIPPool is looked at again that stays
-// for what nodes list of it.
+// unlistedAfter is when to reconcile again a CiliumPodIPPool that stays because nodes
+// list CIDRs of it.
 const unlistedAfter = 10 * time.Second
 
-// CiliumPoolReconciler keeps a CiliumPodIPPool for each of Cilium's pools that
-// PodIPPools serve: agents give out no address of a pool without one
-// (pkg/ipam/multipool.go, shouldSkipMasqForPool, v1.20.1).
+// CiliumPoolReconciler maintains a CiliumPodIPPool for each Cilium pool that PodIPPools
+// serve: agents allocate no address of a pool without one (pkg/ipam/multipool.go,
+// shouldSkipMasqForPool, v1.20.1).
 type CiliumPoolReconciler struct {
 	Live        client.Reader
 	Client      client.Client
@@ -36,8 +36,8 @@ type CiliumPoolReconciler struct {
 	Off bool
 }
 
-// Reconcile brings the CiliumPodIPPool of one name up to date. One without the
-// operator's label is left alone.
+// Reconcile reconciles the CiliumPodIPPool of one name. It ignores one without the
+// operator's label.
 func (r *CiliumPoolReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if err := r.Ledger.WaitReady(ctx); err != nil {
 		return reconcile.Result{}, err
@@ -55,7 +55,7 @@ func (r *CiliumPoolReconciler) Reconcile(ctx context.Context, req reconcile.Requ
 	return result, err
 }
 
-// keep writes what differs from what is wanted.
+// keep writes the difference from the desired object.
 func (r *CiliumPoolReconciler) keep(ctx context.Context, name string, is *ciliumpool.View, want [2]int, served bool) (reconcile.Result, error) {
 	nothing := want == [2]int{}
 	switch {
@@ -78,8 +78,8 @@ func (r *CiliumPoolReconciler) keep(ctx context.Context, name string, is *cilium
 	return lostToAnother(r.Metrics.wrote("CiliumPodIPPool", "patch", r.Client.Patch(ctx, ciliumpool.Carrier(name), raw)))
 }
 
-// drop deletes a CiliumPodIPPool unless a PodIPPool, read live, serves it: what people
-// have written into it would be lost, and the watch may lag.
+// drop deletes a CiliumPodIPPool unless a PodIPPool, read live, serves it: deletion
+// would lose manual edits, and the watch may lag.
 func (r *CiliumPoolReconciler) drop(ctx context.Context, name string, is *ciliumpool.View) (reconcile.Result, error) {
 	live := &v1alpha1.PodIPPoolList{}
 	if err := r.Live.List(ctx, live); err != nil {
@@ -96,8 +96,7 @@ func (r *CiliumPoolReconciler) drop(ctx context.Context, name string, is *cilium
 		client.Preconditions{UID: &is.UID, ResourceVersion: &is.ResourceVersion})))
 }
 
-// lostToAnother lets a write that lost against another be looked at again without
-// an error.
+// lostToAnother requeues after a write conflict without reporting an error.
 func lostToAnother(err error) (reconcile.Result, error) {
 	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
 		return reconcile.Result{RequeueAfter: conflictRetry}, nil

@@ -20,7 +20,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Reasons of events. docs/events.md tells what to do about each.
+// Reasons of events. docs/events.md says what to do about each.
 const (
 	EventDraining            = "BlockDraining"
 	EventCoolingDown         = "BlockCoolingDown"
@@ -48,12 +48,11 @@ const (
 	EventInitialPoolRefused  = "InitialPoolRefused"
 )
 
-// Events tells people what happens, once for each thing that does: one method
-// per event.
+// Events records Kubernetes events, each occurrence once: one method per event.
 type Events struct {
 	recorder events.EventRecorder
-	// phases limits the events of blocks that change their phase. Where thousands
-	// do, these would be a fifth of what is asked of the API server.
+	// phases limits the events of block phase changes. With thousands of changes they
+	// would make up a fifth of all API requests.
 	phases flowcontrol.PassiveRateLimiter
 
 	mu   sync.Mutex
@@ -65,7 +64,7 @@ const (
 	phaseEventsAtOnce    = 100
 )
 
-// NewEvents tells by recorder.
+// NewEvents sends events through recorder.
 func NewEvents(recorder events.EventRecorder, c clock.PassiveClock) *Events {
 	return &Events{
 		recorder: recorder, told: map[string]string{},
@@ -73,12 +72,12 @@ func NewEvents(recorder events.EventRecorder, c clock.PassiveClock) *Events {
 	}
 }
 
-// maxNote is what the API server takes of a note, in bytes
-// (k8s.io/kubernetes pkg/apis/core/validation/events.go, v1.36.3).
+// maxNote is the API server's limit on a note, in bytes (k8s.io/kubernetes
+// pkg/apis/core/validation/events.go, v1.36.3).
 const maxNote = 1024
 
-// EventType is Warning for the reason of an event after which somebody should
-// act, and else Normal.
+// EventType returns Warning for event reasons that call for action, and Normal for
+// others.
 func EventType(reason string) string {
 	switch reason {
 	case EventBlockRemade, EventBlockConflict, EventBlockTooLarge, EventNodeRestored, EventNodeRemade,
@@ -93,10 +92,10 @@ func (e *Events) send(about runtime.Object, reason, action, note string) {
 	e.sendWith(about, nil, reason, action, note)
 }
 
-// sendWith sends an event that another object takes part in. Within six minutes
-// the recorder counts events that differ in their note alone as one, and keeps
-// the first note (k8s.io/client-go v0.36.3, tools/events, getKey): what makes
-// news has to be in action or related as well.
+// sendWith sends an event with a related object. Within six minutes the recorder merges
+// events that differ only in their note, and keeps the first note (k8s.io/client-go
+// v0.36.3, tools/events, getKey): a new event must differ in its action or related
+// object as well.
 func (e *Events) sendWith(about, related runtime.Object, reason, action, note string) {
 	if len(note) > maxNote {
 		note = note[:maxNote-3] + "..."
@@ -104,7 +103,7 @@ func (e *Events) sendWith(about, related runtime.Object, reason, action, note st
 	e.recorder.Eventf(about, related, EventType(reason), reason, action, "%s", note)
 }
 
-// isNews reports whether note differs from what was last told about key.
+// isNews reports whether note differs from the last one reported for key.
 func (e *Events) isNews(key, note string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -119,7 +118,7 @@ func (e *Events) isNews(key, note string) bool {
 	return true
 }
 
-// forget drops what was told about a node that is gone.
+// forget drops the last reports for a node that is gone.
 func (e *Events) forget(node string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -151,7 +150,7 @@ func phaseMessage(phase ipalloc.Phase, reason expand.Reason) string {
 	return "the node has more addresses than it needs; the block goes as its pods go"
 }
 
-// blockPhase tells of no block in a storm: its conditions say the same.
+// blockPhase skips blocks during a storm: their conditions carry the same information.
 func (e *Events) blockPhase(b *v1alpha1.PodIPBlock, phase ipalloc.Phase, reason expand.Reason, message string) {
 	if !e.phases.TryAccept() {
 		return
@@ -204,8 +203,8 @@ func (e *Events) shortOfAddresses(node *corev1.Node, lack *shortage) {
 
 func (e *Events) enoughAddresses(node string) { e.isNews("short/"+node, "") }
 
-// awaitsLabels sends why a node does not get its first block yet. It reports whether
-// that is news; so is that the wait is over, of which no event is sent.
+// awaitsLabels reports why a node does not get its first block yet. It returns whether
+// the reason is new; the end of the wait counts as new but sends no event.
 func (e *Events) awaitsLabels(node *corev1.Node, why string) bool {
 	key := "labels/" + node.Name
 	if why == "" {
@@ -218,7 +217,7 @@ func (e *Events) awaitsLabels(node *corev1.Node, why string) bool {
 	return true
 }
 
-// over forgets what was told about key, and reports whether anything was.
+// over forgets the last report for key, and returns whether there was one.
 func (e *Events) over(key string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -227,26 +226,26 @@ func (e *Events) over(key string) bool {
 	return told
 }
 
-// familyNotRun tells of families that pools give and the agent does not run.
+// familyNotRun reports families that pools offer and the agent does not run.
 func (e *Events) familyNotRun(node *corev1.Node, why string) {
 	if e.isNews("family/"+node.Name, why) {
 		e.send(node, EventFamilyNotRun, "Reconcile", why)
 	}
 }
 
-// waits tells of each block what its drain waits for.
+// waits reports what the drain of each block waits for.
 func (e *Events) waits(node *corev1.Node, waits []expand.Wait) {
 	var tell []expand.Wait
 	news := ""
 	for _, w := range waits {
 		switch w.For {
 		case expand.WaitHandshake, expand.WaitReturn, expand.WaitUnsettled, expand.WaitPodAddress, expand.WaitWindow, expand.WaitTurn:
-			continue // these pass by themselves
+			continue // these resolve by themselves
 		}
 		news += fmt.Sprintf("%s %s; ", w.CIDR, w.For)
 		tell = append(tell, w)
 	}
-	// Which pods hold a block up changes all the time; that is no news.
+	// The pods that hold up a block change constantly and are not reported again.
 	if !e.isNews("waits/"+node.Name, news) {
 		return
 	}

@@ -19,8 +19,7 @@ const (
 	ReasonAgentsRunAll  = "AgentsRunFamilies"
 )
 
-// notRun are the families that pools would give the node and its agent does not run,
-// in words.
+// notRun describes the families that pools offer the node and its agent does not run.
 func (o *observation) notRun() string {
 	var parts []string
 	for i := range o.Shares {
@@ -32,8 +31,8 @@ func (o *observation) notRun() string {
 	return strings.Join(parts, "; ")
 }
 
-// setFamilies says on a pool that agents do not run a family of it. A pool of which
-// they run all has no such condition unless it was True.
+// setFamilies reports on a pool that agents do not run one of its families. If they run
+// all of them, the pool gets no such condition unless it was True.
 func (r *PoolReconciler) setFamilies(obj *v1alpha1.PodIPPool, pool *crd.Pool, u poolUsage, now time.Time) {
 	status, reason, message := r.familiesAre(pool, u)
 	if status == metav1.ConditionFalse && meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PoolFamilyNotRun) == nil {

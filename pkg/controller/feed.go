@@ -27,61 +27,58 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// poolStatusDelay gathers changes of a pool's blocks into one write of its
-// status.
+// poolStatusDelay batches changes of a pool's blocks into one status write.
 const poolStatusDelay = time.Second
 
-// wakeDelay gathers what comes free into one look of each node short of
-// addresses.
+// wakeDelay batches freed blocks into one reconcile of each node short of addresses.
 const wakeDelay = 200 * time.Millisecond
 
-// Feed takes what the watches show into the ledger and its neighbours first,
-// and only then queues what it concerns, so that nothing is decided on less
-// than what queued it.
+// Feed first updates the ledger and the other stores from the watches, and only then
+// queues the affected objects, so that no decision is made on less than what queued it.
 type Feed struct {
-	Cache cache.Cache // of the kinds whose objects somebody reads
-	// From brings the others.
+	Cache cache.Cache // of the kinds whose objects the reconcilers read
+	// From lists and watches the other kinds.
 	From   Sources
 	Ledger *state.Ledger
 	Pools  *state.Pools
 	Pods   *state.Pods
 	State  *state.Agents
-	// CiliumPools take in CiliumPodIPPools, where From brings those.
+	// CiliumPools store CiliumPodIPPools, where From watches them.
 	CiliumPools *state.CiliumPools
-	// Mode is how CiliumNodes are read.
+	// Mode selects how CiliumNodes are read.
 	Mode ciliumnode.Mode
-	// AwaitingBlocks are the nodes to look at again when addresses of one of the pools
+	// AwaitingBlocks returns the nodes to reconcile when addresses of one of the pools
 	// come free.
 	AwaitingBlocks func(pools []string) []string
 	Now            func() time.Time
-	// Await returns once the cluster has all kinds that are watched. Nil: it has.
+	// Await returns once the API server serves all watched kinds. Nil: it does.
 	Await func(context.Context) error
 
 	mu                   sync.RWMutex
 	nodes, pools, blocks queue
-	ciliumPools          queue           // nil where From brings none
-	connected            chan struct{}   // closed once all queues are there
+	ciliumPools          queue           // nil where From watches none
+	connected            chan struct{}   // closed once all queues exist
 	names                map[string]bool // all Nodes
 }
 
 // Sources are what reflectors list and watch.
 type Sources struct {
 	Pods, Agents, CiliumNodes toolscache.ListerWatcher
-	// CiliumPools are CiliumPodIPPools, and HasCiliumPools asks the API server
-	// whether it knows the kind. Nil: nobody wants them.
+	// CiliumPools are CiliumPodIPPools, and HasCiliumPools reports whether the API
+	// server serves the kind. Nil: not watched.
 	CiliumPools    toolscache.ListerWatcher
 	HasCiliumPools func() (bool, error)
-	// HasServiceCIDRs asks the API server whether it knows ServiceCIDRs, which are
-	// of Kubernetes 1.33. Nil: nobody wants them.
+	// HasServiceCIDRs reports whether the API server serves ServiceCIDRs (Kubernetes
+	// 1.33). Nil: not watched.
 	HasServiceCIDRs func() (bool, error)
 }
 
-// NewFeed returns a Feed without its parts.
+// NewFeed returns an empty Feed.
 func NewFeed() *Feed { return &Feed{connected: make(chan struct{}), names: map[string]bool{}} }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// The sources to build the three controllers on.
+// The sources of the controllers.
 
 // NodeSource queues nodes.
 func (f *Feed) NodeSource() source.Source { return f.source(func(q queue) { f.nodes = q }) }
@@ -107,12 +104,12 @@ func (f *Feed) source(set func(queue)) source.Source {
 	})
 }
 
-// Start registers with the informers, waits until everything there is has been
-// taken in, and lets decisions begin. It is a manager's Runnable.
+// Start registers with the informers, waits for the initial state, and lets decisions
+// begin. It is a manager's Runnable.
 func (f *Feed) Start(ctx context.Context) error {
 	logger := log.FromContext(ctx).WithName("feed")
 	select {
-	case <-f.connected: // or the first events would queue nothing
+	case <-f.connected: // otherwise the first events would queue nothing
 	case <-ctx.Done():
 		return nil
 	}
@@ -153,19 +150,19 @@ func (f *Feed) Start(ctx context.Context) error {
 	return nil
 }
 
-// Watch is a kind of object that the Feed wants to be told of.
+// Watch is a kind of object that the Feed watches.
 type Watch struct {
 	Object client.Object
-	// Agents says that it is of the agents' pods only.
+	// Agents restricts the watch to the agents' pods.
 	Agents bool
-	// Handler is told by the cache. Nil: a reflector fills Store from From.
+	// Handler receives events from the cache. Nil: a reflector fills Store from From.
 	Handler toolscache.ResourceEventHandler
 	Store   Store
 	From    toolscache.ListerWatcher
-	// Known asks whether the API server knows the kind. Nil: it does.
+	// Known reports whether the API server serves the kind. Nil: it does.
 	Known func() (bool, error)
-	// Found, if set, is called once it is known to do so. Where it came to know the
-	// kind later, all there is has been taken in by then.
+	// Found, if set, is called once it does. If the kind appeared later, its initial
+	// list has been stored by then.
 	Found func()
 }
 
@@ -175,8 +172,8 @@ func (w Watch) found() {
 	}
 }
 
-// begin watches a kind until ctx ends. What it returns says whether all there was
-// at first has been taken in.
+// begin watches a kind until ctx ends. The function it returns reports whether the
+// initial list has been stored.
 func (f *Feed) begin(ctx context.Context, w Watch, reflectors *sync.WaitGroup) (toolscache.InformerSynced, error) {
 	if w.Store != nil {
 		reflectors.Go(func() { w.fill(ctx) })
@@ -198,7 +195,7 @@ func (w Watch) fill(ctx context.Context) {
 	toolscache.NewReflectorWithOptions(w.From, w.Object, w.Store, toolscache.ReflectorOptions{Name: "feed"}).RunWithContext(ctx)
 }
 
-// Watches are all that the Feed takes in.
+// Watches returns everything that the Feed watches.
 func (f *Feed) Watches(logger logr.Logger) []Watch {
 	watches := []Watch{
 		{Object: &corev1.Pod{}, From: f.From.Pods, Store: f.podStore()},
@@ -220,8 +217,7 @@ func (f *Feed) Watches(logger logr.Logger) []Watch {
 	return watches
 }
 
-// Begin lets decisions begin, as all that the watches had to tell has been
-// taken in.
+// Begin lets decisions begin: all initial lists have been stored.
 func (f *Feed) Begin() {
 	f.Pools.Resolve()
 	f.Ledger.SetReady()
@@ -229,7 +225,7 @@ func (f *Feed) Begin() {
 	f.allCiliumPools()
 }
 
-// NeedLeaderElection is false: a standby stays informed.
+// NeedLeaderElection is false: a standby keeps its caches warm.
 func (f *Feed) NeedLeaderElection() bool { return false }
 
 func (f *Feed) queueNode(name string) {
@@ -293,8 +289,8 @@ func (f *Feed) blockHandler(logger logr.Logger) toolscache.ResourceEventHandler 
 		})
 }
 
-// Changed looks again at what pools say of their free blocks where those have
-// changed, and at the nodes that wait for blocks of a pool to which some came free.
+// Changed queues pools whose free blocks have changed, and the nodes that wait for
+// blocks of a pool with newly freed ones.
 func (f *Feed) Changed(freed, taken []netip.Prefix) {
 	pools := f.Pools.Touching(freed)
 	if len(pools) > 0 {
@@ -347,12 +343,12 @@ func (f *Feed) pool(p *v1alpha1.PodIPPool) {
 		f.allCiliumPools()
 		return
 	}
-	// Our own status comes back here: at once, it would be written without a
-	// rest while blocks come and go.
+	// Our own status writes come back here: without the delay they would trigger the
+	// next write at once while blocks come and go.
 	f.queuePool(p.Name, poolStatusDelay)
 }
 
-// allPools looks at every pool, as whom an overlap favours has changed.
+// allPools queues every pool, as the outcome of an overlap has changed.
 func (f *Feed) allPools() {
 	for _, name := range f.Pools.Names() {
 		f.queuePool(name, 0)
@@ -383,8 +379,8 @@ func (f *Feed) nodeGone(n *corev1.Node) {
 	f.queueNode(n.Name)
 }
 
-// handle makes a handler of a function for what there is and one for what is
-// gone.
+// handle builds a handler from a function for objects that exist and one for objects
+// that are gone.
 func handle[T client.Object](there, gone func(T)) toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {
@@ -397,7 +393,7 @@ func handle[T client.Object](there, gone func(T)) toolscache.ResourceEventHandle
 			if !ok {
 				return
 			}
-			// A watch that broke shows what was deleted and made again as one.
+			// After a broken watch, a delete and re-create arrive as one update.
 			if was, ok := old.(T); ok && was.GetUID() != o.GetUID() {
 				gone(was)
 			}

@@ -15,11 +15,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// knownEvery is how often the API server is asked for a kind that it does not
-// know yet.
+// knownEvery is how often to check whether the API server serves a kind that it did not
+// serve before.
 const knownEvery = 30 * time.Second
 
-// later watches a kind once the API server knows it.
+// later watches a kind once the API server serves it.
 func (f *Feed) later(ctx context.Context, logger logr.Logger, w Watch) {
 	for tick := time.NewTicker(knownEvery); ; {
 		select {
@@ -49,7 +49,7 @@ func (f *Feed) later(ctx context.Context, logger logr.Logger, w Watch) {
 	}
 }
 
-// ciliumPoolsFound looks at all pools, as CiliumPodIPPools are known.
+// ciliumPoolsFound queues all pools, as CiliumPodIPPools are now known.
 func (f *Feed) ciliumPoolsFound() {
 	f.CiliumPools.SetKnown()
 	f.allCiliumPools()
@@ -82,8 +82,8 @@ func (f *Feed) ciliumPoolGone(v *ciliumpool.View) {
 	f.ciliumPoolMoved(v.Name, f.CiliumPools.Delete(v))
 }
 
-// ciliumPoolMoved looks at what is kept, at what PodIPPools say of it, and, where
-// it picks other pods than before, at what nodes need.
+// ciliumPoolMoved queues the CiliumPodIPPool, the PodIPPools that serve it, and, if its
+// selectors changed, the nodes.
 func (f *Feed) ciliumPoolMoved(name string, picks bool) {
 	f.queueCiliumPool(name)
 	for _, pool := range f.Pools.Serving(name) {
@@ -94,7 +94,7 @@ func (f *Feed) ciliumPoolMoved(name string, picks bool) {
 	}
 }
 
-// allCiliumPools looks at all of Cilium's pools that there are, or are to be.
+// allCiliumPools queues every Cilium pool that exists or should exist.
 func (f *Feed) allCiliumPools() {
 	if f.CiliumPools == nil {
 		return

@@ -9,8 +9,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 )
 
-// exclude takes in what an object of the cluster has that no pod may get, and looks
-// at the nodes that hold any of it. Changed looks at the pools.
+// exclude records the addresses of a cluster object that no pod may get, and queues the
+// nodes that hold any of them. Changed queues the pools.
 func (f *Feed) exclude(kind, name string, cidrs []netip.Prefix) {
 	added, removed := f.Ledger.Exclude(exclude.Claimant{Kind: kind, Name: name}, cidrs)
 	for _, p := range slices.Concat(added, removed) {

@@ -8,7 +8,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// What reflectors fill, of the kinds that are kept as what is decided on alone.
+// Stores that reflectors fill, for the kinds of which only the fields that decisions
+// need are kept.
 
 func (f *Feed) ciliumNodeStore() Store {
 	return &records[client.Object, *ciliumnode.Stored]{

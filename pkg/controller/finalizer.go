@@ -10,9 +10,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// addFinalizer is the patch that adds our finalizer to obj, and dropFinalizer
-// the one that removes it. Both name nothing else, so that what people wrote stays
-// theirs as they wrote it, and both conflict unless obj is in the version at hand.
+// addFinalizer is the patch that adds our finalizer to obj, and dropFinalizer the one
+// that removes it. Neither touches another field, so managed fields of users stay
+// theirs, and both are conditional on the version of obj.
 func addFinalizer(obj client.Object) client.Patch {
 	return finalizersPatch(obj, append(slices.Clone(obj.GetFinalizers()), v1alpha1.Finalizer))
 }
@@ -32,7 +32,7 @@ func finalizersPatch(obj client.Object, finalizers []string) client.Patch {
 	patch.Metadata.UID, patch.Metadata.ResourceVersion, patch.Metadata.Finalizers = obj.GetUID(), obj.GetResourceVersion(), finalizers
 	body, err := json.Marshal(patch)
 	if err != nil {
-		panic(err) // strings alone
+		panic(err) // only strings
 	}
 	return client.RawPatch(types.MergePatchType, body)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// pressed notes how full a pool is, and looks again at the nodes that could give
-// something back where that shortens or lengthens their wait.
+// pressed records how full a pool is, and queues the nodes with idle blocks if that
+// changes their wait.
 func (r *NodeReconciler) pressed(queue func(node string)) func(*crd.Pool, ipalloc.Family, int) {
 	return func(pool *crd.Pool, f ipalloc.Family, taken int) {
 		was := r.Pacing.taken(pool.Name, f)
@@ -27,8 +27,8 @@ func (r *NodeReconciler) pressed(queue func(node string)) func(*crd.Pool, ipallo
 	}
 }
 
-// pace adds to one family of a node how full its pools are and how many reclaims
-// rates and other nodes allow. It uses nothing up.
+// pace adds to one family of a node how full its pools are, and how many reclaims
+// the rates and other nodes leave it. It uses up no turns.
 func (r *NodeReconciler) pace(o *observation, fo *state.Share, now time.Time) {
 	s := &fo.State
 	state.ApplyPressure(s, o.Node, o.Blocks, func(pool string) int { return r.Pacing.taken(pool, fo.Family) })
@@ -42,9 +42,9 @@ func (r *NodeReconciler) pace(o *observation, fo *state.Share, now time.Time) {
 	}
 }
 
-// giveTurns holds the drains that are asked for to the rate of their pools. A turn
-// is kept until the drain starts, over windows too: one that finds no replacement
-// would use up another in each, and leave none for what could give one back.
+// giveTurns limits requested drains to the rate of their pools. A drain keeps its turn
+// until it starts, across windows too: a drain without a replacement would use up a
+// turn in each window, and leave none for one that could proceed.
 func (r *NodeReconciler) giveTurns(w nodeFamily, s *expand.State, now time.Time) {
 	var asked []netip.Prefix
 	for i := range s.Blocks {
@@ -67,7 +67,7 @@ func (r *NodeReconciler) giveTurns(w nodeFamily, s *expand.State, now time.Time)
 	r.Pacing.keepTurns(w, asked)
 }
 
-// returnTurns gives back what Pacing let begin, and did not begin.
+// returnTurns returns the turns that Pacing granted for drains that did not begin.
 func (r *NodeReconciler) returnTurns(plans []familyPlan) {
 	now := r.Clock.Now()
 	for i := range plans {
@@ -77,8 +77,7 @@ func (r *NodeReconciler) returnTurns(plans []familyPlan) {
 	}
 }
 
-// actOnHolds tells on each block in service why it has not begun to drain though
-// it should.
+// actOnHolds reports on each block in service why its requested drain has not begun.
 func (r *NodeReconciler) actOnHolds(ctx context.Context, o *observation, plans []familyPlan) error {
 	for _, p := range plans {
 		for _, b := range o.Blocks {
@@ -101,7 +100,7 @@ func drains(p expand.Plan, cidr netip.Prefix) bool {
 	return slices.ContainsFunc(p.Drain, func(d expand.Drain) bool { return d.CIDR == cidr })
 }
 
-// heldBecause says in words why a block does not begin to leave; "": it need not.
+// heldBecause describes why a block's drain does not begin; "": none is requested.
 func (r *NodeReconciler) heldBecause(b crd.Block, p expand.Plan) (expand.WaitReason, string) {
 	for _, w := range p.Waits {
 		if w.CIDR == b.CIDR && (w.For == expand.WaitWindow || w.For == expand.WaitTurn) {
@@ -111,8 +110,8 @@ func (r *NodeReconciler) heldBecause(b crd.Block, p expand.Plan) (expand.WaitRea
 	return "", ""
 }
 
-// heldMessage changes only when a window opens or closes, or an hour's turns are
-// used up: it is written on every block that is held.
+// heldMessage changes only when a window opens or closes, or the hourly rate is used
+// up: it is written to every held block.
 func (r *NodeReconciler) heldMessage(b crd.Block, w expand.Wait) string {
 	const what = "it is to leave its node, but has not begun: "
 	pool := r.Pools.Get(b.Pool)

@@ -92,7 +92,7 @@ func (p *InitialPools) createAll(ctx context.Context) (refused int, err error) {
 	config := &corev1.ConfigMap{}
 	switch err := p.Live.Get(ctx, p.ConfigMap, config); {
 	case apierrors.IsNotFound(err):
-		config.Data = nil // pools of the values are objects of the release, or there are none
+		config.Data = nil // the pools are objects of the release, or there are none
 	case apierrors.IsForbidden(err):
 		log.FromContext(ctx).Info("may not read the ConfigMap of a first installation's pools, and creates none", "reason", err.Error())
 		config.Data = nil
@@ -120,7 +120,7 @@ func (p *InitialPools) createAll(ctx context.Context) (refused int, err error) {
 	return refused, nil
 }
 
-// observe takes in which pools have no record.
+// observe records which pools have no record.
 func (p *InitialPools) observe(config *corev1.ConfigMap) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,8 +135,8 @@ func recordedPools(config *corev1.ConfigMap) []string {
 	return strings.Fields(config.Annotations[v1alpha1.CreatedPoolsAnnotation])
 }
 
-// create makes sure that the pool is there, whoever made it, and that Helm owns
-// the fields if this operator did.
+// create makes sure that the pool exists, whoever created it, and that Helm owns the
+// fields if this operator created it.
 func (p *InitialPools) create(ctx context.Context, name, manifest string) error {
 	obj := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal([]byte(manifest), &obj.Object); err != nil {
@@ -165,14 +165,15 @@ func (p *InitialPools) create(ctx context.Context, name, manifest string) error 
 	return p.Metrics.wrote("PodIPPool", "managedFields", client.IgnoreNotFound(err))
 }
 
-// record adds a pool to those that were created, or found, and so are people's.
+// record adds a pool to those that were created or found, which the operator never
+// creates again.
 func (p *InitialPools) record(ctx context.Context, config *corev1.ConfigMap, name string) error {
 	names := append(recordedPools(config), name)
 	err := p.patchMeta(ctx, config, "annotations", map[string]string{v1alpha1.CreatedPoolsAnnotation: strings.Join(names, " ")})
 	return p.Metrics.wrote("ConfigMap", "created-pools", err)
 }
 
-// patchMeta sets one field of the metadata of obj in the version at hand.
+// patchMeta sets one metadata field of obj, conditional on its version.
 func (p *InitialPools) patchMeta(ctx context.Context, obj client.Object, field string, value any) error {
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": obj.GetUID(), "resourceVersion": obj.GetResourceVersion(), field: value,
@@ -183,13 +184,13 @@ func (p *InitialPools) patchMeta(ctx context.Context, obj client.Object, field s
 	return p.Client.Patch(ctx, obj, client.RawPatch(types.MergePatchType, body), client.FieldOwner(fieldOwner))
 }
 
-// refusal is what no repetition mends.
+// refusal is an error that no retry fixes.
 type refusal struct{ error }
 
-// isRefusal reports whether the manifest has to change, or a policy or role.
+// isRefusal reports whether the manifest, a policy or a role has to change.
 func isRefusal(err error) bool {
 	return errors.As(err, &refusal{}) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err)
 }
 
-// notServed reports whether the API server does not know the kind yet.
+// notServed reports whether the API server does not serve the kind yet.
 func notServed(err error) bool { return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) }

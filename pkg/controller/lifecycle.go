@@ -18,10 +18,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// reportAddress is marked for release where an agent is to report afresh: it is in
-// no pool, so the agent answers do-not-release together with everything it uses
-// (pkg/ipam/crd.go, updateLocalNodeResource, v1.20.1). One for documentation
-// (RFC 5737, RFC 3849), of a family that the node has and that is not paused, so that
+// reportAddress is marked for release to request a fresh report from the agent: it is
+// in no pool, so the agent answers do-not-release together with everything it uses
+// (pkg/ipam/crd.go, updateLocalNodeResource, v1.20.1). It is a documentation address
+// (RFC 5737, RFC 3849) of a family that the node has and that is not paused, so that
 // the entry is cleared again.
 func (o *observation) reportAddress() netip.Addr {
 	i := slices.IndexFunc(o.Shares, func(f state.Share) bool { return f.Paused == "" })
@@ -31,9 +31,9 @@ func (o *observation) reportAddress() netip.Addr {
 	return netip.AddrFrom4([4]byte{192, 0, 2, 1})
 }
 
-// ensureCiliumNode makes the CiliumNode of a Node that a pool serves, before its
-// agent asks, or puts back one that was deleted under a running agent, which
-// would not do so by itself.
+// ensureCiliumNode creates the CiliumNode of a Node that a pool serves, before its
+// agent does, or restores one that was deleted under a running agent, which would not
+// recreate it.
 func (r *NodeReconciler) ensureCiliumNode(ctx context.Context, o *observation) error {
 	if o.paused() || len(o.Shares) == 0 {
 		return nil
@@ -61,17 +61,17 @@ func (r *NodeReconciler) ensureCiliumNode(ctx context.Context, o *observation) e
 	if err := r.requestReport(ctx, o); err != nil {
 		return err
 	}
-	return errStale // observe the node as it now is
+	return errStale // observe the node again
 }
 
-// restsAsNodeGone says that a block rests as its Node was gone: its CiliumNode went
-// with that, and is no one that somebody deleted under a running agent.
+// restsAsNodeGone reports that a block cools down because its Node was gone: its
+// CiliumNode went with the Node, and was not deleted under a running agent.
 func restsAsNodeGone(b crd.Block) bool {
 	return b.Phase == ipalloc.CoolingDown && b.Reason == expand.NodeGone
 }
 
-// withoutCilium lets the blocks of a Node cool down that Cilium no longer runs
-// on: it has opted out, and its CiliumNode, seen live, is gone.
+// withoutCilium cools down the blocks of a Node that Cilium no longer runs on: it has
+// opted out, and a live read shows no CiliumNode.
 func (r *NodeReconciler) withoutCilium(ctx context.Context, o *observation) error {
 	live, err := r.CiliumNodes.Live(ctx, o.Name)
 	if err != nil || live != nil {
@@ -83,15 +83,15 @@ func (r *NodeReconciler) withoutCilium(ctx context.Context, o *observation) erro
 	return nil
 }
 
-// recreate puts a deleted CiliumNode back whole, with the addresses of the
-// blocks the node still holds, and asks its agent to report.
+// recreate restores a deleted CiliumNode with the addresses of the blocks that the node
+// still holds, and requests a report from its agent.
 func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *ciliumnode.Stored) error {
 	// Their claims come before their addresses.
 	if err := r.restoreOrphanedBlocks(ctx, o, last.View); err != nil {
 		return err
 	}
-	// What is another node's by now is not put back as foreign content, nor a block
-	// of its own that a watch has shown since, and late.
+	// Do not restore as foreign content what another node holds by now, nor a block of
+	// this node that the watch delivered late.
 	without := append(crd.CIDRs(o.Blocks), crd.CIDRs(r.Ledger.NodeBlocks(o.Name))...)
 	without = append(without, r.Ledger.HeldElsewhere(o.Name, last.Named())...)
 	view, err := r.CiliumNodes.Recreate(ctx, last, o.Node, without)
@@ -105,8 +105,8 @@ func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *cil
 	if len(last.Used) > 0 {
 		r.Ledger.MarkRestored(o.Name, view.UID)
 	}
-	// Told at once: if the agent writes to it before its addresses are published,
-	// the next look finds a CiliumNode like any other.
+	// Recorded at once: if the agent writes to the CiliumNode before its addresses are
+	// published, the next reconcile treats it like any other.
 	r.Events.ciliumNodeRestored(o.Node)
 	log.FromContext(ctx).Info("put back the deleted CiliumNode", "blocks", len(o.Blocks))
 	change := ciliumnode.Change{}
@@ -114,7 +114,7 @@ func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *cil
 		ciliumPool := r.CiliumPoolOf(b, last.View)
 		was := last.Of(ciliumPool)
 		if !was.Lists(b.CIDR) && len(r.Ledger.Overlaps(b.CIDR)) > 0 {
-			continue // what was published before it stays, and nothing of it comes
+			continue // what was published earlier stays, and nothing of this block is added
 		}
 		change.Add(b.CIDR, ciliumPool)
 		held, err := r.stillHeld(ctx, b)
@@ -131,13 +131,13 @@ func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *cil
 	if err := r.requestReport(ctx, o); err != nil {
 		return err
 	}
-	return errStale // observe the node as it now is
+	return errStale // observe the node again
 }
 
-// askForReport makes an agent report that runs steadily and has said nothing of
-// what it uses: its CiliumNode was made anew while it ran, by itself or by a
-// process that did not come to ask. Once is enough for each CiliumNode, as one
-// that does not answer is broken. One of another mode would not answer.
+// askForReport requests a report from a running agent that has not reported the
+// addresses it uses: its CiliumNode was recreated while it ran, by the agent or by a
+// process that did not request the report. It asks once per CiliumNode, as an agent
+// that does not answer is broken. An agent in another mode would not answer.
 func (r *NodeReconciler) askForReport(ctx context.Context, o *observation) error {
 	if o.paused() || o.Adopting || !o.Settled || len(o.CiliumNode.Used) > 0 || len(o.CiliumNode.Pool) == 0 || !r.firstAsk(o.Name, o.CiliumNode.UID) {
 		return nil
@@ -146,20 +146,20 @@ func (r *NodeReconciler) askForReport(ctx context.Context, o *observation) error
 		r.askAgain(o.Name)
 		return err
 	}
-	return errStale // observe the node as it now is
+	return errStale // observe the node again
 }
 
-// requestReport makes the agent report everything it uses.
+// requestReport makes the agent report all addresses it uses.
 func (r *NodeReconciler) requestReport(ctx context.Context, o *observation) error {
 	live, err := r.CiliumNodes.Live(ctx, o.Name)
-	if err != nil || live == nil || live.BlockDemand != nil { // that agent tells by itself
+	if err != nil || live == nil || live.BlockDemand != nil { // that agent reports unasked
 		return err
 	}
 	_, err = r.release(ctx, o, live, []netip.Addr{o.reportAddress()}, nil)
 	return err
 }
 
-// created takes a CiliumNode just made as the one to decide on.
+// created makes a newly created CiliumNode the observed one.
 func (r *NodeReconciler) created(o *observation, view *ciliumnode.View) {
 	r.wroteNode(o, view)
 	o.CiliumNode = view
@@ -173,8 +173,8 @@ func (r *NodeReconciler) created(o *observation, view *ciliumnode.View) {
 	}
 }
 
-// nodeGone sees to it that a Node that is gone, seen live, has no CiliumNode,
-// and lets its blocks cool down: its machine may still be running.
+// nodeGone handles a Node that a live read shows to be gone: it deletes the CiliumNode
+// and cools down the blocks, as the machine may still be running.
 func (r *NodeReconciler) nodeGone(ctx context.Context, o *observation) error {
 	if r.Paused {
 		o.Shares = nil
@@ -192,8 +192,8 @@ func (r *NodeReconciler) nodeGone(ctx context.Context, o *observation) error {
 		}
 		return nil
 	}
-	// The CiliumNode first: if a new Node's agent takes it over after this, its
-	// version moves and the deletion loses.
+	// The CiliumNode first: if a new Node's agent takes it over after this, its version
+	// changes and the deletion conflicts.
 	live, err := r.CiliumNodes.Live(ctx, o.Name)
 	if err != nil {
 		return err

@@ -10,9 +10,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// logPlan tells what was decided, and the numbers behind it: once, though the
-// same is decided on each look of a node whose writes lose, or that wants
-// addresses which there are not.
+// logPlan logs a decision and its inputs once, although every reconcile repeats it for
+// a node whose writes conflict or that cannot get addresses.
 func (r *NodeReconciler) logPlan(ctx context.Context, fo *state.Share, p expand.Plan) {
 	line := ""
 	if !p.Empty() {
@@ -33,7 +32,8 @@ func (r *NodeReconciler) logPlan(ctx context.Context, fo *state.Share, p expand.
 	log.FromContext(ctx).V(level).Info("decided", append(about, "needs", p.Demand, "has", p.Capacity, "plan", line)...)
 }
 
-// loggedBefore notes a plan, "" for none, and reports whether it was the last one.
+// loggedBefore records a plan, "" for none, and reports whether it repeats the last
+// one.
 func (r *NodeReconciler) loggedBefore(node string, f ipalloc.Family, line string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

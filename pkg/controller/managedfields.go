@@ -14,10 +14,11 @@ const (
 	helmFieldOwner = "helm"
 )
 
-// handedOver returns the managers of an object's fields with Helm in the place of
-// the operator that created it, but for the finalizer. Helm 4 applies on the
-// server, which refuses a changed value as long as another manager has the field;
-// and if Helm had the finalizer, its next apply would remove it. The second result
+// handedOver returns an object's field managers with Helm in place of the operator that
+// created it, except for the finalizer. Helm 4 uses server-side apply, which rejects a
+// changed value while another manager owns the field; and if Helm owned the finalizer,
+// its next apply would remove it. The second result is false if the operator does not
+// own the spec: there is nothing to hand over.
 // is false where the operator owns no spec: there is nothing to hand over.
 func handedOver(entries []metav1.ManagedFieldsEntry) ([]metav1.ManagedFieldsEntry, bool) {
 	for i, e := range entries {
@@ -46,7 +47,7 @@ func handedOver(entries []metav1.ManagedFieldsEntry) ([]metav1.ManagedFieldsEntr
 func fieldsOf(fields map[string]any) *metav1.FieldsV1 {
 	raw, err := json.Marshal(fields)
 	if err != nil {
-		panic(err) // it was JSON
+		panic(err) // it was valid JSON
 	}
 	out := &metav1.FieldsV1{}
 	out.SetRawBytes(raw)

@@ -42,7 +42,7 @@ type Metrics struct {
 // Results of a claim.
 const (
 	claimOK        = "ok"
-	claimTaken     = "taken" // somebody else was first
+	claimTaken     = "taken" // another writer claimed it first
 	claimExhausted = "exhausted"
 	claimError     = "error"
 )
@@ -97,7 +97,8 @@ func (m *Metrics) collectors() []prometheus.Collector {
 		m.claims, m.releases, m.growth, m.exhaustion, m.room, m.build, m.shadow, m.awaited, m.unselected, m.phasing, m.schemas, m.waiting}
 }
 
-// schemaDiffers sets whether a CRD is another than the operator was built with.
+// schemaDiffers records whether a served CRD differs from the one this operator was
+// built with.
 func (m *Metrics) schemaDiffers(crd string, differs bool) {
 	is := 0.0
 	if differs {
@@ -121,7 +122,7 @@ func (m *Metrics) decided(f ipalloc.Family, p expand.Plan) {
 	count("delete", len(p.Delete))
 }
 
-// sized tells what a node needs and has, of all pools of Cilium's.
+// sized records what a node needs and has, over all Cilium pools.
 func (m *Metrics) sized(node string, plans []familyPlan) {
 	var demand, capacity [2]int
 	for _, p := range plans {
@@ -134,7 +135,7 @@ func (m *Metrics) sized(node string, plans []familyPlan) {
 	}
 }
 
-// claimed counts a claim and what became of it.
+// claimed counts a claim and its result.
 func (m *Metrics) claimed(pool string, f ipalloc.Family, result string) {
 	m.claims.WithLabelValues(pool, f.String(), result).Inc()
 	if result == claimOK {
@@ -142,12 +143,12 @@ func (m *Metrics) claimed(pool string, f ipalloc.Family, result string) {
 	}
 }
 
-// released counts a block that was given up.
+// released counts a released block.
 func (m *Metrics) released(b crd.Block) {
 	m.releases.WithLabelValues(b.Pool, ipalloc.FamilyOf(b.CIDR.Addr()).String(), string(b.Reason)).Inc()
 }
 
-// foresee tells what is to be expected of a pool.
+// foresee records the forecast of a pool.
 func (m *Metrics) foresee(pool string, seen []Foresight, now time.Time) {
 	for _, f := range seen {
 		family := f.Family.String()
@@ -163,7 +164,7 @@ func (m *Metrics) foresee(pool string, seen []Foresight, now time.Time) {
 	}
 }
 
-// built tells the version and commit of this build.
+// built records the version and commit of this build.
 func (m *Metrics) built(version, commit string) {
 	m.build.WithLabelValues(version, commit, runtime.Version()).Set(1)
 }
@@ -174,7 +175,7 @@ func (m *Metrics) handshake(step string, n int) {
 	}
 }
 
-// wrote counts a write and hands its error back.
+// wrote counts a write and returns its error.
 func (m *Metrics) wrote(kind, write string, err error) error {
 	result := "ok"
 	switch {
@@ -195,7 +196,7 @@ func (m *Metrics) short(node string, f ipalloc.Family, n int) {
 	m.shortages.WithLabelValues(node, f.String()).Set(float64(n))
 }
 
-// forget drops the series of a node and family that nothing is decided on.
+// forget drops the series of a node and family that are no longer decided on.
 func (m *Metrics) forget(node string, f ipalloc.Family) {
 	for _, g := range []*prometheus.GaugeVec{m.demand, m.capacity, m.shortages} {
 		g.DeleteLabelValues(node, f.String())
@@ -203,14 +204,14 @@ func (m *Metrics) forget(node string, f ipalloc.Family) {
 	m.waiting.forget(node, f)
 }
 
-// shadowed tells in what a node differs from what would be done with it.
+// shadowed records what the operator would change on a node.
 func (m *Metrics) shadowed(node string, d difference) {
 	for what, n := range d.kinds() {
 		m.shadow.WithLabelValues(node, what).Set(float64(n))
 	}
 }
 
-// phasesOut notes whether a family of a pool is to give out no new blocks.
+// phasesOut records whether a family of a pool assigns no new blocks.
 func (m *Metrics) phasesOut(pool string, f ipalloc.Family, does bool) {
 	if !does {
 		m.phasing.DeleteLabelValues(pool, f.String())
@@ -219,7 +220,7 @@ func (m *Metrics) phasesOut(pool string, f ipalloc.Family, does bool) {
 	m.phasing.WithLabelValues(pool, f.String()).Set(1)
 }
 
-// withoutPool notes whether a node is one that no pool selects.
+// withoutPool records whether no pool selects a node.
 func (m *Metrics) withoutPool(node string, is bool) {
 	if !is {
 		m.unselected.DeleteLabelValues(node)

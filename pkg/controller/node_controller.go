@@ -23,19 +23,19 @@ import (
 )
 
 const (
-	// behindRetry is when to look again though the watch, which is to bring our
-	// own last write, has not.
+	// behindRetry is when to reconcile again while the cache lags behind our last
+	// write.
 	behindRetry = 5 * time.Second
-	// conflictRetry is when to look again after a write lost against another,
-	// doubled up to 64 times for losses on end.
+	// conflictRetry is when to reconcile again after a write conflict, doubled per
+	// consecutive conflict, capped at 64 ×.
 	conflictRetry = 100 * time.Millisecond
-	// awaitingBlocksRetry is when a node short of addresses looks again, though
-	// nothing said that there are new ones.
+	// awaitingBlocksRetry is when to reconcile a node short of addresses, even if no
+	// event reported new ones.
 	awaitingBlocksRetry = time.Minute
 )
 
-// NodeReconciler gives each node its blocks, takes them back, and keeps its
-// CiliumNode to what it holds.
+// NodeReconciler assigns blocks to nodes, reclaims them, and keeps each CiliumNode in
+// sync with the node's blocks.
 type NodeReconciler struct {
 	state.Cluster
 
@@ -50,36 +50,36 @@ type NodeReconciler struct {
 	Metrics     *Metrics
 	Clock       clock.PassiveClock
 
-	// WaitShown waits until the watch has shown a block, as Ledger.WaitShown.
+	// WaitShown waits until the watch has delivered a block, as Ledger.WaitShown.
 	WaitShown func(context.Context, types.UID) error
 	// ShortageTaint is put on Nodes whose pods cannot get an address; "": none.
 	ShortageTaint string
 	// NodeCondition reports a shortage as a condition of the Node.
 	NodeCondition bool
-	// Shadow: nothing is written; what would be is told.
+	// Shadow: reports the plan without writing.
 	Shadow bool
 
 	mu     sync.Mutex
 	losses map[string]int
 	memory map[string]*memory // by familyObservation.key
-	// awaitingBlocks are the nodes short of addresses, and the pools that could give them
-	// some.
+	// awaitingBlocks are the nodes short of addresses, and the pools that could serve
+	// them.
 	awaitingBlocks map[string]map[string]bool
-	// asked are the CiliumNodes whose agents were asked for a report.
+	// asked are the CiliumNodes whose agents have been sent a report request.
 	asked map[string]types.UID
-	// first are the blocks of nodes whose agents have yet to start.
+	// first are the blocks of nodes whose agents have not started yet.
 	first map[string]firstBlocks
-	// said are the plans last logged, of nodes that are not at rest.
+	// said are the plans last logged for nodes with work left.
 	said map[string]*[2]string
-	// differs is what was last told of nodes in shadow.
+	// differs is what was last logged for nodes in shadow mode.
 	differs map[string]difference
-	// behindSince are nodes whose CiliumNode the watch has yet to show as this
-	// process last wrote it, and since when; zero: that has been logged.
+	// behindSince are the nodes whose cached CiliumNode lags behind this process's last
+	// write, and since when; zero: already logged.
 	behindSince map[string]time.Time
 }
 
-// memory is what is remembered of one CiliumNode; what comes after it under the
-// same name is another.
+// memory is what is remembered of one CiliumNode; a successor with the same name starts
+// empty.
 type memory struct {
 	of       types.UID
 	families [2]expand.Memory
@@ -91,12 +91,12 @@ type familyPlan struct {
 	plan expand.Plan
 	// short is by how many addresses the claims fell short.
 	short int
-	// turns are the reclaims that Pacing let begin and that have not.
+	// turns are the reclaims that Pacing allowed and that have not begun.
 	turns int
 }
 
-// Reconcile brings one node, named by the request, to what its pools and pods
-// ask for: observe, decide, act.
+// Reconcile reconciles one node, named by the request, with its pools and pods:
+// observe, decide, act.
 func (r *NodeReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if err := r.Ledger.WaitReady(ctx); err != nil {
 		return reconcile.Result{}, err
@@ -117,7 +117,7 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 	if r.Shadow {
 		return r.dryRun(ctx, o), nil
 	}
-	// 2. See to it that there is something to decide on.
+	// 2. Make sure there is something to decide on.
 	if err := r.prepare(ctx, o); err != nil {
 		return r.outcome(ctx, o.Name, err)
 	}
@@ -133,7 +133,7 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 			return r.outcome(ctx, o.Name, err)
 		}
 	}
-	// 5. Tell those who must know.
+	// 5. Report.
 	if err := r.report(ctx, o, plans); err != nil {
 		return r.outcome(ctx, o.Name, err)
 	}
@@ -141,8 +141,8 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 	return reconcile.Result{RequeueAfter: r.requeueAfter(o, plans)}, nil
 }
 
-// prepare sees to it that there is a CiliumNode to decide on, or none, and that
-// blocks and agent have been heard of.
+// prepare makes sure that a CiliumNode exists, or must not, and that the state of
+// blocks and agent is known.
 func (r *NodeReconciler) prepare(ctx context.Context, o *observation) error {
 	switch {
 	case o.Node == nil:
@@ -159,19 +159,19 @@ func (r *NodeReconciler) prepare(ctx context.Context, o *observation) error {
 	return r.askForReport(ctx, o)
 }
 
-// errStale says that what was decided on has changed meanwhile.
+// errStale means that the state behind the decision has changed.
 var errStale = errors.New("the node has changed meanwhile")
 
-// outcome tells apart losing a race, which the next look mends, from failing.
+// outcome distinguishes lost races, which the next reconcile resolves, from failures.
 func (r *NodeReconciler) outcome(ctx context.Context, node string, err error) (reconcile.Result, error) {
 	if apierrors.IsConflict(err) || errors.Is(err, errStale) {
-		log.FromContext(ctx).V(1).Info("lost a race, looking again", "reason", err.Error())
+		log.FromContext(ctx).V(1).Info("lost a race, requeuing", "reason", err.Error())
 		return reconcile.Result{RequeueAfter: r.nextBackoff(node)}, nil
 	}
 	return reconcile.Result{}, err
 }
 
-// nextBackoff is how long to wait after a lost race: longer with each one on end.
+// nextBackoff is how long to wait after a lost race: longer with each consecutive one.
 func (r *NodeReconciler) nextBackoff(node string) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -190,7 +190,7 @@ func (r *NodeReconciler) resetBackoff(node string) {
 	delete(r.losses, node)
 }
 
-// decide asks for a plan for each family of the node.
+// decide computes a plan for each family of the node.
 func (r *NodeReconciler) decide(ctx context.Context, o *observation) []familyPlan {
 	now := r.Clock.Now()
 	if o.Node != nil && o.CiliumNode == nil && !o.gone() {
@@ -206,7 +206,7 @@ func (r *NodeReconciler) decide(ctx context.Context, o *observation) []familyPla
 		fo := &o.Shares[i]
 		key := fo.Key(o.Name)
 		if fo.Paused != "" {
-			r.remember(key, o.uid(), fo.Family, expand.Memory{}) // nobody sees what happens meanwhile
+			r.remember(key, o.uid(), fo.Family, expand.Memory{}) // changes meanwhile go unobserved
 			continue
 		}
 		if !fo.State.Gone && o.CiliumNode != nil { // else nothing begins, and no turn is used up
@@ -214,13 +214,13 @@ func (r *NodeReconciler) decide(ctx context.Context, o *observation) []familyPla
 		}
 		old := r.recall(key, o.uid(), fo.Family)
 		plan, next := expand.Decide(now, fo.Policy, fo.State, old)
-		// Where no pool serves the node any more, nobody paces what drains once more.
+		// If no pool serves the node any more, its drains are no longer paced.
 		turns := 0
 		if len(fo.Pools) > 0 {
 			turns = reclaims(plan)
 		}
 		if turns > 0 && !r.Pacing.Take(fo.Pools[0], turns, now) {
-			turns, fo.State.ReclaimBudget = 0, 0 // somebody else was faster
+			turns, fo.State.ReclaimBudget = 0, 0 // another node took the budget first
 			plan, next = expand.Decide(now, fo.Policy, fo.State, old)
 		}
 		r.Pacing.Queue(nodeFamily{key, fo.Family}, fo.Ruling(), &fo.State, plan, now)
@@ -243,7 +243,7 @@ func reclaims(plan expand.Plan) int {
 	return n
 }
 
-// requeueAfter is when to look at the node again though nothing happens, or 0.
+// requeueAfter is when to reconcile the node again without an event, or 0.
 func (r *NodeReconciler) requeueAfter(o *observation, plans []familyPlan) time.Duration {
 	var at time.Time
 	sooner := func(t time.Time) {
@@ -255,7 +255,7 @@ func (r *NodeReconciler) requeueAfter(o *observation, plans []familyPlan) time.D
 	for _, p := range plans {
 		sooner(p.plan.Again)
 	}
-	if !o.Settled { // or the agent waits for a family that it did not run
+	if !o.Settled { // or the agent waits for a family that it did not run before
 		sooner(o.Settles)
 	}
 	if r.awaitsBlocks(o.Name) || o.withheld {
@@ -274,7 +274,7 @@ func (o *observation) version() string {
 	return o.CiliumNode.ResourceVersion
 }
 
-// uid is that of the object that the agent reads.
+// uid is the UID of the object that the agent reads.
 func (o *observation) uid() types.UID {
 	if o.CiliumNode == nil {
 		return ""
@@ -318,8 +318,8 @@ func (r *NodeReconciler) forget(node string) {
 	delete(r.behindSince, node)
 }
 
-// firstAsk notes that the agent of a CiliumNode is asked for a report, and says
-// whether it was not before.
+// firstAsk records that the agent of a CiliumNode is being asked for a report, and
+// returns whether it is the first time.
 func (r *NodeReconciler) firstAsk(node string, uid types.UID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -333,14 +333,14 @@ func (r *NodeReconciler) firstAsk(node string, uid types.UID) bool {
 	return true
 }
 
-// askAgain forgets that it was.
+// askAgain clears that record.
 func (r *NodeReconciler) askAgain(node string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.asked, node)
 }
 
-// setAwaitingBlocks notes which pools could give a node what it lacks.
+// setAwaitingBlocks records which pools could give a node the addresses it lacks.
 func (r *NodeReconciler) setAwaitingBlocks(node string, lacks bool, pools []*crd.Pool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -350,7 +350,8 @@ func (r *NodeReconciler) setAwaitingBlocks(node string, lacks bool, pools []*crd
 	}
 }
 
-// addAwaitingBlocks does, beside those noted before. It reports whether that is news.
+// addAwaitingBlocks adds to those already recorded. It reports whether that is a
+// change.
 func (r *NodeReconciler) addAwaitingBlocks(node string, pools []*crd.Pool) (news bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -378,7 +379,7 @@ func (r *NodeReconciler) awaitsBlocks(node string) bool {
 	return starves
 }
 
-// Idle are the nodes that could do without a block.
+// Idle returns the nodes that have a block to spare.
 func (r *NodeReconciler) Idle() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -391,8 +392,8 @@ func (r *NodeReconciler) Idle() []string {
 	return names
 }
 
-// AwaitingBlocks are the nodes that want more addresses than they could get, and could
-// have them of one of the pools.
+// AwaitingBlocks returns the nodes that are short of addresses and that one of the
+// pools could serve.
 func (r *NodeReconciler) AwaitingBlocks(pools []string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,32 +14,32 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// observation is all that is known of one node when a decision is made.
+// observation is everything known of one node when a decision is made.
 type observation struct {
 	*state.Snapshot
-	withheld bool // something waits for others, and nothing will say when they are done
+	withheld bool // something waits for others, and no event will report that they are done
 }
 
-// paused reports whether nothing may change on the node. The pause of one family, or
-// of what serves one of Cilium's pools, stops that alone.
+// paused reports whether nothing may change on the node. A pause of one family, or of
+// the pools that serve one Cilium pool, affects only that share.
 func (o *observation) paused() bool {
 	return len(o.Shares) > 0 && !slices.ContainsFunc(o.Shares, func(f state.Share) bool { return f.Paused == "" })
 }
 
-// pausedFor reports whether nothing may change of what a CIDR is of: its family, for
-// a pool of Cilium's.
+// pausedFor reports whether nothing may change in the share a CIDR belongs to: its
+// family, for a Cilium pool.
 func (o *observation) pausedFor(cidr netip.Prefix, ciliumPool string) bool {
 	return slices.ContainsFunc(o.Shares, func(f state.Share) bool {
 		return f.Paused != "" && f.Family == ipalloc.FamilyOf(cidr.Addr()) && f.CiliumPool == ciliumPool
 	})
 }
 
-// gone reports whether the node's blocks are only to cool down.
+// gone reports whether all that remains is to cool down the node's blocks.
 func (o *observation) gone() bool {
 	return slices.ContainsFunc(o.Shares, func(f state.Share) bool { return f.State.Gone })
 }
 
-// observe gathers what the caches know of a node.
+// observe collects what the caches know of a node.
 func (r *NodeReconciler) observe(ctx context.Context, name string) (*observation, error) {
 	node := &corev1.Node{}
 	switch err := r.Cache.Get(ctx, types.NamespacedName{Name: name}, node); {

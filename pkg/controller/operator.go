@@ -11,7 +11,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// Connections are how an operator reaches the API server, and what time it is.
+// Connections are how an operator reaches the API server, and its clock.
 type Connections struct {
 	// Cache reads from the informers, Live from the API server; Client writes.
 	Cache, Live client.Reader
@@ -20,7 +20,7 @@ type Connections struct {
 	Clock       clock.PassiveClock
 }
 
-// Operator is the reconcilers, and the feed that queues their work.
+// Operator holds the reconcilers, and the feed that queues their work.
 type Operator struct {
 	Node       *NodeReconciler
 	Pool       *PoolReconciler
@@ -29,7 +29,7 @@ type Operator struct {
 	Feed       *Feed
 }
 
-// New puts an operator together, which has read nothing yet.
+// New assembles an operator that has read nothing yet.
 func New(c Connections, s Settings) (*Operator, error) {
 	own, err := NewMetrics(s.Registry)
 	if err != nil {

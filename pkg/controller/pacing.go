@@ -17,17 +17,16 @@ import (
 )
 
 const (
-	// queuedFor is how long a node that was let wait keeps its place before those
-	// behind it. It looks again well before.
+	// queuedFor is how long a node that must wait keeps its place before those behind
+	// it. It reconciles again well before.
 	queuedFor = 30 * time.Second
-	// turnWait is how long a node waits at least for a turn.
+	// turnWait is the least time a node waits for a turn.
 	turnWait = 10 * time.Second
 )
 
-// Pacing spreads reclaims and drains out, over the cluster and over each pool, so
-// that a scale-down is not a storm of writes. Where not all can have what they
-// want, cordoned nodes give first, then those with the smallest share in use. It
-// is safe for concurrent use.
+// Pacing spreads reclaims and drains over the cluster and over each pool, so that a
+// scale-down is not a storm of writes. If not all nodes can proceed, cordoned nodes go
+// first, then those with the smallest share in use. It is safe for concurrent use.
 type Pacing struct {
 	mu      sync.Mutex
 	cluster *rate.Limiter
@@ -35,7 +34,7 @@ type Pacing struct {
 	pools   map[string]*rate.Limiter
 	hours   map[string]*rate.Limiter
 	queue   map[nodeFamily]queued
-	// turns are the drains that were let begin, and by which pool.
+	// turns are the drains that were allowed to begin, and by which pool.
 	turns map[nodeFamily]map[netip.Prefix]string
 	full  map[poolFamily]int
 }
@@ -45,7 +44,7 @@ type poolFamily struct {
 	family ipalloc.Family
 }
 
-// queued is a node that would give back blocks if it were let.
+// queued is a node that waits to return blocks.
 type queued struct {
 	pool string
 	rank int // cordoned nodes: -1, others: the percent in use
@@ -53,8 +52,8 @@ type queued struct {
 	from time.Time
 }
 
-// NewPacing allows so many reclaims a minute, with a tenth of a minute's worth
-// at once. 0 is no limit.
+// NewPacing allows this many reclaims a minute, in bursts of up to a tenth of that. 0
+// is no limit.
 func NewPacing(clusterPerMinute, poolPerMinute int) *Pacing {
 	return &Pacing{
 		cluster: perMinute(float64(clusterPerMinute)),
@@ -72,11 +71,11 @@ func perMinute(n float64) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(n/60), max(1, int(n/10)))
 }
 
-// unlimited stands for as many as anybody can want.
+// unlimited stands for no limit.
 const unlimited = 1 << 20
 
-// Budget is how many reclaims a node may start now by the pool that rules it.
-// Where the pool's hour is used up, it says for how long.
+// Budget is how many reclaims a node may start now under the pool that rules it. If the
+// pool's hour is used up, it returns for how long.
 func (p *Pacing) Budget(w nodeFamily, pool *crd.Pool, now time.Time) (n int, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,8 +92,8 @@ func (p *Pacing) Budget(w nodeFamily, pool *crd.Pool, now time.Time) (n int, wai
 	return p.left(w, pool.Name, cluster, here, now), 0
 }
 
-// left is what nodes that wait before this one leave of a budget, of which so much
-// is for blocks of one pool. It looks at no more of them than it takes to use all.
+// left is what remains of a budget after the nodes queued before this one, ofPool of it
+// for blocks of one pool. It stops as soon as the budget is used up.
 func (p *Pacing) left(w nodeFamily, pool string, all, ofPool int, now time.Time) int {
 	mine, waits := p.queue[w]
 	for other, q := range p.queue {
@@ -117,7 +116,7 @@ func (p *Pacing) left(w nodeFamily, pool string, all, ofPool int, now time.Time)
 	return max(0, min(all, ofPool))
 }
 
-// Take uses up n reclaims, and reports whether there were as many.
+// Take uses up n reclaims, and reports whether that many were left.
 func (p *Pacing) Take(pool *crd.Pool, n int, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,8 +132,7 @@ func (p *Pacing) Take(pool *crd.Pool, n int, now time.Time) bool {
 	return true
 }
 
-// Return gives back n reclaims that were taken and did not begin, as they could not
-// be written.
+// Return returns n reclaims that were taken and did not begin because a write failed.
 func (p *Pacing) Return(pool *crd.Pool, n int, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -151,7 +149,7 @@ func (p *Pacing) limiters(pool *crd.Pool, now time.Time) []*rate.Limiter {
 	return limiters
 }
 
-// Queue notes what a node was not let give back.
+// Queue records what a node may not return yet.
 func (p *Pacing) Queue(w nodeFamily, pool string, s *expand.State, plan expand.Plan, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,8 +168,8 @@ func (p *Pacing) Queue(w nodeFamily, pool string, s *expand.State, plan expand.P
 	p.queue[w] = q
 }
 
-// Turn lets a drain begin, or says for how long it has to wait. A drain that was
-// let begin needs no other turn while it is kept.
+// Turn allows a drain to begin, or returns how long it must wait. A drain that has been
+// allowed needs no other turn while its turn is kept.
 func (p *Pacing) Turn(w nodeFamily, block netip.Prefix, pool *crd.Pool, now time.Time) (wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -189,8 +187,7 @@ func (p *Pacing) Turn(w nodeFamily, block netip.Prefix, pool *crd.Pool, now time
 	return 0
 }
 
-// returnTurn gives back the turn of a drain that has not begun and is no longer
-// asked for.
+// returnTurn returns the turn of a drain that has not begun and is no longer requested.
 func (p *Pacing) returnTurn(w nodeFamily, block netip.Prefix, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -200,7 +197,7 @@ func (p *Pacing) returnTurn(w nodeFamily, block netip.Prefix, now time.Time) {
 	delete(p.turns[w], block)
 }
 
-// keepTurns forgets the turns of all blocks but these.
+// keepTurns drops the turns of all blocks but these.
 func (p *Pacing) keepTurns(w nodeFamily, blocks []netip.Prefix) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -214,7 +211,7 @@ func (p *Pacing) keepTurns(w nodeFamily, blocks []netip.Prefix) {
 	}
 }
 
-// forgetNode drops what is kept of a node that is gone.
+// forgetNode drops the state of a node that is gone.
 func (p *Pacing) forgetNode(node string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -222,7 +219,7 @@ func (p *Pacing) forgetNode(node string) {
 	maps.DeleteFunc(p.turns, func(w nodeFamily, _ map[netip.Prefix]string) bool { return state.IsShareOf(w.node, node) })
 }
 
-// forgetPool drops what is kept of a pool that is gone.
+// forgetPool drops the state of a pool that is gone.
 func (p *Pacing) forgetPool(pool string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -232,8 +229,8 @@ func (p *Pacing) forgetPool(pool string) {
 	maps.DeleteFunc(p.full, func(key poolFamily, _ int) bool { return key.pool == pool })
 }
 
-// setTaken notes how many percent of a pool are taken, and reports whether that
-// is news.
+// setTaken records how many percent of a pool are taken, and reports whether that
+// changed.
 func (p *Pacing) setTaken(pool string, f ipalloc.Family, percent int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -258,8 +255,8 @@ func (p *Pacing) pool(name string) *rate.Limiter {
 	return p.pools[name]
 }
 
-// hour paces what begins to leave a pool in an hour, with a minute's worth at
-// once; nil: nothing does.
+// hour limits the drains that begin in a pool in an hour, with a minute's worth as
+// burst; nil: none begins.
 func (p *Pacing) hour(pool *crd.Pool, now time.Time) *rate.Limiter {
 	n := pool.Maintenance.BlocksPerHour
 	if n == 0 {
@@ -279,7 +276,7 @@ func (p *Pacing) hour(pool *crd.Pool, now time.Time) *rate.Limiter {
 	return l
 }
 
-// untilNext is when a limiter that lets nothing through lets one through.
+// untilNext is how long until an exhausted limiter allows one more.
 func untilNext(l *rate.Limiter, now time.Time) time.Duration {
 	missing := 1 - l.TokensAt(now)
 	return max(turnWait, time.Duration(missing/float64(l.Limit())*float64(time.Second)))

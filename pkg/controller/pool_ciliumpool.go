@@ -23,8 +23,8 @@ const (
 	ReasonOtherFamily = "OtherFamily"
 )
 
-// setCiliumPool says whether agents find a CiliumPodIPPool that fits the pool, in
-// multi-pool mode.
+// setCiliumPool reports whether, in multi-pool mode, a CiliumPodIPPool exists that fits
+// the pool.
 func (r *PoolReconciler) setCiliumPool(obj *v1alpha1.PodIPPool, pool *crd.Pool, now time.Time) {
 	if r.CiliumPools == nil || !r.CiliumPools.Known() || pool == nil || pool.Frozen() {
 		meta.RemoveStatusCondition(&obj.Status.Conditions, v1alpha1.PoolCiliumPool)
@@ -60,5 +60,5 @@ func ciliumPoolIs(pool *crd.Pool, is *ciliumpool.View) (status metav1.ConditionS
 	return metav1.ConditionTrue, ReasonKept, "CiliumPodIPPool " + name + " is kept by the operator"
 }
 
-// isUnfit tells reasons that matter to Cilium's BGP control plane.
+// isUnfit reports whether a reason matters to Cilium's BGP control plane.
 func isUnfit(reason string) bool { return reason == ReasonOtherSize || reason == ReasonOtherFamily }

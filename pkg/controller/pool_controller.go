@@ -23,8 +23,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// PoolReconciler keeps the status of pools, and a deleted pool until its blocks
-// are gone.
+// PoolReconciler maintains the status of pools, and keeps a deleted pool until its
+// blocks are gone.
 type PoolReconciler struct {
 	Cache   client.Reader
 	Live    client.Reader
@@ -34,24 +34,24 @@ type PoolReconciler struct {
 	Events  *Events
 	Metrics *Metrics
 	Clock   clock.PassiveClock
-	// Horizon is within what time an expected exhaustion is told of; 0: never.
+	// Horizon is how far ahead an expected exhaustion is reported; 0: never.
 	Horizon time.Duration
-	// Pressed is told how many percent of a pool's blocks are taken; nil: nobody is.
+	// Pressed, if set, is called with the percentage of a pool's blocks that are taken.
 	Pressed func(pool *crd.Pool, f ipalloc.Family, taken int)
-	// Forget is told of a pool that is gone; nil: nobody is.
+	// Forget, if set, is called for a pool that is gone.
 	Forget func(pool string)
-	// CiliumPools are asked what agents know of the pool of Cilium's that a
-	// PodIPPool serves; nil: nobody is.
+	// CiliumPools, if set, returns what agents know of the Cilium pool that a PodIPPool
+	// serves.
 	CiliumPools *state.CiliumPools
-	// Unrecorded reports whether a pool must not go yet (see InitialPools); nil:
-	// any may.
+	// Unrecorded reports whether a pool must not go yet (see InitialPools); nil: every
+	// pool may.
 	Unrecorded func(pool string) bool
 
 	// histories are those of the pools, by name; one worker uses them.
 	histories map[string]*knownHistory
 }
 
-// Reconcile brings the status and the finalizer of one pool up to date.
+// Reconcile reconciles the status and the finalizer of one pool.
 func (r *PoolReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if err := r.Ledger.WaitReady(ctx); err != nil {
 		return reconcile.Result{}, err
@@ -91,7 +91,7 @@ func (r *PoolReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 	return reconcile.Result{RequeueAfter: sooner(again, sooner(lookAgain(history, now), untilWindow(pool, now)))}, nil
 }
 
-// lostRace lets a conflict be looked at again without an error.
+// lostRace requeues after a conflict without reporting an error.
 func lostRace(err error) (reconcile.Result, error) {
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: conflictRetry}, nil
@@ -158,7 +158,7 @@ var eventsOfPoolConditions = []struct{ condition, event string }{
 	{v1alpha1.PoolFamilyNotRun, EventFamilyNotRun},
 }
 
-// emitEvents sends an event for each condition that turned.
+// emitEvents sends an event for each condition that changed.
 func (r *PoolReconciler) emitEvents(obj *v1alpha1.PodIPPool, old *v1alpha1.PodIPPoolStatus) {
 	now := obj.Status.Conditions
 	exhausted := meta.IsStatusConditionTrue(now, v1alpha1.PoolExhausted)

@@ -10,12 +10,12 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 )
 
-// ReasonExcluded is of a pool that covers addresses of nodes or Services.
+// ReasonExcluded: the pool covers addresses of nodes or Services.
 const ReasonExcluded = "ExcludedFromPods"
 
-// setExcluded reports the addresses of nodes and Services that a pool covers, and
-// what holder says of the blocks that nodes hold there. A pool that covers none has
-// no such condition.
+// setExcluded reports the addresses of nodes and Services that a pool covers, and which
+// of them lie in blocks that nodes hold, according to holder. A pool that covers none
+// has no such condition.
 func setExcluded(obj *v1alpha1.PodIPPool, excluded []exclude.Range, holder func(exclude.Range) string, now time.Time) {
 	if len(excluded) == 0 {
 		meta.RemoveStatusCondition(&obj.Status.Conditions, v1alpha1.PoolCoversCluster)

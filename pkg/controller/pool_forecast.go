@@ -19,18 +19,17 @@ import (
 )
 
 const (
-	// forecastEvery is how often a pool is looked at though nothing happens, as
-	// long as its history tells of a change.
+	// forecastEvery is how often a pool is reconciled without an event while its
+	// history shows a change.
 	forecastEvery = 10 * time.Minute
-	// patience is how many times as long an exhaustion that is expected already
-	// may take, before it is expected no more.
+	// patience is how many times farther away an already expected exhaustion may move
+	// before the forecast is withdrawn.
 	patience = 1.5
-	// agentOwn is how many addresses an agent takes for itself: those of its
-	// router and of its health endpoint.
+	// agentOwn is how many addresses an agent uses itself: router and health endpoint.
 	agentOwn = 2
 )
 
-// Foresight is what is to be expected of one family of a pool.
+// Foresight is the forecast for one family of a pool.
 type Foresight struct {
 	Family ipalloc.Family
 	forecast.Estimate
@@ -38,7 +37,7 @@ type Foresight struct {
 	Room int64
 }
 
-// Foresee tells what a family's history and free blocks foretell. expected says
+// Foresee computes the forecast from a family's history and free blocks. expected says
 // that the pool's condition ExhaustedSoon is True.
 func Foresee(now time.Time, pool *crd.Pool, f ipalloc.Family, history []v1alpha1.HeldBlocks, free int64, expected bool) Foresight {
 	much := 1.0
@@ -47,7 +46,7 @@ func Foresee(now time.Time, pool *crd.Pool, f ipalloc.Family, history []v1alpha1
 	}
 	estimate := forecast.Expect(now, samples(history), free, much)
 	if pool.PhasesOut(f) {
-		estimate.Expected = false // that there is no free block is wanted
+		estimate.Expected = false // having no free block is intended
 	}
 	return Foresight{Family: f, Estimate: estimate, Room: free / blocksPerNode(pool, f)}
 }
@@ -76,8 +75,8 @@ func samples(history []v1alpha1.HeldBlocks) []forecast.Sample {
 	return out
 }
 
-// noteHeld adds to a history how many blocks are held now. A family that the pool
-// has no more goes, unless the spec cannot be read.
+// noteHeld adds the number of blocks held now to a history. It drops a family that the
+// pool no longer has, unless the spec cannot be read.
 func noteHeld(h *v1alpha1.PodIPPoolHistory, families []familyUsage, now time.Time) {
 	for _, f := range ipalloc.Families() {
 		of := familyHistory(h, f)
@@ -97,8 +96,8 @@ func noteHeld(h *v1alpha1.PodIPPoolHistory, families []familyUsage, now time.Tim
 	}
 }
 
-// foresee adds to a status, whose counts are new, how many nodes fit, and returns
-// what follows from the pool's history, nil where it cannot be read.
+// foresee adds to a status, whose counts are current, how many nodes fit, and returns
+// the forecast of the pool's history, nil if that cannot be read.
 func foresee(s *v1alpha1.PodIPPoolStatus, h *v1alpha1.PodIPPoolHistory, pool *crd.Pool, u poolUsage, now time.Time) []Foresight {
 	expected := meta.IsStatusConditionTrue(s.Conditions, v1alpha1.PoolExhaustedSoon)
 	var seen []Foresight
@@ -113,10 +112,9 @@ func foresee(s *v1alpha1.PodIPPoolStatus, h *v1alpha1.PodIPPoolHistory, pool *cr
 	return seen
 }
 
-// setForecast derives the condition ExhaustedSoon. The figures in its message
-// drift: they are those of its last turn, or of the last write for another
-// reason, which refresh says is to come.
-// Without a history there is no forecast.
+// setForecast derives the condition ExhaustedSoon. The figures in its message drift:
+// they date from its last transition, or from the last write for another reason, which
+// refresh announces. Without a history there is no forecast.
 func setForecast(obj *v1alpha1.PodIPPool, seen []Foresight, known bool, horizon time.Duration, now time.Time, refresh bool) {
 	conditions := &obj.Status.Conditions
 	if horizon == 0 {
@@ -134,12 +132,12 @@ func setForecast(obj *v1alpha1.PodIPPool, seen []Foresight, known bool, horizon 
 	})
 }
 
-// noHistory is what the condition ExhaustedSoon says where there is none to go by.
+// noHistory is the message of the condition ExhaustedSoon without a history.
 const noHistory = "the operator cannot read the PodIPPoolHistory of this pool: install the chart's CRDs, and let the operator's " +
 	"ClusterRole get, create and update podippoolhistories.cilium-pool.io. Its log has the error"
 
-// foretold is what the condition ExhaustedSoon says; soon says what is to be
-// expected, and "" that nothing is.
+// foretold returns the condition ExhaustedSoon; soon describes the expected exhaustion,
+// "" if none is expected.
 func foretold(obj *v1alpha1.PodIPPool, seen []Foresight, known bool, horizon time.Duration, soon string) (status metav1.ConditionStatus, reason, message string) {
 	switch {
 	case len(seen) == 0:
@@ -158,7 +156,7 @@ func foretold(obj *v1alpha1.PodIPPool, seen []Foresight, known bool, horizon tim
 	return metav1.ConditionFalse, ReasonLasting, "nothing foretells that free blocks run out within " + duration.HumanDuration(horizon)
 }
 
-// within is in what time an exhaustion is told of.
+// within is how far ahead an exhaustion is reported.
 func within(horizon time.Duration, was *metav1.Condition) time.Duration {
 	if was != nil && was.Status == metav1.ConditionTrue {
 		return time.Duration(patience * float64(horizon))
@@ -181,8 +179,8 @@ func soonMessage(seen []Foresight, within time.Duration, now time.Time) string {
 	return strings.Join(parts, "; ") + ". Add a CIDR to spec, or a pool of lower priority for the same nodes"
 }
 
-// lookAgain is when to look at a pool again though nothing happens: as long as
-// time alone can change what its history foretells.
+// lookAgain is when to reconcile a pool again without an event, while time alone can
+// change its forecast.
 func lookAgain(h *v1alpha1.PodIPPoolHistory, now time.Time) time.Duration {
 	for _, f := range ipalloc.Families() {
 		if !forecast.AtRest(now, samples(HeldBlocks(h, f))) {

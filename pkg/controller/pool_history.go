@@ -15,28 +15,28 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// historyRetry is when to try again to read or write a history after the API
-// server refused. Neither nodes nor the pool's status wait for it.
+// historyRetry is when to retry reading or writing a history after an API error.
+// Neither nodes nor the pool's status wait for it.
 const historyRetry = time.Minute
 
 // knownHistory is the history of a pool as this process knows it.
 type knownHistory struct {
-	// noted is the history with all that was noted, and stored says that the API
-	// server has it. Where noted is nil, it is to be read.
+	// noted is the history with everything recorded so far, and stored says that the
+	// API server has it. If noted is nil, the history must be read first.
 	noted  *v1alpha1.PodIPPoolHistory
 	stored bool
-	// failing: the last call failed, which the log says once.
+	// failing: the last call failed, which is logged once.
 	failing bool
 }
 
-// noteHistory brings the PodIPPoolHistory of a pool up to date, before the pool's
-// status is written. Whoever takes over between the two writes finds the same
-// blocks at rest and as many held, and notes nothing twice. What is noted comes
-// from blocks alone, and the history is written only where it changes: at most once
-// for each look at the pool.
+// noteHistory updates the PodIPPoolHistory of a pool before the pool's status is
+// written. A new leader that takes over between the two writes finds the same blocks
+// cooling down and the same number held, and records nothing twice. The records derive
+// from blocks alone, and the history is written only when it changes: at most once per
+// reconcile of the pool.
 //
-// It returns the history that holds now, nil where it cannot be read, and when to
-// try again what failed; 0: nothing did.
+// It returns the current history, nil if it cannot be read, and when to retry a
+// failure; 0: nothing failed.
 func (r *PoolReconciler) noteHistory(ctx context.Context, pool *v1alpha1.PodIPPool, u poolUsage, now time.Time) (*v1alpha1.PodIPPoolHistory, time.Duration) {
 	known := r.histories[pool.Name]
 	if known == nil {
@@ -61,13 +61,13 @@ func (r *PoolReconciler) noteHistory(ctx context.Context, pool *v1alpha1.PodIPPo
 		known.noted, known.stored = next, false
 	}
 	if known.stored || next.ResourceVersion == "" && pool.DeletionTimestamp != nil {
-		return next, 0 // the history of a deleted pool may have been collected
+		return next, 0 // the history of a deleted pool may have been garbage collected
 	}
 	return next, r.writeHistory(ctx, known)
 }
 
-// readHistory reads a history live. One of an earlier pool of the same name begins
-// anew.
+// readHistory reads a history live. It replaces one of an earlier pool of the same
+// name.
 func (r *PoolReconciler) readHistory(ctx context.Context, pool *v1alpha1.PodIPPool) (*v1alpha1.PodIPPoolHistory, error) {
 	read, fresh := &v1alpha1.PodIPPoolHistory{}, crd.NewHistory(pool)
 	err := r.Live.Get(ctx, types.NamespacedName{Name: pool.Name}, read)
@@ -83,9 +83,9 @@ func (r *PoolReconciler) readHistory(ctx context.Context, pool *v1alpha1.PodIPPo
 	return read, nil
 }
 
-// writeHistory creates a history, or updates the version that it follows from. One
-// that was changed or deleted meanwhile is read again, and what rests or is held is
-// noted there. It returns when to try again; 0: it is written.
+// writeHistory creates a history, or updates the version it is based on. One that was
+// changed or deleted meanwhile is read again, and the blocks cooling down or held are
+// recorded in that. It returns when to retry; 0: it is written.
 func (r *PoolReconciler) writeHistory(ctx context.Context, known *knownHistory) time.Duration {
 	written, create := known.noted.DeepCopy(), known.noted.ResourceVersion == ""
 	var err error
@@ -105,7 +105,7 @@ func (r *PoolReconciler) writeHistory(ctx context.Context, known *knownHistory) 
 	return known.failed(ctx, fmt.Errorf("writing PodIPPoolHistory %s: %w", written.Name, err))
 }
 
-// failed is when to try again after err. Of errors in a row the log has the first.
+// failed returns when to retry after err. It logs the first of consecutive errors.
 func (k *knownHistory) failed(ctx context.Context, err error) time.Duration {
 	if !k.failing && ctx.Err() == nil {
 		log.FromContext(ctx).Error(err, "the history of the pool is not kept up, which affects neither nodes nor the pool's status. "+
@@ -116,7 +116,7 @@ func (k *knownHistory) failed(ctx context.Context, err error) time.Duration {
 	return historyRetry
 }
 
-// HeldBlocks are the samples of a family in a history; nil has none.
+// HeldBlocks returns the samples of a family in a history; a nil history has none.
 func HeldBlocks(h *v1alpha1.PodIPPoolHistory, f ipalloc.Family) []v1alpha1.HeldBlocks {
 	if h == nil {
 		return nil

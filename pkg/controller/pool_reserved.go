@@ -42,8 +42,7 @@ func setReserved(obj *v1alpha1.PodIPPool, pool *crd.Pool, u poolUsage, now time.
 	})
 }
 
-// reservedIs is what the condition says of the blocks held, sorted, that overlap a
-// reserved range.
+// reservedIs describes the held blocks, sorted, that overlap a reserved range.
 func reservedIs(pool *crd.Pool, held []crd.Block) (status metav1.ConditionStatus, reason, message string) {
 	if len(held) == 0 {
 		return metav1.ConditionFalse, ReasonNoneSkipped, "no node holds a block that overlaps a reserved range"

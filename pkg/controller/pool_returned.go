@@ -11,16 +11,15 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// maxReturned is how many returned blocks a pool's history lists, which take 16 KB.
-// The CRD has the same limit.
+// maxReturned is how many returned blocks a pool's history lists, which take 16 KB. The
+// CRD has the same limit.
 const maxReturned = 128
 
-// noteReturned adds to a history the blocks that rest. A block is seen while it
-// rests, by this leader or the next one: only one that rests for less than
-// poolStatusDelay may be missed. What is listed stays until newer ones need the
-// place, whatever a process that lags believes of its block. One that went back
-// into service is listed anew when it rests again; readers know by its object that
-// it had not come back.
+// noteReturned adds the blocks that cool down to a history. This leader or the next one
+// sees a block while it cools down: only a cooldown shorter than poolStatusDelay may be
+// missed. An entry stays until newer ones need its place, even if a lagging process
+// sees its block in another state. A block that went back into service gets a new entry
+// when it cools down again; its PodIPBlock shows readers that it had not been returned.
 func noteReturned(h *v1alpha1.PodIPPoolHistory, resting []crd.Block, now time.Time) {
 	if h.ReturnedBlocksSince == nil {
 		since := metav1.NewTime(now.Truncate(time.Second))
@@ -42,7 +41,8 @@ func noteReturned(h *v1alpha1.PodIPPoolHistory, resting []crd.Block, now time.Ti
 	}
 	slices.SortFunc(kept, byReturn)
 	if n := len(kept) - maxReturned; n > 0 {
-		// What rests is forgotten anew at each look, what was listed only once.
+		// Blocks cooling down are derived anew at each reconcile; the list records them
+		// once.
 		if forgotten := kept[n-1].Until; h.ReturnedBlocksSince.Before(&forgotten) {
 			h.ReturnedBlocksSince = &forgotten
 		}

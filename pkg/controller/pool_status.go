@@ -22,8 +22,7 @@ const (
 	ReasonServing = "Serving"
 	ReasonInvalid = "Invalid"
 	ReasonPaused  = "Paused"
-	// ReasonNoCiliumPools is of a pool that names one of Cilium's pools in a mode
-	// in which there are none.
+	// ReasonNoCiliumPools: the pool names a Cilium pool in a mode that has none.
 	ReasonNoCiliumPools = "NoCiliumPools"
 	ReasonDeleting      = "WaitsForBlocks"
 	ReasonOverlapping   = "HeldByOtherPool"
@@ -32,10 +31,10 @@ const (
 	ReasonSeparate      = "NoOverlap"
 	ReasonGrowing       = "GrowthGoesOn"
 	ReasonLasting       = "BlocksLast"
-	// ReasonNoHistory is of a forecast that has no history to go by.
+	// ReasonNoHistory: the forecast lacks a history.
 	ReasonNoHistory = "HistoryUnreadable"
-	// ReasonPhasingOut is of a pool whose CIDRs are all cordoned or draining, and
-	// ReasonEmpty of one of which no block is left then.
+	// ReasonPhasingOut: all CIDRs of the pool are cordoned or draining. ReasonEmpty:
+	// and no block is left.
 	ReasonPhasingOut = "PhasingOut"
 	ReasonEmpty      = "Empty"
 )
@@ -43,11 +42,11 @@ const (
 // poolUsage is how much of a pool is held, and by whom.
 type poolUsage struct {
 	nodes    map[string]bool
-	held     int // blocks, of whatever size
+	held     int // blocks, of any size
 	families []familyUsage
 	resting  []crd.Block // in no order
-	// reserved are the blocks held, in no order, that the pool would not assign
-	// again, as they overlap a reserved range or an address of a node or Service.
+	// reserved are the held blocks, in no order, that the pool would not assign again
+	// because they overlap a reserved range or an address of a node or Service.
 	reserved []crd.Block
 	// excluded are the addresses of nodes and Services that the pool covers.
 	excluded []exclude.Range
@@ -59,12 +58,12 @@ type familyUsage struct {
 	phasesOut bool
 }
 
-// phasesOut reports whether all of the pool does.
+// phasesOut reports whether every family of the pool phases out.
 func (u *poolUsage) phasesOut() bool {
 	return len(u.families) > 0 && !slices.ContainsFunc(u.families, func(f familyUsage) bool { return !f.phasesOut })
 }
 
-// usageOf counts a pool's blocks. A nil pool, never valid so far, has none.
+// usageOf counts a pool's blocks. A nil pool, one that was never valid, has none.
 func usageOf(pool *crd.Pool, blocks iter.Seq[crd.Block], free func(ipalloc.Cut) uint64) poolUsage {
 	u := poolUsage{nodes: map[string]bool{}}
 	readable := pool != nil && !pool.Frozen()
@@ -115,8 +114,8 @@ func addTo(s *v1alpha1.StateCounts, phase ipalloc.Phase, n int64) {
 	}
 }
 
-// familyUsageOf adds to what is held what can be assigned, and what is free. The
-// totals of held are of blocks that cannot be assigned again.
+// familyUsageOf adds what can be assigned and what is free to the held counts. The
+// totals of held count blocks that cannot be assigned again.
 func familyUsageOf(pool *crd.Pool, f ipalloc.Family, whole ipalloc.Cut, held v1alpha1.FamilyStatus, free func(ipalloc.Cut) uint64) familyUsage {
 	u := familyUsage{family: f, status: held, phasesOut: pool.PhasesOut(f)}
 	u.status.Blocks.Total = sum(saturate(pool.TotalBlocks(whole)), held.Blocks.Total)
@@ -135,8 +134,7 @@ func familyUsageOf(pool *crd.Pool, f ipalloc.Family, whole ipalloc.Cut, held v1a
 	return u
 }
 
-// usableSize is how many addresses of a block with nothing reserved pods can
-// have.
+// usableSize is how many addresses of a block without reserved ones pods can have.
 func usableSize(pool *crd.Pool, f ipalloc.Family, bits int) float64 {
 	size := math.Ldexp(1, f.Bits()-bits)
 	ranges, ok := pool.Ranges(f)
@@ -154,7 +152,7 @@ func usableSize(pool *crd.Pool, f ipalloc.Family, bits int) float64 {
 
 func saturate(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
-// sum adds two counts, neither of them negative.
+// sum adds two non-negative counts and saturates.
 func sum(a, b int64) int64 { return saturate(uint64(a) + uint64(b)) }
 
 // fill writes the counts into a status.
@@ -175,8 +173,8 @@ func (u poolUsage) fill(s *v1alpha1.PodIPPoolStatus) {
 	}
 }
 
-// Percent is the share that part has of whole, rounded down: 100 is all of it, and
-// more. Nothing is wholly taken.
+// Percent is part as a share of whole, rounded down and capped at 100. It is 100 for a
+// whole of zero.
 func Percent(part, whole int64) int32 {
 	if part >= whole {
 		return 100
@@ -233,7 +231,7 @@ func setConditions(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poo
 	}
 }
 
-// servesMeanwhile says what becomes of an invalid pool until its spec is corrected.
+// servesMeanwhile describes how an invalid pool serves until its spec is corrected.
 func servesMeanwhile(pool *crd.Pool) string {
 	if pool.Frozen() {
 		return "Correct the spec; until then the pool gives out no block, and its nodes take blocks of the next pool that selects them"

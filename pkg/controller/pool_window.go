@@ -19,8 +19,7 @@ const (
 	ReasonWindowClosed = "Closed"
 )
 
-// setWindow says whether a maintenance window of the pool is open, where it has
-// any.
+// setWindow reports whether a maintenance window of the pool is open, if it has any.
 func setWindow(obj *v1alpha1.PodIPPool, pool *crd.Pool, now time.Time) {
 	if pool == nil || pool.Maintenance.Windows == nil {
 		meta.RemoveStatusCondition(&obj.Status.Conditions, v1alpha1.PoolWindow)
@@ -49,8 +48,7 @@ func windowIs(m *crd.Maintenance, now time.Time) (status metav1.ConditionStatus,
 	return metav1.ConditionFalse, ReasonWindowClosed, "no block begins to leave its node until the next window opens at " + until
 }
 
-// untilWindow is how long until a window of the pool opens or closes; 0: not
-// foreseen.
+// untilWindow is how long until a window of the pool opens or closes; 0: unknown.
 func untilWindow(pool *crd.Pool, now time.Time) time.Duration {
 	if pool == nil {
 		return 0
@@ -61,7 +59,7 @@ func untilWindow(pool *crd.Pool, now time.Time) time.Duration {
 	return 0
 }
 
-// sooner is the shorter of two waits, of which 0 is none.
+// sooner is the shorter of two waits, where 0 means none.
 func sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b > 0 && b < a {
 		return b
@@ -69,7 +67,7 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// press tells how full a pool is.
+// press reports how full a pool is.
 func (r *PoolReconciler) press(pool *crd.Pool, u poolUsage) {
 	if r.Pressed == nil || pool == nil {
 		return
@@ -77,7 +75,7 @@ func (r *PoolReconciler) press(pool *crd.Pool, u poolUsage) {
 	for _, f := range u.families {
 		free := uint64(f.status.Blocks.Free)
 		if free == math.MaxInt64 {
-			free = math.MaxUint64 // as many as can be counted
+			free = math.MaxUint64 // the largest count
 		}
 		r.Pressed(pool, f.family, state.TakenPercent(pool, f.family, free))
 	}

@@ -19,19 +19,19 @@ import (
 )
 
 const (
-	// prerequisitesRetry is how often missing prerequisites are looked for.
+	// prerequisitesRetry is how often to check for missing prerequisites.
 	prerequisitesRetry = 2 * time.Second
-	// prerequisitesReminder is how often the log repeats what is still missing.
+	// prerequisitesReminder is how often to log what is still missing.
 	prerequisitesReminder = time.Minute
 )
 
-// ErrWrongMode says that Cilium runs in another IPAM mode than the operator.
+// ErrWrongMode means that Cilium runs in another IPAM mode than the operator.
 var ErrWrongMode = errors.New("wrong IPAM mode")
 
-// Prerequisites are what must be in the cluster before the operator reads
-// anything. Cilium and the operator may be installed in either order, and each
-// waits for the other: the CiliumNode CRD comes from cilium-operator, and
-// Cilium's agents wait for the addresses that the operator assigns.
+// Prerequisites must exist in the cluster before the operator reads anything. Cilium
+// and the operator may be installed in either order, and each waits for the other:
+// cilium-operator creates the CiliumNode CRD, and Cilium's agents wait for the
+// addresses that the operator assigns.
 type Prerequisites struct {
 	Mapper meta.RESTMapper
 	// Live reads from the API server.
@@ -44,9 +44,8 @@ type Prerequisites struct {
 	SkipModeCheck bool
 }
 
-// Missing returns a line for each kind that the API server does not serve yet:
-// the kind, and what brings it. The error says that the API server cannot be
-// asked.
+// Missing returns a line for each kind that the API server does not serve yet: the
+// kind, and what installs it. The error means that the API server cannot be reached.
 func (p Prerequisites) Missing() ([]string, error) {
 	var missing []string
 	for _, k := range []struct{ group, version, kind, source string }{

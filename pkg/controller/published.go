@@ -13,8 +13,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// published is what the operator that leads writes on its Lease, so that tools
-// decide and judge as it does. Keys are the names of the operator's flags.
+// published is what the leading operator writes to its Lease, so that tools decide as
+// it does. Keys are the names of the operator's flags.
 type published struct {
 	Version string          `json:"version"`
 	Commit  string          `json:"commit,omitempty"`
@@ -55,8 +55,8 @@ type published struct {
 	ExhaustionHorizon metav1.Duration `json:"exhaustion-horizon"`
 }
 
-// Publish writes the settings as ReadPublished reads them. They are the same from
-// one process to the next with the same flags.
+// Publish writes the settings as ReadPublished reads them. Processes with the same
+// flags write the same.
 func (s *Settings) Publish() (string, error) {
 	p, d := &s.Defaults.Policy, func(d time.Duration) metav1.Duration { return metav1.Duration{Duration: d} }
 	selector := ""
@@ -77,7 +77,7 @@ func (s *Settings) Publish() (string, error) {
 }
 
 // ReadPublished reads what an operator, perhaps of another version, has published.
-// What it does not mention is as in DefaultSettings.
+// Missing settings are those of DefaultSettings.
 func ReadPublished(body string) (Settings, error) {
 	s := DefaultSettings()
 	defaults, err := s.Publish()

@@ -18,36 +18,35 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// Store takes in what a reflector brings.
+// Store stores what a reflector lists and watches.
 type Store interface {
 	toolscache.ReflectorStore
-	// HasSynced reports whether all there was at first has been taken in.
+	// HasSynced reports whether the initial list has been stored.
 	HasSynced() bool
 }
 
-// records is a Store that keeps no object: it reads of each what is decided on,
-// and hands that on. An informer would hold every object beside it, though
-// nobody asks for one.
+// records is a Store that keeps no object: it extracts the fields that decisions need,
+// and passes those on. An informer would also keep every object, although no code reads
+// them.
 type records[O client.Object, R any] struct {
-	// read takes from an object what is decided on.
+	// read extracts the fields that decisions need.
 	read func(O) R
-	// there and gone hand on what the watch shows.
+	// there and gone pass on what the watch delivers.
 	there, gone func(R)
-	// missing are those held whose UID is not among listed.
+	// missing returns the records whose UID is not among listed.
 	missing func(listed map[types.UID]bool) []R
 
 	mu     sync.Mutex
 	synced bool
 }
 
-// record is what was read, under its UID, as it comes back from a list that was
-// streamed.
+// record is the extract of an object, under its UID, as a streamed list returns it.
 type record[R any] struct {
 	uid types.UID
 	is  R
 }
 
-// Transformer lets a list that is streamed in be held as what is read of it.
+// Transformer reduces each object of a streamed list to its record on arrival.
 func (s *records[O, R]) Transformer() toolscache.TransformFunc {
 	return func(obj any) (any, error) { return s.record(obj) }
 }
@@ -62,7 +61,7 @@ func (s *records[O, R]) record(obj any) (record[R], error) {
 	return record[R]{}, fmt.Errorf("the watch shows a %T", obj)
 }
 
-// Add takes in an object.
+// Add stores an object.
 func (s *records[O, R]) Add(obj any) error {
 	r, err := s.record(obj)
 	if err == nil {
@@ -71,10 +70,10 @@ func (s *records[O, R]) Add(obj any) error {
 	return err
 }
 
-// Update takes in an object as it is now.
+// Update stores the new state of an object.
 func (s *records[O, R]) Update(obj any) error { return s.Add(obj) }
 
-// Delete takes in an object, as it last was, that is gone.
+// Delete removes an object, passed in its last state.
 func (s *records[O, R]) Delete(obj any) error {
 	r, err := s.record(obj)
 	if err == nil {
@@ -83,8 +82,8 @@ func (s *records[O, R]) Delete(obj any) error {
 	return err
 }
 
-// Replace takes in all there is. What is held and not among it has gone while
-// nobody watched.
+// Replace stores a full list. Records that are not in it were deleted while no watch
+// was running.
 func (s *records[O, R]) Replace(list []any, _ string) error {
 	listed := make(map[types.UID]bool, len(list))
 	for _, obj := range list {
@@ -104,25 +103,25 @@ func (s *records[O, R]) Replace(list []any, _ string) error {
 	return nil
 }
 
-// Resync does nothing: what was taken in once stays.
+// Resync does nothing: records do not expire.
 func (s *records[O, R]) Resync() error { return nil }
 
-// HasSynced reports whether a first list has been taken in.
+// HasSynced reports whether a first list has been stored.
 func (s *records[O, R]) HasSynced() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.synced
 }
 
-// lists makes what reflectors list and watch with.
+// lists builds the ListWatches of reflectors.
 type lists struct {
 	config *rest.Config
 	http   *http.Client
 	scheme *runtime.Scheme
 }
 
-// of lists and watches a kind, of which namespace "" is all. Kinds that
-// Kubernetes knows come as protobuf.
+// of lists and watches a kind in a namespace, "" for all. Kinds built into Kubernetes
+// use protobuf.
 func (l lists) of(gvk schema.GroupVersionKind, resource, namespace string, by labels.Selector, field fields.Selector) (toolscache.ListerWatcher, error) {
 	c, err := apiutil.RESTClientForGVK(gvk, false, false, l.config, serializer.NewCodecFactory(l.scheme), l.http)
 	if err != nil {

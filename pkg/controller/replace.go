@@ -11,15 +11,14 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// firstBlocks are the blocks that this process has claimed for a CiliumNode which no
-// agent had read by then. An agent can have addresses of them from that CiliumNode
-// alone.
+// firstBlocks are the blocks that this process claimed for a CiliumNode before any
+// agent had read it. An agent can learn their addresses from that CiliumNode only.
 type firstBlocks struct {
 	of     types.UID
 	blocks map[types.UID]bool
 }
 
-// noteFirstBlock notes a block claimed for a CiliumNode that no agent has read.
+// noteFirstBlock records a block claimed for a CiliumNode that no agent has read.
 func (r *NodeReconciler) noteFirstBlock(o *observation, block types.UID) {
 	if !o.CiliumNode.Untouched() {
 		return
@@ -35,8 +34,8 @@ func (r *NodeReconciler) noteFirstBlock(o *observation, block types.UID) {
 	r.first[o.Name].blocks[block] = true
 }
 
-// isFirst reports whether a block was claimed for the CiliumNode as observed, and no
-// agent has read that yet.
+// isFirst reports whether a block was claimed for the CiliumNode as observed, which no
+// agent has read yet.
 func (r *NodeReconciler) isFirst(o *observation, block types.UID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -48,16 +47,16 @@ func (r *NodeReconciler) isFirst(o *observation, block types.UID) bool {
 	return first.of == o.CiliumNode.UID && first.blocks[block]
 }
 
-// mayReplace reports whether blocks of a family of the node can be replaced at all.
+// mayReplace reports whether blocks of a family of the node are replaceable at all.
 func (o *observation) mayReplace(fo *state.Share) bool {
 	return o.CiliumNode != nil && fo.State.BlockDemand == nil && fo.Paused == "" && len(fo.Pools) > 0 && o.Node != nil
 }
 
-// replaceFirst asks for the first blocks of a node that has come to another pool, as
-// its labels came late, while nothing of them is in use: before an agent has read
-// them. The node gets a block of the new pool first, and these leave by the handshake:
-// their addresses are marked before the agent starts, which then keeps off. Should the
-// agent have been faster, its own address says so, and the block stays.
+// replaceFirst requests the replacement of the first blocks of a node that late labels
+// moved to another pool, while none of their addresses is in use: before an agent has
+// read them. The node gets a block of the new pool first, and the old ones leave by the
+// handshake: their addresses are marked before the agent starts, which then avoids
+// them. If the agent was faster, its own address shows that, and the block stays.
 func (r *NodeReconciler) replaceFirst(o *observation, fo *state.Share) {
 	s := &fo.State
 	if !o.mayReplace(fo) {
@@ -80,7 +79,7 @@ func (r *NodeReconciler) replaceFirst(o *observation, fo *state.Share) {
 }
 
 // canReplace reports whether the pool that rules a node has a block for it, or has
-// given it one.
+// assigned it one.
 func (r *NodeReconciler) canReplace(o *observation, fo *state.Share) bool {
 	if slices.ContainsFunc(o.Blocks, func(b crd.Block) bool {
 		return b.Pool == fo.Ruling() && b.Phase == ipalloc.InService && ipalloc.FamilyOf(b.CIDR.Addr()) == fo.Family

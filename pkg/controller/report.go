@@ -17,7 +17,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 )
 
-// Shortage is the condition of a Node some of whose pods cannot get an address.
+// Shortage is the Node condition for pods that cannot get an address.
 const Shortage corev1.NodeConditionType = "PodAddressShortage"
 
 // Reasons of the condition PodAddressShortage.
@@ -31,15 +31,15 @@ const (
 
 // shortage is what a node lacks.
 type shortage struct {
-	// unmet says that pods wait for an address; otherwise only the reserve that
-	// the pool asks for is lacking.
+	// unmet means that pods wait for an address; otherwise only the reserve that the
+	// pool requires is missing.
 	unmet   bool
 	reason  string
 	message string
 }
 
-// report tells people and schedulers what a node lacks, and what its drains
-// wait for.
+// report reports, to users and schedulers, what a node lacks and what its drains wait
+// for.
 func (r *NodeReconciler) report(ctx context.Context, o *observation, plans []familyPlan) error {
 	if o.Node == nil {
 		r.Metrics.waiting.forgetNode(o.Name)
@@ -54,7 +54,7 @@ func (r *NodeReconciler) report(ctx context.Context, o *observation, plans []fam
 	lack, now := lacking(plans), r.Clock.Now()
 	var short [2]int
 	var waits []expand.Wait
-	var missed []*crd.Pool // which could give what is lacking
+	var missed []*crd.Pool // that could serve the shortage
 	for _, p := range plans {
 		short[p.Family] += p.lacks()
 		if p.lacks() > 0 {
@@ -77,7 +77,7 @@ func (r *NodeReconciler) report(ctx context.Context, o *observation, plans []fam
 	} else {
 		r.Events.enoughAddresses(o.Name)
 	}
-	if r.Paused { // which promises that nothing is written about nodes
+	if r.Paused { // a pause promises that nothing is written about nodes
 		return nil
 	}
 	if err := r.setNodeCondition(ctx, o.Node, lack); err != nil {
@@ -87,7 +87,7 @@ func (r *NodeReconciler) report(ctx context.Context, o *observation, plans []fam
 }
 
 // pausedPlans are plans that are not carried out: what the paused families of a node
-// have, and what they would need.
+// have and need.
 func (r *NodeReconciler) pausedPlans(o *observation) []familyPlan {
 	var plans []familyPlan
 	for i := range o.Shares {
@@ -112,13 +112,13 @@ func asPublished(s expand.State) expand.State {
 	return s
 }
 
-// waiting is for how many pods the node has no address.
+// waiting is how many pods wait for an address on the node.
 func (p *familyPlan) waiting() int {
 	return p.plan.Demand - p.plan.Capacity - p.plan.ServedElsewhere
 }
 
-// lacks is how many addresses the node wants and cannot get. Where it is paused,
-// what is to be kept free does not count.
+// lacks is how many addresses the node needs and cannot get. If it is paused, the
+// reserve does not count.
 func (p *familyPlan) lacks() int {
 	if p.Paused != "" {
 		return max(0, p.waiting())
@@ -126,7 +126,7 @@ func (p *familyPlan) lacks() int {
 	return max(p.plan.Shortage, p.short)
 }
 
-// poolOf is the pool of a block that waits.
+// poolOf returns the pool of a waiting block.
 func (o *observation) poolOf(w expand.Wait) string {
 	i := slices.IndexFunc(o.Blocks, func(b crd.Block) bool { return b.CIDR == w.CIDR })
 	if i < 0 {
@@ -156,7 +156,7 @@ func lacking(plans []familyPlan) *shortage {
 	return s
 }
 
-// lack says why one family of a node lacks addresses, and how many.
+// lack describes why one family of a node lacks addresses, and how many.
 func (p *familyPlan) lack() (reason, message string) {
 	what := p.Family.String()
 	if p.CiliumPool != "" {
@@ -173,7 +173,7 @@ func (p *familyPlan) lack() (reason, message string) {
 		what, p.plan.Shortage)
 }
 
-// poolNames names the pools of a node, and says of each that gives out nothing why.
+// poolNames lists the pools of a node, each with the reason if it assigns nothing.
 func poolNames(p *familyPlan) string {
 	if len(p.Pools) == 0 {
 		return "none"
@@ -194,8 +194,8 @@ func poolNames(p *familyPlan) string {
 	return strings.Join(names, ", ")
 }
 
-// setNodeCondition writes the condition when it appears and when it changes;
-// a Node that never lacked anything has none.
+// setNodeCondition writes the condition when it first becomes true and when it changes;
+// a Node without any shortage so far has none.
 func (r *NodeReconciler) setNodeCondition(ctx context.Context, node *corev1.Node, lack *shortage) error {
 	if !r.NodeCondition {
 		return nil
@@ -226,8 +226,7 @@ func (r *NodeReconciler) setNodeCondition(ctx context.Context, node *corev1.Node
 	return nil
 }
 
-// setNodeTaint keeps pods off a Node that has no address for them, where asked
-// for.
+// setNodeTaint keeps pods off a Node without addresses for them, if configured.
 func (r *NodeReconciler) setNodeTaint(ctx context.Context, node *corev1.Node, short bool) error {
 	if r.ShortageTaint == "" {
 		return nil

@@ -15,10 +15,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
 )
 
-// schemaLookEvery is how often the operator looks whether a CRD has changed.
+// schemaLookEvery is how often the operator checks the CRDs for changes.
 const schemaLookEvery = time.Minute
 
-// ServedSchema is the schema that the annotation of a CRD names; "": it has none.
+// ServedSchema is the schema named in the annotation of a CRD; "": it has none.
 func ServedSchema(ctx context.Context, c client.Reader, name string) (string, error) {
 	obj := &metav1.PartialObjectMetadata{}
 	obj.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
@@ -27,8 +27,8 @@ func ServedSchema(ctx context.Context, c client.Reader, name string) (string, er
 }
 
 // schemaCheck reports CRDs that this build was not made with: the API server drops or
-// refuses what it does not know, and pools look as if they served. It changes nothing
-// else that the operator does.
+// rejects fields it does not know, while pools appear to serve. It changes nothing else
+// about the operator.
 type schemaCheck struct {
 	live    client.Reader
 	built   map[string]string // by CRD
@@ -36,7 +36,7 @@ type schemaCheck struct {
 	said    map[string]string
 }
 
-// Start looks until ctx ends. It is a manager's Runnable.
+// Start checks until ctx ends. It is a manager's Runnable.
 func (s *schemaCheck) Start(ctx context.Context) error {
 	ticker := time.NewTicker(schemaLookEvery)
 	defer ticker.Stop()
@@ -50,10 +50,10 @@ func (s *schemaCheck) Start(ctx context.Context) error {
 	}
 }
 
-// NeedLeaderElection is false: a standby of another version says so before it leads.
+// NeedLeaderElection is false: a standby of another version reports before it leads.
 func (s *schemaCheck) NeedLeaderElection() bool { return false }
 
-// look logs what differs, once for each answer, and sets the gauge.
+// look logs each new difference once, and sets the gauge.
 func (s *schemaCheck) look(ctx context.Context) {
 	for _, name := range slices.Sorted(maps.Keys(s.built)) {
 		served, err := ServedSchema(ctx, s.live, name)
@@ -62,7 +62,7 @@ func (s *schemaCheck) look(ctx context.Context) {
 		case apierrors.IsForbidden(err):
 			words = "the operator may not read CRD " + name + ": its ClusterRole is of an older chart, or lacks get of customresourcedefinitions. " +
 				"Install chart and image of one version"
-		case err != nil: // it is missing, which the prerequisites tell, or the API server is away
+		case err != nil: // the CRD is missing, which the prerequisites report, or the API server is unreachable
 			continue
 		default:
 			words = crds.Mismatch(name, served, s.built[name])

@@ -34,37 +34,37 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// Settings are what the controllers are told from outside.
+// Settings are the controller configuration.
 type Settings struct {
-	// Mode is how agents are told their blocks.
+	// Mode is how blocks are assigned to agents.
 	Mode ciliumnode.Mode
-	// Defaults hold where a pool says nothing.
+	// Defaults apply where a pool sets no value.
 	Defaults crd.Defaults
-	// Windows are Defaults.Maintenance.Windows as they were written.
+	// Windows are Defaults.Maintenance.Windows in their original notation.
 	Windows []v1alpha1.MaintenanceWindow
 	// Paused stops all writes about nodes and blocks.
 	Paused bool
-	// SkipModeCheck accepts a Cilium whose configuration names another IPAM mode.
+	// SkipModeCheck accepts a Cilium configured with another IPAM mode.
 	SkipModeCheck bool
-	// Shadow: decide, tell in what nodes differ, and write nothing about nodes and
-	// blocks, as beside an IPAM that is yet to be replaced.
+	// Shadow: reports the plan without writing to nodes and blocks, beside an IPAM that
+	// is still in service.
 	Shadow bool
-	// KeepCiliumPools: in multi-pool mode, see that there are the CiliumPodIPPools
-	// that agents look for.
+	// KeepCiliumPools: in multi-pool mode, maintain the CiliumPodIPPools that agents
+	// require.
 	KeepCiliumPools bool
-	// AgentNamespace and AgentSelector find the agents' pods.
+	// AgentNamespace and AgentSelector select the agents' pods.
 	AgentNamespace string
 	AgentSelector  labels.Selector
-	// AgentSettle is how long an agent must have been Ready.
+	// AgentSettle is how long an agent must have been Ready to count as settled.
 	AgentSettle time.Duration
 	// ReclaimsPerMinute and ReclaimsPerMinutePerPool pace reclaims; 0: no limit.
 	ReclaimsPerMinute, ReclaimsPerMinutePerPool int
-	// NodeWorkers is how many nodes are worked on at once.
+	// NodeWorkers is how many nodes are reconciled concurrently.
 	NodeWorkers int
 	// IgnoreTaints are keys of taints of Nodes without Cilium.
 	IgnoreTaints []string
-	// StartupTaints are keys of taints of Nodes whose labels are not final: such a
-	// Node does not get its first block.
+	// StartupTaints are keys of taints of Nodes whose labels are not final: such a Node
+	// does not get its first block.
 	StartupTaints []string
 	// ShortageTaint is put on Nodes whose pods cannot get an address; "": none.
 	ShortageTaint string
@@ -72,18 +72,17 @@ type Settings struct {
 	NodeCondition bool
 	// InitialPools is the ConfigMap of a first installation's pools; empty: none.
 	InitialPools types.NamespacedName
-	// ExhaustionHorizon is within what time pools tell of an expected
-	// exhaustion; 0: never.
+	// ExhaustionHorizon is how far ahead pools report an expected exhaustion; 0: never.
 	ExhaustionHorizon time.Duration
-	// Version and Commit are of this build.
+	// Version and Commit identify this build.
 	Version, Commit string
-	// CRDSchemas are the schemas of the CRDs that it was built with, by name.
+	// CRDSchemas are the schemas of the CRDs that this build was made with, by name.
 	CRDSchemas map[string]string
-	// Registry takes the operator's metrics.
+	// Registry registers the operator's metrics.
 	Registry prometheus.Registerer
 }
 
-// DefaultSettings hold where no flag says otherwise.
+// DefaultSettings are the settings without flags.
 func DefaultSettings() Settings {
 	return Settings{
 		Mode:           ciliumnode.CRD,
@@ -106,8 +105,8 @@ func Scheme() (*runtime.Scheme, error) {
 	return s, nil
 }
 
-// Setup adds the controllers and all they need to a manager, whose cache must be
-// made with CacheOptions.
+// Setup adds the controllers and their dependencies to a manager, whose cache must be
+// created with CacheOptions.
 func Setup(mgr manager.Manager, s Settings) error {
 	o, err := New(Connections{
 		Cache: mgr.GetCache(), Live: mgr.GetAPIReader(), Client: mgr.GetClient(),
@@ -146,9 +145,9 @@ func Setup(mgr manager.Manager, s Settings) error {
 			WithOptions(controller.Options{
 				MaxConcurrentReconciles: c.workers,
 				EnableWarmup:            ptr.To(true),
-				// In controller-runtime v0.24.1 it can hold its lock for good when
-				// it is shut down, so that the lead is given up only after the
-				// grace period (pkg/controller/priorityqueue, handleReadyItems).
+				// In controller-runtime v0.24.1 it can hold its lock forever at
+				// shutdown, so that leadership is released only after the grace period
+				// (pkg/controller/priorityqueue, handleReadyItems).
 				UsePriorityQueue: ptr.To(false),
 				RateLimiter:      workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](20*time.Millisecond, 30*time.Second),
 			}).Complete(c.reconciler)
@@ -159,7 +158,7 @@ func Setup(mgr manager.Manager, s Settings) error {
 	return nil
 }
 
-// worker is a controller by its parts.
+// worker is a controller and its parts.
 type worker struct {
 	name       string
 	source     source.Source
@@ -209,7 +208,7 @@ func sourcesOf(mgr manager.Manager, s Settings) (Sources, error) {
 	}, err
 }
 
-// knows asks whether the API server knows a kind.
+// knows checks whether the API server serves a kind.
 func knows(mapper meta.RESTMapper, kind schema.GroupVersionKind) (bool, error) {
 	_, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if meta.IsNoMatchError(err) {

@@ -12,23 +12,22 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// difference is what this process would change on a node if it did not only look
-// on.
+// difference is what this process would change on a node if it were not in shadow mode.
 type difference struct {
-	// adopt counts CIDRs that another IPAM has given the node and no block holds,
-	// claim families of which it would get another block.
+	// adopt counts CIDRs that another IPAM has assigned to the node and no block holds,
+	// claim the families for which it would get another block.
 	adopt, claim int
 	// drain and free count blocks that would start to drain or to cool down.
 	drain, free int
 }
 
-// kinds are the values of the label what, and how much there is of each.
+// kinds returns the counts by value of the label what.
 func (d difference) kinds() map[string]int {
 	return map[string]int{"adopt": d.adopt, "claim": d.claim, "drain": d.drain, "free": d.free}
 }
 
-// dryRun tells in what the node differs from what would be done with it. It is
-// asked in place of everything that writes.
+// dryRun reports the plan of the node without writing. It runs in place of everything
+// that writes.
 func (r *NodeReconciler) dryRun(ctx context.Context, o *observation) reconcile.Result {
 	if o.Node == nil && o.CiliumNode == nil && len(o.Blocks) == 0 {
 		r.forget(o.Name)
@@ -43,8 +42,8 @@ func (r *NodeReconciler) dryRun(ctx context.Context, o *observation) reconcile.R
 	return reconcile.Result{RequeueAfter: again}
 }
 
-// difference decides as ever, on a node whose CIDRs all have their blocks. What
-// they lack in the pool is no difference: the old IPAM serves it.
+// difference decides as usual, for a node whose CIDRs all have their blocks. Addresses
+// they lack in the pool are no difference: the old IPAM serves them.
 func (r *NodeReconciler) difference(o *observation) (difference, time.Duration) {
 	if o.Node == nil {
 		return difference{free: notResting(o.Blocks)}, 0
@@ -56,7 +55,7 @@ func (r *NodeReconciler) difference(o *observation) (difference, time.Duration) 
 			continue
 		}
 		key := fo.Key(o.Name)
-		fo.State.Adopting = false // what would be done once its agent runs in crd mode
+		fo.State.Adopting = false // the plan once its agent runs in crd mode
 		plan, next := expand.Decide(now, fo.Policy, fo.State, r.recall(key, o.uid(), fo.Family))
 		r.remember(key, o.uid(), fo.Family, next)
 		if plan.Claim.Addresses > 0 {
@@ -82,7 +81,7 @@ func notResting(blocks []crd.Block) int {
 	return n
 }
 
-// withoutBlock counts the CIDRs given to the node that no block of it holds.
+// withoutBlock counts the CIDRs assigned to the node that none of its blocks holds.
 func (r *NodeReconciler) withoutBlock(o *observation) int {
 	if o.CiliumNode == nil {
 		return 0

@@ -6,8 +6,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// reportAwaited reports once that a node waits for its labels, and in the log when it
-// no longer does.
+// reportAwaited reports once that a node waits for its labels, and logs when the wait
+// is over.
 func (r *NodeReconciler) reportAwaited(ctx context.Context, o *observation) {
 	if o.Node == nil || r.Paused {
 		return

@@ -4,9 +4,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// unselected says what a Node lacks that no pool selects, on top of what its
-// blocks lack. With addresses from before, or from other hands, its pods run on:
-// nothing is unmet until these run out.
+// unselected reports a Node that no pool selects, in addition to what its blocks lack.
+// With addresses from before, or from another IPAM, its pods keep running: nothing is
+// unmet until these run out.
 func (o *observation) unselected(lack *shortage) *shortage {
 	none := o.CiliumNode == nil || len(o.CiliumNode.Named())+len(o.CiliumNode.NonCanonical) == 0
 	return &shortage{
@@ -15,7 +15,7 @@ func (o *observation) unselected(lack *shortage) *shortage {
 	}
 }
 
-// adviceFor says what to do about a shortage.
+// adviceFor returns what to do about a shortage.
 func adviceFor(reason string) string {
 	switch reason {
 	case reasonPaused:

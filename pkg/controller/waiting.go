@@ -12,8 +12,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// waiting is what the drains of all nodes wait for, added up by pool when a
-// scraper asks: as many series as there are pools and reasons, and not nodes.
+// waiting aggregates by pool what the drains of all nodes wait for, on each scrape: the
+// number of series grows with pools and reasons, not with nodes.
 type waiting struct {
 	blocks, marks *prometheus.Desc
 
@@ -31,7 +31,7 @@ type nodeWaiting struct {
 	blocks map[waitKey]int
 	// pool rules the node; its agent has answered no mark since unanswered.
 	pool       string
-	unanswered time.Time // zero: it owes no answer
+	unanswered time.Time // zero: no answer is due
 }
 
 type waitKey struct {
@@ -80,8 +80,8 @@ func (w *waiting) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// set takes in what a plan says of one family of a node. poolOf is the pool of
-// the blocks that it names.
+// set records what a plan says about one family of a node. poolOf returns the pool of
+// the blocks it names.
 func (w *waiting) set(p *familyPlan, node string, poolOf func(expand.Wait) string, now time.Time) {
 	n := nodeWaiting{pool: p.Ruling()}
 	for _, wait := range p.plan.Waits {
@@ -107,9 +107,9 @@ func (w *waiting) set(p *familyPlan, node string, poolOf func(expand.Wait) strin
 	w.nodes[key] = n
 }
 
-// marks reports whether addresses are, or are about to be, marked for release,
-// and whether the agent has answered a mark. One that it leaves unanswered is
-// withdrawn and set again, so how long a single one stands tells nothing.
+// marks reports whether addresses are, or are about to be, marked for release, and
+// whether the agent has answered a mark. An unanswered mark is withdrawn and set again,
+// so the age of a single mark is meaningless.
 func marks(s expand.State, p expand.Plan) (asked, answered bool) {
 	asked = len(p.Mark) > 0
 	for addr, status := range s.Release {

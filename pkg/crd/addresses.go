@@ -12,11 +12,10 @@ import (
 )
 
 // Usable returns the addresses of block that pods may have, sorted: all but the
-// reserved ones and, unless the pool allows them, the first and the last. The
-// latter two count in blocks of one or two addresses, which have no network or
-// broadcast address (RFC 3021). The block may be of any length and need not lie
-// in the pool; one of more than 4096 addresses, which no CiliumNode could hold,
-// has none.
+// reserved ones and, unless the pool allows them, the first and the last. Blocks of one
+// or two addresses include these two, as they have no network or broadcast address (RFC
+// 3021). The block may be of any length and need not lie in the pool; one of more than
+// 4096 addresses, which no CiliumNode could hold, has none.
 func (p *Pool) Usable(block netip.Prefix) []netip.Addr {
 	n := p.UsableCount(block)
 	if n == 0 {
@@ -53,12 +52,12 @@ func (p *Pool) UsableCount(block netip.Prefix) int {
 	return n
 }
 
-// Skipped returns the blocks of family f that are not assigned to any node,
-// sorted. They share no address, and blocks that are reserved together come as
-// one wider prefix. A block is routed as a whole, so by default it is every block
-// that overlaps a reserved range; where the pool publishes the remainder, only
-// those without a usable address and, where agents give out whole blocks, those
-// with a reserved one that is usable.
+// Skipped returns the blocks of family f that are not assigned to any node, sorted.
+// They share no address, and adjacent skipped blocks are merged into wider prefixes. A
+// block is routed as a whole, so by default it is every block that overlaps a reserved
+// range; where the pool publishes the remainder, only those without a usable address
+// and, where agents are assigned whole blocks, those with a reserved one that is
+// usable.
 func (p *Pool) Skipped(f ipalloc.Family) []netip.Prefix { return p.skipped[f] }
 
 // Skips reports whether block overlaps one that is not assigned.
@@ -66,8 +65,8 @@ func (p *Pool) Skips(block netip.Prefix) bool {
 	return overlapsAny(p.skipped[ipalloc.FamilyOf(block.Addr())], block)
 }
 
-// Skipping returns the pool as if no block that shares addresses with one of cidrs
-// were assigned either: for counts. The pool may be nil.
+// Skipping returns the pool as if blocks that share addresses with one of cidrs were
+// skipped too: for counts. The pool may be nil.
 func (p *Pool) Skipping(cidrs []netip.Prefix) *Pool {
 	if p == nil || len(cidrs) == 0 {
 		return p
@@ -97,8 +96,8 @@ func (p *Pool) Skipping(cidrs []netip.Prefix) *Pool {
 	return &skipping
 }
 
-// overlapsAny reports whether cidr shares addresses with one of sorted, which
-// share none among themselves.
+// overlapsAny reports whether cidr shares addresses with one of sorted, which are
+// disjoint.
 func overlapsAny(sorted []netip.Prefix, cidr netip.Prefix) bool {
 	i, _ := slices.BinarySearchFunc(sorted, cidr.Addr(), func(p netip.Prefix, a netip.Addr) int {
 		return netipx.PrefixLastIP(p).Compare(a)
@@ -106,14 +105,14 @@ func overlapsAny(sorted []netip.Prefix, cidr netip.Prefix) bool {
 	return i < len(sorted) && sorted[i].Overlaps(cidr)
 }
 
-// skippedOf finds what Skipped returns. It costs no more than there are reserved
-// prefixes, however large the pool.
+// skippedOf computes Skipped. Its cost grows with the reserved prefixes, not with the
+// pool.
 func (p *Pool) skippedOf(f ipalloc.Family) []netip.Prefix {
 	ranges, ok := p.Ranges(f)
 	if !ok {
 		return nil
 	}
-	if p.frozen { // how it is cut is not known: nothing may be claimed over what it reserves
+	if p.frozen { // the block size is unknown: nothing may be claimed over what it reserves
 		return p.reservedIn(f)
 	}
 	var skipped []netip.Prefix
@@ -158,7 +157,7 @@ func blocksIn(cidr netip.Prefix, bits int) *big.Int {
 	return new(big.Int).Lsh(big.NewInt(1), uint(bits-cidr.Bits()))
 }
 
-// narrower returns what two prefixes that overlap share.
+// narrower returns the intersection of two overlapping prefixes.
 func narrower(a, b netip.Prefix) netip.Prefix {
 	if a.Bits() > b.Bits() {
 		return a

@@ -28,26 +28,26 @@ type Block struct {
 	NodeUID    types.UID
 
 	Phase ipalloc.Phase
-	// Reason is why it is in Phase, and Since is since when. Zero in service.
+	// Reason is why it is in Phase, and Since is since when. Empty in service.
 	Reason expand.Reason
 	Since  time.Time
-	// Held is why it has not begun to drain though it should; empty otherwise.
+	// Held is why its requested drain has not begun; empty otherwise.
 	Held string
-	// Conflict: it overlaps a block that was there before.
+	// Conflict: it overlaps an older block.
 	Conflict bool
 
 	Created  time.Time
 	Deleting bool
-	// Finalized: it carries our finalizer.
+	// Finalized: it has our finalizer.
 	Finalized bool
-	// AdoptedFrom is the IPAM mode that gave the block to its node before it was
-	// ours. Empty: it was claimed, or its move is finished.
+	// AdoptedFrom is the IPAM mode that had assigned the block to its node before
+	// adoption. Empty: it was claimed, or its adoption is complete.
 	AdoptedFrom string
 }
 
-// BlockFrom reads a block. Of a malformed object it returns what can be read
-// beside the error, which names the fields, so that its addresses can still be
-// kept from others.
+// BlockFrom reads a block. For a malformed object it returns the readable fields beside
+// the error, which names the others, so that its addresses can still be withheld from
+// other nodes.
 func BlockFrom(obj *v1alpha1.PodIPBlock) (Block, error) {
 	b := Block{
 		Name:            obj.Name,
@@ -88,7 +88,7 @@ func BlockFrom(obj *v1alpha1.PodIPBlock) (Block, error) {
 	return b, problems.ToAggregate()
 }
 
-// CIDRs are those of blocks.
+// CIDRs returns the CIDRs of blocks.
 func CIDRs(blocks []Block) []netip.Prefix {
 	out := make([]netip.Prefix, 0, len(blocks))
 	for _, b := range blocks {
@@ -97,8 +97,8 @@ func CIDRs(blocks []Block) []netip.Prefix {
 	return out
 }
 
-// AdoptedBlock returns the object whose creation makes cidr, which the IPAM mode
-// from gave to node, a block of pool.
+// AdoptedBlock returns the object that adopts cidr, which the IPAM mode from had
+// assigned to node, as a block of pool.
 func AdoptedBlock(cidr netip.Prefix, pool, node string, nodeUID types.UID, from string) *v1alpha1.PodIPBlock {
 	obj := NewBlock(cidr, pool, node, nodeUID)
 	obj.Labels = map[string]string{v1alpha1.AdoptedLabel: from}
@@ -128,9 +128,9 @@ func NewBlock(cidr netip.Prefix, pool, node string, nodeUID types.UID) *v1alpha1
 	}
 }
 
-// SetBlockPhase sets the phase and its condition and removes that of the other one;
-// in service a block has neither. Since when a block is in its phase does not
-// move with the reason. It reports whether anything changed.
+// SetBlockPhase sets the phase and its condition and removes the other condition; in
+// service a block has neither. A new reason does not change the transition time. It
+// reports whether anything changed.
 func SetBlockPhase(obj *v1alpha1.PodIPBlock, phase ipalloc.Phase, reason expand.Reason, message string, now time.Time) bool {
 	conditions := &obj.Status.Conditions
 	name := phaseName(phase)
@@ -154,9 +154,8 @@ func SetBlockPhase(obj *v1alpha1.PodIPBlock, phase ipalloc.Phase, reason expand.
 	}) || changed
 }
 
-// SetBlockHeld says on a block in service why it has not begun to drain though it
-// should; an empty message that there is nothing to say. It reports whether
-// anything changed.
+// SetBlockHeld reports on a block in service why its requested drain has not begun; an
+// empty message removes the report. It reports whether anything changed.
 func SetBlockHeld(obj *v1alpha1.PodIPBlock, why expand.WaitReason, message string, now time.Time) bool {
 	if message == "" {
 		return meta.RemoveStatusCondition(&obj.Status.Conditions, v1alpha1.BlockDraining)
@@ -188,8 +187,8 @@ func conditionOf(phase ipalloc.Phase) string {
 	return v1alpha1.BlockDraining
 }
 
-// roundUp returns t in whole seconds, which is what the API keeps; rounded down,
-// a cooldown would end early.
+// roundUp returns t in whole seconds, the API's resolution; rounding down would end a
+// cooldown early.
 func roundUp(t time.Time) time.Time {
 	whole := t.Truncate(time.Second)
 	if whole.Before(t) {

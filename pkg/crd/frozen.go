@@ -9,17 +9,17 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// FrozenPool is what stands for a pool that PoolFrom refuses. It gives out no
-// block and asks for none back; of the blocks that nodes hold, what is published
-// stays published. It depends on nothing but the object and the defaults, so an
-// operator that has just started does with the pool what the one before it did.
+// FrozenPool is the stand-in for a pool that PoolFrom refuses. It assigns no block and
+// requests none back; nodes keep their blocks, and published addresses stay published.
+// It depends only on the object and the defaults, so a restarted operator treats the
+// pool as the previous one did.
 //
-// It withholds what its spec reserves, as far as that can be read. Where even its
-// selector cannot be read, it selects no node.
+// It withholds what its spec reserves, as far as that is readable. If its selector is
+// not readable, it selects no node.
 func FrozenPool(obj *v1alpha1.PodIPPool, d Defaults) *Pool {
 	p := settingsOf(obj, d)
 	p.frozen, p.Selector = true, labels.Nothing()
-	p.Policy.ReclaimDisabled = true // what a node gives back it could not get again
+	p.Policy.ReclaimDisabled = true // a node could not get a returned block again
 	if obj.Spec.NodeSelector == nil {
 		p.Selector = labels.Everything()
 	} else if selector, err := metav1.LabelSelectorAsSelector(obj.Spec.NodeSelector); err == nil {

@@ -7,9 +7,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// KubeletLabels are the label keys of a selector, sorted, that a kubelet may set on
-// its own Node: with these a node that is broken into chooses its pools by itself.
-// nil selects all nodes, by no label.
+// KubeletLabels returns the label keys of a selector, sorted, that a kubelet may set on
+// its own Node: with these a compromised node chooses its own pools. A nil selector
+// selects all nodes, by no label.
 func KubeletLabels(selector *metav1.LabelSelector) []string {
 	if selector == nil {
 		return nil

@@ -10,20 +10,19 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/window"
 )
 
-// Maintenance says when blocks may begin to leave their nodes, and how many in an
-// hour. The zero Maintenance holds nothing.
+// Maintenance says when the drain of blocks may begin, and how many in an hour. The
+// zero Maintenance allows all.
 type Maintenance struct {
-	// Windows are when they may. Nil: at any time.
+	// Windows are the times at which drains may begin. Nil: at any time.
 	Windows *window.Set
-	// BlocksPerHour may begin to leave; 0: no limit.
+	// BlocksPerHour limits the drains that begin in an hour; 0: no limit.
 	BlocksPerHour int
-	// Problem is what is wrong with the windows, of which none opens then. Nodes
-	// must not lack addresses for a bad window, so the pool is sound otherwise.
+	// Problem is what is wrong with the windows, none of which opens then. Nodes must
+	// not lack addresses because of an invalid window, so the pool is valid otherwise.
 	Problem error
 }
 
-// Hold is what keeps blocks from beginning to leave at now. The rate is for those
-// who count.
+// Hold is what keeps drains from beginning at now. The caller enforces the rate.
 func (m *Maintenance) Hold(now time.Time) expand.Hold {
 	if is := m.Windows.At(now); !is.Open {
 		return expand.Hold{For: expand.WaitWindow, Until: is.Until}
@@ -31,7 +30,7 @@ func (m *Maintenance) Hold(now time.Time) expand.Hold {
 	return expand.Hold{}
 }
 
-// parseMaintenance puts what the spec says over the defaults.
+// parseMaintenance merges the spec with the defaults.
 func parseMaintenance(spec *v1alpha1.MaintenancePolicy, defaults Maintenance, path *field.Path) Maintenance {
 	if spec.Mode == v1alpha1.MaintenanceUnrestricted {
 		return Maintenance{}
@@ -46,8 +45,8 @@ func parseMaintenance(spec *v1alpha1.MaintenancePolicy, defaults Maintenance, pa
 	return m
 }
 
-// WindowsFrom reads windows. Where one is not sound it returns a set that never
-// opens beside the error, which names each.
+// WindowsFrom reads windows. If one is invalid, it returns a set that never opens and
+// an error that names each.
 func WindowsFrom(specs []v1alpha1.MaintenanceWindow, path *field.Path) (*window.Set, error) {
 	var windows []window.Window
 	var problems field.ErrorList

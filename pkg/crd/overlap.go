@@ -8,23 +8,23 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// ResolveOverlaps decides, where CIDRs of several pools share addresses, who
-// gives them out, and closes those CIDRs of the other pools as a whole. A
-// pool's other CIDRs stay as they are.
+// ResolveOverlaps decides which pool assigns addresses that CIDRs of several pools
+// share, and closes those CIDRs of the other pools as a whole. A pool's other CIDRs are
+// unaffected.
 //
-// Of two CIDRs the stronger is the one whose pool already holds blocks in what
-// they share (holds tells), else that of the older pool, else of the pool first
-// by name. A CIDR closes if an open one is stronger than it; one that is itself
-// closed closes nothing: with A over B over C, where A and C share nothing, A
-// and C stay open. Holding can make three CIDRs beat each other in a ring; then
-// the oldest of those not yet decided opens, whoever beats it.
+// Of two CIDRs the stronger is the one whose pool already holds blocks in the
+// intersection (according to holds), then that of the older pool, then of the pool
+// first by name. A CIDR closes if an open one is stronger than it; a closed one closes
+// nothing: with A over B over C, where A and C are disjoint, A and C stay open. Holding
+// can make three CIDRs beat each other in a cycle; then the oldest undecided one opens,
+// even if another beats it.
 //
-// CIDRs that are cordoned or drain, and those of pools being deleted, give nothing
-// out and take no part: else a new pool could never take over the range of an old
+// CIDRs that are cordoned or drain, and those of pools being deleted, assign nothing
+// and do not take part: otherwise a new pool could never take over the range of an old
 // one.
 //
-// The result is sorted by name and does not depend on the order of pools. Pools
-// that change are copied; none of the input is written to.
+// The result is sorted by name and does not depend on the order of pools. Pools that
+// change are copied; the input is not modified.
 func ResolveOverlaps(pools []*Pool, holds func(pool string, within netip.Prefix) bool) []*Pool {
 	claims := claimsOf(pools)
 	compare(claims, holds)
@@ -43,13 +43,13 @@ func ResolveOverlaps(pools []*Pool, holds func(pool string, within netip.Prefix)
 type claim struct {
 	pool             *Pool
 	cidr             netip.Prefix
-	stronger, weaker []*claim // those it shares addresses with
+	stronger, weaker []*claim // those it overlaps
 	decided          bool
 	closedBy         *claim
 }
 
-// claimsOf lists the CIDRs that take part, sorted so that each comes after all
-// that contain it.
+// claimsOf lists the CIDRs that take part, sorted so that each follows all that contain
+// it.
 func claimsOf(pools []*Pool) []*claim {
 	var claims []*claim
 	for _, p := range pools {
@@ -77,10 +77,9 @@ func (p *Pool) claims(f ipalloc.Family) []*claim {
 	return claims
 }
 
-// compare finds each pair of claims that share addresses, and which is the
-// stronger. Two CIDRs share addresses only if one contains the other, so it is
-// enough to look at those that are still open, in the sense of a bracket, where
-// a claim starts:
+// compare finds each pair of overlapping claims, and which is the stronger. Two CIDRs
+// overlap only if one contains the other, so at the start of a claim only those still
+// open, in the sense of a bracket, matter:
 //
 //	a  ├───────────────────┤
 //	b     ├──────┤
@@ -104,7 +103,7 @@ func compare(claims []*claim, holds func(string, netip.Prefix) bool) {
 	}
 }
 
-// beats reports whether a gives out the addresses of shared rather than b.
+// beats reports whether a, rather than b, assigns the addresses of shared.
 func beats(a, b *claim, shared netip.Prefix, holds func(string, netip.Prefix) bool) bool {
 	ours, theirs := holds(a.pool.Name, shared), holds(b.pool.Name, shared)
 	if ours != theirs {
@@ -117,8 +116,8 @@ func olderFirst(a, b *claim) int {
 	return cmp.Or(a.pool.Created.Compare(b.pool.Created), cmp.Compare(a.pool.Name, b.pool.Name), a.cidr.Compare(b.cidr))
 }
 
-// settle opens each claim that no undecided one beats, and closes those it
-// shares addresses with, until all are decided.
+// settle opens each claim that no undecided one beats, and closes those it overlaps,
+// until all are decided.
 func settle(claims []*claim) {
 	undecided := func(c *claim) bool { return !c.decided }
 	left := slices.SortedFunc(slices.Values(claims), olderFirst)
@@ -137,7 +136,7 @@ func settle(claims []*claim) {
 	}
 }
 
-// open keeps c and closes all that share addresses with it.
+// open keeps c and closes all claims that overlap it.
 func (c *claim) open() {
 	c.decided = true
 	for _, rivals := range [][]*claim{c.stronger, c.weaker} {
@@ -149,7 +148,7 @@ func (c *claim) open() {
 	}
 }
 
-// closedRanges lists what is closed, by pool and CIDR.
+// closedRanges lists the closed CIDRs by pool.
 func closedRanges(claims []*claim) map[*Pool]map[netip.Prefix]*claim {
 	closed := map[*Pool]map[netip.Prefix]*claim{}
 	for _, c := range claims {
@@ -164,8 +163,8 @@ func closedRanges(claims []*claim) map[*Pool]map[netip.Prefix]*claim {
 	return closed
 }
 
-// withClosed returns p with these CIDRs closed and all others open: p itself
-// where that is so already.
+// withClosed returns p with these CIDRs closed and all others open: p itself if nothing
+// changes.
 func (p *Pool) withClosed(by map[netip.Prefix]*claim) *Pool {
 	next := *p
 	changed := false

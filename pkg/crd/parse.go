@@ -17,22 +17,22 @@ import (
 )
 
 const (
-	// maxPoolName is as long as a pool's name may be, as blocks carry it.
+	// maxPoolName is the maximum length of a pool's name, which blocks carry.
 	maxPoolName = 63
 	// minCIDRBits keeps a range from spanning addresses of several kinds.
 	minCIDRBits = 8
 )
 
-// DefaultCiliumPool is the pool of Cilium's for pods that ask for no other
+// DefaultCiliumPool is the Cilium pool for pods that request no other
 // (pkg/defaults/defaults.go, IPAMDefaultIPPool, v1.20.1).
 const DefaultCiliumPool = "default"
 
-// CiliumPoolOf is the pool of Cilium's that a PodIPPool serves, by its name there.
+// CiliumPoolOf is the name of the Cilium pool that a PodIPPool serves.
 func CiliumPoolOf(obj *v1alpha1.PodIPPool) string {
 	return cmp.Or(obj.Spec.CiliumPoolName, DefaultCiliumPool)
 }
 
-// ciliumPool has one name for the default one.
+// ciliumPool normalizes the name of the default pool.
 func ciliumPool(obj *v1alpha1.PodIPPool) string {
 	if obj.Spec.CiliumPoolName == DefaultCiliumPool {
 		return ""
@@ -40,11 +40,10 @@ func ciliumPool(obj *v1alpha1.PodIPPool) string {
 	return obj.Spec.CiliumPoolName
 }
 
-// PoolFrom reads a pool. The error names every problem for which the pool cannot
-// serve: the field, its value and how to fix it. The CRD's own rules refuse most
-// of them; an object that is older than those rules is caught here. What is wrong
-// only together with the operator's defaults does not stop a pool from serving:
-// see Pool.PolicyProblem.
+// PoolFrom reads a pool. The error names every problem that keeps the pool from
+// serving: the field, its value and how to fix it. The CRD's own rules reject most of
+// them; objects older than those rules are caught here. Values that conflict only with
+// the operator's defaults do not keep a pool from serving: see Pool.PolicyProblem.
 func PoolFrom(obj *v1alpha1.PodIPPool, d Defaults) (*Pool, error) {
 	p, path := settingsOf(obj, d), field.NewPath("spec")
 	var problems field.ErrorList
@@ -60,8 +59,8 @@ func PoolFrom(obj *v1alpha1.PodIPPool, d Defaults) (*Pool, error) {
 	return p, nil
 }
 
-// settingsOf reads all of a pool but whom it serves and which addresses it has.
-// None of it can keep the pool from serving.
+// settingsOf reads all of a pool except its selector and its addresses. None of it can
+// keep the pool from serving.
 func settingsOf(obj *v1alpha1.PodIPPool, d Defaults) *Pool {
 	spec, path := &obj.Spec, field.NewPath("spec")
 	p := &Pool{
@@ -104,7 +103,7 @@ func parseSelector(s *metav1.LabelSelector, path *field.Path) (labels.Selector, 
 	return selector, nil
 }
 
-// parseAddresses reads the ranges of both families, and what is reserved.
+// parseAddresses reads the ranges of both families, and the reserved ones.
 func (p *Pool) parseAddresses(spec *v1alpha1.PodIPPoolSpec, path *field.Path) field.ErrorList {
 	var problems field.ErrorList
 	if spec.IPv4 == nil && spec.IPv6 == nil {
@@ -118,13 +117,13 @@ func (p *Pool) parseAddresses(spec *v1alpha1.PodIPPoolSpec, path *field.Path) fi
 		ranges, errs := parseRanges(ipalloc.IPv6, s.CIDRs, s.BlockSize, s.EdgeIPs, path.Child("ipv6"))
 		p.ranges[ipalloc.IPv6], problems = ranges, append(problems, errs...)
 	}
-	// What lies outside the pool can be told only once its ranges are known.
+	// Reserved CIDRs outside the pool are found only once its ranges are known.
 	known := len(problems) == 0
 	return append(problems, p.parseReserved(spec.Reserved, known, path.Child("reserved"))...)
 }
 
-// parseReserved reads what is reserved. Where the pool's ranges are known, it
-// must lie in them.
+// parseReserved reads the reserved CIDRs. If the pool's ranges are known, they must lie
+// in them.
 func (p *Pool) parseReserved(reserved []v1alpha1.ReservedCIDR, known bool, path *field.Path) field.ErrorList {
 	var whole, set netipx.IPSetBuilder
 	for _, f := range ipalloc.Families() {
@@ -195,8 +194,8 @@ func parseRanges(f ipalloc.Family, cidrs []v1alpha1.PoolCIDR, blockSize int32, e
 	return ranges, problems
 }
 
-// refuse says why cidr cannot be one of these ranges beside those listed before
-// it; nil if it can. sized says that the block size is known.
+// refuse returns why cidr is not valid as one of these ranges after those listed before
+// it, or nil. sized says that the block size is known.
 func (r *Ranges) refuse(cidr netip.Prefix, f ipalloc.Family, sized bool, path *field.Path) *field.Error {
 	invalid := func(format string, args ...any) *field.Error {
 		return field.Invalid(path, cidr.String(), fmt.Sprintf(format, args...))
@@ -218,7 +217,7 @@ func (r *Ranges) refuse(cidr netip.Prefix, f ipalloc.Family, sized bool, path *f
 	return nil
 }
 
-// refusePolicy says why policy is none; nil if it is one. Empty is Allocate.
+// refusePolicy returns why policy is invalid, or nil. Empty is Allocate.
 func refusePolicy(policy v1alpha1.AllocationPolicy, path *field.Path) *field.Error {
 	all := []v1alpha1.AllocationPolicy{v1alpha1.AllocationAllocate, v1alpha1.AllocationCordon, v1alpha1.AllocationDrain}
 	if policy == "" || slices.Contains(all, policy) {
@@ -232,8 +231,8 @@ func blockSizes(f ipalloc.Family) (shortest, longest int) {
 	return f.Bits() - ipalloc.MaxHostBits, f.Bits() - 2
 }
 
-// parseCIDR reads a CIDR. Beside an error it returns what the CIDR may mean, if
-// that can be told.
+// parseCIDR reads a CIDR. Beside an error it returns the likely meaning, if there is
+// one.
 func parseCIDR(s string, path *field.Path) (netip.Prefix, *field.Error) {
 	cidr, err := netip.ParsePrefix(s)
 	switch {
@@ -247,6 +246,6 @@ func parseCIDR(s string, path *field.Path) (netip.Prefix, *field.Error) {
 	return cidr, nil
 }
 
-// mappedIPv4 is where IPv6 holds the IPv4 addresses (RFC 4291, 2.5.5.2). The
-// agent's net.ParseIP takes them for IPv4.
+// mappedIPv4 is the IPv6 range of IPv4-mapped addresses (RFC 4291, 2.5.5.2). The
+// agent's net.ParseIP treats them as IPv4.
 func mappedIPv4() netip.Prefix { return netip.MustParsePrefix("::ffff:0:0/96") }

@@ -16,12 +16,12 @@ const (
 	maxIdleFor  = 7 * 24 * time.Hour
 )
 
-// parsePolicy puts what the spec says over the defaults.
+// parsePolicy merges the spec with the defaults.
 //
-// The policy it returns is always one that Decide can follow: where a value is out
-// of bounds the default holds, and where the spec and the operator's flags
-// contradict each other, the nearest value that does not. That follows from the
-// objects and the flags alone, so it is the same after a restart.
+// The policy it returns is always valid for Decide: the default replaces a value out of
+// bounds, and where the spec and the operator's flags contradict each other, the
+// nearest consistent value applies. It depends on the objects and the flags alone, so
+// it is the same after a restart.
 func parsePolicy(spec *v1alpha1.PodIPPoolSpec, defaults expand.Policy, path *field.Path) (expand.Policy, field.ErrorList) {
 	p, e, r := defaults, spec.Expand, spec.Reclaim
 
@@ -59,7 +59,7 @@ func parsePolicy(spec *v1alpha1.PodIPPoolSpec, defaults expand.Policy, path *fie
 	return p, problems
 }
 
-// fromDefaults says which of the two thresholds the spec leaves out.
+// fromDefaults says which of the two thresholds the spec omits.
 func fromDefaults(expand, reclaim *int32) string {
 	switch {
 	case expand == nil && reclaim == nil:

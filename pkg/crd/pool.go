@@ -1,10 +1,10 @@
-// Package crd turns PodIPPools and PodIPBlocks into plain values and back. It
-// owns what a pool's spec means: which blocks it can be cut into, which of
-// their addresses pods may have, whom it serves, and who gives out addresses
-// that two pools claim.
+// Package crd turns PodIPPools and PodIPBlocks into plain values and back. It defines
+// the meaning of a pool's spec: the blocks it is split into, which of their addresses
+// pods may have, which nodes it serves, and which of two overlapping pools assigns an
+// address.
 //
-// It never talks to Kubernetes, reads a clock, or logs, and it does not know
-// which blocks are held.
+// It never talks to Kubernetes, reads a clock, or logs, and it does not know which
+// blocks are held.
 package crd
 
 import (
@@ -22,25 +22,25 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Defaults are what a pool gets where its spec leaves a value out.
+// Defaults apply where a pool's spec omits a value.
 type Defaults struct {
 	Policy expand.Policy
-	// Maintenance holds blocks where a pool does not say otherwise.
+	// Maintenance applies where a pool does not specify its own.
 	Maintenance Maintenance
-	// Cooldown is how long a returned block rests.
+	// Cooldown is how long a returned block cools down.
 	Cooldown time.Duration
-	// NodeGoneCooldown is how long a block rests whose node is gone, as the
+	// NodeGoneCooldown is how long a block cools down if its node is gone, as the
 	// machine may still be running.
 	NodeGoneCooldown time.Duration
-	// WholeBlocks keeps back the whole block where a pool reserves a usable
-	// address of it, as agents give out all of a block or nothing.
+	// WholeBlocks skips the whole block if a pool reserves a usable address of it, as
+	// agents allocate all of a block or nothing.
 	WholeBlocks bool
-	// CiliumPools: agents have several pools of Cilium's. Else a PodIPPool that
-	// names one serves nobody.
+	// CiliumPools: agents have several Cilium pools. Otherwise a PodIPPool that names
+	// one serves no nodes.
 	CiliumPools bool
 }
 
-// Pool is a PodIPPool whose spec is sound. It is read-only.
+// Pool is a PodIPPool with a valid spec. It is read-only.
 type Pool struct {
 	Name       string
 	UID        types.UID
@@ -49,14 +49,14 @@ type Pool struct {
 
 	Priority int32
 	Selector labels.Selector
-	// CiliumPool is the pool of Cilium's that it gives addresses to, where agents
-	// have several; "": the default one.
+	// CiliumPool is the Cilium pool that it serves, where agents have several; "": the
+	// default one.
 	CiliumPool string
-	// Inactive: it names a pool of Cilium's, and agents have none.
+	// Inactive: it names a Cilium pool, and agents have none.
 	Inactive bool
 	// Paused: nothing changes on the nodes this pool rules.
 	Paused bool
-	// Deleting: the object is on its way out; nothing is claimed from it.
+	// Deleting: the object is being deleted; nothing is claimed from it.
 	Deleting bool
 	// Reserved are addresses of the pool that pods never get, and Reservations the
 	// CIDRs that name them, in the order of the spec.
@@ -66,12 +66,12 @@ type Pool struct {
 	Policy      expand.Policy
 	Maintenance Maintenance
 	// PolicyProblem is what is wrong with the thresholds and waits of the spec, and
-	// what the operator uses instead. Nodes must not lack addresses for a wrong
-	// threshold, so the pool is sound otherwise.
+	// what the operator uses instead. Nodes must not lack addresses because of a wrong
+	// threshold, so the pool is valid otherwise.
 	PolicyProblem error
-	// Cooldown is how long a returned block rests.
+	// Cooldown is how long a returned block cools down.
 	Cooldown time.Duration
-	// NodeGoneCooldown is how long a block rests whose node is gone: never
+	// NodeGoneCooldown is how long a block cools down if its node is gone: never
 	// shorter than Cooldown.
 	NodeGoneCooldown time.Duration
 
@@ -81,13 +81,13 @@ type Pool struct {
 	skipped   [2][]netip.Prefix
 	frozen    bool
 	whole     bool // as Defaults.WholeBlocks
-	remainder bool // a block that is partly reserved is assigned all the same
+	remainder bool // a partly reserved block is still assigned
 }
 
 // Reservation is a CIDR of a pool that pods never get.
 type Reservation struct {
 	CIDR   netip.Prefix
-	Reason string // what it is kept for; "": the spec does not say
+	Reason string // what it is reserved for; "": not specified
 }
 
 func (r Reservation) String() string {
@@ -97,7 +97,7 @@ func (r Reservation) String() string {
 	return r.CIDR.String() + " (" + r.Reason + ")"
 }
 
-// Ranges are a pool's CIDRs of one family, and how they are cut.
+// Ranges are a pool's CIDRs of one family, and their block size.
 type Ranges struct {
 	// CIDRs are in the order of the spec. They share no address.
 	CIDRs []Range
@@ -110,10 +110,10 @@ type Ranges struct {
 // Range is one CIDR of a pool.
 type Range struct {
 	CIDR netip.Prefix
-	// Policy says what nodes get of it. Empty: new blocks, as with Allocate.
+	// Policy says what nodes get of it. Empty means Allocate.
 	Policy v1alpha1.AllocationPolicy
-	// ClosedBy is the pool that gives out these addresses instead, and Overlap
-	// that pool's CIDR. Empty: they are ours.
+	// ClosedBy is the pool that assigns these addresses instead, and Overlap that
+	// pool's CIDR. Empty: this pool does.
 	ClosedBy string
 	Overlap  netip.Prefix
 }
@@ -123,7 +123,7 @@ func (r Range) Allocates() bool {
 	return r.Policy == "" || r.Policy == v1alpha1.AllocationAllocate
 }
 
-// Drains reports whether the blocks that nodes hold of the range move off.
+// Drains reports whether nodes must return their blocks of the range.
 func (r Range) Drains() bool { return r.Policy == v1alpha1.AllocationDrain }
 
 // Ranges returns the pool's ranges of family f, and false if it has none. They
@@ -145,15 +145,14 @@ func (p *Pool) Whole(f ipalloc.Family) (ipalloc.Cut, bool) {
 	return p.cut(f, func(Range) bool { return true })
 }
 
-// PhasesOut reports whether nodes get no new block of family f because somebody
-// wants it so: the pool is being deleted, or none of its CIDRs allocates. That is
-// no exhaustion.
+// PhasesOut reports whether nodes get no new block of family f by intent: the pool is
+// being deleted, or none of its CIDRs allocates. That is not exhaustion.
 func (p *Pool) PhasesOut(f ipalloc.Family) bool {
 	ranges, ok := p.Ranges(f)
 	return ok && (p.Deleting || !p.frozen && !slices.ContainsFunc(ranges.CIDRs, Range.Allocates))
 }
 
-// Problem returns all that is wrong with a pool that serves nevertheless, or nil.
+// Problem returns all problems of a pool that serves nevertheless, or nil.
 func (p *Pool) Problem() error { return errors.Join(p.PolicyProblem, p.Maintenance.Problem) }
 
 func (p *Pool) cut(f ipalloc.Family, want func(Range) bool) (ipalloc.Cut, bool) {
@@ -170,22 +169,22 @@ func (p *Pool) cut(f ipalloc.Family, want func(Range) bool) (ipalloc.Cut, bool) 
 	return cut, len(cut.Ranges) > 0
 }
 
-// OnGrid reports whether block is one this pool could have cut: it has the
-// right length and lies in one of the pool's CIDRs, be it cordoned, draining or closed.
+// OnGrid reports whether this pool could have allocated block: it has the right length
+// and lies in one of the pool's CIDRs, including cordoned, draining and closed ones.
 func (p *Pool) OnGrid(block netip.Prefix) bool {
 	_, ok := p.rangeOf(block)
 	return ok && block.Masked() == block && block.Bits() == p.rangesFor(block).Bits
 }
 
-// Drains reports whether block must move off: its range drains, or it lies in
-// none of the pool's CIDRs any more.
+// Drains reports whether the node must return block: its range drains, or it no longer
+// lies in any of the pool's CIDRs.
 func (p *Pool) Drains(block netip.Prefix) bool {
 	r, ok := p.rangeOf(block)
 	return !p.frozen && (!ok || r.Drains())
 }
 
-// Holds reports whether one of the pool's CIDRs contains the whole of block, be it
-// cordoned, draining or closed.
+// Holds reports whether one of the pool's CIDRs contains all of block, including
+// cordoned, draining and closed ones.
 func (p *Pool) Holds(block netip.Prefix) bool {
 	_, ok := p.rangeOf(block)
 	return ok
@@ -196,8 +195,8 @@ func (p *Pool) Touches(block netip.Prefix) bool {
 	return slices.ContainsFunc(p.rangesFor(block).CIDRs, func(r Range) bool { return r.CIDR.Overlaps(block) })
 }
 
-// ClosedTo reports whether another pool gives out the addresses of block, which
-// one of the pool's CIDRs contains.
+// ClosedTo reports whether another pool assigns the addresses of block, which one of
+// the pool's CIDRs contains.
 func (p *Pool) ClosedTo(block netip.Prefix) bool {
 	r, _ := p.rangeOf(block)
 	return r.ClosedBy != ""
@@ -216,8 +215,8 @@ func (p *Pool) rangeOf(block netip.Prefix) (Range, bool) {
 	return Range{}, false
 }
 
-// rangesFor returns the ranges of the block's family; empty ones where the pool
-// has none, as for a block that was pinned to it by hand.
+// rangesFor returns the ranges of the block's family; empty ones if the pool has none,
+// as for a block pinned to it by hand.
 func (p *Pool) rangesFor(block netip.Prefix) *Ranges {
 	if r, ok := p.Ranges(ipalloc.FamilyOf(block.Addr())); ok {
 		return r

@@ -7,12 +7,12 @@ import corev1 "k8s.io/api/core/v1"
 // TaintExternalCloudProvider).
 const taintUninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
 
-// DefaultStartupTaints are the keys of taints that say that the labels of a Node
-// are not final, where no flag names others.
+// DefaultStartupTaints are the keys of taints that mark a Node's labels as not final,
+// unless a flag names others.
 func DefaultStartupTaints() []string { return []string{taintUninitialized} }
 
-// StartupTaint is the key of the first taint of a Node that is among keys, whatever
-// its effect; "": it has none.
+// StartupTaint returns the key of a Node's first taint that is among keys, whatever its
+// effect; "": it has none.
 func StartupTaint(node *corev1.Node, keys map[string]bool) string {
 	for _, taint := range node.Spec.Taints {
 		if keys[taint.Key] {

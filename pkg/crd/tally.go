@@ -6,10 +6,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Tally counts blocks of any size in the size of a pool's own, so that they can be
-// compared with all that the pool has: an adopted block of twice the size counts
-// twice, and smaller ones in the place of one block count once, in the earliest
-// phase among them.
+// Tally counts blocks of any size in units of a pool's block size, so that they compare
+// with the pool's total: an adopted block of twice the size counts twice, and smaller
+// ones in the place of one block count once, in the earliest phase among them.
 type Tally struct {
 	pool  *Pool
 	whole [2][3]int64
@@ -22,7 +21,7 @@ func NewTally(pool *Pool) *Tally { return &Tally{pool: pool, parts: map[netip.Pr
 // Add counts a block.
 func (t *Tally) Add(b Block) {
 	bits := t.pool.rangesFor(b.CIDR).Bits
-	if bits == 0 { // pinned to a pool that has nothing of this family
+	if bits == 0 { // pinned to a pool without this family
 		bits = b.CIDR.Bits()
 	}
 	if b.CIDR.Bits() <= bits {
@@ -36,7 +35,7 @@ func (t *Tally) Add(b Block) {
 	}
 }
 
-// Sum is how many there are, by family and phase.
+// Sum returns the counts by family and phase.
 func (t *Tally) Sum() [2][3]int64 {
 	sum := t.whole
 	for place, phase := range t.parts {

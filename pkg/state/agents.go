@@ -12,11 +12,11 @@ import (
 // in Cilium v1.20.1).
 const agentContainer = "cilium-agent"
 
-// Agents tells which nodes' agents run steadily. An agent that (re)starts
-// refuses to restore an address marked for release, and can answer before it
-// has restored its pods: nothing is marked, and no answer believed, until it
-// has been Ready for a while with the same container. It is safe for concurrent
-// use. Times are this process's own, not the node's, whose clock may be off.
+// Agents tracks which nodes' agents run steadily. An agent that (re)starts refuses to
+// restore an address marked for release, and can answer before it has restored its
+// pods: nothing is marked, and no answer trusted, until it has been Ready for a while
+// with the same container. It is safe for concurrent use. Times are this process's own,
+// not the node's, whose clock may be off.
 type Agents struct {
 	settle time.Duration
 
@@ -24,21 +24,21 @@ type Agents struct {
 	byNode map[string]map[types.UID]agentRun
 }
 
-// agentRun is an agent's pod, and since when it is as it is.
+// agentRun is an agent's pod, and since when it is in this state.
 type agentRun struct {
 	container string
 	ready     bool
 	since     time.Time
 }
 
-// AgentPod is what is decided on of an agent's pod.
+// AgentPod holds the fields of an agent's pod that decisions need.
 type AgentPod struct {
 	PodKey
 	container string
 	ready     bool
 }
 
-// ReadAgent takes from an agent's pod what is decided on.
+// ReadAgent extracts them from an agent's pod.
 func ReadAgent(pod *corev1.Pod) AgentPod {
 	a := AgentPod{PodKey: PodKey{pod.Spec.NodeName, pod.UID}, ready: pod.DeletionTimestamp == nil && isReady(pod)}
 	for _, c := range pod.Status.ContainerStatuses {
@@ -49,13 +49,13 @@ func ReadAgent(pod *corev1.Pod) AgentPod {
 	return a
 }
 
-// NewAgents calls an agent settled once it has been Ready for settle.
+// NewAgents considers an agent settled once it has been Ready for settle.
 func NewAgents(settle time.Duration) *Agents {
 	return &Agents{settle: settle, byNode: map[string]map[types.UID]agentRun{}}
 }
 
-// Set takes in an agent's pod as it is at now, and reports whether anything that
-// matters has changed.
+// Set stores the state of an agent's pod at now, and reports whether anything relevant
+// has changed.
 func (a *Agents) Set(pod AgentPod, now time.Time) bool {
 	if pod.Node == "" {
 		return false
@@ -73,7 +73,7 @@ func (a *Agents) Set(pod AgentPod, now time.Time) bool {
 	return true
 }
 
-// Delete forgets an agent's pod.
+// Delete removes an agent's pod.
 func (a *Agents) Delete(key PodKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -83,7 +83,7 @@ func (a *Agents) Delete(key PodKey) {
 	}
 }
 
-// Missing are the agents' pods known whose UID is not among listed.
+// Missing returns the known agent pods whose UID is not among listed.
 func (a *Agents) Missing(listed map[types.UID]bool) []AgentPod {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
@@ -98,9 +98,9 @@ func (a *Agents) Missing(listed map[types.UID]bool) []AgentPod {
 	return out
 }
 
-// Settled reports whether the agent of node runs steadily at now, and, where it
-// is only a matter of time, when it will. While one pod replaces another, there
-// are two, and it does not.
+// Settled reports whether the agent of node runs steadily at now, and, if it is only a
+// matter of time, when it will. While one pod replaces another, there are two, and it
+// does not.
 func (a *Agents) Settled(node string, now time.Time) (bool, time.Time) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
@@ -125,10 +125,10 @@ func isReady(pod *corev1.Pod) bool {
 	return false
 }
 
-// MayWaitForFamily says that the agent of a node may have been started anew with a
-// family that it did not run before: until it has addresses of that it does not come
-// up, and what it said last stands. When to ask again is at, where that is only a
-// matter of time.
+// MayWaitForFamily reports that the agent of a node may have restarted with a family
+// that it did not run before: it does not become ready until it has addresses of that
+// family, and until then its last report stands. If it is only a matter of time, at is
+// when to check again.
 func (a *Agents) MayWaitForFamily(node string, now time.Time) (stuck bool, at time.Time) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()

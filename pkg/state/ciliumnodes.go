@@ -13,13 +13,13 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// SameFamilies reports whether two versions of a CiliumNode, which may be nil, say
-// the same of the families that the agent does not run.
+// SameFamilies reports whether two versions of a CiliumNode, which may be nil, name the
+// same families that the agent does not run.
 func SameFamilies(a, b *ciliumnode.View) bool {
 	return a.NotRun(ipalloc.IPv4) == b.NotRun(ipalloc.IPv4) && a.NotRun(ipalloc.IPv6) == b.NotRun(ipalloc.IPv6)
 }
 
-// NotRunning are those of nodes whose agents do not run a family.
+// NotRunning returns those of nodes whose agents do not run a family.
 func (l *Ledger) NotRunning(f ipalloc.Family, nodes map[string]bool) map[string]bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -35,24 +35,25 @@ func (l *Ledger) NotRunning(f ipalloc.Family, nodes map[string]bool) map[string]
 // ciliumNodes is what the ledger remembers of CiliumNodes.
 type ciliumNodes struct {
 	// foreign is what is taken because a CiliumNode names it: its podCIDRs, what
-	// multi-pool mode has allocated, and addresses in its pool, reported in use or of
-	// its agent outside them and its blocks.
+	// multi-pool mode has allocated, and addresses in its pool, reported in use or the
+	// agent's own that lie outside these and its blocks.
 	foreign map[string][]netip.Prefix
-	// seen are CiliumNodes as the watch last showed them, of which foreign is
-	// made, and gone says which of them it has shown to be deleted.
+	// seen are CiliumNodes as last delivered by the watch, from which foreign derives,
+	// and gone says which of them are deleted.
 	seen map[string]*ciliumnode.Stored
 	gone map[string]bool
 	// assumed is the resourceVersion of this process's last write to each.
 	assumed map[string]string
-	// orphaned are blocks that went while the watch of their CiliumNode had yet to show
-	// this process's last write to it: it may name them.
+	// orphaned are blocks that were deleted while the cache of their CiliumNode lagged
+	// behind this process's last write: it may name them.
 	orphaned map[string][]netip.Prefix
-	// fenced are the blocks that cool down, by UID, whose CiliumNode this process has
-	// changed since: an older patch of it conflicts. In the version they had then, as
-	// one that serves meanwhile may be published again.
+	// fenced are the blocks cooling down, by UID, whose CiliumNode this process has
+	// changed since: an older patch of it conflicts. They are stored in their version
+	// at that time, as a block that returned to service may be published again.
 	fenced map[types.UID]string
-	// restored are the CiliumNodes that this process put back, of which the agent had
-	// reported what it uses: it runs in our mode, whatever the new one does not say yet.
+	// restored are the CiliumNodes that this process restored, whose agent had reported
+	// what it uses: it runs in our mode, even if the new CiliumNode does not show that
+	// yet.
 	restored map[string]types.UID
 }
 
@@ -68,8 +69,8 @@ func newCiliumNodes() ciliumNodes {
 	}
 }
 
-// UpsertCiliumNode takes in a CiliumNode that the watch shows. It reports whether
-// what is taken because of it has changed.
+// UpsertCiliumNode stores a CiliumNode from the watch. It reports whether the addresses
+// taken because of it have changed.
 func (l *Ledger) UpsertCiliumNode(cn *ciliumnode.Stored) (changed bool) {
 	l.mu.Lock()
 	defer l.unlock()
@@ -81,8 +82,8 @@ func (l *Ledger) UpsertCiliumNode(cn *ciliumnode.Stored) (changed bool) {
 	return l.setForeign(cn.Name, l.foreignOf(cn.Name))
 }
 
-// RemoveCiliumNode takes in a CiliumNode that the watch shows to be deleted. What it
-// named stays taken until it is back or ForgetNode is called.
+// RemoveCiliumNode handles a CiliumNode that the watch reports as deleted. What it
+// named stays taken until it is back or ForgetCiliumNode is called.
 func (l *Ledger) RemoveCiliumNode(cn *ciliumnode.Stored) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,7 +94,7 @@ func (l *Ledger) RemoveCiliumNode(cn *ciliumnode.Stored) {
 	}
 }
 
-// MissingCiliumNodes are the CiliumNodes known whose UID is not among listed.
+// MissingCiliumNodes returns the known CiliumNodes whose UID is not among listed.
 func (l *Ledger) MissingCiliumNodes(listed map[types.UID]bool) []*ciliumnode.Stored {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -106,7 +107,7 @@ func (l *Ledger) MissingCiliumNodes(listed map[types.UID]bool) []*ciliumnode.Sto
 	return out
 }
 
-// CiliumNode is a CiliumNode as the watch last showed it, or nil.
+// CiliumNode returns a CiliumNode as last delivered by the watch, or nil.
 func (l *Ledger) CiliumNode(name string) *ciliumnode.View {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,7 +117,7 @@ func (l *Ledger) CiliumNode(name string) *ciliumnode.View {
 	return nil
 }
 
-// LastCiliumNode is a deleted CiliumNode as it was last seen, or nil.
+// LastCiliumNode returns the last known state of a deleted CiliumNode, or nil.
 func (l *Ledger) LastCiliumNode(name string) *ciliumnode.Stored {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -126,7 +127,7 @@ func (l *Ledger) LastCiliumNode(name string) *ciliumnode.Stored {
 	return l.ciliumNodes.seen[name]
 }
 
-// MarkRestored notes that a CiliumNode was put back whose agent had reported.
+// MarkRestored records that a CiliumNode was restored whose agent had reported.
 func (l *Ledger) MarkRestored(name string, uid types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,9 +148,9 @@ func (l *Ledger) ForgetAssumedCiliumNode(name string) {
 	delete(l.ciliumNodes.assumed, name)
 }
 
-// ForgetCiliumNode forgets a CiliumNode that is gone for good. It reports whether
-// something it named is no longer taken. One that the watch has shown since the
-// caller looked stays known.
+// ForgetCiliumNode removes a CiliumNode that is gone for good. It reports whether
+// something it named is no longer taken. One that the watch has delivered since the
+// caller's read stays.
 func (l *Ledger) ForgetCiliumNode(name string) (changed bool) {
 	l.mu.Lock()
 	defer l.unlock()
@@ -163,7 +164,7 @@ func (l *Ledger) ForgetCiliumNode(name string) (changed bool) {
 	return l.setForeign(name, nil)
 }
 
-// AssumeCiliumNode notes this process's own write to a CiliumNode.
+// AssumeCiliumNode records this process's own write to a CiliumNode.
 func (l *Ledger) AssumeCiliumNode(name, version string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -178,15 +179,15 @@ func (l *Ledger) Behind(name, version string) bool {
 	return !reached(version, l.ciliumNodes.assumed[name])
 }
 
-// MarkFenced notes that the CiliumNode of a block has changed since the block was
-// seen to cool down.
+// MarkFenced records that the CiliumNode of a block has changed since the block was
+// seen cooling down.
 func (l *Ledger) MarkFenced(b crd.Block) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ciliumNodes.fenced[b.UID] = b.ResourceVersion
 }
 
-// Fenced reports whether SetMoved was called for the block as it is.
+// Fenced reports whether MarkFenced was called for the block in its current version.
 func (l *Ledger) Fenced(b crd.Block) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -194,7 +195,7 @@ func (l *Ledger) Fenced(b crd.Block) bool {
 	return noted && version == b.ResourceVersion
 }
 
-// orphan notes a block that went, if it may be named where the watch has yet to look.
+// orphan records a deleted block if a lagging CiliumNode may still name it.
 func (l *Ledger) orphan(b crd.Block) {
 	version := ""
 	if cn := l.ciliumNodes.seen[b.Node]; cn != nil {
@@ -230,9 +231,8 @@ func (l *Ledger) foreignOf(node string) []netip.Prefix {
 	return slices.Compact(taken)
 }
 
-// NamedElsewhere are what CiliumNodes of other nodes name, outside their own
-// blocks, of cidr. It walks them all: for the rare case that a block is
-// published again.
+// NamedElsewhere returns what CiliumNodes of other nodes name of cidr, outside their
+// own blocks. It walks them all: for the rare case that a block is published again.
 func (l *Ledger) NamedElsewhere(node string, cidr netip.Prefix) []netip.Prefix {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -250,8 +250,8 @@ func (l *Ledger) NamedElsewhere(node string, cidr netip.Prefix) []netip.Prefix {
 	return out
 }
 
-// ListedFor are the CIDRs that CiliumNodes list for one of Cilium's pools, also
-// those of deleted ones that may be put back. It walks them all.
+// ListedFor returns the CIDRs that CiliumNodes list for a Cilium pool, including
+// deleted ones that may be restored. It walks them all.
 func (l *Ledger) ListedFor(ciliumPool string) []netip.Prefix {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -266,7 +266,7 @@ func (l *Ledger) ListedFor(ciliumPool string) []netip.Prefix {
 	return out
 }
 
-// HeldElsewhere are the blocks of other nodes that share an address with one of
+// HeldElsewhere returns the blocks of other nodes that share an address with one of
 // named.
 func (l *Ledger) HeldElsewhere(node string, named []netip.Prefix) []netip.Prefix {
 	l.mu.Lock()
@@ -306,8 +306,8 @@ func (l *Ledger) setForeign(name string, taken []netip.Prefix) (changed bool) {
 	return true
 }
 
-// missingFrom are those of list that are not in sorted, and that no block or claim
-// has anyway: a node's own blocks, which its podCIDRs name as well, change nothing.
+// missingFrom returns those of list that are not in sorted, and that no block or claim
+// covers: a node's own blocks, which its podCIDRs name as well, change nothing.
 func (l *Ledger) missingFrom(sorted, list []netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	for _, p := range list {
@@ -318,7 +318,7 @@ func (l *Ledger) missingFrom(sorted, list []netip.Prefix) []netip.Prefix {
 	return out
 }
 
-// isHeld reports whether a block or a claim has the whole of p.
+// isHeld reports whether a block or a claim covers all of p.
 func (l *Ledger) isHeld(p netip.Prefix) bool {
 	if _, held := l.space.Owner(p); held {
 		return true

@@ -12,25 +12,25 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 )
 
-// CiliumPools are the CiliumPodIPPools that there are. It is safe for concurrent
-// use.
+// CiliumPools stores the existing CiliumPodIPPools. It is safe for concurrent use.
 type CiliumPools struct {
 	mu     sync.RWMutex
 	byName map[string]*ciliumpool.View
 	known  bool
 }
 
-// NewCiliumPools knows of none yet, nor whether the API server knows the kind.
+// NewCiliumPools starts empty, and without knowing whether the API server serves the
+// kind.
 func NewCiliumPools() *CiliumPools { return &CiliumPools{byName: map[string]*ciliumpool.View{}} }
 
-// SetKnown says that the API server knows the kind.
+// SetKnown records that the API server serves the kind.
 func (c *CiliumPools) SetKnown() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.known = true
 }
 
-// Known reports whether the API server knows the kind: agents of other modes do
+// Known reports whether the API server serves the kind: agents in other modes do
 // without it.
 func (c *CiliumPools) Known() bool {
 	c.mu.RLock()
@@ -38,7 +38,7 @@ func (c *CiliumPools) Known() bool {
 	return c.known
 }
 
-// Set takes in a CiliumPodIPPool. It reports whether it picks other pods than
+// Set stores a CiliumPodIPPool. It reports whether it selects different pods than
 // before.
 func (c *CiliumPools) Set(v *ciliumpool.View) (picks bool) {
 	c.mu.Lock()
@@ -48,8 +48,8 @@ func (c *CiliumPools) Set(v *ciliumpool.View) (picks bool) {
 	return pickOtherwise(was, v)
 }
 
-// Delete forgets a CiliumPodIPPool, but for one made since under its name. It
-// reports whether it picked pods.
+// Delete removes a CiliumPodIPPool, unless its name was reused since. It reports
+// whether it selected pods.
 func (c *CiliumPools) Delete(v *ciliumpool.View) (picked bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,8 +61,8 @@ func (c *CiliumPools) Delete(v *ciliumpool.View) (picked bool) {
 	return was.Selector != nil
 }
 
-// pickOtherwise reports whether one, of which there was none if nil, picks other
-// pods than another.
+// pickOtherwise reports whether one, nil if it did not exist, selects different pods
+// than another.
 func pickOtherwise(a, b *ciliumpool.View) bool {
 	if a == nil {
 		return b.Selector != nil
@@ -73,21 +73,21 @@ func pickOtherwise(a, b *ciliumpool.View) bool {
 	return !a.Selector.Same(b.Selector) || (a.MaskSize[0] == 0) != (b.MaskSize[0] == 0) || (a.MaskSize[1] == 0) != (b.MaskSize[1] == 0)
 }
 
-// Get is the CiliumPodIPPool of a name, "" for the default one, or nil.
+// Get returns the CiliumPodIPPool of a name, "" for the default one, or nil.
 func (c *CiliumPools) Get(name string) *ciliumpool.View {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.byName[cmp.Or(name, crd.DefaultCiliumPool)]
 }
 
-// Names are those of all CiliumPodIPPools.
+// Names returns the names of all CiliumPodIPPools.
 func (c *CiliumPools) Names() []string {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return slices.Sorted(maps.Keys(c.byName))
 }
 
-// Picking are those that pick pods, in no order. A nil one has none.
+// Picking returns those that select pods, in no order. A nil receiver has none.
 func (c *CiliumPools) Picking() []*ciliumpool.View {
 	if c == nil {
 		return nil
@@ -103,7 +103,7 @@ func (c *CiliumPools) Picking() []*ciliumpool.View {
 	return out
 }
 
-// Missing are those known whose UID is not among listed.
+// Missing returns the known ones whose UID is not among listed.
 func (c *CiliumPools) Missing(listed map[types.UID]bool) []*ciliumpool.View {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

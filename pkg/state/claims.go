@@ -9,9 +9,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Claim picks a block for node from the first of pools that has one, and takes
-// it in this process. The block is the node's once it is created in the API
-// server. ipalloc.ErrExhausted: no pool has one left.
+// Claim picks a block for node from the first of pools that has one, and reserves it in
+// this process. The node owns the block once it is created in the API server.
+// ipalloc.ErrExhausted: no pool has one left.
 func (l *Ledger) Claim(f ipalloc.Family, node string, pools []*crd.Pool) (netip.Prefix, *crd.Pool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -38,9 +38,8 @@ func ContainsAddr(prefixes []netip.Prefix, addr netip.Addr) bool {
 	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// MarkUnknown keeps a claim of which nobody knows whether it was written. Only the
-// API server's own word ends the doubt: what the watch shows of the CIDR may be
-// an older block.
+// MarkUnknown keeps a claim whose write may or may not have succeeded. Only a live read
+// settles it: the watch may still deliver an older block with that CIDR.
 func (l *Ledger) MarkUnknown(node string, cidr netip.Prefix) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -49,16 +48,14 @@ func (l *Ledger) MarkUnknown(node string, cidr netip.Prefix) {
 	}
 }
 
-// UnknownClaims are the claims of node of which nobody knows whether they were
-// written.
+// UnknownClaims returns the claims of node whose writes may or may not have succeeded.
 func (l *Ledger) UnknownClaims(node string) []netip.Prefix {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.unknown[node])
 }
 
-// Forget gives up a claim of node that certainly was not written, and the doubt
-// about it.
+// Forget drops a claim of node that was certainly not written, and its unknown state.
 func (l *Ledger) Forget(node string, cidr netip.Prefix) {
 	l.mu.Lock()
 	defer l.unlock()
@@ -68,7 +65,7 @@ func (l *Ledger) Forget(node string, cidr netip.Prefix) {
 	l.unhold(node, cidr)
 }
 
-// unhold lets go of a CIDR that node has claimed, and no block stands for.
+// unhold releases a CIDR that node has claimed and that has no block.
 func (l *Ledger) unhold(node string, cidr netip.Prefix) {
 	_, exists := l.blocks[cidr]
 	if o, held := l.space.Owner(cidr); held && !exists && o.Node == node {

@@ -16,17 +16,17 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Cluster is all that is known of the cluster, and the settings of the operator
-// that say how to read it. Its methods derive what expand.Decide is asked on, however
-// the objects were read, and change nothing.
+// Cluster is everything known of the cluster, and the operator settings that say how to
+// read it. Its methods derive the input of expand.Decide, however the objects were
+// read, and change nothing.
 type Cluster struct {
 	Ledger *Ledger
 	Pools  *Pools
 	Pods   *Pods
 	Agents *Agents
-	// CiliumPools tell which pods ask for which pool of Cilium's; nil: no labels do.
+	// CiliumPools select pods for Cilium pools by label; nil: no labels do.
 	CiliumPools *CiliumPools
-	// Defaults hold where a pool, or no pool, says otherwise.
+	// Defaults apply where a pool sets no value, or without a pool.
 	Defaults crd.Defaults
 	// Paused stops all writes about nodes and blocks.
 	Paused bool
@@ -36,9 +36,8 @@ type Cluster struct {
 	StartupTaints map[string]bool
 }
 
-// Policy is what rules one family of a node, which may be nil, for one pool of
-// Cilium's: the pools to claim from, best first, the policy, and why nothing may
-// change ("": it may).
+// Policy is what rules one family of a node, which may be nil, for one Cilium pool: the
+// pools to claim from, best first, the policy, and why nothing may change ("": it may).
 func (c *Cluster) Policy(node *corev1.Node, f ipalloc.Family, ciliumPool string) (pools []*crd.Pool, policy expand.Policy, paused string) {
 	if node != nil && !c.OptedOut(node) {
 		pools = crd.ForFamily(c.Pools.Match(labels.Set(node.Labels)), f, ciliumPool)
@@ -47,14 +46,13 @@ func (c *Cluster) Policy(node *corev1.Node, f ipalloc.Family, ciliumPool string)
 		policy = pools[0].Policy
 	} else {
 		policy = c.Defaults.Policy
-		policy.ReclaimDisabled = true // nobody says what the node needs
+		policy.ReclaimDisabled = true // no pool says what the node needs
 	}
 	return pools, policy, c.pausedBecause(node, pools)
 }
 
-// State adds to what is known of one family of a node, for one pool of Cilium's,
-// what its CiliumNode, which may be nil, and its blocks, of any family and pool,
-// say.
+// State completes the state of one family of a node, for one Cilium pool, from its
+// CiliumNode, which may be nil, and its blocks, of any family and pool.
 func (c *Cluster) State(s expand.State, ciliumPool string, view *ciliumnode.View, blocks []crd.Block) expand.State {
 	mine, others := c.split(blocks, ciliumPool, view)
 	share := view.Of(ciliumPool)
@@ -68,7 +66,7 @@ func (c *Cluster) State(s expand.State, ciliumPool string, view *ciliumnode.View
 	if share != nil {
 		s.Pool, s.Used, s.Release = share.Pool, share.Used, releaseOf(share.Release, ciliumPool, mine, others)
 		s.Own, s.Limits = share.InUse(), share.Limits
-		s.NotRun = share.BlockDemand == nil && share.NotRun(s.Family) // else it says so by what it requests
+		s.NotRun = share.BlockDemand == nil && share.NotRun(s.Family) // otherwise its requests show that
 		s.BlockDemand = wholeOf(share, s.Family, mine)
 	}
 	return s
@@ -82,15 +80,15 @@ func (c *Cluster) blockState(b crd.Block, view *ciliumnode.View) expand.Block {
 	pool := c.Pools.Get(b.Pool)
 	switch {
 	case b.CIDR.Addr().BitLen()-b.CIDR.Bits() > ipalloc.MaxHostBits:
-		// Too large to list. The block controller tells so.
+		// Too large to list. The block controller reports it.
 	case pool != nil && !pool.Frozen():
 		s.Usable = c.Publishable(view, pool, b.CIDR)
 	case view != nil:
-		s.Usable = c.withoutExcluded(view, b.CIDR, view.PublishedIn(b.CIDR)) // its pool says no more; keep what is there
+		s.Usable = c.withoutExcluded(view, b.CIDR, view.PublishedIn(b.CIDR)) // without a valid pool, keep what is published
 	}
 	s.Request = requestOn(b, pool)
 	if len(c.Ledger.Overlaps(b.CIDR)) > 0 {
-		// What is published stays, and nothing is added beside it.
+		// Published addresses stay, and none is added.
 		s.Conflict, s.Usable = !s.Listed, nil
 		if s.Listed {
 			s.Usable = view.PublishedIn(b.CIDR)
@@ -102,7 +100,7 @@ func (c *Cluster) blockState(b crd.Block, view *ciliumnode.View) expand.Block {
 	return s
 }
 
-// requestOn is why people ask a block of pool, which may be nil, back.
+// requestOn is why a block of pool, which may be nil, must be returned.
 func requestOn(b crd.Block, pool *crd.Pool) (request expand.Reason) {
 	switch {
 	case b.Deleting:
@@ -110,7 +108,7 @@ func requestOn(b crd.Block, pool *crd.Pool) (request expand.Reason) {
 	case pool == nil, pool.Deleting:
 		request = expand.PoolDeleted
 	case pool.Frozen() && b.Phase == ipalloc.Draining && b.Reason == expand.CIDRDraining:
-		request = expand.CIDRDraining // what has begun goes on: nothing says that it is to stop
+		request = expand.CIDRDraining // a drain that has begun continues: nothing cancels it
 	case pool.Drains(b.CIDR):
 		request = expand.CIDRDraining
 	}
@@ -141,7 +139,7 @@ func (c *Cluster) pausedBecause(node *corev1.Node, pools []*crd.Pool) string {
 	return ""
 }
 
-// OptedOut reports whether the Node says that Cilium does not run on it.
+// OptedOut reports whether the Node is labeled or tainted as running without Cilium.
 func (c *Cluster) OptedOut(node *corev1.Node) bool {
 	if node.Labels[v1alpha1.OptOutLabel] == "true" {
 		return true
@@ -154,16 +152,16 @@ func (c *Cluster) OptedOut(node *corev1.Node) bool {
 	return false
 }
 
-// Publishable are the addresses of a block of pool that may be published on a node.
+// Publishable returns the addresses of a block of pool that may be published on a node.
 func (c *Cluster) Publishable(view *ciliumnode.View, pool *crd.Pool, block netip.Prefix) []netip.Addr {
 	return c.withoutExcluded(view, block, usable(view, pool, block))
 }
 
-// usable are the addresses of a block of pool that may be published on a node. Of
-// one for a pool of Cilium's, an agent that has none gives no address to a new pod:
-// it would count for the default pool, so that the agent could not restore the pod
-// once the block is listed for its own again. Until that agent has reported, one
-// that has pools may run, and pods have addresses that nobody has told yet.
+// usable returns the addresses of a block of pool that may be published on a node. An
+// agent that has no pools must not allocate addresses of a Cilium pool's block to new
+// pods: they would count for the default pool, and the agent could not restore the pod
+// once the block is listed for its own pool again. Until that agent has reported, one
+// that has pools may run, with pod addresses that are not reported yet.
 func usable(view *ciliumnode.View, pool *crd.Pool, cidr netip.Prefix) []netip.Addr {
 	switch {
 	case view != nil && view.BlockDemand != nil:
@@ -174,8 +172,8 @@ func usable(view *ciliumnode.View, pool *crd.Pool, cidr netip.Prefix) []netip.Ad
 	return pool.Usable(cidr)
 }
 
-// withoutExcluded are the addresses of a block but for those of nodes and
-// Services. Where agents have whole blocks, nothing of one can be kept back.
+// withoutExcluded returns the addresses of a block except those of nodes and Services.
+// Where agents are assigned whole blocks, no address can be withheld.
 func (c *Cluster) withoutExcluded(view *ciliumnode.View, block netip.Prefix, addrs []netip.Addr) []netip.Addr {
 	excluded := exclude.CIDRs(c.Ledger.Excluded(block))
 	if len(excluded) == 0 || view != nil && view.BlockDemand != nil {
@@ -184,7 +182,7 @@ func (c *Cluster) withoutExcluded(view *ciliumnode.View, block netip.Prefix, add
 	return slices.DeleteFunc(addrs, func(addr netip.Addr) bool { return ContainsAddr(excluded, addr) })
 }
 
-// wholeOf is what an agent that is told whole blocks has, and asks for, of one
+// wholeOf is what an agent that is assigned whole blocks has and requests, for one
 // family.
 func wholeOf(view *ciliumnode.View, f ipalloc.Family, blocks []crd.Block) *expand.BlockDemand {
 	if view.BlockDemand == nil {
@@ -205,9 +203,9 @@ func wholeOf(view *ciliumnode.View, f ipalloc.Family, blocks []crd.Block) *expan
 
 // AwaitsLabels is why a node does not get its first block yet, "": it may. Labels
 // choose the pool, and the agent's own addresses keep the first block for as long as
-// the node lives, so the operator waits while a taint says that labels are still to
-// come. It does not wait where the node holds a block, or where its CiliumNode,
-// which may be nil, names addresses already: its pods have to go on.
+// the node lives, so the operator waits while a taint indicates that labels are not
+// final. It does not wait if the node holds a block, or if its CiliumNode, which may be
+// nil, already names addresses: its pods must keep running.
 func (c *Cluster) AwaitsLabels(node *corev1.Node, view *ciliumnode.View, blocks int) string {
 	if node == nil || blocks > 0 || c.OptedOut(node) {
 		return ""

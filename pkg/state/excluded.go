@@ -9,9 +9,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Exclude replaces what an object of the cluster has that no pod may get. No block
-// that contains any of it is claimed from now on. It returns what came to be
-// excluded, and what is excluded no more.
+// Exclude replaces the addresses of a cluster object that no pod may get. No block that
+// contains any of them is claimed from now on. It returns the newly excluded addresses,
+// and those that are no longer excluded.
 func (l *Ledger) Exclude(by exclude.Claimant, cidrs []netip.Prefix) (added, removed []netip.Prefix) {
 	l.mu.Lock()
 	defer l.unlock()
@@ -26,14 +26,14 @@ func (l *Ledger) Exclude(by exclude.Claimant, cidrs []netip.Prefix) (added, remo
 	return added, removed
 }
 
-// Excluded are the addresses of nodes and Services in cidr, sorted.
+// Excluded returns the addresses of nodes and Services in cidr, sorted.
 func (l *Ledger) Excluded(cidr netip.Prefix) []exclude.Range {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.excluded.In(cidr)
 }
 
-// ExcludedFrom are the addresses of nodes and Services that a pool, which may be
+// ExcludedFrom returns the addresses of nodes and Services that a pool, which may be
 // nil, covers, sorted by family, then address.
 func (l *Ledger) ExcludedFrom(pool *crd.Pool) []exclude.Range {
 	if pool == nil {
@@ -49,7 +49,7 @@ func (l *Ledger) ExcludedFrom(pool *crd.Pool) []exclude.Range {
 	return out
 }
 
-// HeldIn are the blocks that share addresses with cidr, itself among them.
+// HeldIn returns the blocks that share addresses with cidr, including cidr itself.
 func (l *Ledger) HeldIn(cidr netip.Prefix) []ipalloc.Held {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,8 +60,8 @@ func (l *Ledger) HeldIn(cidr netip.Prefix) []ipalloc.Held {
 	return held
 }
 
-// HolderOf names a block that shares addresses with what is excluded, and its
-// node; "": there is none.
+// HolderOf returns a block that overlaps an excluded prefix, and its node; "": there is
+// none.
 func (l *Ledger) HolderOf(r exclude.Range) string {
 	held := l.HeldIn(r.CIDR)
 	if len(held) == 0 {

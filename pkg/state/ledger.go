@@ -15,7 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// ReadyLedger knows of these blocks, and that there are no others.
+// ReadyLedger returns a ledger of exactly these blocks, ready to use.
 func ReadyLedger(blocks ...crd.Block) *Ledger {
 	l := NewLedger()
 	for _, b := range blocks {
@@ -25,8 +25,8 @@ func ReadyLedger(blocks ...crd.Block) *Ledger {
 	return l
 }
 
-// Ledger is what this process knows of blocks: those the watch has shown, and
-// its own writes that the watch has yet to show. It is safe for concurrent use.
+// Ledger is what this process knows of blocks: those delivered by the watch, and its
+// own writes that the watch has not delivered yet. It is safe for concurrent use.
 type Ledger struct {
 	mu     sync.Mutex
 	space  *ipalloc.Space
@@ -34,12 +34,12 @@ type Ledger struct {
 	blocks map[netip.Prefix]crd.Block
 	// byNode and byPool are the blocks of each node and of each pool.
 	byNode, byPool map[string]map[netip.Prefix]struct{}
-	// unknown are claims whose write was sent and not answered, by node. They
-	// stay taken, and the node's next claim tries the same block again, so that
-	// one need ends in one block.
+	// unknown are claims, by node, whose write was sent but not answered. They stay
+	// taken, and the node's next claim retries the same block, so that one need ends in
+	// one block.
 	unknown map[string][]netip.Prefix
-	// shown are the blocks held that the watch has shown, and gone those that are
-	// deleted, lest a late answer, or a watch that lags behind, bring one back.
+	// shown are the held blocks that the watch has delivered, and gone those that are
+	// deleted, so that neither a late response nor a lagging watch brings one back.
 	shown, gone map[types.UID]bool
 	shownNow    chan struct{}
 
@@ -47,13 +47,13 @@ type Ledger struct {
 	// excluded are the addresses of nodes and Services.
 	excluded exclude.Set
 
-	// Changed is told what came free, and what was taken other than by a claim,
-	// once the ledger has taken it in; nil: nobody is. It may ask the ledger.
+	// Changed, if set, receives the freed CIDRs, and those taken other than by a claim,
+	// after the ledger has recorded them. It may call the ledger.
 	Changed      func(freed, taken []netip.Prefix)
-	freed, taken []netip.Prefix // since it was told
+	freed, taken []netip.Prefix // since the last call of Changed
 }
 
-// NewLedger is a ledger that has read nothing yet.
+// NewLedger returns a ledger that has read nothing yet.
 func NewLedger() *Ledger {
 	return &Ledger{
 		space:       ipalloc.NewSpace(),
@@ -69,8 +69,8 @@ func NewLedger() *Ledger {
 	}
 }
 
-// unlock ends a change of the ledger. Whatever came free by it is told here, and in
-// no other place, so that no node that waits for it is missed.
+// unlock ends a change of the ledger. It is the only place that reports freed CIDRs, so
+// that no waiting node is missed.
 func (l *Ledger) unlock() {
 	freed, taken := l.freed, l.taken
 	l.freed, l.taken = nil, nil
@@ -80,14 +80,14 @@ func (l *Ledger) unlock() {
 	}
 }
 
-// release lets go of what a block or a claim holds.
+// release frees what a block or a claim holds.
 func (l *Ledger) release(cidr netip.Prefix) {
 	if l.space.Release(cidr) {
 		l.freed = append(l.freed, cidr)
 	}
 }
 
-// SetReady says that all blocks and all CiliumNodes have been read.
+// SetReady records that all blocks and all CiliumNodes have been read.
 func (l *Ledger) SetReady() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,7 +114,7 @@ func (l *Ledger) WaitReady(ctx context.Context) error {
 	}
 }
 
-// Upsert takes in a block that the watch shows.
+// Upsert stores a block from the watch.
 func (l *Ledger) Upsert(b crd.Block) {
 	l.mu.Lock()
 	defer l.unlock()
@@ -128,11 +128,11 @@ func (l *Ledger) Upsert(b crd.Block) {
 	}
 }
 
-// maxGone bounds what is remembered of deleted blocks. Late news comes within
-// seconds; by the time so many blocks are gone, it has long come.
+// maxGone bounds how many deleted blocks are remembered. Late events arrive within
+// seconds, long before this many blocks are deleted.
 const maxGone = 1 << 16
 
-// Remove takes in a block that the watch shows to be deleted.
+// Remove handles a block that the watch reports as deleted.
 func (l *Ledger) Remove(b crd.Block) {
 	l.mu.Lock()
 	defer l.unlock()
@@ -143,9 +143,8 @@ func (l *Ledger) Remove(b crd.Block) {
 	l.bury(b)
 }
 
-// AssumeDeleted takes in that a block turned out to be deleted, or that this process
-// has deleted it, and that its object is gone with that. What the watch may yet
-// show of it is old.
+// AssumeDeleted records that a block was found deleted, or that this process has
+// deleted it together with its object. Anything the watch still delivers of it is old.
 func (l *Ledger) AssumeDeleted(b crd.Block) {
 	l.mu.Lock()
 	defer l.unlock()
@@ -165,8 +164,8 @@ func (l *Ledger) bury(b crd.Block) {
 	l.notifyShown()
 }
 
-// Assume takes in a block as the API server has just answered it, before the
-// watch shows it.
+// Assume stores a block as the API server has just returned it, before the watch
+// delivers it.
 func (l *Ledger) Assume(b crd.Block) {
 	l.mu.Lock()
 	defer l.unlock()
@@ -199,13 +198,13 @@ func (l *Ledger) set(b crd.Block) {
 	l.byNode[b.Node][b.CIDR] = struct{}{}
 	owner := ipalloc.Owner{Pool: b.Pool, Node: b.Node, Phase: b.Phase}
 	if o, held := l.space.Owner(b.CIDR); held && (o.Pool != owner.Pool || o.Node != owner.Node) {
-		l.space.Release(b.CIDR) // a claim of ours that somebody else won
+		l.space.Release(b.CIDR) // a claim of ours that another writer won
 	}
-	// An overlap is no reason to forget a block: Overlaps tells it later.
+	// An overlap is no reason to drop a block: Overlaps reports it later.
 	_ = l.space.Restore(ipalloc.Held{CIDR: b.CIDR, Owner: owner})
 }
 
-// settle ends the doubt about a claim: the API server has spoken.
+// settle resolves an unknown claim: the API server has answered.
 func (l *Ledger) settle(cidr netip.Prefix) {
 	for node, claims := range l.unknown {
 		if i := slices.Index(claims, cidr); i >= 0 {
@@ -230,7 +229,7 @@ func (l *Ledger) drop(b crd.Block) {
 	delete(l.shown, b.UID)
 	l.unpool(b)
 	l.release(b.CIDR)
-	// What the node's CiliumNode names of it is no longer covered.
+	// What the node's CiliumNode names of the block is no longer covered.
 	l.setForeign(b.Node, l.foreignOf(b.Node))
 }
 
@@ -246,7 +245,7 @@ func (l *Ledger) notifyShown() {
 	l.shownNow = make(chan struct{})
 }
 
-// WaitShown waits until the watch has shown a block, and with it all that were
+// WaitShown waits until the watch has delivered a block, and with it all that were
 // created before.
 func (l *Ledger) WaitShown(ctx context.Context, uid types.UID) error {
 	for {
@@ -264,14 +263,14 @@ func (l *Ledger) WaitShown(ctx context.Context, uid types.UID) error {
 	}
 }
 
-// Shown reports whether the watch has shown a block.
+// Shown reports whether the watch has delivered a block.
 func (l *Ledger) Shown(uid types.UID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.shown[uid]
 }
 
-// Block is the block with that CIDR.
+// Block returns the block with that CIDR.
 func (l *Ledger) Block(cidr netip.Prefix) (crd.Block, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -279,7 +278,7 @@ func (l *Ledger) Block(cidr netip.Prefix) (crd.Block, bool) {
 	return b, ok
 }
 
-// NodeBlocks are the blocks a node holds, sorted by address.
+// NodeBlocks returns the blocks a node holds, sorted by address.
 func (l *Ledger) NodeBlocks(node string) []crd.Block {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -291,7 +290,7 @@ func (l *Ledger) NodeBlocks(node string) []crd.Block {
 	return out
 }
 
-// Nodes are the names of all nodes that hold a block or are in doubt about one.
+// Nodes returns the names of all nodes with a block or an unknown claim.
 func (l *Ledger) Nodes() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -314,8 +313,8 @@ func (l *Ledger) Holds(pool string, within netip.Prefix) bool {
 	return slices.ContainsFunc(l.space.Overlapping(within), func(h ipalloc.Held) bool { return h.Owner.Pool == pool })
 }
 
-// PoolBlocks are the blocks cut from a pool, in no order. The ledger is held
-// while they are walked: nothing may be asked of it meanwhile.
+// PoolBlocks iterates over the blocks of a pool, in no order. It holds the ledger's
+// lock meanwhile: the caller must not call the ledger.
 func (l *Ledger) PoolBlocks(pool string) iter.Seq[crd.Block] {
 	return func(yield func(crd.Block) bool) {
 		l.mu.Lock()
@@ -328,14 +327,14 @@ func (l *Ledger) PoolBlocks(pool string) iter.Seq[crd.Block] {
 	}
 }
 
-// Free is how many blocks could be claimed from cut now.
+// Free returns how many blocks could be claimed from cut now.
 func (l *Ledger) Free(cut ipalloc.Cut) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.space.Free(cut)
 }
 
-// Overlaps are the blocks that share addresses with cidr, but for cidr itself.
+// Overlaps returns the blocks that share addresses with cidr, except cidr itself.
 func (l *Ledger) Overlaps(cidr netip.Prefix) []ipalloc.Held {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,10 +11,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// ApplyWindows adds to the state of one family of a node what maintenance windows keep
-// from beginning at now: reclaims by those of the pool that rules the node, drains
-// by those of the block's own pool, as that is where they were asked for. A block
-// deleted by hand is held by nothing.
+// ApplyWindows adds to the state of one family of a node what maintenance windows hold
+// back at now: reclaims by the windows of the pool that rules the node, drains by those
+// of the block's own pool, where they were requested. Nothing holds back a block
+// deleted by hand.
 func (c *Cluster) ApplyWindows(s *expand.State, pools []*crd.Pool, now time.Time) {
 	if len(pools) > 0 {
 		s.ReclaimHold = pools[0].Maintenance.Hold(now)
@@ -28,13 +28,13 @@ func (c *Cluster) ApplyWindows(s *expand.State, pools []*crd.Pool, now time.Time
 	}
 }
 
-// MayWait says that somebody asks for a block that serves, other than by
+// MayWait reports whether the drain of a block in service is requested other than by
 // deleting it.
 func MayWait(b *expand.Block) bool {
 	return b.Phase == ipalloc.InService && !b.Conflict && (b.Request == expand.CIDRDraining || b.Request == expand.PoolDeleted)
 }
 
-// PoolOf is the pool of a block that is held, or nil.
+// PoolOf returns the pool of a held-back block, or nil.
 func (c *Cluster) PoolOf(cidr netip.Prefix) *crd.Pool {
 	b, ok := c.Ledger.Block(cidr)
 	if !ok {
@@ -43,12 +43,12 @@ func (c *Cluster) PoolOf(cidr netip.Prefix) *crd.Pool {
 	return c.Pools.Get(b.Pool)
 }
 
-// TakenPercent is how many percent of the blocks that a pool can give out are taken,
-// where so many are free.
+// TakenPercent is how many percent of a pool's assignable blocks are taken when this
+// many are free.
 func TakenPercent(pool *crd.Pool, f ipalloc.Family, free uint64) int {
 	cut, ok := pool.Cut(f)
 	if !ok {
-		return 0 // nothing is given out, so nobody waits for what comes home
+		return 0 // the pool assigns nothing, so no node waits for returned blocks
 	}
 	total := pool.TotalBlocks(cut)
 	if total == 0 {
@@ -57,8 +57,8 @@ func TakenPercent(pool *crd.Pool, f ipalloc.Family, free uint64) int {
 	return int(100 * (1 - min(1, float64(free)/float64(total))))
 }
 
-// ApplyPressure adds to the state of one family of a node what shortens its idle time.
-// taken is how many percent of a pool's blocks of that family are taken.
+// ApplyPressure shortens the idle time in the state of one family of a node. taken is
+// how many percent of a pool's blocks of that family are taken.
 func ApplyPressure(s *expand.State, node *corev1.Node, blocks []crd.Block, taken func(pool string) int) {
 	s.Cordoned = node != nil && node.Spec.Unschedulable
 	for _, b := range blocks {

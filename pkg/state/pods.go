@@ -42,16 +42,16 @@ func PodFields() fields.Selector {
 	return fields.ParseSelectorOrDie("spec.nodeName!=,spec.hostNetwork=false,status.phase!=Succeeded,status.phase!=Failed")
 }
 
-// PodKey tells which pod, and on which node, which never changes.
+// PodKey identifies a pod and its node, which never changes.
 type PodKey struct {
 	Node string
 	uid  types.UID
 }
 
-// BoundPod is what is decided on of a pod.
+// BoundPod holds the fields of a bound pod that decisions need.
 type BoundPod struct {
 	PodKey
-	// needs says that it needs an address.
+	// needs: it needs an address.
 	needs   bool
 	name    string
 	ips     []netip.Addr
@@ -65,7 +65,7 @@ func ReadPodWithRequest(pod *corev1.Pod) BoundPod {
 	return p
 }
 
-// ReadPod takes from a pod what is decided on.
+// ReadPod extracts from a pod the fields that decisions need.
 func ReadPod(pod *corev1.Pod) BoundPod {
 	p := BoundPod{PodKey: PodKey{pod.Spec.NodeName, pod.UID}, name: pod.Namespace + "/" + pod.Name, ips: podIPs(pod)}
 	p.needs = pod.Spec.NodeName != "" && !pod.Spec.HostNetwork &&
@@ -83,13 +83,12 @@ func podIPs(pod *corev1.Pod) []netip.Addr {
 	return out
 }
 
-// Pods are the pods that need an address, by node. It is safe for concurrent
-// use.
+// Pods stores the pods that need an address, by node. It is safe for concurrent use.
 type Pods struct {
 	mu sync.RWMutex
-	// byNode are slices, as maps of so few cost twice as much.
+	// byNode holds slices: maps this small cost twice as much.
 	byNode map[string][]heldPod
-	// namespaces are what namespaces want for their pods.
+	// namespaces are the pool requests of namespaces for their pods.
 	namespaces map[string]PoolRequest
 }
 
@@ -99,13 +98,13 @@ type heldPod struct {
 	request requestHandle
 }
 
-// NewPods knows no pod yet.
+// NewPods starts empty.
 func NewPods() *Pods {
 	return &Pods{byNode: map[string][]heldPod{}, namespaces: map[string]PoolRequest{}}
 }
 
-// Set takes in a pod as it is at now, and reports whether anything that matters
-// has changed.
+// Set stores the state of a pod at now, and reports whether anything relevant has
+// changed.
 func (p *Pods) Set(pod BoundPod, now time.Time) bool {
 	if !pod.needs {
 		return p.Delete(pod.PodKey)
@@ -129,7 +128,7 @@ func (p *Pods) index(key PodKey) int {
 	return slices.IndexFunc(p.byNode[key.Node], func(h heldPod) bool { return h.uid == key.uid })
 }
 
-// Delete forgets a pod, and reports whether it was known.
+// Delete removes a pod, and reports whether it was known.
 func (p *Pods) Delete(key PodKey) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,7 +143,7 @@ func (p *Pods) Delete(key PodKey) bool {
 	return true
 }
 
-// On are the pods on a node, sorted by name.
+// On returns the pods on a node, sorted by name.
 func (p *Pods) On(node string) []expand.Pod {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -156,8 +155,8 @@ func (p *Pods) On(node string) []expand.Pod {
 	return out
 }
 
-// PoolRequests is what the pods on a node ask for, by themselves, by their namespaces, or
-// by the CiliumPodIPPools that pick pods.
+// PoolRequests returns what the pods on a node request, by their own annotations, by
+// their namespaces, or through the CiliumPodIPPools that select pods.
 func (p *Pods) PoolRequests(node string, picking []*ciliumpool.View) PoolRequests {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -169,8 +168,8 @@ func (p *Pods) PoolRequests(node string, picking []*ciliumpool.View) PoolRequest
 	return asked
 }
 
-// SetNamespace takes in what a namespace wants for its pods, nothing if it is
-// gone. It returns the nodes of its pods, if that is news.
+// SetNamespace stores what a namespace requests for its pods, nothing if it is gone. It
+// returns the nodes of its pods if that changed.
 func (p *Pods) SetNamespace(name string, w PoolRequest) (nodes []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -190,7 +189,7 @@ func (p *Pods) SetNamespace(name string, w PoolRequest) (nodes []string) {
 	return nodes
 }
 
-// Missing are the pods known whose UID is not among listed.
+// Missing returns the known pods whose UID is not among listed.
 func (p *Pods) Missing(listed map[types.UID]bool) []BoundPod {
 	p.mu.RLock()
 	defer p.mu.RUnlock()

@@ -14,10 +14,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Annotations of pods and namespaces that name the pool of Cilium's they want, or
-// that they want none but one that they name or are picked for
-// (pkg/annotation/k8s.go, IPAMPoolKey, IPAMIPv4PoolKey, IPAMIPv6PoolKey and
-// IPAMRequirePoolMatch, v1.20.1).
+// Annotations of pods and namespaces that request a Cilium pool, or that accept only a
+// pool that they name or that selects them (pkg/annotation/k8s.go, IPAMPoolKey,
+// IPAMIPv4PoolKey, IPAMIPv6PoolKey and IPAMRequirePoolMatch, v1.20.1).
 const (
 	poolAnnotation    = "ipam.cilium.io/ip-pool"
 	v4PoolAnnotation  = "ipam.cilium.io/ipv4-pool"
@@ -25,17 +24,17 @@ const (
 	requireAnnotation = "ipam.cilium.io/require-pool-match"
 )
 
-// noPool stands for the pool of a pod that agents give no address to. No pool has
-// a slash in its name.
+// noPool stands for the pool of a pod that agents assign no address to. No pool has a
+// slash in its name.
 const noPool = "/"
 
-// PoolRequest is what a pod or a namespace says of the pools of Cilium's it wants.
+// PoolRequest is what a pod or a namespace requests of Cilium pools.
 type PoolRequest struct {
 	// pools are those that annotations name, by family; "": none.
 	pools [2]string
-	// strict: it wants no pool that it neither names nor is picked for.
+	// strict: it accepts only a pool that it names or that selects it.
 	strict bool
-	// labels are in one text, as those of many pods are alike.
+	// labels are encoded in one string, as many pods share the same.
 	labels string
 }
 
@@ -44,7 +43,7 @@ func PoolRequestOf(meta *metav1.ObjectMeta) PoolRequest {
 	return PoolRequest{pools: requestedPools(meta.Annotations), strict: meta.Annotations[requireAnnotation] == "true", labels: labels.Set(meta.Labels).String()}
 }
 
-// labelSet reads labels back: no key and no value has a comma or an equals sign.
+// labelSet decodes labels: no key and no value has a comma or an equals sign.
 func (w PoolRequest) labelSet() labels.Set {
 	set := labels.Set{}
 	for pair := range strings.SplitSeq(w.labels, ",") {
@@ -55,8 +54,8 @@ func (w PoolRequest) labelSet() labels.Set {
 	return set
 }
 
-// requestedPools are the pools that annotations name, by family, the family's own
-// first (pkg/ipam/metadata/manager.go, determinePoolByAnnotations, v1.20.1).
+// requestedPools returns the pools that annotations name, by family, the family's own
+// annotation first (pkg/ipam/metadata/manager.go, determinePoolByAnnotations, v1.20.1).
 func requestedPools(annotations map[string]string) [2]string {
 	return [2]string{
 		ipalloc.IPv4: cmp.Or(annotations[v4PoolAnnotation], annotations[poolAnnotation]),
@@ -64,7 +63,7 @@ func requestedPools(annotations map[string]string) [2]string {
 	}
 }
 
-// KeepPoolRequests are those of annotations that say which pool of Cilium's is wanted.
+// KeepPoolRequests returns the annotations that request a Cilium pool.
 func KeepPoolRequests(annotations map[string]string) map[string]string {
 	var kept map[string]string
 	for _, key := range []string{poolAnnotation, v4PoolAnnotation, v6PoolAnnotation, requireAnnotation} {
@@ -78,10 +77,10 @@ func KeepPoolRequests(annotations map[string]string) map[string]string {
 	return kept
 }
 
-// requestHandle holds what a pod wants once for all pods that want the same.
+// requestHandle stores equal requests of pods once.
 type requestHandle = unique.Handle[PoolRequest]
 
-// requestOf is what was kept; of modes in which nobody asks, nothing was.
+// requestOf returns the stored request; modes without pool requests store none.
 func requestOf(k requestHandle) PoolRequest {
 	if k == (requestHandle{}) {
 		return PoolRequest{}
@@ -89,12 +88,12 @@ func requestOf(k requestHandle) PoolRequest {
 	return k.Value()
 }
 
-// PoolRequests are the pools of Cilium's that pods ask for, by "namespace/name" and
-// family. Those that ask for the default one are left out.
+// PoolRequests are the Cilium pools that pods request, by "namespace/name" and family.
+// Pods that request the default one are left out.
 type PoolRequests map[string]*[2]string
 
-// Add takes in a pod, its namespace, nil if that is unknown, and the
-// CiliumPodIPPools that pick pods.
+// Add adds a pod, its namespace, nil if unknown, and the CiliumPodIPPools that select
+// pods.
 func (a PoolRequests) Add(pod *corev1.Pod, namespace *corev1.Namespace, picking []*ciliumpool.View) {
 	var of PoolRequest
 	if namespace != nil {
@@ -114,7 +113,7 @@ func (a PoolRequests) add(name string, pod, namespace PoolRequest, picking []*ci
 	}
 }
 
-// pickedFor are the pools that pick a pod, by family.
+// pickedFor returns the pools that select a pod, by family.
 func pickedFor(name string, pod, namespace PoolRequest, picking []*ciliumpool.View) (picked [2][]string) {
 	if len(picking) == 0 {
 		return picked
@@ -134,9 +133,9 @@ func pickedFor(name string, pod, namespace PoolRequest, picking []*ciliumpool.Vi
 	return picked
 }
 
-// poolFor is the pool that an agent gives a pod an address of, "" for the default
-// one (pkg/ipam/metadata/manager.go, GetIPPoolForPod, v1.20.1): where more than
-// one picks the pod it refuses.
+// poolFor is the pool from which an agent assigns a pod its address, "" for the default
+// one (pkg/ipam/metadata/manager.go, GetIPPoolForPod, v1.20.1): if more than one
+// selects the pod, the agent refuses.
 func poolFor(f ipalloc.Family, pod, namespace PoolRequest, picked []string) string {
 	pool := cmp.Or(pod.pools[f], namespace.pools[f])
 	switch {
@@ -152,7 +151,7 @@ func poolFor(f ipalloc.Family, pod, namespace PoolRequest, picked []string) stri
 	return pool
 }
 
-// Of is the one that a pod asks for; "": the default one.
+// Of returns the pool that a pod requests; "": the default one.
 func (a PoolRequests) Of(name string, f ipalloc.Family) string {
 	if asked := a[name]; asked != nil {
 		return asked[f]

@@ -16,8 +16,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Serving are the PodIPPools that give addresses to one of Cilium's pools, in
-// their last valid form, on their way out or not, in no order.
+// Serving returns the PodIPPools that serve one Cilium pool, in their last valid form,
+// including those being deleted, in no order.
 func (p *Pools) Serving(ciliumPool string) []*crd.Pool {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -30,8 +30,8 @@ func (p *Pools) Serving(ciliumPool string) []*crd.Pool {
 	return out
 }
 
-// CiliumPools are the pools of Cilium's that PodIPPools serve, each by its own
-// name, once for each PodIPPool.
+// CiliumPools returns the names of the Cilium pools that PodIPPools serve, once per
+// PodIPPool.
 func (p *Pools) CiliumPools() []string {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -42,10 +42,9 @@ func (p *Pools) CiliumPools() []string {
 	return out
 }
 
-// Pools is what this process knows of PodIPPools, with overlaps between them
-// resolved. All of it follows from the objects as they are and the flags, so a
-// restart changes nothing. It is safe for concurrent use; the pools it returns are
-// read only.
+// Pools is what this process knows of PodIPPools, with overlaps between them resolved.
+// All of it derives from the current objects and the flags, so a restart changes
+// nothing. It is safe for concurrent use; the pools it returns are read-only.
 type Pools struct {
 	defaults crd.Defaults
 	ledger   *Ledger
@@ -53,19 +52,19 @@ type Pools struct {
 	mu       sync.RWMutex
 	versions map[string]poolVersion
 	parsed   map[string]*crd.Pool // frozen where a pool cannot serve
-	invalid  map[string]error     // what is wrong with a pool, whether it serves or not
+	invalid  map[string]error     // the problems of a pool, whether it serves or not
 	resolved map[string]*crd.Pool
 	reserved map[string][]netip.Prefix
 }
 
-// poolVersion tells versions of a pool apart by what is decided on.
+// poolVersion identifies the parts of a pool that decisions depend on.
 type poolVersion struct {
 	uid        types.UID
 	generation int64
 	deleting   bool
 }
 
-// NewPools knows no pool yet. The ledger is told what may never be claimed.
+// NewPools starts empty. It registers with the ledger what may never be claimed.
 func NewPools(defaults crd.Defaults, ledger *Ledger) *Pools {
 	return &Pools{
 		defaults: defaults, ledger: ledger,
@@ -75,8 +74,8 @@ func NewPools(defaults crd.Defaults, ledger *Ledger) *Pools {
 	}
 }
 
-// Set takes in a pool. One that cannot be read is frozen. It reports whether
-// anything but the status has changed.
+// Set stores a pool. One that cannot be read is frozen. It reports whether anything but
+// the status has changed.
 func (p *Pools) Set(obj *v1alpha1.PodIPPool) bool {
 	version := poolVersion{obj.UID, obj.Generation, obj.DeletionTimestamp != nil}
 	p.mu.Lock()
@@ -97,14 +96,14 @@ func (p *Pools) Set(obj *v1alpha1.PodIPPool) bool {
 	return true
 }
 
-// Names are all pools, valid or not.
+// Names returns the names of all pools, valid or not.
 func (p *Pools) Names() []string {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return slices.Sorted(maps.Keys(p.parsed))
 }
 
-// Delete forgets a pool.
+// Delete removes a pool.
 func (p *Pools) Delete(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,7 +113,7 @@ func (p *Pools) Delete(name string) {
 	p.resolve()
 }
 
-// Resolve decides overlaps anew, as blocks have come to be known.
+// Resolve resolves overlaps again after blocks have become known.
 func (p *Pools) Resolve() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,14 +136,14 @@ func (p *Pools) resolve() {
 	p.reserved = reserved
 }
 
-// Get is a pool as its spec says, or a frozen one that stands for it, or nil.
+// Get returns a pool as its spec says, or a frozen stand-in for it, or nil.
 func (p *Pools) Get(name string) *crd.Pool {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return p.resolved[name]
 }
 
-// Touching are the pools one of whose CIDRs shares addresses with one of the
+// Touching returns the pools with a CIDR that shares addresses with one of the
 // prefixes, sorted.
 func (p *Pools) Touching(prefixes []netip.Prefix) []string {
 	p.mu.RLock()
@@ -159,7 +158,7 @@ func (p *Pools) Touching(prefixes []netip.Prefix) []string {
 	return names
 }
 
-// Invalid is what is wrong with the spec of a pool, or nil. Get tells whether the
+// Invalid returns what is wrong with the spec of a pool, or nil. Get shows whether the
 // pool serves nevertheless.
 func (p *Pools) Invalid(name string) error {
 	p.mu.RLock()
@@ -167,14 +166,14 @@ func (p *Pools) Invalid(name string) error {
 	return p.invalid[name]
 }
 
-// Match are the pools for a node with these labels, best first.
+// Match returns the pools for a node with these labels, best first.
 func (p *Pools) Match(nodeLabels labels.Set) []*crd.Pool {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return crd.Rank(slices.Collect(maps.Values(p.resolved)), nodeLabels)
 }
 
-// reserve replaces what pools withhold from everybody.
+// reserve replaces what pools reserve.
 func (l *Ledger) reserve(old, now map[string][]netip.Prefix) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -14,10 +14,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// CiliumPoolsOf are the pools of Cilium's that are decided on for one family of a
-// node, which may be nil, as may its CiliumNode: the default one, "", first, then
-// those that PodIPPools serve there, and those of blocks that it holds. Each has
-// blocks of its own, and needs of its own.
+// CiliumPoolsOf returns the Cilium pools to decide on for one family of a node, which
+// may be nil, as may its CiliumNode: the default one, "", first, then those that
+// PodIPPools serve there, and those of blocks that it holds. Each has its own blocks
+// and its own demand.
 func (c *Cluster) CiliumPoolsOf(node *corev1.Node, f ipalloc.Family, view *ciliumnode.View, blocks []crd.Block) []string {
 	names := map[string]bool{"": true}
 	if !c.Defaults.CiliumPools {
@@ -38,9 +38,9 @@ func (c *Cluster) CiliumPoolsOf(node *corev1.Node, f ipalloc.Family, view *ciliu
 	return slices.Sorted(maps.Keys(names))
 }
 
-// CiliumPoolOf is the pool of Cilium's that a block is for: the one that it is listed
-// for, as its agent has it under that name, else the one that its PodIPPool serves.
-// The two differ where a PodIPPool was made again for another one.
+// CiliumPoolOf is the Cilium pool that a block is for: the one that it is listed for,
+// as its agent has it under that name, otherwise the one that its PodIPPool serves. The
+// two differ if a PodIPPool was recreated for another one.
 func (c *Cluster) CiliumPoolOf(b crd.Block, view *ciliumnode.View) string {
 	if !c.Defaults.CiliumPools {
 		return ""
@@ -52,13 +52,13 @@ func (c *Cluster) CiliumPoolOf(b crd.Block, view *ciliumnode.View) string {
 	return listed
 }
 
-// IsOrphaned reports whether nothing tells which pool of Cilium's a block is for: its
-// PodIPPool is gone, and it is listed for none. It must not come to be listed.
+// IsOrphaned reports whether the Cilium pool of a block is unknown: its PodIPPool is
+// gone, and it is listed for none. It must not become listed.
 func (c *Cluster) IsOrphaned(b crd.Block, view *ciliumnode.View) bool {
 	return c.Defaults.CiliumPools && c.Pools.Get(b.Pool) == nil && (view == nil || !slices.Contains(view.Listed(), b.CIDR))
 }
 
-// split parts the blocks that are for a pool of Cilium's from those for others.
+// split separates the blocks that are for a Cilium pool from those for others.
 func (c *Cluster) split(blocks []crd.Block, ciliumPool string, view *ciliumnode.View) (mine, others []crd.Block) {
 	if !c.Defaults.CiliumPools {
 		return blocks, nil
@@ -73,8 +73,8 @@ func (c *Cluster) split(blocks []crd.Block, ciliumPool string, view *ciliumnode.
 	return mine, others
 }
 
-// releaseOf leaves to each pool of Cilium's the release entries of its own blocks,
-// and to the default one those of no block.
+// releaseOf leaves each Cilium pool the release entries of its own blocks, and the
+// default one those of no block.
 func releaseOf(all map[netip.Addr]expand.ReleaseStatus, ciliumPool string, mine, others []crd.Block) map[netip.Addr]expand.ReleaseStatus {
 	if len(others) == 0 && ciliumPool == "" || len(all) == 0 {
 		return all
@@ -89,9 +89,9 @@ func releaseOf(all map[netip.Addr]expand.ReleaseStatus, ciliumPool string, mine,
 	return out
 }
 
-// PodsFor are the pods that count for one family and pool of Cilium's: those that
-// ask for it, and those that have an address, as that tells where it is from. Of
-// a family that the agent has no use for, no pod asks.
+// PodsFor returns the pods that count for one family and Cilium pool: those that
+// request it, and those with an address, which shows its pool. No pod requests a family
+// that the agent has no use for.
 func (c *Cluster) PodsFor(pods []expand.Pod, asked PoolRequests, f ipalloc.Family, ciliumPool string, view *ciliumnode.View) []expand.Pod {
 	if !c.Defaults.CiliumPools {
 		return pods

@@ -13,10 +13,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// OtherIPAM is why nothing is done for a node that another IPAM serves.
+// OtherIPAM is why a node that another IPAM serves is left unchanged.
 const OtherIPAM = "another IPAM gives addresses to its pods: kubectl cilium-pool migrate plan"
 
-// Snapshot is what is known of one node at one moment: the input of its decisions.
+// Snapshot is the state of one node at one moment: the input of its decisions.
 type Snapshot struct {
 	Name       string
 	Node       *corev1.Node     // nil: no such Node
@@ -24,11 +24,10 @@ type Snapshot struct {
 	// Blocks are those that the node holds, of any family and pool.
 	Blocks []crd.Block
 	Pods   []expand.Pod
-	// PoolRequests are the pools of Cilium's that its pods ask for.
+	// PoolRequests are the Cilium pools that its pods request.
 	PoolRequests PoolRequests
-	// Settled says that the agent runs steadily; Settles is when it will have
-	// settled, or when more will be known of the families it runs. Zero: not
-	// foreseeable.
+	// Settled says that the agent runs steadily; Settles is when it will have settled,
+	// or when the families it runs will be known. Zero: unknown.
 	Settled bool
 	Settles time.Time
 	// OtherIPAM says that another IPAM serves the node's pods. Adopting: it did, its
@@ -36,15 +35,15 @@ type Snapshot struct {
 	OtherIPAM, Adopting bool
 	// Awaits is why the node does not get its first block yet; "": it may.
 	Awaits string
-	// Shares are what is decided on separately: each family for each pool of Cilium's
-	// that the node has to do with.
+	// Shares are the units of decision: each family for each Cilium pool that concerns
+	// the node.
 	Shares []Share
 }
 
-// Share is what one family of a node is decided on, for one pool of Cilium's.
+// Share is one family of a node, for one Cilium pool.
 type Share struct {
 	Family ipalloc.Family
-	// CiliumPool is the pool of Cilium's; "": the default one.
+	// CiliumPool is the Cilium pool; "": the default one.
 	CiliumPool string
 	Pools      []*crd.Pool // to claim from, best first; the first rules the node
 	Policy     expand.Policy
@@ -52,11 +51,11 @@ type Share struct {
 	State      expand.State
 }
 
-// Snapshot gathers what is known of a node at now. node is nil where there is no such
-// Node. It changes nothing: two calls without news in between return the same.
+// Snapshot collects what is known of a node at now. node is nil if the Node does not
+// exist. It changes nothing: two calls without events in between return the same.
 //
-// What only a running operator knows comes on top: how full pools are, turns to
-// drain, and blocks of a node whose labels came late.
+// A running operator adds what only it knows: how full pools are, turns to drain, and
+// blocks of a node whose labels came late.
 func (c *Cluster) Snapshot(name string, node *corev1.Node, now time.Time) *Snapshot {
 	s := &Snapshot{
 		Name: name, Node: node, CiliumNode: c.Ledger.CiliumNode(name),
@@ -83,8 +82,8 @@ func (c *Cluster) Snapshot(name string, node *corev1.Node, now time.Time) *Snaps
 	return s
 }
 
-// awaitsLabels is AwaitsLabels of a node. A CiliumNode that was deleted counts as it
-// was.
+// awaitsLabels is AwaitsLabels of a node. A deleted CiliumNode counts in its last
+// state.
 func (c *Cluster) awaitsLabels(s *Snapshot) string {
 	view := s.CiliumNode
 	if last := c.Ledger.LastCiliumNode(s.Name); view == nil && s.Node != nil && last != nil && last.OwnedBy(s.Node) {
@@ -114,7 +113,7 @@ func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, now ti
 	return share
 }
 
-// correctNotRun corrects what is known of a family that the agent does not run.
+// correctNotRun corrects the state of a family that the agent does not run.
 func (s *Snapshot) correctNotRun(share *Share, agents *Agents, now time.Time) {
 	stuck, at := agents.MayWaitForFamily(s.Name, now)
 	share.State.NotRun = !stuck
@@ -123,12 +122,12 @@ func (s *Snapshot) correctNotRun(share *Share, agents *Agents, now time.Time) {
 	}
 }
 
-// Runs reports whether the node has anything to do with a family.
+// Runs reports whether a family concerns the node.
 func (s *Snapshot) Runs(f ipalloc.Family) bool {
 	return slices.ContainsFunc(s.Shares, func(share Share) bool { return share.Family == f })
 }
 
-// Ruling is the pool whose policy holds, or "".
+// Ruling is the pool whose policy applies, or "".
 func (s *Share) Ruling() string {
 	if len(s.Pools) == 0 {
 		return ""
@@ -136,8 +135,7 @@ func (s *Share) Ruling() string {
 	return s.Pools[0].Name
 }
 
-// Key tells what is remembered of it from what is of the node's other pools of
-// Cilium's.
+// Key separates what is remembered for this share from the node's other Cilium pools.
 func (s *Share) Key(node string) string { return ShareKey(node, s.CiliumPool) }
 
 // ShareKey is the node's name for the default pool. No node has a slash in it.
@@ -148,10 +146,10 @@ func ShareKey(node, ciliumPool string) string {
 	return node + "/" + ciliumPool
 }
 
-// IsShareOf reports whether a key is a node's, for whichever pool.
+// IsShareOf reports whether a key is a node's, for any pool.
 func IsShareOf(key, node string) bool { return key == node || strings.HasPrefix(key, node+"/") }
 
-// Replaces reports whether a claim is to replace blocks of another pool.
+// Replaces reports whether a claim replaces blocks of another pool.
 func (s *Share) Replaces() bool {
 	return slices.ContainsFunc(s.State.Blocks, func(b expand.Block) bool {
 		return b.Phase == ipalloc.InService && b.Request == expand.PoolChanged

@@ -1,5 +1,5 @@
-// Package crds holds the generated CustomResourceDefinitions, so that a binary
-// can install them or compare them with what a cluster has.
+// Package crds embeds the generated CustomResourceDefinitions, so that a binary can
+// install them or compare them with those in a cluster.
 package crds
 
 import (
@@ -14,8 +14,8 @@ import (
 //go:embed *.yaml
 var files embed.FS
 
-// All returns the definitions of this project, sorted by name. Each call
-// returns objects of its own. It fails only if a generated file is broken.
+// All returns this project's definitions, sorted by name. Each call returns new
+// objects. It fails only if a generated file is malformed.
 func All() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	names, err := fs.Glob(files, "*.yaml")
 	if err != nil {

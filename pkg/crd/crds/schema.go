@@ -8,12 +8,12 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// SchemaAnnotation of a CRD names its schema, so that an operator sees whether the
-// API server serves the one that it was built with.
+// SchemaAnnotation of a CRD names its schema, so that an operator detects whether the
+// API server serves the schema it was built with.
 const SchemaAnnotation = "cilium-pool.io/schema"
 
-// Schema names what the versions of a CRD accept and default. Descriptions and
-// printer columns make no difference.
+// Schema identifies what the versions of a CRD accept and default. Descriptions and
+// printer columns do not count.
 func Schema(crd *apiextensionsv1.CustomResourceDefinition) (string, error) {
 	body, err := json.Marshal(crd.Spec.Versions)
 	if err != nil {
@@ -33,7 +33,7 @@ func Schema(crd *apiextensionsv1.CustomResourceDefinition) (string, error) {
 	return fmt.Sprintf("%x", sha256.Sum256(body))[:12], nil
 }
 
-// strip removes descriptions. A property that is called so is an object.
+// strip removes descriptions, but not properties named description, which are objects.
 func strip(value any) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -63,9 +63,9 @@ func Schemas() (map[string]string, error) {
 	return out, nil
 }
 
-// Mismatch says that the API server serves a CRD with another schema than an operator
-// was built with, and how to mend it; "": it does not. A CRD that names none is older
-// than the annotation.
+// Mismatch describes how the schema that the API server serves differs from the one the
+// operator was built with, and how to fix that; "": it does not. A CRD without a schema
+// name predates the annotation.
 func Mismatch(name, served, built string) string {
 	if served == built {
 		return ""
