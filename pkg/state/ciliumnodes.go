@@ -161,6 +161,7 @@ func (l *Ledger) ForgetCiliumNode(name string) (changed bool) {
 	delete(l.ciliumNodes.assumed, name)
 	delete(l.ciliumNodes.seen, name)
 	delete(l.ciliumNodes.orphaned, name)
+	delete(l.ciliumNodes.restored, name)
 	return l.setForeign(name, nil)
 }
 

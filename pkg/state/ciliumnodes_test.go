@@ -32,3 +32,17 @@ func TestLedgerForgetsNoCiliumNodeThatIsThere(t *testing.T) {
 		t.Errorf("%d blocks are free, want none", n)
 	}
 }
+
+// That a CiliumNode was restored is known until it is gone for good, and of no other
+// CiliumNode with its name.
+func TestLedgerForgetsRestored(t *testing.T) {
+	l, view := NewLedger(), &ciliumnode.View{Name: "n", UID: "u"}
+	l.MarkRestored("n", "u")
+	if !l.Restored(view) || l.Restored(&ciliumnode.View{Name: "n", UID: "v"}) {
+		t.Error("restored is the other one")
+	}
+	l.ForgetCiliumNode("n")
+	if l.Restored(view) {
+		t.Error("it is remembered after it has gone for good")
+	}
+}
