@@ -10,7 +10,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 )
 
-// ReasonExcluded: the pool covers addresses of nodes or Services.
+// ReasonExcluded says that the pool covers addresses of nodes or Services.
 const ReasonExcluded = "ExcludedFromPods"
 
 // setExcluded reports the addresses of nodes and Services that a pool covers, and which
