@@ -129,8 +129,8 @@ func TestCiliumPoolsComeLater(t *testing.T) {
 		close(synced)
 		feed, pools := NewFeed(), atomic.Int32{}
 		feed.Mode, feed.Ledger, feed.Pods, feed.CiliumPools, feed.Now = ciliumnode.MultiPool, state.ReadyLedger(), state.NewPods(), state.NewCiliumPools(), fixtures.Noon
-		feed.Pools, feed.AwaitingBlocks = state.NewPools(fixtures.Defaults(), feed.Ledger), func([]string) []string { return nil }
-		feed.State = state.NewAgents(0)
+		feed.Pools, feed.Awaiting = state.NewPools(fixtures.Defaults(), feed.Ledger), &state.Awaiting{}
+		feed.Agents = state.NewAgents(0)
 		feed.nodes, feed.ciliumPools = listening{add: func(string) {}}, listening{add: func(string) { pools.Add(1) }}
 		var cached atomic.Bool
 		cached.Store(true)

@@ -91,7 +91,7 @@ func (b *bed) restart() {
 	ledger, defaults := state.NewLedger(), fixtures.Defaults()
 	defaults.WholeBlocks, defaults.CiliumPools = b.mode.WholeBlocks(), b.mode.ManyPools()
 	b.r = &NodeReconciler{
-		Cluster: state.Cluster{Ledger: ledger, Pools: state.NewPools(defaults, ledger), Defaults: defaults, Pods: state.NewPods(), Agents: state.NewAgents(time.Minute), StartupTaints: setOf(crd.DefaultStartupTaints())},
+		Cluster: state.Cluster{Ledger: ledger, Pools: state.NewPools(defaults, ledger), Defaults: defaults, Pods: state.NewPods(), Agents: state.NewAgents(time.Minute), Awaiting: &state.Awaiting{}, StartupTaints: setOf(crd.DefaultStartupTaints())},
 		Cache:   b.api, Live: live{b}, Client: b.api, CiliumNodes: &ciliumnode.Client{Writer: b.api, Reader: live{b}, Mode: b.mode},
 		WaitShown: ledger.WaitShown, Pacing: NewPacing(0, 0),
 		Events: NewEvents(events.NewFakeRecorder(10000), b.clock), Metrics: own, Clock: b.clock,

@@ -105,7 +105,7 @@ func (r *NodeReconciler) shownAlone(ctx context.Context, created []crd.Block) er
 // claimed it first.
 func (r *NodeReconciler) claimOne(ctx context.Context, o *observation, f ipalloc.Family, pools []*crd.Pool) (crd.Block, *crd.Pool, error) {
 	cidr, pool, err := r.Ledger.Claim(f, o.Name, pools)
-	if errors.Is(err, ipalloc.ErrExhausted) && r.addAwaitingBlocks(o.Name, pools) {
+	if errors.Is(err, ipalloc.ErrExhausted) && r.Awaiting.Add(o.Name, pools) {
 		// Blocks freed from now on wake it; those freed just now are found below.
 		cidr, pool, err = r.Ledger.Claim(f, o.Name, pools)
 	}

@@ -26,14 +26,14 @@ func newCounted(t testing.TB, pools int) *counted {
 	f := &counted{Feed: NewFeed()}
 	f.Ledger = state.ReadyLedger()
 	f.Pools = state.NewPools(fixtures.Defaults(), f.Ledger)
-	var r NodeReconciler
+	f.Awaiting = &state.Awaiting{}
 	for i := range pools {
 		obj := fixtures.PodIPPool(fmt.Sprintf("p%d", i), i+1, fmt.Sprintf("10.%d.0.0/16", i))
 		obj.Spec.IPv4.BlockSize = 24
 		f.Pools.Set(obj)
-		r.addAwaitingBlocks(fmt.Sprintf("w%d", i), []*crd.Pool{f.Pools.Get(obj.Name)})
+		f.Awaiting.Add(fmt.Sprintf("w%d", i), []*crd.Pool{f.Pools.Get(obj.Name)})
 	}
-	f.AwaitingBlocks, f.Ledger.Changed = r.AwaitingBlocks, f.Changed
+	f.Ledger.Changed = f.Changed
 	f.Feed.nodes = listening{add: func(name string) { f.nodes = append(f.nodes, name) }}
 	f.Feed.pools = listening{add: func(name string) { f.pools = append(f.pools, name) }}
 	f.blocks = listening{add: func(string) {}}
@@ -147,32 +147,5 @@ func TestWhatComesFreeWakes(t *testing.T) {
 				t.Error(diff)
 			}
 		})
-	}
-}
-
-// A node that finds two pools exhausted is woken by either, and by no other.
-func TestStarvingOf(t *testing.T) {
-	var r NodeReconciler
-	pools := func(names ...string) (out []*crd.Pool) {
-		for _, name := range names {
-			out = append(out, &crd.Pool{Name: name})
-		}
-		return out
-	}
-	if !r.addAwaitingBlocks("n", pools("a")) || r.addAwaitingBlocks("n", pools("a")) || !r.addAwaitingBlocks("n", pools("a", "b")) {
-		t.Error("what is news is not told")
-	}
-	for pool, want := range map[string]int{"a": 1, "b": 1, "c": 0} {
-		if got := r.AwaitingBlocks([]string{pool, "d"}); len(got) != want {
-			t.Errorf("pool %s wakes %v", pool, got)
-		}
-	}
-	r.setAwaitingBlocks("n", true, pools("b"))
-	if len(r.AwaitingBlocks([]string{"a"})) > 0 || len(r.AwaitingBlocks([]string{"b"})) != 1 {
-		t.Error("what it no longer lacks wakes it")
-	}
-	r.setAwaitingBlocks("n", false, pools("b"))
-	if r.awaitsBlocks("n") {
-		t.Error("it starves no more")
 	}
 }

@@ -89,7 +89,7 @@ func TestFullCiliumPoolTakesFromNoOther(t *testing.T) {
 	b.agentWrites(asksBlue)
 	b.settle()
 	b.tells(fixtures.Prefixes("10.0.0.0/30"), fixtures.Prefixes("10.8.0.0/30"))
-	if !b.r.awaitsBlocks("n") {
+	if !b.r.Awaiting.Has("n") {
 		t.Error("the node does not wait for addresses")
 	}
 }

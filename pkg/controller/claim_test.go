@@ -114,7 +114,7 @@ func TestReconcileStarvesAsSoonAsThePoolIsExhausted(t *testing.T) {
 	b.before = func(call string) {
 		if call == "patch CiliumNode" {
 			published = true
-			if !slices.Contains(b.r.AwaitingBlocks([]string{"p"}), "n") {
+			if !slices.Contains(b.r.Awaiting.For([]string{"p"}), "n") {
 				t.Error("what comes free now wakes nobody")
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
@@ -23,7 +24,8 @@ import (
 // at the nodes and pools concerned alone.
 func TestFeedExcludes(t *testing.T) {
 	feed := NewFeed()
-	feed.Ledger, feed.AwaitingBlocks = state.ReadyLedger(fixtures.Block("10.0.0.0/30", "p", "holder", 1), fixtures.Block("10.9.0.0/30", "q", "other", 2)), func([]string) []string { return []string{"starving"} }
+	feed.Ledger, feed.Awaiting = state.ReadyLedger(fixtures.Block("10.0.0.0/30", "p", "holder", 1), fixtures.Block("10.9.0.0/30", "q", "other", 2)), &state.Awaiting{}
+	feed.Awaiting.Add("starving", []*crd.Pool{{Name: "p"}, {Name: "q"}})
 	feed.Pools, feed.Ledger.Changed = state.NewPools(fixtures.Defaults(), feed.Ledger), feed.Changed
 	feed.Pools.Set(fixtures.PodIPPool("p", 1, "10.0.0.0/24"))
 	feed.Pools.Set(fixtures.PodIPPool("q", 1, "10.9.0.0/24"))

@@ -42,15 +42,14 @@ type Feed struct {
 	Ledger *state.Ledger
 	Pools  *state.Pools
 	Pods   *state.Pods
-	State  *state.Agents
+	Agents *state.Agents
 	// CiliumPools store CiliumPodIPPools, where From watches them.
 	CiliumPools *state.CiliumPools
 	// Mode selects how CiliumNodes are read.
 	Mode ciliumnode.Mode
-	// AwaitingBlocks returns the nodes to reconcile when addresses of one of the pools
-	// come free.
-	AwaitingBlocks func(pools []string) []string
-	Now            func() time.Time
+	// Awaiting are the nodes to reconcile when addresses of their pools come free.
+	Awaiting *state.Awaiting
+	Now      func() time.Time
 	// Await returns once the API server serves all watched kinds. Nil: it does.
 	Await func(context.Context) error
 
@@ -295,7 +294,7 @@ func (f *Feed) Changed(freed, taken []netip.Prefix) {
 	pools := f.Pools.Touching(freed)
 	if len(pools) > 0 {
 		f.mu.RLock()
-		for _, node := range f.AwaitingBlocks(pools) {
+		for _, node := range f.Awaiting.For(pools) {
 			f.nodes.AddAfter(request(node), wakeDelay)
 		}
 		f.mu.RUnlock()

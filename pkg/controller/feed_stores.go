@@ -42,14 +42,14 @@ func (f *Feed) agentStore() Store {
 	return &records[*corev1.Pod, state.AgentPod]{
 		read: state.ReadAgent,
 		there: func(a state.AgentPod) {
-			if f.State.Set(a, f.Now()) {
+			if f.Agents.Set(a, f.Now()) {
 				f.queueNode(a.Node)
 			}
 		},
 		gone: func(a state.AgentPod) {
-			f.State.Delete(a.PodKey)
+			f.Agents.Delete(a.PodKey)
 			f.queueNode(a.Node)
 		},
-		missing: f.State.Missing,
+		missing: f.Agents.Missing,
 	}
 }

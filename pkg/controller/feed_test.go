@@ -56,7 +56,7 @@ func TestFeedTakesInBeforeItQueues(t *testing.T) {
 	obj := blockObject("10.0.0.0/30", ipalloc.InService)
 	queued, known := 0, false
 	feed := NewFeed()
-	feed.Ledger, feed.AwaitingBlocks = state.ReadyLedger(), func([]string) []string { return nil }
+	feed.Ledger, feed.Awaiting = state.ReadyLedger(), &state.Awaiting{}
 	feed.Pools = state.NewPools(fixtures.Defaults(), feed.Ledger)
 	look := listening{add: func(name string) {
 		queued++
@@ -165,8 +165,8 @@ func TestFeedWaitsForEveryWatch(t *testing.T) {
 					HasServiceCIDRs: func() (bool, error) { return true, nil },
 				}
 				feed.Ledger, feed.Pools, feed.Now = ledger, state.NewPools(fixtures.Defaults(), ledger), fixtures.Noon
-				feed.Pods, feed.State = state.NewPods(), state.NewAgents(0)
-				feed.AwaitingBlocks = func([]string) []string { return nil }
+				feed.Pods, feed.Agents = state.NewPods(), state.NewAgents(0)
+				feed.Awaiting = &state.Awaiting{}
 				feed.nodes = listening{add: func(string) {}}
 				close(feed.connected)
 				begun := ledger.Ready
@@ -194,7 +194,7 @@ func TestFeedWaitsForEveryWatch(t *testing.T) {
 				if got := feed.Pods.On("n"); len(got) != 1 {
 					t.Errorf("pods known: %v", got)
 				}
-				if settled, _ := feed.State.Settled("n", fixtures.Noon()); !settled {
+				if settled, _ := feed.Agents.Settled("n", fixtures.Noon()); !settled {
 					t.Error("the agent is not known")
 				}
 				if feed.Ledger.CiliumNode("n") == nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
@@ -62,9 +60,6 @@ type NodeReconciler struct {
 	mu     sync.Mutex
 	losses map[string]int
 	memory map[string]*memory // by familyObservation.key
-	// awaitingBlocks are the nodes short of addresses, and the pools that could serve
-	// them.
-	awaitingBlocks map[string]map[string]bool
 	// asked are the CiliumNodes whose agents have been sent a report request.
 	asked map[string]types.UID
 	// first are the blocks of nodes whose agents have not started yet.
@@ -258,7 +253,7 @@ func (r *NodeReconciler) requeueAfter(o *observation, plans []familyPlan) time.D
 	if !o.Settled { // or the agent waits for a family that it did not run before
 		sooner(o.Settles)
 	}
-	if r.awaitsBlocks(o.Name) || o.withheld {
+	if r.Awaiting.Has(o.Name) || o.withheld {
 		sooner(now.Add(awaitingBlocksRetry))
 	}
 	if at.IsZero() {
@@ -306,11 +301,11 @@ func (r *NodeReconciler) remember(key string, of types.UID, f ipalloc.Family, ne
 // forget drops what is remembered of a node that is gone.
 func (r *NodeReconciler) forget(node string) {
 	r.Pacing.forgetNode(node)
+	r.Awaiting.Forget(node)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	maps.DeleteFunc(r.memory, func(key string, _ *memory) bool { return state.IsShareOf(key, node) })
 	delete(r.losses, node)
-	delete(r.awaitingBlocks, node)
 	delete(r.asked, node)
 	delete(r.first, node)
 	maps.DeleteFunc(r.said, func(key string, _ *[2]string) bool { return state.IsShareOf(key, node) })
@@ -340,45 +335,6 @@ func (r *NodeReconciler) askAgain(node string) {
 	delete(r.asked, node)
 }
 
-// setAwaitingBlocks records which pools could give a node the addresses it lacks.
-func (r *NodeReconciler) setAwaitingBlocks(node string, lacks bool, pools []*crd.Pool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.awaitingBlocks, node)
-	if lacks {
-		r.awaitBlocks(node, pools)
-	}
-}
-
-// addAwaitingBlocks adds to those already recorded. It reports whether that is a
-// change.
-func (r *NodeReconciler) addAwaitingBlocks(node string, pools []*crd.Pool) (news bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.awaitBlocks(node, pools)
-}
-
-func (r *NodeReconciler) awaitBlocks(node string, pools []*crd.Pool) (news bool) {
-	if r.awaitingBlocks == nil {
-		r.awaitingBlocks = map[string]map[string]bool{}
-	}
-	if r.awaitingBlocks[node] == nil {
-		r.awaitingBlocks[node] = map[string]bool{}
-	}
-	for _, pool := range pools {
-		news = news || !r.awaitingBlocks[node][pool.Name]
-		r.awaitingBlocks[node][pool.Name] = true
-	}
-	return news
-}
-
-func (r *NodeReconciler) awaitsBlocks(node string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	_, starves := r.awaitingBlocks[node]
-	return starves
-}
-
 // Idle returns the nodes that have a block to spare.
 func (r *NodeReconciler) Idle() []string {
 	r.mu.Lock()
@@ -386,20 +342,6 @@ func (r *NodeReconciler) Idle() []string {
 	var names []string
 	for name, m := range r.memory {
 		if len(m.families[ipalloc.IPv4].IdleSince)+len(m.families[ipalloc.IPv6].IdleSince) > 0 {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// AwaitingBlocks returns the nodes that are short of addresses and that one of the
-// pools could serve.
-func (r *NodeReconciler) AwaitingBlocks(pools []string) []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var names []string
-	for name, wants := range r.awaitingBlocks {
-		if slices.ContainsFunc(pools, func(pool string) bool { return wants[pool] }) {
 			names = append(names, name)
 		}
 	}

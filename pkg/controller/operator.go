@@ -41,7 +41,7 @@ func New(c Connections, s Settings) (*Operator, error) {
 	node := &NodeReconciler{
 		Cluster: state.Cluster{
 			Ledger: ledger, Pools: state.NewPools(s.Defaults, ledger), Pods: state.NewPods(),
-			Agents: state.NewAgents(s.AgentSettle), CiliumPools: state.NewCiliumPools(),
+			Agents: state.NewAgents(s.AgentSettle), CiliumPools: state.NewCiliumPools(), Awaiting: &state.Awaiting{},
 			Defaults: s.Defaults, Paused: s.Paused, IgnoreTaints: setOf(s.IgnoreTaints),
 			StartupTaints: setOf(s.StartupTaints),
 		},
@@ -55,9 +55,9 @@ func New(c Connections, s Settings) (*Operator, error) {
 		ShortageTaint: s.ShortageTaint, NodeCondition: s.NodeCondition, Shadow: s.Shadow,
 	}
 	feed := NewFeed()
-	feed.Ledger, feed.Pools, feed.Pods, feed.State = ledger, node.Pools, node.Pods, node.Agents
+	feed.Ledger, feed.Pools, feed.Pods, feed.Agents = ledger, node.Pools, node.Pods, node.Agents
 	feed.CiliumPools = node.CiliumPools
-	feed.AwaitingBlocks, feed.Now, feed.Mode = node.AwaitingBlocks, c.Clock.Now, s.Mode
+	feed.Awaiting, feed.Now, feed.Mode = node.Awaiting, c.Clock.Now, s.Mode
 	ledger.Changed = feed.Changed
 	return &Operator{
 		Node: node,

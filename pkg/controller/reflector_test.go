@@ -18,7 +18,7 @@ import (
 // podBed feeds pods as a reflector does, and notes what is queued.
 func podBed() (feed *Feed, queued map[string]bool) {
 	feed, queued = NewFeed(), map[string]bool{}
-	feed.Pods, feed.State, feed.Now = state.NewPods(), state.NewAgents(0), fixtures.Noon
+	feed.Pods, feed.Agents, feed.Now = state.NewPods(), state.NewAgents(0), fixtures.Noon
 	feed.nodes = listening{add: func(name string) { queued[name] = true }}
 	return feed, queued
 }
@@ -69,7 +69,7 @@ func TestReplaceForgetsAgents(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if settled, _ := feed.State.Settled("n", fixtures.Noon()); !settled {
+	if settled, _ := feed.Agents.Settled("n", fixtures.Noon()); !settled {
 		t.Error("an agent that has gone still counts")
 	}
 }
@@ -78,7 +78,7 @@ func TestReplaceForgetsAgents(t *testing.T) {
 // only deleted is not, and is remembered.
 func TestReplaceTellsCiliumNodesApart(t *testing.T) {
 	feed, queued := podBed()
-	feed.Ledger, feed.AwaitingBlocks = state.NewLedger(), func([]string) []string { return nil }
+	feed.Ledger, feed.Awaiting = state.NewLedger(), &state.Awaiting{}
 	feed.Pools = state.NewPools(fixtures.Defaults(), feed.Ledger)
 	s := feed.ciliumNodeStore()
 	of := func(name string, uid types.UID, version string) any {

@@ -68,7 +68,7 @@ func (r *NodeReconciler) report(ctx context.Context, o *observation, plans []fam
 	}
 	r.Events.waits(o.Node, waits)
 	r.Events.familyNotRun(o.Node, o.notRun())
-	r.setAwaitingBlocks(o.Name, lack != nil, missed)
+	r.Awaiting.Set(o.Name, lack != nil, missed)
 	if unselected {
 		lack = o.unselected(lack)
 	}

@@ -99,7 +99,7 @@ func TestPausedFamilyHidesNoShortage(t *testing.T) {
 	other := crd.NewBlock(fixtures.Prefix("fd00::/126"), "six", "m", "m-uid")
 	b := newBed(t, nodeObject(), paused, six, other, publishing(fixtures.CiliumNode("n", "")))
 	b.settle()
-	if got := b.r.AwaitingBlocks([]string{"six"}); !slices.Equal(got, []string{"n"}) {
+	if got := b.r.Awaiting.For([]string{"six"}); !slices.Equal(got, []string{"n"}) {
 		t.Errorf("nodes short of addresses: %v", got)
 	}
 }

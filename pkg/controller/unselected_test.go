@@ -43,7 +43,7 @@ func TestUnselectedNodeIsReported(t *testing.T) {
 	if calls, err := b.reconcile(); err != nil || len(calls) > 0 {
 		t.Errorf("at rest: calls %v, %v", calls, err)
 	}
-	if len(b.r.AwaitingBlocks([]string{"p"})) > 0 {
+	if len(b.r.Awaiting.For([]string{"p"})) > 0 {
 		t.Error("free blocks would wake the node, which no pool may give one")
 	}
 

@@ -26,6 +26,8 @@ type Cluster struct {
 	Agents *Agents
 	// CiliumPools select pods for Cilium pools by label; nil: no labels do.
 	CiliumPools *CiliumPools
+	// Awaiting tracks nodes short of addresses; nil where nothing wakes them.
+	Awaiting *Awaiting
 	// Defaults apply where a pool sets no value, or without a pool.
 	Defaults crd.Defaults
 	// Paused stops all writes about nodes and blocks.
