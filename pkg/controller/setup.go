@@ -122,7 +122,7 @@ func Setup(mgr manager.Manager, s Settings) error {
 		Mode: s.Mode, CiliumNamespace: s.AgentNamespace, SkipModeCheck: s.SkipModeCheck || s.Shadow,
 	}
 	feed.Await = func(ctx context.Context) error { return prerequisites.wait(ctx, o.Node.Metrics) }
-	if feed.From, err = sourcesOf(mgr, s); err != nil {
+	if feed.From, err = sourcesOf(mgr, s.Mode, s.AgentNamespace, s.AgentSelector); err != nil {
 		return err
 	}
 	if err := mgr.Add(feed); err != nil {
@@ -181,28 +181,29 @@ func controllersOf(o *Operator, s Settings) []worker {
 	return all
 }
 
-func sourcesOf(mgr manager.Manager, s Settings) (Sources, error) {
+// sourcesOf returns what the feed lists and watches itself.
+func sourcesOf(mgr manager.Manager, mode ciliumnode.Mode, agentNamespace string, agents labels.Selector) (Sources, error) {
 	l := lists{config: mgr.GetConfig(), http: mgr.GetHTTPClient(), scheme: mgr.GetScheme()}
 	pod := corev1.SchemeGroupVersion.WithKind("Pod")
 	pods, err := l.of(pod, "pods", metav1.NamespaceAll, labels.Everything(), state.PodFields())
 	if err != nil {
 		return Sources{}, err
 	}
-	agents, err := l.of(pod, "pods", s.AgentNamespace, s.AgentSelector, fields.Everything())
+	agentPods, err := l.of(pod, "pods", agentNamespace, agents, fields.Everything())
 	if err != nil {
 		return Sources{}, err
 	}
-	kind, plural := s.Mode.Resource()
+	kind, plural := mode.Resource()
 	services := networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR")
 	hasServiceCIDRs := func() (bool, error) { return knows(mgr.GetRESTMapper(), services) }
 	ciliumNodes, err := l.of(kind, plural, metav1.NamespaceAll, labels.Everything(), fields.Everything())
-	if err != nil || !s.Mode.ManyPools() {
-		return Sources{Pods: pods, Agents: agents, CiliumNodes: ciliumNodes, HasServiceCIDRs: hasServiceCIDRs}, err
+	if err != nil || !mode.ManyPools() {
+		return Sources{Pods: pods, Agents: agentPods, CiliumNodes: ciliumNodes, HasServiceCIDRs: hasServiceCIDRs}, err
 	}
 	pools := ciliumv2alpha1.SchemeGroupVersion.WithKind(ciliumv2alpha1.CPIPKindDefinition)
 	ciliumPools, err := l.of(pools, ciliumv2alpha1.CPIPPluralName, metav1.NamespaceAll, labels.Everything(), fields.Everything())
 	return Sources{
-		Pods: pods, Agents: agents, CiliumNodes: ciliumNodes, CiliumPools: ciliumPools,
+		Pods: pods, Agents: agentPods, CiliumNodes: ciliumNodes, CiliumPools: ciliumPools,
 		HasServiceCIDRs: hasServiceCIDRs,
 		HasCiliumPools:  func() (bool, error) { return knows(mgr.GetRESTMapper(), pools) },
 	}, err

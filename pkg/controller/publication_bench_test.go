@@ -1,0 +1,30 @@
+package controller
+
+import (
+	"testing"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// BenchmarkPublication takes in CiliumNodes whose block is published and withdrawn in
+// turn, and reports how many pools and nodes look again because of each.
+func BenchmarkPublication(b *testing.B) {
+	f := newCounted(b, 200)
+	for _, block := range fixtures.ManyBlocks(200, 50_000) {
+		f.Ledger.Upsert(block)
+	}
+	kept := []*ciliumnode.Stored{
+		ciliumnode.ToStored(fixtures.CiliumNode("n7-0", "1000001", "10.7.0.0/24")),
+		ciliumnode.ToStored(fixtures.CiliumNode("n7-0", "1000002", "10.7.0.0/24", "10.7.1.0/24")),
+	}
+	b.ReportAllocs()
+	i, nodes, pools := 0, 0, 0
+	for b.Loop() {
+		f.ciliumNode(kept[i%2])
+		i, nodes, pools = i+1, nodes+len(f.nodes), pools+len(f.pools)
+		f.nodes, f.pools = f.nodes[:0], f.pools[:0]
+	}
+	b.ReportMetric(float64(nodes)/float64(i), "nodes/op")
+	b.ReportMetric(float64(pools)/float64(i), "pools/op")
+}
