@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
 )
 
@@ -71,7 +72,7 @@ func serve(ctx context.Context, o *options) error {
 // newManager elects a leader by a Lease that also has the settings.
 func (o *options) newManager(config *rest.Config, scheme *runtime.Scheme) (ctrl.Manager, error) {
 	options := ctrl.Options{
-		Scheme: scheme, Cache: controller.CacheOptions(),
+		Scheme: scheme, Cache: informer.CacheOptions(),
 		LeaderElection: o.leaderElect, LeaderElectionReleaseOnCancel: true,
 		LeaderElectionID: o.leaseName, // the name in metrics; the lock has its own
 		LeaseDuration:    &o.leaseDuration, RenewDeadline: part(o.leaseDuration, 2, 3), RetryPeriod: part(o.leaseDuration, 2, 15),

@@ -94,7 +94,7 @@ func TestNodeOfAnotherIPAMIsLeftAlone(t *testing.T) {
 	}
 	for name, objects := range tests {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t, append(objects, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"))...)
+			b := newBed(t, append(objects, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"))...)
 			b.settleAgent()
 			for i := range 5 {
 				b.r.Pods.Set(podOn(string(rune('a'+i))), fixtures.Noon())
@@ -145,7 +145,7 @@ func TestAdoptedBlocks(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			objects := []client.Object{tt.cn, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/24")}
+			objects := []client.Object{tt.cn, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/24")}
 			for _, cidr := range tt.blocks {
 				objects = append(objects, adoptedBlock(cidr))
 			}
@@ -204,7 +204,7 @@ func sortedPool(v *ciliumnode.View) []netip.Addr {
 func TestAddressesInUseComeWithTheFirstPatch(t *testing.T) {
 	pool := fixtures.PodIPPool("p", 1, "10.0.0.0/24")
 	pool.Spec.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.20/32"}}
-	b := newBed(t, byClusterPool("10.0.0.16/28"), nodeObject(), pool, adoptedBlock("10.0.0.16/28"))
+	b := newBed(t, byClusterPool("10.0.0.16/28"), fixtures.Node(), pool, adoptedBlock("10.0.0.16/28"))
 	b.r.Pods.Set(podOn("first", "10.0.0.16"), fixtures.Noon())
 	b.r.Pods.Set(podOn("reserved", "10.0.0.20"), fixtures.Noon())
 	calls, err := b.reconcile()
@@ -221,7 +221,7 @@ func TestAddressesInUseComeWithTheFirstPatch(t *testing.T) {
 // An adopted block is not taken back by itself while it is the only one, and goes
 // in favour of the pool's own size when it is asked to.
 func TestAdoptedBlockDrainsWhenAsked(t *testing.T) {
-	b := newBed(t, byClusterPool("10.0.0.16/28"), nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"), adoptedBlock("10.0.0.16/28"))
+	b := newBed(t, byClusterPool("10.0.0.16/28"), fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"), adoptedBlock("10.0.0.16/28"))
 	b.settleAgent()
 	b.settle()
 	b.report("10.0.0.17")
@@ -257,7 +257,7 @@ func TestAdoptedBlockDrainsWhenAsked(t *testing.T) {
 func TestAdoptedBlocksOfANodeMadeAgain(t *testing.T) {
 	resting := adoptedBlock("10.0.0.16/28")
 	crd.SetBlockPhase(resting, ipalloc.CoolingDown, expand.NodeGone, "x", fixtures.Noon())
-	b := newBed(t, publishing(fixtures.CiliumNode("n", "")), nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"), resting)
+	b := newBed(t, publishing(fixtures.CiliumNode("n", "")), fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"), resting)
 	b.settle()
 	b.check("at the end")
 	if n := len(b.ciliumNode().Pool); n != 14 {
@@ -270,7 +270,7 @@ func TestAdoptedBlocksOfANodeMadeAgain(t *testing.T) {
 func TestAdoptionInterrupted(t *testing.T) {
 	for name, f := range map[string]fate{"refused": refused, "unheard": unheard} {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t, byMultiPool("10.0.0.16/28", "10.0.0.32/28"), nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"),
+			b := newBed(t, byMultiPool("10.0.0.16/28", "10.0.0.32/28"), fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"),
 				adoptedBlock("10.0.0.16/28"), adoptedBlock("10.0.0.32/28"))
 			b.fate = func(string) fate { return f }
 			if _, err := b.reconcile(); !errors.Is(err, errLine) {
@@ -300,29 +300,29 @@ func TestShadowWritesNothing(t *testing.T) {
 		want    difference
 	}{
 		"another IPAM's": {
-			objects: []client.Object{byMultiPool("10.0.0.16/28", "10.0.0.32/28"), nodeObject()}, want: difference{adopt: 2},
+			objects: []client.Object{byMultiPool("10.0.0.16/28", "10.0.0.32/28"), fixtures.Node()}, want: difference{adopt: 2},
 		},
 		"half adopted": {
-			objects: []client.Object{byMultiPool("10.0.0.16/28", "10.0.0.32/28"), nodeObject(), adoptedBlock("10.0.0.16/28")},
+			objects: []client.Object{byMultiPool("10.0.0.16/28", "10.0.0.32/28"), fixtures.Node(), adoptedBlock("10.0.0.16/28")},
 			want:    difference{adopt: 1},
 		},
 		"adopted": {
-			objects: []client.Object{byClusterPool("10.0.0.16/28"), nodeObject(), adoptedBlock("10.0.0.16/28")},
+			objects: []client.Object{byClusterPool("10.0.0.16/28"), fixtures.Node(), adoptedBlock("10.0.0.16/28")},
 		},
 		"adopted, and too small": {
-			objects: []client.Object{byClusterPool("10.0.0.16/28"), nodeObject(), adoptedBlock("10.0.0.16/28")},
+			objects: []client.Object{byClusterPool("10.0.0.16/28"), fixtures.Node(), adoptedBlock("10.0.0.16/28")},
 			pods:    20, want: difference{claim: 1},
 		},
-		"a new node":        {objects: []client.Object{publishing(fixtures.CiliumNode("n", "")), nodeObject()}, want: difference{claim: 1}},
-		"no CiliumNode yet": {objects: []client.Object{nodeObject()}, want: difference{claim: 1}},
+		"a new node":        {objects: []client.Object{publishing(fixtures.CiliumNode("n", "")), fixtures.Node()}, want: difference{claim: 1}},
+		"no CiliumNode yet": {objects: []client.Object{fixtures.Node()}, want: difference{claim: 1}},
 		"a Node that is gone": {
-			objects: []client.Object{blockObject("10.0.0.0/30", ipalloc.InService)},
+			objects: []client.Object{fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)},
 			want:    difference{free: 1},
 		},
 		"a block that is to go": {
 			objects: []client.Object{
 				publishing(fixtures.CiliumNode("n", "", "10.9.0.0/30", "10.0.0.0/28"), append(hosts("10.9.0.0/30"), hosts("10.0.0.0/28")...)...),
-				nodeObject(), blockObject("10.9.0.0/30", ipalloc.InService), blockObject("10.0.0.0/28", ipalloc.InService),
+				fixtures.Node(), fixtures.BlockObject("10.9.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.0/28", ipalloc.InService),
 			},
 			want: difference{drain: 1},
 		},
@@ -350,7 +350,7 @@ func TestShadowWritesNothing(t *testing.T) {
 
 // The operator as it is put together writes nothing about blocks in shadow either.
 func TestShadowLeavesBlocksAlone(t *testing.T) {
-	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"))
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"))
 	o, err := New(Connections{Cache: b.api, Live: b.api, Client: b.api, Clock: b.clock}, Settings{Shadow: true, Registry: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
@@ -380,7 +380,7 @@ func TestAllocatedStaysTaken(t *testing.T) {
 // nothing.
 func TestNodeWhoseBlocksAreYetToBeShown(t *testing.T) {
 	cn := publishing(byClusterPool("10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6")
-	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"), cn)
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"), cn)
 	b.settleAgent()
 	for i := range 6 {
 		b.r.Pods.Set(podOn(string(rune('a'+i))), fixtures.Noon())

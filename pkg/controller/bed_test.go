@@ -13,7 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -25,7 +24,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
@@ -325,18 +323,6 @@ func (b *bed) check(when string) {
 			b.t.Errorf("%s: block %s is listed %t, published %t", when, k.CIDR, v.Lists(k.CIDR), published[k.CIDR.String()])
 		}
 	}
-}
-
-func nodeObject() *corev1.Node {
-	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "node-uid"}}
-}
-
-// blockObject is one of pool p held by n, in any phase since noon.
-func blockObject(cidr string, phase ipalloc.Phase) *v1alpha1.PodIPBlock {
-	obj := crd.NewBlock(fixtures.Prefix(cidr), "p", "n", "node-uid")
-	obj.UID = types.UID("uid-" + cidr)
-	crd.SetBlockPhase(obj, phase, "Returned", "x", fixtures.Noon())
-	return obj
 }
 
 func publishing(cn *ciliumv2.CiliumNode, keys ...string) *ciliumv2.CiliumNode {

@@ -8,7 +8,7 @@ import (
 
 // A watch that lags for a moment is counted; one that stays behind is logged, once.
 func TestWatchThatStaysBehindIsTold(t *testing.T) {
-	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	b.settle()
 	l := newLogged(t, b)
 	b.r.Ledger.AssumeCiliumNode("n", "999999")

@@ -36,12 +36,12 @@ func TestBlockFinalizer(t *testing.T) {
 		paused bool
 		want   []string
 	}{
-		"made by hand":                        {obj: withoutFinalizer(blockObject("10.0.0.0/30", ipalloc.InService)), want: add},
-		"draining, and taken off by hand":     {obj: withoutFinalizer(blockObject("10.0.0.0/30", ipalloc.Draining)), want: add},
-		"ours":                                {obj: blockObject("10.0.0.0/30", ipalloc.InService)},
-		"rested, and taken off to give it up": {obj: withoutFinalizer(blockObject("10.0.0.0/30", ipalloc.CoolingDown))},
-		"being deleted":                       {obj: fixtures.BeingDeleted(blockObject("10.0.0.0/30", ipalloc.InService))},
-		"the operator is paused":              {obj: withoutFinalizer(blockObject("10.0.0.0/30", ipalloc.InService)), paused: true},
+		"made by hand":                        {obj: withoutFinalizer(fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)), want: add},
+		"draining, and taken off by hand":     {obj: withoutFinalizer(fixtures.BlockObject("10.0.0.0/30", ipalloc.Draining)), want: add},
+		"ours":                                {obj: fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)},
+		"rested, and taken off to give it up": {obj: withoutFinalizer(fixtures.BlockObject("10.0.0.0/30", ipalloc.CoolingDown))},
+		"being deleted":                       {obj: fixtures.BeingDeleted(fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))},
+		"the operator is paused":              {obj: withoutFinalizer(fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)), paused: true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestBlockFinalizer(t *testing.T) {
 // A block says that it overlaps another as long as it does, and is written once
 // for each turn.
 func TestBlockConflict(t *testing.T) {
-	b := newBed(t, blockObject("10.0.0.0/30", ipalloc.InService))
+	b := newBed(t, fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
 	other := fixtures.Block("10.0.0.0/29", "q", "m", 1)
 	conflict := func(want bool) {
 		t.Helper()

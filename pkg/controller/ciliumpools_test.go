@@ -34,13 +34,13 @@ func bluePool(ranges ...string) *v1alpha1.PodIPPool {
 // blueBed is node n whose agent has what it asks for of the default pool, beside a
 // pool that serves Cilium's pool blue.
 func blueBed(t *testing.T) *bed {
-	return poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), bluePool("10.8.0.0/28"),
-		fixtures.Pooled(2, "10.0.0.0/30"), blockObject("10.0.0.0/30", ipalloc.InService))
+	return poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), bluePool("10.8.0.0/28"),
+		fixtures.Pooled(2, "10.0.0.0/30"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
 }
 
 // blueBlock is a block of bluePool on node n.
 func blueBlock(cidr string) *v1alpha1.PodIPBlock {
-	b := blockObject(cidr, ipalloc.InService)
+	b := fixtures.BlockObject(cidr, ipalloc.InService)
 	b.Spec.PoolName = "blues"
 	return b
 }
@@ -84,8 +84,8 @@ func TestAgentAsksForACiliumPool(t *testing.T) {
 }
 
 func TestFullCiliumPoolTakesFromNoOther(t *testing.T) {
-	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), bluePool("10.8.0.0/30"),
-		fixtures.Pooled(2, "10.0.0.0/30"), blockObject("10.0.0.0/30", ipalloc.InService))
+	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), bluePool("10.8.0.0/30"),
+		fixtures.Pooled(2, "10.0.0.0/30"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
 	b.agentWrites(asksBlue)
 	b.settle()
 	b.tells(fixtures.Prefixes("10.0.0.0/30"), fixtures.Prefixes("10.8.0.0/30"))
@@ -113,8 +113,8 @@ func TestClaimedBlockWhosePoolIsGone(t *testing.T) {
 // Such a block that a pod's status still names waits for the pod, and holds up nothing
 // else on its node.
 func TestBlockOfNobodyHoldsNothingUp(t *testing.T) {
-	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"),
-		blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService), blueBlock("10.8.0.0/30"))
+	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"),
+		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService), blueBlock("10.8.0.0/30"))
 	b.r.Pods.Set(podOn("x", "10.8.0.1"), fixtures.Noon())
 	b.settle()
 	b.clock.SetTime(fixtures.Noon().Add(time.Hour))
@@ -128,8 +128,8 @@ func TestBlockOfNobodyHoldsNothingUp(t *testing.T) {
 // Its pods are no demand of the default pool: for them the agent has no use for another
 // block, and would give it back each time.
 func TestPodsOfNobodysBlockAreNoDemand(t *testing.T) {
-	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"),
-		blockObject("10.0.0.0/30", ipalloc.InService), blueBlock("10.8.0.0/28"))
+	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"),
+		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), blueBlock("10.8.0.0/28"))
 	for i := range 5 {
 		b.r.Pods.Set(podOn(fmt.Sprintf("x%d", i), fmt.Sprintf("10.8.0.%d", i+1)), fixtures.Noon())
 	}
@@ -142,7 +142,7 @@ func TestPodsOfNobodysBlockAreNoDemand(t *testing.T) {
 
 // A node whose CiliumNode nobody remembers gets one without it.
 func TestNobodysBlockOfAForgottenCiliumNode(t *testing.T) {
-	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), blueBlock("10.8.0.0/28"))
+	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), blueBlock("10.8.0.0/28"))
 	b.r.Pods.Set(podOn("x", "10.8.0.1"), fixtures.Noon())
 	b.settle()
 	b.tells(fixtures.Prefixes("10.0.0.0/30", "10.0.0.4/30"), nil)
@@ -156,8 +156,8 @@ func TestNobodysBlockOfAForgottenCiliumNode(t *testing.T) {
 func TestHeldInOneCiliumPool(t *testing.T) {
 	blue := bluePool("10.8.0.0/28")
 	blue.Spec.IPv4.CIDRs[0].AllocationPolicy, blue.Spec.Maintenance = v1alpha1.AllocationDrain, nightly()
-	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), blue, listing("10.8.0.0/30"),
-		blockObject("10.0.0.0/30", ipalloc.InService), blueBlock("10.8.0.0/30"))
+	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), blue, listing("10.8.0.0/30"),
+		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), blueBlock("10.8.0.0/30"))
 	b.agentWrites(asksBlue)
 	b.settle()
 	want := []string{"10.0.0.0/30 InService", "10.8.0.0/30 InService held"}
@@ -170,8 +170,8 @@ func TestHeldInOneCiliumPool(t *testing.T) {
 // A PodIPPool that is made again for another pool of Cilium's does not take along what
 // is told: the agent has it under its old name.
 func TestListedBlockWhosePoolServesAnother(t *testing.T) {
-	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), bluePool("10.8.0.0/28"), listing("10.8.0.0/30"),
-		blockObject("10.0.0.0/30", ipalloc.InService), blueBlock("10.8.0.0/30"))
+	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), bluePool("10.8.0.0/28"), listing("10.8.0.0/30"),
+		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), blueBlock("10.8.0.0/30"))
 	green := bluePool("10.8.0.0/28")
 	green.UID, green.Spec.CiliumPoolName = "made-again", "green"
 	b.r.Pools.Delete(green.Name)
@@ -250,8 +250,8 @@ func TestCiliumPoolGivenBack(t *testing.T) {
 func TestCiliumPoolsOfAForgottenCiliumNode(t *testing.T) {
 	blue := crd.NewBlock(fixtures.Prefix("10.8.0.0/30"), "blues", "n", "node-uid")
 	blue.UID = "uid-blue"
-	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), bluePool("10.8.0.0/28"),
-		blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService), blue)
+	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), bluePool("10.8.0.0/28"),
+		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService), blue)
 	b.settle()
 	b.tells(fixtures.Prefixes("10.0.0.0/30", "10.0.0.4/30"), fixtures.Prefixes("10.8.0.0/30"))
 	b.rests()
@@ -260,7 +260,7 @@ func TestCiliumPoolsOfAForgottenCiliumNode(t *testing.T) {
 // Of what was torn away, a pool makes only those again that are listed for the
 // pool of Cilium's that it serves.
 func TestTornAwayBlockOfACiliumPool(t *testing.T) {
-	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), bluePool("10.8.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30", "10.8.0.8/30"))
+	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), bluePool("10.8.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30", "10.8.0.8/30"))
 	b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"blue","cidrs":["10.0.0.8/30","10.8.0.0/30"]},{"pool":"default","cidrs":["10.0.0.0/30","10.8.0.8/30"]}]}}}}`)
 	b.settle()
 	var got []string
@@ -277,7 +277,7 @@ func TestTornAwayBlockOfACiliumPool(t *testing.T) {
 func TestCiliumPoolInOtherModes(t *testing.T) {
 	for _, mode := range []ciliumnode.Mode{ciliumnode.CRD, ciliumnode.Kubernetes} {
 		t.Run(mode.String(), func(t *testing.T) {
-			b := newBedIn(t, mode, nodeObject(), bluePool("10.8.0.0/28"))
+			b := newBedIn(t, mode, fixtures.Node(), bluePool("10.8.0.0/28"))
 			b.rests()
 			obj := bluePool("10.8.0.0/28")
 			setConditions(obj, b.r.Pools.Get("blues"), nil, poolUsage{}, fixtures.Noon())

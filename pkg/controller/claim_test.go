@@ -33,7 +33,7 @@ func (b *bed) published() []string {
 func TestReconcileClaimsUnderAnOldMark(t *testing.T) {
 	cn := publishing(fixtures.CiliumNode("n", ""))
 	cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{"10.0.0.1": "marked-for-release"}
-	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), cn)
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), cn)
 	b.settle()
 	if got, want := b.published(), []string{"10.0.0.2"}; !slices.Equal(got, want) {
 		t.Errorf("published %v, want %v", got, want)
@@ -49,7 +49,7 @@ func TestReconcileClaimsUnderAnOldMark(t *testing.T) {
 func TestReconcileClaimsWithinMaxAllocate(t *testing.T) {
 	cn := publishing(fixtures.CiliumNode("n", ""))
 	cn.Spec.IPAM.MaxAllocate = 3
-	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), cn)
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), cn)
 	b.settle()
 	if got := b.published(); len(got) != 3 {
 		t.Errorf("published %v, want three addresses", got)
@@ -80,9 +80,9 @@ func TestReconcileClaimsABlockThatExists(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			existing := blockObject("10.0.0.0/30", ipalloc.InService)
+			existing := fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)
 			test.change(existing)
-			b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/29"), publishing(fixtures.CiliumNode("n", "")), existing)
+			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/29"), publishing(fixtures.CiliumNode("n", "")), existing)
 			b.late = existing.Name
 			b.restart()
 			held, shown := b.r.Ledger, b.read(existing)
@@ -106,7 +106,7 @@ func TestReconcileClaimsABlockThatExists(t *testing.T) {
 // A node that finds its pool exhausted is woken by what comes free from then on, also
 // while it writes what it could get.
 func TestReconcileStarvesAsSoonAsThePoolIsExhausted(t *testing.T) {
-	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), publishing(fixtures.CiliumNode("n", "")))
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), publishing(fixtures.CiliumNode("n", "")))
 	for _, name := range []string{"a", "b", "c"} {
 		b.r.Pods.Set(podOn(name), fixtures.Noon())
 	}
@@ -130,7 +130,7 @@ func TestReconcileStarvesAsSoonAsThePoolIsExhausted(t *testing.T) {
 // A claim whose answer was lost, and that nobody takes up again, ends as soon as
 // the API server says that there is no such block.
 func TestReconcileEndsTheDoubtAboutAClaim(t *testing.T) {
-	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), publishing(fixtures.CiliumNode("n", "")))
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), publishing(fixtures.CiliumNode("n", "")))
 	b.fate = func(write string) fate {
 		if write == "create PodIPBlock" {
 			return refused // which nobody tells
@@ -144,7 +144,7 @@ func TestReconcileEndsTheDoubtAboutAClaim(t *testing.T) {
 		t.Fatalf("in doubt about %v", got)
 	}
 	b.fate = func(string) fate { return done }
-	deleted := fixtures.BeingDeleted(nodeObject())
+	deleted := fixtures.BeingDeleted(fixtures.Node())
 	if err := b.api.Delete(t.Context(), deleted); err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func TestReconcileEndsTheDoubtAboutAClaim(t *testing.T) {
 
 // Those who found the pool exhausted because of it look again.
 func TestEndOfADoubtWakesTheStarving(t *testing.T) {
-	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), publishing(fixtures.CiliumNode("n", "")))
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), publishing(fixtures.CiliumNode("n", "")))
 	woken := 0
 	if _, _, err := b.r.Ledger.Claim(ipalloc.IPv4, "n", b.r.Pools.Match(nil)); err != nil {
 		t.Fatal(err)
@@ -184,7 +184,7 @@ func TestHeldBlockIsWhatWasDecidedOn(t *testing.T) {
 		return obj
 	}
 	newCase := func(t *testing.T) (*bed, crd.Block) {
-		b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService))
+		b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
 		return b, b.read(get(b))
 	}
 	change := func(b *bed) {

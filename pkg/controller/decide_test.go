@@ -19,7 +19,7 @@ func TestDecideAfterAnotherTookTheBudget(t *testing.T) {
 			cn := publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29", "10.0.0.8/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6",
 				"10.0.0.9", "10.0.0.10", "10.0.0.11", "10.0.0.12", "10.0.0.13", "10.0.0.14")
 			cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.1")
-			b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), cn, blockObject("10.0.0.0/29", ipalloc.InService), blockObject("10.0.0.8/29", ipalloc.InService))
+			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), cn, fixtures.BlockObject("10.0.0.0/29", ipalloc.InService), fixtures.BlockObject("10.0.0.8/29", ipalloc.InService))
 			b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
 			b.r.Pacing = NewPacing(10, 0) // one at once
 			b.clock.SetTime(fixtures.Noon().Add(time.Hour))

@@ -27,7 +27,7 @@ func survivesEveryWrite(t *testing.T, mode ciliumnode.Mode, writes int, atEnd fu
 		for _, restart := range []bool{false, true} {
 			for fails := range writes {
 				t.Run(fmt.Sprintf("write %d, fate %d, restart %t", fails, what, restart), func(t *testing.T) {
-					b := newBedIn(t, mode, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+					b := newBedIn(t, mode, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 					n := 0
 					b.fate = func(string) fate {
 						if n++; n == fails+1 {

@@ -1,82 +1,17 @@
 package controller
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
-
-// The feed takes in the addresses of Nodes, CiliumNodes and ServiceCIDRs, and looks
-// at the nodes and pools concerned alone.
-func TestFeedExcludes(t *testing.T) {
-	feed := NewFeed()
-	feed.Ledger, feed.Awaiting = state.ReadyLedger(fixtures.Block("10.0.0.0/30", "p", "holder", 1), fixtures.Block("10.9.0.0/30", "q", "other", 2)), &state.Awaiting{}
-	feed.Awaiting.Add("starving", []*crd.Pool{{Name: "p"}, {Name: "q"}})
-	feed.Pools, feed.Ledger.Changed = state.NewPools(fixtures.Defaults(), feed.Ledger), feed.Changed
-	feed.Pools.Set(fixtures.PodIPPool("p", 1, "10.0.0.0/24"))
-	feed.Pools.Set(fixtures.PodIPPool("q", 1, "10.9.0.0/24"))
-	var queued []string
-	look := listening{add: func(name string) { queued = append(queued, name) }}
-	feed.nodes, feed.pools, feed.blocks = look, look, look
-
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
-	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.2"}}
-	elsewhere := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}}
-	elsewhere.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}}
-	cn := fixtures.CiliumNode("a", "1")
-	services := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.9.0.0/25"}}}
-	for _, step := range []struct {
-		what string
-		do   func()
-		want []string
-	}{
-		{"a Node with an address of a block", func() { feed.node(node) }, []string{"p", "holder", "a"}},
-		{"again", func() { feed.node(node) }, []string{"a"}},
-		{"a Node with another address", func() { feed.node(elsewhere) }, []string{"b"}},
-		{"a CiliumNode without any", func() { feed.ciliumNode(ciliumnode.ToStored(cn)) }, []string{"a"}},
-		{"Services", func() { feed.serviceCIDR(services) }, []string{"q", "other"}},
-		{"no Services", func() { feed.serviceCIDRGone(services) }, []string{"starving", "q", "other"}},
-		{"the Node is gone", func() { feed.nodeGone(node) }, []string{"starving", "p", "holder", "a"}},
-	} {
-		queued = nil
-		step.do()
-		if diff := cmp.Diff(step.want, queued); diff != "" {
-			t.Errorf("%s: queued (-want +got):\n%s", step.what, diff)
-		}
-	}
-	if left := feed.Ledger.Excluded(fixtures.Prefix("10.0.0.0/8")); len(left) > 0 {
-		t.Errorf("still excluded: %v", left)
-	}
-}
-
-// ServiceCIDRs are watched where the API server may know them, and asked for first.
-func TestServiceCIDRsAreWatched(t *testing.T) {
-	for _, has := range []func() (bool, error){nil, func() (bool, error) { return true, nil }} {
-		f := NewFeed()
-		f.From.HasServiceCIDRs = has
-		watched := slices.ContainsFunc(f.Watches(logr.Discard()), func(w Watch) bool {
-			_, is := w.Object.(*networkingv1.ServiceCIDR)
-			return is && w.Known != nil
-		})
-		if watched != (has != nil) {
-			t.Errorf("asked for: %t, watched: %t", has != nil, watched)
-		}
-	}
-}
 
 // A pool reports what it covers, and counts no block that is not assigned.
 func TestPoolReportsClusterAddresses(t *testing.T) {

@@ -31,7 +31,7 @@ func ipv4Agent() *ciliumv2.CiliumNode {
 }
 
 func TestFamilyNotRunIsNotClaimed(t *testing.T) {
-	b := newBed(t, nodeObject(), dualStack(), ipv4Agent(), blockObject("10.0.0.0/29", ipalloc.InService))
+	b := newBed(t, fixtures.Node(), dualStack(), ipv4Agent(), fixtures.BlockObject("10.0.0.0/29", ipalloc.InService))
 	b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
 	b.clock.SetTime(fixtures.Noon().Add(time.Hour))
 	b.settle()
@@ -62,7 +62,7 @@ func TestFamilyNotRunIsNotClaimed(t *testing.T) {
 }
 
 func TestPoolTellsOfFamilyNotRun(t *testing.T) {
-	b := newBed(t, nodeObject(), dualStack(), ipv4Agent(), blockObject("10.0.0.0/29", ipalloc.InService))
+	b := newBed(t, fixtures.Node(), dualStack(), ipv4Agent(), fixtures.BlockObject("10.0.0.0/29", ipalloc.InService))
 	r := &PoolReconciler{Cache: b.api, Live: b.api, Client: b.api, Ledger: b.r.Ledger, Pools: b.r.Pools, Events: b.r.Events, Metrics: b.r.Metrics, Clock: b.clock}
 	condition := func() *metav1.Condition {
 		t.Helper()

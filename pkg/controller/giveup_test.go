@@ -48,9 +48,9 @@ func (b *bed) moved(cidr string) {
 
 // resting is node n with all it needs, and a block that has rested.
 func resting(t *testing.T) *bed {
-	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
 		publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"),
-		blockObject("10.0.0.0/29", ipalloc.InService), blockObject("10.0.0.12/30", ipalloc.CoolingDown))
+		fixtures.BlockObject("10.0.0.0/29", ipalloc.InService), fixtures.BlockObject("10.0.0.12/30", ipalloc.CoolingDown))
 	b.clock.SetTime(fixtures.Noon().Add(time.Hour))
 	b.moved("10.0.0.12/30")
 	return b
@@ -136,9 +136,9 @@ func TestReconcileGivesUpNothingThatIsPublished(t *testing.T) {
 // What fences a block that is given up is no mark on an address of another block
 // that overlaps it: that one serves.
 func TestReconcileMarksNothingOfAnOverlappingBlock(t *testing.T) {
-	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
 		publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"),
-		blockObject("10.0.0.0/29", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.CoolingDown))
+		fixtures.BlockObject("10.0.0.0/29", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.CoolingDown))
 	b.clock.SetTime(fixtures.Noon().Add(time.Hour))
 	for range 5 {
 		if _, err := b.reconcile(); err != nil {
@@ -169,7 +169,7 @@ func TestReconcileRestsByReason(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			rests := blockObject("10.0.0.12/30", ipalloc.CoolingDown)
+			rests := fixtures.BlockObject("10.0.0.12/30", ipalloc.CoolingDown)
 			rests.Spec.PoolName = test.pool
 			crd.SetBlockPhase(rests, ipalloc.CoolingDown, test.reason, "x", fixtures.Noon())
 			b := newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), rests)
@@ -190,7 +190,7 @@ func TestReconcileRestsByReason(t *testing.T) {
 // While the cache has yet to show our own last write to a CiliumNode, nothing is
 // decided on it.
 func TestReconcileWaitsForItsOwnLastWrite(t *testing.T) {
-	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "")))
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "")))
 	b.lag()
 	if calls, err := b.reconcile(); err != nil || len(writesOf(calls)) == 0 {
 		t.Fatalf("calls %v, %v", calls, err)
@@ -207,7 +207,7 @@ func TestReconcileWaitsForItsOwnLastWrite(t *testing.T) {
 // Before everything has been read, nothing is even looked at.
 func TestReconcileWaitsUntilEverythingIsRead(t *testing.T) {
 	b := newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"),
-		blockObject("10.0.0.0/30", ipalloc.InService))
+		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
 	ledger := state.NewLedger()
 	for _, k := range b.blocks() {
 		ledger.Upsert(k)
@@ -236,8 +236,8 @@ func TestReconcileDrainsBeforeItMarks(t *testing.T) {
 	cn.Spec.HealthAddressing.IPv4 = "10.0.0.6"
 	pool := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	pool.Spec.Expand.MinFree = new(int32)
-	gone := fixtures.BeingDeleted(blockObject("10.0.0.4/30", ipalloc.InService))
-	b := newBed(t, nodeObject(), pool, cn, blockObject("10.0.0.0/30", ipalloc.InService), gone)
+	gone := fixtures.BeingDeleted(fixtures.BlockObject("10.0.0.4/30", ipalloc.InService))
+	b := newBed(t, fixtures.Node(), pool, cn, fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), gone)
 	b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
 	b.clock.SetTime(fixtures.Noon().Add(time.Hour))
 	marked := false

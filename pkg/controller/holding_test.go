@@ -36,9 +36,9 @@ func nightly() v1alpha1.MaintenancePolicy {
 func threeBlocks(pool *v1alpha1.PodIPPool, change func(i int, b *v1alpha1.PodIPBlock) client.Object) []client.Object {
 	cn := publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"),
 		"10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6", "10.0.0.9", "10.0.0.10")
-	objects := []client.Object{nodeObject(), pool, cn}
+	objects := []client.Object{fixtures.Node(), pool, cn}
 	for i, cidr := range []string{"10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"} {
-		objects = append(objects, change(i, blockObject(cidr, ipalloc.InService)))
+		objects = append(objects, change(i, fixtures.BlockObject(cidr, ipalloc.InService)))
 	}
 	return objects
 }
@@ -205,7 +205,7 @@ func reclaimable(t *testing.T, pool *v1alpha1.PodIPPool) *bed {
 	cn := publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29", "10.0.0.8/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6",
 		"10.0.0.9", "10.0.0.10", "10.0.0.11", "10.0.0.12", "10.0.0.13", "10.0.0.14")
 	cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.1")
-	b := newBed(t, nodeObject(), pool, cn, blockObject("10.0.0.0/29", ipalloc.InService), blockObject("10.0.0.8/29", ipalloc.InService))
+	b := newBed(t, fixtures.Node(), pool, cn, fixtures.BlockObject("10.0.0.0/29", ipalloc.InService), fixtures.BlockObject("10.0.0.8/29", ipalloc.InService))
 	b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon().Add(-time.Hour))
 	return b
 }
@@ -318,10 +318,10 @@ func TestPressureShortensTheWait(t *testing.T) {
 		node  *corev1.Node
 		want  string
 	}{
-		"none":                   {50, nodeObject(), "10.0.0.8/29 InService"},
-		"a full pool":            {100, nodeObject(), "10.0.0.8/29 Draining"},
-		"cordoned, nearly full":  {90, &corev1.Node{ObjectMeta: nodeObject().ObjectMeta, Spec: corev1.NodeSpec{Unschedulable: true}}, "10.0.0.8/29 Draining"},
-		"nearly full, no cordon": {90, nodeObject(), "10.0.0.8/29 InService"},
+		"none":                   {50, fixtures.Node(), "10.0.0.8/29 InService"},
+		"a full pool":            {100, fixtures.Node(), "10.0.0.8/29 Draining"},
+		"cordoned, nearly full":  {90, &corev1.Node{ObjectMeta: fixtures.Node().ObjectMeta, Spec: corev1.NodeSpec{Unschedulable: true}}, "10.0.0.8/29 Draining"},
+		"nearly full, no cordon": {90, fixtures.Node(), "10.0.0.8/29 InService"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := reclaimable(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))

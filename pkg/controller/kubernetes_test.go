@@ -25,7 +25,7 @@ func kubernetesBed(t *testing.T, objects ...client.Object) *bed {
 }
 
 func nodeWith(podCIDR string) *corev1.Node {
-	n := nodeObject()
+	n := fixtures.Node()
 	n.Annotations = map[string]string{v4Annotation: podCIDR}
 	return n
 }
@@ -33,7 +33,7 @@ func nodeWith(podCIDR string) *corev1.Node {
 // A Node gets one block, whatever its pool keeps free, and no CiliumNode: that is
 // for its agent to make.
 func TestKubernetesFirstBlock(t *testing.T) {
-	b := kubernetesBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	b := kubernetesBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	calls, err := b.reconcile()
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +87,7 @@ func TestKubernetesLeavesWhatIsThere(t *testing.T) {
 // process that died with the first.
 func TestKubernetesGivesUpWhatWasNotTold(t *testing.T) {
 	b := kubernetesBed(t, nodeWith("10.0.0.0/30"), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
-		blockObject("10.0.0.0/30", ipalloc.InService), fixtures.BeingDeleted(blockObject("10.0.0.8/30", ipalloc.CoolingDown)))
+		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BeingDeleted(fixtures.BlockObject("10.0.0.8/30", ipalloc.CoolingDown)))
 	b.clock.SetTime(fixtures.Noon().Add(time.Hour))
 	for _, dies := range []bool{true, false} {
 		version := b.ciliumNode().ResourceVersion
@@ -122,7 +122,7 @@ func TestKubernetesGivesUpWhatWasNotTold(t *testing.T) {
 // Nothing moves while the Node is there, whoever asks for it.
 func TestKubernetesNothingMoves(t *testing.T) {
 	b := kubernetesBed(t, nodeWith("10.0.0.0/30"), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
-		fixtures.BeingDeleted(blockObject("10.0.0.0/30", ipalloc.Draining)))
+		fixtures.BeingDeleted(fixtures.BlockObject("10.0.0.0/30", ipalloc.Draining)))
 	b.settle()
 	b.clock.SetTime(fixtures.Noon().Add(24 * time.Hour))
 	b.settle()
@@ -135,9 +135,9 @@ func TestKubernetesNothingMoves(t *testing.T) {
 }
 
 func TestKubernetesNodeGone(t *testing.T) {
-	b := kubernetesBed(t, nodeWith("10.0.0.0/30"), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService))
+	b := kubernetesBed(t, nodeWith("10.0.0.0/30"), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
 	b.settle()
-	if err := b.api.Delete(t.Context(), nodeObject()); err != nil {
+	if err := b.api.Delete(t.Context(), fixtures.Node()); err != nil {
 		t.Fatal(err)
 	}
 	b.settle()
@@ -145,7 +145,7 @@ func TestKubernetesNodeGone(t *testing.T) {
 		t.Fatalf("blocks are %+v, want one that rests", got)
 	}
 	t.Run("and back", func(t *testing.T) {
-		again := nodeObject()
+		again := fixtures.Node()
 		again.UID = "another-uid"
 		if err := b.api.Create(t.Context(), again); err != nil {
 			t.Fatal(err)
@@ -156,7 +156,7 @@ func TestKubernetesNodeGone(t *testing.T) {
 		}
 	})
 	t.Run("for good", func(t *testing.T) {
-		if err := b.api.Delete(t.Context(), nodeObject()); err != nil {
+		if err := b.api.Delete(t.Context(), fixtures.Node()); err != nil {
 			t.Fatal(err)
 		}
 		b.settle()
@@ -171,7 +171,7 @@ func TestKubernetesNodeGone(t *testing.T) {
 // An agent that already runs with another podCIDR is told no new one: it would
 // lose its pods when it starts anew.
 func TestKubernetesAgentRunsWithAnother(t *testing.T) {
-	b := kubernetesBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.CiliumNode("n", "", "10.7.0.0/16"))
+	b := kubernetesBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.CiliumNode("n", "", "10.7.0.0/16"))
 	if _, err := b.reconcile(); err == nil {
 		t.Error("nobody is told")
 	}
@@ -185,7 +185,7 @@ func TestKubernetesAgentRunsWithAnother(t *testing.T) {
 // process did not see the Node change since: no older patch tells it anything.
 func TestKubernetesSecondBlockGoes(t *testing.T) {
 	b := kubernetesBed(t, nodeWith("10.0.0.4/30"), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
-		blockObject("10.0.0.0/30", ipalloc.CoolingDown), blockObject("10.0.0.4/30", ipalloc.InService))
+		fixtures.BlockObject("10.0.0.0/30", ipalloc.CoolingDown), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService))
 	b.settle()
 	b.clock.SetTime(fixtures.Noon().Add(24 * time.Hour))
 	b.settle()
@@ -204,11 +204,11 @@ func TestKubernetesBlockThatTheNodeNamesWins(t *testing.T) {
 		if !lifted {
 			pool.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
 		}
-		block := blockObject(old, phase)
+		block := fixtures.BlockObject(old, phase)
 		if phase == ipalloc.Draining {
 			crd.SetBlockPhase(block, phase, expand.CIDRDraining, "x", fixtures.Noon())
 		}
-		again := nodeObject()
+		again := fixtures.Node()
 		again.UID = "another-uid"
 		return kubernetesBed(t, append(objects, again, pool, block)...)
 	}
@@ -234,17 +234,17 @@ func TestKubernetesBlockThatTheNodeNamesWins(t *testing.T) {
 		goes(t, b)
 	})
 	t.Run("after the drain was lifted", func(t *testing.T) {
-		b := bedOf(t, true, ipalloc.Draining, blockObject(told, ipalloc.InService))
+		b := bedOf(t, true, ipalloc.Draining, fixtures.BlockObject(told, ipalloc.InService))
 		b.changeNode(func(n *corev1.Node) { n.Annotations = map[string]string{v4Annotation: told} })
 		goes(t, b)
 	})
 	t.Run("after it was back in service", func(t *testing.T) {
-		b := bedOf(t, true, ipalloc.InService, blockObject(told, ipalloc.InService))
+		b := bedOf(t, true, ipalloc.InService, fixtures.BlockObject(told, ipalloc.InService))
 		b.changeNode(func(n *corev1.Node) { n.Annotations = map[string]string{v4Annotation: told} })
 		goes(t, b)
 	})
 	t.Run("not while an agent runs with it", func(t *testing.T) {
-		b := bedOf(t, true, ipalloc.InService, blockObject(told, ipalloc.InService), fixtures.CiliumNode("n", "", old))
+		b := bedOf(t, true, ipalloc.InService, fixtures.BlockObject(told, ipalloc.InService), fixtures.CiliumNode("n", "", old))
 		b.changeNode(func(n *corev1.Node) { n.Annotations = map[string]string{v4Annotation: told} })
 		b.settle()
 		if got := b.block(old); got.Phase != ipalloc.InService {

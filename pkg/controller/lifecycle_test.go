@@ -52,7 +52,7 @@ func TestCiliumNodeIsPutBack(t *testing.T) {
 			change: func(b *bed) {
 				ledger := b.r.Ledger
 				b.r.Ledger = state.NewLedger() // another process: this one's watch lags
-				obj := blockObject("10.0.0.4/30", ipalloc.InService)
+				obj := fixtures.BlockObject("10.0.0.4/30", ipalloc.InService)
 				for _, k := range b.blocks() {
 					if k.CIDR == fixtures.Prefix("10.0.0.4/30") {
 						obj.ResourceVersion = k.ResourceVersion
@@ -71,7 +71,7 @@ func TestCiliumNodeIsPutBack(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", test.second))
+			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", test.second))
 			b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(test.last))
 			if test.change != nil {
 				b.before = func(call string) {
@@ -117,7 +117,7 @@ func (b *bed) agentWritesFirst() {
 func TestPutBackIsTold(t *testing.T) {
 	for _, race := range []bool{false, true} {
 		t.Run(fmt.Sprintf("race %t", race), func(t *testing.T) {
-			b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService))
+			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
 			b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(lastSeen("node-uid")))
 			if race {
 				b.agentWritesFirst()
@@ -135,7 +135,7 @@ func TestPutBackIsTold(t *testing.T) {
 func TestPutBackOfAnAdoptedNodeIsReported(t *testing.T) {
 	for name, spare := range map[string]bool{"its adopted block is left": true, "another CIDR is named that it was given": false} {
 		t.Run(name, func(t *testing.T) {
-			block := blockObject("10.0.0.0/30", ipalloc.InService)
+			block := fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)
 			last := publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2")
 			if spare {
 				block = adoptedBlock("10.0.0.0/30")
@@ -144,7 +144,7 @@ func TestPutBackOfAnAdoptedNodeIsReported(t *testing.T) {
 			}
 			last.ResourceVersion, last.Status.IPAM.Used = "1", fixtures.AllocationMap("10.0.0.1")
 			last.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: "node-uid"}}
-			b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), block)
+			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), block)
 			b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(last))
 			b.settleAgent()
 			b.agentWritesFirst()
@@ -161,11 +161,11 @@ func TestPutBackOfAnAdoptedNodeIsReported(t *testing.T) {
 func TestRemadeIsTold(t *testing.T) {
 	for reason, want := range map[expand.Reason]int{expand.None: 1, expand.NodeGone: 0} {
 		t.Run(string(reason), func(t *testing.T) {
-			block := blockObject("10.0.0.0/30", ipalloc.InService)
+			block := fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)
 			if reason != expand.None {
 				crd.SetBlockPhase(block, ipalloc.CoolingDown, reason, "", fixtures.Noon())
 			}
-			b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), block)
+			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), block)
 			b.settle()
 			if b.ciliumNode() == nil {
 				t.Fatal("none was made")
@@ -179,7 +179,7 @@ func TestRemadeIsTold(t *testing.T) {
 
 // What an older Node of the same name had is not put back.
 func TestCiliumNodeOfAnOlderNodeIsNotPutBack(t *testing.T) {
-	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(lastSeen("old-uid")))
 	if _, err := b.reconcile(); err != nil {
 		t.Fatal(err)
@@ -192,10 +192,10 @@ func TestCiliumNodeOfAnOlderNodeIsNotPutBack(t *testing.T) {
 // The blocks of a Node that opts out cool down once its CiliumNode, read live, is
 // gone; none is made for it.
 func TestOptedOutNode(t *testing.T) {
-	optedOut := nodeObject()
+	optedOut := fixtures.Node()
 	optedOut.Labels = map[string]string{v1alpha1.OptOutLabel: "true"}
 	objects := func() []client.Object {
-		return []client.Object{optedOut.DeepCopy(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService)}
+		return []client.Object{optedOut.DeepCopy(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)}
 	}
 	t.Run("its CiliumNode is gone", func(t *testing.T) {
 		b := newBed(t, objects()...)
@@ -222,7 +222,7 @@ func TestOptedOutNode(t *testing.T) {
 // read live, lists it.
 func TestTornAwayBlock(t *testing.T) {
 	newCase := func(t *testing.T) *bed {
-		return newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "", "10.0.0.4/30", "192.168.0.0/24"), "10.0.0.5"))
+		return newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "", "10.0.0.4/30", "192.168.0.0/24"), "10.0.0.5"))
 	}
 	t.Run("it is listed", func(t *testing.T) {
 		b := newCase(t)
@@ -248,7 +248,7 @@ func TestTornAwayBlock(t *testing.T) {
 
 // A paused operator leaves the CiliumNode of a Node that is gone.
 func TestPausedOperatorLeavesGoneNodes(t *testing.T) {
-	b := newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"), blockObject("10.0.0.0/30", ipalloc.InService))
+	b := newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
 	b.r.Paused = true
 	if calls, err := b.reconcile(); err != nil || len(writesOf(calls)) > 0 {
 		t.Errorf("calls %v, %v; want no write", calls, err)
@@ -258,7 +258,7 @@ func TestPausedOperatorLeavesGoneNodes(t *testing.T) {
 // The CiliumNode that is deleted is the one that was there before its Node was
 // seen to be gone: one made since is a new Node's.
 func TestGoneNodesCiliumNodeMadeAgainStays(t *testing.T) {
-	b := newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"), blockObject("10.0.0.0/30", ipalloc.InService))
+	b := newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
 	b.before = func(call string) {
 		if call != "get Node" {
 			return
@@ -280,7 +280,7 @@ func TestGoneNodesCiliumNodeMadeAgainStays(t *testing.T) {
 
 // A foreign address that is in another node's block by now is not put back.
 func TestCiliumNodeIsPutBackWithoutWhatIsAnothersNow(t *testing.T) {
-	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService))
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService))
 	b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(lastSeen("node-uid")))
 	b.r.Ledger.Upsert(fixtures.Block("172.16.0.0/30", "q", "m", 1))
 	if _, err := b.reconcile(); err != nil {
@@ -294,8 +294,8 @@ func TestCiliumNodeIsPutBackWithoutWhatIsAnothersNow(t *testing.T) {
 // A CiliumNode is put back without a block that came beside one it listed, and
 // overlaps it.
 func TestCiliumNodeIsPutBackWithoutWhatOverlaps(t *testing.T) {
-	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService),
-		blockObject("10.0.0.4/30", ipalloc.InService), blockObject("10.0.0.0/29", ipalloc.InService))
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService),
+		fixtures.BlockObject("10.0.0.4/30", ipalloc.InService), fixtures.BlockObject("10.0.0.0/29", ipalloc.InService))
 	b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(lastSeen("node-uid")))
 	if _, err := b.reconcile(); err != nil {
 		t.Fatal(err)
@@ -309,7 +309,7 @@ func TestCiliumNodeIsPutBackWithoutWhatOverlaps(t *testing.T) {
 // A block torn away together with its CiliumNode is claimed again before its
 // addresses are put back.
 func TestCiliumNodeIsPutBackAfterItsBlocks(t *testing.T) {
-	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService))
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
 	b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(lastSeen("node-uid")))
 	if _, err := b.reconcile(); err != nil {
 		t.Fatal(err)
@@ -340,8 +340,8 @@ func TestMemoryIsOfOneCiliumNode(t *testing.T) {
 
 // Nor over a pause: nobody sees what happens meanwhile.
 func TestMemoryEndsWithAPause(t *testing.T) {
-	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"),
-		blockObject("10.0.0.0/30", ipalloc.InService))
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"),
+		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
 	b.r.Paused = true
 	o, err := b.r.observe(t.Context(), "n")
 	if err != nil {
@@ -364,9 +364,9 @@ func TestSilentAgentIsAsked(t *testing.T) {
 		"settled": {settled: true, want: 1}, "not settled": {want: 0}, "paused": {paused: true, settled: true, want: 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
+			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
 				publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"),
-				blockObject("10.0.0.0/29", ipalloc.InService))
+				fixtures.BlockObject("10.0.0.0/29", ipalloc.InService))
 			b.r.Paused = test.paused
 			b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
 			if test.settled {

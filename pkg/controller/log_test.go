@@ -83,7 +83,7 @@ func (l *logged) agent() {
 func TestLogLinesPerBlock(t *testing.T) {
 	pool := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	pool.Spec.IPv4.BlockSize = 29
-	l := newLogged(t, newBed(t, nodeObject(), pool))
+	l := newLogged(t, newBed(t, fixtures.Node(), pool))
 	l.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("agent", "c", true)), fixtures.Noon().Add(-time.Hour))
 	expect := func(what string, want int, lines []string) {
 		t.Helper()

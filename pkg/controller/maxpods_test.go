@@ -21,7 +21,7 @@ func TestReconcilePodsBeyondMaxPods(t *testing.T) {
 		"no bound": {"", 16}, // maxBlocksPerNode
 	} {
 		t.Run(name, func(t *testing.T) {
-			node := nodeObject()
+			node := fixtures.Node()
 			if test.maxPods != "" {
 				node.Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: resource.MustParse(test.maxPods)}
 			}

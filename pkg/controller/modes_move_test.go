@@ -36,9 +36,9 @@ func TestFromCRDToMultiPool(t *testing.T) {
 	cn := publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"), "10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6", "10.0.0.9")
 	cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.1", "10.0.0.9")
 	cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{"10.0.0.6": "ready-for-release"}
-	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), cn,
-		blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService),
-		blockObject("10.0.0.8/30", ipalloc.Draining), blockObject("10.0.0.12/30", ipalloc.CoolingDown))
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), cn,
+		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService),
+		fixtures.BlockObject("10.0.0.8/30", ipalloc.Draining), fixtures.BlockObject("10.0.0.12/30", ipalloc.CoolingDown))
 	before := b.raw()
 	b.r.Pods.Set(podOn("stays", "10.0.0.9"), fixtures.Noon())
 	pods := b.r.Pods
@@ -80,8 +80,8 @@ func TestBackToMultiPoolBeforeTidy(t *testing.T) {
 			cn := publishing(fixtures.Pooled(2, "10.0.0.0/30"), "10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6")
 			cn.Spec.IPAM.PodCIDRs = append(cn.Spec.IPAM.PodCIDRs, fixtures.PodCIDR("10.0.0.0/30"), fixtures.PodCIDR("10.0.0.4/30"))
 			cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.1")
-			b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), cn,
-				blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService))
+			b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), cn,
+				fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService))
 			b.settle()
 			b.clock.SetTime(fixtures.Noon().Add(time.Hour))
 			b.settle()
@@ -112,8 +112,8 @@ func TestBackToMultiPoolBeforeTidy(t *testing.T) {
 func TestCiliumPoolOnTheWayToCRDAndBack(t *testing.T) {
 	blue := crd.NewBlock(fixtures.Prefix("10.8.0.0/30"), "blues", "n", "node-uid")
 	blue.UID = "uid-blue"
-	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), bluePool("10.8.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"),
-		blockObject("10.0.0.0/30", ipalloc.InService), blue)
+	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), bluePool("10.8.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"),
+		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), blue)
 	b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"blue","cidrs":["10.8.0.0/30"]},{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`)
 	pods := b.r.Pods
 	pods.Set(podOn("blue", "10.8.0.1"), fixtures.Noon().Add(-time.Hour))
@@ -163,8 +163,8 @@ func TestCiliumPoolOnTheWayToCRDAndBack(t *testing.T) {
 // Back in crd mode every block of the node is published, and nothing is asked back
 // from an agent that runs in multi-pool mode yet.
 func TestFromMultiPoolToCRD(t *testing.T) {
-	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), fixtures.Pooled(2, "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"),
-		blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService), blockObject("10.0.0.8/30", ipalloc.InService))
+	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), fixtures.Pooled(2, "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"),
+		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService), fixtures.BlockObject("10.0.0.8/30", ipalloc.InService))
 	told := b.raw().Spec.IPAM.Pools
 	b.mode = ciliumnode.CRD
 	b.restart()

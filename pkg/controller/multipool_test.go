@@ -41,7 +41,7 @@ func (b *bed) agentWrites(patch string) {
 }
 
 func TestMultiPoolFirstBlocks(t *testing.T) {
-	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	calls, err := b.reconcile()
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestMultiPoolSurvivesEveryWrite(t *testing.T) {
 }
 
 func TestMultiPoolGrowsAsAsked(t *testing.T) {
-	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"), blockObject("10.0.0.0/30", ipalloc.InService))
+	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
 	b.settle()
 	if len(b.blocks()) != 1 {
 		t.Fatalf("blocks are %+v; want the one that covers what the agent asks for", b.blocks())
@@ -90,8 +90,8 @@ func TestMultiPoolGrowsAsAsked(t *testing.T) {
 
 // returned is node n whose agent has just given back 10.0.0.4/30.
 func returned(t *testing.T) *bed {
-	return poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"),
-		blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService))
+	return poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"),
+		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService))
 }
 
 // What the agent gave back rests, and goes only after the CiliumNode has changed
@@ -171,8 +171,8 @@ func TestMultiPoolGivesUpNothingThatIsListed(t *testing.T) {
 		"the block": `"10.0.0.0/30","10.0.0.12/30"`, "what it is part of": `"10.0.0.0/30","10.0.0.8/29"`, "part of it": `"10.0.0.0/30","10.0.0.12/31"`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"),
-				blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.12/30", ipalloc.CoolingDown))
+			b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"),
+				fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.12/30", ipalloc.CoolingDown))
 			b.clock.SetTime(fixtures.Noon().Add(time.Hour))
 			b.moved("10.0.0.12/30")
 			b.lag()
@@ -244,8 +244,8 @@ func TestMultiPoolCiliumNodeIsPutBack(t *testing.T) {
 	last := fixtures.Pooled(9, "10.0.0.0/30", "10.0.0.4/30", "172.16.0.0/24")
 	last.ResourceVersion = "1"
 	last.Spec.IPAM.Pools.Allocated = slices.Insert(last.Spec.IPAM.Pools.Allocated, 0, ipamtypes.IPAMPoolAllocation{Pool: "blue"})
-	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
-		blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.CoolingDown))
+	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
+		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.CoolingDown))
 	b.r.Ledger.RemoveCiliumNode(ciliumnode.MultiPool.ToStored(last))
 	if _, err := b.reconcile(); err != nil {
 		t.Fatal(err)
@@ -264,7 +264,7 @@ func TestMultiPoolCiliumNodeIsPutBackWithoutWhatIsAnothersNow(t *testing.T) {
 	last := listing("10.8.0.0/30")
 	last.Spec.IPAM.Pools.Allocated[1].CIDRs = append(last.Spec.IPAM.Pools.Allocated[1].CIDRs, fixtures.PodCIDR("10.0.0.4/30"))
 	last.ResourceVersion = "1"
-	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), bluePool("10.8.0.0/28"), blockObject("10.0.0.0/30", ipalloc.InService))
+	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), bluePool("10.8.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
 	b.r.Ledger.RemoveCiliumNode(ciliumnode.MultiPool.ToStored(last))
 	b.r.Ledger.Upsert(fixtures.Block("10.0.0.4/30", "p", "m", 1))
 	b.r.Ledger.Upsert(fixtures.Block("10.8.0.0/30", "blues", "m", 1))
@@ -277,8 +277,8 @@ func TestMultiPoolCiliumNodeIsPutBackWithoutWhatIsAnothersNow(t *testing.T) {
 // Where nobody remembers the CiliumNode, its agent may still have every block the
 // node holds: it is told all of them, whatever the need.
 func TestMultiPoolForgottenCiliumNode(t *testing.T) {
-	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), blockObject("10.0.0.0/30", ipalloc.InService),
-		blockObject("10.0.0.4/30", ipalloc.InService), blockObject("10.0.0.8/30", ipalloc.InService), blockObject("10.0.0.12/30", ipalloc.CoolingDown))
+	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService),
+		fixtures.BlockObject("10.0.0.4/30", ipalloc.InService), fixtures.BlockObject("10.0.0.8/30", ipalloc.InService), fixtures.BlockObject("10.0.0.12/30", ipalloc.CoolingDown))
 	b.settle()
 	v := b.ciliumNode()
 	if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"), v.PodCIDRs, fixtures.CompareNetip()); diff != "" {
@@ -291,7 +291,7 @@ func TestMultiPoolForgottenCiliumNode(t *testing.T) {
 }
 
 func TestMultiPoolTornAwayBlockIsMadeAgain(t *testing.T) {
-	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.8/30"))
+	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.8/30"))
 	b.settle()
 	if !b.has("10.0.0.8/30") || len(b.blocks()) != 1 {
 		t.Errorf("blocks are %+v", b.blocks())
@@ -306,7 +306,7 @@ func TestMultiPoolClaimsNothingNamed(t *testing.T) {
 		{Pool: "blue", CIDRs: fixtures.Pooled(0, "10.0.0.0/30").Spec.IPAM.Pools.Allocated[0].CIDRs},
 	}
 	other.Spec.IPAM.Pool = fixtures.AllocationMap("10.0.0.9")
-	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), other)
+	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), other)
 	b.settle()
 	if diff := cmp.Diff(fixtures.Prefixes("10.0.0.12/30"), b.listed(), fixtures.CompareNetip()); diff != "" {
 		t.Errorf("told (-want +got):\n%s", diff)
@@ -320,7 +320,7 @@ func TestMultiPoolReservedAddressKeepsItsBlock(t *testing.T) {
 		pool := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 		pool.Spec.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.1/32"}, {CIDR: "10.0.0.7/32"}} // the latter is an edge, which no pod gets
 		pool.Spec.ReservedBlockPolicy = v1alpha1.PublishRemainder
-		b := newBedIn(t, mode, nodeObject(), pool)
+		b := newBedIn(t, mode, fixtures.Node(), pool)
 		b.settle()
 		if got := b.listed()[0]; got != want {
 			t.Errorf("%s: the first block is %s, want %s", mode, got, want)
@@ -331,8 +331,8 @@ func TestMultiPoolReservedAddressKeepsItsBlock(t *testing.T) {
 // A block is given back only where the list says so, read live: what the watch shows
 // may be older than what another process told.
 func TestMultiPoolBelievesNoOldList(t *testing.T) {
-	b := poolBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"),
-		blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService))
+	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"),
+		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService))
 	b.lag()
 	cn := &ciliumv2.CiliumNode{}
 	if err := b.api.Get(t.Context(), types.NamespacedName{Name: "n"}, cn); err != nil {

@@ -27,7 +27,7 @@ import (
 )
 
 func TestReconcileFirstBlocks(t *testing.T) {
-	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	calls, err := b.reconcile()
 	if err != nil {
 		t.Fatal(err)
@@ -57,27 +57,27 @@ func TestReconcileSurvivesEveryWrite(t *testing.T) {
 func TestReconcilePausedWritesNothing(t *testing.T) {
 	paused := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	paused.Spec.Paused = true
-	pausedNode := nodeObject()
+	pausedNode := fixtures.Node()
 	pausedNode.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"}
 	tests := map[string]struct {
 		node   *corev1.Node
 		pool   *v1alpha1.PodIPPool
 		paused bool
 	}{
-		"the operator": {nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), true},
+		"the operator": {fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), true},
 		"the Node":     {pausedNode, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), false},
-		"the pool":     {nodeObject(), paused, false},
+		"the pool":     {fixtures.Node(), paused, false},
 	}
 	states := map[string][]client.Object{
 		"no CiliumNode": {},
 		"a block published and not listed": {
-			publishing(fixtures.CiliumNode("n", ""), "10.0.0.1"), blockObject("10.0.0.0/30", ipalloc.InService),
+			publishing(fixtures.CiliumNode("n", ""), "10.0.0.1"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService),
 		},
 		"a block listed and not published": {
-			publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30")), blockObject("10.0.0.0/30", ipalloc.InService),
+			publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30")), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService),
 		},
 		"a listed block whose object was torn away": {publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1")},
-		"a block that has rested":                   {publishing(fixtures.CiliumNode("n", "")), blockObject("10.0.0.0/30", ipalloc.CoolingDown)},
+		"a block that has rested":                   {publishing(fixtures.CiliumNode("n", "")), fixtures.BlockObject("10.0.0.0/30", ipalloc.CoolingDown)},
 	}
 	for name, test := range tests {
 		for state, objects := range states {
@@ -110,7 +110,7 @@ func TestReconcileServesBesideAPoolThatCannot(t *testing.T) {
 		"closed by an overlap": first(fixtures.PodIPPool("bad", 2, "10.0.0.0/29")),
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t, nodeObject(), good.DeepCopy(), bad)
+			b := newBed(t, fixtures.Node(), good.DeepCopy(), bad)
 			b.settle()
 			if v := b.ciliumNode(); v == nil || len(v.Pool) != 4 {
 				t.Fatalf("the CiliumNode is %+v, want four addresses", v)
@@ -128,8 +128,8 @@ func TestReconcileServesBesideAPoolThatCannot(t *testing.T) {
 // Where no other pool selects the node, what an invalid pool gave it stays, and the
 // node says what it lacks.
 func TestReconcileUnderAnInvalidPoolAlone(t *testing.T) {
-	b := newBed(t, nodeObject(), fixtures.Invalidated(fixtures.PodIPPool("p", 1, "10.0.0.0/29")),
-		publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"), blockObject("10.0.0.0/30", ipalloc.InService))
+	b := newBed(t, fixtures.Node(), fixtures.Invalidated(fixtures.PodIPPool("p", 1, "10.0.0.0/29")),
+		publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
 	b.r.NodeCondition = true
 	for i := range 5 {
 		b.r.Pods.Set(podOn(fmt.Sprintf("p%d", i)), fixtures.Noon())
@@ -146,7 +146,7 @@ func TestReconcileUnderAnInvalidPoolAlone(t *testing.T) {
 func TestReconcilePausedReportsShortage(t *testing.T) {
 	paused := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	paused.Spec.Paused = true
-	pausedNode := nodeObject()
+	pausedNode := fixtures.Node()
 	pausedNode.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"}
 	tests := map[string]struct {
 		node *corev1.Node
@@ -154,12 +154,12 @@ func TestReconcilePausedReportsShortage(t *testing.T) {
 		says string
 	}{
 		"the Node": {pausedNode, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), "ipv4: 3 more addresses needed, and the node gets none: the Node is paused"},
-		"the pool": {nodeObject(), paused, "ipv4: 3 more addresses needed, and the node gets none: pool p is paused (spec.paused)"},
+		"the pool": {fixtures.Node(), paused, "ipv4: 3 more addresses needed, and the node gets none: pool p is paused (spec.paused)"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, test.node, test.pool, publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"),
-				blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService)) // which is not published
+				fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService)) // which is not published
 			b.r.NodeCondition = true
 			b.settle()
 			if len(b.node().Status.Conditions) != 0 {
@@ -193,8 +193,8 @@ func TestReconcilePausedFamilyStaysAsItIs(t *testing.T) {
 	v4, v6 := fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.PodIPPool("q", 1)
 	v4.Spec.Paused = true
 	v6.Spec.IPv4, v6.Spec.IPv6 = nil, &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/120"}}}
-	b := newBed(t, nodeObject(), v4, v6, publishing(fixtures.CiliumNode("n", "", "10.0.0.4/30"), "10.0.0.1"),
-		blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService))
+	b := newBed(t, fixtures.Node(), v4, v6, publishing(fixtures.CiliumNode("n", "", "10.0.0.4/30"), "10.0.0.1"),
+		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService))
 	b.settle()
 	v := b.ciliumNode()
 	if v.Lists(fixtures.Prefix("10.0.0.0/30")) || !v.Lists(fixtures.Prefix("10.0.0.4/30")) || !v.Lists(fixtures.Prefix("fd00::/126")) {
@@ -223,7 +223,7 @@ func TestReconcilePauseOfOneFamilyStopsThatAlone(t *testing.T) {
 		t.Run(name+", a new node", func(t *testing.T) {
 			v4, v6 := pools()
 			paused, runs := pause(v4, v6)
-			b := newBed(t, nodeObject(), v4, v6)
+			b := newBed(t, fixtures.Node(), v4, v6)
 			b.settle()
 			v := b.ciliumNode()
 			if v == nil || !v.Lists(fixtures.Prefix(runs)) || v.Lists(fixtures.Prefix(paused)) {
@@ -234,7 +234,7 @@ func TestReconcilePauseOfOneFamilyStopsThatAlone(t *testing.T) {
 		t.Run(name+", blocks torn away", func(t *testing.T) {
 			v4, v6 := pools()
 			paused, runs := pause(v4, v6)
-			b := newBed(t, nodeObject(), v4, v6, publishing(fixtures.CiliumNode("n", "", paused, runs), "10.0.0.1", "fd00::1"))
+			b := newBed(t, fixtures.Node(), v4, v6, publishing(fixtures.CiliumNode("n", "", paused, runs), "10.0.0.1", "fd00::1"))
 			b.settle()
 			if b.has(paused) || !b.has(runs) {
 				t.Errorf("blocks are %+v, want that of %s alone made again", b.blocks(), runs)
@@ -243,7 +243,7 @@ func TestReconcilePauseOfOneFamilyStopsThatAlone(t *testing.T) {
 		t.Run(name+", an agent that has to be asked", func(t *testing.T) {
 			v4, v6 := pools()
 			pause(v4, v6)
-			b := newBed(t, nodeObject(), v4, v6)
+			b := newBed(t, fixtures.Node(), v4, v6)
 			b.settle()
 			b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
 			b.clock.SetTime(fixtures.Noon().Add(time.Hour))
@@ -264,8 +264,8 @@ func TestReconcilePauseOfOneFamilyStopsThatAlone(t *testing.T) {
 // began to cool down, so that every older patch of it loses.
 func TestReconcileGivesUpAfterTheCiliumNodeMoved(t *testing.T) {
 	newCase := func(t *testing.T) *bed {
-		b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"),
-			blockObject("10.0.0.0/29", ipalloc.InService), blockObject("10.0.0.12/30", ipalloc.CoolingDown))
+		b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"),
+			fixtures.BlockObject("10.0.0.0/29", ipalloc.InService), fixtures.BlockObject("10.0.0.12/30", ipalloc.CoolingDown))
 		b.clock.SetTime(fixtures.Noon().Add(time.Hour))
 		return b
 	}
@@ -288,8 +288,8 @@ func TestReconcileGivesUpAfterTheCiliumNodeMoved(t *testing.T) {
 	t.Run("it is moved after the block began to cool down, not before", func(t *testing.T) {
 		cn := publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29"), "10.0.0.1") // five more are to be published
 		cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.1")
-		b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), cn,
-			blockObject("10.0.0.0/29", ipalloc.InService), fixtures.BeingDeleted(blockObject("10.0.0.12/30", ipalloc.Draining)))
+		b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), cn,
+			fixtures.BlockObject("10.0.0.0/29", ipalloc.InService), fixtures.BeingDeleted(fixtures.BlockObject("10.0.0.12/30", ipalloc.Draining)))
 		version := ""
 		b.before = func(call string) {
 			switch call {
@@ -356,7 +356,7 @@ func TestReconcileGivesUpAfterTheCiliumNodeMoved(t *testing.T) {
 // the decision void.
 func TestReconcilePublishesOnlyWhatIsStillHeld(t *testing.T) {
 	objects := func() []client.Object {
-		return []client.Object{nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "")), blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.4/30", ipalloc.InService)}
+		return []client.Object{fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "")), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService)}
 	}
 	tests := map[string]func(b *bed, obj *v1alpha1.PodIPBlock) error{
 		"it drains": func(b *bed, obj *v1alpha1.PodIPBlock) error {
@@ -370,7 +370,7 @@ func TestReconcilePublishesOnlyWhatIsStillHeld(t *testing.T) {
 		},
 		"it is torn away and made again": func(b *bed, obj *v1alpha1.PodIPBlock) error {
 			obj.Finalizers = nil
-			again := blockObject("10.0.0.0/30", ipalloc.InService)
+			again := fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)
 			return errors.Join(b.api.Update(b.t.Context(), obj), b.api.Delete(b.t.Context(), obj), b.api.Create(b.t.Context(), again))
 		},
 		"its finalizer is taken off": func(b *bed, obj *v1alpha1.PodIPBlock) error {
@@ -411,7 +411,7 @@ func TestReconcilePublishesOnlyWhatIsStillHeld(t *testing.T) {
 // left alone.
 func TestReconcileNodeGone(t *testing.T) {
 	newCase := func(t *testing.T) *bed {
-		return newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"), blockObject("10.0.0.0/30", ipalloc.InService))
+		return newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
 	}
 	t.Run("its CiliumNode goes, then its block rests, then goes too", func(t *testing.T) {
 		b := newCase(t)
@@ -449,7 +449,7 @@ func TestReconcileNodeGone(t *testing.T) {
 		b.before = func(call string) {
 			if call == "get CiliumNode" {
 				b.before = func(string) {}
-				if err := b.api.Create(t.Context(), nodeObject()); err != nil {
+				if err := b.api.Create(t.Context(), fixtures.Node()); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -476,10 +476,10 @@ func (f readerFunc) List(context.Context, client.ObjectList, ...client.ListOptio
 // the client decodes an answer into the object it is given, without emptying it
 // first. The one must not meet the other.
 func TestHeldBlockReadsLiveIntoAFreshObject(t *testing.T) {
-	shared := blockObject("10.0.0.0/30", ipalloc.Draining)
+	shared := fixtures.BlockObject("10.0.0.0/30", ipalloc.Draining)
 	shared.ResourceVersion = "1"
 	before := shared.DeepCopy()
-	newer := blockObject("10.0.0.0/30", ipalloc.InService) // the watch has not shown it yet
+	newer := fixtures.BlockObject("10.0.0.0/30", ipalloc.InService) // the watch has not shown it yet
 	newer.ResourceVersion = "2"
 	answer, err := json.Marshal(newer)
 	if err != nil {

@@ -8,6 +8,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 func (b *bed) node() *corev1.Node {
@@ -27,8 +30,8 @@ func (b *bed) hasShortage(reason string) {
 		want = corev1.ConditionFalse
 	}
 	conditions := b.node().Status.Conditions
-	if len(conditions) != 1 || conditions[0].Type != Shortage || conditions[0].Status != want || conditions[0].Reason != reason {
-		b.t.Errorf("conditions of the Node are %v, want %s %s with reason %s", conditions, Shortage, want, reason)
+	if len(conditions) != 1 || conditions[0].Type != v1alpha1.NodeAddressShortage || conditions[0].Status != want || conditions[0].Reason != reason {
+		b.t.Errorf("conditions of the Node are %v, want %s %s with reason %s", conditions, v1alpha1.NodeAddressShortage, want, reason)
 	}
 }
 
@@ -48,7 +51,7 @@ func (b *bed) toldShortage(want string) {
 
 // The condition of a Node is written when it turns, and no more.
 func TestNodeConditionAtRest(t *testing.T) {
-	b := newBed(t, nodeObject())
+	b := newBed(t, fixtures.Node())
 	b.r.NodeCondition = true
 	lack := &shortage{unmet: true, reason: reasonPoolsExhausted, message: "x"}
 	for i, step := range []struct {
@@ -67,7 +70,7 @@ func TestNodeConditionAtRest(t *testing.T) {
 
 // A taint that somebody else sets meanwhile is not lost.
 func TestNodeTaintIsWrittenOnWhatWasSeen(t *testing.T) {
-	b := newBed(t, nodeObject())
+	b := newBed(t, fixtures.Node())
 	b.r.ShortageTaint = "short"
 	seen := b.node()
 	others := b.node()

@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -26,7 +27,7 @@ type Operator struct {
 	Pool       *PoolReconciler
 	Block      *BlockReconciler
 	CiliumPool *CiliumPoolReconciler // of multi-pool mode
-	Feed       *Feed
+	Feed       *informer.Feed
 }
 
 // New assembles an operator that has read nothing yet.
@@ -54,7 +55,7 @@ func New(c Connections, s Settings) (*Operator, error) {
 		Clock:         c.Clock,
 		ShortageTaint: s.ShortageTaint, NodeCondition: s.NodeCondition, Shadow: s.Shadow,
 	}
-	feed := NewFeed()
+	feed := informer.NewFeed()
 	feed.Ledger, feed.Pools, feed.Pods, feed.Agents = ledger, node.Pools, node.Pods, node.Agents
 	feed.CiliumPools = node.CiliumPools
 	feed.Awaiting, feed.Now, feed.Mode = node.Awaiting, c.Clock.Now, s.Mode
@@ -64,7 +65,7 @@ func New(c Connections, s Settings) (*Operator, error) {
 		Pool: &PoolReconciler{
 			Cache: c.Cache, Live: c.Live, Client: c.Client, Ledger: ledger, Pools: node.Pools,
 			Events: node.Events, Metrics: own, Clock: c.Clock, Horizon: s.ExhaustionHorizon,
-			Pressed: node.pressed(feed.queueNode), Forget: node.Pacing.forgetPool, CiliumPools: feed.CiliumPools,
+			Pressed: node.pressed(feed.QueueNode), Forget: node.Pacing.forgetPool, CiliumPools: feed.CiliumPools,
 		},
 		Block: &BlockReconciler{
 			Cache: c.Cache, Client: c.Client, Ledger: ledger, Events: node.Events, Metrics: own, Clock: c.Clock,

@@ -70,7 +70,7 @@ func TestPoolGoesMeanwhile(t *testing.T) {
 // A deleted pool stays until no block of it is left, be it known from the watch
 // or to the API server alone.
 func TestPoolFinalizer(t *testing.T) {
-	block := blockObject("10.0.0.0/30", ipalloc.InService)
+	block := fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)
 	tests := map[string]struct {
 		pool    *v1alpha1.PodIPPool
 		objects []client.Object

@@ -238,7 +238,7 @@ func TestBlocksPerNode(t *testing.T) {
 // Room is that of the family with less of it, and a node is served with what the
 // operator really claims for a new one.
 func TestRoomIsWhatANewNodeTakes(t *testing.T) {
-	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"))
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"))
 	b.r.Pods.Set(state.ReadPod(fixtures.Pod("router", "1", "n")), fixtures.Noon())
 	b.r.Pods.Set(state.ReadPod(fixtures.Pod("health", "2", "n")), fixtures.Noon())
 	b.settle()

@@ -118,7 +118,7 @@ func TestHistoryOverCrash(t *testing.T) {
 	}
 	run := func(t *testing.T, write string, f fate) end {
 		b := historyBed(t)
-		held := blockObject("10.0.0.0/30", ipalloc.CoolingDown)
+		held := fixtures.BlockObject("10.0.0.0/30", ipalloc.CoolingDown)
 		if err := b.api.Create(t.Context(), held); err != nil {
 			t.Fatal(err)
 		}

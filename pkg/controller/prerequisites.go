@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 )
 
 const (
@@ -53,7 +54,7 @@ func (p Prerequisites) Missing() ([]string, error) {
 		{"cilium-pool.io", "v1alpha1", "PodIPBlock", "install the CRDs of the chart cilium-pool-operator (crds.install=true)"},
 		{"cilium.io", "v2", "CiliumNode", "install Cilium; its cilium-operator creates this CRD"},
 	} {
-		found, err := knows(p.Mapper, schema.GroupVersionKind{Group: k.group, Version: k.version, Kind: k.kind})
+		found, err := informer.Serves(p.Mapper, schema.GroupVersionKind{Group: k.group, Version: k.version, Kind: k.kind})
 		if err != nil {
 			return nil, err
 		}

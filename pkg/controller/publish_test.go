@@ -20,7 +20,7 @@ func notInTime(context.Context, types.UID) error { return context.DeadlineExceed
 
 // A claim is published only once the watch has shown it, now or later.
 func TestReconcilePublishesNoClaimBeforeTheWatchShowsIt(t *testing.T) {
-	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	shown := b.r.WaitShown
 	b.r.WaitShown, b.blind = notInTime, true
 	for _, when := range []string{"as it is claimed", "at the next look"} {
@@ -48,7 +48,7 @@ func TestReconcilePublishesNoClaimBeforeTheWatchShowsIt(t *testing.T) {
 // Of a claim that the watch shows beside a block of another size that has the
 // same addresses, nothing is published.
 func TestReconcilePublishesNoClaimThatOverlaps(t *testing.T) {
-	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	b.before = func(call string) {
 		if call == "create PodIPBlock" {
 			b.before = func(string) {}
@@ -66,7 +66,7 @@ func TestReconcilePublishesNoClaimThatOverlaps(t *testing.T) {
 // A block that turns out to overlap another only after it was read live is not
 // published without its podCIDR: it is looked at again.
 func TestReconcilePublishesNothingItMayNotList(t *testing.T) {
-	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), fixtures.CiliumNode("n", ""), blockObject("10.0.0.0/30", ipalloc.InService))
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), fixtures.CiliumNode("n", ""), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
 	b.before = func(call string) {
 		if call == "get PodIPBlock" {
 			b.r.Ledger.Upsert(fixtures.Block("10.0.0.0/29", "q", "m", 1))
@@ -86,8 +86,8 @@ func TestReconcilePublishesNothingItMayNotList(t *testing.T) {
 // podCIDRs does not come to list a block that is gone, though its addresses are
 // published: as those of a block that the watch has not shown.
 func TestReconcileListsNothingThatIsGone(t *testing.T) {
-	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), publishing(fixtures.CiliumNode("n", ""), "10.0.0.1", "10.0.0.2"))
-	b.r.Ledger.Upsert(b.read(blockObject("10.0.0.0/30", ipalloc.InService)))
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), publishing(fixtures.CiliumNode("n", ""), "10.0.0.1", "10.0.0.2"))
+	b.r.Ledger.Upsert(b.read(fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)))
 	if _, err := b.reconcile(); err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestReconcileAddsNothingToABlockThatOverlaps(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cn := publishing(fixtures.CiliumNode("n", "", test.podCIDRs...), test.pool...)
 			cn.Status.IPAM.Used = fixtures.AllocationMap(test.used...)
-			b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), cn, blockObject("10.0.0.0/30", ipalloc.InService))
+			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), cn, fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
 			b.r.Ledger.Upsert(fixtures.Block("10.0.0.0/29", "q", "m", 1))
 			if _, err := b.reconcile(); err != nil {
 				t.Fatal(err)
@@ -130,7 +130,7 @@ func TestReconcileAddsNothingToABlockThatOverlaps(t *testing.T) {
 func TestReconcileReleasesABlockThatOverlaps(t *testing.T) {
 	cn := publishing(fixtures.CiliumNode("n", "", "10.0.0.8/30"), "10.0.0.1", "10.0.0.9")
 	cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.9")
-	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), cn, blockObject("10.0.0.0/30", ipalloc.InService), blockObject("10.0.0.8/30", ipalloc.InService))
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), cn, fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.8/30", ipalloc.InService))
 	b.r.Ledger.Upsert(fixtures.Block("10.0.0.0/29", "q", "m", 1))
 	b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
 	b.clock.SetTime(fixtures.Noon().Add(time.Hour))
@@ -156,7 +156,7 @@ func TestReconcilePublishesNothingNamedElsewhere(t *testing.T) {
 			cn := publishing(fixtures.CiliumNode("n", ""))
 			cn.Status.IPAM.Used = fixtures.AllocationMap(test.used...)
 			other := publishing(fixtures.CiliumNode("m", ""), "10.0.0.2")
-			b := newBed(t, []client.Object{nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), cn, other, blockObject("10.0.0.0/30", ipalloc.InService)}...)
+			b := newBed(t, []client.Object{fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), cn, other, fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)}...)
 			b.settle()
 			var got []string
 			for a := range b.ciliumNode().Pool {
@@ -173,7 +173,7 @@ func TestReconcilePublishesNothingNamedElsewhere(t *testing.T) {
 // A claim that is gone again by the time the watch has shown it is not published:
 // others may have its addresses.
 func TestReconcilePublishesNoClaimThatIsGoneAgain(t *testing.T) {
-	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	b.r.WaitShown = func(_ context.Context, uid types.UID) error {
 		for _, k := range b.blocks() {
 			if k.UID == uid {

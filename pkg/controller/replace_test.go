@@ -78,7 +78,7 @@ func (b *bed) poolsOf() []string {
 }
 
 func TestFirstBlocksAreReplaced(t *testing.T) {
-	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), zoned("10.1.0.0/28"))
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), zoned("10.1.0.0/28"))
 	b.settle()
 	if got := b.poolsOf(); !slices.Equal(got, []string{"p"}) {
 		t.Fatalf("blocks in service are of pools %v, want p", got)
@@ -126,7 +126,7 @@ func TestFirstBlocksAreReplaced(t *testing.T) {
 // A pool that has a block, but not enough for the node's pods, gives that one: the
 // first blocks go on serving beside it, and nothing is tried again and again.
 func TestFirstBlocksServeBesideThePoolThatRules(t *testing.T) {
-	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), zoned("10.1.0.0/30"))
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), zoned("10.1.0.0/30"))
 	for i := range 5 {
 		b.r.Pods.Set(podOn(fmt.Sprint(i)), fixtures.Noon())
 	}
@@ -164,7 +164,7 @@ func TestFirstBlocksStay(t *testing.T) {
 				z = zoned("10.1.0.0/28")
 				z.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
 			}
-			b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), z)
+			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), z)
 			b.settle()
 			before := b.blocks()
 			test.between(b)
@@ -181,7 +181,7 @@ func TestFirstBlocksStay(t *testing.T) {
 		})
 	}
 	t.Run("the agent starts before they are marked", func(t *testing.T) {
-		b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), zoned("10.1.0.0/28"))
+		b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), zoned("10.1.0.0/28"))
 		b.settle()
 		b.changeNode(labelled)
 		b.before = func(call string) {
@@ -200,7 +200,7 @@ func TestFirstBlocksStay(t *testing.T) {
 		b.check("at the end")
 	})
 	t.Run("the label goes again", func(t *testing.T) {
-		b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), zoned("10.1.0.0/28"))
+		b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), zoned("10.1.0.0/28"))
 		b.settle()
 		b.changeNode(labelled)
 		b.settle()

@@ -14,11 +14,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 )
-
-// Shortage is the Node condition for pods that cannot get an address.
-const Shortage corev1.NodeConditionType = "PodAddressShortage"
 
 // Reasons of the condition PodAddressShortage.
 const (
@@ -200,12 +198,12 @@ func (r *NodeReconciler) setNodeCondition(ctx context.Context, node *corev1.Node
 	if !r.NodeCondition {
 		return nil
 	}
-	want := corev1.NodeCondition{Type: Shortage, Status: corev1.ConditionFalse, Reason: reasonEnough,
+	want := corev1.NodeCondition{Type: v1alpha1.NodeAddressShortage, Status: corev1.ConditionFalse, Reason: reasonEnough,
 		Message: "every pod of this node can have an address"}
 	if lack != nil && lack.unmet {
 		want.Status, want.Reason, want.Message = corev1.ConditionTrue, lack.reason, lack.message
 	}
-	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == Shortage })
+	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.NodeAddressShortage })
 	switch {
 	case i < 0 && want.Status == corev1.ConditionFalse:
 		return nil
@@ -221,7 +219,7 @@ func (r *NodeReconciler) setNodeCondition(ctx context.Context, node *corev1.Node
 	patched := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name}}
 	err = r.Client.Status().Patch(ctx, patched, client.RawPatch(types.StrategicMergePatchType, body))
 	if r.Metrics.wrote("Node", "condition", client.IgnoreNotFound(err)) != nil {
-		return fmt.Errorf("setting condition %s of Node %s: %w", Shortage, node.Name, err)
+		return fmt.Errorf("setting condition %s of Node %s: %w", v1alpha1.NodeAddressShortage, node.Name, err)
 	}
 	return nil
 }

@@ -97,7 +97,7 @@ func TestPausedFamilyHidesNoShortage(t *testing.T) {
 	six := fixtures.PodIPPool("six", 1)
 	six.Spec.IPv4, six.Spec.IPv6 = nil, &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/126"}}}
 	other := crd.NewBlock(fixtures.Prefix("fd00::/126"), "six", "m", "m-uid")
-	b := newBed(t, nodeObject(), paused, six, other, publishing(fixtures.CiliumNode("n", "")))
+	b := newBed(t, fixtures.Node(), paused, six, other, publishing(fixtures.CiliumNode("n", "")))
 	b.settle()
 	if got := b.r.Awaiting.For([]string{"six"}); !slices.Equal(got, []string{"n"}) {
 		t.Errorf("nodes short of addresses: %v", got)
@@ -106,10 +106,10 @@ func TestPausedFamilyHidesNoShortage(t *testing.T) {
 
 // What a drain waits for is told once, whatever else is decided on the node.
 func TestWaitsAreToldOnce(t *testing.T) {
-	b := newBed(t, nodeObject(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	recorder := events.NewFakeRecorder(100)
 	b.r.Events = NewEvents(recorder, b.clock)
-	o := &observation{Snapshot: &state.Snapshot{Name: "n", Node: nodeObject()}}
+	o := &observation{Snapshot: &state.Snapshot{Name: "n", Node: fixtures.Node()}}
 	plans := []familyPlan{
 		{Share: &state.Share{Family: ipalloc.IPv4}, plan: expand.Plan{Waits: []expand.Wait{{CIDR: fixtures.Prefix("10.0.0.0/30"), For: expand.WaitPods}}}},
 		{Share: &state.Share{Family: ipalloc.IPv6}},

@@ -8,14 +8,8 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/util/workqueue"
@@ -28,10 +22,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // Settings are the controller configuration.
@@ -122,7 +116,7 @@ func Setup(mgr manager.Manager, s Settings) error {
 		Mode: s.Mode, CiliumNamespace: s.AgentNamespace, SkipModeCheck: s.SkipModeCheck || s.Shadow,
 	}
 	feed.Await = func(ctx context.Context) error { return prerequisites.wait(ctx, o.Node.Metrics) }
-	if feed.From, err = sourcesOf(mgr, s.Mode, s.AgentNamespace, s.AgentSelector); err != nil {
+	if feed.From, err = informer.SourcesFrom(mgr, s.Mode, s.AgentNamespace, s.AgentSelector); err != nil {
 		return err
 	}
 	if err := mgr.Add(feed); err != nil {
@@ -179,43 +173,6 @@ func controllersOf(o *Operator, s Settings) []worker {
 		all[i].reconciler = untilShutdown{all[i].reconciler}
 	}
 	return all
-}
-
-// sourcesOf returns what the feed lists and watches itself.
-func sourcesOf(mgr manager.Manager, mode ciliumnode.Mode, agentNamespace string, agents labels.Selector) (Sources, error) {
-	l := lists{config: mgr.GetConfig(), http: mgr.GetHTTPClient(), scheme: mgr.GetScheme()}
-	pod := corev1.SchemeGroupVersion.WithKind("Pod")
-	pods, err := l.of(pod, "pods", metav1.NamespaceAll, labels.Everything(), state.PodFields())
-	if err != nil {
-		return Sources{}, err
-	}
-	agentPods, err := l.of(pod, "pods", agentNamespace, agents, fields.Everything())
-	if err != nil {
-		return Sources{}, err
-	}
-	kind, plural := mode.Resource()
-	services := networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR")
-	hasServiceCIDRs := func() (bool, error) { return knows(mgr.GetRESTMapper(), services) }
-	ciliumNodes, err := l.of(kind, plural, metav1.NamespaceAll, labels.Everything(), fields.Everything())
-	if err != nil || !mode.ManyPools() {
-		return Sources{Pods: pods, Agents: agentPods, CiliumNodes: ciliumNodes, HasServiceCIDRs: hasServiceCIDRs}, err
-	}
-	pools := ciliumv2alpha1.SchemeGroupVersion.WithKind(ciliumv2alpha1.CPIPKindDefinition)
-	ciliumPools, err := l.of(pools, ciliumv2alpha1.CPIPPluralName, metav1.NamespaceAll, labels.Everything(), fields.Everything())
-	return Sources{
-		Pods: pods, Agents: agentPods, CiliumNodes: ciliumNodes, CiliumPools: ciliumPools,
-		HasServiceCIDRs: hasServiceCIDRs,
-		HasCiliumPools:  func() (bool, error) { return knows(mgr.GetRESTMapper(), pools) },
-	}, err
-}
-
-// knows checks whether the API server serves a kind.
-func knows(mapper meta.RESTMapper, kind schema.GroupVersionKind) (bool, error) {
-	_, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
-	if meta.IsNoMatchError(err) {
-		return false, nil
-	}
-	return err == nil, err
 }
 
 func setOf(keys []string) map[string]bool {

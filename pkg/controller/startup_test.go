@@ -18,7 +18,7 @@ import (
 
 // uninitialized is node n before a cloud controller manager has seen it.
 func uninitialized(effect corev1.TaintEffect) *corev1.Node {
-	n := nodeObject()
+	n := fixtures.Node()
 	n.Spec.Taints = []corev1.Taint{{Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true", Effect: effect}}
 	return n
 }
@@ -89,7 +89,7 @@ func TestNodeWithAddressesDoesNotAwaitLabels(t *testing.T) {
 		objects []client.Object
 		want    int // blocks in the end
 	}{
-		"it holds a block, and nothing is published": {objects: []client.Object{blockObject("10.0.0.0/30", ipalloc.InService)}, want: 2},
+		"it holds a block, and nothing is published": {objects: []client.Object{fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)}, want: 2},
 		"the object of its block was torn away": {
 			objects: []client.Object{publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1")}, want: 2,
 		},

@@ -26,7 +26,7 @@ func (b *bed) withoutPool() map[string]float64 { return exported(b.t, b.r.Metric
 
 // A node that no pool selects says so, until one does.
 func TestUnselectedNodeIsReported(t *testing.T) {
-	b := newBed(t, nodeObject(), elsewherePool())
+	b := newBed(t, fixtures.Node(), elsewherePool())
 	b.r.NodeCondition = true
 	b.settle()
 	b.hasShortage(reasonNoPool)
@@ -61,8 +61,8 @@ func TestUnselectedNodeWithPlenty(t *testing.T) {
 	for i := 1; i <= 14; i++ {
 		addrs = append(addrs, fmt.Sprintf("10.0.0.%d", i))
 	}
-	b := newBed(t, nodeObject(), elsewherePool(),
-		publishing(fixtures.CiliumNode("n", "", "10.0.0.0/28"), addrs...), blockObject("10.0.0.0/28", ipalloc.InService))
+	b := newBed(t, fixtures.Node(), elsewherePool(),
+		publishing(fixtures.CiliumNode("n", "", "10.0.0.0/28"), addrs...), fixtures.BlockObject("10.0.0.0/28", ipalloc.InService))
 	b.r.NodeCondition = true
 	b.settle()
 	if got := b.node().Status.Conditions; len(got) > 0 {
@@ -72,8 +72,8 @@ func TestUnselectedNodeWithPlenty(t *testing.T) {
 
 // A node that holds what it needs is short of nothing, and still gets no more.
 func TestUnselectedNodeWithAddresses(t *testing.T) {
-	b := newBed(t, nodeObject(), elsewherePool(),
-		publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"), blockObject("10.0.0.0/30", ipalloc.InService))
+	b := newBed(t, fixtures.Node(), elsewherePool(),
+		publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
 	b.r.NodeCondition = true
 	b.settle()
 	if got := b.node().Status.Conditions; len(got) > 0 {
@@ -92,7 +92,7 @@ func TestUnselectedNodeWithAddresses(t *testing.T) {
 // Nodes that Cilium does not run on, and those that wait for their labels, are no
 // business of pools.
 func TestUnselectedNodeThatDoesNotCount(t *testing.T) {
-	optedOut, tainted, starting := nodeObject(), nodeObject(), nodeObject()
+	optedOut, tainted, starting := fixtures.Node(), fixtures.Node(), fixtures.Node()
 	optedOut.Labels = map[string]string{v1alpha1.OptOutLabel: "true"}
 	tainted.Spec.Taints = []corev1.Taint{{Key: "virtual", Effect: corev1.TaintEffectNoSchedule}}
 	starting.Spec.Taints = []corev1.Taint{{Key: "starting", Effect: corev1.TaintEffectNoSchedule}}
@@ -110,9 +110,9 @@ func TestUnselectedNodeThatDoesNotCount(t *testing.T) {
 
 // The series of a node goes with it.
 func TestUnselectedNodeGone(t *testing.T) {
-	b := newBed(t, nodeObject(), elsewherePool())
+	b := newBed(t, fixtures.Node(), elsewherePool())
 	b.settle()
-	if err := b.api.Delete(t.Context(), nodeObject()); err != nil {
+	if err := b.api.Delete(t.Context(), fixtures.Node()); err != nil {
 		t.Fatal(err)
 	}
 	b.settle()

@@ -152,7 +152,7 @@ func TestClaimsAndReleases(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t, nodeObject(), publishing(fixtures.CiliumNode("n", "1")), fixtures.PodIPPool("p", 1, "10.0.0.0/29"))
+			b := newBed(t, fixtures.Node(), publishing(fixtures.CiliumNode("n", "1")), fixtures.PodIPPool("p", 1, "10.0.0.0/29"))
 			if test.prepare != nil {
 				test.prepare(b)
 			}

@@ -10,14 +10,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // mapCache keeps what the operator's caches keep, and the objects that the
 // operator reads as they come, as a map is drawn anew from them all.
 func mapCache(mode ciliumnode.Mode) cache.Options {
-	o := controller.CacheOptions()
+	o := informer.CacheOptions()
 	strip := stripPod
 	if mode.ManyPools() {
 		strip = stripAsking

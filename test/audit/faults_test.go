@@ -276,7 +276,7 @@ func nodeFaults() map[audit.Reason]fault {
 					p.Fatal(err)
 				}
 				node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{
-					Type: controller.Shortage, Status: corev1.ConditionTrue, Reason: "PoolsExhausted", Message: "planted"})
+					Type: v1alpha1.NodeAddressShortage, Status: corev1.ConditionTrue, Reason: "PoolsExhausted", Message: "planted"})
 				p.updateStatus(node)
 			},
 			want: []string{"NodeShortOfAddresses Node/NODE"},

@@ -267,7 +267,7 @@ func (b *bed) short(node string, want bool) error {
 	}
 	condition, taint := false, false
 	for _, c := range n.Status.Conditions {
-		condition = condition || c.Type == controller.Shortage && c.Status == corev1.ConditionTrue
+		condition = condition || c.Type == v1alpha1.NodeAddressShortage && c.Status == corev1.ConditionTrue
 	}
 	for _, t := range n.Spec.Taints {
 		taint = taint || t.Key == "cilium-pool.io/no-addresses"

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
@@ -197,7 +196,7 @@ func (n narrator) node(old, now *corev1.Node) {
 
 func shortage(node *corev1.Node) string {
 	for _, c := range node.Status.Conditions {
-		if c.Type == controller.Shortage && c.Status == corev1.ConditionTrue {
+		if c.Type == v1alpha1.NodeAddressShortage && c.Status == corev1.ConditionTrue {
 			return c.Message
 		}
 	}

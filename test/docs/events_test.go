@@ -138,7 +138,7 @@ func TestEventsPage(t *testing.T) {
 	reasons := append(constants(t, "pkg/crd/v1alpha1", "Reason", "Held"), literalReasons(t, "pkg/controller")...)
 	sameSet(t, "reasons of blocks", column("Conditions of a PodIPBlock", 1), reasons)
 	sameSet(t, "reasons of blocks, as decided", constants(t, "pkg/expand", "Reason"), constants(t, "pkg/crd/v1alpha1", "Reason"))
-	sameSet(t, "conditions of Nodes", unique(column("Condition of a Node", 0)), constants(t, "pkg/controller", "Shortage"))
+	sameSet(t, "conditions of Nodes", unique(column("Condition of a Node", 0)), constants(t, "pkg/crd/v1alpha1", "NodeAddressShortage"))
 	sameSet(t, "reasons of Nodes", column("Condition of a Node", 2), constants(t, "pkg/controller", "reason"))
 	sameSet(t, "what a drain waits for", column("What a drain waits for", 0), constants(t, "pkg/expand", "WaitReason"))
 }

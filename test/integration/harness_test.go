@@ -41,6 +41,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -225,7 +226,7 @@ func (e *env) startWith(s controller.Settings, wrap func(client.WithWatch) clien
 		e.t.Fatal(err)
 	}
 	options := ctrl.Options{
-		Scheme: scheme, Cache: controller.CacheOptions(), Logger: zapr.NewLogger(e.log),
+		Scheme: scheme, Cache: informer.CacheOptions(), Logger: zapr.NewLogger(e.log),
 		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
 		Controller:              config.Controller{SkipNameValidation: ptr.To(true)},
 		GracefulShutdownTimeout: ptr.To(30 * time.Second),

@@ -146,13 +146,13 @@ func TestExhaustedPoolSpillsAndRecovers(t *testing.T) {
 // shortage waits for the Node condition.
 func (e *env) shortage(node string, status corev1.ConditionStatus) {
 	e.t.Helper()
-	e.eventually(fmt.Sprintf("node %s has %s=%s", node, controller.Shortage, status), func() error {
+	e.eventually(fmt.Sprintf("node %s has %s=%s", node, v1alpha1.NodeAddressShortage, status), func() error {
 		n := &corev1.Node{}
 		if err := e.client.Get(e.ctx, client.ObjectKey{Name: node}, n); err != nil {
 			return err
 		}
 		for _, c := range n.Status.Conditions {
-			if c.Type == controller.Shortage && c.Status == status {
+			if c.Type == v1alpha1.NodeAddressShortage && c.Status == status {
 				return nil
 			}
 		}

@@ -35,3 +35,7 @@ const (
 	// BlockConflict is True while a block overlaps one that was there before.
 	BlockConflict = "Conflict"
 )
+
+// NodeAddressShortage is the type of the condition of Nodes whose pods cannot get an
+// address.
+const NodeAddressShortage = "PodAddressShortage"

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
@@ -343,7 +344,7 @@ func (w *World) logTo(o *Operator, f *flight) context.Context {
 }
 
 func stripsOf() map[Kind]toolscache.TransformFunc {
-	options := controller.CacheOptions()
+	options := informer.CacheOptions()
 	strips := map[Kind]toolscache.TransformFunc{}
 	for _, obj := range []client.Object{&v1alpha1.PodIPPool{}, &v1alpha1.PodIPBlock{}, &networkingv1.ServiceCIDR{}} {
 		strips[kindOf(obj)] = options.DefaultTransform

@@ -8,7 +8,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 )
 
 // stream is an operator's informer of one kind: what its cache holds, how far it
@@ -21,7 +21,7 @@ type stream struct {
 	wants   func(client.Object) bool
 	strip   toolscache.TransformFunc
 	handler toolscache.ResourceEventHandler
-	store   controller.Store
+	store   informer.Store
 	pools   *knownPools // is told of them too
 	cluster *knownCluster
 

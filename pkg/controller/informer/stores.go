@@ -1,4 +1,4 @@
-package controller
+package informer
 
 import (
 	corev1 "k8s.io/api/core/v1"
@@ -26,12 +26,12 @@ func (f *Feed) podStore() Store {
 		read: read,
 		there: func(p state.BoundPod) {
 			if f.Pods.Set(p, f.Now()) {
-				f.queueNode(p.Node)
+				f.QueueNode(p.Node)
 			}
 		},
 		gone: func(p state.BoundPod) {
 			if f.Pods.Delete(p.PodKey) {
-				f.queueNode(p.Node)
+				f.QueueNode(p.Node)
 			}
 		},
 		missing: f.Pods.Missing,
@@ -43,12 +43,12 @@ func (f *Feed) agentStore() Store {
 		read: state.ReadAgent,
 		there: func(a state.AgentPod) {
 			if f.Agents.Set(a, f.Now()) {
-				f.queueNode(a.Node)
+				f.QueueNode(a.Node)
 			}
 		},
 		gone: func(a state.AgentPod) {
 			f.Agents.Delete(a.PodKey)
-			f.queueNode(a.Node)
+			f.QueueNode(a.Node)
 		},
 		missing: f.Agents.Missing,
 	}

@@ -1,4 +1,4 @@
-package controller
+package informer
 
 import (
 	"context"
@@ -227,7 +227,7 @@ func (f *Feed) Begin() {
 // NeedLeaderElection is false: a standby keeps its caches warm.
 func (f *Feed) NeedLeaderElection() bool { return false }
 
-func (f *Feed) queueNode(name string) {
+func (f *Feed) QueueNode(name string) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	if name != "" {
@@ -257,7 +257,7 @@ func (f *Feed) allNodes() {
 	}
 	f.mu.RUnlock()
 	for _, name := range append(names, f.Ledger.Nodes()...) {
-		f.queueNode(name)
+		f.QueueNode(name)
 	}
 }
 
@@ -305,11 +305,11 @@ func (f *Feed) Changed(freed, taken []netip.Prefix) {
 }
 
 func (f *Feed) blockMoved(b crd.Block) {
-	f.queueNode(b.Node)
+	f.QueueNode(b.Node)
 	f.queuePool(b.Pool, poolStatusDelay)
 	f.queueBlock(b.Name)
 	for _, other := range f.Ledger.Overlaps(b.CIDR) {
-		f.queueNode(other.Owner.Node)
+		f.QueueNode(other.Owner.Node)
 		f.queueBlock(crd.BlockName(other.CIDR))
 	}
 }
@@ -326,13 +326,13 @@ func (f *Feed) ciliumNode(cn *ciliumnode.Stored) {
 		}
 	}()
 	f.Ledger.UpsertCiliumNode(cn)
-	f.queueNode(cn.Name)
+	f.QueueNode(cn.Name)
 }
 
 func (f *Feed) ciliumNodeGone(cn *ciliumnode.Stored) {
 	f.exclude(exclude.CiliumNode, cn.Name, nil)
 	f.Ledger.RemoveCiliumNode(cn)
-	f.queueNode(cn.Name)
+	f.QueueNode(cn.Name)
 }
 
 func (f *Feed) pool(p *v1alpha1.PodIPPool) {
@@ -367,7 +367,7 @@ func (f *Feed) node(n *corev1.Node) {
 	f.mu.Lock()
 	f.names[n.Name] = true
 	f.mu.Unlock()
-	f.queueNode(n.Name)
+	f.QueueNode(n.Name)
 }
 
 func (f *Feed) nodeGone(n *corev1.Node) {
@@ -375,7 +375,7 @@ func (f *Feed) nodeGone(n *corev1.Node) {
 	f.mu.Lock()
 	delete(f.names, n.Name)
 	f.mu.Unlock()
-	f.queueNode(n.Name)
+	f.QueueNode(n.Name)
 }
 
 // handle builds a handler from a function for objects that exist and one for objects

@@ -1,4 +1,4 @@
-package controller
+package informer
 
 import (
 	"math"
@@ -27,9 +27,11 @@ func TestStrippedNodeIsDecidedOnAlike(t *testing.T) {
 		"opted out by taint": func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "no-cilium"}} },
 		"opted out by label": func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.OptOutLabel: "true"} },
 		"cordoned":           func(n *corev1.Node) { n.Spec.Unschedulable = true },
-		"short of addresses": func(n *corev1.Node) { n.Status.Conditions = []corev1.NodeCondition{{Type: "Ready"}, {Type: Shortage}} },
-		"admits pods":        func(n *corev1.Node) { n.Status.Allocatable = resources("110") },
-		"says what it has":   func(n *corev1.Node) { n.Status.Capacity = resources("64") },
+		"short of addresses": func(n *corev1.Node) {
+			n.Status.Conditions = []corev1.NodeCondition{{Type: "Ready"}, {Type: v1alpha1.NodeAddressShortage}}
+		},
+		"admits pods":      func(n *corev1.Node) { n.Status.Allocatable = resources("110") },
+		"says what it has": func(n *corev1.Node) { n.Status.Capacity = resources("64") },
 		"labels, and address": func(n *corev1.Node) {
 			n.Labels, n.Status.Addresses = map[string]string{"zone": "a"}, []corev1.NodeAddress{{Type: "InternalIP", Address: "192.168.0.1"}}
 		},
@@ -41,7 +43,7 @@ func TestStrippedNodeIsDecidedOnAlike(t *testing.T) {
 	}
 	for name, change := range tests {
 		t.Run(name, func(t *testing.T) {
-			whole := nodeObject()
+			whole := fixtures.Node()
 			change(whole)
 			kept := whole.DeepCopy()
 			if _, err := stripNode(kept); err != nil {

@@ -1,4 +1,4 @@
-package controller
+package informer
 
 import (
 	corev1 "k8s.io/api/core/v1"
@@ -57,7 +57,7 @@ func stripNamespace(obj any) (any, error) {
 
 func shortageOf(conditions []corev1.NodeCondition) []corev1.NodeCondition {
 	for _, c := range conditions {
-		if c.Type == Shortage {
+		if c.Type == v1alpha1.NodeAddressShortage {
 			return []corev1.NodeCondition{c}
 		}
 	}

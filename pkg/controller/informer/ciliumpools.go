@@ -1,4 +1,4 @@
-package controller
+package informer
 
 import (
 	"context"
@@ -64,7 +64,7 @@ func (f *Feed) namespaceGone(n *corev1.Namespace) { f.namespaceWants(n.Name, sta
 
 func (f *Feed) namespaceWants(name string, w state.PoolRequest) {
 	for _, node := range f.Pods.SetNamespace(name, w) {
-		f.queueNode(node)
+		f.QueueNode(node)
 	}
 }
 

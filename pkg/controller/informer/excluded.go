@@ -1,4 +1,4 @@
-package controller
+package informer
 
 import (
 	"net/netip"
@@ -15,7 +15,7 @@ func (f *Feed) exclude(kind, name string, cidrs []netip.Prefix) {
 	added, removed := f.Ledger.Exclude(exclude.Claimant{Kind: kind, Name: name}, cidrs)
 	for _, p := range slices.Concat(added, removed) {
 		for _, held := range f.Ledger.HeldIn(p) {
-			f.queueNode(held.Owner.Node)
+			f.QueueNode(held.Owner.Node)
 		}
 	}
 }

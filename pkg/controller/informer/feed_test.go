@@ -1,4 +1,4 @@
-package controller
+package informer
 
 import (
 	"context"
@@ -53,7 +53,7 @@ func (q listening) AddAfter(r reconcile.Request, _ time.Duration) { q.add(r.Name
 
 // What queues a node is in the ledger by then.
 func TestFeedTakesInBeforeItQueues(t *testing.T) {
-	obj := blockObject("10.0.0.0/30", ipalloc.InService)
+	obj := fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)
 	queued, known := 0, false
 	feed := NewFeed()
 	feed.Ledger, feed.Awaiting = state.ReadyLedger(), &state.Awaiting{}

@@ -1,0 +1,53 @@
+package informer
+
+import (
+	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+)
+
+// SourcesFrom returns what the feed lists and watches itself.
+func SourcesFrom(mgr manager.Manager, mode ciliumnode.Mode, agentNamespace string, agents labels.Selector) (Sources, error) {
+	l := lists{config: mgr.GetConfig(), http: mgr.GetHTTPClient(), scheme: mgr.GetScheme()}
+	pod := corev1.SchemeGroupVersion.WithKind("Pod")
+	pods, err := l.of(pod, "pods", metav1.NamespaceAll, labels.Everything(), state.PodFields())
+	if err != nil {
+		return Sources{}, err
+	}
+	agentPods, err := l.of(pod, "pods", agentNamespace, agents, fields.Everything())
+	if err != nil {
+		return Sources{}, err
+	}
+	kind, plural := mode.Resource()
+	services := networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR")
+	hasServiceCIDRs := func() (bool, error) { return Serves(mgr.GetRESTMapper(), services) }
+	ciliumNodes, err := l.of(kind, plural, metav1.NamespaceAll, labels.Everything(), fields.Everything())
+	if err != nil || !mode.ManyPools() {
+		return Sources{Pods: pods, Agents: agentPods, CiliumNodes: ciliumNodes, HasServiceCIDRs: hasServiceCIDRs}, err
+	}
+	pools := ciliumv2alpha1.SchemeGroupVersion.WithKind(ciliumv2alpha1.CPIPKindDefinition)
+	ciliumPools, err := l.of(pools, ciliumv2alpha1.CPIPPluralName, metav1.NamespaceAll, labels.Everything(), fields.Everything())
+	return Sources{
+		Pods: pods, Agents: agentPods, CiliumNodes: ciliumNodes, CiliumPools: ciliumPools,
+		HasServiceCIDRs: hasServiceCIDRs,
+		HasCiliumPools:  func() (bool, error) { return Serves(mgr.GetRESTMapper(), pools) },
+	}, err
+}
+
+// Serves checks whether the API server serves a kind.
+func Serves(mapper meta.RESTMapper, kind schema.GroupVersionKind) (bool, error) {
+	_, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if meta.IsNoMatchError(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
