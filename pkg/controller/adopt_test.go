@@ -341,7 +341,7 @@ func TestShadowWritesNothing(t *testing.T) {
 					t.Errorf("writes %v, error %v; want none", writesOf(calls), err)
 				}
 			}
-			if got := b.r.differs["n"]; got != tt.want {
+			if got := b.r.stateOf("n").differs; got != tt.want {
 				t.Errorf("differs by %+v, want %+v", got, tt.want)
 			}
 		})

@@ -365,3 +365,8 @@ func contextEnded(t *testing.T) (context.Context, context.CancelFunc) {
 	stop()
 	return ctx, stop
 }
+
+// seen is a node observed with a CiliumNode of this UID.
+func seen(name string, uid types.UID) *observation {
+	return &observation{Snapshot: &state.Snapshot{Name: name, CiliumNode: &ciliumnode.View{Name: name, UID: uid}}}
+}

@@ -38,15 +38,12 @@ func (r *NodeReconciler) lagging(ctx context.Context, o *observation) {
 func (r *NodeReconciler) staysBehind(node string, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.behindSince == nil {
-		r.behindSince = map[string]time.Time{}
-	}
-	since, known := r.behindSince[node]
+	n := r.stateOf(node)
 	switch {
-	case !known:
-		r.behindSince[node] = now
-	case !since.IsZero() && now.Sub(since) >= behindRetry:
-		r.behindSince[node] = time.Time{}
+	case n.behindSince.IsZero():
+		n.behindSince = now
+	case !n.behindLogged && now.Sub(n.behindSince) >= behindRetry:
+		n.behindLogged = true
 		return true
 	}
 	return false
@@ -55,5 +52,7 @@ func (r *NodeReconciler) staysBehind(node string, now time.Time) bool {
 func (r *NodeReconciler) caughtUp(node string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.behindSince, node)
+	if n := r.nodes[node]; n != nil {
+		n.behindSince, n.behindLogged = time.Time{}, false
+	}
 }

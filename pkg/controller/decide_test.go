@@ -28,7 +28,7 @@ func TestDecideAfterAnotherTookTheBudget(t *testing.T) {
 				t.Fatal(err)
 			}
 			now := b.clock.Now()
-			b.r.remember("n", o.uid(), ipalloc.IPv4, expand.Memory{IdleSince: []time.Time{fixtures.Noon()}})
+			b.r.remember(seen("n", o.uid()), &state.Share{Family: ipalloc.IPv4}, expand.Memory{IdleSince: []time.Time{fixtures.Noon()}})
 			if taken && !b.r.Pacing.Take(&crd.Pool{Name: "p"}, 1, now) {
 				t.Fatal("there is no budget")
 			}

@@ -382,8 +382,8 @@ func TestTaken(t *testing.T) {
 // and only where it bears on their wait.
 func TestPressureWakesIdleNodes(t *testing.T) {
 	b := newBed(t)
-	b.r.remember("idle", "", ipalloc.IPv4, expand.Memory{IdleSince: []time.Time{fixtures.Noon()}})
-	b.r.remember("busy", "", ipalloc.IPv4, expand.Memory{})
+	b.r.remember(seen("idle", ""), &state.Share{Family: ipalloc.IPv4}, expand.Memory{IdleSince: []time.Time{fixtures.Noon()}})
+	b.r.remember(seen("busy", ""), &state.Share{Family: ipalloc.IPv4}, expand.Memory{})
 	var woken []string
 	press := b.r.pressed(func(node string) { woken = append(woken, node) })
 	pool := fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))

@@ -325,14 +325,14 @@ func TestCiliumNodeIsPutBackAfterItsBlocks(t *testing.T) {
 // made in its place, whoever made it.
 func TestMemoryIsOfOneCiliumNode(t *testing.T) {
 	b := newBed(t)
-	b.r.remember("n", "first", ipalloc.IPv4, expand.Memory{IdleSince: []time.Time{fixtures.Noon()}})
-	b.r.remember("n", "first", ipalloc.IPv6, expand.Memory{IdleSince: []time.Time{fixtures.Noon()}})
-	if got := b.r.recall("n", "second", ipalloc.IPv4); len(got.IdleSince) > 0 {
+	b.r.remember(seen("n", "first"), &state.Share{Family: ipalloc.IPv4}, expand.Memory{IdleSince: []time.Time{fixtures.Noon()}})
+	b.r.remember(seen("n", "first"), &state.Share{Family: ipalloc.IPv6}, expand.Memory{IdleSince: []time.Time{fixtures.Noon()}})
+	if got := b.r.recall(seen("n", "second"), &state.Share{Family: ipalloc.IPv4}); len(got.IdleSince) > 0 {
 		t.Errorf("remembers %v of another", got.IdleSince)
 	}
-	b.r.remember("n", "second", ipalloc.IPv4, expand.Memory{})
+	b.r.remember(seen("n", "second"), &state.Share{Family: ipalloc.IPv4}, expand.Memory{})
 	for _, of := range []types.UID{"first", "second"} {
-		if got := b.r.recall("n", of, ipalloc.IPv6); len(got.IdleSince) > 0 {
+		if got := b.r.recall(seen("n", of), &state.Share{Family: ipalloc.IPv6}); len(got.IdleSince) > 0 {
 			t.Errorf("remembers %v as that of %s", got.IdleSince, of)
 		}
 	}
@@ -347,9 +347,9 @@ func TestMemoryEndsWithAPause(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.r.remember("n", o.uid(), ipalloc.IPv4, expand.Memory{IdleSince: []time.Time{fixtures.Noon()}})
+	b.r.remember(seen("n", o.uid()), &state.Share{Family: ipalloc.IPv4}, expand.Memory{IdleSince: []time.Time{fixtures.Noon()}})
 	b.r.decide(t.Context(), o)
-	if got := b.r.recall("n", o.uid(), ipalloc.IPv4); len(got.IdleSince) > 0 {
+	if got := b.r.recall(seen("n", o.uid()), &state.Share{Family: ipalloc.IPv4}); len(got.IdleSince) > 0 {
 		t.Errorf("remembers %v", got.IdleSince)
 	}
 }

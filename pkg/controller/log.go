@@ -6,7 +6,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -17,7 +16,7 @@ func (r *NodeReconciler) logPlan(ctx context.Context, fo *state.Share, p expand.
 	if !p.Empty() {
 		line = p.String()
 	}
-	again := r.loggedBefore(fo.Key(p.Node), p.Family, line)
+	again := r.loggedBefore(p.Node, fo, line)
 	if line == "" {
 		return
 	}
@@ -34,24 +33,14 @@ func (r *NodeReconciler) logPlan(ctx context.Context, fo *state.Share, p expand.
 
 // loggedBefore records a plan, "" for none, and reports whether it repeats the last
 // one.
-func (r *NodeReconciler) loggedBefore(node string, f ipalloc.Family, line string) bool {
+func (r *NodeReconciler) loggedBefore(node string, share *state.Share, line string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	said := r.said[node]
-	if said == nil {
-		if line == "" {
-			return false
-		}
-		if r.said == nil {
-			r.said = map[string]*[2]string{}
-		}
-		said = &[2]string{}
-		r.said[node] = said
+	if n := r.nodes[node]; line == "" && (n == nil || n.shares[share.CiliumPool] == nil) {
+		return false
 	}
-	before := said[f] == line
-	said[f] = line
-	if *said == ([2]string{}) {
-		delete(r.said, node)
-	}
+	s := r.shareOf(node, share.CiliumPool)
+	before := s.logged[share.Family] == line
+	s.logged[share.Family] = line
 	return before
 }

@@ -105,7 +105,7 @@ func TestLogLinesPerBlock(t *testing.T) {
 		l.r.Pods.Delete(state.ReadPod(fixtures.Pod(name, name, "n")).PodKey)
 	}
 	expect("reclaim", 6, l.live(30*time.Minute))
-	if n := len(l.blocks()); n != 1 || len(l.r.said) > 0 {
-		t.Errorf("%d blocks are left, and %d plans remembered", n, len(l.r.said))
+	if n, logged := len(l.blocks()), l.r.shareOf("n", "").logged; n != 1 || logged != [2]string{} {
+		t.Errorf("%d blocks are left, and %q are remembered", n, logged)
 	}
 }

@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"errors"
-	"maps"
 	"sync"
 	"time"
 
@@ -57,27 +56,8 @@ type NodeReconciler struct {
 	// Shadow: reports the plan without writing.
 	Shadow bool
 
-	mu     sync.Mutex
-	losses map[string]int
-	memory map[string]*memory // by familyObservation.key
-	// asked are the CiliumNodes whose agents have been sent a report request.
-	asked map[string]types.UID
-	// first are the blocks of nodes whose agents have not started yet.
-	first map[string]firstBlocks
-	// said are the plans last logged for nodes with work left.
-	said map[string]*[2]string
-	// differs is what was last logged for nodes in shadow mode.
-	differs map[string]difference
-	// behindSince are the nodes whose cached CiliumNode lags behind this process's last
-	// write, and since when; zero: already logged.
-	behindSince map[string]time.Time
-}
-
-// memory is what is remembered of one CiliumNode; a successor with the same name starts
-// empty.
-type memory struct {
-	of       types.UID
-	families [2]expand.Memory
+	mu    sync.Mutex
+	nodes map[string]*nodeState
 }
 
 // familyPlan is what was decided for one family of a node.
@@ -166,25 +146,6 @@ func (r *NodeReconciler) outcome(ctx context.Context, node string, err error) (r
 	return reconcile.Result{}, err
 }
 
-// nextBackoff is how long to wait after a lost race: longer with each consecutive one.
-func (r *NodeReconciler) nextBackoff(node string) time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.losses == nil {
-		r.losses = map[string]int{}
-	}
-	wait := conflictRetry << min(r.losses[node], 6)
-	r.losses[node]++
-	return wait
-}
-
-// resetBackoff ends a streak of lost races.
-func (r *NodeReconciler) resetBackoff(node string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.losses, node)
-}
-
 // decide computes a plan for each family of the node.
 func (r *NodeReconciler) decide(ctx context.Context, o *observation) []familyPlan {
 	now := r.Clock.Now()
@@ -201,13 +162,13 @@ func (r *NodeReconciler) decide(ctx context.Context, o *observation) []familyPla
 		fo := &o.Shares[i]
 		key := fo.Key(o.Name)
 		if fo.Paused != "" {
-			r.remember(key, o.uid(), fo.Family, expand.Memory{}) // changes meanwhile go unobserved
+			r.remember(o, fo, expand.Memory{}) // changes meanwhile go unobserved
 			continue
 		}
 		if !fo.State.Gone && o.CiliumNode != nil { // else nothing begins, and no turn is used up
 			r.giveTurns(nodeFamily{key, fo.Family}, &fo.State, now)
 		}
-		old := r.recall(key, o.uid(), fo.Family)
+		old := r.recall(o, fo)
 		plan, next := expand.Decide(now, fo.Policy, fo.State, old)
 		// If no pool serves the node any more, its drains are no longer paced.
 		turns := 0
@@ -219,7 +180,7 @@ func (r *NodeReconciler) decide(ctx context.Context, o *observation) []familyPla
 			plan, next = expand.Decide(now, fo.Policy, fo.State, old)
 		}
 		r.Pacing.Queue(nodeFamily{key, fo.Family}, fo.Ruling(), &fo.State, plan, now)
-		r.remember(key, o.uid(), fo.Family, next)
+		r.remember(o, fo, next)
 		r.Metrics.decided(fo.Family, plan)
 		r.logPlan(ctx, fo, plan)
 		plans = append(plans, familyPlan{Share: fo, plan: plan, turns: turns})
@@ -275,75 +236,4 @@ func (o *observation) uid() types.UID {
 		return ""
 	}
 	return o.CiliumNode.UID
-}
-
-func (r *NodeReconciler) recall(key string, of types.UID, f ipalloc.Family) expand.Memory {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if m := r.memory[key]; m != nil && m.of == of {
-		return m.families[f]
-	}
-	return expand.Memory{}
-}
-
-func (r *NodeReconciler) remember(key string, of types.UID, f ipalloc.Family, next expand.Memory) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.memory == nil {
-		r.memory = map[string]*memory{}
-	}
-	if m := r.memory[key]; m == nil || m.of != of {
-		r.memory[key] = &memory{of: of}
-	}
-	r.memory[key].families[f] = next
-}
-
-// forget drops what is remembered of a node that is gone.
-func (r *NodeReconciler) forget(node string) {
-	r.Pacing.forgetNode(node)
-	r.Awaiting.Forget(node)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	maps.DeleteFunc(r.memory, func(key string, _ *memory) bool { return state.IsShareOf(key, node) })
-	delete(r.losses, node)
-	delete(r.asked, node)
-	delete(r.first, node)
-	maps.DeleteFunc(r.said, func(key string, _ *[2]string) bool { return state.IsShareOf(key, node) })
-	delete(r.differs, node)
-	delete(r.behindSince, node)
-}
-
-// firstAsk records that the agent of a CiliumNode is being asked for a report, and
-// returns whether it is the first time.
-func (r *NodeReconciler) firstAsk(node string, uid types.UID) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.asked[node] == uid {
-		return false
-	}
-	if r.asked == nil {
-		r.asked = map[string]types.UID{}
-	}
-	r.asked[node] = uid
-	return true
-}
-
-// askAgain clears that record.
-func (r *NodeReconciler) askAgain(node string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.asked, node)
-}
-
-// Idle returns the nodes that have a block to spare.
-func (r *NodeReconciler) Idle() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var names []string
-	for name, m := range r.memory {
-		if len(m.families[ipalloc.IPv4].IdleSince)+len(m.families[ipalloc.IPv6].IdleSince) > 0 {
-			names = append(names, name)
-		}
-	}
-	return names
 }

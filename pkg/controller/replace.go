@@ -25,13 +25,11 @@ func (r *NodeReconciler) noteFirstBlock(o *observation, block types.UID) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.first == nil {
-		r.first = map[string]firstBlocks{}
+	n := r.stateOf(o.Name)
+	if n.first.of != o.CiliumNode.UID {
+		n.first = firstBlocks{of: o.CiliumNode.UID, blocks: map[types.UID]bool{}}
 	}
-	if r.first[o.Name].of != o.CiliumNode.UID {
-		r.first[o.Name] = firstBlocks{of: o.CiliumNode.UID, blocks: map[types.UID]bool{}}
-	}
-	r.first[o.Name].blocks[block] = true
+	n.first.blocks[block] = true
 }
 
 // isFirst reports whether a block was claimed for the CiliumNode as observed, which no
@@ -39,12 +37,12 @@ func (r *NodeReconciler) noteFirstBlock(o *observation, block types.UID) {
 func (r *NodeReconciler) isFirst(o *observation, block types.UID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	first := r.first[o.Name]
+	n := r.stateOf(o.Name)
 	if !o.CiliumNode.Untouched() {
-		delete(r.first, o.Name)
+		n.first = firstBlocks{}
 		return false
 	}
-	return first.of == o.CiliumNode.UID && first.blocks[block]
+	return n.first.of == o.CiliumNode.UID && n.first.blocks[block]
 }
 
 // mayReplace reports whether blocks of a family of the node are replaceable at all.

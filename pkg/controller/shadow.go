@@ -54,10 +54,9 @@ func (r *NodeReconciler) difference(o *observation) (difference, time.Duration) 
 		if fo.Paused != "" || d.adopt > 0 {
 			continue
 		}
-		key := fo.Key(o.Name)
 		fo.State.Adopting = false // the plan once its agent runs in crd mode
-		plan, next := expand.Decide(now, fo.Policy, fo.State, r.recall(key, o.uid(), fo.Family))
-		r.remember(key, o.uid(), fo.Family, next)
+		plan, next := expand.Decide(now, fo.Policy, fo.State, r.recall(o, fo))
+		r.remember(o, fo, next)
 		if plan.Claim.Addresses > 0 {
 			d.claim++
 		}
@@ -92,12 +91,8 @@ func (r *NodeReconciler) withoutBlock(o *observation) int {
 func (r *NodeReconciler) isNewDifference(node string, d difference) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.differs[node] == d {
-		return false
-	}
-	if r.differs == nil {
-		r.differs = map[string]difference{}
-	}
-	r.differs[node] = d
-	return true
+	n := r.stateOf(node)
+	news := n.differs != d
+	n.differs = d
+	return news
 }
