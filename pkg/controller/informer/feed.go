@@ -227,6 +227,7 @@ func (f *Feed) Begin() {
 // NeedLeaderElection is false: a standby keeps its caches warm.
 func (f *Feed) NeedLeaderElection() bool { return false }
 
+// QueueNode has a node reconciled.
 func (f *Feed) QueueNode(name string) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
