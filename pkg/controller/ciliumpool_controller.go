@@ -91,7 +91,7 @@ func (r *CiliumPoolReconciler) drop(ctx context.Context, name string, is *cilium
 	if served || len(r.Ledger.ListedFor(name)) > 0 {
 		return reconcile.Result{RequeueAfter: unlistedAfter}, nil
 	}
-	log.FromContext(ctx).Info("deleting the CiliumPodIPPool, as nobody serves it and no node lists a CIDR of it")
+	log.FromContext(ctx).Info("deleting the CiliumPodIPPool, as no PodIPPool serves it and no node lists a CIDR of it")
 	return lostToAnother(r.Metrics.wrote("CiliumPodIPPool", "delete", r.Client.Delete(ctx, ciliumpool.Carrier(name),
 		client.Preconditions{UID: &is.UID, ResourceVersion: &is.ResourceVersion})))
 }

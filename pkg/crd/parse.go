@@ -107,7 +107,7 @@ func parseSelector(s *metav1.LabelSelector, path *field.Path) (labels.Selector, 
 func (p *Pool) parseAddresses(spec *v1alpha1.PodIPPoolSpec, path *field.Path) field.ErrorList {
 	var problems field.ErrorList
 	if spec.IPv4 == nil && spec.IPv6 == nil {
-		problems = append(problems, field.Required(path, "set ipv4, ipv6 or both: a pool without addresses serves nobody"))
+		problems = append(problems, field.Required(path, "set ipv4, ipv6 or both: a pool without addresses serves no node"))
 	}
 	if s := spec.IPv4; s != nil {
 		ranges, errs := parseRanges(ipalloc.IPv4, s.CIDRs, s.BlockSize, s.EdgeIPs, path.Child("ipv4"))

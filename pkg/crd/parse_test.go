@@ -132,7 +132,7 @@ func TestPoolFromRefuses(t *testing.T) {
 		want []string // one each problem
 	}{
 		"no addresses": {
-			want: []string{"spec: Required value: set ipv4, ipv6 or both: a pool without addresses serves nobody"},
+			want: []string{"spec: Required value: set ipv4, ipv6 or both: a pool without addresses serves no node"},
 		},
 		"name too long for blocks": {
 			name: strings.Repeat("p", 64), spec: good(),

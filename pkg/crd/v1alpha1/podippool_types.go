@@ -49,7 +49,7 @@ type PodIPPoolList struct {
 // PodIPPoolSpec says which addresses go to which nodes, and how.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.ciliumPoolName) == has(oldSelf.ciliumPoolName) && (!has(self.ciliumPoolName) || self.ciliumPoolName == oldSelf.ciliumPoolName)",fieldPath=".ciliumPoolName",message="ciliumPoolName is immutable, as agents have the blocks under that name: make a new pool for the other one and set allocationPolicy: Drain on the CIDRs of this one"
-// +kubebuilder:validation:XValidation:rule="has(self.ipv4) || has(self.ipv6)",message="a pool without addresses serves nobody: set spec.ipv4, spec.ipv6 or both"
+// +kubebuilder:validation:XValidation:rule="has(self.ipv4) || has(self.ipv6)",message="a pool without addresses serves no node: set spec.ipv4, spec.ipv6 or both"
 // +kubebuilder:validation:XValidation:rule="!has(self.expand) || !has(self.expand.thresholdPercent) || !has(self.reclaim) || !has(self.reclaim.thresholdPercent) || self.reclaim.thresholdPercent < self.expand.thresholdPercent",fieldPath=".reclaim.thresholdPercent",message="reclaim.thresholdPercent must be below expand.thresholdPercent, or a node would give back what it has just got: lower the one or raise the other"
 // +kubebuilder:validation:XValidation:rule="!has(self.reserved) || self.reserved.all(r, !isCIDR(r.cidr) || (has(self.ipv4) && self.ipv4.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r.cidr))) || (has(self.ipv6) && self.ipv6.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r.cidr))))",fieldPath=".reserved",message="each reserved CIDR must lie inside one CIDR of the pool: remove the others, and split one that spans several",messageExpression="'%s does not lie inside one CIDR of the pool: remove it from reserved, or split it if it spans several'.format([self.reserved.filter(r, isCIDR(r.cidr) && !((has(self.ipv4) && self.ipv4.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r.cidr))) || (has(self.ipv6) && self.ipv6.cidrs.exists(c, isCIDR(c.cidr) && cidr(c.cidr).containsCIDR(r.cidr)))))[0].cidr])"
 type PodIPPoolSpec struct {
@@ -76,7 +76,7 @@ type PodIPPoolSpec struct {
 	// addresses: those that ask for it by ipam.cilium.io/ip-pool and the like on
 	// pod or namespace, or that a CiliumPodIPPool of that name selects. Empty: the
 	// pool "default", of all pods that ask for no other. In other modes a pool
-	// that names one serves nobody. It cannot be changed.
+	// that names one serves no node. It cannot be changed.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Label().validate(self).hasValue()",message="ciliumPoolName is the name of a CiliumPodIPPool, here at most 63 lower-case letters, digits and '-', starting and ending with a letter or digit"
@@ -295,7 +295,7 @@ type ReclaimPolicy struct {
 	// +optional
 	ThresholdPercent *int32 `json:"thresholdPercent,omitempty"`
 
-	// idleFor is how long that must hold on end. Default: --reclaim-idle-for
+	// idleFor is how long that must hold without interruption. Default: --reclaim-idle-for
 	// (10m).
 	// +kubebuilder:validation:MaxLength=28
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$') && duration(self) <= duration('168h')",message="idleFor must be a duration between 0s and 168h in whole h, m, s or ms, as in 30s, 10m or 1h30m"
