@@ -129,7 +129,7 @@ func left(t reflect.Type) bool {
 // versions are the names of fields with resourceVersions.
 func versions(field string) bool {
 	switch field {
-	case "ResourceVersion", "version", "Version", "written":
+	case "ResourceVersion", "version", "Version", "assumed":
 		return true
 	}
 	return false
@@ -274,7 +274,7 @@ func (c *canon) leaves(key reflect.Value) bool {
 
 // ofAll are the maps by node of which a reconcile of one node reads all.
 func ofAll(t reflect.Type, field string) bool {
-	return t.String() == "controller.Ledger" && field == "byNode" || t.String() == "controller.nodeRecords" && field == "foreign"
+	return t.String() == "state.Ledger" && field == "byNode" || t.String() == "state.ciliumNodes" && field == "foreign"
 }
 
 // instant writes a time, whose fields (time.Time, Go 1.26) may be hidden.

@@ -1,0 +1,39 @@
+package world
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
+)
+
+// The canonical form knows some types and fields by name. If one is renamed or moved,
+// states that differ could count as equal, and the exhaustive search would skip them.
+func TestNamesOfTheCanonicalForm(t *testing.T) {
+	ledger := reflect.TypeFor[state.Ledger]()
+	nodes, ok := ledger.FieldByName("ciliumNodes")
+	if !ok {
+		t.Fatal("the ledger has no field ciliumNodes")
+	}
+	for _, of := range []struct {
+		t     reflect.Type
+		field string
+	}{{ledger, "byNode"}, {nodes.Type, "foreign"}} {
+		if _, ok := of.t.FieldByName(of.field); !ok || !ofAll(of.t, of.field) {
+			t.Errorf("%s.%s is not among the maps by node of which a reconcile reads all", of.t, of.field)
+		}
+	}
+	if _, ok := nodes.Type.FieldByName("assumed"); !ok || !versions("assumed") {
+		t.Errorf("%s.assumed is not known to hold resourceVersions", nodes.Type)
+	}
+	for _, of := range []reflect.Type{
+		reflect.TypeFor[controller.Metrics](), reflect.TypeFor[controller.Events](), reflect.TypeFor[invariant.Stats](),
+		reflect.TypeFor[World](), reflect.TypeFor[API](), reflect.TypeFor[Operator](), reflect.TypeFor[queue](),
+	} {
+		if !left(of) {
+			t.Errorf("%s is not left out", of)
+		}
+	}
+}
