@@ -19,6 +19,9 @@ RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 # mod-version DIR,MODULE is the version of MODULE in DIR/go.mod.
 mod-version = $(shell awk '$$1 == "$(2)" && $$2 ~ /^v/ {print $$2; exit} $$1 == "require" && $$2 == "$(2)" {print $$3; exit}' $(1)/go.mod)
 
+# After a command that exits 4 where the machine cannot run it: says so, and goes on.
+or-skipped = || { code=$$?; [[ $$code -eq 4 ]] || exit $$code; echo "$(1): SKIPPED, nothing is proven by this run"; }
+
 ##@ Everyday
 
 .PHONY: help
@@ -359,8 +362,7 @@ $(BIN)/bgp-router: $(wildcard test/bgp/*.go) test/bgp/go.mod test/bgp/go.sum
 e2e: controlplane cilium $(helm) $(if $(findstring modes,$(RUN)),$(BIN)/bgp-router) ## Run the operator with real Cilium; needs root. RUN=all, ci, migrate, modes, or join,surge; CILIUM=v1.19.5
 	hack/e2e-packages.sh
 	go build -o $(BIN)/ ./cmd/cilium-pool-operator ./cmd/kubectl-cilium_pool ./test/e2e
-	CCACHE_DIR=$(CURDIR)/.cache/ccache $(BIN)/e2e -run '$(RUN)' -bin $(BIN) -cilium $(cilium-dir) -helm $(helm) || \
-		{ code=$$?; [[ $$code -eq 4 ]] || exit $$code; echo "e2e: SKIPPED, nothing is proven by this run"; }
+	CCACHE_DIR=$(CURDIR)/.cache/ccache $(BIN)/e2e -run '$(RUN)' -bin $(BIN) -cilium $(cilium-dir) -helm $(helm) $(call or-skipped,e2e)
 
 ##@ Real cluster
 
@@ -477,8 +479,7 @@ cluster-flags = -cilium $(cilium-dir)/chart $(if $(call cluster-runs,calico),-ca
 
 .PHONY: cluster
 cluster: cluster-program ## Run scenarios on a real Kubernetes cluster with Cilium; needs root. SKIPPED where the machine cannot. RUN=ci, all, or install,scale; DIFF_FOR=10m
-	@$(BIN)/cluster run $(cluster-flags) -run '$(CLUSTER_RUN)' || \
-		{ code=$$?; [[ $$code -eq 4 ]] || exit $$code; echo "cluster: SKIPPED, nothing is proven by this run"; }
+	@$(BIN)/cluster run $(cluster-flags) -run '$(CLUSTER_RUN)' $(call or-skipped,cluster)
 
 .PHONY: cluster-up
 cluster-up: cluster-program ## Start one, install Cilium and the operator as docs/start.md says, and leave it, with .run/cluster/kubeconfig. NODES=3

@@ -53,7 +53,7 @@ func (b *bed) ciliumPools() *state.CiliumPools {
 	return out
 }
 
-// handMade is one that somebody else keeps.
+// handMade is one that Helm keeps.
 func handMade(obj *ciliumv2alpha1.CiliumPodIPPool) *ciliumv2alpha1.CiliumPodIPPool {
 	obj.Labels = map[string]string{"app.kubernetes.io/managed-by": "Helm"}
 	return obj
@@ -76,19 +76,19 @@ func TestKeepsCiliumPools(t *testing.T) {
 		writes  string
 		left    int // maskSize; 0: none
 	}{
-		"none yet":              {objects: []client.Object{serving}, writes: "create", left: 30},
-		"of another name":       {objects: []client.Object{serving, bluePool("10.8.0.0/28")}, pool: "blue", writes: "create", left: 30},
-		"nobody serves it":      {objects: []client.Object{serving}, pool: "blue"},
-		"as it should be":       {objects: []client.Object{serving, fixtures.CiliumPodIPPool("default", 30)}, left: 30},
-		"another size":          {objects: []client.Object{serving, fixtures.CiliumPodIPPool("default", 29)}, left: 29},
-		"without the family":    {objects: []client.Object{serving, ofIPv6(fixtures.CiliumPodIPPool("default", 0))}, writes: "patch", left: 30},
-		"somebody else's":       {objects: []client.Object{serving, handMade(fixtures.CiliumPodIPPool("default", 27))}, left: 27},
-		"another's, unserved":   {objects: []client.Object{handMade(fixtures.CiliumPodIPPool("blue", 27))}, pool: "blue", left: 27},
-		"served no more":        {objects: []client.Object{fixtures.CiliumPodIPPool("blue", 30), fixtures.Pooled(2, "10.0.0.0/30")}, pool: "blue", writes: "delete"},
-		"a node lists of it":    {objects: []client.Object{fixtures.CiliumPodIPPool("blue", 30), listing("10.8.0.0/30")}, pool: "blue", left: 30},
-		"a pool that is going":  {objects: []client.Object{fixtures.BeingDeleted(finalized(bluePool("10.8.0.0/28"))), fixtures.CiliumPodIPPool("blue", 30)}, pool: "blue", left: 30},
-		"off":                   {objects: []client.Object{serving}, change: func(r *CiliumPoolReconciler) { r.Off = true }},
-		"the kind is not known": {objects: []client.Object{serving}, change: func(r *CiliumPoolReconciler) { r.CiliumPools = state.NewCiliumPools() }},
+		"none yet":               {objects: []client.Object{serving}, writes: "create", left: 30},
+		"of another name":        {objects: []client.Object{serving, bluePool("10.8.0.0/28")}, pool: "blue", writes: "create", left: 30},
+		"no PodIPPool serves it": {objects: []client.Object{serving}, pool: "blue"},
+		"as it should be":        {objects: []client.Object{serving, fixtures.CiliumPodIPPool("default", 30)}, left: 30},
+		"another size":           {objects: []client.Object{serving, fixtures.CiliumPodIPPool("default", 29)}, left: 29},
+		"without the family":     {objects: []client.Object{serving, ofIPv6(fixtures.CiliumPodIPPool("default", 0))}, writes: "patch", left: 30},
+		"kept by Helm":           {objects: []client.Object{serving, handMade(fixtures.CiliumPodIPPool("default", 27))}, left: 27},
+		"another's, unserved":    {objects: []client.Object{handMade(fixtures.CiliumPodIPPool("blue", 27))}, pool: "blue", left: 27},
+		"served no more":         {objects: []client.Object{fixtures.CiliumPodIPPool("blue", 30), fixtures.Pooled(2, "10.0.0.0/30")}, pool: "blue", writes: "delete"},
+		"a node lists of it":     {objects: []client.Object{fixtures.CiliumPodIPPool("blue", 30), listing("10.8.0.0/30")}, pool: "blue", left: 30},
+		"a pool that is going":   {objects: []client.Object{fixtures.BeingDeleted(finalized(bluePool("10.8.0.0/28"))), fixtures.CiliumPodIPPool("blue", 30)}, pool: "blue", left: 30},
+		"off":                    {objects: []client.Object{serving}, change: func(r *CiliumPoolReconciler) { r.Off = true }},
+		"the kind is not known":  {objects: []client.Object{serving}, change: func(r *CiliumPoolReconciler) { r.CiliumPools = state.NewCiliumPools() }},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

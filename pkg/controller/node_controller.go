@@ -160,13 +160,13 @@ func (r *NodeReconciler) decide(ctx context.Context, o *observation) []familyPla
 	var plans []familyPlan
 	for i := range o.Shares {
 		fo := &o.Shares[i]
-		key := fo.Key(o.Name)
+		w := nodeFamily{fo.Key(o.Name), fo.Family}
 		if fo.Paused != "" {
 			r.remember(o, fo, expand.Memory{}) // changes meanwhile go unobserved
 			continue
 		}
 		if !fo.State.Gone && o.CiliumNode != nil { // else nothing begins, and no turn is used up
-			r.giveTurns(nodeFamily{key, fo.Family}, &fo.State, now)
+			r.giveTurns(w, &fo.State, now)
 		}
 		old := r.recall(o, fo)
 		plan, next := expand.Decide(now, fo.Policy, fo.State, old)
@@ -179,7 +179,7 @@ func (r *NodeReconciler) decide(ctx context.Context, o *observation) []familyPla
 			turns, fo.State.ReclaimBudget = 0, 0 // another node took the budget first
 			plan, next = expand.Decide(now, fo.Policy, fo.State, old)
 		}
-		r.Pacing.Queue(nodeFamily{key, fo.Family}, fo.Ruling(), &fo.State, plan, now)
+		r.Pacing.Queue(w, fo.Ruling(), &fo.State, plan, now)
 		r.remember(o, fo, next)
 		r.Metrics.decided(fo.Family, plan)
 		r.logPlan(ctx, fo, plan)

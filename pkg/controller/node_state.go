@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"maps"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -63,8 +62,12 @@ func (r *NodeReconciler) shareOf(node, ciliumPool string) *shareState {
 func (r *NodeReconciler) recall(o *observation, share *state.Share) expand.Memory {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if n := r.nodes[o.Name]; n != nil && n.shares[share.CiliumPool] != nil && n.shares[share.CiliumPool].of == o.uid() {
-		return n.shares[share.CiliumPool].memory[share.Family]
+	n := r.nodes[o.Name]
+	if n == nil {
+		return expand.Memory{}
+	}
+	if s := n.shares[share.CiliumPool]; s != nil && s.of == o.uid() {
+		return s.memory[share.Family]
 	}
 	return expand.Memory{}
 }
@@ -133,7 +136,7 @@ func (r *NodeReconciler) Idle() []string {
 	defer r.mu.Unlock()
 	var names []string
 	for name, n := range r.nodes {
-		for s := range maps.Values(n.shares) {
+		for _, s := range n.shares {
 			if len(s.memory[ipalloc.IPv4].IdleSince)+len(s.memory[ipalloc.IPv6].IdleSince) > 0 {
 				names = append(names, name)
 				break

@@ -183,7 +183,8 @@ func parseRanges(f ipalloc.Family, cidrs []v1alpha1.PoolCIDR, blockSize int32, e
 			bad = ranges.refuse(cidr, f, sized, path.Child("cidr"))
 		}
 		if bad == nil {
-			bad = refusePolicy(c.AllocationPolicy, path.Child("allocationPolicy"))
+			bad = refuseUnknown(c.AllocationPolicy, path.Child("allocationPolicy"),
+				v1alpha1.AllocationAllocate, v1alpha1.AllocationCordon, v1alpha1.AllocationDrain)
 		}
 		if bad != nil {
 			problems = append(problems, bad)
@@ -217,13 +218,12 @@ func (r *Ranges) refuse(cidr netip.Prefix, f ipalloc.Family, sized bool, path *f
 	return nil
 }
 
-// refusePolicy returns why policy is invalid, or nil. Empty is Allocate.
-func refusePolicy(policy v1alpha1.AllocationPolicy, path *field.Path) *field.Error {
-	all := []v1alpha1.AllocationPolicy{v1alpha1.AllocationAllocate, v1alpha1.AllocationCordon, v1alpha1.AllocationDrain}
-	if policy == "" || slices.Contains(all, policy) {
+// refuseUnknown returns why value is invalid, or nil. Empty is the default.
+func refuseUnknown[T ~string](value T, path *field.Path, all ...T) *field.Error {
+	if value == "" || slices.Contains(all, value) {
 		return nil
 	}
-	return field.NotSupported(path, policy, all)
+	return field.NotSupported(path, value, all)
 }
 
 // blockSizes returns the shortest and longest prefix length of a block.

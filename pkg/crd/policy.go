@@ -27,13 +27,10 @@ func parsePolicy(spec *v1alpha1.PodIPPoolSpec, defaults expand.Policy, path *fie
 
 	expandPath, reclaimPath := path.Child("expand"), path.Child("reclaim")
 	var problems field.ErrorList
-	switch r.Mode {
-	case "":
-	case v1alpha1.ReclaimWhenIdle, v1alpha1.ReclaimNever:
+	if bad := refuseUnknown(r.Mode, reclaimPath.Child("mode"), v1alpha1.ReclaimWhenIdle, v1alpha1.ReclaimNever); bad != nil {
+		problems = append(problems, bad)
+	} else if r.Mode != "" {
 		p.ReclaimDisabled = r.Mode == v1alpha1.ReclaimNever
-	default:
-		problems = append(problems, field.NotSupported(reclaimPath.Child("mode"), r.Mode,
-			[]v1alpha1.ReclaimMode{v1alpha1.ReclaimWhenIdle, v1alpha1.ReclaimNever}))
 	}
 	for _, errs := range []field.ErrorList{
 		setInt(&p.ExpandPercent, e.ThresholdPercent, 1, 100, expandPath.Child("thresholdPercent")),

@@ -152,11 +152,11 @@ func TestDecideLostByAgent(t *testing.T) {
 			want:  []string{"needs 0 of 2", "10.0.0.4/30 waits for Pods a/a"},
 		},
 		"nor one of a block that is nobody's": {
-			state: node(lone(first), lone(second, nobodys), told(2, first), pod("a/a", "10.0.0.5"), pod("a/b", "10.0.0.6"), pod("a/c", "10.0.0.7")),
+			state: node(lone(first), lone(second, orphaned), told(2, first), pod("a/a", "10.0.0.5"), pod("a/b", "10.0.0.6"), pod("a/c", "10.0.0.7")),
 			want:  []string{"needs 0 of 2", "drain 10.0.0.4/30 PoolDeleted", "10.0.0.4/30 waits for Pods a/a a/b a/c"},
 		},
 		"which goes only once its agent has been heard": {
-			state: node(lone(first), lone(second, nobodys, draining(PoolDeleted)), told(-1, first)),
+			state: node(lone(first), lone(second, orphaned, draining(PoolDeleted)), told(-1, first)),
 			want:  []string{"needs 0 of 2", "10.0.0.4/30 waits for AgentNotSettled"},
 		},
 		"a pod that is gone is forgotten": {

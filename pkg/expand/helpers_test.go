@@ -114,7 +114,7 @@ func request(why Reason) func(*Block) { return func(b *Block) { b.Request = why 
 
 func conflict(b *Block) { b.Conflict = true }
 
-func nobodys(b *Block) { b.Orphaned, b.Request = true, PoolDeleted }
+func orphaned(b *Block) { b.Orphaned, b.Request = true, PoolDeleted }
 
 func leftover(b *Block) { b.Leftover = true }
 

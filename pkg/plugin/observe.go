@@ -23,11 +23,12 @@ type decision struct {
 // node has nothing to do with are left out.
 func (c *cluster) decide(name string) []decision {
 	o := c.observer()
+	snapshot := o.Snapshot(name, c.nodes[name], c.now)
 	var out []decision
-	for _, share := range o.Snapshot(name, c.nodes[name], c.now).Shares {
+	for _, share := range snapshot.Shares {
 		s := &share.State
-		s.Gone = c.nodes[name] == nil && c.views[name] == nil
-		state.ApplyPressure(s, c.nodes[name], c.ledger.NodeBlocks(name), func(pool string) int { return c.taken(c.pools.Get(pool), share.Family) })
+		s.Gone = snapshot.Node == nil && snapshot.CiliumNode == nil
+		state.ApplyPressure(s, snapshot.Node, snapshot.Blocks, func(pool string) int { return c.taken(c.pools.Get(pool), share.Family) })
 		c.holdAsReported(s)
 		d := decision{Share: share, plannedAt: c.now}
 		d.plan, d.memory = expand.Decide(c.now, d.Policy, d.State, expand.Memory{})

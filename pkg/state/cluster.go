@@ -203,22 +203,6 @@ func wholeOf(view *ciliumnode.View, f ipalloc.Family, blocks []crd.Block) *expan
 	return w
 }
 
-// AwaitsLabels is why a node does not get its first block yet, "": it may. Labels
-// choose the pool, and the agent's own addresses keep the first block for as long as
-// the node lives, so the operator waits while a taint indicates that labels are not
-// final. It does not wait if the node holds a block, or if its CiliumNode, which may be
-// nil, already names addresses: its pods must keep running.
-func (c *Cluster) AwaitsLabels(node *corev1.Node, view *ciliumnode.View, blocks int) string {
-	if node == nil || blocks > 0 || c.OptedOut(node) {
-		return ""
-	}
-	taint := crd.StartupTaint(node, c.StartupTaints)
-	if taint == "" || view != nil && len(view.Named())+len(view.NonCanonical) > 0 {
-		return ""
-	}
-	return "its first block waits until the taint " + taint + " is gone, as labels that choose its pool may still come"
-}
-
 // Unselected reports whether Cilium runs on a Node, which may be nil, and no
 // PodIPPool selects it: the Node gets no block.
 func (c *Cluster) Unselected(node *corev1.Node) bool {

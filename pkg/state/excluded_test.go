@@ -15,7 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// A block with the address of a node, or of a Service, is assigned to nobody.
+// A block with the address of a node, or of a Service, is not assigned to any node.
 func TestClusterAddressesAreNotClaimed(t *testing.T) {
 	ledger := NewLedger()
 	pools := NewPools(fixtures.Defaults(), ledger)

@@ -123,7 +123,7 @@ func TestLedgerClaim(t *testing.T) {
 			t.Error("an unclaimed block cannot be claimed")
 		}
 	})
-	t.Run("a doubtful claim is nobody else's", func(t *testing.T) {
+	t.Run("a claim in doubt is not free for another node", func(t *testing.T) {
 		l := ReadyLedger()
 		claim(t, l, "a")
 		l.MarkUnknown("a", fixtures.Prefix("10.0.0.0/30"))
@@ -170,7 +170,7 @@ func TestLedgerClaim(t *testing.T) {
 		l := ReadyLedger()
 		claim(t, l, "a")
 		other := fixtures.Block("10.0.0.0/30", "p", "b", 3)
-		l.Upsert(other) // it was somebody else's
+		l.Upsert(other) // another process claimed it
 		l.Remove(other)
 		if !claim(t, l, "c") {
 			t.Fatal("a block that is gone cannot be claimed")
@@ -209,7 +209,7 @@ func TestLedgerWroteOfABlockGoneAgain(t *testing.T) {
 	l.Remove(fixtures.At(b, 11, ipalloc.InService)) // a broken watch never showed it
 	l.Assume(b)
 	if _, held := l.space.Owner(b.CIDR); held || len(l.NodeBlocks("a")) > 0 {
-		t.Error("the block stays taken though nobody holds it")
+		t.Error("the block stays taken though no node holds it")
 	}
 }
 
@@ -353,7 +353,7 @@ func TestLedgerForeign(t *testing.T) {
 	expectFree("a block that came and went", 2)
 }
 
-// A block that somebody tears away stays taken until the watch of its CiliumNode has
+// A block whose object is removed by force stays taken until the watch of its CiliumNode has
 // shown this process's last write, which may name it.
 func TestLedgerTornAwayBehindItsCiliumNode(t *testing.T) {
 	tests := map[string]struct {

@@ -11,11 +11,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// ApplyWindows adds to the state of one family of a node what maintenance windows hold
+// applyWindows adds to the state of one family of a node what maintenance windows hold
 // back at now: reclaims by the windows of the pool that rules the node, drains by those
 // of the block's own pool, where they were requested. Nothing holds back a block
 // deleted by hand.
-func (c *Cluster) ApplyWindows(s *expand.State, pools []*crd.Pool, now time.Time) {
+func (c *Cluster) applyWindows(s *expand.State, pools []*crd.Pool, now time.Time) {
 	if len(pools) > 0 {
 		s.ReclaimHold = pools[0].Maintenance.Hold(now)
 	}

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"unique"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -92,16 +91,8 @@ func requestOf(k requestHandle) PoolRequest {
 // Pods that request the default one are left out.
 type PoolRequests map[string]*[2]string
 
-// Add adds a pod, its namespace, nil if unknown, and the CiliumPodIPPools that select
-// pods.
-func (a PoolRequests) Add(pod *corev1.Pod, namespace *corev1.Namespace, picking []*ciliumpool.View) {
-	var of PoolRequest
-	if namespace != nil {
-		of = PoolRequestOf(&namespace.ObjectMeta)
-	}
-	a.add(pod.Namespace+"/"+pod.Name, PoolRequestOf(&pod.ObjectMeta), of, picking)
-}
-
+// add adds a pod with its request, that of its namespace, and the CiliumPodIPPools that
+// select pods.
 func (a PoolRequests) add(name string, pod, namespace PoolRequest, picking []*ciliumpool.View) {
 	picked := pickedFor(name, pod, namespace, picking)
 	var asked [2]string

@@ -104,18 +104,14 @@ func TestPicked(t *testing.T) {
 				pod.Labels = nil
 			}
 			team := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team", Annotations: test.of, Labels: prod}}
-			pods, read := NewPods(), PoolRequests{}
+			pods := NewPods()
 			pods.Set(ReadPodWithRequest(pod), fixtures.Noon())
-			if test.gone {
-				team = nil
-			} else {
+			if !test.gone {
 				pods.SetNamespace("team", PoolRequestOf(&team.ObjectMeta))
 			}
-			read.Add(pod, team, test.pools)
-			for by, asked := range map[string]PoolRequests{"the operator": pods.PoolRequests("n", test.pools), "the plugin": read} {
-				if four, six := asked.Of("team/a", ipalloc.IPv4), asked.Of("team/a", ipalloc.IPv6); four != test.want || six != test.wantSix {
-					t.Errorf("%s: it asks for %q and %q, want %q and %q", by, four, six, test.want, test.wantSix)
-				}
+			asked := pods.PoolRequests("n", test.pools)
+			if four, six := asked.Of("team/a", ipalloc.IPv4), asked.Of("team/a", ipalloc.IPv6); four != test.want || six != test.wantSix {
+				t.Errorf("it asks for %q and %q, want %q and %q", four, six, test.want, test.wantSix)
 			}
 		})
 	}

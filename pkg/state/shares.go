@@ -89,10 +89,10 @@ func releaseOf(all map[netip.Addr]expand.ReleaseStatus, ciliumPool string, mine,
 	return out
 }
 
-// PodsFor returns the pods that count for one family and Cilium pool: those that
+// podsFor returns the pods that count for one family and Cilium pool: those that
 // request it, and those with an address, which shows its pool. No pod requests a family
 // that the agent has no use for.
-func (c *Cluster) PodsFor(pods []expand.Pod, asked PoolRequests, f ipalloc.Family, ciliumPool string, view *ciliumnode.View) []expand.Pod {
+func (c *Cluster) podsFor(pods []expand.Pod, asked PoolRequests, f ipalloc.Family, ciliumPool string, view *ciliumnode.View) []expand.Pod {
 	if !c.Defaults.CiliumPools {
 		return pods
 	}

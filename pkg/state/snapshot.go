@@ -82,14 +82,25 @@ func (c *Cluster) Snapshot(name string, node *corev1.Node, now time.Time) *Snaps
 	return s
 }
 
-// awaitsLabels is AwaitsLabels of a node. A deleted CiliumNode counts in its last
-// state.
+// awaitsLabels is why a node does not get its first block yet, "": it may. Labels
+// choose the pool, and the agent's own addresses keep the first block for as long as
+// the node lives, so the operator waits while a taint indicates that labels are not
+// final. It does not wait if the node holds a block, or if its CiliumNode, which counts
+// in its last state if it is deleted, already names addresses: its pods must keep
+// running.
 func (c *Cluster) awaitsLabels(s *Snapshot) string {
+	if s.Node == nil || len(s.Blocks) > 0 || c.OptedOut(s.Node) {
+		return ""
+	}
 	view := s.CiliumNode
-	if last := c.Ledger.LastCiliumNode(s.Name); view == nil && s.Node != nil && last != nil && last.OwnedBy(s.Node) {
+	if last := c.Ledger.LastCiliumNode(s.Name); view == nil && last != nil && last.OwnedBy(s.Node) {
 		view = last.View
 	}
-	return c.AwaitsLabels(s.Node, view, len(s.Blocks))
+	taint := crd.StartupTaint(s.Node, c.StartupTaints)
+	if taint == "" || view != nil && len(view.Named())+len(view.NonCanonical) > 0 {
+		return ""
+	}
+	return "its first block waits until the taint " + taint + " is gone, as labels that choose its pool may still come"
 }
 
 func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, now time.Time) Share {
@@ -103,13 +114,13 @@ func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, now ti
 	}
 	known := expand.State{
 		Node: s.Name, Family: f, MaxPods: MaxPods(s.Node), AgentSettled: s.Settled, Adopting: s.Adopting,
-		Pods: c.PodsFor(s.Pods, s.PoolRequests, f, ciliumPool, s.CiliumNode),
+		Pods: c.podsFor(s.Pods, s.PoolRequests, f, ciliumPool, s.CiliumNode),
 	}
 	share.State = c.State(known, ciliumPool, s.CiliumNode, s.Blocks)
 	if share.State.NotRun {
 		s.correctNotRun(&share, c.Agents, now)
 	}
-	c.ApplyWindows(&share.State, share.Pools, now)
+	c.applyWindows(&share.State, share.Pools, now)
 	return share
 }
 
@@ -135,15 +146,13 @@ func (s *Share) Ruling() string {
 	return s.Pools[0].Name
 }
 
-// Key separates what is remembered for this share from the node's other Cilium pools.
-func (s *Share) Key(node string) string { return ShareKey(node, s.CiliumPool) }
-
-// ShareKey is the node's name for the default pool. No node has a slash in it.
-func ShareKey(node, ciliumPool string) string {
-	if ciliumPool == "" {
+// Key separates what is remembered for this share from the node's other Cilium pools:
+// the node's name for the default pool. No node has a slash in it.
+func (s *Share) Key(node string) string {
+	if s.CiliumPool == "" {
 		return node
 	}
-	return node + "/" + ciliumPool
+	return node + "/" + s.CiliumPool
 }
 
 // IsShareOf reports whether a key is a node's, for any pool.

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
@@ -61,11 +62,17 @@ func (e *env) isTold(node string, n int) {
 	})
 }
 
+// quickMultiPool is quick in multi-pool mode. Bound pods count as demand for a minute,
+// however slowly they come.
+func quickMultiPool() controller.Settings {
+	s := quick()
+	s.Mode, s.Defaults.Policy.AckTimeout = ciliumnode.MultiPool, time.Minute
+	return s
+}
+
 func TestMultiPoolMode(t *testing.T) {
 	e := newEnv(t)
-	s := quick()
-	s.Mode = ciliumnode.MultiPool
-	s.Defaults.Policy.AckTimeout = time.Minute // bound pods count as demand until then, however slowly they come
+	s := quickMultiPool()
 	op := e.start(s)
 	e.pool("all", nil, "10.1.0.0/24")
 	e.bareNode("n1", nil)
@@ -92,9 +99,7 @@ func TestMultiPoolMode(t *testing.T) {
 func newBlueEnv(t *testing.T) *env {
 	t.Helper()
 	e := newEnv(t)
-	s := quick()
-	s.Mode = ciliumnode.MultiPool
-	s.Defaults.Policy.AckTimeout = time.Minute // bound pods count as demand until then, however slowly they come
+	s := quickMultiPool()
 	e.start(s)
 	e.pool("all", nil, "10.1.0.0/24")
 	e.pool("blues", func(p *v1alpha1.PodIPPool) { p.Spec.CiliumPoolName = "blue" }, "10.2.0.0/24")
