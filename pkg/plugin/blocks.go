@@ -37,7 +37,7 @@ type blockRow struct {
 // which chooses blocks; empty fields choose all.
 type which struct{ pool, node, phase string }
 
-func (e *env) blocks() *cobra.Command {
+func blocksCommand(e *env) *cobra.Command {
 	var o output
 	var w which
 	cmd := &cobra.Command{
@@ -56,18 +56,16 @@ each block's addresses are in use, and what a block on its way out waits for.`,
 				if err != nil {
 					return listed{}, err
 				}
-				if err := c.has(w); err != nil {
+				if err := checkFilter(c, w); err != nil {
 					return listed{}, err
 				}
-				rows := c.blockRows(w)
+				rows := blockRows(c, w)
 				names := namesOf("podipblock.cilium-pool.io/", rows, func(r blockRow) string { return r.Block })
-				return listed{rows, names, blockTable(c.now, rows)}, nil
+				return listed{rows: rows, names: names, table: blockTable(c.now, rows)}, nil
 			})
 		},
 	}
-	o.addFlags(cmd)
-	o.names = func() []string { return nil }
-	o.addWatch(cmd)
+	o.addListFlags(cmd)
 	cmd.Flags().StringVar(&w.pool, "pool", "", "only blocks of this pool")
 	cmd.Flags().StringVar(&w.node, "node", "", "only blocks of this node")
 	cmd.Flags().StringVar(&w.phase, "phase", "", "only blocks in this phase: InService, Draining or CoolingDown")
@@ -77,7 +75,7 @@ each block's addresses are in use, and what a block on its way out waits for.`,
 	return cmd
 }
 
-func (c *cluster) blockRows(w which) []blockRow {
+func blockRows(c *cluster, w which) []blockRow {
 	rows := []blockRow{}
 	for _, node := range c.nodeNames() {
 		if w.node != "" && w.node != node {
@@ -85,10 +83,10 @@ func (c *cluster) blockRows(w which) []blockRow {
 		}
 		waits := c.waits(node)
 		users := c.users(node)
-		for _, b := range c.ledger.NodeBlocks(node) {
+		for _, b := range c.Ledger.NodeBlocks(node) {
 			row := blockRow{
-				Block: b.Name, CIDR: b.CIDR.String(), Family: familyOf(b).String(), Pool: b.Pool, Node: b.Node,
-				Phase: phaseName(b.Phase), Reason: string(b.Reason), Conflict: b.Conflict,
+				Block: b.Name, CIDR: b.CIDR.String(), Family: ipalloc.FamilyOf(b.CIDR.Addr()).String(), Pool: b.Pool, Node: b.Node,
+				Phase: b.Phase.String(), Reason: string(b.Reason), Conflict: b.Conflict,
 				Addresses: c.usable(b), Used: usedIn(b.CIDR, users), WaitsFor: waits[b.Name].what, NeedsAction: waits[b.Name].action, Created: b.Created,
 			}
 			if !b.Since.IsZero() {
@@ -107,8 +105,8 @@ func (c *cluster) blockRows(w which) []blockRow {
 	return rows
 }
 
-// has fails where no pool or no node has the name given.
-func (c *cluster) has(w which) error {
+// checkFilter fails where no pool or no node has the name given.
+func checkFilter(c *cluster, w which) error {
 	if w.node != "" {
 		if err := c.knows(w.node); err != nil {
 			return err
@@ -121,27 +119,13 @@ func (c *cluster) has(w which) error {
 }
 
 func phaseNames() []string {
-	return []string{phaseName(ipalloc.InService), phaseName(ipalloc.Draining), phaseName(ipalloc.CoolingDown)}
-}
-
-func phaseName(p ipalloc.Phase) string {
-	switch p {
-	case ipalloc.Draining:
-		return "Draining"
-	case ipalloc.CoolingDown:
-		return "CoolingDown"
-	default:
-		return "InService"
-	}
+	return []string{ipalloc.InService.String(), ipalloc.Draining.String(), ipalloc.CoolingDown.String()}
 }
 
 func blockTable(now time.Time, rows []blockRow) table {
 	t := table{
-		columns: []column{
-			{"Block", false}, {"CIDR", true}, {"Pool", false}, {"Node", false}, {"Phase", false}, {"Used", false},
-			{"Reason", true}, {"Waits for", false}, {"Age", false},
-		},
-		empty: "No blocks found.",
+		columns: columns("Block", "CIDR+", "Pool", "Node", "Phase", "Used", "Reason+", "Waits for", "Age"),
+		empty:   "No blocks found.",
 	}
 	for i := range rows {
 		r := &rows[i]

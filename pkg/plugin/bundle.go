@@ -23,7 +23,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plain"
 )
 
-func (e *env) supportBundle() *cobra.Command {
+func bundleCommand(e *env) *cobra.Command {
 	file, logLines := "", int64(10000)
 	cmd := &cobra.Command{
 		Use:   "support-bundle",
@@ -106,19 +106,24 @@ func (b *bundle) gather(ctx context.Context, logLines int64) {
 		b.problems = append(b.problems, err)
 		return
 	}
-	b.add("version.txt", []byte("kubectl cilium-pool "+b.version+"\noperator "+cmp.Or(b.settings.Version, "unknown")+"\n"), nil)
-	v := b.overview(leader(ctx, direct, b.operatorNamespace(), b.lease, b.now))
-	b.addText("status.txt", func(w io.Writer) error { return v.text(&output{format: "wide"}, w, b.now) })
+	b.add("version.txt", []byte("kubectl cilium-pool "+b.version+"\noperator "+cmp.Or(b.operator.Settings.Version, "unknown")+"\n"), nil)
+	b.addText("status.txt", func(w io.Writer) error {
+		v, err := readOverview(ctx, b.env, b.cluster)
+		if err != nil {
+			return err
+		}
+		return v.text(&output{format: "wide"}, w, b.now)
+	})
 	b.addText("explain.txt", func(w io.Writer) error {
 		for _, name := range b.nodeNames() {
-			if err := b.cluster.explain(w, name); err != nil {
+			if err := explainNodeTo(b.cluster, w, name); err != nil {
 				return err
 			}
 			fmt.Fprintln(w)
 		}
 		return nil
 	})
-	report := audit.NewReport(b.snapshot, 1, audit.Check(b.snapshot, auditcmd.SettingsOf(b.settings)))
+	report := audit.NewReport(b.snapshot, 1, audit.Check(b.snapshot, auditcmd.SettingsOf(b.operator.Settings)))
 	b.addText("check.txt", report.Text)
 	b.addObjects()
 	b.addEvents(ctx, direct)
@@ -147,7 +152,7 @@ func (b *bundle) addObjects() {
 	for i := range b.snapshot.Histories {
 		redactMeta(&b.snapshot.Histories[i].ObjectMeta)
 	}
-	for _, cn := range b.kept.ciliumNodes {
+	for _, cn := range b.ciliumNodes {
 		redactMeta(&cn.ObjectMeta)
 	}
 	b.addYAML("podippools.yaml", b.snapshot.Pools)
@@ -157,7 +162,7 @@ func (b *bundle) addObjects() {
 	} else {
 		b.addYAML("podippoolhistories.yaml", b.snapshot.Histories)
 	}
-	b.addYAML("ciliumnodes.yaml", b.kept.ciliumNodes)
+	b.addYAML("ciliumnodes.yaml", b.ciliumNodes)
 }
 
 // addEvents keeps those about kinds that matter here.

@@ -7,7 +7,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/live"
 )
 
-func (e *env) check() *cobra.Command {
+func checkCommand(e *env) *cobra.Command {
 	o := auditcmd.NewOptions(live.Where{LeaseNamespace: leaseNamespace, LeaseName: leaseName})
 	cmd := &cobra.Command{
 		Use:   "check",
@@ -27,7 +27,7 @@ cluster could not be read.`,
 			const name = "kubectl cilium-pool check"
 			o.LeaseIn(*e.flags.Namespace)
 			if err := o.Validate(); err != nil {
-				return usageError{err}
+				return usagef("%w", err)
 			}
 			config, err := e.config()
 			if err != nil {

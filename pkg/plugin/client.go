@@ -114,9 +114,7 @@ func (e *env) readFor(ctx context.Context, operator auditcmd.Operator) (*cluster
 	if err != nil {
 		return nil, cannotRead(config, err)
 	}
-	cluster := newCluster(snapshot, kept, operator.Settings)
-	cluster.operator = operator
-	return cluster, nil
+	return newCluster(snapshot, kept.ciliumNodes, operator), nil
 }
 
 // agents selects the pods of Cilium's agents: as the flags say, else as the

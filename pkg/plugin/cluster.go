@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -13,11 +14,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -25,55 +24,52 @@ import (
 type cluster struct {
 	now      time.Time
 	snapshot *audit.Snapshot
-	kept     *keeper
-	// settings are the operator's, as far as they are known.
-	settings controller.Settings
+	// ciliumNodes are whole, unlike those of the snapshot: the ledger learns from them
+	// what others have taken.
+	ciliumNodes []*ciliumv2.CiliumNode
+	// operator is what is known of it.
 	operator auditcmd.Operator
 
-	ledger *state.Ledger
-	pools  *state.Pools
-	agents *state.Agents
+	// Cluster is what the operator would know.
+	state.Cluster
 	nodes  map[string]*corev1.Node
 	views  map[string]*ciliumnode.View
-	pods   *state.Pods
-	// ciliumPools are the CiliumPodIPPools that pods may ask for.
-	ciliumPools *state.CiliumPools
-	poolOf      map[string]*v1alpha1.PodIPPool
+	poolOf map[string]*v1alpha1.PodIPPool
 	// histories are those of pools, by name; some may have none.
 	histories map[string]*v1alpha1.PodIPPoolHistory
-	// malformed are the blocks that cannot be read, by name.
-	malformed map[string]error
 	// supposed says that the pools are not those of the cluster.
 	supposed bool
 }
 
-func newCluster(s *audit.Snapshot, kept *keeper, settings controller.Settings) *cluster {
+func newCluster(s *audit.Snapshot, ciliumNodes []*ciliumv2.CiliumNode, operator auditcmd.Operator) *cluster {
+	settings := &operator.Settings
 	settings.Defaults.WholeBlocks, settings.Defaults.CiliumPools = s.Mode.WholeBlocks(), s.Mode.ManyPools()
 	c := &cluster{
-		now: s.Time, snapshot: s, kept: kept, settings: settings,
-		ledger: state.NewLedger(), agents: state.NewAgents(settings.AgentSettle),
-		nodes: map[string]*corev1.Node{}, views: map[string]*ciliumnode.View{},
-		pods: state.NewPods(), ciliumPools: state.NewCiliumPools(), poolOf: map[string]*v1alpha1.PodIPPool{},
-		malformed: map[string]error{}, histories: map[string]*v1alpha1.PodIPPoolHistory{},
+		now: s.Time, snapshot: s, ciliumNodes: ciliumNodes, operator: operator,
+		Cluster: state.Cluster{
+			Ledger: state.NewLedger(), Pods: state.NewPods(), Agents: state.NewAgents(settings.AgentSettle), CiliumPools: state.NewCiliumPools(),
+			Defaults: settings.Defaults, Paused: settings.Paused,
+			IgnoreTaints: setOf(settings.IgnoreTaints), StartupTaints: setOf(settings.StartupTaints),
+		},
+		nodes: map[string]*corev1.Node{}, views: map[string]*ciliumnode.View{}, poolOf: map[string]*v1alpha1.PodIPPool{},
+		histories: map[string]*v1alpha1.PodIPPoolHistory{},
 	}
-	c.pools = state.NewPools(settings.Defaults, c.ledger)
+	c.Pools = state.NewPools(settings.Defaults, c.Ledger)
 	for i := range s.Blocks {
-		b, err := crd.BlockFrom(&s.Blocks[i])
-		if err != nil {
-			c.malformed[s.Blocks[i].Name] = err
-		}
+		// A malformed block with a CIDR is held all the same.
+		b, _ := crd.BlockFrom(&s.Blocks[i])
 		if b.CIDR.IsValid() {
-			c.ledger.Upsert(b)
+			c.Ledger.Upsert(b)
 		}
 	}
 	for _, o := range c.carriers() {
-		c.ledger.UpsertCiliumNode(s.Mode.ToStored(o))
+		c.Ledger.UpsertCiliumNode(s.Mode.ToStored(o))
 	}
-	s.Excluded().Each(func(by exclude.Claimant, cidrs []netip.Prefix) { c.ledger.Exclude(by, cidrs) })
-	c.ledger.SetReady()
+	s.Excluded().Each(func(by exclude.Claimant, cidrs []netip.Prefix) { c.Ledger.Exclude(by, cidrs) })
+	c.Ledger.SetReady()
 	for i := range s.Pools {
 		c.poolOf[s.Pools[i].Name] = &s.Pools[i]
-		c.pools.Set(&s.Pools[i])
+		c.Pools.Set(&s.Pools[i])
 	}
 	for i := range s.Histories {
 		h := &s.Histories[i]
@@ -88,7 +84,7 @@ func newCluster(s *audit.Snapshot, kept *keeper, settings controller.Settings) *
 		c.views[s.CiliumNodes[i].Name] = s.CiliumNodes[i].View
 	}
 	for i := range s.Agents {
-		c.agents.Set(state.ReadAgent(&s.Agents[i]), readySince(&s.Agents[i]))
+		c.Agents.Set(state.ReadAgent(&s.Agents[i]), readySince(&s.Agents[i]))
 	}
 	c.readPods()
 	return c
@@ -103,7 +99,7 @@ func (c *cluster) carriers() []client.Object {
 		}
 		return out
 	}
-	for _, cn := range c.kept.ciliumNodes {
+	for _, cn := range c.ciliumNodes {
 		out = append(out, cn)
 	}
 	return out
@@ -123,10 +119,10 @@ func (c *cluster) readPods() {
 		read = state.ReadPodWithRequest
 	}
 	for i := range c.snapshot.Namespaces {
-		c.pods.SetNamespace(c.snapshot.Namespaces[i].Name, state.PoolRequestOf(&c.snapshot.Namespaces[i].ObjectMeta))
+		c.Pods.SetNamespace(c.snapshot.Namespaces[i].Name, state.PoolRequestOf(&c.snapshot.Namespaces[i].ObjectMeta))
 	}
 	for _, v := range c.snapshot.CiliumPools {
-		c.ciliumPools.Set(v)
+		c.CiliumPools.Set(v)
 	}
 	for i := range c.snapshot.Pods {
 		p := c.snapshot.Pods[i]
@@ -135,7 +131,7 @@ func (c *cluster) readPods() {
 		if c.snapshot.Mode.WholeBlocks() {
 			seen = p.CreationTimestamp.Time
 		}
-		c.pods.Set(read(&p), seen)
+		c.Pods.Set(read(&p), seen)
 	}
 }
 
@@ -158,7 +154,7 @@ func (c *cluster) nodeNames() []string {
 	for name := range c.views {
 		names[name] = true
 	}
-	for _, name := range c.ledger.Nodes() {
+	for _, name := range c.Ledger.Nodes() {
 		names[name] = true
 	}
 	return slices.Sorted(maps.Keys(names))
@@ -167,8 +163,8 @@ func (c *cluster) nodeNames() []string {
 // blocks are all blocks, sorted by address.
 func (c *cluster) blocks() []crd.Block {
 	var all []crd.Block
-	for _, node := range c.ledger.Nodes() {
-		all = append(all, c.ledger.NodeBlocks(node)...)
+	for _, node := range c.Ledger.Nodes() {
+		all = append(all, c.Ledger.NodeBlocks(node)...)
 	}
 	slices.SortFunc(all, func(a, b crd.Block) int { return a.CIDR.Compare(b.CIDR) })
 	return all
@@ -184,7 +180,7 @@ func (c *cluster) users(node string) map[netip.Addr]string {
 		}
 		maps.Copy(users, v.Used)
 	}
-	for _, p := range c.pods.On(node) {
+	for _, p := range c.Pods.On(node) {
 		for _, a := range p.IPs {
 			users[a] = p.Name
 		}
@@ -197,7 +193,7 @@ func (c *cluster) usable(b crd.Block) int {
 	if view := c.views[b.Node]; view != nil && view.BlockDemand != nil {
 		return view.BlockDemand.Count(b.CIDR)
 	}
-	if pool := c.pools.Get(b.Pool); pool != nil && !pool.Frozen() {
+	if pool := c.Pools.Get(b.Pool); pool != nil && !pool.Frozen() {
 		return pool.UsableCount(b.CIDR)
 	}
 	return 0
@@ -212,5 +208,3 @@ func usedIn(cidr netip.Prefix, users map[netip.Addr]string) int {
 	}
 	return n
 }
-
-func familyOf(b crd.Block) ipalloc.Family { return ipalloc.FamilyOf(b.CIDR.Addr()) }

@@ -21,7 +21,7 @@ type drainFlags struct {
 	every, timeout               time.Duration
 }
 
-func (e *env) drain() *cobra.Command {
+func drainCommand(e *env) *cobra.Command {
 	f := drainFlags{wait: true, every: 2 * time.Second}
 	cmd := &cobra.Command{
 		Use:   "drain POOL|CIDR|BLOCK",
@@ -52,11 +52,11 @@ first, such as deleting a Node.`,
 			if err != nil {
 				return err
 			}
-			target, err := c.target(args[0])
+			target, err := parseTarget(c, args[0])
 			if err != nil {
 				return err
 			}
-			return e.runDrain(cmd.Context(), c, target, f)
+			return runDrain(cmd.Context(), e, c, target, f)
 		},
 		ValidArgsFunction: e.completePools,
 	}
@@ -79,17 +79,17 @@ type drainTarget struct {
 	ranges []netip.Prefix
 }
 
-// target parses the argument: a block, a pool's CIDR, or a pool.
-func (c *cluster) target(name string) (drainTarget, error) {
+// parseTarget parses the argument: a block, a pool's CIDR, or a pool.
+func parseTarget(c *cluster, name string) (drainTarget, error) {
 	cidr, err := netip.ParsePrefix(name)
 	if block, blockErr := crd.ParseBlockName(name); err != nil && blockErr == nil {
 		cidr, err = block, nil
 	}
 	if err == nil {
-		if pool, ok := c.poolOfRange(cidr); ok {
+		if pool, ok := poolOfRange(c, cidr); ok {
 			return drainTarget{what: fmt.Sprintf("CIDR %s of pool %s", cidr, pool), pool: pool, ranges: []netip.Prefix{cidr}}, nil
 		}
-		if b, ok := c.ledger.Block(cidr); ok {
+		if b, ok := c.Ledger.Block(cidr); ok {
 			return drainTarget{what: "block " + b.Name, block: &b, pool: b.Pool, ranges: []netip.Prefix{cidr}}, nil
 		}
 	}
@@ -99,8 +99,8 @@ func (c *cluster) target(name string) (drainTarget, error) {
 	return drainTarget{}, fmt.Errorf("%s is neither a block, nor a CIDR in the spec of a pool, nor a pool", name)
 }
 
-func (c *cluster) poolOfRange(cidr netip.Prefix) (string, bool) {
-	for _, name := range c.pools.Names() {
+func poolOfRange(c *cluster, cidr netip.Prefix) (string, bool) {
+	for _, name := range c.Pools.Names() {
 		if slices.Contains(rangesOf(c.poolOf[name]), cidr) {
 			return name, true
 		}
@@ -134,8 +134,8 @@ func rangesOf(pool *v1alpha1.PodIPPool) []netip.Prefix {
 	return all
 }
 
-func (e *env) runDrain(ctx context.Context, c *cluster, t drainTarget, f drainFlags) error {
-	rows := c.leavingRows(t)
+func runDrain(ctx context.Context, e *env, c *cluster, t drainTarget, f drainFlags) error {
+	rows := leavingRows(c, t)
 	switch {
 	case f.undo && t.block != nil:
 		return fmt.Errorf("%s is deleted or being deleted: that cannot be undone", t.what)
@@ -149,11 +149,11 @@ func (e *env) runDrain(ctx context.Context, c *cluster, t drainTarget, f drainFl
 		return nil
 	}
 	if f.now {
-		if err := e.confirmNow(t, rows, f.yes); err != nil {
+		if err := confirmNow(e, t, rows, f.yes); err != nil {
 			return err
 		}
 	}
-	if err := e.ask(ctx, c, t, !f.undo); err != nil {
+	if err := requestDrain(ctx, e, c, t, !f.undo); err != nil {
 		return err
 	}
 	if f.undo {
@@ -161,7 +161,7 @@ func (e *env) runDrain(ctx context.Context, c *cluster, t drainTarget, f drainFl
 		return nil
 	}
 	if f.now {
-		if err := e.deleteBlocks(ctx, c, rows); err != nil {
+		if err := deleteBlocks(ctx, e, c, rows); err != nil {
 			return err
 		}
 	}
@@ -169,23 +169,23 @@ func (e *env) runDrain(ctx context.Context, c *cluster, t drainTarget, f drainFl
 	if !f.wait {
 		return nil
 	}
-	return e.follow(ctx, t, f)
+	return followDrain(ctx, e, t, f)
 }
 
 // leavingRows are the blocks of the target that do not cool down yet.
-func (c *cluster) leavingRows(t drainTarget) []blockRow {
+func leavingRows(c *cluster, t drainTarget) []blockRow {
 	var rows []blockRow
-	for _, r := range c.blockRows(which{pool: t.pool}) {
+	for _, r := range blockRows(c, which{pool: t.pool}) {
 		cidr := netip.MustParsePrefix(r.CIDR) // written by blockRows
-		if r.Phase != phaseName(ipalloc.CoolingDown) && ipalloc.Covered(cidr, t.ranges) {
+		if r.Phase != ipalloc.CoolingDown.String() && ipalloc.Covered(cidr, t.ranges) {
 			rows = append(rows, r)
 		}
 	}
 	return rows
 }
 
-// ask writes the wish to drain, on exactly the versions that were read.
-func (e *env) ask(ctx context.Context, c *cluster, t drainTarget, drain bool) error {
+// requestDrain writes the wish to drain, on exactly the versions that were read.
+func requestDrain(ctx context.Context, e *env, c *cluster, t drainTarget, drain bool) error {
 	writer, _, err := e.client()
 	if err != nil {
 		return err
@@ -221,13 +221,13 @@ func (e *env) ask(ctx context.Context, c *cluster, t drainTarget, drain bool) er
 }
 
 // deleteBlocks asks for each block by its name.
-func (e *env) deleteBlocks(ctx context.Context, c *cluster, rows []blockRow) error {
+func deleteBlocks(ctx context.Context, e *env, c *cluster, rows []blockRow) error {
 	writer, _, err := e.client()
 	if err != nil {
 		return err
 	}
 	for i := range rows {
-		b, ok := c.ledger.Block(netip.MustParsePrefix(rows[i].CIDR)) // written by blockRows
+		b, ok := c.Ledger.Block(netip.MustParsePrefix(rows[i].CIDR)) // written by blockRows
 		if !ok || b.Deleting {
 			continue
 		}

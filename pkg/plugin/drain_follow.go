@@ -12,16 +12,16 @@ import (
 )
 
 // confirmNow asks before blocks are deleted, which has no way back.
-func (e *env) confirmNow(t drainTarget, rows []blockRow, yes bool) error {
+func confirmNow(e *env, t drainTarget, rows []blockRow, yes bool) error {
 	if yes || t.block != nil || len(rows) == 0 {
 		return nil
 	}
 	return e.confirm(fmt.Sprintf("--now deletes %s of %s, and --undo does not bring them back.", count(len(rows), "PodIPBlock"), t.what))
 }
 
-// follow shows what is in the way, a line for each change, until every block of
+// followDrain shows what is in the way, a line for each change, until every block of
 // the target cools down, or those left wait for user action.
-func (e *env) follow(ctx context.Context, t drainTarget, f drainFlags) error {
+func followDrain(ctx context.Context, e *env, t drainTarget, f drainFlags) error {
 	reading := ctx // the first read may take its time, so that there is something to tell
 	if f.timeout > 0 {
 		var cancel context.CancelFunc
@@ -38,14 +38,14 @@ func (e *env) follow(ctx context.Context, t drainTarget, f drainFlags) error {
 		}
 		reading = ctx
 		if err == nil {
-			left := c.leavingRows(t)
-			e.tell(told, left)
+			left := leavingRows(c, t)
+			printChanges(e, told, left)
 			if len(left) == 0 {
 				fmt.Fprintf(e.Out, "%s is drained\n", t.what)
 				return nil
 			}
 			if !slices.ContainsFunc(left, func(r blockRow) bool { return r.NeedsAction == "" }) {
-				e.adviseWaiters(t, left)
+				printAdvice(e, t, left)
 				return ExitCode(exitNotReached)
 			}
 		}
@@ -57,12 +57,12 @@ func (e *env) follow(ctx context.Context, t drainTarget, f drainFlags) error {
 	}
 }
 
-// tell prints what has changed since it printed last.
-func (e *env) tell(told map[string]string, left []blockRow) {
+// printChanges prints what has changed since it printed last.
+func printChanges(e *env, told map[string]string, left []blockRow) {
 	now := map[string]bool{}
 	for _, r := range left {
 		line := fmt.Sprintf("%s on %s: %d of %d addresses in use", r.Block, r.Node, r.Used, r.Addresses)
-		if r.Phase == phaseName(ipalloc.InService) {
+		if r.Phase == ipalloc.InService.String() {
 			line += ", still in service"
 		}
 		if r.WaitsFor != "" {
@@ -82,8 +82,8 @@ func (e *env) tell(told map[string]string, left []blockRow) {
 	}
 }
 
-// adviseWaiters prints what to do about blocks that do not leave by themselves.
-func (e *env) adviseWaiters(t drainTarget, left []blockRow) {
+// printAdvice prints what to do about blocks that do not leave by themselves.
+func printAdvice(e *env, t drainTarget, left []blockRow) {
 	nodes := map[string]map[string]bool{}
 	for _, r := range left {
 		if nodes[r.NeedsAction] == nil {

@@ -81,7 +81,7 @@ type leaves struct {
 
 // edited is the cluster as it would be with these pools applied and those
 // deleted.
-func (c *cluster) edited(edits []*v1alpha1.PodIPPool, remove []string) (*cluster, error) {
+func edited(c *cluster, edits []*v1alpha1.PodIPPool, remove []string) (*cluster, error) {
 	s := *c.snapshot
 	s.Pools = slices.Clone(s.Pools)
 	find := func(name string) int {
@@ -89,7 +89,7 @@ func (c *cluster) edited(edits []*v1alpha1.PodIPPool, remove []string) (*cluster
 	}
 	for _, e := range edits {
 		p := *e.DeepCopy()
-		pool, err := crd.PoolFrom(&p, c.settings.Defaults)
+		pool, err := crd.PoolFrom(&p, c.Defaults)
 		if err == nil {
 			err = pool.Problem()
 		}
@@ -114,7 +114,7 @@ func (c *cluster) edited(edits []*v1alpha1.PodIPPool, remove []string) (*cluster
 		p.DeletionTimestamp = &metav1.Time{Time: c.now}
 		s.Pools[i] = p
 	}
-	after := newCluster(&s, c.kept, c.settings)
+	after := newCluster(&s, c.ciliumNodes, c.operator)
 	after.supposed = true
 	return after, nil
 }
@@ -123,16 +123,16 @@ func (c *cluster) edited(edits []*v1alpha1.PodIPPool, remove []string) (*cluster
 func effectOf(before, after *cluster) effect {
 	x := effect{Pools: []poolChange{}, Nodes: []nodeChange{}, Unserved: []string{}}
 	for _, name := range after.nodeNames() {
-		was, is := before.steps(name), after.steps(name)
+		was, is := firstSteps(before, name), firstSteps(after, name)
 		for _, s := range sharesOf(was, is) {
 			x.compare(name, s, was[s], is[s])
 		}
 	}
 	states := map[string]string{}
-	for _, r := range before.poolRows() {
+	for _, r := range poolRows(before) {
 		states[r.Pool+" "+r.Family] = r.State
 	}
-	for _, r := range after.poolRows() {
+	for _, r := range poolRows(after) {
 		was := states[r.Pool+" "+r.Family]
 		if was == "" {
 			was = "none"
@@ -141,9 +141,9 @@ func effectOf(before, after *cluster) effect {
 			x.Pools = append(x.Pools, poolChange{Pool: r.Pool, Family: r.Family, Before: was, After: r.State, Message: r.Message, Free: r.Free})
 		}
 	}
-	for _, name := range after.pools.Names() {
-		if excluded := after.ledger.ExcludedFrom(after.pools.Get(name)); len(excluded) > 0 {
-			x.Covered = append(x.Covered, covered{Pool: name, Count: len(excluded), Addresses: exclude.Words(excluded, after.ledger.HolderOf)})
+	for _, name := range after.Pools.Names() {
+		if excluded := after.Ledger.ExcludedFrom(after.Pools.Get(name)); len(excluded) > 0 {
+			x.Covered = append(x.Covered, covered{Pool: name, Count: len(excluded), Addresses: exclude.Words(excluded, after.Ledger.HolderOf)})
 		}
 	}
 	return x
@@ -164,9 +164,9 @@ func sharesOf(was, is map[share]nodeChange) []share {
 	})
 }
 
-// steps are the first steps of a node, by family and pool of Cilium's, as changes
+// firstSteps are the first steps of a node, by family and pool of Cilium's, as changes
 // from nothing. What they claim is taken in the cluster's ledger.
-func (c *cluster) steps(name string) map[share]nodeChange {
+func firstSteps(c *cluster, name string) map[share]nodeChange {
 	steps := map[share]nodeChange{}
 	users := c.users(name)
 	for _, d := range c.decide(name) {
@@ -175,15 +175,15 @@ func (c *cluster) steps(name string) map[share]nodeChange {
 			if b.Request == expand.None || b.Phase == ipalloc.CoolingDown {
 				continue
 			}
-			held, _ := c.ledger.Block(b.CIDR)
-			pool := c.pools.Get(held.Pool)
+			held, _ := c.Ledger.Block(b.CIDR)
+			pool := c.Pools.Get(held.Pool)
 			n.Leaves = append(n.Leaves, leaves{
 				Block: held.Name, Used: usedIn(b.CIDR, users), Reason: string(b.Request),
 				Orphaned: pool == nil || !pool.Deleting && !pool.OnGrid(b.CIDR), Until: opens(b.Hold),
 			})
 		}
 		if d.Paused == "" && c.nodes[name] != nil {
-			n.Claims, n.Missing = c.claims(&d)
+			n.Claims, n.Missing = claimBlocks(c, &d)
 		}
 		for i := range n.Leaves {
 			n.Leaves[i].Stays = n.Missing > 0
@@ -202,12 +202,12 @@ func opens(h expand.Hold) *time.Time {
 	return &at
 }
 
-// claims takes blocks as the operator would: as many as the plan wants.
-func (c *cluster) claims(d *decision) (blocks []string, missing int) {
+// claimBlocks takes blocks as the operator would: as many as the plan wants.
+func claimBlocks(c *cluster, d *decision) (blocks []string, missing int) {
 	blocks = []string{}
 	want := d.plan.Claim
 	for got := 0; got < want.Addresses && len(blocks) < want.Blocks; {
-		cidr, pool, err := c.ledger.Claim(d.Family, d.State.Node, d.Pools)
+		cidr, pool, err := c.Ledger.Claim(d.Family, d.State.Node, d.Pools)
 		if err != nil {
 			return blocks, want.Addresses - got // ipalloc.ErrExhausted: the ledger is ready
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-func (e *env) explain() *cobra.Command {
+func explainCommand(e *env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain NODE",
 		Short: "Tell why a node has its blocks, and what would make it grow or shrink",
@@ -36,7 +36,7 @@ cluster.`,
 			if err := c.knows(args[0]); err != nil {
 				return err
 			}
-			return c.explain(e.Out, args[0])
+			return explainNodeTo(c, e.Out, args[0])
 		},
 	}
 }
@@ -46,14 +46,14 @@ type story struct{ strings.Builder }
 
 func (s *story) say(format string, args ...any) { fmt.Fprintf(s, format+"\n", args...) }
 
-func (c *cluster) explain(w io.Writer, name string) error {
+func explainNodeTo(c *cluster, w io.Writer, name string) error {
 	var s story
 	decisions := c.decide(name)
 	for i := range decisions {
 		if i > 0 {
 			s.say("")
 		}
-		c.explainFamily(&s, name, &decisions[i])
+		explainFamily(c, &s, name, &decisions[i])
 	}
 	if len(decisions) == 0 {
 		s.say("Node %s has no blocks, and no pool serves it: no PodIPPool's nodeSelector matches its labels.", name)
@@ -62,13 +62,13 @@ func (c *cluster) explain(w io.Writer, name string) error {
 	return err
 }
 
-func (c *cluster) explainFamily(s *story, name string, d *decision) {
+func explainFamily(c *cluster, s *story, name string, d *decision) {
 	if d.CiliumPool == "" {
 		s.say("NODE %s, %s", name, d.Family)
 	} else {
 		s.say("NODE %s, %s, pods that ask for Cilium's pool %s", name, d.Family, d.CiliumPool)
 	}
-	c.explainNode(s, name, d)
+	explainNode(c, s, name, d)
 	s.say("It needs %s and has %d (%s in use).", plural(d.plan.Demand, "address", "addresses"), d.plan.Capacity, percent(d.plan.Demand, d.plan.Capacity))
 	if n := d.plan.ServedElsewhere; n > 0 {
 		s.say("%d of those it needs are met by blocks that leave, or by addresses in no block.", n)
@@ -77,13 +77,13 @@ func (c *cluster) explainFamily(s *story, name string, d *decision) {
 		s.say("Its limits keep it %s short.", plural(d.plan.Shortage, "address", "addresses"))
 	}
 	s.say("")
-	c.explainBlocks(s, name, d)
+	explainBlocks(c, s, name, d)
 	s.say("")
 	explainLimits(s, d)
-	c.explainChange(s, d)
+	explainChange(c, s, d)
 }
 
-func (c *cluster) explainNode(s *story, name string, d *decision) {
+func explainNode(c *cluster, s *story, name string, d *decision) {
 	switch {
 	case len(d.Pools) == 0:
 		s.say("No pool serves it: it keeps the blocks it has, and gets no more.")
@@ -110,7 +110,7 @@ func (c *cluster) explainNode(s *story, name string, d *decision) {
 		return
 	}
 	if !d.State.AgentSettled {
-		s.say("Its agent has not been Ready for %s (or there is none, or two): no address is taken from it.", inWords(c.settings.AgentSettle))
+		s.say("Its agent has not been Ready for %s (or there is none, or two): no address is taken from it.", inWords(c.operator.Settings.AgentSettle))
 	}
 	if len(d.State.Used) == 0 {
 		s.say("Its agent has not reported any address in use.")
@@ -131,7 +131,7 @@ func explainHeard(s *story, w *expand.BlockDemand) {
 	}
 }
 
-func (c *cluster) explainBlocks(s *story, name string, d *decision) {
+func explainBlocks(c *cluster, s *story, name string, d *decision) {
 	if len(d.State.Blocks) == 0 {
 		s.say("It holds no block.")
 		return
@@ -139,14 +139,14 @@ func (c *cluster) explainBlocks(s *story, name string, d *decision) {
 	s.say("It holds %s:", count(len(d.State.Blocks), "block"))
 	waits, users := c.waits(name), c.users(name)
 	for _, state := range d.State.Blocks {
-		b, _ := c.ledger.Block(state.CIDR)
+		b, _ := c.Ledger.Block(state.CIDR)
 		s.say("  %-18s pool %s, %d of %d addresses in use, held for %s%s", state.CIDR, b.Pool,
-			usedIn(state.CIDR, users), len(state.Usable), age(c.now, b.Created), c.wayOut(b, &state, waits[b.Name].what))
+			usedIn(state.CIDR, users), len(state.Usable), age(c.now, b.Created), wayOut(c, b, &state, waits[b.Name].what))
 	}
 }
 
 // wayOut says why a block is leaving, if it is.
-func (c *cluster) wayOut(b crd.Block, state *expand.Block, waits string) string {
+func wayOut(c *cluster, b crd.Block, state *expand.Block, waits string) string {
 	var parts []string
 	switch b.Phase {
 	case ipalloc.Draining:
@@ -228,11 +228,11 @@ func explainKnobs(s *story, l expand.Limits, whole bool) {
 }
 
 // explainChange says what would make the node grow or shrink.
-func (c *cluster) explainChange(s *story, d *decision) {
+func explainChange(c *cluster, s *story, d *decision) {
 	if grows(d.plan) {
-		s.say("Now: %s.", d.growth(c, d.plan))
-	} else if n, plan, ok := d.morePods(d.mostPods()); ok {
-		s.say("It grows with %s: %s.", plural(n, "more pod", "more pods"), d.growth(c, plan))
+		s.say("Now: %s.", growth(d, c, d.plan))
+	} else if n, plan, ok := morePods(d, mostPods(d)); ok {
+		s.say("It grows with %s: %s.", plural(n, "more pod", "more pods"), growth(d, c, plan))
 	}
 	switch w := d.State.BlockDemand; {
 	case w != nil && w.Fixed:
@@ -242,26 +242,26 @@ func (c *cluster) explainChange(s *story, d *decision) {
 		s.say("Its agent gives a block back by itself, once nothing of it is in use and its others cover what it asks for.")
 		return
 	}
-	switch n, ok := d.fewerPods(); {
+	switch n, ok := fewerPods(d); {
 	case d.Policy.ReclaimDisabled:
 		s.say("It gives no block back by itself: reclaim is disabled.")
 	case !d.State.AgentSettled || len(d.State.Used) == 0:
 		s.say("It gives no block back as long as its agent is not trusted.")
 	case ok && n == 0:
-		s.say("It can do without %s now: that is taken back once it has held for %s without interruption.", count(len(d.memory.IdleSince), "block"), inWords(d.idleFor()))
+		s.say("It can do without %s now: that is taken back once it has held for %s without interruption.", count(len(d.memory.IdleSince), "block"), inWords(idleFor(d)))
 	case ok:
 		s.say("It gives a block back with %s: its other blocks then stay at or below %d%% in use. That has to hold for %s without interruption.",
-			plural(n, "pod fewer", "pods fewer"), d.Policy.ReclaimPercent, inWords(d.idleFor()))
+			plural(n, "pod fewer", "pods fewer"), d.Policy.ReclaimPercent, inWords(idleFor(d)))
 	case inService(d.State.Blocks) <= 1:
 		s.say("It gives no block back by itself: a node keeps its last one.")
 	default:
 		s.say("It gives no block back however few its pods: it keeps those with the agent's own addresses or with addresses given to one pod by hand.")
 	}
-	c.explainWhen(s, d)
+	explainWhen(c, s, d)
 }
 
 // mostPods is how many more pods are tried, to see whether they make the node grow.
-func (d *decision) mostPods() int {
+func mostPods(d *decision) int {
 	if d.State.BlockDemand != nil && d.State.BlockDemand.Fixed {
 		return 0
 	}
@@ -269,11 +269,11 @@ func (d *decision) mostPods() int {
 }
 
 // explainWhen says what shortens or lengthens the wait for a block to go.
-func (c *cluster) explainWhen(s *story, d *decision) {
+func explainWhen(c *cluster, s *story, d *decision) {
 	if d.Policy.ReclaimDisabled {
 		return
 	}
-	if d.idleFor() < d.Policy.IdleFor {
+	if idleFor(d) < d.Policy.IdleFor {
 		s.say("That is less than %s, as %d%% of its pool's blocks are taken.", inWords(d.Policy.IdleFor), d.State.PoolTaken)
 	}
 	switch hold := d.State.ReclaimHold; {
@@ -285,12 +285,12 @@ func (c *cluster) explainWhen(s *story, d *decision) {
 	}
 }
 
-func (d *decision) idleFor() time.Duration {
+func idleFor(d *decision) time.Duration {
 	return d.Policy.IdleUnder(d.State.PoolTaken, d.State.Cordoned)
 }
 
 // growth says in words how a plan grows the node.
-func (d *decision) growth(c *cluster, p expand.Plan) string {
+func growth(d *decision, c *cluster, p expand.Plan) string {
 	var parts []string
 	if len(p.Undrain) > 0 {
 		parts = append(parts, fmt.Sprintf("%s goes back into service", few(texts(p.Undrain))))
@@ -299,7 +299,7 @@ func (d *decision) growth(c *cluster, p expand.Plan) string {
 		free := uint64(0)
 		for _, pool := range d.Pools {
 			if cut, ok := pool.Cut(d.Family); ok && !pool.Deleting {
-				free += c.ledger.Free(cut)
+				free += c.Ledger.Free(cut)
 			}
 		}
 		blocks := "its pools have " + many(free) + " free blocks"

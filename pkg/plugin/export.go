@@ -36,7 +36,7 @@ type exportFlags struct {
 	every              time.Duration
 }
 
-func (e *env) export() *cobra.Command {
+func exportCommand(e *env) *cobra.Command {
 	f := exportFlags{format: "json", every: time.Second}
 	cmd := &cobra.Command{
 		Use:   "export",
@@ -49,7 +49,7 @@ func (e *env) export() *cobra.Command {
 			if err := f.validate(); err != nil {
 				return err
 			}
-			return e.runExport(cmd.Context(), f)
+			return runExport(cmd.Context(), e, f)
 		},
 	}
 	cmd.Flags().StringVar(&f.format, "format", f.format, "json, csv, bird, frr or netbox")
@@ -74,7 +74,7 @@ func (f *exportFlags) validate() error {
 	return nil
 }
 
-func (e *env) runExport(ctx context.Context, f exportFlags) error {
+func runExport(ctx context.Context, e *env, f exportFlags) error {
 	c, config, err := e.client()
 	if err != nil {
 		return err
@@ -97,7 +97,7 @@ func (e *env) runExport(ctx context.Context, f exportFlags) error {
 	if err := follow.delivered(now, err); err != nil {
 		return err
 	}
-	cached, changed, err := e.watchPrefixes(ctx, config)
+	cached, changed, err := watchPrefixes(ctx, e, config)
 	if err != nil {
 		return cannotRead(config, err)
 	}

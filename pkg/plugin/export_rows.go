@@ -63,7 +63,7 @@ func readPrefixes(ctx context.Context, from client.Reader, mode ciliumnode.Mode)
 	slices.SortFunc(routed, func(a, b crd.Block) int { return a.CIDR.Compare(b.CIDR) })
 	rows := []prefixRow{}
 	for _, b := range routed {
-		row := prefixRow{Prefix: b.CIDR.String(), Node: b.Node, Pool: b.Pool, Phase: phaseName(b.Phase)}
+		row := prefixRow{Prefix: b.CIDR.String(), Node: b.Node, Pool: b.Pool, Phase: b.Phase.String()}
 		is4 := b.CIDR.Addr().Is4()
 		if i := slices.IndexFunc(hops[b.Node], func(a netip.Addr) bool { return a.Is4() == is4 }); i >= 0 {
 			row.NextHop = hops[b.Node][i].String()

@@ -26,7 +26,7 @@ const retryAfter = 10 * time.Second
 
 // watchPrefixes keeps what readPrefixes reads by watches, until ctx ends. The
 // bell rings when something may have changed.
-func (e *env) watchPrefixes(ctx context.Context, config *rest.Config) (client.Reader, bell, error) {
+func watchPrefixes(ctx context.Context, e *env, config *rest.Config) (client.Reader, bell, error) {
 	scheme, err := controller.Scheme()
 	if err != nil {
 		return nil, nil, err

@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -19,15 +20,23 @@ type listed struct {
 	table table
 }
 
-// addWatch adds the flag -w.
-func (o *output) addWatch(cmd *cobra.Command) {
+// addListFlags adds the flags of commands that list objects: -o, with names, and -w.
+func (o *output) addListFlags(cmd *cobra.Command) {
+	o.addFlags(cmd)
+	o.names = func() []string { return nil }
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "after the list, print each row that changes, until interrupted; for tables")
 }
 
 // list prints what read returns; with -w it reads again and again, and prints what
 // has changed.
 func (e *env) list(ctx context.Context, o *output, read func() (listed, error)) error {
-	if o.watch && o.format != "" && o.format != "wide" {
+	return o.printList(ctx, e.Out, e.ErrOut, e.sleep, read)
+}
+
+// printList prints what read returns; with -w it goes on until sleep fails, as it does
+// once ctx ends, and prints the rows that have changed.
+func (o *output) printList(ctx context.Context, w, errOut io.Writer, sleep func(context.Context, time.Duration) error, read func() (listed, error)) error {
+	if o.watch && !o.readable() {
 		return usagef("--watch goes with tables alone, not with -o %s", o.format)
 	}
 	now, err := read()
@@ -35,13 +44,13 @@ func (e *env) list(ctx context.Context, o *output, read func() (listed, error)) 
 		return err
 	}
 	o.names = func() []string { return now.names }
-	if err := o.print(e.Out, e.ErrOut, now.rows, now.table); err != nil || !o.watch {
+	if err := o.print(w, errOut, now.rows, now.table); err != nil || !o.watch {
 		return err
 	}
 	printed := now.table.lines()
 	changes := output{format: o.format, noHeaders: true}
 	for {
-		if err := e.sleep(ctx, watchEvery); err != nil {
+		if err := sleep(ctx, watchEvery); err != nil {
 			return nil //nolint:nilerr // interrupted: that is how it ends
 		}
 		if now, err = read(); err != nil {
@@ -53,7 +62,7 @@ func (e *env) list(ctx context.Context, o *output, read func() (listed, error)) 
 		changed := now.table.without(printed)
 		printed = now.table.lines()
 		if len(changed.cells) > 0 {
-			if err := changes.print(e.Out, e.ErrOut, nil, changed); err != nil {
+			if err := changes.print(w, errOut, nil, changed); err != nil {
 				return err
 			}
 		}

@@ -8,7 +8,7 @@ import (
 
 // With -w a row is printed again once more than its ages has changed.
 func TestChangedRows(t *testing.T) {
-	columns := []column{{"Block", false}, {"Phase", false}, {"Age", false}}
+	columns := columns("Block", "Phase", "Age")
 	was := table{columns: columns, cells: [][]any{{"a", "InService", "1m"}, {"b", "Draining 5s", "1m"}, {"gone", "InService", "1m"}}}
 	is := table{columns: columns, cells: [][]any{{"a", "Draining 1s", "2m"}, {"b", "Draining 7s", "2m"}, {"new", "InService", "1s"}}}
 	want := [][]any{{"a", "Draining 1s", "2m"}, {"new", "InService", "1s"}}

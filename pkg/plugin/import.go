@@ -66,7 +66,7 @@ runs.`,
 	}}
 }
 
-func (e *env) importPools() *cobra.Command {
+func importCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import calico|cilium|kubeadm",
 		Short: "Make PodIPPools of pools and settings of others; nothing is applied",
@@ -86,12 +86,12 @@ nothing to import; 3 written, but something could not be carried over (with --st
 		},
 	}
 	for _, o := range origins() {
-		cmd.AddCommand(e.importFrom(o))
+		cmd.AddCommand(importFromCommand(e, o))
 	}
 	return cmd
 }
 
-func (e *env) importFrom(o origin) *cobra.Command {
+func importFromCommand(e *env, o origin) *cobra.Command {
 	var files []string
 	fromCluster, strict := false, false
 	cmd := &cobra.Command{
@@ -107,13 +107,13 @@ nothing to import; 3 written, but something could not be carried over (with --st
 			if fromCluster == (len(files) > 0) {
 				return errors.New("give either -f FILE or --from-cluster")
 			}
-			objects, existing, err := e.importable(cmd.Context(), o, files)
+			objects, existing, err := readObjects(cmd.Context(), e, o, files)
 			if err != nil {
 				return err
 			}
 			result := o.convert(objects)
 			result.Check(controller.DefaultSettings().Defaults, existing)
-			return e.writeImport(o, result, strict)
+			return writeResult(e, o, result, strict)
 		},
 	}
 	cmd.Flags().StringArrayVarP(&files, "filename", "f", files, "file to import from, YAML or JSON; -: standard input. May be given more than once")
@@ -122,14 +122,14 @@ nothing to import; 3 written, but something could not be carried over (with --st
 	return cmd
 }
 
-// importable reads the files or, without any, the cluster and its PodIPPools.
-func (e *env) importable(ctx context.Context, o origin, files []string) ([]importer.Object, []v1alpha1.PodIPPool, error) {
+// readObjects reads the files or, without any, the cluster and its PodIPPools.
+func readObjects(ctx context.Context, e *env, o origin, files []string) ([]importer.Object, []v1alpha1.PodIPPool, error) {
 	if len(files) == 0 {
-		return e.fromCluster(ctx, o.reads(e))
+		return readCluster(ctx, e, o.reads(e))
 	}
 	var objects []importer.Object
 	for _, file := range files {
-		data, err := e.content(file)
+		data, err := readInput(e, file)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -142,15 +142,15 @@ func (e *env) importable(ctx context.Context, o origin, files []string) ([]impor
 	return objects, nil, nil
 }
 
-func (e *env) content(file string) ([]byte, error) {
+func readInput(e *env, file string) ([]byte, error) {
 	if file == "-" {
 		return io.ReadAll(e.In)
 	}
 	return os.ReadFile(file)
 }
 
-// writeImport writes pools to standard output, and remarks to standard error.
-func (e *env) writeImport(o origin, result *importer.Result, strict bool) error {
+// writeResult writes pools to standard output, and remarks to standard error.
+func writeResult(e *env, o origin, result *importer.Result, strict bool) error {
 	for _, r := range result.Remarks {
 		fmt.Fprintln(e.ErrOut, r)
 	}

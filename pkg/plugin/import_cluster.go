@@ -52,9 +52,9 @@ func kubernetesReads(*env) []reading {
 	}
 }
 
-// fromCluster reads the objects to import, and the existing PodIPPools. Kinds that
+// readCluster reads the objects to import, and the existing PodIPPools. Kinds that
 // the API server does not serve count as absent.
-func (e *env) fromCluster(ctx context.Context, readings []reading) ([]importer.Object, []v1alpha1.PodIPPool, error) {
+func readCluster(ctx context.Context, e *env, readings []reading) ([]importer.Object, []v1alpha1.PodIPPool, error) {
 	c, config, err := e.client()
 	if err != nil {
 		return nil, nil, err

@@ -31,7 +31,7 @@ func (m mapping) options() addressmap.Options {
 	return addressmap.Options{By: addressmap.By(m.by), Layout: addressmap.Layout(m.layout)}
 }
 
-func (e *env) addressMap() *cobra.Command {
+func mapCommand(e *env) *cobra.Command {
 	m := mapping{by: string(addressmap.ByUtilisation), layout: string(addressmap.Rows)}
 	cmd := &cobra.Command{
 		Use:   "map",
@@ -56,9 +56,9 @@ and ends.`,
 				return err
 			}
 			if m.format == "" {
-				return e.serveMap(cmd.Context(), m)
+				return serveMap(cmd.Context(), e, m)
 			}
-			return e.writeMap(cmd.Context(), m)
+			return writeMap(cmd.Context(), e, m)
 		},
 	}
 	f := cmd.Flags()
@@ -75,7 +75,7 @@ and ends.`,
 }
 
 // writeMap reads the cluster once, and writes its map.
-func (e *env) writeMap(ctx context.Context, m mapping) error {
+func writeMap(ctx context.Context, e *env, m mapping) error {
 	if m.format != "svg" && m.format != "json" {
 		return usagef("--output is %s: must be svg or json", m.format)
 	}
@@ -83,10 +83,10 @@ func (e *env) writeMap(ctx context.Context, m mapping) error {
 	if err != nil {
 		return err
 	}
-	if err := c.hasPools(m.pools); err != nil {
+	if err := checkPools(c, m.pools); err != nil {
 		return err
 	}
-	drawn := c.addressMap(e.contextName(), m.pools)
+	drawn := mapOf(c, contextName(e), m.pools)
 	if m.format == "json" {
 		return writeJSON(e.Out, drawn)
 	}
@@ -98,7 +98,7 @@ func (e *env) writeMap(ctx context.Context, m mapping) error {
 	return err
 }
 
-func (c *cluster) hasPools(names []string) error {
+func checkPools(c *cluster, names []string) error {
 	for _, name := range names {
 		if c.poolOf[name] == nil {
 			return fmt.Errorf("there is no PodIPPool %s", name)
@@ -108,7 +108,7 @@ func (c *cluster) hasPools(names []string) error {
 }
 
 // contextName is the cluster's display name: the context of the kubeconfig.
-func (e *env) contextName() string {
+func contextName(e *env) string {
 	if name := *e.flags.Context; name != "" {
 		return name
 	}
@@ -120,8 +120,8 @@ func (e *env) contextName() string {
 }
 
 // serveMap serves the map until ctx ends.
-func (e *env) serveMap(ctx context.Context, m mapping) error {
-	w, err := e.watchCluster(ctx)
+func serveMap(ctx context.Context, e *env, m mapping) error {
+	w, err := watchCluster(ctx, e)
 	if err != nil {
 		return err
 	}
@@ -129,11 +129,11 @@ func (e *env) serveMap(ctx context.Context, m mapping) error {
 	if err != nil {
 		return err
 	}
-	if err := first.hasPools(m.pools); err != nil {
+	if err := checkPools(first, m.pools); err != nil {
 		return err
 	}
-	name := e.contextName()
-	board := addressmap.NewBoard(first.addressMap(name, m.pools))
+	name := contextName(e)
+	board := addressmap.NewBoard(mapOf(first, name, m.pools))
 	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", fmt.Sprint(m.port)))
 	if err != nil {
 		return fmt.Errorf("cannot serve the map: %w. --port tells another", err)
@@ -148,7 +148,7 @@ func (e *env) serveMap(ctx context.Context, m mapping) error {
 	ctx, stop := context.WithCancel(ctx)
 	var following sync.WaitGroup
 	following.Go(func() {
-		w.follow(ctx, board, func(c *cluster) *addressmap.Map { return c.addressMap(name, m.pools) })
+		w.follow(ctx, board, func(c *cluster) *addressmap.Map { return mapOf(c, name, m.pools) })
 	})
 	err = serve(ctx, listener, addressmap.Handler(board, token))
 	stop()

@@ -10,12 +10,12 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/addressmap"
 )
 
-// addressMap is the cluster as a map, of some pools or of all.
-func (c *cluster) addressMap(name string, pools []string) *addressmap.Map {
+// mapOf is the cluster as a map, of some pools or of all.
+func mapOf(c *cluster, name string, pools []string) *addressmap.Map {
 	m := &addressmap.Map{Time: c.now, Cluster: name, Pools: []addressmap.Pool{}, Blocks: []addressmap.Block{}}
 	held := map[string][]netip.Prefix{}
-	for _, node := range c.ledger.Nodes() {
-		for _, b := range c.mapBlocks(node) {
+	for _, node := range c.Ledger.Nodes() {
+		for _, b := range mapBlocks(c, node) {
 			if wanted(pools, b.Pool) {
 				m.Blocks = append(m.Blocks, b)
 				held[b.Pool] = append(held[b.Pool], b.CIDR)
@@ -23,23 +23,23 @@ func (c *cluster) addressMap(name string, pools []string) *addressmap.Map {
 		}
 	}
 	slices.SortFunc(m.Blocks, func(a, b addressmap.Block) int { return a.CIDR.Compare(b.CIDR) })
-	for _, row := range c.poolRows() {
+	for _, row := range poolRows(c) {
 		if wanted(pools, row.Pool) {
-			m.Pools = append(m.Pools, c.mapPool(&row, held[row.Pool]))
+			m.Pools = append(m.Pools, mapPool(c, &row, held[row.Pool]))
 		}
 	}
-	m.Pools = append(m.Pools, c.goneMapPools(m)...)
+	m.Pools = append(m.Pools, gonePools(c, m)...)
 	return m
 }
 
-func (c *cluster) mapPool(r *poolRow, held []netip.Prefix) addressmap.Pool {
+func mapPool(c *cluster, r *poolRow, held []netip.Prefix) addressmap.Pool {
 	p := addressmap.Pool{
 		Name: r.Pool, Family: r.Family, BlockBits: r.BlockBits, State: r.State, Message: r.Message, Nodes: r.Selected,
 		Total: r.Total, Free: r.Free, Addresses: r.Addresses, Used: r.Used,
 		InService: r.Blocks.InService, Draining: r.Blocks.Draining, CoolingDown: r.Blocks.CoolingDown,
 		Sections: []addressmap.Section{},
 	}
-	pool := c.pools.Get(r.Pool)
+	pool := c.Pools.Get(r.Pool)
 	if pool == nil {
 		return p
 	}
@@ -61,9 +61,9 @@ func (c *cluster) mapPool(r *poolRow, held []netip.Prefix) addressmap.Pool {
 	return p
 }
 
-// goneMapPools stand for pools, or families of one, that blocks name and that
+// gonePools stand for pools, or families of one, that blocks name and that
 // are not there.
-func (c *cluster) goneMapPools(m *addressmap.Map) []addressmap.Pool {
+func gonePools(c *cluster, m *addressmap.Map) []addressmap.Pool {
 	type key struct{ name, family string }
 	known := map[key]bool{}
 	for i := range m.Pools {
@@ -105,17 +105,17 @@ func countMapBlock(p *addressmap.Pool, b *addressmap.Block) {
 }
 
 // mapBlocks are the blocks of a node.
-func (c *cluster) mapBlocks(node string) []addressmap.Block {
-	blocks := c.ledger.NodeBlocks(node)
+func mapBlocks(c *cluster, node string) []addressmap.Block {
+	blocks := c.Ledger.NodeBlocks(node)
 	var waits map[string]wait
 	if slices.ContainsFunc(blocks, func(b crd.Block) bool { return b.Phase != ipalloc.InService }) {
 		waits = c.waits(node)
 	}
-	users := c.usersByBlock(node, blocks)
+	users := usersByBlock(c, node, blocks)
 	out := make([]addressmap.Block, len(blocks))
 	for i, b := range blocks {
 		out[i] = addressmap.Block{
-			CIDR: b.CIDR, Pool: b.Pool, Node: b.Node, Phase: phaseName(b.Phase), Reason: string(b.Reason),
+			CIDR: b.CIDR, Pool: b.Pool, Node: b.Node, Phase: b.Phase.String(), Reason: string(b.Reason),
 			WaitsFor: waits[b.Name].what, Conflict: b.Conflict, Addresses: c.usable(b), Created: b.Created,
 			Users: users[i], Used: len(users[i]),
 		}
@@ -127,7 +127,7 @@ func (c *cluster) mapBlocks(node string) []addressmap.Block {
 }
 
 // usersByBlock are those who use addresses of each block, sorted by address.
-func (c *cluster) usersByBlock(node string, blocks []crd.Block) [][]addressmap.User {
+func usersByBlock(c *cluster, node string, blocks []crd.Block) [][]addressmap.User {
 	out := make([][]addressmap.User, len(blocks))
 	for addr, name := range c.users(node) {
 		u := addressmap.User{IP: addr, Name: strings.TrimSuffix(name, " [restored]")}

@@ -58,7 +58,7 @@ type seenNode struct {
 
 // watchCluster returns once all that there is has been read. The watches end
 // with ctx.
-func (e *env) watchCluster(ctx context.Context) (*watched, error) {
+func watchCluster(ctx context.Context, e *env) (*watched, error) {
 	c, config, err := e.client()
 	if err != nil {
 		return nil, err
@@ -197,14 +197,12 @@ func (w *watched) cluster(ctx context.Context) (*cluster, error) {
 	if err := w.readAsks(ctx, s); err != nil {
 		return nil, err
 	}
-	kept := &keeper{}
+	whole := make([]*ciliumv2.CiliumNode, 0, len(ciliumNodes.Items))
 	for i := range ciliumNodes.Items {
-		kept.ciliumNodes = append(kept.ciliumNodes, &ciliumNodes.Items[i])
+		whole = append(whole, &ciliumNodes.Items[i])
 	}
-	s.CiliumNodes = w.seen(s.Nodes, kept.ciliumNodes)
-	drawn := newCluster(s, kept, w.operator.Settings)
-	drawn.operator = w.operator
-	return drawn, nil
+	s.CiliumNodes = w.seen(s.Nodes, whole)
+	return newCluster(s, whole, w.operator), nil
 }
 
 // seen reads what tells agents their blocks; of CiliumNodes, those that changed.

@@ -19,7 +19,7 @@ import (
 // to be done.
 const notYet = ExitCode(exitNotReached)
 
-func (e *env) migrate() *cobra.Command {
+func migrateCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate plan|start|status|finish|abort|tidy",
 		Short: "Move a running cluster from another IPAM mode, every pod keeping its address",
@@ -38,7 +38,7 @@ Each of them can be stopped at any point and run again.`,
 			return usagef("say what to do: plan, start, status, finish, abort or tidy")
 		},
 	}
-	cmd.AddCommand(e.migratePlan(), e.migrateStart(), e.migrateStatus(), e.migrateFinish(), e.migrateAbort(), e.migrateTidy())
+	cmd.AddCommand(migratePlanCommand(e), migrateStartCommand(e), migrateStatusCommand(e), migrateFinishCommand(e), migrateAbortCommand(e), migrateTidyCommand(e))
 	return cmd
 }
 
@@ -95,7 +95,7 @@ type move struct {
 	started map[string]time.Time
 }
 
-func (e *env) readMove(ctx context.Context, s *choice) (*move, error) {
+func readMove(ctx context.Context, e *env, s *choice) (*move, error) {
 	// Cilium's settings name the mode that is left. The blocks are for crd mode.
 	operator := auditcmd.Operator{Settings: controller.DefaultSettings()}
 	if e.place == nil {
@@ -116,7 +116,7 @@ func (e *env) readMove(ctx context.Context, s *choice) (*move, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, err := e.readCiliumConfig(ctx)
+	config, err := readCiliumConfig(ctx, e)
 	if err != nil {
 		return nil, err
 	}

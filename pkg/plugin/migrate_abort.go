@@ -16,7 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-func (e *env) migrateAbort() *cobra.Command {
+func migrateAbortCommand(e *env) *cobra.Command {
 	s := choice{asked: true}
 	to, dryRun, patience := "", false, 45*time.Second
 	cmd := &cobra.Command{
@@ -47,7 +47,7 @@ Exit codes: 0 these nodes are back, 3 some are not: the output says what to do,
 			default:
 				return usagef("--to is %s: must be cluster-pool, kubernetes or multi-pool", to)
 			}
-			m, err := e.readMove(cmd.Context(), &s)
+			m, err := readMove(cmd.Context(), e, &s)
 			if err != nil {
 				return err
 			}
@@ -141,7 +141,7 @@ func (a *aborting) run(ctx context.Context, to adopt.Source, dryRun bool) error 
 func (a *aborting) returning(to adopt.Source) []*returning {
 	var out []*returning
 	for _, name := range a.m.names() {
-		r := &returning{name: name, to: to, blocks: a.m.ledger.NodeBlocks(name)}
+		r := &returning{name: name, to: to, blocks: a.m.Ledger.NodeBlocks(name)}
 		begun := a.backTo(name)
 		i := slices.IndexFunc(r.blocks, func(b crd.Block) bool { return b.AdoptedFrom != "" })
 		if i < 0 && begun == "" {
@@ -161,13 +161,13 @@ func (a *aborting) returning(to adopt.Source) []*returning {
 // readAgain picks up what the operator did before it saw the pause: a block created
 // since the first read may have pods by now.
 func (a *aborting) readAgain(ctx context.Context, all []*returning) error {
-	m, err := a.readMove(ctx, &choice{})
+	m, err := readMove(ctx, a.env, &choice{})
 	if err != nil {
 		return err
 	}
 	a.m = m
 	for _, r := range all {
-		r.blocks = m.ledger.NodeBlocks(r.name)
+		r.blocks = m.Ledger.NodeBlocks(r.name)
 		if m.nodes[r.name] == nil {
 			r.refused = "its Node is gone"
 		}

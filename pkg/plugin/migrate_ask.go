@@ -157,7 +157,7 @@ func (a *aborting) answers(ctx context.Context, waiting map[string]bool, modes m
 // that has been Ready for as long. It returns how long to wait for those that became
 // Ready since.
 func (a *aborting) silent(ctx context.Context, waiting map[string]bool, modes map[string]agentMode) (time.Duration, error) {
-	now, err := a.readMove(ctx, &choice{})
+	now, err := readMove(ctx, a.env, &choice{})
 	if err != nil {
 		return 0, err
 	}

@@ -54,7 +54,7 @@ func (c *ciliumConfig) setting(node *corev1.Node, key string) string {
 }
 
 // readCiliumConfig leaves out what may not be read or is not there.
-func (e *env) readCiliumConfig(ctx context.Context) (*ciliumConfig, error) {
+func readCiliumConfig(ctx context.Context, e *env) (*ciliumConfig, error) {
 	c, config, err := e.client()
 	if err != nil {
 		return nil, err

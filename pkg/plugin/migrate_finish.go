@@ -16,7 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 )
 
-func (e *env) migrateFinish() *cobra.Command {
+func migrateFinishCommand(e *env) *cobra.Command {
 	var s choice
 	dryRun, settle := false, controller.DefaultSettings().AgentSettle
 	cmd := &cobra.Command{
@@ -32,7 +32,7 @@ Exit codes: 0 it is finished, 3 something is yet to be done and nothing was writ
 		Example: examples("migrate finish --dry-run", "migrate finish", "migrate finish -l zone=a"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := e.readMove(cmd.Context(), &s)
+			m, err := readMove(cmd.Context(), e, &s)
 			if err != nil {
 				return err
 			}
@@ -44,7 +44,7 @@ Exit codes: 0 it is finished, 3 something is yet to be done and nothing was writ
 				fmt.Fprintln(e.ErrOut, "nothing was written")
 				return notYet
 			}
-			return e.finish(cmd.Context(), m, dryRun)
+			return finishMove(cmd.Context(), e, m, dryRun)
 		},
 	}
 	s.addFlags(e, cmd)
@@ -67,7 +67,7 @@ func (m *move) unfinished(settle time.Duration) []string {
 	return out
 }
 
-func (e *env) finish(ctx context.Context, m *move, dryRun bool) error {
+func finishMove(ctx context.Context, e *env, m *move, dryRun bool) error {
 	c, _, err := e.client()
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func (e *env) finish(ctx context.Context, m *move, dryRun bool) error {
 	finished := 0
 	for _, name := range m.names() {
 		var blocks []crd.Block
-		for _, b := range m.ledger.NodeBlocks(name) {
+		for _, b := range m.Ledger.NodeBlocks(name) {
 			if b.AdoptedFrom != "" {
 				blocks = append(blocks, b)
 			}

@@ -34,7 +34,7 @@ type migrateBlock struct {
 	Exists bool         `json:"exists"`
 }
 
-func (e *env) migratePlan() *cobra.Command {
+func migratePlanCommand(e *env) *cobra.Command {
 	var o output
 	var s choice
 	cmd := &cobra.Command{
@@ -52,14 +52,14 @@ Exit codes: 0 nothing blocks, 3 something does, 1 the cluster could not be read.
 		Example: examples("migrate plan", "migrate plan -l zone=a", "migrate plan -o json | jq '.findings[]'"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := e.readMove(cmd.Context(), &s)
+			m, err := readMove(cmd.Context(), e, &s)
 			if err != nil {
 				return err
 			}
 			plan := adopt.Make(m.input())
 			out := m.planRows(plan)
-			if o.format == "" || o.format == "wide" {
-				err = e.printPlan(&o, out)
+			if o.readable() {
+				err = printPlan(e, &o, out)
 			} else {
 				err = o.print(e.Out, e.ErrOut, out, table{})
 			}
@@ -83,7 +83,7 @@ func (m *move) planRows(plan adopt.Plan) migratePlan {
 		row := migrateNode{Node: n.Name, From: n.From, Blocks: []migrateBlock{}, InUse: len(m.users(n.Name))}
 		for _, b := range n.Blocks {
 			row.Blocks = append(row.Blocks, migrateBlock(b))
-			if pool := m.pools.Get(b.Pool); pool != nil {
+			if pool := m.Pools.Get(b.Pool); pool != nil {
 				row.Addresses += pool.UsableCount(b.CIDR)
 			}
 		}
@@ -98,9 +98,9 @@ func (m *move) planRows(plan adopt.Plan) migratePlan {
 	return out
 }
 
-func (e *env) printPlan(o *output, p migratePlan) error {
+func printPlan(e *env, o *output, p migratePlan) error {
 	t := table{
-		columns: []column{{"Node", false}, {"From", false}, {"Blocks", false}, {"Addresses", false}, {"In use", false}, {"Findings", false}},
+		columns: columns("Node", "From", "Blocks", "Addresses", "In use", "Findings"),
 		empty:   "No nodes found.",
 	}
 	for _, n := range p.Nodes {

@@ -20,12 +20,12 @@ import (
 
 // input is what a plan is made of: all nodes, of which some are chosen.
 func (m *move) input() adopt.Input {
-	in := adopt.Input{Blocks: m.blocks(), Policy: m.settings.Defaults.Policy, Config: m.config.all}
+	in := adopt.Input{Blocks: m.blocks(), Policy: m.Defaults.Policy, Config: m.config.all}
 	for _, name := range slices.Sorted(maps.Keys(m.nodes)) {
 		in.Nodes = append(in.Nodes, m.adoptNode(name))
 	}
-	for _, name := range m.pools.Names() {
-		if pool := m.pools.Get(name); pool != nil {
+	for _, name := range m.Pools.Names() {
+		if pool := m.Pools.Get(name); pool != nil {
 			in.Pools = append(in.Pools, pool)
 		}
 	}
@@ -34,7 +34,7 @@ func (m *move) input() adopt.Input {
 		if !ok {
 			return 0
 		}
-		return m.ledger.Free(cut)
+		return m.Ledger.Free(cut)
 	}
 	return in
 }
@@ -42,8 +42,8 @@ func (m *move) input() adopt.Input {
 // adoptNode is a Node in the terms of package adopt.
 func (m *move) adoptNode(name string) adopt.Node {
 	node, view := m.nodes[name], m.views[name]
-	n := adopt.Node{Name: name, Chosen: m.chosen[name], Used: m.users(name), Pods: m.pods.On(name), Agent: m.agentImage(name)}
-	facts := adopt.Facts{Mode: m.config.mode(node), NodePodCIDRs: nodePodCIDRs(node), Blocks: m.ledger.NodeBlocks(name)}
+	n := adopt.Node{Name: name, Chosen: m.chosen[name], Used: m.users(name), Pods: m.Pods.On(name), Agent: m.agentImage(name)}
+	facts := adopt.Facts{Mode: m.config.mode(node), NodePodCIDRs: nodePodCIDRs(node), Blocks: m.Ledger.NodeBlocks(name)}
 	if view != nil {
 		facts.PodCIDRs, facts.Published, facts.Reported = view.PodCIDRs, len(view.Pool) > 0, len(view.Used) > 0
 		for _, a := range view.Allocated {
@@ -53,7 +53,7 @@ func (m *move) adoptNode(name string) adopt.Node {
 		n.NonCanonical, n.Own, n.Limits, n.Reported = view.NonCanonical, view.Own, view.Limits, facts.Reported
 	}
 	n.From, n.AssignedCIDRs = adopt.SourceOf(facts)
-	o := state.Cluster{Ledger: m.ledger, Pools: m.pools, Defaults: m.settings.Defaults}
+	o := state.Cluster{Ledger: m.Ledger, Pools: m.Pools, Defaults: m.Defaults}
 	seen := map[string]bool{}
 	for _, f := range ipalloc.Families() {
 		pools, _, paused := o.Policy(node, f, "")
@@ -113,7 +113,7 @@ func (m *move) agentImage(node string) string {
 // have run for settle.
 func (m *move) standing(name string, settle time.Duration) adopt.Standing {
 	s := adopt.Standing{
-		Node: m.adoptNode(name), Blocks: m.ledger.NodeBlocks(name), PoolOf: m.pools.Get,
+		Node: m.adoptNode(name), Blocks: m.Ledger.NodeBlocks(name), PoolOf: m.Pools.Get,
 		Back: m.nodes[name].Annotations[v1alpha1.ReturningAnnotation],
 	}
 	if pod := m.agentPod(name); pod != nil {
@@ -121,7 +121,7 @@ func (m *move) standing(name string, settle time.Duration) adopt.Standing {
 		s.Settled = !since.IsZero() && m.now.Sub(since) >= settle
 	}
 	view := m.views[name]
-	for _, pod := range m.pods.On(name) {
+	for _, pod := range m.Pods.On(name) {
 		if view == nil || m.now.Sub(m.started[pod.Name]) < settle {
 			continue // reports lag
 		}

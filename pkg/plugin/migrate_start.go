@@ -18,7 +18,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-func (e *env) migrateStart() *cobra.Command {
+func migrateStartCommand(e *env) *cobra.Command {
 	s := choice{asked: true}
 	dryRun := false
 	cmd := &cobra.Command{
@@ -38,7 +38,7 @@ failed.`,
 		Example: examples("migrate start --all", "migrate start --node edge-01 --dry-run", "migrate start -l zone=a"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := e.readMove(cmd.Context(), &s)
+			m, err := readMove(cmd.Context(), e, &s)
 			if err != nil {
 				return err
 			}
@@ -52,7 +52,7 @@ failed.`,
 				fmt.Fprintln(e.ErrOut, "nothing was written")
 				return notYet
 			}
-			return e.start(cmd.Context(), m, plan, dryRun)
+			return startMove(cmd.Context(), e, m, plan, dryRun)
 		},
 	}
 	s.addFlags(e, cmd)
@@ -60,21 +60,21 @@ failed.`,
 	return cmd
 }
 
-func (e *env) start(ctx context.Context, m *move, plan adopt.Plan, dryRun bool) error {
+func startMove(ctx context.Context, e *env, m *move, plan adopt.Plan, dryRun bool) error {
 	c, _, err := e.client()
 	if err != nil {
 		return err
 	}
 	for _, n := range plan.Nodes {
 		for _, b := range n.Withdraw {
-			if err := e.withdraw(ctx, c, n, b, dryRun); err != nil {
+			if err := withdrawBlock(ctx, e, c, n, b, dryRun); err != nil {
 				return err
 			}
 		}
 	}
 	for _, n := range plan.Nodes {
 		for _, b := range n.Blocks {
-			if err := e.makeBlock(ctx, c, m, n, b, dryRun); err != nil {
+			if err := makeBlock(ctx, e, c, m, n, b, dryRun); err != nil {
 				return err
 			}
 		}
@@ -83,7 +83,7 @@ func (e *env) start(ctx context.Context, m *move, plan adopt.Plan, dryRun bool) 
 }
 
 // makeBlock creates a block, or sees that the one there is, is the node's.
-func (e *env) makeBlock(ctx context.Context, c client.Client, m *move, n adopt.NodePlan, b adopt.Block, dryRun bool) error {
+func makeBlock(ctx context.Context, e *env, c client.Client, m *move, n adopt.NodePlan, b adopt.Block, dryRun bool) error {
 	say := func(what string) {
 		fmt.Fprintf(e.Out, "podipblock/%s %s (node %s, pool %s)\n", crd.BlockName(b.CIDR), what, n.Name, b.Pool)
 	}
@@ -136,10 +136,10 @@ func label(ctx context.Context, c client.Client, block *v1alpha1.PodIPBlock, fro
 	return nil
 }
 
-// withdraw deletes a block whose node has returned the CIDR, and that no agent has
+// withdrawBlock deletes a block whose node has returned the CIDR, and that no agent has
 // read, without a drain. One that was published meanwhile is left to drain, as an
 // agent that has just started may have read it.
-func (e *env) withdraw(ctx context.Context, c client.Client, n adopt.NodePlan, b crd.Block, dryRun bool) error {
+func withdrawBlock(ctx context.Context, e *env, c client.Client, n adopt.NodePlan, b crd.Block, dryRun bool) error {
 	if dryRun {
 		fmt.Fprintf(e.Out, "podipblock/%s would be withdrawn (node %s has given it back)\n", b.Name, n.Name)
 		return nil

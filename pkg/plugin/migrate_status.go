@@ -34,7 +34,7 @@ type migrateRow struct {
 	Next string `json:"next"`
 }
 
-func (e *env) migrateStatus() *cobra.Command {
+func migrateStatusCommand(e *env) *cobra.Command {
 	var o output
 	var s choice
 	until, timeout, settle := "", time.Duration(0), controller.DefaultSettings().AgentSettle
@@ -64,7 +64,7 @@ Exit codes: 0, 3 not all have come as far as --until, 1 the cluster could not be
 			if until != "" && !slices.Contains(adopt.Steps(), adopt.Step(until)) {
 				return usagef("--until is %s: must be old, adopted, published, moved, settled or finished", until)
 			}
-			rows, err := e.awaitStep(cmd.Context(), &s, adopt.Step(until), settle, timeout)
+			rows, err := awaitStep(cmd.Context(), e, &s, adopt.Step(until), settle, timeout)
 			if err != nil {
 				return err
 			}
@@ -86,10 +86,10 @@ Exit codes: 0, 3 not all have come as far as --until, 1 the cluster could not be
 }
 
 // awaitStep reads the cluster until all nodes have come as far, or time is over.
-func (e *env) awaitStep(ctx context.Context, s *choice, until adopt.Step, settle, timeout time.Duration) ([]migrateRow, error) {
+func awaitStep(ctx context.Context, e *env, s *choice, until adopt.Step, settle, timeout time.Duration) ([]migrateRow, error) {
 	end := e.timeNow().Add(timeout)
 	for {
-		m, err := e.readMove(ctx, s)
+		m, err := readMove(ctx, e, s)
 		if err != nil {
 			return nil, err
 		}
@@ -156,11 +156,8 @@ func (m *move) next(s *adopt.Standing, mode string) string {
 
 func migrateTable(rows []migrateRow) table {
 	t := table{
-		columns: []column{
-			{"Node", false}, {"From", false}, {"Step", false}, {"Blocks", false}, {"Given", true}, {"Addresses", false},
-			{"In use", false}, {"Unreported", true}, {"Mode", true}, {"Difference", false}, {"Next", false},
-		},
-		empty: "No nodes found.",
+		columns: columns("Node", "From", "Step", "Blocks", "Given+", "Addresses", "In use", "Unreported+", "Mode+", "Difference", "Next"),
+		empty:   "No nodes found.",
 	}
 	for _, r := range rows {
 		t.cells = append(t.cells, []any{

@@ -19,7 +19,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-func (e *env) migrateTidy() *cobra.Command {
+func migrateTidyCommand(e *env) *cobra.Command {
 	s := choice{asked: true}
 	dryRun, settle := false, controller.DefaultSettings().AgentSettle
 	cmd := &cobra.Command{
@@ -44,11 +44,11 @@ Exit codes: 0 nothing of another mode is left, 3 some nodes still have it: the o
 		Example: examples("migrate tidy --all --dry-run", "migrate tidy --node edge-01", "migrate tidy --all"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := e.readMove(cmd.Context(), &s)
+			m, err := readMove(cmd.Context(), e, &s)
 			if err != nil {
 				return err
 			}
-			return e.tidy(cmd.Context(), m, settle, dryRun)
+			return tidyNodes(cmd.Context(), e, m, settle, dryRun)
 		},
 	}
 	s.addFlags(e, cmd)
@@ -57,7 +57,7 @@ Exit codes: 0 nothing of another mode is left, 3 some nodes still have it: the o
 	return cmd
 }
 
-func (e *env) tidy(ctx context.Context, m *move, settle time.Duration, dryRun bool) error {
+func tidyNodes(ctx context.Context, e *env, m *move, settle time.Duration, dryRun bool) error {
 	c, _, err := e.client()
 	if err != nil {
 		return err
@@ -137,10 +137,10 @@ func (t *tidying) retract(ctx context.Context, nodes *ciliumnode.Client, live *c
 // ours are the node's blocks, and all else of its pool and podCIDRs that lies in
 // ranges of PodIPPools: blocks that it has given back since.
 func (t *tidying) ours(live *ciliumnode.View) []netip.Prefix {
-	out := crd.CIDRs(t.ledger.NodeBlocks(t.name))
+	out := crd.CIDRs(t.Ledger.NodeBlocks(t.name))
 	of := func(cidr netip.Prefix) bool {
-		return slices.ContainsFunc(t.pools.Names(), func(name string) bool {
-			pool := t.pools.Get(name)
+		return slices.ContainsFunc(t.Pools.Names(), func(name string) bool {
+			pool := t.Pools.Get(name)
 			return pool != nil && pool.Holds(cidr)
 		})
 	}

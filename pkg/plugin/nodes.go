@@ -52,7 +52,7 @@ func (p *phaseCount) add(phase ipalloc.Phase) {
 
 func (p phaseCount) held() int { return p.InService + p.Draining + p.CoolingDown }
 
-func (e *env) nodes() *cobra.Command {
+func nodesCommand(e *env) *cobra.Command {
 	var o output
 	selector := ""
 	cmd := &cobra.Command{
@@ -73,21 +73,19 @@ agent reports as used, and bound pods that have no address yet.`,
 				if err != nil {
 					return listed{}, err
 				}
-				rows, err := c.pickedNodes(args, picked)
+				rows, err := pickedNodes(c, args, picked)
 				names := namesOf("node/", rows, func(r nodeRow) string { return r.Node })
-				return listed{rows, names, nodeTable(rows)}, err
+				return listed{rows: rows, names: names, table: nodeTable(rows)}, err
 			})
 		},
 	}
-	o.addFlags(cmd)
-	o.names = func() []string { return nil }
 	addSelector(cmd, &selector, "Nodes")
-	o.addWatch(cmd)
+	o.addListFlags(cmd)
 	return cmd
 }
 
 // pickedNodes are the rows of nodes by name, or of those with labels.
-func (c *cluster) pickedNodes(names []string, picked labels.Selector) ([]nodeRow, error) {
+func pickedNodes(c *cluster, names []string, picked labels.Selector) ([]nodeRow, error) {
 	if len(names) == 0 {
 		names = c.nodeNames()
 	}
@@ -97,7 +95,7 @@ func (c *cluster) pickedNodes(names []string, picked labels.Selector) ([]nodeRow
 			return nil, err
 		}
 		if node := c.nodes[name]; picked.Empty() || node != nil && picked.Matches(labels.Set(node.Labels)) {
-			rows = append(rows, c.nodeRows(name)...)
+			rows = append(rows, nodeRows(c, name)...)
 		}
 	}
 	return rows, nil
@@ -105,14 +103,14 @@ func (c *cluster) pickedNodes(names []string, picked labels.Selector) ([]nodeRow
 
 // knows fails for a name that is no node's.
 func (c *cluster) knows(name string) error {
-	if c.nodes[name] == nil && c.views[name] == nil && len(c.ledger.NodeBlocks(name)) == 0 {
+	if c.nodes[name] == nil && c.views[name] == nil && len(c.Ledger.NodeBlocks(name)) == 0 {
 		return fmt.Errorf("there is neither a Node nor a CiliumNode %s, and it holds no block%s", name, alike(name, c.nodeNames()))
 	}
 	return nil
 }
 
 // nodeRows are a row per family, or one that says why there is none.
-func (c *cluster) nodeRows(name string) []nodeRow {
+func nodeRows(c *cluster, name string) []nodeRow {
 	var rows []nodeRow
 	for _, d := range c.decide(name) {
 		row := nodeRow{
@@ -123,18 +121,18 @@ func (c *cluster) nodeRows(name string) []nodeRow {
 		for _, b := range d.State.Blocks {
 			row.Blocks.add(b.Phase)
 		}
-		row.State = c.stateOf(name, &row)
+		row.State = nodeState(c, name, &row)
 		rows = append(rows, row)
 	}
 	if len(rows) == 0 {
-		settled, _ := c.agents.Settled(name, c.now)
+		settled, _ := c.Agents.Settled(name, c.now)
 		rows = append(rows, nodeRow{Node: name, AgentSettled: settled, State: "NoPool"})
 	}
 	return rows
 }
 
-// stateOf returns the worst state of a node.
-func (c *cluster) stateOf(name string, r *nodeRow) string {
+// nodeState returns the worst state of a node.
+func nodeState(c *cluster, name string, r *nodeRow) string {
 	switch {
 	case c.nodes[name] == nil:
 		return "NodeGone"
@@ -158,11 +156,8 @@ func (c *cluster) stateOf(name string, r *nodeRow) string {
 
 func nodeTable(rows []nodeRow) table {
 	t := table{
-		columns: []column{
-			{"Node", false}, {"Family", false}, {"Pool", false}, {"Blocks", false}, {"Draining", true}, {"Resting", true},
-			{"Needs", false}, {"Has", false}, {"Used", false}, {"Spare blocks", true}, {"State", false},
-		},
-		empty: "No nodes found.",
+		columns: columns("Node", "Family", "Pool", "Blocks", "Draining+", "Resting+", "Needs", "Has", "Used", "Spare blocks+", "State"),
+		empty:   "No nodes found.",
 	}
 	for _, r := range rows {
 		t.cells = append(t.cells, []any{

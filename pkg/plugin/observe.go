@@ -22,26 +22,18 @@ type decision struct {
 // decide collects the state of a node and asks expand.Decide. Families the
 // node has nothing to do with are left out.
 func (c *cluster) decide(name string) []decision {
-	o := c.observer()
-	snapshot := o.Snapshot(name, c.nodes[name], c.now)
+	snapshot := c.Snapshot(name, c.nodes[name], c.now)
 	var out []decision
 	for _, share := range snapshot.Shares {
 		s := &share.State
 		s.Gone = snapshot.Node == nil && snapshot.CiliumNode == nil
-		state.ApplyPressure(s, snapshot.Node, snapshot.Blocks, func(pool string) int { return c.taken(c.pools.Get(pool), share.Family) })
+		state.ApplyPressure(s, snapshot.Node, snapshot.Blocks, func(pool string) int { return c.taken(c.Pools.Get(pool), share.Family) })
 		c.holdAsReported(s)
 		d := decision{Share: share, plannedAt: c.now}
 		d.plan, d.memory = expand.Decide(c.now, d.Policy, d.State, expand.Memory{})
 		out = append(out, d)
 	}
 	return out
-}
-
-func (c *cluster) observer() state.Cluster {
-	return state.Cluster{
-		Ledger: c.ledger, Pools: c.pools, Pods: c.pods, Agents: c.agents, CiliumPools: c.ciliumPools, Defaults: c.settings.Defaults, Paused: c.settings.Paused,
-		IgnoreTaints: setOf(c.settings.IgnoreTaints), StartupTaints: setOf(c.settings.StartupTaints),
-	}
 }
 
 func setOf(keys []string) map[string]bool {
@@ -61,7 +53,7 @@ func (c *cluster) taken(pool *crd.Pool, f ipalloc.Family) int {
 	if !ok {
 		return 0
 	}
-	return state.TakenPercent(pool, f, c.ledger.Free(cut))
+	return state.TakenPercent(pool, f, c.Ledger.Free(cut))
 }
 
 // holdAsReported holds the blocks of which the operator says on their objects that it
@@ -70,7 +62,7 @@ func (c *cluster) holdAsReported(s *expand.State) {
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
 		asked := b.Request == expand.CIDRDraining || b.Request == expand.PoolDeleted
-		if is, ok := c.ledger.Block(b.CIDR); ok && is.Held != "" && asked && b.Hold.For == "" && !c.supposed {
+		if is, ok := c.Ledger.Block(b.CIDR); ok && is.Held != "" && asked && b.Hold.For == "" && !c.supposed {
 			b.Hold.For = expand.WaitTurn
 		}
 	}
@@ -79,5 +71,5 @@ func (c *cluster) holdAsReported(s *expand.State) {
 // elsewhere reports whether another IPAM serves the pods of a node.
 func (c *cluster) elsewhere(name string) bool {
 	view := c.views[name]
-	return view != nil && len(view.Unadopted(crd.CIDRs(c.ledger.NodeBlocks(name)))) > 0
+	return view != nil && len(view.Unadopted(crd.CIDRs(c.Ledger.NodeBlocks(name)))) > 0
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -39,6 +38,16 @@ func (o *output) addFlags(cmd *cobra.Command) {
 type column struct {
 	name string
 	wide bool
+}
+
+// columns are those of a table. A name that ends in "+" is that of a wide one.
+func columns(names ...string) []column {
+	out := make([]column, 0, len(names))
+	for _, name := range names {
+		name, wide := strings.CutSuffix(name, "+")
+		out = append(out, column{name, wide})
+	}
+	return out
 }
 
 // table is the readable form of rows.
@@ -88,10 +97,13 @@ func (o *output) print(w, errOut io.Writer, rows any, t table) error {
 	return printers.NewTablePrinter(options).PrintObj(m, w)
 }
 
+// readable reports whether the format is one for people: a table or text.
+func (o *output) readable() bool { return o.format == "" || o.format == "wide" }
+
 // valid refuses a format that there is not, before anything is read.
 func (o *output) valid() error {
 	switch {
-	case slices.Contains([]string{"", "wide", "json", "yaml"}, o.format):
+	case o.readable() || o.format == "json" || o.format == "yaml":
 		return nil
 	case strings.HasPrefix(o.format, "jsonpath="):
 		_, err := parseJSONPath(strings.TrimPrefix(o.format, "jsonpath="))

@@ -41,13 +41,13 @@ func (p *past) known() bool {
 }
 
 // heldAt returns who held an address at an instant, without the pods.
-func (c *cluster) heldAt(a netip.Addr, at time.Time) past {
+func heldAt(c *cluster, a netip.Addr, at time.Time) past {
 	p := past{
-		Address: a.String(), At: at.UTC(), Pools: c.poolsWith(a), Held: []tenure{},
+		Address: a.String(), At: at.UTC(), Pools: poolsWith(c, a), Held: []tenure{},
 		Pods: []pastPod{}, Events: []pastEvent{},
 	}
-	p.RecordSince, p.NoRecord = c.recordSince(p.Pools), c.snapshot.HistoriesUnread
-	for _, t := range c.tenures(a) {
+	p.RecordSince, p.NoRecord = recordSince(c, p.Pools), c.snapshot.HistoriesUnread
+	for _, t := range tenures(c, a) {
 		switch {
 		case t.covers(at):
 			p.Held = append(p.Held, t)
@@ -65,40 +65,39 @@ func (c *cluster) heldAt(a netip.Addr, at time.Time) past {
 
 // text is the answer in sentences.
 func (p *past) text(w io.Writer) error {
-	var s strings.Builder
-	say := func(format string, args ...any) { fmt.Fprintf(&s, format+"\n", args...) }
+	var s story
 	for _, t := range p.Held {
-		say("At %s node %s held %s, in block %s: since %s, %s.", instant(p.At), t.Node, p.Address, t.Block, instant(t.Since), t.end())
+		s.say("At %s node %s held %s, in block %s: since %s, %s.", instant(p.At), t.Node, p.Address, t.Block, instant(t.Since), t.end())
 	}
 	if len(p.Held) > 1 {
-		say("That must not have been: run kubectl cilium-pool check.")
+		s.say("That must not have been: run kubectl cilium-pool check.")
 	}
 	switch {
 	case len(p.Held) > 0:
 	case p.known():
-		say("At %s no node held %s.", instant(p.At), p.Address)
+		s.say("At %s no node held %s.", instant(p.At), p.Address)
 	default:
-		say("Who held %s at %s is not known.", p.Address, instant(p.At))
+		s.say("Who held %s at %s is not known.", p.Address, instant(p.At))
 	}
 	if p.Before != nil {
-		say("Before, node %s held it, in block %s: since %s, %s.", p.Before.Node, p.Before.Block, instant(p.Before.Since), p.Before.end())
+		s.say("Before, node %s held it, in block %s: since %s, %s.", p.Before.Node, p.Before.Block, instant(p.Before.Since), p.Before.end())
 	}
 	if p.After != nil {
-		say("After, node %s held it, in block %s: since %s, %s.", p.After.Node, p.After.Block, instant(p.After.Since), p.After.end())
+		s.say("After, node %s held it, in block %s: since %s, %s.", p.After.Node, p.After.Block, instant(p.After.Since), p.After.end())
 	}
-	say("%s", p.reach())
+	s.say("%s", p.reach())
 	for _, u := range p.Pods {
-		say("%s", u.sentence())
+		s.say("%s", u.sentence())
 	}
 	if len(p.Pods) == 0 {
-		say("No pod that there still is had it then.")
+		s.say("No pod that there still is had it then.")
 	}
-	say("Of pods that were deleted nothing is kept but events, for an hour as a rule.")
+	s.say("Of pods that were deleted nothing is kept but events, for an hour as a rule.")
 	for _, e := range p.Events {
-		say("Event of %s, %s: %s", e.Pod, instant(e.Time), e.Says)
+		s.say("Event of %s, %s: %s", e.Pod, instant(e.Time), e.Says)
 	}
 	if p.Unread != "" {
-		say("Events were not read: %s.", p.Unread)
+		s.say("Events were not read: %s.", p.Unread)
 	}
 	_, err := io.WriteString(w, s.String())
 	return err

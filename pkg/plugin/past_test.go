@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -142,7 +143,7 @@ func TestHeldAt(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := &audit.Snapshot{Time: day(20), Pools: []v1alpha1.PodIPPool{mainPool()}, Histories: test.record, Blocks: test.blocks}
-			p := newCluster(s, &keeper{}, controller.DefaultSettings()).heldAt(netip.MustParseAddr("10.20.0.5"), day(test.at))
+			p := heldAt(newCluster(s, nil, auditcmd.Operator{Settings: controller.DefaultSettings()}), netip.MustParseAddr("10.20.0.5"), day(test.at))
 			var held []string
 			for i := range p.Held {
 				held = append(held, days(&p.Held[i]))
@@ -191,7 +192,7 @@ func TestPastText(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := &audit.Snapshot{Time: day(20), Pools: test.pools, Histories: test.histories, HistoriesUnread: test.unread}
-			p := newCluster(s, &keeper{}, controller.DefaultSettings()).heldAt(netip.MustParseAddr("10.20.0.5"), day(3))
+			p := heldAt(newCluster(s, nil, auditcmd.Operator{Settings: controller.DefaultSettings()}), netip.MustParseAddr("10.20.0.5"), day(3))
 			var out strings.Builder
 			if err := p.text(&out); err != nil {
 				t.Fatal(err)

@@ -36,9 +36,9 @@ type pastEvent struct {
 	Says string    `json:"says"`
 }
 
-// pastUsers adds to p the pods that there still are, and events.
-func (e *env) pastUsers(ctx context.Context, a netip.Addr, users []addressUser, p *past) error {
-	if err := e.podStarts(ctx, users); err != nil {
+// addPastUsers adds to p the pods that there still are, and events.
+func addPastUsers(ctx context.Context, e *env, a netip.Addr, users []addressUser, p *past) error {
+	if err := readPodStarts(ctx, e, users); err != nil {
 		return err
 	}
 	for _, u := range users {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/spf13/cobra"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -20,11 +18,6 @@ type Place struct {
 	Now func() time.Time
 	// Sleep lets time pass. Its error ends the command.
 	Sleep func(context.Context, time.Duration) error
-}
-
-// NewAt is New at a place.
-func NewAt(p Place, streams genericiooptions.IOStreams) *cobra.Command {
-	return newCommand(&env{IOStreams: streams, flags: configFlags(), lease: leaseName, place: &p})
 }
 
 func (e *env) timeNow() time.Time {

@@ -16,7 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-func (e *env) plan() *cobra.Command {
+func planCommand(e *env) *cobra.Command {
 	var o output
 	file, remove := "", []string{}
 	cmd := &cobra.Command{
@@ -35,7 +35,7 @@ makes them. Nothing is written.`,
 		Example: examples("plan -f pools.yaml", "plan --delete old-pool", "plan -f - < pools.yaml"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			edits, err := e.readPools(file)
+			edits, err := readPools(e, file)
 			if err != nil {
 				return err
 			}
@@ -46,12 +46,12 @@ makes them. Nothing is written.`,
 			if err != nil {
 				return err
 			}
-			after, err := before.edited(edits, remove)
+			after, err := edited(before, edits, remove)
 			if err != nil {
 				return err
 			}
 			effect := effectOf(before, after)
-			if o.format == "" || o.format == "wide" {
+			if o.readable() {
 				return effect.text(e.Out)
 			}
 			return o.print(e.Out, e.ErrOut, effect, table{})
@@ -65,7 +65,7 @@ makes them. Nothing is written.`,
 }
 
 // readPools reads the PodIPPools of a file. Unknown fields are refused.
-func (e *env) readPools(file string) ([]*v1alpha1.PodIPPool, error) {
+func readPools(e *env, file string) ([]*v1alpha1.PodIPPool, error) {
 	if file == "" {
 		return nil, nil
 	}

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
@@ -48,7 +49,7 @@ func TestPodsCountForTheirCiliumPool(t *testing.T) {
 				Pods:        []corev1.Pod{{ObjectMeta: test.pod, Spec: corev1.PodSpec{NodeName: "n"}}},
 				Namespaces:  []corev1.Namespace{{ObjectMeta: test.namespace}},
 				CiliumPools: []*ciliumpool.View{ciliumpool.Read(none), ciliumpool.Read(picks)},
-			}, &keeper{}, controller.DefaultSettings())
+			}, nil, auditcmd.Operator{Settings: controller.DefaultSettings()})
 			blue := 0
 			for _, d := range c.decide("n") {
 				if d.Family == ipalloc.IPv4 && d.CiliumPool == "blue" {

@@ -58,7 +58,7 @@ type windowRow struct {
 	Until *time.Time `json:"until,omitempty"`
 }
 
-func (e *env) pools() *cobra.Command {
+func poolsCommand(e *env) *cobra.Command {
 	var o output
 	selector := ""
 	cmd := &cobra.Command{
@@ -91,29 +91,27 @@ one that a flag of the operator sets for all.`,
 				if err != nil {
 					return listed{}, err
 				}
-				e.warn(c.noForecast())
-				rows, err := c.pickedPools(args, picked)
+				e.warn(noForecast(c))
+				rows, err := pickedPools(c, args, picked)
 				names := namesOf("podippool.cilium-pool.io/", rows, func(r poolRow) string { return r.Pool })
-				return listed{rows, names, poolTable(rows, c.now)}, err
+				return listed{rows: rows, names: names, table: poolTable(rows, c.now)}, err
 			})
 		},
 	}
-	o.addFlags(cmd)
-	o.names = func() []string { return nil }
 	addSelector(cmd, &selector, "PodIPPools")
-	o.addWatch(cmd)
+	o.addListFlags(cmd)
 	return cmd
 }
 
 // pickedPools are the rows of pools by name, or of those with labels.
-func (c *cluster) pickedPools(names []string, picked labels.Selector) ([]poolRow, error) {
+func pickedPools(c *cluster, names []string, picked labels.Selector) ([]poolRow, error) {
 	for _, name := range names {
 		if c.poolOf[name] == nil {
 			return nil, fmt.Errorf("there is no PodIPPool %s%s", name, alike(name, slices.Collect(maps.Keys(c.poolOf))))
 		}
 	}
 	rows := []poolRow{}
-	for _, r := range c.poolRows() {
+	for _, r := range poolRows(c) {
 		if len(names) == 0 && picked.Matches(labels.Set(c.poolOf[r.Pool].Labels)) || slices.Contains(names, r.Pool) {
 			rows = append(rows, r)
 		}
@@ -121,15 +119,15 @@ func (c *cluster) pickedPools(names []string, picked labels.Selector) ([]poolRow
 	return rows, nil
 }
 
-func (c *cluster) poolRows() []poolRow {
-	used := c.usedByBlock()
+func poolRows(c *cluster) []poolRow {
+	used := usedByBlock(c)
 	var rows []poolRow
-	for _, name := range c.pools.Names() {
-		pool := c.pools.Get(name)
+	for _, name := range c.Pools.Names() {
+		pool := c.Pools.Get(name)
 		any := false
 		for _, f := range ipalloc.Families() {
 			if _, ok := pool.Ranges(f); ok {
-				rows = append(rows, c.poolRow(pool, f, used))
+				rows = append(rows, poolRowOf(c, pool, f, used))
 				any = true
 			}
 		}
@@ -140,8 +138,8 @@ func (c *cluster) poolRows() []poolRow {
 	return rows
 }
 
-func (c *cluster) poolRow(pool *crd.Pool, f ipalloc.Family, used map[string]int) poolRow {
-	pool = pool.Skipping(exclude.CIDRs(c.ledger.ExcludedFrom(pool)))
+func poolRowOf(c *cluster, pool *crd.Pool, f ipalloc.Family, used map[string]int) poolRow {
+	pool = pool.Skipping(exclude.CIDRs(c.Ledger.ExcludedFrom(pool)))
 	r := poolRow{Pool: pool.Name, Family: f.String(), Priority: pool.Priority, CIDRs: []string{}}
 	if ranges, ok := pool.Ranges(f); ok {
 		r.BlockBits = ranges.Bits
@@ -153,11 +151,11 @@ func (c *cluster) poolRow(pool *crd.Pool, f ipalloc.Family, used map[string]int)
 		r.Total = pool.TotalBlocks(whole)
 	}
 	if cut, ok := pool.Cut(f); ok && !pool.Deleting {
-		r.Free = c.ledger.Free(cut)
+		r.Free = c.Ledger.Free(cut)
 	}
 	holders, tally, skipped := map[string]bool{}, crd.NewTally(pool), crd.NewTally(pool)
-	for b := range c.ledger.PoolBlocks(pool.Name) {
-		if familyOf(b) == f {
+	for b := range c.Ledger.PoolBlocks(pool.Name) {
+		if ipalloc.FamilyOf(b.CIDR.Addr()) == f {
 			tally.Add(b)
 			if pool.Skips(b.CIDR) {
 				skipped.Add(b) // held before its range was reserved or excluded
@@ -174,16 +172,16 @@ func (c *cluster) poolRow(pool *crd.Pool, f ipalloc.Family, used map[string]int)
 	r.Blocks = phaseCount{
 		InService: int(sum[ipalloc.InService]), Draining: int(sum[ipalloc.Draining]), CoolingDown: int(sum[ipalloc.CoolingDown]),
 	}
-	r.Nodes, r.Selected = len(holders), c.ruled(pool.Name, f)
-	c.foresee(pool, f, &r)
+	r.Nodes, r.Selected = len(holders), selectedNodes(c, pool.Name, f)
+	foresee(c, pool, f, &r)
 	r.Window = windowOf(pool, c.now)
-	r.State, r.Message = c.poolState(pool, f, &r)
+	r.State, r.Message = poolState(c, pool, f, &r)
 	return r
 }
 
 // foresee takes up what the operator would: by the history that it keeps of the
 // pool, and the blocks that are free now.
-func (c *cluster) foresee(pool *crd.Pool, f ipalloc.Family, r *poolRow) {
+func foresee(c *cluster, pool *crd.Pool, f ipalloc.Family, r *poolRow) {
 	expected := meta.IsStatusConditionTrue(c.poolOf[pool.Name].Status.Conditions, v1alpha1.PoolExhaustedSoon)
 	seen := controller.Foresee(c.now, pool, f, controller.HeldBlocks(c.histories[pool.Name], f), int64(min(r.Free, math.MaxInt64)), expected)
 	r.Room = seen.Room
@@ -196,7 +194,7 @@ func (c *cluster) foresee(pool *crd.Pool, f ipalloc.Family, r *poolRow) {
 }
 
 // noForecast explains why there is no forecast of any pool; "": there may be.
-func (c *cluster) noForecast() string {
+func noForecast(c *cluster) string {
 	if c.snapshot.HistoriesUnread == "" {
 		return ""
 	}
@@ -241,11 +239,11 @@ func rangeWords(r crd.Range) string {
 	return r.CIDR.String()
 }
 
-// ruled is how many Nodes a pool rules.
-func (c *cluster) ruled(pool string, f ipalloc.Family) int {
-	n, ciliumPool := 0, c.pools.Get(pool).CiliumPool
+// selectedNodes is how many Nodes a pool rules.
+func selectedNodes(c *cluster, pool string, f ipalloc.Family) int {
+	n, ciliumPool := 0, c.Pools.Get(pool).CiliumPool
 	for _, node := range c.nodes {
-		if ranked := crd.ForFamily(c.pools.Match(labels.Set(node.Labels)), f, ciliumPool); len(ranked) > 0 && ranked[0].Name == pool {
+		if ranked := crd.ForFamily(c.Pools.Match(labels.Set(node.Labels)), f, ciliumPool); len(ranked) > 0 && ranked[0].Name == pool {
 			n++
 		}
 	}
@@ -253,11 +251,11 @@ func (c *cluster) ruled(pool string, f ipalloc.Family) int {
 }
 
 // usedByBlock is how many addresses of each block are in use, by name.
-func (c *cluster) usedByBlock() map[string]int {
+func usedByBlock(c *cluster) map[string]int {
 	used := map[string]int{}
-	for _, node := range c.ledger.Nodes() {
+	for _, node := range c.Ledger.Nodes() {
 		users := c.users(node)
-		for _, b := range c.ledger.NodeBlocks(node) {
+		for _, b := range c.Ledger.NodeBlocks(node) {
 			used[b.Name] = usedIn(b.CIDR, users)
 		}
 	}
@@ -265,8 +263,8 @@ func (c *cluster) usedByBlock() map[string]int {
 }
 
 // poolState returns the worst state of a pool.
-func (c *cluster) poolState(pool *crd.Pool, f ipalloc.Family, r *poolRow) (state, message string) {
-	if err := c.pools.Invalid(pool.Name); err != nil {
+func poolState(c *cluster, pool *crd.Pool, f ipalloc.Family, r *poolRow) (state, message string) {
+	if err := c.Pools.Invalid(pool.Name); err != nil {
 		return "Invalid", err.Error()
 	}
 	switch {
@@ -298,11 +296,8 @@ func (c *cluster) poolState(pool *crd.Pool, f ipalloc.Family, r *poolRow) (state
 
 func poolTable(rows []poolRow, now time.Time) table {
 	t := table{
-		columns: []column{
-			{"Pool", false}, {"Family", false}, {"Priority", true}, {"Selected", false}, {"Nodes", false}, {"Block", true}, {"Blocks", false}, {"Free", false},
-			{"Full", false}, {"Room", false}, {"Per Hour", true}, {"Lasts", false}, {"Draining", true}, {"Resting", true}, {"Used", false}, {"Window", true}, {"CIDRs", true}, {"State", false},
-		},
-		empty: "No pools found.",
+		columns: columns("Pool", "Family", "Priority+", "Selected", "Nodes", "Block+", "Blocks", "Free", "Full", "Room", "Per Hour+", "Lasts", "Draining+", "Resting+", "Used", "Window+", "CIDRs+", "State"),
+		empty:   "No pools found.",
 	}
 	for i := range rows {
 		r := &rows[i]

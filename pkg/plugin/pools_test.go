@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -35,8 +36,8 @@ func TestPoolForecast(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &audit.Snapshot{Time: now, Pools: []v1alpha1.PodIPPool{pool}, Histories: test.histories}
-			c := newCluster(s, &keeper{}, controller.DefaultSettings())
-			r := c.poolRows()[0]
+			c := newCluster(s, nil, auditcmd.Operator{Settings: controller.DefaultSettings()})
+			r := poolRows(c)[0]
 			if perHour, lasts := perHour(r.BlocksPerHour), lasts(now, &r); r.Room != 16 || perHour != test.perHour || lasts != test.lasts {
 				t.Errorf("room %d, per hour %s, lasts %s; want 16, %s, %s", r.Room, perHour, lasts, test.perHour, test.lasts)
 			}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 func shapes() map[string]shape {
@@ -78,7 +80,7 @@ func writeNetBox(w io.Writer, rows []prefixRow) error {
 	out := []netBoxPrefix{}
 	for _, r := range rows {
 		p := netBoxPrefix{Prefix: r.Prefix, Status: "active", Description: fmt.Sprintf("pods of node %s, pool %s", r.Node, r.Pool), IsPool: true}
-		if r.Phase != phaseName(0) {
+		if r.Phase != ipalloc.InService.String() {
 			p.Status = "deprecated"
 		}
 		out = append(out, p)

@@ -53,7 +53,7 @@ type operatorState struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-func (e *env) status() *cobra.Command {
+func statusCommand(e *env) *cobra.Command {
 	var o output
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -74,13 +74,12 @@ be read, 2 wrong command line.`,
 			if err != nil {
 				return err
 			}
-			reader, _, err := e.client()
+			e.warn(noForecast(c))
+			v, err := readOverview(cmd.Context(), e, c)
 			if err != nil {
 				return err
 			}
-			e.warn(c.noForecast())
-			v := c.overview(leader(cmd.Context(), reader, e.operatorNamespace(), e.lease, c.now))
-			if err := e.showStatus(&o, &v, c.now); err != nil {
+			if err := showStatus(e, &o, v, c.now); err != nil {
 				return err
 			}
 			if v.Operator.Problem != "" {
@@ -94,8 +93,8 @@ be read, 2 wrong command line.`,
 	return cmd
 }
 
-func (e *env) showStatus(o *output, v *overview, now time.Time) error {
-	if o.format == "" || o.format == "wide" {
+func showStatus(e *env, o *output, v *overview, now time.Time) error {
+	if o.readable() {
 		return v.text(o, e.Out, now)
 	}
 	return o.print(e.Out, e.ErrOut, v, table{})
@@ -139,15 +138,25 @@ func leader(ctx context.Context, reader client.Reader, namespace, name string, n
 	return s
 }
 
-func (c *cluster) overview(operator operatorState) overview {
-	v := overview{Operator: operator, Mode: c.snapshot.Mode.String(), ModeBy: c.operator.By, Version: c.settings.Version, SettingsUnknown: c.operator.NoSettings, Pools: c.poolRows(), Attention: []string{}}
+// readOverview reads the operator's Lease, and sums it up with the cluster.
+func readOverview(ctx context.Context, e *env, c *cluster) (*overview, error) {
+	reader, _, err := e.client()
+	if err != nil {
+		return nil, err
+	}
+	v := overviewOf(c, leader(ctx, reader, e.operatorNamespace(), e.lease, c.now))
+	return &v, nil
+}
+
+func overviewOf(c *cluster, operator operatorState) overview {
+	v := overview{Operator: operator, Mode: c.snapshot.Mode.String(), ModeBy: c.operator.By, Version: c.operator.Settings.Version, SettingsUnknown: c.operator.NoSettings, Pools: poolRows(c), Attention: []string{}}
 	if operator.Problem != "" {
 		v.attend("no operator leads: %s", operator.Problem)
 	}
 	for _, words := range c.operator.OtherCRDs {
 		v.attend("%s", words)
 	}
-	c.overviewNodes(&v)
+	addNodes(c, &v)
 	for i := range v.Pools {
 		if p := &v.Pools[i]; p.Message != "" {
 			v.attend("pool %s is %s: %s", p.Pool, strings.ToLower(p.State), p.Message)
@@ -155,12 +164,12 @@ func (c *cluster) overview(operator operatorState) overview {
 			v.attend("pool %s (%s) has no free block in %s, if it goes on like this", p.Pool, p.Family, lasts(c.now, p))
 		}
 	}
-	for _, b := range c.blockRows(which{}) {
+	for _, b := range blockRows(c, which{}) {
 		if b.WaitsFor != "" && b.Since != nil {
 			v.attend("block %s on %s drains since %s: it waits for %s", b.Block, b.Node, age(c.now, *b.Since), b.WaitsFor)
 		}
 	}
-	report := audit.NewReport(c.snapshot, 1, audit.Check(c.snapshot, auditcmd.SettingsOf(c.settings)))
+	report := audit.NewReport(c.snapshot, 1, audit.Check(c.snapshot, auditcmd.SettingsOf(c.operator.Settings)))
 	v.Errors, v.Warnings = report.Errors, report.Warnings
 	return v
 }
@@ -169,14 +178,14 @@ func (v *overview) attend(format string, args ...any) {
 	v.Attention = append(v.Attention, fmt.Sprintf(format, args...))
 }
 
-func (c *cluster) overviewNodes(v *overview) {
+func addNodes(c *cluster, v *overview) {
 	names := c.nodeNames()
 	v.Nodes.All = len(names)
 	for _, name := range names {
-		if settled, _ := c.agents.Settled(name, c.now); settled {
+		if settled, _ := c.Agents.Settled(name, c.now); settled {
 			v.Agents.Settled++
 		}
-		for _, r := range c.nodeRows(name) {
+		for _, r := range nodeRows(c, name) {
 			v.Nodes.InUse += r.Demand
 			v.Nodes.Has += r.Capacity
 			v.Blocks.InService += r.Blocks.InService
@@ -197,7 +206,7 @@ func (c *cluster) overviewNodes(v *overview) {
 	}
 	v.Agents.All = len(c.snapshot.Agents)
 	if unsettled := v.Agents.All - v.Agents.Settled; unsettled > 0 {
-		v.attend("%s not Ready for %s yet: no address is taken from their nodes", plural(unsettled, "agent is", "agents are"), inWords(c.settings.AgentSettle))
+		v.attend("%s not Ready for %s yet: no address is taken from their nodes", plural(unsettled, "agent is", "agents are"), inWords(c.operator.Settings.AgentSettle))
 	}
 }
 

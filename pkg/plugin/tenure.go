@@ -28,7 +28,7 @@ func (t *tenure) covers(at time.Time) bool {
 
 // tenures are those of all blocks with an address that are known of, the oldest
 // first: those of blocks that there are, and those that pools' histories list.
-func (c *cluster) tenures(a netip.Addr) []tenure {
+func tenures(c *cluster, a netip.Addr) []tenure {
 	var all []tenure
 	for _, b := range c.blocks() {
 		if b.CIDR.Contains(a) {
@@ -66,7 +66,7 @@ func tenureOf(b crd.Block) tenure {
 
 // recordSince is how far back the histories of pools go, all of them; nil: not all
 // pools have one, or there are none.
-func (c *cluster) recordSince(pools []string) *time.Time {
+func recordSince(c *cluster, pools []string) *time.Time {
 	var latest *time.Time
 	for _, name := range pools {
 		h := c.histories[name]

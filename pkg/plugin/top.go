@@ -17,7 +17,7 @@ const lowestEvery = 2 * time.Second
 // clearScreen is ANSI: cursor home, then clear to the end.
 const clearScreen = "\033[H\033[2J"
 
-func (e *env) top() *cobra.Command {
+func topCommand(e *env) *cobra.Command {
 	rows, every, times := 20, 5*time.Second, 0
 	cmd := &cobra.Command{
 		Use:   "top",
@@ -35,7 +35,7 @@ Each page reads the whole cluster: in a large one, ask for fewer with --every.`,
 			tick := time.NewTicker(every)
 			defer tick.Stop()
 			for n := 1; ; n++ {
-				err := e.topPage(cmd.Context(), rows)
+				err := topPage(cmd.Context(), e, rows)
 				if n == times || err != nil && cmd.Context().Err() == nil {
 					return err
 				}
@@ -53,21 +53,21 @@ Each page reads the whole cluster: in a large one, ask for fewer with --every.`,
 	return cmd
 }
 
-func (e *env) topPage(ctx context.Context, most int) error {
+func topPage(ctx context.Context, e *env, most int) error {
 	c, err := e.read(ctx)
 	if err != nil {
 		return err
 	}
 	var rows []nodeRow
 	for _, name := range c.nodeNames() {
-		rows = append(rows, c.nodeRows(name)...)
+		rows = append(rows, nodeRows(c, name)...)
 	}
 	slices.SortStableFunc(rows, func(a, b nodeRow) int { return cmp.Compare(fullness(b), fullness(a)) })
 	var page story
 	page.say("%s  %s, %s", c.now.Format(time.TimeOnly), count(len(c.nodes), "node"), count(len(c.blocks()), "block"))
 	page.say("")
 	plain := output{}
-	if pools := c.poolRows(); len(pools) > 0 {
+	if pools := poolRows(c); len(pools) > 0 {
 		if err := plain.print(&page, &page, pools, poolTable(pools, c.now)); err != nil {
 			return err
 		}

@@ -16,7 +16,7 @@ type versions struct {
 	Unknown  string `json:"operatorUnknown,omitempty"`
 }
 
-func (e *env) versions() *cobra.Command {
+func versionCommand(e *env) *cobra.Command {
 	var o output
 	client := false
 	cmd := &cobra.Command{
@@ -41,7 +41,7 @@ Exit codes: 0, 1 the operator's version is not known, 2 wrong command line.`,
 				}
 				v.Operator, v.Commit, v.Unknown = operator.Settings.Version, operator.Settings.Commit, operator.NoSettings
 			}
-			if err := e.showVersions(&o, &v, client); err != nil {
+			if err := printVersions(e, &o, &v, client); err != nil {
 				return err
 			}
 			if v.Unknown != "" {
@@ -55,8 +55,8 @@ Exit codes: 0, 1 the operator's version is not known, 2 wrong command line.`,
 	return cmd
 }
 
-func (e *env) showVersions(o *output, v *versions, client bool) error {
-	if o.format != "" && o.format != "wide" {
+func printVersions(e *env, o *output, v *versions, client bool) error {
+	if !o.readable() {
 		return o.print(e.Out, e.ErrOut, v, table{})
 	}
 	fmt.Fprintf(e.Out, "Client Version: %s\n", v.Client)

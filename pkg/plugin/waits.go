@@ -28,7 +28,7 @@ func (c *cluster) waits(node string) map[string]wait {
 			if w.For == expand.WaitReturn && d.State.BlockDemand.Fixed {
 				is.what = "its Node to be deleted"
 			}
-			if b, ok := c.ledger.Block(w.CIDR); ok && w.For == expand.WaitTurn {
+			if b, ok := c.Ledger.Block(w.CIDR); ok && w.For == expand.WaitTurn {
 				_, why, _ := strings.Cut(b.Held, ": ") // as the operator writes it
 				is.what = "its turn: " + why
 			}

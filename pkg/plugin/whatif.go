@@ -16,17 +16,17 @@ import (
 
 // morePods is how many more pods make the node ask for addresses, and the plan
 // of then. It is false where even most more pods would not.
-func (d *decision) morePods(most int) (int, expand.Plan, bool) {
-	n := sort.Search(most+1, func(n int) bool { return grows(d.with(n)) })
-	return n, d.with(n), n <= most
+func morePods(d *decision, most int) (int, expand.Plan, bool) {
+	n := sort.Search(most+1, func(n int) bool { return grows(planWith(d, n)) })
+	return n, planWith(d, n), n <= most
 }
 
 func grows(p expand.Plan) bool {
 	return p.Claim != expand.Claim{} || len(p.Undrain) > 0 || p.Shortage > 0
 }
 
-// with is the plan if n more pods came.
-func (d *decision) with(n int) expand.Plan {
+// planWith is the plan if n more pods came.
+func planWith(d *decision, n int) expand.Plan {
 	s := d.State
 	s.Pods = slices.Clone(s.Pods)
 	for i := range n {
@@ -42,14 +42,14 @@ func (d *decision) with(n int) expand.Plan {
 
 // fewerPods is how many pods have to go before a block can be taken back. It is
 // false where it stays even without any pod.
-func (d *decision) fewerPods() (int, bool) {
-	names := d.podNames()
-	n := sort.Search(len(names)+1, func(n int) bool { return d.spareWithout(names[:min(n, len(names))]) > 0 })
+func fewerPods(d *decision) (int, bool) {
+	names := podNames(d)
+	n := sort.Search(len(names)+1, func(n int) bool { return spareWithout(d, names[:min(n, len(names))]) > 0 })
 	return n, n <= len(names)
 }
 
 // podNames are the pods that the agent reports or that are bound.
-func (d *decision) podNames() []string {
+func podNames(d *decision) []string {
 	names := map[string]bool{}
 	for _, o := range d.State.Used {
 		if o = strings.TrimSuffix(o, " [restored]"); strings.Contains(o, "/") {
@@ -63,7 +63,7 @@ func (d *decision) podNames() []string {
 }
 
 // spareWithout is how many blocks could be taken back without these pods.
-func (d *decision) spareWithout(names []string) int {
+func spareWithout(d *decision, names []string) int {
 	s := d.State
 	s.Used = maps.Clone(s.Used)
 	maps.DeleteFunc(s.Used, func(_ netip.Addr, o string) bool {

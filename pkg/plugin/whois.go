@@ -49,7 +49,7 @@ type addressUser struct {
 	Since *time.Time `json:"since,omitempty"`
 }
 
-func (e *env) whois() *cobra.Command {
+func whoisCommand(e *env) *cobra.Command {
 	var o output
 	var at string
 	cmd := &cobra.Command{
@@ -74,17 +74,17 @@ here (of the last 24 hours), a day and a time, or how long ago.`,
 				return fmt.Errorf("%s is no IP address", args[0])
 			}
 			if cmd.Flags().Changed("at") {
-				return e.whowas(cmd.Context(), addr.Unmap(), at, o)
+				return whowas(cmd.Context(), e, addr.Unmap(), at, o)
 			}
 			c, err := e.read(cmd.Context())
 			if err != nil {
 				return err
 			}
-			who := c.whois(addr.Unmap())
-			if err := e.podStarts(cmd.Context(), who.Users); err != nil {
+			who := ownerOf(c, addr.Unmap())
+			if err := readPodStarts(cmd.Context(), e, who.Users); err != nil {
 				return err
 			}
-			if o.format == "" || o.format == "wide" {
+			if o.readable() {
 				return who.text(e.Out, c.now)
 			}
 			return o.print(e.Out, e.ErrOut, who, table{})
@@ -96,7 +96,7 @@ here (of the last 24 hours), a day and a time, or how long ago.`,
 }
 
 // whowas returns who had an address at an instant.
-func (e *env) whowas(ctx context.Context, a netip.Addr, instant string, o output) error {
+func whowas(ctx context.Context, e *env, a netip.Addr, instant string, o output) error {
 	at, err := parseInstant(instant, time.Now())
 	if err != nil {
 		return err
@@ -105,20 +105,20 @@ func (e *env) whowas(ctx context.Context, a netip.Addr, instant string, o output
 	if err != nil {
 		return err
 	}
-	p := c.heldAt(a, at)
-	if err := e.pastUsers(ctx, a, c.usersOf(a), &p); err != nil {
+	p := heldAt(c, a, at)
+	if err := addPastUsers(ctx, e, a, usersOf(c, a), &p); err != nil {
 		return err
 	}
-	if o.format == "" || o.format == "wide" {
+	if o.readable() {
 		return p.text(e.Out)
 	}
 	return o.print(e.Out, e.ErrOut, p, table{})
 }
 
-func (c *cluster) whois(a netip.Addr) owner {
-	who := owner{Address: a.String(), Pools: c.poolsWith(a), PublishedBy: []string{}, Users: []addressUser{}, carrier: c.allocationObject()}
-	if b, ok := c.blockOf(a); ok {
-		who.Block, who.Node, who.Phase, who.BlockSince = b.Name, b.Node, phaseName(b.Phase), &b.Created
+func ownerOf(c *cluster, a netip.Addr) owner {
+	who := owner{Address: a.String(), Pools: poolsWith(c, a), PublishedBy: []string{}, Users: []addressUser{}, carrier: c.allocationObject()}
+	if b, ok := blockOf(c, a); ok {
+		who.Block, who.Node, who.Phase, who.BlockSince = b.Name, b.Node, b.Phase.String(), &b.Created
 	}
 	for _, name := range c.nodeNames() {
 		view := c.views[name]
@@ -133,15 +133,15 @@ func (c *cluster) whois(a netip.Addr) owner {
 			who.Release = string(state)
 		}
 	}
-	who.Users = append(who.Users, c.usersOf(a)...)
+	who.Users = append(who.Users, usersOf(c, a)...)
 	return who
 }
 
 // poolsWith are the pools whose CIDRs hold an address.
-func (c *cluster) poolsWith(a netip.Addr) []string {
+func poolsWith(c *cluster, a netip.Addr) []string {
 	pools := []string{}
-	for _, name := range c.pools.Names() {
-		if whole, ok := c.pools.Get(name).Whole(ipalloc.FamilyOf(a)); ok {
+	for _, name := range c.Pools.Names() {
+		if whole, ok := c.Pools.Get(name).Whole(ipalloc.FamilyOf(a)); ok {
 			if slices.ContainsFunc(whole.Ranges, func(r netip.Prefix) bool { return r.Contains(a) }) {
 				pools = append(pools, name)
 			}
@@ -151,17 +151,17 @@ func (c *cluster) poolsWith(a netip.Addr) []string {
 }
 
 // blockOf is the block that an address lies in: of several the first created.
-func (c *cluster) blockOf(a netip.Addr) (crd.Block, bool) {
+func blockOf(c *cluster, a netip.Addr) (crd.Block, bool) {
 	var found crd.Block
-	for _, h := range c.ledger.Overlaps(netip.PrefixFrom(a, a.BitLen())) {
-		if b, ok := c.ledger.Block(h.CIDR); ok && (found.Name == "" || b.Created.Before(found.Created)) {
+	for _, h := range c.Ledger.Overlaps(netip.PrefixFrom(a, a.BitLen())) {
+		if b, ok := c.Ledger.Block(h.CIDR); ok && (found.Name == "" || b.Created.Before(found.Created)) {
 			found = b
 		}
 	}
 	return found, found.Name != ""
 }
 
-func (c *cluster) usersOf(a netip.Addr) []addressUser {
+func usersOf(c *cluster, a netip.Addr) []addressUser {
 	var users []addressUser
 	for _, node := range c.nodeNames() {
 		reported := ""
@@ -172,7 +172,7 @@ func (c *cluster) usersOf(a netip.Addr) []addressUser {
 			}
 		}
 		told := false
-		for _, p := range c.pods.On(node) {
+		for _, p := range c.Pods.On(node) {
 			if !slices.Contains(p.IPs, a) {
 				continue
 			}
@@ -189,8 +189,8 @@ func (c *cluster) usersOf(a netip.Addr) []addressUser {
 	return users
 }
 
-// podStarts notes since when the pods among users run.
-func (e *env) podStarts(ctx context.Context, users []addressUser) error {
+// readPodStarts notes since when the pods among users run.
+func readPodStarts(ctx context.Context, e *env, users []addressUser) error {
 	for i := range users {
 		namespace, name, isPod := strings.Cut(users[i].Name, "/")
 		if !isPod {
@@ -219,39 +219,38 @@ func (e *env) podStarts(ctx context.Context, users []addressUser) error {
 
 // text is the answer in sentences.
 func (o *owner) text(w io.Writer, now time.Time) error {
-	var s strings.Builder
-	say := func(format string, args ...any) { fmt.Fprintf(&s, format+"\n", args...) }
+	var s story
 	switch {
 	case o.Block != "":
-		say("%s is in block %s, which node %s has held for %s (%s).", o.Address, o.Block, o.Node, age(now, *o.BlockSince), o.Phase)
+		s.say("%s is in block %s, which node %s has held for %s (%s).", o.Address, o.Block, o.Node, age(now, *o.BlockSince), o.Phase)
 	case len(o.Pools) > 0:
-		say("%s is in no block. It lies in a CIDR of pool %s.", o.Address, strings.Join(o.Pools, " and of pool "))
+		s.say("%s is in no block. It lies in a CIDR of pool %s.", o.Address, strings.Join(o.Pools, " and of pool "))
 	default:
-		say("%s is in no block and in no pool.", o.Address)
+		s.say("%s is in no block and in no pool.", o.Address)
 	}
 	if o.Block != "" && len(o.Pools) > 0 {
-		say("Pool: %s.", strings.Join(o.Pools, ", "))
+		s.say("Pool: %s.", strings.Join(o.Pools, ", "))
 	}
 	switch len(o.PublishedBy) {
 	case 0:
-		say("No %s publishes it.", o.carrier)
+		s.say("No %s publishes it.", o.carrier)
 	case 1:
-		say("%s %s publishes it.", o.carrier, o.PublishedBy[0])
+		s.say("%s %s publishes it.", o.carrier, o.PublishedBy[0])
 	default:
-		say("%ss %s all publish it. That must not be: run kubectl cilium-pool check.", o.carrier, strings.Join(o.PublishedBy, ", "))
+		s.say("%ss %s all publish it. That must not be: run kubectl cilium-pool check.", o.carrier, strings.Join(o.PublishedBy, ", "))
 	}
 	if o.Release != "" {
-		say("It is on its way out: %s.", releaseWords(o.Release))
+		s.say("It is on its way out: %s.", releaseWords(o.Release))
 	}
 	for _, u := range o.Users {
 		since := ""
 		if u.Since != nil {
 			since = ", which has run for " + age(now, *u.Since)
 		}
-		say("%s on node %s uses it%s (says: %s).", u.Name, u.Node, since, u.Says)
+		s.say("%s on node %s uses it%s (says: %s).", u.Name, u.Node, since, u.Says)
 	}
 	if len(o.Users) == 0 {
-		say("No known user.")
+		s.say("No known user.")
 	}
 	_, err := io.WriteString(w, s.String())
 	return err
