@@ -116,7 +116,7 @@ func runDrain(ctx context.Context, e *cli.Env, c *cluster.Cluster, t drainTarget
 
 // requestDrain writes the wish to drain, on exactly the versions that were read.
 func requestDrain(ctx context.Context, e *cli.Env, c *cluster.Cluster, t drainTarget, drain bool) error {
-	writer, _, err := e.Client()
+	writer, err := e.Client()
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func requestDrain(ctx context.Context, e *cli.Env, c *cluster.Cluster, t drainTa
 
 // deleteBlocks asks for each block by its name.
 func deleteBlocks(ctx context.Context, e *cli.Env, c *cluster.Cluster, rows []list.BlockRow) error {
-	writer, _, err := e.Client()
+	writer, err := e.Client()
 	if err != nil {
 		return err
 	}

@@ -92,11 +92,7 @@ one that a flag of the operator sets for all.`,
 			if err != nil {
 				return err
 			}
-			return e.List(cmd.Context(), &o, func() (output.Listed, error) {
-				c, err := e.Read(cmd.Context())
-				if err != nil {
-					return output.Listed{}, err
-				}
+			return e.List(cmd.Context(), &o, func(c *cluster.Cluster) (output.Listed, error) {
 				e.Warn(noForecast(c))
 				rows, err := pickedPools(c, args, picked)
 				names := output.NamesOf("podippool.cilium-pool.io/", rows, func(r PoolRow) string { return r.Pool })
@@ -309,10 +305,10 @@ func poolTable(rows []PoolRow, now time.Time) output.Table {
 	for i := range rows {
 		r := &rows[i]
 		t.Cells = append(t.Cells, []any{
-			r.Pool, output.Dash(r.Family), fmt.Sprint(r.Priority), fmt.Sprint(r.Selected), fmt.Sprint(r.Nodes), fmt.Sprintf("/%d", r.BlockBits),
+			r.Pool, output.Dash(r.Family), r.Priority, r.Selected, r.Nodes, fmt.Sprintf("/%d", r.BlockBits),
 			fmt.Sprintf("%d/%s", r.Blocks.held(), output.Many(r.Total)), output.Many(r.Free), percentOf(r.Blocks.held(), r.Total),
 			output.Many(uint64(r.Room)), perHour(r.BlocksPerHour), lasts(now, r),
-			fmt.Sprint(r.Blocks.Draining), fmt.Sprint(r.Blocks.CoolingDown), output.Fraction(r.Used, r.Addresses), r.Window.words(now), output.Few(r.CIDRs), r.State,
+			r.Blocks.Draining, r.Blocks.CoolingDown, output.Fraction(r.Used, r.Addresses), r.Window.words(now), output.Few(r.CIDRs), r.State,
 		})
 	}
 	return t

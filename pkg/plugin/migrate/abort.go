@@ -55,7 +55,7 @@ Exit codes: 0 these nodes are back, 3 some are not: the output says what to do,
 			if err != nil {
 				return err
 			}
-			c, _, err := e.Client()
+			c, err := e.Client()
 			if err != nil {
 				return err
 			}

@@ -71,7 +71,7 @@ func (m *move) unfinished(settle time.Duration) []string {
 }
 
 func finishMove(ctx context.Context, e *cli.Env, m *move, dryRun bool) error {
-	c, _, err := e.Client()
+	c, err := e.Client()
 	if err != nil {
 		return err
 	}

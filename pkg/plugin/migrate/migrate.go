@@ -100,12 +100,9 @@ func readMove(ctx context.Context, e *cli.Env, s *choice) (*move, error) {
 	// Cilium's settings name the mode that is left. The blocks are for crd mode.
 	operator := auditcmd.Operator{Settings: controller.DefaultSettings()}
 	if e.Place == nil {
-		reader, config, err := e.Client()
-		if err != nil {
+		var err error
+		if operator, err = e.FindOperator(ctx); err != nil {
 			return nil, err
-		}
-		if operator, err = e.FindOperator(ctx, reader); err != nil {
-			return nil, cli.CannotRead(config, err)
 		}
 	}
 	operator.Mode = ciliumnode.CRD

@@ -64,7 +64,7 @@ failed.`,
 }
 
 func startMove(ctx context.Context, e *cli.Env, m *move, plan adopt.Plan, dryRun bool) error {
-	c, _, err := e.Client()
+	c, err := e.Client()
 	if err != nil {
 		return err
 	}

@@ -164,8 +164,8 @@ func migrateTable(rows []migrateRow) output.Table {
 	}
 	for _, r := range rows {
 		t.Cells = append(t.Cells, []any{
-			r.Node, output.Dash(string(r.From)), string(r.Step), fmt.Sprint(r.Blocks), fmt.Sprint(r.Given), fmt.Sprint(r.Addresses),
-			fmt.Sprint(r.InUse), fmt.Sprint(r.Unreported), output.Dash(r.Mode), r.Difference, output.Dash(r.Next),
+			r.Node, output.Dash(string(r.From)), string(r.Step), r.Blocks, r.Given, r.Addresses,
+			r.InUse, r.Unreported, output.Dash(r.Mode), r.Difference, output.Dash(r.Next),
 		})
 	}
 	return t

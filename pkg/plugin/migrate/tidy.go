@@ -61,7 +61,7 @@ Exit codes: 0 nothing of another mode is left, 3 some nodes still have it: the o
 }
 
 func tidyNodes(ctx context.Context, e *cli.Env, m *move, settle time.Duration, dryRun bool) error {
-	c, _, err := e.Client()
+	c, err := e.Client()
 	if err != nil {
 		return err
 	}

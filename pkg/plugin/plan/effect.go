@@ -3,7 +3,6 @@ package plan
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -248,18 +247,17 @@ func (x *effect) compare(name string, s share, was, is nodeChange) {
 	x.Nodes = append(x.Nodes, is)
 }
 
-func (x *effect) text(w io.Writer) error {
-	var s output.Story
+func (x *effect) describe(s *output.Text) {
 	for _, p := range x.Pools {
-		s.Say("pool %s %s: %s -> %s (%s free)%s", p.Pool, p.Family, p.Before, p.After, output.Plural(int(min(p.Free, 1<<40)), "block", "blocks"), prefixed(": ", p.Message))
+		s.Line("pool %s %s: %s -> %s (%s free)%s", p.Pool, p.Family, p.Before, p.After, output.Plural(int(min(p.Free, 1<<40)), "block", "blocks"), prefixed(": ", p.Message))
 	}
 	for _, p := range x.Covered {
-		s.Say("pool %s covers %s: no pod gets these addresses, and no node a block that contains one", p.Pool, p.Addresses)
+		s.Line("pool %s covers %s: no pod gets these addresses, and no node a block that contains one", p.Pool, p.Addresses)
 	}
 	claimed, missing, leaving, orphaned := 0, 0, 0, 0
 	for i := range x.Nodes {
 		n := &x.Nodes[i]
-		s.Say("node %s %s: %s", n.Node, list.FamilyWords(n.Family, n.CiliumPool), n.words())
+		s.Line("node %s %s: %s", n.Node, list.FamilyWords(n.Family, n.CiliumPool), n.words())
 		claimed += len(n.Claims)
 		missing += min(n.Missing, 1)
 		leaving += len(n.Leaves)
@@ -270,22 +268,20 @@ func (x *effect) text(w io.Writer) error {
 		}
 	}
 	for _, n := range x.Unserved {
-		s.Say("node %s: no pool would serve it any more", n)
+		s.Line("node %s: no pool would serve it any more", n)
 	}
 	if len(x.Nodes)+len(x.Pools)+len(x.Unserved) == 0 {
-		s.Say("Nothing would change at once.")
+		s.Line("Nothing would change at once.")
 	} else {
-		s.Say("")
+		s.Line("")
 	}
-	s.Say("%s hit: %s claimed, %s to go (%d in no CIDR of their pool any more) with %s in use.",
+	s.Line("%s hit: %s claimed, %s to go (%d in no CIDR of their pool any more) with %s in use.",
 		output.Count(len(x.Nodes), "node"), output.Count(claimed, "block"), output.Count(leaving, "block"), orphaned, output.Plural(x.InUse, "address", "addresses"))
-	s.Say("Routes: %d come, %d go once their pods have.", x.RoutesAdded, x.RoutesRemoved)
+	s.Line("Routes: %d come, %d go once their pods have.", x.RoutesAdded, x.RoutesRemoved)
 	if missing > 0 {
-		s.Say("Not all get what they want: %s.", output.Count(missing, "node"))
+		s.Line("Not all get what they want: %s.", output.Count(missing, "node"))
 	}
-	s.Say("Nothing was written.")
-	_, err := io.WriteString(w, s.String())
-	return err
+	s.Line("Nothing was written.")
 }
 
 func (n *nodeChange) words() string {

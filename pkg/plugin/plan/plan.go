@@ -56,10 +56,7 @@ makes them. Nothing is written.`,
 				return err
 			}
 			effect := effectOf(before, after)
-			if o.Readable() {
-				return effect.text(e.Out)
-			}
-			return o.Print(e.Out, e.ErrOut, effect, output.Table{})
+			return e.Print(&o, effect, effect.describe)
 		},
 	}
 	o.AddFlags(cmd)

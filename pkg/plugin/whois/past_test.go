@@ -18,6 +18,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
 func TestParseInstant(t *testing.T) {
@@ -194,10 +195,8 @@ func TestPastText(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := &audit.Snapshot{Time: day(20), Pools: test.pools, Histories: test.histories, HistoriesUnread: test.unread}
 			p := heldAt(cluster.New(s, nil, auditcmd.Operator{Settings: controller.DefaultSettings()}), netip.MustParseAddr("10.20.0.5"), day(3))
-			var out strings.Builder
-			if err := p.text(&out); err != nil {
-				t.Fatal(err)
-			}
+			var out output.Text
+			p.describe(&out)
 			for _, want := range []string{"Who held 10.20.0.5 at " + instant(day(3)) + " is not known.", test.want} {
 				if !strings.Contains(out.String(), want) {
 					t.Errorf("%q is not said:\n%s", want, &out)
