@@ -4,6 +4,8 @@ package cli
 
 import (
 	"context"
+	"io"
+	"os"
 
 	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -67,6 +69,14 @@ func configFlags() *genericclioptions.ConfigFlags {
 	f := genericclioptions.NewConfigFlags(false)
 	f.CacheDir = nil // nothing is kept between two calls
 	return f
+}
+
+// ReadFile reads a file; "-" is standard input.
+func (e *Env) ReadFile(name string) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(e.In)
+	}
+	return os.ReadFile(name)
 }
 
 // Examples are command lines, as --help shows them.

@@ -10,6 +10,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
@@ -204,7 +205,7 @@ func (v *Overview) Describe(s *output.Text, o *output.Flags, now time.Time) {
 	if v.Operator.Problem != "" {
 		s.Line("Operator  no operator is known to lead: %s", v.Operator.Problem)
 	} else {
-		s.Line("Operator  %s leads since %s, renewed %s ago", v.Operator.Leader, output.Age(now, *v.Operator.Since), output.Age(now, *v.Operator.Renewed))
+		s.Line("Operator  %s leads since %s, renewed %s ago", v.Operator.Leader, output.Age(now, ptr.Deref(v.Operator.Since, time.Time{})), output.Age(now, *v.Operator.Renewed))
 	}
 	if v.ModeBy != "" {
 		s.Line("Mode      %s, as %s says", v.Mode, v.ModeBy)

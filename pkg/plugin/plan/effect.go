@@ -1,20 +1,12 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
@@ -81,46 +73,6 @@ type leaves struct {
 	Orphaned bool `json:"orphaned,omitempty"`
 }
 
-// edited is the cluster as it would be with these pools applied and those
-// deleted.
-func edited(c *cluster.Cluster, edits []*v1alpha1.PodIPPool, remove []string) (*cluster.Cluster, error) {
-	s := *c.Objects
-	s.Pools = slices.Clone(s.Pools)
-	find := func(name string) int {
-		return slices.IndexFunc(s.Pools, func(p v1alpha1.PodIPPool) bool { return p.Name == name })
-	}
-	for _, e := range edits {
-		p := *e.DeepCopy()
-		pool, err := crd.PoolFrom(&p, c.Defaults)
-		if err == nil {
-			err = pool.Problem()
-		}
-		if err != nil {
-			return nil, fmt.Errorf("pool %s would be invalid: %w", p.Name, err)
-		}
-		if i := find(p.Name); i >= 0 {
-			p.ObjectMeta, p.Status = *s.Pools[i].ObjectMeta.DeepCopy(), s.Pools[i].Status
-			p.Generation++
-			s.Pools[i] = p
-		} else {
-			p.CreationTimestamp, p.Generation = metav1.NewTime(c.Now), 1
-			s.Pools = append(s.Pools, p)
-		}
-	}
-	for _, name := range remove {
-		i := find(name)
-		if i < 0 {
-			return nil, fmt.Errorf("there is no PodIPPool %s to delete", name)
-		}
-		p := *s.Pools[i].DeepCopy()
-		p.DeletionTimestamp = &metav1.Time{Time: c.Now}
-		s.Pools[i] = p
-	}
-	after := cluster.New(&s, c.CiliumNodes, c.Operator)
-	after.Hypothetical = true
-	return after, nil
-}
-
 // effectOf compares what would be decided. It claims in both clusters.
 func effectOf(before, after *cluster.Cluster) effect {
 	x := effect{Pools: []poolChange{}, Nodes: []nodeChange{}, Unserved: []string{}}
@@ -149,78 +101,6 @@ func effectOf(before, after *cluster.Cluster) effect {
 		}
 	}
 	return x
-}
-
-// share is the key that separates a node's needs.
-type share struct {
-	family     ipalloc.Family
-	ciliumPool string // "": the default one
-}
-
-// sharesOf are those of two plans, sorted.
-func sharesOf(was, is map[share]nodeChange) []share {
-	all := maps.Clone(was)
-	maps.Copy(all, is)
-	return slices.SortedFunc(maps.Keys(all), func(a, b share) int {
-		return cmp.Or(cmp.Compare(a.family, b.family), strings.Compare(a.ciliumPool, b.ciliumPool))
-	})
-}
-
-// firstSteps are the first steps of a node, by family and pool of Cilium's, as changes
-// from nothing. What they claim is taken in the cluster's ledger.
-func firstSteps(c *cluster.Cluster, name string) map[share]nodeChange {
-	steps := map[share]nodeChange{}
-	users := c.Users(name)
-	for _, d := range c.Decide(name) {
-		n := nodeChange{Node: name, Family: d.Family.String(), PoolAfter: d.Ruling(), Paused: d.Paused, Claims: []string{}, Leaves: []leaves{}}
-		for _, b := range d.State.Blocks {
-			if b.Request == expand.None || b.Phase == ipalloc.CoolingDown {
-				continue
-			}
-			held, _ := c.Ledger.Block(b.CIDR)
-			pool := c.Pools.Get(held.Pool)
-			n.Leaves = append(n.Leaves, leaves{
-				Block: held.Name, Used: cluster.CountIn(b.CIDR, users), Reason: string(b.Request),
-				Orphaned: pool == nil || !pool.Deleting && !pool.OnGrid(b.CIDR), Until: opens(b.Hold),
-			})
-		}
-		if d.Paused == "" && c.Nodes[name] != nil {
-			n.Claims, n.Missing = claimBlocks(c, &d)
-		}
-		for i := range n.Leaves {
-			n.Leaves[i].Stays = n.Missing > 0
-		}
-		steps[share{d.Family, d.CiliumPool}] = n
-	}
-	return steps
-}
-
-// opens is when the window opens that a block waits for; nil: it waits for none.
-func opens(h expand.Hold) *time.Time {
-	if h.For != expand.WaitWindow || h.Until.IsZero() {
-		return nil
-	}
-	at := h.Until.UTC()
-	return &at
-}
-
-// claimBlocks takes blocks as the operator would: as many as the plan wants.
-func claimBlocks(c *cluster.Cluster, d *cluster.Decision) (blocks []string, missing int) {
-	blocks = []string{}
-	want := d.Plan.Claim
-	for got := 0; got < want.Addresses && len(blocks) < want.Blocks; {
-		cidr, pool, err := c.Ledger.Claim(d.Family, d.State.Node, d.Pools)
-		if err != nil {
-			return blocks, want.Addresses - got // ipalloc.ErrExhausted: the ledger is ready
-		}
-		if d.State.BlockDemand != nil {
-			got += c.Views[d.State.Node].Of(d.CiliumPool).BlockDemand.Count(cidr)
-		} else {
-			got += len(pool.Usable(cidr))
-		}
-		blocks = append(blocks, cidr.String())
-	}
-	return blocks, 0
 }
 
 func (x *effect) compare(name string, s share, was, is nodeChange) {

@@ -106,18 +106,18 @@ func usersOf(c *cluster.Cluster, a netip.Addr) []addressUser {
 				reported = "the agent itself"
 			}
 		}
-		told := false
+		matched := false
 		for _, p := range c.Pods.On(node) {
 			if !slices.Contains(p.IPs, a) {
 				continue
 			}
 			u := addressUser{Name: p.Name, Node: node, Says: "pod"}
 			if p.Name == reported {
-				u.Says, told = "agent and pod", true
+				u.Says, matched = "agent and pod", true
 			}
 			users = append(users, u)
 		}
-		if reported != "" && !told {
+		if reported != "" && !matched {
 			users = append(users, addressUser{Name: reported, Node: node, Says: "agent"})
 		}
 	}
@@ -126,17 +126,17 @@ func usersOf(c *cluster.Cluster, a netip.Addr) []addressUser {
 
 // readPodStarts notes since when the pods among users run.
 func readPodStarts(ctx context.Context, e *cli.Env, users []addressUser) error {
+	c, err := e.Client()
+	if err != nil {
+		return err
+	}
 	for i := range users {
 		namespace, name, isPod := strings.Cut(users[i].Name, "/")
 		if !isPod {
 			continue
 		}
-		c, err := e.Client()
-		if err != nil {
-			return err
-		}
 		pod := &corev1.Pod{}
-		err = c.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, pod)
+		err := c.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, pod)
 		if apierrors.IsNotFound(err) {
 			continue
 		}

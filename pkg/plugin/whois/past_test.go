@@ -174,7 +174,7 @@ func days(t *tenure) string {
 	return t.Node + " " + t.Since.Format("2") + "-" + until
 }
 
-// What is told of the past says how far back it goes, and never more than is
+// The answer about the past says how far back it goes, and never more than is
 // known.
 func TestPastText(t *testing.T) {
 	one, ofEarlier := []v1alpha1.PodIPPool{mainPool()}, recorded(5)
@@ -226,10 +226,10 @@ func TestEndedUser(t *testing.T) {
 		pod *corev1.Pod
 		had []int // days
 	}{
-		"its last container counts":  {ran("10.20.0.5", ended(start), ended(end)), []int{2, 3, 4}},
-		"nobody knows when it ended": {ran("10.20.0.5"), []int{2, 3, 4, 5}},
-		"another address":            {ran("10.20.0.6", ended(end)), nil},
-		"it never started":           {never, nil},
+		"its last container counts": {ran("10.20.0.5", ended(start), ended(end)), []int{2, 3, 4}},
+		"its end is unknown":        {ran("10.20.0.5"), []int{2, 3, 4, 5}},
+		"another address":           {ran("10.20.0.6", ended(end)), nil},
+		"it never started":          {never, nil},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
