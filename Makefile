@@ -482,7 +482,7 @@ cluster: cluster-program ## Run scenarios on a real Kubernetes cluster with Cili
 	@$(BIN)/cluster run $(cluster-flags) -run '$(CLUSTER_RUN)' $(call or-skipped,cluster)
 
 .PHONY: cluster-up
-cluster-up: cluster-program ## Start one, install Cilium and the operator as docs/start.md says, and leave it, with .run/cluster/kubeconfig. NODES=3
+cluster-up: cluster-program ## Start one, install Cilium and the operator as docs/install.md says, and leave it, with .run/cluster/kubeconfig. NODES=3
 	@$(BIN)/cluster up $(cluster-flags)
 
 .PHONY: cluster-down
