@@ -153,25 +153,23 @@ func (r *NodeReconciler) actOnHandshake(ctx context.Context, o *observation, pla
 // release writes release entries. Entries that are already correct cause no write.
 func (r *NodeReconciler) release(ctx context.Context, o *observation, view *ciliumnode.View, mark, clearing []netip.Addr) (*ciliumnode.View, error) {
 	written, err := r.CiliumNodes.Release(ctx, view, mark, clearing)
-	if err != nil {
-		return nil, r.Metrics.wrote("CiliumNode", "release", err)
+	if err == nil && written == nil {
+		return view, nil
 	}
-	if written != view {
-		_ = r.Metrics.wrote("CiliumNode", "release", nil)
-		r.wroteNode(o, written)
+	if r.Metrics.wrote("CiliumNode", "release", err) != nil {
+		return nil, err
 	}
-	return written, nil
+	return r.wroteNode(o, written), nil
 }
 
 func (r *NodeReconciler) apply(ctx context.Context, o *observation, view *ciliumnode.View, change ciliumnode.Change) error {
 	written, err := r.CiliumNodes.Apply(ctx, view, change)
-	if err != nil {
-		return r.Metrics.wrote("CiliumNode", "publish", err)
-	}
-	if written == view {
+	if err == nil && written == nil {
 		return nil
 	}
-	_ = r.Metrics.wrote("CiliumNode", "publish", nil)
+	if r.Metrics.wrote("CiliumNode", "publish", err) != nil {
+		return err
+	}
 	r.Metrics.handshake("publish", len(change.Publish))
 	r.Metrics.handshake("remove", len(change.Remove))
 	r.wroteNode(o, written)
@@ -180,16 +178,17 @@ func (r *NodeReconciler) apply(ctx context.Context, o *observation, view *cilium
 	return nil
 }
 
-// wroteNode records a write to the node's CiliumNode. Any pending patch of an older
-// version now conflicts, so every block that was cooling down by then can no longer be
-// published concurrently.
-func (r *NodeReconciler) wroteNode(o *observation, written *ciliumnode.View) {
-	r.Ledger.AssumeCiliumNode(o.Name, written.ResourceVersion)
+// wroteNode records the node's CiliumNode as a write has returned it, and returns its
+// view. Any pending patch of an older version now conflicts, so every block that was
+// cooling down by then can no longer be published concurrently.
+func (r *NodeReconciler) wroteNode(o *observation, written *ciliumnode.Stored) *ciliumnode.View {
+	r.Ledger.UpsertCiliumNode(written)
 	for _, b := range o.Blocks {
 		if b.Phase == ipalloc.CoolingDown {
 			r.Ledger.MarkFenced(b)
 		}
 	}
+	return written.View
 }
 
 // publishable returns those of addrs whose blocks, read live, still belong to the node

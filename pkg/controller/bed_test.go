@@ -256,6 +256,18 @@ func (b *bed) reconcile() ([]string, error) {
 	return b.calls, err
 }
 
+// ensureCiliumNode takes the step of a reconcile that creates or restores the CiliumNode.
+func (b *bed) ensureCiliumNode() {
+	b.t.Helper()
+	o, err := b.r.observe(b.t.Context(), "n")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if done, err := b.r.ensureCiliumNode(b.t.Context(), o); err != nil || !done {
+		b.t.Fatalf("%t, %v", done, err)
+	}
+}
+
 // settle looks at node n until nothing is written any more.
 func (b *bed) settle() {
 	b.t.Helper()
@@ -331,6 +343,10 @@ func publishing(cn *ciliumv2.CiliumNode, keys ...string) *ciliumv2.CiliumNode {
 	return cn
 }
 
+// latest is a resourceVersion that counts as later than any other, and any other as
+// later than it: the fake API server starts anew for each object.
+const latest = "x"
+
 // watch is the watch of CiliumNodes.
 func (b *bed) watch() {
 	b.t.Helper()
@@ -342,7 +358,7 @@ func (b *bed) watch() {
 		listed[obj.GetUID()] = true
 		b.r.Ledger.UpsertCiliumNode(b.mode.ToStored(obj))
 	}
-	for _, gone := range b.r.Ledger.MissingCiliumNodes(listed) {
+	for _, gone := range b.r.Ledger.MissingCiliumNodes(listed, latest) {
 		b.r.Ledger.RemoveCiliumNode(gone)
 	}
 }

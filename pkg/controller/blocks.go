@@ -264,8 +264,8 @@ func (r *NodeReconciler) giveUp(ctx context.Context, o *observation, cidr netip.
 		if slices.Contains(live.Listed(), cidr) || holdsAlone(live, cidr, o.Blocks) {
 			return fmt.Errorf("%w: addresses of block %s are published", errStale, cidr)
 		}
-		if !r.Ledger.Fenced(b) {
-			return r.fence(ctx, o, live, b)
+		if err := r.fence(ctx, o, live, b); err != nil {
+			return err
 		}
 	}
 	if controllerutil.ContainsFinalizer(obj, v1alpha1.Finalizer) {
@@ -288,13 +288,13 @@ func (r *NodeReconciler) giveUp(ctx context.Context, o *observation, cidr netip.
 	return nil
 }
 
-// fence changes the CiliumNode of a block that cools down, so that any older patch
-// conflicts: usually by marking an address that is not in the pool, which the agent
+// fence changes the CiliumNode of a block that cools down, unless it has changed since,
+// so that any older patch conflicts: usually by marking an address that is not in the pool, which the agent
 // refuses and we clear. The address is one of the block unless another block of the
 // node contains it.
 func (r *NodeReconciler) fence(ctx context.Context, o *observation, live *ciliumnode.View, b crd.Block) error {
-	if held, ok := r.Ledger.Block(b.CIDR); !ok || held.UID != b.UID {
-		return errStale // the CiliumNode is gone, and so are our records of it
+	if r.Ledger.Fenced(b) {
+		return nil
 	}
 	addr := b.CIDR.Addr()
 	if live.Publishes(addr) || live.BlockDemand != nil && state.ContainsAddr(live.Listed(), addr) { // of another block, which overlaps this one
@@ -305,7 +305,7 @@ func (r *NodeReconciler) fence(ctx context.Context, o *observation, live *cilium
 		return err
 	}
 	r.wroteNode(o, moved)
-	return fmt.Errorf("%w: moved the CiliumNode past block %s", errStale, b.CIDR)
+	return nil
 }
 
 // holdsAlone reports whether the CiliumNode publishes an address of cidr that belongs
@@ -331,11 +331,13 @@ func holdsAlone(v *ciliumnode.View, cidr netip.Prefix, blocks []crd.Block) bool 
 
 // restoreOrphanedBlocks recreates blocks whose objects were removed by force while the
 // CiliumNode still lists them, if they lie on a pool's grid. Anything else is foreign.
-// It uses the current CiliumNode, or the last one seen.
-func (r *NodeReconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, view *ciliumnode.View) error {
+// It uses the current CiliumNode, or the last one seen, and reports whether it has
+// recreated one.
+func (r *NodeReconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, view *ciliumnode.View) (bool, error) {
 	if len(view.Unadopted(crd.CIDRs(o.Blocks))) > 0 { // another IPAM's
-		return nil
+		return false, nil
 	}
+	restored := false
 	for _, cidr := range view.Listed() {
 		if _, held := r.Ledger.Block(cidr); held || o.pausedFor(cidr, view.ListedFor(cidr)) {
 			continue
@@ -346,16 +348,17 @@ func (r *NodeReconciler) restoreOrphanedBlocks(ctx context.Context, o *observati
 		}
 		live, err := r.CiliumNodes.Live(ctx, o.Name)
 		if err != nil {
-			return err
+			return false, err
 		}
 		if gone := o.CiliumNode == nil; gone != (live == nil) || !gone && !slices.Contains(live.Listed(), cidr) {
-			return errStale
+			return false, fmt.Errorf("%w: its CiliumNode no longer lists %s", errStale, cidr)
 		}
 		if err := r.remakeBlock(ctx, o.Node, cidr, pool); err != nil {
-			return err
+			return false, err
 		}
+		restored = true
 	}
-	return nil
+	return restored, nil
 }
 
 // awaitAdopted fails while the cache lacks an adopted block that the CiliumNode already
@@ -395,9 +398,6 @@ func (r *NodeReconciler) onGrid(node *corev1.Node, cidr netip.Prefix, ciliumPool
 func (r *NodeReconciler) remakeBlock(ctx context.Context, node *corev1.Node, cidr netip.Prefix, pool *crd.Pool) error {
 	obj := crd.NewBlock(cidr, pool.Name, node.Name, node.UID)
 	err := r.Metrics.wrote("PodIPBlock", "create", r.Client.Create(ctx, obj))
-	if apierrors.IsAlreadyExists(err) {
-		return errStale
-	}
 	if err != nil {
 		return fmt.Errorf("making block %s of node %s again: %w", cidr, node.Name, err)
 	}
@@ -407,5 +407,5 @@ func (r *NodeReconciler) remakeBlock(ctx context.Context, node *corev1.Node, cid
 	}
 	r.Ledger.Assume(b)
 	r.Events.blockRemade(obj)
-	return errStale
+	return nil
 }

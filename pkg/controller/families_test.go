@@ -84,6 +84,7 @@ func TestPoolTellsOfFamilyNotRun(t *testing.T) {
 		t.Errorf("events %q, want one", got)
 	}
 	both := ipv4Agent()
+	both.ResourceVersion = latest
 	both.Spec.Addresses = append(both.Spec.Addresses, ciliumv2.NodeAddress{Type: "CiliumInternalIP", IP: "fd00::1"})
 	b.r.Ledger.UpsertCiliumNode(b.mode.ToStored(both))
 	if c := condition(); c == nil || c.Status != metav1.ConditionFalse {

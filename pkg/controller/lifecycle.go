@@ -33,35 +33,28 @@ func (o *observation) reportAddress() netip.Addr {
 
 // ensureCiliumNode creates the CiliumNode of a Node that a pool serves, before its
 // agent does, or restores one that was deleted under a running agent, which would not
-// recreate it.
-func (r *NodeReconciler) ensureCiliumNode(ctx context.Context, o *observation) error {
+// recreate it. It reports whether it did.
+func (r *NodeReconciler) ensureCiliumNode(ctx context.Context, o *observation) (bool, error) {
 	if o.paused() || len(o.Shares) == 0 {
-		return nil
+		return false, nil
 	}
 	if r.OptedOut(o.Node) {
-		return r.withoutCilium(ctx, o)
+		return false, r.withoutCilium(ctx, o)
 	}
 	if last := r.Ledger.LastCiliumNode(o.Name); last != nil && last.OwnedBy(o.Node) {
 		return r.recreate(ctx, o, last)
 	}
-	view, err := r.CiliumNodes.Create(ctx, o.Node)
-	if r.Metrics.wrote("CiliumNode", "create", err) != nil {
-		if apierrors.IsAlreadyExists(err) {
-			return errStale
-		}
-		return err
+	written, err := r.CiliumNodes.Create(ctx, o.Node)
+	if r.created(o, written, err) != nil {
+		return false, err
 	}
-	r.created(o, view)
 	if len(o.Blocks) == 0 {
-		return nil
+		return true, nil
 	}
 	if !slices.ContainsFunc(o.Blocks, restsAsNodeGone) {
 		r.Events.ciliumNodeRemade(o.Node)
 	}
-	if err := r.requestReport(ctx, o); err != nil {
-		return err
-	}
-	return errStale // observe the node again
+	return true, r.requestReport(ctx, o)
 }
 
 // restsAsNodeGone reports that a block cools down because its Node was gone: its
@@ -84,26 +77,23 @@ func (r *NodeReconciler) withoutCilium(ctx context.Context, o *observation) erro
 }
 
 // recreate restores a deleted CiliumNode with the addresses of the blocks that the node
-// still holds, and requests a report from its agent.
-func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *ciliumnode.Stored) error {
+// still holds, and requests a report from its agent. It reports whether it has written
+// anything.
+func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *ciliumnode.Stored) (bool, error) {
 	// Their claims come before their addresses.
-	if err := r.restoreOrphanedBlocks(ctx, o, last.View); err != nil {
-		return err
+	if restored, err := r.restoreOrphanedBlocks(ctx, o, last.View); err != nil || restored {
+		return restored, err
 	}
 	// Do not restore as foreign content what another node holds by now, nor a block of
 	// this node that the watch delivered late.
 	without := append(crd.CIDRs(o.Blocks), crd.CIDRs(r.Ledger.NodeBlocks(o.Name))...)
 	without = append(without, r.Ledger.HeldElsewhere(o.Name, last.Named())...)
-	view, err := r.CiliumNodes.Recreate(ctx, last, o.Node, without)
-	if r.Metrics.wrote("CiliumNode", "create", err) != nil {
-		if apierrors.IsAlreadyExists(err) {
-			return errStale
-		}
-		return err
+	written, err := r.CiliumNodes.Recreate(ctx, last, o.Node, without)
+	if r.created(o, written, err) != nil {
+		return false, err
 	}
-	r.created(o, view)
 	if len(last.Used) > 0 {
-		r.Ledger.MarkRestored(o.Name, view.UID)
+		r.Ledger.MarkRestored(o.Name, written.UID)
 	}
 	// Recorded at once: if the agent writes to the CiliumNode before its addresses are
 	// published, the next reconcile treats it like any other.
@@ -119,34 +109,32 @@ func (r *NodeReconciler) recreate(ctx context.Context, o *observation, last *cil
 		change.Add(b.CIDR, ciliumPool)
 		held, err := r.stillHeld(ctx, b)
 		if err != nil {
-			return err
+			return false, err
 		}
 		if held && b.Phase != ipalloc.CoolingDown {
 			change.Publish = append(change.Publish, r.ofBlock(o, b, was.PublishedIn(b.CIDR))...)
 		}
 	}
-	if err := r.apply(ctx, o, view, change); err != nil {
-		return err
+	if err := r.apply(ctx, o, written.View, change); err != nil {
+		return false, err
 	}
-	if err := r.requestReport(ctx, o); err != nil {
-		return err
-	}
-	return errStale // observe the node again
+	return true, r.requestReport(ctx, o)
 }
 
 // askForReport requests a report from a running agent that has not reported the
 // addresses it uses: its CiliumNode was recreated while it ran, by the agent or by a
 // process that did not request the report. It asks once per CiliumNode, as an agent
-// that does not answer is broken. An agent in another mode would not answer.
-func (r *NodeReconciler) askForReport(ctx context.Context, o *observation) error {
+// that does not answer is broken. An agent in another mode would not answer. It reports
+// whether it has asked.
+func (r *NodeReconciler) askForReport(ctx context.Context, o *observation) (bool, error) {
 	if o.paused() || o.Adopting || !o.Settled || len(o.CiliumNode.Used) > 0 || len(o.CiliumNode.Pool) == 0 || !r.firstAsk(o.Name, o.CiliumNode.UID) {
-		return nil
+		return false, nil
 	}
 	if err := r.requestReport(ctx, o); err != nil {
 		r.askAgain(o.Name)
-		return err
+		return false, err
 	}
-	return errStale // observe the node again
+	return true, nil
 }
 
 // requestReport makes the agent report all addresses it uses.
@@ -159,26 +147,21 @@ func (r *NodeReconciler) requestReport(ctx context.Context, o *observation) erro
 	return err
 }
 
-// created makes a newly created CiliumNode the observed one.
-func (r *NodeReconciler) created(o *observation, view *ciliumnode.View) {
-	r.wroteNode(o, view)
-	o.CiliumNode = view
-	for i := range o.Shares {
-		fo, s := &o.Shares[i], &o.Shares[i].State
-		now := r.State(expand.State{Family: s.Family}, fo.CiliumPool, view, o.Blocks)
-		s.Pool, s.Used, s.Release, s.Own, s.Limits, s.BlockDemand = now.Pool, now.Used, now.Release, now.Own, now.Limits, now.BlockDemand
-		for b := range s.Blocks {
-			s.Blocks[b].Listed = view.Of(fo.CiliumPool).Lists(s.Blocks[b].CIDR)
-		}
+// created makes the CiliumNode that a create has returned the observed one.
+func (r *NodeReconciler) created(o *observation, written *ciliumnode.Stored, err error) error {
+	if r.Metrics.wrote("CiliumNode", "create", err) == nil {
+		o.CiliumNode = r.wroteNode(o, written)
 	}
+	return err
 }
 
 // nodeGone handles a Node that a live read shows to be gone: it deletes the CiliumNode
-// and cools down the blocks, as the machine may still be running.
-func (r *NodeReconciler) nodeGone(ctx context.Context, o *observation) error {
+// and cools down the blocks, as the machine may still be running. It reports whether it
+// has deleted the CiliumNode.
+func (r *NodeReconciler) nodeGone(ctx context.Context, o *observation) (bool, error) {
 	if r.Paused {
 		o.Shares = nil
-		return nil
+		return false, nil
 	}
 	if len(o.Blocks) == 0 {
 		o.Shares = nil
@@ -190,31 +173,29 @@ func (r *NodeReconciler) nodeGone(ctx context.Context, o *observation) error {
 			}
 			r.Events.forget(o.Name)
 		}
-		return nil
+		return false, nil
 	}
 	// The CiliumNode first: if a new Node's agent takes it over after this, its version
 	// changes and the deletion conflicts.
 	live, err := r.CiliumNodes.Live(ctx, o.Name)
 	if err != nil {
-		return err
+		return false, err
 	}
 	err = r.Live.Get(ctx, types.NamespacedName{Name: o.Name}, &corev1.Node{})
 	if err == nil {
-		return fmt.Errorf("%w: Node %s is there", errStale, o.Name)
+		return false, fmt.Errorf("%w: Node %s is there", errStale, o.Name)
 	}
 	if !apierrors.IsNotFound(err) {
-		return fmt.Errorf("reading Node %s: %w", o.Name, err)
+		return false, fmt.Errorf("reading Node %s: %w", o.Name, err)
 	}
 	if live != nil {
-		if err := r.Metrics.wrote("CiliumNode", "delete", r.CiliumNodes.Delete(ctx, live)); err != nil {
-			return err
-		}
-		return fmt.Errorf("%w: deleted the CiliumNode of Node %s, which is gone", errStale, o.Name)
+		err := r.Metrics.wrote("CiliumNode", "delete", r.CiliumNodes.Delete(ctx, live))
+		return err == nil, err
 	}
 	o.CiliumNode = nil
 	for i := range o.Shares {
 		o.Shares[i].State.Gone = true
 		o.Shares[i].Paused = ""
 	}
-	return nil
+	return false, nil
 }

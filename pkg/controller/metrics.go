@@ -17,7 +17,6 @@ type Metrics struct {
 	decisions  *prometheus.CounterVec
 	steps      *prometheus.CounterVec
 	writes     *prometheus.CounterVec
-	behind     *prometheus.CounterVec
 	demand     *prometheus.GaugeVec
 	capacity   *prometheus.GaugeVec
 	shortages  *prometheus.GaugeVec
@@ -59,7 +58,6 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		decisions:  counter("decisions_total", "Blocks claimed, and blocks decided on: undrain, drain, free, delete.", "family", "decision"),
 		steps:      counter("address_steps_total", "Addresses taken through a step: publish, mark, clear, remove.", "step"),
 		writes:     counter("api_writes_total", "Writes sent to the API server, by kind of object, what for, and result: ok, conflict, error.", "kind", "write", "result"),
-		behind:     counter("watch_behind_total", "Looks at a node put off, as the watch had yet to show the operator's own last write to an object of this kind.", "kind"),
 		demand:     gauge("node_demand_addresses", "Addresses a node needs now: those in use, and pods without one.", "node", "family"),
 		capacity:   gauge("node_capacity_addresses", "Addresses a node can use.", "node", "family"),
 		shortages:  gauge("node_shortage_addresses", "Addresses a node wants and cannot get.", "node", "family"),
@@ -92,7 +90,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 }
 
 func (m *Metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.decisions, m.steps, m.writes, m.behind, m.demand, m.capacity, m.shortages,
+	return []prometheus.Collector{m.decisions, m.steps, m.writes, m.demand, m.capacity, m.shortages,
 		m.poolBlocks, m.poolIPs, m.poolNodes, m.poolReady,
 		m.claims, m.releases, m.growth, m.exhaustion, m.room, m.build, m.shadow, m.awaited, m.unselected, m.phasing, m.schemas, m.waiting}
 }

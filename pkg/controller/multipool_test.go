@@ -268,9 +268,7 @@ func TestMultiPoolCiliumNodeIsPutBackWithoutWhatIsAnothersNow(t *testing.T) {
 	b.r.Ledger.RemoveCiliumNode(ciliumnode.MultiPool.ToStored(last))
 	b.r.Ledger.Upsert(fixtures.Block("10.0.0.4/30", "p", "m", 1))
 	b.r.Ledger.Upsert(fixtures.Block("10.8.0.0/30", "blues", "m", 1))
-	if _, err := b.reconcile(); err != nil {
-		t.Fatal(err)
-	}
+	b.ensureCiliumNode()
 	b.tells(fixtures.Prefixes("10.0.0.0/30"), nil)
 }
 

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -20,9 +21,8 @@ import (
 )
 
 const (
-	// behindRetry is when to reconcile again while the cache lags behind our last
-	// write.
-	behindRetry = 5 * time.Second
+	// maxRepairs bounds the repairs of one reconcile: a node needs two or three.
+	maxRepairs = 4
 	// conflictRetry is when to reconcile again after a write conflict, doubled per
 	// consecutive conflict, capped at 64 ×.
 	conflictRetry = 100 * time.Millisecond
@@ -84,17 +84,12 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if behind, err := r.behind(ctx, o); err != nil || behind {
-		r.lagging(ctx, o)
-		return reconcile.Result{RequeueAfter: behindRetry}, err
-	}
-	r.caughtUp(o.Name)
 	if r.Shadow {
 		return r.dryRun(ctx, o), nil
 	}
 	// 2. Make sure there is something to decide on.
-	if err := r.prepare(ctx, o); err != nil {
-		return r.outcome(ctx, o.Name, err)
+	if o, err = r.prepare(ctx, o); err != nil {
+		return r.outcome(ctx, req.Name, err)
 	}
 	// 3. Decide.
 	plans := r.decide(ctx, o)
@@ -117,19 +112,33 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 }
 
 // prepare makes sure that a CiliumNode exists, or must not, and that the state of
-// blocks and agent is known.
-func (r *NodeReconciler) prepare(ctx context.Context, o *observation) error {
+// blocks and agent is known. It returns the node as observed after its writes.
+func (r *NodeReconciler) prepare(ctx context.Context, o *observation) (*observation, error) {
+	for range maxRepairs {
+		repaired, err := r.repair(ctx, o)
+		if err != nil || !repaired {
+			return o, err
+		}
+		if o, err = r.observe(ctx, o.Name); err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("%w: it has needed %d repairs in a row", errStale, maxRepairs)
+}
+
+// repair takes one step of prepare, and reports whether it has written something.
+func (r *NodeReconciler) repair(ctx context.Context, o *observation) (repaired bool, err error) {
 	switch {
 	case o.Node == nil:
 		return r.nodeGone(ctx, o)
 	case o.CiliumNode == nil:
 		return r.ensureCiliumNode(ctx, o)
 	}
-	if err := r.restoreOrphanedBlocks(ctx, o, o.CiliumNode); err != nil {
-		return err
+	if restored, err := r.restoreOrphanedBlocks(ctx, o, o.CiliumNode); err != nil || restored {
+		return restored, err
 	}
 	if err := r.awaitAdopted(ctx, o); err != nil {
-		return err
+		return false, err
 	}
 	return r.askForReport(ctx, o)
 }
@@ -139,7 +148,7 @@ var errStale = errors.New("the node has changed meanwhile")
 
 // outcome distinguishes lost races, which the next reconcile resolves, from failures.
 func (r *NodeReconciler) outcome(ctx context.Context, node string, err error) (reconcile.Result, error) {
-	if apierrors.IsConflict(err) || errors.Is(err, errStale) {
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, errStale) {
 		log.FromContext(ctx).V(1).Info("lost a race, requeuing", "reason", err.Error())
 		return reconcile.Result{RequeueAfter: r.nextBackoff(node)}, nil
 	}
@@ -221,13 +230,6 @@ func (r *NodeReconciler) requeueAfter(o *observation, plans []familyPlan) time.D
 		return 0
 	}
 	return max(at.Sub(now), time.Millisecond)
-}
-
-func (o *observation) version() string {
-	if o.CiliumNode == nil {
-		return ""
-	}
-	return o.CiliumNode.ResourceVersion
 }
 
 // uid is the UID of the object that the agent reads.

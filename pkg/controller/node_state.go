@@ -23,10 +23,6 @@ type nodeState struct {
 	first firstBlocks
 	// differs is what was last logged in shadow mode.
 	differs difference
-	// behindSince is since when the cached CiliumNode lags behind this process's last
-	// write; zero: it does not. behindLogged: that has been logged.
-	behindSince  time.Time
-	behindLogged bool
 }
 
 // shareState is what is remembered of one of Cilium's pools on a node.

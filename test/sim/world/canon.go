@@ -129,7 +129,7 @@ func left(t reflect.Type) bool {
 // versions are the names of fields with resourceVersions.
 func versions(field string) bool {
 	switch field {
-	case "ResourceVersion", "version", "Version", "assumed":
+	case "ResourceVersion", "version", "Version":
 		return true
 	}
 	return false

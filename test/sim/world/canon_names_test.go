@@ -25,9 +25,6 @@ func TestNamesOfTheCanonicalForm(t *testing.T) {
 			t.Errorf("%s.%s is not among the maps by node of which a reconcile reads all", of.t, of.field)
 		}
 	}
-	if _, ok := nodes.Type.FieldByName("assumed"); !ok || !versions("assumed") {
-		t.Errorf("%s.assumed is not known to hold resourceVersions", nodes.Type)
-	}
 	for _, of := range []reflect.Type{
 		reflect.TypeFor[controller.Metrics](), reflect.TypeFor[controller.Events](), reflect.TypeFor[invariant.Stats](),
 		reflect.TypeFor[World](), reflect.TypeFor[API](), reflect.TypeFor[Operator](), reflect.TypeFor[queue](),
