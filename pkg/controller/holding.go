@@ -32,10 +32,9 @@ func (r *NodeReconciler) pressed(queue func(node string)) func(*crd.Pool, ipallo
 func (r *NodeReconciler) pace(o *observation, fo *state.Share, now time.Time) {
 	s := &fo.State
 	state.ApplyPressure(s, o.Node, o.Blocks, func(pool string) int { return r.Pacing.taken(pool, fo.Family) })
-	w := nodeFamily{fo.Key(o.Name), fo.Family}
 	if len(fo.Pools) > 0 && s.ReclaimHold.For == "" {
 		var wait time.Duration
-		s.ReclaimBudget, wait = r.Pacing.Budget(w, fo.Pools[0], now)
+		s.ReclaimBudget, wait = r.Pacing.Budget(fo.Pools[0], now)
 		if wait > 0 {
 			s.ReclaimHold = expand.Hold{For: expand.WaitTurn, Until: now.Add(wait)}
 		}

@@ -189,7 +189,7 @@ func TestTurnIsKeptUntilTheDrainStarts(t *testing.T) {
 		if kept := len(b.r.Pacing.turns[w]); kept != 1 {
 			t.Fatalf("night %d: %d turns are kept, want one", night, kept)
 		}
-		left, wait := b.r.Pacing.Budget(nodeFamily{"m", ipalloc.IPv4}, b.r.Pools.Get("p"), b.clock.Now())
+		left, wait := b.r.Pacing.Budget(b.r.Pools.Get("p"), b.clock.Now())
 		if free := wait == 0 && left > 0; free != (night > 0) {
 			t.Errorf("night %d: a turn is left for another node: %t", night, free)
 		}
@@ -256,7 +256,7 @@ func TestRefusedReclaimKeepsItsTurn(t *testing.T) {
 	if diff := cmp.Diff([]string{"10.0.0.0/29 InService", "10.0.0.8/29 Draining"}, b.phases()); diff != "" || crossed != 3 {
 		t.Errorf("after %d refusals:\n%s", crossed, diff)
 	}
-	if n, wait := b.r.Pacing.Budget(nodeFamily{"m", ipalloc.IPv4}, b.r.Pools.Get("p"), b.clock.Now()); n != 0 || wait == 0 {
+	if n, wait := b.r.Pacing.Budget(b.r.Pools.Get("p"), b.clock.Now()); n != 0 || wait == 0 {
 		t.Errorf("the reclaim that began used up no turn: budget %d, wait %s", n, wait)
 	}
 }
@@ -279,7 +279,7 @@ func TestUnheardReclaimUsesItsTurn(t *testing.T) {
 			break
 		}
 	}
-	if n, _ := b.r.Pacing.Budget(nodeFamily{"m", ipalloc.IPv4}, b.r.Pools.Get("p"), b.clock.Now()); n != 0 {
+	if n, _ := b.r.Pacing.Budget(b.r.Pools.Get("p"), b.clock.Now()); n != 0 {
 		t.Errorf("budget %d", n)
 	}
 }
@@ -297,7 +297,7 @@ func TestTurnOfADrainThatIsOffComesBack(t *testing.T) {
 	})...)
 	b.settle()
 	budget := func() int {
-		n, _ := b.r.Pacing.Budget(nodeFamily{"m", ipalloc.IPv4}, b.r.Pools.Get("p"), b.clock.Now())
+		n, _ := b.r.Pacing.Budget(b.r.Pools.Get("p"), b.clock.Now())
 		return n
 	}
 	if n := budget(); n != 0 {

@@ -188,7 +188,6 @@ func (r *NodeReconciler) decide(ctx context.Context, o *observation) []familyPla
 			turns, fo.State.ReclaimBudget = 0, 0 // another node took the budget first
 			plan, next = expand.Decide(now, fo.Policy, fo.State, old)
 		}
-		r.Pacing.Queue(w, fo.Ruling(), &fo.State, plan, now)
 		r.remember(o, fo, next)
 		r.Metrics.decided(fo.Family, plan)
 		r.logPlan(ctx, fo, plan)

@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -11,29 +10,21 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-const (
-	// queuedFor is how long a node that must wait keeps its place before those behind
-	// it. It reconciles again well before.
-	queuedFor = 30 * time.Second
-	// turnWait is the least time a node waits for a turn.
-	turnWait = 10 * time.Second
-)
+// turnWait is the least time a node waits for a turn.
+const turnWait = 10 * time.Second
 
 // Pacing spreads reclaims and drains over the cluster and over each pool, so that a
-// scale-down is not a storm of writes. If not all nodes can proceed, cordoned nodes go
-// first, then those with the smallest share in use. It is safe for concurrent use.
+// scale-down is not a storm of writes. It is safe for concurrent use.
 type Pacing struct {
 	mu      sync.Mutex
 	cluster *rate.Limiter
 	perPool float64
 	pools   map[string]*rate.Limiter
 	hours   map[string]*rate.Limiter
-	queue   map[nodeFamily]queued
 	// turns are the drains that were allowed to begin, and by which pool.
 	turns map[nodeFamily]map[netip.Prefix]string
 	full  map[poolFamily]int
@@ -44,14 +35,6 @@ type poolFamily struct {
 	family ipalloc.Family
 }
 
-// queued is a node that waits to return blocks.
-type queued struct {
-	pool string
-	rank int // cordoned nodes: -1, others: the percent in use
-	due  int
-	from time.Time
-}
-
 // NewPacing allows this many reclaims a minute, in bursts of up to a tenth of that. 0
 // is no limit.
 func NewPacing(clusterPerMinute, poolPerMinute int) *Pacing {
@@ -59,8 +42,7 @@ func NewPacing(clusterPerMinute, poolPerMinute int) *Pacing {
 		cluster: perMinute(float64(clusterPerMinute)),
 		perPool: float64(poolPerMinute),
 		pools:   map[string]*rate.Limiter{}, hours: map[string]*rate.Limiter{},
-		queue: map[nodeFamily]queued{}, turns: map[nodeFamily]map[netip.Prefix]string{},
-		full: map[poolFamily]int{},
+		turns: map[nodeFamily]map[netip.Prefix]string{}, full: map[poolFamily]int{},
 	}
 }
 
@@ -76,44 +58,16 @@ const unlimited = 1 << 20
 
 // Budget is how many reclaims a node may start now under the pool that rules it. If the
 // pool's hour is used up, it returns for how long.
-func (p *Pacing) Budget(w nodeFamily, pool *crd.Pool, now time.Time) (n int, wait time.Duration) {
+func (p *Pacing) Budget(pool *crd.Pool, now time.Time) (n int, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	cluster, here, hour := tokens(p.cluster, now), tokens(p.pool(pool.Name), now), p.hour(pool, now)
-	if hour != nil {
-		here = min(here, tokens(hour, now))
-		if tokens(hour, now) == 0 {
-			return 0, untilNext(hour, now)
+	n = min(tokens(p.cluster, now), tokens(p.pool(pool.Name), now))
+	if hour := p.hour(pool, now); hour != nil {
+		if n = min(n, tokens(hour, now)); tokens(hour, now) == 0 {
+			wait = untilNext(hour, now)
 		}
 	}
-	if min(cluster, here) >= unlimited {
-		return unlimited, 0
-	}
-	return p.left(w, pool.Name, cluster, here, now), 0
-}
-
-// left is what remains of a budget after the nodes queued before this one, ofPool of it
-// for blocks of one pool. It stops as soon as the budget is used up.
-func (p *Pacing) left(w nodeFamily, pool string, all, ofPool int, now time.Time) int {
-	mine, waits := p.queue[w]
-	for other, q := range p.queue {
-		switch {
-		case min(all, ofPool) <= 0:
-			return 0
-		case other == w || now.Before(q.from):
-			continue
-		case !now.Before(q.from.Add(queuedFor)):
-			delete(p.queue, other)
-			continue
-		case waits && cmp.Or(cmp.Compare(mine.rank, q.rank), cmp.Compare(w.node, other.node), cmp.Compare(w.family, other.family)) < 0:
-			continue
-		}
-		all -= q.due
-		if q.pool == pool {
-			ofPool -= q.due
-		}
-	}
-	return max(0, min(all, ofPool))
+	return n, wait
 }
 
 // Take uses up n reclaims, and reports whether that many were left.
@@ -147,25 +101,6 @@ func (p *Pacing) limiters(pool *crd.Pool, now time.Time) []*rate.Limiter {
 		limiters = append(limiters, hour)
 	}
 	return limiters
-}
-
-// Queue records what a node may not return yet.
-func (p *Pacing) Queue(w nodeFamily, pool string, s *expand.State, plan expand.Plan, now time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	hold := s.ReclaimHold
-	if plan.Overdue == 0 || hold.For != "" && hold.Until.IsZero() {
-		delete(p.queue, w)
-		return
-	}
-	q := queued{pool: pool, rank: 100 * plan.Demand / max(1, plan.Capacity), due: plan.Overdue, from: now}
-	if s.Cordoned {
-		q.rank = -1
-	}
-	if hold.For != "" {
-		q.from = hold.Until
-	}
-	p.queue[w] = q
 }
 
 // Turn allows a drain to begin, or returns how long it must wait. A drain that has been
@@ -215,7 +150,6 @@ func (p *Pacing) keepTurns(w nodeFamily, blocks []netip.Prefix) {
 func (p *Pacing) forgetNode(node string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	maps.DeleteFunc(p.queue, func(w nodeFamily, _ queued) bool { return state.IsShareOf(w.node, node) })
 	maps.DeleteFunc(p.turns, func(w nodeFamily, _ map[netip.Prefix]string) bool { return state.IsShareOf(w.node, node) })
 }
 
@@ -225,7 +159,6 @@ func (p *Pacing) forgetPool(pool string) {
 	defer p.mu.Unlock()
 	delete(p.pools, pool)
 	delete(p.hours, pool)
-	maps.DeleteFunc(p.queue, func(_ nodeFamily, q queued) bool { return q.pool == pool })
 	maps.DeleteFunc(p.full, func(key poolFamily, _ int) bool { return key.pool == pool })
 }
 

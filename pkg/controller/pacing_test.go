@@ -1,12 +1,10 @@
 package controller
 
 import (
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
@@ -36,7 +34,7 @@ func TestPacing(t *testing.T) {
 			for i, take := range test.takes {
 				now = now.Add(take.after)
 				pool := &crd.Pool{Name: take.pool}
-				if budget, _ := pacing.Budget(nodeFamily{}, pool, now); (budget >= take.n) != take.want {
+				if budget, _ := pacing.Budget(pool, now); (budget >= take.n) != take.want {
 					t.Errorf("step %d: budget is %d for %d", i, budget, take.n)
 				}
 				if got := pacing.Take(pool, take.n, now); got != take.want {
@@ -44,65 +42,6 @@ func TestPacing(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// waiting lets a node wait with so many blocks and so many percent in use.
-func (p *Pacing) waiting(node string, due, used int, cordoned bool, now time.Time) {
-	w := nodeFamily{node, ipalloc.IPv4}
-	p.Queue(w, "p", &expand.State{Cordoned: cordoned}, expand.Plan{Overdue: due, Demand: used, Capacity: 100}, now)
-}
-
-func TestWhoGivesFirst(t *testing.T) {
-	pacing, now := NewPacing(10, 0), fixtures.Noon() // one at once, and one more in 6 s
-	pool := &crd.Pool{Name: "p"}
-	budgets := func(want string) {
-		t.Helper()
-		got := ""
-		for _, node := range []string{"busy", "idle", "cordoned", "new"} {
-			n, _ := pacing.Budget(nodeFamily{node, ipalloc.IPv4}, pool, now)
-			if n > 0 {
-				got += node + " "
-			}
-		}
-		if got = strings.TrimSpace(got); got != want {
-			t.Errorf("at %s: budget for %q, want %q", now.Sub(fixtures.Noon()), got, want)
-		}
-	}
-	budgets("busy idle cordoned new") // nobody waits yet
-	pacing.waiting("busy", 1, 50, false, now)
-	pacing.waiting("idle", 1, 10, false, now)
-	pacing.waiting("cordoned", 1, 90, true, now)
-	budgets("cordoned")
-	if !pacing.Take(pool, 1, now) {
-		t.Fatal("nothing to take")
-	}
-	pacing.waiting("cordoned", 0, 90, true, now)
-	budgets("")
-	now = now.Add(6 * time.Second)
-	budgets("idle")
-	pacing.forgetNode("idle")
-	budgets("busy")
-	now = now.Add(queuedFor) // busy has not come back
-	budgets("busy idle cordoned new")
-}
-
-// A node that waits for a window keeps nobody else waiting before it opens.
-func TestQueueOfAWindow(t *testing.T) {
-	pacing, now := NewPacing(10, 0), fixtures.Noon()
-	w, other, pool := nodeFamily{"n", ipalloc.IPv4}, nodeFamily{"o", ipalloc.IPv4}, &crd.Pool{Name: "q"}
-	held := &expand.State{ReclaimHold: expand.Hold{For: expand.WaitWindow, Until: now.Add(time.Hour)}}
-	pacing.Queue(w, "p", held, expand.Plan{Overdue: 1, Capacity: 1}, now)
-	if n, _ := pacing.Budget(other, pool, now); n != 1 {
-		t.Errorf("before: %d", n)
-	}
-	if n, _ := pacing.Budget(other, pool, now.Add(time.Hour)); n != 0 {
-		t.Errorf("as it opens: %d", n)
-	}
-	held.ReclaimHold.Until = time.Time{}
-	pacing.Queue(w, "p", held, expand.Plan{Overdue: 1, Capacity: 1}, now)
-	if n, _ := pacing.Budget(other, pool, now.Add(time.Hour)); n != 1 {
-		t.Errorf("one that never opens: %d", n)
 	}
 }
 
@@ -124,7 +63,7 @@ func TestHour(t *testing.T) {
 	if wait := pacing.Turn(b, block, pool, now); wait != 30*time.Second {
 		t.Errorf("the third waits %s", wait)
 	}
-	if n, wait := pacing.Budget(b, pool, now.Add(25*time.Second)); n != 0 || wait != turnWait {
+	if n, wait := pacing.Budget(pool, now.Add(25*time.Second)); n != 0 || wait != turnWait {
 		t.Errorf("budget %d, look again in %s", n, wait)
 	}
 	pacing.keepTurns(a, nil)
@@ -132,7 +71,7 @@ func TestHour(t *testing.T) {
 		t.Error("a turn that was given up is there again")
 	}
 	pool.Maintenance.BlocksPerHour = 0
-	if n, wait := pacing.Budget(b, pool, now); n != unlimited || wait != 0 {
+	if n, wait := pacing.Budget(pool, now); n != unlimited || wait != 0 {
 		t.Errorf("without a rate: budget %d, wait %s", n, wait)
 	}
 }
@@ -148,7 +87,7 @@ func TestReturn(t *testing.T) {
 		pacing.Return(pool, 1, now)
 	}
 	pacing.Return(pool, 5, now)
-	if n, _ := pacing.Budget(nodeFamily{}, pool, now); n != 1 {
+	if n, _ := pacing.Budget(pool, now); n != 1 {
 		t.Errorf("budget %d, want one", n)
 	}
 }
@@ -159,19 +98,17 @@ func TestPacingForgetsPools(t *testing.T) {
 	pacing := b.r.Pacing
 	pool := &crd.Pool{Name: "p", Maintenance: crd.Maintenance{BlocksPerHour: 60}}
 	other := &crd.Pool{Name: "q", Maintenance: crd.Maintenance{BlocksPerHour: 60}}
-	w := nodeFamily{"n", ipalloc.IPv4}
 	for _, p := range []*crd.Pool{pool, other} {
 		pacing.Take(p, 1, now)
 		pacing.setTaken(p.Name, ipalloc.IPv6, 50)
 	}
-	pacing.waiting("n", 1, 50, false, now) // for p
 	pools := b.poolReconciler()
 	pools.Forget = pacing.forgetPool
 	if _, err := pools.Reconcile(t.Context(), requestOf("p")); err != nil {
 		t.Fatal(err)
 	}
-	if pacing.pools["p"] != nil || pacing.hours["p"] != nil || pacing.taken("p", ipalloc.IPv6) != 0 || pacing.queue[w].pool != "" {
-		t.Errorf("kept: %v, %v, %v, %v", pacing.pools, pacing.hours, pacing.full, pacing.queue)
+	if pacing.pools["p"] != nil || pacing.hours["p"] != nil || pacing.taken("p", ipalloc.IPv6) != 0 {
+		t.Errorf("kept: %v, %v, %v", pacing.pools, pacing.hours, pacing.full)
 	}
 	if pacing.pools["q"] == nil || pacing.hours["q"] == nil || pacing.taken("q", ipalloc.IPv6) != 50 {
 		t.Errorf("forgotten: %v, %v, %v", pacing.pools, pacing.hours, pacing.full)
