@@ -28,7 +28,6 @@ func (c *cluster) decide(name string) []decision {
 	for _, share := range snapshot.Shares {
 		s := &share.State
 		s.Gone = snapshot.Node == nil && snapshot.CiliumNode == nil
-		state.ApplyPressure(s, snapshot.Node, snapshot.Blocks, func(pool string) int { return c.taken(c.pools.Get(pool), share.Family) })
 		c.holdAsReported(s)
 		d := decision{Share: share, plannedAt: c.now}
 		d.plan, d.memory = expand.Decide(c.now, d.Policy, d.State, expand.Memory{})
@@ -39,21 +38,14 @@ func (c *cluster) decide(name string) []decision {
 
 func (c *cluster) observer() state.Cluster {
 	return state.Cluster{
-		Ledger: c.ledger, Pools: c.pools, Pods: c.pods, Agents: c.agents, CiliumPools: c.ciliumPools, Defaults: c.settings.Defaults, Paused: c.settings.Paused,
-		IgnoreTaints: setOf(c.settings.IgnoreTaints), StartupTaints: setOf(c.settings.StartupTaints),
+		Ledger: c.ledger, Pools: c.pools, Pods: c.pods, Agents: c.agents, CiliumPools: c.ciliumPools, Taken: c.taken, Defaults: c.settings.Defaults, Paused: c.settings.Paused,
+		IgnoreTaints: state.SetOf(c.settings.IgnoreTaints), StartupTaints: state.SetOf(c.settings.StartupTaints),
 	}
-}
-
-func setOf(keys []string) map[string]bool {
-	set := map[string]bool{}
-	for _, key := range keys {
-		set[key] = true
-	}
-	return set
 }
 
 // taken is how many percent of a pool's blocks are taken.
-func (c *cluster) taken(pool *crd.Pool, f ipalloc.Family) int {
+func (c *cluster) taken(name string, f ipalloc.Family) int {
+	pool := c.pools.Get(name)
 	if pool == nil {
 		return 0
 	}

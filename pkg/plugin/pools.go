@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	poolcontroller "github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
@@ -185,7 +185,7 @@ func (c *cluster) poolRow(pool *crd.Pool, f ipalloc.Family, used map[string]int)
 // pool, and the blocks that are free now.
 func (c *cluster) foresee(pool *crd.Pool, f ipalloc.Family, r *poolRow) {
 	expected := meta.IsStatusConditionTrue(c.poolOf[pool.Name].Status.Conditions, v1alpha1.PoolExhaustedSoon)
-	seen := controller.Foresee(c.now, pool, f, controller.HeldBlocks(c.histories[pool.Name], f), int64(min(r.Free, math.MaxInt64)), expected)
+	seen := poolcontroller.Foresee(c.now, pool, f, poolcontroller.HeldBlocks(c.histories[pool.Name], f), int64(min(r.Free, math.MaxInt64)), expected)
 	r.Room = seen.Room
 	if seen.Over > 0 {
 		r.BlocksPerHour = &seen.PerHour
@@ -336,5 +336,5 @@ func percentOf(part int, whole uint64) string {
 	if whole == 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%d%%", controller.Percent(int64(part), int64(min(whole, math.MaxInt64))))
+	return fmt.Sprintf("%d%%", poolcontroller.Percent(int64(part), int64(min(whole, math.MaxInt64))))
 }

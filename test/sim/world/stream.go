@@ -233,7 +233,7 @@ func (c caches) List(context.Context, client.ObjectList, ...client.ListOption) e
 
 func everything(client.Object) bool { return true }
 
-// needsAddress is controller.PodFields.
+// needsAddress is informer.PodFields.
 func needsAddress(obj client.Object) bool {
 	p := obj.(*corev1.Pod)
 	return p.Spec.NodeName != "" && !p.Spec.HostNetwork &&
