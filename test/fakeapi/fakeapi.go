@@ -309,6 +309,7 @@ func WritesOf(calls []string) []string {
 	return slices.DeleteFunc(slices.Clone(calls), func(c string) bool { return strings.HasPrefix(c, "get ") })
 }
 
+// CiliumNode is that of node n as the API server holds it, or nil.
 func (b *Cluster) CiliumNode() *ciliumnode.View {
 	b.T.Helper()
 	cn := b.Mode.AllocationObject()
@@ -321,6 +322,7 @@ func (b *Cluster) CiliumNode() *ciliumnode.View {
 	return b.Mode.View(cn)
 }
 
+// Blocks are those that the API server holds.
 func (b *Cluster) Blocks() []crd.Block {
 	b.T.Helper()
 	list := &v1alpha1.PodIPBlockList{}
@@ -334,7 +336,7 @@ func (b *Cluster) Blocks() []crd.Block {
 	return out
 }
 
-// check holds what there is to the rules that hold at every instant: an address
+// Check holds what there is to the rules that hold at every instant: an address
 // is published only with its block's object there, and podCIDRs lists exactly
 // the blocks with an address.
 func (b *Cluster) Check(when string) {
@@ -363,7 +365,7 @@ func (b *Cluster) Check(when string) {
 // later than it: the fake API server starts anew for each object.
 const Latest = "x"
 
-// watch is the watch of CiliumNodes.
+// Watch is the watch of CiliumNodes.
 func (b *Cluster) Watch() {
 	b.T.Helper()
 	if b.Lags {
@@ -379,17 +381,19 @@ func (b *Cluster) Watch() {
 	}
 }
 
-// lag lets the watch of CiliumNodes show what there is now, and nothing after.
+// Lag lets the watch of CiliumNodes show what there is now, and nothing after.
 func (b *Cluster) Lag() {
 	b.T.Helper()
 	b.Watch()
 	b.Lags = true
 }
 
+// RequestOf is the request to reconcile an object.
 func RequestOf(name string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
 }
 
+// RawMerge is a JSON merge patch.
 func RawMerge(body string) client.Patch { return client.RawPatch(types.MergePatchType, []byte(body)) }
 
 // CiliumPools are what a watch would have shown.

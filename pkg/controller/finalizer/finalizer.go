@@ -1,4 +1,6 @@
-// Package finalizer has patches of the operator's finalizer.
+// Package finalizer has patches that add and remove the operator's finalizer. Neither
+// touches another field, so managed fields of users stay theirs, and both are
+// conditional on the version of the object.
 package finalizer
 
 import (
@@ -11,12 +13,12 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// Add is the patch that adds our finalizer to obj, and Drop the one that removes it. Neither touches another field, so managed fields of users stay
-// theirs, and both are conditional on the version of obj.
+// Add is the patch that adds the finalizer.
 func Add(obj client.Object) client.Patch {
 	return finalizersPatch(obj, append(slices.Clone(obj.GetFinalizers()), v1alpha1.Finalizer))
 }
 
+// Drop is the patch that removes the finalizer.
 func Drop(obj client.Object) client.Patch {
 	return finalizersPatch(obj, slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), func(f string) bool { return f == v1alpha1.Finalizer }))
 }

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -89,12 +88,6 @@ func (b *bed) settle() {
 		}
 	}
 	b.T.Fatalf("still writing after 50 looks: %v", b.Calls)
-}
-
-func contextEnded(t *testing.T) (context.Context, context.CancelFunc) {
-	ctx, stop := context.WithCancel(t.Context())
-	stop()
-	return ctx, stop
 }
 
 // seen is a node observed with a CiliumNode of this UID.

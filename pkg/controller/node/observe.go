@@ -52,7 +52,7 @@ func (r *Reconciler) observe(ctx context.Context, name string) (*observation, er
 	o := &observation{Snapshot: r.Snapshot(name, node, now)}
 	for i := range o.Shares {
 		r.replaceFirst(o, &o.Shares[i])
-		r.pace(o, &o.Shares[i], now)
+		r.pace(&o.Shares[i], now)
 	}
 	return o, nil
 }

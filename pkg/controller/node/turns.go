@@ -15,7 +15,7 @@ import (
 
 // pace adds to one family of a node how many reclaims the rates leave it. It uses up no
 // turns.
-func (r *Reconciler) pace(o *observation, fo *state.Share, now time.Time) {
+func (r *Reconciler) pace(fo *state.Share, now time.Time) {
 	s := &fo.State
 	if len(fo.Pools) > 0 && s.ReclaimHold.For == "" {
 		var wait time.Duration
