@@ -1,0 +1,118 @@
+// Package list has the commands of kubectl cilium-pool that list what there is now:
+// pools, nodes, blocks, top and status.
+package list
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	poolcontroller "github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+)
+
+// NewPools is the command pools.
+func NewPools(e *cli.Env) *cobra.Command {
+	var o output.Flags
+	selector := ""
+	cmd := &cobra.Command{
+		Use:   "pools [POOL...]",
+		Short: "List pools: how full they are, and whether they are fine",
+		Long: `Lists PodIPPools, a line per address family, counted now from blocks and nodes:
+it does not need the operator to run.
+
+Selected is how many nodes claim from the pool first; Nodes is how many hold a
+block of it, as in kubectl get podippools. Blocks are those held of all there are. Free are those that could be claimed now:
+ranges that drain or belong to another pool, and blocks with addresses in use
+elsewhere, are not free.
+
+Room is how many more nodes fit. Lasts is for how long there are free blocks, if
+what they grew by in the last hours or days goes on for as long again; "-" says
+that no end is in sight. -o wide shows by how many blocks an hour. These follow
+from the PodIPPoolHistory that the operator keeps of each pool.
+
+-o wide also shows whether a maintenance window is open: one of the pool's own, or
+one that a flag of the operator sets for all.`,
+		Example:           cli.Examples("pools", "pools zone-a -o wide", "pools -o json | jq '.[] | select(.freeBlocks < 10)'"),
+		ValidArgsFunction: e.CompletePools,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			picked, err := cli.ParseSelector(selector, args)
+			if err != nil {
+				return err
+			}
+			return e.List(cmd.Context(), &o, func(c *cluster.Cluster) (output.Listed, error) {
+				e.Warn(noForecast(c))
+				rows, err := pickedPools(c, args, picked)
+				names := output.NamesOf("podippool.cilium-pool.io/", rows, func(r PoolRow) string { return r.Pool })
+				return output.Listed{Rows: rows, Names: names, Table: poolTable(rows, c.Now)}, err
+			})
+		},
+	}
+	cli.AddSelector(cmd, &selector, "PodIPPools")
+	o.AddListFlags(cmd)
+	return cmd
+}
+
+// pickedPools are the rows of pools by name, or of those with labels.
+func pickedPools(c *cluster.Cluster, names []string, picked labels.Selector) ([]PoolRow, error) {
+	for _, name := range names {
+		if c.PodIPPools[name] == nil {
+			return nil, fmt.Errorf("there is no PodIPPool %s%s", name, output.DidYouMean(name, slices.Collect(maps.Keys(c.PodIPPools))))
+		}
+	}
+	rows := []PoolRow{}
+	for _, r := range PoolRows(c) {
+		if len(names) == 0 && picked.Matches(labels.Set(c.PodIPPools[r.Pool].Labels)) || slices.Contains(names, r.Pool) {
+			rows = append(rows, r)
+		}
+	}
+	return rows, nil
+}
+
+func poolTable(rows []PoolRow, now time.Time) output.Table {
+	t := output.Table{
+		Columns: output.Columns("Pool", "Family", "Priority+", "Selected", "Nodes", "Block+", "Blocks", "Free", "Full", "Room", "Per Hour+", "Lasts", "Draining+", "Resting+", "Used", "Window+", "CIDRs+", "State"),
+		Empty:   "No pools found.",
+	}
+	for i := range rows {
+		r := &rows[i]
+		t.Cells = append(t.Cells, []any{
+			r.Pool, output.Dash(r.Family), r.Priority, r.Selected, r.Nodes, fmt.Sprintf("/%d", r.BlockBits),
+			fmt.Sprintf("%d/%s", r.Blocks.held(), output.Many(r.Total)), output.Many(r.Free), percentOf(r.Blocks.held(), r.Total),
+			output.Many(uint64(r.Room)), perHour(r.BlocksPerHour), lasts(now, r),
+			r.Blocks.Draining, r.Blocks.CoolingDown, output.Fraction(r.Used, r.Addresses), r.Window.words(now), output.Few(r.CIDRs), r.State,
+		})
+	}
+	return t
+}
+
+func perHour(blocks *float64) string {
+	if blocks == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%+.3g", *blocks)
+}
+
+// lasts is for how long a pool is expected to have free blocks; "-": no end is
+// in sight.
+func lasts(now time.Time, r *PoolRow) string {
+	if r.ExhaustedAt == nil {
+		return "-"
+	}
+	return duration.HumanDuration(r.ExhaustedAt.Sub(now))
+}
+
+func percentOf(part int, whole uint64) string {
+	if whole == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%d%%", poolcontroller.Percent(int64(part), int64(min(whole, math.MaxInt64))))
+}
