@@ -14,7 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// An operator that is paused, looks on, or is told to keep none, writes none.
+// An operator that is paused, in shadow mode, or configured to keep none, writes none.
 func TestKeepsNoCiliumPools(t *testing.T) {
 	for name, test := range map[string]struct {
 		settings Settings

@@ -56,7 +56,7 @@ func TestShutdownIsNoError(t *testing.T) {
 	}
 }
 
-// Any other error is told, also at the end.
+// Any other error is returned, also at the end.
 func TestShutdownHidesNoOtherError(t *testing.T) {
 	for name, test := range map[string]struct {
 		err  error

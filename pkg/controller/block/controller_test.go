@@ -38,12 +38,12 @@ func TestBlockFinalizer(t *testing.T) {
 		paused bool
 		want   []string
 	}{
-		"made by hand":                        {obj: withoutFinalizer(fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)), want: add},
-		"draining, and taken off by hand":     {obj: withoutFinalizer(fixtures.BlockObject("10.0.0.0/30", ipalloc.Draining)), want: add},
-		"ours":                                {obj: fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)},
-		"rested, and taken off to give it up": {obj: withoutFinalizer(fixtures.BlockObject("10.0.0.0/30", ipalloc.CoolingDown))},
-		"being deleted":                       {obj: fixtures.BeingDeleted(fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))},
-		"the operator is paused":              {obj: withoutFinalizer(fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)), paused: true},
+		"made by hand":                          {obj: withoutFinalizer(fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)), want: add},
+		"draining, and taken off by hand":       {obj: withoutFinalizer(fixtures.BlockObject("10.0.0.0/30", ipalloc.Draining)), want: add},
+		"ours":                                  {obj: fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)},
+		"cooled down, and taken off to release": {obj: withoutFinalizer(fixtures.BlockObject("10.0.0.0/30", ipalloc.CoolingDown))},
+		"being deleted":                         {obj: fixtures.BeingDeleted(fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))},
+		"the operator is paused":                {obj: withoutFinalizer(fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)), paused: true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -55,7 +55,7 @@ func TestBlockFinalizer(t *testing.T) {
 				t.Error("it has no finalizer")
 			}
 			if again := look(b, test.obj.Name, test.paused); len(again) > 0 {
-				t.Errorf("at rest: writes %v", again)
+				t.Errorf("settled: writes %v", again)
 			}
 		})
 	}

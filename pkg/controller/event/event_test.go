@@ -28,16 +28,16 @@ func TestPhaseEventsAreLimited(t *testing.T) {
 		return n
 	}
 	if got := storm(); got != phaseEventsAtOnce {
-		t.Errorf("told %d of 1000 at once, want %d", got, phaseEventsAtOnce)
+		t.Errorf("sent %d of 1000 at once, want %d", got, phaseEventsAtOnce)
 	}
 	clock.SetTime(fixtures.Noon().Add(2 * time.Second))
 	if got := storm(); got != 2*phaseEventsPerSecond {
-		t.Errorf("told %d two seconds later, want %d", got, 2*phaseEventsPerSecond)
+		t.Errorf("sent %d two seconds later, want %d", got, 2*phaseEventsPerSecond)
 	}
 	for range 10 {
 		e.Send(block, ReasonBlockConflict, Reconcile, "overlaps")
 	}
 	if got := len(recorder.Events); got != 10 {
-		t.Errorf("told %d conflicts of 10", got)
+		t.Errorf("sent %d conflicts of 10", got)
 	}
 }

@@ -17,7 +17,7 @@ import (
 
 // What the cache keeps of a Node is what is decided on: whether it is paused,
 // whether Cilium runs there, which pool it is of, whether it is cordoned, and what
-// it has been told.
+// podCIDRs it has.
 func TestStrippedNodeIsDecidedOnAlike(t *testing.T) {
 	tests := map[string]func(n *corev1.Node){
 		"plain":              func(*corev1.Node) {},

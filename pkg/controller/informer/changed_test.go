@@ -74,7 +74,7 @@ func TestWhatComesFreeWakes(t *testing.T) {
 			func(f *counted) { f.ciliumNode(naming("2", "10.1.0.0/24")) },
 			"nodes [n], pools []",
 		},
-		"a block is withdrawn, and rests": {
+		"a block is withdrawn, and cools down": {
 			func(f *counted) { f.Ledger.Upsert(held); f.ciliumNode(naming("2", "10.1.0.0/24")) },
 			func(f *counted) { f.ciliumNode(naming("3")) },
 			"nodes [n], pools []",
@@ -94,12 +94,12 @@ func TestWhatComesFreeWakes(t *testing.T) {
 			func(f *counted) { f.ciliumNode(naming("3", "10.2.7.0/24")) },
 			"nodes [n w1], pools [p1]",
 		},
-		"it names more: nobody can have that": {
+		"it names more: no other node can have that": {
 			func(f *counted) { f.ciliumNode(naming("2")) },
 			func(f *counted) { f.ciliumNode(naming("3", "10.1.0.0/24")) },
 			"nodes [n], pools [p1]",
 		},
-		"a CiliumNode that named it is gone for good": {
+		"a CiliumNode that named it is forgotten": {
 			func(f *counted) {
 				f.ciliumNode(naming("2", "10.1.0.0/24"))
 				f.Ledger.RemoveCiliumNode(naming("3", "10.1.0.0/24"))

@@ -38,8 +38,8 @@ func TestLabelsAreHeldInMultiPoolModeAlone(t *testing.T) {
 	}
 }
 
-// A CiliumPodIPPool that picks other pods than before has all nodes looked at, and
-// so has a namespace the nodes of its pods; what is kept is looked at either way.
+// A CiliumPodIPPool that picks other pods than before has all nodes reconciled, and
+// so has a namespace the nodes of its pods; what is kept is reconciled either way.
 func TestPickingOtherwiseIsNews(t *testing.T) {
 	f, nodes, pools := NewFeed(), 0, 0
 	f.Mode, f.Ledger, f.Pods, f.CiliumPools, f.Now = ciliumnode.MultiPool, state.ReadyLedger(), state.NewPods(), state.NewCiliumPools(), fixtures.Noon
@@ -86,13 +86,13 @@ func TestPickingOtherwiseIsNews(t *testing.T) {
 			t.Fatal(err)
 		}
 		if (nodes > 0) != step.news || (pools > 0) != (i < 5) {
-			t.Errorf("%s: %d nodes and %d pools are looked at", step.what, nodes, pools)
+			t.Errorf("%s: %d nodes and %d pools are reconciled", step.what, nodes, pools)
 		}
 	}
 }
 
-// In multi-pool mode alone namespaces are watched, and one that asks for another
-// pool than before has all nodes looked at.
+// In multi-pool mode alone namespaces are watched, and one that requests another
+// pool than before has all nodes reconciled.
 func TestNamespacesAreWatched(t *testing.T) {
 	for _, mode := range ciliumnode.Modes() {
 		f := NewFeed()

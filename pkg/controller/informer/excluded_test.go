@@ -59,7 +59,7 @@ func TestFeedExcludes(t *testing.T) {
 	}
 }
 
-// ServiceCIDRs are watched where the API server may know them, and asked for first.
+// ServiceCIDRs are watched where the API server may know them, and requested first.
 func TestServiceCIDRsAreWatched(t *testing.T) {
 	for _, has := range []func() (bool, error){nil, func() (bool, error) { return true, nil }} {
 		f := NewFeed()
@@ -69,7 +69,7 @@ func TestServiceCIDRsAreWatched(t *testing.T) {
 			return is && w.Known != nil
 		})
 		if watched != (has != nil) {
-			t.Errorf("asked for: %t, watched: %t", has != nil, watched)
+			t.Errorf("requested: %t, watched: %t", has != nil, watched)
 		}
 	}
 }

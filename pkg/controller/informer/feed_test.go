@@ -22,13 +22,13 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// A watch that breaks tells of an object that was deleted and made again under
-// its name as of one that has changed.
-func TestHandleTellsOfAnObjectReplacedUnderItsName(t *testing.T) {
-	var told []string
+// A watch that breaks reports an object deleted and recreated under its name as
+// one that has changed.
+func TestHandleReportsAnObjectReplacedUnderItsName(t *testing.T) {
+	var calls []string
 	h := handle(
-		func(p *corev1.Pod) { told = append(told, "there "+string(p.UID)) },
-		func(p *corev1.Pod) { told = append(told, "gone "+string(p.UID)) },
+		func(p *corev1.Pod) { calls = append(calls, "there "+string(p.UID)) },
+		func(p *corev1.Pod) { calls = append(calls, "gone "+string(p.UID)) },
 	)
 	h.OnAdd(fixtures.Pod("a", "1", "n"), true)
 	h.OnUpdate(fixtures.Pod("a", "1", "n"), fixtures.Pod("a", "1", "n"))
@@ -36,12 +36,12 @@ func TestHandleTellsOfAnObjectReplacedUnderItsName(t *testing.T) {
 	h.OnDelete(toolscache.DeletedFinalStateUnknown{Key: "default/a", Obj: fixtures.Pod("a", "2", "m")})
 	h.OnDelete("nonsense")
 	want := []string{"there 1", "there 1", "gone 1", "there 2", "gone 2"}
-	if diff := cmp.Diff(want, told); diff != "" {
-		t.Errorf("told (-want +got):\n%s", diff)
+	if diff := cmp.Diff(want, calls); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
 	}
 }
 
-// listening is a queue that tells as a request comes.
+// listening is a queue that reports each request.
 type listening struct {
 	queue
 	add func(name string)
@@ -101,7 +101,7 @@ func TestFeedLetsPoolStatusRest(t *testing.T) {
 	}
 }
 
-// slowCache shows what there is when it is told to.
+// slowCache shows what there is once the test lets it sync.
 type slowCache struct {
 	cache.Cache
 	synced *atomic.Bool
@@ -127,7 +127,7 @@ type slowHandler struct {
 
 func (h slowHandler) HasSynced() bool { return h.synced.Load() }
 
-// slowWatch streams what there is once it is told to.
+// slowWatch streams what there is once synced is closed.
 func slowWatch(synced chan struct{}, obj client.Object) toolscache.ListerWatcher {
 	return &toolscache.ListWatch{WatchFuncWithContext: func(ctx context.Context, _ metav1.ListOptions) (watch.Interface, error) {
 		w := watch.NewFake()

@@ -31,8 +31,8 @@ func names(pods *state.Pods, node string) []string {
 	return out
 }
 
-// A list that follows a broken watch tells what has gone meanwhile by leaving it
-// out, and of what was made again under its name by another UID.
+// A list that follows a broken watch omits what has gone meanwhile, and shows what
+// was recreated under its name with another UID.
 func TestReplaceForgetsWhatHasGone(t *testing.T) {
 	feed, queued := podBed()
 	s := feed.podStore()
@@ -74,7 +74,7 @@ func TestReplaceForgetsAgents(t *testing.T) {
 	}
 }
 
-// A CiliumNode deleted and made again while nobody watched is there; one that was
+// A CiliumNode deleted and recreated while the watch was down is there; one that was
 // only deleted is not, and is remembered.
 func TestReplaceTellsCiliumNodesApart(t *testing.T) {
 	feed, queued := podBed()

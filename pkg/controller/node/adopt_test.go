@@ -252,9 +252,9 @@ func TestAdoptedBlockDrainsWhenAsked(t *testing.T) {
 	}
 }
 
-// A Node that is made again under its name gets its adopted blocks back, whatever
+// A Node that is recreated under its name gets its adopted blocks back, whatever
 // is still to be said of their move.
-func TestAdoptedBlocksOfANodeMadeAgain(t *testing.T) {
+func TestAdoptedBlocksOfARecreatedNode(t *testing.T) {
 	resting := adoptedBlock("10.0.0.16/28")
 	crd.SetBlockPhase(resting, ipalloc.CoolingDown, expand.NodeGone, "x", fixtures.Noon())
 	b := newBed(t, fixtures.Publishing(fixtures.CiliumNode("n", "")), fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"), resting)
@@ -290,7 +290,7 @@ func TestAdoptionInterrupted(t *testing.T) {
 	}
 }
 
-// In shadow nothing is written, whatever there is to do, and what that is, is told.
+// In shadow mode nothing is written; the operator reports what it would change.
 func TestShadowWritesNothing(t *testing.T) {
 	gone := lastSeen("node-uid")
 	gone.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.1": {Owner: "default/web"}}

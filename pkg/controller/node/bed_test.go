@@ -54,7 +54,7 @@ func (b *bed) connect() {
 	}
 }
 
-// reconcile looks at node n once, and returns the calls that were made.
+// reconcile reconciles node n once, and returns the calls that were made.
 func (b *bed) reconcile() ([]string, error) {
 	b.T.Helper()
 	b.Calls = nil
@@ -75,7 +75,7 @@ func (b *bed) ensureCiliumNode() {
 	}
 }
 
-// settle looks at node n until nothing is written any more.
+// settle reconciles node n until nothing is written any more.
 func (b *bed) settle() {
 	b.T.Helper()
 	for range 50 {

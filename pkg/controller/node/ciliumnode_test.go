@@ -24,7 +24,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// lastSeen is node n's CiliumNode as it was before somebody deleted it: owned by
+// lastSeen is node n's CiliumNode as it was before it was deleted: owned by
 // the Node of that UID, with addresses of two blocks and a foreign one.
 func lastSeen(uid string) *ciliumv2.CiliumNode {
 	cn := fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30", "10.0.0.4/30"), "10.0.0.1", "10.0.0.2", "10.0.0.5", "172.16.0.1")
@@ -33,11 +33,11 @@ func lastSeen(uid string) *ciliumv2.CiliumNode {
 	return cn
 }
 
-func TestCiliumNodeIsPutBack(t *testing.T) {
+func TestCiliumNodeIsRestored(t *testing.T) {
 	tests := map[string]struct {
 		last   *ciliumv2.CiliumNode
 		second ipalloc.Phase // of the second block
-		change func(b *bed)  // as the blocks are looked at again
+		change func(b *bed)  // as the blocks are read again
 		want   []string
 	}{
 		"as it was seen": {
@@ -107,14 +107,14 @@ func (b *bed) agentWritesFirst() {
 	}
 	b.T.Cleanup(func() {
 		if !wrote {
-			b.T.Error("nobody wrote in between: this has tried nothing")
+			b.T.Error("no write came in between: this has tested nothing")
 		}
 	})
 }
 
-// That a CiliumNode was put back is told once, also where its agent writes to it
+// That a CiliumNode was restored is reported once, also where its agent writes to it
 // before its addresses are published.
-func TestPutBackIsTold(t *testing.T) {
+func TestRestoreIsReportedOnce(t *testing.T) {
 	for _, race := range []bool{false, true} {
 		t.Run(fmt.Sprintf("race %t", race), func(t *testing.T) {
 			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
@@ -124,7 +124,7 @@ func TestPutBackIsTold(t *testing.T) {
 			}
 			b.settle()
 			if n := len(b.EventsOf(event.ReasonCiliumNodeRestored)); n != 1 {
-				t.Errorf("told %d times, want once", n)
+				t.Errorf("reported %d times, want once", n)
 			}
 		})
 	}
@@ -132,7 +132,7 @@ func TestPutBackIsTold(t *testing.T) {
 
 // An agent that had reported before is asked to report again, also where it writes to
 // the CiliumNode in between and the node was another IPAM's once.
-func TestPutBackOfAnAdoptedNodeIsReported(t *testing.T) {
+func TestRestoreOfAnAdoptedNodeIsReported(t *testing.T) {
 	for name, spare := range map[string]bool{"its adopted block is left": true, "another CIDR is named that it was given": false} {
 		t.Run(name, func(t *testing.T) {
 			block := fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)
@@ -156,9 +156,9 @@ func TestPutBackOfAnAdoptedNodeIsReported(t *testing.T) {
 	}
 }
 
-// That one was made again is told where somebody deleted it, and nobody remembers
-// it. A Node that comes back had none.
-func TestRemadeIsTold(t *testing.T) {
+// That one was recreated is reported where it was deleted and the operator does not
+// remember it. A Node that comes back had none.
+func TestRecreationIsReported(t *testing.T) {
 	for reason, want := range map[expand.Reason]int{expand.None: 1, expand.NodeGone: 0} {
 		t.Run(string(reason), func(t *testing.T) {
 			block := fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)
@@ -171,14 +171,14 @@ func TestRemadeIsTold(t *testing.T) {
 				t.Fatal("none was made")
 			}
 			if n := len(b.EventsOf(event.ReasonCiliumNodeRemade)); n != want {
-				t.Errorf("told %d times, want %d", n, want)
+				t.Errorf("reported %d times, want %d", n, want)
 			}
 		})
 	}
 }
 
-// What an older Node of the same name had is not put back.
-func TestCiliumNodeOfAnOlderNodeIsNotPutBack(t *testing.T) {
+// What an older Node of the same name had is not restored.
+func TestCiliumNodeOfAnOlderNodeIsNotRestored(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(lastSeen("old-uid")))
 	if _, err := b.reconcile(); err != nil {
@@ -218,9 +218,9 @@ func TestOptedOutNode(t *testing.T) {
 	})
 }
 
-// A block whose object was torn away is made again as long as the CiliumNode,
+// A block whose object was removed by force is recreated as long as the CiliumNode,
 // read live, lists it.
-func TestTornAwayBlock(t *testing.T) {
+func TestForciblyRemovedBlock(t *testing.T) {
 	newCase := func(t *testing.T) *bed {
 		return newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.4/30", "192.168.0.0/24"), "10.0.0.5"))
 	}
@@ -257,7 +257,7 @@ func TestPausedOperatorLeavesGoneNodes(t *testing.T) {
 
 // The CiliumNode that is deleted is the one that was there before its Node was
 // seen to be gone: one made since is a new Node's.
-func TestGoneNodesCiliumNodeMadeAgainStays(t *testing.T) {
+func TestGoneNodesRecreatedCiliumNodeStays(t *testing.T) {
 	b := newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
 	b.Before = func(call string) {
 		if call != "get Node" {
@@ -278,8 +278,8 @@ func TestGoneNodesCiliumNodeMadeAgainStays(t *testing.T) {
 	}
 }
 
-// A foreign address that is in another node's block by now is not put back.
-func TestCiliumNodeIsPutBackWithoutWhatIsAnothersNow(t *testing.T) {
+// A foreign address that is in another node's block by now is not restored.
+func TestCiliumNodeIsRestoredWithoutWhatIsAnothersNow(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService))
 	b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(lastSeen("node-uid")))
 	b.r.Ledger.Upsert(fixtures.Block("172.16.0.0/30", "q", "m", 1))
@@ -289,9 +289,9 @@ func TestCiliumNodeIsPutBackWithoutWhatIsAnothersNow(t *testing.T) {
 	}
 }
 
-// A CiliumNode is put back without a block that came beside one it listed, and
+// A CiliumNode is restored without a block that came beside one it listed, and
 // overlaps it.
-func TestCiliumNodeIsPutBackWithoutWhatOverlaps(t *testing.T) {
+func TestCiliumNodeIsRestoredWithoutWhatOverlaps(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService),
 		fixtures.BlockObject("10.0.0.4/30", ipalloc.InService), fixtures.BlockObject("10.0.0.0/29", ipalloc.InService))
 	b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(lastSeen("node-uid")))
@@ -304,9 +304,9 @@ func TestCiliumNodeIsPutBackWithoutWhatOverlaps(t *testing.T) {
 	}
 }
 
-// A block torn away together with its CiliumNode is claimed again before its
-// addresses are put back.
-func TestCiliumNodeIsPutBackAfterItsBlocks(t *testing.T) {
+// A block removed by force together with its CiliumNode is claimed again before
+// its addresses are restored.
+func TestCiliumNodeIsRestoredAfterItsBlocks(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
 	b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(lastSeen("node-uid")))
 	if _, err := b.reconcile(); err != nil {
@@ -315,7 +315,7 @@ func TestCiliumNodeIsPutBackAfterItsBlocks(t *testing.T) {
 	writes := strings.Join(b.Calls, "; ")
 	claim, put := strings.Index(writes, "create PodIPBlock"), strings.Index(writes, "create CiliumNode")
 	if claim < 0 || put >= 0 && put < claim {
-		t.Errorf("calls: %s; want the block made again first", writes)
+		t.Errorf("calls: %s; want the block recreated first", writes)
 	}
 }
 
@@ -336,7 +336,7 @@ func TestMemoryIsOfOneCiliumNode(t *testing.T) {
 	}
 }
 
-// Nor over a pause: nobody sees what happens meanwhile.
+// Nor over a pause: the operator does not see what happens meanwhile.
 func TestMemoryEndsWithAPause(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"),
 		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))

@@ -23,7 +23,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// blueBed is node n whose agent has what it asks for of the default pool, beside a
+// blueBed is node n whose agent has what it requests of the default pool, beside a
 // pool that serves Cilium's pool blue.
 func blueBed(t *testing.T) *bed {
 	return poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BluePool("10.8.0.0/28"),
@@ -37,42 +37,42 @@ func blueBlock(cidr string) *v1alpha1.PodIPBlock {
 	return b
 }
 
-// toldFor are the CIDRs that the agent of node n was told for a pool of Cilium's.
-func (b *bed) toldFor(ciliumPool string) []netip.Prefix {
+// listedFor are the CIDRs that node n's CiliumNode lists for a pool of Cilium's.
+func (b *bed) listedFor(ciliumPool string) []netip.Prefix {
 	b.T.Helper()
 	return b.CiliumNode().Of(ciliumPool).PodCIDRs
 }
 
-func (b *bed) tells(def, blue []netip.Prefix) {
+func (b *bed) lists(def, blue []netip.Prefix) {
 	b.T.Helper()
 	for pool, want := range map[string][]netip.Prefix{"": def, "blue": blue} {
-		if diff := cmp.Diff(want, b.toldFor(pool), fixtures.CompareNetip(), cmpopts.EquateEmpty()); diff != "" {
-			b.T.Errorf("told for pool %q (-want +got):\n%s", pool, diff)
+		if diff := cmp.Diff(want, b.listedFor(pool), fixtures.CompareNetip(), cmpopts.EquateEmpty()); diff != "" {
+			b.T.Errorf("listed for pool %q (-want +got):\n%s", pool, diff)
 		}
 	}
 }
 
 const asksBlue = `{"spec":{"ipam":{"pools":{"requested":[{"pool":"blue","needed":{"ipv4-addrs":3}},{"pool":"default","needed":{"ipv4-addrs":2}}]}}}}`
 
-func TestNobodyAsksForACiliumPool(t *testing.T) {
+func TestNoAgentRequestsACiliumPool(t *testing.T) {
 	b := blueBed(t)
-	b.rests()
-	b.tells(fixtures.Prefixes("10.0.0.0/30"), nil)
+	b.settled()
+	b.lists(fixtures.Prefixes("10.0.0.0/30"), nil)
 }
 
-// What an agent asks for of a pool comes from the PodIPPools that serve it, and
+// What an agent requests of a pool comes from the PodIPPools that serve it, and
 // goes under its name; the default pool has its own needs, and its own blocks.
-func TestAgentAsksForACiliumPool(t *testing.T) {
+func TestAgentRequestsACiliumPool(t *testing.T) {
 	b := blueBed(t)
 	b.agentWrites(asksBlue)
 	b.settle()
-	b.tells(fixtures.Prefixes("10.0.0.0/30"), fixtures.Prefixes("10.8.0.0/30", "10.8.0.4/30"))
+	b.lists(fixtures.Prefixes("10.0.0.0/30"), fixtures.Prefixes("10.8.0.0/30", "10.8.0.4/30"))
 	for _, k := range b.Blocks() {
 		if blue := k.Pool == "blues"; blue != strings.HasPrefix(k.Name, "10.8.") {
 			t.Errorf("block %s is of pool %s", k.Name, k.Pool)
 		}
 	}
-	b.rests()
+	b.settled()
 }
 
 func TestFullCiliumPoolTakesFromNoOther(t *testing.T) {
@@ -80,14 +80,14 @@ func TestFullCiliumPoolTakesFromNoOther(t *testing.T) {
 		fixtures.Pooled(2, "10.0.0.0/30"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
 	b.agentWrites(asksBlue)
 	b.settle()
-	b.tells(fixtures.Prefixes("10.0.0.0/30"), fixtures.Prefixes("10.8.0.0/30"))
+	b.lists(fixtures.Prefixes("10.0.0.0/30"), fixtures.Prefixes("10.8.0.0/30"))
 	if !b.r.Awaiting.Has("n") {
 		t.Error("the node does not wait for addresses")
 	}
 }
 
-// A PodIPPool that goes while a block of it is claimed leaves nobody to say which
-// pool of Cilium's the block is for: it is told under none, the default one neither.
+// A PodIPPool that goes while a block of it is claimed leaves it unknown which
+// pool of Cilium's the block is for: it is listed under none, not even the default one.
 func TestClaimedBlockWhosePoolIsGone(t *testing.T) {
 	b := blueBed(t)
 	b.agentWrites(asksBlue)
@@ -99,52 +99,52 @@ func TestClaimedBlockWhosePoolIsGone(t *testing.T) {
 	if _, err := b.reconcile(); err != nil {
 		t.Fatal(err)
 	}
-	b.tells(fixtures.Prefixes("10.0.0.0/30"), nil)
+	b.lists(fixtures.Prefixes("10.0.0.0/30"), nil)
 }
 
 // Such a block that a pod's status still names waits for the pod, and holds up nothing
 // else on its node.
-func TestBlockOfNobodyHoldsNothingUp(t *testing.T) {
+func TestOrphanedBlockHoldsNothingUp(t *testing.T) {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"),
 		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService), blueBlock("10.8.0.0/30"))
 	b.r.Pods.Set(podOn("x", "10.8.0.1"), fixtures.Noon())
 	b.settle()
 	b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
 	b.settle()
-	b.tells(fixtures.Prefixes("10.0.0.0/30"), nil)
+	b.lists(fixtures.Prefixes("10.0.0.0/30"), nil)
 	if b.has("10.0.0.4/30") || !b.has("10.8.0.0/30") {
 		t.Errorf("blocks are %+v", b.Blocks())
 	}
 }
 
 // Its pods are no demand of the default pool: for them the agent has no use for another
-// block, and would give it back each time.
-func TestPodsOfNobodysBlockAreNoDemand(t *testing.T) {
+// block, and would return it each time.
+func TestPodsOfAnOrphanedBlockAreNoDemand(t *testing.T) {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"),
 		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), blueBlock("10.8.0.0/28"))
 	for i := range 5 {
 		b.r.Pods.Set(podOn(fmt.Sprintf("x%d", i), fmt.Sprintf("10.8.0.%d", i+1)), fixtures.Noon())
 	}
 	b.settle()
-	b.tells(fixtures.Prefixes("10.0.0.0/30"), nil)
+	b.lists(fixtures.Prefixes("10.0.0.0/30"), nil)
 	if blocks := b.Blocks(); len(blocks) != 2 {
 		t.Errorf("blocks are %+v", blocks)
 	}
 }
 
-// A node whose CiliumNode nobody remembers gets one without it.
-func TestNobodysBlockOfAForgottenCiliumNode(t *testing.T) {
+// A node whose CiliumNode the operator does not remember gets one without it.
+func TestOrphanedBlockOfAForgottenCiliumNode(t *testing.T) {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), blueBlock("10.8.0.0/28"))
 	b.r.Pods.Set(podOn("x", "10.8.0.1"), fixtures.Noon())
 	b.settle()
-	b.tells(fixtures.Prefixes("10.0.0.0/30", "10.0.0.4/30"), nil)
+	b.lists(fixtures.Prefixes("10.0.0.0/30", "10.0.0.4/30"), nil)
 	if !b.has("10.8.0.0/28") {
 		t.Errorf("blocks are %+v", b.Blocks())
 	}
 }
 
-// Why a block does not begin to leave is told by the plan of its own pool of Cilium's
-// alone: those of others would take it back, again and again.
+// Only the plan of a block's own pool of Cilium's reports why it does not begin to
+// leave: those of others would take it back, again and again.
 func TestHeldInOneCiliumPool(t *testing.T) {
 	blue := fixtures.BluePool("10.8.0.0/28")
 	blue.Spec.IPv4.CIDRs[0].AllocationPolicy, blue.Spec.Maintenance = v1alpha1.AllocationDrain, fixtures.Nightly()
@@ -156,11 +156,11 @@ func TestHeldInOneCiliumPool(t *testing.T) {
 	if diff := cmp.Diff(want, b.phases()); diff != "" {
 		t.Error(diff)
 	}
-	b.rests()
+	b.settled()
 }
 
-// A PodIPPool that is made again for another pool of Cilium's does not take along what
-// is told: the agent has it under its old name.
+// A PodIPPool that is recreated for another pool of Cilium's does not take along what
+// is listed: the agent has it under its old name.
 func TestListedBlockWhosePoolServesAnother(t *testing.T) {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BluePool("10.8.0.0/28"), fixtures.Listing("10.8.0.0/30"),
 		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), blueBlock("10.8.0.0/30"))
@@ -168,27 +168,27 @@ func TestListedBlockWhosePoolServesAnother(t *testing.T) {
 	green.UID, green.Spec.CiliumPoolName = "made-again", "green"
 	b.r.Pools.Delete(green.Name)
 	b.r.Pools.Set(green)
-	b.rests()
-	b.tells(fixtures.Prefixes("10.0.0.0/30"), fixtures.Prefixes("10.8.0.0/30"))
+	b.settled()
+	b.lists(fixtures.Prefixes("10.0.0.0/30"), fixtures.Prefixes("10.8.0.0/30"))
 }
 
-// A pod counts for the pool that it asks for, itself or by its namespace, before
+// A pod counts for the pool that it requests, itself or by its namespace, before
 // its agent has heard of it.
-func TestPodsAskForACiliumPool(t *testing.T) {
+func TestPodsRequestACiliumPool(t *testing.T) {
 	blue, web := map[string]string{"ipam.cilium.io/ip-pool": "blue"}, map[string]string{"app": "web"}
 	tests := map[string]struct {
 		pod, namespace map[string]string
 		picks          []*ciliumpool.View
 		want           int // how many more blocks of blue
 	}{
-		"nobody asks":                 {},
+		"no request":                  {},
 		"the pod":                     {pod: blue, want: 2},
 		"the namespace":               {namespace: blue, want: 2},
 		"the pod goes first":          {pod: map[string]string{"ipam.cilium.io/ip-pool": "default"}, namespace: blue},
 		"for the family":              {pod: map[string]string{"ipam.cilium.io/ipv4-pool": "blue"}, want: 2},
 		"for the other family":        {pod: map[string]string{"ipam.cilium.io/ipv6-pool": "blue"}},
 		"the family's own goes first": {pod: map[string]string{"ipam.cilium.io/ip-pool": "green", "ipam.cilium.io/ipv4-pool": "blue"}, want: 2},
-		"a pool that nobody serves":   {pod: map[string]string{"ipam.cilium.io/ip-pool": "green"}},
+		"a pool that is not served":   {pod: map[string]string{"ipam.cilium.io/ip-pool": "green"}},
 		"by labels":                   {picks: []*ciliumpool.View{fixtures.Picking("blue", web, nil)}, want: 2},
 		"by labels of two pools":      {picks: []*ciliumpool.View{fixtures.Picking("blue", web, nil), fixtures.Picking("green", web, nil)}},
 		"by labels of the default":    {picks: []*ciliumpool.View{fixtures.Picking("default", web, nil)}},
@@ -209,23 +209,23 @@ func TestPodsAskForACiliumPool(t *testing.T) {
 			if _, err := b.reconcile(); err != nil {
 				t.Fatal(err)
 			}
-			if got := len(b.toldFor("blue")); got != test.want {
+			if got := len(b.listedFor("blue")); got != test.want {
 				t.Errorf("%d blocks of blue, want %d", got, test.want)
 			}
 		})
 	}
 }
 
-// What the agent gives back rests and goes, like any other block, and while it is
+// What the agent returns cools down and goes, like any other block, and while it is
 // listed, for whichever pool, it stays.
-func TestCiliumPoolGivenBack(t *testing.T) {
+func TestCiliumPoolBlocksReturned(t *testing.T) {
 	b := blueBed(t)
 	b.agentWrites(asksBlue)
 	b.settle()
 	b.agentWrites(`{"spec":{"ipam":{"pools":{"requested":[{"pool":"default","needed":{"ipv4-addrs":2}}],"allocated":[{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`)
 	b.settle()
 	if !b.has("10.8.0.0/30") || !b.has("10.8.0.4/30") {
-		t.Fatal("they rested too short")
+		t.Fatal("they cooled down too briefly")
 	}
 	b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
 	b.Lag()
@@ -234,24 +234,24 @@ func TestCiliumPoolGivenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !b.has("10.8.0.0/30") {
-		t.Error("the block was given up though it is listed")
+		t.Error("the block was released though it is listed")
 	}
 }
 
-// A CiliumNode that is made anew is told the blocks of each pool again.
+// A recreated CiliumNode lists the blocks of each pool again.
 func TestCiliumPoolsOfAForgottenCiliumNode(t *testing.T) {
 	blue := crd.NewBlock(fixtures.Prefix("10.8.0.0/30"), "blues", "n", "node-uid")
 	blue.UID = "uid-blue"
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), fixtures.BluePool("10.8.0.0/28"),
 		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService), blue)
 	b.settle()
-	b.tells(fixtures.Prefixes("10.0.0.0/30", "10.0.0.4/30"), fixtures.Prefixes("10.8.0.0/30"))
-	b.rests()
+	b.lists(fixtures.Prefixes("10.0.0.0/30", "10.0.0.4/30"), fixtures.Prefixes("10.8.0.0/30"))
+	b.settled()
 }
 
-// Of what was torn away, a pool makes only those again that are listed for the
+// Of what was removed by force, a pool recreates only those that are listed for the
 // pool of Cilium's that it serves.
-func TestTornAwayBlockOfACiliumPool(t *testing.T) {
+func TestForciblyRemovedBlockOfACiliumPool(t *testing.T) {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BluePool("10.8.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30", "10.8.0.8/30"))
 	b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"blue","cidrs":["10.0.0.8/30","10.8.0.0/30"]},{"pool":"default","cidrs":["10.0.0.0/30","10.8.0.8/30"]}]}}}}`)
 	b.settle()
@@ -279,12 +279,12 @@ func TestReleaseOfCiliumPools(t *testing.T) {
 	}
 }
 
-// In other modes a pool that names one of Cilium's serves nobody.
+// In other modes a pool that names one of Cilium's serves no node.
 func TestCiliumPoolInOtherModes(t *testing.T) {
 	for _, mode := range []ciliumnode.Mode{ciliumnode.CRD, ciliumnode.Kubernetes} {
 		t.Run(mode.String(), func(t *testing.T) {
 			b := newBedIn(t, mode, fixtures.Node(), fixtures.BluePool("10.8.0.0/28"))
-			b.rests()
+			b.settled()
 		})
 	}
 }

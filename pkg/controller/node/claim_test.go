@@ -30,7 +30,7 @@ func (b *bed) published() []string {
 }
 
 // An address of a fresh block that an old mark still stands on is published only
-// once the mark is gone: beside it the agent gives it to nobody.
+// once the mark is gone: beside it the agent gives it to no pod.
 func TestReconcileClaimsUnderAnOldMark(t *testing.T) {
 	cn := fixtures.Publishing(fixtures.CiliumNode("n", ""))
 	cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{"10.0.0.1": "marked-for-release"}
@@ -116,7 +116,7 @@ func TestReconcileStarvesAsSoonAsThePoolIsExhausted(t *testing.T) {
 		if call == "patch CiliumNode" {
 			published = true
 			if !slices.Contains(b.r.Awaiting.For([]string{"p"}), "n") {
-				t.Error("what comes free now wakes nobody")
+				t.Error("what comes free now wakes no node")
 			}
 		}
 	}
@@ -128,13 +128,13 @@ func TestReconcileStarvesAsSoonAsThePoolIsExhausted(t *testing.T) {
 	}
 }
 
-// A claim whose answer was lost, and that nobody takes up again, ends as soon as
-// the API server says that there is no such block.
+// A claim whose answer was lost, and that is not taken up again, ends as soon as
+// the API server reports no such block.
 func TestReconcileEndsTheDoubtAboutAClaim(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), fixtures.Publishing(fixtures.CiliumNode("n", "")))
 	b.Fate = func(write string) fakeapi.Fate {
 		if write == "create PodIPBlock" {
-			return fakeapi.Refused // which nobody tells
+			return fakeapi.Refused // no watch event reports it
 		}
 		return fakeapi.Done
 	}

@@ -42,7 +42,7 @@ func TestReconcileFirstBlocks(t *testing.T) {
 		t.Errorf("pool %v, podCIDRs %v; want the four usable addresses of two blocks", v.Pool, v.PodCIDRs)
 	}
 	b.Check("at the end")
-	b.rests()
+	b.settled()
 }
 
 // Whatever write is the last one, or has its answer lost, the rules hold and the
@@ -77,8 +77,8 @@ func TestReconcilePausedWritesNothing(t *testing.T) {
 		"a block listed and not published": {
 			fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30")), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService),
 		},
-		"a listed block whose object was torn away": {fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1")},
-		"a block that has rested":                   {fixtures.Publishing(fixtures.CiliumNode("n", "")), fixtures.BlockObject("10.0.0.0/30", ipalloc.CoolingDown)},
+		"a listed block whose object was removed by force": {fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1")},
+		"a block that has cooled down":                     {fixtures.Publishing(fixtures.CiliumNode("n", "")), fixtures.BlockObject("10.0.0.0/30", ipalloc.CoolingDown)},
 	}
 	for name, test := range tests {
 		for state, objects := range states {
@@ -121,7 +121,7 @@ func TestReconcileServesBesideAPoolThatCannot(t *testing.T) {
 					t.Errorf("block %s is of pool %s", k.CIDR, k.Pool)
 				}
 			}
-			b.rests()
+			b.settled()
 		})
 	}
 }
@@ -140,7 +140,7 @@ func TestReconcileUnderAnInvalidPoolAlone(t *testing.T) {
 		t.Errorf("pool %v, podCIDRs %v", v.Pool, v.PodCIDRs)
 	}
 	b.hasShortage(reasonPoolsExhausted)
-	b.toldShortage("no pool that serves this node (p: invalid) has a free block")
+	b.reportsShortage("no pool that serves this node (p: invalid) has a free block")
 }
 
 // A pause stops what the operator does, not what it says.
@@ -171,9 +171,9 @@ func TestReconcilePausedReportsShortage(t *testing.T) {
 			}
 			b.settle()
 			b.hasShortage(reasonPaused)
-			b.toldShortage(test.says)
+			b.reportsShortage(test.says)
 			if calls, err := b.reconcile(); err != nil || len(calls) > 0 {
-				t.Errorf("at rest: calls %v, %v", calls, err)
+				t.Errorf("settled: calls %v, %v", calls, err)
 			}
 			if len(b.CiliumNode().Pool) != 2 {
 				t.Errorf("the pool is %v", b.CiliumNode().Pool)
@@ -204,7 +204,7 @@ func TestReconcilePausedFamilyStaysAsItIs(t *testing.T) {
 }
 
 // The pause of one family stops nothing of the other: a new node gets its CiliumNode
-// and its blocks, a torn-away block is made again, and the agent is asked to report.
+// and its blocks, a block removed by force is recreated, and the agent is asked to report.
 func TestReconcilePauseOfOneFamilyStopsThatAlone(t *testing.T) {
 	pools := func() (v4, v6 *v1alpha1.PodIPPool) {
 		v4, v6 = fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.PodIPPool("q", 1)
@@ -232,13 +232,13 @@ func TestReconcilePauseOfOneFamilyStopsThatAlone(t *testing.T) {
 			}
 			b.Check("at the end")
 		})
-		t.Run(name+", blocks torn away", func(t *testing.T) {
+		t.Run(name+", blocks removed by force", func(t *testing.T) {
 			v4, v6 := pools()
 			paused, runs := pause(v4, v6)
 			b := newBed(t, fixtures.Node(), v4, v6, fixtures.Publishing(fixtures.CiliumNode("n", "", paused, runs), "10.0.0.1", "fd00::1"))
 			b.settle()
 			if b.has(paused) || !b.has(runs) {
-				t.Errorf("blocks are %+v, want that of %s alone made again", b.Blocks(), runs)
+				t.Errorf("blocks are %+v, want that of %s alone recreated", b.Blocks(), runs)
 			}
 		})
 		t.Run(name+", an agent that has to be asked", func(t *testing.T) {
@@ -261,9 +261,9 @@ func TestReconcilePauseOfOneFamilyStopsThatAlone(t *testing.T) {
 	}
 }
 
-// A block is given up only after the CiliumNode has changed since the block
+// A block is released only after the CiliumNode has changed since the block
 // began to cool down, so that every older patch of it loses.
-func TestReconcileGivesUpAfterTheCiliumNodeMoved(t *testing.T) {
+func TestReconcileReleasesAfterTheCiliumNodeMoved(t *testing.T) {
 	newCase := func(t *testing.T) *bed {
 		b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"),
 			fixtures.BlockObject("10.0.0.0/29", ipalloc.InService), fixtures.BlockObject("10.0.0.12/30", ipalloc.CoolingDown))
@@ -348,7 +348,7 @@ func TestReconcileGivesUpAfterTheCiliumNodeMoved(t *testing.T) {
 			}
 		}
 		if _, err := b.reconcile(); err != nil || !has(b) {
-			t.Errorf("the block was given up; %v", err)
+			t.Errorf("the block was released; %v", err)
 		}
 	})
 }
@@ -365,11 +365,11 @@ func TestReconcilePublishesOnlyWhatIsStillHeld(t *testing.T) {
 			return b.API.Status().Update(b.T.Context(), obj)
 		},
 		"it is deleted": func(b *bed, obj *v1alpha1.PodIPBlock) error { return b.API.Delete(b.T.Context(), obj) },
-		"it is torn away": func(b *bed, obj *v1alpha1.PodIPBlock) error {
+		"it is removed by force": func(b *bed, obj *v1alpha1.PodIPBlock) error {
 			obj.Finalizers = nil
 			return errors.Join(b.API.Update(b.T.Context(), obj), b.API.Delete(b.T.Context(), obj))
 		},
-		"it is torn away and made again": func(b *bed, obj *v1alpha1.PodIPBlock) error {
+		"it is removed by force and recreated": func(b *bed, obj *v1alpha1.PodIPBlock) error {
 			obj.Finalizers = nil
 			again := fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)
 			return errors.Join(b.API.Update(b.T.Context(), obj), b.API.Delete(b.T.Context(), obj), b.API.Create(b.T.Context(), again))
@@ -414,7 +414,7 @@ func TestReconcileNodeGone(t *testing.T) {
 	newCase := func(t *testing.T) *bed {
 		return newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
 	}
-	t.Run("its CiliumNode goes, then its block rests, then goes too", func(t *testing.T) {
+	t.Run("its CiliumNode goes, then its block cools down, then goes too", func(t *testing.T) {
 		b := newCase(t)
 		b.settle()
 		if b.CiliumNode() != nil {
@@ -426,7 +426,7 @@ func TestReconcileNodeGone(t *testing.T) {
 		b.Clock.SetTime(fixtures.Noon().Add(fixtures.Defaults().NodeGoneCooldown - time.Second))
 		b.settle()
 		if len(b.Blocks()) != 1 {
-			t.Fatal("the block rested too short")
+			t.Fatal("the block cooled down too briefly")
 		}
 		b.Clock.SetTime(fixtures.Noon().Add(fixtures.Defaults().NodeGoneCooldown + time.Second))
 		b.settle()
@@ -473,7 +473,7 @@ func (f readerFunc) Get(_ context.Context, _ client.ObjectKey, obj client.Object
 
 func (f readerFunc) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
 
-// The cache hands out objects that share their conditions with everybody, and
+// The cache hands out objects that share their conditions with every reader, and
 // the client decodes an answer into the object it is given, without emptying it
 // first. The one must not meet the other.
 func TestHeldBlockReadsLiveIntoAFreshObject(t *testing.T) {

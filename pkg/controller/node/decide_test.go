@@ -15,7 +15,7 @@ import (
 // Of two nodes that saw the same budget, the one that comes second reclaims
 // nothing once it is used up.
 func TestDecideAfterAnotherTookTheBudget(t *testing.T) {
-	for name, taken := range map[string]bool{"the budget is there": false, "somebody else was faster": true} {
+	for name, taken := range map[string]bool{"the budget is there": false, "another node was faster": true} {
 		t.Run(name, func(t *testing.T) {
 			cn := fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29", "10.0.0.8/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6",
 				"10.0.0.9", "10.0.0.10", "10.0.0.11", "10.0.0.12", "10.0.0.13", "10.0.0.14")

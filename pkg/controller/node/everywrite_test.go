@@ -9,10 +9,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// rests checks that nothing is written any more, by this operator or the next.
-func (b *bed) rests() {
+// settled checks that nothing is written any more, by this operator or the next.
+func (b *bed) settled() {
 	b.T.Helper()
-	for _, when := range []string{"at rest", "after a restart"} {
+	for _, when := range []string{"settled", "after a restart"} {
 		if calls, err := b.reconcile(); err != nil || len(calls) > 0 {
 			b.T.Errorf("%s: calls %v, %v; want none", when, calls, err)
 		}

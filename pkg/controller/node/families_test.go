@@ -33,7 +33,7 @@ func TestFamilyNotRunIsNotClaimed(t *testing.T) {
 	}
 	result, err := b.r.Reconcile(t.Context(), fakeapi.RequestOf("n"))
 	if err != nil || result.RequeueAfter != time.Minute {
-		t.Errorf("the node is looked at again after %s, %v; want when the agent has been down for a minute", result.RequeueAfter, err)
+		t.Errorf("the node is reconciled again after %s, %v; want when the agent has been down for a minute", result.RequeueAfter, err)
 	}
 	b.Clock.SetTime(b.Clock.Now().Add(time.Minute))
 	b.settle()

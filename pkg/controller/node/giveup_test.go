@@ -37,7 +37,7 @@ func (b *bed) block(cidr string) crd.Block {
 	return crd.Block{}
 }
 
-// moved notes that the CiliumNode has changed since a block began to rest.
+// moved notes that the CiliumNode has changed since a block began to cool down.
 func (b *bed) moved(cidr string) {
 	b.T.Helper()
 	held, ok := b.r.Ledger.Block(fixtures.Prefix(cidr))
@@ -47,7 +47,7 @@ func (b *bed) moved(cidr string) {
 	b.r.Ledger.MarkFenced(held)
 }
 
-// resting is node n with all it needs, and a block that has rested.
+// resting is node n with all it needs, and a block that has cooled down.
 func resting(t *testing.T) *bed {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
 		fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"),
@@ -111,7 +111,7 @@ func TestReconcileWaitsForAnotherFinalizer(t *testing.T) {
 
 // A block stays while its CiliumNode, read live, still has something of it, be it
 // under another form of its key, which the agent hands out too.
-func TestReconcileGivesUpNothingThatIsPublished(t *testing.T) {
+func TestReconcileReleasesNothingThatIsPublished(t *testing.T) {
 	tests := map[string]string{
 		"an address":           `{"spec":{"ipam":{"pool":{"10.0.0.13":{}}}}}`,
 		"a key in an odd form": `{"spec":{"ipam":{"pool":{"::ffff:10.0.0.13":{}}}}}`,
@@ -128,13 +128,13 @@ func TestReconcileGivesUpNothingThatIsPublished(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !b.has("10.0.0.12/30") {
-				t.Error("the block was given up")
+				t.Error("the block was released")
 			}
 		})
 	}
 }
 
-// What fences a block that is given up is no mark on an address of another block
+// What fences a block that is released is no mark on an address of another block
 // that overlaps it: that one serves.
 func TestReconcileMarksNothingOfAnOverlappingBlock(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
@@ -152,12 +152,12 @@ func TestReconcileMarksNothingOfAnOverlappingBlock(t *testing.T) {
 		}
 	}
 	if b.has("10.0.0.4/30") {
-		t.Error("the block that overlaps was not given up")
+		t.Error("the block that overlaps was not released")
 	}
 }
 
-// A block rests as long as its reason asks for, be its pool there or not.
-func TestReconcileRestsByReason(t *testing.T) {
+// A block cools down as long as its reason requires, be its pool there or not.
+func TestReconcileCoolsDownByReason(t *testing.T) {
 	tests := map[string]struct {
 		pool   string
 		reason expand.Reason
@@ -170,14 +170,14 @@ func TestReconcileRestsByReason(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			rests := fixtures.BlockObject("10.0.0.12/30", ipalloc.CoolingDown)
-			rests.Spec.PoolName = test.pool
-			crd.SetBlockPhase(rests, ipalloc.CoolingDown, test.reason, "x", fixtures.Noon())
-			b := newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), rests)
+			cooling := fixtures.BlockObject("10.0.0.12/30", ipalloc.CoolingDown)
+			cooling.Spec.PoolName = test.pool
+			crd.SetBlockPhase(cooling, ipalloc.CoolingDown, test.reason, "x", fixtures.Noon())
+			b := newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), cooling)
 			b.Clock.SetTime(fixtures.Noon().Add(test.want - time.Second))
 			b.settle()
 			if !b.has("10.0.0.12/30") {
-				t.Fatal("it rested too short")
+				t.Fatal("it cooled down too briefly")
 			}
 			b.Clock.SetTime(fixtures.Noon().Add(test.want))
 			b.settle()

@@ -44,16 +44,16 @@ func TestKubernetesFirstBlock(t *testing.T) {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30"), b.listed(), fixtures.CompareNetip()); diff != "" {
-		t.Errorf("told (-want +got):\n%s", diff)
+		t.Errorf("listed (-want +got):\n%s", diff)
 	}
 	b.Check("at the end")
-	b.rests()
+	b.settled()
 }
 
 func TestKubernetesSurvivesEveryWrite(t *testing.T) {
 	survivesEveryWrite(t, ciliumnode.Kubernetes, 2, func(b *bed) {
 		if len(b.listed()) != 1 || len(b.Blocks()) != 1 {
-			b.T.Errorf("told %v of blocks %v; want one of one", b.listed(), b.Blocks())
+			b.T.Errorf("listed %v of blocks %v; want one of one", b.listed(), b.Blocks())
 		}
 	})
 }
@@ -74,7 +74,7 @@ func TestKubernetesLeavesWhatIsThere(t *testing.T) {
 			b := kubernetesBed(t, nodeWith(test.has), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 			b.settle()
 			if diff := cmp.Diff(fixtures.Prefixes(test.has), b.listed(), fixtures.CompareNetip()); diff != "" {
-				t.Errorf("told (-want +got):\n%s", diff)
+				t.Errorf("listed (-want +got):\n%s", diff)
 			}
 			if len(b.Blocks()) != test.wantBlocks {
 				t.Errorf("blocks are %+v, want %d", b.Blocks(), test.wantBlocks)
@@ -83,10 +83,10 @@ func TestKubernetesLeavesWhatIsThere(t *testing.T) {
 	}
 }
 
-// A block that a Node was never told goes home while the Node is there: by a fence
+// A block that a Node was never assigned is freed while the Node is there: by a fence
 // in the Node itself, as its agent has no handshake. Another one is needed after a
 // process that died with the first.
-func TestKubernetesGivesUpWhatWasNotTold(t *testing.T) {
+func TestKubernetesReleasesWhatWasNotAssigned(t *testing.T) {
 	b := kubernetesBed(t, nodeWith("10.0.0.0/30"), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
 		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BeingDeleted(fixtures.BlockObject("10.0.0.8/30", ipalloc.CoolingDown)))
 	b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
@@ -97,7 +97,7 @@ func TestKubernetesGivesUpWhatWasNotTold(t *testing.T) {
 				return fakeapi.Done
 			}
 			if b.CiliumNode().ResourceVersion == version {
-				t.Error("the block goes though an old patch could still tell it")
+				t.Error("the block goes though an old patch could still assign it")
 			}
 			if dies {
 				return fakeapi.Refused
@@ -115,12 +115,12 @@ func TestKubernetesGivesUpWhatWasNotTold(t *testing.T) {
 		t.Errorf("blocks are %+v", b.Blocks())
 	}
 	if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30"), b.listed(), fixtures.CompareNetip()); diff != "" {
-		t.Errorf("told (-want +got):\n%s", diff)
+		t.Errorf("listed (-want +got):\n%s", diff)
 	}
-	b.rests()
+	b.settled()
 }
 
-// Nothing moves while the Node is there, whoever asks for it.
+// Nothing moves while the Node is there, whoever requests it.
 func TestKubernetesNothingMoves(t *testing.T) {
 	b := kubernetesBed(t, nodeWith("10.0.0.0/30"), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
 		fixtures.BeingDeleted(fixtures.BlockObject("10.0.0.0/30", ipalloc.Draining)))
@@ -128,7 +128,7 @@ func TestKubernetesNothingMoves(t *testing.T) {
 	b.Clock.SetTime(fixtures.Noon().Add(24 * time.Hour))
 	b.settle()
 	if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30"), b.listed(), fixtures.CompareNetip()); diff != "" {
-		t.Errorf("told (-want +got):\n%s", diff)
+		t.Errorf("listed (-want +got):\n%s", diff)
 	}
 	if !b.has("10.0.0.0/30") {
 		t.Errorf("blocks are %+v", b.Blocks())
@@ -143,7 +143,7 @@ func TestKubernetesNodeGone(t *testing.T) {
 	}
 	b.settle()
 	if got := b.Blocks(); len(got) != 1 || got[0].Phase != ipalloc.CoolingDown || got[0].Reason != expand.NodeGone {
-		t.Fatalf("blocks are %+v, want one that rests", got)
+		t.Fatalf("blocks are %+v, want one that cools down", got)
 	}
 	t.Run("and back", func(t *testing.T) {
 		again := fixtures.Node()
@@ -153,10 +153,10 @@ func TestKubernetesNodeGone(t *testing.T) {
 		}
 		b.settle()
 		if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30"), b.listed(), fixtures.CompareNetip()); diff != "" {
-			t.Errorf("told (-want +got):\n%s", diff)
+			t.Errorf("listed (-want +got):\n%s", diff)
 		}
 	})
-	t.Run("for good", func(t *testing.T) {
+	t.Run("forever", func(t *testing.T) {
 		if err := b.API.Delete(t.Context(), fixtures.Node()); err != nil {
 			t.Fatal(err)
 		}
@@ -169,12 +169,12 @@ func TestKubernetesNodeGone(t *testing.T) {
 	})
 }
 
-// An agent that already runs with another podCIDR is told no new one: it would
-// lose its pods when it starts anew.
+// An agent that already runs with another podCIDR is assigned no new one: it
+// would lose its pods when it restarts.
 func TestKubernetesAgentRunsWithAnother(t *testing.T) {
 	b := kubernetesBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.CiliumNode("n", "", "10.7.0.0/16"))
 	if _, err := b.reconcile(); err == nil {
-		t.Error("nobody is told")
+		t.Error("no error is returned")
 	}
 	n := &corev1.Node{}
 	if err := b.API.Get(t.Context(), types.NamespacedName{Name: "n"}, n); err != nil || n.Annotations[v4Annotation] != "" {
@@ -182,8 +182,8 @@ func TestKubernetesAgentRunsWithAnother(t *testing.T) {
 	}
 }
 
-// A block that rests goes from a Node that is told another one, also where this
-// process did not see the Node change since: no older patch tells it anything.
+// A block that cools down goes from a Node that is assigned another one, also where
+// this process did not see the Node change since: no older patch assigns it any.
 func TestKubernetesSecondBlockGoes(t *testing.T) {
 	b := kubernetesBed(t, nodeWith("10.0.0.4/30"), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
 		fixtures.BlockObject("10.0.0.0/30", ipalloc.CoolingDown), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService))
@@ -191,15 +191,15 @@ func TestKubernetesSecondBlockGoes(t *testing.T) {
 	b.Clock.SetTime(fixtures.Noon().Add(24 * time.Hour))
 	b.settle()
 	if got := b.Blocks(); len(got) != 1 || got[0].CIDR.String() != "10.0.0.4/30" {
-		t.Errorf("blocks are %+v, want the one that is told", got)
+		t.Errorf("blocks are %+v, want the assigned one", got)
 	}
 }
 
-// A block drains as its range does; its Node is deleted and made again while no
-// operator runs. The next leader tells the new Node another block. Of the two, the
+// A block drains as its range does; its Node is deleted and recreated while no
+// operator runs. The next leader assigns the new Node another block. Of the two, the
 // one that the Node names stays, whether the drain is lifted or not.
 func TestKubernetesBlockThatTheNodeNamesWins(t *testing.T) {
-	const old, told = "10.0.0.0/30", "10.0.0.8/30"
+	const old, assigned = "10.0.0.0/30", "10.0.0.8/30"
 	bedOf := func(t *testing.T, lifted bool, phase ipalloc.Phase, objects ...client.Object) *bed {
 		pool := fixtures.PodIPPool("p", 1, old, "10.0.0.8/29")
 		if !lifted {
@@ -218,40 +218,40 @@ func TestKubernetesBlockThatTheNodeNamesWins(t *testing.T) {
 		b.settle()
 		b.Clock.SetTime(b.Clock.Now().Add(24 * time.Hour))
 		b.settle()
-		if b.has(old) || !b.has(told) {
-			t.Errorf("blocks are %+v, want %s alone", b.Blocks(), told)
+		if b.has(old) || !b.has(assigned) {
+			t.Errorf("blocks are %+v, want %s alone", b.Blocks(), assigned)
 		}
-		if diff := cmp.Diff(fixtures.Prefixes(told), b.listed(), fixtures.CompareNetip()); diff != "" {
-			t.Errorf("told (-want +got):\n%s", diff)
+		if diff := cmp.Diff(fixtures.Prefixes(assigned), b.listed(), fixtures.CompareNetip()); diff != "" {
+			t.Errorf("listed (-want +got):\n%s", diff)
 		}
-		b.rests()
+		b.settled()
 	}
 	t.Run("while it drains", func(t *testing.T) {
 		b := bedOf(t, false, ipalloc.Draining)
 		b.settle()
 		if got := b.block(old); got.Phase != ipalloc.CoolingDown || got.Reason != expand.NodeGone {
-			t.Errorf("block %s is %v (%s), want it to rest as its machine may still run", old, got.Phase, got.Reason)
+			t.Errorf("block %s is %v (%s), want it to cool down as its machine may still run", old, got.Phase, got.Reason)
 		}
 		goes(t, b)
 	})
 	t.Run("after the drain was lifted", func(t *testing.T) {
-		b := bedOf(t, true, ipalloc.Draining, fixtures.BlockObject(told, ipalloc.InService))
-		b.changeNode(func(n *corev1.Node) { n.Annotations = map[string]string{v4Annotation: told} })
+		b := bedOf(t, true, ipalloc.Draining, fixtures.BlockObject(assigned, ipalloc.InService))
+		b.changeNode(func(n *corev1.Node) { n.Annotations = map[string]string{v4Annotation: assigned} })
 		goes(t, b)
 	})
 	t.Run("after it was back in service", func(t *testing.T) {
-		b := bedOf(t, true, ipalloc.InService, fixtures.BlockObject(told, ipalloc.InService))
-		b.changeNode(func(n *corev1.Node) { n.Annotations = map[string]string{v4Annotation: told} })
+		b := bedOf(t, true, ipalloc.InService, fixtures.BlockObject(assigned, ipalloc.InService))
+		b.changeNode(func(n *corev1.Node) { n.Annotations = map[string]string{v4Annotation: assigned} })
 		goes(t, b)
 	})
 	t.Run("not while an agent runs with it", func(t *testing.T) {
-		b := bedOf(t, true, ipalloc.InService, fixtures.BlockObject(told, ipalloc.InService), fixtures.CiliumNode("n", "", old))
-		b.changeNode(func(n *corev1.Node) { n.Annotations = map[string]string{v4Annotation: told} })
+		b := bedOf(t, true, ipalloc.InService, fixtures.BlockObject(assigned, ipalloc.InService), fixtures.CiliumNode("n", "", old))
+		b.changeNode(func(n *corev1.Node) { n.Annotations = map[string]string{v4Annotation: assigned} })
 		b.settle()
 		if got := b.block(old); got.Phase != ipalloc.InService {
 			t.Fatalf("block %s is %v while its agent runs with it", old, got.Phase)
 		}
-		if err := b.API.Patch(t.Context(), fixtures.CiliumNode("n", ""), fakeapi.RawMerge(`{"spec":{"ipam":{"podCIDRs":["`+told+`"]}}}`)); err != nil {
+		if err := b.API.Patch(t.Context(), fixtures.CiliumNode("n", ""), fakeapi.RawMerge(`{"spec":{"ipam":{"podCIDRs":["`+assigned+`"]}}}`)); err != nil {
 			t.Fatal(err)
 		}
 		goes(t, b)

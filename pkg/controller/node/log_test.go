@@ -31,7 +31,7 @@ func newLogged(t *testing.T, b *bed) *logged {
 	return &logged{b, log.IntoContext(t.Context(), zapr.NewLogger(zap.New(core))), lines}
 }
 
-// live lets node n live for a while: the operator looks at it, and its agent
+// live lets node n live for a while: the operator reconciles it, and its agent
 // answers, every 20 seconds. It returns the lines logged, in short.
 func (l *logged) live(d time.Duration) []string {
 	l.T.Helper()
@@ -78,8 +78,8 @@ func (l *logged) agent() {
 	}
 }
 
-// The lines of a block over its life, which docs/operations.md tells: 2 when it
-// is claimed, and 6 when it goes. At rest, and while a pool is exhausted, no line
+// The lines of a block over its life, which docs/operations.md lists: 2 when it
+// is claimed, and 6 when it goes. Once settled, and while a pool is exhausted, no line
 // is repeated.
 func TestLogLinesPerBlock(t *testing.T) {
 	pool := fixtures.PodIPPool("p", 1, "10.0.0.0/28")

@@ -29,9 +29,9 @@ func (b *bed) raw() *ciliumv2.CiliumNode {
 	return cn
 }
 
-// An operator that comes up in multi-pool mode tells at once every block of a node
+// An operator that comes up in multi-pool mode lists at once every block of a node
 // whose agent runs in crd mode yet, and nothing of what that agent reads changes.
-// A block that drains is told if a pod has an address in it: its agent could not
+// A block that drains is listed if a pod has an address in it: its agent could not
 // restore the pod otherwise.
 func TestFromCRDToMultiPool(t *testing.T) {
 	cn := fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"), "10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6", "10.0.0.9")
@@ -48,7 +48,7 @@ func TestFromCRDToMultiPool(t *testing.T) {
 	b.r.Pods = pods
 	b.settle()
 	if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"), b.listed(), fixtures.CompareNetip()); diff != "" {
-		t.Errorf("told (-want +got):\n%s", diff)
+		t.Errorf("listed (-want +got):\n%s", diff)
 	}
 	after := b.raw()
 	if diff := cmp.Diff([]any{before.Spec.IPAM.Pool, before.Spec.IPAM.PodCIDRs, before.Status.IPAM.Used},
@@ -59,7 +59,7 @@ func TestFromCRDToMultiPool(t *testing.T) {
 		t.Errorf("release entries %v: an agent that restarts would not restore these addresses in crd mode", after.Status.IPAM.ReleaseIPs)
 	}
 
-	// The agent comes up in its new mode, and gives back what it does not need.
+	// The agent comes up in its new mode, and returns what it does not need.
 	b.agentWrites(`{"spec":{"ipam":{"pools":{"requested":[{"pool":"default","needed":{"ipv4-addrs":3}}],"allocated":[{"pool":"default","cidrs":["10.0.0.0/30","10.0.0.8/30"]}]}}}}`)
 	b.settle()
 	b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
@@ -67,14 +67,14 @@ func TestFromCRDToMultiPool(t *testing.T) {
 	if b.has("10.0.0.4/30") {
 		t.Errorf("the block is not free: %+v", b.Blocks())
 	}
-	// Its addresses stand in the pool yet: nobody else may have them.
+	// Its addresses stand in the pool yet: no other node may have them.
 	if held := b.r.Ledger.NamedElsewhere("another", fixtures.Prefix("10.0.0.4/30")); len(held) == 0 {
 		t.Error("a block could be claimed whose addresses another CiliumNode names")
 	}
 }
 
-// Back before anything was tidied: what the agent asked for when it last ran in
-// multi-pool mode stands, and it has blocks by now that it was never told there.
+// Back before anything was tidied: what the agent requested when it last ran in
+// multi-pool mode stands, and it has blocks by now that it was never assigned there.
 func TestBackToMultiPoolBeforeTidy(t *testing.T) {
 	for name, forgets := range map[string]bool{"its agent takes its report away": true, "an older one leaves it": false} {
 		t.Run(name, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestBackToMultiPoolBeforeTidy(t *testing.T) {
 			b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
 			b.settle()
 			if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30", "10.0.0.4/30"), b.listed(), fixtures.CompareNetip()); diff != "" || len(b.Blocks()) != 2 {
-				t.Fatalf("blocks %+v, told (-want +got):\n%s", b.Blocks(), diff)
+				t.Fatalf("blocks %+v, listed (-want +got):\n%s", b.Blocks(), diff)
 			}
 
 			// The agent comes up in multi-pool mode, and can do without one of them.
@@ -101,7 +101,7 @@ func TestBackToMultiPoolBeforeTidy(t *testing.T) {
 			b.Clock.SetTime(fixtures.Noon().Add(2 * time.Hour))
 			b.settle()
 			if b.has("10.0.0.4/30") || len(b.listed()) != 1 {
-				t.Errorf("blocks %+v, told %v: what the agent has given back is not free", b.Blocks(), b.listed())
+				t.Errorf("blocks %+v, listed %v: what the agent has returned is not free", b.Blocks(), b.listed())
 			}
 		})
 	}
@@ -143,7 +143,7 @@ func TestCiliumPoolOnTheWayToCRDAndBack(t *testing.T) {
 	b.report("10.0.0.1", "10.8.0.1")
 	b.settle()
 	if state := b.CiliumNode().Release; state[netip.MustParseAddr("10.8.0.1")] != "" || state[netip.MustParseAddr("10.8.0.2")] != expand.Marked {
-		t.Fatalf("entries %v; want the address marked that nobody has", state)
+		t.Fatalf("entries %v; want the address marked that is not in use", state)
 	}
 	answer := fakeapi.RawMerge(`{"status":{"ipam":{"release-ips":{"10.8.0.2":"ready-for-release"}}}}`)
 	if err := b.API.Status().Patch(t.Context(), fixtures.CiliumNode("n", ""), answer); err != nil {
@@ -156,8 +156,8 @@ func TestCiliumPoolOnTheWayToCRDAndBack(t *testing.T) {
 	b.Check("in crd mode")
 
 	again(ciliumnode.MultiPool)
-	if diff := cmp.Diff(fixtures.Prefixes("10.8.0.0/30"), b.toldFor("blue"), fixtures.CompareNetip()); diff != "" || len(b.toldFor("")) < 2 {
-		t.Errorf("told %v for the default pool, for blue (-want +got):\n%s", b.toldFor(""), diff)
+	if diff := cmp.Diff(fixtures.Prefixes("10.8.0.0/30"), b.listedFor("blue"), fixtures.CompareNetip()); diff != "" || len(b.listedFor("")) < 2 {
+		t.Errorf("listed %v for the default pool, for blue (-want +got):\n%s", b.listedFor(""), diff)
 	}
 }
 
@@ -166,7 +166,7 @@ func TestCiliumPoolOnTheWayToCRDAndBack(t *testing.T) {
 func TestFromMultiPoolToCRD(t *testing.T) {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), fixtures.Pooled(2, "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"),
 		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService), fixtures.BlockObject("10.0.0.8/30", ipalloc.InService))
-	told := b.raw().Spec.IPAM.Pools
+	before := b.raw().Spec.IPAM.Pools
 	b.Mode = ciliumnode.CRD
 	b.restart()
 	b.settleAgent()
@@ -177,7 +177,7 @@ func TestFromMultiPoolToCRD(t *testing.T) {
 	if len(cn.Spec.IPAM.Pool) != 6 || len(cn.Spec.IPAM.PodCIDRs) != 3 {
 		t.Errorf("published %v, podCIDRs %v", cn.Spec.IPAM.Pool, cn.Spec.IPAM.PodCIDRs)
 	}
-	if !slices.EqualFunc(told.Allocated, cn.Spec.IPAM.Pools.Allocated, func(a, b ipamtypes.IPAMPoolAllocation) bool { return a.DeepEqual(&b) }) {
+	if !slices.EqualFunc(before.Allocated, cn.Spec.IPAM.Pools.Allocated, func(a, b ipamtypes.IPAMPoolAllocation) bool { return a.DeepEqual(&b) }) {
 		t.Errorf("what the agent reads has changed to %v", cn.Spec.IPAM.Pools.Allocated)
 	}
 	for _, k := range b.Blocks() {

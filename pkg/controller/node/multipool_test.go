@@ -27,7 +27,7 @@ func poolBed(t *testing.T, objects ...client.Object) *bed {
 	return newBedIn(t, ciliumnode.MultiPool, objects...)
 }
 
-// listed are the CIDRs that the agent of node n was told.
+// listed are the CIDRs that node n's CiliumNode lists.
 func (b *bed) listed() []netip.Prefix {
 	b.T.Helper()
 	return b.CiliumNode().PodCIDRs
@@ -52,7 +52,7 @@ func TestMultiPoolFirstBlocks(t *testing.T) {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30", "10.0.0.4/30"), b.listed(), fixtures.CompareNetip()); diff != "" {
-		t.Errorf("told (-want +got):\n%s", diff)
+		t.Errorf("listed (-want +got):\n%s", diff)
 	}
 	cn := &ciliumv2.CiliumNode{}
 	if err := b.API.Get(t.Context(), types.NamespacedName{Name: "n"}, cn); err != nil {
@@ -62,7 +62,7 @@ func TestMultiPoolFirstBlocks(t *testing.T) {
 		t.Errorf("fields of crd mode are written: %v %v", cn.Spec.IPAM.Pool, cn.Spec.IPAM.PodCIDRs)
 	}
 	b.Check("at the end")
-	b.rests()
+	b.settled()
 }
 
 // Whatever write is the last one, or has its answer lost, the rules hold and the
@@ -70,7 +70,7 @@ func TestMultiPoolFirstBlocks(t *testing.T) {
 func TestMultiPoolSurvivesEveryWrite(t *testing.T) {
 	survivesEveryWrite(t, ciliumnode.MultiPool, 4, func(b *bed) {
 		if len(b.listed()) != 2 || len(b.Blocks()) != 2 {
-			b.T.Errorf("told %v of blocks %v; want two of two", b.listed(), b.Blocks())
+			b.T.Errorf("listed %v of blocks %v; want two of two", b.listed(), b.Blocks())
 		}
 	})
 }
@@ -79,25 +79,25 @@ func TestMultiPoolGrowsAsAsked(t *testing.T) {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
 	b.settle()
 	if len(b.Blocks()) != 1 {
-		t.Fatalf("blocks are %+v; want the one that covers what the agent asks for", b.Blocks())
+		t.Fatalf("blocks are %+v; want the one that covers what the agent requests", b.Blocks())
 	}
 	b.agentWrites(`{"spec":{"ipam":{"pools":{"requested":[{"pool":"default","needed":{"ipv4-addrs":5}}]}}}}`)
 	b.settle()
 	if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"), b.listed(), fixtures.CompareNetip()); diff != "" {
-		t.Errorf("told (-want +got):\n%s", diff)
+		t.Errorf("listed (-want +got):\n%s", diff)
 	}
 	b.Check("at the end")
 }
 
-// returned is node n whose agent has just given back 10.0.0.4/30.
+// returned is node n whose agent has just returned 10.0.0.4/30.
 func returned(t *testing.T) *bed {
 	return poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"),
 		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService))
 }
 
-// What the agent gave back rests, and goes only after the CiliumNode has changed
+// What the agent returned cools down, and goes only after the CiliumNode has changed
 // since: whatever write is the last one.
-func TestMultiPoolReturnedBlockRests(t *testing.T) {
+func TestMultiPoolReturnedBlockCoolsDown(t *testing.T) {
 	watch := func(b *bed) func(call string) {
 		version := ""
 		return func(call string) {
@@ -114,7 +114,7 @@ func TestMultiPoolReturnedBlockRests(t *testing.T) {
 	finish := func(b *bed) {
 		b.settle()
 		if !b.has("10.0.0.4/30") {
-			b.T.Fatal("it rested too short")
+			b.T.Fatal("it cooled down too briefly")
 		}
 		b.Clock.SetTime(b.Clock.Now().Add(time.Minute + time.Second))
 		b.settle()
@@ -124,7 +124,7 @@ func TestMultiPoolReturnedBlockRests(t *testing.T) {
 		b.Clock.SetTime(b.Clock.Now().Add(time.Hour))
 		b.settle()
 		if v := b.CiliumNode(); len(v.Release) > 0 || !slices.Equal(v.PodCIDRs, fixtures.Prefixes("10.0.0.0/30")) {
-			b.T.Errorf("left over: %v, told %v", v.Release, v.PodCIDRs)
+			b.T.Errorf("left over: %v, listed %v", v.Release, v.PodCIDRs)
 		}
 		b.Check("at the end")
 	}
@@ -165,9 +165,9 @@ func TestMultiPoolReturnedBlockRests(t *testing.T) {
 	}
 }
 
-// A block that has rested stays while its CiliumNode, read live, lists a CIDR that
+// A block that has cooled down stays while its CiliumNode, read live, lists a CIDR that
 // shares addresses with it and is no block: its agent gives them to pods.
-func TestMultiPoolGivesUpNothingThatIsListed(t *testing.T) {
+func TestMultiPoolReleasesNothingThatIsListed(t *testing.T) {
 	for name, cidrs := range map[string]string{
 		"the block": `"10.0.0.0/30","10.0.0.12/30"`, "what it is part of": `"10.0.0.0/30","10.0.0.8/29"`, "part of it": `"10.0.0.0/30","10.0.0.12/31"`,
 	} {
@@ -182,7 +182,7 @@ func TestMultiPoolGivesUpNothingThatIsListed(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !b.has("10.0.0.12/30") {
-				t.Error("the block was given up")
+				t.Error("the block was released")
 			}
 		})
 	}
@@ -207,8 +207,8 @@ func TestMultiPoolLateLeaderLoses(t *testing.T) {
 	b.Check("at the end")
 }
 
-// An agent that lists again what rests has it back.
-func TestMultiPoolTakenBackWhileItRests(t *testing.T) {
+// An agent that lists again what cools down has it back.
+func TestMultiPoolTakenBackWhileItCoolsDown(t *testing.T) {
 	b := returned(t)
 	b.settle()
 	b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"default","cidrs":["10.0.0.0/30","10.0.0.4/30"]}]}}}}`)
@@ -241,7 +241,7 @@ func TestMultiPoolTakenBackWithoutAPool(t *testing.T) {
 	b.Check("at the end")
 }
 
-func TestMultiPoolCiliumNodeIsPutBack(t *testing.T) {
+func TestMultiPoolCiliumNodeIsRestored(t *testing.T) {
 	last := fixtures.Pooled(9, "10.0.0.0/30", "10.0.0.4/30", "172.16.0.0/24")
 	last.ResourceVersion = "1"
 	last.Spec.IPAM.Pools.Allocated = slices.Insert(last.Spec.IPAM.Pools.Allocated, 0, ipamtypes.IPAMPoolAllocation{Pool: "blue"})
@@ -253,15 +253,15 @@ func TestMultiPoolCiliumNodeIsPutBack(t *testing.T) {
 	}
 	v := b.CiliumNode()
 	if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30", "172.16.0.0/24"), v.PodCIDRs, fixtures.CompareNetip()); diff != "" {
-		t.Errorf("told (-want +got):\n%s", diff)
+		t.Errorf("listed (-want +got):\n%s", diff)
 	}
 	if v.BlockDemand.Reported() || len(v.Release) > 0 {
 		t.Errorf("heard %t, release entries %v; want an agent that has yet to speak, and no handshake with it", v.BlockDemand.Reported(), v.Release)
 	}
 }
 
-// What is another node's block by now is put back for no pool of Cilium's.
-func TestMultiPoolCiliumNodeIsPutBackWithoutWhatIsAnothersNow(t *testing.T) {
+// What is another node's block by now is restored for no pool of Cilium's.
+func TestMultiPoolCiliumNodeIsRestoredWithoutWhatIsAnothersNow(t *testing.T) {
 	last := fixtures.Listing("10.8.0.0/30")
 	last.Spec.IPAM.Pools.Allocated[1].CIDRs = append(last.Spec.IPAM.Pools.Allocated[1].CIDRs, fixtures.PodCIDR("10.0.0.4/30"))
 	last.ResourceVersion = "1"
@@ -270,26 +270,26 @@ func TestMultiPoolCiliumNodeIsPutBackWithoutWhatIsAnothersNow(t *testing.T) {
 	b.r.Ledger.Upsert(fixtures.Block("10.0.0.4/30", "p", "m", 1))
 	b.r.Ledger.Upsert(fixtures.Block("10.8.0.0/30", "blues", "m", 1))
 	b.ensureCiliumNode()
-	b.tells(fixtures.Prefixes("10.0.0.0/30"), nil)
+	b.lists(fixtures.Prefixes("10.0.0.0/30"), nil)
 }
 
-// Where nobody remembers the CiliumNode, its agent may still have every block the
-// node holds: it is told all of them, whatever the need.
+// Where the operator does not remember the CiliumNode, its agent may still have every
+// block the node holds: all of them are listed, whatever the need.
 func TestMultiPoolForgottenCiliumNode(t *testing.T) {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService),
 		fixtures.BlockObject("10.0.0.4/30", ipalloc.InService), fixtures.BlockObject("10.0.0.8/30", ipalloc.InService), fixtures.BlockObject("10.0.0.12/30", ipalloc.CoolingDown))
 	b.settle()
 	v := b.CiliumNode()
 	if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"), v.PodCIDRs, fixtures.CompareNetip()); diff != "" {
-		t.Errorf("told (-want +got):\n%s", diff)
+		t.Errorf("listed (-want +got):\n%s", diff)
 	}
 	if len(v.Release) > 0 {
-		t.Errorf("release entries %v: this agent is asked for no report", v.Release)
+		t.Errorf("release entries %v: this agent gets no report request", v.Release)
 	}
 	b.Check("at the end")
 }
 
-func TestMultiPoolTornAwayBlockIsMadeAgain(t *testing.T) {
+func TestMultiPoolForciblyRemovedBlockIsRecreated(t *testing.T) {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.8/30"))
 	b.settle()
 	if !b.has("10.0.0.8/30") || len(b.Blocks()) != 1 {
@@ -308,11 +308,11 @@ func TestMultiPoolClaimsNothingNamed(t *testing.T) {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), other)
 	b.settle()
 	if diff := cmp.Diff(fixtures.Prefixes("10.0.0.12/30"), b.listed(), fixtures.CompareNetip()); diff != "" {
-		t.Errorf("told (-want +got):\n%s", diff)
+		t.Errorf("listed (-want +got):\n%s", diff)
 	}
 }
 
-// Of a block that is told whole nothing can be kept back, so one with a reserved
+// Of a block that is listed whole nothing can be kept back, so one with a reserved
 // address is not assigned even where the remainder is to be published.
 func TestMultiPoolReservedAddressKeepsItsBlock(t *testing.T) {
 	for mode, want := range map[ciliumnode.Mode]netip.Prefix{ciliumnode.CRD: fixtures.Prefix("10.0.0.0/30"), ciliumnode.MultiPool: fixtures.Prefix("10.0.0.4/30")} {
@@ -327,8 +327,8 @@ func TestMultiPoolReservedAddressKeepsItsBlock(t *testing.T) {
 	}
 }
 
-// A block is given back only where the list says so, read live: what the watch shows
-// may be older than what another process told.
+// A block is released only where the list says so, read live: what the watch shows
+// may be older than what another process wrote.
 func TestMultiPoolBelievesNoOldList(t *testing.T) {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"),
 		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService))

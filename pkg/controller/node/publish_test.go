@@ -64,7 +64,7 @@ func TestReconcilePublishesNoClaimThatOverlaps(t *testing.T) {
 }
 
 // A block that turns out to overlap another only after it was read live is not
-// published without its podCIDR: it is looked at again.
+// published without its podCIDR: it is reconciled again.
 func TestReconcilePublishesNothingItMayNotList(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), fixtures.CiliumNode("n", ""), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
 	b.Before = func(call string) {
@@ -143,14 +143,14 @@ func TestReconcileReleasesABlockThatOverlaps(t *testing.T) {
 }
 
 // An address that another node's CiliumNode names is published again only where
-// somebody here uses it.
+// it is in use here.
 func TestReconcilePublishesNothingNamedElsewhere(t *testing.T) {
 	for name, test := range map[string]struct {
 		used []string
 		want []string
 	}{
-		"nobody uses it": {nil, []string{"10.0.0.1"}},
-		"in use here":    {[]string{"10.0.0.2"}, []string{"10.0.0.1", "10.0.0.2"}},
+		"not in use":  {nil, []string{"10.0.0.1"}},
+		"in use here": {[]string{"10.0.0.2"}, []string{"10.0.0.1", "10.0.0.2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cn := fixtures.Publishing(fixtures.CiliumNode("n", ""))

@@ -140,9 +140,9 @@ func TestFirstBlocksServeBesideThePoolThatRules(t *testing.T) {
 		t.Error("the block of z is not published")
 	}
 	if n := b.r.stateOf("n").conflicts; n > 0 {
-		t.Errorf("%d races lost at rest", n)
+		t.Errorf("%d races lost once settled", n)
 	}
-	b.Check("at rest")
+	b.Check("settled")
 }
 
 // Whatever may be in use stays.

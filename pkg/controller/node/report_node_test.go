@@ -35,8 +35,8 @@ func (b *bed) hasShortage(reason string) {
 	}
 }
 
-// toldShortage holds the last event about a shortage to what it must contain.
-func (b *bed) toldShortage(want string) {
+// reportsShortage holds the last event about a shortage to what it must contain.
+func (b *bed) reportsShortage(want string) {
 	b.T.Helper()
 	last := ""
 	for _, e := range b.EventsOf(event.ReasonPodAddressShortage) {
@@ -66,7 +66,7 @@ func TestNodeConditionAtRest(t *testing.T) {
 	}
 }
 
-// A taint that somebody else sets meanwhile is not lost.
+// A taint that another client sets meanwhile is not lost.
 func TestNodeTaintIsWrittenOnWhatWasSeen(t *testing.T) {
 	b := newBed(t, fixtures.Node())
 	b.r.ShortageTaint = "short"

@@ -104,8 +104,8 @@ func TestPausedFamilyHidesNoShortage(t *testing.T) {
 	}
 }
 
-// What a drain waits for is told once, whatever else is decided on the node.
-func TestWaitsAreToldOnce(t *testing.T) {
+// What a drain waits for is reported once, whatever else is decided on the node.
+func TestWaitsAreReportedOnce(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	o := &observation{Snapshot: &state.Snapshot{Name: "n", Node: fixtures.Node()}}
 	plans := []familyPlan{
@@ -118,6 +118,6 @@ func TestWaitsAreToldOnce(t *testing.T) {
 		}
 	}
 	if got := len(b.EventsOf(event.ReasonDrainWaits)); got != 1 {
-		t.Errorf("told %d times", got)
+		t.Errorf("reported %d times", got)
 	}
 }

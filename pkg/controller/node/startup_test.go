@@ -76,7 +76,7 @@ func TestNodeWithAddressesDoesNotAwaitLabels(t *testing.T) {
 		want    int // blocks in the end
 	}{
 		"it holds a block, and nothing is published": {objects: []client.Object{fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)}, want: 2},
-		"the object of its block was torn away": {
+		"the object of its block was removed by force": {
 			objects: []client.Object{fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1")}, want: 2,
 		},
 		"another taint": {taints: func(n *corev1.Node) { n.Spec.Taints[0].Key = "node.kubernetes.io/not-ready" }, want: 2},

@@ -164,7 +164,7 @@ func TestTurnIsKeptUntilTheDrainStarts(t *testing.T) {
 	pool.Spec.Maintenance.BlocksPerHour = &one
 	b := newBed(t, threeBlocks(pool, func(i int, block *v1alpha1.PodIPBlock) client.Object {
 		if i > 0 {
-			return fixtures.BeingDeleted(block) // asked for otherwise: they need no turn
+			return fixtures.BeingDeleted(block) // requested otherwise: they need no turn
 		}
 		return block
 	})...)
@@ -266,14 +266,14 @@ func TestUnheardReclaimUsesItsTurn(t *testing.T) {
 	}
 }
 
-// A drain that is no longer asked for before it began gives its turn to the next.
+// A drain that is no longer requested before it began gives its turn to the next.
 func TestTurnOfADrainThatIsOffComesBack(t *testing.T) {
 	one, pool := int32(1), fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	pool.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain // and there is no other range
 	pool.Spec.Maintenance.BlocksPerHour = &one
 	b := newBed(t, threeBlocks(pool, func(i int, block *v1alpha1.PodIPBlock) client.Object {
 		if i > 0 {
-			return fixtures.BeingDeleted(block) // asked for otherwise: they need no turn
+			return fixtures.BeingDeleted(block) // requested otherwise: they need no turn
 		}
 		return block
 	})...)

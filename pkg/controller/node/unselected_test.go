@@ -38,7 +38,7 @@ func TestUnselectedNodeIsReported(t *testing.T) {
 		t.Errorf("events %q, want one", got)
 	}
 	if calls, err := b.reconcile(); err != nil || len(calls) > 0 {
-		t.Errorf("at rest: calls %v, %v", calls, err)
+		t.Errorf("settled: calls %v, %v", calls, err)
 	}
 	if len(b.r.Awaiting.For([]string{"p"})) > 0 {
 		t.Error("free blocks would wake the node, which no pool may give one")

@@ -46,7 +46,7 @@ func TestDrainWaits(t *testing.T) {
 		}
 	}
 	if len(w.nodes) > 0 {
-		t.Errorf("at rest it remembers %v", w.nodes)
+		t.Errorf("settled, it remembers %v", w.nodes)
 	}
 }
 
@@ -112,7 +112,7 @@ func TestClaimsAndReleases(t *testing.T) {
 			},
 			want: map[string]float64{"claims_total ipv4 p error": 1},
 		},
-		"somebody else was first": {
+		"another node was first": {
 			prepare: func(b *bed) {
 				other := crd.NewBlock(fixtures.Prefix("10.0.0.0/30"), "p", "other", "other-uid")
 				b.Blind = true

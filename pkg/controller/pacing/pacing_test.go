@@ -68,7 +68,7 @@ func TestHour(t *testing.T) {
 	}
 	pacing.KeepTurns(a, nil)
 	if wait := pacing.Turn(a, block, pool, now); wait == 0 {
-		t.Error("a turn that was given up is there again")
+		t.Error("a turn that was released is there again")
 	}
 	pool.Maintenance.BlocksPerHour = 0
 	if n, wait := pacing.Budget(pool, now); n != unlimited || wait != 0 {
@@ -76,7 +76,7 @@ func TestHour(t *testing.T) {
 	}
 }
 
-// What is given back can be taken at once, and is never more than could be before.
+// What is returned can be taken at once, and is never more than could be before.
 func TestReturn(t *testing.T) {
 	pacing, now := New(10, 20), fixtures.Noon()
 	pool := &crd.Pool{Name: "p", Maintenance: crd.Maintenance{BlocksPerHour: 60}}

@@ -55,8 +55,8 @@ func TestCiliumPoolCondition(t *testing.T) {
 	}
 }
 
-// A pool whose blocks BGP lets nobody see is told of once.
-func TestUnfitCiliumPoolIsTold(t *testing.T) {
+// A pool whose blocks BGP does not advertise is reported once.
+func TestUnfitCiliumPoolIsReported(t *testing.T) {
 	b := newBedIn(t, ciliumnode.MultiPool, fixtures.Finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/28")), fixtures.HandMade(fixtures.CiliumPodIPPool("default", 27)))
 	r := b.r
 	r.CiliumPools = b.CiliumPools()
@@ -66,6 +66,6 @@ func TestUnfitCiliumPoolIsTold(t *testing.T) {
 		}
 	}
 	if n := len(b.EventsOf(event.ReasonCiliumPodIPPoolUnfit)); n != 1 {
-		t.Errorf("told %d times", n)
+		t.Errorf("reported %d times", n)
 	}
 }

@@ -24,7 +24,7 @@ func (b *bed) poolLook() []string {
 	return fakeapi.WritesOf(b.Calls)
 }
 
-// A pool that goes in the midst of a look is looked at as it was, or not at all.
+// A pool that goes in the midst of a reconcile is reconciled as it was, or not at all.
 func TestPoolGoesMeanwhile(t *testing.T) {
 	for name, call := range map[string]string{"before its finalizer": "patch PodIPPool", "before its status": "update PodIPPool status"} {
 		t.Run(name, func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestPoolStatusAtRest(t *testing.T) {
 		t.Errorf("first writes are %v", writes)
 	}
 	if writes := b.poolLook(); len(writes) > 0 {
-		t.Errorf("at rest: writes %v", writes)
+		t.Errorf("settled: writes %v", writes)
 	}
 	b.Ledger.Upsert(fixtures.Block("10.0.0.0/30", "p", "n", 1))
 	if writes := b.poolLook(); !slices.Equal(writes, []string{updateHistory, updateStatus}) {

@@ -15,7 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-func TestPoolTellsOfFamilyNotRun(t *testing.T) {
+func TestPoolReportsFamilyNotRun(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.DualStack(), fixtures.IPv4Agent(), fixtures.BlockObject("10.0.0.0/29", ipalloc.InService))
 	condition := func() *metav1.Condition {
 		t.Helper()

@@ -61,7 +61,7 @@ func TestForecastOfPool(t *testing.T) {
 		b.Clock.SetTime(fixtures.Noon().Add(time.Duration(hour) * time.Hour))
 		return b.poolLook()
 	}
-	turnedAt, told, hour := 0, 0, 0
+	turnedAt, events, hour := 0, 0, 0
 	for pass(hour); hour < 44; {
 		b.hold(1)
 		hour++
@@ -69,13 +69,13 @@ func TestForecastOfPool(t *testing.T) {
 		if b.soon().Status == metav1.ConditionTrue && turnedAt == 0 {
 			turnedAt = hour
 		}
-		if told += len(b.EventsOf(event.ReasonPoolExhaustedSoon)); hour%10 == 5 {
+		if events += len(b.EventsOf(event.ReasonPoolExhaustedSoon)); hour%10 == 5 {
 			b.restart()
 		}
 	}
 	// Of 64 blocks half are left after 32 hours.
-	if turnedAt < 31 || turnedAt > 33 || told != 1 {
-		t.Errorf("ExhaustedSoon at hour %d, told %d times", turnedAt, told)
+	if turnedAt < 31 || turnedAt > 33 || events != 1 {
+		t.Errorf("ExhaustedSoon at hour %d, reported %d times", turnedAt, events)
 	}
 	if c := b.soon(); c.Reason != ReasonGrowing || !strings.Contains(c.Message, "ipv4: the blocks held grow by 1 an hour (in the last 24h), so that none is free in 20h, by 2026-01-04T04:00Z.") {
 		t.Errorf("the condition is %+v", c)
@@ -124,7 +124,7 @@ func TestPhasedOutPoolSeries(t *testing.T) {
 		t.Errorf("series (-want +got):\n%s", diff)
 	}
 	if len(b.EventsOf(event.ReasonPoolEmpty)) != 1 {
-		t.Error("it is not told that the pool is empty")
+		t.Error("no event reports that the pool is empty")
 	}
 	b.r.Metrics.forget("p")
 	if got := of(); len(got) > 0 {
@@ -152,7 +152,7 @@ func TestForecastCondition(t *testing.T) {
 	}{
 		"growing":                           {seen: growing, horizon: 24 * time.Hour, status: "True", reason: ReasonGrowing},
 		"lasting":                           {seen: lasting, horizon: 24 * time.Hour, status: "False", reason: ReasonLasting},
-		"farther away than anybody asks":    {seen: far, horizon: 24 * time.Hour, status: "False", reason: ReasonLasting},
+		"farther away than the horizon":     {seen: far, horizon: 24 * time.Hour, status: "False", reason: ReasonLasting},
 		"but no reason to take it back":     {seen: far, horizon: 24 * time.Hour, was: []metav1.Condition{is(v1alpha1.PoolExhaustedSoon, "True")}, status: "True", reason: ReasonGrowing},
 		"exhausted":                         {seen: lasting, horizon: 24 * time.Hour, was: []metav1.Condition{is(v1alpha1.PoolExhausted, "True")}, status: "False", reason: ReasonExhausted},
 		"one family exhausted, one growing": {seen: growing, horizon: 24 * time.Hour, was: []metav1.Condition{is(v1alpha1.PoolExhausted, "True")}, status: "True", reason: ReasonGrowing},
@@ -160,7 +160,7 @@ func TestForecastCondition(t *testing.T) {
 		"never valid":                       {horizon: 24 * time.Hour, status: "Unknown", reason: ReasonInvalid},
 		"no history":                        {seen: lasting, unread: true, horizon: 24 * time.Hour, status: "Unknown", reason: ReasonNoHistory},
 		"no history, and exhausted":         {seen: lasting, unread: true, horizon: 24 * time.Hour, was: []metav1.Condition{is(v1alpha1.PoolExhausted, "True")}, status: "False", reason: ReasonExhausted},
-		"nobody asks":                       {seen: growing, was: []metav1.Condition{is(v1alpha1.PoolExhaustedSoon, "True")}},
+		"no horizon":                        {seen: growing, was: []metav1.Condition{is(v1alpha1.PoolExhaustedSoon, "True")}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -196,7 +196,7 @@ func TestBlocksPerNode(t *testing.T) {
 		pool *v1alpha1.PodIPPool
 		want int64
 	}{
-		"30 addresses, and 2 for the agent and 4 free are asked for": {sized(27, nil), 1},
+		"30 addresses, and 2 for the agent and 4 free are requested": {sized(27, nil), 1},
 		"6 addresses": {sized(29, nil), 1},
 		"2 addresses": {sized(30, nil), 3},
 		"2 addresses, and no more than 2 blocks are allowed": {

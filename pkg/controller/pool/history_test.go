@@ -59,7 +59,7 @@ func (b *bed) poolCalls() ([]string, time.Duration) {
 	return b.Calls, result.RequeueAfter
 }
 
-// historyBed has pool p, looked at once.
+// historyBed has pool p, reconciled once.
 func historyBed(t *testing.T) *bed {
 	t.Helper()
 	pool := fixtures.Finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
@@ -69,8 +69,8 @@ func historyBed(t *testing.T) *bed {
 	return b
 }
 
-// A claim, a rest and a block's end cost the pool one write of its history, before
-// that of its status, and at rest nothing. The history is read once, live.
+// A claim, a cooldown and a block's end cost the pool one write of its history, before
+// that of its status, and once settled nothing. The history is read once, live.
 func TestHistoryIsWrittenWithTheCounts(t *testing.T) {
 	pool := fixtures.Finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	pool.UID = "pool-uid"
@@ -85,8 +85,8 @@ func TestHistoryIsWrittenWithTheCounts(t *testing.T) {
 		{"first look", func(*state.Ledger) {}, []string{readHistory, createHistory, updateStatus}, 0},
 		{"claimed", func(l *state.Ledger) { l.Upsert(held) }, []string{updateHistory, updateStatus}, 0},
 		{"draining", func(l *state.Ledger) { l.Upsert(fixtures.At(held, 2, ipalloc.Draining)) }, []string{updateStatus}, 0},
-		{"at rest", func(l *state.Ledger) { l.Upsert(atRest(held, 1, expand.Returned)) }, []string{updateHistory, updateStatus}, 1},
-		{"gone", func(l *state.Ledger) { l.Remove(atRest(held, 1, expand.Returned)) }, []string{updateHistory, updateStatus}, 1},
+		{"cooling down", func(l *state.Ledger) { l.Upsert(coolingDown(held, 1, expand.Returned)) }, []string{updateHistory, updateStatus}, 1},
+		{"gone", func(l *state.Ledger) { l.Remove(coolingDown(held, 1, expand.Returned)) }, []string{updateHistory, updateStatus}, 1},
 	}
 	for _, s := range steps {
 		b.Clock.SetTime(b.Clock.Now().Add(time.Hour))
@@ -95,7 +95,7 @@ func TestHistoryIsWrittenWithTheCounts(t *testing.T) {
 			t.Errorf("%s: calls are %v, want %v", s.what, calls, s.calls)
 		}
 		if calls, _ := b.poolCalls(); len(calls) > 0 {
-			t.Errorf("%s, and at rest: calls %v", s.what, calls)
+			t.Errorf("%s, and settled: calls %v", s.what, calls)
 		}
 		if got := b.history().ReturnedBlocks; len(got) != s.want {
 			t.Errorf("%s: %v are listed, want %d", s.what, got, s.want)
@@ -141,7 +141,7 @@ func TestHistoryOverCrash(t *testing.T) {
 		}
 		b.poolLook()
 		if writes := b.poolLook(); len(writes) > 0 {
-			t.Errorf("at rest it writes %v", writes)
+			t.Errorf("once settled it writes %v", writes)
 		}
 		return end{b.history(), b.pool().Status}
 	}
@@ -211,7 +211,7 @@ func TestHistoryDeleted(t *testing.T) {
 				t.Errorf("the history is %+v", got)
 			}
 			if writes := b.poolLook(); len(writes) > 0 {
-				t.Errorf("at rest it writes %v", writes)
+				t.Errorf("once settled it writes %v", writes)
 			}
 		})
 	}
@@ -289,7 +289,7 @@ func TestHistoryRefused(t *testing.T) {
 
 			// What happens until it is allowed is not lost.
 			held := claimed("10.0.0.0/30", "n", 0)
-			for _, now := range []crd.Block{held, atRest(held, 1, expand.Returned)} {
+			for _, now := range []crd.Block{held, coolingDown(held, 1, expand.Returned)} {
 				b.Ledger.Upsert(now)
 				b.poolLook()
 			}
@@ -302,7 +302,7 @@ func TestHistoryRefused(t *testing.T) {
 				t.Errorf("in the end the condition is %+v", c)
 			}
 			if calls, again := b.poolCalls(); len(calls) > 0 || again == historyRetry {
-				t.Errorf("at rest calls are %v, again after %s", calls, again)
+				t.Errorf("once settled calls are %v, again after %s", calls, again)
 			}
 		})
 	}
@@ -335,7 +335,7 @@ func TestHistoryIsBounded(t *testing.T) {
 		held.UID = types.UID(fmt.Sprint(i))
 		b.Ledger.Upsert(held)
 		b.poolLook()
-		resting := atRest(held, i, expand.Returned)
+		resting := coolingDown(held, i, expand.Returned)
 		resting.Since = resting.Since.Add(time.Minute)
 		b.Ledger.Upsert(resting)
 		b.poolLook()

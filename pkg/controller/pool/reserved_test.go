@@ -67,7 +67,7 @@ func TestReservedBlockHeldBefore(t *testing.T) {
 			says: "block 10.0.0.0/30 of node a overlaps reserved 10.0.0.1/32 (gateway)"},
 		"drains":   {obj: obj, blocks: []crd.Block{fixtures.At(held, 2, ipalloc.Draining)}, want: metav1.ConditionTrue, says: "10.0.0.0/30"},
 		"has left": {obj: obj, blocks: []crd.Block{fixtures.At(held, 2, ipalloc.CoolingDown)}, want: metav1.ConditionFalse},
-		"nobody's": {obj: obj, want: metav1.ConditionFalse},
+		"not held": {obj: obj, want: metav1.ConditionFalse},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

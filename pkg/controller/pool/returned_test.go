@@ -30,8 +30,8 @@ func claimed(cidr, node string, since int) crd.Block {
 	return b
 }
 
-// atRest is the same block, at rest since an hour.
-func atRest(b crd.Block, since int, reason expand.Reason) crd.Block {
+// coolingDown is the same block, cooling down since an hour.
+func coolingDown(b crd.Block, since int, reason expand.Reason) crd.Block {
 	b = fixtures.At(b, 2, ipalloc.CoolingDown)
 	b.Since, b.Reason = hour(since), reason
 	return b
@@ -67,7 +67,7 @@ func TestNoteReturned(t *testing.T) {
 			blocks: []crd.Block{first}, wantSince: hour(9),
 		},
 		"a block comes back": {
-			blocks: []crd.Block{atRest(first, 3, expand.Returned)},
+			blocks: []crd.Block{coolingDown(first, 3, expand.Returned)},
 			want:   []v1alpha1.ReturnedBlock{listed}, wantSince: hour(9),
 		},
 		"its object goes": {
@@ -81,7 +81,7 @@ func TestNoteReturned(t *testing.T) {
 		},
 		"and gives it back": {
 			was: []v1alpha1.ReturnedBlock{listed}, wasSince: since(0),
-			blocks:    []crd.Block{atRest(claimed("10.0.0.0/30", "b", 4), 5, expand.NodeGone)},
+			blocks:    []crd.Block{coolingDown(claimed("10.0.0.0/30", "b", 4), 5, expand.NodeGone)},
 			want:      []v1alpha1.ReturnedBlock{listed, cameBack("10.0.0.0/30", "b", 4, 5, "NodeGone")},
 			wantSince: hour(0),
 		},
@@ -89,18 +89,18 @@ func TestNoteReturned(t *testing.T) {
 			was: []v1alpha1.ReturnedBlock{listed}, wasSince: since(0),
 			blocks: []crd.Block{first}, want: []v1alpha1.ReturnedBlock{listed}, wantSince: hour(0),
 		},
-		"it rests since earlier, as a process that lags believes": {
+		"it cools down since earlier, as a process that lags believes": {
 			was: []v1alpha1.ReturnedBlock{listed}, wasSince: since(0),
-			blocks: []crd.Block{atRest(first, 2, expand.NodeGone)}, want: []v1alpha1.ReturnedBlock{listed}, wantSince: hour(0),
+			blocks: []crd.Block{coolingDown(first, 2, expand.NodeGone)}, want: []v1alpha1.ReturnedBlock{listed}, wantSince: hour(0),
 		},
 		"and goes again": {
 			was: []v1alpha1.ReturnedBlock{listed}, wasSince: since(0),
-			blocks: []crd.Block{atRest(first, 6, expand.NodeGone)},
+			blocks: []crd.Block{coolingDown(first, 6, expand.NodeGone)},
 			want:   []v1alpha1.ReturnedBlock{cameBack("10.0.0.0/30", "a", 1, 6, "NodeGone")}, wantSince: hour(0),
 		},
 		"the oldest makes room": {
 			was: many(full), wasSince: since(-1),
-			blocks:    []crd.Block{atRest(first, full, expand.Returned)},
+			blocks:    []crd.Block{coolingDown(first, full, expand.Returned)},
 			want:      append(many(full)[1:], cameBack("10.0.0.0/30", "a", 1, full, "Returned")),
 			wantSince: hour(0),
 		},
@@ -124,20 +124,20 @@ func since(n int) *metav1.Time {
 	return &at
 }
 
-// noteAll notes what rests of a pool's blocks.
+// noteAll notes which blocks of a pool cool down.
 func noteAll(s *v1alpha1.PodIPPoolHistory, now time.Time, blocks ...crd.Block) {
 	ledger := state.ReadyLedger(blocks...)
 	usage := usageOf(nil, ledger.PoolBlocks("p"), ledger.Free)
 	noteReturned(s, usage.resting, now)
 }
 
-// More blocks may rest than are listed. Looking again must change nothing, nor
+// More blocks may cool down than are listed. Looking again must change nothing, nor
 // say that the record goes back farther than it does.
 func TestNoteReturnedAtRest(t *testing.T) {
 	var blocks []crd.Block
 	for i := range 2 * maxReturned {
 		cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), 0}), 30)
-		blocks = append(blocks, atRest(claimed(cidr.String(), "n", 0), i%7, expand.NodeGone))
+		blocks = append(blocks, coolingDown(claimed(cidr.String(), "n", 0), i%7, expand.NodeGone))
 	}
 	s := v1alpha1.PodIPPoolHistory{ReturnedBlocks: many(maxReturned), ReturnedBlocksSince: since(-1)}
 	noteAll(&s, hour(9), blocks...)

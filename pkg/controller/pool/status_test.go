@@ -176,7 +176,7 @@ func TestPoolConditions(t *testing.T) {
 			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "False", v1alpha1.PoolExhausted: "True", v1alpha1.PoolOverlapping: "False"},
 			ready:  ReasonExhausted,
 		},
-		"never valid: nobody knows what is free": {
+		"never valid: what is free is unknown": {
 			pool:  fixtures.Invalidated(fixtures.PodIPPool("p", 1, "10.0.0.0/29")),
 			want:  map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "False", v1alpha1.PoolExhausted: "Unknown", v1alpha1.PoolOverlapping: "False"},
 			ready: ReasonInvalid,
