@@ -93,7 +93,7 @@ func TestAgentsSettled(t *testing.T) {
 }
 
 // Two agents' pods may stand on a node for a while; news of the old one must not
-// hide the new one for good.
+// hide the new one forever.
 func TestAgentsTwoPodsOfANode(t *testing.T) {
 	agents := NewAgents(time.Minute)
 	agents.Set(ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())

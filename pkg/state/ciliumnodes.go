@@ -142,7 +142,7 @@ func (l *Ledger) Restored(v *ciliumnode.View) bool {
 	return l.ciliumNodes.restored[v.Name] == v.UID
 }
 
-// ForgetCiliumNode removes a CiliumNode that is gone for good. It reports whether
+// ForgetCiliumNode removes a CiliumNode that is not coming back. It reports whether
 // something it named is no longer taken. One that the watch has delivered since the
 // caller's read stays.
 func (l *Ledger) ForgetCiliumNode(name string) (changed bool) {

@@ -29,7 +29,7 @@ func TestLedgerForgetsNoCiliumNodeThatIsThere(t *testing.T) {
 	}
 }
 
-// That a CiliumNode was restored is known until it is gone for good, and of no other
+// That a CiliumNode was restored is known until it is forgotten, and of no other
 // CiliumNode with its name.
 func TestLedgerForgetsRestored(t *testing.T) {
 	l, view := NewLedger(), &ciliumnode.View{Name: "n", UID: "u"}
@@ -39,7 +39,7 @@ func TestLedgerForgetsRestored(t *testing.T) {
 	}
 	l.ForgetCiliumNode("n")
 	if l.Restored(view) {
-		t.Error("it is remembered after it has gone for good")
+		t.Error("it is remembered after it was forgotten")
 	}
 }
 

@@ -40,11 +40,11 @@ func FuzzLedger(f *testing.F) {
 		})
 		for step := 1; len(data) > 0; step++ {
 			if m.step(t); step%40 == 0 {
-				m.rest()
+				m.settle()
 				m.check(t)
 			}
 		}
-		m.rest()
+		m.settle()
 		m.check(t)
 		if t.Failed() {
 			t.Logf("%v", m.log)
@@ -78,7 +78,7 @@ func FuzzReached(f *testing.F) {
 }
 
 // FuzzForeign reads any CiliumNode beside a node's block. Whatever an agent or a
-// peer takes it to name is claimed for nobody else, and all of it is free again
+// peer takes it to name is claimed for no other node, and all of it is free again
 // once the CiliumNode is forgotten.
 func FuzzForeign(f *testing.F) {
 	f.Add("10.0.0.1 10.0.0.9", "10.0.0.2 ::ffff:10.0.0.10", "10.0.0.4/30")

@@ -132,7 +132,7 @@ func (m *ledgerModel) send(node string) {
 		m.note("%s: refused", cidr)
 		m.ledger.Forget(node, cidr)
 	case fate == 1:
-		m.note("%s: not sent, nobody knows", cidr)
+		m.note("%s: not sent, outcome unknown", cidr)
 		m.ledger.MarkUnknown(node, cidr)
 	case exists:
 		m.note("%s: exists, of %s", cidr, live.Node)
@@ -197,8 +197,8 @@ func (m *ledgerModel) resolve(node string) {
 	}
 }
 
-// rest lets everything under way come to its end.
-func (m *ledgerModel) rest() {
+// settle lets everything under way come to its end.
+func (m *ledgerModel) settle() {
 	for _, node := range modelNodes {
 		m.send(node)
 		m.answer(node)
@@ -209,7 +209,7 @@ func (m *ledgerModel) rest() {
 	}
 }
 
-// check compares the ledger at rest with what there is.
+// check compares the settled ledger with what there is.
 func (m *ledgerModel) check(t *testing.T) {
 	t.Helper()
 	if diff := cmp.Diff(m.blocks, m.ledger.blocks, fixtures.CompareNetip()); diff != "" {
@@ -241,7 +241,7 @@ func (m *ledgerModel) check(t *testing.T) {
 
 // TestLedgerModel holds the ledger to an API server through lost answers, a
 // watch that lags, and claims of other processes: nothing known to be held is
-// claimed, and at rest it knows exactly what there is.
+// claimed, and once settled it knows exactly what there is.
 func TestLedgerModel(t *testing.T) {
 	for seed := range uint64(300) {
 		m := newLedgerModel(t, rand.New(rand.NewPCG(seed, 0)).IntN)
@@ -249,7 +249,7 @@ func TestLedgerModel(t *testing.T) {
 			for range 40 {
 				m.step(t)
 			}
-			m.rest()
+			m.settle()
 			m.check(t)
 		}
 		if t.Failed() {

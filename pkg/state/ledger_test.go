@@ -30,13 +30,13 @@ func TestPoolBlocks(t *testing.T) {
 	}
 	l.Remove(fixtures.Block("10.0.0.0/30", "p", "n", 1))
 	l.Upsert(fixtures.At(fixtures.Block("10.0.0.8/30", "p", "m", 3), 5, ipalloc.Draining))
-	l.Upsert(fixtures.Block("10.0.0.4/30", "p", "n", 6)) // made again, of another pool
+	l.Upsert(fixtures.Block("10.0.0.4/30", "p", "n", 6)) // recreated, of another pool
 	if diff := cmp.Diff([]string{"10.0.0.4/30", "10.0.0.8/30"}, walk("p")); diff != "" || len(walk("q")) > 0 || len(l.byPool) != 1 {
 		t.Errorf("%s; q has %v, the index %d pools", diff, walk("q"), len(l.byPool))
 	}
 }
 
-// The order in which our own writes and the watch tell of a block must not
+// The order in which our own writes and the watch report a block must not
 // matter.
 func TestLedgerOrderOfNews(t *testing.T) {
 	const cidr = "10.0.0.0/30"
@@ -113,7 +113,7 @@ func TestLedgerClaim(t *testing.T) {
 		}
 		return err == nil && cidr == fixtures.Prefix("10.0.0.0/30")
 	}
-	t.Run("a claim is taken until it is given up", func(t *testing.T) {
+	t.Run("a claim is taken until it is released", func(t *testing.T) {
 		l := ReadyLedger()
 		if !claim(t, l, "a") || claim(t, l, "b") {
 			t.Fatal("two nodes claimed one block")
@@ -157,7 +157,7 @@ func TestLedgerClaim(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a doubt given up is free", func(t *testing.T) {
+	t.Run("a doubt released is free", func(t *testing.T) {
 		l := ReadyLedger()
 		claim(t, l, "a")
 		l.MarkUnknown("a", fixtures.Prefix("10.0.0.0/30"))
@@ -226,7 +226,7 @@ func TestLedgerWaitShown(t *testing.T) {
 			t.Fatal("came back before the watch had shown the block")
 		}
 		if l.Shown(b.UID) || !l.Shown(other.UID) {
-			t.Error("Shown does not tell what the watch has shown")
+			t.Error("Shown does not report what the watch has shown")
 		}
 		l.Upsert(b)
 		if err := <-done; err != nil {
@@ -259,14 +259,14 @@ func TestLedgerOverlaps(t *testing.T) {
 
 func TestLedgerForgetsMovedOnceInService(t *testing.T) {
 	b := fixtures.Block("10.0.0.0/30", "p", "a", 1)
-	rested := fixtures.At(b, 2, ipalloc.CoolingDown)
-	l := ReadyLedger(rested)
-	l.MarkFenced(rested)
-	if !l.Fenced(rested) {
+	cooling := fixtures.At(b, 2, ipalloc.CoolingDown)
+	l := ReadyLedger(cooling)
+	l.MarkFenced(cooling)
+	if !l.Fenced(cooling) {
 		t.Fatal("not noted")
 	}
 	l.Upsert(fixtures.At(b, 3, ipalloc.InService)) // another leader took it back, and may publish it
-	l.MarkFenced(rested)                           // by a write decided on before
+	l.MarkFenced(cooling)                          // by a write decided on before
 	again := fixtures.At(b, 4, ipalloc.CoolingDown)
 	l.Upsert(again)
 	if l.Fenced(again) {
@@ -301,12 +301,12 @@ func TestLedgerForeign(t *testing.T) {
 	l.RemoveCiliumNode(ciliumnode.ToStored(odd))
 	expectFree("its CiliumNode is gone, and may come back", 0)
 	l.ForgetCiliumNode("m")
-	expectFree("it is gone for good", 1)
+	expectFree("it is forgotten", 1)
 	l.ForgetCiliumNode("n")
 	expectFree("the other is there", 1)
 	l.RemoveCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", "1", "10.0.0.0/30")))
 	l.ForgetCiliumNode("n")
-	expectFree("all are gone for good", 2)
+	expectFree("all are forgotten", 2)
 
 	l.Upsert(fixtures.Block("10.0.0.0/30", "p", "n", 5))
 	own := fixtures.CiliumNode("n", "6")
@@ -330,7 +330,7 @@ func TestLedgerBlockRemovedByForce(t *testing.T) {
 		"the watch shows an older version": {upsert("7"), 0},
 		"the watch shows the write":        {upsert("8", "10.0.0.0/30"), 0},
 		"it is published no longer":        {upsert("9"), 1},
-		"the CiliumNode is gone for good": {func(l *Ledger) {
+		"the CiliumNode is forgotten": {func(l *Ledger) {
 			l.RemoveCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", "9")))
 			l.ForgetCiliumNode("n")
 		}, 1},

@@ -84,7 +84,7 @@ func TestPods(t *testing.T) {
 			}, changed: true,
 		},
 		"gone, and never known": {news: func(p *Pods) bool { return p.Delete(ReadPod(fixtures.Pod("a", "1", "n")).PodKey) }},
-		"made anew under its name before the old one is gone": {
+		"recreated under its name before the old one is gone": {
 			news: func(p *Pods) bool {
 				p.Set(ReadPod(fixtures.Pod("a", "1", "n", "10.0.0.1")), fixtures.Noon())
 				p.Set(ReadPod(fixtures.Pod("a", "2", "n")), fixtures.Noon())

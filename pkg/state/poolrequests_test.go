@@ -43,7 +43,7 @@ func TestAsked(t *testing.T) {
 			asked := pods.PoolRequests("n", nil)
 			for _, f := range ipalloc.Families() {
 				if got := asked.Of("team/a", f); got != test.want[f] {
-					t.Errorf("%s: asks for %q, want %q", f, got, test.want[f])
+					t.Errorf("%s: requests %q, want %q", f, got, test.want[f])
 				}
 			}
 			if again := ReadPodWithRequest(pod); pods.Set(again, fixtures.Noon()) {
@@ -55,7 +55,7 @@ func TestAsked(t *testing.T) {
 			}
 			pods.SetNamespace("team", nothing)
 			if len(pods.namespaces) > 0 {
-				t.Errorf("namespaces are kept that ask for nothing: %v", pods.namespaces)
+				t.Errorf("namespaces are kept that request nothing: %v", pods.namespaces)
 			}
 		})
 	}
@@ -76,7 +76,7 @@ func TestPicked(t *testing.T) {
 		wantSix          string
 		unlabelled, gone bool // the pod has no label; its namespace is unknown
 	}{
-		"nobody picks":            {},
+		"no pool picks it":        {},
 		"by the pod":              {pools: []*ciliumpool.View{fixtures.Picking("blue", web, nil)}, want: "blue"},
 		"by the namespace":        {pools: []*ciliumpool.View{fixtures.Picking("blue", nil, prod)}, want: "blue"},
 		"by both":                 {pools: []*ciliumpool.View{fixtures.Picking("blue", web, prod)}, want: "blue"},
@@ -111,7 +111,7 @@ func TestPicked(t *testing.T) {
 			}
 			asked := pods.PoolRequests("n", test.pools)
 			if four, six := asked.Of("team/a", ipalloc.IPv4), asked.Of("team/a", ipalloc.IPv6); four != test.want || six != test.wantSix {
-				t.Errorf("it asks for %q and %q, want %q and %q", four, six, test.want, test.wantSix)
+				t.Errorf("it requests %q and %q, want %q and %q", four, six, test.want, test.wantSix)
 			}
 		})
 	}

@@ -72,7 +72,7 @@ func TestPoolsInvalidEdit(t *testing.T) {
 
 	pools.Set(fixtures.Edited(bad, func(s *v1alpha1.PodIPPoolSpec) { s.IPv4.CIDRs[0].CIDR = "10.0.0.0/28" }))
 	if pools.Invalid("p") != nil || pools.Get("p").Frozen() {
-		t.Error("still frozen though mended")
+		t.Error("still frozen though fixed")
 	}
 }
 
