@@ -6,7 +6,7 @@ func adopting(s *State) { s.Adopting = true }
 
 // Until its agent has come up in crd mode, a node gets published what it holds, and
 // nothing else happens to it: no claim, though pods wait; no drain and no mark,
-// though they are asked for; no answer is taken as one.
+// though they are requested; no answer is taken as one.
 func TestDecideAdopting(t *testing.T) {
 	runDecide(t, map[string]decideCase{
 		"pods wait": {

@@ -23,7 +23,7 @@ func bigNode() State {
 	return s
 }
 
-// BenchmarkDecideNothing is what a status report of a node at rest costs.
+// BenchmarkDecideNothing is what a status report of a settled node costs.
 func BenchmarkDecideNothing(b *testing.B) {
 	p, s := DefaultPolicy(), bigNode()
 	plan, m := Decide(noon, p, s, Memory{})

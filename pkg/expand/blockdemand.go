@@ -188,7 +188,7 @@ func (d *decision) restoreLeftovers() {
 
 // superseded reports whether a block is surplus: the node was assigned another one,
 // because this one's range was draining when its Node came back. An agent with a
-// fixed block never gets a second, so this one leaves for good.
+// fixed block never gets a second, so this one never returns to service.
 func (d *decision) superseded(b *block) bool {
 	w := d.state.BlockDemand
 	return w != nil && w.Fixed && len(w.Assigned) > 0 && b.published == 0 && !b.Listed

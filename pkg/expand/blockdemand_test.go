@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// told lists CIDRs with the agent, which asks for so many addresses; below 0: it
-// has not been heard. It comes after the blocks.
-func told(requested int, cidrs ...string) func(*State) {
+// listing lists CIDRs in the CiliumNode, whose agent requests so many addresses;
+// below 0: it has not reported. It comes after the blocks.
+func listing(requested int, cidrs ...string) func(*State) {
 	return func(s *State) {
 		s.BlockDemand = &BlockDemand{Reported: requested >= 0, Requested: max(0, requested)}
 		for _, cidr := range cidrs {
@@ -30,137 +30,137 @@ func fixed(s *State) { s.BlockDemand.Fixed = true }
 
 func onDemand(s *State) { s.BlockDemand.OnDemand = true }
 
-// An agent that is told addresses runs yet, or an old one that is told whole blocks
-// has left its report: one listing tells, and nothing is lost or told without end.
+// An agent that is assigned addresses runs yet, or an old one that is assigned whole
+// blocks has left its report: one listing decides, and nothing is lost or relisted forever.
 func TestDecideLeftover(t *testing.T) {
 	const first, second = "10.0.0.0/30", "10.0.0.4/30"
 	once, none := remembering(second), Memory{}
 	runDecide(t, map[string]decideCase{
-		"it is told, though what was requested is there": {
-			state:    node(lone(first), lone(second, leftover), told(2, first)),
+		"it is listed, though what was requested is there": {
+			state:    node(lone(first), lone(second, leftover), listing(2, first)),
 			want:     []string{"needs 0 of 4", "publish 10.0.0.5-10.0.0.6"},
 			remember: &none,
 		},
 		"past any cap": {
-			state: node(lone(first), lone(second, leftover), told(2, first), limits(Limits{MaxAllocate: 2})),
+			state: node(lone(first), lone(second, leftover), listing(2, first), limits(Limits{MaxAllocate: 2})),
 			want:  []string{"needs 0 of 4", "publish 10.0.0.5-10.0.0.6"},
 		},
 		"also where it drains": {
-			state: node(lone(first), lone(second, leftover, draining(Deleted), request(Deleted)), told(2, first)),
+			state: node(lone(first), lone(second, leftover, draining(Deleted), request(Deleted)), listing(2, first)),
 			want:  []string{"needs 0 of 4", "publish 10.0.0.5-10.0.0.6", "10.0.0.4/30 waits for Return"},
 		},
 		"it is listed now": {
-			state:    node(lone(first), lone(second, leftover), told(2, first, second)),
+			state:    node(lone(first), lone(second, leftover), listing(2, first, second)),
 			want:     []string{"needs 0 of 4"},
 			remember: &once,
 		},
-		"it was, so the agent has given it back": {
-			state:    node(lone(first), lone(second, leftover), told(2, first)),
+		"it was, so the agent has returned it": {
+			state:    node(lone(first), lone(second, leftover), listing(2, first)),
 			memory:   once,
 			want:     []string{"needs 0 of 2", "free 10.0.0.4/30 Returned"},
 			remember: &once,
 		},
 		"the report has gone": {
-			state:    node(lone(first), lone(second), told(2, first)),
+			state:    node(lone(first), lone(second), listing(2, first)),
 			memory:   once,
 			want:     []string{"needs 0 of 2", "free 10.0.0.4/30 Returned"},
 			remember: &none,
 		},
-		"what overlaps another is neither told nor given up": {
-			state: node(lone(first), lone(second, leftover, conflict), told(2, first)),
+		"what overlaps another is neither listed nor released": {
+			state: node(lone(first), lone(second, leftover, conflict), listing(2, first)),
 			want:  []string{"needs 0 of 2", "10.0.0.4/30 waits for Return"},
 		},
-		"what rests goes": {
-			state: node(lone(first), lone(second, leftover, cooling(Returned, noon)), told(2, first)),
+		"what cools down goes": {
+			state: node(lone(first), lone(second, leftover, cooling(Returned, noon)), listing(2, first)),
 			want:  []string{"needs 0 of 2", "delete 10.0.0.4/30"},
 		},
 	})
 }
 
-// An agent that did not restore a pod gives its block back each time it is told it
-// for the pod's sake: it is told once. What is lost otherwise is told each time.
+// An agent that did not restore a pod returns its block each time it is listed for
+// the pod's sake: it is listed once. What is lost otherwise is listed each time.
 func TestDecideLostByAgent(t *testing.T) {
 	const first, second = "10.0.0.0/30", "10.0.0.4/30"
 	never, now, long := time.Time{}, noon, noon.Add(-givesBackWithin)
-	none, asked, seen := Memory{}, toldFor("10.0.0.5", never), toldFor("10.0.0.5", now)
-	kept := toldFor("10.0.0.5", noon.Add(-time.Minute))
+	none, asked, seen := Memory{}, relistedFor("10.0.0.5", never), relistedFor("10.0.0.5", now)
+	kept := relistedFor("10.0.0.5", noon.Add(-time.Minute))
 	runDecide(t, map[string]decideCase{
-		"it is told": {
-			state:    node(lone(first), lone(second), told(2, first), pod("a/a", "10.0.0.5")),
+		"it is listed": {
+			state:    node(lone(first), lone(second), listing(2, first), pod("a/a", "10.0.0.5")),
 			want:     []string{"needs 1 of 4", "publish 10.0.0.5-10.0.0.6"},
 			remember: &asked,
 		},
 		"that was not seen to be done": {
-			state:    node(lone(first), lone(second), told(2, first), pod("a/a", "10.0.0.5")),
+			state:    node(lone(first), lone(second), listing(2, first), pod("a/a", "10.0.0.5")),
 			memory:   asked,
 			want:     []string{"needs 1 of 4", "publish 10.0.0.5-10.0.0.6"},
 			remember: &asked,
 		},
 		"it was": {
-			state:    node(lone(first), lone(second), told(2, first, second), pod("a/a", "10.0.0.5")),
+			state:    node(lone(first), lone(second), listing(2, first, second), pod("a/a", "10.0.0.5")),
 			memory:   asked,
 			want:     []string{"needs 1 of 4", "again in 5m0s"},
 			remember: &seen,
 		},
-		"it was given back": {
-			state:    node(lone(first), lone(second), told(2, first), pod("a/a", "10.0.0.5")),
+		"it was returned": {
+			state:    node(lone(first), lone(second), listing(2, first), pod("a/a", "10.0.0.5")),
 			memory:   seen,
 			want:     []string{"needs 0 of 2"},
 			remember: &seen,
 		},
 		"though it must go": {
-			state:    node(lone(first), lone(second, draining(Deleted), request(Deleted)), told(2, first), pod("a/a", "10.0.0.5")),
+			state:    node(lone(first), lone(second, draining(Deleted), request(Deleted)), listing(2, first), pod("a/a", "10.0.0.5")),
 			memory:   seen,
 			want:     []string{"needs 0 of 2", "10.0.0.4/30 waits for Pods a/a"},
 			remember: &seen,
 		},
-		"it is told for what the agent asks for": {
-			state:    node(lone(first), lone(second), told(3, first), pod("a/a", "10.0.0.5")),
+		"it is listed for what the agent requests": {
+			state:    node(lone(first), lone(second), listing(3, first), pod("a/a", "10.0.0.5")),
 			memory:   seen,
 			want:     []string{"needs 0 of 4", "publish 10.0.0.5-10.0.0.6"},
 			remember: &seen,
 		},
 		"and for another pod": {
-			state:  node(lone(first), lone(second), told(2, first), pod("a/a", "10.0.0.5"), pod("a/b", "10.0.0.6")),
+			state:  node(lone(first), lone(second), listing(2, first), pod("a/a", "10.0.0.5"), pod("a/b", "10.0.0.6")),
 			memory: seen,
 			want:   []string{"needs 1 of 4", "publish 10.0.0.5-10.0.0.6"},
 		},
 		"an own address that its agent has no more": {
-			state:  node(lone(first), lone(second), told(2, first), usedBy("10.0.0.5", "health"), own("10.0.0.5")),
+			state:  node(lone(first), lone(second), listing(2, first), usedBy("10.0.0.5", "health"), own("10.0.0.5")),
 			memory: seen,
 			want:   []string{"needs 0 of 2"},
 		},
-		"an agent that has not been heard has given nothing back": {
-			state:  node(lone(first), lone(second), told(-1, first), pod("a/a", "10.0.0.5")),
+		"an agent that has not reported has returned nothing": {
+			state:  node(lone(first), lone(second), listing(-1, first), pod("a/a", "10.0.0.5")),
 			memory: seen,
 			want:   []string{"needs 1 of 4", "publish 10.0.0.5-10.0.0.6"},
 		},
 		"an agent that keeps it": {
-			state:    node(lone(first), lone(second), told(2, first, second), pod("a/a", "10.0.0.5")),
+			state:    node(lone(first), lone(second), listing(2, first, second), pod("a/a", "10.0.0.5")),
 			memory:   kept,
 			want:     []string{"needs 1 of 4", "again in 4m0s"},
 			remember: &kept,
 		},
 		"for long, has use for it": {
-			state:    node(lone(first), lone(second), told(2, first, second), pod("a/a", "10.0.0.5")),
-			memory:   toldFor("10.0.0.5", long),
+			state:    node(lone(first), lone(second), listing(2, first, second), pod("a/a", "10.0.0.5")),
+			memory:   relistedFor("10.0.0.5", long),
 			want:     []string{"needs 1 of 4"},
 			remember: &none,
 		},
 		"a pod of a block that cannot be listed wants no other": {
-			state: node(lone(first), lone(second, conflict), told(2, first), pod("a/a", "10.0.0.5")),
+			state: node(lone(first), lone(second, conflict), listing(2, first), pod("a/a", "10.0.0.5")),
 			want:  []string{"needs 0 of 2", "10.0.0.4/30 waits for Pods a/a"},
 		},
-		"nor one of a block that is nobody's": {
-			state: node(lone(first), lone(second, orphaned), told(2, first), pod("a/a", "10.0.0.5"), pod("a/b", "10.0.0.6"), pod("a/c", "10.0.0.7")),
+		"nor one of an orphaned block": {
+			state: node(lone(first), lone(second, orphaned), listing(2, first), pod("a/a", "10.0.0.5"), pod("a/b", "10.0.0.6"), pod("a/c", "10.0.0.7")),
 			want:  []string{"needs 0 of 2", "drain 10.0.0.4/30 PoolDeleted", "10.0.0.4/30 waits for Pods a/a a/b a/c"},
 		},
-		"which goes only once its agent has been heard": {
-			state: node(lone(first), lone(second, orphaned, draining(PoolDeleted)), told(-1, first)),
+		"which goes only once its agent has reported": {
+			state: node(lone(first), lone(second, orphaned, draining(PoolDeleted)), listing(-1, first)),
 			want:  []string{"needs 0 of 2", "10.0.0.4/30 waits for AgentNotSettled"},
 		},
 		"a pod that is gone is forgotten": {
-			state:    node(lone(first), lone(second), told(2, first)),
+			state:    node(lone(first), lone(second), listing(2, first)),
 			memory:   seen,
 			want:     []string{"needs 0 of 2", "free 10.0.0.4/30 Returned"},
 			remember: &none,
@@ -171,184 +171,184 @@ func TestDecideLostByAgent(t *testing.T) {
 func TestDecideWhole(t *testing.T) {
 	const first, second, third = "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"
 	runDecide(t, map[string]decideCase{
-		"a new node asks for what its policy keeps free": {
-			state: node(told(-1)),
+		"a new node requests what its policy keeps free": {
+			state: node(listing(-1)),
 			want:  []string{"needs 0 of 0", "claim 2 in 4 blocks, room 2147483647"},
 		},
 		"an agent that was not heard gets all the node has": {
-			state: node(lone(first), lone(second), told(-1)),
+			state: node(lone(first), lone(second), listing(-1)),
 			want:  []string{"needs 0 of 4", "publish 10.0.0.1-10.0.0.2 10.0.0.5-10.0.0.6"},
 		},
-		"what the agent asks for is there": {
-			state: node(lone(first), told(2, first)),
+		"what the agent requests is there": {
+			state: node(lone(first), listing(2, first)),
 			want:  []string{"needs 0 of 2"},
 		},
-		"the agent asks for more": {
-			state: node(lone(first), told(4, first)),
+		"the agent requests more": {
+			state: node(lone(first), listing(4, first)),
 			want:  []string{"needs 0 of 2", "claim 2 in 3 blocks, room 2147483645"},
 		},
-		"nothing is kept free beyond what the agent asks for: it would give it back": {
+		"nothing is kept free beyond what the agent requests: it would return it": {
 			policy: func(p *Policy) { p.MinFree, p.ExpandPercent = 50, 10 },
-			state:  node(lone(first), told(2, first)),
+			state:  node(lone(first), listing(2, first)),
 			want:   []string{"needs 0 of 2"},
 		},
-		"what the agent gave back rests": {
-			state: node(lone(first), lone(second), told(2, first)),
+		"what the agent returned cools down": {
+			state: node(lone(first), lone(second), listing(2, first)),
 			want:  []string{"needs 0 of 2", "free 10.0.0.4/30 Returned"},
 		},
-		"what it gave back and needs again it gets": {
-			state: node(lone(first), lone(second), told(4, first)),
+		"what it returned and needs again it gets": {
+			state: node(lone(first), lone(second), listing(4, first)),
 			want:  []string{"needs 0 of 4", "publish 10.0.0.5-10.0.0.6"},
 		},
 		"of several that are not listed it gets what it needs": {
-			state: node(lone(first), lone(second), lone(third), told(4, first)),
+			state: node(lone(first), lone(second), lone(third), listing(4, first)),
 			want:  []string{"needs 0 of 4", "publish 10.0.0.5-10.0.0.6", "free 10.0.0.8/30 Returned"},
 		},
 		"pods that have just come count before the agent hears of them": {
-			state: node(lone(first), told(2, first), came("a/a", noon), came("a/b", noon), came("a/c", noon)),
+			state: node(lone(first), listing(2, first), came("a/a", noon), came("a/b", noon), came("a/c", noon)),
 			want:  []string{"needs 3 of 2", "claim 1 in 3 blocks, room 2147483645"},
 		},
 		"pods that hang do not": {
-			state: node(lone(first), told(2, first), came("a/a", noon.Add(-3*time.Minute)), came("a/b", noon.Add(-3*time.Minute)),
+			state: node(lone(first), listing(2, first), came("a/a", noon.Add(-3*time.Minute)), came("a/b", noon.Add(-3*time.Minute)),
 				came("a/c", noon.Add(-3*time.Minute))),
 			want: []string{"needs 0 of 2"},
 		},
 		"pods with an address of another pool of Cilium's do not": {
-			state: node(lone(first), told(2, first), pod("a/a", "10.9.0.1"), pod("a/b", "10.9.0.2"), pod("a/c", "10.9.0.3")),
+			state: node(lone(first), listing(2, first), pod("a/a", "10.9.0.1"), pod("a/b", "10.9.0.2"), pod("a/c", "10.9.0.3")),
 			want:  []string{"needs 0 of 2"},
 		},
 		"pods and the agent's own addresses are the demand": {
-			state: node(lone(first), lone(second), told(4, first, second), usedBy("10.0.0.1", "router"), own("10.0.0.1"),
+			state: node(lone(first), lone(second), listing(4, first, second), usedBy("10.0.0.1", "router"), own("10.0.0.1"),
 				pod("a/a", "10.0.0.2"), pod("a/b", "10.0.0.5 fd00::1")),
 			want: []string{"needs 3 of 4"},
 		},
 		"a pod in a block that is not listed": {
-			state: node(lone(first), lone(second), told(2, first), pod("a/a", "10.0.0.5")),
+			state: node(lone(first), lone(second), listing(2, first), pod("a/a", "10.0.0.5")),
 			want:  []string{"needs 1 of 4", "publish 10.0.0.5-10.0.0.6"},
 		},
 		"foreign CIDRs serve": {
-			state: node(told(30, "10.9.0.0/27")),
+			state: node(listing(30, "10.9.0.0/27")),
 			want:  []string{"needs 0 of 30"},
 		},
 		"a family that the agent has no use for": {
-			state: node(lone(first), told(0), came("a/a", noon)),
+			state: node(lone(first), listing(0), came("a/a", noon)),
 			want:  []string{"needs 0 of 0", "free 10.0.0.0/30 Returned"},
 		},
 		"on demand nothing is kept free before the agent is heard": {
-			state: node(told(-1), onDemand),
+			state: node(listing(-1), onDemand),
 			want:  []string{"needs 0 of 0"},
 		},
 		"on demand nothing is kept free after that": {
-			state: node(told(0), onDemand),
+			state: node(listing(0), onDemand),
 			want:  []string{"needs 0 of 0"},
 		},
 		"on demand pods count though the agent has not asked": {
-			state: node(told(0), onDemand, came("a/a", noon)),
+			state: node(listing(0), onDemand, came("a/a", noon)),
 			want:  []string{"needs 1 of 0", "claim 1 in 4 blocks, room 2147483647"},
 		},
-		"on demand the agent gets what it asks for": {
-			state: node(told(3), onDemand),
+		"on demand the agent gets what it requests": {
+			state: node(listing(3), onDemand),
 			want:  []string{"needs 0 of 0", "claim 3 in 4 blocks, room 2147483647"},
 		},
-		"on demand what was given back rests": {
-			state: node(lone(first), told(0), onDemand),
+		"on demand what was returned cools down": {
+			state: node(lone(first), listing(0), onDemand),
 			want:  []string{"needs 0 of 0", "free 10.0.0.0/30 Returned"},
 		},
 		"a drain waits for the agent, and the block serves meanwhile": {
-			state: node(lone(first, request(Deleted)), told(2, first)),
+			state: node(lone(first, request(Deleted)), listing(2, first)),
 			want:  []string{"needs 0 of 2", "drain 10.0.0.0/30 Deleted", "10.0.0.0/30 waits for Return"},
 		},
 		"a drain waits for pods": {
-			state: node(lone(first, draining(Deleted), request(Deleted)), told(2, first), pod("a/a", "10.0.0.1")),
+			state: node(lone(first, draining(Deleted), request(Deleted)), listing(2, first), pod("a/a", "10.0.0.1")),
 			want:  []string{"needs 1 of 2", "10.0.0.0/30 waits for Pods a/a"},
 		},
 		"a block that drained is not listed again": {
-			state: node(lone(first), lone(second, draining(Deleted), request(Deleted)), told(4, first)),
+			state: node(lone(first), lone(second, draining(Deleted), request(Deleted)), listing(4, first)),
 			want:  []string{"needs 0 of 2", "claim 2 in 3 blocks, room 2147483645", "free 10.0.0.4/30 Returned"},
 		},
-		"before the agent was heard nothing counts as given back": {
-			state: node(lone(first), lone(second, draining(Deleted), request(Deleted)), told(-1, first)),
+		"before the agent was heard nothing counts as returned": {
+			state: node(lone(first), lone(second, draining(Deleted), request(Deleted)), listing(-1, first)),
 			want:  []string{"needs 0 of 2", "10.0.0.4/30 waits for AgentNotSettled"},
 		},
-		"listed again while it rests": {
-			state: node(lone(first, cooling(Returned, noon.Add(time.Minute))), told(2, first)),
+		"listed again while it cools down": {
+			state: node(lone(first, cooling(Returned, noon.Add(time.Minute))), listing(2, first)),
 			want:  []string{"needs 0 of 2", "drain 10.0.0.0/30 Reclaim", "10.0.0.0/30 waits for Return"},
 		},
-		"and put back into service": {
-			state: node(lone(first, draining(Reclaim)), told(2, first)),
+		"and restored to service": {
+			state: node(lone(first, draining(Reclaim)), listing(2, first)),
 			want:  []string{"needs 0 of 2", "undrain 10.0.0.0/30"},
 		},
-		"a block that rested goes": {
-			state: node(lone(first), lone(second, cooling(Returned, noon)), told(2, first)),
+		"a block that cooled down goes": {
+			state: node(lone(first), lone(second, cooling(Returned, noon)), listing(2, first)),
 			want:  []string{"needs 0 of 2", "delete 10.0.0.4/30"},
 		},
-		"a block that rests is taken back before another is claimed": {
-			state: node(lone(first), lone(second, cooling(Returned, noon.Add(time.Minute))), told(4, first)),
+		"a block that cools down is taken back before another is claimed": {
+			state: node(lone(first), lone(second, cooling(Returned, noon.Add(time.Minute))), listing(4, first)),
 			want:  []string{"needs 0 of 4", "undrain 10.0.0.4/30"},
 		},
 		"nothing is reclaimed": {
-			state:  node(lone(first), lone(second), lone(third), told(2, first, second, third)),
+			state:  node(lone(first), lone(second), lone(third), listing(2, first, second, third)),
 			memory: idle(time.Hour, time.Hour),
 			want:   []string{"needs 0 of 6"},
 		},
 		"what stands of a handshake goes": {
-			state: node(lone(first), told(2, first), entries("10.0.0.1 192.0.2.1", Marked), entries("10.0.0.2", Ready)),
+			state: node(lone(first), listing(2, first), entries("10.0.0.1 192.0.2.1", Marked), entries("10.0.0.2", Ready)),
 			want:  []string{"needs 0 of 2", "clear 10.0.0.1-10.0.0.2 192.0.2.1"},
 		},
 		"an overlapping block is withdrawn": {
-			state: node(lone(first), lone(second, conflict), told(2, first)),
+			state: node(lone(first), lone(second, conflict), listing(2, first)),
 			want:  []string{"needs 0 of 2", "free 10.0.0.4/30 Returned"},
 		},
-		"part of what somebody else lists does not rest": {
-			state: node(lone(second), told(6, "10.0.0.0/29")),
+		"part of a foreign CIDR does not cool down": {
+			state: node(lone(second), listing(6, "10.0.0.0/29")),
 			want:  []string{"needs 0 of 6"},
 		},
 		"a fixed block: one, whatever its size and the policy": {
-			state: node(told(-1), fixed, came("a/a", noon), came("a/b", noon)),
+			state: node(listing(-1), fixed, came("a/a", noon), came("a/b", noon)),
 			want:  []string{"needs 2 of 0", "claim 1 in 4 blocks, room 2147483647"},
 		},
 		"a fixed block: that which the node has": {
-			state: node(lone(first), lone(second), told(-1), fixed),
+			state: node(lone(first), lone(second), listing(-1), fixed),
 			want:  []string{"needs 0 of 2", "publish 10.0.0.1-10.0.0.2"},
 		},
-		"a fixed block: no second, and the one that is told does not go": {
-			state: node(lone(first, draining(Deleted), request(Deleted)), told(-1, first), fixed),
+		"a fixed block: no second, and the one that is listed does not go": {
+			state: node(lone(first, draining(Deleted), request(Deleted)), listing(-1, first), fixed),
 			want:  []string{"needs 0 of 2", "10.0.0.0/30 waits for Return"},
 		},
-		"a fixed block: a second one goes, and the one that is told stays": {
-			state: node(lone(first, draining(Deleted), request(Deleted)), lone(second), told(-1, first), fixed),
+		"a fixed block: a second one goes, and the one that is listed stays": {
+			state: node(lone(first, draining(Deleted), request(Deleted)), lone(second), listing(-1, first), fixed),
 			want:  []string{"needs 0 of 2", "free 10.0.0.4/30 NodeGone", "10.0.0.0/30 waits for Return"},
 		},
-		"a fixed block: a second one goes though nobody asks for its drain any more": {
-			state: node(lone(first, draining(CIDRDraining)), lone(second), told(-1, second), fixed),
+		"a fixed block: a second one goes though its drain is no longer requested": {
+			state: node(lone(first, draining(CIDRDraining)), lone(second), listing(-1, second), fixed),
 			want:  []string{"needs 0 of 2", "free 10.0.0.0/30 NodeGone"},
 		},
 		"a fixed block: a second one stays while a pod has an address of it": {
-			state: node(lone(first), lone(second), told(-1, second), fixed, pod("a/a", "10.0.0.1")),
+			state: node(lone(first), lone(second), listing(-1, second), fixed, pod("a/a", "10.0.0.1")),
 			want:  []string{"needs 1 of 4", "publish 10.0.0.1-10.0.0.2"},
 		},
-		"a fixed block: somebody else's without a usable address is the one": {
-			state: node(told(-1, "10.9.0.0/32"), fixed),
+		"a fixed block: a foreign one without a usable address is the one": {
+			state: node(listing(-1, "10.9.0.0/32"), fixed),
 			want:  []string{"needs 0 of 0"},
 		},
-		"a fixed block: one that rests goes when the node came back to another": {
-			state: node(lone(first, cooling(NodeGone, noon)), lone(second), told(-1, second), fixed),
+		"a fixed block: one that cools down goes when the node came back to another": {
+			state: node(lone(first, cooling(NodeGone, noon)), lone(second), listing(-1, second), fixed),
 			want:  []string{"needs 0 of 2", "delete 10.0.0.0/30"},
 		},
-		"a fixed block: it rests on while a pod has an address of it": {
-			state: node(lone(first, cooling(NodeGone, noon)), lone(second), told(-1, second), fixed, pod("a/a", "10.0.0.1")),
+		"a fixed block: it keeps cooling down while a pod has an address of it": {
+			state: node(lone(first, cooling(NodeGone, noon)), lone(second), listing(-1, second), fixed, pod("a/a", "10.0.0.1")),
 			want:  []string{"needs 1 of 2"},
 		},
-		"a fixed block: one that rests comes back to a node that has none": {
-			state: node(lone(first, cooling(NodeGone, noon.Add(time.Minute))), told(-1), fixed),
+		"a fixed block: one that cools down comes back to a node that has none": {
+			state: node(lone(first, cooling(NodeGone, noon.Add(time.Minute))), listing(-1), fixed),
 			want:  []string{"needs 0 of 2", "undrain 10.0.0.0/30"},
 		},
-		"a fixed block: a shortage is told": {
-			state: node(lone(first), told(-1, first), fixed, came("a/a", noon), came("a/b", noon), came("a/c", noon)),
+		"a fixed block: a shortage is reported": {
+			state: node(lone(first), listing(-1, first), fixed, came("a/a", noon), came("a/b", noon), came("a/c", noon)),
 			want:  []string{"needs 3 of 2", "short of 1"},
 		},
 		"max-allocate": {
-			state: node(lone(first), told(8, first), limits(Limits{MaxAllocate: 2})),
+			state: node(lone(first), listing(8, first), limits(Limits{MaxAllocate: 2})),
 			want:  []string{"needs 0 of 2"},
 		},
 	})

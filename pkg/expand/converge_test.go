@@ -11,11 +11,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// settleTime is longer than all waits of a random policy and a rest together.
+// settleTime is longer than all waits of a random policy and a cooldown together.
 const settleTime = 5 * time.Minute
 
-// TestConverges drives nodes from any state under a constant demand: they come
-// to rest, and nothing grows once something has been reclaimed.
+// TestConverges drives nodes from any state under a constant demand: they
+// settle, and nothing grows once something has been reclaimed.
 func TestConverges(t *testing.T) {
 	worst, grew, shrank := 0, 0, 0
 	for seed := range rounds(t, 5000) {
@@ -66,7 +66,7 @@ func (w *world) settle(restless bool) int {
 
 		if plan.Empty() && reflect.DeepEqual(old, w.state) {
 			if plan.Again.IsZero() || w.now.Sub(quietSince) > settleTime {
-				return w.checkRest(plan, held)
+				return w.checkSettled(plan, held)
 			}
 			w.now = plan.Again
 			continue
@@ -74,7 +74,7 @@ func (w *world) settle(restless bool) int {
 		w.now = w.now.Add(time.Second)
 		quietSince = w.now
 	}
-	w.t.Errorf("does not come to rest: %+v\npolicy %+v", w.state, w.policy)
+	w.t.Errorf("does not settle: %+v\npolicy %+v", w.state, w.policy)
 	return 0
 }
 
@@ -106,17 +106,17 @@ func (w *world) checkGrowth(plan Plan, before Claim, got int, constant bool) {
 	}
 }
 
-// checkRest holds a node at rest to what must be true there.
-func (w *world) checkRest(plan Plan, held int) int {
+// checkSettled holds a settled node to what must be true there.
+func (w *world) checkSettled(plan Plan, held int) int {
 	for _, wait := range plan.Waits {
 		stuck := len(w.state.Used) > 0 && (wait.For == WaitHandshake || wait.For == WaitUnsettled)
 		if stuck || wait.For == WaitReplacement && plan.Capacity >= max(plan.Demand, agentFloor) {
-			w.t.Errorf("at rest, but %s\nplan %s\nstate %+v", wait, plan, w.state)
+			w.t.Errorf("settled, but %s\nplan %s\nstate %+v", wait, plan, w.state)
 		}
 	}
 	for _, b := range w.state.Blocks {
-		if b.Phase == ipalloc.CoolingDown && !slices.ContainsFunc(allOf(b.CIDR), func(a netip.Addr) bool { return inUseByAnybody(w.state, a) }) {
-			w.t.Errorf("at rest, but %s is cooling down", b.CIDR)
+		if b.Phase == ipalloc.CoolingDown && !slices.ContainsFunc(allOf(b.CIDR), func(a netip.Addr) bool { return inUseAnywhere(w.state, a) }) {
+			w.t.Errorf("settled, but %s is cooling down", b.CIDR)
 		}
 	}
 	moves := w.claims + w.undrains + w.drains

@@ -78,7 +78,7 @@ type decision struct {
 	// that any pod may get.
 	published, foreign int
 	// need is what the node's pods need, by the policy; target what it should
-	// have, with what its CiliumNode asks for beyond that.
+	// have, with what its CiliumNode requests beyond that.
 	need, target, hardCap int
 	// own are the addresses in the demand that are the agent's own, not pods'.
 	own int
@@ -162,7 +162,7 @@ func newDecision(now time.Time, p Policy, s *State, m Memory) *decision {
 	return d
 }
 
-// requeueAt asks for another decision at t, if nothing asks for an earlier one.
+// requeueAt requests another decision at t, unless an earlier one is requested.
 func (d *decision) requeueAt(t time.Time) {
 	if d.plan.Again.IsZero() || t.Before(d.plan.Again) {
 		d.plan.Again = t

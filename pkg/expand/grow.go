@@ -109,7 +109,7 @@ func (d *decision) readmit() {
 			continue
 		}
 		returned := b.Phase == ipalloc.CoolingDown && b.Reason == NodeGone
-		// Of whole blocks none is reclaimed; one in use was put back.
+		// Of whole blocks none is reclaimed; one in use was restored.
 		reprieved := b.Phase == ipalloc.Draining && (b.Reason != Reclaim || d.state.BlockDemand != nil && b.Listed)
 		if b.mayReturn() && (returned || reprieved) {
 			d.takeBack(b)
@@ -117,7 +117,7 @@ func (d *decision) readmit() {
 	}
 }
 
-// mayReturn says that a block that is leaving can be put back into service.
+// mayReturn says that a block that is leaving can be restored to service.
 func (b *block) mayReturn() bool {
 	return b.Phase != ipalloc.InService && b.Request == None && !b.Conflict && !b.undrained
 }
@@ -161,7 +161,7 @@ func (d *decision) takeBack(b *block) {
 	d.expect(b, min(len(b.Usable)-b.held, d.room()))
 }
 
-// claim asks for the rest of the deficit at once: a burst of pods must not wait
+// claim requests the rest of the deficit at once: a burst of pods must not wait
 // for one block after the other.
 func (d *decision) claim() {
 	growth := 0

@@ -44,7 +44,7 @@ func TestDemand(t *testing.T) {
 	})
 }
 
-// Pods that the kubelet does not admit want no address, so that nobody can push a
+// Pods that the kubelet does not admit want no address, so that no user can push a
 // node to its block limit by pods with spec.nodeName.
 func TestDemandIsBoundByMaxPods(t *testing.T) {
 	runDecide(t, map[string]decideCase{
@@ -76,9 +76,9 @@ func TestDemandIsBoundByMaxPods(t *testing.T) {
 			state: node(pods(5000), maxPods(1)),
 			want:  []string{"needs 1 of 0", "claim 3 in 4 blocks, room 100"},
 		},
-		"of an agent that is told whole blocks": {
+		"of an agent that is assigned whole blocks": {
 			state: node(lone("10.0.0.0/26"), usedBy("10.0.0.1", "router"), came("default/a", noon), came("default/b", noon), came("default/c", noon),
-				pod("default/d", "10.0.0.2"), maxPods(2), told(8, "10.0.0.0/26")),
+				pod("default/d", "10.0.0.2"), maxPods(2), listing(8, "10.0.0.0/26")),
 			want: []string{"needs 3 of 62"},
 		},
 	})
@@ -112,7 +112,7 @@ func TestGrow(t *testing.T) {
 			state:  node(full("10.0.0.0/28"), used("10.0.0.1-10.0.0.10")),
 			want:   []string{"needs 10 of 14", "claim 1 in 3 blocks, room 86"},
 		},
-		"a burst is asked for at once": {
+		"a burst is requested at once": {
 			policy: func(p *Policy) { p.MaxBlocks, p.MaxAddresses = 16, 1000 },
 			state:  node(full("10.0.0.0/28"), used("10.0.0.1"), pods(100)),
 			want:   []string{"needs 101 of 14", "claim 113 in 15 blocks, room 986"},
@@ -222,7 +222,7 @@ func TestUndrain(t *testing.T) {
 			state:  node(full("10.0.0.0/28"), lone("10.0.0.16/28", cooling(Returned, later)), crowded, pods(1)),
 			want:   []string{"needs 15 of 14", "short of 1", "again in 1s"},
 		},
-		"a drain nobody asks for any more ends, whatever the demand": {
+		"a drain no longer requested ends, whatever the demand": {
 			state: node(full("10.0.0.0/28"), full("10.0.0.16/28", draining(CIDRDraining))),
 			want:  []string{"needs 0 of 28", "undrain 10.0.0.16/28"},
 		},

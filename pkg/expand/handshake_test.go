@@ -38,7 +38,7 @@ func TestHandshake(t *testing.T) {
 			state: leaver(published(a, "default/x")),
 			want:  []string{"needs 1 of 14", "10.0.0.16/28 waits for Pods default/x"},
 		},
-		"a pod has just come, and nobody tells its address: no mark": {
+		"a pod has just come, and its address is not reported: no mark": {
 			state: leaver(came("default/new", noon.Add(-time.Minute))),
 			want:  []string{"needs 2 of 14", "10.0.0.16/28 waits for PodAddress default/new", "again in 1m0s"},
 		},
@@ -208,7 +208,7 @@ func TestFree(t *testing.T) {
 			state: served(lone("10.0.0.16/28", draining(Reclaim), listed)),
 			want:  []string{"needs 1 of 14", "10.0.0.16/28 waits for Handshake"},
 		},
-		"not while an address is in use, which is put back into the pool": {
+		"not while an address is in use, which is restored to the pool": {
 			state: served(lone("10.0.0.16/28", draining(Reclaim)), usedBy("10.0.0.17", "default/x")),
 			want:  []string{"needs 2 of 14", "publish 10.0.0.17", "10.0.0.16/28 waits for Pods default/x"},
 		},
@@ -220,19 +220,19 @@ func TestFree(t *testing.T) {
 			state: served(lone("10.0.0.16/28", cooling(Returned, later))),
 			want:  []string{"needs 1 of 14", "again in 1m0s"},
 		},
-		"rested": {
+		"cooled down": {
 			state: served(lone("10.0.0.16/28", cooling(Returned, noon))),
 			want:  []string{"needs 1 of 14", "delete 10.0.0.16/28"},
 		},
-		"rested but still listed": {
+		"cooled down but still listed": {
 			state: served(lone("10.0.0.16/28", cooling(Returned, earlier), listed)),
 			want:  []string{"needs 1 of 14"},
 		},
-		"rested but in use: drain again, and put back later": {
+		"cooled down but in use: drain again, and restored later": {
 			state: served(lone("10.0.0.16/28", cooling(Returned, earlier)), pod("default/x", "10.0.0.17")),
 			want:  []string{"needs 2 of 14", "drain 10.0.0.16/28 Reclaim", "10.0.0.16/28 waits for Pods default/x"},
 		},
-		"published again while it rests: drain again, and nothing else": {
+		"published again while it cools down: drain again, and nothing else": {
 			state: served(lone("10.0.0.16/28", cooling(Returned, earlier)), published("10.0.0.17", ""), entries("10.0.0.18", Ready)),
 			want:  []string{"needs 1 of 14", "drain 10.0.0.16/28 Reclaim", "10.0.0.16/28 waits for Handshake"},
 		},
@@ -240,7 +240,7 @@ func TestFree(t *testing.T) {
 			state: served(lone("10.0.0.16/28", cooling(NodeGone, earlier), request(Deleted)), published("10.0.0.17", "")),
 			want:  []string{"needs 1 of 14", "drain 10.0.0.16/28 Deleted", "10.0.0.16/28 waits for Handshake"},
 		},
-		"node gone and rested, but its pool is still there": {
+		"node gone and cooled down, but its pool is still there": {
 			state: node(gone, lone("10.0.0.16/28", cooling(NodeGone, earlier)), published("10.0.0.17", "")),
 			want:  []string{"needs 0 of 0"},
 		},

@@ -280,16 +280,16 @@ func runDecide(t *testing.T, cases map[string]decideCase) {
 	}
 }
 
-func remembering(told ...string) Memory {
+func remembering(cidrs ...string) Memory {
 	var m Memory
-	for _, c := range told {
+	for _, c := range cidrs {
 		m.Assigned = append(m.Assigned, netip.MustParsePrefix(c))
 	}
 	return m
 }
 
-// toldFor remembers addresses for which a block was told again.
-func toldFor(addrs string, since time.Time) Memory {
+// relistedFor remembers addresses for which a block was listed again.
+func relistedFor(addrs string, since time.Time) Memory {
 	m := Memory{Restored: map[netip.Addr]time.Time{}}
 	for _, a := range ips(addrs) {
 		m.Restored[a] = since

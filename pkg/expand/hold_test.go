@@ -28,7 +28,7 @@ func TestHold(t *testing.T) {
 			state: node(full("10.0.0.0/28", request(CIDRDraining), held(WaitWindow, 3*time.Hour)), used("10.0.0.1-10.0.0.3")),
 			want:  []string{"needs 3 of 14", "10.0.0.0/28 waits for Window until 3h0m0s", "again in 3h0m0s"},
 		},
-		"a hold without an end asks for no other look": {
+		"a hold without an end requests no requeue": {
 			state: node(full("10.0.0.0/28", request(PoolDeleted), held(WaitWindow, 0)), used("10.0.0.1")),
 			want:  []string{"needs 1 of 14", "10.0.0.0/28 waits for Window"},
 		},
@@ -84,7 +84,7 @@ func TestHold(t *testing.T) {
 }
 
 // TestHeldIsAsIfNotAsked: as long as a request is held, everything is as if
-// nobody had asked, but that nothing is reclaimed which could be needed once the
+// it did not exist, but that nothing is reclaimed which could be needed once the
 // hold ends, if that is soon.
 func TestHeldIsAsIfNotAsked(t *testing.T) {
 	holds := 0

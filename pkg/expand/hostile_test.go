@@ -127,7 +127,7 @@ func (h *hostile) churn() {
 			p := h.pods[name]
 			delete(h.pods, name)
 			delete(h.restoring, p.ip)
-			// The agent is told when it runs, else it finds no such endpoint.
+			// The agent learns of it when it runs, else it finds no such endpoint.
 			if h.live[p.ip] == name {
 				delete(h.live, p.ip)
 			}

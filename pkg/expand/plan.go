@@ -23,7 +23,7 @@ type Plan struct {
 	Clear []netip.Addr
 	// Mark sets release-ips entries to marked-for-release.
 	Mark []netip.Addr
-	// Claim asks for new blocks. Zero: none.
+	// Claim requests new blocks. Zero: none.
 	Claim Claim
 	// Publish adds addresses of blocks in service to the pool.
 	Publish []netip.Addr
@@ -61,7 +61,7 @@ type Free struct {
 	Reason Reason
 }
 
-// Claim asks for blocks until they bring Addresses usable ones, but no more
+// Claim requests blocks until they bring Addresses usable ones, but no more
 // than Blocks blocks, of which no more than Room addresses are published.
 type Claim struct {
 	Addresses, Blocks, Room int

@@ -144,7 +144,7 @@ func TestMemoryIsNotShared(t *testing.T) {
 
 func TestDrainOnRequest(t *testing.T) {
 	runDecide(t, map[string]decideCase{
-		"the replacement is asked for first": {
+		"the replacement is requested first": {
 			state: node(full("10.0.0.0/28", request(Deleted)), used("10.0.0.1-10.0.0.3")),
 			want:  []string{"needs 3 of 0", "claim 5 in 4 blocks, room 86", "10.0.0.0/28 waits for Replacement"},
 		},

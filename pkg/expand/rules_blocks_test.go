@@ -34,7 +34,7 @@ func brokenBlocks(now time.Time, s State, plan Plan, fail failer) {
 		b := once(c, "delete")
 		brokenEnd(s, b, false, fail)
 		if b.Phase != ipalloc.CoolingDown || now.Before(b.RestUntil) {
-			fail("deletes %s before its rest is over", b.CIDR)
+			fail("deletes %s before its cooldown is over", b.CIDR)
 		}
 	}
 }
@@ -44,7 +44,7 @@ func brokenEnd(s State, b Block, anyway bool, fail failer) {
 	published, inUse := holds(s, b)
 	inUse = inUse && !s.Gone
 	if !anyway && (published || inUse || b.Listed) {
-		fail("gives up %s: published %v, in use %v, listed %v", b.CIDR, published, inUse, b.Listed)
+		fail("releases %s: published %v, in use %v, listed %v", b.CIDR, published, inUse, b.Listed)
 	}
 }
 
@@ -54,7 +54,7 @@ func holds(s State, b Block) (published, inUse bool) {
 		if ownedBy(s, b, a) {
 			_, in := s.Pool[a]
 			published = published || in
-			inUse = inUse || inUseByAnybody(s, a)
+			inUse = inUse || inUseAnywhere(s, a)
 		}
 	}
 	return published, inUse
@@ -70,7 +70,7 @@ func hardCap(p Policy, s State) int {
 func brokenCaps(p Policy, s State, plan Plan, fail failer) {
 	adds := plan.Claim.Room
 	for _, a := range plan.Publish {
-		if !inUseByAnybody(s, a) { // what is in use is put back past any cap
+		if !inUseAnywhere(s, a) { // what is in use is restored past any cap
 			adds++
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// inUseByAnybody reads rule 2 anew, without the code under test.
-func inUseByAnybody(s State, a netip.Addr) bool {
+// inUseAnywhere reads rule 2 anew, without the code under test.
+func inUseAnywhere(s State, a netip.Addr) bool {
 	_, used := s.Used[a]
 	return used || slices.Contains(s.Own, a) || slices.ContainsFunc(s.Pods, func(p Pod) bool { return slices.Contains(p.IPs, a) })
 }
@@ -95,8 +95,8 @@ func brokenAddresses(now time.Time, p Policy, s State, m Memory, plan Plan, fail
 	}
 	if len(plan.Mark) > 0 {
 		for _, pod := range s.Pods {
-			if now.Before(pod.Seen.Add(p.AckTimeout)) && nobodyTells(s, pod) {
-				fail("marks while nobody tells the address of %s", pod.Name)
+			if now.Before(pod.Seen.Add(p.AckTimeout)) && unreported(s, pod) {
+				fail("marks while the address of %s is unreported", pod.Name)
 			}
 		}
 	}
@@ -116,9 +116,9 @@ func brokenAddresses(now time.Time, p Policy, s State, m Memory, plan Plan, fail
 }
 
 // mayLeave says that a is published, free, and that the agent can be believed.
-// nobodyTells says that a pod may have an address of the family that neither the
+// unreported says that a pod may have an address of the family that neither the
 // report nor its status names.
-func nobodyTells(s State, pod Pod) bool {
+func unreported(s State, pod Pod) bool {
 	for _, a := range pod.IPs {
 		if ipalloc.FamilyOf(a) == s.Family {
 			return false
@@ -139,14 +139,14 @@ func nobodyTells(s State, pod Pod) bool {
 
 func mayLeave(s State, a netip.Addr) bool {
 	owner, published := s.Pool[a]
-	return published && owner == "" && !inUseByAnybody(s, a) && s.AgentSettled && len(s.Used) > 0
+	return published && owner == "" && !inUseAnywhere(s, a) && s.AgentSettled && len(s.Used) > 0
 }
 
 func brokenRemove(now time.Time, p Policy, s State, m Memory, a netip.Addr, fail failer) {
 	since, seen := m.AckedSince[a]
 	switch {
 	case !mayLeave(s, a):
-		fail("removes %s, in use %v, kept for %q, agent settled %v", a, inUseByAnybody(s, a), s.Pool[a], s.AgentSettled)
+		fail("removes %s, in use %v, kept for %q, agent settled %v", a, inUseAnywhere(s, a), s.Pool[a], s.AgentSettled)
 	case s.Release[a] != Ready:
 		fail("removes %s in state %q", a, s.Release[a])
 	case p.AckHold > 0 && (!seen || now.Sub(since) < p.AckHold):
@@ -162,10 +162,10 @@ func brokenPublish(s State, a netip.Addr, fail failer) {
 		fail("publishes %s again", a)
 	}
 	offered := func(b Block) bool { return serves(b) && slices.Contains(b.Usable, a) }
-	putBack := func(b Block) bool {
-		return b.Phase != ipalloc.CoolingDown && !b.Conflict && b.CIDR.Contains(a) && inUseByAnybody(s, a)
+	restored := func(b Block) bool {
+		return b.Phase != ipalloc.CoolingDown && !b.Conflict && b.CIDR.Contains(a) && inUseAnywhere(s, a)
 	}
-	if !slices.ContainsFunc(s.Blocks, offered) && !slices.ContainsFunc(s.Blocks, putBack) {
+	if !slices.ContainsFunc(s.Blocks, offered) && !slices.ContainsFunc(s.Blocks, restored) {
 		fail("publishes %s, which no block in service offers", a)
 	}
 }
@@ -192,7 +192,7 @@ func missingClears(s State, plan Plan, fail failer) {
 		if serves(b) && slices.Contains(b.Usable, a) {
 			fail("leaves %s in state %s on %s, which serves", a, entry, b.CIDR)
 		}
-		if entry == Marked && (!s.AgentSettled || inUseByAnybody(s, a)) {
+		if entry == Marked && (!s.AgentSettled || inUseAnywhere(s, a)) {
 			fail("leaves %s marked", a)
 		}
 	}

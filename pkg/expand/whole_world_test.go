@@ -14,17 +14,17 @@ import (
 // poolAgent is an agent, and what it last saw of its CiliumNode.
 type poolAgent struct {
 	multipool.Agent
-	told      []netip.Prefix
+	assigned  []netip.Prefix
 	requested int
 	version   int
 }
 
-func (a *poolAgent) sees(told []netip.Prefix, requested, version int) {
-	a.told, a.requested, a.version = slices.Clone(told), requested, version
-	a.Sees(told)
+func (a *poolAgent) sees(assigned []netip.Prefix, requested, version int) {
+	a.assigned, a.requested, a.version = slices.Clone(assigned), requested, version
+	a.Sees(assigned)
 }
 
-// pooledNode is a node whose agent is told whole blocks, and its operator. Every
+// pooledNode is a node whose agent is assigned whole blocks, and its operator. Every
 // one of them sees the others' writes late.
 type pooledNode struct {
 	t      *testing.T
@@ -63,12 +63,12 @@ func newPooledNode(t *testing.T, d dice) *pooledNode {
 func (w *pooledNode) look() { w.view, w.viewVersion = copyState(w.state), w.version }
 
 // wrote notes a write of the CiliumNode, and keeps it to itself.
-func (w *pooledNode) wrote(told []netip.Prefix) {
+func (w *pooledNode) wrote(assigned []netip.Prefix) {
 	w.version++
 	w.writes++
-	w.state.BlockDemand.Assigned = told
+	w.state.BlockDemand.Assigned = assigned
 	for i := range w.state.Blocks {
-		w.state.Blocks[i].Listed = slices.Contains(told, w.state.Blocks[i].CIDR)
+		w.state.Blocks[i].Listed = slices.Contains(assigned, w.state.Blocks[i].CIDR)
 	}
 }
 
@@ -88,12 +88,12 @@ func (w *pooledNode) step(round int) {
 	w.operate()
 	for addr, owner := range w.agent.Live() {
 		if !slices.ContainsFunc(w.state.BlockDemand.Assigned, func(c netip.Prefix) bool { return c.Contains(addr) }) {
-			w.t.Errorf("%s of %s is in use, and the agent was not told of it", addr, owner)
+			w.t.Errorf("%s of %s is in use, and the agent was not assigned it", addr, owner)
 		}
 	}
 }
 
-// startPods gives pods addresses, which their status tells later.
+// startPods gives pods addresses, which their status reports later.
 func (w *pooledNode) startPods() {
 	owners := map[string]netip.Addr{}
 	for addr, owner := range w.agent.Live() {
@@ -117,14 +117,14 @@ func (w *pooledNode) startPods() {
 }
 
 func (w *pooledNode) agentWrites() {
-	told, requested := w.agent.Update()
-	if slices.Equal(told, w.agent.told) && requested == w.agent.requested {
+	assigned, requested := w.agent.Update()
+	if slices.Equal(assigned, w.agent.assigned) && requested == w.agent.requested {
 		return
 	}
 	if w.agent.version != w.version { // a conflict: it tries again later
 		return
 	}
-	w.wrote(told)
+	w.wrote(assigned)
 	w.state.BlockDemand.Reported, w.state.BlockDemand.Requested = true, requested
 	w.state.Used = map[netip.Addr]string{}
 	for addr, owner := range w.agent.Live() {
@@ -184,19 +184,19 @@ func (w *pooledNode) supply(c Claim) []netip.Addr {
 }
 
 func (w *pooledNode) publish(addrs []netip.Addr) {
-	told := slices.Clone(w.state.BlockDemand.Assigned)
+	assigned := slices.Clone(w.state.BlockDemand.Assigned)
 	for _, b := range w.state.Blocks {
 		if !b.Listed && b.Phase != ipalloc.CoolingDown && slices.ContainsFunc(addrs, b.CIDR.Contains) {
-			told = append(told, b.CIDR)
+			assigned = append(assigned, b.CIDR)
 		}
 	}
-	if len(told) > len(w.state.BlockDemand.Assigned) {
-		slices.SortFunc(told, netip.Prefix.Compare)
-		w.wrote(told)
+	if len(assigned) > len(w.state.BlockDemand.Assigned) {
+		slices.SortFunc(assigned, netip.Prefix.Compare)
+		w.wrote(assigned)
 	}
 }
 
-// giveUp looks at the CiliumNode as it is.
+// giveUp reads the CiliumNode as it is.
 func (w *pooledNode) giveUp(c netip.Prefix) {
 	if slices.Contains(w.state.BlockDemand.Assigned, c) {
 		return
@@ -251,8 +251,8 @@ func (w *pooledNode) takeFromAgent(name string) {
 }
 
 // TestWholeBlocksInALife lets pods come and go: no address in use is ever given
-// to others. Once they stay, every pod gets an address and everybody comes to
-// rest: what the operator gives, the agent does not give back, even where pods are
+// to others. Once they stay, every pod gets an address and both sides
+// settle: what the operator gives, the agent does not return, even where pods are
 // bound that it has lost.
 func TestWholeBlocksInALife(t *testing.T) {
 	claims, frees, lost := 0, 0, 0
@@ -277,7 +277,7 @@ func TestWholeBlocksInALife(t *testing.T) {
 			w.step(round)
 		}
 		if w.writes > 0 {
-			t.Errorf("no rest: %d writes in two minutes", w.writes)
+			t.Errorf("not settled: %d writes in two minutes", w.writes)
 		}
 		pods := 0
 		for _, p := range w.state.Pods {
@@ -295,7 +295,7 @@ func TestWholeBlocksInALife(t *testing.T) {
 		claims += w.claims
 		frees += w.frees
 	}
-	t.Logf("blocks claimed %d, given back %d; pods lost %d", claims, frees, lost)
+	t.Logf("blocks claimed %d, returned %d; pods lost %d", claims, frees, lost)
 	if claims == 0 || frees == 0 || lost == 0 {
 		t.Error("the random nodes try nothing")
 	}
