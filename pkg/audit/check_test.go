@@ -100,7 +100,7 @@ func checksAddresses() map[string]checkTest {
 			spoil: func(w world) { w.publish("a", "10.0.0.77") },
 			want:  []string{"PoolEntryWithoutBlock CiliumNode/a PodIPPool/main 10.0.0.77"},
 		},
-		"somebody else's address": {
+		"a foreign address": {
 			spoil: func(w world) { w.publish("a", "192.0.2.7") },
 			want:  []string{"ForeignPoolEntry CiliumNode/a 192.0.2.7"},
 		},
@@ -125,7 +125,7 @@ func checksAddresses() map[string]checkTest {
 
 func checksPods() map[string]checkTest {
 	return map[string]checkTest{
-		"on an address of nobody": {
+		"on an unowned address": {
 			spoil: func(w world) { w.pod("x", "a", "192.0.2.7") },
 			want:  []string{"PodAddressUnowned Pod/default/x 192.0.2.7"},
 		},
@@ -187,11 +187,11 @@ func checksPodCIDRs() map[string]checkTest {
 			spoil: func(w world) { w.deleteBlock("10.0.0.0-29") },
 			want:  []string{"PodCIDRWithoutBlock CiliumNode/a 10.0.0.0/29"},
 		},
-		"somebody else's": {
+		"foreign": {
 			spoil: func(w world) { list(w, "a", "192.0.2.0/24"); w.publish("a", "192.0.2.7") },
 			want:  []string{"ForeignPodCIDR CiliumNode/a 192.0.2.0/24"},
 		},
-		"somebody else's on two nodes": {
+		"foreign, on two nodes": {
 			spoil: func(w world) { list(w, "a", "192.0.2.0/24"); list(w, "b", "192.0.2.64/26") },
 			want: []string{
 				"PodCIDROnTwoNodes CiliumNode/b CiliumNode/a 192.0.2.64/26",
@@ -214,7 +214,7 @@ func checksBlocks() map[string]checkTest {
 		},
 		"not published yet":        {spoil: func(w world) { third(w).CreationTimestamp = metav1.NewTime(now.Add(-time.Minute)) }},
 		"not published by a limit": {spoil: func(w world) { third(w); w.cn("a").Limits.MaxAllocate = 6 }},
-		"not published as its pool serves nobody": {spoil: func(w world) {
+		"not published as its pool serves no node": {spoil: func(w world) {
 			w.pool("blues", "10.9.0.0/24").Spec.CiliumPoolName = "blue"
 			w.newBlock("a", "10.9.0.0/29").Spec.PoolName = "blues"
 		}},
@@ -250,34 +250,34 @@ func checksBlocks() map[string]checkTest {
 			},
 			want: []string{"BlockWithoutNode PodIPBlock/10.0.0.0-29 Node/a 10.0.0.0/29"},
 		},
-		"rests": {spoil: func(w world) {
+		"cools down": {spoil: func(w world) {
 			third(w)
 			w.phase("10.0.0.16-29", ipalloc.CoolingDown, expand.Returned, now.Add(-3*time.Minute))
 		}},
-		"rests too long": {
+		"cools down too long": {
 			spoil: func(w world) {
 				third(w)
 				w.phase("10.0.0.16-29", ipalloc.CoolingDown, expand.Returned, now.Add(-7*time.Minute))
 			},
 			want: []string{"CooldownOverdue PodIPBlock/10.0.0.16-29 Node/a 10.0.0.16/29"},
 		},
-		"rests long, as its pool says": {spoil: func(w world) {
+		"cools down long, as its pool says": {spoil: func(w world) {
 			third(w)
 			w.Pools[0].Spec.Cooldown = new(v1alpha1.Duration("1h"))
 			w.phase("10.0.0.16-29", ipalloc.CoolingDown, expand.Returned, now.Add(-time.Hour))
 		}},
-		"rests after its Node": {spoil: func(w world) {
+		"cools down after its Node": {spoil: func(w world) {
 			w.newBlock("gone", "10.0.0.16/29")
 			w.phase("10.0.0.16-29", ipalloc.CoolingDown, expand.NodeGone, now.Add(-12*time.Minute))
 		}},
-		"rests too long after its Node": {
+		"cools down too long after its Node": {
 			spoil: func(w world) {
 				w.newBlock("gone", "10.0.0.16/29")
 				w.phase("10.0.0.16-29", ipalloc.CoolingDown, expand.NodeGone, now.Add(-16*time.Minute))
 			},
 			want: []string{"CooldownOverdue PodIPBlock/10.0.0.16-29 Node/gone 10.0.0.16/29"},
 		},
-		"rests and is published": {
+		"cools down and is published": {
 			spoil: func(w world) { w.phase("10.0.0.0-29", ipalloc.CoolingDown, expand.Returned, now) },
 			want:  []string{"RestingBlockPublished PodIPBlock/10.0.0.0-29 CiliumNode/a 10.0.0.0/29"},
 		},
@@ -311,8 +311,8 @@ func checksHandshakes() map[string]checkTest {
 			spoil: func(w world) { w.entry("a", "192.0.2.1", expand.DoNotRelease, time.Time{}) },
 			want:  []string{"StaleRelease CiliumNode/a 192.0.2.1"},
 		},
-		"asks for a report": {spoil: func(w world) { w.entry("a", "192.0.2.1", expand.Marked, now) }},
-		"asks for a report for long": {
+		"requests a report": {spoil: func(w world) { w.entry("a", "192.0.2.1", expand.Marked, now) }},
+		"requests a report for long": {
 			spoil: func(w world) { w.entry("a", "192.0.2.1", expand.Marked, long) },
 			want:  []string{"StaleRelease CiliumNode/a 192.0.2.1"},
 		},
@@ -344,7 +344,7 @@ func checksNodesAndPools() map[string]checkTest {
 			want:  []string{"CiliumNodeMissing Node/a"},
 		},
 		"CiliumNode missing under a pause": {spoil: func(w world) { w.deleteCiliumNode("a"); w.Pools[0].Spec.Paused = true }},
-		"Node gone, blocks at rest": {
+		"Node gone, blocks cooling down": {
 			spoil: func(w world) {
 				w.deleteNode("a")
 				w.phase("10.0.0.0-29", ipalloc.CoolingDown, expand.NodeGone, now)

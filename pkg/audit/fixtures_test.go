@@ -124,7 +124,7 @@ func (w world) unpublish(name string, addrs ...string) {
 	}
 }
 
-// entry sets a release entry that has stood since then; zero: nobody knows.
+// entry sets a release entry that has stood since then; zero: unknown.
 func (w world) entry(name, addr string, status expand.ReleaseStatus, since time.Time) {
 	cn, a := w.cn(name), netip.MustParseAddr(addr)
 	cn.Release[a] = status

@@ -30,7 +30,7 @@ func TestManyFaults(t *testing.T) {
 		if diff := cmp.Diff(found, Check(w.Snapshot, settings()), cmp.Comparer(equal[netip.Prefix])); diff != "" {
 			t.Fatalf("seed %d: the same objects in another order (-first +second):\n%s", seed, diff)
 		}
-		if diff := cmp.Diff(told(found), toldIn(t, NewReport(w.Snapshot, 1, found))); diff != "" {
+		if diff := cmp.Diff(expected(found), reportedIn(t, NewReport(w.Snapshot, 1, found))); diff != "" {
 			t.Fatalf("seed %d: findings, and what the report says of them (-want +got):\n%s", seed, diff)
 		}
 	}
@@ -86,9 +86,9 @@ func twice[T any, P interface {
 
 func equal[T comparable](a, b T) bool { return a == b }
 
-// told are the findings as a report should show them: what is wrong with which
+// expected are the findings as a report should show them: what is wrong with which
 // object, and of which address.
-func told(findings []Finding) []string {
+func expected(findings []Finding) []string {
 	var out []string
 	for _, f := range findings {
 		line := fmt.Sprint(f.Reason, f.Object, f.Others, f.Says)
@@ -100,7 +100,7 @@ func told(findings []Finding) []string {
 	return out
 }
 
-func toldIn(t *testing.T, report Report) []string {
+func reportedIn(t *testing.T, report Report) []string {
 	var out []string
 	for _, f := range report.Findings {
 		if f.Severity == "" || f.Mend == "" {

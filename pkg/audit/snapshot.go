@@ -29,7 +29,7 @@ type Snapshot struct {
 	Pods   []corev1.Pod
 	Pools  []v1alpha1.PodIPPool
 	Blocks []v1alpha1.PodIPBlock
-	// Histories are the PodIPPoolHistories, read only if the caller asks for them
+	// Histories are the PodIPPoolHistories, read only if the caller requests them
 	// (live.Reader). HistoriesUnread says why they could not be read.
 	Histories       []v1alpha1.PodIPPoolHistory
 	HistoriesUnread string
@@ -38,7 +38,7 @@ type Snapshot struct {
 	ServiceCIDRs []networkingv1.ServiceCIDR
 	// Agents are the Cilium agents' own pods.
 	Agents []corev1.Pod
-	// Namespaces and CiliumPools are set if the caller asks for the Cilium pools that
+	// Namespaces and CiliumPools are set if the caller requests the Cilium pools that
 	// pods request.
 	Namespaces  []corev1.Namespace
 	CiliumPools []*ciliumpool.View

@@ -21,7 +21,7 @@ import (
 
 const v4Annotation = "network.cilium.io/ipv4-pod-cidr"
 
-// wholeWorld is a cluster whose agents are told whole blocks, in objects that
+// wholeWorld is a cluster whose agents are assigned whole blocks, in objects that
 // tests spoil before they are read.
 type wholeWorld struct {
 	world
@@ -76,7 +76,7 @@ func selecting(names ...string) *metav1.LabelSelector {
 	}}
 }
 
-// list adds CIDRs to what a node is told for a pool of Cilium's.
+// list adds CIDRs to what a CiliumNode lists for a pool of Cilium's.
 func (w *wholeWorld) list(name, pool string, cidrs ...string) {
 	pools := &w.ciliumNodes[name].Spec.IPAM.Pools
 	i := slices.IndexFunc(pools.Allocated, func(e ipamtypes.IPAMPoolAllocation) bool { return e.Pool == pool })
@@ -157,7 +157,7 @@ func TestCheckWholeBlocks(t *testing.T) {
 func checksMultiPool() map[string]wholeTest {
 	return map[string]wholeTest{
 		"healthy": {},
-		"a block told to another node too": {
+		"a block listed for another node too": {
 			spoil: func(w *wholeWorld) { w.list("b", "default", "10.0.0.0/29") },
 			want:  []string{"PodCIDROfOtherNode CiliumNode/b PodIPBlock/10.0.0.0-29 10.0.0.0/29"},
 		},
@@ -180,11 +180,11 @@ func checksMultiPool() map[string]wholeTest {
 			spoil: func(w *wholeWorld) { w.list("a", "blue", "10.0.0.0/29") },
 			want:  []string{"ListedTwice CiliumNode/a 10.0.0.0/29"},
 		},
-		"a block in service that the agent has given back": {
+		"a block in service that the agent has returned": {
 			spoil: func(w *wholeWorld) { w.newBlock("a", "10.0.0.16/29") },
 			want:  []string{"BlockNotPublished PodIPBlock/10.0.0.16-29 CiliumNode/a 10.0.0.16/29"},
 		},
-		"given back a moment ago": {
+		"returned a moment ago": {
 			spoil: func(w *wholeWorld) { w.newBlock("a", "10.0.0.16/29"); w.changed["a"] = now.Add(-time.Minute) },
 		},
 		"over its own limit": {
@@ -214,7 +214,7 @@ func checksMultiPool() map[string]wholeTest {
 			want:  []string{"RestingBlockPublished PodIPBlock/10.0.0.0-29 CiliumNode/a 10.0.0.0/29"},
 		},
 		"a drain waits for pods": {spoil: func(w *wholeWorld) { w.phase("10.0.0.0-29", ipalloc.Draining, expand.Deleted, long) }},
-		"a drain waits for nobody": {
+		"a drain waits for nothing": {
 			spoil: func(w *wholeWorld) {
 				w.newBlock("a", "10.0.0.16/29")
 				w.list("a", "default", "10.0.0.16/29")
@@ -294,7 +294,7 @@ func checksKubernetes() map[string]wholeTest {
 				"ForeignPodCIDR Node/a 10.9.0.0/24", "NodePodCIDRFirst Node/a PodIPBlock/10.0.0.0-29 10.0.0.0/29",
 			},
 		},
-		"nothing told": {
+		"nothing listed": {
 			spoil: func(w *wholeWorld) { w.nodeOf("a").Annotations = nil; delete(w.ciliumNodes, "a"); w.deletePod("on-a") },
 			want:  []string{"NodeWithoutAddresses Node/a PodIPPool/main", "BlockNotPublished PodIPBlock/10.0.0.0-29 Node/a 10.0.0.0/29"},
 		},
@@ -312,7 +312,7 @@ func checksKubernetes() map[string]wholeTest {
 				"PodCIDROfOtherNode Node/b PodIPBlock/10.0.0.0-29 10.0.0.0/29", "BlockNotPublished PodIPBlock/10.0.0.8-29 Node/b 10.0.0.8/29",
 			},
 		},
-		"torn away": {
+		"removed by force": {
 			spoil: func(w *wholeWorld) { w.deleteBlock("10.0.0.0-29") },
 			want:  []string{"PodCIDRWithoutBlock Node/a 10.0.0.0/29"},
 		},
@@ -338,7 +338,7 @@ func checksKubernetes() map[string]wholeTest {
 			spoil: func(w *wholeWorld) { w.pod("x", "a", "10.0.0.12") },
 			want:  []string{"PodAddressOfOtherNode Pod/default/x Node/b 10.0.0.12"},
 		},
-		"a resting block is told": {
+		"a resting block is assigned": {
 			spoil: func(w *wholeWorld) { w.phase("10.0.0.0-29", ipalloc.CoolingDown, expand.Returned, now) },
 			want:  []string{"RestingBlockPublished PodIPBlock/10.0.0.0-29 Node/a 10.0.0.0/29"},
 		},

@@ -41,7 +41,7 @@ func (a asked) List(_ context.Context, list client.ObjectList, opts ...client.Li
 	return nil
 }
 
-// What says which pool of Cilium's pods ask for is read where somebody has to know,
+// What says which pool of Cilium's pods request is read where the caller needs it,
 // and agents have several.
 func TestReadAsks(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -51,7 +51,7 @@ func TestReadAsks(t *testing.T) {
 	}{
 		"multi-pool":           {ciliumnode.MultiPool, true, true, 1, 1},
 		"the kind is unknown":  {ciliumnode.MultiPool, true, false, 0, 1},
-		"nobody has to know":   {ciliumnode.MultiPool, false, true, 0, 0},
+		"not needed":           {ciliumnode.MultiPool, false, true, 0, 0},
 		"agents have one only": {ciliumnode.CRD, true, true, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -27,7 +27,7 @@ type server struct {
 	nodes func(look int) []ciliumv2.CiliumNode
 	look  int
 	lists int
-	// expire lets the second page of each list be asked for twice.
+	// expire lets the second page of each list be requested twice.
 	expire  bool
 	expired bool
 	err     error
@@ -95,10 +95,10 @@ func TestPages(t *testing.T) {
 				return []ciliumv2.CiliumNode{node("a", "10.0.0.1"), node("b", "10.0.0.2"), node("c", "10.0.0.3"), node("d"), node("e")}
 			}}
 			r := s.reader(2)
-			var told []int
+			var progress []int
 			r.Progress = func(kind string, n int) {
 				if kind == "CiliumNodes" {
-					told = append(told, n)
+					progress = append(progress, n)
 				}
 			}
 			snapshot, err := r.Read(t.Context())
@@ -112,7 +112,7 @@ func TestPages(t *testing.T) {
 			if diff := cmp.Diff([]string{"a", "b", "c", "d", "e"}, got); diff != "" {
 				t.Errorf("nodes (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff([]int{2, 4, 5}, told); diff != "" {
+			if diff := cmp.Diff([]int{2, 4, 5}, progress); diff != "" {
 				t.Errorf("progress (-want +got):\n%s", diff)
 			}
 			if s.expired != expire {
@@ -145,7 +145,7 @@ func TestLook(t *testing.T) {
 			},
 			looks: 2, took: 5 * time.Second,
 		},
-		"comes late, and is looked at again": {
+		"comes late, and is read again": {
 			nodes: func(look int) []ciliumv2.CiliumNode {
 				if look < 13 {
 					return nil

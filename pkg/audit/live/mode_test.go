@@ -59,7 +59,7 @@ func TestFind(t *testing.T) {
 		says says
 		want Found
 	}{
-		"nobody":                        {says{}, Found{Mode: ciliumnode.CRD, NoSettings: none}},
+		"nothing":                       {says{}, Found{Mode: ciliumnode.CRD, NoSettings: none}},
 		"the operator":                  {says{lease: "multi-pool"}, Found{Mode: ciliumnode.MultiPool, By: lease, Settings: "{}"}},
 		"the operator before Cilium":    {says{lease: "crd", config: "kubernetes"}, Found{Mode: ciliumnode.CRD, By: lease, Settings: "{}"}},
 		"an operator without the label": {says{lease: "-", config: "kubernetes"}, Found{Mode: ciliumnode.Kubernetes, By: config, NoSettings: bare}},
