@@ -176,7 +176,7 @@ func TestRecreateKeepsForeign(t *testing.T) {
 			keys: []string{"10.0.0.1", "10.0.0.5"}, podCIDRs: []string{"10.0.0.0/30"},
 			blocks: []string{"10.0.0.0/30", "10.0.0.4/30"},
 		},
-		"foreign entries are put back": {
+		"foreign entries are restored": {
 			keys: []string{"10.0.0.1", "172.16.0.1", "x"}, podCIDRs: []string{"192.168.0.0/24", "10.0.0.0/30", "172.16.0.0/30"},
 			blocks:   []string{"10.0.0.0/30"},
 			wantKeys: []string{"172.16.0.1", "x"}, wantPodCIDRs: []string{"192.168.0.0/24", "172.16.0.0/30"},

@@ -32,7 +32,7 @@ func TestKubernetesView(t *testing.T) {
 		node *corev1.Node
 		want []string
 	}{
-		"nothing told":                {node: kubernetesNode(nil)},
+		"nothing assigned":            {node: kubernetesNode(nil)},
 		"by annotation":               {kubernetesNode(map[string]string{v4Name: "10.0.0.5/24", v6Name: "fd00::/120"}), []string{"10.0.0.0/24", "fd00::/120"}},
 		"by an older name":            {kubernetesNode(map[string]string{"io.cilium.network.ipv4-pod-cidr": "10.0.0.0/24"}), []string{"10.0.0.0/24"}},
 		"the spec goes first":         {kubernetesNode(map[string]string{v4Name: "10.0.0.0/24"}, "10.1.0.0/24"), []string{"10.1.0.0/24"}},
@@ -44,7 +44,7 @@ func TestKubernetesView(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := Kubernetes.View(test.node)
 			if diff := cmp.Diff(cidrs(test.want...), v.PodCIDRs, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("told (-want +got):\n%s", diff)
+				t.Errorf("listed (-want +got):\n%s", diff)
 			}
 			if !v.BlockDemand.Fixed || v.BlockDemand.Reported() {
 				t.Errorf("fixed %t, heard %t", v.BlockDemand.Fixed, v.BlockDemand.Reported())
@@ -156,7 +156,7 @@ func TestKubernetesApply(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(cidrs("10.0.0.0/24"), v.PodCIDRs, compareNetip()); diff != "" {
-				t.Errorf("told (-want +got):\n%s", diff)
+				t.Errorf("listed (-want +got):\n%s", diff)
 			}
 			n := &corev1.Node{}
 			if err := c.Reader.Get(t.Context(), client.ObjectKey{Name: "n1"}, n); err != nil || n.Annotations["a"] != "b" {
@@ -178,7 +178,7 @@ func TestKubernetesCreatesNothing(t *testing.T) {
 }
 
 // Each move changes the Node, also after one of another process, and in nothing that
-// anybody goes by; an older version of it loses.
+// others read; an older version of it loses.
 func TestKubernetesMove(t *testing.T) {
 	c := kubernetesClient(t, kubernetesNode(map[string]string{v4Name: "10.0.0.0/24"}))
 	first, err := c.Live(t.Context(), "n1")

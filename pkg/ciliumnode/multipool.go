@@ -71,7 +71,7 @@ func (w *BlockDemand) Uses(f ipalloc.Family) bool { return !w.Reported() || w.by
 // multiPool is multi-pool mode. The agent's side is pkg/ipam/multipool_manager.go and
 // pkg/ipam/pool.go of Cilium v1.20.1: it uses whatever its pools in
 // spec.ipam.pools.allocated list, removes CIDRs without an address in use once the rest
-// covers its requests, and puts back a CIDR that was removed while in use. Other agents
+// covers its requests, and restores a CIDR that was removed while in use. Other agents
 // route to all that is listed there (pkg/k8s/node.go, ParseCiliumNode), so podCIDRs
 // stays empty.
 type multiPool struct{ ciliumNodes }

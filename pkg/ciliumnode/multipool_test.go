@@ -148,7 +148,7 @@ func TestMultiPoolNotHeard(t *testing.T) {
 	cn := pooled("default 10.0.0.0/30")
 	cn.Spec.IPAM.Pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "blue", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 8}}}
 	if v := MultiPool.View(cn); v.BlockDemand.Reported() {
-		t.Error("what it asks for of another pool is taken for what it asks of this one")
+		t.Error("what it requests of another pool is taken for what it requests of this one")
 	}
 }
 

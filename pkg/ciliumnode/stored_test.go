@@ -46,7 +46,7 @@ func TestKeep(t *testing.T) {
 				OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n1", UID: "node-uid"}},
 			}, Spec: whole.Spec}
 			if diff := cmp.Diff(want, again, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("put back (-whole +again):\n%s", diff)
+				t.Errorf("restored (-whole +again):\n%s", diff)
 			}
 		})
 	}
