@@ -46,7 +46,7 @@ func TestSVG(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(string(want), got.String()); diff != "" {
-				t.Errorf("%s (-want +got); go test ./pkg/plugin/addressmap -update mends it:\n%s", path, diff)
+				t.Errorf("%s (-want +got); go test ./pkg/plugin/addressmap -update fixes it:\n%s", path, diff)
 			}
 		})
 	}

@@ -127,12 +127,12 @@ func TestHeldAt(t *testing.T) {
 		"farther back than the record":           {record: recorded(5, gaveBack(cidr, "b", 4, 6)), at: 3, after: "b 4-6"},
 		"farther back, but held by one it lists": {record: recorded(5, gaveBack(cidr, "b", 2, 6)), at: 3, held: []string{"b 2-6"}, known: true},
 		"no record":                              {record: recorded(0), at: 3},
-		"it rests, and is listed too": {
+		"it cools down, and is listed too": {
 			record: recorded(1, gaveBack(cidr, "a", 2, 4)),
 			blocks: []v1alpha1.PodIPBlock{restingBlock(cidr, "a", 2, 4, expand.Returned)}, at: 3,
 			held: []string{"a 2-4"}, known: true,
 		},
-		"it rests": {
+		"it cools down": {
 			record: recorded(1), blocks: []v1alpha1.PodIPBlock{restingBlock(cidr, "a", 2, 4, expand.NodeGone)}, at: 5,
 			before: "a 2-4", known: true,
 		},

@@ -79,7 +79,7 @@ export class Pools {
   }
 
   flash(cidrs) {
-    if (cidrs.length > 500) return; // nobody could tell
+    if (cidrs.length > 500) return; // too many to tell apart
     for (const cidr of cidrs) {
       const found = this.app.model.find(this.app.model.blocks.get(cidr).at);
       if (found) this.#views.get(found.section.key)?.flash(found.cell);
