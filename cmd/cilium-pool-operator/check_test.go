@@ -7,7 +7,7 @@ import (
 )
 
 func TestCheckExitCodes(t *testing.T) {
-	nowhere := "--kubeconfig=" + kubeconfig(t, nobody(t))
+	nowhere := "--kubeconfig=" + kubeconfig(t, closedPort(t))
 	tests := map[string]struct {
 		args           []string
 		code           int
@@ -25,7 +25,7 @@ func TestCheckExitCodes(t *testing.T) {
 		"node-gone cooldown":  {args: []string{"--node-gone-cooldown=-1s"}, code: 2, stderr: "--node-gone-cooldown is -1s"},
 		"max addresses":       {args: []string{"--max-addresses-per-node=0"}, code: 2, stderr: "--max-addresses-per-node is 0: must be 1 or more"},
 		"agent selector":      {args: []string{"--agent-selector=a=b=c"}, code: 2, stderr: "--agent-selector is a=b=c: must be a label selector"},
-		"nobody listens":      {args: []string{nowhere}, code: 2, stderr: "the cluster was not audited: cannot read from the API server at http://127.0.0.1"},
+		"unreachable":         {args: []string{nowhere}, code: 2, stderr: "the cluster was not audited: cannot read from the API server at http://127.0.0.1"},
 		"no such context":     {args: []string{nowhere, "--context=prod"}, code: 2, stderr: `no API server to talk to: context "prod" does not exist`},
 		"no such file":        {args: []string{"--kubeconfig=none"}, code: 2, stderr: "give --kubeconfig or --context"},
 	}

@@ -53,7 +53,7 @@ func FuzzOptions(f *testing.F) {
 			t.Fatalf("with %q no pool's policy is valid: %v", line, p.PolicyProblem)
 		}
 		if p.NodeGoneCooldown < p.Cooldown {
-			t.Errorf("%q: a gone node's block rests %s, any other %s", line, p.NodeGoneCooldown, p.Cooldown)
+			t.Errorf("%q: a gone node's block cools down for %s, any other %s", line, p.NodeGoneCooldown, p.Cooldown)
 		}
 	})
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// parsed are the options that a command line asks for.
+// parsed are the options that a command line sets.
 func parsed(t *testing.T, args ...string) *options {
 	t.Helper()
 	o := defaultOptions()

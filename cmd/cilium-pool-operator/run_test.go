@@ -58,8 +58,8 @@ current-context: c
 	return path
 }
 
-// nobody is an address that nobody listens at.
-func nobody(t *testing.T) string {
+// closedPort is an address that refuses connections.
+func closedPort(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -84,7 +84,7 @@ func inTime[T any](t *testing.T, f func() T) T {
 }
 
 func TestRunWithoutAnAPIServer(t *testing.T) {
-	args := []string{"--kubeconfig", kubeconfig(t, nobody(t)), "--log-level=error"}
+	args := []string{"--kubeconfig", kubeconfig(t, closedPort(t)), "--log-level=error"}
 	code := inTime(t, func() int { return run(t.Context(), args, &bytes.Buffer{}, &bytes.Buffer{}) })
 	if code != 1 {
 		t.Errorf("exit code %d, want 1", code)
@@ -108,12 +108,12 @@ func TestServeEndsWhenAskedTo(t *testing.T) {
 }
 
 func TestServeMessages(t *testing.T) {
-	address := nobody(t)
+	address := closedPort(t)
 	tests := map[string]struct {
 		kubeconfig string
 		want       []string
 	}{
-		"nobody listens":    {kubeconfig(t, address), []string{"cannot reach the API server at http://" + address, "Check --kubeconfig"}},
+		"unreachable":       {kubeconfig(t, address), []string{"cannot reach the API server at http://" + address, "Check --kubeconfig"}},
 		"no such file":      {filepath.Join(t.TempDir(), "none"), []string{"no API server to talk to", "none", "give --kubeconfig"}},
 		"nothing in a file": {empty(t), []string{"no API server to talk to", "give --kubeconfig"}},
 	}

@@ -159,7 +159,7 @@ func (p *planner) node(name string) *node {
 	return p.nodes[i]
 }
 
-// stale says that a block was adopted, and its CIDR given back by the old IPAM
+// stale says that a block was adopted, and its CIDR returned by the old IPAM
 // before the node's agent read anything of it.
 func (n *node) stale(b crd.Block) bool {
 	return n.Chosen && b.AdoptedFrom != "" && !b.Deleting && !n.Reported && !ipalloc.Covered(b.CIDR, n.AssignedCIDRs) &&

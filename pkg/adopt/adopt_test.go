@@ -88,7 +88,7 @@ func TestMake(t *testing.T) {
 			in:    Input{Nodes: append(n1(), fromClusterPool("n2", main, "10.0.1.128/25"))},
 			found: []string{"blocked n1 TwoNodes", "blocked n2 TwoNodes"},
 		},
-		"the other one is not asked for": {
+		"the other one is not requested": {
 			in: Input{Nodes: append(n1(), func() Node {
 				n := fromClusterPool("n2", main, "10.0.1.128/25")
 				n.Chosen = false
@@ -111,7 +111,7 @@ func TestMake(t *testing.T) {
 			blocks: new24,
 			found:  []string{"blocked n1 NodePaused"},
 		},
-		"addresses, and nobody gave them": {
+		"addresses, and no IPAM gave them": {
 			in:    Input{Nodes: n1(func(n *Node) { n.From, n.AssignedCIDRs, n.Used = None, nil, usedBy("172.16.0.9", "default/a") })},
 			found: []string{"blocked n1 NothingGiven"},
 		},
@@ -213,9 +213,9 @@ func TestPoolOf(t *testing.T) {
 	}
 }
 
-// A CIDR given back after it was adopted goes to whom it belongs now, unless
-// somebody can have read it.
-func TestGivenBack(t *testing.T) {
+// A CIDR returned after it was adopted goes to whom it belongs now, unless the
+// agent can have read it.
+func TestReturned(t *testing.T) {
 	main := pool(t, "main", 27, "10.0.0.0/16")
 	blocks := []crd.Block{adopted("10.0.1.0/27", "n1"), adopted("10.0.1.32/27", "n1")}
 	nodes := func() []Node {
@@ -358,7 +358,7 @@ func TestFreeSpaceNamesThePool(t *testing.T) {
 		Nodes: []Node{n}, Pools: []*crd.Pool{main}, Config: config(),
 		Free: func(p *crd.Pool, f ipalloc.Family) uint64 {
 			if p.Name != "main" || f != ipalloc.IPv4 {
-				t.Errorf("asked for %s %s", p.Name, f)
+				t.Errorf("requested %s %s", p.Name, f)
 			}
 			return 7
 		},

@@ -12,7 +12,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// lookAt tells what should be known of a node before it moves.
+// lookAt reports what should be known of a node before it moves.
 func (p *planner) lookAt(n *node) {
 	if n.From == None {
 		if len(n.Used) > 0 && len(n.Published) == 0 {

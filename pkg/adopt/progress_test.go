@@ -28,7 +28,7 @@ func TestSourceOf(t *testing.T) {
 		"kubernetes":                              {Facts{PodCIDRs: one, NodePodCIDRs: one}, Kubernetes, one},
 		"the same, and the mode is cluster-pool":  {Facts{Mode: "cluster-pool", PodCIDRs: one, NodePodCIDRs: one}, ClusterPool, one},
 		"kubernetes, and no CiliumNode yet":       {Facts{Mode: "kubernetes", NodePodCIDRs: one}, Kubernetes, one},
-		"the Node's podCIDRs, that nobody uses":   {Facts{Mode: "crd", NodePodCIDRs: one}, None, nil},
+		"the Node's podCIDRs, not in use":         {Facts{Mode: "crd", NodePodCIDRs: one}, None, nil},
 		"multi-pool":                              {Facts{Allocated: one}, MultiPool, one},
 		"by hand":                                 {Facts{Published: true, Reported: true}, CRD, nil},
 		"ours":                                    {Facts{PodCIDRs: one, Published: true, Reported: true, Blocks: []crd.Block{ours}}, None, one},

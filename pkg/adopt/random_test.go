@@ -13,8 +13,8 @@ import (
 )
 
 // Of any cluster, however tangled: no two blocks share an address, every address
-// in use is in a block of its node or its node is told of, the order of what comes
-// in does not matter, and once the blocks are made nothing is left to make.
+// in use is in a block of its node or its node has a blocking finding, the input's
+// order does not matter, and once the blocks are made nothing is left to make.
 func TestPlansOfAnyCluster(t *testing.T) {
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 7))
@@ -118,10 +118,10 @@ func allCovered(t *testing.T, where string, in Input, plan Plan) {
 		if !n.Chosen {
 			continue
 		}
-		told := slices.ContainsFunc(plan.Findings, func(f Finding) bool { return f.Node == n.Name && f.Severity == Blocked })
+		blocked := slices.ContainsFunc(plan.Findings, func(f Finding) bool { return f.Node == n.Name && f.Severity == Blocked })
 		for addr := range n.Used {
 			has := slices.ContainsFunc(all, func(b crd.Block) bool { return b.Node == n.Name && b.CIDR.Contains(addr) })
-			if !has && !told {
+			if !has && !blocked {
 				t.Errorf("%s: %s of node %s is in no block of it, and nothing is said", where, addr, n.Name)
 			}
 		}

@@ -57,7 +57,7 @@ func TestWanted(t *testing.T) {
 		is     *View
 		want   [2]int
 	}{
-		"nobody":                         {},
+		"no pool":                        {},
 		"one":                            {pools: []*crd.Pool{pool(t, "a", 1, 27, "10.0.0.0/24")}, want: [2]int{27, 0}},
 		"both":                           {pools: []*crd.Pool{pool(t, "a", 1, 27, "10.0.0.0/24", "fd00::/112")}, want: [2]int{27, 123}},
 		"of two sizes":                   {pools: []*crd.Pool{pool(t, "b", 2, 27, "10.0.0.0/24"), pool(t, "a", 1, 28, "10.1.0.0/24")}, want: [2]int{28, 0}},
@@ -110,7 +110,7 @@ func TestNewReads(t *testing.T) {
 		t.Errorf("it is %+v", is)
 	}
 	if patch, err := is.Patch(want); patch != nil || err != nil {
-		t.Errorf("at rest: %s, %v", patch, err)
+		t.Errorf("settled: %s, %v", patch, err)
 	}
 	if Read(&ciliumv2alpha1.CiliumPodIPPool{}).Ours {
 		t.Error("one without the label is taken for ours")

@@ -51,7 +51,7 @@ func FuzzPoolFrom(f *testing.F) {
 	})
 }
 
-// checkAccepted looks at the blocks at the edges of all ranges and reservations.
+// checkAccepted checks the blocks at the edges of all ranges and reservations.
 // remainder says that the pool publishes the rest of a block.
 func checkAccepted(t *testing.T, p *crd.Pool, f ipalloc.Family, remainder bool) {
 	ranges, ok := p.Ranges(f)

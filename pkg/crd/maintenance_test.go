@@ -38,7 +38,7 @@ func TestMaintenance(t *testing.T) {
 		perHour int
 		problem string
 	}{
-		"nobody says anything":             {},
+		"nothing is set":                   {},
 		"by flag":                          {flags: byFlag, hold: closed(22), perHour: 60},
 		"the pool's own windows":           {v1alpha1.MaintenancePolicy{Windows: windows("0 20 * * *")}, byFlag, closed(20), 60, ""},
 		"open now":                         {v1alpha1.MaintenancePolicy{Windows: windows("0 20 * * *", "0 12 * * *")}, byFlag, expand.Hold{}, 60, ""},

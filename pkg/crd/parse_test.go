@@ -54,7 +54,7 @@ func TestPoolFrom(t *testing.T) {
 	want := plain{
 		Name: "beijing", UID: "u", Selector: "zone=beijing",
 		Generation: 7, Created: birth(1).Time, Priority: 10, Paused: true, Deleting: true,
-		// A node that is gone must not rest shorter than one that is not.
+		// A node that is gone must not cool down shorter than one that is not.
 		Policy: policy, Cooldown: time.Hour, NodeGone: time.Hour,
 		Reserved: prefixes("100.162.224.0/27", "fd00:10::/64"),
 		IPv4: crd.Ranges{Bits: 27, AllowFirst: true, CIDRs: []crd.Range{

@@ -156,13 +156,13 @@ func TestForFamily(t *testing.T) {
 	if diff := cmp.Diff([]string{"six"}, names(ipalloc.IPv6, pools)); diff != "" {
 		t.Errorf("IPv6 (-want +got):\n%s", diff)
 	}
-	// Somebody wants nothing to change: that holds also where nothing is given out.
+	// A pause wants nothing to change: that holds also where nothing is given out.
 	if got := names(ipalloc.IPv4, append(pools, poolFrom(t, stopped))); got[0] != "stopped" {
 		t.Errorf("with a paused pool: %v", got)
 	}
 }
 
-// A pool whose spec cannot be read gives nothing out, asks for nothing back, and
+// A pool whose spec cannot be read gives nothing out, reclaims nothing, and
 // withholds what it reserves.
 func TestFrozenPool(t *testing.T) {
 	spec := v1alpha1.PodIPPoolSpec{IPv4: ipv4(99, "nonsense"), Reserved: []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.0/29"}, {CIDR: "what?"}}}
@@ -181,11 +181,11 @@ func TestFrozenPool(t *testing.T) {
 		t.Error("it does not select its nodes")
 	}
 	if p.Cooldown != time.Hour || p.NodeGoneCooldown != time.Hour {
-		t.Errorf("its blocks rest %s and %s", p.Cooldown, p.NodeGoneCooldown)
+		t.Errorf("its blocks cool down for %s and %s", p.Cooldown, p.NodeGoneCooldown)
 	}
 	obj := object("p", v1alpha1.PodIPPoolSpec{IPv4: ipv4(99, "nonsense")})
 	if p := crd.FrozenPool(obj, defaults()); p.Cooldown != time.Minute || p.NodeGoneCooldown != 10*time.Minute {
-		t.Errorf("by default its blocks rest %s and %s", p.Cooldown, p.NodeGoneCooldown)
+		t.Errorf("by default its blocks cool down for %s and %s", p.Cooldown, p.NodeGoneCooldown)
 	}
 	if diff := cmp.Diff(prefixes("10.0.0.0/29"), p.Skipped(ipalloc.IPv4), compareNetip()); diff != "" {
 		t.Errorf("reserved (-want +got):\n%s", diff)

@@ -57,7 +57,7 @@ func TestExpect(t *testing.T) {
 		want     forecast.Estimate
 	}{
 		"nothing is known": {free: 100},
-		"half an hour tells nothing": {
+		"half an hour predicts nothing": {
 			history: past(30*time.Minute, steady(60)), free: 10,
 		},
 		"no change": {
@@ -74,11 +74,11 @@ func TestExpect(t *testing.T) {
 			history: past(day, steady(20)), free: 600, patience: 1.5,
 			want: forecast.Estimate{Over: day, PerHour: 20, Expected: true, Left: 30 * time.Hour},
 		},
-		"three days of growth tell of the next three": {
+		"three days of growth predict the next three": {
 			history: past(3*day, steady(20)), free: 1200,
 			want: forecast.Estimate{Over: 3 * day, PerHour: 20, Expected: true, Left: 60 * time.Hour},
 		},
-		"what has begun an hour ago tells of the next hour": {
+		"what has begun an hour ago predicts the next hour": {
 			history: past(2*day, func(ago time.Duration) float64 { return 1000 - 600*min(ago.Hours(), 1) }), free: 400,
 			want: forecast.Estimate{Over: time.Hour, PerHour: 600, Expected: true, Left: 40 * time.Minute},
 		},
@@ -156,7 +156,7 @@ func TestDailyCycleIsNoGrowth(t *testing.T) {
 	}
 }
 
-// randomHistory is one of a pool with everything: growth, bursts, and rests.
+// randomHistory is one of a pool with everything: growth, bursts, and pauses.
 func randomHistory(random *rand.Rand) []forecast.Sample {
 	parts := []func(time.Duration) float64{steady(math.Round(random.NormFloat64() * 20))}
 	for range random.IntN(5) {

@@ -61,7 +61,7 @@ func TestAdd(t *testing.T) {
 	}
 }
 
-// However often the number changes, few samples are kept, and what they tell of
+// However often the number changes, few samples are kept, and what they show of
 // any instant held true then, or no longer before than an eighth of its age.
 func TestThinnedHistoryIsTrue(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 3))

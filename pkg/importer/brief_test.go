@@ -79,7 +79,7 @@ func ranges(cidrs []v1alpha1.PoolCIDR, bits int32) string {
 	return fmt.Sprintf("%s by /%d", line, bits)
 }
 
-// is fails where the result is not as told, and where no remark has one of texts.
+// is fails where the result is not as wanted, and where no remark has one of texts.
 func is(t *testing.T, r *Result, want []string, texts ...string) {
 	t.Helper()
 	if diff := cmp.Diff(want, brief(r)); diff != "" {

@@ -132,7 +132,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// BenchmarkOverlapping asks for blocks that overlap one that is held, and none
+// BenchmarkOverlapping requests blocks that overlap one that is held, and none
 // does.
 func BenchmarkOverlapping(b *testing.B) {
 	perFamilyAndSize(b, true, func(b *testing.B, _ Family, blocks []Held) {

@@ -13,7 +13,7 @@ import (
 )
 
 // oracle is a Space of 256 addresses a family, written as plainly as can be: it
-// looks at every address every time.
+// visits every address every time.
 type oracle struct {
 	blocks   map[netip.Prefix]Owner
 	reserved map[netip.Prefix]int

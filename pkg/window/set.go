@@ -23,7 +23,7 @@ type span struct {
 }
 
 // State says whether a Set is open, and until when that is known to stay so.
-// Until is zero where it stays so for good.
+// Until is zero where it stays so forever.
 type State struct {
 	Open  bool
 	Until time.Time
@@ -32,7 +32,7 @@ type State struct {
 // NewSet makes a Set of windows.
 func NewSet(windows ...Window) *Set { return &Set{windows: windows} }
 
-// At tells whether a window is open at now.
+// At reports whether a window is open at now.
 func (s *Set) At(now time.Time) State {
 	if s == nil {
 		return State{Open: true}

@@ -1,4 +1,4 @@
-// Package window tells whether a maintenance window is open, and until when. It
+// Package window reports whether a maintenance window is open, and until when. It
 // owns what a schedule, a duration and a time zone mean together.
 //
 // It reads no clock, and it does not know what a window is for.

@@ -39,9 +39,9 @@ func TestAt(t *testing.T) {
 		set   *Set
 		now   string
 		open  bool
-		until string // "": for good
+		until string // "": forever
 	}{
-		"no windows asked for":          {nil, "Mon 12:00:00", true, ""},
+		"no windows requested":          {nil, "Mon 12:00:00", true, ""},
 		"no window that can be used":    {NewSet(), "Mon 12:00:00", false, ""},
 		"before":                        {NewSet(nightly), "Mon 21:59:59", false, "Mon 22:00:00"},
 		"the first instant":             {NewSet(nightly), "Mon 22:00:00", true, "Tue 04:00:00"},
@@ -66,7 +66,7 @@ func TestAt(t *testing.T) {
 			}
 		})
 	}
-	t.Run("windows that meet for ever are looked at again", func(t *testing.T) {
+	t.Run("windows that meet for ever are checked again", func(t *testing.T) {
 		got := NewSet(hourly).At(at(t, "Mon 12:30:00"))
 		if !got.Open || got.Until.Sub(at(t, "Mon 12:30:00")) < foresight {
 			t.Errorf("got %+v", got)
