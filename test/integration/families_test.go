@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 )
@@ -77,7 +77,7 @@ func TestFamilyThatAgentsDoNotRun(t *testing.T) {
 			return err
 		}
 		for i := range list.Items {
-			if ev := &list.Items[i]; ev.Reason == controller.EventFamilyNotRun && ev.Regarding.Kind == "Node" {
+			if ev := &list.Items[i]; ev.Reason == event.ReasonFamilyNotRun && ev.Regarding.Kind == "Node" {
 				return nil
 			}
 		}

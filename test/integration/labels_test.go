@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
@@ -61,7 +61,7 @@ func TestLateLabels(t *testing.T) {
 			return err
 		}
 		for i := range list.Items {
-			if ev := &list.Items[i]; ev.Reason == controller.EventWaitsForLabels && ev.Regarding.Name == "n1" {
+			if ev := &list.Items[i]; ev.Reason == event.ReasonWaitsForLabels && ev.Regarding.Name == "n1" {
 				return nil
 			}
 		}

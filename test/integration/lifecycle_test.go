@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
@@ -33,7 +33,7 @@ func TestCiliumNodeDeletedUnderARunningAgent(t *testing.T) {
 	if err := e.client.Delete(e.ctx, before); err != nil {
 		t.Fatal(err)
 	}
-	e.event("n1", controller.EventNodeRestored)
+	e.event("n1", event.ReasonCiliumNodeRestored)
 	e.eventuallyOn("it is back, the same", "n1", func(after *ciliumv2.CiliumNode) error {
 		if after.UID == before.UID {
 			return fmt.Errorf("it is the old one")
@@ -69,7 +69,7 @@ func TestCiliumNodeDeletedWhileNobodyLooked(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.start(quick())
-	e.event("n1", controller.EventNodeRemade)
+	e.event("n1", event.ReasonCiliumNodeRemade)
 	e.hasBlocks("n1", 1)
 	e.usedArePublished("n1")
 }
@@ -229,7 +229,7 @@ func TestTornAwayBlockIsMadeAgain(t *testing.T) {
 	if err := e.client.Patch(e.ctx, &b, patch); err != nil {
 		t.Fatal(err)
 	}
-	e.event(b.Name, controller.EventBlockRemade)
+	e.event(b.Name, event.ReasonBlockRemade)
 	e.hasBlocks("n1", 1)
 	e.usedArePublished("n1")
 }

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	poolcontroller "github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
@@ -168,7 +168,7 @@ func (p *planned) drainHeld() {
 	if held < len(p.nodes)/2 {
 		p.t.Errorf("only %d blocks are held", held)
 	}
-	p.condition("a", v1alpha1.PoolWindow, metav1.ConditionFalse, controller.ReasonWindowClosed)
+	p.condition("a", v1alpha1.PoolWindow, metav1.ConditionFalse, poolcontroller.ReasonWindowClosed)
 }
 
 // drainCIDR opens the window for good: the drain begins.
@@ -196,7 +196,7 @@ func (p *planned) replace() {
 		p.t.Fatal(err)
 	}
 	// The blocks with the routers' addresses stay for their nodes' lives.
-	p.condition("b", v1alpha1.PoolReady, metav1.ConditionFalse, controller.ReasonDeleting)
+	p.condition("b", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonDeleting)
 	for _, b := range p.blocks("") {
 		if blockIn(b, largeB) && netip.MustParsePrefix(b.Spec.CIDR).Bits() != 28 {
 			p.t.Errorf("%s is not of the new size", b.Name)

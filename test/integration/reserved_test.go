@@ -11,7 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	poolcontroller "github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
@@ -31,17 +32,17 @@ func TestReservedInsideABlock(t *testing.T) {
 	e.change("all", func(p *v1alpha1.PodIPPool) {
 		p.Spec.Reserved = append(p.Spec.Reserved, v1alpha1.ReservedCIDR{CIDR: "10.1.0.48/28", Reason: "gateways of rack 2"})
 	})
-	held := e.condition("all", v1alpha1.PoolReservedHeld, metav1.ConditionTrue, controller.ReasonHeldBefore)
+	held := e.condition("all", v1alpha1.PoolReservedHeld, metav1.ConditionTrue, poolcontroller.ReasonHeldBefore)
 	if !strings.Contains(held, "block 10.1.0.32/27 of node n1 overlaps reserved 10.1.0.48/28 (gateways of rack 2)") {
 		t.Errorf("the message does not name the block: %s", held)
 	}
-	e.event("all", controller.EventReservedBlocksHeld)
+	e.event("all", event.ReasonReservedBlocksHeld)
 	e.usedArePublished("n1")
 
 	if err := e.client.Delete(e.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}); err != nil {
 		t.Fatal(err)
 	}
-	e.condition("all", v1alpha1.PoolReservedHeld, metav1.ConditionFalse, controller.ReasonNoneSkipped)
+	e.condition("all", v1alpha1.PoolReservedHeld, metav1.ConditionFalse, poolcontroller.ReasonNoneSkipped)
 	e.eventually("the block is gone", func() error {
 		if n := len(e.blocks("")); n > 0 {
 			return fmt.Errorf("%d blocks are left", n)
@@ -63,13 +64,13 @@ func TestNodeAddressesAreNotForPods(t *testing.T) {
 	e.start(quick())
 	e.pool("all", nil, "10.1.0.0/25", "10.96.4.0/24")
 	e.node("n1", nil)
-	covered := e.condition("all", v1alpha1.PoolCoversCluster, metav1.ConditionTrue, controller.ReasonExcluded)
+	covered := e.condition("all", v1alpha1.PoolCoversCluster, metav1.ConditionTrue, poolcontroller.ReasonExcluded)
 	for _, want := range []string{"10.1.0.5 of Node first", "10.96.0.0/16 of ServiceCIDR kubernetes"} {
 		if !strings.Contains(covered, want) {
 			t.Errorf("the message does not name %s: %s", want, covered)
 		}
 	}
-	e.event("all", controller.EventPoolCoversCluster)
+	e.event("all", event.ReasonPoolCoversClusterAddresses)
 	e.hasBlocks("n1", 1)
 	for _, b := range e.blocks("") {
 		if blockIn(b, "10.1.0.0/27") || blockIn(b, "10.96.0.0/16") {
@@ -102,7 +103,7 @@ func TestNodeAddressesAreNotForPods(t *testing.T) {
 		return nil
 	})
 	e.eventually("the block is named", func() error {
-		if m := e.condition("all", v1alpha1.PoolCoversCluster, metav1.ConditionTrue, controller.ReasonExcluded); !strings.Contains(m, used.String()+" of Node second (in block "+block.String()+" of node n1)") {
+		if m := e.condition("all", v1alpha1.PoolCoversCluster, metav1.ConditionTrue, poolcontroller.ReasonExcluded); !strings.Contains(m, used.String()+" of Node second (in block "+block.String()+" of node n1)") {
 			return fmt.Errorf("the message is: %s", m)
 		}
 		return nil

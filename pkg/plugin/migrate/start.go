@@ -170,11 +170,16 @@ func (m *move) fence(ctx context.Context, node string) (*ciliumnode.View, error)
 		if live, err = nodes.Live(ctx, node); err != nil || live == nil {
 			return err
 		}
-		if live, err = nodes.Release(ctx, live, addr, nil); err != nil {
-			return err
+		for _, change := range [][2][]netip.Addr{{addr, nil}, {nil, addr}} {
+			written, err := nodes.Release(ctx, live, change[0], change[1])
+			if err != nil {
+				return err
+			}
+			if written != nil {
+				live = written.View
+			}
 		}
-		live, err = nodes.Release(ctx, live, nil, addr)
-		return err
+		return nil
 	})
 	return live, err
 }
