@@ -42,7 +42,7 @@ func (c *chaos) join(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return c.fleet.ready(ctx)
+	return c.fleet.Ready(ctx)
 }
 
 // settle is what must come once faults stop: all pods get addresses; when they
@@ -59,7 +59,7 @@ func (c *chaos) settle(ctx context.Context) error {
 	}
 	ready, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err := c.fleet.ready(ready); err != nil {
+	if err := c.fleet.Ready(ready); err != nil {
 		return err
 	}
 	for _, step := range []struct {
@@ -164,11 +164,11 @@ func (c *chaos) needed(cn *ciliumv2.CiliumNode, has map[netip.Prefix]bool) error
 	if !maps.Equal(listed, has) {
 		return fmt.Errorf("%s lists %v and holds %v", cn.Name, listed, has)
 	}
-	m := c.fleet.machine(cn.Name)
+	m := c.fleet.Machine(cn.Name)
 	if m == nil {
 		return fmt.Errorf("%s has no machine", cn.Name)
 	}
-	own := m.own()
+	own := m.Own()
 	if len(own) != 2 {
 		return fmt.Errorf("the agent of %s has %v for itself", cn.Name, own)
 	}
@@ -317,7 +317,7 @@ func (c *chaos) enough(ctx context.Context) error {
 		}
 	}
 	// Only in crd mode is there a protocol that an agent's end can break.
-	if n := c.fleet.dropped.Load(); n > 0 && !c.Mode.is(crdMode) {
+	if n := c.fleet.Dropped.Load(); n > 0 && !c.Mode.is(crdMode) {
 		return fmt.Errorf("%w: %d pods were not restored", errBroken, n)
 	}
 	want := c.Mode.least()

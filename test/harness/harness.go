@@ -43,6 +43,18 @@ func Until(ctx context.Context, every time.Duration, holds func(context.Context)
 	}
 }
 
+// Sleep waits; it fails where ctx ends first.
+func Sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // Eventually fails the test unless holds returns nil within Patience.
 func Eventually(t testing.TB, what string, holds func() error) {
 	t.Helper()
