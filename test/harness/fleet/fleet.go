@@ -81,8 +81,8 @@ func (f *Fleet) Run(ctx context.Context) {
 	f.running.Wait()
 }
 
-// Boot starts a machine with an empty disk, which runs until ctx ends. families
-// are those of its agent.
+// Boot starts a machine with an empty disk, in the place of the one that the node
+// had; it runs until ctx ends. families are those of its agent.
 func (f *Fleet) Boot(ctx context.Context, node string, families ...agent.Family) *Machine {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -95,6 +95,9 @@ func (f *Fleet) boot(ctx context.Context, node string, families ...agent.Family)
 	f.booted++
 	opts.NodeName, opts.Families, opts.Seed = node, families, f.seed(node)
 	opts.Pod, opts.PodExists, opts.OnEvent = true, f.kubelet.HasPod, f.note
+	if before := f.machines[node]; before != nil {
+		before.stop()
+	}
 	alive, stop := context.WithCancel(ctx)
 	m := &Machine{stop: stop, Agent: agent.New(f.client, f.hub, opts)}
 	f.machines[node] = m
