@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 type (
@@ -63,9 +65,7 @@ func TestHandshake(t *testing.T) {
 			}
 			s.Observe(ciliumNode("1", tt.pool, nil))
 			for _, ip := range tt.used {
-				if err := s.Restore(addr(ip), "default/a [restored]"); err != nil {
-					t.Fatal(err)
-				}
+				harness.Must(t, s.Restore(addr(ip), "default/a [restored]"))
 			}
 			s.Observe(ciliumNode("2", tt.pool, tt.given))
 			if diff := cmp.Diff(tt.want, s.Report().Status.IPAM.ReleaseIPs); diff != "" {
@@ -191,9 +191,7 @@ func TestAllocateNext(t *testing.T) {
 			s.Exclude(addr("192.0.2.1"))
 			s.Observe(ciliumNode("1", tt.pool, nil))
 			for _, ip := range tt.used {
-				if err := s.Restore(addr(ip), "default/z"); err != nil {
-					t.Fatal(err)
-				}
+				harness.Must(t, s.Restore(addr(ip), "default/z"))
 			}
 			s.Observe(ciliumNode("2", tt.pool, tt.release))
 			v4, v6, err := s.AllocateNext("default/a")

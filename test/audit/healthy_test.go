@@ -103,9 +103,7 @@ func TestLiveClusterHasNoFindings(t *testing.T) {
 	b.Create(p)
 	b.startAgents()
 	b.startOperator()
-	if err := b.wave(0); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, b.wave(0))
 
 	const waves = 4
 	finished := make(chan error, 1)

@@ -28,9 +28,7 @@ import (
 func parseCRD(t *testing.T, data []byte) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	crd := &apiextensionsv1.CustomResourceDefinition{}
-	if err := yaml.Unmarshal(data, crd); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, yaml.Unmarshal(data, crd))
 	return crd
 }
 
@@ -68,9 +66,7 @@ func TestEveryObjectIsAccepted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.cluster.InstallCRDs(t.Context(), append(own, foreignCRDs(t)...)...); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, b.cluster.InstallCRDs(t.Context(), append(own, foreignCRDs(t)...)...))
 	kinds := map[string]bool{}
 	for _, o := range render(t, "-f", writeFile(t, everything), "--set", "crds.install=false", "--api-versions", "cilium-pool.io/v1alpha1/PodIPPool") {
 		kinds[o.GetKind()] = true

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 const initialPools = release + "-initial-pools"
@@ -61,9 +62,7 @@ func (b *bed) gone(name string) error {
 // kill ends the operator by SIGKILL.
 func (p *running) kill() {
 	p.b.Helper()
-	if err := p.Kill(); err != nil {
-		p.b.Fatal(err)
-	}
+	harness.Must(p.b, p.Kill())
 }
 
 // addInitialPool writes a pool into the ConfigMap.

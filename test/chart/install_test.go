@@ -21,6 +21,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // installValues make the operator quick, and put it where this machine has room.
@@ -135,9 +136,7 @@ func installUpgradeRollbackUninstall(b *bed) {
 func olderChart(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "cilium-pool-operator")
-	if err := os.CopyFS(dir, os.DirFS(chart)); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.CopyFS(dir, os.DirFS(chart)))
 	files, err := filepath.Glob(filepath.Join(dir, "files/crds/*.yaml"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no CRDs in the chart: %v", err)
@@ -148,16 +147,12 @@ func olderChart(t *testing.T) string {
 			t.Fatal(err)
 		}
 		crd := &apiextensionsv1.CustomResourceDefinition{}
-		if err := yaml.Unmarshal(data, crd); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, yaml.Unmarshal(data, crd))
 		crd.Spec.Versions[0].AdditionalPrinterColumns = nil
 		if data, err = yaml.Marshal(crd); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(file, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.WriteFile(file, data, 0o600))
 	}
 	return dir
 }

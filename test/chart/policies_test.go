@@ -18,6 +18,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // attempt is a write, and the message it is refused with; "": it is allowed.
@@ -115,9 +116,7 @@ func policyBed(t *testing.T) *bed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.cluster.InstallCRDs(t.Context(), own...); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, b.cluster.InstallCRDs(t.Context(), own...))
 	for _, mode := range []string{"crd", "multi-pool", "kubernetes"} {
 		args := []string{"--set", "fullnameOverride=" + mode + ",mode=" + mode, "--set", "admissionPolicies.blocks.groups={breakers}"}
 		if mode == "crd" {

@@ -51,9 +51,7 @@ func NewBed(t testing.TB, cfg *rest.Config, more ...func(*runtime.Scheme) error)
 // Must fails the test where there is an error.
 func (b *Bed) Must(err error) {
 	b.TB.Helper()
-	if err != nil {
-		b.TB.Fatal(err)
-	}
+	Must(b.TB, err)
 }
 
 // on fails the test where a call about an object failed.

@@ -55,6 +55,14 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// Must fails the test where there is an error.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Eventually fails the test unless holds returns nil within Patience.
 func Eventually(t testing.TB, what string, holds func() error) {
 	t.Helper()

@@ -342,8 +342,6 @@ func logDir(t *testing.T) string {
 	if dir == "" {
 		dir = os.TempDir() + "/cilium-pool-operator-tests"
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.MkdirAll(dir, 0o755))
 	return dir
 }

@@ -265,9 +265,7 @@ func keepUnknownFields(t *testing.T, cluster *controlplane.Cluster) {
 				}
 			}
 		}
-		if err := cluster.InstallCRDs(ctx, crds...); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, cluster.InstallCRDs(ctx, crds...))
 		waitForSchema(ctx, t, cluster, loose)
 	}
 	// The test's own context ends before its clean-up.

@@ -24,6 +24,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
@@ -55,9 +56,7 @@ func newBed(t *testing.T) *bed {
 
 func (b *bed) create(o client.Object) client.Object {
 	b.Helper()
-	if err := b.client.Create(b.Context(), o); err != nil {
-		b.Fatal(err)
-	}
+	harness.Must(b, b.client.Create(b.Context(), o))
 	return o
 }
 
@@ -65,9 +64,7 @@ func (b *bed) create(o client.Object) client.Object {
 func (b *bed) touch(node *corev1.Node, value string) string {
 	b.Helper()
 	node.Labels = map[string]string{"touched": value}
-	if err := b.client.Update(b.Context(), node); err != nil {
-		b.Fatal(err)
-	}
+	harness.Must(b, b.client.Update(b.Context(), node))
 	return node.ResourceVersion
 }
 
@@ -99,12 +96,8 @@ func TestListIsWhatTheAPIServerTells(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%T", list()), func(t *testing.T) {
 			told, stored := list(), list()
-			if err := b.client.List(t.Context(), told); err != nil {
-				t.Fatal(err)
-			}
-			if err := b.store.List(t.Context(), stored); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, b.client.List(t.Context(), told))
+			harness.Must(t, b.store.List(t.Context(), stored))
 			if diff := cmp.Diff(plain(t, told), plain(t, stored)); diff != "" {
 				t.Errorf("objects (-API server +etcd):\n%s", diff)
 			}
@@ -141,18 +134,14 @@ func TestListOfMetadataAndOfOldVersions(t *testing.T) {
 	after := b.touch(node, "later")
 	for version, want := range map[string]string{before: before, "": after} {
 		list := &corev1.NodeList{}
-		if err := b.store.List(t.Context(), list, at(version)); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, b.store.List(t.Context(), list, at(version)))
 		if got := versionsOf(list)["old"]; got != want {
 			t.Errorf("at version %q it is %s, want %s", version, got, want)
 		}
 	}
 	partial := &metav1.PartialObjectMetadataList{}
 	partial.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
-	if err := b.store.List(t.Context(), partial); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, b.store.List(t.Context(), partial))
 	if got := versionsOf(partial)["old"]; got != after {
 		t.Errorf("its metadata are of version %s, want %s", got, after)
 	}
@@ -199,15 +188,11 @@ func TestNothingIsMissedOverRestarts(t *testing.T) {
 	} {
 		write(fmt.Sprintf("before-%d", i))
 		for _, step := range steps {
-			if err := step(); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, step())
 		}
 		write(fmt.Sprintf("after-%d", i))
 	}
-	if err := b.client.Delete(t.Context(), node); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, b.client.Delete(t.Context(), node))
 	want = append(want, "deleted")
 	var got []string
 	deadline := time.After(time.Minute)
@@ -224,9 +209,7 @@ func TestNothingIsMissedOverRestarts(t *testing.T) {
 	}
 	cancel()
 	<-done
-	if err := rules.Sync(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, rules.Sync(t.Context()))
 	stats := rules.Stats()
 	if stats.Gaps > 0 || stats.Versions[invariant.KindNode] != len(want) {
 		t.Errorf("the checker missed versions: %s, want %d of Nodes", stats, len(want))
@@ -274,9 +257,7 @@ func TestWatchBeyondCompactionSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	var answer struct{}
-	if err := b.store.call(t.Context(), "/v3/kv/compaction", map[string]string{"revision": strconv.FormatUint(now, 10)}, &answer); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, b.store.call(t.Context(), "/v3/kv/compaction", map[string]string{"revision": strconv.FormatUint(now, 10)}, &answer))
 	w, err := b.store.Watch(t.Context(), &corev1.NodeList{}, at(before))
 	if err != nil {
 		t.Fatal(err)
