@@ -34,6 +34,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/cluster/page"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
@@ -75,16 +76,10 @@ func newBed(t *testing.T) *bed {
 // roleOfPage is the ClusterRole that docs/check.md tells to make.
 func roleOfPage(t *testing.T) *rbacv1.ClusterRole {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join(root, "docs", "check.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(page), "```yaml\n")
-	body, _, ok := strings.Cut(rest, "```")
+	text, err := os.ReadFile(filepath.Join(root, "docs", "check.md"))
+	harness.Must(t, err)
 	role := &rbacv1.ClusterRole{}
-	if err := yaml.UnmarshalStrict([]byte(body), role); err != nil || !ok {
-		t.Fatalf("docs/check.md shows no role: %v", err)
-	}
+	harness.Must(t, yaml.UnmarshalStrict([]byte(page.OfLanguage(string(text), "yaml")[0]), role))
 	return role
 }
 

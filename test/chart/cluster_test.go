@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
+	"github.com/cilium-pool/cilium-pool-operator/test/cluster/page"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
@@ -239,19 +240,16 @@ func removeEverything(b *bed) {
 }
 
 // section is the shell block of a page below a heading.
-func section(t *testing.T, page, heading string) string {
+func section(t *testing.T, path, heading string) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(root, page))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data, err := os.ReadFile(filepath.Join(root, path))
+	harness.Must(t, err)
 	_, after, found := strings.Cut(string(data), "# "+heading+"\n")
-	_, block, fenced := strings.Cut(after, "```sh\n")
-	block, _, closed := strings.Cut(block, "\n```")
-	if !found || !fenced || !closed {
-		t.Fatalf("%s has no commands below %q", page, heading)
+	blocks := page.OfLanguage(after, "sh")
+	if !found || len(blocks) == 0 {
+		t.Fatalf("%s has no commands below %q", path, heading)
 	}
-	return block
+	return blocks[0]
 }
 
 // shell runs commands as a person would, with kubectl and Helm on the path.

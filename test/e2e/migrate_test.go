@@ -4,7 +4,6 @@ package main
 
 import (
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
+	"github.com/cilium-pool/cilium-pool-operator/test/cluster/page"
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
@@ -113,13 +113,7 @@ func TestFailedAddOverlaps(t *testing.T) {
 
 func fencesOf(t *testing.T, path, language string) []string {
 	t.Helper()
-	page, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out []string
-	for _, m := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(string(page), -1) {
-		out = append(out, m[1])
-	}
-	return out
+	text, err := os.ReadFile(path)
+	harness.Must(t, err)
+	return page.OfLanguage(string(text), language)
 }

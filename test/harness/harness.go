@@ -1,5 +1,5 @@
 // Package harness is what the suites share: waiting for a condition, the
-// operator's program, and an empty cluster.
+// operator's program, and a test's cluster (Bed) with its nodes and pods.
 package harness
 
 import (
