@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 var errCrashed = errors.New("this operator is dead")
@@ -201,7 +202,7 @@ func (e *env) settlesDown() {
 		}
 		return nil
 	})
-	e.Eventually("nothing is written any more", e.quiet(2*time.Second))
+	e.Eventually("nothing is written any more", e.still())
 	for _, n := range []string{"n1", "n2"} {
 		e.usedArePublished(n)
 	}
@@ -219,27 +220,8 @@ func (e *env) published() int {
 	return n
 }
 
-// quiet holds when no CiliumNode and no block has changed for a while.
-func (e *env) quiet(long time.Duration) func() error {
-	last, since := "", time.Now()
-	return func() error {
-		now := ""
-		cns := &ciliumv2.CiliumNodeList{}
-		if err := e.Client.List(e.Ctx, cns); err != nil {
-			return err
-		}
-		for _, cn := range cns.Items {
-			now += cn.Name + cn.ResourceVersion
-		}
-		for _, b := range e.Blocks("") {
-			now += b.Name + b.ResourceVersion
-		}
-		if now != last {
-			last, since = now, time.Now()
-		}
-		if time.Since(since) < long {
-			return errors.New("something was written")
-		}
-		return nil
-	}
+// still holds when nothing has changed for a while.
+func (e *env) still() func() error {
+	holds := harness.Still(e.Client, 2*time.Second)
+	return func() error { return holds(e.Ctx) }
 }

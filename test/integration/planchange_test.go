@@ -7,13 +7,11 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -106,7 +104,7 @@ func (p *planned) inZone(z int) []string {
 }
 
 func (p *planned) grow() {
-	p.within("nothing is written any more", p.quiet(2*time.Second))
+	p.within("nothing is written any more", p.still())
 	before := p.Blocks("")
 	p.change("a", func(pool *v1alpha1.PodIPPool) {
 		pool.Spec.IPv4.CIDRs = append(pool.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: nextA}, v1alpha1.PoolCIDR{CIDR: lastA})
@@ -231,7 +229,7 @@ func (p *planned) moveZone() {
 }
 
 func (p *planned) rest() {
-	p.within("nothing is written any more", p.quiet(2*time.Second))
+	p.within("nothing is written any more", p.still())
 	p.kept()
 	for _, name := range p.nodes {
 		p.usedArePublished(name)
@@ -307,7 +305,9 @@ func (p *planned) restart(in func(netip.Addr) bool) error {
 			restarted[pod.Spec.NodeName]++
 		}
 	}
-	p.each(len(old), func(i int) error { return client.IgnoreNotFound(p.Client.Delete(p.Ctx, &old[i])) })
+	p.Must(harness.Parallel(p.Ctx, len(old), 8, func(ctx context.Context, i int) error {
+		return client.IgnoreNotFound(p.Client.Delete(ctx, &old[i]))
+	}))
 	for node, n := range restarted {
 		p.add(node, n)
 	}
@@ -330,9 +330,9 @@ func (p *planned) add(node string, n int) {
 	p.TB.Helper()
 	first := p.made
 	p.made += n
-	p.each(n, func(i int) error {
-		return p.Client.Create(p.Ctx, harness.BoundPod(node, fmt.Sprintf("plan-%05d", first+i), map[string]string{"app": "plan"}))
-	})
+	p.Must(harness.Parallel(p.Ctx, n, 8, func(ctx context.Context, i int) error {
+		return p.Client.Create(ctx, harness.BoundPod(node, fmt.Sprintf("plan-%05d", first+i), map[string]string{"app": "plan"}))
+	}))
 }
 
 // allRun waits until every pod has an address.
@@ -367,23 +367,5 @@ func (p *planned) within(what string, holds func() error) {
 	defer cancel()
 	if err := harness.Until(ctx, 200*time.Millisecond, func(context.Context) error { return holds() }); err != nil {
 		p.TB.Fatalf("%s: %v", what, err)
-	}
-}
-
-// each does n things, eight at a time.
-func (p *planned) each(n int, do func(int) error) {
-	p.TB.Helper()
-	var all sync.WaitGroup
-	slots, errs := make(chan struct{}, 8), make([]error, n)
-	for i := range n {
-		slots <- struct{}{}
-		all.Go(func() {
-			errs[i] = do(i)
-			<-slots
-		})
-	}
-	all.Wait()
-	if err := errors.Join(errs...); err != nil && !apierrors.IsNotFound(err) {
-		p.TB.Fatal(err)
 	}
 }
