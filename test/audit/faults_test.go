@@ -344,24 +344,17 @@ var elsewhere = map[audit.Reason]string{
 	audit.BlockMalformed: "the API server refuses such blocks: see pkg/audit",
 }
 
-// All faults are planted at once, each at a place of its own: each is found, by
-// reason and object, and nothing else is.
-func TestPlantedFaults(t *testing.T) {
-	b := newBed(t)
-	b.pool("main", nil, "10.0.0.0/16")
-	healthy := b.node("healthy", "10.0.0.0/29")
-	healthy.Spec.IPAM.PodCIDRs = append(healthy.Spec.IPAM.PodCIDRs, iputil.PrefixFrom(netip.MustParsePrefix("198.51.100.0/25")))
-	b.Update(healthy)
-
-	planted := map[audit.Reason]bool{}
-	var all, untimed []string
-	n := 0
-	for _, faults := range []map[audit.Reason]fault{addressFaults(), blockFaults(), nodeFaults()} {
-		for reason, f := range faults {
+// plantAll plants faults, each at a node of its own, and returns how many there are,
+// of which reasons, and what is to be found; untimed is that without --stuck-after.
+func plantAll[R ~string](b *bed, node func(name, cidr string) *ciliumv2.CiliumNode, faults ...map[R]fault) (n int, planted map[audit.Reason]bool, all, untimed []string) {
+	b.Helper()
+	planted = map[audit.Reason]bool{}
+	for _, some := range faults {
+		for reason, f := range some {
 			n++
-			planted[reason] = true
+			planted[audit.Reason(reason)] = true
 			p := &place{bed: b, node: fmt.Sprintf("node-%02d", n), n: n}
-			p.cn = b.node(p.node, p.ip(0)+"/29")
+			p.cn = node(p.node, p.ip(0)+"/29")
 			f.plant(p)
 			for _, want := range f.want {
 				want = strings.NewReplacer("NODE", p.node, "10.0.N.", fmt.Sprintf("10.0.%d.", n)).Replace(want)
@@ -372,6 +365,19 @@ func TestPlantedFaults(t *testing.T) {
 			}
 		}
 	}
+	return n, planted, all, untimed
+}
+
+// All faults are planted at once, each at a place of its own: each is found, by
+// reason and object, and nothing else is.
+func TestPlantedFaults(t *testing.T) {
+	b := newBed(t)
+	b.pool("main", nil, "10.0.0.0/16")
+	healthy := b.node("healthy", "10.0.0.0/29")
+	healthy.Spec.IPAM.PodCIDRs = append(healthy.Spec.IPAM.PodCIDRs, iputil.PrefixFrom(netip.MustParsePrefix("198.51.100.0/25")))
+	b.Update(healthy)
+
+	n, planted, all, untimed := plantAll(b, b.node, addressFaults(), blockFaults(), nodeFaults())
 	for _, e := range audit.Catalogue() {
 		if slices.Contains(e.Modes(), ciliumnode.CRD) && !planted[e.Reason] && elsewhere[e.Reason] == "" {
 			t.Errorf("%s is not planted", e.Reason)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -224,24 +223,8 @@ func TestPlantedFaultsOfModes(t *testing.T) {
 				(&place{bed: b, node: "healthy", cn: healthy}).add("green", "198.51.100.0/25")
 			}
 			kind, _ := mode.Resource()
-			var all, untimed []string
-			n, planted := 0, map[audit.Reason]bool{}
-			for _, faults := range []map[string]fault{faultsAlike(kind.Kind), more} {
-				for reason, f := range faults {
-					n++
-					planted[audit.Reason(reason)] = true
-					p := &place{bed: b, node: fmt.Sprintf("node-%02d", n), n: n}
-					p.cn = b.told(mode, p.node, p.ip(0)+"/29")
-					f.plant(p)
-					for _, want := range f.want {
-						want = strings.NewReplacer("NODE", p.node, "10.0.N.", fmt.Sprintf("10.0.%d.", n)).Replace(want)
-						all = append(all, want)
-						if !f.timed {
-							untimed = append(untimed, want)
-						}
-					}
-				}
-			}
+			told := func(name, cidr string) *ciliumv2.CiliumNode { return b.told(mode, name, cidr) }
+			_, planted, all, untimed := plantAll(b, told, faultsAlike(kind.Kind), more)
 			for _, e := range audit.Catalogue() {
 				if len(e.Modes()) < len(ciliumnode.Modes()) && slices.Contains(e.Modes(), mode) && !planted[e.Reason] && elsewhereIn[e.Reason] == "" {
 					t.Errorf("%s is not planted in %s mode", e.Reason, mode)
