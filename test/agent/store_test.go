@@ -78,39 +78,6 @@ func TestHandshake(t *testing.T) {
 	}
 }
 
-// A change of nothing but metadata crosses an answer that is not written yet.
-func TestMetadataChangeForgetsAnswer(t *testing.T) {
-	var r recorder
-	s := NewStore(StoreOptions{Trigger: r.trigger})
-	s.Open()
-	marked := ciliumNode("1", pool{"10.0.0.1": {}}, release{"10.0.0.1": "marked-for-release"})
-	s.Observe(marked)
-	relabelled := marked.DeepCopy()
-	relabelled.ResourceVersion, relabelled.Labels = "2", map[string]string{"a": "b"}
-	s.Observe(relabelled)
-	got := s.Report()
-	if got.ResourceVersion != "2" || got.Status.IPAM.ReleaseIPs["10.0.0.1"] != "marked-for-release" {
-		t.Errorf("reports %s at version %s", got.Status.IPAM.ReleaseIPs, got.ResourceVersion)
-	}
-	if len(r.reasons) != 1 {
-		t.Errorf("asked %d times for a status write, want 1", len(r.reasons))
-	}
-}
-
-// An agent that has not restored its pods yet acks an address they use, and
-// then cannot restore it.
-func TestAckBeforeRestore(t *testing.T) {
-	s := NewStore(StoreOptions{})
-	s.Open()
-	s.Observe(ciliumNode("1", pool{"10.0.0.1": {}}, release{"10.0.0.1": "marked-for-release"}))
-	if got := s.Report().Status.IPAM.ReleaseIPs["10.0.0.1"]; got != "ready-for-release" {
-		t.Errorf("answer is %s", got)
-	}
-	if err := s.Restore(addr("10.0.0.1"), "default/a [restored]"); !errors.Is(err, ErrReleasing) {
-		t.Errorf("restore: %v", err)
-	}
-}
-
 func TestRestoreAndAllocate(t *testing.T) {
 	tests := map[string]struct {
 		cn   *ciliumv2.CiliumNode

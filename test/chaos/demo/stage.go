@@ -11,9 +11,9 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/fleet"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
@@ -71,14 +71,8 @@ func build(ctx context.Context, binDir, dir string, detached bool, p *printer) (
 	return s, nil
 }
 
-func (s *stage) connect() error {
-	scheme, err := controller.Scheme()
-	if err != nil {
-		return err
-	}
-	cfg := s.cluster.Config()
-	cfg.QPS = -1
-	s.client, err = client.NewWithWatch(cfg, client.Options{Scheme: scheme})
+func (s *stage) connect() (err error) {
+	s.client, err = harness.NewClient(s.cluster.Config())
 	return err
 }
 
