@@ -5,10 +5,12 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/live"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
 )
 
-func (e *env) check() *cobra.Command {
-	o := auditcmd.NewOptions(live.Where{LeaseNamespace: leaseNamespace, LeaseName: leaseName})
+func checkCommand(e *cli.Env) *cobra.Command {
+	o := auditcmd.NewOptions(live.Where{LeaseNamespace: cli.LeaseNamespace, LeaseName: cli.LeaseName})
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Audit the cluster: do two nodes or pods have the same address?",
@@ -21,22 +23,22 @@ It is the same as cilium-pool-operator check: it checks findings again after
 
 Exit codes: 0 nothing is wrong, 1 something is, 2 wrong command line, or the
 cluster could not be read.`,
-		Example: examples("check", "check -o json | jq '.findings[].reason'", "check --fail-on error", "check --watch-for 6m --again 30s"),
+		Example: cli.Examples("check", "check -o json | jq '.findings[].reason'", "check --fail-on error", "check --watch-for 6m --again 30s"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			const name = "kubectl cilium-pool check"
-			o.LeaseIn(*e.flags.Namespace)
+			o.LeaseIn(*e.Flags.Namespace)
 			if err := o.Validate(); err != nil {
-				return usageError{err}
+				return exit.Usagef("%w", err)
 			}
-			config, err := e.config()
+			config, err := e.Config()
 			if err != nil {
 				cmd.PrintErrf("%s: the cluster was not audited: %v\n", name, err)
-				return ExitCode(exitUsage)
+				return exit.Usage
 			}
 			config.Timeout = auditcmd.RequestTimeout
-			if code := o.Run(cmd.Context(), name, config, e.raw.Out, e.raw.ErrOut); code != 0 {
-				return ExitCode(code)
+			if code := o.Run(cmd.Context(), name, config, e.Raw.Out, e.Raw.ErrOut); code != 0 {
+				return exit.Code(code)
 			}
 			return nil
 		},

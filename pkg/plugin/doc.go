@@ -1,7 +1,11 @@
-// Package plugin implements kubectl cilium-pool. It has no logic of its own about
-// addresses: what is held, free or due follows from pkg/controller's ledger,
-// pkg/crd and pkg/expand, on a snapshot read by pkg/audit/live.
+// Package plugin is kubectl cilium-pool: the root command, check and version. Each
+// other family of commands has a package of its own, and they share cli, cluster,
+// output and exit.
 //
-// Only drain and migrate write: pools, blocks, and annotations of Nodes. No
-// command writes a CiliumNode or a block's status; the operator does.
+// Commands have no logic of their own about addresses: what is held, free or due
+// follows from pkg/state and pkg/expand, on a snapshot read by pkg/audit/live.
+//
+// drain changes pools and deletes blocks. migrate makes, labels and deletes blocks,
+// annotates Nodes, and changes CiliumNodes whose node takes up or leaves an IPAM mode.
+// No other command writes, and none writes a block's status.
 package plugin

@@ -72,7 +72,7 @@ func byControllers(m mutant) string {
 
 // byScripts says nothing but of the kubectl plugin.
 func byScripts(m mutant) string {
-	if m.pkg() == "./pkg/plugin" {
+	if strings.HasPrefix(m.pkg(), "./pkg/plugin/") {
 		return "./test/plugin"
 	}
 	return ""

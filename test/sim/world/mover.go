@@ -20,6 +20,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 )
 
 // mover is kubectl cilium-pool migrate, one command at a time: the plugin's own
@@ -61,7 +62,7 @@ func (m *mover) begin(command string) {
 	m.out.Reset()
 	m.err.Reset()
 	streams := genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &m.out, ErrOut: &m.err}
-	root := plugin.NewAt(plugin.Place{Client: desk{live{caller: m}}, Now: m.w.Now, Sleep: m.sleep}, streams)
+	root := plugin.NewAt(cli.Place{Client: desk{live{caller: m}}, Now: m.w.Now, Sleep: m.sleep}, streams)
 	root.SetArgs(commandLine(command))
 	m.next, m.stop = iter.Pull(func(yield func(*call) bool) {
 		defer func() {

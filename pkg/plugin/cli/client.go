@@ -1,0 +1,156 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/labels"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/live"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
+)
+
+// Config is how to reach the API server.
+func (e *Env) Config() (*rest.Config, error) {
+	config, err := e.Flags.ToRESTConfig()
+	if err != nil {
+		return nil, fmt.Errorf("no API server to talk to: %w. Give --kubeconfig or --context", err)
+	}
+	config.QPS = -1
+	config.UserAgent = "kubectl-cilium-pool/" + e.Version
+	return config, nil
+}
+
+// Client reads and writes in the cluster that the flags name, or at a place.
+func (e *Env) Client() (client.Client, *rest.Config, error) {
+	if c, config, ok := e.placed(); ok {
+		return c, config, nil
+	}
+	ctrl.SetLogger(logr.Discard())
+	klog.SetLogger(logr.Discard())
+	config, err := e.Config()
+	if err != nil {
+		return nil, nil, err
+	}
+	scheme, err := controller.Scheme()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		return nil, nil, err
+	}
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot read from the API server at %s: %w", config.Host, err)
+	}
+	return c, config, nil
+}
+
+// FindOperator is what the cluster says of the operator. It warns where the mode is
+// not known.
+func (e *Env) FindOperator(ctx context.Context, c client.Reader) (auditcmd.Operator, error) {
+	if _, err := ciliumnode.ParseMode(e.mode); e.mode != "" && err != nil {
+		return auditcmd.Operator{}, exit.Usagef("--mode is %s: %w", e.mode, err)
+	}
+	operator, err := auditcmd.FindOperator(ctx, c, e.mode, live.Where{
+		LeaseNamespace: e.OperatorNamespace(), LeaseName: e.Lease, CiliumNamespace: e.AgentNamespace,
+	})
+	if err != nil {
+		return operator, fmt.Errorf("cannot tell the operator's mode: %w", err)
+	}
+	e.Warn(operator.ModeUnknown())
+	for _, words := range operator.OtherCRDs {
+		e.Warn(words)
+	}
+	return operator, nil
+}
+
+// Warn prints a warning, once.
+func (e *Env) Warn(words string) {
+	if words != "" && !slices.Contains(e.warned, words) {
+		e.warned = append(e.warned, words)
+		fmt.Fprintln(e.ErrOut, "warning: "+words)
+	}
+}
+
+// Read reads the cluster once, in the operator's mode.
+func (e *Env) Read(ctx context.Context) (*cluster.Cluster, error) {
+	c, config, err := e.Client()
+	if err != nil {
+		return nil, err
+	}
+	operator, err := e.FindOperator(ctx, c)
+	if err != nil {
+		return nil, CannotRead(config, err)
+	}
+	return e.ReadAs(ctx, operator)
+}
+
+// ReadAs reads the cluster once, in the mode and with the settings of operator.
+func (e *Env) ReadAs(ctx context.Context, operator auditcmd.Operator) (*cluster.Cluster, error) {
+	c, config, err := e.Client()
+	if err != nil {
+		return nil, err
+	}
+	e.Warn(operator.SettingsUnknown())
+	namespace, selector, err := e.Agents(operator.Settings)
+	if err != nil {
+		return nil, err
+	}
+	progress := auditcmd.NewProgress(e.Raw.ErrOut)
+	kept := &keeper{Reader: c}
+	reader := live.Reader{Client: kept, AgentNamespace: namespace, AgentSelector: selector, Mode: operator.Mode, Asks: true, Histories: true, Progress: progress.Read, Now: e.TimeNow}
+	snapshot, err := reader.Read(ctx)
+	progress.Clear()
+	if err != nil {
+		return nil, CannotRead(config, err)
+	}
+	return cluster.New(snapshot, kept.ciliumNodes, operator), nil
+}
+
+// Agents selects the pods of Cilium's agents: as the flags say, else as the
+// operator does.
+func (e *Env) Agents(operator controller.Settings) (namespace string, selector labels.Selector, err error) {
+	namespace, selector = operator.AgentNamespace, operator.AgentSelector
+	if e.given("cilium-namespace") {
+		namespace = e.AgentNamespace
+	}
+	if e.given("agent-selector") {
+		if selector, err = labels.Parse(e.agentSelector); err != nil {
+			return "", nil, exit.Usagef("--agent-selector is %s: %w", e.agentSelector, err)
+		}
+	}
+	return namespace, selector, nil
+}
+
+// CannotRead says why the API server at config could not be read, and what to check.
+func CannotRead(config *rest.Config, err error) error {
+	if errors.As(err, &exit.UsageError{}) {
+		return err
+	}
+	if meta.IsNoMatchError(err) {
+		return fmt.Errorf("%w. Is this the right cluster (--context)? Cilium or the chart's CRDs are not installed at %s", err, config.Host)
+	}
+	return fmt.Errorf("cannot read from the API server at %s: %w", config.Host, err)
+}
+
+// OperatorNamespace is where the operator runs: -n, else where its chart puts it.
+func (e *Env) OperatorNamespace() string {
+	if n := *e.Flags.Namespace; n != "" {
+		return n
+	}
+	return LeaseNamespace
+}

@@ -1,0 +1,39 @@
+package cli
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
+)
+
+// Only a person's yes confirms; where there is no person, --yes has to.
+func TestConfirm(t *testing.T) {
+	usage := exit.Usagef("")
+	for name, test := range map[string]struct {
+		answer   string
+		terminal bool
+		want     error
+	}{
+		"y":               {"y\n", true, nil},
+		"YES, no newline": {"YES", true, nil},
+		"n":               {"n\n", true, errNotConfirmed},
+		"return":          {"\n", true, errNotConfirmed},
+		"yesterday":       {"yesterday\n", true, errNotConfirmed},
+		"/dev/null":       {"", true, usage},
+		"a pipe":          {"y\n", false, usage},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := confirm(strings.NewReader(test.answer), io.Discard, test.terminal, "It deletes 2 blocks.")
+			if errors.As(test.want, &exit.UsageError{}) {
+				if !errors.As(err, &exit.UsageError{}) || !strings.Contains(err.Error(), "--yes") {
+					t.Errorf("%v, want a usage error that names --yes", err)
+				}
+			} else if !errors.Is(err, test.want) {
+				t.Errorf("%v, want %v", err, test.want)
+			}
+		})
+	}
+}

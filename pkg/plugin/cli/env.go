@@ -1,0 +1,80 @@
+// Package cli is what all commands of kubectl cilium-pool share: their flags, their
+// streams, and how they reach the cluster.
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/pflag"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plain"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+)
+
+// Env is what all commands share.
+type Env struct {
+	// IOStreams write no character that a terminal obeys; raw are as they came.
+	genericiooptions.IOStreams
+	Raw     genericiooptions.IOStreams
+	Flags   *genericclioptions.ConfigFlags
+	Version string
+
+	AgentNamespace, agentSelector string
+	// given reports whether a flag of all commands is on the command line.
+	given func(flag string) bool
+	// warned are the warnings that have been printed.
+	warned []string
+	Place  *Place // nil: the cluster that flags name
+	// mode is the flag's; "": detect it.
+	mode string
+	// Lease is the name of the operator's Lease.
+	Lease string
+}
+
+// NewEnv is an env with the defaults of all flags.
+func NewEnv(streams genericiooptions.IOStreams, version string, place *Place) *Env {
+	e := &Env{IOStreams: streams, Raw: streams, Flags: configFlags(), Version: version, Place: place, Lease: LeaseName}
+	e.Out, e.ErrOut = plain.Writer(e.Out), plain.Writer(e.ErrOut)
+	return e
+}
+
+// AddFlags adds the flags of all commands.
+func (e *Env) AddFlags(fs *pflag.FlagSet) {
+	e.Flags.AddFlags(fs)
+	fs.Lookup("namespace").Usage = "namespace of the operator; empty: " + LeaseNamespace
+	e.given = fs.Changed
+	defaults := controller.DefaultSettings()
+	fs.StringVar(&e.AgentNamespace, "cilium-namespace", defaults.AgentNamespace, "namespace of the Cilium agents; if not given: as the operator's Lease says")
+	fs.StringVar(&e.agentSelector, "agent-selector", defaults.AgentSelector.String(), "label selector of the Cilium agents' pods; if not given: as the operator's Lease says")
+	fs.StringVar(&e.mode, "mode", "", auditcmd.ModeUsage)
+}
+
+// configFlags are those of kubectl's that choose the cluster, the user and how to
+// reach the API server.
+func configFlags() *genericclioptions.ConfigFlags {
+	f := genericclioptions.NewConfigFlags(false)
+	f.CacheDir = nil // nothing is kept between two calls
+	return f
+}
+
+// Examples are command lines, as --help shows them.
+func Examples(lines ...string) string {
+	out := ""
+	for i, l := range lines {
+		if i > 0 {
+			out += "\n"
+		}
+		out += "  kubectl cilium-pool " + l
+	}
+	return out
+}
+
+// List prints what read returns; with -w it reads again and again, and prints what
+// has changed.
+func (e *Env) List(ctx context.Context, o *output.Flags, read func() (output.Listed, error)) error {
+	return o.PrintList(ctx, e.Out, e.ErrOut, e.Sleep, read)
+}

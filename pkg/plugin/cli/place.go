@@ -1,0 +1,52 @@
+package cli
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Place is where commands run that do not find their cluster by a kubeconfig: a
+// simulated one, whose time is its own. All that migrate does goes through it;
+// commands that follow a cluster by watches do not.
+type Place struct {
+	// Client reads and writes.
+	Client client.Client
+	// Now is the time there.
+	Now func() time.Time
+	// Sleep lets time pass. Its error ends the command.
+	Sleep func(context.Context, time.Duration) error
+}
+
+// TimeNow is the time of the cluster's place.
+func (e *Env) TimeNow() time.Time {
+	if e.Place != nil {
+		return e.Place.Now()
+	}
+	return time.Now()
+}
+
+// Sleep lets time pass, and returns the context's error if that ends before.
+func (e *Env) Sleep(ctx context.Context, d time.Duration) error {
+	if e.Place != nil {
+		return e.Place.Sleep(ctx, d)
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// placed is the client of a place, if the commands run at one.
+func (e *Env) placed() (client.Client, *rest.Config, bool) {
+	if e.Place == nil {
+		return nil, nil, false
+	}
+	return e.Place.Client, &rest.Config{Host: "a simulation"}, true
+}

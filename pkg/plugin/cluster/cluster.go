@@ -1,0 +1,227 @@
+// Package cluster is one reading of a cluster in the operator's own terms, and what
+// the operator would decide on it.
+package cluster
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+)
+
+// Cluster is a snapshot in the operator's own terms.
+type Cluster struct {
+	Now time.Time
+	// Objects are what was read.
+	Objects *audit.Snapshot
+	// CiliumNodes are whole, unlike those of the snapshot: the ledger learns from them
+	// what others have taken.
+	CiliumNodes []*ciliumv2.CiliumNode
+	// Operator is what the cluster says of the operator.
+	Operator auditcmd.Operator
+
+	// Cluster is what the operator would know.
+	state.Cluster
+	// Nodes, Views of CiliumNodes, and PodIPPools are by name.
+	Nodes      map[string]*corev1.Node
+	Views      map[string]*ciliumnode.View
+	PodIPPools map[string]*v1alpha1.PodIPPool
+	// Histories are those of pools, by name; some may have none.
+	Histories map[string]*v1alpha1.PodIPPoolHistory
+	// Hypothetical says that the pools are not those of the cluster.
+	Hypothetical bool
+}
+
+// New derives a cluster from the objects of one snapshot. ciliumNodes are its CiliumNodes
+// as the API server has them.
+func New(s *audit.Snapshot, ciliumNodes []*ciliumv2.CiliumNode, operator auditcmd.Operator) *Cluster {
+	settings := &operator.Settings
+	settings.Defaults.WholeBlocks, settings.Defaults.CiliumPools = s.Mode.WholeBlocks(), s.Mode.ManyPools()
+	c := &Cluster{
+		Now: s.Time, Objects: s, CiliumNodes: ciliumNodes, Operator: operator,
+		Cluster: state.Cluster{
+			Ledger: state.NewLedger(), Pods: state.NewPods(), Agents: state.NewAgents(settings.AgentSettle), CiliumPools: state.NewCiliumPools(),
+			Defaults: settings.Defaults, Paused: settings.Paused,
+			IgnoreTaints: setOf(settings.IgnoreTaints), StartupTaints: setOf(settings.StartupTaints),
+		},
+		Nodes: map[string]*corev1.Node{}, Views: map[string]*ciliumnode.View{}, PodIPPools: map[string]*v1alpha1.PodIPPool{},
+		Histories: map[string]*v1alpha1.PodIPPoolHistory{},
+	}
+	c.Pools = state.NewPools(settings.Defaults, c.Ledger)
+	for i := range s.Blocks {
+		// A malformed block with a CIDR is held all the same.
+		b, _ := crd.BlockFrom(&s.Blocks[i])
+		if b.CIDR.IsValid() {
+			c.Ledger.Upsert(b)
+		}
+	}
+	for _, o := range c.allocationObjects() {
+		c.Ledger.UpsertCiliumNode(s.Mode.ToStored(o))
+	}
+	s.Excluded().Each(func(by exclude.Claimant, cidrs []netip.Prefix) { c.Ledger.Exclude(by, cidrs) })
+	c.Ledger.SetReady()
+	for i := range s.Pools {
+		c.PodIPPools[s.Pools[i].Name] = &s.Pools[i]
+		c.Pools.Set(&s.Pools[i])
+	}
+	for i := range s.Histories {
+		h := &s.Histories[i]
+		if pool := c.PodIPPools[h.Name]; pool != nil && crd.IsHistoryOf(h, pool) {
+			c.Histories[h.Name] = h
+		}
+	}
+	for i := range s.Nodes {
+		c.Nodes[s.Nodes[i].Name] = &s.Nodes[i]
+	}
+	for i := range s.CiliumNodes {
+		c.Views[s.CiliumNodes[i].Name] = s.CiliumNodes[i].View
+	}
+	for i := range s.Agents {
+		c.Agents.Set(state.ReadAgent(&s.Agents[i]), ReadySince(&s.Agents[i]))
+	}
+	c.readPods()
+	return c
+}
+
+// allocationObjects are the objects that assign agents their blocks.
+func (c *Cluster) allocationObjects() []client.Object {
+	var out []client.Object
+	if _, ok := c.Objects.Mode.AllocationObject().(*corev1.Node); ok {
+		for i := range c.Objects.Nodes {
+			out = append(out, &c.Objects.Nodes[i])
+		}
+		return out
+	}
+	for _, cn := range c.CiliumNodes {
+		out = append(out, cn)
+	}
+	return out
+}
+
+// AllocationObject is the kind of the objects that assign agents their blocks.
+func (c *Cluster) AllocationObject() string {
+	kind, _ := c.Objects.Mode.Resource()
+	return kind.Kind
+}
+
+// readPods takes all pods to be old enough for their addresses to be known. Where
+// agents are given whole blocks, only new pods without an address count.
+func (c *Cluster) readPods() {
+	read := state.ReadPod
+	if c.Objects.Mode.ManyPools() {
+		read = state.ReadPodWithRequest
+	}
+	for i := range c.Objects.Namespaces {
+		c.Pods.SetNamespace(c.Objects.Namespaces[i].Name, state.PoolRequestOf(&c.Objects.Namespaces[i].ObjectMeta))
+	}
+	for _, v := range c.Objects.CiliumPools {
+		c.CiliumPools.Set(v)
+	}
+	for i := range c.Objects.Pods {
+		p := c.Objects.Pods[i]
+		p.UID = types.UID(p.Namespace + "/" + p.Name) // snapshots leave UIDs out
+		var seen time.Time
+		if c.Objects.Mode.WholeBlocks() {
+			seen = p.CreationTimestamp.Time
+		}
+		c.Pods.Set(read(&p), seen)
+	}
+}
+
+// ReadySince is since when a pod has been Ready, by the cluster's own clock.
+func ReadySince(p *corev1.Pod) time.Time {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
+}
+
+// NodeNames are all names that are a Node's, a CiliumNode's or a block's.
+func (c *Cluster) NodeNames() []string {
+	names := map[string]bool{}
+	for name := range c.Nodes {
+		names[name] = true
+	}
+	for name := range c.Views {
+		names[name] = true
+	}
+	for _, name := range c.Ledger.Nodes() {
+		names[name] = true
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// Blocks are all blocks, sorted by address.
+func (c *Cluster) Blocks() []crd.Block {
+	var all []crd.Block
+	for _, node := range c.Ledger.Nodes() {
+		all = append(all, c.Ledger.NodeBlocks(node)...)
+	}
+	slices.SortFunc(all, func(a, b crd.Block) int { return a.CIDR.Compare(b.CIDR) })
+	return all
+}
+
+// Users are the addresses of a node in use, and by whom: the agent's report,
+// pods' status and the agent's own.
+func (c *Cluster) Users(node string) map[netip.Addr]string {
+	users := map[netip.Addr]string{}
+	if v := c.Views[node]; v != nil {
+		for _, a := range v.Own {
+			users[a] = "the agent"
+		}
+		maps.Copy(users, v.Used)
+	}
+	for _, p := range c.Pods.On(node) {
+		for _, a := range p.IPs {
+			users[a] = p.Name
+		}
+	}
+	return users
+}
+
+// UsableCount is how many addresses of a block pods can have.
+func (c *Cluster) UsableCount(b crd.Block) int {
+	if view := c.Views[b.Node]; view != nil && view.BlockDemand != nil {
+		return view.BlockDemand.Count(b.CIDR)
+	}
+	if pool := c.Pools.Get(b.Pool); pool != nil && !pool.Frozen() {
+		return pool.UsableCount(b.CIDR)
+	}
+	return 0
+}
+
+// CountIn is how many of the addresses in users are in cidr.
+func CountIn(cidr netip.Prefix, users map[netip.Addr]string) int {
+	n := 0
+	for a := range users {
+		if cidr.Contains(a) {
+			n++
+		}
+	}
+	return n
+}
+
+// CheckNode fails for a name that is no node's.
+func (c *Cluster) CheckNode(name string) error {
+	if c.Nodes[name] == nil && c.Views[name] == nil && len(c.Ledger.NodeBlocks(name)) == 0 {
+		return fmt.Errorf("there is neither a Node nor a CiliumNode %s, and it holds no block%s", name, output.DidYouMean(name, c.NodeNames()))
+	}
+	return nil
+}

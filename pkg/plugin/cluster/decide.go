@@ -1,0 +1,75 @@
+package cluster
+
+import (
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+)
+
+// Decision is what the operator would decide for one family of a node on this
+// snapshot, if it remembered nothing.
+type Decision struct {
+	state.Share
+	Plan   expand.Plan
+	Memory expand.Memory
+	// At is the instant that the plan is of.
+	At time.Time
+}
+
+// Decide collects the state of a node and asks expand.Decide. Families the
+// node has nothing to do with are left out.
+func (c *Cluster) Decide(name string) []Decision {
+	snapshot := c.Snapshot(name, c.Nodes[name], c.Now)
+	var out []Decision
+	for _, share := range snapshot.Shares {
+		s := &share.State
+		s.Gone = snapshot.Node == nil && snapshot.CiliumNode == nil
+		state.ApplyPressure(s, snapshot.Node, snapshot.Blocks, func(pool string) int { return c.taken(c.Pools.Get(pool), share.Family) })
+		c.holdAsReported(s)
+		d := Decision{Share: share, At: c.Now}
+		d.Plan, d.Memory = expand.Decide(c.Now, d.Policy, d.State, expand.Memory{})
+		out = append(out, d)
+	}
+	return out
+}
+
+func setOf(keys []string) map[string]bool {
+	set := map[string]bool{}
+	for _, key := range keys {
+		set[key] = true
+	}
+	return set
+}
+
+// taken is how many percent of a pool's blocks are taken.
+func (c *Cluster) taken(pool *crd.Pool, f ipalloc.Family) int {
+	if pool == nil {
+		return 0
+	}
+	cut, ok := pool.Cut(f)
+	if !ok {
+		return 0
+	}
+	return state.TakenPercent(pool, f, c.Ledger.Free(cut))
+}
+
+// holdAsReported holds the blocks of which the operator says on their objects that it
+// does: it knows of windows by its flags, and of turns.
+func (c *Cluster) holdAsReported(s *expand.State) {
+	for i := range s.Blocks {
+		b := &s.Blocks[i]
+		asked := b.Request == expand.CIDRDraining || b.Request == expand.PoolDeleted
+		if is, ok := c.Ledger.Block(b.CIDR); ok && is.Held != "" && asked && b.Hold.For == "" && !c.Hypothetical {
+			b.Hold.For = expand.WaitTurn
+		}
+	}
+}
+
+// OtherIPAM reports whether another IPAM serves the pods of a node.
+func (c *Cluster) OtherIPAM(name string) bool {
+	view := c.Views[name]
+	return view != nil && len(view.Unadopted(crd.CIDRs(c.Ledger.NodeBlocks(name)))) > 0
+}

@@ -1,0 +1,23 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// DeleteBlock deletes a block, which its finalizer keeps: the operator publishes nothing
+// of it any more. A block that was recreated meanwhile is left alone.
+func DeleteBlock(ctx context.Context, c client.Client, b crd.Block) error {
+	obj := &v1alpha1.PodIPBlock{}
+	obj.Name = b.Name
+	err := c.Delete(ctx, obj, client.Preconditions{UID: &b.UID})
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting block %s: %w", b.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+package cluster
+
+import (
+	"strings"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+)
+
+// Wait is what a block on its way out waits for. Action says what people must do
+// where that does not pass by itself.
+type Wait struct{ What, Action string }
+
+// User actions for waits that do not end by themselves.
+const (
+	deleteTheNode = "drain the Node and delete it, or leave the block where it is. Restarting the agent does not move its own addresses"
+	replaceTheOne = "drain the Node and delete it: in this mode a node keeps its block as long as its Node exists"
+	openAWindow   = "no maintenance window of the pool will ever open: correct spec.maintenance.windows, or give --now"
+)
+
+// Waits are what the blocks of a node on their way out wait for, by name.
+func (c *Cluster) Waits(node string) map[string]Wait {
+	waits := map[string]Wait{}
+	for _, d := range c.Decide(node) {
+		for _, w := range d.Plan.Waits {
+			is := Wait{What: waitsFor(w), Action: c.actionOn(w, &d)}
+			if w.For == expand.WaitReturn && d.State.BlockDemand.Fixed {
+				is.What = "its Node to be deleted"
+			}
+			if b, ok := c.Ledger.Block(w.CIDR); ok && w.For == expand.WaitTurn {
+				_, why, _ := strings.Cut(b.Held, ": ") // as the operator writes it
+				is.What = "its turn: " + why
+			}
+			waits[crd.BlockName(w.CIDR)] = is
+		}
+	}
+	return waits
+}
+
+// actionOn is the user action that a wait needs; "": it ends by itself.
+func (c *Cluster) actionOn(w expand.Wait, d *Decision) string {
+	switch {
+	case w.For == expand.WaitAgent && !c.hasPods(w, d):
+		return deleteTheNode
+	case w.For == expand.WaitReturn && d.State.BlockDemand.Fixed:
+		return replaceTheOne
+	case w.For == expand.WaitWindow && w.Until.IsZero():
+		return openAWindow
+	}
+	return ""
+}
+
+// hasPods says that, beside the agent, pods use the block, or an address of it was
+// given to a pod by hand.
+func (c *Cluster) hasPods(w expand.Wait, d *Decision) bool {
+	for a, user := range c.Users(d.State.Node) {
+		if w.CIDR.Contains(a) && strings.Contains(user, "/") {
+			return true
+		}
+	}
+	for a, owner := range d.State.Pool {
+		if w.CIDR.Contains(a) && owner != "" {
+			return true
+		}
+	}
+	return false
+}
+
+func waitsFor(w expand.Wait) string {
+	by := output.Few(w.By)
+	switch w.For {
+	case expand.WaitPods:
+		return "pods " + by
+	case expand.WaitAgent:
+		return "the agent's own " + by + ", which stays as long as the Node"
+	case expand.WaitReplacement:
+		return "a replacement: the node has no other addresses"
+	case expand.WaitHandshake:
+		return "the agent's answer"
+	case expand.WaitReturn:
+		return "the agent to give it back"
+	case expand.WaitPodAddress:
+		return "the addresses of " + by
+	case expand.WaitFamily:
+		return "its Node to go: the agent does not run the family"
+	case expand.WaitUnsettled:
+		return "the agent to run steadily"
+	case expand.WaitWindow:
+		if w.Until.IsZero() {
+			return "a maintenance window, and none will ever open"
+		}
+		return "the maintenance window that opens at " + w.Until.UTC().Format(time.RFC3339)
+	}
+	return string(w.For)
+}

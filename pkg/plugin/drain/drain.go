@@ -1,0 +1,169 @@
+// Package drain is kubectl cilium-pool drain.
+package drain
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+)
+
+// drainFlags are the command line of drain.
+type drainFlags struct {
+	dryRun, undo, now, yes, wait bool
+	every, timeout               time.Duration
+}
+
+// New is the command drain.
+func New(e *cli.Env) *cobra.Command {
+	f := drainFlags{wait: true, every: 2 * time.Second}
+	cmd := &cobra.Command{
+		Use:   "drain POOL|CIDR|BLOCK",
+		Short: "Move nodes off a pool, a CIDR of a pool or a block, and show what is in the way",
+		Long: `Moves nodes off the blocks of a pool, of a CIDR of a pool, or off one block. Each
+node first gets a replacement, then gives the block back as its pods go: no pod is
+evicted. It shows what is in the way until every block rests.
+
+For a pool or a CIDR it sets allocationPolicy: Drain in the pool's spec: nothing new
+is claimed there, and --undo sets Allocate again. A block is deleted, which is how a block is asked for; its
+finalizer keeps it until its node has given it back. That has no way back.
+
+Where the pool has maintenance windows or a rate, blocks of a pool or a CIDR wait
+for them; a single block does not. --now deletes each block of the pool or the CIDR
+as well, so that all begin at once: --undo then takes back only what comes after.
+So it asks first; --yes answers it.
+
+What no longer passes by itself ends the wait: an agent keeps its own addresses
+(router, health, ingress) as long as its Node exists, restarts included.
+
+Exit codes: 0 every block rests or is gone, 1 not all by --timeout, or it failed,
+2 wrong command line, 3 the blocks left wait for something that people must do
+first, such as deleting a Node.`,
+		Example: cli.Examples("drain 10.20.0.0-27 --dry-run", "drain 10.20.0.0/16", "drain old-pool --wait=false", "drain 10.20.0.0/16 --undo", "drain 10.20.0.0/16 --timeout 30m", "drain 10.20.0.0/16 --now --yes"),
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := e.Read(cmd.Context())
+			if err != nil {
+				return err
+			}
+			target, err := parseTarget(c, args[0])
+			if err != nil {
+				return err
+			}
+			return runDrain(cmd.Context(), e, c, target, f)
+		},
+		ValidArgsFunction: e.CompletePools,
+	}
+	fs := cmd.Flags()
+	fs.BoolVar(&f.dryRun, "dry-run", f.dryRun, "print what would be drained and who uses it, and change nothing")
+	fs.BoolVar(&f.undo, "undo", f.undo, "take back the drain of a pool or a CIDR")
+	fs.BoolVar(&f.now, "now", f.now, "begin with every block at once, whatever the pool's maintenance windows and rate")
+	fs.BoolVarP(&f.yes, "yes", "y", f.yes, "with --now: do not ask whether to delete the blocks")
+	fs.BoolVar(&f.wait, "wait", f.wait, "wait until every block rests, and show what is in the way")
+	fs.DurationVar(&f.every, "every", f.every, "how often the cluster is read while waiting")
+	fs.DurationVar(&f.timeout, "timeout", f.timeout, "how long to wait; 0: without end")
+	return cmd
+}
+
+func runDrain(ctx context.Context, e *cli.Env, c *cluster.Cluster, t drainTarget, f drainFlags) error {
+	rows := leavingRows(c, t)
+	switch {
+	case f.undo && t.block != nil:
+		return fmt.Errorf("%s is deleted or being deleted: that cannot be undone", t.what)
+	case f.undo && f.now:
+		return exit.Usagef("--undo and --now do not go together")
+	case f.dryRun:
+		fmt.Fprintf(e.Out, "would drain %s: %s\n", t.what, output.Count(len(rows), "block"))
+		for _, r := range rows {
+			fmt.Fprintf(e.Out, "  %s on %s: %d of %d addresses in use\n", r.Block, r.Node, r.Used, r.Addresses)
+		}
+		return nil
+	}
+	if f.now {
+		if err := confirmNow(e, t, rows, f.yes); err != nil {
+			return err
+		}
+	}
+	if err := requestDrain(ctx, e, c, t, !f.undo); err != nil {
+		return err
+	}
+	if f.undo {
+		fmt.Fprintf(e.Out, "%s drains no more\n", t.what)
+		return nil
+	}
+	if f.now {
+		if err := deleteBlocks(ctx, e, c, rows); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(e.Out, "%s drains: %s\n", t.what, output.Count(len(rows), "block"))
+	if !f.wait {
+		return nil
+	}
+	return followDrain(ctx, e, t, f)
+}
+
+// requestDrain writes the wish to drain, on exactly the versions that were read.
+func requestDrain(ctx context.Context, e *cli.Env, c *cluster.Cluster, t drainTarget, drain bool) error {
+	writer, _, err := e.Client()
+	if err != nil {
+		return err
+	}
+	if t.block != nil {
+		if t.block.Deleting {
+			return nil
+		}
+		obj := &v1alpha1.PodIPBlock{}
+		obj.Name = t.block.Name
+		if err := writer.Delete(ctx, obj, client.Preconditions{UID: &t.block.UID}); err != nil {
+			return fmt.Errorf("deleting PodIPBlock %s: %w", t.block.Name, err)
+		}
+		return nil
+	}
+	was := c.PodIPPools[t.pool]
+	pool := was.DeepCopy()
+	for _, entry := range cidrsOf(pool) {
+		p, err := netip.ParsePrefix(entry.CIDR)
+		switch {
+		case err != nil || !slices.Contains(t.ranges, p):
+		case drain:
+			entry.AllocationPolicy = v1alpha1.AllocationDrain
+		case entry.AllocationPolicy == v1alpha1.AllocationDrain: // what is cordoned stays so
+			entry.AllocationPolicy = v1alpha1.AllocationAllocate
+		}
+	}
+	patch := client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})
+	if err := writer.Patch(ctx, pool, patch); err != nil {
+		return fmt.Errorf("patching PodIPPool %s: %w", t.pool, err)
+	}
+	return nil
+}
+
+// deleteBlocks asks for each block by its name.
+func deleteBlocks(ctx context.Context, e *cli.Env, c *cluster.Cluster, rows []list.BlockRow) error {
+	writer, _, err := e.Client()
+	if err != nil {
+		return err
+	}
+	for i := range rows {
+		b, ok := c.Ledger.Block(netip.MustParsePrefix(rows[i].CIDR)) // written by blockRows
+		if !ok || b.Deleting {
+			continue
+		}
+		if err := cluster.DeleteBlock(ctx, writer, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}

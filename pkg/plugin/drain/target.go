@@ -1,0 +1,88 @@
+package drain
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
+)
+
+// drainTarget is what to drain: one block, or ranges of a pool.
+type drainTarget struct {
+	what   string
+	block  *crd.Block // nil: ranges
+	pool   string
+	ranges []netip.Prefix
+}
+
+// parseTarget parses the argument: a block, a pool's CIDR, or a pool.
+func parseTarget(c *cluster.Cluster, name string) (drainTarget, error) {
+	cidr, err := netip.ParsePrefix(name)
+	if block, blockErr := crd.ParseBlockName(name); err != nil && blockErr == nil {
+		cidr, err = block, nil
+	}
+	if err == nil {
+		if pool, ok := poolOfRange(c, cidr); ok {
+			return drainTarget{what: fmt.Sprintf("CIDR %s of pool %s", cidr, pool), pool: pool, ranges: []netip.Prefix{cidr}}, nil
+		}
+		if b, ok := c.Ledger.Block(cidr); ok {
+			return drainTarget{what: "block " + b.Name, block: &b, pool: b.Pool, ranges: []netip.Prefix{cidr}}, nil
+		}
+	}
+	if pool := c.PodIPPools[name]; pool != nil {
+		return drainTarget{what: "pool " + name, pool: name, ranges: rangesOf(pool)}, nil
+	}
+	return drainTarget{}, fmt.Errorf("%s is neither a block, nor a CIDR in the spec of a pool, nor a pool", name)
+}
+
+func poolOfRange(c *cluster.Cluster, cidr netip.Prefix) (string, bool) {
+	for _, name := range c.Pools.Names() {
+		if slices.Contains(rangesOf(c.PodIPPools[name]), cidr) {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// cidrsOf are the entries of a pool's spec, to be changed in place.
+func cidrsOf(pool *v1alpha1.PodIPPool) []*v1alpha1.PoolCIDR {
+	var all []*v1alpha1.PoolCIDR
+	if pool.Spec.IPv4 != nil {
+		for i := range pool.Spec.IPv4.CIDRs {
+			all = append(all, &pool.Spec.IPv4.CIDRs[i])
+		}
+	}
+	if pool.Spec.IPv6 != nil {
+		for i := range pool.Spec.IPv6.CIDRs {
+			all = append(all, &pool.Spec.IPv6.CIDRs[i])
+		}
+	}
+	return all
+}
+
+func rangesOf(pool *v1alpha1.PodIPPool) []netip.Prefix {
+	var all []netip.Prefix
+	for _, c := range cidrsOf(pool) {
+		if p, err := netip.ParsePrefix(c.CIDR); err == nil {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// leavingRows are the blocks of the target that do not cool down yet.
+func leavingRows(c *cluster.Cluster, t drainTarget) []list.BlockRow {
+	var rows []list.BlockRow
+	for _, r := range list.BlockRows(c, list.BlockFilter{Pool: t.pool}) {
+		cidr := netip.MustParsePrefix(r.CIDR) // written by blockRows
+		if r.Phase != ipalloc.CoolingDown.String() && ipalloc.Covered(cidr, t.ranges) {
+			rows = append(rows, r)
+		}
+	}
+	return rows
+}

@@ -1,0 +1,27 @@
+// Package exit has the exit codes of kubectl cilium-pool.
+package exit
+
+import "fmt"
+
+// Code is an exit code, as an error of a command that has printed what is wrong.
+type Code int
+
+// Exit codes of all commands. docs/kubectl/README.md has the table.
+const (
+	// Failed: the command failed, or what it looked for is wrong.
+	Failed Code = 1
+	// Usage: the command line is wrong, and nothing was done.
+	Usage Code = 2
+	// NotReached: the requested state needs user action first.
+	NotReached Code = 3
+)
+
+func (e Code) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// UsageError is an error in the command line.
+type UsageError struct{ error }
+
+func (e UsageError) Unwrap() error { return e.error }
+
+// Usagef is an error in the command line.
+func Usagef(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }

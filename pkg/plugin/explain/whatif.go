@@ -1,0 +1,76 @@
+package explain
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+)
+
+// These ask expand.Decide what it would do if there were more pods, or fewer.
+// So they print what would happen, whatever the thresholds and limits.
+
+// morePods is how many more pods make the node ask for addresses, and the plan
+// of then. It is false where even most more pods would not.
+func morePods(d *cluster.Decision, most int) (int, expand.Plan, bool) {
+	n := sort.Search(most+1, func(n int) bool { return grows(planWith(d, n)) })
+	return n, planWith(d, n), n <= most
+}
+
+func grows(p expand.Plan) bool {
+	return p.Claim != expand.Claim{} || len(p.Undrain) > 0 || p.Shortage > 0
+}
+
+// planWith is the plan if n more pods came.
+func planWith(d *cluster.Decision, n int) expand.Plan {
+	s := d.State
+	s.Pods = slices.Clone(s.Pods)
+	for i := range n {
+		pod := expand.Pod{Name: fmt.Sprintf("?/more-%d", i)}
+		if s.BlockDemand != nil {
+			pod.Seen = d.At // where agents report no addresses, only new ones count
+		}
+		s.Pods = append(s.Pods, pod)
+	}
+	plan, _ := expand.Decide(d.At, d.Policy, s, expand.Memory{})
+	return plan
+}
+
+// fewerPods is how many pods have to go before a block can be taken back. It is
+// false where it stays even without any pod.
+func fewerPods(d *cluster.Decision) (int, bool) {
+	names := podNames(d)
+	n := sort.Search(len(names)+1, func(n int) bool { return spareWithout(d, names[:min(n, len(names))]) > 0 })
+	return n, n <= len(names)
+}
+
+// podNames are the pods that the agent reports or that are bound.
+func podNames(d *cluster.Decision) []string {
+	names := map[string]bool{}
+	for _, o := range d.State.Used {
+		if o = strings.TrimSuffix(o, " [restored]"); strings.Contains(o, "/") {
+			names[o] = true
+		}
+	}
+	for _, p := range d.State.Pods {
+		names[p.Name] = true
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// spareWithout is how many blocks could be taken back without these pods.
+func spareWithout(d *cluster.Decision, names []string) int {
+	s := d.State
+	s.Used = maps.Clone(s.Used)
+	maps.DeleteFunc(s.Used, func(_ netip.Addr, o string) bool {
+		return slices.Contains(names, strings.TrimSuffix(o, " [restored]"))
+	})
+	s.Pods = slices.DeleteFunc(slices.Clone(s.Pods), func(p expand.Pod) bool { return slices.Contains(names, p.Name) })
+	_, memory := expand.Decide(d.At, d.Policy, s, expand.Memory{})
+	return len(memory.IdleSince)
+}

@@ -1,0 +1,151 @@
+package list
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+)
+
+// BlockRow is a block, for users and scripts.
+type BlockRow struct {
+	Block  string `json:"block"`
+	CIDR   string `json:"cidr"`
+	Family string `json:"family"`
+	Pool   string `json:"pool"`
+	Node   string `json:"node"`
+	// Phase is InService, Draining or CoolingDown.
+	Phase  string     `json:"phase"`
+	Reason string     `json:"reason,omitempty"`
+	Since  *time.Time `json:"since,omitempty"`
+	// Addresses are those that pods can have, Used those of the block in use.
+	Addresses int `json:"addresses"`
+	Used      int `json:"used"`
+	// WaitsFor is what a leaving block waits for.
+	WaitsFor string `json:"waitsFor,omitempty"`
+	// NeedsAction is the user action, if the wait does not end by itself.
+	NeedsAction string    `json:"needsAction,omitempty"`
+	Conflict    bool      `json:"conflict,omitempty"`
+	Created     time.Time `json:"created"`
+}
+
+// BlockFilter chooses blocks; empty fields choose all.
+type BlockFilter struct{ Pool, node, phase string }
+
+// NewBlocks is the command blocks.
+func NewBlocks(e *cli.Env) *cobra.Command {
+	var o output.Flags
+	var w BlockFilter
+	cmd := &cobra.Command{
+		Use:   "blocks",
+		Short: "List blocks: who holds them, how full they are, what they wait for",
+		Long: `Lists PodIPBlocks with what kubectl get podipblocks cannot know: how many of
+each block's addresses are in use, and what a block on its way out waits for.`,
+		Example: cli.Examples("blocks", "blocks --node edge-01 -o wide", "blocks --phase Draining", "blocks --pool zone-a -o json | jq '.[] | select(.used == 0)'"),
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if w.phase != "" && !slices.Contains(phaseNames(), w.phase) {
+				return exit.Usagef("--phase is %s: must be %s", w.phase, output.OneOf(phaseNames()))
+			}
+			return e.List(cmd.Context(), &o, func() (output.Listed, error) {
+				c, err := e.Read(cmd.Context())
+				if err != nil {
+					return output.Listed{}, err
+				}
+				if err := checkFilter(c, w); err != nil {
+					return output.Listed{}, err
+				}
+				rows := BlockRows(c, w)
+				names := output.NamesOf("podipblock.cilium-pool.io/", rows, func(r BlockRow) string { return r.Block })
+				return output.Listed{Rows: rows, Names: names, Table: blockTable(c.Now, rows)}, nil
+			})
+		},
+	}
+	o.AddListFlags(cmd)
+	cmd.Flags().StringVar(&w.Pool, "pool", "", "only blocks of this pool")
+	cmd.Flags().StringVar(&w.node, "node", "", "only blocks of this node")
+	cmd.Flags().StringVar(&w.phase, "phase", "", "only blocks in this phase: InService, Draining or CoolingDown")
+	_ = cmd.RegisterFlagCompletionFunc("phase", cobra.FixedCompletions(phaseNames(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("pool", e.CompletePools)
+	_ = cmd.RegisterFlagCompletionFunc("node", e.CompleteNodes)
+	return cmd
+}
+
+// BlockRows are the blocks that a filter chooses, sorted by address.
+func BlockRows(c *cluster.Cluster, w BlockFilter) []BlockRow {
+	rows := []BlockRow{}
+	for _, node := range c.NodeNames() {
+		if w.node != "" && w.node != node {
+			continue
+		}
+		waits := c.Waits(node)
+		users := c.Users(node)
+		for _, b := range c.Ledger.NodeBlocks(node) {
+			row := BlockRow{
+				Block: b.Name, CIDR: b.CIDR.String(), Family: ipalloc.FamilyOf(b.CIDR.Addr()).String(), Pool: b.Pool, Node: b.Node,
+				Phase: b.Phase.String(), Reason: string(b.Reason), Conflict: b.Conflict,
+				Addresses: c.UsableCount(b), Used: cluster.CountIn(b.CIDR, users), WaitsFor: waits[b.Name].What, NeedsAction: waits[b.Name].Action, Created: b.Created,
+			}
+			if !b.Since.IsZero() {
+				row.Since = &b.Since
+			}
+			if (w.Pool == "" || w.Pool == b.Pool) && (w.phase == "" || w.phase == row.Phase) {
+				rows = append(rows, row)
+			}
+		}
+	}
+	order := map[string]int{}
+	for i, b := range c.Blocks() {
+		order[b.Name] = i
+	}
+	slices.SortFunc(rows, func(a, b BlockRow) int { return order[a.Block] - order[b.Block] })
+	return rows
+}
+
+// checkFilter fails where no pool or no node has the name given.
+func checkFilter(c *cluster.Cluster, w BlockFilter) error {
+	if w.node != "" {
+		if err := c.CheckNode(w.node); err != nil {
+			return err
+		}
+	}
+	if w.Pool != "" && c.PodIPPools[w.Pool] == nil && !slices.ContainsFunc(c.Blocks(), func(b crd.Block) bool { return b.Pool == w.Pool }) {
+		return fmt.Errorf("there is no PodIPPool %s, nor a block of it%s", w.Pool, output.DidYouMean(w.Pool, slices.Collect(maps.Keys(c.PodIPPools))))
+	}
+	return nil
+}
+
+func phaseNames() []string {
+	return []string{ipalloc.InService.String(), ipalloc.Draining.String(), ipalloc.CoolingDown.String()}
+}
+
+func blockTable(now time.Time, rows []BlockRow) output.Table {
+	t := output.Table{
+		Columns: output.Columns("Block", "CIDR+", "Pool", "Node", "Phase", "Used", "Reason+", "Waits for", "Age"),
+		Empty:   "No blocks found.",
+	}
+	for i := range rows {
+		r := &rows[i]
+		phase := r.Phase
+		if r.Conflict {
+			phase += ",Conflict"
+		}
+		if r.Since != nil {
+			phase += " " + output.Age(now, *r.Since)
+		}
+		t.Cells = append(t.Cells, []any{
+			r.Block, r.CIDR, r.Pool, r.Node, phase, output.Fraction(r.Used, r.Addresses),
+			output.Dash(r.Reason), output.Dash(r.WaitsFor), output.Age(now, r.Created),
+		})
+	}
+	return t
+}

@@ -1,0 +1,174 @@
+package list
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+)
+
+// nodeRow is one family of a node, for users and scripts.
+type nodeRow struct {
+	Node   string `json:"node"`
+	Family string `json:"family"`
+	// CiliumPool is the pool of Cilium's it is about; empty: the default one.
+	CiliumPool string `json:"ciliumPool,omitempty"`
+	// Pool is the pool that rules the node; empty: none serves it.
+	Pool   string     `json:"pool"`
+	Blocks PhaseCount `json:"blocks"`
+	// Demand is how many addresses the node needs now, Capacity how many it has.
+	Demand   int `json:"demand"`
+	Capacity int `json:"capacity"`
+	// Shortage is by how much its limits keep it from what it needs.
+	Shortage int `json:"shortage"`
+	// Reclaimable is how many blocks it could do without now.
+	Reclaimable int    `json:"reclaimable"`
+	Paused      string `json:"paused,omitempty"`
+	// AgentSettled: its agent has been Ready for as long as --agent-settle-time.
+	AgentSettled bool `json:"agentSettled"`
+	// State sums that up in a word or two.
+	State string `json:"state"`
+}
+
+// PhaseCount counts blocks.
+type PhaseCount struct {
+	InService   int `json:"inService"`
+	Draining    int `json:"draining"`
+	CoolingDown int `json:"coolingDown"`
+}
+
+func (p *PhaseCount) add(phase ipalloc.Phase) {
+	switch phase {
+	case ipalloc.Draining:
+		p.Draining++
+	case ipalloc.CoolingDown:
+		p.CoolingDown++
+	default:
+		p.InService++
+	}
+}
+
+func (p PhaseCount) held() int { return p.InService + p.Draining + p.CoolingDown }
+
+// NewNodes is the command nodes.
+func NewNodes(e *cli.Env) *cobra.Command {
+	var o output.Flags
+	selector := ""
+	cmd := &cobra.Command{
+		Use:   "nodes [NODE...]",
+		Short: "List nodes: their pool, blocks, what they need and what they have",
+		Long: `Lists nodes, a line per address family: the pool that rules the node, its blocks,
+how many addresses it needs, and how many it has. What a node needs is what its
+agent reports as used, and bound pods that have no address yet.`,
+		Example:           cli.Examples("nodes", "nodes edge-01 edge-02 -o wide", "nodes -o json | jq '.[] | select(.state != \"OK\")'"),
+		ValidArgsFunction: e.CompleteNodes,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			picked, err := cli.ParseSelector(selector, args)
+			if err != nil {
+				return err
+			}
+			return e.List(cmd.Context(), &o, func() (output.Listed, error) {
+				c, err := e.Read(cmd.Context())
+				if err != nil {
+					return output.Listed{}, err
+				}
+				rows, err := pickedNodes(c, args, picked)
+				names := output.NamesOf("node/", rows, func(r nodeRow) string { return r.Node })
+				return output.Listed{Rows: rows, Names: names, Table: nodeTable(rows)}, err
+			})
+		},
+	}
+	cli.AddSelector(cmd, &selector, "Nodes")
+	o.AddListFlags(cmd)
+	return cmd
+}
+
+// pickedNodes are the rows of nodes by name, or of those with labels.
+func pickedNodes(c *cluster.Cluster, names []string, picked labels.Selector) ([]nodeRow, error) {
+	if len(names) == 0 {
+		names = c.NodeNames()
+	}
+	rows := []nodeRow{}
+	for _, name := range names {
+		if err := c.CheckNode(name); err != nil {
+			return nil, err
+		}
+		if node := c.Nodes[name]; picked.Empty() || node != nil && picked.Matches(labels.Set(node.Labels)) {
+			rows = append(rows, nodeRows(c, name)...)
+		}
+	}
+	return rows, nil
+}
+
+// nodeRows are a row per family, or one that says why there is none.
+func nodeRows(c *cluster.Cluster, name string) []nodeRow {
+	var rows []nodeRow
+	for _, d := range c.Decide(name) {
+		row := nodeRow{
+			Node: name, Family: d.Family.String(), CiliumPool: d.CiliumPool, Pool: d.Ruling(),
+			Demand: d.Plan.Demand, Capacity: d.Plan.Capacity, Shortage: d.Plan.Shortage,
+			Reclaimable: len(d.Memory.IdleSince), Paused: d.Paused, AgentSettled: d.State.AgentSettled,
+		}
+		for _, b := range d.State.Blocks {
+			row.Blocks.add(b.Phase)
+		}
+		row.State = nodeState(c, name, &row)
+		rows = append(rows, row)
+	}
+	if len(rows) == 0 {
+		settled, _ := c.Agents.Settled(name, c.Now)
+		rows = append(rows, nodeRow{Node: name, AgentSettled: settled, State: "NoPool"})
+	}
+	return rows
+}
+
+// nodeState returns the worst state of a node.
+func nodeState(c *cluster.Cluster, name string, r *nodeRow) string {
+	switch {
+	case c.Nodes[name] == nil:
+		return "NodeGone"
+	case c.Views[name] == nil:
+		return "NoCiliumNode"
+	case c.OtherIPAM(name):
+		return "OtherIPAM"
+	case r.Demand > r.Capacity:
+		return fmt.Sprintf("Short by %d", r.Demand-r.Capacity)
+	case r.Paused != "":
+		return "Paused"
+	case r.Pool == "":
+		return "NoPool"
+	case !r.AgentSettled:
+		return "AgentNotReady"
+	case r.Blocks.Draining > 0:
+		return "Draining"
+	}
+	return "OK"
+}
+
+func nodeTable(rows []nodeRow) output.Table {
+	t := output.Table{
+		Columns: output.Columns("Node", "Family", "Pool", "Blocks", "Draining+", "Resting+", "Needs", "Has", "Used", "Spare blocks+", "State"),
+		Empty:   "No nodes found.",
+	}
+	for _, r := range rows {
+		t.Cells = append(t.Cells, []any{
+			r.Node, output.Dash(FamilyWords(r.Family, r.CiliumPool)), output.Dash(r.Pool), fmt.Sprint(r.Blocks.held()), fmt.Sprint(r.Blocks.Draining),
+			fmt.Sprint(r.Blocks.CoolingDown), fmt.Sprint(r.Demand), fmt.Sprint(r.Capacity),
+			output.Percent(r.Demand, r.Capacity), fmt.Sprint(r.Reclaimable), r.State,
+		})
+	}
+	return t
+}
+
+// FamilyWords are a family, and a pool of Cilium's if it is not the default one.
+func FamilyWords(family, ciliumPool string) string {
+	if ciliumPool == "" {
+		return family
+	}
+	return family + " " + ciliumPool
+}

@@ -1,0 +1,247 @@
+package list
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+)
+
+// Overview is the page to look at first.
+type Overview struct {
+	Operator operatorState `json:"operator"`
+	// Mode is the IPAM mode that agents run in, and ModeBy where it was found;
+	// empty: nowhere, and it is crd.
+	Mode   string `json:"mode"`
+	ModeBy string `json:"modeBy,omitempty"`
+	// Version is the operator's, and SettingsUnknown why its settings are not known.
+	Version         string `json:"version,omitempty"`
+	SettingsUnknown string `json:"settingsUnknown,omitempty"`
+	Agents          struct {
+		Settled int `json:"settled"`
+		All     int `json:"all"`
+	} `json:"agents"`
+	Pools []PoolRow `json:"pools"`
+	Nodes struct {
+		All   int `json:"all"`
+		InUse int `json:"addressesInUse"`
+		Has   int `json:"addresses"`
+	} `json:"nodes"`
+	Blocks PhaseCount `json:"blocks"`
+	// Attention is what needs attention, the worst first. Never null.
+	Attention []string `json:"attention"`
+	Errors    int      `json:"checkErrors"`
+	Warnings  int      `json:"checkWarnings"`
+}
+
+// operatorState is the operator's state by its Lease.
+type operatorState struct {
+	Leader  string     `json:"leader,omitempty"`
+	Since   *time.Time `json:"since,omitempty"`
+	Renewed *time.Time `json:"renewed,omitempty"`
+	// Problem is why no leader is known. Empty: there is a leader.
+	Problem string `json:"problem,omitempty"`
+}
+
+// NewStatus is the command status.
+func NewStatus(e *cli.Env) *cobra.Command {
+	var o output.Flags
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "The one page to look at first: who leads, how full pools are, what needs a hand",
+		Long: `Shows on one page who leads, how many agents run steadily, how full each pool is,
+and what needs attention: nodes short of addresses, full or invalid pools,
+drains that wait, and how much a first look of check finds.
+
+The cluster moves while it is read: a finding may be gone at the next look.
+kubectl cilium-pool check looks twice.
+
+Exit codes: 0 an operator leads, 1 none is known to lead, or the cluster could not
+be read, 2 wrong command line.`,
+		Example: cli.Examples("status", "status --context prod", "status -o json | jq -r '.attention[]'"),
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := e.Read(cmd.Context())
+			if err != nil {
+				return err
+			}
+			e.Warn(noForecast(c))
+			v, err := ReadOverview(cmd.Context(), e, c)
+			if err != nil {
+				return err
+			}
+			if err := showStatus(e, &o, v, c.Now); err != nil {
+				return err
+			}
+			if v.Operator.Problem != "" {
+				return exit.Failed
+			}
+			return nil
+		},
+	}
+	o.AddFlags(cmd)
+	cmd.Flags().StringVar(&e.Lease, "lease", e.Lease, "name of the operator's Lease")
+	return cmd
+}
+
+func showStatus(e *cli.Env, o *output.Flags, v *Overview, now time.Time) error {
+	if o.Readable() {
+		return v.Text(o, e.Out, now)
+	}
+	return o.Print(e.Out, e.ErrOut, v, output.Table{})
+}
+
+// leader reads the Lease. A failure to read it is reported as a Problem.
+func leader(ctx context.Context, reader client.Reader, namespace, name string, now time.Time) operatorState {
+	lease := &coordinationv1.Lease{}
+	err := reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, lease)
+	where := fmt.Sprintf("Lease %s/%s", namespace, name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return operatorState{Problem: fmt.Sprintf("there is no %s (-n and --lease tell another)", where)}
+	case err != nil:
+		return operatorState{Problem: fmt.Sprintf("%s cannot be read: %v", where, err)}
+	}
+	s := operatorState{}
+	if lease.Spec.HolderIdentity != nil {
+		s.Leader = *lease.Spec.HolderIdentity
+	}
+	if lease.Spec.AcquireTime != nil {
+		s.Since = &lease.Spec.AcquireTime.Time
+	}
+	if lease.Spec.RenewTime != nil {
+		s.Renewed = &lease.Spec.RenewTime.Time
+	}
+	switch {
+	case s.Leader == "" || s.Renewed == nil || lease.Spec.LeaseDurationSeconds == nil:
+		s.Problem = "no operator holds " + where
+	case now.Sub(*s.Renewed) > time.Duration(*lease.Spec.LeaseDurationSeconds)*time.Second:
+		s.Problem = fmt.Sprintf("%s has not renewed %s for %s", s.Leader, where, output.Age(now, *s.Renewed))
+	}
+	return s
+}
+
+// ReadOverview reads the operator's Lease, and sums it up with the cluster.
+func ReadOverview(ctx context.Context, e *cli.Env, c *cluster.Cluster) (*Overview, error) {
+	reader, _, err := e.Client()
+	if err != nil {
+		return nil, err
+	}
+	v := overviewOf(c, leader(ctx, reader, e.OperatorNamespace(), e.Lease, c.Now))
+	return &v, nil
+}
+
+func overviewOf(c *cluster.Cluster, operator operatorState) Overview {
+	v := Overview{Operator: operator, Mode: c.Objects.Mode.String(), ModeBy: c.Operator.By, Version: c.Operator.Settings.Version, SettingsUnknown: c.Operator.NoSettings, Pools: PoolRows(c), Attention: []string{}}
+	if operator.Problem != "" {
+		v.attend("no operator leads: %s", operator.Problem)
+	}
+	for _, words := range c.Operator.OtherCRDs {
+		v.attend("%s", words)
+	}
+	addNodes(c, &v)
+	for i := range v.Pools {
+		if p := &v.Pools[i]; p.Message != "" {
+			v.attend("pool %s is %s: %s", p.Pool, strings.ToLower(p.State), p.Message)
+		} else if p.ExhaustedAt != nil {
+			v.attend("pool %s (%s) has no free block in %s, if it goes on like this", p.Pool, p.Family, lasts(c.Now, p))
+		}
+	}
+	for _, b := range BlockRows(c, BlockFilter{}) {
+		if b.WaitsFor != "" && b.Since != nil {
+			v.attend("block %s on %s drains since %s: it waits for %s", b.Block, b.Node, output.Age(c.Now, *b.Since), b.WaitsFor)
+		}
+	}
+	report := audit.NewReport(c.Objects, 1, audit.Check(c.Objects, auditcmd.SettingsOf(c.Operator.Settings)))
+	v.Errors, v.Warnings = report.Errors, report.Warnings
+	return v
+}
+
+func (v *Overview) attend(format string, args ...any) {
+	v.Attention = append(v.Attention, fmt.Sprintf(format, args...))
+}
+
+func addNodes(c *cluster.Cluster, v *Overview) {
+	names := c.NodeNames()
+	v.Nodes.All = len(names)
+	for _, name := range names {
+		if settled, _ := c.Agents.Settled(name, c.Now); settled {
+			v.Agents.Settled++
+		}
+		for _, r := range nodeRows(c, name) {
+			v.Nodes.InUse += r.Demand
+			v.Nodes.Has += r.Capacity
+			v.Blocks.InService += r.Blocks.InService
+			v.Blocks.Draining += r.Blocks.Draining
+			v.Blocks.CoolingDown += r.Blocks.CoolingDown
+			switch {
+			case r.State == "OtherIPAM": // check counts them
+			case r.Demand > r.Capacity:
+				v.attend("node %s is short by %s: kubectl cilium-pool explain %s", name, output.Plural(r.Demand-r.Capacity, "address", "addresses"), name)
+			case r.State == "NoPool":
+				v.attend("node %s has no pool that serves it", name)
+			case r.State == "NoCiliumNode":
+				v.attend("node %s has no CiliumNode", name)
+			case r.State == "NodeGone" && r.Blocks.held() > r.Blocks.CoolingDown:
+				v.attend("node %s is gone and holds %s", name, output.Count(r.Blocks.held(), "block"))
+			}
+		}
+	}
+	v.Agents.All = len(c.Objects.Agents)
+	if unsettled := v.Agents.All - v.Agents.Settled; unsettled > 0 {
+		v.attend("%s not Ready for %s yet: no address is taken from their nodes", output.Plural(unsettled, "agent is", "agents are"), output.Duration(c.Operator.Settings.AgentSettle))
+	}
+}
+
+// Text writes the page.
+func (v *Overview) Text(o *output.Flags, w io.Writer, now time.Time) error {
+	var s output.Story
+	if v.Operator.Problem != "" {
+		s.Say("Operator  no operator is known to lead: %s", v.Operator.Problem)
+	} else {
+		s.Say("Operator  %s leads since %s, renewed %s ago", v.Operator.Leader, output.Age(now, *v.Operator.Since), output.Age(now, *v.Operator.Renewed))
+	}
+	if v.ModeBy != "" {
+		s.Say("Mode      %s, as %s says", v.Mode, v.ModeBy)
+	}
+	if v.Version != "" {
+		s.Say("Version   %s", v.Version)
+	}
+	s.Say("Agents    %d of %d run steadily", v.Agents.Settled, v.Agents.All)
+	s.Say("Nodes     %d, with %d of %s in use (%s)", v.Nodes.All, v.Nodes.InUse, output.Plural(v.Nodes.Has, "address", "addresses"), output.Percent(v.Nodes.InUse, v.Nodes.Has))
+	s.Say("Blocks    %d in service, %d draining, %d resting", v.Blocks.InService, v.Blocks.Draining, v.Blocks.CoolingDown)
+	s.Say("Check     %s, %s at a first look", output.Count(v.Errors, "error"), output.Count(v.Warnings, "warning"))
+	s.Say("")
+	if len(v.Pools) > 0 {
+		if err := o.Print(&s, &s, nil, poolTable(v.Pools, now)); err != nil {
+			return err
+		}
+	} else {
+		s.Say("There is no pool yet: kubectl apply one (examples/pools.yaml).")
+	}
+	s.Say("")
+	if len(v.Attention) == 0 {
+		s.Say("Nothing needs a hand.")
+	} else {
+		s.Say("Look at:")
+		for _, a := range v.Attention {
+			s.Say("  %s", a)
+		}
+	}
+	_, err := io.WriteString(w, s.String())
+	return err
+}

@@ -1,0 +1,279 @@
+package mapcmd
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/addressmap"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+)
+
+const (
+	// lowestPause is how long a map stands, at least: what comes meanwhile is
+	// drawn at once. pauseFactor keeps a large cluster from taking more than a
+	// fifth of a processor.
+	lowestPause = 250 * time.Millisecond
+	pauseFactor = 4
+	// problemFor is how long a failed watch is shown. One that keeps failing
+	// fails again within 30 s, client-go's longest back-off.
+	problemFor = 45 * time.Second
+	// pingEvery is how often the API server is asked whether it is there: watches
+	// say nothing while a connection is refused (client-go v0.36,
+	// tools/cache/reflector.go). pingTime is how long it may take.
+	pingEvery, pingTime = 5 * time.Second, 5 * time.Second
+)
+
+// watched is a cluster followed by watches, with the caches that the operator
+// has.
+type watched struct {
+	client      client.Client
+	all, agents cache.Cache
+	host        string
+	changed     cluster.Changes
+	operator    auditcmd.Operator
+	picks       bool       // there may be CiliumPodIPPools, which pick pods
+	failures    chan error // holds one: a watch has failed
+	views       map[string]seenNode
+}
+
+// seenNode is a CiliumNode, and what was read of it, if it assigns anything.
+type seenNode struct {
+	object *ciliumv2.CiliumNode
+	view   *ciliumnode.View
+}
+
+// watchCluster returns once all that there is has been read. The watches end
+// with ctx.
+func watchCluster(ctx context.Context, e *cli.Env) (*watched, error) {
+	c, config, err := e.Client()
+	if err != nil {
+		return nil, err
+	}
+	operator, err := e.FindOperator(ctx, c)
+	if err != nil {
+		return nil, cli.CannotRead(config, err)
+	}
+	e.Warn(operator.SettingsUnknown())
+	namespace, selector, err := e.Agents(operator.Settings)
+	if err != nil {
+		return nil, err
+	}
+	w := &watched{client: c, host: config.Host, operator: operator, changed: cluster.NewChanges(), failures: make(chan error, 1), views: map[string]seenNode{}}
+	if w.all, err = w.newCache(config, c, mapCache(operator.Mode)); err != nil {
+		return nil, err
+	}
+	if w.agents, err = w.newCache(config, c, agentCache(namespace, selector)); err != nil {
+		return nil, err
+	}
+	synced, err := w.register(ctx)
+	if meta.IsNoMatchError(err) {
+		return nil, cli.CannotRead(config, err)
+	}
+	if err != nil {
+		return nil, w.unreadable(err)
+	}
+	return w, w.start(ctx, synced)
+}
+
+func (w *watched) newCache(config *rest.Config, c client.Client, o cache.Options) (cache.Cache, error) {
+	o.Scheme, o.Mapper = c.Scheme(), c.RESTMapper()
+	o.DefaultWatchErrorHandler = func(_ context.Context, _ *toolscache.Reflector, err error) { w.failed(err) }
+	made, err := cache.New(config, o)
+	if err != nil {
+		return nil, w.unreadable(err)
+	}
+	return made, nil
+}
+
+func (w *watched) unreadable(err error) error {
+	return fmt.Errorf("cannot watch the cluster at %s: %w", w.host, err)
+}
+
+// failed notes why a watch broke.
+func (w *watched) failed(err error) {
+	if cluster.WatchEnded(err) {
+		return
+	}
+	select {
+	case w.failures <- err:
+	default: // one is enough
+	}
+}
+
+// register makes the informers.
+func (w *watched) register(ctx context.Context) ([]toolscache.InformerSynced, error) {
+	all, err := w.changed.Watch(ctx, w.all, &corev1.Pod{}, &ciliumv2.CiliumNode{}, &v1alpha1.PodIPBlock{},
+		&v1alpha1.PodIPPool{}, &corev1.Node{})
+	if err != nil {
+		return nil, err
+	}
+	agents, err := w.changed.Watch(ctx, w.agents, &corev1.Pod{})
+	if err != nil || !w.operator.Mode.ManyPools() {
+		return append(all, agents...), err
+	}
+	asks, err := w.changed.Watch(ctx, w.all, &corev1.Namespace{})
+	all = append(append(all, agents...), asks...)
+	if err != nil {
+		return all, err
+	}
+	// A cluster may do without CiliumPodIPPools.
+	asks, err = w.changed.Watch(ctx, w.all, &ciliumv2alpha1.CiliumPodIPPool{})
+	if w.picks = err == nil; meta.IsNoMatchError(err) {
+		err = nil
+	}
+	return append(all, asks...), err
+}
+
+// readAsks reads what selects the Cilium pool of pods.
+func (w *watched) readAsks(ctx context.Context, s *audit.Snapshot) error {
+	if !w.operator.Mode.ManyPools() {
+		return nil
+	}
+	namespaces, pools := &corev1.NamespaceList{}, &ciliumv2alpha1.CiliumPodIPPoolList{}
+	if err := w.all.List(ctx, namespaces); err != nil {
+		return w.unreadable(err)
+	}
+	if w.picks {
+		if err := w.all.List(ctx, pools); err != nil {
+			return w.unreadable(err)
+		}
+	}
+	s.Namespaces = namespaces.Items
+	for i := range pools.Items {
+		s.CiliumPools = append(s.CiliumPools, ciliumpool.Read(&pools.Items[i]))
+	}
+	return nil
+}
+
+// start runs the watches, and waits until they have shown all or one has failed.
+func (w *watched) start(ctx context.Context, synced []toolscache.InformerSynced) error {
+	for _, c := range []cache.Cache{w.all, w.agents} {
+		go func() {
+			if err := c.Start(ctx); err != nil {
+				w.failed(err)
+			}
+		}()
+	}
+	done := make(chan bool, 1)
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() { done <- toolscache.WaitForCacheSync(waiting.Done(), synced...) }()
+	select {
+	case err := <-w.failures:
+		return w.unreadable(err)
+	case <-done:
+		return ctx.Err()
+	}
+}
+
+// cluster is what the watches have shown so far.
+func (w *watched) cluster(ctx context.Context) (*cluster.Cluster, error) {
+	s := &audit.Snapshot{Time: time.Now(), Mode: w.operator.Mode}
+	pods, ciliumNodes, agents := &corev1.PodList{}, &ciliumv2.CiliumNodeList{}, &corev1.PodList{}
+	blocks, pools, nodes := &v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolList{}, &corev1.NodeList{}
+	for _, list := range []client.ObjectList{pods, ciliumNodes, blocks, pools, nodes} {
+		if err := w.all.List(ctx, list); err != nil {
+			return nil, w.unreadable(err)
+		}
+	}
+	if err := w.agents.List(ctx, agents); err != nil {
+		return nil, w.unreadable(err)
+	}
+	s.Pods, s.Blocks, s.Pools, s.Nodes, s.Agents = pods.Items, blocks.Items, pools.Items, nodes.Items, agents.Items
+	if err := w.readAsks(ctx, s); err != nil {
+		return nil, err
+	}
+	whole := make([]*ciliumv2.CiliumNode, 0, len(ciliumNodes.Items))
+	for i := range ciliumNodes.Items {
+		whole = append(whole, &ciliumNodes.Items[i])
+	}
+	s.CiliumNodes = w.seen(s.Nodes, whole)
+	return cluster.New(s, whole, w.operator), nil
+}
+
+// seen reads what tells agents their blocks; of CiliumNodes, those that changed.
+func (w *watched) seen(nodes []corev1.Node, ciliumNodes []*ciliumv2.CiliumNode) []audit.CiliumNode {
+	var out []audit.CiliumNode
+	read, views := ciliumnode.NewViews(w.operator.Mode), make(map[string]seenNode, len(ciliumNodes))
+	for _, cn := range ciliumNodes {
+		was, ok := w.views[cn.Name]
+		if !ok || was.view == nil || was.object.ResourceVersion != cn.ResourceVersion || was.object.UID != cn.UID {
+			was = seenNode{cn, read.CiliumNode(cn)}
+		}
+		views[cn.Name] = was
+		if was.view != nil {
+			out = append(out, audit.CiliumNode{View: was.view})
+		}
+	}
+	for i := range nodes {
+		if view := read.Node(&nodes[i]); view != nil {
+			out = append(out, audit.CiliumNode{View: view})
+		}
+	}
+	w.views = views
+	return out
+}
+
+// ping asks the API server for next to nothing, again and again, until ctx ends.
+func (w *watched) ping(ctx context.Context) {
+	tick := time.NewTicker(pingEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		once, stop := context.WithTimeout(ctx, pingTime)
+		err := w.client.List(once, &v1alpha1.PodIPPoolList{}, client.Limit(1))
+		stop()
+		if err != nil && ctx.Err() == nil {
+			w.failed(err)
+		}
+	}
+}
+
+// follow puts a map on the board whenever something has changed, until ctx ends.
+func (w *watched) follow(ctx context.Context, board *addressmap.Board, draw func(*cluster.Cluster) *addressmap.Map) {
+	go w.ping(ctx)
+	healed := time.NewTimer(problemFor)
+	defer healed.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case err := <-w.failures:
+			board.Problem(w.unreadable(err).Error())
+			healed.Reset(problemFor)
+			continue
+		case <-healed.C:
+			board.Problem("")
+			continue
+		case <-w.changed:
+		}
+		began := time.Now()
+		c, err := w.cluster(ctx)
+		if err != nil {
+			w.failed(err)
+			continue
+		}
+		board.Put(draw(c))
+		cluster.Pause(ctx, max(lowestPause, pauseFactor*time.Since(began)))
+	}
+}

@@ -1,0 +1,277 @@
+package migrate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+)
+
+func newAbort(e *cli.Env) *cobra.Command {
+	s := choice{asked: true}
+	to, dryRun, patience := "", false, 45*time.Second
+	cmd := &cobra.Command{
+		Use:   "abort --node NODE|-l SELECTOR|--all",
+		Short: "Take nodes back to the IPAM mode they came from",
+		Long: `Takes nodes back to the IPAM mode they came from, every pod keeping its address; at
+any step until finish.
+
+Where the agent does not run in crd mode (yet, or any more), the addresses leave
+spec.ipam.pool, which no agent reads there, and the blocks are deleted at once.
+
+Where it does, abort first prepares the node: it pauses the operator there, and
+for multi-pool mode its blocks are written to spec.ipam.pools. Then restart its agent
+in the old mode, and run abort again. It is refused where the old mode cannot express
+what the node has: cluster-pool and kubernetes mode know one CIDR of a family, and
+that has to be the node's old one. To multi-pool mode a node can always go.
+
+To learn which mode an agent runs in, it is asked for a report, which an agent in crd
+mode answers within its update rate. --answer-timeout is how long to wait for that.
+
+Exit codes: 0 these nodes are back, 3 some are not: the output says what to do,
+1 it failed; run it again.`,
+		Example: cli.Examples("migrate abort --node edge-01", "migrate abort --all --to multi-pool", "migrate abort -l zone=a --dry-run"),
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch adopt.Source(to) {
+			case adopt.None, adopt.ClusterPool, adopt.Kubernetes, adopt.MultiPool:
+			default:
+				return exit.Usagef("--to is %s: must be cluster-pool, kubernetes or multi-pool", to)
+			}
+			m, err := readMove(cmd.Context(), e, &s)
+			if err != nil {
+				return err
+			}
+			c, _, err := e.Client()
+			if err != nil {
+				return err
+			}
+			a := aborting{Env: e, m: m, client: c, nodes: &ciliumnode.Client{Writer: c, Reader: c}, patience: patience}
+			return a.run(cmd.Context(), adopt.Source(to), dryRun)
+		},
+	}
+	s.addFlags(e, cmd)
+	cmd.Flags().StringVar(&to, "to", to, "cluster-pool, kubernetes or multi-pool; empty: where each node came from")
+	cmd.Flags().DurationVar(&patience, "answer-timeout", patience, "how long to wait for an agent's answer; at least three times the agents' --ipam-cilium-node-update-rate")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", dryRun, "say which nodes would be taken back, and write nothing")
+	return cmd
+}
+
+// aborting takes nodes back.
+type aborting struct {
+	*cli.Env
+	m        *move
+	client   client.Client
+	nodes    *ciliumnode.Client
+	patience time.Duration
+}
+
+// returning is a node to be taken back.
+type returning struct {
+	name   string
+	to     adopt.Source
+	blocks []crd.Block
+	// refused is why it cannot be, ready that it waits for its agent to restart.
+	refused string
+	ready   bool
+}
+
+// run takes all nodes one step after the other, so that agents are waited for at
+// the same time.
+func (a *aborting) run(ctx context.Context, to adopt.Source, dryRun bool) error {
+	all := a.returning(to)
+	if len(all) == 0 {
+		fmt.Fprintln(a.ErrOut, "nothing to go back from")
+		return nil
+	}
+	if dryRun {
+		for _, r := range all {
+			fmt.Fprintf(a.Out, "node/%s would go back to %s (%s)\n", r.name, r.to, output.Count(len(r.blocks), "block"))
+		}
+		return nil
+	}
+	for _, r := range all {
+		if r.refused == "" {
+			r.refused = a.refusedAtOnce(r)
+		}
+		if r.refused == "" {
+			if err := a.keepOff(ctx, r); err != nil {
+				return err
+			}
+		}
+	}
+	modes, err := a.ask(ctx, all)
+	if err != nil {
+		return err
+	}
+	if err := a.readAgain(ctx, all); err != nil {
+		return err
+	}
+	code := error(nil)
+	for _, r := range all {
+		if r.refused == "" {
+			if err := a.takeBack(ctx, r, modes[r.name]); err != nil {
+				return err
+			}
+		}
+		switch {
+		case r.refused != "":
+			fmt.Fprintf(a.ErrOut, "node/%s stays: %s\n", r.name, r.refused)
+			code = exit.NotReached
+		case r.ready:
+			fmt.Fprintf(a.Out, "node/%s is ready to go back: restart its agent in %s mode, then run this again\n", r.name, r.to)
+			code = exit.NotReached
+		default:
+			fmt.Fprintf(a.Out, "node/%s is back (%s deleted)\n", r.name, output.Count(len(r.blocks), "block"))
+		}
+	}
+	return code
+}
+
+// returning are the nodes among those chosen that have anything to go back from.
+func (a *aborting) returning(to adopt.Source) []*returning {
+	var out []*returning
+	for _, name := range a.m.names() {
+		r := &returning{name: name, to: to, blocks: a.m.Ledger.NodeBlocks(name)}
+		begun := a.backTo(name)
+		i := slices.IndexFunc(r.blocks, func(b crd.Block) bool { return b.AdoptedFrom != "" })
+		if i < 0 && begun == "" {
+			continue
+		}
+		if r.to == adopt.None {
+			r.to = adopt.Source(begun)
+		}
+		if r.to == adopt.None {
+			r.to = adopt.Source(r.blocks[i].AdoptedFrom)
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// readAgain picks up what the operator did before it saw the pause: a block created
+// since the first read may have pods by now.
+func (a *aborting) readAgain(ctx context.Context, all []*returning) error {
+	m, err := readMove(ctx, a.Env, &choice{})
+	if err != nil {
+		return err
+	}
+	a.m = m
+	for _, r := range all {
+		r.blocks = m.Ledger.NodeBlocks(r.name)
+		if m.Nodes[r.name] == nil {
+			r.refused = "its Node is gone"
+		}
+	}
+	return nil
+}
+
+// backTo is the mode that a node is on its way back to.
+func (a *aborting) backTo(name string) string {
+	return a.m.Nodes[name].Annotations[v1alpha1.ReturningAnnotation]
+}
+
+// refusedAtOnce is why nothing is even begun.
+func (a *aborting) refusedAtOnce(r *returning) string {
+	node := a.m.Nodes[r.name]
+	switch {
+	case r.to == adopt.CRD:
+		return "its pool was filled by hand, and its agent ran in crd mode before: there is no other mode to go back to (--to names one)"
+	case a.m.Views[r.name] == nil:
+		return "it has no CiliumNode"
+	case a.backTo(r.name) == "" && node.Annotations[v1alpha1.PausedAnnotation] == "true":
+		return "it is paused: end that first (annotation " + v1alpha1.PausedAnnotation + ")"
+	}
+	return ""
+}
+
+// takeBack does what the mode allows that the node's agent runs in.
+func (a *aborting) takeBack(ctx context.Context, r *returning, mode agentMode) error {
+	switch mode {
+	case agentUnknown:
+		r.refused = "its agent has not been Ready for long enough to tell which mode it runs in: see to it, then run this again"
+		return nil
+	case agentInCRD:
+		return a.prepare(ctx, r)
+	}
+	if next := a.m.config.mode(a.m.Nodes[r.name]); next == string(adopt.CRD) {
+		r.refused = fmt.Sprintf("its agent does not run in crd mode, and would start in it: set ipam=%s for it first", r.to)
+		return a.letOn(ctx, r)
+	}
+	return a.release(ctx, r)
+}
+
+// prepare makes a node ready whose agent runs in crd mode, or refuses.
+func (a *aborting) prepare(ctx context.Context, r *returning) error {
+	live, err := a.nodes.Live(ctx, r.name)
+	if err != nil || live == nil {
+		return err
+	}
+	back := adopt.Back{
+		To: r.to, PodCIDRs: live.PodCIDRs, NodePodCIDRs: nodePodCIDRs(a.m.Nodes[r.name]), Blocks: r.blocks, Used: a.m.Users(r.name),
+	}
+	if r.refused = back.Refusal(); r.refused != "" {
+		return a.letOn(ctx, r)
+	}
+	r.ready = true
+	if r.to == adopt.MultiPool {
+		_, err = a.nodes.Allocate(ctx, live, allocationsOf(live, r.blocks, a.m.config.defaultPool(a.m.Nodes[r.name])))
+	}
+	return err
+}
+
+// allocationsOf are the blocks that are not resting, each of the CiliumPodIPPool
+// that it was of, or of the default one: pods that were made in crd mode are of
+// that (Cilium v1.20.1, pkg/ipam/allocator.go, allocateNextFamily), and are
+// restored from no other.
+func allocationsOf(live *ciliumnode.View, blocks []crd.Block, defaultPool string) []ciliumnode.Allocation {
+	var out []ciliumnode.Allocation
+	for _, b := range blocks {
+		if b.Phase == ipalloc.CoolingDown {
+			continue
+		}
+		was := slices.IndexFunc(live.Allocated, func(a ciliumnode.Allocation) bool { return a.CIDR == b.CIDR })
+		if was >= 0 {
+			out = append(out, live.Allocated[was])
+		} else {
+			out = append(out, ciliumnode.Allocation{Pool: defaultPool, CIDR: b.CIDR})
+		}
+	}
+	return out
+}
+
+// release takes back what the operator assigned to a node whose agent does not read it.
+// It deletes the blocks first, so that the operator publishes them no more; the change
+// of the CiliumNode makes patches decided on before conflict.
+func (a *aborting) release(ctx context.Context, r *returning) error {
+	for _, b := range r.blocks {
+		if err := cluster.DeleteBlock(ctx, a.client, b); err != nil {
+			return err
+		}
+	}
+	if err := a.retract(ctx, r); err != nil {
+		return err
+	}
+	for _, b := range r.blocks {
+		if err := dropBlock(ctx, a.client, b); err != nil {
+			return err
+		}
+	}
+	if err := a.retract(ctx, r); err != nil { // whatever came in between
+		return err
+	}
+	return a.letOn(ctx, r)
+}

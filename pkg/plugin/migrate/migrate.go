@@ -1,0 +1,137 @@
+// Package migrate is kubectl cilium-pool migrate.
+package migrate
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
+)
+
+// New is the command migrate.
+func New(e *cli.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "migrate plan|start|status|finish|abort|tidy",
+		Short: "Move a running cluster from another IPAM mode, every pod keeping its address",
+		Long: `Moves nodes whose pods have addresses from Cilium's cluster-pool, kubernetes or
+multi-pool mode, or from pools filled by hand, without restarting a pod: what a node
+was given becomes its blocks. docs/migration.md has the whole way, and the way back.
+
+plan tells what would be done, and what stands in the way; it writes nothing. start
+makes the blocks, which is what tells the operator to look after a node. status tells
+how far each node has come, and what comes next. finish ends a move, abort goes back.
+tidy is for moves between two modes of this operator (docs/modes.md).
+
+Each of them can be stopped at any point and run again.`,
+		Example: cli.Examples("migrate plan", "migrate start --all", "migrate status --until settled --timeout 10m", "migrate finish", "migrate abort --node edge-01"),
+		RunE: func(*cobra.Command, []string) error {
+			return exit.Usagef("say what to do: plan, start, status, finish, abort or tidy")
+		},
+	}
+	cmd.AddCommand(newPlan(e), newStart(e), newStatus(e), newFinish(e), newAbort(e), newTidy(e))
+	return cmd
+}
+
+// choice is which nodes a command is about.
+type choice struct {
+	nodes    []string
+	selector string
+	all      bool
+	// asked: without a choice nothing is done.
+	asked bool
+}
+
+func (s *choice) addFlags(e *cli.Env, cmd *cobra.Command) {
+	cmd.Flags().StringSliceVar(&s.nodes, "node", s.nodes, "these nodes alone; may be given more than once")
+	cmd.Flags().StringVarP(&s.selector, "selector", "l", s.selector, "nodes with these labels alone")
+	if s.asked {
+		cmd.Flags().BoolVar(&s.all, "all", s.all, "all nodes")
+	}
+	_ = cmd.RegisterFlagCompletionFunc("node", e.CompleteNodes)
+}
+
+// of are the nodes chosen.
+func (s *choice) of(c *cluster.Cluster) (map[string]bool, error) {
+	if s.asked && !s.all && len(s.nodes) == 0 && s.selector == "" {
+		return nil, exit.Usagef("say which nodes: --node, -l or --all")
+	}
+	if s.all && (len(s.nodes) > 0 || s.selector != "") {
+		return nil, exit.Usagef("--all goes with neither --node nor -l")
+	}
+	for _, name := range s.nodes {
+		if c.Nodes[name] == nil {
+			return nil, fmt.Errorf("there is no Node %s", name)
+		}
+	}
+	selector, err := labels.Parse(s.selector)
+	if err != nil {
+		return nil, fmt.Errorf("--selector is %s: %w", s.selector, err)
+	}
+	chosen := map[string]bool{}
+	for name, node := range c.Nodes {
+		if (len(s.nodes) == 0 || slices.Contains(s.nodes, name)) && selector.Matches(labels.Set(node.Labels)) {
+			chosen[name] = true
+		}
+	}
+	return chosen, nil
+}
+
+// move is a cluster, how its agents are configured, and which nodes it is about.
+type move struct {
+	*cluster.Cluster
+	config *ciliumConfig
+	chosen map[string]bool
+	// started is since when each pod runs.
+	started map[string]time.Time
+}
+
+func readMove(ctx context.Context, e *cli.Env, s *choice) (*move, error) {
+	// Cilium's settings name the mode that is left. The blocks are for crd mode.
+	operator := auditcmd.Operator{Settings: controller.DefaultSettings()}
+	if e.Place == nil {
+		reader, config, err := e.Client()
+		if err != nil {
+			return nil, err
+		}
+		if operator, err = e.FindOperator(ctx, reader); err != nil {
+			return nil, cli.CannotRead(config, err)
+		}
+	}
+	operator.Mode = ciliumnode.CRD
+	c, err := e.ReadAs(ctx, operator)
+	if err != nil {
+		return nil, err
+	}
+	chosen, err := s.of(c)
+	if err != nil {
+		return nil, err
+	}
+	config, err := readCiliumConfig(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	m := &move{Cluster: c, config: config, chosen: chosen, started: map[string]time.Time{}}
+	for i := range c.Objects.Pods {
+		pod := &c.Objects.Pods[i]
+		since := pod.CreationTimestamp.Time
+		if pod.Status.StartTime != nil {
+			since = pod.Status.StartTime.Time
+		}
+		m.started[pod.Namespace+"/"+pod.Name] = since
+	}
+	return m, nil
+}
+
+// names are the nodes chosen, sorted.
+func (m *move) names() []string { return slices.Sorted(maps.Keys(m.chosen)) }

@@ -1,0 +1,164 @@
+package migrate
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+)
+
+// input is what a plan is made of: all nodes, of which some are chosen.
+func (m *move) input() adopt.Input {
+	in := adopt.Input{Blocks: m.Blocks(), Policy: m.Defaults.Policy, Config: m.config.all}
+	for _, name := range slices.Sorted(maps.Keys(m.Nodes)) {
+		in.Nodes = append(in.Nodes, m.adoptNode(name))
+	}
+	for _, name := range m.Pools.Names() {
+		if pool := m.Pools.Get(name); pool != nil {
+			in.Pools = append(in.Pools, pool)
+		}
+	}
+	in.Free = func(pool *crd.Pool, f ipalloc.Family) uint64 {
+		cut, ok := pool.Cut(f)
+		if !ok {
+			return 0
+		}
+		return m.Ledger.Free(cut)
+	}
+	return in
+}
+
+// adoptNode is a Node in the terms of package adopt.
+func (m *move) adoptNode(name string) adopt.Node {
+	node, view := m.Nodes[name], m.Views[name]
+	n := adopt.Node{Name: name, Chosen: m.chosen[name], Used: m.Users(name), Pods: m.Pods.On(name), Agent: m.agentImage(name)}
+	facts := adopt.Facts{Mode: m.config.mode(node), NodePodCIDRs: nodePodCIDRs(node), Blocks: m.Ledger.NodeBlocks(name)}
+	if view != nil {
+		facts.PodCIDRs, facts.Published, facts.Reported = view.PodCIDRs, len(view.Pool) > 0, len(view.Used) > 0
+		for _, a := range view.Allocated {
+			facts.Allocated = append(facts.Allocated, a.CIDR)
+		}
+		n.Published = slices.SortedFunc(maps.Keys(view.Pool), netip.Addr.Compare)
+		n.NonCanonical, n.Own, n.Limits, n.Reported = view.NonCanonical, view.Own, view.Limits, facts.Reported
+	}
+	n.From, n.AssignedCIDRs = adopt.SourceOf(facts)
+	o := state.Cluster{Ledger: m.Ledger, Pools: m.Pools, Defaults: m.Defaults}
+	seen := map[string]bool{}
+	for _, f := range ipalloc.Families() {
+		pools, _, paused := o.Policy(node, f, "")
+		for _, pool := range pools {
+			if !seen[pool.Name] {
+				seen[pool.Name] = true
+				n.Pools = append(n.Pools, pool)
+			}
+		}
+		if n.Paused == "" {
+			n.Paused = paused
+		}
+	}
+	return n
+}
+
+func nodePodCIDRs(node *corev1.Node) []netip.Prefix {
+	var out []netip.Prefix
+	for _, s := range node.Spec.PodCIDRs {
+		if p, err := netip.ParsePrefix(s); err == nil {
+			out = append(out, p.Masked())
+		}
+	}
+	return out
+}
+
+// agentPod is the only pod of a node's agent, nil where there is none, or another
+// takes its place.
+func (m *move) agentPod(node string) *corev1.Pod {
+	var found *corev1.Pod
+	for i := range m.Objects.Agents {
+		if pod := &m.Objects.Agents[i]; pod.Spec.NodeName == node {
+			if found != nil {
+				return nil
+			}
+			found = pod
+		}
+	}
+	return found
+}
+
+// agentImage is the image of a node's agent, "" where none is Ready.
+func (m *move) agentImage(node string) string {
+	pod := m.agentPod(node)
+	if pod == nil || cluster.ReadySince(pod).IsZero() {
+		return ""
+	}
+	for _, c := range pod.Spec.Containers {
+		if c.Name == "cilium-agent" {
+			return c.Image
+		}
+	}
+	return "unknown"
+}
+
+// standing is what tells how far a node has come. Pods and agents count once they
+// have run for settle.
+func (m *move) standing(name string, settle time.Duration) adopt.Standing {
+	s := adopt.Standing{
+		Node: m.adoptNode(name), Blocks: m.Ledger.NodeBlocks(name), PoolOf: m.Pools.Get,
+		Back: m.Nodes[name].Annotations[v1alpha1.ReturningAnnotation],
+	}
+	if pod := m.agentPod(name); pod != nil {
+		since := cluster.ReadySince(pod)
+		s.Settled = !since.IsZero() && m.Now.Sub(since) >= settle
+	}
+	view := m.Views[name]
+	for _, pod := range m.Pods.On(name) {
+		if view == nil || m.Now.Sub(m.started[pod.Name]) < settle {
+			continue // reports lag
+		}
+		for _, a := range pod.IPs {
+			if _, reported := view.Used[a]; !reported {
+				s.Unreported++
+			}
+		}
+	}
+	return s
+}
+
+// differs is what the operator would do on a node, if it remembered nothing: "-"
+// is nothing.
+func (m *move) differs(name string, s *adopt.Standing) string {
+	var words []string
+	say := func(n int, what string) {
+		if n > 0 {
+			words = append(words, fmt.Sprintf("%s %d", what, n))
+		}
+	}
+	without := len(ipalloc.Uncovered(s.AssignedCIDRs, crd.CIDRs(s.Blocks)))
+	say(without, "adopt")
+	if without == 0 {
+		claims, drains, frees := 0, 0, 0
+		for _, d := range m.Decide(name) {
+			d.State.Adopting = false // what would be done once its agent runs in crd mode
+			plan, _ := expand.Decide(d.At, d.Policy, d.State, expand.Memory{})
+			claims += min(plan.Claim.Addresses, 1)
+			drains += len(plan.Drain)
+			frees += len(plan.Free)
+		}
+		say(claims, "claim")
+		say(drains, "drain")
+		say(frees, "free")
+	}
+	return output.Dash(strings.Join(words, ", "))
+}

@@ -1,0 +1,215 @@
+package migrate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
+)
+
+func newStart(e *cli.Env) *cobra.Command {
+	s := choice{asked: true}
+	dryRun := false
+	cmd := &cobra.Command{
+		Use:   "start --node NODE|-l SELECTOR|--all",
+		Short: "Create the blocks of nodes that will move",
+		Long: `Makes the PodIPBlocks of what nodes were given, as migrate plan shows them: only if
+nothing blocks for any of these nodes.
+
+A block is what tells the operator to look after a node. Once all that the node was
+given is a block, it publishes their addresses, and nothing else, until the node's
+agent reports that it runs in crd mode. An agent of another mode does not read them.
+
+It may be stopped at any point: run it again, and it makes what is missing.
+
+Exit codes: 0 the blocks are there, 3 something blocks and nothing was written, 1 it
+failed.`,
+		Example: cli.Examples("migrate start --all", "migrate start --node edge-01 --dry-run", "migrate start -l zone=a"),
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			m, err := readMove(cmd.Context(), e, &s)
+			if err != nil {
+				return err
+			}
+			plan := adopt.Make(m.input())
+			if plan.Blocked() {
+				for _, f := range plan.Findings {
+					if f.Severity == adopt.Blocked {
+						fmt.Fprintln(e.ErrOut, f)
+					}
+				}
+				fmt.Fprintln(e.ErrOut, "nothing was written")
+				return exit.NotReached
+			}
+			return startMove(cmd.Context(), e, m, plan, dryRun)
+		},
+	}
+	s.addFlags(e, cmd)
+	cmd.Flags().BoolVar(&dryRun, "dry-run", dryRun, "say what would be made, and write nothing")
+	return cmd
+}
+
+func startMove(ctx context.Context, e *cli.Env, m *move, plan adopt.Plan, dryRun bool) error {
+	c, _, err := e.Client()
+	if err != nil {
+		return err
+	}
+	for _, n := range plan.Nodes {
+		for _, b := range n.Withdraw {
+			if err := withdrawBlock(ctx, e, c, n, b, dryRun); err != nil {
+				return err
+			}
+		}
+	}
+	for _, n := range plan.Nodes {
+		for _, b := range n.Blocks {
+			if err := makeBlock(ctx, e, c, m, n, b, dryRun); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// makeBlock creates a block, or sees that the one there is, is the node's.
+func makeBlock(ctx context.Context, e *cli.Env, c client.Client, m *move, n adopt.NodePlan, b adopt.Block, dryRun bool) error {
+	say := func(what string) {
+		fmt.Fprintf(e.Out, "podipblock/%s %s (node %s, pool %s)\n", crd.BlockName(b.CIDR), what, n.Name, b.Pool)
+	}
+	if dryRun {
+		say(map[bool]string{false: "would be created", true: "is there already"}[b.Exists])
+		return nil
+	}
+	if !b.Exists {
+		err := c.Create(ctx, crd.AdoptedBlock(b.CIDR, b.Pool, n.Name, m.Nodes[n.Name].UID, string(n.From)))
+		if err == nil {
+			say("created")
+			return nil
+		}
+		if !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("creating block %s: %w", b.CIDR, err)
+		}
+	}
+	there := &v1alpha1.PodIPBlock{}
+	if err := c.Get(ctx, types.NamespacedName{Name: crd.BlockName(b.CIDR)}, there); err != nil {
+		return fmt.Errorf("reading block %s: %w", b.CIDR, err)
+	}
+	if there.Spec.NodeName != n.Name || there.DeletionTimestamp != nil {
+		return fmt.Errorf("block %s has come meanwhile for node %s: run migrate plan again", there.Name, there.Spec.NodeName)
+	}
+	if there.Labels[v1alpha1.AdoptedLabel] == "" { // pinned by hand
+		if err := label(ctx, c, there, string(n.From)); err != nil {
+			return err
+		}
+	}
+	say("is there already")
+	return nil
+}
+
+// label notes where a block was adopted from, or with "" that it no longer
+// matters, on exactly the version read.
+func label(ctx context.Context, c client.Client, block *v1alpha1.PodIPBlock, from string) error {
+	var value any
+	if from != "" {
+		value = from
+	}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"resourceVersion": block.ResourceVersion, "labels": map[string]any{v1alpha1.AdoptedLabel: value},
+	}})
+	if err != nil {
+		return err
+	}
+	if err := c.Patch(ctx, block, client.RawPatch(types.MergePatchType, body)); err != nil {
+		return fmt.Errorf("labelling block %s: %w", block.Name, err)
+	}
+	return nil
+}
+
+// withdrawBlock deletes a block whose node has returned the CIDR, and that no agent has
+// read, without a drain. One that was published meanwhile is left to drain, as an
+// agent that has just started may have read it.
+func withdrawBlock(ctx context.Context, e *cli.Env, c client.Client, n adopt.NodePlan, b crd.Block, dryRun bool) error {
+	if dryRun {
+		fmt.Fprintf(e.Out, "podipblock/%s would be withdrawn (node %s has given it back)\n", b.Name, n.Name)
+		return nil
+	}
+	if err := cluster.DeleteBlock(ctx, c, b); err != nil {
+		return err
+	}
+	live, err := fence(ctx, c, n.Name)
+	if err != nil {
+		return err
+	}
+	if live != nil && len(live.PublishedIn(b.CIDR)) > 0 {
+		fmt.Fprintf(e.Out, "podipblock/%s drains (node %s has given it back, and it was published meanwhile)\n", b.Name, n.Name)
+		return nil
+	}
+	if err := dropBlock(ctx, c, b); err != nil {
+		return err
+	}
+	fmt.Fprintf(e.Out, "podipblock/%s withdrawn (node %s has given it back)\n", b.Name, n.Name)
+	return nil
+}
+
+// fence changes a node's CiliumNode, and returns it: whoever is about to publish by
+// what it was before loses. A missing one is nil.
+func fence(ctx context.Context, c client.Client, node string) (*ciliumnode.View, error) {
+	nodes, addr := &ciliumnode.Client{Writer: c, Reader: c}, []netip.Addr{askedAbout()}
+	var live *ciliumnode.View
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		var err error
+		if live, err = nodes.Live(ctx, node); err != nil || live == nil {
+			return err
+		}
+		if live, err = nodes.Release(ctx, live, addr, nil); err != nil {
+			return err
+		}
+		live, err = nodes.Release(ctx, live, nil, addr)
+		return err
+	})
+	return live, err
+}
+
+// stillThere reads a block. One that is gone, or another by now, is nil.
+func stillThere(ctx context.Context, c client.Client, b crd.Block) (*v1alpha1.PodIPBlock, error) {
+	there := &v1alpha1.PodIPBlock{}
+	err := c.Get(ctx, types.NamespacedName{Name: b.Name}, there)
+	if apierrors.IsNotFound(err) || err == nil && there.UID != b.UID {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading block %s: %w", b.Name, err)
+	}
+	return there, nil
+}
+
+// dropBlock deletes a block at once, whatever it holds.
+func dropBlock(ctx context.Context, c client.Client, b crd.Block) error {
+	if err := cluster.DeleteBlock(ctx, c, b); err != nil {
+		return err
+	}
+	there, err := stillThere(ctx, c, b)
+	if err != nil || there == nil {
+		return err
+	}
+	body := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q,"finalizers":null}}`, there.ResourceVersion)
+	err = c.Patch(ctx, there, client.RawPatch(types.MergePatchType, body))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("removing finalizer of block %s: %w", b.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,172 @@
+package migrate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+)
+
+// migrateRow is the progress of a node.
+type migrateRow struct {
+	Node string       `json:"node"`
+	From adopt.Source `json:"from"`
+	Step adopt.Step   `json:"step"`
+	// Blocks are those it holds, Given the CIDRs assigned to it.
+	Blocks int `json:"blocks"`
+	Given  int `json:"given"`
+	// Addresses are those in its pool, InUse those that something says are in
+	// use, Unreported those of pods that its agent does not report.
+	Addresses  int `json:"addresses"`
+	InUse      int `json:"inUse"`
+	Unreported int `json:"unreported"`
+	// Mode is the IPAM mode that its agent starts in next.
+	Mode string `json:"mode"`
+	// Difference is what the operator would do there, "-" for nothing.
+	Difference string `json:"difference"`
+	// Next is the next step, "" for none.
+	Next string `json:"next"`
+}
+
+func newStatus(e *cli.Env) *cobra.Command {
+	var o output.Flags
+	var s choice
+	until, timeout, settle := "", time.Duration(0), controller.DefaultSettings().AgentSettle
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Tell how far each node has come, and what comes next",
+		Long: `Tells for each node which step it has reached:
+
+  old        what it was given is no block yet
+  adopted    it is; its addresses are not all in spec.ipam.pool
+  published  they are; its agent reads none of them yet
+  moved      its agent reports what it uses, so it runs in crd mode
+  settled    it has been Ready for --settle-time, and reports the address of every pod
+             that has run for as long
+  finished   migrate finish was run; or it never had another IPAM
+  returning  migrate abort was run, and its agent has yet to restart
+
+Difference is what the operator would do there now: adopt CIDRs, claim another block,
+drain or free some. What the operator only remembers is not in it.
+
+With --until it waits until all these nodes have come as far as that.
+
+Exit codes: 0, 3 not all have come as far as --until, 1 the cluster could not be read.`,
+		Example: cli.Examples("migrate status", "migrate status --node edge-01 --until settled --timeout 5m", "migrate status -o json | jq '.[] | select(.step != \"settled\")'"),
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if until != "" && !slices.Contains(adopt.Steps(), adopt.Step(until)) {
+				return exit.Usagef("--until is %s: must be old, adopted, published, moved, settled or finished", until)
+			}
+			rows, err := awaitStep(cmd.Context(), e, &s, adopt.Step(until), settle, timeout)
+			if err != nil {
+				return err
+			}
+			if err := o.Print(e.Out, e.ErrOut, rows, migrateTable(rows)); err != nil {
+				return err
+			}
+			if until != "" && !reached(rows, adopt.Step(until)) {
+				return exit.NotReached
+			}
+			return nil
+		},
+	}
+	o.AddFlags(cmd)
+	s.addFlags(e, cmd)
+	cmd.Flags().StringVar(&until, "until", until, "wait for this step; empty: do not wait")
+	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "how long to wait; 0: without end")
+	cmd.Flags().DurationVar(&settle, "settle-time", settle, "how long an agent must have been Ready, and pods have run to be expected in its report")
+	return cmd
+}
+
+// awaitStep reads the cluster until all nodes have come as far, or time is over.
+func awaitStep(ctx context.Context, e *cli.Env, s *choice, until adopt.Step, settle, timeout time.Duration) ([]migrateRow, error) {
+	end := e.TimeNow().Add(timeout)
+	for {
+		m, err := readMove(ctx, e, s)
+		if err != nil {
+			return nil, err
+		}
+		rows := m.rows(settle)
+		if until == "" || reached(rows, until) || timeout > 0 && !e.TimeNow().Before(end) {
+			return rows, nil
+		}
+		if err := e.Sleep(ctx, 2*time.Second); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func reached(rows []migrateRow, step adopt.Step) bool {
+	return !slices.ContainsFunc(rows, func(r migrateRow) bool { return !r.Step.Reached(step) })
+}
+
+func (m *move) rows(settle time.Duration) []migrateRow {
+	rows := []migrateRow{}
+	for _, name := range m.names() {
+		s := m.standing(name, settle)
+		r := migrateRow{
+			Node: name, From: s.From, Step: s.Step(), Blocks: len(s.Blocks), Given: len(s.AssignedCIDRs),
+			Addresses: len(s.Published), InUse: len(s.Used), Unreported: s.Unreported,
+			Mode: m.config.mode(m.Nodes[name]), Difference: m.differs(name, &s),
+		}
+		r.Next = m.next(&s, r.Mode)
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// next is the next step for a node.
+func (m *move) next(s *adopt.Standing, mode string) string {
+	switch s.Step() {
+	case adopt.Old:
+		return "migrate start --node " + s.Name
+	case adopt.Adopted:
+		if s.Paused != "" {
+			return "end the pause: " + s.Paused
+		}
+		return "the operator publishes: let it run without --shadow"
+	case adopt.Published:
+		if mode != "" && mode != string(adopt.CRD) {
+			return "set ipam=crd for its agent, which would start with " + mode
+		}
+		return "restart its agent"
+	case adopt.Moved:
+		var waits []string
+		if !s.Settled {
+			waits = append(waits, "its agent to be Ready for a while")
+		}
+		if s.Unreported > 0 {
+			waits = append(waits, fmt.Sprintf("its agent to report %s of pods", output.Plural(s.Unreported, "address", "addresses")))
+		}
+		return "wait for " + strings.Join(waits, ", and for ")
+	case adopt.Settled:
+		return "migrate finish"
+	case adopt.Returning:
+		return fmt.Sprintf("restart its agent in %s mode, then migrate abort --node %s", s.Back, s.Name)
+	}
+	return ""
+}
+
+func migrateTable(rows []migrateRow) output.Table {
+	t := output.Table{
+		Columns: output.Columns("Node", "From", "Step", "Blocks", "Given+", "Addresses", "In use", "Unreported+", "Mode+", "Difference", "Next"),
+		Empty:   "No nodes found.",
+	}
+	for _, r := range rows {
+		t.Cells = append(t.Cells, []any{
+			r.Node, output.Dash(string(r.From)), string(r.Step), fmt.Sprint(r.Blocks), fmt.Sprint(r.Given), fmt.Sprint(r.Addresses),
+			fmt.Sprint(r.InUse), fmt.Sprint(r.Unreported), output.Dash(r.Mode), r.Difference, output.Dash(r.Next),
+		})
+	}
+	return t
+}

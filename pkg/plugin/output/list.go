@@ -1,0 +1,64 @@
+package output
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
+)
+
+// watchEvery is how often -w reads the cluster.
+const watchEvery = 2 * time.Second
+
+// Listed is what a command lists at one moment.
+type Listed struct {
+	Rows  any
+	Names []string // of the rows, for -o name
+	Table Table
+}
+
+// PrintList prints what read returns; with -w it goes on until sleep fails, as it does
+// once ctx ends, and prints the rows that have changed.
+func (o *Flags) PrintList(ctx context.Context, w, errOut io.Writer, sleep func(context.Context, time.Duration) error, read func() (Listed, error)) error {
+	if o.watch && !o.Readable() {
+		return exit.Usagef("--watch goes with tables alone, not with -o %s", o.Format)
+	}
+	now, err := read()
+	if err != nil {
+		return err
+	}
+	o.names = func() []string { return now.Names }
+	if err := o.Print(w, errOut, now.Rows, now.Table); err != nil || !o.watch {
+		return err
+	}
+	printed := now.Table.lines()
+	changes := Flags{Format: o.Format, noHeaders: true}
+	for {
+		if err := sleep(ctx, watchEvery); err != nil {
+			return nil //nolint:nilerr // interrupted: that is how it ends
+		}
+		if now, err = read(); err != nil {
+			if ctx.Err() != nil {
+				return nil //nolint:nilerr // interrupted, too
+			}
+			return err
+		}
+		changed := now.Table.without(printed)
+		printed = now.Table.lines()
+		if len(changed.Cells) > 0 {
+			if err := changes.Print(w, errOut, nil, changed); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// NamesOf are the names of rows as kubectl writes them with -o name.
+func NamesOf[R any](kind string, rows []R, name func(R) string) []string {
+	out := make([]string, 0, len(rows))
+	for _, r := range rows {
+		out = append(out, kind+name(r))
+	}
+	return out
+}

@@ -1,0 +1,230 @@
+// Package supportbundle is kubectl cilium-pool support-bundle.
+package supportbundle
+
+import (
+	"archive/tar"
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plain"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/explain"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+)
+
+// New is the command support-bundle.
+func New(e *cli.Env) *cobra.Command {
+	file, logLines := "", int64(10000)
+	cmd := &cobra.Command{
+		Use:   "support-bundle",
+		Short: "Pack what a support request needs into one file",
+		Long: `Packs into a .tar.gz what a support request needs: status, nodes, an explanation
+of each node, a first look of check, all PodIPPools and PodIPPoolHistories,
+PodIPBlocks and CiliumNodes, events about these, and the operator's pods with their
+logs.
+
+It holds names of nodes and pods, labels and addresses; look at it before you send
+it. It reads no Secret, and of ConfigMaps at most the IPAM mode, and leaves the
+environment and arguments of pods out. Tokens, passwords, keys and certificates in
+logs and messages are redacted, and so are values of annotations that are not about
+pod addresses (docs/kubectl/README.md). errors.txt and the terminal list what could
+not be read.`,
+		Example: cli.Examples("support-bundle", "support-bundle --file case-17.tar.gz --log-lines 1000"),
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := e.Read(cmd.Context())
+			if err != nil {
+				return err
+			}
+			b := &bundle{Env: e, Cluster: c, at: c.Now}
+			b.gather(cmd.Context(), logLines)
+			if file == "" {
+				file = "cilium-pool-" + c.Now.UTC().Format("20060102-150405") + ".tar.gz"
+			}
+			if err := b.write(file); err != nil {
+				return err
+			}
+			fmt.Fprintf(e.Out, "wrote %s: %s\n", file, output.Count(len(b.files), "file"))
+			for _, p := range b.problems {
+				fmt.Fprintf(e.ErrOut, "not in it: %v\n", p)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&file, "file", file, "where to write it; empty: a name with the time, here")
+	cmd.Flags().Int64Var(&logLines, "log-lines", logLines, "how many lines of each operator's log")
+	return cmd
+}
+
+// bundle gathers files.
+type bundle struct {
+	*cli.Env
+	*cluster.Cluster
+	at       time.Time
+	files    []bundled
+	problems []error
+}
+
+type bundled struct {
+	name string
+	body []byte
+}
+
+func (b *bundle) add(name string, body []byte, err error) {
+	if err != nil {
+		b.problems = append(b.problems, fmt.Errorf("%s: %w", name, err))
+		return
+	}
+	b.files = append(b.files, bundled{name, []byte(plain.Text(redact(string(body))))})
+}
+
+// addText adds what is written for people.
+func (b *bundle) addText(name string, write func(io.Writer) error) {
+	var text bytes.Buffer
+	err := write(&text)
+	b.add(name, text.Bytes(), err)
+}
+
+func (b *bundle) addYAML(name string, v any) {
+	body, err := yaml.Marshal(v)
+	b.add(name, body, err)
+}
+
+func (b *bundle) gather(ctx context.Context, logLines int64) {
+	direct, config, err := b.Client()
+	if err != nil {
+		b.problems = append(b.problems, err)
+		return
+	}
+	b.add("version.txt", []byte("kubectl cilium-pool "+b.Version+"\noperator "+cmp.Or(b.Operator.Settings.Version, "unknown")+"\n"), nil)
+	b.addText("status.txt", func(w io.Writer) error {
+		v, err := list.ReadOverview(ctx, b.Env, b.Cluster)
+		if err != nil {
+			return err
+		}
+		return v.Text(&output.Flags{Format: "wide"}, w, b.Now)
+	})
+	b.addText("explain.txt", func(w io.Writer) error {
+		for _, name := range b.NodeNames() {
+			if err := explain.Node(b.Cluster, w, name); err != nil {
+				return err
+			}
+			fmt.Fprintln(w)
+		}
+		return nil
+	})
+	report := audit.NewReport(b.Objects, 1, audit.Check(b.Objects, auditcmd.SettingsOf(b.Operator.Settings)))
+	b.addText("check.txt", report.Text)
+	b.addObjects()
+	b.addEvents(ctx, direct)
+	clientset, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		b.problems = append(b.problems, err)
+		return
+	}
+	b.addOperators(ctx, direct, clientset, logLines)
+	if len(b.problems) > 0 {
+		b.add("errors.txt", []byte(errors.Join(b.problems...).Error()+"\n"), nil)
+	}
+}
+
+// addObjects adds what the operator works on.
+func (b *bundle) addObjects() {
+	if body := b.Operator.Found.Settings; body != "" {
+		b.add("settings.json", []byte(body+"\n"), nil)
+	}
+	for i := range b.Objects.Pools {
+		redactMeta(&b.Objects.Pools[i].ObjectMeta)
+	}
+	for i := range b.Objects.Blocks {
+		redactMeta(&b.Objects.Blocks[i].ObjectMeta)
+	}
+	for i := range b.Objects.Histories {
+		redactMeta(&b.Objects.Histories[i].ObjectMeta)
+	}
+	for _, cn := range b.CiliumNodes {
+		redactMeta(&cn.ObjectMeta)
+	}
+	b.addYAML("podippools.yaml", b.Objects.Pools)
+	b.addYAML("podipblocks.yaml", b.Objects.Blocks)
+	if why := b.Objects.HistoriesUnread; why != "" {
+		b.add("podippoolhistories.yaml", nil, errors.New(why))
+	} else {
+		b.addYAML("podippoolhistories.yaml", b.Objects.Histories)
+	}
+	b.addYAML("ciliumnodes.yaml", b.CiliumNodes)
+}
+
+// addEvents keeps those about kinds that matter here.
+func (b *bundle) addEvents(ctx context.Context, direct client.Reader) {
+	list := &corev1.EventList{}
+	if err := direct.List(ctx, list); err != nil {
+		b.add("events.yaml", nil, err)
+		return
+	}
+	kinds := map[string]bool{"PodIPPool": true, "PodIPBlock": true, "CiliumNode": true, "Node": true}
+	kept := []corev1.Event{}
+	for i := range list.Items {
+		if kinds[list.Items[i].InvolvedObject.Kind] {
+			redactMeta(&list.Items[i].ObjectMeta)
+			kept = append(kept, list.Items[i])
+		}
+	}
+	b.addYAML("events.yaml", kept)
+}
+
+// addOperators adds the status of the operator's pods, and their logs.
+func (b *bundle) addOperators(ctx context.Context, direct client.Reader, clientset kubernetes.Interface, lines int64) {
+	list := &corev1.PodList{}
+	namespace := b.OperatorNamespace()
+	err := direct.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/name": cli.LeaseName})
+	if err != nil {
+		b.add("operators.yaml", nil, err)
+		return
+	}
+	status := map[string]corev1.PodStatus{}
+	for i := range list.Items {
+		p := &list.Items[i]
+		status[p.Name] = p.Status
+		log, err := clientset.CoreV1().Pods(namespace).GetLogs(p.Name, &corev1.PodLogOptions{TailLines: &lines}).DoRaw(ctx)
+		b.add("logs/"+p.Name+".log", log, err)
+	}
+	b.addYAML("operators.yaml", status)
+}
+
+// write packs everything below one folder.
+func (b *bundle) write(path string) error {
+	var packed bytes.Buffer
+	zip := gzip.NewWriter(&packed)
+	out := tar.NewWriter(zip)
+	for _, f := range b.files {
+		head := &tar.Header{Name: "cilium-pool/" + f.name, Mode: 0o644, Size: int64(len(f.body)), ModTime: b.at}
+		if err := out.WriteHeader(head); err != nil {
+			return err
+		}
+		if _, err := out.Write(f.body); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(out.Close(), zip.Close()); err != nil {
+		return err
+	}
+	return os.WriteFile(path, packed.Bytes(), 0o600)
+}

@@ -1,0 +1,75 @@
+package plugin
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+)
+
+// versions are those of the plugin and of the operator.
+type versions struct {
+	Client string `json:"clientVersion"`
+	// Operator is the version of the operator that leads or led last, and Commit what
+	// it was built of; empty: not known, and Unknown says why.
+	Operator string `json:"operatorVersion,omitempty"`
+	Commit   string `json:"operatorCommit,omitempty"`
+	Unknown  string `json:"operatorUnknown,omitempty"`
+}
+
+func versionCommand(e *cli.Env) *cobra.Command {
+	var o output.Flags
+	client := false
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Show the versions of this command and of the operator",
+		Long: `Shows the version of this command, and that of the operator that leads or led last,
+as its Lease says.
+
+Exit codes: 0, 1 the operator's version is not known, 2 wrong command line.`,
+		Example: cli.Examples("version", "version --client", "version -o json"),
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			v := versions{Client: cmd.Root().Version}
+			if !client {
+				c, config, err := e.Client()
+				if err != nil {
+					return err
+				}
+				operator, err := e.FindOperator(cmd.Context(), c)
+				if err != nil {
+					return cli.CannotRead(config, err)
+				}
+				v.Operator, v.Commit, v.Unknown = operator.Settings.Version, operator.Settings.Commit, operator.NoSettings
+			}
+			if err := printVersions(e, &o, &v, client); err != nil {
+				return err
+			}
+			if v.Unknown != "" {
+				return exit.Failed
+			}
+			return nil
+		},
+	}
+	o.AddFlags(cmd)
+	cmd.Flags().BoolVar(&client, "client", client, "only the version of this command: no cluster is needed")
+	return cmd
+}
+
+func printVersions(e *cli.Env, o *output.Flags, v *versions, client bool) error {
+	if !o.Readable() {
+		return o.Print(e.Out, e.ErrOut, v, output.Table{})
+	}
+	fmt.Fprintf(e.Out, "Client Version: %s\n", v.Client)
+	switch {
+	case client:
+	case v.Unknown != "":
+		fmt.Fprintf(e.Out, "Operator Version: unknown, as %s\n", v.Unknown)
+	default:
+		fmt.Fprintf(e.Out, "Operator Version: %s\n", output.Dash(v.Operator))
+	}
+	return nil
+}

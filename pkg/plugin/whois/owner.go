@@ -1,0 +1,205 @@
+package whois
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+)
+
+// owner is who has an address, as far as the cluster's current state shows.
+type owner struct {
+	Address string `json:"address"`
+	// Pools are those whose CIDRs hold it.
+	Pools []string `json:"pools"`
+	// Block, and the node that holds it; empty: no block has the address.
+	Block      string     `json:"block,omitempty"`
+	Node       string     `json:"node,omitempty"`
+	Phase      string     `json:"phase,omitempty"`
+	BlockSince *time.Time `json:"blockSince,omitempty"`
+	// PublishedBy are the nodes whose agents may give it out, by their CiliumNode,
+	// in kubernetes mode by the Node: more than one is wrong.
+	PublishedBy []string `json:"publishedBy"`
+	// Users are those who use it, as agents report and pods say.
+	Users []addressUser `json:"users"`
+	// Release is its state of the release handshake.
+	Release string `json:"release,omitempty"`
+
+	carrier string // the kind of what says so in PublishedBy
+}
+
+// addressUser is a pod, or an agent's own use such as "router".
+type addressUser struct {
+	Name string `json:"name"`
+	Node string `json:"node"`
+	// Says is the source: agent, pod or both.
+	Says  string     `json:"says"`
+	Since *time.Time `json:"since,omitempty"`
+}
+
+func ownerOf(c *cluster.Cluster, a netip.Addr) owner {
+	who := owner{Address: a.String(), Pools: poolsWith(c, a), PublishedBy: []string{}, Users: []addressUser{}, carrier: c.AllocationObject()}
+	if b, ok := blockOf(c, a); ok {
+		who.Block, who.Node, who.Phase, who.BlockSince = b.Name, b.Node, b.Phase.String(), &b.Created
+	}
+	for _, name := range c.NodeNames() {
+		view := c.Views[name]
+		if view == nil {
+			continue
+		}
+		listed := func(p netip.Prefix) bool { return view.BlockDemand != nil && p.Contains(a) }
+		if view.Publishes(a) || slices.Contains(view.NonCanonical, a) || slices.ContainsFunc(view.Listed(), listed) {
+			who.PublishedBy = append(who.PublishedBy, name)
+		}
+		if state, ok := view.Release[a]; ok {
+			who.Release = string(state)
+		}
+	}
+	who.Users = append(who.Users, usersOf(c, a)...)
+	return who
+}
+
+// poolsWith are the pools whose CIDRs hold an address.
+func poolsWith(c *cluster.Cluster, a netip.Addr) []string {
+	pools := []string{}
+	for _, name := range c.Pools.Names() {
+		if whole, ok := c.Pools.Get(name).Whole(ipalloc.FamilyOf(a)); ok {
+			if slices.ContainsFunc(whole.Ranges, func(r netip.Prefix) bool { return r.Contains(a) }) {
+				pools = append(pools, name)
+			}
+		}
+	}
+	return pools
+}
+
+// blockOf is the block that an address lies in: of several the first created.
+func blockOf(c *cluster.Cluster, a netip.Addr) (crd.Block, bool) {
+	var found crd.Block
+	for _, h := range c.Ledger.Overlaps(netip.PrefixFrom(a, a.BitLen())) {
+		if b, ok := c.Ledger.Block(h.CIDR); ok && (found.Name == "" || b.Created.Before(found.Created)) {
+			found = b
+		}
+	}
+	return found, found.Name != ""
+}
+
+func usersOf(c *cluster.Cluster, a netip.Addr) []addressUser {
+	var users []addressUser
+	for _, node := range c.NodeNames() {
+		reported := ""
+		if view := c.Views[node]; view != nil {
+			reported = strings.TrimSuffix(view.Used[a], " [restored]")
+			if reported == "" && slices.Contains(view.Own, a) {
+				reported = "the agent itself"
+			}
+		}
+		told := false
+		for _, p := range c.Pods.On(node) {
+			if !slices.Contains(p.IPs, a) {
+				continue
+			}
+			u := addressUser{Name: p.Name, Node: node, Says: "pod"}
+			if p.Name == reported {
+				u.Says, told = "agent and pod", true
+			}
+			users = append(users, u)
+		}
+		if reported != "" && !told {
+			users = append(users, addressUser{Name: reported, Node: node, Says: "agent"})
+		}
+	}
+	return users
+}
+
+// readPodStarts notes since when the pods among users run.
+func readPodStarts(ctx context.Context, e *cli.Env, users []addressUser) error {
+	for i := range users {
+		namespace, name, isPod := strings.Cut(users[i].Name, "/")
+		if !isPod {
+			continue
+		}
+		c, _, err := e.Client()
+		if err != nil {
+			return err
+		}
+		pod := &corev1.Pod{}
+		err = c.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, pod)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("reading pod %s: %w", users[i].Name, err)
+		}
+		since := pod.CreationTimestamp.Time
+		if pod.Status.StartTime != nil {
+			since = pod.Status.StartTime.Time
+		}
+		users[i].Since = &since
+	}
+	return nil
+}
+
+// text is the answer in sentences.
+func (o *owner) text(w io.Writer, now time.Time) error {
+	var s output.Story
+	switch {
+	case o.Block != "":
+		s.Say("%s is in block %s, which node %s has held for %s (%s).", o.Address, o.Block, o.Node, output.Age(now, *o.BlockSince), o.Phase)
+	case len(o.Pools) > 0:
+		s.Say("%s is in no block. It lies in a CIDR of pool %s.", o.Address, strings.Join(o.Pools, " and of pool "))
+	default:
+		s.Say("%s is in no block and in no pool.", o.Address)
+	}
+	if o.Block != "" && len(o.Pools) > 0 {
+		s.Say("Pool: %s.", strings.Join(o.Pools, ", "))
+	}
+	switch len(o.PublishedBy) {
+	case 0:
+		s.Say("No %s publishes it.", o.carrier)
+	case 1:
+		s.Say("%s %s publishes it.", o.carrier, o.PublishedBy[0])
+	default:
+		s.Say("%ss %s all publish it. That must not be: run kubectl cilium-pool check.", o.carrier, strings.Join(o.PublishedBy, ", "))
+	}
+	if o.Release != "" {
+		s.Say("It is on its way out: %s.", releaseWords(o.Release))
+	}
+	for _, u := range o.Users {
+		since := ""
+		if u.Since != nil {
+			since = ", which has run for " + output.Age(now, *u.Since)
+		}
+		s.Say("%s on node %s uses it%s (says: %s).", u.Name, u.Node, since, u.Says)
+	}
+	if len(o.Users) == 0 {
+		s.Say("No known user.")
+	}
+	_, err := io.WriteString(w, s.String())
+	return err
+}
+
+func releaseWords(state string) string {
+	switch expand.ReleaseStatus(state) {
+	case expand.Marked:
+		return "its agent was asked to give it up (" + state + ")"
+	case expand.Ready:
+		return "its agent has agreed to give it up (" + state + ")"
+	case expand.DoNotRelease:
+		return "its agent refused to give it up (" + state + ")"
+	}
+	return state
+}

@@ -1,0 +1,130 @@
+package whois
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+)
+
+// past is who had an address at an instant, as far as that can be known now.
+type past struct {
+	Address string    `json:"address"`
+	At      time.Time `json:"at"`
+	// Pools are those whose CIDRs hold it now.
+	Pools []string `json:"pools"`
+	// RecordSince is how far back the record of these pools goes: a node may have
+	// held it before that without being listed.
+	RecordSince *time.Time `json:"recordSince,omitempty"`
+	// NoRecord explains why no record of these pools can be read.
+	NoRecord string `json:"noRecord,omitempty"`
+	// Held are the blocks with it that nodes held then: more than one is wrong.
+	Held []tenure `json:"held"`
+	// Before and After are the blocks nearest to then, where none was held.
+	Before *tenure `json:"before,omitempty"`
+	After  *tenure `json:"after,omitempty"`
+	// Pods are those that there still are and that had it then, ended ones too.
+	Pods []pastPod `json:"pods"`
+	// Events are those about pods that name it, of whatever time.
+	Events []pastEvent `json:"events"`
+	// Unread says why there are no events.
+	Unread string `json:"unread,omitempty"`
+}
+
+// known reports whether it is known who held the block then.
+func (p *past) known() bool {
+	return len(p.Held) > 0 || p.RecordSince != nil && p.At.After(*p.RecordSince)
+}
+
+// heldAt returns who held an address at an instant, without the pods.
+func heldAt(c *cluster.Cluster, a netip.Addr, at time.Time) past {
+	p := past{
+		Address: a.String(), At: at.UTC(), Pools: poolsWith(c, a), Held: []tenure{},
+		Pods: []pastPod{}, Events: []pastEvent{},
+	}
+	p.RecordSince, p.NoRecord = recordSince(c, p.Pools), c.Objects.HistoriesUnread
+	for _, t := range tenures(c, a) {
+		switch {
+		case t.covers(at):
+			p.Held = append(p.Held, t)
+		case at.Before(t.Since) && p.After == nil:
+			p.After = &t
+		case !at.Before(t.Since):
+			p.Before = &t
+		}
+	}
+	if len(p.Held) > 0 {
+		p.Before, p.After = nil, nil
+	}
+	return p
+}
+
+// text is the answer in sentences.
+func (p *past) text(w io.Writer) error {
+	var s output.Story
+	for _, t := range p.Held {
+		s.Say("At %s node %s held %s, in block %s: since %s, %s.", instant(p.At), t.Node, p.Address, t.Block, instant(t.Since), t.end())
+	}
+	if len(p.Held) > 1 {
+		s.Say("That must not have been: run kubectl cilium-pool check.")
+	}
+	switch {
+	case len(p.Held) > 0:
+	case p.known():
+		s.Say("At %s no node held %s.", instant(p.At), p.Address)
+	default:
+		s.Say("Who held %s at %s is not known.", p.Address, instant(p.At))
+	}
+	if p.Before != nil {
+		s.Say("Before, node %s held it, in block %s: since %s, %s.", p.Before.Node, p.Before.Block, instant(p.Before.Since), p.Before.end())
+	}
+	if p.After != nil {
+		s.Say("After, node %s held it, in block %s: since %s, %s.", p.After.Node, p.After.Block, instant(p.After.Since), p.After.end())
+	}
+	s.Say("%s", p.reach())
+	for _, u := range p.Pods {
+		s.Say("%s", u.sentence())
+	}
+	if len(p.Pods) == 0 {
+		s.Say("No pod that there still is had it then.")
+	}
+	s.Say("Of pods that were deleted nothing is kept but events, for an hour as a rule.")
+	for _, e := range p.Events {
+		s.Say("Event of %s, %s: %s", e.Pod, instant(e.Time), e.Says)
+	}
+	if p.Unread != "" {
+		s.Say("Events were not read: %s.", p.Unread)
+	}
+	_, err := io.WriteString(w, s.String())
+	return err
+}
+
+// end says how a tenure ended.
+func (t *tenure) end() string {
+	switch {
+	case t.Until == nil:
+		return "and holds it still"
+	case t.Reason == v1alpha1.ReasonNodeGone:
+		return "until " + instant(*t.Until) + ", when the Node was gone; its machine may have run on"
+	}
+	return "until " + instant(*t.Until) + ", when it had given the block back"
+}
+
+// reach says how far back the answer can go.
+func (p *past) reach() string {
+	names := strings.Join(p.Pools, " and of pool ")
+	switch {
+	case len(p.Pools) == 0:
+		return "It lies in no pool now. A pool that is deleted takes its record with it."
+	case p.RecordSince == nil:
+		return "There is no record of pool " + names + ": " +
+			cmp.Or(p.NoRecord, "the operator has yet to write its PodIPPoolHistory, or may not, which its log says") + "."
+	}
+	return fmt.Sprintf("The record of pool %s goes back to %s.", names, instant(*p.RecordSince))
+}
