@@ -110,7 +110,7 @@ down: ## Stop what "make up" started.
 	@CGO_ENABLED=0 go build -o $(BIN)/ ./test/chaos
 	@$(BIN)/chaos down
 
-# NODES of the demo is 20; here it is 200 unless told.
+# NODES of the demo is 20; here it is 200 unless given.
 CHAOS_NODES := $(if $(filter command line environment,$(origin NODES)),$(NODES),200)
 
 .PHONY: chaos
@@ -120,7 +120,7 @@ chaos: demo-binaries ## Kill, pause and edit all there is under 200 nodes, then 
 	@$(BIN)/chaos --faults=$(FAULTS) --count=$(COUNT) --nodes=$(CHAOS_NODES) \
 		$(if $(MODE),--mode=$(MODE)) $(if $(SEED),--seed=$(SEED)) $(if $(RESTART),--restart)
 
-# NODES of the demo is 20; here it is 500 unless told.
+# NODES of the demo is 20; here it is 500 unless given.
 PLAN_NODES := $(if $(filter command line environment,$(origin NODES)),$(NODES),500)
 
 .PHONY: planchange
@@ -481,7 +481,7 @@ cluster: cluster-program ## Run scenarios on a real Kubernetes cluster with Cili
 	@$(BIN)/cluster run $(cluster-flags) -run '$(CLUSTER_RUN)' $(call or-skipped,cluster)
 
 .PHONY: cluster-up
-cluster-up: cluster-program ## Start one, install Cilium and the operator as docs/start.md says, and leave it, with .run/cluster/kubeconfig. NODES=3
+cluster-up: cluster-program ## Start one, install Cilium and the operator as docs/install.md says, and leave it, with .run/cluster/kubeconfig. NODES=3
 	@$(BIN)/cluster up $(cluster-flags)
 
 .PHONY: cluster-down

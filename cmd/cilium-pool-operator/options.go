@@ -77,7 +77,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.logLevel, "log-level", o.logLevel, "debug, info, warn or error")
 	fs.StringVar(&o.logFormat, "log-format", o.logFormat, "json or console")
 	fs.BoolVar(&s.Paused, "paused", s.Paused, "watch, and change nothing on nodes and blocks")
-	fs.BoolVar(&s.Shadow, "shadow", s.Shadow, "decide, tell how nodes differ from what would be done with them, and write nothing about nodes and blocks; whatever IPAM mode Cilium runs in")
+	fs.BoolVar(&s.Shadow, "shadow", s.Shadow, "decide, report how nodes differ from what the operator would do, and write nothing about nodes and blocks; whatever IPAM mode Cilium runs in")
 	fs.IntVar(&s.NodeWorkers, "node-workers", s.NodeWorkers, "nodes worked on at once, 1 to 1024")
 
 	fs.IntVar(&p.ExpandPercent, "expand-threshold-percent", p.ExpandPercent, "share of a node's addresses in use above which it gets another block; pools may say otherwise")
@@ -94,7 +94,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&s.Defaults.Maintenance.BlocksPerHour, "maintenance-blocks-per-hour", s.Defaults.Maintenance.BlocksPerHour, "blocks of each pool that may begin to leave their nodes in an hour, be it by a reclaim or a drain; 0: no limit; pools may say otherwise")
 	fs.DurationVar(&p.AckHold, "ack-hold", p.AckHold, "how long an address that the agent has agreed to release waits before it leaves the pool")
 	fs.DurationVar(&p.AckTimeout, "ack-timeout", p.AckTimeout, "how long to wait for the agent's answer before asking again; at least twice the agents' --ipam-cilium-node-update-rate")
-	fs.DurationVar(&s.Defaults.Cooldown, "cooldown", s.Defaults.Cooldown, "how long a returned block rests before another node may have it; pools may say otherwise")
+	fs.DurationVar(&s.Defaults.Cooldown, "cooldown", s.Defaults.Cooldown, "how long a returned block cools down before another node may have it; pools may say otherwise")
 	fs.DurationVar(&s.Defaults.NodeGoneCooldown, "node-gone-cooldown", s.Defaults.NodeGoneCooldown, "the same for the blocks of a deleted Node, whose machine may still be running")
 
 	fs.StringVar(&o.mode, "mode", o.mode, "IPAM mode of the Cilium agents, as in Cilium's ipam.mode: crd, multi-pool or kubernetes")

@@ -2,7 +2,7 @@
 # API reference
 
 Generated from `pkg/crd/v1alpha1` by `make generate`. `kubectl explain podippool.spec`
-shows the same on a cluster. What the API server refuses, and how to mend it, is
+shows the same on a cluster. What the API server refuses, and how to fix it, is
 said in its answer. [API review](api-review.md) says of each field whether it can stay.
 {{ range . }}
 {{ template "gvDetails" . }}

@@ -68,7 +68,7 @@ type Entry struct {
 }
 
 // lookForOperator ends mends of what the operator does by itself.
-const lookForOperator = "The operator mends this by itself: see that it runs, leads and is not paused."
+const lookForOperator = "The operator fixes this by itself: see that it runs, leads and is not paused."
 
 // Catalogue lists all reasons: errors first, the worst first.
 func Catalogue() []Entry { return append(errorReasons(), warningReasons()...) }
@@ -97,7 +97,7 @@ func errorReasons() []Entry {
 			"Do not restart the agent of NAME, and delete the entry: `kubectl patch ciliumnode NAME --subresource=status --type=merge -p '{\"status\":{\"ipam\":{\"release-ips\":{\"ADDRESS\":null}}}}'`. " + lookForOperator},
 		{PoolEntryOfOtherNode, Error, "A pool holds an address of another node's block: traffic for it goes there.",
 			"Take ADDRESS out of spec.ipam.pool once no pod uses it: `kubectl edit ciliumnode NAME`. Find out who wrote it."},
-		{PoolEntryWithoutBlock, Error, "A pool holds an address that a PodIPPool gives out, and no block says who holds it.",
+		{PoolEntryWithoutBlock, Error, "A pool holds an address of a PodIPPool, and no block says who holds it.",
 			"If NAME shall keep ADDRESS, create the PodIPBlock around it for that node (see Pin a block); else take it out of spec.ipam.pool once no pod uses it: `kubectl edit ciliumnode NAME`."},
 		{PodCIDROnTwoNodes, Error, "podCIDRs of two nodes share addresses: routes for them lead to one of the two.",
 			"Take ADDRESS out of spec.ipam.podCIDRs of the node that does not hold its block: `kubectl edit ciliumnode NAME`."},
@@ -113,10 +113,10 @@ func errorReasons() []Entry {
 			"Create a block of the right name, then delete this one: `kubectl delete podipblock NAME --wait=false`."},
 		{CiliumNodeMissing, Error, "A Node that a pool serves, or that holds blocks, has no CiliumNode: its pods get no address.",
 			lookForOperator},
-		{NodeWithoutAddresses, Error, "A node's pool is empty in a family that one of its PodIPPools gives out: its agent does not start, or pods get no address.",
+		{NodeWithoutAddresses, Error, "A node's pool is empty in a family that one of its PodIPPools has: its agent does not start, or pods get no address.",
 			"See whether the pools of NAME have free blocks: `kubectl get podippools`. " + lookForOperator},
-		{PoolInvalid, Error, "A PodIPPool contradicts itself or the operator's flags. It serves with the value that the message names, or gives out nothing.",
-			"Mend the field that is named: `kubectl edit podippool NAME`."},
+		{PoolInvalid, Error, "A PodIPPool contradicts itself or the operator's flags. It serves with the value that the message names, or assigns nothing.",
+			"Fix the field that is named: `kubectl edit podippool NAME`."},
 		{ListedTwice, Error, "A node lists an address in two CIDRs: its agent can give it to two pods.",
 			"Move the pods of ADDRESS off NAME, then take that of the two which is no PodIPBlock out of spec.ipam.pools.allocated: `kubectl edit ciliumnode NAME`. Find out who wrote it."},
 		{AgentOnOtherPodCIDR, Error, "An agent runs with another podCIDR than its Node names: when it restarts, its pods lose their network.",
@@ -155,10 +155,10 @@ func warningReasons() []Entry {
 		{NodeServedByNoPool, Warning, "Cilium runs on a Node that no PodIPPool serves: its pods get no address.",
 			"Write a pool whose nodeSelector matches NAME, or label the Node cilium-pool.io/ignore=true."},
 		{NodeYetToMove, Warning, "Another IPAM serves the pods of a Node, or its agent has yet to restart in crd mode. The operator publishes its blocks once it holds all that it was given, and does nothing else there.",
-			"`kubectl cilium-pool migrate status --node NAME` tells what comes next."},
+			"`kubectl cilium-pool migrate status --node NAME` shows the next step."},
 		{NodeShortOfAddresses, Warning, "A Node's pods wait for addresses (condition PodAddressShortage).",
 			"Add a CIDR to a pool of NAME, or raise the limit that is named, or move pods away."},
-		{PoolsOverlap, Warning, "A CIDR of a pool gives out nothing, as another pool has the same addresses.",
+		{PoolsOverlap, Warning, "No block of a CIDR of a pool is assigned, as another pool has the same addresses.",
 			"Take ADDRESS, or what it shares, out of one of the two: `kubectl edit podippool NAME`."},
 		{PoolCoversCluster, Warning, "A pool covers addresses of nodes, or a range of Services. The operator gives them to no pod, and assigns no block that contains one.",
 			"Take ADDRESS out of NAME, or give nodes and Services addresses of their own: `kubectl edit podippool NAME`."},

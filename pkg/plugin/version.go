@@ -1,8 +1,6 @@
 package plugin
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
@@ -35,17 +33,13 @@ Exit codes: 0, 1 the operator's version is not known, 2 wrong command line.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := versions{Client: cmd.Root().Version}
 			if !client {
-				c, config, err := e.Client()
+				operator, err := e.FindOperator(cmd.Context())
 				if err != nil {
 					return err
 				}
-				operator, err := e.FindOperator(cmd.Context(), c)
-				if err != nil {
-					return cli.CannotRead(config, err)
-				}
 				v.Operator, v.Commit, v.Unknown = operator.Settings.Version, operator.Settings.Commit, operator.NoSettings
 			}
-			if err := printVersions(e, &o, &v, client); err != nil {
+			if err := e.Print(&o, v, func(s *output.Text) { v.describe(s, client) }); err != nil {
 				return err
 			}
 			if v.Unknown != "" {
@@ -59,17 +53,13 @@ Exit codes: 0, 1 the operator's version is not known, 2 wrong command line.`,
 	return cmd
 }
 
-func printVersions(e *cli.Env, o *output.Flags, v *versions, client bool) error {
-	if !o.Readable() {
-		return o.Print(e.Out, e.ErrOut, v, output.Table{})
-	}
-	fmt.Fprintf(e.Out, "Client Version: %s\n", v.Client)
+func (v *versions) describe(s *output.Text, client bool) {
+	s.Line("Client Version: %s", v.Client)
 	switch {
 	case client:
 	case v.Unknown != "":
-		fmt.Fprintf(e.Out, "Operator Version: unknown, as %s\n", v.Unknown)
+		s.Line("Operator Version: unknown, as %s", v.Unknown)
 	default:
-		fmt.Fprintf(e.Out, "Operator Version: %s\n", output.Dash(v.Operator))
+		s.Line("Operator Version: %s", output.Dash(v.Operator))
 	}
-	return nil
 }

@@ -121,7 +121,7 @@ func lastLines(text string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// install runs the commands of docs/start.md.
+// install runs the commands of docs/install.md.
 func (b *bed) install(ctx context.Context) error {
 	commands, err := b.installCommands()
 	if err != nil {
@@ -136,7 +136,7 @@ func (b *bed) install(ctx context.Context) error {
 	return nil
 }
 
-// documented runs those commands of docs/start.md that begin so.
+// documented runs those commands of docs/install.md that begin so.
 func (b *bed) documented(ctx context.Context, beginning string) error {
 	commands, err := b.installCommands()
 	if err != nil {

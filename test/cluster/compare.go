@@ -21,7 +21,7 @@ func compared() []setup {
 	}
 }
 
-// crdSetup is what docs/start.md installs.
+// crdSetup is what docs/install.md installs.
 func crdSetup(name string) setup {
 	return setup{name: name, pools: []string{"examples/pools.yaml"}, labels: poolLabel}
 }

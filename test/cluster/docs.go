@@ -19,7 +19,7 @@ import (
 // untilTimeout is how long a block may take to print what its page says.
 const untilTimeout = 4 * time.Minute
 
-// docsScenarios run the code blocks of one page each: docs-readme, docs-start...
+// docsScenarios run the code blocks of one page each: docs-readme, docs-install...
 func docsScenarios() []scenario {
 	var out []scenario
 	for _, path := range page.Pages() {

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	startPage = "docs/start.md"
+	startPage = "docs/install.md"
 	// The page marks the commands that install Cilium, the operator and pools.
 	beginMark = "<!-- install: begin -->"
 	endMark   = "<!-- install: end -->"

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// What this machine forces to be otherwise than docs/start.md says, and nothing
+// What this machine forces to be otherwise than docs/install.md says, and nothing
 // else. Everything not named here is as the page, the charts and examples/ have it.
 //
 //   - Cilium's chart is the folder in Cilium's Go module, not that of

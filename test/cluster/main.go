@@ -11,7 +11,7 @@
 //	cluster down   remove what any of these commands left
 //	cluster run    start one, run scenarios, print a table, remove it
 //
-// Installed is what docs/start.md says, by the commands of that page. What this
+// Installed is what docs/install.md says, by the commands of that page. What this
 // machine forces to be otherwise is in forced.go, with the reasons.
 package main
 

@@ -21,7 +21,7 @@ var crowdManifest string
 // crowdPods are more than a block of examples/ has addresses for, of either family.
 const crowdPods = 70
 
-// modeSetups are the ways to install the operator beside docs/start.md, each with
+// modeSetups are the ways to install the operator beside docs/install.md, each with
 // the values of examples/ for it.
 func modeSetups() []setup {
 	pools := []string{"examples/pools.yaml"}

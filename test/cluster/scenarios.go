@@ -49,7 +49,7 @@ func all() []scenario {
 }
 
 // choose gives the scenarios of a comma-separated list of names, ci or all. The
-// name before a dash stands for all that begin with it: docs for docs-start.
+// name before a dash stands for all that begin with it: docs for docs-install.
 func choose(list string) ([]scenario, error) {
 	var chosen []scenario
 	wanted := strings.Split(list, ",")

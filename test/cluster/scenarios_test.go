@@ -14,9 +14,9 @@ func TestChoose(t *testing.T) {
 		"upgrade":         {"upgrade"},
 		"upgrade,install": {"install", "upgrade"},
 		"variants":        variantNames(),
-		"docs":            {"docs-readme", "docs-start", "docs-operations", "docs-howto"},
+		"docs":            {"docs-readme", "docs-install", "docs-operations", "docs-howto", "docs-upgrade", "docs-air-gapped"},
 		"integrations":    {"integrations-prometheus", "integrations-gitops"},
-		"docs-start":      {"docs-start"},
+		"docs-install":    {"docs-install"},
 	} {
 		chosen, err := choose(list)
 		if err != nil {

@@ -35,7 +35,7 @@ type setup struct {
 	oneBlock bool
 }
 
-// commands install the setup, in the order and with the words of docs/start.md.
+// commands install the setup, in the order and with the words of docs/install.md.
 func (s setup) commands(ciliumChart string) []string {
 	lines := []string{"helm install cilium " + ciliumChart + " -n kube-system" + valueFlags(ciliumValues, s.cilium) + forcedCilium}
 	if s.peer {

@@ -20,7 +20,7 @@ import (
 // What docs/modes.md has people type for a move between modes, beside what they
 // type for one out of another IPAM.
 const (
-	cmdTold       = "kubectl get ciliumnodes -o custom-columns=NODE:.metadata.name,TOLD:.spec.ipam.pools.allocated[*].cidrs"
+	cmdTold       = "kubectl get ciliumnodes -o custom-columns=NODE:.metadata.name,ASSIGNED:.spec.ipam.pools.allocated[*].cidrs"
 	cmdListed     = "kubectl get ciliumnodes -o custom-columns=NODE:.metadata.name,PODCIDRS:.spec.ipam.podCIDRs"
 	cmdTidyNodes  = "kubectl cilium-pool migrate tidy --all"
 	cmdPick       = `kubectl patch ciliumpodippool blue --type merge -p '{"spec":{"podSelector":{"matchLabels":{"team":"blue"}}}}'`

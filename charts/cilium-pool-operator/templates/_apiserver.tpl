@@ -1,6 +1,6 @@
 {{- /*
 Host and port of the API server for the operator's pods, separated by a space;
-empty: as Kubernetes tells each pod (the Service "kubernetes").
+empty: what Kubernetes sets in each pod (the Service "kubernetes").
 
 Where Cilium replaces kube-proxy, its agents serve that Service, and they start
 only after this operator has assigned addresses. So k8sServiceHost=auto takes what

@@ -23,7 +23,7 @@ tlsConfig:
     secret: {name: {{ .root.Values.metrics.certSecret }}, key: ca.crt}
 {{- else if .root.Values.metrics.secure }}
 tlsConfig:
-  # The certificate is made at the start, and signed by nobody.
+  # The certificate is self-signed, generated at startup.
   insecureSkipVerify: true
 {{- end }}
 {{- with .monitor.authorization }}

@@ -3,7 +3,7 @@
 {{ .new }}.all(k, k in {{ .but }} || (k in {{ .old }} && {{ .new }}[k] == {{ .old }}[k])) && {{ .old }}.all(k, k in {{ .but }} || k in {{ .new }})
 {{- end }}
 
-{{- /* The part of a policy that is the same for all writes of the operator: whose they are, and what is looked at. */}}
+{{- /* The part of a policy that is the same for all writes of the operator: whose they are, and what is compared. */}}
 {{- define "policy.ofOperator" -}}
 failurePolicy: Fail
 matchConditions:

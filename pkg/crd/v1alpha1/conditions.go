@@ -2,7 +2,7 @@ package v1alpha1
 
 // Conditions of a PodIPPool and of a PodIPBlock.
 const (
-	// PoolReady is True while the pool gives out everything its spec says.
+	// PoolReady is True while the pool assigns everything its spec lists.
 	PoolReady = "Ready"
 	// PoolOverlapping is True while a part of the pool belongs to another one.
 	PoolOverlapping = "Overlapping"
@@ -27,10 +27,10 @@ const (
 	// PoolFamilyNotRun is True while agents of nodes that hold blocks of the pool do
 	// not run a family that it has, and absent where that was never so.
 	PoolFamilyNotRun = "FamilyNotRun"
-	// BlockDraining is True while a block is being given back, and False while it
+	// BlockDraining is True while a block is being emptied, and False while it
 	// should be but has not begun, as its pool's maintenance does not let it.
 	BlockDraining = "Draining"
-	// BlockCoolingDown is True while a block that came back rests.
+	// BlockCoolingDown is True while a returned block cools down.
 	BlockCoolingDown = "CoolingDown"
 	// BlockConflict is True while a block overlaps one that was there before.
 	BlockConflict = "Conflict"

@@ -3,7 +3,7 @@ package v1alpha1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // PodIPBlock is a block of pod addresses that one node holds. Creating it is
-// the claim. Deleting it by hand asks for a graceful drain: it goes once no pod
+// the claim. Deleting it by hand requests a graceful drain: it goes once no pod
 // on its node uses an address of it. One created by hand pins the block to its
 // node.
 //
@@ -104,7 +104,7 @@ const (
 	PhaseInService BlockPhase = "InService"
 	// PhaseDraining: its node gives it back.
 	PhaseDraining BlockPhase = "Draining"
-	// PhaseCoolingDown: its node has given it back, and it rests.
+	// PhaseCoolingDown: its node has returned it, and no other node has it yet.
 	PhaseCoolingDown BlockPhase = "CoolingDown"
 )
 

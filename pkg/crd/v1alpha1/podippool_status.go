@@ -30,7 +30,7 @@ type PodIPPoolStatus struct {
 	// +optional
 	IPv6 *FamilyStatus `json:"ipv6,omitempty"`
 
-	// conditions: Ready (the pool gives out what it says), Overlapping (part of
+	// conditions: Ready (the pool assigns what it lists), Overlapping (part of
 	// it belongs to another pool), ReservedBlocksHeld (nodes hold blocks that
 	// overlap a reserved range), CoversClusterAddresses (the pool covers addresses of
 	// nodes or Services, which no pod gets), Exhausted (no free block is left),
@@ -61,8 +61,8 @@ type StateCounts struct {
 	InService int64 `json:"inService"`
 	// draining is what nodes hold and are giving back.
 	Draining int64 `json:"draining"`
-	// coolingDown is what came back and rests.
+	// coolingDown is what nodes have returned and no node may get yet.
 	CoolingDown int64 `json:"coolingDown"`
-	// free is what can be given out now.
+	// free is what can be claimed now.
 	Free int64 `json:"free"`
 }

@@ -14,12 +14,12 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Block-Size",type=integer,JSONPath=`.spec['ipv4','ipv6'].blockSize`,description="Prefix length of a block: of IPv4, or of IPv6 where the pool has no IPv4"
 // +kubebuilder:printcolumn:name="Nodes",type=integer,JSONPath=`.status.nodes`,description="Nodes that hold a block of this pool"
 // +kubebuilder:printcolumn:name="Blocks",type=integer,JSONPath=`.status['ipv4','ipv6'].blocks.total`,description="Blocks there are, held or free: of IPv4, or of IPv6 where the pool has no IPv4"
-// +kubebuilder:printcolumn:name="Free",type=integer,JSONPath=`.status['ipv4','ipv6'].blocks.free`,description="Blocks that can be given out now: of IPv4, or of IPv6 where the pool has no IPv4"
+// +kubebuilder:printcolumn:name="Free",type=integer,JSONPath=`.status['ipv4','ipv6'].blocks.free`,description="Blocks that can be claimed now: of IPv4, or of IPv6 where the pool has no IPv4"
 // +kubebuilder:printcolumn:name="Full%",type=integer,JSONPath=`.status.utilizationPercent`,description="Share of the blocks that nodes hold, of the fuller family; rounded down"
 // +kubebuilder:printcolumn:name="Room",type=integer,JSONPath=`.status.roomNodes`,description="How many more nodes fit"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
-// +kubebuilder:printcolumn:name="IPv6-Free",type=integer,JSONPath=`.status.ipv6.blocks.free`,priority=1,description="IPv6 blocks that can be given out now"
+// +kubebuilder:printcolumn:name="IPv6-Free",type=integer,JSONPath=`.status.ipv6.blocks.free`,priority=1,description="IPv6 blocks that can be claimed now"
 // +kubebuilder:printcolumn:name="Exhausted-Soon",type=string,JSONPath=`.status.conditions[?(@.type=="ExhaustedSoon")].status`,priority=1,description="Whether no free block is expected to be left within --exhaustion-horizon"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",message="the name of a PodIPPool is at most 63 characters, as blocks carry it; choose a shorter one"
@@ -84,7 +84,7 @@ type PodIPPoolSpec struct {
 	CiliumPoolName string `json:"ciliumPoolName,omitempty"`
 
 	// paused stops all change on the nodes this pool rules, in the families it
-	// has: no block is added, drained or given back. Its nodes wait rather than spill to another pool.
+	// has: no block is added, drained or returned. Its nodes wait rather than spill to another pool.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 
@@ -130,7 +130,7 @@ type PodIPPoolSpec struct {
 	// +optional
 	Maintenance MaintenancePolicy `json:"maintenance,omitzero"`
 
-	// cooldown is how long a returned block rests before another node may have
+	// cooldown is how long a returned block waits before another node may have
 	// it, so that routes to its old node are gone everywhere. Default: the
 	// operator's --cooldown (1m).
 	// +kubebuilder:validation:MaxLength=28
@@ -253,9 +253,9 @@ type AllocationPolicy string
 const (
 	// AllocationAllocate gives nodes new blocks.
 	AllocationAllocate AllocationPolicy = "Allocate"
-	// AllocationCordon gives out no new block, and leaves those that nodes hold.
+	// AllocationCordon assigns no new block, and leaves those that nodes hold.
 	AllocationCordon AllocationPolicy = "Cordon"
-	// AllocationDrain gives out no new block, and moves off those that nodes hold.
+	// AllocationDrain assigns no new block, and drains those that nodes hold.
 	AllocationDrain AllocationPolicy = "Drain"
 )
 
@@ -310,7 +310,7 @@ type ReclaimPolicy struct {
 	// +optional
 	PressurePercent *int32 `json:"pressurePercent,omitempty"`
 
-	// mode says which blocks a node gives back by itself. WhenIdle: those that it
+	// mode says which blocks the operator reclaims. WhenIdle: those that it
 	// could do without for idleFor. Never: none; only a drain, an edit of the pool
 	// or a deleted block takes one away. Default: WhenIdle, or Never where the
 	// operator runs with --reclaim-disabled.
@@ -318,7 +318,7 @@ type ReclaimPolicy struct {
 	Mode ReclaimMode `json:"mode,omitempty"`
 }
 
-// ReclaimMode says which blocks a node gives back by itself.
+// ReclaimMode says which blocks the operator reclaims.
 //
 // +kubebuilder:validation:Enum=WhenIdle;Never
 type ReclaimMode string

@@ -26,7 +26,7 @@ type PodIPPoolHistory struct {
 	// +optional
 	ReturnedBlocks []ReturnedBlock `json:"returnedBlocks,omitempty"`
 	// returnedBlocksSince is how far back returnedBlocks goes: it lists each block
-	// that came back after that time.
+	// returned after that time.
 	// +optional
 	ReturnedBlocksSince *metav1.Time `json:"returnedBlocksSince,omitempty"`
 
@@ -69,7 +69,7 @@ type ReturnedBlock struct {
 	// until is when none of its addresses was published any more, and its cooldown
 	// began.
 	Until metav1.Time `json:"until"`
-	// reason is why it came back: Returned, or NodeGone, where the machine may
+	// reason is why it was returned: Returned, or NodeGone, where the machine may
 	// have run on.
 	Reason string `json:"reason"`
 }

@@ -58,7 +58,7 @@ func visions() map[string][3]rgb {
 }
 
 // distance is that of OKLab (Ottosson, A perceptual color space for image
-// processing, 2020), times 100. Below some 2 nobody sees a difference.
+// processing, 2020), times 100. A difference below some 2 cannot be seen.
 func distance(a, b rgb) float64 {
 	x, y := oklab(a), oklab(b)
 	return 100 * math.Sqrt((x[0]-y[0])*(x[0]-y[0])+(x[1]-y[1])*(x[1]-y[1])+(x[2]-y[2])*(x[2]-y[2]))

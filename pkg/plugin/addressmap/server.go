@@ -104,13 +104,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	said := ""
 	for {
 		now, problem, turned := s.board.look()
-		var err error
-		switch {
-		case sent == nil:
-			err = send(w, "map", now.withoutUsers())
-		case now != sent:
-			err = send(w, "change", sent.changeTo(now))
-		}
+		err := sendMap(w, sent, now)
 		if err == nil && (problem != said || sent == nil) {
 			err = send(w, "problem", problem)
 		}
@@ -128,6 +122,17 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
+}
+
+// sendMap sends what is new to a browser that was last sent a map, or nil.
+func sendMap(w http.ResponseWriter, sent, now *Map) error {
+	switch {
+	case sent == nil:
+		return send(w, "map", now.withoutUsers())
+	case now != sent:
+		return send(w, "change", sent.changeTo(now))
+	}
+	return nil
 }
 
 func send(w http.ResponseWriter, event string, data any) error {

@@ -60,7 +60,7 @@ func header(name, value string) func(*http.Request) {
 	return func(r *http.Request) { r.Header.Set(name, value) }
 }
 
-// Nothing is told but to the page itself, by whoever knows the token.
+// Only the page itself gets an answer, and only with the token.
 func TestWhoIsAnswered(t *testing.T) {
 	h := Handler(NewBoard(sample()), "secret")
 	tests := map[string]struct {
@@ -167,7 +167,7 @@ func TestChangeTo(t *testing.T) {
 			for _, b := range c.Set {
 				set = append(set, b.CIDR.String())
 				if b.Users != nil {
-					t.Error("users are told to all")
+					t.Error("all browsers get the users")
 				}
 			}
 			for _, p := range c.Gone {

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -35,41 +34,46 @@ func (e *Env) Config() (*rest.Config, error) {
 }
 
 // Client reads and writes in the cluster that the flags name, or at a place.
-func (e *Env) Client() (client.Client, *rest.Config, error) {
-	if c, config, ok := e.placed(); ok {
-		return c, config, nil
+func (e *Env) Client() (client.Client, error) {
+	if e.client != nil {
+		return e.client, nil
 	}
 	ctrl.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
 	config, err := e.Config()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	scheme, err := controller.Scheme()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	c, err := client.New(config, client.Options{Scheme: scheme})
+	e.host = config.Host
+	e.client, err = client.New(config, client.Options{Scheme: scheme})
 	if err != nil {
-		return nil, nil, fmt.Errorf("cannot read from the API server at %s: %w", config.Host, err)
+		return nil, e.CannotRead(err)
 	}
-	return c, config, nil
+	return e.client, nil
 }
 
 // FindOperator is what the cluster says of the operator. It warns where the mode is
 // not known.
-func (e *Env) FindOperator(ctx context.Context, c client.Reader) (auditcmd.Operator, error) {
+func (e *Env) FindOperator(ctx context.Context) (auditcmd.Operator, error) {
 	if _, err := ciliumnode.ParseMode(e.mode); e.mode != "" && err != nil {
 		return auditcmd.Operator{}, exit.Usagef("--mode is %s: %w", e.mode, err)
+	}
+	c, err := e.Client()
+	if err != nil {
+		return auditcmd.Operator{}, err
 	}
 	operator, err := auditcmd.FindOperator(ctx, c, e.mode, live.Where{
 		LeaseNamespace: e.OperatorNamespace(), LeaseName: e.Lease, CiliumNamespace: e.AgentNamespace,
 	})
 	if err != nil {
-		return operator, fmt.Errorf("cannot tell the operator's mode: %w", err)
+		return operator, e.CannotRead(fmt.Errorf("cannot tell the operator's mode: %w", err))
 	}
 	e.Warn(operator.ModeUnknown())
 	for _, words := range operator.OtherCRDs {
@@ -88,25 +92,20 @@ func (e *Env) Warn(words string) {
 
 // Read reads the cluster once, in the operator's mode.
 func (e *Env) Read(ctx context.Context) (*cluster.Cluster, error) {
-	c, config, err := e.Client()
+	operator, err := e.FindOperator(ctx)
 	if err != nil {
 		return nil, err
-	}
-	operator, err := e.FindOperator(ctx, c)
-	if err != nil {
-		return nil, CannotRead(config, err)
 	}
 	return e.ReadAs(ctx, operator)
 }
 
 // ReadAs reads the cluster once, in the mode and with the settings of operator.
 func (e *Env) ReadAs(ctx context.Context, operator auditcmd.Operator) (*cluster.Cluster, error) {
-	c, config, err := e.Client()
+	c, err := e.Client()
 	if err != nil {
 		return nil, err
 	}
-	e.Warn(operator.SettingsUnknown())
-	namespace, selector, err := e.Agents(operator.Settings)
+	namespace, selector, err := e.Agents(operator)
 	if err != nil {
 		return nil, err
 	}
@@ -116,15 +115,16 @@ func (e *Env) ReadAs(ctx context.Context, operator auditcmd.Operator) (*cluster.
 	snapshot, err := reader.Read(ctx)
 	progress.Clear()
 	if err != nil {
-		return nil, CannotRead(config, err)
+		return nil, e.CannotRead(err)
 	}
 	return cluster.New(snapshot, kept.ciliumNodes, operator), nil
 }
 
 // Agents selects the pods of Cilium's agents: as the flags say, else as the
-// operator does.
-func (e *Env) Agents(operator controller.Settings) (namespace string, selector labels.Selector, err error) {
-	namespace, selector = operator.AgentNamespace, operator.AgentSelector
+// operator does. It warns where the operator's settings are not known.
+func (e *Env) Agents(operator auditcmd.Operator) (namespace string, selector labels.Selector, err error) {
+	e.Warn(operator.SettingsUnknown())
+	namespace, selector = operator.Settings.AgentNamespace, operator.Settings.AgentSelector
 	if e.given("cilium-namespace") {
 		namespace = e.AgentNamespace
 	}
@@ -136,15 +136,12 @@ func (e *Env) Agents(operator controller.Settings) (namespace string, selector l
 	return namespace, selector, nil
 }
 
-// CannotRead says why the API server at config could not be read, and what to check.
-func CannotRead(config *rest.Config, err error) error {
-	if errors.As(err, &exit.UsageError{}) {
-		return err
-	}
+// CannotRead says why the API server could not be read, and what to check.
+func (e *Env) CannotRead(err error) error {
 	if meta.IsNoMatchError(err) {
-		return fmt.Errorf("%w. Is this the right cluster (--context)? Cilium or the chart's CRDs are not installed at %s", err, config.Host)
+		return fmt.Errorf("%w. Is this the right cluster (--context)? Cilium or the chart's CRDs are not installed at %s", err, e.host)
 	}
-	return fmt.Errorf("cannot read from the API server at %s: %w", config.Host, err)
+	return fmt.Errorf("cannot read from the API server at %s: %w", e.host, err)
 }
 
 // OperatorNamespace is where the operator runs: -n, else where its chart puts it.

@@ -25,7 +25,7 @@ func (e *Env) CompletePools(cmd *cobra.Command, _ []string, _ string) ([]string,
 // names are the names of all objects of a kind, without their content. Completion
 // reports no error to the shell.
 func (e *Env) names(ctx context.Context, kind schema.GroupVersionKind) ([]string, cobra.ShellCompDirective) {
-	c, _, err := e.Client()
+	c, err := e.Client()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}

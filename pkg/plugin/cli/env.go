@@ -4,14 +4,18 @@ package cli
 
 import (
 	"context"
+	"io"
+	"os"
 
 	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plain"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
@@ -33,11 +37,17 @@ type Env struct {
 	mode string
 	// Lease is the name of the operator's Lease.
 	Lease string
+
+	client client.Client // nil: not made yet
+	host   string        // of the API server
 }
 
 // NewEnv is an env with the defaults of all flags.
 func NewEnv(streams genericiooptions.IOStreams, version string, place *Place) *Env {
 	e := &Env{IOStreams: streams, Raw: streams, Flags: configFlags(), Version: version, Place: place, Lease: LeaseName}
+	if place != nil {
+		e.client, e.host = place.Client, "a simulation"
+	}
 	e.Out, e.ErrOut = plain.Writer(e.Out), plain.Writer(e.ErrOut)
 	return e
 }
@@ -61,6 +71,14 @@ func configFlags() *genericclioptions.ConfigFlags {
 	return f
 }
 
+// ReadFile reads a file; "-" is standard input.
+func (e *Env) ReadFile(name string) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(e.In)
+	}
+	return os.ReadFile(name)
+}
+
 // Examples are command lines, as --help shows them.
 func Examples(lines ...string) string {
 	out := ""
@@ -73,8 +91,22 @@ func Examples(lines ...string) string {
 	return out
 }
 
-// List prints what read returns; with -w it reads again and again, and prints what
-// has changed.
-func (e *Env) List(ctx context.Context, o *output.Flags, read func() (output.Listed, error)) error {
-	return o.PrintList(ctx, e.Out, e.ErrOut, e.Sleep, read)
+// List prints what list makes of the cluster; with -w it reads that again and again,
+// and prints what has changed.
+func (e *Env) List(ctx context.Context, o *output.Flags, list func(*cluster.Cluster) (output.Listed, error)) error {
+	return o.PrintList(ctx, e.Out, e.ErrOut, e.Sleep, func() (output.Listed, error) {
+		c, err := e.Read(ctx)
+		if err != nil {
+			return output.Listed{}, err
+		}
+		return list(c)
+	})
+}
+
+// Print writes v as data, or as describe does for people.
+func (e *Env) Print(o *output.Flags, v any, describe func(*output.Text)) error {
+	if o.Readable() {
+		return output.WriteText(e.Out, describe)
+	}
+	return o.Print(e.Out, e.ErrOut, v, output.Table{})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -41,12 +40,4 @@ func (e *Env) Sleep(ctx context.Context, d time.Duration) error {
 	case <-timer.C:
 		return nil
 	}
-}
-
-// placed is the client of a place, if the commands run at one.
-func (e *Env) placed() (client.Client, *rest.Config, bool) {
-	if e.Place == nil {
-		return nil, nil, false
-	}
-	return e.Place.Client, &rest.Config{Host: "a simulation"}, true
 }

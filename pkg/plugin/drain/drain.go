@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
@@ -19,15 +20,15 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// drainFlags are the command line of drain.
-type drainFlags struct {
+// flags are the command line of drain.
+type flags struct {
 	dryRun, undo, now, yes, wait bool
 	every, timeout               time.Duration
 }
 
 // New is the command drain.
 func New(e *cli.Env) *cobra.Command {
-	f := drainFlags{wait: true, every: 2 * time.Second}
+	f := flags{wait: true, every: 2 * time.Second}
 	cmd := &cobra.Command{
 		Use:   "drain POOL|CIDR|BLOCK",
 		Short: "Move nodes off a pool, a CIDR of a pool or a block, and show what is in the way",
@@ -57,11 +58,11 @@ first, such as deleting a Node.`,
 			if err != nil {
 				return err
 			}
-			target, err := parseTarget(c, args[0])
+			t, err := parseTarget(c, args[0])
 			if err != nil {
 				return err
 			}
-			return runDrain(cmd.Context(), e, c, target, f)
+			return run(cmd.Context(), e, c, t, f)
 		},
 		ValidArgsFunction: e.CompletePools,
 	}
@@ -76,7 +77,7 @@ first, such as deleting a Node.`,
 	return cmd
 }
 
-func runDrain(ctx context.Context, e *cli.Env, c *cluster.Cluster, t drainTarget, f drainFlags) error {
+func run(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, f flags) error {
 	rows := leavingRows(c, t)
 	switch {
 	case f.undo && t.block != nil:
@@ -89,47 +90,53 @@ func runDrain(ctx context.Context, e *cli.Env, c *cluster.Cluster, t drainTarget
 			fmt.Fprintf(e.Out, "  %s on %s: %d of %d addresses in use\n", r.Block, r.Node, r.Used, r.Addresses)
 		}
 		return nil
-	}
-	if f.now {
-		if err := confirmNow(e, t, rows, f.yes); err != nil {
+	case f.undo:
+		if err := setPolicy(ctx, e, c, t, false); err != nil {
 			return err
 		}
-	}
-	if err := requestDrain(ctx, e, c, t, !f.undo); err != nil {
-		return err
-	}
-	if f.undo {
 		fmt.Fprintf(e.Out, "%s drains no more\n", t.what)
 		return nil
 	}
-	if f.now {
-		if err := deleteBlocks(ctx, e, c, rows); err != nil {
-			return err
-		}
+	if err := start(ctx, e, c, t, rows, f); err != nil {
+		return err
 	}
 	fmt.Fprintf(e.Out, "%s drains: %s\n", t.what, output.Count(len(rows), "block"))
 	if !f.wait {
 		return nil
 	}
-	return followDrain(ctx, e, t, f)
+	return follow(ctx, e, t, f)
 }
 
-// requestDrain writes the wish to drain, on exactly the versions that were read.
-func requestDrain(ctx context.Context, e *cli.Env, c *cluster.Cluster, t drainTarget, drain bool) error {
-	writer, _, err := e.Client()
-	if err != nil {
+// start sets the policy of a pool or a CIDR, and deletes a block; with --now also each
+// block of a pool or a CIDR.
+func start(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, rows []list.BlockRow, f flags) error {
+	if t.block != nil {
+		return deleteBlocks(ctx, e, []crd.Block{*t.block})
+	}
+	if f.now && !f.yes && len(rows) > 0 {
+		err := e.Confirm(fmt.Sprintf("--now deletes %s of %s, and --undo does not bring them back.", output.Count(len(rows), "PodIPBlock"), t.what))
+		if err != nil {
+			return err
+		}
+	}
+	if err := setPolicy(ctx, e, c, t, true); err != nil || !f.now {
 		return err
 	}
-	if t.block != nil {
-		if t.block.Deleting {
-			return nil
+	var blocks []crd.Block
+	for _, r := range rows {
+		if b, ok := c.Ledger.Block(netip.MustParsePrefix(r.CIDR)); ok { // written by BlockRows
+			blocks = append(blocks, b)
 		}
-		obj := &v1alpha1.PodIPBlock{}
-		obj.Name = t.block.Name
-		if err := writer.Delete(ctx, obj, client.Preconditions{UID: &t.block.UID}); err != nil {
-			return fmt.Errorf("deleting PodIPBlock %s: %w", t.block.Name, err)
-		}
-		return nil
+	}
+	return deleteBlocks(ctx, e, blocks)
+}
+
+// setPolicy has ranges of a pool drain, or allocate again, on exactly the version of
+// the pool that was read.
+func setPolicy(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, drain bool) error {
+	writer, err := e.Client()
+	if err != nil {
+		return err
 	}
 	was := c.PodIPPools[t.pool]
 	pool := was.DeepCopy()
@@ -150,15 +157,14 @@ func requestDrain(ctx context.Context, e *cli.Env, c *cluster.Cluster, t drainTa
 	return nil
 }
 
-// deleteBlocks asks for each block by its name.
-func deleteBlocks(ctx context.Context, e *cli.Env, c *cluster.Cluster, rows []list.BlockRow) error {
-	writer, _, err := e.Client()
+// deleteBlocks asks for blocks by name.
+func deleteBlocks(ctx context.Context, e *cli.Env, blocks []crd.Block) error {
+	writer, err := e.Client()
 	if err != nil {
 		return err
 	}
-	for i := range rows {
-		b, ok := c.Ledger.Block(netip.MustParsePrefix(rows[i].CIDR)) // written by blockRows
-		if !ok || b.Deleting {
+	for _, b := range blocks {
+		if b.Deleting {
 			continue
 		}
 		if err := cluster.DeleteBlock(ctx, writer, b); err != nil {

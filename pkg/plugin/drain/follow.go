@@ -15,18 +15,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// confirmNow asks before blocks are deleted, which has no way back.
-func confirmNow(e *cli.Env, t drainTarget, rows []list.BlockRow, yes bool) error {
-	if yes || t.block != nil || len(rows) == 0 {
-		return nil
-	}
-	return e.Confirm(fmt.Sprintf("--now deletes %s of %s, and --undo does not bring them back.", output.Count(len(rows), "PodIPBlock"), t.what))
-}
-
-// followDrain shows what is in the way, a line for each change, until every block of
+// follow shows what is in the way, a line for each change, until every block of
 // the target cools down, or those left wait for user action.
-func followDrain(ctx context.Context, e *cli.Env, t drainTarget, f drainFlags) error {
-	reading := ctx // the first read may take its time, so that there is something to tell
+func follow(ctx context.Context, e *cli.Env, t target, f flags) error {
+	reading := ctx // the first read may outlast the timeout, so that there is something to print
 	if f.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, f.timeout)
@@ -34,7 +26,7 @@ func followDrain(ctx context.Context, e *cli.Env, t drainTarget, f drainFlags) e
 	}
 	tick := time.NewTicker(max(f.every, time.Second))
 	defer tick.Stop()
-	told := map[string]string{}
+	printed := map[string]string{}
 	for {
 		c, err := e.Read(reading)
 		if err != nil && reading.Err() == nil {
@@ -43,7 +35,7 @@ func followDrain(ctx context.Context, e *cli.Env, t drainTarget, f drainFlags) e
 		reading = ctx
 		if err == nil {
 			left := leavingRows(c, t)
-			printChanges(e, told, left)
+			printChanges(e, printed, left)
 			if len(left) == 0 {
 				fmt.Fprintf(e.Out, "%s is drained\n", t.what)
 				return nil
@@ -55,14 +47,14 @@ func followDrain(ctx context.Context, e *cli.Env, t drainTarget, f drainFlags) e
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s still drains: %s left. It goes on without this command", t.what, output.Count(len(told), "block"))
+			return fmt.Errorf("%s still drains: %s left. It goes on without this command", t.what, output.Count(len(printed), "block"))
 		case <-tick.C:
 		}
 	}
 }
 
 // printChanges prints what has changed since it printed last.
-func printChanges(e *cli.Env, told map[string]string, left []list.BlockRow) {
+func printChanges(e *cli.Env, printed map[string]string, left []list.BlockRow) {
 	now := map[string]bool{}
 	for _, r := range left {
 		line := fmt.Sprintf("%s on %s: %d of %d addresses in use", r.Block, r.Node, r.Used, r.Addresses)
@@ -73,30 +65,29 @@ func printChanges(e *cli.Env, told map[string]string, left []list.BlockRow) {
 			line += ", waits for " + r.WaitsFor
 		}
 		now[r.Block] = true
-		if told[r.Block] != line {
-			told[r.Block] = line
+		if printed[r.Block] != line {
+			printed[r.Block] = line
 			fmt.Fprintln(e.Out, "  "+strings.TrimSpace(line))
 		}
 	}
-	for block := range told {
+	for block := range printed {
 		if !now[block] {
-			delete(told, block)
+			delete(printed, block)
 			fmt.Fprintf(e.Out, "  %s has left its node\n", block)
 		}
 	}
 }
 
 // printAdvice prints what to do about blocks that do not leave by themselves.
-func printAdvice(e *cli.Env, t drainTarget, left []list.BlockRow) {
-	nodes := map[string]map[string]bool{}
+func printAdvice(e *cli.Env, t target, left []list.BlockRow) {
+	nodes := map[string][]string{} // by action
 	for _, r := range left {
-		if nodes[r.NeedsAction] == nil {
-			nodes[r.NeedsAction] = map[string]bool{}
+		if !slices.Contains(nodes[r.NeedsAction], r.Node) {
+			nodes[r.NeedsAction] = append(nodes[r.NeedsAction], r.Node)
 		}
-		nodes[r.NeedsAction][r.Node] = true
 	}
 	fmt.Fprintf(e.ErrOut, "%s still drains: %s left, and waiting longer does not help.\n", t.what, output.Count(len(left), "block"))
 	for _, action := range slices.Sorted(maps.Keys(nodes)) {
-		fmt.Fprintf(e.ErrOut, "  %s: %s\n", output.Few(slices.Sorted(maps.Keys(nodes[action]))), action)
+		fmt.Fprintf(e.ErrOut, "  %s: %s\n", output.Few(slices.Sorted(slices.Values(nodes[action]))), action)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 )
 
-// drainTarget is what to drain: one block, or ranges of a pool.
-type drainTarget struct {
+// target is what to drain: one block, or ranges of a pool.
+type target struct {
 	what   string
 	block  *crd.Block // nil: ranges
 	pool   string
@@ -21,23 +21,23 @@ type drainTarget struct {
 }
 
 // parseTarget parses the argument: a block, a pool's CIDR, or a pool.
-func parseTarget(c *cluster.Cluster, name string) (drainTarget, error) {
+func parseTarget(c *cluster.Cluster, name string) (target, error) {
 	cidr, err := netip.ParsePrefix(name)
 	if block, blockErr := crd.ParseBlockName(name); err != nil && blockErr == nil {
 		cidr, err = block, nil
 	}
 	if err == nil {
 		if pool, ok := poolOfRange(c, cidr); ok {
-			return drainTarget{what: fmt.Sprintf("CIDR %s of pool %s", cidr, pool), pool: pool, ranges: []netip.Prefix{cidr}}, nil
+			return target{what: fmt.Sprintf("CIDR %s of pool %s", cidr, pool), pool: pool, ranges: []netip.Prefix{cidr}}, nil
 		}
 		if b, ok := c.Ledger.Block(cidr); ok {
-			return drainTarget{what: "block " + b.Name, block: &b, pool: b.Pool, ranges: []netip.Prefix{cidr}}, nil
+			return target{what: "block " + b.Name, block: &b, pool: b.Pool, ranges: []netip.Prefix{cidr}}, nil
 		}
 	}
 	if pool := c.PodIPPools[name]; pool != nil {
-		return drainTarget{what: "pool " + name, pool: name, ranges: rangesOf(pool)}, nil
+		return target{what: "pool " + name, pool: name, ranges: rangesOf(pool)}, nil
 	}
-	return drainTarget{}, fmt.Errorf("%s is neither a block, nor a CIDR in the spec of a pool, nor a pool", name)
+	return target{}, fmt.Errorf("%s is neither a block, nor a CIDR in the spec of a pool, nor a pool", name)
 }
 
 func poolOfRange(c *cluster.Cluster, cidr netip.Prefix) (string, bool) {
@@ -76,7 +76,7 @@ func rangesOf(pool *v1alpha1.PodIPPool) []netip.Prefix {
 }
 
 // leavingRows are the blocks of the target that do not cool down yet.
-func leavingRows(c *cluster.Cluster, t drainTarget) []list.BlockRow {
+func leavingRows(c *cluster.Cluster, t target) []list.BlockRow {
 	var rows []list.BlockRow
 	for _, r := range list.BlockRows(c, list.BlockFilter{Pool: t.pool}) {
 		cidr := netip.MustParsePrefix(r.CIDR) // written by blockRows

@@ -3,7 +3,6 @@ package explain
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -41,107 +40,105 @@ cluster.`,
 			if err := c.CheckNode(args[0]); err != nil {
 				return err
 			}
-			return Node(c, e.Out, args[0])
+			return output.WriteText(e.Out, func(s *output.Text) { Node(s, c, args[0]) })
 		},
 	}
 }
 
 // Node writes why a node has its blocks.
-func Node(c *cluster.Cluster, w io.Writer, name string) error {
-	var s output.Story
+func Node(s *output.Text, c *cluster.Cluster, name string) {
 	decisions := c.Decide(name)
 	for i := range decisions {
 		if i > 0 {
-			s.Say("")
+			s.Line("")
 		}
-		explainFamily(c, &s, name, &decisions[i])
+		explainFamily(c, s, name, &decisions[i])
 	}
 	if len(decisions) == 0 {
-		s.Say("Node %s has no blocks, and no pool serves it: no PodIPPool's nodeSelector matches its labels.", name)
+		s.Line("Node %s has no blocks, and no pool serves it: no PodIPPool's nodeSelector matches its labels.", name)
 	}
-	_, err := io.WriteString(w, s.String())
-	return err
 }
 
-func explainFamily(c *cluster.Cluster, s *output.Story, name string, d *cluster.Decision) {
+func explainFamily(c *cluster.Cluster, s *output.Text, name string, d *cluster.Decision) {
 	if d.CiliumPool == "" {
-		s.Say("NODE %s, %s", name, d.Family)
+		s.Line("NODE %s, %s", name, d.Family)
 	} else {
-		s.Say("NODE %s, %s, pods that ask for Cilium's pool %s", name, d.Family, d.CiliumPool)
+		s.Line("NODE %s, %s, pods that ask for Cilium's pool %s", name, d.Family, d.CiliumPool)
 	}
 	explainNode(c, s, name, d)
-	s.Say("It needs %s and has %d (%s in use).", output.Plural(d.Plan.Demand, "address", "addresses"), d.Plan.Capacity, output.Percent(d.Plan.Demand, d.Plan.Capacity))
+	s.Line("It needs %s and has %d (%s in use).", output.Plural(d.Plan.Demand, "address", "addresses"), d.Plan.Capacity, output.Percent(d.Plan.Demand, d.Plan.Capacity))
 	if n := d.Plan.ServedElsewhere; n > 0 {
-		s.Say("%d of those it needs are met by blocks that leave, or by addresses in no block.", n)
+		s.Line("%d of those it needs are met by blocks that leave, or by addresses in no block.", n)
 	}
 	if d.Plan.Shortage > 0 {
-		s.Say("Its limits keep it %s short.", output.Plural(d.Plan.Shortage, "address", "addresses"))
+		s.Line("Its limits keep it %s short.", output.Plural(d.Plan.Shortage, "address", "addresses"))
 	}
-	s.Say("")
+	s.Line("")
 	explainBlocks(c, s, name, d)
-	s.Say("")
+	s.Line("")
 	explainLimits(s, d)
-	explainChange(c, s, d)
+	explainGrowth(c, s, d)
+	explainShrinking(s, d)
 }
 
-func explainNode(c *cluster.Cluster, s *output.Story, name string, d *cluster.Decision) {
+func explainNode(c *cluster.Cluster, s *output.Text, name string, d *cluster.Decision) {
 	switch {
 	case len(d.Pools) == 0:
-		s.Say("No pool serves it: it keeps the blocks it has, and gets no more.")
+		s.Line("No pool serves it: it keeps the blocks it has, and gets no more.")
 	case len(d.Pools) == 1:
-		s.Say("Pool %s rules it.", d.Ruling())
+		s.Line("Pool %s rules it.", d.Ruling())
 	default:
 		var next []string
 		for _, p := range d.Pools[1:] {
 			next = append(next, p.Name)
 		}
-		s.Say("Pool %s rules it. Where that is full, %s.", d.Ruling(), strings.Join(next, ", then "))
+		s.Line("Pool %s rules it. Where that is full, %s.", d.Ruling(), strings.Join(next, ", then "))
 	}
 	if c.Nodes[name] == nil {
-		s.Say("Its Node is gone.")
+		s.Line("Its Node is gone.")
 	}
 	if c.Views[name] == nil {
-		s.Say("It has no CiliumNode.")
+		s.Line("It has no CiliumNode.")
 	}
 	if d.Paused != "" {
-		s.Say("Nothing changes on it: %s.", d.Paused)
+		s.Line("Nothing changes on it: %s.", d.Paused)
 	}
 	if d.State.BlockDemand != nil {
 		explainHeard(s, d.State.BlockDemand)
 		return
 	}
 	if !d.State.AgentSettled {
-		s.Say("Its agent has not been Ready for %s (or there is none, or two): no address is taken from it.", output.Duration(c.Operator.Settings.AgentSettle))
+		s.Line("Its agent has not been Ready for %s (or there is none, or two): no address is taken from it.", output.Duration(c.Operator.Settings.AgentSettle))
 	}
 	if len(d.State.Used) == 0 {
-		s.Say("Its agent has not reported any address in use.")
+		s.Line("Its agent has not reported any address in use.")
 	}
 }
 
 // explainHeard describes what an agent that is assigned whole blocks has reported.
-func explainHeard(s *output.Story, w *expand.BlockDemand) {
+func explainHeard(s *output.Text, w *expand.BlockDemand) {
 	switch {
 	case w.Fixed && len(w.Assigned) == 0:
-		s.Say("Its agent waits for a podCIDR.")
+		s.Line("Its agent waits for a podCIDR.")
 	case w.Fixed:
-		s.Say("Its agent was assigned %s.", output.Few(texts(w.Assigned)))
+		s.Line("Its agent was assigned %s.", output.Few(texts(w.Assigned)))
 	case !w.Reported:
-		s.Say("Its agent has not said yet how many addresses it asks for.")
+		s.Line("Its agent has not said yet how many addresses it asks for.")
 	default:
-		s.Say("Its agent asks for %s: those in use, those pods wait for, and its reserve.", output.Plural(w.Requested, "address", "addresses"))
+		s.Line("Its agent asks for %s: those in use, those pods wait for, and its reserve.", output.Plural(w.Requested, "address", "addresses"))
 	}
 }
 
-func explainBlocks(c *cluster.Cluster, s *output.Story, name string, d *cluster.Decision) {
+func explainBlocks(c *cluster.Cluster, s *output.Text, name string, d *cluster.Decision) {
 	if len(d.State.Blocks) == 0 {
-		s.Say("It holds no block.")
+		s.Line("It holds no block.")
 		return
 	}
-	s.Say("It holds %s:", output.Count(len(d.State.Blocks), "block"))
+	s.Line("It holds %s:", output.Count(len(d.State.Blocks), "block"))
 	waits, users := c.Waits(name), c.Users(name)
 	for _, state := range d.State.Blocks {
 		b, _ := c.Ledger.Block(state.CIDR)
-		s.Say("  %-18s pool %s, %d of %d addresses in use, held for %s%s", state.CIDR, b.Pool,
+		s.Line("  %-18s pool %s, %d of %d addresses in use, held for %s%s", state.CIDR, b.Pool,
 			cluster.CountIn(state.CIDR, users), len(state.Usable), output.Age(c.Now, b.Created), wayOut(c, b, &state, waits[b.Name].What))
 	}
 }
@@ -188,21 +185,21 @@ func reasonWords(r expand.Reason) string {
 	return "(" + string(r) + ")"
 }
 
-func explainLimits(s *output.Story, d *cluster.Decision) {
+func explainLimits(s *output.Text, d *cluster.Decision) {
 	p, l := d.Policy, d.State.Limits
 	switch w := d.State.BlockDemand; {
 	case w != nil && w.Fixed:
-		s.Say("It gets one block, before its agent starts.")
+		s.Line("It gets one block, before its agent starts.")
 		return
 	case w != nil && w.OnDemand:
-		s.Say("It gets what its agent and new pods ask for, up to %s. Nothing is kept free beyond that.", output.Count(p.MaxBlocks, "block"))
+		s.Line("It gets what its agent and new pods ask for, up to %s. Nothing is kept free beyond that.", output.Count(p.MaxBlocks, "block"))
 	case w != nil && w.Reported:
-		s.Say("It gets what its agent asks for, up to %s.", output.Count(p.MaxBlocks, "block"))
+		s.Line("It gets what its agent asks for, up to %s.", output.Count(p.MaxBlocks, "block"))
 	case w != nil:
-		s.Say("Until then its pool asks for another block above %d%% in use or below %d free, up to %s.",
+		s.Line("Until then its pool asks for another block above %d%% in use or below %d free, up to %s.",
 			p.ExpandPercent, p.MinFree, output.Count(p.MaxBlocks, "block"))
 	default:
-		s.Say("Its pool asks for another block above %d%% in use or below %d free, up to %s and %d addresses per node.",
+		s.Line("Its pool asks for another block above %d%% in use or below %d free, up to %s and %d addresses per node.",
 			p.ExpandPercent, p.MinFree, output.Count(p.MaxBlocks, "block"), p.MaxAddresses)
 	}
 	explainKnobs(s, l, d.State.BlockDemand != nil)
@@ -210,7 +207,7 @@ func explainLimits(s *output.Story, d *cluster.Decision) {
 
 // explainKnobs describes the limits in the CiliumNode. Where agents are assigned
 // whole blocks, only the upper limit counts.
-func explainKnobs(s *output.Story, l expand.Limits, whole bool) {
+func explainKnobs(s *output.Text, l expand.Limits, whole bool) {
 	if whole {
 		l.MinAllocate, l.PreAllocate = 0, 0
 	}
@@ -224,95 +221,8 @@ func explainKnobs(s *output.Story, l expand.Limits, whole bool) {
 		}
 	}
 	if len(own) > 0 {
-		s.Say("Its CiliumNode asks for %s as well.", strings.Join(own, ", "))
+		s.Line("Its CiliumNode asks for %s as well.", strings.Join(own, ", "))
 	}
-}
-
-// explainChange says what would make the node grow or shrink.
-func explainChange(c *cluster.Cluster, s *output.Story, d *cluster.Decision) {
-	if grows(d.Plan) {
-		s.Say("Now: %s.", growth(d, c, d.Plan))
-	} else if n, plan, ok := morePods(d, mostPods(d)); ok {
-		s.Say("It grows with %s: %s.", output.Plural(n, "more pod", "more pods"), growth(d, c, plan))
-	}
-	switch w := d.State.BlockDemand; {
-	case w != nil && w.Fixed:
-		s.Say("It keeps its block as long as its Node is there.")
-		return
-	case w != nil:
-		s.Say("Its agent gives a block back by itself, once nothing of it is in use and its others cover what it asks for.")
-		return
-	}
-	switch n, ok := fewerPods(d); {
-	case d.Policy.ReclaimDisabled:
-		s.Say("It gives no block back by itself: reclaim is disabled.")
-	case !d.State.AgentSettled || len(d.State.Used) == 0:
-		s.Say("It gives no block back as long as its agent is not trusted.")
-	case ok && n == 0:
-		s.Say("It can do without %s now: that is taken back once it has held for %s without interruption.", output.Count(len(d.Memory.IdleSince), "block"), output.Duration(idleFor(d)))
-	case ok:
-		s.Say("It gives a block back with %s: its other blocks then stay at or below %d%% in use. That has to hold for %s without interruption.",
-			output.Plural(n, "pod fewer", "pods fewer"), d.Policy.ReclaimPercent, output.Duration(idleFor(d)))
-	case inService(d.State.Blocks) <= 1:
-		s.Say("It gives no block back by itself: a node keeps its last one.")
-	default:
-		s.Say("It gives no block back however few its pods: it keeps those with the agent's own addresses or with addresses given to one pod by hand.")
-	}
-	explainWhen(c, s, d)
-}
-
-// mostPods is how many more pods are tried, to see whether they make the node grow.
-func mostPods(d *cluster.Decision) int {
-	if d.State.BlockDemand != nil && d.State.BlockDemand.Fixed {
-		return 0
-	}
-	return d.Policy.MaxAddresses + 1
-}
-
-// explainWhen says what shortens or lengthens the wait for a block to go.
-func explainWhen(c *cluster.Cluster, s *output.Story, d *cluster.Decision) {
-	if d.Policy.ReclaimDisabled {
-		return
-	}
-	if idleFor(d) < d.Policy.IdleFor {
-		s.Say("That is less than %s, as %d%% of its pool's blocks are taken.", output.Duration(d.Policy.IdleFor), d.State.PoolTaken)
-	}
-	switch hold := d.State.ReclaimHold; {
-	case hold.For != expand.WaitWindow:
-	case hold.Until.IsZero():
-		s.Say("No maintenance window of pool %s will ever open: nothing is taken back.", d.Ruling())
-	default:
-		s.Say("Nothing is taken back before the maintenance window of pool %s opens at %s.", d.Ruling(), hold.Until.UTC().Format(time.RFC3339))
-	}
-}
-
-func idleFor(d *cluster.Decision) time.Duration {
-	return d.Policy.IdleUnder(d.State.PoolTaken, d.State.Cordoned)
-}
-
-// growth says in words how a plan grows the node.
-func growth(d *cluster.Decision, c *cluster.Cluster, p expand.Plan) string {
-	var parts []string
-	if len(p.Undrain) > 0 {
-		parts = append(parts, fmt.Sprintf("%s goes back into service", output.Few(texts(p.Undrain))))
-	}
-	if p.Claim != (expand.Claim{}) {
-		free := uint64(0)
-		for _, pool := range d.Pools {
-			if cut, ok := pool.Cut(d.Family); ok && !pool.Deleting {
-				free += c.Ledger.Free(cut)
-			}
-		}
-		blocks := "its pools have " + output.Many(free) + " free blocks"
-		if free == 0 {
-			blocks = "but its pools have no free block"
-		}
-		parts = append(parts, fmt.Sprintf("it wants %s more, %s", output.Plural(p.Claim.Addresses, "address", "addresses"), blocks))
-	}
-	if p.Shortage > 0 {
-		parts = append(parts, fmt.Sprintf("its limits keep it %d short", p.Shortage))
-	}
-	return strings.Join(parts, "; ")
 }
 
 func texts[T fmt.Stringer](in []T) []string {
@@ -322,14 +232,4 @@ func texts[T fmt.Stringer](in []T) []string {
 	}
 	slices.Sort(out)
 	return out
-}
-
-func inService(blocks []expand.Block) int {
-	n := 0
-	for i := range blocks {
-		if blocks[i].Phase == ipalloc.InService {
-			n++
-		}
-	}
-	return n
 }

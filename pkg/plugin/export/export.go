@@ -79,19 +79,19 @@ func (f *exportFlags) validate() error {
 }
 
 func runExport(ctx context.Context, e *cli.Env, f exportFlags) error {
-	c, config, err := e.Client()
+	c, err := e.Client()
 	if err != nil {
 		return err
 	}
 	to := &sink{out: e.Out, errOut: e.ErrOut, file: f.file, command: strings.Fields(f.exec)}
 	write := shapes()[f.format]
-	operator, err := e.FindOperator(ctx, c)
+	operator, err := e.FindOperator(ctx)
 	if err != nil {
-		return cli.CannotRead(config, err)
+		return err
 	}
 	now, err := exported(ctx, c, operator.Mode, write)
 	if err != nil {
-		return cli.CannotRead(config, err)
+		return e.CannotRead(err)
 	}
 	err = to.put(ctx, now)
 	if !f.watch {
@@ -101,9 +101,9 @@ func runExport(ctx context.Context, e *cli.Env, f exportFlags) error {
 	if err := follow.delivered(now, err); err != nil {
 		return err
 	}
-	cached, changed, err := watchPrefixes(ctx, e, config)
+	cached, changed, err := watchPrefixes(ctx, e)
 	if err != nil {
-		return cli.CannotRead(config, err)
+		return e.CannotRead(err)
 	}
 	return follow.run(ctx, changed, func() ([]byte, error) { return exported(ctx, cached, operator.Mode, write) })
 }

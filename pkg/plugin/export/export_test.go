@@ -112,12 +112,12 @@ func TestFollowerPaces(t *testing.T) {
 	})
 }
 
-// A program that fails is run again though nothing changes, and this is told.
+// A program that fails is run again though nothing changes, and its error is printed.
 func TestFollowerTriesAgain(t *testing.T) {
 	dir := t.TempDir()
 	f := &follower{to: &sink{file: filepath.Join(dir, "none", "pods.conf")}, every: time.Millisecond}
-	var told strings.Builder
-	f.errOut = &told
+	var printed strings.Builder
+	f.errOut = &printed
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		changed := make(chan struct{}, 1)
@@ -127,8 +127,8 @@ func TestFollowerTriesAgain(t *testing.T) {
 		}()
 		changed <- struct{}{}
 		synctest.Wait()
-		if told.Len() == 0 {
-			t.Error("nothing is told of a folder that is not there")
+		if printed.Len() == 0 {
+			t.Error("no error is printed for a folder that is not there")
 		}
 		if err := os.Mkdir(filepath.Join(dir, "none"), 0o755); err != nil {
 			t.Error(err)
@@ -143,8 +143,8 @@ func TestFollowerTriesAgain(t *testing.T) {
 	if got, err := os.ReadFile(f.to.file); string(got) != "x" {
 		t.Errorf("the file is %q (%v) after the second try, want x", got, err)
 	}
-	if n := strings.Count(told.String(), "trying again"); n != 1 {
-		t.Errorf("told %d times, want once:\n%s", n, told.String())
+	if n := strings.Count(printed.String(), "trying again"); n != 1 {
+		t.Errorf("printed %d times, want once:\n%s", n, printed.String())
 	}
 }
 

@@ -39,19 +39,7 @@ func readPrefixes(ctx context.Context, from client.Reader, mode ciliumnode.Mode)
 			return nil, err
 		}
 	}
-	read, views := ciliumnode.NewViews(mode), map[string]*ciliumnode.View{}
-	for i := range ciliumNodes.Items {
-		if view := read.CiliumNode(&ciliumNodes.Items[i]); view != nil {
-			views[view.Name] = view
-		}
-	}
-	hops := map[string][]netip.Addr{}
-	for i := range nodes.Items {
-		hops[nodes.Items[i].Name] = internalIPs(&nodes.Items[i])
-		if view := read.Node(&nodes.Items[i]); view != nil {
-			views[view.Name] = view
-		}
-	}
+	views := viewsOf(mode, ciliumNodes.Items, nodes.Items)
 	var routed []crd.Block
 	for i := range blocks.Items {
 		// A malformed block with a CIDR is held all the same.
@@ -61,6 +49,10 @@ func readPrefixes(ctx context.Context, from client.Reader, mode ciliumnode.Mode)
 		}
 	}
 	slices.SortFunc(routed, func(a, b crd.Block) int { return a.CIDR.Compare(b.CIDR) })
+	hops := map[string][]netip.Addr{}
+	for i := range nodes.Items {
+		hops[nodes.Items[i].Name] = internalIPs(&nodes.Items[i])
+	}
 	rows := []prefixRow{}
 	for _, b := range routed {
 		row := prefixRow{Prefix: b.CIDR.String(), Node: b.Node, Pool: b.Pool, Phase: b.Phase.String()}
@@ -71,6 +63,22 @@ func readPrefixes(ctx context.Context, from client.Reader, mode ciliumnode.Mode)
 		rows = append(rows, row)
 	}
 	return rows, nil
+}
+
+// viewsOf reads what assigns agents their blocks, by node.
+func viewsOf(mode ciliumnode.Mode, ciliumNodes []ciliumv2.CiliumNode, nodes []corev1.Node) map[string]*ciliumnode.View {
+	read, views := ciliumnode.NewViews(mode), map[string]*ciliumnode.View{}
+	for i := range ciliumNodes {
+		if view := read.CiliumNode(&ciliumNodes[i]); view != nil {
+			views[view.Name] = view
+		}
+	}
+	for i := range nodes {
+		if view := read.Node(&nodes[i]); view != nil {
+			views[view.Name] = view
+		}
+	}
+	return views
 }
 
 func internalIPs(node *corev1.Node) []netip.Addr {

@@ -11,7 +11,6 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,7 +27,11 @@ const retryAfter = 10 * time.Second
 
 // watchPrefixes keeps what readPrefixes reads by watches, until ctx ends. The
 // bell rings when something may have changed.
-func watchPrefixes(ctx context.Context, e *cli.Env, config *rest.Config) (client.Reader, cluster.Changes, error) {
+func watchPrefixes(ctx context.Context, e *cli.Env) (client.Reader, cluster.Changes, error) {
+	config, err := e.Config()
+	if err != nil {
+		return nil, nil, err
+	}
 	scheme, err := controller.Scheme()
 	if err != nil {
 		return nil, nil, err

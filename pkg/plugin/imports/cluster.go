@@ -2,7 +2,6 @@ package imports
 
 import (
 	"context"
-	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -56,7 +55,7 @@ func kubernetesReads(*cli.Env) []reading {
 // readCluster reads the objects to import, and the existing PodIPPools. Kinds that
 // the API server does not serve count as absent.
 func readCluster(ctx context.Context, e *cli.Env, readings []reading) ([]importer.Object, []v1alpha1.PodIPPool, error) {
-	c, config, err := e.Client()
+	c, err := e.Client()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -64,13 +63,13 @@ func readCluster(ctx context.Context, e *cli.Env, readings []reading) ([]importe
 	for _, r := range readings {
 		some, err := r.read(ctx, c)
 		if err != nil {
-			return nil, nil, fmt.Errorf("cannot read from the API server at %s: %w", config.Host, err)
+			return nil, nil, e.CannotRead(err)
 		}
 		objects = append(objects, some...)
 	}
 	pools := &v1alpha1.PodIPPoolList{}
 	if err := c.List(ctx, pools); err != nil && !meta.IsNoMatchError(err) {
-		return nil, nil, fmt.Errorf("cannot read from the API server at %s: %w", config.Host, err)
+		return nil, nil, e.CannotRead(err)
 	}
 	return objects, pools.Items, nil
 }

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -131,7 +129,7 @@ func readObjects(ctx context.Context, e *cli.Env, o origin, files []string) ([]i
 	}
 	var objects []importer.Object
 	for _, file := range files {
-		data, err := readInput(e, file)
+		data, err := e.ReadFile(file)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -142,13 +140,6 @@ func readObjects(ctx context.Context, e *cli.Env, o origin, files []string) ([]i
 		objects = append(objects, some...)
 	}
 	return objects, nil, nil
-}
-
-func readInput(e *cli.Env, file string) ([]byte, error) {
-	if file == "-" {
-		return io.ReadAll(e.In)
-	}
-	return os.ReadFile(file)
 }
 
 // writeResult writes pools to standard output, and remarks to standard error.

@@ -56,11 +56,7 @@ each block's addresses are in use, and what a block on its way out waits for.`,
 			if w.phase != "" && !slices.Contains(phaseNames(), w.phase) {
 				return exit.Usagef("--phase is %s: must be %s", w.phase, output.OneOf(phaseNames()))
 			}
-			return e.List(cmd.Context(), &o, func() (output.Listed, error) {
-				c, err := e.Read(cmd.Context())
-				if err != nil {
-					return output.Listed{}, err
-				}
+			return e.List(cmd.Context(), &o, func(c *cluster.Cluster) (output.Listed, error) {
 				if err := checkFilter(c, w); err != nil {
 					return output.Listed{}, err
 				}

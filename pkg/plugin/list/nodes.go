@@ -72,11 +72,7 @@ agent reports as used, and bound pods that have no address yet.`,
 			if err != nil {
 				return err
 			}
-			return e.List(cmd.Context(), &o, func() (output.Listed, error) {
-				c, err := e.Read(cmd.Context())
-				if err != nil {
-					return output.Listed{}, err
-				}
+			return e.List(cmd.Context(), &o, func(c *cluster.Cluster) (output.Listed, error) {
 				rows, err := pickedNodes(c, args, picked)
 				names := output.NamesOf("node/", rows, func(r nodeRow) string { return r.Node })
 				return output.Listed{Rows: rows, Names: names, Table: nodeTable(rows)}, err
@@ -157,9 +153,9 @@ func nodeTable(rows []nodeRow) output.Table {
 	}
 	for _, r := range rows {
 		t.Cells = append(t.Cells, []any{
-			r.Node, output.Dash(FamilyWords(r.Family, r.CiliumPool)), output.Dash(r.Pool), fmt.Sprint(r.Blocks.held()), fmt.Sprint(r.Blocks.Draining),
-			fmt.Sprint(r.Blocks.CoolingDown), fmt.Sprint(r.Demand), fmt.Sprint(r.Capacity),
-			output.Percent(r.Demand, r.Capacity), fmt.Sprint(r.Reclaimable), r.State,
+			r.Node, output.Dash(FamilyWords(r.Family, r.CiliumPool)), output.Dash(r.Pool), r.Blocks.held(), r.Blocks.Draining,
+			r.Blocks.CoolingDown, r.Demand, r.Capacity,
+			output.Percent(r.Demand, r.Capacity), r.Reclaimable, r.State,
 		})
 	}
 	return t

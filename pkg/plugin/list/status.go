@@ -3,7 +3,6 @@ package list
 import (
 	"context"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
@@ -84,7 +84,7 @@ be read, 2 wrong command line.`,
 			if err != nil {
 				return err
 			}
-			if err := showStatus(e, &o, v, c.Now); err != nil {
+			if err := e.Print(&o, v, func(s *output.Text) { v.Describe(s, &o, c.Now) }); err != nil {
 				return err
 			}
 			if v.Operator.Problem != "" {
@@ -96,13 +96,6 @@ be read, 2 wrong command line.`,
 	o.AddFlags(cmd)
 	cmd.Flags().StringVar(&e.Lease, "lease", e.Lease, "name of the operator's Lease")
 	return cmd
-}
-
-func showStatus(e *cli.Env, o *output.Flags, v *Overview, now time.Time) error {
-	if o.Readable() {
-		return v.Text(o, e.Out, now)
-	}
-	return o.Print(e.Out, e.ErrOut, v, output.Table{})
 }
 
 // leader reads the Lease. A failure to read it is reported as a Problem.
@@ -137,7 +130,7 @@ func leader(ctx context.Context, reader client.Reader, namespace, name string, n
 
 // ReadOverview reads the operator's Lease, and sums it up with the cluster.
 func ReadOverview(ctx context.Context, e *cli.Env, c *cluster.Cluster) (*Overview, error) {
-	reader, _, err := e.Client()
+	reader, err := e.Client()
 	if err != nil {
 		return nil, err
 	}
@@ -207,41 +200,36 @@ func addNodes(c *cluster.Cluster, v *Overview) {
 	}
 }
 
-// Text writes the page.
-func (v *Overview) Text(o *output.Flags, w io.Writer, now time.Time) error {
-	var s output.Story
+// Describe writes the page.
+func (v *Overview) Describe(s *output.Text, o *output.Flags, now time.Time) {
 	if v.Operator.Problem != "" {
-		s.Say("Operator  no operator is known to lead: %s", v.Operator.Problem)
+		s.Line("Operator  no operator is known to lead: %s", v.Operator.Problem)
 	} else {
-		s.Say("Operator  %s leads since %s, renewed %s ago", v.Operator.Leader, output.Age(now, *v.Operator.Since), output.Age(now, *v.Operator.Renewed))
+		s.Line("Operator  %s leads since %s, renewed %s ago", v.Operator.Leader, output.Age(now, ptr.Deref(v.Operator.Since, time.Time{})), output.Age(now, *v.Operator.Renewed))
 	}
 	if v.ModeBy != "" {
-		s.Say("Mode      %s, as %s says", v.Mode, v.ModeBy)
+		s.Line("Mode      %s, as %s says", v.Mode, v.ModeBy)
 	}
 	if v.Version != "" {
-		s.Say("Version   %s", v.Version)
+		s.Line("Version   %s", v.Version)
 	}
-	s.Say("Agents    %d of %d run steadily", v.Agents.Settled, v.Agents.All)
-	s.Say("Nodes     %d, with %d of %s in use (%s)", v.Nodes.All, v.Nodes.InUse, output.Plural(v.Nodes.Has, "address", "addresses"), output.Percent(v.Nodes.InUse, v.Nodes.Has))
-	s.Say("Blocks    %d in service, %d draining, %d resting", v.Blocks.InService, v.Blocks.Draining, v.Blocks.CoolingDown)
-	s.Say("Check     %s, %s at a first look", output.Count(v.Errors, "error"), output.Count(v.Warnings, "warning"))
-	s.Say("")
+	s.Line("Agents    %d of %d run steadily", v.Agents.Settled, v.Agents.All)
+	s.Line("Nodes     %d, with %d of %s in use (%s)", v.Nodes.All, v.Nodes.InUse, output.Plural(v.Nodes.Has, "address", "addresses"), output.Percent(v.Nodes.InUse, v.Nodes.Has))
+	s.Line("Blocks    %d in service, %d draining, %d resting", v.Blocks.InService, v.Blocks.Draining, v.Blocks.CoolingDown)
+	s.Line("Check     %s, %s at a first look", output.Count(v.Errors, "error"), output.Count(v.Warnings, "warning"))
+	s.Line("")
 	if len(v.Pools) > 0 {
-		if err := o.Print(&s, &s, nil, poolTable(v.Pools, now)); err != nil {
-			return err
-		}
+		s.Table(o, poolTable(v.Pools, now))
 	} else {
-		s.Say("There is no pool yet: kubectl apply one (examples/pools.yaml).")
+		s.Line("There is no pool yet: kubectl apply one (examples/pools.yaml).")
 	}
-	s.Say("")
+	s.Line("")
 	if len(v.Attention) == 0 {
-		s.Say("Nothing needs a hand.")
+		s.Line("Nothing needs a hand.")
 	} else {
-		s.Say("Look at:")
+		s.Line("Look at:")
 		for _, a := range v.Attention {
-			s.Say("  %s", a)
+			s.Line("  %s", a)
 		}
 	}
-	_, err := io.WriteString(w, s.String())
-	return err
 }

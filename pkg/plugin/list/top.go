@@ -67,19 +67,14 @@ func topPage(ctx context.Context, e *cli.Env, most int) error {
 		rows = append(rows, nodeRows(c, name)...)
 	}
 	slices.SortStableFunc(rows, func(a, b nodeRow) int { return cmp.Compare(fullness(b), fullness(a)) })
-	var page output.Story
-	page.Say("%s  %s, %s", c.Now.Format(time.TimeOnly), output.Count(len(c.Nodes), "node"), output.Count(len(c.Blocks()), "block"))
-	page.Say("")
-	plain := output.Flags{}
+	var page output.Text
+	page.Line("%s  %s, %s", c.Now.Format(time.TimeOnly), output.Count(len(c.Nodes), "node"), output.Count(len(c.Blocks()), "block"))
+	page.Line("")
 	if pools := PoolRows(c); len(pools) > 0 {
-		if err := plain.Print(&page, &page, pools, poolTable(pools, c.Now)); err != nil {
-			return err
-		}
-		page.Say("")
+		page.Table(&output.Flags{}, poolTable(pools, c.Now))
+		page.Line("")
 	}
-	if err := plain.Print(&page, &page, rows, nodeTable(rows[:min(most, len(rows))])); err != nil {
-		return err
-	}
+	page.Table(&output.Flags{}, nodeTable(rows[:min(most, len(rows))]))
 	if cli.IsTerminal(e.Raw.Out) {
 		if _, err := io.WriteString(e.Raw.Out, clearScreen); err != nil {
 			return err

@@ -61,16 +61,19 @@ type seenNode struct {
 // watchCluster returns once all that there is has been read. The watches end
 // with ctx.
 func watchCluster(ctx context.Context, e *cli.Env) (*watched, error) {
-	c, config, err := e.Client()
+	config, err := e.Config()
 	if err != nil {
 		return nil, err
 	}
-	operator, err := e.FindOperator(ctx, c)
+	c, err := e.Client()
 	if err != nil {
-		return nil, cli.CannotRead(config, err)
+		return nil, err
 	}
-	e.Warn(operator.SettingsUnknown())
-	namespace, selector, err := e.Agents(operator.Settings)
+	operator, err := e.FindOperator(ctx)
+	if err != nil {
+		return nil, err
+	}
+	namespace, selector, err := e.Agents(operator)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +86,7 @@ func watchCluster(ctx context.Context, e *cli.Env) (*watched, error) {
 	}
 	synced, err := w.register(ctx)
 	if meta.IsNoMatchError(err) {
-		return nil, cli.CannotRead(config, err)
+		return nil, e.CannotRead(err)
 	}
 	if err != nil {
 		return nil, w.unreadable(err)

@@ -55,11 +55,7 @@ Exit codes: 0 these nodes are back, 3 some are not: the output says what to do,
 			if err != nil {
 				return err
 			}
-			c, _, err := e.Client()
-			if err != nil {
-				return err
-			}
-			a := aborting{Env: e, m: m, client: c, nodes: &ciliumnode.Client{Writer: c, Reader: c}, patience: patience}
+			a := aborting{Env: e, m: m, client: m.client, nodes: &ciliumnode.Client{Writer: m.client, Reader: m.client}, patience: patience}
 			return a.run(cmd.Context(), adopt.Source(to), dryRun)
 		},
 	}
@@ -103,15 +99,8 @@ func (a *aborting) run(ctx context.Context, to adopt.Source, dryRun bool) error 
 		}
 		return nil
 	}
-	for _, r := range all {
-		if r.refused == "" {
-			r.refused = a.refusedAtOnce(r)
-		}
-		if r.refused == "" {
-			if err := a.keepOff(ctx, r); err != nil {
-				return err
-			}
-		}
+	if err := a.begin(ctx, all); err != nil {
+		return err
 	}
 	modes, err := a.ask(ctx, all)
 	if err != nil {
@@ -127,18 +116,37 @@ func (a *aborting) run(ctx context.Context, to adopt.Source, dryRun bool) error 
 				return err
 			}
 		}
-		switch {
-		case r.refused != "":
-			fmt.Fprintf(a.ErrOut, "node/%s stays: %s\n", r.name, r.refused)
+		if !a.report(r) {
 			code = exit.NotReached
-		case r.ready:
-			fmt.Fprintf(a.Out, "node/%s is ready to go back: restart its agent in %s mode, then run this again\n", r.name, r.to)
-			code = exit.NotReached
-		default:
-			fmt.Fprintf(a.Out, "node/%s is back (%s deleted)\n", r.name, output.Count(len(r.blocks), "block"))
 		}
 	}
 	return code
+}
+
+// begin pauses the operator on all nodes that are not refused.
+func (a *aborting) begin(ctx context.Context, all []*returning) error {
+	for _, r := range all {
+		if r.refused = a.refusedAtOnce(r); r.refused == "" {
+			if err := a.pause(ctx, r); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// report prints what became of a node, and returns whether it is back.
+func (a *aborting) report(r *returning) bool {
+	switch {
+	case r.refused != "":
+		fmt.Fprintf(a.ErrOut, "node/%s stays: %s\n", r.name, r.refused)
+	case r.ready:
+		fmt.Fprintf(a.Out, "node/%s is ready to go back: restart its agent in %s mode, then run this again\n", r.name, r.to)
+	default:
+		fmt.Fprintf(a.Out, "node/%s is back (%s deleted)\n", r.name, output.Count(len(r.blocks), "block"))
+		return true
+	}
+	return false
 }
 
 // returning are the nodes among those chosen that have anything to go back from.
@@ -209,7 +217,7 @@ func (a *aborting) takeBack(ctx context.Context, r *returning, mode agentMode) e
 	}
 	if next := a.m.config.mode(a.m.Nodes[r.name]); next == string(adopt.CRD) {
 		r.refused = fmt.Sprintf("its agent does not run in crd mode, and would start in it: set ipam=%s for it first", r.to)
-		return a.letOn(ctx, r)
+		return a.resume(ctx, r)
 	}
 	return a.release(ctx, r)
 }
@@ -224,7 +232,7 @@ func (a *aborting) prepare(ctx context.Context, r *returning) error {
 		To: r.to, PodCIDRs: live.PodCIDRs, NodePodCIDRs: nodePodCIDRs(a.m.Nodes[r.name]), Blocks: r.blocks, Used: a.m.Users(r.name),
 	}
 	if r.refused = back.Refusal(); r.refused != "" {
-		return a.letOn(ctx, r)
+		return a.resume(ctx, r)
 	}
 	r.ready = true
 	if r.to == adopt.MultiPool {
@@ -273,5 +281,5 @@ func (a *aborting) release(ctx context.Context, r *returning) error {
 	if err := a.retract(ctx, r); err != nil { // whatever came in between
 		return err
 	}
-	return a.letOn(ctx, r)
+	return a.resume(ctx, r)
 }

@@ -31,13 +31,13 @@ const (
 	agentInCRD
 )
 
-// keepOff pauses the operator on a node, and notes the mode it returns to.
-func (a *aborting) keepOff(ctx context.Context, r *returning) error {
+// pause pauses the operator on a node, and notes the mode it returns to.
+func (a *aborting) pause(ctx context.Context, r *returning) error {
 	return a.annotate(ctx, r.name, map[string]any{v1alpha1.PausedAnnotation: "true", v1alpha1.ReturningAnnotation: string(r.to)})
 }
 
-// letOn takes that back.
-func (a *aborting) letOn(ctx context.Context, r *returning) error {
+// resume takes that back.
+func (a *aborting) resume(ctx context.Context, r *returning) error {
 	return a.annotate(ctx, r.name, map[string]any{v1alpha1.PausedAnnotation: nil, v1alpha1.ReturningAnnotation: nil})
 }
 
@@ -54,10 +54,10 @@ func (a *aborting) annotate(ctx context.Context, name string, annotations map[st
 	return nil
 }
 
-// askedAbout is marked for release to learn whether an agent runs in crd mode:
+// probeAddress is marked for release to learn whether an agent runs in crd mode:
 // such a one answers do-not-release, as it is in no pool (Cilium v1.20.1,
 // pkg/ipam/crd.go, updateLocalNodeResource). For documentation (RFC 5737).
-func askedAbout() netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, 1}) }
+func probeAddress() netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, 1}) }
 
 // ask learns which agents run in crd mode. Only an agent in crd mode answers a mark;
 // these nodes are paused for the operator.
@@ -122,7 +122,7 @@ func (a *aborting) mark(ctx context.Context, name string) error {
 		if err != nil || live == nil {
 			return err
 		}
-		addr := []netip.Addr{askedAbout()}
+		addr := []netip.Addr{probeAddress()}
 		if live, err = a.nodes.Release(ctx, live, nil, addr); err != nil {
 			return err
 		}
@@ -141,7 +141,7 @@ func (a *aborting) answers(ctx context.Context, waiting map[string]bool, modes m
 		if live == nil {
 			continue
 		}
-		switch status, stands := live.Release[askedAbout()]; {
+		switch status, stands := live.Release[probeAddress()]; {
 		case !stands:
 			if err := a.mark(ctx, name); err != nil {
 				return err

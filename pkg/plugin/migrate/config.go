@@ -57,7 +57,7 @@ func (c *ciliumConfig) setting(node *corev1.Node, key string) string {
 
 // readCiliumConfig leaves out what may not be read or is not there.
 func readCiliumConfig(ctx context.Context, e *cli.Env) (*ciliumConfig, error) {
-	c, config, err := e.Client()
+	c, err := e.Client()
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func readCiliumConfig(ctx context.Context, e *cli.Env) (*ciliumConfig, error) {
 	case err == nil:
 		out.all = found.Data
 	case !notForUs(err):
-		return nil, cli.CannotRead(config, err)
+		return nil, e.CannotRead(err)
 	}
 	for _, version := range []string{"v2", "v2alpha1"} {
 		list := &unstructured.UnstructuredList{}
@@ -77,7 +77,7 @@ func readCiliumConfig(ctx context.Context, e *cli.Env) (*ciliumConfig, error) {
 			continue
 		}
 		if err != nil {
-			return nil, cli.CannotRead(config, err)
+			return nil, e.CannotRead(err)
 		}
 		for _, item := range list.Items {
 			n := nodeConfig{}

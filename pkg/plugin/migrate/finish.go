@@ -47,7 +47,7 @@ Exit codes: 0 it is finished, 3 something is yet to be done and nothing was writ
 				fmt.Fprintln(e.ErrOut, "nothing was written")
 				return exit.NotReached
 			}
-			return finishMove(cmd.Context(), e, m, dryRun)
+			return m.finish(cmd.Context(), dryRun)
 		},
 	}
 	s.addFlags(e, cmd)
@@ -70,11 +70,7 @@ func (m *move) unfinished(settle time.Duration) []string {
 	return out
 }
 
-func finishMove(ctx context.Context, e *cli.Env, m *move, dryRun bool) error {
-	c, _, err := e.Client()
-	if err != nil {
-		return err
-	}
+func (m *move) finish(ctx context.Context, dryRun bool) error {
 	done := map[bool]string{false: "finished", true: "would be finished"}[dryRun]
 	finished := 0
 	for _, name := range m.names() {
@@ -90,19 +86,19 @@ func finishMove(ctx context.Context, e *cli.Env, m *move, dryRun bool) error {
 		finished++
 		if !dryRun {
 			// The labels last: they mark this as unfinished.
-			if err := dropPools(ctx, c, name); err != nil {
+			if err := dropPools(ctx, m.client, name); err != nil {
 				return err
 			}
 			for _, b := range blocks {
-				if err := unlabel(ctx, c, b); err != nil {
+				if err := unlabel(ctx, m.client, b); err != nil {
 					return err
 				}
 			}
 		}
-		fmt.Fprintf(e.Out, "node/%s %s (%s)\n", name, done, output.Count(len(blocks), "block"))
+		fmt.Fprintf(m.env.Out, "node/%s %s (%s)\n", name, done, output.Count(len(blocks), "block"))
 	}
 	if finished == 0 {
-		fmt.Fprintln(e.ErrOut, "nothing to finish")
+		fmt.Fprintln(m.env.ErrOut, "nothing to finish")
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
@@ -61,13 +62,21 @@ func (s *choice) addFlags(e *cli.Env, cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("node", e.CompleteNodes)
 }
 
-// of are the nodes chosen.
-func (s *choice) of(c *cluster.Cluster) (map[string]bool, error) {
+// validate refuses what does not go together.
+func (s *choice) validate() error {
 	if s.asked && !s.all && len(s.nodes) == 0 && s.selector == "" {
-		return nil, exit.Usagef("say which nodes: --node, -l or --all")
+		return exit.Usagef("say which nodes: --node, -l or --all")
 	}
 	if s.all && (len(s.nodes) > 0 || s.selector != "") {
-		return nil, exit.Usagef("--all goes with neither --node nor -l")
+		return exit.Usagef("--all goes with neither --node nor -l")
+	}
+	return nil
+}
+
+// of are the nodes chosen.
+func (s *choice) of(c *cluster.Cluster) (map[string]bool, error) {
+	if err := s.validate(); err != nil {
+		return nil, err
 	}
 	for _, name := range s.nodes {
 		if c.Nodes[name] == nil {
@@ -90,6 +99,8 @@ func (s *choice) of(c *cluster.Cluster) (map[string]bool, error) {
 // move is a cluster, how its agents are configured, and which nodes it is about.
 type move struct {
 	*cluster.Cluster
+	env    *cli.Env
+	client client.Client
 	config *ciliumConfig
 	chosen map[string]bool
 	// started is since when each pod runs.
@@ -100,12 +111,9 @@ func readMove(ctx context.Context, e *cli.Env, s *choice) (*move, error) {
 	// Cilium's settings name the mode that is left. The blocks are for crd mode.
 	operator := auditcmd.Operator{Settings: controller.DefaultSettings()}
 	if e.Place == nil {
-		reader, config, err := e.Client()
-		if err != nil {
+		var err error
+		if operator, err = e.FindOperator(ctx); err != nil {
 			return nil, err
-		}
-		if operator, err = e.FindOperator(ctx, reader); err != nil {
-			return nil, cli.CannotRead(config, err)
 		}
 	}
 	operator.Mode = ciliumnode.CRD
@@ -121,7 +129,10 @@ func readMove(ctx context.Context, e *cli.Env, s *choice) (*move, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &move{Cluster: c, config: config, chosen: chosen, started: map[string]time.Time{}}
+	m := &move{Cluster: c, env: e, config: config, chosen: chosen, started: map[string]time.Time{}}
+	if m.client, err = e.Client(); err != nil {
+		return nil, err
+	}
 	for i := range c.Objects.Pods {
 		pod := &c.Objects.Pods[i]
 		since := pod.CreationTimestamp.Time

@@ -61,12 +61,7 @@ Exit codes: 0 nothing blocks, 3 something does, 1 the cluster could not be read.
 			}
 			plan := adopt.Make(m.input())
 			out := m.planRows(plan)
-			if o.Readable() {
-				err = printPlan(e, &o, out)
-			} else {
-				err = o.Print(e.Out, e.ErrOut, out, output.Table{})
-			}
-			if err != nil {
+			if err := printPlan(e, &o, out); err != nil {
 				return err
 			}
 			if plan.Blocked() {
@@ -108,10 +103,10 @@ func printPlan(e *cli.Env, o *output.Flags, p migratePlan) error {
 	}
 	for _, n := range p.Nodes {
 		t.Cells = append(t.Cells, []any{
-			n.Node, output.Dash(string(n.From)), output.Dash(blockWords(n)), fmt.Sprint(n.Addresses), fmt.Sprint(n.InUse), fmt.Sprint(n.Findings),
+			n.Node, output.Dash(string(n.From)), output.Dash(blockWords(n)), n.Addresses, n.InUse, n.Findings,
 		})
 	}
-	if err := o.Print(e.Out, e.ErrOut, p, t); err != nil {
+	if err := o.Print(e.Out, e.ErrOut, p, t); err != nil || !o.Readable() {
 		return err
 	}
 	for _, f := range p.Findings {

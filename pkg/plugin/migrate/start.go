@@ -55,7 +55,7 @@ failed.`,
 				fmt.Fprintln(e.ErrOut, "nothing was written")
 				return exit.NotReached
 			}
-			return startMove(cmd.Context(), e, m, plan, dryRun)
+			return m.start(cmd.Context(), plan, dryRun)
 		},
 	}
 	s.addFlags(e, cmd)
@@ -63,21 +63,17 @@ failed.`,
 	return cmd
 }
 
-func startMove(ctx context.Context, e *cli.Env, m *move, plan adopt.Plan, dryRun bool) error {
-	c, _, err := e.Client()
-	if err != nil {
-		return err
-	}
+func (m *move) start(ctx context.Context, plan adopt.Plan, dryRun bool) error {
 	for _, n := range plan.Nodes {
 		for _, b := range n.Withdraw {
-			if err := withdrawBlock(ctx, e, c, n, b, dryRun); err != nil {
+			if err := m.withdraw(ctx, n, b, dryRun); err != nil {
 				return err
 			}
 		}
 	}
 	for _, n := range plan.Nodes {
 		for _, b := range n.Blocks {
-			if err := makeBlock(ctx, e, c, m, n, b, dryRun); err != nil {
+			if err := m.makeBlock(ctx, n, b, dryRun); err != nil {
 				return err
 			}
 		}
@@ -86,16 +82,16 @@ func startMove(ctx context.Context, e *cli.Env, m *move, plan adopt.Plan, dryRun
 }
 
 // makeBlock creates a block, or sees that the one there is, is the node's.
-func makeBlock(ctx context.Context, e *cli.Env, c client.Client, m *move, n adopt.NodePlan, b adopt.Block, dryRun bool) error {
+func (m *move) makeBlock(ctx context.Context, n adopt.NodePlan, b adopt.Block, dryRun bool) error {
 	say := func(what string) {
-		fmt.Fprintf(e.Out, "podipblock/%s %s (node %s, pool %s)\n", crd.BlockName(b.CIDR), what, n.Name, b.Pool)
+		fmt.Fprintf(m.env.Out, "podipblock/%s %s (node %s, pool %s)\n", crd.BlockName(b.CIDR), what, n.Name, b.Pool)
 	}
 	if dryRun {
 		say(map[bool]string{false: "would be created", true: "is there already"}[b.Exists])
 		return nil
 	}
 	if !b.Exists {
-		err := c.Create(ctx, crd.AdoptedBlock(b.CIDR, b.Pool, n.Name, m.Nodes[n.Name].UID, string(n.From)))
+		err := m.client.Create(ctx, crd.AdoptedBlock(b.CIDR, b.Pool, n.Name, m.Nodes[n.Name].UID, string(n.From)))
 		if err == nil {
 			say("created")
 			return nil
@@ -105,14 +101,14 @@ func makeBlock(ctx context.Context, e *cli.Env, c client.Client, m *move, n adop
 		}
 	}
 	there := &v1alpha1.PodIPBlock{}
-	if err := c.Get(ctx, types.NamespacedName{Name: crd.BlockName(b.CIDR)}, there); err != nil {
+	if err := m.client.Get(ctx, types.NamespacedName{Name: crd.BlockName(b.CIDR)}, there); err != nil {
 		return fmt.Errorf("reading block %s: %w", b.CIDR, err)
 	}
 	if there.Spec.NodeName != n.Name || there.DeletionTimestamp != nil {
 		return fmt.Errorf("block %s has come meanwhile for node %s: run migrate plan again", there.Name, there.Spec.NodeName)
 	}
 	if there.Labels[v1alpha1.AdoptedLabel] == "" { // pinned by hand
-		if err := label(ctx, c, there, string(n.From)); err != nil {
+		if err := label(ctx, m.client, there, string(n.From)); err != nil {
 			return err
 		}
 	}
@@ -139,36 +135,36 @@ func label(ctx context.Context, c client.Client, block *v1alpha1.PodIPBlock, fro
 	return nil
 }
 
-// withdrawBlock deletes a block whose node has returned the CIDR, and that no agent has
+// withdraw deletes a block whose node has returned the CIDR, and that no agent has
 // read, without a drain. One that was published meanwhile is left to drain, as an
 // agent that has just started may have read it.
-func withdrawBlock(ctx context.Context, e *cli.Env, c client.Client, n adopt.NodePlan, b crd.Block, dryRun bool) error {
+func (m *move) withdraw(ctx context.Context, n adopt.NodePlan, b crd.Block, dryRun bool) error {
 	if dryRun {
-		fmt.Fprintf(e.Out, "podipblock/%s would be withdrawn (node %s has given it back)\n", b.Name, n.Name)
+		fmt.Fprintf(m.env.Out, "podipblock/%s would be withdrawn (node %s has given it back)\n", b.Name, n.Name)
 		return nil
 	}
-	if err := cluster.DeleteBlock(ctx, c, b); err != nil {
+	if err := cluster.DeleteBlock(ctx, m.client, b); err != nil {
 		return err
 	}
-	live, err := fence(ctx, c, n.Name)
+	live, err := fence(ctx, m.client, n.Name)
 	if err != nil {
 		return err
 	}
 	if live != nil && len(live.PublishedIn(b.CIDR)) > 0 {
-		fmt.Fprintf(e.Out, "podipblock/%s drains (node %s has given it back, and it was published meanwhile)\n", b.Name, n.Name)
+		fmt.Fprintf(m.env.Out, "podipblock/%s drains (node %s has given it back, and it was published meanwhile)\n", b.Name, n.Name)
 		return nil
 	}
-	if err := dropBlock(ctx, c, b); err != nil {
+	if err := dropBlock(ctx, m.client, b); err != nil {
 		return err
 	}
-	fmt.Fprintf(e.Out, "podipblock/%s withdrawn (node %s has given it back)\n", b.Name, n.Name)
+	fmt.Fprintf(m.env.Out, "podipblock/%s withdrawn (node %s has given it back)\n", b.Name, n.Name)
 	return nil
 }
 
 // fence changes a node's CiliumNode, and returns it: whoever is about to publish by
 // what it was before loses. A missing one is nil.
 func fence(ctx context.Context, c client.Client, node string) (*ciliumnode.View, error) {
-	nodes, addr := &ciliumnode.Client{Writer: c, Reader: c}, []netip.Addr{askedAbout()}
+	nodes, addr := &ciliumnode.Client{Writer: c, Reader: c}, []netip.Addr{probeAddress()}
 	var live *ciliumnode.View
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		var err error

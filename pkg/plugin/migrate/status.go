@@ -141,20 +141,25 @@ func (m *move) next(s *adopt.Standing, mode string) string {
 		}
 		return "restart its agent"
 	case adopt.Moved:
-		var waits []string
-		if !s.Settled {
-			waits = append(waits, "its agent to be Ready for a while")
-		}
-		if s.Unreported > 0 {
-			waits = append(waits, fmt.Sprintf("its agent to report %s of pods", output.Plural(s.Unreported, "address", "addresses")))
-		}
-		return "wait for " + strings.Join(waits, ", and for ")
+		return "wait for " + strings.Join(waitsToSettle(s), ", and for ")
 	case adopt.Settled:
 		return "migrate finish"
 	case adopt.Returning:
 		return fmt.Sprintf("restart its agent in %s mode, then migrate abort --node %s", s.Back, s.Name)
 	}
 	return ""
+}
+
+// waitsToSettle are what a node that has moved waits for.
+func waitsToSettle(s *adopt.Standing) []string {
+	var waits []string
+	if !s.Settled {
+		waits = append(waits, "its agent to be Ready for a while")
+	}
+	if s.Unreported > 0 {
+		waits = append(waits, fmt.Sprintf("its agent to report %s of pods", output.Plural(s.Unreported, "address", "addresses")))
+	}
+	return waits
 }
 
 func migrateTable(rows []migrateRow) output.Table {
@@ -164,8 +169,8 @@ func migrateTable(rows []migrateRow) output.Table {
 	}
 	for _, r := range rows {
 		t.Cells = append(t.Cells, []any{
-			r.Node, output.Dash(string(r.From)), string(r.Step), fmt.Sprint(r.Blocks), fmt.Sprint(r.Given), fmt.Sprint(r.Addresses),
-			fmt.Sprint(r.InUse), fmt.Sprint(r.Unreported), output.Dash(r.Mode), r.Difference, output.Dash(r.Next),
+			r.Node, output.Dash(string(r.From)), string(r.Step), r.Blocks, r.Given, r.Addresses,
+			r.InUse, r.Unreported, output.Dash(r.Mode), r.Difference, output.Dash(r.Next),
 		})
 	}
 	return t

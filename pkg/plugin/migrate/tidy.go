@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/util/retry"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
@@ -51,7 +50,7 @@ Exit codes: 0 nothing of another mode is left, 3 some nodes still have it: the o
 			if err != nil {
 				return err
 			}
-			return tidyNodes(cmd.Context(), e, m, settle, dryRun)
+			return m.tidy(cmd.Context(), settle, dryRun)
 		},
 	}
 	s.addFlags(e, cmd)
@@ -60,14 +59,10 @@ Exit codes: 0 nothing of another mode is left, 3 some nodes still have it: the o
 	return cmd
 }
 
-func tidyNodes(ctx context.Context, e *cli.Env, m *move, settle time.Duration, dryRun bool) error {
-	c, _, err := e.Client()
-	if err != nil {
-		return err
-	}
+func (m *move) tidy(ctx context.Context, settle time.Duration, dryRun bool) error {
 	code := error(nil)
 	for _, name := range m.names() {
-		t := tidying{move: m, client: c, name: name, settled: m.standing(name, settle)}
+		t := tidying{move: m, name: name, settled: m.standing(name, settle)}
 		var left, refused string
 		err := retry.RetryOnConflict(retry.DefaultBackoff, func() (err error) {
 			left, refused, err = t.once(ctx, dryRun)
@@ -77,14 +72,14 @@ func tidyNodes(ctx context.Context, e *cli.Env, m *move, settle time.Duration, d
 		case err != nil:
 			return err
 		case refused != "":
-			fmt.Fprintf(e.ErrOut, "node/%s stays as it is: %s\n", name, refused)
+			fmt.Fprintf(m.env.ErrOut, "node/%s stays as it is: %s\n", name, refused)
 			code = exit.NotReached
 		case left != "" && dryRun:
-			fmt.Fprintf(e.Out, "node/%s would lose %s\n", name, left)
+			fmt.Fprintf(m.env.Out, "node/%s would lose %s\n", name, left)
 		case left != "":
-			fmt.Fprintf(e.Out, "node/%s has lost %s\n", name, left)
+			fmt.Fprintf(m.env.Out, "node/%s has lost %s\n", name, left)
 		default:
-			fmt.Fprintf(e.Out, "node/%s has nothing left of another mode\n", name)
+			fmt.Fprintf(m.env.Out, "node/%s has nothing left of another mode\n", name)
 		}
 	}
 	return code
@@ -93,7 +88,6 @@ func tidyNodes(ctx context.Context, e *cli.Env, m *move, settle time.Duration, d
 // tidying is one node, as it was read with all others.
 type tidying struct {
 	*move
-	client  client.Client
 	name    string
 	settled adopt.Standing
 }
@@ -106,8 +100,21 @@ func (t *tidying) once(ctx context.Context, dryRun bool) (left, refused string, 
 	if err != nil || live == nil {
 		return "", "", err
 	}
-	mode := t.config.mode(t.Nodes[t.name])
-	switch ciliumnode.Mode(mode) {
+	mode := ciliumnode.Mode(t.config.mode(t.Nodes[t.name]))
+	left, refused, err = t.leftovers(ctx, mode, live)
+	switch {
+	case left == "" || refused != "" || err != nil || dryRun:
+	case mode == ciliumnode.CRD:
+		_, err = nodes.DropPools(ctx, live)
+	default:
+		err = t.retract(ctx, nodes, live)
+	}
+	return left, refused, err
+}
+
+// leftovers says what another mode than the agent's left, and why that must stay.
+func (t *tidying) leftovers(ctx context.Context, mode ciliumnode.Mode, live *ciliumnode.View) (left, refused string, err error) {
+	switch mode {
 	case ciliumnode.CRD:
 		if left = poolsLeft(live); left != "" {
 			refused = t.notInCRD(live)
@@ -119,14 +126,7 @@ func (t *tidying) once(ctx context.Context, dryRun bool) (left, refused string, 
 	default:
 		refused = fmt.Sprintf("its agent starts in mode %q, which leaves nothing to tidy", mode)
 	}
-	if left == "" || refused != "" || err != nil || dryRun {
-		return left, refused, err
-	}
-	if ciliumnode.Mode(mode) == ciliumnode.CRD {
-		_, err = nodes.DropPools(ctx, live)
-		return left, "", err
-	}
-	return left, "", t.retract(ctx, nodes, live)
+	return left, refused, err
 }
 
 func (t *tidying) retract(ctx context.Context, nodes *ciliumnode.Client, live *ciliumnode.View) error {
@@ -212,20 +212,20 @@ func (t *tidying) notInCRD(live *ciliumnode.View) string {
 // all that its pods have. An agent of that mode has no report, and takes an older
 // one away (Cilium v1.20.1, pkg/ipam/multipool_manager.go, updateLocalNode).
 func (t *tidying) notInMultiPool(ctx context.Context, live *ciliumnode.View) (string, error) {
-	told, err := (&ciliumnode.Client{Reader: t.client, Mode: ciliumnode.MultiPool}).Live(ctx, t.name)
+	multiPool, err := (&ciliumnode.Client{Reader: t.client, Mode: ciliumnode.MultiPool}).Live(ctx, t.name)
 	switch {
-	case err != nil || told == nil:
+	case err != nil || multiPool == nil:
 		return "it has no CiliumNode", err
 	case !t.settled.Settled:
 		return "its agent has not been Ready for long enough", nil
 	case len(live.Used) > 0:
 		return "its agent reports addresses, so it runs in crd mode: restart it", nil
-	case !told.BlockDemand.Reported():
+	case !multiPool.BlockDemand.Reported():
 		return "its agent asks for nothing in spec.ipam.pools, so it does not run in multi-pool mode: restart it", nil
 	}
 	ours := t.ours(live)
 	for a, by := range t.Users(t.name) {
-		if single := netip.PrefixFrom(a, a.BitLen()); ipalloc.Covered(single, ours) && !ipalloc.Covered(single, told.Listed()) {
+		if single := netip.PrefixFrom(a, a.BitLen()); ipalloc.Covered(single, ours) && !ipalloc.Covered(single, multiPool.Listed()) {
 			return fmt.Sprintf("%s has %s, and its block is not assigned to the agent: let the operator run with --mode=multi-pool", by, a), nil
 		}
 	}

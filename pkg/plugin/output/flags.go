@@ -65,6 +65,11 @@ func (o *Flags) Print(w, errOut io.Writer, rows any, t Table) error {
 		}
 		return o.valid()
 	}
+	return o.printTable(w, errOut, t)
+}
+
+// printTable writes a table, or to errOut that it has no rows.
+func (o *Flags) printTable(w, errOut io.Writer, t Table) error {
 	if len(t.Cells) == 0 {
 		_, err := fmt.Fprintln(errOut, t.Empty)
 		return err

@@ -32,13 +32,18 @@ func (o *Flags) PrintList(ctx context.Context, w, errOut io.Writer, sleep func(c
 	if err := o.Print(w, errOut, now.Rows, now.Table); err != nil || !o.watch {
 		return err
 	}
-	printed := now.Table.lines()
+	return o.printChanges(ctx, w, errOut, now.Table.lines(), sleep, read)
+}
+
+// printChanges prints the rows that are not among those printed, until sleep fails.
+func (o *Flags) printChanges(ctx context.Context, w, errOut io.Writer, printed map[string]bool, sleep func(context.Context, time.Duration) error, read func() (Listed, error)) error {
 	changes := Flags{Format: o.Format, noHeaders: true}
 	for {
 		if err := sleep(ctx, watchEvery); err != nil {
 			return nil //nolint:nilerr // interrupted: that is how it ends
 		}
-		if now, err = read(); err != nil {
+		now, err := read()
+		if err != nil {
 			if ctx.Err() != nil {
 				return nil //nolint:nilerr // interrupted, too
 			}

@@ -1,21 +1,12 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
-	"io"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
@@ -82,46 +73,6 @@ type leaves struct {
 	Orphaned bool `json:"orphaned,omitempty"`
 }
 
-// edited is the cluster as it would be with these pools applied and those
-// deleted.
-func edited(c *cluster.Cluster, edits []*v1alpha1.PodIPPool, remove []string) (*cluster.Cluster, error) {
-	s := *c.Objects
-	s.Pools = slices.Clone(s.Pools)
-	find := func(name string) int {
-		return slices.IndexFunc(s.Pools, func(p v1alpha1.PodIPPool) bool { return p.Name == name })
-	}
-	for _, e := range edits {
-		p := *e.DeepCopy()
-		pool, err := crd.PoolFrom(&p, c.Defaults)
-		if err == nil {
-			err = pool.Problem()
-		}
-		if err != nil {
-			return nil, fmt.Errorf("pool %s would be invalid: %w", p.Name, err)
-		}
-		if i := find(p.Name); i >= 0 {
-			p.ObjectMeta, p.Status = *s.Pools[i].ObjectMeta.DeepCopy(), s.Pools[i].Status
-			p.Generation++
-			s.Pools[i] = p
-		} else {
-			p.CreationTimestamp, p.Generation = metav1.NewTime(c.Now), 1
-			s.Pools = append(s.Pools, p)
-		}
-	}
-	for _, name := range remove {
-		i := find(name)
-		if i < 0 {
-			return nil, fmt.Errorf("there is no PodIPPool %s to delete", name)
-		}
-		p := *s.Pools[i].DeepCopy()
-		p.DeletionTimestamp = &metav1.Time{Time: c.Now}
-		s.Pools[i] = p
-	}
-	after := cluster.New(&s, c.CiliumNodes, c.Operator)
-	after.Hypothetical = true
-	return after, nil
-}
-
 // effectOf compares what would be decided. It claims in both clusters.
 func effectOf(before, after *cluster.Cluster) effect {
 	x := effect{Pools: []poolChange{}, Nodes: []nodeChange{}, Unserved: []string{}}
@@ -152,78 +103,6 @@ func effectOf(before, after *cluster.Cluster) effect {
 	return x
 }
 
-// share is the key that separates a node's needs.
-type share struct {
-	family     ipalloc.Family
-	ciliumPool string // "": the default one
-}
-
-// sharesOf are those of two plans, sorted.
-func sharesOf(was, is map[share]nodeChange) []share {
-	all := maps.Clone(was)
-	maps.Copy(all, is)
-	return slices.SortedFunc(maps.Keys(all), func(a, b share) int {
-		return cmp.Or(cmp.Compare(a.family, b.family), strings.Compare(a.ciliumPool, b.ciliumPool))
-	})
-}
-
-// firstSteps are the first steps of a node, by family and pool of Cilium's, as changes
-// from nothing. What they claim is taken in the cluster's ledger.
-func firstSteps(c *cluster.Cluster, name string) map[share]nodeChange {
-	steps := map[share]nodeChange{}
-	users := c.Users(name)
-	for _, d := range c.Decide(name) {
-		n := nodeChange{Node: name, Family: d.Family.String(), PoolAfter: d.Ruling(), Paused: d.Paused, Claims: []string{}, Leaves: []leaves{}}
-		for _, b := range d.State.Blocks {
-			if b.Request == expand.None || b.Phase == ipalloc.CoolingDown {
-				continue
-			}
-			held, _ := c.Ledger.Block(b.CIDR)
-			pool := c.Pools.Get(held.Pool)
-			n.Leaves = append(n.Leaves, leaves{
-				Block: held.Name, Used: cluster.CountIn(b.CIDR, users), Reason: string(b.Request),
-				Orphaned: pool == nil || !pool.Deleting && !pool.OnGrid(b.CIDR), Until: opens(b.Hold),
-			})
-		}
-		if d.Paused == "" && c.Nodes[name] != nil {
-			n.Claims, n.Missing = claimBlocks(c, &d)
-		}
-		for i := range n.Leaves {
-			n.Leaves[i].Stays = n.Missing > 0
-		}
-		steps[share{d.Family, d.CiliumPool}] = n
-	}
-	return steps
-}
-
-// opens is when the window opens that a block waits for; nil: it waits for none.
-func opens(h expand.Hold) *time.Time {
-	if h.For != expand.WaitWindow || h.Until.IsZero() {
-		return nil
-	}
-	at := h.Until.UTC()
-	return &at
-}
-
-// claimBlocks takes blocks as the operator would: as many as the plan wants.
-func claimBlocks(c *cluster.Cluster, d *cluster.Decision) (blocks []string, missing int) {
-	blocks = []string{}
-	want := d.Plan.Claim
-	for got := 0; got < want.Addresses && len(blocks) < want.Blocks; {
-		cidr, pool, err := c.Ledger.Claim(d.Family, d.State.Node, d.Pools)
-		if err != nil {
-			return blocks, want.Addresses - got // ipalloc.ErrExhausted: the ledger is ready
-		}
-		if d.State.BlockDemand != nil {
-			got += c.Views[d.State.Node].Of(d.CiliumPool).BlockDemand.Count(cidr)
-		} else {
-			got += len(pool.Usable(cidr))
-		}
-		blocks = append(blocks, cidr.String())
-	}
-	return blocks, 0
-}
-
 func (x *effect) compare(name string, s share, was, is nodeChange) {
 	is.Node, is.Family, is.CiliumPool, is.PoolBefore = name, s.family.String(), s.ciliumPool, was.PoolAfter
 	before := map[string]bool{}
@@ -248,18 +127,17 @@ func (x *effect) compare(name string, s share, was, is nodeChange) {
 	x.Nodes = append(x.Nodes, is)
 }
 
-func (x *effect) text(w io.Writer) error {
-	var s output.Story
+func (x *effect) describe(s *output.Text) {
 	for _, p := range x.Pools {
-		s.Say("pool %s %s: %s -> %s (%s free)%s", p.Pool, p.Family, p.Before, p.After, output.Plural(int(min(p.Free, 1<<40)), "block", "blocks"), prefixed(": ", p.Message))
+		s.Line("pool %s %s: %s -> %s (%s free)%s", p.Pool, p.Family, p.Before, p.After, output.Plural(int(min(p.Free, 1<<40)), "block", "blocks"), prefixed(": ", p.Message))
 	}
 	for _, p := range x.Covered {
-		s.Say("pool %s covers %s: no pod gets these addresses, and no node a block that contains one", p.Pool, p.Addresses)
+		s.Line("pool %s covers %s: no pod gets these addresses, and no node a block that contains one", p.Pool, p.Addresses)
 	}
 	claimed, missing, leaving, orphaned := 0, 0, 0, 0
 	for i := range x.Nodes {
 		n := &x.Nodes[i]
-		s.Say("node %s %s: %s", n.Node, list.FamilyWords(n.Family, n.CiliumPool), n.words())
+		s.Line("node %s %s: %s", n.Node, list.FamilyWords(n.Family, n.CiliumPool), n.words())
 		claimed += len(n.Claims)
 		missing += min(n.Missing, 1)
 		leaving += len(n.Leaves)
@@ -270,22 +148,20 @@ func (x *effect) text(w io.Writer) error {
 		}
 	}
 	for _, n := range x.Unserved {
-		s.Say("node %s: no pool would serve it any more", n)
+		s.Line("node %s: no pool would serve it any more", n)
 	}
 	if len(x.Nodes)+len(x.Pools)+len(x.Unserved) == 0 {
-		s.Say("Nothing would change at once.")
+		s.Line("Nothing would change at once.")
 	} else {
-		s.Say("")
+		s.Line("")
 	}
-	s.Say("%s hit: %s claimed, %s to go (%d in no CIDR of their pool any more) with %s in use.",
+	s.Line("%s hit: %s claimed, %s to go (%d in no CIDR of their pool any more) with %s in use.",
 		output.Count(len(x.Nodes), "node"), output.Count(claimed, "block"), output.Count(leaving, "block"), orphaned, output.Plural(x.InUse, "address", "addresses"))
-	s.Say("Routes: %d come, %d go once their pods have.", x.RoutesAdded, x.RoutesRemoved)
+	s.Line("Routes: %d come, %d go once their pods have.", x.RoutesAdded, x.RoutesRemoved)
 	if missing > 0 {
-		s.Say("Not all get what they want: %s.", output.Count(missing, "node"))
+		s.Line("Not all get what they want: %s.", output.Count(missing, "node"))
 	}
-	s.Say("Nothing was written.")
-	_, err := io.WriteString(w, s.String())
-	return err
+	s.Line("Nothing was written.")
 }
 
 func (n *nodeChange) words() string {

@@ -2,19 +2,8 @@
 package plan
 
 import (
-	"bufio"
-	"bytes"
-	"errors"
-	"fmt"
-	"io"
-	"os"
-
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/runtime/serializer/json"
-	"k8s.io/apimachinery/pkg/util/yaml"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
@@ -56,10 +45,7 @@ makes them. Nothing is written.`,
 				return err
 			}
 			effect := effectOf(before, after)
-			if o.Readable() {
-				return effect.text(e.Out)
-			}
-			return o.Print(e.Out, e.ErrOut, effect, output.Table{})
+			return e.Print(&o, effect, effect.describe)
 		},
 	}
 	o.AddFlags(cmd)
@@ -67,47 +53,4 @@ makes them. Nothing is written.`,
 	cmd.Flags().StringSliceVar(&remove, "delete", remove, "pools that would be deleted")
 	_ = cmd.RegisterFlagCompletionFunc("delete", e.CompletePools)
 	return cmd
-}
-
-// readPools reads the PodIPPools of a file. Unknown fields are refused.
-func readPools(e *cli.Env, file string) ([]*v1alpha1.PodIPPool, error) {
-	if file == "" {
-		return nil, nil
-	}
-	in := e.In
-	if file != "-" {
-		f, err := os.Open(file)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		in = f
-	}
-	scheme, err := controller.Scheme()
-	if err != nil {
-		return nil, err
-	}
-	decoder := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{Yaml: true, Strict: true})
-	var pools []*v1alpha1.PodIPPool
-	for documents := yaml.NewYAMLReader(bufio.NewReader(in)); ; {
-		doc, err := documents.Read()
-		if errors.Is(err, io.EOF) {
-			return pools, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("reading %s: %w", file, err)
-		}
-		if len(bytes.TrimSpace(doc)) == 0 {
-			continue
-		}
-		obj, _, err := decoder.Decode(doc, nil, nil)
-		if err != nil {
-			return nil, fmt.Errorf("reading %s: %w", file, err)
-		}
-		pool, ok := obj.(*v1alpha1.PodIPPool)
-		if !ok || pool.Name == "" {
-			return nil, fmt.Errorf("reading %s: %T is no PodIPPool with a name", file, obj)
-		}
-		pools = append(pools, pool)
-	}
 }

@@ -9,9 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -53,7 +51,10 @@ not be read.`,
 			if err != nil {
 				return err
 			}
-			b := &bundle{Env: e, Cluster: c, at: c.Now}
+			b, err := newBundle(e, c)
+			if err != nil {
+				return err
+			}
 			b.gather(cmd.Context(), logLines)
 			if file == "" {
 				file = "cilium-pool-" + c.Now.UTC().Format("20060102-150405") + ".tar.gz"
@@ -77,9 +78,24 @@ not be read.`,
 type bundle struct {
 	*cli.Env
 	*cluster.Cluster
-	at       time.Time
-	files    []bundled
-	problems []error
+	client    client.Client
+	clientset kubernetes.Interface // for logs
+	files     []bundled
+	problems  []error
+}
+
+func newBundle(e *cli.Env, c *cluster.Cluster) (*bundle, error) {
+	config, err := e.Config()
+	if err != nil {
+		return nil, err
+	}
+	clientset, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	b := &bundle{Env: e, Cluster: c, clientset: clientset}
+	b.client, err = e.Client()
+	return b, err
 }
 
 type bundled struct {
@@ -95,51 +111,31 @@ func (b *bundle) add(name string, body []byte, err error) {
 	b.files = append(b.files, bundled{name, []byte(plain.Text(redact(string(body))))})
 }
 
-// addText adds what is written for people.
-func (b *bundle) addText(name string, write func(io.Writer) error) {
-	var text bytes.Buffer
-	err := write(&text)
-	b.add(name, text.Bytes(), err)
-}
-
 func (b *bundle) addYAML(name string, v any) {
 	body, err := yaml.Marshal(v)
 	b.add(name, body, err)
 }
 
 func (b *bundle) gather(ctx context.Context, logLines int64) {
-	direct, config, err := b.Client()
-	if err != nil {
-		b.problems = append(b.problems, err)
-		return
-	}
 	b.add("version.txt", []byte("kubectl cilium-pool "+b.Version+"\noperator "+cmp.Or(b.Operator.Settings.Version, "unknown")+"\n"), nil)
-	b.addText("status.txt", func(w io.Writer) error {
-		v, err := list.ReadOverview(ctx, b.Env, b.Cluster)
-		if err != nil {
-			return err
-		}
-		return v.Text(&output.Flags{Format: "wide"}, w, b.Now)
-	})
-	b.addText("explain.txt", func(w io.Writer) error {
-		for _, name := range b.NodeNames() {
-			if err := explain.Node(b.Cluster, w, name); err != nil {
-				return err
-			}
-			fmt.Fprintln(w)
-		}
-		return nil
-	})
-	report := audit.NewReport(b.Objects, 1, audit.Check(b.Objects, auditcmd.SettingsOf(b.Operator.Settings)))
-	b.addText("check.txt", report.Text)
-	b.addObjects()
-	b.addEvents(ctx, direct)
-	clientset, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		b.problems = append(b.problems, err)
-		return
+	var status, explained output.Text
+	v, err := list.ReadOverview(ctx, b.Env, b.Cluster)
+	if err == nil {
+		v.Describe(&status, &output.Flags{Format: "wide"}, b.Now)
 	}
-	b.addOperators(ctx, direct, clientset, logLines)
+	b.add("status.txt", []byte(status.String()), err)
+	for _, name := range b.NodeNames() {
+		explain.Node(&explained, b.Cluster, name)
+		explained.Line("")
+	}
+	b.add("explain.txt", []byte(explained.String()), nil)
+	report := audit.NewReport(b.Objects, 1, audit.Check(b.Objects, auditcmd.SettingsOf(b.Operator.Settings)))
+	var checked bytes.Buffer
+	err = report.Text(&checked)
+	b.add("check.txt", checked.Bytes(), err)
+	b.addObjects()
+	b.addEvents(ctx)
+	b.addOperators(ctx, logLines)
 	if len(b.problems) > 0 {
 		b.add("errors.txt", []byte(errors.Join(b.problems...).Error()+"\n"), nil)
 	}
@@ -173,9 +169,9 @@ func (b *bundle) addObjects() {
 }
 
 // addEvents keeps those about kinds that matter here.
-func (b *bundle) addEvents(ctx context.Context, direct client.Reader) {
+func (b *bundle) addEvents(ctx context.Context) {
 	list := &corev1.EventList{}
-	if err := direct.List(ctx, list); err != nil {
+	if err := b.client.List(ctx, list); err != nil {
 		b.add("events.yaml", nil, err)
 		return
 	}
@@ -191,10 +187,10 @@ func (b *bundle) addEvents(ctx context.Context, direct client.Reader) {
 }
 
 // addOperators adds the status of the operator's pods, and their logs.
-func (b *bundle) addOperators(ctx context.Context, direct client.Reader, clientset kubernetes.Interface, lines int64) {
+func (b *bundle) addOperators(ctx context.Context, lines int64) {
 	list := &corev1.PodList{}
 	namespace := b.OperatorNamespace()
-	err := direct.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/name": cli.LeaseName})
+	err := b.client.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/name": cli.LeaseName})
 	if err != nil {
 		b.add("operators.yaml", nil, err)
 		return
@@ -203,7 +199,7 @@ func (b *bundle) addOperators(ctx context.Context, direct client.Reader, clients
 	for i := range list.Items {
 		p := &list.Items[i]
 		status[p.Name] = p.Status
-		log, err := clientset.CoreV1().Pods(namespace).GetLogs(p.Name, &corev1.PodLogOptions{TailLines: &lines}).DoRaw(ctx)
+		log, err := b.clientset.CoreV1().Pods(namespace).GetLogs(p.Name, &corev1.PodLogOptions{TailLines: &lines}).DoRaw(ctx)
 		b.add("logs/"+p.Name+".log", log, err)
 	}
 	b.addYAML("operators.yaml", status)
@@ -215,7 +211,7 @@ func (b *bundle) write(path string) error {
 	zip := gzip.NewWriter(&packed)
 	out := tar.NewWriter(zip)
 	for _, f := range b.files {
-		head := &tar.Header{Name: "cilium-pool/" + f.name, Mode: 0o644, Size: int64(len(f.body)), ModTime: b.at}
+		head := &tar.Header{Name: "cilium-pool/" + f.name, Mode: 0o644, Size: int64(len(f.body)), ModTime: b.Now}
 		if err := out.WriteHeader(head); err != nil {
 			return err
 		}

@@ -3,7 +3,6 @@ package whois
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/netip"
 	"slices"
 	"strings"
@@ -107,18 +106,18 @@ func usersOf(c *cluster.Cluster, a netip.Addr) []addressUser {
 				reported = "the agent itself"
 			}
 		}
-		told := false
+		matched := false
 		for _, p := range c.Pods.On(node) {
 			if !slices.Contains(p.IPs, a) {
 				continue
 			}
 			u := addressUser{Name: p.Name, Node: node, Says: "pod"}
 			if p.Name == reported {
-				u.Says, told = "agent and pod", true
+				u.Says, matched = "agent and pod", true
 			}
 			users = append(users, u)
 		}
-		if reported != "" && !told {
+		if reported != "" && !matched {
 			users = append(users, addressUser{Name: reported, Node: node, Says: "agent"})
 		}
 	}
@@ -127,17 +126,17 @@ func usersOf(c *cluster.Cluster, a netip.Addr) []addressUser {
 
 // readPodStarts notes since when the pods among users run.
 func readPodStarts(ctx context.Context, e *cli.Env, users []addressUser) error {
+	c, err := e.Client()
+	if err != nil {
+		return err
+	}
 	for i := range users {
 		namespace, name, isPod := strings.Cut(users[i].Name, "/")
 		if !isPod {
 			continue
 		}
-		c, _, err := e.Client()
-		if err != nil {
-			return err
-		}
 		pod := &corev1.Pod{}
-		err = c.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, pod)
+		err := c.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, pod)
 		if apierrors.IsNotFound(err) {
 			continue
 		}
@@ -153,43 +152,40 @@ func readPodStarts(ctx context.Context, e *cli.Env, users []addressUser) error {
 	return nil
 }
 
-// text is the answer in sentences.
-func (o *owner) text(w io.Writer, now time.Time) error {
-	var s output.Story
+// describe is the answer in sentences.
+func (o *owner) describe(s *output.Text, now time.Time) {
 	switch {
 	case o.Block != "":
-		s.Say("%s is in block %s, which node %s has held for %s (%s).", o.Address, o.Block, o.Node, output.Age(now, *o.BlockSince), o.Phase)
+		s.Line("%s is in block %s, which node %s has held for %s (%s).", o.Address, o.Block, o.Node, output.Age(now, *o.BlockSince), o.Phase)
 	case len(o.Pools) > 0:
-		s.Say("%s is in no block. It lies in a CIDR of pool %s.", o.Address, strings.Join(o.Pools, " and of pool "))
+		s.Line("%s is in no block. It lies in a CIDR of pool %s.", o.Address, strings.Join(o.Pools, " and of pool "))
 	default:
-		s.Say("%s is in no block and in no pool.", o.Address)
+		s.Line("%s is in no block and in no pool.", o.Address)
 	}
 	if o.Block != "" && len(o.Pools) > 0 {
-		s.Say("Pool: %s.", strings.Join(o.Pools, ", "))
+		s.Line("Pool: %s.", strings.Join(o.Pools, ", "))
 	}
 	switch len(o.PublishedBy) {
 	case 0:
-		s.Say("No %s publishes it.", o.carrier)
+		s.Line("No %s publishes it.", o.carrier)
 	case 1:
-		s.Say("%s %s publishes it.", o.carrier, o.PublishedBy[0])
+		s.Line("%s %s publishes it.", o.carrier, o.PublishedBy[0])
 	default:
-		s.Say("%ss %s all publish it. That must not be: run kubectl cilium-pool check.", o.carrier, strings.Join(o.PublishedBy, ", "))
+		s.Line("%ss %s all publish it. That must not be: run kubectl cilium-pool check.", o.carrier, strings.Join(o.PublishedBy, ", "))
 	}
 	if o.Release != "" {
-		s.Say("It is on its way out: %s.", releaseWords(o.Release))
+		s.Line("It is on its way out: %s.", releaseWords(o.Release))
 	}
 	for _, u := range o.Users {
 		since := ""
 		if u.Since != nil {
 			since = ", which has run for " + output.Age(now, *u.Since)
 		}
-		s.Say("%s on node %s uses it%s (says: %s).", u.Name, u.Node, since, u.Says)
+		s.Line("%s on node %s uses it%s (says: %s).", u.Name, u.Node, since, u.Says)
 	}
 	if len(o.Users) == 0 {
-		s.Say("No known user.")
+		s.Line("No known user.")
 	}
-	_, err := io.WriteString(w, s.String())
-	return err
 }
 
 func releaseWords(state string) string {

@@ -3,7 +3,6 @@ package whois
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"net/netip"
 	"strings"
 	"time"
@@ -65,44 +64,41 @@ func heldAt(c *cluster.Cluster, a netip.Addr, at time.Time) past {
 	return p
 }
 
-// text is the answer in sentences.
-func (p *past) text(w io.Writer) error {
-	var s output.Story
+// describe is the answer in sentences.
+func (p *past) describe(s *output.Text) {
 	for _, t := range p.Held {
-		s.Say("At %s node %s held %s, in block %s: since %s, %s.", instant(p.At), t.Node, p.Address, t.Block, instant(t.Since), t.end())
+		s.Line("At %s node %s held %s, in block %s: since %s, %s.", instant(p.At), t.Node, p.Address, t.Block, instant(t.Since), t.end())
 	}
 	if len(p.Held) > 1 {
-		s.Say("That must not have been: run kubectl cilium-pool check.")
+		s.Line("That must not have been: run kubectl cilium-pool check.")
 	}
 	switch {
 	case len(p.Held) > 0:
 	case p.known():
-		s.Say("At %s no node held %s.", instant(p.At), p.Address)
+		s.Line("At %s no node held %s.", instant(p.At), p.Address)
 	default:
-		s.Say("Who held %s at %s is not known.", p.Address, instant(p.At))
+		s.Line("Who held %s at %s is not known.", p.Address, instant(p.At))
 	}
 	if p.Before != nil {
-		s.Say("Before, node %s held it, in block %s: since %s, %s.", p.Before.Node, p.Before.Block, instant(p.Before.Since), p.Before.end())
+		s.Line("Before, node %s held it, in block %s: since %s, %s.", p.Before.Node, p.Before.Block, instant(p.Before.Since), p.Before.end())
 	}
 	if p.After != nil {
-		s.Say("After, node %s held it, in block %s: since %s, %s.", p.After.Node, p.After.Block, instant(p.After.Since), p.After.end())
+		s.Line("After, node %s held it, in block %s: since %s, %s.", p.After.Node, p.After.Block, instant(p.After.Since), p.After.end())
 	}
-	s.Say("%s", p.reach())
+	s.Line("%s", p.reach())
 	for _, u := range p.Pods {
-		s.Say("%s", u.sentence())
+		s.Line("%s", u.sentence())
 	}
 	if len(p.Pods) == 0 {
-		s.Say("No pod that there still is had it then.")
+		s.Line("No pod that there still is had it then.")
 	}
-	s.Say("Of pods that were deleted nothing is kept but events, for an hour as a rule.")
+	s.Line("Of pods that were deleted nothing is kept but events, for an hour as a rule.")
 	for _, e := range p.Events {
-		s.Say("Event of %s, %s: %s", e.Pod, instant(e.Time), e.Says)
+		s.Line("Event of %s, %s: %s", e.Pod, instant(e.Time), e.Says)
 	}
 	if p.Unread != "" {
-		s.Say("Events were not read: %s.", p.Unread)
+		s.Line("Events were not read: %s.", p.Unread)
 	}
-	_, err := io.WriteString(w, s.String())
-	return err
 }
 
 // end says how a tenure ended.

@@ -18,6 +18,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
 func TestParseInstant(t *testing.T) {
@@ -173,7 +174,7 @@ func days(t *tenure) string {
 	return t.Node + " " + t.Since.Format("2") + "-" + until
 }
 
-// What is told of the past says how far back it goes, and never more than is
+// The answer about the past says how far back it goes, and never more than is
 // known.
 func TestPastText(t *testing.T) {
 	one, ofEarlier := []v1alpha1.PodIPPool{mainPool()}, recorded(5)
@@ -194,10 +195,8 @@ func TestPastText(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := &audit.Snapshot{Time: day(20), Pools: test.pools, Histories: test.histories, HistoriesUnread: test.unread}
 			p := heldAt(cluster.New(s, nil, auditcmd.Operator{Settings: controller.DefaultSettings()}), netip.MustParseAddr("10.20.0.5"), day(3))
-			var out strings.Builder
-			if err := p.text(&out); err != nil {
-				t.Fatal(err)
-			}
+			var out output.Text
+			p.describe(&out)
 			for _, want := range []string{"Who held 10.20.0.5 at " + instant(day(3)) + " is not known.", test.want} {
 				if !strings.Contains(out.String(), want) {
 					t.Errorf("%q is not said:\n%s", want, &out)
@@ -227,10 +226,10 @@ func TestEndedUser(t *testing.T) {
 		pod *corev1.Pod
 		had []int // days
 	}{
-		"its last container counts":  {ran("10.20.0.5", ended(start), ended(end)), []int{2, 3, 4}},
-		"nobody knows when it ended": {ran("10.20.0.5"), []int{2, 3, 4, 5}},
-		"another address":            {ran("10.20.0.6", ended(end)), nil},
-		"it never started":           {never, nil},
+		"its last container counts": {ran("10.20.0.5", ended(start), ended(end)), []int{2, 3, 4}},
+		"its end is unknown":        {ran("10.20.0.5"), []int{2, 3, 4, 5}},
+		"another address":           {ran("10.20.0.6", ended(end)), nil},
+		"it never started":          {never, nil},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -48,7 +48,7 @@ func addPastUsers(ctx context.Context, e *cli.Env, a netip.Addr, users []address
 			p.Pods = append(p.Pods, pastPod{Name: u.Name, Node: u.Node, Since: u.Since})
 		}
 	}
-	c, _, err := e.Client()
+	c, err := e.Client()
 	if err != nil {
 		return err
 	}

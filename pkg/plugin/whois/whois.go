@@ -49,10 +49,7 @@ here (of the last 24 hours), a day and a time, or how long ago.`,
 			if err := readPodStarts(cmd.Context(), e, who.Users); err != nil {
 				return err
 			}
-			if o.Readable() {
-				return who.text(e.Out, c.Now)
-			}
-			return o.Print(e.Out, e.ErrOut, who, output.Table{})
+			return e.Print(&o, who, func(s *output.Text) { who.describe(s, c.Now) })
 		},
 	}
 	o.AddFlags(cmd)
@@ -74,8 +71,5 @@ func whowas(ctx context.Context, e *cli.Env, a netip.Addr, instant string, o out
 	if err := addPastUsers(ctx, e, a, usersOf(c, a), &p); err != nil {
 		return err
 	}
-	if o.Readable() {
-		return p.text(e.Out)
-	}
-	return o.Print(e.Out, e.ErrOut, p, output.Table{})
+	return e.Print(&o, p, p.describe)
 }

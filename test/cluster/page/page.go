@@ -7,7 +7,7 @@
 //
 // These comments say how a block runs, and there may be several:
 //
-//	<!-- after docs/start.md -->     before it: the installation of that page
+//	<!-- after docs/install.md -->     before it: the installation of that page
 //	<!-- setup:                      before it: commands that make what the text
 //	kubectl ...                      takes for granted, up to the comment's end
 //	-->
@@ -29,7 +29,7 @@ import (
 // Pages are those whose blocks run, each from its top to its end on a cluster of its
 // own with nothing installed.
 func Pages() []string {
-	return []string{"README.md", "docs/start.md", "docs/operations.md", "docs/howto.md"}
+	return []string{"README.md", "docs/install.md", "docs/operations.md", "docs/howto.md", "docs/upgrade.md", "docs/air-gapped.md"}
 }
 
 // stands are words of the pages that readers put names of their own in the place
@@ -58,7 +58,7 @@ type Block struct {
 
 	// NotRun is why it does not run; it runs if this is empty.
 	NotRun string
-	// AfterStart asks for the installation of docs/start.md before it.
+	// AfterStart asks for the installation of docs/install.md before it.
 	AfterStart bool
 	// Setup are commands to run before it.
 	Setup string
@@ -70,7 +70,7 @@ type Block struct {
 	Again bool
 }
 
-// The comments of the marked part of docs/start.md may be above a block too.
+// The comments of the marked part of docs/install.md may be above a block too.
 var ignored = regexp.MustCompile(`^install: (begin|end)$`)
 
 // Fence is any code block, with the comments right above it.
@@ -172,7 +172,7 @@ func (b *Block) take(comments []string) (kept bool, err error) {
 		case ignored.MatchString(comment):
 		case comment == "applied" && b.Language == "yaml":
 			kept = true
-		case comment == "after docs/start.md":
+		case comment == "after docs/install.md":
 			b.AfterStart = true
 		case strings.HasPrefix(comment, "exits with "):
 			if b.Exit, err = strconv.Atoi(strings.TrimPrefix(comment, "exits with ")); err != nil {

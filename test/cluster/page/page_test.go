@@ -22,7 +22,7 @@ func TestBlocks(t *testing.T) {
 			[]Block{{Line: 2, Language: "sh", Code: "if a; then\n  b\nfi\n"}, {Line: 8, Language: "sh", Code: "c\n"}},
 		},
 		"all that can be said": {
-			"<!-- after docs/start.md -->\n<!-- setup:\na\nb\n-->\n<!-- exits with 3 -->\n<!-- prints: x -->\n\n<!-- until it prints: y: z -->\n<!-- install: begin -->\n```sh\nc\n```\n",
+			"<!-- after docs/install.md -->\n<!-- setup:\na\nb\n-->\n<!-- exits with 3 -->\n<!-- prints: x -->\n\n<!-- until it prints: y: z -->\n<!-- install: begin -->\n```sh\nc\n```\n",
 			[]Block{{Line: 11, Language: "sh", Code: "c\n", AfterStart: true, Setup: "a\nb\n", Exit: 3, Prints: []string{"x", "y: z"}, Again: true}},
 		},
 		"a comment is for the block right below": {"<!-- of the text -->\nText.\n```sh\na\n```\n", []Block{{Line: 3, Language: "sh", Code: "a\n"}}},

@@ -1,0 +1,113 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+)
+
+// explainGrowth says what would make the node grow.
+func explainGrowth(c *cluster.Cluster, s *output.Text, d *cluster.Decision) {
+	if grows(d.Plan) {
+		s.Line("Now: %s.", growth(d, c, d.Plan))
+	} else if n, plan, ok := morePods(d, mostPods(d)); ok {
+		s.Line("It grows with %s: %s.", output.Plural(n, "more pod", "more pods"), growth(d, c, plan))
+	}
+}
+
+// explainShrinking says what would make the node give a block back.
+func explainShrinking(s *output.Text, d *cluster.Decision) {
+	switch w := d.State.BlockDemand; {
+	case w != nil && w.Fixed:
+		s.Line("It keeps its block as long as its Node is there.")
+		return
+	case w != nil:
+		s.Line("Its agent gives a block back by itself, once nothing of it is in use and its others cover what it asks for.")
+		return
+	}
+	switch n, ok := fewerPods(d); {
+	case d.Policy.ReclaimDisabled:
+		s.Line("It gives no block back by itself: reclaim is disabled.")
+	case !d.State.AgentSettled || len(d.State.Used) == 0:
+		s.Line("It gives no block back as long as its agent is not trusted.")
+	case ok && n == 0:
+		s.Line("It can do without %s now: that is taken back once it has held for %s without interruption.", output.Count(len(d.Memory.IdleSince), "block"), output.Duration(idleFor(d)))
+	case ok:
+		s.Line("It gives a block back with %s: its other blocks then stay at or below %d%% in use. That has to hold for %s without interruption.",
+			output.Plural(n, "pod fewer", "pods fewer"), d.Policy.ReclaimPercent, output.Duration(idleFor(d)))
+	case inService(d.State.Blocks) <= 1:
+		s.Line("It gives no block back by itself: a node keeps its last one.")
+	default:
+		s.Line("It gives no block back however few its pods: it keeps those with the agent's own addresses or with addresses given to one pod by hand.")
+	}
+	explainWhen(s, d)
+}
+
+// mostPods is how many more pods are tried, to see whether they make the node grow.
+func mostPods(d *cluster.Decision) int {
+	if d.State.BlockDemand != nil && d.State.BlockDemand.Fixed {
+		return 0
+	}
+	return d.Policy.MaxAddresses + 1
+}
+
+// explainWhen says what shortens or lengthens the wait for a block to go.
+func explainWhen(s *output.Text, d *cluster.Decision) {
+	if d.Policy.ReclaimDisabled {
+		return
+	}
+	if idleFor(d) < d.Policy.IdleFor {
+		s.Line("That is less than %s, as %d%% of its pool's blocks are taken.", output.Duration(d.Policy.IdleFor), d.State.PoolTaken)
+	}
+	switch hold := d.State.ReclaimHold; {
+	case hold.For != expand.WaitWindow:
+	case hold.Until.IsZero():
+		s.Line("No maintenance window of pool %s will ever open: nothing is taken back.", d.Ruling())
+	default:
+		s.Line("Nothing is taken back before the maintenance window of pool %s opens at %s.", d.Ruling(), hold.Until.UTC().Format(time.RFC3339))
+	}
+}
+
+func idleFor(d *cluster.Decision) time.Duration {
+	return d.Policy.IdleUnder(d.State.PoolTaken, d.State.Cordoned)
+}
+
+// growth says in words how a plan grows the node.
+func growth(d *cluster.Decision, c *cluster.Cluster, p expand.Plan) string {
+	var parts []string
+	if len(p.Undrain) > 0 {
+		parts = append(parts, fmt.Sprintf("%s goes back into service", output.Few(texts(p.Undrain))))
+	}
+	if p.Claim != (expand.Claim{}) {
+		free := uint64(0)
+		for _, pool := range d.Pools {
+			if cut, ok := pool.Cut(d.Family); ok && !pool.Deleting {
+				free += c.Ledger.Free(cut)
+			}
+		}
+		blocks := "its pools have " + output.Many(free) + " free blocks"
+		if free == 0 {
+			blocks = "but its pools have no free block"
+		}
+		parts = append(parts, fmt.Sprintf("it wants %s more, %s", output.Plural(p.Claim.Addresses, "address", "addresses"), blocks))
+	}
+	if p.Shortage > 0 {
+		parts = append(parts, fmt.Sprintf("its limits keep it %d short", p.Shortage))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func inService(blocks []expand.Block) int {
+	n := 0
+	for i := range blocks {
+		if blocks[i].Phase == ipalloc.InService {
+			n++
+		}
+	}
+	return n
+}

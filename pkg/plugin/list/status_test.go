@@ -1,0 +1,20 @@
+package list
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+)
+
+// A Lease may lack the time at which its holder acquired it.
+func TestDescribeWithoutAcquireTime(t *testing.T) {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	v := Overview{Operator: operatorState{Leader: "operator-0", Renewed: &now}}
+	var text output.Text
+	v.Describe(&text, &output.Flags{}, now)
+	if want := "operator-0 leads since <unknown>, renewed 0s ago"; !strings.Contains(text.String(), want) {
+		t.Errorf("%q is not in:\n%s", want, &text)
+	}
+}

@@ -1,0 +1,248 @@
+package docs
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var (
+	codeSpan = regexp.MustCompile("`([^`\n]+)`")
+	// sourcePath is a file or folder of this repository or of Cilium's.
+	sourcePath = regexp.MustCompile(`(?:^|[\s(,])((?:pkg|test|cmd|charts|examples|hack|docs|daemon|operator|plugins|install|Documentation)/[\w./-]+)`)
+	testName   = regexp.MustCompile(`^(?:Test|Fuzz|Benchmark)[A-Z]\w*…?$`)
+	// symbol is an exported name with what it belongs to, such as View.Of or
+	// expand.Decide.
+	symbol = regexp.MustCompile(`^(?:([a-z]\w*)\.)?([A-Z]\w*(?:\.\w+)*)$`)
+)
+
+// spans are the texts in code style of a page, and the lines of its fences that
+// name no language, such as a list of packages.
+func spans(page string) []string {
+	var found []string
+	for _, m := range codeSpan.FindAllStringSubmatch(prose(page), -1) {
+		found = append(found, m[1])
+	}
+	for _, f := range fences(page) {
+		if f.language == "" {
+			found = append(found, strings.Split(f.code, "\n")...)
+		}
+	}
+	return found
+}
+
+// pagesOfOurs are the pages of people: neither written by a program nor a history.
+func pagesOfOurs(t *testing.T) []string {
+	t.Helper()
+	return slices.DeleteFunc(files(t, isMarkdown), func(page string) bool {
+		return page == "CHANGELOG.md" || page == "docs/api.md" || strings.HasPrefix(page, "docs/kubectl/kubectl_")
+	})
+}
+
+// ciliumModule is the folder of the version of Cilium that go.mod names.
+func ciliumModule(t *testing.T) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/cilium/cilium").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// Files and folders that pages name exist here, or in the version of Cilium that
+// go.mod names.
+func TestPathsInPages(t *testing.T) {
+	cilium := ciliumModule(t)
+	seen := 0
+	for _, page := range pagesOfOurs(t) {
+		for _, span := range spans(read(t, page)) {
+			for _, m := range sourcePath.FindAllStringSubmatch(span, -1) {
+				seen++
+				name := strings.TrimRight(m[1], ".")
+				_, here := os.Stat(filepath.Join(root, name))
+				_, there := os.Stat(filepath.Join(cilium, name))
+				if here != nil && there != nil {
+					t.Errorf("%s: neither this repository nor Cilium has %s", page, name)
+				}
+			}
+		}
+	}
+	if seen < 100 {
+		t.Errorf("%d paths found: the pages name more", seen)
+	}
+}
+
+// declared are the names that the repository's Go files declare: of packages,
+// functions, tests among them, types, fields, constants and variables.
+func declared(t *testing.T) map[string]bool {
+	t.Helper()
+	names := map[string]bool{}
+	for _, path := range files(t, func(name string) bool { return strings.HasSuffix(name, ".go") }) {
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, path), nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names[f.Name.Name] = true
+		ast.Inspect(f, func(n ast.Node) bool {
+			for _, name := range declares(n) {
+				names[name] = true
+			}
+			return true
+		})
+	}
+	return names
+}
+
+// declares are the names that a node of the syntax declares by itself; methods and
+// fields with their type as well, as in View.Of.
+func declares(n ast.Node) []string {
+	var found []string
+	switch n := n.(type) {
+	case *ast.FuncDecl:
+		found = append(found, n.Name.Name)
+		if n.Recv != nil {
+			found = append(found, receiver(n.Recv.List[0].Type)+"."+n.Name.Name)
+		}
+	case *ast.TypeSpec:
+		found = append(found, n.Name.Name)
+		if s, ok := n.Type.(*ast.StructType); ok {
+			for _, field := range s.Fields.List {
+				for _, name := range field.Names {
+					found = append(found, n.Name.Name+"."+name.Name)
+				}
+			}
+		}
+	case *ast.ValueSpec:
+		for _, name := range n.Names {
+			found = append(found, name.Name)
+		}
+	}
+	return found
+}
+
+// receiver is the name of the type of a method's receiver.
+func receiver(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.StarExpr:
+		return receiver(e.X)
+	case *ast.IndexExpr:
+		return receiver(e.X)
+	case *ast.Ident:
+		return e.Name
+	}
+	return ""
+}
+
+// Tests and symbols that pages name are declared. A name that ends in … stands for
+// all that begin so.
+func TestSymbolsInPages(t *testing.T) {
+	names := declared(t)
+	has := func(name string) bool {
+		if prefix, ok := strings.CutSuffix(name, "…"); ok {
+			for n := range names {
+				if strings.HasPrefix(n, prefix) {
+					return true
+				}
+			}
+		}
+		return names[name]
+	}
+	seen := 0
+	for _, page := range pagesOfOurs(t) {
+		if page == "docs/comparison.md" || page == "docs/import.md" {
+			continue // names of others
+		}
+		for _, span := range spans(read(t, page)) {
+			m := symbol.FindStringSubmatch(span)
+			pkg := ""
+			if m != nil {
+				pkg = m[1]
+			}
+			if !testName.MatchString(span) && (m == nil || !strings.Contains(span, ".") || pkg != "" && !names[pkg]) {
+				continue // no symbol, or another package's
+			}
+			seen++
+			if name := strings.TrimPrefix(span, pkg+"."); !has(name) {
+				t.Errorf("%s: %s: nothing here is named %s", page, span, name)
+			}
+		}
+	}
+	if seen < 100 {
+		t.Errorf("%d tests and symbols found: the pages name more", seen)
+	}
+}
+
+func TestSpans(t *testing.T) {
+	page := "`pkg/a.go`, `View.Of`\n\n```\npkg/state  what is known\n```\n```sh\nls pkg/b\n```\n"
+	if got, want := spans(page), []string{"pkg/a.go", "View.Of", "pkg/state  what is known", ""}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	for span, want := range map[string]string{
+		"pkg/state  what is known":   "pkg/state",
+		"go build ./pkg/x":           "",
+		"`Foo`, `test/mutants/list`": "",
+		"cmd → (pkg/ipalloc)":        "pkg/ipalloc",
+	} {
+		got := ""
+		if m := sourcePath.FindStringSubmatch(span); m != nil {
+			got = m[1]
+		}
+		if got != want {
+			t.Errorf("%q names %q, want %q", span, got, want)
+		}
+	}
+}
+
+var (
+	// camelCase is a word that only programs use.
+	camelCase = regexp.MustCompile(`^[A-Za-z]+[a-z][A-Z]\w*$`)
+	// othersWords are named in our pages and belong to Cilium, Calico, Argo CD, Flux,
+	// or to a field that was decided against.
+	othersWords = []string{
+		"CanAdvertisePodCIDR", "setDefaultPrefix", "rollOutCiliumPods", "StartAllocator", "nodeUpdate", "startIPPoolAllocator",
+		"ipAddrs", "dependsOn", "selfHeal", "RetryOnFailure", "nodeRef",
+	}
+)
+
+// Functions, fields, reasons and the like that pages name are in the sources.
+func TestWordsInPages(t *testing.T) {
+	words := map[string]bool{}
+	for _, path := range files(t, func(name string) bool { return !isMarkdown(name) }) {
+		if path == "test/docs/names_test.go" {
+			continue
+		}
+		switch filepath.Ext(path) {
+		case ".go", ".yaml", ".tpl", ".txt", ".txtar", ".json":
+			for _, word := range regexp.MustCompile(`\w+`).FindAllString(read(t, path), -1) {
+				words[word] = true
+			}
+		}
+	}
+	for _, word := range othersWords {
+		words[word] = true
+	}
+	seen := 0
+	for _, page := range pagesOfOurs(t) {
+		if page == "docs/comparison.md" || page == "docs/import.md" {
+			continue // names of others
+		}
+		for _, m := range codeSpan.FindAllStringSubmatch(prose(read(t, page)), -1) {
+			if camelCase.MatchString(m[1]) {
+				seen++
+				if !words[m[1]] {
+					t.Errorf("%s: `%s` is in no source", page, m[1])
+				}
+			}
+		}
+	}
+	if seen < 300 {
+		t.Errorf("%d words found: the pages have more", seen)
+	}
+}
