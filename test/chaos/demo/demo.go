@@ -1,8 +1,8 @@
 // Package demo is chaos by a script, for people to watch: nodes join, a burst, a
 // scale-down, a full pool, a killed operator, a lost CiliumNode.
 //
-// Only it shows that what is promised comes about at the pace that people see, and
-// what they see of it.
+// Only it finds a first run that fails for a new user, or whose text says otherwise
+// than the checker.
 package demo
 
 import (
