@@ -63,7 +63,7 @@ func TestFlagsPage(t *testing.T) {
 	// Flags named on any page exist, or are another program's.
 	plugins := pluginFlags()
 	for _, path := range files(t, isMarkdown) {
-		for _, m := range regexp.MustCompile("`--([a-z-]+)`").FindAllStringSubmatch(read(t, path), -1) {
+		for _, m := range regexp.MustCompile("`--([a-z-]+)(?:[= ][^`]*)?`").FindAllStringSubmatch(read(t, path), -1) {
 			if !strings.Contains(known, "`--"+m[1]+"`") && !plugins[m[1]] && !othersFlags[m[1]] {
 				t.Errorf("%s: neither operator nor plugin has a flag --%s", path, m[1])
 			}
@@ -71,10 +71,17 @@ func TestFlagsPage(t *testing.T) {
 	}
 }
 
-// othersFlags are named in our pages and belong to cilium-agent, Helm or
-// kube-controller-manager.
+// othersFlags are named in our pages and belong to cilium-agent, cilium-operator,
+// Helm or kube-controller-manager.
 var othersFlags = map[string]bool{
+	"allocate-node-cidrs":          true,
+	"cloud-provider":               true,
 	"cluster-cidr":                 true,
+	"node-cidr-mask-size":          true,
+	"ipam":                         true,
+	"set":                          true,
+	"set-json":                     true,
+	"api-versions":                 true,
 	"ipam-cilium-node-update-rate": true,
 	"wait":                         true,
 	"take-ownership":               true,

@@ -246,3 +246,28 @@ func TestWordsInPages(t *testing.T) {
 		t.Errorf("%d words found: the pages have more", seen)
 	}
 }
+
+// Events and conditions that pages name are on the page that lists them, which
+// TestEventsPage compares with the code.
+func TestEventsAndConditionsInPages(t *testing.T) {
+	const list = "docs/events.md"
+	known := map[string]bool{}
+	for _, row := range table(read(t, list), "") {
+		known[code(row[0])] = true
+	}
+	seen := 0
+	for _, page := range pagesOfOurs(t) {
+		if page == list {
+			continue
+		}
+		for _, m := range regexp.MustCompile("(?i)\\b(?:event|condition)s? `([A-Z]\\w+)`").FindAllStringSubmatch(prose(read(t, page)), -1) {
+			seen++
+			if !known[m[1]] {
+				t.Errorf("%s: %s lists no %s", page, list, m[0])
+			}
+		}
+	}
+	if seen < 15 {
+		t.Errorf("%d events and conditions found: the pages name more", seen)
+	}
+}
