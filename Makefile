@@ -41,7 +41,7 @@ PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)
 TEST := GORACE=atexit_sleep_ms=0 go test $(RACE) -timeout 60m -p $$((2 * $(PROCESSORS))) -parallel $$(($(PROCESSORS) + 1))
 
 # These begin first, so that none of them is left at the end.
-LONGEST := ./test/plugin ./test/chart ./test/integration ./pkg/controller
+LONGEST := ./test/plugin ./test/chart ./test/integration ./pkg/controller/node
 
 .PHONY: test-needs
 test-needs: controlplane helm $(BIN)/cilium-ipam

@@ -44,12 +44,12 @@ func (c *Client) Live(ctx context.Context, name string) (*View, error) {
 }
 
 // Apply writes a change of the spec in one patch, conditional on the version in v. It
-// returns the CiliumNode as written, or v itself if no write was needed. A conflict
-// means that v is outdated: observe and decide again.
-func (c *Client) Apply(ctx context.Context, v *View, change Change) (*View, error) {
+// returns the CiliumNode as written, or nil if no write was needed. A conflict means
+// that v is outdated: observe and decide again.
+func (c *Client) Apply(ctx context.Context, v *View, change Change) (*Stored, error) {
 	body, err := c.Mode.protocol().patch(v, change)
 	if err != nil || body == nil {
-		return v, err
+		return nil, err
 	}
 	if err := c.Mode.protocol().check(ctx, c.Reader, v, change); err != nil {
 		return nil, err
@@ -57,20 +57,20 @@ func (c *Client) Apply(ctx context.Context, v *View, change Change) (*View, erro
 	return c.patchSpec(ctx, v, body)
 }
 
-func (c *Client) patchSpec(ctx context.Context, v *View, body []byte) (*View, error) {
+func (c *Client) patchSpec(ctx context.Context, v *View, body []byte) (*Stored, error) {
 	cn := c.Mode.protocol().allocationObject(v.Name)
 	if err := c.Writer.Patch(ctx, cn, client.RawPatch(types.MergePatchType, body)); err != nil {
 		return nil, fmt.Errorf("patching spec of CiliumNode %s: %w", v.Name, err)
 	}
-	return c.Mode.View(cn), nil
+	return c.Mode.ToStored(cn), nil
 }
 
 // Release marks addresses for release and deletes entries of the handshake, in one
-// patch of the status, conditional on the version in v.
-func (c *Client) Release(ctx context.Context, v *View, mark, clearing []netip.Addr) (*View, error) {
+// patch of the status, conditional on the version in v. It returns what Apply does.
+func (c *Client) Release(ctx context.Context, v *View, mark, clearing []netip.Addr) (*Stored, error) {
 	body, err := releasePatch(v, mark, clearing)
 	if err != nil || body == nil {
-		return v, err
+		return nil, err
 	}
 	return c.patchStatus(ctx, v, "release-ips", body)
 }
@@ -78,23 +78,23 @@ func (c *Client) Release(ctx context.Context, v *View, mark, clearing []netip.Ad
 // BumpVersion changes only the resourceVersion of a CiliumNode in effect, conditional
 // on the version in v, so that every patch of that version or an older one conflicts.
 // addr is an address that is not assigned to the agent.
-func (c *Client) BumpVersion(ctx context.Context, v *View, addr netip.Addr) (*View, error) {
+func (c *Client) BumpVersion(ctx context.Context, v *View, addr netip.Addr) (*Stored, error) {
 	return c.Mode.protocol().bumpVersion(ctx, c, v, addr)
 }
 
-func (c *Client) patchStatus(ctx context.Context, v *View, what string, body []byte) (*View, error) {
+func (c *Client) patchStatus(ctx context.Context, v *View, what string, body []byte) (*Stored, error) {
 	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: v.Name}}
 	if err := c.Writer.Status().Patch(ctx, cn, client.RawPatch(types.MergePatchType, body)); err != nil {
 		return nil, fmt.Errorf("patching %s of CiliumNode %s: %w", what, v.Name, err)
 	}
-	return c.Mode.View(cn), nil
+	return c.Mode.ToStored(cn), nil
 }
 
 // Create creates the CiliumNode of a Node, as its agent would: owned by the Node, with
 // its labels and addresses. The pool stays empty: only Apply publishes addresses, as it
 // checks that the node still holds them. In a mode where the Node itself takes its
 // place, Create returns an AlreadyExists error.
-func (c *Client) Create(ctx context.Context, node *corev1.Node) (*View, error) {
+func (c *Client) Create(ctx context.Context, node *corev1.Node) (*Stored, error) {
 	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{
 		Name:            node.Name,
 		Labels:          maps.Clone(node.Labels),
@@ -113,20 +113,20 @@ func (c *Client) Create(ctx context.Context, node *corev1.Node) (*View, error) {
 // Recreate restores the last known state of a deleted CiliumNode, except for the
 // addresses of blocks: the caller publishes those again with Apply. Foreign pool
 // entries and podCIDRs are restored unchanged.
-func (c *Client) Recreate(ctx context.Context, last *Stored, node *corev1.Node, blocks []netip.Prefix) (*View, error) {
+func (c *Client) Recreate(ctx context.Context, last *Stored, node *corev1.Node, blocks []netip.Prefix) (*Stored, error) {
 	cn := last.rebuild(node)
 	c.Mode.protocol().without(cn, blocks)
 	return c.create(ctx, cn)
 }
 
-func (c *Client) create(ctx context.Context, cn *ciliumv2.CiliumNode) (*View, error) {
+func (c *Client) create(ctx context.Context, cn *ciliumv2.CiliumNode) (*Stored, error) {
 	if kind, plural := c.Mode.Resource(); !c.Mode.makesCiliumNodes() {
 		return nil, apierrors.NewAlreadyExists(schema.GroupResource{Group: kind.Group, Resource: plural}, cn.Name)
 	}
 	if err := c.Writer.Create(ctx, cn); err != nil {
 		return nil, fmt.Errorf("creating CiliumNode %s: %w", cn.Name, err)
 	}
-	return c.Mode.View(cn), nil
+	return c.Mode.ToStored(cn), nil
 }
 
 // Delete deletes the CiliumNode in v, if it is still the same object. A missing one is

@@ -119,7 +119,7 @@ func newPodCIDRs(v *View, c Change) map[ipalloc.Family]netip.Prefix {
 const moved = "cilium-pool.io/moved"
 
 // bumpVersion writes our annotation, as a Node has no handshake.
-func (kubernetes) bumpVersion(ctx context.Context, c *Client, v *View, _ netip.Addr) (*View, error) {
+func (kubernetes) bumpVersion(ctx context.Context, c *Client, v *View, _ netip.Addr) (*Stored, error) {
 	body, err := annotate(v, map[string]string{moved: v.ResourceVersion})
 	if err != nil {
 		return nil, err

@@ -187,9 +187,11 @@ func TestKubernetesMove(t *testing.T) {
 	}
 	said := map[string]bool{}
 	for v := first; len(said) < 3; {
-		if v, err = c.BumpVersion(t.Context(), v, netip.Addr{}); err != nil {
+		written, err := c.BumpVersion(t.Context(), v, netip.Addr{})
+		if err != nil {
 			t.Fatal(err)
 		}
+		v = written.View
 		node := &corev1.Node{}
 		if err := c.Reader.Get(t.Context(), types.NamespacedName{Name: "n1"}, node); err != nil {
 			t.Fatal(err)

@@ -80,7 +80,7 @@ func (c *Client) ForgetReport(ctx context.Context, v *View) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.patchStatus(ctx, v, "status", body)
+	return viewOf(c.patchStatus(ctx, v, "status", body))
 }
 
 // write patches the spec.
@@ -89,5 +89,12 @@ func (c *Client) write(ctx context.Context, v *View, patch any) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.patchSpec(ctx, v, body)
+	return viewOf(c.patchSpec(ctx, v, body))
+}
+
+func viewOf(written *Stored, err error) (*View, error) {
+	if err != nil {
+		return nil, err
+	}
+	return written.View, nil
 }

@@ -113,7 +113,7 @@ type protocol interface {
 	// bumpVersion changes the version of what was seen, and none of its content in
 	// effect, conditional on that version. addr is an address that is not assigned to
 	// the agent.
-	bumpVersion(ctx context.Context, c *Client, v *View, addr netip.Addr) (*View, error)
+	bumpVersion(ctx context.Context, c *Client, v *View, addr netip.Addr) (*Stored, error)
 	// check checks, live, whether a change may be written.
 	check(context.Context, client.Reader, *View, Change) error
 	// without removes the content of blocks from a CiliumNode to be restored, and what
@@ -144,7 +144,7 @@ func (ciliumNodes) resource() (schema.GroupVersionKind, string) {
 
 // bumpVersion marks the address for release, which the agent refuses, or removes an
 // existing mark.
-func (ciliumNodes) bumpVersion(ctx context.Context, c *Client, v *View, addr netip.Addr) (*View, error) {
+func (ciliumNodes) bumpVersion(ctx context.Context, c *Client, v *View, addr netip.Addr) (*Stored, error) {
 	if _, stands := v.Release[addr]; stands {
 		return c.Release(ctx, v, nil, []netip.Addr{addr})
 	}

@@ -23,6 +23,13 @@ type Stored struct {
 // ToStored reads a CiliumNode of crd mode, which must not be changed afterwards.
 func ToStored(cn *ciliumv2.CiliumNode) *Stored { return CRD.ToStored(cn) }
 
+// At is the CiliumNode with another resourceVersion.
+func (k *Stored) At(version string) *Stored {
+	view, at := *k.View, *k
+	view.ResourceVersion, at.View = version, &view
+	return &at
+}
+
 // saysAll reports whether the View contains everything in a pool.
 func (v *View) saysAll(pool ipamtypes.AllocationMap) bool {
 	for _, ip := range pool {

@@ -138,6 +138,9 @@ func (v *View) Untouched() bool { return v != nil && v.BlockDemand == nil && v.u
 // NotRun reports whether the agent has reported that it does not run a family.
 func (v *View) NotRun(f ipalloc.Family) bool { return v != nil && v.notRun[f] }
 
+// FamiliesNotRun returns NotRun of each family.
+func (v *View) FamiliesNotRun() [2]bool { return v.notRun }
+
 // InUse returns the addresses in use that neither the agent's report nor pods name: the
 // agent's own, and non-canonical ones, which the handshake cannot release.
 func (v *View) InUse() []netip.Addr {

@@ -21,6 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/yaml"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
@@ -46,10 +48,10 @@ type InitialPools struct {
 	// ConfigMap has a PodIPPool as YAML under each key, which is the pool's name.
 	ConfigMap client.ObjectKey
 	// Live reads from the API server.
-	Live    client.Reader
-	Client  client.Client
-	Events  *Events
-	Metrics *Metrics
+	Live   client.Reader
+	Client client.Client
+	Events *event.Recorder
+	Shared *metrics.Shared
 
 	mu         sync.Mutex
 	read       bool
@@ -107,7 +109,7 @@ func (p *InitialPools) createAll(ctx context.Context) (refused int, err error) {
 		switch err := p.create(ctx, name, config.Data[name]); {
 		case isRefusal(err):
 			refused++
-			p.Events.initialPoolRefused(ctx, name, err)
+			p.refused(ctx, name, err)
 			continue
 		case err != nil:
 			return refused, err
@@ -118,6 +120,15 @@ func (p *InitialPools) createAll(ctx context.Context) (refused int, err error) {
 		p.observe(config)
 	}
 	return refused, nil
+}
+
+// refused reports a pool of the chart's values that cannot be created.
+func (p *InitialPools) refused(ctx context.Context, name string, why error) {
+	note := fmt.Sprintf("pools.%s in the chart's values cannot be created: %v. Correct the value and run helm upgrade", name, why)
+	if p.Events.Last.Changed(name, "initial", note) {
+		log.FromContext(ctx).Error(why, "a pool of the chart's values cannot be created: correct the value and run helm upgrade", "value", "pools."+name)
+		p.Events.Send(&v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: name}}, event.ReasonInitialPoolRefused, "Create", note)
+	}
 }
 
 // observe records which pools have no record.
@@ -147,7 +158,7 @@ func (p *InitialPools) create(ctx context.Context, name, manifest string) error 
 	}
 	obj.SetFinalizers([]string{v1alpha1.Finalizer})
 	err := p.Client.Create(ctx, obj, client.FieldOwner(fieldOwner), client.FieldValidation(metav1.FieldValidationStrict))
-	switch err = p.Metrics.wrote("PodIPPool", "create", err); {
+	switch err = p.Shared.Wrote("PodIPPool", "create", err); {
 	case err == nil:
 		log.FromContext(ctx).Info("created a pool of the chart's values", "pool", name)
 	case !apierrors.IsAlreadyExists(err):
@@ -162,7 +173,7 @@ func (p *InitialPools) create(ctx context.Context, name, manifest string) error 
 		return nil
 	}
 	err = p.patchMeta(ctx, live, "managedFields", fields)
-	return p.Metrics.wrote("PodIPPool", "managedFields", client.IgnoreNotFound(err))
+	return p.Shared.Wrote("PodIPPool", "managedFields", client.IgnoreNotFound(err))
 }
 
 // record adds a pool to those that were created or found, which the operator never
@@ -170,7 +181,7 @@ func (p *InitialPools) create(ctx context.Context, name, manifest string) error 
 func (p *InitialPools) record(ctx context.Context, config *corev1.ConfigMap, name string) error {
 	names := append(recordedPools(config), name)
 	err := p.patchMeta(ctx, config, "annotations", map[string]string{v1alpha1.CreatedPoolsAnnotation: strings.Join(names, " ")})
-	return p.Metrics.wrote("ConfigMap", "created-pools", err)
+	return p.Shared.Wrote("ConfigMap", "created-pools", err)
 }
 
 // patchMeta sets one metadata field of obj, conditional on its version.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,7 +16,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
@@ -35,20 +41,20 @@ func initialConfig(t *testing.T, pools ...*v1alpha1.PodIPPool) *corev1.ConfigMap
 }
 
 // initialPools is the operator that starts.
-func (b *bed) initialPools() *InitialPools {
+func initialPools(b *fakeapi.Cluster) *InitialPools {
 	return &InitialPools{
 		ConfigMap: client.ObjectKey{Namespace: "kube-system", Name: "pools"},
-		Live:      b.api, Client: b.api, Events: b.r.Events, Metrics: b.r.Metrics,
+		Live:      b.API, Client: b.API, Events: b.Events, Shared: b.Shared,
 	}
 }
 
 // podIPPool returns a pool, or nil.
-func (b *bed) podIPPool(name string) *v1alpha1.PodIPPool {
-	b.t.Helper()
+func podIPPool(b *fakeapi.Cluster, name string) *v1alpha1.PodIPPool {
+	b.T.Helper()
 	pool := &v1alpha1.PodIPPool{}
-	err := b.api.Get(b.t.Context(), types.NamespacedName{Name: name}, pool)
+	err := b.API.Get(b.T.Context(), types.NamespacedName{Name: name}, pool)
 	if client.IgnoreNotFound(err) != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	if err != nil {
 		return nil
@@ -57,12 +63,12 @@ func (b *bed) podIPPool(name string) *v1alpha1.PodIPPool {
 }
 
 // letGo is the reconciler of pools, which takes the finalizer off pool p.
-func (b *bed) letGo(initial *InitialPools) {
-	b.t.Helper()
-	r := b.poolReconciler()
+func letGo(b *fakeapi.Cluster, initial *InitialPools) {
+	b.T.Helper()
+	r := poolReconciler(b)
 	r.Unrecorded = initial.Unrecorded
-	if _, err := r.Reconcile(b.t.Context(), requestOf("p")); err != nil {
-		b.t.Fatal(err)
+	if _, err := r.Reconcile(b.T.Context(), fakeapi.RequestOf("p")); err != nil {
+		b.T.Fatal(err)
 	}
 }
 
@@ -70,39 +76,39 @@ func (b *bed) letGo(initial *InitialPools) {
 // the pool before the next operator starts. No pool is lost, and the deleted one
 // does not come back, unless it had never been there.
 func TestInitialPoolsKilledAtAnyWrite(t *testing.T) {
-	for _, outcome := range []fate{refused, unheard} {
+	for _, outcome := range []fakeapi.Fate{fakeapi.Refused, fakeapi.Unheard} {
 		for n := 1; n <= 4; n++ {
-			b := newBed(t, initialConfig(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.PodIPPool("q", 1, "10.1.0.0/28")))
+			b := fakeapi.New(t, ciliumnode.CRD, initialConfig(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.PodIPPool("q", 1, "10.1.0.0/28")))
 			writes := 0
-			b.fate = func(string) fate {
+			b.Fate = func(string) fakeapi.Fate {
 				if writes++; writes == n {
 					return outcome
 				}
-				return done
+				return fakeapi.Done
 			}
-			if _, err := b.initialPools().createAll(t.Context()); !errors.Is(err, errLine) {
+			if _, err := initialPools(b).createAll(t.Context()); !errors.Is(err, fakeapi.ErrLine) {
 				t.Fatalf("killed at write %d: %v", n, err)
 			}
-			b.fate = func(string) fate { return done }
-			deleted := b.podIPPool("p")
+			b.Fate = func(string) fakeapi.Fate { return fakeapi.Done }
+			deleted := podIPPool(b, "p")
 			if deleted != nil {
-				if err := b.api.Delete(t.Context(), deleted); err != nil {
+				if err := b.API.Delete(t.Context(), deleted); err != nil {
 					t.Fatal(err)
 				}
 			}
-			next := b.initialPools()
-			b.letGo(next) // before it has read anything
+			next := initialPools(b)
+			letGo(b, next) // before it has read anything
 			for range 2 {
 				if refused, err := next.createAll(t.Context()); refused != 0 || err != nil {
 					t.Fatalf("killed at write %d: the next one: %d refused, %v", n, refused, err)
 				}
-				b.letGo(next)
-				next = b.initialPools()
+				letGo(b, next)
+				next = initialPools(b)
 			}
-			if got := b.podIPPool("p"); (got == nil) != (deleted != nil) {
+			if got := podIPPool(b, "p"); (got == nil) != (deleted != nil) {
 				t.Errorf("killed at write %d (%v): pool p was there: %v, is there: %v", n, outcome, deleted != nil, got != nil)
 			}
-			if b.podIPPool("q") == nil {
+			if podIPPool(b, "q") == nil {
 				t.Errorf("killed at write %d (%v): pool q is lost", n, outcome)
 			}
 		}
@@ -111,35 +117,35 @@ func TestInitialPoolsKilledAtAnyWrite(t *testing.T) {
 
 func TestInitialPoolsLeaveOthersAlone(t *testing.T) {
 	own := fixtures.PodIPPool("p", 1, "10.9.0.0/28")
-	b := newBed(t, own, initialConfig(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.PodIPPool("q", 1, "10.1.0.0/28")))
-	if _, err := b.initialPools().createAll(t.Context()); err != nil {
+	b := fakeapi.New(t, ciliumnode.CRD, own, initialConfig(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.PodIPPool("q", 1, "10.1.0.0/28")))
+	if _, err := initialPools(b).createAll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := b.podIPPool("p"); got.Spec.IPv4.CIDRs[0].CIDR != "10.9.0.0/28" || len(got.Finalizers) != 0 {
+	if got := podIPPool(b, "p"); got.Spec.IPv4.CIDRs[0].CIDR != "10.9.0.0/28" || len(got.Finalizers) != 0 {
 		t.Errorf("a pool that was there has become %+v", got)
 	}
-	if got := b.podIPPool("q"); got == nil || !slices.Contains(got.Finalizers, v1alpha1.Finalizer) {
+	if got := podIPPool(b, "q"); got == nil || !slices.Contains(got.Finalizers, v1alpha1.Finalizer) {
 		t.Errorf("pool q is %+v, want one with its finalizer", got)
 	}
-	b.calls = nil
-	if _, err := b.initialPools().createAll(t.Context()); err != nil || len(b.calls) != 0 {
-		t.Errorf("all recorded, but the next start writes %v, %v", b.calls, err)
+	b.Calls = nil
+	if _, err := initialPools(b).createAll(t.Context()); err != nil || len(b.Calls) != 0 {
+		t.Errorf("all recorded, but the next start writes %v, %v", b.Calls, err)
 	}
 }
 
 // Pools are nothing to wait for where there is no ConfigMap: then Helm made them.
 func TestInitialPoolsWithoutConfigMap(t *testing.T) {
-	b := newBed(t, fixtures.BeingDeleted(finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))))
-	initial := b.initialPools()
-	b.letGo(initial)
-	if b.podIPPool("p") == nil {
+	b := fakeapi.New(t, ciliumnode.CRD, fixtures.BeingDeleted(fixtures.Finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))))
+	initial := initialPools(b)
+	letGo(b, initial)
+	if podIPPool(b, "p") == nil {
 		t.Fatal("a deleted pool went before it was known whether it has a record")
 	}
 	if _, err := initial.createAll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b.letGo(initial)
-	if b.podIPPool("p") != nil {
+	letGo(b, initial)
+	if podIPPool(b, "p") != nil {
 		t.Error("a deleted pool stays")
 	}
 }
@@ -155,17 +161,17 @@ func TestInitialPoolRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			config := initialConfig(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 			config.Data["bad"] = manifest
-			b := newBed(t, config)
-			initial := b.initialPools()
+			b := fakeapi.New(t, ciliumnode.CRD, config)
+			initial := initialPools(b)
 			for range 2 {
 				if refused, err := initial.createAll(t.Context()); refused != 1 || err != nil {
 					t.Errorf("%d refused, %v", refused, err)
 				}
 			}
-			if b.podIPPool("p") == nil {
+			if podIPPool(b, "p") == nil {
 				t.Error("the other pool is not created")
 			}
-			if got := b.eventsOf(EventInitialPoolRefused); len(got) != 1 || !strings.Contains(got[0], "pools.bad in the chart's values") {
+			if got := b.EventsOf(event.ReasonInitialPoolRefused); len(got) != 1 || !strings.Contains(got[0], "pools.bad in the chart's values") {
 				t.Errorf("events: %q", got)
 			}
 		})
@@ -216,4 +222,17 @@ func asJSON(t *testing.T, v any) string {
 		t.Fatal(err)
 	}
 	return string(out)
+}
+
+func poolReconciler(b *fakeapi.Cluster) *pool.Reconciler {
+	b.T.Helper()
+	own, err := pool.NewMetrics(prometheus.NewRegistry())
+	if err != nil {
+		b.T.Fatal(err)
+	}
+	return &pool.Reconciler{
+		Cache: b.API, Live: b.Live(), Client: b.API, Ledger: b.Ledger, Pools: b.Pools, CiliumPools: state.NewCiliumPools(),
+		Pacing: b.Pacing, Pressure: b.Pressure, QueueNode: func(string) {},
+		Events: b.Events, Metrics: own, Shared: b.Shared, Clock: b.Clock,
+	}
 }

@@ -8,7 +8,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/block"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/ciliumpool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/node"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pacing"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -23,58 +29,56 @@ type Connections struct {
 
 // Operator holds the reconcilers, and the feed that queues their work.
 type Operator struct {
-	Node       *NodeReconciler
-	Pool       *PoolReconciler
-	Block      *BlockReconciler
-	CiliumPool *CiliumPoolReconciler // of multi-pool mode
+	Node       *node.Reconciler
+	Pool       *pool.Reconciler
+	Block      *block.Reconciler
+	CiliumPool *ciliumpool.Reconciler // of multi-pool mode
 	Feed       *informer.Feed
+
+	metrics *operatorMetrics
 }
 
 // New assembles an operator that has read nothing yet.
 func New(c Connections, s Settings) (*Operator, error) {
-	own, err := NewMetrics(s.Registry)
+	all, err := newAllMetrics(s.Registry)
 	if err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
-	own.built(s.Version, s.Commit)
+	all.own.built(s.Version, s.Commit)
 	s.Defaults.WholeBlocks, s.Defaults.CiliumPools = s.Mode.WholeBlocks(), s.Mode.ManyPools()
-	ledger := state.NewLedger()
-	node := &NodeReconciler{
-		Cluster: state.Cluster{
-			Ledger: ledger, Pools: state.NewPools(s.Defaults, ledger), Pods: state.NewPods(),
-			Agents: state.NewAgents(s.AgentSettle), CiliumPools: state.NewCiliumPools(), Awaiting: &state.Awaiting{},
-			Defaults: s.Defaults, Paused: s.Paused, IgnoreTaints: setOf(s.IgnoreTaints),
-			StartupTaints: setOf(s.StartupTaints),
-		},
-		Cache: c.Cache, Live: c.Live, Client: c.Client,
-		CiliumNodes:   &ciliumnode.Client{Writer: c.Client, Reader: c.Live, Mode: s.Mode},
-		WaitShown:     ledger.WaitShown,
-		Pacing:        NewPacing(s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool),
-		Events:        NewEvents(c.Recorder, c.Clock),
-		Metrics:       own,
-		Clock:         c.Clock,
-		ShortageTaint: s.ShortageTaint, NodeCondition: s.NodeCondition, Shadow: s.Shadow,
+	ledger, pressure := state.NewLedger(), state.NewPressure()
+	cluster := state.Cluster{
+		Ledger: ledger, Pools: state.NewPools(s.Defaults, ledger), Pods: state.NewPods(),
+		Agents: state.NewAgents(s.AgentSettle), CiliumPools: state.NewCiliumPools(), Awaiting: &state.Awaiting{},
+		Taken: pressure.Taken, Defaults: s.Defaults, Paused: s.Paused,
+		IgnoreTaints: state.SetOf(s.IgnoreTaints), StartupTaints: state.SetOf(s.StartupTaints),
 	}
 	feed := informer.NewFeed()
-	feed.Ledger, feed.Pools, feed.Pods, feed.Agents = ledger, node.Pools, node.Pods, node.Agents
-	feed.CiliumPools = node.CiliumPools
-	feed.Awaiting, feed.Now, feed.Mode = node.Awaiting, c.Clock.Now, s.Mode
+	feed.Ledger, feed.Pools, feed.Pods, feed.Agents = ledger, cluster.Pools, cluster.Pods, cluster.Agents
+	feed.CiliumPools, feed.Awaiting, feed.Now, feed.Mode = cluster.CiliumPools, cluster.Awaiting, c.Clock.Now, s.Mode
 	ledger.Changed = feed.Changed
+	pace, recorder := pacing.New(s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool), event.NewRecorder(c.Recorder, c.Clock)
 	return &Operator{
-		Node: node,
-		Pool: &PoolReconciler{
-			Cache: c.Cache, Live: c.Live, Client: c.Client, Ledger: ledger, Pools: node.Pools,
-			Events: node.Events, Metrics: own, Clock: c.Clock, Horizon: s.ExhaustionHorizon,
-			Pressed: node.pressed(feed.QueueNode), Forget: node.Pacing.forgetPool, CiliumPools: feed.CiliumPools,
+		Node: &node.Reconciler{
+			Cluster: cluster, Cache: c.Cache, Live: c.Live, Client: c.Client,
+			CiliumNodes: &ciliumnode.Client{Writer: c.Client, Reader: c.Live, Mode: s.Mode},
+			WaitShown:   ledger.WaitShown, Pacing: pace, Pressure: pressure,
+			Events: recorder, Metrics: all.node, Shared: all.shared, Clock: c.Clock,
+			ShortageTaint: s.ShortageTaint, NodeCondition: s.NodeCondition, Shadow: s.Shadow,
 		},
-		Block: &BlockReconciler{
-			Cache: c.Cache, Client: c.Client, Ledger: ledger, Events: node.Events, Metrics: own, Clock: c.Clock,
+		Pool: &pool.Reconciler{
+			Cache: c.Cache, Live: c.Live, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, CiliumPools: cluster.CiliumPools,
+			Pacing: pace, Pressure: pressure, QueueNode: feed.QueueNode,
+			Events: recorder, Metrics: all.pool, Shared: all.shared, Clock: c.Clock, Horizon: s.ExhaustionHorizon,
+		},
+		Block: &block.Reconciler{
+			Cache: c.Cache, Client: c.Client, Ledger: ledger, Events: recorder, Shared: all.shared, Clock: c.Clock,
 			Paused: s.Paused || s.Shadow,
 		},
-		CiliumPool: &CiliumPoolReconciler{
-			Live: c.Live, Client: c.Client, Ledger: ledger, Pools: node.Pools, CiliumPools: feed.CiliumPools, Metrics: own,
+		CiliumPool: &ciliumpool.Reconciler{
+			Live: c.Live, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, CiliumPools: cluster.CiliumPools, Shared: all.shared,
 			Off: s.Paused || s.Shadow || !s.KeepCiliumPools,
 		},
-		Feed: feed,
+		Feed: feed, metrics: all.own,
 	}, nil
 }

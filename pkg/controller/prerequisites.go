@@ -91,7 +91,7 @@ func (p Prerequisites) CheckMode(ctx context.Context) error {
 
 // wait returns once nothing is missing and Cilium's mode is right. It logs what
 // it waits for, and sets the gauge prerequisites_missing. An error is final.
-func (p Prerequisites) wait(ctx context.Context, m *Metrics) error {
+func (p Prerequisites) wait(ctx context.Context, m *operatorMetrics) error {
 	logger := log.FromContext(ctx).WithName("prerequisites")
 	var reported []string
 	var reportedAt time.Time

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
 )
 
@@ -32,8 +33,8 @@ func ServedSchema(ctx context.Context, c client.Reader, name string) (string, er
 type schemaCheck struct {
 	live    client.Reader
 	built   map[string]string // by CRD
-	metrics *Metrics
-	said    map[string]string
+	metrics *operatorMetrics
+	last    event.Last
 }
 
 // Start checks until ctx ends. It is a manager's Runnable.
@@ -68,21 +69,12 @@ func (s *schemaCheck) look(ctx context.Context) {
 			words = crds.Mismatch(name, served, s.built[name])
 		}
 		s.metrics.schemaDiffers(name, words != "")
-		if words != s.said[name] {
-			s.say(ctx, name, words)
+		logger := log.FromContext(ctx).WithName("schema").WithValues("crd", name)
+		switch changed := s.last.Changed(name, "schema", words); {
+		case changed && words != "":
+			logger.Error(nil, words)
+		case changed:
+			logger.Info("the CRD is the one that this operator was built with")
 		}
 	}
-}
-
-func (s *schemaCheck) say(ctx context.Context, name, words string) {
-	if s.said == nil {
-		s.said = map[string]string{}
-	}
-	s.said[name] = words
-	logger := log.FromContext(ctx).WithName("schema").WithValues("crd", name)
-	if words == "" {
-		logger.Info("the CRD is the one that this operator was built with")
-		return
-	}
-	logger.Error(nil, words)
 }

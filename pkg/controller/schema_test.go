@@ -34,7 +34,7 @@ func TestSchemaCheck(t *testing.T) {
 	var logged []string
 	ctx := log.IntoContext(context.Background(), funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{}))
 	registry := prometheus.NewRegistry()
-	metrics, err := NewMetrics(registry)
+	metrics, err := newOperatorMetrics(registry)
 	if err != nil {
 		t.Fatal(err)
 	}

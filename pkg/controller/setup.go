@@ -5,13 +5,10 @@ import (
 	"fmt"
 	"time"
 
-	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
-	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -89,15 +86,7 @@ func DefaultSettings() Settings {
 }
 
 // Scheme knows every kind the operator handles.
-func Scheme() (*runtime.Scheme, error) {
-	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, ciliumv2.AddToScheme, ciliumv2alpha1.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(s); err != nil {
-			return nil, err
-		}
-	}
-	return s, nil
-}
+func Scheme() (*runtime.Scheme, error) { return informer.Scheme() }
 
 // Setup adds the controllers and their dependencies to a manager, whose cache must be
 // created with CacheOptions.
@@ -115,7 +104,7 @@ func Setup(mgr manager.Manager, s Settings) error {
 		Mapper: mgr.GetRESTMapper(), Live: mgr.GetAPIReader(),
 		Mode: s.Mode, CiliumNamespace: s.AgentNamespace, SkipModeCheck: s.SkipModeCheck || s.Shadow,
 	}
-	feed.Await = func(ctx context.Context) error { return prerequisites.wait(ctx, o.Node.Metrics) }
+	feed.Await = func(ctx context.Context) error { return prerequisites.wait(ctx, o.metrics) }
 	if feed.From, err = informer.SourcesFrom(mgr, s.Mode, s.AgentNamespace, s.AgentSelector); err != nil {
 		return err
 	}
@@ -124,14 +113,14 @@ func Setup(mgr manager.Manager, s Settings) error {
 	}
 	if s.InitialPools.Name != "" {
 		initial := &InitialPools{
-			ConfigMap: s.InitialPools, Live: mgr.GetAPIReader(), Client: mgr.GetClient(), Events: o.Node.Events, Metrics: o.Node.Metrics,
+			ConfigMap: s.InitialPools, Live: mgr.GetAPIReader(), Client: mgr.GetClient(), Events: o.Node.Events, Shared: o.Node.Shared,
 		}
 		o.Pool.Unrecorded = initial.Unrecorded
 		if err := mgr.Add(initial); err != nil {
 			return err
 		}
 	}
-	if err := mgr.Add(&schemaCheck{live: mgr.GetAPIReader(), built: s.CRDSchemas, metrics: o.Node.Metrics}); err != nil {
+	if err := mgr.Add(&schemaCheck{live: mgr.GetAPIReader(), built: s.CRDSchemas, metrics: o.metrics}); err != nil {
 		return err
 	}
 	for _, c := range controllersOf(o, s) {
@@ -173,12 +162,4 @@ func controllersOf(o *Operator, s Settings) []worker {
 		all[i].reconciler = untilShutdown{all[i].reconciler}
 	}
 	return all
-}
-
-func setOf(keys []string) map[string]bool {
-	set := make(map[string]bool, len(keys))
-	for _, k := range keys {
-		set[k] = true
-	}
-	return set
 }

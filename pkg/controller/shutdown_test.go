@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
@@ -45,7 +46,7 @@ func TestShutdownIsNoError(t *testing.T) {
 	}
 	for range 20 { // what waits for two things at once picks one at random
 		for _, w := range workers {
-			if result, err := w.reconciler.Reconcile(ctx, requestOf("n")); err != nil || result != (reconcile.Result{}) {
+			if result, err := w.reconciler.Reconcile(ctx, fakeapi.RequestOf("n")); err != nil || result != (reconcile.Result{}) {
 				t.Errorf("controller %s: %v, %v", w.name, result, err)
 			}
 		}
@@ -62,9 +63,9 @@ func TestShutdownHidesNoOtherError(t *testing.T) {
 		ends bool
 		want bool
 	}{
-		"an error while it runs":        {errLine, false, true},
+		"an error while it runs":        {fakeapi.ErrLine, false, true},
 		"a call canceled while it runs": {context.Canceled, false, true},
-		"an error as the process ends":  {errLine, true, true},
+		"an error as the process ends":  {fakeapi.ErrLine, true, true},
 		"a call canceled as it ends":    {fmt.Errorf("get: %w", context.Canceled), true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -76,7 +77,7 @@ func TestShutdownHidesNoOtherError(t *testing.T) {
 				}
 				return reconcile.Result{}, test.err
 			})}
-			if _, err := r.Reconcile(ctx, requestOf("n")); (err != nil) != test.want {
+			if _, err := r.Reconcile(ctx, fakeapi.RequestOf("n")); (err != nil) != test.want {
 				t.Errorf("the controller is given %v", err)
 			}
 		})

@@ -237,9 +237,6 @@ func describe(p Plan) []string {
 	if p.Shortage != 0 {
 		add("short of %d", p.Shortage)
 	}
-	if p.Overdue != 0 {
-		add("%d overdue", p.Overdue)
-	}
 	for _, w := range p.Waits {
 		if !w.Until.IsZero() {
 			add("%s waits for %s until %s", w.CIDR, w.For, w.Until.Sub(noon))

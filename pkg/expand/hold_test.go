@@ -68,7 +68,7 @@ func TestHold(t *testing.T) {
 		"reclaims are held, and remember since when": {
 			state:    node(full("10.0.0.0/28"), full("10.0.0.16/28"), used("10.0.0.1"), reclaimHeld(2*time.Hour)),
 			memory:   idle(longAgo),
-			want:     []string{"needs 1 of 28", "1 overdue", "again in 2h0m0s"},
+			want:     []string{"needs 1 of 28", "again in 2h0m0s"},
 			remember: &Memory{IdleSince: []time.Time{noon.Add(-longAgo)}},
 		},
 		"what is not due waits for its time, not for the window": {

@@ -43,9 +43,6 @@ type Plan struct {
 	// Shortage is by how much Demand exceeds what MaxBlocks, MaxAddresses and
 	// max-allocate let the node have; 0 while demand can be met.
 	Shortage int
-	// Overdue is how many blocks would be reclaimed now but for ReclaimBudget and
-	// ReclaimHold.
-	Overdue int
 	// Waits says what each draining block, or block that must drain, waits for.
 	Waits []Wait
 	// Again is when to reconcile again without a change. Zero: no need.

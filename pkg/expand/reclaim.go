@@ -109,7 +109,6 @@ func (d *decision) mayReclaim(due int) int {
 	case starts < due:
 		d.requeueAt(d.now.Add(budgetWait))
 	}
-	d.plan.Overdue = due - starts
 	return starts
 }
 

@@ -114,7 +114,7 @@ func TestReclaim(t *testing.T) {
 		"no budget: look again soon": {
 			state:    node(full("10.0.0.0/28"), full("10.0.0.16/28"), used("10.0.0.1"), budget(0)),
 			memory:   idle(longAgo),
-			want:     []string{"needs 1 of 28", "1 overdue", "again in 10s"},
+			want:     []string{"needs 1 of 28", "again in 10s"},
 			remember: &Memory{IdleSince: []time.Time{noon.Add(-longAgo)}},
 		},
 		"a block that goes is not filled any more": {

@@ -13,12 +13,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// SameFamilies reports whether two versions of a CiliumNode, which may be nil, name the
-// same families that the agent does not run.
-func SameFamilies(a, b *ciliumnode.View) bool {
-	return a.NotRun(ipalloc.IPv4) == b.NotRun(ipalloc.IPv4) && a.NotRun(ipalloc.IPv6) == b.NotRun(ipalloc.IPv6)
-}
-
 // NotRunning returns those of nodes whose agents do not run a family.
 func (l *Ledger) NotRunning(f ipalloc.Family, nodes map[string]bool) map[string]bool {
 	l.mu.Lock()
@@ -38,15 +32,11 @@ type ciliumNodes struct {
 	// multi-pool mode has allocated, and addresses in its pool, reported in use or the
 	// agent's own that lie outside these and its blocks.
 	foreign map[string][]netip.Prefix
-	// seen are CiliumNodes as last delivered by the watch, from which foreign derives,
-	// and gone says which of them are deleted.
+	// seen are CiliumNodes in the latest version known, delivered by the watch or
+	// returned by a write of this process. foreign derives from it. gone says which of
+	// them are deleted.
 	seen map[string]*ciliumnode.Stored
 	gone map[string]bool
-	// assumed is the resourceVersion of this process's last write to each.
-	assumed map[string]string
-	// orphaned are blocks that were deleted while the cache of their CiliumNode lagged
-	// behind this process's last write: it may name them.
-	orphaned map[string][]netip.Prefix
 	// fenced are the blocks cooling down, by UID, whose CiliumNode this process has
 	// changed since: an older patch of it conflicts. They are stored in their version
 	// at that time, as a block that returned to service may be published again.
@@ -62,52 +52,63 @@ func newCiliumNodes() ciliumNodes {
 		foreign:  map[string][]netip.Prefix{},
 		seen:     map[string]*ciliumnode.Stored{},
 		gone:     map[string]bool{},
-		assumed:  map[string]string{},
-		orphaned: map[string][]netip.Prefix{},
 		restored: map[string]types.UID{},
 		fenced:   map[types.UID]string{},
 	}
 }
 
-// UpsertCiliumNode stores a CiliumNode from the watch. It reports whether the addresses
-// taken because of it have changed.
+// UpsertCiliumNode stores a CiliumNode that the watch has delivered or that a write has
+// returned, unless a later version is known: either may be late. It reports whether the
+// addresses taken because of it have changed.
 func (l *Ledger) UpsertCiliumNode(cn *ciliumnode.Stored) (changed bool) {
 	l.mu.Lock()
 	defer l.unlock()
+	if l.knowsLater(cn) {
+		return false
+	}
 	delete(l.ciliumNodes.gone, cn.Name)
+	was := l.ciliumNodes.seen[cn.Name]
 	l.ciliumNodes.seen[cn.Name] = cn
-	if reached(cn.ResourceVersion, l.ciliumNodes.assumed[cn.Name]) {
-		delete(l.ciliumNodes.orphaned, cn.Name)
+	if was != nil && was.FamiliesNotRun() != cn.FamiliesNotRun() { // pools report that
+		l.taken = slices.AppendSeq(l.taken, maps.Keys(l.byNode[cn.Name]))
 	}
 	return l.setForeign(cn.Name, l.foreignOf(cn.Name))
 }
 
-// RemoveCiliumNode handles a CiliumNode that the watch reports as deleted. What it
-// named stays taken until it is back or ForgetCiliumNode is called.
+// RemoveCiliumNode handles a CiliumNode that is deleted, as of its resourceVersion. What
+// it named stays taken until it is back or ForgetCiliumNode is called.
 func (l *Ledger) RemoveCiliumNode(cn *ciliumnode.Stored) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.knowsLater(cn) {
+		return
+	}
 	l.ciliumNodes.seen[cn.Name] = cn
 	l.ciliumNodes.gone[cn.Name] = true
-	if reached(cn.ResourceVersion, l.ciliumNodes.assumed[cn.Name]) {
-		delete(l.ciliumNodes.assumed, cn.Name)
-	}
 }
 
-// MissingCiliumNodes returns the known CiliumNodes whose UID is not among listed.
-func (l *Ledger) MissingCiliumNodes(listed map[types.UID]bool) []*ciliumnode.Stored {
+// knowsLater reports whether a later version of a CiliumNode, or its deletion, is known.
+func (l *Ledger) knowsLater(cn *ciliumnode.Stored) bool {
+	seen := l.ciliumNodes.seen[cn.Name]
+	return seen != nil && !reached(cn.ResourceVersion, seen.ResourceVersion)
+}
+
+// MissingCiliumNodes returns the known CiliumNodes that are deleted according to a list
+// of a version, which has their UID not among listed. Their resourceVersion is that of
+// the list.
+func (l *Ledger) MissingCiliumNodes(listed map[types.UID]bool, version string) []*ciliumnode.Stored {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var out []*ciliumnode.Stored
 	for name, cn := range l.ciliumNodes.seen {
-		if !l.ciliumNodes.gone[name] && !listed[cn.UID] {
-			out = append(out, cn)
+		if !l.ciliumNodes.gone[name] && !listed[cn.UID] && reached(version, cn.ResourceVersion) {
+			out = append(out, cn.At(version))
 		}
 	}
 	return out
 }
 
-// CiliumNode returns a CiliumNode as last delivered by the watch, or nil.
+// CiliumNode returns a CiliumNode in the latest version known, or nil.
 func (l *Ledger) CiliumNode(name string) *ciliumnode.View {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -141,13 +142,6 @@ func (l *Ledger) Restored(v *ciliumnode.View) bool {
 	return l.ciliumNodes.restored[v.Name] == v.UID
 }
 
-// ForgetAssumedCiliumNode forgets this process's last write to a CiliumNode that is gone.
-func (l *Ledger) ForgetAssumedCiliumNode(name string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.ciliumNodes.assumed, name)
-}
-
 // ForgetCiliumNode removes a CiliumNode that is gone for good. It reports whether
 // something it named is no longer taken. One that the watch has delivered since the
 // caller's read stays.
@@ -158,26 +152,9 @@ func (l *Ledger) ForgetCiliumNode(name string) (changed bool) {
 		return false
 	}
 	delete(l.ciliumNodes.gone, name)
-	delete(l.ciliumNodes.assumed, name)
 	delete(l.ciliumNodes.seen, name)
-	delete(l.ciliumNodes.orphaned, name)
 	delete(l.ciliumNodes.restored, name)
 	return l.setForeign(name, nil)
-}
-
-// AssumeCiliumNode records this process's own write to a CiliumNode.
-func (l *Ledger) AssumeCiliumNode(name, version string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.ciliumNodes.assumed[name] = later(l.ciliumNodes.assumed[name], version)
-}
-
-// Behind reports whether version of a CiliumNode, "" for none, is older than
-// this process's own last write to it: nothing may be decided on it.
-func (l *Ledger) Behind(name, version string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return !reached(version, l.ciliumNodes.assumed[name])
 }
 
 // MarkFenced records that the CiliumNode of a block has changed since the block was
@@ -185,7 +162,9 @@ func (l *Ledger) Behind(name, version string) bool {
 func (l *Ledger) MarkFenced(b crd.Block) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.ciliumNodes.fenced[b.UID] = b.ResourceVersion
+	if held, ok := l.blocks[b.CIDR]; ok && held.UID == b.UID {
+		l.ciliumNodes.fenced[b.UID] = b.ResourceVersion
+	}
 }
 
 // Fenced reports whether MarkFenced was called for the block in its current version.
@@ -196,24 +175,12 @@ func (l *Ledger) Fenced(b crd.Block) bool {
 	return noted && version == b.ResourceVersion
 }
 
-// orphan records a deleted block if a lagging CiliumNode may still name it.
-func (l *Ledger) orphan(b crd.Block) {
-	version := ""
-	if cn := l.ciliumNodes.seen[b.Node]; cn != nil {
-		version = cn.ResourceVersion
-	}
-	if !reached(version, l.ciliumNodes.assumed[b.Node]) {
-		l.ciliumNodes.orphaned[b.Node] = append(l.ciliumNodes.orphaned[b.Node], b.CIDR)
-	}
-}
-
 func (l *Ledger) foreignOf(node string) []netip.Prefix {
-	torn := l.ciliumNodes.orphaned[node]
-	if l.ciliumNodes.seen[node] == nil {
-		return slices.Clone(torn)
+	cn := l.ciliumNodes.seen[node]
+	if cn == nil {
+		return nil
 	}
-	cn := l.ciliumNodes.seen[node].View
-	taken := append(cn.AssignedCIDRs(), torn...)
+	taken := cn.AssignedCIDRs()
 	covers := slices.Clone(taken)
 	for cidr := range l.byNode[node] {
 		covers = append(covers, cidr)

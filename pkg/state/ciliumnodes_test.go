@@ -18,15 +18,11 @@ func TestLedgerForgetsNoCiliumNodeThatIsThere(t *testing.T) {
 		t.Fatal("it is not gone")
 	}
 	l.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", "3", "10.0.0.0/30"))) // its agent has just made it
-	l.AssumeCiliumNode("n", "4")
 	if l.ForgetCiliumNode("n") {
 		t.Error("something it names is no longer taken")
 	}
 	if l.CiliumNode("n") == nil {
 		t.Error("it is forgotten")
-	}
-	if !l.Behind("n", "3") {
-		t.Error("this process's last write to it is forgotten")
 	}
 	if n := l.Free(ipalloc.Cut{Ranges: fixtures.Prefixes("10.0.0.0/30"), BlockBits: 30}); n != 0 {
 		t.Errorf("%d blocks are free, want none", n)
@@ -44,5 +40,51 @@ func TestLedgerForgetsRestored(t *testing.T) {
 	l.ForgetCiliumNode("n")
 	if l.Restored(view) {
 		t.Error("it is remembered after it has gone for good")
+	}
+}
+
+// The ledger knows the latest version of a CiliumNode, whether the watch or the response
+// to a write is late.
+func TestLedgerKnowsTheLatestCiliumNode(t *testing.T) {
+	at := func(version string) *ciliumnode.Stored { return ciliumnode.ToStored(fixtures.CiliumNode("n", version)) }
+	upsert := func(version string) func(*Ledger) { return func(l *Ledger) { l.UpsertCiliumNode(at(version)) } }
+	remove := func(version string) func(*Ledger) { return func(l *Ledger) { l.RemoveCiliumNode(at(version)) } }
+	listWithout := func(version string) func(*Ledger) {
+		return func(l *Ledger) {
+			for _, gone := range l.MissingCiliumNodes(nil, version) {
+				l.RemoveCiliumNode(gone)
+			}
+		}
+	}
+	tests := map[string]struct {
+		news []func(*Ledger)
+		want string // "": it is gone
+	}{
+		"written, and the watch is late":                {[]func(*Ledger){upsert("9"), upsert("10"), upsert("9")}, "10"},
+		"written, and the watch delivers that":          {[]func(*Ledger){upsert("10"), upsert("10")}, "10"},
+		"written, and the watch is past that":           {[]func(*Ledger){upsert("10"), upsert("11")}, "11"},
+		"a late response":                               {[]func(*Ledger){upsert("11"), upsert("10")}, "11"},
+		"deleted after the write":                       {[]func(*Ledger){upsert("10"), remove("11")}, ""},
+		"created, and the deletion of another was late": {[]func(*Ledger){upsert("10"), remove("9")}, "10"},
+		"deleted, and a response is late":               {[]func(*Ledger){upsert("9"), remove("11"), upsert("10")}, ""},
+		"not in a later list":                           {[]func(*Ledger){upsert("10"), listWithout("12")}, ""},
+		"not in an earlier list":                        {[]func(*Ledger){upsert("10"), listWithout("9")}, "10"},
+		"not in a list, and a response is late":         {[]func(*Ledger){upsert("9"), listWithout("12"), upsert("10")}, ""},
+		"created again":                                 {[]func(*Ledger){upsert("9"), listWithout("12"), upsert("13")}, "13"},
+		"versions that cannot be compared":              {[]func(*Ledger){upsert("abc"), upsert("xyz")}, "xyz"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			l, got := ReadyLedger(), ""
+			for _, do := range test.news {
+				do(l)
+			}
+			if v := l.CiliumNode("n"); v != nil {
+				got = v.ResourceVersion
+			}
+			if got != test.want {
+				t.Errorf("it knows version %q, want %q", got, test.want)
+			}
+		})
 	}
 }

@@ -28,6 +28,8 @@ type Cluster struct {
 	CiliumPools *CiliumPools
 	// Awaiting tracks nodes short of addresses; nil where nothing wakes them.
 	Awaiting *Awaiting
+	// Taken is how many percent of a pool's blocks of a family are taken; nil: not known.
+	Taken func(pool string, f ipalloc.Family) int
 	// Defaults apply where a pool sets no value, or without a pool.
 	Defaults crd.Defaults
 	// Paused stops all writes about nodes and blocks.
@@ -207,4 +209,13 @@ func wholeOf(view *ciliumnode.View, f ipalloc.Family, blocks []crd.Block) *expan
 // PodIPPool selects it: the Node gets no block.
 func (c *Cluster) Unselected(node *corev1.Node) bool {
 	return node != nil && !c.OptedOut(node) && len(c.Pools.Match(labels.Set(node.Labels))) == 0
+}
+
+// SetOf returns keys as a set.
+func SetOf(keys []string) map[string]bool {
+	set := make(map[string]bool, len(keys))
+	for _, k := range keys {
+		set[k] = true
+	}
+	return set
 }

@@ -137,7 +137,6 @@ func (l *Ledger) Remove(b crd.Block) {
 	l.mu.Lock()
 	defer l.unlock()
 	if held, ok := l.blocks[b.CIDR]; ok && held.UID == b.UID {
-		l.orphan(held)
 		l.drop(held)
 	}
 	l.bury(b)

@@ -274,42 +274,6 @@ func TestLedgerForgetsMovedOnceInService(t *testing.T) {
 	}
 }
 
-func TestLedgerBehind(t *testing.T) {
-	tests := map[string]struct {
-		news    func(l *Ledger)
-		version string
-		want    bool
-	}{
-		"nothing written":           {func(*Ledger) {}, "", false},
-		"our write not shown":       {func(l *Ledger) { l.AssumeCiliumNode("n", "10") }, "9", true},
-		"our write shown":           {func(l *Ledger) { l.AssumeCiliumNode("n", "10") }, "10", false},
-		"past our write":            {func(l *Ledger) { l.AssumeCiliumNode("n", "10") }, "11", false},
-		"made by us, not shown":     {func(l *Ledger) { l.AssumeCiliumNode("n", "10") }, "", true},
-		"an answer that comes late": {func(l *Ledger) { l.AssumeCiliumNode("n", "10"); l.AssumeCiliumNode("n", "8") }, "9", true},
-		"gone after our write": {func(l *Ledger) {
-			l.AssumeCiliumNode("n", "10")
-			l.RemoveCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", "11")))
-		}, "", false},
-		"gone, seen live": {func(l *Ledger) { l.AssumeCiliumNode("n", "10"); l.ForgetAssumedCiliumNode("n") }, "", false},
-		"another one gone before our write": {func(l *Ledger) {
-			l.AssumeCiliumNode("n", "10")
-			l.RemoveCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", "9")))
-		}, "", true},
-		"gone and forgotten":                 {func(l *Ledger) { l.AssumeCiliumNode("n", "10"); l.ForgetCiliumNode("n") }, "", false},
-		"versions that cannot be compared":   {func(l *Ledger) { l.AssumeCiliumNode("n", "abc") }, "xyz", false},
-		"of another node, which matters not": {func(l *Ledger) { l.AssumeCiliumNode("m", "10") }, "1", false},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			l := ReadyLedger()
-			test.news(l)
-			if got := l.Behind("n", test.version); got != test.want {
-				t.Errorf("Behind(%q) = %t", test.version, got)
-			}
-		})
-	}
-}
-
 // What CiliumNodes name is taken, as long as one of them does.
 func TestLedgerForeign(t *testing.T) {
 	pools := []*crd.Pool{fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/29"))}
@@ -353,37 +317,35 @@ func TestLedgerForeign(t *testing.T) {
 	expectFree("a block that came and went", 2)
 }
 
-// A block whose object is removed by force stays taken until the watch of its CiliumNode has
-// shown this process's last write, which may name it.
-func TestLedgerTornAwayBehindItsCiliumNode(t *testing.T) {
+// A block whose object is removed by force stays taken while its CiliumNode names it,
+// according to the last write even if the watch is late.
+func TestLedgerBlockRemovedByForce(t *testing.T) {
+	upsert := func(version string, blocks ...string) func(*Ledger) {
+		return func(l *Ledger) { l.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", version, blocks...))) }
+	}
 	tests := map[string]struct {
-		then   func(l *Ledger)
-		want   uint64
-		before string
+		then func(l *Ledger)
+		want uint64
 	}{
-		"the watch shows an older version": {func(l *Ledger) { l.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", "7"))) }, 0, "5"},
-		"the write names it":               {func(l *Ledger) { l.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", "8", "10.0.0.0/30"))) }, 0, "5"},
-		"the write does not":               {func(l *Ledger) { l.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", "8"))) }, 1, "5"},
-		"the watch has shown nothing yet":  {func(*Ledger) {}, 0, ""},
+		"the watch shows an older version": {upsert("7"), 0},
+		"the watch shows the write":        {upsert("8", "10.0.0.0/30"), 0},
+		"it is published no longer":        {upsert("9"), 1},
 		"the CiliumNode is gone for good": {func(l *Ledger) {
 			l.RemoveCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", "9")))
 			l.ForgetCiliumNode("n")
-		}, 1, "5"},
-		"the watch had shown all": {func(*Ledger) {}, 1, "8"},
+		}, 1},
 		"another block goes": {func(l *Ledger) {
 			other := fixtures.Block("10.0.1.0/30", "p", "n", 3)
 			l.Upsert(other)
 			l.AssumeDeleted(other)
-		}, 0, "5"},
+		}, 0},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			held := fixtures.Block("10.0.0.0/30", "p", "n", 2)
 			l := ReadyLedger(held)
-			if test.before != "" {
-				l.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", test.before)))
-			}
-			l.AssumeCiliumNode("n", "8")
+			upsert("5")(l)
+			upsert("8", "10.0.0.0/30")(l)
 			l.Remove(held)
 			test.then(l)
 			if got := l.Free(ipalloc.Cut{Ranges: fixtures.Prefixes("10.0.0.0/30"), BlockBits: 30}); got != test.want {

@@ -4,8 +4,6 @@ import (
 	"net/netip"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -41,29 +39,4 @@ func (c *Cluster) PoolOf(cidr netip.Prefix) *crd.Pool {
 		return nil
 	}
 	return c.Pools.Get(b.Pool)
-}
-
-// TakenPercent is how many percent of a pool's assignable blocks are taken when this
-// many are free.
-func TakenPercent(pool *crd.Pool, f ipalloc.Family, free uint64) int {
-	cut, ok := pool.Cut(f)
-	if !ok {
-		return 0 // the pool assigns nothing, so no node waits for returned blocks
-	}
-	total := pool.TotalBlocks(cut)
-	if total == 0 {
-		return 0
-	}
-	return int(100 * (1 - min(1, float64(free)/float64(total))))
-}
-
-// ApplyPressure shortens the idle time in the state of one family of a node. taken is
-// how many percent of a pool's blocks of that family are taken.
-func ApplyPressure(s *expand.State, node *corev1.Node, blocks []crd.Block, taken func(pool string) int) {
-	s.Cordoned = node != nil && node.Spec.Unschedulable
-	for _, b := range blocks {
-		if b.Phase == ipalloc.InService && ipalloc.FamilyOf(b.CIDR.Addr()) == s.Family {
-			s.PoolTaken = max(s.PoolTaken, taken(b.Pool))
-		}
-	}
 }

@@ -2,7 +2,6 @@ package state
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,8 +53,8 @@ type Share struct {
 // Snapshot collects what is known of a node at now. node is nil if the Node does not
 // exist. It changes nothing: two calls without events in between return the same.
 //
-// A running operator adds what only it knows: how full pools are, turns to drain, and
-// blocks of a node whose labels came late.
+// A running operator adds what only it knows: turns to drain, and blocks of a node whose
+// labels came late.
 func (c *Cluster) Snapshot(name string, node *corev1.Node, now time.Time) *Snapshot {
 	s := &Snapshot{
 		Name: name, Node: node, CiliumNode: c.Ledger.CiliumNode(name),
@@ -121,6 +120,7 @@ func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, now ti
 		s.correctNotRun(&share, c.Agents, now)
 	}
 	c.applyWindows(&share.State, share.Pools, now)
+	c.applyPressure(&share.State, s)
 	return share
 }
 
@@ -146,17 +146,14 @@ func (s *Share) Ruling() string {
 	return s.Pools[0].Name
 }
 
-// Key separates what is remembered for this share from the node's other Cilium pools:
-// the node's name for the default pool. No node has a slash in it.
-func (s *Share) Key(node string) string {
-	if s.CiliumPool == "" {
-		return node
-	}
-	return node + "/" + s.CiliumPool
+// ShareKey identifies a share of a node.
+type ShareKey struct {
+	Node, CiliumPool string
+	Family           ipalloc.Family
 }
 
-// IsShareOf reports whether a key is a node's, for any pool.
-func IsShareOf(key, node string) bool { return key == node || strings.HasPrefix(key, node+"/") }
+// Key identifies the share on a node.
+func (s *Share) Key(node string) ShareKey { return ShareKey{node, s.CiliumPool, s.Family} }
 
 // Replaces reports whether a claim replaces blocks of another pool.
 func (s *Share) Replaces() bool {

@@ -17,11 +17,3 @@ func reached(seen, want string) bool {
 	order, err := resourceversion.CompareResourceVersion(seen, want)
 	return err != nil || order >= 0
 }
-
-// later is the later of two resourceVersions of one resource.
-func later(a, b string) string {
-	if reached(a, b) {
-		return a
-	}
-	return b
-}

@@ -18,7 +18,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	poolcontroller "github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -297,7 +297,7 @@ func nodeFaults() map[audit.Reason]fault {
 		audit.PoolInvalid: {
 			plant: func(p *place) {
 				p.pool("invalid", func(o *v1alpha1.PodIPPool) {
-					o.Status.Conditions[0].Status, o.Status.Conditions[0].Reason = metav1.ConditionFalse, controller.ReasonInvalid
+					o.Status.Conditions[0].Status, o.Status.Conditions[0].Reason = metav1.ConditionFalse, poolcontroller.ReasonInvalid
 					o.Status.Conditions[0].Message = "planted"
 				}, "10.9.1.0/24")
 			},
@@ -307,7 +307,7 @@ func nodeFaults() map[audit.Reason]fault {
 			plant: func(p *place) {
 				p.pool("full", func(o *v1alpha1.PodIPPool) {
 					o.Status.Conditions = append(o.Status.Conditions, metav1.Condition{Type: v1alpha1.PoolExhausted,
-						Status: metav1.ConditionTrue, Reason: controller.ReasonExhausted, Message: "planted", LastTransitionTime: metav1.Now()})
+						Status: metav1.ConditionTrue, Reason: poolcontroller.ReasonExhausted, Message: "planted", LastTransitionTime: metav1.Now()})
 				}, "10.9.2.0/24")
 			},
 			want: []string{"PoolExhausted PodIPPool/full"},

@@ -12,7 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
@@ -129,10 +129,10 @@ func (b *bed) reported(pool string, parts ...string) error {
 		return err
 	}
 	for _, e := range list.Items {
-		if e.Reason == controller.EventInitialPoolRefused && e.Regarding.Name == pool {
+		if e.Reason == event.ReasonInitialPoolRefused && e.Regarding.Name == pool {
 			wantAll(b.T, e.Note, parts...)
 			return nil
 		}
 	}
-	return fmt.Errorf("no %s among %d events", controller.EventInitialPoolRefused, len(list.Items))
+	return fmt.Errorf("no %s among %d events", event.ReasonInitialPoolRefused, len(list.Items))
 }

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
@@ -267,10 +267,10 @@ func (b *bed) lifeOfANode(ctx context.Context) {
 			return err
 		}
 		for _, e := range list.Items {
-			if e.Reason == controller.EventAddressShortage && e.ReportingController == "cilium-pool-operator" {
+			if e.Reason == event.ReasonPodAddressShortage && e.ReportingController == "cilium-pool-operator" {
 				return nil
 			}
 		}
-		return fmt.Errorf("no %s among %d", controller.EventAddressShortage, len(list.Items))
+		return fmt.Errorf("no %s among %d", event.ReasonPodAddressShortage, len(list.Items))
 	})
 }

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 )
 
 // source is the syntax of a package's files, without its tests.
@@ -112,9 +112,9 @@ func TestEventsPage(t *testing.T) {
 		}
 		return names
 	}
-	sameSet(t, "events", column("Events", 0), constants(t, "pkg/controller", "Event"))
+	sameSet(t, "events", column("Events", 0), constants(t, "pkg/controller/event", "Reason"))
 	for _, row := range table(page, "Events") {
-		if want := controller.EventType(code(row[0])); row[2] != want {
+		if want := event.Type(code(row[0])); row[2] != want {
 			t.Errorf("event %s is %s on the page, and %s", row[0], row[2], want)
 		}
 	}
@@ -133,13 +133,13 @@ func TestEventsPage(t *testing.T) {
 	}
 	sameSet(t, "conditions of pools with status and reason", documented, poolConditions(t))
 	sameSet(t, "conditions of pools", unique(column("Conditions of a PodIPPool", 0)), constants(t, "pkg/crd/v1alpha1", "Pool"))
-	sameSet(t, "reasons of pools", unique(column("Conditions of a PodIPPool", 2)), constants(t, "pkg/controller", "Reason"))
+	sameSet(t, "reasons of pools", unique(column("Conditions of a PodIPPool", 2)), constants(t, "pkg/controller/pool", "Reason"))
 	sameSet(t, "conditions of blocks", unique(column("Conditions of a PodIPBlock", 0)), constants(t, "pkg/crd/v1alpha1", "Block"))
-	reasons := append(constants(t, "pkg/crd/v1alpha1", "Reason", "Held"), literalReasons(t, "pkg/controller")...)
+	reasons := append(constants(t, "pkg/crd/v1alpha1", "Reason", "Held"), literalReasons(t, "pkg/controller/block")...)
 	sameSet(t, "reasons of blocks", column("Conditions of a PodIPBlock", 1), reasons)
 	sameSet(t, "reasons of blocks, as decided", constants(t, "pkg/expand", "Reason"), constants(t, "pkg/crd/v1alpha1", "Reason"))
 	sameSet(t, "conditions of Nodes", unique(column("Condition of a Node", 0)), constants(t, "pkg/crd/v1alpha1", "NodeAddressShortage"))
-	sameSet(t, "reasons of Nodes", column("Condition of a Node", 2), constants(t, "pkg/controller", "reason"))
+	sameSet(t, "reasons of Nodes", column("Condition of a Node", 2), constants(t, "pkg/controller/node", "reason"))
 	sameSet(t, "what a drain waits for", column("What a drain waits for", 0), constants(t, "pkg/expand", "WaitReason"))
 }
 
@@ -152,7 +152,7 @@ func TestEventsPage(t *testing.T) {
 func poolConditions(t *testing.T) []string {
 	t.Helper()
 	values := named(t, "pkg/crd/v1alpha1")
-	maps.Copy(values, named(t, "pkg/controller"))
+	maps.Copy(values, named(t, "pkg/controller/pool"))
 	var found []string
 	note := func(kind string, status, reason ast.Expr) {
 		is, ok := strings.CutPrefix(name(status), "Condition")
@@ -161,7 +161,7 @@ func poolConditions(t *testing.T) []string {
 		}
 		found = append(found, kind+" "+is+" "+values[name(reason)])
 	}
-	for _, f := range source(t, "pkg/controller") {
+	for _, f := range source(t, "pkg/controller/pool") {
 		for _, d := range f.Decls {
 			decl, ok := d.(*ast.FuncDecl)
 			if !ok {
@@ -229,7 +229,7 @@ func name(e ast.Expr) string {
 // Events and conditions are sent and set where the page's test looks for them.
 func TestOnePlaceForEvents(t *testing.T) {
 	where := map[string][]string{}
-	for _, dir := range []string{"pkg/controller", "pkg/ciliumnode", "pkg/crd", "cmd/cilium-pool-operator"} {
+	for _, dir := range []string{"pkg/controller", "pkg/controller/node", "pkg/controller/pool", "pkg/controller/block", "pkg/controller/ciliumpool", "pkg/controller/event", "pkg/ciliumnode", "pkg/crd", "cmd/cilium-pool-operator"} {
 		for _, f := range source(t, dir) {
 			for _, d := range f.Decls {
 				decl, ok := d.(*ast.FuncDecl)
@@ -248,7 +248,7 @@ func TestOnePlaceForEvents(t *testing.T) {
 			}
 		}
 	}
-	sameSet(t, "functions that send events", where["Eventf"], []string{"sendWith"})
+	sameSet(t, "functions that send events", where["Eventf"], []string{"SendWith"})
 	sameSet(t, "functions that set conditions", where["SetStatusCondition"], []string{"setConditions", "setForecast", "setWindow", "setReserved", "setExcluded", "setCiliumPool", "setFamilies", "conflict", "SetBlockPhase", "SetBlockHeld"})
 	if len(where["Event"]) > 0 {
 		t.Errorf("%v send events", where["Event"])

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 )
@@ -48,7 +48,7 @@ func TestFamilyThatAgentsDoNotRun(t *testing.T) {
 	a := e.agent("n1", agent.IPv4)
 	e.Must(a.WaitReady(e.Ctx))
 	e.condition("both", v1alpha1.PoolFamilyNotRun, metav1.ConditionTrue, "")
-	e.event("n1", controller.EventFamilyNotRun)
+	e.event("n1", event.ReasonFamilyNotRun)
 	held := e.ofFamily(false)
 	e.Pods("n1", "load", 60)
 	e.running("load", 60)

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
@@ -53,7 +53,7 @@ func TestLateLabels(t *testing.T) {
 	e.Create(n)
 	a := e.agent("n1")
 	e.start(quick())
-	e.event("n1", controller.EventWaitsForLabels)
+	e.event("n1", event.ReasonWaitsForLabels)
 	if got := e.Blocks("n1"); len(got) > 0 {
 		t.Fatalf("it holds %s before its labels are final", got[0].Name)
 	}

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
@@ -28,7 +28,7 @@ func TestCiliumNodeDeletedUnderARunningAgent(t *testing.T) {
 	e.hasBlocks("n1", 2)
 	before := e.theCiliumNode("n1")
 	e.Delete(before)
-	e.event("n1", controller.EventNodeRestored)
+	e.event("n1", event.ReasonCiliumNodeRestored)
 	e.eventuallyOn("it is back, the same", "n1", func(after *ciliumv2.CiliumNode) error {
 		if after.UID == before.UID {
 			return fmt.Errorf("it is the old one")
@@ -59,7 +59,7 @@ func TestCiliumNodeDeletedWhileNobodyLooked(t *testing.T) {
 	cn := e.theCiliumNode("n1")
 	e.Delete(cn)
 	e.start(quick())
-	e.event("n1", controller.EventNodeRemade)
+	e.event("n1", event.ReasonCiliumNodeRemade)
 	e.hasBlocks("n1", 1)
 	e.usedArePublished("n1")
 }
@@ -191,7 +191,7 @@ func TestTornAwayBlockIsMadeAgain(t *testing.T) {
 	patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))
 	e.Delete(&b)
 	e.Must(e.Client.Patch(e.Ctx, &b, patch))
-	e.event(b.Name, controller.EventBlockRemade)
+	e.event(b.Name, event.ReasonBlockRemade)
 	e.hasBlocks("n1", 1)
 	e.usedArePublished("n1")
 }

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	poolcontroller "github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
@@ -166,7 +166,7 @@ func (p *planned) drainHeld() {
 	if held < len(p.nodes)/2 {
 		p.TB.Errorf("only %d blocks are held", held)
 	}
-	p.condition("a", v1alpha1.PoolWindow, metav1.ConditionFalse, controller.ReasonWindowClosed)
+	p.condition("a", v1alpha1.PoolWindow, metav1.ConditionFalse, poolcontroller.ReasonWindowClosed)
 }
 
 // drainCIDR opens the window for good: the drain begins.
@@ -192,7 +192,7 @@ func (p *planned) replace() {
 	p.moveOff(oldB)
 	p.Delete(&v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "b"}})
 	// The blocks with the routers' addresses stay for their nodes' lives.
-	p.condition("b", v1alpha1.PoolReady, metav1.ConditionFalse, controller.ReasonDeleting)
+	p.condition("b", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonDeleting)
 	for _, b := range p.Blocks("") {
 		if blockIn(b, largeB) && netip.MustParsePrefix(b.Spec.CIDR).Bits() != 28 {
 			p.TB.Errorf("%s is not of the new size", b.Name)

@@ -17,7 +17,8 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	poolcontroller "github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
@@ -117,7 +118,7 @@ func TestPoolsByZone(t *testing.T) {
 		t.Errorf("s1 has %s", b.Spec.CIDR)
 	}
 	e.shortage("elsewhere", corev1.ConditionTrue)
-	e.eventSays("elsewhere", controller.EventNoPool, "no PodIPPool selects this node")
+	e.eventSays("elsewhere", event.ReasonNoPoolSelectsNode, "no PodIPPool selects this node")
 	if _, err := e.ciliumNode("elsewhere"); !apierrors.IsNotFound(err) {
 		t.Errorf("a node of no pool has a CiliumNode: %v", err)
 	}
@@ -130,23 +131,23 @@ func TestExhaustedPoolSpillsAndRecovers(t *testing.T) {
 	e.pool("second", nil, "10.2.0.0/27")
 	e.node("n1", nil)
 	e.hasBlocks("n1", 1)
-	e.condition("first", v1alpha1.PoolExhausted, metav1.ConditionTrue, controller.ReasonExhausted)
-	e.event("first", controller.EventPoolExhausted)
+	e.condition("first", v1alpha1.PoolExhausted, metav1.ConditionTrue, poolcontroller.ReasonExhausted)
+	e.event("first", event.ReasonPoolExhausted)
 	e.Pods("n1", "load", 45)
 	e.running("load", 45)
 	e.hasBlocks("n1", 2)
-	e.condition("second", v1alpha1.PoolExhausted, metav1.ConditionTrue, controller.ReasonExhausted)
+	e.condition("second", v1alpha1.PoolExhausted, metav1.ConditionTrue, poolcontroller.ReasonExhausted)
 
 	e.Pods("n1", "more", 40) // 86 with the router, of 60
 	e.shortage("n1", corev1.ConditionTrue)
-	e.event("n1", controller.EventAddressShortage)
+	e.event("n1", event.ReasonPodAddressShortage)
 	e.change("first", func(p *v1alpha1.PodIPPool) {
 		p.Spec.IPv4.CIDRs = append(p.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: "10.3.0.0/24"})
 	})
 	e.running("more", 40)
 	e.shortage("n1", corev1.ConditionFalse)
-	e.condition("first", v1alpha1.PoolReady, metav1.ConditionTrue, controller.ReasonServing)
-	e.event("first", controller.EventPoolRecovered)
+	e.condition("first", v1alpha1.PoolReady, metav1.ConditionTrue, poolcontroller.ReasonServing)
+	e.event("first", event.ReasonPoolRecovered)
 }
 
 // shortage waits for the Node condition.
@@ -210,8 +211,8 @@ func TestCIDRSetToDrainIsReplacedFirst(t *testing.T) {
 	})
 	// Both have waited for a replacement before. That it is the router's, the agent may
 	// yet have to report.
-	e.eventSays("n1", controller.EventDrainWaits, "block 10.1.0.0/27 waits for AgentAddress ")
-	e.eventSays("n1", controller.EventDrainWaits, "block 10.1.0.32/27 waits for Pods default/load-n1-")
+	e.eventSays("n1", event.ReasonDrainWaits, "block 10.1.0.0/27 waits for AgentAddress ")
+	e.eventSays("n1", event.ReasonDrainWaits, "block 10.1.0.32/27 waits for Pods default/load-n1-")
 	e.DeletePods("load", nil)
 	e.Eventually("only the router's block is left in the draining range", func() error {
 		if in := e.blocksIn("n1", "10.1.0.0/24"); in > 1 {
@@ -359,7 +360,7 @@ func TestOverlappingBlockIsNeverPublished(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "10.1.0.0-25"},
 		Spec:       v1alpha1.PodIPBlockSpec{CIDR: "10.1.0.0/25", PoolName: "all", NodeName: "n2"},
 	})
-	e.event("10.1.0.0-25", controller.EventBlockConflict)
+	e.event("10.1.0.0-25", event.ReasonBlockConflict)
 	e.Gone(&v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: "10.1.0.0-25"}})
 	e.hasBlocks("n1", 1)
 	e.hasBlocks("n2", 1)
@@ -372,9 +373,9 @@ func TestDeletedPoolWaitsForItsBlocks(t *testing.T) {
 	e.pool("new", nil, "10.2.0.0/24")
 	a := e.node("n1", nil)
 	e.Must(a.WaitReady(e.Ctx))
-	e.condition("old", v1alpha1.PoolReady, metav1.ConditionTrue, controller.ReasonServing)
+	e.condition("old", v1alpha1.PoolReady, metav1.ConditionTrue, poolcontroller.ReasonServing)
 	e.Delete(p)
-	if m := e.condition("old", v1alpha1.PoolReady, metav1.ConditionFalse, controller.ReasonDeleting); !strings.Contains(m, "n1") {
+	if m := e.condition("old", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonDeleting); !strings.Contains(m, "n1") {
 		t.Errorf("the message names no node: %s", m)
 	}
 	e.Eventually("a replacement from the other pool", func() error {
@@ -399,11 +400,11 @@ func TestOverlappingPools(t *testing.T) {
 	e.node("n1", nil)
 	e.hasBlocks("n1", 1)
 	e.pool("younger", priority(10), "10.1.0.0/16", "10.9.0.0/26")
-	if m := e.condition("younger", v1alpha1.PoolOverlapping, metav1.ConditionTrue, controller.ReasonOverlapping); !strings.Contains(m, "older") {
+	if m := e.condition("younger", v1alpha1.PoolOverlapping, metav1.ConditionTrue, poolcontroller.ReasonOverlapping); !strings.Contains(m, "older") {
 		t.Errorf("the message names no winner: %s", m)
 	}
-	e.event("younger", controller.EventPoolOverlapping)
-	e.condition("older", v1alpha1.PoolOverlapping, metav1.ConditionFalse, controller.ReasonSeparate)
+	e.event("younger", event.ReasonPoolOverlapping)
+	e.condition("older", v1alpha1.PoolOverlapping, metav1.ConditionFalse, poolcontroller.ReasonSeparate)
 	e.node("n2", nil)
 	e.hasBlocks("n2", 1)
 	if b := e.Blocks("n2")[0]; !blockIn(b, "10.9.0.0/26") {
@@ -472,7 +473,7 @@ func TestPause(t *testing.T) {
 	e.pool("other", priority(-1), "10.2.0.0/24")
 	e.pool("probe", func(p *v1alpha1.PodIPPool) { zone("probe")(p); priority(1)(p) }, "10.3.0.0/24")
 	e.bareNode("n1", nil)
-	e.condition("all", v1alpha1.PoolReady, metav1.ConditionFalse, controller.ReasonPaused)
+	e.condition("all", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonPaused)
 	if got := e.Blocks(""); len(got) != 0 {
 		t.Errorf("blocks were claimed on a node of a paused pool: %v", got)
 	}
@@ -499,10 +500,10 @@ func TestWrongThresholdStopsNoNode(t *testing.T) {
 	e.hasBlocks("n1", 1)
 	// 40 is below the default of reclaim, which this object does not state.
 	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.Expand.ThresholdPercent = ptr.To[int32](40) })
-	if m := e.condition("all", v1alpha1.PoolReady, metav1.ConditionFalse, controller.ReasonInvalid); !strings.Contains(m, "spec.reclaim.thresholdPercent") {
+	if m := e.condition("all", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonInvalid); !strings.Contains(m, "spec.reclaim.thresholdPercent") {
 		t.Errorf("the message names no field: %s", m)
 	}
-	e.event("all", controller.EventPoolInvalid)
+	e.event("all", event.ReasonPoolInvalid)
 	e.Pods("n1", "load", 40)
 	e.running("load", 40)
 	op.stop()
@@ -524,10 +525,10 @@ func TestNewInvalidPoolFreezesNoNode(t *testing.T) {
 	e.pool("strict", func(p *v1alpha1.PodIPPool) {
 		p.Spec.Priority, p.Spec.Reclaim.ThresholdPercent = 10, ptr.To[int32](85)
 	}, "10.2.0.0/24")
-	e.condition("strict", v1alpha1.PoolReady, metav1.ConditionFalse, controller.ReasonInvalid)
+	e.condition("strict", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonInvalid)
 	// All that this one has another pool gives out.
 	e.pool("closed", priority(20), "10.1.0.0/25")
-	e.condition("closed", v1alpha1.PoolReady, metav1.ConditionFalse, controller.ReasonOverlapping)
+	e.condition("closed", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonOverlapping)
 	e.Pods("n1", "load", 60)
 	e.running("load", 60)
 	e.node("n2", nil)
@@ -550,7 +551,7 @@ func TestPausedNodeReportsShortage(t *testing.T) {
 	e.changeNode("n1", func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"} })
 	e.Pods("n1", "load", 60)
 	e.shortage("n1", corev1.ConditionTrue)
-	e.eventSays("n1", controller.EventAddressShortage, "the Node is paused")
+	e.eventSays("n1", event.ReasonPodAddressShortage, "the Node is paused")
 	e.changeNode("n1", func(n *corev1.Node) { n.Annotations = nil })
 	e.running("load", 60)
 	e.shortage("n1", corev1.ConditionFalse)
@@ -565,17 +566,17 @@ func TestPoolPhasedOut(t *testing.T) {
 	e.node("n1", nil)
 	e.hasBlocks("n1", 1)
 	e.pool("new", nil, "10.2.0.0/24")
-	e.condition("new", v1alpha1.PoolReady, metav1.ConditionTrue, controller.ReasonServing)
+	e.condition("new", v1alpha1.PoolReady, metav1.ConditionTrue, poolcontroller.ReasonServing)
 	drain := func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain }
 	e.change("new", drain) // so that nothing can take the node over
-	e.condition("new", v1alpha1.PoolReady, metav1.ConditionTrue, controller.ReasonEmpty)
+	e.condition("new", v1alpha1.PoolReady, metav1.ConditionTrue, poolcontroller.ReasonEmpty)
 	e.change("old", drain)
-	m := e.condition("old", v1alpha1.PoolReady, metav1.ConditionTrue, controller.ReasonPhasingOut)
+	m := e.condition("old", v1alpha1.PoolReady, metav1.ConditionTrue, poolcontroller.ReasonPhasingOut)
 	if !strings.Contains(m, "left: 1, on n1") {
 		t.Errorf("the message says %q", m)
 	}
-	e.condition("old", v1alpha1.PoolExhausted, metav1.ConditionFalse, controller.ReasonPhasingOut)
-	e.eventSays("n1", controller.EventAddressShortage, "no pool that serves this node")
+	e.condition("old", v1alpha1.PoolExhausted, metav1.ConditionFalse, poolcontroller.ReasonPhasingOut)
+	e.eventSays("n1", event.ReasonPodAddressShortage, "no pool that serves this node")
 	e.change("new", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationAllocate })
 	e.Eventually("node n1 holds a block of pool new", func() error {
 		for _, b := range e.Blocks("n1") {
@@ -587,6 +588,6 @@ func TestPoolPhasedOut(t *testing.T) {
 	})
 	// The addresses of its agent go with the Node alone.
 	e.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
-	e.condition("old", v1alpha1.PoolReady, metav1.ConditionTrue, controller.ReasonEmpty)
-	e.event("old", controller.EventPoolEmpty)
+	e.condition("old", v1alpha1.PoolReady, metav1.ConditionTrue, poolcontroller.ReasonEmpty)
+	e.event("old", event.ReasonPoolEmpty)
 }

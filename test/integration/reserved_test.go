@@ -10,7 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	poolcontroller "github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
@@ -30,15 +31,15 @@ func TestReservedInsideABlock(t *testing.T) {
 	e.change("all", func(p *v1alpha1.PodIPPool) {
 		p.Spec.Reserved = append(p.Spec.Reserved, v1alpha1.ReservedCIDR{CIDR: "10.1.0.48/28", Reason: "gateways of rack 2"})
 	})
-	held := e.condition("all", v1alpha1.PoolReservedHeld, metav1.ConditionTrue, controller.ReasonHeldBefore)
+	held := e.condition("all", v1alpha1.PoolReservedHeld, metav1.ConditionTrue, poolcontroller.ReasonHeldBefore)
 	if !strings.Contains(held, "block 10.1.0.32/27 of node n1 overlaps reserved 10.1.0.48/28 (gateways of rack 2)") {
 		t.Errorf("the message does not name the block: %s", held)
 	}
-	e.event("all", controller.EventReservedBlocksHeld)
+	e.event("all", event.ReasonReservedBlocksHeld)
 	e.usedArePublished("n1")
 
 	e.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
-	e.condition("all", v1alpha1.PoolReservedHeld, metav1.ConditionFalse, controller.ReasonNoneSkipped)
+	e.condition("all", v1alpha1.PoolReservedHeld, metav1.ConditionFalse, poolcontroller.ReasonNoneSkipped)
 	e.Eventually("the block is gone", func() error {
 		if n := len(e.Blocks("")); n > 0 {
 			return fmt.Errorf("%d blocks are left", n)
@@ -60,13 +61,13 @@ func TestNodeAddressesAreNotForPods(t *testing.T) {
 	e.start(quick())
 	e.pool("all", nil, "10.1.0.0/25", "10.96.4.0/24")
 	e.node("n1", nil)
-	covered := e.condition("all", v1alpha1.PoolCoversCluster, metav1.ConditionTrue, controller.ReasonExcluded)
+	covered := e.condition("all", v1alpha1.PoolCoversCluster, metav1.ConditionTrue, poolcontroller.ReasonExcluded)
 	for _, want := range []string{"10.1.0.5 of Node first", "10.96.0.0/16 of ServiceCIDR kubernetes"} {
 		if !strings.Contains(covered, want) {
 			t.Errorf("the message does not name %s: %s", want, covered)
 		}
 	}
-	e.event("all", controller.EventPoolCoversCluster)
+	e.event("all", event.ReasonPoolCoversClusterAddresses)
 	e.hasBlocks("n1", 1)
 	for _, b := range e.Blocks("") {
 		if blockIn(b, "10.1.0.0/27") || blockIn(b, "10.96.0.0/16") {
@@ -99,7 +100,7 @@ func TestNodeAddressesAreNotForPods(t *testing.T) {
 		return nil
 	})
 	e.Eventually("the block is named", func() error {
-		if m := e.condition("all", v1alpha1.PoolCoversCluster, metav1.ConditionTrue, controller.ReasonExcluded); !strings.Contains(m, used.String()+" of Node second (in block "+block.String()+" of node n1)") {
+		if m := e.condition("all", v1alpha1.PoolCoversCluster, metav1.ConditionTrue, poolcontroller.ReasonExcluded); !strings.Contains(m, used.String()+" of Node second (in block "+block.String()+" of node n1)") {
 			return fmt.Errorf("the message is: %s", m)
 		}
 		return nil

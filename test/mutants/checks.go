@@ -63,7 +63,7 @@ func checksOf(o options) ([]check, error) {
 
 // byControllers leaves out what unit and random have done already.
 func byControllers(m mutant) string {
-	const pkg = "./pkg/controller"
+	const pkg = "./pkg/controller/node"
 	if m.pkg() == pkg {
 		return ""
 	}

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
@@ -55,10 +54,8 @@ func TestStrippedNodeIsDecidedOnAlike(t *testing.T) {
 			if got, want := r.OptedOut(kept), r.OptedOut(whole); got != want {
 				t.Errorf("opted out %t, want %t", got, want)
 			}
-			var got, want expand.State
-			state.ApplyPressure(&got, kept, nil, nil)
-			if state.ApplyPressure(&want, whole, nil, nil); got.Cordoned != want.Cordoned {
-				t.Errorf("cordoned %t, want %t", got.Cordoned, want.Cordoned)
+			if kept.Spec.Unschedulable != whole.Spec.Unschedulable {
+				t.Errorf("cordoned %t, want %t", kept.Spec.Unschedulable, whole.Spec.Unschedulable)
 			}
 			if got, want := state.MaxPods(kept), state.MaxPods(whole); got != want {
 				t.Errorf("admits %d pods, want %d", got, want)

@@ -122,11 +122,10 @@ func TestWhatComesFreeWakes(t *testing.T) {
 			func(f *counted) { f.Ledger.Assume(fixtures.Block("10.1.0.0/24", "p1", "m", 5)) },
 			"nodes [], pools []",
 		},
-		"a torn block, once its CiliumNode has been shown not to name it": {
+		"a block removed by force, once its CiliumNode does not name it": {
 			func(f *counted) {
 				f.Ledger.Upsert(held)
-				f.ciliumNode(naming("2"))
-				f.Ledger.AssumeCiliumNode("n", "4")
+				f.Ledger.UpsertCiliumNode(naming("3", "10.1.0.0/24"))
 				f.Ledger.Remove(held)
 			},
 			func(f *counted) { f.ciliumNode(naming("4")) },

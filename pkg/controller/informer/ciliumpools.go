@@ -70,7 +70,7 @@ func (f *Feed) namespaceWants(name string, w state.PoolRequest) {
 
 func (f *Feed) ciliumPoolStore() Store {
 	return &records[*ciliumv2alpha1.CiliumPodIPPool, *ciliumpool.View]{
-		read: ciliumpool.Read, there: f.ciliumPool, gone: f.ciliumPoolGone, missing: f.CiliumPools.Missing,
+		read: ciliumpool.Read, there: f.ciliumPool, gone: f.ciliumPoolGone, missing: anyVersion(f.CiliumPools.Missing),
 	}
 }
 

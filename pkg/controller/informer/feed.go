@@ -317,15 +317,6 @@ func (f *Feed) blockMoved(b crd.Block) {
 
 func (f *Feed) ciliumNode(cn *ciliumnode.Stored) {
 	f.exclude(exclude.CiliumNode, cn.Name, exclude.Of(cn.Host))
-	was := f.Ledger.CiliumNode(cn.Name)
-	defer func() {
-		if state.SameFamilies(was, cn.View) {
-			return
-		}
-		for _, b := range f.Ledger.NodeBlocks(cn.Name) {
-			f.queuePool(b.Pool, poolStatusDelay)
-		}
-	}()
 	f.Ledger.UpsertCiliumNode(cn)
 	f.QueueNode(cn.Name)
 }

@@ -33,8 +33,9 @@ type records[O client.Object, R any] struct {
 	read func(O) R
 	// there and gone pass on what the watch delivers.
 	there, gone func(R)
-	// missing returns the records whose UID is not among listed.
-	missing func(listed map[types.UID]bool) []R
+	// missing returns the records that are deleted according to a list of a version,
+	// which has their UID not among listed.
+	missing func(listed map[types.UID]bool, version string) []R
 
 	mu     sync.Mutex
 	synced bool
@@ -84,7 +85,7 @@ func (s *records[O, R]) Delete(obj any) error {
 
 // Replace stores a full list. Records that are not in it were deleted while no watch
 // was running.
-func (s *records[O, R]) Replace(list []any, _ string) error {
+func (s *records[O, R]) Replace(list []any, version string) error {
 	listed := make(map[types.UID]bool, len(list))
 	for _, obj := range list {
 		r, err := s.record(obj)
@@ -94,7 +95,7 @@ func (s *records[O, R]) Replace(list []any, _ string) error {
 		listed[r.uid] = true
 		s.there(r.is)
 	}
-	for _, r := range s.missing(listed) {
+	for _, r := range s.missing(listed, version) {
 		s.gone(r)
 	}
 	s.mu.Lock()

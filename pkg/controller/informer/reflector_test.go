@@ -88,7 +88,7 @@ func TestReplaceTellsCiliumNodesApart(t *testing.T) {
 	}
 	for _, list := range [][]any{{of("n", "1", "5"), of("m", "2", "6")}, {of("n", "3", "8")}} {
 		clear(queued)
-		if err := s.Replace(list, ""); err != nil {
+		if err := s.Replace(list, "9"); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -2,6 +2,7 @@ package informer
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
@@ -34,7 +35,7 @@ func (f *Feed) podStore() Store {
 				f.QueueNode(p.Node)
 			}
 		},
-		missing: f.Pods.Missing,
+		missing: anyVersion(f.Pods.Missing),
 	}
 }
 
@@ -50,6 +51,12 @@ func (f *Feed) agentStore() Store {
 			f.Agents.Delete(a.PodKey)
 			f.QueueNode(a.Node)
 		},
-		missing: f.Agents.Missing,
+		missing: anyVersion(f.Agents.Missing),
 	}
+}
+
+// anyVersion is for records that only the watch changes: every list is later than they
+// are.
+func anyVersion[R any](missing func(map[types.UID]bool) []R) func(map[types.UID]bool, string) []R {
+	return func(listed map[types.UID]bool, _ string) []R { return missing(listed) }
 }

@@ -57,12 +57,12 @@ func New(s *audit.Snapshot, ciliumNodes []*ciliumv2.CiliumNode, operator auditcm
 		Cluster: state.Cluster{
 			Ledger: state.NewLedger(), Pods: state.NewPods(), Agents: state.NewAgents(settings.AgentSettle), CiliumPools: state.NewCiliumPools(),
 			Defaults: settings.Defaults, Paused: settings.Paused,
-			IgnoreTaints: setOf(settings.IgnoreTaints), StartupTaints: setOf(settings.StartupTaints),
+			IgnoreTaints: state.SetOf(settings.IgnoreTaints), StartupTaints: state.SetOf(settings.StartupTaints),
 		},
 		Nodes: map[string]*corev1.Node{}, Views: map[string]*ciliumnode.View{}, PodIPPools: map[string]*v1alpha1.PodIPPool{},
 		Histories: map[string]*v1alpha1.PodIPPoolHistory{},
 	}
-	c.Pools = state.NewPools(settings.Defaults, c.Ledger)
+	c.Pools, c.Taken = state.NewPools(settings.Defaults, c.Ledger), c.taken
 	for i := range s.Blocks {
 		// A malformed block with a CIDR is held all the same.
 		b, _ := crd.BlockFrom(&s.Blocks[i])

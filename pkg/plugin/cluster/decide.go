@@ -27,7 +27,6 @@ func (c *Cluster) Decide(name string) []Decision {
 	for _, share := range snapshot.Shares {
 		s := &share.State
 		s.Gone = snapshot.Node == nil && snapshot.CiliumNode == nil
-		state.ApplyPressure(s, snapshot.Node, snapshot.Blocks, func(pool string) int { return c.taken(c.Pools.Get(pool), share.Family) })
 		c.holdAsReported(s)
 		d := Decision{Share: share, At: c.Now}
 		d.Plan, d.Memory = expand.Decide(c.Now, d.Policy, d.State, expand.Memory{})
@@ -36,16 +35,9 @@ func (c *Cluster) Decide(name string) []Decision {
 	return out
 }
 
-func setOf(keys []string) map[string]bool {
-	set := map[string]bool{}
-	for _, key := range keys {
-		set[key] = true
-	}
-	return set
-}
-
 // taken is how many percent of a pool's blocks are taken.
-func (c *Cluster) taken(pool *crd.Pool, f ipalloc.Family) int {
+func (c *Cluster) taken(name string, f ipalloc.Family) int {
+	pool := c.Pools.Get(name)
 	if pool == nil {
 		return 0
 	}

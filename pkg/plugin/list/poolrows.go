@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	poolcontroller "github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
@@ -123,7 +123,7 @@ func poolRowOf(c *cluster.Cluster, pool *crd.Pool, f ipalloc.Family, used map[st
 // pool, and the blocks that are free now.
 func foresee(c *cluster.Cluster, pool *crd.Pool, f ipalloc.Family, r *PoolRow) {
 	expected := meta.IsStatusConditionTrue(c.PodIPPools[pool.Name].Status.Conditions, v1alpha1.PoolExhaustedSoon)
-	seen := controller.Foresee(c.Now, pool, f, controller.HeldBlocks(c.Histories[pool.Name], f), int64(min(r.Free, math.MaxInt64)), expected)
+	seen := poolcontroller.Foresee(c.Now, pool, f, poolcontroller.HeldBlocks(c.Histories[pool.Name], f), int64(min(r.Free, math.MaxInt64)), expected)
 	r.Room = seen.Room
 	if seen.Over > 0 {
 		r.BlocksPerHour = &seen.PerHour

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	poolcontroller "github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
@@ -114,5 +114,5 @@ func percentOf(part int, whole uint64) string {
 	if whole == 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%d%%", controller.Percent(int64(part), int64(min(whole, math.MaxInt64))))
+	return fmt.Sprintf("%d%%", poolcontroller.Percent(int64(part), int64(min(whole, math.MaxInt64))))
 }

@@ -123,8 +123,12 @@ func (a *aborting) mark(ctx context.Context, name string) error {
 			return err
 		}
 		addr := []netip.Addr{probeAddress()}
-		if live, err = a.nodes.Release(ctx, live, nil, addr); err != nil {
+		cleared, err := a.nodes.Release(ctx, live, nil, addr)
+		if err != nil {
 			return err
+		}
+		if cleared != nil {
+			live = cleared.View
 		}
 		_, err = a.nodes.Release(ctx, live, addr, nil)
 		return err

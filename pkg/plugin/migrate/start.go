@@ -171,11 +171,16 @@ func fence(ctx context.Context, c client.Client, node string) (*ciliumnode.View,
 		if live, err = nodes.Live(ctx, node); err != nil || live == nil {
 			return err
 		}
-		if live, err = nodes.Release(ctx, live, addr, nil); err != nil {
-			return err
+		for _, change := range [][2][]netip.Addr{{addr, nil}, {nil, addr}} {
+			written, err := nodes.Release(ctx, live, change[0], change[1])
+			if err != nil {
+				return err
+			}
+			if written != nil {
+				live = written.View
+			}
 		}
-		live, err = nodes.Release(ctx, live, nil, addr)
-		return err
+		return nil
 	})
 	return live, err
 }

@@ -118,7 +118,7 @@ func left(t reflect.Type) bool {
 		return true
 	}
 	switch t.String() {
-	case "controller.Metrics", "controller.Events", "invariant.Stats", // told to people only
+	case "node.Metrics", "pool.Metrics", "metrics.Shared", "event.Recorder", "invariant.Stats", // told to people only
 		"world.World", "world.API", "world.Operator", "world.queue", // by World.Hash
 		"agent.StoreOptions": // the world's own
 		return true
@@ -129,7 +129,7 @@ func left(t reflect.Type) bool {
 // versions are the names of fields with resourceVersions.
 func versions(field string) bool {
 	switch field {
-	case "ResourceVersion", "version", "Version", "assumed":
+	case "ResourceVersion", "version", "Version":
 		return true
 	}
 	return false

@@ -4,7 +4,10 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/node"
+	poolcontroller "github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
@@ -25,11 +28,8 @@ func TestNamesOfTheCanonicalForm(t *testing.T) {
 			t.Errorf("%s.%s is not among the maps by node of which a reconcile reads all", of.t, of.field)
 		}
 	}
-	if _, ok := nodes.Type.FieldByName("assumed"); !ok || !versions("assumed") {
-		t.Errorf("%s.assumed is not known to hold resourceVersions", nodes.Type)
-	}
 	for _, of := range []reflect.Type{
-		reflect.TypeFor[controller.Metrics](), reflect.TypeFor[controller.Events](), reflect.TypeFor[invariant.Stats](),
+		reflect.TypeFor[node.Metrics](), reflect.TypeFor[poolcontroller.Metrics](), reflect.TypeFor[metrics.Shared](), reflect.TypeFor[event.Recorder](), reflect.TypeFor[invariant.Stats](),
 		reflect.TypeFor[World](), reflect.TypeFor[API](), reflect.TypeFor[Operator](), reflect.TypeFor[queue](),
 	} {
 		if !left(of) {

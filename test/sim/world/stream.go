@@ -2,6 +2,7 @@ package world
 
 import (
 	"context"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,8 +31,9 @@ type stream struct {
 	// read is how many versions of the kind's history the cache has taken in.
 	read int
 	// listed are what a list has brought, to be taken in one by one before the
-	// watch goes on.
-	listed []delta
+	// watch goes on, and version is that of the list.
+	listed  []delta
+	version string
 	// untold is what the handler has yet to be told, of which the first so many
 	// came with the first list.
 	untold  []notice
@@ -142,7 +144,8 @@ func (s *stream) put(d delta) {
 		for _, key := range sortedKeys(s.cache) {
 			all = append(all, shallow(s.cache[key]))
 		}
-		s.took(s.store.Replace(all, ""))
+		s.took(s.store.Replace(all, s.version))
+		s.version = ""
 	}
 }
 
@@ -185,7 +188,10 @@ func (s *stream) tell() {
 // list begins anew with the state after so many versions of the kind.
 func (s *stream) list(a *API, versions int) {
 	state := a.at(s.kind, versions)
-	s.listed, s.read = nil, versions
+	s.listed, s.read, s.version = nil, versions, "0"
+	if versions > 0 {
+		s.version = strconv.FormatUint(a.history[s.kind][versions-1].Version, 10)
+	}
 	for _, key := range sortedKeys(state) {
 		if s.wants(state[key]) {
 			s.listed = append(s.listed, delta{key: key, obj: state[key]})
@@ -227,7 +233,7 @@ func (c caches) List(context.Context, client.ObjectList, ...client.ListOption) e
 
 func everything(client.Object) bool { return true }
 
-// needsAddress is controller.PodFields.
+// needsAddress is informer.PodFields.
 func needsAddress(obj client.Object) bool {
 	p := obj.(*corev1.Pod)
 	return p.Spec.NodeName != "" && !p.Spec.HostNetwork &&

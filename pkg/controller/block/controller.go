@@ -1,0 +1,97 @@
+// Package block handles manual changes to blocks.
+package block
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/finalizer"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/retry"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+)
+
+// Reconciler handles manual changes to blocks: it adds the finalizer to a block
+// created by hand, and reports overlaps.
+type Reconciler struct {
+	Cache  client.Reader
+	Client client.Client
+	Ledger *state.Ledger
+	Events *event.Recorder
+	Shared *metrics.Shared
+	Clock  clock.PassiveClock
+	// Paused stops all writes.
+	Paused bool
+}
+
+// Reconcile brings one block's finalizer and its condition Conflict up to date.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if err := r.Ledger.WaitReady(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
+	obj := &v1alpha1.PodIPBlock{}
+	if err := r.Cache.Get(ctx, req.NamespacedName, obj); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	b, ok := r.read(obj)
+	if !ok || b.Deleting || r.Paused {
+		return reconcile.Result{}, nil
+	}
+	if b.CIDR.Addr().BitLen()-b.CIDR.Bits() > ipalloc.MaxHostBits {
+		r.reportTooLarge(obj)
+	}
+	if !b.Finalized && b.Phase != ipalloc.CoolingDown {
+		obj = obj.DeepCopy()
+		return retry.AfterConflict(r.Shared.Wrote("PodIPBlock", "finalizer", client.IgnoreNotFound(r.Client.Patch(ctx, obj, finalizer.Add(obj)))))
+	}
+	return retry.AfterConflict(r.conflict(ctx, obj, b))
+}
+
+// read skips blocks that cannot be parsed; the feed has logged them.
+func (r *Reconciler) read(obj *v1alpha1.PodIPBlock) (crd.Block, bool) {
+	b, err := crd.BlockFrom(obj)
+	return b, err == nil
+}
+
+func (r *Reconciler) conflict(ctx context.Context, obj *v1alpha1.PodIPBlock, b crd.Block) error {
+	others := r.Ledger.Overlaps(b.CIDR)
+	if (len(others) > 0) == b.Conflict {
+		return nil
+	}
+	obj = obj.DeepCopy()
+	if len(others) == 0 {
+		meta.RemoveStatusCondition(&obj.Status.Conditions, v1alpha1.BlockConflict)
+	} else {
+		message := fmt.Sprintf("overlaps block %s of %s: neither publishes another address until one of them is deleted", others[0].CIDR, others[0].Owner)
+		meta.SetStatusCondition(&obj.Status.Conditions, metav1.Condition{
+			Type: v1alpha1.BlockConflict, Status: metav1.ConditionTrue, Reason: "Overlap", Message: message,
+			LastTransitionTime: metav1.NewTime(r.Clock.Now()),
+		})
+		slices.SortFunc(obj.Status.Conditions, func(a, b metav1.Condition) int {
+			if a.Type < b.Type {
+				return -1
+			}
+			return 1
+		})
+		r.Events.Send(obj, event.ReasonBlockConflict, event.Reconcile, message)
+	}
+	return client.IgnoreNotFound(r.Shared.Wrote("PodIPBlock", "conflict", r.Client.Status().Update(ctx, obj)))
+}
+
+func (r *Reconciler) reportTooLarge(obj *v1alpha1.PodIPBlock) {
+	note := fmt.Sprintf("block %s has more than %d addresses; none is published. Delete it and create smaller ones", obj.Spec.CIDR, 1<<ipalloc.MaxHostBits)
+	if r.Events.Last.Changed(obj.Name, "size", note) {
+		r.Events.Send(obj, event.ReasonBlockTooLarge, event.Reconcile, note)
+	}
+}

@@ -1,0 +1,105 @@
+// Package event sends Kubernetes events, each occurrence once.
+package event
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/clock"
+)
+
+// Reasons of events. docs/events.md says what to do about each.
+const (
+	ReasonBlockDraining              = "BlockDraining"
+	ReasonBlockCoolingDown           = "BlockCoolingDown"
+	ReasonBlockBackInService         = "BlockBackInService"
+	ReasonBlockRemade                = "BlockRemade"
+	ReasonBlockConflict              = "BlockConflict"
+	ReasonBlockTooLarge              = "BlockTooLarge"
+	ReasonCiliumNodeRestored         = "CiliumNodeRestored"
+	ReasonCiliumNodeRemade           = "CiliumNodeRemade"
+	ReasonPodAddressShortage         = "PodAddressShortage"
+	ReasonNoPoolSelectsNode          = "NoPoolSelectsNode"
+	ReasonDrainWaits                 = "DrainWaits"
+	ReasonWaitsForLabels             = "WaitsForLabels"
+	ReasonFamilyNotRun               = "FamilyNotRun"
+	ReasonPoolInvalid                = "PoolInvalid"
+	ReasonPoolOverlapping            = "PoolOverlapping"
+	ReasonReservedBlocksHeld         = "ReservedBlocksHeld"
+	ReasonPoolCoversClusterAddresses = "PoolCoversClusterAddresses"
+	ReasonPoolExhausted              = "PoolExhausted"
+	ReasonPoolExhaustedSoon          = "PoolExhaustedSoon"
+	ReasonPoolRecovered              = "PoolRecovered"
+	ReasonPoolWaitsForBlocks         = "PoolWaitsForBlocks"
+	ReasonPoolEmpty                  = "PoolEmpty"
+	ReasonCiliumPodIPPoolUnfit       = "CiliumPodIPPoolUnfit"
+	ReasonInitialPoolRefused         = "InitialPoolRefused"
+)
+
+// Recorder sends Kubernetes events.
+type Recorder struct {
+	recorder events.EventRecorder
+	// phases limits the events of block phase changes. With thousands of changes they
+	// would make up a fifth of all API requests.
+	phases flowcontrol.PassiveRateLimiter
+
+	// Last is what was last reported, in events or in the log.
+	Last Last
+}
+
+// Reconcile is the action of events that need no action of their own.
+const Reconcile = "Reconcile"
+
+const (
+	phaseEventsPerSecond = 5
+	phaseEventsAtOnce    = 100
+)
+
+// NewRecorder sends events through recorder.
+func NewRecorder(recorder events.EventRecorder, c clock.PassiveClock) *Recorder {
+	return &Recorder{
+		recorder: recorder,
+		phases:   flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(phaseEventsPerSecond, phaseEventsAtOnce, c),
+	}
+}
+
+// maxNote is the API server's limit on a note, in bytes (k8s.io/kubernetes
+// pkg/apis/core/validation/events.go, v1.36.3).
+const maxNote = 1024
+
+// Type returns Warning for event reasons that call for action, and Normal for
+// others.
+func Type(reason string) string {
+	switch reason {
+	case ReasonBlockRemade, ReasonBlockConflict, ReasonBlockTooLarge, ReasonCiliumNodeRestored, ReasonCiliumNodeRemade,
+		ReasonPodAddressShortage, ReasonNoPoolSelectsNode, ReasonFamilyNotRun, ReasonPoolInvalid, ReasonPoolOverlapping, ReasonPoolExhausted, ReasonPoolExhaustedSoon,
+		ReasonCiliumPodIPPoolUnfit, ReasonReservedBlocksHeld, ReasonPoolCoversClusterAddresses, ReasonInitialPoolRefused:
+		return corev1.EventTypeWarning
+	}
+	return corev1.EventTypeNormal
+}
+
+// Send sends an event about an object.
+func (e *Recorder) Send(about runtime.Object, reason, action, note string) {
+	e.SendWith(about, nil, reason, action, note)
+}
+
+// SendPhase sends the event of a block's phase, except in a storm: the conditions of
+// blocks carry the same information.
+func (e *Recorder) SendPhase(block runtime.Object, reason, note string) {
+	if e.phases.TryAccept() {
+		e.Send(block, reason, Reconcile, note)
+	}
+}
+
+// SendWith sends an event with a related object. Within six minutes the recorder merges
+// events that differ only in their note, and keeps the first note (k8s.io/client-go
+// v0.36.3, tools/events, getKey): a new event must differ in its action or related
+// object as well.
+func (e *Recorder) SendWith(about, related runtime.Object, reason, action, note string) {
+	if len(note) > maxNote {
+		note = note[:maxNote-3] + "..."
+	}
+	e.recorder.Eventf(about, related, Type(reason), reason, action, "%s", note)
+}

@@ -1,0 +1,43 @@
+package event
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// In a storm of drains the events of phases stop, and no others do.
+func TestPhaseEventsAreLimited(t *testing.T) {
+	recorder := events.NewFakeRecorder(10000)
+	clock := clocktesting.NewFakePassiveClock(fixtures.Noon())
+	e := NewRecorder(recorder, clock)
+	block := &v1alpha1.PodIPBlock{}
+	storm := func() int {
+		for range 1000 {
+			e.SendPhase(block, ReasonBlockDraining, "")
+		}
+		n := len(recorder.Events)
+		for range n {
+			<-recorder.Events
+		}
+		return n
+	}
+	if got := storm(); got != phaseEventsAtOnce {
+		t.Errorf("told %d of 1000 at once, want %d", got, phaseEventsAtOnce)
+	}
+	clock.SetTime(fixtures.Noon().Add(2 * time.Second))
+	if got := storm(); got != 2*phaseEventsPerSecond {
+		t.Errorf("told %d two seconds later, want %d", got, 2*phaseEventsPerSecond)
+	}
+	for range 10 {
+		e.Send(block, ReasonBlockConflict, Reconcile, "overlaps")
+	}
+	if got := len(recorder.Events); got != 10 {
+		t.Errorf("told %d conflicts of 10", got)
+	}
+}

@@ -1,0 +1,83 @@
+// Package metrics has the metrics of more than one controller.
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// Shared are the metrics of more than one controller; docs/metrics.md lists all.
+type Shared struct {
+	Writes, Claims, Releases *prometheus.CounterVec
+}
+
+// Results of a claim.
+const (
+	ClaimOK        = "ok"
+	ClaimTaken     = "taken" // another writer claimed it first
+	ClaimExhausted = "exhausted"
+	ClaimError     = "error"
+)
+
+// NewShared registers the shared metrics with r.
+func NewShared(r prometheus.Registerer) (*Shared, error) {
+	m := &Shared{
+		Writes:   Counter("api_writes_total", "Writes sent to the API server, by kind of object, what for, and result: ok, conflict, error.", "kind", "write", "result"),
+		Claims:   Counter("claims_total", "Claims of blocks, by result: ok, taken, exhausted, error.", "pool", "family", "result"),
+		Releases: Counter("releases_total", "Blocks given up after they rested, by why they did: Returned, NodeGone.", "pool", "family", "reason"),
+	}
+	return m, Register(r, m.Writes, m.Claims, m.Releases)
+}
+
+// Register registers collectors with r.
+func Register(r prometheus.Registerer, collectors ...prometheus.Collector) error {
+	for _, c := range collectors {
+		if err := r.Register(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Counter is a counter of the operator.
+func Counter(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "cilium_pool", Name: name, Help: help}, labels)
+}
+
+// Gauge is a gauge of the operator.
+func Gauge(name, help string, labels ...string) *prometheus.GaugeVec {
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "cilium_pool", Name: name, Help: help}, labels)
+}
+
+// Wrote counts a write and returns its error.
+func (m *Shared) Wrote(kind, write string, err error) error {
+	result := "ok"
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+		result = "conflict"
+	case err != nil:
+		result = "error"
+	}
+	m.Writes.WithLabelValues(kind, write, result).Inc()
+	return err
+}
+
+// Claimed counts a claim and its result.
+func (m *Shared) Claimed(pool string, f ipalloc.Family, result string) {
+	m.Claims.WithLabelValues(pool, f.String(), result).Inc()
+}
+
+// Released counts a released block.
+func (m *Shared) Released(b crd.Block) {
+	m.Releases.WithLabelValues(b.Pool, ipalloc.FamilyOf(b.CIDR.Addr()).String(), string(b.Reason)).Inc()
+}
+
+// ForgetPool drops the series of a pool that is gone.
+func (m *Shared) ForgetPool(pool string) {
+	of := prometheus.Labels{"pool": pool}
+	m.Claims.DeletePartialMatch(of)
+	m.Releases.DeletePartialMatch(of)
+}

@@ -1,0 +1,321 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+)
+
+// act carries out plans in an order that is safe to interrupt after any step:
+//
+//  1. blocks go back into service, or start to drain;
+//  2. marks for release are set and withdrawn;
+//  3. blocks are claimed;
+//  4. addresses are published and removed, for both families at once;
+//  5. blocks without an address cool down; blocks that have cooled down are released.
+//
+// Every write of the CiliumNode is conditional on the version that the plan is based
+// on, which is older than every claim it publishes.
+//
+// It records in plans by how many addresses their claims fell short.
+func (r *Reconciler) act(ctx context.Context, o *observation, plans []familyPlan) error {
+	if err := r.actOnPhases(ctx, o, plans); err != nil {
+		return err
+	}
+	if o.CiliumNode == nil {
+		return r.actOnBlocks(ctx, o, plans)
+	}
+	view, err := r.actOnHandshake(ctx, o, plans)
+	if err != nil {
+		return err
+	}
+	change := ciliumnode.Change{}
+	for i := range plans {
+		claimed, missing, err := r.claim(ctx, o, &plans[i])
+		if err != nil {
+			return err
+		}
+		plans[i].short = missing
+		change.Publish = append(change.Publish, claimed...)
+	}
+	for i := range plans {
+		ready, err := r.publishable(ctx, o, plans[i].plan.Publish)
+		if err != nil {
+			return err
+		}
+		change.Publish = append(change.Publish, ready...)
+		change.Remove = append(change.Remove, plans[i].plan.Remove...)
+	}
+	if err := r.toList(ctx, o, plans, &change); err != nil {
+		return err
+	}
+	for _, addr := range change.Publish {
+		if !state.ContainsAddr(change.Blocks, addr) { // another block was added meanwhile
+			return fmt.Errorf("%w: what podCIDRs may not list contains %s", errStale, addr)
+		}
+	}
+	if err := r.apply(ctx, o, view, change); err != nil {
+		return err
+	}
+	return r.actOnBlocks(ctx, o, plans)
+}
+
+// toList returns the blocks that podCIDRs may name: all that the node holds of the
+// planned families, except those that overlap a block published earlier. Anything
+// already published but not listed may belong to another block, which is read live.
+func (r *Reconciler) toList(ctx context.Context, o *observation, plans []familyPlan, change *ciliumnode.Change) error {
+	for _, b := range r.Ledger.NodeBlocks(o.Name) {
+		if r.IsOrphaned(b, o.CiliumNode) || !slices.ContainsFunc(plans, func(p familyPlan) bool { return r.about(p, b, o.CiliumNode) }) {
+			continue
+		}
+		ciliumPool := r.CiliumPoolOf(b, o.CiliumNode)
+		if !o.CiliumNode.Of(ciliumPool).Lists(b.CIDR) {
+			may, err := r.mayList(ctx, o, b)
+			if err != nil {
+				return err
+			}
+			if !may {
+				continue
+			}
+		}
+		change.Add(b.CIDR, ciliumPool)
+	}
+	return nil
+}
+
+// about reports whether a plan covers a block: same family, same Cilium pool.
+func (r *Reconciler) about(p familyPlan, b crd.Block, view *ciliumnode.View) bool {
+	return p.Family == ipalloc.FamilyOf(b.CIDR.Addr()) && p.CiliumPool == r.CiliumPoolOf(b, view)
+}
+
+func (r *Reconciler) mayList(ctx context.Context, o *observation, b crd.Block) (bool, error) {
+	if len(r.Ledger.Overlaps(b.CIDR)) > 0 {
+		return false, nil
+	}
+	if len(o.CiliumNode.Of(r.CiliumPoolOf(b, o.CiliumNode)).PublishedIn(b.CIDR)) == 0 {
+		return true, nil
+	}
+	return r.stillHeld(ctx, b)
+}
+
+func (r *Reconciler) actOnPhases(ctx context.Context, o *observation, plans []familyPlan) error {
+	for i := range plans {
+		p := &plans[i]
+		for _, cidr := range p.plan.Undrain {
+			if err := r.setPhase(ctx, o, cidr, ipalloc.InService, expand.None); err != nil {
+				return err
+			}
+		}
+		for _, d := range p.plan.Drain {
+			err := r.setPhase(ctx, o, d.CIDR, ipalloc.Draining, d.Reason)
+			if d.Reason == expand.Reclaim && p.turns > 0 && !unwritten(err) {
+				p.turns--
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// unwritten reports whether err proves that a write was not carried out, or was never
+// sent.
+func unwritten(err error) bool {
+	return errors.Is(err, errStale) || apierrors.IsConflict(err) || definite(err)
+}
+
+func (r *Reconciler) actOnHandshake(ctx context.Context, o *observation, plans []familyPlan) (*ciliumnode.View, error) {
+	var mark, clearing []netip.Addr
+	for _, p := range plans {
+		mark = append(mark, p.plan.Mark...)
+		clearing = append(clearing, p.plan.Clear...)
+	}
+	view, err := r.release(ctx, o, o.CiliumNode, mark, clearing)
+	if err == nil && view != o.CiliumNode {
+		r.Metrics.handshake("mark", len(mark))
+		r.Metrics.handshake("clear", len(clearing))
+	}
+	return view, err
+}
+
+// release writes release entries. Entries that are already correct cause no write.
+func (r *Reconciler) release(ctx context.Context, o *observation, view *ciliumnode.View, mark, clearing []netip.Addr) (*ciliumnode.View, error) {
+	written, err := r.CiliumNodes.Release(ctx, view, mark, clearing)
+	if err == nil && written == nil {
+		return view, nil
+	}
+	if r.Shared.Wrote("CiliumNode", "release", err) != nil {
+		return nil, err
+	}
+	return r.wroteNode(o, written), nil
+}
+
+func (r *Reconciler) apply(ctx context.Context, o *observation, view *ciliumnode.View, change ciliumnode.Change) error {
+	written, err := r.CiliumNodes.Apply(ctx, view, change)
+	if err == nil && written == nil {
+		return nil
+	}
+	if r.Shared.Wrote("CiliumNode", "publish", err) != nil {
+		return err
+	}
+	r.Metrics.handshake("publish", len(change.Publish))
+	r.Metrics.handshake("remove", len(change.Remove))
+	r.wroteNode(o, written)
+	log.FromContext(ctx).V(1).Info("published", "added", len(change.Publish), "removed", len(change.Remove),
+		"pool", len(written.Pool), "podCIDRs", len(written.PodCIDRs))
+	return nil
+}
+
+// wroteNode records the node's CiliumNode as a write has returned it, and returns its
+// view. Any pending patch of an older version now conflicts, so every block that was
+// cooling down by then can no longer be published concurrently.
+func (r *Reconciler) wroteNode(o *observation, written *ciliumnode.Stored) *ciliumnode.View {
+	r.Ledger.UpsertCiliumNode(written)
+	for _, b := range o.Blocks {
+		if b.Phase == ipalloc.CoolingDown {
+			r.Ledger.MarkFenced(b)
+		}
+	}
+	return written.View
+}
+
+// publishable returns those of addrs whose blocks, read live, still belong to the node
+// and are in the planned phase. The CiliumNode was read earlier, so if a block leaves
+// service after this, the patch conflicts. Nothing is added to a block that overlaps
+// another, nor to one whose Cilium pool is unknown.
+func (r *Reconciler) publishable(ctx context.Context, o *observation, addrs []netip.Addr) ([]netip.Addr, error) {
+	var out []netip.Addr
+	for _, b := range o.Blocks {
+		if !slices.ContainsFunc(addrs, b.CIDR.Contains) || len(r.Ledger.Overlaps(b.CIDR)) > 0 || r.IsOrphaned(b, o.CiliumNode) {
+			continue
+		}
+		held, err := r.stillHeld(ctx, b)
+		if err != nil {
+			return nil, err
+		}
+		if !held {
+			return nil, fmt.Errorf("%w: block %s", errStale, b.CIDR)
+		}
+		out = append(out, r.ofBlock(o, b, addrs)...)
+	}
+	o.withheld = o.withheld || len(out) < len(addrs)
+	return out, nil
+}
+
+// ofBlock returns those of addrs that lie in a block, except addresses that another
+// node's CiliumNode names and that are unused here. A block published as a whole is
+// published or left out as a whole: one address in use keeps all.
+func (r *Reconciler) ofBlock(o *observation, b crd.Block, addrs []netip.Addr) []netip.Addr {
+	elsewhere := r.Ledger.NamedElsewhere(o.Name, b.CIDR)
+	if o.CiliumNode.BlockDemand != nil && len(elsewhere) > 0 {
+		return slices.DeleteFunc(slices.Clone(addrs), func(addr netip.Addr) bool { return !b.CIDR.Contains(addr) || !o.uses(addr) })
+	}
+	var out []netip.Addr
+	for _, addr := range addrs {
+		if b.CIDR.Contains(addr) && (!state.ContainsAddr(elsewhere, addr) || o.uses(addr)) {
+			out = append(out, addr)
+		}
+	}
+	return out
+}
+
+// uses reports whether the agent's report or a pod's status names addr.
+func (o *observation) uses(addr netip.Addr) bool {
+	if _, used := o.CiliumNode.Used[addr]; used {
+		return true
+	}
+	return slices.ContainsFunc(o.Pods, func(p expand.Pod) bool { return slices.Contains(p.IPs, addr) })
+}
+
+// stillHeld reads a block live and reports whether it is unchanged and the watch has
+// delivered it, along with every older block that could overlap it.
+func (r *Reconciler) stillHeld(ctx context.Context, b crd.Block) (bool, error) {
+	live, err := r.liveBlock(ctx, b.Name)
+	if err != nil {
+		return false, err
+	}
+	if live == nil {
+		r.Ledger.AssumeDeleted(b)
+		return false, nil
+	}
+	same := live.UID == b.UID && live.Node == b.Node && live.Phase == b.Phase && live.Deleting == b.Deleting
+	return same && live.Finalized && r.Ledger.Shown(b.UID), nil
+}
+
+// actOnBlocks starts the cooldown of blocks and releases those that have cooled down.
+func (r *Reconciler) actOnBlocks(ctx context.Context, o *observation, plans []familyPlan) error {
+	for _, p := range plans {
+		if err := r.givenBack(ctx, o, p.plan.Free); err != nil {
+			return err
+		}
+		free, err := r.notRunWith(ctx, o, p.plan.Free)
+		if err != nil {
+			return err
+		}
+		for _, f := range free {
+			if err := r.setPhase(ctx, o, f.CIDR, ipalloc.CoolingDown, f.Reason); err != nil {
+				return err
+			}
+		}
+		for _, cidr := range p.plan.Delete {
+			if err := r.giveUp(ctx, o, cidr); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// notRunWith returns those of blocks that no agent runs with. An agent may still use a
+// block assigned to its Node before the Node was deleted and created again, until that
+// agent restarts. Its CiliumNode names the block; changes to it do not trigger a
+// reconcile here.
+func (r *Reconciler) notRunWith(ctx context.Context, o *observation, blocks []expand.Free) ([]expand.Free, error) {
+	if len(blocks) == 0 || o.CiliumNode == nil {
+		return blocks, nil
+	}
+	runs, err := r.CiliumNodes.RunsWith(ctx, o.Name)
+	if err != nil {
+		return nil, err
+	}
+	free := slices.DeleteFunc(slices.Clone(blocks), func(b expand.Free) bool {
+		return slices.ContainsFunc(runs, b.CIDR.Overlaps)
+	})
+	o.withheld = o.withheld || len(free) < len(blocks)
+	return free, nil
+}
+
+// givenBack fails if blocks that are assigned whole, and that are about to cool down
+// because the agent returned them, are on the agent's list, read live: the watch may
+// lag behind another process that assigned them. If the CiliumNode were deleted then,
+// nothing would record that the agent has them.
+func (r *Reconciler) givenBack(ctx context.Context, o *observation, blocks []expand.Free) error {
+	if len(blocks) == 0 || o.CiliumNode == nil || o.CiliumNode.BlockDemand == nil {
+		return nil
+	}
+	live, err := r.CiliumNodes.Live(ctx, o.Name)
+	if err != nil {
+		return err
+	}
+	if live == nil {
+		return fmt.Errorf("%w: it has no CiliumNode", errStale)
+	}
+	for _, b := range blocks {
+		if slices.Contains(live.Listed(), b.CIDR) {
+			return fmt.Errorf("%w: block %s is on the list of its agent", errStale, b.CIDR)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,388 @@
+package node
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	iputil "github.com/cilium/cilium/pkg/ip"
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// byMultiPool is node n as multi-pool mode serves it.
+func byMultiPool(cidrs ...string) *ciliumv2.CiliumNode {
+	cn := fixtures.Publishing(fixtures.CiliumNode("n", ""))
+	var list []iputil.Prefix
+	for _, c := range cidrs {
+		list = append(list, fixtures.PodCIDR(c))
+	}
+	cn.Spec.IPAM.Pools.Allocated = []ipamtypes.IPAMPoolAllocation{{Pool: "default", CIDRs: list}}
+	return cn
+}
+
+// byClusterPool is node n as cluster-pool mode serves it.
+func byClusterPool(cidrs ...string) *ciliumv2.CiliumNode {
+	return fixtures.Publishing(fixtures.CiliumNode("n", "", cidrs...))
+}
+
+// adoptedBlock is a block of pool p that n was given before.
+func adoptedBlock(cidr string) *v1alpha1.PodIPBlock {
+	obj := crd.AdoptedBlock(fixtures.Prefix(cidr), "p", "n", "node-uid", "cluster-pool")
+	obj.UID = types.UID("uid-" + cidr)
+	return obj
+}
+
+// podOn is a pod of n that needs an address, or has these.
+func podOn(name string, ips ...string) state.BoundPod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}
+	pod.Spec.NodeName = "n"
+	for _, ip := range ips {
+		pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: ip})
+	}
+	return state.ReadPod(pod)
+}
+
+// settleAgent lets the agent of n run steadily.
+func (b *bed) settleAgent() {
+	b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("agent", "c", true)), fixtures.Noon().Add(-time.Hour))
+}
+
+// report lets the agent of n come up in crd mode.
+func (b *bed) report(addrs ...string) {
+	b.T.Helper()
+	cn := &ciliumv2.CiliumNode{}
+	if err := b.API.Get(b.T.Context(), types.NamespacedName{Name: "n"}, cn); err != nil {
+		b.T.Fatal(err)
+	}
+	cn.Status.IPAM.Used = ipamtypes.AllocationMap{}
+	for _, a := range addrs {
+		cn.Status.IPAM.Used[a] = ipamtypes.AllocationIP{Owner: "default/web [restored]"}
+	}
+	if err := b.API.Status().Update(b.T.Context(), cn); err != nil {
+		b.T.Fatal(err)
+	}
+}
+
+// A node that another IPAM serves is left alone, pods or not, though what it was
+// given lies on the grid of its pool: nothing is written until all of it is a block.
+func TestNodeOfAnotherIPAMIsLeftAlone(t *testing.T) {
+	tests := map[string][]client.Object{
+		"cluster-pool or kubernetes":        {byClusterPool("10.0.0.0/30")},
+		"multi-pool":                        {byMultiPool("10.0.0.0/30")},
+		"off the grid":                      {byClusterPool("10.0.0.0/29")},
+		"half adopted":                      {byMultiPool("10.0.0.0/30", "10.0.0.8/30"), adoptedBlock("10.0.0.0/30")},
+		"one family of two":                 {byClusterPool("10.0.0.0/30", "fd00::/122"), adoptedBlock("10.0.0.0/30")},
+		"adopted in part by smaller ones":   {byClusterPool("10.0.0.0/29"), adoptedBlock("10.0.0.0/30")},
+		"its pool of crd mode is elsewhere": {fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "172.16.0.1")},
+	}
+	for name, objects := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, append(objects, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"))...)
+			b.settleAgent()
+			for i := range 5 {
+				b.r.Pods.Set(podOn(string(rune('a'+i))), fixtures.Noon())
+			}
+			if calls, err := b.reconcile(); err != nil || len(calls) > 0 {
+				t.Errorf("calls %v, error %v; want none", calls, err)
+			}
+			b.restart()
+			if _, err := claimFor(b.r.Ledger, "m", b.r.Pools.Get("p"), "10.0.0.0/30"); err == nil {
+				t.Error("another node was given what this one has")
+			}
+		})
+	}
+}
+
+// claimFor tries whether another node could be given cidr.
+func claimFor(l *state.Ledger, node string, pool *crd.Pool, cidr string) (netip.Prefix, error) {
+	for {
+		got, _, err := l.Claim(ipalloc.IPv4, node, []*crd.Pool{pool})
+		if err != nil || got == fixtures.Prefix(cidr) {
+			return got, err
+		}
+	}
+}
+
+// Blocks of any size and place live like any other: published in one patch, with
+// addresses in use that no pool would give out, and nothing else done until the
+// agent reports; then the node grows in blocks of the pool.
+func TestAdoptedBlocks(t *testing.T) {
+	tests := map[string]struct {
+		cn     *ciliumv2.CiliumNode
+		blocks []string
+		// first is what is published, and what podCIDRs list then.
+		first, listed []string
+	}{
+		"cluster-pool": {
+			cn: byClusterPool("10.0.0.16/28"), blocks: []string{"10.0.0.16/28"},
+			first: hosts("10.0.0.16/28"), listed: []string{"10.0.0.16/28"},
+		},
+		"multi-pool, several": {
+			cn: byMultiPool("10.0.0.64/29", "10.0.0.32/30"), blocks: []string{"10.0.0.64/29", "10.0.0.32/30"},
+			first: append(hosts("10.0.0.32/30"), hosts("10.0.0.64/29")...), listed: []string{"10.0.0.32/30", "10.0.0.64/29"},
+		},
+		"smaller than the pool's": {
+			cn: byClusterPool("10.0.0.16/31"), blocks: []string{"10.0.0.16/31"},
+			first: []string{"10.0.0.16", "10.0.0.17"}, listed: []string{"10.0.0.16/31"},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			objects := []client.Object{tt.cn, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/24")}
+			for _, cidr := range tt.blocks {
+				objects = append(objects, adoptedBlock(cidr))
+			}
+			b := newBed(t, objects...)
+			b.settleAgent()
+			for i := range 30 {
+				b.r.Pods.Set(podOn(string(rune('a'+i))), fixtures.Noon())
+			}
+			calls, err := b.reconcile()
+			if diff := cmp.Diff([]string{"patch CiliumNode"}, fakeapi.WritesOf(calls)); err != nil || diff != "" {
+				t.Fatalf("error %v, writes (-want +got):\n%s", err, diff)
+			}
+			b.Check("published")
+			if diff := cmp.Diff(fixtures.Addrs(tt.first...), sortedPool(b.CiliumNode()), fixtures.CompareNetip()); diff != "" {
+				t.Errorf("published (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(fixtures.Prefixes(tt.listed...), b.CiliumNode().PodCIDRs, fixtures.CompareNetip()); diff != "" {
+				t.Errorf("podCIDRs (-want +got):\n%s", diff)
+			}
+			b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
+			if calls, err := b.reconcile(); err != nil || len(fakeapi.WritesOf(calls)) > 0 {
+				t.Errorf("its agent has not reported: writes %v, error %v; want none", calls, err)
+			}
+
+			b.report(tt.first[0])
+			b.settle()
+			b.Check("moved")
+			if n := len(b.Blocks()); n <= len(tt.blocks) {
+				t.Errorf("%d blocks; 30 pods need more than it came with", n)
+			}
+		})
+	}
+}
+
+// hosts are the addresses of a block but for the first and the last.
+func hosts(cidr string) []string {
+	p := fixtures.Prefix(cidr)
+	var out []string
+	for a := p.Addr().Next(); p.Contains(a.Next()); a = a.Next() {
+		out = append(out, a.String())
+	}
+	return out
+}
+
+func sortedPool(v *ciliumnode.View) []netip.Addr {
+	var out []netip.Addr
+	for a := range v.Pool {
+		out = append(out, a)
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return out
+}
+
+// A pod whose address no pool would give out keeps it from the first patch on:
+// its agent could not restore it otherwise.
+func TestAddressesInUseComeWithTheFirstPatch(t *testing.T) {
+	pool := fixtures.PodIPPool("p", 1, "10.0.0.0/24")
+	pool.Spec.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.20/32"}}
+	b := newBed(t, byClusterPool("10.0.0.16/28"), fixtures.Node(), pool, adoptedBlock("10.0.0.16/28"))
+	b.r.Pods.Set(podOn("first", "10.0.0.16"), fixtures.Noon())
+	b.r.Pods.Set(podOn("reserved", "10.0.0.20"), fixtures.Noon())
+	calls, err := b.reconcile()
+	if err != nil || len(fakeapi.WritesOf(calls)) != 1 {
+		t.Fatalf("calls %v, error %v", calls, err)
+	}
+	for _, a := range fixtures.Addrs("10.0.0.16", "10.0.0.20") {
+		if _, there := b.CiliumNode().Pool[a]; !there {
+			t.Errorf("%s is in use and not published", a)
+		}
+	}
+}
+
+// An adopted block is not taken back by itself while it is the only one, and goes
+// in favour of the pool's own size when it is asked to.
+func TestAdoptedBlockDrainsWhenAsked(t *testing.T) {
+	b := newBed(t, byClusterPool("10.0.0.16/28"), fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"), adoptedBlock("10.0.0.16/28"))
+	b.settleAgent()
+	b.settle()
+	b.report("10.0.0.17")
+	b.settle()
+	if n := len(b.Blocks()); n != 1 {
+		t.Fatalf("%d blocks, want the adopted one alone", n)
+	}
+	if err := b.API.Delete(t.Context(), adoptedBlock("10.0.0.16/28")); err != nil {
+		t.Fatal(err)
+	}
+	obj := &v1alpha1.PodIPBlock{}
+	if err := b.API.Get(t.Context(), types.NamespacedName{Name: "10.0.0.16-28"}, obj); err != nil {
+		t.Fatal(err)
+	}
+	b.Show(obj, nil)
+	b.settle()
+	var old, own int
+	for _, k := range b.Blocks() {
+		switch {
+		case k.AdoptedFrom == "" && k.CIDR.Bits() == 30:
+			own++
+		case k.Phase == ipalloc.Draining:
+			old++
+		}
+	}
+	if old != 1 || own == 0 {
+		t.Errorf("%d blocks drain and %d of the pool's size have come: %v", old, own, b.Blocks())
+	}
+}
+
+// A Node that is made again under its name gets its adopted blocks back, whatever
+// is still to be said of their move.
+func TestAdoptedBlocksOfANodeMadeAgain(t *testing.T) {
+	resting := adoptedBlock("10.0.0.16/28")
+	crd.SetBlockPhase(resting, ipalloc.CoolingDown, expand.NodeGone, "x", fixtures.Noon())
+	b := newBed(t, fixtures.Publishing(fixtures.CiliumNode("n", "")), fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"), resting)
+	b.settle()
+	b.Check("at the end")
+	if n := len(b.CiliumNode().Pool); n != 14 {
+		t.Errorf("%d addresses are published, want 14", n)
+	}
+}
+
+// A publication that is lost or refused is made up for, and none is of half the
+// node.
+func TestAdoptionInterrupted(t *testing.T) {
+	for name, f := range map[string]fakeapi.Fate{"refused": fakeapi.Refused, "unheard": fakeapi.Unheard} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, byMultiPool("10.0.0.16/28", "10.0.0.32/28"), fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"),
+				adoptedBlock("10.0.0.16/28"), adoptedBlock("10.0.0.32/28"))
+			b.Fate = func(string) fakeapi.Fate { return f }
+			if _, err := b.reconcile(); !errors.Is(err, fakeapi.ErrLine) {
+				t.Fatalf("got %v", err)
+			}
+			if n := len(b.CiliumNode().Pool); n != 0 && n != 28 {
+				t.Errorf("%d addresses are published, want none or all", n)
+			}
+			b.Fate = func(string) fakeapi.Fate { return fakeapi.Done }
+			b.restart()
+			b.settle()
+			b.Check("at the end")
+			if n := len(b.CiliumNode().Pool); n != 28 {
+				t.Errorf("%d addresses are published at the end, want 28", n)
+			}
+		})
+	}
+}
+
+// In shadow nothing is written, whatever there is to do, and what that is, is told.
+func TestShadowWritesNothing(t *testing.T) {
+	gone := lastSeen("node-uid")
+	gone.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.1": {Owner: "default/web"}}
+	tests := map[string]struct {
+		objects []client.Object
+		pods    int
+		want    difference
+	}{
+		"another IPAM's": {
+			objects: []client.Object{byMultiPool("10.0.0.16/28", "10.0.0.32/28"), fixtures.Node()}, want: difference{adopt: 2},
+		},
+		"half adopted": {
+			objects: []client.Object{byMultiPool("10.0.0.16/28", "10.0.0.32/28"), fixtures.Node(), adoptedBlock("10.0.0.16/28")},
+			want:    difference{adopt: 1},
+		},
+		"adopted": {
+			objects: []client.Object{byClusterPool("10.0.0.16/28"), fixtures.Node(), adoptedBlock("10.0.0.16/28")},
+		},
+		"adopted, and too small": {
+			objects: []client.Object{byClusterPool("10.0.0.16/28"), fixtures.Node(), adoptedBlock("10.0.0.16/28")},
+			pods:    20, want: difference{claim: 1},
+		},
+		"a new node":        {objects: []client.Object{fixtures.Publishing(fixtures.CiliumNode("n", "")), fixtures.Node()}, want: difference{claim: 1}},
+		"no CiliumNode yet": {objects: []client.Object{fixtures.Node()}, want: difference{claim: 1}},
+		"a Node that is gone": {
+			objects: []client.Object{fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)},
+			want:    difference{free: 1},
+		},
+		"a block that is to go": {
+			objects: []client.Object{
+				fixtures.Publishing(fixtures.CiliumNode("n", "", "10.9.0.0/30", "10.0.0.0/28"), append(hosts("10.9.0.0/30"), hosts("10.0.0.0/28")...)...),
+				fixtures.Node(), fixtures.BlockObject("10.9.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.0/28", ipalloc.InService),
+			},
+			want: difference{drain: 1},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, append(tt.objects, fixtures.PodIPPool("p", 1, "10.0.0.0/24"))...)
+			b.r.Shadow = true
+			b.settleAgent()
+			for i := range tt.pods {
+				b.r.Pods.Set(podOn(string(rune('a'+i))), fixtures.Noon())
+			}
+			for range 3 {
+				calls, err := b.reconcile()
+				if err != nil || len(fakeapi.WritesOf(calls)) > 0 {
+					t.Errorf("writes %v, error %v; want none", fakeapi.WritesOf(calls), err)
+				}
+			}
+			if news := b.Events.Last.Changed("n", topicShadow, tt.want.String()); news {
+				t.Errorf("what differs is not %+v", tt.want)
+			}
+		})
+	}
+}
+
+// What agents of another mode have been given stays taken for as long as it is
+// named, though its block has gone.
+func TestAllocatedStaysTaken(t *testing.T) {
+	l := state.ReadyLedger()
+	l.UpsertCiliumNode(ciliumnode.ToStored(byMultiPool("10.0.0.0/30")))
+	pools := []*crd.Pool{fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/30"))}
+	if cidr, _, err := l.Claim(ipalloc.IPv4, "m", pools); !errors.Is(err, ipalloc.ErrExhausted) {
+		t.Errorf("claimed %s, %v; want that nothing is left", cidr, err)
+	}
+	l.UpsertCiliumNode(ciliumnode.ToStored(byMultiPool()))
+	if _, _, err := l.Claim(ipalloc.IPv4, "m", pools); err != nil {
+		t.Errorf("once nothing is named: %v", err)
+	}
+}
+
+// An operator that the watch has not shown an adopted block, though another one has
+// published it, does not take its pool for one filled by hand: that agent answers
+// nothing.
+func TestNodeWhoseBlocksAreYetToBeShown(t *testing.T) {
+	cn := fixtures.Publishing(byClusterPool("10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6")
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"), cn)
+	b.settleAgent()
+	for i := range 6 {
+		b.r.Pods.Set(podOn(string(rune('a'+i))), fixtures.Noon())
+	}
+	b.Blind = true
+	if err := b.API.Create(t.Context(), adoptedBlock("10.0.0.0/29")); err != nil {
+		t.Fatal(err)
+	}
+	if calls, err := b.reconcile(); err != nil || len(fakeapi.WritesOf(calls)) > 0 {
+		t.Errorf("calls %v, error %v; want no write", calls, err)
+	}
+	b.restart()
+	b.settleAgent()
+	if calls, err := b.reconcile(); err != nil || len(fakeapi.WritesOf(calls)) > 0 {
+		t.Errorf("once it is shown: calls %v, error %v; want no write", calls, err)
+	}
+}

@@ -1,0 +1,96 @@
+package node
+
+import (
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
+)
+
+// bed is a node controller on a fake API server.
+type bed struct {
+	*fakeapi.Cluster
+	r *Reconciler
+}
+
+func newBed(t *testing.T, objects ...client.Object) *bed {
+	t.Helper()
+	return newBedIn(t, ciliumnode.CRD, objects...)
+}
+
+func newBedIn(t *testing.T, mode ciliumnode.Mode, objects ...client.Object) *bed {
+	t.Helper()
+	b := &bed{Cluster: fakeapi.New(t, mode, objects...)}
+	b.connect()
+	return b
+}
+
+// restart begins anew with what the API server holds.
+func (b *bed) restart() {
+	b.T.Helper()
+	b.Restart()
+	b.connect()
+}
+
+// connect starts a process that has read what there is.
+func (b *bed) connect() {
+	b.T.Helper()
+	own, err := NewMetrics(prometheus.NewRegistry())
+	if err != nil {
+		b.T.Fatal(err)
+	}
+	b.r = &Reconciler{
+		Cluster: state.Cluster{Ledger: b.Ledger, Pools: b.Pools, Defaults: b.Defaults(), Pods: state.NewPods(), Agents: state.NewAgents(time.Minute), Awaiting: &state.Awaiting{}, Taken: b.Pressure.Taken, StartupTaints: state.SetOf(crd.DefaultStartupTaints())},
+		Cache:   b.API, Live: b.Live(), Client: b.API, CiliumNodes: &ciliumnode.Client{Writer: b.API, Reader: b.Live(), Mode: b.Mode},
+		WaitShown: b.Ledger.WaitShown, Pacing: b.Pacing, Pressure: b.Pressure,
+		Events: b.Events, Metrics: own, Shared: b.Shared, Clock: b.Clock,
+	}
+}
+
+// reconcile looks at node n once, and returns the calls that were made.
+func (b *bed) reconcile() ([]string, error) {
+	b.T.Helper()
+	b.Calls = nil
+	b.Watch()
+	_, err := b.r.Reconcile(b.T.Context(), fakeapi.RequestOf("n"))
+	return b.Calls, err
+}
+
+// ensureCiliumNode takes the step of a reconcile that creates or restores the CiliumNode.
+func (b *bed) ensureCiliumNode() {
+	b.T.Helper()
+	o, err := b.r.observe(b.T.Context(), "n")
+	if err != nil {
+		b.T.Fatal(err)
+	}
+	if done, err := b.r.ensureCiliumNode(b.T.Context(), o); err != nil || !done {
+		b.T.Fatalf("%t, %v", done, err)
+	}
+}
+
+// settle looks at node n until nothing is written any more.
+func (b *bed) settle() {
+	b.T.Helper()
+	for range 50 {
+		calls, err := b.reconcile()
+		if err != nil {
+			b.T.Fatal(err)
+		}
+		if len(fakeapi.WritesOf(calls)) == 0 {
+			return
+		}
+	}
+	b.T.Fatalf("still writing after 50 looks: %v", b.Calls)
+}
+
+// seen is a node observed with a CiliumNode of this UID.
+func seen(name string, uid types.UID) *observation {
+	return &observation{Snapshot: &state.Snapshot{Name: name, CiliumNode: &ciliumnode.View{Name: name, UID: uid}}}
+}

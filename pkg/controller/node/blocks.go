@@ -1,0 +1,417 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/finalizer"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+)
+
+const (
+	// seenWithin bounds the wait for the watch to deliver our own claims.
+	seenWithin = 5 * time.Second
+	// claimTries bounds how many blocks one reconcile tries after losing claims to
+	// another writer.
+	claimTries = 16
+)
+
+// claim creates the blocks of a plan. It returns the addresses that may be published
+// for them, and by how many addresses the claim fell short because no pool has a free
+// block.
+//
+// A block is created before its first address is published, and published only after
+// the watch has delivered everything up to its creation and no overlapping block: of
+// two overlapping blocks, the later one always sees the earlier.
+func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan) ([]netip.Addr, int, error) {
+	want := p.plan.Claim
+	if want.Addresses == 0 || want.Blocks == 0 {
+		return nil, 0, nil
+	}
+	var created []crd.Block
+	var addrs []netip.Addr
+	missing, pools := 0, p.Pools
+	if p.Replaces() { // a block of a lower pool would have to be replaced as well
+		pools = pools[:1]
+	}
+	for tries := 0; len(created) < want.Blocks && len(addrs) < want.Addresses && tries < want.Blocks+claimTries; tries++ {
+		b, pool, err := r.claimOne(ctx, o, p.Family, pools)
+		if errors.Is(err, ipalloc.ErrExhausted) && len(pools) < len(p.Pools) {
+			o.withheld = true // until it has a block, those being replaced stay in service
+			break
+		}
+		if errors.Is(err, ipalloc.ErrExhausted) {
+			missing = want.Addresses - len(addrs)
+			break
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		if pool == nil {
+			continue
+		}
+		created = append(created, b)
+		r.noteFirstBlock(o, b.UID)
+		view := o.CiliumNode.Of(p.CiliumPool)
+		for _, addr := range r.Publishable(view, pool, b.CIDR) {
+			if _, stands := o.CiliumNode.Release[addr]; !stands {
+				addrs = append(addrs, addr)
+			}
+		}
+	}
+	if err := r.shownAlone(ctx, created); err != nil {
+		return nil, missing, err
+	}
+	return addrs[:min(len(addrs), want.Room)], missing, nil
+}
+
+// shownAlone waits until the watch has delivered the new blocks, and fails if another
+// block overlaps one of them.
+func (r *Reconciler) shownAlone(ctx context.Context, created []crd.Block) error {
+	ctx, cancel := context.WithTimeout(ctx, seenWithin)
+	defer cancel()
+	for _, b := range created {
+		if err := r.WaitShown(ctx, b.UID); err != nil {
+			return fmt.Errorf("%w: the watch has not shown block %s: %w", errStale, b.CIDR, err)
+		}
+	}
+	for _, b := range created {
+		switch {
+		case !r.Ledger.Shown(b.UID):
+			return fmt.Errorf("%w: block %s is gone again", errStale, b.CIDR)
+		case len(r.Ledger.Overlaps(b.CIDR)) > 0:
+			return fmt.Errorf("%w: block %s overlaps another", errStale, b.CIDR)
+		}
+	}
+	return nil
+}
+
+// claimOne creates one block. A nil pool without an error means that another writer
+// claimed it first.
+func (r *Reconciler) claimOne(ctx context.Context, o *observation, f ipalloc.Family, pools []*crd.Pool) (crd.Block, *crd.Pool, error) {
+	cidr, pool, err := r.Ledger.Claim(f, o.Name, pools)
+	if errors.Is(err, ipalloc.ErrExhausted) && r.Awaiting.Add(o.Name, pools) {
+		// Blocks freed from now on wake it; those freed just now are found below.
+		cidr, pool, err = r.Ledger.Claim(f, o.Name, pools)
+	}
+	if err != nil {
+		if errors.Is(err, ipalloc.ErrExhausted) && len(pools) > 0 {
+			r.Shared.Claimed(pools[0].Name, f, metrics.ClaimExhausted)
+		}
+		return crd.Block{}, nil, err
+	}
+	obj := crd.NewBlock(cidr, pool.Name, o.Name, o.Node.UID)
+	err = r.Shared.Wrote("PodIPBlock", "create", r.Client.Create(ctx, obj))
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		r.Shared.Claimed(pool.Name, f, metrics.ClaimError)
+	}
+	switch {
+	case err == nil:
+		b, err := crd.BlockFrom(obj)
+		if err != nil {
+			return b, nil, err
+		}
+		r.Ledger.Assume(b)
+		r.Shared.Claimed(pool.Name, f, metrics.ClaimOK)
+		r.Metrics.claimed(f)
+		log.FromContext(ctx).Info("claimed", "block", cidr.String(), "pool", pool.Name)
+		return b, pool, nil
+	case apierrors.IsAlreadyExists(err):
+		return r.claimedBefore(ctx, o, cidr, pool)
+	case definite(err):
+		r.Ledger.Forget(o.Name, cidr)
+	default:
+		r.Ledger.MarkUnknown(o.Name, cidr)
+	}
+	return crd.Block{}, nil, fmt.Errorf("creating block %s for node %s: %w", cidr, o.Name, err)
+}
+
+// claimedBefore checks who owns a block that already exists: it may be ours, from a
+// write whose response was lost.
+func (r *Reconciler) claimedBefore(ctx context.Context, o *observation, cidr netip.Prefix, pool *crd.Pool) (crd.Block, *crd.Pool, error) {
+	live, err := r.liveBlock(ctx, crd.BlockName(cidr))
+	if err != nil {
+		r.Ledger.MarkUnknown(o.Name, cidr)
+		return crd.Block{}, nil, err
+	}
+	if live == nil {
+		r.Ledger.Forget(o.Name, cidr)
+		return crd.Block{}, nil, nil
+	}
+	r.Ledger.Assume(*live)
+	f := ipalloc.FamilyOf(cidr.Addr())
+	if live.Node == o.Name && live.Pool == pool.Name && live.Phase == ipalloc.InService && !live.Deleting {
+		r.Shared.Claimed(pool.Name, f, metrics.ClaimOK)
+		r.Metrics.claimed(f)
+		return *live, pool, nil
+	}
+	r.Shared.Claimed(pool.Name, f, metrics.ClaimTaken)
+	return crd.Block{}, nil, nil
+}
+
+// definite reports whether err proves that a write was not carried out.
+func definite(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) ||
+		apierrors.IsNotFound(err) || apierrors.IsUnauthorized(err) || apierrors.IsTooManyRequests(err)
+}
+
+// resolveUnsure settles earlier claims of a node whose outcome is unknown, before it
+// claims more.
+func (r *Reconciler) resolveUnsure(ctx context.Context, node string) error {
+	for _, cidr := range r.Ledger.UnknownClaims(node) {
+		live, err := r.liveBlock(ctx, crd.BlockName(cidr))
+		if err != nil {
+			return err
+		}
+		if live != nil {
+			r.Ledger.Assume(*live)
+			continue
+		}
+		r.Ledger.Forget(node, cidr)
+	}
+	return nil
+}
+
+// liveBlock reads a block from the API server. A missing one is nil.
+func (r *Reconciler) liveBlock(ctx context.Context, name string) (*crd.Block, error) {
+	obj := &v1alpha1.PodIPBlock{}
+	err := r.Live.Get(ctx, types.NamespacedName{Name: name}, obj)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading block %s: %w", name, err)
+	}
+	b, err := crd.BlockFrom(obj)
+	return &b, err
+}
+
+// setPhase writes a block's condition, conditional on the version that the plan is
+// based on.
+func (r *Reconciler) setPhase(ctx context.Context, o *observation, cidr netip.Prefix, phase ipalloc.Phase, reason expand.Reason) error {
+	_, obj, err := r.heldBlock(ctx, o, cidr)
+	if err != nil {
+		return err
+	}
+	message := phaseMessage(phase, reason)
+	if crd.SetBlockPhase(obj, phase, reason, message, r.Clock.Now()) {
+		err = r.Client.Status().Update(ctx, obj)
+		if r.Shared.Wrote("PodIPBlock", "phase", err) != nil {
+			return fmt.Errorf("setting block %s to %s: %w", cidr, phase, err)
+		}
+	}
+	written, err := crd.BlockFrom(obj)
+	if err != nil {
+		return err
+	}
+	r.Ledger.Assume(written)
+	r.sendPhase(obj, phase, reason, message)
+	return nil
+}
+
+// heldBlock finds a block of the observation and its object, in the observed version or
+// a later one.
+func (r *Reconciler) heldBlock(ctx context.Context, o *observation, cidr netip.Prefix) (crd.Block, *v1alpha1.PodIPBlock, error) {
+	i := slices.IndexFunc(o.Blocks, func(b crd.Block) bool { return b.CIDR == cidr })
+	if i < 0 {
+		return crd.Block{}, nil, fmt.Errorf("%w: block %s is not known", errStale, cidr)
+	}
+	b := o.Blocks[i]
+	cached, key := &v1alpha1.PodIPBlock{}, types.NamespacedName{Name: b.Name}
+	if err := r.Cache.Get(ctx, key, cached); err == nil && cached.ResourceVersion == b.ResourceVersion {
+		return b, cached.DeepCopy(), nil
+	}
+	// Into an object of its own: objects from the cache are shared.
+	live := &v1alpha1.PodIPBlock{}
+	switch err := r.Live.Get(ctx, key, live); {
+	case apierrors.IsNotFound(err):
+		r.Ledger.AssumeDeleted(b)
+		return b, nil, fmt.Errorf("%w: block %s is gone", errStale, cidr)
+	case err != nil:
+		return b, nil, fmt.Errorf("reading block %s: %w", b.Name, err)
+	case live.UID != b.UID || live.ResourceVersion != b.ResourceVersion:
+		return b, nil, fmt.Errorf("%w: block %s has changed", errStale, cidr)
+	}
+	return b, live, nil
+}
+
+// giveUp deletes a block that has cooled down, so that other nodes can claim it: only
+// if its CiliumNode, read live, names nothing of it, and has changed since the block
+// left service, so that no older patch can still publish it.
+func (r *Reconciler) giveUp(ctx context.Context, o *observation, cidr netip.Prefix) error {
+	b, obj, err := r.heldBlock(ctx, o, cidr)
+	if err != nil {
+		return err
+	}
+	live, err := r.CiliumNodes.Live(ctx, o.Name)
+	if err != nil {
+		return err
+	}
+	if live != nil {
+		if slices.Contains(live.Listed(), cidr) || holdsAlone(live, cidr, o.Blocks) {
+			return fmt.Errorf("%w: addresses of block %s are published", errStale, cidr)
+		}
+		if err := r.fence(ctx, o, live, b); err != nil {
+			return err
+		}
+	}
+	if controllerutil.ContainsFinalizer(obj, v1alpha1.Finalizer) {
+		err := client.IgnoreNotFound(r.Client.Patch(ctx, obj, finalizer.Drop(obj)))
+		if r.Shared.Wrote("PodIPBlock", "finalizer", err) != nil {
+			return fmt.Errorf("removing finalizer of block %s: %w", cidr, err)
+		}
+	}
+	if obj.DeletionTimestamp == nil {
+		err := r.Client.Delete(ctx, obj, client.Preconditions{UID: &obj.UID, ResourceVersion: &obj.ResourceVersion})
+		if err := r.Shared.Wrote("PodIPBlock", "delete", client.IgnoreNotFound(err)); err != nil {
+			return fmt.Errorf("deleting block %s: %w", cidr, err)
+		}
+	}
+	if len(obj.Finalizers) > 0 {
+		return nil // another finalizer keeps the object, which keeps the addresses
+	}
+	r.Ledger.AssumeDeleted(b)
+	r.Shared.Released(b)
+	return nil
+}
+
+// fence changes the CiliumNode of a block that cools down, unless it has changed since,
+// so that any older patch conflicts: usually by marking an address that is not in the pool, which the agent
+// refuses and we clear. The address is one of the block unless another block of the
+// node contains it.
+func (r *Reconciler) fence(ctx context.Context, o *observation, live *ciliumnode.View, b crd.Block) error {
+	if r.Ledger.Fenced(b) {
+		return nil
+	}
+	addr := b.CIDR.Addr()
+	if live.Publishes(addr) || live.BlockDemand != nil && state.ContainsAddr(live.Listed(), addr) { // of another block, which overlaps this one
+		addr = o.reportAddress()
+	}
+	moved, err := r.CiliumNodes.BumpVersion(ctx, live, addr)
+	if r.Shared.Wrote("CiliumNode", "release", err) != nil {
+		return err
+	}
+	r.wroteNode(o, moved)
+	return nil
+}
+
+// holdsAlone reports whether the CiliumNode publishes an address of cidr that belongs
+// to no other block of the node.
+func holdsAlone(v *ciliumnode.View, cidr netip.Prefix, blocks []crd.Block) bool {
+	listed := func(addr netip.Addr) bool {
+		return slices.ContainsFunc(blocks, func(b crd.Block) bool {
+			return b.CIDR != cidr && b.CIDR.Contains(addr) && v.Lists(b.CIDR)
+		})
+	}
+	for addr := range v.Pool {
+		if cidr.Contains(addr) && !listed(addr) {
+			return true
+		}
+	}
+	if v.BlockDemand != nil && slices.ContainsFunc(v.Listed(), func(p netip.Prefix) bool {
+		return p.Overlaps(cidr) && !slices.ContainsFunc(blocks, func(b crd.Block) bool { return b.CIDR == p })
+	}) {
+		return true
+	}
+	return slices.ContainsFunc(v.NonCanonical, cidr.Contains)
+}
+
+// restoreOrphanedBlocks recreates blocks whose objects were removed by force while the
+// CiliumNode still lists them, if they lie on a pool's grid. Anything else is foreign.
+// It uses the current CiliumNode, or the last one seen, and reports whether it has
+// recreated one.
+func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, view *ciliumnode.View) (bool, error) {
+	if len(view.Unadopted(crd.CIDRs(o.Blocks))) > 0 { // another IPAM's
+		return false, nil
+	}
+	restored := false
+	for _, cidr := range view.Listed() {
+		if _, held := r.Ledger.Block(cidr); held || o.pausedFor(cidr, view.ListedFor(cidr)) {
+			continue
+		}
+		pool := r.onGrid(o.Node, cidr, view.ListedFor(cidr))
+		if pool == nil {
+			continue
+		}
+		live, err := r.CiliumNodes.Live(ctx, o.Name)
+		if err != nil {
+			return false, err
+		}
+		if gone := o.CiliumNode == nil; gone != (live == nil) || !gone && !slices.Contains(live.Listed(), cidr) {
+			return false, fmt.Errorf("%w: its CiliumNode no longer lists %s", errStale, cidr)
+		}
+		if err := r.remakeBlock(ctx, o.Node, cidr, pool); err != nil {
+			return false, err
+		}
+		restored = true
+	}
+	return restored, nil
+}
+
+// awaitAdopted fails while the cache lacks an adopted block that the CiliumNode already
+// publishes in part because another process wrote it. Without that block, the addresses
+// look like pool entries added by hand, which the agent may be asked to release. Blocks
+// on the grid were handled earlier.
+func (r *Reconciler) awaitAdopted(ctx context.Context, o *observation) error {
+	if o.paused() || o.CiliumNode.BlockDemand != nil || len(o.CiliumNode.Used) > 0 {
+		return nil
+	}
+	for _, cidr := range o.CiliumNode.AssignedCIDRs() {
+		if _, held := r.Ledger.Block(cidr); held || len(o.CiliumNode.PublishedIn(cidr)) == 0 {
+			continue
+		}
+		live, err := r.liveBlock(ctx, crd.BlockName(cidr))
+		if err != nil {
+			return err
+		}
+		if live != nil {
+			return fmt.Errorf("%w: the watch has not shown block %s", errStale, cidr)
+		}
+	}
+	return nil
+}
+
+// onGrid returns the pool that serves the node for a Cilium pool and could have
+// allocated cidr.
+func (r *Reconciler) onGrid(node *corev1.Node, cidr netip.Prefix, ciliumPool string) *crd.Pool {
+	for _, pool := range r.Pools.Match(node.Labels) {
+		if pool.OnGrid(cidr) && (!r.Defaults.CiliumPools || pool.CiliumPool == ciliumPool) {
+			return pool
+		}
+	}
+	return nil
+}
+
+func (r *Reconciler) remakeBlock(ctx context.Context, node *corev1.Node, cidr netip.Prefix, pool *crd.Pool) error {
+	obj := crd.NewBlock(cidr, pool.Name, node.Name, node.UID)
+	err := r.Shared.Wrote("PodIPBlock", "create", r.Client.Create(ctx, obj))
+	if err != nil {
+		return fmt.Errorf("making block %s of node %s again: %w", cidr, node.Name, err)
+	}
+	b, err := crd.BlockFrom(obj)
+	if err != nil {
+		return err
+	}
+	r.Ledger.Assume(b)
+	r.Events.Send(obj, event.ReasonBlockRemade, event.Reconcile,
+		fmt.Sprintf("the object of block %s was gone while node %s still publishes it; made it again", obj.Spec.CIDR, obj.Spec.NodeName))
+	return nil
+}

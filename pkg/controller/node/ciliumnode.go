@@ -1,0 +1,203 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+)
+
+// reportAddress is marked for release to request a fresh report from the agent: it is
+// in no pool, so the agent answers do-not-release together with everything it uses
+// (pkg/ipam/crd.go, updateLocalNodeResource, v1.20.1). It is a documentation address
+// (RFC 5737, RFC 3849) of a family that the node has and that is not paused, so that
+// the entry is cleared again.
+func (o *observation) reportAddress() netip.Addr {
+	i := slices.IndexFunc(o.Shares, func(f state.Share) bool { return f.Paused == "" })
+	if i >= 0 && o.Shares[i].Family == ipalloc.IPv6 {
+		return netip.MustParseAddr("2001:db8::1")
+	}
+	return netip.AddrFrom4([4]byte{192, 0, 2, 1})
+}
+
+// ensureCiliumNode creates the CiliumNode of a Node that a pool serves, before its
+// agent does, or restores one that was deleted under a running agent, which would not
+// recreate it. It reports whether it did.
+func (r *Reconciler) ensureCiliumNode(ctx context.Context, o *observation) (bool, error) {
+	if o.paused() || len(o.Shares) == 0 {
+		return false, nil
+	}
+	if r.OptedOut(o.Node) {
+		return false, r.withoutCilium(ctx, o)
+	}
+	if last := r.Ledger.LastCiliumNode(o.Name); last != nil && last.OwnedBy(o.Node) {
+		return r.recreate(ctx, o, last)
+	}
+	written, err := r.CiliumNodes.Create(ctx, o.Node)
+	if r.created(o, written, err) != nil {
+		return false, err
+	}
+	if len(o.Blocks) == 0 {
+		return true, nil
+	}
+	if !slices.ContainsFunc(o.Blocks, restsAsNodeGone) {
+		r.Events.Send(o.Node, event.ReasonCiliumNodeRemade, event.Reconcile,
+			"the CiliumNode was missing and its last state is not known; made it again with the node's blocks and addresses. Restart the cilium agent on this node, so that it adds the rest")
+	}
+	return true, r.requestReport(ctx, o)
+}
+
+// restsAsNodeGone reports that a block cools down because its Node was gone: its
+// CiliumNode went with the Node, and was not deleted under a running agent.
+func restsAsNodeGone(b crd.Block) bool {
+	return b.Phase == ipalloc.CoolingDown && b.Reason == expand.NodeGone
+}
+
+// withoutCilium cools down the blocks of a Node that Cilium no longer runs on: it has
+// opted out, and a live read shows no CiliumNode.
+func (r *Reconciler) withoutCilium(ctx context.Context, o *observation) error {
+	live, err := r.CiliumNodes.Live(ctx, o.Name)
+	if err != nil || live != nil {
+		return err
+	}
+	for i := range o.Shares {
+		o.Shares[i].State.Gone = true
+	}
+	return nil
+}
+
+// recreate restores a deleted CiliumNode with the addresses of the blocks that the node
+// still holds, and requests a report from its agent. It reports whether it has written
+// anything.
+func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumnode.Stored) (bool, error) {
+	// Their claims come before their addresses.
+	if restored, err := r.restoreOrphanedBlocks(ctx, o, last.View); err != nil || restored {
+		return restored, err
+	}
+	// Do not restore as foreign content what another node holds by now, nor a block of
+	// this node that the watch delivered late.
+	without := append(crd.CIDRs(o.Blocks), crd.CIDRs(r.Ledger.NodeBlocks(o.Name))...)
+	without = append(without, r.Ledger.HeldElsewhere(o.Name, last.Named())...)
+	written, err := r.CiliumNodes.Recreate(ctx, last, o.Node, without)
+	if r.created(o, written, err) != nil {
+		return false, err
+	}
+	if len(last.Used) > 0 {
+		r.Ledger.MarkRestored(o.Name, written.UID)
+	}
+	// Recorded at once: if the agent writes to the CiliumNode before its addresses are
+	// published, the next reconcile treats it like any other.
+	r.Events.Send(o.Node, event.ReasonCiliumNodeRestored, event.Reconcile,
+		"the CiliumNode was deleted under a living Node; put it back as it was, with the same blocks")
+	log.FromContext(ctx).Info("put back the deleted CiliumNode", "blocks", len(o.Blocks))
+	change := ciliumnode.Change{}
+	for _, b := range o.Blocks {
+		ciliumPool := r.CiliumPoolOf(b, last.View)
+		was := last.Of(ciliumPool)
+		if !was.Lists(b.CIDR) && len(r.Ledger.Overlaps(b.CIDR)) > 0 {
+			continue // what was published earlier stays, and nothing of this block is added
+		}
+		change.Add(b.CIDR, ciliumPool)
+		held, err := r.stillHeld(ctx, b)
+		if err != nil {
+			return false, err
+		}
+		if held && b.Phase != ipalloc.CoolingDown {
+			change.Publish = append(change.Publish, r.ofBlock(o, b, was.PublishedIn(b.CIDR))...)
+		}
+	}
+	if err := r.apply(ctx, o, written.View, change); err != nil {
+		return false, err
+	}
+	return true, r.requestReport(ctx, o)
+}
+
+// askForReport requests a report from a running agent that has not reported the
+// addresses it uses: its CiliumNode was recreated while it ran, by the agent or by a
+// process that did not request the report. It asks once per CiliumNode, as an agent
+// that does not answer is broken. An agent in another mode would not answer. It reports
+// whether it has asked.
+func (r *Reconciler) askForReport(ctx context.Context, o *observation) (bool, error) {
+	if o.paused() || o.Adopting || !o.Settled || len(o.CiliumNode.Used) > 0 || len(o.CiliumNode.Pool) == 0 || !r.firstAsk(o.Name, o.CiliumNode.UID) {
+		return false, nil
+	}
+	if err := r.requestReport(ctx, o); err != nil {
+		r.askAgain(o.Name)
+		return false, err
+	}
+	return true, nil
+}
+
+// requestReport makes the agent report all addresses it uses.
+func (r *Reconciler) requestReport(ctx context.Context, o *observation) error {
+	live, err := r.CiliumNodes.Live(ctx, o.Name)
+	if err != nil || live == nil || live.BlockDemand != nil { // that agent reports unasked
+		return err
+	}
+	_, err = r.release(ctx, o, live, []netip.Addr{o.reportAddress()}, nil)
+	return err
+}
+
+// created makes the CiliumNode that a create has returned the observed one.
+func (r *Reconciler) created(o *observation, written *ciliumnode.Stored, err error) error {
+	if r.Shared.Wrote("CiliumNode", "create", err) == nil {
+		o.CiliumNode = r.wroteNode(o, written)
+	}
+	return err
+}
+
+// nodeGone handles a Node that a live read shows to be gone: it deletes the CiliumNode
+// and cools down the blocks, as the machine may still be running. It reports whether it
+// has deleted the CiliumNode.
+func (r *Reconciler) nodeGone(ctx context.Context, o *observation) (bool, error) {
+	if r.Paused {
+		o.Shares = nil
+		return false, nil
+	}
+	if len(o.Blocks) == 0 {
+		o.Shares = nil
+		if o.CiliumNode == nil {
+			r.Ledger.ForgetCiliumNode(o.Name)
+			r.forget(o.Name)
+			for _, f := range ipalloc.Families() {
+				r.Metrics.forget(o.Name, f)
+			}
+		}
+		return false, nil
+	}
+	// The CiliumNode first: if a new Node's agent takes it over after this, its version
+	// changes and the deletion conflicts.
+	live, err := r.CiliumNodes.Live(ctx, o.Name)
+	if err != nil {
+		return false, err
+	}
+	err = r.Live.Get(ctx, types.NamespacedName{Name: o.Name}, &corev1.Node{})
+	if err == nil {
+		return false, fmt.Errorf("%w: Node %s is there", errStale, o.Name)
+	}
+	if !apierrors.IsNotFound(err) {
+		return false, fmt.Errorf("reading Node %s: %w", o.Name, err)
+	}
+	if live != nil {
+		err := r.Shared.Wrote("CiliumNode", "delete", r.CiliumNodes.Delete(ctx, live))
+		return err == nil, err
+	}
+	o.CiliumNode = nil
+	for i := range o.Shares {
+		o.Shares[i].State.Gone = true
+		o.Shares[i].Paused = ""
+	}
+	return false, nil
+}

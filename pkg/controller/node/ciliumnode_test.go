@@ -1,0 +1,385 @@
+package node
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// lastSeen is node n's CiliumNode as it was before somebody deleted it: owned by
+// the Node of that UID, with addresses of two blocks and a foreign one.
+func lastSeen(uid string) *ciliumv2.CiliumNode {
+	cn := fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30", "10.0.0.4/30"), "10.0.0.1", "10.0.0.2", "10.0.0.5", "172.16.0.1")
+	cn.ResourceVersion = "1"
+	cn.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: types.UID(uid)}}
+	return cn
+}
+
+func TestCiliumNodeIsPutBack(t *testing.T) {
+	tests := map[string]struct {
+		last   *ciliumv2.CiliumNode
+		second ipalloc.Phase // of the second block
+		change func(b *bed)  // as the blocks are looked at again
+		want   []string
+	}{
+		"as it was seen": {
+			last: lastSeen("node-uid"), want: []string{"10.0.0.1", "10.0.0.2", "10.0.0.5", "172.16.0.1"},
+		},
+		"with a block that drains": {
+			last: lastSeen("node-uid"), second: ipalloc.Draining, want: []string{"10.0.0.1", "10.0.0.2", "10.0.0.5", "172.16.0.1"},
+		},
+		"without a block that cools down": {
+			last: lastSeen("node-uid"), second: ipalloc.CoolingDown, want: []string{"10.0.0.1", "10.0.0.2", "172.16.0.1"},
+		},
+		"without a block that is gone, read live": {
+			last: lastSeen("node-uid"), want: []string{"10.0.0.1", "10.0.0.2", "172.16.0.1"},
+			change: func(b *bed) {
+				ledger := b.r.Ledger
+				b.r.Ledger = state.NewLedger() // another process: this one's watch lags
+				obj := fixtures.BlockObject("10.0.0.4/30", ipalloc.InService)
+				for _, k := range b.Blocks() {
+					if k.CIDR == fixtures.Prefix("10.0.0.4/30") {
+						obj.ResourceVersion = k.ResourceVersion
+					}
+				}
+				obj.Finalizers = nil
+				if err := b.API.Update(b.T.Context(), obj); err != nil {
+					b.T.Fatal(err)
+				}
+				if err := b.API.Delete(b.T.Context(), obj); err != nil {
+					b.T.Fatal(err)
+				}
+				b.r.Ledger = ledger
+			},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", test.second))
+			b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(test.last))
+			if test.change != nil {
+				b.Before = func(call string) {
+					if call == "get PodIPBlock" {
+						b.Before = func(string) {}
+						test.change(b)
+					}
+				}
+			}
+			b.ensureCiliumNode()
+			if got := b.published(); !slices.Equal(got, test.want) {
+				t.Errorf("published %v, want %v", got, test.want)
+			}
+			// It is asked to report, by a mark that it refuses.
+			if got := b.CiliumNode().Release; len(got) != 1 {
+				t.Errorf("release entries %v, want one", got)
+			}
+		})
+	}
+}
+
+// agentWritesFirst has the agent of node n write just before the first patch of its
+// CiliumNode, which loses against that. A test in which none comes fails.
+func (b *bed) agentWritesFirst() {
+	wrote := false
+	b.Before = func(call string) {
+		if !wrote && call == "patch CiliumNode" {
+			wrote = true
+			b.agentWrites(`{"spec":{"bootid":"b"}}`)
+		}
+	}
+	b.T.Cleanup(func() {
+		if !wrote {
+			b.T.Error("nobody wrote in between: this has tried nothing")
+		}
+	})
+}
+
+// That a CiliumNode was put back is told once, also where its agent writes to it
+// before its addresses are published.
+func TestPutBackIsTold(t *testing.T) {
+	for _, race := range []bool{false, true} {
+		t.Run(fmt.Sprintf("race %t", race), func(t *testing.T) {
+			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
+			b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(lastSeen("node-uid")))
+			if race {
+				b.agentWritesFirst()
+			}
+			b.settle()
+			if n := len(b.EventsOf(event.ReasonCiliumNodeRestored)); n != 1 {
+				t.Errorf("told %d times, want once", n)
+			}
+		})
+	}
+}
+
+// An agent that had reported before is asked to report again, also where it writes to
+// the CiliumNode in between and the node was another IPAM's once.
+func TestPutBackOfAnAdoptedNodeIsReported(t *testing.T) {
+	for name, spare := range map[string]bool{"its adopted block is left": true, "another CIDR is named that it was given": false} {
+		t.Run(name, func(t *testing.T) {
+			block := fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)
+			last := fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2")
+			if spare {
+				block = adoptedBlock("10.0.0.0/30")
+			} else {
+				last.Spec.IPAM.Pools.Allocated = fixtures.Pooled(0, "10.0.0.8/30").Spec.IPAM.Pools.Allocated
+			}
+			last.ResourceVersion, last.Status.IPAM.Used = "1", fixtures.AllocationMap("10.0.0.1")
+			last.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: "node-uid"}}
+			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), block)
+			b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(last))
+			b.settleAgent()
+			b.agentWritesFirst()
+			b.settle()
+			if v := b.CiliumNode(); len(v.Release) != 1 || !slices.Contains(b.published(), "10.0.0.1") {
+				t.Errorf("published %v, release entries %v; want what was, and one that asks", b.published(), v.Release)
+			}
+		})
+	}
+}
+
+// That one was made again is told where somebody deleted it, and nobody remembers
+// it. A Node that comes back had none.
+func TestRemadeIsTold(t *testing.T) {
+	for reason, want := range map[expand.Reason]int{expand.None: 1, expand.NodeGone: 0} {
+		t.Run(string(reason), func(t *testing.T) {
+			block := fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)
+			if reason != expand.None {
+				crd.SetBlockPhase(block, ipalloc.CoolingDown, reason, "", fixtures.Noon())
+			}
+			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), block)
+			b.settle()
+			if b.CiliumNode() == nil {
+				t.Fatal("none was made")
+			}
+			if n := len(b.EventsOf(event.ReasonCiliumNodeRemade)); n != want {
+				t.Errorf("told %d times, want %d", n, want)
+			}
+		})
+	}
+}
+
+// What an older Node of the same name had is not put back.
+func TestCiliumNodeOfAnOlderNodeIsNotPutBack(t *testing.T) {
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(lastSeen("old-uid")))
+	if _, err := b.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.published(); slices.Contains(got, "172.16.0.1") {
+		t.Errorf("published %v", got)
+	}
+}
+
+// The blocks of a Node that opts out cool down once its CiliumNode, read live, is
+// gone; none is made for it.
+func TestOptedOutNode(t *testing.T) {
+	optedOut := fixtures.Node()
+	optedOut.Labels = map[string]string{v1alpha1.OptOutLabel: "true"}
+	objects := func() []client.Object {
+		return []client.Object{optedOut.DeepCopy(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)}
+	}
+	t.Run("its CiliumNode is gone", func(t *testing.T) {
+		b := newBed(t, objects()...)
+		b.settle()
+		if b.CiliumNode() != nil || b.Blocks()[0].Phase != ipalloc.CoolingDown {
+			t.Errorf("CiliumNode %v, blocks %+v", b.CiliumNode(), b.Blocks())
+		}
+	})
+	t.Run("its CiliumNode is there, though the watch has not shown it", func(t *testing.T) {
+		b := newBed(t, append(objects(), fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"))...)
+		b.r.Ledger.RemoveCiliumNode(b.r.Ledger.MissingCiliumNodes(nil, fakeapi.Latest)[0])
+		b.r.Ledger.ForgetCiliumNode("n")
+		b.Lags = true
+		if _, err := b.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+		if b.Blocks()[0].Phase != ipalloc.InService {
+			t.Errorf("blocks %+v", b.Blocks())
+		}
+	})
+}
+
+// A block whose object was torn away is made again as long as the CiliumNode,
+// read live, lists it.
+func TestTornAwayBlock(t *testing.T) {
+	newCase := func(t *testing.T) *bed {
+		return newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.4/30", "192.168.0.0/24"), "10.0.0.5"))
+	}
+	t.Run("it is listed", func(t *testing.T) {
+		b := newCase(t)
+		b.settle()
+		if !b.has("10.0.0.4/30") || b.has("192.168.0.0/24") {
+			t.Errorf("blocks %+v", b.Blocks())
+		}
+	})
+	t.Run("it is listed no more, read live", func(t *testing.T) {
+		b := newCase(t)
+		b.Lag()
+		if err := b.API.Patch(t.Context(), fixtures.Publishing(fixtures.CiliumNode("n", "")), fakeapi.RawMerge(`{"spec":{"ipam":{"podCIDRs":[],"pool":null}}}`)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+		if b.has("10.0.0.4/30") {
+			t.Errorf("blocks %+v", b.Blocks())
+		}
+	})
+}
+
+// A paused operator leaves the CiliumNode of a Node that is gone.
+func TestPausedOperatorLeavesGoneNodes(t *testing.T) {
+	b := newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
+	b.r.Paused = true
+	if calls, err := b.reconcile(); err != nil || len(fakeapi.WritesOf(calls)) > 0 {
+		t.Errorf("calls %v, %v; want no write", calls, err)
+	}
+}
+
+// The CiliumNode that is deleted is the one that was there before its Node was
+// seen to be gone: one made since is a new Node's.
+func TestGoneNodesCiliumNodeMadeAgainStays(t *testing.T) {
+	b := newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
+	b.Before = func(call string) {
+		if call != "get Node" {
+			return
+		}
+		b.Before = func(string) {}
+		// Its agent takes it over as soon as the Node was looked for.
+		taken := fakeapi.RawMerge(`{"metadata":{"labels":{"new":"node"}}}`)
+		if err := b.API.Patch(t.Context(), fixtures.Publishing(fixtures.CiliumNode("n", "")), taken); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	if b.CiliumNode() == nil {
+		t.Error("the CiliumNode of the new Node is gone")
+	}
+}
+
+// A foreign address that is in another node's block by now is not put back.
+func TestCiliumNodeIsPutBackWithoutWhatIsAnothersNow(t *testing.T) {
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService))
+	b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(lastSeen("node-uid")))
+	b.r.Ledger.Upsert(fixtures.Block("172.16.0.0/30", "q", "m", 1))
+	b.ensureCiliumNode()
+	if got, want := b.published(), []string{"10.0.0.1", "10.0.0.2", "10.0.0.5"}; !slices.Equal(got, want) {
+		t.Errorf("published %v, want %v", got, want)
+	}
+}
+
+// A CiliumNode is put back without a block that came beside one it listed, and
+// overlaps it.
+func TestCiliumNodeIsPutBackWithoutWhatOverlaps(t *testing.T) {
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService),
+		fixtures.BlockObject("10.0.0.4/30", ipalloc.InService), fixtures.BlockObject("10.0.0.0/29", ipalloc.InService))
+	b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(lastSeen("node-uid")))
+	if _, err := b.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	want := []netip.Prefix{fixtures.Prefix("10.0.0.0/30"), fixtures.Prefix("10.0.0.4/30")}
+	if v := b.CiliumNode(); !slices.Equal(v.PodCIDRs, want) || len(v.Pool) != 4 {
+		t.Errorf("podCIDRs are %v and pool %v; want %v and what was there", v.PodCIDRs, v.Pool, want)
+	}
+}
+
+// A block torn away together with its CiliumNode is claimed again before its
+// addresses are put back.
+func TestCiliumNodeIsPutBackAfterItsBlocks(t *testing.T) {
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
+	b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(lastSeen("node-uid")))
+	if _, err := b.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	writes := strings.Join(b.Calls, "; ")
+	claim, put := strings.Index(writes, "create PodIPBlock"), strings.Index(writes, "create CiliumNode")
+	if claim < 0 || put >= 0 && put < claim {
+		t.Errorf("calls: %s; want the block made again first", writes)
+	}
+}
+
+// What is remembered of a CiliumNode's marks and answers is not held for the one
+// made in its place, whoever made it.
+func TestMemoryIsOfOneCiliumNode(t *testing.T) {
+	b := newBed(t)
+	b.r.remember(seen("n", "first"), &state.Share{Family: ipalloc.IPv4}, expand.Memory{IdleSince: []time.Time{fixtures.Noon()}})
+	b.r.remember(seen("n", "first"), &state.Share{Family: ipalloc.IPv6}, expand.Memory{IdleSince: []time.Time{fixtures.Noon()}})
+	if got := b.r.recall(seen("n", "second"), &state.Share{Family: ipalloc.IPv4}); len(got.IdleSince) > 0 {
+		t.Errorf("remembers %v of another", got.IdleSince)
+	}
+	b.r.remember(seen("n", "second"), &state.Share{Family: ipalloc.IPv4}, expand.Memory{})
+	for _, of := range []types.UID{"first", "second"} {
+		if got := b.r.recall(seen("n", of), &state.Share{Family: ipalloc.IPv6}); len(got.IdleSince) > 0 {
+			t.Errorf("remembers %v as that of %s", got.IdleSince, of)
+		}
+	}
+}
+
+// Nor over a pause: nobody sees what happens meanwhile.
+func TestMemoryEndsWithAPause(t *testing.T) {
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"),
+		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
+	b.r.Paused = true
+	o, err := b.r.observe(t.Context(), "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.r.remember(seen("n", o.uid()), &state.Share{Family: ipalloc.IPv4}, expand.Memory{IdleSince: []time.Time{fixtures.Noon()}})
+	b.r.decide(t.Context(), o)
+	if got := b.r.recall(seen("n", o.uid()), &state.Share{Family: ipalloc.IPv4}); len(got.IdleSince) > 0 {
+		t.Errorf("remembers %v", got.IdleSince)
+	}
+}
+
+// An agent that runs steadily and has said nothing of what it uses is asked to,
+// once.
+func TestSilentAgentIsAsked(t *testing.T) {
+	for name, test := range map[string]struct {
+		paused, settled bool
+		want            int
+	}{
+		"settled": {settled: true, want: 1}, "not settled": {want: 0}, "paused": {paused: true, settled: true, want: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
+				fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"),
+				fixtures.BlockObject("10.0.0.0/29", ipalloc.InService))
+			b.r.Paused = test.paused
+			b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
+			if test.settled {
+				b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
+			}
+			asked := 0
+			b.Before = func(call string) {
+				if call == "patch CiliumNode status" {
+					asked++
+				}
+			}
+			b.settle()
+			if got := len(b.CiliumNode().Release); asked != test.want || got != test.want {
+				t.Errorf("asked %d times, %d entries; want %d", asked, got, test.want)
+			}
+		})
+	}
+}

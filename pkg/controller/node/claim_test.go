@@ -1,0 +1,222 @@
+package node
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// published are the keys of node n's pool, sorted.
+func (b *bed) published() []string {
+	b.T.Helper()
+	var out []string
+	for a := range b.CiliumNode().Pool {
+		out = append(out, a.String())
+	}
+	slices.Sort(out)
+	return out
+}
+
+// An address of a fresh block that an old mark still stands on is published only
+// once the mark is gone: beside it the agent gives it to nobody.
+func TestReconcileClaimsUnderAnOldMark(t *testing.T) {
+	cn := fixtures.Publishing(fixtures.CiliumNode("n", ""))
+	cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{"10.0.0.1": "marked-for-release"}
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), cn)
+	b.settle()
+	if got, want := b.published(), []string{"10.0.0.2"}; !slices.Equal(got, want) {
+		t.Errorf("published %v, want %v", got, want)
+	}
+	b.Clock.SetTime(fixtures.Noon().Add(fixtures.Defaults().Policy.AckTimeout))
+	b.settle()
+	if got, want := b.published(), []string{"10.0.0.1", "10.0.0.2"}; !slices.Equal(got, want) {
+		t.Errorf("in the end published %v, want %v", got, want)
+	}
+}
+
+// max-allocate may cut the last block in two.
+func TestReconcileClaimsWithinMaxAllocate(t *testing.T) {
+	cn := fixtures.Publishing(fixtures.CiliumNode("n", ""))
+	cn.Spec.IPAM.MaxAllocate = 3
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), cn)
+	b.settle()
+	if got := b.published(); len(got) != 3 {
+		t.Errorf("published %v, want three addresses", got)
+	}
+}
+
+// Where the block to claim exists already, unknown to the watch, it is ours only
+// if it is this node's, in service, and to stay.
+func TestReconcileClaimsABlockThatExists(t *testing.T) {
+	tests := map[string]struct {
+		change func(*v1alpha1.PodIPBlock)
+		want   string // first address of the block that is published
+	}{
+		"ours, from a write whose answer was lost": {func(*v1alpha1.PodIPBlock) {}, "10.0.0.1"},
+		"another node's":  {func(k *v1alpha1.PodIPBlock) { k.Spec.NodeName = "m" }, "10.0.0.5"},
+		"of another pool": {func(k *v1alpha1.PodIPBlock) { k.Spec.PoolName = "q" }, "10.0.0.5"},
+		"ours, and draining": {
+			func(k *v1alpha1.PodIPBlock) {
+				crd.SetBlockPhase(k, ipalloc.Draining, expand.Deleted, "x", fixtures.Noon())
+			}, "10.0.0.5",
+		},
+		"ours, and cooling down": {
+			func(k *v1alpha1.PodIPBlock) {
+				crd.SetBlockPhase(k, ipalloc.CoolingDown, expand.Returned, "x", fixtures.Noon())
+			}, "10.0.0.5",
+		},
+		"ours, and being deleted": {func(k *v1alpha1.PodIPBlock) { *k = *fixtures.BeingDeleted(k) }, "10.0.0.5"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			existing := fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)
+			test.change(existing)
+			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/29"), fixtures.Publishing(fixtures.CiliumNode("n", "")), existing)
+			b.Late = existing.Name
+			b.restart()
+			held, shown := b.r.Ledger, b.ReadBlock(existing)
+			b.Before = func(call string) {
+				if call == "get PodIPBlock" {
+					b.Before = func(string) {}
+					held.Upsert(shown)
+				}
+			}
+			if _, err := b.reconcile(); err != nil {
+				t.Fatal(err)
+			}
+			got := b.published()
+			if len(got) == 0 || !slices.Contains(got, test.want) || test.want == "10.0.0.5" && slices.Contains(got, "10.0.0.1") {
+				t.Errorf("published %v, want %s and what follows", got, test.want)
+			}
+		})
+	}
+}
+
+// A node that finds its pool exhausted is woken by what comes free from then on, also
+// while it writes what it could get.
+func TestReconcileStarvesAsSoonAsThePoolIsExhausted(t *testing.T) {
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), fixtures.Publishing(fixtures.CiliumNode("n", "")))
+	for _, name := range []string{"a", "b", "c"} {
+		b.r.Pods.Set(podOn(name), fixtures.Noon())
+	}
+	published := false
+	b.Before = func(call string) {
+		if call == "patch CiliumNode" {
+			published = true
+			if !slices.Contains(b.r.Awaiting.For([]string{"p"}), "n") {
+				t.Error("what comes free now wakes nobody")
+			}
+		}
+	}
+	if _, err := b.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	if !published {
+		t.Error("nothing was published: this has tried nothing")
+	}
+}
+
+// A claim whose answer was lost, and that nobody takes up again, ends as soon as
+// the API server says that there is no such block.
+func TestReconcileEndsTheDoubtAboutAClaim(t *testing.T) {
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), fixtures.Publishing(fixtures.CiliumNode("n", "")))
+	b.Fate = func(write string) fakeapi.Fate {
+		if write == "create PodIPBlock" {
+			return fakeapi.Refused // which nobody tells
+		}
+		return fakeapi.Done
+	}
+	if _, err := b.reconcile(); err == nil {
+		t.Fatal("the failure went unnoticed")
+	}
+	if got := b.r.Ledger.UnknownClaims("n"); len(got) != 1 {
+		t.Fatalf("in doubt about %v", got)
+	}
+	b.Fate = func(string) fakeapi.Fate { return fakeapi.Done }
+	deleted := fixtures.BeingDeleted(fixtures.Node())
+	if err := b.API.Delete(t.Context(), deleted); err != nil {
+		t.Fatal(err)
+	}
+	b.settle()
+	if got := b.r.Ledger.UnknownClaims("n"); len(got) != 0 {
+		t.Errorf("still in doubt about %v", got)
+	}
+	if n := b.r.Ledger.Free(ipalloc.Cut{Ranges: fixtures.Prefixes("10.0.0.0/30"), BlockBits: 30}); n != 1 {
+		t.Errorf("%d blocks are free, want 1", n)
+	}
+}
+
+// Those who found the pool exhausted because of it look again.
+func TestEndOfADoubtWakesTheStarving(t *testing.T) {
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), fixtures.Publishing(fixtures.CiliumNode("n", "")))
+	woken := 0
+	if _, _, err := b.r.Ledger.Claim(ipalloc.IPv4, "n", b.r.Pools.Match(nil)); err != nil {
+		t.Fatal(err)
+	}
+	b.r.Ledger.Changed = func(freed, _ []netip.Prefix) { woken += len(freed) }
+	b.r.Ledger.MarkUnknown("n", fixtures.Prefix("10.0.0.0/30"))
+	if err := b.r.resolveUnsure(t.Context(), "n"); err != nil {
+		t.Fatal(err)
+	}
+	if woken != 1 {
+		t.Errorf("woken %d times, want once", woken)
+	}
+}
+
+// A block changes on exactly the version that was decided on.
+func TestHeldBlockIsWhatWasDecidedOn(t *testing.T) {
+	get := func(b *bed) *v1alpha1.PodIPBlock {
+		obj := &v1alpha1.PodIPBlock{}
+		if err := b.API.Get(b.T.Context(), types.NamespacedName{Name: "10.0.0.0-30"}, obj); err != nil {
+			b.T.Fatal(err)
+		}
+		return obj
+	}
+	newCase := func(t *testing.T) (*bed, crd.Block) {
+		b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
+		return b, b.ReadBlock(get(b))
+	}
+	change := func(b *bed) {
+		obj := get(b)
+		obj.Annotations = map[string]string{"a": "b"}
+		if err := b.API.Update(b.T.Context(), obj); err != nil {
+			b.T.Fatal(err)
+		}
+	}
+	t.Run("it is as it was", func(t *testing.T) {
+		b, known := newCase(t)
+		if _, _, err := b.r.heldBlock(t.Context(), &observation{Snapshot: &state.Snapshot{Blocks: []crd.Block{known}}}, known.CIDR); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("the API server and the cache have a newer one", func(t *testing.T) {
+		b, known := newCase(t)
+		change(b)
+		if _, obj, err := b.r.heldBlock(t.Context(), &observation{Snapshot: &state.Snapshot{Blocks: []crd.Block{known}}}, known.CIDR); err == nil {
+			t.Errorf("got version %s, decided on %s", obj.ResourceVersion, known.ResourceVersion)
+		}
+	})
+	t.Run("the cache has an older one", func(t *testing.T) {
+		b, _ := newCase(t)
+		old := get(b)
+		change(b)
+		known := b.ReadBlock(get(b))
+		b.r.Cache = readerFunc(func(obj client.Object) error { *obj.(*v1alpha1.PodIPBlock) = *old; return nil })
+		_, obj, err := b.r.heldBlock(t.Context(), &observation{Snapshot: &state.Snapshot{Blocks: []crd.Block{known}}}, known.CIDR)
+		if err != nil || obj.ResourceVersion != known.ResourceVersion {
+			t.Errorf("got %v, %v; want version %s", obj, err, known.ResourceVersion)
+		}
+	})
+}

@@ -1,0 +1,247 @@
+// Package node assigns blocks to nodes, reclaims them, and keeps each CiliumNode in sync
+// with the blocks of its node: observe, decide, act, report.
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pacing"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+)
+
+const (
+	// maxRepairs bounds the repairs of one reconcile: a node needs two or three.
+	maxRepairs = 4
+	// awaitingBlocksRetry is when to reconcile a node short of addresses, even if no
+	// event reported new ones.
+	awaitingBlocksRetry = time.Minute
+)
+
+// Reconciler assigns blocks to nodes, reclaims them, and keeps each CiliumNode in
+// sync with the node's blocks.
+type Reconciler struct {
+	state.Cluster
+
+	// Cache reads from the informers, Live from the API server; Client writes.
+	Cache  client.Reader
+	Live   client.Reader
+	Client client.Client
+
+	CiliumNodes *ciliumnode.Client
+	Pacing      *pacing.Pacing
+	Pressure    *state.Pressure
+	Events      *event.Recorder
+	Metrics     *Metrics
+	Shared      *metrics.Shared
+	Clock       clock.PassiveClock
+
+	// WaitShown waits until the watch has delivered a block, as Ledger.WaitShown.
+	WaitShown func(context.Context, types.UID) error
+	// ShortageTaint is put on Nodes whose pods cannot get an address; "": none.
+	ShortageTaint string
+	// NodeCondition reports a shortage as a condition of the Node.
+	NodeCondition bool
+	// Shadow: reports the plan without writing.
+	Shadow bool
+
+	mu    sync.Mutex
+	nodes map[string]*nodeState
+}
+
+// familyPlan is what was decided for one family of a node.
+type familyPlan struct {
+	*state.Share
+	plan expand.Plan
+	// short is by how many addresses the claims fell short.
+	short int
+	// turns are the reclaims that Pacing allowed and that have not begun.
+	turns int
+}
+
+// Reconcile reconciles one node, named by the request, with its pools and pods:
+// observe, decide, act.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if err := r.Ledger.WaitReady(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
+	// 1. Observe.
+	if err := r.resolveUnsure(ctx, req.Name); err != nil {
+		return reconcile.Result{}, err
+	}
+	o, err := r.observe(ctx, req.Name)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if r.Shadow {
+		return r.dryRun(ctx, o), nil
+	}
+	// 2. Make sure there is something to decide on.
+	if o, err = r.prepare(ctx, o); err != nil {
+		return r.outcome(ctx, req.Name, err)
+	}
+	// 3. Decide.
+	plans := r.decide(ctx, o)
+	defer r.returnTurns(plans)
+	// 4. Act.
+	if len(plans) > 0 {
+		if err = r.act(ctx, o, plans); err != nil {
+			return r.outcome(ctx, o.Name, err)
+		}
+		if err = r.actOnHolds(ctx, o, plans); err != nil {
+			return r.outcome(ctx, o.Name, err)
+		}
+	}
+	// 5. Report.
+	if err := r.report(ctx, o, plans); err != nil {
+		return r.outcome(ctx, o.Name, err)
+	}
+	r.resetBackoff(o.Name)
+	return reconcile.Result{RequeueAfter: r.requeueAfter(o, plans)}, nil
+}
+
+// prepare makes sure that a CiliumNode exists, or must not, and that the state of
+// blocks and agent is known. It returns the node as observed after its writes.
+func (r *Reconciler) prepare(ctx context.Context, o *observation) (*observation, error) {
+	for range maxRepairs {
+		repaired, err := r.repair(ctx, o)
+		if err != nil || !repaired {
+			return o, err
+		}
+		if o, err = r.observe(ctx, o.Name); err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("%w: it has needed %d repairs in a row", errStale, maxRepairs)
+}
+
+// repair takes one step of prepare, and reports whether it has written something.
+func (r *Reconciler) repair(ctx context.Context, o *observation) (repaired bool, err error) {
+	switch {
+	case o.Node == nil:
+		return r.nodeGone(ctx, o)
+	case o.CiliumNode == nil:
+		return r.ensureCiliumNode(ctx, o)
+	}
+	if restored, err := r.restoreOrphanedBlocks(ctx, o, o.CiliumNode); err != nil || restored {
+		return restored, err
+	}
+	if err := r.awaitAdopted(ctx, o); err != nil {
+		return false, err
+	}
+	return r.askForReport(ctx, o)
+}
+
+// errStale means that the state behind the decision has changed.
+var errStale = errors.New("the node has changed meanwhile")
+
+// outcome distinguishes lost races, which the next reconcile resolves, from failures.
+func (r *Reconciler) outcome(ctx context.Context, node string, err error) (reconcile.Result, error) {
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, errStale) {
+		log.FromContext(ctx).V(1).Info("lost a race, requeuing", "reason", err.Error())
+		return reconcile.Result{RequeueAfter: r.nextBackoff(node)}, nil
+	}
+	return reconcile.Result{}, err
+}
+
+// decide computes a plan for each family of the node.
+func (r *Reconciler) decide(ctx context.Context, o *observation) []familyPlan {
+	now := r.Clock.Now()
+	if o.Node != nil && o.CiliumNode == nil && !o.gone() {
+		return nil
+	}
+	for _, f := range ipalloc.Families() {
+		if !o.Runs(f) {
+			r.Metrics.forget(o.Name, f)
+		}
+	}
+	var plans []familyPlan
+	idle := false
+	for i := range o.Shares {
+		fo := &o.Shares[i]
+		w := fo.Key(o.Name)
+		if fo.Paused != "" {
+			r.remember(o, fo, expand.Memory{}) // changes meanwhile go unobserved
+			continue
+		}
+		if !fo.State.Gone && o.CiliumNode != nil { // else nothing begins, and no turn is used up
+			r.giveTurns(w, &fo.State, now)
+		}
+		old := r.recall(o, fo)
+		plan, next := expand.Decide(now, fo.Policy, fo.State, old)
+		// If no pool serves the node any more, its drains are no longer paced.
+		turns := 0
+		if len(fo.Pools) > 0 {
+			turns = reclaims(plan)
+		}
+		if turns > 0 && !r.Pacing.Take(fo.Pools[0], turns, now) {
+			turns, fo.State.ReclaimBudget = 0, 0 // another node took the budget first
+			plan, next = expand.Decide(now, fo.Policy, fo.State, old)
+		}
+		r.remember(o, fo, next)
+		idle = idle || len(next.IdleSince) > 0
+		r.Metrics.decided(fo.Family, plan)
+		r.logPlan(ctx, fo, plan)
+		plans = append(plans, familyPlan{Share: fo, plan: plan, turns: turns})
+	}
+	r.Pressure.SetIdle(o.Name, idle)
+	r.Metrics.sized(o.Name, plans)
+	return plans
+}
+
+func reclaims(plan expand.Plan) int {
+	n := 0
+	for _, d := range plan.Drain {
+		if d.Reason == expand.Reclaim {
+			n++
+		}
+	}
+	return n
+}
+
+// requeueAfter is when to reconcile the node again without an event, or 0.
+func (r *Reconciler) requeueAfter(o *observation, plans []familyPlan) time.Duration {
+	var at time.Time
+	sooner := func(t time.Time) {
+		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
+			at = t
+		}
+	}
+	now := r.Clock.Now()
+	for _, p := range plans {
+		sooner(p.plan.Again)
+	}
+	if !o.Settled { // or the agent waits for a family that it did not run before
+		sooner(o.Settles)
+	}
+	if r.Awaiting.Has(o.Name) || o.withheld {
+		sooner(now.Add(awaitingBlocksRetry))
+	}
+	if at.IsZero() {
+		return 0
+	}
+	return max(at.Sub(now), time.Millisecond)
+}
+
+// uid is the UID of the object that the agent reads.
+func (o *observation) uid() types.UID {
+	if o.CiliumNode == nil {
+		return ""
+	}
+	return o.CiliumNode.UID
+}

@@ -1,0 +1,98 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// difference is what this process would change on a node if it were not in shadow mode.
+type difference struct {
+	// adopt counts CIDRs that another IPAM has assigned to the node and no block holds,
+	// claim the families for which it would get another block.
+	adopt, claim int
+	// drain and free count blocks that would start to drain or to cool down.
+	drain, free int
+}
+
+// kinds returns the counts by value of the label what.
+func (d difference) kinds() map[string]int {
+	return map[string]int{"adopt": d.adopt, "claim": d.claim, "drain": d.drain, "free": d.free}
+}
+
+// String is "" where nothing would change.
+func (d difference) String() string {
+	if d == (difference{}) {
+		return ""
+	}
+	return fmt.Sprintf("adopt %d, claim %d, drain %d, free %d", d.adopt, d.claim, d.drain, d.free)
+}
+
+// dryRun reports the plan of the node without writing. It runs in place of everything
+// that writes.
+func (r *Reconciler) dryRun(ctx context.Context, o *observation) reconcile.Result {
+	if o.Node == nil && o.CiliumNode == nil && len(o.Blocks) == 0 {
+		r.forget(o.Name)
+		r.Metrics.forgetShadow(o.Name)
+		return reconcile.Result{}
+	}
+	d, again := r.difference(o)
+	r.Metrics.shadowed(o.Name, d)
+	if r.Events.Last.Changed(o.Name, topicShadow, d.String()) {
+		log.FromContext(ctx).Info("in shadow: would change", "adopt", d.adopt, "claim", d.claim, "drain", d.drain, "free", d.free)
+	}
+	return reconcile.Result{RequeueAfter: again}
+}
+
+// difference decides as usual, for a node whose CIDRs all have their blocks. Addresses
+// they lack in the pool are no difference: the old IPAM serves them.
+func (r *Reconciler) difference(o *observation) (difference, time.Duration) {
+	if o.Node == nil {
+		return difference{free: notResting(o.Blocks)}, 0
+	}
+	d, again, now := difference{adopt: r.withoutBlock(o)}, time.Duration(0), r.Clock.Now()
+	for i := range o.Shares {
+		fo := &o.Shares[i]
+		if fo.Paused != "" || d.adopt > 0 {
+			continue
+		}
+		fo.State.Adopting = false // the plan once its agent runs in crd mode
+		plan, next := expand.Decide(now, fo.Policy, fo.State, r.recall(o, fo))
+		r.remember(o, fo, next)
+		if plan.Claim.Addresses > 0 {
+			d.claim++
+		}
+		d.drain += len(plan.Drain)
+		d.free += len(plan.Free)
+		if wait := plan.Again.Sub(now); !plan.Again.IsZero() && (again == 0 || wait < again) {
+			again = max(wait, time.Millisecond)
+		}
+	}
+	return d, again
+}
+
+// notResting counts the blocks that would cool down, as their Node is gone.
+func notResting(blocks []crd.Block) int {
+	n := 0
+	for _, b := range blocks {
+		if b.Phase != ipalloc.CoolingDown {
+			n++
+		}
+	}
+	return n
+}
+
+// withoutBlock counts the CIDRs assigned to the node that none of its blocks holds.
+func (r *Reconciler) withoutBlock(o *observation) int {
+	if o.CiliumNode == nil {
+		return 0
+	}
+	return len(ipalloc.Uncovered(o.CiliumNode.AssignedCIDRs(), crd.CIDRs(o.Blocks)))
+}

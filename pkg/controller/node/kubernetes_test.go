@@ -1,0 +1,259 @@
+package node
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+const v4Annotation = "network.cilium.io/ipv4-pod-cidr"
+
+func kubernetesBed(t *testing.T, objects ...client.Object) *bed {
+	t.Helper()
+	return newBedIn(t, ciliumnode.Kubernetes, objects...)
+}
+
+func nodeWith(podCIDR string) *corev1.Node {
+	n := fixtures.Node()
+	n.Annotations = map[string]string{v4Annotation: podCIDR}
+	return n
+}
+
+// A Node gets one block, whatever its pool keeps free, and no CiliumNode: that is
+// for its agent to make.
+func TestKubernetesFirstBlock(t *testing.T) {
+	b := kubernetesBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	calls, err := b.reconcile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"create PodIPBlock", "get CiliumNode", "patch Node"}
+	if diff := cmp.Diff(want, calls); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30"), b.listed(), fixtures.CompareNetip()); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
+	}
+	b.Check("at the end")
+	b.rests()
+}
+
+func TestKubernetesSurvivesEveryWrite(t *testing.T) {
+	survivesEveryWrite(t, ciliumnode.Kubernetes, 2, func(b *bed) {
+		if len(b.listed()) != 1 || len(b.Blocks()) != 1 {
+			b.T.Errorf("told %v of blocks %v; want one of one", b.listed(), b.Blocks())
+		}
+	})
+}
+
+// A Node that has a podCIDR keeps it: as a block where it is one of a pool, and as
+// what is taken where it is not.
+func TestKubernetesLeavesWhatIsThere(t *testing.T) {
+	tests := map[string]struct {
+		has        string
+		wantBlocks int
+	}{
+		"one of a pool":    {"10.0.0.4/30", 1},
+		"one of no pool":   {"10.9.0.0/24", 0},
+		"of unlike length": {"10.0.0.0/29", 0},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := kubernetesBed(t, nodeWith(test.has), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+			b.settle()
+			if diff := cmp.Diff(fixtures.Prefixes(test.has), b.listed(), fixtures.CompareNetip()); diff != "" {
+				t.Errorf("told (-want +got):\n%s", diff)
+			}
+			if len(b.Blocks()) != test.wantBlocks {
+				t.Errorf("blocks are %+v, want %d", b.Blocks(), test.wantBlocks)
+			}
+		})
+	}
+}
+
+// A block that a Node was never told goes home while the Node is there: by a fence
+// in the Node itself, as its agent has no handshake. Another one is needed after a
+// process that died with the first.
+func TestKubernetesGivesUpWhatWasNotTold(t *testing.T) {
+	b := kubernetesBed(t, nodeWith("10.0.0.0/30"), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
+		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BeingDeleted(fixtures.BlockObject("10.0.0.8/30", ipalloc.CoolingDown)))
+	b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
+	for _, dies := range []bool{true, false} {
+		version := b.CiliumNode().ResourceVersion
+		b.Fate = func(write string) fakeapi.Fate {
+			if write != "patch PodIPBlock" { // of the finalizer
+				return fakeapi.Done
+			}
+			if b.CiliumNode().ResourceVersion == version {
+				t.Error("the block goes though an old patch could still tell it")
+			}
+			if dies {
+				return fakeapi.Refused
+			}
+			return fakeapi.Done
+		}
+		for range 3 {
+			if _, err := b.reconcile(); (err != nil) && !dies {
+				t.Fatal(err)
+			}
+		}
+		b.restart()
+	}
+	if b.has("10.0.0.8/30") {
+		t.Errorf("blocks are %+v", b.Blocks())
+	}
+	if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30"), b.listed(), fixtures.CompareNetip()); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
+	}
+	b.rests()
+}
+
+// Nothing moves while the Node is there, whoever asks for it.
+func TestKubernetesNothingMoves(t *testing.T) {
+	b := kubernetesBed(t, nodeWith("10.0.0.0/30"), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
+		fixtures.BeingDeleted(fixtures.BlockObject("10.0.0.0/30", ipalloc.Draining)))
+	b.settle()
+	b.Clock.SetTime(fixtures.Noon().Add(24 * time.Hour))
+	b.settle()
+	if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30"), b.listed(), fixtures.CompareNetip()); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
+	}
+	if !b.has("10.0.0.0/30") {
+		t.Errorf("blocks are %+v", b.Blocks())
+	}
+}
+
+func TestKubernetesNodeGone(t *testing.T) {
+	b := kubernetesBed(t, nodeWith("10.0.0.0/30"), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
+	b.settle()
+	if err := b.API.Delete(t.Context(), fixtures.Node()); err != nil {
+		t.Fatal(err)
+	}
+	b.settle()
+	if got := b.Blocks(); len(got) != 1 || got[0].Phase != ipalloc.CoolingDown || got[0].Reason != expand.NodeGone {
+		t.Fatalf("blocks are %+v, want one that rests", got)
+	}
+	t.Run("and back", func(t *testing.T) {
+		again := fixtures.Node()
+		again.UID = "another-uid"
+		if err := b.API.Create(t.Context(), again); err != nil {
+			t.Fatal(err)
+		}
+		b.settle()
+		if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30"), b.listed(), fixtures.CompareNetip()); diff != "" {
+			t.Errorf("told (-want +got):\n%s", diff)
+		}
+	})
+	t.Run("for good", func(t *testing.T) {
+		if err := b.API.Delete(t.Context(), fixtures.Node()); err != nil {
+			t.Fatal(err)
+		}
+		b.settle()
+		b.Clock.SetTime(fixtures.Noon().Add(24 * time.Hour))
+		b.settle()
+		if len(b.Blocks()) != 0 {
+			t.Errorf("blocks are %+v, want none", b.Blocks())
+		}
+	})
+}
+
+// An agent that already runs with another podCIDR is told no new one: it would
+// lose its pods when it starts anew.
+func TestKubernetesAgentRunsWithAnother(t *testing.T) {
+	b := kubernetesBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.CiliumNode("n", "", "10.7.0.0/16"))
+	if _, err := b.reconcile(); err == nil {
+		t.Error("nobody is told")
+	}
+	n := &corev1.Node{}
+	if err := b.API.Get(t.Context(), types.NamespacedName{Name: "n"}, n); err != nil || n.Annotations[v4Annotation] != "" {
+		t.Errorf("annotations are %v, %v", n.Annotations, err)
+	}
+}
+
+// A block that rests goes from a Node that is told another one, also where this
+// process did not see the Node change since: no older patch tells it anything.
+func TestKubernetesSecondBlockGoes(t *testing.T) {
+	b := kubernetesBed(t, nodeWith("10.0.0.4/30"), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
+		fixtures.BlockObject("10.0.0.0/30", ipalloc.CoolingDown), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService))
+	b.settle()
+	b.Clock.SetTime(fixtures.Noon().Add(24 * time.Hour))
+	b.settle()
+	if got := b.Blocks(); len(got) != 1 || got[0].CIDR.String() != "10.0.0.4/30" {
+		t.Errorf("blocks are %+v, want the one that is told", got)
+	}
+}
+
+// A block drains as its range does; its Node is deleted and made again while no
+// operator runs. The next leader tells the new Node another block. Of the two, the
+// one that the Node names stays, whether the drain is lifted or not.
+func TestKubernetesBlockThatTheNodeNamesWins(t *testing.T) {
+	const old, told = "10.0.0.0/30", "10.0.0.8/30"
+	bedOf := func(t *testing.T, lifted bool, phase ipalloc.Phase, objects ...client.Object) *bed {
+		pool := fixtures.PodIPPool("p", 1, old, "10.0.0.8/29")
+		if !lifted {
+			pool.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
+		}
+		block := fixtures.BlockObject(old, phase)
+		if phase == ipalloc.Draining {
+			crd.SetBlockPhase(block, phase, expand.CIDRDraining, "x", fixtures.Noon())
+		}
+		again := fixtures.Node()
+		again.UID = "another-uid"
+		return kubernetesBed(t, append(objects, again, pool, block)...)
+	}
+	goes := func(t *testing.T, b *bed) {
+		t.Helper()
+		b.settle()
+		b.Clock.SetTime(b.Clock.Now().Add(24 * time.Hour))
+		b.settle()
+		if b.has(old) || !b.has(told) {
+			t.Errorf("blocks are %+v, want %s alone", b.Blocks(), told)
+		}
+		if diff := cmp.Diff(fixtures.Prefixes(told), b.listed(), fixtures.CompareNetip()); diff != "" {
+			t.Errorf("told (-want +got):\n%s", diff)
+		}
+		b.rests()
+	}
+	t.Run("while it drains", func(t *testing.T) {
+		b := bedOf(t, false, ipalloc.Draining)
+		b.settle()
+		if got := b.block(old); got.Phase != ipalloc.CoolingDown || got.Reason != expand.NodeGone {
+			t.Errorf("block %s is %v (%s), want it to rest as its machine may still run", old, got.Phase, got.Reason)
+		}
+		goes(t, b)
+	})
+	t.Run("after the drain was lifted", func(t *testing.T) {
+		b := bedOf(t, true, ipalloc.Draining, fixtures.BlockObject(told, ipalloc.InService))
+		b.changeNode(func(n *corev1.Node) { n.Annotations = map[string]string{v4Annotation: told} })
+		goes(t, b)
+	})
+	t.Run("after it was back in service", func(t *testing.T) {
+		b := bedOf(t, true, ipalloc.InService, fixtures.BlockObject(told, ipalloc.InService))
+		b.changeNode(func(n *corev1.Node) { n.Annotations = map[string]string{v4Annotation: told} })
+		goes(t, b)
+	})
+	t.Run("not while an agent runs with it", func(t *testing.T) {
+		b := bedOf(t, true, ipalloc.InService, fixtures.BlockObject(told, ipalloc.InService), fixtures.CiliumNode("n", "", old))
+		b.changeNode(func(n *corev1.Node) { n.Annotations = map[string]string{v4Annotation: told} })
+		b.settle()
+		if got := b.block(old); got.Phase != ipalloc.InService {
+			t.Fatalf("block %s is %v while its agent runs with it", old, got.Phase)
+		}
+		if err := b.API.Patch(t.Context(), fixtures.CiliumNode("n", ""), fakeapi.RawMerge(`{"spec":{"ipam":{"podCIDRs":["`+told+`"]}}}`)); err != nil {
+			t.Fatal(err)
+		}
+		goes(t, b)
+	})
+}

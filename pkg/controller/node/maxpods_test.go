@@ -1,0 +1,39 @@
+package node
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// Who may create pods with spec.nodeName cannot push a node to its block limit: the
+// kubelet admits no more than allocatable.pods of them.
+func TestReconcilePodsBeyondMaxPods(t *testing.T) {
+	for name, test := range map[string]struct {
+		maxPods string // "": the Node does not say
+		want    int    // blocks of two addresses
+	}{
+		"a bound":  {"3", 4}, // 3 pods, 4 addresses free
+		"no bound": {"", 16}, // maxBlocksPerNode
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := fixtures.Node()
+			if test.maxPods != "" {
+				node.Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: resource.MustParse(test.maxPods)}
+			}
+			b := newBed(t, node, fixtures.PodIPPool("p", 1, "10.0.0.0/24"))
+			for i := range 500 {
+				b.r.Pods.Set(podOn(fmt.Sprintf("flood-%d", i)), fixtures.Noon())
+			}
+			b.settle()
+			b.Check("after the flood")
+			if got := len(b.Blocks()); got != test.want {
+				t.Errorf("%d blocks, want %d", got, test.want)
+			}
+		})
+	}
+}

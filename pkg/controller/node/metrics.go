@@ -1,0 +1,108 @@
+package node
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// Metrics are the metrics of nodes.
+type Metrics struct {
+	decisions  *prometheus.CounterVec
+	steps      *prometheus.CounterVec
+	demand     *prometheus.GaugeVec
+	capacity   *prometheus.GaugeVec
+	shortages  *prometheus.GaugeVec
+	shadow     *prometheus.GaugeVec
+	unselected *prometheus.GaugeVec
+	waiting    *waiting
+}
+
+// NewMetrics registers the metrics with r.
+func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
+	m := &Metrics{
+		decisions:  metrics.Counter("decisions_total", "Blocks claimed, and blocks decided on: undrain, drain, free, delete.", "family", "decision"),
+		steps:      metrics.Counter("address_steps_total", "Addresses taken through a step: publish, mark, clear, remove.", "step"),
+		demand:     metrics.Gauge("node_demand_addresses", "Addresses a node needs now: those in use, and pods without one.", "node", "family"),
+		capacity:   metrics.Gauge("node_capacity_addresses", "Addresses a node can use.", "node", "family"),
+		shortages:  metrics.Gauge("node_shortage_addresses", "Addresses a node wants and cannot get.", "node", "family"),
+		shadow:     metrics.Gauge("shadow_difference", "What the operator would do on a node if it did not run in shadow: adopt (CIDRs), claim (families), drain and free (blocks).", "node", "what"),
+		unselected: metrics.Gauge("node_without_pool", "1 while no PodIPPool selects a node. No series: one does, or Cilium does not run there.", "node"),
+		waiting:    newWaiting(),
+	}
+	return m, metrics.Register(r, m.decisions, m.steps, m.demand, m.capacity, m.shortages, m.shadow, m.unselected, m.waiting)
+}
+
+func (m *Metrics) decided(f ipalloc.Family, p expand.Plan) {
+	count := func(decision string, n int) {
+		if n > 0 {
+			m.decisions.WithLabelValues(f.String(), decision).Add(float64(n))
+		}
+	}
+	count("undrain", len(p.Undrain))
+	count("drain", len(p.Drain))
+	count("free", len(p.Free))
+	count("delete", len(p.Delete))
+}
+
+// sized records what a node needs and has, over all Cilium pools.
+func (m *Metrics) sized(node string, plans []familyPlan) {
+	var demand, capacity [2]int
+	for _, p := range plans {
+		demand[p.Family] += p.plan.Demand
+		capacity[p.Family] += p.plan.Capacity
+	}
+	for _, p := range plans {
+		m.demand.WithLabelValues(node, p.Family.String()).Set(float64(demand[p.Family]))
+		m.capacity.WithLabelValues(node, p.Family.String()).Set(float64(capacity[p.Family]))
+	}
+}
+
+func (m *Metrics) handshake(step string, n int) {
+	if n > 0 {
+		m.steps.WithLabelValues(step).Add(float64(n))
+	}
+}
+
+func (m *Metrics) short(node string, f ipalloc.Family, n int) {
+	if n == 0 {
+		m.shortages.DeleteLabelValues(node, f.String())
+		return
+	}
+	m.shortages.WithLabelValues(node, f.String()).Set(float64(n))
+}
+
+// forget drops the series of a node and family that are no longer decided on.
+func (m *Metrics) forget(node string, f ipalloc.Family) {
+	for _, g := range []*prometheus.GaugeVec{m.demand, m.capacity, m.shortages} {
+		g.DeleteLabelValues(node, f.String())
+	}
+	m.waiting.forget(node, f)
+}
+
+// shadowed records what the operator would change on a node.
+func (m *Metrics) shadowed(node string, d difference) {
+	for what, n := range d.kinds() {
+		m.shadow.WithLabelValues(node, what).Set(float64(n))
+	}
+}
+
+// withoutPool records whether no pool selects a node.
+func (m *Metrics) withoutPool(node string, is bool) {
+	if !is {
+		m.unselected.DeleteLabelValues(node)
+		return
+	}
+	m.unselected.WithLabelValues(node).Set(1)
+}
+
+func (m *Metrics) forgetShadow(node string) {
+	m.shadow.DeletePartialMatch(prometheus.Labels{"node": node})
+}
+
+// claimed counts a claimed block.
+func (m *Metrics) claimed(f ipalloc.Family) {
+	m.decisions.WithLabelValues(f.String(), "claim").Inc()
+}

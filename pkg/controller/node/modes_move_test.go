@@ -1,0 +1,194 @@
+package node
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+func (b *bed) raw() *ciliumv2.CiliumNode {
+	b.T.Helper()
+	cn := &ciliumv2.CiliumNode{}
+	if err := b.API.Get(b.T.Context(), types.NamespacedName{Name: "n"}, cn); err != nil {
+		b.T.Fatal(err)
+	}
+	return cn
+}
+
+// An operator that comes up in multi-pool mode tells at once every block of a node
+// whose agent runs in crd mode yet, and nothing of what that agent reads changes.
+// A block that drains is told if a pod has an address in it: its agent could not
+// restore the pod otherwise.
+func TestFromCRDToMultiPool(t *testing.T) {
+	cn := fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"), "10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6", "10.0.0.9")
+	cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.1", "10.0.0.9")
+	cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{"10.0.0.6": "ready-for-release"}
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), cn,
+		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService),
+		fixtures.BlockObject("10.0.0.8/30", ipalloc.Draining), fixtures.BlockObject("10.0.0.12/30", ipalloc.CoolingDown))
+	before := b.raw()
+	b.r.Pods.Set(podOn("stays", "10.0.0.9"), fixtures.Noon())
+	pods := b.r.Pods
+	b.Mode = ciliumnode.MultiPool
+	b.restart()
+	b.r.Pods = pods
+	b.settle()
+	if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"), b.listed(), fixtures.CompareNetip()); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
+	}
+	after := b.raw()
+	if diff := cmp.Diff([]any{before.Spec.IPAM.Pool, before.Spec.IPAM.PodCIDRs, before.Status.IPAM.Used},
+		[]any{after.Spec.IPAM.Pool, after.Spec.IPAM.PodCIDRs, after.Status.IPAM.Used}, fixtures.CompareNetip()); diff != "" {
+		t.Errorf("what the agent reads has changed (-before +after):\n%s", diff)
+	}
+	if len(after.Status.IPAM.ReleaseIPs) > 0 {
+		t.Errorf("release entries %v: an agent that restarts would not restore these addresses in crd mode", after.Status.IPAM.ReleaseIPs)
+	}
+
+	// The agent comes up in its new mode, and gives back what it does not need.
+	b.agentWrites(`{"spec":{"ipam":{"pools":{"requested":[{"pool":"default","needed":{"ipv4-addrs":3}}],"allocated":[{"pool":"default","cidrs":["10.0.0.0/30","10.0.0.8/30"]}]}}}}`)
+	b.settle()
+	b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
+	b.settle()
+	if b.has("10.0.0.4/30") {
+		t.Errorf("the block is not free: %+v", b.Blocks())
+	}
+	// Its addresses stand in the pool yet: nobody else may have them.
+	if held := b.r.Ledger.NamedElsewhere("another", fixtures.Prefix("10.0.0.4/30")); len(held) == 0 {
+		t.Error("a block could be claimed whose addresses another CiliumNode names")
+	}
+}
+
+// Back before anything was tidied: what the agent asked for when it last ran in
+// multi-pool mode stands, and it has blocks by now that it was never told there.
+func TestBackToMultiPoolBeforeTidy(t *testing.T) {
+	for name, forgets := range map[string]bool{"its agent takes its report away": true, "an older one leaves it": false} {
+		t.Run(name, func(t *testing.T) {
+			cn := fixtures.Publishing(fixtures.Pooled(2, "10.0.0.0/30"), "10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6")
+			cn.Spec.IPAM.PodCIDRs = append(cn.Spec.IPAM.PodCIDRs, fixtures.PodCIDR("10.0.0.0/30"), fixtures.PodCIDR("10.0.0.4/30"))
+			cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.1")
+			b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), cn,
+				fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService))
+			b.settle()
+			b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
+			b.settle()
+			if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30", "10.0.0.4/30"), b.listed(), fixtures.CompareNetip()); diff != "" || len(b.Blocks()) != 2 {
+				t.Fatalf("blocks %+v, told (-want +got):\n%s", b.Blocks(), diff)
+			}
+
+			// The agent comes up in multi-pool mode, and can do without one of them.
+			if forgets {
+				if err := b.API.Status().Patch(t.Context(), fixtures.CiliumNode("n", ""), fakeapi.RawMerge(`{"status":{"ipam":{"used":null}}}`)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`)
+			b.settle()
+			b.Clock.SetTime(fixtures.Noon().Add(2 * time.Hour))
+			b.settle()
+			if b.has("10.0.0.4/30") || len(b.listed()) != 1 {
+				t.Errorf("blocks %+v, told %v: what the agent has given back is not free", b.Blocks(), b.listed())
+			}
+		})
+	}
+}
+
+// Of a block for another of Cilium's pools, an agent in crd mode has what pods have
+// that came before it, and gives nothing to new ones: they would be of the default
+// pool, and not be restored once it is listed for its own again.
+func TestCiliumPoolOnTheWayToCRDAndBack(t *testing.T) {
+	blue := crd.NewBlock(fixtures.Prefix("10.8.0.0/30"), "blues", "n", "node-uid")
+	blue.UID = "uid-blue"
+	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), fixtures.BluePool("10.8.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"),
+		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), blue)
+	b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"blue","cidrs":["10.8.0.0/30"]},{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`)
+	pods := b.r.Pods
+	pods.Set(podOn("blue", "10.8.0.1"), fixtures.Noon().Add(-time.Hour))
+	again := func(mode ciliumnode.Mode) {
+		b.Mode = mode
+		b.restart()
+		b.r.Pods = pods
+		b.settleAgent()
+		b.settle()
+	}
+	published := func(when string, want ...string) {
+		t.Helper()
+		var got []string
+		for addr := range b.raw().Spec.IPAM.Pool {
+			if strings.HasPrefix(addr, "10.8.") {
+				got = append(got, addr)
+			}
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", when, diff)
+		}
+	}
+	again(ciliumnode.CRD)
+	published("the agent runs in multi-pool mode, and may have given out any", "10.8.0.1", "10.8.0.2")
+	b.report("10.0.0.1", "10.8.0.1")
+	b.settle()
+	if state := b.CiliumNode().Release; state[netip.MustParseAddr("10.8.0.1")] != "" || state[netip.MustParseAddr("10.8.0.2")] != expand.Marked {
+		t.Fatalf("entries %v; want the address marked that nobody has", state)
+	}
+	answer := fakeapi.RawMerge(`{"status":{"ipam":{"release-ips":{"10.8.0.2":"ready-for-release"}}}}`)
+	if err := b.API.Status().Patch(t.Context(), fixtures.CiliumNode("n", ""), answer); err != nil {
+		t.Fatal(err)
+	}
+	b.settle()
+	b.Clock.SetTime(fixtures.Noon().Add(time.Minute))
+	b.settle()
+	published("the agent runs in crd mode", "10.8.0.1")
+	b.Check("in crd mode")
+
+	again(ciliumnode.MultiPool)
+	if diff := cmp.Diff(fixtures.Prefixes("10.8.0.0/30"), b.toldFor("blue"), fixtures.CompareNetip()); diff != "" || len(b.toldFor("")) < 2 {
+		t.Errorf("told %v for the default pool, for blue (-want +got):\n%s", b.toldFor(""), diff)
+	}
+}
+
+// Back in crd mode every block of the node is published, and nothing is asked back
+// from an agent that runs in multi-pool mode yet.
+func TestFromMultiPoolToCRD(t *testing.T) {
+	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), fixtures.Pooled(2, "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"),
+		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService), fixtures.BlockObject("10.0.0.8/30", ipalloc.InService))
+	told := b.raw().Spec.IPAM.Pools
+	b.Mode = ciliumnode.CRD
+	b.restart()
+	b.settleAgent()
+	b.settle()
+	b.Clock.SetTime(fixtures.Noon().Add(24 * time.Hour)) // long enough for any reclaim
+	b.settle()
+	cn := b.raw()
+	if len(cn.Spec.IPAM.Pool) != 6 || len(cn.Spec.IPAM.PodCIDRs) != 3 {
+		t.Errorf("published %v, podCIDRs %v", cn.Spec.IPAM.Pool, cn.Spec.IPAM.PodCIDRs)
+	}
+	if !slices.EqualFunc(told.Allocated, cn.Spec.IPAM.Pools.Allocated, func(a, b ipamtypes.IPAMPoolAllocation) bool { return a.DeepEqual(&b) }) {
+		t.Errorf("what the agent reads has changed to %v", cn.Spec.IPAM.Pools.Allocated)
+	}
+	for _, k := range b.Blocks() {
+		if k.Phase != ipalloc.InService {
+			t.Errorf("%s is %v: the agent was never asked in a way that it reads", k.CIDR, k.Phase)
+		}
+	}
+	for addr, state := range cn.Status.IPAM.ReleaseIPs {
+		if _, published := cn.Spec.IPAM.Pool[addr]; published {
+			t.Errorf("%s is %s: the agent would not restore it when it comes up in crd mode", addr, state)
+		}
+	}
+	b.Check("at the end")
+}

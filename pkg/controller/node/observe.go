@@ -1,0 +1,58 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+)
+
+// observation is everything known of one node when a decision is made.
+type observation struct {
+	*state.Snapshot
+	withheld bool // something waits for others, and no event will report that they are done
+}
+
+// paused reports whether nothing may change on the node. A pause of one family, or of
+// the pools that serve one Cilium pool, affects only that share.
+func (o *observation) paused() bool {
+	return len(o.Shares) > 0 && !slices.ContainsFunc(o.Shares, func(f state.Share) bool { return f.Paused == "" })
+}
+
+// pausedFor reports whether nothing may change in the share a CIDR belongs to: its
+// family, for a Cilium pool.
+func (o *observation) pausedFor(cidr netip.Prefix, ciliumPool string) bool {
+	return slices.ContainsFunc(o.Shares, func(f state.Share) bool {
+		return f.Paused != "" && f.Family == ipalloc.FamilyOf(cidr.Addr()) && f.CiliumPool == ciliumPool
+	})
+}
+
+// gone reports whether all that remains is to cool down the node's blocks.
+func (o *observation) gone() bool {
+	return slices.ContainsFunc(o.Shares, func(f state.Share) bool { return f.State.Gone })
+}
+
+// observe collects what the caches know of a node.
+func (r *Reconciler) observe(ctx context.Context, name string) (*observation, error) {
+	node := &corev1.Node{}
+	switch err := r.Cache.Get(ctx, types.NamespacedName{Name: name}, node); {
+	case apierrors.IsNotFound(err):
+		node = nil
+	case err != nil:
+		return nil, fmt.Errorf("reading Node %s: %w", name, err)
+	}
+	now := r.Clock.Now()
+	o := &observation{Snapshot: r.Snapshot(name, node, now)}
+	for i := range o.Shares {
+		r.replaceFirst(o, &o.Shares[i])
+		r.pace(&o.Shares[i], now)
+	}
+	return o, nil
+}

@@ -1,0 +1,191 @@
+package node
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// notInTime is a watch that shows nothing within the time that a claim waits.
+func notInTime(context.Context, types.UID) error { return context.DeadlineExceeded }
+
+// A claim is published only once the watch has shown it, now or later.
+func TestReconcilePublishesNoClaimBeforeTheWatchShowsIt(t *testing.T) {
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	shown := b.r.WaitShown
+	b.r.WaitShown, b.Blind = notInTime, true
+	for _, when := range []string{"as it is claimed", "at the next look"} {
+		if _, err := b.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+		if v := b.CiliumNode(); len(v.Pool) > 0 || len(v.PodCIDRs) > 0 {
+			t.Errorf("%s: published %v of %v", when, v.Pool, v.PodCIDRs)
+		}
+	}
+	blocks := b.Blocks()
+	if len(blocks) != 2 {
+		t.Fatalf("blocks are %+v", blocks)
+	}
+	b.r.WaitShown, b.Blind = shown, false
+	for _, k := range blocks {
+		b.r.Ledger.Upsert(k)
+	}
+	b.settle()
+	if v := b.CiliumNode(); len(v.Pool) != 4 || len(b.Blocks()) != 2 {
+		t.Errorf("once shown: pool %v of %d blocks; want four addresses of two", v.Pool, len(b.Blocks()))
+	}
+}
+
+// Of a claim that the watch shows beside a block of another size that has the
+// same addresses, nothing is published.
+func TestReconcilePublishesNoClaimThatOverlaps(t *testing.T) {
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	b.Before = func(call string) {
+		if call == "create PodIPBlock" {
+			b.Before = func(string) {}
+			b.r.Ledger.Upsert(fixtures.Block("10.0.0.0/29", "q", "m", 1))
+		}
+	}
+	if _, err := b.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	if v := b.CiliumNode(); len(v.Pool) > 0 || len(v.PodCIDRs) > 0 {
+		t.Errorf("published %v of %v", v.Pool, v.PodCIDRs)
+	}
+}
+
+// A block that turns out to overlap another only after it was read live is not
+// published without its podCIDR: it is looked at again.
+func TestReconcilePublishesNothingItMayNotList(t *testing.T) {
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), fixtures.CiliumNode("n", ""), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
+	b.Before = func(call string) {
+		if call == "get PodIPBlock" {
+			b.r.Ledger.Upsert(fixtures.Block("10.0.0.0/29", "q", "m", 1))
+		}
+	}
+	if _, err := b.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	if v := b.CiliumNode(); len(v.Pool) > 0 || len(v.PodCIDRs) > 0 {
+		t.Errorf("published %v of %v", v.Pool, v.PodCIDRs)
+	}
+	if !slices.Contains(b.Calls, "get PodIPBlock") {
+		t.Error("nothing was to be published anyway")
+	}
+}
+
+// podCIDRs does not come to list a block that is gone, though its addresses are
+// published: as those of a block that the watch has not shown.
+func TestReconcileListsNothingThatIsGone(t *testing.T) {
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), fixtures.Publishing(fixtures.CiliumNode("n", ""), "10.0.0.1", "10.0.0.2"))
+	b.r.Ledger.Upsert(b.ReadBlock(fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)))
+	if _, err := b.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	if v := b.CiliumNode(); len(v.PodCIDRs) > 0 {
+		t.Errorf("podCIDRs are %v", v.PodCIDRs)
+	}
+	if !slices.Contains(b.Calls, "get PodIPBlock") {
+		t.Errorf("it was not read live: %v", b.Calls)
+	}
+}
+
+// What a block that overlaps another has in the pool stays. Nothing is added to
+// it, be it in use, and podCIDRs does not come to list it.
+func TestReconcileAddsNothingToABlockThatOverlaps(t *testing.T) {
+	tests := map[string]struct {
+		podCIDRs, pool, used []string
+	}{
+		"listed, and an address in use has lost its place": {[]string{"10.0.0.0/30"}, []string{"10.0.0.1"}, []string{"10.0.0.2"}},
+		"published, and not listed":                        {nil, []string{"10.0.0.1"}, nil},
+		"neither":                                          {nil, nil, nil},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			cn := fixtures.Publishing(fixtures.CiliumNode("n", "", test.podCIDRs...), test.pool...)
+			cn.Status.IPAM.Used = fixtures.AllocationMap(test.used...)
+			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), cn, fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
+			b.r.Ledger.Upsert(fixtures.Block("10.0.0.0/29", "q", "m", 1))
+			if _, err := b.reconcile(); err != nil {
+				t.Fatal(err)
+			}
+			v := b.CiliumNode()
+			if len(v.Pool) != len(test.pool) || v.Lists(fixtures.Prefix("10.0.0.0/30")) != (len(test.podCIDRs) > 0) {
+				t.Errorf("pool %v, podCIDRs %v", v.Pool, v.PodCIDRs)
+			}
+		})
+	}
+}
+
+// A block that overlaps one published before gives its addresses back.
+func TestReconcileReleasesABlockThatOverlaps(t *testing.T) {
+	cn := fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.8/30"), "10.0.0.1", "10.0.0.9")
+	cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.9")
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), cn, fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.8/30", ipalloc.InService))
+	b.r.Ledger.Upsert(fixtures.Block("10.0.0.0/29", "q", "m", 1))
+	b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
+	b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
+	if _, err := b.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.CiliumNode().Release; got[fixtures.Addrs("10.0.0.1")[0]] != expand.Marked {
+		t.Errorf("release entries are %v", got)
+	}
+}
+
+// An address that another node's CiliumNode names is published again only where
+// somebody here uses it.
+func TestReconcilePublishesNothingNamedElsewhere(t *testing.T) {
+	for name, test := range map[string]struct {
+		used []string
+		want []string
+	}{
+		"nobody uses it": {nil, []string{"10.0.0.1"}},
+		"in use here":    {[]string{"10.0.0.2"}, []string{"10.0.0.1", "10.0.0.2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cn := fixtures.Publishing(fixtures.CiliumNode("n", ""))
+			cn.Status.IPAM.Used = fixtures.AllocationMap(test.used...)
+			other := fixtures.Publishing(fixtures.CiliumNode("m", ""), "10.0.0.2")
+			b := newBed(t, []client.Object{fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), cn, other, fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)}...)
+			b.settle()
+			var got []string
+			for a := range b.CiliumNode().Pool {
+				got = append(got, a.String())
+			}
+			slices.Sort(got)
+			if !slices.Equal(got, test.want) {
+				t.Errorf("published %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+// A claim that is gone again by the time the watch has shown it is not published:
+// others may have its addresses.
+func TestReconcilePublishesNoClaimThatIsGoneAgain(t *testing.T) {
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	b.r.WaitShown = func(_ context.Context, uid types.UID) error {
+		for _, k := range b.Blocks() {
+			if k.UID == uid {
+				b.r.Ledger.Remove(k)
+			}
+		}
+		return nil
+	}
+	if _, err := b.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	if v := b.CiliumNode(); len(v.Pool) > 0 || len(v.PodCIDRs) > 0 {
+		t.Errorf("published %v of %v", v.Pool, v.PodCIDRs)
+	}
+}

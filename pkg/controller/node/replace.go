@@ -1,0 +1,89 @@
+package node
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+)
+
+// firstBlocks are the blocks that this process claimed for a CiliumNode before any
+// agent had read it. An agent can learn their addresses from that CiliumNode only.
+type firstBlocks struct {
+	of     types.UID
+	blocks map[types.UID]bool
+}
+
+// noteFirstBlock records a block claimed for a CiliumNode that no agent has read.
+func (r *Reconciler) noteFirstBlock(o *observation, block types.UID) {
+	if !o.CiliumNode.Untouched() {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.stateOf(o.Name)
+	if n.first.of != o.CiliumNode.UID {
+		n.first = firstBlocks{of: o.CiliumNode.UID, blocks: map[types.UID]bool{}}
+	}
+	n.first.blocks[block] = true
+}
+
+// isFirst reports whether a block was claimed for the CiliumNode as observed, which no
+// agent has read yet.
+func (r *Reconciler) isFirst(o *observation, block types.UID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.stateOf(o.Name)
+	if !o.CiliumNode.Untouched() {
+		n.first = firstBlocks{}
+		return false
+	}
+	return n.first.of == o.CiliumNode.UID && n.first.blocks[block]
+}
+
+// mayReplace reports whether blocks of a family of the node are replaceable at all.
+func (o *observation) mayReplace(fo *state.Share) bool {
+	return o.CiliumNode != nil && fo.State.BlockDemand == nil && fo.Paused == "" && len(fo.Pools) > 0 && o.Node != nil
+}
+
+// replaceFirst requests the replacement of the first blocks of a node that late labels
+// moved to another pool, while none of their addresses is in use: before an agent has
+// read them. The node gets a block of the new pool first, and the old ones leave by the
+// handshake: their addresses are marked before the agent starts, which then avoids
+// them. If the agent was faster, its own address shows that, and the block stays.
+func (r *Reconciler) replaceFirst(o *observation, fo *state.Share) {
+	s := &fo.State
+	if !o.mayReplace(fo) {
+		return
+	}
+	s.Fresh = o.CiliumNode.Untouched() && !r.Agents.Runs(o.Name)
+	for i := range s.Blocks {
+		b := &s.Blocks[i]
+		j := slices.IndexFunc(o.Blocks, func(k crd.Block) bool { return k.CIDR == b.CIDR })
+		first := r.isFirst(o, o.Blocks[j].UID)
+		if b.Request != expand.None || b.Conflict || o.Blocks[j].Pool == fo.Ruling() || s.Uses(b.CIDR) {
+			continue
+		}
+		switch {
+		case b.Phase == ipalloc.Draining && b.Reason == expand.PoolChanged && s.MayLeave(b.CIDR),
+			b.Phase == ipalloc.InService && s.Fresh && first && r.canReplace(o, fo):
+			b.Request = expand.PoolChanged
+		}
+	}
+}
+
+// canReplace reports whether the pool that rules a node has a block for it, or has
+// assigned it one.
+func (r *Reconciler) canReplace(o *observation, fo *state.Share) bool {
+	if slices.ContainsFunc(o.Blocks, func(b crd.Block) bool {
+		return b.Pool == fo.Ruling() && b.Phase == ipalloc.InService && ipalloc.FamilyOf(b.CIDR.Addr()) == fo.Family
+	}) {
+		return true
+	}
+	cut, ok := fo.Pools[0].Cut(fo.Family)
+	return ok && r.Ledger.Free(cut) > 0
+}

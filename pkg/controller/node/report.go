@@ -1,0 +1,294 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+)
+
+// Reasons of the condition PodAddressShortage.
+const (
+	reasonPoolsExhausted = "PoolsExhausted"
+	reasonLimitReached   = "LimitReached"
+	reasonPaused         = "Paused"
+	reasonNoPool         = "NoPool"
+	reasonEnough         = "EnoughAddresses"
+)
+
+// shortage is what a node lacks.
+type shortage struct {
+	// unmet means that pods wait for an address; otherwise only the reserve that the
+	// pool requires is missing.
+	unmet   bool
+	reason  string
+	message string
+}
+
+// report reports, to users and schedulers, what a node lacks and what its drains wait
+// for.
+func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyPlan) error {
+	if o.Node == nil {
+		r.Metrics.waiting.forgetNode(o.Name)
+	}
+	r.reportAwaited(ctx, o)
+	unselected := !o.OtherIPAM && o.Awaits == "" && r.Unselected(o.Node)
+	r.Metrics.withoutPool(o.Name, unselected)
+	if o.Node == nil || o.OtherIPAM || o.Awaits != "" {
+		return nil
+	}
+	plans = append(plans, r.pausedPlans(o)...)
+	lack, now := lacking(plans), r.Clock.Now()
+	var short [2]int
+	var waits []expand.Wait
+	var missed []*crd.Pool // that could serve the shortage
+	for _, p := range plans {
+		short[p.Family] += p.lacks()
+		if p.lacks() > 0 {
+			missed = append(missed, p.Pools...)
+		}
+		r.Metrics.short(o.Name, p.Family, short[p.Family])
+		if p.Paused == "" {
+			r.Metrics.waiting.set(&p, o.Name, o.poolOf, now)
+			waits = append(waits, p.plan.Waits...)
+		}
+	}
+	r.sendDrainWaits(o.Node, waits)
+	r.sendFamilyNotRun(o.Node, o.notRun())
+	r.Awaiting.Set(o.Name, lack != nil, missed)
+	if unselected {
+		lack = o.unselected(lack)
+	}
+	r.sendShortage(o.Node, lack)
+	if r.Paused { // a pause promises that nothing is written about nodes
+		return nil
+	}
+	if err := r.setNodeCondition(ctx, o.Node, lack); err != nil {
+		return err
+	}
+	return r.setNodeTaint(ctx, o.Node, lack != nil && lack.unmet)
+}
+
+// pausedPlans are plans that are not carried out: what the paused families of a node
+// have and need.
+func (r *Reconciler) pausedPlans(o *observation) []familyPlan {
+	var plans []familyPlan
+	for i := range o.Shares {
+		if fo := &o.Shares[i]; fo.Paused != "" {
+			plan, _ := expand.Decide(r.Clock.Now(), fo.Policy, asPublished(fo.State), expand.Memory{})
+			plans = append(plans, familyPlan{Share: fo, plan: plan, short: plan.Claim.Addresses})
+		}
+	}
+	return plans
+}
+
+// asPublished is a state in which nothing more can be published.
+func asPublished(s expand.State) expand.State {
+	s.Blocks = slices.Clone(s.Blocks)
+	for i := range s.Blocks {
+		b := &s.Blocks[i]
+		b.Usable = slices.DeleteFunc(slices.Clone(b.Usable), func(a netip.Addr) bool {
+			_, published := s.Pool[a]
+			return s.BlockDemand == nil && !published || s.BlockDemand != nil && !b.Listed
+		})
+	}
+	return s
+}
+
+// waiting is how many pods wait for an address on the node.
+func (p *familyPlan) waiting() int {
+	return p.plan.Demand - p.plan.Capacity - p.plan.ServedElsewhere
+}
+
+// lacks is how many addresses the node needs and cannot get. If it is paused, the
+// reserve does not count.
+func (p *familyPlan) lacks() int {
+	if p.Paused != "" {
+		return max(0, p.waiting())
+	}
+	return max(p.plan.Shortage, p.short)
+}
+
+// poolOf returns the pool of a waiting block.
+func (o *observation) poolOf(w expand.Wait) string {
+	i := slices.IndexFunc(o.Blocks, func(b crd.Block) bool { return b.CIDR == w.CIDR })
+	if i < 0 {
+		return ""
+	}
+	return o.Blocks[i].Pool
+}
+
+func lacking(plans []familyPlan) *shortage {
+	var parts []string
+	s := &shortage{}
+	for _, p := range plans {
+		if p.lacks() == 0 {
+			continue
+		}
+		reason, message := p.lack()
+		parts = append(parts, message)
+		if s.reason == "" || reason == reasonPoolsExhausted {
+			s.reason = reason
+		}
+		s.unmet = s.unmet || p.plan.Shortage > 0 || p.waiting() > max(0, p.plan.Claim.Addresses-p.short)
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	s.message = strings.Join(parts, "; ")
+	return s
+}
+
+// lack describes why one family of a node lacks addresses, and how many.
+func (p *familyPlan) lack() (reason, message string) {
+	what := p.Family.String()
+	if p.CiliumPool != "" {
+		what += " of Cilium's pool " + p.CiliumPool
+	}
+	switch {
+	case p.Paused != "":
+		return reasonPaused, fmt.Sprintf("%s: %d more addresses needed, and the node gets none: %s", what, p.lacks(), p.Paused)
+	case p.short > 0:
+		return reasonPoolsExhausted, fmt.Sprintf("%s: %d more addresses wanted and no pool that serves this node (%s) has a free block",
+			what, p.short, poolNames(p))
+	}
+	return reasonLimitReached, fmt.Sprintf("%s: %d more addresses needed than maxBlocksPerNode, the CiliumNode's max-allocate or --max-addresses-per-node allow",
+		what, p.plan.Shortage)
+}
+
+// poolNames lists the pools of a node, each with the reason if it assigns nothing.
+func poolNames(p *familyPlan) string {
+	if len(p.Pools) == 0 {
+		return "none"
+	}
+	var names []string
+	for _, pool := range p.Pools {
+		name := pool.Name
+		switch _, gives := pool.Cut(p.Family); {
+		case pool.Frozen():
+			name += ": invalid"
+		case pool.Paused:
+			name += ": paused"
+		case !gives:
+			name += ": no open CIDR"
+		}
+		names = append(names, name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// setNodeCondition writes the condition when it first becomes true and when it changes;
+// a Node without any shortage so far has none.
+func (r *Reconciler) setNodeCondition(ctx context.Context, node *corev1.Node, lack *shortage) error {
+	if !r.NodeCondition {
+		return nil
+	}
+	want := corev1.NodeCondition{Type: v1alpha1.NodeAddressShortage, Status: corev1.ConditionFalse, Reason: reasonEnough,
+		Message: "every pod of this node can have an address"}
+	if lack != nil && lack.unmet {
+		want.Status, want.Reason, want.Message = corev1.ConditionTrue, lack.reason, lack.message
+	}
+	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.NodeAddressShortage })
+	switch {
+	case i < 0 && want.Status == corev1.ConditionFalse:
+		return nil
+	case i >= 0 && node.Status.Conditions[i].Status == want.Status && node.Status.Conditions[i].Reason == want.Reason:
+		return nil
+	}
+	want.LastTransitionTime = metav1.NewTime(r.Clock.Now())
+	want.LastHeartbeatTime = want.LastTransitionTime
+	body, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []corev1.NodeCondition{want}}})
+	if err != nil {
+		return err
+	}
+	patched := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name}}
+	err = r.Client.Status().Patch(ctx, patched, client.RawPatch(types.StrategicMergePatchType, body))
+	if r.Shared.Wrote("Node", "condition", client.IgnoreNotFound(err)) != nil {
+		return fmt.Errorf("setting condition %s of Node %s: %w", v1alpha1.NodeAddressShortage, node.Name, err)
+	}
+	return nil
+}
+
+// setNodeTaint keeps pods off a Node without addresses for them, if configured.
+func (r *Reconciler) setNodeTaint(ctx context.Context, node *corev1.Node, short bool) error {
+	if r.ShortageTaint == "" {
+		return nil
+	}
+	isOurs := func(t corev1.Taint) bool { return t.Key == r.ShortageTaint }
+	if slices.ContainsFunc(node.Spec.Taints, isOurs) == short {
+		return nil
+	}
+	changed := node.DeepCopy()
+	changed.Spec.Taints = slices.DeleteFunc(changed.Spec.Taints, isOurs)
+	if short {
+		changed.Spec.Taints = append(changed.Spec.Taints, corev1.Taint{Key: r.ShortageTaint, Effect: corev1.TaintEffectNoSchedule})
+	}
+	patch := client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{})
+	if err := r.Shared.Wrote("Node", "taint", client.IgnoreNotFound(r.Client.Patch(ctx, changed, patch))); err != nil {
+		return fmt.Errorf("tainting Node %s: %w", node.Name, err)
+	}
+	return nil
+}
+
+// reportAwaited reports once that a node waits for its labels, and logs when the wait
+// is over.
+func (r *Reconciler) reportAwaited(ctx context.Context, o *observation) {
+	if o.Node == nil || r.Paused {
+		return
+	}
+	switch changed := r.Events.Last.Changed(o.Name, topicLabels, o.Awaits); {
+	case changed && o.Awaits != "":
+		r.Events.Send(o.Node, event.ReasonWaitsForLabels, event.Reconcile, o.Awaits)
+		log.FromContext(ctx).Info("the node waits for its first block", "reason", o.Awaits)
+	case changed:
+		log.FromContext(ctx).Info("the node no longer waits for its first block: its startup taints are gone")
+	}
+}
+
+// unselected reports a Node that no pool selects, in addition to what its blocks lack.
+// With addresses from before, or from another IPAM, its pods keep running: nothing is
+// unmet until these run out.
+func (o *observation) unselected(lack *shortage) *shortage {
+	none := o.CiliumNode == nil || len(o.CiliumNode.Named())+len(o.CiliumNode.NonCanonical) == 0
+	return &shortage{
+		unmet: none || lack != nil && lack.unmet, reason: reasonNoPool,
+		message: "no PodIPPool selects this node, so it gets no block",
+	}
+}
+
+// adviceFor returns what to do about a shortage.
+func adviceFor(reason string) string {
+	switch reason {
+	case reasonPaused:
+		return "End the pause, or move pods away"
+	case reasonNoPool:
+		return "Widen the nodeSelector of a pool, add a pool, or label the node; where Cilium does not run, set the label " +
+			v1alpha1.OptOutLabel + "=true"
+	}
+	return "Add a CIDR to a pool, raise the limit, or move pods away"
+}
+
+// notRun describes the families that pools offer the node and its agent does not run.
+func (o *observation) notRun() string {
+	var parts []string
+	for i := range o.Shares {
+		if f := &o.Shares[i]; f.State.NotRun && len(f.Pools) > 0 {
+			parts = append(parts, fmt.Sprintf("the agent does not run %s, which pool %s has: no %s block is claimed for this node, and those it holds stay until its Node goes",
+				f.Family, f.Ruling(), f.Family))
+		}
+	}
+	return strings.Join(parts, "; ")
+}

@@ -1,0 +1,88 @@
+package node
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+func (b *bed) node() *corev1.Node {
+	b.T.Helper()
+	node := &corev1.Node{}
+	if err := b.API.Get(b.T.Context(), types.NamespacedName{Name: "n"}, node); err != nil {
+		b.T.Fatal(err)
+	}
+	return node
+}
+
+// hasShortage holds the Node's condition to a reason: True unless addresses suffice.
+func (b *bed) hasShortage(reason string) {
+	b.T.Helper()
+	want := corev1.ConditionTrue
+	if reason == reasonEnough {
+		want = corev1.ConditionFalse
+	}
+	conditions := b.node().Status.Conditions
+	if len(conditions) != 1 || conditions[0].Type != v1alpha1.NodeAddressShortage || conditions[0].Status != want || conditions[0].Reason != reason {
+		b.T.Errorf("conditions of the Node are %v, want %s %s with reason %s", conditions, v1alpha1.NodeAddressShortage, want, reason)
+	}
+}
+
+// toldShortage holds the last event about a shortage to what it must contain.
+func (b *bed) toldShortage(want string) {
+	b.T.Helper()
+	last := ""
+	for _, e := range b.EventsOf(event.ReasonPodAddressShortage) {
+		last = e
+	}
+	if !strings.Contains(last, want) {
+		b.T.Errorf("the last event about a shortage is %q, want %q in it", last, want)
+	}
+}
+
+// The condition of a Node is written when it turns, and no more.
+func TestNodeConditionAtRest(t *testing.T) {
+	b := newBed(t, fixtures.Node())
+	b.r.NodeCondition = true
+	lack := &shortage{unmet: true, reason: reasonPoolsExhausted, message: "x"}
+	for i, step := range []struct {
+		lack *shortage
+		want int
+	}{{nil, 0}, {lack, 1}, {lack, 0}, {nil, 1}, {nil, 0}} {
+		b.Calls = nil
+		if err := b.r.setNodeCondition(t.Context(), b.node(), step.lack); err != nil {
+			t.Fatal(err)
+		}
+		if len(b.Calls) != step.want {
+			t.Errorf("step %d: writes %v, want %d", i, b.Calls, step.want)
+		}
+	}
+}
+
+// A taint that somebody else sets meanwhile is not lost.
+func TestNodeTaintIsWrittenOnWhatWasSeen(t *testing.T) {
+	b := newBed(t, fixtures.Node())
+	b.r.ShortageTaint = "short"
+	seen := b.node()
+	others := b.node()
+	others.Spec.Taints = []corev1.Taint{{Key: "other", Effect: corev1.TaintEffectNoExecute}}
+	if err := b.API.Update(t.Context(), others); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.r.setNodeTaint(t.Context(), seen, true); !apierrors.IsConflict(err) {
+		t.Errorf("got %v, want a conflict", err)
+	}
+	if err := b.r.setNodeTaint(t.Context(), b.node(), true); err != nil {
+		t.Fatal(err)
+	}
+	if taints := b.node().Spec.Taints; len(taints) != 2 {
+		t.Errorf("taints are %v", taints)
+	}
+}

@@ -1,0 +1,123 @@
+package node
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+func TestLacking(t *testing.T) {
+	v4 := func(plan expand.Plan, pools ...*crd.Pool) familyPlan {
+		return familyPlan{Share: &state.Share{Family: ipalloc.IPv4, Pools: pools}, plan: plan}
+	}
+	v6 := func(plan expand.Plan) familyPlan {
+		return familyPlan{Share: &state.Share{Family: ipalloc.IPv6}, plan: plan}
+	}
+	east, west := fixtures.PoolOf(t, fixtures.PodIPPool("east", 1, "10.0.0.0/28")), fixtures.PoolOf(t, fixtures.PodIPPool("west", 1, "10.0.1.0/28"))
+	tests := map[string]struct {
+		plans []familyPlan
+		short [2]int
+		want  *shortage // message: what it must contain
+	}{
+		"nothing decided": {},
+		"enough":          {plans: []familyPlan{v4(expand.Plan{Demand: 3, Capacity: 6})}},
+		"a claim that was met": {
+			plans: []familyPlan{v4(expand.Plan{Demand: 5, Capacity: 2, Claim: expand.Claim{Addresses: 7, Blocks: 9}})},
+		},
+		"only the reserve is lacking": {
+			plans: []familyPlan{v4(expand.Plan{Demand: 5, Capacity: 6, Claim: expand.Claim{Addresses: 3, Blocks: 9}}, east, west)},
+			short: [2]int{3, 0},
+			want:  &shortage{reason: reasonPoolsExhausted, message: "ipv4: 3 more addresses wanted and no pool that serves this node (east, west)"},
+		},
+		"pods wait": {
+			plans: []familyPlan{v4(expand.Plan{Demand: 8, Capacity: 6, Claim: expand.Claim{Addresses: 6, Blocks: 9}}, east)},
+			short: [2]int{6, 0},
+			want:  &shortage{unmet: true, reason: reasonPoolsExhausted, message: "ipv4: 6 more addresses wanted"},
+		},
+		"what was claimed suffices for the pods": {
+			plans: []familyPlan{v4(expand.Plan{Demand: 8, Capacity: 6, Claim: expand.Claim{Addresses: 6, Blocks: 9}}, east)},
+			short: [2]int{4, 0},
+			want:  &shortage{reason: reasonPoolsExhausted, message: "ipv4: 4 more addresses wanted"},
+		},
+		"pods run on in blocks that have to go and cannot be replaced": {
+			plans: []familyPlan{v4(expand.Plan{Demand: 8, Capacity: 0, ServedElsewhere: 8, Claim: expand.Claim{Addresses: 12, Blocks: 9}}, east)},
+			short: [2]int{12, 0},
+			want:  &shortage{reason: reasonPoolsExhausted, message: "ipv4: 12 more addresses wanted"},
+		},
+		"a limit": {
+			plans: []familyPlan{v4(expand.Plan{Demand: 8, Capacity: 6, Shortage: 2})},
+			want:  &shortage{unmet: true, reason: reasonLimitReached, message: "ipv4: 2 more addresses needed than"},
+		},
+		"no pool at all": {
+			plans: []familyPlan{v4(expand.Plan{Demand: 1, Claim: expand.Claim{Addresses: 6, Blocks: 9}})},
+			short: [2]int{6, 0},
+			want:  &shortage{unmet: true, reason: reasonPoolsExhausted, message: "(none)"},
+		},
+		"a pool of Cilium's": {
+			plans: []familyPlan{{Share: &state.Share{CiliumPool: "blue"}, plan: expand.Plan{Demand: 8, Claim: expand.Claim{Addresses: 8, Blocks: 9}}}},
+			short: [2]int{8, 0},
+			want:  &shortage{unmet: true, reason: reasonPoolsExhausted, message: "ipv4 of Cilium's pool blue: 8 more addresses wanted"},
+		},
+		"each family for itself": {
+			plans: []familyPlan{v4(expand.Plan{Demand: 8, Capacity: 6, Shortage: 2}), v6(expand.Plan{Demand: 3, Capacity: 6, Claim: expand.Claim{Addresses: 1, Blocks: 1}})},
+			short: [2]int{0, 1},
+			want:  &shortage{unmet: true, reason: reasonPoolsExhausted, message: "allow; ipv6: 1 more addresses wanted"},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			for i := range test.plans {
+				test.plans[i].short = test.short[test.plans[i].Family]
+			}
+			got := lacking(test.plans)
+			if got != nil && test.want != nil && strings.Contains(got.message, test.want.message) {
+				test.want.message = got.message
+			}
+			if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(shortage{})); diff != "" {
+				t.Errorf("shortage (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A pool that is paused keeps silent about its own family alone.
+func TestPausedFamilyHidesNoShortage(t *testing.T) {
+	paused := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
+	paused.Spec.Paused = true
+	six := fixtures.PodIPPool("six", 1)
+	six.Spec.IPv4, six.Spec.IPv6 = nil, &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/126"}}}
+	other := crd.NewBlock(fixtures.Prefix("fd00::/126"), "six", "m", "m-uid")
+	b := newBed(t, fixtures.Node(), paused, six, other, fixtures.Publishing(fixtures.CiliumNode("n", "")))
+	b.settle()
+	if got := b.r.Awaiting.For([]string{"six"}); !slices.Equal(got, []string{"n"}) {
+		t.Errorf("nodes short of addresses: %v", got)
+	}
+}
+
+// What a drain waits for is told once, whatever else is decided on the node.
+func TestWaitsAreToldOnce(t *testing.T) {
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	o := &observation{Snapshot: &state.Snapshot{Name: "n", Node: fixtures.Node()}}
+	plans := []familyPlan{
+		{Share: &state.Share{Family: ipalloc.IPv4}, plan: expand.Plan{Waits: []expand.Wait{{CIDR: fixtures.Prefix("10.0.0.0/30"), For: expand.WaitPods}}}},
+		{Share: &state.Share{Family: ipalloc.IPv6}},
+	}
+	for range 3 {
+		if err := b.r.report(t.Context(), o, plans); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := len(b.EventsOf(event.ReasonDrainWaits)); got != 1 {
+		t.Errorf("told %d times", got)
+	}
+}

@@ -1,0 +1,113 @@
+package node
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// uninitialized is node n before a cloud controller manager has seen it.
+func uninitialized(effect corev1.TaintEffect) *corev1.Node {
+	n := fixtures.Node()
+	n.Spec.Taints = []corev1.Taint{{Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true", Effect: effect}}
+	return n
+}
+
+// changeNode edits node n as people and other controllers do.
+func (b *bed) changeNode(mod func(*corev1.Node)) {
+	b.T.Helper()
+	n := &corev1.Node{}
+	if err := b.API.Get(b.T.Context(), client.ObjectKey{Name: "n"}, n); err != nil {
+		b.T.Fatal(err)
+	}
+	mod(n)
+	if err := b.API.Update(b.T.Context(), n); err != nil {
+		b.T.Fatal(err)
+	}
+}
+
+func TestFirstBlockAwaitsLabels(t *testing.T) {
+	for _, mode := range ciliumnode.Modes() {
+		for _, effect := range []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute} {
+			t.Run(mode.String()+" "+string(effect), func(t *testing.T) {
+				zoned := fixtures.PodIPPool("z", 1, "10.1.0.0/28")
+				zoned.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"zone": "z"}}
+				zoned.Spec.Priority = 10
+				b := newBedIn(t, mode, uninitialized(effect), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), zoned)
+				for range 2 {
+					calls, err := b.reconcile()
+					if writes := fakeapi.WritesOf(calls); err != nil || len(writes) > 0 {
+						t.Fatalf("writes %v, %v; want none before the labels are final", writes, err)
+					}
+				}
+				if got := b.EventsOf(event.ReasonWaitsForLabels); len(got) != 1 || !strings.Contains(got[0], "node.cloudprovider.kubernetes.io/uninitialized") {
+					t.Errorf("events %q, want one that names the taint", got)
+				}
+				b.changeNode(func(n *corev1.Node) {
+					n.Labels, n.Spec.Taints = map[string]string{"zone": "z"}, nil
+				})
+				b.settle()
+				if len(b.Blocks()) == 0 || slices.ContainsFunc(b.Blocks(), func(k crd.Block) bool { return k.Pool != "z" }) {
+					t.Errorf("blocks %+v, want those of the zone's pool alone", b.Blocks())
+				}
+				b.Check("at the end")
+			})
+		}
+	}
+}
+
+// A node that has addresses goes on whatever its taints.
+func TestNodeWithAddressesDoesNotAwaitLabels(t *testing.T) {
+	tests := map[string]struct {
+		mode    ciliumnode.Mode
+		taints  func(*corev1.Node)
+		objects []client.Object
+		want    int // blocks in the end
+	}{
+		"it holds a block, and nothing is published": {objects: []client.Object{fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)}, want: 2},
+		"the object of its block was torn away": {
+			objects: []client.Object{fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1")}, want: 2,
+		},
+		"another taint": {taints: func(n *corev1.Node) { n.Spec.Taints[0].Key = "node.kubernetes.io/not-ready" }, want: 2},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			node := uninitialized(corev1.TaintEffectNoSchedule)
+			if test.taints != nil {
+				test.taints(node)
+			}
+			b := newBed(t, append(test.objects, node, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))...)
+			b.settle()
+			if got := len(b.Blocks()); got != test.want {
+				t.Errorf("%d blocks, want %d", got, test.want)
+			}
+			if got := b.EventsOf(event.ReasonWaitsForLabels); len(got) > 0 {
+				t.Errorf("events %q, want none", got)
+			}
+		})
+	}
+	t.Run("its CiliumNode was deleted", func(t *testing.T) {
+		cn := fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1")
+		cn.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: "node-uid"}}
+		b := newBed(t, uninitialized(corev1.TaintEffectNoSchedule), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), cn)
+		b.Watch()
+		if err := b.API.Delete(t.Context(), fixtures.CiliumNode("n", "")); err != nil {
+			t.Fatal(err)
+		}
+		b.settle()
+		if got := len(b.Blocks()); got != 2 {
+			t.Errorf("%d blocks, want 2: pods may have addresses of them", got)
+		}
+	})
+}

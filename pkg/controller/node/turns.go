@@ -1,0 +1,130 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+)
+
+// pace adds to one family of a node how many reclaims the rates leave it. It uses up no
+// turns.
+func (r *Reconciler) pace(fo *state.Share, now time.Time) {
+	s := &fo.State
+	if len(fo.Pools) > 0 && s.ReclaimHold.For == "" {
+		var wait time.Duration
+		s.ReclaimBudget, wait = r.Pacing.Budget(fo.Pools[0], now)
+		if wait > 0 {
+			s.ReclaimHold = expand.Hold{For: expand.WaitTurn, Until: now.Add(wait)}
+		}
+	}
+}
+
+// giveTurns limits requested drains to the rate of their pools. A drain keeps its turn
+// until it starts, across windows too: a drain without a replacement would use up a
+// turn in each window, and leave none for one that could proceed.
+func (r *Reconciler) giveTurns(w state.ShareKey, s *expand.State, now time.Time) {
+	var asked []netip.Prefix
+	for i := range s.Blocks {
+		b := &s.Blocks[i]
+		pool := r.PoolOf(b.CIDR)
+		if !state.MayWait(b) || pool == nil {
+			if b.Phase == ipalloc.InService {
+				r.Pacing.ReturnTurn(w, b.CIDR, now)
+			}
+			continue
+		}
+		asked = append(asked, b.CIDR)
+		if b.Hold.For != "" {
+			continue
+		}
+		if wait := r.Pacing.Turn(w, b.CIDR, pool, now); wait > 0 {
+			b.Hold = expand.Hold{For: expand.WaitTurn, Until: now.Add(wait)}
+		}
+	}
+	r.Pacing.KeepTurns(w, asked)
+}
+
+// returnTurns returns the turns that Pacing granted for drains that did not begin.
+func (r *Reconciler) returnTurns(plans []familyPlan) {
+	now := r.Clock.Now()
+	for i := range plans {
+		if p := &plans[i]; p.turns > 0 {
+			r.Pacing.Return(p.Pools[0], p.turns, now)
+		}
+	}
+}
+
+// actOnHolds reports on each block in service why its requested drain has not begun.
+func (r *Reconciler) actOnHolds(ctx context.Context, o *observation, plans []familyPlan) error {
+	for _, p := range plans {
+		for _, b := range o.Blocks {
+			if !r.about(p, b, o.CiliumNode) || b.Phase != ipalloc.InService || drains(p.plan, b.CIDR) {
+				continue
+			}
+			why, message := r.heldBecause(b, p.plan)
+			if message == b.Held {
+				continue
+			}
+			if err := r.setHeld(ctx, o, b.CIDR, why, message); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func drains(p expand.Plan, cidr netip.Prefix) bool {
+	return slices.ContainsFunc(p.Drain, func(d expand.Drain) bool { return d.CIDR == cidr })
+}
+
+// heldBecause describes why a block's drain does not begin; "": none is requested.
+func (r *Reconciler) heldBecause(b crd.Block, p expand.Plan) (expand.WaitReason, string) {
+	for _, w := range p.Waits {
+		if w.CIDR == b.CIDR && (w.For == expand.WaitWindow || w.For == expand.WaitTurn) {
+			return w.For, r.heldMessage(b, w)
+		}
+	}
+	return "", ""
+}
+
+// heldMessage changes only when a window opens or closes, or the hourly rate is used
+// up: it is written to every held block.
+func (r *Reconciler) heldMessage(b crd.Block, w expand.Wait) string {
+	const what = "it is to leave its node, but has not begun: "
+	pool := r.Pools.Get(b.Pool)
+	switch {
+	case pool == nil:
+		return ""
+	case w.For == expand.WaitTurn:
+		return what + fmt.Sprintf("%d blocks of pool %s may begin in an hour, and as many have", pool.Maintenance.BlocksPerHour, b.Pool)
+	case w.Until.IsZero():
+		return what + fmt.Sprintf("no maintenance window of pool %s will ever open", b.Pool)
+	}
+	return what + fmt.Sprintf("the next maintenance window of pool %s opens at %s", b.Pool, w.Until.UTC().Format(time.RFC3339))
+}
+
+func (r *Reconciler) setHeld(ctx context.Context, o *observation, cidr netip.Prefix, why expand.WaitReason, message string) error {
+	_, obj, err := r.heldBlock(ctx, o, cidr)
+	if err != nil {
+		return err
+	}
+	if crd.SetBlockHeld(obj, why, message, r.Clock.Now()) {
+		err = r.Client.Status().Update(ctx, obj)
+		if r.Shared.Wrote("PodIPBlock", "held", err) != nil {
+			return fmt.Errorf("telling on block %s why it is held: %w", cidr, err)
+		}
+	}
+	written, err := crd.BlockFrom(obj)
+	if err != nil {
+		return err
+	}
+	r.Ledger.Assume(written)
+	return nil
+}

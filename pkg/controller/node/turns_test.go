@@ -1,0 +1,335 @@
+package node
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// threeBlocks are a node's, of the range that drains: just enough for it.
+func threeBlocks(pool *v1alpha1.PodIPPool, change func(i int, b *v1alpha1.PodIPBlock) client.Object) []client.Object {
+	cn := fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"),
+		"10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6", "10.0.0.9", "10.0.0.10")
+	objects := []client.Object{fixtures.Node(), pool, cn}
+	for i, cidr := range []string{"10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"} {
+		objects = append(objects, change(i, fixtures.BlockObject(cidr, ipalloc.InService)))
+	}
+	return objects
+}
+
+func asIs(_ int, b *v1alpha1.PodIPBlock) client.Object { return b }
+
+// phases are the blocks of the bed and where they are, in order.
+func (b *bed) phases() []string {
+	b.T.Helper()
+	var out []string
+	for _, k := range b.Blocks() {
+		line := fmt.Sprintf("%s %s", k.CIDR, k.Phase)
+		if k.Held != "" {
+			line += " held"
+		}
+		out = append(out, line)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestDrainWaitsForItsWindow(t *testing.T) {
+	b := newBed(t, threeBlocks(fixtures.Draining(fixtures.Nightly()), asIs)...)
+	b.settle()
+	held := []string{"10.0.0.0/30 InService held", "10.0.0.4/30 InService held", "10.0.0.8/30 InService held"}
+	if diff := cmp.Diff(held, b.phases()); diff != "" {
+		t.Fatalf("before the window:\n%s", diff)
+	}
+	if got := b.Blocks()[0].Held; !strings.Contains(got, "opens at 2026-01-01T22:00:00Z") {
+		t.Errorf("the condition says %q", got)
+	}
+	result, err := b.r.Reconcile(t.Context(), fakeapi.RequestOf("n"))
+	if err != nil || result.RequeueAfter != 10*time.Hour {
+		t.Errorf("looks again in %s, %v", result.RequeueAfter, err)
+	}
+
+	b.Clock.SetTime(fixtures.Noon().Add(10 * time.Hour))
+	b.settle()
+	begun := []string{"10.0.0.0/30 Draining", "10.0.0.4/30 Draining", "10.0.0.8/30 Draining", "10.0.1.0/30 InService", "10.0.1.4/30 InService"}
+	if diff := cmp.Diff(begun, b.phases()); diff != "" {
+		t.Fatalf("in the window:\n%s", diff)
+	}
+
+	b.Clock.SetTime(fixtures.Noon().Add(12 * time.Hour))
+	b.settle()
+	if diff := cmp.Diff(begun, b.phases()); diff != "" {
+		t.Errorf("what has begun goes on after the window:\n%s", diff)
+	}
+	b.Check("after the window")
+}
+
+func TestHoldEndsWithItsReason(t *testing.T) {
+	b := newBed(t, threeBlocks(fixtures.Draining(fixtures.Nightly()), asIs)...)
+	b.settle()
+	pool := fixtures.Draining(fixtures.Nightly())
+	pool.Generation, pool.Spec.IPv4.CIDRs[0].AllocationPolicy = 2, v1alpha1.AllocationAllocate
+	b.r.Pools.Set(pool)
+	b.settle()
+	want := []string{"10.0.0.0/30 InService", "10.0.0.4/30 InService", "10.0.0.8/30 InService"}
+	if diff := cmp.Diff(want, b.phases()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWaysPastAWindow(t *testing.T) {
+	anytime := fixtures.Nightly()
+	anytime.Mode = v1alpha1.MaintenanceUnrestricted
+	deleted := func(i int, b *v1alpha1.PodIPBlock) client.Object {
+		if i == 1 {
+			return fixtures.BeingDeleted(b)
+		}
+		return b
+	}
+	tests := map[string]struct {
+		pool   *v1alpha1.PodIPPool
+		change func(int, *v1alpha1.PodIPBlock) client.Object
+		want   []string
+	}{
+		"a block deleted by hand": {fixtures.Draining(fixtures.Nightly()), deleted, []string{
+			"10.0.0.0/30 InService held", "10.0.0.4/30 Draining", "10.0.0.8/30 InService held",
+		}},
+		"anytime": {fixtures.Draining(anytime), asIs, []string{
+			"10.0.0.0/30 Draining", "10.0.0.4/30 Draining", "10.0.0.8/30 Draining", "10.0.1.0/30 InService", "10.0.1.4/30 InService",
+		}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, threeBlocks(test.pool, test.change)...)
+			b.settle()
+			if diff := cmp.Diff(test.want, b.phases()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// A deleted pool's own windows hold its blocks, though another rules the node.
+func TestPoolDeletedWaitsForItsWindow(t *testing.T) {
+	old := fixtures.Draining(fixtures.Nightly())
+	old.Spec.IPv4.CIDRs[0].AllocationPolicy, old.Finalizers = v1alpha1.AllocationAllocate, []string{v1alpha1.Finalizer}
+	objects := append(threeBlocks(fixtures.BeingDeleted(old), asIs), fixtures.PodIPPool("q", 2, "10.9.0.0/28"))
+	b := newBed(t, objects...)
+	b.settle()
+	want := []string{"10.0.0.0/30 InService held", "10.0.0.4/30 InService held", "10.0.0.8/30 InService held"}
+	if diff := cmp.Diff(want, b.phases()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestDrainsTakeTurns(t *testing.T) {
+	one := int32(1)
+	b := newBed(t, threeBlocks(fixtures.Draining(v1alpha1.MaintenancePolicy{BlocksPerHour: &one}), asIs)...)
+	count := func(what string) int {
+		n := 0
+		for _, line := range b.phases() {
+			if strings.HasSuffix(line, what) {
+				n++
+			}
+		}
+		return n
+	}
+	for hour := range 3 {
+		b.Clock.SetTime(fixtures.Noon().Add(time.Duration(hour)*time.Hour + time.Second))
+		b.settle()
+		if begun, held := count("Draining"), count("held"); begun != hour+1 || held != 2-hour {
+			t.Fatalf("hour %d: %d begun, %d held: %v", hour, begun, held, b.phases())
+		}
+	}
+}
+
+// A drain that finds no replacement keeps its turn, from window to window, and
+// leaves the next one to others.
+func TestTurnIsKeptUntilTheDrainStarts(t *testing.T) {
+	one, pool := int32(1), fixtures.PodIPPool("p", 1, "10.0.0.0/28")
+	pool.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain // and there is no other range
+	pool.Spec.Maintenance = fixtures.Nightly()
+	pool.Spec.Maintenance.BlocksPerHour = &one
+	b := newBed(t, threeBlocks(pool, func(i int, block *v1alpha1.PodIPBlock) client.Object {
+		if i > 0 {
+			return fixtures.BeingDeleted(block) // asked for otherwise: they need no turn
+		}
+		return block
+	})...)
+	for night := range 3 {
+		b.Clock.SetTime(fixtures.Noon().Add(time.Duration(24*night+10) * time.Hour))
+		b.settle()
+		left, wait := b.r.Pacing.Budget(b.r.Pools.Get("p"), b.Clock.Now())
+		if free := wait == 0 && left > 0; free != (night > 0) {
+			t.Errorf("night %d: a turn is left for another node: %t", night, free)
+		}
+		b.Clock.SetTime(fixtures.Noon().Add(time.Duration(24*night+20) * time.Hour)) // the window is shut
+		b.settle()
+	}
+}
+
+// reclaimable is a node with two blocks and a use for one, whose agent is trusted
+// since before noon.
+func reclaimable(t *testing.T, pool *v1alpha1.PodIPPool) *bed {
+	t.Helper()
+	cn := fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29", "10.0.0.8/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6",
+		"10.0.0.9", "10.0.0.10", "10.0.0.11", "10.0.0.12", "10.0.0.13", "10.0.0.14")
+	cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.1")
+	b := newBed(t, fixtures.Node(), pool, cn, fixtures.BlockObject("10.0.0.0/29", ipalloc.InService), fixtures.BlockObject("10.0.0.8/29", ipalloc.InService))
+	b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon().Add(-time.Hour))
+	return b
+}
+
+func TestReclaimWaitsForItsWindow(t *testing.T) {
+	pool := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
+	pool.Spec.Maintenance = fixtures.Nightly()
+	b := reclaimable(t, pool)
+	b.settle()
+	b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
+	b.settle()
+	if diff := cmp.Diff([]string{"10.0.0.0/29 InService", "10.0.0.8/29 InService"}, b.phases()); diff != "" {
+		t.Fatalf("before the window:\n%s", diff)
+	}
+	b.Clock.SetTime(fixtures.Noon().Add(10 * time.Hour))
+	b.settle()
+	if diff := cmp.Diff([]string{"10.0.0.0/29 InService", "10.0.0.8/29 Draining"}, b.phases()); diff != "" {
+		t.Errorf("in the window, idle all the while:\n%s", diff)
+	}
+}
+
+// A reclaim whose write is refused uses up none of its pool's hour, so the next look
+// begins it.
+func TestRefusedReclaimKeepsItsTurn(t *testing.T) {
+	one, pool := int32(1), fixtures.PodIPPool("p", 1, "10.0.0.0/28")
+	pool.Spec.Maintenance.BlocksPerHour = &one
+	b := reclaimable(t, pool)
+	b.settle()
+	b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
+	crossed := 0
+	b.Before = func(call string) {
+		if call == "update PodIPBlock status" && crossed < 3 {
+			crossed++ // another writer is faster
+			block := &v1alpha1.PodIPBlock{}
+			if err := b.API.Get(t.Context(), client.ObjectKey{Name: "10.0.0.8-29"}, block); err != nil {
+				t.Fatal(err)
+			}
+			block.Labels = map[string]string{"crossed": fmt.Sprint(crossed)}
+			if err := b.API.Update(t.Context(), block); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range 4 { // after each loss the block has to be idle anew
+		b.settle()
+		b.Clock.SetTime(b.Clock.Now().Add(11 * time.Minute))
+	}
+	if diff := cmp.Diff([]string{"10.0.0.0/29 InService", "10.0.0.8/29 Draining"}, b.phases()); diff != "" || crossed != 3 {
+		t.Errorf("after %d refusals:\n%s", crossed, diff)
+	}
+	if n, wait := b.r.Pacing.Budget(b.r.Pools.Get("p"), b.Clock.Now()); n != 0 || wait == 0 {
+		t.Errorf("the reclaim that began used up no turn: budget %d, wait %s", n, wait)
+	}
+}
+
+// One whose answer is lost may have begun: it counts.
+func TestUnheardReclaimUsesItsTurn(t *testing.T) {
+	one, pool := int32(1), fixtures.PodIPPool("p", 1, "10.0.0.0/28")
+	pool.Spec.Maintenance.BlocksPerHour = &one
+	b := reclaimable(t, pool)
+	b.settle()
+	b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
+	b.Fate = func(write string) fakeapi.Fate {
+		if write == "update PodIPBlock status" {
+			return fakeapi.Unheard
+		}
+		return fakeapi.Done
+	}
+	for range 3 {
+		if _, err := b.reconcile(); err != nil {
+			break
+		}
+	}
+	if n, _ := b.r.Pacing.Budget(b.r.Pools.Get("p"), b.Clock.Now()); n != 0 {
+		t.Errorf("budget %d", n)
+	}
+}
+
+// A drain that is no longer asked for before it began gives its turn to the next.
+func TestTurnOfADrainThatIsOffComesBack(t *testing.T) {
+	one, pool := int32(1), fixtures.PodIPPool("p", 1, "10.0.0.0/28")
+	pool.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain // and there is no other range
+	pool.Spec.Maintenance.BlocksPerHour = &one
+	b := newBed(t, threeBlocks(pool, func(i int, block *v1alpha1.PodIPBlock) client.Object {
+		if i > 0 {
+			return fixtures.BeingDeleted(block) // asked for otherwise: they need no turn
+		}
+		return block
+	})...)
+	b.settle()
+	budget := func() int {
+		n, _ := b.r.Pacing.Budget(b.r.Pools.Get("p"), b.Clock.Now())
+		return n
+	}
+	if n := budget(); n != 0 {
+		t.Fatalf("budget %d while a drain has the turn", n)
+	}
+	off := pool.DeepCopy()
+	off.Generation, off.Spec.IPv4.CIDRs[0].AllocationPolicy = 2, v1alpha1.AllocationAllocate
+	b.r.Pools.Set(off)
+	b.settle()
+	if n := budget(); n != 1 {
+		t.Errorf("budget %d, want the turn back", n)
+	}
+}
+
+func TestPressureShortensTheWait(t *testing.T) {
+	for name, test := range map[string]struct {
+		taken int
+		node  *corev1.Node
+		want  string
+	}{
+		"none":                   {50, fixtures.Node(), "10.0.0.8/29 InService"},
+		"a full pool":            {100, fixtures.Node(), "10.0.0.8/29 Draining"},
+		"cordoned, nearly full":  {90, &corev1.Node{ObjectMeta: fixtures.Node().ObjectMeta, Spec: corev1.NodeSpec{Unschedulable: true}}, "10.0.0.8/29 Draining"},
+		"nearly full, no cordon": {90, fixtures.Node(), "10.0.0.8/29 InService"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := reclaimable(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+			if test.node.Spec.Unschedulable {
+				if err := b.API.Update(t.Context(), withVersion(t, b, test.node)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.Pressure.Set("p", ipalloc.IPv4, test.taken)
+			b.settle()
+			b.Clock.SetTime(fixtures.Noon().Add(time.Minute)) // a tenth of the ten minutes
+			b.settle()
+			if got := b.phases(); !slices.Contains(got, test.want) {
+				t.Errorf("%v, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+// withVersion is the object in the version that the API server has.
+func withVersion(t *testing.T, b *bed, n *corev1.Node) *corev1.Node {
+	t.Helper()
+	live := &corev1.Node{}
+	if err := b.API.Get(t.Context(), client.ObjectKeyFromObject(n), live); err != nil {
+		t.Fatal(err)
+	}
+	n.ResourceVersion = live.ResourceVersion
+	return n
+}

@@ -1,0 +1,119 @@
+package node
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// elsewherePool selects nodes of a zone that n is not in.
+func elsewherePool() *v1alpha1.PodIPPool {
+	pool := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
+	pool.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"zone": "x"}}
+	return pool
+}
+
+func (b *bed) withoutPool() map[string]float64 { return fakeapi.Series(b.T, b.r.Metrics.unselected) }
+
+// A node that no pool selects says so, until one does.
+func TestUnselectedNodeIsReported(t *testing.T) {
+	b := newBed(t, fixtures.Node(), elsewherePool())
+	b.r.NodeCondition = true
+	b.settle()
+	b.hasShortage(reasonNoPool)
+	if got, want := b.withoutPool(), (map[string]float64{"cilium_pool_node_without_pool n": 1}); !cmp.Equal(got, want) {
+		t.Errorf("series %v, want %v", got, want)
+	}
+	if got := b.EventsOf(event.ReasonNoPoolSelectsNode); len(got) != 1 || !strings.Contains(got[0], "Warning ") || !strings.Contains(got[0], v1alpha1.OptOutLabel) {
+		t.Errorf("events %q, want one", got)
+	}
+	if calls, err := b.reconcile(); err != nil || len(calls) > 0 {
+		t.Errorf("at rest: calls %v, %v", calls, err)
+	}
+	if len(b.r.Awaiting.For([]string{"p"})) > 0 {
+		t.Error("free blocks would wake the node, which no pool may give one")
+	}
+
+	b.r.Pools.Set(fixtures.PodIPPool("all", 2, "10.0.1.0/28"))
+	b.settle()
+	b.hasShortage(reasonEnough)
+	if got := b.withoutPool(); len(got) > 0 {
+		t.Errorf("series %v though a pool selects the node", got)
+	}
+}
+
+// A node that lacks nothing at all is not short of addresses for want of a pool.
+func TestUnselectedNodeWithPlenty(t *testing.T) {
+	var addrs []string
+	for i := 1; i <= 14; i++ {
+		addrs = append(addrs, fmt.Sprintf("10.0.0.%d", i))
+	}
+	b := newBed(t, fixtures.Node(), elsewherePool(),
+		fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/28"), addrs...), fixtures.BlockObject("10.0.0.0/28", ipalloc.InService))
+	b.r.NodeCondition = true
+	b.settle()
+	if got := b.node().Status.Conditions; len(got) > 0 {
+		t.Errorf("conditions %v", got)
+	}
+}
+
+// A node that holds what it needs is short of nothing, and still gets no more.
+func TestUnselectedNodeWithAddresses(t *testing.T) {
+	b := newBed(t, fixtures.Node(), elsewherePool(),
+		fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
+	b.r.NodeCondition = true
+	b.settle()
+	if got := b.node().Status.Conditions; len(got) > 0 {
+		t.Errorf("conditions %v", got)
+	}
+	if len(b.withoutPool()) != 1 {
+		t.Error("no series says that no pool selects it")
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		b.r.Pods.Set(podOn(name), fixtures.Noon())
+	}
+	b.settle()
+	b.hasShortage(reasonNoPool)
+}
+
+// Nodes that Cilium does not run on, and those that wait for their labels, are no
+// business of pools.
+func TestUnselectedNodeThatDoesNotCount(t *testing.T) {
+	optedOut, tainted, starting := fixtures.Node(), fixtures.Node(), fixtures.Node()
+	optedOut.Labels = map[string]string{v1alpha1.OptOutLabel: "true"}
+	tainted.Spec.Taints = []corev1.Taint{{Key: "virtual", Effect: corev1.TaintEffectNoSchedule}}
+	starting.Spec.Taints = []corev1.Taint{{Key: "starting", Effect: corev1.TaintEffectNoSchedule}}
+	for name, node := range map[string]*corev1.Node{"opted out": optedOut, "an ignored taint": tainted, "a startup taint": starting} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, node, elsewherePool())
+			b.r.NodeCondition, b.r.IgnoreTaints, b.r.StartupTaints = true, map[string]bool{"virtual": true}, map[string]bool{"starting": true}
+			b.settle()
+			if len(b.withoutPool()) > 0 || len(b.node().Status.Conditions) > 0 {
+				t.Errorf("series %v, conditions %v; want none", b.withoutPool(), b.node().Status.Conditions)
+			}
+		})
+	}
+}
+
+// The series of a node goes with it.
+func TestUnselectedNodeGone(t *testing.T) {
+	b := newBed(t, fixtures.Node(), elsewherePool())
+	b.settle()
+	if err := b.API.Delete(t.Context(), fixtures.Node()); err != nil {
+		t.Fatal(err)
+	}
+	b.settle()
+	if got := b.withoutPool(); len(got) > 0 {
+		t.Errorf("series %v of a node that is gone", got)
+	}
+}

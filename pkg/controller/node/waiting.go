@@ -1,0 +1,133 @@
+package node
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+)
+
+// waiting aggregates by pool what the drains of all nodes wait for, on each scrape: the
+// number of series grows with pools and reasons, not with nodes.
+type waiting struct {
+	blocks, marks *prometheus.Desc
+
+	mu    sync.Mutex
+	nodes map[state.ShareKey]nodeWaiting
+}
+
+// nodeWaiting is what one family of a node waits for.
+type nodeWaiting struct {
+	blocks map[waitKey]int
+	// pool rules the node; its agent has answered no mark since unanswered.
+	pool       string
+	unanswered time.Time // zero: no answer is due
+}
+
+type waitKey struct {
+	pool   string
+	reason expand.WaitReason
+}
+
+func newWaiting() *waiting {
+	name := func(s string) string { return prometheus.BuildFQName("cilium_pool", "", s) }
+	return &waiting{
+		blocks: prometheus.NewDesc(name("drain_wait_blocks"), "Blocks that drain or are to drain, by what they wait for: a word of the event DrainWaits.", []string{"pool", "family", "reason"}, nil),
+		marks:  prometheus.NewDesc(name("mark_unanswered_timestamp_seconds"), "Since when an agent of the pool's nodes has left marks for release unanswered; the longest. No series: none does.", []string{"pool", "family"}, nil),
+		nodes:  map[state.ShareKey]nodeWaiting{},
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (w *waiting) Describe(out chan<- *prometheus.Desc) {
+	out <- w.blocks
+	out <- w.marks
+}
+
+// Collect implements prometheus.Collector.
+func (w *waiting) Collect(out chan<- prometheus.Metric) {
+	type series struct {
+		waitKey
+		family ipalloc.Family
+	}
+	blocks, oldest := map[series]int{}, map[series]time.Time{}
+	w.mu.Lock()
+	for key, n := range w.nodes {
+		for k, count := range n.blocks {
+			blocks[series{k, key.Family}] += count
+		}
+		at := series{waitKey{pool: n.pool}, key.Family}
+		if old, ok := oldest[at]; !n.unanswered.IsZero() && (!ok || n.unanswered.Before(old)) {
+			oldest[at] = n.unanswered
+		}
+	}
+	w.mu.Unlock()
+	for s, n := range blocks {
+		out <- prometheus.MustNewConstMetric(w.blocks, prometheus.GaugeValue, float64(n), s.pool, s.family.String(), string(s.reason))
+	}
+	for s, since := range oldest {
+		out <- prometheus.MustNewConstMetric(w.marks, prometheus.GaugeValue, float64(since.Unix()), s.pool, s.family.String())
+	}
+}
+
+// set records what a plan says about one family of a node. poolOf returns the pool of
+// the blocks it names.
+func (w *waiting) set(p *familyPlan, node string, poolOf func(expand.Wait) string, now time.Time) {
+	n := nodeWaiting{pool: p.Ruling()}
+	for _, wait := range p.plan.Waits {
+		if n.blocks == nil {
+			n.blocks = map[waitKey]int{}
+		}
+		n.blocks[waitKey{poolOf(wait), wait.For}]++
+	}
+	asked, answered := marks(p.State, p.plan)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	key := p.Key(node)
+	if asked {
+		n.unanswered = w.nodes[key].unanswered
+		if answered || n.unanswered.IsZero() {
+			n.unanswered = now
+		}
+	}
+	if n.blocks == nil && !asked {
+		delete(w.nodes, key)
+		return
+	}
+	w.nodes[key] = n
+}
+
+// marks reports whether addresses are, or are about to be, marked for release, and
+// whether the agent has answered a mark. An unanswered mark is withdrawn and set again,
+// so the age of a single mark is meaningless.
+func marks(s expand.State, p expand.Plan) (asked, answered bool) {
+	asked = len(p.Mark) > 0
+	for addr, status := range s.Release {
+		if ipalloc.FamilyOf(addr) != s.Family {
+			continue
+		}
+		if status == expand.Marked {
+			asked = true
+		} else {
+			answered = true
+		}
+	}
+	return asked, answered
+}
+
+func (w *waiting) forget(node string, f ipalloc.Family) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	maps.DeleteFunc(w.nodes, func(key state.ShareKey, _ nodeWaiting) bool { return key.Node == node && key.Family == f })
+}
+
+func (w *waiting) forgetNode(node string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	maps.DeleteFunc(w.nodes, func(key state.ShareKey, _ nodeWaiting) bool { return key.Node == node })
+}

@@ -1,0 +1,149 @@
+package node
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// What drains wait for is added up over nodes by pool; a node takes its part
+// with it.
+func TestDrainWaits(t *testing.T) {
+	w := newWaiting()
+	poolOf := func(wait expand.Wait) string {
+		return map[string]string{"10.0.0.0/30": "p", "10.9.0.0/30": "q"}[wait.CIDR.String()]
+	}
+	waits := func(list ...expand.Wait) *familyPlan {
+		return &familyPlan{Share: &state.Share{}, plan: expand.Plan{Waits: list}}
+	}
+	pods, agent := expand.Wait{CIDR: fixtures.Prefix("10.0.0.0/30"), For: expand.WaitPods}, expand.Wait{CIDR: fixtures.Prefix("10.9.0.0/30"), For: expand.WaitAgent}
+	steps := []struct {
+		do   func()
+		want map[string]float64
+	}{
+		{func() { w.set(waits(pods, pods, agent), "a", poolOf, fixtures.Noon()) }, map[string]float64{"p Pods": 2, "q AgentAddress": 1}},
+		{func() { w.set(waits(pods), "b", poolOf, fixtures.Noon()) }, map[string]float64{"p Pods": 3, "q AgentAddress": 1}},
+		{func() { w.set(waits(pods), "a", poolOf, fixtures.Noon()) }, map[string]float64{"p Pods": 2}},
+		{func() { w.set(waits(), "a", poolOf, fixtures.Noon()) }, map[string]float64{"p Pods": 1}},
+		{func() { w.forgetNode("b") }, map[string]float64{}},
+	}
+	for i, step := range steps {
+		step.do()
+		want := map[string]float64{}
+		for name, n := range step.want {
+			want["cilium_pool_drain_wait_blocks ipv4 "+name] = n
+		}
+		if diff := cmp.Diff(want, fakeapi.Series(t, w)); diff != "" {
+			t.Errorf("step %d (-want +got):\n%s", i, diff)
+		}
+	}
+	if len(w.nodes) > 0 {
+		t.Errorf("at rest it remembers %v", w.nodes)
+	}
+}
+
+// Marks that are withdrawn and set again are unanswered since the first; an
+// answer ends that.
+func TestUnansweredMarks(t *testing.T) {
+	a, b := fixtures.Addrs("10.0.0.1")[0], fixtures.Addrs("10.0.0.2")[0]
+	type entries = map[string]expand.ReleaseStatus
+	steps := []struct {
+		name    string
+		entries entries
+		mark    bool
+		want    time.Duration // since noon; below 0: nothing is owed
+	}{
+		{"nothing is marked", nil, false, -1},
+		{"a mark is to be set", nil, true, 1},
+		{"it stands", entries{a.String(): expand.Marked}, false, 1},
+		{"it was withdrawn, and is set again", nil, true, 1},
+		{"it stands beside another", entries{a.String(): expand.Marked, b.String(): expand.Marked}, false, 1},
+		{"the other is answered", entries{a.String(): expand.Marked, b.String(): expand.Ready}, false, 5},
+		{"one is left", entries{a.String(): expand.Marked}, false, 5},
+		{"of the other family alone", entries{"fd00::1": expand.Marked}, false, -1},
+		{"all is answered", entries{a.String(): expand.Ready}, false, -1},
+	}
+	w := newWaiting()
+	for i, step := range steps {
+		p := &familyPlan{Share: &state.Share{
+			Pools: []*crd.Pool{{Name: "p"}},
+			State: expand.State{Release: map[netip.Addr]expand.ReleaseStatus{}},
+		}}
+		for key, status := range step.entries {
+			p.State.Release[fixtures.Addrs(key)[0]] = status
+		}
+		if step.mark {
+			p.plan.Mark = fixtures.Addrs("10.0.0.1")
+		}
+		w.set(p, "n", func(expand.Wait) string { return "" }, fixtures.Noon().Add(time.Duration(i)*time.Second))
+		want := map[string]float64{}
+		if step.want >= 0 {
+			want["cilium_pool_mark_unanswered_timestamp_seconds ipv4 p"] = float64(fixtures.Noon().Unix()) + float64(step.want)
+		}
+		if diff := cmp.Diff(want, fakeapi.Series(t, w)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", step.name, diff)
+		}
+	}
+}
+
+// Claims and releases are counted by pool and by what became of them.
+func TestClaimsAndReleases(t *testing.T) {
+	tests := map[string]struct {
+		prepare func(b *bed)
+		want    map[string]float64
+	}{
+		"claimed": {want: map[string]float64{"claims_total ipv4 p ok": 2}},
+		"refused": {
+			prepare: func(b *bed) {
+				b.Fate = func(write string) fakeapi.Fate {
+					if write == "create PodIPBlock" {
+						return fakeapi.Refused
+					}
+					return fakeapi.Done
+				}
+			},
+			want: map[string]float64{"claims_total ipv4 p error": 1},
+		},
+		"somebody else was first": {
+			prepare: func(b *bed) {
+				other := crd.NewBlock(fixtures.Prefix("10.0.0.0/30"), "p", "other", "other-uid")
+				b.Blind = true
+				if err := b.API.Create(b.T.Context(), other); err != nil {
+					b.T.Fatal(err)
+				}
+				b.Blind = false
+			},
+			want: map[string]float64{"claims_total ipv4 p taken": 1, "claims_total ipv4 p ok": 1, "claims_total ipv4 p exhausted": 1},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, fixtures.Node(), fixtures.Publishing(fixtures.CiliumNode("n", "1")), fixtures.PodIPPool("p", 1, "10.0.0.0/29"))
+			if test.prepare != nil {
+				test.prepare(b)
+			}
+			_, _ = b.reconcile()
+			want := map[string]float64{}
+			for name, n := range test.want {
+				want["cilium_pool_"+name] = n
+			}
+			if diff := cmp.Diff(want, fakeapi.Series(t, b.Shared.Claims, b.Shared.Releases)); diff != "" {
+				t.Errorf("series (-want +got):\n%s", diff)
+			}
+		})
+	}
+	b := resting(t)
+	b.settle()
+	got := fakeapi.Series(t, b.Shared.Releases)
+	if want := map[string]float64{"cilium_pool_releases_total ipv4 p Returned": 1}; !cmp.Equal(want, got) {
+		t.Errorf("releases: %v, want %v", got, want)
+	}
+}

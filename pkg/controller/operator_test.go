@@ -1,0 +1,82 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/node"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// An operator that is paused, looks on, or is told to keep none, writes none.
+func TestKeepsNoCiliumPools(t *testing.T) {
+	for name, test := range map[string]struct {
+		settings Settings
+		off      bool
+	}{
+		"keeps":  {Settings{KeepCiliumPools: true}, false},
+		"not":    {Settings{}, true},
+		"shadow": {Settings{KeepCiliumPools: true, Shadow: true}, true},
+		"paused": {Settings{KeepCiliumPools: true, Paused: true}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.settings.Registry = prometheus.NewRegistry()
+			o, err := New(Connections{Clock: clocktesting.NewFakePassiveClock(fixtures.Noon())}, test.settings)
+			if err != nil || o.CiliumPool.Off != test.off {
+				t.Errorf("off: %t, %v", o.CiliumPool.Off, err)
+			}
+		})
+	}
+}
+
+// The operator as it is put together writes nothing about blocks in shadow either.
+func TestShadowLeavesBlocksAlone(t *testing.T) {
+	b := fakeapi.New(t, ciliumnode.CRD, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"))
+	o, err := New(Connections{Cache: b.API, Live: b.API, Client: b.API, Clock: b.Clock}, Settings{Shadow: true, Registry: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !o.Node.Shadow || !o.Block.Paused {
+		t.Errorf("nodes in shadow: %t, blocks paused: %t; want both", o.Node.Shadow, o.Block.Paused)
+	}
+}
+
+// Room is that of the family with less of it, and a node is served with what the
+// operator really claims for a new one.
+func TestRoomIsWhatANewNodeTakes(t *testing.T) {
+	b := fakeapi.New(t, ciliumnode.CRD, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"))
+	own, err := node.NewMetrics(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods := state.NewPods()
+	pods.Set(state.ReadPod(fixtures.Pod("router", "1", "n")), fixtures.Noon())
+	pods.Set(state.ReadPod(fixtures.Pod("health", "2", "n")), fixtures.Noon())
+	nodes := &node.Reconciler{
+		Cluster: state.Cluster{Ledger: b.Ledger, Pools: b.Pools, Defaults: b.Defaults(), Pods: pods, Agents: state.NewAgents(time.Minute), Awaiting: &state.Awaiting{}},
+		Cache:   b.API, Live: b.Live(), Client: b.API, CiliumNodes: &ciliumnode.Client{Writer: b.API, Reader: b.Live()},
+		WaitShown: b.Ledger.WaitShown, Pacing: b.Pacing, Pressure: b.Pressure, Events: b.Events, Metrics: own, Shared: b.Shared, Clock: b.Clock,
+	}
+	pools := poolReconciler(b)
+	for range 3 {
+		b.Watch()
+		if _, err := nodes.Reconcile(t.Context(), fakeapi.RequestOf("n")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pools.Reconcile(t.Context(), fakeapi.RequestOf("p")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if held := len(b.Blocks()); held != 3 {
+		t.Errorf("a new node has got %d blocks, want 3", held)
+	}
+	if s := podIPPool(b, "p").Status; s.RoomNodes == nil || *s.RoomNodes != 20 { // 64 blocks, 3 of them held
+		t.Errorf("there is room for %v nodes, want 20", s.RoomNodes)
+	}
+}

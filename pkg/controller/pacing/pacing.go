@@ -1,0 +1,197 @@
+// Package pacing spreads reclaims and drains over time.
+package pacing
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+)
+
+// turnWait is the least time a node waits for a turn.
+const turnWait = 10 * time.Second
+
+// Pacing spreads reclaims and drains over the cluster and over each pool, so that a
+// scale-down is not a storm of writes. It is safe for concurrent use.
+type Pacing struct {
+	mu      sync.Mutex
+	cluster *rate.Limiter
+	perPool float64
+	pools   map[string]*rate.Limiter
+	hours   map[string]*rate.Limiter
+	// turns are the drains that were allowed to begin, and by which pool.
+	turns map[state.ShareKey]map[netip.Prefix]string
+}
+
+// New allows this many reclaims a minute, in bursts of up to a tenth of that. 0
+// is no limit.
+func New(clusterPerMinute, poolPerMinute int) *Pacing {
+	return &Pacing{
+		cluster: perMinute(float64(clusterPerMinute)),
+		perPool: float64(poolPerMinute),
+		pools:   map[string]*rate.Limiter{}, hours: map[string]*rate.Limiter{},
+		turns: map[state.ShareKey]map[netip.Prefix]string{},
+	}
+}
+
+func perMinute(n float64) *rate.Limiter {
+	if n == 0 {
+		return rate.NewLimiter(rate.Inf, 1)
+	}
+	return rate.NewLimiter(rate.Limit(n/60), max(1, int(n/10)))
+}
+
+// unlimited stands for no limit.
+const unlimited = 1 << 20
+
+// Budget is how many reclaims a node may start now under the pool that rules it. If the
+// pool's hour is used up, it returns for how long.
+func (p *Pacing) Budget(pool *crd.Pool, now time.Time) (n int, wait time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n = min(tokens(p.cluster, now), tokens(p.pool(pool.Name), now))
+	if hour := p.hour(pool, now); hour != nil {
+		if n = min(n, tokens(hour, now)); tokens(hour, now) == 0 {
+			wait = untilNext(hour, now)
+		}
+	}
+	return n, wait
+}
+
+// Take uses up n reclaims, and reports whether that many were left.
+func (p *Pacing) Take(pool *crd.Pool, n int, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	limiters := p.limiters(pool, now)
+	for _, l := range limiters {
+		if tokens(l, now) < n {
+			return false
+		}
+	}
+	for _, l := range limiters {
+		l.AllowN(now, n)
+	}
+	return true
+}
+
+// Return returns n reclaims that were taken and did not begin because a write failed.
+func (p *Pacing) Return(pool *crd.Pool, n int, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.limiters(pool, now) {
+		l.AllowN(now, -n)
+	}
+}
+
+func (p *Pacing) limiters(pool *crd.Pool, now time.Time) []*rate.Limiter {
+	limiters := []*rate.Limiter{p.cluster, p.pool(pool.Name)}
+	if hour := p.hour(pool, now); hour != nil {
+		limiters = append(limiters, hour)
+	}
+	return limiters
+}
+
+// Turn allows a drain to begin, or returns how long it must wait. A drain that has been
+// allowed needs no other turn while its turn is kept.
+func (p *Pacing) Turn(w state.ShareKey, block netip.Prefix, pool *crd.Pool, now time.Time) (wait time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	hour := p.hour(pool, now)
+	switch {
+	case hour == nil || p.turns[w][block] != "":
+		return 0
+	case !hour.AllowN(now, 1):
+		return untilNext(hour, now)
+	}
+	if p.turns[w] == nil {
+		p.turns[w] = map[netip.Prefix]string{}
+	}
+	p.turns[w][block] = pool.Name
+	return 0
+}
+
+// ReturnTurn returns the turn of a drain that has not begun and is no longer requested.
+func (p *Pacing) ReturnTurn(w state.ShareKey, block netip.Prefix, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if hour := p.hours[p.turns[w][block]]; hour != nil {
+		hour.AllowN(now, -1)
+	}
+	delete(p.turns[w], block)
+}
+
+// KeepTurns drops the turns of all blocks but these.
+func (p *Pacing) KeepTurns(w state.ShareKey, blocks []netip.Prefix) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for block := range p.turns[w] {
+		if !slices.Contains(blocks, block) {
+			delete(p.turns[w], block)
+		}
+	}
+	if len(p.turns[w]) == 0 {
+		delete(p.turns, w)
+	}
+}
+
+// ForgetNode drops the state of a node that is gone.
+func (p *Pacing) ForgetNode(node string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.DeleteFunc(p.turns, func(w state.ShareKey, _ map[netip.Prefix]string) bool { return w.Node == node })
+}
+
+// ForgetPool drops the state of a pool that is gone.
+func (p *Pacing) ForgetPool(pool string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.pools, pool)
+	delete(p.hours, pool)
+}
+
+func (p *Pacing) pool(name string) *rate.Limiter {
+	if p.pools[name] == nil {
+		p.pools[name] = perMinute(p.perPool)
+	}
+	return p.pools[name]
+}
+
+// hour limits the drains that begin in a pool in an hour, with a minute's worth as
+// burst; nil: none begins.
+func (p *Pacing) hour(pool *crd.Pool, now time.Time) *rate.Limiter {
+	n := pool.Maintenance.BlocksPerHour
+	if n == 0 {
+		delete(p.hours, pool.Name)
+		return nil
+	}
+	limit, burst := rate.Limit(float64(n)/3600), max(1, n/60)
+	l := p.hours[pool.Name]
+	switch {
+	case l == nil:
+		l = rate.NewLimiter(limit, burst)
+		p.hours[pool.Name] = l
+	case l.Limit() != limit:
+		l.SetLimitAt(now, limit)
+		l.SetBurstAt(now, burst)
+	}
+	return l
+}
+
+// untilNext is how long until an exhausted limiter allows one more.
+func untilNext(l *rate.Limiter, now time.Time) time.Duration {
+	missing := 1 - l.TokensAt(now)
+	return max(turnWait, time.Duration(missing/float64(l.Limit())*float64(time.Second)))
+}
+
+func tokens(l *rate.Limiter, now time.Time) int {
+	if l.Limit() == rate.Inf {
+		return unlimited
+	}
+	return int(l.TokensAt(now))
+}

@@ -1,0 +1,71 @@
+package pool
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+func TestCiliumPoolCondition(t *testing.T) {
+	six := &ciliumpool.View{Name: "default", Ours: true, MaskSize: [2]int{ipalloc.IPv6: 122}}
+	tests := map[string]struct {
+		is     *ciliumpool.View
+		known  bool
+		status metav1.ConditionStatus
+		reason string
+	}{
+		"another mode":   {},
+		"none":           {known: true, status: metav1.ConditionFalse, reason: ReasonMissing},
+		"ours":           {ciliumpool.Read(fixtures.CiliumPodIPPool("default", 30)), true, metav1.ConditionTrue, ReasonKept},
+		"another's":      {ciliumpool.Read(fixtures.HandMade(fixtures.CiliumPodIPPool("default", 30))), true, metav1.ConditionTrue, ReasonHandMade},
+		"another size":   {ciliumpool.Read(fixtures.CiliumPodIPPool("default", 29)), true, metav1.ConditionFalse, ReasonOtherSize},
+		"another family": {six, true, metav1.ConditionFalse, ReasonOtherFamily},
+		"of another":     {ciliumpool.Read(fixtures.CiliumPodIPPool("blue", 30)), true, metav1.ConditionFalse, ReasonMissing},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			obj := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
+			obj.Status.Conditions = []metav1.Condition{{Type: v1alpha1.PoolCiliumPool, Reason: "Old", Status: metav1.ConditionUnknown}}
+			r := &Reconciler{CiliumPools: state.NewCiliumPools()}
+			if test.known {
+				r.CiliumPools.SetKnown()
+			}
+			if test.is != nil {
+				r.CiliumPools.Set(test.is)
+			}
+			r.setCiliumPool(obj, fixtures.PoolOf(t, obj), fixtures.Noon())
+			c := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PoolCiliumPool)
+			switch {
+			case c == nil && test.reason != "":
+				t.Error("there is none")
+			case c != nil && (c.Reason != test.reason || c.Status != test.status):
+				t.Errorf("it is %s %s: %s", c.Status, c.Reason, c.Message)
+			}
+		})
+	}
+}
+
+// A pool whose blocks BGP lets nobody see is told of once.
+func TestUnfitCiliumPoolIsTold(t *testing.T) {
+	b := newBedIn(t, ciliumnode.MultiPool, fixtures.Finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/28")), fixtures.HandMade(fixtures.CiliumPodIPPool("default", 27)))
+	r := b.r
+	r.CiliumPools = b.CiliumPools()
+	for range 2 {
+		if _, err := r.Reconcile(t.Context(), fakeapi.RequestOf("p")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(b.EventsOf(event.ReasonCiliumPodIPPoolUnfit)); n != 1 {
+		t.Errorf("told %d times", n)
+	}
+}

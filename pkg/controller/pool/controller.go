@@ -1,0 +1,237 @@
+// Package pool maintains the status and the history of pools.
+package pool
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/finalizer"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pacing"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/retry"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+)
+
+// unrecordedRetry is when to look again whether the record of a pool has been written.
+const unrecordedRetry = 2 * time.Second
+
+// Reconciler maintains the status of pools, and keeps a deleted pool until its
+// blocks are gone.
+type Reconciler struct {
+	Cache   client.Reader
+	Live    client.Reader
+	Client  client.Client
+	Ledger  *state.Ledger
+	Pools   *state.Pools
+	Events  *event.Recorder
+	Metrics *Metrics
+	Shared  *metrics.Shared
+	Clock   clock.PassiveClock
+	// Horizon is how far ahead an expected exhaustion is reported; 0: never.
+	Horizon  time.Duration
+	Pressure *state.Pressure
+	Pacing   *pacing.Pacing
+	// QueueNode has a node reconciled.
+	QueueNode func(name string)
+	// CiliumPools are what agents know of the Cilium pools that PodIPPools serve.
+	CiliumPools *state.CiliumPools
+	// Unrecorded reports whether a pool must not go yet (see InitialPools); nil: every
+	// pool may.
+	Unrecorded func(pool string) bool
+
+	// histories are those of the pools, by name; one worker uses them.
+	histories map[string]*knownHistory
+}
+
+// Reconcile reconciles the status and the finalizer of one pool.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if err := r.Ledger.WaitReady(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
+	obj := &v1alpha1.PodIPPool{}
+	if err := r.Cache.Get(ctx, req.NamespacedName, obj); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.Metrics.forget(req.Name)
+			r.Shared.ForgetPool(req.Name)
+			delete(r.histories, req.Name)
+			r.Pacing.ForgetPool(req.Name)
+			r.Pressure.ForgetPool(req.Name)
+			return reconcile.Result{}, nil
+		}
+		return reconcile.Result{}, err
+	}
+	obj = obj.DeepCopy()
+	if obj.DeletionTimestamp != nil && r.Unrecorded != nil && r.Unrecorded(obj.Name) {
+		return reconcile.Result{RequeueAfter: unrecordedRetry}, nil
+	}
+	pool, invalid := r.Pools.Get(obj.Name), r.Pools.Invalid(obj.Name)
+	excluded := r.Ledger.ExcludedFrom(pool)
+	counted := pool.Skipping(exclude.CIDRs(excluded))
+	usage := usageOf(counted, r.Ledger.PoolBlocks(obj.Name), r.Ledger.Free)
+	usage.excluded = excluded
+	r.press(counted, usage)
+	done, err := r.finalize(ctx, obj, len(usage.nodes) == 0)
+	if err != nil || done {
+		return retry.AfterConflict(err)
+	}
+	now := r.Clock.Now()
+	history, again := r.noteHistory(ctx, obj, usage, now)
+	if err := r.updateStatus(ctx, obj, pool, invalid, usage, history); err != nil {
+		return retry.AfterConflict(err)
+	}
+	now = r.Clock.Now()
+	return reconcile.Result{RequeueAfter: retry.Sooner(again, retry.Sooner(lookAgain(history, now), untilWindow(pool, now)))}, nil
+}
+
+// finalize adds the finalizer to a pool and removes it from a deleted one whose
+// blocks are gone. It reports whether the pool is gone with it.
+func (r *Reconciler) finalize(ctx context.Context, obj *v1alpha1.PodIPPool, empty bool) (bool, error) {
+	has := slices.Contains(obj.Finalizers, v1alpha1.Finalizer)
+	var patch client.Patch
+	switch {
+	case obj.DeletionTimestamp == nil && !has:
+		patch = finalizer.Add(obj)
+	case obj.DeletionTimestamp != nil && has && empty:
+		left := &v1alpha1.PodIPBlockList{}
+		if err := r.Live.List(ctx, left, client.MatchingFields{"spec.poolName": obj.Name}, client.Limit(1)); err != nil {
+			return false, fmt.Errorf("listing blocks of pool %s: %w", obj.Name, err)
+		}
+		if len(left.Items) > 0 {
+			return false, nil
+		}
+		patch = finalizer.Drop(obj)
+	default:
+		return obj.DeletionTimestamp != nil && !has, nil
+	}
+	if err := r.Shared.Wrote("PodIPPool", "finalizer", r.Client.Patch(ctx, obj, patch)); err != nil {
+		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
+	}
+	return obj.DeletionTimestamp != nil, nil
+}
+
+func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, usage poolUsage, history *v1alpha1.PodIPPoolHistory) error {
+	old := obj.Status.DeepCopy()
+	usage.fill(&obj.Status)
+	obj.Status.ObservedGeneration = obj.Generation
+	now := r.Clock.Now()
+	setConditions(obj, pool, invalid, usage, now)
+	setWindow(obj, pool, now)
+	setExcluded(obj, usage.excluded, r.Ledger.HolderOf, now)
+	r.setFamilies(obj, pool, usage, now)
+	r.setCiliumPool(obj, pool, now)
+	seen := foresee(&obj.Status, history, pool, usage, now)
+	setForecast(obj, seen, history != nil, r.Horizon, now, !equality.Semantic.DeepEqual(old, &obj.Status))
+	r.gauge(obj, usage)
+	r.Metrics.foresee(obj.Name, seen, now)
+	if equality.Semantic.DeepEqual(old, &obj.Status) {
+		return nil
+	}
+	if err := r.Shared.Wrote("PodIPPool", "status", r.Client.Status().Update(ctx, obj)); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	r.emitEvents(obj, old)
+	return nil
+}
+
+// eventsOfPoolConditions are sent when a condition turns True.
+var eventsOfPoolConditions = []struct{ condition, event string }{
+	{v1alpha1.PoolOverlapping, event.ReasonPoolOverlapping},
+	{v1alpha1.PoolReservedHeld, event.ReasonReservedBlocksHeld},
+	{v1alpha1.PoolCoversCluster, event.ReasonPoolCoversClusterAddresses},
+	{v1alpha1.PoolExhaustedSoon, event.ReasonPoolExhaustedSoon},
+	{v1alpha1.PoolFamilyNotRun, event.ReasonFamilyNotRun},
+}
+
+// emitEvents sends an event for each condition that changed.
+func (r *Reconciler) emitEvents(obj *v1alpha1.PodIPPool, old *v1alpha1.PodIPPoolStatus) {
+	now := obj.Status.Conditions
+	exhausted := meta.IsStatusConditionTrue(now, v1alpha1.PoolExhausted)
+	switch was := meta.IsStatusConditionTrue(old.Conditions, v1alpha1.PoolExhausted); {
+	case exhausted && !was:
+		r.Events.Send(obj, event.ReasonPoolExhausted, event.Reconcile, messageOf(now, v1alpha1.PoolExhausted))
+	case was && reasonOf(now, v1alpha1.PoolExhausted) == ReasonFreeBlocks:
+		r.Events.Send(obj, event.ReasonPoolRecovered, event.Reconcile, messageOf(now, v1alpha1.PoolExhausted))
+	}
+	for _, turned := range eventsOfPoolConditions {
+		if meta.IsStatusConditionTrue(now, turned.condition) && !meta.IsStatusConditionTrue(old.Conditions, turned.condition) {
+			r.Events.Send(obj, turned.event, event.Reconcile, messageOf(now, turned.condition))
+		}
+	}
+	if reason := reasonOf(now, v1alpha1.PoolCiliumPool); reason != reasonOf(old.Conditions, v1alpha1.PoolCiliumPool) && isUnfit(reason) {
+		r.Events.Send(obj, event.ReasonCiliumPodIPPoolUnfit, event.Reconcile, messageOf(now, v1alpha1.PoolCiliumPool))
+	}
+	reason := reasonOf(now, v1alpha1.PoolReady)
+	if reason == reasonOf(old.Conditions, v1alpha1.PoolReady) {
+		return
+	}
+	switch reason {
+	case ReasonInvalid:
+		r.Events.Send(obj, event.ReasonPoolInvalid, event.Reconcile, messageOf(now, v1alpha1.PoolReady))
+	case ReasonDeleting:
+		r.Events.Send(obj, event.ReasonPoolWaitsForBlocks, event.Reconcile, messageOf(now, v1alpha1.PoolReady))
+	case ReasonEmpty:
+		r.Events.Send(obj, event.ReasonPoolEmpty, event.Reconcile, messageOf(now, v1alpha1.PoolReady))
+	}
+}
+
+func messageOf(conditions []metav1.Condition, kind string) string {
+	if c := meta.FindStatusCondition(conditions, kind); c != nil {
+		return c.Message
+	}
+	return ""
+}
+
+func reasonOf(conditions []metav1.Condition, kind string) string {
+	if c := meta.FindStatusCondition(conditions, kind); c != nil {
+		return c.Reason
+	}
+	return ""
+}
+
+func (r *Reconciler) gauge(obj *v1alpha1.PodIPPool, u poolUsage) {
+	ready := 0.0
+	if meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.PoolReady) || obj.DeletionTimestamp != nil {
+		ready = 1
+	}
+	r.Metrics.ready.WithLabelValues(obj.Name).Set(ready)
+	r.Metrics.nodes.WithLabelValues(obj.Name).Set(float64(len(u.nodes)))
+	for _, f := range u.families {
+		r.Metrics.phasesOut(obj.Name, f.family, f.phasesOut)
+		for state, n := range states(f.status.Blocks) {
+			r.Metrics.blocks.WithLabelValues(obj.Name, f.family.String(), state).Set(float64(n))
+		}
+		for state, n := range states(f.status.Addresses) {
+			r.Metrics.addresses.WithLabelValues(obj.Name, f.family.String(), state).Set(float64(n))
+		}
+	}
+}
+
+func states(c v1alpha1.StateCounts) map[string]int64 {
+	return map[string]int64{"total": c.Total, "in_service": c.InService, "draining": c.Draining,
+		"cooling_down": c.CoolingDown, "free": c.Free}
+}
+
+// nodesLine names the first few nodes, for messages.
+func nodesLine(set map[string]bool) string {
+	nodes := slices.Sorted(maps.Keys(set))
+	if len(nodes) > 5 {
+		return fmt.Sprintf("%s and %d more", strings.Join(nodes[:5], ", "), len(nodes)-5)
+	}
+	return strings.Join(nodes, ", ")
+}

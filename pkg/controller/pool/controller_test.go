@@ -1,0 +1,113 @@
+package pool
+
+import (
+	"slices"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// poolLook lets the pool controller look at pool p once, and returns what it
+// writes.
+func (b *bed) poolLook() []string {
+	b.T.Helper()
+	b.Calls = nil
+	if _, err := b.r.Reconcile(b.T.Context(), fakeapi.RequestOf("p")); err != nil {
+		b.T.Fatal(err)
+	}
+	return fakeapi.WritesOf(b.Calls)
+}
+
+// A pool that goes in the midst of a look is looked at as it was, or not at all.
+func TestPoolGoesMeanwhile(t *testing.T) {
+	for name, call := range map[string]string{"before its finalizer": "patch PodIPPool", "before its status": "update PodIPPool status"} {
+		t.Run(name, func(t *testing.T) {
+			pool := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
+			if call != "patch PodIPPool" {
+				pool = fixtures.Finalized(pool)
+			}
+			b := newBed(t, pool)
+			gone := false
+			b.Before = func(now string) {
+				if !gone && now == call {
+					gone = true
+					b.Pools.Delete("p")
+					if err := b.API.Delete(t.Context(), fixtures.PodIPPool("p", 1, "10.0.0.0/28")); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			b.poolLook()
+			if !gone {
+				t.Errorf("no %s among %v", call, b.Calls)
+			}
+		})
+	}
+}
+
+// A deleted pool stays until no block of it is left, be it known from the watch
+// or to the API server alone.
+func TestPoolFinalizer(t *testing.T) {
+	block := fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)
+	tests := map[string]struct {
+		pool    *v1alpha1.PodIPPool
+		objects []client.Object
+		news    func(b *bed)
+		there   bool
+	}{
+		"deleted, and nothing is left": {pool: fixtures.BeingDeleted(fixtures.Finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/28")))},
+		"deleted, and a block is left": {
+			pool: fixtures.BeingDeleted(fixtures.Finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))), objects: []client.Object{block}, there: true,
+		},
+		"deleted, and a block is left that the watch has not shown": {
+			pool: fixtures.BeingDeleted(fixtures.Finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))), objects: []client.Object{block}, there: true,
+			news: func(b *bed) { b.Ledger.AssumeDeleted(b.Blocks()[0]) },
+		},
+		"deleted, and a block is left that only the ledger knows": {
+			pool: fixtures.BeingDeleted(fixtures.Finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))), there: true,
+			news: func(b *bed) { b.Ledger.Upsert(b.ReadBlock(block)) },
+		},
+		"not deleted": {pool: fixtures.PodIPPool("p", 1, "10.0.0.0/28"), there: true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, append([]client.Object{test.pool}, test.objects...)...)
+			if test.news != nil {
+				test.news(b)
+			}
+			b.poolLook()
+			got := &v1alpha1.PodIPPool{}
+			err := b.API.Get(t.Context(), types.NamespacedName{Name: "p"}, got)
+			if client.IgnoreNotFound(err) != nil {
+				t.Fatal(err)
+			}
+			if there := err == nil; there != test.there {
+				t.Fatalf("the pool is there: %t, want %t", there, test.there)
+			}
+			if test.there && !slices.Contains(got.Finalizers, v1alpha1.Finalizer) {
+				t.Errorf("finalizers are %v", got.Finalizers)
+			}
+		})
+	}
+}
+
+// A pool's status is written when it changes.
+func TestPoolStatusAtRest(t *testing.T) {
+	b := newBed(t, fixtures.Finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/28")))
+	if writes := b.poolLook(); !slices.Equal(writes, []string{createHistory, updateStatus}) {
+		t.Errorf("first writes are %v", writes)
+	}
+	if writes := b.poolLook(); len(writes) > 0 {
+		t.Errorf("at rest: writes %v", writes)
+	}
+	b.Ledger.Upsert(fixtures.Block("10.0.0.0/30", "p", "n", 1))
+	if writes := b.poolLook(); !slices.Equal(writes, []string{updateHistory, updateStatus}) {
+		t.Errorf("with a block: writes %v, want one of each", writes)
+	}
+}

@@ -1,0 +1,34 @@
+package pool
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
+)
+
+// ReasonExcluded says that the pool covers addresses of nodes or Services.
+const ReasonExcluded = "ExcludedFromPods"
+
+// setExcluded reports the addresses of nodes and Services that a pool covers, and which
+// of them lie in blocks that nodes hold, according to holder. A pool that covers none
+// has no such condition.
+func setExcluded(obj *v1alpha1.PodIPPool, excluded []exclude.Range, holder func(exclude.Range) string, now time.Time) {
+	if len(excluded) == 0 {
+		meta.RemoveStatusCondition(&obj.Status.Conditions, v1alpha1.PoolCoversCluster)
+		return
+	}
+	status, reason, message := excludedIs(excluded, holder)
+	meta.SetStatusCondition(&obj.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.PoolCoversCluster, Status: status, Reason: reason, Message: message,
+		ObservedGeneration: obj.Generation, LastTransitionTime: metav1.NewTime(now),
+	})
+}
+
+func excludedIs(excluded []exclude.Range, holder func(exclude.Range) string) (status metav1.ConditionStatus, reason, message string) {
+	return metav1.ConditionTrue, ReasonExcluded, "the pool covers " + exclude.Words(excluded, holder) +
+		". No pod gets these addresses, and no node gets a block that contains one. Use separate CIDRs for pods, nodes and Services"
+}

@@ -1,0 +1,39 @@
+package pool
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// A pool reports what it covers, and counts no block that is not assigned.
+func TestPoolReportsClusterAddresses(t *testing.T) {
+	obj := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
+	ledger := state.ReadyLedger(fixtures.Block("10.0.0.0/30", "p", "n", 1))
+	pools := state.NewPools(fixtures.Defaults(), ledger)
+	pools.Set(obj)
+	ledger.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "a"}, fixtures.Prefixes("10.0.0.1/32", "10.0.0.9/32", "10.7.0.1/32"))
+	excluded := ledger.ExcludedFrom(pools.Get("p"))
+	usage := usageOf(pools.Get("p").Skipping(exclude.CIDRs(excluded)), ledger.PoolBlocks("p"), ledger.Free)
+	usage.fill(&obj.Status)
+	want := v1alpha1.StateCounts{Total: 3, InService: 1, Free: 2}
+	if diff := cmp.Diff(want, obj.Status.IPv4.Blocks); diff != "" {
+		t.Errorf("blocks (-want +got):\n%s", diff)
+	}
+	setExcluded(obj, excluded, ledger.HolderOf, fixtures.Noon())
+	message := messageOf(obj.Status.Conditions, v1alpha1.PoolCoversCluster)
+	if !strings.Contains(message, "10.0.0.1 of Node a (in block 10.0.0.0/30 of node n), 10.0.0.9 of Node a.") {
+		t.Errorf("the message is %q", message)
+	}
+	setExcluded(obj, nil, ledger.HolderOf, fixtures.Noon())
+	if c := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PoolCoversCluster); c != nil {
+		t.Errorf("it covers none, and says %+v", c)
+	}
+}

@@ -1,0 +1,56 @@
+package pool
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// maxReturned is how many returned blocks a pool's history lists, which take 16 KB. The
+// CRD has the same limit.
+const maxReturned = 128
+
+// noteReturned adds the blocks that cool down to a history. This leader or the next one
+// sees a block while it cools down: only a cooldown shorter than poolStatusDelay may be
+// missed. An entry stays until newer ones need its place, even if a lagging process
+// sees its block in another state. A block that went back into service gets a new entry
+// when it cools down again; its PodIPBlock shows readers that it had not been returned.
+func noteReturned(h *v1alpha1.PodIPPoolHistory, resting []crd.Block, now time.Time) {
+	if h.ReturnedBlocksSince == nil {
+		since := metav1.NewTime(now.Truncate(time.Second))
+		h.ReturnedBlocksSince = &since
+	}
+	kept := slices.Clone(h.ReturnedBlocks)
+	for _, b := range resting {
+		r := v1alpha1.ReturnedBlock{
+			CIDR: b.CIDR.String(), NodeName: b.Node, Since: metav1.NewTime(b.Created), Until: metav1.NewTime(b.Since),
+			Reason: string(b.Reason),
+		}
+		i := slices.IndexFunc(kept, func(k v1alpha1.ReturnedBlock) bool { return k.CIDR == r.CIDR && k.Since.Equal(&r.Since) })
+		switch {
+		case i < 0:
+			kept = append(kept, r)
+		case kept[i].Until.Before(&r.Until):
+			kept[i] = r
+		}
+	}
+	slices.SortFunc(kept, byReturn)
+	if n := len(kept) - maxReturned; n > 0 {
+		// Blocks cooling down are derived anew at each reconcile; the list records them
+		// once.
+		if forgotten := kept[n-1].Until; h.ReturnedBlocksSince.Before(&forgotten) {
+			h.ReturnedBlocksSince = &forgotten
+		}
+		kept = kept[n:]
+	}
+	h.ReturnedBlocks = kept
+}
+
+func byReturn(a, b v1alpha1.ReturnedBlock) int {
+	return cmp.Or(a.Until.Compare(b.Until.Time), cmp.Compare(a.CIDR, b.CIDR))
+}

@@ -1,0 +1,153 @@
+package pool
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// hour is so many hours after noon.
+func hour(n int) time.Time { return fixtures.Noon().Add(time.Duration(n) * time.Hour) }
+
+// claimed is a block of node n, in service since an hour.
+func claimed(cidr, node string, since int) crd.Block {
+	b := fixtures.Block(cidr, "p", node, 1)
+	b.Created = hour(since)
+	return b
+}
+
+// atRest is the same block, at rest since an hour.
+func atRest(b crd.Block, since int, reason expand.Reason) crd.Block {
+	b = fixtures.At(b, 2, ipalloc.CoolingDown)
+	b.Since, b.Reason = hour(since), reason
+	return b
+}
+
+func cameBack(cidr, node string, since, until int, reason string) v1alpha1.ReturnedBlock {
+	return v1alpha1.ReturnedBlock{
+		CIDR: cidr, NodeName: node, Since: metav1.NewTime(hour(since)), Until: metav1.NewTime(hour(until)), Reason: reason,
+	}
+}
+
+// many are returned blocks that came back one an hour, from hour 0 on.
+func many(n int) []v1alpha1.ReturnedBlock {
+	var out []v1alpha1.ReturnedBlock
+	for i := range n {
+		out = append(out, cameBack(fmt.Sprintf("10.1.%d.0/30", i), "n", -1, i, "Returned"))
+	}
+	return out
+}
+
+func TestNoteReturned(t *testing.T) {
+	first := claimed("10.0.0.0/30", "a", 1)
+	listed := cameBack("10.0.0.0/30", "a", 1, 3, "Returned")
+	full := maxReturned
+	tests := map[string]struct {
+		was       []v1alpha1.ReturnedBlock
+		wasSince  *metav1.Time
+		blocks    []crd.Block
+		want      []v1alpha1.ReturnedBlock
+		wantSince time.Time
+	}{
+		"the record begins": {
+			blocks: []crd.Block{first}, wantSince: hour(9),
+		},
+		"a block comes back": {
+			blocks: []crd.Block{atRest(first, 3, expand.Returned)},
+			want:   []v1alpha1.ReturnedBlock{listed}, wantSince: hour(9),
+		},
+		"its object goes": {
+			was: []v1alpha1.ReturnedBlock{listed}, wasSince: since(0),
+			want: []v1alpha1.ReturnedBlock{listed}, wantSince: hour(0),
+		},
+		"another node claims it": {
+			was: []v1alpha1.ReturnedBlock{listed}, wasSince: since(0),
+			blocks: []crd.Block{claimed("10.0.0.0/30", "b", 4)},
+			want:   []v1alpha1.ReturnedBlock{listed}, wantSince: hour(0),
+		},
+		"and gives it back": {
+			was: []v1alpha1.ReturnedBlock{listed}, wasSince: since(0),
+			blocks:    []crd.Block{atRest(claimed("10.0.0.0/30", "b", 4), 5, expand.NodeGone)},
+			want:      []v1alpha1.ReturnedBlock{listed, cameBack("10.0.0.0/30", "b", 4, 5, "NodeGone")},
+			wantSince: hour(0),
+		},
+		"a Node that was gone is back, or this process lags": {
+			was: []v1alpha1.ReturnedBlock{listed}, wasSince: since(0),
+			blocks: []crd.Block{first}, want: []v1alpha1.ReturnedBlock{listed}, wantSince: hour(0),
+		},
+		"it rests since earlier, as a process that lags believes": {
+			was: []v1alpha1.ReturnedBlock{listed}, wasSince: since(0),
+			blocks: []crd.Block{atRest(first, 2, expand.NodeGone)}, want: []v1alpha1.ReturnedBlock{listed}, wantSince: hour(0),
+		},
+		"and goes again": {
+			was: []v1alpha1.ReturnedBlock{listed}, wasSince: since(0),
+			blocks: []crd.Block{atRest(first, 6, expand.NodeGone)},
+			want:   []v1alpha1.ReturnedBlock{cameBack("10.0.0.0/30", "a", 1, 6, "NodeGone")}, wantSince: hour(0),
+		},
+		"the oldest makes room": {
+			was: many(full), wasSince: since(-1),
+			blocks:    []crd.Block{atRest(first, full, expand.Returned)},
+			want:      append(many(full)[1:], cameBack("10.0.0.0/30", "a", 1, full, "Returned")),
+			wantSince: hour(0),
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := v1alpha1.PodIPPoolHistory{ReturnedBlocks: test.was, ReturnedBlocksSince: test.wasSince}
+			noteAll(&s, hour(9), test.blocks...)
+			if diff := cmp.Diff(test.want, s.ReturnedBlocks, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("returned (-want +got):\n%s", diff)
+			}
+			if s.ReturnedBlocksSince == nil || !s.ReturnedBlocksSince.Time.Equal(test.wantSince) {
+				t.Errorf("it goes back to %v, want %v", s.ReturnedBlocksSince, test.wantSince)
+			}
+		})
+	}
+}
+
+func since(n int) *metav1.Time {
+	at := metav1.NewTime(hour(n))
+	return &at
+}
+
+// noteAll notes what rests of a pool's blocks.
+func noteAll(s *v1alpha1.PodIPPoolHistory, now time.Time, blocks ...crd.Block) {
+	ledger := state.ReadyLedger(blocks...)
+	usage := usageOf(nil, ledger.PoolBlocks("p"), ledger.Free)
+	noteReturned(s, usage.resting, now)
+}
+
+// More blocks may rest than are listed. Looking again must change nothing, nor
+// say that the record goes back farther than it does.
+func TestNoteReturnedAtRest(t *testing.T) {
+	var blocks []crd.Block
+	for i := range 2 * maxReturned {
+		cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), 0}), 30)
+		blocks = append(blocks, atRest(claimed(cidr.String(), "n", 0), i%7, expand.NodeGone))
+	}
+	s := v1alpha1.PodIPPoolHistory{ReturnedBlocks: many(maxReturned), ReturnedBlocksSince: since(-1)}
+	noteAll(&s, hour(9), blocks...)
+	before := s.DeepCopy()
+	slices.Reverse(blocks)
+	noteAll(&s, hour(10), blocks...)
+	if !equality.Semantic.DeepEqual(before, &s) {
+		t.Errorf("the history drifts:\n%s", cmp.Diff(before, &s))
+	}
+	if len(s.ReturnedBlocks) != maxReturned || s.ReturnedBlocks[0].Until.Before(s.ReturnedBlocksSince) {
+		t.Errorf("%d are listed, from %v on; the record says it goes back to %v", len(s.ReturnedBlocks), s.ReturnedBlocks[0].Until, s.ReturnedBlocksSince)
+	}
+}

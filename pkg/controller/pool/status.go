@@ -1,0 +1,275 @@
+package pool
+
+import (
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// Reasons of a pool's conditions.
+const (
+	ReasonServing = "Serving"
+	ReasonInvalid = "Invalid"
+	ReasonPaused  = "Paused"
+	// ReasonNoCiliumPools: the pool names a Cilium pool in a mode that has none.
+	ReasonNoCiliumPools = "NoCiliumPools"
+	ReasonDeleting      = "WaitsForBlocks"
+	ReasonOverlapping   = "HeldByOtherPool"
+	ReasonExhausted     = "NoFreeBlock"
+	ReasonFreeBlocks    = "FreeBlocks"
+	ReasonSeparate      = "NoOverlap"
+	ReasonGrowing       = "GrowthGoesOn"
+	ReasonLasting       = "BlocksLast"
+	// ReasonNoHistory: the forecast lacks a history.
+	ReasonNoHistory = "HistoryUnreadable"
+	// ReasonPhasingOut: all CIDRs of the pool are cordoned or draining. ReasonEmpty:
+	// and no block is left.
+	ReasonPhasingOut = "PhasingOut"
+	ReasonEmpty      = "Empty"
+)
+
+// poolUsage is how much of a pool is held, and by whom.
+type poolUsage struct {
+	nodes    map[string]bool
+	held     int // blocks, of any size
+	families []familyUsage
+	resting  []crd.Block // in no order
+	// reserved are the held blocks, in no order, that the pool would not assign again
+	// because they overlap a reserved range or an address of a node or Service.
+	reserved []crd.Block
+	// excluded are the addresses of nodes and Services that the pool covers.
+	excluded []exclude.Range
+}
+
+type familyUsage struct {
+	family    ipalloc.Family
+	status    v1alpha1.FamilyStatus
+	phasesOut bool
+}
+
+// phasesOut reports whether every family of the pool phases out.
+func (u *poolUsage) phasesOut() bool {
+	return len(u.families) > 0 && !slices.ContainsFunc(u.families, func(f familyUsage) bool { return !f.phasesOut })
+}
+
+// usageOf counts a pool's blocks. A nil pool, one that was never valid, has none.
+func usageOf(pool *crd.Pool, blocks iter.Seq[crd.Block], free func(ipalloc.Cut) uint64) poolUsage {
+	u := poolUsage{nodes: map[string]bool{}}
+	readable := pool != nil && !pool.Frozen()
+	var held [2]v1alpha1.FamilyStatus
+	tally, skipped := crd.NewTally(pool), crd.NewTally(pool)
+	for b := range blocks {
+		u.nodes[b.Node] = true
+		u.held++
+		if b.Phase == ipalloc.CoolingDown {
+			u.resting = append(u.resting, b)
+		}
+		if readable {
+			tally.Add(b)
+			addresses, n := &held[ipalloc.FamilyOf(b.CIDR.Addr())].Addresses, int64(pool.UsableCount(b.CIDR))
+			addTo(addresses, b.Phase, n)
+			if pool.Skips(b.CIDR) {
+				skipped.Add(b)
+				addresses.Total += n
+				u.reserved = append(u.reserved, b)
+			}
+		}
+	}
+	if !readable {
+		return u
+	}
+	for f, count := range tally.Sum() {
+		for phase, n := range count {
+			addTo(&held[f].Blocks, ipalloc.Phase(phase), n)
+			held[f].Blocks.Total += skipped.Sum()[f][phase]
+		}
+	}
+	for _, f := range ipalloc.Families() {
+		if whole, ok := pool.Whole(f); ok {
+			u.families = append(u.families, familyUsageOf(pool, f, whole, held[f], free))
+		}
+	}
+	return u
+}
+
+func addTo(s *v1alpha1.StateCounts, phase ipalloc.Phase, n int64) {
+	switch phase {
+	case ipalloc.InService:
+		s.InService += n
+	case ipalloc.Draining:
+		s.Draining += n
+	case ipalloc.CoolingDown:
+		s.CoolingDown += n
+	}
+}
+
+// familyUsageOf adds what can be assigned and what is free to the held counts. The
+// totals of held count blocks that cannot be assigned again.
+func familyUsageOf(pool *crd.Pool, f ipalloc.Family, whole ipalloc.Cut, held v1alpha1.FamilyStatus, free func(ipalloc.Cut) uint64) familyUsage {
+	u := familyUsage{family: f, status: held, phasesOut: pool.PhasesOut(f)}
+	u.status.Blocks.Total = sum(saturate(pool.TotalBlocks(whole)), held.Blocks.Total)
+	u.status.Addresses.Total = sum(pool.TotalAddresses(f), held.Addresses.Total)
+	if cut, ok := pool.Cut(f); ok {
+		n := free(cut)
+		u.status.Blocks.Free = saturate(n)
+		size := usableSize(pool, f, whole.BlockBits)
+		taken := held.Addresses.InService + held.Addresses.Draining + held.Addresses.CoolingDown
+		if left := u.status.Addresses.Total - taken; float64(n)*size > float64(left) {
+			u.status.Addresses.Free = max(0, left)
+		} else {
+			u.status.Addresses.Free = saturate(n * uint64(size))
+		}
+	}
+	return u
+}
+
+// usableSize is how many addresses of a block without reserved ones pods can have.
+func usableSize(pool *crd.Pool, f ipalloc.Family, bits int) float64 {
+	size := math.Ldexp(1, f.Bits()-bits)
+	ranges, ok := pool.Ranges(f)
+	if !ok || size <= 2 {
+		return size
+	}
+	if !ranges.AllowFirst {
+		size--
+	}
+	if !ranges.AllowLast {
+		size--
+	}
+	return size
+}
+
+func saturate(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
+
+// sum adds two non-negative counts and saturates.
+func sum(a, b int64) int64 { return saturate(uint64(a) + uint64(b)) }
+
+// fill writes the counts into a status.
+func (u poolUsage) fill(s *v1alpha1.PodIPPoolStatus) {
+	s.Nodes = int32(min(len(u.nodes), math.MaxInt32))
+	s.IPv4, s.IPv6, s.UtilizationPercent = nil, nil, nil
+	for _, f := range u.families {
+		status := f.status
+		if f.family == ipalloc.IPv4 {
+			s.IPv4 = &status
+		} else {
+			s.IPv6 = &status
+		}
+		held := status.Blocks.InService + status.Blocks.Draining + status.Blocks.CoolingDown
+		if share := Percent(held, status.Blocks.Total); s.UtilizationPercent == nil || share > *s.UtilizationPercent {
+			s.UtilizationPercent = &share
+		}
+	}
+}
+
+// Percent is part as a share of whole, rounded down and capped at 100. It is 100 for a
+// whole of zero.
+func Percent(part, whole int64) int32 {
+	if part >= whole {
+		return 100
+	}
+	return int32(min(99, 100*float64(part)/float64(whole)))
+}
+
+// setConditions derives the conditions of a pool.
+func setConditions(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poolUsage, now time.Time) {
+	set := func(kind string, status metav1.ConditionStatus, reason, message string) {
+		meta.SetStatusCondition(&obj.Status.Conditions, metav1.Condition{
+			Type: kind, Status: status, Reason: reason, Message: message,
+			ObservedGeneration: obj.Generation, LastTransitionTime: metav1.NewTime(now),
+		})
+	}
+	setReserved(obj, pool, u, now)
+	overlap, exhausted := overlapMessage(pool), exhaustedMessage(u)
+	if overlap != "" {
+		set(v1alpha1.PoolOverlapping, metav1.ConditionTrue, ReasonOverlapping, overlap)
+	} else {
+		set(v1alpha1.PoolOverlapping, metav1.ConditionFalse, ReasonSeparate, "no other pool claims these addresses")
+	}
+	switch {
+	case len(u.families) == 0:
+		set(v1alpha1.PoolExhausted, metav1.ConditionUnknown, ReasonInvalid, "the spec cannot be read")
+	case u.phasesOut():
+		set(v1alpha1.PoolExhausted, metav1.ConditionFalse, ReasonPhasingOut, "the pool is to give out no new blocks")
+	case exhausted != "":
+		set(v1alpha1.PoolExhausted, metav1.ConditionTrue, ReasonExhausted, exhausted)
+	default:
+		set(v1alpha1.PoolExhausted, metav1.ConditionFalse, ReasonFreeBlocks, "free blocks are left")
+	}
+	switch {
+	case obj.DeletionTimestamp != nil:
+		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonDeleting, "deleted; waits for the blocks of "+nodesLine(u.nodes))
+	case invalid != nil:
+		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonInvalid, strings.ReplaceAll(invalid.Error(), "\n", "; ")+
+			". "+servesMeanwhile(pool))
+	case pool != nil && pool.Inactive:
+		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonNoCiliumPools, "spec.ciliumPoolName is "+pool.CiliumPool+
+			", and agents have no pools to choose from in the mode that the operator runs in: it serves no node. Run both in multi-pool mode, or make a pool without ciliumPoolName")
+	case obj.Spec.Paused:
+		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonPaused, "spec.paused is set: nothing changes on the nodes of this pool")
+	case u.phasesOut() && u.held == 0:
+		set(v1alpha1.PoolReady, metav1.ConditionTrue, ReasonEmpty, "no node holds a block, and no CIDR allocates new ones: the pool can be deleted")
+	case u.phasesOut():
+		set(v1alpha1.PoolReady, metav1.ConditionTrue, ReasonPhasingOut, fmt.Sprintf("no CIDR allocates new blocks; blocks that are left: %d, on %s", u.held, nodesLine(u.nodes)))
+	case overlap != "":
+		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonOverlapping, overlap)
+	case exhausted != "":
+		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonExhausted, exhausted)
+	default:
+		set(v1alpha1.PoolReady, metav1.ConditionTrue, ReasonServing, "nodes get blocks of this pool as they need them")
+	}
+}
+
+// servesMeanwhile describes how an invalid pool serves until its spec is corrected.
+func servesMeanwhile(pool *crd.Pool) string {
+	if pool.Frozen() {
+		return "Correct the spec; until then the pool gives out no block, and its nodes take blocks of the next pool that selects them"
+	}
+	return "Nodes get blocks of this pool all the same"
+}
+
+func overlapMessage(pool *crd.Pool) string {
+	if pool == nil {
+		return ""
+	}
+	var parts []string
+	for _, f := range ipalloc.Families() {
+		ranges, ok := pool.Ranges(f)
+		if !ok {
+			continue
+		}
+		for _, rng := range ranges.CIDRs {
+			if rng.ClosedBy != "" {
+				parts = append(parts, fmt.Sprintf("%s gives out nothing, as it overlaps %s of pool %s", rng.CIDR, rng.Overlap, rng.ClosedBy))
+			}
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return strings.Join(parts, "; ") + ". Take the range out of one of the two pools"
+}
+
+func exhaustedMessage(u poolUsage) string {
+	var full []string
+	for _, f := range u.families {
+		if f.status.Blocks.Free == 0 && !f.phasesOut {
+			full = append(full, f.family.String())
+		}
+	}
+	if len(full) == 0 {
+		return ""
+	}
+	return "no free block left for " + strings.Join(full, " and ") + ". Add a CIDR to spec, or a pool of lower priority for the same nodes"
+}

@@ -1,0 +1,264 @@
+package pool
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// statusOf is the status of a pool, with these blocks and others of other pools
+// held, as the pool controller would write it.
+func statusOf(t *testing.T, obj *v1alpha1.PodIPPool, blocks ...crd.Block) v1alpha1.PodIPPoolStatus {
+	t.Helper()
+	ledger := state.ReadyLedger(blocks...)
+	pools := state.NewPools(fixtures.Defaults(), ledger)
+	pools.Set(obj)
+	obj = obj.DeepCopy()
+	usage := usageOf(pools.Get(obj.Name), ledger.PoolBlocks(obj.Name), ledger.Free)
+	usage.fill(&obj.Status)
+	setConditions(obj, pools.Get(obj.Name), pools.Invalid(obj.Name), usage, fixtures.Noon())
+	return obj.Status
+}
+
+func TestPoolCounts(t *testing.T) {
+	dual := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
+	dual.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 122, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/48"}}}
+	reserving := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
+	reserving.Spec.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.0/30"}, {CIDR: "10.0.0.5/32"}}
+	draining := fixtures.PodIPPool("p", 1, "10.0.0.0/29", "10.0.0.8/29")
+	draining.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
+
+	leaving := fixtures.At(fixtures.Block("10.0.0.4/30", "p", "b", 2), 3, ipalloc.Draining)
+	resting := fixtures.At(fixtures.Block("10.0.0.8/30", "p", "b", 4), 5, ipalloc.CoolingDown)
+	tests := map[string]struct {
+		pool   *v1alpha1.PodIPPool
+		blocks []crd.Block
+		want   v1alpha1.PodIPPoolStatus // without conditions
+	}{
+		"untouched": {
+			pool: fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
+			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(0)), IPv4: &v1alpha1.FamilyStatus{
+				Blocks: v1alpha1.StateCounts{Total: 4, Free: 4}, Addresses: v1alpha1.StateCounts{Total: 8, Free: 8},
+			}},
+		},
+		"a block in each phase, and one of another pool": {
+			pool:   fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
+			blocks: []crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1), leaving, resting, fixtures.Block("10.9.0.0/30", "q", "c", 9)},
+			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(75)), Nodes: 2, IPv4: &v1alpha1.FamilyStatus{
+				Blocks:    v1alpha1.StateCounts{Total: 4, InService: 1, Draining: 1, CoolingDown: 1, Free: 1},
+				Addresses: v1alpha1.StateCounts{Total: 8, InService: 2, Draining: 2, CoolingDown: 2, Free: 2},
+			}},
+		},
+		"a block that overlaps a reserved range is none": {
+			pool: reserving,
+			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(0)), IPv4: &v1alpha1.FamilyStatus{
+				Blocks: v1alpha1.StateCounts{Total: 2, Free: 2}, Addresses: v1alpha1.StateCounts{Total: 4, Free: 4},
+			}},
+		},
+		"but for one that was held before": {
+			pool:   reserving,
+			blocks: []crd.Block{fixtures.Block("10.0.0.4/30", "p", "a", 1)},
+			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(33)), Nodes: 1, IPv4: &v1alpha1.FamilyStatus{
+				Blocks: v1alpha1.StateCounts{Total: 3, InService: 1, Free: 2}, Addresses: v1alpha1.StateCounts{Total: 5, InService: 1, Free: 4},
+			}},
+		},
+		"the remainder of a block": {
+			pool: fixtures.Edited(reserving, func(s *v1alpha1.PodIPPoolSpec) { s.ReservedBlockPolicy = v1alpha1.PublishRemainder }),
+			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(0)), IPv4: &v1alpha1.FamilyStatus{
+				Blocks: v1alpha1.StateCounts{Total: 3, Free: 3}, Addresses: v1alpha1.StateCounts{Total: 5, Free: 5},
+			}},
+		},
+		"what drains is not free": {
+			pool:   draining,
+			blocks: []crd.Block{fixtures.Block("10.0.0.8/30", "p", "a", 1)},
+			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(25)), Nodes: 1, IPv4: &v1alpha1.FamilyStatus{
+				Blocks: v1alpha1.StateCounts{Total: 4, InService: 1, Free: 1}, Addresses: v1alpha1.StateCounts{Total: 8, InService: 2, Free: 2},
+			}},
+		},
+		"dual stack, and more than can be counted": {
+			pool: dual,
+			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(0)),
+				IPv4: &v1alpha1.FamilyStatus{
+					Blocks: v1alpha1.StateCounts{Total: 4, Free: 4}, Addresses: v1alpha1.StateCounts{Total: 8, Free: 8},
+				},
+				IPv6: &v1alpha1.FamilyStatus{
+					Blocks:    v1alpha1.StateCounts{Total: math.MaxInt64, Free: math.MaxInt64},
+					Addresses: v1alpha1.StateCounts{Total: math.MaxInt64, Free: math.MaxInt64},
+				}},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := statusOf(t, test.pool, test.blocks...)
+			got.Conditions = nil
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("status (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// withPolicy sets the allocation policies of a pool's CIDRs, in their order.
+func withPolicy(obj *v1alpha1.PodIPPool, policies ...v1alpha1.AllocationPolicy) *v1alpha1.PodIPPool {
+	for i, p := range policies {
+		obj.Spec.IPv4.CIDRs[i].AllocationPolicy = p
+	}
+	return obj
+}
+
+func TestPoolConditions(t *testing.T) {
+	paused := fixtures.PodIPPool("p", 1, "10.0.0.0/30")
+	paused.Spec.Paused = true
+	tests := map[string]struct {
+		pool   *v1alpha1.PodIPPool
+		blocks []crd.Block
+		want   map[string]metav1.ConditionStatus
+		ready  string // the reason of Ready
+	}{
+		"serving": {
+			pool:  fixtures.PodIPPool("p", 1, "10.0.0.0/30"),
+			want:  map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "True", v1alpha1.PoolExhausted: "False", v1alpha1.PoolOverlapping: "False"},
+			ready: ReasonServing,
+		},
+		"full": {
+			pool:   fixtures.PodIPPool("p", 1, "10.0.0.0/30"),
+			blocks: []crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1)},
+			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "False", v1alpha1.PoolExhausted: "True", v1alpha1.PoolOverlapping: "False"},
+			ready:  ReasonExhausted,
+		},
+		"paused": {
+			pool:  paused,
+			want:  map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "False", v1alpha1.PoolExhausted: "False", v1alpha1.PoolOverlapping: "False"},
+			ready: ReasonPaused,
+		},
+		"being deleted": {
+			pool:   fixtures.BeingDeleted(fixtures.PodIPPool("p", 1, "10.0.0.0/29")),
+			blocks: []crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1)},
+			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "False", v1alpha1.PoolExhausted: "False", v1alpha1.PoolOverlapping: "False"},
+			ready:  ReasonDeleting,
+		},
+		"being deleted, with no free block": {
+			pool:   fixtures.BeingDeleted(fixtures.PodIPPool("p", 1, "10.0.0.0/30")),
+			blocks: []crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1)},
+			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "False", v1alpha1.PoolExhausted: "False", v1alpha1.PoolOverlapping: "False"},
+			ready:  ReasonDeleting,
+		},
+		"all of it drains": {
+			pool:   withPolicy(fixtures.PodIPPool("p", 1, "10.0.0.0/29"), v1alpha1.AllocationDrain),
+			blocks: []crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1)},
+			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "True", v1alpha1.PoolExhausted: "False", v1alpha1.PoolOverlapping: "False"},
+			ready:  ReasonPhasingOut,
+		},
+		"all of it is cordoned, and no block is left": {
+			pool:  withPolicy(fixtures.PodIPPool("p", 1, "10.0.0.0/29"), v1alpha1.AllocationCordon),
+			want:  map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "True", v1alpha1.PoolExhausted: "False", v1alpha1.PoolOverlapping: "False"},
+			ready: ReasonEmpty,
+		},
+		"one CIDR drains, and the other is full": {
+			pool:   withPolicy(fixtures.PodIPPool("p", 1, "10.0.0.0/30", "10.0.0.4/30"), v1alpha1.AllocationDrain, v1alpha1.AllocationAllocate),
+			blocks: []crd.Block{fixtures.Block("10.0.0.4/30", "p", "a", 1)},
+			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "False", v1alpha1.PoolExhausted: "True", v1alpha1.PoolOverlapping: "False"},
+			ready:  ReasonExhausted,
+		},
+		"never valid: nobody knows what is free": {
+			pool:  fixtures.Invalidated(fixtures.PodIPPool("p", 1, "10.0.0.0/29")),
+			want:  map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "False", v1alpha1.PoolExhausted: "Unknown", v1alpha1.PoolOverlapping: "False"},
+			ready: ReasonInvalid,
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			conditions := statusOf(t, test.pool, test.blocks...).Conditions
+			got := map[string]metav1.ConditionStatus{}
+			for _, c := range conditions {
+				got[c.Type] = c.Status
+				if c.Message == "" || len(c.Message) > 32768 {
+					t.Errorf("condition %s has a message of %d bytes", c.Type, len(c.Message))
+				}
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("conditions (-want +got):\n%s", diff)
+			}
+			if ready := meta.FindStatusCondition(conditions, v1alpha1.PoolReady); ready == nil || ready.Reason != test.ready {
+				t.Errorf("Ready is %+v, want reason %s", ready, test.ready)
+			}
+		})
+	}
+}
+
+// Nothing is to be written where nothing has changed, however late it is.
+func TestPoolConditionsAtRest(t *testing.T) {
+	obj := fixtures.PodIPPool("p", 1, "10.0.0.0/29")
+	pool := fixtures.PoolOf(t, obj)
+	usage := usageOf(pool, slices.Values([]crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1)}), func(ipalloc.Cut) uint64 { return 1 })
+	for _, invalid := range []error{nil, errors.New("wrong")} {
+		setConditions(obj, pool, invalid, usage, fixtures.Noon())
+		usage.fill(&obj.Status)
+		before := obj.Status.DeepCopy()
+		setConditions(obj, pool, invalid, usage, fixtures.Noon().Add(time.Hour))
+		usage.fill(&obj.Status)
+		if !equality.Semantic.DeepEqual(before, &obj.Status) {
+			t.Errorf("the status drifts:\n%s", cmp.Diff(before, &obj.Status))
+		}
+	}
+}
+
+// A pool that is not full must not look it.
+func TestPercent(t *testing.T) {
+	for _, test := range []struct {
+		part, whole int64
+		want        int32
+	}{
+		{0, 1000, 0}, {1, 1000, 0}, {10, 1000, 1}, {500, 1000, 50}, {999, 1000, 99}, {4095, 4096, 99}, {1000, 1000, 100},
+		{1001, 1000, 100}, {0, 0, 100}, {math.MaxInt64 - 1, math.MaxInt64, 99}, {0, math.MaxInt64, 0},
+	} {
+		if got := Percent(test.part, test.whole); got != test.want {
+			t.Errorf("Percent(%d, %d) = %d, want %d", test.part, test.whole, got, test.want)
+		}
+	}
+}
+
+// Counts of zero are counts: they are written, so that people see them.
+func TestZeroIsWritten(t *testing.T) {
+	status := statusOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	body, err := json.Marshal(status)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"nodes":0`, `"utilizationPercent":0`, `"inService":0`} {
+		if !strings.Contains(string(body), want) {
+			t.Errorf("no %s in %s", want, body)
+		}
+	}
+}
+
+// In other modes a pool that names one of Cilium's says that it serves no node.
+func TestCiliumPoolInOtherModes(t *testing.T) {
+	for _, mode := range []ciliumnode.Mode{ciliumnode.CRD, ciliumnode.Kubernetes} {
+		t.Run(mode.String(), func(t *testing.T) {
+			b := newBedIn(t, mode, fixtures.BluePool("10.8.0.0/28"))
+			obj := fixtures.BluePool("10.8.0.0/28")
+			setConditions(obj, b.Pools.Get("blues"), nil, poolUsage{}, fixtures.Noon())
+			ready := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PoolReady)
+			if ready.Status != metav1.ConditionFalse || ready.Reason != ReasonNoCiliumPools || !strings.Contains(ready.Message, "spec.ciliumPoolName is blue") {
+				t.Errorf("Ready is %+v", ready)
+			}
+		})
+	}
+}

@@ -1,0 +1,28 @@
+// Package retry says when to reconcile again.
+package retry
+
+import (
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// Conflict is when to reconcile again after a write conflict.
+const Conflict = 100 * time.Millisecond
+
+// AfterConflict requeues after a conflict without reporting an error.
+func AfterConflict(err error) (reconcile.Result, error) {
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: Conflict}, nil
+	}
+	return reconcile.Result{}, err
+}
+
+// Sooner is the shorter of two waits, where 0 means none.
+func Sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,99 @@
+package state
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// Pressure tracks how full pools are, and which nodes hold an idle block: from a pool
+// that runs full, idle blocks go sooner. It is safe for concurrent use.
+type Pressure struct {
+	mu    sync.Mutex
+	taken map[poolFamily]int
+	idle  map[string]bool
+}
+
+type poolFamily struct {
+	pool   string
+	family ipalloc.Family
+}
+
+// NewPressure tracks nothing yet.
+func NewPressure() *Pressure {
+	return &Pressure{taken: map[poolFamily]int{}, idle: map[string]bool{}}
+}
+
+// Set records how many percent of a pool's blocks of a family are taken, and returns
+// what was recorded before.
+func (p *Pressure) Set(pool string, f ipalloc.Family, percent int) (was int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	key := poolFamily{pool, f}
+	was = p.taken[key]
+	p.taken[key] = percent
+	return was
+}
+
+// Taken is how many percent of a pool's blocks of a family are taken; 0: not known.
+func (p *Pressure) Taken(pool string, f ipalloc.Family) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.taken[poolFamily{pool, f}]
+}
+
+// SetIdle records whether a node holds an idle block.
+func (p *Pressure) SetIdle(node string, idle bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !idle {
+		delete(p.idle, node)
+		return
+	}
+	p.idle[node] = true
+}
+
+// Idle returns the nodes that hold an idle block, in no order.
+func (p *Pressure) Idle() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Collect(maps.Keys(p.idle))
+}
+
+// ForgetPool drops a pool that is gone.
+func (p *Pressure) ForgetPool(pool string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.DeleteFunc(p.taken, func(key poolFamily, _ int) bool { return key.pool == pool })
+}
+
+// TakenPercent is how many percent of a pool's assignable blocks are taken when this
+// many are free.
+func TakenPercent(pool *crd.Pool, f ipalloc.Family, free uint64) int {
+	cut, ok := pool.Cut(f)
+	if !ok {
+		return 0 // the pool assigns nothing, so no node waits for returned blocks
+	}
+	total := pool.TotalBlocks(cut)
+	if total == 0 {
+		return 0
+	}
+	return int(100 * (1 - min(1, float64(free)/float64(total))))
+}
+
+// applyPressure shortens the idle time in the state of one family of a node.
+func (c *Cluster) applyPressure(s *expand.State, node *Snapshot) {
+	s.Cordoned = node.Node != nil && node.Node.Spec.Unschedulable
+	if c.Taken == nil {
+		return
+	}
+	for _, b := range node.Blocks {
+		if b.Phase == ipalloc.InService && ipalloc.FamilyOf(b.CIDR.Addr()) == s.Family {
+			s.PoolTaken = max(s.PoolTaken, c.Taken(b.Pool, s.Family))
+		}
+	}
+}
