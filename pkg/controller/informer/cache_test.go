@@ -16,8 +16,8 @@ import (
 )
 
 // What the cache keeps of a Node is what is decided on: whether it is paused,
-// whether Cilium runs there, which pool it is of, whether it is cordoned, and what
-// podCIDRs it has.
+// whether Cilium runs there, which pool it is of, whether it is cordoned, and
+// the shortage its condition reports.
 func TestStrippedNodeIsDecidedOnAlike(t *testing.T) {
 	tests := map[string]func(n *corev1.Node){
 		"plain":              func(*corev1.Node) {},
