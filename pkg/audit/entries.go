@@ -86,7 +86,7 @@ func (c *check) cidrsOf(n *node) {
 		case other == nil && n.moving:
 			continue // reported for the Node
 		case other != nil:
-			n.told[cidr] = true
+			n.reported[cidr] = true
 			f.Reason, f.Others = PodCIDROfOtherNode, []Object{blockObject(other.Name)}
 			f.Says = "in " + c.list + ", and shares addresses with block " + other.CIDR.String() + " of node " + other.Node
 		case n.view.Lists(cidr) && slices.ContainsFunc(n.pools, func(p *crd.Pool) bool { return p.OnGrid(cidr) }):
@@ -115,7 +115,7 @@ func (x *index) heldElsewhere(n *node, cidr netip.Prefix) *crd.Block {
 // podsOf reports for a pod.
 func (c *check) usedOf(n *node) {
 	for a, who := range n.inUse {
-		if n.view.publishes(a) || n.told[single(a)] || n.moving {
+		if n.view.publishes(a) || n.reported[single(a)] || n.moving {
 			continue
 		}
 		says := "in use and not in the pool"
@@ -155,7 +155,7 @@ func (c *check) listedTwice(listed *ipalloc.Space, n *node, cidr netip.Prefix) {
 		return
 	}
 	other := conflict.Old.Owner.Node
-	if n.told[cidr] || c.byName[other].told[conflict.Old.CIDR] {
+	if n.reported[cidr] || c.byName[other].reported[conflict.Old.CIDR] {
 		return
 	}
 	c.add(Finding{Reason: PodCIDROnTwoNodes, Object: c.allocationObject(n.name), Others: []Object{c.allocationObject(other)}, Subject: cidr,

@@ -60,8 +60,8 @@ type node struct {
 	// crd mode yet.
 	moving bool
 	inUse  map[netip.Addr]string // address to who uses it
-	// told are addresses and podCIDRs whose worst finding is reported already.
-	told map[netip.Prefix]bool
+	// reported are addresses and podCIDRs whose worst finding is reported already.
+	reported map[netip.Prefix]bool
 }
 
 // pod is a pod that needs an address.
@@ -162,7 +162,7 @@ func (c *check) readNodes(s *Snapshot) {
 	c.byName = map[string]*node{}
 	of := func(name string) *node {
 		if c.byName[name] == nil {
-			c.byName[name] = &node{name: name, inUse: map[netip.Addr]string{}, told: map[netip.Prefix]bool{}}
+			c.byName[name] = &node{name: name, inUse: map[netip.Addr]string{}, reported: map[netip.Prefix]bool{}}
 		}
 		return c.byName[name]
 	}

@@ -40,7 +40,7 @@ func (c *check) podAddress(n *node, p pod, a netip.Addr) {
 			f.Says = "runs on " + n.name + " with an address of no block and of no CIDR in " + c.list
 		}
 	}
-	n.told[single(a)] = true
+	n.reported[single(a)] = true
 	c.add(f)
 }
 

@@ -131,14 +131,14 @@ func (cn *CiliumNode) wants(f ipalloc.Family) bool {
 // wholeBlock checks a block of a node whose agent is assigned whole ones.
 func (c *check) wholeBlock(n *node, b *crd.Block) {
 	f := Finding{Object: blockObject(b.Name), Others: []Object{c.allocationObject(n.name)}, Subject: b.CIDR}
-	told := slices.ContainsFunc(n.view.Listed(), b.CIDR.Overlaps) // as part of another, too
+	listed := slices.ContainsFunc(n.view.Listed(), b.CIDR.Overlaps) // as part of another, too
 	switch {
-	case b.Phase == ipalloc.CoolingDown && told:
+	case b.Phase == ipalloc.CoolingDown && listed:
 		f.Reason, f.Says = RestingBlockPublished, fmt.Sprintf("cools down, and %s of %s %s has it", c.list, c.kind, n.name)
-	case b.Phase == ipalloc.InService && !told && c.shouldBeTold(n, b):
+	case b.Phase == ipalloc.InService && !listed && c.shouldBeListed(n, b):
 		f.Reason = BlockNotPublished
 		f.Says = fmt.Sprintf("not in %s of %s %s, created %s ago", c.list, c.kind, n.name, c.now.Sub(b.Created).Round(time.Second))
-	case b.Phase == ipalloc.Draining && !n.view.BlockDemand.Fixed && told && c.drainStands(n, b, 1):
+	case b.Phase == ipalloc.Draining && !n.view.BlockDemand.Fixed && listed && c.drainStands(n, b, 1):
 		f.Reason = DrainStuck
 		f.Says = fmt.Sprintf("drains (%s) since %s, with nothing of it in use, and is listed still; nothing has moved for %s, and %s",
 			b.Reason, b.Since.UTC().Format(time.RFC3339), c.now.Sub(n.view.Changed).Round(time.Second), n.agent())
@@ -148,9 +148,9 @@ func (c *check) wholeBlock(n *node, b *crd.Block) {
 	c.add(f)
 }
 
-// shouldBeTold excludes, besides what shouldBePublished does, a block that the agent
+// shouldBeListed excludes, besides what shouldBePublished does, a block that the agent
 // may just have returned, and what other findings explain.
-func (c *check) shouldBeTold(n *node, b *crd.Block) bool {
+func (c *check) shouldBeListed(n *node, b *crd.Block) bool {
 	if !c.shouldBePublished(n, b) || slices.Contains(n.view.BlockDemand.Annotated, b.CIDR) {
 		return false
 	}

@@ -81,12 +81,12 @@ type nodePatch struct {
 
 // patch assigns one block of each family that the Node has none of.
 func (kubernetes) patch(v *View, c Change) ([]byte, error) {
-	told := newPodCIDRs(v, c)
-	if len(told) == 0 {
+	assigned := newPodCIDRs(v, c)
+	if len(assigned) == 0 {
 		return nil, nil
 	}
 	annotations := map[string]string{}
-	for f, cidr := range told {
+	for f, cidr := range assigned {
 		annotations[podCIDRAnnotations[f][0]] = cidr.String()
 	}
 	return annotate(v, annotations)
@@ -105,13 +105,13 @@ func newPodCIDRs(v *View, c Change) map[ipalloc.Family]netip.Prefix {
 	for _, cidr := range v.PodCIDRs {
 		has[ipalloc.FamilyOf(cidr.Addr())] = true
 	}
-	told := map[ipalloc.Family]netip.Prefix{}
+	assigned := map[ipalloc.Family]netip.Prefix{}
 	for _, cidr := range sorted(c.Blocks) {
 		if f := ipalloc.FamilyOf(cidr.Addr()); !has[f] && slices.ContainsFunc(c.Publish, cidr.Contains) {
-			told[f], has[f] = cidr, true
+			assigned[f], has[f] = cidr, true
 		}
 	}
-	return told
+	return assigned
 }
 
 // moved is an annotation of a Node with the version that the write replaces: never the
@@ -132,8 +132,8 @@ func (kubernetes) bumpVersion(ctx context.Context, c *Client, v *View, _ netip.A
 // connectivity. The CIDR it runs with is in its CiliumNode
 // (pkg/nodediscovery/nodediscovery.go, mutateNodeResource).
 func (kubernetes) check(ctx context.Context, reader client.Reader, v *View, c Change) error {
-	told := newPodCIDRs(v, c)
-	if len(told) == 0 {
+	assigned := newPodCIDRs(v, c)
+	if len(assigned) == 0 {
 		return nil
 	}
 	cn := &ciliumv2.CiliumNode{}
@@ -145,7 +145,7 @@ func (kubernetes) check(ctx context.Context, reader client.Reader, v *View, c Ch
 		return fmt.Errorf("reading CiliumNode %s: %w", v.Name, err)
 	}
 	for _, has := range prefixes(cn.Spec.IPAM.PodCIDRs) {
-		if cidr, ok := told[ipalloc.FamilyOf(has.Addr())]; ok && cidr != has.Masked() {
+		if cidr, ok := assigned[ipalloc.FamilyOf(has.Addr())]; ok && cidr != has.Masked() {
 			return fmt.Errorf("the agent of Node %s runs with podCIDR %s, and the Node names none: it gets no other while its pods are there. Drain and delete the Node, or write that podCIDR into its annotation %s",
 				v.Name, has, podCIDRAnnotations[ipalloc.FamilyOf(has.Addr())][0])
 		}

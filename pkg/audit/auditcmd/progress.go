@@ -9,9 +9,9 @@ import (
 
 // Progress prints to a terminal how far reading is, if it takes long.
 type Progress struct {
-	to    io.Writer // nil: not a terminal
-	begun time.Time
-	told  bool
+	to      io.Writer // nil: not a terminal
+	begun   time.Time
+	printed bool
 }
 
 // NewProgress prints nothing if to is not a terminal.
@@ -28,14 +28,14 @@ func NewProgress(to io.Writer) *Progress {
 // Read prints how many objects of a kind have been read.
 func (p *Progress) Read(kind string, n int) {
 	if p.to != nil && time.Since(p.begun) > 2*time.Second {
-		p.told = true
+		p.printed = true
 		fmt.Fprintf(p.to, "\r\033[Kreading %s: %d", kind, n)
 	}
 }
 
 // Clear erases the progress line.
 func (p *Progress) Clear() {
-	if p.told {
+	if p.printed {
 		fmt.Fprint(p.to, "\r\033[K")
 	}
 }
