@@ -276,6 +276,7 @@ func TestCRDsAreThoseOfTheCode(t *testing.T) {
 			t.Errorf("uninstalling the chart would delete %s, and with it all its objects", crd.Name)
 		}
 		delete(crd.Annotations, "helm.sh/resource-policy")
+		delete(crd.Annotations, "argocd.argoproj.io/sync-options")
 		crd.Labels = nil
 		got = append(got, crd)
 	}
