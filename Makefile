@@ -97,25 +97,25 @@ PODS ?= 60
 .PHONY: demo-binaries
 demo-binaries: controlplane
 	@echo "building the operator and the demo: up to 2 minutes the first time"
-	@go build -o $(BIN)/ ./cmd/cilium-pool-operator ./test/demo
+	@go build -o $(BIN)/ ./cmd/cilium-pool-operator ./test/chaos
 
 .PHONY: demo
 demo: demo-binaries ## Pools, nodes and pods in a story of a minute; fails if a rule broke. NODES=20
-	@$(BIN)/demo run --nodes=$(NODES)
+	@$(BIN)/chaos demo --nodes=$(NODES)
 
 .PHONY: up
 up: demo-binaries ## Start the same and leave it running, with .run/kubeconfig. NODES=20
-	@$(BIN)/demo up --nodes=$(NODES)
+	@$(BIN)/chaos up --nodes=$(NODES)
 
 .PHONY: burst
 burst: ## Let a node of "make up" have so many pods: NODE=beijing-01 PODS=60, PODS=0.
-	@[[ -x $(BIN)/demo ]] || { echo "nothing runs: make up starts it"; exit 1; }
-	@$(BIN)/demo burst --node=$(NODE) --pods=$(PODS)
+	@[[ -x $(BIN)/chaos ]] || { echo "nothing runs: make up starts it"; exit 1; }
+	@$(BIN)/chaos burst --node=$(NODE) --pods=$(PODS)
 
 .PHONY: down
 down: ## Stop what "make up" started.
-	@go build -o $(BIN)/ ./test/demo
-	@$(BIN)/demo down
+	@go build -o $(BIN)/ ./test/chaos
+	@$(BIN)/chaos down
 
 # NODES of the demo is 20; here it is 200 unless given.
 CHAOS_NODES := $(if $(filter command line environment,$(origin NODES)),$(NODES),200)
@@ -123,8 +123,7 @@ CHAOS_NODES := $(if $(filter command line environment,$(origin NODES)),$(NODES),
 .PHONY: chaos
 chaos: FAULTS ?= 60s
 chaos: COUNT ?= 1
-chaos: controlplane ## Kill, pause and edit all there is under 200 nodes, then see that all settles. NODES=200 FAULTS=60s COUNT=1 MODE=crd|multi-pool|kubernetes SEED= RESTART=
-	@go build -o $(BIN)/ ./cmd/cilium-pool-operator ./test/chaos
+chaos: demo-binaries ## Kill, pause and edit all there is under 200 nodes, then see that all settles. NODES=200 FAULTS=60s COUNT=1 MODE=crd|multi-pool|kubernetes SEED= RESTART=
 	@$(BIN)/chaos --faults=$(FAULTS) --count=$(COUNT) --nodes=$(CHAOS_NODES) \
 		$(if $(MODE),--mode=$(MODE)) $(if $(SEED),--seed=$(SEED)) $(if $(RESTART),--restart)
 
@@ -281,7 +280,7 @@ SPEAKER ?= bird
 .PHONY: bgp-try
 bgp-try: demo-binaries ## Let BIRD or FRR announce a real control plane's prefixes to a router, and withdraw them. Needs root, bird2, iproute2. SPEAKER=frr
 	@go build -o $(BIN)/ ./cmd/kubectl-cilium_pool
-	hack/bgp-try.sh $(BIN)/demo $(BIN)/kubectl-cilium_pool $(BIN)/kubectl .run/bgp $(SPEAKER)
+	hack/bgp-try.sh $(BIN)/chaos $(BIN)/kubectl-cilium_pool $(BIN)/kubectl .run/bgp $(SPEAKER)
 
 ##@ Control plane
 

@@ -5,9 +5,9 @@
 # Needs root, iproute2, bird2, and for FRR frr and frr-pythontools. Nothing runs
 # on; logs are in RUN-DIR.
 #
-#   bgp-try.sh DEMO PLUGIN KUBECTL RUN-DIR [bird|frr]
+#   bgp-try.sh CHAOS PLUGIN KUBECTL RUN-DIR [bird|frr]
 set -euo pipefail
-demo=$1 plugin=$2 kubectl=$3 run=$4 speaker=${5:-bird}
+chaos=$1 plugin=$2 kubectl=$3 run=$4 speaker=${5:-bird}
 here=$(cd "$(dirname "$0")/.." && pwd)
 PATH=$PATH:/usr/sbin:/sbin
 frr=/usr/lib/frr
@@ -25,7 +25,7 @@ cleanup() {
 	local code=$?
 	for pid in "${started[@]}"; do kill "$pid" 2>/dev/null || true; done
 	wait
-	"$demo" down --run-dir="$run" >/dev/null || true
+	"$chaos" down --run-dir="$run" >/dev/null || true
 	ip netns delete "$server" 2>/dev/null || true
 	ip netns delete "$router" 2>/dev/null || true
 	rm -rf "/etc/frr/$server" "/var/run/frr/$server"
@@ -100,7 +100,7 @@ mkdir -p "$run"
 run=$(cd "$run" && pwd)
 cp "$here"/examples/bgp/{server,router}.conf "$run"
 say "starting a control plane, the operator and 6 nodes; $speaker is the route server"
-"$demo" up --run-dir="$run" --nodes=6 >"$run/up.log"
+"$chaos" up --run-dir="$run" --nodes=6 >"$run/up.log"
 
 # IPv6: an address for each node, and a pool beside those of the demo.
 n=16
@@ -140,10 +140,10 @@ started+=("$exporter")
 
 until_routed "6 nodes" both
 before=$(number)
-"$demo" burst --run-dir="$run" --node=beijing-01 --pods=100 >>"$run/up.log"
+"$chaos" burst --run-dir="$run" --node=beijing-01 --pods=100 >>"$run/up.log"
 until_routed "100 pods on beijing-01" more "$before"
 most=$(number)
-"$demo" burst --run-dir="$run" --node=beijing-01 --pods=0 >>"$run/up.log"
+"$chaos" burst --run-dir="$run" --node=beijing-01 --pods=0 >>"$run/up.log"
 until_routed "none of them any more" fewer "$most"
 gone=$(kube get node shanghai-01 -o jsonpath='{.status.addresses[0].address}')
 kube delete node shanghai-01 >>"$run/up.log"
@@ -152,7 +152,7 @@ until_routed "shanghai-01 is gone" without "$gone"
 kill "$exporter"
 wait "$exporter" || true
 routes=$(routed)
-"$demo" burst --run-dir="$run" --node=beijing-02 --pods=100 >>"$run/up.log"
+"$chaos" burst --run-dir="$run" --node=beijing-02 --pods=100 >>"$run/up.log"
 [[ $(exported | wc -l) -gt $(wc -l <<<"$routes") ]] || { echo "bgp-try: beijing-02 got no block" >&2; exit 1; }
 [[ "$(routed)" == "$routes" ]] || { echo "bgp-try: routes changed with nobody there to change them" >&2; exit 1; }
 say "export stopped: the router keeps what it has, and learns nothing new"

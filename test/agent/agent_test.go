@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 var shared cptest.Shared
@@ -72,27 +73,24 @@ func (b *bed) makeNode() {
 		Labels:      map[string]string{"zone": "a"},
 		Annotations: map[string]string{"network.cilium.io/x": "y", "other": "z"},
 	}}
-	if err := b.c.Create(b.ctx, node); err != nil {
-		b.t.Fatal(err)
-	}
+	harness.Must(b.t, b.c.Create(b.ctx, node))
 	node.Status.Addresses = []corev1.NodeAddress{
 		{Type: corev1.NodeInternalIP, Address: "192.0.2.1"},
 		{Type: corev1.NodeInternalIP, Address: "192.0.2.2"},
 		{Type: corev1.NodeHostName, Address: "host"},
 	}
-	if err := b.c.Status().Update(b.ctx, node); err != nil {
-		b.t.Fatal(err)
-	}
+	harness.Must(b.t, b.c.Status().Update(b.ctx, node))
 }
 
 // eventually waits for ok.
 func (b *bed) eventually(what string, ok func() bool) {
 	b.t.Helper()
-	for !ok() {
-		if !sleep(b.ctx, 10*time.Millisecond) {
-			b.t.Fatalf("never: %s\nCiliumNode: %+v", what, b.get().Status.IPAM)
+	harness.Eventually(b.t, what, func() error {
+		if !ok() {
+			return fmt.Errorf("CiliumNode: %+v", b.get().Status.IPAM)
 		}
-	}
+		return nil
+	})
 }
 
 // shown waits until the hub has the CiliumNode as it is.
@@ -125,9 +123,7 @@ func (b *bed) patch(status bool, format string, args ...any) {
 			return b.c.Status().Patch(ctx, obj, patch)
 		}
 	}
-	if err := write(b.ctx, cn, patch); err != nil {
-		b.t.Fatal(err)
-	}
+	harness.Must(b.t, write(b.ctx, cn, patch))
 }
 
 func (b *bed) owners() []string {
@@ -141,9 +137,7 @@ func (b *bed) owners() []string {
 
 func (b *bed) waitReady() {
 	b.t.Helper()
-	if err := b.agent.WaitReady(b.ctx); err != nil {
-		b.t.Fatal(err)
-	}
+	harness.Must(b.t, b.agent.WaitReady(b.ctx))
 }
 
 func (b *bed) add(name string) netip.Addr {
@@ -210,9 +204,7 @@ func TestHandshakeAndRestart(t *testing.T) {
 	// agent restarts.
 	b.patch(false, `{"spec":{"ipam":{"pool":{%q:null}}}}`, a)
 	b.shown()
-	if err := b.agent.Restart(b.ctx); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, b.agent.Restart(b.ctx))
 	b.eventually("restored", func() bool {
 		return slices.Equal(b.owners(), []string{"default/kept [restored]", "router"})
 	})
@@ -262,9 +254,7 @@ func TestStartingAgentAcksItsPods(t *testing.T) {
 		t.Errorf("used is %v, want nothing: no pod is restored yet", got)
 	}
 	close(hold)
-	if err := <-restarted; err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, <-restarted)
 	if got := b.agent.Endpoints(); len(got) != 0 {
 		t.Errorf("endpoints %v, want none: its address is in the handshake", got)
 	}
@@ -275,19 +265,13 @@ func TestCiliumNodeDeleted(t *testing.T) {
 	b.eventually("CiliumNode is made", func() bool { return b.get().UID != "" })
 	b.patch(false, fourAddresses)
 	b.waitReady()
-	if err := b.c.Delete(b.ctx, b.get()); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, b.c.Delete(b.ctx, b.get()))
 	b.eventually("no more addresses", func() bool {
 		_, _, err := b.agent.Add(b.ctx, "default", "a")
-		if err := b.agent.Del(b.ctx, "default", "a"); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, b.agent.Del(b.ctx, "default", "a"))
 		return errors.Is(err, ErrNoCiliumNode)
 	})
-	if err := b.agent.SyncNode(b.ctx); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, b.agent.SyncNode(b.ctx))
 	if cn := b.get(); cn.Spec.IPAM.Pool != nil || len(cn.Spec.Addresses) != 2 {
 		t.Errorf("made again: %+v", cn.Spec)
 	}
@@ -310,9 +294,7 @@ func TestPodsComeAndGo(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-0"},
 		Spec:       corev1.PodSpec{NodeName: b.agent.Name(), Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 	}
-	if err := b.c.Create(b.ctx, pod); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, b.c.Create(b.ctx, pod))
 	b.eventually("pod is ready", func() bool { return ready(b.pod("default", "web-0")) })
 	endpoint := b.agent.Endpoints()[client.ObjectKeyFromObject(pod)]
 	for i, ip := range b.pod("default", "web-0").Status.PodIPs {
@@ -323,16 +305,12 @@ func TestPodsComeAndGo(t *testing.T) {
 	want := []string{"default/web-0", "default/web-0", "health", "health", "router", "router"}
 	b.eventually("use is reported", func() bool { return slices.Equal(b.owners(), want) })
 
-	if err := b.agent.Restart(b.ctx); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, b.agent.Restart(b.ctx))
 	b.eventually("agent's pod is ready again", func() bool {
 		again := b.pod(agentNamespace, b.agent.PodName())
 		return ready(again) && containerID(again) != containerID(agentPod)
 	})
-	if err := b.c.Delete(b.ctx, pod); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, b.c.Delete(b.ctx, pod))
 	b.eventually("pod is gone", func() bool { return b.pod("default", "web-0").UID == "" })
 	b.eventually("its addresses are back", func() bool { return len(b.owners()) == 4 })
 }

@@ -15,4 +15,7 @@
 // All file:line references are to github.com/cilium/cilium v1.20.1; file names
 // without a folder are in pkg/ipam. Package test/truth holds Store to Cilium's
 // own code.
+//
+// Its own tests alone find where the shell around Store is wrong, which every suite
+// with agents stands on: starts, restores, pods, a CiliumNode that goes.
 package agent

@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 type (
@@ -63,9 +65,7 @@ func TestHandshake(t *testing.T) {
 			}
 			s.Observe(ciliumNode("1", tt.pool, nil))
 			for _, ip := range tt.used {
-				if err := s.Restore(addr(ip), "default/a [restored]"); err != nil {
-					t.Fatal(err)
-				}
+				harness.Must(t, s.Restore(addr(ip), "default/a [restored]"))
 			}
 			s.Observe(ciliumNode("2", tt.pool, tt.given))
 			if diff := cmp.Diff(tt.want, s.Report().Status.IPAM.ReleaseIPs); diff != "" {
@@ -75,39 +75,6 @@ func TestHandshake(t *testing.T) {
 				t.Errorf("asked for a status write: %v, want %v", r.reasons, tt.trigger)
 			}
 		})
-	}
-}
-
-// A change of nothing but metadata crosses an answer that is not written yet.
-func TestMetadataChangeForgetsAnswer(t *testing.T) {
-	var r recorder
-	s := NewStore(StoreOptions{Trigger: r.trigger})
-	s.Open()
-	marked := ciliumNode("1", pool{"10.0.0.1": {}}, release{"10.0.0.1": "marked-for-release"})
-	s.Observe(marked)
-	relabelled := marked.DeepCopy()
-	relabelled.ResourceVersion, relabelled.Labels = "2", map[string]string{"a": "b"}
-	s.Observe(relabelled)
-	got := s.Report()
-	if got.ResourceVersion != "2" || got.Status.IPAM.ReleaseIPs["10.0.0.1"] != "marked-for-release" {
-		t.Errorf("reports %s at version %s", got.Status.IPAM.ReleaseIPs, got.ResourceVersion)
-	}
-	if len(r.reasons) != 1 {
-		t.Errorf("asked %d times for a status write, want 1", len(r.reasons))
-	}
-}
-
-// An agent that has not restored its pods yet acks an address they use, and
-// then cannot restore it.
-func TestAckBeforeRestore(t *testing.T) {
-	s := NewStore(StoreOptions{})
-	s.Open()
-	s.Observe(ciliumNode("1", pool{"10.0.0.1": {}}, release{"10.0.0.1": "marked-for-release"}))
-	if got := s.Report().Status.IPAM.ReleaseIPs["10.0.0.1"]; got != "ready-for-release" {
-		t.Errorf("answer is %s", got)
-	}
-	if err := s.Restore(addr("10.0.0.1"), "default/a [restored]"); !errors.Is(err, ErrReleasing) {
-		t.Errorf("restore: %v", err)
 	}
 }
 
@@ -191,9 +158,7 @@ func TestAllocateNext(t *testing.T) {
 			s.Exclude(addr("192.0.2.1"))
 			s.Observe(ciliumNode("1", tt.pool, nil))
 			for _, ip := range tt.used {
-				if err := s.Restore(addr(ip), "default/z"); err != nil {
-					t.Fatal(err)
-				}
+				harness.Must(t, s.Restore(addr(ip), "default/z"))
 			}
 			s.Observe(ciliumNode("2", tt.pool, tt.release))
 			v4, v6, err := s.AllocateNext("default/a")

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // tell lists CIDRs in the CiliumNode, as the operator would.
@@ -52,22 +53,16 @@ func TestMultiPoolAgent(t *testing.T) {
 		return err == nil
 	})
 
-	if err := b.agent.Restart(b.ctx); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, b.agent.Restart(b.ctx))
 	if owner := b.agent.Addresses()[last]; owner != "default/p11"+restoredOwner {
 		t.Errorf("after the restart %s is of %q", last, owner)
 	}
 	for _, pod := range []string{"more", "p10", "p11"} {
-		if err := b.agent.Del(b.ctx, "default", pod); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, b.agent.Del(b.ctx, "default", pod))
 	}
 	b.eventually("it still wants the reserve", func() bool { return b.requests() == 24 && len(b.told()) == 2 })
 	for i := range 10 {
-		if err := b.agent.Del(b.ctx, "default", fmt.Sprintf("p%d", i)); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, b.agent.Del(b.ctx, "default", fmt.Sprintf("p%d", i)))
 	}
 	// Sixteen are more than one block has.
 	b.eventually("it asks for what it did at first", func() bool { return b.requests() == 16 })
@@ -102,13 +97,9 @@ func TestKubernetesAgent(t *testing.T) {
 		t.Error("it began without a podCIDR")
 	}
 	node := &corev1.Node{}
-	if err := b.c.Get(b.ctx, types.NamespacedName{Name: b.agent.Name()}, node); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, b.c.Get(b.ctx, types.NamespacedName{Name: b.agent.Name()}, node))
 	node.Annotations[podCIDRAnnotation] = "10.0.0.0/28"
-	if err := b.c.Update(b.ctx, node); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, b.c.Update(b.ctx, node))
 	b.waitReady()
 	cidr := netip.MustParsePrefix("10.0.0.0/28")
 	if got := b.get().Spec.IPAM.PodCIDRs; len(got) != 1 || got[0].Prefix != cidr {
@@ -118,9 +109,7 @@ func TestKubernetesAgent(t *testing.T) {
 	if !cidr.Contains(addr) {
 		t.Errorf("a pod has %s", addr)
 	}
-	if err := b.agent.Restart(b.ctx); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, b.agent.Restart(b.ctx))
 	if owner := b.agent.Addresses()[addr]; owner != "default/p"+restoredOwner {
 		t.Errorf("after the restart %s is of %q", addr, owner)
 	}

@@ -2,6 +2,8 @@
 // chart by promtool, and that alerts, dashboard and pages query metrics that the
 // operator exports. It is a module of its own, so that the operator's go.mod
 // stays free of Prometheus.
+//
+// Only it finds an alert that fires when it should not, or cannot fire at all.
 package alerts
 
 import (

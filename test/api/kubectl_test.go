@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // kubectl runs kubectl against the control plane and returns what it prints.
@@ -121,9 +123,7 @@ metadata: {name: 10.20.0.0-27}
 spec: {cidr: 10.20.0.0/27, poolName: beijing, nodeName: node-1}
 `
 	file := filepath.Join(t.TempDir(), "block.yaml")
-	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(file, []byte(manifest), 0o600))
 	defer func() { kubectl(t, "delete", "-f", file) }()
 	watch, err := client.Watch(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -151,9 +151,7 @@ spec: {cidr: 10.20.0.0/27, poolName: beijing, nodeName: node-1}
 func setStatus(t *testing.T, client dynamic.ResourceInterface, o *unstructured.Unstructured, status string) {
 	t.Helper()
 	var fields map[string]any
-	if err := yaml.Unmarshal([]byte(status), &fields); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, yaml.Unmarshal([]byte(status), &fields))
 	o = o.DeepCopy()
 	o.Object["status"] = fields
 	if _, err := client.UpdateStatus(t.Context(), o, metav1.UpdateOptions{}); err != nil {

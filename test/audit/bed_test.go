@@ -32,9 +32,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/cluster/page"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
@@ -61,22 +61,14 @@ func operator(t *testing.T) string {
 // bed is one test's cluster, empty at first.
 type bed struct {
 	*testing.T
-	client     client.WithWatch
+	*harness.Bed
 	kubeconfig string // may do what docs/check.md says is needed
 }
 
 func newBed(t *testing.T) *bed {
 	t.Helper()
-	scheme, err := controller.Scheme()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.NewWithWatch(shared.Cluster(t).Config(), client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &bed{T: t, client: c}
-	b.wipe()
+	b := &bed{T: t, Bed: harness.NewBed(t, shared.Cluster(t).Config())}
+	b.Wipe(&corev1.PodList{}, &corev1.NodeList{}, &ciliumv2.CiliumNodeList{}, &v1alpha1.PodIPPoolList{}, &v1alpha1.PodIPBlockList{})
 	b.kubeconfig = b.reader("auditor", roleOfPage(t))
 	return b
 }
@@ -84,16 +76,10 @@ func newBed(t *testing.T) *bed {
 // roleOfPage is the ClusterRole that docs/check.md tells to make.
 func roleOfPage(t *testing.T) *rbacv1.ClusterRole {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join(root, "docs", "check.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(page), "```yaml\n")
-	body, _, ok := strings.Cut(rest, "```")
+	text, err := os.ReadFile(filepath.Join(root, "docs", "check.md"))
+	harness.Must(t, err)
 	role := &rbacv1.ClusterRole{}
-	if err := yaml.UnmarshalStrict([]byte(body), role); err != nil || !ok {
-		t.Fatalf("docs/check.md shows no role: %v", err)
-	}
+	harness.Must(t, yaml.UnmarshalStrict([]byte(page.OfLanguage(string(text), "yaml")[0]), role))
 	return role
 }
 
@@ -108,9 +94,9 @@ func (b *bed) reader(name string, role *rbacv1.ClusterRole) string {
 		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: name}},
 	}
 	for _, o := range []client.Object{account, role, binding} {
-		b.create(o)
+		b.Create(o)
 		b.Cleanup(func() {
-			if err := b.client.Delete(context.Background(), o); err != nil {
+			if err := b.Client.Delete(context.Background(), o); err != nil {
 				b.Error(err)
 			}
 		})
@@ -121,9 +107,7 @@ func (b *bed) reader(name string, role *rbacv1.ClusterRole) string {
 	}
 	b.knows(account, role.Rules[0])
 	path := filepath.Join(b.TempDir(), "kubeconfig")
-	if err := controlplane.WriteKubeconfig(path, config); err != nil {
-		b.Fatal(err)
-	}
+	b.Must(controlplane.WriteKubeconfig(path, config))
 	return path
 }
 
@@ -203,49 +187,10 @@ func shorts(r audit.Report) []string {
 	return out
 }
 
-// wipe deletes everything, finalizers and all.
-func (b *bed) wipe() {
-	b.Helper()
-	if err := harness.Wipe(b.Context(), b.client,
-		&corev1.PodList{}, &corev1.NodeList{}, &ciliumv2.CiliumNodeList{}, &v1alpha1.PodIPPoolList{}, &v1alpha1.PodIPBlockList{},
-	); err != nil {
-		b.Fatal(err)
-	}
-}
-
-// remove deletes an object, whatever its finalizers say.
-func (b *bed) remove(o client.Object) {
-	b.Helper()
-	if err := harness.Remove(b.Context(), b.client, o); err != nil {
-		b.Fatal(err)
-	}
-}
-
 // gone deletes an object once the test's own context has ended.
 func (b *bed) gone(o client.Object) {
-	if err := b.client.Delete(context.Background(), o); client.IgnoreNotFound(err) != nil {
+	if err := b.Client.Delete(context.Background(), o); client.IgnoreNotFound(err) != nil {
 		b.Error(err)
-	}
-}
-
-func (b *bed) create(o client.Object) {
-	b.Helper()
-	if err := b.client.Create(b.Context(), o); err != nil {
-		b.Fatalf("creating %T %s: %v", o, o.GetName(), err)
-	}
-}
-
-func (b *bed) update(o client.Object) {
-	b.Helper()
-	if err := b.client.Update(b.Context(), o); err != nil {
-		b.Fatalf("updating %T %s: %v", o, o.GetName(), err)
-	}
-}
-
-func (b *bed) updateStatus(o client.Object) {
-	b.Helper()
-	if err := b.client.Status().Update(b.Context(), o); err != nil {
-		b.Fatalf("updating status of %T %s: %v", o, o.GetName(), err)
 	}
 }
 
@@ -261,20 +206,20 @@ func (b *bed) pool(name string, mod func(*v1alpha1.PodIPPool), cidrs ...string) 
 	for _, c := range cidrs {
 		p.Spec.IPv4.CIDRs = append(p.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: c})
 	}
-	b.create(p)
+	b.Create(p)
 	p.Status.ObservedGeneration = p.Generation
 	p.Status.Conditions = []metav1.Condition{{Type: v1alpha1.PoolReady, Status: metav1.ConditionTrue, Reason: "Serving", LastTransitionTime: metav1.Now()}}
 	if mod != nil {
 		mod(p)
 	}
-	b.updateStatus(p)
+	b.UpdateStatus(p)
 	return p
 }
 
 func (b *bed) block(node, cidr string) *v1alpha1.PodIPBlock {
 	b.Helper()
 	o := crd.NewBlock(netip.MustParsePrefix(cidr), "main", node, "")
-	b.create(o)
+	b.Create(o)
 	return o
 }
 
@@ -282,8 +227,8 @@ func (b *bed) block(node, cidr string) *v1alpha1.PodIPBlock {
 // that has it, with the router's address and a pod's in use.
 func (b *bed) node(name, cidr string) *ciliumv2.CiliumNode {
 	b.Helper()
-	b.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": "main"}}})
-	b.agentPod(name)
+	b.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": "main"}}})
+	b.AgentPod(name)
 	b.block(name, cidr)
 	prefix := netip.MustParsePrefix(cidr)
 	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -292,38 +237,13 @@ func (b *bed) node(name, cidr string) *ciliumv2.CiliumNode {
 	for a := prefix.Addr().Next(); prefix.Contains(a.Next()); a = a.Next() {
 		cn.Spec.IPAM.Pool[a.String()] = ipamtypes.AllocationIP{}
 	}
-	b.create(cn)
+	b.Create(cn)
 	router := prefix.Addr().Next()
 	cn.Status.IPAM.Used = ipamtypes.AllocationMap{
 		router.String():        {Owner: "router"},
 		router.Next().String(): {Owner: "default/on-" + name},
 	}
-	b.updateStatus(cn)
-	b.pod("on-"+name, name, router.Next().String())
+	b.UpdateStatus(cn)
+	b.RunningPod(name, "on-"+name, router.Next().String())
 	return cn
-}
-
-func (b *bed) agentPod(node string) {
-	b.Helper()
-	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-" + node, Labels: map[string]string{"k8s-app": "cilium"}},
-		Spec:       corev1.PodSpec{NodeName: node, HostNetwork: true, Containers: []corev1.Container{{Name: "cilium-agent", Image: "none"}}},
-	}
-	b.create(p)
-	p.Status.Phase = corev1.PodRunning
-	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-	b.updateStatus(p)
-}
-
-func (b *bed) pod(name, node, ip string) *corev1.Pod {
-	b.Helper()
-	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
-		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "none"}}},
-	}
-	b.create(p)
-	p.Status.Phase = corev1.PodRunning
-	p.Status.PodIP, p.Status.PodIPs = ip, []corev1.PodIP{{IP: ip}}
-	b.updateStatus(p)
-	return p
 }

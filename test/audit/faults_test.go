@@ -39,31 +39,31 @@ func (p *place) ip(last int) string { return fmt.Sprintf("10.0.%d.%d", p.n, last
 func (p *place) publish(ip string) {
 	p.Helper()
 	p.cn.Spec.IPAM.Pool[ip] = ipamtypes.AllocationIP{}
-	p.update(p.cn)
+	p.Update(p.cn)
 }
 
 func (p *place) unpublish(ip string) {
 	p.Helper()
 	delete(p.cn.Spec.IPAM.Pool, ip)
-	p.update(p.cn)
+	p.Update(p.cn)
 }
 
 func (p *place) list(cidr string) {
 	p.Helper()
 	p.cn.Spec.IPAM.PodCIDRs = append(p.cn.Spec.IPAM.PodCIDRs, iputil.PrefixFrom(netip.MustParsePrefix(cidr)))
-	p.update(p.cn)
+	p.Update(p.cn)
 }
 
 func (p *place) use(ip, owner string) {
 	p.Helper()
 	p.cn.Status.IPAM.Used[ip] = ipamtypes.AllocationIP{Owner: owner}
-	p.updateStatus(p.cn)
+	p.UpdateStatus(p.cn)
 }
 
 func (p *place) entry(ip string, status expand.ReleaseStatus) {
 	p.Helper()
 	p.cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{ip: ipamtypes.IPReleaseStatus(status)}
-	p.updateStatus(p.cn)
+	p.UpdateStatus(p.cn)
 }
 
 // own is the block of the place.
@@ -71,16 +71,14 @@ func (p *place) own() *v1alpha1.PodIPBlock {
 	p.Helper()
 	o := &v1alpha1.PodIPBlock{}
 	key := client.ObjectKey{Name: crd.BlockName(netip.MustParsePrefix(p.ip(0) + "/29"))}
-	if err := p.client.Get(p.Context(), key, o); err != nil {
-		p.Fatal(err)
-	}
+	p.Must(p.Client.Get(p.Context(), key, o))
 	return o
 }
 
 func (p *place) phase(o *v1alpha1.PodIPBlock, phase ipalloc.Phase, reason expand.Reason, since time.Duration) {
 	p.Helper()
 	crd.SetBlockPhase(o, phase, reason, "planted", time.Now().Add(-since))
-	p.updateStatus(o)
+	p.UpdateStatus(o)
 }
 
 // fault is one way to be wrong. In want NODE is the place's node, and N its
@@ -106,7 +104,7 @@ func addressFaults() map[audit.Reason]fault {
 			},
 		},
 		audit.PodsShareAddress: {
-			plant: func(p *place) { p.pod("zz-shares", p.node, p.ip(2)) },
+			plant: func(p *place) { p.RunningPod(p.node, "zz-shares", p.ip(2)) },
 			want:  []string{"PodsShareAddress Pod/default/zz-shares Pod/default/on-NODE 10.0.N.2"},
 		},
 		audit.AddressTwiceInPool: {
@@ -126,18 +124,18 @@ func addressFaults() map[audit.Reason]fault {
 			want:  []string{"AddressOutsidePool CiliumNode/NODE 10.0.N.2"},
 		},
 		audit.PodAddressOfOtherNode: {
-			plant: func(p *place) { p.pod("astray", p.node, "10.0.0.5") },
+			plant: func(p *place) { p.RunningPod(p.node, "astray", "10.0.0.5") },
 			want:  []string{"PodAddressOfOtherNode Pod/default/astray CiliumNode/healthy 10.0.0.5"},
 		},
 		audit.PodAddressUnowned: {
-			plant: func(p *place) { p.pod("unowned", p.node, "192.0.2.99") },
+			plant: func(p *place) { p.RunningPod(p.node, "unowned", "192.0.2.99") },
 			want:  []string{"PodAddressUnowned Pod/default/unowned 192.0.2.99"},
 		},
 		audit.PoolEntryOfOtherNode: {
 			plant: func(p *place) {
-				p.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other", Labels: map[string]string{"pool": "main"}}})
+				p.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other", Labels: map[string]string{"pool": "main"}}})
 				p.phase(p.block("other", p.ip(8)+"/29"), ipalloc.CoolingDown, expand.Returned, 0)
-				p.create(&ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "other"},
+				p.Create(&ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "other"},
 					Spec: ciliumv2.NodeSpec{IPAM: ipamtypes.IPAMSpec{Pool: ipamtypes.AllocationMap{"192.0.2.201": {}}}}})
 				p.publish(p.ip(10))
 			},
@@ -163,7 +161,7 @@ func addressFaults() map[audit.Reason]fault {
 			want:  []string{"PodCIDROfOtherNode CiliumNode/NODE PodIPBlock/10.0.0.0-29 10.0.0.0/29"},
 		},
 		audit.PodCIDRWithoutBlock: {
-			plant: func(p *place) { p.remove(p.own()) },
+			plant: func(p *place) { p.Remove(p.own()) },
 			want:  []string{"PodCIDRWithoutBlock CiliumNode/NODE 10.0.N.0/29"},
 		},
 		audit.ForeignPodCIDR: {
@@ -180,7 +178,7 @@ func blockFaults() map[audit.Reason]fault {
 			want:  []string{"BlocksOverlap PodIPBlock/10.0.N.0-28 PodIPBlock/10.0.N.0-29 10.0.N.0/28"},
 		},
 		audit.BlockNotListed: {
-			plant: func(p *place) { p.cn.Spec.IPAM.PodCIDRs = nil; p.update(p.cn) },
+			plant: func(p *place) { p.cn.Spec.IPAM.PodCIDRs = nil; p.Update(p.cn) },
 			want:  []string{"BlockNotListed PodIPBlock/10.0.N.0-29 CiliumNode/NODE 10.0.N.0/29"},
 		},
 		audit.BlockNotPublished: {
@@ -197,13 +195,13 @@ func blockFaults() map[audit.Reason]fault {
 		},
 		audit.BlockWithoutPool: {
 			plant: func(p *place) {
-				p.remove(p.own())
-				p.create(crd.NewBlock(netip.MustParsePrefix(p.ip(0)+"/29"), "no-pool", p.node, ""))
+				p.Remove(p.own())
+				p.Create(crd.NewBlock(netip.MustParsePrefix(p.ip(0)+"/29"), "no-pool", p.node, ""))
 			},
 			want: []string{"BlockWithoutPool PodIPBlock/10.0.N.0-29 PodIPPool/no-pool 10.0.N.0/29"},
 		},
 		audit.BlockUnprotected: {
-			plant: func(p *place) { o := p.own(); o.Finalizers = nil; p.update(o) },
+			plant: func(p *place) { o := p.own(); o.Finalizers = nil; p.Update(o) },
 			want:  []string{"BlockUnprotected PodIPBlock/10.0.N.0-29 10.0.N.0/29"},
 		},
 		audit.CooldownOverdue: {
@@ -214,9 +212,9 @@ func blockFaults() map[audit.Reason]fault {
 		},
 		audit.DrainStuck: {
 			plant: func(p *place) {
-				p.remove(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "on-" + p.node}})
+				p.Remove(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "on-" + p.node}})
 				p.cn.Status.IPAM.Used = nil
-				p.updateStatus(p.cn)
+				p.UpdateStatus(p.cn)
 				p.phase(p.own(), ipalloc.Draining, expand.Deleted, 3*time.Hour)
 			},
 			want: []string{"DrainStuck PodIPBlock/10.0.N.0-29 CiliumNode/NODE 10.0.N.0/29"}, timed: true,
@@ -239,15 +237,15 @@ func blockFaults() map[audit.Reason]fault {
 func nodeFaults() map[audit.Reason]fault {
 	return map[audit.Reason]fault{
 		audit.CiliumNodeMissing: {
-			plant: func(p *place) { p.remove(p.cn) },
+			plant: func(p *place) { p.Remove(p.cn) },
 			want:  []string{"CiliumNodeMissing Node/NODE"},
 		},
 		audit.CiliumNodeWithoutNode: {
 			plant: func(p *place) {
-				p.remove(p.own())
-				p.remove(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: p.node}})
+				p.Remove(p.own())
+				p.Remove(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: p.node}})
 				p.cn.Spec.IPAM.PodCIDRs, p.cn.Spec.IPAM.Pool = nil, ipamtypes.AllocationMap{p.ip(2): {}, p.ip(1): {}}
-				p.update(p.cn)
+				p.Update(p.cn)
 			},
 			want: []string{"CiliumNodeWithoutNode CiliumNode/NODE", "PoolEntryWithoutBlock CiliumNode/NODE PodIPPool/main 10.0.N.1 10.0.N.2"},
 		},
@@ -257,11 +255,11 @@ func nodeFaults() map[audit.Reason]fault {
 		},
 		audit.NodeYetToMove: {
 			plant: func(p *place) {
-				p.remove(p.own())
+				p.Remove(p.own())
 				p.cn.Spec.IPAM.Pool = nil
-				p.update(p.cn)
+				p.Update(p.cn)
 				p.cn.Status.IPAM.Used = nil
-				p.updateStatus(p.cn)
+				p.UpdateStatus(p.cn)
 			},
 			want: []string{"NodeYetToMove Node/NODE"},
 		},
@@ -272,23 +270,19 @@ func nodeFaults() map[audit.Reason]fault {
 		audit.NodeShortOfAddresses: {
 			plant: func(p *place) {
 				node := &corev1.Node{}
-				if err := p.client.Get(p.Context(), client.ObjectKey{Name: p.node}, node); err != nil {
-					p.Fatal(err)
-				}
+				p.Must(p.Client.Get(p.Context(), client.ObjectKey{Name: p.node}, node))
 				node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{
 					Type: v1alpha1.NodeAddressShortage, Status: corev1.ConditionTrue, Reason: "PoolsExhausted", Message: "planted"})
-				p.updateStatus(node)
+				p.UpdateStatus(node)
 			},
 			want: []string{"NodeShortOfAddresses Node/NODE"},
 		},
 		audit.ClusterAddressInUse: {
 			plant: func(p *place) {
 				node := &corev1.Node{}
-				if err := p.client.Get(p.Context(), client.ObjectKey{Name: p.node}, node); err != nil {
-					p.Fatal(err)
-				}
+				p.Must(p.Client.Get(p.Context(), client.ObjectKey{Name: p.node}, node))
 				node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: p.ip(2)}}
-				p.updateStatus(node)
+				p.UpdateStatus(node)
 			},
 			want: []string{"ClusterAddressInUse CiliumNode/NODE 10.0.N.2", "PoolCoversClusterAddresses PodIPPool/main 10.0.N.2"},
 		},
@@ -322,7 +316,7 @@ func nodeFaults() map[audit.Reason]fault {
 			plant: func(p *place) {
 				o := p.pool("chosen", nil, "10.9.4.0/24")
 				o.Annotations = nil
-				p.update(o)
+				p.Update(o)
 			},
 			want: []string{"PoolChosenByKubelet PodIPPool/chosen"},
 		},
@@ -330,7 +324,7 @@ func nodeFaults() map[audit.Reason]fault {
 			plant: func(p *place) {
 				o := p.pool("unseen", nil, "10.9.3.0/24")
 				o.Spec.Priority = 7
-				p.update(o)
+				p.Update(o)
 			},
 			want: []string{"PoolStatusStale PodIPPool/unseen"},
 		},
@@ -340,8 +334,8 @@ func nodeFaults() map[audit.Reason]fault {
 // newcomer is a Node whose agent waits for addresses.
 func (p *place) newcomer(name, pool string) {
 	p.Helper()
-	p.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": pool}}})
-	p.create(&ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	p.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": pool}}})
+	p.Create(&ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: name}})
 }
 
 // elsewhere are reasons that are not planted together with the others, and why.
@@ -350,24 +344,17 @@ var elsewhere = map[audit.Reason]string{
 	audit.BlockMalformed: "the API server refuses such blocks: see pkg/audit",
 }
 
-// All faults are planted at once, each at a place of its own: each is found, by
-// reason and object, and nothing else is.
-func TestPlantedFaults(t *testing.T) {
-	b := newBed(t)
-	b.pool("main", nil, "10.0.0.0/16")
-	healthy := b.node("healthy", "10.0.0.0/29")
-	healthy.Spec.IPAM.PodCIDRs = append(healthy.Spec.IPAM.PodCIDRs, iputil.PrefixFrom(netip.MustParsePrefix("198.51.100.0/25")))
-	b.update(healthy)
-
-	planted := map[audit.Reason]bool{}
-	var all, untimed []string
-	n := 0
-	for _, faults := range []map[audit.Reason]fault{addressFaults(), blockFaults(), nodeFaults()} {
-		for reason, f := range faults {
+// plantAll plants faults, each at a node of its own, and returns how many there are,
+// of which reasons, and what is to be found; untimed is that without --stuck-after.
+func plantAll[R ~string](b *bed, node func(name, cidr string) *ciliumv2.CiliumNode, faults ...map[R]fault) (n int, planted map[audit.Reason]bool, all, untimed []string) {
+	b.Helper()
+	planted = map[audit.Reason]bool{}
+	for _, some := range faults {
+		for reason, f := range some {
 			n++
-			planted[reason] = true
+			planted[audit.Reason(reason)] = true
 			p := &place{bed: b, node: fmt.Sprintf("node-%02d", n), n: n}
-			p.cn = b.node(p.node, p.ip(0)+"/29")
+			p.cn = node(p.node, p.ip(0)+"/29")
 			f.plant(p)
 			for _, want := range f.want {
 				want = strings.NewReplacer("NODE", p.node, "10.0.N.", fmt.Sprintf("10.0.%d.", n)).Replace(want)
@@ -378,6 +365,19 @@ func TestPlantedFaults(t *testing.T) {
 			}
 		}
 	}
+	return n, planted, all, untimed
+}
+
+// All faults are planted at once, each at a place of its own: each is found, by
+// reason and object, and nothing else is.
+func TestPlantedFaults(t *testing.T) {
+	b := newBed(t)
+	b.pool("main", nil, "10.0.0.0/16")
+	healthy := b.node("healthy", "10.0.0.0/29")
+	healthy.Spec.IPAM.PodCIDRs = append(healthy.Spec.IPAM.PodCIDRs, iputil.PrefixFrom(netip.MustParsePrefix("198.51.100.0/25")))
+	b.Update(healthy)
+
+	n, planted, all, untimed := plantAll(b, b.node, addressFaults(), blockFaults(), nodeFaults())
 	for _, e := range audit.Catalogue() {
 		if slices.Contains(e.Modes(), ciliumnode.CRD) && !planted[e.Reason] && elsewhere[e.Reason] == "" {
 			t.Errorf("%s is not planted", e.Reason)

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/fleet"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
 
@@ -30,9 +30,7 @@ const (
 func (b *bed) startOperator(flags ...string) {
 	b.Helper()
 	kubeconfig := b.TempDir() + "/kubeconfig"
-	if err := shared.Cluster(b).WriteKubeconfig(kubeconfig); err != nil {
-		b.Fatal(err)
-	}
+	b.Must(shared.Cluster(b).WriteKubeconfig(kubeconfig))
 	p, err := process.Start(process.Command{
 		Name: "operator", Dir: b.TempDir(), Env: []string{"PATH=" + os.Getenv("PATH")},
 		Args: append([]string{operator(b.T), "--kubeconfig=" + kubeconfig, "--leader-elect=false",
@@ -53,31 +51,25 @@ func (b *bed) startOperator(flags ...string) {
 func (b *bed) startAgents() {
 	b.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
+	machines := fleet.New(b.Client, fleet.Options{Agent: fleet.Quick(), Retry: 100 * time.Millisecond})
 	var running sync.WaitGroup
+	running.Go(func() { machines.Run(ctx) })
 	b.Cleanup(func() { cancel(); running.Wait() })
-	hub := agent.NewHub(b.client)
-	kubelet := agent.NewKubelet(b.client, agent.KubeletOptions{Retry: 100 * time.Millisecond})
-	running.Go(func() { hub.Run(ctx) })
-	running.Go(func() { kubelet.Run(ctx) })
 	for i := range liveNodes {
-		name := fmt.Sprintf("live-%d", i)
-		b.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
-		a := agent.New(b.client, hub, agent.Options{
-			NodeName: name, Pod: true, Seed: uint64(i) + 1,
-			UpdateRate: 200 * time.Millisecond, PollInterval: 50 * time.Millisecond, CrashBackoff: 100 * time.Millisecond,
-		})
-		kubelet.Attach(a)
-		running.Go(func() { a.Run(ctx) })
+		name := liveNode(i)
+		b.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		machines.Boot(ctx, name)
 	}
 }
 
+func liveNode(i int) string { return fmt.Sprintf("live-%d", i) }
+
+// wave makes pods on every node, and waits until all have addresses. It and endWave
+// are called beside the test, which they may not end.
 func (b *bed) wave(n int) error {
+	labels := map[string]string{"wave": fmt.Sprint(n)}
 	for i := range liveNodes * podsEach {
-		p := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("wave-%d-%d", n, i), Labels: map[string]string{"wave": fmt.Sprint(n)}},
-			Spec:       corev1.PodSpec{NodeName: fmt.Sprintf("live-%d", i%liveNodes), Containers: []corev1.Container{{Name: "c", Image: "none"}}},
-		}
-		if err := b.client.Create(b.Context(), p); err != nil {
+		if err := b.Client.Create(b.Context(), harness.BoundPod(liveNode(i%liveNodes), fmt.Sprintf("wave-%d-%d", n, i), labels)); err != nil {
 			return err
 		}
 	}
@@ -85,7 +77,7 @@ func (b *bed) wave(n int) error {
 	defer cancel()
 	return harness.Until(ctx, 20*time.Millisecond, func(context.Context) error {
 		list := &corev1.PodList{}
-		if err := b.client.List(b.Context(), list, client.MatchingLabels{"wave": fmt.Sprint(n)}); err != nil {
+		if err := b.Client.List(b.Context(), list, client.MatchingLabels(labels)); err != nil {
 			return err
 		}
 		for i := range list.Items {
@@ -98,16 +90,8 @@ func (b *bed) wave(n int) error {
 }
 
 func (b *bed) endWave(n int) error {
-	list := &corev1.PodList{}
-	if err := b.client.List(b.Context(), list, client.MatchingLabels{"wave": fmt.Sprint(n)}); err != nil {
-		return err
-	}
-	for i := range list.Items {
-		if err := b.client.Delete(b.Context(), &list.Items[i]); client.IgnoreNotFound(err) != nil {
-			return err
-		}
-	}
-	return nil
+	return b.Client.DeleteAllOf(b.Context(), &corev1.Pod{}, client.InNamespace(metav1.NamespaceDefault),
+		client.MatchingLabels{"wave": fmt.Sprint(n)})
 }
 
 // A cluster that grows, shrinks, drains and rests under a real operator gives no
@@ -116,12 +100,10 @@ func TestLiveClusterHasNoFindings(t *testing.T) {
 	b := newBed(t)
 	p := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "live"}}
 	p.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: 29, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.20.0.0/22"}}}
-	b.create(p)
+	b.Create(p)
 	b.startAgents()
 	b.startOperator()
-	if err := b.wave(0); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, b.wave(0))
 
 	const waves = 4
 	finished := make(chan error, 1)

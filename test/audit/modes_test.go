@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -43,11 +42,11 @@ func (b *bed) told(mode ciliumnode.Mode, name, cidr string) *ciliumv2.CiliumNode
 		cn.Spec.IPAM.Pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 6}}}
 		cn.Spec.IPAM.Pools.Allocated = []ipamtypes.IPAMPoolAllocation{{Pool: "default", CIDRs: []iputil.Prefix{block}}}
 	}
-	b.create(node)
-	b.agentPod(name)
+	b.Create(node)
+	b.AgentPod(name)
 	b.block(name, cidr)
-	b.create(cn)
-	b.pod("on-"+name, name, router.Next().String())
+	b.Create(cn)
+	b.RunningPod(name, "on-"+name, router.Next().String())
 	return cn
 }
 
@@ -62,49 +61,47 @@ func (p *place) add(pool string, cidr string) {
 		i, pools.Allocated = len(pools.Allocated), append(pools.Allocated, ipamtypes.IPAMPoolAllocation{Pool: pool})
 	}
 	pools.Allocated[i].CIDRs = append(pools.Allocated[i].CIDRs, prefix(cidr))
-	p.update(p.cn)
+	p.Update(p.cn)
 }
 
 // spoilNode changes the place's Node.
 func (p *place) spoilNode(change func(*corev1.Node)) {
 	p.Helper()
 	node := &corev1.Node{}
-	if err := p.client.Get(p.Context(), client.ObjectKey{Name: p.node}, node); err != nil {
-		p.Fatal(err)
-	}
+	p.Must(p.Client.Get(p.Context(), client.ObjectKey{Name: p.node}, node))
 	change(node)
-	p.update(node)
+	p.Update(node)
 }
 
 // runs lets the place's agent in kubernetes mode run with a podCIDR.
 func (p *place) runs(cidr string) {
 	p.Helper()
 	p.cn.Spec.IPAM.PodCIDRs = []iputil.Prefix{prefix(cidr)}
-	p.update(p.cn)
+	p.Update(p.cn)
 }
 
 func (p *place) podGone() {
 	p.Helper()
-	p.remove(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "on-" + p.node}})
+	p.Remove(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "on-" + p.node}})
 }
 
 // faultsAlike can be planted alike where agents are told whole blocks.
 func faultsAlike(kind string) map[string]fault {
 	return map[string]fault{
 		"PodsShareAddress": {
-			plant: func(p *place) { p.pod("zz-shares", p.node, p.ip(2)) },
+			plant: func(p *place) { p.RunningPod(p.node, "zz-shares", p.ip(2)) },
 			want:  []string{"PodsShareAddress Pod/default/zz-shares Pod/default/on-NODE 10.0.N.2"},
 		},
 		"PodAddressOfOtherNode": {
-			plant: func(p *place) { p.pod("astray", p.node, "10.0.0.5") },
+			plant: func(p *place) { p.RunningPod(p.node, "astray", "10.0.0.5") },
 			want:  []string{"PodAddressOfOtherNode Pod/default/astray " + kind + "/healthy 10.0.0.5"},
 		},
 		"PodAddressUnowned": {
-			plant: func(p *place) { p.pod("unowned", p.node, "192.0.2.99") },
+			plant: func(p *place) { p.RunningPod(p.node, "unowned", "192.0.2.99") },
 			want:  []string{"PodAddressUnowned Pod/default/unowned 192.0.2.99"},
 		},
 		"PodCIDRWithoutBlock": {
-			plant: func(p *place) { p.remove(p.own()) },
+			plant: func(p *place) { p.Remove(p.own()) },
 			want:  []string{"PodCIDRWithoutBlock " + kind + "/NODE 10.0.N.0/29"},
 		},
 		"BlockNotPublished": {
@@ -115,7 +112,7 @@ func faultsAlike(kind string) map[string]fault {
 			plant: func(p *place) {
 				// Of a block that rests, so that it need not be listed.
 				p.phase(p.block(p.node, p.ip(16)+"/29"), ipalloc.CoolingDown, expand.Returned, 0)
-				p.pod("outside", p.node, p.ip(18))
+				p.RunningPod(p.node, "outside", p.ip(18))
 			},
 			want: []string{"AddressOutsidePool " + kind + "/NODE 10.0.N.18"},
 		},
@@ -166,7 +163,7 @@ func multiPoolFaults() map[string]fault {
 			want:  []string{"StaleRelease CiliumNode/NODE 192.0.2.1"}, timed: true,
 		},
 		"CiliumNodeMissing": {
-			plant: func(p *place) { p.remove(p.cn) },
+			plant: func(p *place) { p.Remove(p.cn) },
 			want:  []string{"CiliumNodeMissing Node/NODE"},
 		},
 		"NodeWithoutAddresses": {
@@ -180,7 +177,7 @@ func kubernetesFaults() map[string]fault {
 	return map[string]fault{
 		"PodCIDROfOtherNode": {
 			plant: func(p *place) {
-				p.remove(p.own())
+				p.Remove(p.own())
 				p.podGone()
 				p.spoilNode(func(n *corev1.Node) { n.Annotations[podCIDRAnnotation] = "10.0.0.0/29" })
 				p.runs("10.0.0.0/29")
@@ -201,7 +198,7 @@ func kubernetesFaults() map[string]fault {
 		},
 		"NodeWithoutAddresses": {
 			plant: func(p *place) {
-				p.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "empty", Labels: map[string]string{"pool": "main"}}})
+				p.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "empty", Labels: map[string]string{"pool": "main"}}})
 			},
 			want: []string{"NodeWithoutAddresses Node/empty PodIPPool/main"},
 		},
@@ -226,24 +223,8 @@ func TestPlantedFaultsOfModes(t *testing.T) {
 				(&place{bed: b, node: "healthy", cn: healthy}).add("green", "198.51.100.0/25")
 			}
 			kind, _ := mode.Resource()
-			var all, untimed []string
-			n, planted := 0, map[audit.Reason]bool{}
-			for _, faults := range []map[string]fault{faultsAlike(kind.Kind), more} {
-				for reason, f := range faults {
-					n++
-					planted[audit.Reason(reason)] = true
-					p := &place{bed: b, node: fmt.Sprintf("node-%02d", n), n: n}
-					p.cn = b.told(mode, p.node, p.ip(0)+"/29")
-					f.plant(p)
-					for _, want := range f.want {
-						want = strings.NewReplacer("NODE", p.node, "10.0.N.", fmt.Sprintf("10.0.%d.", n)).Replace(want)
-						all = append(all, want)
-						if !f.timed {
-							untimed = append(untimed, want)
-						}
-					}
-				}
-			}
+			told := func(name, cidr string) *ciliumv2.CiliumNode { return b.told(mode, name, cidr) }
+			_, planted, all, untimed := plantAll(b, told, faultsAlike(kind.Kind), more)
 			for _, e := range audit.Catalogue() {
 				if len(e.Modes()) < len(ciliumnode.Modes()) && slices.Contains(e.Modes(), mode) && !planted[e.Reason] && elsewhereIn[e.Reason] == "" {
 					t.Errorf("%s is not planted in %s mode", e.Reason, mode)
@@ -274,7 +255,7 @@ func (b *bed) leads(mode ciliumnode.Mode) {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "kube-system", Name: "cilium-pool-operator", Labels: map[string]string{v1alpha1.ModeLabel: mode.String()},
 	}}
-	b.create(lease)
+	b.Create(lease)
 	b.Cleanup(func() { b.gone(lease) })
 }
 
@@ -282,13 +263,13 @@ func (b *bed) leads(mode ciliumnode.Mode) {
 func TestOperatorTellsItsMode(t *testing.T) {
 	b := newBed(t)
 	b.pool("main", nil, "10.0.0.0/16")
-	b.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"pool": "main"}}})
+	b.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"pool": "main"}}})
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-pool-operator"}}
 	b.Cleanup(func() { b.gone(lease) }) // after the operator has ended
 	b.startOperator("--mode=kubernetes", "--leader-elect=true")
 	harness.Eventually(t, "check reads the mode", func() error {
 		block := &v1alpha1.PodIPBlock{}
-		if err := b.client.Get(b.Context(), client.ObjectKey{Name: crd.BlockName(netip.MustParsePrefix("10.0.0.0/29"))}, block); err != nil {
+		if err := b.Client.Get(b.Context(), client.ObjectKey{Name: crd.BlockName(netip.MustParsePrefix("10.0.0.0/29"))}, block); err != nil {
 			return err
 		}
 		o := b.check("-o", "json")

@@ -80,7 +80,7 @@ func TestFailOn(t *testing.T) {
 	b.pool("main", nil, "10.0.0.0/16")
 	cn := b.node("a", "10.0.0.0/29")
 	cn.Spec.IPAM.Pool["192.0.2.200"] = cn.Spec.IPAM.Pool["10.0.0.1"]
-	b.update(cn)
+	b.Update(cn)
 	for failOn, code := range map[string]int{"warning": 1, "error": 0} {
 		o := b.check("--fail-on=" + failOn)
 		if o.code != code || !strings.Contains(o.stdout, "WARNINGS\n  ForeignPoolEntry  CiliumNode/a  192.0.2.200: ") {

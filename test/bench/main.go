@@ -2,6 +2,8 @@
 // programs that only issue the writes: one control plane per run, the contender
 // a process of its own. See docs/performance.md for what comes of it.
 //
+// Only it finds work that grows: writes, reads, CPU, memory and time with the nodes.
+//
 //	bench run   [flags]     run the measures, keep the results
 //	bench quick [flags]     small sizes; fails where counted work is not what it must be
 //	bench report [flags]    write docs/performance.md and its plots from the results

@@ -41,9 +41,7 @@ func binaries(t *testing.T) string {
 	}
 	dir := t.TempDir()
 	for _, path := range []string{filepath.Join(built, "etcd"), filepath.Join(built, "kube-apiserver"), harness.Program(t, operatorBinary)} {
-		if err := os.Symlink(path, filepath.Join(dir, filepath.Base(path))); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.Symlink(path, filepath.Join(dir, filepath.Base(path))))
 	}
 	return dir
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/chaos/claims"
 	"github.com/cilium-pool/cilium-pool-operator/test/chaos/etcd"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
@@ -223,7 +224,7 @@ func (c *checker) countLeaders(ctx context.Context, store *etcd.Store) {
 	for ctx.Err() == nil {
 		w, err := store.Watch(ctx, &coordinationv1.LeaseList{}, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: version}})
 		if err != nil {
-			_ = wait(ctx, time.Second) // etcd is away
+			_ = harness.Sleep(ctx, time.Second) // etcd is away
 			continue
 		}
 		for e := range w.ResultChan() {
@@ -237,7 +238,7 @@ func (c *checker) countLeaders(ctx context.Context, store *etcd.Store) {
 				holder = *now
 			}
 		}
-		_ = wait(ctx, 100*time.Millisecond)
+		_ = harness.Sleep(ctx, 100*time.Millisecond)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
@@ -14,7 +15,7 @@ const askEvery = 2 * time.Second
 // keepAsking does so until ctx ends. Of agents that are told addresses the rules
 // ask by themselves.
 func (c *checker) keepAsking(ctx context.Context) {
-	for c.whole != nil && wait(ctx, askEvery) == nil {
+	for c.whole != nil && harness.Sleep(ctx, askEvery) == nil {
 		_ = c.askAgents(ctx) // etcd may be away; the next turn comes
 	}
 }

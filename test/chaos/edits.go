@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // Faults by people, and of machines.
@@ -55,7 +56,7 @@ func (c *chaos) restartAgents(ctx context.Context, random *rand.Rand) error {
 	atOnce, cancel := context.WithCancel(ctx)
 	cancel()
 	for _, node := range c.some(random) {
-		_ = c.fleet.machine(node).Restart(atOnce) // it says that it is not up yet
+		_ = c.fleet.Machine(node).Restart(atOnce) // it says that it is not up yet
 	}
 	return nil
 }
@@ -69,7 +70,7 @@ func (c *chaos) replaceNodes(ctx context.Context, random *rand.Rand) error {
 			return err
 		}
 	}
-	if err := wait(ctx, upTo(random, c.Mode.nodesAway())); err != nil {
+	if err := harness.Sleep(ctx, upTo(random, c.Mode.nodesAway())); err != nil {
 		return err
 	}
 	for _, node := range nodes {
@@ -84,7 +85,7 @@ func (c *chaos) replaceNodes(ctx context.Context, random *rand.Rand) error {
 // garbage collector sees to.
 func (c *chaos) removeNode(ctx context.Context, node string) error {
 	c.load.remove(node)
-	c.fleet.scrap(node)
+	c.fleet.Scrap(node)
 	err := persist(ctx, func(ctx context.Context) error {
 		return client.IgnoreNotFound(c.client.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}))
 	})
@@ -138,24 +139,12 @@ func (c *chaos) joinNode(ctx context.Context, name string) error {
 	labels := map[string]string{corev1.LabelHostname: name, zoneLabel: zones[number%len(zones)]}
 	address := netip.AddrFrom4([4]byte{192, 168, byte(1 + number/200), byte(1 + number%200)})
 	err := persist(ctx, func(ctx context.Context) error {
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
-		if err := client.IgnoreAlreadyExists(c.client.Create(ctx, node)); err != nil {
-			return err
-		}
-		if err := c.client.Get(ctx, client.ObjectKeyFromObject(node), node); err != nil {
-			return err
-		}
-		node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address.String()}}
-		node.Status.Conditions = []corev1.NodeCondition{{
-			Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady",
-			LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now(),
-		}}
-		return c.client.Status().Update(ctx, node)
+		return harness.JoinNode(ctx, c.client, name, address.String(), labels)
 	})
 	if err != nil {
-		return fmt.Errorf("join node %s: %w", name, err)
+		return err
 	}
-	c.fleet.boot(ctx, name)
+	c.fleet.Boot(ctx, name)
 	c.load.add(name)
 	return nil
 }
@@ -182,10 +171,10 @@ func (c *chaos) deleteBlock(ctx context.Context, random *rand.Rand) error {
 
 func (c *chaos) drainable(b *v1alpha1.PodIPBlock) bool {
 	cidr, err := netip.ParsePrefix(b.Spec.CIDR)
-	m := c.fleet.machine(b.Spec.NodeName)
+	m := c.fleet.Machine(b.Spec.NodeName)
 	if err != nil || m == nil || c.Mode.is(kubernetesMode) {
 		return err == nil && m != nil
 	}
-	own := m.own()
+	own := m.Own()
 	return len(own) > 0 && !slices.ContainsFunc(own, cidr.Contains)
 }

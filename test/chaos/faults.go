@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"syscall"
 	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // Faults of processes.
@@ -55,7 +57,7 @@ func (c *chaos) killLeader(ctx context.Context, random *rand.Rand) error {
 		return err
 	}
 	c.load.surge(ctx)
-	if err := wait(ctx, upTo(random, time.Second)); err != nil {
+	if err := harness.Sleep(ctx, upTo(random, time.Second)); err != nil {
 		return err
 	}
 	return o.kill(upTo(random, 3*time.Second))
@@ -88,7 +90,7 @@ func (c *chaos) pauseLeader(ctx context.Context, random *rand.Rand) error {
 		return err
 	}
 	c.load.surge(ctx)
-	if err := wait(ctx, upTo(random, time.Second)); err != nil {
+	if err := harness.Sleep(ctx, upTo(random, time.Second)); err != nil {
 		return err
 	}
 	resume, err := o.pause()
@@ -97,7 +99,7 @@ func (c *chaos) pauseLeader(ctx context.Context, random *rand.Rand) error {
 	}
 	_, err = c.awaitLeader(ctx, o)
 	if err == nil {
-		err = wait(ctx, upTo(random, 2*time.Second))
+		err = harness.Sleep(ctx, upTo(random, 2*time.Second))
 	}
 	return errors.Join(err, resume())
 }
@@ -114,7 +116,7 @@ func (c *chaos) killAPIServer(ctx context.Context, random *rand.Rand) error {
 		return err
 	}
 	c.dead()
-	if err := wait(ctx, upTo(random, 3*time.Second)); err != nil {
+	if err := harness.Sleep(ctx, upTo(random, 3*time.Second)); err != nil {
 		return err
 	}
 	return c.cluster.StartAPIServer(ctx)
@@ -124,7 +126,7 @@ func (c *chaos) killEtcd(ctx context.Context, random *rand.Rand) error {
 	if err := c.cluster.KillEtcd(); err != nil {
 		return err
 	}
-	if err := wait(ctx, upTo(random, 3*time.Second)); err != nil {
+	if err := harness.Sleep(ctx, upTo(random, 3*time.Second)); err != nil {
 		return err
 	}
 	if err := c.cluster.StartEtcd(ctx); err != nil {
@@ -138,7 +140,7 @@ func (c *chaos) killControlPlane(ctx context.Context, random *rand.Rand) error {
 		return err
 	}
 	c.dead()
-	if err := wait(ctx, upTo(random, 2*time.Second)); err != nil {
+	if err := harness.Sleep(ctx, upTo(random, 2*time.Second)); err != nil {
 		return err
 	}
 	if err := c.cluster.StartEtcd(ctx); err != nil {
@@ -156,6 +158,6 @@ func (c *chaos) pauseAPIServer(ctx context.Context, random *rand.Rand) error {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		return err
 	}
-	err := wait(ctx, time.Second+upTo(random, leaseDuration))
+	err := harness.Sleep(ctx, time.Second+upTo(random, leaseDuration))
 	return errors.Join(err, syscall.Kill(pid, syscall.SIGCONT))
 }

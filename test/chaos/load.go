@@ -14,6 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 const (
@@ -74,7 +76,7 @@ func (l *load) run(ctx context.Context) {
 }
 
 func (l *load) one(ctx context.Context) {
-	for wait(ctx, loadEvery) == nil {
+	for harness.Sleep(ctx, loadEvery) == nil {
 		node, names := l.next()
 		if names != nil {
 			l.create(ctx, node, names)
@@ -157,7 +159,7 @@ func (l *load) take(node string) []string {
 // create makes pods that are bound to a node, as a scheduler would.
 func (l *load) create(ctx context.Context, node string, names []string) {
 	for _, name := range names {
-		err := l.client.Create(ctx, boundPod(node, name))
+		err := l.client.Create(ctx, harness.BoundPod(node, name, map[string]string{podLabel: ""}))
 		l.mu.Lock()
 		l.coming[node]--
 		if _, there := l.pods[node]; err == nil && there {
@@ -168,18 +170,6 @@ func (l *load) create(ctx context.Context, node string, names []string) {
 		if err == nil {
 			l.created.Add(1)
 		}
-	}
-}
-
-func boundPod(node, name string) *corev1.Pod {
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: metav1.NamespaceDefault, Name: name, Labels: map[string]string{podLabel: ""},
-		},
-		Spec: corev1.PodSpec{
-			NodeName:   node,
-			Containers: []corev1.Container{{Name: "app", Image: "registry.example.com/app"}},
-		},
 	}
 }
 
@@ -210,7 +200,7 @@ func persist(ctx context.Context, do func(context.Context) error) error {
 		if err == nil || apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) {
 			return err
 		}
-		if wait(ctx, 500*time.Millisecond) != nil {
+		if harness.Sleep(ctx, 500*time.Millisecond) != nil {
 			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		}
 	}

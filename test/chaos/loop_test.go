@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 func TestLoopIsTakenUpAgain(t *testing.T) {
@@ -42,9 +43,7 @@ func TestLoopIsTakenUpAgain(t *testing.T) {
 			l := loop{settings: ours, runDir: t.TempDir(), count: c.count, restart: c.restart}
 			l.Seed, l.Mode = c.seed, c.mode
 			if c.state != nil {
-				if err := l.save(c.state); err != nil {
-					t.Fatal(err)
-				}
+				harness.Must(t, l.save(c.state))
 			}
 			if c.nodes > 0 {
 				l.Nodes = c.nodes
@@ -68,9 +67,7 @@ func TestLoopIsTakenUpAgain(t *testing.T) {
 
 func TestFailedRunIsKept(t *testing.T) {
 	l := loop{runDir: t.TempDir()}
-	if err := os.Mkdir(filepath.Join(l.runDir, "run"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Mkdir(filepath.Join(l.runDir, "run"), 0o700))
 	err := l.failed(t.Context(), settings{Seed: 42, Nodes: 20, Faults: time.Minute}, nil, errors.New("it broke"))
 	for _, want := range []string{"it broke", "failed-42", "make chaos SEED=42 NODES=20 FAULTS=1m0s"} {
 		if !strings.Contains(err.Error(), want) {
@@ -95,9 +92,7 @@ func TestReportsAddUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	var again report
-	if err := json.Unmarshal(data, &again); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, json.Unmarshal(data, &again))
 	again.add(one)
 	var out strings.Builder
 	again.print(&out)

@@ -20,13 +20,16 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/chaos/demo"
 )
 
 const usage = `chaos lets two operators serve nodes whose agents are simulated, while operators,
 kube-apiserver and etcd are killed and paused, and people edit pools, nodes and
 blocks. Then everything must settle. Every version of every object is judged.
 
-Run it from the root of the repository, best by make chaos.
+Run it from the root of the repository, best by make chaos. "chaos demo" and others
+run the same by a script, for people to watch: see chaos demo --help.
 
 Exit codes: 0 all runs passed, 1 one failed, 2 wrong command line, 130 stopped.
 
@@ -50,6 +53,8 @@ func exitCode(ctx context.Context, err error) int {
 	case ctx.Err() != nil:
 		fmt.Fprintln(os.Stderr, "chaos: stopped; the same command goes on from here")
 		return 130
+	case errors.Is(err, demo.ErrUnexpected):
+		return 1
 	case errors.Is(err, errUsage):
 		fmt.Fprintf(os.Stderr, "chaos: %v\nSee chaos --help.\n", err)
 		return 2
@@ -58,11 +63,14 @@ func exitCode(ctx context.Context, err error) int {
 	return 1
 }
 
-var errUsage = errors.New("wrong command line")
+var errUsage = demo.ErrUsage
 
 func command(ctx context.Context, args []string) error {
-	if len(args) == 4 && args[0] == "check" {
+	switch {
+	case len(args) == 4 && args[0] == "check":
 		return runChecker(ctx, args[1], args[2], mode(args[3]))
+	case len(args) > 0 && demo.Has(args[0]):
+		return demo.Command(ctx, args)
 	}
 	var l loop
 	var modeName string

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
 
@@ -108,7 +109,7 @@ func (o *operator) supervise(ctx context.Context) error {
 			return p.Kill()
 		case <-p.Ended():
 		}
-		if wait(ctx, o.ended()) != nil {
+		if harness.Sleep(ctx, o.ended()) != nil {
 			return nil
 		}
 	}

@@ -63,7 +63,7 @@ func (c *chaos) tell() (*report, error) {
 		blocksClaimed: v.Stats.Claims, blocksReleased: v.Stats.Reclaims, drains: v.Stats.Drains, undrains: v.Stats.Undrains,
 		agentChecks: v.Stats.AgentChecks,
 		podsCreated: int(c.load.created.Load()), podsDeleted: int(c.load.deleted.Load()),
-		addsDone: int(c.fleet.added.Load()), addsFailed: int(c.fleet.failed.Load()), dropped: int(c.fleet.dropped.Load()),
+		addsDone: int(c.fleet.Added.Load()), addsFailed: int(c.fleet.Failed.Load()), dropped: int(c.fleet.Dropped.Load()),
 	}
 	switch c.Mode {
 	case multiPoolMode:

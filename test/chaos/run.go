@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,11 +18,14 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 	"github.com/cilium-pool/cilium-pool-operator/test/chaos/claims"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/fleet"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
 // settings of a run.
@@ -41,7 +45,7 @@ type chaos struct {
 	say      func(format string, args ...any)
 	cluster  *controlplane.Cluster
 	client   client.WithWatch
-	fleet    *fleet
+	fleet    *fleet.Fleet
 	load     *load
 	network  *network
 	operator []*operator
@@ -80,7 +84,7 @@ func run(ctx context.Context, s settings, dir string, say func(string, ...any)) 
 			}
 		})
 	}
-	background("agents", func(ctx context.Context) error { c.fleet.run(ctx); return nil })
+	background("agents", func(ctx context.Context) error { c.fleet.Run(ctx); return nil })
 	agents, err := c.serveAgents(background)
 	if err != nil {
 		return nil, err
@@ -128,9 +132,16 @@ func (c *chaos) build(ctx context.Context) (err error) {
 	if c.client, err = newClient(c.cluster.Config()); err != nil {
 		return err
 	}
-	if c.fleet, err = newFleet(c.cluster.Config(), c.Seed, c.Mode); err != nil {
+	agents := c.cluster.Config()
+	agents.UserAgent = whole.AgentWriter // by which the API server's book tells who wrote
+	agentClient, err := agent.NewClient(agents)
+	if err != nil {
 		return err
 	}
+	c.fleet = fleet.New(agentClient, fleet.Options{Seed: c.Seed, Retry: time.Second, Agent: agent.Options{
+		IPAM: agent.IPAM(c.Mode.String()), PreAllocate: preAllocate, Health: true,
+		UpdateRate: updateRate, PollInterval: time.Second, CrashBackoff: 2 * time.Second,
+	}})
 	c.load = newLoad(c.client, c.Seed, c.Mode)
 	c.network = newNetwork(c.client, c.Nodes, c.Mode)
 	for _, name := range []string{"operator-a", "operator-b"} {
@@ -142,6 +153,10 @@ func (c *chaos) build(ctx context.Context) (err error) {
 	}
 	return nil
 }
+
+// updateRate is how often an agent reports, where real ones take 15 s: so that
+// a minute sees many handshakes.
+const updateRate = time.Second
 
 // requestTimeout keeps those who make faults from waiting on an API server that
 // was stopped.
@@ -162,7 +177,9 @@ func (c *chaos) serveAgents(background func(string, func(context.Context) error)
 	if err != nil {
 		return "", err
 	}
-	server := &http.Server{Handler: c.fleet}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(c.fleet.Held()) // who asked may be gone
+	})}
 	background("agents' addresses", func(context.Context) error {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			return err
@@ -233,7 +250,7 @@ var errBroken = errors.New("a rule is broken")
 // watchVerdict ends the run when a rule was broken, and tells how it goes.
 func (c *chaos) watchVerdict(ctx context.Context) error {
 	const every = 5 * time.Second
-	for wait(ctx, every) == nil {
+	for harness.Sleep(ctx, every) == nil {
 		v, err := c.verdict(ctx, "/verdict")
 		if err != nil {
 			continue // the end of the checker is told elsewhere
@@ -255,18 +272,6 @@ func judge(v verdict) error {
 		err = errors.Join(err, fmt.Errorf("the checker missed versions, %d times", v.Stats.Gaps))
 	}
 	return err
-}
-
-// wait waits; it fails where ctx ends first.
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // until waits until holds returns nil, and returns its last error where that

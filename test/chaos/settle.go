@@ -10,17 +10,15 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/chaos/claims"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 const (
@@ -42,7 +40,7 @@ func (c *chaos) join(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return c.fleet.ready(ctx)
+	return c.fleet.Ready(ctx)
 }
 
 // settle is what must come once faults stop: all pods get addresses; when they
@@ -59,7 +57,7 @@ func (c *chaos) settle(ctx context.Context) error {
 	}
 	ready, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err := c.fleet.ready(ready); err != nil {
+	if err := c.fleet.Ready(ready); err != nil {
 		return err
 	}
 	for _, step := range []struct {
@@ -74,7 +72,8 @@ func (c *chaos) settle(ctx context.Context) error {
 		{"all pods are gone", c.podsGone},
 		{"blocks are back", c.blocksBack},
 		{"the pools say so", c.poolsTell},
-		{"nothing moves", c.still()},
+		// An agent's last report, or a status, may be on its way.
+		{"nothing moves", harness.Still(c.client, 2*time.Second)},
 	} {
 		begin := time.Now()
 		if err := until(ctx, patience, step.holds); err != nil {
@@ -164,11 +163,11 @@ func (c *chaos) needed(cn *ciliumv2.CiliumNode, has map[netip.Prefix]bool) error
 	if !maps.Equal(listed, has) {
 		return fmt.Errorf("%s lists %v and holds %v", cn.Name, listed, has)
 	}
-	m := c.fleet.machine(cn.Name)
+	m := c.fleet.Machine(cn.Name)
 	if m == nil {
 		return fmt.Errorf("%s has no machine", cn.Name)
 	}
-	own := m.own()
+	own := m.Own()
 	if len(own) != 2 {
 		return fmt.Errorf("the agent of %s has %v for itself", cn.Name, own)
 	}
@@ -212,34 +211,6 @@ func (c *chaos) poolsTell(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// still holds when nothing was written for a moment: an agent's last report, or
-// a status, may have been on its way.
-func (c *chaos) still() func(context.Context) error {
-	const moment = 2 * time.Second
-	last, since := "", time.Now()
-	return func(ctx context.Context) error {
-		var versions []string
-		for _, list := range []client.ObjectList{&v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolList{}, &ciliumv2.CiliumNodeList{}} {
-			if err := c.client.List(ctx, list); err != nil {
-				return err
-			}
-			if err := meta.EachListItem(list, func(o runtime.Object) error {
-				versions = append(versions, o.(client.Object).GetResourceVersion())
-				return nil
-			}); err != nil {
-				return err
-			}
-		}
-		if now := strings.Join(versions, " "); now != last {
-			last, since = now, time.Now()
-		}
-		if time.Since(since) < moment {
-			return errors.New("something was written")
-		}
-		return nil
-	}
 }
 
 // quiet holds when nothing but the Lease is written for a while.
@@ -317,7 +288,7 @@ func (c *chaos) enough(ctx context.Context) error {
 		}
 	}
 	// Only in crd mode is there a protocol that an agent's end can break.
-	if n := c.fleet.dropped.Load(); n > 0 && !c.Mode.is(crdMode) {
+	if n := c.fleet.Dropped.Load(); n > 0 && !c.Mode.is(crdMode) {
 		return fmt.Errorf("%w: %d pods were not restored", errBroken, n)
 	}
 	want := c.Mode.least()

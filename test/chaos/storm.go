@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // fault is a kind of fault.
@@ -71,7 +73,7 @@ func (c *chaos) storm(ctx context.Context) error {
 func (c *chaos) inject(ctx context.Context, l lane, random *rand.Rand, end time.Time) error {
 	order := random.Perm(len(l.order))
 	for i := 0; i < len(order) || time.Now().Before(end); i++ {
-		if err := wait(ctx, time.Duration(random.Int64N(int64(l.gap)))); err != nil {
+		if err := harness.Sleep(ctx, time.Duration(random.Int64N(int64(l.gap)))); err != nil {
 			return err
 		}
 		var kind fault
@@ -103,5 +105,5 @@ func (c *chaos) letWork(ctx context.Context, most time.Duration, random *rand.Ra
 	if _, err := c.awaitLeader(ctx, nil); err != nil {
 		return err
 	}
-	return wait(ctx, upTo(random, most))
+	return harness.Sleep(ctx, upTo(random, most))
 }

@@ -22,20 +22,19 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/fleet"
 )
 
 // bed is a test's own cluster, with Cilium's CRDs, and nothing of ours.
 type bed struct {
 	*testing.T
+	*harness.Bed
 	major   string // of Helm
 	cluster *controlplane.Cluster
-	client  client.WithWatch
 }
 
 func newBed(t *testing.T, major string) *bed {
@@ -46,18 +45,7 @@ func newBed(t *testing.T, major string) *bed {
 		t.Fatal(err)
 	}
 	cluster := cptest.New(t, controlplane.Options{CRDs: cilium, AuditLog: true})
-	scheme, err := controller.Scheme()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.NewWithWatch(cluster.Config(), client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &bed{T: t, major: major, cluster: cluster, client: c}
+	return &bed{T: t, Bed: harness.NewBed(t, cluster.Config(), apiextensionsv1.AddToScheme), major: major, cluster: cluster}
 }
 
 func (b *bed) kubeconfig() string { return filepath.Join(b.cluster.Dir(), "kubeconfig") }
@@ -76,39 +64,13 @@ func (b *bed) tryHelm(args ...string) (string, error) {
 	return tryHelm(b.T, b.major, append(args, "--namespace", namespace, "--kubeconfig", b.kubeconfig())...)
 }
 
-func (b *bed) create(o client.Object) {
-	b.Helper()
-	if err := b.client.Create(b.Context(), o); err != nil {
-		b.Fatalf("creating %T %s: %v", o, o.GetName(), err)
-	}
-}
-
-func (b *bed) read(o client.Object, namespace, name string) {
-	b.Helper()
-	if err := b.client.Get(b.Context(), client.ObjectKey{Namespace: namespace, Name: name}, o); err != nil {
-		b.Fatalf("reading %T %s: %v", o, name, err)
-	}
-}
-
-func (b *bed) delete(o client.Object) {
-	b.Helper()
-	if err := b.client.Delete(b.Context(), o, client.GracePeriodSeconds(0)); err != nil {
-		b.Fatalf("deleting %T %s: %v", o, o.GetName(), err)
-	}
-}
-
-func (b *bed) eventually(what string, holds func() error) {
-	b.Helper()
-	harness.Eventually(b, what, holds)
-}
-
 // playDeploymentController reports the Deployment as rolled out, as no kubelet
 // runs here: helm --wait waits for that. Helm 3 looks for its ReplicaSet, too.
 func (b *bed) playDeploymentController(ctx context.Context) {
 	for ctx.Err() == nil {
 		d := &appsv1.Deployment{}
 		key := client.ObjectKey{Namespace: namespace, Name: release}
-		if err := b.client.Get(ctx, key, d); err == nil && d.Status.ObservedGeneration != d.Generation {
+		if err := b.Client.Get(ctx, key, d); err == nil && d.Status.ObservedGeneration != d.Generation {
 			_ = b.rollOut(ctx, d) // tried again in the next turn
 		}
 		select {
@@ -127,14 +89,14 @@ func (b *bed) rollOut(ctx context.Context, d *appsv1.Deployment) error {
 		},
 		Spec: appsv1.ReplicaSetSpec{Replicas: &n, Selector: d.Spec.Selector, Template: d.Spec.Template},
 	}
-	if err := b.client.Create(ctx, rs); client.IgnoreAlreadyExists(err) != nil {
+	if err := b.Client.Create(ctx, rs); client.IgnoreAlreadyExists(err) != nil {
 		return err
 	}
-	if err := b.client.Get(ctx, client.ObjectKeyFromObject(rs), rs); err != nil {
+	if err := b.Client.Get(ctx, client.ObjectKeyFromObject(rs), rs); err != nil {
 		return err
 	}
 	rs.Status = appsv1.ReplicaSetStatus{ObservedGeneration: rs.Generation, Replicas: n, ReadyReplicas: n, AvailableReplicas: n}
-	if err := b.client.Status().Update(ctx, rs); err != nil {
+	if err := b.Client.Status().Update(ctx, rs); err != nil {
 		return err
 	}
 	d.Status = appsv1.DeploymentStatus{
@@ -144,7 +106,7 @@ func (b *bed) rollOut(ctx context.Context, d *appsv1.Deployment) error {
 			{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, Reason: "NewReplicaSetAvailable"},
 		},
 	}
-	return b.client.Status().Update(ctx, d)
+	return b.Client.Status().Update(ctx, d)
 }
 
 // freePorts are two ports that nobody listens on.
@@ -166,58 +128,18 @@ func freePorts(t *testing.T) (int, int) {
 func (b *bed) node(name, zone string) {
 	b.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: zone}}}
-	b.create(n)
+	b.Create(n)
 	created := n.DeepCopy()
 	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.7"}}
 	// A patch, as the operator may have written to the Node by now.
-	if err := b.client.Status().Patch(b.Context(), n, client.MergeFrom(created)); err != nil {
-		b.Fatal(err)
-	}
+	b.Must(b.Client.Status().Patch(b.Context(), n, client.MergeFrom(created)))
 }
 
 // agent runs a stand-in for the agent and for kubelet for a node until the test ends.
 func (b *bed) agent(ctx context.Context, node string) {
-	b.Helper()
-	hub := agent.NewHub(b.client)
-	kubelet := agent.NewKubelet(b.client, agent.KubeletOptions{Retry: 200 * time.Millisecond})
-	a := agent.New(b.client, hub, agent.Options{
-		NodeName: node, Pod: true, Seed: 1,
-		UpdateRate: 200 * time.Millisecond, PollInterval: 50 * time.Millisecond, CrashBackoff: 100 * time.Millisecond,
-	})
-	kubelet.Attach(a)
-	go hub.Run(ctx)
-	go kubelet.Run(ctx)
-	go a.Run(ctx)
-}
-
-func (b *bed) pods(node string, n int) {
-	b.Helper()
-	for i := range n {
-		b.create(&corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("of-%d-%d", n, i)},
-			Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "none"}}},
-		})
-	}
-}
-
-func (b *bed) deletePods() {
-	b.Helper()
-	list := &corev1.PodList{}
-	if err := b.client.List(b.Context(), list, client.InNamespace("default")); err != nil {
-		b.Fatal(err)
-	}
-	for i := range list.Items {
-		b.delete(&list.Items[i])
-	}
-}
-
-func (b *bed) blocks(node string) []v1alpha1.PodIPBlock {
-	b.Helper()
-	list := &v1alpha1.PodIPBlockList{}
-	if err := b.client.List(b.Context(), list, client.MatchingFields{"spec.nodeName": node}); err != nil {
-		b.Fatal(err)
-	}
-	return list.Items
+	machines := fleet.New(b.Client, fleet.Options{Agent: fleet.Quick(), Retry: 200 * time.Millisecond})
+	machines.Boot(ctx, node)
+	go machines.Run(ctx)
 }
 
 // blockOfPods is a block of a node without the agent's own address, which never
@@ -225,8 +147,8 @@ func (b *bed) blocks(node string) []v1alpha1.PodIPBlock {
 func (b *bed) blockOfPods(node string) v1alpha1.PodIPBlock {
 	b.Helper()
 	cn := &ciliumv2.CiliumNode{}
-	b.eventually("the agent has an address of its own", func() error {
-		if err := b.client.Get(b.Context(), client.ObjectKey{Name: node}, cn); err != nil {
+	b.Eventually("the agent has an address of its own", func() error {
+		if err := b.Client.Get(b.Context(), client.ObjectKey{Name: node}, cn); err != nil {
 			return err
 		}
 		if !slices.ContainsFunc(cn.Spec.Addresses, func(a ciliumv2.NodeAddress) bool { return a.Type == "CiliumInternalIP" }) {
@@ -234,7 +156,7 @@ func (b *bed) blockOfPods(node string) v1alpha1.PodIPBlock {
 		}
 		return nil
 	})
-	for _, block := range b.blocks(node) {
+	for _, block := range b.Blocks(node) {
 		cidr := netip.MustParsePrefix(block.Spec.CIDR)
 		if !slices.ContainsFunc(cn.Spec.Addresses, func(a ciliumv2.NodeAddress) bool {
 			return cidr.Contains(netip.MustParseAddr(a.IP))
@@ -249,10 +171,10 @@ func (b *bed) blockOfPods(node string) v1alpha1.PodIPBlock {
 // serves reports what is missing to a node with n blocks in its CiliumNode.
 func (b *bed) serves(node string, n int) error {
 	cn := &ciliumv2.CiliumNode{}
-	if err := b.client.Get(b.Context(), client.ObjectKey{Name: node}, cn); err != nil {
+	if err := b.Client.Get(b.Context(), client.ObjectKey{Name: node}, cn); err != nil {
 		return err
 	}
-	if blocks := b.blocks(node); len(blocks) != n || len(cn.Spec.IPAM.PodCIDRs) != n || len(cn.Spec.IPAM.Pool) != 14*n {
+	if blocks := b.Blocks(node); len(blocks) != n || len(cn.Spec.IPAM.PodCIDRs) != n || len(cn.Spec.IPAM.Pool) != 14*n {
 		return fmt.Errorf("%d blocks, podCIDRs %v, %d addresses", len(blocks), cn.Spec.IPAM.PodCIDRs, len(cn.Spec.IPAM.Pool))
 	}
 	return nil
@@ -262,7 +184,7 @@ func (b *bed) serves(node string, n int) error {
 // does not cease to.
 func (b *bed) short(node string, want bool) error {
 	n := &corev1.Node{}
-	if err := b.client.Get(b.Context(), client.ObjectKey{Name: node}, n); err != nil {
+	if err := b.Client.Get(b.Context(), client.ObjectKey{Name: node}, n); err != nil {
 		return err
 	}
 	condition, taint := false, false
@@ -283,13 +205,9 @@ func (b *bed) short(node string, want bool) error {
 func (b *bed) deployment() *appsv1.Deployment {
 	b.Helper()
 	d := &appsv1.Deployment{}
-	if err := b.client.Get(b.Context(), client.ObjectKey{Namespace: namespace, Name: release}, d); err != nil {
-		b.Fatal(err)
-	}
+	b.Read(d, namespace, release)
 	s := &corev1.Service{}
-	if err := b.client.Get(b.Context(), client.ObjectKey{Namespace: namespace, Name: release + "-metrics"}, s); err != nil {
-		b.Fatal(err)
-	}
+	b.Read(s, namespace, release+"-metrics")
 	if !labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(d.Spec.Template.Labels)) {
 		b.Errorf("the Service selects %v, the pods have %v", s.Spec.Selector, d.Spec.Template.Labels)
 	}

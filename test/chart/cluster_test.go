@@ -21,15 +21,15 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
+	"github.com/cilium-pool/cilium-pool-operator/test/cluster/page"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // parseCRD reads one definition.
 func parseCRD(t *testing.T, data []byte) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	crd := &apiextensionsv1.CustomResourceDefinition{}
-	if err := yaml.Unmarshal(data, crd); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, yaml.Unmarshal(data, crd))
 	return crd
 }
 
@@ -67,13 +67,11 @@ func TestEveryObjectIsAccepted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.cluster.InstallCRDs(t.Context(), append(own, foreignCRDs(t)...)...); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, b.cluster.InstallCRDs(t.Context(), append(own, foreignCRDs(t)...)...))
 	kinds := map[string]bool{}
 	for _, o := range render(t, "-f", writeFile(t, everything), "--set", "crds.install=false", "--api-versions", "cilium-pool.io/v1alpha1/PodIPPool") {
 		kinds[o.GetKind()] = true
-		err := client.NewDryRunClient(b.client).Create(t.Context(), o, client.FieldValidation(metav1.FieldValidationStrict))
+		err := client.NewDryRunClient(b.Client).Create(t.Context(), o, client.FieldValidation(metav1.FieldValidationStrict))
 		if err != nil {
 			t.Errorf("%s %s: %v", o.GetKind(), o.GetName(), err)
 		}
@@ -88,7 +86,7 @@ func TestEveryObjectIsAccepted(t *testing.T) {
 	}
 	// The everyday shape of a monitor is another than the one above.
 	for _, o := range ofKind(t, render(t, "--set", "metrics.serviceMonitor.enabled=true"), "ServiceMonitor") {
-		if err := client.NewDryRunClient(b.client).Create(t.Context(), o, client.FieldValidation(metav1.FieldValidationStrict)); err != nil {
+		if err := client.NewDryRunClient(b.Client).Create(t.Context(), o, client.FieldValidation(metav1.FieldValidationStrict)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -101,7 +99,7 @@ func TestEveryObjectIsAccepted(t *testing.T) {
 func (b *bed) podSecurity() {
 	b.Helper()
 	for _, level := range []string{"restricted", "privileged"} {
-		b.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		b.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name: level, Labels: map[string]string{"pod-security.kubernetes.io/enforce": level},
 		}})
 	}
@@ -110,7 +108,7 @@ func (b *bed) podSecurity() {
 		template.Spec.HostNetwork = hostNetwork
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "p-", Labels: template.Labels}, Spec: template.Spec}
 		p.Spec.PriorityClassName = "" // which a quota may keep to kube-system
-		return client.NewDryRunClient(b.client).Create(b.Context(), p)
+		return client.NewDryRunClient(b.Client).Create(b.Context(), p)
 	}
 	if err := pod("privileged", true); err != nil {
 		b.Errorf("in a namespace that enforces privileged: %v", err)
@@ -138,11 +136,11 @@ func TestPreflight(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cilium-config"},
 		Data:       map[string]string{"ipam": "cluster-pool", "ipv4-native-routing-cidr": "100.160.0.0/12"},
 	}
-	b.create(config)
+	b.Create(config)
 	b.node("n1", "beijing") // 192.0.2.7
 	kubernetes := &corev1.Service{}
-	b.eventually("the Service kubernetes is there", func() error {
-		return b.client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "kubernetes"}, kubernetes)
+	b.Eventually("the Service kubernetes is there", func() error {
+		return b.Client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "kubernetes"}, kubernetes)
 	})
 	values := writeFile(t, fmt.Sprintf(`
 pools:
@@ -152,7 +150,7 @@ pools:
 
 	for _, major := range majors() {
 		t.Run("Helm "+major, func(t *testing.T) {
-			b := &bed{T: t, major: major, cluster: b.cluster, client: b.client}
+			b := &bed{T: t, Bed: &harness.Bed{TB: t, Ctx: t.Context(), Client: b.Client}, major: major, cluster: b.cluster}
 			b.setIPAM(config, "cluster-pool")
 			install := []string{"install", release, chart, "-f", values, "--dry-run=server"}
 			_, err := b.tryHelm(install...)
@@ -186,9 +184,7 @@ pools:
 func (b *bed) setIPAM(config *corev1.ConfigMap, mode string) {
 	b.Helper()
 	config.Data["ipam"] = mode
-	if err := b.client.Update(b.Context(), config); err != nil {
-		b.Fatal(err)
-	}
+	b.Must(b.Client.Update(b.Context(), config))
 }
 
 func wantError(t *testing.T, err error, want ...string) {
@@ -223,7 +219,7 @@ func removeEverything(b *bed) {
 	before := b.objectsOfOurs()
 	op := b.startOperator()
 	container := b.deployment().Spec.Template.Spec.Containers[0]
-	b.eventually("metrics are served by a certificate made at the start, which nobody signed", func() error {
+	b.Eventually("metrics are served by a certificate made at the start, which nobody signed", func() error {
 		_, err := get(ctx, container, "metrics", "/metrics", "", &tls.Config{InsecureSkipVerify: true})
 		if err == nil || !strings.Contains(err.Error(), "401 Unauthorized") {
 			return fmt.Errorf("without a token: %v", err)
@@ -231,7 +227,7 @@ func removeEverything(b *bed) {
 		return nil
 	})
 	b.node("n1", "beijing")
-	b.eventually("a node holds a block", func() error { return b.serves("n1", 1) })
+	b.Eventually("a node holds a block", func() error { return b.serves("n1", 1) })
 	op.stop()
 
 	b.shell(section(b.T, "docs/operations.md", "Remove everything"))
@@ -244,19 +240,16 @@ func removeEverything(b *bed) {
 }
 
 // section is the shell block of a page below a heading.
-func section(t *testing.T, page, heading string) string {
+func section(t *testing.T, path, heading string) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(root, page))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data, err := os.ReadFile(filepath.Join(root, path))
+	harness.Must(t, err)
 	_, after, found := strings.Cut(string(data), "# "+heading+"\n")
-	_, block, fenced := strings.Cut(after, "```sh\n")
-	block, _, closed := strings.Cut(block, "\n```")
-	if !found || !fenced || !closed {
-		t.Fatalf("%s has no commands below %q", page, heading)
+	blocks := page.OfLanguage(after, "sh")
+	if !found || len(blocks) == 0 {
+		t.Fatalf("%s has no commands below %q", path, heading)
 	}
-	return block
+	return blocks[0]
 }
 
 // shell runs commands as a person would, with kubectl and Helm on the path.
@@ -268,9 +261,7 @@ func (b *bed) shell(script string) {
 		b.Fatal(err)
 	}
 	for name, path := range map[string]string{"helm": helmPath(b.T, b.major), "kubectl": kubectl} {
-		if err := os.Symlink(path, filepath.Join(bin, name)); err != nil {
-			b.Fatal(err)
-		}
+		b.Must(os.Symlink(path, filepath.Join(bin, name)))
 	}
 	cmd := exec.CommandContext(b.Context(), "bash", "-euo", "pipefail", "-c", script)
 	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+bin, "KUBECONFIG="+b.kubeconfig())
@@ -302,9 +293,7 @@ func (b *bed) objectsOfOurs() []string {
 	}
 	out := kubectl("get", strings.Join(resources, ","), "-A", "-o", "json", "--ignore-not-found")
 	if len(bytes.TrimSpace(out)) > 0 {
-		if err := json.Unmarshal(out, &list); err != nil {
-			b.Fatal(err)
-		}
+		b.Must(json.Unmarshal(out, &list))
 	}
 	var found []string
 	for _, o := range list.Items {

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // The objects of Cilium's BGP control plane have no field that Cilium does not
@@ -65,9 +66,7 @@ func TestExamplePoolsAreOfOneSize(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := yaml.Unmarshal(data, &pool); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, yaml.Unmarshal(data, &pool))
 		if size != 0 && pool.Spec.IPv4.BlockSize != size {
 			t.Errorf("pool %s has blocks of /%d, another one of /%d: Cilium's BGP would announce none of one", pool.Name, pool.Spec.IPv4.BlockSize, size)
 		}

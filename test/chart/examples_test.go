@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 func isValues(file string) bool { return strings.Contains(filepath.Base(file), "values") }
@@ -209,13 +210,9 @@ func TestArtifactHub(t *testing.T) {
 		t.Fatal(err)
 	}
 	var meta struct{ Annotations map[string]string }
-	if err := yaml.Unmarshal(data, &meta); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, yaml.Unmarshal(data, &meta))
 	var shown []struct{ Kind, Version, Name string }
-	if err := yaml.Unmarshal([]byte(meta.Annotations["artifacthub.io/crds"]), &shown); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, yaml.Unmarshal([]byte(meta.Annotations["artifacthub.io/crds"]), &shown))
 	definitions, err := crds.All()
 	if err != nil {
 		t.Fatal(err)
@@ -233,9 +230,7 @@ func TestArtifactHub(t *testing.T) {
 		t.Errorf("CRDs (-code +Chart.yaml):\n%s", diff)
 	}
 	var examples []map[string]any
-	if err := yaml.Unmarshal([]byte(meta.Annotations["artifacthub.io/crdsExamples"]), &examples); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, yaml.Unmarshal([]byte(meta.Annotations["artifacthub.io/crdsExamples"]), &examples))
 	if len(examples) != len(definitions) {
 		t.Errorf("%d examples for %d CRDs", len(examples), len(definitions))
 	}

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // renderHere renders the chart as an installation in this cluster would, and
@@ -64,7 +65,7 @@ func TestFindsTheAPIServer(t *testing.T) {
 	expect := func(when, want string, args ...string) {
 		t.Helper()
 		for _, major := range majors() {
-			here := &bed{T: t, major: major, cluster: b.cluster, client: b.client}
+			here := &bed{T: t, Bed: &harness.Bed{TB: t, Ctx: t.Context(), Client: b.Client}, major: major, cluster: b.cluster}
 			if got := here.apiServerOf(args...); got != want {
 				t.Errorf("Helm %s, %s: the API server is %q, want %q", major, when, got, want)
 			}
@@ -74,27 +75,27 @@ func TestFindsTheAPIServer(t *testing.T) {
 	expect("values", "192.0.2.9 6443", "--set", "k8sServiceHost=192.0.2.9,k8sServicePort=6443")
 	expect("values without a port", "192.0.2.9", "--set", "k8sServiceHost=192.0.2.9")
 
-	b.eventually("the API server has made the namespace kube-public", func() error {
-		return b.client.Get(t.Context(), client.ObjectKey{Name: "kube-public"}, &corev1.Namespace{})
+	b.Eventually("the API server has made the namespace kube-public", func() error {
+		return b.Client.Get(t.Context(), client.ObjectKey{Name: "kube-public"}, &corev1.Namespace{})
 	})
-	b.create(&corev1.ConfigMap{
+	b.Create(&corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public", Name: "cluster-info"},
 		Data:       map[string]string{"kubeconfig": "clusters: [{name: '', cluster: {server: 'https://[fd00::7]:6443'}}]"},
 	})
 	expect("kubeadm", "fd00::7 6443")
 	expect("the Service by value", "", "--set", "k8sServiceHost=")
 	proxy := daemonSet("kube-proxy", "kube-proxy")
-	b.create(proxy)
+	b.Create(proxy)
 	expect("kubeadm with kube-proxy", "")
 
 	agents := daemonSet("cilium", "cilium-agent")
-	b.create(agents)
+	b.Create(agents)
 	expect("Cilium that uses the Service", "")
-	b.delete(agents)
-	b.create(daemonSet("cilium", "cilium-agent",
+	b.Delete(agents)
+	b.Create(daemonSet("cilium", "cilium-agent",
 		corev1.EnvVar{Name: "KUBERNETES_SERVICE_HOST", Value: "192.0.2.10"}, corev1.EnvVar{Name: "KUBERNETES_SERVICE_PORT", Value: "6443"}))
 	expect("Cilium's k8sServiceHost", "192.0.2.10 6443")
-	b.create(&corev1.ConfigMap{
+	b.Create(&corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cilium-config"},
 		Data:       map[string]string{"ipam": "crd", "k8s-api-server-urls": "https://api.example.org https://192.0.2.12:6443"},
 	})
@@ -117,7 +118,7 @@ func replicasFitTheCluster(b *bed) {
 	}
 	expect(0, 2, false) // not registered yet
 	node := func(name, os string) {
-		b.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: os}}})
+		b.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: os}}})
 	}
 	node("n1", "linux")
 	node("w1", "windows")
@@ -134,7 +135,7 @@ func poolsOfKubectlAreNotTakenOver(b *bed) {
 	go b.playDeploymentController(b.Context())
 	notes := b.helm("install", release, chart)
 	wantAll(b.T, notes, "There is no pool yet")
-	b.create(&v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "beijing"}, Spec: v1alpha1.PodIPPoolSpec{
+	b.Create(&v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "beijing"}, Spec: v1alpha1.PodIPPoolSpec{
 		IPv4: &v1alpha1.IPv4Ranges{BlockSize: 28, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "100.162.224.0/26"}}},
 	}})
 	if notes = b.helm("upgrade", release, chart); strings.Contains(notes, "There is no pool yet") {
@@ -147,9 +148,7 @@ func poolsOfKubectlAreNotTakenOver(b *bed) {
 	pool := b.pool()
 	pool.Annotations = map[string]string{"meta.helm.sh/release-name": release, "meta.helm.sh/release-namespace": namespace}
 	pool.Labels = map[string]string{"app.kubernetes.io/managed-by": "Helm"}
-	if err := b.client.Update(b.Context(), pool); err != nil {
-		b.Fatal(err)
-	}
+	b.Must(b.Client.Update(b.Context(), pool))
 	b.helm("upgrade", release, chart, "-f", values)
 }
 
@@ -168,12 +167,12 @@ func upgradesAfterTheOperatorHasRun(b *bed) {
 	}
 	run := func(args ...string) { b.Helper(); b.helm(append(args, values...)...) }
 	run("install", release, chart)
-	b.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{
+	b.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: "n1", Labels: map[string]string{"node-restriction.kubernetes.io/zone": "beijing"},
 	}})
 	b.startOperator("--metrics-bind-address=0")
 	b.awaitPool("beijing")
-	b.eventually("the operator has finalized the pool", func() error {
+	b.Eventually("the operator has finalized the pool", func() error {
 		if p := b.pool(); len(p.Finalizers) == 0 || p.Status.Nodes != 1 {
 			return fmt.Errorf("finalizers %v, status %+v", p.Finalizers, p.Status)
 		}

@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // The image holds the operator and next to nothing else, starts it as nobody,
@@ -63,9 +65,7 @@ func TestImage(t *testing.T) {
 		t.Fatalf("the entry point %v is not in the layer", image.Config.Entrypoint)
 	}
 	path := filepath.Join(t.TempDir(), "operator")
-	if err := os.WriteFile(path, content, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(path, content, 0o700))
 	out, err := exec.CommandContext(t.Context(), path, "--version").CombinedOutput()
 	if err != nil || !strings.HasPrefix(string(out), "cilium-pool-operator ") {
 		t.Errorf("--version of the packed binary: %v\n%s", err, out)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 const initialPools = release + "-initial-pools"
@@ -25,18 +26,18 @@ leaderElection: {leaseDuration: 3s}
 
 func (b *bed) poolNamed(name string) (*v1alpha1.PodIPPool, error) {
 	p := &v1alpha1.PodIPPool{}
-	return p, b.client.Get(b.Context(), client.ObjectKey{Name: name}, p)
+	return p, b.Client.Get(b.Context(), client.ObjectKey{Name: name}, p)
 }
 
 // awaitPool waits until the operator has created a pool of the values.
 func (b *bed) awaitPool(name string) *v1alpha1.PodIPPool {
 	b.Helper()
-	b.eventually("pool "+name+" is created and recorded", func() error {
+	b.Eventually("pool "+name+" is created and recorded", func() error {
 		if _, err := b.poolNamed(name); err != nil {
 			return err
 		}
 		config := &corev1.ConfigMap{}
-		b.read(config, namespace, initialPools)
+		b.Read(config, namespace, initialPools)
 		if recorded := strings.Fields(config.Annotations[v1alpha1.CreatedPoolsAnnotation]); !slices.Contains(recorded, name) {
 			return fmt.Errorf("recorded are %v", recorded)
 		}
@@ -61,20 +62,16 @@ func (b *bed) gone(name string) error {
 // kill ends the operator by SIGKILL.
 func (p *running) kill() {
 	p.b.Helper()
-	if err := p.Kill(); err != nil {
-		p.b.Fatal(err)
-	}
+	harness.Must(p.b, p.Kill())
 }
 
 // addInitialPool writes a pool into the ConfigMap.
 func (b *bed) addInitialPool(name, spec string) {
 	b.Helper()
 	config := &corev1.ConfigMap{}
-	b.read(config, namespace, initialPools)
+	b.Read(config, namespace, initialPools)
 	config.Data[name] = fmt.Sprintf("apiVersion: cilium-pool.io/v1alpha1\nkind: PodIPPool\nmetadata: {name: %s}\nspec: %s\n", name, spec)
-	if err := b.client.Update(b.Context(), config); err != nil {
-		b.Fatal(err)
-	}
+	b.Must(b.Client.Update(b.Context(), config))
 }
 
 // Pools of the values are there although the first installation timed out. They
@@ -91,8 +88,8 @@ func poolsOfAFirstInstallation(b *bed) {
 	}
 	op := b.startOperator("--metrics-bind-address=0")
 	beijing := b.awaitPool("beijing")
-	b.delete(b.awaitPool("shanghai"))
-	b.eventually("a pool that an administrator deletes goes", func() error { return b.gone("shanghai") })
+	b.Delete(b.awaitPool("shanghai"))
+	b.Eventually("a pool that an administrator deletes goes", func() error { return b.gone("shanghai") })
 	op.kill()
 
 	// What comes last in the ConfigMap tells that all before it was looked at.
@@ -103,7 +100,7 @@ func poolsOfAFirstInstallation(b *bed) {
 	if err := b.gone("shanghai"); err != nil {
 		b.Errorf("a restart of the operator brought a deleted pool back: %v", err)
 	}
-	b.eventually("a pool with an unknown field is reported", func() error { return b.reported("wrong", "pools.wrong in the chart's values", "blockSizes") })
+	b.Eventually("a pool with an unknown field is reported", func() error { return b.reported("wrong", "pools.wrong in the chart's values", "blockSizes") })
 
 	go b.playDeploymentController(b.Context())
 	upgrade := func() {
@@ -118,7 +115,7 @@ func poolsOfAFirstInstallation(b *bed) {
 	if pool.Spec.Priority != 5 || !slices.Contains(pool.Finalizers, v1alpha1.Finalizer) {
 		b.Errorf("after the upgrade: priority %d, finalizers %v", pool.Spec.Priority, pool.Finalizers)
 	}
-	err := b.client.Get(b.Context(), client.ObjectKey{Namespace: namespace, Name: initialPools}, &corev1.ConfigMap{})
+	err := b.Client.Get(b.Context(), client.ObjectKey{Namespace: namespace, Name: initialPools}, &corev1.ConfigMap{})
 	if !apierrors.IsNotFound(err) {
 		b.Errorf("the ConfigMap of the first installation is still there: %v", err)
 	}
@@ -128,7 +125,7 @@ func poolsOfAFirstInstallation(b *bed) {
 // reported looks for the event of a pool that is refused.
 func (b *bed) reported(pool string, parts ...string) error {
 	list := &eventsv1.EventList{}
-	if err := b.client.List(b.Context(), list); err != nil {
+	if err := b.Client.List(b.Context(), list); err != nil {
 		return err
 	}
 	for _, e := range list.Items {

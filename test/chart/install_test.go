@@ -21,6 +21,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // installValues make the operator quick, and put it where this machine has room.
@@ -96,7 +97,7 @@ func installUpgradeRollbackUninstall(b *bed) {
 		b.Errorf("after the upgrade the priority is %d", got)
 	}
 	b.hasColumns("after an upgrade", true)
-	b.create(&v1alpha1.PodIPBlock{
+	b.Create(&v1alpha1.PodIPBlock{
 		ObjectMeta: metav1.ObjectMeta{Name: "100.162.224.16-28", Finalizers: []string{v1alpha1.Finalizer}},
 		Spec:       v1alpha1.PodIPBlockSpec{CIDR: "100.162.224.16/28", PoolName: "beijing", NodeName: "n1", NodeUID: "u"},
 	})
@@ -120,11 +121,11 @@ func installUpgradeRollbackUninstall(b *bed) {
 	b.helm("uninstall", release, "--wait", "--timeout", "2m")
 	b.samePool("uninstalling", pool)
 	block := &v1alpha1.PodIPBlock{}
-	if b.read(block, "", "100.162.224.16-28"); block.DeletionTimestamp != nil {
+	if b.Read(block, "", "100.162.224.16-28"); block.DeletionTimestamp != nil {
 		b.Error("uninstalling deleted a block")
 	}
 	d := &appsv1.Deployment{}
-	if err := b.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: release}, d); !apierrors.IsNotFound(err) {
+	if err := b.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: release}, d); !apierrors.IsNotFound(err) {
 		b.Errorf("uninstalling left the Deployment: %v", err)
 	}
 	run("install", release, chart)
@@ -135,9 +136,7 @@ func installUpgradeRollbackUninstall(b *bed) {
 func olderChart(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "cilium-pool-operator")
-	if err := os.CopyFS(dir, os.DirFS(chart)); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.CopyFS(dir, os.DirFS(chart)))
 	files, err := filepath.Glob(filepath.Join(dir, "files/crds/*.yaml"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no CRDs in the chart: %v", err)
@@ -148,16 +147,12 @@ func olderChart(t *testing.T) string {
 			t.Fatal(err)
 		}
 		crd := &apiextensionsv1.CustomResourceDefinition{}
-		if err := yaml.Unmarshal(data, crd); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, yaml.Unmarshal(data, crd))
 		crd.Spec.Versions[0].AdditionalPrinterColumns = nil
 		if data, err = yaml.Marshal(crd); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(file, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.WriteFile(file, data, 0o600))
 	}
 	return dir
 }
@@ -166,7 +161,7 @@ func (b *bed) hasColumns(when string, want bool) {
 	b.Helper()
 	for _, name := range []string{"podippools", "podipblocks", "podippoolhistories"} {
 		crd := &apiextensionsv1.CustomResourceDefinition{}
-		b.read(crd, "", name+"."+v1alpha1.GroupVersion.Group)
+		b.Read(crd, "", name+"."+v1alpha1.GroupVersion.Group)
 		if got := len(crd.Spec.Versions[0].AdditionalPrinterColumns) > 0; got != want {
 			b.Errorf("%s: the CRD %s has columns: %v, want %v", when, name, got, want)
 		}
@@ -185,9 +180,7 @@ func (b *bed) samePool(after string, want *v1alpha1.PodIPPool) *v1alpha1.PodIPPo
 func (b *bed) pool() *v1alpha1.PodIPPool {
 	b.Helper()
 	p := &v1alpha1.PodIPPool{}
-	if err := b.client.Get(b.Context(), client.ObjectKey{Name: "beijing"}, p); err != nil {
-		b.Fatal(err)
-	}
+	b.Read(p, "", "beijing")
 	return p
 }
 
@@ -199,7 +192,7 @@ func TestRightsAreEnoughAndNoMore(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	go b.playDeploymentController(ctx)
-	b.create(&corev1.ConfigMap{
+	b.Create(&corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cilium-config"}, Data: map[string]string{"ipam": "crd"},
 	})
 	metrics, health := freePorts(t)
@@ -229,57 +222,48 @@ func (b *bed) lifeOfANode(ctx context.Context) {
 	b.node("n1", "beijing")
 	b.agent(ctx, "n1")
 
-	b.eventually("a first block is claimed and published", func() error { return b.serves("n1", 1) })
-	b.pods("n1", 20)
-	b.eventually("the node grows", func() error { return b.serves("n1", 2) })
-	b.eventually("the pool says so", func() error {
+	b.Eventually("a first block is claimed and published", func() error { return b.serves("n1", 1) })
+	b.Pods("n1", "few", 20)
+	b.Eventually("the node grows", func() error { return b.serves("n1", 2) })
+	b.Eventually("the pool says so", func() error {
 		if s := b.pool().Status; s.Nodes != 1 || !meta.IsStatusConditionTrue(s.Conditions, v1alpha1.PoolReady) {
 			return fmt.Errorf("status is %+v", s)
 		}
 		return nil
 	})
 
-	b.pods("n1", 80)
-	b.eventually("a shortage is told", func() error { return b.short("n1", true) })
-	b.deletePods()
-	b.eventually("the end of the shortage is told", func() error { return b.short("n1", false) })
+	b.Pods("n1", "many", 80)
+	b.Eventually("a shortage is told", func() error { return b.short("n1", true) })
+	b.DropPods()
+	b.Eventually("the end of the shortage is told", func() error { return b.short("n1", false) })
 
 	block := b.blockOfPods("n1")
-	b.delete(&block)
-	b.eventually("a deleted block drains by the handshake", func() error {
-		if err := b.client.Get(ctx, client.ObjectKeyFromObject(&block), &v1alpha1.PodIPBlock{}); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("block: %v", err)
-		}
-		return nil
-	})
+	b.Delete(&block)
+	b.Gone(&block) // by the handshake
 	b.node("n2", "beijing")
-	b.eventually("a node whose agent does not run yet has its CiliumNode", func() error { return b.serves("n2", 1) })
-	b.delete(&ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n2"}})
-	b.eventually("a CiliumNode deleted by hand is put back", func() error { return b.serves("n2", 1) })
+	b.Eventually("a node whose agent does not run yet has its CiliumNode", func() error { return b.serves("n2", 1) })
+	b.Delete(&ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n2"}})
+	b.Eventually("a CiliumNode deleted by hand is put back", func() error { return b.serves("n2", 1) })
 
 	for _, name := range []string{"n1", "n2"} {
-		b.delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
-		b.eventually("the CiliumNode and the blocks of a deleted Node go", func() error {
+		b.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		b.Eventually("the CiliumNode and the blocks of a deleted Node go", func() error {
 			cn := &ciliumv2.CiliumNode{}
-			if err := b.client.Get(ctx, client.ObjectKey{Name: name}, cn); !apierrors.IsNotFound(err) {
+			if err := b.Client.Get(ctx, client.ObjectKey{Name: name}, cn); !apierrors.IsNotFound(err) {
 				return fmt.Errorf("CiliumNode: %v", err)
 			}
-			if blocks := b.blocks(name); len(blocks) != 0 {
+			if blocks := b.Blocks(name); len(blocks) != 0 {
 				return fmt.Errorf("%d blocks", len(blocks))
 			}
 			return nil
 		})
 	}
-	b.delete(b.pool())
-	b.eventually("a deleted pool goes", func() error {
-		if err := b.client.Get(ctx, client.ObjectKey{Name: "beijing"}, &v1alpha1.PodIPPool{}); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("pool: %v", err)
-		}
-		return nil
-	})
-	b.eventually("events are there", func() error {
+	pool := b.pool()
+	b.Delete(pool)
+	b.Gone(pool)
+	b.Eventually("events are there", func() error {
 		list := &eventsv1.EventList{}
-		if err := b.client.List(ctx, list); err != nil {
+		if err := b.Client.List(ctx, list); err != nil {
 			return err
 		}
 		for _, e := range list.Items {

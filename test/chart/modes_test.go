@@ -20,16 +20,16 @@ func TestNothingIsRefusedInMultiPoolMode(t *testing.T) {
 	b.node("n1", "beijing")
 	b.isTold("n1", 1)
 	b.agentAsks("n1", 8, 1)
-	b.pods("n1", 80)
-	b.eventually("a shortage is told", func() error { return b.short("n1", true) })
+	b.Pods("n1", "many", 80)
+	b.Eventually("a shortage is told", func() error { return b.short("n1", true) })
 	b.isTold("n1", 4)
-	b.deletePods()
+	b.DropPods()
 	b.agentAsks("n1", 8, 1)
-	b.eventually("the end of the shortage is told", func() error { return b.short("n1", false) })
+	b.Eventually("the end of the shortage is told", func() error { return b.short("n1", false) })
 	b.holds("n1", 1)
-	b.delete(&ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
+	b.Delete(&ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
 	b.isTold("n1", 1)
-	b.delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
+	b.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
 	b.holds("n1", 0)
 	op.sawNothingRefused()
 }
@@ -42,11 +42,11 @@ func TestNothingIsRefusedInKubernetesMode(t *testing.T) {
 		b.isAnnotated(name)
 	}
 	b.node("n5", "beijing")
-	b.pods("n5", 1)
-	b.eventually("a shortage is told", func() error { return b.short("n5", true) })
-	b.delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
+	b.Pods("n5", "one", 1)
+	b.Eventually("a shortage is told", func() error { return b.short("n5", true) })
+	b.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
 	b.isAnnotated("n5")
-	b.eventually("the end of the shortage is told", func() error { return b.short("n5", false) })
+	b.Eventually("the end of the shortage is told", func() error { return b.short("n5", false) })
 	op.sawNothingRefused()
 }
 
@@ -61,28 +61,28 @@ func (p *running) sawNothingRefused() {
 // addresses and keeps so many of the CIDRs it was told.
 func (b *bed) agentAsks(node string, addresses, keeps int) {
 	b.Helper()
-	b.eventually("the agent writes", func() error {
+	b.Eventually("the agent writes", func() error {
 		cn := &ciliumv2.CiliumNode{}
-		if err := b.client.Get(b.Context(), client.ObjectKey{Name: node}, cn); err != nil {
+		if err := b.Client.Get(b.Context(), client.ObjectKey{Name: node}, cn); err != nil {
 			return err
 		}
 		pools := &cn.Spec.IPAM.Pools
 		pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: addresses}}}
 		pools.Allocated[0].CIDRs = pools.Allocated[0].CIDRs[:keeps]
-		return b.client.Update(b.Context(), cn)
+		return b.Client.Update(b.Context(), cn)
 	})
 }
 
 // isTold waits until the agent of a node is told n blocks, all that it holds.
 func (b *bed) isTold(node string, n int) {
 	b.Helper()
-	b.eventually(fmt.Sprintf("the agent of %s is told %d blocks", node, n), func() error {
+	b.Eventually(fmt.Sprintf("the agent of %s is told %d blocks", node, n), func() error {
 		cn := &ciliumv2.CiliumNode{}
-		if err := b.client.Get(b.Context(), client.ObjectKey{Name: node}, cn); err != nil {
+		if err := b.Client.Get(b.Context(), client.ObjectKey{Name: node}, cn); err != nil {
 			return err
 		}
-		if told := cn.Spec.IPAM.Pools.Allocated; len(told) != 1 || len(told[0].CIDRs) != n || len(b.blocks(node)) != n {
-			return fmt.Errorf("%d blocks, told %v", len(b.blocks(node)), told)
+		if told := cn.Spec.IPAM.Pools.Allocated; len(told) != 1 || len(told[0].CIDRs) != n || len(b.Blocks(node)) != n {
+			return fmt.Errorf("%d blocks, told %v", len(b.Blocks(node)), told)
 		}
 		return nil
 	})
@@ -91,9 +91,9 @@ func (b *bed) isTold(node string, n int) {
 // isAnnotated waits until a Node in kubernetes mode is told a block.
 func (b *bed) isAnnotated(node string) {
 	b.Helper()
-	b.eventually("Node "+node+" is told a block", func() error {
+	b.Eventually("Node "+node+" is told a block", func() error {
 		n := &corev1.Node{}
-		if err := b.client.Get(b.Context(), client.ObjectKey{Name: node}, n); err != nil {
+		if err := b.Client.Get(b.Context(), client.ObjectKey{Name: node}, n); err != nil {
 			return err
 		}
 		if n.Annotations["network.cilium.io/ipv4-pod-cidr"] == "" {
@@ -106,11 +106,11 @@ func (b *bed) isAnnotated(node string) {
 // holds waits until a node holds n blocks; without any its CiliumNode goes, too.
 func (b *bed) holds(node string, n int) {
 	b.Helper()
-	b.eventually(fmt.Sprintf("%s holds %d blocks", node, n), func() error {
-		if got := len(b.blocks(node)); got != n {
+	b.Eventually(fmt.Sprintf("%s holds %d blocks", node, n), func() error {
+		if got := len(b.Blocks(node)); got != n {
 			return fmt.Errorf("%d blocks", got)
 		}
-		err := b.client.Get(b.Context(), client.ObjectKey{Name: node}, &ciliumv2.CiliumNode{})
+		err := b.Client.Get(b.Context(), client.ObjectKey{Name: node}, &ciliumv2.CiliumNode{})
 		if n == 0 && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("CiliumNode: %v", err)
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // attempt is a write, and the message it is refused with; "": it is allowed.
@@ -115,9 +116,7 @@ func policyBed(t *testing.T) *bed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.cluster.InstallCRDs(t.Context(), own...); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, b.cluster.InstallCRDs(t.Context(), own...))
 	for _, mode := range []string{"crd", "multi-pool", "kubernetes"} {
 		args := []string{"--set", "fullnameOverride=" + mode + ",mode=" + mode, "--set", "admissionPolicies.blocks.groups={breakers}"}
 		if mode == "crd" {
@@ -127,12 +126,12 @@ func policyBed(t *testing.T) *bed {
 		}
 		for _, o := range render(t, args...) {
 			if strings.HasPrefix(o.GetKind(), "ValidatingAdmissionPolicy") {
-				b.create(o)
+				b.Create(o)
 			}
 		}
 	}
 	// RBAC stands in no way: the policies alone are to refuse.
-	b.create(&rbacv1.ClusterRoleBinding{
+	b.Create(&rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "all"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:authenticated"}},
 	})
@@ -143,7 +142,7 @@ func (b *bed) as(user string, groups ...string) client.Client {
 	b.Helper()
 	config := rest.CopyConfig(b.cluster.Config())
 	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: append(groups, "system:authenticated")}
-	c, err := client.New(config, client.Options{Scheme: b.client.Scheme()})
+	c, err := client.New(config, client.Options{Scheme: b.Client.Scheme()})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -160,13 +159,11 @@ func (b *bed) objectsOfAttempts() []client.Object {
 		Spec:       v1alpha1.PodIPBlockSpec{CIDR: "10.20.0.0/28", PoolName: "p", NodeName: "n1"},
 	}
 	for _, o := range []client.Object{node, carrier, block} {
-		b.create(o)
+		b.Create(o)
 	}
 	set := func(o client.Object, status bool, patch string) {
 		b.Helper()
-		if err := write(b.Context(), b.client, o, status, patch); err != nil {
-			b.Fatal(err)
-		}
+		b.Must(write(b.Context(), b.Client, o, status, patch))
 	}
 	set(node, false, `{"spec":{"taints":[{"key":"other","effect":"NoExecute"}]}}`)
 	set(node, true, `{"status":{"capacity":{"pods":"110"},"conditions":[{"type":"Ready","status":"True"}]}}`)
@@ -225,7 +222,7 @@ func (b *bed) inForce(clients map[string]client.Client, objects []client.Object)
 	b.Helper()
 	for _, a := range []attempt{operatorAttempts()["a label"], operatorAttempts()["another annotation"], operatorAttempts()["labels of a CiliumNode"],
 		operatorAttempts()["what an agent requests"], blockAttempts()["the status, by an editor"]} {
-		b.eventually("a policy is in force", func() error {
+		b.Eventually("a policy is in force", func() error {
 			if err := a.try(b.Context(), clients[a.who], objects); !apierrors.IsForbidden(err) {
 				return fmt.Errorf("%s got %v", a.who, err)
 			}
@@ -261,7 +258,7 @@ func TestEditorsUnderPolicies(t *testing.T) {
 			t.Errorf("%s: %v", s.what, err)
 		}
 	}
-	b.read(block, "", block.Name)
+	b.Read(block, "", block.Name)
 	if block.DeletionTimestamp == nil || !slices.Contains(block.Finalizers, v1alpha1.Finalizer) {
 		t.Errorf("the block is not draining: %+v", block.ObjectMeta)
 	}
@@ -273,7 +270,7 @@ func TestRefusedWriteIsLogged(t *testing.T) {
 	b := newBed(t, helm4)
 	op := b.installMode("multi-pool", "--mode=crd")
 	b.node("n1", "beijing")
-	b.eventually("the refusal is logged", func() error {
+	b.Eventually("the refusal is logged", func() error {
 		for line := range strings.Lines(op.Log()) {
 			if strings.Contains(line, "ValidatingAdmissionPolicy '"+release+"-ciliumnodes'") && strings.Contains(line, "only ipam.pools.allocated") {
 				return nil
@@ -290,7 +287,7 @@ func (b *bed) installMode(mode string, args ...string) *running {
 	ctx, cancel := context.WithCancel(b.Context())
 	b.Cleanup(cancel)
 	go b.playDeploymentController(ctx)
-	b.create(&corev1.ConfigMap{
+	b.Create(&corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cilium-config"}, Data: map[string]string{"ipam": mode},
 	})
 	metrics, health := freePorts(b.T)
@@ -306,7 +303,7 @@ func (b *bed) installMode(mode string, args ...string) *running {
 func TestPodsDoNotChooseTheirNode(t *testing.T) {
 	b := policyBed(t)
 	for _, o := range readObjects(t, examples+"/admission-nodename.yaml") {
-		b.create(o)
+		b.Create(o)
 	}
 	pod := func(who client.Client, node string) error {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: "p-"}}
@@ -314,7 +311,7 @@ func TestPodsDoNotChooseTheirNode(t *testing.T) {
 		return client.NewDryRunClient(who).Create(t.Context(), p)
 	}
 	tenant := b.as("tenant")
-	b.eventually("a pod that names its node is refused", func() error {
+	b.Eventually("a pod that names its node is refused", func() error {
 		if err := pod(tenant, "n1"); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "leave it to the scheduler") {
 			return fmt.Errorf("got %v", err)
 		}

@@ -61,9 +61,7 @@ func (b *bed) startOperator(args ...string) *running {
 		b.Fatal(err)
 	}
 	kubeconfig := filepath.Join(dir, "kubeconfig")
-	if err := controlplane.WriteKubeconfig(kubeconfig, config); err != nil {
-		b.Fatal(err)
-	}
+	b.Must(controlplane.WriteKubeconfig(kubeconfig, config))
 	p, err := process.Start(process.Command{
 		Name: "operator", Dir: dir, Env: []string{"PATH=" + os.Getenv("PATH")},
 		Args: slices.Concat([]string{operator(b.T)}, container.Args, []string{"--kubeconfig=" + kubeconfig}, args),
@@ -73,7 +71,7 @@ func (b *bed) startOperator(args ...string) *running {
 	}
 	b.Cleanup(func() { _ = p.Kill() })
 
-	b.eventually("the probes of the Deployment are answered", func() error {
+	b.Eventually("the probes of the Deployment are answered", func() error {
 		if !p.Running() {
 			b.Fatalf("the operator ended: %v\n%s", p.Err(), p.Log())
 		}
@@ -106,7 +104,7 @@ func (p *running) servesMetrics(trust *tls.Config) {
 	} {
 		token := ""
 		if test.account != "" {
-			p.b.create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: test.account}})
+			p.b.Create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: test.account}})
 			config, err := p.b.cluster.ConfigFor(p.b.Context(), "default", test.account)
 			if err != nil {
 				p.b.Fatal(err)
@@ -141,9 +139,7 @@ func (b *bed) certificate() (string, *tls.Config) {
 	}
 	dir := b.TempDir()
 	for file, data := range map[string][]byte{"tls.crt": certificate, "tls.key": key} {
-		if err := os.WriteFile(filepath.Join(dir, file), data, 0o600); err != nil {
-			b.Fatal(err)
-		}
+		b.Must(os.WriteFile(filepath.Join(dir, file), data, 0o600))
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(certificate)
@@ -232,25 +228,21 @@ func (b *bed) usedRights() []string {
 func (b *bed) grantedRights() []string {
 	b.Helper()
 	clusterWide, local := &rbacv1.ClusterRoleBindingList{}, &rbacv1.RoleBindingList{}
-	if err := b.client.List(b.Context(), clusterWide); err != nil {
-		b.Fatal(err)
-	}
-	if err := b.client.List(b.Context(), local); err != nil {
-		b.Fatal(err)
-	}
+	b.Must(b.Client.List(b.Context(), clusterWide))
+	b.Must(b.Client.List(b.Context(), local))
 	operator := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: release, Namespace: namespace}
 	var rules []rbacv1.PolicyRule
 	for _, binding := range clusterWide.Items {
 		if slices.Contains(binding.Subjects, operator) {
 			role := &rbacv1.ClusterRole{}
-			b.read(role, "", binding.RoleRef.Name)
+			b.Read(role, "", binding.RoleRef.Name)
 			rules = append(rules, role.Rules...)
 		}
 	}
 	for _, binding := range local.Items {
 		if slices.Contains(binding.Subjects, operator) {
 			role := &rbacv1.Role{}
-			b.read(role, binding.Namespace, binding.RoleRef.Name)
+			b.Read(role, binding.Namespace, binding.RoleRef.Name)
 			rules = append(rules, role.Rules...)
 		}
 	}

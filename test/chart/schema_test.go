@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // An operator beside the CRDs of another version says so, with the rights that the
@@ -23,11 +24,9 @@ func TestCRDsOfAnotherVersion(t *testing.T) {
 	obj := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "podippools.cilium-pool.io"}}
 	obj.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:"older"}}}`, crds.SchemaAnnotation)
-	if err := b.client.Patch(t.Context(), obj, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, b.Client.Patch(t.Context(), obj, client.RawPatch(types.MergePatchType, []byte(patch))))
 	op := b.startOperator("--metrics-bind-address=0")
-	b.eventually("the log names the CRD", func() error {
+	b.Eventually("the log names the CRD", func() error {
 		if !strings.Contains(op.Log(), "CRD podippools.cilium-pool.io is not the one that this operator was built with (schema served: older;") {
 			return errors.New("it does not")
 		}

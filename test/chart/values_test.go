@@ -87,9 +87,7 @@ func TestSchemaOfPoolsFollowsTheCRD(t *testing.T) {
 			PoolSpec apiextensionsv1.JSONSchemaProps
 		}
 	}
-	if err := json.Unmarshal(data, &schema); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, json.Unmarshal(data, &schema))
 	definitions, err := crds.All()
 	if err != nil {
 		t.Fatal(err)
@@ -269,9 +267,7 @@ func TestCRDsAreThoseOfTheCode(t *testing.T) {
 	var got []*apiextensionsv1.CustomResourceDefinition
 	for _, o := range ofKind(t, render(t), "CustomResourceDefinition") {
 		crd := &apiextensionsv1.CustomResourceDefinition{}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, crd); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, crd))
 		if crd.Annotations["helm.sh/resource-policy"] != "keep" {
 			t.Errorf("uninstalling the chart would delete %s, and with it all its objects", crd.Name)
 		}
@@ -298,9 +294,7 @@ func TestReadmeIsFresh(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
 	}
 	out, err := exec.CommandContext(t.Context(), "go", "run", "-C", root+"/hack/chartdocs", ".", dir).CombinedOutput()
 	if err != nil {
@@ -327,17 +321,13 @@ func TestSchemaIsComplete(t *testing.T) {
 		t.Fatal(err)
 	}
 	var values map[string]any
-	if err := yaml.Unmarshal(data, &values); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, yaml.Unmarshal(data, &values))
 	data, err = os.ReadFile(chart + "/values.schema.json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var schema map[string]any
-	if err := json.Unmarshal(data, &schema); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, json.Unmarshal(data, &schema))
 	closed(t, "", schema)
 	sameKeys(t, "", values, schema)
 }

@@ -155,12 +155,7 @@ func outageScenario(ctx context.Context, t *trial) error {
 	if err := t.scale(ctx, "web", 3); err != nil {
 		return err
 	}
-	lost, err := t.pings(ctx)
-	if err != nil {
-		return err
-	}
-	t.check("pings lost", lost, lost.Lost == 0 && lost.Sent > 0)
-	return nil
+	return t.noPingLost(ctx, "pings lost")
 }
 
 // agentsScenario: Cilium's agents restart, and the operator's leader is killed in a
@@ -244,12 +239,7 @@ func uninstallScenario(ctx context.Context, t *trial) error {
 		return err
 	}
 	t.check("blocks are the same as before", before == after, before == after)
-	lost, err := t.pings(ctx)
-	if err != nil {
-		return err
-	}
-	t.check("pings lost", lost, lost.Lost == 0 && lost.Sent > 0)
-	return nil
+	return t.noPingLost(ctx, "pings lost")
 }
 
 func (b *bed) blockNames(ctx context.Context) (string, error) {

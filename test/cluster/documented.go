@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/cluster/page"
 )
 
 const (
@@ -17,18 +19,15 @@ const (
 	endMark   = "<!-- install: end -->"
 )
 
-var (
-	codeBlock    = regexp.MustCompile("(?ms)^ *```sh\n(.*?)^ *```")
-	continuation = regexp.MustCompile(`\s*\\\n\s*`)
-)
+var continuation = regexp.MustCompile(`\s*\\\n\s*`)
 
 // installCommands are the documented commands, forced into what this machine can do.
 func (b *bed) installCommands() ([]string, error) {
-	page, err := os.ReadFile(filepath.Join(b.options.repository, startPage))
+	text, err := os.ReadFile(filepath.Join(b.options.repository, startPage))
 	if err != nil {
 		return nil, err
 	}
-	documented := documentedCommands(string(page))
+	documented := documentedCommands(string(text))
 	if len(documented) == 0 {
 		return nil, errors.New(startPage + " has no commands between " + beginMark + " and " + endMark)
 	}
@@ -46,15 +45,15 @@ func (b *bed) installCommands() ([]string, error) {
 }
 
 // documentedCommands gives the marked commands of a page, each on one line.
-func documentedCommands(page string) []string {
-	_, text, _ := strings.Cut(page, beginMark)
+func documentedCommands(text string) []string {
+	_, text, _ = strings.Cut(text, beginMark)
 	text, _, found := strings.Cut(text, endMark)
 	if !found {
 		return nil
 	}
 	var commands []string
-	for _, block := range codeBlock.FindAllStringSubmatch(text, -1) {
-		commands = append(commands, commandLines(block[1])...)
+	for _, code := range page.OfLanguage(text, "sh") {
+		commands = append(commands, commandLines(code)...)
 	}
 	return commands
 }

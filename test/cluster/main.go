@@ -4,6 +4,9 @@
 // containerd, Cilium from its own chart, and the operator from its image and
 // chart. It needs root, and neither Docker, systemd nor a registry.
 //
+// Only it finds what kubelet, containerd, the charts and the pages make of the
+// operator together: an installation, an upgrade, a day's work, a migration.
+//
 //	cluster up     start one and install Cilium and the operator
 //	cluster down   remove what any of these commands left
 //	cluster run    start one, run scenarios, print a table, remove it

@@ -8,14 +8,13 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/cluster/page"
 )
 
 // A page with several procedures gives each block a name, in a comment right above
 // it: <!-- move: NAME --> for commands, <!-- file: NAME --> for a file of theirs.
-var (
-	markedBlock = regexp.MustCompile("(?ms)^<!-- (move|file): (\\S+) -->\n```\\w+\n(.*?)^```$")
-	bareFile    = regexp.MustCompile(`-f ([a-z-]+\.yaml)\b`)
-)
+var bareFile = regexp.MustCompile(`-f ([a-z-]+\.yaml)\b`)
 
 // markedPage is a page whose named blocks run.
 type markedPage struct {
@@ -24,18 +23,6 @@ type markedPage struct {
 	blocks map[string]string
 	// dir has the files of the page, and those that it leaves to the reader.
 	dir string
-}
-
-func markedBlocks(page string) (commands, files map[string]string) {
-	commands, files = map[string]string{}, map[string]string{}
-	for _, m := range markedBlock.FindAllStringSubmatch(page, -1) {
-		if m[1] == "file" {
-			files[m[2]] = m[3]
-		} else {
-			commands[m[2]] = m[3]
-		}
-	}
-	return commands, files
 }
 
 // readMarked reads a page and writes its files.
@@ -48,9 +35,8 @@ func (b *bed) readMarked(path string) (markedPage, error) {
 	if err := os.MkdirAll(p.dir, 0o755); err != nil {
 		return p, err
 	}
-	var files map[string]string
-	p.blocks, files = markedBlocks(string(text))
-	for name, content := range files {
+	p.blocks = page.Marked(string(text), "move")
+	for name, content := range page.Marked(string(text), "file") {
 		if err := p.write(name, content); err != nil {
 			return p, err
 		}

@@ -6,28 +6,17 @@ import (
 	"os"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/cilium-pool/cilium-pool-operator/test/cluster/page"
 )
-
-func TestMarkedBlocks(t *testing.T) {
-	const page = "```sh\nno\n```\n<!-- move: a -->\n```sh\nkubectl a\nkubectl b\n```\n<!-- file: c.yaml -->\n```yaml\nc: 1\n```\n<!-- move: d -->\n\n```sh\nno\n```\n"
-	commands, files := markedBlocks(page)
-	if diff := cmp.Diff(map[string]string{"a": "kubectl a\nkubectl b\n"}, commands); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff(map[string]string{"c.yaml": "c: 1\n"}, files); diff != "" {
-		t.Error(diff)
-	}
-}
 
 // Each block of commands in the page is one that the scenario runs.
 func TestMigrationPageIsMarked(t *testing.T) {
-	page, err := os.ReadFile("../../" + migrationPage)
+	text, err := os.ReadFile("../../" + migrationPage)
 	if err != nil {
 		t.Fatal(err)
 	}
-	commands, files := markedBlocks(string(page))
-	if all := codeBlock.FindAllString(string(page), -1); len(all) != len(commands) {
+	commands, files := page.Marked(string(text), "move"), page.Marked(string(text), "file")
+	if all := page.OfLanguage(string(text), "sh"); len(all) != len(commands) {
 		t.Errorf("%s has %d blocks of commands, %d of them with a name of their own", migrationPage, len(all), len(commands))
 	}
 	p := markedPage{bed: &bed{}, path: migrationPage, blocks: commands, dir: "/files"}

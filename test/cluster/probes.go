@@ -124,6 +124,15 @@ func (b *bed) startPings(ctx context.Context) error {
 	return nil
 }
 
+// noPingLost checks that none was lost since startPings.
+func (t *trial) noPingLost(ctx context.Context, what string) error {
+	lost, err := t.pings(ctx)
+	if err == nil {
+		t.check(what, lost, lost.Lost == 0 && lost.Sent > 0)
+	}
+	return err
+}
+
 // pings gives what was lost since startPings.
 func (b *bed) pings(ctx context.Context) (losses, error) {
 	var sum losses

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 func TestScrapeJob(t *testing.T) {
@@ -18,9 +20,7 @@ spec:
   namespaceSelector: {matchNames: [kube-system]}
   endpoints: [{port: metrics, path: /metrics, scheme: https, tlsConfig: {insecureSkipVerify: true}, bearerTokenFile: /token, relabelings: [{sourceLabels: [a], targetLabel: b}]}]
 `
-	if err := yaml.Unmarshal([]byte(text), &m); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, yaml.Unmarshal([]byte(text), &m))
 	got, err := json.Marshal(scrapeJob("job", m, object{"credentials_file": m.Spec.Endpoints[0].BearerTokenFile}))
 	if err != nil {
 		t.Fatal(err)
@@ -39,9 +39,7 @@ func TestSelected(t *testing.T) {
 	var tree any
 	const text = `{"type": "binaryExpr", "lhs": {"type": "call", "func": {"name": "rate"}, "args": [{"type": "matrixSelector", "name": "a"}]},
 		"rhs": {"type": "vectorSelector", "name": "b", "matchers": [{"name": "state", "type": "="}]}}`
-	if err := json.Unmarshal([]byte(text), &tree); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, json.Unmarshal([]byte(text), &tree))
 	got := map[string]bool{}
 	selected(tree, got)
 	if diff := cmp.Diff(map[string]bool{"a": true, "b": true}, got); diff != "" {

@@ -47,11 +47,9 @@ func upgradeScenario(ctx context.Context, t *trial) error {
 		if err != nil {
 			return err
 		}
-		lost, err := t.pings(ctx)
-		if err != nil {
+		if err := t.noPingLost(ctx, step.what+": pings lost so far"); err != nil {
 			return err
 		}
-		t.check(step.what+": pings lost so far", lost, lost.Lost == 0 && lost.Sent > 0)
 	}
 	now, err := t.restarts(ctx)
 	if err != nil {

@@ -8,6 +8,8 @@
 // etcd listens on a unix socket in the folder, kube-apiserver on a port, by
 // default of the loopback, that it keeps over restarts. RBAC is on.
 // ServiceAccount admission is off, so that pods need no ServiceAccount.
+//
+// Its own tests alone find a control plane that outlives its test, or forgets.
 package controlplane
 
 import (

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // noCRDs where a test needs none.
@@ -32,9 +33,7 @@ func TestTwoAtOnceAndStop(t *testing.T) {
 	}
 	etcd, apiServer := second.PIDs()
 	for range 2 {
-		if err := second.Stop(); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, second.Stop())
 	}
 	wantNoProcess(t, etcd, apiServer)
 	wantNoFile(t, second.Dir())
@@ -57,9 +56,7 @@ func TestStopAndStartAgainKeepsData(t *testing.T) {
 	if err := getNode(t.Context(), t, c, "kept"); err != nil {
 		t.Errorf("after the refused start: %v", err)
 	}
-	if err := c.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, c.Stop())
 
 	again, err := controlplane.Start(t.Context(), o)
 	if err != nil {
@@ -111,19 +108,13 @@ func TestDetachedAndAttach(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.KillAPIServer(); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, c.KillAPIServer())
+	harness.Must(t, c.StartAPIServer(t.Context()))
 	if err := getNode(t.Context(), t, c, "kept"); err != nil {
 		t.Error(err)
 	}
 	etcd, apiServer := c.PIDs()
-	if err := c.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, c.Stop())
 	wantNoProcess(t, apiServer)
 	wantNoRunning(t, dir)
 	if etcd == 0 {
@@ -187,9 +178,7 @@ func TestStartErrors(t *testing.T) {
 	broken := t.TempDir()
 	for _, name := range []string{"etcd", "kube-apiserver"} {
 		script := "#!/bin/sh\necho the disk is full >&2\nexit 1\n"
-		if err := os.WriteFile(filepath.Join(broken, name), []byte(script), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.WriteFile(filepath.Join(broken, name), []byte(script), 0o700))
 	}
 	for name, test := range map[string]struct {
 		options controlplane.Options

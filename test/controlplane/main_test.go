@@ -9,9 +9,7 @@ import (
 	"os"
 	"syscall"
 	"testing"
-	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -46,16 +44,6 @@ func clientFor(t *testing.T, cfg *rest.Config) kubernetes.Interface {
 		t.Fatal(err)
 	}
 	return client
-}
-
-// eventually waits for a condition that another process brings about.
-func eventually(t *testing.T, what string, condition func(context.Context) (bool, error)) {
-	t.Helper()
-	const deadline = time.Minute
-	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, deadline, true, condition)
-	if err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
 }
 
 func wantNoProcess(t *testing.T, pids ...int) {

@@ -2,12 +2,13 @@ package controlplane_test
 
 import (
 	"bufio"
-	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"testing"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 func TestDiesWithItsStarter(t *testing.T) {
@@ -22,19 +23,18 @@ func TestDiesWithItsStarter(t *testing.T) {
 	if _, err := cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, cmd.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil || line != "started <nil>\n" {
 		t.Errorf("the starter said %q, %v", line, err)
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, cmd.Process.Kill())
 	_ = cmd.Wait()
-	eventually(t, "both processes end", func(context.Context) (bool, error) {
+	harness.Eventually(t, "both processes end", func() error {
 		running, err := controlplane.RunningIn(dir)
-		return len(running) == 0, err
+		if err == nil && len(running) > 0 {
+			err = fmt.Errorf("%v run", running)
+		}
+		return err
 	})
 }

@@ -3,6 +3,8 @@ package controlplane_test
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +23,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 func TestCRDsAreServed(t *testing.T) {
@@ -69,9 +72,7 @@ func TestInstallCRDsTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.InstallCRDs(t.Context(), crds...); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, c.InstallCRDs(t.Context(), crds...))
 }
 
 // The operator lets the API server filter pods; its selector is this one.
@@ -179,13 +180,7 @@ func TestTokenIsSubjectToRBAC(t *testing.T) {
 	if _, err := admin.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the grant takes effect", func(ctx context.Context) (bool, error) {
-		err := listNodes(ctx, reader)
-		if apierrors.IsForbidden(err) {
-			return false, nil
-		}
-		return err == nil, err
-	})
+	harness.Eventually(t, "the grant takes effect", func() error { return listNodes(t.Context(), reader) })
 	if _, err := reader.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("what was not granted: %v, want forbidden", err)
 	}
@@ -194,9 +189,7 @@ func TestTokenIsSubjectToRBAC(t *testing.T) {
 func TestKubectl(t *testing.T) {
 	c := shared.Cluster(t)
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := c.WriteKubeconfig(path); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, c.WriteKubeconfig(path))
 	for name, kubeconfig := range map[string]string{
 		"written": path,
 		"state":   filepath.Join(c.Dir(), "kubeconfig"),
@@ -217,13 +210,8 @@ func TestKubectl(t *testing.T) {
 
 func TestAuditLog(t *testing.T) {
 	c := shared.Cluster(t)
-	if err := listNodes(t.Context(), clientFor(t, c.Config())); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the request is in the audit log", func(context.Context) (bool, error) {
-		data, err := os.ReadFile(filepath.Join(c.Dir(), "audit.log"))
-		return bytes.Contains(data, []byte(`"requestURI":"/api/v1/nodes"`)), err
-	})
+	harness.Must(t, listNodes(t.Context(), clientFor(t, c.Config())))
+	harness.Eventually(t, "the request is in the audit log", func() error { return audited(c, `"requestURI":"/api/v1/nodes"`) })
 }
 
 func TestAuditPolicy(t *testing.T) {
@@ -235,13 +223,21 @@ rules:
 - level: None
 `})
 	createNode(t, c, "audited")
-	eventually(t, "the request is in the audit log", func(context.Context) (bool, error) {
-		data, err := os.ReadFile(filepath.Join(c.Dir(), "audit.log"))
-		if bytes.Contains(data, []byte(`"resource":"namespaces"`)) {
+	harness.Eventually(t, "the request is in the audit log", func() error {
+		if audited(c, `"resource":"namespaces"`) == nil {
 			t.Error("what the policy leaves out is in the audit log")
 		}
-		return bytes.Contains(data, []byte(`"stage":"RequestReceived"`)) && bytes.Contains(data, []byte(`"requestObject":{"kind":"Node"`)), err
+		return errors.Join(audited(c, `"stage":"RequestReceived"`), audited(c, `"requestObject":{"kind":"Node"`))
 	})
+}
+
+// audited is an error unless the audit log has a text.
+func audited(c *controlplane.Cluster, text string) error {
+	data, err := os.ReadFile(filepath.Join(c.Dir(), "audit.log"))
+	if err == nil && !bytes.Contains(data, []byte(text)) {
+		err = fmt.Errorf("no %s in %d bytes", text, len(data))
+	}
+	return err
 }
 
 func listNodes(ctx context.Context, client kubernetes.Interface) error {

@@ -20,11 +20,7 @@ const gonePods = 40 // two blocks
 // agent, waits until its CiliumNode is gone too, and lets a node of the same
 // name join: it gets the same blocks, and its agent restores the pods.
 func gone(ctx context.Context, e *env) error {
-	n, probe, err := e.pair(ctx, soon()...)
-	if err != nil {
-		return err
-	}
-	pods, err := e.load(ctx, n, gonePods)
+	n, probe, pods, err := e.loaded(ctx, gonePods, soon()...)
 	if err != nil {
 		return err
 	}

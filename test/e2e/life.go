@@ -85,10 +85,7 @@ func (e *env) grow(ctx context.Context, n *bed.Node, probe *bed.Pod) ([]*bed.Pod
 		return nil, err
 	}
 	more, errs := e.runPods(ctx, n, "more", lifeMore, lifeWidth)
-	for _, err := range errs {
-		e.Logf("%v", err)
-	}
-	e.check(len(errs) == 0, fmt.Sprintf("failed CNI ADDs of %d more", lifeMore), "%d", len(errs))
+	e.checkNone(errs, fmt.Sprintf("failed CNI ADDs of %d more", lifeMore))
 	e.judgeStreams(streams, "TCP echoes while blocks were added; slowest")
 	e.judgePings(flows, "packets lost while blocks were added, both ways, every 5 ms")
 	return append(first, more...), e.newBlocks(ctx, n, probe, append(first, more...))

@@ -2,6 +2,10 @@
 
 // Command e2e runs the operator with real Cilium on this machine, scenario by
 // scenario, each in a bed of its own, and prints one table of what was seen.
+//
+// Only it finds where Cilium's own agent does something else than the one that the
+// other suites simulate: handshakes, restores, routes and packets, at any moment of
+// an agent's life.
 package main
 
 import (

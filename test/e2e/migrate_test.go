@@ -4,7 +4,6 @@ package main
 
 import (
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,7 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
+	"github.com/cilium-pool/cilium-pool-operator/test/cluster/page"
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // Every line with kubectl in these pages is one that the scenarios run, and the
@@ -49,9 +50,7 @@ func TestMigrationHoldConfig(t *testing.T) {
 		var found bool
 		for _, code := range fencesOf(t, page, "yaml") {
 			var shown, run ciliumv2.CiliumNodeConfig
-			if err := yaml.Unmarshal([]byte(code), &shown); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, yaml.Unmarshal([]byte(code), &shown))
 			if shown.Kind != "CiliumNodeConfig" {
 				continue
 			}
@@ -59,9 +58,7 @@ func TestMigrationHoldConfig(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := yaml.Unmarshal(data, &run); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, yaml.Unmarshal(data, &run))
 			if diff := cmp.Diff(run, shown); diff != "" {
 				t.Errorf("%s shows another CiliumNodeConfig (-run +shown):\n%s", page, diff)
 			}
@@ -116,13 +113,7 @@ func TestFailedAddOverlaps(t *testing.T) {
 
 func fencesOf(t *testing.T, path, language string) []string {
 	t.Helper()
-	page, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out []string
-	for _, m := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(string(page), -1) {
-		out = append(out, m[1])
-	}
-	return out
+	text, err := os.ReadFile(path)
+	harness.Must(t, err)
+	return page.OfLanguage(string(text), language)
 }

@@ -29,11 +29,7 @@ func soon() []string {
 // reclaim deletes all but 6 scattered pods of 120, which are pinged from
 // another node all the time, and waits until the blocks have gone back.
 func reclaim(ctx context.Context, e *env) error {
-	n1, probe, err := e.pair(ctx, soon()...)
-	if err != nil {
-		return err
-	}
-	pods, err := e.load(ctx, n1, surgePods)
+	n1, probe, pods, err := e.loaded(ctx, surgePods, soon()...)
 	if err != nil {
 		return err
 	}
@@ -82,6 +78,14 @@ func (e *env) pair(ctx context.Context, operatorFlags ...string) (load *bed.Node
 		return nil, nil, err
 	}
 	return e.twoNodes(ctx, operatorFlags...)
+}
+
+// loaded is pair with pods on the first of the nodes, which are not judged.
+func (e *env) loaded(ctx context.Context, count int, operatorFlags ...string) (load *bed.Node, probe *bed.Pod, pods []*bed.Pod, err error) {
+	if load, probe, err = e.pair(ctx, operatorFlags...); err == nil {
+		pods, err = e.load(ctx, load, count)
+	}
+	return load, probe, pods, err
 }
 
 // twoNodes is pair where the pools are there.

@@ -18,11 +18,7 @@ const recreatePods = 40 // two blocks
 // puts it back with the same blocks, pods go on, new pods get addresses, and a
 // restart of the agent restores all.
 func recreate(ctx context.Context, e *env) error {
-	n, probe, err := e.pair(ctx, soon()...)
-	if err != nil {
-		return err
-	}
-	pods, err := e.load(ctx, n, recreatePods)
+	n, probe, pods, err := e.loaded(ctx, recreatePods, soon()...)
 	if err != nil {
 		return err
 	}
@@ -50,10 +46,7 @@ func recreate(ctx context.Context, e *env) error {
 		return err
 	}
 	after, errs := e.runPods(ctx, n, "after", 10, 4)
-	for _, err := range errs {
-		e.Logf("%v", err)
-	}
-	e.check(len(errs) == 0, "failed CNI ADDs of 10 afterwards", "%d", len(errs))
+	e.checkNone(errs, "failed CNI ADDs of 10 afterwards")
 	pods = append(pods, after...)
 	e.checkKept(ctx, n, pods, "pods at their address")
 	if err := n.RestartAgent(ctx); err != nil {

@@ -24,11 +24,7 @@ const (
 // it again, the bpffs kept. Before each kill pods are attached of which neither
 // the agent nor the kubelet has told anybody: their addresses look free.
 func restart(ctx context.Context, e *env) error {
-	n, probe, err := e.pair(ctx, append(soon(), "--ack-hold=10s")...)
-	if err != nil {
-		return err
-	}
-	pods, err := e.load(ctx, n, restartPods)
+	n, probe, pods, err := e.loaded(ctx, restartPods, append(soon(), "--ack-hold=10s")...)
 	if err != nil {
 		return err
 	}

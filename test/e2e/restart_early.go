@@ -41,11 +41,7 @@ func defaultsButReclaim(idle string, more ...string) []string {
 // operator's defaults, which mark nothing then; with its guard taken away; and
 // with marks by hand on addresses of running pods, which no operator sets.
 func restartEarly(ctx context.Context, e *env) error {
-	n, probe, err := e.pair(ctx, defaultsButReclaim("10m")...)
-	if err != nil {
-		return err
-	}
-	pods, err := e.load(ctx, n, earlyLoad)
+	n, probe, pods, err := e.loaded(ctx, earlyLoad, defaultsButReclaim("10m")...)
 	if err != nil {
 		return err
 	}

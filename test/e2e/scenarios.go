@@ -173,6 +173,14 @@ func (e *env) check(ok bool, what, format string, args ...any) {
 	e.add(r)
 }
 
+// checkNone checks that nothing failed, and logs what did.
+func (e *env) checkNone(errs []error, what string) {
+	for _, err := range errs {
+		e.Logf("%v", err)
+	}
+	e.check(len(errs) == 0, what, "%d", len(errs))
+}
+
 func (e *env) add(r row) {
 	r.Scenario = e.name
 	e.rows = append(e.rows, r)

@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 const (
@@ -156,20 +156,7 @@ func eachOf(pods []*bed.Pod, do func(int, *bed.Pod)) {
 
 // inParallel calls do for 0 to count-1, at most width at a time.
 func inParallel(count, width int, do func(int)) {
-	next := make(chan int)
-	var workers sync.WaitGroup
-	for range width {
-		workers.Go(func() {
-			for i := range next {
-				do(i)
-			}
-		})
-	}
-	for i := range count {
-		next <- i
-	}
-	close(next)
-	workers.Wait()
+	_ = harness.Parallel(context.Background(), count, width, func(_ context.Context, i int) error { do(i); return nil })
 }
 
 func slowestAdd(pods []*bed.Pod) time.Duration {

@@ -18,11 +18,7 @@ const undoPods = 40 // two blocks
 // marked, and once more while they are acked: the release is undone, no block
 // is claimed in place of the one that was leaving, and no ADD fails.
 func undo(ctx context.Context, e *env) error {
-	n, probe, err := e.pair(ctx, soon()...)
-	if err != nil {
-		return err
-	}
-	pods, err := e.load(ctx, n, undoPods)
+	n, probe, pods, err := e.loaded(ctx, undoPods, soon()...)
 	if err != nil {
 		return err
 	}
@@ -58,10 +54,7 @@ func undo(ctx context.Context, e *env) error {
 func (e *env) riseAgain(ctx context.Context, n *bed.Node, keep []*bed.Pod, state string) ([]*bed.Pod, error) {
 	began := time.Now()
 	again, errs := e.runPods(ctx, n, state, undoPods-len(keep), 8)
-	for _, err := range errs {
-		e.Logf("%v", err)
-	}
-	e.check(len(errs) == 0, state+": failed CNI ADDs of "+fmt.Sprint(undoPods-len(keep)), "%d", len(errs))
+	e.checkNone(errs, state+": failed CNI ADDs of "+fmt.Sprint(undoPods-len(keep)))
 	err := e.Eventually(ctx, "the release is undone", func(ctx context.Context) error {
 		cn, err := e.CiliumNode(ctx, n.Name)
 		if err == nil && len(cn.Status.IPAM.ReleaseIPs) > 0 {

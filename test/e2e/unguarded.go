@@ -21,11 +21,7 @@ const restoreTime = 15 * time.Second
 // nobody withdraws the marks before the agent restores its pods. Nothing of it
 // is judged, for it takes two failures within seconds; it is there to know.
 func unguarded(ctx context.Context, e *env) error {
-	n, probe, err := e.pair(ctx, soon()...)
-	if err != nil {
-		return err
-	}
-	pods, err := e.load(ctx, n, restartPods)
+	n, probe, pods, err := e.loaded(ctx, restartPods, soon()...)
 	if err != nil {
 		return err
 	}

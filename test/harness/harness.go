@@ -1,5 +1,5 @@
 // Package harness is what the suites share: waiting for a condition, the
-// operator's program, and an empty cluster.
+// operator's program, and a test's cluster (Bed) with its nodes and pods.
 package harness
 
 import (
@@ -40,6 +40,26 @@ func Until(ctx context.Context, every time.Duration, holds func(context.Context)
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", context.Cause(ctx), last)
 		}
+	}
+}
+
+// Sleep waits; it fails where ctx ends first.
+func Sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Must fails the test where there is an error.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

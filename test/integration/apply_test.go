@@ -32,7 +32,7 @@ func TestExamplesApplyAgain(t *testing.T) {
 				for _, f := range files {
 					e.kubectl(append([]string{"apply", "-f", f}, how...)...)
 				}
-				e.eventually("the operator has seen to all", e.seenTo)
+				e.Eventually("the operator has seen to all", e.seenTo)
 			}
 			for _, f := range files {
 				if out := e.kubectl(append([]string{"diff", "-f", f}, how...)...); out != "" {
@@ -60,23 +60,23 @@ func TestExamplesApplyAgain(t *testing.T) {
 
 // manifests are the files of examples with pools and blocks, pools first.
 func (e *env) manifests() []string {
-	e.t.Helper()
+	e.TB.Helper()
 	all, err := filepath.Glob("../../examples/*.yaml")
 	if err != nil {
-		e.t.Fatal(err)
+		e.TB.Fatal(err)
 	}
 	var files []string
 	for _, f := range all {
 		body, err := os.ReadFile(f)
 		if err != nil {
-			e.t.Fatal(err)
+			e.TB.Fatal(err)
 		}
 		if bytes.Contains(body, []byte("\napiVersion: cilium-pool.io/")) {
 			files = append(files, f)
 		}
 	}
 	if len(files) < 4 {
-		e.t.Fatalf("found %v alone", files)
+		e.TB.Fatalf("found %v alone", files)
 	}
 	slices.Reverse(files)
 	return files
@@ -84,28 +84,26 @@ func (e *env) manifests() []string {
 
 // kubectl is kubectl on the control plane. Of diff, 1 is no failure.
 func (e *env) kubectl(args ...string) string {
-	e.t.Helper()
-	args = append([]string{"--kubeconfig", filepath.Join(e.cluster.Dir(), "kubeconfig"), "--cache-dir", e.t.TempDir()}, args...)
-	out, err := exec.CommandContext(e.ctx, filepath.Join(e.cluster.BinDir(), "kubectl"), args...).CombinedOutput()
+	e.TB.Helper()
+	args = append([]string{"--kubeconfig", filepath.Join(e.cluster.Dir(), "kubeconfig"), "--cache-dir", e.TB.TempDir()}, args...)
+	out, err := exec.CommandContext(e.Ctx, filepath.Join(e.cluster.BinDir(), "kubectl"), args...).CombinedOutput()
 	var exit *exec.ExitError
 	differs := slices.Contains(args, "diff") && errors.As(err, &exit) && exit.ExitCode() == 1
 	if err != nil && !differs {
-		e.t.Fatalf("kubectl %v: %v\n%s", args, err, out)
+		e.TB.Fatalf("kubectl %v: %v\n%s", args, err, out)
 	}
 	return string(out)
 }
 
 func (e *env) poolsAndBlocks() []client.Object {
-	e.t.Helper()
+	e.TB.Helper()
 	pools := &v1alpha1.PodIPPoolList{}
-	if err := e.client.List(e.ctx, pools); err != nil {
-		e.t.Fatal(err)
-	}
+	e.Must(e.Client.List(e.Ctx, pools))
 	var all []client.Object
 	for i := range pools.Items {
 		all = append(all, &pools.Items[i])
 	}
-	blocks := e.blocks("")
+	blocks := e.Blocks("")
 	for i := range blocks {
 		all = append(all, &blocks[i])
 	}

@@ -22,10 +22,10 @@ import (
 // ciliumPool waits until there is a CiliumPodIPPool of these ranges and maskSize,
 // or, where want is "", none.
 func (e *env) ciliumPool(name, want string) *ciliumv2alpha1.CiliumPodIPPool {
-	e.t.Helper()
+	e.TB.Helper()
 	obj := &ciliumv2alpha1.CiliumPodIPPool{}
-	e.eventually(fmt.Sprintf("CiliumPodIPPool %s is %q", name, want), func() error {
-		err := e.client.Get(e.ctx, client.ObjectKey{Name: name}, obj)
+	e.Eventually(fmt.Sprintf("CiliumPodIPPool %s is %q", name, want), func() error {
+		err := e.Client.Get(e.Ctx, client.ObjectKey{Name: name}, obj)
 		got := ""
 		switch {
 		case apierrors.IsNotFound(err):
@@ -53,7 +53,7 @@ func TestCiliumPodIPPoolsAreKept(t *testing.T) {
 	theirs := &ciliumv2alpha1.CiliumPodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "green"}, Spec: ciliumv2alpha1.IPPoolSpec{
 		IPv4: &ciliumv2alpha1.IPv4PoolSpec{CIDRs: []ciliumv2alpha1.PoolCIDR{"192.0.2.0/24"}, MaskSize: 28},
 	}}
-	e.create(theirs)
+	e.Create(theirs)
 	e.start(s)
 	for pool, cidr := range map[string]string{"blue": "10.2.0.0/24", "green": "10.3.0.0/24"} {
 		e.pool(pool+"s", func(p *v1alpha1.PodIPPool) { p.Spec.CiliumPoolName = pool }, cidr)
@@ -67,14 +67,12 @@ func TestCiliumPodIPPoolsAreKept(t *testing.T) {
 
 	// People may add selectors; the families follow the PodIPPools.
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"podSelector":{"matchLabels":{"team":"blue"}}}}`))
-	if err := e.client.Patch(e.ctx, blue, patch); err != nil {
-		t.Fatal(err)
-	}
+	e.Must(e.Client.Patch(e.Ctx, blue, patch))
 	e.change("blues", func(p *v1alpha1.PodIPPool) {
 		p.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 122, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00:4::/112"}}}
 	})
-	e.eventually("it has both families", func() error {
-		if err := e.client.Get(e.ctx, client.ObjectKey{Name: "blue"}, blue); err != nil {
+	e.Eventually("it has both families", func() error {
+		if err := e.Client.Get(e.Ctx, client.ObjectKey{Name: "blue"}, blue); err != nil {
 			return err
 		}
 		if blue.Spec.IPv6 == nil {
@@ -87,9 +85,7 @@ func TestCiliumPodIPPoolsAreKept(t *testing.T) {
 	}
 
 	// One that is deleted by hand is made again.
-	if err := e.client.Delete(e.ctx, blue); err != nil {
-		t.Fatal(err)
-	}
+	e.Delete(blue)
 	e.ciliumPool("blue", "[192.0.2.0/32] 27")
 
 	// It stays as long as an agent has a CIDR of it, though nobody serves it.
@@ -102,16 +98,14 @@ func TestCiliumPodIPPoolsAreKept(t *testing.T) {
 			if len(cidrs) > 0 {
 				cn.Spec.IPAM.Pools.Allocated = append([]ipamtypes.IPAMPoolAllocation{{Pool: "blue", CIDRs: []iputil.Prefix{iputil.PrefixFrom(netip.MustParsePrefix(cidrs[0]))}}}, cn.Spec.IPAM.Pools.Allocated...)
 			}
-			return e.client.Update(e.ctx, cn)
+			return e.Client.Update(e.Ctx, cn)
 		})
 	}
 	lists("10.99.0.0/27") // of no block: it is another's
 	for _, pool := range []string{"blues", "greens"} {
-		if err := e.client.Delete(e.ctx, &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: pool}}); err != nil {
-			t.Fatal(err)
-		}
-		e.eventually("the PodIPPool is gone", func() error {
-			err := e.client.Get(e.ctx, client.ObjectKey{Name: pool}, &v1alpha1.PodIPPool{})
+		e.Delete(&v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: pool}})
+		e.Eventually("the PodIPPool is gone", func() error {
+			err := e.Client.Get(e.Ctx, client.ObjectKey{Name: pool}, &v1alpha1.PodIPPool{})
 			if apierrors.IsNotFound(err) {
 				return nil
 			}
@@ -119,7 +113,7 @@ func TestCiliumPodIPPoolsAreKept(t *testing.T) {
 		})
 	}
 	e.never("the CiliumPodIPPool goes while a node lists of it", func() bool {
-		return e.client.Get(e.ctx, client.ObjectKey{Name: "blue"}, &ciliumv2alpha1.CiliumPodIPPool{}) != nil
+		return e.Client.Get(e.Ctx, client.ObjectKey{Name: "blue"}, &ciliumv2alpha1.CiliumPodIPPool{}) != nil
 	})
 	lists()
 	e.ciliumPool("blue", "")

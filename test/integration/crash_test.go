@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 var errCrashed = errors.New("this operator is dead")
@@ -83,7 +83,7 @@ func (f *fuse) wrap(c client.WithWatch) client.Client {
 // keepCrashing runs operators one after the other, each killed at one of its
 // first writes, until the returned function is called; it returns how many were.
 func (e *env) keepCrashing(s controller.Settings, seed uint64) func() int {
-	e.t.Helper()
+	e.TB.Helper()
 	random := rand.New(rand.NewPCG(seed, 0))
 	stop, done := make(chan struct{}), make(chan int)
 	go func() {
@@ -139,72 +139,62 @@ func TestTwoOperatorsAtOnce(t *testing.T) {
 
 // lifeOfTwoNodes takes two nodes through everything that moves blocks.
 func (e *env) lifeOfTwoNodes() {
-	e.t.Helper()
+	e.TB.Helper()
 	for _, n := range []string{"n1", "n2"} {
 		e.node(n, nil)
-		e.pods(n, "load", 50)
+		e.Pods(n, "load", 50)
 	}
 	e.running("load", 100)
-	e.exclusive()
-	e.deletePods("load", keepFew)
-	e.eventually("addresses come back", func() error {
+	e.DeletePods("load", keepFew)
+	e.Eventually("addresses come back", func() error {
 		// A block in service each, with the router, and the pods elsewhere.
 		if n := e.published(); n > 2*(30+4) {
 			return fmt.Errorf("%d are published", n)
 		}
 		return nil
 	})
-	e.exclusive()
-	e.pods("n1", "again", 50)
+	e.Pods("n1", "again", 50)
 	e.running("again", 50)
-	b := e.blocks("n1")[0]
-	if err := e.client.Delete(e.ctx, &b); client.IgnoreNotFound(err) != nil {
-		e.t.Fatal(err)
+	b := e.Blocks("n1")[0]
+	if err := e.Client.Delete(e.Ctx, &b); client.IgnoreNotFound(err) != nil {
+		e.TB.Fatal(err)
 	}
-	cn, err := e.ciliumNode("n2")
-	if err != nil {
-		e.t.Fatal(err)
-	}
+	cn := e.theCiliumNode("n2")
 	e.lost.Store(true)
-	if err := e.client.Delete(e.ctx, cn); err != nil {
-		e.t.Fatal(err)
-	}
+	e.Delete(cn)
 	e.eventuallyOn("n2's CiliumNode is back, with all that is used", "n2", func(cn *ciliumv2.CiliumNode) error {
-		for addr, owner := range e.agents["n2"].Addresses() {
+		for addr, owner := range e.held("n2") {
 			if _, published := cn.Spec.IPAM.Pool[addr.String()]; !published {
 				return fmt.Errorf("%s, used by %s, is not in the pool", addr, owner)
 			}
 		}
-		return e.checker.Sync(e.ctx)
+		return e.checker.Sync(e.Ctx)
 	})
 	e.lost.Store(false)
-	e.deletePods("again", nil)
+	e.DeletePods("again", nil)
 	e.bareNode("n3", nil)
-	e.eventually("n3 has a block", func() error {
+	e.Eventually("n3 has a block", func() error {
 		cn, err := e.ciliumNode("n3")
 		if err == nil && len(cn.Spec.IPAM.Pool) == 0 {
 			err = errors.New("nothing is published")
 		}
 		return err
 	})
-	if err := e.client.Delete(e.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n3"}}); err != nil {
-		e.t.Fatal(err)
-	}
-	e.eventually("n3's CiliumNode goes", func() error {
+	e.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n3"}})
+	e.Eventually("n3's CiliumNode goes", func() error {
 		if _, err := e.ciliumNode("n3"); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("it is there: %v", err)
 		}
 		return nil
 	})
-	e.exclusive()
 }
 
 // settlesDown waits until every need is met with as many blocks as it takes and
 // nothing moves any more.
 func (e *env) settlesDown() {
-	e.t.Helper()
-	e.eventually("no block is left over", func() error {
-		for _, b := range e.blocks("n3") {
+	e.TB.Helper()
+	e.Eventually("no block is left over", func() error {
+		for _, b := range e.Blocks("n3") {
 			return fmt.Errorf("%s is still n3's", b.Name)
 		}
 		if n := e.published(); n > 2*(30+4) {
@@ -212,21 +202,17 @@ func (e *env) settlesDown() {
 		}
 		return nil
 	})
-	e.eventually("nothing is written any more", e.quiet(2*time.Second))
-	e.exclusive()
-	for n := range e.agents {
+	e.Eventually("nothing is written any more", e.still())
+	for _, n := range []string{"n1", "n2"} {
 		e.usedArePublished(n)
 	}
-	e.publishedAreHeld()
 }
 
 // published counts the addresses in all pools.
 func (e *env) published() int {
-	e.t.Helper()
+	e.TB.Helper()
 	cns := &ciliumv2.CiliumNodeList{}
-	if err := e.client.List(e.ctx, cns); err != nil {
-		e.t.Fatal(err)
-	}
+	e.Must(e.Client.List(e.Ctx, cns))
 	n := 0
 	for _, cn := range cns.Items {
 		n += len(cn.Spec.IPAM.Pool)
@@ -234,69 +220,8 @@ func (e *env) published() int {
 	return n
 }
 
-// quiet holds when no CiliumNode and no block has changed for a while.
-func (e *env) quiet(long time.Duration) func() error {
-	last, since := "", time.Now()
-	return func() error {
-		now := ""
-		cns := &ciliumv2.CiliumNodeList{}
-		if err := e.client.List(e.ctx, cns); err != nil {
-			return err
-		}
-		for _, cn := range cns.Items {
-			now += cn.Name + cn.ResourceVersion
-		}
-		for _, b := range e.blocks("") {
-			now += b.Name + b.ResourceVersion
-		}
-		if now != last {
-			last, since = now, time.Now()
-		}
-		if time.Since(since) < long {
-			return errors.New("something was written")
-		}
-		return nil
-	}
-}
-
-// exclusive checks that no address stands in two pools.
-func (e *env) exclusive() {
-	e.t.Helper()
-	cns := &ciliumv2.CiliumNodeList{}
-	if err := e.client.List(e.ctx, cns); err != nil {
-		e.t.Fatal(err)
-	}
-	owner := map[string]string{}
-	for _, cn := range cns.Items {
-		for addr := range cn.Spec.IPAM.Pool {
-			if other, taken := owner[addr]; taken {
-				e.t.Errorf("%s stands in the pools of %s and %s", addr, other, cn.Name)
-			}
-			owner[addr] = cn.Name
-		}
-	}
-}
-
-// publishedAreHeld checks that a block of the node stands behind every address.
-func (e *env) publishedAreHeld() {
-	e.t.Helper()
-	cns := &ciliumv2.CiliumNodeList{}
-	if err := e.client.List(e.ctx, cns); err != nil {
-		e.t.Fatal(err)
-	}
-	for _, cn := range cns.Items {
-		var held []netip.Prefix
-		for _, b := range e.blocks(cn.Name) {
-			held = append(held, netip.MustParsePrefix(b.Spec.CIDR))
-		}
-		for addr := range cn.Spec.IPAM.Pool {
-			in := false
-			for _, cidr := range held {
-				in = in || cidr.Contains(netip.MustParseAddr(addr))
-			}
-			if !in {
-				e.t.Errorf("%s of %s is in no block", addr, cn.Name)
-			}
-		}
-	}
+// still holds when nothing has changed for a while.
+func (e *env) still() func() error {
+	holds := harness.Still(e.Client, 2*time.Second)
+	return func() error { return holds(e.Ctx) }
 }

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -9,9 +8,7 @@ import (
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -22,9 +19,9 @@ import (
 
 // ofFamily are the blocks of all nodes of one family.
 func (e *env) ofFamily(is4 bool) []string {
-	e.t.Helper()
+	e.TB.Helper()
 	var names []string
-	for _, b := range e.blocks("") {
+	for _, b := range e.Blocks("") {
 		if netip.MustParsePrefix(b.Spec.CIDR).Addr().Is4() == is4 {
 			names = append(names, b.Name)
 		}
@@ -32,26 +29,10 @@ func (e *env) ofFamily(is4 bool) []string {
 	return names
 }
 
-// familyNotRun waits for a status of a pool's condition FamilyNotRun.
-func (e *env) familyNotRun(pool string, want metav1.ConditionStatus) {
-	e.t.Helper()
-	e.eventually(fmt.Sprintf("condition FamilyNotRun of pool %s is %s", pool, want), func() error {
-		p := &v1alpha1.PodIPPool{}
-		if err := e.client.Get(e.ctx, client.ObjectKey{Name: pool}, p); err != nil {
-			return err
-		}
-		c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.PoolFamilyNotRun)
-		if c == nil || c.Status != want {
-			return fmt.Errorf("it is %+v", c)
-		}
-		return nil
-	})
-}
-
 // withoutIPv6 takes IPv6 out of a pool.
 func (e *env) withoutIPv6(pool string) error {
-	e.t.Helper()
-	return e.client.Patch(e.ctx, &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: pool}},
+	e.TB.Helper()
+	return e.Client.Patch(e.Ctx, &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: pool}},
 		client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"ipv6":null}}`)))
 }
 
@@ -64,27 +45,12 @@ func TestFamilyThatAgentsDoNotRun(t *testing.T) {
 		p.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00:10::/112"}}}
 	}, "10.1.0.0/24")
 	e.bareNode("n1", nil)
-	first, off := context.WithCancel(e.ctx)
-	defer off()
-	a := e.agentUntil(first, "n1", agent.IPv4)
-	if err := a.WaitReady(e.ctx); err != nil {
-		t.Fatal(err)
-	}
-	e.familyNotRun("both", metav1.ConditionTrue)
-	e.eventually("an event says so of the node", func() error {
-		list := &eventsv1.EventList{}
-		if err := e.client.List(e.ctx, list); err != nil {
-			return err
-		}
-		for i := range list.Items {
-			if ev := &list.Items[i]; ev.Reason == event.ReasonFamilyNotRun && ev.Regarding.Kind == "Node" {
-				return nil
-			}
-		}
-		return fmt.Errorf("it is not among %d", len(list.Items))
-	})
+	a := e.agent("n1", agent.IPv4)
+	e.Must(a.WaitReady(e.Ctx))
+	e.condition("both", v1alpha1.PoolFamilyNotRun, metav1.ConditionTrue, "")
+	e.event("n1", event.ReasonFamilyNotRun)
 	held := e.ofFamily(false)
-	e.pods("n1", "load", 60)
+	e.Pods("n1", "load", 60)
 	e.running("load", 60)
 	e.reported("n1", 61)
 	if got := e.ofFamily(false); len(got) != len(held) {
@@ -95,23 +61,20 @@ func TestFamilyThatAgentsDoNotRun(t *testing.T) {
 	}
 
 	// The agent is restarted with IPv6 on.
-	e.deletePods("load", nil)
-	e.eventually("the pods are gone", func() error {
+	e.DeletePods("load", nil)
+	e.Eventually("the pods are gone", func() error {
 		list := &corev1.PodList{}
-		if err := e.client.List(e.ctx, list, client.InNamespace("default")); err != nil || len(list.Items) > 0 {
+		if err := e.Client.List(e.Ctx, list, client.InNamespace("default")); err != nil || len(list.Items) > 0 {
 			return errors.Join(err, fmt.Errorf("%d are left", len(list.Items)))
 		}
 		return nil
 	})
-	off()
 	a = e.agent("n1", agent.IPv4, agent.IPv6)
-	if err := a.WaitReady(e.ctx); err != nil {
-		t.Fatal(err)
-	}
-	e.familyNotRun("both", metav1.ConditionFalse)
-	e.pods("n1", "dual", 20)
+	e.Must(a.WaitReady(e.Ctx))
+	e.condition("both", v1alpha1.PoolFamilyNotRun, metav1.ConditionFalse, "")
+	e.Pods("n1", "dual", 20)
 	e.running("dual", 20)
-	e.eventually("IPv6 grows with the pods", func() error {
+	e.Eventually("IPv6 grows with the pods", func() error {
 		if got := e.ofFamily(false); len(got) <= len(held) {
 			return fmt.Errorf("IPv6 blocks are %v", got)
 		}
@@ -128,12 +91,10 @@ func TestEmptyFamilyIsTakenOut(t *testing.T) {
 		p.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00:10::/112"}}}
 	}, "10.1.0.0/24")
 	a := e.node("n1", nil, agent.IPv4, agent.IPv6)
-	if err := a.WaitReady(e.ctx); err != nil {
-		t.Fatal(err)
-	}
-	e.eventually("the pool counts the node's IPv6 blocks", func() error {
+	e.Must(a.WaitReady(e.Ctx))
+	e.Eventually("the pool counts the node's IPv6 blocks", func() error {
 		p := &v1alpha1.PodIPPool{}
-		if err := e.client.Get(e.ctx, client.ObjectKey{Name: "both"}, p); err != nil {
+		if err := e.Client.Get(e.Ctx, client.ObjectKey{Name: "both"}, p); err != nil {
 			return err
 		}
 		if p.Status.IPv6 == nil || p.Status.IPv6.Blocks.InService == 0 {
@@ -145,10 +106,8 @@ func TestEmptyFamilyIsTakenOut(t *testing.T) {
 		t.Errorf("IPv6 is taken out of a pool with IPv6 blocks: %v", err)
 	}
 	e.lost.Store(true)
-	if err := e.client.Delete(e.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}); err != nil {
-		t.Fatal(err)
-	}
-	e.eventually("IPv6 can be taken out once the node's blocks are back", func() error { return e.withoutIPv6("both") })
+	e.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
+	e.Eventually("IPv6 can be taken out once the node's blocks are back", func() error { return e.withoutIPv6("both") })
 	if got := e.ofFamily(false); len(got) > 0 {
 		t.Errorf("IPv6 blocks %v are left", got)
 	}

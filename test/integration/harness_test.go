@@ -10,10 +10,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -49,6 +47,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/fleet"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
@@ -67,22 +66,16 @@ const patience = harness.Patience
 
 // env is one test's cluster: no other test uses the control plane meanwhile.
 type env struct {
-	t       *testing.T
-	ctx     context.Context
+	*harness.Bed
 	cluster *controlplane.Cluster
-	client  client.WithWatch
-	hub     *agent.Hub
-	kubelet *agent.Kubelet
+	fleet   *fleet.Fleet
 	checker *invariant.Checker
 	// tore says that the test breaks rules by hand and expects the checker to
 	// see it.
 	tore atomic.Bool
 	// lost says that a CiliumNode was deleted by hand and may not be back yet.
-	lost   atomic.Bool
-	mu     sync.Mutex
-	agents map[string]*agent.Agent
-	failed chan error // CNI ADDs that failed
-	log    *zap.Logger
+	lost atomic.Bool
+	log  *zap.Logger
 }
 
 // newEnv lets the test run beside others, on a control plane of its own, which it
@@ -95,86 +88,46 @@ func newEnv(t *testing.T) *env {
 
 func newEnvOn(t *testing.T, cluster *controlplane.Cluster) *env {
 	t.Helper()
-	c, err := newClient(cluster)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := &env{Bed: harness.NewBed(t, cluster.Config()), cluster: cluster, log: testLogger(t)}
 	ctx, cancel := context.WithCancel(context.Background()) // the test's own ends before its clean-up
-	e := &env{t: t, ctx: ctx, cluster: cluster, client: c, hub: agent.NewHub(c), agents: map[string]*agent.Agent{},
-		failed: make(chan error, 10000), log: testLogger(t)}
-	e.wipe()
-	e.kubelet = agent.NewKubelet(c, agent.KubeletOptions{Retry: 200 * time.Millisecond, OnAdd: func(_ client.ObjectKey, err error) {
-		if err != nil {
-			e.failed <- err
-		}
-	}})
-	done := make(chan struct{}, 2)
-	go func() { e.hub.Run(ctx); done <- struct{}{} }()
-	go func() { e.kubelet.Run(ctx); done <- struct{}{} }()
+	e.Ctx = ctx
+	e.Wipe(&corev1.PodList{}, &corev1.NodeList{}, &ciliumv2.CiliumNodeList{}, &ciliumv2alpha1.CiliumPodIPPoolList{},
+		&v1alpha1.PodIPPoolList{}, &v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolHistoryList{}, &eventsv1.EventList{})
+	e.fleet = fleet.New(e.Client, fleet.Options{Agent: fleet.Quick(), Retry: 200 * time.Millisecond})
+	var running sync.WaitGroup
+	running.Go(func() { e.fleet.Run(ctx) })
+	var err error
 	e.checker, err = invariant.Watch(ctx, cluster.Config(), invariant.Options{
-		Agents: e.held,
+		Agents: e.fleet.Held,
 		Expect: func(v invariant.Violation) bool {
 			return e.tore.Load() || e.lost.Load() && v.Rule == 2 && strings.Contains(v.Text, "held by the agent")
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e.Must(err)
 	t.Cleanup(func() {
 		e.noRuleBroken()
 		cancel()
-		<-done
-		<-done
+		running.Wait()
 	})
 	return e
 }
 
-func newClient(cluster *controlplane.Cluster) (client.WithWatch, error) {
-	scheme, err := controller.Scheme()
-	if err != nil {
-		return nil, err
-	}
-	return client.NewWithWatch(cluster.Config(), client.Options{Scheme: scheme})
-}
-
 // noRuleBroken checks that every version of every object kept the rules.
 func (e *env) noRuleBroken() {
-	e.t.Helper()
-	ctx, cancel := context.WithTimeout(e.ctx, patience)
+	e.TB.Helper()
+	ctx, cancel := context.WithTimeout(e.Ctx, patience)
 	defer cancel()
 	if err := e.checker.Sync(ctx); err != nil {
-		e.t.Errorf("the checker is behind: %v", err)
+		e.TB.Errorf("the checker is behind: %v", err)
 	}
 	if err := e.checker.AskAgents(ctx); err != nil {
-		e.t.Errorf("asking the agents: %v", err)
+		e.TB.Errorf("asking the agents: %v", err)
 	}
 	for _, v := range e.checker.Violations() {
-		e.t.Errorf("a rule is broken: %s", v)
+		e.TB.Errorf("a rule is broken: %s", v)
 	}
 	if n := e.checker.Stats().Gaps; n > 0 {
-		e.t.Errorf("the checker has missed versions, %d times", n)
-	}
-}
-
-// held are the addresses that agents hold right now.
-func (e *env) held() map[string][]netip.Addr {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	out := map[string][]netip.Addr{}
-	for name, a := range e.agents {
-		out[name] = slices.Collect(maps.Keys(a.Addresses()))
-	}
-	return out
-}
-
-// wipe deletes everything, finalizers and all.
-func (e *env) wipe() {
-	e.t.Helper()
-	if err := harness.Wipe(e.ctx, e.client,
-		&corev1.PodList{}, &corev1.NodeList{}, &ciliumv2.CiliumNodeList{}, &ciliumv2alpha1.CiliumPodIPPoolList{},
-		&v1alpha1.PodIPPoolList{}, &v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolHistoryList{}, &eventsv1.EventList{},
-	); err != nil {
-		e.t.Fatal(err)
+		e.TB.Errorf("the checker has missed versions, %d times", n)
 	}
 }
 
@@ -219,11 +172,11 @@ func (e *env) start(s controller.Settings) *operator { return e.startWith(s, nil
 
 // startWith runs an operator whose writes go through wrap.
 func (e *env) startWith(s controller.Settings, wrap func(client.WithWatch) client.Client) *operator {
-	e.t.Helper()
+	e.TB.Helper()
 	s.Registry = prometheus.NewRegistry()
 	scheme, err := controller.Scheme()
 	if err != nil {
-		e.t.Fatal(err)
+		e.TB.Fatal(err)
 	}
 	options := ctrl.Options{
 		Scheme: scheme, Cache: informer.CacheOptions(), Logger: zapr.NewLogger(e.log),
@@ -242,12 +195,10 @@ func (e *env) startWith(s controller.Settings, wrap func(client.WithWatch) clien
 	}
 	mgr, err := ctrl.NewManager(e.cluster.Config(), options)
 	if err != nil {
-		e.t.Fatal(err)
+		e.TB.Fatal(err)
 	}
-	if err := controller.Setup(mgr, s); err != nil {
-		e.t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(e.ctx)
+	e.Must(controller.Setup(mgr, s))
+	ctx, cancel := context.WithCancel(e.Ctx)
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()
 	stopped := false
@@ -258,101 +209,49 @@ func (e *env) startWith(s controller.Settings, wrap func(client.WithWatch) clien
 		stopped = true
 		cancel()
 		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
-			e.t.Errorf("the operator ended: %v", err)
+			e.TB.Errorf("the operator ended: %v", err)
 		}
 	}
-	e.t.Cleanup(stop)
+	e.TB.Cleanup(stop)
 	return &operator{stop: stop}
 }
 
 // node makes a Node, with an agent on it.
 func (e *env) node(name string, nodeLabels map[string]string, families ...agent.Family) *agent.Agent {
-	e.t.Helper()
+	e.TB.Helper()
 	e.bareNode(name, nodeLabels)
 	return e.agent(name, families...)
 }
 
 func (e *env) bareNode(name string, nodeLabels map[string]string) *corev1.Node {
-	e.t.Helper()
+	e.TB.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: nodeLabels}}
-	e.create(n)
+	e.Create(n)
 	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.7"}}
-	if err := e.client.Status().Update(e.ctx, n); err != nil {
-		e.t.Fatal(err)
-	}
+	e.UpdateStatus(n)
 	return n
 }
 
 // changeNode edits a Node.
 func (e *env) changeNode(name string, mod func(*corev1.Node)) {
-	e.t.Helper()
+	e.TB.Helper()
 	n := &corev1.Node{}
-	if err := e.client.Get(e.ctx, client.ObjectKey{Name: name}, n); err != nil {
-		e.t.Fatal(err)
-	}
+	e.Read(n, "", name)
 	mod(n)
-	if err := e.client.Update(e.ctx, n); err != nil {
-		e.t.Fatal(err)
-	}
+	e.Update(n)
 }
 
+// agent boots the machine of a node, and returns its agent.
 func (e *env) agent(name string, families ...agent.Family) *agent.Agent {
-	e.t.Helper()
-	return e.agentUntil(e.ctx, name, families...)
+	return e.fleet.Boot(e.Ctx, name, families...).Agent
 }
 
-// agentUntil is an agent that is taken away when ctx ends, with its disk.
-func (e *env) agentUntil(ctx context.Context, name string, families ...agent.Family) *agent.Agent {
-	e.t.Helper()
-	a := agent.New(e.client, e.hub, agent.Options{
-		NodeName: name, Families: families, Pod: true, Seed: uint64(len(e.agents)) + 1,
-		UpdateRate: 200 * time.Millisecond, PollInterval: 50 * time.Millisecond, CrashBackoff: 100 * time.Millisecond,
-	})
-	e.kubelet.Attach(a)
-	e.mu.Lock()
-	e.agents[name] = a
-	e.mu.Unlock()
-	go a.Run(ctx)
-	return a
-}
-
-func (e *env) create(o client.Object) {
-	e.t.Helper()
-	if err := e.client.Create(e.ctx, o); err != nil {
-		e.t.Fatalf("creating %T %s: %v", o, o.GetName(), err)
-	}
-}
-
-// pods makes n pods bound to a node and named after it.
-func (e *env) pods(node, prefix string, n int) {
-	e.t.Helper()
-	for i := range n {
-		e.create(&corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("%s-%s-%d", prefix, node, i), Labels: map[string]string{"app": prefix}},
-			Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "none"}}},
-		})
-	}
-}
-
-// deletePods deletes the pods of a prefix, but for the first keep of each node.
-func (e *env) deletePods(prefix string, keep func(name string) bool) {
-	e.t.Helper()
-	list := &corev1.PodList{}
-	if err := e.client.List(e.ctx, list, client.InNamespace("default"), client.MatchingLabels{"app": prefix}); err != nil {
-		e.t.Fatal(err)
-	}
-	for i := range list.Items {
-		if keep == nil || !keep(list.Items[i].Name) {
-			if err := e.client.Delete(e.ctx, &list.Items[i]); client.IgnoreNotFound(err) != nil {
-				e.t.Fatal(err)
-			}
-		}
-	}
-}
+// held are the addresses that the agent of a node has given out.
+func (e *env) held(node string) map[netip.Addr]string { return e.fleet.Machine(node).Addresses() }
 
 // pool makes an IPv4 pool of /27 blocks.
 func (e *env) pool(name string, mod func(*v1alpha1.PodIPPool), cidrs ...string) *v1alpha1.PodIPPool {
-	e.t.Helper()
+	e.TB.Helper()
 	p := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	p.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: 27}
 	for _, c := range cidrs {
@@ -361,26 +260,27 @@ func (e *env) pool(name string, mod func(*v1alpha1.PodIPPool), cidrs ...string) 
 	if mod != nil {
 		mod(p)
 	}
-	e.create(p)
+	e.Create(p)
 	return p
-}
-
-// eventually waits until what holds, or fails the test with the last reason why
-// it does not.
-func (e *env) eventually(what string, holds func() error) {
-	e.t.Helper()
-	harness.Eventually(e.t, what, holds)
 }
 
 func (e *env) ciliumNode(name string) (*ciliumv2.CiliumNode, error) {
 	cn := &ciliumv2.CiliumNode{}
-	return cn, e.client.Get(e.ctx, client.ObjectKey{Name: name}, cn)
+	return cn, e.Client.Get(e.Ctx, client.ObjectKey{Name: name}, cn)
+}
+
+// theCiliumNode is one that has to be there.
+func (e *env) theCiliumNode(name string) *ciliumv2.CiliumNode {
+	e.TB.Helper()
+	cn := &ciliumv2.CiliumNode{}
+	e.Read(cn, "", name)
+	return cn
 }
 
 // eventuallyOn is eventually for what holds of a CiliumNode, which has to be there.
 func (e *env) eventuallyOn(what, name string, holds func(cn *ciliumv2.CiliumNode) error) {
-	e.t.Helper()
-	e.eventually(what, func() error {
+	e.TB.Helper()
+	e.Eventually(what, func() error {
 		cn, err := e.ciliumNode(name)
 		if err != nil {
 			return err
@@ -389,26 +289,12 @@ func (e *env) eventuallyOn(what, name string, holds func(cn *ciliumv2.CiliumNode
 	})
 }
 
-// blocks are a node's blocks; "" is all nodes.
-func (e *env) blocks(node string) []v1alpha1.PodIPBlock {
-	e.t.Helper()
-	list := &v1alpha1.PodIPBlockList{}
-	var opts []client.ListOption
-	if node != "" {
-		opts = append(opts, client.MatchingFields{"spec.nodeName": node})
-	}
-	if err := e.client.List(e.ctx, list, opts...); err != nil {
-		e.t.Fatal(err)
-	}
-	return list.Items
-}
-
 // hasBlocks waits until a node holds n blocks, all of them in service and
 // published.
 func (e *env) hasBlocks(node string, n int) {
-	e.t.Helper()
+	e.TB.Helper()
 	e.eventuallyOn(fmt.Sprintf("node %s has %d published blocks", node, n), node, func(cn *ciliumv2.CiliumNode) error {
-		if got := e.blocks(node); len(got) != n {
+		if got := e.Blocks(node); len(got) != n {
 			return fmt.Errorf("it has %d blocks", len(got))
 		}
 		if len(cn.Spec.IPAM.PodCIDRs) != n || len(cn.Spec.IPAM.Pool) != 30*n {
@@ -421,7 +307,7 @@ func (e *env) hasBlocks(node string, n int) {
 // reported waits until a node's agent has reported so many addresses in use, and
 // nothing is asked of it.
 func (e *env) reported(node string, used int) {
-	e.t.Helper()
+	e.TB.Helper()
 	e.eventuallyOn(fmt.Sprintf("the agent of %s reports %d addresses in use", node, used), node, func(cn *ciliumv2.CiliumNode) error {
 		if len(cn.Status.IPAM.Used) != used || len(cn.Status.IPAM.ReleaseIPs) > 0 {
 			return fmt.Errorf("%d; release-ips %v", len(cn.Status.IPAM.Used), cn.Status.IPAM.ReleaseIPs)
@@ -432,10 +318,10 @@ func (e *env) reported(node string, used int) {
 
 // running waits until every pod of a prefix has its address.
 func (e *env) running(prefix string, n int) {
-	e.t.Helper()
-	e.eventually(fmt.Sprintf("%d pods of %s run", n, prefix), func() error {
+	e.TB.Helper()
+	e.Eventually(fmt.Sprintf("%d pods of %s run", n, prefix), func() error {
 		list := &corev1.PodList{}
-		if err := e.client.List(e.ctx, list, client.InNamespace("default"), client.MatchingLabels{"app": prefix}); err != nil {
+		if err := e.Client.List(e.Ctx, list, client.InNamespace("default"), client.MatchingLabels{"app": prefix}); err != nil {
 			return err
 		}
 		with := 0
@@ -456,8 +342,6 @@ func logDir(t *testing.T) string {
 	if dir == "" {
 		dir = os.TempDir() + "/cilium-pool-operator-tests"
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.MkdirAll(dir, 0o755))
 	return dir
 }

@@ -17,20 +17,15 @@ func TestJoin(t *testing.T) {
 	e.pool("all", nil, "10.1.0.0/24")
 	n := e.bareNode("n1", nil)
 	e.hasBlocks("n1", 1)
-	cn, err := e.ciliumNode("n1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	cn := e.theCiliumNode("n1")
 	if len(cn.OwnerReferences) != 1 || cn.OwnerReferences[0].UID != n.UID {
 		t.Errorf("the CiliumNode is not owned by its Node: %v", cn.OwnerReferences)
 	}
-	if got := e.blocks("n1")[0]; got.Name != "10.1.0.0-27" || got.Spec.NodeUID != string(n.UID) || got.Spec.PoolName != "all" {
+	if got := e.Blocks("n1")[0]; got.Name != "10.1.0.0-27" || got.Spec.NodeUID != string(n.UID) || got.Spec.PoolName != "all" {
 		t.Errorf("first block is %s of %+v, want the lowest", got.Name, got.Spec)
 	}
 	a := e.agent("n1")
-	if err := a.WaitReady(e.ctx); err != nil {
-		t.Fatal(err)
-	}
+	e.Must(a.WaitReady(e.Ctx))
 }
 
 func TestJoinDualStack(t *testing.T) {
@@ -40,15 +35,10 @@ func TestJoinDualStack(t *testing.T) {
 		p.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 122, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00:10::/48"}}}
 	}, "10.1.0.0/24")
 	a := e.node("n1", nil, agent.IPv4, agent.IPv6)
-	if err := a.WaitReady(e.ctx); err != nil {
-		t.Fatal(err)
-	}
-	e.pods("n1", "dual", 5)
+	e.Must(a.WaitReady(e.Ctx))
+	e.Pods("n1", "dual", 5)
 	e.running("dual", 5)
-	cn, err := e.ciliumNode("n1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	cn := e.theCiliumNode("n1")
 	if got := fmt.Sprint(cn.Spec.IPAM.PodCIDRs); got != "[10.1.0.0/27 fd00:10::/122]" {
 		t.Errorf("podCIDRs are %s", got)
 	}
@@ -57,23 +47,23 @@ func TestJoinDualStack(t *testing.T) {
 func TestIPv6Only(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())
-	e.create(&v1alpha1.PodIPPool{
+	e.Create(&v1alpha1.PodIPPool{
 		ObjectMeta: metav1.ObjectMeta{Name: "six"},
 		Spec:       v1alpha1.PodIPPoolSpec{IPv6: &v1alpha1.IPv6Ranges{BlockSize: 122, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00:10::/48"}}}},
 	})
 	e.node("n1", nil, agent.IPv6)
-	e.pods("n1", "load", 100)
+	e.Pods("n1", "load", 100)
 	e.running("load", 100)
-	e.eventually("101 addresses at 62 a block need 3 to stay at 80 % in use", func() error {
-		if got := len(e.blocks("n1")); got != 3 {
+	e.Eventually("101 addresses at 62 a block need 3 to stay at 80 % in use", func() error {
+		if got := len(e.Blocks("n1")); got != 3 {
 			return fmt.Errorf("%d blocks", got)
 		}
 		return nil
 	})
-	e.deletePods("load", nil)
+	e.DeletePods("load", nil)
 	e.eventuallyOn("the node is back to one block", "n1", func(cn *ciliumv2.CiliumNode) error {
-		if len(e.blocks("n1")) != 1 || len(cn.Spec.IPAM.Pool) != 62 || len(cn.Status.IPAM.ReleaseIPs) > 0 {
-			return fmt.Errorf("%d blocks, %d addresses, release-ips %v", len(e.blocks("n1")), len(cn.Spec.IPAM.Pool), cn.Status.IPAM.ReleaseIPs)
+		if len(e.Blocks("n1")) != 1 || len(cn.Spec.IPAM.Pool) != 62 || len(cn.Status.IPAM.ReleaseIPs) > 0 {
+			return fmt.Errorf("%d blocks, %d addresses, release-ips %v", len(e.Blocks("n1")), len(cn.Spec.IPAM.Pool), cn.Status.IPAM.ReleaseIPs)
 		}
 		return nil
 	})
@@ -85,10 +75,8 @@ func TestBurstGetsAllItsBlocksAtOnce(t *testing.T) {
 	e.start(quick())
 	e.pool("all", nil, "10.1.0.0/24")
 	a := e.node("n1", nil)
-	if err := a.WaitReady(e.ctx); err != nil {
-		t.Fatal(err)
-	}
-	e.pods("n1", "burst", 100)
+	e.Must(a.WaitReady(e.Ctx))
+	e.Pods("n1", "burst", 100)
 	e.running("burst", 100)
 	e.hasBlocks("n1", 5)
 }

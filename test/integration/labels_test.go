@@ -7,9 +7,7 @@ import (
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -19,7 +17,7 @@ const zoneLabel = "topology.kubernetes.io/zone"
 
 // zones are a pool for all nodes, and one that outranks it in zone beijing.
 func (e *env) zones() {
-	e.t.Helper()
+	e.TB.Helper()
 	e.pool("all", nil, "10.1.0.0/24")
 	e.pool("beijing", func(p *v1alpha1.PodIPPool) {
 		p.Spec.Priority = 10
@@ -29,9 +27,9 @@ func (e *env) zones() {
 
 // onlyFrom waits until all blocks of a node are of one pool, and there are some.
 func (e *env) onlyFrom(node, pool string) {
-	e.t.Helper()
-	e.eventually(fmt.Sprintf("all blocks of node %s are of pool %s", node, pool), func() error {
-		blocks := e.blocks(node)
+	e.TB.Helper()
+	e.Eventually(fmt.Sprintf("all blocks of node %s are of pool %s", node, pool), func() error {
+		blocks := e.Blocks(node)
 		if len(blocks) == 0 {
 			return errors.New("it has none")
 		}
@@ -52,30 +50,17 @@ func TestLateLabels(t *testing.T) {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{
 		{Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true", Effect: corev1.TaintEffectNoSchedule},
 	}}}
-	e.create(n)
+	e.Create(n)
 	a := e.agent("n1")
 	e.start(quick())
-	e.eventually("an event says that the node waits", func() error {
-		list := &eventsv1.EventList{}
-		if err := e.client.List(e.ctx, list); err != nil {
-			return err
-		}
-		for i := range list.Items {
-			if ev := &list.Items[i]; ev.Reason == event.ReasonWaitsForLabels && ev.Regarding.Name == "n1" {
-				return nil
-			}
-		}
-		return fmt.Errorf("it is not among %d", len(list.Items))
-	})
-	if got := e.blocks("n1"); len(got) > 0 {
+	e.event("n1", event.ReasonWaitsForLabels)
+	if got := e.Blocks("n1"); len(got) > 0 {
 		t.Fatalf("it holds %s before its labels are final", got[0].Name)
 	}
 	e.changeNode("n1", func(n *corev1.Node) {
 		n.Labels, n.Spec.Taints = map[string]string{zoneLabel: "beijing"}, nil
 	})
-	if err := a.WaitReady(e.ctx); err != nil {
-		t.Fatal(err)
-	}
+	e.Must(a.WaitReady(e.Ctx))
 	e.onlyFrom("n1", "beijing")
 }
 
@@ -95,17 +80,11 @@ func TestLateLabelsWithoutTaint(t *testing.T) {
 		return nil
 	})
 	n := &corev1.Node{}
-	if err := e.client.Get(e.ctx, client.ObjectKey{Name: "n1"}, n); err != nil {
-		t.Fatal(err)
-	}
+	e.Read(n, "", "n1")
 	n.Status.NodeInfo.BootID = "5b4a3f0c-0000-4000-8000-000000000001"
-	if err := e.client.Status().Update(e.ctx, n); err != nil {
-		t.Fatal(err)
-	}
+	e.UpdateStatus(n)
 	a := e.agent("n1")
-	if err := a.WaitReady(e.ctx); err != nil {
-		t.Fatal(err)
-	}
+	e.Must(a.WaitReady(e.Ctx))
 	e.onlyFrom("n1", "beijing")
 	e.hasBlocks("n1", 1)
 	e.usedArePublished("n1")

@@ -23,16 +23,11 @@ func TestCiliumNodeDeletedUnderARunningAgent(t *testing.T) {
 	e.start(quick())
 	e.pool("all", nil, "10.1.0.0/24")
 	e.node("n1", nil)
-	e.pods("n1", "load", 40)
+	e.Pods("n1", "load", 40)
 	e.running("load", 40)
 	e.hasBlocks("n1", 2)
-	before, err := e.ciliumNode("n1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := e.client.Delete(e.ctx, before); err != nil {
-		t.Fatal(err)
-	}
+	before := e.theCiliumNode("n1")
+	e.Delete(before)
 	e.event("n1", event.ReasonCiliumNodeRestored)
 	e.eventuallyOn("it is back, the same", "n1", func(after *ciliumv2.CiliumNode) error {
 		if after.UID == before.UID {
@@ -57,17 +52,12 @@ func TestCiliumNodeDeletedWhileNobodyLooked(t *testing.T) {
 	op := e.start(quick())
 	e.pool("all", nil, "10.1.0.0/24")
 	e.node("n1", nil)
-	e.pods("n1", "load", 10)
+	e.Pods("n1", "load", 10)
 	e.running("load", 10)
 	e.hasBlocks("n1", 1)
 	op.stop()
-	cn, err := e.ciliumNode("n1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := e.client.Delete(e.ctx, cn); err != nil {
-		t.Fatal(err)
-	}
+	cn := e.theCiliumNode("n1")
+	e.Delete(cn)
 	e.start(quick())
 	e.event("n1", event.ReasonCiliumNodeRemade)
 	e.hasBlocks("n1", 1)
@@ -82,15 +72,13 @@ func TestNodeGoneAndBack(t *testing.T) {
 	e.pool("all", nil, "10.1.0.0/24")
 	e.bareNode("n1", nil)
 	e.hasBlocks("n1", 1)
-	block := e.blocks("n1")[0]
-	if err := e.client.Delete(e.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}); err != nil {
-		t.Fatal(err)
-	}
-	e.eventually("its CiliumNode goes and its block cools down", func() error {
+	block := e.Blocks("n1")[0]
+	e.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
+	e.Eventually("its CiliumNode goes and its block cools down", func() error {
 		if _, err := e.ciliumNode("n1"); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("CiliumNode: %v", err)
 		}
-		for _, b := range e.blocks("n1") {
+		for _, b := range e.Blocks("n1") {
 			c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BlockCoolingDown)
 			if c == nil || c.Reason != "NodeGone" {
 				return fmt.Errorf("%s: %v", b.Name, b.Status.Conditions)
@@ -100,12 +88,12 @@ func TestNodeGoneAndBack(t *testing.T) {
 	})
 	e.bareNode("n2", nil)
 	e.hasBlocks("n2", 1)
-	if got := e.blocks("n2")[0].Spec.CIDR; got == block.Spec.CIDR {
+	if got := e.Blocks("n2")[0].Spec.CIDR; got == block.Spec.CIDR {
 		t.Errorf("n2 has %s, which has not rested", got)
 	}
 	e.bareNode("n1", nil)
 	e.hasBlocks("n1", 1)
-	if got := e.blocks("n1")[0]; got.UID != block.UID {
+	if got := e.Blocks("n1")[0]; got.UID != block.UID {
 		t.Errorf("n1 came back and has %s, want its old block %s", got.Name, block.Name)
 	}
 }
@@ -117,9 +105,7 @@ func TestNodeGoneForGoodGivesItsBlocksToOthers(t *testing.T) {
 	e.bareNode("n1", nil)
 	e.hasBlocks("n1", 1)
 	e.bareNode("n2", nil)
-	if err := e.client.Delete(e.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}); err != nil {
-		t.Fatal(err)
-	}
+	e.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
 	e.hasBlocks("n2", 1)
 }
 
@@ -130,10 +116,10 @@ func TestAgentRestartsMidHandshake(t *testing.T) {
 	e.start(s)
 	e.pool("all", nil, "10.1.0.0/24")
 	a := e.node("n1", nil)
-	e.pods("n1", "load", 60)
+	e.Pods("n1", "load", 60)
 	e.running("load", 60)
 	e.hasBlocks("n1", 3)
-	e.deletePods("load", keepFew)
+	e.DeletePods("load", keepFew)
 	const kept = 5
 	e.eventuallyOn("addresses are marked, and all other pods gone", "n1", func(cn *ciliumv2.CiliumNode) error {
 		if len(cn.Status.IPAM.ReleaseIPs) == 0 || len(a.Endpoints()) != kept {
@@ -142,9 +128,7 @@ func TestAgentRestartsMidHandshake(t *testing.T) {
 		return nil
 	})
 	for range 3 {
-		if err := a.Restart(e.ctx); err != nil {
-			t.Fatal(err)
-		}
+		e.Must(a.Restart(e.Ctx))
 	}
 	if after := len(a.Endpoints()); after != kept {
 		t.Errorf("%d endpoints after the restarts, %d before", after, kept)
@@ -158,12 +142,12 @@ func TestEmptyReportIsNotBelieved(t *testing.T) {
 	e.pool("all", nil, "10.1.0.0/24")
 	e.bareNode("n1", nil)
 	e.hasBlocks("n1", 1)
-	e.create(&v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: "10.1.0.64-27"},
+	e.Create(&v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: "10.1.0.64-27"},
 		Spec: v1alpha1.PodIPBlockSpec{CIDR: "10.1.0.64/27", PoolName: "all", NodeName: "n1"}})
 	e.hasBlocks("n1", 2)
 	// A settled agent that has reported nothing is asked to, by a mark on an
 	// address that it does not have: nothing of its pool may be marked.
-	e.settledAgentPod("n1")
+	e.AgentPod("n1") // which runs, and never reports
 	e.never("an address is marked without a report", func() bool {
 		cn, err := e.ciliumNode("n1")
 		if err != nil {
@@ -179,34 +163,16 @@ func TestEmptyReportIsNotBelieved(t *testing.T) {
 	e.hasBlocks("n1", 2)
 }
 
-// settledAgentPod makes the pod of an agent that runs and never reports.
-func (e *env) settledAgentPod(node string) {
-	e.t.Helper()
-	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-" + node, Labels: map[string]string{"k8s-app": "cilium"}},
-		Spec:       corev1.PodSpec{NodeName: node, HostNetwork: true, Containers: []corev1.Container{{Name: "cilium-agent", Image: "none"}}},
-	}
-	e.create(p)
-	p.Status = corev1.PodStatus{
-		Phase:             corev1.PodRunning,
-		Conditions:        []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
-		ContainerStatuses: []corev1.ContainerStatus{{Name: "cilium-agent", ContainerID: "containerd://1", Ready: true}},
-	}
-	if err := e.client.Status().Update(e.ctx, p); err != nil {
-		e.t.Fatal(err)
-	}
-}
-
 // never fails the test where what happens within two seconds, several times the
 // delays of quick.
 func (e *env) never(what string, happens func() bool) {
-	e.t.Helper()
+	e.TB.Helper()
 	deadline := time.Now().Add(2 * time.Second)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for time.Now().Before(deadline) {
 		if happens() {
-			e.t.Fatalf("%s", what)
+			e.TB.Fatalf("%s", what)
 		}
 		<-tick.C
 	}
@@ -217,18 +183,14 @@ func TestTornAwayBlockIsMadeAgain(t *testing.T) {
 	e.start(quick())
 	e.pool("all", nil, "10.1.0.0/24")
 	e.node("n1", nil)
-	e.pods("n1", "load", 10)
+	e.Pods("n1", "load", 10)
 	e.running("load", 10)
 	e.hasBlocks("n1", 1)
-	b := e.blocks("n1")[0]
+	b := e.Blocks("n1")[0]
 	e.tore.Store(true)
 	patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))
-	if err := e.client.Delete(e.ctx, &b); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.client.Patch(e.ctx, &b, patch); err != nil {
-		t.Fatal(err)
-	}
+	e.Delete(&b)
+	e.Must(e.Client.Patch(e.Ctx, &b, patch))
 	e.event(b.Name, event.ReasonBlockRemade)
 	e.hasBlocks("n1", 1)
 	e.usedArePublished("n1")
@@ -239,7 +201,7 @@ func TestForeignContentStays(t *testing.T) {
 	e.start(quick())
 	e.bareNode("n1", nil)
 	e.tore.Store(true)
-	e.create(ciliumNodeWith("n1", []string{"172.16.0.5", "172.16.0.6", "10.1.0.40"}, []string{"172.16.0.0/24"}))
+	e.Create(ciliumNodeWith("n1", []string{"172.16.0.5", "172.16.0.6", "10.1.0.40"}, []string{"172.16.0.0/24"}))
 	e.pool("all", nil, "10.1.0.0/24")
 	e.eventuallyOn("n1 has its block beside what was there", "n1", func(cn *ciliumv2.CiliumNode) error {
 		if len(cn.Spec.IPAM.Pool) != 33 || len(cn.Spec.IPAM.PodCIDRs) != 2 || cn.Spec.IPAM.PodCIDRs[0].String() != "172.16.0.0/24" {
@@ -249,15 +211,15 @@ func TestForeignContentStays(t *testing.T) {
 	})
 	e.node("n2", nil)
 	e.node("n3", nil)
-	e.eventually("n2 and n3 have blocks", func() error {
+	e.Eventually("n2 and n3 have blocks", func() error {
 		for _, n := range []string{"n2", "n3"} {
-			if len(e.blocks(n)) != 1 {
-				return fmt.Errorf("%s has %d", n, len(e.blocks(n)))
+			if len(e.Blocks(n)) != 1 {
+				return fmt.Errorf("%s has %d", n, len(e.Blocks(n)))
 			}
 		}
 		return nil
 	})
-	for _, b := range append(e.blocks("n2"), e.blocks("n3")...) {
+	for _, b := range append(e.Blocks("n2"), e.Blocks("n3")...) {
 		if b.Spec.CIDR == "10.1.0.32/27" {
 			t.Errorf("%s was claimed, though 10.1.0.40 in it stands in n1's pool", b.Spec.CIDR)
 		}
@@ -279,15 +241,10 @@ func TestOptedOutNode(t *testing.T) {
 	e.changeNode("n2", func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.OptOutLabel: "true"} })
 	e.bareNode("n3", nil)
 	e.hasBlocks("n3", 1) // by now the operator has seen that
-	cn, err := e.ciliumNode("n2")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := e.client.Delete(e.ctx, cn); err != nil {
-		t.Fatal(err)
-	}
-	e.eventually("its blocks are free", func() error {
-		if got := e.blocks("n2"); len(got) > 0 {
+	cn := e.theCiliumNode("n2")
+	e.Delete(cn)
+	e.Eventually("its blocks are free", func() error {
+		if got := e.Blocks("n2"); len(got) > 0 {
 			return fmt.Errorf("it has %d", len(got))
 		}
 		return nil
@@ -299,12 +256,12 @@ func TestPausedOperatorWritesNothing(t *testing.T) {
 	op := e.start(quick())
 	e.pool("all", nil, "10.1.0.0/24")
 	e.node("n1", nil)
-	e.pods("n1", "load", 40)
+	e.Pods("n1", "load", 40)
 	e.running("load", 40)
 	e.hasBlocks("n1", 2)
 	e.reported("n1", 41)
 	op.stop()
-	e.deletePods("load", nil)
+	e.DeletePods("load", nil)
 	s := quick()
 	s.Paused = true
 	e.start(s)
@@ -312,6 +269,6 @@ func TestPausedOperatorWritesNothing(t *testing.T) {
 	e.never("something was written", func() bool {
 		_, err := e.ciliumNode("n2")
 		cn, failed := e.ciliumNode("n1")
-		return err == nil || failed != nil || len(cn.Spec.IPAM.Pool) != 60 || len(cn.Status.IPAM.ReleaseIPs) > 0 || len(e.blocks("")) != 2
+		return err == nil || failed != nil || len(cn.Spec.IPAM.Pool) != 60 || len(cn.Status.IPAM.ReleaseIPs) > 0 || len(e.Blocks("")) != 2
 	})
 }

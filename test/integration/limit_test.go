@@ -29,18 +29,14 @@ func TestDrainAtAddressLimit(t *testing.T) {
 			e.start(s)
 			e.pool("all", nil, "10.1.0.0/24")
 			a := e.node("n1", nil)
-			if err := a.WaitReady(e.ctx); err != nil {
-				t.Fatal(err)
-			}
+			e.Must(a.WaitReady(e.Ctx))
 			e.hasBlocks("n1", 1)
 			e.eventuallyOn("max-allocate is written", "n1", func(cn *ciliumv2.CiliumNode) error {
 				cn.Spec.IPAM.MaxAllocate = c.maxAllocate
-				return e.client.Update(e.ctx, cn)
+				return e.Client.Update(e.Ctx, cn)
 			})
-			old := e.blocks("n1")[0]
-			if err := e.client.Delete(e.ctx, &old); err != nil {
-				t.Fatal(err)
-			}
+			old := e.Blocks("n1")[0]
+			e.Delete(&old)
 			e.eventuallyOn("the replacement is published, and of the old block the router's address", "n1", func(cn *ciliumv2.CiliumNode) error {
 				in, out := split(cn, old.Spec.CIDR)
 				if in != 1 || out != limit-1 {
@@ -72,10 +68,8 @@ func TestDrainAtMaxBlocks(t *testing.T) {
 	e.start(s)
 	e.pool("all", nil, "10.1.0.0/24")
 	agent := e.node("n1", nil)
-	if err := agent.WaitReady(e.ctx); err != nil {
-		t.Fatal(err)
-	}
-	e.pods("n1", "load", 79)
+	e.Must(agent.WaitReady(e.Ctx))
+	e.Pods("n1", "load", 79)
 	e.running("load", 79)
 	e.hasBlocks("n1", 3)
 
@@ -86,7 +80,7 @@ func TestDrainAtMaxBlocks(t *testing.T) {
 		names[owner] = addr
 	}
 	var old v1alpha1.PodIPBlock
-	for _, b := range e.blocks("n1") {
+	for _, b := range e.Blocks("n1") {
 		holdsRouter := false
 		for addr, router := range own {
 			holdsRouter = holdsRouter || router && netip.MustParsePrefix(b.Spec.CIDR).Contains(addr)
@@ -95,11 +89,9 @@ func TestDrainAtMaxBlocks(t *testing.T) {
 			old = b
 		}
 	}
-	if err := e.client.Delete(e.ctx, &old); err != nil {
-		t.Fatal(err)
-	}
-	e.eventually("the block drains", func() error {
-		if err := e.client.Get(e.ctx, client.ObjectKeyFromObject(&old), &old); err != nil {
+	e.Delete(&old)
+	e.Eventually("the block drains", func() error {
+		if err := e.Client.Get(e.Ctx, client.ObjectKeyFromObject(&old), &old); err != nil {
 			return err
 		}
 		if !meta.IsStatusConditionTrue(old.Status.Conditions, v1alpha1.BlockDraining) {
@@ -107,7 +99,7 @@ func TestDrainAtMaxBlocks(t *testing.T) {
 		}
 		return nil
 	})
-	e.deletePods("load", func(name string) bool {
+	e.DeletePods("load", func(name string) bool {
 		return !netip.MustParsePrefix(old.Spec.CIDR).Contains(names["default/"+name])
 	})
 	e.hasBlocks("n1", 3)

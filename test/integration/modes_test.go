@@ -35,14 +35,14 @@ func told(cn *ciliumv2.CiliumNode) []iputil.Prefix {
 // agentAsks is the write of an agent in multi-pool mode that asks for so many
 // addresses and keeps so many of the CIDRs it was told.
 func (e *env) agentAsks(node string, addresses, keeps int) {
-	e.t.Helper()
+	e.TB.Helper()
 	e.eventuallyOn("the agent writes", node, func(cn *ciliumv2.CiliumNode) error {
 		pools := &cn.Spec.IPAM.Pools
 		pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: addresses}}}
 		pools.Allocated = []ipamtypes.IPAMPoolAllocation{{Pool: "default", CIDRs: slices.Clone(told(cn)[:keeps])}}
-		err := e.client.Update(e.ctx, cn)
+		err := e.Client.Update(e.Ctx, cn)
 		if err != nil && !apierrors.IsConflict(err) {
-			e.t.Fatal(err)
+			e.TB.Fatal(err)
 		}
 		return err
 	})
@@ -50,9 +50,9 @@ func (e *env) agentAsks(node string, addresses, keeps int) {
 
 // isTold waits until a node holds n blocks, and its agent is told just those.
 func (e *env) isTold(node string, n int) {
-	e.t.Helper()
+	e.TB.Helper()
 	e.eventuallyOn(fmt.Sprintf("the agent of %s is told %d blocks", node, n), node, func(cn *ciliumv2.CiliumNode) error {
-		if blocks := e.blocks(node); len(blocks) != n || len(told(cn)) != n {
+		if blocks := e.Blocks(node); len(blocks) != n || len(told(cn)) != n {
 			return fmt.Errorf("%d blocks, told %v", len(blocks), told(cn))
 		}
 		if len(cn.Spec.IPAM.Pool)+len(cn.Spec.IPAM.PodCIDRs)+len(cn.Status.IPAM.ReleaseIPs) > 0 {
@@ -79,15 +79,13 @@ func TestMultiPoolMode(t *testing.T) {
 	e.isTold("n1", 1)
 
 	e.agentAsks("n1", 16, 1)
-	e.pods("n1", "burst", 80) // the agent has not heard of them
+	e.Pods("n1", "burst", 80) // the agent has not heard of them
 	e.isTold("n1", 3)
 	e.agentAsks("n1", 112, 3)
 	e.isTold("n1", 4)
 
 	// There is no kubelet on that node to end them.
-	if err := e.client.DeleteAllOf(e.ctx, &corev1.Pod{}, client.InNamespace("default"), client.GracePeriodSeconds(0)); err != nil {
-		t.Fatal(err)
-	}
+	e.DropPods()
 	op.stop()
 	e.agentAsks("n1", 16, 1) // while nobody looks
 	e.start(s)
@@ -116,7 +114,7 @@ func TestCiliumPools(t *testing.T) {
 
 	ask := func(pool string) {
 		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"ipam.cilium.io/ip-pool":`+pool+`}}}`))
-		if err := e.client.Patch(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, patch); err != nil {
+		if err := e.Client.Patch(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, patch); err != nil {
 			t.Error(err)
 		}
 	}
@@ -133,19 +131,19 @@ func TestCiliumPools(t *testing.T) {
 			return fmt.Errorf("told %+v", cn.Spec.IPAM.Pools.Allocated)
 		})
 	}
-	e.pods("n1", "first", 1)
+	e.Pods("n1", "first", 1)
 	of("blue", 1) // by now the operator has seen what the namespace asks for
-	e.pods("n1", "team", 39)
+	e.Pods("n1", "team", 39)
 	of("blue", 2)
 	of("default", 1)
 	e.eventuallyOn("the agent asks for more of blue", "n1", func(cn *ciliumv2.CiliumNode) error {
 		pools := &cn.Spec.IPAM.Pools
 		pools.Requested = append([]ipamtypes.IPAMPoolRequest{{Pool: "blue", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 80}}}, pools.Requested...)
-		return e.client.Update(e.ctx, cn)
+		return e.Client.Update(e.Ctx, cn)
 	})
 	of("blue", 3)
 	of("default", 1)
-	for _, b := range e.blocks("n1") {
+	for _, b := range e.Blocks("n1") {
 		if blue := b.Spec.PoolName == "blues"; blue != strings.HasPrefix(b.Spec.CIDR, "10.2.") {
 			t.Errorf("block %s is of pool %s", b.Spec.CIDR, b.Spec.PoolName)
 		}
@@ -156,13 +154,11 @@ func TestCiliumPools(t *testing.T) {
 // it comes to pick them once they are there.
 func TestSelectorsOfCiliumPools(t *testing.T) {
 	e := newBlueEnv(t)
-	e.pods("n1", "team", 40) // of the default pool
+	e.Pods("n1", "team", 40) // of the default pool
 	e.isTold("n1", 2)
 	blue := e.ciliumPool("blue", "[192.0.2.0/32] 27")
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"podSelector":{"matchLabels":{"app":"team"}},"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"default"}}}}`))
-	if err := e.client.Patch(e.ctx, blue, patch); err != nil {
-		t.Fatal(err)
-	}
+	e.Must(e.Client.Patch(e.Ctx, blue, patch))
 	e.eventuallyOn("the agent is told 2 blocks for pool blue", "n1", func(cn *ciliumv2.CiliumNode) error {
 		if pools := cn.Spec.IPAM.Pools.Allocated; len(pools) != 2 || pools[0].Pool != "blue" || len(pools[0].CIDRs) != 2 {
 			return fmt.Errorf("told %+v", pools)
@@ -178,24 +174,22 @@ func TestKubernetesMode(t *testing.T) {
 	e.start(s)
 	e.pool("all", nil, "10.1.0.0/24")
 	n := e.bareNode("n1", nil)
-	e.eventually("the Node is told a block", func() error {
-		if err := e.client.Get(e.ctx, client.ObjectKey{Name: "n1"}, n); err != nil {
+	e.Eventually("the Node is told a block", func() error {
+		if err := e.Client.Get(e.Ctx, client.ObjectKey{Name: "n1"}, n); err != nil {
 			return err
 		}
-		if got := n.Annotations["network.cilium.io/ipv4-pod-cidr"]; got != "10.1.0.0/27" || len(e.blocks("n1")) != 1 {
-			return fmt.Errorf("told %q of %d blocks", got, len(e.blocks("n1")))
+		if got := n.Annotations["network.cilium.io/ipv4-pod-cidr"]; got != "10.1.0.0/27" || len(e.Blocks("n1")) != 1 {
+			return fmt.Errorf("told %q of %d blocks", got, len(e.Blocks("n1")))
 		}
 		return nil
 	})
 	list := &ciliumv2.CiliumNodeList{}
-	if err := e.client.List(e.ctx, list); err != nil || len(list.Items) > 0 {
+	if err := e.Client.List(e.Ctx, list); err != nil || len(list.Items) > 0 {
 		t.Errorf("CiliumNodes %v, %v: they are for agents to make", list.Items, err)
 	}
-	if err := e.client.Delete(e.ctx, &corev1.Node{ObjectMeta: n.ObjectMeta}); err != nil {
-		t.Fatal(err)
-	}
-	e.eventually("its block has rested", func() error {
-		if got := e.blocks(""); len(got) > 0 {
+	e.Delete(&corev1.Node{ObjectMeta: n.ObjectMeta})
+	e.Eventually("its block has rested", func() error {
+		if got := e.Blocks(""); len(got) > 0 {
 			return fmt.Errorf("blocks %v", got)
 		}
 		return nil

@@ -7,13 +7,11 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -66,7 +64,7 @@ func TestPlanChange(t *testing.T) {
 		step.do()
 		t.Logf("%6.1f s: %s", time.Since(began).Seconds(), step.name)
 	}
-	t.Logf("%d nodes, %d blocks; judged %s", len(p.nodes), len(p.blocks("")), p.checker.Stats())
+	t.Logf("%d nodes, %d blocks; judged %s", len(p.nodes), len(p.Blocks("")), p.checker.Stats())
 }
 
 // The address plan, in the order of the story.
@@ -106,14 +104,14 @@ func (p *planned) inZone(z int) []string {
 }
 
 func (p *planned) grow() {
-	p.within("nothing is written any more", p.quiet(2*time.Second))
-	before := p.blocks("")
+	p.within("nothing is written any more", p.still())
+	before := p.Blocks("")
 	p.change("a", func(pool *v1alpha1.PodIPPool) {
 		pool.Spec.IPv4.CIDRs = append(pool.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: nextA}, v1alpha1.PoolCIDR{CIDR: lastA})
 	})
 	p.within("the pool counts them", func() error {
 		pool := &v1alpha1.PodIPPool{}
-		if err := p.client.Get(p.ctx, client.ObjectKey{Name: "a"}, pool); err != nil {
+		if err := p.Client.Get(p.Ctx, client.ObjectKey{Name: "a"}, pool); err != nil {
 			return err
 		}
 		if s := pool.Status.IPv4; s == nil || s.Blocks.Total != 3<<11 {
@@ -121,8 +119,8 @@ func (p *planned) grow() {
 		}
 		return nil
 	})
-	if after := p.blocks(""); len(after) != len(before) {
-		p.t.Errorf("%d blocks before, %d after: nothing had to move", len(before), len(after))
+	if after := p.Blocks(""); len(after) != len(before) {
+		p.TB.Errorf("%d blocks before, %d after: nothing had to move", len(before), len(after))
 	}
 }
 
@@ -148,17 +146,17 @@ func (p *planned) drainHeld() {
 	held := 0
 	p.within("every block says that it waits", func() error {
 		held = 0
-		for _, b := range p.blocks("") {
+		for _, b := range p.Blocks("") {
 			c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BlockDraining)
 			switch {
 			case !blockIn(b, oldA):
 				if b.Spec.PoolName == "a" {
-					p.t.Fatalf("block %s was claimed for a drain that is held", b.Name)
+					p.TB.Fatalf("block %s was claimed for a drain that is held", b.Name)
 				}
 			case c == nil:
 				return fmt.Errorf("%s says nothing", b.Name)
 			case c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.HeldForWindow:
-				p.t.Fatalf("%s: %+v", b.Name, c)
+				p.TB.Fatalf("%s: %+v", b.Name, c)
 			default:
 				held++
 			}
@@ -166,7 +164,7 @@ func (p *planned) drainHeld() {
 		return nil
 	})
 	if held < len(p.nodes)/2 {
-		p.t.Errorf("only %d blocks are held", held)
+		p.TB.Errorf("only %d blocks are held", held)
 	}
 	p.condition("a", v1alpha1.PoolWindow, metav1.ConditionFalse, poolcontroller.ReasonWindowClosed)
 }
@@ -192,14 +190,12 @@ func (p *planned) replace() {
 	p.pool("b-large", sized(28, zone("b"), priority(10)), largeB)
 	p.change("b", setDrain(oldB))
 	p.moveOff(oldB)
-	if err := p.client.Delete(p.ctx, &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "b"}}); err != nil {
-		p.t.Fatal(err)
-	}
+	p.Delete(&v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "b"}})
 	// The blocks with the routers' addresses stay for their nodes' lives.
 	p.condition("b", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonDeleting)
-	for _, b := range p.blocks("") {
+	for _, b := range p.Blocks("") {
 		if blockIn(b, largeB) && netip.MustParsePrefix(b.Spec.CIDR).Bits() != 28 {
-			p.t.Errorf("%s is not of the new size", b.Name)
+			p.TB.Errorf("%s is not of the new size", b.Name)
 		}
 	}
 }
@@ -211,33 +207,30 @@ func (p *planned) moveZone() {
 	moving = moving[:(len(moving)+2)/3]
 	for _, name := range moving {
 		label := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"zone":"b"}}}`))
-		if err := p.client.Patch(p.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, label); err != nil {
-			p.t.Fatal(err)
-		}
+		p.Must(p.Client.Patch(p.Ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, label))
 	}
 	had := map[string][]v1alpha1.PodIPBlock{}
 	for _, name := range moving {
-		had[name] = slices.DeleteFunc(p.blocks(name), func(b v1alpha1.PodIPBlock) bool { return len(b.Status.Conditions) > 0 })
+		had[name] = slices.DeleteFunc(p.Blocks(name), func(b v1alpha1.PodIPBlock) bool { return len(b.Status.Conditions) > 0 })
 		p.add(name, 6*podsPerNode) // more than all blocks it may have left hold
 	}
 	p.allRun()
 	for _, name := range moving {
-		now := p.blocks(name)
+		now := p.Blocks(name)
 		if !slices.ContainsFunc(now, func(b v1alpha1.PodIPBlock) bool { return b.Spec.PoolName == "b-large" }) {
-			p.t.Errorf("%s has no block of its new zone", name)
+			p.TB.Errorf("%s has no block of its new zone", name)
 		}
 		for _, old := range had[name] {
 			if !slices.ContainsFunc(now, func(b v1alpha1.PodIPBlock) bool { return b.Name == old.Name }) {
-				p.t.Errorf("%s has lost %s, which nobody asked for", name, old.Name)
+				p.TB.Errorf("%s has lost %s, which nobody asked for", name, old.Name)
 			}
 		}
 	}
 }
 
 func (p *planned) rest() {
-	p.within("nothing is written any more", p.quiet(2*time.Second))
+	p.within("nothing is written any more", p.still())
 	p.kept()
-	p.exclusive()
 	for _, name := range p.nodes {
 		p.usedArePublished(name)
 	}
@@ -247,7 +240,7 @@ func (p *planned) rest() {
 // ranges, as people do, until nothing of the ranges is published but the agents'
 // own addresses.
 func (p *planned) moveOff(cidrs ...string) {
-	p.t.Helper()
+	p.TB.Helper()
 	var leaving []netip.Prefix
 	for _, c := range cidrs {
 		leaving = append(leaving, netip.MustParsePrefix(c))
@@ -267,7 +260,7 @@ func (p *planned) moveOff(cidrs ...string) {
 // own addresses.
 func (p *planned) leftOf(in func(netip.Addr) bool) error {
 	cns := &ciliumv2.CiliumNodeList{}
-	if err := p.client.List(p.ctx, cns); err != nil {
+	if err := p.Client.List(p.Ctx, cns); err != nil {
 		return err
 	}
 	for i := range cns.Items {
@@ -288,7 +281,7 @@ func (p *planned) leftOf(in func(netip.Addr) bool) error {
 // restart replaces the pods with such an address whose block has begun to leave.
 func (p *planned) restart(in func(netip.Addr) bool) error {
 	var draining []netip.Prefix
-	for _, b := range p.blocks("") {
+	for _, b := range p.Blocks("") {
 		if meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockDraining) {
 			draining = append(draining, netip.MustParsePrefix(b.Spec.CIDR))
 		}
@@ -312,7 +305,9 @@ func (p *planned) restart(in func(netip.Addr) bool) error {
 			restarted[pod.Spec.NodeName]++
 		}
 	}
-	p.each(len(old), func(i int) error { return client.IgnoreNotFound(p.client.Delete(p.ctx, &old[i])) })
+	p.Must(harness.Parallel(p.Ctx, len(old), 8, func(ctx context.Context, i int) error {
+		return client.IgnoreNotFound(p.Client.Delete(ctx, &old[i]))
+	}))
 	for node, n := range restarted {
 		p.add(node, n)
 	}
@@ -324,30 +319,25 @@ func (p *planned) restart(in func(netip.Addr) bool) error {
 
 // all are the pods that are not on their way out.
 func (p *planned) all() []corev1.Pod {
-	p.t.Helper()
+	p.TB.Helper()
 	list := &corev1.PodList{}
-	if err := p.client.List(p.ctx, list, client.InNamespace("default"), client.MatchingLabels{"app": "plan"}); err != nil {
-		p.t.Fatal(err)
-	}
+	p.Must(p.Client.List(p.Ctx, list, client.InNamespace("default"), client.MatchingLabels{"app": "plan"}))
 	return slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return pod.DeletionTimestamp != nil })
 }
 
 // add makes pods on a node.
 func (p *planned) add(node string, n int) {
-	p.t.Helper()
+	p.TB.Helper()
 	first := p.made
 	p.made += n
-	p.each(n, func(i int) error {
-		return p.client.Create(p.ctx, &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("plan-%05d", first+i), Labels: map[string]string{"app": "plan"}},
-			Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "none"}}},
-		})
-	})
+	p.Must(harness.Parallel(p.Ctx, n, 8, func(ctx context.Context, i int) error {
+		return p.Client.Create(ctx, harness.BoundPod(node, fmt.Sprintf("plan-%05d", first+i), map[string]string{"app": "plan"}))
+	}))
 }
 
 // allRun waits until every pod has an address.
 func (p *planned) allRun() {
-	p.t.Helper()
+	p.TB.Helper()
 	p.within("every pod has an address", func() error {
 		for _, pod := range p.all() {
 			if pod.Status.PodIP == "" {
@@ -360,10 +350,10 @@ func (p *planned) allRun() {
 
 // kept fails where a pod has another address than it had.
 func (p *planned) kept() {
-	p.t.Helper()
+	p.TB.Helper()
 	for _, pod := range p.all() {
 		if before, known := p.was[pod.Name]; known && before != pod.Status.PodIP {
-			p.t.Errorf("%s had %s and has %s", pod.Name, before, pod.Status.PodIP)
+			p.TB.Errorf("%s had %s and has %s", pod.Name, before, pod.Status.PodIP)
 		}
 		p.was[pod.Name] = pod.Status.PodIP
 	}
@@ -372,28 +362,10 @@ func (p *planned) kept() {
 // within waits as eventually does, with as much patience as there are nodes, and
 // looks less often.
 func (p *planned) within(what string, holds func() error) {
-	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, *planPatience)
+	p.TB.Helper()
+	ctx, cancel := context.WithTimeout(p.Ctx, *planPatience)
 	defer cancel()
 	if err := harness.Until(ctx, 200*time.Millisecond, func(context.Context) error { return holds() }); err != nil {
-		p.t.Fatalf("%s: %v", what, err)
-	}
-}
-
-// each does n things, eight at a time.
-func (p *planned) each(n int, do func(int) error) {
-	p.t.Helper()
-	var all sync.WaitGroup
-	slots, errs := make(chan struct{}, 8), make([]error, n)
-	for i := range n {
-		slots <- struct{}{}
-		all.Go(func() {
-			errs[i] = do(i)
-			<-slots
-		})
-	}
-	all.Wait()
-	if err := errors.Join(errs...); err != nil && !apierrors.IsNotFound(err) {
-		p.t.Fatal(err)
+		p.TB.Fatalf("%s: %v", what, err)
 	}
 }

@@ -34,28 +34,28 @@ func zone(z string) func(*v1alpha1.PodIPPool) {
 
 // change edits a pool.
 func (e *env) change(name string, mod func(*v1alpha1.PodIPPool)) {
-	e.t.Helper()
-	e.eventually("edit of pool "+name, func() error {
+	e.TB.Helper()
+	e.Eventually("edit of pool "+name, func() error {
 		p := &v1alpha1.PodIPPool{}
-		if err := e.client.Get(e.ctx, client.ObjectKey{Name: name}, p); err != nil {
+		if err := e.Client.Get(e.Ctx, client.ObjectKey{Name: name}, p); err != nil {
 			return err
 		}
 		mod(p)
-		return e.client.Update(e.ctx, p)
+		return e.Client.Update(e.Ctx, p)
 	})
 }
 
-// condition waits until a pool's condition has that status and reason.
+// condition waits until a pool's condition has that status and reason; "" is any.
 func (e *env) condition(pool, kind string, status metav1.ConditionStatus, reason string) string {
-	e.t.Helper()
+	e.TB.Helper()
 	var message string
-	e.eventually(fmt.Sprintf("pool %s is %s=%s for %s", pool, kind, status, reason), func() error {
+	e.Eventually(fmt.Sprintf("pool %s is %s=%s for %s", pool, kind, status, reason), func() error {
 		p := &v1alpha1.PodIPPool{}
-		if err := e.client.Get(e.ctx, client.ObjectKey{Name: pool}, p); err != nil {
+		if err := e.Client.Get(e.Ctx, client.ObjectKey{Name: pool}, p); err != nil {
 			return err
 		}
 		c := meta.FindStatusCondition(p.Status.Conditions, kind)
-		if c == nil || c.Status != status || c.Reason != reason || p.Status.ObservedGeneration != p.Generation {
+		if c == nil || c.Status != status || reason != "" && c.Reason != reason || p.Status.ObservedGeneration != p.Generation {
 			return fmt.Errorf("conditions are %v", p.Status.Conditions)
 		}
 		message = c.Message
@@ -66,16 +66,16 @@ func (e *env) condition(pool, kind string, status metav1.ConditionStatus, reason
 
 // event waits for an event about an object.
 func (e *env) event(name, reason string) {
-	e.t.Helper()
+	e.TB.Helper()
 	e.eventSays(name, reason, "")
 }
 
 // eventSays waits for an event about an object whose note holds a text.
 func (e *env) eventSays(name, reason, text string) {
-	e.t.Helper()
-	e.eventually("event "+reason+" on "+name+" "+text, func() error {
+	e.TB.Helper()
+	e.Eventually("event "+reason+" on "+name+" "+text, func() error {
 		list := &eventsv1.EventList{}
-		if err := e.client.List(e.ctx, list); err != nil {
+		if err := e.Client.List(e.Ctx, list); err != nil {
 			return err
 		}
 		var seen []string
@@ -95,6 +95,12 @@ func blockIn(b v1alpha1.PodIPBlock, cidr string) bool {
 	return netip.MustParsePrefix(cidr).Contains(netip.MustParsePrefix(b.Spec.CIDR).Addr())
 }
 
+// blocksIn counts the blocks of a node in a CIDR.
+func (e *env) blocksIn(node, cidr string) int {
+	e.TB.Helper()
+	return len(slices.DeleteFunc(e.Blocks(node), func(b v1alpha1.PodIPBlock) bool { return !blockIn(b, cidr) }))
+}
+
 func TestPoolsByZone(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())
@@ -105,10 +111,10 @@ func TestPoolsByZone(t *testing.T) {
 	e.bareNode("elsewhere", map[string]string{"zone": "lhasa"})
 	e.hasBlocks("b1", 1)
 	e.hasBlocks("s1", 1)
-	if b := e.blocks("b1")[0]; !blockIn(b, "100.162.224.0/24") {
+	if b := e.Blocks("b1")[0]; !blockIn(b, "100.162.224.0/24") {
 		t.Errorf("b1 has %s", b.Spec.CIDR)
 	}
-	if b := e.blocks("s1")[0]; !blockIn(b, "100.200.0.0/24") {
+	if b := e.Blocks("s1")[0]; !blockIn(b, "100.200.0.0/24") {
 		t.Errorf("s1 has %s", b.Spec.CIDR)
 	}
 	e.shortage("elsewhere", corev1.ConditionTrue)
@@ -127,12 +133,12 @@ func TestExhaustedPoolSpillsAndRecovers(t *testing.T) {
 	e.hasBlocks("n1", 1)
 	e.condition("first", v1alpha1.PoolExhausted, metav1.ConditionTrue, poolcontroller.ReasonExhausted)
 	e.event("first", event.ReasonPoolExhausted)
-	e.pods("n1", "load", 45)
+	e.Pods("n1", "load", 45)
 	e.running("load", 45)
 	e.hasBlocks("n1", 2)
 	e.condition("second", v1alpha1.PoolExhausted, metav1.ConditionTrue, poolcontroller.ReasonExhausted)
 
-	e.pods("n1", "more", 40) // 86 with the router, of 60
+	e.Pods("n1", "more", 40) // 86 with the router, of 60
 	e.shortage("n1", corev1.ConditionTrue)
 	e.event("n1", event.ReasonPodAddressShortage)
 	e.change("first", func(p *v1alpha1.PodIPPool) {
@@ -146,10 +152,10 @@ func TestExhaustedPoolSpillsAndRecovers(t *testing.T) {
 
 // shortage waits for the Node condition.
 func (e *env) shortage(node string, status corev1.ConditionStatus) {
-	e.t.Helper()
-	e.eventually(fmt.Sprintf("node %s has %s=%s", node, v1alpha1.NodeAddressShortage, status), func() error {
+	e.TB.Helper()
+	e.Eventually(fmt.Sprintf("node %s has %s=%s", node, v1alpha1.NodeAddressShortage, status), func() error {
 		n := &corev1.Node{}
-		if err := e.client.Get(e.ctx, client.ObjectKey{Name: node}, n); err != nil {
+		if err := e.Client.Get(e.Ctx, client.ObjectKey{Name: node}, n); err != nil {
 			return err
 		}
 		for _, c := range n.Status.Conditions {
@@ -168,12 +174,12 @@ func TestShortageTaint(t *testing.T) {
 	e.start(s)
 	e.pool("tiny", nil, "10.1.0.0/27")
 	e.node("n1", nil)
-	e.pods("n1", "load", 40)
+	e.Pods("n1", "load", 40)
 	tainted := func(want bool) {
 		t.Helper()
-		e.eventually(fmt.Sprintf("taint is %v", want), func() error {
+		e.Eventually(fmt.Sprintf("taint is %v", want), func() error {
 			n := &corev1.Node{}
-			if err := e.client.Get(e.ctx, client.ObjectKey{Name: "n1"}, n); err != nil {
+			if err := e.Client.Get(e.Ctx, client.ObjectKey{Name: "n1"}, n); err != nil {
 				return err
 			}
 			has := slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == "example.org/no-addresses" })
@@ -184,7 +190,7 @@ func TestShortageTaint(t *testing.T) {
 		})
 	}
 	tainted(true)
-	e.deletePods("load", nil)
+	e.DeletePods("load", nil)
 	tainted(false)
 }
 
@@ -193,18 +199,12 @@ func TestCIDRSetToDrainIsReplacedFirst(t *testing.T) {
 	e.start(quick())
 	e.pool("all", nil, "10.1.0.0/24", "10.2.0.0/24")
 	e.node("n1", nil)
-	e.pods("n1", "load", 40)
+	e.Pods("n1", "load", 40)
 	e.running("load", 40)
 	e.hasBlocks("n1", 2)
 	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain })
-	e.eventually("replacements are there", func() error {
-		in := 0
-		for _, b := range e.blocks("n1") {
-			if blockIn(b, "10.2.0.0/24") {
-				in++
-			}
-		}
-		if in < 2 {
+	e.Eventually("replacements are there", func() error {
+		if in := e.blocksIn("n1", "10.2.0.0/24"); in < 2 {
 			return fmt.Errorf("%d blocks in the other range", in)
 		}
 		return nil
@@ -213,23 +213,17 @@ func TestCIDRSetToDrainIsReplacedFirst(t *testing.T) {
 	// yet have to report.
 	e.eventSays("n1", event.ReasonDrainWaits, "block 10.1.0.0/27 waits for AgentAddress ")
 	e.eventSays("n1", event.ReasonDrainWaits, "block 10.1.0.32/27 waits for Pods default/load-n1-")
-	e.deletePods("load", nil)
-	e.eventually("only the router's block is left in the draining range", func() error {
-		in := 0
-		for _, b := range e.blocks("n1") {
-			if blockIn(b, "10.1.0.0/24") {
-				in++
-			}
-		}
-		if in > 1 {
+	e.DeletePods("load", nil)
+	e.Eventually("only the router's block is left in the draining range", func() error {
+		if in := e.blocksIn("n1", "10.1.0.0/24"); in > 1 {
 			return fmt.Errorf("%d blocks are", in)
 		}
 		return nil
 	})
 	e.usedArePublished("n1")
 	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationAllocate })
-	e.eventually("a drain nobody asks for any more ends", func() error {
-		for _, b := range e.blocks("n1") {
+	e.Eventually("a drain nobody asks for any more ends", func() error {
+		for _, b := range e.Blocks("n1") {
 			if blockIn(b, "10.1.0.0/24") && len(b.Status.Conditions) > 0 {
 				return fmt.Errorf("%s: %v", b.Name, b.Status.Conditions)
 			}
@@ -253,14 +247,14 @@ func TestCordonedCIDRGivesNoNewBlocks(t *testing.T) {
 	}
 	// The block has a replacement and drains, which takes until the agent's own address has gone.
 	set(v1alpha1.AllocationDrain)
-	e.eventually("the first block drains", func() error { return e.draining("10.1.0.0-27", true) })
+	e.Eventually("the first block drains", func() error { return e.draining("10.1.0.0-27", true) })
 	set(v1alpha1.AllocationCordon)
-	e.eventually("the drain ends with the request for it", func() error { return e.draining("10.1.0.0-27", false) })
-	e.pods("n1", "load", 70)
+	e.Eventually("the drain ends with the request for it", func() error { return e.draining("10.1.0.0-27", false) })
+	e.Pods("n1", "load", 70)
 	e.running("load", 70)
 	e.node("n2", nil)
 	e.hasBlocks("n2", 1)
-	for _, b := range e.blocks("") {
+	for _, b := range e.Blocks("") {
 		if blockIn(b, "10.1.0.0/24") && b.Name != "10.1.0.0-27" {
 			t.Errorf("block %s was claimed for %s from a cordoned range", b.Name, b.Spec.NodeName)
 		}
@@ -269,9 +263,9 @@ func TestCordonedCIDRGivesNoNewBlocks(t *testing.T) {
 		t.Error(err)
 	}
 	set(v1alpha1.AllocationAllocate)
-	e.pods("n1", "more", 60)
+	e.Pods("n1", "more", 60)
 	e.running("more", 60)
-	if !slices.ContainsFunc(e.blocks("n1"), func(b v1alpha1.PodIPBlock) bool {
+	if !slices.ContainsFunc(e.Blocks("n1"), func(b v1alpha1.PodIPBlock) bool {
 		return blockIn(b, "10.1.0.0/24") && b.Name != "10.1.0.0-27"
 	}) {
 		t.Error("nothing was claimed from the range after Allocate")
@@ -281,7 +275,7 @@ func TestCordonedCIDRGivesNoNewBlocks(t *testing.T) {
 // draining is an error unless the block drains as said.
 func (e *env) draining(block string, want bool) error {
 	b := &v1alpha1.PodIPBlock{}
-	if err := e.client.Get(e.ctx, client.ObjectKey{Name: block}, b); err != nil {
+	if err := e.Client.Get(e.Ctx, client.ObjectKey{Name: block}, b); err != nil {
 		return err
 	}
 	if got := meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockDraining); got != want {
@@ -295,50 +289,39 @@ func TestBlockDeletedByHandDrains(t *testing.T) {
 	e.start(quick())
 	e.pool("all", nil, "10.1.0.0/24")
 	e.node("n1", nil)
-	e.pods("n1", "load", 40)
+	e.Pods("n1", "load", 40)
 	e.running("load", 40)
 	e.hasBlocks("n1", 2)
 	router := ""
-	cn, err := e.ciliumNode("n1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	cn := e.theCiliumNode("n1")
 	for _, a := range cn.Spec.Addresses {
 		if a.Type == "CiliumInternalIP" {
 			router = a.IP
 		}
 	}
 	var target v1alpha1.PodIPBlock
-	for _, b := range e.blocks("n1") {
+	for _, b := range e.Blocks("n1") {
 		if !netip.MustParsePrefix(b.Spec.CIDR).Contains(netip.MustParseAddr(router)) {
 			target = b
 		}
 	}
-	if err := e.client.Delete(e.ctx, &target); err != nil {
-		t.Fatal(err)
-	}
-	e.eventually("the block drains, with a replacement", func() error {
+	e.Delete(&target)
+	e.Eventually("the block drains, with a replacement", func() error {
 		b := &v1alpha1.PodIPBlock{}
-		if err := e.client.Get(e.ctx, client.ObjectKeyFromObject(&target), b); err != nil {
+		if err := e.Client.Get(e.Ctx, client.ObjectKeyFromObject(&target), b); err != nil {
 			return err
 		}
 		if !meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockDraining) {
 			return fmt.Errorf("conditions are %v", b.Status.Conditions)
 		}
-		if n := len(e.blocks("n1")); n != 3 {
+		if n := len(e.Blocks("n1")); n != 3 {
 			return fmt.Errorf("%d blocks", n)
 		}
 		return nil
 	})
 	e.usedArePublished("n1")
-	e.deletePods("load", nil)
-	e.eventually("the block is gone", func() error {
-		err := e.client.Get(e.ctx, client.ObjectKeyFromObject(&target), &v1alpha1.PodIPBlock{})
-		if !apierrors.IsNotFound(err) {
-			return fmt.Errorf("it is there: %v", err)
-		}
-		return nil
-	})
+	e.DeletePods("load", nil)
+	e.Gone(&target)
 }
 
 func TestBlockMadeByHandIsPinned(t *testing.T) {
@@ -347,14 +330,14 @@ func TestBlockMadeByHandIsPinned(t *testing.T) {
 	e.pool("all", func(p *v1alpha1.PodIPPool) { p.Spec.Reclaim.Mode = v1alpha1.ReclaimNever }, "10.1.0.0/24")
 	e.node("n1", nil)
 	e.hasBlocks("n1", 1)
-	e.create(&v1alpha1.PodIPBlock{
+	e.Create(&v1alpha1.PodIPBlock{
 		ObjectMeta: metav1.ObjectMeta{Name: "10.1.0.192-27"},
 		Spec:       v1alpha1.PodIPBlockSpec{CIDR: "10.1.0.192/27", PoolName: "all", NodeName: "n1"},
 	})
 	e.hasBlocks("n1", 2)
-	e.eventually("it has the finalizer", func() error {
+	e.Eventually("it has the finalizer", func() error {
 		b := &v1alpha1.PodIPBlock{}
-		if err := e.client.Get(e.ctx, client.ObjectKey{Name: "10.1.0.192-27"}, b); err != nil {
+		if err := e.Client.Get(e.Ctx, client.ObjectKey{Name: "10.1.0.192-27"}, b); err != nil {
 			return err
 		}
 		if len(b.Finalizers) != 1 {
@@ -373,18 +356,12 @@ func TestOverlappingBlockIsNeverPublished(t *testing.T) {
 	e.hasBlocks("n1", 1)
 	e.hasBlocks("n2", 1)
 	e.tore.Store(true)
-	e.create(&v1alpha1.PodIPBlock{
+	e.Create(&v1alpha1.PodIPBlock{
 		ObjectMeta: metav1.ObjectMeta{Name: "10.1.0.0-25"},
 		Spec:       v1alpha1.PodIPBlockSpec{CIDR: "10.1.0.0/25", PoolName: "all", NodeName: "n2"},
 	})
 	e.event("10.1.0.0-25", event.ReasonBlockConflict)
-	e.eventually("it is withdrawn", func() error {
-		err := e.client.Get(e.ctx, client.ObjectKey{Name: "10.1.0.0-25"}, &v1alpha1.PodIPBlock{})
-		if !apierrors.IsNotFound(err) {
-			return fmt.Errorf("it is there: %v", err)
-		}
-		return nil
-	})
+	e.Gone(&v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: "10.1.0.0-25"}})
 	e.hasBlocks("n1", 1)
 	e.hasBlocks("n2", 1)
 }
@@ -395,18 +372,14 @@ func TestDeletedPoolWaitsForItsBlocks(t *testing.T) {
 	p := e.pool("old", priority(10), "10.1.0.0/24")
 	e.pool("new", nil, "10.2.0.0/24")
 	a := e.node("n1", nil)
-	if err := a.WaitReady(e.ctx); err != nil {
-		t.Fatal(err)
-	}
+	e.Must(a.WaitReady(e.Ctx))
 	e.condition("old", v1alpha1.PoolReady, metav1.ConditionTrue, poolcontroller.ReasonServing)
-	if err := e.client.Delete(e.ctx, p); err != nil {
-		t.Fatal(err)
-	}
+	e.Delete(p)
 	if m := e.condition("old", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonDeleting); !strings.Contains(m, "n1") {
 		t.Errorf("the message names no node: %s", m)
 	}
-	e.eventually("a replacement from the other pool", func() error {
-		for _, b := range e.blocks("n1") {
+	e.Eventually("a replacement from the other pool", func() error {
+		for _, b := range e.Blocks("n1") {
 			if b.Spec.PoolName == "new" {
 				return nil
 			}
@@ -416,16 +389,8 @@ func TestDeletedPoolWaitsForItsBlocks(t *testing.T) {
 	e.usedArePublished("n1")
 	// The router's address keeps the old block until the node goes.
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
-	if err := e.client.Delete(e.ctx, n); err != nil {
-		t.Fatal(err)
-	}
-	e.eventually("the pool is gone", func() error {
-		err := e.client.Get(e.ctx, client.ObjectKey{Name: "old"}, &v1alpha1.PodIPPool{})
-		if !apierrors.IsNotFound(err) {
-			return fmt.Errorf("it is there: %v", err)
-		}
-		return nil
-	})
+	e.Delete(n)
+	e.Gone(&v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "old"}})
 }
 
 func TestOverlappingPools(t *testing.T) {
@@ -442,7 +407,7 @@ func TestOverlappingPools(t *testing.T) {
 	e.condition("older", v1alpha1.PoolOverlapping, metav1.ConditionFalse, poolcontroller.ReasonSeparate)
 	e.node("n2", nil)
 	e.hasBlocks("n2", 1)
-	if b := e.blocks("n2")[0]; !blockIn(b, "10.9.0.0/26") {
+	if b := e.Blocks("n2")[0]; !blockIn(b, "10.9.0.0/26") {
 		t.Errorf("n2 has %s, want one from the range that does not overlap", b.Spec.CIDR)
 	}
 }
@@ -452,7 +417,7 @@ func TestReservedOverAddressesInUse(t *testing.T) {
 	e.start(quick())
 	e.pool("all", nil, "10.1.0.0/24")
 	e.node("n1", nil)
-	e.pods("n1", "load", 10)
+	e.Pods("n1", "load", 10)
 	e.running("load", 10)
 	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.1.0.0/28"}} })
 	reserved := netip.MustParsePrefix("10.1.0.0/28")
@@ -461,7 +426,7 @@ func TestReservedOverAddressesInUse(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		used := e.agents["n1"].Addresses()
+		used := e.held("n1")
 		for key := range cn.Spec.IPAM.Pool {
 			addr := netip.MustParseAddr(key)
 			if _, inUse := used[addr]; reserved.Contains(addr) && !inUse {
@@ -470,10 +435,10 @@ func TestReservedOverAddressesInUse(t *testing.T) {
 		}
 		return nil
 	}
-	e.eventually("unused reserved addresses leave", onlyUsed)
+	e.Eventually("unused reserved addresses leave", onlyUsed)
 	e.usedArePublished("n1")
-	e.deletePods("load", nil)
-	e.eventually("the rest follows its pods", onlyUsed)
+	e.DeletePods("load", nil)
+	e.Eventually("the rest follows its pods", onlyUsed)
 }
 
 func TestEdgeOfABlockNoLongerAllowed(t *testing.T) {
@@ -481,15 +446,15 @@ func TestEdgeOfABlockNoLongerAllowed(t *testing.T) {
 	e.start(quick())
 	e.pool("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.AllowFirstIP, p.Spec.IPv4.AllowLastIP = true, true }, "10.1.0.0/27")
 	e.node("n1", nil)
-	e.pods("n1", "load", 31) // with the router all of it, edges and all
+	e.Pods("n1", "load", 31) // with the router all of it, edges and all
 	e.running("load", 31)
 	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.AllowFirstIP, p.Spec.IPv4.AllowLastIP = false, false })
 	e.change("all", func(p *v1alpha1.PodIPPool) {
 		p.Spec.IPv4.CIDRs = append(p.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: "10.2.0.0/24"})
 	})
 	e.usedArePublished("n1")
-	e.deletePods("load", nil)
-	router := e.agents["n1"].Addresses()
+	e.DeletePods("load", nil)
+	router := e.held("n1")
 	e.eventuallyOn("the edges leave once nobody uses them", "n1", func(cn *ciliumv2.CiliumNode) error {
 		for _, edge := range []string{"10.1.0.0", "10.1.0.31"} {
 			_, published := cn.Spec.IPAM.Pool[edge]
@@ -509,7 +474,7 @@ func TestPause(t *testing.T) {
 	e.pool("probe", func(p *v1alpha1.PodIPPool) { zone("probe")(p); priority(1)(p) }, "10.3.0.0/24")
 	e.bareNode("n1", nil)
 	e.condition("all", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonPaused)
-	if got := e.blocks(""); len(got) != 0 {
+	if got := e.Blocks(""); len(got) != 0 {
 		t.Errorf("blocks were claimed on a node of a paused pool: %v", got)
 	}
 	e.changeNode("n1", func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"} })
@@ -518,7 +483,7 @@ func TestPause(t *testing.T) {
 	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.Paused = false })
 	e.bareNode("n2", nil)
 	e.hasBlocks("n2", 1)
-	if got := e.blocks("n1"); len(got) != 0 {
+	if got := e.Blocks("n1"); len(got) != 0 {
 		t.Errorf("blocks were claimed on a paused node: %v", got)
 	}
 	e.changeNode("n1", func(n *corev1.Node) { n.Annotations = nil })
@@ -539,13 +504,13 @@ func TestWrongThresholdStopsNoNode(t *testing.T) {
 		t.Errorf("the message names no field: %s", m)
 	}
 	e.event("all", event.ReasonPoolInvalid)
-	e.pods("n1", "load", 40)
+	e.Pods("n1", "load", 40)
 	e.running("load", 40)
 	op.stop()
 	s := quick()
 	s.Defaults.Policy.ReclaimPercent = 60
 	e.start(s)
-	e.pods("n1", "more", 40)
+	e.Pods("n1", "more", 40)
 	e.running("more", 40)
 }
 
@@ -564,11 +529,11 @@ func TestNewInvalidPoolFreezesNoNode(t *testing.T) {
 	// All that this one has another pool gives out.
 	e.pool("closed", priority(20), "10.1.0.0/25")
 	e.condition("closed", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonOverlapping)
-	e.pods("n1", "load", 60)
+	e.Pods("n1", "load", 60)
 	e.running("load", 60)
 	e.node("n2", nil)
 	e.hasBlocks("n2", 1)
-	for _, b := range e.blocks("") {
+	for _, b := range e.Blocks("") {
 		if b.Spec.PoolName == "closed" {
 			t.Errorf("block %s is of pool closed", b.Spec.CIDR)
 		}
@@ -584,7 +549,7 @@ func TestPausedNodeReportsShortage(t *testing.T) {
 	e.node("n1", nil)
 	e.hasBlocks("n1", 1)
 	e.changeNode("n1", func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"} })
-	e.pods("n1", "load", 60)
+	e.Pods("n1", "load", 60)
 	e.shortage("n1", corev1.ConditionTrue)
 	e.eventSays("n1", event.ReasonPodAddressShortage, "the Node is paused")
 	e.changeNode("n1", func(n *corev1.Node) { n.Annotations = nil })
@@ -613,18 +578,16 @@ func TestPoolPhasedOut(t *testing.T) {
 	e.condition("old", v1alpha1.PoolExhausted, metav1.ConditionFalse, poolcontroller.ReasonPhasingOut)
 	e.eventSays("n1", event.ReasonPodAddressShortage, "no pool that serves this node")
 	e.change("new", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationAllocate })
-	e.eventually("node n1 holds a block of pool new", func() error {
-		for _, b := range e.blocks("n1") {
+	e.Eventually("node n1 holds a block of pool new", func() error {
+		for _, b := range e.Blocks("n1") {
 			if b.Spec.PoolName == "new" {
 				return nil
 			}
 		}
-		return fmt.Errorf("blocks are %v", e.blocks("n1"))
+		return fmt.Errorf("blocks are %v", e.Blocks("n1"))
 	})
 	// The addresses of its agent go with the Node alone.
-	if err := e.client.Delete(e.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}); err != nil {
-		t.Fatal(err)
-	}
+	e.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
 	e.condition("old", v1alpha1.PoolReady, metav1.ConditionTrue, poolcontroller.ReasonEmpty)
 	e.event("old", event.ReasonPoolEmpty)
 }

@@ -23,11 +23,11 @@ func TestReclaimCompactsScatteredUse(t *testing.T) {
 	e.start(quick())
 	e.pool("all", nil, "10.1.0.0/24")
 	e.node("n1", nil)
-	e.pods("n1", "load", 100)
+	e.Pods("n1", "load", 100)
 	e.running("load", 100)
 	e.hasBlocks("n1", 5)
 	few := func(name string) bool { return strings.HasSuffix(name, "-7") || strings.HasSuffix(name, "-42") }
-	e.deletePods("load", few)
+	e.DeletePods("load", few)
 	// All goes but one block in service, what the two pods use, and the router.
 	e.eventuallyOn("the node is down to what is in use", "n1", func(cn *ciliumv2.CiliumNode) error {
 		if n := len(cn.Spec.IPAM.Pool); n > 33 || len(cn.Status.IPAM.ReleaseIPs) > 0 {
@@ -36,7 +36,7 @@ func TestReclaimCompactsScatteredUse(t *testing.T) {
 		return nil
 	})
 	e.usedArePublished("n1")
-	e.deletePods("load", nil)
+	e.DeletePods("load", nil)
 	e.hasBlocks("n1", 1)
 	e.usedArePublished("n1")
 }
@@ -44,14 +44,11 @@ func TestReclaimCompactsScatteredUse(t *testing.T) {
 // usedArePublished checks that every address the agent has given out is in the
 // pool.
 func (e *env) usedArePublished(node string) {
-	e.t.Helper()
-	cn, err := e.ciliumNode(node)
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	for addr, owner := range e.agents[node].Addresses() {
+	e.TB.Helper()
+	cn := e.theCiliumNode(node)
+	for addr, owner := range e.held(node) {
 		if _, ok := cn.Spec.IPAM.Pool[addr.String()]; !ok {
-			e.t.Errorf("%s, used by %s on %s, is not in the pool", addr, owner, node)
+			e.TB.Errorf("%s, used by %s on %s, is not in the pool", addr, owner, node)
 		}
 	}
 }
@@ -63,10 +60,10 @@ func TestDrainIsUndoneWhenDemandReturns(t *testing.T) {
 	e.start(s)
 	e.pool("all", nil, "10.1.0.0/26")
 	e.node("n1", nil)
-	e.pods("n1", "load", 40)
+	e.Pods("n1", "load", 40)
 	e.running("load", 40)
 	e.hasBlocks("n1", 2)
-	e.deletePods("load", nil)
+	e.DeletePods("load", nil)
 	e.eventuallyOn("a block drains and the agent has acked", "n1", func(cn *ciliumv2.CiliumNode) error {
 		for _, status := range cn.Status.IPAM.ReleaseIPs {
 			if status == "ready-for-release" {
@@ -75,10 +72,10 @@ func TestDrainIsUndoneWhenDemandReturns(t *testing.T) {
 		}
 		return fmt.Errorf("release-ips: %v", cn.Status.IPAM.ReleaseIPs)
 	})
-	e.pods("n1", "again", 45)
+	e.Pods("n1", "again", 45)
 	e.running("again", 45)
 	e.hasBlocks("n1", 2)
-	for _, b := range e.blocks("n1") {
+	for _, b := range e.Blocks("n1") {
 		if len(b.Status.Conditions) != 0 {
 			t.Errorf("block %s has conditions %v, want none in service", b.Name, b.Status.Conditions)
 		}
@@ -93,12 +90,12 @@ func TestReturnedBlockRests(t *testing.T) {
 	e.start(s)
 	e.pool("all", nil, "10.1.0.0/26") // two blocks
 	e.node("n1", nil)
-	e.pods("n1", "load", 30)
+	e.Pods("n1", "load", 30)
 	e.running("load", 30)
-	e.deletePods("load", nil)
+	e.DeletePods("load", nil)
 	var since time.Time
-	e.eventually("a block cools down", func() error {
-		for _, b := range e.blocks("n1") {
+	e.Eventually("a block cools down", func() error {
+		for _, b := range e.Blocks("n1") {
 			if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BlockCoolingDown); c != nil {
 				since = c.LastTransitionTime.Time
 				return nil
@@ -108,14 +105,14 @@ func TestReturnedBlockRests(t *testing.T) {
 	})
 	e.node("n2", nil)
 	e.hasBlocks("n2", 1)
-	got := e.blocks("n2")[0]
+	got := e.Blocks("n2")[0]
 	if rest := got.CreationTimestamp.Sub(since); rest < 5*time.Second {
 		t.Errorf("n2 got the block after %v of rest, want 5s", rest)
 	}
-	e.eventually("the pool remembers who held it before", func() error {
+	e.Eventually("the pool remembers who held it before", func() error {
 		pool, history := &v1alpha1.PodIPPool{}, &v1alpha1.PodIPPoolHistory{}
 		for _, obj := range []client.Object{pool, history} {
-			if err := e.client.Get(e.ctx, client.ObjectKey{Name: "all"}, obj); err != nil {
+			if err := e.Client.Get(e.Ctx, client.ObjectKey{Name: "all"}, obj); err != nil {
 				return err
 			}
 		}
@@ -139,13 +136,9 @@ func TestLastBlockAndRouterBlockStay(t *testing.T) {
 	e.start(quick())
 	e.pool("all", nil, "10.1.0.0/24")
 	a := e.node("n1", nil)
-	if err := a.WaitReady(e.ctx); err != nil {
-		t.Fatal(err)
-	}
-	b := e.blocks("n1")[0]
-	if err := e.client.Delete(e.ctx, &b); err != nil {
-		t.Fatal(err)
-	}
+	e.Must(a.WaitReady(e.Ctx))
+	b := e.Blocks("n1")[0]
+	e.Delete(&b)
 	e.eventuallyOn("the free addresses of the deleted block are gone, the router's stays", "n1", func(cn *ciliumv2.CiliumNode) error {
 		left := 0
 		for key := range cn.Spec.IPAM.Pool {
@@ -159,7 +152,7 @@ func TestLastBlockAndRouterBlockStay(t *testing.T) {
 		return nil
 	})
 	e.usedArePublished("n1")
-	if n := len(e.blocks("n1")); n != 2 {
+	if n := len(e.Blocks("n1")); n != 2 {
 		t.Errorf("the node has %d blocks, want the draining one and its replacement", n)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	poolcontroller "github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
@@ -39,12 +38,10 @@ func TestReservedInsideABlock(t *testing.T) {
 	e.event("all", event.ReasonReservedBlocksHeld)
 	e.usedArePublished("n1")
 
-	if err := e.client.Delete(e.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}); err != nil {
-		t.Fatal(err)
-	}
+	e.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
 	e.condition("all", v1alpha1.PoolReservedHeld, metav1.ConditionFalse, poolcontroller.ReasonNoneSkipped)
-	e.eventually("the block is gone", func() error {
-		if n := len(e.blocks("")); n > 0 {
+	e.Eventually("the block is gone", func() error {
+		if n := len(e.Blocks("")); n > 0 {
 			return fmt.Errorf("%d blocks are left", n)
 		}
 		return nil
@@ -72,18 +69,18 @@ func TestNodeAddressesAreNotForPods(t *testing.T) {
 	}
 	e.event("all", event.ReasonPoolCoversClusterAddresses)
 	e.hasBlocks("n1", 1)
-	for _, b := range e.blocks("") {
+	for _, b := range e.Blocks("") {
 		if blockIn(b, "10.1.0.0/27") || blockIn(b, "10.96.0.0/16") {
 			t.Errorf("node %s got block %s", b.Spec.NodeName, b.Spec.CIDR)
 		}
 	}
 
 	var free, used netip.Addr
-	block := netip.MustParsePrefix(e.blocks("n1")[0].Spec.CIDR)
-	e.pods("n1", "load", 3)
+	block := netip.MustParsePrefix(e.Blocks("n1")[0].Spec.CIDR)
+	e.Pods("n1", "load", 3)
 	e.running("load", 3)
 	e.reported("n1", 4)
-	inUse := e.agents["n1"].Addresses()
+	inUse := e.held("n1")
 	for addr := block.Addr().Next(); block.Contains(addr); addr = addr.Next() {
 		if _, is := inUse[addr]; is {
 			used = addr
@@ -102,7 +99,7 @@ func TestNodeAddressesAreNotForPods(t *testing.T) {
 		}
 		return nil
 	})
-	e.eventually("the block is named", func() error {
+	e.Eventually("the block is named", func() error {
 		if m := e.condition("all", v1alpha1.PoolCoversCluster, metav1.ConditionTrue, poolcontroller.ReasonExcluded); !strings.Contains(m, used.String()+" of Node second (in block "+block.String()+" of node n1)") {
 			return fmt.Errorf("the message is: %s", m)
 		}
@@ -113,24 +110,20 @@ func TestNodeAddressesAreNotForPods(t *testing.T) {
 
 // nodeAddress gives a Node other internal addresses.
 func (e *env) nodeAddress(name string, addresses ...string) {
-	e.t.Helper()
+	e.TB.Helper()
 	n := &corev1.Node{}
-	if err := e.client.Get(e.ctx, client.ObjectKey{Name: name}, n); err != nil {
-		e.t.Fatal(err)
-	}
+	e.Read(n, "", name)
 	n.Status.Addresses = nil
 	for _, a := range addresses {
 		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
 	}
-	if err := e.client.Status().Update(e.ctx, n); err != nil {
-		e.t.Fatal(err)
-	}
+	e.UpdateStatus(n)
 }
 
 // blockIs fails where a node's only block is another one.
 func (e *env) blockIs(node, want string) {
-	e.t.Helper()
-	if blocks := e.blocks(node); len(blocks) != 1 || blocks[0].Spec.CIDR != want {
-		e.t.Fatalf("node %s has %v, want %s", node, blocks, want)
+	e.TB.Helper()
+	if blocks := e.Blocks(node); len(blocks) != 1 || blocks[0].Spec.CIDR != want {
+		e.TB.Fatalf("node %s has %v, want %s", node, blocks, want)
 	}
 }

@@ -36,9 +36,7 @@ func newEmptyCluster(t *testing.T) *emptyCluster {
 	t.Parallel()
 	e := &emptyCluster{T: t, binary: harness.Program(t, "cilium-pool-operator"), kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
 	e.Cluster = cptest.New(t, controlplane.Options{CRDs: []*apiextensionsv1.CustomResourceDefinition{}})
-	if err := e.WriteKubeconfig(e.kubeconfig); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, e.WriteKubeconfig(e.kubeconfig))
 	all, err := controlplane.DefaultCRDs()
 	if err != nil {
 		t.Fatal(err)
@@ -55,9 +53,7 @@ func newEmptyCluster(t *testing.T) *emptyCluster {
 
 func (e *emptyCluster) install(crds ...*apiextensionsv1.CustomResourceDefinition) {
 	e.Helper()
-	if err := e.InstallCRDs(e.Context(), crds...); err != nil {
-		e.Fatal(err)
-	}
+	harness.Must(e, e.InstallCRDs(e.Context(), crds...))
 }
 
 // configureCilium makes the ConfigMap that Cilium's chart makes.

@@ -11,9 +11,7 @@ import (
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -68,12 +66,12 @@ func TestFieldsOfOtherVersionsStay(t *testing.T) {
 	e.hasOf("n1", 1)
 	a.same("joined")
 	a.report(a.ours()[0])
-	e.pods("n1", "strange", 50) // which get no address
+	e.Pods("n1", "strange", 50) // which get no address
 	e.hasOf("n1", 3)
 	a.same("grown")
 
-	a.unbind()
-	a.answersUntil("blocks given back", func() bool { return len(e.blocks("n1")) == 1 })
+	e.DropPods()
+	a.answersUntil("blocks given back", func() bool { return len(e.Blocks("n1")) == 1 })
 	a.same("given back")
 
 	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain })
@@ -88,15 +86,15 @@ func TestFieldsOfOtherVersionsStay(t *testing.T) {
 		}
 	}
 	a.answersUntil("drained", func() bool {
-		return len(e.blocks("n1")) == 1 && len(a.ours()) == 30 && len(a.releases()) == 0
+		return len(e.Blocks("n1")) == 1 && len(a.ours()) == 30 && len(a.releases()) == 0
 	})
 	a.same("drained")
 }
 
 // hasOf waits until a node holds n published blocks beside what is not ours.
 func (e *env) hasOf(node string, n int) {
-	e.t.Helper()
-	e.eventually(fmt.Sprintf("node %s has %d blocks", node, n), func() error {
+	e.TB.Helper()
+	e.Eventually(fmt.Sprintf("node %s has %d blocks", node, n), func() error {
 		cn, err := e.ciliumNode(node)
 		if err == nil && len(cn.Spec.IPAM.PodCIDRs) != n+1 {
 			err = fmt.Errorf("podCIDRs %v", cn.Spec.IPAM.PodCIDRs)
@@ -115,55 +113,38 @@ type strangeAgent struct {
 }
 
 func newStrangeAgent(e *env, name string) *strangeAgent {
-	e.t.Helper()
+	e.TB.Helper()
 	a := &strangeAgent{env: e, name: name}
 	o := &unstructured.Unstructured{}
-	if err := o.UnmarshalJSON([]byte(strangeNode)); err != nil {
-		e.t.Fatal(err)
-	}
+	e.Must(o.UnmarshalJSON([]byte(strangeNode)))
 	status := o.Object["status"]
 	e.tore.Store(true) // podCIDRs and a pool entry that are no block's
-	e.create(o)
+	e.Create(o)
 	a.patch(true, map[string]any{"status": status})
-	if err := e.checker.Sync(e.ctx); err != nil {
-		e.t.Fatal(err)
-	}
+	e.Must(e.checker.Sync(e.Ctx))
 	e.tore.Store(false)
 	a.was = a.notOurs()
 	if _, found, _ := unstructured.NestedMap(a.was, "status", "futureStatus"); !found {
-		e.t.Fatal("the API server has dropped the unknown fields")
+		e.TB.Fatal("the API server has dropped the unknown fields")
 	}
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-" + name, Labels: map[string]string{"k8s-app": "cilium"}},
-		Spec:       corev1.PodSpec{NodeName: name, HostNetwork: true, Containers: []corev1.Container{{Name: "cilium-agent", Image: "other"}}},
-	}
-	e.create(pod)
-	pod.Status.Phase = corev1.PodRunning
-	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
-	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
-		Name: "cilium-agent", Image: "other", ContainerID: "containerd://1", Ready: true, Started: ptr.To(true),
-		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
-	}}
-	if err := e.client.Status().Update(e.ctx, pod); err != nil {
-		e.t.Fatal(err)
-	}
+	e.AgentPod(name)
 	return a
 }
 
 func (a *strangeAgent) patch(status bool, body map[string]any) {
-	a.t.Helper()
+	a.TB.Helper()
 	data, err := json.Marshal(body)
 	if err != nil {
-		a.t.Fatal(err)
+		a.TB.Fatal(err)
 	}
 	o, patch := a.object(), client.RawPatch("application/merge-patch+json", data)
 	if status {
-		err = a.client.Status().Patch(a.ctx, o, patch)
+		err = a.Client.Status().Patch(a.Ctx, o, patch)
 	} else {
-		err = a.client.Patch(a.ctx, o, patch)
+		err = a.Client.Patch(a.Ctx, o, patch)
 	}
 	if err != nil {
-		a.t.Fatal(err)
+		a.TB.Fatal(err)
 	}
 }
 
@@ -175,18 +156,16 @@ func (a *strangeAgent) object() *unstructured.Unstructured {
 }
 
 func (a *strangeAgent) get() map[string]any {
-	a.t.Helper()
+	a.TB.Helper()
 	o := a.object()
-	if err := a.client.Get(a.ctx, client.ObjectKeyFromObject(o), o); err != nil {
-		a.t.Fatal(err)
-	}
+	a.Must(a.Client.Get(a.Ctx, client.ObjectKeyFromObject(o), o))
 	return o.Object
 }
 
 // notOurs is the whole object without the operator's fields, the agent's report
 // and what the API server keeps.
 func (a *strangeAgent) notOurs() map[string]any {
-	a.t.Helper()
+	a.TB.Helper()
 	o := a.get()
 	for _, path := range [][]string{
 		{"metadata", "resourceVersion"},
@@ -217,12 +196,12 @@ func isOurs(ip string) bool {
 
 // same checks that nothing but the operator's fields has changed.
 func (a *strangeAgent) same(step string) {
-	a.t.Helper()
+	a.TB.Helper()
 	if diff := cmp.Diff(a.was, a.notOurs()); diff != "" {
-		a.t.Errorf("%s: what is not the operator's has changed (-was +is):\n%s", step, diff)
+		a.TB.Errorf("%s: what is not the operator's has changed (-was +is):\n%s", step, diff)
 	}
 	if diff := cmp.Diff(a.used, child(child(child(a.get(), "status"), "ipam"), "used")); diff != "" {
-		a.t.Errorf("%s: the agent's report has changed (-was +is):\n%s", step, diff)
+		a.TB.Errorf("%s: the agent's report has changed (-was +is):\n%s", step, diff)
 	}
 }
 
@@ -238,7 +217,7 @@ func (a *strangeAgent) releases() map[string]any {
 
 // report says that the router has an address, and nothing else is used.
 func (a *strangeAgent) report(ip string) {
-	a.t.Helper()
+	a.TB.Helper()
 	entries := map[string]any{ip: map[string]any{"owner": "router", "futureOwner": map[string]any{"kind": "agent"}}}
 	for old := range a.used {
 		if old != ip {
@@ -249,19 +228,10 @@ func (a *strangeAgent) report(ip string) {
 	a.used = map[string]any{ip: entries[ip]}
 }
 
-// unbind removes all pods at once, as there is no kubelet.
-func (a *strangeAgent) unbind() {
-	a.t.Helper()
-	err := a.client.DeleteAllOf(a.ctx, &corev1.Pod{}, client.InNamespace("default"), client.GracePeriodSeconds(0))
-	if err != nil {
-		a.t.Fatal(err)
-	}
-}
-
 // answersUntil lets the agent agree to every release until done.
 func (a *strangeAgent) answersUntil(what string, done func() bool) {
-	a.t.Helper()
-	a.eventually(what, func() error {
+	a.TB.Helper()
+	a.Eventually(what, func() error {
 		answers := map[string]any{}
 		for ip, state := range a.releases() {
 			if _, used := a.used[ip]; state == "marked-for-release" && !used {
@@ -272,7 +242,7 @@ func (a *strangeAgent) answersUntil(what string, done func() bool) {
 			a.patch(true, map[string]any{"status": map[string]any{"ipam": map[string]any{"release-ips": answers}}})
 		}
 		if !done() {
-			return fmt.Errorf("%d blocks, %d addresses, release-ips %v", len(a.blocks(a.name)), len(a.ours()), a.releases())
+			return fmt.Errorf("%d blocks, %d addresses, release-ips %v", len(a.Blocks(a.name)), len(a.ours()), a.releases())
 		}
 		return nil
 	})
@@ -295,9 +265,7 @@ func keepUnknownFields(t *testing.T, cluster *controlplane.Cluster) {
 				}
 			}
 		}
-		if err := cluster.InstallCRDs(ctx, crds...); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, cluster.InstallCRDs(ctx, crds...))
 		waitForSchema(ctx, t, cluster, loose)
 	}
 	// The test's own context ends before its clean-up.
@@ -332,7 +300,7 @@ func loosen(s *apiextensionsv1.JSONSchemaProps) {
 // moment after it has stored it.
 func waitForSchema(ctx context.Context, t *testing.T, cluster *controlplane.Cluster, loose bool) {
 	t.Helper()
-	c, err := newClient(cluster)
+	c, err := harness.NewClient(cluster.Config())
 	if err != nil {
 		t.Fatal(err)
 	}

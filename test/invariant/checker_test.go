@@ -141,7 +141,7 @@ func TestViolations(t *testing.T) {
 		"an IP leaves while a pod has it": {
 			plant: func(w *world) {
 				w.release("a", "10.9.0.1", "ready-for-release")
-				w.createPod("x", "a", "10.9.0.1")
+				w.RunningPod("a", "x", "10.9.0.1")
 				w.cilium("a", func(cn *ciliumv2.CiliumNode) { unpublish(cn, "10.9.0.1") })
 			},
 			want: []string{"2 " + a},
@@ -219,9 +219,7 @@ func TestViolations(t *testing.T) {
 			w := newWorld(t)
 			checker := w.watch(invariant.Options{})
 			test.plant(w)
-			if err := checker.Sync(w.ctx); err != nil {
-				t.Fatal(err)
-			}
+			w.Must(checker.Sync(w.Ctx))
 			if diff := cmp.Diff(test.want, briefly(checker.Violations())); diff != "" {
 				t.Errorf("violations (-want +got):\n%s\n%v", diff, checker.Violations())
 			}
@@ -253,9 +251,7 @@ func TestEveryVersionIsSeenInOrder(t *testing.T) {
 		w.cilium("b", func(cn *ciliumv2.CiliumNode) { cn.Spec.IPAM.PreAllocate = i })
 		want = append(want, i)
 	}
-	if err := checker.Sync(w.ctx); err != nil {
-		t.Fatal(err)
-	}
+	w.Must(checker.Sync(w.Ctx))
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("versions (-want +got):\n%s", diff)
 	}
@@ -268,11 +264,11 @@ func TestAPIServerRestarts(t *testing.T) {
 	cluster := cptest.New(t, controlplane.Options{})
 	w := worldOn(t, cluster.Config())
 	checker := w.watch(invariant.Options{})
-	w.must(cluster.KillAPIServer())
-	w.must(cluster.StartAPIServer(w.ctx))
-	w.must(checker.Sync(w.ctx)) // The watches are back, and nothing was written meanwhile.
+	w.Must(cluster.KillAPIServer())
+	w.Must(cluster.StartAPIServer(w.Ctx))
+	w.Must(checker.Sync(w.Ctx)) // The watches are back, and nothing was written meanwhile.
 	w.cilium("a", func(cn *ciliumv2.CiliumNode) { unpublish(cn, "10.9.0.1") })
-	w.must(checker.Sync(w.ctx))
+	w.Must(checker.Sync(w.Ctx))
 	if diff := cmp.Diff([]string{"2 CiliumNode a"}, briefly(checker.Violations())); diff != "" {
 		t.Errorf("violations (-want +got):\n%s", diff)
 	}
@@ -281,10 +277,10 @@ func TestAPIServerRestarts(t *testing.T) {
 	}
 	// What is written before the watches are back may be missed, but not that
 	// an IP stands in two pools.
-	w.must(cluster.KillAPIServer())
-	w.must(cluster.StartAPIServer(w.ctx))
+	w.Must(cluster.KillAPIServer())
+	w.Must(cluster.StartAPIServer(w.Ctx))
 	w.cilium("b", func(cn *ciliumv2.CiliumNode) { publish(cn, "172.16.0.1") })
-	w.must(checker.Sync(w.ctx))
+	w.Must(checker.Sync(w.Ctx))
 	if diff := cmp.Diff([]string{"2 CiliumNode a", "1 CiliumNode b"}, briefly(checker.Violations())); diff != "" {
 		t.Errorf("violations (-want +got):\n%s", diff)
 	}
@@ -296,9 +292,7 @@ func TestCooldownIsMeasured(t *testing.T) {
 	w.createBlock("10.9.0.4/30", "a")
 	w.coolDown("10.9.0.4-30")
 	w.deleteBlock("10.9.0.4-30")
-	if err := checker.Sync(w.ctx); err != nil {
-		t.Fatal(err)
-	}
+	w.Must(checker.Sync(w.Ctx))
 	if diff := cmp.Diff([]string{"1 PodIPBlock 10.9.0.4-30"}, briefly(checker.Violations())); diff != "" {
 		t.Errorf("violations (-want +got):\n%s", diff)
 	}
@@ -308,9 +302,7 @@ func TestExpect(t *testing.T) {
 	w := newWorld(t)
 	checker := w.watch(invariant.Options{Expect: func(v invariant.Violation) bool { return v.Rule == 7 }})
 	w.cilium("a", func(cn *ciliumv2.CiliumNode) { unpublish(cn, "172.16.0.1", "10.9.0.1") })
-	if err := checker.Sync(w.ctx); err != nil {
-		t.Fatal(err)
-	}
+	w.Must(checker.Sync(w.Ctx))
 	if diff := cmp.Diff([]string{"2 CiliumNode a"}, briefly(checker.Violations())); diff != "" {
 		t.Errorf("violations (-want +got):\n%s", diff)
 	}
@@ -342,9 +334,7 @@ func TestAgents(t *testing.T) {
 					return map[string][]netip.Addr{"a": held}
 				},
 			})
-			if err := checker.AskAgents(w.ctx); err != nil {
-				t.Fatal(err)
-			}
+			w.Must(checker.AskAgents(w.Ctx))
 			if diff := cmp.Diff(test.want, briefly(checker.Violations())); diff != "" {
 				t.Errorf("violations (-want +got):\n%s", diff)
 			}
@@ -374,11 +364,11 @@ func TestQuiet(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			checker := w.watch(invariant.Options{})
-			end, err := checker.BeginQuiet(w.ctx)
-			w.must(err)
+			end, err := checker.BeginQuiet(w.Ctx)
+			w.Must(err)
 			test.meanwhile(w)
-			found, err := end(w.ctx)
-			w.must(err)
+			found, err := end(w.Ctx)
+			w.Must(err)
 			if diff := cmp.Diff(test.want, briefly(found)); diff != "" {
 				t.Errorf("writes at rest (-want +got):\n%s", diff)
 			}

@@ -26,4 +26,7 @@
 //     decided on before a block was made of published addresses does not list it.)
 //  7. Foreign entries of pools and podCIDRs are never removed.
 //  8. At rest nothing is written (Checker.Quiet).
+//
+// Only its own tests find a broken rule that it would not see; every suite with an
+// operator has it as its judge.
 package invariant

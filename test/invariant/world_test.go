@@ -14,20 +14,18 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
 // world writes by hand what operator and agents write.
 type world struct {
-	t      *testing.T
-	ctx    context.Context
-	cfg    *rest.Config
-	client client.Client
+	*harness.Bed
+	cfg *rest.Config
 }
 
 func newWorld(t *testing.T) *world {
@@ -37,21 +35,14 @@ func newWorld(t *testing.T) *world {
 
 func worldOn(t *testing.T, cfg *rest.Config) *world {
 	t.Helper()
-	scheme, err := controller.Scheme()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.New(cfg, client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &world{t: t, ctx: deadline(t), cfg: cfg, client: c}
+	w := &world{Bed: harness.NewBed(t, cfg), cfg: cfg}
+	w.Ctx = deadline(t)
 	t.Cleanup(w.clear)
-	w.create(&v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha1.PodIPPoolSpec{
+	w.Create(&v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha1.PodIPPoolSpec{
 		IPv4: &v1alpha1.IPv4Ranges{CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.9.0.0/16"}}, BlockSize: 30},
 	}})
 	for _, name := range []string{"a", "b"} {
-		w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		w.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
 		w.createCiliumNode(name, func(*ciliumv2.CiliumNode) {})
 	}
 	w.createBlock("10.9.0.0/30", "a")
@@ -64,17 +55,10 @@ func worldOn(t *testing.T, cfg *rest.Config) *world {
 
 // watch starts a checker that ends with the test.
 func (w *world) watch(opts invariant.Options) *invariant.Checker {
-	w.t.Helper()
-	checker, err := invariant.Watch(w.ctx, w.cfg, opts)
-	w.must(err)
+	w.TB.Helper()
+	checker, err := invariant.Watch(w.Ctx, w.cfg, opts)
+	w.Must(err)
 	return checker
-}
-
-func (w *world) must(err error) {
-	w.t.Helper()
-	if err != nil {
-		w.t.Fatal(err)
-	}
 }
 
 // clear removes everything for the next test.
@@ -82,97 +66,81 @@ func (w *world) clear() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for _, o := range []client.Object{&v1alpha1.PodIPBlock{}, &v1alpha1.PodIPPool{}, &ciliumv2.CiliumNode{}, &corev1.Node{}} {
-		if err := w.client.DeleteAllOf(ctx, o); err != nil {
-			w.t.Error(err)
+		if err := w.Client.DeleteAllOf(ctx, o); err != nil {
+			w.TB.Error(err)
 		}
 	}
-	if err := w.client.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace("default"), client.GracePeriodSeconds(0)); err != nil {
-		w.t.Error(err)
+	if err := w.Client.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace("default"), client.GracePeriodSeconds(0)); err != nil {
+		w.TB.Error(err)
 	}
-}
-
-func (w *world) create(o client.Object) {
-	w.t.Helper()
-	w.must(w.client.Create(w.ctx, o))
 }
 
 func (w *world) createBlock(cidr, node string) {
-	w.t.Helper()
+	w.TB.Helper()
 	b := crd.NewBlock(netip.MustParsePrefix(cidr), "p", node, "")
 	b.Finalizers = nil
-	w.create(b)
+	w.Create(b)
 }
 
 func (w *world) coolDown(name string) {
-	w.t.Helper()
+	w.TB.Helper()
 	b := &v1alpha1.PodIPBlock{}
-	w.must(w.client.Get(w.ctx, client.ObjectKey{Name: name}, b))
+	w.Read(b, "", name)
 	crd.SetBlockPhase(b, ipalloc.CoolingDown, expand.Reclaim, "", time.Now())
-	w.must(w.client.Status().Update(w.ctx, b))
+	w.UpdateStatus(b)
 }
 
 func (w *world) deleteBlock(name string) {
-	w.t.Helper()
-	w.must(w.client.Delete(w.ctx, &v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	w.TB.Helper()
+	w.Delete(&v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: name}})
 }
 
 func (w *world) deleteNode(name string) {
-	w.t.Helper()
-	w.must(w.client.Delete(w.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	w.TB.Helper()
+	w.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
 }
 
 func (w *world) createCiliumNode(name string, change func(*ciliumv2.CiliumNode)) {
-	w.t.Helper()
+	w.TB.Helper()
 	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	change(cn)
-	w.create(cn)
+	w.Create(cn)
 }
 
 func (w *world) deleteCiliumNode(name string) *ciliumv2.CiliumNode {
-	w.t.Helper()
+	w.TB.Helper()
 	cn := &ciliumv2.CiliumNode{}
-	w.must(w.client.Get(w.ctx, client.ObjectKey{Name: name}, cn))
-	w.must(w.client.Delete(w.ctx, cn))
+	w.Read(cn, "", name)
+	w.Delete(cn)
 	return cn
 }
 
 // cilium changes the spec of a CiliumNode.
 func (w *world) cilium(name string, change func(*ciliumv2.CiliumNode)) {
-	w.t.Helper()
+	w.TB.Helper()
 	cn := &ciliumv2.CiliumNode{}
-	w.must(w.client.Get(w.ctx, client.ObjectKey{Name: name}, cn))
+	w.Read(cn, "", name)
 	change(cn)
-	w.must(w.client.Update(w.ctx, cn))
+	w.Update(cn)
 }
 
 // status changes the status of a CiliumNode.
 func (w *world) status(name string, change func(*ciliumv2.CiliumNode)) {
-	w.t.Helper()
+	w.TB.Helper()
 	cn := &ciliumv2.CiliumNode{}
-	w.must(w.client.Get(w.ctx, client.ObjectKey{Name: name}, cn))
+	w.Read(cn, "", name)
 	change(cn)
-	w.must(w.client.Status().Update(w.ctx, cn))
+	w.UpdateStatus(cn)
 }
 
 func (w *world) release(name, ip string, state ipamtypes.IPReleaseStatus) {
-	w.t.Helper()
+	w.TB.Helper()
 	w.status(name, func(cn *ciliumv2.CiliumNode) {
 		if cn.Status.IPAM.ReleaseIPs == nil {
 			cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{}
 		}
 		cn.Status.IPAM.ReleaseIPs[ip] = state
 	})
-}
-
-func (w *world) createPod(name, node, ip string) {
-	w.t.Helper()
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
-		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
-	}
-	w.create(pod)
-	pod.Status.Phase, pod.Status.PodIP, pod.Status.PodIPs = corev1.PodRunning, ip, []corev1.PodIP{{IP: ip}}
-	w.must(w.client.Status().Update(w.ctx, pod))
 }
 
 func publish(cn *ciliumv2.CiliumNode, ips ...string) {

@@ -1,4 +1,6 @@
 // Package mapbrowser looks at the address map in a real browser.
+//
+// Only it finds a map that is wrong, slow, or of no use, where people look at it.
 package mapbrowser
 
 import (

@@ -4,6 +4,8 @@
 //
 // The faults are in list, one file per package. They are planted by Go's build
 // overlay: no file of the checkout is touched.
+//
+// Only it finds what all the other suites together overlook.
 package main
 
 import (

@@ -22,6 +22,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // patience bounds each wait. Only a wrong answer waits that long.
@@ -104,9 +105,7 @@ func (p *pair) create(pool map[string]string) {
 	p.t.Helper()
 	for _, name := range []string{p.realNode(), p.lightNode()} {
 		cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if err := p.c.Create(p.t.Context(), cn); err != nil {
-			p.t.Fatal(err)
-		}
+		harness.Must(p.t, p.c.Create(p.t.Context(), cn))
 	}
 	p.patch(false, `{"spec":{"ipam":{"pool":%s}}}`, poolJSON(pool))
 }
@@ -115,9 +114,7 @@ func (p *pair) remove() {
 	p.t.Helper()
 	for _, name := range []string{p.realNode(), p.lightNode()} {
 		cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if err := p.c.Delete(p.t.Context(), cn); err != nil {
-			p.t.Fatal(err)
-		}
+		harness.Must(p.t, p.c.Delete(p.t.Context(), cn))
 	}
 }
 
@@ -202,18 +199,16 @@ func (p *pair) differ() string {
 // eventually waits until missing returns "".
 func (p *pair) eventually(what string, missing func() string) {
 	p.t.Helper()
-	deadline := time.Now().Add(patience)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		why := missing()
-		if why == "" {
-			return
+	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
+	defer cancel()
+	err := harness.Until(ctx, 5*time.Millisecond, func(context.Context) error {
+		if why := missing(); why != "" {
+			return errors.New(why)
 		}
-		if time.Now().After(deadline) {
-			p.t.Fatalf("never: %s (-Cilium's +light):\n%s", what, why)
-		}
-		<-tick.C
+		return nil
+	})
+	if err != nil {
+		p.t.Fatalf("never: %s (-Cilium's +light):\n%v", what, err)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // updateRate is the least time between two status writes, on both sides.
@@ -79,9 +80,7 @@ func startReal(t *testing.T, kubeconfig, node string) *real {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, cmd.Start())
 	r := &real{t: t, in: in, out: bufio.NewScanner(out), node: node}
 	r.kill = sync.OnceFunc(func() {
 		if cmd.Process.Kill() == nil {
@@ -105,9 +104,7 @@ func (r *real) call(req request) response {
 		r.t.Fatalf("cilium-ipam of %s ended: %v", r.node, r.out.Err())
 	}
 	var resp response
-	if err := json.Unmarshal(r.out.Bytes(), &resp); err != nil {
-		r.t.Fatal(err)
-	}
+	harness.Must(r.t, json.Unmarshal(r.out.Bytes(), &resp))
 	return resp
 }
 

@@ -117,7 +117,9 @@ func (e *Env) ReadAs(ctx context.Context, operator auditcmd.Operator) (*cluster.
 	if err != nil {
 		return nil, e.CannotRead(err)
 	}
-	return cluster.New(snapshot, kept.ciliumNodes, operator), nil
+	read := cluster.New(snapshot, kept.ciliumNodes, operator)
+	read.Client = c
+	return read, nil
 }
 
 // Agents selects the pods of Cilium's agents: as the flags say, else as the

@@ -16,7 +16,6 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
@@ -32,14 +31,15 @@ type Cluster struct {
 	// CiliumNodes are whole, unlike those of the snapshot: the ledger learns from them
 	// what others have taken.
 	CiliumNodes []*ciliumv2.CiliumNode
+	// Client reads and writes where they were read.
+	Client client.Client
 	// Operator is what the cluster says of the operator.
 	Operator auditcmd.Operator
 
 	// Cluster is what the operator would know.
 	state.Cluster
-	// Nodes, Views of CiliumNodes, and PodIPPools are by name.
+	// Nodes and PodIPPools are by name.
 	Nodes      map[string]*corev1.Node
-	Views      map[string]*ciliumnode.View
 	PodIPPools map[string]*v1alpha1.PodIPPool
 	// Histories are those of pools, by name; some may have none.
 	Histories map[string]*v1alpha1.PodIPPoolHistory
@@ -59,8 +59,7 @@ func New(s *audit.Snapshot, ciliumNodes []*ciliumv2.CiliumNode, operator auditcm
 			Defaults: settings.Defaults, Paused: settings.Paused,
 			IgnoreTaints: state.SetOf(settings.IgnoreTaints), StartupTaints: state.SetOf(settings.StartupTaints),
 		},
-		Nodes: map[string]*corev1.Node{}, Views: map[string]*ciliumnode.View{}, PodIPPools: map[string]*v1alpha1.PodIPPool{},
-		Histories: map[string]*v1alpha1.PodIPPoolHistory{},
+		Nodes: map[string]*corev1.Node{}, PodIPPools: map[string]*v1alpha1.PodIPPool{}, Histories: map[string]*v1alpha1.PodIPPoolHistory{},
 	}
 	c.Pools, c.Taken = state.NewPools(settings.Defaults, c.Ledger), c.taken
 	for i := range s.Blocks {
@@ -87,9 +86,6 @@ func New(s *audit.Snapshot, ciliumNodes []*ciliumv2.CiliumNode, operator auditcm
 	}
 	for i := range s.Nodes {
 		c.Nodes[s.Nodes[i].Name] = &s.Nodes[i]
-	}
-	for i := range s.CiliumNodes {
-		c.Views[s.CiliumNodes[i].Name] = s.CiliumNodes[i].View
 	}
 	for i := range s.Agents {
 		c.Agents.Set(state.ReadAgent(&s.Agents[i]), ReadySince(&s.Agents[i]))
@@ -159,8 +155,8 @@ func (c *Cluster) NodeNames() []string {
 	for name := range c.Nodes {
 		names[name] = true
 	}
-	for name := range c.Views {
-		names[name] = true
+	for _, o := range c.allocationObjects() {
+		names[o.GetName()] = true
 	}
 	for _, name := range c.Ledger.Nodes() {
 		names[name] = true
@@ -182,7 +178,7 @@ func (c *Cluster) Blocks() []crd.Block {
 // pods' status and the agent's own.
 func (c *Cluster) Users(node string) map[netip.Addr]string {
 	users := map[netip.Addr]string{}
-	if v := c.Views[node]; v != nil {
+	if v := c.Ledger.CiliumNode(node); v != nil {
 		for _, a := range v.Own {
 			users[a] = "the agent"
 		}
@@ -198,7 +194,7 @@ func (c *Cluster) Users(node string) map[netip.Addr]string {
 
 // UsableCount is how many addresses of a block pods can have.
 func (c *Cluster) UsableCount(b crd.Block) int {
-	if view := c.Views[b.Node]; view != nil && view.BlockDemand != nil {
+	if view := c.Ledger.CiliumNode(b.Node); view != nil && view.BlockDemand != nil {
 		return view.BlockDemand.Count(b.CIDR)
 	}
 	if pool := c.Pools.Get(b.Pool); pool != nil && !pool.Frozen() {
@@ -220,7 +216,7 @@ func CountIn(cidr netip.Prefix, users map[netip.Addr]string) int {
 
 // CheckNode fails for a name that is no node's.
 func (c *Cluster) CheckNode(name string) error {
-	if c.Nodes[name] == nil && c.Views[name] == nil && len(c.Ledger.NodeBlocks(name)) == 0 {
+	if c.Nodes[name] == nil && c.Ledger.CiliumNode(name) == nil && len(c.Ledger.NodeBlocks(name)) == 0 {
 		return fmt.Errorf("there is neither a Node nor a CiliumNode %s, and it holds no block%s", name, output.DidYouMean(name, c.NodeNames()))
 	}
 	return nil

@@ -62,6 +62,6 @@ func (c *Cluster) holdAsReported(s *expand.State) {
 
 // OtherIPAM reports whether another IPAM serves the pods of a node.
 func (c *Cluster) OtherIPAM(name string) bool {
-	view := c.Views[name]
+	view := c.Ledger.CiliumNode(name)
 	return view != nil && len(view.Unadopted(crd.CIDRs(c.Ledger.NodeBlocks(name)))) > 0
 }

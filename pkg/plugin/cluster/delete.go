@@ -12,10 +12,10 @@ import (
 
 // DeleteBlock deletes a block, which its finalizer keeps: the operator publishes nothing
 // of it any more. A block that was recreated meanwhile is left alone.
-func DeleteBlock(ctx context.Context, c client.Client, b crd.Block) error {
+func (c *Cluster) DeleteBlock(ctx context.Context, b crd.Block) error {
 	obj := &v1alpha1.PodIPBlock{}
 	obj.Name = b.Name
-	err := c.Delete(ctx, obj, client.Preconditions{UID: &b.UID})
+	err := c.Client.Delete(ctx, obj, client.Preconditions{UID: &b.UID})
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting block %s: %w", b.Name, err)
 	}

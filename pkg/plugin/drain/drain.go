@@ -91,7 +91,7 @@ func run(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, f flags)
 		}
 		return nil
 	case f.undo:
-		if err := setPolicy(ctx, e, c, t, false); err != nil {
+		if err := setPolicy(ctx, c, t, false); err != nil {
 			return err
 		}
 		fmt.Fprintf(e.Out, "%s drains no more\n", t.what)
@@ -111,7 +111,7 @@ func run(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, f flags)
 // block of a pool or a CIDR.
 func start(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, rows []list.BlockRow, f flags) error {
 	if t.block != nil {
-		return deleteBlocks(ctx, e, []crd.Block{*t.block})
+		return deleteBlocks(ctx, c, []crd.Block{*t.block})
 	}
 	if f.now && !f.yes && len(rows) > 0 {
 		err := e.Confirm(fmt.Sprintf("--now deletes %s of %s, and --undo does not bring them back.", output.Count(len(rows), "PodIPBlock"), t.what))
@@ -119,7 +119,7 @@ func start(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, rows [
 			return err
 		}
 	}
-	if err := setPolicy(ctx, e, c, t, true); err != nil || !f.now {
+	if err := setPolicy(ctx, c, t, true); err != nil || !f.now {
 		return err
 	}
 	var blocks []crd.Block
@@ -128,16 +128,12 @@ func start(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, rows [
 			blocks = append(blocks, b)
 		}
 	}
-	return deleteBlocks(ctx, e, blocks)
+	return deleteBlocks(ctx, c, blocks)
 }
 
 // setPolicy has ranges of a pool drain, or allocate again, on exactly the version of
 // the pool that was read.
-func setPolicy(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, drain bool) error {
-	writer, err := e.Client()
-	if err != nil {
-		return err
-	}
+func setPolicy(ctx context.Context, c *cluster.Cluster, t target, drain bool) error {
 	was := c.PodIPPools[t.pool]
 	pool := was.DeepCopy()
 	for _, entry := range cidrsOf(pool) {
@@ -151,23 +147,19 @@ func setPolicy(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, dr
 		}
 	}
 	patch := client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})
-	if err := writer.Patch(ctx, pool, patch); err != nil {
+	if err := c.Client.Patch(ctx, pool, patch); err != nil {
 		return fmt.Errorf("patching PodIPPool %s: %w", t.pool, err)
 	}
 	return nil
 }
 
 // deleteBlocks asks for blocks by name.
-func deleteBlocks(ctx context.Context, e *cli.Env, blocks []crd.Block) error {
-	writer, err := e.Client()
-	if err != nil {
-		return err
-	}
+func deleteBlocks(ctx context.Context, c *cluster.Cluster, blocks []crd.Block) error {
 	for _, b := range blocks {
 		if b.Deleting {
 			continue
 		}
-		if err := cluster.DeleteBlock(ctx, writer, b); err != nil {
+		if err := c.DeleteBlock(ctx, b); err != nil {
 			return err
 		}
 	}

@@ -97,7 +97,7 @@ func explainNode(c *cluster.Cluster, s *output.Text, name string, d *cluster.Dec
 	if c.Nodes[name] == nil {
 		s.Line("Its Node is gone.")
 	}
-	if c.Views[name] == nil {
+	if c.Ledger.CiliumNode(name) == nil {
 		s.Line("It has no CiliumNode.")
 	}
 	if d.Paused != "" {

@@ -128,7 +128,7 @@ func nodeState(c *cluster.Cluster, name string, r *nodeRow) string {
 	switch {
 	case c.Nodes[name] == nil:
 		return "NodeGone"
-	case c.Views[name] == nil:
+	case c.Ledger.CiliumNode(name) == nil:
 		return "NoCiliumNode"
 	case c.OtherIPAM(name):
 		return "OtherIPAM"

@@ -94,7 +94,7 @@ func poolRowOf(c *cluster.Cluster, pool *crd.Pool, f ipalloc.Family, used map[st
 		r.Free = c.Ledger.Free(cut)
 	}
 	holders, tally, skipped := map[string]bool{}, crd.NewTally(pool), crd.NewTally(pool)
-	for b := range c.Ledger.PoolBlocks(pool.Name) {
+	for _, b := range slices.Collect(c.Ledger.PoolBlocks(pool.Name)) { // which locks the ledger
 		if ipalloc.FamilyOf(b.CIDR.Addr()) == f {
 			tally.Add(b)
 			if pool.Skips(b.CIDR) {

@@ -1,6 +1,7 @@
 package list
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
@@ -43,5 +44,17 @@ func TestPoolForecast(t *testing.T) {
 				t.Errorf("room %d, per hour %s, lasts %s; want 16, %s, %s", r.Room, perHour, lasts, test.perHour, test.lasts)
 			}
 		})
+	}
+}
+
+// A pool's addresses are those of the blocks that nodes hold.
+func TestPoolCountsItsBlocks(t *testing.T) {
+	pool := v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "p", Generation: 1}}
+	pool.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: 29, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.0.0.0/25"}}}
+	block := crd.NewBlock(netip.MustParsePrefix("10.0.0.0/29"), "p", "a", "")
+	s := &audit.Snapshot{Pools: []v1alpha1.PodIPPool{pool}, Blocks: []v1alpha1.PodIPBlock{*block}}
+	r := PoolRows(cluster.New(s, nil, auditcmd.Operator{Settings: controller.DefaultSettings()}))[0]
+	if r.Nodes != 1 || r.Blocks.held() != 1 || r.Addresses != 6 {
+		t.Errorf("%d nodes, %d blocks, %d addresses; want 1, 1, 6", r.Nodes, r.Blocks.held(), r.Addresses)
 	}
 }

@@ -80,10 +80,7 @@ be read, 2 wrong command line.`,
 				return err
 			}
 			e.Warn(noForecast(c))
-			v, err := ReadOverview(cmd.Context(), e, c)
-			if err != nil {
-				return err
-			}
+			v := ReadOverview(cmd.Context(), e, c)
 			if err := e.Print(&o, v, func(s *output.Text) { v.Describe(s, &o, c.Now) }); err != nil {
 				return err
 			}
@@ -129,24 +126,16 @@ func leader(ctx context.Context, reader client.Reader, namespace, name string, n
 }
 
 // ReadOverview reads the operator's Lease, and sums it up with the cluster.
-func ReadOverview(ctx context.Context, e *cli.Env, c *cluster.Cluster) (*Overview, error) {
-	reader, err := e.Client()
-	if err != nil {
-		return nil, err
-	}
-	v := overviewOf(c, leader(ctx, reader, e.OperatorNamespace(), e.Lease, c.Now))
-	return &v, nil
-}
-
-func overviewOf(c *cluster.Cluster, operator operatorState) Overview {
-	v := Overview{Operator: operator, Mode: c.Objects.Mode.String(), ModeBy: c.Operator.By, Version: c.Operator.Settings.Version, SettingsUnknown: c.Operator.NoSettings, Pools: PoolRows(c), Attention: []string{}}
+func ReadOverview(ctx context.Context, e *cli.Env, c *cluster.Cluster) *Overview {
+	operator := leader(ctx, c.Client, e.OperatorNamespace(), e.Lease, c.Now)
+	v := &Overview{Operator: operator, Mode: c.Objects.Mode.String(), ModeBy: c.Operator.By, Version: c.Operator.Settings.Version, SettingsUnknown: c.Operator.NoSettings, Pools: PoolRows(c), Attention: []string{}}
 	if operator.Problem != "" {
 		v.attend("no operator leads: %s", operator.Problem)
 	}
 	for _, words := range c.Operator.OtherCRDs {
 		v.attend("%s", words)
 	}
-	addNodes(c, &v)
+	addNodes(c, v)
 	for i := range v.Pools {
 		if p := &v.Pools[i]; p.Message != "" {
 			v.attend("pool %s is %s: %s", p.Pool, strings.ToLower(p.State), p.Message)

@@ -30,7 +30,7 @@ func mapOf(c *cluster.Cluster, name string, pools []string) *addressmap.Map {
 			m.Pools = append(m.Pools, mapPool(c, &row, held[row.Pool]))
 		}
 	}
-	m.Pools = append(m.Pools, gonePools(c, m)...)
+	m.Pools = append(m.Pools, gonePools(m)...)
 	return m
 }
 
@@ -65,7 +65,7 @@ func mapPool(c *cluster.Cluster, r *list.PoolRow, held []netip.Prefix) addressma
 
 // gonePools stand for pools, or families of one, that blocks name and that
 // are not there.
-func gonePools(c *cluster.Cluster, m *addressmap.Map) []addressmap.Pool {
+func gonePools(m *addressmap.Map) []addressmap.Pool {
 	type key struct{ name, family string }
 	known := map[key]bool{}
 	for i := range m.Pools {

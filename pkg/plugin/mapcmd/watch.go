@@ -16,7 +16,6 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/addressmap"
@@ -49,13 +48,6 @@ type watched struct {
 	operator    auditcmd.Operator
 	picks       bool       // there may be CiliumPodIPPools, which pick pods
 	failures    chan error // holds one: a watch has failed
-	views       map[string]seenNode
-}
-
-// seenNode is a CiliumNode, and what was read of it, if it assigns anything.
-type seenNode struct {
-	object *ciliumv2.CiliumNode
-	view   *ciliumnode.View
 }
 
 // watchCluster returns once all that there is has been read. The watches end
@@ -77,7 +69,7 @@ func watchCluster(ctx context.Context, e *cli.Env) (*watched, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &watched{client: c, host: config.Host, operator: operator, changed: cluster.NewChanges(), failures: make(chan error, 1), views: map[string]seenNode{}}
+	w := &watched{client: c, host: config.Host, operator: operator, changed: cluster.NewChanges(), failures: make(chan error, 1)}
 	if w.all, err = w.newCache(config, c, mapCache(operator.Mode)); err != nil {
 		return nil, err
 	}
@@ -121,26 +113,25 @@ func (w *watched) failed(err error) {
 
 // register makes the informers.
 func (w *watched) register(ctx context.Context) ([]toolscache.InformerSynced, error) {
-	all, err := w.changed.Watch(ctx, w.all, &corev1.Pod{}, &ciliumv2.CiliumNode{}, &v1alpha1.PodIPBlock{},
-		&v1alpha1.PodIPPool{}, &corev1.Node{})
+	kinds := []client.Object{&corev1.Pod{}, &ciliumv2.CiliumNode{}, &v1alpha1.PodIPBlock{}, &v1alpha1.PodIPPool{}, &corev1.Node{}}
+	if w.operator.Mode.ManyPools() {
+		kinds = append(kinds, &corev1.Namespace{})
+	}
+	all, err := w.changed.Watch(ctx, w.all, kinds...)
 	if err != nil {
 		return nil, err
 	}
 	agents, err := w.changed.Watch(ctx, w.agents, &corev1.Pod{})
+	all = append(all, agents...)
 	if err != nil || !w.operator.Mode.ManyPools() {
-		return append(all, agents...), err
-	}
-	asks, err := w.changed.Watch(ctx, w.all, &corev1.Namespace{})
-	all = append(append(all, agents...), asks...)
-	if err != nil {
 		return all, err
 	}
-	// A cluster may do without CiliumPodIPPools.
-	asks, err = w.changed.Watch(ctx, w.all, &ciliumv2alpha1.CiliumPodIPPool{})
-	if w.picks = err == nil; meta.IsNoMatchError(err) {
-		err = nil
+	picking, err := w.changed.Watch(ctx, w.all, &ciliumv2alpha1.CiliumPodIPPool{})
+	if meta.IsNoMatchError(err) {
+		return all, nil // a cluster may do without CiliumPodIPPools
 	}
-	return append(all, asks...), err
+	w.picks = err == nil
+	return append(all, picking...), err
 }
 
 // readAsks reads what selects the Cilium pool of pods.
@@ -206,31 +197,7 @@ func (w *watched) cluster(ctx context.Context) (*cluster.Cluster, error) {
 	for i := range ciliumNodes.Items {
 		whole = append(whole, &ciliumNodes.Items[i])
 	}
-	s.CiliumNodes = w.seen(s.Nodes, whole)
 	return cluster.New(s, whole, w.operator), nil
-}
-
-// seen reads what tells agents their blocks; of CiliumNodes, those that changed.
-func (w *watched) seen(nodes []corev1.Node, ciliumNodes []*ciliumv2.CiliumNode) []audit.CiliumNode {
-	var out []audit.CiliumNode
-	read, views := ciliumnode.NewViews(w.operator.Mode), make(map[string]seenNode, len(ciliumNodes))
-	for _, cn := range ciliumNodes {
-		was, ok := w.views[cn.Name]
-		if !ok || was.view == nil || was.object.ResourceVersion != cn.ResourceVersion || was.object.UID != cn.UID {
-			was = seenNode{cn, read.CiliumNode(cn)}
-		}
-		views[cn.Name] = was
-		if was.view != nil {
-			out = append(out, audit.CiliumNode{View: was.view})
-		}
-	}
-	for i := range nodes {
-		if view := read.Node(&nodes[i]); view != nil {
-			out = append(out, audit.CiliumNode{View: view})
-		}
-	}
-	w.views = views
-	return out
 }
 
 // ping asks the API server for next to nothing, again and again, until ctx ends.

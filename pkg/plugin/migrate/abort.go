@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
@@ -15,7 +14,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
@@ -55,7 +53,7 @@ Exit codes: 0 these nodes are back, 3 some are not: the output says what to do,
 			if err != nil {
 				return err
 			}
-			a := aborting{Env: e, m: m, client: m.client, nodes: &ciliumnode.Client{Writer: m.client, Reader: m.client}, patience: patience}
+			a := aborting{Env: e, m: m, nodes: m.ciliumNodes(), patience: patience}
 			return a.run(cmd.Context(), adopt.Source(to), dryRun)
 		},
 	}
@@ -70,7 +68,6 @@ Exit codes: 0 these nodes are back, 3 some are not: the output says what to do,
 type aborting struct {
 	*cli.Env
 	m        *move
-	client   client.Client
 	nodes    *ciliumnode.Client
 	patience time.Duration
 }
@@ -198,7 +195,7 @@ func (a *aborting) refusedAtOnce(r *returning) string {
 	switch {
 	case r.to == adopt.CRD:
 		return "its pool was filled by hand, and its agent ran in crd mode before: there is no other mode to go back to (--to names one)"
-	case a.m.Views[r.name] == nil:
+	case a.m.Ledger.CiliumNode(r.name) == nil:
 		return "it has no CiliumNode"
 	case a.backTo(r.name) == "" && node.Annotations[v1alpha1.PausedAnnotation] == "true":
 		return "it is paused: end that first (annotation " + v1alpha1.PausedAnnotation + ")"
@@ -266,7 +263,7 @@ func allocationsOf(live *ciliumnode.View, blocks []crd.Block, defaultPool string
 // of the CiliumNode makes patches decided on before conflict.
 func (a *aborting) release(ctx context.Context, r *returning) error {
 	for _, b := range r.blocks {
-		if err := cluster.DeleteBlock(ctx, a.client, b); err != nil {
+		if err := a.m.DeleteBlock(ctx, b); err != nil {
 			return err
 		}
 	}
@@ -274,7 +271,7 @@ func (a *aborting) release(ctx context.Context, r *returning) error {
 		return err
 	}
 	for _, b := range r.blocks {
-		if err := dropBlock(ctx, a.client, b); err != nil {
+		if err := a.m.dropBlock(ctx, b); err != nil {
 			return err
 		}
 	}

@@ -48,7 +48,7 @@ func (a *aborting) annotate(ctx context.Context, name string, annotations map[st
 	}
 	node := &corev1.Node{}
 	node.Name = name
-	if err := a.client.Patch(ctx, node, client.RawPatch(types.MergePatchType, body)); err != nil {
+	if err := a.m.Client.Patch(ctx, node, client.RawPatch(types.MergePatchType, body)); err != nil {
 		return fmt.Errorf("annotating Node %s: %w", name, err)
 	}
 	return nil

@@ -8,10 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/util/retry"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
@@ -86,11 +84,11 @@ func (m *move) finish(ctx context.Context, dryRun bool) error {
 		finished++
 		if !dryRun {
 			// The labels last: they mark this as unfinished.
-			if err := dropPools(ctx, m.client, name); err != nil {
+			if err := m.dropPools(ctx, name); err != nil {
 				return err
 			}
 			for _, b := range blocks {
-				if err := unlabel(ctx, m.client, b); err != nil {
+				if err := m.unlabel(ctx, b); err != nil {
 					return err
 				}
 			}
@@ -105,8 +103,8 @@ func (m *move) finish(ctx context.Context, dryRun bool) error {
 
 // dropPools empties what multi-pool mode left in the CiliumNode of an agent that
 // runs in crd mode.
-func dropPools(ctx context.Context, c client.Client, node string) error {
-	nodes := &ciliumnode.Client{Writer: c, Reader: c}
+func (m *move) dropPools(ctx context.Context, node string) error {
+	nodes := m.ciliumNodes()
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		live, err := nodes.Live(ctx, node)
 		if err != nil || live == nil {
@@ -120,12 +118,12 @@ func dropPools(ctx context.Context, c client.Client, node string) error {
 	})
 }
 
-func unlabel(ctx context.Context, c client.Client, b crd.Block) error {
+func (m *move) unlabel(ctx context.Context, b crd.Block) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		there, err := stillThere(ctx, c, b)
+		there, err := m.stillThere(ctx, b)
 		if err != nil || there == nil {
 			return err
 		}
-		return label(ctx, c, there, "")
+		return m.label(ctx, there, "")
 	})
 }

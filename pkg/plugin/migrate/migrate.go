@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
@@ -100,7 +99,6 @@ func (s *choice) of(c *cluster.Cluster) (map[string]bool, error) {
 type move struct {
 	*cluster.Cluster
 	env    *cli.Env
-	client client.Client
 	config *ciliumConfig
 	chosen map[string]bool
 	// started is since when each pod runs.
@@ -130,9 +128,6 @@ func readMove(ctx context.Context, e *cli.Env, s *choice) (*move, error) {
 		return nil, err
 	}
 	m := &move{Cluster: c, env: e, config: config, chosen: chosen, started: map[string]time.Time{}}
-	if m.client, err = e.Client(); err != nil {
-		return nil, err
-	}
 	for i := range c.Objects.Pods {
 		pod := &c.Objects.Pods[i]
 		since := pod.CreationTimestamp.Time
@@ -142,6 +137,11 @@ func readMove(ctx context.Context, e *cli.Env, s *choice) (*move, error) {
 		m.started[pod.Namespace+"/"+pod.Name] = since
 	}
 	return m, nil
+}
+
+// ciliumNodes reads and writes CiliumNodes of crd mode.
+func (m *move) ciliumNodes() *ciliumnode.Client {
+	return &ciliumnode.Client{Writer: m.Client, Reader: m.Client}
 }
 
 // names are the nodes chosen, sorted.

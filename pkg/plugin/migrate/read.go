@@ -43,7 +43,7 @@ func (m *move) input() adopt.Input {
 
 // adoptNode is a Node in the terms of package adopt.
 func (m *move) adoptNode(name string) adopt.Node {
-	node, view := m.Nodes[name], m.Views[name]
+	node, view := m.Nodes[name], m.Ledger.CiliumNode(name)
 	n := adopt.Node{Name: name, Chosen: m.chosen[name], Used: m.Users(name), Pods: m.Pods.On(name), Agent: m.agentImage(name)}
 	facts := adopt.Facts{Mode: m.config.mode(node), NodePodCIDRs: nodePodCIDRs(node), Blocks: m.Ledger.NodeBlocks(name)}
 	if view != nil {
@@ -122,7 +122,7 @@ func (m *move) standing(name string, settle time.Duration) adopt.Standing {
 		since := cluster.ReadySince(pod)
 		s.Settled = !since.IsZero() && m.Now.Sub(since) >= settle
 	}
-	view := m.Views[name]
+	view := m.Ledger.CiliumNode(name)
 	for _, pod := range m.Pods.On(name) {
 		if view == nil || m.Now.Sub(m.started[pod.Name]) < settle {
 			continue // reports lag

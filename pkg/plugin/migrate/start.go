@@ -17,7 +17,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
 )
 
@@ -91,7 +90,7 @@ func (m *move) makeBlock(ctx context.Context, n adopt.NodePlan, b adopt.Block, d
 		return nil
 	}
 	if !b.Exists {
-		err := m.client.Create(ctx, crd.AdoptedBlock(b.CIDR, b.Pool, n.Name, m.Nodes[n.Name].UID, string(n.From)))
+		err := m.Client.Create(ctx, crd.AdoptedBlock(b.CIDR, b.Pool, n.Name, m.Nodes[n.Name].UID, string(n.From)))
 		if err == nil {
 			say("created")
 			return nil
@@ -101,14 +100,14 @@ func (m *move) makeBlock(ctx context.Context, n adopt.NodePlan, b adopt.Block, d
 		}
 	}
 	there := &v1alpha1.PodIPBlock{}
-	if err := m.client.Get(ctx, types.NamespacedName{Name: crd.BlockName(b.CIDR)}, there); err != nil {
+	if err := m.Client.Get(ctx, types.NamespacedName{Name: crd.BlockName(b.CIDR)}, there); err != nil {
 		return fmt.Errorf("reading block %s: %w", b.CIDR, err)
 	}
 	if there.Spec.NodeName != n.Name || there.DeletionTimestamp != nil {
 		return fmt.Errorf("block %s has come meanwhile for node %s: run migrate plan again", there.Name, there.Spec.NodeName)
 	}
 	if there.Labels[v1alpha1.AdoptedLabel] == "" { // pinned by hand
-		if err := label(ctx, m.client, there, string(n.From)); err != nil {
+		if err := m.label(ctx, there, string(n.From)); err != nil {
 			return err
 		}
 	}
@@ -118,7 +117,7 @@ func (m *move) makeBlock(ctx context.Context, n adopt.NodePlan, b adopt.Block, d
 
 // label notes where a block was adopted from, or with "" that it no longer
 // matters, on exactly the version read.
-func label(ctx context.Context, c client.Client, block *v1alpha1.PodIPBlock, from string) error {
+func (m *move) label(ctx context.Context, block *v1alpha1.PodIPBlock, from string) error {
 	var value any
 	if from != "" {
 		value = from
@@ -129,7 +128,7 @@ func label(ctx context.Context, c client.Client, block *v1alpha1.PodIPBlock, fro
 	if err != nil {
 		return err
 	}
-	if err := c.Patch(ctx, block, client.RawPatch(types.MergePatchType, body)); err != nil {
+	if err := m.Client.Patch(ctx, block, client.RawPatch(types.MergePatchType, body)); err != nil {
 		return fmt.Errorf("labelling block %s: %w", block.Name, err)
 	}
 	return nil
@@ -143,10 +142,10 @@ func (m *move) withdraw(ctx context.Context, n adopt.NodePlan, b crd.Block, dryR
 		fmt.Fprintf(m.env.Out, "podipblock/%s would be withdrawn (node %s has given it back)\n", b.Name, n.Name)
 		return nil
 	}
-	if err := cluster.DeleteBlock(ctx, m.client, b); err != nil {
+	if err := m.DeleteBlock(ctx, b); err != nil {
 		return err
 	}
-	live, err := fence(ctx, m.client, n.Name)
+	live, err := m.fence(ctx, n.Name)
 	if err != nil {
 		return err
 	}
@@ -154,7 +153,7 @@ func (m *move) withdraw(ctx context.Context, n adopt.NodePlan, b crd.Block, dryR
 		fmt.Fprintf(m.env.Out, "podipblock/%s drains (node %s has given it back, and it was published meanwhile)\n", b.Name, n.Name)
 		return nil
 	}
-	if err := dropBlock(ctx, m.client, b); err != nil {
+	if err := m.dropBlock(ctx, b); err != nil {
 		return err
 	}
 	fmt.Fprintf(m.env.Out, "podipblock/%s withdrawn (node %s has given it back)\n", b.Name, n.Name)
@@ -163,8 +162,8 @@ func (m *move) withdraw(ctx context.Context, n adopt.NodePlan, b crd.Block, dryR
 
 // fence changes a node's CiliumNode, and returns it: whoever is about to publish by
 // what it was before loses. A missing one is nil.
-func fence(ctx context.Context, c client.Client, node string) (*ciliumnode.View, error) {
-	nodes, addr := &ciliumnode.Client{Writer: c, Reader: c}, []netip.Addr{probeAddress()}
+func (m *move) fence(ctx context.Context, node string) (*ciliumnode.View, error) {
+	nodes, addr := m.ciliumNodes(), []netip.Addr{probeAddress()}
 	var live *ciliumnode.View
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		var err error
@@ -186,9 +185,9 @@ func fence(ctx context.Context, c client.Client, node string) (*ciliumnode.View,
 }
 
 // stillThere reads a block. One that is gone, or another by now, is nil.
-func stillThere(ctx context.Context, c client.Client, b crd.Block) (*v1alpha1.PodIPBlock, error) {
+func (m *move) stillThere(ctx context.Context, b crd.Block) (*v1alpha1.PodIPBlock, error) {
 	there := &v1alpha1.PodIPBlock{}
-	err := c.Get(ctx, types.NamespacedName{Name: b.Name}, there)
+	err := m.Client.Get(ctx, types.NamespacedName{Name: b.Name}, there)
 	if apierrors.IsNotFound(err) || err == nil && there.UID != b.UID {
 		return nil, nil
 	}
@@ -199,16 +198,16 @@ func stillThere(ctx context.Context, c client.Client, b crd.Block) (*v1alpha1.Po
 }
 
 // dropBlock deletes a block at once, whatever it holds.
-func dropBlock(ctx context.Context, c client.Client, b crd.Block) error {
-	if err := cluster.DeleteBlock(ctx, c, b); err != nil {
+func (m *move) dropBlock(ctx context.Context, b crd.Block) error {
+	if err := m.DeleteBlock(ctx, b); err != nil {
 		return err
 	}
-	there, err := stillThere(ctx, c, b)
+	there, err := m.stillThere(ctx, b)
 	if err != nil || there == nil {
 		return err
 	}
 	body := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q,"finalizers":null}}`, there.ResourceVersion)
-	err = c.Patch(ctx, there, client.RawPatch(types.MergePatchType, body))
+	err = m.Client.Patch(ctx, there, client.RawPatch(types.MergePatchType, body))
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("removing finalizer of block %s: %w", b.Name, err)
 	}

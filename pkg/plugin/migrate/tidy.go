@@ -95,7 +95,7 @@ type tidying struct {
 // once reads the live CiliumNode, and removes from exactly that version what the
 // other mode left. left says what that is, refused why it must stay.
 func (t *tidying) once(ctx context.Context, dryRun bool) (left, refused string, err error) {
-	nodes := &ciliumnode.Client{Writer: t.client, Reader: t.client}
+	nodes := t.ciliumNodes()
 	live, err := nodes.Live(ctx, t.name)
 	if err != nil || live == nil {
 		return "", "", err
@@ -212,7 +212,7 @@ func (t *tidying) notInCRD(live *ciliumnode.View) string {
 // all that its pods have. An agent of that mode has no report, and takes an older
 // one away (Cilium v1.20.1, pkg/ipam/multipool_manager.go, updateLocalNode).
 func (t *tidying) notInMultiPool(ctx context.Context, live *ciliumnode.View) (string, error) {
-	multiPool, err := (&ciliumnode.Client{Reader: t.client, Mode: ciliumnode.MultiPool}).Live(ctx, t.name)
+	multiPool, err := (&ciliumnode.Client{Reader: t.Client, Mode: ciliumnode.MultiPool}).Live(ctx, t.name)
 	switch {
 	case err != nil || multiPool == nil:
 		return "it has no CiliumNode", err

@@ -75,7 +75,7 @@ func claimBlocks(c *cluster.Cluster, d *cluster.Decision) (blocks []string, miss
 			return blocks, want.Addresses - got // ipalloc.ErrExhausted: the ledger is ready
 		}
 		if d.State.BlockDemand != nil {
-			got += c.Views[d.State.Node].Of(d.CiliumPool).BlockDemand.Count(cidr)
+			got += c.Ledger.CiliumNode(d.State.Node).Of(d.CiliumPool).BlockDemand.Count(cidr)
 		} else {
 			got += len(pool.Usable(cidr))
 		}

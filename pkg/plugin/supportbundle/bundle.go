@@ -78,7 +78,6 @@ not be read.`,
 type bundle struct {
 	*cli.Env
 	*cluster.Cluster
-	client    client.Client
 	clientset kubernetes.Interface // for logs
 	files     []bundled
 	problems  []error
@@ -93,9 +92,7 @@ func newBundle(e *cli.Env, c *cluster.Cluster) (*bundle, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bundle{Env: e, Cluster: c, clientset: clientset}
-	b.client, err = e.Client()
-	return b, err
+	return &bundle{Env: e, Cluster: c, clientset: clientset}, nil
 }
 
 type bundled struct {
@@ -119,11 +116,8 @@ func (b *bundle) addYAML(name string, v any) {
 func (b *bundle) gather(ctx context.Context, logLines int64) {
 	b.add("version.txt", []byte("kubectl cilium-pool "+b.Version+"\noperator "+cmp.Or(b.Operator.Settings.Version, "unknown")+"\n"), nil)
 	var status, explained output.Text
-	v, err := list.ReadOverview(ctx, b.Env, b.Cluster)
-	if err == nil {
-		v.Describe(&status, &output.Flags{Format: "wide"}, b.Now)
-	}
-	b.add("status.txt", []byte(status.String()), err)
+	list.ReadOverview(ctx, b.Env, b.Cluster).Describe(&status, &output.Flags{Format: "wide"}, b.Now)
+	b.add("status.txt", []byte(status.String()), nil)
 	for _, name := range b.NodeNames() {
 		explain.Node(&explained, b.Cluster, name)
 		explained.Line("")
@@ -131,7 +125,7 @@ func (b *bundle) gather(ctx context.Context, logLines int64) {
 	b.add("explain.txt", []byte(explained.String()), nil)
 	report := audit.NewReport(b.Objects, 1, audit.Check(b.Objects, auditcmd.SettingsOf(b.Operator.Settings)))
 	var checked bytes.Buffer
-	err = report.Text(&checked)
+	err := report.Text(&checked)
 	b.add("check.txt", checked.Bytes(), err)
 	b.addObjects()
 	b.addEvents(ctx)
@@ -171,7 +165,7 @@ func (b *bundle) addObjects() {
 // addEvents keeps those about kinds that matter here.
 func (b *bundle) addEvents(ctx context.Context) {
 	list := &corev1.EventList{}
-	if err := b.client.List(ctx, list); err != nil {
+	if err := b.Cluster.Client.List(ctx, list); err != nil {
 		b.add("events.yaml", nil, err)
 		return
 	}
@@ -190,7 +184,7 @@ func (b *bundle) addEvents(ctx context.Context) {
 func (b *bundle) addOperators(ctx context.Context, lines int64) {
 	list := &corev1.PodList{}
 	namespace := b.OperatorNamespace()
-	err := b.client.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/name": cli.LeaseName})
+	err := b.Cluster.Client.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/name": cli.LeaseName})
 	if err != nil {
 		b.add("operators.yaml", nil, err)
 		return

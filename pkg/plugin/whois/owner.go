@@ -15,7 +15,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
@@ -56,7 +55,7 @@ func ownerOf(c *cluster.Cluster, a netip.Addr) owner {
 		who.Block, who.Node, who.Phase, who.BlockSince = b.Name, b.Node, b.Phase.String(), &b.Created
 	}
 	for _, name := range c.NodeNames() {
-		view := c.Views[name]
+		view := c.Ledger.CiliumNode(name)
 		if view == nil {
 			continue
 		}
@@ -100,7 +99,7 @@ func usersOf(c *cluster.Cluster, a netip.Addr) []addressUser {
 	var users []addressUser
 	for _, node := range c.NodeNames() {
 		reported := ""
-		if view := c.Views[node]; view != nil {
+		if view := c.Ledger.CiliumNode(node); view != nil {
 			reported = strings.TrimSuffix(view.Used[a], " [restored]")
 			if reported == "" && slices.Contains(view.Own, a) {
 				reported = "the agent itself"
@@ -125,18 +124,14 @@ func usersOf(c *cluster.Cluster, a netip.Addr) []addressUser {
 }
 
 // readPodStarts notes since when the pods among users run.
-func readPodStarts(ctx context.Context, e *cli.Env, users []addressUser) error {
-	c, err := e.Client()
-	if err != nil {
-		return err
-	}
+func readPodStarts(ctx context.Context, c *cluster.Cluster, users []addressUser) error {
 	for i := range users {
 		namespace, name, isPod := strings.Cut(users[i].Name, "/")
 		if !isPod {
 			continue
 		}
 		pod := &corev1.Pod{}
-		err := c.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, pod)
+		err := c.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, pod)
 		if apierrors.IsNotFound(err) {
 			continue
 		}

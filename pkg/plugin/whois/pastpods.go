@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/tools/pager"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 )
 
 // pastPod is a pod that had an address, or an agent's own use such as "router".
@@ -39,8 +39,9 @@ type pastEvent struct {
 }
 
 // addPastUsers adds to p the pods that there still are, and events.
-func addPastUsers(ctx context.Context, e *cli.Env, a netip.Addr, users []addressUser, p *past) error {
-	if err := readPodStarts(ctx, e, users); err != nil {
+func addPastUsers(ctx context.Context, c *cluster.Cluster, a netip.Addr, p *past) error {
+	users := usersOf(c, a)
+	if err := readPodStarts(ctx, c, users); err != nil {
 		return err
 	}
 	for _, u := range users {
@@ -48,11 +49,7 @@ func addPastUsers(ctx context.Context, e *cli.Env, a netip.Addr, users []address
 			p.Pods = append(p.Pods, pastPod{Name: u.Name, Node: u.Node, Since: u.Since})
 		}
 	}
-	c, err := e.Client()
-	if err != nil {
-		return err
-	}
-	err = each(ctx, c, &corev1.PodList{}, "status.phase!=Pending,status.phase!=Running", func(o runtime.Object) {
+	err := each(ctx, c.Client, &corev1.PodList{}, "status.phase!=Pending,status.phase!=Running", func(o runtime.Object) {
 		if u, ok := endedUser(o.(*corev1.Pod), a); ok && u.had(p.At) {
 			p.Pods = append(p.Pods, u)
 		}
@@ -61,7 +58,7 @@ func addPastUsers(ctx context.Context, e *cli.Env, a netip.Addr, users []address
 		return fmt.Errorf("listing pods that have ended: %w", err)
 	}
 	named := naming(a)
-	err = each(ctx, c, &corev1.EventList{}, "involvedObject.kind=Pod", func(o runtime.Object) {
+	err = each(ctx, c.Client, &corev1.EventList{}, "involvedObject.kind=Pod", func(o runtime.Object) {
 		if ev := o.(*corev1.Event); named.MatchString(ev.Message) {
 			pod := ev.InvolvedObject.Namespace + "/" + ev.InvolvedObject.Name
 			p.Events = append(p.Events, pastEvent{Pod: pod, Time: lastOf(ev).UTC(), Says: ev.Message})

@@ -46,7 +46,7 @@ here (of the last 24 hours), a day and a time, or how long ago.`,
 				return err
 			}
 			who := ownerOf(c, addr.Unmap())
-			if err := readPodStarts(cmd.Context(), e, who.Users); err != nil {
+			if err := readPodStarts(cmd.Context(), c, who.Users); err != nil {
 				return err
 			}
 			return e.Print(&o, who, func(s *output.Text) { who.describe(s, c.Now) })
@@ -68,7 +68,7 @@ func whowas(ctx context.Context, e *cli.Env, a netip.Addr, instant string, o out
 		return err
 	}
 	p := heldAt(c, a, at)
-	if err := addPastUsers(ctx, e, a, usersOf(c, a), &p); err != nil {
+	if err := addPastUsers(ctx, c, a, &p); err != nil {
 		return err
 	}
 	return e.Print(&o, p, p.describe)

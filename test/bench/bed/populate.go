@@ -3,12 +3,12 @@ package bed
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // populateWorkers is how many objects are written at once.
@@ -21,7 +21,7 @@ func (w World) populate(ctx context.Context, c client.Client) error {
 			return fmt.Errorf("create pool: %w", err)
 		}
 	}
-	return Parallel(ctx, w.Nodes, populateWorkers, func(ctx context.Context, i int) error {
+	return harness.Parallel(ctx, w.Nodes, populateWorkers, func(ctx context.Context, i int) error {
 		node, err := w.addNode(ctx, c, i)
 		if err != nil {
 			return err
@@ -95,32 +95,4 @@ func createWithStatus(ctx context.Context, c client.Client, pod *corev1.Pod) err
 		return fmt.Errorf("update pod %s: %w", pod.Name, err)
 	}
 	return nil
-}
-
-// Parallel calls f for 0 to n-1, so many at a time, until one fails.
-func Parallel(ctx context.Context, n, workers int, f func(ctx context.Context, i int) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	next := make(chan int)
-	var wg sync.WaitGroup
-	for range workers {
-		wg.Go(func() {
-			for i := range next {
-				if err := f(ctx, i); err != nil {
-					cancel(err)
-				}
-			}
-		})
-	}
-feed:
-	for i := range n {
-		select {
-		case next <- i:
-		case <-ctx.Done():
-			break feed
-		}
-	}
-	close(next)
-	wg.Wait()
-	return context.Cause(ctx)
 }

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // encodings are ways to publish one block in one write. All end in the same
@@ -15,7 +16,7 @@ import (
 func encodings() map[string]Program {
 	each := func(write func(ctx context.Context, f *Floor, i int) error) Program {
 		return func(ctx context.Context, f *Floor) error {
-			return bed.Parallel(ctx, f.world.Nodes, Workers, func(ctx context.Context, i int) error { return write(ctx, f, i) })
+			return harness.Parallel(ctx, f.world.Nodes, Workers, func(ctx context.Context, i int) error { return write(ctx, f, i) })
 		}
 	}
 	return map[string]Program{

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // Workers is how many requests are in flight, as many as the operator's default
@@ -116,7 +117,7 @@ func (f *Floor) pool(i int) object {
 
 // Claim creates a block for each node and publishes it.
 func Claim(ctx context.Context, f *Floor) error {
-	return bed.Parallel(ctx, f.world.Nodes, Workers, func(ctx context.Context, i int) error {
+	return harness.Parallel(ctx, f.world.Nodes, Workers, func(ctx context.Context, i int) error {
 		if err := f.createBlock(ctx, i); err != nil {
 			return err
 		}
@@ -126,7 +127,7 @@ func Claim(ctx context.Context, f *Floor) error {
 
 // Allocate is Claim in multi-pool mode.
 func Allocate(ctx context.Context, f *Floor) error {
-	return bed.Parallel(ctx, f.world.Nodes, Workers, f.allocate)
+	return harness.Parallel(ctx, f.world.Nodes, Workers, f.allocate)
 }
 
 func (f *Floor) allocate(ctx context.Context, i int) error {
@@ -139,7 +140,7 @@ func (f *Floor) allocate(ctx context.Context, i int) error {
 
 // Join creates the CiliumNode of each node too.
 func Join(ctx context.Context, f *Floor) error {
-	return bed.Parallel(ctx, f.world.Nodes, Workers, func(ctx context.Context, i int) error {
+	return harness.Parallel(ctx, f.world.Nodes, Workers, func(ctx context.Context, i int) error {
 		cn := object{"apiVersion": "cilium.io/v2", "kind": "CiliumNode", "metadata": object{"name": bed.NodeName(i)}, "spec": object{}}
 		if err := f.post(ctx, bed.CiliumNodes, cn); err != nil {
 			return err
@@ -153,7 +154,7 @@ func Join(ctx context.Context, f *Floor) error {
 
 // CIDR writes a podCIDR to each node and no pool, as cluster-pool does.
 func CIDR(ctx context.Context, f *Floor) error {
-	return bed.Parallel(ctx, f.world.Nodes, Workers, func(ctx context.Context, i int) error {
+	return harness.Parallel(ctx, f.world.Nodes, Workers, func(ctx context.Context, i int) error {
 		return f.patch(ctx, bed.CiliumNodes+"/"+bed.NodeName(i), object{"spec": object{"ipam": object{"podCIDRs": f.cidrs(i, true)}}})
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 const podsPath = "/api/v1/pods"
@@ -44,7 +45,7 @@ func List(ctx context.Context, f *Floor) error {
 		{&corev1.NodeList{}, nil}, {&corev1.PodList{}, []client.ListOption{client.MatchingFieldsSelector{Selector: pods}}},
 		{&corev1.PodList{}, []client.ListOption{client.InNamespace("kube-system"), client.MatchingLabels{"k8s-app": "cilium"}}},
 	}
-	err = bed.Parallel(ctx, len(reads), len(reads), func(ctx context.Context, i int) error {
+	err = harness.Parallel(ctx, len(reads), len(reads), func(ctx context.Context, i int) error {
 		// Version 0: from the API server's own cache, as an informer reads.
 		cached := &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}}
 		return c.List(ctx, reads[i].list, append([]client.ListOption{cached}, reads[i].options...)...)
@@ -67,7 +68,7 @@ func Watch(ctx context.Context, f *Floor) error {
 	}
 	f.say("ready")
 	watches := []*bed.Follower{nodes, pods}
-	return bed.Parallel(ctx, len(watches), len(watches), func(ctx context.Context, i int) error {
+	return harness.Parallel(ctx, len(watches), len(watches), func(ctx context.Context, i int) error {
 		return watches[i].Run(ctx, func([]byte) {})
 	})
 }

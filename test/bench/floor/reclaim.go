@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // Reclaim takes each node's last block back by the writes of the handshake: the
@@ -43,7 +44,7 @@ func (f *Floor) reclaimAll(ctx context.Context, look func(ctx context.Context, n
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() { cancel(watch.Run(ctx, answers.take)) }()
-	return bed.Parallel(ctx, f.world.Nodes, Workers, func(ctx context.Context, i int) error {
+	return harness.Parallel(ctx, f.world.Nodes, Workers, func(ctx context.Context, i int) error {
 		return f.reclaim(ctx, i, answers.of(bed.NodeName(i)), look)
 	})
 }

@@ -6,4 +6,7 @@
 // The history comes from the API server's audit log, so it has the requests of
 // all operators, agents and people, those that were refused, and those of which
 // nobody knows what became of them.
+//
+// Only it judges what was asked, and not what came of it: it shares neither code nor
+// exemptions with the checker that reads versions.
 package claims

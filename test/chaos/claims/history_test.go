@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // start is when the requests of these tests begin.
@@ -150,9 +152,7 @@ func TestCheck(t *testing.T) {
 		return h
 	}
 	good := read(life()...)
-	if err := errors.Join(good.Check(picture), good.Prove()); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, errors.Join(good.Check(picture), good.Prove()))
 	if _, err := os.Stat(picture); err == nil {
 		t.Error("a good history was drawn")
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
@@ -34,40 +35,23 @@ func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
 // bed is a control plane with its etcd as a Store.
 type bed struct {
 	*testing.T
+	*harness.Bed
 	cluster *controlplane.Cluster
-	client  client.WithWatch
 	store   *Store
 }
 
 func newBed(t *testing.T) *bed {
 	t.Helper()
 	c := shared.Cluster(t)
-	scheme, err := invariant.Scheme()
-	if err != nil {
-		t.Fatal(err)
-	}
-	api, err := client.NewWithWatch(c.Config(), client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &bed{T: t, cluster: c, client: api, store: New(filepath.Join(c.Dir(), "etcd-client:0"), scheme)}
-}
-
-func (b *bed) create(o client.Object) client.Object {
-	b.Helper()
-	if err := b.client.Create(b.Context(), o); err != nil {
-		b.Fatal(err)
-	}
-	return o
+	b := harness.NewBed(t, c.Config())
+	return &bed{T: t, Bed: b, cluster: c, store: New(filepath.Join(c.Dir(), "etcd-client:0"), b.Client.Scheme())}
 }
 
 // touch changes a Node and returns its new version.
 func (b *bed) touch(node *corev1.Node, value string) string {
 	b.Helper()
 	node.Labels = map[string]string{"touched": value}
-	if err := b.client.Update(b.Context(), node); err != nil {
-		b.Fatal(err)
-	}
+	harness.Must(b, b.Client.Update(b.Context(), node))
 	return node.ResourceVersion
 }
 
@@ -77,17 +61,17 @@ func at(version string) client.ListOption {
 
 func TestListIsWhatTheAPIServerTells(t *testing.T) {
 	b := newBed(t)
-	b.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"a": "b"}}})
-	b.create(&ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
-	b.create(&corev1.Pod{
+	b.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"a": "b"}}})
+	b.Create(&ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
+	b.Create(&corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"},
 		Spec:       corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 	})
-	b.create(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "l"}})
-	b.create(&v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha1.PodIPPoolSpec{
+	b.Create(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "l"}})
+	b.Create(&v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha1.PodIPPoolSpec{
 		IPv4: &v1alpha1.IPv4Ranges{CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.0.0.0/24"}}, BlockSize: 28},
 	}})
-	b.create(&v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: "10.0.0.0-28"}, Spec: v1alpha1.PodIPBlockSpec{
+	b.Create(&v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: "10.0.0.0-28"}, Spec: v1alpha1.PodIPBlockSpec{
 		CIDR: "10.0.0.0/28", PoolName: "p", NodeName: "n1", NodeUID: "u",
 	}})
 	for _, list := range []func() client.ObjectList{
@@ -99,12 +83,8 @@ func TestListIsWhatTheAPIServerTells(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%T", list()), func(t *testing.T) {
 			told, stored := list(), list()
-			if err := b.client.List(t.Context(), told); err != nil {
-				t.Fatal(err)
-			}
-			if err := b.store.List(t.Context(), stored); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, b.Client.List(t.Context(), told))
+			harness.Must(t, b.store.List(t.Context(), stored))
 			if diff := cmp.Diff(plain(t, told), plain(t, stored)); diff != "" {
 				t.Errorf("objects (-API server +etcd):\n%s", diff)
 			}
@@ -136,23 +116,19 @@ func plain(t *testing.T, list client.ObjectList) []map[string]any {
 func TestListOfMetadataAndOfOldVersions(t *testing.T) {
 	b := newBed(t)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "old"}}
-	b.create(node)
+	b.Create(node)
 	before := node.ResourceVersion
 	after := b.touch(node, "later")
 	for version, want := range map[string]string{before: before, "": after} {
 		list := &corev1.NodeList{}
-		if err := b.store.List(t.Context(), list, at(version)); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, b.store.List(t.Context(), list, at(version)))
 		if got := versionsOf(list)["old"]; got != want {
 			t.Errorf("at version %q it is %s, want %s", version, got, want)
 		}
 	}
 	partial := &metav1.PartialObjectMetadataList{}
 	partial.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
-	if err := b.store.List(t.Context(), partial); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, b.store.List(t.Context(), partial))
 	if got := versionsOf(partial)["old"]; got != after {
 		t.Errorf("its metadata are of version %s, want %s", got, after)
 	}
@@ -175,7 +151,7 @@ func versionsOf(list client.ObjectList) map[string]string {
 func TestNothingIsMissedOverRestarts(t *testing.T) {
 	b := newBed(t)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "watched"}}
-	b.create(node)
+	b.Create(node)
 	seen := make(chan string, 100)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -199,15 +175,11 @@ func TestNothingIsMissedOverRestarts(t *testing.T) {
 	} {
 		write(fmt.Sprintf("before-%d", i))
 		for _, step := range steps {
-			if err := step(); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, step())
 		}
 		write(fmt.Sprintf("after-%d", i))
 	}
-	if err := b.client.Delete(t.Context(), node); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, b.Client.Delete(t.Context(), node))
 	want = append(want, "deleted")
 	var got []string
 	deadline := time.After(time.Minute)
@@ -224,9 +196,7 @@ func TestNothingIsMissedOverRestarts(t *testing.T) {
 	}
 	cancel()
 	<-done
-	if err := rules.Sync(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, rules.Sync(t.Context()))
 	stats := rules.Stats()
 	if stats.Gaps > 0 || stats.Versions[invariant.KindNode] != len(want) {
 		t.Errorf("the checker missed versions: %s, want %d of Nodes", stats, len(want))
@@ -266,7 +236,7 @@ func (b *bed) follow(ctx context.Context, from string, seen chan<- string) {
 func TestWatchBeyondCompactionSaysSo(t *testing.T) {
 	b := newBed(t)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "compacted"}}
-	b.create(node)
+	b.Create(node)
 	before := node.ResourceVersion
 	b.touch(node, "once")
 	now, err := strconv.ParseUint(b.touch(node, "twice"), 10, 64)
@@ -274,9 +244,7 @@ func TestWatchBeyondCompactionSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	var answer struct{}
-	if err := b.store.call(t.Context(), "/v3/kv/compaction", map[string]string{"revision": strconv.FormatUint(now, 10)}, &answer); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, b.store.call(t.Context(), "/v3/kv/compaction", map[string]string{"revision": strconv.FormatUint(now, 10)}, &answer))
 	w, err := b.store.Watch(t.Context(), &corev1.NodeList{}, at(before))
 	if err != nil {
 		t.Fatal(err)

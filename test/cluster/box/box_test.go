@@ -10,7 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 func TestMain(m *testing.M) {
@@ -42,9 +43,7 @@ func sleeper(t *testing.T, s State, disk, script string) {
 	dir := t.TempDir()
 	spec := Spec{Name: "one", Disk: disk, Services: []Service{{Name: "sh", Argv: []string{"/bin/sh", "-c", script}, Log: filepath.Join(dir, "log")}}}
 	log := filepath.Join(dir, "box.log")
-	if err := s.Start(spec, log, nil, func(int) error { return nil }); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, s.Start(spec, log, nil, func(int) error { return nil }))
 	t.Cleanup(func() {
 		if data, err := os.ReadFile(log); t.Failed() {
 			t.Logf("the box says: %s %v", data, err)
@@ -55,11 +54,12 @@ func sleeper(t *testing.T, s State, disk, script string) {
 // eventually waits for what the box does in its own time.
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !done(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("not within 30 s: " + what)
+	harness.Eventually(t, what, func() error {
+		if !done() {
+			return errors.New("not yet")
 		}
-	}
+		return nil
+	})
 }
 
 // A box has its own processes, and its end leaves neither these nor cgroups.
@@ -75,9 +75,7 @@ func TestKillLeavesNothing(t *testing.T) {
 	if err != nil || len(pids) < 4 {
 		t.Fatalf("processes of the box: %v, %v", pids, err)
 	}
-	if err := s.Kill("one"); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, s.Kill("one"))
 	for _, pid := range pids {
 		if _, err := beginning(pid); err == nil {
 			t.Errorf("process %d is still there", pid)
@@ -141,13 +139,9 @@ func TestServicesRunAgain(t *testing.T) {
 func TestStrangersPIDIsNotTaken(t *testing.T) {
 	s := State{Dir: t.TempDir(), Group: "cilium-pool-test-none"}
 	cmd := exec.Command("sleep", "1000")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, cmd.Start())
 	defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
-	if err := s.writePID("one", cmd.Process.Pid); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, s.writePID("one", cmd.Process.Pid))
 	if got := s.PID("one"); got != cmd.Process.Pid {
 		t.Fatalf("pid is %d, want %d", got, cmd.Process.Pid)
 	}
@@ -156,15 +150,11 @@ func TestStrangersPIDIsNotTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	pid, _, _ := strings.Cut(string(data), " ")
-	if err := os.WriteFile(s.pidFile("one"), []byte(pid+" 1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(s.pidFile("one"), []byte(pid+" 1\n"), 0o600))
 	if got := s.PID("one"); got != 0 {
 		t.Errorf("the pid of another process is taken: %d", got)
 	}
-	if err := s.Kill("one"); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, s.Kill("one"))
 	if err := cmd.Process.Signal(syscall.Signal(0)); err != nil {
 		t.Errorf("the stranger was killed: %v", err)
 	}

@@ -73,10 +73,18 @@ type Block struct {
 // The comments of the marked part of docs/install.md may be above a block too.
 var ignored = regexp.MustCompile(`^install: (begin|end)$`)
 
-// Blocks gives the blocks of sh of a page, and those of yaml that are applied.
-func Blocks(text string) ([]Block, error) {
+// Fence is any code block, with the comments right above it.
+type Fence struct {
+	Line     int // of the fence, from 1
+	Language string
+	Code     string // without the indentation of the list that it may be in
+	Comments []string
+}
+
+// Fences gives all code blocks of a page.
+func Fences(text string) []Fence {
 	var (
-		blocks   []Block
+		fences   []Fence
 		comments []string
 		lines    = strings.Split(text, "\n")
 	)
@@ -91,24 +99,58 @@ func Blocks(text string) ([]Block, error) {
 			i = end
 		case strings.HasPrefix(line, "```"):
 			end := closing(lines, i+1, func(l string) bool { return l == "```" })
-			b := Block{Line: i + 1, Language: strings.TrimPrefix(line, "```")}
+			f := Fence{Line: i + 1, Language: strings.TrimPrefix(line, "```"), Comments: comments}
 			indent, _, _ := strings.Cut(lines[i], "`")
 			for _, code := range lines[i+1 : min(end, len(lines))] {
-				b.Code += strings.TrimPrefix(code, indent) + "\n"
+				f.Code += strings.TrimPrefix(code, indent) + "\n"
 			}
-			kept, err := b.take(comments)
-			if err != nil {
-				return nil, fmt.Errorf("line %d: %w", b.Line, err)
-			}
-			if kept {
-				blocks = append(blocks, b)
-			}
-			comments, i = nil, end
+			fences, comments, i = append(fences, f), nil, end
 		default:
 			comments = nil
 		}
 	}
+	return fences
+}
+
+// Blocks gives the blocks of sh of a page, and those of yaml that are applied.
+func Blocks(text string) ([]Block, error) {
+	var blocks []Block
+	for _, f := range Fences(text) {
+		b := Block{Line: f.Line, Language: f.Language, Code: f.Code}
+		kept, err := b.take(f.Comments)
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %w", b.Line, err)
+		}
+		if kept {
+			blocks = append(blocks, b)
+		}
+	}
 	return blocks, nil
+}
+
+// Marked gives the code of the blocks above which is a comment of the form
+// "kind: name", by name.
+func Marked(text, kind string) map[string]string {
+	marked := map[string]string{}
+	for _, f := range Fences(text) {
+		for _, comment := range f.Comments {
+			if name, is := strings.CutPrefix(comment, kind+": "); is {
+				marked[name] = f.Code
+			}
+		}
+	}
+	return marked
+}
+
+// OfLanguage gives the code of the blocks of a language.
+func OfLanguage(text, language string) []string {
+	var out []string
+	for _, f := range Fences(text) {
+		if f.Language == language {
+			out = append(out, f.Code)
+		}
+	}
+	return out
 }
 
 // closing gives the first line from one on that ends something.

@@ -39,6 +39,16 @@ func TestBlocks(t *testing.T) {
 	}
 }
 
+func TestMarked(t *testing.T) {
+	const text = "```sh\nno\n```\n<!-- move: a -->\n```sh\nkubectl a\nkubectl b\n```\n<!-- file: c.yaml -->\n```yaml\nc: 1\n```\n<!-- move: d -->\nText.\n```sh\nno\n```\n"
+	if diff := cmp.Diff(map[string]string{"a": "kubectl a\nkubectl b\n"}, Marked(text, "move")); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(map[string]string{"c.yaml": "c: 1\n"}, Marked(text, "file")); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestBlocksRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"<!-- not run -->\n```sh\na\n```\n":                      "line 2: comment \"not run\"",

@@ -12,6 +12,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 func TestLogsAreKeptOnFailure(t *testing.T) {
@@ -22,9 +23,7 @@ func TestLogsAreKeptOnFailure(t *testing.T) {
 	}
 	var said strings.Builder
 	logf := func(format string, args ...any) { fmt.Fprintf(&said, format, args...) }
-	if err := stop(c, true, logf); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, stop(c, true, logf))
 	if !strings.Contains(said.String(), c.Dir()) {
 		t.Errorf("said %q, want the folder %s in it", said.String(), c.Dir())
 	}
@@ -33,9 +32,7 @@ func TestLogsAreKeptOnFailure(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := stop(c, false, logf); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, stop(c, false, logf))
 	if _, err := os.Stat(c.Dir()); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("after success the folder is still there: %v", err)
 	}

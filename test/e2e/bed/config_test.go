@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 func TestConfigData(t *testing.T) {
@@ -42,9 +44,7 @@ printf 'apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: cilium-config\ndata:
 
 func TestMakeConfig(t *testing.T) {
 	helm := filepath.Join(t.TempDir(), "helm")
-	if err := os.WriteFile(helm, []byte(helmScript), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(helm, []byte(helmScript), 0o755))
 	for name, test := range map[string]struct {
 		options     Options
 		begins, set string
@@ -72,9 +72,7 @@ func TestMakeConfig(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			test.options.Helm, test.options.Logs, test.options.Examples = helm, t.TempDir(), "examples"
 			b := &Bed{opts: test.options}
-			if err := b.makeConfig(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, b.makeConfig(t.Context()))
 			for _, as := range []struct {
 				config      map[string]string
 				values, set string

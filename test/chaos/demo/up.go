@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"time"
 
@@ -16,7 +15,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
 
@@ -25,7 +26,7 @@ func (o options) kubeconfig() string { return filepath.Join(o.runDir, "kubeconfi
 
 // up starts control plane, operator and agents, and leaves them running.
 func up(ctx context.Context, o options, p *printer) (err error) {
-	s, err := build(ctx, o.binDir, o.upDir(), true, p.note)
+	s, err := build(ctx, o.binDir, o.upDir(), true, p)
 	if err != nil {
 		return fmt.Errorf("%w (make down stops what runs)", err)
 	}
@@ -42,16 +43,23 @@ func up(ctx context.Context, o options, p *printer) (err error) {
 	if err != nil {
 		return err
 	}
-	if agents, err = start(s.dir, agentsName, true, binary, agentsName, "--run-dir="+o.runDir); err != nil {
+	if agents, err = s.start(agentsName, binary, agentsName, "--run-dir="+o.runDir); err != nil {
 		return err
 	}
 	if _, err := s.setUp(ctx, o); err != nil {
 		return err
 	}
-	if err := s.settled(ctx, o.nodes); err != nil {
-		return err
+	_, err = s.await(ctx, func(seen *sight) bool { // a node that uses addresses has an agent
+		return len(seen.nodes) == o.nodes && seen.every(func(n nodeSight) bool { return n.used > 0 })
+	})
+	if err != nil {
+		return fmt.Errorf("wait for the nodes' first blocks: %w; see the logs in %s", err, s.dir)
 	}
-	kubectl := s.kubectlCommand(o)
+	kubectl := "kubectl"
+	if _, err := exec.LookPath(kubectl); err != nil {
+		kubectl = filepath.Join(o.binDir, kubectl)
+	}
+	kubectl += " --kubeconfig=" + o.kubeconfig()
 	p.text(`
 %s run.
 
@@ -68,36 +76,21 @@ make down stops it all.`,
 	return nil
 }
 
-// settled waits until every node has addresses and its agent takes pods.
-func (s *stage) settled(ctx context.Context, nodes int) error {
+// await looks until what it sees is as it should be.
+func (s *stage) await(ctx context.Context, holds func(*sight) bool) (seen *sight, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	for {
-		seen, err := s.look(ctx)
-		if err != nil {
-			return err
+	err = harness.Until(ctx, poll, func(ctx context.Context) (err error) {
+		if seen, err = s.look(ctx); err == nil && !holds(seen) {
+			err = fmt.Errorf("%s without an address", plural(seen.waiting, "pod"))
 		}
-		// A node that uses addresses has an agent.
-		if len(seen.nodes) == nodes && !slices.ContainsFunc(seen.nodes, func(n nodeSight) bool { return n.used == 0 }) {
-			return nil
-		}
-		if err := wait(ctx, poll); err != nil {
-			return fmt.Errorf("wait for the nodes' first blocks: %w; see the logs in %s", err, s.dir)
-		}
-	}
-}
-
-// kubectlCommand is how to call kubectl here.
-func (s *stage) kubectlCommand(o options) string {
-	name := "kubectl"
-	if _, err := exec.LookPath(name); err != nil {
-		name = filepath.Join(o.binDir, name)
-	}
-	return name + " --kubeconfig=" + o.kubeconfig()
+		return err
+	})
+	return seen, err
 }
 
 // down stops what up started, and only that.
-func down(o options, p *printer) error {
+func down(_ context.Context, o options, p *printer) error {
 	var errs []error
 	stopped := 0
 	for _, name := range []string{agentsName, operatorName} {
@@ -132,24 +125,24 @@ func down(o options, p *printer) error {
 }
 
 // runAgents plays agents and kubelets of all Nodes until ctx ends.
-func runAgents(ctx context.Context, o options) error {
+func runAgents(ctx context.Context, o options, p *printer) error {
 	cfg, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig())
 	if err != nil {
 		return err
 	}
-	f, err := newFleet(cfg)
+	c, err := agent.NewClient(cfg)
 	if err != nil {
 		return err
 	}
-	fmt.Println("pid", strconv.Itoa(os.Getpid()), "plays the agents of all Nodes")
-	f.run(ctx)
+	p.text("pid %s plays the agents of all Nodes", strconv.Itoa(os.Getpid()))
+	newFleet(c).Follow(ctx)
 	return nil
 }
 
 // playBurst gives a node of what up started so many pods.
-func playBurst(ctx context.Context, o options, p *printer, node string, count int) error {
-	if node == "" || count < 0 || count > 10000 {
-		return fmt.Errorf("%w: burst needs a node, as in NODE=beijing-01, and from 0 to 10000 pods", errUsage)
+func playBurst(ctx context.Context, o options, p *printer) error {
+	if o.node == "" || o.pods < 0 || o.pods > 10000 {
+		return fmt.Errorf("%w: burst needs a node, as in NODE=beijing-01, and from 0 to 10000 pods", ErrUsage)
 	}
 	cluster, err := controlplane.Attach(o.upDir())
 	if err != nil {
@@ -159,37 +152,30 @@ func playBurst(ctx context.Context, o options, p *printer, node string, count in
 	if err := s.connect(); err != nil {
 		return err
 	}
-	if err := s.client.Get(ctx, client.ObjectKey{Name: node}, &corev1.Node{}); err != nil {
-		return fmt.Errorf("node %s: %w", node, err)
+	if err := s.client.Get(ctx, client.ObjectKey{Name: o.node}, &corev1.Node{}); err != nil {
+		return fmt.Errorf("node %s: %w", o.node, err)
 	}
 	by := 0
-	err = s.scale(ctx, burstApp, node, count, func(difference int) {
+	err = s.scale(ctx, burstApp, o.node, o.pods, func(difference int) {
 		by = difference
-		p.text("%+d pods on %s", by, node)
+		p.text("%+d pods on %s", by, o.node)
 	})
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	for begin := time.Now(); ; {
-		seen, err := s.look(ctx)
-		if err != nil {
-			return err
-		}
-		n := seen.node(node)
-		has := fmt.Sprintf("it has %s with %s", plural(len(n.blocks)+len(n.leaving), "block"), plural(n.addresses, "address"))
-		took := time.Since(begin).Seconds()
-		switch {
-		case by >= 0 && allRunning(seen):
-			p.text("all %s of %s have an address after %.1f s; %s", plural(n.running, "pod"), node, took, has)
-			return nil
-		case by < 0 && n.running <= count+basePods:
-			p.text("they are gone after %.1f s; %s, and gives back what stays idle for %s", took, has, idleFor)
-			return nil
-		}
-		if err := wait(ctx, poll); err != nil {
-			return fmt.Errorf("%s without an address: %w", plural(seen.waiting, "pod"), err)
-		}
+	begin := time.Now()
+	seen, err := s.await(ctx, func(seen *sight) bool {
+		return by < 0 && seen.node(o.node).running <= o.pods+basePods || by >= 0 && allRunning(seen)
+	})
+	if err != nil {
+		return err
 	}
+	n, took := seen.node(o.node), time.Since(begin).Seconds()
+	has := fmt.Sprintf("it has %s with %s", plural(len(n.blocks)+len(n.leaving), "block"), plural(n.addresses, "address"))
+	if by < 0 {
+		p.text("they are gone after %.1f s; %s, and gives back what stays idle for %s", took, has, idleFor)
+		return nil
+	}
+	p.text("all %s of %s have an address after %.1f s; %s", plural(n.running, "pod"), o.node, took, has)
+	return nil
 }

@@ -1,19 +1,20 @@
-package main
+package demo
 
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // Applications of the demo.
@@ -43,27 +44,6 @@ func (s *story) waves(ctx context.Context, o options) error {
 	return nil
 }
 
-// setUp applies the examples and lets nodes join, half in each zone.
-func (s *stage) setUp(ctx context.Context, o options) (names []string, err error) {
-	var pools []string
-	for _, file := range []string{"pools.yaml", "pool-overflow.yaml"} {
-		made, err := s.applyPools(ctx, filepath.Join(o.examples, file))
-		if err != nil {
-			return nil, err
-		}
-		pools = append(pools, made...)
-	}
-	if err := s.hurry(ctx, pools); err != nil {
-		return nil, err
-	}
-	names = make([]string, o.nodes)
-	err = parallel(o.nodes, func(i int) (err error) {
-		names[i], err = s.joinNode(ctx, zones[i%2], i/2+1)
-		return err
-	})
-	return names, err
-}
-
 func (s *story) joins(ctx context.Context, o options) (err error) {
 	s.heading(fmt.Sprintf("1. %d nodes in two zones join", o.nodes),
 		"The pools of examples/ are applied. Each node gets its CiliumNode and a first block before its",
@@ -72,36 +52,19 @@ func (s *story) joins(ctx context.Context, o options) (err error) {
 		return err
 	}
 	err = s.until(ctx, "every node has a block and published addresses", func(seen *sight) bool {
-		return len(seen.nodes) == o.nodes && !slices.ContainsFunc(seen.nodes, func(n nodeSight) bool {
-			return len(n.blocks) == 0 || n.addresses == 0
-		})
+		return len(seen.nodes) == o.nodes && seen.every(func(n nodeSight) bool { return len(n.blocks) > 0 && n.addresses > 0 })
 	})
 	if err != nil {
 		return err
 	}
 	ready, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	err = s.fleet.ready(ready, s.names)
+	err = s.fleet.Ready(ready)
 	s.expect(err == nil, "all %d agents are up", o.nodes)
 	if err := s.scaleAll(ctx, baseApp, basePods, s.names...); err != nil {
 		return err
 	}
 	return s.until(ctx, "every pod has an address", allRunning)
-}
-
-// scaleAll scales an application on several nodes.
-func (s *story) scaleAll(ctx context.Context, app string, count int, nodes ...string) error {
-	for _, node := range nodes {
-		err := s.scale(ctx, app, node, count, func(by int) {
-			if app != baseApp && by != 0 {
-				s.event(bold, node, "%+d pods", by)
-			}
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // burstNodes are the first two nodes of the first zone and the first of the
@@ -180,7 +143,9 @@ func (s *story) comeBack(ctx context.Context, node string) error {
 }
 
 // shrunk says that no node has more than one block, and none is on its way back.
-func shrunk(seen *sight) bool { return seen.most() <= 1 && seen.leaving() == 0 }
+func shrunk(seen *sight) bool {
+	return seen.every(func(n nodeSight) bool { return len(n.blocks) <= 1 && len(n.leaving) == 0 })
+}
 
 func (s *story) exhaust(ctx context.Context) error {
 	pool := rackPool()
@@ -191,7 +156,7 @@ func (s *story) exhaust(ctx context.Context) error {
 	if err := s.client.Create(ctx, pool); err != nil {
 		return err
 	}
-	if err := s.until(ctx, "pool "+pool.Name+" is ready", func(seen *sight) bool { return seen.ready(pool.Name) }); err != nil {
+	if err := s.until(ctx, "pool "+pool.Name+" is ready", func(seen *sight) bool { return seen.pool(pool.Name, v1alpha1.PoolReady) }); err != nil {
 		return err
 	}
 	if err := s.scaleAll(ctx, burstApp, burstPods, nodes...); err != nil {
@@ -200,7 +165,7 @@ func (s *story) exhaust(ctx context.Context) error {
 	if err := s.until(ctx, "every pod has an address", allRunning); err != nil {
 		return err
 	}
-	if err := s.until(ctx, "pool "+pool.Name+" says that it is exhausted", func(seen *sight) bool { return seen.exhausted(pool.Name) }); err != nil {
+	if err := s.until(ctx, "pool "+pool.Name+" says that it is exhausted", func(seen *sight) bool { return seen.pool(pool.Name, v1alpha1.PoolExhausted) }); err != nil {
 		return err
 	}
 	seen, err := s.look(ctx)
@@ -215,10 +180,11 @@ func (s *story) exhaust(ctx context.Context) error {
 	}
 	s.expect(from[pool.Name] == 2 && from[zones[0]] > 2, "the rack has %s of pool %s and %d of pool %s",
 		plural(from[pool.Name], "block"), pool.Name, from[zones[0]], zones[0])
-	if err := s.addCIDR(ctx, pool.Name, "100.167.8.0/26"); err != nil {
+	more := client.RawPatch(types.JSONPatchType, []byte(`[{"op": "add", "path": "/spec/ipv4/cidrs/-", "value": {"cidr": "100.167.8.0/26"}}]`))
+	if err := s.client.Patch(ctx, pool, more); err != nil {
 		return err
 	}
-	return s.until(ctx, "more addresses end that", func(seen *sight) bool { return !seen.exhausted(pool.Name) })
+	return s.until(ctx, "more addresses end that", func(seen *sight) bool { return !seen.pool(pool.Name, v1alpha1.PoolExhausted) })
 }
 
 func (s *story) killOperator(ctx context.Context) error {
@@ -247,7 +213,7 @@ func (s *story) killOperator(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	failed := s.fleet.failed.Load()
+	failed := s.fleet.Failed.Load()
 	pid := s.operator.PID()
 	if err := s.operator.Kill(); err != nil {
 		return err
@@ -256,7 +222,7 @@ func (s *story) killOperator(ctx context.Context) error {
 	if err := <-burst; err != nil {
 		return err
 	}
-	if err := wait(ctx, 2*time.Second); err != nil {
+	if err := harness.Sleep(ctx, 2*time.Second); err != nil {
 		return err
 	}
 	seen, err := s.look(ctx)
@@ -269,7 +235,7 @@ func (s *story) killOperator(ctx context.Context) error {
 	}
 	s.event(bold, "operator", "started again, pid %d", s.operator.PID())
 	err = s.until(ctx, "every pod has an address", allRunning)
-	s.failedWithout = s.fleet.failed.Load() - failed
+	s.failedWithout = s.fleet.Failed.Load() - failed
 	return err
 }
 
@@ -327,7 +293,7 @@ func (s *story) rest(ctx context.Context) error {
 		return err
 	}
 	// The pools' statuses follow within a second, the agents' within their rate.
-	if err := wait(ctx, updateRate+2*time.Second); err != nil {
+	if err := harness.Sleep(ctx, updateRate+2*time.Second); err != nil {
 		return err
 	}
 	writes, err := s.checker.Quiet(ctx, quietFor)

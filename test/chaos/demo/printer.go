@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"fmt"
@@ -64,6 +64,12 @@ func (p *printer) heading(title string, lines ...string) {
 	for _, line := range lines {
 		fmt.Fprintln(p.w, "   "+line)
 	}
+}
+
+// Write notes a line that a part of the demo writes.
+func (p *printer) Write(line []byte) (int, error) {
+	p.note("%s", strings.TrimSuffix(string(line), "\n"))
+	return len(line), nil
 }
 
 // text writes lines as they are.

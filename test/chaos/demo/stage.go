@@ -1,0 +1,123 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/agent"
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/fleet"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
+)
+
+// Names of the processes beside etcd and kube-apiserver.
+const (
+	operatorName = "cilium-pool-operator"
+	agentsName   = "agents"
+)
+
+const (
+	idleFor  = 5 * time.Second
+	cooldown = 3 * time.Second
+	// updateRate is how often an agent reports, where real ones take 15 s.
+	updateRate = 2 * time.Second
+	// stopTimeout is how long a process may take over SIGTERM before SIGKILL.
+	stopTimeout = 10 * time.Second
+)
+
+// stage is where the demo plays: a control plane, the operator, and a client.
+type stage struct {
+	binDir, dir string
+	detached    bool
+	cluster     *controlplane.Cluster
+	client      client.WithWatch
+	operator    *process.Process
+	metrics     string // address of the operator's metrics
+}
+
+// build starts a control plane with its state in dir, and the operator. What was
+// there before is removed. When it fails it leaves nothing running.
+func build(ctx context.Context, binDir, dir string, detached bool, p *printer) (_ *stage, err error) {
+	s := &stage{detached: detached}
+	if s.binDir, err = filepath.Abs(binDir); err != nil {
+		return nil, err
+	}
+	if s.dir, err = filepath.Abs(dir); err != nil {
+		return nil, err
+	}
+	if old, err := controlplane.Attach(s.dir); err == nil {
+		if etcd, api := old.PIDs(); etcd != 0 || api != 0 {
+			return nil, fmt.Errorf("one runs already in %s", s.dir)
+		}
+	}
+	if err := os.RemoveAll(s.dir); err != nil {
+		return nil, err
+	}
+	s.cluster, err = controlplane.Start(ctx, controlplane.Options{Dir: s.dir, BinDir: s.binDir, Detached: detached, Log: p})
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(s.connect(), s.startOperator()); err != nil {
+		return nil, errors.Join(err, s.strike())
+	}
+	return s, nil
+}
+
+func (s *stage) connect() (err error) {
+	s.client, err = harness.NewClient(s.cluster.Config())
+	return err
+}
+
+// startOperator runs the operator as a process of its own, with times that let
+// a scale-down end within seconds.
+func (s *stage) startOperator() error {
+	if s.metrics == "" {
+		port, err := controlplane.FreePort("127.0.0.1")
+		if err != nil {
+			return err
+		}
+		s.metrics = fmt.Sprintf("127.0.0.1:%d", port)
+	}
+	var err error
+	s.operator, err = s.start(operatorName, filepath.Join(s.binDir, operatorName),
+		"--kubeconfig="+filepath.Join(s.dir, "kubeconfig"),
+		"--metrics-bind-address="+s.metrics, "--metrics-secure=false", "--health-probe-bind-address=0",
+		"--leader-elect-lease-duration=10s",
+		"--reclaim-idle-for="+idleFor.String(), "--ack-hold=2s", "--ack-timeout=10s",
+		"--cooldown="+cooldown.String(), "--node-gone-cooldown=10s", "--agent-settle-time=2s",
+	)
+	return err
+}
+
+// start runs a part of the demo that "down" finds again.
+func (s *stage) start(name string, args ...string) (*process.Process, error) {
+	return process.Start(process.Command{Name: name, Dir: s.dir, Args: args, PIDFile: true, Detached: s.detached})
+}
+
+// strike ends everything that runs.
+func (s *stage) strike() error { return errors.Join(s.operator.Stop(stopTimeout), s.cluster.Stop()) }
+
+// newFleet is the machines of the cluster, whose agents are quick.
+func newFleet(c client.WithWatch) *fleet.Fleet {
+	return fleet.New(c, fleet.Options{Retry: time.Second, Agent: agent.Options{
+		UpdateRate: updateRate, PollInterval: time.Second, CrashBackoff: 2 * time.Second, Health: true,
+	}})
+}
+
+// kubectl runs kubectl, and returns what it says.
+func (s *stage) kubectl(ctx context.Context, args ...string) (string, error) {
+	args = append([]string{"--kubeconfig=" + filepath.Join(s.dir, "kubeconfig")}, args...)
+	out, err := exec.CommandContext(ctx, filepath.Join(s.binDir, "kubectl"), args...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("kubectl %v: %w: %s", args[1:], err, out)
+	}
+	return string(out), nil
+}
