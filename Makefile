@@ -15,6 +15,13 @@ FUZZTIME ?= 20s
 BENCHTIME ?= 1s
 # The race detector needs cgo on Linux; Go turns cgo off where it finds no C compiler.
 RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
+GOFLAGS := $(shell go env GOFLAGS)
+# Everything but the tests is built in the same way, as images and releases are: each
+# other way would compile all dependencies once more.
+export CGO_ENABLED := 0
+export GOFLAGS += -trimpath
+# Tests need cgo for the race detector, and find files by the paths in their binaries.
+TEST_ENV := CGO_ENABLED=$(if $(RACE),1,0) GOFLAGS='$(filter-out -trimpath,$(GOFLAGS))'
 
 # mod-version DIR,MODULE is the version of MODULE in DIR/go.mod.
 mod-version = $(shell awk '$$1 == "$(2)" && $$2 ~ /^v/ {print $$2; exit} $$1 == "require" && $$2 == "$(2)" {print $$3; exit}' $(1)/go.mod)
@@ -38,7 +45,7 @@ build: ## Build the operator into .cache/bin.
 # at the same time than there are processors. The race detector would let every
 # process sleep for a second at its end.
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)
-TEST := GORACE=atexit_sleep_ms=0 go test $(RACE) -timeout 60m -p $$((2 * $(PROCESSORS))) -parallel $$(($(PROCESSORS) + 1))
+TEST := $(TEST_ENV) GORACE=atexit_sleep_ms=0 go test $(RACE) -timeout 60m -p $$((2 * $(PROCESSORS))) -parallel $$(($(PROCESSORS) + 1))
 
 # These begin first, so that none of them is left at the end.
 LONGEST := ./test/plugin ./test/chart ./test/integration ./pkg/controller/node
@@ -90,7 +97,7 @@ PODS ?= 60
 .PHONY: demo-binaries
 demo-binaries: controlplane
 	@echo "building the operator and the demo: up to 2 minutes the first time"
-	@CGO_ENABLED=0 go build -o $(BIN)/ ./cmd/cilium-pool-operator ./test/chaos
+	@go build -o $(BIN)/ ./cmd/cilium-pool-operator ./test/chaos
 
 .PHONY: demo
 demo: demo-binaries ## Pools, nodes and pods in a story of a minute; fails if a rule broke. NODES=20
@@ -107,7 +114,7 @@ burst: ## Let a node of "make up" have so many pods: NODE=beijing-01 PODS=60, PO
 
 .PHONY: down
 down: ## Stop what "make up" started.
-	@CGO_ENABLED=0 go build -o $(BIN)/ ./test/chaos
+	@go build -o $(BIN)/ ./test/chaos
 	@$(BIN)/chaos down
 
 # NODES of the demo is 20; here it is 200 unless given.
@@ -157,7 +164,7 @@ define tool
 $(1) := $(CURDIR)/.cache/tools/$(1)-$(call mod-version,hack/tools/$(1),$(2))
 $$($(1)): hack/tools/$(1)/go.mod
 	@echo "building $$(notdir $$@): once, about $(4) on two cores"
-	cd hack/tools/$(1) && go build -o $$@ $(3)
+	cd hack/tools/$(1) && go build $(5) -o $$@ $(3)
 	@touch $$@
 endef
 $(eval $(call tool,actionlint,github.com/rhysd/actionlint,github.com/rhysd/actionlint/cmd/actionlint,20 seconds))
@@ -168,7 +175,7 @@ $(eval $(call tool,cosign,github.com/sigstore/cosign/v3,github.com/sigstore/cosi
 $(eval $(call tool,crane,github.com/google/go-containerregistry,github.com/google/go-containerregistry/cmd/crane,1 minute))
 $(eval $(call tool,helm,helm.sh/helm/v4,helm.sh/helm/v4/cmd/helm,3 minutes))
 $(eval $(call tool,helm3,helm.sh/helm/v3,helm.sh/helm/v3/cmd/helm,3 minutes))
-$(eval $(call tool,promtool,github.com/prometheus/prometheus,github.com/prometheus/prometheus/cmd/promtool,2 minutes))
+$(eval $(call tool,promtool,github.com/prometheus/prometheus,github.com/prometheus/prometheus/cmd/promtool,2 minutes,-tags remove_all_sd))
 
 .PHONY: lint
 lint: $(golangci-lint) ## Run golangci-lint.
@@ -226,7 +233,7 @@ IMAGE_DIR := .cache/image/$(ARCH)
 # The tag that the chart asks for, unless a version is given.
 image: IMAGE_TAG ?= $(if $(filter command line environment,$(origin VERSION)),$(VERSION),$(shell awk '$$1 == "appVersion:" {print $$2}' $(CHART)/Chart.yaml))
 image: ## Build the container image as a file for docker load, with the tag that the chart asks for. No daemon needed. ARCH=arm64, VERSION=, IMAGE=
-	CGO_ENABLED=0 GOOS=linux GOARCH=$(ARCH) go build -trimpath -buildvcs=false \
+	GOOS=linux GOARCH=$(ARCH) go build -buildvcs=false \
 		-ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)' \
 		-o $(IMAGE_DIR)/cilium-pool-operator ./cmd/cilium-pool-operator
 	go run -C hack/image . -binary $(CURDIR)/$(IMAGE_DIR)/cilium-pool-operator -tag $(IMAGE):$(IMAGE_TAG) \
@@ -272,7 +279,7 @@ SPEAKER ?= bird
 
 .PHONY: bgp-try
 bgp-try: demo-binaries ## Let BIRD or FRR announce a real control plane's prefixes to a router, and withdraw them. Needs root, bird2, iproute2. SPEAKER=frr
-	@CGO_ENABLED=0 go build -o $(BIN)/ ./cmd/kubectl-cilium_pool
+	@go build -o $(BIN)/ ./cmd/kubectl-cilium_pool
 	hack/bgp-try.sh $(BIN)/chaos $(BIN)/kubectl-cilium_pool $(BIN)/kubectl .run/bgp $(SPEAKER)
 
 ##@ Control plane
@@ -390,7 +397,7 @@ $(eval $(call cluster-part,kubelet,2 minutes))
 define containerd-part
 $(BIN)/$(1): $(CLUSTER)/parts/containerd/go.mod $(CLUSTER)/parts/containerd/go.sum
 	@echo "building $(1): once, about $(2) on two cores"
-	cd $(CLUSTER)/parts/containerd && CGO_ENABLED=0 go build -tags 'no_btrfs no_zfs no_devmapper no_aufs' \
+	cd $(CLUSTER)/parts/containerd && go build -tags 'no_btrfs no_zfs no_devmapper no_aufs' \
 		-ldflags '-s -w -X github.com/containerd/containerd/v2/version.Version=$(containerd-version)' \
 		-o $(CURDIR)/$$@ github.com/containerd/containerd/v2/cmd/$(1)
 	@touch $$@
@@ -401,18 +408,18 @@ $(eval $(call containerd-part,ctr,10 seconds))
 
 $(BIN)/coredns: $(wildcard $(CLUSTER)/parts/coredns/*)
 	@echo "building coredns: once, about 1 minute on two cores"
-	cd $(CLUSTER)/parts/coredns && CGO_ENABLED=0 go build -ldflags '-s -w' -o $(CURDIR)/$@ .
+	cd $(CLUSTER)/parts/coredns && go build -ldflags '-s -w' -o $(CURDIR)/$@ .
 	@touch $@
 
 # Of the ways to find targets only Kubernetes' own is built in.
 $(BIN)/prometheus: $(wildcard $(CLUSTER)/parts/prometheus/*)
 	@echo "building prometheus: once, about 5 minutes on two cores"
-	cd $(CLUSTER)/parts/prometheus && CGO_ENABLED=0 go build -tags netgo,remove_all_sd,enable_kubernetes_sd -ldflags '-s -w' \
+	cd $(CLUSTER)/parts/prometheus && go build -tags netgo,remove_all_sd,enable_kubernetes_sd -ldflags '-s -w' \
 		-o $(CURDIR)/$@ github.com/prometheus/prometheus/cmd/prometheus
 	@touch $@
 
 $(BIN)/pause $(BIN)/probe: $(BIN)/%: $(wildcard $(CLUSTER)/parts/pause/*.go $(CLUSTER)/parts/probe/*.go)
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $@ ./$(CLUSTER)/parts/$*
+	go build -ldflags '-s -w' -o $@ ./$(CLUSTER)/parts/$*
 	@touch $@
 
 # cluster-image NAME,BINARY,REFERENCE packs one static program.
@@ -467,7 +474,7 @@ cluster-program: cluster-parts $(if $(call cluster-runs,cilium),cluster-old-cili
 		$(if $(call cluster-runs,integrations)$(call cluster-runs,integrations-prometheus),$(CLUSTER_IMAGES)/prometheus.tar)
 	@echo "building the operator's image: up to 2 minutes the first time"
 	@$(MAKE) --no-print-directory image
-	@CGO_ENABLED=0 go build -o $(BIN)/ ./$(CLUSTER) ./cmd/kubectl-cilium_pool
+	@go build -o $(BIN)/ ./$(CLUSTER) ./cmd/kubectl-cilium_pool
 
 # Calico's CRDs; nothing of it is built.
 calico-crds = $(shell cd $(CLUSTER)/parts/calico && go mod download github.com/projectcalico/calico && \
@@ -486,7 +493,7 @@ cluster-up: cluster-program ## Start one, install Cilium and the operator as doc
 
 .PHONY: cluster-down
 cluster-down: ## Remove what "make cluster-up", or a killed "make cluster", left.
-	@CGO_ENABLED=0 go build -o $(BIN)/cluster ./$(CLUSTER)
+	@go build -o $(BIN)/cluster ./$(CLUSTER)
 	@$(BIN)/cluster down
 
 ##@ Measure
@@ -507,7 +514,7 @@ BENCH ?=
 
 .PHONY: bench-binaries
 bench-binaries: controlplane
-	CGO_ENABLED=0 go build -o $(BIN)/ ./cmd/cilium-pool-operator ./test/bench
+	go build -o $(BIN)/ ./cmd/cilium-pool-operator ./test/bench
 
 .PHONY: bench-quick
 bench-quick: bench-binaries ## The same in small, in minutes; fails where counted writes, reads or allocations are not what they must be.

@@ -20,14 +20,14 @@ func (e *Entry) MendIn(mode ciliumnode.Mode) string {
 
 // onlyIn has the reasons that not every mode knows.
 func onlyIn() map[Reason][]ciliumnode.Mode {
-	crd, both := []ciliumnode.Mode{ciliumnode.CRD}, []ciliumnode.Mode{ciliumnode.CRD, ciliumnode.MultiPool}
+	crd, inCiliumNode := []ciliumnode.Mode{ciliumnode.CRD}, []ciliumnode.Mode{ciliumnode.CRD, ciliumnode.MultiPool}
 	multi, kubernetes := []ciliumnode.Mode{ciliumnode.MultiPool}, []ciliumnode.Mode{ciliumnode.Kubernetes}
 	return map[Reason][]ciliumnode.Mode{
 		// There is a pool of addresses, and a handshake.
 		AddressOnTwoNodes: crd, AddressTwiceInPool: crd, MarkedInUse: crd, PoolEntryOfOtherNode: crd, PoolEntryWithoutBlock: crd,
 		BlockNotListed: crd, ForeignPoolEntry: crd, PoolEntryMalformed: crd, PoolEntryUnreadable: crd, StuckHandshake: crd, NodeYetToMove: crd,
 		// A CiliumNode is ours to write, and the agent writes to it.
-		AddressUsedTwice: both, CiliumNodeMissing: both, CiliumNodeWithoutNode: both, DrainStuck: both, StaleRelease: both,
+		AddressUsedTwice: inCiliumNode, CiliumNodeMissing: inCiliumNode, CiliumNodeWithoutNode: inCiliumNode, DrainStuck: inCiliumNode, StaleRelease: inCiliumNode,
 		ListedTwice: multi, LeftFromCRDMode: multi,
 		AgentOnOtherPodCIDR: kubernetes, NodePodCIDRFirst: kubernetes,
 	}

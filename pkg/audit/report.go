@@ -22,11 +22,11 @@ type Report struct {
 	Errors   int    `json:"errors"`
 	Warnings int    `json:"warnings"`
 	// Findings are sorted by severity. Never null.
-	Findings []Told `json:"findings"`
+	Findings []Problem `json:"findings"`
 }
 
-// Told is one problem of one object.
-type Told struct {
+// Problem is one problem of one object.
+type Problem struct {
 	Severity Severity  `json:"severity"`
 	Reason   Reason    `json:"reason"`
 	Object   Object    `json:"object"`
@@ -45,7 +45,7 @@ type Subject struct {
 
 // NewReport groups findings, in the order of Check.
 func NewReport(s *Snapshot, looks int, findings []Finding) Report {
-	r := Report{Time: s.Time, Mode: s.Mode.String(), Looks: looks, Looked: s.Looked(), Findings: []Told{}}
+	r := Report{Time: s.Time, Mode: s.Mode.String(), Looks: looks, Looked: s.Looked(), Findings: []Problem{}}
 	entries := map[Reason]Entry{}
 	for _, e := range Catalogue() {
 		entries[e.Reason] = e
@@ -55,7 +55,7 @@ func NewReport(s *Snapshot, looks int, findings []Finding) Report {
 		for i+n < len(findings) && findings[i+n].together(&findings[i]) {
 			n++
 		}
-		t := tell(entries[findings[i].Reason], s.Mode, findings[i:i+n])
+		t := problemOf(entries[findings[i].Reason], s.Mode, findings[i:i+n])
 		r.Findings = append(r.Findings, t)
 		if t.Severity == Error {
 			r.Errors++
@@ -67,9 +67,9 @@ func NewReport(s *Snapshot, looks int, findings []Finding) Report {
 	return r
 }
 
-func tell(e Entry, mode ciliumnode.Mode, group []Finding) Told {
+func problemOf(e Entry, mode ciliumnode.Mode, group []Finding) Problem {
 	first := &group[0]
-	t := Told{Severity: e.Severity, Reason: e.Reason, Object: first.Object, Others: first.Others, Message: first.Says}
+	t := Problem{Severity: e.Severity, Reason: e.Reason, Object: first.Object, Others: first.Others, Message: first.Says}
 	for i := range group {
 		if s := group[i].Subject; s.IsValid() {
 			t.Subjects = append(t.Subjects, Subject{addressOrCIDR(&group[i]), group[i].Note})
@@ -136,7 +136,7 @@ func (r *Report) Text(w io.Writer) error {
 }
 
 // line formats a finding as one line.
-func (t *Told) line() string {
+func (t *Problem) line() string {
 	var subjects []string
 	for _, s := range t.Subjects {
 		if s.Note != "" {

@@ -19,7 +19,7 @@ type operatorMetrics struct {
 
 func newOperatorMetrics(r prometheus.Registerer) (*operatorMetrics, error) {
 	m := &operatorMetrics{
-		build:   metrics.Gauge("build_info", "1; the labels tell the build.", "version", "commit", "goversion"),
+		build:   metrics.Gauge("build_info", "1; the labels identify the build.", "version", "commit", "goversion"),
 		schemas: metrics.Gauge("crd_schema_differs", "1 while the API server serves a CRD with another schema than the operator was built with, or the operator may not read it; else 0.", "crd"),
 		awaited: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: "cilium_pool", Name: "prerequisites_missing",

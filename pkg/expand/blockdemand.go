@@ -42,12 +42,12 @@ func (d *decision) isPublished(a netip.Addr) bool {
 	return slices.ContainsFunc(d.state.BlockDemand.Assigned, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// countWhole sets the demand of a node whose agent reports no addresses: its own,
+// countBlockDemand sets the demand of a node whose agent reports no addresses: its own,
 // those of pods, and one for each recent pod that has none yet. A pod without one
 // for long hangs before it requests one; once it does, the agent's request includes
 // it. Pods with an address of another of Cilium's pools do not count, nor do those
 // that the agent has lost.
-func (d *decision) countWhole() {
+func (d *decision) countBlockDemand() {
 	d.reported = d.state.BlockDemand.Reported
 	d.trusted = d.state.AgentSettled && d.reported
 	for a, owner := range d.state.Used {
@@ -58,7 +58,7 @@ func (d *decision) countWhole() {
 	}
 	waiting := 0
 	for _, pod := range d.state.Pods {
-		switch here, fresh := d.countsWhole(pod); {
+		switch here, fresh := d.countsPod(pod); {
 		case here:
 			d.plan.Demand++
 		case fresh:
@@ -68,9 +68,9 @@ func (d *decision) countWhole() {
 	d.plan.Demand += d.admitted(waiting)
 }
 
-// countsWhole reports whether a pod has an address of the node, or is recent and has
+// countsPod reports whether a pod has an address of the node, or is recent and has
 // none yet. It learns its addresses.
-func (d *decision) countsWhole(pod Pod) (here, fresh bool) {
+func (d *decision) countsPod(pod Pod) (here, fresh bool) {
 	has := false
 	for _, a := range pod.IPs {
 		if !d.ours(a) {
@@ -94,10 +94,10 @@ func (d *decision) useless() bool {
 // isOfNode reports whether a lies in a block of the node, or in a CIDR assigned to its agent.
 func (d *decision) isOfNode(a netip.Addr) bool { return d.blockOf(a) != nil || d.isPublished(a) }
 
-// setWholeTarget covers the agent's request, and bound pods it has not seen yet. The
+// setBlockTarget covers the agent's request, and bound pods it has not seen yet. The
 // policy's reserve counts only until the agent has reported: it has a reserve of its
 // own (--ipam-multi-pool-pre-allocation).
-func (d *decision) setWholeTarget() {
+func (d *decision) setBlockTarget() {
 	w, demand, percent := d.state.BlockDemand, d.plan.Demand, d.policy.ExpandPercent
 	switch {
 	case w.Fixed && len(w.Assigned) > 0:
@@ -117,8 +117,8 @@ func (d *decision) setWholeTarget() {
 	}
 }
 
-// surveyWhole sorts what is published and in use under its block.
-func (d *decision) surveyWhole() {
+// classifyAssigned sorts what is published and in use under its block.
+func (d *decision) classifyAssigned() {
 	d.foreign, d.published = d.state.BlockDemand.Foreign, d.state.BlockDemand.Foreign
 	for i := range d.blocks {
 		b := &d.blocks[i]
@@ -139,24 +139,25 @@ func (d *decision) surveyWhole() {
 	}
 }
 
-// fillWhole publishes the blocks in service that the node needs, and all of them
+// assignBlocks publishes the blocks in service that the node needs, and all of them
 // until the agent has reported. The agent has returned a block it does not need, or
 // was never assigned it.
-func (d *decision) fillWhole() {
+func (d *decision) assignBlocks() {
 	d.plan.Capacity = d.foreign
 	for i := range d.blocks {
 		d.plan.Capacity += d.blocks[i].open
+		d.blocks[i].counted = true
 	}
 	for i := range d.blocks {
 		b := &d.blocks[i]
 		needed := d.deficit() > 0 || !d.state.BlockDemand.Reported && !d.state.BlockDemand.Fixed
 		if b.serving() && b.published == 0 && needed && d.room() > 0 {
-			d.publishWhole(b)
+			d.assignBlock(b)
 		}
 	}
 }
 
-func (d *decision) publishWhole(b *block) {
+func (d *decision) assignBlock(b *block) {
 	b.publish = slices.Clone(b.Usable)
 	d.expect(b, len(b.Usable))
 }
@@ -181,7 +182,7 @@ func (d *decision) restoreLeftovers() {
 	for i := range d.blocks {
 		b := &d.blocks[i]
 		if d.mayHave(b) && b.published == 0 && len(b.publish) == 0 && b.keepsUsed() {
-			d.publishWhole(b)
+			d.assignBlock(b)
 		}
 	}
 }

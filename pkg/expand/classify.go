@@ -49,12 +49,9 @@ func (b *block) leaving(usable bool) bool {
 
 // classify sorts what is published, marked and in use under its block.
 func (d *decision) classify() {
-	if d.state.BlockDemand != nil {
-		d.surveyWhole()
-	}
 	for a, owner := range d.state.Pool {
 		if d.ours(a) {
-			d.surveyPublished(a, owner)
+			d.classifyPublished(a, owner)
 		}
 	}
 	for a := range d.state.Release {
@@ -69,14 +66,14 @@ func (d *decision) classify() {
 	slices.SortFunc(d.walk, netip.Addr.Compare)
 
 	for a, owner := range d.state.Used {
-		d.surveyUsed(a, userOf(owner))
+		d.classifyUsed(a, userOf(owner))
 	}
 	for a, u := range d.extra {
-		d.surveyUsed(a, u)
+		d.classifyUsed(a, u)
 	}
 }
 
-func (d *decision) surveyPublished(a netip.Addr, owner string) {
+func (d *decision) classifyPublished(a netip.Addr, owner string) {
 	d.published++
 	entry, stands := d.state.Release[a]
 	b := d.blockOf(a)
@@ -101,7 +98,7 @@ func (d *decision) surveyPublished(a netip.Addr, owner string) {
 	}
 }
 
-func (d *decision) surveyUsed(a netip.Addr, u user) {
+func (d *decision) classifyUsed(a netip.Addr, u user) {
 	if b := d.blockOf(a); b != nil {
 		b.users++
 		b.pinned = b.pinned || u.agent

@@ -17,11 +17,19 @@ import (
 // carried out: that only makes waits longer.
 func Decide(now time.Time, p Policy, s State, m Memory) (Plan, Memory) {
 	d := newDecision(now, p, &s, m)
-	if s.Gone {
+	switch {
+	case s.Gone:
 		d.returnAll()
-		return d.finish()
+	case s.BlockDemand != nil:
+		d.decideBlocks()
+	default:
+		d.decideAddresses()
 	}
+	return d.finish()
+}
 
+// decideAddresses decides for an agent that is assigned addresses.
+func (d *decision) decideAddresses() {
 	// 1. What the node needs, and what it has.
 	d.countDemand()
 	d.classify()
@@ -33,6 +41,7 @@ func Decide(now time.Time, p Policy, s State, m Memory) (Plan, Memory) {
 	d.readmit()
 	d.undrain()
 	d.restoreUsed()
+	d.countServedElsewhere()
 	d.claim()
 
 	// 3. Shrink: what must go, then what may go.
@@ -46,7 +55,33 @@ func Decide(now time.Time, p Policy, s State, m Memory) (Plan, Memory) {
 	d.deleteRested()
 
 	d.explain()
-	return d.finish()
+}
+
+// decideBlocks decides for an agent that is assigned whole blocks, in the same order.
+// Nothing is reclaimed, as the agent returns what it does not need, and there is no
+// handshake.
+func (d *decision) decideBlocks() {
+	d.countBlockDemand()
+	d.classifyAssigned()
+	d.classify()
+	d.setBlockTarget()
+	d.assignBlocks()
+
+	covered := d.deficit() <= 0
+	d.readmit()
+	d.undrain()
+	d.restoreLeftovers()
+	d.recallRestored()
+	d.restoreUsed()
+	d.claim()
+
+	d.drainAsked(covered)
+	d.drainAgain()
+	d.clearAll()
+	d.freeEmpty()
+	d.deleteRested()
+
+	d.explain()
 }
 
 // decision is one call of Decide: what it was given, what it has found out, and
@@ -96,6 +131,8 @@ type block struct {
 	entries   int // release-ips entries for its addresses
 	users     int // its addresses in use
 	coming    int // addresses that this or a later plan publishes
+	// counted: its open addresses are capacity, whatever is planned for it.
+	counted bool
 	// pinned: an address of it does not go by itself, as it is the agent's
 	// own or reserved by hand.
 	pinned bool

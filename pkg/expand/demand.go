@@ -53,10 +53,6 @@ func (d *decision) inUse(a netip.Addr) bool {
 
 // countDemand sets the demand, and learns which addresses are in use.
 func (d *decision) countDemand() {
-	if d.state.BlockDemand != nil {
-		d.countWhole()
-		return
-	}
 	reported := 0
 	for a, owner := range d.state.Used {
 		if !d.ours(a) {
@@ -183,10 +179,6 @@ func (d *decision) knownOwners() map[string]struct{} {
 // setTarget sets how many addresses the node should have, and how many its pool
 // may hold at most.
 func (d *decision) setTarget() {
-	if d.state.BlockDemand != nil {
-		d.setWholeTarget()
-		return
-	}
 	demand, limits := d.plan.Demand, d.state.Limits
 	percent := d.policy.ExpandPercent
 	if !d.state.NotRun { // else nothing is claimed

@@ -11,10 +11,6 @@ import (
 // fillBlocks publishes what blocks in service lack, lowest address first, and
 // sets the capacity.
 func (d *decision) fillBlocks() {
-	if d.state.BlockDemand != nil {
-		d.fillWhole()
-		return
-	}
 	d.plan.Capacity = d.foreign
 	for i := range d.blocks {
 		if b := &d.blocks[i]; b.serving() {
@@ -76,7 +72,7 @@ func (d *decision) replaceable() int {
 			departing += b.published
 		}
 	}
-	if departing == 0 || d.state.BlockDemand != nil {
+	if departing == 0 {
 		return 0
 	}
 	return min(
@@ -155,7 +151,7 @@ func (d *decision) undrain() {
 func (d *decision) takeBack(b *block) {
 	b.undrained = true
 	d.plan.Undrain = append(d.plan.Undrain, b.CIDR)
-	if d.state.BlockDemand == nil { // or it serves all the while
+	if !b.counted {
 		d.plan.Capacity += b.open
 	}
 	d.expect(b, min(len(b.Usable)-b.held, d.room()))
@@ -171,17 +167,17 @@ func (d *decision) claim() {
 		growth = room
 		d.plan.Claim = Claim{Addresses: min(deficit, room), Blocks: blocks, Room: room}
 	}
-	if d.plan.Demand > d.plan.Capacity && d.state.BlockDemand == nil {
-		d.plan.ServedElsewhere = d.servedElsewhere()
-	}
 	d.plan.Shortage = max(0, d.plan.Demand-d.plan.Capacity-growth-d.plan.ServedElsewhere)
 }
 
-// servedElsewhere is how much of the demand is met by addresses that are not
-// capacity: those in use in blocks that leave or in no block, and all that a
-// block still in service has, though it must go. Without it a drain whose pods
-// run on would look like a shortage.
-func (d *decision) servedElsewhere() int {
+// countServedElsewhere counts how much of the demand is met by addresses that are not
+// capacity: those in use in blocks that leave or in no block, and all that a block
+// still in service has, though it must go. Without it a drain whose pods run on would
+// look like a shortage.
+func (d *decision) countServedElsewhere() {
+	if d.plan.Demand <= d.plan.Capacity {
+		return
+	}
 	n := 0
 	for i := range d.blocks {
 		if b := &d.blocks[i]; b.asked() {
@@ -193,7 +189,7 @@ func (d *decision) servedElsewhere() int {
 			n++
 		}
 	}
-	return n
+	d.plan.ServedElsewhere = n
 }
 
 // counted says that a is part of the capacity, or of an asked block's open

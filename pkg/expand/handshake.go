@@ -15,10 +15,6 @@ import (
 //	                   │                 │
 //	                   └─────────────────┴── in use, or stays: Clear
 func (d *decision) handshake() {
-	if d.state.BlockDemand != nil {
-		d.clearAll()
-		return
-	}
 	for _, a := range d.walk {
 		entry := d.state.Release[a]
 		_, published := d.state.Pool[a]

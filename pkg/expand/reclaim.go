@@ -66,9 +66,6 @@ func (d *decision) drainAgain() {
 
 // reclaim drains blocks that the node has not needed for long enough.
 func (d *decision) reclaim() {
-	if d.state.BlockDemand != nil { // the agent returns what it does not need
-		return
-	}
 	if d.policy.ReclaimDisabled || !d.trusted {
 		return
 	}

@@ -13,8 +13,6 @@ import (
 // pods are not restored when the agent restarts. That an address is reserved or
 // its block drains is no reason against it; no cap is, either.
 func (d *decision) restoreUsed() {
-	d.restoreLeftovers()
-	d.recallRestored()
 	var lost []netip.Addr
 	for a := range d.state.Used {
 		lost = d.appendLost(lost, a)
@@ -28,7 +26,7 @@ func (d *decision) restoreUsed() {
 		if d.state.BlockDemand != nil {
 			d.rememberRestored(a, time.Time{})
 			if len(b.publish) == 0 {
-				d.publishWhole(b)
+				d.assignBlock(b)
 			}
 		}
 		if at, there := slices.BinarySearchFunc(b.publish, a, netip.Addr.Compare); !there {

@@ -42,14 +42,14 @@ type reservation struct {
 
 func readCalicoConfig(r *Result, objects []Object) calicoConfig {
 	var c calicoConfig
-	configured := false
+	found := false
 	for _, o := range objects {
 		switch {
 		case !isCalico(o):
 		case o.Kind == "IPReservation":
 			c.reserved = append(c.reserved, reservations(r, o)...)
-		case (o.Kind == "IPAMConfig" || o.Kind == "IPAMConfiguration") && !configured:
-			c.maxBlocks, configured = ipamConfiguration(r, o), true
+		case (o.Kind == "IPAMConfig" || o.Kind == "IPAMConfiguration") && !found:
+			c.maxBlocks, found = ipamConfiguration(r, o), true
 		}
 	}
 	return c

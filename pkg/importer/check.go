@@ -86,8 +86,8 @@ func tooMany(s *v1alpha1.PodIPPoolSpec) error {
 // overlaps remarks on ranges of ours that another pool would give out, or that
 // of an existing one that ours would.
 func (r *Result) overlaps(pools []*crd.Pool) {
-	never := func(string, netip.Prefix) bool { return false }
-	for _, p := range crd.ResolveOverlaps(pools, never) {
+	heldByNone := func(string, netip.Prefix) bool { return false }
+	for _, p := range crd.ResolveOverlaps(pools, heldByNone) {
 		for _, f := range ipalloc.Families() {
 			ranges, ok := p.Ranges(f)
 			if !ok {

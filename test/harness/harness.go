@@ -8,7 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -73,11 +73,20 @@ func Eventually(t testing.TB, what string, holds func() error) {
 	}
 }
 
-// Root is the folder of the module.
+// Root is the folder of the module that the process runs in, or of the one around it
+// where that is a test's.
 func Root() string {
-	_, file, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(file), "..", "..")
+	dir, err := os.Getwd()
+	for err == nil && dir != filepath.Dir(dir) {
+		if mod, _ := os.ReadFile(filepath.Join(dir, "go.mod")); strings.HasPrefix(string(mod), "module "+module+"\n") {
+			return dir
+		}
+		dir = filepath.Dir(dir)
+	}
+	panic("run it in the source tree")
 }
+
+const module = "github.com/cilium-pool/cilium-pool-operator"
 
 // Program builds a program of cmd into .cache/test, once for all suites, and
 // returns its path.
@@ -111,7 +120,7 @@ func build(name, path string) error {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
-	cmd := exec.Command("go", "build", "-o", path, "./cmd/"+name)
+	cmd := exec.Command("go", "build", "-trimpath", "-o", path, "./cmd/"+name) // as make builds it
 	cmd.Dir, cmd.Env = Root(), append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w\n%s", name, err, out)

@@ -25,9 +25,9 @@ const (
 // NewShared registers the shared metrics with r.
 func NewShared(r prometheus.Registerer) (*Shared, error) {
 	m := &Shared{
-		Writes:   Counter("api_writes_total", "Writes sent to the API server, by kind of object, what for, and result: ok, conflict, error.", "kind", "write", "result"),
+		Writes:   Counter("api_writes_total", "Writes sent to the API server, by kind of object, purpose and result: ok, conflict, error.", "kind", "write", "result"),
 		Claims:   Counter("claims_total", "Claims of blocks, by result: ok, taken, exhausted, error.", "pool", "family", "result"),
-		Releases: Counter("releases_total", "Blocks given up after they rested, by why they did: Returned, NodeGone.", "pool", "family", "reason"),
+		Releases: Counter("releases_total", "Blocks deleted after they cooled down, by the reason of the cooldown: Returned, NodeGone.", "pool", "family", "reason"),
 	}
 	return m, Register(r, m.Writes, m.Claims, m.Releases)
 }

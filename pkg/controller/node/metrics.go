@@ -27,9 +27,9 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		steps:      metrics.Counter("address_steps_total", "Addresses taken through a step: publish, mark, clear, remove.", "step"),
 		demand:     metrics.Gauge("node_demand_addresses", "Addresses a node needs now: those in use, and pods without one.", "node", "family"),
 		capacity:   metrics.Gauge("node_capacity_addresses", "Addresses a node can use.", "node", "family"),
-		shortages:  metrics.Gauge("node_shortage_addresses", "Addresses a node wants and cannot get.", "node", "family"),
-		shadow:     metrics.Gauge("shadow_difference", "What the operator would do on a node if it did not run in shadow: adopt (CIDRs), claim (families), drain and free (blocks).", "node", "what"),
-		unselected: metrics.Gauge("node_without_pool", "1 while no PodIPPool selects a node. No series: one does, or Cilium does not run there.", "node"),
+		shortages:  metrics.Gauge("node_shortage_addresses", "Addresses a node needs and cannot get.", "node", "family"),
+		shadow:     metrics.Gauge("shadow_difference", "What the operator would do on a node if it did not run in shadow mode: adopt (CIDRs), claim (families), drain and free (blocks).", "node", "what"),
+		unselected: metrics.Gauge("node_without_pool", "1 while no PodIPPool selects a node. No series: a PodIPPool selects it, or Cilium does not run there.", "node"),
 		waiting:    newWaiting(),
 	}
 	return m, metrics.Register(r, m.decisions, m.steps, m.demand, m.capacity, m.shortages, m.shadow, m.unselected, m.waiting)

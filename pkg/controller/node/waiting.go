@@ -37,8 +37,8 @@ type waitKey struct {
 func newWaiting() *waiting {
 	name := func(s string) string { return prometheus.BuildFQName("cilium_pool", "", s) }
 	return &waiting{
-		blocks: prometheus.NewDesc(name("drain_wait_blocks"), "Blocks that drain or are to drain, by what they wait for: a word of the event DrainWaits.", []string{"pool", "family", "reason"}, nil),
-		marks:  prometheus.NewDesc(name("mark_unanswered_timestamp_seconds"), "Since when an agent of the pool's nodes has left marks for release unanswered; the longest. No series: none does.", []string{"pool", "family"}, nil),
+		blocks: prometheus.NewDesc(name("drain_wait_blocks"), "Blocks that drain or must drain, by what they wait for: the reasons of the event DrainWaits.", []string{"pool", "family", "reason"}, nil),
+		marks:  prometheus.NewDesc(name("mark_unanswered_timestamp_seconds"), "Since when the agent of a node of the pool has not answered marks for release; the oldest. No series: all have answered.", []string{"pool", "family"}, nil),
 		nodes:  map[state.ShareKey]nodeWaiting{},
 	}
 }

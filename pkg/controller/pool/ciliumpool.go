@@ -55,9 +55,9 @@ func ciliumPoolIs(pool *crd.Pool, is *ciliumpool.View) (status metav1.ConditionS
 		}
 	}
 	if !is.Ours {
-		return metav1.ConditionTrue, ReasonHandMade, "CiliumPodIPPool " + name + " is somebody else's, and is left alone"
+		return metav1.ConditionTrue, ReasonHandMade, "CiliumPodIPPool " + name + " does not belong to the operator, which leaves it unchanged"
 	}
-	return metav1.ConditionTrue, ReasonKept, "CiliumPodIPPool " + name + " is kept by the operator"
+	return metav1.ConditionTrue, ReasonKept, "CiliumPodIPPool " + name + " is maintained by the operator"
 }
 
 // isUnfit reports whether a reason matters to Cilium's BGP control plane.

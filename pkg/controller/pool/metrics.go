@@ -25,13 +25,13 @@ type Metrics struct {
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		blocks:     metrics.Gauge("pool_blocks", "Blocks of a pool, by state: total, in_service, draining, cooling_down, free.", "pool", "family", "state"),
-		addresses:  metrics.Gauge("pool_addresses", "Addresses of a pool that can be given to pods, by the state of their block: total, in_service, draining, cooling_down, free.", "pool", "family", "state"),
+		addresses:  metrics.Gauge("pool_addresses", "Addresses of a pool that pods can have, by the state of their block: total, in_service, draining, cooling_down, free.", "pool", "family", "state"),
 		nodes:      metrics.Gauge("pool_nodes", "Nodes that hold a block of a pool.", "pool"),
-		ready:      metrics.Gauge("pool_ready", "1 while a pool gives out everything its spec says, or is being deleted; else 0.", "pool"),
-		growth:     metrics.Gauge("pool_growth_blocks_per_hour", "By how many blocks more are held each hour, bursts aside.", "pool", "family"),
-		exhaustion: metrics.Gauge("pool_exhaustion_timestamp_seconds", "When a pool is expected to have no free block left. No series: that is not expected within a week.", "pool", "family"),
+		ready:      metrics.Gauge("pool_ready", "1 while a pool assigns blocks from all its CIDRs, or is being deleted; else 0.", "pool"),
+		growth:     metrics.Gauge("pool_growth_blocks_per_hour", "Blocks by which the number of held blocks grows in an hour, without bursts.", "pool", "family"),
+		exhaustion: metrics.Gauge("pool_exhaustion_timestamp_seconds", "When a pool is expected to have no free block left. No series: not expected within a week.", "pool", "family"),
 		room:       metrics.Gauge("pool_room_nodes", "How many more nodes fit into a pool.", "pool", "family"),
-		phasing:    metrics.Gauge("pool_phasing_out", "1 while a pool is to give out no new blocks: it is being deleted, or all its CIDRs are cordoned or drain. No series: it is not.", "pool", "family"),
+		phasing:    metrics.Gauge("pool_phasing_out", "1 while a pool assigns no new blocks: it is being deleted, or all its CIDRs are cordoned or drain. No series: it does.", "pool", "family"),
 	}
 	for _, g := range m.all() {
 		if err := r.Register(g); err != nil {

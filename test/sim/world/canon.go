@@ -118,7 +118,7 @@ func left(t reflect.Type) bool {
 		return true
 	}
 	switch t.String() {
-	case "node.Metrics", "pool.Metrics", "metrics.Shared", "event.Recorder", "invariant.Stats", // told to people only
+	case "node.Metrics", "pool.Metrics", "metrics.Shared", "event.Recorder", "invariant.Stats", // for people only
 		"world.World", "world.API", "world.Operator", "world.queue", // by World.Hash
 		"agent.StoreOptions": // the world's own
 		return true
