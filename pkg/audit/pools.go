@@ -59,7 +59,7 @@ func (c *check) closed(pool *crd.Pool) {
 		for _, r := range ranges.CIDRs {
 			if r.ClosedBy != "" {
 				c.add(Finding{Reason: PoolsOverlap, Object: poolObject(pool.Name), Others: []Object{poolObject(r.ClosedBy)}, Subject: r.CIDR,
-					Note: "overlaps " + r.Overlap.String(), Says: "gives out nothing, as PodIPPool " + r.ClosedBy + " does"})
+					Note: "overlaps " + r.Overlap.String(), Says: "assigns nothing, as PodIPPool " + r.ClosedBy + " does"})
 			}
 		}
 	}

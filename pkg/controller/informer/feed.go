@@ -270,7 +270,7 @@ func (f *Feed) blockHandler(logger logr.Logger) toolscache.ResourceEventHandler 
 	read := func(obj *v1alpha1.PodIPBlock) (crd.Block, bool) {
 		b, err := crd.BlockFrom(obj)
 		if err != nil {
-			logger.Error(err, "a block cannot be read; mend or delete it", "block", obj.Name)
+			logger.Error(err, "a block cannot be read; fix or delete it", "block", obj.Name)
 		}
 		return b, b.CIDR.IsValid()
 	}

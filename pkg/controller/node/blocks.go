@@ -412,6 +412,6 @@ func (r *Reconciler) remakeBlock(ctx context.Context, node *corev1.Node, cidr ne
 	}
 	r.Ledger.Assume(b)
 	r.Events.Send(obj, event.ReasonBlockRemade, event.Reconcile,
-		fmt.Sprintf("the object of block %s was gone while node %s still publishes it; made it again", obj.Spec.CIDR, obj.Spec.NodeName))
+		fmt.Sprintf("the object of block %s was gone while node %s still publishes it; recreated it", obj.Spec.CIDR, obj.Spec.NodeName))
 	return nil
 }

@@ -52,16 +52,16 @@ func (r *Reconciler) ensureCiliumNode(ctx context.Context, o *observation) (bool
 	if len(o.Blocks) == 0 {
 		return true, nil
 	}
-	if !slices.ContainsFunc(o.Blocks, restsAsNodeGone) {
+	if !slices.ContainsFunc(o.Blocks, coolsAsNodeGone) {
 		r.Events.Send(o.Node, event.ReasonCiliumNodeRemade, event.Reconcile,
-			"the CiliumNode was missing and its last state is not known; made it again with the node's blocks and addresses. Restart the cilium agent on this node, so that it adds the rest")
+			"the CiliumNode was missing and its last state is not known; recreated it with the node's blocks and addresses. Restart the cilium agent on this node, so that it adds the rest")
 	}
 	return true, r.requestReport(ctx, o)
 }
 
-// restsAsNodeGone reports that a block cools down because its Node was gone: its
+// coolsAsNodeGone reports that a block cools down because its Node was gone: its
 // CiliumNode went with the Node, and was not deleted under a running agent.
-func restsAsNodeGone(b crd.Block) bool {
+func coolsAsNodeGone(b crd.Block) bool {
 	return b.Phase == ipalloc.CoolingDown && b.Reason == expand.NodeGone
 }
 

@@ -31,9 +31,9 @@ func phaseMessage(phase ipalloc.Phase, reason expand.Reason) string {
 	case phase == ipalloc.InService:
 		return "demand is back: the block is in service again"
 	case phase == ipalloc.CoolingDown && reason == expand.NodeGone:
-		return "the Node is gone; the block rests, as its machine may still be running"
+		return "the Node is gone; the block cools down, as its machine may still be running"
 	case phase == ipalloc.CoolingDown:
-		return "no address of the block is published any more; it rests before another node may have it"
+		return "no address of the block is published any more; it cools down before another node can have it"
 	}
 	switch reason {
 	case expand.Deleted:

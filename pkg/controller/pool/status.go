@@ -251,7 +251,7 @@ func overlapMessage(pool *crd.Pool) string {
 		}
 		for _, rng := range ranges.CIDRs {
 			if rng.ClosedBy != "" {
-				parts = append(parts, fmt.Sprintf("%s gives out nothing, as it overlaps %s of pool %s", rng.CIDR, rng.Overlap, rng.ClosedBy))
+				parts = append(parts, fmt.Sprintf("%s assigns nothing, as it overlaps %s of pool %s", rng.CIDR, rng.Overlap, rng.ClosedBy))
 			}
 		}
 	}

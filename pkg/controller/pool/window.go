@@ -36,7 +36,7 @@ func setWindow(obj *v1alpha1.PodIPPool, pool *crd.Pool, now time.Time) {
 func windowIs(m *crd.Maintenance, now time.Time) (status metav1.ConditionStatus, reason, message string) {
 	if m.Problem != nil {
 		return metav1.ConditionFalse, ReasonInvalid, strings.ReplaceAll(m.Problem.Error(), "\n", "; ") +
-			". No block begins to leave its node until this is mended; nodes get blocks all the same"
+			". No block begins to leave its node until this is fixed; nodes get blocks all the same"
 	}
 	is := m.Windows.At(now)
 	until := is.Until.UTC().Format(time.RFC3339)

@@ -34,7 +34,7 @@ func New(e *cli.Env) *cobra.Command {
 		Short: "Move nodes off a pool, a CIDR of a pool or a block, and show what is in the way",
 		Long: `Moves nodes off the blocks of a pool, of a CIDR of a pool, or off one block. Each
 node first gets a replacement, then gives the block back as its pods go: no pod is
-evicted. It shows what is in the way until every block rests.
+evicted. It shows what is in the way until every block cools down.
 
 For a pool or a CIDR it sets allocationPolicy: Drain in the pool's spec: nothing new
 is claimed there, and --undo sets Allocate again. A block is deleted, which is how a block is asked for; its
@@ -48,7 +48,7 @@ So it asks first; --yes answers it.
 What no longer passes by itself ends the wait: an agent keeps its own addresses
 (router, health, ingress) as long as its Node exists, restarts included.
 
-Exit codes: 0 every block rests or is gone, 1 not all by --timeout, or it failed,
+Exit codes: 0 every block cools down or is gone, 1 not all by --timeout, or it failed,
 2 wrong command line, 3 the blocks left wait for something that people must do
 first, such as deleting a Node.`,
 		Example: cli.Examples("drain 10.20.0.0-27 --dry-run", "drain 10.20.0.0/16", "drain old-pool --wait=false", "drain 10.20.0.0/16 --undo", "drain 10.20.0.0/16 --timeout 30m", "drain 10.20.0.0/16 --now --yes"),
@@ -71,7 +71,7 @@ first, such as deleting a Node.`,
 	fs.BoolVar(&f.undo, "undo", f.undo, "take back the drain of a pool or a CIDR")
 	fs.BoolVar(&f.now, "now", f.now, "begin with every block at once, whatever the pool's maintenance windows and rate")
 	fs.BoolVarP(&f.yes, "yes", "y", f.yes, "with --now: do not ask whether to delete the blocks")
-	fs.BoolVar(&f.wait, "wait", f.wait, "wait until every block rests, and show what is in the way")
+	fs.BoolVar(&f.wait, "wait", f.wait, "wait until every block cools down, and show what is in the way")
 	fs.DurationVar(&f.every, "every", f.every, "how often the cluster is read while waiting")
 	fs.DurationVar(&f.timeout, "timeout", f.timeout, "how long to wait; 0: without end")
 	return cmd

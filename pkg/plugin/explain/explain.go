@@ -151,7 +151,7 @@ func wayOut(c *cluster.Cluster, b crd.Block, state *expand.Block, waits string) 
 		parts = append(parts, fmt.Sprintf("has been draining for %s, as %s", output.Age(c.Now, b.Since), reasonWords(b.Reason)))
 	case ipalloc.CoolingDown:
 		rest := max(0, state.RestUntil.Sub(c.Now)).Round(time.Second)
-		parts = append(parts, fmt.Sprintf("rests for %s more, as %s", rest, reasonWords(b.Reason)))
+		parts = append(parts, fmt.Sprintf("cools down for %s more, as %s", rest, reasonWords(b.Reason)))
 	default:
 		if state.Request != expand.None {
 			parts = append(parts, "must go, as "+reasonWords(state.Request))

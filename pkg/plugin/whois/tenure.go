@@ -45,7 +45,7 @@ func tenures(c *cluster.Cluster, a netip.Addr) []tenure {
 			}
 			until := r.Until.UTC()
 			t := tenure{Block: crd.BlockName(cidr), Node: r.NodeName, Since: r.Since.UTC(), Until: &until, Reason: r.Reason}
-			// The object of a block that rests says the same, and knows better
+			// The object of a block that cools down says the same, and knows better
 			// where the block is its node's again.
 			if !slices.ContainsFunc(there, func(b tenure) bool { return b.Block == t.Block && b.Since.Equal(t.Since) }) {
 				all = append(all, t)
