@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -117,10 +118,13 @@ func (b *Bed) Gone(o client.Object) {
 	b.TB.Helper()
 	b.Eventually(fmt.Sprintf("%T %s is gone", o, o.GetName()), func() error {
 		err := b.Client.Get(b.Ctx, client.ObjectKeyFromObject(o), o)
-		if !apierrors.IsNotFound(err) {
-			return fmt.Errorf("it is there: %v", err)
+		switch {
+		case err == nil:
+			return errors.New("it is there")
+		case apierrors.IsNotFound(err):
+			return nil
 		}
-		return nil
+		return err
 	})
 }
 

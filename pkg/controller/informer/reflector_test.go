@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -100,6 +101,26 @@ func TestReplaceTellsCiliumNodesApart(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"m", "n"}, slices.Sorted(maps.Keys(queued))); diff != "" {
 		t.Errorf("queued (-want +got):\n%s", diff)
+	}
+}
+
+// A list that is older than what a write has returned deletes nothing: the addresses of
+// the node stay excluded.
+func TestReplaceWithAnOlderList(t *testing.T) {
+	feed, _ := podBed()
+	feed.Ledger, feed.Awaiting = state.NewLedger(), &state.Awaiting{}
+	feed.Pools = state.NewPools(fixtures.Defaults(), feed.Ledger)
+	cn := fixtures.CiliumNode("n", "5")
+	cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "InternalIP", IP: "10.0.0.1"}}
+	s := feed.ciliumNodeStore()
+	if err := s.Add(cn); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Replace(nil, "4"); err != nil {
+		t.Fatal(err)
+	}
+	if feed.Ledger.CiliumNode("n") == nil || len(feed.Ledger.Excluded(fixtures.Prefix("10.0.0.0/30"))) != 1 {
+		t.Error("a list of the past has deleted the CiliumNode")
 	}
 }
 

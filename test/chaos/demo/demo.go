@@ -27,9 +27,9 @@ Flags:
 `
 
 var (
-	// ErrUsage: the command line is wrong.
+	// ErrUsage means that the command line is wrong.
 	ErrUsage = errors.New("wrong command line")
-	// ErrUnexpected: not everything came as expected, as the demo has said already.
+	// ErrUnexpected means that not everything came as expected, as the demo has reported.
 	ErrUnexpected = errors.New("not everything came as expected")
 )
 
