@@ -88,3 +88,18 @@ func TestLedgerKnowsTheLatestCiliumNode(t *testing.T) {
 		})
 	}
 }
+
+// A list shows only the deletion of what is older than it.
+func TestMissingCiliumNodes(t *testing.T) {
+	l := ReadyLedger()
+	l.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", "10")))
+	for version, want := range map[string]int{"9": 0, "10": 1, "11": 1} {
+		missing := l.MissingCiliumNodes(nil, version)
+		if len(missing) != want {
+			t.Errorf("%d are missing from a list of version %s, want %d", len(missing), version, want)
+		}
+		if want > 0 && missing[0].ResourceVersion != version {
+			t.Errorf("it is gone as of version %s, want %s", missing[0].ResourceVersion, version)
+		}
+	}
+}
