@@ -227,8 +227,10 @@ func (e *env) bareNode(name string, nodeLabels map[string]string) *corev1.Node {
 	e.TB.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: nodeLabels}}
 	e.Create(n)
+	created := n.DeepCopy()
 	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.7"}}
-	e.UpdateStatus(n)
+	// A patch, as the operator may have written to the Node by now.
+	e.Must(e.Client.Status().Patch(e.Ctx, n, client.StrategicMergeFrom(created)))
 	return n
 }
 
