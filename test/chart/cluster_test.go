@@ -219,7 +219,7 @@ func removeEverything(b *bed) {
 	before := b.objectsOfOurs()
 	op := b.startOperator()
 	container := b.deployment().Spec.Template.Spec.Containers[0]
-	b.Eventually("metrics are served by a certificate made at the start, which nobody signed", func() error {
+	b.Eventually("metrics are served with a self-signed certificate", func() error {
 		_, err := get(ctx, container, "metrics", "/metrics", "", &tls.Config{InsecureSkipVerify: true})
 		if err == nil || !strings.Contains(err.Error(), "401 Unauthorized") {
 			return fmt.Errorf("without a token: %v", err)

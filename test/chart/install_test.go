@@ -233,9 +233,9 @@ func (b *bed) lifeOfANode(ctx context.Context) {
 	})
 
 	b.Pods("n1", "many", 80)
-	b.Eventually("a shortage is told", func() error { return b.short("n1", true) })
+	b.Eventually("the operator reports a shortage", func() error { return b.short("n1", true) })
 	b.DropPods()
-	b.Eventually("the end of the shortage is told", func() error { return b.short("n1", false) })
+	b.Eventually("the operator reports the end of the shortage", func() error { return b.short("n1", false) })
 
 	block := b.blockOfPods("n1")
 	b.Delete(&block)

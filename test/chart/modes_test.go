@@ -18,17 +18,17 @@ func TestNothingIsRefusedInMultiPoolMode(t *testing.T) {
 	b := newBed(t, helm4)
 	op := b.installMode("multi-pool", "--ack-timeout=5m") // a pod without an address counts for so long
 	b.node("n1", "beijing")
-	b.isTold("n1", 1)
+	b.isAssigned("n1", 1)
 	b.agentAsks("n1", 8, 1)
 	b.Pods("n1", "many", 80)
-	b.Eventually("a shortage is told", func() error { return b.short("n1", true) })
-	b.isTold("n1", 4)
+	b.Eventually("the operator reports a shortage", func() error { return b.short("n1", true) })
+	b.isAssigned("n1", 4)
 	b.DropPods()
 	b.agentAsks("n1", 8, 1)
-	b.Eventually("the end of the shortage is told", func() error { return b.short("n1", false) })
+	b.Eventually("the operator reports the end of the shortage", func() error { return b.short("n1", false) })
 	b.holds("n1", 1)
 	b.Delete(&ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
-	b.isTold("n1", 1)
+	b.isAssigned("n1", 1)
 	b.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
 	b.holds("n1", 0)
 	op.sawNothingRefused()
@@ -43,10 +43,10 @@ func TestNothingIsRefusedInKubernetesMode(t *testing.T) {
 	}
 	b.node("n5", "beijing")
 	b.Pods("n5", "one", 1)
-	b.Eventually("a shortage is told", func() error { return b.short("n5", true) })
+	b.Eventually("the operator reports a shortage", func() error { return b.short("n5", true) })
 	b.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
 	b.isAnnotated("n5")
-	b.Eventually("the end of the shortage is told", func() error { return b.short("n5", false) })
+	b.Eventually("the operator reports the end of the shortage", func() error { return b.short("n5", false) })
 	op.sawNothingRefused()
 }
 
@@ -58,7 +58,7 @@ func (p *running) sawNothingRefused() {
 }
 
 // agentAsks is the write of an agent in multi-pool mode that asks for so many
-// addresses and keeps so many of the CIDRs it was told.
+// addresses and keeps so many of the CIDRs on its list.
 func (b *bed) agentAsks(node string, addresses, keeps int) {
 	b.Helper()
 	b.Eventually("the agent writes", func() error {
@@ -73,25 +73,26 @@ func (b *bed) agentAsks(node string, addresses, keeps int) {
 	})
 }
 
-// isTold waits until the agent of a node is told n blocks, all that it holds.
-func (b *bed) isTold(node string, n int) {
+// isAssigned waits until the agent of a node has n blocks on its list, all that the
+// node holds.
+func (b *bed) isAssigned(node string, n int) {
 	b.Helper()
-	b.Eventually(fmt.Sprintf("the agent of %s is told %d blocks", node, n), func() error {
+	b.Eventually(fmt.Sprintf("the agent of %s has %d blocks on its list", node, n), func() error {
 		cn := &ciliumv2.CiliumNode{}
 		if err := b.Client.Get(b.Context(), client.ObjectKey{Name: node}, cn); err != nil {
 			return err
 		}
-		if told := cn.Spec.IPAM.Pools.Allocated; len(told) != 1 || len(told[0].CIDRs) != n || len(b.Blocks(node)) != n {
-			return fmt.Errorf("%d blocks, told %v", len(b.Blocks(node)), told)
+		if listed := cn.Spec.IPAM.Pools.Allocated; len(listed) != 1 || len(listed[0].CIDRs) != n || len(b.Blocks(node)) != n {
+			return fmt.Errorf("%d blocks, listed %v", len(b.Blocks(node)), listed)
 		}
 		return nil
 	})
 }
 
-// isAnnotated waits until a Node in kubernetes mode is told a block.
+// isAnnotated waits until the annotation of a Node in kubernetes mode names a block.
 func (b *bed) isAnnotated(node string) {
 	b.Helper()
-	b.Eventually("Node "+node+" is told a block", func() error {
+	b.Eventually("Node "+node+" is assigned a block", func() error {
 		n := &corev1.Node{}
 		if err := b.Client.Get(b.Context(), client.ObjectKey{Name: node}, n); err != nil {
 			return err

@@ -130,8 +130,7 @@ func (r *Reconciler) claimOne(ctx context.Context, o *observation, f ipalloc.Fam
 			return b, nil, err
 		}
 		r.Ledger.Assume(b)
-		r.Shared.Claimed(pool.Name, f, metrics.ClaimOK)
-		r.Metrics.claimed(f)
+		r.countClaimed(pool.Name, f)
 		log.FromContext(ctx).Info("claimed", "block", cidr.String(), "pool", pool.Name)
 		return b, pool, nil
 	case apierrors.IsAlreadyExists(err):
@@ -159,12 +158,17 @@ func (r *Reconciler) claimedBefore(ctx context.Context, o *observation, cidr net
 	r.Ledger.Assume(*live)
 	f := ipalloc.FamilyOf(cidr.Addr())
 	if live.Node == o.Name && live.Pool == pool.Name && live.Phase == ipalloc.InService && !live.Deleting {
-		r.Shared.Claimed(pool.Name, f, metrics.ClaimOK)
-		r.Metrics.claimed(f)
+		r.countClaimed(pool.Name, f)
 		return *live, pool, nil
 	}
 	r.Shared.Claimed(pool.Name, f, metrics.ClaimTaken)
 	return crd.Block{}, nil, nil
+}
+
+// countClaimed counts a claimed block, as a claim and as a decision.
+func (r *Reconciler) countClaimed(pool string, f ipalloc.Family) {
+	r.Shared.Claimed(pool, f, metrics.ClaimOK)
+	r.Metrics.claimed(f)
 }
 
 // definite reports whether err proves that a write was not carried out.
@@ -294,9 +298,9 @@ func (r *Reconciler) giveUp(ctx context.Context, o *observation, cidr netip.Pref
 }
 
 // fence changes the CiliumNode of a block that cools down, unless it has changed since,
-// so that any older patch conflicts: usually by marking an address that is not in the pool, which the agent
-// refuses and we clear. The address is one of the block unless another block of the
-// node contains it.
+// so that any older patch conflicts: usually by marking an address that is not in the
+// pool, which the agent refuses and the operator clears. The address is one of the
+// block unless another block of the node contains it.
 func (r *Reconciler) fence(ctx context.Context, o *observation, live *ciliumnode.View, b crd.Block) error {
 	if r.Ledger.Fenced(b) {
 		return nil

@@ -97,7 +97,7 @@ func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumn
 	if len(last.Used) > 0 {
 		r.Ledger.MarkRestored(o.Name, written.UID)
 	}
-	// Recorded at once: if the agent writes to the CiliumNode before its addresses are
+	// Reported at once: if the agent writes to the CiliumNode before its addresses are
 	// published, the next reconcile treats it like any other.
 	r.Events.Send(o.Node, event.ReasonCiliumNodeRestored, event.Reconcile,
 		"the CiliumNode was deleted under a living Node; put it back as it was, with the same blocks")

@@ -118,7 +118,7 @@ func (r *Reconciler) setHeld(ctx context.Context, o *observation, cidr netip.Pre
 	if crd.SetBlockHeld(obj, why, message, r.Clock.Now()) {
 		err = r.Client.Status().Update(ctx, obj)
 		if r.Shared.Wrote("PodIPBlock", "held", err) != nil {
-			return fmt.Errorf("telling on block %s why it is held: %w", cidr, err)
+			return fmt.Errorf("setting why block %s is held: %w", cidr, err)
 		}
 	}
 	written, err := crd.BlockFrom(obj)

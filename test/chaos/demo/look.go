@@ -70,7 +70,7 @@ func (s *stage) look(ctx context.Context) (*sight, error) {
 	return seen, nil
 }
 
-// node is that of a name; one that nobody looks at, where there is none.
+// node returns the node of a name, or an empty one if there is none.
 func (s *sight) node(name string) *nodeSight {
 	if i := slices.IndexFunc(s.nodes, func(n nodeSight) bool { return n.name == name }); i >= 0 {
 		return &s.nodes[i]

@@ -94,7 +94,7 @@ func (s *story) until(ctx context.Context, what string, holds func(*sight) bool)
 		}
 		if holds(seen) {
 			took := time.Since(begin).Seconds()
-			if err := s.checker.Sync(ctx); err != nil { // what led to it is told first
+			if err := s.checker.Sync(ctx); err != nil { // report what led to it first
 				return err
 			}
 			s.expect(true, "%s, after %.1f s", what, took)
