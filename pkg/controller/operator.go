@@ -60,11 +60,17 @@ func New(c Connections, s Settings) (*Operator, error) {
 	pace, recorder := pacing.New(s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool), event.NewRecorder(c.Recorder, c.Clock)
 	return &Operator{
 		Node: &node.Reconciler{
-			Cluster: cluster, Cache: c.Cache, Live: c.Live, Client: c.Client,
+			Cluster: cluster, Cache: c.Cache, Live: c.Live,
 			CiliumNodes: &ciliumnode.Client{Writer: c.Client, Reader: c.Live, Mode: s.Mode},
-			WaitShown:   ledger.WaitShown, Pacing: pace, Pressure: pressure,
-			Events: recorder, Metrics: all.node, Shared: all.shared, Clock: c.Clock,
-			ShortageTaint: s.ShortageTaint, NodeCondition: s.NodeCondition, Shadow: s.Shadow,
+			Blocks: &node.BlockClient{
+				Cache: c.Cache, Live: c.Live, Writer: c.Client, Ledger: ledger, Shared: all.shared, Clock: c.Clock,
+			},
+			Reporter: &node.Reporter{
+				Client: c.Client, Events: recorder, Shared: all.shared, Clock: c.Clock,
+				ShortageTaint: s.ShortageTaint, NodeCondition: s.NodeCondition,
+			},
+			WaitShown: ledger.WaitShown, Pacing: pace, Pressure: pressure,
+			Events: recorder, Metrics: all.node, Shared: all.shared, Clock: c.Clock, Shadow: s.Shadow,
 		},
 		Pool: &pool.Reconciler{
 			Cache: c.Cache, Live: c.Live, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, CiliumPools: cluster.CiliumPools,

@@ -60,7 +60,9 @@ func TestRoomIsWhatANewNodeTakes(t *testing.T) {
 	pods.Set(state.ReadPod(fixtures.Pod("health", "2", "n")), fixtures.Noon())
 	nodes := &node.Reconciler{
 		Cluster: state.Cluster{Ledger: b.Ledger, Pools: b.Pools, Defaults: b.Defaults(), Pods: pods, Agents: state.NewAgents(time.Minute), Awaiting: &state.Awaiting{}},
-		Cache:   b.API, Live: b.Live(), Client: b.API, CiliumNodes: &ciliumnode.Client{Writer: b.API, Reader: b.Live()},
+		Cache:   b.API, Live: b.Live(), CiliumNodes: &ciliumnode.Client{Writer: b.API, Reader: b.Live()},
+		Blocks:    &node.BlockClient{Cache: b.API, Live: b.Live(), Writer: b.API, Ledger: b.Ledger, Shared: b.Shared, Clock: b.Clock},
+		Reporter:  &node.Reporter{Client: b.API, Events: b.Events, Shared: b.Shared, Clock: b.Clock},
 		WaitShown: b.Ledger.WaitShown, Pacing: b.Pacing, Pressure: b.Pressure, Events: b.Events, Metrics: own, Shared: b.Shared, Clock: b.Clock,
 	}
 	pools := poolReconciler(b)

@@ -106,7 +106,7 @@ func (r *Reconciler) mayList(ctx context.Context, o *observation, b crd.Block) (
 	if len(o.CiliumNode.Of(r.CiliumPoolOf(b, o.CiliumNode)).PublishedIn(b.CIDR)) == 0 {
 		return true, nil
 	}
-	return r.stillHeld(ctx, b)
+	return r.Blocks.unchanged(ctx, b)
 }
 
 func (r *Reconciler) actOnPhases(ctx context.Context, o *observation, plans []familyPlan) error {
@@ -201,7 +201,7 @@ func (r *Reconciler) publishable(ctx context.Context, o *observation, addrs []ne
 		if !slices.ContainsFunc(addrs, b.CIDR.Contains) || len(r.Ledger.Overlaps(b.CIDR)) > 0 || r.IsOrphaned(b, o.CiliumNode) {
 			continue
 		}
-		held, err := r.stillHeld(ctx, b)
+		held, err := r.Blocks.unchanged(ctx, b)
 		if err != nil {
 			return nil, err
 		}
@@ -237,21 +237,6 @@ func (o *observation) uses(addr netip.Addr) bool {
 		return true
 	}
 	return slices.ContainsFunc(o.Pods, func(p expand.Pod) bool { return slices.Contains(p.IPs, addr) })
-}
-
-// stillHeld reads a block live and reports whether it is unchanged and the watch has
-// delivered it, along with every older block that could overlap it.
-func (r *Reconciler) stillHeld(ctx context.Context, b crd.Block) (bool, error) {
-	live, err := r.liveBlock(ctx, b.Name)
-	if err != nil {
-		return false, err
-	}
-	if live == nil {
-		r.Ledger.AssumeDeleted(b)
-		return false, nil
-	}
-	same := live.UID == b.UID && live.Node == b.Node && live.Phase == b.Phase && live.Deleting == b.Deleting
-	return same && live.Finalized && r.Ledger.Shown(b.UID), nil
 }
 
 // actOnBlocks starts the cooldown of blocks and releases those that have cooled down.

@@ -10,14 +10,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/finalizer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -69,7 +66,7 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan) (
 			continue
 		}
 		created = append(created, b)
-		r.noteFirstBlock(o, b.UID)
+		r.memory.noteFirstBlock(o.CiliumNode, b.UID)
 		view := o.CiliumNode.Of(p.CiliumPool)
 		for _, addr := range r.Publishable(view, pool, b.CIDR) {
 			if _, stands := o.CiliumNode.Release[addr]; !stands {
@@ -90,7 +87,7 @@ func (r *Reconciler) shownAlone(ctx context.Context, created []crd.Block) error 
 	defer cancel()
 	for _, b := range created {
 		if err := r.WaitShown(ctx, b.UID); err != nil {
-			return fmt.Errorf("%w: the watch has not shown block %s: %w", errStale, b.CIDR, err)
+			return fmt.Errorf("%w: it has not shown block %s: %w", errNotShown, b.CIDR, err)
 		}
 	}
 	for _, b := range created {
@@ -118,18 +115,9 @@ func (r *Reconciler) claimOne(ctx context.Context, o *observation, f ipalloc.Fam
 		}
 		return crd.Block{}, nil, err
 	}
-	obj := crd.NewBlock(cidr, pool.Name, o.Name, o.Node.UID)
-	err = r.Shared.Wrote("PodIPBlock", "create", r.Client.Create(ctx, obj))
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		r.Shared.Claimed(pool.Name, f, metrics.ClaimError)
-	}
+	b, err := r.Blocks.create(ctx, cidr, pool.Name, o.Node)
 	switch {
 	case err == nil:
-		b, err := crd.BlockFrom(obj)
-		if err != nil {
-			return b, nil, err
-		}
-		r.Ledger.Assume(b)
 		r.countClaimed(pool.Name, f)
 		log.FromContext(ctx).Info("claimed", "block", cidr.String(), "pool", pool.Name)
 		return b, pool, nil
@@ -140,13 +128,14 @@ func (r *Reconciler) claimOne(ctx context.Context, o *observation, f ipalloc.Fam
 	default:
 		r.Ledger.MarkUnknown(o.Name, cidr)
 	}
-	return crd.Block{}, nil, fmt.Errorf("creating block %s for node %s: %w", cidr, o.Name, err)
+	r.Shared.Claimed(pool.Name, f, metrics.ClaimError)
+	return crd.Block{}, nil, err
 }
 
 // claimedBefore checks who owns a block that already exists: it may be ours, from a
 // write whose response was lost.
 func (r *Reconciler) claimedBefore(ctx context.Context, o *observation, cidr netip.Prefix, pool *crd.Pool) (crd.Block, *crd.Pool, error) {
-	live, err := r.liveBlock(ctx, crd.BlockName(cidr))
+	live, err := r.Blocks.read(ctx, crd.BlockName(cidr))
 	if err != nil {
 		r.Ledger.MarkUnknown(o.Name, cidr)
 		return crd.Block{}, nil, err
@@ -177,91 +166,30 @@ func definite(err error) bool {
 		apierrors.IsNotFound(err) || apierrors.IsUnauthorized(err) || apierrors.IsTooManyRequests(err)
 }
 
-// resolveUnsure settles earlier claims of a node whose outcome is unknown, before it
-// claims more.
-func (r *Reconciler) resolveUnsure(ctx context.Context, node string) error {
-	for _, cidr := range r.Ledger.UnknownClaims(node) {
-		live, err := r.liveBlock(ctx, crd.BlockName(cidr))
-		if err != nil {
-			return err
-		}
-		if live != nil {
-			r.Ledger.Assume(*live)
-			continue
-		}
-		r.Ledger.Forget(node, cidr)
-	}
-	return nil
-}
-
-// liveBlock reads a block from the API server. A missing one is nil.
-func (r *Reconciler) liveBlock(ctx context.Context, name string) (*crd.Block, error) {
-	obj := &v1alpha1.PodIPBlock{}
-	err := r.Live.Get(ctx, types.NamespacedName{Name: name}, obj)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading block %s: %w", name, err)
-	}
-	b, err := crd.BlockFrom(obj)
-	return &b, err
-}
-
-// setPhase writes a block's condition, conditional on the version that the plan is
-// based on.
+// setPhase moves an observed block to a phase, and sends the event of it.
 func (r *Reconciler) setPhase(ctx context.Context, o *observation, cidr netip.Prefix, phase ipalloc.Phase, reason expand.Reason) error {
-	_, obj, err := r.heldBlock(ctx, o, cidr)
+	b, err := o.block(cidr)
 	if err != nil {
 		return err
 	}
 	message := phaseMessage(phase, reason)
-	if crd.SetBlockPhase(obj, phase, reason, message, r.Clock.Now()) {
-		err = r.Client.Status().Update(ctx, obj)
-		if r.Shared.Wrote("PodIPBlock", "phase", err) != nil {
-			return fmt.Errorf("setting block %s to %s: %w", cidr, phase, err)
-		}
-	}
-	written, err := crd.BlockFrom(obj)
+	obj, err := r.Blocks.setPhase(ctx, b, phase, reason, message)
 	if err != nil {
 		return err
 	}
-	r.Ledger.Assume(written)
-	r.sendPhase(obj, phase, reason, message)
+	r.Reporter.sendPhase(obj, phase, reason, message)
 	return nil
-}
-
-// heldBlock finds a block of the observation and its object, in the observed version or
-// a later one.
-func (r *Reconciler) heldBlock(ctx context.Context, o *observation, cidr netip.Prefix) (crd.Block, *v1alpha1.PodIPBlock, error) {
-	i := slices.IndexFunc(o.Blocks, func(b crd.Block) bool { return b.CIDR == cidr })
-	if i < 0 {
-		return crd.Block{}, nil, fmt.Errorf("%w: block %s is not known", errStale, cidr)
-	}
-	b := o.Blocks[i]
-	cached, key := &v1alpha1.PodIPBlock{}, types.NamespacedName{Name: b.Name}
-	if err := r.Cache.Get(ctx, key, cached); err == nil && cached.ResourceVersion == b.ResourceVersion {
-		return b, cached.DeepCopy(), nil
-	}
-	// Into an object of its own: objects from the cache are shared.
-	live := &v1alpha1.PodIPBlock{}
-	switch err := r.Live.Get(ctx, key, live); {
-	case apierrors.IsNotFound(err):
-		r.Ledger.AssumeDeleted(b)
-		return b, nil, fmt.Errorf("%w: block %s is gone", errStale, cidr)
-	case err != nil:
-		return b, nil, fmt.Errorf("reading block %s: %w", b.Name, err)
-	case live.UID != b.UID || live.ResourceVersion != b.ResourceVersion:
-		return b, nil, fmt.Errorf("%w: block %s has changed", errStale, cidr)
-	}
-	return b, live, nil
 }
 
 // giveUp deletes a block that has cooled down, so that other nodes can claim it: only
 // if its CiliumNode, read live, names nothing of it, and has changed since the block
 // left service, so that no older patch can still publish it.
 func (r *Reconciler) giveUp(ctx context.Context, o *observation, cidr netip.Prefix) error {
-	b, obj, err := r.heldBlock(ctx, o, cidr)
+	b, err := o.block(cidr)
+	if err != nil {
+		return err
+	}
+	obj, err := r.Blocks.object(ctx, b)
 	if err != nil {
 		return err
 	}
@@ -277,24 +205,7 @@ func (r *Reconciler) giveUp(ctx context.Context, o *observation, cidr netip.Pref
 			return err
 		}
 	}
-	if controllerutil.ContainsFinalizer(obj, v1alpha1.Finalizer) {
-		err := client.IgnoreNotFound(r.Client.Patch(ctx, obj, finalizer.Drop(obj)))
-		if r.Shared.Wrote("PodIPBlock", "finalizer", err) != nil {
-			return fmt.Errorf("removing finalizer of block %s: %w", cidr, err)
-		}
-	}
-	if obj.DeletionTimestamp == nil {
-		err := r.Client.Delete(ctx, obj, client.Preconditions{UID: &obj.UID, ResourceVersion: &obj.ResourceVersion})
-		if err := r.Shared.Wrote("PodIPBlock", "delete", client.IgnoreNotFound(err)); err != nil {
-			return fmt.Errorf("deleting block %s: %w", cidr, err)
-		}
-	}
-	if len(obj.Finalizers) > 0 {
-		return nil // another finalizer keeps the object, which keeps the addresses
-	}
-	r.Ledger.AssumeDeleted(b)
-	r.Shared.Released(b)
-	return nil
+	return r.Blocks.release(ctx, b, obj)
 }
 
 // fence changes the CiliumNode of a block that cools down, unless it has changed since,
@@ -382,12 +293,12 @@ func (r *Reconciler) awaitAdopted(ctx context.Context, o *observation) error {
 		if _, held := r.Ledger.Block(cidr); held || len(o.CiliumNode.PublishedIn(cidr)) == 0 {
 			continue
 		}
-		live, err := r.liveBlock(ctx, crd.BlockName(cidr))
+		live, err := r.Blocks.read(ctx, crd.BlockName(cidr))
 		if err != nil {
 			return err
 		}
 		if live != nil {
-			return fmt.Errorf("%w: the watch has not shown block %s", errStale, cidr)
+			return fmt.Errorf("%w: it has not shown block %s", errNotShown, cidr)
 		}
 	}
 	return nil
@@ -405,17 +316,11 @@ func (r *Reconciler) onGrid(node *corev1.Node, cidr netip.Prefix, ciliumPool str
 }
 
 func (r *Reconciler) remakeBlock(ctx context.Context, node *corev1.Node, cidr netip.Prefix, pool *crd.Pool) error {
-	obj := crd.NewBlock(cidr, pool.Name, node.Name, node.UID)
-	err := r.Shared.Wrote("PodIPBlock", "create", r.Client.Create(ctx, obj))
-	if err != nil {
-		return fmt.Errorf("making block %s of node %s again: %w", cidr, node.Name, err)
-	}
-	b, err := crd.BlockFrom(obj)
+	b, err := r.Blocks.create(ctx, cidr, pool.Name, node)
 	if err != nil {
 		return err
 	}
-	r.Ledger.Assume(b)
-	r.Events.Send(obj, event.ReasonBlockRemade, event.Reconcile,
-		fmt.Sprintf("the object of block %s was gone while node %s still publishes it; recreated it", obj.Spec.CIDR, obj.Spec.NodeName))
+	r.Events.Send(&v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: b.Name, UID: b.UID}}, event.ReasonBlockRemade, event.Reconcile,
+		fmt.Sprintf("the object of block %s was gone while node %s still publishes it; recreated it", cidr, node.Name))
 	return nil
 }

@@ -82,6 +82,9 @@ func (r *Reconciler) withoutCilium(ctx context.Context, o *observation) error {
 // still holds, and requests a report from its agent. It reports whether it has written
 // anything.
 func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumnode.Stored) (bool, error) {
+	if err := r.checkNode(ctx, o.Node); err != nil {
+		return false, err
+	}
 	// Their claims come before their addresses.
 	if restored, err := r.restoreOrphanedBlocks(ctx, o, last.View); err != nil || restored {
 		return restored, err
@@ -110,7 +113,7 @@ func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumn
 			continue // what was published earlier stays, and nothing of this block is added
 		}
 		change.Add(b.CIDR, ciliumPool)
-		held, err := r.stillHeld(ctx, b)
+		held, err := r.Blocks.unchanged(ctx, b)
 		if err != nil {
 			return false, err
 		}
@@ -124,17 +127,31 @@ func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumn
 	return true, r.requestReport(ctx, o)
 }
 
-// askForReport requests a report from a running agent that has not reported the
+// checkNode fails unless a live read shows a Node as observed. While the watch lags, the
+// garbage collector deletes the CiliumNode of a deleted Node, and would do so again and
+// again.
+func (r *Reconciler) checkNode(ctx context.Context, node *corev1.Node) error {
+	live := &corev1.Node{}
+	switch err := r.Live.Get(ctx, types.NamespacedName{Name: node.Name}, live); {
+	case apierrors.IsNotFound(err), err == nil && live.UID != node.UID:
+		return fmt.Errorf("%w: Node %s is gone", errNotShown, node.Name)
+	case err != nil:
+		return fmt.Errorf("reading Node %s: %w", node.Name, err)
+	}
+	return nil
+}
+
+// ensureReport requests a report from a running agent that has not reported the
 // addresses it uses: its CiliumNode was recreated while it ran, by the agent or by a
 // process that did not request the report. It asks once per CiliumNode, as an agent
 // that does not answer is broken. An agent in another mode would not answer. It reports
 // whether it has asked.
-func (r *Reconciler) askForReport(ctx context.Context, o *observation) (bool, error) {
-	if o.paused() || o.Adopting || !o.Settled || len(o.CiliumNode.Used) > 0 || len(o.CiliumNode.Pool) == 0 || !r.firstAsk(o.Name, o.CiliumNode.UID) {
+func (r *Reconciler) ensureReport(ctx context.Context, o *observation) (bool, error) {
+	if o.paused() || o.Adopting || !o.Settled || len(o.CiliumNode.Used) > 0 || len(o.CiliumNode.Pool) == 0 || !r.memory.firstRequest(o.Name, o.CiliumNode.UID) {
 		return false, nil
 	}
 	if err := r.requestReport(ctx, o); err != nil {
-		r.askAgain(o.Name)
+		r.memory.clearRequest(o.Name)
 		return false, err
 	}
 	return true, nil

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -246,6 +247,21 @@ func TestForciblyRemovedBlock(t *testing.T) {
 	})
 }
 
+// While the watch lags behind the deletion of a Node, its CiliumNode, which the garbage
+// collector has deleted, is not restored: the two would go on for ever.
+func TestCiliumNodeOfGoneNodeIsNotRestored(t *testing.T) {
+	b := newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
+	b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(lastSeen("node-uid")))
+	o, err := b.r.observe(t.Context(), "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Node = fixtures.Node() // as a cache has it that lags
+	if _, err := b.r.recreate(t.Context(), o, b.r.Ledger.LastCiliumNode("n")); !errors.Is(err, errNotShown) || b.CiliumNode() != nil {
+		t.Errorf("%v, CiliumNode %v", err, b.CiliumNode())
+	}
+}
+
 // A paused operator leaves the CiliumNode of a Node that is gone.
 func TestPausedOperatorLeavesGoneNodes(t *testing.T) {
 	b := newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
@@ -323,14 +339,14 @@ func TestCiliumNodeIsRestoredAfterItsBlocks(t *testing.T) {
 // made in its place, whoever made it.
 func TestMemoryIsOfOneCiliumNode(t *testing.T) {
 	b := newBed(t)
-	b.r.remember(seen("n", "first"), &state.Share{Family: ipalloc.IPv4}, expand.Memory{IdleSince: []time.Time{fixtures.Noon()}})
-	b.r.remember(seen("n", "first"), &state.Share{Family: ipalloc.IPv6}, expand.Memory{IdleSince: []time.Time{fixtures.Noon()}})
-	if got := b.r.recall(seen("n", "second"), &state.Share{Family: ipalloc.IPv4}); len(got.IdleSince) > 0 {
+	b.r.memory.remember(seen("n", "first"), &state.Share{Family: ipalloc.IPv4}, expand.Memory{IdleSince: []time.Time{fixtures.Noon()}})
+	b.r.memory.remember(seen("n", "first"), &state.Share{Family: ipalloc.IPv6}, expand.Memory{IdleSince: []time.Time{fixtures.Noon()}})
+	if got := b.r.memory.recall(seen("n", "second"), &state.Share{Family: ipalloc.IPv4}); len(got.IdleSince) > 0 {
 		t.Errorf("remembers %v of another", got.IdleSince)
 	}
-	b.r.remember(seen("n", "second"), &state.Share{Family: ipalloc.IPv4}, expand.Memory{})
+	b.r.memory.remember(seen("n", "second"), &state.Share{Family: ipalloc.IPv4}, expand.Memory{})
 	for _, of := range []types.UID{"first", "second"} {
-		if got := b.r.recall(seen("n", of), &state.Share{Family: ipalloc.IPv6}); len(got.IdleSince) > 0 {
+		if got := b.r.memory.recall(seen("n", of), &state.Share{Family: ipalloc.IPv6}); len(got.IdleSince) > 0 {
 			t.Errorf("remembers %v as that of %s", got.IdleSince, of)
 		}
 	}
@@ -345,9 +361,9 @@ func TestMemoryEndsWithAPause(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.r.remember(seen("n", o.uid()), &state.Share{Family: ipalloc.IPv4}, expand.Memory{IdleSince: []time.Time{fixtures.Noon()}})
+	b.r.memory.remember(seen("n", o.uid()), &state.Share{Family: ipalloc.IPv4}, expand.Memory{IdleSince: []time.Time{fixtures.Noon()}})
 	b.r.decide(t.Context(), o)
-	if got := b.r.recall(seen("n", o.uid()), &state.Share{Family: ipalloc.IPv4}); len(got.IdleSince) > 0 {
+	if got := b.r.memory.recall(seen("n", o.uid()), &state.Share{Family: ipalloc.IPv4}); len(got.IdleSince) > 0 {
 		t.Errorf("remembers %v", got.IdleSince)
 	}
 }

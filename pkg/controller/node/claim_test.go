@@ -13,7 +13,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
@@ -167,7 +166,7 @@ func TestEndOfADoubtWakesTheStarving(t *testing.T) {
 	}
 	b.r.Ledger.Changed = func(freed, _ []netip.Prefix) { woken += len(freed) }
 	b.r.Ledger.MarkUnknown("n", fixtures.Prefix("10.0.0.0/30"))
-	if err := b.r.resolveUnsure(t.Context(), "n"); err != nil {
+	if err := b.r.Blocks.resolveUnknown(t.Context(), "n"); err != nil {
 		t.Fatal(err)
 	}
 	if woken != 1 {
@@ -197,14 +196,14 @@ func TestHeldBlockIsWhatWasDecidedOn(t *testing.T) {
 	}
 	t.Run("it is as it was", func(t *testing.T) {
 		b, known := newCase(t)
-		if _, _, err := b.r.heldBlock(t.Context(), &observation{Snapshot: &state.Snapshot{Blocks: []crd.Block{known}}}, known.CIDR); err != nil {
+		if _, err := b.r.Blocks.object(t.Context(), known); err != nil {
 			t.Error(err)
 		}
 	})
 	t.Run("the API server and the cache have a newer one", func(t *testing.T) {
 		b, known := newCase(t)
 		change(b)
-		if _, obj, err := b.r.heldBlock(t.Context(), &observation{Snapshot: &state.Snapshot{Blocks: []crd.Block{known}}}, known.CIDR); err == nil {
+		if obj, err := b.r.Blocks.object(t.Context(), known); err == nil {
 			t.Errorf("got version %s, decided on %s", obj.ResourceVersion, known.ResourceVersion)
 		}
 	})
@@ -214,7 +213,7 @@ func TestHeldBlockIsWhatWasDecidedOn(t *testing.T) {
 		change(b)
 		known := b.ReadBlock(get(b))
 		b.r.Cache = readerFunc(func(obj client.Object) error { *obj.(*v1alpha1.PodIPBlock) = *old; return nil })
-		_, obj, err := b.r.heldBlock(t.Context(), &observation{Snapshot: &state.Snapshot{Blocks: []crd.Block{known}}}, known.CIDR)
+		obj, err := b.r.Blocks.object(t.Context(), known)
 		if err != nil || obj.ResourceVersion != known.ResourceVersion {
 			t.Errorf("got %v, %v; want version %s", obj, err, known.ResourceVersion)
 		}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,6 +19,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pacing"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/retry"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
@@ -38,12 +38,13 @@ const (
 type Reconciler struct {
 	state.Cluster
 
-	// Cache reads from the informers, Live from the API server; Client writes.
-	Cache  client.Reader
-	Live   client.Reader
-	Client client.Client
+	// Cache reads from the informers, Live from the API server.
+	Cache client.Reader
+	Live  client.Reader
 
 	CiliumNodes *ciliumnode.Client
+	Blocks      *BlockClient
+	Reporter    *Reporter
 	Pacing      *pacing.Pacing
 	Pressure    *state.Pressure
 	Events      *event.Recorder
@@ -53,15 +54,10 @@ type Reconciler struct {
 
 	// WaitShown waits until the watch has delivered a block, as Ledger.WaitShown.
 	WaitShown func(context.Context, types.UID) error
-	// ShortageTaint is put on Nodes whose pods cannot get an address; "": none.
-	ShortageTaint string
-	// NodeCondition reports a shortage as a condition of the Node.
-	NodeCondition bool
 	// Shadow: reports the plan without writing.
 	Shadow bool
 
-	mu    sync.Mutex
-	nodes map[string]*nodeState
+	memory memory
 }
 
 // familyPlan is what was decided for one family of a node.
@@ -81,7 +77,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	// 1. Observe.
-	if err := r.resolveUnsure(ctx, req.Name); err != nil {
+	if err := r.Blocks.resolveUnknown(ctx, req.Name); err != nil {
 		return reconcile.Result{}, err
 	}
 	o, err := r.observe(ctx, req.Name)
@@ -111,7 +107,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := r.report(ctx, o, plans); err != nil {
 		return r.outcome(ctx, o.Name, err)
 	}
-	r.resetBackoff(o.Name)
+	r.memory.resetBackoff(o.Name)
 	return reconcile.Result{RequeueAfter: r.requeueAfter(o, plans)}, nil
 }
 
@@ -144,17 +140,26 @@ func (r *Reconciler) repair(ctx context.Context, o *observation) (repaired bool,
 	if err := r.awaitAdopted(ctx, o); err != nil {
 		return false, err
 	}
-	return r.askForReport(ctx, o)
+	return r.ensureReport(ctx, o)
 }
 
-// errStale means that the state behind the decision has changed.
-var errStale = errors.New("the node has changed meanwhile")
+var (
+	// errStale means that the state behind the decision has changed.
+	errStale = errors.New("the node has changed meanwhile")
+	// errNotShown means that the watch lags behind a write that must be seen first.
+	errNotShown = errors.New("the watch lags")
+)
 
-// outcome distinguishes lost races, which the next reconcile resolves, from failures.
+// outcome distinguishes waits and lost races, which the next reconcile resolves, from
+// failures.
 func (r *Reconciler) outcome(ctx context.Context, node string, err error) (reconcile.Result, error) {
+	if errors.Is(err, errNotShown) {
+		log.FromContext(ctx).V(1).Info("waiting for the watch", "reason", err.Error())
+		return reconcile.Result{RequeueAfter: retry.NotShown}, nil
+	}
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, errStale) {
 		log.FromContext(ctx).V(1).Info("lost a race, requeuing", "reason", err.Error())
-		return reconcile.Result{RequeueAfter: r.nextBackoff(node)}, nil
+		return reconcile.Result{RequeueAfter: r.memory.nextBackoff(node)}, nil
 	}
 	return reconcile.Result{}, err
 }
@@ -176,13 +181,13 @@ func (r *Reconciler) decide(ctx context.Context, o *observation) []familyPlan {
 		fo := &o.Shares[i]
 		w := fo.Key(o.Name)
 		if fo.Paused != "" {
-			r.remember(o, fo, expand.Memory{}) // changes meanwhile go unobserved
+			r.memory.remember(o, fo, expand.Memory{}) // changes meanwhile go unobserved
 			continue
 		}
 		if !fo.State.Gone && o.CiliumNode != nil { // else nothing begins, and no turn is used up
 			r.giveTurns(w, &fo.State, now)
 		}
-		old := r.recall(o, fo)
+		old := r.memory.recall(o, fo)
 		plan, next := expand.Decide(now, fo.Policy, fo.State, old)
 		// If no pool serves the node any more, its drains are no longer paced.
 		turns := 0
@@ -193,10 +198,10 @@ func (r *Reconciler) decide(ctx context.Context, o *observation) []familyPlan {
 			turns, fo.State.ReclaimBudget = 0, 0 // another node took the budget first
 			plan, next = expand.Decide(now, fo.Policy, fo.State, old)
 		}
-		r.remember(o, fo, next)
+		r.memory.remember(o, fo, next)
 		idle = idle || len(next.IdleSince) > 0
 		r.Metrics.decided(fo.Family, plan)
-		r.logPlan(ctx, fo, plan)
+		r.Reporter.logPlan(ctx, fo, plan)
 		plans = append(plans, familyPlan{Share: fo, plan: plan, turns: turns})
 	}
 	r.Pressure.SetIdle(o.Name, idle)
@@ -244,4 +249,13 @@ func (o *observation) uid() types.UID {
 		return ""
 	}
 	return o.CiliumNode.UID
+}
+
+// forget drops what is known of a node that is gone.
+func (r *Reconciler) forget(node string) {
+	r.Pacing.ForgetNode(node)
+	r.Awaiting.Forget(node)
+	r.Events.Last.Forget(node)
+	r.Pressure.SetIdle(node, false)
+	r.memory.forget(node)
 }

@@ -131,7 +131,7 @@ func TestReconcileServesBesideAPoolThatCannot(t *testing.T) {
 func TestReconcileUnderAnInvalidPoolAlone(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.Invalidated(fixtures.PodIPPool("p", 1, "10.0.0.0/29")),
 		fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
-	b.r.NodeCondition = true
+	b.r.Reporter.NodeCondition = true
 	for i := range 5 {
 		b.r.Pods.Set(podOn(fmt.Sprintf("p%d", i)), fixtures.Noon())
 	}
@@ -161,7 +161,7 @@ func TestReconcilePausedReportsShortage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, test.node, test.pool, fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"),
 				fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService)) // which is not published
-			b.r.NodeCondition = true
+			b.r.Reporter.NodeCondition = true
 			b.settle()
 			if len(b.node().Status.Conditions) != 0 {
 				t.Errorf("conditions %v though no pod waits", b.node().Status.Conditions)
@@ -486,16 +486,16 @@ func TestHeldBlockReadsLiveIntoAFreshObject(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &Reconciler{
-		Cluster: state.Cluster{Ledger: state.NewLedger()},
-		Cache:   readerFunc(func(obj client.Object) error { *obj.(*v1alpha1.PodIPBlock) = *shared; return nil }),
-		Live:    readerFunc(func(obj client.Object) error { return json.Unmarshal(answer, obj) }),
+	r := &BlockClient{
+		Ledger: state.NewLedger(),
+		Cache:  readerFunc(func(obj client.Object) error { *obj.(*v1alpha1.PodIPBlock) = *shared; return nil }),
+		Live:   readerFunc(func(obj client.Object) error { return json.Unmarshal(answer, obj) }),
 	}
 	known, err := crd.BlockFrom(newer)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, got, err := r.heldBlock(t.Context(), &observation{Snapshot: &state.Snapshot{Blocks: []crd.Block{known}}}, known.CIDR)
+	got, err := r.object(t.Context(), known)
 	if err != nil {
 		t.Fatal(err)
 	}

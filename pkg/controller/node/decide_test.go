@@ -29,7 +29,7 @@ func TestDecideAfterAnotherTookTheBudget(t *testing.T) {
 				t.Fatal(err)
 			}
 			now := b.Clock.Now()
-			b.r.remember(seen("n", o.uid()), &state.Share{Family: ipalloc.IPv4}, expand.Memory{IdleSince: []time.Time{fixtures.Noon()}})
+			b.r.memory.remember(seen("n", o.uid()), &state.Share{Family: ipalloc.IPv4}, expand.Memory{IdleSince: []time.Time{fixtures.Noon()}})
 			if taken && !b.r.Pacing.Take(&crd.Pool{Name: "p"}, 1, now) {
 				t.Fatal("there is no budget")
 			}

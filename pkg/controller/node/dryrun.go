@@ -57,15 +57,15 @@ func (r *Reconciler) difference(o *observation) (difference, time.Duration) {
 	if o.Node == nil {
 		return difference{free: notResting(o.Blocks)}, 0
 	}
-	d, again, now := difference{adopt: r.withoutBlock(o)}, time.Duration(0), r.Clock.Now()
+	d, again, now := difference{adopt: o.withoutBlock()}, time.Duration(0), r.Clock.Now()
 	for i := range o.Shares {
 		fo := &o.Shares[i]
 		if fo.Paused != "" || d.adopt > 0 {
 			continue
 		}
 		fo.State.Adopting = false // the plan once its agent runs in crd mode
-		plan, next := expand.Decide(now, fo.Policy, fo.State, r.recall(o, fo))
-		r.remember(o, fo, next)
+		plan, next := expand.Decide(now, fo.Policy, fo.State, r.memory.recall(o, fo))
+		r.memory.remember(o, fo, next)
 		if plan.Claim.Addresses > 0 {
 			d.claim++
 		}
@@ -90,7 +90,7 @@ func notResting(blocks []crd.Block) int {
 }
 
 // withoutBlock counts the CIDRs assigned to the node that none of its blocks holds.
-func (r *Reconciler) withoutBlock(o *observation) int {
+func (o *observation) withoutBlock() int {
 	if o.CiliumNode == nil {
 		return 0
 	}

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
@@ -37,6 +38,15 @@ func (o *observation) pausedFor(cidr netip.Prefix, ciliumPool string) bool {
 // gone reports whether all that remains is to cool down the node's blocks.
 func (o *observation) gone() bool {
 	return slices.ContainsFunc(o.Shares, func(f state.Share) bool { return f.State.Gone })
+}
+
+// block returns a block of the node, as observed.
+func (o *observation) block(cidr netip.Prefix) (crd.Block, error) {
+	i := slices.IndexFunc(o.Blocks, func(b crd.Block) bool { return b.CIDR == cidr })
+	if i < 0 {
+		return crd.Block{}, fmt.Errorf("%w: block %s is not known", errStale, cidr)
+	}
+	return o.Blocks[i], nil
 }
 
 // observe collects what the caches know of a node.

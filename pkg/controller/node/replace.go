@@ -3,47 +3,11 @@ package node
 import (
 	"slices"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
-
-// firstBlocks are the blocks that this process claimed for a CiliumNode before any
-// agent had read it. An agent can learn their addresses from that CiliumNode only.
-type firstBlocks struct {
-	of     types.UID
-	blocks map[types.UID]bool
-}
-
-// noteFirstBlock records a block claimed for a CiliumNode that no agent has read.
-func (r *Reconciler) noteFirstBlock(o *observation, block types.UID) {
-	if !o.CiliumNode.Untouched() {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := r.stateOf(o.Name)
-	if n.first.of != o.CiliumNode.UID {
-		n.first = firstBlocks{of: o.CiliumNode.UID, blocks: map[types.UID]bool{}}
-	}
-	n.first.blocks[block] = true
-}
-
-// isFirst reports whether a block was claimed for the CiliumNode as observed, which no
-// agent has read yet.
-func (r *Reconciler) isFirst(o *observation, block types.UID) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := r.stateOf(o.Name)
-	if !o.CiliumNode.Untouched() {
-		n.first = firstBlocks{}
-		return false
-	}
-	return n.first.of == o.CiliumNode.UID && n.first.blocks[block]
-}
 
 // mayReplace reports whether blocks of a family of the node are replaceable at all.
 func (o *observation) mayReplace(fo *state.Share) bool {
@@ -64,7 +28,7 @@ func (r *Reconciler) replaceFirst(o *observation, fo *state.Share) {
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
 		j := slices.IndexFunc(o.Blocks, func(k crd.Block) bool { return k.CIDR == b.CIDR })
-		first := r.isFirst(o, o.Blocks[j].UID)
+		first := r.memory.isFirst(o.CiliumNode, o.Blocks[j].UID)
 		if b.Request != expand.None || b.Conflict || o.Blocks[j].Pool == fo.Ruling() || s.Uses(b.CIDR) {
 			continue
 		}

@@ -2,19 +2,12 @@ package node
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
-
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -44,13 +37,15 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 	if o.Node == nil {
 		r.Metrics.waiting.forgetNode(o.Name)
 	}
-	r.reportAwaited(ctx, o)
+	if o.Node != nil && !r.Paused {
+		r.Reporter.reportAwaited(ctx, o)
+	}
 	unselected := !o.OtherIPAM && o.Awaits == "" && r.Unselected(o.Node)
 	r.Metrics.withoutPool(o.Name, unselected)
 	if o.Node == nil || o.OtherIPAM || o.Awaits != "" {
 		return nil
 	}
-	plans = append(plans, r.pausedPlans(o)...)
+	plans = append(plans, o.pausedPlans(r.Clock.Now())...)
 	lack, now := lacking(plans), r.Clock.Now()
 	var short [2]int
 	var waits []expand.Wait
@@ -66,29 +61,29 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 			waits = append(waits, p.plan.Waits...)
 		}
 	}
-	r.sendDrainWaits(o.Node, waits)
-	r.sendFamilyNotRun(o.Node, o.notRun())
+	r.Reporter.sendDrainWaits(o.Node, waits)
+	r.Reporter.sendFamilyNotRun(o.Node, o.notRun())
 	r.Awaiting.Set(o.Name, lack != nil, missed)
 	if unselected {
 		lack = o.unselected(lack)
 	}
-	r.sendShortage(o.Node, lack)
+	r.Reporter.sendShortage(o.Node, lack)
 	if r.Paused { // a pause promises that nothing is written about nodes
 		return nil
 	}
-	if err := r.setNodeCondition(ctx, o.Node, lack); err != nil {
+	if err := r.Reporter.setNodeCondition(ctx, o.Node, lack); err != nil {
 		return err
 	}
-	return r.setNodeTaint(ctx, o.Node, lack != nil && lack.unmet)
+	return r.Reporter.setNodeTaint(ctx, o.Node, lack != nil && lack.unmet)
 }
 
 // pausedPlans are plans that are not carried out: what the paused families of a node
 // have and need.
-func (r *Reconciler) pausedPlans(o *observation) []familyPlan {
+func (o *observation) pausedPlans(now time.Time) []familyPlan {
 	var plans []familyPlan
 	for i := range o.Shares {
 		if fo := &o.Shares[i]; fo.Paused != "" {
-			plan, _ := expand.Decide(r.Clock.Now(), fo.Policy, asPublished(fo.State), expand.Memory{})
+			plan, _ := expand.Decide(now, fo.Policy, asPublished(fo.State), expand.Memory{})
 			plans = append(plans, familyPlan{Share: fo, plan: plan, short: plan.Claim.Addresses})
 		}
 	}
@@ -188,74 +183,6 @@ func poolNames(p *familyPlan) string {
 		names = append(names, name)
 	}
 	return strings.Join(names, ", ")
-}
-
-// setNodeCondition writes the condition when it first becomes true and when it changes;
-// a Node without any shortage so far has none.
-func (r *Reconciler) setNodeCondition(ctx context.Context, node *corev1.Node, lack *shortage) error {
-	if !r.NodeCondition {
-		return nil
-	}
-	want := corev1.NodeCondition{Type: v1alpha1.NodeAddressShortage, Status: corev1.ConditionFalse, Reason: reasonEnough,
-		Message: "every pod of this node can have an address"}
-	if lack != nil && lack.unmet {
-		want.Status, want.Reason, want.Message = corev1.ConditionTrue, lack.reason, lack.message
-	}
-	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.NodeAddressShortage })
-	switch {
-	case i < 0 && want.Status == corev1.ConditionFalse:
-		return nil
-	case i >= 0 && node.Status.Conditions[i].Status == want.Status && node.Status.Conditions[i].Reason == want.Reason:
-		return nil
-	}
-	want.LastTransitionTime = metav1.NewTime(r.Clock.Now())
-	want.LastHeartbeatTime = want.LastTransitionTime
-	body, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []corev1.NodeCondition{want}}})
-	if err != nil {
-		return err
-	}
-	patched := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name}}
-	err = r.Client.Status().Patch(ctx, patched, client.RawPatch(types.StrategicMergePatchType, body))
-	if r.Shared.Wrote("Node", "condition", client.IgnoreNotFound(err)) != nil {
-		return fmt.Errorf("setting condition %s of Node %s: %w", v1alpha1.NodeAddressShortage, node.Name, err)
-	}
-	return nil
-}
-
-// setNodeTaint keeps pods off a Node without addresses for them, if configured.
-func (r *Reconciler) setNodeTaint(ctx context.Context, node *corev1.Node, short bool) error {
-	if r.ShortageTaint == "" {
-		return nil
-	}
-	isOurs := func(t corev1.Taint) bool { return t.Key == r.ShortageTaint }
-	if slices.ContainsFunc(node.Spec.Taints, isOurs) == short {
-		return nil
-	}
-	changed := node.DeepCopy()
-	changed.Spec.Taints = slices.DeleteFunc(changed.Spec.Taints, isOurs)
-	if short {
-		changed.Spec.Taints = append(changed.Spec.Taints, corev1.Taint{Key: r.ShortageTaint, Effect: corev1.TaintEffectNoSchedule})
-	}
-	patch := client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{})
-	if err := r.Shared.Wrote("Node", "taint", client.IgnoreNotFound(r.Client.Patch(ctx, changed, patch))); err != nil {
-		return fmt.Errorf("tainting Node %s: %w", node.Name, err)
-	}
-	return nil
-}
-
-// reportAwaited reports once that a node waits for its labels, and logs when the wait
-// is over.
-func (r *Reconciler) reportAwaited(ctx context.Context, o *observation) {
-	if o.Node == nil || r.Paused {
-		return
-	}
-	switch changed := r.Events.Last.Changed(o.Name, topicLabels, o.Awaits); {
-	case changed && o.Awaits != "":
-		r.Events.Send(o.Node, event.ReasonWaitsForLabels, event.Reconcile, o.Awaits)
-		log.FromContext(ctx).Info("the node waits for its first block", "reason", o.Awaits)
-	case changed:
-		log.FromContext(ctx).Info("the node no longer waits for its first block: its startup taints are gone")
-	}
 }
 
 // unselected reports a Node that no pool selects, in addition to what its blocks lack.

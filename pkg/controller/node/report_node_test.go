@@ -50,14 +50,14 @@ func (b *bed) reportsShortage(want string) {
 // The condition of a Node is written when it turns, and no more.
 func TestNodeConditionAtRest(t *testing.T) {
 	b := newBed(t, fixtures.Node())
-	b.r.NodeCondition = true
+	b.r.Reporter.NodeCondition = true
 	lack := &shortage{unmet: true, reason: reasonPoolsExhausted, message: "x"}
 	for i, step := range []struct {
 		lack *shortage
 		want int
 	}{{nil, 0}, {lack, 1}, {lack, 0}, {nil, 1}, {nil, 0}} {
 		b.Calls = nil
-		if err := b.r.setNodeCondition(t.Context(), b.node(), step.lack); err != nil {
+		if err := b.r.Reporter.setNodeCondition(t.Context(), b.node(), step.lack); err != nil {
 			t.Fatal(err)
 		}
 		if len(b.Calls) != step.want {
@@ -69,17 +69,17 @@ func TestNodeConditionAtRest(t *testing.T) {
 // A taint that another client sets meanwhile is not lost.
 func TestNodeTaintIsWrittenOnWhatWasSeen(t *testing.T) {
 	b := newBed(t, fixtures.Node())
-	b.r.ShortageTaint = "short"
+	b.r.Reporter.ShortageTaint = "short"
 	seen := b.node()
 	others := b.node()
 	others.Spec.Taints = []corev1.Taint{{Key: "other", Effect: corev1.TaintEffectNoExecute}}
 	if err := b.API.Update(t.Context(), others); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.r.setNodeTaint(t.Context(), seen, true); !apierrors.IsConflict(err) {
+	if err := b.r.Reporter.setNodeTaint(t.Context(), seen, true); !apierrors.IsConflict(err) {
 		t.Errorf("got %v, want a conflict", err)
 	}
-	if err := b.r.setNodeTaint(t.Context(), b.node(), true); err != nil {
+	if err := b.r.Reporter.setNodeTaint(t.Context(), b.node(), true); err != nil {
 		t.Fatal(err)
 	}
 	if taints := b.node().Spec.Taints; len(taints) != 2 {

@@ -68,11 +68,11 @@ func (r *Reconciler) actOnHolds(ctx context.Context, o *observation, plans []fam
 			if !r.about(p, b, o.CiliumNode) || b.Phase != ipalloc.InService || drains(p.plan, b.CIDR) {
 				continue
 			}
-			why, message := r.heldBecause(b, p.plan)
+			why, message := heldBecause(b, r.Pools.Get(b.Pool), p.plan)
 			if message == b.Held {
 				continue
 			}
-			if err := r.setHeld(ctx, o, b.CIDR, why, message); err != nil {
+			if err := r.Blocks.setHeld(ctx, b, why, message); err != nil {
 				return err
 			}
 		}
@@ -85,10 +85,10 @@ func drains(p expand.Plan, cidr netip.Prefix) bool {
 }
 
 // heldBecause describes why a block's drain does not begin; "": none is requested.
-func (r *Reconciler) heldBecause(b crd.Block, p expand.Plan) (expand.WaitReason, string) {
+func heldBecause(b crd.Block, pool *crd.Pool, p expand.Plan) (expand.WaitReason, string) {
 	for _, w := range p.Waits {
 		if w.CIDR == b.CIDR && (w.For == expand.WaitWindow || w.For == expand.WaitTurn) {
-			return w.For, r.heldMessage(b, w)
+			return w.For, heldMessage(pool, w)
 		}
 	}
 	return "", ""
@@ -96,35 +96,15 @@ func (r *Reconciler) heldBecause(b crd.Block, p expand.Plan) (expand.WaitReason,
 
 // heldMessage changes only when a window opens or closes, or the hourly rate is used
 // up: it is written to every held block.
-func (r *Reconciler) heldMessage(b crd.Block, w expand.Wait) string {
+func heldMessage(pool *crd.Pool, w expand.Wait) string {
 	const what = "it is to leave its node, but has not begun: "
-	pool := r.Pools.Get(b.Pool)
 	switch {
 	case pool == nil:
 		return ""
 	case w.For == expand.WaitTurn:
-		return what + fmt.Sprintf("%d blocks of pool %s may begin in an hour, and as many have", pool.Maintenance.BlocksPerHour, b.Pool)
+		return what + fmt.Sprintf("%d blocks of pool %s may begin in an hour, and as many have", pool.Maintenance.BlocksPerHour, pool.Name)
 	case w.Until.IsZero():
-		return what + fmt.Sprintf("no maintenance window of pool %s will ever open", b.Pool)
+		return what + fmt.Sprintf("no maintenance window of pool %s will ever open", pool.Name)
 	}
-	return what + fmt.Sprintf("the next maintenance window of pool %s opens at %s", b.Pool, w.Until.UTC().Format(time.RFC3339))
-}
-
-func (r *Reconciler) setHeld(ctx context.Context, o *observation, cidr netip.Prefix, why expand.WaitReason, message string) error {
-	_, obj, err := r.heldBlock(ctx, o, cidr)
-	if err != nil {
-		return err
-	}
-	if crd.SetBlockHeld(obj, why, message, r.Clock.Now()) {
-		err = r.Client.Status().Update(ctx, obj)
-		if r.Shared.Wrote("PodIPBlock", "held", err) != nil {
-			return fmt.Errorf("setting why block %s is held: %w", cidr, err)
-		}
-	}
-	written, err := crd.BlockFrom(obj)
-	if err != nil {
-		return err
-	}
-	r.Ledger.Assume(written)
-	return nil
+	return what + fmt.Sprintf("the next maintenance window of pool %s opens at %s", pool.Name, w.Until.UTC().Format(time.RFC3339))
 }

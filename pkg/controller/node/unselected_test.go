@@ -28,7 +28,7 @@ func (b *bed) withoutPool() map[string]float64 { return fakeapi.Series(b.T, b.r.
 // A node that no pool selects says so, until one does.
 func TestUnselectedNodeIsReported(t *testing.T) {
 	b := newBed(t, fixtures.Node(), elsewherePool())
-	b.r.NodeCondition = true
+	b.r.Reporter.NodeCondition = true
 	b.settle()
 	b.hasShortage(reasonNoPool)
 	if got, want := b.withoutPool(), (map[string]float64{"cilium_pool_node_without_pool n": 1}); !cmp.Equal(got, want) {
@@ -60,7 +60,7 @@ func TestUnselectedNodeWithPlenty(t *testing.T) {
 	}
 	b := newBed(t, fixtures.Node(), elsewherePool(),
 		fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/28"), addrs...), fixtures.BlockObject("10.0.0.0/28", ipalloc.InService))
-	b.r.NodeCondition = true
+	b.r.Reporter.NodeCondition = true
 	b.settle()
 	if got := b.node().Status.Conditions; len(got) > 0 {
 		t.Errorf("conditions %v", got)
@@ -71,7 +71,7 @@ func TestUnselectedNodeWithPlenty(t *testing.T) {
 func TestUnselectedNodeWithAddresses(t *testing.T) {
 	b := newBed(t, fixtures.Node(), elsewherePool(),
 		fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
-	b.r.NodeCondition = true
+	b.r.Reporter.NodeCondition = true
 	b.settle()
 	if got := b.node().Status.Conditions; len(got) > 0 {
 		t.Errorf("conditions %v", got)
@@ -96,7 +96,7 @@ func TestUnselectedNodeThatDoesNotCount(t *testing.T) {
 	for name, node := range map[string]*corev1.Node{"opted out": optedOut, "an ignored taint": tainted, "a startup taint": starting} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, node, elsewherePool())
-			b.r.NodeCondition, b.r.IgnoreTaints, b.r.StartupTaints = true, map[string]bool{"virtual": true}, map[string]bool{"starting": true}
+			b.r.Reporter.NodeCondition, b.r.IgnoreTaints, b.r.StartupTaints = true, map[string]bool{"virtual": true}, map[string]bool{"starting": true}
 			b.settle()
 			if len(b.withoutPool()) > 0 || len(b.node().Status.Conditions) > 0 {
 				t.Errorf("series %v, conditions %v; want none", b.withoutPool(), b.node().Status.Conditions)

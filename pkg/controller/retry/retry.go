@@ -8,8 +8,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Conflict is when to reconcile again after a write conflict.
-const Conflict = 100 * time.Millisecond
+const (
+	// Conflict is when to reconcile again after a write conflict.
+	Conflict = 100 * time.Millisecond
+	// NotShown is when to reconcile again while the watch lags behind a write.
+	NotShown = time.Second
+)
 
 // AfterConflict requeues after a conflict without reporting an error.
 func AfterConflict(err error) (reconcile.Result, error) {

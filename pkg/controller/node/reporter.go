@@ -2,14 +2,20 @@ package node
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -25,6 +31,19 @@ const (
 	topicFamily   = "families"
 	topicShadow   = "shadow"
 )
+
+// Reporter reports about nodes to users and schedulers: by events, and by a condition
+// and a taint of the Node.
+type Reporter struct {
+	Client client.Client
+	Events *event.Recorder
+	Shared *metrics.Shared
+	Clock  clock.PassiveClock
+	// ShortageTaint is put on Nodes whose pods cannot get an address; "": none.
+	ShortageTaint string
+	// NodeCondition reports a shortage as a condition of the Node.
+	NodeCondition bool
+}
 
 func phaseMessage(phase ipalloc.Phase, reason expand.Reason) string {
 	switch {
@@ -49,7 +68,7 @@ func phaseMessage(phase ipalloc.Phase, reason expand.Reason) string {
 }
 
 // sendPhase reports that a block has entered a phase.
-func (r *Reconciler) sendPhase(b *v1alpha1.PodIPBlock, phase ipalloc.Phase, reason expand.Reason, message string) {
+func (r *Reporter) sendPhase(b *v1alpha1.PodIPBlock, phase ipalloc.Phase, reason expand.Reason, message string) {
 	kind := map[ipalloc.Phase]string{
 		ipalloc.InService: event.ReasonBlockBackInService, ipalloc.Draining: event.ReasonBlockDraining, ipalloc.CoolingDown: event.ReasonBlockCoolingDown,
 	}[phase]
@@ -60,7 +79,7 @@ func (r *Reconciler) sendPhase(b *v1alpha1.PodIPBlock, phase ipalloc.Phase, reas
 }
 
 // sendShortage reports a shortage when its reason changes; nil: there is none.
-func (r *Reconciler) sendShortage(node *corev1.Node, lack *shortage) {
+func (r *Reporter) sendShortage(node *corev1.Node, lack *shortage) {
 	reason := ""
 	if lack != nil {
 		reason = lack.reason
@@ -77,14 +96,14 @@ func (r *Reconciler) sendShortage(node *corev1.Node, lack *shortage) {
 
 // sendFamilyNotRun reports families that pools offer and the agent does not run; "": it
 // runs all.
-func (r *Reconciler) sendFamilyNotRun(node *corev1.Node, why string) {
+func (r *Reporter) sendFamilyNotRun(node *corev1.Node, why string) {
 	if r.Events.Last.Changed(node.Name, topicFamily, why) && why != "" {
 		r.Events.Send(node, event.ReasonFamilyNotRun, event.Reconcile, why)
 	}
 }
 
 // sendDrainWaits reports what the drain of each block waits for.
-func (r *Reconciler) sendDrainWaits(node *corev1.Node, waits []expand.Wait) {
+func (r *Reporter) sendDrainWaits(node *corev1.Node, waits []expand.Wait) {
 	var lasting []expand.Wait
 	news := ""
 	for _, w := range waits {
@@ -119,7 +138,7 @@ func waitNote(w expand.Wait) string {
 
 // logPlan logs a decision and its inputs once, although every reconcile repeats it for
 // a node whose writes conflict or that cannot get addresses.
-func (r *Reconciler) logPlan(ctx context.Context, fo *state.Share, p expand.Plan) {
+func (r *Reporter) logPlan(ctx context.Context, fo *state.Share, p expand.Plan) {
 	line := ""
 	if !p.Empty() {
 		line = p.String()
@@ -140,4 +159,69 @@ func (r *Reconciler) logPlan(ctx context.Context, fo *state.Share, p expand.Plan
 
 func planTopic(share *state.Share) string {
 	return "plan " + share.Family.String() + " " + share.CiliumPool
+}
+
+// setNodeCondition writes the condition when it first becomes true and when it changes;
+// a Node without any shortage so far has none.
+func (r *Reporter) setNodeCondition(ctx context.Context, node *corev1.Node, lack *shortage) error {
+	if !r.NodeCondition {
+		return nil
+	}
+	want := corev1.NodeCondition{Type: v1alpha1.NodeAddressShortage, Status: corev1.ConditionFalse, Reason: reasonEnough,
+		Message: "every pod of this node can have an address"}
+	if lack != nil && lack.unmet {
+		want.Status, want.Reason, want.Message = corev1.ConditionTrue, lack.reason, lack.message
+	}
+	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.NodeAddressShortage })
+	switch {
+	case i < 0 && want.Status == corev1.ConditionFalse:
+		return nil
+	case i >= 0 && node.Status.Conditions[i].Status == want.Status && node.Status.Conditions[i].Reason == want.Reason:
+		return nil
+	}
+	want.LastTransitionTime = metav1.NewTime(r.Clock.Now())
+	want.LastHeartbeatTime = want.LastTransitionTime
+	body, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []corev1.NodeCondition{want}}})
+	if err != nil {
+		return err
+	}
+	patched := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name}}
+	err = r.Client.Status().Patch(ctx, patched, client.RawPatch(types.StrategicMergePatchType, body))
+	if r.Shared.Wrote("Node", "condition", client.IgnoreNotFound(err)) != nil {
+		return fmt.Errorf("setting condition %s of Node %s: %w", v1alpha1.NodeAddressShortage, node.Name, err)
+	}
+	return nil
+}
+
+// setNodeTaint keeps pods off a Node without addresses for them, if configured.
+func (r *Reporter) setNodeTaint(ctx context.Context, node *corev1.Node, short bool) error {
+	if r.ShortageTaint == "" {
+		return nil
+	}
+	isOurs := func(t corev1.Taint) bool { return t.Key == r.ShortageTaint }
+	if slices.ContainsFunc(node.Spec.Taints, isOurs) == short {
+		return nil
+	}
+	changed := node.DeepCopy()
+	changed.Spec.Taints = slices.DeleteFunc(changed.Spec.Taints, isOurs)
+	if short {
+		changed.Spec.Taints = append(changed.Spec.Taints, corev1.Taint{Key: r.ShortageTaint, Effect: corev1.TaintEffectNoSchedule})
+	}
+	patch := client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{})
+	if err := r.Shared.Wrote("Node", "taint", client.IgnoreNotFound(r.Client.Patch(ctx, changed, patch))); err != nil {
+		return fmt.Errorf("tainting Node %s: %w", node.Name, err)
+	}
+	return nil
+}
+
+// reportAwaited reports once that a node waits for its labels, and logs when the wait
+// is over.
+func (r *Reporter) reportAwaited(ctx context.Context, o *observation) {
+	switch changed := r.Events.Last.Changed(o.Name, topicLabels, o.Awaits); {
+	case changed && o.Awaits != "":
+		r.Events.Send(o.Node, event.ReasonWaitsForLabels, event.Reconcile, o.Awaits)
+		log.FromContext(ctx).Info("the node waits for its first block", "reason", o.Awaits)
+	case changed:
+		log.FromContext(ctx).Info("the node no longer waits for its first block: its startup taints are gone")
+	}
 }

@@ -1,0 +1,174 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/finalizer"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+)
+
+// BlockClient reads and writes the PodIPBlocks of nodes. What a write returns goes into
+// the ledger at once.
+type BlockClient struct {
+	// Cache reads from the informers, Live from the API server; Writer writes.
+	Cache  client.Reader
+	Live   client.Reader
+	Writer client.Client
+	Ledger *state.Ledger
+	Shared *metrics.Shared
+	Clock  clock.PassiveClock
+}
+
+// read reads a block from the API server. A missing one is nil.
+func (c *BlockClient) read(ctx context.Context, name string) (*crd.Block, error) {
+	obj := &v1alpha1.PodIPBlock{}
+	err := c.Live.Get(ctx, types.NamespacedName{Name: name}, obj)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading block %s: %w", name, err)
+	}
+	b, err := crd.BlockFrom(obj)
+	return &b, err
+}
+
+// unchanged reads a block live and reports whether it is as observed and the watch has
+// delivered it, along with every older block that could overlap it.
+func (c *BlockClient) unchanged(ctx context.Context, b crd.Block) (bool, error) {
+	live, err := c.read(ctx, b.Name)
+	if err != nil {
+		return false, err
+	}
+	if live == nil {
+		c.Ledger.AssumeDeleted(b)
+		return false, nil
+	}
+	same := live.UID == b.UID && live.Node == b.Node && live.Phase == b.Phase && live.Deleting == b.Deleting
+	return same && live.Finalized && c.Ledger.Shown(b.UID), nil
+}
+
+// resolveUnknown settles earlier claims of a node whose outcome is unknown, before it
+// claims more.
+func (c *BlockClient) resolveUnknown(ctx context.Context, node string) error {
+	for _, cidr := range c.Ledger.UnknownClaims(node) {
+		live, err := c.read(ctx, crd.BlockName(cidr))
+		if err != nil {
+			return err
+		}
+		if live != nil {
+			c.Ledger.Assume(*live)
+			continue
+		}
+		c.Ledger.Forget(node, cidr)
+	}
+	return nil
+}
+
+// object returns the object of an observed block, in the observed version. An object of
+// its own: those from the cache are shared.
+func (c *BlockClient) object(ctx context.Context, b crd.Block) (*v1alpha1.PodIPBlock, error) {
+	cached, key := &v1alpha1.PodIPBlock{}, types.NamespacedName{Name: b.Name}
+	if err := c.Cache.Get(ctx, key, cached); err == nil && cached.ResourceVersion == b.ResourceVersion {
+		return cached.DeepCopy(), nil
+	}
+	live := &v1alpha1.PodIPBlock{}
+	switch err := c.Live.Get(ctx, key, live); {
+	case apierrors.IsNotFound(err):
+		c.Ledger.AssumeDeleted(b)
+		return nil, fmt.Errorf("%w: block %s is gone", errStale, b.CIDR)
+	case err != nil:
+		return nil, fmt.Errorf("reading block %s: %w", b.Name, err)
+	case live.UID != b.UID || live.ResourceVersion != b.ResourceVersion:
+		return nil, fmt.Errorf("%w: block %s has changed", errStale, b.CIDR)
+	}
+	return live, nil
+}
+
+// create creates a block for a node. The create is the claim.
+func (c *BlockClient) create(ctx context.Context, cidr netip.Prefix, pool string, node *corev1.Node) (crd.Block, error) {
+	obj := crd.NewBlock(cidr, pool, node.Name, node.UID)
+	err := c.Shared.Wrote("PodIPBlock", "create", c.Writer.Create(ctx, obj))
+	if err != nil {
+		return crd.Block{}, fmt.Errorf("creating block %s for node %s: %w", cidr, node.Name, err)
+	}
+	return c.assume(obj)
+}
+
+// setPhase writes the phase of an observed block, and returns its object.
+func (c *BlockClient) setPhase(ctx context.Context, b crd.Block, phase ipalloc.Phase, reason expand.Reason, message string) (*v1alpha1.PodIPBlock, error) {
+	return c.updateStatus(ctx, b, "phase", func(obj *v1alpha1.PodIPBlock) bool {
+		return crd.SetBlockPhase(obj, phase, reason, message, c.Clock.Now())
+	})
+}
+
+// setHeld writes why the requested drain of an observed block has not begun.
+func (c *BlockClient) setHeld(ctx context.Context, b crd.Block, why expand.WaitReason, message string) error {
+	_, err := c.updateStatus(ctx, b, "held", func(obj *v1alpha1.PodIPBlock) bool {
+		return crd.SetBlockHeld(obj, why, message, c.Clock.Now())
+	})
+	return err
+}
+
+// updateStatus writes the status of an observed block if change changes it, conditional
+// on the observed version. The operation names the write in metrics.
+func (c *BlockClient) updateStatus(ctx context.Context, b crd.Block, operation string, change func(*v1alpha1.PodIPBlock) bool) (*v1alpha1.PodIPBlock, error) {
+	obj, err := c.object(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	if change(obj) {
+		err := c.Writer.Status().Update(ctx, obj)
+		if c.Shared.Wrote("PodIPBlock", operation, err) != nil {
+			return nil, fmt.Errorf("updating the status of block %s: %w", b.CIDR, err)
+		}
+	}
+	_, err = c.assume(obj)
+	return obj, err
+}
+
+// assume takes an object that a write has returned into the ledger.
+func (c *BlockClient) assume(obj *v1alpha1.PodIPBlock) (crd.Block, error) {
+	b, err := crd.BlockFrom(obj)
+	if err != nil {
+		return b, err
+	}
+	c.Ledger.Assume(b)
+	return b, nil
+}
+
+// release removes the finalizer of a block and deletes it. Another finalizer keeps the
+// object, which keeps the addresses.
+func (c *BlockClient) release(ctx context.Context, b crd.Block, obj *v1alpha1.PodIPBlock) error {
+	if controllerutil.ContainsFinalizer(obj, v1alpha1.Finalizer) {
+		err := client.IgnoreNotFound(c.Writer.Patch(ctx, obj, finalizer.Drop(obj)))
+		if c.Shared.Wrote("PodIPBlock", "finalizer", err) != nil {
+			return fmt.Errorf("removing finalizer of block %s: %w", b.CIDR, err)
+		}
+	}
+	if obj.DeletionTimestamp == nil {
+		err := c.Writer.Delete(ctx, obj, client.Preconditions{UID: &obj.UID, ResourceVersion: &obj.ResourceVersion})
+		if err := c.Shared.Wrote("PodIPBlock", "delete", client.IgnoreNotFound(err)); err != nil {
+			return fmt.Errorf("deleting block %s: %w", b.CIDR, err)
+		}
+	}
+	if len(obj.Finalizers) == 0 {
+		c.Ledger.AssumeDeleted(b)
+		c.Shared.Released(b)
+	}
+	return nil
+}

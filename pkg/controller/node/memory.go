@@ -1,0 +1,163 @@
+package node
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/retry"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+)
+
+// memory is what the reconciler remembers of nodes between reconciles. Losing it costs
+// time, never an address.
+type memory struct {
+	mu    sync.Mutex
+	nodes map[string]*nodeState
+}
+
+// nodeState is what is remembered of one node.
+type nodeState struct {
+	// conflicts counts consecutive write conflicts.
+	conflicts int
+	// shares holds one entry for each of Cilium's pools; "" is the default one.
+	shares map[string]*shareState
+	// requested is the CiliumNode whose agent was last asked for a report.
+	requested types.UID
+	// first are its blocks while its agent has not started yet.
+	first firstBlocks
+}
+
+// shareState is what is remembered of one of Cilium's pools on a node.
+type shareState struct {
+	// memory is of one CiliumNode: a successor with the same name starts empty.
+	of     types.UID
+	memory [2]expand.Memory
+}
+
+// firstBlocks are the blocks that this process claimed for a CiliumNode before any
+// agent had read it. An agent can learn their addresses from that CiliumNode only.
+type firstBlocks struct {
+	of     types.UID
+	blocks map[types.UID]bool
+}
+
+// stateOf returns the state of a node, new where there is none. The caller holds m.mu.
+func (m *memory) stateOf(node string) *nodeState {
+	if m.nodes == nil {
+		m.nodes = map[string]*nodeState{}
+	}
+	if m.nodes[node] == nil {
+		m.nodes[node] = &nodeState{shares: map[string]*shareState{}}
+	}
+	return m.nodes[node]
+}
+
+// shareOf is stateOf for one of Cilium's pools. The caller holds m.mu.
+func (m *memory) shareOf(node, ciliumPool string) *shareState {
+	n := m.stateOf(node)
+	if n.shares[ciliumPool] == nil {
+		n.shares[ciliumPool] = &shareState{}
+	}
+	return n.shares[ciliumPool]
+}
+
+// recall returns what Decide asked to remember of a share.
+func (m *memory) recall(o *observation, share *state.Share) expand.Memory {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.nodes[o.Name]
+	if n == nil {
+		return expand.Memory{}
+	}
+	if s := n.shares[share.CiliumPool]; s != nil && s.of == o.uid() {
+		return s.memory[share.Family]
+	}
+	return expand.Memory{}
+}
+
+func (m *memory) remember(o *observation, share *state.Share, next expand.Memory) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.shareOf(o.Name, share.CiliumPool)
+	if s.of != o.uid() {
+		s.of, s.memory = o.uid(), [2]expand.Memory{}
+	}
+	s.memory[share.Family] = next
+	if o.CiliumNode != nil && !o.CiliumNode.Untouched() {
+		m.nodes[o.Name].first = firstBlocks{}
+	}
+}
+
+// forget drops what is remembered of a node that is gone.
+func (m *memory) forget(node string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.nodes, node)
+}
+
+// firstRequest records that the agent of a CiliumNode is being asked for a report, and
+// returns whether it is the first time.
+func (m *memory) firstRequest(node string, uid types.UID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.stateOf(node)
+	first := n.requested != uid
+	n.requested = uid
+	return first
+}
+
+// clearRequest clears that record.
+func (m *memory) clearRequest(node string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if n := m.nodes[node]; n != nil {
+		n.requested = ""
+	}
+}
+
+// nextBackoff is how long to wait after a lost race: twice as long with each consecutive
+// one, up to 64 times.
+func (m *memory) nextBackoff(node string) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.stateOf(node)
+	wait := retry.Conflict << min(n.conflicts, 6)
+	n.conflicts++
+	return wait
+}
+
+// resetBackoff ends a streak of lost races.
+func (m *memory) resetBackoff(node string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if n := m.nodes[node]; n != nil {
+		n.conflicts = 0
+	}
+}
+
+// noteFirstBlock records a block claimed for a CiliumNode that no agent has read.
+func (m *memory) noteFirstBlock(cn *ciliumnode.View, block types.UID) {
+	if !cn.Untouched() {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.stateOf(cn.Name)
+	if n.first.of != cn.UID {
+		n.first = firstBlocks{of: cn.UID, blocks: map[types.UID]bool{}}
+	}
+	n.first.blocks[block] = true
+}
+
+// isFirst reports whether a block was claimed for this CiliumNode, which no agent has
+// read yet.
+func (m *memory) isFirst(cn *ciliumnode.View, block types.UID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.nodes[cn.Name]
+	return n != nil && cn.Untouched() && n.first.of == cn.UID && n.first.blocks[block]
+}
