@@ -1,6 +1,7 @@
 package world
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
@@ -10,12 +11,7 @@ import (
 func (w *World) doOperator(a Action, o *Operator) {
 	switch a.Verb {
 	case Start:
-		ago := 0
-		if a.What == "stale" {
-			ago = staleBy
-			w.Counts.Faults["stale list"]++
-		}
-		o.start(ago)
+		o.start(w.versionsAgo(a.What))
 	case Lead:
 		w.lease.holder, w.lease.renewed, o.leads = o, w.now, true
 	case Watch:
@@ -50,6 +46,18 @@ func (w *World) doOperator(a Action, o *Operator) {
 
 // staleBy is how many versions of a kind an old list may lack.
 const staleBy = 5
+
+// versionsAgo is how old the first lists of a process are: "stale" or "stale-N".
+func (w *World) versionsAgo(what string) int {
+	if what == "" {
+		return 0
+	}
+	w.Counts.Faults["stale list"]++
+	if n, err := strconv.Atoi(strings.TrimPrefix(what, "stale-")); err == nil {
+		return n
+	}
+	return staleBy
+}
 
 func controllerOf(what string) int {
 	for c := range controllers {

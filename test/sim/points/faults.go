@@ -1,0 +1,161 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
+)
+
+// place is where a fault can be injected.
+type place int
+
+const (
+	atWrite place = iota // a write of an operator
+	atEvent              // an event that a watch shows an operator
+	atAgent              // a step of an agent
+	places
+)
+
+// fault is one way to go wrong at a place.
+type fault struct {
+	name, about string
+	at          place
+	// inject takes the place of the action a, and reports whether it has carried it out
+	// or made it impossible. Otherwise a follows.
+	inject func(d *driver, a world.Action) bool
+}
+
+// The delays of events, in simulated time: shorter than most timers of the operator, and
+// longer than all of them.
+const (
+	shortDelay = 20 * time.Second
+	longDelay  = 15 * time.Minute
+)
+
+// mostVersionsAgo is how old a first list is at most, in versions of its kind.
+const mostVersionsAgo = 5
+
+func faults() []fault {
+	all := []fault{
+		{"killed-before", "the operator dies before the write, and starts again", atWrite, func(d *driver, a world.Action) bool {
+			d.do(world.KillOperator, a.Who, "")
+			return true
+		}},
+		{"killed-after", "the write is carried out, the operator dies, and starts again", atWrite, func(d *driver, a world.Action) bool {
+			d.do(world.CallKills, a.Who, a.What)
+			return true
+		}},
+		{"replaced-before", "the operator dies before the write, and another one takes over", atWrite, func(d *driver, a world.Action) bool {
+			d.do(world.KillOperator, a.Who, "")
+			d.keepDown(a.Who)
+			return true
+		}},
+		{"replaced-after", "the write is carried out, the operator dies, and another one takes over", atWrite, func(d *driver, a world.Action) bool {
+			d.do(world.CallKills, a.Who, a.What)
+			d.keepDown(a.Who)
+			return true
+		}},
+		{"response-lost", "the write is carried out, and its response is lost", atWrite, func(d *driver, a world.Action) bool {
+			d.do(world.CallUnheard, a.Who, a.What)
+			return true
+		}},
+		{"not-sent", "the connection fails before the write", atWrite, func(d *driver, a world.Action) bool {
+			d.do(world.CallFails, a.Who, a.What)
+			return true
+		}},
+		{"throttled", "the API server refuses the write for now", atWrite, func(d *driver, a world.Action) bool {
+			d.do(world.CallThrottle, a.Who, a.What)
+			return true
+		}},
+		{"event-late", "the event is shown 20 s late, after those of other watches", atEvent, func(d *driver, a world.Action) bool {
+			d.withhold(a, shortDelay, false)
+			return true
+		}},
+		{"watch-stalled", "the watch shows nothing for 15 minutes, from the event on", atEvent, func(d *driver, a world.Action) bool {
+			d.withhold(a, longDelay, false)
+			return true
+		}},
+		{"events-missed", "the same, and then begins anew with a list, without what was between", atEvent, func(d *driver, a world.Action) bool {
+			d.withhold(a, longDelay, true)
+			return true
+		}},
+		{"agent-killed", "the agent dies after the step", atAgent, func(d *driver, a world.Action) bool {
+			d.w.Do(a)
+			if kill := (world.Action{Verb: world.AgentDies, Who: a.Who}); d.w.Can(kill) {
+				d.w.Do(kill)
+			}
+			return true
+		}},
+	}
+	for _, after := range []time.Duration{shortDelay, 3 * time.Minute, longDelay} {
+		all = append(all, fault{
+			"paused-" + strconv.Itoa(int(after.Seconds())) + "s",
+			fmt.Sprintf("the operator stops with the write in hand, another one leads, and the write arrives after %s", after),
+			atWrite, func(d *driver, a world.Action) bool {
+				d.pause(a, after)
+				return true
+			},
+		})
+	}
+	for ago := 1; ago <= mostVersionsAgo; ago++ {
+		all = append(all, fault{
+			"old-cache-" + strconv.Itoa(ago),
+			fmt.Sprintf("the write is carried out, the operator dies, and for a minute it then sees a cluster that is %d versions old", ago),
+			atWrite, func(d *driver, a world.Action) bool {
+				d.do(world.CallKills, a.Who, a.What)
+				d.startOld(a.Who, ago)
+				return true
+			},
+		})
+	}
+	return all
+}
+
+// point is one fault at one place of a scenario.
+type point struct {
+	scenario scenario
+	fault    fault
+	// number counts the places of the fault's kind, from 1; 0: no fault.
+	number int
+}
+
+func (p point) String() string {
+	if p.number == 0 {
+		return p.scenario.name + " without a fault"
+	}
+	return fmt.Sprintf("%s/%s/%d", p.scenario.name, p.fault.name, p.number)
+}
+
+func parsePoint(name string) (point, error) {
+	parts := strings.Split(name, "/")
+	if len(parts) != 3 {
+		return point{}, fmt.Errorf("a run is named SCENARIO/FAULT/POINT, not %q", name)
+	}
+	s, err := choose("scenario", parts[0], scenarios(), func(s scenario) string { return s.name })
+	if err != nil {
+		return point{}, err
+	}
+	f, err := choose("fault", parts[1], faults(), func(f fault) string { return f.name })
+	if err != nil {
+		return point{}, err
+	}
+	number, err := strconv.Atoi(parts[2])
+	if err != nil {
+		return point{}, fmt.Errorf("a point is a number, not %q", parts[2])
+	}
+	return point{s[0], f[0], number}, nil
+}
+
+// pointsOf are all points of a scenario, by how many places of each kind it has.
+func pointsOf(s scenario, some []fault, met [places]int) []point {
+	var out []point
+	for _, f := range some {
+		for number := 1; number <= met[f.at]; number++ {
+			out = append(out, point{s, f, number})
+		}
+	}
+	return out
+}

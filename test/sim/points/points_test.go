@@ -1,0 +1,100 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
+)
+
+// Every fault at the claim and publication of a block, and every scenario without one.
+func TestPoints(t *testing.T) {
+	for _, s := range scenarios() {
+		d := play(point{scenario: s}, nil)
+		if found := d.findings(); len(found) > 0 {
+			t.Errorf("without a fault: %s", found)
+		}
+		if d.met[atWrite] == 0 || d.met[atEvent] == 0 || d.met[atAgent] == 0 {
+			t.Errorf("%s has no points: %v", s.name, d.met)
+		}
+	}
+	s := scenarios()[1]
+	for _, p := range pointsOf(s, faults(), play(point{scenario: s}, nil).met) {
+		if p.fault.at == atWrite && p.number > 3 || p.fault.at != atWrite && p.number > 1 {
+			continue
+		}
+		for _, line := range play(p, nil).findings() {
+			t.Error(line)
+		}
+	}
+}
+
+// The same run takes the same course.
+func TestCourseIsFixed(t *testing.T) {
+	for _, s := range scenarios() {
+		var first, second []string
+		play(point{scenario: s}, func(line string) { first = append(first, line) })
+		play(point{scenario: s}, func(line string) { second = append(second, line) })
+		if strings.Join(first, "\n") != strings.Join(second, "\n") {
+			t.Errorf("%s takes two courses", s.name)
+		}
+	}
+}
+
+// hurried is the reclaim of a block by operators that let it cool down for a second only,
+// whereupon another node gets it.
+func hurried() scenario {
+	s := scenarios()[2]
+	s.change = func(c *world.Config) {
+		c.Upgraded.Defaults.Cooldown = time.Second
+		c.Faults |= world.Upgrade
+	}
+	again := s.steps[2]
+	again.do = func(d *driver) {
+		d.do(world.UpgradeOp, "op1", "")
+		d.do(world.UpgradeOp, "op2", "")
+		deletePods(d)
+	}
+	s.steps = append(s.steps[:2:2], again, step{"pods of the other node have addresses", func(d *driver) {
+		d.do(world.PodNew, "n2", "p1")
+		d.do(world.PodNew, "n2", "p2")
+	}, func(v view) bool { return v.HasAddress("n2", "p1") && v.HasAddress("n2", "p2") }})
+	return s
+}
+
+// A broken rule is found, and so is a step that does not come about.
+func TestFindings(t *testing.T) {
+	if found := play(point{scenario: hurried()}, nil).findings(); len(found) == 0 || !strings.Contains(found[0], "rule 1") {
+		t.Errorf("a block that was freed too early: %q", found)
+	}
+	s := scenarios()[0]
+	s.steps = append(s.steps, step{"a pod that was never created has an address", nil, hasAddress("p1")})
+	if found := play(point{scenario: s}, nil).findings(); len(found) != 1 || !strings.Contains(found[0], "did not come about") {
+		t.Errorf("a step that does not come about: %q", found)
+	}
+}
+
+func TestCommand(t *testing.T) {
+	for name, test := range map[string]struct {
+		args []string
+		code int
+		says string
+	}{
+		"one fault of one scenario": {[]string{"-scenarios=join", "-faults=not-sent"}, 0, "no finding"},
+		"replay":                    {[]string{"-replay=join/killed-after/1"}, 0, "create PodIPBlock"},
+		"no such scenario":          {[]string{"-scenarios=joy"}, 2, `no scenario "joy"`},
+		"no such fault":             {[]string{"-faults=joy"}, 2, `no fault "joy"`},
+		"no point":                  {[]string{"-replay=join"}, 2, "SCENARIO/FAULT/POINT"},
+		"no number":                 {[]string{"-replay=join/not-sent/x"}, 2, "a point is a number"},
+		"point that is not reached": {[]string{"-replay=join/not-sent/9999"}, 1, "was not reached"},
+		"help":                      {[]string{"--help"}, 2, "Scenarios:"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out strings.Builder
+			if code := run(test.args, &out); code != test.code || !strings.Contains(out.String(), test.says) {
+				t.Errorf("exit code %d, want %d; output:\n%s", code, test.code, out.String())
+			}
+		})
+	}
+}

@@ -1,0 +1,245 @@
+package main
+
+import (
+	"net/netip"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/test/agent"
+	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
+)
+
+// scenario is a course of events in which everything goes well, unless a fault is
+// injected.
+type scenario struct {
+	name, about string
+	// change, if set, changes the world.
+	change func(*world.Config)
+	steps  []step
+	// from is the first step with points; those before prepare it.
+	from int
+}
+
+// step is what people do, and what must come of it.
+type step struct {
+	name  string
+	do    func(*driver)
+	until func(view) bool
+}
+
+// world is two operators, two nodes, and a pool of four blocks with two addresses each.
+func (s scenario) world() world.Config {
+	p := expand.DefaultPolicy()
+	p.MinFree, p.IdleFor = 1, 30*time.Second
+	p.PressurePercent = 0
+	c := world.Config{
+		Nodes: 2, PodsPerNode: 2, Operators: 2, UpdateRate: 15 * time.Second,
+		Faults: world.Kill | world.KillAfterWrite | world.Unheard | world.Fail | world.Lag | world.Relist | world.StaleList |
+			world.Freeze | world.AgentKill | world.NodeGone | world.CiliumNodeGone | world.BlockEdits | world.PoolEdits,
+		Settings: controller.Settings{
+			Defaults:       crd.Defaults{Policy: p, Cooldown: time.Minute, NodeGoneCooldown: 5 * time.Minute},
+			AgentNamespace: "kube-system", AgentSettle: time.Minute, NodeWorkers: 2,
+		},
+		Pools: []*v1alpha1.PodIPPool{{
+			ObjectMeta: metav1.ObjectMeta{Name: "main"},
+			Spec: v1alpha1.PodIPPoolSpec{IPv4: &v1alpha1.IPv4Ranges{
+				BlockSize: 30, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.0.0.0/29"}, {CIDR: "10.0.0.8/29"}},
+			}},
+		}},
+	}
+	c.Upgraded = c.Settings
+	if s.change != nil {
+		s.change(&c)
+	}
+	c.Upgraded.Mode = c.Settings.Mode
+	return c
+}
+
+// view is what conditions look at: the world, and the block that a step has named.
+type view struct {
+	*world.World
+	block string
+}
+
+// blocks counts the blocks of a node that have a condition, or all for "".
+func (v view) blocks(node, condition string) int {
+	n := 0
+	for _, name := range v.API().Keys(world.KindBlock) {
+		b := v.API().Get(world.KindBlock, name).(*v1alpha1.PodIPBlock)
+		if b.Spec.NodeName == node && (condition == "" || meta.IsStatusConditionTrue(b.Status.Conditions, condition)) {
+			n++
+		}
+	}
+	return n
+}
+
+func (v view) ciliumNode(node string) *ciliumv2.CiliumNode {
+	cn, _ := v.API().Get(world.KindCiliumNode, node).(*ciliumv2.CiliumNode)
+	return cn
+}
+
+// up reports whether the agents of both nodes serve pods.
+func up(v view) bool { return v.Serving("n1") && v.Serving("n2") }
+
+func join() step {
+	return step{"both nodes have addresses, and their agents run", nil, func(v view) bool {
+		return up(v) && v.blocks("n1", "") > 0 && v.blocks("n2", "") > 0
+	}}
+}
+
+func pod(slot string) func(*driver) {
+	return func(d *driver) { d.try(world.PodNew, "n1", slot) }
+}
+
+func hasAddress(slots ...string) func(view) bool {
+	return func(v view) bool {
+		for _, slot := range slots {
+			if !v.HasAddress("n1", slot) {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+// grow gives n1 two pods and with them a second block.
+func grow() step {
+	return step{"two pods have addresses, and the node has more than one block", func(d *driver) {
+		pod("p1")(d)
+		pod("p2")(d)
+	}, func(v view) bool { return hasAddress("p1", "p2")(v) && v.blocks("n1", "") > 1 }}
+}
+
+func deletePods(d *driver) {
+	d.try(world.PodDelete, "n1", "p1")
+	d.try(world.PodDelete, "n1", "p2")
+}
+
+// reclaim lets the pods go, until the node is back to its first blocks.
+func reclaim(first int) step {
+	return step{"the node is back to its first blocks", deletePods, func(v view) bool { return v.blocks("n1", "") == first }}
+}
+
+func multiPool(c *world.Config) {
+	c.Settings.Mode, c.Reserve = ciliumnode.MultiPool, 1
+}
+
+func kubernetes(c *world.Config) {
+	c.Settings.Mode = ciliumnode.Kubernetes
+	c.Pools[0].Spec.IPv4.BlockSize = 29
+	c.Pools[0].Spec.IPv4.CIDRs = []v1alpha1.PoolCIDR{{CIDR: "10.0.0.0/28"}, {CIDR: "10.0.0.16/28"}}
+}
+
+func dualStack(c *world.Config) {
+	c.Families = []agent.Family{agent.IPv4, agent.IPv6}
+	c.Pools[0].Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/124"}}}
+}
+
+func clusterPool(c *world.Config) {
+	c.Pools[0].Spec.IPv4.CIDRs = append(c.Pools[0].Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: "10.0.4.0/27"})
+	c.Move = &world.Move{From: adopt.ClusterPool, Given: [][]netip.Prefix{
+		{netip.MustParsePrefix("10.0.4.0/28")}, {netip.MustParsePrefix("10.0.4.16/28")},
+	}}
+}
+
+func scenarios() []scenario {
+	return []scenario{
+		{name: "join", about: "two new nodes get their first blocks", steps: []step{join()}},
+		{name: "grow", about: "pods need a second block", steps: []step{join(), grow()}, from: 1},
+		{name: "reclaim", about: "an idle block is marked, released, cools down and returns", steps: []step{join(), grow(), reclaim(1)}, from: 2},
+		{name: "drain", about: "a block in use is deleted; its pod goes later", steps: []step{join(), grow(), drainBlock(), podGoes()}, from: 2},
+		{name: "undo", about: "demand returns while a block drains", steps: []step{join(), grow(), drainBegins(), demandReturns()}, from: 2},
+		{name: "drain-range", about: "a range is drained under a running pod", steps: []step{join(), grow(), drainRange(), reclaim(1)}, from: 2},
+		{name: "node-gone", about: "a machine is lost with its Node, and comes back as a new one", steps: []step{join(), grow(), nodeGone(), nodeReturns()}, from: 2},
+		{name: "ciliumnode-deleted", about: "the CiliumNode of a node with pods is deleted by hand", steps: []step{join(), grow(), ciliumNodeDeleted(), reclaim(1)}, from: 2},
+		{name: "adoption", about: "nodes move from cluster-pool mode", change: clusterPool, steps: adoption(), from: 1},
+		{name: "dual-stack", about: "join, grow and reclaim with both families", change: dualStack, steps: []step{join(), grow(), reclaim(2)}},
+		{name: "multi-pool", about: "the same in multi-pool mode", change: multiPool, steps: []step{join(), growWhole(), deleted()}},
+		{name: "kubernetes", about: "join, and a lost machine, in kubernetes mode", change: kubernetes, steps: []step{join(), nodeGone(), nodeReturns()}},
+	}
+}
+
+func drainBlock() step {
+	return step{"the block of a pod drains", func(d *driver) {
+		d.block = d.w.BlockOf("n1", "p1")
+		d.try(world.BlockDelete, "people", d.block)
+	}, func(v view) bool { return v.blocks("n1", v1alpha1.BlockDraining) > 0 }}
+}
+
+func podGoes() step {
+	return step{"the block is gone", deletePods, func(v view) bool {
+		return v.API().Get(world.KindBlock, v.block) == nil && v.blocks("n1", v1alpha1.BlockDraining) == 0
+	}}
+}
+
+func drainBegins() step {
+	return step{"a block drains", deletePods, func(v view) bool {
+		return v.blocks("n1", v1alpha1.BlockDraining) > 0 || v.blocks("n1", "") == 1
+	}}
+}
+
+func demandReturns() step {
+	g := grow()
+	return step{"the pods have addresses, and no block drains", func(d *driver) { g.do(d) }, func(v view) bool {
+		return g.until(v) && v.blocks("n1", v1alpha1.BlockDraining) == 0
+	}}
+}
+
+func drainRange() step {
+	return step{"no block in service is left in the range", func(d *driver) { d.do(world.PoolEdit, "people", "drain") }, func(v view) bool {
+		return hasAddress("p1", "p2")(v)
+	}}
+}
+
+func nodeGone() step {
+	return step{"the node's blocks are free", func(d *driver) { d.try(world.NodeOff, "n1", "") }, func(v view) bool { return v.blocks("n1", "") == 0 }}
+}
+
+func nodeReturns() step {
+	return step{"the new node has addresses, and its agent runs", func(d *driver) { d.try(world.NodeMake, "n1", "") }, func(v view) bool {
+		return up(v) && v.blocks("n1", "") > 0
+	}}
+}
+
+func ciliumNodeDeleted() step {
+	return step{"the CiliumNode is back with the addresses in use", func(d *driver) { d.try(world.CNDelete, "n1", "") }, func(v view) bool {
+		cn := v.ciliumNode("n1")
+		return cn != nil && len(cn.Status.IPAM.Used) >= 3
+	}}
+}
+
+func growWhole() step {
+	return step{"two pods have addresses", grow().do, hasAddress("p1", "p2")}
+}
+
+func deleted() step {
+	return step{"the pods are gone", deletePods, func(v view) bool { return !v.HasAddress("n1", "p1") && !v.HasAddress("n1", "p2") }}
+}
+
+// adoption moves both nodes as docs/migration.md says.
+func adoption() []step {
+	idle := func(v view) bool { return v.Can(world.Action{Verb: world.Migrate, Who: "people", What: "start"}) }
+	migrate := func(command string) func(*driver) {
+		return func(d *driver) { d.do(world.Migrate, "people", command) }
+	}
+	return []step{
+		{"the agents run in their old mode, and a pod has an address", pod("p1"), func(v view) bool { return up(v) && hasAddress("p1")(v) }},
+		{"migrate start has ended", migrate("start"), idle},
+		{"the agents run in crd mode", func(d *driver) {
+			d.try(world.Configure, "n1", "crd")
+			d.try(world.Configure, "n2", "crd")
+		}, func(v view) bool {
+			return up(v) && len(v.ciliumNode("n1").Status.IPAM.Used) > 0 && len(v.ciliumNode("n2").Status.IPAM.Used) > 0
+		}},
+		{"migrate finish has ended", migrate("finish"), idle},
+	}
+}
