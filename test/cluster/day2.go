@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -223,12 +224,22 @@ func uninstallScenario(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
+	addresses, err := t.podAddresses(ctx)
+	if err != nil {
+		return err
+	}
 	out, err := t.shell(ctx, "helm uninstall cilium-pool-operator -n kube-system --wait")
 	t.check("helm uninstall succeeds", err == nil, err == nil)
 	if err != nil {
 		return err
 	}
-	t.note("what helm uninstall says", strings.Join(strings.Fields(out), " "))
+	said := strings.Join(strings.Fields(out), " ")
+	t.check("helm uninstall says that the CRDs stay", said, strings.Contains(said, "kept") && strings.Contains(said, "podippools.cilium-pool.io"))
+	during, err := t.podAddresses(ctx)
+	if err != nil {
+		return err
+	}
+	t.check("pods that keep their address without the operator", len(during), len(during) > 0 && maps.Equal(addresses, during))
 	began := time.Now()
 	if err := t.documented(ctx, operatorInstall); err != nil {
 		return err
@@ -239,6 +250,11 @@ func uninstallScenario(ctx context.Context, t *trial) error {
 		return err
 	}
 	t.check("blocks are the same as before", before == after, before == after)
+	later, err := t.podAddresses(ctx)
+	if err != nil {
+		return err
+	}
+	t.check("pods that keep their address once it is back", len(later), maps.Equal(addresses, later))
 	return t.noPingLost(ctx, "pings lost")
 }
 

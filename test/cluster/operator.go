@@ -52,7 +52,7 @@ func operatorScenario(ctx context.Context, t *trial) error {
 	for _, step := range []struct{ what, line string }{
 		{"old to new", upgrade},
 		{"rollback to old", "helm rollback cilium-pool-operator 1 -n kube-system --wait --timeout=3m"},
-		{"old to new again", upgrade},
+		{"old to new again, with changed values", upgrade + " --set log.level=debug,nodeWorkers=16"},
 	} {
 		if err := t.replace(ctx, step.what, step.line); err != nil {
 			return err
