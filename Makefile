@@ -26,8 +26,10 @@ TEST_ENV := CGO_ENABLED=$(if $(RACE),1,0) GOFLAGS='$(filter-out -trimpath,$(GOFL
 # mod-version DIR,MODULE is the version of MODULE in DIR/go.mod.
 mod-version = $(shell awk '$$1 == "$(2)" && $$2 ~ /^v/ {print $$2; exit} $$1 == "require" && $$2 == "$(2)" {print $$3; exit}' $(1)/go.mod)
 
-# After a command that exits 4 where the machine cannot run it: says so, and goes on.
-or-skipped = || { code=$$?; [[ $$code -eq 4 ]] || exit $$code; echo "$(1): SKIPPED, nothing is proven by this run"; }
+# After a command that exits 4 where the machine cannot run it: says so, and goes on,
+# unless REQUIRED is set, as where a skipped run would go unnoticed.
+or-skipped = || { code=$$?; [[ $$code -eq 4 ]] || exit $$code; echo "$(1): SKIPPED, nothing is proven by this run"; \
+	[[ -z "$(REQUIRED)" ]] || { echo "REQUIRED=$(REQUIRED): a skipped run is a failure here"; exit 4; }; }
 
 ##@ Everyday
 
@@ -78,16 +80,26 @@ fuzz: ## Fuzz each fuzz target in turn. FUZZTIME=20s, PKG=./...
 mutants: controlplane ## Plant known faults in the operator's code; fails if one goes unseen. RUN=regexp, CHECKS=unit,random,sim, ALL=1, KEY=1
 	go run ./test/mutants -run '$(RUN)' $(if $(CHECKS),-checks='$(CHECKS)') $(if $(ALL),-all-checks) $(if $(KEY),-key)
 
+BASE ?= origin/main
+.PHONY: mutants-changed
+mutants-changed: controlplane ## Plant the mutants of the files that differ from a commit. BASE=origin/main, CHECKS=
+	files=$$(git diff --name-only --diff-filter=d '$(BASE)...' -- pkg cmd | paste -sd,); \
+	go run ./test/mutants -files "$$files" $(if $(CHECKS),-checks='$(CHECKS)')
+
 SEEDS ?= 1000
 STEPS ?= 500
 
 .PHONY: sim
-sim: ## Simulate so many seeded worlds around the operator; fails if a rule broke. SEEDS=1000 STEPS=500 MODE=crd|multi-pool|kubernetes
-	go run ./test/sim -seeds=$(SEEDS) -steps=$(STEPS) $(if $(MODE),-mode=$(MODE))
+sim: ## Simulate so many seeded worlds around the operator; fails if a rule broke. SEEDS=1000 SEED=1 STEPS=500 MODE=crd|multi-pool|kubernetes
+	go run ./test/sim -seed=$(or $(SEED),1) -seeds=$(SEEDS) -steps=$(STEPS) $(if $(MODE),-mode=$(MODE))
 
 .PHONY: exhaust
 exhaust: ## Try everything that can happen in small worlds, to a depth; fails if a rule broke. DEPTH=, SCOPES=join,lag
 	go run ./test/sim/exhaust $(if $(DEPTH),-depth=$(DEPTH)) $(if $(SCOPES),-scopes=$(SCOPES))
+
+.PHONY: points
+points: ## Inject every fault at every write, event and agent step of reference scenarios; fails if a rule broke. SCENARIOS=join,grow FAULTS=killed-after
+	go run ./test/sim/points $(if $(SCENARIOS),-scenarios=$(SCENARIOS)) $(if $(FAULTS),-faults=$(FAULTS))
 
 ##@ See it work
 
@@ -116,6 +128,10 @@ burst: ## Let a node of "make up" have so many pods: NODE=beijing-01 PODS=60, PO
 down: ## Stop what "make up" started.
 	@go build -o $(BIN)/ ./test/chaos
 	@$(BIN)/chaos down
+
+.PHONY: quickstart
+quickstart: ## Run the first block of docs/start.md as a reader would.
+	hack/quickstart.sh
 
 # NODES of the demo is 20; here it is 200 unless given.
 CHAOS_NODES := $(if $(filter command line environment,$(origin NODES)),$(NODES),200)

@@ -24,6 +24,7 @@ import (
 // options are what the command line says.
 type options struct {
 	run    *regexp.Regexp
+	files  []string // nil: all
 	checks []string
 	all    bool
 	key    bool
@@ -64,13 +65,12 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	var chosen []mutant
-	for _, m := range mutants {
-		if (o.run.MatchString(m.Name) || slices.ContainsFunc(m.files(), o.run.MatchString)) && (m.Key || !o.key) {
-			chosen = append(chosen, m)
-		}
-	}
-	if len(chosen) == 0 {
+	chosen := o.choose(mutants)
+	switch {
+	case len(chosen) == 0 && o.files != nil:
+		fmt.Println("no mutant changes any of these files")
+		return nil
+	case len(chosen) == 0:
 		return fmt.Errorf("no mutant is like %q", o.run)
 	}
 	if o.list {
@@ -95,10 +95,23 @@ func run(ctx context.Context, args []string) error {
 	return newRunner(builder{".", dir, overlay}, checks, o.all).runAll(ctx, chosen)
 }
 
+func (o options) choose(all []mutant) []mutant {
+	var chosen []mutant
+	for _, m := range all {
+		named := o.run.MatchString(m.Name) || slices.ContainsFunc(m.files(), o.run.MatchString)
+		touched := o.files == nil || slices.ContainsFunc(m.files(), func(f string) bool { return slices.Contains(o.files, f) })
+		if named && touched && (m.Key || !o.key) {
+			chosen = append(chosen, m)
+		}
+	}
+	return chosen
+}
+
 func parse(args []string) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
 	pattern := flags.String("run", "all", "only mutants whose name or file matches this regular expression")
+	files := flags.String("files", "all", "only mutants of these comma-separated files; empty: none")
 	checks := flags.String("checks", "unit,random,controller,scripts,sim,integration", "the checks to try, in this order")
 	flags.BoolVar(&o.all, "all-checks", false, "try every check on every mutant, not only until one catches it")
 	flags.BoolVar(&o.key, "key", false, "only the key guards")
@@ -110,6 +123,9 @@ func parse(args []string) (options, error) {
 	}
 	if *pattern == "all" {
 		*pattern = ""
+	}
+	if *files != "all" {
+		o.files = strings.Split(*files, ",")
 	}
 	var err error
 	if o.run, err = regexp.Compile(*pattern); err != nil {
