@@ -37,7 +37,7 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 	if o.Node == nil {
 		r.Metrics.waiting.forgetNode(o.Name)
 	}
-	if o.Node != nil && !r.Paused {
+	if !r.Paused {
 		r.Reporter.reportAwaited(ctx, o)
 	}
 	unselected := !o.OtherIPAM && o.Awaits == "" && r.Unselected(o.Node)

@@ -217,6 +217,9 @@ func (r *Reporter) setNodeTaint(ctx context.Context, node *corev1.Node, short bo
 // reportAwaited reports once that a node waits for its labels, and logs when the wait
 // is over.
 func (r *Reporter) reportAwaited(ctx context.Context, o *observation) {
+	if o.Node == nil {
+		return
+	}
 	switch changed := r.Events.Last.Changed(o.Name, topicLabels, o.Awaits); {
 	case changed && o.Awaits != "":
 		r.Events.Send(o.Node, event.ReasonWaitsForLabels, event.Reconcile, o.Awaits)

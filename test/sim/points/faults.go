@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -39,6 +40,31 @@ const (
 const mostVersionsAgo = 5
 
 func faults() []fault {
+	return slices.Concat(faultsAtWrites(), []fault{
+		{"event-late", "the event is shown 20 s late, after those of other watches", atEvent, func(d *driver, a world.Action) bool {
+			d.withhold(a, shortDelay, false)
+			return true
+		}},
+		{"watch-stalled", "the watch shows nothing for 15 minutes, from the event on", atEvent, func(d *driver, a world.Action) bool {
+			d.withhold(a, longDelay, false)
+			return true
+		}},
+		{"events-missed", "the same, and then begins anew with a list, without what was between", atEvent, func(d *driver, a world.Action) bool {
+			d.withhold(a, longDelay, true)
+			return true
+		}},
+		{"agent-killed", "the agent dies after the step", atAgent, func(d *driver, a world.Action) bool {
+			d.w.Do(a)
+			if kill := (world.Action{Verb: world.AgentDies, Who: a.Who}); d.w.Can(kill) {
+				d.w.Do(kill)
+			}
+			return true
+		}},
+	})
+}
+
+// faultsAtWrites are those of an operator's writes.
+func faultsAtWrites() []fault {
 	all := []fault{
 		{"killed-before", "the operator dies before the write, and starts again", atWrite, func(d *driver, a world.Action) bool {
 			d.do(world.KillOperator, a.Who, "")
@@ -68,25 +94,6 @@ func faults() []fault {
 		}},
 		{"throttled", "the API server refuses the write for now", atWrite, func(d *driver, a world.Action) bool {
 			d.do(world.CallThrottle, a.Who, a.What)
-			return true
-		}},
-		{"event-late", "the event is shown 20 s late, after those of other watches", atEvent, func(d *driver, a world.Action) bool {
-			d.withhold(a, shortDelay, false)
-			return true
-		}},
-		{"watch-stalled", "the watch shows nothing for 15 minutes, from the event on", atEvent, func(d *driver, a world.Action) bool {
-			d.withhold(a, longDelay, false)
-			return true
-		}},
-		{"events-missed", "the same, and then begins anew with a list, without what was between", atEvent, func(d *driver, a world.Action) bool {
-			d.withhold(a, longDelay, true)
-			return true
-		}},
-		{"agent-killed", "the agent dies after the step", atAgent, func(d *driver, a world.Action) bool {
-			d.w.Do(a)
-			if kill := (world.Action{Verb: world.AgentDies, Who: a.Who}); d.w.Can(kill) {
-				d.w.Do(kill)
-			}
 			return true
 		}},
 	}
