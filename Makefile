@@ -101,6 +101,10 @@ exhaust: ## Try everything that can happen in small worlds, to a depth; fails if
 points: ## Inject every fault at every write, event and agent step of reference scenarios; fails if a rule broke. SCENARIOS=join,grow FAULTS=killed-after
 	go run ./test/sim/points $(if $(SCENARIOS),-scenarios=$(SCENARIOS)) $(if $(FAULTS),-faults=$(FAULTS))
 
+.PHONY: model
+model: ## Visit every state of a model of the address protocol; fails if a rule broke or something waits for ever. ROWS=agent-window STORY=1, BIG=1
+	go run ./test/model $(if $(ROWS),-rows='$(ROWS)') $(if $(STORY),-story) $(if $(BIG),-big)
+
 ##@ See it work
 
 NODES ?= 20

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/model/protocol"
+)
+
+// TestSmall explores what takes seconds: the known limits, and each guard switched
+// off, must be found broken just as the row says.
+func TestSmall(t *testing.T) {
+	for _, s := range sections()[2:] {
+		for _, r := range s.rows {
+			if x := explored(r, 1_000_000); !x.asExpected() {
+				var story strings.Builder
+				x.tell(&story)
+				t.Errorf("%s\nexpected %q; found %q%s", x, r.expect, x.found(), story.String())
+			}
+		}
+	}
+}
+
+// TestHolds explores a small instance of the rules, and one of progress, in which
+// nothing may be found broken.
+func TestHolds(t *testing.T) {
+	for _, r := range []row{
+		{name: "rules", config: size(2, 1, 1, 2)},
+		{name: "changed", config: changed(size(2, 1, 1, 2))},
+		{name: "progress", config: thresholds(size(2, 1, 1, 1)), progress: true},
+	} {
+		if x := explored(r, 5_000_000); !x.asExpected() {
+			var story strings.Builder
+			x.tell(&story)
+			t.Errorf("%s%s", x, story.String())
+		}
+	}
+}
+
+// TestOldCaches: whatever the age of caches, it is only the cooldown that they cut
+// short.
+func TestOldCaches(t *testing.T) {
+	old := size(2, 1, 1, 2)
+	old.OldCaches = true
+	for _, rule := range protocol.Promised() {
+		r := row{name: string(rule), config: old}
+		r.config.Rules = []protocol.Rule{rule}
+		if rule == protocol.CooledDown {
+			r.expect = string(rule)
+		}
+		if x := explored(r, 5_000_000); !x.asExpected() {
+			t.Error(x)
+		}
+	}
+}
+
+// TestEveryStepHappens: in one instance or another each step is taken, so that none
+// is a step that the model only seems to have.
+func TestEveryStepHappens(t *testing.T) {
+	happened := map[protocol.Verb]bool{}
+	for _, c := range []protocol.Config{
+		size(1, 1, 1, 2), thresholds(size(1, 1, 1, 1)),
+		{Nodes: 1, Blocks: 1, Addresses: 1, Leaders: 1, Without: []protocol.Guard{protocol.PatchIsConditional}, Rules: []protocol.Rule{}},
+	} {
+		m, err := protocol.New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sys := m.System(false)
+		known := map[protocol.Key]bool{sys.Start: true}
+		for queue := []protocol.Key{sys.Start}; len(queue) > 0; queue = queue[1:] {
+			sys.Next(queue[0], func(a protocol.Action, next protocol.Key, _ string) {
+				happened[a.Verb] = true
+				if !known[next] {
+					known[next] = true
+					queue = append(queue, next)
+				}
+			})
+		}
+	}
+	for _, s := range protocol.Steps() {
+		if !happened[s.Verb] {
+			t.Errorf("%s never happens", s.Verb)
+		}
+	}
+}
+
+func TestCommandLine(t *testing.T) {
+	for name, c := range map[string]struct {
+		args []string
+		code int
+		says []string
+	}{
+		"help":          {[]string{"-help"}, 0, []string{"Exit codes", "-rows", "-story"}},
+		"no such flag":  {[]string{"-nonsense"}, 2, []string{"nonsense"}},
+		"no such row":   {[]string{"-rows=agent-window,nonsense"}, 2, []string{"no such row", "agent-window"}},
+		"argument":      {[]string{"nonsense"}, 2, []string{`unexpected argument "nonsense"`}},
+		"window":        {[]string{"-rows=agent-window", "-story"}, 0, []string{"broken, as expected", "  7. the agent of node A restores its pods", "This breaks rule restored"}},
+		"not explored":  {[]string{"-rows=three-leaders", "-states=1000"}, 1, []string{"NOT ALL EXPLORED", "FAILED: 1 findings"}},
+		"limit of goal": {[]string{"-rows=need", "-states=100"}, 1, []string{"NOT ALL EXPLORED"}},
+	} {
+		var out strings.Builder
+		if code := run(c.args, &out); code != c.code {
+			t.Errorf("%s: exit code %d, want %d:\n%s", name, code, c.code, out.String())
+		}
+		for _, want := range c.says {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%s: no %q in:\n%s", name, want, out.String())
+			}
+		}
+	}
+}
+
+// TestFindingsAreReported: a row that expects something else than is found fails, and
+// tells the story.
+func TestFindingsAreReported(t *testing.T) {
+	wrong := size(1, 1, 1, 1)
+	wrong.Rules = []protocol.Rule{protocol.Restored}
+	for name, r := range map[string]row{
+		"nothing is expected":      {name: "row", config: wrong},
+		"another rule is expected": {name: "row", config: wrong, expect: string(protocol.InUse)},
+		"it is not found":          {name: "row", config: changed(size(1, 1, 1, 1)), expect: string(protocol.Restored)},
+	} {
+		var out strings.Builder
+		if code := report([]section{{"title", []row{r}}}, 0, false, &out); code != 1 || !strings.Contains(out.String(), "FAILED: 1 findings") {
+			t.Errorf("%s: exit code %d:\n%s", name, code, out.String())
+		}
+	}
+}

@@ -1,0 +1,144 @@
+package protocol
+
+import "slices"
+
+// agents is what agents do of themselves (Cilium v1.20.1, pkg/ipam/crd.go; the light
+// agent of test/agent is the same, line by line). An agent reads its CiliumNode by a
+// watch, which lags: it can allocate an address whose mark it has not seen. That it
+// has not seen an address come, or an entry go, is as if it had not acted yet; and an
+// address that left its pool is one that it has itself answered for.
+func agents() []Step {
+	return []Step{
+		{
+			// allocateNext, isIPInReleaseHandshake.
+			Allocates, ANode | AnAddress,
+			func(m *Model, s *State, a Action) bool {
+				n, at := &s.Nodes[a.Node], s.at(a)
+				return n.Agent == Serving && at.Published && !at.Pod && at.Entry != Ready && (n.Waiting || !m.Thresholds)
+			},
+			func(_ *Model, s *State, a Action) { s.at(a).Pod, s.Nodes[a.Node].Waiting = true, false },
+		}, {
+			// updateLocalNodeResource, refreshNode: it answers all marks, and reports what
+			// it uses, in one write of the version that it has seen.
+			Reports, ANode,
+			func(m *Model, s *State, a Action) bool { return s.Nodes[a.Node].reports(m.Cilium) },
+			func(m *Model, s *State, a Action) {
+				s.Nodes[a.Node].report()
+				m.NodeWritten(s, a.Node, NoLeader)
+			},
+		}, {
+			// The same, where the pod is gone since the agent saw the mark.
+			RefusesLate, ANode | AnAddress,
+			func(m *Model, s *State, a Action) bool {
+				return !m.Thresholds && s.Nodes[a.Node].Agent == Serving && s.at(a).Entry == Marked
+			},
+			func(m *Model, s *State, a Action) {
+				s.at(a).Entry, s.Nodes[a.Node].Unreported = Refused, false
+				m.NodeWritten(s, a.Node, NoLeader)
+			},
+		}, {
+			AgentStarts, ANode,
+			func(_ *Model, s *State, a Action) bool { return s.Nodes[a.Node].Agent == Down },
+			func(_ *Model, s *State, a Action) { s.Nodes[a.Node].Agent = Opened },
+		}, {
+			// restoreOldEndpoints: a pod whose address it refuses loses its network.
+			AgentRestores, ANode,
+			func(_ *Model, s *State, a Action) bool { return s.Nodes[a.Node].Agent == Opened },
+			func(m *Model, s *State, a Action) { s.Nodes[a.Node].restore(m.Cilium.RefusesMarked) },
+		}, {
+			// The same, before it has seen any mark that was set since it started.
+			RestoresAll, ANode,
+			func(m *Model, s *State, a Action) bool {
+				return !m.Thresholds && m.Cilium.RefusesMarked && s.Nodes[a.Node].Agent == Opened
+			},
+			func(_ *Model, s *State, a Action) { s.Nodes[a.Node].restore(false) },
+		},
+	}
+}
+
+// reports says that the agent has something to write.
+func (n *Node) reports(cilium Cilium) bool {
+	switch {
+	case n.Agent == Down || n.Agent == Opened && !cilium.AnswersEarly:
+		return false
+	case n.answers():
+		return true
+	}
+	return n.Agent == Serving && n.Unreported
+}
+
+// answers says that the agent has a mark to answer.
+func (n *Node) answers() bool {
+	return !n.Deaf && slices.ContainsFunc(n.Addresses[:], func(at Address) bool { return at.Entry == Marked })
+}
+
+// report answers as answerOne of the light agent does: an address that no pod has, as
+// far as the agent knows, is ready.
+func (n *Node) report() {
+	for i := range n.Addresses {
+		at := &n.Addresses[i]
+		switch {
+		case at.Entry != Marked || n.Deaf:
+		case !at.Published || n.Agent == Serving && at.Pod:
+			at.Entry = Refused
+		default:
+			at.Entry = Ready
+		}
+	}
+	n.Unreported = n.Agent == Opened
+}
+
+func (n *Node) restore(refusesMarked bool) {
+	n.Agent = Serving
+	for i := range n.Addresses {
+		at := &n.Addresses[i]
+		refused := at.Entry == Ready || at.Entry == Marked && refusesMarked
+		at.Pod = at.Pod && at.Published && !refused
+	}
+}
+
+// chance is what may happen at any time, and need not: crashes, pods and people.
+func chance() []Step {
+	return []Step{
+		{
+			AgentCrashes, ANode,
+			func(_ *Model, s *State, a Action) bool { return s.Nodes[a.Node].Agent != Down },
+			func(_ *Model, s *State, a Action) { s.Nodes[a.Node].Agent, s.Nodes[a.Node].Deaf = Down, false },
+		}, {
+			// A leader may die at any time; another process takes its place.
+			Dies, ALeader,
+			func(_ *Model, s *State, a Action) bool { return s.Leaders[a.Leader] != Leader{} },
+			func(_ *Model, s *State, a Action) { s.Leaders[a.Leader] = Leader{} },
+		}, {
+			// setOwnNodeWithoutPoolUpdate: a change of the metadata alone crosses the answer.
+			AgentForgets, ANode,
+			func(m *Model, s *State, a Action) bool {
+				n := &s.Nodes[a.Node]
+				return m.Thresholds && n.Agent == Serving && n.answers()
+			},
+			func(m *Model, s *State, a Action) {
+				m.NodeWritten(s, a.Node, NoLeader)
+				s.Nodes[a.Node].Deaf = true
+			},
+		}, {
+			PodCame, ANode,
+			func(m *Model, s *State, a Action) bool { return m.Thresholds && !s.Nodes[a.Node].Waiting },
+			func(_ *Model, s *State, a Action) { s.Nodes[a.Node].Waiting = true },
+		}, {
+			PodGoes, ANode | AnAddress,
+			func(_ *Model, s *State, a Action) bool { return s.at(a).Pod },
+			func(_ *Model, s *State, a Action) { s.at(a).Pod = false },
+		}, {
+			// kubectl delete podipblock: its finalizer keeps the object.
+			PersonDeletes, ABlock,
+			func(m *Model, s *State, a Action) bool {
+				b := s.Blocks[a.Block]
+				return m.Thresholds && b.Owner != 0 && !b.Asked
+			},
+			func(m *Model, s *State, a Action) {
+				s.Blocks[a.Block].Asked = true
+				m.BlockWritten(s, a.Block)
+			},
+		},
+	}
+}

@@ -1,0 +1,66 @@
+package protocol
+
+// Guard is what the operator does so that a rule holds, or that things go on.
+type Guard uint8
+
+// Guards of the rules.
+const (
+	ClaimByCreate Guard = iota
+	PatchIsConditional
+	ObserveBeforeClaim
+	ReadBlockLive
+	RemoveWhenAgreed
+	RemoveWhenReported
+	CoolWhenEmpty
+	PhaseIsConditional
+	WaitCooldown
+	Fence
+	FenceSinceCooling
+	FenceOfVersion
+	ReadNodeLive
+	DeleteIsConditional
+	// Guards of progress.
+	DrainAgain
+	FenceByMark
+	AckTimeout
+	ClearRefused
+	Reclaim
+	guards
+)
+
+// Protection is a guard, where it is, and what breaks without it.
+type Protection struct {
+	Guard Guard
+	Name  string
+	// What it does, and the function that does it.
+	What, Where string
+	// Rule breaks without it. For guards of progress this is a goal.
+	Rule Rule
+	// Progress: nothing bad happens without it, but something good does not.
+	Progress bool
+}
+
+// Protections are all guards.
+func Protections() []Protection {
+	return []Protection{
+		{ClaimByCreate, "claim-by-create", "a block is claimed by creating an object whose name follows from its CIDR", "claimOne", Claimed, false},
+		{PatchIsConditional, "patch-conditional", "patches of a CiliumNode are bound to the version decided on", "patch", Conditional, false},
+		{ObserveBeforeClaim, "observe-before-claim", "the patch that publishes a new block is bound to a version read before the block was created", "act", OnePool, false},
+		{ReadBlockLive, "read-block-live", "a block that exists is read live, after its CiliumNode, before it is published again", "publishable", OnePool, false},
+		{RemoveWhenAgreed, "remove-when-agreed", "an address is removed when its agent has answered ready-for-release", "leave", Agreed, false},
+		{RemoveWhenReported, "remove-when-reported", "an address is removed when its agent has reported what its pods use since it started", "leave", InUse, false},
+		{PhaseIsConditional, "phase-conditional", "a block's condition is bound to the version decided on", "setPhase", Conditional, false},
+		{WaitCooldown, "cooldown", "a block is deleted when its cooldown has passed", "deleteRested", CooledDown, false},
+		{Fence, "fence", "the leader that deletes a block has changed its CiliumNode before", "fence", OnePool, false},
+		{FenceSinceCooling, "fence-since-cooling", "that change came after the block began to cool down", "wroteNode", OnePool, false},
+		{FenceOfVersion, "fence-of-version", "that change counts for this cooldown, and not for an earlier one", "Fenced", OnePool, false},
+		{ReadNodeLive, "read-ciliumnode-live", "the CiliumNode is read live before the block is deleted", "giveUp", Claimed, false},
+		{DeleteIsConditional, "delete-conditional", "the deletion is bound to UID and version of the block", "giveUp", Claimed, false},
+		{CoolWhenEmpty, "cool-when-empty", "a block cools down when nothing of it is published", "frees", Settled, true},
+		{DrainAgain, "drain-again", "a block that cools down and is published drains again", "drainAgain", "drain", true},
+		{FenceByMark, "fence-by-mark", "where no entry is left to delete, one is written to change the version", "BumpVersion", "drain", true},
+		{AckTimeout, "ack-timeout", "a mark without an answer is deleted and set again", "leave", "drain", true},
+		{ClearRefused, "clear-refused", "a refusal is deleted, so that the address can be marked again", "leave", "drain", true},
+		{Reclaim, "reclaim", "blocks that a node does not need drain", "reclaim", "demand", true},
+	}
+}

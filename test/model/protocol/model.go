@@ -1,0 +1,345 @@
+package protocol
+
+import (
+	"fmt"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/model/explore"
+)
+
+// Config is an instance of the model. There are Addresses in each block.
+type Config struct {
+	Nodes, Blocks, Addresses, Leaders int
+	Cilium                            Cilium
+	// Thresholds: leaders claim, drain, take back and mark only where the policy has
+	// them do so, time out an answer only where none will come, and pods come one at a
+	// time. Progress is a matter of these; the rules hold without.
+	Thresholds bool
+	// OldCaches: a leader's cache may be older than the whole release of an address
+	// takes, from its mark on. By default that is too long for a cache to lag.
+	OldCaches bool
+	// CarefulMarks: no address is marked that a pod has at that moment, as if no cache
+	// ever lagged.
+	CarefulMarks bool
+	// Without are guards of the operator that are switched off.
+	Without []Guard
+	// Rules are those that are checked. Nil: those that are always promised.
+	Rules []Rule
+}
+
+// Cilium is what agents do that Cilium could do better. The zero Cilium has the change
+// that docs/reliability.md proposes; AsShipped is v1.20.1.
+type Cilium struct {
+	// AnswersEarly: an agent answers marks before it has restored its pods.
+	AnswersEarly bool
+	// RefusesMarked: an agent restores no pod at an address that is marked.
+	RefusesMarked bool
+}
+
+// AsShipped is Cilium v1.20.1.
+func AsShipped() Cilium { return Cilium{AnswersEarly: true, RefusesMarked: true} }
+
+// Model is an instance, ready to be explored.
+type Model struct {
+	Config
+	off       [guards]bool
+	checked   []check
+	steps     []Step
+	actions   []taken
+	of        [MaxBlocks][]int // addresses of blocks
+	plain     renaming
+	renamings []renaming
+}
+
+// taken is a step for certain parts.
+type taken struct {
+	*Step
+	Action
+}
+
+// New returns the model of an instance that State has room for.
+func New(c Config) (*Model, error) {
+	switch {
+	case c.Nodes < 1 || c.Nodes > MaxNodes:
+		return nil, fmt.Errorf("nodes must be 1 to %d, not %d", MaxNodes, c.Nodes)
+	case c.Blocks < 1 || c.Blocks > MaxBlocks:
+		return nil, fmt.Errorf("blocks must be 1 to %d, not %d", MaxBlocks, c.Blocks)
+	case c.Addresses < 1 || c.Blocks*c.Addresses > MaxAddresses:
+		return nil, fmt.Errorf("all blocks together must have 1 to %d addresses, not %d", MaxAddresses, c.Blocks*c.Addresses)
+	case c.Leaders < 1 || c.Leaders > MaxLeaders:
+		return nil, fmt.Errorf("leaders must be 1 to %d, not %d", MaxLeaders, c.Leaders)
+	}
+	m := &Model{Config: c, checked: checks(c.Rules), steps: Steps()}
+	for _, g := range c.Without {
+		m.off[g] = true
+	}
+	for i := range c.Blocks * c.Addresses {
+		m.of[i/c.Addresses] = append(m.of[i/c.Addresses], i)
+	}
+	for i := range m.steps {
+		m.each(&m.steps[i])
+	}
+	m.renamings = renamings(c.Nodes, c.Blocks, c.Addresses)
+	m.plain = m.renamings[0]
+	m.plain.sort = false
+	return m, nil
+}
+
+// each adds a step for all parts that it can be about.
+func (m *Model) each(step *Step) {
+	count := func(p Part, n int) int {
+		if step.Of&p == 0 {
+			return 1
+		}
+		return n
+	}
+	for leader := range count(ALeader, m.Leaders) {
+		for node := range count(ANode, m.Nodes) {
+			for block := range count(ABlock, m.Blocks) {
+				for address := range count(AnAddress, m.Blocks*m.Addresses) {
+					a := Action{step.Verb, leader, node, block, address}
+					if step.Of&AnAddress != 0 {
+						a.Block = address / m.Addresses
+					}
+					m.actions = append(m.actions, taken{step, a})
+				}
+			}
+		}
+	}
+}
+
+// action is one about an address of a node, and its block.
+func (m *Model) action(node, address int) Action {
+	return Action{Node: node, Block: address / m.Addresses, Address: address}
+}
+
+// System is the model for the explorer. With equal, states that differ only in the
+// numbers of equal parts are one.
+func (m *Model) System(equal bool) explore.System[Key, Action] {
+	sys := explore.System[Key, Action]{Start: m.Key(&State{}), Next: m.next}
+	if equal {
+		sys.Canon = m.canon
+	}
+	return sys
+}
+
+func (m *Model) next(k Key, yield func(Action, Key, string)) {
+	before := k.State()
+	m.Each(&before, func(a Action, after *State) {
+		yield(a, m.Key(after), m.broken(&before, a, after))
+	})
+}
+
+// Each yields every step that is possible from a state and where it leads, which is
+// good until the next one.
+func (m *Model) Each(before *State, yield func(a Action, after *State)) {
+	after := new(State)
+	for i := range m.actions {
+		t := &m.actions[i]
+		if !t.When(m, before, t.Action) {
+			continue
+		}
+		*after = *before
+		t.Then(m, after, t.Action)
+		if *after != *before {
+			yield(t.Action, after)
+		}
+	}
+}
+
+// Key packs a state.
+func (m *Model) Key(s *State) Key { return s.key(&m.plain) }
+
+// canon is the least key of all equal states.
+func (m *Model) canon(k Key) Key {
+	s := k.State()
+	least := k
+	for i := range m.renamings {
+		if other := s.key(&m.renamings[i]); i == 0 || other[0] < least[0] || other[0] == least[0] && other[1] < least[1] {
+			least = other
+		}
+	}
+	return least
+}
+
+// renamings are all ways to number nodes, blocks and the addresses of each block; the
+// first changes nothing.
+func renamings(nodes, blocks, addresses int) []renaming {
+	var out []renaming
+	for _, node := range permutations(nodes, MaxNodes) {
+		for _, block := range permutations(blocks, MaxBlocks) {
+			for _, order := range orders(blocks, addresses) {
+				r := renaming{sort: true}
+				for i, to := range node {
+					r.node[i], r.owner[i+1] = uint8(to), uint8(to+1)
+				}
+				for i, to := range block {
+					r.block[i] = uint8(to)
+				}
+				for i := range r.address {
+					r.address[i] = uint8(i)
+				}
+				for i := range blocks * addresses {
+					b := i / addresses
+					r.address[i] = uint8(block[b]*addresses + order[b][i%addresses])
+				}
+				out = append(out, r)
+			}
+		}
+	}
+	return out
+}
+
+// orders are all ways to number the addresses of each of so many blocks.
+func orders(blocks, addresses int) [][][]int {
+	out := [][][]int{nil}
+	for range blocks {
+		var longer [][][]int
+		for _, had := range out {
+			for _, p := range permutations(addresses, addresses) {
+				longer = append(longer, append(had[:len(had):len(had)], p))
+			}
+		}
+		out = longer
+	}
+	return out
+}
+
+// permutations of 0 to n-1, each followed by the numbers up to size.
+func permutations(n, size int) [][]int {
+	if n == 0 {
+		rest := make([]int, size)
+		for i := range rest {
+			rest[i] = i
+		}
+		return [][]int{rest}
+	}
+	var out [][]int
+	for _, p := range permutations(n-1, size) {
+		for at := n - 1; at >= 0; at-- {
+			q := append([]int(nil), p...)
+			q[n-1], q[at] = q[at], q[n-1]
+			out = append(out, q)
+		}
+	}
+	return out
+}
+
+// NoLeader is for writes of others.
+const NoLeader = -1
+
+// NodeWritten is what a write of a CiliumNode does to others, by a leader or by its
+// agent: patches that are bound to the version before are refused from now on.
+func (m *Model) NodeWritten(s *State, node, by int) {
+	s.Nodes[node].Deaf = false
+	for l := range m.Leaders {
+		h := &s.Leaders[l]
+		bound := h.Op == PublishNew || h.Op == PublishOld || h.Op == Remove
+		switch {
+		case !bound || int(h.Node) != node:
+		case m.Off(PatchIsConditional):
+			h.Stale = true
+		case h.Op == PublishNew && m.Off(ObserveBeforeClaim), h.Op == PublishOld && m.Off(ReadBlockLive):
+			// It reads the CiliumNode only now.
+		default:
+			*h = Leader{Fenced: h.Fenced}
+		}
+	}
+	if by == NoLeader {
+		return
+	}
+	for b := range m.Blocks {
+		if int(s.Blocks[b].Owner) == node+1 && (s.Blocks[b].Phase == CoolingDown || m.Off(FenceSinceCooling)) {
+			s.Leaders[by].Fenced |= 1 << b
+		}
+	}
+}
+
+// BlockWritten is the same for a block. What was known of the version before counts no
+// more.
+func (m *Model) BlockWritten(s *State, block int) {
+	gone := s.Blocks[block].Owner == 0
+	for l := range m.Leaders {
+		h := &s.Leaders[l]
+		if gone || !m.Off(FenceOfVersion) && !m.Off(FenceSinceCooling) {
+			h.Fenced &^= 1 << block
+		}
+		switch {
+		case int(h.On) != block:
+		case h.Op == Delete && m.Off(DeleteIsConditional):
+			h.Stale = true
+		case h.Op == Delete:
+			*h = Leader{Fenced: h.Fenced}
+		}
+	}
+}
+
+func (m *Model) setPhase(s *State, block int, to Phase) {
+	b := &s.Blocks[block]
+	b.Phase, b.Cooled, b.Withdrawn = to, false, false
+	m.BlockWritten(s, block)
+}
+
+func (m *Model) setEntry(s *State, a Action, to Entry) {
+	s.at(a).Entry = to
+	m.NodeWritten(s, a.Node, a.Leader)
+}
+
+// Off reports whether a guard is switched off.
+func (m *Model) Off(g Guard) bool { return m.off[g] }
+
+// addresses of a block.
+func (m *Model) addresses(block int) []int { return m.of[block] }
+
+func (m *Model) published(s *State, node, block int) bool {
+	return m.some(s, node, block, func(at Address) bool { return at.Published })
+}
+
+func (m *Model) entries(s *State, node, block int) bool {
+	return m.some(s, node, block, func(at Address) bool { return at.Entry != NoEntry })
+}
+
+// lacks says that an address of the block can be published.
+func (m *Model) lacks(s *State, node, block int) bool {
+	return m.some(s, node, block, func(at Address) bool { return !at.Published && at.Entry == NoEntry })
+}
+
+func (m *Model) pods(s *State, node, block int) bool {
+	return m.some(s, node, block, func(at Address) bool { return at.Pod })
+}
+
+// free says that a pod may yet get an address of the block.
+func (m *Model) free(s *State, node, block int) bool {
+	return m.some(s, node, block, func(at Address) bool { return !at.Pod })
+}
+
+func (m *Model) some(s *State, node, block int, is func(Address) bool) bool {
+	for _, i := range m.of[block] {
+		if is(s.Nodes[node].Addresses[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *State) at(a Action) *Address { return &s.Nodes[a.Node].Addresses[a.Address] }
+
+func (s *State) owns(a Action) bool { return int(s.Blocks[a.Block].Owner) == a.Node+1 }
+
+func (s *State) fenced(a Action) bool { return s.Leaders[a.Leader].Fenced>>a.Block&1 == 1 }
+
+func (s *State) idle(a Action) bool { return s.Leaders[a.Leader].Op == Nothing }
+
+func (s *State) holds(a Action, op Op, on int) bool {
+	l := &s.Leaders[a.Leader]
+	return l.Op == op && int(l.Node) == a.Node && int(l.On) == on
+}
+
+func (s *State) hold(a Action, op Op, on int) {
+	l := &s.Leaders[a.Leader]
+	*l = Leader{Op: op, Node: uint8(a.Node), On: uint8(on), Fenced: l.Fenced}
+}
+
+func (s *State) drop(a Action) {
+	l := &s.Leaders[a.Leader]
+	*l = Leader{Fenced: l.Fenced}
+}

@@ -1,0 +1,239 @@
+// Package protocol is a model of how addresses move between nodes: claim, publish,
+// handshake, cooldown and fence, by leaders who pause anywhere, die and go by old
+// caches, and agents that crash. Steps, below, is all of it; read State first, then
+// Steps from top to bottom, then Rules.
+//
+// One step is one call to the API server with what is decided on its answer, or one
+// event of an agent, of a person or of time. Where a decision and its write are one
+// step, the write is bound to the version that was decided on: had that changed, the
+// write would have been refused, and a leader that is refused is one that has done
+// nothing. What can be old when a write lands is in the hand of a Leader.
+//
+// Unless Config.Thresholds is set, nothing is said of when a leader claims, drains,
+// takes back, marks or withdraws a mark: it may at any moment. So what holds here holds
+// for every policy and every clock.
+//
+// The model has no versions, watches or queues, so it is small enough to be explored
+// to its end; the explorer is our own, as the simulator is to take the same steps.
+// docs/model.md says what else is left out.
+package protocol
+
+// Step is something that can happen.
+type Step struct {
+	Verb Verb
+	// Of are the parts that it is about: there is one such step for each.
+	Of Part
+	// When says that it is possible, Then does it.
+	When func(m *Model, s *State, a Action) bool
+	Then func(m *Model, s *State, a Action)
+}
+
+// Part are kinds of parts.
+type Part uint8
+
+// Kinds of parts. An address stands for its block as well.
+const (
+	ALeader Part = 1 << iota
+	ANode
+	ABlock
+	AnAddress
+)
+
+// Action is a step, and the numbers of the parts that it is about.
+type Action struct {
+	Verb                         Verb
+	Leader, Node, Block, Address int
+}
+
+// Steps are all that can happen.
+func Steps() []Step {
+	var all []Step
+	for _, part := range [][]Step{claims(), handshake(), cooldown(), agents(), chance()} {
+		all = append(all, part...)
+	}
+	return all
+}
+
+// claims is how a node gets a block (pkg/controller/node/blocks.go and act.go).
+func claims() []Step {
+	return []Step{
+		{
+			// claimOne. The name of the object follows from its CIDR, so only one create
+			// succeeds. The CiliumNode was read before.
+			Claims, ALeader | ANode | ABlock,
+			func(m *Model, s *State, a Action) bool {
+				b := s.Blocks[a.Block]
+				free := b.Owner == 0 || m.Off(ClaimByCreate) && !s.owns(a)
+				return s.idle(a) && free && m.mayClaim(s, a.Node)
+			},
+			func(m *Model, s *State, a Action) {
+				s.Blocks[a.Block] = Block{Owner: uint8(a.Node + 1)}
+				m.BlockWritten(s, a.Block)
+				s.hold(a, PublishNew, a.Block)
+			},
+		}, {
+			// publishable, stillHeld: a block in service that lacks addresses is read live.
+			// The CiliumNode was read before.
+			ReadsBlock, ALeader | ANode | ABlock,
+			func(m *Model, s *State, a Action) bool {
+				return s.idle(a) && s.owns(a) && s.Blocks[a.Block].Phase == InService && m.lacks(s, a.Node, a.Block)
+			},
+			func(_ *Model, s *State, a Action) { s.hold(a, PublishOld, a.Block) },
+		}, {
+			// apply: one patch of pool and podCIDRs. An address whose entry stands is left
+			// out.
+			Publishes, ALeader | ANode | ABlock,
+			func(_ *Model, s *State, a Action) bool {
+				return s.holds(a, PublishNew, a.Block) || s.holds(a, PublishOld, a.Block)
+			},
+			func(m *Model, s *State, a Action) {
+				s.drop(a)
+				if !m.lacks(s, a.Node, a.Block) {
+					return
+				}
+				for _, i := range m.addresses(a.Block) {
+					if at := &s.Nodes[a.Node].Addresses[i]; at.Entry == NoEntry {
+						at.Published = true
+					}
+				}
+				s.Blocks[a.Block].Withdrawn = false
+				m.NodeWritten(s, a.Node, a.Leader)
+			},
+		},
+	}
+}
+
+// handshake is how an address leaves a node (pkg/expand/handshake.go). Each is one
+// patch of the CiliumNode, bound to the version decided on; the block may be another
+// by then than the leader's cache has it.
+func handshake() []Step {
+	return []Step{
+		{
+			// setPhase: the condition Draining, also of a block that cools down and has
+			// something published (drainAgain).
+			Drains, ABlock,
+			func(m *Model, s *State, a Action) bool { return m.drains(s, s.Blocks[a.Block], a.Block) },
+			func(m *Model, s *State, a Action) { m.setPhase(s, a.Block, Draining) },
+		}, {
+			// setPhase: back into service.
+			TakesBack, ABlock,
+			func(m *Model, s *State, a Action) bool {
+				b := s.Blocks[a.Block]
+				return b.Owner != 0 && b.Phase != InService && m.mayTakeBack(s, a.Block)
+			},
+			func(m *Model, s *State, a Action) { m.setPhase(s, a.Block, InService) },
+		}, {
+			// leave, mark.
+			Marks, ALeader | ANode | AnAddress,
+			func(m *Model, s *State, a Action) bool {
+				at := s.at(a)
+				return s.owns(a) && at.Published && at.Entry == NoEntry && m.mayMark(s, a)
+			},
+			func(m *Model, s *State, a Action) { m.setEntry(s, a, Marked) },
+		}, {
+			// clearUnpublished, leave: an entry is deleted.
+			Clears, ALeader | ANode | AnAddress,
+			func(m *Model, s *State, a Action) bool { return s.at(a).Entry != NoEntry && m.mayClear(s, a) },
+			func(m *Model, s *State, a Action) { m.setEntry(s, a, NoEntry) },
+		}, {
+			// leave: only where the patch is not bound to the version decided on
+			// can anything happen between the decision and the patch.
+			DecidesRemoval, ALeader | ANode | AnAddress,
+			func(m *Model, s *State, a Action) bool {
+				return m.Off(PatchIsConditional) && s.idle(a) && m.mayRemove(s, a)
+			},
+			func(_ *Model, s *State, a Action) { s.hold(a, Remove, a.Address) },
+		}, {
+			Removes, ALeader | ANode | AnAddress,
+			func(m *Model, s *State, a Action) bool {
+				if m.Off(PatchIsConditional) {
+					return s.holds(a, Remove, a.Address) && s.at(a).Published
+				}
+				return m.mayRemove(s, a)
+			},
+			func(m *Model, s *State, a Action) {
+				if s.holds(a, Remove, a.Address) {
+					s.drop(a)
+				}
+				s.at(a).Published = false
+				m.NodeWritten(s, a.Node, a.Leader)
+			},
+		},
+	}
+}
+
+func (m *Model) drains(s *State, b Block, block int) bool {
+	switch {
+	case b.Owner == 0 || b.Phase == Draining:
+		return false
+	case b.Phase == CoolingDown:
+		return !m.Off(DrainAgain) && m.published(s, int(b.Owner-1), block)
+	}
+	return m.mayDrain(s, block)
+}
+
+// cooldown is how a block becomes free for other nodes (pkg/expand/free.go,
+// pkg/controller/node/blocks.go: giveUp, fence).
+func cooldown() []Step {
+	return []Step{
+		{
+			// frees, setPhase: the condition CoolingDown, on the version of a block that
+			// drains. Nothing of the block is published, as the leader's cache of the
+			// CiliumNode has it, which may be old.
+			CoolsDown, ABlock,
+			func(m *Model, s *State, a Action) bool {
+				b := s.Blocks[a.Block]
+				draining := b.Phase == Draining || b.Phase == InService && m.Off(PhaseIsConditional)
+				return b.Owner != 0 && draining && m.maySeeEmpty(s, int(b.Owner-1), a.Block)
+			},
+			func(m *Model, s *State, a Action) { m.setPhase(s, a.Block, CoolingDown) },
+		}, {
+			// BumpVersion: an entry is written that is deleted again, so that the version
+			// changes.
+			Fences, ALeader | ANode | ABlock,
+			func(m *Model, s *State, a Action) bool {
+				b := s.Blocks[a.Block]
+				due := b.Cooled || !m.Thresholds
+				return s.owns(a) && b.Phase == CoolingDown && due && !s.fenced(a) && !m.Off(FenceByMark)
+			},
+			func(m *Model, s *State, a Action) { m.NodeWritten(s, a.Node, a.Leader) },
+		}, {
+			// giveUp: the CiliumNode, read live, names nothing of the block. Entries of it
+			// are deleted before.
+			ReadsNode, ALeader | ANode | ABlock,
+			func(m *Model, s *State, a Action) bool { return s.idle(a) && s.owns(a) && m.isFree(s, a) },
+			func(_ *Model, s *State, a Action) { s.hold(a, Delete, a.Block) },
+		}, {
+			// giveUp: by UID and resourceVersion.
+			Deletes, ALeader | ANode | ABlock,
+			func(_ *Model, s *State, a Action) bool {
+				return s.holds(a, Delete, a.Block) && s.Blocks[a.Block].Owner != 0
+			},
+			func(m *Model, s *State, a Action) {
+				s.drop(a)
+				s.Blocks[a.Block] = Block{}
+				m.BlockWritten(s, a.Block)
+			},
+		}, {
+			CooldownPasses, ABlock,
+			func(_ *Model, s *State, a Action) bool {
+				b := s.Blocks[a.Block]
+				return b.Owner != 0 && b.Phase == CoolingDown
+			},
+			func(m *Model, s *State, a Action) {
+				b := &s.Blocks[a.Block]
+				b.Cooled, b.Withdrawn = true, !m.published(s, int(b.Owner-1), a.Block)
+			},
+		},
+	}
+}
+
+// isFree says that a leader may delete a block, by what the CiliumNode is.
+func (m *Model) isFree(s *State, a Action) bool {
+	b := s.Blocks[a.Block]
+	return b.Phase == CoolingDown &&
+		(b.Cooled || m.Off(WaitCooldown)) &&
+		(s.fenced(a) || m.Off(Fence)) &&
+		(!m.published(s, a.Node, a.Block) || m.Off(ReadNodeLive)) &&
+		!m.entries(s, a.Node, a.Block)
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/model/protocol"
+)
+
+// row is one exploration.
+type row struct {
+	name, about string
+	config      protocol.Config
+	// progress: goals are checked as well, and not rules alone.
+	progress bool
+	// expect is the rule or the goal that must be found broken; "": nothing is.
+	expect string
+	// big: only on request.
+	big bool
+}
+
+// section is a part of the report.
+type section struct {
+	title string
+	rows  []row
+}
+
+// size is an instance of nodes, blocks, addresses for each block, and leaders.
+func size(nodes, blocks, addresses, leaders int) protocol.Config {
+	return protocol.Config{Nodes: nodes, Blocks: blocks, Addresses: addresses, Leaders: leaders, Cilium: protocol.AsShipped()}
+}
+
+func changed(c protocol.Config) protocol.Config {
+	c.Cilium = protocol.Cilium{}
+	c.Rules = append(protocol.Promised(), protocol.Restored)
+	return c
+}
+
+func thresholds(c protocol.Config) protocol.Config {
+	c.Thresholds = true
+	return c
+}
+
+func sections() []section {
+	return []section{
+		{"Rules: any policy, any timing", []row{
+			{name: "blocks", about: "two nodes, two blocks, two leaders", config: size(2, 2, 1, 2)},
+			{name: "three-leaders", about: "two nodes, two blocks, three leaders", config: size(2, 2, 1, 3)},
+			{name: "four-leaders", about: "two nodes, two blocks, four leaders", config: size(2, 2, 1, 4)},
+			{name: "addresses", about: "two nodes and leaders, a block of two addresses", config: size(2, 1, 2, 2)},
+			{name: "changed", about: "as blocks, with the change to Cilium: every pod is restored", config: changed(size(2, 2, 1, 2))},
+			{name: "three-blocks", about: "two nodes, three blocks, two leaders", config: size(2, 3, 1, 2), big: true},
+			{name: "blocks-addresses", about: "two nodes, leaders, blocks, and addresses in each", config: size(2, 2, 2, 2), big: true},
+		}},
+		{"Progress: leaders go by thresholds, steps are weakly fair, faults come to an end", []row{
+			{name: "need", about: "two nodes, a block, two leaders", config: thresholds(size(2, 1, 1, 2)), progress: true},
+			{name: "drain", about: "a node, two blocks, two leaders", config: thresholds(size(1, 2, 1, 2)), progress: true},
+			{name: "share", about: "two nodes, two blocks, a leader", config: thresholds(size(2, 2, 1, 1)), progress: true},
+			{name: "share-leaders", about: "two nodes, two blocks, two leaders", config: thresholds(size(2, 2, 1, 2)), progress: true, big: true},
+		}},
+		{"Known limits: docs/reliability.md", known()},
+		{"Guards switched off, one at a time", guards()},
+	}
+}
+
+func known() []row {
+	window := size(1, 1, 1, 1)
+	window.CarefulMarks = true
+	window.Rules = []protocol.Rule{protocol.Restored}
+	closed, restores, waits := window, window, window
+	closed.Cilium = protocol.Cilium{}
+	restores.Cilium.RefusesMarked = false
+	waits.Cilium.AnswersEarly = false
+	old := size(1, 1, 1, 2)
+	old.OldCaches = true
+	return []row{
+		{name: "agent-window", about: "Cilium as shipped: an agent that restarts loses a pod", config: window, expect: string(protocol.Restored)},
+		{name: "agent-restores", about: "an agent that restores pods at marked addresses, but answers before", config: restores, expect: string(protocol.Restored)},
+		{name: "agent-waits", about: "an agent that answers once it has restored, but refuses marked addresses", config: waits, expect: string(protocol.Restored)},
+		{name: "agent-window-closed", about: "both", config: closed},
+		{name: "old-caches", about: "caches older than a release takes: a cooldown cut short", config: old, expect: string(protocol.CooledDown)},
+	}
+}
+
+// guards are small instances in which one guard is off.
+func guards() []row {
+	var out []row
+	for _, p := range protocol.Protections() {
+		r := row{name: "without-" + p.Name, about: p.What, config: size(2, 1, 1, 2), expect: string(p.Rule)}
+		if p.Progress {
+			r.config, r.progress = thresholds(size(2, 1, 1, 1)), true
+		} else {
+			r.config.Rules = []protocol.Rule{p.Rule}
+		}
+		r.config.Without = []protocol.Guard{p.Guard}
+		out = append(out, r)
+	}
+	return out
+}
+
+// named returns the rows whose names are asked for; none asked for: all, but for big
+// ones unless these are wanted.
+func named(names string, big bool) []section {
+	var out []section
+	for _, s := range sections() {
+		s.rows = slices.DeleteFunc(s.rows, func(r row) bool {
+			if names != "" {
+				return !slices.Contains(strings.Split(names, ","), r.name)
+			}
+			return r.big && !big
+		})
+		if len(s.rows) > 0 {
+			out = append(out, s)
+		}
+	}
+	return out
+}
