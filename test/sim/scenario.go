@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -56,6 +57,7 @@ func draw(o origin) scenario {
 	o.profile.adapt(seed, &c)
 	adaptTo(o.mode, seed, &c)
 	o.traits.adapt(seed, &c)
+	c.Model = o.mode == ciliumnode.CRD && o.traits&^(windows|pace|pressure) == 0
 	for _, some := range []map[world.Verb]float64{w, frozen} {
 		o.traits.weigh(some)
 		weighIn(o.mode, some)

@@ -84,6 +84,29 @@ func TestDeterministic(t *testing.T) {
 	}
 }
 
+// TestHeldToModel: each step of a world that has nothing beyond the model is held to it,
+// and in some worlds or others everything happens that is worth it.
+func TestHeldToModel(t *testing.T) {
+	did := map[string]int{}
+	for seed := uint64(1); seed <= 6; seed++ {
+		out := play(origin{seed: seed, mode: ciliumnode.CRD, profile: lateLeader}, 400, world.Freeze|world.Lag|world.AgentKill|world.BlockEdits, nil)
+		for _, v := range out.violations {
+			t.Errorf("seed %d: %s", seed, v)
+		}
+		if held := out.counts.Did["held to the model"]; held < len(out.actions) {
+			t.Errorf("seed %d: %d of %d actions were held to the model", seed, held, len(out.actions))
+		}
+		for name, n := range out.counts.Did {
+			did[name] += n
+		}
+	}
+	for _, name := range []string{"claim", "publish", "drain", "mark", "remove", "cool down", "give up"} {
+		if did[name] == 0 {
+			t.Errorf("no operator did this: %s", name)
+		}
+	}
+}
+
 // TestIdle: a search in which nothing happened fails.
 func TestIdle(t *testing.T) {
 	s := newSearch(options{faults: world.AllFaults()}, &strings.Builder{})

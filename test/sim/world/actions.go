@@ -341,6 +341,9 @@ func (w *World) Do(a Action) {
 		w.tracef("%s %s", w.now.Format("15:04:05.0"), w.describe(a))
 	}
 	w.Counts.Ops[string(a.Verb)]++
+	if beyondModel(a.Verb) {
+		w.refinement = nil
+	}
 	switch o, m := w.operator(a.Who), w.machine(a.Who); {
 	case o != nil:
 		w.doOperator(a, o)
@@ -350,6 +353,10 @@ func (w *World) Do(a Action) {
 		w.doTime(a)
 	default:
 		w.doPeople(a)
+	}
+	if w.refinement != nil {
+		w.Counts.Did["held to the model"]++
+		w.refinement.changed()
 	}
 	if !w.cfg.Faults.Has(Lag) {
 		w.show()

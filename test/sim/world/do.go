@@ -123,6 +123,9 @@ func (o *Operator) carryOut(c *call) error {
 	o.w.writer = o
 	err := c.do()
 	o.w.writer = nil
+	if o.w.refinement != nil && c.verb == "get" && err == nil {
+		o.w.refinement.reads(o, o.current, c)
+	}
 	o.current.noteAnswer(o.w, c, err)
 	if err != nil {
 		o.w.tracef("%s %s: %v", o.name, c, err)

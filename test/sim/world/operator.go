@@ -183,6 +183,9 @@ func (o *Operator) settle() {
 
 // crash ends the process, whatever it was doing.
 func (o *Operator) crash() {
+	if o.w.refinement != nil {
+		o.w.refinement.dies(o)
+	}
 	for _, f := range o.flights {
 		f.stop()
 	}
@@ -217,6 +220,9 @@ func (o *Operator) reconcile(c int, name string) {
 	f := &flight{controller: c, name: name}
 	if c == nodes {
 		f.know(o)
+	}
+	if o.w.refinement != nil {
+		o.w.refinement.begins(o, f)
 	}
 	f.next, f.stop = iter.Pull(func(yield func(*call) bool) {
 		defer func() {

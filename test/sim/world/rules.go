@@ -23,6 +23,9 @@ func (w *World) violate(rule int, format string, args ...any) {
 // stored holds each version to the rules: those that operators write. What
 // others write is taken as it is.
 func (w *World) stored(v Version) {
+	if w.refinement != nil {
+		w.refinement.stored(v)
+	}
 	if w.trace != nil {
 		w.tracef("  stored %s", brief(v))
 	}

@@ -66,6 +66,9 @@ type Config struct {
 	Seed uint64
 	// Skew is how far the clocks of operators may be off, either way.
 	Skew time.Duration
+	// Model: each step is held to the model of the address protocol, until one comes
+	// that the model does not have.
+	Model bool
 	// Trace, if set, is told what happens.
 	Trace func(line string)
 }
@@ -102,6 +105,8 @@ type World struct {
 	turn    int                      // of Calm
 	wrote   time.Time                // when an operator last wrote something
 
+	refinement *refinement // nil: none, or no more
+
 	// Violations of the rules so far.
 	Violations []Violation
 	Counts     Counts
@@ -116,7 +121,7 @@ type World struct {
 // Violation is a rule seen broken.
 type Violation struct {
 	// Rule is its number in docs/architecture.md; 9 is liveness, 10 what people have
-	// asked for.
+	// asked for, 11 that each step is one of the model.
 	Rule int
 	Text string
 }
@@ -164,6 +169,9 @@ func New(cfg Config) *World {
 	}
 	if cfg.Move != nil {
 		w.mover = &mover{w: w, ready: map[string]bool{}}
+	}
+	if cfg.Model {
+		w.refinement = newRefinement(w)
 	}
 	return w
 }

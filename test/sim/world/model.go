@@ -1,0 +1,357 @@
+package world
+
+import (
+	"net/netip"
+	"slices"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/model/mapping"
+	"github.com/cilium-pool/cilium-pool-operator/test/model/protocol"
+)
+
+// beyondModel says that the model of the address protocol does not have what happens.
+func beyondModel(v Verb) bool {
+	switch v {
+	case NodeDelete, NodeOff, CNDelete, CNEdit, BlockTear, BlockStrip, BlockStatus, BackupAgain, Touch:
+		return true
+	}
+	return false
+}
+
+// refinement holds each step of a world to the model: it sees what changes, and hands
+// it to a monitor for each address of a block and each two nodes.
+type refinement struct {
+	w        *World
+	model    *protocol.Model
+	blocks   map[string]protocol.Block // by name, with the number of its owner
+	nodes    []seenNode                // by the number of a machine
+	monitors []*follower
+	of       map[string][]*follower // by block
+}
+
+// seenNode is what was last seen of a CiliumNode and its machine.
+type seenNode struct {
+	published map[netip.Addr]bool
+	entries   map[netip.Addr]protocol.Entry
+	reported  [2]bool // by family
+	agent     protocol.Agent
+	pods      map[netip.Addr]bool
+}
+
+// follower is a monitor, and what it follows.
+type follower struct {
+	*mapping.Monitor
+	block string
+	addr  netip.Addr
+	nodes [2]int
+	// off: another block overlaps, or has, which the model does not have.
+	off bool
+}
+
+func newRefinement(w *World) *refinement {
+	return &refinement{
+		w: w, model: mapping.Model(), nodes: make([]seenNode, len(w.machines)),
+		blocks: map[string]protocol.Block{}, of: map[string][]*follower{},
+	}
+}
+
+// view is what there is of what a follower follows.
+func (r *refinement) view(f *follower) mapping.View {
+	var v mapping.View
+	v.Blocks[0] = r.blocks[f.block]
+	owner := int(v.Blocks[0].Owner) - 1
+	v.Blocks[0].Owner = 0
+	for i, n := range f.nodes {
+		seen := &r.nodes[n]
+		at := protocol.Address{Published: seen.published[f.addr], Entry: seen.entries[f.addr], Pod: seen.pods[f.addr]}
+		if !at.Published && at.Entry != protocol.Ready {
+			at.Entry = protocol.NoEntry // a fence, or a request for a report
+		}
+		v.Nodes[i] = protocol.Node{Agent: seen.agent, Unreported: !seen.reported[ipalloc.FamilyOf(f.addr)]}
+		v.Nodes[i].Addresses[0] = at
+		if owner == n {
+			v.Blocks[0].Owner = uint8(i + 1)
+		}
+	}
+	if v.Blocks[0].Owner == 0 { // what a third node does with it is nothing to these
+		v.Blocks[0] = protocol.Block{}
+	}
+	return v
+}
+
+// stored takes in a version.
+func (r *refinement) stored(v Version) {
+	switch v.Kind {
+	case KindCiliumNode:
+		r.changed()
+		r.storedNode(v)
+	case KindBlock:
+		r.changed()
+		r.storedBlock(v)
+	}
+}
+
+func (r *refinement) storedNode(v Version) {
+	n := r.number(v.Key)
+	seen := &r.nodes[n]
+	seen.published, seen.entries, seen.reported = map[netip.Addr]bool{}, map[netip.Addr]protocol.Entry{}, [2]bool{}
+	if cn, ok := v.New.(*ciliumv2.CiliumNode); ok {
+		seen.read(cn)
+	}
+	for _, f := range r.monitors {
+		i := slices.Index(f.nodes[:], n)
+		switch {
+		case i < 0 || f.off:
+		case r.w.writer != nil:
+			r.hold(f, f.LeaderWritesNode(r.leader(f), i, r.view(f)))
+		default:
+			r.hold(f, f.AgentWritesNode(i, r.view(f)))
+		}
+	}
+}
+
+func (n *seenNode) read(cn *ciliumv2.CiliumNode) {
+	for key := range cn.Spec.IPAM.Pool {
+		if addr, err := netip.ParseAddr(key); err == nil {
+			n.published[addr] = true
+		}
+	}
+	for key, state := range cn.Status.IPAM.ReleaseIPs {
+		addr, err := netip.ParseAddr(key)
+		if err != nil {
+			continue
+		}
+		n.entries[addr] = map[expand.ReleaseStatus]protocol.Entry{
+			expand.Marked: protocol.Marked, expand.Ready: protocol.Ready, expand.DoNotRelease: protocol.Refused,
+		}[expand.ReleaseStatus(state)]
+	}
+	for key := range cn.Status.IPAM.Used {
+		if addr, err := netip.ParseAddr(key); err == nil {
+			n.reported[ipalloc.FamilyOf(addr)] = true
+		}
+	}
+}
+
+func (r *refinement) storedBlock(v Version) {
+	obj, _ := v.New.(*v1alpha1.PodIPBlock)
+	if obj == nil {
+		delete(r.blocks, v.Key)
+	} else {
+		b, err := crd.BlockFrom(obj)
+		if err != nil {
+			return // people have made it, and it is no block
+		}
+		r.follow(b)
+		r.blocks[v.Key] = r.block(b)
+		r.leaveOverlaps(b)
+	}
+	for _, f := range r.of[v.Key] {
+		if f.off {
+			continue
+		}
+		if r.w.writer == nil {
+			f.PeopleWriteBlock(r.view(f))
+			continue
+		}
+		r.hold(f, f.LeaderWritesBlock(r.leader(f), r.strips(v), r.view(f)))
+	}
+}
+
+// strips says that a version is one without our finalizer, of a block that is being
+// deleted.
+func (r *refinement) strips(v Version) bool {
+	now, _ := v.New.(*v1alpha1.PodIPBlock)
+	old, _ := v.Old.(*v1alpha1.PodIPBlock)
+	return now != nil && old != nil && contains(old.Finalizers, v1alpha1.Finalizer) && !contains(now.Finalizers, v1alpha1.Finalizer)
+}
+
+// block is what the model has of a block.
+func (r *refinement) block(b crd.Block) protocol.Block {
+	out := protocol.Block{Owner: uint8(r.number(b.Node) + 1)}
+	switch b.Phase {
+	case ipalloc.Draining:
+		out.Phase = protocol.Draining
+	case ipalloc.CoolingDown:
+		out.Phase = protocol.CoolingDown
+		out.Cooled = r.w.now.Sub(b.Since) >= r.w.cfg.Settings.Defaults.Cooldown-2*r.w.cfg.Skew
+	}
+	return out
+}
+
+// follow begins to follow the addresses of a block that was not there before.
+func (r *refinement) follow(b crd.Block) {
+	if _, known := r.of[b.Name]; known {
+		return
+	}
+	for addr := b.CIDR.Addr(); b.CIDR.Contains(addr); addr = addr.Next() {
+		for i := range r.nodes {
+			for j := range i {
+				f := &follower{block: b.Name, addr: addr, nodes: [2]int{j, i}}
+				f.Monitor = mapping.New(r.model, r.view(f))
+				r.monitors = append(r.monitors, f)
+				r.of[b.Name] = append(r.of[b.Name], f)
+			}
+		}
+	}
+}
+
+// leaveOverlaps ends what follows blocks that share addresses with another.
+func (r *refinement) leaveOverlaps(b crd.Block) {
+	for _, f := range r.monitors {
+		f.off = f.off || f.block != b.Name && b.CIDR.Contains(f.addr)
+	}
+	if r.w.overlapped(b.Name, b.CIDR) {
+		for _, f := range r.of[b.Name] {
+			f.off = true
+		}
+	}
+}
+
+// changed takes in what is in no object: agents, pods and time.
+func (r *refinement) changed() {
+	var touched []int
+	for i, m := range r.w.machines {
+		agent, pods := m.modelled()
+		if seen := &r.nodes[i]; seen.agent != agent || !equalSets(seen.pods, pods) {
+			seen.agent, seen.pods = agent, pods
+			touched = append(touched, i)
+		}
+	}
+	r.cooled()
+	if len(touched) == 0 {
+		return
+	}
+	for _, f := range r.monitors {
+		if !f.off && (slices.Contains(touched, f.nodes[0]) || slices.Contains(touched, f.nodes[1])) {
+			r.hold(f, f.Changes(r.view(f)))
+		}
+	}
+}
+
+// cooled takes in that cooldowns have passed.
+func (r *refinement) cooled() {
+	for name, b := range r.blocks {
+		if b.Phase != protocol.CoolingDown || b.Cooled {
+			continue
+		}
+		now, err := crd.BlockFrom(r.w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock))
+		if err == nil && r.block(now).Cooled {
+			b.Cooled = true
+			r.blocks[name] = b
+			for _, f := range r.of[name] {
+				if !f.off {
+					r.hold(f, f.Changes(r.view(f)))
+				}
+			}
+		}
+	}
+}
+
+// modelled is what the model has of an agent, and the addresses that its pods and the
+// agent itself have. The agent takes its own anew each time it starts.
+func (m *machine) modelled() (protocol.Agent, map[netip.Addr]bool) {
+	agent := protocol.Down
+	switch {
+	case m.phase == opened:
+		agent = protocol.Opened
+	case m.phase > opened:
+		agent = protocol.Serving
+	}
+	pods := map[netip.Addr]bool{}
+	for _, e := range m.endpoints {
+		for _, addr := range e.addrs() {
+			pods[addr] = true
+		}
+	}
+	if m.phase == serving {
+		for _, addr := range m.router {
+			pods[addr] = true
+		}
+	}
+	return agent, pods
+}
+
+// begins takes in that a reconcile of a node begins.
+func (r *refinement) begins(o *Operator, f *flight) {
+	r.eachOf(o, f, func(x *follower, leader int) { x.Begins(leader) })
+}
+
+// reads takes in a live read.
+func (r *refinement) reads(o *Operator, f *flight, c *call) {
+	r.eachOf(o, f, func(x *follower, leader int) {
+		switch {
+		case c.kind == KindBlock && c.key == x.block:
+			x.ReadsBlock(leader)
+		case c.kind == KindCiliumNode && c.key == f.name:
+			x.ReadsNode(leader)
+		}
+	})
+}
+
+// dies takes in that a process ends.
+func (r *refinement) dies(o *Operator) {
+	for _, x := range r.monitors {
+		for i := range x.nodes {
+			x.Dies(r.slot(o, i))
+		}
+	}
+}
+
+// eachOf calls do for what a reconcile of a node is about, and the leader that it is.
+func (r *refinement) eachOf(o *Operator, f *flight, do func(x *follower, leader int)) {
+	if f.controller != nodes {
+		return
+	}
+	n := r.number(f.name)
+	for _, x := range r.monitors {
+		if i := slices.Index(x.nodes[:], n); i >= 0 && !x.off {
+			do(x, r.slot(o, i))
+		}
+	}
+}
+
+// leader is the one that writes, for a follower.
+func (r *refinement) leader(x *follower) int {
+	o := r.w.writer
+	if o.current == nil || o.current.controller != nodes {
+		return protocol.NoLeader
+	}
+	i := slices.Index(x.nodes[:], r.number(o.current.name))
+	if i < 0 {
+		return protocol.NoLeader
+	}
+	return r.slot(o, i)
+}
+
+// slot is the number of a leader: a process, and which of two nodes it works on.
+func (r *refinement) slot(o *Operator, node int) int {
+	return 2*slices.Index(r.w.operators, o) + node
+}
+
+func (r *refinement) number(node string) int {
+	return slices.IndexFunc(r.w.machines, func(m *machine) bool { return m.name == node })
+}
+
+func (r *refinement) hold(x *follower, err error) {
+	if err != nil {
+		r.w.violate(11, "%s of block %s, on nodes %s and %s: %s", x.addr, x.block,
+			r.w.machines[x.nodes[0]].name, r.w.machines[x.nodes[1]].name, err)
+	}
+}
+
+func equalSets(a, b map[netip.Addr]bool) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for addr := range b {
+		if !a[addr] {
+			return false
+		}
+	}
+	return true
+}
