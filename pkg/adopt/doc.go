@@ -1,5 +1,5 @@
-// Package adopt works out which blocks make the addresses ours that another IPAM
-// has given to nodes, what stands in the way, and how far a node has come.
+// Package adopt plans the blocks that take over what another IPAM has given to nodes,
+// and reports what stands in the way, and how far a node has come.
 //
 // It never talks to Kubernetes, reads a clock, or logs: plain values in, a plan of
 // blocks and findings out. Same input, same plan, in whatever order it comes.

@@ -71,9 +71,9 @@ type Finding struct {
 	// Node is empty where it is about the cluster.
 	Node   string `json:"node,omitempty"`
 	Reason Reason `json:"reason"`
-	// Message is what is so, Mend what to do.
+	// Message is what is so, Fix what to do.
 	Message string `json:"message"`
-	Mend    string `json:"mend"`
+	Fix     string `json:"fix"`
 }
 
 func (f Finding) String() string {
@@ -81,21 +81,21 @@ func (f Finding) String() string {
 	if where == "" {
 		where = "-"
 	}
-	return fmt.Sprintf("%s  %s  %s: %s. %s.", f.Severity, where, f.Reason, f.Message, f.Mend)
+	return fmt.Sprintf("%s  %s  %s: %s. %s.", f.Severity, where, f.Reason, f.Message, f.Fix)
 }
 
-func (p *planner) block(n *node, r Reason, mend, format string, args ...any) {
-	p.find(Blocked, n, r, mend, format, args...)
+func (p *planner) block(n *node, r Reason, fix, format string, args ...any) {
+	p.find(Blocked, n, r, fix, format, args...)
 }
 
-func (p *planner) warn(n *node, r Reason, mend, format string, args ...any) {
-	p.find(Warning, n, r, mend, format, args...)
+func (p *planner) warn(n *node, r Reason, fix, format string, args ...any) {
+	p.find(Warning, n, r, fix, format, args...)
 }
 
 // find adds no finding for nodes that are not chosen.
-func (p *planner) find(s Severity, n *node, r Reason, mend, format string, args ...any) {
+func (p *planner) find(s Severity, n *node, r Reason, fix, format string, args ...any) {
 	if n == nil || n.Chosen {
-		f := Finding{Severity: s, Reason: r, Message: fmt.Sprintf(format, args...), Mend: mend}
+		f := Finding{Severity: s, Reason: r, Message: fmt.Sprintf(format, args...), Fix: fix}
 		if n != nil {
 			f.Node = n.Name
 		}

@@ -82,7 +82,7 @@ func (p *planner) poolFor(n *node, cidr netip.Prefix) *crd.Pool {
 	case found == nil:
 		p.outside(n, cidr)
 	case !slices.Contains(n.Pools, found):
-		p.warn(n, NotItsPool, "Give that pool a nodeSelector that picks the node, if it shall grow there",
+		p.warn(n, NotItsPool, "Give that pool a nodeSelector that picks the node, if it is to grow there",
 			"%s is in pool %s, which does not serve this node", cidr, found.Name)
 	}
 	if found != nil && found.Drains(cidr) {

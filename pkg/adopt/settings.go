@@ -41,7 +41,7 @@ func rangeKeys() [2]string { return [2]string{"ipv4-range", "ipv6-range"} }
 func (p *planner) rangesTooEarly(mode string) {
 	for _, key := range rangeKeys() {
 		if v := p.Config[key]; v != "" && v != "auto" {
-			p.warn(nil, Settings, "Set it together with ipam=crd, not before", "%s is set: an agent that starts in %s mode gives out addresses of it", key, mode)
+			p.warn(nil, Settings, "Set it together with ipam=crd, not before", "%s is set: an agent that starts in %s mode assigns addresses of it", key, mode)
 		}
 	}
 }

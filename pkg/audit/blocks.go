@@ -36,7 +36,7 @@ func (c *check) blocksOfAll() {
 				Says: "block of node " + b.Node + " without its finalizer"})
 		}
 		c.blockAndNode(b, c.byName[b.Node])
-		c.rest(b, c.byName[b.Node])
+		c.cooldown(b, c.byName[b.Node])
 	}
 }
 
@@ -52,32 +52,32 @@ func (c *check) blockAndNode(b *crd.Block, n *node) {
 		Says: fmt.Sprintf("block %s, and %s", b.Phase, says)})
 }
 
-// rest checks whether a block cools down for longer than it should.
-func (c *check) rest(b *crd.Block, n *node) {
+// cooldown checks whether a block cools down for longer than it should.
+func (c *check) cooldown(b *crd.Block, n *node) {
 	if b.Phase != ipalloc.CoolingDown || n.paused && b.Reason != expand.NodeGone {
 		return
 	}
-	rest := c.restOf(b)
-	over := c.now.Sub(b.Since.Add(rest))
+	cooldown := c.cooldownOf(b)
+	over := c.now.Sub(b.Since.Add(cooldown))
 	if over < c.StuckAfter {
 		return
 	}
 	c.add(Finding{Reason: CooldownOverdue, Object: blockObject(b.Name), Others: []Object{nodeObject(b.Node)}, Subject: b.CIDR,
-		Says: fmt.Sprintf("cools down (%s) since %s, %s longer than its %s", b.Reason, b.Since.UTC().Format(time.RFC3339), over.Round(time.Second), rest)})
+		Says: fmt.Sprintf("cools down (%s) since %s, %s longer than its %s", b.Reason, b.Since.UTC().Format(time.RFC3339), over.Round(time.Second), cooldown)})
 }
 
-// restOf is the cooldown of a block: its pool's, or else the operator's.
-func (c *check) restOf(b *crd.Block) time.Duration {
-	rest := c.Cooldown
+// cooldownOf is the cooldown of a block: its pool's, or else the operator's.
+func (c *check) cooldownOf(b *crd.Block) time.Duration {
+	cooldown := c.Cooldown
 	if p := c.specOf[b.Pool]; p != nil && p.Spec.Cooldown != nil {
 		if own, err := p.Spec.Cooldown.Parse(); err == nil { // else the pool is invalid, which is a finding of its own
-			rest = own
+			cooldown = own
 		}
 	}
 	if b.Reason == expand.NodeGone {
-		rest = max(rest, c.NodeGoneCooldown)
+		cooldown = max(cooldown, c.NodeGoneCooldown)
 	}
-	return rest
+	return cooldown
 }
 
 // blocksOf checks that a node's pool and podCIDRs have its blocks. It skips blocks
@@ -106,7 +106,7 @@ func (c *check) blockOf(n *node, b *crd.Block, published int) {
 	listed := n.view.Lists(b.CIDR)
 	switch {
 	case b.Phase == ipalloc.CoolingDown && (published > 0 || listed):
-		f.Reason = RestingBlockPublished
+		f.Reason = CoolingBlockPublished
 		f.Says = fmt.Sprintf("cools down, and CiliumNode %s has %d of its addresses in the pool (in podCIDRs: %t)", n.name, published, listed)
 	case published > 0 && !listed:
 		f.Reason = BlockNotListed

@@ -21,7 +21,7 @@ const (
 	PodCIDROfOtherNode    Reason = "PodCIDROfOtherNode"
 	PodCIDRWithoutBlock   Reason = "PodCIDRWithoutBlock"
 	BlockNotListed        Reason = "BlockNotListed"
-	RestingBlockPublished Reason = "RestingBlockPublished"
+	CoolingBlockPublished Reason = "CoolingBlockPublished"
 	BlockMalformed        Reason = "BlockMalformed"
 	CiliumNodeMissing     Reason = "CiliumNodeMissing"
 	NodeWithoutAddresses  Reason = "NodeWithoutAddresses"
@@ -61,13 +61,13 @@ type Entry struct {
 	Severity Severity
 	// Meaning is what is wrong, in general.
 	Meaning string
-	// Mend is what to do; MendIn has what differs in other modes than crd. NAME stands for the object's name, OTHER for that of
+	// Fix is what to do; FixIn has what differs in other modes than crd. NAME stands for the object's name, OTHER for that of
 	// the first other object, ADDRESS for the first address or CIDR. Commands
 	// stand in backticks.
-	Mend string
+	Fix string
 }
 
-// lookForOperator ends mends of what the operator does by itself.
+// lookForOperator ends fixes of what the operator does by itself.
 const lookForOperator = "The operator fixes this by itself: see that it runs, leads and is not paused."
 
 // Catalogue lists all reasons: errors first, the worst first.
@@ -98,16 +98,16 @@ func errorReasons() []Entry {
 		{PoolEntryOfOtherNode, Error, "A pool holds an address of another node's block: traffic for it goes there.",
 			"Take ADDRESS out of spec.ipam.pool once no pod uses it: `kubectl edit ciliumnode NAME`. Find out who wrote it."},
 		{PoolEntryWithoutBlock, Error, "A pool holds an address of a PodIPPool, and no block says who holds it.",
-			"If NAME shall keep ADDRESS, create the PodIPBlock around it for that node (see Pin a block); else take it out of spec.ipam.pool once no pod uses it: `kubectl edit ciliumnode NAME`."},
+			"If NAME is to keep ADDRESS, create the PodIPBlock around it for that node (see Pin a block); else take it out of spec.ipam.pool once no pod uses it: `kubectl edit ciliumnode NAME`."},
 		{PodCIDROnTwoNodes, Error, "podCIDRs of two nodes share addresses: routes for them lead to one of the two.",
 			"Take ADDRESS out of spec.ipam.podCIDRs of the node that does not hold its block: `kubectl edit ciliumnode NAME`."},
 		{PodCIDROfOtherNode, Error, "A node's podCIDRs list addresses of another node's block: routes lead to the wrong node.",
 			"Take ADDRESS out of spec.ipam.podCIDRs: `kubectl edit ciliumnode NAME`. Find out who wrote it."},
 		{PodCIDRWithoutBlock, Error, "A node's podCIDRs list a block of a pool that has no PodIPBlock.",
-			"The block's object was torn away, finalizer and all, and is made again by itself: see that the operator runs. Find out who removed it."},
+			"The PodIPBlock was removed together with its finalizer. The operator creates it again: see that it runs. Find out who removed it."},
 		{BlockNotListed, Error, "Addresses of a block are in the pool and podCIDRs do not list it: other nodes have no route to its pods.",
 			"A user or another controller edited podCIDRs of OTHER. " + lookForOperator},
-		{RestingBlockPublished, Error, "A block cools down before another node may have it, and its old node still has addresses of it.",
+		{CoolingBlockPublished, Error, "A block cools down before another node may have it, and its old node still has addresses of it.",
 			lookForOperator},
 		{BlockMalformed, Error, "A PodIPBlock cannot be read, or its name is not that of its CIDR: it protects no address.",
 			"Create a block of the right name, then delete this one: `kubectl delete podipblock NAME --wait=false`."},
@@ -139,8 +139,8 @@ func warningReasons() []Entry {
 		{BlockWithoutNode, Warning, "A block belongs to a Node that is not there, and does not cool down.",
 			lookForOperator},
 		{BlockWithoutPool, Warning, "A block belongs to a PodIPPool that is not there.",
-			"The block drains. Where it shall stay, create the PodIPPool OTHER again with the block's range."},
-		{BlockUnprotected, Warning, "A block lacks the finalizer cilium-pool.io/in-use: deleting it would tear it away from under its pods.",
+			"The block drains. To keep it, create the PodIPPool OTHER again with the block's range."},
+		{BlockUnprotected, Warning, "A block lacks the finalizer cilium-pool.io/in-use: deleting it removes it at once, even while pods use its addresses.",
 			"Do not delete NAME. " + lookForOperator},
 		{CooldownOverdue, Warning, "The cooldown of a block is over, and it is not free yet.",
 			lookForOperator},
@@ -164,7 +164,7 @@ func warningReasons() []Entry {
 			"Take ADDRESS out of NAME, or give nodes and Services addresses of their own: `kubectl edit podippool NAME`."},
 		{PoolExhausted, Warning, "A pool has no free block left (condition Exhausted).",
 			"Add a CIDR to NAME, or a pool of lower priority for the same nodes."},
-		{PoolStatusStale, Warning, "The status of a pool does not speak of its present spec: the operator has not seen it.",
+		{PoolStatusStale, Warning, "The status of a pool is for an older generation of its spec: the operator has not seen the present one.",
 			lookForOperator},
 		{PoolChosenByKubelet, Warning, "A pool selects nodes by a label that a kubelet may set on its own Node: a node that is broken into can take addresses of that pool.",
 			"Label the nodes by a key under node-restriction.kubernetes.io/, which kubelets may not set, and select by that: `kubectl edit podippool NAME`. If you trust the kubelets: `kubectl annotate podippool NAME cilium-pool.io/trusted-labels=true`."},

@@ -279,7 +279,7 @@ func checksBlocks() map[string]checkTest {
 		},
 		"cools down and is published": {
 			spoil: func(w world) { w.phase("10.0.0.0-29", ipalloc.CoolingDown, expand.Returned, now) },
-			want:  []string{"RestingBlockPublished PodIPBlock/10.0.0.0-29 CiliumNode/a 10.0.0.0/29"},
+			want:  []string{"CoolingBlockPublished PodIPBlock/10.0.0.0-29 CiliumNode/a 10.0.0.0/29"},
 		},
 	}
 }
@@ -349,7 +349,7 @@ func checksNodesAndPools() map[string]checkTest {
 				w.deleteNode("a")
 				w.phase("10.0.0.0-29", ipalloc.CoolingDown, expand.NodeGone, now)
 			},
-			want: []string{"RestingBlockPublished PodIPBlock/10.0.0.0-29 CiliumNode/a 10.0.0.0/29", "CiliumNodeWithoutNode CiliumNode/a"},
+			want: []string{"CoolingBlockPublished PodIPBlock/10.0.0.0-29 CiliumNode/a 10.0.0.0/29", "CiliumNodeWithoutNode CiliumNode/a"},
 		},
 		"no address": {
 			spoil: func(w world) { w.node("c") },
@@ -488,7 +488,7 @@ func TestCatalogue(t *testing.T) {
 	}
 	seen := map[Reason]bool{}
 	for _, e := range Catalogue() {
-		if seen[e.Reason] || e.Meaning == "" || e.Mend == "" {
+		if seen[e.Reason] || e.Meaning == "" || e.Fix == "" {
 			t.Errorf("%s is twice in the catalogue, or says too little", e.Reason)
 		}
 		if !found[e.Reason] {

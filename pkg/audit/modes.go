@@ -10,12 +10,12 @@ func (e *Entry) Modes() []ciliumnode.Mode {
 	return ciliumnode.Modes()
 }
 
-// MendIn is what to do in a mode.
-func (e *Entry) MendIn(mode ciliumnode.Mode) string {
-	if mend, ok := mendsIn(mode)[e.Reason]; ok {
-		return mend
+// FixIn is what to do in a mode.
+func (e *Entry) FixIn(mode ciliumnode.Mode) string {
+	if fix, ok := fixesIn(mode)[e.Reason]; ok {
+		return fix
 	}
-	return e.Mend
+	return e.Fix
 }
 
 // onlyIn has the reasons that not every mode knows.
@@ -33,8 +33,8 @@ func onlyIn() map[Reason][]ciliumnode.Mode {
 	}
 }
 
-// mendsIn are what to do in a mode where that is not what Catalogue says.
-func mendsIn(mode ciliumnode.Mode) map[Reason]string {
+// fixesIn are what to do in a mode where that is not what Catalogue says.
+func fixesIn(mode ciliumnode.Mode) map[Reason]string {
 	switch mode {
 	case ciliumnode.MultiPool:
 		return map[Reason]string{

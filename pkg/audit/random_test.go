@@ -103,7 +103,7 @@ func expected(findings []Finding) []string {
 func reportedIn(t *testing.T, report Report) []string {
 	var out []string
 	for _, f := range report.Findings {
-		if f.Severity == "" || f.Mend == "" {
+		if f.Severity == "" || f.Fix == "" {
 			t.Fatalf("%s is not in the catalogue", f.Reason)
 		}
 		line := fmt.Sprint(f.Reason, f.Object, f.Others, f.Message)

@@ -33,7 +33,7 @@ type Problem struct {
 	Others   []Object  `json:"others,omitempty"`
 	Subjects []Subject `json:"subjects,omitempty"`
 	Message  string    `json:"message"`
-	Mend     string    `json:"mend"`
+	Fix      string    `json:"fix"`
 }
 
 // Subject is an address or a CIDR that a finding is about.
@@ -82,7 +82,7 @@ func problemOf(e Entry, mode ciliumnode.Mode, group []Finding) Problem {
 	if len(t.Subjects) > 0 {
 		address = t.Subjects[0].Address
 	}
-	t.Mend = strings.NewReplacer("`", "", "NAME", name, "OTHER", other, "ADDRESS", address).Replace(e.MendIn(mode))
+	t.Fix = strings.NewReplacer("`", "", "NAME", name, "OTHER", other, "ADDRESS", address).Replace(e.FixIn(mode))
 	return t
 }
 
@@ -119,7 +119,7 @@ func (r *Report) Text(w io.Writer) error {
 				titled = true
 				fmt.Fprintln(&b, part.title)
 			}
-			fmt.Fprintf(&b, "  %s\n      mend: %s\n", t.line(), t.Mend)
+			fmt.Fprintf(&b, "  %s\n      fix: %s\n", t.line(), t.Fix)
 		}
 	}
 	l := r.Looked

@@ -30,12 +30,12 @@ func TestText(t *testing.T) {
 	}
 	want := `ERRORS
   AddressOnTwoNodes  CiliumNode/a  10.0.0.10, 10.0.0.11, 10.0.0.12 and 2 more: in the pools of a and b
-      mend: Move pods off 10.0.0.10 on a, then take 10.0.0.10 out of spec.ipam.pool there: kubectl edit ciliumnode a. Find out who wrote it.
+      fix: Move pods off 10.0.0.10 on a, then take 10.0.0.10 out of spec.ipam.pool there: kubectl edit ciliumnode a. Find out who wrote it.
   PodAddressUnowned  Pod/default/x  192.0.2.8: runs on a with an address of no block and no pool entry
-      mend: Create the PodIPBlock that holds 192.0.2.8 for the pod's node (see Pin a block), or delete the pod x; it gets another address.
+      fix: Create the PodIPBlock that holds 192.0.2.8 for the pod's node (see Pin a block), or delete the pod x; it gets another address.
 WARNINGS
   ForeignPoolEntry  CiliumNode/a  192.0.2.7: in the pool, in no block and in no PodIPPool
-      mend: Nothing, if you know who wrote it. Else take 192.0.2.7 out of spec.ipam.pool once no pod uses it: kubectl edit ciliumnode a.
+      fix: Nothing, if you know who wrote it. Else take 192.0.2.7 out of spec.ipam.pool once no pod uses it: kubectl edit ciliumnode a.
 2 errors, 1 warning. Looked 2 times at 2 Nodes, 2 CiliumNodes with 18 addresses, 3 pods, 1 PodIPPool, 2 PodIPBlocks and 2 agents.
 `
 	if diff := cmp.Diff(want, got.String()); diff != "" {

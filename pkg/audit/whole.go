@@ -134,7 +134,7 @@ func (c *check) wholeBlock(n *node, b *crd.Block) {
 	listed := slices.ContainsFunc(n.view.Listed(), b.CIDR.Overlaps) // as part of another, too
 	switch {
 	case b.Phase == ipalloc.CoolingDown && listed:
-		f.Reason, f.Says = RestingBlockPublished, fmt.Sprintf("cools down, and %s of %s %s has it", c.list, c.kind, n.name)
+		f.Reason, f.Says = CoolingBlockPublished, fmt.Sprintf("cools down, and %s of %s %s has it", c.list, c.kind, n.name)
 	case b.Phase == ipalloc.InService && !listed && c.shouldBeListed(n, b):
 		f.Reason = BlockNotPublished
 		f.Says = fmt.Sprintf("not in %s of %s %s, created %s ago", c.list, c.kind, n.name, c.now.Sub(b.Created).Round(time.Second))

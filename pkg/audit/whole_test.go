@@ -209,9 +209,9 @@ func checksMultiPool() map[string]wholeTest {
 				w.ciliumNodes["a"].Spec.IPAM.Pools.Requested[0].Needed = ipamtypes.IPAMPoolDemand{IPv6Addrs: 8}
 			},
 		},
-		"a resting block is listed": {
+		"a block that cools down is listed": {
 			spoil: func(w *wholeWorld) { w.phase("10.0.0.0-29", ipalloc.CoolingDown, expand.Returned, now) },
-			want:  []string{"RestingBlockPublished PodIPBlock/10.0.0.0-29 CiliumNode/a 10.0.0.0/29"},
+			want:  []string{"CoolingBlockPublished PodIPBlock/10.0.0.0-29 CiliumNode/a 10.0.0.0/29"},
 		},
 		"a drain waits for pods": {spoil: func(w *wholeWorld) { w.phase("10.0.0.0-29", ipalloc.Draining, expand.Deleted, long) }},
 		"a drain waits for nothing": {
@@ -338,9 +338,9 @@ func checksKubernetes() map[string]wholeTest {
 			spoil: func(w *wholeWorld) { w.pod("x", "a", "10.0.0.12") },
 			want:  []string{"PodAddressOfOtherNode Pod/default/x Node/b 10.0.0.12"},
 		},
-		"a resting block is assigned": {
+		"a block that cools down is assigned": {
 			spoil: func(w *wholeWorld) { w.phase("10.0.0.0-29", ipalloc.CoolingDown, expand.Returned, now) },
-			want:  []string{"RestingBlockPublished PodIPBlock/10.0.0.0-29 Node/a 10.0.0.0/29"},
+			want:  []string{"CoolingBlockPublished PodIPBlock/10.0.0.0-29 Node/a 10.0.0.0/29"},
 		},
 		"no pool": {
 			spoil: func(w *wholeWorld) {

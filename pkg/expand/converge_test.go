@@ -179,7 +179,7 @@ func TestNodeGoneAndBack(t *testing.T) {
 		}
 		for i := range s.Blocks {
 			b := &s.Blocks[i]
-			b.Phase, b.Reason, b.RestUntil = ipalloc.CoolingDown, NodeGone, noon.Add(restTime)
+			b.Phase, b.Reason, b.CooldownUntil = ipalloc.CoolingDown, NodeGone, noon.Add(cooldown)
 		}
 		s.Gone, s.Pool = false, map[netip.Addr]string{}
 		back, _ := Decide(noon, p, s, m)

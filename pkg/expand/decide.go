@@ -52,7 +52,7 @@ func (d *decision) decideAddresses() {
 	d.drainAgain()
 	d.handshake()
 	d.freeEmpty()
-	d.deleteRested()
+	d.deleteCooled()
 
 	d.explain()
 }
@@ -79,7 +79,7 @@ func (d *decision) decideBlocks() {
 	d.drainAgain()
 	d.clearAll()
 	d.freeEmpty()
-	d.deleteRested()
+	d.deleteCooled()
 
 	d.explain()
 }

@@ -46,16 +46,16 @@ func (d *decision) free(b *block, why Reason) {
 	d.plan.Free = append(d.plan.Free, Free{CIDR: b.CIDR, Reason: why})
 }
 
-// deleteRested deletes the blocks whose cooldown is over.
-func (d *decision) deleteRested() {
+// deleteCooled deletes the blocks whose cooldown is over.
+func (d *decision) deleteCooled() {
 	for i := range d.blocks {
 		b := &d.blocks[i]
 		if b.Phase != ipalloc.CoolingDown || b.undrained || b.drained {
 			continue
 		}
 		switch {
-		case d.now.Before(b.RestUntil):
-			d.requeueAt(b.RestUntil)
+		case d.now.Before(b.CooldownUntil):
+			d.requeueAt(b.CooldownUntil)
 		case b.published == 0 && b.users == 0 && !b.Listed:
 			d.plan.Delete = append(d.plan.Delete, b.CIDR)
 		}
@@ -75,5 +75,5 @@ func (d *decision) returnAll() {
 			b.published++
 		}
 	}
-	d.deleteRested()
+	d.deleteCooled()
 }

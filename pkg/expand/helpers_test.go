@@ -107,7 +107,7 @@ func draining(why Reason) func(*Block) {
 }
 
 func cooling(why Reason, until time.Time) func(*Block) {
-	return func(b *Block) { b.Phase, b.Reason, b.RestUntil = ipalloc.CoolingDown, why, until }
+	return func(b *Block) { b.Phase, b.Reason, b.CooldownUntil = ipalloc.CoolingDown, why, until }
 }
 
 func request(why Reason) func(*Block) { return func(b *Block) { b.Request = why } }

@@ -124,7 +124,7 @@ func (d dice) block(f ipalloc.Family, i int) Block {
 		b.Reason = oneOf(d, Reclaim, Reclaim, Deleted, CIDRDraining)
 	case ipalloc.CoolingDown:
 		b.Reason = oneOf(d, Returned, NodeGone)
-		b.RestUntil = noon.Add(d.seconds(120) - time.Minute)
+		b.CooldownUntil = noon.Add(d.seconds(120) - time.Minute)
 	}
 	if d.percent(15) {
 		b.Request = oneOf(d, requests...)

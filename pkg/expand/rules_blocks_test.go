@@ -33,7 +33,7 @@ func brokenBlocks(now time.Time, s State, plan Plan, fail failer) {
 	for _, c := range plan.Delete {
 		b := once(c, "delete")
 		brokenEnd(s, b, false, fail)
-		if b.Phase != ipalloc.CoolingDown || now.Before(b.RestUntil) {
+		if b.Phase != ipalloc.CoolingDown || now.Before(b.CooldownUntil) {
 			fail("deletes %s before its cooldown is over", b.CIDR)
 		}
 	}

@@ -100,8 +100,8 @@ type Block struct {
 	// that reads it. That agent may still run, whatever one that is assigned whole
 	// blocks has reported before or since.
 	Leftover bool
-	// RestUntil is when a cooling-down block may be assigned to another node.
-	RestUntil time.Time
+	// CooldownUntil is when a cooling-down block may be assigned to another node.
+	CooldownUntil time.Time
 }
 
 // Reason is why a block is draining or cooling down.

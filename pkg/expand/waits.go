@@ -7,8 +7,8 @@ import (
 )
 
 // explain records what each leaving block waits for. Waits that need user action come
-// first: the agent's own addresses stay until it restarts, pods come and go, the
-// handshake proceeds on its own.
+// first: the agent's own addresses stay as long as the Node does, pods come and go,
+// the handshake proceeds on its own.
 func (d *decision) explain() {
 	users := d.usersOfLeaving()
 	for i := range d.blocks {

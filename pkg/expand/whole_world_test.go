@@ -166,7 +166,7 @@ func (w *pooledNode) operate() {
 func (w *pooledNode) phase(c netip.Prefix, is ipalloc.Phase, why Reason) {
 	for i := range w.state.Blocks {
 		if b := &w.state.Blocks[i]; b.CIDR == c {
-			b.Phase, b.Reason, b.RestUntil = is, why, w.now.Add(restTime)
+			b.Phase, b.Reason, b.CooldownUntil = is, why, w.now.Add(cooldown)
 		}
 	}
 }

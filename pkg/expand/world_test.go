@@ -10,7 +10,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-const restTime = time.Minute
+const cooldown = time.Minute
 
 // world is a node as the API server holds it, the operator's memory, and what
 // only the agent knows.
@@ -103,7 +103,7 @@ func (w *world) carryOut(plan Plan) {
 	}
 	for _, f := range plan.Free {
 		b := w.block(f.CIDR)
-		b.Phase, b.Reason, b.RestUntil = ipalloc.CoolingDown, f.Reason, w.now.Add(restTime)
+		b.Phase, b.Reason, b.CooldownUntil = ipalloc.CoolingDown, f.Reason, w.now.Add(cooldown)
 	}
 	w.state.Blocks = slices.DeleteFunc(w.state.Blocks, func(b Block) bool { return slices.Contains(plan.Delete, b.CIDR) })
 	w.supply(plan.Claim)

@@ -65,7 +65,7 @@ func calicoPools(r *Result, objects []Object) []namedPool {
 		p := namedPool{from: o, name: o.Name, field: "spec."}
 		var err error
 		if p.unknown, err = decode(fields(o.content, "spec"), &p.spec); err != nil {
-			r.remark(true, o, "spec", "cannot be read: "+err.Error(), "Mend it and import it again")
+			r.remark(true, o, "spec", "cannot be read: "+err.Error(), "Fix it and import it again")
 			continue
 		}
 		never := []string{"", "Never"}
@@ -93,11 +93,11 @@ func convertIPPool(r *Result, p namedPool, config calicoConfig) {
 	s := p.spec
 	if len(s.AllowedUses) > 0 && !slices.Contains(s.AllowedUses, "Workload") {
 		loadBalancer := slices.Contains(s.AllowedUses, "LoadBalancer")
-		mend := "Cilium's tunnels need no addresses of their own"
+		fix := "Cilium's tunnels need no addresses of their own"
 		if loadBalancer {
-			mend = "Make a CiliumLoadBalancerIPPool of it"
+			fix = "Make a CiliumLoadBalancerIPPool of it"
 		}
-		r.remark(loadBalancer, p.from, p.field+"allowedUses", "it gives no addresses to pods, so no PodIPPool is made of it", mend)
+		r.remark(loadBalancer, p.from, p.field+"allowedUses", "it gives no addresses to pods, so no PodIPPool is made of it", fix)
 		return
 	}
 	d := newDraft(r, p.from, p.name)
@@ -163,8 +163,8 @@ func (d *draft) calicoRouting(p namedPool) {
 
 // noteRouting notes once what Cilium does by default, as these pools ask.
 func noteRouting(r *Result, pools []namedPool) {
-	note := func(field, reason, mend string) {
-		r.Remarks = append(r.Remarks, Remark{Object: "IPPools", Field: field, Reason: reason, Mend: mend})
+	note := func(field, reason, fix string) {
+		r.Remarks = append(r.Remarks, Remark{Object: "IPPools", Field: field, Reason: reason, Fix: fix})
 	}
 	if slices.ContainsFunc(pools, func(p namedPool) bool { return p.encapsulated }) {
 		note("vxlanMode, ipipMode, encapsulation", "encapsulation is a setting of Cilium's for all pools", "Its default is a VXLAN tunnel between all nodes (routingMode)")

@@ -60,7 +60,7 @@ func reservations(r *Result, o Object) []reservation {
 		ReservedCIDRs []string `json:"reservedCIDRs"`
 	}
 	if _, err := decode(fields(o.content, "spec"), &spec); err != nil {
-		r.remark(true, o, "spec", "cannot be read: "+err.Error(), "Mend it and import it again")
+		r.remark(true, o, "spec", "cannot be read: "+err.Error(), "Fix it and import it again")
 		return nil
 	}
 	var all []reservation
@@ -87,7 +87,7 @@ func ipamConfiguration(r *Result, o Object) int {
 	var spec ipamConfig
 	unknown, err := decode(fields(o.content, "spec"), &spec)
 	if err != nil {
-		r.remark(true, o, "spec", "cannot be read: "+err.Error(), "Mend it and import it again")
+		r.remark(true, o, "spec", "cannot be read: "+err.Error(), "Fix it and import it again")
 		return 0
 	}
 	for _, n := range unknown {
@@ -100,7 +100,7 @@ func ipamConfiguration(r *Result, o Object) int {
 		r.remark(true, o, "spec.autoAllocateBlocks: false", "nodes get blocks by themselves here", "Set paused in a pool to stop all change on its nodes")
 	}
 	if spec.IPCooldownSeconds > 0 {
-		r.remark(true, o, fmt.Sprintf("spec.ipCooldownSeconds: %d", spec.IPCooldownSeconds), "an address that a pod gave back can be used again at once on its node; only whole blocks rest", "spec.cooldown of a pool says how long a block rests before another node gets it")
+		r.remark(true, o, fmt.Sprintf("spec.ipCooldownSeconds: %d", spec.IPCooldownSeconds), "an address that a pod gave back can be used again at once on its node; only whole blocks cool down", "spec.cooldown of a pool says how long a block cools down before another node gets it")
 	}
 	if spec.KubeVirtVMAddressPersistence == "Enabled" {
 		r.remark(true, o, "spec.kubeVirtVMAddressPersistence: Enabled", "addresses do not move with virtual machines here", "Leave these nodes with Calico if you need it")

@@ -33,7 +33,7 @@ func installationPools(r *Result, o Object, known []namedPool) []namedPool {
 		var spec operatorPool
 		unknown, err := decode(content, &spec)
 		if err != nil {
-			r.remark(true, o, strings.TrimSuffix(field, "."), "cannot be read: "+err.Error(), "Mend it and import it again")
+			r.remark(true, o, strings.TrimSuffix(field, "."), "cannot be read: "+err.Error(), "Fix it and import it again")
 			continue
 		}
 		same := func(p namedPool) bool { return p.spec.CIDR == spec.CIDR }

@@ -40,7 +40,7 @@ func TestCalico(t *testing.T) {
 			ipPoolOf("c", "cidr: 10.3.0.0/16", `nodeSelector: rack = "1"`)},
 			[]string{"a 10.1.0.0/16 by /26 for !gpu,rack=0", "b 10.2.0.0/16 by /26 for cilium-pool.io/import=b", "c 10.3.0.0/16 by /26 for cilium-pool.io/import=c",
 				`lost: IPPool b: spec.nodeSelector: rack starts with "1"`, `lost: IPPool c: spec.nodeSelector: rack = "1"`},
-			[]string{"looks into values", "no operator follows the label", "label those that shall have it cilium-pool.io/import=b"}},
+			[]string{"looks into values", "no operator follows the label", "label those that are to have it cilium-pool.io/import=b"}},
 		"chosen by pods": {[]string{
 			ipPoolOf("a", "cidr: 10.1.0.0/16", "nodeSelector: zone == 'a'", "namespaceSelector: team == 'x'"),
 			ipPoolOf("b", "cidr: 10.2.0.0/16", "assignmentMode: Manual"), ipPoolOf("c", "cidr: 10.3.0.0/16", "namespaceSelector: all()")},

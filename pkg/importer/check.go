@@ -113,9 +113,9 @@ func (r *Result) overlap(loser string, c crd.Range) {
 }
 
 // about remarks on a pool that is made, by what it is made from.
-func (r *Result) about(p Pool, field, reason, mend string) {
+func (r *Result) about(p Pool, field, reason, fix string) {
 	r.Remarks = append(r.Remarks, Remark{
 		Lost: true, Object: "PodIPPool " + p.Object.Name, Source: "from " + p.From, Field: field,
-		Reason: strings.TrimSuffix(reason, "."), Mend: mend, Pool: p.Object.Name,
+		Reason: strings.TrimSuffix(reason, "."), Fix: fix, Pool: p.Object.Name,
 	})
 }

@@ -70,7 +70,7 @@ func convertPodIPPool(r *Result, o Object, name, field string, content map[strin
 	var spec podIPPool
 	unknown, err := decode(content, &spec)
 	if err != nil {
-		r.remark(true, o, field, "cannot be read: "+err.Error(), "Mend it and import it again")
+		r.remark(true, o, field, "cannot be read: "+err.Error(), "Fix it and import it again")
 		return
 	}
 	d := newDraft(r, o, name)
@@ -130,7 +130,7 @@ func fromCiliumConfig(r *Result, o Object) {
 		}
 		bits, err := strconv.Atoi(s)
 		if err != nil {
-			r.remark(true, o, mask.field+": "+s, "is not a number", "Mend it and import it again")
+			r.remark(true, o, mask.field+": "+s, "is not a number", "Fix it and import it again")
 			return
 		}
 		*mask.to = bits
@@ -166,7 +166,7 @@ type values struct {
 func fromCiliumValues(r *Result, o Object, defaultPool string) {
 	var v values
 	if _, err := decode(o.content, &v); err != nil {
-		r.remark(true, o, "ipam", "cannot be read: "+err.Error(), "Mend it and import it again")
+		r.remark(true, o, "ipam", "cannot be read: "+err.Error(), "Fix it and import it again")
 		return
 	}
 	const at = "ipam.operator."

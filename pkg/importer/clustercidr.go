@@ -30,7 +30,7 @@ func convertClusterCIDR(r *Result, o Object) {
 	var spec clusterCIDR
 	unknown, err := decode(fields(o.content, "spec"), &spec)
 	if err != nil {
-		r.remark(true, o, "spec", "cannot be read: "+err.Error(), "Mend it and import it again")
+		r.remark(true, o, "spec", "cannot be read: "+err.Error(), "Fix it and import it again")
 		return
 	}
 	if r.named(o.Name) {
@@ -83,7 +83,7 @@ func remarkTies(r *Result) {
 			r.Remarks = append(r.Remarks, Remark{
 				Object: "ClusterCIDRs " + strings.Join(names[priority], ", "), Field: "spec.nodeSelector",
 				Reason: "they name as many labels. For nodes that several of them match, Kubernetes takes the one with the fewest podCIDRs left first; PodIPPools of one priority are taken by name",
-				Mend:   "Change spec.priority if the order matters",
+				Fix:    "Change spec.priority if the order matters",
 			})
 		}
 	}

@@ -61,7 +61,7 @@ func findNodeCIDRs(r *Result, objects []Object) []nodeCIDRs {
 		case o.Kind == "ConfigMap" && o.Name == "kubeadm-config":
 			var content map[string]any
 			if err := yaml.Unmarshal([]byte(text(fields(o.content, "data")["ClusterConfiguration"])), &content); err != nil {
-				r.remark(true, o, "data.ClusterConfiguration", "cannot be read: "+err.Error(), "Mend it and import it again")
+				r.remark(true, o, "data.ClusterConfiguration", "cannot be read: "+err.Error(), "Fix it and import it again")
 				continue
 			}
 			configured = append(configured, fromClusterConfiguration(o, "data.ClusterConfiguration.", content))
@@ -144,7 +144,7 @@ func (c nodeCIDRs) convert(r *Result) {
 		}
 		field, bits, err := c.mask(f)
 		if err != nil {
-			d.lost(field, "is not a number: "+err.Error(), "Mend it and import it again")
+			d.lost(field, "is not a number: "+err.Error(), "Fix it and import it again")
 			continue
 		}
 		d.add(f, own, d.blockBits(field, f, bits), v1alpha1.EdgeIPs{})

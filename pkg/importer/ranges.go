@@ -47,14 +47,14 @@ func (d *draft) add(f ipalloc.Family, cidrs []netip.Prefix, bits int, edges v1al
 func (d *draft) blockBits(field string, f ipalloc.Family, bits int) int {
 	shortest, longest := f.Bits()-12, f.Bits()-2
 	can := fmt.Sprintf("blockSize of a PodIPPool is from %d to %d in %s", shortest, longest, f)
-	mend := "Change it before you apply if you want another: it is immutable"
+	fix := "Change it before you apply if you want another: it is immutable"
 	field = fmt.Sprintf("%s: a /%d", field, bits)
 	switch {
 	case bits < shortest:
-		d.lost(field, fmt.Sprintf("%s, as a CiliumNode lists each address: it is %d, and nodes get more blocks as they need them", can, usualBits(f)), mend)
+		d.lost(field, fmt.Sprintf("%s, as a CiliumNode lists each address: it is %d, and nodes get more blocks as they need them", can, usualBits(f)), fix)
 		return usualBits(f)
 	case bits > longest:
-		d.lost(field, fmt.Sprintf("%s: it is %d", can, longest), mend)
+		d.lost(field, fmt.Sprintf("%s: it is %d", can, longest), fix)
 		return longest
 	}
 	return bits

@@ -36,8 +36,8 @@ type Remark struct {
 	Object, Source string
 	// Field is the path within the object, and its value where that helps.
 	Field string
-	// Reason says why, Mend what to do.
-	Reason, Mend string
+	// Reason says why, Fix what to do.
+	Reason, Fix string
 	// Pool is the pool that it is about; empty: none, or all.
 	Pool string
 }
@@ -60,8 +60,8 @@ func (r Remark) what() string {
 	if r.Field != "" {
 		s = r.Field + ": " + s
 	}
-	if r.Mend != "" {
-		s += ". " + r.Mend
+	if r.Fix != "" {
+		s += ". " + r.Fix
 	}
 	return s
 }
@@ -96,12 +96,12 @@ func newDraft(result *Result, o Object, name string) *draft {
 	return d
 }
 
-func (d *draft) lost(field, reason, mend string) { d.remark(true, field, reason, mend) }
-func (d *draft) note(field, reason, mend string) { d.remark(false, field, reason, mend) }
+func (d *draft) lost(field, reason, fix string) { d.remark(true, field, reason, fix) }
+func (d *draft) note(field, reason, fix string) { d.remark(false, field, reason, fix) }
 
-func (d *draft) remark(lost bool, field, reason, mend string) {
+func (d *draft) remark(lost bool, field, reason, fix string) {
 	d.result.Remarks = append(d.result.Remarks, Remark{
-		Lost: lost, Object: d.from.String(), Source: d.from.Source, Field: field, Reason: reason, Mend: mend, Pool: d.pool.Name,
+		Lost: lost, Object: d.from.String(), Source: d.from.Source, Field: field, Reason: reason, Fix: fix, Pool: d.pool.Name,
 	})
 }
 
@@ -122,7 +122,7 @@ func (d *draft) hold(field, reason string) {
 		s.MatchLabels = map[string]string{}
 	}
 	s.MatchLabels[HeldLabel] = d.pool.Name
-	d.lost(field, reason, fmt.Sprintf("The pool serves no node: label those that shall have it %s=%s, or write its nodeSelector yourself", HeldLabel, d.pool.Name))
+	d.lost(field, reason, fmt.Sprintf("The pool serves no node: label those that are to have it %s=%s, or write its nodeSelector yourself", HeldLabel, d.pool.Name))
 }
 
 // done adds the pool to the result.
@@ -139,8 +139,8 @@ func (d *draft) done() {
 }
 
 // remark adds one that is about no pool.
-func (r *Result) remark(lost bool, o Object, field, reason, mend string) {
-	r.Remarks = append(r.Remarks, Remark{Lost: lost, Object: o.String(), Source: o.Source, Field: field, Reason: reason, Mend: mend})
+func (r *Result) remark(lost bool, o Object, field, reason, fix string) {
+	r.Remarks = append(r.Remarks, Remark{Lost: lost, Object: o.String(), Source: o.Source, Field: field, Reason: reason, Fix: fix})
 }
 
 // poolName is a name that a PodIPPool can have and no other has: name where it

@@ -99,7 +99,7 @@ func (c *Cluster) blockState(b crd.Block, view *ciliumnode.View) expand.Block {
 		}
 	}
 	if b.Phase == ipalloc.CoolingDown {
-		s.RestUntil = b.Since.Add(c.cooldown(b, pool))
+		s.CooldownUntil = b.Since.Add(c.cooldown(b, pool))
 	}
 	return s
 }

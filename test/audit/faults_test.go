@@ -185,9 +185,9 @@ func blockFaults() map[audit.Reason]fault {
 			plant: func(p *place) { p.block(p.node, p.ip(16)+"/29") },
 			want:  []string{"BlockNotPublished PodIPBlock/10.0.N.16-29 CiliumNode/NODE 10.0.N.16/29"}, timed: true,
 		},
-		audit.RestingBlockPublished: {
+		audit.CoolingBlockPublished: {
 			plant: func(p *place) { p.phase(p.own(), ipalloc.CoolingDown, expand.Returned, 0) },
-			want:  []string{"RestingBlockPublished PodIPBlock/10.0.N.0-29 CiliumNode/NODE 10.0.N.0/29"},
+			want:  []string{"CoolingBlockPublished PodIPBlock/10.0.N.0-29 CiliumNode/NODE 10.0.N.0/29"},
 		},
 		audit.BlockWithoutNode: {
 			plant: func(p *place) { p.block("nobody", p.ip(16)+"/29") },
@@ -402,8 +402,8 @@ func TestPlantedFaults(t *testing.T) {
 				t.Errorf("exit code %d after %d looks at %d Nodes, want 1 after 2 at %d or more", got.code, report.Looks, report.Looked.Nodes, n)
 			}
 			for _, f := range report.Findings {
-				if f.Message == "" || f.Mend == "" || strings.Contains(f.Mend, "NAME") || strings.Contains(f.Mend, "ADDRESS") || strings.Contains(f.Mend, "OTHER") {
-					t.Errorf("%s: %q, mend %q", f.Reason, f.Message, f.Mend)
+				if f.Message == "" || f.Fix == "" || strings.Contains(f.Fix, "NAME") || strings.Contains(f.Fix, "ADDRESS") || strings.Contains(f.Fix, "OTHER") {
+					t.Errorf("%s: %q, fix %q", f.Reason, f.Message, f.Fix)
 				}
 			}
 		})

@@ -116,9 +116,9 @@ func faultsAlike(kind string) map[string]fault {
 			},
 			want: []string{"AddressOutsidePool " + kind + "/NODE 10.0.N.18"},
 		},
-		"RestingBlockPublished": {
+		"CoolingBlockPublished": {
 			plant: func(p *place) { p.phase(p.own(), ipalloc.CoolingDown, expand.Returned, 0) },
-			want:  []string{"RestingBlockPublished PodIPBlock/10.0.N.0-29 " + kind + "/NODE 10.0.N.0/29"},
+			want:  []string{"CoolingBlockPublished PodIPBlock/10.0.N.0-29 " + kind + "/NODE 10.0.N.0/29"},
 		},
 		"BlocksOverlap": {
 			plant: func(p *place) { p.block(p.node, p.ip(0)+"/28") },

@@ -21,7 +21,7 @@ const checkPage = "docs/check.md"
 func TestCheckPage(t *testing.T) {
 	findings := "| severity | reason | modes | what is wrong | what to do |\n| --- | --- | --- | --- | --- |\n"
 	for _, e := range audit.Catalogue() {
-		findings += fmt.Sprintf("| %s | `%s` | %s | %s | %s |\n", e.Severity, e.Reason, modesOf(&e), e.Meaning, mendsOf(&e))
+		findings += fmt.Sprintf("| %s | `%s` | %s | %s | %s |\n", e.Severity, e.Reason, modesOf(&e), e.Meaning, fixesOf(&e))
 	}
 	generatedPart(t, checkPage, "findings", findings)
 	generatedPart(t, checkPage, "check flags", flagTable(t, "check"))
@@ -39,15 +39,15 @@ func modesOf(e *audit.Entry) string {
 	return strings.Join(names, ", ")
 }
 
-// mendsOf is what to do, and what else in modes in which that is something else.
-func mendsOf(e *audit.Entry) string {
-	mends := e.Mend
+// fixesOf is what to do, and what else in modes in which that is something else.
+func fixesOf(e *audit.Entry) string {
+	fixes := e.Fix
 	for _, m := range e.Modes() {
-		if mend := e.MendIn(m); mend != e.Mend {
-			mends += fmt.Sprintf(" **In %s mode:** %s", m, mend)
+		if fix := e.FixIn(m); fix != e.Fix {
+			fixes += fmt.Sprintf(" **In %s mode:** %s", m, fix)
 		}
 	}
-	return mends
+	return fixes
 }
 
 // generatedPart holds what stands between two marks of a page to want.
@@ -67,7 +67,7 @@ func generatedPart(t *testing.T, path, mark, want string) {
 		return
 	}
 	if diff := cmp.Diff(want, documented); diff != "" {
-		t.Errorf("%s (-code +%s); go test ./test/docs -update mends it:\n%s", mark, path, diff)
+		t.Errorf("%s (-code +%s); go test ./test/docs -update fixes it:\n%s", mark, path, diff)
 	}
 }
 

@@ -58,7 +58,7 @@ func TestFlagsPage(t *testing.T) {
 		return
 	}
 	if diff := cmp.Diff(want, documented); diff != "" {
-		t.Errorf("flags (-operator --help +%s); go test ./test/docs -update mends it:\n%s", path, diff)
+		t.Errorf("flags (-operator --help +%s); go test ./test/docs -update fixes it:\n%s", path, diff)
 	}
 	// Flags named on any page exist, or are another program's.
 	plugins := pluginFlags()

@@ -164,13 +164,13 @@ func (w *world) cmdApply(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// phase CIDR draining|resting|serving REASON sets the phase of a block.
+// phase CIDR draining|cooling|serving REASON sets the phase of a block.
 func (w *world) cmdPhase(ts *testscript.TestScript, neg bool, args []string) {
-	arguments(ts, neg, args, 3, "phase CIDR draining|resting REASON")
+	arguments(ts, neg, args, 3, "phase CIDR draining|cooling REASON")
 	b := &v1alpha1.PodIPBlock{}
 	ts.Check(w.client.Get(w.ctx, types.NamespacedName{Name: crd.BlockName(netip.MustParsePrefix(args[0]))}, b))
 	phase := ipalloc.Draining
-	if args[1] == "resting" {
+	if args[1] == "cooling" {
 		phase = ipalloc.CoolingDown
 	}
 	crd.SetBlockPhase(b, phase, expand.Reason(args[2]), "", time.Now().Add(-time.Second))

@@ -40,7 +40,7 @@ func TestPages(t *testing.T) {
 		return
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("docs/kubectl (-commands +pages); go test ./test/plugin -update mends it:\n%s", diff)
+		t.Errorf("docs/kubectl (-commands +pages); go test ./test/plugin -update fixes it:\n%s", diff)
 	}
 }
 

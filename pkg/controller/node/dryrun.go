@@ -55,7 +55,7 @@ func (r *Reconciler) dryRun(ctx context.Context, o *observation) reconcile.Resul
 // they lack in the pool are no difference: the old IPAM serves them.
 func (r *Reconciler) difference(o *observation) (difference, time.Duration) {
 	if o.Node == nil {
-		return difference{free: notResting(o.Blocks)}, 0
+		return difference{free: notCoolingDown(o.Blocks)}, 0
 	}
 	d, again, now := difference{adopt: o.withoutBlock()}, time.Duration(0), r.Clock.Now()
 	for i := range o.Shares {
@@ -78,8 +78,8 @@ func (r *Reconciler) difference(o *observation) (difference, time.Duration) {
 	return d, again
 }
 
-// notResting counts the blocks that would cool down, as their Node is gone.
-func notResting(blocks []crd.Block) int {
+// notCoolingDown counts the blocks that would cool down, as their Node is gone.
+func notCoolingDown(blocks []crd.Block) int {
 	n := 0
 	for _, b := range blocks {
 		if b.Phase != ipalloc.CoolingDown {

@@ -163,7 +163,7 @@ func (p *Pacing) pool(name string) *rate.Limiter {
 }
 
 // hour limits the drains that begin in a pool in an hour, with a minute's worth as
-// burst; nil: none begins.
+// burst; nil: there is no limit.
 func (p *Pacing) hour(pool *crd.Pool, now time.Time) *rate.Limiter {
 	n := pool.Maintenance.BlocksPerHour
 	if n == 0 {

@@ -41,7 +41,7 @@ func (r *Reconciler) setCiliumPool(obj *v1alpha1.PodIPPool, pool *crd.Pool, now 
 func ciliumPoolIs(pool *crd.Pool, is *ciliumpool.View) (status metav1.ConditionStatus, reason, message string) {
 	name := cmp.Or(pool.CiliumPool, crd.DefaultCiliumPool)
 	if is == nil {
-		return metav1.ConditionFalse, ReasonMissing, "there is no CiliumPodIPPool " + name + ": agents give out no address of the pool"
+		return metav1.ConditionFalse, ReasonMissing, "there is no CiliumPodIPPool " + name + ": agents assign no address of the pool"
 	}
 	for _, f := range ipalloc.Families() {
 		if _, serves := pool.Ranges(f); serves && is.MaskSize[f] == 0 {

@@ -147,7 +147,7 @@ func foretold(obj *v1alpha1.PodIPPool, seen []Foresight, known bool, horizon tim
 	case soon != "":
 		return metav1.ConditionTrue, ReasonGrowing, soon
 	case reasonOf(obj.Status.Conditions, v1alpha1.PoolExhausted) == ReasonPhasingOut:
-		return metav1.ConditionFalse, ReasonPhasingOut, "the pool is to give out no new blocks"
+		return metav1.ConditionFalse, ReasonPhasingOut, "the pool assigns no new blocks"
 	case meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.PoolExhausted):
 		return metav1.ConditionFalse, ReasonExhausted, "no free block is left now"
 	case !known:

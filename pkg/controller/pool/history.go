@@ -56,7 +56,7 @@ func (r *Reconciler) noteHistory(ctx context.Context, pool *v1alpha1.PodIPPool, 
 		known.noted, known.stored = read, read.ResourceVersion != ""
 	}
 	next := known.noted.DeepCopy()
-	noteReturned(next, u.resting, now)
+	noteReturned(next, u.coolingDown, now)
 	noteHeld(next, u.families, now)
 	if !equality.Semantic.DeepEqual(known.noted, next) {
 		known.noted, known.stored = next, false

@@ -20,13 +20,13 @@ const maxReturned = 128
 // missed. An entry stays until newer ones need its place, even if a lagging process
 // sees its block in another state. A block that went back into service gets a new entry
 // when it cools down again; its PodIPBlock shows readers that it had not been returned.
-func noteReturned(h *v1alpha1.PodIPPoolHistory, resting []crd.Block, now time.Time) {
+func noteReturned(h *v1alpha1.PodIPPoolHistory, coolingDown []crd.Block, now time.Time) {
 	if h.ReturnedBlocksSince == nil {
 		since := metav1.NewTime(now.Truncate(time.Second))
 		h.ReturnedBlocksSince = &since
 	}
 	kept := slices.Clone(h.ReturnedBlocks)
-	for _, b := range resting {
+	for _, b := range coolingDown {
 		r := v1alpha1.ReturnedBlock{
 			CIDR: b.CIDR.String(), NodeName: b.Node, Since: metav1.NewTime(b.Created), Until: metav1.NewTime(b.Since),
 			Reason: string(b.Reason),

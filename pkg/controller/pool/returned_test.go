@@ -128,7 +128,7 @@ func since(n int) *metav1.Time {
 func noteAll(s *v1alpha1.PodIPPoolHistory, now time.Time, blocks ...crd.Block) {
 	ledger := state.ReadyLedger(blocks...)
 	usage := usageOf(nil, ledger.PoolBlocks("p"), ledger.Free)
-	noteReturned(s, usage.resting, now)
+	noteReturned(s, usage.coolingDown, now)
 }
 
 // More blocks may cool down than are listed. Looking again must change nothing, nor

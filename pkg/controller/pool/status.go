@@ -41,10 +41,10 @@ const (
 
 // poolUsage is how much of a pool is held, and by whom.
 type poolUsage struct {
-	nodes    map[string]bool
-	held     int // blocks, of any size
-	families []familyUsage
-	resting  []crd.Block // in no order
+	nodes       map[string]bool
+	held        int // blocks, of any size
+	families    []familyUsage
+	coolingDown []crd.Block // in no order
 	// reserved are the held blocks, in no order, that the pool would not assign again
 	// because they overlap a reserved range or an address of a node or Service.
 	reserved []crd.Block
@@ -73,7 +73,7 @@ func usageOf(pool *crd.Pool, blocks iter.Seq[crd.Block], free func(ipalloc.Cut) 
 		u.nodes[b.Node] = true
 		u.held++
 		if b.Phase == ipalloc.CoolingDown {
-			u.resting = append(u.resting, b)
+			u.coolingDown = append(u.coolingDown, b)
 		}
 		if readable {
 			tally.Add(b)
@@ -201,7 +201,7 @@ func setConditions(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poo
 	case len(u.families) == 0:
 		set(v1alpha1.PoolExhausted, metav1.ConditionUnknown, ReasonInvalid, "the spec cannot be read")
 	case u.phasesOut():
-		set(v1alpha1.PoolExhausted, metav1.ConditionFalse, ReasonPhasingOut, "the pool is to give out no new blocks")
+		set(v1alpha1.PoolExhausted, metav1.ConditionFalse, ReasonPhasingOut, "the pool assigns no new blocks")
 	case exhausted != "":
 		set(v1alpha1.PoolExhausted, metav1.ConditionTrue, ReasonExhausted, exhausted)
 	default:
@@ -234,7 +234,7 @@ func setConditions(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poo
 // servesMeanwhile describes how an invalid pool serves until its spec is corrected.
 func servesMeanwhile(pool *crd.Pool) string {
 	if pool.Frozen() {
-		return "Correct the spec; until then the pool gives out no block, and its nodes take blocks of the next pool that selects them"
+		return "Correct the spec; until then the pool assigns no block, and its nodes take blocks of the next pool that selects them"
 	}
 	return "Nodes get blocks of this pool all the same"
 }

@@ -36,7 +36,7 @@ type Pool struct {
 	// Addresses are those of its blocks that pods can have, Used those in use.
 	Addresses int `json:"addresses"`
 	Used      int `json:"used"`
-	// Reserved are never given out.
+	// Reserved are never assigned.
 	Reserved []netip.Prefix `json:"reserved,omitempty"`
 	Sections []Section      `json:"sections"`
 }

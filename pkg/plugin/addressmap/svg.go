@@ -131,12 +131,12 @@ func (d *drawing) legend() {
 	case ByPhase:
 		key("InService", "in service", "")
 	}
-	draining, resting := phase, phase
+	draining, coolingDown := phase, phase
 	if d.o.By == ByPhase {
-		draining, resting = "Draining", "CoolingDown"
+		draining, coolingDown = "Draining", "CoolingDown"
 	}
 	key(draining, "draining", "hatch")
-	key(resting, "cooling down", "dots")
+	key(coolingDown, "cooling down", "dots")
 	key("reserved", "reserved", "")
 	if slices.ContainsFunc(d.m.Pools, Pool.closed) {
 		key("closed", "no new blocks", "")

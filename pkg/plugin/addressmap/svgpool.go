@@ -205,7 +205,7 @@ func (s Section) words(bits, held int) string {
 		w += ", cordoned"
 	}
 	if s.ClosedBy != "" {
-		w += ", given out by pool " + s.ClosedBy
+		w += ", assigned by pool " + s.ClosedBy
 	}
 	return w
 }

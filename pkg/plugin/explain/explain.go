@@ -21,8 +21,8 @@ import (
 func New(e *cli.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain NODE",
-		Short: "Tell why a node has its blocks, and what would make it grow or shrink",
-		Long: `Tells in sentences why a node has its blocks, what each of them waits for, how many
+		Short: "Explain why a node has its blocks, and what would make it grow or shrink",
+		Long: `Explains in sentences why a node has its blocks, what each of them waits for, how many
 more pods would make it grow, and how many fewer would let it give a block back.
 
 It asks the operator's own deciding code, on what the cluster shows now and on
@@ -150,8 +150,8 @@ func wayOut(c *cluster.Cluster, b crd.Block, state *expand.Block, waits string) 
 	case ipalloc.Draining:
 		parts = append(parts, fmt.Sprintf("has been draining for %s, as %s", output.Age(c.Now, b.Since), reasonWords(b.Reason)))
 	case ipalloc.CoolingDown:
-		rest := max(0, state.RestUntil.Sub(c.Now)).Round(time.Second)
-		parts = append(parts, fmt.Sprintf("cools down for %s more, as %s", rest, reasonWords(b.Reason)))
+		left := max(0, state.CooldownUntil.Sub(c.Now)).Round(time.Second)
+		parts = append(parts, fmt.Sprintf("cools down for %s more, as %s", left, reasonWords(b.Reason)))
 	default:
 		if state.Request != expand.None {
 			parts = append(parts, "must go, as "+reasonWords(state.Request))

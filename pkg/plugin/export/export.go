@@ -19,7 +19,7 @@ import (
 const exportLong = `Writes the prefixes that nodes have, with the node's address as the next hop, in a
 shape that routers, firewalls and inventories read. A prefix is there from before
 its first pod until after its last: while the node lists it, in podCIDRs of its
-CiliumNode, or where else the mode has it. Blocks that rest are not.
+CiliumNode, or where else the mode has it. Blocks that cool down are not.
 
 With --watch it goes on, and writes everything again as soon as anything has
 changed, but no more often than --every. What it writes was read whole. While the

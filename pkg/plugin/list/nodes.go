@@ -148,7 +148,7 @@ func nodeState(c *cluster.Cluster, name string, r *nodeRow) string {
 
 func nodeTable(rows []nodeRow) output.Table {
 	t := output.Table{
-		Columns: output.Columns("Node", "Family", "Pool", "Blocks", "Draining+", "Resting+", "Needs", "Has", "Used", "Spare blocks+", "State"),
+		Columns: output.Columns("Node", "Family", "Pool", "Blocks", "Draining+", "Cooling Down+", "Needs", "Has", "Used", "Spare blocks+", "State"),
 		Empty:   "No nodes found.",
 	}
 	for _, r := range rows {

@@ -79,7 +79,7 @@ func pickedPools(c *cluster.Cluster, names []string, picked labels.Selector) ([]
 
 func poolTable(rows []PoolRow, now time.Time) output.Table {
 	t := output.Table{
-		Columns: output.Columns("Pool", "Family", "Priority+", "Selected", "Nodes", "Block+", "Blocks", "Free", "Full", "Room", "Per Hour+", "Lasts", "Draining+", "Resting+", "Used", "Window+", "CIDRs+", "State"),
+		Columns: output.Columns("Pool", "Family", "Priority+", "Selected", "Nodes", "Block+", "Blocks", "Free", "Full", "Room", "Per Hour+", "Lasts", "Draining+", "Cooling Down+", "Used", "Window+", "CIDRs+", "State"),
 		Empty:   "No pools found.",
 	}
 	for i := range rows {

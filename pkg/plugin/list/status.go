@@ -62,7 +62,7 @@ func NewStatus(e *cli.Env) *cobra.Command {
 	var o output.Flags
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "The one page to look at first: who leads, how full pools are, what needs a hand",
+		Short: "The one page to look at first: who leads, how full pools are, what needs attention",
 		Long: `Shows on one page who leads, how many agents run steadily, how full each pool is,
 and what needs attention: nodes short of addresses, full or invalid pools,
 drains that wait, and how much a first look of check finds.
@@ -102,7 +102,7 @@ func leader(ctx context.Context, reader client.Reader, namespace, name string, n
 	where := fmt.Sprintf("Lease %s/%s", namespace, name)
 	switch {
 	case apierrors.IsNotFound(err):
-		return operatorState{Problem: fmt.Sprintf("there is no %s (-n and --lease tell another)", where)}
+		return operatorState{Problem: fmt.Sprintf("there is no %s (-n and --lease name another)", where)}
 	case err != nil:
 		return operatorState{Problem: fmt.Sprintf("%s cannot be read: %v", where, err)}
 	}
@@ -204,7 +204,7 @@ func (v *Overview) Describe(s *output.Text, o *output.Flags, now time.Time) {
 	}
 	s.Line("Agents    %d of %d run steadily", v.Agents.Settled, v.Agents.All)
 	s.Line("Nodes     %d, with %d of %s in use (%s)", v.Nodes.All, v.Nodes.InUse, output.Plural(v.Nodes.Has, "address", "addresses"), output.Percent(v.Nodes.InUse, v.Nodes.Has))
-	s.Line("Blocks    %d in service, %d draining, %d resting", v.Blocks.InService, v.Blocks.Draining, v.Blocks.CoolingDown)
+	s.Line("Blocks    %d in service, %d draining, %d cooling down", v.Blocks.InService, v.Blocks.Draining, v.Blocks.CoolingDown)
 	s.Line("Check     %s, %s at a first look", output.Count(v.Errors, "error"), output.Count(v.Warnings, "warning"))
 	s.Line("")
 	if len(v.Pools) > 0 {
@@ -214,7 +214,7 @@ func (v *Overview) Describe(s *output.Text, o *output.Flags, now time.Time) {
 	}
 	s.Line("")
 	if len(v.Attention) == 0 {
-		s.Line("Nothing needs a hand.")
+		s.Line("No action needed.")
 	} else {
 		s.Line("Look at:")
 		for _, a := range v.Attention {

@@ -71,7 +71,7 @@ and ends.`,
 	f := cmd.Flags()
 	f.StringVarP(&m.format, "output", "o", "", "svg or json; empty: serve a page")
 	f.StringSliceVar(&m.pools, "pool", nil, "only these pools")
-	f.StringVar(&m.by, "by", m.by, "what colours tell: utilisation, node or phase")
+	f.StringVar(&m.by, "by", m.by, "what colours show: utilisation, node or phase")
 	f.StringVar(&m.layout, "layout", m.layout, "where cells are: rows, or hilbert for a Hilbert curve")
 	f.IntVar(&m.port, "port", 0, "port on loopback; 0: any that is free")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"svg", "json"}, cobra.ShellCompDirectiveNoFileComp))
@@ -143,7 +143,7 @@ func serveMap(ctx context.Context, e *cli.Env, m mapping) error {
 	board := addressmap.NewBoard(mapOf(first, name, m.pools))
 	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", fmt.Sprint(m.port)))
 	if err != nil {
-		return fmt.Errorf("cannot serve the map: %w. --port tells another", err)
+		return fmt.Errorf("cannot serve the map: %w. --port sets another", err)
 	}
 	token := rand.Text()
 	page := url.URL{Scheme: "http", Host: listener.Addr().String(), Path: "/" + token + "/"}

@@ -238,7 +238,7 @@ func (a *aborting) prepare(ctx context.Context, r *returning) error {
 	return err
 }
 
-// allocationsOf are the blocks that are not resting, each of the CiliumPodIPPool
+// allocationsOf are the blocks that are not cooling down, each of the CiliumPodIPPool
 // that it was of, or of the default one: pods that were made in crd mode are of
 // that (Cilium v1.20.1, pkg/ipam/allocator.go, allocateNextFamily), and are
 // restored from no other.

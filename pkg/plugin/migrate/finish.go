@@ -25,7 +25,7 @@ func newFinish(e *cli.Env) *cobra.Command {
 		Short: "End a move whose nodes have all settled; after it there is no way back",
 		Long: `Ends a move: sees that all these nodes have settled and that their agents will start
 in crd mode again, empties what multi-pool mode left in spec.ipam.pools, and takes the
-labels off the blocks that tell where they came from. They live on like any other.
+labels off the blocks that say where they came from. They live on like any other.
 After it, migrate abort does nothing.
 
 Exit codes: 0 it is finished, 3 something is yet to be done and nothing was written,

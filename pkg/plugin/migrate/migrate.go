@@ -28,9 +28,9 @@ func New(e *cli.Env) *cobra.Command {
 multi-pool mode, or from pools filled by hand, without restarting a pod: what a node
 was given becomes its blocks. docs/migration.md has the whole way, and the way back.
 
-plan tells what would be done, and what stands in the way; it writes nothing. start
-makes the blocks, which is what tells the operator to look after a node. status tells
-how far each node has come, and what comes next. finish ends a move, abort goes back.
+plan shows what would be done, and what stands in the way; it writes nothing. start
+makes the blocks: from then on the operator looks after the node. status shows how
+far each node has come, and what comes next. finish ends a move, abort goes back.
 tidy is for moves between two modes of this operator (docs/modes.md).
 
 Each of them can be stopped at any point and run again.`,

@@ -42,14 +42,14 @@ func newPlan(e *cli.Env) *cobra.Command {
 	var s choice
 	cmd := &cobra.Command{
 		Use:   "plan",
-		Short: "Tell which blocks nodes would get, and what stands in the way; nothing is written",
-		Long: `Tells which PodIPBlocks would be made of what nodes were given: podCIDRs of
+		Short: "Show which blocks nodes would get, and what stands in the way; nothing is written",
+		Long: `Shows which PodIPBlocks would be made of what nodes were given: podCIDRs of
 CiliumNodes or Nodes, what multi-pool mode has allocated, or pools filled by hand.
 
-It looks for what stands in the way before anything is written, and names the mend
+It looks for what stands in the way before anything is written, and names the fix
 of each: two nodes with the same addresses, blocks that are there already, addresses
 in no pool or too many for a block, pods with addresses of another node, settings of
-Cilium, versions, free space. What blocks has to be mended; warnings block nothing.
+Cilium, versions, free space. What blocks has to be fixed; warnings block nothing.
 
 Exit codes: 0 nothing blocks, 3 something does, 1 the cluster could not be read.`,
 		Example: cli.Examples("migrate plan", "migrate plan -l zone=a", "migrate plan -o json | jq '.findings[]'"),

@@ -29,8 +29,8 @@ func newStart(e *cli.Env) *cobra.Command {
 		Long: `Makes the PodIPBlocks of what nodes were given, as migrate plan shows them: only if
 nothing blocks for any of these nodes.
 
-A block is what tells the operator to look after a node. Once all that the node was
-given is a block, it publishes their addresses, and nothing else, until the node's
+A node's blocks make the operator look after it. Once all that the node was given
+is a block, it publishes their addresses, and does nothing else, until the node's
 agent reports that it runs in crd mode. An agent of another mode does not read them.
 
 It may be stopped at any point: run it again, and it makes what is missing.

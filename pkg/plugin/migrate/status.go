@@ -43,8 +43,8 @@ func newStatus(e *cli.Env) *cobra.Command {
 	until, timeout, settle := "", time.Duration(0), controller.DefaultSettings().AgentSettle
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Tell how far each node has come, and what comes next",
-		Long: `Tells for each node which step it has reached:
+		Short: "Show how far each node has come, and what comes next",
+		Long: `Shows for each node which step it has reached:
 
   old        what it was given is no block yet
   adopted    it is; its addresses are not all in spec.ipam.pool

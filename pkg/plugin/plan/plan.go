@@ -15,8 +15,8 @@ func New(e *cli.Env) *cobra.Command {
 	file, remove := "", []string{}
 	cmd := &cobra.Command{
 		Use:   "plan -f FILE",
-		Short: "Tell what an edit of pools would do; nothing is written",
-		Long: `Tells what would happen if the PodIPPools in a file were applied: which nodes get
+		Short: "Show what an edit of pools would do; nothing is written",
+		Long: `Shows what would happen if the PodIPPools in a file were applied: which nodes get
 another pool, which blocks would be claimed and which would have to go, with how
 many pods on them, which routes change, which nodes no pool would serve any more,
 and which could not get what they need.

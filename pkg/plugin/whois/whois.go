@@ -19,13 +19,13 @@ func New(e *cli.Env) *cobra.Command {
 	var at string
 	cmd := &cobra.Command{
 		Use:   "whois ADDRESS",
-		Short: "Tell who has an address, or had it: block, node, pod, and since when",
-		Long: `Tells who has an address now: the pools whose ranges hold it, its block and the
+		Short: "Find who has an address, or had it: block, node, pod, and since when",
+		Long: `Shows who has an address now: the pools whose ranges hold it, its block and the
 node that holds that, the CiliumNodes that publish it (in kubernetes mode, Nodes),
 and the pod that uses it, by the agent's report and by the pod's own status. Since when is the block's
 creation, and the pod's start.
 
-With --at it tells who had it then. The PodIPPoolHistory of each pool has the last
+With --at it shows who had it then. The PodIPPoolHistory of each pool has the last
 128 blocks that nodes gave back: how far back that goes depends on how often that
 happens, and the answer says it. Of pods it knows those that there still are,
 ended ones too, and what events about pods name the address. Pods that were
@@ -53,7 +53,7 @@ here (of the last 24 hours), a day and a time, or how long ago.`,
 		},
 	}
 	o.AddFlags(cmd)
-	cmd.Flags().StringVar(&at, "at", "", "tell who had it then: 14:05, 2026-11-20 14:05, 2026-11-20T14:05:00Z, or how long ago")
+	cmd.Flags().StringVar(&at, "at", "", "who had it then: 14:05, 2026-11-20 14:05, 2026-11-20T14:05:00Z, or how long ago")
 	return cmd
 }
 

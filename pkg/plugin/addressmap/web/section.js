@@ -49,7 +49,7 @@ export class SectionView {
       `${section.held.toLocaleString("en")} of ${many(2 ** section.bits)} held`,
       section.of !== section.cidr && `a part of ${section.of}`,
       section.drains ? "draining: no new blocks from here" : section.cordoned && "cordoned: no new blocks from here",
-      section.closedBy && `given out by pool ${section.closedBy}`,
+      section.closedBy && `assigned by pool ${section.closedBy}`,
     ].filter(Boolean).join(" · ");
     this.canvas.setAttribute("aria-label", `${section.pool.name} ${title}, ${this.words.textContent}`);
     this.cursor = Math.min(this.cursor, this.size - 1);
