@@ -16,7 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Serving returns the PodIPPools that serve one Cilium pool, in their last valid form,
+// Serving returns the PodIPPools that serve one Cilium pool, each as Get returns it,
 // including those being deleted, in no order.
 func (p *Pools) Serving(ciliumPool string) []*crd.Pool {
 	p.mu.RLock()
