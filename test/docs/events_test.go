@@ -36,6 +36,26 @@ func source(t *testing.T, dir string) []*ast.File {
 	return parsed
 }
 
+// sources is the syntax of all files of the program below some folders, by path.
+func sources(t *testing.T, folders ...string) map[string]*ast.File {
+	t.Helper()
+	parsed := map[string]*ast.File{}
+	for _, path := range files(t, func(name string) bool { return strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") }) {
+		if !slices.ContainsFunc(folders, func(folder string) bool { return strings.HasPrefix(path, folder) }) {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, path), nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed[path] = f
+	}
+	if len(parsed) == 0 {
+		t.Fatalf("no Go files below %v", folders)
+	}
+	return parsed
+}
+
 // constants are the values of a package's string constants whose name, or the
 // name of whose type, one of the prefixes begins.
 func constants(t *testing.T, dir string, prefixes ...string) []string {

@@ -1,7 +1,10 @@
 package docs
 
 import (
+	"go/ast"
+	"path"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -77,4 +80,103 @@ func TestMetricsPage(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Each write is counted under a kind and a name of the table of writes.
+func TestWritesOnMetricsPage(t *testing.T) {
+	var documented []string
+	for _, row := range table(read(t, "docs/metrics.md"), "Writes") {
+		for _, m := range codeSpan.FindAllStringSubmatch(row[1], -1) {
+			documented = append(documented, code(row[0])+" "+m[1])
+		}
+	}
+	sameSet(t, "docs/metrics.md, writes", documented, unique(countedWrites(t)))
+}
+
+// countedWrites are the kinds and names under which writes are counted. A name that is
+// no literal is a parameter: then it is the literal that callers of that method pass.
+func countedWrites(t *testing.T) []string {
+	t.Helper()
+	var found []string
+	kindOf := map[string]string{} // by folder and method that takes the name
+	all := calls(t, "pkg/controller/")
+	for _, c := range all {
+		if name(c.call.Fun) != "Wrote" {
+			continue
+		}
+		kind, write := firstText(c.call.Args[:1]), firstText(c.call.Args[1:2])
+		switch {
+		case kind == "":
+			t.Errorf("%s: %s counts a write of a kind that is no literal", c.folder, c.method)
+		case write == "":
+			kindOf[c.folder+" "+c.method] = kind
+		default:
+			found = append(found, kind+" "+write)
+		}
+	}
+	for _, c := range all {
+		kind := kindOf[c.folder+" "+name(c.call.Fun)]
+		if kind == "" {
+			continue
+		}
+		write := firstText(c.call.Args)
+		if write == "" {
+			t.Errorf("%s: %s counts a write under a name that is no literal", c.folder, c.method)
+		}
+		found = append(found, kind+" "+write)
+	}
+	return found
+}
+
+// calling is a call, and the function that makes it.
+type calling struct {
+	folder, method string
+	call           *ast.CallExpr
+}
+
+// calls are those that the functions below a folder make.
+func calls(t *testing.T, folder string) []calling {
+	t.Helper()
+	var found []calling
+	for file, f := range sources(t, folder) {
+		for _, d := range f.Decls {
+			decl, ok := d.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			ast.Inspect(decl, func(n ast.Node) bool {
+				if call, ok := n.(*ast.CallExpr); ok {
+					found = append(found, calling{path.Dir(file), decl.Name.Name, call})
+				}
+				return true
+			})
+		}
+	}
+	return found
+}
+
+// firstText is the first string literal; "": there is none.
+func firstText(args []ast.Expr) string {
+	for _, e := range args {
+		if s, ok := text(e); ok {
+			return s
+		}
+	}
+	return ""
+}
+
+// What drains wait for is a label, whose values the page lists.
+func TestDrainWaitsOnMetricsPage(t *testing.T) {
+	var documented []string
+	for _, row := range table(read(t, "docs/metrics.md"), "The operator's own") {
+		if code(row[0]) != "cilium_pool_drain_wait_blocks" {
+			continue
+		}
+		_, list, _ := strings.Cut(row[4], "`reason` is")
+		list, _, _ = strings.Cut(list, ". ")
+		for _, m := range codeSpan.FindAllStringSubmatch(list, -1) {
+			documented = append(documented, m[1])
+		}
+	}
+	sameSet(t, "docs/metrics.md, reasons of cilium_pool_drain_wait_blocks", documented, constants(t, "pkg/expand", "WaitReason"))
 }

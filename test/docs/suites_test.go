@@ -2,9 +2,15 @@ package docs
 
 import (
 	"os"
+	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // docs/testing.md says in one sentence of each suite what only it finds.
@@ -28,4 +34,57 @@ func TestEachSuiteSaysWhy(t *testing.T) {
 		}
 	}
 	sameSet(t, "docs/testing.md, suites", documented, suites)
+}
+
+// The number of mutants is that of the list.
+func TestNumberOfMutants(t *testing.T) {
+	mutants := 0
+	for _, path := range files(t, func(name string) bool { return strings.HasSuffix(name, ".yaml") }) {
+		if strings.HasPrefix(path, "test/mutants/list/") {
+			mutants += len(regexp.MustCompile(`(?m)^- name:`).FindAllString(read(t, path), -1))
+		}
+	}
+	if want := strconv.Itoa(mutants) + " ways to be wrong are known by name"; !strings.Contains(read(t, "docs/testing.md"), want) {
+		t.Errorf("docs/testing.md does not say: %s", want)
+	}
+}
+
+// The table of fuzz targets names the package of each, as Fuzz (package).
+func TestFuzzTargets(t *testing.T) {
+	documented, targets := map[string]string{}, map[string]string{}
+	for _, row := range table(read(t, "docs/testing.md"), "Random tests") {
+		for _, group := range regexp.MustCompile("((?:`Fuzz\\w+`(?:, )?)+) \\(([\\w/]+)\\)").FindAllStringSubmatch(row[0], -1) {
+			for _, m := range codeSpan.FindAllStringSubmatch(group[1], -1) {
+				documented[m[1]] = group[2]
+			}
+		}
+	}
+	for _, file := range files(t, func(name string) bool { return strings.HasSuffix(name, "_test.go") }) {
+		for _, m := range regexp.MustCompile(`(?m)^func (Fuzz\w+)\(`).FindAllStringSubmatch(read(t, file), -1) {
+			targets[m[1]] = strings.TrimSuffix(strings.TrimPrefix(path.Dir(file), "pkg/"), "/cilium-pool-operator")
+		}
+	}
+	if diff := cmp.Diff(targets, documented); diff != "" {
+		t.Errorf("fuzz targets (-code +docs/testing.md):\n%s", diff)
+	}
+}
+
+// docs/architecture.md lists each package below pkg.
+func TestPackagesOnArchitecturePage(t *testing.T) {
+	var documented, packages []string
+	for _, f := range fences(read(t, "docs/architecture.md")) {
+		if f.language == "" {
+			for _, m := range regexp.MustCompile(`\bpkg/[a-z]+`).FindAllString(f.code, -1) {
+				documented = append(documented, m)
+			}
+		}
+	}
+	entries, err := os.ReadDir(filepath.Join(root, "pkg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		packages = append(packages, "pkg/"+e.Name())
+	}
+	sameSet(t, "docs/architecture.md, packages", unique(documented), packages)
 }
