@@ -110,7 +110,7 @@ func handshake() []Step {
 	return []Step{
 		{
 			// setPhase: the condition Draining, also of a block that cools down and has
-			// something published (drainAgain).
+			// something published (drainAgain), or had in an old cache.
 			Drains, ABlock,
 			func(m *Model, s *State, a Action) bool { return m.drains(s, s.Blocks[a.Block], a.Block) },
 			func(m *Model, s *State, a Action) { m.setPhase(s, a.Block, Draining) },
@@ -167,7 +167,7 @@ func (m *Model) drains(s *State, b Block, block int) bool {
 	case b.Owner == 0 || b.Phase == Draining:
 		return false
 	case b.Phase == CoolingDown:
-		return !m.Off(DrainAgain) && m.published(s, int(b.Owner-1), block)
+		return !m.Thresholds || !m.Off(DrainAgain) && m.published(s, int(b.Owner-1), block)
 	}
 	return m.mayDrain(s, block)
 }

@@ -147,7 +147,10 @@ func (r *refinement) storedBlock(v Version) {
 			return // people have made it, and it is no block
 		}
 		r.follow(b)
-		r.blocks[v.Key] = r.block(b)
+		now := r.block(b)
+		// Of clocks that are off by more than a cooldown the time passes at once, but next.
+		now.Cooled = now.Cooled && r.blocks[v.Key].Phase == protocol.CoolingDown
+		r.blocks[v.Key] = now
 		r.leaveOverlaps(b)
 	}
 	for _, f := range r.of[v.Key] {

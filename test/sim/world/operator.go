@@ -69,8 +69,8 @@ type flight struct {
 	controller int
 	name       string
 	pending    *call
-	// What was known of the node as it began: addresses that pods' status name,
-	// and that the agent runs steadily.
+	// What was known of the node as it began: addresses that pods' status name; and
+	// that the agent runs steadily, then or whenever it went on.
 	pods    map[netip.Addr]bool
 	settled bool
 	since   time.Time // when it came to the call it waits at
@@ -276,6 +276,10 @@ func (o *Operator) reconciler(c int) reconcile.Reconciler {
 // resume lets a reconcile run to its next call, or to its end.
 func (o *Operator) resume(f *flight) {
 	o.current = f
+	if f.controller == nodes { // it observes again after a repair
+		settled, _ := o.parts.Node.Agents.Settled(f.name, clock{o}.Now())
+		f.settled = f.settled || settled
+	}
 	f.chance(o)
 	f.noteMemory(o)
 	c, more := f.next()
