@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
@@ -54,30 +53,16 @@ func (c *check) blockAndNode(b *crd.Block, n *node) {
 
 // cooldown checks whether a block cools down for longer than it should.
 func (c *check) cooldown(b *crd.Block, n *node) {
-	if b.Phase != ipalloc.CoolingDown || n.paused && b.Reason != expand.NodeGone {
+	if b.Phase != ipalloc.CoolingDown || c.isPaused(n, b) {
 		return
 	}
-	cooldown := c.cooldownOf(b)
+	cooldown := c.cluster.Cooldown(*b)
 	over := c.now.Sub(b.Since.Add(cooldown))
 	if over < c.StuckAfter {
 		return
 	}
 	c.add(Finding{Reason: CooldownOverdue, Object: blockObject(b.Name), Others: []Object{nodeObject(b.Node)}, Subject: b.CIDR,
 		Says: fmt.Sprintf("cools down (%s) since %s, %s longer than its %s", b.Reason, b.Since.UTC().Format(time.RFC3339), over.Round(time.Second), cooldown)})
-}
-
-// cooldownOf is the cooldown of a block: its pool's, or else the operator's.
-func (c *check) cooldownOf(b *crd.Block) time.Duration {
-	cooldown := c.Cooldown
-	if p := c.specOf[b.Pool]; p != nil && p.Spec.Cooldown != nil {
-		if own, err := p.Spec.Cooldown.Parse(); err == nil { // else the pool is invalid, which is a finding of its own
-			cooldown = own
-		}
-	}
-	if b.Reason == expand.NodeGone {
-		cooldown = max(cooldown, c.NodeGoneCooldown)
-	}
-	return cooldown
 }
 
 // blocksOf checks that a node's pool and podCIDRs have its blocks. It skips blocks
@@ -128,7 +113,7 @@ func (c *check) blockOf(n *node, b *crd.Block, published int) {
 // that is new, must leave, or has no address that pods may have.
 func (c *check) shouldBePublished(n *node, b *crd.Block) bool {
 	l := n.view.Limits
-	if n.obj == nil || n.paused || n.moving || b.Deleting || c.now.Sub(b.Created) < c.StuckAfter || !c.givesFrom(b) {
+	if n.obj == nil || c.isPaused(n, b) || n.moving || b.Deleting || c.now.Sub(b.Created) < c.StuckAfter || !c.givesFrom(b) {
 		return false
 	}
 	has := n.view.ofFamily(ipalloc.FamilyOf(b.CIDR.Addr()))
@@ -169,7 +154,7 @@ func (cn *CiliumNode) ofFamily(f ipalloc.Family) int {
 // change this cannot be known.
 func (c *check) drainStands(n *node, b *crd.Block, published int) bool {
 	changed := n.view.Changed
-	if n.paused || published == 0 || changed.IsZero() || c.now.Sub(b.Since) < c.StuckAfter || c.now.Sub(changed) < c.StuckAfter {
+	if c.isPaused(n, b) || published == 0 || changed.IsZero() || c.now.Sub(b.Since) < c.StuckAfter || c.now.Sub(changed) < c.StuckAfter {
 		return false
 	}
 	used := func(a netip.Addr) bool { return b.CIDR.Contains(a) }

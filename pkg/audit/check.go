@@ -11,9 +11,8 @@ func Check(s *Snapshot, set Settings) []Finding {
 	kind, _ := s.Mode.Resource()
 	c.kind = kind.Kind
 	c.now, c.podWith = s.Time, map[netip.Addr]Object{}
-	c.readPools(s)
+	c.readCluster(s)
 	c.readBlocks(s)
-	c.resolvePools()
 	c.readNodes(s)
 	c.readPods(s)
 	c.excluded = s.Excluded()

@@ -277,6 +277,11 @@ func checksBlocks() map[string]checkTest {
 			},
 			want: []string{"CooldownOverdue PodIPBlock/10.0.0.16-29 Node/gone 10.0.0.16/29"},
 		},
+		"cools down too long under a pause": {spoil: func(w world) {
+			third(w)
+			w.phase("10.0.0.16-29", ipalloc.CoolingDown, expand.Returned, now.Add(-7*time.Minute))
+			w.Pools[0].Spec.Paused = true
+		}},
 		"cools down and is published": {
 			spoil: func(w world) { w.phase("10.0.0.0-29", ipalloc.CoolingDown, expand.Returned, now) },
 			want:  []string{"CoolingBlockPublished PodIPBlock/10.0.0.0-29 CiliumNode/a 10.0.0.0/29"},
@@ -379,6 +384,14 @@ func checksNodesAndPools() map[string]checkTest {
 			},
 			want: []string{"NodeYetToMove Node/c"},
 		},
+		"adopted, and given back": {
+			spoil: func(w world) {
+				w.node("c")
+				w.newBlock("c", "10.0.0.32/28").Labels = map[string]string{v1alpha1.AdoptedLabel: "cluster-pool"}
+				w.phase("10.0.0.32-28", ipalloc.CoolingDown, expand.Returned, now)
+			},
+			want: []string{"NodeWithoutAddresses Node/c PodIPPool/main"},
+		},
 		"another IPAM's, with what is a block elsewhere": {
 			spoil: func(w world) {
 				w.node("c")
@@ -390,6 +403,17 @@ func checksNodesAndPools() map[string]checkTest {
 			w.node("c")
 			w.Nodes[2].Spec.Taints = []corev1.Taint{{Key: "no-cilium"}}
 		}},
+		"a taint of nodes whose labels are not final": {spoil: func(w world) {
+			w.node("c")
+			w.Nodes[2].Spec.Taints = []corev1.Taint{{Key: "labels-come"}}
+		}},
+		"such a taint on a node with addresses, which holds a block": {
+			spoil: func(w world) {
+				w.Nodes[0].Spec.Taints = []corev1.Taint{{Key: "labels-come"}}
+				w.deleteCiliumNode("a")
+			},
+			want: []string{"CiliumNodeMissing Node/a"},
+		},
 		"short of addresses": {
 			spoil: func(w world) {
 				w.Nodes[1].Status.Conditions = []corev1.NodeCondition{{Type: "PodAddressShortage", Status: corev1.ConditionTrue, Reason: "PoolsExhausted"}}

@@ -22,8 +22,8 @@ var (
 
 func settings() Settings {
 	return Settings{
-		IgnoreTaints: []string{"no-cilium"},
-		Cooldown:     time.Minute, NodeGoneCooldown: 10 * time.Minute, MaxAddresses: 4096, StuckAfter: 5 * time.Minute,
+		IgnoreTaints: []string{"no-cilium"}, StartupTaints: []string{"labels-come"},
+		Cooldown: time.Minute, NodeGoneCooldown: 10 * time.Minute, MaxAddresses: 4096, StuckAfter: 5 * time.Minute,
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 )
 
@@ -38,7 +39,7 @@ func (c *check) handshakesOf(n *node) {
 		case !mine:
 			f.Reason, f.Note, f.Says = StaleRelease, f.Note+", in no block of this node", stale
 		default:
-			f.Reason, f.Says = StuckHandshake, "with a release entry, and "+n.agent()+n.pausedToo()
+			f.Reason, f.Says = StuckHandshake, "with a release entry, and "+n.agent()+c.pausedToo(n, b)
 		}
 		c.add(f)
 	}
@@ -51,8 +52,8 @@ func (c *check) age(cn *CiliumNode, a netip.Addr) (since time.Time, old bool) {
 	return since, !since.IsZero() && c.now.Sub(since) >= c.StuckAfter
 }
 
-func (n *node) pausedToo() string {
-	if n.paused {
+func (c *check) pausedToo(n *node, b *crd.Block) string {
+	if c.isPaused(n, b) {
 		return "; the operator, the node or its pool is paused"
 	}
 	return ""

@@ -12,16 +12,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // index is a snapshot as plain values, joined.
 type index struct {
-	now time.Time
+	now     time.Time
+	cluster *state.Cluster // what an operator would know
 
 	poolByName map[string]*crd.Pool // with overlaps resolved; frozen where unsound
 	specOf     map[string]*v1alpha1.PodIPPool
@@ -55,7 +58,10 @@ type node struct {
 	// awaitsLabels: it does not get its first block yet, as a taint says that its
 	// labels are not final.
 	awaitsLabels bool
+	// paused: nothing may change on it. pausedShares are the families and Cilium pools in
+	// which nothing may.
 	paused       bool
+	pausedShares []state.ShareKey
 	// moving: another IPAM serves its pods, or did, and its agent has not started in
 	// crd mode yet.
 	moving bool
@@ -70,22 +76,24 @@ type pod struct {
 	ips    []netip.Addr
 }
 
-// readPools reads pools by their own spec alone: the operator's flags are not known
-// here, and must not cause false findings.
-func (x *index) readPools(s *Snapshot) {
-	x.poolByName, x.unsound = map[string]*crd.Pool{}, map[string]error{}
-	x.specOf = map[string]*v1alpha1.PodIPPool{}
+// readCluster builds what an operator would know, and takes the pools from there. Pools
+// are read by their own spec alone: the operator's flags may not be known, and must not
+// cause false findings.
+func (c *check) readCluster(s *Snapshot) {
+	stored := make([]*ciliumnode.Stored, 0, len(s.CiliumNodes))
+	for i := range s.CiliumNodes {
+		stored = append(stored, &ciliumnode.Stored{View: s.CiliumNodes[i].View})
+	}
+	c.cluster = s.Cluster(crd.Defaults{Policy: lenient(), Cooldown: c.Cooldown, NodeGoneCooldown: c.NodeGoneCooldown}, 0, stored)
+	c.cluster.Paused = c.Paused
+	c.cluster.IgnoreTaints, c.cluster.StartupTaints = state.SetOf(c.IgnoreTaints), state.SetOf(c.StartupTaints)
+	c.poolByName, c.unsound, c.specOf = map[string]*crd.Pool{}, map[string]error{}, map[string]*v1alpha1.PodIPPool{}
 	for i := range s.Pools {
-		obj := &s.Pools[i]
-		defaults := crd.Defaults{Policy: lenient(), WholeBlocks: s.Mode.WholeBlocks(), CiliumPools: s.Mode.ManyPools()}
-		pool, err := crd.PoolFrom(obj, defaults)
-		if err != nil {
-			pool = crd.FrozenPool(obj, defaults)
+		name := s.Pools[i].Name
+		c.poolByName[name], c.specOf[name] = c.cluster.Pools.Get(name), &s.Pools[i]
+		if err := c.cluster.Pools.Invalid(name); err != nil {
+			c.unsound[name] = err
 		}
-		if err = cmp.Or(err, pool.PolicyProblem); err != nil {
-			x.unsound[obj.Name] = err
-		}
-		x.poolByName[obj.Name], x.specOf[obj.Name] = pool, obj
 	}
 }
 
@@ -146,18 +154,6 @@ func listedBlocks(s *Snapshot) func(crd.Block) int {
 	}
 }
 
-func (x *index) resolvePools() {
-	holds := func(pool string, within netip.Prefix) bool {
-		if o, ok := x.space.Owner(within); ok && o.Pool == pool {
-			return true
-		}
-		return slices.ContainsFunc(x.space.Overlapping(within), func(h ipalloc.Held) bool { return h.Owner.Pool == pool })
-	}
-	for _, p := range crd.ResolveOverlaps(slices.Collect(maps.Values(x.poolByName)), holds) {
-		x.poolByName[p.Name] = p
-	}
-}
-
 func (c *check) readNodes(s *Snapshot) {
 	c.byName = map[string]*node{}
 	of := func(name string) *node {
@@ -190,23 +186,14 @@ func (c *check) readNodes(s *Snapshot) {
 
 // joinNodes joins the objects of each node.
 func (c *check) joinNodes() {
-	pools := slices.Collect(maps.Values(c.poolByName))
 	c.publishes, c.lists = map[netip.Addr][]*node{}, ipalloc.NewSpace()
 	for _, name := range slices.Sorted(maps.Keys(c.byName)) {
 		n := c.byName[name]
 		c.nodes = append(c.nodes, n)
-		if n.obj != nil {
-			n.optedOut = c.isOptedOut(n.obj)
-		}
-		if n.obj != nil && !n.optedOut {
-			n.pools = crd.Rank(pools, labels.Set(n.obj.Labels))
-		}
-		n.paused = c.Paused || n.isPaused()
-		n.awaitsLabels = c.isAwaitingLabels(n)
+		c.observe(n)
 		if n.view == nil {
 			continue
 		}
-		n.moving = n.isMoving()
 		for _, addr := range n.view.published() {
 			c.publishes[addr] = append(c.publishes[addr], n)
 		}
@@ -219,43 +206,41 @@ func (c *check) joinNodes() {
 	}
 }
 
-// isOptedOut reports whether the Node declares that Cilium does not run on it.
-func (c *check) isOptedOut(obj *corev1.Node) bool {
-	return obj.Labels[v1alpha1.OptOutLabel] == "true" || slices.ContainsFunc(obj.Spec.Taints, func(t corev1.Taint) bool {
-		return slices.Contains(c.IgnoreTaints, t.Key)
-	})
-}
-
-// isAwaitingLabels reports whether the operator delays the first block of a node.
-func (c *check) isAwaitingLabels(n *node) bool {
-	if n.obj == nil || len(n.blocks) > 0 || n.view != nil && n.view.givesAny() {
-		return false
-	}
-	return slices.ContainsFunc(n.obj.Spec.Taints, func(t corev1.Taint) bool { return slices.Contains(c.StartupTaints, t.Key) })
-}
-
-// isPaused reports whether a pause annotation or a paused pool freezes the node.
-func (n *node) isPaused() bool {
-	if n.obj != nil && n.obj.Annotations[v1alpha1.PausedAnnotation] == "true" {
-		return true
-	}
-	for _, f := range ipalloc.Families() {
-		if ranked := crd.ForFamily(n.pools, f, ""); len(ranked) > 0 && ranked[0].Paused {
-			return true
+// observe notes what the operator would know of a node.
+func (c *check) observe(n *node) {
+	if n.obj != nil {
+		n.optedOut = c.cluster.OptedOut(n.obj)
+		if !n.optedOut {
+			n.pools = c.cluster.Pools.Match(labels.Set(n.obj.Labels))
 		}
 	}
-	return false
+	is := c.cluster.Snapshot(n.name, n.obj, c.now)
+	n.moving, n.awaitsLabels = is.OtherIPAM || is.Adopting, is.Awaits != ""
+	for i := range is.Shares {
+		if share := &is.Shares[i]; share.Paused != "" {
+			n.pausedShares = append(n.pausedShares, share.Key(n.name))
+		}
+	}
+	n.paused = len(n.pausedShares) == len(is.Shares)
+	if len(is.Shares) == 0 {
+		_, _, why := c.cluster.Policy(n.obj, ipalloc.IPv4, "")
+		n.paused = why != ""
+	}
 }
 
-func (n *node) isMoving() bool {
-	if len(n.view.Used) > 0 || n.view.BlockDemand != nil {
-		return false
+// pausedFor reports whether the operator changes nothing about one family of a node,
+// for one Cilium pool.
+func (n *node) pausedFor(f ipalloc.Family, ciliumPool string) bool {
+	return slices.Contains(n.pausedShares, state.ShareKey{Node: n.name, CiliumPool: ciliumPool, Family: f})
+}
+
+// isPaused reports whether the operator changes nothing about a block.
+func (c *check) isPaused(n *node, b *crd.Block) bool {
+	var view *ciliumnode.View
+	if n.view != nil {
+		view = n.view.View
 	}
-	held, adopted := []netip.Prefix(nil), false
-	for _, b := range n.blocks {
-		held, adopted = append(held, b.CIDR), adopted || b.AdoptedFrom != ""
-	}
-	return adopted || len(n.view.Unadopted(held)) > 0
+	return n.pausedFor(ipalloc.FamilyOf(b.CIDR.Addr()), c.cluster.CiliumPoolOf(*b, view))
 }
 
 // published are the addresses in the pool, in whatever form, each once, sorted.

@@ -77,7 +77,7 @@ func (c *check) families(n *node) {
 		}
 		var missing []string
 		for _, f := range ipalloc.Families() {
-			if _, serves := p.Ranges(f); serves && n.view.ofFamily(f) == 0 && n.view.wants(f) && !n.view.runsWith(f) {
+			if _, serves := p.Ranges(f); serves && n.view.ofFamily(f) == 0 && !n.pausedFor(f, "") && n.view.wants(f) && !n.view.runsWith(f) {
 				missing = append(missing, f.String())
 			}
 		}

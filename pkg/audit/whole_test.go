@@ -98,6 +98,13 @@ func (w *wholeWorld) left(name string, cidrs ...string) {
 	}
 }
 
+// blue adds a pool for Cilium's pool blue, and a block of it that node a holds and does
+// not list.
+func (w *wholeWorld) blue() {
+	w.pool("blues", "10.8.0.0/24").Spec.CiliumPoolName = "blue"
+	w.newBlock("a", "10.8.0.0/29").Spec.PoolName = "blues"
+}
+
 func (w *wholeWorld) unlist(name string) { w.ciliumNodes[name].Spec.IPAM.Pools.Allocated = nil }
 
 // read makes the views.
@@ -186,6 +193,19 @@ func checksMultiPool() map[string]wholeTest {
 		},
 		"returned a moment ago": {
 			spoil: func(w *wholeWorld) { w.newBlock("a", "10.0.0.16/29"); w.changed["a"] = now.Add(-time.Minute) },
+		},
+		"a block for Cilium's pool blue is not listed": {
+			spoil: func(w *wholeWorld) { w.blue() },
+			want:  []string{"BlockNotPublished PodIPBlock/10.8.0.0-29 CiliumNode/a 10.8.0.0/29"},
+		},
+		"not listed by a pause of the pool for blue": {spoil: func(w *wholeWorld) { w.blue(); w.Pools[1].Spec.Paused = true }},
+		"not listed, and the default pool is paused": {
+			spoil: func(w *wholeWorld) { w.blue(); w.Pools[0].Spec.Paused = true },
+			want:  []string{"BlockNotPublished PodIPBlock/10.8.0.0-29 CiliumNode/a 10.8.0.0/29"},
+		},
+		"returned, and the pool for blue is paused": {
+			spoil: func(w *wholeWorld) { w.blue(); w.Pools[1].Spec.Paused = true; w.newBlock("a", "10.0.0.16/29") },
+			want:  []string{"BlockNotPublished PodIPBlock/10.0.0.16-29 CiliumNode/a 10.0.0.16/29"},
 		},
 		"over its own limit": {
 			spoil: func(w *wholeWorld) {

@@ -125,6 +125,16 @@ func isReady(pod *corev1.Pod) bool {
 	return false
 }
 
+// ReadySince is since when a pod has been Ready, by the cluster's own clock.
+func ReadySince(p *corev1.Pod) time.Time {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
+}
+
 // MayWaitForFamily reports that the agent of a node may have restarted with a family
 // that it did not run before: it does not become ready until it has addresses of that
 // family, and until then its last report stands. If it is only a matter of time, at is

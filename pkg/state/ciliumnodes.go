@@ -139,7 +139,8 @@ func (l *Ledger) MarkRestored(name string, uid types.UID) {
 func (l *Ledger) Restored(v *ciliumnode.View) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.ciliumNodes.restored[v.Name] == v.UID
+	uid, restored := l.ciliumNodes.restored[v.Name]
+	return restored && uid == v.UID
 }
 
 // ForgetCiliumNode removes a CiliumNode that is not coming back. It reports whether

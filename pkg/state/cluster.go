@@ -99,7 +99,7 @@ func (c *Cluster) blockState(b crd.Block, view *ciliumnode.View) expand.Block {
 		}
 	}
 	if b.Phase == ipalloc.CoolingDown {
-		s.CooldownUntil = b.Since.Add(c.cooldown(b, pool))
+		s.CooldownUntil = b.Since.Add(c.Cooldown(b))
 	}
 	return s
 }
@@ -119,7 +119,10 @@ func requestOn(b crd.Block, pool *crd.Pool) (request expand.Reason) {
 	return request
 }
 
-func (c *Cluster) cooldown(b crd.Block, pool *crd.Pool) time.Duration {
+// Cooldown is how long a block cools down: its pool's, or the default one, and longer if
+// its node is gone.
+func (c *Cluster) Cooldown(b crd.Block) time.Duration {
+	pool := c.Pools.Get(b.Pool)
 	switch {
 	case pool == nil && b.Reason == expand.NodeGone:
 		return c.Defaults.NodeGoneCooldown

@@ -60,7 +60,7 @@ func (c *Cluster) Snapshot(name string, node *corev1.Node, now time.Time) *Snaps
 		Name: name, Node: node, CiliumNode: c.Ledger.CiliumNode(name),
 		Blocks: c.Ledger.NodeBlocks(name), Pods: c.Pods.On(name),
 	}
-	if s.CiliumNode != nil && len(s.CiliumNode.Used) == 0 && !c.Ledger.Restored(s.CiliumNode) {
+	if s.CiliumNode != nil && s.CiliumNode.BlockDemand == nil && len(s.CiliumNode.Used) == 0 && !c.Ledger.Restored(s.CiliumNode) {
 		s.OtherIPAM = len(s.CiliumNode.Unadopted(crd.CIDRs(s.Blocks))) > 0
 		s.Adopting = slices.ContainsFunc(s.Blocks, func(b crd.Block) bool {
 			return b.AdoptedFrom != "" && b.Phase == ipalloc.InService

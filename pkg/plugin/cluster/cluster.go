@@ -11,14 +11,13 @@ import (
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
@@ -51,32 +50,19 @@ type Cluster struct {
 // as the API server has them.
 func New(s *audit.Snapshot, ciliumNodes []*ciliumv2.CiliumNode, operator auditcmd.Operator) *Cluster {
 	settings := &operator.Settings
-	settings.Defaults.WholeBlocks, settings.Defaults.CiliumPools = s.Mode.WholeBlocks(), s.Mode.ManyPools()
 	c := &Cluster{
 		Now: s.Time, Objects: s, CiliumNodes: ciliumNodes, Operator: operator,
-		Cluster: state.Cluster{
-			Ledger: state.NewLedger(), Pods: state.NewPods(), Agents: state.NewAgents(settings.AgentSettle), CiliumPools: state.NewCiliumPools(),
-			Defaults: settings.Defaults, Paused: settings.Paused,
-			IgnoreTaints: state.SetOf(settings.IgnoreTaints), StartupTaints: state.SetOf(settings.StartupTaints),
-		},
 		Nodes: map[string]*corev1.Node{}, PodIPPools: map[string]*v1alpha1.PodIPPool{}, Histories: map[string]*v1alpha1.PodIPPoolHistory{},
 	}
-	c.Pools, c.Taken = state.NewPools(settings.Defaults, c.Ledger), c.taken
-	for i := range s.Blocks {
-		// A malformed block with a CIDR is held all the same.
-		b, _ := crd.BlockFrom(&s.Blocks[i])
-		if b.CIDR.IsValid() {
-			c.Ledger.Upsert(b)
-		}
-	}
+	var stored []*ciliumnode.Stored
 	for _, o := range c.allocationObjects() {
-		c.Ledger.UpsertCiliumNode(s.Mode.ToStored(o))
+		stored = append(stored, s.Mode.ToStored(o))
 	}
-	s.Excluded().Each(func(by exclude.Claimant, cidrs []netip.Prefix) { c.Ledger.Exclude(by, cidrs) })
-	c.Ledger.SetReady()
+	c.Cluster = *s.Cluster(settings.Defaults, settings.AgentSettle, stored)
+	c.Paused, c.Taken = settings.Paused, c.taken
+	c.IgnoreTaints, c.StartupTaints = state.SetOf(settings.IgnoreTaints), state.SetOf(settings.StartupTaints)
 	for i := range s.Pools {
 		c.PodIPPools[s.Pools[i].Name] = &s.Pools[i]
-		c.Pools.Set(&s.Pools[i])
 	}
 	for i := range s.Histories {
 		h := &s.Histories[i]
@@ -87,10 +73,6 @@ func New(s *audit.Snapshot, ciliumNodes []*ciliumv2.CiliumNode, operator auditcm
 	for i := range s.Nodes {
 		c.Nodes[s.Nodes[i].Name] = &s.Nodes[i]
 	}
-	for i := range s.Agents {
-		c.Agents.Set(state.ReadAgent(&s.Agents[i]), ReadySince(&s.Agents[i]))
-	}
-	c.readPods()
 	return c
 }
 
@@ -113,40 +95,6 @@ func (c *Cluster) allocationObjects() []client.Object {
 func (c *Cluster) AllocationObject() string {
 	kind, _ := c.Objects.Mode.Resource()
 	return kind.Kind
-}
-
-// readPods takes all pods to be old enough for their addresses to be known. Where
-// agents are given whole blocks, only new pods without an address count.
-func (c *Cluster) readPods() {
-	read := state.ReadPod
-	if c.Objects.Mode.ManyPools() {
-		read = state.ReadPodWithRequest
-	}
-	for i := range c.Objects.Namespaces {
-		c.Pods.SetNamespace(c.Objects.Namespaces[i].Name, state.PoolRequestOf(&c.Objects.Namespaces[i].ObjectMeta))
-	}
-	for _, v := range c.Objects.CiliumPools {
-		c.CiliumPools.Set(v)
-	}
-	for i := range c.Objects.Pods {
-		p := c.Objects.Pods[i]
-		p.UID = types.UID(p.Namespace + "/" + p.Name) // snapshots leave UIDs out
-		var seen time.Time
-		if c.Objects.Mode.WholeBlocks() {
-			seen = p.CreationTimestamp.Time
-		}
-		c.Pods.Set(read(&p), seen)
-	}
-}
-
-// ReadySince is since when a pod has been Ready, by the cluster's own clock.
-func ReadySince(p *corev1.Pod) time.Time {
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-			return c.LastTransitionTime.Time
-		}
-	}
-	return time.Time{}
 }
 
 // NodeNames are all names that are a Node's, a CiliumNode's or a block's.

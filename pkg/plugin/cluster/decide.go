@@ -3,7 +3,6 @@ package cluster
 import (
 	"time"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
@@ -17,6 +16,8 @@ type Decision struct {
 	Memory expand.Memory
 	// At is the instant that the plan is of.
 	At time.Time
+	// OtherIPAM: another IPAM serves the node's pods.
+	OtherIPAM bool
 }
 
 // Decide collects the state of a node and asks expand.Decide. Families the
@@ -28,7 +29,7 @@ func (c *Cluster) Decide(name string) []Decision {
 		s := &share.State
 		s.Gone = snapshot.Node == nil && snapshot.CiliumNode == nil
 		c.holdAsReported(s)
-		d := Decision{Share: share, At: c.Now}
+		d := Decision{Share: share, At: c.Now, OtherIPAM: snapshot.OtherIPAM}
 		d.Plan, d.Memory = expand.Decide(c.Now, d.Policy, d.State, expand.Memory{})
 		out = append(out, d)
 	}
@@ -58,10 +59,4 @@ func (c *Cluster) holdAsReported(s *expand.State) {
 			b.Hold.For = expand.WaitTurn
 		}
 	}
-}
-
-// OtherIPAM reports whether another IPAM serves the pods of a node.
-func (c *Cluster) OtherIPAM(name string) bool {
-	view := c.Ledger.CiliumNode(name)
-	return view != nil && len(view.Unadopted(crd.CIDRs(c.Ledger.NodeBlocks(name)))) > 0
 }

@@ -113,7 +113,7 @@ func nodeRows(c *cluster.Cluster, name string) []nodeRow {
 		for _, b := range d.State.Blocks {
 			row.Blocks.add(b.Phase)
 		}
-		row.State = nodeState(c, name, &row)
+		row.State = nodeState(c, &d, &row)
 		rows = append(rows, row)
 	}
 	if len(rows) == 0 {
@@ -124,13 +124,13 @@ func nodeRows(c *cluster.Cluster, name string) []nodeRow {
 }
 
 // nodeState returns the worst state of a node.
-func nodeState(c *cluster.Cluster, name string, r *nodeRow) string {
+func nodeState(c *cluster.Cluster, d *cluster.Decision, r *nodeRow) string {
 	switch {
-	case c.Nodes[name] == nil:
+	case c.Nodes[r.Node] == nil:
 		return "NodeGone"
-	case c.Ledger.CiliumNode(name) == nil:
+	case c.Ledger.CiliumNode(r.Node) == nil:
 		return "NoCiliumNode"
-	case c.OtherIPAM(name):
+	case d.OtherIPAM:
 		return "OtherIPAM"
 	case r.Demand > r.Capacity:
 		return fmt.Sprintf("Short by %d", r.Demand-r.Capacity)

@@ -18,7 +18,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // agentMode is the known mode of an agent.
@@ -169,10 +169,10 @@ func (a *aborting) silent(ctx context.Context, waiting map[string]bool, modes ma
 	left := time.Duration(0)
 	for name := range waiting {
 		pod := now.agentPod(name)
-		if pod == nil || cluster.ReadySince(pod).IsZero() {
+		if pod == nil || state.ReadySince(pod).IsZero() {
 			continue
 		}
-		if ready := now.Now.Sub(cluster.ReadySince(pod)); ready >= a.patience {
+		if ready := now.Now.Sub(state.ReadySince(pod)); ready >= a.patience {
 			modes[name] = agentElsewhere
 			delete(waiting, name)
 		} else {

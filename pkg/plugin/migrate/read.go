@@ -15,7 +15,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
@@ -100,7 +99,7 @@ func (m *move) agentPod(node string) *corev1.Pod {
 // agentImage is the image of a node's agent, "" where none is Ready.
 func (m *move) agentImage(node string) string {
 	pod := m.agentPod(node)
-	if pod == nil || cluster.ReadySince(pod).IsZero() {
+	if pod == nil || state.ReadySince(pod).IsZero() {
 		return ""
 	}
 	for _, c := range pod.Spec.Containers {
@@ -119,7 +118,7 @@ func (m *move) standing(name string, settle time.Duration) adopt.Standing {
 		Back: m.Nodes[name].Annotations[v1alpha1.ReturningAnnotation],
 	}
 	if pod := m.agentPod(name); pod != nil {
-		since := cluster.ReadySince(pod)
+		since := state.ReadySince(pod)
 		s.Settled = !since.IsZero() && m.Now.Sub(since) >= settle
 	}
 	view := m.Ledger.CiliumNode(name)

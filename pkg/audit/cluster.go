@@ -1,0 +1,82 @@
+package audit
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+)
+
+// Cluster is what an operator that has just started knows of a cluster with the objects
+// of the snapshot, but for its settings other than defaults. ciliumNodes are those of
+// the snapshot, and settle is the operator's --agent-settle-time.
+func (s *Snapshot) Cluster(defaults crd.Defaults, settle time.Duration, ciliumNodes []*ciliumnode.Stored) *state.Cluster {
+	defaults.WholeBlocks, defaults.CiliumPools = s.Mode.WholeBlocks(), s.Mode.ManyPools()
+	ledger := state.NewLedger()
+	c := &state.Cluster{
+		Ledger: ledger, Pools: state.NewPools(defaults, ledger), Pods: state.NewPods(),
+		Agents: state.NewAgents(settle), CiliumPools: state.NewCiliumPools(), Defaults: defaults,
+	}
+	for _, b := range s.blocks() {
+		// A malformed block with a CIDR is held all the same.
+		if b.CIDR.IsValid() {
+			ledger.Upsert(b)
+		}
+	}
+	for _, cn := range ciliumNodes {
+		ledger.UpsertCiliumNode(cn)
+	}
+	s.Excluded().Each(func(by exclude.Claimant, cidrs []netip.Prefix) { ledger.Exclude(by, cidrs) })
+	ledger.SetReady()
+	for i := range s.Pools {
+		c.Pools.Set(&s.Pools[i])
+	}
+	for i := range s.Agents {
+		c.Agents.Set(state.ReadAgent(&s.Agents[i]), state.ReadySince(&s.Agents[i]))
+	}
+	s.fillPods(c)
+	return c
+}
+
+// blocks are the blocks of the snapshot by name, so that of two with one CIDR the same
+// counts in whatever order they were listed.
+func (s *Snapshot) blocks() []crd.Block {
+	out := make([]crd.Block, 0, len(s.Blocks))
+	for i := range s.Blocks {
+		b, _ := crd.BlockFrom(&s.Blocks[i]) // readBlocks reports what is malformed
+		out = append(out, b)
+	}
+	slices.SortFunc(out, func(a, b crd.Block) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// fillPods takes all pods to be old enough for their addresses to be known. Where agents
+// are given whole blocks, only new pods without an address count.
+func (s *Snapshot) fillPods(c *state.Cluster) {
+	read := state.ReadPod
+	if s.Mode.ManyPools() {
+		read = state.ReadPodWithRequest
+	}
+	for i := range s.Namespaces {
+		c.Pods.SetNamespace(s.Namespaces[i].Name, state.PoolRequestOf(&s.Namespaces[i].ObjectMeta))
+	}
+	for _, v := range s.CiliumPools {
+		c.CiliumPools.Set(v)
+	}
+	for i := range s.Pods {
+		p := s.Pods[i]
+		p.UID = types.UID(p.Namespace + "/" + p.Name) // snapshots leave UIDs out
+		var seen time.Time
+		if s.Mode.WholeBlocks() {
+			seen = p.CreationTimestamp.Time
+		}
+		c.Pods.Set(read(&p), seen)
+	}
+}

@@ -1,0 +1,93 @@
+package state
+
+import (
+	"strings"
+	"testing"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// clusterOf is a cluster with one pool and these blocks.
+func clusterOf(blocks ...crd.Block) *Cluster {
+	ledger := ReadyLedger(blocks...)
+	c := &Cluster{
+		Ledger: ledger, Pools: NewPools(fixtures.Defaults(), ledger), Pods: NewPods(), Agents: NewAgents(0),
+		CiliumPools: NewCiliumPools(), Defaults: fixtures.Defaults(), StartupTaints: SetOf([]string{"labels-come"}),
+	}
+	c.Pools.Set(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	return c
+}
+
+// A node under a startup taint waits, unless it has addresses or had them when its
+// CiliumNode was deleted: whoever does not know of that, as an audit, takes it to wait.
+func TestSnapshotAwaitsLabels(t *testing.T) {
+	owned := func(version string) *ciliumv2.CiliumNode {
+		cn := fixtures.Publishing(fixtures.CiliumNode("n", ""), "192.0.2.7")
+		cn.ResourceVersion = version
+		cn.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: "node-uid"}}
+		return cn
+	}
+	for name, test := range map[string]struct {
+		blocks []crd.Block
+		spoil  func(*Cluster, *corev1.Node)
+		waits  bool
+	}{
+		"nothing is known of it": {waits: true},
+		"an empty CiliumNode": {waits: true, spoil: func(c *Cluster, _ *corev1.Node) {
+			c.Ledger.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", "1")))
+		}},
+		"a CiliumNode with an address": {spoil: func(c *Cluster, _ *corev1.Node) {
+			c.Ledger.UpsertCiliumNode(ciliumnode.ToStored(owned("1")))
+		}},
+		"a deleted CiliumNode with an address": {spoil: func(c *Cluster, _ *corev1.Node) {
+			c.Ledger.UpsertCiliumNode(ciliumnode.ToStored(owned("1")))
+			c.Ledger.RemoveCiliumNode(ciliumnode.ToStored(owned("2")))
+		}},
+		"a deleted CiliumNode of an earlier Node": {waits: true, spoil: func(c *Cluster, node *corev1.Node) {
+			c.Ledger.UpsertCiliumNode(ciliumnode.ToStored(owned("1")))
+			c.Ledger.RemoveCiliumNode(ciliumnode.ToStored(owned("2")))
+			node.UID = "another"
+		}},
+		"a block":        {blocks: []crd.Block{fixtures.Block("10.0.0.0/30", "p", "n", 1)}},
+		"without Cilium": {spoil: func(c *Cluster, _ *corev1.Node) { c.IgnoreTaints = SetOf([]string{"labels-come"}) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, node := clusterOf(test.blocks...), fixtures.Node()
+			node.Spec.Taints = []corev1.Taint{{Key: "labels-come"}}
+			if test.spoil != nil {
+				test.spoil(c, node)
+			}
+			s := c.Snapshot("n", node, fixtures.Noon())
+			if got := strings.Contains(s.Awaits, "labels-come"); got != test.waits {
+				t.Errorf("awaits %q, want: %t", s.Awaits, test.waits)
+			}
+			for i := range s.Shares {
+				if s.Shares[i].Paused != s.Awaits {
+					t.Errorf("paused as %q, awaits %q", s.Shares[i].Paused, s.Awaits)
+				}
+			}
+		})
+	}
+}
+
+// Only in crd mode is there an agent that has yet to report that it runs in it.
+func TestSnapshotAdopting(t *testing.T) {
+	adopted := fixtures.Block("10.0.0.0/30", "p", "n", 1)
+	adopted.AdoptedFrom = "cluster-pool"
+	for name, test := range map[string]struct {
+		mode ciliumnode.Mode
+		want bool
+	}{"crd": {ciliumnode.CRD, true}, "multi-pool": {ciliumnode.MultiPool, false}} {
+		c := clusterOf(adopted)
+		c.Ledger.UpsertCiliumNode(test.mode.ToStored(fixtures.CiliumNode("n", "1", "10.0.0.0/30")))
+		if got := c.Snapshot("n", fixtures.Node(), fixtures.Noon()); got.Adopting != test.want || got.OtherIPAM {
+			t.Errorf("%s: adopting %t, of another IPAM %t", name, got.Adopting, got.OtherIPAM)
+		}
+	}
+}
