@@ -15,7 +15,6 @@ func Check(s *Snapshot, set Settings) []Finding {
 	c.readBlocks(s)
 	c.readNodes(s)
 	c.readPods(s)
-	c.excluded = s.Excluded()
 
 	c.pools(s)
 	c.blocksOfAll()

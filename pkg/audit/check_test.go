@@ -434,6 +434,23 @@ func checksNodesAndPools() map[string]checkTest {
 			},
 			want: []string{"PoolCoversClusterAddresses PodIPPool/main 10.0.0.130", "PoolCoversClusterAddresses PodIPPool/main 10.0.0.131", "PoolCoversClusterAddresses PodIPPool/main 10.0.0.192/26"},
 		},
+		"a router in a block of another node": {
+			spoil: func(w world) {
+				w.cn("a").Own = []netip.Addr{netip.MustParseAddr("10.0.0.1")} // in its own block
+				w.cn("b").Own = []netip.Addr{netip.MustParseAddr("10.0.0.3")}
+			},
+			want: []string{"PoolCoversClusterAddresses PodIPPool/main 10.0.0.3"},
+		},
+		"a pod has the address of another node's router": {
+			spoil: func(w world) {
+				w.cn("b").Own = []netip.Addr{netip.MustParseAddr("10.0.0.2")}
+				w.cn("b").Used[netip.MustParseAddr("10.0.0.2")] = "router"
+			},
+			want: []string{
+				"AddressUsedTwice CiliumNode/b CiliumNode/a 10.0.0.2", "ClusterAddressInUse CiliumNode/a 10.0.0.2",
+				"AddressOutsidePool CiliumNode/b 10.0.0.2", "PoolCoversClusterAddresses PodIPPool/main 10.0.0.2",
+			},
+		},
 		"a pod has a node's address": {
 			spoil: func(w world) {
 				w.Nodes[1].Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeExternalIP, Address: "10.0.0.2"}}

@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -32,8 +31,14 @@ func (s *Snapshot) Cluster(defaults crd.Defaults, settle time.Duration, ciliumNo
 	}
 	for _, cn := range ciliumNodes {
 		ledger.UpsertCiliumNode(cn)
+		ledger.ExcludeCiliumNode(cn.Name)
 	}
-	s.Excluded().Each(func(by exclude.Claimant, cidrs []netip.Prefix) { ledger.Exclude(by, cidrs) })
+	for i := range s.Nodes {
+		ledger.Exclude(exclude.Claimant{Kind: exclude.Node, Name: s.Nodes[i].Name}, exclude.OfNode(&s.Nodes[i]))
+	}
+	for i := range s.ServiceCIDRs {
+		ledger.Exclude(exclude.Claimant{Kind: exclude.ServiceCIDR, Name: s.ServiceCIDRs[i].Name}, exclude.OfServices(&s.ServiceCIDRs[i]))
+	}
 	ledger.SetReady()
 	for i := range s.Pools {
 		c.Pools.Set(&s.Pools[i])

@@ -1,26 +1,28 @@
 package audit
 
 import (
+	"slices"
+
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 )
 
 // covers reports the addresses of nodes and Services that a pool covers.
 func (c *check) covers(pool *crd.Pool) {
-	for _, f := range ipalloc.Families() {
-		whole, _ := pool.Whole(f)
-		for _, r := range c.excluded.InAll(whole.Ranges) {
-			c.add(Finding{Reason: PoolCoversCluster, Object: poolObject(pool.Name), Subject: r.CIDR,
-				Note: "of " + r.By.String(), Says: "no pod gets these addresses of nodes or Services"})
-		}
+	for _, r := range c.cluster.Ledger.ExcludedFrom(pool) {
+		c.add(Finding{Reason: PoolCoversCluster, Object: poolObject(pool.Name), Subject: r.CIDR,
+			Note: "of " + r.By.String(), Says: "no pod gets these addresses of nodes or Services"})
 	}
 }
 
-// clusterAddressesOf reports the addresses in use on a node that belong to a node
-// or Service.
+// clusterAddressesOf reports the addresses in use on a node that belong to a node or
+// Service, except that the agent itself uses its own.
 func (c *check) clusterAddressesOf(n *node) {
 	for addr, user := range n.inUse {
-		for _, r := range c.excluded.In(single(addr)) {
+		for _, r := range c.cluster.Ledger.Excluded(single(addr)) {
+			if n.view != nil && slices.Contains(n.view.Own, addr) && r.By == (exclude.Claimant{Kind: exclude.CiliumNode, Name: n.name}) {
+				continue
+			}
 			c.add(Finding{Reason: ClusterAddressInUse, Object: c.allocationObject(n.name), Subject: single(addr),
 				Note: "by " + user, Says: "belongs to " + r.By.String()})
 		}

@@ -15,7 +15,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
@@ -42,7 +41,6 @@ type index struct {
 	lists     *ipalloc.Space // CIDRs assigned whole to agents, the first of each
 	anyAgent  bool
 	podWith   map[netip.Addr]Object // which of the pods checked has an address
-	excluded  *exclude.Set          // the addresses of nodes and Services
 }
 
 // node is everything known by one name, be it a Node, a CiliumNode, or both.

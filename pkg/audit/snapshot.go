@@ -10,7 +10,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
@@ -101,21 +100,6 @@ func (s *Snapshot) Looked() Looked {
 		}
 	}
 	return l
-}
-
-// Excluded are the addresses of nodes and Services, which no pod may have.
-func (s *Snapshot) Excluded() *exclude.Set {
-	x := &exclude.Set{}
-	for i := range s.Nodes {
-		x.Put(exclude.Claimant{Kind: exclude.Node, Name: s.Nodes[i].Name}, exclude.OfNode(&s.Nodes[i]))
-	}
-	for _, cn := range s.CiliumNodes {
-		x.Put(exclude.Claimant{Kind: exclude.CiliumNode, Name: cn.Name}, exclude.Of(cn.Host))
-	}
-	for i := range s.ServiceCIDRs {
-		x.Put(exclude.Claimant{Kind: exclude.ServiceCIDR, Name: s.ServiceCIDRs[i].Name}, exclude.OfServices(&s.ServiceCIDRs[i]))
-	}
-	return x
 }
 
 // StandSince dates release entries in s that an earlier snapshot has too, in any

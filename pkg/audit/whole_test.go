@@ -260,7 +260,10 @@ func checksMultiPool() map[string]wholeTest {
 		},
 		"two routers with one address": {
 			spoil: func(w *wholeWorld) { w.ciliumNodes["b"].Spec.Addresses[0].IP = "10.0.0.1" },
-			want:  []string{"AddressUsedTwice CiliumNode/b CiliumNode/a 10.0.0.1", "AddressOutsidePool CiliumNode/b 10.0.0.1"},
+			want: []string{
+				"AddressUsedTwice CiliumNode/b CiliumNode/a 10.0.0.1", "ClusterAddressInUse CiliumNode/a 10.0.0.1",
+				"AddressOutsidePool CiliumNode/b 10.0.0.1", "PoolCoversClusterAddresses PodIPPool/main 10.0.0.1",
+			},
 		},
 		"left of crd mode": {
 			spoil: func(w *wholeWorld) {

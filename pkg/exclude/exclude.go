@@ -97,13 +97,6 @@ func (s *Set) take(by Claimant, p netip.Prefix) bool {
 	return true
 }
 
-// Each calls f with all claimants, in no order.
-func (s *Set) Each(f func(by Claimant, cidrs []netip.Prefix)) {
-	for by, cidrs := range s.byClaimant {
-		f(by, cidrs)
-	}
-}
-
 // In returns what shares addresses with cidr, sorted.
 func (s *Set) In(cidr netip.Prefix) []Range {
 	if len(s.claimants) == 0 {

@@ -3,7 +3,9 @@ package state
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -15,6 +17,40 @@ import (
 func (l *Ledger) Exclude(by exclude.Claimant, cidrs []netip.Prefix) (added, removed []netip.Prefix) {
 	l.mu.Lock()
 	defer l.unlock()
+	return l.exclude(by, cidrs)
+}
+
+// ExcludeCiliumNode is Exclude of what a CiliumNode names, none if it is deleted: the
+// addresses at which other nodes reach its node, and those of its agent that lie in none
+// of the node's own blocks and CIDRs, as one from an earlier IPAM does. It is due after
+// each change of the CiliumNode or of the node's blocks.
+func (l *Ledger) ExcludeCiliumNode(name string) (added, removed []netip.Prefix) {
+	l.mu.Lock()
+	defer l.unlock()
+	var addrs []netip.Addr
+	if cn := l.ciliumNodes.seen[name]; cn != nil && !l.ciliumNodes.gone[name] {
+		addrs = slices.Clone(cn.Host)
+		for _, addr := range cn.Own {
+			if !l.isNodes(cn, addr) {
+				addrs = append(addrs, addr)
+			}
+		}
+	}
+	return l.exclude(exclude.Claimant{Kind: exclude.CiliumNode, Name: name}, exclude.Of(addrs))
+}
+
+// isNodes reports whether an address lies in a block of a CiliumNode's node, or in a CIDR
+// that it lists.
+func (l *Ledger) isNodes(cn *ciliumnode.Stored, addr netip.Addr) bool {
+	for cidr := range l.byNode[cn.Name] {
+		if cidr.Contains(addr) {
+			return true
+		}
+	}
+	return ContainsAddr(cn.AssignedCIDRs(), addr)
+}
+
+func (l *Ledger) exclude(by exclude.Claimant, cidrs []netip.Prefix) (added, removed []netip.Prefix) {
 	added, removed = l.excluded.Put(by, cidrs)
 	l.taken, l.freed = append(l.taken, added...), append(l.freed, removed...)
 	for _, p := range added {

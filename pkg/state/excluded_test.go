@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
@@ -37,6 +38,36 @@ func TestClusterAddressesAreNotClaimed(t *testing.T) {
 	ledger.Exclude(node, nil)
 	if got, err := claim(); err != nil || got != fixtures.Prefix("10.0.0.0/30") {
 		t.Errorf("with the node gone: %s, %v", got, err)
+	}
+}
+
+// An agent's own address is its node's affair in the node's blocks and CIDRs. Elsewhere,
+// as one from an earlier IPAM may be, no pod gets it.
+func TestRouterOutsideItsNode(t *testing.T) {
+	router := func(version, addr string, podCIDRs ...string) *ciliumnode.Stored {
+		cn := fixtures.CiliumNode("b", version, podCIDRs...)
+		cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "InternalIP", IP: "192.0.2.1"}, {Type: "CiliumInternalIP", IP: addr}}
+		return ciliumnode.ToStored(cn)
+	}
+	own := fixtures.Block("10.0.0.8/29", "p", "b", 2)
+	ledger := ReadyLedger(fixtures.Block("10.0.0.0/29", "p", "a", 1))
+	for _, step := range []struct {
+		what string
+		do   func()
+		want []netip.Prefix
+	}{
+		{"in its CIDR, which has no block yet", func() { ledger.UpsertCiliumNode(router("1", "10.0.0.9", "10.0.0.8/29")) }, fixtures.Prefixes("192.0.2.1/32")},
+		{"in no CIDR", func() { ledger.UpsertCiliumNode(router("2", "10.0.0.9")) }, fixtures.Prefixes("10.0.0.9/32", "192.0.2.1/32")},
+		{"in its block", func() { ledger.Upsert(own) }, fixtures.Prefixes("192.0.2.1/32")},
+		{"in a block of another node", func() { ledger.UpsertCiliumNode(router("3", "10.0.0.3", "10.0.0.8/29")) }, fixtures.Prefixes("10.0.0.3/32", "192.0.2.1/32")},
+		{"its CiliumNode is gone", func() { ledger.RemoveCiliumNode(router("4", "10.0.0.3")) }, nil},
+	} {
+		step.do()
+		ledger.ExcludeCiliumNode("b")
+		got := exclude.CIDRs(slices.Concat(ledger.Excluded(fixtures.Prefix("10.0.0.0/8")), ledger.Excluded(fixtures.Prefix("192.0.2.0/24"))))
+		if !slices.Equal(got, step.want) {
+			t.Errorf("%s: excluded %v, want %v", step.what, got, step.want)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -8,7 +9,10 @@ import (
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	poolcontroller "github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
@@ -106,6 +110,77 @@ func TestNodeAddressesAreNotForPods(t *testing.T) {
 		return nil
 	})
 	e.usedArePublished("n1")
+}
+
+// A router address from an earlier IPAM that lies in another node's block is not for
+// pods there, until its agent has one in a block of its own node.
+func TestRouterAddressInAnotherBlock(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.pool("all", nil, "10.1.0.0/25")
+	e.node("n1", nil)
+	e.hasBlocks("n1", 1)
+	e.reported("n1", 1)
+	e.Pods("n1", "load", 3)
+	e.running("load", 3)
+	e.reported("n1", 4)
+	block := netip.MustParsePrefix(e.Blocks("n1")[0].Spec.CIDR)
+	inUse := e.held("n1")
+	var free, used netip.Addr
+	for addr := block.Addr().Next(); block.Contains(addr); addr = addr.Next() {
+		if _, is := inUse[addr]; is {
+			used = addr
+		} else if !free.IsValid() {
+			free = addr
+		}
+	}
+	e.bareNode("n2", nil)
+	e.hasBlocks("n2", 1)
+	e.router("n2", free, used)
+	e.eventuallyOn("the free address leaves", "n1", func(cn *ciliumv2.CiliumNode) error {
+		if _, there := cn.Spec.IPAM.Pool[free.String()]; there {
+			return fmt.Errorf("%s is published", free)
+		}
+		if _, there := cn.Spec.IPAM.Pool[used.String()]; !there {
+			t.Fatalf("%s was in use, and was taken away", used)
+		}
+		return nil
+	})
+	e.Eventually("the pool reports it", func() error {
+		if m := e.condition("all", v1alpha1.PoolCoversCluster, metav1.ConditionTrue, poolcontroller.ReasonExcluded); !strings.Contains(m, free.String()+" of CiliumNode n2 (in block "+block.String()+" of node n1)") {
+			return fmt.Errorf("the message is: %s", m)
+		}
+		return nil
+	})
+	e.usedArePublished("n1")
+
+	e.router("n2", netip.MustParsePrefix(e.Blocks("n2")[0].Spec.CIDR).Addr().Next())
+	e.eventuallyOn("the address comes back", "n1", func(cn *ciliumv2.CiliumNode) error {
+		if _, there := cn.Spec.IPAM.Pool[free.String()]; !there {
+			return fmt.Errorf("%s is not published", free)
+		}
+		return nil
+	})
+	e.Eventually("the pool covers none", func() error {
+		p := &v1alpha1.PodIPPool{}
+		e.Read(p, "", "all")
+		if c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.PoolCoversCluster); c != nil {
+			return fmt.Errorf("the pool says %s", c.Message)
+		}
+		return nil
+	})
+}
+
+// router gives a CiliumNode other router addresses.
+func (e *env) router(node string, addrs ...netip.Addr) {
+	e.TB.Helper()
+	var addresses []map[string]string
+	for _, a := range addrs {
+		addresses = append(addresses, map[string]string{"type": "CiliumInternalIP", "ip": a.String()})
+	}
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"addresses": addresses}})
+	e.Must(err)
+	e.Must(e.Client.Patch(e.Ctx, &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: node}}, client.RawPatch(types.MergePatchType, patch)))
 }
 
 // nodeAddress gives a Node other internal addresses.

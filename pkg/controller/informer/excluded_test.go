@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -34,6 +35,9 @@ func TestFeedExcludes(t *testing.T) {
 	elsewhere := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}}
 	elsewhere.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}}
 	cn := fixtures.CiliumNode("a", "1")
+	router := fixtures.CiliumNode("a", "2")
+	router.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "CiliumInternalIP", IP: "10.0.0.3"}}
+	its := fixtures.Block("10.0.0.2/31", "p", "a", 3)
 	services := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.9.0.0/25"}}}
 	for _, step := range []struct {
 		what string
@@ -44,9 +48,11 @@ func TestFeedExcludes(t *testing.T) {
 		{"again", func() { feed.node(node) }, []string{"a"}},
 		{"a Node with another address", func() { feed.node(elsewhere) }, []string{"b"}},
 		{"a CiliumNode without any", func() { feed.ciliumNode(ciliumnode.ToStored(cn)) }, []string{"a"}},
+		{"its router in a block of another node", func() { feed.ciliumNode(ciliumnode.ToStored(router)) }, []string{"p", "holder", "a"}},
+		{"and in one of its own", func() { feed.Ledger.Upsert(its); feed.excludeCiliumNode("a") }, []string{"starving", "p", "holder", "a"}},
 		{"Services", func() { feed.serviceCIDR(services) }, []string{"q", "other"}},
 		{"no Services", func() { feed.serviceCIDRGone(services) }, []string{"starving", "q", "other"}},
-		{"the Node is gone", func() { feed.nodeGone(node) }, []string{"starving", "p", "holder", "a"}},
+		{"the Node is gone", func() { feed.nodeGone(node) }, []string{"starving", "p", "holder", "a", "a"}},
 	} {
 		queued = nil
 		step.do()

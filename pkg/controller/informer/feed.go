@@ -306,6 +306,7 @@ func (f *Feed) Changed(freed, taken []netip.Prefix) {
 }
 
 func (f *Feed) blockMoved(b crd.Block) {
+	f.excludeCiliumNode(b.Node)
 	f.QueueNode(b.Node)
 	f.queuePool(b.Pool, poolStatusDelay)
 	f.queueBlock(b.Name)
@@ -316,14 +317,14 @@ func (f *Feed) blockMoved(b crd.Block) {
 }
 
 func (f *Feed) ciliumNode(cn *ciliumnode.Stored) {
-	f.exclude(exclude.CiliumNode, cn.Name, exclude.Of(cn.Host))
 	f.Ledger.UpsertCiliumNode(cn)
+	f.excludeCiliumNode(cn.Name)
 	f.QueueNode(cn.Name)
 }
 
 func (f *Feed) ciliumNodeGone(cn *ciliumnode.Stored) {
-	f.exclude(exclude.CiliumNode, cn.Name, nil)
 	f.Ledger.RemoveCiliumNode(cn)
+	f.excludeCiliumNode(cn.Name)
 	f.QueueNode(cn.Name)
 }
 
