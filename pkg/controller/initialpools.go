@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,6 +23,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 const (
@@ -43,7 +43,7 @@ const (
 //
 // A pool without a record is created, so none is lost to a crash. A pool that was
 // created but not yet recorded cannot go away either: its finalizer stays until
-// the record is there (Unrecorded), so a deleted pool is never created again.
+// the record is there (state.Unrecorded), so a deleted pool is never created again.
 type InitialPools struct {
 	// ConfigMap has a PodIPPool as YAML under each key, which is the pool's name.
 	ConfigMap client.ObjectKey
@@ -52,10 +52,8 @@ type InitialPools struct {
 	Client client.Client
 	Events *event.Recorder
 	Shared *metrics.Shared
-
-	mu         sync.Mutex
-	read       bool
-	unrecorded map[string]bool
+	// Unrecorded learns which pools lack their record.
+	Unrecorded *state.Unrecorded
 }
 
 // Start creates the pools and returns once all are recorded. As a manager's
@@ -82,13 +80,6 @@ func (p *InitialPools) Start(ctx context.Context) error {
 	}
 }
 
-// Unrecorded reports whether a pool may yet lack its record, and so must not go.
-func (p *InitialPools) Unrecorded(pool string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return !p.read || p.unrecorded[pool]
-}
-
 // createAll returns how many pools the API server refused.
 func (p *InitialPools) createAll(ctx context.Context) (refused int, err error) {
 	config := &corev1.ConfigMap{}
@@ -103,7 +94,7 @@ func (p *InitialPools) createAll(ctx context.Context) (refused int, err error) {
 	}
 	p.observe(config)
 	for _, name := range slices.Sorted(maps.Keys(config.Data)) {
-		if !p.Unrecorded(name) {
+		if !p.Unrecorded.Has(name) {
 			continue
 		}
 		switch err := p.create(ctx, name, config.Data[name]); {
@@ -133,13 +124,11 @@ func (p *InitialPools) refused(ctx context.Context, name string, why error) {
 
 // observe records which pools have no record.
 func (p *InitialPools) observe(config *corev1.ConfigMap) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.read, p.unrecorded = true, map[string]bool{}
-	recorded := recordedPools(config)
+	recorded, unrecorded := recordedPools(config), map[string]bool{}
 	for name := range config.Data {
-		p.unrecorded[name] = !slices.Contains(recorded, name)
+		unrecorded[name] = !slices.Contains(recorded, name)
 	}
+	p.Unrecorded.Set(unrecorded)
 }
 
 func recordedPools(config *corev1.ConfigMap) []string {

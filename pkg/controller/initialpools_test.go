@@ -44,7 +44,7 @@ func initialConfig(t *testing.T, pools ...*v1alpha1.PodIPPool) *corev1.ConfigMap
 func initialPools(b *fakeapi.Cluster) *InitialPools {
 	return &InitialPools{
 		ConfigMap: client.ObjectKey{Namespace: "kube-system", Name: "pools"},
-		Live:      b.API, Client: b.API, Events: b.Events, Shared: b.Shared,
+		Live:      b.API, Client: b.API, Events: b.Events, Shared: b.Shared, Unrecorded: &state.Unrecorded{},
 	}
 }
 
@@ -232,7 +232,7 @@ func poolReconciler(b *fakeapi.Cluster) *pool.Reconciler {
 	}
 	return &pool.Reconciler{
 		Cache: b.API, Live: b.Live(), Client: b.API, Ledger: b.Ledger, Pools: b.Pools, CiliumPools: state.NewCiliumPools(),
-		Pacing: b.Pacing, Pressure: b.Pressure, QueueNode: func(string) {},
+		Pacing: b.Pacing, Pressure: b.Pressure,
 		Events: b.Events, Metrics: own, Shared: b.Shared, Clock: b.Clock,
 	}
 }

@@ -56,7 +56,7 @@ func New(c Connections, s Settings) (*Operator, error) {
 	feed := informer.NewFeed()
 	feed.Ledger, feed.Pools, feed.Pods, feed.Agents = ledger, cluster.Pools, cluster.Pods, cluster.Agents
 	feed.CiliumPools, feed.Awaiting, feed.Now, feed.Mode = cluster.CiliumPools, cluster.Awaiting, c.Clock.Now, s.Mode
-	ledger.Changed = feed.Changed
+	ledger.Changed, pressure.Changed = feed.Changed, feed.QueueNodes
 	pace, recorder := pacing.New(s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool), event.NewRecorder(c.Recorder, c.Clock)
 	return &Operator{
 		Node: &node.Reconciler{
@@ -74,7 +74,7 @@ func New(c Connections, s Settings) (*Operator, error) {
 		},
 		Pool: &pool.Reconciler{
 			Cache: c.Cache, Live: c.Live, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, CiliumPools: cluster.CiliumPools,
-			Pacing: pace, Pressure: pressure, QueueNode: feed.QueueNode,
+			Pacing: pace, Pressure: pressure,
 			Events: recorder, Metrics: all.pool, Shared: all.shared, Clock: c.Clock, Horizon: s.ExhaustionHorizon,
 		},
 		Block: &block.Reconciler{

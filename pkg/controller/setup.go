@@ -23,6 +23,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // Settings are the controller configuration.
@@ -114,6 +115,7 @@ func Setup(mgr manager.Manager, s Settings) error {
 	if s.InitialPools.Name != "" {
 		initial := &InitialPools{
 			ConfigMap: s.InitialPools, Live: mgr.GetAPIReader(), Client: mgr.GetClient(), Events: o.Node.Events, Shared: o.Node.Shared,
+			Unrecorded: &state.Unrecorded{},
 		}
 		o.Pool.Unrecorded = initial.Unrecorded
 		if err := mgr.Add(initial); err != nil {

@@ -13,6 +13,10 @@ import (
 // Pressure tracks how full pools are, and which nodes hold an idle block: from a pool
 // that runs full, idle blocks go sooner. It is safe for concurrent use.
 type Pressure struct {
+	// Changed, if set, receives the nodes that hold an idle block once the pressure has
+	// changed how long it waits.
+	Changed func(nodes []string)
+
 	mu    sync.Mutex
 	taken map[poolFamily]int
 	idle  map[string]bool
@@ -28,15 +32,20 @@ func NewPressure() *Pressure {
 	return &Pressure{taken: map[poolFamily]int{}, idle: map[string]bool{}}
 }
 
-// Set records how many percent of a pool's blocks of a family are taken, and returns
-// what was recorded before.
-func (p *Pressure) Set(pool string, f ipalloc.Family, percent int) (was int) {
+// Set records how many percent of a pool's blocks of a family are taken.
+func (p *Pressure) Set(pool *crd.Pool, f ipalloc.Family, percent int) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	key := poolFamily{pool, f}
-	was = p.taken[key]
+	key, from := poolFamily{pool.Name, f}, pool.Policy.PressurePercent
+	was := p.taken[key]
 	p.taken[key] = percent
-	return was
+	var nodes []string
+	if percent != was && from != 0 && max(was, percent) >= from {
+		nodes = slices.Collect(maps.Keys(p.idle))
+	}
+	p.mu.Unlock()
+	if p.Changed != nil && len(nodes) > 0 {
+		p.Changed(nodes)
+	}
 }
 
 // Taken is how many percent of a pool's blocks of a family are taken; 0: not known.
@@ -55,13 +64,6 @@ func (p *Pressure) SetIdle(node string, idle bool) {
 		return
 	}
 	p.idle[node] = true
-}
-
-// Idle returns the nodes that hold an idle block, in no order.
-func (p *Pressure) Idle() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Collect(maps.Keys(p.idle))
 }
 
 // ForgetPool drops a pool that is gone.

@@ -236,6 +236,13 @@ func (f *Feed) QueueNode(name string) {
 	}
 }
 
+// QueueNodes has nodes reconciled.
+func (f *Feed) QueueNodes(names []string) {
+	for _, name := range names {
+		f.QueueNode(name)
+	}
+}
+
 func (f *Feed) queuePool(name string, after time.Duration) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -257,9 +264,7 @@ func (f *Feed) allNodes() {
 		names = append(names, name)
 	}
 	f.mu.RUnlock()
-	for _, name := range append(names, f.Ledger.Nodes()...) {
-		f.QueueNode(name)
-	}
+	f.QueueNodes(append(names, f.Ledger.Nodes()...))
 }
 
 func request(name string) reconcile.Request {

@@ -312,7 +312,7 @@ func TestPressureShortensTheWait(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			b.Pressure.Set("p", ipalloc.IPv4, test.taken)
+			b.Pressure.Set(b.Pools.Get("p"), ipalloc.IPv4, test.taken)
 			b.settle()
 			b.Clock.SetTime(fixtures.Noon().Add(time.Minute)) // a tenth of the ten minutes
 			b.settle()

@@ -46,7 +46,7 @@ func (b *bed) connect() {
 	}
 	b.r = &Reconciler{
 		Cache: b.API, Live: b.Live(), Client: b.API, Ledger: b.Ledger, Pools: b.Pools, CiliumPools: state.NewCiliumPools(),
-		Pacing: b.Pacing, Pressure: b.Pressure, QueueNode: func(string) {},
+		Pacing: b.Pacing, Pressure: b.Pressure,
 		Events: b.Events, Metrics: own, Shared: b.Shared, Clock: b.Clock, Horizon: 72 * time.Hour,
 	}
 }

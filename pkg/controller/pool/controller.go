@@ -47,13 +47,10 @@ type Reconciler struct {
 	Horizon  time.Duration
 	Pressure *state.Pressure
 	Pacing   *pacing.Pacing
-	// QueueNode has a node reconciled.
-	QueueNode func(name string)
 	// CiliumPools are what agents know of the Cilium pools that PodIPPools serve.
 	CiliumPools *state.CiliumPools
-	// Unrecorded reports whether a pool must not go yet (see InitialPools); nil: every
-	// pool may.
-	Unrecorded func(pool string) bool
+	// Unrecorded are pools that must not go yet; nil: every pool may.
+	Unrecorded *state.Unrecorded
 
 	// histories are those of the pools, by name; one worker uses them.
 	histories map[string]*knownHistory
@@ -77,7 +74,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	obj = obj.DeepCopy()
-	if obj.DeletionTimestamp != nil && r.Unrecorded != nil && r.Unrecorded(obj.Name) {
+	if obj.DeletionTimestamp != nil && r.Unrecorded.Has(obj.Name) {
 		return reconcile.Result{RequeueAfter: unrecordedRetry}, nil
 	}
 	pool, invalid := r.Pools.Get(obj.Name), r.Pools.Invalid(obj.Name)

@@ -1,7 +1,6 @@
 package pool
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -33,27 +32,5 @@ func TestTaken(t *testing.T) {
 				t.Errorf("%d%%, want %d%%", got, test.want)
 			}
 		})
-	}
-}
-
-// Only nodes that hold an idle block are reconciled when the pressure changes, and only
-// where it matters for their wait.
-func TestPressureWakesIdleNodes(t *testing.T) {
-	b := newBed(t)
-	b.Pressure.SetIdle("idle", true)
-	b.Pressure.SetIdle("busy", true)
-	b.Pressure.SetIdle("busy", false)
-	var woken []string
-	b.r.QueueNode = func(node string) { woken = append(woken, node) }
-	pool := fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
-	for _, step := range []struct {
-		taken int
-		wakes bool
-	}{{50, false}, {89, false}, {90, true}, {90, false}, {95, true}, {80, true}, {79, false}} {
-		woken = nil
-		b.r.setPressure(pool, ipalloc.IPv4, step.taken)
-		if got := slices.Equal(woken, []string{"idle"}); got != step.wakes || len(woken) > 1 {
-			t.Errorf("%d%% taken wakes %v", step.taken, woken)
-		}
 	}
 }

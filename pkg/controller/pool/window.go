@@ -10,7 +10,6 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -60,8 +59,7 @@ func untilWindow(pool *crd.Pool, now time.Time) time.Duration {
 	return 0
 }
 
-// press records how full a pool is. If that changes the wait of idle blocks, it queues
-// their nodes.
+// press records how full a pool is.
 func (r *Reconciler) press(pool *crd.Pool, u poolUsage) {
 	if pool == nil {
 		return
@@ -71,16 +69,6 @@ func (r *Reconciler) press(pool *crd.Pool, u poolUsage) {
 		if free == math.MaxInt64 {
 			free = math.MaxUint64 // the largest count
 		}
-		r.setPressure(pool, f.family, state.TakenPercent(pool, f.family, free))
-	}
-}
-
-func (r *Reconciler) setPressure(pool *crd.Pool, f ipalloc.Family, percent int) {
-	was, from := r.Pressure.Set(pool.Name, f, percent), pool.Policy.PressurePercent
-	if percent == was || from == 0 || max(was, percent) < from {
-		return
-	}
-	for _, node := range r.Pressure.Idle() {
-		r.QueueNode(node)
+		r.Pressure.Set(pool, f.family, state.TakenPercent(pool, f.family, free))
 	}
 }

@@ -1,0 +1,31 @@
+package state
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// Only nodes that hold an idle block are reconciled when the pressure changes, and only
+// where it matters for their wait.
+func TestPressureWakesIdleNodes(t *testing.T) {
+	p := NewPressure()
+	p.SetIdle("idle", true)
+	p.SetIdle("busy", true)
+	p.SetIdle("busy", false)
+	var woken []string
+	p.Changed = func(nodes []string) { woken = nodes }
+	pool := fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	for _, step := range []struct {
+		taken int
+		wakes bool
+	}{{50, false}, {89, false}, {90, true}, {90, false}, {95, true}, {80, true}, {79, false}} {
+		woken = nil
+		p.Set(pool, ipalloc.IPv4, step.taken)
+		if got := slices.Equal(woken, []string{"idle"}); got != step.wakes || len(woken) > 1 {
+			t.Errorf("%d%% taken wakes %v", step.taken, woken)
+		}
+	}
+}
