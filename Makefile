@@ -306,9 +306,11 @@ bgp-try: demo-binaries ## Let BIRD or FRR announce a real control plane's prefix
 
 PARTS := test/controlplane/parts
 kubernetes-version := $(call mod-version,$(PARTS),k8s.io/kubernetes)
-kubernetes-ldflags := -s -w -X k8s.io/component-base/version.gitVersion=$(kubernetes-version) \
+# kubernetes-ldflags-of VERSION
+kubernetes-ldflags-of = -s -w -X k8s.io/component-base/version.gitVersion=$(1) \
 	-X k8s.io/component-base/version.gitMajor=1 \
-	-X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(kubernetes-version)))
+	-X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(1)))
+kubernetes-ldflags := $(call kubernetes-ldflags-of,$(kubernetes-version))
 
 .PHONY: controlplane
 controlplane: $(BIN)/etcd $(BIN)/kubectl $(BIN)/kube-apiserver ## Build etcd, kube-apiserver and kubectl, on which the tests run.
@@ -413,6 +415,15 @@ endef
 $(eval $(call cluster-part,kube-scheduler,30 seconds))
 $(eval $(call cluster-part,kubelet,2 minutes))
 
+# The scenario kubelet upgrades from it. Its module file is beside go.mod.
+OLD_KUBELET := v1.35.4
+old-kubelet := $(BIN)/kubelet-$(OLD_KUBELET:v%=%)/kubelet
+$(old-kubelet): $(CLUSTER)/parts/kube/$(OLD_KUBELET).mod $(CLUSTER)/parts/kube/$(OLD_KUBELET).sum
+	@echo "building kubelet $(OLD_KUBELET): once, about 2 minutes on two cores"
+	cd $(CLUSTER)/parts/kube && go build -modfile=$(OLD_KUBELET).mod -o $(CURDIR)/$@ \
+		-ldflags '$(call kubernetes-ldflags-of,$(OLD_KUBELET))' ./kubelet
+	@touch $@
+
 # containerd-part NAME,TIME
 define containerd-part
 $(BIN)/$(1): $(CLUSTER)/parts/containerd/go.mod $(CLUSTER)/parts/containerd/go.sum
@@ -491,6 +502,7 @@ cluster-packages:
 cluster-operator := $(IMAGE_DIR)/cilium-pool-operator.tar
 .PHONY: cluster-program
 cluster-program: cluster-parts $(if $(call cluster-runs,cilium),cluster-old-cilium) $(if $(call cluster-runs,operator),$(old-operator)/image.tar) \
+		$(if $(call cluster-runs,kubelet),$(old-kubelet)) \
 		$(if $(call cluster-runs,integrations)$(call cluster-runs,integrations-prometheus),$(CLUSTER_IMAGES)/prometheus.tar)
 	@echo "building the operator's image: up to 2 minutes the first time"
 	@$(MAKE) --no-print-directory image
@@ -500,7 +512,7 @@ cluster-program: cluster-parts $(if $(call cluster-runs,cilium),cluster-old-cili
 calico-crds = $(shell cd $(CLUSTER)/parts/calico && go mod download github.com/projectcalico/calico && \
 	go list -m -f '{{.Dir}}' github.com/projectcalico/calico)/libcalico-go/config/crd
 cluster-flags = -cilium $(cilium-dir)/chart $(if $(call cluster-runs,calico),-calico $(calico-crds)) -old-cilium $(BIN)/cilium-$(OLD_CILIUM:v%=%)/chart \
-	-old-image $(CURDIR)/$(CLUSTER_IMAGES)/cilium-$(OLD_CILIUM).tar -old-operator $(old-operator) -helm $(helm) -helm3 $(helm3) -nodes $(CLUSTER_NODES) -operator $(cluster-operator) \
+	-old-image $(CURDIR)/$(CLUSTER_IMAGES)/cilium-$(OLD_CILIUM).tar -old-operator $(old-operator) -old-kubelet $(old-kubelet) -helm $(helm) -helm3 $(helm3) -nodes $(CLUSTER_NODES) -operator $(cluster-operator) \
 	-images $(subst $(space),$(comma),$(addprefix $(CURDIR)/$(CLUSTER_IMAGES)/,cilium-$(CILIUM).tar pause.tar probe.tar coredns.tar)) $(if $(DIFF_FOR),-diff-for $(DIFF_FOR))
 
 .PHONY: cluster

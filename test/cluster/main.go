@@ -50,16 +50,18 @@ type options struct {
 	// oldOperator is the folder of an earlier commit's chart, image and source, which
 	// the scenario operator upgrades from.
 	oldOperator string
-	helm        string
-	helm3       string
-	images      string
-	operator    string // file of the operator's image
-	prometheus  string // file of Prometheus' image
-	diffFor     time.Duration
-	nodes       int
-	run         string
-	bare        bool
-	keep        bool
+	// oldKubelet is the program that the scenario kubelet upgrades from.
+	oldKubelet string
+	helm       string
+	helm3      string
+	images     string
+	operator   string // file of the operator's image
+	prometheus string // file of Prometheus' image
+	diffFor    time.Duration
+	nodes      int
+	run        string
+	bare       bool
+	keep       bool
 }
 
 func main() {
@@ -78,6 +80,7 @@ func main() {
 	fs.StringVar(&o.oldCilium, "old-cilium", ".cache/bin/cilium-1.19.5/chart", "folder of the chart of the Cilium that the scenario cilium upgrades from")
 	fs.StringVar(&o.oldImage, "old-image", ".cache/cluster/images/cilium-v1.19.5.tar", "file of the image of that Cilium")
 	fs.StringVar(&o.oldOperator, "old-operator", "", "folder of the operator that the scenario operator upgrades from")
+	fs.StringVar(&o.oldKubelet, "old-kubelet", ".cache/bin/kubelet-1.35.4/kubelet", "kubelet that the scenario kubelet upgrades from")
 	fs.StringVar(&o.helm, "helm", "helm", "Helm to install with")
 	fs.StringVar(&o.helm3, "helm3", "helm3", "Helm 3, for the variants that install with it")
 	fs.StringVar(&o.images, "images", "", "files of the images that nodes have, separated by commas")
@@ -138,7 +141,7 @@ func code(err error) int {
 }
 
 func (o *options) absolute() error {
-	for _, path := range []*string{&o.repository, &o.dir, &o.cache, &o.binDir, &o.cilium, &o.calico, &o.oldCilium, &o.oldImage, &o.oldOperator, &o.helm, &o.helm3, &o.operator, &o.prometheus} {
+	for _, path := range []*string{&o.repository, &o.dir, &o.cache, &o.binDir, &o.cilium, &o.calico, &o.oldCilium, &o.oldImage, &o.oldOperator, &o.oldKubelet, &o.helm, &o.helm3, &o.operator, &o.prometheus} {
 		if *path == "" {
 			continue
 		}

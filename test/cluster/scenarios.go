@@ -41,6 +41,7 @@ func all() []scenario {
 		{name: "integrations-gitops", run: gitopsScenario},
 		{name: "operator", fresh: true, run: operatorScenario},
 		{name: "cilium", fresh: true, run: ciliumScenario},
+		{name: "kubelet", alone: true, run: kubeletScenario},
 		{name: "compare", alone: true, run: compareScenario},
 		{name: "calico", alone: true, run: calicoScenario},
 		{name: "migration", alone: true, run: migrationScenario},

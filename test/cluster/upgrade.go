@@ -6,6 +6,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -111,4 +113,57 @@ func notRead(bound, read []corev1.Pod) []string {
 		}
 	}
 	return missing
+}
+
+// kubeletScenario: the kubelet of one node is of the minor version before the others',
+// and is upgraded under running pods.
+func kubeletScenario(ctx context.Context, t *trial) error {
+	const number = 2
+	if err := t.cluster.SetKubelet(number, t.options.oldKubelet); err != nil {
+		return err
+	}
+	current := filepath.Join(t.options.binDir, "kubelet")
+	defer func() { _ = t.cluster.SetKubelet(number, current) }()
+	for _, step := range []func(context.Context) error{t.start, t.installAll, t.startPings} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	addresses, err := t.podAddresses(ctx)
+	if err != nil {
+		return err
+	}
+	before, err := t.kubeletVersion(ctx, number)
+	if err != nil {
+		return err
+	}
+	if err := t.cluster.SetKubelet(number, current); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := t.restartKubelet(ctx); err != nil {
+		return err
+	}
+	after := before
+	err = kube.Await(ctx, kubeletTimeout, "the Node has another version of kubelet", func(ctx context.Context) (bool, string) {
+		after, err = t.kubeletVersion(ctx, number)
+		return err == nil && after != before, after
+	})
+	t.check("kubelet of n2, from "+before+" to "+after+", took", seconds(began), err == nil)
+	if err != nil {
+		return err
+	}
+	if err := t.awaitInstalled(ctx); err != nil {
+		return err
+	}
+	later, err := t.podAddresses(ctx)
+	if err != nil {
+		return err
+	}
+	t.check("pods that keep their address", len(later), maps.Equal(addresses, later))
+	return t.noPingLost(ctx, "pings lost")
+}
+
+func (b *bed) kubeletVersion(ctx context.Context, number int) (string, error) {
+	return b.cluster.Kubectl(ctx, "get", "node", kube.NodeName(number), "--output=jsonpath={.status.nodeInfo.kubeletVersion}")
 }

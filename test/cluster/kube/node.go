@@ -7,6 +7,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -51,12 +52,39 @@ func (c *Cluster) StartNode(ctx context.Context, number int) error {
 			return err
 		}
 	}
+	link, err := c.kubeletLink(number)
+	if err != nil {
+		return err
+	}
 	kubelet := c.service(name, "kubelet", "--config="+config, "--kubeconfig="+c.pkiFile(name+".kubeconfig"),
 		"--hostname-override="+name, "--node-ip="+c.nodeIPs(number), "--v=2")
+	kubelet.Argv[0] = link
 	spec := box.Spec{Name: name, Disk: disk, Leashed: c.Leashed, Programs: c.BinDir, Services: []box.Service{c.containerd(name, disk), kubelet}}
 	return c.State.Start(spec, c.log(name), nil, func(pid int) error {
 		return c.plugIn(pid, number)
 	})
+}
+
+// SetKubelet sets the program that the kubelet of a node runs from its next start on.
+func (c *Cluster) SetKubelet(number int, program string) error {
+	link := filepath.Join(c.Dir, "kubelets", NodeName(number))
+	if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
+		return err
+	}
+	if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.Symlink(program, link)
+}
+
+// kubeletLink is a link to the program of a node's kubelet.
+func (c *Cluster) kubeletLink(number int) (string, error) {
+	link := filepath.Join(c.Dir, "kubelets", NodeName(number))
+	_, err := os.Lstat(link)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = c.SetKubelet(number, filepath.Join(c.BinDir, "kubelet"))
+	}
+	return link, err
 }
 
 // nodeIPs are what kubelet reports as a node's addresses.
