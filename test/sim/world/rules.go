@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
@@ -242,13 +243,20 @@ func (w *World) holdMarks(node string, old, now *ciliumv2.CiliumNode) {
 		if o.current == nil {
 			continue
 		}
-		if o.current.pods[addr] {
+		// A reconcile looks again after a repair: what it still knows counts.
+		if o.current.pods[addr] && o.knowsPodWith(node, addr) {
 			w.violate(2, "%s of node %s was marked for release though a pod's status names it", key, node)
 		}
 		if !o.current.settled && !isUnread(old) {
 			w.violate(2, "%s of node %s was marked for release though its agent had just started", key, node)
 		}
 	}
+}
+
+// knowsPodWith reports whether the operator knows of a pod on a node whose status names
+// an address.
+func (o *Operator) knowsPodWith(node string, addr netip.Addr) bool {
+	return slices.ContainsFunc(o.parts.Node.Pods.On(node), func(p expand.Pod) bool { return slices.Contains(p.IPs, addr) })
 }
 
 // holdBlock checks a claim: only after all has been read, and of addresses that
