@@ -44,6 +44,7 @@ type options struct {
 	agentSelector string
 	windows       string
 	initialPools  string
+	families      []string // whose addresses Nodes offer
 	settings      controller.Settings
 	version       bool
 }
@@ -107,6 +108,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&s.StartupTaints, "startup-taints", s.StartupTaints, "keys of taints of Nodes whose labels are not final: such a Node gets its first block once they are gone; empty: at once")
 	fs.BoolVar(&s.NodeCondition, "node-condition", s.NodeCondition, "report a shortage of addresses as the Node condition PodAddressShortage")
 	fs.StringVar(&s.ShortageTaint, "shortage-taint", s.ShortageTaint, "key of a NoSchedule taint for Nodes whose pods cannot get an address; empty: none")
+	fs.StringSliceVar(&o.families, "scheduling-families", o.families, "families (ipv4, ipv6) of which Nodes offer their addresses to the scheduler, as the resources cilium-pool.io/ipv4 and cilium-pool.io/ipv6; needs --mode=crd, Kubernetes 1.36 and the chart's policies; empty: none")
 	fs.DurationVar(&s.ExhaustionHorizon, "exhaustion-horizon", s.ExhaustionHorizon, "pools say that they will be exhausted if they are expected to be within this time, up to 168h; 0: they never say so")
 	fs.StringVar(&o.initialPools, "initial-pools", o.initialPools, "NAMESPACE/NAME of a ConfigMap of PodIPPools, which the chart makes in a first installation; each is created once, as soon as the CRDs are served; empty: none")
 	fs.BoolVar(&o.version, "version", o.version, "print the version and exit")
@@ -217,6 +219,7 @@ func (o *options) validateNames(p *problems) {
 		p.bad("mode", o.mode, err.Error())
 	}
 	o.settings.Mode = mode
+	o.validateFamilies(p)
 	selector, err := labels.Parse(o.agentSelector)
 	if err != nil {
 		p.bad("agent-selector", o.agentSelector, "must be a label selector, as in k8s-app=cilium: "+err.Error())
@@ -226,5 +229,17 @@ func (o *options) validateNames(p *problems) {
 		for _, problem := range validation.IsQualifiedName(key) {
 			p.bad("shortage-taint", key, "must be the key of a taint: "+problem)
 		}
+	}
+}
+
+// validateFamilies reads the families whose addresses Nodes offer.
+func (o *options) validateFamilies(p *problems) {
+	s := &o.settings
+	s.OfferFamilies = controller.FamiliesNamed(o.families)
+	switch {
+	case len(s.OfferFamilies) != len(o.families):
+		p.bad("scheduling-families", strings.Join(o.families, ","), "must be ipv4, ipv6 or both")
+	case len(o.families) > 0 && s.Mode != ciliumnode.CRD:
+		p.bad("scheduling-families", strings.Join(o.families, ","), fmt.Sprintf("needs --mode=%s: with --mode=%s agents do not report which addresses are in use", ciliumnode.CRD, s.Mode))
 	}
 }

@@ -71,6 +71,9 @@ func TestValidate(t *testing.T) {
 		"log format":         {args: []string{"--log-format=xml"}, want: []string{"--log-format is xml", "json or console"}},
 		"agent selector":     {args: []string{"--agent-selector=a in"}, want: []string{"--agent-selector is a in", "k8s-app=cilium"}},
 		"shortage taint":     {args: []string{"--shortage-taint=a b"}, want: []string{"--shortage-taint is a b", "key of a taint"}},
+		"offers":             {args: []string{"--scheduling-families=ipv6,ipv4"}},
+		"no such family":     {args: []string{"--scheduling-families=ipv4,ipv5"}, want: []string{"--scheduling-families is ipv4,ipv5", "ipv4, ipv6 or both"}},
+		"offers of a pool":   {args: []string{"--scheduling-families=ipv4", "--mode=multi-pool"}, want: []string{"--scheduling-families is ipv4", "needs --mode=crd"}},
 		"several at once":    {args: []string{"--node-workers=0", "--log-format=xml"}, want: []string{"--node-workers", "--log-format"}},
 	}
 	for name, test := range tests {

@@ -15,6 +15,8 @@ type operatorMetrics struct {
 	build   *prometheus.GaugeVec
 	schemas *prometheus.GaugeVec
 	awaited prometheus.Gauge
+	// noOffers is 1 while Nodes do not offer addresses though they are to.
+	noOffers prometheus.Gauge
 }
 
 func newOperatorMetrics(r prometheus.Registerer) (*operatorMetrics, error) {
@@ -25,8 +27,12 @@ func newOperatorMetrics(r prometheus.Registerer) (*operatorMetrics, error) {
 			Namespace: "cilium_pool", Name: "prerequisites_missing",
 			Help: "CRDs that the operator waits for before it assigns any address.",
 		}),
+		noOffers: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: "cilium_pool", Name: "scheduling_unavailable",
+			Help: "1 if --scheduling-families is without effect, as the API server serves no MutatingAdmissionPolicy; else 0.",
+		}),
 	}
-	return m, metrics.Register(r, m.build, m.schemas, m.awaited)
+	return m, metrics.Register(r, m.build, m.schemas, m.awaited, m.noOffers)
 }
 
 // built records the version and commit of this build.
@@ -42,6 +48,14 @@ func (m *operatorMetrics) schemaDiffers(crd string, differs bool) {
 		is = 1
 	}
 	m.schemas.WithLabelValues(crd).Set(is)
+}
+
+// unavailable sets whether Nodes cannot offer addresses though they are to.
+func (m *operatorMetrics) unavailable(is bool) {
+	m.noOffers.Set(0)
+	if is {
+		m.noOffers.Set(1)
+	}
 }
 
 // missing sets how many prerequisites the operator waits for.

@@ -53,6 +53,7 @@ func New(c Connections, s Settings) (*Operator, error) {
 		Taken: pressure.Taken, Defaults: s.Defaults, Paused: s.Paused,
 		IgnoreTaints: state.SetOf(s.IgnoreTaints), StartupTaints: state.SetOf(s.StartupTaints),
 	}
+	cluster.Pods.RememberEnded = len(s.OfferFamilies) > 0
 	feed := informer.NewFeed()
 	feed.Ledger, feed.Pools, feed.Pods, feed.Agents = ledger, cluster.Pools, cluster.Pods, cluster.Agents
 	feed.CiliumPools, feed.Awaiting, feed.Now, feed.Mode = cluster.CiliumPools, cluster.Awaiting, c.Clock.Now, s.Mode

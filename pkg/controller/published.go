@@ -53,6 +53,7 @@ type published struct {
 	NodeCondition     bool            `json:"node-condition"`
 	ShortageTaint     string          `json:"shortage-taint"`
 	ExhaustionHorizon metav1.Duration `json:"exhaustion-horizon"`
+	OfferFamilies     []string        `json:"scheduling-families"`
 }
 
 // Publish writes the settings as ReadPublished reads them. Processes with the same
@@ -63,6 +64,10 @@ func (s *Settings) Publish() (string, error) {
 	if s.AgentSelector != nil {
 		selector = s.AgentSelector.String()
 	}
+	var families []string
+	for _, f := range s.OfferFamilies {
+		families = append(families, f.String())
+	}
 	body, err := json.Marshal(published{
 		Version: s.Version, Commit: s.Commit, Mode: s.Mode, Paused: s.Paused, Shadow: s.Shadow, CRDSchemas: s.CRDSchemas,
 		ExpandPercent: p.ExpandPercent, MinFree: p.MinFree, MaxBlocks: p.MaxBlocks, MaxAddresses: p.MaxAddresses,
@@ -72,6 +77,7 @@ func (s *Settings) Publish() (string, error) {
 		AckHold: d(p.AckHold), AckTimeout: d(p.AckTimeout), Cooldown: d(s.Defaults.Cooldown), NodeGoneCooldown: d(s.Defaults.NodeGoneCooldown),
 		AgentNamespace: s.AgentNamespace, AgentSelector: selector, AgentSettle: d(s.AgentSettle), KeepCiliumPools: s.KeepCiliumPools,
 		IgnoreTaints: s.IgnoreTaints, StartupTaints: s.StartupTaints, NodeCondition: s.NodeCondition, ShortageTaint: s.ShortageTaint, ExhaustionHorizon: d(s.ExhaustionHorizon),
+		OfferFamilies: families,
 	})
 	return string(body), err
 }
@@ -100,6 +106,7 @@ func ReadPublished(body string) (Settings, error) {
 	s.Defaults.Cooldown, s.Defaults.NodeGoneCooldown = p.Cooldown.Duration, p.NodeGoneCooldown.Duration
 	s.AgentNamespace, s.AgentSettle, s.KeepCiliumPools = p.AgentNamespace, p.AgentSettle.Duration, p.KeepCiliumPools
 	s.IgnoreTaints, s.StartupTaints, s.NodeCondition, s.ShortageTaint, s.ExhaustionHorizon = p.IgnoreTaints, p.StartupTaints, p.NodeCondition, p.ShortageTaint, p.ExhaustionHorizon.Duration
+	s.OfferFamilies = FamiliesNamed(p.OfferFamilies)
 	if s.AgentSelector, err = labels.Parse(p.AgentSelector); err != nil {
 		return DefaultSettings(), fmt.Errorf("reading the operator's settings: agent-selector: %w", err)
 	}

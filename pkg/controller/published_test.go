@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // What is published reads as it was, whatever the field.
@@ -25,7 +26,7 @@ func TestPublishedThereAndBack(t *testing.T) {
 	s.Windows = []v1alpha1.MaintenanceWindow{{Schedule: "0 22 * * *", Duration: "6h", TimeZone: "UTC"}}
 	s.AgentNamespace, s.AgentSelector, s.AgentSettle = "cilium", labels.SelectorFromSet(labels.Set{"app": "agent"}), 2*time.Second
 	s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool, s.ExhaustionHorizon = 1, 2, 3*time.Hour
-	s.StartupTaints = []string{"c"}
+	s.StartupTaints, s.OfferFamilies = []string{"c"}, []ipalloc.Family{ipalloc.IPv6}
 	s.IgnoreTaints, s.ShortageTaint, s.NodeCondition, s.KeepCiliumPools = []string{"a", "b"}, "short", false, false
 	body, err := s.Publish()
 	if err != nil {

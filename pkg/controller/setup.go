@@ -23,6 +23,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -62,6 +63,9 @@ type Settings struct {
 	ShortageTaint string
 	// NodeCondition reports a shortage as a condition of the Node.
 	NodeCondition bool
+	// OfferFamilies are those whose addresses Nodes offer to the scheduler, where the API
+	// server can make pods request them. In crd mode only.
+	OfferFamilies []ipalloc.Family
 	// InitialPools is the ConfigMap of a first installation's pools; empty: none.
 	InitialPools types.NamespacedName
 	// ExhaustionHorizon is how far ahead pools report an expected exhaustion; 0: never.
@@ -105,7 +109,14 @@ func Setup(mgr manager.Manager, s Settings) error {
 		Mapper: mgr.GetRESTMapper(), Live: mgr.GetAPIReader(),
 		Mode: s.Mode, CiliumNamespace: s.AgentNamespace, SkipModeCheck: s.SkipModeCheck || s.Shadow,
 	}
-	feed.Await = func(ctx context.Context) error { return prerequisites.wait(ctx, o.metrics) }
+	scheduling := Scheduling{Mapper: mgr.GetRESTMapper(), Families: s.OfferFamilies}
+	feed.Await = func(ctx context.Context) error {
+		if err := prerequisites.wait(ctx, o.metrics); err != nil {
+			return err
+		}
+		o.Node.OfferFamilies = scheduling.offers(ctx, o.metrics) // nothing is decided before
+		return nil
+	}
 	if feed.From, err = informer.SourcesFrom(mgr, s.Mode, s.AgentNamespace, s.AgentSelector); err != nil {
 		return err
 	}

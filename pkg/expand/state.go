@@ -40,6 +40,8 @@ type State struct {
 	// Pods are those bound to the node that need an address: not on the host
 	// network, not Succeeded or Failed.
 	Pods []Pod
+	// Ended are the names of pods that have left the node within the last ReportLag.
+	Ended []string
 	// MaxPods is how many pods the kubelet admits. Pods bound beyond that are no
 	// demand unless they have an address. 0: not known, so there is no bound.
 	MaxPods int
@@ -125,6 +127,8 @@ type Pod struct {
 	Name string
 	// IPs are its status.podIPs, of any family.
 	IPs []netip.Addr
+	// Requests are how many addresses of each family it requests of the scheduler.
+	Requests [2]uint16
 	// Seen is when it was first seen bound to the node. Until Seen plus
 	// AckTimeout, while its address is unknown, nothing is marked for
 	// release: it may be any that looks free.

@@ -17,8 +17,21 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 )
 
-// PodsOf keeps how many pods the kubelet admits.
-func PodsOf(s *corev1.NodeStatus) corev1.ResourceList {
+// KeepResources reduces the resources of a Node to those that decisions need: how many
+// pods the kubelet admits, in Allocatable, and how many addresses the Node offers.
+func KeepResources(s *corev1.NodeStatus) (capacity, allocatable corev1.ResourceList) {
+	capacity, allocatable = keepOffers(s.Capacity), keepOffers(s.Allocatable)
+	for name, pods := range podsOf(s) {
+		if allocatable == nil {
+			allocatable = corev1.ResourceList{}
+		}
+		allocatable[name] = pods
+	}
+	return capacity, allocatable
+}
+
+// podsOf keeps how many pods the kubelet admits.
+func podsOf(s *corev1.NodeStatus) corev1.ResourceList {
 	for _, list := range []corev1.ResourceList{s.Allocatable, s.Capacity} {
 		if pods, ok := list[corev1.ResourcePods]; ok && pods.Sign() > 0 {
 			return corev1.ResourceList{corev1.ResourcePods: pods}
@@ -33,7 +46,7 @@ func MaxPods(n *corev1.Node) int {
 	if n == nil {
 		return 0
 	}
-	pods := PodsOf(&n.Status)[corev1.ResourcePods]
+	pods := podsOf(&n.Status)[corev1.ResourcePods]
 	return int(min(pods.Value(), math.MaxInt32))
 }
 
@@ -56,6 +69,8 @@ type BoundPod struct {
 	name    string
 	ips     []netip.Addr
 	request requestHandle // of modes in which agents have several pools
+	// requests are how many addresses of each family it requests of the scheduler.
+	requests [2]uint16
 }
 
 // ReadPodWithRequest reads a pod of a mode in which agents have several pools.
@@ -70,6 +85,7 @@ func ReadPod(pod *corev1.Pod) BoundPod {
 	p := BoundPod{PodKey: PodKey{pod.Spec.NodeName, pod.UID}, name: pod.Namespace + "/" + pod.Name, ips: podIPs(pod)}
 	p.needs = pod.Spec.NodeName != "" && !pod.Spec.HostNetwork &&
 		pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+	p.requests = addressRequests(&pod.Spec)
 	return p
 }
 
@@ -90,6 +106,15 @@ type Pods struct {
 	byNode map[string][]heldPod
 	// namespaces are the pool requests of namespaces for their pods.
 	namespaces map[string]PoolRequest
+	// RememberEnded keeps the names of pods that have left a node for expand.ReportLag.
+	RememberEnded bool
+	ended         map[string][]endedPod
+}
+
+// endedPod is a pod that has left its node.
+type endedPod struct {
+	name string
+	at   time.Time
 }
 
 type heldPod struct {
@@ -100,21 +125,21 @@ type heldPod struct {
 
 // NewPods starts empty.
 func NewPods() *Pods {
-	return &Pods{byNode: map[string][]heldPod{}, namespaces: map[string]PoolRequest{}}
+	return &Pods{byNode: map[string][]heldPod{}, namespaces: map[string]PoolRequest{}, ended: map[string][]endedPod{}}
 }
 
 // Set stores the state of a pod at now, and reports whether anything relevant has
 // changed.
 func (p *Pods) Set(pod BoundPod, now time.Time) bool {
 	if !pod.needs {
-		return p.Delete(pod.PodKey)
+		return p.Delete(pod.PodKey, now)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	held := p.byNode[pod.Node]
 	i := p.index(pod.PodKey)
 	if i < 0 {
-		p.byNode[pod.Node] = append(held, heldPod{pod.uid, expand.Pod{Name: pod.name, IPs: pod.ips, Seen: now}, pod.request})
+		p.byNode[pod.Node] = append(held, heldPod{pod.uid, expand.Pod{Name: pod.name, IPs: pod.ips, Requests: pod.requests, Seen: now}, pod.request})
 		return true
 	}
 	if slices.Equal(held[i].IPs, pod.ips) && held[i].request == pod.request {
@@ -128,13 +153,17 @@ func (p *Pods) index(key PodKey) int {
 	return slices.IndexFunc(p.byNode[key.Node], func(h heldPod) bool { return h.uid == key.uid })
 }
 
-// Delete removes a pod, and reports whether it was known.
-func (p *Pods) Delete(key PodKey) bool {
+// Delete removes a pod at now, and reports whether it was known.
+func (p *Pods) Delete(key PodKey, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	i := p.index(key)
 	if i < 0 {
 		return false
+	}
+	if p.RememberEnded {
+		recent := slices.DeleteFunc(p.ended[key.Node], func(e endedPod) bool { return !now.Before(e.at.Add(expand.ReportLag)) })
+		p.ended[key.Node] = append(recent, endedPod{p.byNode[key.Node][i].Name, now})
 	}
 	p.byNode[key.Node] = slices.Delete(p.byNode[key.Node], i, i+1)
 	if len(p.byNode[key.Node]) == 0 {
@@ -153,6 +182,24 @@ func (p *Pods) On(node string) []expand.Pod {
 	}
 	slices.SortFunc(out, func(a, b expand.Pod) int { return strings.Compare(a.Name, b.Name) })
 	return out
+}
+
+// Ended returns the names of the pods that have left a node within expand.ReportLag, and
+// until when the first of them counts.
+func (p *Pods) Ended(node string, now time.Time) (names []string, until time.Time) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	for _, e := range p.ended[node] { // in order of time
+		end := e.at.Add(expand.ReportLag)
+		if !now.Before(end) {
+			continue
+		}
+		if until.IsZero() {
+			until = end
+		}
+		names = append(names, e.name)
+	}
+	return names, until
 }
 
 // PoolRequests returns what the pods on a node request, by their own annotations, by

@@ -2,6 +2,7 @@ package state
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -32,6 +33,11 @@ func TestPods(t *testing.T) {
 			want: []expand.Pod{{Name: "default/a"}},
 		},
 		"not bound": {news: func(p *Pods) bool { return p.Set(ReadPod(fixtures.Pod("a", "1", "")), fixtures.Noon()) }},
+		"requests addresses": {
+			news:    func(p *Pods) bool { return p.Set(ReadPod(requesting(fixtures.Pod("a", "1", "n"), 1)), fixtures.Noon()) },
+			changed: true,
+			want:    []expand.Pod{{Name: "default/a", Requests: [2]uint16{1, 0}}},
+		},
 		"on the host network": {
 			news: func(p *Pods) bool { return p.Set(ReadPod(onHostNetwork(fixtures.Pod("a", "1", "n"))), fixtures.Noon()) },
 		},
@@ -80,15 +86,15 @@ func TestPods(t *testing.T) {
 		"gone": {
 			news: func(p *Pods) bool {
 				p.Set(ReadPod(fixtures.Pod("a", "1", "n")), fixtures.Noon())
-				return p.Delete(ReadPod(fixtures.Pod("a", "1", "n")).PodKey)
+				return p.Delete(ReadPod(fixtures.Pod("a", "1", "n")).PodKey, fixtures.Noon())
 			}, changed: true,
 		},
-		"gone, and never known": {news: func(p *Pods) bool { return p.Delete(ReadPod(fixtures.Pod("a", "1", "n")).PodKey) }},
+		"gone, and never known": {news: func(p *Pods) bool { return p.Delete(ReadPod(fixtures.Pod("a", "1", "n")).PodKey, fixtures.Noon()) }},
 		"recreated under its name before the old one is gone": {
 			news: func(p *Pods) bool {
 				p.Set(ReadPod(fixtures.Pod("a", "1", "n", "10.0.0.1")), fixtures.Noon())
 				p.Set(ReadPod(fixtures.Pod("a", "2", "n")), fixtures.Noon())
-				return p.Delete(ReadPod(fixtures.Pod("a", "1", "n")).PodKey)
+				return p.Delete(ReadPod(fixtures.Pod("a", "1", "n")).PodKey, fixtures.Noon())
 			},
 			changed: true,
 			want:    []expand.Pod{{Name: "default/a"}},
@@ -111,8 +117,44 @@ func TestPods(t *testing.T) {
 func TestPodsForgetsNodes(t *testing.T) {
 	pods := NewPods()
 	pods.Set(ReadPod(fixtures.Pod("a", "1", "n")), fixtures.Noon())
-	pods.Delete(ReadPod(fixtures.Pod("a", "1", "n")).PodKey)
+	pods.Delete(ReadPod(fixtures.Pod("a", "1", "n")).PodKey, fixtures.Noon())
 	if len(pods.byNode) != 0 {
 		t.Errorf("still keeps %v", pods.byNode)
+	}
+}
+
+// What has ended is remembered for a while, where that is asked for.
+func TestEndedPods(t *testing.T) {
+	at := func(d time.Duration) time.Time { return fixtures.Noon().Add(d) }
+	pods := NewPods()
+	end := func(name string, after time.Duration) {
+		pod := ReadPod(fixtures.Pod(name, name, "n"))
+		pods.Set(pod, at(0))
+		pods.Delete(pod.PodKey, at(after))
+	}
+	end("forgotten", 0)
+	pods.RememberEnded = true
+	end("a", 0)
+	end("b", 10*time.Second)
+	for _, test := range []struct {
+		after time.Duration
+		want  []string
+		until time.Duration
+	}{
+		{0, []string{"default/a", "default/b"}, 30 * time.Second},
+		{30 * time.Second, []string{"default/b"}, 40 * time.Second},
+		{40 * time.Second, nil, 0},
+	} {
+		names, until := pods.Ended("n", at(test.after))
+		if diff := cmp.Diff(test.want, names); diff != "" {
+			t.Errorf("after %s (-want +got):\n%s", test.after, diff)
+		}
+		if test.want != nil && !until.Equal(at(test.until)) {
+			t.Errorf("after %s: until %s, want %s", test.after, until, at(test.until))
+		}
+	}
+	end("c", time.Minute)
+	if n := len(pods.ended["n"]); n != 1 {
+		t.Errorf("%d ended pods are kept, want the last one", n)
 	}
 }

@@ -23,6 +23,9 @@ type Snapshot struct {
 	// Blocks are those that the node holds, of any family and pool.
 	Blocks []crd.Block
 	Pods   []expand.Pod
+	// Ended are the pods that have just left the node; the first counts until EndedUntil.
+	Ended      []string
+	EndedUntil time.Time
 	// PoolRequests are the Cilium pools that its pods request.
 	PoolRequests PoolRequests
 	// Settled says that the agent runs steadily; Settles is when it will have settled,
@@ -60,6 +63,7 @@ func (c *Cluster) Snapshot(name string, node *corev1.Node, now time.Time) *Snaps
 		Name: name, Node: node, CiliumNode: c.Ledger.CiliumNode(name),
 		Blocks: c.Ledger.NodeBlocks(name), Pods: c.Pods.On(name),
 	}
+	s.Ended, s.EndedUntil = c.Pods.Ended(name, now)
 	if s.CiliumNode != nil && s.CiliumNode.BlockDemand == nil && len(s.CiliumNode.Used) == 0 && !c.Ledger.Restored(s.CiliumNode) {
 		s.OtherIPAM = len(s.CiliumNode.Unadopted(crd.CIDRs(s.Blocks))) > 0
 		s.Adopting = slices.ContainsFunc(s.Blocks, func(b crd.Block) bool {
@@ -113,7 +117,7 @@ func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, now ti
 	}
 	known := expand.State{
 		Node: s.Name, Family: f, MaxPods: MaxPods(s.Node), AgentSettled: s.Settled, Adopting: s.Adopting,
-		Pods: c.podsFor(s.Pods, s.PoolRequests, f, ciliumPool, s.CiliumNode),
+		Ended: s.Ended, Pods: c.podsFor(s.Pods, s.PoolRequests, f, ciliumPool, s.CiliumNode),
 	}
 	share.State = c.State(known, ciliumPool, s.CiliumNode, s.Blocks)
 	if share.State.NotRun {

@@ -62,6 +62,9 @@ func operatorAttempts() map[string]attempt {
 		"another condition":         {who: "crd", kind: node, status: true, patch: `{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`, want: "no condition of a Node but PodAddressShortage"},
 		"all conditions away":       {who: "crd", kind: node, status: true, patch: `{"status":{"conditions":null}}`, want: "no condition of a Node but PodAddressShortage"},
 		"an address of a Node":      {who: "crd", kind: node, status: true, patch: `{"status":{"addresses":[{"type":"InternalIP","address":"192.0.2.9"}]}}`, want: "status of a Node"},
+		"the offer":                 {who: "crd", kind: node, status: true, patch: `{"status":{"capacity":{"cilium-pool.io/ipv4":"30"},"allocatable":{"cilium-pool.io/ipv4":"30"}}}`},
+		"another resource":          {who: "crd", kind: node, status: true, patch: `{"status":{"capacity":{"pods":"250"}}}`, want: "no capacity and no allocatable resource"},
+		"another resource away":     {who: "crd", kind: node, status: true, patch: `{"status":{"allocatable":{"pods":null}}}`, want: "no capacity and no allocatable resource"},
 		"a label, by the status":    {who: "crd", kind: node, status: true, patch: `{"metadata":{"labels":{"a":"b"}}}`, want: "metadata of a Node"},
 
 		"pool and podCIDRs":            {who: "crd", kind: carrier, patch: `{"spec":{"ipam":{"pool":{"10.20.0.2":{}},"podCIDRs":["10.20.0.0/28"]}}}`},
@@ -166,7 +169,7 @@ func (b *bed) objectsOfAttempts() []client.Object {
 		b.Must(write(b.Context(), b.Client, o, status, patch))
 	}
 	set(node, false, `{"spec":{"taints":[{"key":"other","effect":"NoExecute"}]}}`)
-	set(node, true, `{"status":{"capacity":{"pods":"110"},"conditions":[{"type":"Ready","status":"True"}]}}`)
+	set(node, true, `{"status":{"capacity":{"pods":"110"},"allocatable":{"pods":"110"},"conditions":[{"type":"Ready","status":"True"}]}}`)
 	set(carrier, false, `{"spec":{"ipam":{"pool":{"10.20.0.1":{}},"pools":{"requested":[{"pool":"default","needed":{"ipv4-addrs":8}}]}}}}`)
 	set(carrier, true, `{"status":{"ipam":{"used":{"10.20.0.1":{"owner":"router"}},"release-ips":{"10.20.0.4":"marked-for-release","10.20.0.5":"ready-for-release"}}}}`)
 	return []client.Object{node, carrier, block}

@@ -60,6 +60,8 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"monitor without a token":   {"metrics: {podMonitor: {enabled: true}}", "metrics.podMonitor needs its authorization"},
 		"pools that overlap": {"preflight: {pools: fail}\npools: {a: {ipv6: {blockSize: 120, cidrs: [{cidr: 'fd00:1::/64'}]}}, " +
 			"b: {ipv6: {blockSize: 120, cidrs: [{cidr: 'fd00:1:0:0:1::/80'}]}}}", "fd00:1:0:0:1::/80 of pool b overlaps fd00:1::/64, of pool a"},
+		"offers of whole blocks":     {"mode: multi-pool\nscheduling: {enabled: true}", "scheduling.enabled needs mode=crd"},
+		"a family that is none":      {"scheduling: {families: [IPv4]}", "value must be one of"},
 		"one port for two endpoints": {"metrics: {port: 9871}", "metrics.port and health.port are both 9871"},
 	}
 	for name, test := range tests {
@@ -196,7 +198,7 @@ health: {port: 9999}
 		"mode": "multi-pool", "cilium-namespace": "cilium", "agent-selector": "app in (a,b)", "agent-settle-time": "2m", "skip-cilium-check": "true", "keep-cilium-pod-ip-pools": "false",
 		"ignore-node-taints": "a/b,c", "startup-taints": "d/e,f", "node-condition": "false", "shortage-taint": "x/y",
 		"metrics-bind-address": "0", "metrics-secure": "true", "metrics-cert-dir": "/var/run/metrics-cert", "health-probe-bind-address": "127.0.0.1:9999",
-		"initial-pools": "network/" + initialPools,
+		"initial-pools": "network/" + initialPools, "scheduling-families": "",
 	}
 	if diff := cmp.Diff(want, argsOf(t, "-f", values)); diff != "" {
 		t.Errorf("arguments (-want +got):\n%s", diff)

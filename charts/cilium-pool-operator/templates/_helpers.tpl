@@ -113,7 +113,13 @@ annotations:
 - --startup-taints={{ join "," .Values.nodes.startupTaints }}
 - --node-condition={{ .Values.nodes.condition }}
 - --shortage-taint={{ .Values.nodes.shortageTaint }}
+- --scheduling-families={{ if .Values.scheduling.enabled }}{{ join "," .Values.scheduling.families }}{{ end }}
 - --initial-pools={{ include "namespace" . }}/{{ include "pools.initial" . }}
+{{- end }}
+
+{{- /* Not empty: the API server can make pods request addresses, and is to do so. */}}
+{{- define "scheduling.served" -}}
+{{- if and .Values.scheduling.enabled (.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy") }}true{{ end }}
 {{- end }}
 
 {{- /* One replica per host, as two would want the same ports, and what the values add. */}}

@@ -39,8 +39,9 @@ func stripNode(obj any) (any, error) {
 		n.Annotations = nil
 	}
 	n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable}
+	capacity, allocatable := state.KeepResources(&n.Status)
 	n.Status = corev1.NodeStatus{
-		Addresses: n.Status.Addresses, Conditions: shortageOf(n.Status.Conditions), Allocatable: state.PodsOf(&n.Status),
+		Addresses: n.Status.Addresses, Conditions: shortageOf(n.Status.Conditions), Capacity: capacity, Allocatable: allocatable,
 	}
 	return n, nil
 }

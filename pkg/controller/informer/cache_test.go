@@ -29,6 +29,10 @@ func TestStrippedNodeIsDecidedOnAlike(t *testing.T) {
 		"short of addresses": func(n *corev1.Node) {
 			n.Status.Conditions = []corev1.NodeCondition{{Type: "Ready"}, {Type: v1alpha1.NodeAddressShortage}}
 		},
+		"offers addresses": func(n *corev1.Node) {
+			n.Status.Capacity = corev1.ResourceList{v1alpha1.IPv4Resource: resource.MustParse("30"), corev1.ResourceCPU: resource.MustParse("4")}
+			n.Status.Allocatable = corev1.ResourceList{v1alpha1.IPv4Resource: resource.MustParse("29")}
+		},
 		"admits pods":      func(n *corev1.Node) { n.Status.Allocatable = resources("110") },
 		"says what it has": func(n *corev1.Node) { n.Status.Capacity = resources("64") },
 		"labels, and address": func(n *corev1.Node) {
@@ -59,6 +63,14 @@ func TestStrippedNodeIsDecidedOnAlike(t *testing.T) {
 			}
 			if got, want := state.MaxPods(kept), state.MaxPods(whole); got != want {
 				t.Errorf("admits %d pods, want %d", got, want)
+			}
+			for what, lists := range map[string][2]corev1.ResourceList{
+				"capacity":    {kept.Status.Capacity, whole.Status.Capacity},
+				"allocatable": {kept.Status.Allocatable, whole.Status.Allocatable},
+			} {
+				if got, want := state.OfferIn(lists[0]), state.OfferIn(lists[1]); got != want {
+					t.Errorf("offers %v in %s, want %v", got, what, want)
+				}
 			}
 			if diff := cmp.Diff(shortageOf(whole.Status.Conditions), shortageOf(kept.Status.Conditions)); diff != "" {
 				t.Errorf("shortage (-want +got):\n%s", diff)

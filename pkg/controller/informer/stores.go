@@ -31,7 +31,7 @@ func (f *Feed) podStore() Store {
 			}
 		},
 		gone: func(p state.BoundPod) {
-			if f.Pods.Delete(p.PodKey) {
+			if f.Pods.Delete(p.PodKey, f.Now()) {
 				f.QueueNode(p.Node)
 			}
 		},

@@ -54,6 +54,8 @@ type Reconciler struct {
 
 	// WaitShown waits until the watch has delivered a block, as Ledger.WaitShown.
 	WaitShown func(context.Context, types.UID) error
+	// OfferFamilies are the families of which Nodes offer their addresses to pods.
+	OfferFamilies []ipalloc.Family
 	// Shadow: reports the plan without writing.
 	Shadow bool
 
@@ -71,7 +73,7 @@ type familyPlan struct {
 }
 
 // Reconcile reconciles one node, named by the request, with its pools and pods:
-// observe, decide, act.
+// observe, decide, offer, act, report.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if err := r.Ledger.WaitReady(ctx); err != nil {
 		return reconcile.Result{}, err
@@ -94,21 +96,28 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	// 3. Decide.
 	plans := r.decide(ctx, o)
 	defer r.returnTurns(plans)
-	// 4. Act.
-	if len(plans) > 0 {
-		if err = r.act(ctx, o, plans); err != nil {
-			return r.outcome(ctx, o.Name, err)
-		}
-		if err = r.actOnHolds(ctx, o, plans); err != nil {
-			return r.outcome(ctx, o.Name, err)
-		}
+	// 4. Offer to pods what stays, then act. A node grows even if its offer fails.
+	offerErr := r.offer(ctx, o, plans)
+	if err := r.carryOut(ctx, o, plans); err != nil {
+		return r.outcome(ctx, o.Name, errors.Join(err, offerErr))
 	}
 	// 5. Report.
-	if err := r.report(ctx, o, plans); err != nil {
+	if err := errors.Join(r.report(ctx, o, plans), offerErr); err != nil {
 		return r.outcome(ctx, o.Name, err)
 	}
 	r.memory.resetBackoff(o.Name)
 	return reconcile.Result{RequeueAfter: r.requeueAfter(o, plans)}, nil
+}
+
+// carryOut acts on plans, and reports why blocks that must leave have not begun to.
+func (r *Reconciler) carryOut(ctx context.Context, o *observation, plans []familyPlan) error {
+	if len(plans) == 0 {
+		return nil
+	}
+	if err := r.act(ctx, o, plans); err != nil {
+		return err
+	}
+	return r.actOnHolds(ctx, o, plans)
 }
 
 // prepare makes sure that a CiliumNode exists, or must not, and that the state of
@@ -234,6 +243,8 @@ func (r *Reconciler) requeueAfter(o *observation, plans []familyPlan) time.Durat
 	if !o.Settled { // or the agent waits for a family that it did not run before
 		sooner(o.Settles)
 	}
+	sooner(o.again)
+	sooner(o.EndedUntil)
 	if r.Awaiting.Has(o.Name) || o.withheld {
 		sooner(now.Add(awaitingBlocksRetry))
 	}

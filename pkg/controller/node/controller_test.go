@@ -180,7 +180,7 @@ func TestReconcilePausedReportsShortage(t *testing.T) {
 			}
 
 			for i := range 5 {
-				b.r.Pods.Delete(podOn(fmt.Sprintf("p%d", i)).PodKey)
+				b.r.Pods.Delete(podOn(fmt.Sprintf("p%d", i)).PodKey, fixtures.Noon())
 			}
 			b.settle()
 			b.hasShortage(reasonEnough)

@@ -103,7 +103,7 @@ func TestLogLinesPerBlock(t *testing.T) {
 	}
 	expect("the pool is exhausted", 1, l.live(30*time.Minute))
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
-		l.r.Pods.Delete(state.ReadPod(fixtures.Pod(name, name, "n")).PodKey)
+		l.r.Pods.Delete(state.ReadPod(fixtures.Pod(name, name, "n")).PodKey, fixtures.Noon())
 	}
 	expect("reclaim", 6, l.live(30*time.Minute))
 	if n := len(l.Blocks()); n != 1 {

@@ -29,6 +29,8 @@ type nodeState struct {
 	requested types.UID
 	// first are its blocks while its agent has not started yet.
 	first firstBlocks
+	// offered is the last offer written to its Node.
+	offered offered
 }
 
 // shareState is what is remembered of one of Cilium's pools on a node.

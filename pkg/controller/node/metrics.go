@@ -6,6 +6,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // Metrics are the metrics of nodes.
@@ -17,6 +18,7 @@ type Metrics struct {
 	shortages  *prometheus.GaugeVec
 	shadow     *prometheus.GaugeVec
 	unselected *prometheus.GaugeVec
+	offered    *prometheus.GaugeVec
 	waiting    *waiting
 }
 
@@ -30,9 +32,10 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		shortages:  metrics.Gauge("node_shortage_addresses", "Addresses a node needs and cannot get.", "node", "family"),
 		shadow:     metrics.Gauge("shadow_difference", "What the operator would do on a node if it did not run in shadow mode: adopt (CIDRs), claim (families), drain and free (blocks).", "node", "what"),
 		unselected: metrics.Gauge("node_without_pool", "1 while no PodIPPool selects a node. No series: a PodIPPool selects it, or Cilium does not run there.", "node"),
+		offered:    metrics.Gauge("node_offered_addresses", "Addresses that a Node offers to pods that request one. No series: it does not offer any by a resource.", "node", "family"),
 		waiting:    newWaiting(),
 	}
-	return m, metrics.Register(r, m.decisions, m.steps, m.demand, m.capacity, m.shortages, m.shadow, m.unselected, m.waiting)
+	return m, metrics.Register(r, m.decisions, m.steps, m.demand, m.capacity, m.shortages, m.shadow, m.unselected, m.offered, m.waiting)
 }
 
 func (m *Metrics) decided(f ipalloc.Family, p expand.Plan) {
@@ -74,9 +77,18 @@ func (m *Metrics) short(node string, f ipalloc.Family, n int) {
 	m.shortages.WithLabelValues(node, f.String()).Set(float64(n))
 }
 
+// offers records how many addresses of a family a Node should offer.
+func (m *Metrics) offers(node string, f ipalloc.Family, n int) {
+	if n == state.NoOffer {
+		m.offered.DeleteLabelValues(node, f.String())
+		return
+	}
+	m.offered.WithLabelValues(node, f.String()).Set(float64(n))
+}
+
 // forget drops the series of a node and family that are no longer decided on.
 func (m *Metrics) forget(node string, f ipalloc.Family) {
-	for _, g := range []*prometheus.GaugeVec{m.demand, m.capacity, m.shortages} {
+	for _, g := range []*prometheus.GaugeVec{m.demand, m.capacity, m.shortages, m.offered} {
 		g.DeleteLabelValues(node, f.String())
 	}
 	m.waiting.forget(node, f)

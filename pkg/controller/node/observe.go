@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,7 +19,8 @@ import (
 // observation is everything known of one node when a decision is made.
 type observation struct {
 	*state.Snapshot
-	withheld bool // something waits for others, and no event will report that they are done
+	withheld bool      // something waits for others, and no event will report that they are done
+	again    time.Time // when the next offer may be written; zero: none waits
 }
 
 // paused reports whether nothing may change on the node. A pause of one family, or of

@@ -24,6 +24,13 @@ const (
 	// CreatedPoolsAnnotation on the ConfigMap of a first installation's pools lists,
 	// separated by spaces, those that the operator has created, or found.
 	CreatedPoolsAnnotation = "cilium-pool.io/created-pools"
+	// IPv4Resource and IPv6Resource are extended resources: a Node offers so many
+	// addresses of the family, and a pod requests one.
+	IPv4Resource = "cilium-pool.io/ipv4"
+	IPv6Resource = "cilium-pool.io/ipv6"
+	// NoRequestLabel on a pod, set to "true", keeps the chart's policies from adding a
+	// request for an address.
+	NoRequestLabel = "cilium-pool.io/no-address-request"
 	// ReturningAnnotation on a Node names the IPAM mode that the node is on its
 	// way back to.
 	ReturningAnnotation = "cilium-pool.io/returning"

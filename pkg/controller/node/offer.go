@@ -1,0 +1,157 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+)
+
+// offerInterval is how long a Node's offer stands at least, unless a mark waits for the
+// next one: pods that come and go together cause one write.
+const offerInterval = time.Second
+
+// offered is what a Node offers to pods, in a version of the Node.
+type offered struct {
+	uid                   types.UID
+	version               string
+	capacity, allocatable state.Offer
+	// at is when this process wrote the Node's last offer.
+	at time.Time
+}
+
+// offer writes how many addresses the Node offers to pods that request one. The offer
+// excludes what plans mark for release, and comes before the marks: a pod is bound only
+// where an address is left for it. If the write fails, nothing is marked.
+func (r *Reconciler) offer(ctx context.Context, o *observation, plans []familyPlan) error {
+	if o.Node == nil || r.Paused {
+		return nil
+	}
+	is := r.memory.lastOffer(o.Node)
+	var change map[string]*string
+	for _, f := range ipalloc.Families() {
+		n, known := r.offerOf(o, plans, f)
+		if !known {
+			continue
+		}
+		if len(r.OfferFamilies) > 0 {
+			r.Metrics.offers(o.Name, f, n)
+		}
+		if is.capacity[f] == n && is.allocatable[f] == n {
+			continue
+		}
+		if change == nil {
+			change = map[string]*string{}
+		}
+		change[string(state.OfferResource(f))] = quantity(n)
+	}
+	if len(change) == 0 {
+		return nil
+	}
+	marks := slices.ContainsFunc(plans, func(p familyPlan) bool { return len(p.plan.Mark) > 0 })
+	if next := is.at.Add(offerInterval); !marks && r.Clock.Now().Before(next) {
+		o.again = next
+		return nil
+	}
+	written, err := r.Reporter.writeOffer(ctx, o.Name, is.version, change)
+	if err != nil {
+		for i := range plans {
+			plans[i].plan.Mark = nil
+		}
+		return err
+	}
+	r.memory.noteOffer(written, r.Clock.Now())
+	return nil
+}
+
+// offerOf returns how many addresses of a family a Node should offer. If known is false,
+// it keeps what it offers: its CiliumNode is about to be restored.
+func (r *Reconciler) offerOf(o *observation, plans []familyPlan, f ipalloc.Family) (n int, known bool) {
+	i := slices.IndexFunc(o.Shares, func(s state.Share) bool { return s.Family == f })
+	switch {
+	case !slices.Contains(r.OfferFamilies, f):
+		return state.NoOffer, true
+	case o.CiliumNode == nil:
+		return 0, false
+	case i < 0, o.OtherIPAM, o.Adopting, o.Shares[i].State.NotRun:
+		return state.NoOffer, true
+	}
+	var plan expand.Plan
+	for _, p := range plans {
+		if p.Family == f {
+			plan = p.plan
+		}
+	}
+	return expand.Offer(o.Shares[i].State, plan), true
+}
+
+func quantity(n int) *string {
+	if n == state.NoOffer {
+		return nil
+	}
+	s := strconv.Itoa(n)
+	return &s
+}
+
+// writeOffer changes capacity and allocatable together: kubelets derive the one from the
+// other. The Node must not have changed since version. It returns the Node as written.
+func (r *Reporter) writeOffer(ctx context.Context, node, version string, change map[string]*string) (*corev1.Node, error) {
+	body, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"resourceVersion": version},
+		"status":   map[string]any{"capacity": change, "allocatable": change},
+	})
+	if err != nil {
+		return nil, err
+	}
+	patched := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
+	err = r.Client.Status().Patch(ctx, patched, client.RawPatch(types.MergePatchType, body))
+	if err := r.Shared.Wrote("Node", "offer", client.IgnoreNotFound(err)); err != nil {
+		return nil, fmt.Errorf("offering addresses of Node %s: %w", node, err)
+	}
+	return patched, nil
+}
+
+// offeredBy reads what a Node offers.
+func offeredBy(node *corev1.Node) offered {
+	return offered{
+		uid: node.UID, version: node.ResourceVersion,
+		capacity: state.OfferIn(node.Status.Capacity), allocatable: state.OfferIn(node.Status.Allocatable),
+	}
+}
+
+// noteOffer records a Node as a write of its offer at now has returned it.
+func (m *memory) noteOffer(node *corev1.Node, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	is := offeredBy(node)
+	is.at = now
+	m.stateOf(node.Name).offered = is
+}
+
+// lastOffer returns what a Node offers, by its latest known version: the cache may lag
+// behind our own last write.
+func (m *memory) lastOffer(node *corev1.Node) offered {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	seen, n := offeredBy(node), m.nodes[node.Name]
+	if n == nil || n.offered.uid != node.UID {
+		return seen
+	}
+	if order, err := resourceversion.CompareResourceVersion(n.offered.version, seen.version); err == nil && order > 0 {
+		return n.offered
+	}
+	seen.at = n.offered.at
+	return seen
+}

@@ -1,0 +1,64 @@
+package controller
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// FamiliesNamed returns the families among names, in order.
+func FamiliesNamed(names []string) []ipalloc.Family {
+	var families []ipalloc.Family
+	for _, f := range ipalloc.Families() {
+		if slices.Contains(names, f.String()) {
+			families = append(families, f)
+		}
+	}
+	return families
+}
+
+// Scheduling checks whether pods can be made to request addresses: by the chart's
+// policies, of a kind that Kubernetes 1.36 serves.
+type Scheduling struct {
+	Mapper meta.RESTMapper
+	// Families are those whose addresses Nodes are to offer.
+	Families []ipalloc.Family
+}
+
+// offers returns the families whose addresses Nodes offer: none where no pod can be made
+// to request one. It waits for an answer of the API server, as an offer is not withdrawn
+// for lack of one. Without Families it returns at once.
+func (s Scheduling) offers(ctx context.Context, m *operatorMetrics) []ipalloc.Family {
+	if len(s.Families) == 0 {
+		return nil
+	}
+	logger := log.FromContext(ctx).WithName("scheduling")
+	kind := schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "MutatingAdmissionPolicy"}
+	for {
+		served, err := informer.Serves(s.Mapper, kind)
+		if err == nil {
+			m.unavailable(!served)
+		}
+		switch {
+		case err == nil && served:
+			return s.Families
+		case err == nil:
+			logger.Error(nil, "--scheduling-families is without effect: the API server serves no MutatingAdmissionPolicy in version v1, as Kubernetes 1.36 does. "+
+				"Pods are scheduled without regard to addresses. Restart the operator once the cluster is upgraded")
+			return nil
+		}
+		logger.Error(err, "asking the API server for "+kind.Kind)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(prerequisitesRetry):
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package state
+
+import (
+	"math"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// NoOffer means that a Node does not have the resource of a family.
+const NoOffer = -1
+
+// Offer is how many addresses of each family a Node offers to pods that request one, or
+// NoOffer.
+type Offer [2]int
+
+// OfferResource is the extended resource that Nodes offer and pods request.
+func OfferResource(f ipalloc.Family) corev1.ResourceName {
+	if f == ipalloc.IPv4 {
+		return v1alpha1.IPv4Resource
+	}
+	return v1alpha1.IPv6Resource
+}
+
+// OfferIn reads what a Node offers from its capacity, or its allocatable resources.
+func OfferIn(list corev1.ResourceList) Offer {
+	var offer Offer
+	for _, f := range ipalloc.Families() {
+		offer[f] = NoOffer
+		if quantity, ok := list[OfferResource(f)]; ok {
+			offer[f] = int(min(quantity.Value(), math.MaxInt32))
+		}
+	}
+	return offer
+}
+
+// keepOffers reduces resources to the addresses that a Node offers; nil: none.
+func keepOffers(list corev1.ResourceList) corev1.ResourceList {
+	var kept corev1.ResourceList
+	for _, f := range ipalloc.Families() {
+		if quantity, ok := list[OfferResource(f)]; ok {
+			if kept == nil {
+				kept = corev1.ResourceList{}
+			}
+			kept[OfferResource(f)] = quantity
+		}
+	}
+	return kept
+}
+
+// addressRequests returns how many addresses of each family a pod requests, as the
+// scheduler counts: what its containers and sidecars request together, or what one init
+// container requests beside the sidecars before it, whichever is more.
+func addressRequests(spec *corev1.PodSpec) (requests [2]uint16) {
+	for _, f := range ipalloc.Families() {
+		resource := OfferResource(f)
+		of := func(c *corev1.Container) int64 {
+			quantity := c.Resources.Requests[resource]
+			return quantity.Value()
+		}
+		var together, sidecars, most int64
+		for i := range spec.InitContainers {
+			c := &spec.InitContainers[i]
+			if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+				sidecars += of(c)
+				most = max(most, sidecars)
+				continue
+			}
+			most = max(most, sidecars+of(c))
+		}
+		for i := range spec.Containers {
+			together += of(&spec.Containers[i])
+		}
+		requests[f] = uint16(min(max(together+sidecars, most), math.MaxUint16))
+	}
+	return requests
+}
