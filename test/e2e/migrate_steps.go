@@ -231,8 +231,8 @@ func (m *mover) roll(ctx context.Context, n *bed.Node, label string) error {
 	return err
 }
 
-// back moves the cluster to its old mode. Addresses leave pools there that
-// nobody reads any more, so the rules are not judged until it moves again.
+// back moves the cluster to its old mode. There addresses leave pools that no
+// agent reads any more, so the rules are not checked until it moves again.
 func (m *mover) back(ctx context.Context) error {
 	if err := m.endWatch(ctx); err != nil {
 		return err

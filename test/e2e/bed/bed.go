@@ -180,8 +180,8 @@ func (b *Bed) Logf(format string, args ...any) {
 // Config is the administrator's configuration.
 func (b *Bed) Config() *rest.Config { return b.cluster.Config() }
 
-// Held are the addresses of the pods that are attached right now, by node,
-// whether anybody has reported them or not.
+// Held returns the addresses of the pods attached right now, by node, whether or
+// not an agent has reported them.
 func (b *Bed) Held() map[string][]netip.Addr {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -83,13 +83,12 @@ func (n *Node) Mode() (string, error) {
 	return string(mode), nil
 }
 
-// Downtime is from when an agent was told to end until it was healthy again.
+// Downtime is the time from an agent's SIGTERM until it was healthy again.
 type Downtime struct{ From, Until time.Time }
 
-// RollAgent waits until somebody asks for the agent's Pod to go, ends the agent
-// and starts it again with the configuration as it is now, in a new pod, as
-// kubelet and DaemonSet do. It waits until that is Ready. What the agent has
-// pinned stays.
+// RollAgent waits until the agent's Pod is deleted, stops the agent and restarts
+// it with the current configuration in a new pod, as kubelet and DaemonSet do. It
+// waits until that pod is Ready. What the agent has pinned in bpffs stays.
 func (n *Node) RollAgent(ctx context.Context) (d Downtime, err error) {
 	pod := &corev1.Pod{}
 	err = n.bed.Eventually(ctx, "the pod of the agent of "+n.Name+" is deleted", func(ctx context.Context) error {

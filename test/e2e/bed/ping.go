@@ -170,8 +170,8 @@ func (f *Pings) receive() {
 	}
 }
 
-// identifier is that of a request, which is of this process and of its 65,536th
-// requests.
+// identifier is the ICMP identifier of a request: the process ID, plus one for each
+// 65,536 requests, as the sequence number wraps around.
 func identifier(seq uint32) int { return int(uint16(os.Getpid() + int(seq>>16))) }
 
 func (f *Pings) answer(seq uint32) {
