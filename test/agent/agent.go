@@ -51,7 +51,7 @@ type Options struct {
 	PodExists func(pod types.NamespacedName) bool
 	// Hold, if set, is called before each step of a start; it may block.
 	Hold func(ctx context.Context, step Step)
-	// OnEvent, if set, is told what happens. It must not block.
+	// OnEvent, if set, is called for each event. It must not block.
 	OnEvent func(Event)
 }
 
