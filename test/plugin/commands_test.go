@@ -155,9 +155,9 @@ func (w *world) cmdApply(ts *testscript.TestScript, neg bool, args []string) {
 	for _, doc := range strings.Split(ts.ReadFile(args[0]), "\n---\n") {
 		obj := &unstructured.Unstructured{}
 		ts.Check(yaml.Unmarshal([]byte(doc), &obj.Object))
-		status, told := obj.Object["status"]
+		status, hasStatus := obj.Object["status"]
 		w.create(ts, obj)
-		if told {
+		if hasStatus {
 			obj.Object["status"] = status
 			w.updateStatus(ts, obj)
 		}
