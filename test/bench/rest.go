@@ -16,9 +16,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
 )
 
-// react: reports come in from all nodes, so many a second; a pod is bound that
-// makes its node need a block. From the answer to the pod's create until a watch
-// shows the addresses.
+// react: the agents of all nodes report at a given rate, and pods are bound that make
+// their nodes need a block. It measures from the response to the pod's create until a
+// watch shows the addresses.
 func react(rate, bursts int, spacing time.Duration) measure {
 	return measure{name: fmt.Sprintf("react at %d reports/s", rate), world: bed.World{Blocks: 1, Used: 24}, rounds: 1,
 		contenders: []contender{bare("react"), operator()},
