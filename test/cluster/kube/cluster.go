@@ -41,7 +41,7 @@ type Config struct {
 	DualStack bool
 	// Leashed ends the cluster with this process.
 	Leashed bool
-	// Say is told each step.
+	// Say is called for each step.
 	Say func(format string, args ...any)
 }
 

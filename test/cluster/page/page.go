@@ -49,7 +49,7 @@ func Named(code string) string {
 
 // Block is one code block that runs or is excused.
 type Block struct {
-	// Line is that of the block's fence, from 1.
+	// Line is the line of the block's fence, from 1.
 	Line int
 	// Language is sh, or yaml for a manifest to apply.
 	Language string
