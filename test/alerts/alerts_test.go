@@ -249,7 +249,7 @@ func TestValuesReachAlerts(t *testing.T) {
 	}
 	single := alerts(t, "replicas=1", "leaderElection.enabled=false")
 	if slices.Contains(names(single), "CiliumPoolOperatorNotLeading") {
-		t.Error("without an election there is nobody to lead")
+		t.Error("the alert exists without leader election")
 	}
 	for _, r := range single.Groups[0].Rules {
 		if r.Alert == "CiliumPoolOperatorDown" && !strings.Contains(r.Expr, `up{job="cilium-pool-operator-metrics"}`) {

@@ -174,8 +174,8 @@ func TestPriorityLevel(t *testing.T) {
 	}
 }
 
-// Viewers' rights are everybody's who views the cluster; editors' are nobody's
-// unless somebody says so.
+// The viewer role is aggregated to the cluster's view role by default; the editor
+// role is aggregated only on request.
 func TestUserRoles(t *testing.T) {
 	aggregated := func(args ...string) map[string][]string {
 		to := map[string][]string{}

@@ -264,8 +264,8 @@ func TestEditorsUnderPolicies(t *testing.T) {
 	}
 }
 
-// A write that a policy refuses is logged with the policy's name: here the chart
-// was told another mode than the operator.
+// A write that a policy refuses is logged with the policy's name. Here the chart and
+// the operator are set to different modes.
 func TestRefusedWriteIsLogged(t *testing.T) {
 	b := newBed(t, helm4)
 	op := b.installMode("multi-pool", "--mode=crd")

@@ -36,7 +36,7 @@ func NewClient(cfg *rest.Config, more ...func(*runtime.Scheme) error) (client.Wi
 // Bed is the cluster of a test, which fails where a call of these does.
 type Bed struct {
 	TB     testing.TB
-	Ctx    context.Context //nolint:containedctx // that of the test, or of its clean-up
+	Ctx    context.Context //nolint:containedctx // the context of the test, or of its clean-up
 	Client client.WithWatch
 }
 

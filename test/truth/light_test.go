@@ -125,7 +125,7 @@ func (g *gate) attempts() int {
 	return g.tried
 }
 
-// errUnknown is what Cilium says and nobody here has heard of.
+// errUnknown stands for any error of Cilium's that kindOf does not know.
 var errUnknown = errors.New("unknown error")
 
 // kindOf translates Cilium's error texts (pkg/ipam/crd.go, allocator.go).

@@ -170,7 +170,7 @@ func (f *Fleet) Scrap(node string) {
 	}
 }
 
-// Machine is that of a node, or nil.
+// Machine returns the machine of a node, or nil.
 func (f *Fleet) Machine(node string) *Machine {
 	f.mu.Lock()
 	defer f.mu.Unlock()
