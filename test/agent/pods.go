@@ -88,7 +88,7 @@ func (k *Kubelet) Attach(a *Agent) {
 	}
 }
 
-// HasPod says whether the pod exists, as far as is known: for
+// HasPod reports whether the pod exists, as far as is known: for
 // Options.PodExists.
 func (k *Kubelet) HasPod(pod types.NamespacedName) bool {
 	k.mu.Lock()
@@ -222,7 +222,7 @@ func (k *Kubelet) start(ctx context.Context, pod *corev1.Pod) error {
 	return k.writeStatus(ctx, pod, box)
 }
 
-// isAgentPod says that an Agent writes the pod's status itself.
+// isAgentPod reports whether an Agent writes the pod's status itself.
 func isAgentPod(pod *corev1.Pod) bool {
 	return pod.Namespace == agentNamespace && pod.Labels["k8s-app"] == "cilium"
 }

@@ -112,7 +112,7 @@ func (s *Store) Seen() string {
 	return s.own.ResourceVersion
 }
 
-// MinimumReached says whether the pool suffices for the agent to go on
+// MinimumReached reports whether the pool suffices for the agent to go on
 // starting (hasMinimumIPsInPool, crd.go:322, and staticIPStatus, crd.go:361).
 func (s *Store) MinimumReached() bool {
 	s.mu.Lock()

@@ -48,7 +48,7 @@ func parseAllocation(line string) (allocation, bool) {
 	return a, true
 }
 
-// restores says whether an operation is a restore of all blocks.
+// restores reports whether an operation is a restore of all blocks.
 func (a allocation) restores() bool { return strings.HasPrefix(a.work, "Restore") }
 
 // cell has the time per block, its ratio to the first allocator's, and what matters

@@ -68,7 +68,7 @@ func (b *bed) failedSandboxes(ctx context.Context) (total, noAddress int, exampl
 	return total, noAddress, example, err
 }
 
-// lacksAddress says whether kubelet's event is of an agent that had no address. One
+// lacksAddress reports whether kubelet's event is of an agent that had no address. One
 // that has not seen the pod yet, and so does not know its pool, may have many.
 func lacksAddress(message string) bool {
 	if strings.Contains(message, "unable to determine IPAM pool") {

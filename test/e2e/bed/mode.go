@@ -19,15 +19,15 @@ import (
 
 const dbgName = "cilium-dbg"
 
-// BeforeConfig is the configuration that the cluster began with.
+// BeforeConfig returns the configuration that the cluster began with.
 func (b *Bed) BeforeConfig() map[string]string { return maps.Clone(b.config) }
 
-// MovedConfig is the configuration that Cilium's chart makes of the values that
-// users are given for the mode that the cluster moves to.
+// MovedConfig returns the configuration that Cilium's chart renders from the example
+// values for the mode that the cluster moves to.
 func (b *Bed) MovedConfig() map[string]string { return maps.Clone(b.moved) }
 
-// EditConfig writes the ConfigMap cilium-config as a Helm upgrade does. Agents
-// and Cilium's operator follow at their next start.
+// EditConfig writes the ConfigMap cilium-config as a Helm upgrade does. Agents and
+// Cilium's operator read it at their next start.
 func (b *Bed) EditConfig(ctx context.Context, config map[string]string) error {
 	object := &corev1.ConfigMap{ObjectMeta: configKey(), Data: config}
 	// The API server makes its own namespaces a moment after its start.
