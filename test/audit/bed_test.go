@@ -29,18 +29,14 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/yaml"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/test/cluster/page"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
-
-const root = "../.."
 
 // patience bounds every wait; it is never slept through.
 const patience = harness.Patience
@@ -73,26 +69,14 @@ func newBed(t *testing.T) *bed {
 	return b
 }
 
-// roleOfPage returns the ClusterRole in docs/check.md.
-func roleOfPage(t *testing.T) *rbacv1.ClusterRole {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "docs", "check.md"))
-	harness.Must(t, err)
-	role := &rbacv1.ClusterRole{}
-	harness.Must(t, yaml.UnmarshalStrict([]byte(page.OfLanguage(string(text), "yaml")[0]), role))
-	return role
-}
+func roleOfPage(t *testing.T) *rbacv1.ClusterRole { return harness.RoleOfPage(t, "check.md") }
 
 // reader makes a ServiceAccount with a role, and a kubeconfig for it.
 func (b *bed) reader(name string, role *rbacv1.ClusterRole) string {
 	b.Helper()
 	role.Name = name
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
-	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: name}},
-	}
+	binding := harness.Bind(name, rbacv1.Subject{Kind: "ServiceAccount", Namespace: "default", Name: name})
 	for _, o := range []client.Object{account, role, binding} {
 		b.Create(o)
 		b.Cleanup(func() {
