@@ -1,7 +1,6 @@
-// Package alerts tests what people see of the metrics: the alert rules of the
-// chart by promtool, and that alerts, dashboard and pages query metrics that the
-// operator exports. It is a module of its own, so that the operator's go.mod
-// stays free of Prometheus.
+// Package alerts tests the chart's alert rules by promtool, and that alerts, dashboard
+// and pages query metrics that the operator exports. It is a module of its own, so that
+// the operator's go.mod stays free of Prometheus.
 //
 // Only it finds an alert that fires when it should not, or cannot fire at all.
 package alerts

@@ -209,8 +209,8 @@ func TestUserRoles(t *testing.T) {
 	}
 }
 
-// What is switched off takes its rights with it. That the rest is used, and
-// enough, TestRightsAreEnoughAndNoMore tells.
+// A feature that is switched off has no rights. TestRightsAreEnoughAndNoMore checks that
+// the remaining rights are used, and suffice.
 func TestRightsFollowValues(t *testing.T) {
 	rights := func(values string) []string {
 		var found []string

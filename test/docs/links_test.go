@@ -116,7 +116,7 @@ func TestNoPathOfOneMachine(t *testing.T) {
 	}
 }
 
-// Make targets that the pages tell to run exist.
+// The make targets that pages name exist.
 func TestMakeTargets(t *testing.T) {
 	makefile := read(t, "Makefile")
 	for _, page := range files(t, isMarkdown) {

@@ -1,6 +1,6 @@
-// Package mapbrowser looks at the address map in a real browser.
+// Package mapbrowser tests the address map in a real browser.
 //
-// Only it finds a map that is wrong, slow, or of no use, where people look at it.
+// Only it finds a map that a browser shows wrongly, slowly or not at all.
 package mapbrowser
 
 import (

@@ -164,7 +164,7 @@ func (w *world) cmdApply(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// phase CIDR draining|cooling|serving REASON sets the phase of a block.
+// phase CIDR draining|cooling REASON sets the phase of a block.
 func (w *world) cmdPhase(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 3, "phase CIDR draining|cooling REASON")
 	b := &v1alpha1.PodIPBlock{}

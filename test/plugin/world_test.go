@@ -21,13 +21,12 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// world is the cluster that scripts fill and the command looks at.
+// world is the cluster that scripts fill and the command reads.
 type world struct {
 	ctx    context.Context //nolint:containedctx // commands of scripts are given none
 	client client.Client
-	// reader is a kubeconfig that may do what docs/kubectl/README.md says is
-	// needed to read, admin one that may do everything. The user importer may do
-	// what docs/import.md says is needed.
+	// reader is a kubeconfig with the rights to read in docs/kubectl/README.md, admin
+	// one with all rights. The user importer has the rights in docs/import.md.
 	reader, admin string
 	// bin has kubectl, sources is cmd/kubectl-cilium_pool.
 	bin, sources string

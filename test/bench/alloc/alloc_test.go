@@ -102,9 +102,8 @@ func filled(e entrant, blocks []netip.Prefix) allocator {
 	return a
 }
 
-// stopwatch is the timer of b and, beside it, the CPU time of this process: on a
-// machine that does other work, too, the latter is what tells. What the garbage
-// collector does for a contender is its own.
+// stopwatch is the timer of b and the CPU time of this process, which is the meaningful
+// figure on a machine with other work. It includes the garbage collector's time.
 type stopwatch struct {
 	b            *testing.B
 	spent, since time.Duration

@@ -60,7 +60,7 @@ func New(c Config) *Cluster {
 	}}
 }
 
-// Check tells why the machine cannot run a cluster, or nil.
+// Check returns an error if the machine cannot run a cluster.
 func (c *Cluster) Check() error { return box.Check(c.Dir, programs...) }
 
 // Logs is the folder of all logs.
