@@ -51,7 +51,7 @@ type Options struct {
 	PodExists func(pod types.NamespacedName) bool
 	// Hold, if set, is called before each step of a start; it may block.
 	Hold func(ctx context.Context, step Step)
-	// OnEvent, if set, is told what happens. It must not block.
+	// OnEvent, if set, is called for each event. It must not block.
 	OnEvent func(Event)
 }
 
@@ -87,7 +87,7 @@ const (
 	Crashed         EventKind = "Crashed"
 )
 
-// ErrNotReady says that the agent is down or still starting.
+// ErrNotReady is returned while the agent is down or still starting.
 var ErrNotReady = errors.New("agent is not ready")
 
 // Agent is a cilium-agent and the disk of its node: while Run runs it is up;
@@ -148,7 +148,7 @@ func New(c client.Client, hub *Hub, opts Options) *Agent {
 // Name is the name of the agent's node.
 func (a *Agent) Name() string { return a.opts.NodeName }
 
-// Run keeps the agent up until ctx ends: a crash or a Restart starts it anew.
+// Run keeps the agent up until ctx ends: it restarts after a crash or a Restart.
 func (a *Agent) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		alive, kill := context.WithCancel(ctx)
@@ -172,7 +172,7 @@ func (a *Agent) begin(kill context.CancelFunc) (run uint64) {
 	return a.runs
 }
 
-// down ends this run, if there is one, and closes the agent to pods.
+// down ends the current run, if any, and closes the agent to pods.
 func (a *Agent) down() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -93,7 +93,7 @@ func (b *bed) eventually(what string, ok func() bool) {
 	})
 }
 
-// shown waits until the hub has the CiliumNode as it is.
+// shown waits until the hub has the current CiliumNode.
 func (b *bed) shown() {
 	b.t.Helper()
 	b.eventually("the hub has shown the CiliumNode", func() bool {
@@ -273,7 +273,7 @@ func TestCiliumNodeDeleted(t *testing.T) {
 	})
 	harness.Must(t, b.agent.SyncNode(b.ctx))
 	if cn := b.get(); cn.Spec.IPAM.Pool != nil || len(cn.Spec.Addresses) != 2 {
-		t.Errorf("made again: %+v", cn.Spec)
+		t.Errorf("recreated: %+v", cn.Spec)
 	}
 }
 

@@ -154,9 +154,9 @@ func (s *Store) nextAny(family Family, owner string) (netip.Addr, error) {
 	return addr, nil
 }
 
-// reservedFor lists the pool entries that carry owner's name (crd.go:594). It
-// looks neither at the handshake nor at what is allocated, and a key that is
-// no address ends the search with an error: all as the real one does.
+// reservedFor lists the pool entries that carry owner's name (crd.go:594). Like the
+// real agent it ignores the handshake and what is allocated, and a key that is no
+// address ends the search with an error.
 func (s *Store) reservedFor(family Family, owner string) []string {
 	if owner == "" {
 		return nil
@@ -167,7 +167,7 @@ func (s *Store) reservedFor(family Family, owner string) []string {
 	})
 }
 
-// free lists the pool entries that anybody may have (crd.go:617).
+// free lists the pool entries that any pod may get (crd.go:617).
 func (s *Store) free(family Family, allocated ipamtypes.AllocationMap) []string {
 	return s.keys(func(key string, ip ipamtypes.AllocationIP) bool {
 		// The spelling of the key is what counts, not the address.

@@ -87,9 +87,8 @@ func (a *Agent) Endpoints() map[types.NamespacedName][]netip.Addr {
 	return all
 }
 
-// restore takes the endpoints' addresses again, in any order
-// (RestoreOldEndpoints, daemon/cmd/endpoint_restore.go:424). An endpoint that
-// is refused loses its network for good.
+// restore allocates the endpoints' old addresses, in any order (RestoreOldEndpoints,
+// daemon/cmd/endpoint_restore.go:424). An endpoint that is refused loses its network.
 func (a *Agent) restore(store allocator, random *rand.Rand) {
 	for _, event := range a.restoreAll(store, random) {
 		a.opts.OnEvent(event)

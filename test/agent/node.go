@@ -49,10 +49,9 @@ func ownAddresses(cn *ciliumv2.CiliumNode) (router, health addresses) {
 	return router, health
 }
 
-// discover creates the CiliumNode or brings it up to date, keeping pool and
-// podCIDRs (updateCiliumNodeResource, pkg/nodediscovery/nodediscovery.go:222).
-// The real one reads it from a cache where it has one; this one reads it live. It
-// returns the CiliumNode as it is then.
+// discover creates or updates the CiliumNode, keeping pool and podCIDRs
+// (updateCiliumNodeResource, pkg/nodediscovery/nodediscovery.go:222), and returns it.
+// The real agent reads it from a cache if it has one; this one reads it live.
 func (a *Agent) discover(ctx context.Context, node *corev1.Node, router, health addresses) (*ciliumv2.CiliumNode, error) {
 	var last error
 	for range maxRetryCount {

@@ -11,7 +11,7 @@ import (
 // podCIDRAnnotation is of a Node (pkg/annotation/k8s.go, V4CIDRName).
 const podCIDRAnnotation = "network.cilium.io/ipv4-pod-cidr"
 
-// podCIDROf is what a Node tells its agent.
+// podCIDROf returns the podCIDR that a Node assigns to its agent.
 func podCIDROf(node *corev1.Node) (netip.Prefix, bool) {
 	cidr, err := netip.ParsePrefix(node.Annotations[podCIDRAnnotation])
 	return cidr, err == nil

@@ -19,18 +19,18 @@ import (
 
 // KubeletOptions configure a Kubelet.
 type KubeletOptions struct {
-	// Workers is how many pods it works on at a time. Zero: 16.
+	// Workers is how many pods are processed concurrently. Zero: 16.
 	Workers int
-	// Retry is how long it waits after a failed CNI call or write. Zero: 10 s,
-	// as kubelet does.
+	// Retry is the wait after a failed CNI call or write. Zero: 10 s, as kubelet
+	// has it.
 	Retry time.Duration
-	// OnAdd, if set, is told the outcome of each CNI ADD. It must not block.
+	// OnAdd, if set, is called with the outcome of each CNI ADD. It must not block.
 	OnAdd func(pod types.NamespacedName, err error)
 }
 
-// Kubelet stands in for the kubelets of all nodes whose agents are attached:
-// pods bound there get their addresses by CNI ADD and run; pods that are being
-// deleted, or have finished, give them back by CNI DEL.
+// Kubelet stands in for the kubelets of all nodes whose agents are attached: pods
+// bound there get their addresses by CNI ADD and run; pods that are being deleted,
+// or have finished, release them by CNI DEL.
 type Kubelet struct {
 	client client.WithWatch
 	opts   KubeletOptions
@@ -44,7 +44,7 @@ type Kubelet struct {
 	synced    func() bool
 }
 
-// sandbox belongs to one pod object: another of the same name needs its own.
+// sandbox belongs to one pod object: a later pod of the same name needs its own.
 type sandbox struct {
 	uid     types.UID
 	agent   *Agent
@@ -88,7 +88,7 @@ func (k *Kubelet) Attach(a *Agent) {
 	}
 }
 
-// HasPod says whether the pod exists, as far as is known: for
+// HasPod reports whether the pod exists, as far as is known: for
 // Options.PodExists.
 func (k *Kubelet) HasPod(pod types.NamespacedName) bool {
 	k.mu.Lock()
@@ -222,7 +222,7 @@ func (k *Kubelet) start(ctx context.Context, pod *corev1.Pod) error {
 	return k.writeStatus(ctx, pod, box)
 }
 
-// isAgentPod says that an Agent writes the pod's status itself.
+// isAgentPod reports whether an Agent writes the pod's status itself.
 func isAgentPod(pod *corev1.Pod) bool {
 	return pod.Namespace == agentNamespace && pod.Labels["k8s-app"] == "cilium"
 }
@@ -253,7 +253,7 @@ func (k *Kubelet) writeStatus(ctx context.Context, cached *corev1.Pod, box sandb
 			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: box.started}},
 		})
 	}
-	// A merge patch without precondition: nobody else writes these fields.
+	// A merge patch without precondition: no other client writes these fields.
 	if err := k.client.Status().Patch(ctx, pod, client.MergeFrom(cached)); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("write status of %s/%s: %w", pod.Namespace, pod.Name, err)
 	}

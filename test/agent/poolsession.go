@@ -22,10 +22,11 @@ const defaultPool = "default"
 // poolSession is a run in multi-pool mode: the watch that feeds the model, and
 // its writes (multiPoolManager).
 //
-// Unlike a real agent it writes only when it has seen its own last write. One
-// whose watch lags behind that for longer than its update rate may give out
-// addresses of what it has given back, which is not promised to end well
-// (docs/modes.md); here rates are seconds, and API servers are away for longer.
+// Unlike a real agent it writes only once it has seen its own last write. A real
+// agent whose watch lags behind its write for longer than its update rate may
+// allocate addresses of a CIDR that it has returned, which the operator does not
+// protect against (docs/modes.md). Here update rates are seconds, and API servers
+// are down for longer.
 type poolSession struct {
 	client  client.Client
 	hub     *Hub
@@ -37,8 +38,8 @@ type poolSession struct {
 
 	mu   sync.Mutex
 	seen *ciliumv2.CiliumNode
-	// from is the version that what it sees must have reached; doubt says that a
-	// write of its own was not answered.
+	// from is the version that the watch must have reached. doubt is set while the
+	// outcome of a write is unknown.
 	from  uint64
 	doubt bool
 }
@@ -57,7 +58,7 @@ func (s *poolSession) ready() bool     { return s.store.ready() }
 func (s *poolSession) open()           {}
 func (s *poolSession) restored()       { s.store.restored() }
 
-// watch shows nothing older than what a real agent lists when it starts.
+// watch ignores versions older than what a real agent lists when it starts.
 func (s *poolSession) watch(from *ciliumv2.CiliumNode) (cancel func()) {
 	s.mu.Lock()
 	s.from = versionOf(from)
@@ -65,8 +66,8 @@ func (s *poolSession) watch(from *ciliumv2.CiliumNode) (cancel func()) {
 	return s.hub.Subscribe(s.name, s.observe)
 }
 
-// observe is ciliumNodeUpdated. Of a CiliumNode that is gone it goes on with what
-// it saw last.
+// observe is ciliumNodeUpdated. After its CiliumNode is deleted the agent goes on
+// with the last version.
 func (s *poolSession) observe(cn *ciliumv2.CiliumNode) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +76,7 @@ func (s *poolSession) observe(cn *ciliumv2.CiliumNode) {
 	}
 	first := s.seen == nil
 	s.seen = cn
-	s.store.sees(told(cn))
+	s.store.sees(assigned(cn))
 	if first {
 		s.trigger.request("first CiliumNode")
 	}
@@ -92,8 +93,8 @@ func (s *poolSession) write(ctx context.Context) {
 	s.trigger.run(ctx, func() { s.update(ctx) })
 }
 
-// update writes the list and what is asked for, both in full, on the version that
-// was seen (updateLocalNode). After a conflict the next turn comes by itself.
+// update writes the list and the request, both in full, on the version that was
+// seen (updateLocalNode). After a conflict the next refresh retries.
 func (s *poolSession) update(ctx context.Context) {
 	if !s.caughtUp(ctx) {
 		s.trigger.request("behind its own write")
@@ -115,7 +116,7 @@ func (s *poolSession) update(ctx context.Context) {
 	s.onEvent(Event{Kind: ReportFailed, Err: err})
 }
 
-// caughtUp says that the watch has shown what the agent has written itself.
+// caughtUp reports whether the watch has shown the agent's own last write.
 func (s *poolSession) caughtUp(ctx context.Context) bool {
 	s.mu.Lock()
 	doubt := s.doubt
@@ -133,7 +134,7 @@ func (s *poolSession) caughtUp(ctx context.Context) bool {
 	return s.seen == nil || versionOf(s.seen) >= s.from
 }
 
-// next is the CiliumNode as it is to be written; nil: as it is.
+// next returns the CiliumNode to write, or nil if nothing changes.
 func (s *poolSession) next() *ciliumv2.CiliumNode {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,8 +165,8 @@ func poolsSpec(cidrs []netip.Prefix, requested int) ipamtypes.IPAMPoolSpec {
 	return spec
 }
 
-// told are the CIDRs that a CiliumNode lists under that pool.
-func told(cn *ciliumv2.CiliumNode) []netip.Prefix {
+// assigned returns the CIDRs that a CiliumNode lists under the default pool.
+func assigned(cn *ciliumv2.CiliumNode) []netip.Prefix {
 	var out []netip.Prefix
 	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
 		for _, cidr := range entry.CIDRs {

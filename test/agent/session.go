@@ -39,7 +39,7 @@ func (s *Session) Write(ctx context.Context) {
 // RestoreFinished asks for the first write (crd.go:230).
 func (s *Session) RestoreFinished() { s.trigger.request("initial sync") }
 
-// Idle says that all writes that were asked for are done.
+// Idle reports whether all writes that were asked for are done.
 func (s *Session) Idle() bool { return s.trigger.idle() }
 
 // report is refreshNodeTrigger (crd.go:505): an error, often a conflict, is

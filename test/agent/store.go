@@ -28,11 +28,11 @@ func familyOf(addr netip.Addr) Family {
 
 // StoreOptions configure a Store.
 type StoreOptions struct {
-	// Families are those the agent allocates for. Empty: IPv4.
+	// Families are the families the agent allocates for. Empty: IPv4.
 	Families []Family
 	// HealthChecking doubles the least pool size to 2 (crd.go:335).
 	HealthChecking bool
-	// Pick chooses one of the pool keys that may be handed out, given sorted;
+	// Pick chooses one of the pool keys that may be allocated, given sorted;
 	// the real one takes the first in map order. Nil: the lowest.
 	Pick func(candidates []string) string
 	// Trigger asks for a status write with a reason (pkg/trigger). It is
@@ -112,7 +112,7 @@ func (s *Store) Seen() string {
 	return s.own.ResourceVersion
 }
 
-// MinimumReached says whether the pool suffices for the agent to go on
+// MinimumReached reports whether the pool suffices for the agent to go on
 // starting (hasMinimumIPsInPool, crd.go:322, and staticIPStatus, crd.go:361).
 func (s *Store) MinimumReached() bool {
 	s.mu.Lock()

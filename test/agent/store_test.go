@@ -192,7 +192,7 @@ func TestOwnerGetsAddressTwice(t *testing.T) {
 	}
 }
 
-// A key that is not in canonical form is handed out again and again.
+// A key that is not in canonical form is allocated again and again.
 func TestSpellingCountsTwice(t *testing.T) {
 	s := NewStore(StoreOptions{Families: []Family{IPv6}})
 	s.Open()

@@ -59,7 +59,7 @@ func (t *trigger) next() bool {
 	return t.running
 }
 
-// idle says that there is no request and none being served.
+// idle reports whether there is no request and none being served.
 func (t *trigger) idle() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

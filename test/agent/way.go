@@ -35,7 +35,7 @@ type way interface {
 	// watch feeds the pool with the CiliumNode, from a version on that the agent
 	// has just written. The returned function ends it.
 	watch(from *ciliumv2.CiliumNode) (cancel func())
-	// write tells the API server what is used and asked for, until ctx ends.
+	// write reports to the API server what is used and requested, until ctx ends.
 	write(ctx context.Context)
 	// ready says whether the pool suffices to go on starting.
 	ready() bool

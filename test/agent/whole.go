@@ -9,12 +9,12 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
 )
 
-// wholeStore lets many use the model of an agent that gives out addresses of whole
-// blocks. IPv4 alone.
+// wholeStore makes the model of an agent that allocates from whole blocks safe for
+// concurrent use. IPv4 only.
 type wholeStore struct {
-	// trigger asks for a write. It must not block, nor call back.
+	// trigger requests a write. It must not block, nor call back.
 	trigger func(reason string)
-	// patience is how long a pod counts as waiting that does not ask again.
+	// patience is how long a pod that does not retry counts as waiting.
 	patience time.Duration
 
 	mu      sync.Mutex
@@ -29,8 +29,8 @@ func newWholeStore(preAllocate int, patience time.Duration, trigger func(reason 
 	}
 }
 
-// AllocateNext allocates an address for a pod, and asks for a write, also where
-// there is none (multipool_manager.go, allocateNext).
+// AllocateNext allocates an address for a pod, and requests a write even if there is
+// none (multipool_manager.go, allocateNext).
 func (s *wholeStore) AllocateNext(owner string) (v4, v6 netip.Addr, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,14 +59,14 @@ func (s *wholeStore) next(owner string) (netip.Addr, error) {
 	return addr, nil
 }
 
-// Restore allocates an address that a pod or the agent has had.
+// Restore allocates an address that a pod or the agent had before the restart.
 func (s *wholeStore) Restore(addr netip.Addr, owner string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.model.Restore(addr, owner)
 }
 
-// Release gives an address back and asks for a write.
+// Release frees an address and requests a write.
 func (s *wholeStore) Release(addr netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,18 +77,18 @@ func (s *wholeStore) Release(addr netip.Addr) {
 // Exclude does nothing: no address of a node lies in its blocks.
 func (s *wholeStore) Exclude(netip.Addr) {}
 
-// Allocated returns what is allocated: address to owner.
+// Allocated returns the allocated addresses and their owners.
 func (s *wholeStore) Allocated() map[netip.Addr]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.model.Live())
 }
 
-// sees takes in the CIDRs that the agent is told.
-func (s *wholeStore) sees(told []netip.Prefix) {
+// sees takes in the CIDRs assigned to the agent.
+func (s *wholeStore) sees(assigned []netip.Prefix) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.model.Sees(told)
+	s.model.Sees(assigned)
 }
 
 func (s *wholeStore) ready() bool {
@@ -104,8 +104,8 @@ func (s *wholeStore) restored() {
 	s.trigger("restore finished")
 }
 
-// update gives back what is not needed, and returns what is to be written.
-func (s *wholeStore) update() (told []netip.Prefix, requested int) {
+// update drops unneeded CIDRs, and returns what to write.
+func (s *wholeStore) update() (cidrs []netip.Prefix, requested int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for owner, until := range s.waiting {

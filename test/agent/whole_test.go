@@ -16,13 +16,13 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// tell lists CIDRs in the CiliumNode, as the operator would.
-func (b *bed) tell(cidrs string) {
+// assign lists CIDRs in the CiliumNode, as the operator would.
+func (b *bed) assign(cidrs string) {
 	b.t.Helper()
 	b.patch(false, `{"spec":{"ipam":{"pools":{"allocated":[{"pool":"default","cidrs":[%s]}]}}}}`, cidrs)
 }
 
-func (b *bed) told() []netip.Prefix { return told(b.get()) }
+func (b *bed) assigned() []netip.Prefix { return assigned(b.get()) }
 
 func (b *bed) requests() int {
 	requested := b.get().Spec.IPAM.Pools.Requested
@@ -34,10 +34,10 @@ func (b *bed) requests() int {
 
 func TestMultiPoolAgent(t *testing.T) {
 	b := newBed(t, Options{IPAM: MultiPool, Health: true})
-	b.eventually("it asks for its reserve", func() bool { return b.requests() == 8 })
-	b.tell(`"10.0.0.0/28"`)
+	b.eventually("it requests its reserve", func() bool { return b.requests() == 8 })
+	b.assign(`"10.0.0.0/28"`)
 	b.waitReady()
-	b.eventually("it asks for more than its own two addresses", func() bool { return b.requests() == 16 })
+	b.eventually("it requests more than its own two addresses", func() bool { return b.requests() == 16 })
 
 	var last netip.Addr
 	for i := range 12 {
@@ -46,9 +46,9 @@ func TestMultiPoolAgent(t *testing.T) {
 	if _, _, err := b.agent.Add(b.ctx, "default", "more"); !errors.Is(err, multipool.ErrExhausted) {
 		t.Errorf("ADD to a full block: %v", err)
 	}
-	b.eventually("it asks for one that waits, too", func() bool { return b.requests() == 24 })
-	b.tell(`"10.0.0.0/28","10.0.0.16/28"`)
-	b.eventually("the one that waits gets an address", func() bool {
+	b.eventually("it also requests one for the pod that waits", func() bool { return b.requests() == 24 })
+	b.assign(`"10.0.0.0/28","10.0.0.16/28"`)
+	b.eventually("the pod that waits gets an address", func() bool {
 		_, _, err := b.agent.Add(b.ctx, "default", "more")
 		return err == nil
 	})
@@ -60,33 +60,33 @@ func TestMultiPoolAgent(t *testing.T) {
 	for _, pod := range []string{"more", "p10", "p11"} {
 		harness.Must(t, b.agent.Del(b.ctx, "default", pod))
 	}
-	b.eventually("it still wants the reserve", func() bool { return b.requests() == 24 && len(b.told()) == 2 })
+	b.eventually("it still requests the reserve", func() bool { return b.requests() == 24 && len(b.assigned()) == 2 })
 	for i := range 10 {
 		harness.Must(t, b.agent.Del(b.ctx, "default", fmt.Sprintf("p%d", i)))
 	}
-	// Sixteen are more than one block has.
-	b.eventually("it asks for what it did at first", func() bool { return b.requests() == 16 })
-	b.tell(`"10.0.0.0/28","10.0.0.16/28","10.0.0.32/28"`)
+	// 16 addresses are more than one block has.
+	b.eventually("it requests as many as at first", func() bool { return b.requests() == 16 })
+	b.assign(`"10.0.0.0/28","10.0.0.16/28","10.0.0.32/28"`)
 	if err := b.agent.Restart(b.ctx); err != nil { // it sees all three before it writes
 		t.Fatal(err)
 	}
-	b.eventually("it gives the last one back", func() bool {
-		return slices.Equal(b.told(), []netip.Prefix{netip.MustParsePrefix("10.0.0.0/28"), netip.MustParsePrefix("10.0.0.16/28")})
+	b.eventually("it returns the last block", func() bool {
+		return slices.Equal(b.assigned(), []netip.Prefix{netip.MustParsePrefix("10.0.0.0/28"), netip.MustParsePrefix("10.0.0.16/28")})
 	})
 }
 
-func TestPodThatAsksNoMoreIsForgotten(t *testing.T) {
+func TestPodThatStopsRetryingIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newWholeStore(8, time.Millisecond, func(string) {})
 		if _, _, err := s.AllocateNext("a"); err == nil {
 			t.Fatal("there was an address")
 		}
 		if _, requested := s.update(); requested != 16 {
-			t.Errorf("%d are requested while one waits", requested)
+			t.Errorf("%d addresses requested while a pod waits", requested)
 		}
 		time.Sleep(2 * time.Millisecond)
 		if _, requested := s.update(); requested != 8 {
-			t.Errorf("%d are requested when none does", requested)
+			t.Errorf("%d addresses requested while no pod waits", requested)
 		}
 	})
 }
@@ -94,7 +94,7 @@ func TestPodThatAsksNoMoreIsForgotten(t *testing.T) {
 func TestKubernetesAgent(t *testing.T) {
 	b := newBed(t, Options{IPAM: Kubernetes, Health: true})
 	if sleep(b.ctx, 50*time.Millisecond); b.get().UID != "" {
-		t.Error("it began without a podCIDR")
+		t.Error("it started without a podCIDR")
 	}
 	node := &corev1.Node{}
 	harness.Must(t, b.c.Get(b.ctx, types.NamespacedName{Name: b.agent.Name()}, node))
@@ -103,11 +103,11 @@ func TestKubernetesAgent(t *testing.T) {
 	b.waitReady()
 	cidr := netip.MustParsePrefix("10.0.0.0/28")
 	if got := b.get().Spec.IPAM.PodCIDRs; len(got) != 1 || got[0].Prefix != cidr {
-		t.Errorf("its CiliumNode says %v", got)
+		t.Errorf("its CiliumNode has podCIDRs %v", got)
 	}
 	addr := b.add("p")
 	if !cidr.Contains(addr) {
-		t.Errorf("a pod has %s", addr)
+		t.Errorf("the pod's address %s is not in the podCIDR", addr)
 	}
 	harness.Must(t, b.agent.Restart(b.ctx))
 	if owner := b.agent.Addresses()[addr]; owner != "default/p"+restoredOwner {

@@ -1,7 +1,6 @@
-// Package alerts tests what people see of the metrics: the alert rules of the
-// chart by promtool, and that alerts, dashboard and pages query metrics that the
-// operator exports. It is a module of its own, so that the operator's go.mod
-// stays free of Prometheus.
+// Package alerts tests the chart's alert rules by promtool, and that alerts, dashboard
+// and pages query metrics that the operator exports. It is a module of its own, so that
+// the operator's go.mod stays free of Prometheus.
 //
 // Only it finds an alert that fires when it should not, or cannot fire at all.
 package alerts
@@ -249,7 +248,7 @@ func TestValuesReachAlerts(t *testing.T) {
 	}
 	single := alerts(t, "replicas=1", "leaderElection.enabled=false")
 	if slices.Contains(names(single), "CiliumPoolOperatorNotLeading") {
-		t.Error("without an election there is nobody to lead")
+		t.Error("the alert exists without leader election")
 	}
 	for _, r := range single.Groups[0].Rules {
 		if r.Alert == "CiliumPoolOperatorDown" && !strings.Contains(r.Expr, `up{job="cilium-pool-operator-metrics"}`) {

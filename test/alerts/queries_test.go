@@ -43,8 +43,8 @@ func documented(t *testing.T) map[string]metric {
 	return found
 }
 
-// check reports what a query asks for and nobody exports: metrics, labels, and
-// values of the labels that have but few.
+// check reports what a query uses but no component exports: metrics, labels, and
+// values of the labels that have only a few.
 func check(t *testing.T, where, query string, known map[string]metric, page string) {
 	t.Helper()
 	expr, err := parser.NewParser(parser.Options{}).ParseExpr(query)
@@ -151,7 +151,7 @@ func TestDashboard(t *testing.T) {
 				t.Fatalf("variable %s: %s", v.Name, q.Query)
 			}
 			if known, ok := known[m[1]]; !ok || m[2] != "job" && !slices.Contains(known.labels, m[2]) {
-				t.Errorf("variable %s asks for what nobody exports: %s", v.Name, q.Query)
+				t.Errorf("variable %s uses a metric or label that is not exported: %s", v.Name, q.Query)
 			}
 		}
 	}
@@ -173,7 +173,7 @@ func TestDashboard(t *testing.T) {
 				}
 			}
 			if target.Datasource.UID != "${datasource}" || !declared["datasource"] {
-				t.Errorf("%s names a data source of somebody's: %q", where, target.Datasource.UID)
+				t.Errorf("%s names a fixed data source: %q", where, target.Datasource.UID)
 			}
 			check(t, where, query, known, page)
 		}

@@ -1,7 +1,7 @@
-// Package audit runs the subcommand check against the real API server: each
-// fault is planted and found, and a healthy cluster is left in peace.
+// Package audit runs the subcommand check against the real API server: each planted
+// fault is found, and a healthy cluster has no findings.
 //
-// Only it finds a fault that check overlooks, or reports where there is none.
+// Only it finds a fault that check overlooks, or reports without reason.
 package audit
 
 import (
@@ -29,18 +29,14 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/yaml"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/test/cluster/page"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
-
-const root = "../.."
 
 // patience bounds every wait; it is never slept through.
 const patience = harness.Patience
@@ -62,7 +58,7 @@ func operator(t *testing.T) string {
 type bed struct {
 	*testing.T
 	*harness.Bed
-	kubeconfig string // may do what docs/check.md says is needed
+	kubeconfig string // with the rights in docs/check.md
 }
 
 func newBed(t *testing.T) *bed {
@@ -73,26 +69,14 @@ func newBed(t *testing.T) *bed {
 	return b
 }
 
-// roleOfPage is the ClusterRole that docs/check.md tells to make.
-func roleOfPage(t *testing.T) *rbacv1.ClusterRole {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "docs", "check.md"))
-	harness.Must(t, err)
-	role := &rbacv1.ClusterRole{}
-	harness.Must(t, yaml.UnmarshalStrict([]byte(page.OfLanguage(string(text), "yaml")[0]), role))
-	return role
-}
+func roleOfPage(t *testing.T) *rbacv1.ClusterRole { return harness.RoleOfPage(t, "check.md") }
 
 // reader makes a ServiceAccount with a role, and a kubeconfig for it.
 func (b *bed) reader(name string, role *rbacv1.ClusterRole) string {
 	b.Helper()
 	role.Name = name
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
-	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: name}},
-	}
+	binding := harness.Bind(name, rbacv1.Subject{Kind: "ServiceAccount", Namespace: "default", Name: name})
 	for _, o := range []client.Object{account, role, binding} {
 		b.Create(o)
 		b.Cleanup(func() {
@@ -111,8 +95,8 @@ func (b *bed) reader(name string, role *rbacv1.ClusterRole) string {
 	return path
 }
 
-// knows waits until the API server, which looks roles up in a cache, lets a
-// ServiceAccount do what the first rule of its role says.
+// knows waits until the API server, which reads roles from a cache, grants a
+// ServiceAccount the first rule of its role.
 func (b *bed) knows(account *corev1.ServiceAccount, rule rbacv1.PolicyRule) {
 	b.Helper()
 	clients, err := kubernetes.NewForConfig(shared.Cluster(b).Config())
@@ -132,7 +116,7 @@ func (b *bed) knows(account *corev1.ServiceAccount, rule rbacv1.PolicyRule) {
 	})
 }
 
-// outcome is what check came to.
+// outcome is the exit code and output of check.
 type outcome struct {
 	code           int
 	stdout, stderr string
@@ -170,7 +154,7 @@ func (b *bed) report(o outcome) audit.Report {
 	return r
 }
 
-// shorts are findings as tables name them: reason, object, others, addresses.
+// shorts returns findings in the format of tables: reason, object, others, addresses.
 func shorts(r audit.Report) []string {
 	out := []string{}
 	for _, f := range r.Findings {
@@ -194,8 +178,8 @@ func (b *bed) gone(o client.Object) {
 	}
 }
 
-// pool makes a pool of /29 blocks that the operator has seen. Its blocks rest for
-// an hour: those planted as resting still do at the last look.
+// pool creates a pool of /29 blocks that the operator has seen. The cooldown is an
+// hour, so that blocks planted as cooling still are at the last check.
 func (b *bed) pool(name string, mod func(*v1alpha1.PodIPPool), cidrs ...string) *v1alpha1.PodIPPool {
 	b.Helper()
 	p := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -223,8 +207,8 @@ func (b *bed) block(node, cidr string) *v1alpha1.PodIPBlock {
 	return o
 }
 
-// node makes a Node of pool main with a Ready agent, a block, and a CiliumNode
-// that has it, with the router's address and a pod's in use.
+// node creates a Node of pool main with a Ready agent, a block, and a CiliumNode that
+// publishes it, with the router's address and a pod's in use.
 func (b *bed) node(name, cidr string) *ciliumv2.CiliumNode {
 	b.Helper()
 	b.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": "main"}}})

@@ -25,8 +25,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// place is where a fault is planted: a healthy node of its own, with block
-// 10.0.N.0/29, in whose range nobody else has anything.
+// place is where a fault is planted: a healthy node of its own with block
+// 10.0.N.0/29, in a range that no other node uses.
 type place struct {
 	*bed
 	node string
@@ -66,7 +66,7 @@ func (p *place) entry(ip string, status expand.ReleaseStatus) {
 	p.UpdateStatus(p.cn)
 }
 
-// own is the block of the place.
+// own returns the block of the place.
 func (p *place) own() *v1alpha1.PodIPBlock {
 	p.Helper()
 	o := &v1alpha1.PodIPBlock{}
@@ -81,12 +81,11 @@ func (p *place) phase(o *v1alpha1.PodIPBlock, phase ipalloc.Phase, reason expand
 	p.UpdateStatus(o)
 }
 
-// fault is one way to be wrong. In want NODE is the place's node, and N its
-// number.
+// fault plants one fault. In want, NODE is the place's node and N its number.
 type fault struct {
 	plant func(p *place)
 	want  []string
-	// timed faults are told only after --stuck-after.
+	// timed faults are reported only after --stuck-after.
 	timed bool
 }
 
@@ -190,8 +189,8 @@ func blockFaults() map[audit.Reason]fault {
 			want:  []string{"CoolingBlockPublished PodIPBlock/10.0.N.0-29 CiliumNode/NODE 10.0.N.0/29"},
 		},
 		audit.BlockWithoutNode: {
-			plant: func(p *place) { p.block("nobody", p.ip(16)+"/29") },
-			want:  []string{"BlockWithoutNode PodIPBlock/10.0.N.16-29 Node/nobody 10.0.N.16/29"},
+			plant: func(p *place) { p.block("no-node", p.ip(16)+"/29") },
+			want:  []string{"BlockWithoutNode PodIPBlock/10.0.N.16-29 Node/no-node 10.0.N.16/29"},
 		},
 		audit.BlockWithoutPool: {
 			plant: func(p *place) {

@@ -27,9 +27,9 @@ import (
 
 const podCIDRAnnotation = "network.cilium.io/ipv4-pod-cidr"
 
-// told makes a node of pool main whose agent is told a block whole, with a pod on
-// its third address.
-func (b *bed) told(mode ciliumnode.Mode, name, cidr string) *ciliumv2.CiliumNode {
+// assigned creates a node of pool main whose agent is assigned a whole block, with a
+// pod on its third address.
+func (b *bed) assigned(mode ciliumnode.Mode, name, cidr string) *ciliumv2.CiliumNode {
 	b.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": "main"}}}
 	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -52,7 +52,7 @@ func (b *bed) told(mode ciliumnode.Mode, name, cidr string) *ciliumv2.CiliumNode
 
 func prefix(cidr string) iputil.Prefix { return iputil.PrefixFrom(netip.MustParsePrefix(cidr)) }
 
-// add lets the place's agent be told more.
+// add assigns a further CIDR to the place's agent.
 func (p *place) add(pool string, cidr string) {
 	p.Helper()
 	pools := &p.cn.Spec.IPAM.Pools
@@ -73,7 +73,7 @@ func (p *place) spoilNode(change func(*corev1.Node)) {
 	p.Update(node)
 }
 
-// runs lets the place's agent in kubernetes mode run with a podCIDR.
+// runs has the place's agent in kubernetes mode run with a podCIDR.
 func (p *place) runs(cidr string) {
 	p.Helper()
 	p.cn.Spec.IPAM.PodCIDRs = []iputil.Prefix{prefix(cidr)}
@@ -85,7 +85,8 @@ func (p *place) podGone() {
 	p.Remove(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "on-" + p.node}})
 }
 
-// faultsAlike can be planted alike where agents are told whole blocks.
+// faultsAlike are planted in the same way in both modes in which agents are assigned
+// whole blocks.
 func faultsAlike(kind string) map[string]fault {
 	return map[string]fault{
 		"PodsShareAddress": {
@@ -110,7 +111,7 @@ func faultsAlike(kind string) map[string]fault {
 		},
 		"AddressOutsidePool": {
 			plant: func(p *place) {
-				// Of a block that rests, so that it need not be listed.
+				// In a cooling block, which need not be listed.
 				p.phase(p.block(p.node, p.ip(16)+"/29"), ipalloc.CoolingDown, expand.Returned, 0)
 				p.RunningPod(p.node, "outside", p.ip(18))
 			},
@@ -205,8 +206,8 @@ func kubernetesFaults() map[string]fault {
 	}
 }
 
-// What can be wrong where agents are told whole blocks is planted at once, as in
-// TestPlantedFaults. The operator's Lease tells the mode.
+// All faults of a mode in which agents are assigned whole blocks are planted at
+// once, as in TestPlantedFaults. The operator's Lease carries the mode.
 func TestPlantedFaultsOfModes(t *testing.T) {
 	for mode, more := range map[ciliumnode.Mode]map[string]fault{
 		ciliumnode.MultiPool: multiPoolFaults(), ciliumnode.Kubernetes: kubernetesFaults(),
@@ -215,7 +216,7 @@ func TestPlantedFaultsOfModes(t *testing.T) {
 			b := newBed(t)
 			b.leads(mode)
 			b.pool("main", nil, "10.0.0.0/16")
-			healthy := b.told(mode, "healthy", "10.0.0.0/29")
+			healthy := b.assigned(mode, "healthy", "10.0.0.0/29")
 			if got := b.check("-o", "json", "--stuck-after=0s"); got.code != 0 {
 				t.Errorf("a healthy cluster: exit code %d\n%s%s", got.code, got.stdout, got.stderr)
 			}
@@ -223,8 +224,8 @@ func TestPlantedFaultsOfModes(t *testing.T) {
 				(&place{bed: b, node: "healthy", cn: healthy}).add("green", "198.51.100.0/25")
 			}
 			kind, _ := mode.Resource()
-			told := func(name, cidr string) *ciliumv2.CiliumNode { return b.told(mode, name, cidr) }
-			_, planted, all, untimed := plantAll(b, told, faultsAlike(kind.Kind), more)
+			assigned := func(name, cidr string) *ciliumv2.CiliumNode { return b.assigned(mode, name, cidr) }
+			_, planted, all, untimed := plantAll(b, assigned, faultsAlike(kind.Kind), more)
 			for _, e := range audit.Catalogue() {
 				if len(e.Modes()) < len(ciliumnode.Modes()) && slices.Contains(e.Modes(), mode) && !planted[e.Reason] && elsewhereIn[e.Reason] == "" {
 					t.Errorf("%s is not planted in %s mode", e.Reason, mode)
@@ -242,14 +243,14 @@ func TestPlantedFaultsOfModes(t *testing.T) {
 	}
 }
 
-// elsewhereIn are reasons that some modes know and that are not planted in each of
-// them, and why.
+// elsewhereIn are the reasons that exist in some modes but are not planted in each
+// of them, and why.
 var elsewhereIn = map[audit.Reason]string{
 	audit.AddressUsedTwice:      "unit test: two nodes must list one CIDR for it",
 	audit.CiliumNodeWithoutNode: "the same in crd mode",
 }
 
-// leads makes the Lease of an operator that runs in a mode.
+// leads creates the Lease of an operator that runs in a mode.
 func (b *bed) leads(mode ciliumnode.Mode) {
 	b.Helper()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
@@ -260,7 +261,7 @@ func (b *bed) leads(mode ciliumnode.Mode) {
 }
 
 // The real operator writes its mode on its Lease, and check reads it there.
-func TestOperatorTellsItsMode(t *testing.T) {
+func TestOperatorPublishesItsMode(t *testing.T) {
 	b := newBed(t)
 	b.pool("main", nil, "10.0.0.0/16")
 	b.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"pool": "main"}}})

@@ -13,13 +13,13 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
 )
 
-// The role of the page grants what is needed and only lists; without any part
-// of it nothing is known, and check says so.
+// The role in the page grants what is needed, and only to list; without any part of
+// it check fails, and says why.
 func TestRights(t *testing.T) {
 	b := newBed(t)
 	role := roleOfPage(t)
 	for _, rule := range role.Rules {
-		if !slices.Equal(rule.Verbs, []string{"list"}) && !tellsMode(rule) && !tellsVersion(rule) {
+		if !slices.Equal(rule.Verbs, []string{"list"}) && !readsMode(rule) && !readsVersion(rule) {
 			t.Errorf("the page grants %v on %v", rule.Verbs, rule.Resources)
 		}
 	}
@@ -34,13 +34,13 @@ func TestRights(t *testing.T) {
 				less.Rules = slices.Delete(less.Rules, r, r+1)
 			}
 			o := b.run("check", "--kubeconfig="+b.reader("without-"+resource, less))
-			if tellsMode(role.Rules[r]) {
+			if readsMode(role.Rules[r]) {
 				if o.code != 0 || !strings.Contains(o.stderr, "may not be read: the operator is assumed to run in mode crd; --mode sets another") {
 					t.Errorf("without %s: exit code %d\n%s%s", resource, o.code, o.stdout, o.stderr)
 				}
 				continue
 			}
-			if tellsVersion(role.Rules[r]) {
+			if readsVersion(role.Rules[r]) {
 				if o.code != 0 || strings.Contains(o.stderr, "CRD") {
 					t.Errorf("without %s: exit code %d\n%s%s", resource, o.code, o.stdout, o.stderr)
 				}
@@ -53,14 +53,14 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// tellsMode says of a rule that it lets one object be read, which tells the mode.
-func tellsMode(rule rbacv1.PolicyRule) bool {
+// readsMode reports whether a rule only grants reading the object with the mode.
+func readsMode(rule rbacv1.PolicyRule) bool {
 	return slices.Equal(rule.Verbs, []string{"get"}) && len(rule.ResourceNames) == 1
 }
 
-// tellsVersion says of a rule that it lets the CRDs be read, for the version that is
-// served: nothing is compared without.
-func tellsVersion(rule rbacv1.PolicyRule) bool {
+// readsVersion reports whether a rule only grants reading the CRDs, whose served
+// version is compared. Without it the comparison is skipped.
+func readsVersion(rule rbacv1.PolicyRule) bool {
 	return slices.Equal(rule.Verbs, []string{"get"}) && slices.Equal(rule.Resources, []string{"customresourcedefinitions"}) &&
 		len(rule.ResourceNames) == 3
 }
@@ -74,7 +74,7 @@ func TestWithoutCRDs(t *testing.T) {
 	}
 }
 
-// Warnings fail unless they are told not to.
+// Warnings fail the command, unless --fail-on=error.
 func TestFailOn(t *testing.T) {
 	b := newBed(t)
 	b.pool("main", nil, "10.0.0.0/16")

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// allocation is one line of the allocators' Go benchmarks: work on so many blocks.
+// allocation is one line of the allocators' Go benchmarks: a task on a number of
+// blocks.
 type allocation struct {
 	work, allocator string
 	blocks          int
@@ -15,7 +16,7 @@ type allocation struct {
 	ns, bytes, allocs float64
 }
 
-// parseAllocation reads a line of go test -bench; false: it is another line.
+// parseAllocation parses a line of go test -bench. It returns false for other lines.
 func parseAllocation(line string) (allocation, bool) {
 	f := strings.Fields(line)
 	if len(f) < 4 || !strings.HasPrefix(f[0], "Benchmark") {
@@ -47,11 +48,11 @@ func parseAllocation(line string) (allocation, bool) {
 	return a, true
 }
 
-// restores says whether an operation is a restore of all blocks.
+// restores reports whether an operation is a restore of all blocks.
 func (a allocation) restores() bool { return strings.HasPrefix(a.work, "Restore") }
 
-// cell has the time per block, how many times the first allocator's that is, and
-// what counts: how often claims and releases allocate, and the bytes of a restore.
+// cell has the time per block, its ratio to the first allocator's, and what matters
+// most: how often claims and releases allocate, and the bytes of a restore.
 func (a allocation) cell(first allocation) string {
 	text := number(a.ns) + " ns"
 	if a.allocator != first.allocator && first.ns > 0 {

@@ -31,18 +31,18 @@ type contender struct {
 	// than an hour; 0: all.
 	rounds int
 	argv   func(st *bed.Stage, w bed.World) ([]string, error)
-	// says is in its log when it has read everything and may decide.
+	// says are texts in its log once it has read everything and may decide.
 	says []string
-	// path is what it writes to; published tells that an event of it shows a
-	// node with n blocks.
+	// path is the resource that it writes to; published reports whether an event of
+	// it shows a node with n blocks.
 	path      string
 	published func(event []byte, n int) bool
 }
 
 func podCIDRs(event []byte, n int) bool { return bed.Listed(event, "podCIDRs") >= n }
 
-// operator is ours, with its defaults but for the given flags, and for a longer
-// lease: on a machine that is too busy a run is to be slow, not to end.
+// operator is ours, with its defaults except for the given flags and a longer lease: on
+// a machine that is too busy a run should be slow, not fail.
 func operator(flags ...string) contender {
 	return contender{
 		name: ours, mode: bed.CRD, path: bed.CiliumNodes, published: podCIDRs,
@@ -82,8 +82,8 @@ var (
 	floorSays = map[string]string{"react": "ready", "watch": "ready", "list": "read"}
 )
 
-// ciliumOperator is Cilium's own, as its chart runs it but for ports and, as ours,
-// a longer lease.
+// ciliumOperator is Cilium's own operator, as its chart runs it except for ports and,
+// like ours, a longer lease.
 func ciliumOperator(name string, mode bed.Mode, lifted bool) contender {
 	c := contender{name: name, mode: mode, rounds: 1, path: bed.CiliumNodes, published: podCIDRs, says: []string{"Initialization complete"}}
 	c.argv = func(st *bed.Stage, _ bed.World) ([]string, error) {

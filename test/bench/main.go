@@ -69,8 +69,8 @@ func command(ctx context.Context, args []string) error {
 	}
 }
 
-// runFloor runs a bare program, and stays until it is told to end, so that what
-// it has used can be read.
+// runFloor runs a bare program, and stays until it is stopped, so that its resource
+// usage can be read.
 func runFloor(ctx context.Context, args []string) error {
 	if len(args) != 3 {
 		return errors.New("floor wants PROGRAM KUBECONFIG WORLD")

@@ -14,7 +14,7 @@ import (
 type measure struct {
 	name       string
 	contenders []contender
-	// world is the task's start, but for mode and size.
+	// world is the initial state, except for mode and size.
 	world bed.World
 	run   func(ctx context.Context, r *run) error
 	// rounds at most; 0: as many as asked for.
@@ -83,8 +83,8 @@ func (b *bench) once(ctx context.Context, m measure, c contender, nodes, round i
 	return s, nil
 }
 
-// all runs every contender of a measure, interleaved, so that what else happens
-// on the machine meets them alike.
+// all runs every contender of a measure, interleaved, so that other load on the machine
+// affects them equally.
 func (b *bench) all(ctx context.Context, m measure, nodes int) error {
 	rounds := b.rounds
 	if m.rounds > 0 {
@@ -143,8 +143,8 @@ func (r *run) ready(ctx context.Context) error {
 	return err
 }
 
-// spent lets the contender come to rest and notes what it, the API server and
-// etcd have used since before, and what was written and seen.
+// spent waits until the contender is idle, and records what it, the API server and etcd
+// have used since before, and what was written and seen.
 func (r *run) spent(ctx context.Context, before bed.Usage, o *bed.Observer, seen bed.Observed) error {
 	rest, err := r.Idle(ctx, r.process)
 	if err != nil {

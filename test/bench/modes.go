@@ -52,7 +52,7 @@ func requestsRun(ctx context.Context, r *run, bursts int, spacing time.Duration)
 	return nil
 }
 
-// request is what node i's agent asks for once it needs so many blocks.
+// request writes what node i's agent requests once it needs that many blocks.
 func (r *run) request(ctx context.Context, i, blocks int) error {
 	w := bed.World{Blocks: blocks}
 	body, err := json.Marshal(map[string]any{"spec": map[string]any{"ipam": map[string]any{"pools": map[string]any{"requested": w.Requested()}}}})

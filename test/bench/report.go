@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// The page is written by hand but for what stands between these two lines.
+// The page is written by hand, except for the text between these two lines.
 const (
 	beginMark = "<!-- begin: written by bench report -->"
 	endMark   = "<!-- end: written by bench report -->"

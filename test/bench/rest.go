@@ -16,9 +16,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
 )
 
-// react: reports come in from all nodes, so many a second; a pod is bound that
-// makes its node need a block. From the answer to the pod's create until a watch
-// shows the addresses.
+// react: the agents of all nodes report at a given rate, and pods are bound that make
+// their nodes need a block. It measures from the response to the pod's create until a
+// watch shows the addresses.
 func react(rate, bursts int, spacing time.Duration) measure {
 	return measure{name: fmt.Sprintf("react at %d reports/s", rate), world: bed.World{Blocks: 1, Used: 24}, rounds: 1,
 		contenders: []contender{bare("react"), operator()},
@@ -78,8 +78,8 @@ func (r *run) reacted(happened, published map[string]time.Time) {
 	r.values["p50 ms"], r.values["p99 ms"], r.values["max ms"] = percentile(took, 50), percentile(took, 99), percentile(took, 100)
 }
 
-// burst binds one pod to each of the last nodes, and tells when the API server
-// had answered.
+// burst binds one pod to each of the last nodes, and returns when the API server had
+// answered each.
 func (r *run) burst(ctx context.Context, bursts int, spacing time.Duration) (map[string]time.Time, error) {
 	return spaced(ctx, bursts, spacing, func(k int) (node int, err error) {
 		node = r.world.Nodes - 1 - k
@@ -90,8 +90,7 @@ func (r *run) burst(ctx context.Context, bursts int, spacing time.Duration) (map
 	})
 }
 
-// spaced does something to one node after the other, and tells by name when it
-// was done.
+// spaced calls do for one node after the other, and returns by name when it was done.
 func spaced(ctx context.Context, n int, spacing time.Duration, do func(k int) (node int, err error)) (map[string]time.Time, error) {
 	done := make(map[string]time.Time, n)
 	tick := time.NewTicker(spacing)

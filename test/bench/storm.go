@@ -33,8 +33,8 @@ func stormRun(ctx context.Context, r *run) error {
 	return r.triggered(ctx, o, o, `{"spec":{"expand":{"thresholdPercent":40}}}`)
 }
 
-// triggered lets an operator come to rest, edits the pool, and waits for what
-// waited expects. A bare program needs no edit: it starts at that moment.
+// triggered waits until an operator is idle, edits the pool, and waits for what waited
+// expects. A bare program needs no edit: it starts at that moment.
 func (r *run) triggered(ctx context.Context, waited, versions *bed.Observer, edit string) error {
 	isOperator := r.c.name == ours
 	if isOperator {
@@ -96,7 +96,7 @@ func reclaimRun(ctx context.Context, r *run) error {
 	return nil
 }
 
-// answer is what agents do: they agree to give back what is marked. One request
+// answer is what agents do: they agree to release what is marked. One request
 // per node, however many addresses are marked.
 func (r *run) answer(ctx context.Context, fail func(error)) error {
 	api, err := bed.RawClient(r.Config())

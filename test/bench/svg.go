@@ -14,7 +14,7 @@ const (
 	plotTop, plotBottom   = 20, 50
 )
 
-// colours that also people who see fewer of them can tell apart (Okabe, Ito).
+// colours can be distinguished by readers with color blindness (Okabe, Ito).
 func colours() []string { return []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7"} }
 
 // axis maps values to a range of pixels, by their logarithm.

@@ -1,6 +1,6 @@
-// Command bgp-router is a router that nodes peer with. It takes the routes that
-// they announce, tells each change on its output, and can put them into the
-// kernel of its network namespace. It announces nothing itself.
+// Command bgp-router is a router that nodes peer with. It accepts the routes that they
+// announce, prints each change, and can install them in the kernel of its network
+// namespace. It announces nothing itself.
 package main
 
 import (

@@ -88,7 +88,7 @@ func TestStoppedRunLeavesNoProcess(t *testing.T) {
 	s := settings{BinDir: binaries(t), Nodes: 4, Faults: time.Minute, Seed: 1}
 	_, err := run(ctx, s, dir, func(format string, args ...any) {
 		t.Logf(format, args...)
-		cancel() // as soon as something was told, everything runs
+		cancel() // at the first message everything is running
 	})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("the run ended with %v", err)

@@ -27,13 +27,13 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
-// verdict is what the checker's process tells.
+// verdict is what the checker's process reports.
 type verdict struct {
 	Stats      invariant.Stats
 	Violations []invariant.Violation
-	// Handshakes are addresses that left a pool after their agent had agreed.
+	// Handshakes counts addresses that left a pool after their agent had agreed.
 	Handshakes int
-	// GivenBack are whole blocks that agents took off their lists.
+	// GivenBack counts whole blocks that agents took off their lists.
 	GivenBack int
 	// Leaders is how often the Lease came to name another operator.
 	Leaders int
@@ -48,12 +48,12 @@ func (v verdict) versions() int {
 	return n
 }
 
-// checker is the process that watches every version of every object. It reads
-// them from etcd: an API server that has just started knows nothing of what its
-// predecessor wrote last, and etcd knows it all.
+// checker is the process that watches every version of every object. It reads them
+// from etcd: an API server that has just started does not know its predecessor's last
+// writes, and etcd has them all.
 type checker struct {
 	rules *invariant.Checker
-	// whole judges beside rules where agents are told whole blocks; else nil.
+	// whole checks further rules where agents are assigned whole blocks; else nil.
 	whole *whole.Rules
 	// held are the addresses that agents hold.
 	held func() map[string][]netip.Addr
@@ -124,7 +124,7 @@ func (c *checker) routes() http.Handler {
 				http.Error(w, err.Error(), http.StatusInternalServerError)
 				return
 			}
-			_ = json.NewEncoder(w).Encode(value) // who asked may be gone
+			_ = json.NewEncoder(w).Encode(value) // the client may be gone
 		})
 	}
 	answer("/verdict", func(*http.Request) (any, error) { return c.tell(), nil })

@@ -23,8 +23,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
-// TestPlantedViolationsAreFound lets somebody break rules by hand in each mode,
-// before the eyes of the checker that reads etcd.
+// TestPlantedViolationsAreFound breaks rules by hand in each mode; the checker, which
+// reads etcd, must find each.
 func TestPlantedViolationsAreFound(t *testing.T) {
 	cluster := cptest.New(t, controlplane.Options{})
 	for i, m := range []mode{crdMode, multiPoolMode, kubernetesMode} {
@@ -50,7 +50,7 @@ func TestPlantedViolationsAreFound(t *testing.T) {
 			p.wantRules()
 			p.tell(whole.OperatorWriter, b, cidr)
 			p.wantRules(1)
-			p.tell("somebody", a)
+			p.tell("another-writer", a)
 			p.wantRules(1, 2)
 		})
 	}
@@ -71,7 +71,7 @@ func (p *planter) must(err error) {
 	}
 }
 
-// as is a client by whose name the API server's book has what it writes.
+// as returns a client whose writes the API server records under a name.
 func (p *planter) as(who string) client.Client {
 	p.Helper()
 	cfg := rest.CopyConfig(p.cfg)
@@ -90,7 +90,7 @@ func (p *planter) join(name string) string {
 	return meta.Name
 }
 
-// tell lets somebody tell a node's agent these blocks and no other.
+// tell assigns these blocks, and no other, to a node's agent.
 func (p *planter) tell(who, node string, cidrs ...netip.Prefix) {
 	p.Helper()
 	c, key := p.as(who), client.ObjectKey{Name: node}
@@ -119,7 +119,7 @@ func (p *planter) tell(who, node string, cidrs ...netip.Prefix) {
 	p.must(c.Update(p.Context(), cn))
 }
 
-// wantRules checks that just these rules were seen broken.
+// wantRules checks that exactly these rules were found broken.
 func (p *planter) wantRules(want ...int) {
 	p.Helper()
 	p.must(p.check.rules.Sync(p.Context()))

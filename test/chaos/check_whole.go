@@ -9,18 +9,19 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
-// askEvery is how often agents are asked that are told whole blocks.
+// askEvery is the interval at which agents that are assigned whole blocks are asked
+// what they hold.
 const askEvery = 2 * time.Second
 
-// keepAsking does so until ctx ends. Of agents that are told addresses the rules
-// ask by themselves.
+// keepAsking asks agents until ctx ends. Agents that are assigned addresses are asked
+// by the invariant checker itself.
 func (c *checker) keepAsking(ctx context.Context) {
 	for c.whole != nil && harness.Sleep(ctx, askEvery) == nil {
-		_ = c.askAgents(ctx) // etcd may be away; the next turn comes
+		_ = c.askAgents(ctx) // etcd may be down; the next turn tries again
 	}
 }
 
-// askAgents checks once that agents hold nothing but what they are told.
+// askAgents checks once that agents hold only addresses of their blocks.
 func (c *checker) askAgents(ctx context.Context) error {
 	if c.whole == nil {
 		return c.rules.AskAgents(ctx)
@@ -33,7 +34,7 @@ func (c *checker) quiet(ctx context.Context, period time.Duration) ([]invariant.
 	before := c.listsWritten()
 	found, err := c.rules.Quiet(ctx, period)
 	if n := c.listsWritten() - before; n > 0 {
-		found = append(found, invariant.Violation{Rule: 8, Subject: "what agents are told", Text: fmt.Sprintf("written %d times at rest", n)})
+		found = append(found, invariant.Violation{Rule: 8, Subject: "assigned blocks", Text: fmt.Sprintf("written %d times at rest", n)})
 	}
 	return found, err
 }

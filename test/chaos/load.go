@@ -19,18 +19,18 @@ import (
 )
 
 const (
-	// There are about so many pods, and so many more for each node.
+	// The target number of pods: basePods, and perNode more for each node.
 	basePods, perNode = 60, 2
-	// burst is how many come to a node at once at most.
+	// burst is the most pods that are created on a node at once.
 	burst = 30
-	// loaders let pods come and go at the same time, each as often as this.
+	// loaders create and delete pods in parallel, each at this interval.
 	loaders   = 3
 	loadEvery = 500 * time.Millisecond
 	podLabel  = "chaos"
 )
 
-// load is the people whose pods come and go. What fails, as the API server is
-// away, is not tried again.
+// load plays users who create and delete pods. What fails, as the API server is down,
+// is not retried.
 type load struct {
 	client client.Client
 	most   int // for one node; 0: any number
@@ -52,7 +52,7 @@ func newLoad(c client.Client, seed uint64, m mode) *load {
 	}
 }
 
-// add lets a node get pods, remove no more; its pods are then somebody else's.
+// add lets a node get pods. remove ends that; load no longer deletes its pods.
 func (l *load) add(node string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,7 +66,7 @@ func (l *load) remove(node string) {
 	delete(l.pods, node)
 }
 
-// run lets pods come and go until ctx ends.
+// run creates and deletes pods until ctx ends.
 func (l *load) run(ctx context.Context) {
 	var all sync.WaitGroup
 	for range loaders {
@@ -91,7 +91,7 @@ func (l *load) one(ctx context.Context) {
 	}
 }
 
-// next picks a node, and the names of pods that come there; none: they go.
+// next picks a node, and the names of pods to create there; none: pods are deleted.
 func (l *load) next() (node string, names []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,8 +122,8 @@ func (l *load) next() (node string, names []string) {
 	return node, l.names(l.fitting(node, 1+l.random.IntN(burst)))
 }
 
-// fitting is how many of n pods may come to a node, which are on their way then.
-// l.mu is held.
+// fitting returns how many of n pods may be created on a node, and counts them as
+// coming. l.mu is held.
 func (l *load) fitting(node string, n int) int {
 	if l.most > 0 {
 		n = max(0, min(n, l.most-len(l.pods[node])-l.coming[node]))
@@ -132,7 +132,7 @@ func (l *load) fitting(node string, n int) int {
 	return n
 }
 
-// names are new ones. l.mu is held.
+// names returns new names. l.mu is held.
 func (l *load) names(n int) []string {
 	var out []string
 	for range n {
@@ -142,7 +142,7 @@ func (l *load) names(n int) []string {
 	return out
 }
 
-// take takes most of a node's pods off the books.
+// take removes most of a node's pods from the records.
 func (l *load) take(node string) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -173,8 +173,8 @@ func (l *load) create(ctx context.Context, node string, names []string) {
 	}
 }
 
-// surge brings pods to a few nodes at once: the operator will have writes in
-// hand.
+// surge creates pods on a few nodes at once, so that the operator has writes in
+// flight.
 func (l *load) surge(ctx context.Context) {
 	var all sync.WaitGroup
 	for range 4 {
@@ -192,8 +192,7 @@ func (l *load) surge(ctx context.Context) {
 	all.Wait()
 }
 
-// persist does what people do again until it works, as the API server may be
-// away.
+// persist retries a user's action until it succeeds, as the API server may be down.
 func persist(ctx context.Context, do func(context.Context) error) error {
 	for {
 		err := do(ctx)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// progressFile keeps what a loop has done, so that it can be taken up again.
+// progressFile keeps the progress of a loop, so that it can be resumed.
 type progressFile struct {
 	// Nodes and Faults are those of the runs; another loop has others.
 	Nodes  int
@@ -24,7 +24,7 @@ type progressFile struct {
 	Sum  report
 }
 
-// loop runs until so many runs have passed, or one failed.
+// loop runs until count runs have passed, or one has failed.
 type loop struct {
 	settings
 	runDir  string
@@ -62,13 +62,13 @@ func (l loop) run(ctx context.Context) error {
 	return nil
 }
 
-// begin takes up a loop, or begins one.
+// begin resumes a loop, or begins one.
 func (l loop) begin() (*progressFile, error) {
 	fresh := &progressFile{Nodes: l.Nodes, Faults: l.Faults, Mode: l.Mode, First: l.Seed}
 	if fresh.First == 0 {
 		fresh.First = uint64(time.Now().UnixNano()) % 1e9 * 1000
 	} else if l.count == 1 {
-		return fresh, nil // somebody wants this one
+		return fresh, nil // a single run with a given seed
 	}
 	data, err := os.ReadFile(l.state())
 	if errors.Is(err, fs.ErrNotExist) || l.restart {
@@ -103,7 +103,7 @@ func (l loop) save(p *progressFile) error {
 	return os.Rename(next, l.state())
 }
 
-// failed keeps what a failed run left, and says how to see it again.
+// failed keeps the files of a failed run, and returns how to repeat it.
 func (l loop) failed(ctx context.Context, s settings, r *report, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err() // it was stopped
@@ -116,7 +116,7 @@ func (l loop) failed(ctx context.Context, s settings, r *report, err error) erro
 	return fmt.Errorf("%s\nlogs: %s\nagain: make chaos SEED=%d %s", causes(err), kept, s.Seed, s.args())
 }
 
-// args are what make is told for runs of these settings.
+// args returns the arguments of make for runs with these settings.
 func (s settings) args() string {
 	args := fmt.Sprintf("NODES=%d FAULTS=%s", s.Nodes, s.Faults)
 	if !s.Mode.is(crdMode) {

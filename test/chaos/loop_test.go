@@ -26,13 +26,13 @@ func TestLoopIsTakenUpAgain(t *testing.T) {
 		nodes     int
 		mode      mode
 		wantDone  int
-		wantFirst uint64 // 0: any but that of the loop before
+		wantFirst uint64 // 0: any but the previous loop's
 		wantErr   bool
 	}{
 		"nothing was done yet":        {count: 10},
 		"nothing yet, a seed given":   {count: 10, seed: 5, wantFirst: 5},
 		"goes on":                     {state: &begun, count: 10, wantDone: 3, wantFirst: 7000},
-		"begins anew when told":       {state: &begun, count: 10, restart: true},
+		"begins anew by RESTART":      {state: &begun, count: 10, restart: true},
 		"begins anew when it is done": {state: &begun, count: 3},
 		"one seed again":              {state: &begun, count: 1, seed: 7003, wantFirst: 7003},
 		"with other nodes":            {state: &begun, count: 10, nodes: 50, wantErr: true},

@@ -12,7 +12,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
-// mode is the IPAM mode of the agents, and what of a run differs by it. The zero
+// mode is the IPAM mode of the agents, and what differs between runs by it. The zero
 // mode is crd.
 type mode agent.IPAM
 
@@ -34,7 +34,7 @@ func (m mode) String() string { return string(cmp.Or(m, crdMode)) }
 // is compares modes.
 func (m mode) is(other mode) bool { return m.String() == other.String() }
 
-// operatorFlags are what an operator is told beside what it is in crd mode.
+// operatorFlags returns the operator's flags beside those of crd mode.
 func (m mode) operatorFlags() []string {
 	if m.is(crdMode) {
 		return nil
@@ -42,7 +42,8 @@ func (m mode) operatorFlags() []string {
 	return []string{"--mode=" + m.String()}
 }
 
-// carrier is where agents are told whole blocks; false: they are told addresses.
+// carrier returns how agents are assigned whole blocks; false: they are assigned
+// addresses.
 func (m mode) carrier() (whole.Carrier, bool) {
 	switch m {
 	case multiPoolMode:
@@ -53,7 +54,7 @@ func (m mode) carrier() (whole.Carrier, bool) {
 	return whole.Carrier{}, false
 }
 
-// auditPolicy logs the writes of what tells agents their blocks.
+// auditPolicy logs the writes that assign blocks to agents.
 func (m mode) auditPolicy() string {
 	if m.is(kubernetesMode) {
 		return claims.NodeAuditPolicy
@@ -61,8 +62,8 @@ func (m mode) auditPolicy() string {
 	return claims.AuditPolicy
 }
 
-// blockBits is the prefix length of blocks. In kubernetes mode a node has one, for
-// as many pods as it will ever have.
+// blockBits is the prefix length of blocks. In kubernetes mode a node has one block for
+// all pods that it will ever have.
 func (m mode) blockBits() int {
 	if m.is(kubernetesMode) {
 		return 24
@@ -70,8 +71,8 @@ func (m mode) blockBits() int {
 	return 28
 }
 
-// atLeast is how many blocks one of a zone's CIDRs has at least, of which there are
-// two from the beginning. In kubernetes mode a node needs one block and no more.
+// atLeast is the least number of blocks in each of a zone's CIDRs, of which there are
+// two at the start. In kubernetes mode a node needs exactly one block.
 func (m mode) atLeast(nodes int) int {
 	if m.is(kubernetesMode) {
 		return (nodes + 2*len(zones) - 1) / (2 * len(zones))
@@ -79,7 +80,8 @@ func (m mode) atLeast(nodes int) int {
 	return nodes / len(zones)
 }
 
-// plentyBits is how much larger than these the CIDR is that ends all want, in bits.
+// plentyBits is how much larger than these the CIDR is that ends all shortages, in
+// bits.
 func (m mode) plentyBits() int {
 	if m.is(kubernetesMode) {
 		return 1
@@ -87,9 +89,9 @@ func (m mode) plentyBits() int {
 	return 3
 }
 
-// mostPods is how many pods people give a node; 0: any number. In kubernetes mode
-// a node cannot grow. Half of its block is left for pods that are still there when
-// people think that they are not.
+// mostPods is the most pods that load creates on a node; 0: any number. In kubernetes
+// mode a node cannot grow. Half of its block is left for pods that still exist when
+// load takes them for deleted.
 func (m mode) mostPods() int {
 	if m.is(kubernetesMode) {
 		return 100
@@ -97,8 +99,8 @@ func (m mode) mostPods() int {
 	return 0
 }
 
-// nodesAway is how long nodes are gone at most that people replace: long enough for
-// some blocks to go to others. In kubernetes mode no other way leads there.
+// nodesAway is the longest time that replaced nodes are gone: long enough for some
+// blocks to go to other nodes, which in kubernetes mode happens in no other way.
 func (m mode) nodesAway() time.Duration {
 	if m.is(kubernetesMode) {
 		return nodeGone * 3
@@ -106,7 +108,7 @@ func (m mode) nodesAway() time.Duration {
 	return nodeGone * 3 / 2
 }
 
-// returns tells how much agents gave back.
+// returns describes how much agents returned.
 func (m mode) returns(v verdict) string {
 	switch m {
 	case multiPoolMode:
@@ -117,8 +119,8 @@ func (m mode) returns(v verdict) string {
 	return fmt.Sprintf("%d handshakes", v.Handshakes)
 }
 
-// least is what must have happened at least: claims beyond one for each node, and
-// so on. In kubernetes mode blocks move with their nodes alone.
+// least is the minimum that must have happened: claims beyond one for each node, and
+// so on. In kubernetes mode blocks move only with their nodes.
 type least struct{ more, releases, again, handshakes, givenBack int }
 
 func (m mode) least() least {
@@ -131,6 +133,6 @@ func (m mode) least() least {
 	return least{more: 5, releases: 5, again: 1, handshakes: 50}
 }
 
-// preAllocate is how many addresses an agent in multi-pool mode wants to have free:
-// with its own two no more than one block has.
+// preAllocate is how many addresses an agent in multi-pool mode keeps free: with its
+// own two no more than one block has.
 const preAllocate = 4

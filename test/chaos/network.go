@@ -15,14 +15,14 @@ import (
 
 const (
 	zoneLabel = "topology.kubernetes.io/zone"
-	// mostCIDRs is how many CIDRs people give a pool in the end.
+	// mostCIDRs is the most CIDRs of a pool.
 	mostCIDRs = 4
 )
 
 var zones = []string{"east", "west"}
 
-// network is the people who write the pools: one for each zone. Their CIDRs are
-// tight, so that blocks soon come to another node.
+// network plays the administrator who writes the pools, one for each zone. Their CIDRs
+// are tight, so that blocks soon go to another node.
 type network struct {
 	client client.Client
 	mode   mode
@@ -91,7 +91,8 @@ func (n *network) grow(ctx context.Context, random *rand.Rand) error {
 	return n.edit(ctx, zone, func(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR { return with(cidrs, added) })
 }
 
-// plenty gives each pool more than anybody needs, as people do when nodes starve.
+// plenty gives each pool more addresses than its nodes need, as an administrator does
+// in a shortage.
 func (n *network) plenty(ctx context.Context) error {
 	for _, zone := range zones {
 		added := n.cidr(zone, n.bits-n.mode.plentyBits())
@@ -103,7 +104,7 @@ func (n *network) plenty(ctx context.Context) error {
 	return nil
 }
 
-// with adds a CIDR, unless an edit whose answer was lost has done so.
+// with adds a CIDR, unless an edit whose answer was lost has added it.
 func with(cidrs []v1alpha1.PoolCIDR, added v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR {
 	if slices.ContainsFunc(cidrs, func(c v1alpha1.PoolCIDR) bool { return c.CIDR == added.CIDR }) {
 		return cidrs

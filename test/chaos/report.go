@@ -19,7 +19,7 @@ type report struct {
 	Faults, Figures map[string]int
 }
 
-// Names of figures, in the order in which they are told.
+// Names of figures, in the order in which they are printed.
 const (
 	versionsJudged = "versions judged"
 	gaps           = "versions missed"
@@ -126,7 +126,7 @@ func (r *report) print(to io.Writer) {
 	_ = w.Flush()
 }
 
-// progress tells how it goes, on one line.
+// progress prints the progress of a run in one line.
 func (c *chaos) progress(v verdict) {
 	c.mu.Lock()
 	phase, faults := c.phase, maps.Clone(c.faults)
@@ -135,7 +135,7 @@ func (c *chaos) progress(v verdict) {
 	for _, count := range faults {
 		n += count
 	}
-	leads := "nobody"
+	leads := "no operator"
 	if o := leader(c.operator); o != nil {
 		leads = o.name
 	}
@@ -144,7 +144,7 @@ func (c *chaos) progress(v verdict) {
 		v.versions(), v.Stats.Claims, v.Stats.Reclaims, c.Mode.returns(v), v.Leaders, len(v.Violations))
 }
 
-// causes are the lines of an error, each once.
+// causes returns the lines of an error, each once.
 func causes(err error) string {
 	var out []string
 	for _, line := range strings.Split(err.Error(), "\n") {

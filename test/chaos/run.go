@@ -247,13 +247,13 @@ func (c *chaos) verdict(ctx context.Context, path string) (v verdict, err error)
 // errBroken: a rule was seen broken.
 var errBroken = errors.New("a rule is broken")
 
-// watchVerdict ends the run when a rule was broken, and tells how it goes.
+// watchVerdict ends the run when a rule was broken, and prints the progress.
 func (c *chaos) watchVerdict(ctx context.Context) error {
 	const every = 5 * time.Second
 	for harness.Sleep(ctx, every) == nil {
 		v, err := c.verdict(ctx, "/verdict")
 		if err != nil {
-			continue // the end of the checker is told elsewhere
+			continue // the end of the checker is reported elsewhere
 		}
 		c.progress(v)
 		if err := judge(v); err != nil {
@@ -274,8 +274,8 @@ func judge(v verdict) error {
 	return err
 }
 
-// until waits until holds returns nil, and returns its last error where that
-// takes too long.
+// until waits until holds returns nil, and returns its last error if that takes too
+// long.
 func until(ctx context.Context, patience time.Duration, holds func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not within %s", patience))
 	defer cancel()

@@ -43,9 +43,9 @@ func (c *chaos) join(ctx context.Context) error {
 	return c.fleet.Ready(ctx)
 }
 
-// settle is what must come once faults stop: all pods get addresses; when they
-// are gone, every node is back to the blocks it needs; so it is once more, on
-// blocks that others had; then nothing is written.
+// settle checks what must happen once faults stop: all pods get addresses; once they
+// are deleted, every node is back to the blocks it needs; the same again, on blocks
+// that other nodes had; then nothing is written.
 func (c *chaos) settle(ctx context.Context) error {
 	if err := errors.Join(c.network.undrain(ctx), c.network.plenty(ctx)); err != nil {
 		return err
@@ -116,8 +116,8 @@ func (c *chaos) podsGone(ctx context.Context) error {
 	return nil
 }
 
-// blocksBack holds when each node has the blocks with its agent's own addresses
-// and no other, all of them in service and listed.
+// blocksBack returns nil once each node has only the blocks with its agent's own
+// addresses, all of them in service and listed.
 func (c *chaos) blocksBack(ctx context.Context) error {
 	blocks, nodes := &v1alpha1.PodIPBlockList{}, &ciliumv2.CiliumNodeList{}
 	if err := errors.Join(c.client.List(ctx, blocks), c.client.List(ctx, nodes)); err != nil {
@@ -154,7 +154,7 @@ func (c *chaos) blocksBack(ctx context.Context) error {
 	return nil
 }
 
-// needed says whether a node has exactly the blocks that it must keep.
+// needed returns an error unless a node has exactly the blocks that it must keep.
 func (c *chaos) needed(cn *ciliumv2.CiliumNode, has map[netip.Prefix]bool) error {
 	listed := map[netip.Prefix]bool{}
 	for _, cidr := range c.Mode.listOf(cn) {
@@ -191,7 +191,7 @@ func (c *chaos) needed(cn *ciliumv2.CiliumNode, has map[netip.Prefix]bool) error
 	return nil
 }
 
-// poolsTell holds when the status of each pool is what its blocks are.
+// poolsTell returns nil once the status of each pool matches its blocks.
 func (c *chaos) poolsTell(ctx context.Context) error {
 	blocks, pools := &v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolList{}
 	if err := errors.Join(c.client.List(ctx, blocks), c.client.List(ctx, pools)); err != nil {
@@ -204,16 +204,16 @@ func (c *chaos) poolsTell(ctx context.Context) error {
 	for _, p := range pools.Items {
 		told := p.Status.IPv4
 		if told == nil {
-			return fmt.Errorf("pool %s tells nothing", p.Name)
+			return fmt.Errorf("pool %s has no status", p.Name)
 		}
 		if b := told.Blocks; b.InService != held[p.Name] || b.Draining != 0 || b.CoolingDown != 0 {
-			return fmt.Errorf("pool %s has %d blocks and tells of %+v", p.Name, held[p.Name], b)
+			return fmt.Errorf("pool %s has %d blocks and reports %+v", p.Name, held[p.Name], b)
 		}
 	}
 	return nil
 }
 
-// quiet holds when nothing but the Lease is written for a while.
+// quiet returns an error if anything but the Lease is written for a while.
 func (c *chaos) quiet(ctx context.Context) error {
 	if _, err := c.verdict(ctx, "/sync"); err != nil {
 		return fmt.Errorf("the checker cannot follow: %w", err)
@@ -229,8 +229,8 @@ func (c *chaos) quiet(ctx context.Context) error {
 	return errors.Join(err, judge(v))
 }
 
-// histories checks what happened to each block with porcupine, and that the
-// check would have seen it, had something been wrong.
+// histories checks the history of each block with porcupine, and proves that the check
+// finds wrong requests.
 func (c *chaos) histories(ctx context.Context) error {
 	h, err := c.history(ctx)
 	if err != nil {
@@ -269,7 +269,7 @@ func (c *chaos) history(ctx context.Context) (*claims.History, error) {
 	return claims.Read(io.MultiReader(logs...), deaths, sightings)
 }
 
-// enough fails a run that tried too little.
+// enough returns an error for a run in which too little happened.
 func (c *chaos) enough(ctx context.Context) error {
 	v, err := c.verdict(ctx, "/verdict")
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
-// listOf are the blocks that other nodes route to a node by.
+// listOf returns the blocks that other nodes route to a node.
 func (m mode) listOf(cn *ciliumv2.CiliumNode) []netip.Prefix {
 	if m.is(multiPoolMode) {
 		return whole.ToldTo(cn)
@@ -25,8 +25,8 @@ func (m mode) listOf(cn *ciliumv2.CiliumNode) []netip.Prefix {
 	return out
 }
 
-// nodesTell holds when, in kubernetes mode, each Node tells its agent just the
-// block that it has.
+// nodesTell returns nil once, in kubernetes mode, each Node assigns to its agent exactly
+// the block that it holds.
 func (c *chaos) nodesTell(ctx context.Context, has map[string]map[netip.Prefix]bool) error {
 	if !c.Mode.is(kubernetesMode) {
 		return nil
@@ -39,14 +39,14 @@ func (c *chaos) nodesTell(ctx context.Context, has map[string]map[netip.Prefix]b
 		node := &nodes.Items[i]
 		told := whole.NodeCIDRs(node)
 		if len(told) != 1 || len(has[node.Name]) != 1 || !has[node.Name][told[0]] {
-			return fmt.Errorf("%s is told %v and holds %v", node.Name, told, has[node.Name])
+			return fmt.Errorf("%s is assigned %v and holds %v", node.Name, told, has[node.Name])
 		}
 	}
 	return nil
 }
 
-// replaceDrained does what ends a drain in kubernetes mode: nodes of which a block
-// was deleted go, and come again when the blocks have gone.
+// replaceDrained ends drains in kubernetes mode: it deletes the nodes whose block was
+// deleted, and recreates them once the blocks are gone.
 func (c *chaos) replaceDrained(ctx context.Context) error {
 	deleted := func(ctx context.Context) (map[types.UID]string, error) {
 		blocks, nodes := &v1alpha1.PodIPBlockList{}, map[types.UID]string{}

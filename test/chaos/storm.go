@@ -20,8 +20,8 @@ type injection func(ctx context.Context, random *rand.Rand) error
 // lane is faults that come one after the other.
 type lane struct {
 	faults map[fault]injection
-	order  []fault // as they are told
-	// gap is the longest rest between two.
+	order  []fault // as they are printed
+	// gap is the longest pause between two.
 	gap time.Duration
 	// work is how long a leader may work after some of them, at most.
 	work time.Duration
@@ -40,7 +40,7 @@ func (c *chaos) lanes() []lane {
 	}
 }
 
-// allFaults are all kinds, as they are told.
+// allFaults returns all kinds, in the order in which they are printed.
 func allFaults() []fault {
 	var out []fault
 	for _, l := range (&chaos{}).lanes() {
@@ -49,8 +49,8 @@ func allFaults() []fault {
 	return out
 }
 
-// storm injects faults while pods come and go: for as long as it is told, and
-// until there was one of each kind. Then everything runs again.
+// storm injects faults while pods come and go, for c.Faults and until there was one of
+// each kind. Then everything runs again.
 func (c *chaos) storm(ctx context.Context) error {
 	busy, calm := context.WithCancel(ctx)
 	defer calm()
@@ -69,7 +69,7 @@ func (c *chaos) storm(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// inject does the faults of a lane, each kind once in any order, then any.
+// inject injects the faults of a lane, each kind once in random order, then any.
 func (c *chaos) inject(ctx context.Context, l lane, random *rand.Rand, end time.Time) error {
 	order := random.Perm(len(l.order))
 	for i := 0; i < len(order) || time.Now().Before(end); i++ {
@@ -96,8 +96,8 @@ func (c *chaos) inject(ctx context.Context, l lane, random *rand.Rand, end time.
 	return nil
 }
 
-// letWork gives the operators time after two of three faults, so that the next
-// one meets them at work, and not always at their start.
+// letWork gives the operators time after two of three faults, so that the next one
+// hits them at work, and not always at their start.
 func (c *chaos) letWork(ctx context.Context, most time.Duration, random *rand.Rand) error {
 	if most == 0 || random.IntN(3) == 0 {
 		return nil

@@ -109,7 +109,7 @@ func (b *bed) rollOut(ctx context.Context, d *appsv1.Deployment) error {
 	return b.Client.Status().Update(ctx, d)
 }
 
-// freePorts are two ports that nobody listens on.
+// freePorts returns two free ports.
 func freePorts(t *testing.T) (int, int) {
 	t.Helper()
 	var ports [2]int

@@ -33,7 +33,7 @@ func parseCRD(t *testing.T, data []byte) *apiextensionsv1.CustomResourceDefiniti
 	return crd
 }
 
-// foreignCRDs are those of the kinds that the chart can make and others define.
+// foreignCRDs returns the CRDs of other projects' kinds that the chart can create.
 func foreignCRDs(t *testing.T) []*apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	policy, err := ciliumcrds.EmbedFS.ReadFile("ciliumclusterwidenetworkpolicies.yaml")

@@ -49,7 +49,7 @@ func TestExamplesOfCiliumBGP(t *testing.T) {
 	for _, a := range adverts {
 		for key, value := range peer.Spec.Families[0].Advertisements.MatchLabels {
 			if a.Labels[key] != value {
-				t.Errorf("advertisement %v is not one that peers are told: %v", a.Spec.Advertisements, a.Labels)
+				t.Errorf("the peers do not select advertisement %v: labels %v", a.Spec.Advertisements, a.Labels)
 			}
 		}
 	}

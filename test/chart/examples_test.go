@@ -67,7 +67,7 @@ func TestExamplesApply(t *testing.T) {
 	}
 }
 
-// The pools in the example values-pools.yaml are those of pools.yaml.
+// The example values-pools.yaml has the same pools as pools.yaml.
 func TestExampleValues(t *testing.T) {
 	pools := ofKind(t, render(t, "-f", examples+"/values.yaml", "-f", examples+"/values-pools.yaml", "--api-versions", "cilium-pool.io/v1alpha1/PodIPPool"), "PodIPPool")
 	apply(t, pools)

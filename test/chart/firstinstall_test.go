@@ -26,7 +26,8 @@ func (b *bed) renderHere(args ...string) ([]*unstructured.Unstructured, string) 
 	return objects(b.T, manifest), notes
 }
 
-// apiServerOf is what the operator's pods are told of the API server.
+// apiServerOf returns the API server's address in the environment of the operator's
+// pods.
 func (b *bed) apiServerOf(args ...string) string {
 	b.Helper()
 	all, _ := b.renderHere(args...)

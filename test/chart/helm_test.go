@@ -38,7 +38,7 @@ var shared cptest.Shared
 
 func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
 
-// Helm's majors, both of which people use.
+// The major versions of Helm in use.
 const helm3, helm4 = "v3", "v4"
 
 func majors() []string { return []string{helm3, helm4} }

@@ -20,8 +20,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// The image holds the operator and next to nothing else, starts it as nobody,
-// and comes out the same each time.
+// The image holds little more than the operator, runs it as an unprivileged user, and
+// is reproducible.
 func TestImage(t *testing.T) {
 	binary := operator(t)
 	first, again := packImage(t, binary), packImage(t, binary)

@@ -92,7 +92,7 @@ func poolsOfAFirstInstallation(b *bed) {
 	b.Eventually("a pool that an administrator deletes goes", func() error { return b.gone("shanghai") })
 	op.kill()
 
-	// What comes last in the ConfigMap tells that all before it was looked at.
+	// Once the last pool of the ConfigMap is created, all before it were processed.
 	b.addInitialPool("wrong", "{ipv4: {blockSizes: 28, blockSize: 28, cidrs: [{cidr: 100.165.0.0/26}]}}")
 	b.addInitialPool("zunyi", "{ipv4: {blockSize: 28, cidrs: [{cidr: 100.166.0.0/26}]}}")
 	op = b.startOperator("--metrics-bind-address=0")

@@ -46,7 +46,7 @@ func TestInstallUpgradeRollbackUninstall(t *testing.T) {
 	installUpgradeRollbackUninstall(newBed(t, helm4))
 }
 
-// TestLongHelm3 is all of it once more with the other Helm that people use.
+// TestLongHelm3 repeats all of it with the other major version of Helm.
 func TestLongHelm3(t *testing.T) {
 	for name, test := range map[string]func(*bed){
 		"install to uninstall":                installUpgradeRollbackUninstall, // helm -f takes no path with a comma
@@ -184,9 +184,9 @@ func (b *bed) pool() *v1alpha1.PodIPPool {
 	return p
 }
 
-// The operator, with the ServiceAccount's token and the Deployment's arguments,
-// goes through all it does; the API server's audit log tells that nothing was
-// denied, and that nothing is granted that is not used.
+// The operator, with the ServiceAccount's token and the Deployment's arguments, does
+// everything it can do. The API server's audit log shows that nothing was denied, and
+// that nothing is granted that is not used.
 func TestRightsAreEnoughAndNoMore(t *testing.T) {
 	b := newBed(t, helm4)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -243,7 +243,7 @@ func (b *bed) lifeOfANode(ctx context.Context) {
 	b.node("n2", "beijing")
 	b.Eventually("a node whose agent does not run yet has its CiliumNode", func() error { return b.serves("n2", 1) })
 	b.Delete(&ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n2"}})
-	b.Eventually("a CiliumNode deleted by hand is put back", func() error { return b.serves("n2", 1) })
+	b.Eventually("a CiliumNode deleted by hand is restored", func() error { return b.serves("n2", 1) })
 
 	for _, name := range []string{"n1", "n2"} {
 		b.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"testing"
 
-	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,12 +18,12 @@ func TestNothingIsRefusedInMultiPoolMode(t *testing.T) {
 	op := b.installMode("multi-pool", "--ack-timeout=5m") // a pod without an address counts for so long
 	b.node("n1", "beijing")
 	b.isAssigned("n1", 1)
-	b.agentAsks("n1", 8, 1)
+	b.AgentRequests("n1", 8, 1)
 	b.Pods("n1", "many", 80)
 	b.Eventually("the operator reports a shortage", func() error { return b.short("n1", true) })
 	b.isAssigned("n1", 4)
 	b.DropPods()
-	b.agentAsks("n1", 8, 1)
+	b.AgentRequests("n1", 8, 1)
 	b.Eventually("the operator reports the end of the shortage", func() error { return b.short("n1", false) })
 	b.holds("n1", 1)
 	b.Delete(&ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
@@ -55,22 +54,6 @@ func (p *running) sawNothingRefused() {
 	p.stop()
 	p.seesNothingForbidden()
 	p.b.usedRights() // fails for what was denied
-}
-
-// agentAsks is the write of an agent in multi-pool mode that asks for so many
-// addresses and keeps so many of the CIDRs on its list.
-func (b *bed) agentAsks(node string, addresses, keeps int) {
-	b.Helper()
-	b.Eventually("the agent writes", func() error {
-		cn := &ciliumv2.CiliumNode{}
-		if err := b.Client.Get(b.Context(), client.ObjectKey{Name: node}, cn); err != nil {
-			return err
-		}
-		pools := &cn.Spec.IPAM.Pools
-		pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: addresses}}}
-		pools.Allocated[0].CIDRs = pools.Allocated[0].CIDRs[:keeps]
-		return b.Client.Update(b.Context(), cn)
-	})
 }
 
 // isAssigned waits until the agent of a node has n blocks on its list, all that the

@@ -174,8 +174,8 @@ func TestPriorityLevel(t *testing.T) {
 	}
 }
 
-// Viewers' rights are everybody's who views the cluster; editors' are nobody's
-// unless somebody says so.
+// The viewer role is aggregated to the cluster's view role by default; the editor
+// role is aggregated only on request.
 func TestUserRoles(t *testing.T) {
 	aggregated := func(args ...string) map[string][]string {
 		to := map[string][]string{}
@@ -209,8 +209,8 @@ func TestUserRoles(t *testing.T) {
 	}
 }
 
-// What is switched off takes its rights with it. That the rest is used, and
-// enough, TestRightsAreEnoughAndNoMore tells.
+// A feature that is switched off has no rights. TestRightsAreEnoughAndNoMore checks that
+// the remaining rights are used, and suffice.
 func TestRightsFollowValues(t *testing.T) {
 	rights := func(values string) []string {
 		var found []string

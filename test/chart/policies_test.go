@@ -111,8 +111,8 @@ func blockAttempts() map[string]attempt {
 	}
 }
 
-// policyBed has a policy of each mode, for a ServiceAccount of that name, and
-// people with the rights that they may have.
+// policyBed has a policy of each mode, for a ServiceAccount of that name, and grants all
+// rights to all users.
 func policyBed(t *testing.T) *bed {
 	b := newBed(t, helm4)
 	own, err := crds.All()
@@ -133,7 +133,7 @@ func policyBed(t *testing.T) *bed {
 			}
 		}
 	}
-	// RBAC stands in no way: the policies alone are to refuse.
+	// RBAC allows everything, so that only the policies refuse.
 	b.Create(&rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "all"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:authenticated"}},
@@ -152,7 +152,7 @@ func (b *bed) as(user string, groups ...string) client.Client {
 	return c
 }
 
-// objectsOfAttempts are those that attempts are about.
+// objectsOfAttempts returns the objects that the attempts write.
 func (b *bed) objectsOfAttempts() []client.Object {
 	b.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: map[string]string{"kept": "yes"}}}
@@ -183,8 +183,8 @@ func write(ctx context.Context, c client.Client, o client.Object, status bool, p
 	return c.Patch(ctx, o, raw)
 }
 
-// The policies let through what the operator, the plugin, people with the editor
-// roles and Kubernetes' controllers write, and refuse all else, saying why.
+// The policies allow what the operator, the plugin, users with the editor roles and
+// Kubernetes' controllers write, and refuse everything else with a reason.
 func TestPolicies(t *testing.T) {
 	b := policyBed(t)
 	clients := map[string]client.Client{
@@ -267,8 +267,8 @@ func TestEditorsUnderPolicies(t *testing.T) {
 	}
 }
 
-// A write that a policy refuses is logged with the policy's name: here the chart
-// was told another mode than the operator.
+// A write that a policy refuses is logged with the policy's name. Here the chart and
+// the operator are set to different modes.
 func TestRefusedWriteIsLogged(t *testing.T) {
 	b := newBed(t, helm4)
 	op := b.installMode("multi-pool", "--mode=crd")

@@ -260,7 +260,7 @@ func operator(t *testing.T) string {
 	return harness.Program(t, "cilium-pool-operator")
 }
 
-// The chart's CRDs are those of the code, apart from what Helm needs.
+// The chart has the same CRDs as the code, apart from what Helm needs.
 func TestCRDsAreThoseOfTheCode(t *testing.T) {
 	want, err := crds.All()
 	if err != nil {

@@ -158,7 +158,7 @@ func (b *bed) awaitInstalled(ctx context.Context) error {
 	return b.awaitAgents(ctx, true)
 }
 
-// awaitAgents is the same, and without our operator where Cilium allocates by itself.
+// awaitAgents does the same, without our operator where Cilium allocates by itself.
 func (b *bed) awaitAgents(ctx context.Context, operator bool) error {
 	what := []string{"daemonset/cilium"}
 	if operator {

@@ -16,7 +16,8 @@ import (
 //go:embed manifests/calico.yaml
 var calicoManifest string
 
-// calicoCIDR is that of the IPPool which selects the nodes, without its reservation.
+// calicoCIDR is the CIDR of the IPPool that selects the nodes, calicoReserved its
+// IPReservation.
 var (
 	calicoCIDR     = netip.MustParsePrefix("100.168.0.0/20")
 	calicoReserved = netip.MustParsePrefix("100.168.0.0/28")
@@ -43,12 +44,12 @@ func calicoScenario(ctx context.Context, t *trial) error {
 		return err
 	}
 	pools := filepath.Join(t.options.dir, "from-calico.yaml")
-	told, err := t.shell(ctx, "kubectl cilium-pool import calico --from-cluster >"+pools)
+	notes, err := t.shell(ctx, "kubectl cilium-pool import calico --from-cluster >"+pools)
 	t.check("import calico --from-cluster succeeds", err == nil, err == nil)
 	if err != nil {
 		return err
 	}
-	t.say("%s", told)
+	t.say("%s", notes)
 	if err := t.installSetup(ctx, setup{name: "pools of Calico", pools: []string{pools}, labels: "zone=east"}); err != nil {
 		return err
 	}

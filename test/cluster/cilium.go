@@ -91,8 +91,7 @@ func (t *trial) growsAfter(ctx context.Context) error {
 	return err
 }
 
-// agentsBegin runs a line by which all agents begin anew, while new pods ping each
-// other.
+// agentsBegin runs a command that restarts all agents, while new pods ping each other.
 func (t *trial) agentsBegin(ctx context.Context, what, line string) error {
 	for _, args := range [][]string{{"restart", "daemonset/probe"}, {"status", "daemonset/probe", "--timeout=" + probeTimeout.String()}} {
 		if _, err := t.cluster.Kubectl(ctx, append([]string{"--namespace=default", "rollout"}, args...)...); err != nil {

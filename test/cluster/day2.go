@@ -160,7 +160,7 @@ func outageScenario(ctx context.Context, t *trial) error {
 }
 
 // agentsScenario: Cilium's agents restart, and the operator's leader is killed in a
-// burst. What Cilium's own restart loses is told, not judged.
+// burst. Pings lost to Cilium's own restart are reported, but do not fail the run.
 func agentsScenario(ctx context.Context, t *trial) error {
 	if err := t.startPings(ctx); err != nil {
 		return err

@@ -131,7 +131,7 @@ func (t *trial) session(ctx context.Context, code string) (string, error) {
 		"\ntrap 'export -p >"+exported+"' EXIT\n"+code)
 }
 
-// forceAll changes the lines that this machine cannot do as they are.
+// forceAll changes the lines that this machine cannot run unchanged.
 func (t *trial) forceAll(code string) (string, error) {
 	var forced strings.Builder
 	for line := range strings.Lines(continuation.ReplaceAllString(code, " ")) {

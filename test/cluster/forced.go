@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// What this machine forces to be otherwise than docs/install.md says, and nothing
-// else. Everything not named here is as the page, the charts and examples/ have it.
+// The differences from docs/install.md that this machine requires. Everything not
+// listed here is as the page, the charts and examples/ have it.
 //
-//   - Cilium's chart is the folder in Cilium's Go module, not that of
-//     helm.cilium.io: there is no network but this machine's. The page has to ask
-//     for the version that was built.
+//   - Cilium's chart is the folder in Cilium's Go module, not the one at
+//     helm.cilium.io, as there is no network outside this machine. The page must
+//     name the version that was built.
 //   - forced/cilium.yaml, with a reason for each value.
 //   - The images are in containerd before anything is installed, under the names
 //     that the charts ask for.

@@ -54,7 +54,7 @@ func gitopsScenario(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	t.check("blocks claimed and given back in "+t.options.diffFor.String(), fmt.Sprintf("%d, %d", claimed, returned), claimed > 0 && returned > 0)
+	t.check("blocks claimed and returned in "+t.options.diffFor.String(), fmt.Sprintf("%d, %d", claimed, returned), claimed > 0 && returned > 0)
 	for _, c := range comparisons {
 		t.check("comparisons with a difference: "+c.what, fmt.Sprintf("%d of %d %s", c.differ, c.compared, c.first), c.differ == 0 && c.compared > 0)
 	}
@@ -115,7 +115,7 @@ func (t *trial) waves(ctx context.Context) error {
 				}
 			}
 		}
-		// Until blocks are on their way back.
+		// Until blocks are draining.
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

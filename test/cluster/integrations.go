@@ -49,7 +49,7 @@ func prometheusScenario(ctx context.Context, t *trial) error {
 	return t.evaluated(ctx, expressions)
 }
 
-// expressions are those of the chart's alerts and of its dashboard, by name.
+// expressions returns the queries of the chart's alerts and dashboard, by name.
 func (t *trial) expressions(r rules) (map[string]string, error) {
 	found := map[string]string{}
 	for _, group := range r.Spec.Groups {

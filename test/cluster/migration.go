@@ -319,8 +319,8 @@ func (m *move) judge(ctx context.Context, step string) error {
 	return err
 }
 
-// podAddresses are those of the pods with one of their own, apart from those that
-// come and go with the scenario.
+// podAddresses returns the addresses of the pods outside the host network, except for
+// those that the scenario creates and deletes.
 func (b *bed) podAddresses(ctx context.Context) (map[string]string, error) {
 	pods, err := query[corev1.PodList](ctx, b, "pods", "--all-namespaces", "--selector=app!=burst")
 	addresses := map[string]string{}

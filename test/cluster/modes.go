@@ -79,7 +79,7 @@ func (t *trial) works(ctx context.Context, s setup) error {
 	return t.operatorRestarts(ctx)
 }
 
-// crowd starts so many pods on one node that its first block is not enough.
+// crowd starts more pods on one node than its first block has addresses.
 func (t *trial) crowd(ctx context.Context, s setup) error {
 	before, err := t.burstBlocks(ctx)
 	if err != nil {

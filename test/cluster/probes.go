@@ -158,7 +158,7 @@ func (b *bed) pings(ctx context.Context) (losses, error) {
 	return sum, nil
 }
 
-// restarts counts how often containers of all pods but those of kube-system began anew.
+// restarts counts the container restarts of the pods in the namespace default.
 func (b *bed) restarts(ctx context.Context) (int, error) {
 	pods, err := query[corev1.PodList](ctx, b, "pods", "--namespace=default")
 	count := 0

@@ -27,7 +27,7 @@ const (
 	// as they should.
 	tick = "5s"
 	// The jobs: with the ServiceAccount's token as the ServiceMonitor says, without a
-	// token, and with that of a ServiceAccount without the right.
+	// token, and with the token of a ServiceAccount that lacks the right.
 	withToken    = "cilium-pool-operator-metrics"
 	withoutToken = "no-token"
 	withoutRight = "no-right"
@@ -116,7 +116,7 @@ func (t *trial) startPrometheus(ctx context.Context, r rules) error {
 	if err := t.cluster.Import(ctx, prometheusNode, t.options.prometheus); err != nil {
 		return err
 	}
-	// The second line is that of docs/metrics.md.
+	// The second command is the one in docs/metrics.md.
 	token, err := t.shell(ctx, `kubectl create namespace monitoring >/dev/null
 kubectl create clusterrolebinding prometheus-reads-pools --clusterrole=cilium-pool-operator-metrics-reader --serviceaccount=monitoring:prometheus >/dev/null
 kubectl create serviceaccount stranger -n monitoring >/dev/null

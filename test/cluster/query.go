@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// query gives objects as kubectl get --output=json tells them.
+// query returns objects as kubectl get --output=json prints them.
 func query[T any](ctx context.Context, b *bed, args ...string) (T, error) {
 	var out T
 	text, err := b.cluster.Kubectl(ctx, append([]string{"get", "--output=json"}, args...)...)
@@ -68,7 +68,7 @@ func (b *bed) failedSandboxes(ctx context.Context) (total, noAddress int, exampl
 	return total, noAddress, example, err
 }
 
-// lacksAddress says whether kubelet's event is of an agent that had no address. One
+// lacksAddress reports whether kubelet's event is of an agent that had no address. One
 // that has not seen the pod yet, and so does not know its pool, may have many.
 func lacksAddress(message string) bool {
 	if strings.Contains(message, "unable to determine IPAM pool") {
@@ -79,7 +79,7 @@ func lacksAddress(message string) bool {
 	})
 }
 
-// collect keeps what tells of a cluster that is about to go.
+// collect saves the state of a cluster that is about to be deleted.
 func (b *bed) collect(scenario string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -136,8 +136,8 @@ func runScenarios(ctx context.Context, b *bed) int {
 	return code(err)
 }
 
-// runAll skips, after a scenario that does not come to its end, those that would
-// begin with its broken cluster.
+// runAll skips, after a scenario that failed to finish, those that would start with its
+// broken cluster.
 func (b *bed) runAll(ctx context.Context, chosen []scenario) ([]row, error) {
 	var rows []row
 	var broken []error

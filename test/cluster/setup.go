@@ -21,7 +21,7 @@ type setup struct {
 	name string
 	// cilium are files of values for Cilium's chart, on top of ciliumValues.
 	cilium []string
-	// peer: Cilium allocates by itself, and there is no operator of ours.
+	// peer: Cilium allocates by itself, without our operator.
 	peer bool
 	// operator are files of values for our chart, on top of operatorValues.
 	operator []string
@@ -31,7 +31,7 @@ type setup struct {
 	labels string
 	// dualStack: nodes and Services have IPv6 addresses too.
 	dualStack bool
-	// oneBlock: a node has one block for good.
+	// oneBlock: a node keeps one block.
 	oneBlock bool
 }
 

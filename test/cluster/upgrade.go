@@ -24,9 +24,9 @@ const (
 	kubeletTimeout = time.Minute
 )
 
-// upgradeScenario: the operator is upgraded and rolled back, and a kubelet
-// restarts, while pods ping each other. None of that may lose a packet: the
-// operator is not on their way.
+// upgradeScenario: the operator is upgraded and rolled back, and a kubelet restarts,
+// while pods ping each other. None of that may lose a packet: the operator is not in the
+// data path.
 func upgradeScenario(ctx context.Context, t *trial) error {
 	restarts, err := t.restarts(ctx)
 	if err != nil {

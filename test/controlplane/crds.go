@@ -79,7 +79,7 @@ func (c *Cluster) InstallCRDs(ctx context.Context, definitions ...*apiextensions
 	return nil
 }
 
-// served tells whether objects of every version can be listed. For some
+// served reports whether objects of every version can be listed. For some
 // milliseconds an established CRD still answers "storage is (re)initializing",
 // after which client-go waits a whole second.
 func served(ctx context.Context, client rest.Interface, crd *apiextensionsv1.CustomResourceDefinition) bool {

@@ -67,8 +67,8 @@ func (c *Cluster) startEtcd(ctx context.Context) error {
 	})
 }
 
-// startFirstAPIServer takes the port of an earlier start, or a free one, and
-// another one if that is lost to somebody else meanwhile.
+// startFirstAPIServer uses the port of an earlier start, or else a free one, and
+// tries another if a different process takes that meanwhile.
 func (c *Cluster) startFirstAPIServer(ctx context.Context) error {
 	path := filepath.Join(c.dir, kubeconfigFile)
 	if cfg, err := readKubeconfig(path); err == nil {
@@ -175,9 +175,9 @@ func (c *Cluster) Ready(ctx context.Context) error {
 	})
 }
 
-// FreePort finds a port of address that nobody listens on, below the range the kernel
-// gives to outgoing connections: a client that redials a dead server there
-// might otherwise connect to itself and keep the port from it.
+// FreePort finds a free port of an address, below the range that the kernel uses for
+// outgoing connections: in that range a client that redials a dead server might
+// connect to itself and block the port.
 func FreePort(address string) (int, error) {
 	const lowest, count, attempts = 20000, 12000, 100
 	var last error

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// module is what go mod edit -json tells of a go.mod.
+// module is the output of go mod edit -json.
 type module struct {
 	Require []struct {
 		Path     string

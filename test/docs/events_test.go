@@ -163,12 +163,11 @@ func TestEventsPage(t *testing.T) {
 	sameSet(t, "what a drain waits for", column("What a drain waits for", 0), constants(t, "pkg/expand", "WaitReason"))
 }
 
-// poolConditions are all that the code sets of a pool's conditions, as "type
-// status reason": set(type, status, reason, message), and what foretold returns
-// of ExhaustedSoon, windowIs of MaintenanceWindow, reservedIs of
-// ReservedBlocksHeld, excludedIs of CoversClusterAddresses, familiesAre of
-// FamilyNotRun, and ciliumPoolIs of
-// CiliumPodIPPool.
+// poolConditions returns all conditions that the code sets on a pool, as "type status
+// reason". They are the arguments of set(type, status, reason, message), and the
+// results of foretold (ExhaustedSoon), windowIs (MaintenanceWindow), reservedIs
+// (ReservedBlocksHeld), excludedIs (CoversClusterAddresses), familiesAre
+// (FamilyNotRun) and ciliumPoolIs (CiliumPodIPPool).
 func poolConditions(t *testing.T) []string {
 	t.Helper()
 	values := named(t, "pkg/crd/v1alpha1")

@@ -72,7 +72,7 @@ func hasField(of reflect.Type, path []string) bool {
 var (
 	// dotted is a key of values or a field of an object; a bracket or a value may follow.
 	dotted = regexp.MustCompile(`^([a-z]\w*(?:\.[a-z][\w-]*)+)(?:\[|=|:|$)`)
-	// kinds are those whose fields the pages name.
+	// kinds are the kinds whose fields the pages name.
 	kinds = []any{
 		v1alpha1.PodIPPool{}, v1alpha1.PodIPBlock{}, v1alpha1.PodIPPoolHistory{}, ciliumv2.CiliumNode{}, ciliumv2alpha1.CiliumPodIPPool{},
 		corev1.Node{}, corev1.Pod{}, appsv1.Deployment{}, apiextensionsv1.CustomResourceDefinition{},
@@ -113,7 +113,7 @@ func TestKeysInPages(t *testing.T) {
 	}
 }
 
-// Values that commands on pages set are those of the chart that they install.
+// The chart has the values that commands on pages set.
 func TestValuesInCommands(t *testing.T) {
 	ours := values(t, filepath.Join(root, "charts/cilium-pool-operator/values.yaml"))
 	set := regexp.MustCompile(`--set(?:-json|-string)? '?([\w.]+)=`)

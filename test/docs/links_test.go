@@ -96,8 +96,8 @@ func TestNoPageIsLost(t *testing.T) {
 	}
 }
 
-// Pages, scripts and examples work on anybody's machine: they name no folder of
-// somebody's.
+// Pages, scripts and examples work on any machine: they name no folder of a
+// particular user.
 func TestNoPathOfOneMachine(t *testing.T) {
 	folder := regexp.MustCompile("(?:^|[\\s\"'(`=:])((?:/(?:home|root|Users|tmp|mnt|opt|work|workspace)|~)/[\\w.-]+\\S*)")
 	text := func(name string) bool {
@@ -116,7 +116,7 @@ func TestNoPathOfOneMachine(t *testing.T) {
 	}
 }
 
-// Make targets that the pages tell to run exist.
+// The make targets that pages name exist.
 func TestMakeTargets(t *testing.T) {
 	makefile := read(t, "Makefile")
 	for _, page := range files(t, isMarkdown) {

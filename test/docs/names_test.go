@@ -38,7 +38,7 @@ func spans(page string) []string {
 	return found
 }
 
-// pagesOfOurs are the pages of people: neither written by a program nor a history.
+// pagesOfOurs returns the pages written by hand, without the changelog.
 func pagesOfOurs(t *testing.T) []string {
 	t.Helper()
 	return slices.DeleteFunc(files(t, isMarkdown), func(page string) bool {
@@ -211,7 +211,7 @@ var (
 	}
 )
 
-// Functions, fields, reasons and the like that pages name are in the sources.
+// The identifiers that pages name (functions, fields, reasons) are in the sources.
 func TestWordsInPages(t *testing.T) {
 	words := map[string]bool{}
 	for _, path := range files(t, func(name string) bool { return !isMarkdown(name) }) {

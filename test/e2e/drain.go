@@ -18,7 +18,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
 )
 
-// The nodes' first blocks, which hold their routers, lie in a CIDR that stays.
+// The nodes' first blocks, with their router addresses, lie in a CIDR that stays.
 const (
 	stays    = "100.162.224.0/27"
 	drained  = "100.162.225.0/27"
@@ -29,8 +29,8 @@ const (
 	moveTurns  = 4
 )
 
-// drain sets a CIDR to drain that has two of a node's three blocks, and moves
-// the pods off, each pod's successor first, as a rollout does.
+// drain drains a CIDR with two of a node's three blocks, and replaces the pods in it,
+// each pod's successor first, as a rollout does.
 func drain(ctx context.Context, e *env) error {
 	d, err := startDrain(ctx, e)
 	if err != nil {
@@ -99,8 +99,8 @@ func startDrain(ctx context.Context, e *env) (*drains, error) {
 	return d, err
 }
 
-// begin sets the CIDR to drain, and waits until the operator says what it waits
-// for.
+// begin sets the CIDR to Drain, and waits until the operator reports what the drain
+// waits for.
 func (d *drains) begin(ctx context.Context) error {
 	d.note("pods in the CIDR to drain; its blocks", "%d of %d; 2", countIn(d.pods, drained), len(d.pods))
 	began := time.Now()
@@ -132,7 +132,7 @@ func (d *drains) begin(ctx context.Context) error {
 	return nil
 }
 
-// shrunk waits until nothing is left of the CIDR but what is used.
+// shrunk waits until only used addresses of the CIDR are left.
 func (d *drains) shrunk(ctx context.Context) error {
 	s := &restarts{env: d.env, node: d.node}
 	return s.await(ctx, "nothing but pods is left in the CIDR", func(cn *ciliumv2.CiliumNode) bool {
@@ -141,7 +141,7 @@ func (d *drains) shrunk(ctx context.Context) error {
 	})
 }
 
-// move starts a successor of each pod in the CIDR and deletes that pod then.
+// move replaces each pod in the CIDR: it starts the successor, then deletes the pod.
 func (d *drains) move(ctx context.Context, turn int) error {
 	var stay, old []*bed.Pod
 	for _, p := range d.pods {

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// dualValues let agents have IPv6 beside IPv4.
+// dualValues enable IPv6 beside IPv4.
 const dualValues = "cilium-values-dual-stack.yaml"
 
 // families is how many families of addresses pods have.
@@ -18,7 +18,7 @@ func (e *env) families() int {
 	return 1
 }
 
-// dual is the life of a node whose pods have an address of each family.
+// dual runs life on a node whose pods have an address of each family.
 func dual(ctx context.Context, e *env) error {
 	e.options.Values = []string{dualValues}
 	n, probe, err := e.startIPv6(ctx, true)
@@ -29,8 +29,8 @@ func dual(ctx context.Context, e *env) error {
 	return e.life(ctx, n, probe)
 }
 
-// ipv6 is the life of a node whose agent has IPv6 alone. Its tunnel is carried
-// by IPv6, and so is its Node's address; only the API server has IPv4.
+// ipv6 runs life on a node whose agent has IPv6 only. The tunnel runs over IPv6, and
+// the Node's address is IPv6; only the API server has IPv4.
 func ipv6(ctx context.Context, e *env) error {
 	e.options.Values = []string{"cilium-values-ipv6.yaml"}
 	n, probe, err := e.startIPv6(ctx, false)
@@ -41,8 +41,8 @@ func ipv6(ctx context.Context, e *env) error {
 	return e.life(ctx, n, probe)
 }
 
-// native is the life of a node of two families whose blocks the others know by
-// routes over the network they share, as the examples have it.
+// native runs life on a dual-stack node with native routing: the other nodes reach its
+// blocks by routes over the network they share, as in the examples.
 func native(ctx context.Context, e *env) error {
 	e.options.Native = true
 	e.options.Values = []string{dualValues}

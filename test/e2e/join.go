@@ -14,15 +14,15 @@ import (
 
 const (
 	joins = 3
-	// late is how long a pool takes to come from somebody who is busy, or has
-	// to ask around. The agent looks once, some 100 ms after it has made its
-	// CiliumNode, and then every 5 s.
+	// late is the delay of an operator that is busy, or has to make further
+	// calls, before it fills a pool. The agent reads the pool about 100 ms after it
+	// created its CiliumNode, and then every 5 s.
 	late = time.Second
 )
 
-// join measures the time from a Node's creation to a ready agent, with a
-// CiliumNode that the operator has made ahead, and with one that the agent has
-// to make itself and whose pool is filled at once, or a second later.
+// join measures the time from a Node's creation to a ready agent: with a
+// CiliumNode that the operator created in advance, and with one that the agent
+// creates itself and whose pool is filled at once or a second later.
 func join(ctx context.Context, e *env) error {
 	if err := e.start(ctx); err != nil {
 		return err

@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// The same moments in every run, as far as the machine allows.
+	// The same times in every run, as far as the machine allows.
 	killSeed = 3
 	addTries = 10
 )
 
-// kill has two operators, of which one or the other is killed with SIGKILL
-// every few seconds and started again, while 120 pods come and most of them
-// go. Failed ADDs are tried again, as a kubelet does.
+// kill runs two operators and kills one or the other with SIGKILL every few seconds,
+// while 120 pods are created and most of them deleted. Failed ADDs are retried, as a
+// kubelet does.
 func kill(ctx context.Context, e *env) error {
 	flags := append(soon(), "--leader-elect-lease-duration=4s")
 	n, probe, err := e.pair(ctx, flags...)
@@ -48,7 +48,7 @@ func kill(ctx context.Context, e *env) error {
 	if err := e.deletePods(ctx, drop); err != nil {
 		return err
 	}
-	// Most of the release happens under fire, its end in peace.
+	// Most blocks are released while operators are killed, the rest afterwards.
 	if err := pause(ctx, 40*time.Second); err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func kill(ctx context.Context, e *env) error {
 	return e.judgeRules(ctx)
 }
 
-// operators are two, of which one leads.
+// operators are two operators, one of which leads.
 type operators struct {
 	*env
 	flags  []string
@@ -95,7 +95,7 @@ func (o *operators) keepKilling(ctx context.Context) error {
 	return nil
 }
 
-// load runs pods that a scenario needs and does not judge.
+// load runs pods that a scenario needs but does not judge.
 func (e *env) load(ctx context.Context, n *bed.Node, count int) ([]*bed.Pod, error) {
 	pods, again, err := e.runStubborn(ctx, n, "load", count)
 	if again > 0 {
@@ -104,8 +104,8 @@ func (e *env) load(ctx context.Context, n *bed.Node, count int) ([]*bed.Pod, err
 	return pods, err
 }
 
-// runStubborn runs pods whose ADDs are tried again until they succeed, as a
-// kubelet does, and counts how often that was.
+// runStubborn runs pods whose ADDs are retried until they succeed, as a kubelet does,
+// and counts the retries.
 func (e *env) runStubborn(ctx context.Context, n *bed.Node, prefix string, count int) (pods []*bed.Pod, again int, err error) {
 	pods = make([]*bed.Pod, count)
 	tries, errs := make([]int, count), make([]error, count)
@@ -127,7 +127,7 @@ func (e *env) runOneStubborn(ctx context.Context, n *bed.Node, name string) (*be
 	return p, tries, err
 }
 
-// attachStubborn tries ADDs until one succeeds, and counts those before it.
+// attachStubborn retries ADDs until one succeeds, and counts the failed ones.
 func attachStubborn(ctx context.Context, p *bed.Pod) (tries int, err error) {
 	for try := range addTries {
 		if err = p.Attach(ctx); err == nil {

@@ -43,9 +43,10 @@ func (e *env) startIPv6(ctx context.Context, ipv4 bool) (load *bed.Node, probe *
 	return e.twoNodes(ctx, soon()...)
 }
 
-// life is that of a node on any network: pods come until it has three blocks of
-// each family, all carry traffic, most pods go, blocks go back, and the agent
-// is killed and started again. Running connections notice nothing.
+// life takes a node through its life on any network: pods are added until it has
+// three blocks of each family, all carry traffic, most pods are deleted, blocks are
+// returned, and the agent is killed and restarted. Running connections must not
+// notice.
 func (e *env) life(ctx context.Context, n *bed.Node, probe *bed.Pod) error {
 	pods, err := e.grow(ctx, n, probe)
 	if err != nil {
@@ -91,7 +92,7 @@ func (e *env) grow(ctx context.Context, n *bed.Node, probe *bed.Pod) ([]*bed.Pod
 	return append(first, more...), e.newBlocks(ctx, n, probe, append(first, more...))
 }
 
-// shrink deletes most pods and waits until the blocks have gone back.
+// shrink deletes most pods and waits until the blocks have been returned.
 func (e *env) shrink(ctx context.Context, n *bed.Node, probe *bed.Pod, pods []*bed.Pod) (keep []*bed.Pod, err error) {
 	var drop []*bed.Pod
 	for i, p := range pods {
@@ -128,9 +129,9 @@ func (e *env) shrink(ctx context.Context, n *bed.Node, probe *bed.Pod, pods []*b
 	return keep, nil
 }
 
-// reach pings where no pod answers: from the node to its pod, as a kubelet's
-// probe does, from another node, and from the pod to a machine that routes to
-// no pod, and so has to see a node's address.
+// reach pings along the paths that do not lead from pod to pod: from the node to
+// its pod, as a kubelet's probe does, from another node, and from the pod to a
+// machine that has no route to pods and so must see a node's address.
 func (e *env) reach(ctx context.Context, n *bed.Node, probe, pod *bed.Pod) error {
 	for _, from := range []struct {
 		what string

@@ -1,10 +1,10 @@
 //go:build linux
 
 // Command e2e runs the operator with real Cilium on this machine, scenario by
-// scenario, each in a bed of its own, and prints one table of what was seen.
+// scenario, each in a bed of its own, and prints one table of the results.
 //
-// Only it finds where Cilium's own agent does something else than the one that the
-// other suites simulate: handshakes, restores, routes and packets, at any moment of
+// Only it finds where Cilium's own agent behaves differently from the one that the
+// other suites simulate: in handshakes, restores, routes and packets, at any moment of
 // an agent's life.
 package main
 
@@ -29,7 +29,7 @@ const (
 	exitUsage   = 2
 	exitSkipped = 4
 
-	// scenarioTimeout bounds one scenario, whatever it waits for.
+	// scenarioTimeout bounds one scenario.
 	scenarioTimeout = 20 * time.Minute
 )
 
@@ -93,7 +93,7 @@ func run(ctx context.Context, o options) int {
 	return finish(runAll(ctx, o, chosen))
 }
 
-// cannot says loudly that nothing was tried.
+// cannot prints that the scenarios were not run, and why.
 func cannot(err error, chosen []scenario) int {
 	banner := strings.Repeat("!", 72)
 	fmt.Printf("%s\n!! SKIPPED, not passed: %v\n%s\n", banner, err, banner)
@@ -108,7 +108,7 @@ func cannot(err error, chosen []scenario) int {
 	return exitSkipped
 }
 
-// finish prints the table and says how the run ended.
+// finish prints the table and returns the exit code.
 func finish(rows []row) int {
 	printTable(os.Stdout, rows)
 	code := 0

@@ -19,11 +19,11 @@ type origin struct {
 	mode string
 	// cidrs are the Nodes' podCIDRs, where the mode goes by them.
 	cidrs []string
-	// endpointRoutes tells whether the old configuration has them.
+	// endpointRoutes is whether the old configuration enables them.
 	endpointRoutes bool
-	// more pods than a node's old blocks hold beside those that it has.
+	// more is how many further pods exceed what a node's old blocks hold.
 	more int
-	// several tells that the way back is open with any number of blocks.
+	// several is whether the way back is open with any number of blocks.
 	several bool
 }
 
@@ -46,9 +46,9 @@ func migrateMultiPool(ctx context.Context, e *env) error {
 }
 
 // migrate moves a cluster that serves pods: up to its agents' restart and back,
-// into crd mode, back, and into crd mode again, where it then lives as any other. Pods keep their addresses and
-// their connections. Every command that writes is killed again and again before
-// it may come to its end, and the operator with it.
+// into crd mode, back, and into crd mode again, where it stays. Pods keep their
+// addresses and connections. Every command that writes is killed several times,
+// and the operator with it, before it may complete.
 func migrate(ctx context.Context, e *env, o origin) error {
 	m := &mover{env: e, origin: o}
 	if err := m.before(ctx); err != nil {
@@ -90,8 +90,8 @@ type mover struct {
 	nodes []*bed.Node
 	pods  [][]*bed.Pod // by node; they stay
 	extra []*bed.Pod   // on the first node, for a while
-	// few is how many blocks that node had before these, many how many
-	// addresses with them.
+	// few is how many blocks that node had before them, many how many addresses
+	// it has with them.
 	few, many int
 
 	cilium  *bed.Operator // Cilium's own
@@ -104,7 +104,7 @@ type mover struct {
 	commandsKilled, operatorsKilled int
 }
 
-// before brings up the cluster as it was before anybody thought of moving it.
+// before brings up the cluster in its old mode, with no trace of this operator.
 func (m *mover) before(ctx context.Context) (err error) {
 	m.options.Before, m.options.IPAM = true, m.mode
 	if m.endpointRoutes {

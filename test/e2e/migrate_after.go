@@ -38,7 +38,7 @@ func (m *mover) growNode(ctx context.Context) error {
 	return nil
 }
 
-// refused checks that there is no way back any more that the old mode could go.
+// refused checks that the way back to the old mode is closed.
 func (m *mover) refused(ctx context.Context) error {
 	err := m.must(ctx, on(cmdAbortOne, "NODE", m.nodes[0].Name)+answerTimeout, blockedCode)
 	if err != nil {
@@ -48,7 +48,7 @@ func (m *mover) refused(ctx context.Context) error {
 	return m.must(ctx, on(cmdMoved, "NODE", m.nodes[0].Name), 0)
 }
 
-// reclaimNode takes the further pods away, and waits until the blocks follow.
+// reclaimNode deletes the extra pods, and waits until the blocks are returned.
 func (m *mover) reclaimNode(ctx context.Context) error {
 	n, pods := m.nodes[0], m.extra
 	m.extra = nil
@@ -66,8 +66,8 @@ func (m *mover) reclaimNode(ctx context.Context) error {
 	return getErr
 }
 
-// small tells why a node holds more than before it grew: blocks with free
-// addresses.
+// small returns an error while a node holds more than before it grew: blocks with
+// free addresses.
 func (m *mover) small(ctx context.Context, name string) error {
 	cn, err := m.CiliumNode(ctx, name)
 	if err != nil {
@@ -89,8 +89,8 @@ func (m *mover) small(ctx context.Context, name string) error {
 	return nil
 }
 
-// drainAdopted drains a block that the second node has from before, and moves
-// its pods, while pods of the other nodes talk.
+// drainAdopted drains an adopted block of the second node and moves its pods,
+// while pods of the other nodes exchange traffic.
 func (m *mover) drainAdopted(ctx context.Context) error {
 	traffic, err := startTraffic([][]*bed.Pod{m.pods[0], m.pods[2]})
 	if err != nil {
@@ -134,7 +134,7 @@ func (m *mover) drainAdopted(ctx context.Context) error {
 	return nil
 }
 
-// leftOf waits until so many addresses are left of a block.
+// leftOf waits until want addresses of a block are left.
 func (m *mover) leftOf(ctx context.Context, cidr netip.Prefix, want int) error {
 	return m.Eventually(ctx, "nothing is left of the block but what is used", func(ctx context.Context) error {
 		cn, err := m.CiliumNode(ctx, m.nodes[1].Name)
@@ -149,8 +149,8 @@ func (m *mover) leftOf(ctx context.Context, cidr netip.Prefix, want int) error {
 	})
 }
 
-// moveOff waits until the block has no free address, starts a successor of each
-// of its pods, and deletes that pod then.
+// moveOff waits until the block has no free address, then replaces each of its
+// pods.
 func (m *mover) moveOff(ctx context.Context, cidr netip.Prefix, routers, turn int) error {
 	if err := m.leftOf(ctx, cidr, countIn(m.pods[1], cidr.String())+routers); err != nil {
 		return err
@@ -158,8 +158,8 @@ func (m *mover) moveOff(ctx context.Context, cidr netip.Prefix, routers, turn in
 	return m.succeed(ctx, 1, strconv.Itoa(turn), cidr.Contains)
 }
 
-// succeed starts a successor of each pod of a node whose address is among some,
-// and deletes that pod then.
+// succeed replaces each pod of a node whose address is among some: it starts the
+// successor, then deletes the pod.
 func (m *mover) succeed(ctx context.Context, node int, turn string, among func(netip.Addr) bool) error {
 	pods := m.pods[node]
 	errs := make([]error, len(pods))
@@ -177,8 +177,8 @@ func (m *mover) succeed(ctx context.Context, node int, turn string, among func(n
 	return errors.Join(errs...)
 }
 
-// toDrain is a block of the second node that has pods, and not the router if
-// there is such a one; and whether the router has an address of it.
+// toDrain picks a block of the second node that has pods, preferably one without
+// the router's address. It returns how many addresses the router has in it.
 func (m *mover) toDrain(ctx context.Context) (cidr netip.Prefix, routers int, err error) {
 	cn, err := m.CiliumNode(ctx, m.nodes[1].Name)
 	if err != nil {

@@ -4,8 +4,8 @@ package main
 
 import "strings"
 
-// What docs/migration.md has people type. The scenarios run these lines as they
-// are; NODE, MODE and BLOCK are filled in.
+// The commands in docs/migration.md. The scenarios run these lines as they are, with
+// NODE, MODE and BLOCK filled in.
 const (
 	cmdPools      = "kubectl apply -f pools.yaml"
 	cmdPlan       = "kubectl cilium-pool migrate plan"
@@ -31,7 +31,7 @@ const (
 	cmdDrain   = "kubectl cilium-pool drain BLOCK --wait=false"
 )
 
-// migrateCommands are all of these lines.
+// migrateCommands returns all of these lines.
 func migrateCommands() []string {
 	return []string{
 		cmdPools, cmdPlan, cmdStart, cmdStatus, cmdHold, cmdHoldConfig, cmdPublished,
@@ -43,8 +43,8 @@ func migrateCommands() []string {
 // on fills in a name.
 func on(line, what, name string) string { return strings.Replace(line, what, name, 1) }
 
-// holdConfig is what keeps agents in their old mode while the ConfigMap says crd
-// already: the keys that the move changes, as they were.
+// holdConfig returns what keeps agents in their old mode while the ConfigMap already
+// says crd: the old values of the keys that the move changes.
 func holdConfig(mode string, endpointRoutes bool) map[string]string {
 	keys := map[string]string{"ipam": mode, "ipv4-range": "auto", "ipv6-range": "auto", "enable-endpoint-routes": "false"}
 	if endpointRoutes {

@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// blockedCode is the exit code of a command that says what is in the way.
+	// blockedCode is the exit code of a command that reports what blocks it.
 	blockedCode = 3
-	// firstKill is how long a command has when it is killed for the first time,
-	// and answerWait how long one waits for agents that do not answer: three
-	// times what the bed's take.
+	// firstKill is how long a command runs before it is killed for the first time.
+	// answerWait is how long a command waits for agents that do not answer: three
+	// times as long as the bed's agents take.
 	firstKill     = 100 * time.Millisecond
 	answerWait    = 10 * time.Second
 	answerTimeout = " --answer-timeout=10s"
 )
 
-// must runs a line of the page, which has to come to its end with this exit code.
+// must runs a line of the page, which must end with this exit code.
 func (e *env) must(ctx context.Context, line string, want int) error {
 	out, code, err := e.Shell(ctx, line)
 	if err != nil {
@@ -29,8 +29,8 @@ func (e *env) must(ctx context.Context, line string, want int) error {
 	return e.ended(line, out, code, want)
 }
 
-// ended logs what a command has printed, and tells whether it ended otherwise
-// than it should.
+// ended logs what a command has printed, and returns an error if its exit code is not
+// the wanted one.
 func (e *env) ended(line, out string, code, want int) error {
 	e.Logf("$ %s", line)
 	for l := range strings.Lines(out) {
@@ -42,9 +42,9 @@ func (e *env) ended(line, out string, code, want int) error {
 	return nil
 }
 
-// killed is must where the command is killed with SIGKILL before, again and
-// again, each time later, and the operator with it. waits is how long the
-// command waits before it does anything; such a one is not killed as often.
+// killed is must, after the command was killed with SIGKILL several times, each time
+// later, and the operator with it. waits is how long the command waits before it does
+// anything; such a command is killed less often.
 func (m *mover) killed(ctx context.Context, line string, want int, waits time.Duration) error {
 	later := time.Duration(6) // fifths
 	if waits > 0 {
@@ -68,8 +68,8 @@ func (m *mover) killed(ctx context.Context, line string, want int, waits time.Du
 	return ctx.Err()
 }
 
-// renewOperator kills the operator with SIGKILL and starts another one, with
-// the flags of now.
+// renewOperator kills the operator with SIGKILL and starts another one with the current
+// flags.
 func (m *mover) renewOperator() (err error) {
 	m.renewing.Lock()
 	defer m.renewing.Unlock()
@@ -82,11 +82,10 @@ func (m *mover) renewOperator() (err error) {
 	return err
 }
 
-// shadow restarts the operator so that it writes nothing to CiliumNodes, or so
-// that it does.
+// shadow restarts the operator with or without --shadow.
 func (m *mover) shadow(is bool) error {
-	// With few addresses more than pods, half of them free is more than a node
-	// can do without.
+	// Nodes have few more addresses than pods: the default of 50 percent would
+	// reclaim nothing.
 	flags := append(soon(), "--leader-elect-lease-duration=4s", "--ack-hold=10s", "--reclaim-threshold-percent=70")
 	if is {
 		flags = append(flags, "--shadow")
@@ -97,9 +96,8 @@ func (m *mover) shadow(is bool) error {
 	return m.renewOperator()
 }
 
-// keepOperator starts the operator again where it has ended by itself, as a
-// kubelet does, until ctx ends: on a machine too busy to renew a short lease it
-// gives up.
+// keepOperator restarts the operator if it has exited by itself, as a kubelet does,
+// until ctx ends: on a machine too busy to renew a short lease it exits.
 func (m *mover) keepOperator(ctx context.Context) {
 	for pause(ctx, time.Second) == nil {
 		m.renewing.Lock()

@@ -31,7 +31,7 @@ const (
 	killWithin = 8 * time.Second
 )
 
-// turnBack goes as far as it can without restarting an agent, and back.
+// turnBack moves as far as possible without restarting an agent, and back.
 func (m *mover) turnBack(ctx context.Context) error {
 	return inTurn(ctx, m.plan, m.adopt, m.hold, m.publish, m.endWatch, m.leave)
 }
@@ -53,7 +53,7 @@ func inTurn(ctx context.Context, steps ...func(context.Context) error) error {
 	return nil
 }
 
-// plan makes the pool and has the operator look on.
+// plan creates the pool and runs the operator in shadow mode.
 func (m *mover) plan(ctx context.Context) error {
 	pool := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "all"}}
 	pool.APIVersion, pool.Kind = v1alpha1.GroupVersion.String(), "PodIPPool"
@@ -79,7 +79,7 @@ func (m *mover) write(name string, object any) error {
 	return os.WriteFile(filepath.Join(m.options.Logs, name), data, 0o644)
 }
 
-// adopt makes PodIPBlocks of what the nodes have.
+// adopt creates PodIPBlocks for the CIDRs that the nodes have.
 func (m *mover) adopt(ctx context.Context) error {
 	if err := m.killed(ctx, cmdStart, 0, 0); err != nil {
 		return err
@@ -103,8 +103,8 @@ func (m *mover) adopt(ctx context.Context) error {
 	return nil
 }
 
-// hold freezes the old mode: the ConfigMap says crd, agents that restart by
-// themselves come up as they were, and Cilium's operator gives out nothing more.
+// hold freezes the old mode: the ConfigMap says crd, agents that restart by themselves
+// start in their old mode, and Cilium's operator allocates nothing more.
 func (m *mover) hold(ctx context.Context) error {
 	if err := m.must(ctx, cmdHold, 0); err != nil {
 		return err
@@ -148,8 +148,8 @@ func holdManifest(keys map[string]string) ([]byte, error) {
 	return data, nil
 }
 
-// differ are the keys with unlike values, but for those of Cilium's operator
-// alone and those that are held.
+// differ returns the keys with different values, except for those that only Cilium's
+// operator reads and those that are held.
 func differ(before, after, held map[string]string) []string {
 	var keys []string
 	all := maps.Clone(before)
@@ -176,7 +176,7 @@ func (m *mover) configure(ctx context.Context, config map[string]string) (err er
 	return err
 }
 
-// publish lets the operator out of the shadow.
+// publish ends the operator's shadow mode.
 func (m *mover) publish(ctx context.Context) error {
 	if err := m.must(ctx, cmdStart, 0); err != nil {
 		return err
@@ -231,8 +231,8 @@ func (m *mover) roll(ctx context.Context, n *bed.Node, label string) error {
 	return err
 }
 
-// back moves the cluster to its old mode. Addresses leave pools there that
-// nobody reads any more, so the rules are not judged until it moves again.
+// back moves the cluster to its old mode. There addresses leave pools that no
+// agent reads any more, so the rules are not checked until it moves again.
 func (m *mover) back(ctx context.Context) error {
 	if err := m.endWatch(ctx); err != nil {
 		return err
@@ -254,8 +254,8 @@ func (m *mover) back(ctx context.Context) error {
 	return m.leave(ctx)
 }
 
-// leave takes our blocks and addresses away from nodes whose agents are in their
-// old mode, and gives Cilium its old configuration.
+// leave removes our blocks and addresses from nodes whose agents are in their old mode,
+// and restores Cilium's old configuration.
 func (m *mover) leave(ctx context.Context) error {
 	if err := m.killed(ctx, cmdAbort+answerTimeout, 0, answerWait); err != nil {
 		return err

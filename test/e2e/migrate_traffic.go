@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// churnLife is how long a pod that comes and goes is there.
+	// churnLife is how long a pod of the churn lives.
 	churnLife = 3 * time.Second
 )
 
@@ -55,8 +55,8 @@ func (e *env) judgeTraffic(t *traffic, over string) {
 	e.judgeStreams(t.streams, over+": TCP echoes of connections that stayed; slowest")
 }
 
-// churn are pods that come and go on all nodes, one at a time on each. A failed
-// CNI ADD is tried again, as a kubelet does.
+// churn creates and deletes pods on all nodes, one at a time on each. A failed CNI ADD
+// is retried, as a kubelet does.
 type churn struct {
 	*env
 	stop context.CancelFunc
@@ -94,8 +94,8 @@ func (e *env) startChurn(ctx context.Context, name string, nodes []*bed.Node) *c
 	return c
 }
 
-// one is the life of one pod. It ends by itself once its ADD has begun, so that
-// nothing is left half way.
+// one creates and deletes one pod. Once its ADD has begun it runs to its end, so that
+// nothing is left half done.
 func (c *churn) one(churning context.Context, n *bed.Node, name string) error {
 	ctx := context.WithoutCancel(churning)
 	p, err := n.CreatePod(ctx, name)
@@ -122,7 +122,7 @@ func (c *churn) one(churning context.Context, n *bed.Node, name string) error {
 
 func over(ctx context.Context) bool { return ctx.Err() != nil }
 
-// attach tries one ADD, and keeps what became of it.
+// attach tries one ADD, and records its outcome.
 func (c *churn) attach(ctx context.Context, p *bed.Pod) bool {
 	began := time.Now()
 	err := p.Attach(ctx)
@@ -136,7 +136,7 @@ func (c *churn) attach(ctx context.Context, p *bed.Pod) bool {
 	return true
 }
 
-// wasDown tells when a node's agent was down.
+// wasDown records when a node's agent was down.
 func (c *churn) wasDown(node string, d bed.Downtime) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,10 +21,10 @@ const (
 	kubernetesMode = "kubernetes"
 )
 
-// startBeside brings up the bed in a mode, with the values that users are given
-// for it, and more of their files on top; and Cilium's own operator. Ours is yet to
-// be started.
-func (e *env) startBeside(ctx context.Context, mode string, told whole.Carrier, more ...string) error {
+// startBeside brings up the bed in a mode, with the example values for it and more
+// of their files on top, and starts Cilium's own operator. Our operator is not
+// started yet.
+func (e *env) startBeside(ctx context.Context, mode string, carrier whole.Carrier, more ...string) error {
 	e.options.IPAM, e.options.Values = mode, append([]string{ciliumValues(mode)}, more...)
 	if err := e.start(ctx); err != nil {
 		return err
@@ -32,7 +32,7 @@ func (e *env) startBeside(ctx context.Context, mode string, told whole.Carrier, 
 	if err := e.pool(ctx); err != nil {
 		return err
 	}
-	if err := e.watchWhole(ctx, told); err != nil {
+	if err := e.watchWhole(ctx, carrier); err != nil {
 		return err
 	}
 	args, err := e.ciliumOperatorArgs(mode)
@@ -53,8 +53,8 @@ func (e *env) operate(mode string, flags ...string) (err error) {
 
 func ciliumValues(mode string) string { return "cilium-values-" + mode + ".yaml" }
 
-// ciliumOperatorArgs are the flags that Cilium's operator is given in a mode
-// beside its configuration.
+// ciliumOperatorArgs returns the flags of Cilium's operator in a mode, beside its
+// configuration.
 func (e *env) ciliumOperatorArgs(mode string) ([]string, error) {
 	var values struct {
 		Operator struct {
@@ -65,8 +65,7 @@ func (e *env) ciliumOperatorArgs(mode string) ([]string, error) {
 	return values.Operator.ExtraArgs, err
 }
 
-// extraObjects makes the objects that our own chart brings along in a mode, or
-// sees that they are there.
+// extraObjects creates the objects that our own chart adds in a mode.
 func (e *env) extraObjects(ctx context.Context, mode string) error {
 	var values struct {
 		ExtraObjects []map[string]any `json:"extraObjects"`
@@ -83,7 +82,7 @@ func (e *env) extraObjects(ctx context.Context, mode string) error {
 	return nil
 }
 
-// example reads one of the files that users are given.
+// example reads one of the example files.
 func (e *env) example(name string, into any) error {
 	data, err := os.ReadFile(filepath.Join(e.options.Examples, name))
 	if err != nil {

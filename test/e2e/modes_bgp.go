@@ -25,13 +25,14 @@ const (
 	bgpFirst  = 10
 	bgpMore   = 60 // reach into the third block
 	bgpValues = "cilium-values-bgp.yaml"
-	// slack is by how much two watchers of one change may disagree about when.
+	// slack is by how much two watchers may disagree on the time of a change.
 	slack = time.Second
 )
 
-// modesBGP lets agents in multi-pool mode announce their blocks to a router, and
-// watches when each prefix comes and goes: while pods come, while most of them
-// go, and while an agent is killed. The router pings pods by what it was told.
+// modesBGP has agents in multi-pool mode announce their blocks to a router, and
+// watches when each prefix is announced and withdrawn: while pods are added, while
+// most of them are deleted, and while an agent is killed. The router pings pods by
+// the announced routes.
 func modesBGP(ctx context.Context, e *env) error { return announce(ctx, e, multiPoolMode) }
 
 // modesBGPKubernetes is the same for the one block of each node in kubernetes
@@ -39,12 +40,12 @@ func modesBGP(ctx context.Context, e *env) error { return announce(ctx, e, multi
 func modesBGPKubernetes(ctx context.Context, e *env) error { return announce(ctx, e, kubernetesMode) }
 
 func announce(ctx context.Context, e *env, mode string) error {
-	told := whole.InPools()
+	carrier := whole.InPools()
 	if mode == kubernetesMode {
-		told = whole.OnNode()
+		carrier = whole.OnNode()
 	}
 	e.options.Native = true // packets from outside find pods by their address
-	if err := e.startBeside(ctx, mode, told, bgpValues); err != nil {
+	if err := e.startBeside(ctx, mode, carrier, bgpValues); err != nil {
 		return err
 	}
 	if err := e.operate(mode, wholeCooldown); err != nil {
@@ -97,8 +98,8 @@ func (a *announced) begin(ctx context.Context) error {
 	return a.reachable(ctx, "first", a.pods)
 }
 
-// peer applies the manifests that users are given, with the router of the bed in
-// place of theirs.
+// peer applies the example manifests, with the router of the bed in place of
+// theirs.
 func (a *announced) peer(ctx context.Context) error {
 	for _, name := range []string{"cilium-peers.yaml", "cilium-" + a.mode + ".yaml"} {
 		data, err := os.ReadFile(filepath.Join(a.options.Examples, "bgp", name))
@@ -119,28 +120,29 @@ func (a *announced) peer(ctx context.Context) error {
 	return nil
 }
 
-// same tells what the router has otherwise than agents are told.
+// same returns an error while the router's routes differ from the CIDRs assigned to
+// the nodes.
 func (a *announced) same(ctx context.Context) error {
 	events, err := a.router.Events()
 	if err != nil {
 		return err
 	}
 	routes := bed.Routes(events)
-	told := 0
+	assigned := 0
 	for _, n := range a.nodes {
 		cn, err := a.CiliumNode(ctx, n.Name)
 		if err != nil {
 			return err
 		}
 		for _, cidr := range blocksAt(cn) {
-			told++
+			assigned++
 			if routes[cidr] != n.Addresses[0] {
 				return fmt.Errorf("%s of %s, by %s", cidr, n.Name, routes[cidr])
 			}
 		}
 	}
-	if told != len(routes) || told < len(a.nodes) {
-		return fmt.Errorf("%d blocks, the router has %v", told, routes)
+	if assigned != len(routes) || assigned < len(a.nodes) {
+		return fmt.Errorf("%d blocks, the router has %v", assigned, routes)
 	}
 	return nil
 }
@@ -194,7 +196,8 @@ func (a *announced) grow(ctx context.Context) error {
 	return a.reachable(ctx, "grown", []*bed.Pod{a.pods[0], a.pods[first], a.pods[len(a.pods)-1]})
 }
 
-// restart kills the agent, and its session with it. The router keeps its routes.
+// restart kills the agent, and its BGP session with it. The router must keep its
+// routes.
 func (a *announced) restart(ctx context.Context) error {
 	before, err := a.router.Events()
 	if err != nil {
@@ -225,7 +228,7 @@ func (a *announced) restart(ctx context.Context) error {
 	}
 	a.check(withdrawn == 0, "agent killed: prefixes withdrawn over its restart", "%d", withdrawn)
 	a.judgePings(flows, "agent killed: packets lost from the router to its pods, every 5 ms")
-	a.checkTold(ctx, a.nodes[0], a.pods, "agent killed: pods restored at their address")
+	a.checkAssigned(ctx, a.nodes[0], a.pods, "agent killed: pods restored at their address")
 	return nil
 }
 
@@ -241,8 +244,8 @@ func (a *announced) sessionIsBack(since int) error {
 	return nil
 }
 
-// shrink deletes all pods but the first ones, and waits until the prefixes of what
-// the agent has given back are withdrawn, and their blocks have rested.
+// shrink deletes all pods but the first ones, and waits until the prefixes of the
+// blocks that the agent returned are withdrawn and these blocks have cooled down.
 func (a *announced) shrink(ctx context.Context) error {
 	keep := a.pods[:pinged]
 	flows, err := a.fromRouter(keep)
@@ -258,7 +261,7 @@ func (a *announced) shrink(ctx context.Context) error {
 	}
 	a.pods = keep
 	l := &wholeLife{env: a.env, ours: true, node: a.nodes[0], keep: keep}
-	err = a.Eventually(ctx, "no block is told that the node could do without", l.spare)
+	err = a.Eventually(ctx, "the node has no block that it can do without", l.spare)
 	if err == nil {
 		err = a.Eventually(ctx, "the router has no other prefix", a.same)
 	}
@@ -269,9 +272,9 @@ func (a *announced) shrink(ctx context.Context) error {
 	return errors.Join(err, listErr)
 }
 
-// judgeOrder checks of each prefix that it was announced when its node was told it,
-// withdrawn when it was told it no more, and gone before its block could be
-// anybody else's; and notes how long each took.
+// judgeOrder checks that each prefix was announced after it was assigned to its
+// node, withdrawn after the assignment ended, and gone before another node could
+// get its block. It notes how long each took.
 func (a *announced) judgeOrder(ctx context.Context) error {
 	if err := a.rules.Sync(ctx); err != nil {
 		return err
@@ -285,12 +288,12 @@ func (a *announced) judgeOrder(ctx context.Context) error {
 		a.Logf("out of order: %s", w)
 	}
 	a.check(len(j.wrong) == 0 && j.announced > 0, "prefixes announced, withdrawn; out of order", "%d, %d; %d", j.announced, j.withdrawn, len(j.wrong))
-	a.note("from a node's first block told to its prefix announced, session and all, longest", "%.1f s", longest(j.first).Seconds())
+	a.note("from a node's first block assigned to its prefix announced, session included, longest", "%.1f s", longest(j.first).Seconds())
 	if len(j.up) > 0 {
-		a.note("from a further block told to its prefix announced, median and longest", "%.2f s, %.2f s", median(j.up).Seconds(), longest(j.up).Seconds())
+		a.note("from a further block assigned to its prefix announced, median and longest", "%.2f s, %.2f s", median(j.up).Seconds(), longest(j.up).Seconds())
 	}
 	if j.withdrawn > 0 {
-		a.note("from a block told no more to its prefix withdrawn, median and longest", "%.2f s, %.2f s", median(j.down).Seconds(), longest(j.down).Seconds())
+		a.note("from a block no longer assigned to its prefix withdrawn, median and longest", "%.2f s, %.2f s", median(j.down).Seconds(), longest(j.down).Seconds())
 		a.note("from a prefix withdrawn to its block free for others, shortest", "%.1f s", shortest(j.free).Seconds())
 	}
 	return nil

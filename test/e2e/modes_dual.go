@@ -10,9 +10,9 @@ import (
 
 const dualPods = 60 // reach into the third block of each family
 
-// modesMultiPoolDual is the life of a node in multi-pool mode whose pods have an
-// address of each family: both grow in a surge, are there again after the agent was
-// killed, and come home.
+// modesMultiPoolDual runs a node in multi-pool mode whose pods have an address of
+// each family: blocks of both are added in a surge, survive the agent's restart,
+// and are returned.
 func modesMultiPoolDual(ctx context.Context, e *env) error {
 	if err := e.startBeside(ctx, multiPoolMode, whole.InPools(), dualValues); err != nil {
 		return err
@@ -24,7 +24,7 @@ func modesMultiPoolDual(ctx context.Context, e *env) error {
 	return inTurn(ctx, l.beginProbe, l.surgeDual, l.restart, l.giveBackMost, e.judgeWhole)
 }
 
-// surgeDual is the surge, and looks at what each family has after it.
+// surgeDual runs the surge, and then checks the blocks of each family.
 func (l *wholeLife) surgeDual(ctx context.Context) (err error) {
 	if l.node, err = l.surgeWhole(ctx, "dual", dualPods, 4); err != nil {
 		return err
@@ -40,7 +40,7 @@ func (l *wholeLife) surgeDual(ctx context.Context) (err error) {
 	return err
 }
 
-// blocksByFamily counts what the node is told.
+// blocksByFamily counts the blocks assigned to the node.
 func (l *wholeLife) blocksByFamily(ctx context.Context) (ipv4, ipv6 int, err error) {
 	cn, err := l.CiliumNode(ctx, l.node.Name)
 	for _, cidr := range whole.ToldTo(cn) {
@@ -67,8 +67,8 @@ func (l *wholeLife) giveBackMost(ctx context.Context) error {
 	return err
 }
 
-// modesKubernetesDual is the life of nodes in kubernetes mode with a block of each
-// family, of which one came with a podCIDR of IPv4 alone.
+// modesKubernetesDual runs nodes in kubernetes mode with a block of each family,
+// one of which joined with an IPv4 podCIDR only.
 func modesKubernetesDual(ctx context.Context, e *env) error {
 	e.options.Set = []string{"k8s.requireIPv6PodCIDR=true"} // cilium-values-kubernetes.yaml asks for it
 	if err := e.startBeside(ctx, kubernetesMode, whole.OnNode(), dualValues); err != nil {

@@ -28,9 +28,9 @@ const (
 	offPools = "100.170.0.0/24"
 )
 
-// modesKubernetes is the life of nodes in kubernetes mode: each agent waits for
-// the block of its Node and keeps it, over its own restart, and over a Node made
-// again under its name; podCIDRs that Nodes come with are adopted, or left alone.
+// modesKubernetes runs nodes in kubernetes mode: each agent waits for the block of
+// its Node and keeps it, over its own restart and over a Node recreated under its
+// name. podCIDRs that Nodes join with are adopted, or left alone.
 func modesKubernetes(ctx context.Context, e *env) error {
 	if err := e.startBeside(ctx, kubernetesMode, whole.OnNode()); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (k *kubeNodes) joinAlone(ctx context.Context) (err error) {
 		return err
 	}
 	k.note("from the operator's start until that agent was ready", "%.1f s", time.Since(began).Seconds())
-	k.blocks, err = k.toldTo(ctx, k.node.Name)
+	k.blocks, err = k.assignedTo(ctx, k.node.Name)
 	return err
 }
 
@@ -91,7 +91,7 @@ func (k *kubeNodes) join(ctx context.Context) error {
 	}
 	inside := countAt(k.pods, k.blocks)
 	k.check(inside == nodePods, "pods with an address of each block of their Node; blocks", "%d of %d; %d", inside, nodePods, len(k.blocks))
-	k.checkTold(ctx, k.node, k.pods, "pods whose address lies in the podCIDRs that the agent writes")
+	k.checkAssigned(ctx, k.node, k.pods, "pods whose address lies in the podCIDRs that the agent writes")
 	return nil
 }
 
@@ -106,22 +106,22 @@ func countAt(pods []*bed.Pod, blocks []netip.Prefix) int {
 	return count
 }
 
-// toldTo waits until a Node is told a CIDR of each family that is a block of its own,
-// and no other, and returns them, IPv4 first.
-func (k *kubeNodes) toldTo(ctx context.Context, name string) ([]netip.Prefix, error) {
-	var told []netip.Prefix
-	err := k.Eventually(ctx, "Node "+name+" is told its blocks", func(ctx context.Context) error {
+// assignedTo waits until a Node is assigned one of its own blocks of each family,
+// and no other CIDR, and returns them, IPv4 first.
+func (k *kubeNodes) assignedTo(ctx context.Context, name string) ([]netip.Prefix, error) {
+	var assigned []netip.Prefix
+	err := k.Eventually(ctx, "Node "+name+" is assigned its blocks", func(ctx context.Context) error {
 		node := &corev1.Node{}
 		if err := k.Client.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
 			return err
 		}
 		blocks, err := k.blocksOf(ctx, name)
-		if told = whole.NodeCIDRs(node); err == nil && (len(told) != k.families() || !slices.Equal(told, blocks)) {
-			err = fmt.Errorf("told %v, blocks %v", told, blocks)
+		if assigned = whole.NodeCIDRs(node); err == nil && (len(assigned) != k.families() || !slices.Equal(assigned, blocks)) {
+			err = fmt.Errorf("assigned %v, blocks %v", assigned, blocks)
 		}
 		return err
 	})
-	return told, err
+	return assigned, err
 }
 
 // blocksOf are the CIDRs of a node's PodIPBlocks.
@@ -157,7 +157,7 @@ func (k *kubeNodes) joinWith(ctx context.Context, name, podCIDR string) ([]*bed.
 	return k.load(ctx, n, pinged)
 }
 
-// adopt lets Nodes join that have a podCIDR already: of the pool's grid, and of
+// adopt lets Nodes join that already have a podCIDR: one on the pool's grid, one in
 // no pool.
 func (k *kubeNodes) adopt(ctx context.Context) error {
 	if err := k.adoptGrid(ctx); err != nil {
@@ -173,14 +173,14 @@ func (k *kubeNodes) adopt(ctx context.Context) error {
 	return err
 }
 
-// adoptGrid lets a Node join that has an IPv4 podCIDR of the pool's grid. Where
-// there is IPv6 it is told a block of that beside.
+// adoptGrid lets a Node join that has an IPv4 podCIDR on the pool's grid. In a
+// dual-stack cluster it is assigned an IPv6 block as well.
 func (k *kubeNodes) adoptGrid(ctx context.Context) error {
 	pods, err := k.joinWith(ctx, "adopted", onGrid)
 	if err != nil {
 		return err
 	}
-	blocks, err := k.toldTo(ctx, "adopted")
+	blocks, err := k.assignedTo(ctx, "adopted")
 	if err != nil {
 		return err
 	}
@@ -190,9 +190,9 @@ func (k *kubeNodes) adoptGrid(ctx context.Context) error {
 	return nil
 }
 
-// again deletes the Node while its pods run on without an agent, and what belongs
-// to it, as the garbage collector does. A Node of the same name is told the same
-// blocks.
+// again deletes the Node and its CiliumNode, as the garbage collector does, while
+// its pods run on without an agent. A Node of the same name must be assigned the
+// same blocks.
 func (k *kubeNodes) again(ctx context.Context) error {
 	if err := k.node.KillAgent(ctx); err != nil {
 		return err
@@ -202,18 +202,18 @@ func (k *kubeNodes) again(ctx context.Context) error {
 	if err := errors.Join(k.Client.Delete(ctx, node), k.Client.Delete(ctx, cn)); err != nil {
 		return fmt.Errorf("delete the Node: %w", err)
 	}
-	if err := k.Eventually(ctx, "its blocks rest", k.resting); err != nil {
+	if err := k.Eventually(ctx, "its blocks cool down", k.cooling); err != nil {
 		return err
 	}
 	if err := k.rejoin(ctx, k.node); err != nil {
 		return err
 	}
-	blocks, err := k.toldTo(ctx, k.node.Name)
+	blocks, err := k.assignedTo(ctx, k.node.Name)
 	if err != nil {
 		return err
 	}
 	k.check(slices.Equal(blocks, k.blocks), "blocks before their Node was deleted; those of the Node of the same name", "%v; %v", k.blocks, blocks)
-	k.checkTold(ctx, k.node, k.pods, "Node made again: pods restored at their address")
+	k.checkAssigned(ctx, k.node, k.pods, "Node recreated: pods restored at their address")
 	flows, err := flowsBetween(k.probe, k.pods[:pinged], rapid)
 	if err != nil {
 		return err
@@ -221,24 +221,25 @@ func (k *kubeNodes) again(ctx context.Context) error {
 	if err := pause(ctx, probeTime); err != nil {
 		return err
 	}
-	k.judgePings(flows, "Node made again: packets lost after that, both ways, every 5 ms")
+	k.judgePings(flows, "Node recreated: packets lost after that, both ways, every 5 ms")
 	return nil
 }
 
-// resting tells which block is not on its way back. Another node cannot have it then.
-func (k *kubeNodes) resting(ctx context.Context) error {
+// cooling returns an error while one of the node's blocks is not cooling down. A
+// cooling block is assigned to no other node.
+func (k *kubeNodes) cooling(ctx context.Context) error {
 	list := &v1alpha1.PodIPBlockList{}
 	if err := k.Client.List(ctx, list); err != nil {
 		return err
 	}
-	rests := map[netip.Prefix]bool{}
+	cooling := map[netip.Prefix]bool{}
 	for i := range list.Items {
 		if b, ok := whole.BlockOf(&list.Items[i]); ok {
-			rests[b.CIDR] = b.Cooling
+			cooling[b.CIDR] = b.Cooling
 		}
 	}
 	for _, cidr := range k.blocks {
-		if !rests[cidr] {
+		if !cooling[cidr] {
 			return fmt.Errorf("%s does not cool down", cidr)
 		}
 	}

@@ -17,26 +17,26 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
-// What docs/modes.md has people type for a move between modes, beside what they
-// type for one out of another IPAM.
+// The commands in docs/modes.md for a move between modes, beside those for a move
+// out of another IPAM.
 const (
-	cmdTold       = "kubectl get ciliumnodes -o custom-columns=NODE:.metadata.name,ASSIGNED:.spec.ipam.pools.allocated[*].cidrs"
+	cmdAssigned   = "kubectl get ciliumnodes -o custom-columns=NODE:.metadata.name,ASSIGNED:.spec.ipam.pools.allocated[*].cidrs"
 	cmdListed     = "kubectl get ciliumnodes -o custom-columns=NODE:.metadata.name,PODCIDRS:.spec.ipam.podCIDRs"
 	cmdTidyNodes  = "kubectl cilium-pool migrate tidy --all"
 	cmdPick       = `kubectl patch ciliumpodippool blue --type merge -p '{"spec":{"podSelector":{"matchLabels":{"team":"blue"}}}}'`
 	cmdPickSpaces = `kubectl patch ciliumpodippool yellow --type merge -p '{"spec":{"namespaceSelector":{"matchLabels":{"team":"yellow"}}}}'`
 )
 
-// modeCommands are all lines of that page.
+// modeCommands returns all commands of that page.
 func modeCommands() []string {
-	return []string{cmdHold, cmdHoldConfig, cmdTold, cmdListed, cmdLetGo, cmdAgent, cmdTidyNodes, cmdTidy, cmdPick, cmdPickSpaces}
+	return []string{cmdHold, cmdHoldConfig, cmdAssigned, cmdListed, cmdLetGo, cmdAgent, cmdTidyNodes, cmdTidy, cmdPick, cmdPickSpaces}
 }
 
 const movePods = 40 // more than a block holds
 
 // modesMove moves a cluster that serves pods from this operator's crd mode to its
-// multi-pool mode, and back, with all its blocks: pods keep their addresses and
-// connections. While an agent restarts the operator is killed.
+// multi-pool mode and back, with all its blocks: pods keep their addresses and
+// connections. The operator is killed while agents restart.
 func modesMove(ctx context.Context, e *env) error {
 	m := &modeMover{mover: &mover{env: e, origin: origin{mode: crdMode, endpointRoutes: true}}}
 	if err := m.begin(ctx); err != nil {
@@ -54,7 +54,7 @@ func modesMove(ctx context.Context, e *env) error {
 	return m.endWatch(ctx)
 }
 
-// modeMover is a cluster on the move between two modes of ours.
+// modeMover is a cluster that moves between two of our modes.
 type modeMover struct{ *mover }
 
 // begin brings up three nodes in crd mode.
@@ -90,8 +90,8 @@ func (m *modeMover) reoperate(mode string) error {
 	return m.renewOperator()
 }
 
-// toMultiPool moves all nodes there. The operator goes first: it tells the blocks
-// of every node where agents in crd mode do not look.
+// toMultiPool moves all nodes to multi-pool mode. The operator goes first: it
+// assigns the blocks of every node where agents in crd mode do not look.
 func (m *modeMover) toMultiPool(ctx context.Context) error {
 	err := inTurn(ctx,
 		func(ctx context.Context) error { return m.holdIn(ctx, m.BeforeConfig(), m.MovedConfig()) },
@@ -99,8 +99,8 @@ func (m *modeMover) toMultiPool(ctx context.Context) error {
 		func(ctx context.Context) error { return m.extraObjects(ctx, multiPoolMode) },
 		m.endWatch, m.watchMoved,
 		func(context.Context) error { return m.reoperate(multiPoolMode) },
-		func(ctx context.Context) error { return m.Eventually(ctx, "all blocks are told", m.allTold) },
-		func(ctx context.Context) error { return m.must(ctx, cmdTold, 0) },
+		func(ctx context.Context) error { return m.Eventually(ctx, "all blocks are assigned", m.allAssigned) },
+		func(ctx context.Context) error { return m.must(ctx, cmdAssigned, 0) },
 		func(ctx context.Context) error { return m.rollAll(ctx, multiPoolMode) },
 	)
 	if err != nil {
@@ -150,7 +150,7 @@ func (m *modeMover) checkLeft(ctx context.Context, what string, of func(*ciliumv
 	return nil
 }
 
-// holdIn keeps agents as they are that restart by themselves.
+// holdIn keeps agents that restart by themselves in their current mode.
 func (m *modeMover) holdIn(ctx context.Context, now, then map[string]string) error {
 	if err := m.must(ctx, cmdHold, 0); err != nil {
 		return err
@@ -167,8 +167,8 @@ func (m *modeMover) holdIn(ctx context.Context, now, then map[string]string) err
 	return nil
 }
 
-// modeHoldConfig are the keys that such a move changes, as a configuration has
-// them.
+// modeHoldConfig returns the keys that such a move changes, with their values in
+// config.
 func modeHoldConfig(config map[string]string) map[string]string {
 	keep := map[string]string{}
 	for _, key := range []string{"ipam", "ipv4-range", "ipv6-range"} {
@@ -177,8 +177,8 @@ func modeHoldConfig(config map[string]string) map[string]string {
 	return keep
 }
 
-// switchCilium is a Helm upgrade of Cilium that restarts its operator and no
-// agent, with the flags that it has in a mode: "" is for none.
+// switchCilium is a Helm upgrade of Cilium that restarts its operator, with the
+// flags for a mode ("": none), but no agent.
 func (m *modeMover) switchCilium(ctx context.Context, config map[string]string, mode string) (err error) {
 	var args []string
 	if mode != "" {
@@ -196,7 +196,7 @@ func (m *modeMover) switchCilium(ctx context.Context, config map[string]string, 
 	return err
 }
 
-// watchMoved judges by the rules of multi-pool mode from what there is now on.
+// watchMoved checks the rules of multi-pool mode from the current state on.
 func (m *modeMover) watchMoved(ctx context.Context) error {
 	ctx, m.unwatch = context.WithCancel(ctx)
 	w := whole.New(whole.InPools())
@@ -213,17 +213,17 @@ func (m *modeMover) watchMoved(ctx context.Context) error {
 	return m.watchRules(ctx, w)
 }
 
-// allTold tells which block is in service and not told.
-func (m *modeMover) allTold(ctx context.Context) error {
+// allAssigned returns an error while a block in service is not assigned.
+func (m *modeMover) allAssigned(ctx context.Context) error {
 	return m.eachBlock(ctx, func(b whole.Block, cn *ciliumv2.CiliumNode) error {
 		if !slices.Contains(whole.ToldTo(cn), b.CIDR) {
-			return fmt.Errorf("%s is not told %s", b.Node, b.CIDR)
+			return fmt.Errorf("%s is not assigned %s", b.Node, b.CIDR)
 		}
 		return nil
 	})
 }
 
-// allPublished tells of which block addresses are missing in a pool.
+// allPublished returns an error while addresses of a block are missing in a pool.
 func (m *modeMover) allPublished(ctx context.Context) error {
 	return m.eachBlock(ctx, func(b whole.Block, cn *ciliumv2.CiliumNode) error {
 		published, _, err := count(cn, b.CIDR.String())
@@ -255,8 +255,8 @@ func (m *modeMover) eachBlock(ctx context.Context, is func(whole.Block, *ciliumv
 	return errors.Join(errs...)
 }
 
-// rollAll restarts all agents in the mode of the ConfigMap, one by one, and takes
-// away what the other mode left.
+// rollAll restarts all agents in the mode of the ConfigMap, one by one, and removes
+// what the other mode left.
 func (m *modeMover) rollAll(ctx context.Context, mode string) error {
 	for _, n := range m.nodes {
 		if err := m.roll(ctx, n, cmdLetGo); err != nil {

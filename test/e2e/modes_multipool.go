@@ -18,17 +18,17 @@ import (
 )
 
 const (
-	// wholeCooldown is longer than agents need to hear of their own writes.
+	// wholeCooldown is longer than agents take to see their own writes.
 	wholeCooldown = "--cooldown=10s"
-	// spared are the agent's own address and what it keeps free, at most.
+	// spared is the agent's own address and the most that it keeps free.
 	spared = 1 + 16
-	// killedPods reach over several blocks, with those that are there.
+	// killedPods span several blocks, together with the pods already there.
 	killedPods = 90
 )
 
-// modesMultiPool is the life of nodes in multi-pool mode: they join, pods surge,
-// most go and blocks come home, the agent and then the operator are killed.
-// Cilium's own operator runs beside, with the flag that keeps it off.
+// modesMultiPool runs nodes in multi-pool mode: they join, pods surge, most are
+// deleted and blocks are returned, the agent and then the operator are killed.
+// Cilium's own operator runs as well, with the flag that turns its IPAM off.
 func modesMultiPool(ctx context.Context, e *env) error {
 	flags := []string{"--leader-elect-lease-duration=4s", wholeCooldown}
 	if err := e.startBeside(ctx, multiPoolMode, whole.InPools()); err != nil {
@@ -50,8 +50,8 @@ func modesMultiPool(ctx context.Context, e *env) error {
 	return e.judgeWhole(ctx)
 }
 
-// modesMultiPoolPeer is the same with Cilium's own operator, as shipped but for
-// the size of blocks.
+// modesMultiPoolPeer does the same with Cilium's own operator, as shipped except
+// for the block size.
 func modesMultiPoolPeer(ctx context.Context, e *env) error {
 	e.options.IPAM, e.options.Values = multiPoolMode, []string{ciliumValues(multiPoolMode)}
 	if err := e.start(ctx); err != nil {
@@ -65,7 +65,7 @@ func modesMultiPoolPeer(ctx context.Context, e *env) error {
 	return l.run(ctx)
 }
 
-// wholeLife is what is done with either operator.
+// wholeLife holds the steps that either operator goes through.
 type wholeLife struct {
 	*env
 	ours  bool
@@ -125,15 +125,15 @@ func (l *wholeLife) begin(ctx context.Context, name string) (*bed.Node, error) {
 	return n, nil
 }
 
-// surgeWhole runs pods at once on a node of its own, and gives an address to
-// those that found none. They are to be kept or dropped later.
+// surgeWhole runs pods at once on a node of its own, and retries those that found
+// no address. It sets l.keep to them.
 func (l *wholeLife) surgeWhole(ctx context.Context, name string, count, width int) (*bed.Node, error) {
 	n, err := l.begin(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	s := l.surgeSeen(ctx, n, "surge", count, width)
-	l.tellSurge(s, width, l.ours)
+	l.noteSurge(s, width, l.ours)
 	cn, err := l.CiliumNode(ctx, name)
 	if err != nil {
 		return nil, err
@@ -151,7 +151,7 @@ func (l *wholeLife) surgeWhole(ctx context.Context, name string, count, width in
 }
 
 // giveBack deletes most pods, while the others are pinged from the other node every
-// 5 ms, and waits until the agent has no block that it could do without.
+// 5 ms, and waits until the node has no block that it can do without.
 func (l *wholeLife) giveBack(ctx context.Context, keep, drop []*bed.Pod) error {
 	before, err := l.CiliumNode(ctx, l.node.Name)
 	if err != nil {
@@ -166,7 +166,7 @@ func (l *wholeLife) giveBack(ctx context.Context, keep, drop []*bed.Pod) error {
 	}
 	l.keep = keep
 	began := time.Now()
-	waitErr := l.Eventually(ctx, "no block is told that the node could do without", l.spare)
+	waitErr := l.Eventually(ctx, "the node has no block that it can do without", l.spare)
 	if waitErr != nil {
 		l.Logf("%v", waitErr)
 	}
@@ -184,20 +184,20 @@ func (l *wholeLife) giveBack(ctx context.Context, keep, drop []*bed.Pod) error {
 	}
 	l.check(waitErr == nil, "blocks before, after; of these with a pod or the router", "%d, %d; %d", len(whole.ToldTo(before)), len(whole.ToldTo(after)), with)
 	l.note("from the last deletion until it was so", "%.0f s", took.Seconds())
-	l.checkTold(ctx, l.node, keep, "pods whose address stayed")
+	l.checkAssigned(ctx, l.node, keep, "pods whose address stayed")
 	return waitErr
 }
 
-// spare tells why the node has a block more than it needs: nothing in it is in
-// use, and the others would do; or, with our operator, of a block that the agent
-// has given back and that has not rested yet. What the agent asks for tells only
-// once it has heard that pods went.
+// spare returns an error while the node has a block more than it needs: nothing in
+// it is in use and the others suffice, or, with our operator, the agent has
+// returned it and it has not cooled down yet. What the agent requests counts only
+// once it has seen that pods were deleted.
 func (l *wholeLife) spare(ctx context.Context) error {
 	cn, err := l.CiliumNode(ctx, l.node.Name)
 	if err != nil {
 		return err
 	}
-	told, room, asked := whole.ToldTo(cn), map[bool]int{}, map[bool]int{} // of IPv4: true
+	assigned, room, asked := whole.ToldTo(cn), map[bool]int{}, map[bool]int{} // of IPv4: true
 	for _, r := range cn.Spec.IPAM.Pools.Requested {
 		if r.Pool == "default" {
 			asked[true], asked[false] = r.Needed.IPv4Addrs, r.Needed.IPv6Addrs
@@ -205,48 +205,48 @@ func (l *wholeLife) spare(ctx context.Context) error {
 	}
 	for ipv4, most := range asked {
 		if most > len(l.keep)+spared {
-			return fmt.Errorf("it asks for %d addresses for %d pods; of IPv4: %t", most, len(l.keep), ipv4)
+			return fmt.Errorf("it requests %d addresses for %d pods; of IPv4: %t", most, len(l.keep), ipv4)
 		}
 	}
-	for _, cidr := range told {
+	for _, cidr := range assigned {
 		room[cidr.Addr().Is4()] += wholeBlock(cidr.Bits(), cidr.Addr().Is4())
 	}
-	for _, cidr := range told {
+	for _, cidr := range assigned {
 		ipv4 := cidr.Addr().Is4()
 		if !inUse(cn, cidr, l.keep) && room[ipv4]-wholeBlock(cidr.Bits(), ipv4) >= asked[ipv4] {
-			return fmt.Errorf("%s is empty; %d of %d addresses are asked for", cidr, asked[ipv4], room[ipv4])
+			return fmt.Errorf("%s is empty; %d of %d addresses are requested", cidr, asked[ipv4], room[ipv4])
 		}
 	}
 	if !l.ours {
 		return nil
 	}
 	held, err := l.blocksOf(ctx, l.node.Name)
-	if err == nil && len(held) != len(told) {
-		err = fmt.Errorf("%d PodIPBlocks, %d CIDRs told", len(held), len(told))
+	if err == nil && len(held) != len(assigned) {
+		err = fmt.Errorf("%d PodIPBlocks, %d CIDRs assigned", len(held), len(assigned))
 	}
 	return err
 }
 
-// inUse tells whether a pod or the agent has an address of a CIDR.
+// inUse reports whether a pod or the agent has an address of a CIDR.
 func inUse(cn *ciliumv2.CiliumNode, cidr netip.Prefix, pods []*bed.Pod) bool {
 	return countIn(pods, cidr.String()) > 0 || slices.ContainsFunc(whole.OwnAddresses(cn), cidr.Contains)
 }
 
-// checkTold checks that the agent has every one of the pods, at its address,
-// which lies in what it is told.
-func (e *env) checkTold(ctx context.Context, n *bed.Node, pods []*bed.Pod, what string) {
+// checkAssigned checks that the agent has each of the pods at its address, and that
+// this address lies in a CIDR assigned to the node.
+func (e *env) checkAssigned(ctx context.Context, n *bed.Node, pods []*bed.Pod, what string) {
 	missing := 0
 	err := e.Eventually(ctx, "the agent has its pods", func(ctx context.Context) (err error) {
 		missing, err = n.Has(ctx, pods)
 		return err
 	})
 	cn, getErr := e.CiliumNode(ctx, n.Name)
-	told := append(whole.ToldTo(cn), prefixesOf(cn)...) // in kubernetes mode the agent writes podCIDRs
+	assigned := append(whole.ToldTo(cn), prefixesOf(cn)...) // in kubernetes mode the agent writes podCIDRs
 	for _, p := range pods {
 		for _, a := range p.Addresses {
-			if !slices.ContainsFunc(told, func(c netip.Prefix) bool { return c.Contains(a) }) {
+			if !slices.ContainsFunc(assigned, func(c netip.Prefix) bool { return c.Contains(a) }) {
 				missing++
-				err = fmt.Errorf("%s, at %s, lies in nothing of %v", p.Name, a, told)
+				err = fmt.Errorf("%s, at %s, lies in none of %v", p.Name, a, assigned)
 			}
 		}
 	}
@@ -264,8 +264,8 @@ func prefixesOf(cn *ciliumv2.CiliumNode) []netip.Prefix {
 	return out
 }
 
-// restartAgent kills an agent, whose pods another node's pod pings, and starts it
-// again.
+// restartAgent kills and restarts an agent while a pod of another node pings its
+// pods.
 func (e *env) restartAgent(ctx context.Context, n *bed.Node, pods []*bed.Pod, probe *bed.Pod, pinged []*bed.Pod) error {
 	flows, err := flowsBetween(probe, pinged, rapid)
 	if err != nil {
@@ -274,13 +274,13 @@ func (e *env) restartAgent(ctx context.Context, n *bed.Node, pods []*bed.Pod, pr
 	if err := n.RestartAgent(ctx); err != nil {
 		return err
 	}
-	e.checkTold(ctx, n, pods, "agent killed: pods restored at their address")
+	e.checkAssigned(ctx, n, pods, "agent killed: pods restored at their address")
 	e.judgePings(flows, "agent killed: packets lost over the restart, both ways, every 5 ms")
 	return nil
 }
 
-// killOperators has two operators, of which one or the other is killed with
-// SIGKILL every few seconds, while pods come and go.
+// killOperators runs two operators and kills one or the other with SIGKILL every
+// few seconds, while pods are added and deleted.
 func (l *wholeLife) killOperators(ctx context.Context, flags []string) error {
 	o := &operators{env: l.env, flags: flags, random: rand.New(rand.NewPCG(killSeed, killSeed))}
 	killing, stop := context.WithCancel(ctx)
@@ -300,7 +300,7 @@ func (l *wholeLife) killOperators(ctx context.Context, flags []string) error {
 	if err := l.deletePods(ctx, s.pods); err != nil {
 		return err
 	}
-	// Most of what comes back comes under fire, the rest in peace.
+	// Most blocks are returned while operators are killed, the rest afterwards.
 	if err := pause(ctx, 30*time.Second); err != nil {
 		return err
 	}
@@ -309,12 +309,12 @@ func (l *wholeLife) killOperators(ctx context.Context, flags []string) error {
 	if killErr != nil {
 		return killErr
 	}
-	err = l.Eventually(ctx, "no block is told that the node could do without", l.spare)
+	err = l.Eventually(ctx, "the node has no block that it can do without", l.spare)
 	if err != nil {
 		l.Logf("%v", err)
 	}
 	l.check(err == nil, "operators killed; blocks came back", "%d; %t", o.killed, err == nil)
 	l.judgePings(flows, "operators killed: packets lost, both ways, every 5 ms")
-	l.checkTold(ctx, l.node, l.keep, "operators killed: pods at their address")
+	l.checkAssigned(ctx, l.node, l.keep, "operators killed: pods at their address")
 	return nil
 }

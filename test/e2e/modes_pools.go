@@ -20,23 +20,23 @@ import (
 )
 
 const (
-	askPods  = 32 // reach into a second block
-	stayers  = 2  // of them
+	askPods  = 32 // more than one block holds
+	stayers  = 2  // of the pods of each pool
 	askedFor = "ipam.cilium.io/ip-pool"
 )
 
-// ciliumPool is one of Cilium's pools, and how pods ask for it: by what they have
-// or by what their namespace has, which is default where none is named.
+// ciliumPool is one of Cilium's pools, and how pods request it: by their own
+// metadata or by their namespace's. The namespace is default where none is named.
 type ciliumPool struct {
 	name, cidr      string
 	meta, namespace metav1.ObjectMeta
 	pods            []*bed.Pod
 }
 
-// modesPools lets pods on one node ask for five of Cilium's pools: by annotation
-// of the pod or of its namespace, by the selectors of a CiliumPodIPPool for either,
-// and by nothing. Each grows, keeps its pods over a restart of the agent, and gives
-// back; then one pool goes for good.
+// modesPools has pods on one node request five of Cilium's pools: by annotation of
+// the pod or of its namespace, by the selectors of a CiliumPodIPPool for either, and
+// by default. Each pool's blocks grow, keep their pods over a restart of the agent,
+// and are returned; then one pool is deleted.
 func modesPools(ctx context.Context, e *env) error {
 	if err := e.startBeside(ctx, multiPoolMode, whole.InPools()); err != nil {
 		return err
@@ -74,8 +74,8 @@ type poolAsker struct {
 	pools []*ciliumPool
 }
 
-// begin waits for the CiliumPodIPPools, and lets that of blue pick pods, that of
-// yellow namespaces.
+// begin waits for the CiliumPodIPPools, and gives blue a podSelector and yellow a
+// namespaceSelector.
 func (p *poolAsker) begin(ctx context.Context) (err error) {
 	err = p.Eventually(ctx, "there are the CiliumPodIPPools", func(ctx context.Context) error {
 		for _, pool := range p.pools {
@@ -98,11 +98,11 @@ func (p *poolAsker) begin(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	p.check(len(whole.ToldIn(cn, "")) == len(whole.ToldTo(cn)), "blocks of pools that nobody asks for, on a new node", "%d", len(whole.ToldIn(cn, ""))-len(whole.ToldTo(cn)))
+	p.check(len(whole.ToldIn(cn, "")) == len(whole.ToldTo(cn)), "blocks of pools that no pod requests, on a new node", "%d", len(whole.ToldIn(cn, ""))-len(whole.ToldTo(cn)))
 	return nil
 }
 
-// ask runs pods of each pool, all at the same time.
+// ask runs pods of every pool at the same time.
 func (p *poolAsker) ask(ctx context.Context) error {
 	type one struct {
 		pool  *ciliumPool
@@ -131,14 +131,14 @@ func (p *poolAsker) ask(ctx context.Context) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	return p.each(ctx, func(pool *ciliumPool, told []netip.Prefix) {
+	return p.each(ctx, func(pool *ciliumPool, assigned []netip.Prefix) {
 		right := countIn(pool.pods, pool.cidr)
-		p.check(right == askPods && len(told) > 1, pool.name+": pods with an address of the pool they ask for; blocks", "%d of %d; %d", right, askPods, len(told))
+		p.check(right == askPods && len(assigned) > 1, pool.name+": pods with an address of the pool they request; blocks", "%d of %d; %d", right, askPods, len(assigned))
 		p.note(pool.name+": ADDs tried again", "%d", tries[pool.name])
 	})
 }
 
-// each looks at what the node is told of each pool.
+// each calls look with the CIDRs assigned to the node for each pool.
 func (p *poolAsker) each(ctx context.Context, look func(*ciliumPool, []netip.Prefix)) error {
 	cn, err := p.CiliumNode(ctx, p.node.Name)
 	if err != nil {
@@ -150,7 +150,7 @@ func (p *poolAsker) each(ctx context.Context, look func(*ciliumPool, []netip.Pre
 	return nil
 }
 
-// restart kills the agent, which is to have every pod again, in its pool.
+// restart kills the agent, which must restore every pod in its pool.
 func (p *poolAsker) restart(ctx context.Context) error {
 	if err := p.node.RestartAgent(ctx); err != nil {
 		return err
@@ -168,8 +168,8 @@ func (p *poolAsker) restart(ctx context.Context) error {
 	return err
 }
 
-// giveBack deletes most pods of all pools but default, and waits until what is empty
-// has come home.
+// giveBack deletes most pods of all pools but default, and waits until the empty
+// blocks are returned.
 func (p *poolAsker) giveBack(ctx context.Context) error {
 	for _, pool := range p.pools[1:] {
 		if err := p.deletePods(ctx, pool.pods[stayers:]); err != nil {
@@ -177,7 +177,7 @@ func (p *poolAsker) giveBack(ctx context.Context) error {
 		}
 		pool.pods = pool.pods[:stayers]
 	}
-	err := p.Eventually(ctx, "blocks without a pod have come home", func(ctx context.Context) error {
+	err := p.Eventually(ctx, "blocks without a pod are returned", func(ctx context.Context) error {
 		held, err := p.blocksOf(ctx, p.node.Name)
 		if err != nil {
 			return err
@@ -191,16 +191,16 @@ func (p *poolAsker) giveBack(ctx context.Context) error {
 		}
 		return nil
 	})
-	eachErr := p.each(ctx, func(pool *ciliumPool, told []netip.Prefix) {
+	eachErr := p.each(ctx, func(pool *ciliumPool, assigned []netip.Prefix) {
 		if pool.name != "default" {
-			p.check(err == nil, pool.name+": blocks after most of its pods", "%d", len(told))
+			p.check(err == nil, pool.name+": blocks after most of its pods", "%d", len(assigned))
 		}
 	})
 	return errors.Join(err, eachErr)
 }
 
-// drop deletes the PodIPPool of blue while pods have addresses of it, then the pods:
-// the CiliumPodIPPool is to go last.
+// drop deletes the PodIPPool of blue while pods have addresses of it, then the
+// pods: the CiliumPodIPPool must be deleted last.
 func (p *poolAsker) drop(ctx context.Context) error {
 	blue := p.pools[1]
 	if err := p.Client.Delete(ctx, &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "blue-addresses"}}); err != nil {

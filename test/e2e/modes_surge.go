@@ -13,7 +13,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
 )
 
-// surged is what became of a surge in a mode in which the agent looks pods up.
+// surged is the outcome of a surge in a mode in which the agent looks pods up.
 type surged struct {
 	// pods are those that were created, in the order of their names; one that
 	// failed has no address.
@@ -26,16 +26,16 @@ type surged struct {
 	took   time.Duration
 }
 
-// notSeen says that the agent did not know the pod: in multi-pool mode it reads
-// from the pod which pool it asks for (Cilium v1.20.1, pkg/ipam/allocator.go,
-// determineIPAMPool). No address was asked for then.
+// notSeen reports whether an ADD failed because the agent had not seen the pod: in
+// multi-pool mode it reads from the pod which pool it requests (Cilium v1.20.1,
+// pkg/ipam/allocator.go, determineIPAMPool). No address was requested then.
 func notSeen(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "unable to determine IPAM pool for owner")
 }
 
-// surgeSeen runs pods so many at a time. Each CNI ADD starts the moment its pod's
-// creation returns. It is tried again only where the agent had not seen the pod,
-// in a new sandbox, as a kubelet does.
+// surgeSeen runs count pods, width at a time. Each CNI ADD starts as soon as its
+// pod's creation returns. It is retried, in a new sandbox as a kubelet does, only
+// where the agent had not seen the pod.
 func (e *env) surgeSeen(ctx context.Context, n *bed.Node, prefix string, count, width int) surged {
 	s := surged{pods: make([]*bed.Pod, count)}
 	errs, unseen := make([]error, count), make([]int, count)
@@ -74,8 +74,8 @@ func (e *env) runSeen(ctx context.Context, n *bed.Node, name string) (*bed.Pod, 
 	}
 }
 
-// nextSandbox takes a sandbox away whose ADD failed, and makes another one after
-// a while.
+// nextSandbox removes a sandbox whose ADD failed, and makes another one after a
+// while.
 func (e *env) nextSandbox(ctx context.Context, p *bed.Pod) (*bed.Pod, error) {
 	if err := p.Detach(ctx); err != nil {
 		e.Logf("%v", err)
@@ -83,7 +83,8 @@ func (e *env) nextSandbox(ctx context.Context, p *bed.Pod) (*bed.Pod, error) {
 	return p.Again(), pause(ctx, retryAfter)
 }
 
-// attachRest tries those that have no address until they do, as a kubelet does.
+// attachRest retries pods without an address until they have one, as a kubelet
+// does.
 func (e *env) attachRest(ctx context.Context, pods []*bed.Pod) error {
 	errs := make([]error, len(pods))
 	eachOf(pods, func(i int, p *bed.Pod) {
@@ -100,8 +101,9 @@ func (e *env) attachRest(ctx context.Context, pods []*bed.Pod) error {
 	return errors.Join(errs...)
 }
 
-// tellSurge tells of a surge. Where it is ours no ADD may have found no address.
-func (e *env) tellSurge(s surged, width int, ours bool) {
+// noteSurge adds a surge to the table. With our operator no ADD may have failed for
+// lack of an address.
+func (e *env) noteSurge(s surged, width int, ours bool) {
 	what := fmt.Sprintf("pods of %d whose CNI ADD found no address, %d at a time", len(s.pods), width)
 	if ours {
 		e.check(s.noAddress == 0, what, "%d", s.noAddress)
@@ -112,7 +114,7 @@ func (e *env) tellSurge(s surged, width int, ours bool) {
 	e.note("the surge took; slowest ADD", "%.0f s; %.1f s", s.took.Seconds(), slowestAdd(s.attached()).Seconds())
 }
 
-// attached are the pods that have an address.
+// attached returns the pods that have an address.
 func (s *surged) attached() []*bed.Pod {
 	return slices.DeleteFunc(slices.Clone(s.pods), func(p *bed.Pod) bool { return !p.Address.IsValid() })
 }

@@ -29,9 +29,9 @@ const (
 	reportTime = 17 * time.Second
 )
 
-// owner pins an address of a node's block, and one of nobody's, to pods by the
-// owner field of their pool entries, and tells what Cilium makes of it. What is
-// judged is the operator, and that nobody else gets the address.
+// owner pins an address of a node's block, and one outside all pools, to pods by
+// the owner field of their pool entries, and notes what Cilium makes of it. It
+// checks the operator, and that no other pod gets the address.
 func owner(ctx context.Context, e *env) error {
 	n, probe, err := e.pair(ctx, soon()...)
 	if err != nil {
@@ -90,7 +90,7 @@ func (o *owners) pin(ctx context.Context) error {
 	return nil
 }
 
-// created runs the pods of the two addresses.
+// created runs the pods that the two addresses are pinned to.
 func (o *owners) created(ctx context.Context) (*bed.Pod, error) {
 	p, err := o.node.Run(ctx, pinnedPod)
 	if err != nil {
@@ -102,24 +102,24 @@ func (o *owners) created(ctx context.Context) (*bed.Pod, error) {
 		return nil, err
 	}
 	o.note("pod created: got the pinned address that is in no pool of ours", "%t", elsewhere.Address.String() == foreignIP)
-	return p, o.tell(ctx, "pod created", p)
+	return p, o.noteEndpoint(ctx, "pod created", p)
 }
 
-// overlap makes a second sandbox of the pod while the first is there, and takes
-// the first away then. It returns the sandbox that runs at the end.
+// overlap makes a second sandbox of the pod while the first exists, then removes the
+// first. It returns the sandbox that runs at the end.
 func (o *owners) overlap(ctx context.Context, first *bed.Pod) (*bed.Pod, error) {
 	step := "new sandbox before the old one's DEL"
 	second := first.Again()
 	addErr := second.Attach(ctx)
 	o.note(step+": ADD", "%s", outcome(second, addErr))
-	if err := errors.Join(o.tell(ctx, step, first), o.reported(ctx, step), o.others(ctx)); err != nil {
+	if err := errors.Join(o.noteEndpoint(ctx, step, first), o.reported(ctx, step), o.others(ctx)); err != nil {
 		return nil, err
 	}
 	step = "DEL of the old one then"
 	err := first.Detach(ctx)
 	o.note(step, "%s", outcome(nil, err))
 	if addErr == nil {
-		return second, errors.Join(o.tell(ctx, step, second), o.reported(ctx, step))
+		return second, errors.Join(o.noteEndpoint(ctx, step, second), o.reported(ctx, step))
 	}
 	o.note("DEL of the one that failed", "%s", outcome(nil, second.Detach(ctx)))
 	step = "new sandbox after the old one's DEL"
@@ -128,10 +128,10 @@ func (o *owners) overlap(ctx context.Context, first *bed.Pod) (*bed.Pod, error) 
 		return nil, err
 	}
 	o.note(step+": ADD", "%s", outcome(third, nil))
-	// A runtime repeats a DEL that it is not sure of.
+	// A runtime repeats a DEL whose outcome it does not know.
 	again := "DEL of the old one once more"
 	o.note(again, "%s", outcome(nil, first.Detach(ctx)))
-	return third, errors.Join(third.Report(ctx), o.tell(ctx, again, third), o.reported(ctx, again))
+	return third, errors.Join(third.Report(ctx), o.noteEndpoint(ctx, again, third), o.reported(ctx, again))
 }
 
 // others fills the node while the pinned address is in dispute.
@@ -156,11 +156,11 @@ func (o *owners) restarted(ctx context.Context, p *bed.Pod) error {
 		return err
 	}
 	o.checkKept(ctx, o.node, append([]*bed.Pod{p}, o.crowd...), "agent restarted: pods restored at their address")
-	return errors.Join(o.tell(ctx, "agent restarted", p), o.reported(ctx, "agent restarted"))
+	return errors.Join(o.noteEndpoint(ctx, "agent restarted", p), o.reported(ctx, "agent restarted"))
 }
 
-// keptOff lets the pinned pods and most others go, and has the operator give a
-// block back: it leaves the pinned entries as they are.
+// keptOff deletes the pinned pods and most others, so that the operator returns a
+// block: it must leave the pinned entries as they are.
 func (o *owners) keptOff(ctx context.Context, p *bed.Pod) error {
 	if err := o.deletePods(ctx, append([]*bed.Pod{p}, o.crowd...)); err != nil {
 		return err
@@ -172,7 +172,7 @@ func (o *owners) keptOff(ctx context.Context, p *bed.Pod) error {
 	if err != nil {
 		return err
 	}
-	return o.left(ctx, "pods gone, a block given back")
+	return o.left(ctx, "pods gone, a block returned")
 }
 
 // left checks that the operator has left both entries alone.
@@ -191,8 +191,9 @@ func (o *owners) left(ctx context.Context, step string) error {
 	return nil
 }
 
-// tell notes whether the agent has the sandbox and whether its address answers.
-func (o *owners) tell(ctx context.Context, step string, p *bed.Pod) error {
+// noteEndpoint notes whether the agent has the sandbox and whether its address
+// answers.
+func (o *owners) noteEndpoint(ctx context.Context, step string, p *bed.Pod) error {
 	_, has := o.node.Has(ctx, []*bed.Pod{p})
 	f, err := o.probe.Ping(o.pinned, pingEvery)
 	if err != nil {
@@ -206,8 +207,8 @@ func (o *owners) tell(ctx context.Context, step string, p *bed.Pod) error {
 	return err
 }
 
-// reported notes whom the agent reports at the address, once it has had the
-// time to.
+// reported notes which pod the agent reports at the address, once it has had time
+// to report.
 func (o *owners) reported(ctx context.Context, step string) error {
 	if err := pause(ctx, reportTime); err != nil {
 		return err
@@ -218,7 +219,7 @@ func (o *owners) reported(ctx context.Context, step string) error {
 	}
 	by, ok := cn.Status.IPAM.Used[o.pinned.String()]
 	if !ok {
-		by.Owner = "nobody"
+		by.Owner = "no pod"
 	}
 	o.note(step+": the agent reports the address as used by", "%s", by.Owner)
 	return o.left(ctx, step)
@@ -234,7 +235,7 @@ func outcome(p *bed.Pod, err error) string {
 	return "got " + p.Address.String()
 }
 
-// lastPart is the end of what was said: what the innermost of the programs did.
+// lastPart returns the end of an error message: what the innermost program did.
 func lastPart(err error) string {
 	const most = 45
 	text := strings.Trim(err.Error(), `"\`)

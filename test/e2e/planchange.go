@@ -17,8 +17,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
 )
 
-// The address plan, in the order of the story. Of each zone one block stays: the
-// node's first, which holds its router and the pods that talk throughout.
+// The address plan, in the order of the steps. One block of each zone stays: the node's
+// first, which has its router and the pods with traffic.
 const (
 	planBlock              = 28
 	keepA, oldA            = "100.162.224.0/28", "100.162.225.0/26"
@@ -31,9 +31,9 @@ const (
 	poolA, poolB, poolBBig = "a", "b", "b-large"
 )
 
-// planChange changes the address plan of two nodes, of a zone each, in every way
-// that docs/howto.md tells, while pods talk, come and go. Pods that are not
-// restarted keep their addresses. make planchange does the same with 500 nodes
+// planChange changes the address plan of two nodes, in a zone each, in every way
+// described in docs/howto.md, while pods have traffic and others come and go. Pods that
+// are not restarted keep their addresses. make planchange does the same with 500 nodes
 // without real agents.
 func planChange(ctx context.Context, e *env) error {
 	p := &planMover{mover: &mover{env: e}}
@@ -94,8 +94,8 @@ func (p *planMover) begin(ctx context.Context) error {
 	return nil
 }
 
-// loadInTurn runs the pods that talk before the others, while the node has its
-// first block alone.
+// loadInTurn first runs the pods with traffic, while the node has only its first block,
+// then the others.
 func (p *planMover) loadInTurn(ctx context.Context, n *bed.Node) ([]*bed.Pod, error) {
 	var pods []*bed.Pod
 	for i := range talking {
@@ -109,7 +109,7 @@ func (p *planMover) loadInTurn(ctx context.Context, n *bed.Node) ([]*bed.Pod, er
 	return append(pods, more...), err
 }
 
-// growPool adds two ranges elsewhere. Nothing has to move for that.
+// growPool adds two ranges. No pod has to move for that.
 func (p *planMover) growPool(ctx context.Context) error {
 	if err := p.editPool(ctx, poolA, func(pool *v1alpha1.PodIPPool) {
 		pool.Spec.IPv4.CIDRs = append(pool.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: nextA}, v1alpha1.PoolCIDR{CIDR: lastA})
@@ -141,8 +141,7 @@ func (p *planMover) drainRange(ctx context.Context) error {
 	return p.vacate(ctx, "drain", 0, oldA)
 }
 
-// takeOut takes away the range that the drain has filled, and the one that it has
-// emptied.
+// takeOut removes the range that the drain has filled, and the one that it has emptied.
 func (p *planMover) takeOut(ctx context.Context) error {
 	err := p.editPool(ctx, poolA, func(pool *v1alpha1.PodIPPool) {
 		pool.Spec.IPv4.CIDRs = slices.DeleteFunc(pool.Spec.IPv4.CIDRs, func(c v1alpha1.PoolCIDR) bool { return c.CIDR == oldA || c.CIDR == nextA })
@@ -175,7 +174,7 @@ func (p *planMover) replace(ctx context.Context) error {
 	if err := p.Client.Delete(ctx, old); err != nil {
 		return fmt.Errorf("delete pool %s: %w", poolB, err)
 	}
-	// The block with the router and the pods that talk stays as long as they do.
+	// The block with the router and the pods with traffic stays as long as they do.
 	err := p.Eventually(ctx, "the last block of the deleted pool has no free address", func(ctx context.Context) error {
 		return p.leftIn(ctx, 1, keepB)
 	})
@@ -185,8 +184,8 @@ func (p *planMover) replace(ctx context.Context) error {
 	return errors.Join(err, listErr)
 }
 
-// moveZone relabels the first node: what it needs from now on comes from the other
-// zone's pool, and what it has stays.
+// moveZone relabels the first node: new blocks come from the other zone's pool, and the
+// blocks it holds stay.
 func (p *planMover) moveZone(ctx context.Context) error {
 	n := p.nodes[0]
 	before, err := p.blocksOf(ctx, n.Name)

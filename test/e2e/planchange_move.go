@@ -13,9 +13,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
 )
 
-// vacate waits until a node's blocks in some ranges have no free address, starts a
-// successor of each of their pods and deletes that pod then, and so on until the
-// blocks have gone.
+// vacate waits until a node's blocks in some ranges have no free address, replaces
+// each of their pods, and repeats this until the blocks are gone.
 func (p *planMover) vacate(ctx context.Context, over string, i int, ranges ...string) error {
 	began, turns := time.Now(), 0
 	within := func() (n int) {
@@ -50,7 +49,7 @@ func (p *planMover) vacate(ctx context.Context, over string, i int, ranges ...st
 	return err
 }
 
-// leftIn tells of addresses that are published in the ranges and that nobody uses.
+// leftIn returns an error while unused addresses of the ranges are published.
 func (p *planMover) leftIn(ctx context.Context, i int, ranges ...string) error {
 	cn, err := p.CiliumNode(ctx, p.nodes[i].Name)
 	if err != nil {
@@ -75,8 +74,8 @@ func (p *planMover) addresses() map[string]netip.Addr {
 	return out
 }
 
-// noteStayed tells how many pods a step has not moved. That the agents have each
-// at its address is checked with the step.
+// noteStayed notes how many pods a step has not moved. The step itself checks that
+// the agents have each at its address.
 func (p *planMover) noteStayed(before map[string]netip.Addr, over string) {
 	stayed := 0
 	for name, a := range p.addresses() {

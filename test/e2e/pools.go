@@ -20,7 +20,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
 )
 
-// Two zones of two /27 each, one /28 that takes over for both, and what is
+// Two zones of two /27 each, one /28 that both spill into, and the CIDR that is
 // added to zone a when all of that is used up.
 const (
 	zoneLabel    = corev1.LabelTopologyZone
@@ -32,7 +32,7 @@ const (
 	addedToA     = "100.163.0.0/26"
 
 	zonePods  = 20
-	spillPods = 43 // on node a, with those before them, more than its two blocks hold
+	spillPods = 43 // with zonePods, more than the two blocks of node a hold
 	lateB     = 10
 	// The router has one address of the node's.
 	roomOfA   = 2*perBlock + perOverflow - 1
@@ -42,7 +42,7 @@ const (
 
 // pools has a node in each of two zones. The one in zone a fills its own pool,
 // spills into the next, fills that, lacks addresses, and gets some when a CIDR
-// is added; nobody else notices.
+// is added. The other node must not notice.
 func pools(ctx context.Context, e *env) error {
 	z, err := startZones(ctx, e)
 	if err != nil {
@@ -133,8 +133,7 @@ func (z *zones) spill(ctx context.Context) error {
 	return nil
 }
 
-// exhaust runs yet more pods there. It returns those that found no address, as
-// they are.
+// exhaust runs yet more pods there. It returns those that found no address.
 func (z *zones) exhaust(ctx context.Context) ([]*bed.Pod, error) {
 	pods, errs, err := z.tryPods(ctx, z.a.node, "late", exhausted)
 	if err != nil {
@@ -160,7 +159,8 @@ func (z *zones) exhaust(ctx context.Context) ([]*bed.Pod, error) {
 	return waiting, nil
 }
 
-// saysSo checks what docs/events.md promises of a node that lacks addresses.
+// saysSo checks that a node that lacks addresses is reported as docs/events.md
+// promises.
 func (z *zones) saysSo(ctx context.Context) {
 	var node string
 	err := z.Eventually(ctx, "the Node says that it lacks addresses", func(ctx context.Context) error {
@@ -218,8 +218,7 @@ func (e *env) editPool(ctx context.Context, name string, edit func(*v1alpha1.Pod
 	})
 }
 
-// relieve adds a CIDR to the pool of zone a, upon which the waiting pods are
-// tried once more.
+// relieve adds a CIDR to the pool of zone a, and retries the waiting pods.
 func (z *zones) relieve(ctx context.Context, waiting []*bed.Pod) error {
 	began := time.Now()
 	err := z.editPool(ctx, "zone-a", func(p *v1alpha1.PodIPPool) {
@@ -281,7 +280,7 @@ func (z *zones) shortage(ctx context.Context) (corev1.NodeCondition, error) {
 	return corev1.NodeCondition{}, nil
 }
 
-// missingEvents are those of "reason of kind name" that are not there.
+// missingEvents returns those of the wanted "reason of kind name" without an event.
 func (e *env) missingEvents(ctx context.Context, want ...string) ([]string, error) {
 	events := &corev1.EventList{}
 	if err := e.Client.List(ctx, events, client.InNamespace(metav1.NamespaceDefault)); err != nil {

@@ -20,14 +20,14 @@ const (
 	keepEvery = 20 // of 120 pods, 6 stay
 )
 
-// soon are flags under which a reclaim starts within seconds. The handshake
-// itself keeps its defaults.
+// soon returns flags under which a reclaim starts within seconds. The handshake itself
+// keeps its defaults.
 func soon() []string {
 	return []string{"--reclaim-idle-for=5s", "--agent-settle-time=5s", "--cooldown=5s"}
 }
 
-// reclaim deletes all but 6 scattered pods of 120, which are pinged from
-// another node all the time, and waits until the blocks have gone back.
+// reclaim deletes all but 6 scattered pods of 120, while these are pinged from another
+// node, and waits until the blocks have been returned.
 func reclaim(ctx context.Context, e *env) error {
 	n1, probe, pods, err := e.loaded(ctx, surgePods, soon()...)
 	if err != nil {
@@ -68,8 +68,8 @@ func reclaim(ctx context.Context, e *env) error {
 	return e.judgeRules(ctx)
 }
 
-// pair brings up an operator, a node for the load, and another with one pod
-// that pings.
+// pair starts an operator, a node for the load, and another node with one pod that
+// pings.
 func (e *env) pair(ctx context.Context, operatorFlags ...string) (load *bed.Node, probe *bed.Pod, err error) {
 	if err := e.start(ctx); err != nil {
 		return nil, nil, err
@@ -80,7 +80,7 @@ func (e *env) pair(ctx context.Context, operatorFlags ...string) (load *bed.Node
 	return e.twoNodes(ctx, operatorFlags...)
 }
 
-// loaded is pair with pods on the first of the nodes, which are not judged.
+// loaded is pair with pods on the first node, which are not judged.
 func (e *env) loaded(ctx context.Context, count int, operatorFlags ...string) (load *bed.Node, probe *bed.Pod, pods []*bed.Pod, err error) {
 	if load, probe, err = e.pair(ctx, operatorFlags...); err == nil {
 		pods, err = e.load(ctx, load, count)
@@ -88,7 +88,7 @@ func (e *env) loaded(ctx context.Context, count int, operatorFlags ...string) (l
 	return load, probe, pods, err
 }
 
-// twoNodes is pair where the pools are there.
+// twoNodes is pair for pools that exist already.
 func (e *env) twoNodes(ctx context.Context, operatorFlags ...string) (load *bed.Node, probe *bed.Pod, err error) {
 	if err := e.watch(ctx); err != nil {
 		return nil, nil, err
@@ -107,8 +107,9 @@ func (e *env) twoNodes(ctx context.Context, operatorFlags ...string) (load *bed.
 	return load, probe, err
 }
 
-// compact tells why a node holds more than it needs: but for one block in
-// service of each family, every address in its pool is used, and nothing is being released.
+// compact returns an error while a node holds more than it needs: except in one block
+// in service of each family, every address in its pool must be used, and none is being
+// released.
 func (e *env) compact(ctx context.Context, name string) error {
 	cn, err := e.CiliumNode(ctx, name)
 	if err != nil {
@@ -152,7 +153,7 @@ func (e *env) compact(ctx context.Context, name string) error {
 	return nil
 }
 
-// wholeBlock is how many addresses a block has for pods.
+// wholeBlock returns how many addresses a block has for pods.
 func wholeBlock(bits int, ipv4 bool) int {
 	if ipv4 {
 		return 1<<(32-bits) - 2
@@ -189,7 +190,7 @@ func startPings(from *bed.Pod, to []*bed.Pod) ([]*bed.Pings, error) {
 	return flows, nil
 }
 
-// judgePings ends the flows and checks that nothing was lost.
+// judgePings ends the flows and checks that no packet was lost.
 func (e *env) judgePings(flows []*bed.Pings, what string) {
 	var total bed.Count
 	for _, f := range flows {
@@ -266,7 +267,7 @@ func (e *env) checkRoutes(ctx context.Context, n, other *bed.Node) {
 	e.check(err == nil, "routes of the other node to it, podCIDRs", "%d, %d", len(got), len(want))
 }
 
-// scattered splits pods into one of keepEvery, which stay, and the others.
+// scattered splits pods: every keepEvery-th stays, the others do not.
 func scattered(pods []*bed.Pod) (keep, drop []*bed.Pod) {
 	for i, p := range pods {
 		if i%keepEvery == 0 {
@@ -278,7 +279,7 @@ func scattered(pods []*bed.Pod) (keep, drop []*bed.Pod) {
 	return keep, drop
 }
 
-// isBlock tells whether it may be a block of the pool: not all of it, and not a
+// isBlock reports whether it may be a block of the pool: not all of it, and not a
 // pod.
 func isBlock(p netip.Prefix) bool {
 	for _, cidr := range []string{poolCIDR, poolCIDR6} {
@@ -290,7 +291,7 @@ func isBlock(p netip.Prefix) bool {
 	return false
 }
 
-// leads tells whether a route of another node goes to n: into the tunnel, or
+// leads reports whether a route of another node goes to n: into the tunnel, or
 // straight to its address.
 func (e *env) leads(r bed.Route, n *bed.Node) bool {
 	if !e.options.Native {

@@ -14,9 +14,9 @@ import (
 
 const recreatePods = 40 // two blocks
 
-// recreate deletes the CiliumNode of a node with running pods: the operator
-// puts it back with the same blocks, pods go on, new pods get addresses, and a
-// restart of the agent restores all.
+// recreate deletes the CiliumNode of a node with running pods: the operator must
+// restore it with the same blocks, pods keep running, new pods get addresses, and the
+// agent restores all of them when it restarts.
 func recreate(ctx context.Context, e *env) error {
 	n, probe, pods, err := e.loaded(ctx, recreatePods, soon()...)
 	if err != nil {
@@ -57,7 +57,7 @@ func recreate(ctx context.Context, e *env) error {
 	return e.judgeRules(ctx)
 }
 
-// sameBlocks tells why now does not hold what before held.
+// sameBlocks returns an error if now does not have the same blocks as before.
 func sameBlocks(before, now *ciliumv2.CiliumNode) error {
 	if now.UID == before.UID {
 		return fmt.Errorf("it is still the old one")

@@ -20,9 +20,9 @@ const (
 	pinged      = 5
 )
 
-// restart kills the agent with SIGKILL in each phase of a release and starts
-// it again, the bpffs kept. Before each kill pods are attached of which neither
-// the agent nor the kubelet has told anybody: their addresses look free.
+// restart kills the agent with SIGKILL in each phase of a release and restarts
+// it, keeping the bpffs. Before each kill it attaches pods that neither the agent
+// nor the kubelet has reported yet: their addresses look free.
 func restart(ctx context.Context, e *env) error {
 	n, probe, pods, err := e.loaded(ctx, restartPods, append(soon(), "--ack-hold=10s")...)
 	if err != nil {
@@ -71,14 +71,14 @@ func restart(ctx context.Context, e *env) error {
 // phase says when the agent is killed.
 type phase struct {
 	name string
-	// at is when the new pods are attached, then when the agent is killed
-	// after that.
+	// at is when the new pods are attached, then is when the agent is killed after
+	// that.
 	at, then func(*ciliumv2.CiliumNode) bool
 }
 
 func always(*ciliumv2.CiliumNode) bool { return true }
 
-// restarts is what the phases share.
+// restarts is the state that the phases share.
 type restarts struct {
 	*env
 	node  *bed.Node
@@ -87,8 +87,8 @@ type restarts struct {
 	added int
 }
 
-// phase brings the agent to the phase, kills it, starts it again, and checks
-// that it has every pod, and that none missed a packet.
+// phase brings the agent to the phase, kills and restarts it, and checks that it
+// has every pod and that no pod missed a packet.
 func (s *restarts) phase(ctx context.Context, p phase) error {
 	s.Logf("phase: %s", p.name)
 	flows, err := startPings(s.probe, s.alive[:min(len(s.alive), pinged)])
@@ -123,8 +123,8 @@ func (s *restarts) phase(ctx context.Context, p phase) error {
 	return nil
 }
 
-// bounce kills the agent and starts it again, and notes what stood in the
-// CiliumNode at that time.
+// bounce kills and restarts the agent, and notes the state of the CiliumNode at the
+// time of the kill.
 func (s *restarts) bounce(ctx context.Context, name string, news []*bed.Pod) error {
 	before, err := s.CiliumNode(ctx, s.node.Name)
 	if err != nil {
@@ -161,7 +161,7 @@ func (s *restarts) await(ctx context.Context, name string, is func(*ciliumv2.Cil
 	})
 }
 
-// attach gives a new pod its network and tells nobody.
+// attach runs a CNI ADD for a new pod, and does not report it in the pod's status.
 func (s *restarts) attach(ctx context.Context) (*bed.Pod, error) {
 	s.added++
 	p, err := s.node.CreatePod(ctx, fmt.Sprintf("fresh-%d", s.added))

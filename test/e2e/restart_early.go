@@ -18,28 +18,27 @@ import (
 
 const (
 	earlyLoad = 40 // two blocks
-	earlyPods = 10 // that stay; few enough for a block to go
+	earlyPods = 10 // that stay; few enough for a block to be reclaimed
 	earlyLost = 3
-	// earlyTime is longer than an operator needs to mark and an agent to
-	// answer.
+	// earlyTime is longer than an operator takes to mark and an agent to answer.
 	earlyTime = 25 * time.Second
-	// hangTime is longer than an agent needs to come to where it hangs.
+	// hangTime is longer than an agent takes to reach the point where it hangs.
 	hangTime = 5 * time.Second
 	// earlyHold is the operator's --ack-hold where it has no other guard left.
 	earlyHold = 5 * time.Second
 )
 
-// defaultsButReclaim are the operator's defaults but for when it reclaims, and
-// for how soon it leads after another one was killed.
+// defaultsButReclaim returns the operator's defaults, except for when it reclaims
+// and how soon it leads after another one was killed.
 func defaultsButReclaim(idle string, more ...string) []string {
 	return append([]string{"--reclaim-idle-for=" + idle, "--cooldown=5s", "--leader-elect-lease-duration=4s"}, more...)
 }
 
-// restartEarly restarts the agent of many pods with an API server that is slow to tell
-// it about pods, so that it answers marks long before it restores, and with a
-// Pod object that says Ready all the same. It does so three times: under the
-// operator's defaults, which mark nothing then; with its guard taken away; and
-// with marks by hand on addresses of running pods, which no operator sets.
+// restartEarly restarts an agent while the API server is slow to list pods to it, so
+// that it answers marks long before it restores its pods, while its own Pod object
+// already says Ready. It does so three times: under the operator's defaults, which
+// must mark nothing then; with the operator's guard turned off; and with marks set
+// by hand on addresses of running pods, which no operator sets.
 func restartEarly(ctx context.Context, e *env) error {
 	n, probe, pods, err := e.loaded(ctx, earlyLoad, defaultsButReclaim("10m")...)
 	if err != nil {
@@ -114,7 +113,7 @@ func (s *restarts) guarded(ctx context.Context, gate *bed.Gate) error {
 	return nil
 }
 
-// forced is a hang under an operator that believes every Ready at once.
+// forced is a hang under an operator that trusts a Ready agent at once.
 func (s *restarts) forced(ctx context.Context, gate *bed.Gate) error {
 	flags := defaultsButReclaim("1s", "--agent-settle-time=0s", "--ack-hold="+earlyHold.String())
 	if err := s.held(ctx, gate, flags...); err != nil {
@@ -141,8 +140,8 @@ func (s *restarts) forced(ctx context.Context, gate *bed.Gate) error {
 	return nil
 }
 
-// byHand marks addresses of running pods while the agent hangs, and nobody
-// withdraws them. It comes last, for it costs pods.
+// byHand marks addresses of running pods while the agent hangs and no operator runs
+// that would withdraw the marks. It comes last, as it costs pods.
 func (s *restarts) byHand(ctx context.Context, gate *bed.Gate) error {
 	if err := s.held(ctx, gate); err != nil {
 		return err

@@ -36,9 +36,8 @@ func restartSurge(ctx context.Context, e *env) error {
 	return e.judgeRules(ctx)
 }
 
-// midSurge runs pods 16 at a time, kills the agent when the node's third block
-// is being added, and starts it again. What fails meanwhile is tried again in a
-// new sandbox.
+// midSurge runs pods 16 at a time, kills the agent while the node's third block is being
+// added, and restarts it. ADDs that fail meanwhile are retried in a new sandbox.
 func (s *restarts) midSurge(ctx context.Context) error {
 	first, err := s.load(ctx, s.node, pinged)
 	if err != nil {
@@ -75,7 +74,7 @@ func (s *restarts) midSurge(ctx context.Context) error {
 	return nil
 }
 
-// surging is a surge whose ADDs are tried again.
+// surging is a surge whose ADDs are retried.
 type surging struct {
 	*restarts
 
@@ -105,8 +104,8 @@ func (m *surging) run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// runOne does as kubelet and runtime do: a sandbox whose ADD failed is taken
-// away, and another one is made after a while.
+// runOne does as kubelet and runtime do: it removes a sandbox whose ADD failed, and
+// makes another one after a while.
 func (m *surging) runOne(ctx context.Context, name string) error {
 	p, err := m.node.CreatePod(ctx, name)
 	if err != nil {
@@ -141,7 +140,7 @@ func (m *surging) count(what *int) {
 	*what++
 }
 
-// kill kills the agent once the block is claimed, and starts it again.
+// kill kills the agent once the block is claimed, and restarts it.
 func (m *surging) kill(ctx context.Context) error {
 	err := m.Eventually(ctx, "the third block is claimed", func(ctx context.Context) error {
 		blocks := &v1alpha1.PodIPBlockList{}

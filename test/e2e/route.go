@@ -11,15 +11,15 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
 )
 
-// flags that take back what the examples' values set.
+// Flags that undo what the example values set.
 var (
 	noRanges         = []string{"--ipv4-range=auto", "--ipv6-range=auto"}
 	noEndpointRoutes = []string{"--enable-endpoint-routes=false"}
 )
 
-// route starts one agent with the values of the examples, and others without
-// those that are there for its routes: what each routes to, and whether its
-// node reaches a pod of its own.
+// route starts one agent with the example values, and others without those that
+// concern routes. It checks what each agent routes to, and whether its node reaches
+// its own pod.
 func route(ctx context.Context, e *env) error {
 	e.options.Values = []string{"cilium-values-dual-stack.yaml"}
 	n, _, err := e.startIPv6(ctx, true)
@@ -32,7 +32,7 @@ func route(ctx context.Context, e *env) error {
 	for _, agent := range []struct {
 		name, what string
 		flags      []string
-		madeUp     int // routes to what is nobody's
+		madeUp     int // routes to addresses of no node or pod
 		reached    bool
 	}{
 		{"norange", "without ipv4-range and ipv6-range", noRanges, 0, true},
@@ -57,8 +57,8 @@ func route(ctx context.Context, e *env) error {
 	return e.judgeRules(ctx)
 }
 
-// judgeAgent checks how many routes an agent makes up, and whether its node
-// reaches its pods.
+// judgeAgent checks how many routes an agent makes up, and whether its node reaches
+// its own pod.
 func (e *env) judgeAgent(ctx context.Context, n *bed.Node, what string, want int, reached bool) error {
 	if err := e.ownPod(ctx, n, what, reached); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (e *env) judgeAgent(ctx context.Context, n *bed.Node, what string, want int
 		return err
 	}
 	found := madeUp(routes)
-	e.check(len(found) == want, what+": routes to addresses that are nobody's", "%d %v", len(found), found)
+	e.check(len(found) == want, what+": routes to addresses of no node or pod", "%d %v", len(found), found)
 	return nil
 }
 
@@ -97,8 +97,8 @@ func (e *env) ownPod(ctx context.Context, n *bed.Node, what string, reached bool
 	return nil
 }
 
-// madeUp are the routes to Cilium's device whose destination is neither a part
-// of the pool nor one of the ranges that the examples give to nobody.
+// madeUp returns the routes to Cilium's device whose destination is neither in the
+// pool nor in one of the unused ranges of the examples.
 func madeUp(routes []bed.Route) []string {
 	var found []string
 	for _, r := range routes {

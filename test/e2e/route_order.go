@@ -12,18 +12,20 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
-// routeOrder is what became of prefixes beside their blocks.
+// routeOrder compares when prefixes were announced and withdrawn with when their
+// blocks were assigned and freed.
 type routeOrder struct {
 	announced, withdrawn int
-	// up is from told to announced, of blocks that were told while the router already
-	// had a session with their node; first, of those before. down is from told no
-	// more to withdrawn, free from withdrawn to the block's end.
+	// up is the time from assigned to announced, for blocks assigned while the
+	// router already had a session with their node; first is the same for blocks
+	// assigned before that. down is from no longer assigned to withdrawn, free from
+	// withdrawn to the block's deletion.
 	up, first, down, free []time.Duration
 	wrong                 []string
 }
 
-// judgeRoutes compares what a router was told with what became of the blocks. Both
-// saw it by watches of their own, so slack is allowed.
+// judgeRoutes compares a router's events with the life of the blocks. The two were
+// watched separately, so slack is allowed.
 func judgeRoutes(events []bed.RouteEvent, moments []whole.Moment) routeOrder {
 	j := routeOrder{}
 	there := map[netip.Prefix]bool{}
@@ -38,17 +40,17 @@ func judgeRoutes(events []bed.RouteEvent, moments []whole.Moment) routeOrder {
 		before := there[e.Prefix]
 		there[e.Prefix] = e.What == "announce"
 		switch {
-		case e.What == "announce" && !before: // or it is told again, after a restart
+		case e.What == "announce" && !before: // an agent that restarted announces again
 			j.announced++
-			told, ok := lastBefore(moments, e.Prefix, whole.IsTold, e.At.Add(slack))
+			assigned, ok := lastBefore(moments, e.Prefix, whole.IsTold, e.At.Add(slack))
 			off, gone := lastBefore(moments, e.Prefix, whole.NotTold, e.At.Add(-slack))
 			switch {
-			case !ok || gone && off.After(told):
-				j.find("%s announced at %s, while nobody was told it", e.Prefix, e.At.Format(time.TimeOnly))
-			case told.Before(session[e.Peer]):
-				j.first = append(j.first, e.At.Sub(told))
+			case !ok || gone && off.After(assigned):
+				j.find("%s announced at %s, while assigned to no node", e.Prefix, e.At.Format(time.TimeOnly))
+			case assigned.Before(session[e.Peer]):
+				j.first = append(j.first, e.At.Sub(assigned))
 			default:
-				j.up = append(j.up, max(0, e.At.Sub(told)))
+				j.up = append(j.up, max(0, e.At.Sub(assigned)))
 			}
 		case e.What == "withdraw":
 			j.withdrawn++
@@ -59,10 +61,10 @@ func judgeRoutes(events []bed.RouteEvent, moments []whole.Moment) routeOrder {
 }
 
 func (j *routeOrder) withdraw(e bed.RouteEvent, moments []whole.Moment) {
-	told, _ := lastBefore(moments, e.Prefix, whole.IsTold, e.At)
+	assigned, _ := lastBefore(moments, e.Prefix, whole.IsTold, e.At)
 	off, ok := lastBefore(moments, e.Prefix, whole.NotTold, e.At.Add(slack))
-	if !ok || off.Before(told) {
-		j.find("%s withdrawn at %s, while its node is told it", e.Prefix, e.At.Format(time.TimeOnly))
+	if !ok || off.Before(assigned) {
+		j.find("%s withdrawn at %s, while assigned to its node", e.Prefix, e.At.Format(time.TimeOnly))
 		return
 	}
 	j.down = append(j.down, max(0, e.At.Sub(off)))
@@ -79,7 +81,7 @@ func (j *routeOrder) find(format string, args ...any) {
 	j.wrong = append(j.wrong, fmt.Sprintf(format, args...))
 }
 
-// lastBefore is when something last became of a block before a time.
+// lastBefore returns when something last happened to a block before a time.
 func lastBefore(moments []whole.Moment, cidr netip.Prefix, what whole.Happening, before time.Time) (at time.Time, ok bool) {
 	for _, m := range moments {
 		if m.CIDR == cidr && m.What == what && m.At.Before(before) {
@@ -89,7 +91,7 @@ func lastBefore(moments []whole.Moment, cidr netip.Prefix, what whole.Happening,
 	return at, ok
 }
 
-// firstAfter is when it first did after that.
+// firstAfter returns when something first happened to a block at or after a time.
 func firstAfter(moments []whole.Moment, cidr netip.Prefix, what whole.Happening, after time.Time) (time.Time, bool) {
 	for _, m := range moments {
 		if m.CIDR == cidr && m.What == what && !m.At.Before(after) {

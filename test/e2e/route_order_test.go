@@ -29,16 +29,16 @@ func TestRouteOrder(t *testing.T) {
 		wrong                string
 	}{
 		"a whole life":          {events: []bed.RouteEvent{event("announce", 12), event("withdraw", 55)}, moments: life, announced: 1, withdrawn: 1},
-		"told again":            {events: []bed.RouteEvent{event("announce", 12), event("announce", 30)}, moments: life, announced: 1},
+		"announced again":       {events: []bed.RouteEvent{event("announce", 12), event("announce", 30)}, moments: life, announced: 1},
 		"sessions are no route": {events: []bed.RouteEvent{{What: "up", At: at(1)}, {What: "down", At: at(2)}}, moments: life},
-		"too early":             {events: []bed.RouteEvent{event("announce", 5)}, moments: life, announced: 1, wrong: "while nobody was told it"},
-		"when it had gone":      {events: []bed.RouteEvent{event("announce", 60)}, moments: life, announced: 1, wrong: "while nobody was told it"},
+		"too early":             {events: []bed.RouteEvent{event("announce", 5)}, moments: life, announced: 1, wrong: "while assigned to no node"},
+		"when it had gone":      {events: []bed.RouteEvent{event("announce", 60)}, moments: life, announced: 1, wrong: "while assigned to no node"},
 		"a second life": {
 			events:  []bed.RouteEvent{event("announce", 12), event("withdraw", 55), event("announce", 203)},
 			moments: append(life[:4:4], was(whole.IsMade, 199), was(whole.IsTold, 200)), announced: 2, withdrawn: 1,
 		},
-		"while told":     {events: []bed.RouteEvent{event("announce", 12), event("withdraw", 30)}, moments: life, announced: 1, withdrawn: 1, wrong: "while its node is told it"},
-		"after the rest": {events: []bed.RouteEvent{event("announce", 12), event("withdraw", 111)}, moments: life, announced: 1, withdrawn: 1, wrong: "free for others"},
+		"while assigned":     {events: []bed.RouteEvent{event("announce", 12), event("withdraw", 30)}, moments: life, announced: 1, withdrawn: 1, wrong: "while assigned to its node"},
+		"after the cooldown": {events: []bed.RouteEvent{event("announce", 12), event("withdraw", 111)}, moments: life, announced: 1, withdrawn: 1, wrong: "free for others"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := judgeRoutes(test.events, test.moments)

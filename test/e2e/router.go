@@ -19,10 +19,9 @@ import (
 
 const routerPods = 10
 
-// router drains the block that holds the node's router address, which the
-// agent keeps over a plain restart, but does not take again where it finds it
-// marked for release. The operator is away while that is done, for it
-// withdraws the marks of an agent that restarts.
+// router drains the block with the node's router address. The agent keeps that address
+// over a plain restart, but not if it finds it marked for release. The operator is down
+// while that is done, as it withdraws the marks of an agent that restarts.
 func router(ctx context.Context, e *env) error {
 	n, probe, err := e.pair(ctx, soon()...)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
 )
 
-// runAll runs the scenarios that load the machine first and one by one, then
-// the others, so many at once. Rows come in the order of chosen.
+// runAll first runs the scenarios that load the machine, one by one, then the
+// others, o.atOnce at a time. Rows come in the order of chosen.
 func runAll(ctx context.Context, o options, chosen []scenario) []row {
 	rows := make([][]row, len(chosen))
 	for i, s := range chosen {
@@ -105,8 +105,8 @@ func runInside(ctx context.Context, o options) int {
 	return 0
 }
 
-// named writes lines with the scenario's name before each, as two may write at
-// once. Each Write is a line.
+// named prefixes each line with the scenario's name, as several scenarios may write
+// at once. Each Write is a line.
 type named struct {
 	name string
 	to   io.Writer

@@ -18,12 +18,13 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
-// scenario is one story, told on a bed of its own.
+// scenario is one test, on a bed of its own.
 type scenario struct {
 	name  string
 	about string
 	ci    bool
-	// alone is for what loads the machine or measures time: nothing beside it.
+	// alone is set for a scenario that loads the machine or measures time: no other
+	// runs beside it.
 	alone bool
 	run   func(context.Context, *env) error
 }
@@ -67,10 +68,10 @@ func migrations() []scenario {
 // modes are the scenarios of the operator's other modes than crd.
 func modes() []scenario {
 	return []scenario{
-		{"modes-multi-pool", "multi-pool mode: joins, surges, giving back, restarts and killed operators", false, true, modesMultiPool},
-		{"modes-multi-pool-dual", "multi-pool mode: a surge, a restart and giving back in both families", false, true, modesMultiPoolDual},
-		{"modes-multi-pool-peer", "the same joins, surges and giving back with Cilium's own operator", false, true, modesMultiPoolPeer},
-		{"modes-pools", "multi-pool mode: pods and namespaces that ask for five of Cilium's pools", false, true, modesPools},
+		{"modes-multi-pool", "multi-pool mode: joins, surges, returned blocks, restarts and killed operators", false, true, modesMultiPool},
+		{"modes-multi-pool-dual", "multi-pool mode: a surge, a restart and returned blocks in both families", false, true, modesMultiPoolDual},
+		{"modes-multi-pool-peer", "the same joins, surges and returned blocks with Cilium's own operator", false, true, modesMultiPoolPeer},
+		{"modes-pools", "multi-pool mode: pods and namespaces that request five of Cilium's pools", false, true, modesPools},
 		{"modes-kubernetes", "kubernetes mode: one block for a node before its agent starts, and podCIDRs adopted", false, true, modesKubernetes},
 		{"modes-kubernetes-dual", "kubernetes mode: one block of each family", false, true, modesKubernetesDual},
 		{"modes-move", "a running cluster moves from crd to multi-pool mode, and back", false, true, modesMove},
@@ -79,7 +80,7 @@ func modes() []scenario {
 	}
 }
 
-// groups are the scenarios that one word stands for.
+// groups returns the groups of scenarios by name.
 func groups() map[string][]scenario {
 	var ci []scenario
 	for _, s := range scenarios() {
@@ -118,9 +119,9 @@ type env struct {
 	options bed.Options
 	rows    []row
 	rules   *invariant.Checker
-	// whole judges beside rules where agents are told whole blocks.
+	// whole checks further rules where agents are assigned whole blocks.
 	whole *whole.Rules
-	// operator is the one that pair has started.
+	// operator is the running operator.
 	operator *bed.Operator
 	// sandboxTime is how long a CNI ADD waits after its pod's creation.
 	sandboxTime time.Duration
@@ -133,7 +134,7 @@ func (e *env) start(ctx context.Context) error {
 	return err
 }
 
-// watch has every version of every object judged from now on.
+// watch checks every version of every object from now on.
 func (e *env) watch(ctx context.Context) (err error) {
 	e.rules, err = invariant.Watch(ctx, e.Config(), invariant.Options{Agents: e.Held})
 	return err
@@ -159,7 +160,7 @@ func (e *env) close() error {
 	return e.Stop()
 }
 
-// note adds a figure that nobody judges to the table.
+// note adds a figure to the table that has no effect on the result.
 func (e *env) note(what, format string, args ...any) {
 	e.add(row{What: what, Figure: fmt.Sprintf(format, args...), Result: noted})
 }
@@ -197,8 +198,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// pool makes the pool that all nodes take their /27 blocks from, and as large ones
-// of IPv6 where pods have both.
+// pool creates the pool that all nodes take their /27 blocks from, and IPv6 blocks
+// of the same size where pods have both families.
 func (e *env) pool(ctx context.Context) error {
 	p := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "all"}}
 	p.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: blockSize, CIDRs: []v1alpha1.PoolCIDR{{CIDR: poolCIDR}}}

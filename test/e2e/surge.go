@@ -16,13 +16,13 @@ import (
 
 const (
 	surgePods = 120
-	// sandboxTime is what a kubelet needs at least to make a sandbox.
+	// sandboxTime is the least time a kubelet takes to make a sandbox.
 	sandboxTime = 500 * time.Millisecond
 )
 
-// surge starts 120 pods on a node that has one /27, 4 and then, on another
-// node, 16 at a time. Each CNI ADD starts the moment its pod's creation
-// returns, and is not tried again.
+// surge starts 120 pods on a node that has one /27: 4 at a time, and then, on another
+// node, 16 at a time. Each CNI ADD starts as soon as its pod's creation returns, and is
+// not retried.
 func surge(ctx context.Context, e *env) error {
 	if err := e.start(ctx); err != nil {
 		return err
@@ -59,10 +59,10 @@ func surge(ctx context.Context, e *env) error {
 	return e.judgeRules(ctx)
 }
 
-// surgePeer is the same surge on Cilium's own multi-pool mode with its own
-// operator, all as shipped but for the size of the blocks. It is eased in one
-// way: each ADD waits sandboxTime, for in this mode the agent looks the pod up
-// first, and fails while its watch has not brought it.
+// surgePeer is the same surge in Cilium's multi-pool mode with Cilium's own operator,
+// all as shipped except for the block size. It is eased in one way: each ADD waits for
+// sandboxTime, as in this mode the agent first looks the pod up, and fails until its
+// watch has shown it.
 func surgePeer(ctx context.Context, e *env) error {
 	e.options.IPAM = "multi-pool"
 	if err := e.start(ctx); err != nil {
@@ -87,8 +87,8 @@ func surgePeer(ctx context.Context, e *env) error {
 	return nil
 }
 
-// surgeOn runs the surge on a node, takes its agent away after it, and returns
-// how many ADDs failed.
+// surgeOn runs the surge on a node, then kills its agent, and returns how many ADDs
+// failed.
 func (e *env) surgeOn(ctx context.Context, n *bed.Node, width int) (failures int, err error) {
 	began := time.Now()
 	pods, errs := e.runPods(ctx, n, "surge", surgePods, width)
@@ -102,8 +102,8 @@ func (e *env) surgeOn(ctx context.Context, n *bed.Node, width int) (failures int
 	return len(errs), n.KillAgent(ctx)
 }
 
-// otherReasons are the errors that do not come of a lack of addresses, such as
-// an agent's refusal to work on so much at once.
+// otherReasons returns the errors with another cause than a lack of addresses, such as
+// an agent's limit on concurrent requests.
 func otherReasons(errs []error) []error {
 	return slices.DeleteFunc(slices.Clone(errs), func(err error) bool {
 		return slices.ContainsFunc([]string{
@@ -113,8 +113,8 @@ func otherReasons(errs []error) []error {
 	})
 }
 
-// runPods runs count pods, at most width at a time, and returns those that
-// came up, in the order of their names, and what went wrong with the others.
+// runPods runs count pods, at most width at a time, and returns those that came up, in
+// the order of their names, and the errors of the others.
 func (e *env) runPods(ctx context.Context, n *bed.Node, prefix string, count, width int) ([]*bed.Pod, []error) {
 	pods, errs := make([]*bed.Pod, count), make([]error, count)
 	inParallel(count, width, func(i int) {

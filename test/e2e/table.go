@@ -18,7 +18,7 @@ const (
 	passed  result = "pass"
 	failed  result = "FAIL"
 	skipped result = "skipped"
-	noted   result = "-" // a figure nobody judges
+	noted   result = "-" // a figure without pass or fail
 )
 
 // row is one line of the table.

@@ -14,9 +14,9 @@ import (
 
 const undoPods = 40 // two blocks
 
-// undo lets the demand of a node fall and rise again while addresses are
-// marked, and once more while they are acked: the release is undone, no block
-// is claimed in place of the one that was leaving, and no ADD fails.
+// undo lets the demand of a node fall, and rise again while addresses are marked, and
+// once more while they are acked: the release must be undone, no block claimed in place
+// of the draining one, and no ADD may fail.
 func undo(ctx context.Context, e *env) error {
 	n, probe, pods, err := e.loaded(ctx, undoPods, soon()...)
 	if err != nil {

@@ -16,10 +16,10 @@ import (
 // restoreTime is longer than an agent takes to restore a pod.
 const restoreTime = 15 * time.Second
 
-// unguarded shows what the operator guards against: it is killed when it has
-// marked addresses of pods that nobody has reported yet, then the agent, and
-// nobody withdraws the marks before the agent restores its pods. Nothing of it
-// is judged, for it takes two failures within seconds; it is there to know.
+// unguarded measures what the operator guards against. The operator is killed when
+// it has marked addresses of pods that are not reported yet, then the agent, and no
+// operator withdraws the marks before the agent restores its pods. Nothing is
+// judged, as this takes two failures within seconds.
 func unguarded(ctx context.Context, e *env) error {
 	n, probe, pods, err := e.loaded(ctx, restartPods, soon()...)
 	if err != nil {
@@ -48,7 +48,7 @@ func unguarded(ctx context.Context, e *env) error {
 	if err := s.bounce(ctx, "operator dead too", s.alive[1:]); err != nil {
 		return err
 	}
-	e.noteLost(ctx, n, s.alive, "pods lost while nobody withdraws the marks")
+	e.noteLost(ctx, n, s.alive, "pods lost while no operator withdraws the marks")
 	if e.operator, err = e.StartOperator(soon()...); err != nil {
 		return err
 	}
@@ -62,8 +62,8 @@ func unguarded(ctx context.Context, e *env) error {
 	return nil
 }
 
-// noteLost notes which pods the agent does not have once it has had the time
-// to restore them.
+// noteLost notes which pods the agent does not have once it has had time to restore
+// them.
 func (e *env) noteLost(ctx context.Context, n *bed.Node, pods []*bed.Pod, what string) {
 	short, cancel := context.WithTimeout(ctx, restoreTime)
 	defer cancel()

@@ -10,7 +10,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
-// watchWhole has every version judged from now on.
+// watchWhole checks every version by the rules of whole blocks from now on.
 func (e *env) watchWhole(ctx context.Context, c whole.Carrier) error {
 	return e.watchRules(ctx, whole.New(c))
 }
@@ -22,7 +22,7 @@ func (e *env) watchRules(ctx context.Context, w *whole.Rules) (err error) {
 }
 
 // judgeWhole checks that no rule was broken since watchWhole, and that Cilium's
-// operator wrote nothing that agents are told, where that can be told.
+// operator wrote no assignment, where the writer is known.
 func (e *env) judgeWhole(ctx context.Context) error {
 	if err := e.rules.Sync(ctx); err != nil {
 		return err
@@ -34,10 +34,10 @@ func (e *env) judgeWhole(ctx context.Context) error {
 	e.check(len(broken) == 0, "promised rules broken at any instant", "%d", len(broken))
 	writes := e.whole.Writes()
 	if !e.whole.KnowsWriters() {
-		e.check(writes[whole.Nobody] > 0, "writes of what agents are told, by whomever", "%d", writes[whole.Nobody])
+		e.check(writes[whole.Nobody] > 0, "writes of assignments, by any writer", "%d", writes[whole.Nobody])
 		return nil
 	}
-	e.check(writes[whole.CiliumWriter] == 0 && writes[whole.OperatorWriter] > 0, "writes of what agents are told: by us, by agents, by cilium-operator", "%d, %d, %d",
+	e.check(writes[whole.CiliumWriter] == 0 && writes[whole.OperatorWriter] > 0, "writes of assignments: by our operator, by agents, by cilium-operator", "%d, %d, %d",
 		writes[whole.OperatorWriter], writes[whole.AgentWriter], writes[whole.CiliumWriter])
 	for who, n := range writes {
 		if !slices.Contains([]string{whole.OperatorWriter, whole.AgentWriter, whole.CiliumWriter}, who) {

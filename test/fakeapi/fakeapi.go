@@ -54,14 +54,14 @@ type Cluster struct {
 	// each of them.
 	Calls  []string
 	Before func(call string)
-	// Fate is what becomes of a write.
+	// Fate decides the outcome of a write.
 	Fate func(write string) Fate
-	// Refuse holds what calls answer in place of doing anything.
+	// Refuse holds the errors that calls return without doing anything.
 	Refuse map[string]error
-	// Blind: the watch of blocks shows nothing. Lags: that of CiliumNodes shows nothing
-	// new.
+	// Blind: the watch of blocks shows nothing. Lags: the watch of CiliumNodes shows
+	// nothing new.
 	Blind, Lags bool
-	// Late is a block that exists and that the list of a restart does not show.
+	// Late is an existing block that the list after a restart does not show.
 	Late string
 }
 
@@ -309,7 +309,7 @@ func WritesOf(calls []string) []string {
 	return slices.DeleteFunc(slices.Clone(calls), func(c string) bool { return strings.HasPrefix(c, "get ") })
 }
 
-// CiliumNode is that of node n as the API server holds it, or nil.
+// CiliumNode returns node n's CiliumNode as the API server holds it, or nil.
 func (b *Cluster) CiliumNode() *ciliumnode.View {
 	b.T.Helper()
 	cn := b.Mode.AllocationObject()

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"testing"
 
+	iputil "github.com/cilium/cilium/pkg/ip"
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -36,7 +39,7 @@ func NewClient(cfg *rest.Config, more ...func(*runtime.Scheme) error) (client.Wi
 // Bed is the cluster of a test, which fails where a call of these does.
 type Bed struct {
 	TB     testing.TB
-	Ctx    context.Context //nolint:containedctx // that of the test, or of its clean-up
+	Ctx    context.Context //nolint:containedctx // the context of the test, or of its clean-up
 	Client client.WithWatch
 }
 
@@ -165,6 +168,33 @@ func (b *Bed) DeletePods(prefix string, keep func(name string) bool) {
 func (b *Bed) DropPods() {
 	b.TB.Helper()
 	b.Must(b.Client.DeleteAllOf(b.Ctx, &corev1.Pod{}, client.InNamespace(corev1.NamespaceDefault), client.GracePeriodSeconds(0)))
+}
+
+// AgentRequests is the write of an agent in multi-pool mode: it requests addresses for
+// the pool default, and keeps that many of its CIDRs.
+func (b *Bed) AgentRequests(node string, addresses, cidrs int) {
+	b.TB.Helper()
+	b.Eventually("the agent of "+node+" writes", func() error {
+		cn := &ciliumv2.CiliumNode{}
+		if err := b.Client.Get(b.Ctx, client.ObjectKey{Name: node}, cn); err != nil {
+			return err
+		}
+		cn.Spec.IPAM.Pools = ipamtypes.IPAMPoolSpec{
+			Requested: []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: addresses}}},
+			Allocated: []ipamtypes.IPAMPoolAllocation{{Pool: "default", CIDRs: AssignedCIDRs(cn)[:cidrs]}},
+		}
+		return b.Client.Update(b.Ctx, cn)
+	})
+}
+
+// AssignedCIDRs returns the CIDRs that a CiliumNode lists under the pool default.
+func AssignedCIDRs(cn *ciliumv2.CiliumNode) []iputil.Prefix {
+	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
+		if entry.Pool == "default" {
+			return entry.CIDRs
+		}
+	}
+	return nil
 }
 
 // RunningPod makes a pod that runs on a node, with these addresses.

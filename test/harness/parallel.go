@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Parallel calls f for 0 to n-1, so many at a time, until one fails.
+// Parallel calls f for 0 to n-1 with a number of workers, until a call fails.
 func Parallel(ctx context.Context, n, workers int, f func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

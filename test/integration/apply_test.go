@@ -18,9 +18,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// TestExamplesApplyAgain: once the operator has seen to what people applied, their
-// files still say what is there. Applying them again conflicts with nothing and
-// changes nothing, and the operator owns no field but those that it writes.
+// Once the operator has processed the applied examples, the files still match the
+// objects: applying them again causes no conflict and no change, and the operator
+// owns only the fields that it writes.
 func TestExamplesApplyAgain(t *testing.T) {
 	for name, how := range map[string][]string{"client side": nil, "server side": {"--server-side"}} {
 		t.Run(name, func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestExamplesApplyAgain(t *testing.T) {
 	}
 }
 
-// manifests are the files of examples with pools and blocks, pools first.
+// manifests returns the example files with pools and blocks, pools first.
 func (e *env) manifests() []string {
 	e.TB.Helper()
 	all, err := filepath.Glob("../../examples/*.yaml")
@@ -82,7 +82,7 @@ func (e *env) manifests() []string {
 	return files
 }
 
-// kubectl is kubectl on the control plane. Of diff, 1 is no failure.
+// kubectl runs kubectl against the control plane. Exit code 1 of diff is no failure.
 func (e *env) kubectl(args ...string) string {
 	e.TB.Helper()
 	args = append([]string{"--kubeconfig", filepath.Join(e.cluster.Dir(), "kubeconfig"), "--cache-dir", e.TB.TempDir()}, args...)
@@ -110,7 +110,7 @@ func (e *env) poolsAndBlocks() []client.Object {
 	return all
 }
 
-// seenTo is an error until the operator has written what it writes of each object.
+// seenTo returns an error until the operator has written its fields of each object.
 func (e *env) seenTo() error {
 	for _, o := range e.poolsAndBlocks() {
 		if !slices.Contains(o.GetFinalizers(), v1alpha1.Finalizer) {
@@ -125,8 +125,8 @@ func (e *env) seenTo() error {
 
 func byKubectl(m metav1.ManagedFieldsEntry) bool { return strings.HasPrefix(m.Manager, "kubectl") }
 
-// ownsOnlyItsOwn is an error where the operator, which alone is not kubectl, has taken
-// fields beside its finalizer and the status.
+// ownsOnlyItsOwn returns an error if the operator, the only field manager beside
+// kubectl, owns more than its finalizer and the status.
 func ownsOnlyItsOwn(m metav1.ManagedFieldsEntry) error {
 	if byKubectl(m) || m.Subresource == "status" {
 		return nil

@@ -17,10 +17,11 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// ciliumPool waits until there is a CiliumPodIPPool of these ranges and maskSize,
-// or, where want is "", none.
+// ciliumPool waits until there is a CiliumPodIPPool with these ranges and maskSize,
+// or none if want is "".
 func (e *env) ciliumPool(name, want string) *ciliumv2alpha1.CiliumPodIPPool {
 	e.TB.Helper()
 	obj := &ciliumv2alpha1.CiliumPodIPPool{}
@@ -44,8 +45,8 @@ func (e *env) ciliumPool(name, want string) *ciliumv2alpha1.CiliumPodIPPool {
 	return obj
 }
 
-// The operator keeps the CiliumPodIPPools that agents look for, after the
-// PodIPPools that serve them, and leaves alone what is not its own.
+// The operator keeps a CiliumPodIPPool for each pool that PodIPPools serve, and leaves
+// those of others alone.
 func TestCiliumPodIPPoolsAreKept(t *testing.T) {
 	e := newEnv(t)
 	s := quick()
@@ -84,24 +85,24 @@ func TestCiliumPodIPPoolsAreKept(t *testing.T) {
 		t.Errorf("it is %+v", blue.Spec)
 	}
 
-	// One that is deleted by hand is made again.
+	// One that is deleted by hand is recreated.
 	e.Delete(blue)
 	e.ciliumPool("blue", "[192.0.2.0/32] 27")
 
-	// It stays as long as an agent has a CIDR of it, though nobody serves it.
+	// It stays as long as an agent has a CIDR of it, even if no PodIPPool serves it.
 	e.bareNode("n1", nil)
-	e.isTold("n1", 1)
+	e.isAssigned("n1", 1)
 	lists := func(cidrs ...string) { // of blue
 		t.Helper()
 		e.eventuallyOn("the CiliumNode is written", "n1", func(cn *ciliumv2.CiliumNode) error {
-			cn.Spec.IPAM.Pools.Allocated = []ipamtypes.IPAMPoolAllocation{{Pool: "default", CIDRs: told(cn)}}
+			cn.Spec.IPAM.Pools.Allocated = []ipamtypes.IPAMPoolAllocation{{Pool: "default", CIDRs: harness.AssignedCIDRs(cn)}}
 			if len(cidrs) > 0 {
 				cn.Spec.IPAM.Pools.Allocated = append([]ipamtypes.IPAMPoolAllocation{{Pool: "blue", CIDRs: []iputil.Prefix{iputil.PrefixFrom(netip.MustParsePrefix(cidrs[0]))}}}, cn.Spec.IPAM.Pools.Allocated...)
 			}
 			return e.Client.Update(e.Ctx, cn)
 		})
 	}
-	lists("10.99.0.0/27") // of no block: it is another's
+	lists("10.99.0.0/27") // foreign: it is no block
 	for _, pool := range []string{"blues", "greens"} {
 		e.Delete(&v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: pool}})
 		e.Eventually("the PodIPPool is gone", func() error {
@@ -112,12 +113,12 @@ func TestCiliumPodIPPoolsAreKept(t *testing.T) {
 			return fmt.Errorf("it is there: %w", err)
 		})
 	}
-	e.never("the CiliumPodIPPool goes while a node lists of it", func() bool {
+	e.never("the CiliumPodIPPool is deleted while a node lists a CIDR of it", func() bool {
 		return e.Client.Get(e.Ctx, client.ObjectKey{Name: "blue"}, &ciliumv2alpha1.CiliumPodIPPool{}) != nil
 	})
 	lists()
 	e.ciliumPool("blue", "")
 	if left := e.ciliumPool("green", "[192.0.2.0/24] 28"); left.UID != theirs.UID || left.ResourceVersion != theirs.ResourceVersion {
-		t.Error("somebody else's was written")
+		t.Error("the operator wrote a CiliumPodIPPool that is not its own")
 	}
 }

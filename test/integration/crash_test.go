@@ -23,8 +23,8 @@ import (
 
 var errCrashed = errors.New("this operator is dead")
 
-// fuse lets so many writes through and then kills: the write after the last one
-// is not sent, or is sent and its answer lost.
+// fuse lets a number of writes through and then kills the operator: the next write is
+// not sent, or, with lateKill, is sent and its answer lost.
 type fuse struct {
 	left     atomic.Int64
 	lateKill bool
@@ -80,8 +80,8 @@ func (f *fuse) wrap(c client.WithWatch) client.Client {
 	})
 }
 
-// keepCrashing runs operators one after the other, each killed at one of its
-// first writes, until the returned function is called; it returns how many were.
+// keepCrashing runs operators one after the other, each killed at one of its first
+// writes, until the returned function is called; that returns how many were killed.
 func (e *env) keepCrashing(s controller.Settings, seed uint64) func() int {
 	e.TB.Helper()
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -189,8 +189,8 @@ func (e *env) lifeOfTwoNodes() {
 	})
 }
 
-// settlesDown waits until every need is met with as many blocks as it takes and
-// nothing moves any more.
+// settlesDown waits until every node has exactly the blocks it needs and nothing
+// changes any more.
 func (e *env) settlesDown() {
 	e.TB.Helper()
 	e.Eventually("no block is left over", func() error {

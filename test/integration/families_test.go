@@ -17,7 +17,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 )
 
-// ofFamily are the blocks of all nodes of one family.
+// ofFamily returns the blocks of one family on all nodes.
 func (e *env) ofFamily(is4 bool) []string {
 	e.TB.Helper()
 	var names []string
@@ -36,7 +36,7 @@ func (e *env) withoutIPv6(pool string) error {
 		client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"ipv6":null}}`)))
 }
 
-// A pool has both families, and the agents run IPv4 alone, until they are restarted
+// The pool has both families, but the agents run IPv4 only, until they are restarted
 // with both.
 func TestFamilyThatAgentsDoNotRun(t *testing.T) {
 	e := newEnv(t)

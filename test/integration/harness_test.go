@@ -70,16 +70,16 @@ type env struct {
 	cluster *controlplane.Cluster
 	fleet   *fleet.Fleet
 	checker *invariant.Checker
-	// tore says that the test breaks rules by hand and expects the checker to
-	// see it.
+	// tore is set while the test breaks rules by hand and expects the checker to
+	// report it.
 	tore atomic.Bool
-	// lost says that a CiliumNode was deleted by hand and may not be back yet.
+	// lost is set while a CiliumNode was deleted by hand and may not be back yet.
 	lost atomic.Bool
 	log  *zap.Logger
 }
 
-// newEnv lets the test run beside others, on a control plane of its own, which it
-// clears of what earlier tests left.
+// newEnv runs the test in parallel with others, on a control plane of its own from
+// which it removes what earlier tests left.
 func newEnv(t *testing.T) *env {
 	t.Helper()
 	t.Parallel()
@@ -248,7 +248,7 @@ func (e *env) agent(name string, families ...agent.Family) *agent.Agent {
 	return e.fleet.Boot(e.Ctx, name, families...).Agent
 }
 
-// held are the addresses that the agent of a node has given out.
+// held returns the addresses that the agent of a node has allocated.
 func (e *env) held(node string) map[netip.Addr]string { return e.fleet.Machine(node).Addresses() }
 
 // pool makes an IPv4 pool of /27 blocks.
@@ -271,7 +271,7 @@ func (e *env) ciliumNode(name string) (*ciliumv2.CiliumNode, error) {
 	return cn, e.Client.Get(e.Ctx, client.ObjectKey{Name: name}, cn)
 }
 
-// theCiliumNode is one that has to be there.
+// theCiliumNode returns a CiliumNode that must exist.
 func (e *env) theCiliumNode(name string) *ciliumv2.CiliumNode {
 	e.TB.Helper()
 	cn := &ciliumv2.CiliumNode{}
@@ -279,7 +279,7 @@ func (e *env) theCiliumNode(name string) *ciliumv2.CiliumNode {
 	return cn
 }
 
-// eventuallyOn is eventually for what holds of a CiliumNode, which has to be there.
+// eventuallyOn waits for a condition of a CiliumNode, which must exist.
 func (e *env) eventuallyOn(what, name string, holds func(cn *ciliumv2.CiliumNode) error) {
 	e.TB.Helper()
 	e.Eventually(what, func() error {
@@ -306,8 +306,8 @@ func (e *env) hasBlocks(node string, n int) {
 	})
 }
 
-// reported waits until a node's agent has reported so many addresses in use, and
-// nothing is asked of it.
+// reported waits until a node's agent has reported this many addresses in use, and no
+// release is pending.
 func (e *env) reported(node string, used int) {
 	e.TB.Helper()
 	e.eventuallyOn(fmt.Sprintf("the agent of %s reports %d addresses in use", node, used), node, func(cn *ciliumv2.CiliumNode) error {

@@ -15,7 +15,7 @@ import (
 
 const zoneLabel = "topology.kubernetes.io/zone"
 
-// zones are a pool for all nodes, and one that outranks it in zone beijing.
+// zones creates a pool for all nodes, and one that outranks it in zone beijing.
 func (e *env) zones() {
 	e.TB.Helper()
 	e.pool("all", nil, "10.1.0.0/24")
@@ -42,8 +42,8 @@ func (e *env) onlyFrom(node, pool string) {
 	})
 }
 
-// With an external cloud provider, the zone label of a Node comes together with the
-// end of its taint, while its agent already waits for addresses.
+// With an external cloud provider, the zone label of a Node is set when its taint is
+// removed, while its agent already waits for addresses.
 func TestLateLabels(t *testing.T) {
 	e := newEnv(t)
 	e.zones()
@@ -65,7 +65,7 @@ func TestLateLabels(t *testing.T) {
 }
 
 // Without a taint, the first block is of the wrong pool when the label comes. It is
-// replaced before the agent starts, and goes home.
+// replaced before the agent starts, and freed.
 func TestLateLabelsWithoutTaint(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())

@@ -47,7 +47,7 @@ func TestCiliumNodeDeletedUnderARunningAgent(t *testing.T) {
 	e.usedArePublished("n1")
 }
 
-func TestCiliumNodeDeletedWhileNobodyLooked(t *testing.T) {
+func TestCiliumNodeDeletedWithoutAnOperator(t *testing.T) {
 	e := newEnv(t)
 	op := e.start(quick())
 	e.pool("all", nil, "10.1.0.0/24")
@@ -89,7 +89,7 @@ func TestNodeGoneAndBack(t *testing.T) {
 	e.bareNode("n2", nil)
 	e.hasBlocks("n2", 1)
 	if got := e.Blocks("n2")[0].Spec.CIDR; got == block.Spec.CIDR {
-		t.Errorf("n2 has %s, which has not rested", got)
+		t.Errorf("n2 has %s, which has not cooled down", got)
 	}
 	e.bareNode("n1", nil)
 	e.hasBlocks("n1", 1)
@@ -98,7 +98,7 @@ func TestNodeGoneAndBack(t *testing.T) {
 	}
 }
 
-func TestNodeGoneForGoodGivesItsBlocksToOthers(t *testing.T) {
+func TestBlocksOfAGoneNodeGoToOthers(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())
 	e.pool("all", nil, "10.1.0.0/27")
@@ -136,7 +136,7 @@ func TestAgentRestartsMidHandshake(t *testing.T) {
 	e.usedArePublished("n1")
 }
 
-func TestEmptyReportIsNotBelieved(t *testing.T) {
+func TestEmptyReportIsNotTrusted(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())
 	e.pool("all", nil, "10.1.0.0/24")
@@ -145,8 +145,8 @@ func TestEmptyReportIsNotBelieved(t *testing.T) {
 	e.Create(&v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: "10.1.0.64-27"},
 		Spec: v1alpha1.PodIPBlockSpec{CIDR: "10.1.0.64/27", PoolName: "all", NodeName: "n1"}})
 	e.hasBlocks("n1", 2)
-	// A settled agent that has reported nothing is asked to, by a mark on an
-	// address that it does not have: nothing of its pool may be marked.
+	// A settled agent that has reported nothing is asked to report by a mark on an
+	// address that it does not have. No address of its pool may be marked.
 	e.AgentPod("n1") // which runs, and never reports
 	e.never("an address is marked without a report", func() bool {
 		cn, err := e.ciliumNode("n1")
@@ -163,8 +163,8 @@ func TestEmptyReportIsNotBelieved(t *testing.T) {
 	e.hasBlocks("n1", 2)
 }
 
-// never fails the test where what happens within two seconds, several times the
-// delays of quick.
+// never fails the test if what happens within two seconds, several times the delays
+// of quick.
 func (e *env) never(what string, happens func() bool) {
 	e.TB.Helper()
 	deadline := time.Now().Add(2 * time.Second)
@@ -178,7 +178,7 @@ func (e *env) never(what string, happens func() bool) {
 	}
 }
 
-func TestTornAwayBlockIsMadeAgain(t *testing.T) {
+func TestForciblyRemovedBlockIsRecreated(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())
 	e.pool("all", nil, "10.1.0.0/24")
@@ -236,8 +236,8 @@ func TestOptedOutNode(t *testing.T) {
 	if _, err := e.ciliumNode("n1"); !apierrors.IsNotFound(err) {
 		t.Errorf("a node that opted out has a CiliumNode: %v", err)
 	}
-	// One that opts out later, and whose CiliumNode somebody deletes, gives its
-	// blocks back.
+	// A node that opts out later, and whose CiliumNode is deleted, returns its
+	// blocks.
 	e.changeNode("n2", func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.OptOutLabel: "true"} })
 	e.bareNode("n3", nil)
 	e.hasBlocks("n3", 1) // by now the operator has seen that

@@ -12,8 +12,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// TestDrainAtAddressLimit: the only block of a node is as large as its limit. Once
-// deleted, it is replaced, and loses all but the router's address.
+// The only block of a node is as large as its limit. Once deleted, it is replaced, and
+// keeps only the router's address.
 func TestDrainAtAddressLimit(t *testing.T) {
 	const limit = 30 // the addresses of a /27 block
 	for name, c := range map[string]struct {
@@ -59,8 +59,8 @@ func split(cn *ciliumv2.CiliumNode, cidr string) (in, out int) {
 	return in, len(cn.Spec.IPAM.Pool) - in
 }
 
-// TestDrainAtMaxBlocks: a node has as many blocks as it may, 80 of 90 addresses in
-// use, more than the threshold. A deleted block is replaced by one, and leaves.
+// A node has as many blocks as it may, with 80 of 90 addresses in use, more than the
+// threshold. A deleted block is replaced by one, and drains.
 func TestDrainAtMaxBlocks(t *testing.T) {
 	e := newEnv(t)
 	s := quick()

@@ -3,16 +3,13 @@ package integration
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	iputil "github.com/cilium/cilium/pkg/ip"
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,40 +17,16 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// told are the CIDRs under the pool default of a CiliumNode.
-func told(cn *ciliumv2.CiliumNode) []iputil.Prefix {
-	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
-		if entry.Pool == "default" {
-			return entry.CIDRs
-		}
-	}
-	return nil
-}
-
-// agentAsks is the write of an agent in multi-pool mode that asks for so many
-// addresses and keeps so many of the CIDRs it was told.
-func (e *env) agentAsks(node string, addresses, keeps int) {
+// isAssigned waits until a node holds n blocks, and its agent is assigned just those.
+func (e *env) isAssigned(node string, n int) {
 	e.TB.Helper()
-	e.eventuallyOn("the agent writes", node, func(cn *ciliumv2.CiliumNode) error {
-		pools := &cn.Spec.IPAM.Pools
-		pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: addresses}}}
-		pools.Allocated = []ipamtypes.IPAMPoolAllocation{{Pool: "default", CIDRs: slices.Clone(told(cn)[:keeps])}}
-		err := e.Client.Update(e.Ctx, cn)
-		if err != nil && !apierrors.IsConflict(err) {
-			e.TB.Fatal(err)
-		}
-		return err
-	})
-}
-
-// isTold waits until a node holds n blocks, and its agent is told just those.
-func (e *env) isTold(node string, n int) {
-	e.TB.Helper()
-	e.eventuallyOn(fmt.Sprintf("the agent of %s is told %d blocks", node, n), node, func(cn *ciliumv2.CiliumNode) error {
-		if blocks := e.Blocks(node); len(blocks) != n || len(told(cn)) != n {
-			return fmt.Errorf("%d blocks, told %v", len(blocks), told(cn))
+	e.eventuallyOn(fmt.Sprintf("the agent of %s is assigned %d blocks", node, n), node, func(cn *ciliumv2.CiliumNode) error {
+		assigned := harness.AssignedCIDRs(cn)
+		if blocks := e.Blocks(node); len(blocks) != n || len(assigned) != n {
+			return fmt.Errorf("%d blocks, assigned %v", len(blocks), assigned)
 		}
 		if len(cn.Spec.IPAM.Pool)+len(cn.Spec.IPAM.PodCIDRs)+len(cn.Status.IPAM.ReleaseIPs) > 0 {
 			return fmt.Errorf("fields of crd mode: %v %v %v", cn.Spec.IPAM.Pool, cn.Spec.IPAM.PodCIDRs, cn.Status.IPAM.ReleaseIPs)
@@ -76,24 +49,24 @@ func TestMultiPoolMode(t *testing.T) {
 	op := e.start(s)
 	e.pool("all", nil, "10.1.0.0/24")
 	e.bareNode("n1", nil)
-	e.isTold("n1", 1)
+	e.isAssigned("n1", 1)
 
-	e.agentAsks("n1", 16, 1)
-	e.Pods("n1", "burst", 80) // the agent has not heard of them
-	e.isTold("n1", 3)
-	e.agentAsks("n1", 112, 3)
-	e.isTold("n1", 4)
+	e.AgentRequests("n1", 16, 1)
+	e.Pods("n1", "burst", 80) // the agent has not seen them
+	e.isAssigned("n1", 3)
+	e.AgentRequests("n1", 112, 3)
+	e.isAssigned("n1", 4)
 
 	// There is no kubelet on that node to end them.
 	e.DropPods()
 	op.stop()
-	e.agentAsks("n1", 16, 1) // while nobody looks
+	e.AgentRequests("n1", 16, 1) // while no operator runs
 	e.start(s)
-	e.isTold("n1", 1)
+	e.isAssigned("n1", 1)
 }
 
-// newBlueEnv is one in multi-pool mode with a PodIPPool for Cilium's pool blue,
-// beside the default one, and node n1, which has asked for what its first block has.
+// newBlueEnv is an env in multi-pool mode with a PodIPPool for Cilium's pool blue, one
+// for the default pool, and node n1, which requests as much as its first block has.
 func newBlueEnv(t *testing.T) *env {
 	t.Helper()
 	e := newEnv(t)
@@ -102,13 +75,13 @@ func newBlueEnv(t *testing.T) *env {
 	e.pool("all", nil, "10.1.0.0/24")
 	e.pool("blues", func(p *v1alpha1.PodIPPool) { p.Spec.CiliumPoolName = "blue" }, "10.2.0.0/24")
 	e.bareNode("n1", nil)
-	e.isTold("n1", 1)
-	e.agentAsks("n1", 16, 1)
+	e.isAssigned("n1", 1)
+	e.AgentRequests("n1", 16, 1)
 	return e
 }
 
-// Pods that ask for a pool of Cilium's, by their namespace, get blocks of the
-// PodIPPools that serve it, under its name; so does an agent that requests them.
+// Pods that request one of Cilium's pools, by their namespace, get blocks of the
+// PodIPPools that serve it, listed under its name; so does an agent that requests it.
 func TestCiliumPools(t *testing.T) {
 	e := newBlueEnv(t)
 
@@ -122,21 +95,21 @@ func TestCiliumPools(t *testing.T) {
 	ask(`"blue"`)
 	of := func(pool string, want int) {
 		t.Helper()
-		e.eventuallyOn(fmt.Sprintf("the agent is told %d blocks for pool %s", want, pool), "n1", func(cn *ciliumv2.CiliumNode) error {
+		e.eventuallyOn(fmt.Sprintf("the agent is assigned %d blocks for pool %s", want, pool), "n1", func(cn *ciliumv2.CiliumNode) error {
 			for _, entry := range cn.Spec.IPAM.Pools.Allocated {
 				if entry.Pool == pool && len(entry.CIDRs) == want {
 					return nil
 				}
 			}
-			return fmt.Errorf("told %+v", cn.Spec.IPAM.Pools.Allocated)
+			return fmt.Errorf("assigned %+v", cn.Spec.IPAM.Pools.Allocated)
 		})
 	}
 	e.Pods("n1", "first", 1)
-	of("blue", 1) // by now the operator has seen what the namespace asks for
+	of("blue", 1) // by now the operator has seen the namespace's annotation
 	e.Pods("n1", "team", 39)
 	of("blue", 2)
 	of("default", 1)
-	e.eventuallyOn("the agent asks for more of blue", "n1", func(cn *ciliumv2.CiliumNode) error {
+	e.eventuallyOn("the agent requests more of blue", "n1", func(cn *ciliumv2.CiliumNode) error {
 		pools := &cn.Spec.IPAM.Pools
 		pools.Requested = append([]ipamtypes.IPAMPoolRequest{{Pool: "blue", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 80}}}, pools.Requested...)
 		return e.Client.Update(e.Ctx, cn)
@@ -150,18 +123,18 @@ func TestCiliumPools(t *testing.T) {
 	}
 }
 
-// Pods that a selector of a CiliumPodIPPool picks get blocks of its pool, also if
-// it comes to pick them once they are there.
+// Pods that a selector of a CiliumPodIPPool picks get blocks of its pool, also if the
+// selector is set after they were created.
 func TestSelectorsOfCiliumPools(t *testing.T) {
 	e := newBlueEnv(t)
 	e.Pods("n1", "team", 40) // of the default pool
-	e.isTold("n1", 2)
+	e.isAssigned("n1", 2)
 	blue := e.ciliumPool("blue", "[192.0.2.0/32] 27")
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"podSelector":{"matchLabels":{"app":"team"}},"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"default"}}}}`))
 	e.Must(e.Client.Patch(e.Ctx, blue, patch))
-	e.eventuallyOn("the agent is told 2 blocks for pool blue", "n1", func(cn *ciliumv2.CiliumNode) error {
+	e.eventuallyOn("the agent is assigned 2 blocks for pool blue", "n1", func(cn *ciliumv2.CiliumNode) error {
 		if pools := cn.Spec.IPAM.Pools.Allocated; len(pools) != 2 || pools[0].Pool != "blue" || len(pools[0].CIDRs) != 2 {
-			return fmt.Errorf("told %+v", pools)
+			return fmt.Errorf("assigned %+v", pools)
 		}
 		return nil
 	})
@@ -174,21 +147,21 @@ func TestKubernetesMode(t *testing.T) {
 	e.start(s)
 	e.pool("all", nil, "10.1.0.0/24")
 	n := e.bareNode("n1", nil)
-	e.Eventually("the Node is told a block", func() error {
+	e.Eventually("the Node is assigned a block", func() error {
 		if err := e.Client.Get(e.Ctx, client.ObjectKey{Name: "n1"}, n); err != nil {
 			return err
 		}
 		if got := n.Annotations["network.cilium.io/ipv4-pod-cidr"]; got != "10.1.0.0/27" || len(e.Blocks("n1")) != 1 {
-			return fmt.Errorf("told %q of %d blocks", got, len(e.Blocks("n1")))
+			return fmt.Errorf("assigned %q of %d blocks", got, len(e.Blocks("n1")))
 		}
 		return nil
 	})
 	list := &ciliumv2.CiliumNodeList{}
 	if err := e.Client.List(e.Ctx, list); err != nil || len(list.Items) > 0 {
-		t.Errorf("CiliumNodes %v, %v: they are for agents to make", list.Items, err)
+		t.Errorf("CiliumNodes %v, %v: only agents create them", list.Items, err)
 	}
 	e.Delete(&corev1.Node{ObjectMeta: n.ObjectMeta})
-	e.Eventually("its block has rested", func() error {
+	e.Eventually("its block has cooled down", func() error {
 		if got := e.Blocks(""); len(got) > 0 {
 			return fmt.Errorf("blocks %v", got)
 		}

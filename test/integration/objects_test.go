@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ciliumNodeWith is a CiliumNode with a pool and podCIDRs written by somebody
-// else.
+// ciliumNodeWith returns a CiliumNode with a pool and podCIDRs that the operator did
+// not write.
 func ciliumNodeWith(name string, pool, podCIDRs []string) *ciliumv2.CiliumNode {
 	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	cn.Spec.IPAM.Pool = ipamtypes.AllocationMap{}

@@ -35,13 +35,13 @@ type planned struct {
 	*env
 	nodes []string
 	made  int
-	// was are the addresses that pods have had so far, by pod.
+	// was are the addresses of pods so far, by pod.
 	was map[string]string
 }
 
-// TestPlanChange changes the address plan of a running cluster in every way that
-// docs/howto.md tells, one after the other. Pods that are not restarted keep their
-// addresses, every pod has one, and all is judged by the invariant checker.
+// TestPlanChange changes the address plan of a running cluster in every way described
+// in docs/howto.md, one after the other. Pods that are not restarted keep their
+// addresses, every pod has one, and the invariant checker runs throughout.
 func TestPlanChange(t *testing.T) {
 	p := &planned{env: newEnv(t), was: map[string]string{}}
 	s := quick()
@@ -58,7 +58,7 @@ func TestPlanChange(t *testing.T) {
 		{"a range is taken out", p.takeOut},
 		{"blocks of another size: one pool takes the place of another", p.replace},
 		{"nodes move to another zone", p.moveZone},
-		{"all comes to rest", p.rest},
+		{"everything settles", p.settled},
 	} {
 		began := time.Now()
 		step.do()
@@ -94,7 +94,7 @@ func (p *planned) join() {
 	p.allRun()
 }
 
-// inZone are the nodes that began in a zone.
+// inZone returns the nodes that started in a zone.
 func (p *planned) inZone(z int) []string {
 	var out []string
 	for i := z; i < len(p.nodes); i += 2 {
@@ -134,7 +134,7 @@ func setDrain(cidrs ...string) func(*v1alpha1.PodIPPool) {
 	}
 }
 
-// drainHeld asks for a drain while the pool's only window is half a day away.
+// drainHeld requests a drain while the pool's only window is half a day away.
 func (p *planned) drainHeld() {
 	away := time.Now().UTC().Add(12 * time.Hour)
 	p.change("a", func(pool *v1alpha1.PodIPPool) {
@@ -169,14 +169,14 @@ func (p *planned) drainHeld() {
 	p.condition("a", v1alpha1.PoolWindow, metav1.ConditionFalse, poolcontroller.ReasonWindowClosed)
 }
 
-// drainCIDR opens the window for good: the drain begins.
+// drainCIDR keeps the window open, so that the drain begins.
 func (p *planned) drainCIDR() {
 	p.change("a", func(pool *v1alpha1.PodIPPool) { pool.Spec.Maintenance = v1alpha1.MaintenancePolicy{} })
 	p.moveOff(oldA)
 }
 
-// takeOut takes away the range that the drain has just filled, and the one that
-// it emptied.
+// takeOut removes the range that the drain has just filled, and the one that it
+// emptied.
 func (p *planned) takeOut() {
 	p.change("a", func(pool *v1alpha1.PodIPPool) {
 		pool.Spec.IPv4.CIDRs = slices.DeleteFunc(pool.Spec.IPv4.CIDRs, func(c v1alpha1.PoolCIDR) bool { return c.CIDR != lastA })
@@ -200,8 +200,8 @@ func (p *planned) replace() {
 	}
 }
 
-// moveZone relabels a few nodes: what they need from now on comes from the other
-// zone's pool, and what they have stays.
+// moveZone relabels a few nodes: new blocks come from the other zone's pool, and the
+// blocks they hold stay.
 func (p *planned) moveZone() {
 	moving := p.inZone(0)
 	moving = moving[:(len(moving)+2)/3]
@@ -222,13 +222,13 @@ func (p *planned) moveZone() {
 		}
 		for _, old := range had[name] {
 			if !slices.ContainsFunc(now, func(b v1alpha1.PodIPBlock) bool { return b.Name == old.Name }) {
-				p.TB.Errorf("%s has lost %s, which nobody asked for", name, old.Name)
+				p.TB.Errorf("%s has lost %s without a request", name, old.Name)
 			}
 		}
 	}
 }
 
-func (p *planned) rest() {
+func (p *planned) settled() {
 	p.within("nothing is written any more", p.still())
 	p.kept()
 	for _, name := range p.nodes {
@@ -236,9 +236,8 @@ func (p *planned) rest() {
 	}
 }
 
-// moveOff restarts the pods that have addresses of draining blocks of these
-// ranges, as people do, until nothing of the ranges is published but the agents'
-// own addresses.
+// moveOff restarts the pods with addresses in draining blocks of these ranges, as an
+// administrator does, until only the agents' own addresses of them are published.
 func (p *planned) moveOff(cidrs ...string) {
 	p.TB.Helper()
 	var leaving []netip.Prefix
@@ -256,8 +255,8 @@ func (p *planned) moveOff(cidrs ...string) {
 	p.kept()
 }
 
-// leftOf says what of the leaving ranges is still published, other than agents'
-// own addresses.
+// leftOf returns an error while addresses of the draining ranges are published, other
+// than the agents' own.
 func (p *planned) leftOf(in func(netip.Addr) bool) error {
 	cns := &ciliumv2.CiliumNodeList{}
 	if err := p.Client.List(p.Ctx, cns); err != nil {
@@ -278,7 +277,7 @@ func (p *planned) leftOf(in func(netip.Addr) bool) error {
 	return nil
 }
 
-// restart replaces the pods with such an address whose block has begun to leave.
+// restart replaces the pods with an address in a block that has begun to drain.
 func (p *planned) restart(in func(netip.Addr) bool) error {
 	var draining []netip.Prefix
 	for _, b := range p.Blocks("") {
@@ -317,7 +316,7 @@ func (p *planned) restart(in func(netip.Addr) bool) error {
 	return nil
 }
 
-// all are the pods that are not on their way out.
+// all returns the pods that are not being deleted.
 func (p *planned) all() []corev1.Pod {
 	p.TB.Helper()
 	list := &corev1.PodList{}
@@ -348,7 +347,7 @@ func (p *planned) allRun() {
 	})
 }
 
-// kept fails where a pod has another address than it had.
+// kept fails the test if a pod's address has changed.
 func (p *planned) kept() {
 	p.TB.Helper()
 	for _, pod := range p.all() {
@@ -359,8 +358,8 @@ func (p *planned) kept() {
 	}
 }
 
-// within waits as eventually does, with as much patience as there are nodes, and
-// looks less often.
+// within is like eventually, with a timeout that grows with the number of nodes, and
+// polls less often.
 func (p *planned) within(what string, holds func() error) {
 	p.TB.Helper()
 	ctx, cancel := context.WithTimeout(p.Ctx, *planPatience)

@@ -209,8 +209,8 @@ func TestCIDRSetToDrainIsReplacedFirst(t *testing.T) {
 		}
 		return nil
 	})
-	// Both have waited for a replacement before. That it is the router's, the agent may
-	// yet have to report.
+	// Both have waited for a replacement before. The agent may not have reported yet
+	// that the router's address is in this one.
 	e.eventSays("n1", event.ReasonDrainWaits, "block 10.1.0.0/27 waits for AgentAddress ")
 	e.eventSays("n1", event.ReasonDrainWaits, "block 10.1.0.32/27 waits for Pods default/load-n1-")
 	e.DeletePods("load", nil)
@@ -222,7 +222,7 @@ func TestCIDRSetToDrainIsReplacedFirst(t *testing.T) {
 	})
 	e.usedArePublished("n1")
 	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationAllocate })
-	e.Eventually("a drain nobody asks for any more ends", func() error {
+	e.Eventually("a drain that is no longer requested ends", func() error {
 		for _, b := range e.Blocks("n1") {
 			if blockIn(b, "10.1.0.0/24") && len(b.Status.Conditions) > 0 {
 				return fmt.Errorf("%s: %v", b.Name, b.Status.Conditions)
@@ -232,8 +232,8 @@ func TestCIDRSetToDrainIsReplacedFirst(t *testing.T) {
 	})
 }
 
-// What a node has of a cordoned range it keeps, drains that are undone included; what it
-// needs beyond that comes from elsewhere.
+// A node keeps its blocks of a cordoned range, including those whose drain is undone;
+// further blocks come from other ranges.
 func TestCordonedCIDRGivesNoNewBlocks(t *testing.T) {
 	e := newEnv(t)
 	s := quick()
@@ -245,7 +245,7 @@ func TestCordonedCIDRGivesNoNewBlocks(t *testing.T) {
 	set := func(policy v1alpha1.AllocationPolicy) {
 		e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.CIDRs[0].AllocationPolicy = policy })
 	}
-	// The block has a replacement and drains, which takes until the agent's own address has gone.
+	// The block has a replacement and drains, until the agent's own address is gone.
 	set(v1alpha1.AllocationDrain)
 	e.Eventually("the first block drains", func() error { return e.draining("10.1.0.0-27", true) })
 	set(v1alpha1.AllocationCordon)
@@ -272,7 +272,7 @@ func TestCordonedCIDRGivesNoNewBlocks(t *testing.T) {
 	}
 }
 
-// draining is an error unless the block drains as said.
+// draining returns an error unless the block drains for that reason.
 func (e *env) draining(block string, want bool) error {
 	b := &v1alpha1.PodIPBlock{}
 	if err := e.Client.Get(e.Ctx, client.ObjectKey{Name: block}, b); err != nil {
@@ -455,7 +455,7 @@ func TestEdgeOfABlockNoLongerAllowed(t *testing.T) {
 	e.usedArePublished("n1")
 	e.DeletePods("load", nil)
 	router := e.held("n1")
-	e.eventuallyOn("the edges leave once nobody uses them", "n1", func(cn *ciliumv2.CiliumNode) error {
+	e.eventuallyOn("the first and last address leave once unused", "n1", func(cn *ciliumv2.CiliumNode) error {
 		for _, edge := range []string{"10.1.0.0", "10.1.0.31"} {
 			_, published := cn.Spec.IPAM.Pool[edge]
 			if _, used := router[netip.MustParseAddr(edge)]; published && !used {
@@ -490,7 +490,7 @@ func TestPause(t *testing.T) {
 	e.hasBlocks("n1", 1)
 }
 
-// A threshold that contradicts the operator's flags is reported, and stops nothing:
+// A threshold that contradicts the operator's flags is reported, and stops no node:
 // neither in a pool that served before, nor after a restart with other flags.
 func TestWrongThresholdStopsNoNode(t *testing.T) {
 	e := newEnv(t)
@@ -514,8 +514,8 @@ func TestWrongThresholdStopsNoNode(t *testing.T) {
 	e.running("more", 40)
 }
 
-// A new pool that outranks the others and cannot be what its spec says takes no
-// node's addresses away.
+// A new pool that outranks the others, but whose spec is invalid, takes no addresses
+// from any node.
 func TestNewInvalidPoolFreezesNoNode(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())
@@ -526,7 +526,7 @@ func TestNewInvalidPoolFreezesNoNode(t *testing.T) {
 		p.Spec.Priority, p.Spec.Reclaim.ThresholdPercent = 10, ptr.To[int32](85)
 	}, "10.2.0.0/24")
 	e.condition("strict", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonInvalid)
-	// All that this one has another pool gives out.
+	// Another pool assigns all CIDRs of this one.
 	e.pool("closed", priority(20), "10.1.0.0/25")
 	e.condition("closed", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonOverlapping)
 	e.Pods("n1", "load", 60)
@@ -540,8 +540,7 @@ func TestNewInvalidPoolFreezesNoNode(t *testing.T) {
 	}
 }
 
-// A node under a pause says that its pods lack addresses, and no longer once they
-// do not.
+// A paused node reports that its pods lack addresses, until they have them.
 func TestPausedNodeReportsShortage(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())
@@ -557,8 +556,8 @@ func TestPausedNodeReportsShortage(t *testing.T) {
 	e.shortage("n1", corev1.ConditionFalse)
 }
 
-// A pool that is phased out says what is left, and that it can be deleted in the
-// end; it is never called exhausted.
+// A pool that is phased out reports how many blocks are left, and finally that it can
+// be deleted. It is never reported as exhausted.
 func TestPoolPhasedOut(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())
@@ -586,7 +585,7 @@ func TestPoolPhasedOut(t *testing.T) {
 		}
 		return fmt.Errorf("blocks are %v", e.Blocks("n1"))
 	})
-	// The addresses of its agent go with the Node alone.
+	// The addresses of its agent stay until the Node is deleted.
 	e.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
 	e.condition("old", v1alpha1.PoolReady, metav1.ConditionTrue, poolcontroller.ReasonEmpty)
 	e.event("old", event.ReasonPoolEmpty)

@@ -15,7 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// keepFew keeps the pods numbered 0, 20, 40, …, which lie scattered.
+// keepFew keeps the pods numbered 0, 20, 40, …, whose addresses are scattered.
 func keepFew(name string) bool { return strings.HasSuffix(name, "0") && !strings.HasSuffix(name, "10") }
 
 func TestReclaimCompactsScatteredUse(t *testing.T) {
@@ -28,7 +28,8 @@ func TestReclaimCompactsScatteredUse(t *testing.T) {
 	e.hasBlocks("n1", 5)
 	few := func(name string) bool { return strings.HasSuffix(name, "-7") || strings.HasSuffix(name, "-42") }
 	e.DeletePods("load", few)
-	// All goes but one block in service, what the two pods use, and the router.
+	// What remains is one block in service, and the addresses of the two pods and the
+	// router.
 	e.eventuallyOn("the node is down to what is in use", "n1", func(cn *ciliumv2.CiliumNode) error {
 		if n := len(cn.Spec.IPAM.Pool); n > 33 || len(cn.Status.IPAM.ReleaseIPs) > 0 {
 			return fmt.Errorf("%d addresses, release-ips %v", n, cn.Status.IPAM.ReleaseIPs)
@@ -41,8 +42,7 @@ func TestReclaimCompactsScatteredUse(t *testing.T) {
 	e.usedArePublished("n1")
 }
 
-// usedArePublished checks that every address the agent has given out is in the
-// pool.
+// usedArePublished checks that every address the agent has allocated is in the pool.
 func (e *env) usedArePublished(node string) {
 	e.TB.Helper()
 	cn := e.theCiliumNode(node)
@@ -83,7 +83,7 @@ func TestDrainIsUndoneWhenDemandReturns(t *testing.T) {
 	e.usedArePublished("n1")
 }
 
-func TestReturnedBlockRests(t *testing.T) {
+func TestReturnedBlockCoolsDown(t *testing.T) {
 	e := newEnv(t)
 	s := quick()
 	s.Defaults.Cooldown = 5 * time.Second
@@ -106,8 +106,8 @@ func TestReturnedBlockRests(t *testing.T) {
 	e.node("n2", nil)
 	e.hasBlocks("n2", 1)
 	got := e.Blocks("n2")[0]
-	if rest := got.CreationTimestamp.Sub(since); rest < 5*time.Second {
-		t.Errorf("n2 got the block after %v of rest, want 5s", rest)
+	if cooldown := got.CreationTimestamp.Sub(since); cooldown < 5*time.Second {
+		t.Errorf("n2 got the block after a cooldown of %v, want 5s", cooldown)
 	}
 	e.Eventually("the pool remembers who held it before", func() error {
 		pool, history := &v1alpha1.PodIPPool{}, &v1alpha1.PodIPPoolHistory{}

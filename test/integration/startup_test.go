@@ -22,8 +22,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
 
-// emptyCluster is a control plane that knows neither Cilium's kinds nor ours,
-// and the operator's binary to run beside it.
+// emptyCluster is a control plane without Cilium's CRDs and ours, and the operator's
+// binary.
 type emptyCluster struct {
 	*testing.T
 	*controlplane.Cluster
@@ -87,7 +87,7 @@ func (e *emptyCluster) start(args ...string) *process.Process {
 	return p
 }
 
-// exits waits until the operator exits with code 1, having said all of want.
+// exits waits until the operator exits with code 1, and has logged all of want.
 func (e *emptyCluster) exits(p *process.Process, want ...string) {
 	e.Helper()
 	select {
@@ -138,9 +138,9 @@ func answers(ctx context.Context, url string) bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// Helm and GitOps install Cilium and the operator in any order. Until all CRDs
-// are there the operator is alive and Ready, says what it waits for, and then
-// begins by itself.
+// Helm and GitOps install Cilium and the operator in any order. Until all CRDs exist
+// the operator is alive and Ready, and logs what it waits for; then it starts by
+// itself.
 func TestStartsBeforeItsCRDs(t *testing.T) {
 	e := newEmptyCluster(t)
 	port, err := controlplane.FreePort("127.0.0.1")
@@ -165,8 +165,8 @@ func TestStartsBeforeItsCRDs(t *testing.T) {
 	e.says(p, "decisions begin")
 }
 
-// An operator beside a Cilium in another IPAM mode would write what agents
-// ignore: it exits and says so, also if Cilium comes after it.
+// An operator beside a Cilium in another IPAM mode would write what agents ignore: it
+// exits with an error, also if Cilium is installed later.
 func TestRefusesAnotherMode(t *testing.T) {
 	e := newEmptyCluster(t)
 	e.install(e.ours...)

@@ -21,9 +21,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// strangeNode is a CiliumNode as agents of other versions write it: fields that
-// only v1.18 and v1.19 know (spec.eni.min-allocate and the like), and fields
-// that no version knows yet, at every level.
+// strangeNode is a CiliumNode as agents of other versions write it: with fields that
+// only v1.18 and v1.19 have (spec.eni.min-allocate and the like), and fields that no
+// version has yet, at every level.
 const strangeNode = `{
   "apiVersion": "cilium.io/v2", "kind": "CiliumNode",
   "metadata": {"name": "n1", "labels": {"a": "b"}, "annotations": {"future.cilium.io/key": "{\"x\": 1}"}},
@@ -51,8 +51,8 @@ const strangeNode = `{
 // The fields of ours in a CiliumNode lie in this CIDR, or are release-ips.
 const strangePool = "10.0.0.0/8"
 
-// TestFieldsOfOtherVersionsStay lets a node of another Cilium grow, shrink and
-// drain. What the operator did not write stays as it was, to the bit.
+// TestFieldsOfOtherVersionsStay has a node of another Cilium version grow, shrink and
+// drain. What the operator did not write stays exactly as it was.
 func TestFieldsOfOtherVersionsStay(t *testing.T) {
 	t.Parallel()
 	cluster := planes.Cluster(t)
@@ -71,8 +71,8 @@ func TestFieldsOfOtherVersionsStay(t *testing.T) {
 	a.same("grown")
 
 	e.DropPods()
-	a.answersUntil("blocks given back", func() bool { return len(e.Blocks("n1")) == 1 })
-	a.same("given back")
+	a.answersUntil("blocks returned", func() bool { return len(e.Blocks("n1")) == 1 })
+	a.same("returned")
 
 	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain })
 	a.answersUntil("replaced, and only the used address left", func() bool {
@@ -91,7 +91,7 @@ func TestFieldsOfOtherVersionsStay(t *testing.T) {
 	a.same("drained")
 }
 
-// hasOf waits until a node holds n published blocks beside what is not ours.
+// hasOf waits until a node holds n published blocks beside its foreign content.
 func (e *env) hasOf(node string, n int) {
 	e.TB.Helper()
 	e.Eventually(fmt.Sprintf("node %s has %d blocks", node, n), func() error {
@@ -215,7 +215,7 @@ func (a *strangeAgent) releases() map[string]any {
 	return child(child(child(a.get(), "status"), "ipam"), "release-ips")
 }
 
-// report says that the router has an address, and nothing else is used.
+// report reports the router's address as the only one in use.
 func (a *strangeAgent) report(ip string) {
 	a.TB.Helper()
 	entries := map[string]any{ip: map[string]any{"owner": "router", "futureOwner": map[string]any{"kind": "agent"}}}
@@ -228,7 +228,7 @@ func (a *strangeAgent) report(ip string) {
 	a.used = map[string]any{ip: entries[ip]}
 }
 
-// answersUntil lets the agent agree to every release until done.
+// answersUntil has the agent acknowledge every release until done.
 func (a *strangeAgent) answersUntil(what string, done func() bool) {
 	a.TB.Helper()
 	a.Eventually(what, func() error {
@@ -273,8 +273,8 @@ func keepUnknownFields(t *testing.T, cluster *controlplane.Cluster) {
 	install(t.Context(), true)
 }
 
-// loosen has a schema keep what it does not know, at every level but that of
-// metadata, which belongs to the API server.
+// loosen has a schema keep unknown fields at every level except metadata, which
+// belongs to the API server.
 func loosen(s *apiextensionsv1.JSONSchemaProps) {
 	if s == nil {
 		return

@@ -12,8 +12,7 @@ import (
 // again may lack addresses: it is put back in more than one write.
 const remadeGrace = 10 * time.Second
 
-// askAgents checks, every now and then, that what agents hold is in their
-// nodes' pools.
+// askAgents checks at intervals that what agents hold is in their nodes' pools.
 func (c *Checker) askAgents(ctx context.Context) {
 	for ctx.Err() == nil {
 		select {
@@ -21,13 +20,13 @@ func (c *Checker) askAgents(ctx context.Context) {
 			return
 		case <-time.After(c.opts.AgentsEvery):
 		}
-		_ = c.AskAgents(ctx) // The API server may be away; the next turn comes.
+		_ = c.AskAgents(ctx) // The API server may be down; the next turn tries again.
 	}
 }
 
-// AskAgents checks once that what the agents hold is in their nodes' pools. An
-// address counts as held where it was so before the state that it is compared
-// with was written and still is after that.
+// AskAgents checks once that what the agents hold is in their nodes' pools. An address
+// counts as held if it was held before the state that it is compared with was written,
+// and still is afterwards.
 func (c *Checker) AskAgents(ctx context.Context) error {
 	before := c.opts.Agents()
 	if err := c.Sync(ctx); err != nil {
@@ -43,7 +42,7 @@ func (c *Checker) AskAgents(ctx context.Context) error {
 	for node, held := range before {
 		v := c.model.views[node]
 		if v == nil || time.Since(c.model.remade[node]) < remadeGrace {
-			continue // somebody deleted it
+			continue // it was deleted by hand
 		}
 		missing := slices.DeleteFunc(slices.Clone(held), func(addr netip.Addr) bool { return v.pool[addr.Unmap()] })
 		if len(missing) > 0 {

@@ -33,7 +33,7 @@ type Options struct {
 	// Expect, if set, says that a violation is the test's own doing: it is not
 	// recorded. It must not block, nor call the Checker.
 	Expect func(Violation) bool
-	// OnChange, if set, is told every version, in order, after it was judged.
+	// OnChange, if set, is called with every version, in order, after it was judged.
 	// It must not block, nor call the Checker.
 	OnChange func(Change)
 }
@@ -49,14 +49,14 @@ type Reader interface {
 type Change struct {
 	Kind Kind
 	Name string
-	// Version is the resourceVersion, that of the deletion where New is nil.
+	// Version is the resourceVersion; if New is nil, the deletion's.
 	Version uint64
 	// Received is when the watch delivered it.
 	Received time.Time
 	// Old and New are the versions before and after; nil: there is none.
 	Old, New client.Object
-	// Unshown says of a block that the writer had not been shown it when the change
-	// was decided on. Nil: nobody knows.
+	// Unshown reports whether the writer had not seen a block when the change was
+	// decided on. Nil: unknown.
 	Unshown func(cidr netip.Prefix) bool
 }
 
@@ -68,7 +68,7 @@ type Violation struct {
 	Subject string
 	// Text says what happened, with the resourceVersions.
 	Text string
-	// Version is that of the step that broke the rule.
+	// Version is the resourceVersion of the step that broke the rule.
 	Version uint64
 }
 
@@ -171,8 +171,8 @@ func (c *Checker) begin(ctx context.Context) error {
 	return nil
 }
 
-// Violations are all rules seen broken so far, oldest first. One that lasts is
-// reported once.
+// Violations returns all violations so far, oldest first. One that lasts is reported
+// once.
 func (c *Checker) Violations() []Violation {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -222,7 +222,7 @@ func (c *Checker) arrived(e event) {
 	c.advance()
 }
 
-// passed says that a stream has delivered everything up to a version.
+// passed records that a stream has delivered everything up to a version.
 func (c *Checker) passed(k Kind, version uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -230,7 +230,7 @@ func (c *Checker) passed(k Kind, version uint64) {
 	c.advance()
 }
 
-// advance judges all versions that no stream can come before any more. c.mu is
+// advance judges all versions before which no stream can deliver another. c.mu is
 // held.
 func (c *Checker) advance() {
 	before := c.history.applied

@@ -5,10 +5,10 @@
 // PodIPPool on a connection of its own, puts them into the one order in which
 // the API server stored them (resourceVersions of one etcd are comparable
 // across kinds), and judges each step on the state of everything at that step.
-// It never writes. What it judges lies a moment back: see Checker.Sync.
+// It never writes. It lags a moment behind: see Checker.Sync.
 //
-// It does not see writes that change nothing, which leave no version, and it
-// cannot tell who wrote a version: what a test does by hand against the rules
+// It does not see writes that change nothing, which leave no version, and it does not
+// know the writer of a version: what a test does by hand against the rules
 // is reported too, unless Options.Expect claims it.
 //
 // The rules, by number:
@@ -19,14 +19,14 @@
 //     publish a block that began to cool down meanwhile, while its CiliumNode has
 //     not changed since.)
 //  2. No IP leaves a pool while anything says that it is used, nor before its
-//     agent has answered ready-for-release, save when its Node is gone or
-//     somebody deleted the CiliumNode. What an agent holds is in its pool.
+//     agent has answered ready-for-release, save when its Node is gone or the
+//     CiliumNode was deleted by hand. What an agent holds is in its pool.
 //  3. podCIDRs lists the node's blocks with an IP in the pool, each once, in
 //     stable order, and nothing else but foreign entries. (A patch that was
 //     decided on before a block was made of published addresses does not list it.)
 //  7. Foreign entries of pools and podCIDRs are never removed.
 //  8. At rest nothing is written (Checker.Quiet).
 //
-// Only its own tests find a broken rule that it would not see; every suite with an
-// operator has it as its judge.
+// Only its own tests find a rule whose violation it overlooks; every suite with an
+// operator depends on it.
 package invariant

@@ -12,12 +12,12 @@ import (
 	ipamoption "github.com/cilium/cilium/pkg/ipam/option"
 )
 
-// judge tells which rules a change breaks. The model is the state before it.
+// judge returns the rules that a change breaks. The model is the state before it.
 func (m *model) judge(c Change, from origin, cooldown time.Duration) []Violation {
 	switch c.Kind {
 	case KindCiliumNode:
 		if c.New == nil {
-			return nil // Somebody deleted it; ours does so only when the Node is gone.
+			return nil // Deleted by hand: the operator does so only when the Node is gone.
 		}
 		j := &judgement{model: m, node: c.Name, version: c.Version, old: m.views[c.Name], now: newView(c), unshown: c.Unshown}
 		if c.Old != nil {
@@ -36,7 +36,7 @@ func (m *model) judge(c Change, from origin, cooldown time.Duration) []Violation
 	return nil
 }
 
-// judgement is that of one version of one CiliumNode.
+// judgement judges one version of one CiliumNode.
 type judgement struct {
 	*model
 	node       string
@@ -54,7 +54,7 @@ func (j *judgement) find(rule int, format string, args ...any) {
 	})
 }
 
-// published is rule 1 for the addresses that came.
+// published is rule 1 for the addresses that were added.
 func (j *judgement) published() {
 	wrong := groups{}
 	was := j.deleted[j.node] // what stood in it before it was deleted may be put back
@@ -82,14 +82,14 @@ func (j *judgement) published() {
 	}
 }
 
-// seen says that the CiliumNode has changed since version, so that what was
-// decided before must have lost. A patch decided on while a block was in service
-// may come late as long as the CiliumNode stays as it was: the block then leaves
-// and rests anew.
+// seen reports whether the CiliumNode has changed since version, so that patches
+// decided on before must have failed. A patch decided on while a block was in service
+// may come late as long as the CiliumNode has not changed: the block then drains and
+// cools down again.
 func (j *judgement) seen(version uint64) bool { return j.old == nil || j.oldVersion > version }
 
-// removed is rule 2 and, for foreign entries, rule 7, for the addresses that
-// went.
+// removed is rule 2 and, for foreign entries, rule 7, for the addresses that were
+// removed.
 func (j *judgement) removed() {
 	if j.old == nil || j.objects[KindNode][j.node] == nil {
 		return
@@ -111,23 +111,23 @@ func (j *judgement) removed() {
 		switch state := j.old.release[addr]; state {
 		case ipamoption.IPAMReadyForRelease, ipamoption.IPAMReleased:
 		case "":
-			unasked.add("that nobody had asked the agent to release", addr)
+			unasked.add("without having been marked for release", addr)
 		default:
-			unasked.add("whose release-ips state was "+state, addr)
+			unasked.add("with release-ips state "+state, addr)
 		}
 	}
 	for _, by := range used.sorted() {
 		j.find(2, "%s left the pool while used by %s%s", list(used[by]), by, j.since)
 	}
 	for _, state := range unasked.sorted() {
-		j.find(2, "%s left the pool, %s%s", list(unasked[state]), state, j.since)
+		j.find(2, "%s left the pool %s%s", list(unasked[state]), state, j.since)
 	}
 	if addrs := foreign[""]; len(addrs) > 0 {
 		j.find(7, "foreign %s left the pool%s", list(addrs), j.since)
 	}
 }
 
-// usedBy names what uses an address of the version before, or is "".
+// usedBy names what used an address in the previous version, or returns "".
 func (j *judgement) usedBy(addr netip.Addr) string {
 	if owner, ok := j.old.used[addr]; ok {
 		return owner + " (status.ipam.used)"
@@ -145,7 +145,7 @@ func (j *judgement) usedBy(addr netip.Addr) string {
 	return ""
 }
 
-// groups collects addresses by what is to be said of them.
+// groups collects addresses by finding.
 type groups map[string][]netip.Addr
 
 func (g groups) add(what string, addr netip.Addr) { g[what] = append(g[what], addr) }

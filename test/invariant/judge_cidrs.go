@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// podCIDRs is rule 3 and, for foreign entries, rule 7. Only changes of the spec
-// are judged: a block object that is made or torn away by hand beside an idle
-// CiliumNode is nobody's fault.
+// podCIDRs is rule 3 and, for foreign entries, rule 7. Only changes of the spec are
+// judged: a block that is created or removed by hand beside an idle CiliumNode breaks
+// no rule.
 func (j *judgement) podCIDRs() {
 	var before []netip.Prefix
 	if j.old != nil {
@@ -33,9 +33,9 @@ func (j *judgement) podCIDRs() {
 	}
 }
 
-// listed checks that exactly the node's blocks with an IP in the pool are
-// listed, each once, beside what was there. A block that is made of addresses
-// which are published already is not missed by a write that was decided on before.
+// listed checks that exactly the node's blocks with an IP in the pool are listed, each
+// once, beside what was there. A write that was decided on before a block was created
+// of published addresses need not list it.
 func (j *judgement) listed(before, after []netip.Prefix) {
 	published := map[netip.Prefix]bool{}
 	for addr := range j.now.pool {
@@ -68,15 +68,15 @@ func (j *judgement) listed(before, after []netip.Prefix) {
 	}
 }
 
-// unknown says that a block may have been made after the CiliumNode's change was
-// decided on: it is younger than the version before, or its writer had not been
-// shown it; and all that is published of it was so then.
+// unknown reports whether a block may have been created after the CiliumNode's change
+// was decided on: it is younger than the previous version, or the writer had not seen
+// it, and all its published addresses were published before.
 func (j *judgement) unknown(cidr netip.Prefix) bool {
 	young := !j.seen(j.blocks[cidr].made) || j.unshown != nil && j.unshown(cidr)
 	return young && !slices.ContainsFunc(without(j.now, j.old), cidr.Contains)
 }
 
-// common are the entries of a that are in b too.
+// common returns the entries of a that are also in b.
 func common(a, b []netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	for _, cidr := range a {

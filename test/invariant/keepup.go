@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// lookEvery is how long a version may wait before the kinds that hold it
-	// back, as nothing happens to them, are asked whether anything is to come.
+	// lookEvery is how long a version may wait before the idle kinds that hold it
+	// back are asked whether they have anything to deliver.
 	lookEvery = 200 * time.Millisecond
-	// lookShare bounds the share of time spent on asking to one part in so many.
+	// lookShare bounds the time spent on asking to 1/lookShare of the total.
 	lookShare = 10
-	// lookTimeout bounds one round of asking, as the API server may be away.
+	// lookTimeout bounds one round of asking, as the API server may be down.
 	lookTimeout = 5 * time.Second
 )
 
-// now is the version of the newest write to the API server.
+// now returns the version of the newest write to the API server.
 func (c *Checker) now(ctx context.Context) (uint64, error) {
 	list := KindNode.newMetadataList()
 	if err := c.client.List(ctx, list, client.Limit(1)); err != nil {
@@ -42,7 +42,7 @@ func (c *Checker) catchUp(ctx context.Context, which ...Kind) error {
 	return errors.Join(errs...)
 }
 
-// keepUp lets kinds to which nothing happens not hold back the others.
+// keepUp keeps idle kinds from holding back the others.
 func (c *Checker) keepUp(ctx context.Context) {
 	rest := lookEvery
 	for ctx.Err() == nil {
@@ -62,7 +62,7 @@ func (c *Checker) keepUp(ctx context.Context) {
 	}
 }
 
-// gap says that a stream missed versions.
+// gap records that a stream missed versions.
 func (c *Checker) gap() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

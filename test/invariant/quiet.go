@@ -23,9 +23,9 @@ func (c *Checker) Quiet(ctx context.Context, period time.Duration) ([]Violation,
 	return end(ctx)
 }
 
-// BeginQuiet checks rule 8 until end is called: nobody writes a block, a pool,
-// or of a CiliumNode anything that is not its agent's. What is written counts
-// as violations, which end also returns.
+// BeginQuiet checks rule 8 until end is called: no block or pool is written, and of a
+// CiliumNode only its agent's fields. Other writes are violations, which end also
+// returns.
 func (c *Checker) BeginQuiet(ctx context.Context) (end func(context.Context) ([]Violation, error), err error) {
 	if err := c.Sync(ctx); err != nil {
 		return nil, err
@@ -51,8 +51,8 @@ func (c *Checker) endQuiet(ctx context.Context) ([]Violation, error) {
 	return found, err
 }
 
-// noticeRest notes a write while there should be none. c.mu is held, and the
-// model is the state before it.
+// noticeRest records a write while there should be none. c.mu is held, and the model
+// is the state before it.
 func (c *Checker) noticeRest(change Change) {
 	if c.restless == nil {
 		return
@@ -72,9 +72,9 @@ func (c *Checker) noticeRest(change Change) {
 	}
 }
 
-// notOfAgent names what a version of a CiliumNode changes that its agent does
-// not, or is "". Answers to the handshake are the agent's, but at rest there is
-// none.
+// notOfAgent names what a version of a CiliumNode changes that its agent does not
+// write, or returns "". Answers to the handshake are the agent's, but in a settled
+// cluster there are none.
 func (m *model) notOfAgent(change Change) string {
 	old, now := m.views[change.Name], newView(change)
 	switch {

@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// Judge checks rules 1, 2, 3 and 7 on versions that are handed to it, in the
-// order in which they were stored. It is not safe for concurrent use.
+// Judge checks rules 1, 2, 3 and 7 on versions passed to it in the order in which they
+// were stored. It is not safe for concurrent use.
 type Judge struct {
 	model    *model
 	cooldown time.Duration
 	stats    Stats
 }
 
-// NewJudge knows of no object yet. A block must have rested for cooldown before
-// its object goes; zero: for any time.
+// NewJudge returns a Judge without objects. A block must have cooled down for cooldown
+// before it is deleted; zero: for any time.
 func NewJudge(cooldown time.Duration) *Judge {
 	return &Judge{model: newModel(), cooldown: cooldown, stats: Stats{Versions: map[Kind]int{}}}
 }
 
-// Step judges a version and makes it the state. Change.Old is not looked at.
+// Step judges a version and makes it the state. Change.Old is ignored.
 func (j *Judge) Step(c Change) []Violation {
 	c.Old = j.model.objects[c.Kind][c.Name]
 	found := j.model.judge(c, watched, j.cooldown)
@@ -27,8 +27,8 @@ func (j *Judge) Step(c Change) []Violation {
 	return found
 }
 
-// Take makes a version the state without judging it: one that somebody wrote
-// whom the rules do not bind.
+// Take makes a version the state without judging it: one by a writer to whom the rules
+// do not apply.
 func (j *Judge) Take(c Change) {
 	c.Old = j.model.objects[c.Kind][c.Name]
 	j.stats.Versions[c.Kind]++
@@ -36,7 +36,7 @@ func (j *Judge) Take(c Change) {
 	j.model.apply(c)
 }
 
-// Stats are the counts so far.
+// Stats returns the counts so far.
 func (j *Judge) Stats() Stats {
 	s := j.stats
 	s.Versions = maps.Clone(s.Versions)

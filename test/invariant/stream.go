@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// rewatchAfter is how long a broken watch rests before it goes on.
+// rewatchAfter is the delay before a broken watch is restarted.
 const rewatchAfter = 100 * time.Millisecond
 
 // stream delivers every version of one kind, in order, from a list on.

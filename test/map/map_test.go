@@ -1,6 +1,6 @@
-// Package mapbrowser looks at the address map in a real browser.
+// Package mapbrowser tests the address map in a real browser.
 //
-// Only it finds a map that is wrong, slow, or of no use, where people look at it.
+// Only it finds a map that a browser shows wrongly, slowly or not at all.
 package mapbrowser
 
 import (
@@ -154,7 +154,7 @@ func TestLive(t *testing.T) {
 	full, err := browser.Eval[string](b.page, `getComputedStyle(document.documentElement).getPropertyValue("--ramp5")`)
 	b.must(err)
 	if got := b.pixel(15, 3); got != full {
-		t.Errorf("the new block is %s, not that of a full one (%s)", got, full)
+		t.Errorf("the new block has color %s, want the color of a full one, %s", got, full)
 	}
 	b.board.Put(m)
 	b.untilText("#count", "48 blocks")

@@ -16,15 +16,15 @@ import (
 // check is one way to catch a fault.
 type check struct {
 	name string
-	// of is the package whose program the check runs on a mutant; "": it says
-	// nothing about that mutant.
+	// of returns the package whose program the check runs on a mutant, or "" if the
+	// check does not apply to it.
 	of func(m mutant) string
-	// catch runs the program with a mutant in it, or with none where that is "",
-	// and returns what saw a fault, or "".
+	// catch runs the program with a mutant, or with none if that is "", and returns
+	// what found a fault, or "".
 	catch func(ctx context.Context, pkg, program, mutant string) (string, error)
 }
 
-// Bounds of one check of one mutant, as a fault may let the code turn for ever.
+// Time limits of one check of one mutant, as a fault may make the code loop forever.
 const (
 	hang     = 3 * time.Minute
 	longHang = 20 * time.Minute // of the tests on a real API server, and of many seeds
@@ -61,7 +61,7 @@ func checksOf(o options) ([]check, error) {
 	return checks, nil
 }
 
-// byControllers leaves out what unit and random have done already.
+// byControllers leaves out the packages that unit and random have covered.
 func byControllers(m mutant) string {
 	const pkg = "./pkg/controller/node"
 	if m.pkg() == pkg {
@@ -70,7 +70,7 @@ func byControllers(m mutant) string {
 	return pkg
 }
 
-// byScripts says nothing but of the kubectl plugin.
+// byScripts applies to the kubectl plugin only.
 func byScripts(m mutant) string {
 	if strings.HasPrefix(m.pkg(), "./pkg/plugin/") {
 		return "./test/plugin"
@@ -136,7 +136,7 @@ func command(ctx context.Context, dir, mutant, name string, args ...string) (out
 	return buf.Bytes(), false, nil
 }
 
-// failedTest reads from the output of tests which one failed.
+// failedTest returns the name of the failed test in the output of go test.
 func failedTest(out []byte) (string, error) {
 	if m := regexp.MustCompile(`(?m)^\s*panic: test timed out after .*\n\s*running tests:\n\s*(\S+)`).FindSubmatch(out); m != nil {
 		return string(m[1]) + " hangs", nil

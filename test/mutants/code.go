@@ -19,7 +19,7 @@ type code struct {
 	sources  map[string]string // by file
 }
 
-// function is a function's text, and where it and its parts are.
+// function is the text of a function, and the positions of it and its parts.
 type function struct {
 	file   string // from the root of the repository
 	pkg    string

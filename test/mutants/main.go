@@ -5,7 +5,7 @@
 // The faults are in list, one file per package. They are planted by Go's build
 // overlay: no file of the checkout is touched.
 //
-// Only it finds what all the other suites together overlook.
+// Only it finds what all the other suites overlook.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 	"syscall"
 )
 
-// options are what the command line says.
+// options are the command-line options.
 type options struct {
 	run    *regexp.Regexp
 	files  []string // nil: all

@@ -16,27 +16,27 @@ import (
 // mutant is a fault that the operator's code could have.
 type mutant struct {
 	Name string `json:"name"`
-	// Key says that the guard is one of those that everything rests on: what the
-	// simulator is measured by.
+	// Key marks the guards that everything depends on. The simulator is measured by
+	// them.
 	Key bool `json:"key"`
 	// Rule is the number of the rule (docs/architecture.md) that the fault
-	// breaks, or demand (nodes get what they need), idle (blocks come back),
-	// or asked (what people set is kept to).
+	// breaks, or demand (nodes get what they need), idle (blocks are returned),
+	// or asked (settings are obeyed).
 	Rule string `json:"rule"`
-	// Fault says in a line what is wrong.
+	// Fault describes the fault in one line.
 	Fault string `json:"fault"`
 
 	edit
-	// Also are further edits: of a fault that two guards stand against.
+	// Also are further edits, for a fault that two guards prevent.
 	Also []edit `json:"also"`
 
 	functions map[*function]string // with the fault in them
 	first     *function            // of the first edit
 }
 
-// edit replaces a text that one function has exactly once. Space between words is
-// alike, be it a blank, a tab or a new line. The function is found by its name, so
-// that it may move to another file or package.
+// edit replaces a text that occurs exactly once in a function. Any white space
+// between words matches any other. The function is found by its name, so it may move
+// to another file or package.
 type edit struct {
 	// In is Function or Type.Method, with the package's name before it where
 	// several packages have such a function. A further edit without it is in the
@@ -77,7 +77,7 @@ func readMutants(root string, c *code) ([]mutant, error) {
 	return all, errors.Join(wrong...)
 }
 
-// plant notes the functions that the mutant changes, with the fault in them.
+// plant records the functions that the mutant changes, with the fault in them.
 func (m *mutant) plant(c *code) error {
 	m.functions = map[*function]string{}
 	for _, e := range append([]edit{m.edit}, m.Also...) {
@@ -118,7 +118,7 @@ func (e edit) pattern() *regexp.Regexp {
 	return regexp.MustCompile(strings.Join(words, `\s+`))
 }
 
-// files are those that the mutant changes.
+// files returns the files that the mutant changes.
 func (m mutant) files() []string {
 	files := map[string]bool{}
 	for f := range m.functions {
@@ -127,5 +127,5 @@ func (m mutant) files() []string {
 	return slices.Sorted(maps.Keys(files))
 }
 
-// pkg is the package of the first edit, as go test takes it.
+// pkg returns the package of the first edit, as go test takes it.
 func (m mutant) pkg() string { return "./" + filepath.ToSlash(filepath.Dir(m.first.file)) }

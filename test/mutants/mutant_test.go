@@ -15,7 +15,7 @@ import (
 // top is the root of the repository.
 const top = "../.."
 
-// TestMutantsCompile: one mutant that does not compile keeps all others from running.
+// A mutant that does not compile keeps all others from running.
 func TestMutantsCompile(t *testing.T) {
 	code, err := readCode(top)
 	if err != nil {
@@ -35,8 +35,7 @@ func TestMutantsCompile(t *testing.T) {
 	}
 }
 
-// TestMutantsApply holds the list to the code: every edit still finds its place,
-// and gives Go.
+// Every edit of the list still applies to the code, and yields valid Go.
 func TestMutantsApply(t *testing.T) {
 	code, err := readCode(top)
 	if err != nil {
@@ -123,7 +122,7 @@ func TestPlant(t *testing.T) {
 	}
 }
 
-// The tests that the check "random" is made of are there under these names.
+// The tests that the check "random" runs exist under these names.
 func TestRandomTestsAreThere(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(top, "pkg", "*", "*_test.go"))
 	if err != nil {

@@ -22,7 +22,7 @@ func newRunner(b builder, checks []check, all bool) *runner {
 		sound: map[string]bool{}, caught: map[string]int{}, tried: map[string]int{}}
 }
 
-// runAll prints a line for each mutant as it is done, and what came of all.
+// runAll prints a line for each mutant as it is tried, and a summary.
 func (r *runner) runAll(ctx context.Context, mutants []mutant) error {
 	start := time.Now()
 	fmt.Printf("%-34s %-7s %-90s %6s  %s\n", "MUTANT", "RULE", "FAULT", "TIME", "CAUGHT BY")
@@ -35,7 +35,7 @@ func (r *runner) runAll(ctx context.Context, mutants []mutant) error {
 		}
 		if len(by) == 0 {
 			survivors = append(survivors, m.Name)
-			by = []string{"NOBODY"}
+			by = []string{"SURVIVED"}
 		}
 		fmt.Printf("%-34s %-7s %-90s %5.1fs  %s\n", m.Name, m.Rule, m.Fault, time.Since(began).Seconds(), strings.Join(by, ", "))
 	}
@@ -83,8 +83,8 @@ func (r *runner) try(ctx context.Context, m mutant) ([]string, error) {
 	return by, nil
 }
 
-// checkSound sees to it that a check passes where nothing is planted: one that
-// fails anyway catches nothing.
+// checkSound returns an error if a check fails with nothing planted: such a check
+// catches nothing.
 func (r *runner) checkSound(ctx context.Context, c check, pkg, program string) error {
 	key := c.name + " " + pkg
 	if r.sound[key] {

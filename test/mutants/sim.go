@@ -7,11 +7,11 @@ import (
 	"regexp"
 )
 
-// simOptions are how far the simulator looks.
+// simOptions bound the simulator's search.
 type simOptions struct{ seeds, steps int }
 
-// catch runs the simulator until a seed breaks a rule. It takes one seed at a time,
-// so that the one that it names is the first.
+// catch runs the simulator until a seed breaks a rule. It runs one seed at a time,
+// so that the seed it names is the first.
 func (o simOptions) catch(ctx context.Context, _, program, mutant string) (string, error) {
 	bounded, cancel := context.WithTimeout(ctx, longHang)
 	defer cancel()
@@ -26,8 +26,7 @@ func (o simOptions) catch(ctx context.Context, _, program, mutant string) (strin
 	return brokenRule(out)
 }
 
-// brokenRule reads from the simulator's output which rule broke, and with which
-// seed.
+// brokenRule returns the rule that broke and its seed, from the simulator's output.
 func brokenRule(out []byte) (string, error) {
 	if m := regexp.MustCompile(`(?m)^FAILED seed (\d+).*\n\s*(rule \d+|[^\n:]{1,40})`).FindSubmatch(out); m != nil {
 		return fmt.Sprintf("%s at seed %s", m[2], m[1]), nil

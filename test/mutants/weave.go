@@ -15,11 +15,11 @@ import (
 // planted is the environment variable that names the mutant to run.
 const planted = "MUTANT"
 
-// weave writes, in dir, what lets Go build with all mutants in one program, of
-// which one at a time comes to life. It returns Go's overlay file.
+// weave writes to dir the files from which Go builds one program with all mutants,
+// one of which is active at a time. It returns Go's overlay file.
 //
-// A function that mutants change is there once as it is, once for each of them,
-// and once more, under its own name, to choose:
+// A function that mutants change is written once unchanged, once for each mutant,
+// and once more under its own name, to choose between them:
 //
 //	func (l *Ledger) Shown(a0 types.UID) bool {
 //		switch mutantPlanted {
@@ -70,7 +70,7 @@ func weave(root, dir string, c *code, mutants []mutant) (string, error) {
 
 // weaveFile returns a file with all variants of its functions in it.
 func weaveFile(file, src string, changed []*function, variants map[*function][]mutant) (string, error) {
-	// From the end of the file on, so that the offsets before stay right.
+	// From the end of the file, so that earlier offsets stay valid.
 	slices.SortFunc(changed, func(a, b *function) int { return b.offset - a.offset })
 	var more []string
 	for _, f := range changed {
@@ -101,8 +101,7 @@ func renamed(text string, f *function, name string) string {
 	return text[:at] + name + text[int(at)+len(f.decl.Name.Name):]
 }
 
-// chooser is the function that calls the variant that is planted, else the
-// original.
+// chooser returns the function that calls the active variant, or else the original.
 func (f *function) chooser(names []string) string {
 	t := f.decl.Type
 	var params, args, results, types string

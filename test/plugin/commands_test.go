@@ -155,16 +155,16 @@ func (w *world) cmdApply(ts *testscript.TestScript, neg bool, args []string) {
 	for _, doc := range strings.Split(ts.ReadFile(args[0]), "\n---\n") {
 		obj := &unstructured.Unstructured{}
 		ts.Check(yaml.Unmarshal([]byte(doc), &obj.Object))
-		status, told := obj.Object["status"]
+		status, hasStatus := obj.Object["status"]
 		w.create(ts, obj)
-		if told {
+		if hasStatus {
 			obj.Object["status"] = status
 			w.updateStatus(ts, obj)
 		}
 	}
 }
 
-// phase CIDR draining|cooling|serving REASON sets the phase of a block.
+// phase CIDR draining|cooling REASON sets the phase of a block.
 func (w *world) cmdPhase(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 3, "phase CIDR draining|cooling REASON")
 	b := &v1alpha1.PodIPBlock{}

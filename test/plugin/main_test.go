@@ -85,13 +85,12 @@ func TestScripts(t *testing.T) {
 			"answer":  w.cmdAnswer,
 			"config":  w.cmdConfig,
 			"moveto":  w.cmdMoveTo,
-			"tell":    w.cmdTell,
+			"assign":  w.cmdAssign,
 			"request": w.cmdRequest,
 			"names":   w.cmdNames,
 			"lists":   w.cmdLists,
 
-			"told": w.cmdTold,
-			"asks": w.cmdAsks,
+			"assigned": w.cmdAssigned,
 
 			"wakes":   w.cmdWakes,
 			"version": w.cmdVersion,

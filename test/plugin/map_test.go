@@ -90,13 +90,13 @@ func stream(t *testing.T, url string) <-chan [2]string {
 	return events
 }
 
-// change is what the page is told of a change.
+// change is a change event as the page receives it.
 type change struct {
 	Set  []addressmap.Block
 	Gone []netip.Prefix
 }
 
-// until takes in changes until one of them is as wanted.
+// until reads events until a change is as wanted.
 func until(t *testing.T, events <-chan [2]string, what string, wanted func(change) bool) {
 	t.Helper()
 	for e := range events {
@@ -111,7 +111,7 @@ func until(t *testing.T, events <-chan [2]string, what string, wanted func(chang
 			return
 		}
 	}
-	t.Fatalf("%s: the page was not told", what)
+	t.Fatalf("%s: no such event", what)
 }
 
 // A map follows the cluster, with the rights that the page says are needed.
@@ -163,18 +163,18 @@ func TestMapIsLive(t *testing.T) {
 	until(t, events, "a block that went", func(c change) bool { return len(c.Gone) == 1 && c.Gone[0] == cidr })
 }
 
-// Who may list but not watch, or neither, is told what is missing.
+// Without the rights to list and watch, the command says what is missing.
 func TestMapWithoutRights(t *testing.T) {
 	w := newWorld(t)
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "nobody"}}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "unprivileged"}}
 	if err := w.client.Create(w.ctx, account); client.IgnoreAlreadyExists(err) != nil {
 		t.Fatal(err)
 	}
-	config, err := shared.Cluster(t).ConfigFor(t.Context(), "default", "nobody")
+	config, err := shared.Cluster(t).ConfigFor(t.Context(), "default", "unprivileged")
 	if err != nil {
 		t.Fatal(err)
 	}
-	kubeconfig := t.TempDir() + "/nobody"
+	kubeconfig := t.TempDir() + "/unprivileged"
 	if err := controlplane.WriteKubeconfig(kubeconfig, config); err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestMapWithoutRights(t *testing.T) {
 	}
 }
 
-// A map of a cluster that cannot be reached any more says so.
+// The map reports a cluster that it can no longer reach.
 func TestMapSaysThatItIsOld(t *testing.T) {
 	cluster := cptest.New(t, controlplane.Options{})
 	kubeconfig := t.TempDir() + "/admin"
@@ -205,5 +205,5 @@ func TestMapSaysThatItIsOld(t *testing.T) {
 			return
 		}
 	}
-	t.Fatal("the page was not told")
+	t.Fatal("no problem event")
 }

@@ -54,7 +54,7 @@ func inBackground(ts *testscript.TestScript, do func(sleep func(time.Duration) b
 	}()
 }
 
-// asked tells whether an agent has a mark to answer.
+// asked reports whether an agent has a mark to answer.
 func (w *world) asked(node string) bool {
 	cn := &ciliumv2.CiliumNode{}
 	if w.client.Get(w.ctx, types.NamespacedName{Name: node}, cn) != nil {

@@ -119,7 +119,7 @@ func (w *world) answerOnce(name string) {
 	}
 }
 
-// config KEY=VALUE... makes the ConfigMap cilium-config anew.
+// config KEY=VALUE... replaces the ConfigMap cilium-config.
 func (w *world) cmdConfig(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 0, "config KEY=VALUE...")
 	c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-config"}, Data: map[string]string{}}

@@ -13,10 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// tell NODE CIDR... [POOL CIDR...] puts what an operator in multi-pool mode would
-// under the pool default of a node, and under others.
-func (w *world) cmdTell(ts *testscript.TestScript, neg bool, args []string) {
-	arguments(ts, neg, args, 2, "tell NODE CIDR... [POOL CIDR...]")
+// assign NODE CIDR... [POOL CIDR...] assigns CIDRs to a node, as an operator in
+// multi-pool mode would: for the pool default, then for the named pools.
+func (w *world) cmdAssign(ts *testscript.TestScript, neg bool, args []string) {
+	arguments(ts, neg, args, 2, "assign NODE CIDR... [POOL CIDR...]")
 	w.editCiliumNode(ts, args[0], func(cn *ciliumv2.CiliumNode) { cn.Spec.IPAM.Pools.Allocated = allocated(args[1:]) })
 }
 
@@ -36,7 +36,8 @@ func allocated(words []string) []ipamtypes.IPAMPoolAllocation {
 	return entries
 }
 
-// lists NODE CIDR... [POOL CIDR...] checks what its CiliumNode lists, as tell has it.
+// lists NODE CIDR... [POOL CIDR...] checks what its CiliumNode lists, in the format
+// of assign.
 func (w *world) cmdLists(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 2, "lists NODE CIDR... [POOL CIDR...]")
 	cn := &ciliumv2.CiliumNode{}
@@ -48,7 +49,7 @@ func (w *world) cmdLists(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // request NODE N is what an agent writes that has started in multi-pool mode: it
-// asks for so many addresses, and takes the report of crd mode away.
+// requests N addresses, and removes the report of crd mode.
 func (w *world) cmdRequest(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 2, "request NODE N")
 	n, err := strconv.Atoi(args[1])
@@ -62,8 +63,7 @@ func (w *world) cmdRequest(ts *testscript.TestScript, neg bool, args []string) {
 	w.updateStatus(ts, cn)
 }
 
-// names NODE ADDRESSES PODCIDRS ALLOCATED checks how many of each its CiliumNode
-// names.
+// names NODE ADDRESSES PODCIDRS ALLOCATED checks how many of each a CiliumNode has.
 func (w *world) cmdNames(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 4, "names NODE ADDRESSES PODCIDRS ALLOCATED")
 	cn := &ciliumv2.CiliumNode{}

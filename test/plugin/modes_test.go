@@ -2,7 +2,6 @@ package plugin
 
 import (
 	"net/netip"
-	"strconv"
 
 	iputil "github.com/cilium/cilium/pkg/ip"
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
@@ -10,14 +9,13 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
-// told MODE NODE POOL CIDR... makes a Node with an agent that has been Ready for an
-// hour and runs in multi-pool or kubernetes mode, told these blocks, of which the
+// assigned MODE NODE POOL CIDR... creates a Node whose agent has been Ready for an
+// hour, runs in multi-pool or kubernetes mode, and is assigned these blocks. The
 // first has the router's address.
-func (w *world) cmdTold(ts *testscript.TestScript, neg bool, args []string) {
-	arguments(ts, neg, args, 4, "told MODE NODE POOL CIDR...")
+func (w *world) cmdAssigned(ts *testscript.TestScript, neg bool, args []string) {
+	arguments(ts, neg, args, 4, "assigned MODE NODE POOL CIDR...")
 	mode, name, pool := args[0], args[1], args[2]
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": pool}}}
 	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -38,15 +36,4 @@ func (w *world) cmdTold(ts *testscript.TestScript, neg bool, args []string) {
 	w.updateStatus(ts, node)
 	w.agent(ts, name)
 	w.create(ts, cn)
-}
-
-// asks NODE ADDRESSES lets an agent in multi-pool mode request so many.
-func (w *world) cmdAsks(ts *testscript.TestScript, neg bool, args []string) {
-	arguments(ts, neg, args, 2, "asks NODE ADDRESSES")
-	n, err := strconv.Atoi(args[1])
-	ts.Check(err)
-	cn := &ciliumv2.CiliumNode{}
-	ts.Check(w.client.Get(w.ctx, types.NamespacedName{Name: args[0]}, cn))
-	cn.Spec.IPAM.Pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: n}}}
-	ts.Check(w.client.Update(w.ctx, cn))
 }

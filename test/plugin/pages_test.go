@@ -61,10 +61,10 @@ func pages(t *testing.T, dir string) map[string]string {
 	return pages
 }
 
-// words are those of a command line, quoted ones as one.
+// words matches the words of a command line, quoted ones as one.
 var words = regexp.MustCompile(`'[^']*'|\S+`)
 
-// Each command has examples, which name commands and flags that there are.
+// Each command has examples, whose commands and flags exist.
 func TestExamples(t *testing.T) {
 	cmd := plugin.New(genericiooptions.NewTestIOStreamsDiscard(), "")
 	for _, c := range append(cmd.Commands(), cmd) {

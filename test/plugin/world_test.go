@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
@@ -15,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -23,13 +21,12 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// world is the cluster that scripts fill and the command looks at.
+// world is the cluster that scripts fill and the command reads.
 type world struct {
 	ctx    context.Context //nolint:containedctx // commands of scripts are given none
 	client client.Client
-	// reader is a kubeconfig that may do what docs/kubectl/README.md says is
-	// needed to read, admin one that may do everything. The user importer may do
-	// what docs/import.md says is needed.
+	// reader is a kubeconfig with the rights to read in docs/kubectl/README.md, admin
+	// one with all rights. The user importer has the rights in docs/import.md.
 	reader, admin string
 	// bin has kubectl, sources is cmd/kubectl-cilium_pool.
 	bin, sources string
@@ -59,18 +56,10 @@ func newWorld(t *testing.T) *world {
 	if err := cluster.WriteKubeconfig(w.admin); err != nil {
 		t.Fatal(err)
 	}
-	role, imports := roleOfPage(t, "kubectl/README.md"), roleOfPage(t, "import.md")
+	role, imports := harness.RoleOfPage(t, "kubectl/README.md"), harness.RoleOfPage(t, "import.md")
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: role.Name}}
-	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
-		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: role.Name}},
-	}
-	importer := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: imports.Name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: imports.Name},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "importer"}},
-	}
+	binding := harness.Bind(role.Name, rbacv1.Subject{Kind: "ServiceAccount", Namespace: "default", Name: role.Name})
+	importer := harness.Bind(imports.Name, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "User", Name: "importer"})
 	for _, o := range []client.Object{account, role, binding, imports, importer} {
 		if err := c.Create(t.Context(), o); client.IgnoreAlreadyExists(err) != nil {
 			t.Fatal(err) // another test's world has made it
@@ -84,22 +73,6 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	return w
-}
-
-// roleOfPage is the ClusterRole that a page of docs tells to make: its first YAML.
-func roleOfPage(t *testing.T, name string) *rbacv1.ClusterRole {
-	t.Helper()
-	page, err := os.ReadFile(filepath.Join(root, "docs", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(page), "```yaml\n")
-	body, _, ok := strings.Cut(rest, "```")
-	role := &rbacv1.ClusterRole{}
-	if err := yaml.UnmarshalStrict([]byte(body), role); err != nil || !ok {
-		t.Fatalf("docs/%s shows no role: %v", name, err)
-	}
-	return role
 }
 
 // setup empties the cluster. Scripts begin with the rights of a reader.

@@ -39,7 +39,7 @@ func direct(w *world.World, r *rand.Rand, s scenario) iter.Seq[world.Action] {
 	}
 }
 
-// wander lets so many random actions happen.
+// wander performs n random actions.
 func (d *director) wander(n int) {
 	for range n {
 		d.one(func(world.Action) bool { return true })
@@ -93,8 +93,8 @@ func (d *director) release() { d.held = nil }
 
 func (d *director) odds(p float64) bool { return d.r.Float64() < p }
 
-// is are the actions of a verb that somebody does or has happen, to something
-// whose name begins as told.
+// is matches actions of a verb by an actor (any, if empty) on an object whose name has
+// a prefix.
 func is(verb world.Verb, who, what string) fits {
 	return func(a world.Action) bool {
 		return a.Verb == verb && (who == "" || a.Who == who) && strings.HasPrefix(a.What, what)
@@ -133,7 +133,8 @@ func lives(node string) fits {
 	}
 }
 
-// watches are what a watch of an operator shows, and its handler is told.
+// watches matches the events of an operator's watch of a kind, and their delivery to
+// its handler.
 func watches(operator, kind string) fits {
 	return func(a world.Action) bool {
 		return (a.Verb == world.Watch || a.Verb == world.Tell) && a.Who == operator && a.What == kind

@@ -67,8 +67,8 @@ func adaptTo(mode ciliumnode.Mode, seed uint64, c *world.Config) {
 	c.Faults &= faultsIn(mode)
 }
 
-// weighIn makes more of what brings blocks home in kubernetes mode while their Node
-// is there: those that it was never told, and somebody deletes.
+// weighIn favors what frees blocks in kubernetes mode while their Node exists: blocks
+// that were never assigned to it, and are deleted by hand.
 func weighIn(mode ciliumnode.Mode, w map[world.Verb]float64) {
 	if mode == ciliumnode.Kubernetes {
 		w[world.BlockMake] *= 3

@@ -187,10 +187,10 @@ func (d *director) wakes(late, node string) {
 // gone is how many blocks have gone so far.
 func (d *director) gone() int { return d.w.Counts.Did["give up"] }
 
-// block is a block of a node, or "".
+// block returns a block of a node, or "".
 func (d *director) block(node string) string { return d.pick(node, false) }
 
-// unlisted is a block of a node that its agent has not been told, or "".
+// unlisted returns a block of a node that is not assigned to its agent, or "".
 func (d *director) unlisted(node string) string { return d.pick(node, true) }
 
 func (d *director) pick(node string, unlisted bool) string {

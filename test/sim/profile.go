@@ -20,7 +20,7 @@ const (
 	plain      profile = "plain"
 	lateLeader profile = "late-leader" // a leader sleeps, with or without a write in hand, while blocks go
 	blind      profile = "blind"       // an operator leads that watches have not shown what it must know
-	lostAnswer profile = "lost-answer" // claims of which nobody knows whether they were carried out
+	lostAnswer profile = "lost-answer" // claims whose outcome the operator does not know
 )
 
 func profiles() []profile { return []profile{plain, lateLeader, blind, lostAnswer} }
@@ -59,7 +59,7 @@ func (p profile) unwanted() world.Faults {
 	return map[profile]world.Faults{blind: world.Relist}[p]
 }
 
-// adapt makes the world of a profile of that of a seed.
+// adapt turns the world of a seed into one for the profile.
 func (p profile) adapt(seed uint64, c *world.Config) {
 	if p == plain {
 		return

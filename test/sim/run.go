@@ -19,8 +19,8 @@ type outcome struct {
 	counts     world.Counts
 }
 
-// play lets so many random actions happen, then faults end and everything has
-// to come to rest.
+// play performs a number of random actions. Then faults end and everything must
+// settle.
 func play(o origin, steps int, mask world.Faults, trace func(string)) outcome {
 	s := draw(o)
 	r := rand.New(rand.NewPCG(o.seed, 2))

@@ -129,8 +129,8 @@ func sum(counts map[string]int) int {
 	return n
 }
 
-// From so many actions on everything must have happened, and all of a trait from
-// so many in worlds that have it.
+// After enough actions everything must have happened, and all of a trait after
+// enoughOfOne actions in worlds that have it.
 const (
 	enough      = 200_000
 	enoughOfOne = 50_000

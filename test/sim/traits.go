@@ -20,7 +20,7 @@ type traits uint32
 
 const (
 	windows   traits = 1 << iota // pools have maintenance windows, and people change them
-	pace                         // so many blocks an hour, and reclaims a minute, may begin to leave
+	pace                         // blocks that begin to drain per hour, and reclaims per minute, are limited
 	pressure                     // full pools shorten idle times, and nodes are cordoned
 	adoption                     // nodes begin in another IPAM, and move out of it, or back
 	shadow                       // operators only look on, until they are upgraded

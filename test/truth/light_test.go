@@ -55,11 +55,11 @@ func startLight(t *testing.T, c client.WithWatch, hub *agent.Hub, node string) *
 
 // hint makes the light one choose as the real one just did.
 type hint struct {
-	// took are the addresses that the real one has now and had not before;
-	// lost are those it had: one that is spelt in two ways was allocated a
-	// second time and given back, as the other family had none left.
+	// took are the addresses that the real one has now and had not before; lost
+	// are those it has no more: one that is spelt in two ways was allocated a
+	// second time and released, as the other family had none left.
 	took, lost []netip.Addr
-	// had are those it had before.
+	// had are the addresses it had before.
 	had map[netip.Addr]bool
 	// badKey: it stumbled over a key that is no address.
 	badKey bool
@@ -125,7 +125,7 @@ func (g *gate) attempts() int {
 	return g.tried
 }
 
-// errUnknown is what Cilium says and nobody here has heard of.
+// errUnknown stands for any error of Cilium's that kindOf does not know.
 var errUnknown = errors.New("unknown error")
 
 // kindOf translates Cilium's error texts (pkg/ipam/crd.go, allocator.go).

@@ -160,8 +160,8 @@ func (p *pair) settle() {
 	p.eventually("both say the same", p.differ)
 }
 
-// rest waits until both are settled and neither has a write left to do, which
-// Cilium's does not tell: it has made none for a few turns.
+// rest waits until both are settled and neither has a write left to do. Cilium's does
+// not report that: it counts as done after a few turns without a write.
 func (p *pair) rest() {
 	p.t.Helper()
 	p.settle()
@@ -233,7 +233,7 @@ func (p *pair) compareAllocated() {
 	}
 }
 
-// took lets allocate run on Cilium's and tells the light one what it took.
+// took calls allocate on Cilium's, and passes to the light one what it took.
 func (p *pair) took(allocate func() (v4, v6 netip.Addr, err error)) (v4, v6 netip.Addr, err error) {
 	before := p.real.allocated()
 	v4, v6, err = allocate()

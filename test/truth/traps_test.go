@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// What an operator must know of agents, each seen on Cilium's own and on the
-// light one alike.
+// What an operator must know about agents, each shown on Cilium's own and on the light
+// one.
 
 var smallPool = map[string]string{"10.0.0.1": "", "10.0.0.2": "", "fd00::1": "", "fd00::2": ""}
 

@@ -203,9 +203,8 @@ func (l *life) restart() {
 	l.boot(had...)
 }
 
-// boot starts both agents and has them restore what they had. It keeps them
-// waiting for their pool for a while: when Cilium's would look at it by itself
-// nobody can tell.
+// boot starts both agents and has them restore their endpoints. It keeps them waiting
+// for their pool at first, as the time at which Cilium's agent reads it is not known.
 func (l *life) boot(had ...endpoint) {
 	l.t.Helper()
 	l.edit(false, `{"spec":{"ipam":{"min-allocate":100}}}`)

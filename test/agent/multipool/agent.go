@@ -1,7 +1,7 @@
-// Package multipool is the allocator of Cilium's agent in multi-pool mode, for one
-// family: what it gives out of the CIDRs that it was told, what it asks for, and
-// which CIDRs it gives back. Agent is that of one pool, Pools that of all. It has no
-// clock and no API server.
+// Package multipool models the allocator of Cilium's agent in multi-pool mode, for
+// one family: which addresses it allocates from its assigned CIDRs, how many it
+// requests, and which CIDRs it returns. Agent models one pool, Pools all of them. It
+// needs no clock and no API server.
 //
 // Source: pkg/ipam/pool.go and pkg/ipam/multipool_manager.go of Cilium v1.20.1.
 package multipool
@@ -19,16 +19,15 @@ var (
 	ErrInUse     = errors.New("IP is already allocated")
 )
 
-// Agent is one run of an agent. The zero Agent knows of no CIDR and keeps no
-// reserve.
+// Agent is one run of an agent. The zero Agent has no CIDR and keeps no reserve.
 type Agent struct {
-	// Reserve is --ipam-multi-pool-pre-allocation: how many addresses it wants to
-	// have free.
+	// Reserve is --ipam-multi-pool-pre-allocation: how many addresses the agent
+	// wants to keep free.
 	Reserve int
 
 	cidrs []netip.Prefix
-	// released are CIDRs that it has given back and still sees on its list, removed
-	// those that somebody else took off the list while they were in use.
+	// released are the CIDRs that the agent has returned and still sees on its list,
+	// removed those that another writer took off the list while they were in use.
 	released []netip.Prefix
 	removed  map[netip.Prefix]bool
 	live     map[netip.Addr]string
@@ -36,23 +35,24 @@ type Agent struct {
 	restored bool
 }
 
-// Sees takes in the list as the agent's watch shows it (cidrPool.updatePool).
-func (a *Agent) Sees(told []netip.Prefix) {
-	a.released = slices.DeleteFunc(a.released, func(c netip.Prefix) bool { return !slices.Contains(told, c) })
+// Sees takes in the assigned CIDRs as the agent's watch shows them
+// (cidrPool.updatePool).
+func (a *Agent) Sees(assigned []netip.Prefix) {
+	a.released = slices.DeleteFunc(a.released, func(c netip.Prefix) bool { return !slices.Contains(assigned, c) })
 	var kept []netip.Prefix
 	for _, c := range a.cidrs {
-		if !slices.Contains(told, c) {
+		if !slices.Contains(assigned, c) {
 			if !a.Uses(c) {
 				continue
 			}
 			if a.removed == nil {
 				a.removed = map[netip.Prefix]bool{}
 			}
-			a.removed[c] = true // for good
+			a.removed[c] = true // until the agent restarts
 		}
 		kept = append(kept, c)
 	}
-	for _, c := range told {
+	for _, c := range assigned {
 		if !slices.Contains(kept, c) && !slices.Contains(a.released, c) {
 			kept = append(kept, c)
 		}
@@ -60,15 +60,15 @@ func (a *Agent) Sees(told []netip.Prefix) {
 	a.cidrs = kept
 }
 
-// Ready says that it has an address to give out, which it waits for when it starts
-// (multiPoolManager.waitForAllPools).
+// Ready reports whether the agent has a free address, which it waits for when it
+// starts (multiPoolManager.waitForAllPools).
 func (a *Agent) Ready() bool {
 	_, ok := a.next()
 	return ok || a.Reserve == 0
 }
 
-// Allocate gives an owner an address, the lowest of the first CIDR that has one
-// free (cidrPool.allocateNext), or notes that the owner waits.
+// Allocate allocates an address for an owner, the lowest of the first CIDR that has
+// a free one (cidrPool.allocateNext), or records that the owner waits.
 func (a *Agent) Allocate(owner string) (netip.Addr, error) {
 	addr, ok := a.next()
 	if !ok {
@@ -79,7 +79,7 @@ func (a *Agent) Allocate(owner string) (netip.Addr, error) {
 	return addr, nil
 }
 
-// Wait notes that an owner waits.
+// Wait records that an owner waits.
 func (a *Agent) Wait(owner string) {
 	if a.pending == nil {
 		a.pending = map[string]bool{}
@@ -109,7 +109,8 @@ func (a *Agent) take(addr netip.Addr, owner string) {
 	delete(a.pending, owner)
 }
 
-// Restore gives an owner the address that it has had (cidrPool.allocate).
+// Restore allocates the address that an owner had before the restart
+// (cidrPool.allocate).
 func (a *Agent) Restore(addr netip.Addr, owner string) error {
 	if !slices.ContainsFunc(a.cidrs, func(c netip.Prefix) bool { return c.Contains(addr) }) {
 		return ErrNotInPool
@@ -121,22 +122,23 @@ func (a *Agent) Restore(addr netip.Addr, owner string) error {
 	return nil
 }
 
-// Restored says that all have been, from when on it gives CIDRs back.
+// Restored records that all addresses have been restored. From then on the agent
+// returns CIDRs.
 func (a *Agent) Restored() { a.restored = true }
 
-// Release takes an address back.
+// Release frees an address.
 func (a *Agent) Release(addr netip.Addr) { delete(a.live, addr) }
 
-// Forget drops an owner that waits, as happens by itself after a while.
+// Forget drops an owner that waits, as the agent does after a while.
 func (a *Agent) Forget(owner string) { delete(a.pending, owner) }
 
-// Uses says that an address of a CIDR is in use.
+// Uses reports whether an address of a CIDR is in use.
 func (a *Agent) Uses(c netip.Prefix) bool { return a.used(c) > 0 }
 
-// Live are the addresses in use, and by whom. It must not be changed.
+// Live returns the addresses in use, with their owners. Callers must not change it.
 func (a *Agent) Live() map[netip.Addr]string { return a.live }
 
-// CIDRs are those that it gives addresses of, or has in use.
+// CIDRs returns the CIDRs that the agent allocates from or has in use.
 func (a *Agent) CIDRs() []netip.Prefix { return slices.Clone(a.cidrs) }
 
 func (a *Agent) used(c netip.Prefix) int {
@@ -151,8 +153,8 @@ func (a *Agent) used(c netip.Prefix) int {
 
 func (a *Agent) free(c netip.Prefix) int { return len(Inner(c)) - a.used(c) }
 
-// Needs is how many addresses it asks for (computeNeededIPsPerPoolLocked with
-// neededIPCeil).
+// Needs returns how many addresses the agent requests
+// (computeNeededIPsPerPoolLocked with neededIPCeil).
 func (a *Agent) Needs() int {
 	n := len(a.live) + len(a.pending)
 	switch {
@@ -164,10 +166,10 @@ func (a *Agent) Needs() int {
 	return (n/a.Reserve + 1) * a.Reserve
 }
 
-// Update gives back what it has no use for, takes back what it has given back too
-// early, and returns what it would write: the list, sorted, and how many addresses
-// it asks for (updateLocalNode with releaseExcessCIDRsMultiPool).
-func (a *Agent) Update() (told []netip.Prefix, requested int) {
+// Update drops CIDRs that the agent does not need, takes back those that it dropped
+// too early, and returns what the agent would write: its CIDRs, sorted, and how many
+// addresses it requests (updateLocalNode with releaseExcessCIDRsMultiPool).
+func (a *Agent) Update() (cidrs []netip.Prefix, requested int) {
 	requested = a.Needs()
 	if a.restored {
 		a.giveBack(max(0, requested-len(a.live)))
@@ -197,8 +199,8 @@ func (a *Agent) giveBack(spare int) {
 	a.cidrs = kept
 }
 
-// Inner are the addresses of a CIDR that an agent gives out: all but the first and
-// the last, and all of one that has no more than two.
+// Inner returns the addresses of a CIDR that an agent allocates: all but the first
+// and the last, or all if there are no more than two.
 func Inner(c netip.Prefix) []netip.Addr {
 	var out []netip.Addr
 	for addr := c.Masked().Addr(); c.Contains(addr); addr = addr.Next() {

@@ -6,21 +6,21 @@ import (
 	"slices"
 )
 
-// Pools is one run of an agent that knows several pools, by name. The zero Pools
-// knows of no CIDR and keeps no reserve.
+// Pools is one run of an agent with several pools, by name. The zero Pools has no
+// CIDR and keeps no reserve.
 type Pools struct {
-	// Reserve is how many addresses of each pool it wants to have free. Of a pool
-	// that is not named it wants none before somebody asks for one.
+	// Reserve is how many addresses of each pool the agent wants to keep free. Of a
+	// pool not listed here it wants none until a pod requests one.
 	Reserve map[string]int
 
 	agents   map[string]*Agent
 	restored bool
 }
 
-// Share is what the agent would write of one pool.
+// Share is what the agent would write for one pool.
 type Share struct {
 	Pool string
-	// Told are its CIDRs, sorted, and Requested is how many addresses are asked for.
+	// Told are its CIDRs, sorted, and Requested is how many addresses it requests.
 	Told      []netip.Prefix
 	Requested int
 }
@@ -35,11 +35,12 @@ func (p *Pools) of(pool string) *Agent {
 	return p.agents[pool]
 }
 
-// Sees takes in the list of one pool as the agent's watch shows it. One that is
-// not shown any more goes on as it was (multiPoolManager.ciliumNodeUpdated).
-func (p *Pools) Sees(pool string, told []netip.Prefix) { p.of(pool).Sees(told) }
+// Sees takes in the assigned CIDRs of one pool as the agent's watch shows them. A
+// pool that is no longer listed stays as it was
+// (multiPoolManager.ciliumNodeUpdated).
+func (p *Pools) Sees(pool string, assigned []netip.Prefix) { p.of(pool).Sees(assigned) }
 
-// Ready says that there is an address of each pool with a reserve.
+// Ready reports whether each pool with a reserve has a free address.
 func (p *Pools) Ready() bool {
 	for pool := range p.Reserve {
 		if !p.of(pool).Ready() {
@@ -49,21 +50,21 @@ func (p *Pools) Ready() bool {
 	return true
 }
 
-// Allocate gives an owner an address of a pool, or notes that the owner waits.
+// Allocate allocates an address of a pool, or records that the owner waits.
 func (p *Pools) Allocate(pool, owner string) (netip.Addr, error) { return p.of(pool).Allocate(owner) }
 
-// Wait notes that an owner waits for an address of a pool.
+// Wait records that an owner waits for an address of a pool.
 func (p *Pools) Wait(pool, owner string) { p.of(pool).Wait(owner) }
 
 // Forget drops an owner that waits for an address of a pool.
 func (p *Pools) Forget(pool, owner string) { p.of(pool).Forget(owner) }
 
-// Restore gives an owner the address of a pool that it has had.
+// Restore allocates the address of a pool that an owner had before the restart.
 func (p *Pools) Restore(pool string, addr netip.Addr, owner string) error {
 	return p.of(pool).Restore(addr, owner)
 }
 
-// Restored says that all have been.
+// Restored records that all addresses have been restored.
 func (p *Pools) Restored() {
 	p.restored = true
 	for _, a := range p.agents {
@@ -71,14 +72,14 @@ func (p *Pools) Restored() {
 	}
 }
 
-// Release takes an address back.
+// Release frees an address.
 func (p *Pools) Release(addr netip.Addr) {
 	for _, a := range p.agents {
 		a.Release(addr)
 	}
 }
 
-// CIDRs are those that it gives addresses of, or has in use, of whatever pool.
+// CIDRs returns the CIDRs of all pools that the agent allocates from or has in use.
 func (p *Pools) CIDRs() []netip.Prefix {
 	var out []netip.Prefix
 	for _, pool := range slices.Sorted(maps.Keys(p.agents)) {
@@ -87,9 +88,9 @@ func (p *Pools) CIDRs() []netip.Prefix {
 	return out
 }
 
-// Update is Agent.Update of each pool, by name. A pool of which it has no CIDR
-// left is forgotten, with what it has given back (updateLocalNode); who waits for
-// it goes on waiting.
+// Update calls Agent.Update for each pool, in order of name. A pool without a CIDR
+// is forgotten, with the CIDRs it has returned (updateLocalNode); owners that wait
+// for it keep waiting.
 func (p *Pools) Update() []Share {
 	for pool := range p.Reserve {
 		p.of(pool)
@@ -97,12 +98,12 @@ func (p *Pools) Update() []Share {
 	var out []Share
 	for _, pool := range slices.Sorted(maps.Keys(p.agents)) {
 		a := p.agents[pool]
-		told, requested := a.Update()
-		if len(told) == 0 {
+		cidrs, requested := a.Update()
+		if len(cidrs) == 0 {
 			p.agents[pool] = &Agent{Reserve: a.Reserve, pending: a.pending, restored: a.restored}
 		}
-		if len(told) > 0 || requested > 0 {
-			out = append(out, Share{pool, told, requested})
+		if len(cidrs) > 0 || requested > 0 {
+			out = append(out, Share{pool, cidrs, requested})
 		}
 	}
 	return out

@@ -17,8 +17,8 @@ func cidrs(texts ...string) []netip.Prefix {
 	return out
 }
 
-// TestPools: each pool is asked for by itself, and one of which nothing is left is
-// written no more.
+// Each pool is requested separately, and a pool without CIDRs and requests is no
+// longer written.
 func TestPools(t *testing.T) {
 	p := Pools{Reserve: map[string]int{"default": 2}}
 	wants := func(when string, want ...Share) {
@@ -48,10 +48,10 @@ func TestPools(t *testing.T) {
 	inUse := []Share{{"blue", cidrs("10.0.5.0/30"), 1}, {"default", cidrs("10.0.0.0/30"), 2}}
 	wants("while a pod has an address", inUse...)
 	p.Release(addr)
-	p.Sees("default", cidrs("10.0.0.0/30")) // and of the other nothing is said
-	wants("once nobody wants the pool", inUse[1])
+	p.Sees("default", cidrs("10.0.0.0/30")) // and the other pool is not listed
+	wants("once no pod uses the pool", inUse[1])
 	p.Sees("blue", cidrs("10.0.5.0/30"))
 	if diff := cmp.Diff(cidrs("10.0.5.0/30", "10.0.0.0/30"), p.CIDRs(), cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
-		t.Errorf("what it had given back is new to it (-want +got):\n%s", diff)
+		t.Errorf("a returned CIDR is not taken as a new one (-want +got):\n%s", diff)
 	}
 }

@@ -102,9 +102,8 @@ func filled(e entrant, blocks []netip.Prefix) allocator {
 	return a
 }
 
-// stopwatch is the timer of b and, beside it, the CPU time of this process: on a
-// machine that does other work, too, the latter is what tells. What the garbage
-// collector does for a contender is its own.
+// stopwatch is the timer of b and the CPU time of this process, which is the meaningful
+// figure on a machine with other work. It includes the garbage collector's time.
 type stopwatch struct {
 	b            *testing.B
 	spent, since time.Duration
@@ -188,15 +187,15 @@ func BenchmarkTaken(b *testing.B) {
 	})
 }
 
-// BenchmarkRestore reads blocks in order of address, which is nearly that of
+// BenchmarkRestore restores blocks in order of address, which is nearly the order of
 // their names, in which an API server lists them.
 func BenchmarkRestore(b *testing.B) { restore(b, netip.Prefix.Compare) }
 
 // BenchmarkRestoreShuffled reads them in random order: each misses the caches.
 func BenchmarkRestoreShuffled(b *testing.B) { restore(b, nil) }
 
-// restore measures restores, and says of each entrant how much more a block
-// costs among many than among few: a linear restore has about 1.
+// restore measures restores, and reports for each allocator how much more a block
+// costs among many than among few: about 1 for a linear restore.
 func restore(b *testing.B, order func(x, y netip.Prefix) int) {
 	few := map[string]float64{}
 	each(b, entrants, func(b *testing.B, e entrant, blocks []netip.Prefix) {

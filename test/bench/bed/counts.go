@@ -15,11 +15,11 @@ import (
 
 // Counts are the API server's own counters.
 type Counts struct {
-	// Requests by "VERB resource" or "VERB resource/subresource", and " 409"
-	// and the like where they failed. WATCH counts when it has ended.
+	// Requests by "VERB resource" or "VERB resource/subresource", with the status
+	// code, such as " 409", if they failed. WATCH counts when it has ended.
 	Requests map[string]float64
-	// Lists are full reads by resource, be it by LIST or as a watch that begins
-	// with all there is.
+	// Lists are full reads by resource, by LIST or by a watch that begins with all
+	// objects.
 	Lists map[string]float64
 	// Answered and Watched are bytes sent for requests and for watches.
 	Answered, Watched float64

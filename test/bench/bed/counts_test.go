@@ -40,8 +40,8 @@ func TestParseSeries(t *testing.T) {
 	}
 }
 
-// Only what was stored counts as a write; what was refused is told apart, and
-// leases are nobody's work.
+// Only stored objects count as writes. Refused requests are counted separately, and
+// leases not at all.
 func TestWrites(t *testing.T) {
 	counts := Counts{Requests: map[string]float64{
 		"POST podipblocks": 5, "PATCH ciliumnodes": 4, "PATCH ciliumnodes/status": 3, "PATCH ciliumnodes/status 409": 2,

@@ -70,7 +70,7 @@ func (f *Follower) Run(ctx context.Context, take func(event []byte)) error {
 		}
 	}
 	if ctx.Err() != nil {
-		err = nil // it was told to end
+		err = nil // the caller ended it
 	}
 	return err
 }

@@ -35,7 +35,7 @@ type Observed struct {
 	Versions, Bytes int64
 }
 
-// goal is what is waited for: so many different objects for which reached.
+// goal is what Wait waits for: want different objects for which reached is true.
 type goal struct {
 	reached     func(event []byte) bool
 	want        int

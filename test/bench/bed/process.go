@@ -45,7 +45,7 @@ func spawn(dir, name string, env []string, argv ...string) (*Process, error) {
 // Stop ends it, gracefully at first.
 func (p *Process) Stop() error { return p.Process.Stop(stopTimeout) }
 
-// Says tells whether its log has all of texts.
+// Says reports whether its log has all of texts.
 func (p *Process) Says(texts ...string) bool {
 	log := p.Log()
 	return !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(log, text) })

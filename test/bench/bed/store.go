@@ -118,8 +118,8 @@ func (s *Store) start(ctx context.Context, dir string) (*Stage, error) {
 	return &Stage{cluster: cluster, binDir: s.BinDir, Client: c}, nil
 }
 
-// copyState copies what a stopped control plane left, but for its logs, its
-// sockets, and the port it had, which somebody else may have by now.
+// copyState copies the state of a stopped control plane without its logs, its
+// sockets and its port, which another process may use by now.
 func copyState(to, from string) error {
 	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

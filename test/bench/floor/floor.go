@@ -86,7 +86,7 @@ func (f *Floor) createBlock(ctx context.Context, i int) error {
 	return f.post(ctx, bed.Blocks, b)
 }
 
-// cidrs are those of node i, with or without the next one.
+// cidrs returns the CIDRs of node i, with or without the next one.
 func (f *Floor) cidrs(i int, next bool) []netip.Prefix {
 	var out []netip.Prefix
 	for j := range f.world.Blocks {

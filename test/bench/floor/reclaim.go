@@ -49,7 +49,7 @@ func (f *Floor) reclaimAll(ctx context.Context, look func(ctx context.Context, n
 	})
 }
 
-// answers tells which nodes' agents have answered.
+// answers records which nodes' agents have answered.
 type answers struct {
 	mu     sync.Mutex
 	byNode map[string]chan struct{}

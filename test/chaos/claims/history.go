@@ -16,9 +16,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 )
 
-// inFlight is how long a write may take effect after the API server gave it up
-// or died over it: etcd has it in hand already, and answers within 7 s
-// (etcd v3.6, server/config, ReqTimeout).
+// inFlight is how long a write may still take effect after the API server timed out or
+// died: etcd has received it already, and answers within 7 s (etcd v3.6,
+// server/config, ReqTimeout).
 const inFlight = 10 * time.Second
 
 // History is what happened to all blocks, as porcupine takes it.
@@ -28,7 +28,7 @@ type History struct {
 	Requests map[string]int
 }
 
-// Sighting is an object of a block that was seen to come or to go.
+// Sighting is a block object that was seen created or deleted.
 type Sighting struct {
 	Block netip.Prefix
 	Node  string
@@ -42,8 +42,8 @@ type Sighting struct {
 
 // Read reads an audit log written under AuditPolicy. deaths are the times at
 // which API servers were known to be dead, sorted: what one had not answered
-// can take effect no later than inFlight after that. What became of creations
-// and deletions that were not answered is told by sightings, all there were.
+// can take effect no later than inFlight after that. sightings are all creations and
+// deletions that were seen: they decide the outcome of those that were not answered.
 func Read(log io.Reader, deaths []time.Time, sightings []Sighting) (*History, error) {
 	calls, err := readCalls(log)
 	if err != nil {
@@ -104,8 +104,8 @@ type blockObject struct {
 	} `json:"details"`
 }
 
-// ciliumNode is what tells an agent its blocks: a CiliumNode or, in kubernetes mode,
-// the Node.
+// ciliumNode is the object that assigns blocks to an agent: a CiliumNode or, in
+// kubernetes mode, the Node.
 type ciliumNode struct {
 	Metadata struct {
 		Name        string             `json:"name"`
@@ -237,9 +237,9 @@ func (r *reader) unexplained(sightings []Sighting) error {
 	return nil
 }
 
-// removed says whether a write that was done ended the object: a deletion
-// answers with a Status or with what was there, which lives on while it has
-// finalizers; and the last finalizer's end is that of what is being deleted.
+// removed reports whether a completed write ended the object: a deletion answers
+// with a Status or with the object, which stays while it has
+// finalizers. Removing the last finalizer ends an object that is being deleted.
 func removed(c *call, answer blockObject) bool {
 	if c.Verb == "delete" {
 		return answer.Kind == "Status" || len(answer.Metadata.Finalizers) == 0
@@ -247,8 +247,8 @@ func removed(c *call, answer blockObject) bool {
 	return answer.Metadata.Deletion != nil && len(answer.Metadata.Finalizers) == 0
 }
 
-// ciliumNode takes in a write of a CiliumNode, or of a Node in its place: it states
-// which blocks it holds.
+// ciliumNode takes in a write of a CiliumNode, or of a Node in its place: it lists the
+// blocks that the node publishes.
 func (r *reader) ciliumNode(c *call) {
 	outcome := c.outcome("")
 	name, body := nodeBody(c)

@@ -39,7 +39,7 @@ const (
 	made      = `,"requestObject":{"kind":"PodIPBlock","spec":{"cidr":"100.64.0.0/28","nodeName":"n1"}},` +
 		`"responseObject":{"kind":"PodIPBlock","metadata":{"uid":"u1","finalizers":["f"]}}`
 	listed = `,"requestObject":{"spec":{"ipam":{"pool":{"100.64.0.1":{},"fd00::1":{},"odd":{}},"podCIDRs":["100.64.0.0/28","192.0.2.0/24"]}}}`
-	// toldWhole lists a block in multi-pool mode.
+	// toldWhole assigns a block in multi-pool mode.
 	toldWhole = `,"requestObject":{"spec":{"ipam":{"pools":{"allocated":[{"pool":"default","cidrs":["100.64.0.0/28","192.0.2.0/24"]}]}}}}`
 	empty     = `,"requestObject":{"spec":{"ipam":{"pool":{"100.64.0.1":null},"podCIDRs":[]}}}`
 	gone      = `,"requestObject":{"kind":"PodIPBlock","metadata":{"uid":"u1"}},` +
@@ -57,7 +57,8 @@ func life() []string {
 	}
 }
 
-// told is what is read of a log: the requests, with when they came and ended.
+// told returns the requests read from a log, with the times at which they arrived and
+// ended.
 func told(t *testing.T, log string, deaths []time.Time, sightings []Sighting) []string {
 	t.Helper()
 	h, err := Read(strings.NewReader(log), deaths, sightings)
@@ -129,8 +130,8 @@ func TestRead(t *testing.T) {
 
 func TestReadSeesWhatNobodyAskedFor(t *testing.T) {
 	for name, s := range map[string]Sighting{
-		"a block that nobody made":  {Block: block, Node: "n2", UID: "u2", Created: second(7), Seen: second(8)},
-		"an end that nobody wanted": {Block: block, Node: "n1", UID: "u2", Gone: true, Created: second(1), Seen: second(8)},
+		"a block without a create": {Block: block, Node: "n2", UID: "u2", Created: second(7), Seen: second(8)},
+		"an end without a delete":  {Block: block, Node: "n1", UID: "u2", Gone: true, Created: second(1), Seen: second(8)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := Read(strings.NewReader(strings.Join(life(), "")), nil, []Sighting{s}); err == nil {

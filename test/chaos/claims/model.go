@@ -24,7 +24,7 @@ const (
 	Remove Kind = "remove"
 )
 
-// Outcome is what became of a request.
+// Outcome is the outcome of a request.
 type Outcome string
 
 // Outcomes.
@@ -32,8 +32,8 @@ const (
 	Done Outcome = "done"
 	// Refused, as the object was there already (Create) or was not (Remove).
 	Refused Outcome = "refused"
-	// Unknown: the API server died over it, or could not tell. Only of Publish
-	// and Withdraw.
+	// Unknown: the API server died before it answered, or answered with an error that
+	// leaves the outcome open. Only of Publish and Withdraw.
 	Unknown Outcome = "unknown"
 )
 
@@ -41,10 +41,10 @@ const (
 type Request struct {
 	Kind  Kind
 	Block netip.Prefix
-	// Node is whose block or CiliumNode it is; not that of Remove.
+	// Node is the node of the block or CiliumNode; empty for Remove.
 	Node string
-	// UID is that of the object made, or that the request is bound to. "": not
-	// known, or any.
+	// UID is the UID of the created object, or the precondition of the request. "":
+	// unknown, or any.
 	UID string
 	By  string
 }
@@ -92,8 +92,8 @@ func byBlock(history []porcupine.Operation) [][]porcupine.Operation {
 	return out
 }
 
-// after are the states that a request may leave; none: it cannot have happened
-// here.
+// after returns the states that a request may lead to; none: it cannot have happened
+// in this state.
 func after(s state, r Request, outcome Outcome) []any {
 	if outcome == Refused {
 		if s.exists == (r.Kind == Create) {
@@ -111,12 +111,11 @@ func after(s state, r Request, outcome Outcome) []any {
 	return out
 }
 
-// take is the state after a request that was done, or false where that breaks a
-// rule.
+// take returns the state after a completed request, or false if that breaks a rule.
 func (s state) take(r Request) (state, bool) {
 	switch r.Kind {
 	case Create:
-		// Its own node may list it still: an object torn away is made again.
+		// Its own node may still list it: an object removed by force is recreated.
 		allowed := !s.exists && (s.published == "" || s.published == r.Node)
 		s.exists, s.node, s.uid = true, r.Node, r.UID
 		return s, allowed
@@ -139,11 +138,11 @@ func (s state) take(r Request) (state, bool) {
 	return s, false
 }
 
-// mayBe says that the object is that of a UID, as far as both are known.
+// mayBe reports whether the object may have a UID: it has, or one of the two is unknown.
 func (s state) mayBe(uid string) bool { return uid == "" || s.uid == "" || uid == s.uid }
 
-// removedTwice says that r takes the last finalizer off an object at the same time
-// as the request that has removed it. The API server answers both that it is done
+// removedTwice reports whether r removes the last finalizer of an object at the same
+// time as the request that has removed it. The API server answers both with success
 // (k8s.io/apiserver v0.36.3, pkg/registry/generic/registry/store.go,
 // deleteWithoutFinalizers).
 func (s state) removedTwice(r Request) bool {

@@ -21,7 +21,7 @@ func withdraw(node string) Request { return Request{Kind: Withdraw, Node: node} 
 func remove(node string) Request   { return Request{Kind: Remove, UID: "uid-" + node} }
 
 func TestModel(t *testing.T) {
-	// life is that of a block on n1.
+	// life is the whole life of a block on n1.
 	life := []porcupine.Operation{
 		at(10, 11, create("n1"), Done), at(20, 21, publish("n1"), Done),
 		at(30, 31, withdraw("n1"), Done), at(40, 41, remove("n1"), Done),

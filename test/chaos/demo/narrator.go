@@ -15,10 +15,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
-// narrator tells what happens, a line for each thing that does.
+// narrator prints a line for each change.
 type narrator struct {
 	*printer
-	at time.Time // of what is told
+	at time.Time // of the change
 }
 
 func (n narrator) event(colour, who, format string, args ...any) {

@@ -17,8 +17,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// Labels of nodes, which their kubelets may not set: zoneLabel is that of the
-// example pools, rackLabel groups two nodes each.
+// Labels of nodes that their kubelets may not set: the example pools select by
+// zoneLabel, rackLabel groups two nodes each.
 const (
 	zoneLabel = "node-restriction.kubernetes.io/zone"
 	rackLabel = "node-restriction.kubernetes.io/rack"
@@ -89,7 +89,7 @@ func rackPool() *v1alpha1.PodIPPool {
 // appLabel tells which pods belong together.
 const appLabel = "app"
 
-// scale makes so many pods of an application run on a node, bound to it as a
+// scale makes a number of pods of an application run on a node, bound to it as a
 // scheduler would. It says first by how many that differs from before. Those
 // that must go are taken evenly over all, as their addresses lie scattered too.
 func (s *stage) scale(ctx context.Context, app, node string, count int, say func(by int)) error {

@@ -70,7 +70,7 @@ Try
   %s delete ciliumnode beijing-01
   %s edit podippool beijing
   curl -s http://%s/metrics | grep cilium_pool
-Logs and state are in %s. The operator is told to be quick: a block is idle after %s and rests %s.
+Logs and state are in %s. The operator runs with short times: a block is idle after %s and cools down for %s.
 make down stops it all.`,
 		plural(o.nodes, "node"), kubectl, kubectl, kubectl, kubectl, s.metrics, s.dir, idleFor, cooldown)
 	return nil
@@ -139,7 +139,7 @@ func runAgents(ctx context.Context, o options, p *printer) error {
 	return nil
 }
 
-// playBurst gives a node of what up started so many pods.
+// playBurst scales the pods of a node in the cluster that up started.
 func playBurst(ctx context.Context, o options, p *printer) error {
 	if o.node == "" || o.pods < 0 || o.pods > 10000 {
 		return fmt.Errorf("%w: burst needs a node, as in NODE=beijing-01, and from 0 to 10000 pods", ErrUsage)

@@ -67,8 +67,8 @@ func (s *story) joins(ctx context.Context, o options) (err error) {
 	return s.until(ctx, "every pod has an address", allRunning)
 }
 
-// burstNodes are the first two nodes of the first zone and the first of the
-// second, as far as there are so many.
+// burstNodes returns the first two nodes of the first zone and the first of the
+// second, or fewer in a small cluster.
 func (s *story) burstNodes() []string {
 	names := slices.Sorted(slices.Values(s.names))
 	var out []string
@@ -127,7 +127,7 @@ func (s *story) shrink(ctx context.Context) error {
 	return s.until(ctx, "every node is back to one block, and what they had is free again", shrunk)
 }
 
-// comeBack lets the pods of a node that drains return.
+// comeBack scales the pods of a draining node up again.
 func (s *story) comeBack(ctx context.Context, node string) error {
 	s.note("on %s demand comes back: draining blocks serve again before any other is claimed", node)
 	undrained := s.checker.Stats().Undrains
@@ -142,7 +142,8 @@ func (s *story) comeBack(ctx context.Context, node string) error {
 	return nil
 }
 
-// shrunk says that no node has more than one block, and none is on its way back.
+// shrunk reports whether no node has more than one block, and none is draining or
+// cooling down.
 func shrunk(seen *sight) bool {
 	return seen.every(func(n nodeSight) bool { return len(n.blocks) <= 1 && len(n.leaving) == 0 })
 }
@@ -239,7 +240,7 @@ func (s *story) killOperator(ctx context.Context) error {
 	return err
 }
 
-// nextClaim tells when the next block is claimed.
+// nextClaim returns a channel that is closed when the next block is claimed.
 func (s *story) nextClaim(ctx context.Context) (<-chan struct{}, error) {
 	blocks := &v1alpha1.PodIPBlockList{}
 	if err := s.client.List(ctx, blocks); err != nil {
@@ -264,8 +265,8 @@ func (s *story) nextClaim(ctx context.Context) (<-chan struct{}, error) {
 
 func (s *story) loseCiliumNode(ctx context.Context) error {
 	name := slices.Sorted(slices.Values(s.names))[min(2, len(s.names)-1)]
-	s.heading("6. Somebody deletes a CiliumNode under a running agent",
-		"The agent of "+name+" would not make it again by itself. Its pods keep their addresses, so the node must",
+	s.heading("6. A CiliumNode is deleted under a running agent",
+		"The agent of "+name+" would not recreate it by itself. Its pods keep their addresses, so the node must",
 		"get exactly its blocks back.")
 	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	before, err := s.look(ctx)
@@ -297,6 +298,6 @@ func (s *story) rest(ctx context.Context) error {
 		return err
 	}
 	writes, err := s.checker.Quiet(ctx, quietFor)
-	s.expect(err == nil && len(writes) == 0, "nobody writes a CiliumNode, a block or a pool for %s", quietFor)
+	s.expect(err == nil && len(writes) == 0, "no CiliumNode, block or pool is written for %s", quietFor)
 	return err
 }

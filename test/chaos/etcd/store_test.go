@@ -92,8 +92,8 @@ func TestListIsWhatTheAPIServerTells(t *testing.T) {
 	}
 }
 
-// plain are the objects of a list as maps, without what only the API server
-// keeps.
+// plain returns the objects of a list as maps, without the fields that only the API
+// server sets.
 func plain(t *testing.T, list client.ObjectList) []map[string]any {
 	t.Helper()
 	var out []map[string]any

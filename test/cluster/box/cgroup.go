@@ -32,8 +32,8 @@ func (h hierarchy) path(parts ...string) string {
 	return filepath.Join(append([]string{cgroupRoot, h.name}, parts...)...)
 }
 
-// hierarchies are those mounted on this machine. One that has nothing but the
-// unified hierarchy, as most new ones do, has none below /sys/fs/cgroup.
+// hierarchies returns the hierarchies mounted on this machine. A machine with only the
+// unified hierarchy, as most new ones have, has none below /sys/fs/cgroup.
 func hierarchies() ([]hierarchy, error) {
 	data, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 // ErrCannot means that this machine cannot run a box.
 var ErrCannot = errors.New("this machine cannot run a real cluster")
 
-// Check tells why this machine cannot run boxes with their disks in folder, by an
-// error that wraps ErrCannot, or nil.
+// Check returns an error that wraps ErrCannot if this machine cannot run boxes with
+// their disks in folder.
 func Check(folder string, programs ...string) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%w: it needs root", ErrCannot)

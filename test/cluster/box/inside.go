@@ -16,8 +16,8 @@ import (
 // searchPath of the machine's programs.
 const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Main runs a box's first process where the arguments are those of one, and then
-// does not return. A main function calls it first.
+// Main runs a box's first process if the arguments are a box's, and then does not
+// return. A main function calls it first.
 func Main(args []string) {
 	if len(args) != 3 {
 		return
@@ -85,8 +85,8 @@ func live(path string) error {
 	return s.reap()
 }
 
-// forward connects whoever comes to the listener, which belongs to the machine's
-// own network, with an address in the box.
+// forward connects clients of the listener, which is in the machine's own network, to an
+// address in the box.
 func forward(listener net.Listener, address string) {
 	for {
 		from, err := listener.Accept()

@@ -41,7 +41,7 @@ type Config struct {
 	DualStack bool
 	// Leashed ends the cluster with this process.
 	Leashed bool
-	// Say is told each step.
+	// Say is called for each step.
 	Say func(format string, args ...any)
 }
 
@@ -60,7 +60,7 @@ func New(c Config) *Cluster {
 	}}
 }
 
-// Check tells why the machine cannot run a cluster, or nil.
+// Check returns an error if the machine cannot run a cluster.
 func (c *Cluster) Check() error { return box.Check(c.Dir, programs...) }
 
 // Logs is the folder of all logs.

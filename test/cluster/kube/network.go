@@ -22,7 +22,7 @@ const (
 	uplink            = "eth0"
 )
 
-// NodeName and NodeAddress are those of the node with a number from 1 on.
+// NodeName returns the name of a node. Nodes are numbered from 1.
 func NodeName(number int) string    { return "n" + strconv.Itoa(number) }
 func nodeAddress(number int) string { return "192.0.2." + strconv.Itoa(20+number) }
 

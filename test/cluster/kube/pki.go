@@ -15,8 +15,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 )
 
-// serviceRange is that of ClusterIPs; its first address is the API server's, its
-// tenth the DNS'.
+// serviceRange is the range of ClusterIPs. Its first address is the API server's, its
+// tenth the DNS server's.
 const (
 	serviceRange     = "10.96.0.0/16"
 	serviceRange6    = "fd00:10:96::/112"

@@ -26,14 +26,14 @@ import (
 	"strings"
 )
 
-// Pages are those whose blocks run, each from its top to its end on a cluster of its
-// own with nothing installed.
+// Pages returns the pages whose blocks run, each from top to end on a cluster of its own
+// with nothing installed.
 func Pages() []string {
 	return []string{"README.md", "docs/install.md", "docs/operations.md", "docs/howto.md", "docs/upgrade.md", "docs/air-gapped.md"}
 }
 
-// stands are words of the pages that readers put names of their own in the place
-// of, and what stands for them where the pages run.
+// stands are the placeholders of the pages, and the names that replace them when the
+// pages run.
 var stands = map[string]string{
 	"NODE":       "n1",
 	"beijing-01": "n1",
@@ -42,14 +42,14 @@ var stands = map[string]string{
 
 var word = regexp.MustCompile(`\b(NODE|POOL|beijing-01)\b`)
 
-// Named puts names that exist into code.
+// Named replaces the placeholders in code.
 func Named(code string) string {
 	return word.ReplaceAllStringFunc(code, func(w string) string { return stands[w] })
 }
 
 // Block is one code block that runs or is excused.
 type Block struct {
-	// Line is that of the block's fence, from 1.
+	// Line is the line of the block's fence, from 1.
 	Line int
 	// Language is sh, or yaml for a manifest to apply.
 	Language string

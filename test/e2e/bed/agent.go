@@ -20,9 +20,9 @@ import (
 const (
 	agentName = "cilium-agent"
 	cniName   = "cilium-cni"
-	// probePeriod is how often the bed, as kubelet, looks whether an agent is
-	// healthy, and how long it takes to see that one has died (the relist
-	// period of a kubelet's PLEG).
+	// probePeriod is the interval at which the bed, as kubelet, probes an agent, and
+	// the time it takes to notice that an agent has died (the relist period of a
+	// kubelet's PLEG).
 	probePeriod = time.Second
 	// agentGrace is the terminationGracePeriodSeconds of its DaemonSet.
 	agentGrace = time.Second
@@ -35,8 +35,8 @@ type agentRun struct {
 	started time.Time
 }
 
-// agentFlags are those of the DaemonSet, and what its pod has elsewhere than a
-// node of the bed.
+// agentFlags returns the flags of the DaemonSet, and those for paths that differ between
+// its pod and a node of the bed.
 func (n *Node) agentFlags() []string {
 	return append([]string{
 		"--config-dir=" + n.configDir(),
@@ -95,14 +95,14 @@ func (n *Node) probe(ctx context.Context, run *agentRun) {
 	}
 }
 
-// KillAgent kills the agent with SIGKILL. The Pod object follows as a kubelet
-// notices, a second later; the call returns then.
+// KillAgent kills the agent with SIGKILL, and returns once the Pod object shows it: a
+// kubelet notices a second later.
 func (n *Node) KillAgent(ctx context.Context) error {
 	return n.endAgent(ctx, (*process.Process).Kill)
 }
 
-// StopAgent ends the agent as a kubelet does, with the second of grace that
-// Cilium's chart gives it. The Pod object follows.
+// StopAgent stops the agent as a kubelet does, with the grace period of one second in
+// Cilium's chart, and updates the Pod object.
 func (n *Node) StopAgent(ctx context.Context) error {
 	return n.endAgent(ctx, func(p *process.Process) error { return p.Stop(agentGrace) })
 }
@@ -162,10 +162,10 @@ func (n *Node) WaitAgent(ctx context.Context) error {
 	return err
 }
 
-// healthy asks what Cilium's own readiness probe asks.
+// healthy makes the request of Cilium's own readiness probe.
 func (n *Node) healthy(ctx context.Context) error { return n.api(ctx, "/v1/healthz", nil) }
 
-// endpoint is what an agent tells about one of its pods.
+// endpoint is what an agent reports about one of its pods.
 type endpoint struct {
 	Status struct {
 		State      string `json:"state"`
@@ -181,7 +181,7 @@ type endpoint struct {
 	} `json:"status"`
 }
 
-// addresses are those of an endpoint, IPv4 first.
+// addresses returns the addresses of an endpoint, IPv4 first.
 func (e *endpoint) addresses() []netip.Addr {
 	var all []netip.Addr
 	for _, a := range e.Status.Networking.Addressing {
@@ -194,8 +194,8 @@ func (e *endpoint) addresses() []netip.Addr {
 	return all
 }
 
-// Has tells why the agent does not have one of the pods, ready and at its
-// address, and how many these are.
+// Has returns an error if the agent lacks one of the pods, ready and at its address, and
+// how many it lacks.
 func (n *Node) Has(ctx context.Context, pods []*Pod) (missing int, err error) {
 	var list []endpoint
 	if err := n.api(ctx, "/v1/endpoint", &list); err != nil {

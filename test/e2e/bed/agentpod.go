@@ -62,7 +62,7 @@ func (n *Node) container(run *agentRun, ready bool) corev1.ContainerStatus {
 	return status
 }
 
-// conditions are those a kubelet sets; the times of those that stay are kept.
+// conditions returns the conditions that a kubelet sets. Unchanged ones keep their times.
 func conditions(before []corev1.PodCondition, ready bool) []corev1.PodCondition {
 	var out []corev1.PodCondition
 	for _, kind := range []corev1.PodConditionType{

@@ -34,42 +34,41 @@ const (
 	patience = 3 * time.Minute
 )
 
-// Options say what a bed is made of.
+// Options configure a bed.
 type Options struct {
 	// BinDir holds etcd, kube-apiserver and cilium-pool-operator.
 	BinDir string
 	// CiliumDir holds Cilium's programs, and its bpf folder beside them.
 	CiliumDir string
-	// Logs is the folder of all logs. It is made.
+	// Logs is the folder of all logs. It is created.
 	Logs string
 	// Log receives a line per step. Nil: nowhere.
 	Log io.Writer
 	// Helm is the program that renders Cilium's chart, CiliumDir/chart.
 	Helm string
-	// Examples is the folder of the values that users are given. The agents
-	// run with its cilium-values.yaml, and with Values, other files of it, on
-	// top.
+	// Examples is the folder of the example values. The agents run with its
+	// cilium-values.yaml, and with Values, other files of it, on top.
 	Examples string
 	Values   []string
-	// Native leaves the routing as the values have it. Else it is VXLAN.
+	// Native keeps the routing of the values. Otherwise it is VXLAN.
 	Native bool
 	// IPAM is the agents' mode. Empty: crd.
 	IPAM string
-	// Before is for a cluster that has yet to move to crd mode. It begins in
-	// the mode IPAM with the configuration that such a cluster has, in the API
-	// server: agents and Cilium's operator read it there at each start.
+	// Before is for a cluster that has not moved to crd mode yet. It begins in
+	// the mode IPAM, with the configuration of such a cluster in the API server:
+	// agents and Cilium's operator read it there at each start.
 	Before bool
-	// Set are further values that the cluster begins with, as helm --set takes them.
+	// Set are further initial values, as helm --set takes them.
 	Set []string
-	// Then is for a cluster that moves from one mode of ours to another: the mode
-	// that its configuration is for after the move, with ThenValues, further files
-	// of Examples, in place of Values. The configuration is in the API server as
-	// with Before, and agents report as quickly.
+	// Then is for a cluster that moves between two of our modes: the mode after the
+	// move, with ThenValues, further files of Examples, in place of Values. The
+	// configuration is in the API server as with Before, and agents report as
+	// quickly.
 	Then       string
 	ThenValues []string
 }
 
-// moves tells whether agents and Cilium's operator read their configuration in
+// moves reports whether agents and Cilium's operator read their configuration in
 // the API server at each start.
 func (b *Bed) moves() bool { return b.opts.Before || b.opts.Then != "" }
 
@@ -156,7 +155,7 @@ func (b *Bed) startControlPlane(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends everything. What it cannot end ends with the sandbox.
+// Stop stops everything. What it cannot stop ends with the sandbox.
 func (b *Bed) Stop() error {
 	b.mu.Lock()
 	procs := b.procs
@@ -180,8 +179,8 @@ func (b *Bed) Logf(format string, args ...any) {
 // Config is the administrator's configuration.
 func (b *Bed) Config() *rest.Config { return b.cluster.Config() }
 
-// Held are the addresses of the pods that are attached right now, by node,
-// whether anybody has reported them or not.
+// Held returns the addresses of the pods attached right now, by node, whether or
+// not an agent has reported them.
 func (b *Bed) Held() map[string][]netip.Addr {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -208,8 +207,8 @@ func (b *Bed) CiliumNode(ctx context.Context, name string) (*ciliumv2.CiliumNode
 	return cn, b.Client.Get(ctx, client.ObjectKey{Name: name}, cn)
 }
 
-// Eventually waits until holds returns nil, and returns its last error when
-// ctx ends before, or three minutes have passed.
+// Eventually waits until holds returns nil. It returns the last error of holds if ctx
+// ends first, or after three minutes.
 func (b *Bed) Eventually(ctx context.Context, what string, holds func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -12,11 +12,11 @@ import (
 //go:embed clang.sh
 var clangScript []byte
 
-// compilerDir is where agents find the compiler of their datapath, in the
-// sandbox's own /run.
+// compilerDir is where agents find the compiler of their datapath, in the sandbox's
+// own /run.
 const compilerDir = "/run/compiler"
 
-// installCompiler puts a clang there that compiles nothing twice.
+// installCompiler installs a clang there that caches its results.
 func installCompiler() error {
 	if err := os.MkdirAll(compilerDir, 0o755); err != nil {
 		return fmt.Errorf("install the compiler: %w", err)

@@ -26,18 +26,16 @@ const (
 	exampleValues  = "cilium-values.yaml"
 	beforeValues   = "before.yaml"
 	crdMode        = "crd"
-	// quickReports shortens the waits of a move that asks agents more often
-	// than is worth waiting for.
+	// quickReports shortens a move, which waits for agents' reports many times.
 	quickReports = "ipam.ciliumNodeUpdateRate=3s"
 )
 
 //go:embed values.yaml vxlan.yaml before.yaml
 var ownValues embed.FS
 
-// makeConfig has Cilium's own chart make the agents' configuration of the
-// values that a user is given, and writes it as a pod mounts it: a folder with
-// a file for each key. A cluster that has yet to move begins with values of its
-// own.
+// makeConfig renders the agents' configuration by Cilium's own chart from the example
+// values, and writes it as a pod mounts it: a folder with a file for each key. A cluster
+// that has not moved yet begins with values of its own.
 func (b *Bed) makeConfig(ctx context.Context) error {
 	own := []string{"values.yaml"}
 	if !b.opts.Native {
@@ -70,7 +68,7 @@ func (b *Bed) makeConfig(ctx context.Context) error {
 	return writeConfig(b.configDir(), b.config)
 }
 
-// given are the files of the values that users are given, with others on top.
+// given returns the files of the example values, with others on top.
 func (b *Bed) given(on []string) []string {
 	files := []string{filepath.Join(b.opts.Examples, exampleValues)}
 	for _, name := range on {
@@ -79,8 +77,8 @@ func (b *Bed) given(on []string) []string {
 	return files
 }
 
-// render is the agents' configuration of values files, of which later ones win,
-// and of single values.
+// render returns the agents' configuration for values files, of which later ones win,
+// and single values.
 func (b *Bed) render(ctx context.Context, files []string, set ...string) (map[string]string, error) {
 	argv := []string{
 		b.opts.Helm, "template", "cilium", filepath.Join(b.opts.CiliumDir, chartDir),
@@ -103,8 +101,7 @@ func (b *Bed) render(ctx context.Context, files []string, set ...string) (map[st
 	return config, nil
 }
 
-// writeConfig writes a configuration as a pod mounts a ConfigMap, into a folder
-// that it makes anew.
+// writeConfig writes a configuration as a pod mounts a ConfigMap, into a new folder.
 func writeConfig(dir string, config map[string]string) error {
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
 		return fmt.Errorf("write configuration: %w", err)
@@ -119,7 +116,7 @@ func writeConfig(dir string, config map[string]string) error {
 
 func (b *Bed) configDir() string { return filepath.Join(b.opts.Logs, configName) }
 
-// ownFiles writes values files of the bed where Helm finds them.
+// ownFiles writes values files of the bed to where Helm finds them.
 func (b *Bed) ownFiles(names ...string) ([]string, error) {
 	var files []string
 	for _, name := range names {
@@ -136,7 +133,7 @@ func (b *Bed) ownFiles(names ...string) ([]string, error) {
 	return files, nil
 }
 
-// configData finds the agents' configuration in what the chart made.
+// configData finds the agents' configuration in the rendered chart.
 func configData(rendered []byte) (map[string]string, error) {
 	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(rendered), len(rendered))
 	for {
@@ -152,5 +149,5 @@ func configData(rendered []byte) (map[string]string, error) {
 	}
 }
 
-// enabled tells whether the agents' configuration has the key set to true.
+// enabled reports whether the agents' configuration has the key set to true.
 func (b *Bed) enabled(key string) bool { return b.config[key] == "true" }

@@ -37,7 +37,7 @@ func TestConfigData(t *testing.T) {
 	}
 }
 
-// helmScript tells in its ConfigMap how it was called.
+// helmScript reports its arguments in its ConfigMap.
 const helmScript = `#!/bin/sh
 printf 'apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: cilium-config\ndata:\n  args: "%s"\n' "$*"
 `
@@ -86,8 +86,8 @@ func TestMakeConfig(t *testing.T) {
 	}
 }
 
-// called are the values files, by their names, and the single values that Helm was
-// given.
+// called returns the names of the values files, and the single values, in Helm's
+// arguments.
 func called(args string) (values, set string) {
 	var files []string
 	fields := strings.Fields(args)

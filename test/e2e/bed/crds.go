@@ -14,7 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
 )
 
-// allCRDs are all of Cilium's, which cilium-operator would install, and ours.
+// allCRDs returns all of Cilium's CRDs, which cilium-operator would install, and ours.
 func allCRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	all, err := crds.All()
 	if err != nil {

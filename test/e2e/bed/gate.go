@@ -19,8 +19,8 @@ import (
 
 const podsPath = "/api/v1/pods"
 
-// Gate stands between one agent and the API server. While it is shut the agent
-// gets no answer about pods, for which it waits before it restores its own.
+// Gate is a proxy between one agent and the API server. While it is shut the agent gets
+// no answer about pods, for which it waits before it restores its own.
 type Gate struct {
 	server *http.Server
 
@@ -28,7 +28,7 @@ type Gate struct {
 	open chan struct{} // closed: open
 }
 
-// Gate puts an open gate before the node's agent, from its next start on.
+// Gate puts an open gate in front of the node's agent, from its next start on.
 func (n *Node) Gate() (*Gate, error) {
 	config := n.bed.Config()
 	transport, err := rest.TransportFor(config)
@@ -69,17 +69,17 @@ func (n *Node) Gate() (*Gate, error) {
 	return g, nil
 }
 
-// Close ends the gate, and with it what its agent can see.
+// Close ends the gate, and with it the agent's connections.
 func (g *Gate) Close() error { return g.server.Close() }
 
-// Shut lets no further question about pods through.
+// Shut blocks further requests about pods.
 func (g *Gate) Shut() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.open = make(chan struct{})
 }
 
-// Open lets everything through, and what waits.
+// Open lets all requests through, including those that wait.
 func (g *Gate) Open() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -102,8 +102,8 @@ func (g *Gate) wait(ctx context.Context) error {
 	}
 }
 
-// ClaimReady has the Pod object of the node's agent say that it is Ready, as
-// one says whose probe asks for less than Cilium's.
+// ClaimReady sets the Pod object of the node's agent to Ready, as with a probe that
+// checks less than Cilium's.
 func (n *Node) ClaimReady(ctx context.Context) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -19,15 +19,15 @@ import (
 
 const dbgName = "cilium-dbg"
 
-// BeforeConfig is the configuration that the cluster began with.
+// BeforeConfig returns the configuration that the cluster began with.
 func (b *Bed) BeforeConfig() map[string]string { return maps.Clone(b.config) }
 
-// MovedConfig is the configuration that Cilium's chart makes of the values that
-// users are given for the mode that the cluster moves to.
+// MovedConfig returns the configuration that Cilium's chart renders from the example
+// values for the mode that the cluster moves to.
 func (b *Bed) MovedConfig() map[string]string { return maps.Clone(b.moved) }
 
-// EditConfig writes the ConfigMap cilium-config as a Helm upgrade does. Agents
-// and Cilium's operator follow at their next start.
+// EditConfig writes the ConfigMap cilium-config as a Helm upgrade does. Agents and
+// Cilium's operator read it at their next start.
 func (b *Bed) EditConfig(ctx context.Context, config map[string]string) error {
 	object := &corev1.ConfigMap{ObjectMeta: configKey(), Data: config}
 	// The API server makes its own namespaces a moment after its start.
@@ -83,13 +83,12 @@ func (n *Node) Mode() (string, error) {
 	return string(mode), nil
 }
 
-// Downtime is from when an agent was told to end until it was healthy again.
+// Downtime is the time from an agent's SIGTERM until it was healthy again.
 type Downtime struct{ From, Until time.Time }
 
-// RollAgent waits until somebody asks for the agent's Pod to go, ends the agent
-// and starts it again with the configuration as it is now, in a new pod, as
-// kubelet and DaemonSet do. It waits until that is Ready. What the agent has
-// pinned stays.
+// RollAgent waits until the agent's Pod is deleted, stops the agent and restarts
+// it with the current configuration in a new pod, as kubelet and DaemonSet do. It
+// waits until that pod is Ready. What the agent has pinned in bpffs stays.
 func (n *Node) RollAgent(ctx context.Context) (d Downtime, err error) {
 	pod := &corev1.Pod{}
 	err = n.bed.Eventually(ctx, "the pod of the agent of "+n.Name+" is deleted", func(ctx context.Context) error {

@@ -37,7 +37,7 @@ func inNetns(ns *os.File, f func() error) error {
 	})
 }
 
-// onThread calls f on a thread that nobody uses afterwards.
+// onThread calls f on a thread of its own, which ends afterwards.
 func onThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {

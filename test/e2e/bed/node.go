@@ -43,12 +43,11 @@ func Outside(like netip.Addr) netip.Addr {
 // Node is a machine: namespaces that outlive its agent.
 type Node struct {
 	Name string
-	// Addresses are those of the Node object: of the families that its agent
-	// has.
+	// Addresses are the addresses of the Node object, in the families of its agent.
 	Addresses []netip.Addr
-	// Flags are further ones of this node's agent, from its next start on.
+	// Flags are further flags of this node's agent, from its next start on.
 	Flags []string
-	// PodCIDRs are those that kube-controller-manager gives its Node, if any.
+	// PodCIDRs are the CIDRs that kube-controller-manager assigns to its Node, if any.
 	PodCIDRs []string
 
 	bed    *Bed
@@ -111,8 +110,8 @@ func (n *Node) address(format string) netip.Addr {
 	return netip.MustParseAddr(fmt.Sprintf(format, firstNode+n.number))
 }
 
-// plug mounts what an agent needs and connects the node to the bridge, by both
-// families: the API server has an IPv4 address alone.
+// plug mounts what an agent needs and connects the node to the bridge, in both families:
+// the API server has an IPv4 address only.
 func (n *Node) plug(ctx context.Context, veth string) error {
 	pid := strconv.Itoa(n.holder.PID())
 	for _, argv := range [][]string{

@@ -18,14 +18,14 @@ import (
 const (
 	operatorName       = "cilium-pool-operator"
 	ciliumOperatorName = "cilium-operator"
-	// operatorGrace is how long an operator has to end.
+	// operatorGrace is the operator's termination grace period.
 	operatorGrace = 10 * time.Second
 )
 
 // Operator is a running cilium-pool-operator.
 type Operator struct{ process *process.Process }
 
-// StartOperator starts one, with its defaults but for the given flags.
+// StartOperator starts an operator with its defaults, except for the given flags.
 func (b *Bed) StartOperator(flags ...string) (*Operator, error) {
 	argv := append([]string{
 		filepath.Join(b.opts.BinDir, operatorName),
@@ -43,15 +43,15 @@ func (b *Bed) StartOperator(flags ...string) (*Operator, error) {
 // Kill kills it with SIGKILL.
 func (o *Operator) Kill() error { return o.process.Kill() }
 
-// Running tells whether it has not ended.
+// Running reports whether it has not ended.
 func (o *Operator) Running() bool { return o.process.Running() }
 
-// Stop ends it as a kubelet does.
+// Stop stops it as a kubelet does.
 func (o *Operator) Stop() error { return o.process.Stop(operatorGrace) }
 
-// StartCiliumOperator starts Cilium's own operator by the agents' configuration,
-// as its pod does, but for the given flags, which win. Where the cluster moves
-// from one mode to another that is what the API server has now.
+// StartCiliumOperator starts Cilium's own operator with the agents' configuration, as its
+// pod does, and the given flags, which win. In a cluster that moves between modes that is
+// the configuration in the API server.
 func (b *Bed) StartCiliumOperator(ctx context.Context, flags ...string) (*Operator, error) {
 	dir := b.configDir()
 	if b.moves() {
@@ -72,9 +72,9 @@ func (b *Bed) StartCiliumOperator(ctx context.Context, flags ...string) (*Operat
 	return &Operator{p}, nil
 }
 
-// Shell runs a line of a page with kubectl and its plugin, in the folder of the
-// logs, to its end, or until ctx ends and all of it is killed with SIGKILL. It
-// returns what was printed and the exit code, -1 where it was killed.
+// Shell runs a line of a page with kubectl and its plugin, in the folder of the logs. If
+// ctx ends first, it is killed with SIGKILL. Shell returns the output and the exit code,
+// -1 if it was killed.
 func (b *Bed) Shell(ctx context.Context, line string) (out string, code int, err error) {
 	cmd := exec.CommandContext(ctx, "bash", "-c", line)
 	cmd.Dir = b.opts.Logs

@@ -20,8 +20,8 @@ import (
 const (
 	// pingGrace is how long the last answers may take.
 	pingGrace = 2 * time.Second
-	// pingBuffer holds a second of what all flows of a pod bring: each socket
-	// gets all of it, and what a busy machine reads too late would count as lost.
+	// pingBuffer holds a second of the packets of all flows of a pod: each socket
+	// gets all of them, and on a busy machine those read too late would count as lost.
 	pingBuffer = 2 << 20
 )
 
@@ -33,8 +33,8 @@ type Pings struct {
 	stop   context.CancelFunc
 	done   sync.WaitGroup
 
-	// Requests are numbered from 1. What their sequence number cannot hold
-	// goes into their identifier.
+	// Requests are numbered from 1. The identifier has the bits that do not fit
+	// into the sequence number.
 	mu       sync.Mutex
 	answered map[uint32]bool
 	sent     uint32
@@ -56,12 +56,12 @@ func kindOf(target netip.Addr) kind {
 	return kind{"ip6:ipv6-icmp", 58, ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply}
 }
 
-// Count is what became of the requests.
+// Count sums up the requests.
 type Count struct {
 	Sent, Lost int
 	// Slowest is the longest time between a request and its answer.
 	Slowest time.Duration
-	// FirstLost is when the first of the lost was sent.
+	// FirstLost is when the first lost request was sent.
 	FirstLost time.Time
 }
 
@@ -170,8 +170,8 @@ func (f *Pings) receive() {
 	}
 }
 
-// identifier is that of a request, which is of this process and of its 65,536th
-// requests.
+// identifier is the ICMP identifier of a request: the process ID, plus one for each
+// 65,536 requests, as the sequence number wraps around.
 func identifier(seq uint32) int { return int(uint16(os.Getpid() + int(seq>>16))) }
 
 func (f *Pings) answer(seq uint32) {
@@ -183,5 +183,5 @@ func (f *Pings) answer(seq uint32) {
 	}
 }
 
-// Target is the address that is pinged.
+// Target returns the address that is pinged.
 func (f *Pings) Target() netip.Addr { return f.target }

@@ -30,11 +30,11 @@ const cniTimeout = 4 * time.Minute
 // Pod is a pod with a network namespace of its own.
 type Pod struct {
 	Namespace, Name string
-	// Addresses are those of CNI ADD, IPv4 first; Address is the first.
+	// Addresses are the result of CNI ADD, IPv4 first; Address is the first.
 	Addresses []netip.Addr
 	Address   netip.Addr
-	// Created is when the API server had answered the create, Added when CNI
-	// ADD was done.
+	// Created is when the API server had answered the create, Added when CNI ADD had
+	// returned.
 	Created, Added time.Time
 
 	node    *Node
@@ -47,7 +47,7 @@ func (n *Node) CreatePod(ctx context.Context, name string) (*Pod, error) {
 	return n.CreatePodWith(ctx, metav1.ObjectMeta{Name: name})
 }
 
-// CreatePodWith makes it with labels and annotations, in a namespace that is there.
+// CreatePodWith creates it with labels and annotations, in an existing namespace.
 func (n *Node) CreatePodWith(ctx context.Context, meta metav1.ObjectMeta) (*Pod, error) {
 	name := meta.Name
 	if meta.Namespace == "" {
@@ -65,8 +65,7 @@ func (n *Node) CreatePodWith(ctx context.Context, meta metav1.ObjectMeta) (*Pod,
 	return &Pod{Namespace: meta.Namespace, Name: name, Created: time.Now(), node: n, sandbox: hex.EncodeToString(id[:])}, nil
 }
 
-// Attach gives the pod its network by one CNI ADD. It does not try again; the
-// caller may.
+// Attach gives the pod its network by one CNI ADD. It does not retry; the caller may.
 func (p *Pod) Attach(ctx context.Context) error {
 	if p.netns == nil {
 		var err error
@@ -172,5 +171,5 @@ func (p *Pod) cni(ctx context.Context, command string) ([]byte, error) {
 	return out, nil
 }
 
-// Node is where the pod runs.
+// Node returns the node that the pod runs on.
 func (p *Pod) Node() *Node { return p.node }

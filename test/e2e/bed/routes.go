@@ -11,14 +11,14 @@ import (
 	"slices"
 )
 
-// Route is one of a node's main table.
+// Route is a route in a node's main table.
 type Route struct {
 	To     netip.Prefix
 	Via    netip.Addr // invalid: none
 	Device string
 }
 
-// Routes are those of the node's main table that have a destination, of both
+// Routes returns the routes in the node's main table that have a destination, of both
 // families.
 func (n *Node) Routes(ctx context.Context) ([]Route, error) {
 	var all []Route

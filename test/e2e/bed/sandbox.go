@@ -23,13 +23,12 @@ const insideEnv = "CPO_E2E_SANDBOX"
 // ErrCannot means that this machine cannot run a bed at all.
 var ErrCannot = errors.New("this machine cannot run real Cilium")
 
-// Inside tells whether this process is the one that Sandbox started.
+// Inside reports whether this process is the one that Sandbox started.
 func Inside() bool { return os.Getenv(insideEnv) != "" }
 
-// Sandbox runs this program again, with args, as the first process of new
-// process, mount and network namespaces. Everything it starts dies with it,
-// and it dies with this process or ctx. The error wraps ErrCannot where the
-// kernel refuses the namespaces.
+// Sandbox runs this program again, with args, as the first process of new process, mount
+// and network namespaces. Everything it starts dies with it, and it dies with this
+// process or ctx. The error wraps ErrCannot if the kernel refuses the namespaces.
 func Sandbox(ctx context.Context, args ...string) error {
 	// The parent-death signal comes when the thread that forked ends.
 	runtime.LockOSThread()
@@ -70,8 +69,8 @@ func prepareMounts() error {
 	return nil
 }
 
-// Check tells why this machine cannot run a bed, by an error that wraps
-// ErrCannot, or nil. It needs root.
+// Check returns an error that wraps ErrCannot if this machine cannot run a bed. It needs
+// root.
 func Check(binDir string) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%w: it needs root", ErrCannot)

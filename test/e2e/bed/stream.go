@@ -18,8 +18,8 @@ const (
 	echoSize = 8
 )
 
-// Stream is one TCP connection between two pods over which one of them sends a
-// few bytes every now and then, and the other sends them back.
+// Stream is a TCP connection between two pods: one sends a few bytes at an interval, and
+// the other echoes them.
 type Stream struct {
 	listener net.Listener
 	conn     net.Conn
@@ -58,8 +58,8 @@ func (p *Pod) Stream(to *Pod, at netip.Addr, interval time.Duration) (*Stream, e
 	return s, nil
 }
 
-// Stop ends the stream: how many answers came, how long the slowest took, and
-// what broke the connection, if anything did.
+// Stop ends the stream. It returns how many answers came, how long the slowest took, and
+// the error that broke the connection, if any.
 func (s *Stream) Stop() (echoes int, slowest time.Duration, err error) {
 	s.stop()
 	s.done.Wait()

@@ -160,7 +160,7 @@ func (f *Fleet) have(ctx context.Context, nodes []corev1.Node) {
 	}
 }
 
-// Scrap ends a machine for good.
+// Scrap stops a machine and drops its disk.
 func (f *Fleet) Scrap(node string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -170,7 +170,7 @@ func (f *Fleet) Scrap(node string) {
 	}
 }
 
-// Machine is that of a node, or nil.
+// Machine returns the machine of a node, or nil.
 func (f *Fleet) Machine(node string) *Machine {
 	f.mu.Lock()
 	defer f.mu.Unlock()

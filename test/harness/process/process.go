@@ -155,7 +155,7 @@ func (p *Process) PID() int {
 	return p.handle.Pid
 }
 
-// Running tells whether the process has not ended.
+// Running reports whether the process has not ended.
 func (p *Process) Running() bool { return p != nil && !p.wait(0) }
 
 // Ended is closed when the process has ended.
@@ -167,7 +167,7 @@ func (p *Process) Err() error {
 	return p.err
 }
 
-// wait tells whether the process ended within d.
+// wait reports whether the process ended within d.
 func (p *Process) wait(d time.Duration) bool {
 	select {
 	case <-p.ended:

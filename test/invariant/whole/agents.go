@@ -9,10 +9,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
-// AskAgents checks rule 2 once from the agents' side: what they hold lies in what
-// they are told. held tells the addresses by node, sync waits until all that was
-// written has been seen. An address counts as held where it was so before and
-// still is after the state that it is compared with.
+// AskAgents checks rule 2 once from the agents' side: what they hold lies in the CIDRs
+// assigned to them. held returns the addresses by node, sync waits until all writes
+// have been seen. An address counts as held if it was held before the state that it is
+// compared with, and still is afterwards.
 func (r *Rules) AskAgents(ctx context.Context, held func() map[string][]netip.Addr, sync func(context.Context) error) error {
 	before := held()
 	if err := sync(ctx); err != nil {
@@ -28,15 +28,15 @@ func (r *Rules) AskAgents(ctx context.Context, held func() map[string][]netip.Ad
 	for node, addrs := range outside {
 		for _, addr := range addrs {
 			if slices.Contains(after[node], addr) {
-				r.report(invariant.Violation{Rule: 2, Subject: "agent of " + node, Text: fmt.Sprintf("it holds %s and is told no CIDR of it", addr)})
+				r.report(invariant.Violation{Rule: 2, Subject: "agent of " + node, Text: fmt.Sprintf("it holds %s, which is in none of its CIDRs", addr)})
 			}
 		}
 	}
 	return nil
 }
 
-// outside are the addresses that lie in nothing that their node's agent is told.
-// Of a node without an object nobody knows.
+// outside returns the addresses that lie in no CIDR assigned to their node's agent. A
+// node without an object is skipped.
 func (r *Rules) outside(held map[string][]netip.Addr) map[string][]netip.Addr {
 	r.mu.Lock()
 	defer r.mu.Unlock()

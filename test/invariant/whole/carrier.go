@@ -1,7 +1,7 @@
-// Package whole judges versions of objects where agents are told whole blocks: in
-// multi-pool and kubernetes mode, by the rules of docs/architecture.md as
-// docs/modes.md has them. It stands beside package invariant, whose Checker hands
-// it every version, and which judges what becomes of blocks in every mode.
+// Package whole judges versions of objects where agents are assigned whole blocks, in
+// multi-pool and kubernetes mode, by the rules in docs/architecture.md as docs/modes.md
+// applies them. It complements package invariant, whose Checker passes it every
+// version, and which judges block objects in every mode.
 package whole
 
 import (
@@ -22,28 +22,28 @@ const (
 	AgentWriter    = "cilium-agent"
 	OperatorWriter = "cilium-pool-operator"
 	CiliumWriter   = "cilium-operator"
-	// Nobody: no book says who wrote.
-	Nobody = "nobody"
+	// Nobody stands for an unknown writer.
+	Nobody = "an unknown writer"
 )
 
-// Carrier is how agents are told whole blocks: the field of an object that lists
+// Carrier is how agents are assigned whole blocks: the field of an object that lists
 // them.
 type Carrier struct {
 	// CIDRs reads the list; false: no object of that kind.
 	CIDRs func(client.Object) ([]netip.Prefix, bool)
-	// Fields lead to it in managedFields. None: the API server keeps none of such
-	// objects, so nobody can tell who wrote.
+	// Fields are its paths in managedFields. None: the API server keeps no
+	// managedFields of such objects, so the writer is unknown.
 	Fields [][]string
-	// Takes is who may take something off the list. Empty: nobody, as long as the
-	// object is there.
+	// Takes is the writer that may remove CIDRs from the list. Empty: none, as long as
+	// the object exists.
 	Takes string
 }
 
-// KnowsWriters says whether it can be told who wrote a list.
+// KnowsWriters reports whether the writer of a list is known.
 func (c Carrier) KnowsWriters() bool { return len(c.Fields) > 0 }
 
-// InPools is multi-pool mode: what stands under any of Cilium's pools, of which the
-// agent alone takes something.
+// InPools is multi-pool mode: the CIDRs under any of Cilium's pools, which only the
+// agent removes.
 func InPools() Carrier {
 	return Carrier{
 		CIDRs: func(o client.Object) ([]netip.Prefix, bool) {
@@ -71,16 +71,16 @@ func OnNode() Carrier {
 	}
 }
 
-// The annotations that tell an agent in kubernetes mode its CIDRs (Cilium
+// The annotations from which an agent in kubernetes mode reads its CIDRs (Cilium
 // v1.20.1, pkg/annotation/k8s.go).
 const (
 	ipv4PodCIDR = "network.cilium.io/ipv4-pod-cidr"
 	ipv6PodCIDR = "network.cilium.io/ipv6-pod-cidr"
 )
 
-// NodeCIDRs are what a Node tells an agent in kubernetes mode, IPv4 first: of each
-// family the podCIDR of its spec, else that of its annotation (pkg/k8s/node.go,
-// ParseNode).
+// NodeCIDRs returns the CIDRs that a Node assigns to an agent in kubernetes mode, IPv4
+// first: for each family the podCIDR of its spec, else the one of its annotation
+// (pkg/k8s/node.go, ParseNode).
 func NodeCIDRs(node *corev1.Node) []netip.Prefix {
 	var out []netip.Prefix
 	for _, key := range []string{ipv4PodCIDR, ipv6PodCIDR} {
@@ -94,11 +94,11 @@ func NodeCIDRs(node *corev1.Node) []netip.Prefix {
 	return out
 }
 
-// ToldTo are the CIDRs that an agent in multi-pool mode is told under the pool
+// ToldTo returns the CIDRs assigned to an agent in multi-pool mode under the pool
 // default, in their order.
 func ToldTo(cn *ciliumv2.CiliumNode) []netip.Prefix { return ToldIn(cn, "default") }
 
-// ToldIn are those under a pool of Cilium's; "": under any.
+// ToldIn returns the CIDRs under one of Cilium's pools; "": under any.
 func ToldIn(cn *ciliumv2.CiliumNode, pool string) []netip.Prefix {
 	var out []netip.Prefix
 	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
@@ -111,7 +111,7 @@ func ToldIn(cn *ciliumv2.CiliumNode, pool string) []netip.Prefix {
 	return out
 }
 
-// OwnAddresses are those that an agent has for itself, as its CiliumNode says.
+// OwnAddresses returns the agent's own addresses, as its CiliumNode lists them.
 func OwnAddresses(o client.Object) []netip.Addr {
 	cn, ok := o.(*ciliumv2.CiliumNode)
 	if !ok {
@@ -134,7 +134,7 @@ func OwnAddresses(o client.Object) []netip.Addr {
 	return out
 }
 
-// writer names who has set one of some fields of an object to what it is now.
+// writer names the managers of some fields of an object.
 func writer(o client.Object, fields [][]string) string {
 	var names []string
 	for _, m := range o.GetManagedFields() {

@@ -8,29 +8,29 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
-// Moment is when something became of a block.
+// Moment is when something happened to a block.
 type Moment struct {
 	CIDR netip.Prefix
 	What Happening
 	At   time.Time
 }
 
-// Happening is what became of it.
+// Happening is what happened to a block.
 type Happening int
 
-// What becomes of a block.
+// What happens to a block.
 const (
-	IsTold   Happening = iota // a node's agent is told it
-	NotTold                   // and told it no more
-	IsMade                    // its object was created
-	IsUnmade                  // and deleted: anybody may have it
+	IsTold   Happening = iota // it is assigned to a node's agent
+	NotTold                   // it is no longer assigned
+	IsMade                    // its object is created
+	IsUnmade                  // its object is deleted: any node may claim it
 )
 
 func (r *Rules) note(c invariant.Change, cidr netip.Prefix, what Happening) {
 	r.moments = append(r.moments, Moment{cidr, what, c.Received})
 }
 
-// Timeline is what became of CIDRs since it began.
+// Timeline returns what happened to CIDRs so far.
 func (r *Rules) Timeline() []Moment {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,25 +15,25 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
-// Rules judge every version of everything, and count who wrote what agents are
-// told. Violations have the numbers of package invariant.
+// Rules judge every version of every object, and count the writes of assignments by
+// writer. Violations have the rule numbers of package invariant.
 type Rules struct {
 	carrier Carrier
 
 	mu     sync.Mutex
-	lists  map[string][]netip.Prefix         // by node that has an object with one
+	lists  map[string][]netip.Prefix         // by node
 	blocks map[string]block                  // by name
 	own    map[string][]netip.Addr           // agents' addresses, by node
 	pods   map[string]map[string]*corev1.Pod // by node and name
-	writes map[string]int                    // of lists, by who wrote
-	taken  int                               // CIDRs off lists
-	asked  int                               // how often agents were
+	writes map[string]int                    // of lists, by writer
+	taken  int                               // CIDRs removed from lists
+	asked  int                               // how often agents were asked
 	broken []invariant.Violation
-	// moments are what became of CIDRs, in their order.
+	// moments are what happened to CIDRs, in order.
 	moments []Moment
 }
 
-// New knows of no object yet.
+// New returns Rules without objects.
 func New(c Carrier) *Rules {
 	return &Rules{
 		carrier: c, lists: map[string][]netip.Prefix{}, blocks: map[string]block{},
@@ -41,14 +41,14 @@ func New(c Carrier) *Rules {
 	}
 }
 
-// Expect says of a violation that an invariant.Checker found that it is none here:
-// what stands in the fields of crd mode nobody reads, and agents in kubernetes mode
-// write podCIDRs of their own.
+// Expect reports whether a violation that an invariant.Checker found is none in these
+// modes: no agent reads the fields of crd mode, and agents in kubernetes mode write
+// podCIDRs of their own.
 func Expect(v invariant.Violation) bool {
 	return !strings.HasPrefix(v.Subject, "PodIPBlock ") || strings.Contains(v.Text, "in the pool of node")
 }
 
-// Begin takes what there is as it is.
+// Begin takes the existing objects as the initial state.
 func (r *Rules) Begin(kind invariant.Kind, list client.ObjectList) error {
 	err := meta.EachListItem(list, func(o runtime.Object) error {
 		object, ok := o.(client.Object)
@@ -61,8 +61,7 @@ func (r *Rules) Begin(kind invariant.Kind, list client.ObjectList) error {
 	return err
 }
 
-// See judges one version, and makes it the state. Versions come one at a time, in
-// their order.
+// See judges one version, and makes it the state. Versions must be passed in order.
 func (r *Rules) See(c invariant.Change) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -118,12 +117,12 @@ func (r *Rules) seeList(c invariant.Change) {
 	}
 }
 
-// came is rule 1 for a CIDR that an agent is told from now on. One that its
-// object was made with somebody gave it by hand.
+// came is rule 1 for a newly assigned CIDR. A CIDR that its object was created with was
+// assigned by hand.
 func (r *Rules) came(c invariant.Change, cidr netip.Prefix, who string) {
 	for other, list := range r.lists {
 		if other != c.Name && slices.ContainsFunc(list, cidr.Overlaps) {
-			r.find(c, 1, "told %s by %s, of which %s is told something too", cidr, who, other)
+			r.find(c, 1, "assigned %s by %s, which overlaps a CIDR of %s", cidr, who, other)
 		}
 	}
 	if c.Old == nil {
@@ -134,33 +133,33 @@ func (r *Rules) came(c invariant.Change, cidr netip.Prefix, who string) {
 			return
 		}
 	}
-	r.find(c, 1, "told %s by %s, and it has no such block in service", cidr, who)
+	r.find(c, 1, "assigned %s by %s, and it has no such block in service", cidr, who)
 }
 
-// late says that a write may have been decided on before a block began to cool
+// late reports whether a write may have been decided on before a block began to cool
 // down: its object had not changed since.
 func late(c invariant.Change, b block) bool { return versionOf(c.Old) < b.from }
 
-// went is rule 2 for a CIDR that an agent is told no more.
+// went is rule 2 for a CIDR that is no longer assigned.
 func (r *Rules) went(c invariant.Change, cidr netip.Prefix, who string) {
 	if who != r.carrier.Takes {
-		r.find(c, 2, "%s taken off by %s", cidr, who)
+		r.find(c, 2, "%s removed by %s", cidr, who)
 	}
 	for _, addr := range r.own[c.Name] {
 		if cidr.Contains(addr) {
-			r.find(c, 2, "%s taken off by %s while the agent itself has %s", cidr, who, addr)
+			r.find(c, 2, "%s removed by %s while the agent itself has %s", cidr, who, addr)
 		}
 	}
 	for name, pod := range r.pods[c.Name] {
 		for _, ip := range pod.Status.PodIPs {
 			if addr, err := netip.ParseAddr(ip.IP); err == nil && cidr.Contains(addr) && pod.DeletionTimestamp == nil {
-				r.find(c, 2, "%s taken off by %s while pod %s has %s", cidr, who, name, addr)
+				r.find(c, 2, "%s removed by %s while pod %s has %s", cidr, who, name, addr)
 			}
 		}
 	}
 }
 
-// seeBlock is rule 1 for a block that comes or goes.
+// seeBlock is rule 1 for a block that is created or deleted.
 func (r *Rules) seeBlock(c invariant.Change) {
 	was, known := r.blocks[c.Name]
 	delete(r.blocks, c.Name)
@@ -180,7 +179,7 @@ func (r *Rules) seeBlock(c invariant.Change) {
 	r.note(c, old.CIDR, IsUnmade)
 	for node, list := range r.lists {
 		if ok && slices.ContainsFunc(list, old.CIDR.Overlaps) {
-			r.find(c, 1, "%s of %s deleted while %s is told it", old.CIDR, old.Node, node)
+			r.find(c, 1, "%s of %s deleted while assigned to %s", old.CIDR, old.Node, node)
 		}
 	}
 }
@@ -188,7 +187,7 @@ func (r *Rules) seeBlock(c invariant.Change) {
 func (r *Rules) made(c invariant.Change, b Block) {
 	for node, list := range r.lists {
 		if node != b.Node && slices.ContainsFunc(list, b.CIDR.Overlaps) {
-			r.find(c, 1, "%s made for %s while %s is told something of it", b.CIDR, b.Node, node)
+			r.find(c, 1, "%s created for %s while %s is assigned a part of it", b.CIDR, b.Node, node)
 		}
 	}
 }

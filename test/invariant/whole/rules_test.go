@@ -19,7 +19,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
-// told is a CiliumNode whose list somebody has written.
+// told returns a CiliumNode whose list was written by a manager.
 func told(node, by, router string, cidrs ...string) *ciliumv2.CiliumNode {
 	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: node}}
 	entry := ipamtypes.IPAMPoolAllocation{Pool: "default"}
@@ -62,56 +62,56 @@ func TestRulesOfPools(t *testing.T) {
 		gone     client.Object
 		want     []string
 	}{
-		"told what it has": {versions: []client.Object{podIPBlock(a, "n1"), told("n1", OperatorWriter, ""), told("n1", OperatorWriter, "", a)}},
-		"told what nobody has": {
+		"assigned its own block": {versions: []client.Object{podIPBlock(a, "n1"), told("n1", OperatorWriter, ""), told("n1", OperatorWriter, "", a)}},
+		"assigned no existing block": {
 			versions: []client.Object{told("n1", OperatorWriter, ""), told("n1", OperatorWriter, "", a)},
-			want:     []string{"rule 1, CiliumNode n1: told 10.0.0.0/27 by cilium-pool-operator, and it has no such block"},
+			want:     []string{"rule 1, CiliumNode n1: assigned 10.0.0.0/27 by cilium-pool-operator, and it has no such block"},
 		},
-		"told what rests": {
+		"assigned a cooling block": {
 			versions: []client.Object{podIPBlock(a, "n1", cooling), told("n1", OperatorWriter, ""), told("n1", OperatorWriter, "", a)},
-			want:     []string{"rule 1, CiliumNode n1: told 10.0.0.0/27"},
+			want:     []string{"rule 1, CiliumNode n1: assigned 10.0.0.0/27"},
 		},
-		"told by a late write what rests since": {versions: []client.Object{
+		"assigned by a late write a block that cools down since": {versions: []client.Object{
 			told("n1", OperatorWriter, ""), podIPBlock(a, "n1"), podIPBlock(a, "n1", cooling), told("n1", OperatorWriter, "", a),
 		}},
-		"made of what another is told": {
+		"created over what is assigned to another": {
 			versions: []client.Object{podIPBlock(a, "n1"), told("n1", OperatorWriter, ""), told("n1", OperatorWriter, "", a), podIPBlock("10.0.0.0/26", "n2")},
-			want:     []string{"rule 1, PodIPBlock 10.0.0.0-26: 10.0.0.0/26 made for n2 while n1 is told something of it"},
+			want:     []string{"rule 1, PodIPBlock 10.0.0.0-26: 10.0.0.0/26 created for n2 while n1 is assigned a part of it"},
 		},
-		"two are told the same": {
+		"two nodes are assigned the same": {
 			versions: []client.Object{
 				podIPBlock(a, "n1"), told("n1", OperatorWriter, ""), told("n1", OperatorWriter, "", a),
 				podIPBlock(a, "n2"), told("n2", OperatorWriter, ""), told("n2", OperatorWriter, "", a),
 			},
-			want: []string{"rule 1, CiliumNode n2: told 10.0.0.0/27 by cilium-pool-operator, of which n1"},
+			want: []string{"rule 1, CiliumNode n2: assigned 10.0.0.0/27 by cilium-pool-operator, which overlaps a CIDR of n1"},
 		},
-		"the agent gives back": {versions: []client.Object{
+		"the agent returns a block": {versions: []client.Object{
 			podIPBlock(a, "n1"), podIPBlock(b, "n1"), told("n1", OperatorWriter, ""), told("n1", OperatorWriter, "10.0.0.1", a, b), going, told("n1", AgentWriter, "10.0.0.1", a),
 		}},
-		"somebody else takes off": {
+		"another writer removes one": {
 			versions: []client.Object{podIPBlock(a, "n1"), podIPBlock(b, "n1"), told("n1", OperatorWriter, ""), told("n1", OperatorWriter, "", a, b), told("n1", CiliumWriter, "", a)},
-			want:     []string{"rule 2, CiliumNode n1: 10.0.0.32/27 taken off by cilium-operator"},
+			want:     []string{"rule 2, CiliumNode n1: 10.0.0.32/27 removed by cilium-operator"},
 		},
-		"given back with a pod in it": {
+		"returned with a pod in it": {
 			versions: []client.Object{podIPBlock(a, "n1"), podIPBlock(b, "n1"), told("n1", OperatorWriter, ""), told("n1", OperatorWriter, "", a, b), podAt("n1", "10.0.0.33"), told("n1", AgentWriter, "", a)},
-			want:     []string{"rule 2, CiliumNode n1: 10.0.0.32/27 taken off by cilium-agent while pod p has 10.0.0.33"},
+			want:     []string{"rule 2, CiliumNode n1: 10.0.0.32/27 removed by cilium-agent while pod p has 10.0.0.33"},
 		},
-		"given back with the router in it": {
+		"returned with the router in it": {
 			versions: []client.Object{podIPBlock(a, "n1"), podIPBlock(b, "n1"), told("n1", OperatorWriter, ""), told("n1", OperatorWriter, "10.0.0.40", a, b), told("n1", AgentWriter, "10.0.0.40", a)},
-			want:     []string{"rule 2, CiliumNode n1: 10.0.0.32/27 taken off by cilium-agent while the agent itself has 10.0.0.40"},
+			want:     []string{"rule 2, CiliumNode n1: 10.0.0.32/27 removed by cilium-agent while the agent itself has 10.0.0.40"},
 		},
-		"a block goes while it is told": {
+		"a block is deleted while it is assigned": {
 			versions: []client.Object{podIPBlock(a, "n1"), told("n1", OperatorWriter, ""), told("n1", OperatorWriter, "", a)},
 			gone:     podIPBlock(a, "n1"),
-			want:     []string{"rule 1, PodIPBlock 10.0.0.0-27: 10.0.0.0/27 of n1 deleted while n1 is told it"},
+			want:     []string{"rule 1, PodIPBlock 10.0.0.0-27: 10.0.0.0/27 of n1 deleted while assigned to n1"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) { judge(t, New(InPools()), test.versions, test.gone, test.want) })
 	}
 }
 
-// judge shows versions, and then the end of an object, to rules that must find
-// what is wanted and nothing else. Versions have the numbers 1, 2, 3 and so on.
+// judge passes versions, and then the deletion of an object, to rules that must find
+// exactly what is wanted. Versions are numbered from 1.
 func judge(t *testing.T, w *Rules, versions []client.Object, gone client.Object, want []string) {
 	t.Helper()
 	seen := map[string]client.Object{}
@@ -177,7 +177,7 @@ func TestNodeCIDRs(t *testing.T) {
 	}
 }
 
-// node is a Node that tells its agent CIDRs.
+// node returns a Node that assigns CIDRs to its agent.
 func node(name string, cidrs ...string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}}}
 	for _, c := range cidrs {
@@ -193,23 +193,23 @@ func TestRulesOfNodes(t *testing.T) {
 		gone     client.Object
 		want     []string
 	}{
-		"told what it has, and deleted": {versions: []client.Object{node("n1"), podIPBlock(a, "n1"), node("n1", a), podAt("n1", "10.0.0.1")}, gone: node("n1", a)},
-		"told what nobody has": {
+		"assigned its own block, and deleted": {versions: []client.Object{node("n1"), podIPBlock(a, "n1"), node("n1", a), podAt("n1", "10.0.0.1")}, gone: node("n1", a)},
+		"assigned no existing block": {
 			versions: []client.Object{node("n1"), node("n1", a)},
-			want:     []string{"rule 1, Node n1: told 10.0.0.0/27 by nobody, and it has no such block"},
+			want:     []string{"rule 1, Node n1: assigned 10.0.0.0/27 by an unknown writer, and it has no such block"},
 		},
-		"two are told the same": {
+		"two nodes are assigned the same": {
 			versions: []client.Object{node("n1"), node("n2"), podIPBlock(a, "n1"), node("n1", a), node("n2", a)},
 			want: []string{
-				"rule 1, Node n2: told 10.0.0.0/27 by nobody, of which n1 is told something too",
-				"rule 1, Node n2: told 10.0.0.0/27 by nobody, and it has no such block",
+				"rule 1, Node n2: assigned 10.0.0.0/27 by an unknown writer, which overlaps a CIDR of n1",
+				"rule 1, Node n2: assigned 10.0.0.0/27 by an unknown writer, and it has no such block",
 			},
 		},
-		"told another": {
+		"assigned another": {
 			versions: []client.Object{node("n1"), podIPBlock(a, "n1"), podIPBlock(b, "n1"), node("n1", a), podAt("n1", "10.0.0.1"), node("n1", b)},
 			want: []string{
-				"rule 2, Node n1: 10.0.0.0/27 taken off by nobody",
-				"rule 2, Node n1: 10.0.0.0/27 taken off by nobody while pod p has 10.0.0.1",
+				"rule 2, Node n1: 10.0.0.0/27 removed by an unknown writer",
+				"rule 2, Node n1: 10.0.0.0/27 removed by an unknown writer while pod p has 10.0.0.1",
 			},
 		},
 	} {

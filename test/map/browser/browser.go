@@ -29,9 +29,9 @@ type Page struct {
 	ctx context.Context //nolint:containedctx // chromedp knows a browser by its context
 
 	mu sync.Mutex
-	// faults are errors in the console, and exceptions that nobody caught.
+	// faults are console errors and uncaught exceptions.
 	faults []string
-	// requests are the addresses that were asked for.
+	// requests are the requested URLs.
 	requests []string
 }
 
@@ -84,8 +84,8 @@ func (p *Page) start(width, height int64) error {
 	return p.Do(chromedp.EmulateViewport(width, height))
 }
 
-// note is told of each event. log.EventEntryAdded has what the browser itself
-// complains of, such as a request that failed or that the policy forbids.
+// note is called for each event. log.EventEntryAdded is an error of the browser
+// itself, such as a failed request or one that the policy forbids.
 func (p *Page) note(event any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -20,8 +20,8 @@ const (
 	perNode   = 8
 )
 
-// Of is a plan with so many /27 blocks, which fill seven eighths of a CIDR. Most
-// are in service, some on their way out.
+// Of returns a plan with a number of /27 blocks, which fill seven eighths of a CIDR.
+// Most are in service, some are draining or cooling down.
 func Of(blocks int) *addressmap.Map {
 	cells := bits.Len(uint(blocks * 8 / 7))
 	cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10}), blockBits-cells)
@@ -73,7 +73,7 @@ func Cell(n int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4(a), blockBits)
 }
 
-// Block is a block in service with so many pods.
+// Block returns a block in service with a number of pods.
 func Block(cidr netip.Prefix, node string, pods int) addressmap.Block {
 	b := addressmap.Block{
 		CIDR: cidr, Pool: "large", Node: node, Phase: addressmap.InService, Addresses: 30, Used: pods,

@@ -1,5 +1,5 @@
-// Command screenshots makes the pictures of docs/images: of the cluster that
-// KUBECONFIG names, best that of make up, and of made-up plans.
+// Command screenshots makes the pictures of docs/images: of the cluster in
+// KUBECONFIG, best the one that make up starts, and of generated plans.
 package main
 
 import (
@@ -24,12 +24,12 @@ import (
 
 const width = 1280
 
-// scene is a picture: of the cluster, or of a made-up plan of so many blocks.
+// scene is a picture of the cluster or, with blocks, of a generated plan.
 type scene struct {
 	name, hash string
 	blocks     int
 	height     int64
-	// card: with the cursor on a block, and what is known of it.
+	// card shows the cursor on a block, with its card.
 	card   bool
 	themes []string
 }

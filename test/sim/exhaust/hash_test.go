@@ -34,8 +34,8 @@ func (k *walks) next(w *world.World, before []world.Action) []world.Action {
 	})
 }
 
-// hold walks at random until so many pairs were compared, but not for ever, and
-// tells of a pair that was taken for one and is not.
+// hold walks at random until a number of pairs were compared, or for 300 walks, and
+// describes a pair with equal hashes that behaves differently.
 func (k *walks) hold(pairs int) string {
 	first := map[[sha256.Size]byte][]world.Action{}
 	for walk := 0; walk < 300 && k.pairs < pairs; walk++ {

@@ -68,8 +68,8 @@ func mishaps(actions []world.Action) int {
 	return n
 }
 
-// spent is how much has happened of that of which there is not any number: what
-// may happen next depends on it.
+// spent encodes how much has happened of what is limited in number: what may happen
+// next depends on it.
 func (s scope) spent(actions []world.Action) []byte {
 	out := []byte{byte(mishaps(actions))}
 	for _, verb := range slices.Sorted(maps.Keys(s.verbs)) {

@@ -61,7 +61,7 @@ func parse(args []string, out io.Writer) (options, error) {
 	f.SetOutput(out)
 	which := f.String("scopes", "", "scopes by comma; empty: all: "+strings.Join(names(), ", "))
 	f.IntVar(&o.depth, "depth", 0, "how many actions in a row; 0: each scope's own")
-	f.IntVar(&o.states, "states", 5_000_000, "stop a scope at so many states, at some 100 bytes each; 0: never")
+	f.IntVar(&o.states, "states", 5_000_000, "stop a scope after this many states, about 100 bytes each; 0: never")
 	f.StringVar(&o.replay, "replay", "", "a file of actions to replay, as a violation leaves one")
 	if err := f.Parse(args); err != nil {
 		return o, err
@@ -131,8 +131,8 @@ func script(scope string, actions []world.Action) string {
 	return b.String()
 }
 
-// replay tells what happens in a history, action by action. An action that is
-// not possible when its turn comes is told and left out.
+// replay prints what happens in a history, action by action. An action that is not
+// possible when its turn comes is reported and skipped.
 func replay(path string, out io.Writer) int {
 	body, err := os.ReadFile(path)
 	if err != nil {

@@ -49,7 +49,7 @@ const (
 	Start     Verb = "start"     // a process starts
 	Lead      Verb = "lead"      // it takes the lease
 	Watch     Verb = "watch"     // a watch shows the next version
-	Tell      Verb = "tell"      // a handler is told of the next version that its cache has
+	Tell      Verb = "tell"      // a handler gets the next version that its cache has
 	Reconcile Verb = "reconcile" // a reconcile begins, up to its first call
 	Call      Verb = "call"      // a call goes through, and the reconcile goes on to the next
 	Shown     Verb = "shown"     // a block waited for has been shown, and the reconcile goes on

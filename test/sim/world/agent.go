@@ -45,7 +45,7 @@ type machine struct {
 	off bool
 	// held: its agent does not start for now.
 	held bool
-	// unlisted: somebody took an entry out of its podCIDRs.
+	// unlisted: an entry of its podCIDRs was removed by hand.
 	unlisted bool
 
 	// starts is the IPAM mode in which its agent starts next, mode the one it last
@@ -64,7 +64,7 @@ type machine struct {
 	node   types.UID // of the Node it knows
 	store  *agent.Store
 	old    *oldAgent        // in its place, in another mode
-	whole  *multipool.Pools // in its place, where whole blocks are told
+	whole  *multipool.Pools // in its place, where whole blocks are assigned
 	waits  map[waitsFor]time.Time
 	seen   *ciliumv2.CiliumNode
 	read   int // versions of CiliumNodes it has seen

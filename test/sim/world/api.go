@@ -29,7 +29,7 @@ type API struct {
 	// history is every version of every object of a kind, in order.
 	history [kindCount][]Version
 	equal   conversion.Equalities
-	// stored, if set, is told each version.
+	// stored, if set, is called with each version.
 	stored func(Version)
 }
 
@@ -37,7 +37,7 @@ type API struct {
 type Version struct {
 	Kind Kind
 	Key  string
-	// Version is the resourceVersion, that of the deletion where New is nil.
+	// Version is the resourceVersion; if New is nil, the deletion's.
 	Version  uint64
 	Old, New client.Object // nil: there is none
 }
@@ -224,7 +224,7 @@ func (a *API) log(v Version) {
 	}
 }
 
-// at is what there was of a kind after so many versions of it.
+// at returns the objects of a kind after a number of its versions.
 func (a *API) at(k Kind, versions int) map[string]client.Object {
 	if versions == len(a.history[k]) {
 		return a.objects[k]

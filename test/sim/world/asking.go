@@ -183,7 +183,7 @@ const patience = 5 * time.Minute
 
 func (m *machine) isTired(since time.Time) bool { return !m.w.now.Before(since.Add(patience)) }
 
-// tired says that somebody waits no more.
+// tired reports whether a pod has waited for too long.
 func (m *machine) tired() bool {
 	for _, since := range m.waits {
 		if m.isTired(since) {

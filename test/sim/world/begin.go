@@ -15,7 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// knownPools are the pools that an operator has been told of.
+// knownPools are the pools that an operator's handlers have received.
 type knownPools struct {
 	now map[string]*v1alpha1.PodIPPool
 	// edited are those whose maintenance has changed meanwhile.
@@ -147,7 +147,7 @@ func (w *World) holdBegin(v Version) {
 		family = 0
 	}
 	if w.overlapped(v.Key, cidr) || len(o.parts.Node.Ledger.Overlaps(cidr)) > 0 {
-		return // it serves nobody, and is withdrawn at any hour
+		return // it serves no pod, and is withdrawn at any time
 	}
 	may := o.current.may
 	switch why {
@@ -170,8 +170,8 @@ func (w *World) holdBegin(v Version) {
 	}
 }
 
-// holdIdle checks that a block was idle for as long as it must at least: nobody
-// remembers more than since the process began.
+// holdIdle checks that a block was idle for the minimum time, counted from the start
+// of the process at the earliest.
 func (w *World) holdIdle(block string) {
 	o := w.writer
 	least := o.settings.Defaults.Policy.IdleFor
@@ -183,8 +183,8 @@ func (w *World) holdIdle(block string) {
 	}
 }
 
-// holdRate checks that a pool lets no more begin than its rate: a minute's worth
-// at once, and then so many an hour.
+// holdRate checks that no more of a pool's blocks begin to drain than its rate allows:
+// a minute's worth at once, then blocksPerHour.
 func (w *World) holdRate(pool string) {
 	m := w.writer.meter
 	m.begun[pool]++

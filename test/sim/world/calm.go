@@ -14,7 +14,7 @@ func (w *World) quietFor() time.Duration {
 	return quiet
 }
 
-// calm says that an action goes on without anybody wanting something new.
+// calm reports whether an action continues without new user input or faults.
 func (v Verb) calm() bool {
 	switch v {
 	case Start, Lead, Watch, Tell, Reconcile, Call, Shown, Timeout, Thaw,
@@ -25,8 +25,8 @@ func (v Verb) calm() bool {
 	return false
 }
 
-// Calm ends all faults and lets everything go on until the operators are at
-// rest. It reports false if they are not within so many actions.
+// Calm ends all faults and lets everything go on until the operators are at rest. It
+// returns false if they are not within limit actions.
 func (w *World) Calm(limit int) bool {
 	faults := w.cfg.Faults
 	w.cfg.Faults = 0
@@ -57,7 +57,7 @@ func (w *World) Calm(limit int) bool {
 	return false
 }
 
-// anyCalm takes turns, so that nobody starves.
+// anyCalm takes turns, so that no actor starves.
 func (w *World) anyCalm() (Action, bool) {
 	var all []Action
 	for _, a := range w.Enabled() {

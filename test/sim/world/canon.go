@@ -43,7 +43,7 @@ type known struct {
 	objects map[unsafe.Pointer]digest
 	// of tells what has a UID or resourceVersion.
 	of   map[token]string
-	read [kindCount]int // so many versions of the history are in it
+	read [kindCount]int // how many versions of the history are in it
 	but  []string       // fields left out, as type.field
 }
 
@@ -184,7 +184,7 @@ func (c *canon) plain(v reflect.Value, version bool) {
 	case v.CanFloat():
 		c.text(strconv.FormatFloat(v.Float(), 'g', -1, 64))
 	default:
-		panic("cannot be told apart: " + v.Type().String())
+		panic("cannot be compared: " + v.Type().String())
 	}
 }
 

@@ -50,10 +50,10 @@ func isOurs(obj *ciliumv2alpha1.CiliumPodIPPool) bool {
 	return obj.Labels[ciliumpool.ManagedByLabel] == ciliumpool.ManagedBy
 }
 
-// holdCiliumPool checks what an operator did to a CiliumPodIPPool: one that is
-// somebody else's is left alone, of its own it writes the ranges only, and none goes
-// that is served or of which a node lists a CIDR. One that comes to be needed while
-// the call is on its way is lost, and has to be there again at rest.
+// holdCiliumPool checks what an operator did to a CiliumPodIPPool: it leaves those of
+// others alone, writes only the ranges of its own, and deletes none that is served or
+// of which a node lists a CIDR. One that becomes needed while the call is in flight is
+// lost, and must be there again at rest.
 func (w *World) holdCiliumPool(v Version) {
 	old, _ := v.Old.(*ciliumv2alpha1.CiliumPodIPPool)
 	now, _ := v.New.(*ciliumv2alpha1.CiliumPodIPPool)
@@ -123,7 +123,7 @@ func (w *World) holdOnce(node string, l listed, others []listed) {
 }
 
 // holdCiliumPoolsRest checks at rest that there is a CiliumPodIPPool with ranges for
-// each pool that is served, and none of the operator's that nobody needs.
+// each pool that is served, and no unneeded one of the operator's.
 func (w *World) holdCiliumPoolsRest(when string) {
 	if w.cfg.Asking == nil {
 		return
@@ -136,7 +136,7 @@ func (w *World) holdCiliumPoolsRest(when string) {
 			w.violate(9, "%s: there is no CiliumPodIPPool %s, and a PodIPPool serves it", when, name)
 		case obj == nil || !isOurs(obj):
 		case !needed:
-			w.violate(9, "%s: CiliumPodIPPool %s is left, which nobody serves or lists", when, name)
+			w.violate(9, "%s: CiliumPodIPPool %s is left, which no PodIPPool serves and no node lists", when, name)
 		case served && (obj.Spec.IPv4 == nil || obj.Spec.IPv6 != nil):
 			w.violate(9, "%s: CiliumPodIPPool %s has not the ranges of the PodIPPools that serve it", when, name)
 		}

@@ -22,7 +22,7 @@ type fate int
 
 const (
 	carriedOut fate = iota
-	failed          // it is not done, and nobody knows
+	failed          // it is not done, and the client does not know
 	unheard         // it is done, and the answer is lost
 	throttled       // it is not done, and the API server says so
 )

@@ -206,7 +206,7 @@ func (w *World) doTime(a Action) {
 	switch {
 	case a.Verb == JumpFar:
 		w.Counts.Faults["clock jumped"]++
-		w.now = w.now.Add(duration(a.What)) // nobody renews a lease meanwhile
+		w.now = w.now.Add(duration(a.What)) // no lease is renewed meanwhile
 	case a.What == "next":
 		w.pass(w.next().Sub(w.now))
 	default:

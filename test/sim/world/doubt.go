@@ -54,7 +54,7 @@ func (w *World) holdOneNeed(v Version) {
 	for _, name := range sortedKeys(w.writer.doubts) {
 		d := w.writer.doubts[name]
 		if d.node == b.Spec.NodeName && d.cidr != cidr && d.cidr.Addr().Is4() == cidr.Addr().Is4() {
-			w.violate(6, "block %s was claimed for node %s while nobody had answered whether %s is its own, which it is", v.Key, d.node, name)
+			w.violate(6, "block %s was claimed for node %s while it was unknown whether %s is its own, which it is", v.Key, d.node, name)
 		}
 	}
 }

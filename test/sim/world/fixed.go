@@ -18,10 +18,10 @@ import (
 // podCIDRAnnotation is of a Node (pkg/annotation/k8s.go, V4CIDRName, v1.20.1).
 const podCIDRAnnotation = "network.cilium.io/ipv4-pod-cidr"
 
-// fixed says that agents are told one block before they start, by their Nodes.
+// fixed reports whether agents are assigned one block by their Nodes before they start.
 func (w *World) fixed() bool { return w.cfg.Settings.Mode == ciliumnode.Kubernetes }
 
-// carrier is the kind of object that tells agents their blocks.
+// carrier returns the kind of object that assigns blocks to agents.
 func (w *World) carrier() Kind {
 	if w.fixed() {
 		return KindNode
@@ -56,8 +56,8 @@ func (m *machine) openFixed() {
 	}
 }
 
-// holdFixed checks what an operator writes into a Node: a block of it that is
-// nobody else's, once and for all.
+// holdFixed checks what an operator writes to a Node: one of its own blocks, which no
+// other node has, and only once.
 func (w *World) holdFixed(v Version) {
 	if !w.fixed() || v.New == nil {
 		return
@@ -71,23 +71,23 @@ func (w *World) holdFixed(v Version) {
 	default:
 		w.holdAlone(m, after)
 		if b, ok := w.api.Get(KindBlock, crd.BlockName(after)).(*v1alpha1.PodIPBlock); !ok || b.Spec.NodeName != v.Key {
-			w.violate(1, "Node %s was told %s, which is no block of it", v.Key, after)
+			w.violate(1, "Node %s was assigned %s, which is no block of it", v.Key, after)
 		}
 		if m.old != nil && !slices.Contains(m.old.cidrs, after) {
-			w.violate(2, "Node %s was told %s while its agent runs with %v", v.Key, after, m.old.cidrs)
+			w.violate(2, "Node %s was assigned %s while its agent runs with %v", v.Key, after, m.old.cidrs)
 		}
 	}
 }
 
-// holdAlone checks that a CIDR that a node gets is told to no other, and no pod
-// elsewhere has an address of it.
+// holdAlone checks that a CIDR that a node gets is assigned to no other node, and that
+// no pod elsewhere has an address of it.
 func (w *World) holdAlone(m *machine, cidr netip.Prefix) {
 	for _, other := range w.machines {
 		if other == m {
 			continue
 		}
 		if told, ok := podCIDROf(w.api.Get(KindNode, other.name)); ok && told.Overlaps(cidr) {
-			w.violate(1, "%s is for node %s, and Node %s is told %s", cidr, m.name, other.name, told)
+			w.violate(1, "%s is for node %s, and Node %s is assigned %s", cidr, m.name, other.name, told)
 		}
 		for slot, e := range other.endpoints {
 			if slices.ContainsFunc(e.addrs(), cidr.Contains) && !e.forfeited {
@@ -97,12 +97,12 @@ func (w *World) holdAlone(m *machine, cidr netip.Prefix) {
 	}
 }
 
-// holdTold checks that a block that goes is told to no Node.
+// holdTold checks that a deleted block is assigned to no Node.
 func (w *World) holdTold(b *v1alpha1.PodIPBlock) {
 	cidr := netip.MustParsePrefix(b.Spec.CIDR)
 	for _, m := range w.machines {
 		if told, ok := podCIDROf(w.api.Get(KindNode, m.name)); ok && told.Overlaps(cidr) && w.fixed() {
-			w.violate(1, "block %s was given up, and Node %s is told %s", b.Name, m.name, told)
+			w.violate(1, "block %s was given up, and Node %s is assigned %s", b.Name, m.name, told)
 		}
 	}
 }

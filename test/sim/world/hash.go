@@ -32,9 +32,9 @@ func (w *World) Record(but ...string) {
 // can tell: it may tell apart what makes no difference, never the reverse.
 // Objects, watches, operators' memories, agents, pods and what the rules remember
 // go into it; UIDs and resourceVersions by their order, times by their distance
-// from now. Of a reconcile under way, whose local variables nobody can see, goes
-// in all that it could have read: each time it went on, the operator's memory,
-// what its caches answered, and the API server's answer.
+// from now. The local variables of a running reconcile cannot be read, so all that it
+// could have read goes in: each time it went on, the operator's memory, what its caches
+// answered, and the API server's answer.
 func (w *World) Hash() [sha256.Size]byte {
 	w.Enabled() // moves what has come due
 	w.known.learn(w.api)
@@ -105,7 +105,7 @@ func (f *flight) note(w *World, write func(*canon)) {
 	f.seen = c.digest()
 }
 
-// noteMemory is what a reconcile may read without asking anybody.
+// noteMemory notes what a reconcile may read without a call.
 func (f *flight) noteMemory(o *Operator) {
 	f.note(o.w, func(c *canon) {
 		if f.pending != nil {

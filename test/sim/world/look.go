@@ -26,7 +26,7 @@ func (w *World) InHand(operator, reconcile string) string {
 	return ""
 }
 
-// Told are the CIDRs that a node's agent is told.
+// Told returns the CIDRs that are assigned to a node's agent.
 func (w *World) Told(node string) []netip.Prefix {
 	if told, ok := podCIDROf(w.api.Get(KindNode, node)); ok && w.fixed() {
 		return []netip.Prefix{told}

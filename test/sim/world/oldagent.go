@@ -31,8 +31,7 @@ func (a *oldAgent) take(addr netip.Addr, owner string) error {
 	return nil
 }
 
-// free are the addresses that anybody may have: all but the first and the last of
-// each CIDR.
+// free returns the free addresses: all but the first and the last of each CIDR.
 func (a *oldAgent) free() []netip.Addr {
 	var out []netip.Addr
 	for _, cidr := range a.cidrs {
@@ -54,8 +53,8 @@ func (a *oldAgent) uses(cidr netip.Prefix) bool {
 	return false
 }
 
-// given are the CIDRs that an agent of a mode takes its node to have. That of
-// cluster-pool and kubernetes mode knows one.
+// given returns the CIDRs that an agent of a mode takes for its node's. In cluster-pool
+// and kubernetes mode an agent uses one.
 func given(cn *ciliumv2.CiliumNode, mode adopt.Source) []netip.Prefix {
 	var out []netip.Prefix
 	if mode != adopt.MultiPool {

@@ -79,8 +79,8 @@ type flight struct {
 	// awaits is the Node of which it knew, as it began, that its labels are not final.
 	awaits  types.UID
 	cluster []netip.Prefix // what it knew, as it began, that the cluster itself has
-	// needed: somebody serves or lists, as it may know, the CiliumPodIPPool that it is
-	// about to delete.
+	// needed: a PodIPPool serves, or a node lists, the CiliumPodIPPool that it is about
+	// to delete, and it may know.
 	needed bool
 
 	seen digest // what it has got to know, if that is noted
@@ -144,7 +144,7 @@ func (o *Operator) watch(versionsAgo int) {
 	for _, watch := range o.parts.Feed.Watches(logr.Discard()) {
 		kind := kindOf(watch.Object)
 		if kind == KindNamespace && o.w.cfg.Asking == nil {
-			continue // nobody asks for anything
+			continue // no pod requests a pool
 		}
 		s := &stream{name: kind.String(), kind: kind, handler: watch.Handler, store: watch.Store, strip: o.w.strips[kind], wants: everything, cluster: o.cluster}
 		switch {

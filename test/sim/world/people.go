@@ -108,7 +108,7 @@ func (w *World) enableCiliumNodeEdits(m *machine) {
 	if w.cfg.Asking != nil {
 		w.canIf(Edits, CNEdit, m.name, "list=blue")
 	}
-	if len(w.torn) == 0 && w.blocksTold() { // or nothing would be left that tells of a block
+	if len(w.torn) == 0 && w.blocksTold() { // or nothing would be left that names a block
 		w.canIf(Edits, CNEdit, m.name, "cidr")
 	}
 }
@@ -129,7 +129,7 @@ func (w *World) enableBlockEdits() {
 	}
 }
 
-// blocksTold says that all operators know of all blocks.
+// blocksTold reports whether all operators know of all blocks.
 func (w *World) blocksTold() bool {
 	for _, o := range w.operators {
 		for _, s := range o.streams {
@@ -141,7 +141,7 @@ func (w *World) blocksTold() bool {
 	return true
 }
 
-// allListed says that no podCIDRs entry is missing that somebody took.
+// allListed reports whether no podCIDRs entry that was removed by hand is missing.
 func (w *World) allListed() bool {
 	whole := true
 	for _, m := range w.machines {
@@ -159,10 +159,10 @@ func (w *World) allListed() bool {
 	return whole
 }
 
-// allKnow says that a block is published, and that all operators know it, with
-// nothing about its node in hand, nor a claim of it for another node. Only then
-// tearing it away is safe: that somebody does so just as it is being published, or
-// while a leader sleeps that is about to claim it, is not guarded against.
+// allKnow reports whether a block is published, and all operators know it, with no
+// reconcile of its node under way, nor a claim of it for another node. Only then is
+// removing it by force safe: the operator does not guard against that while it
+// publishes the block, or while a leader sleeps that is about to claim it.
 func (w *World) allKnow(name string) bool {
 	b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
 	if !w.lists(b) {

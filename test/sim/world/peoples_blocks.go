@@ -47,8 +47,7 @@ func (w *World) editBlock(verb Verb, name string) {
 	}
 }
 
-// makeBlock pins the highest block of a pool's first range that nobody has to a
-// node.
+// makeBlock pins the highest free block of a pool's first range to a node.
 func (w *World) makeBlock(m *machine, of string) {
 	pool, ok := w.api.Get(KindPool, of).(*v1alpha1.PodIPPool)
 	if !ok || pool.Spec.IPv4 == nil {
@@ -92,7 +91,7 @@ func (w *World) makeWideBlock(m *machine) {
 	}
 }
 
-// named says that a CiliumNode names an address of cidr.
+// named reports whether a CiliumNode names an address of cidr.
 func (w *World) named(cidr netip.Prefix) bool {
 	for _, m := range w.machines {
 		if told, ok := podCIDROf(w.api.Get(KindNode, m.name)); ok && told.Overlaps(cidr) {

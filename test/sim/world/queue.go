@@ -117,10 +117,10 @@ func (q *queue) NumRequeues(r reconcile.Request) int { return q.failed[r.Name] }
 func (q *queue) Len() int { return len(q.waiting) }
 
 // Get implements workqueue.TypedInterface. The world takes by itself.
-func (q *queue) Get() (reconcile.Request, bool) { panic("nobody gets") }
+func (q *queue) Get() (reconcile.Request, bool) { panic("not used") }
 
 // Done implements workqueue.TypedInterface.
-func (q *queue) Done(reconcile.Request) { panic("nobody is done") }
+func (q *queue) Done(reconcile.Request) { panic("not used") }
 
 // ShutDown implements workqueue.TypedInterface.
 func (q *queue) ShutDown() {}

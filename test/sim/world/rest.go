@@ -32,7 +32,7 @@ func (w *World) holdRest(when string) {
 		}
 		for key, state := range cn.Status.IPAM.ReleaseIPs {
 			if w.foreign(m.name, key) {
-				continue // nobody touches it, nor what is said of it
+				continue // the operator touches neither it nor its release entry
 			}
 			w.violate(9, "%s: %s of node %s is still %s", when, key, m.name, state)
 		}
@@ -46,13 +46,13 @@ func (w *World) holdRest(when string) {
 	w.holdCiliumPoolsRest(when)
 }
 
-// holdToldRest checks at rest that a CIDR that an agent is told whole is a block of
-// its node. One that somebody tore away is made again if a pool could have cut it,
-// and foreign from then on if none could (docs/reliability.md).
+// holdToldRest checks at rest that a CIDR assigned to an agent is a block of its node.
+// One that was removed by force is recreated if a pool could have cut it, and is
+// foreign from then on if none could (docs/reliability.md).
 func (w *World) holdToldRest(when string, m *machine, l listed) {
 	b, ok := w.api.Get(KindBlock, crd.BlockName(l.cidr)).(*v1alpha1.PodIPBlock)
 	if ok && b.Spec.NodeName != m.name || !ok && w.onAnyGrid(m.name, l) {
-		w.violate(9, "%s: node %s is told %s, which is no block of it", when, m.name, l.cidr)
+		w.violate(9, "%s: node %s is assigned %s, which is no block of it", when, m.name, l.cidr)
 	}
 }
 

@@ -104,9 +104,9 @@ func (w *World) besides(v Version) bool {
 	return err == nil && w.overlapped(v.Key, cidr)
 }
 
-// takeIn takes in what others wrote. A block that somebody tore away is still
-// its node's, as long as the node is told it: what an operator does that has
-// not seen it yet is no fault of its own, unless another node gets it.
+// takeIn takes in the writes of others. A block that was removed by force is still its
+// node's as long as it is assigned to the node: what an operator does that has not seen
+// the removal yet is no violation, unless another node gets the block.
 func (w *World) takeIn(v Version, change invariant.Change) {
 	if b, ok := v.Old.(*v1alpha1.PodIPBlock); ok && v.New == nil && w.lists(b) && !w.byMover {
 		w.torn[v.Key] = tornBlock{b, change}
@@ -124,28 +124,28 @@ func (w *World) takeIn(v Version, change invariant.Change) {
 	}
 }
 
-// tornBlock is a block that somebody tore away and nobody has made again.
+// tornBlock is a block that was removed by force and not recreated yet.
 type tornBlock struct {
 	block  *v1alpha1.PodIPBlock
 	change invariant.Change
 }
 
-// lists says that a block's node is told it.
+// lists reports whether a block is assigned to its node.
 func (w *World) lists(b *v1alpha1.PodIPBlock) bool {
 	return slices.ContainsFunc(w.Told(b.Spec.NodeName), func(p netip.Prefix) bool { return p.String() == b.Spec.CIDR })
 }
 
-// excuse is for an address that somebody took out of a node's pool, until it is
-// back and the node's agent has seen so.
+// excuse is for an address that was removed from a node's pool by hand, until it is
+// back and the node's agent has seen it.
 type excuse struct {
 	node string
-	back int // in so many versions of CiliumNodes; 0: it is not
+	back int // the number of CiliumNode versions with which it was back; 0: it is not
 }
 
 func (e excuse) holds(m *machine) bool { return e.node == m.name && (e.back == 0 || m.read < e.back) }
 
-// noteExcuses notes addresses that left a pool as somebody wanted it, or with the
-// Node: pods may lose them.
+// noteExcuses notes addresses that were removed from a pool by hand, or with the Node:
+// pods may lose them.
 func (w *World) noteExcuses(v Version) {
 	old, _ := v.Old.(*ciliumv2.CiliumNode)
 	now, _ := v.New.(*ciliumv2.CiliumNode)
@@ -259,8 +259,8 @@ func (o *Operator) knowsPodWith(node string, addr netip.Addr) bool {
 	return slices.ContainsFunc(o.parts.Node.Pods.On(node), func(p expand.Pod) bool { return slices.Contains(p.IPs, addr) })
 }
 
-// holdBlock checks a claim: only after all has been read, and of addresses that
-// nobody has.
+// holdBlock checks a claim: only after all has been read, and only of addresses that
+// no other node has.
 func (w *World) holdBlock(v Version) {
 	switch {
 	case v.New == nil:
@@ -326,8 +326,8 @@ func (w *World) holdUnpublished(name string, b *v1alpha1.PodIPBlock, how string)
 	}
 }
 
-// blockGone checks that no pod loses its block. That of a Node that is gone may
-// go, and its pods' addresses with it, though its machine runs on.
+// blockGone checks that no pod loses its block. The block of a gone Node may be
+// deleted, and its pods' addresses with it, though its machine runs on.
 func (w *World) blockGone(v Version) {
 	b := v.Old.(*v1alpha1.PodIPBlock)
 	cidr, err := netip.ParsePrefix(b.Spec.CIDR)
@@ -353,7 +353,7 @@ func (w *World) blockGone(v Version) {
 	}
 }
 
-// allocated is told of each address that an agent gave to a pod.
+// allocated is called for each address that an agent gave to a pod.
 func (w *World) allocated(m *machine, e *endpoint) {
 	for _, addr := range e.addrs() {
 		// The agent has yet to see that its Node was gone, and its block with it.
@@ -373,7 +373,7 @@ func (w *World) allocated(m *machine, e *endpoint) {
 	}
 }
 
-// lost is told of each pod that an agent did not restore.
+// lost is called for each pod that an agent did not restore.
 func (w *World) lost(m *machine, e *endpoint, addr netip.Addr, err error) {
 	w.dropped[string(e.pod.GetUID())] = err
 	switch {

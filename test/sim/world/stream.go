@@ -12,10 +12,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 )
 
-// stream is an operator's informer of one kind: what its cache holds, how far it
-// has read, and what its handler has yet to be told, as the two are not in step
-// (k8s.io/client-go/tools/cache/shared_informer.go). With a store it is a
-// reflector, which has no cache and tells at once.
+// stream is an operator's informer of one kind: what its cache holds, how far it has
+// read, and what its handler has not got yet, as the two are not in step
+// (k8s.io/client-go/tools/cache/shared_informer.go). With a store it is a reflector,
+// which has no cache and delivers at once.
 type stream struct {
 	name    string
 	kind    Kind
@@ -23,19 +23,19 @@ type stream struct {
 	strip   toolscache.TransformFunc
 	handler toolscache.ResourceEventHandler
 	store   informer.Store
-	pools   *knownPools // is told of them too
+	pools   *knownPools // gets them too
 	cluster *knownCluster
 
 	// cache is what the store was last given, where there is one.
 	cache map[string]client.Object
 	// read is how many versions of the kind's history the cache has taken in.
 	read int
-	// listed are what a list has brought, to be taken in one by one before the
-	// watch goes on, and version is that of the list.
+	// listed are the changes of a list, to be taken in one by one before the watch goes
+	// on, and version is the list's.
 	listed  []delta
 	version string
-	// untold is what the handler has yet to be told, of which the first so many
-	// came with the first list.
+	// untold are the changes that the handler has not got yet. The first initial of
+	// them came with the first list.
 	untold  []notice
 	initial int
 }
@@ -47,7 +47,7 @@ type delta struct {
 	last client.Object // of one that is gone; nil: the cache's
 }
 
-// notice is a change as the handler is told.
+// notice is a change as the handler gets it.
 type notice struct {
 	old, now client.Object
 	missed   bool // its deletion was not watched
@@ -107,7 +107,7 @@ func (s *stream) take(a *API) {
 		s.untold = append(s.untold, n)
 	default:
 		if old != nil && fromList && old.GetResourceVersion() == d.obj.GetResourceVersion() {
-			return // a list that brings what is known is told to nobody
+			return // no handler gets what a list repeats
 		}
 		now := s.stripped(d.obj)
 		s.cache[d.key] = now
@@ -163,7 +163,7 @@ func (s *stream) stripped(obj client.Object) client.Object {
 	return out.(client.Object)
 }
 
-// tell lets the handler know of the next change of the cache.
+// tell delivers the next change of the cache to the handler.
 func (s *stream) tell() {
 	n := s.untold[0]
 	s.untold = s.untold[1:]
@@ -185,7 +185,7 @@ func (s *stream) tell() {
 	}
 }
 
-// list begins anew with the state after so many versions of the kind.
+// list begins anew with the state after a number of versions of the kind.
 func (s *stream) list(a *API, versions int) {
 	state := a.at(s.kind, versions)
 	s.listed, s.read, s.version = nil, versions, "0"
@@ -228,7 +228,7 @@ func (c caches) Get(_ context.Context, key client.ObjectKey, obj client.Object, 
 }
 
 func (c caches) List(context.Context, client.ObjectList, ...client.ListOption) error {
-	panic("nobody lists from a cache")
+	panic("not used")
 }
 
 func everything(client.Object) bool { return true }

@@ -20,11 +20,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
 )
 
-// whole says that agents are told whole blocks, in spec.ipam.pools.
+// whole reports whether agents are assigned whole blocks, in spec.ipam.pools.
 func (w *World) whole() bool { return w.cfg.Settings.Mode == ciliumnode.MultiPool }
 
-// listOf is what the other nodes route by, and names a node's blocks: podCIDRs or,
-// where agents are told whole blocks, the list of the default pool.
+// listOf returns the CIDRs that other nodes route by, which name a node's blocks:
+// podCIDRs or, where agents are assigned whole blocks, the list of the default pool.
 func (w *World) listOf(cn *ciliumv2.CiliumNode) []netip.Prefix {
 	if w.whole() {
 		return allocatedIn(cn)
@@ -128,7 +128,7 @@ func (m *machine) seesList(cn *ciliumv2.CiliumNode) {
 	}
 }
 
-// update writes the list and what the agent asks for, both in full, on the version
+// update writes the list and what the agent requests, both in full, on the version
 // that it has seen (multiPoolManager.updateLocalNode).
 func (m *machine) update() {
 	m.wrote, m.asked = m.w.now, false
@@ -240,9 +240,8 @@ func (w *World) isForeign(node string, l listed) bool {
 	return w.api.Get(KindBlock, crd.BlockName(l.cidr)) == nil && !w.onAnyGrid(node, l)
 }
 
-// holdUnknown checks that no agent may still give out an address of a block that
-// goes, or that another node gets. What a machine does whose Node is gone is not
-// for anybody to know.
+// holdUnknown checks that no agent may still allocate an address of a block that is
+// deleted, or that another node gets. A machine whose Node is gone is not checked.
 func (w *World) holdUnknown(b *v1alpha1.PodIPBlock, how string) {
 	cidr := netip.MustParsePrefix(b.Spec.CIDR)
 	for _, m := range w.machines {
@@ -279,8 +278,8 @@ func (w *World) isLost(m *machine, cidr netip.Prefix) bool {
 	return w.podSays(cidr)
 }
 
-// holdWholeRest checks at rest that each block of a node is told, or on its way
-// home, and that the node has what its agent asks for as far as there is any.
+// holdWholeRest checks at rest that each block of a node is assigned or was returned,
+// and that the node has what its agent requests as far as blocks are free.
 func (w *World) holdWholeRest(when string, m *machine, cn *ciliumv2.CiliumNode) {
 	told, has := listedIn(cn), map[string]int{}
 	for _, l := range told {
@@ -294,11 +293,11 @@ func (w *World) holdWholeRest(when string, m *machine, cn *ciliumv2.CiliumNode) 
 		case meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockCoolingDown):
 			w.violate(9, "%s: block %s of node %s still cools down", when, name, m.name)
 		case w.api.Get(KindPool, b.Spec.PoolName) == nil && w.podSays(netip.MustParsePrefix(b.Spec.CIDR)):
-			// Nobody says which pool of Cilium's it is for: it goes with the pod.
+			// Which of Cilium's pools it is for is unknown: it goes with the pod.
 		case w.isLost(m, netip.MustParsePrefix(b.Spec.CIDR)):
-			// Told again, it was given back.
+			// It was assigned again, and returned.
 		case !slices.ContainsFunc(told, func(l listed) bool { return l.cidr.String() == b.Spec.CIDR }):
-			w.violate(9, "%s: block %s of node %s is neither told nor given back", when, name, m.name)
+			w.violate(9, "%s: block %s of node %s is neither assigned nor returned", when, name, m.name)
 		}
 	}
 	for _, r := range cn.Spec.IPAM.Pools.Requested {

@@ -69,7 +69,7 @@ type Config struct {
 	// Model: each step is held to the model of the address protocol, until one comes
 	// that the model does not have.
 	Model bool
-	// Trace, if set, is told what happens.
+	// Trace, if set, is called with a line for each action.
 	Trace func(line string)
 }
 

@@ -148,7 +148,7 @@ func (g *gate) pass() error {
 	return nil
 }
 
-// attempts is how many writes have come to the gate since it was last set.
+// attempts returns how many writes have reached the gate since it was last set.
 func (g *gate) attempts() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -5,7 +5,7 @@
 //	               to ask from
 //
 // As a server it answers / with the pod's name. /ping?peer=ADDRESS begins to send
-// a datagram to the peer every 50 ms, until the pod ends; /pings tells, for each
+// a datagram to the peer every 50 ms, until the pod ends; /pings reports, for each
 // peer, how many were sent and lost and how long the longest gap was.
 package main
 
