@@ -145,7 +145,7 @@ func sum(counts map[string]int) int {
 const (
 	enough      = 200_000
 	enoughOfOne = 50_000
-	enoughMarks = 500 // in worlds about the window
+	enoughMarks = 20_000 // in worlds about the window
 )
 
 // idle names what must have happened and did not. A short search, and one whose
