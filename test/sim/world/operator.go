@@ -301,8 +301,7 @@ func (o *Operator) reconciler(c int) reconcile.Reconciler {
 func (o *Operator) resume(f *flight) {
 	o.current = f
 	if f.controller == nodes { // it observes again after a repair
-		settled, _ := o.parts.Node.Agents.Settled(f.name, clock{o}.Now())
-		f.settled = f.settled || settled
+		f.settled = f.settled || o.agents.settled(f.name)
 	}
 	f.chance(o)
 	f.noteMemory(o)
