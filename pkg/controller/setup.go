@@ -20,6 +20,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/retry"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -145,7 +146,7 @@ func Setup(mgr manager.Manager, s Settings) error {
 				// shutdown, so that leadership is released only after the grace period
 				// (pkg/controller/priorityqueue, handleReadyItems).
 				UsePriorityQueue: ptr.To(false),
-				RateLimiter:      workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](20*time.Millisecond, 30*time.Second),
+				RateLimiter:      workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](20*time.Millisecond, retry.MaxBackoff),
 			}).Complete(c.reconciler)
 		if err != nil {
 			return fmt.Errorf("setting up controller %s: %w", c.name, err)

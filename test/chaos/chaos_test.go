@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/retry"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
@@ -101,6 +102,25 @@ func TestStoppedRunLeavesNoProcess(t *testing.T) {
 		line, err := os.ReadFile(file)
 		if err == nil && (bytes.Contains(line, []byte(dir)) || bytes.Contains(line, []byte(s.BinDir))) {
 			t.Errorf("it runs still: %q", line)
+		}
+	}
+}
+
+// TestLostPodsFail: a pod that is not restored fails the run, in crd mode too.
+func TestLostPodsFail(t *testing.T) {
+	if err := restored(1); !errors.Is(err, errBroken) {
+		t.Errorf("a lost pod is %v", err)
+	}
+	if err := restored(0); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRestOutlastsRetries: a write that comes with each try is seen at rest.
+func TestRestOutlastsRetries(t *testing.T) {
+	for _, wait := range []time.Duration{retry.MaxBackoff, retry.Longest} {
+		if restFor <= wait {
+			t.Errorf("nothing may be written for %s, and the operator waits for up to %s", restFor, wait)
 		}
 	}
 }

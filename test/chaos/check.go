@@ -69,7 +69,7 @@ func newChecker(ctx context.Context, store *etcd.Store, m mode, held func() map[
 	opts := invariant.Options{Client: store, Cooldown: cooldown, OnChange: c.see, Agents: held}
 	if carrier, is := m.carrier(); is {
 		c.whole, store.Managers = whole.New(carrier), carrier.KnowsWriters()
-		opts.Agents, opts.Expect = nil, whole.Expect
+		opts.Agents, opts.Judges = nil, whole.Judges
 	}
 	c.rules, err = invariant.Watch(ctx, nil, opts)
 	return c, err

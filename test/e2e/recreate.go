@@ -4,12 +4,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
 const recreatePods = 40 // two blocks
@@ -30,6 +33,10 @@ func recreate(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
+	end, err := e.rules.Exempt(ctx, invariant.Exemption{Rule: 2, Subject: "CiliumNode " + n.Name, Text: "deleted though its Node is there"})
+	if err != nil {
+		return err
+	}
 	began := time.Now()
 	if err := e.Client.Delete(ctx, before, client.Preconditions{UID: &before.UID}); err != nil {
 		return fmt.Errorf("delete the CiliumNode: %w", err)
@@ -42,7 +49,7 @@ func recreate(ctx context.Context, e *env) error {
 		return sameBlocks(before, now)
 	})
 	e.check(err == nil, "the same blocks are back", "%.2f s", time.Since(began).Seconds())
-	if err != nil {
+	if err := errors.Join(err, end(ctx)); err != nil {
 		return err
 	}
 	after, errs := e.runPods(ctx, n, "after", 10, 4)

@@ -17,7 +17,7 @@ func (e *env) watchWhole(ctx context.Context, c whole.Carrier) error {
 
 func (e *env) watchRules(ctx context.Context, w *whole.Rules) (err error) {
 	e.whole = w
-	e.rules, err = invariant.Watch(ctx, e.Config(), invariant.Options{OnChange: w.See, Expect: whole.Expect})
+	e.rules, err = invariant.Watch(ctx, e.Config(), invariant.Options{OnChange: w.See, Judges: whole.Judges})
 	return err
 }
 

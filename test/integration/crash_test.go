@@ -160,8 +160,7 @@ func (e *env) lifeOfTwoNodes() {
 		e.TB.Fatal(err)
 	}
 	cn := e.theCiliumNode("n2")
-	e.lost.Store(true)
-	e.Delete(cn)
+	e.deleteCiliumNode(cn)
 	e.eventuallyOn("n2's CiliumNode is back, with all that is used", "n2", func(cn *ciliumv2.CiliumNode) error {
 		for addr, owner := range e.held("n2") {
 			if _, published := cn.Spec.IPAM.Pool[addr.String()]; !published {
@@ -170,7 +169,6 @@ func (e *env) lifeOfTwoNodes() {
 		}
 		return e.checker.Sync(e.Ctx)
 	})
-	e.lost.Store(false)
 	e.DeletePods("again", nil)
 	e.bareNode("n3", nil)
 	e.Eventually("n3 has a block", func() error {

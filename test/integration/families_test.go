@@ -105,7 +105,6 @@ func TestEmptyFamilyIsTakenOut(t *testing.T) {
 	if err := e.withoutIPv6("both"); !apierrors.IsInvalid(err) {
 		t.Errorf("IPv6 is taken out of a pool with IPv6 blocks: %v", err)
 	}
-	e.lost.Store(true)
 	e.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
 	e.Eventually("IPv6 can be taken out once the node's blocks are back", func() error { return e.withoutIPv6("both") })
 	if got := e.ofFamily(false); len(got) > 0 {

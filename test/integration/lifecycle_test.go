@@ -27,7 +27,7 @@ func TestCiliumNodeDeletedUnderARunningAgent(t *testing.T) {
 	e.running("load", 40)
 	e.hasBlocks("n1", 2)
 	before := e.theCiliumNode("n1")
-	e.Delete(before)
+	e.deleteCiliumNode(before)
 	e.event("n1", event.ReasonCiliumNodeRestored)
 	e.eventuallyOn("it is back, the same", "n1", func(after *ciliumv2.CiliumNode) error {
 		if after.UID == before.UID {
@@ -57,7 +57,7 @@ func TestCiliumNodeDeletedWithoutAnOperator(t *testing.T) {
 	e.hasBlocks("n1", 1)
 	op.stop()
 	cn := e.theCiliumNode("n1")
-	e.Delete(cn)
+	e.deleteCiliumNode(cn)
 	e.start(quick())
 	e.event("n1", event.ReasonCiliumNodeRemade)
 	e.hasBlocks("n1", 1)
@@ -187,10 +187,11 @@ func TestForciblyRemovedBlockIsRecreated(t *testing.T) {
 	e.running("load", 10)
 	e.hasBlocks("n1", 1)
 	b := e.Blocks("n1")[0]
-	e.tore.Store(true)
+	end := e.breaks(1, "PodIPBlock "+b.Name, "deleted")
 	patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))
 	e.Delete(&b)
 	e.Must(e.Client.Patch(e.Ctx, &b, patch))
+	end()
 	e.event(b.Name, event.ReasonBlockRemade)
 	e.hasBlocks("n1", 1)
 	e.usedArePublished("n1")
@@ -200,8 +201,9 @@ func TestForeignContentStays(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())
 	e.bareNode("n1", nil)
-	e.tore.Store(true)
+	end := e.breaks(3, "CiliumNode n1", "came to list 172.16.0.0/24")
 	e.Create(ciliumNodeWith("n1", []string{"172.16.0.5", "172.16.0.6", "10.1.0.40"}, []string{"172.16.0.0/24"}))
+	end()
 	e.pool("all", nil, "10.1.0.0/24")
 	e.eventuallyOn("n1 has its block beside what was there", "n1", func(cn *ciliumv2.CiliumNode) error {
 		if len(cn.Spec.IPAM.Pool) != 33 || len(cn.Spec.IPAM.PodCIDRs) != 2 || cn.Spec.IPAM.PodCIDRs[0].String() != "172.16.0.0/24" {

@@ -347,6 +347,8 @@ func TestBlockMadeByHandIsPinned(t *testing.T) {
 	})
 }
 
+// TestOverlappingBlockIsNeverPublished: the checker judges each version of both
+// CiliumNodes meanwhile, so that nothing of the block is published or listed for a moment.
 func TestOverlappingBlockIsNeverPublished(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())
@@ -355,15 +357,27 @@ func TestOverlappingBlockIsNeverPublished(t *testing.T) {
 	e.node("n2", nil)
 	e.hasBlocks("n1", 1)
 	e.hasBlocks("n2", 1)
-	e.tore.Store(true)
+	before := map[string]*ciliumv2.CiliumNode{"n1": e.theCiliumNode("n1"), "n2": e.theCiliumNode("n2")}
+	made := e.breaks(1, "PodIPBlock 10.1.0.0-25", "made for node n2 while")
+	gone := e.breaks(1, "PodIPBlock 10.1.0.0-25", "deleted while")
 	e.Create(&v1alpha1.PodIPBlock{
 		ObjectMeta: metav1.ObjectMeta{Name: "10.1.0.0-25"},
 		Spec:       v1alpha1.PodIPBlockSpec{CIDR: "10.1.0.0/25", PoolName: "all", NodeName: "n2"},
 	})
+	made()
 	e.event("10.1.0.0-25", event.ReasonBlockConflict)
+	e.Pods("n2", "load", 40) // more than its block holds
 	e.Gone(&v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: "10.1.0.0-25"}})
+	gone()
+	e.running("load", 40)
 	e.hasBlocks("n1", 1)
-	e.hasBlocks("n2", 1)
+	e.hasBlocks("n2", 2)
+	for name, cn := range before {
+		after := e.theCiliumNode(name)
+		if after.UID != cn.UID || !slices.Equal(after.Spec.IPAM.PodCIDRs[:1], cn.Spec.IPAM.PodCIDRs) {
+			t.Errorf("podCIDRs of %s are %v, and were %v", name, after.Spec.IPAM.PodCIDRs, cn.Spec.IPAM.PodCIDRs)
+		}
+	}
 }
 
 func TestDeletedPoolWaitsForItsBlocks(t *testing.T) {

@@ -118,11 +118,10 @@ func newStrangeAgent(e *env, name string) *strangeAgent {
 	o := &unstructured.Unstructured{}
 	e.Must(o.UnmarshalJSON([]byte(strangeNode)))
 	status := o.Object["status"]
-	e.tore.Store(true) // podCIDRs and a pool entry that are no block's
+	end := e.breaks(3, "CiliumNode "+name, "came to list 198.51.100.0/24") // which is no block
 	e.Create(o)
+	end()
 	a.patch(true, map[string]any{"status": status})
-	e.Must(e.checker.Sync(e.Ctx))
-	e.tore.Store(false)
 	a.was = a.notOurs()
 	if _, found, _ := unstructured.NestedMap(a.was, "status", "futureStatus"); !found {
 		e.TB.Fatal("the API server has dropped the unknown fields")

@@ -8,9 +8,10 @@ import (
 	"time"
 )
 
-// remadeGrace is how long a CiliumNode that was deleted by hand and is there
-// again may lack addresses: it is put back in more than one write.
-const remadeGrace = 10 * time.Second
+// putBackWithin bounds how long a CiliumNode that was deleted by hand and is there again
+// may lack addresses: its agent may make it without any, and the operator puts them back
+// in more than one write.
+const putBackWithin = 30 * time.Second
 
 // askAgents checks at intervals that what agents hold is in their nodes' pools.
 func (c *Checker) askAgents(ctx context.Context) {
@@ -41,10 +42,12 @@ func (c *Checker) AskAgents(ctx context.Context) error {
 	var lacks []lack
 	for node, held := range before {
 		v := c.model.views[node]
-		if v == nil || time.Since(c.model.remade[node]) < remadeGrace {
-			continue // it was deleted by hand
+		if v == nil || c.model.objects[KindNode][node] == nil {
+			continue // its deletion was judged, or its Node is gone
 		}
-		missing := slices.DeleteFunc(slices.Clone(held), func(addr netip.Addr) bool { return v.pool[addr.Unmap()] })
+		missing := slices.DeleteFunc(slices.Clone(held), func(addr netip.Addr) bool {
+			return v.pool[addr.Unmap()] || c.model.comesBack(node, addr.Unmap())
+		})
 		if len(missing) > 0 {
 			lacks = append(lacks, lack{node, c.history.applied, missing})
 		}
@@ -69,4 +72,18 @@ func (c *Checker) AskAgents(ctx context.Context) error {
 		})
 	}
 	return nil
+}
+
+// comesBack says that an address may yet be put back: it stood in the CiliumNode as that
+// was deleted a moment ago, and nothing of its block is there again. Of an address
+// without a block nothing is, as long as the pool is empty.
+func (m *model) comesBack(node string, addr netip.Addr) bool {
+	was, now := m.deleted[node], m.views[node]
+	if was == nil || !was.pool[addr] || time.Since(m.remade[node]) >= putBackWithin {
+		return false
+	}
+	if b := m.heldBy(node, addr); b != nil {
+		return !slices.Contains(now.podCIDRs, b.cidr)
+	}
+	return len(now.pool) == 0
 }

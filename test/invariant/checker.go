@@ -30,10 +30,11 @@ type Options struct {
 	Client Reader
 	// AgentsEvery is how often Agents is asked. Zero: 2 s.
 	AgentsEvery time.Duration
-	// Expect, if set, says that a violation is the test's own doing: it is not
-	// recorded. It must not block, nor call the Checker.
-	Expect func(Violation) bool
-	// OnChange, if set, is called with every version, in order, after it was judged.
+	// Judges, if set, says which violations are recorded, for as long as the Checker
+	// runs: in modes whose rules another judge knows. It must not block, nor call the
+	// Checker. Nil: all are. What a test breaks by hand is for Exempt.
+	Judges func(Violation) bool
+	// OnChange, if set, is told every version, in order, after it was judged.
 	// It must not block, nor call the Checker.
 	OnChange func(Change)
 }
@@ -86,6 +87,7 @@ type Checker struct {
 	history    history
 	model      *model
 	violations []Violation
+	exemptions []*exempt
 	told       map[string]bool
 	stats      Stats
 	// restless collects writes while Quiet waits.
@@ -207,7 +209,7 @@ func (c *Checker) Sync(ctx context.Context) error {
 // report records a violation. c.mu is held.
 func (c *Checker) report(v Violation) {
 	key := fmt.Sprint(v.Rule, v.Subject, v.Text)
-	if c.told[key] || c.opts.Expect != nil && c.opts.Expect(v) {
+	if c.told[key] || c.excused(v) || c.opts.Judges != nil && !c.opts.Judges(v) {
 		return
 	}
 	c.told[key] = true
@@ -259,6 +261,9 @@ func (c *Checker) step(e event) {
 		c.noticeRest(change)
 	}
 	c.model.apply(change)
+	if b := blockOf(change.New); e.origin == found && b != nil {
+		c.model.blocks[b.cidr].made = 0
+	}
 	if e.origin != found && c.opts.OnChange != nil {
 		c.opts.OnChange(change)
 	}

@@ -11,6 +11,7 @@ import (
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
@@ -163,6 +164,73 @@ func TestViolations(t *testing.T) {
 				})
 			},
 		},
+		"a CiliumNode deleted under a pod": {
+			plant: func(w *world) {
+				w.RunningPod("a", "x", "10.9.0.1")
+				w.deleteCiliumNode("a")
+			},
+			want: []string{"2 " + a},
+		},
+		"a CiliumNode deleted with an address that its agent reports": {
+			plant: func(w *world) {
+				w.status("a", func(cn *ciliumv2.CiliumNode) { use(cn, "10.9.0.1", "default/x") })
+				w.deleteCiliumNode("a")
+			},
+			want: []string{"2 " + a},
+		},
+		"a CiliumNode deleted that an older Node owns": {
+			plant: func(w *world) {
+				w.cilium("a", func(cn *ciliumv2.CiliumNode) {
+					cn.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "a", UID: "older"}}
+				})
+				w.RunningPod("a", "x", "10.9.0.1")
+				w.deleteCiliumNode("a")
+			},
+		},
+		"a CiliumNode deleted after its Node": {
+			plant: func(w *world) {
+				w.RunningPod("a", "x", "10.9.0.1")
+				w.deleteNode("a")
+				w.deleteCiliumNode("a")
+			},
+		},
+		"an IP of a deleted CiliumNode published later, without a block": {
+			plant: func(w *world) {
+				w.deleteCiliumNode("a")
+				w.createCiliumNode("a", func(*ciliumv2.CiliumNode) {})
+				w.deleteBlock(blockName)
+				w.cilium("a", func(cn *ciliumv2.CiliumNode) { publish(cn, "10.9.0.1") })
+			},
+			want: []string{"1 PodIPBlock " + blockName, "1 " + a},
+		},
+		"a podCIDR of a deleted CiliumNode listed later": {
+			plant: func(w *world) {
+				w.deleteCiliumNode("a")
+				w.createCiliumNode("a", func(*ciliumv2.CiliumNode) {})
+				w.cilium("a", func(cn *ciliumv2.CiliumNode) { listCIDRs(cn, "172.16.0.0/24") })
+			},
+			want: []string{"3 " + a},
+		},
+		"something of a block that overlaps an older one": {
+			plant: func(w *world) {
+				w.createBlock("10.9.0.0/29", "b")
+				w.cilium("b", func(cn *ciliumv2.CiliumNode) {
+					publish(cn, "10.9.0.5")
+					listCIDRs(cn, "10.9.0.0/29")
+				})
+			},
+			want: []string{"1 PodIPBlock 10.9.0.0-29", "1 " + b},
+		},
+		"an older block than one that overlaps it": {
+			plant: func(w *world) {
+				w.createBlock("10.9.0.4/30", "b")
+				w.createBlock("10.9.0.0/29", "a")
+				w.cilium("b", func(cn *ciliumv2.CiliumNode) {
+					publish(cn, "10.9.0.5")
+					listCIDRs(cn, "10.9.0.4/30")
+				})
+			},
+		},
 		"a CiliumNode deleted by hand and put back": {
 			plant: func(w *world) {
 				cn := w.deleteCiliumNode("a")
@@ -180,6 +248,28 @@ func TestViolations(t *testing.T) {
 			plant: func(w *world) {
 				w.createBlock("10.9.0.4/30", "a")
 				w.cilium("a", func(cn *ciliumv2.CiliumNode) {
+					listCIDRs(cn, "172.16.0.0/24", "10.9.0.0/30", "10.9.0.4/30")
+				})
+			},
+			want: []string{"3 " + a},
+		},
+		"a block made of what is published, in a patch decided on before": {
+			plant: func(w *world) {
+				w.createBlock("10.9.0.4/30", "a")
+				w.createBlock("172.16.0.0/30", "a")
+				w.cilium("a", func(cn *ciliumv2.CiliumNode) {
+					publish(cn, "10.9.0.5")
+					listCIDRs(cn, "172.16.0.0/24", "10.9.0.0/30", "10.9.0.4/30")
+				})
+			},
+		},
+		"a block made of what is published, in the patch after that": {
+			plant: func(w *world) {
+				w.createBlock("10.9.0.4/30", "a")
+				w.createBlock("172.16.0.0/30", "a")
+				w.cilium("a", func(cn *ciliumv2.CiliumNode) { cn.Labels = map[string]string{"has": "changed"} })
+				w.cilium("a", func(cn *ciliumv2.CiliumNode) {
+					publish(cn, "10.9.0.5")
 					listCIDRs(cn, "172.16.0.0/24", "10.9.0.0/30", "10.9.0.4/30")
 				})
 			},
@@ -298,9 +388,51 @@ func TestCooldownIsMeasured(t *testing.T) {
 	}
 }
 
-func TestExpect(t *testing.T) {
+// TestExemptionIsNarrow: an exemption excuses its rule, its subject and its text, in what
+// is written while it is in force.
+func TestExemptionIsNarrow(t *testing.T) {
 	w := newWorld(t)
-	checker := w.watch(invariant.Options{Expect: func(v invariant.Violation) bool { return v.Rule == 7 }})
+	checker := w.watch(invariant.Options{})
+	w.cilium("b", func(cn *ciliumv2.CiliumNode) { publish(cn, "172.16.0.2") })
+	foreign := func(node, ip string) {
+		w.cilium(node, func(cn *ciliumv2.CiliumNode) { unpublish(cn, ip) })
+	}
+	exempt := invariant.Exemption{Rule: 7, Subject: "CiliumNode a", Text: "172.16.0.1 left the pool"}
+	end, err := checker.Exempt(w.Ctx, exempt)
+	w.Must(err)
+	foreign("a", "172.16.0.1")                                                                   // excused
+	foreign("b", "172.16.0.2")                                                                   // of another subject
+	w.cilium("a", func(cn *ciliumv2.CiliumNode) { unpublish(cn, "10.9.0.1") })                   // against another rule
+	w.cilium("a", func(cn *ciliumv2.CiliumNode) { listCIDRs(cn, "10.9.0.0/30", "10.9.0.8/30") }) // in another way, and more
+	w.Must(end(w.Ctx))
+	w.cilium("a", func(cn *ciliumv2.CiliumNode) { publish(cn, "172.16.0.1") })
+	foreign("a", "172.16.0.1") // after its end
+	w.Must(checker.Sync(w.Ctx))
+	want := []string{"7 CiliumNode b", "2 CiliumNode a", "3 CiliumNode a", "7 CiliumNode a", "7 CiliumNode a"}
+	if diff := cmp.Diff(want, briefly(checker.Violations())); diff != "" {
+		t.Errorf("violations (-want +got):\n%s\n%v", diff, checker.Violations())
+	}
+}
+
+// TestExemptionsThatExcuseNothing: they and those without a bound are errors.
+func TestExemptionsThatExcuseNothing(t *testing.T) {
+	w := newWorld(t)
+	checker := w.watch(invariant.Options{})
+	for _, e := range []invariant.Exemption{{}, {Rule: 1, Subject: "CiliumNode a"}, {Rule: 1, Text: "x"}, {Subject: "CiliumNode a", Text: "x"}} {
+		if _, err := checker.Exempt(w.Ctx, e); err == nil {
+			t.Errorf("%+v is in force", e)
+		}
+	}
+	end, err := checker.Exempt(w.Ctx, invariant.Exemption{Rule: 7, Subject: "CiliumNode a", Text: "left the pool"})
+	w.Must(err)
+	if end(w.Ctx) == nil {
+		t.Error("an exemption that excused nothing ends without an error")
+	}
+}
+
+func TestJudges(t *testing.T) {
+	w := newWorld(t)
+	checker := w.watch(invariant.Options{Judges: func(v invariant.Violation) bool { return v.Rule != 7 }})
 	w.cilium("a", func(cn *ciliumv2.CiliumNode) { unpublish(cn, "172.16.0.1", "10.9.0.1") })
 	w.Must(checker.Sync(w.Ctx))
 	if diff := cmp.Diff([]string{"2 CiliumNode a"}, briefly(checker.Violations())); diff != "" {
@@ -337,6 +469,46 @@ func TestAgents(t *testing.T) {
 			w.Must(checker.AskAgents(w.Ctx))
 			if diff := cmp.Diff(test.want, briefly(checker.Violations())); diff != "" {
 				t.Errorf("violations (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestAgentsOfARecreatedCiliumNode: what its pool lacks of what an agent holds is excused
+// only as long as nothing of its block is there again.
+func TestAgentsOfARecreatedCiliumNode(t *testing.T) {
+	tests := map[string]struct {
+		held  string
+		again func(cn *ciliumv2.CiliumNode)
+		gone  bool // the Node
+		want  []string
+	}{
+		"nothing is there yet":      {held: "10.9.0.1", again: func(*ciliumv2.CiliumNode) {}},
+		"another block is there":    {held: "10.9.0.1", again: func(cn *ciliumv2.CiliumNode) { publish(cn, "10.9.0.5"); listCIDRs(cn, "10.9.0.4/30") }},
+		"its block is there":        {held: "10.9.0.1", again: func(cn *ciliumv2.CiliumNode) { publish(cn, "10.9.0.2"); listCIDRs(cn, "10.9.0.0/30") }, want: []string{"2 CiliumNode a"}},
+		"all is there":              {held: "10.9.0.1", again: func(cn *ciliumv2.CiliumNode) { publish(cn, "10.9.0.1"); listCIDRs(cn, "10.9.0.0/30") }},
+		"it had no such address":    {held: "10.9.0.3", again: func(*ciliumv2.CiliumNode) {}, want: []string{"2 CiliumNode a"}},
+		"a foreign one is left out": {held: "172.16.0.1", again: func(cn *ciliumv2.CiliumNode) { publish(cn, "10.9.0.1"); listCIDRs(cn, "10.9.0.0/30") }, want: []string{"2 CiliumNode a"}},
+		"its Node is gone":          {held: "10.9.0.3", again: func(*ciliumv2.CiliumNode) {}, gone: true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.createBlock("10.9.0.4/30", "a")
+			checker := w.watch(invariant.Options{
+				AgentsEvery: time.Hour,
+				Agents: func() map[string][]netip.Addr {
+					return map[string][]netip.Addr{"a": {netip.MustParseAddr(test.held)}}
+				},
+			})
+			w.deleteCiliumNode("a")
+			w.createCiliumNode("a", test.again)
+			if test.gone {
+				w.deleteNode("a")
+			}
+			w.Must(checker.AskAgents(w.Ctx))
+			if diff := cmp.Diff(test.want, briefly(checker.Violations())); diff != "" {
+				t.Errorf("violations (-want +got):\n%s\n%v", diff, checker.Violations())
 			}
 		})
 	}

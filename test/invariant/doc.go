@@ -7,20 +7,22 @@
 // across kinds), and judges each step on the state of everything at that step.
 // It never writes. It lags a moment behind: see Checker.Sync.
 //
-// It does not see writes that change nothing, which leave no version, and it does not
-// know the writer of a version: what a test does by hand against the rules
-// is reported too, unless Options.Expect claims it.
+// It does not see writes that change nothing, which leave no version, and it
+// cannot tell who wrote a version: what a test does by hand against the rules
+// is reported too, unless the test says so: see Checker.Exempt.
 //
 // The rules, by number:
 //
 //  1. No IP stands in two nodes' pools. A block's object exists, for that node
 //     and not cooling down, before its first IP is published, and goes only
-//     after its last IP left the pool and the cooldown passed. (A late patch may
-//     publish a block that began to cool down meanwhile, while its CiliumNode has
-//     not changed since.)
+//     after its last IP left the pool and the cooldown passed. Of two blocks that
+//     overlap nothing of the later one is published. (A late patch may publish a
+//     block that began to cool down meanwhile, while its CiliumNode has not changed
+//     since.)
 //  2. No IP leaves a pool while anything says that it is used, nor before its
-//     agent has answered ready-for-release, save when its Node is gone or the
-//     CiliumNode was deleted by hand. What an agent holds is in its pool.
+//     agent has answered ready-for-release, save when its Node is gone. The
+//     CiliumNode of a Node that is there is not deleted while it has such an IP.
+//     What an agent holds is in its pool.
 //  3. podCIDRs lists the node's blocks with an IP in the pool, each once, in
 //     stable order, and nothing else but foreign entries. (A patch that was
 //     decided on before a block was made of published addresses does not list it.)

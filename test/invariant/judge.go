@@ -10,6 +10,8 @@ import (
 	"time"
 
 	ipamoption "github.com/cilium/cilium/pkg/ipam/option"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // judge returns the rules that a change breaks. The model is the state before it.
@@ -17,7 +19,7 @@ func (m *model) judge(c Change, from origin, cooldown time.Duration) []Violation
 	switch c.Kind {
 	case KindCiliumNode:
 		if c.New == nil {
-			return nil // Deleted by hand: the operator does so only when the Node is gone.
+			return m.judgeDeletion(c, from)
 		}
 		j := &judgement{model: m, node: c.Name, version: c.Version, old: m.views[c.Name], now: newView(c), unshown: c.Unshown}
 		if c.Old != nil {
@@ -36,7 +38,34 @@ func (m *model) judge(c Change, from origin, cooldown time.Duration) []Violation
 	return nil
 }
 
-// judgement judges one version of one CiliumNode.
+// judgeDeletion is rule 2 for a CiliumNode that is deleted under its Node: the pods lose
+// their addresses when the agent restarts. What an older Node of that name owns is
+// garbage, and how one came to be gone that went unseen is not judged.
+func (m *model) judgeDeletion(c Change, from origin) []Violation {
+	node := m.objects[KindNode][c.Name]
+	if node == nil || from != watched || OwnedByAnother(c.Old, node) {
+		return nil
+	}
+	j := &judgement{model: m, node: c.Name, version: c.Version, old: m.views[c.Name]}
+	used := groups{}
+	for _, addr := range without(j.old, nil) {
+		if by := j.usedBy(addr); by != "" {
+			used.add(by, addr)
+		}
+	}
+	if by := used.sorted(); len(by) > 0 {
+		j.find(2, "deleted though its Node is there, with %s used by %s and %d other users", list(used[by[0]]), by[0], len(by)-1)
+	}
+	return j.violations
+}
+
+// OwnedByAnother says that an object has owners, and the Node is none of them.
+func OwnedByAnother(o, node client.Object) bool {
+	owners := o.GetOwnerReferences()
+	return len(owners) > 0 && !slices.ContainsFunc(owners, func(ref metav1.OwnerReference) bool { return ref.UID == node.GetUID() })
+}
+
+// judgement is that of one version of one CiliumNode.
 type judgement struct {
 	*model
 	node       string
@@ -57,24 +86,15 @@ func (j *judgement) find(rule int, format string, args ...any) {
 // published is rule 1 for the addresses that were added.
 func (j *judgement) published() {
 	wrong := groups{}
-	was := j.deleted[j.node] // what stood in it before it was deleted may be put back
+	was := j.putBack()
 	for _, addr := range without(j.now, j.old) {
 		for _, other := range j.model.published[addr] {
 			if other != j.node {
 				wrong.add("in the pool of node "+other+" too", addr)
 			}
 		}
-		over := j.blocksOver(addr)
-		own := j.heldBy(j.node, addr)
-		switch {
-		case own != nil && own.cooling && j.seen(own.from):
-			wrong.add("published though its block "+own.name+" cools down", addr)
-		case own == nil && len(over) > 0:
-			wrong.add("published though it lies in block "+over[0].name+" of node "+over[0].node, addr)
-		case own == nil && (was == nil || !was.pool[addr]):
-			if pool := j.inPool(addr); pool != "" {
-				wrong.add("of PodIPPool "+pool+" published before a block of it exists", addr)
-			}
+		if what := j.wrongBlock(addr, was); what != "" {
+			wrong.add(what, addr)
 		}
 	}
 	for _, what := range wrong.sorted() {
@@ -82,10 +102,41 @@ func (j *judgement) published() {
 	}
 }
 
-// seen reports whether the CiliumNode has changed since version, so that patches
-// decided on before must have failed. A patch decided on while a block was in service
-// may come late as long as the CiliumNode has not changed: the block then drains and
-// cools down again.
+// wrongBlock says why no block of the node allows an address to be published, or is "".
+func (j *judgement) wrongBlock(addr netip.Addr, was *view) string {
+	own := j.heldBy(j.node, addr)
+	if own != nil {
+		earlier := j.overlapped(own)
+		switch {
+		case own.cooling && j.seen(own.from):
+			return "published though its block " + own.name + " cools down"
+		case earlier != nil:
+			return "published though its block " + own.name + " overlaps an older one, " + earlier.name
+		}
+		return ""
+	}
+	if over := j.blocksOver(addr); len(over) > 0 {
+		return "published though it lies in block " + over[0].name + " of node " + over[0].node
+	}
+	if pool := j.inPool(addr); pool != "" && (was == nil || !was.pool[addr]) {
+		return "of PodIPPool " + pool + " published before a block of it exists"
+	}
+	return ""
+}
+
+// putBack is the CiliumNode as it was deleted, for a version that makes it again: what
+// stood in it may stand in that version, and in no later one. Nil: it is no such version.
+func (j *judgement) putBack() *view {
+	if j.old != nil {
+		return nil
+	}
+	return j.deleted[j.node]
+}
+
+// seen says that the CiliumNode has changed since version, so that what was
+// decided before must have lost. A patch decided on while a block was in service
+// may come late as long as the CiliumNode stays as it was: the block then leaves
+// and rests anew.
 func (j *judgement) seen(version uint64) bool { return j.old == nil || j.oldVersion > version }
 
 // removed is rule 2 and, for foreign entries, rule 7, for the addresses that were

@@ -43,7 +43,7 @@ func (j *judgement) listed(before, after []netip.Prefix) {
 			published[b.cidr] = true
 		}
 	}
-	was := j.deleted[j.node]
+	was := j.putBack()
 	seen := map[netip.Prefix]bool{}
 	for _, cidr := range after {
 		if seen[cidr] {

@@ -46,7 +46,7 @@ type block struct {
 	cooling bool
 	since   time.Time
 	from    uint64
-	// made is the version in which it was first seen.
+	// made is the version in which it was made. Zero: it was there before.
 	made uint64
 }
 
@@ -96,6 +96,9 @@ func (m *model) setView(name string, v *view, at time.Time) {
 	}
 	for _, addr := range without(v, old) {
 		m.published[addr] = append(m.published[addr], name)
+		if was := m.deleted[name]; was != nil {
+			delete(was.pool, addr) // it is put back
+		}
 	}
 	switch {
 	case v == nil:
@@ -192,11 +195,26 @@ func (m *model) blocksOver(addr netip.Addr) []*block {
 	return out
 }
 
-// heldBy is the node's own block over an address, or nil.
+// heldBy is the node's own block over an address, or nil. Of several it is the one that
+// was made first, as nothing of the others may be published.
 func (m *model) heldBy(node string, addr netip.Addr) *block {
+	var first *block
 	for _, b := range m.blocksOver(addr) {
-		if b.node == node {
-			return b
+		if b.node == node && (first == nil || b.made < first.made) {
+			first = b
+		}
+	}
+	return first
+}
+
+// overlapped is a block that overlaps b and was made before it, or nil.
+func (m *model) overlapped(b *block) *block {
+	if len(m.sizes) < 2 { // those of one size do not overlap
+		return nil
+	}
+	for _, other := range m.blocks {
+		if other.made < b.made && other.cidr.Overlaps(b.cidr) {
+			return other
 		}
 	}
 	return nil

@@ -31,6 +31,9 @@ func brokenRule(out []byte) (string, error) {
 	if m := regexp.MustCompile(`(?m)^FAILED seed (\d+).*\n\s*(rule \d+|[^\n:]{1,40})`).FindSubmatch(out); m != nil {
 		return fmt.Sprintf("%s at seed %s", m[2], m[1]), nil
 	}
+	if m := regexp.MustCompile(`(?m)^FAILED: (\d+ pods were not restored)`).FindSubmatch(out); m != nil {
+		return string(m[1]), nil
+	}
 	if bytes.Contains(out, []byte("FAILED: too little")) {
 		return "nothing happens", nil
 	}

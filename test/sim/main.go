@@ -6,6 +6,7 @@
 package main
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"io"
@@ -65,7 +66,7 @@ func parse(args []string, out io.Writer) (options, error) {
 	f.StringVar(&o.replay, "replay", "", "a file of actions to replay, as a failing seed leaves one")
 	f.DurationVar(&o.shrink, "shrink", 30*time.Second, "how long to look for fewer actions that break the same rule")
 	faults := f.String("faults", "all", "faults that may be on, by comma: "+world.AllFaults().String())
-	kind := f.String("profile", "", "worlds of this profile only; each seed has its own: plain, late-leader, blind, lost-answer")
+	kind := f.String("profile", "", "worlds of this profile only; each seed has its own: plain, late-leader, blind, lost-answer, window, leaving, rival")
 	some := f.String("traits", "all", "traits that worlds may have, by comma: "+traits(allTraits).String())
 	mode := f.String("mode", "", "worlds of this IPAM mode only; each seed has its own: crd, multi-pool, kubernetes")
 	err := f.Parse(args)
@@ -78,6 +79,9 @@ func parse(args []string, out io.Writer) (options, error) {
 	if err == nil && *kind != "" {
 		o.profile, err = parseProfile(*kind)
 	}
+	if err == nil && o.profile.ofCRD() && cmp.Or(o.mode, ciliumnode.CRD) != ciliumnode.CRD {
+		err = fmt.Errorf("profile %s is of crd mode, not of %s", o.profile, o.mode)
+	}
 	if err != nil {
 		return o, err
 	}
@@ -87,15 +91,10 @@ func parse(args []string, out io.Writer) (options, error) {
 
 // originOf is what a seed makes of what is not asked for.
 func (o options) originOf(seed uint64) origin {
-	of := originOf(seed)
-	if o.mode != "" {
-		of.mode = o.mode
-	}
-	of.traits = ((of.traits | poolsOf(seed)) & o.traits).in(of.mode)
-	if o.profile != "" {
-		of.profile = o.profile
-	}
-	return of
+	of := origin{seed: seed, mode: cmp.Or(o.mode, modeOf(seed))}
+	of.traits = ((traitsOf(seed) | poolsOf(seed)) & o.traits).in(of.mode)
+	of.profile = cmp.Or(o.profile, profileOf(seed, of.mode))
+	return of.fit()
 }
 
 func tracer(out io.Writer) func(string) {
@@ -135,6 +134,10 @@ func search(o options, out io.Writer) int {
 	fmt.Fprint(out, s.figures())
 	if failed != nil {
 		fail(o, *failed, out)
+		return 1
+	}
+	if over := s.overspent(); over != "" {
+		fmt.Fprintln(out, "FAILED:", over)
 		return 1
 	}
 	if idle := s.idle(); len(idle) > 0 {

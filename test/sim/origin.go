@@ -21,7 +21,16 @@ type origin struct {
 // originOf is what a seed makes of everything that is not asked for.
 func originOf(seed uint64) origin {
 	mode := modeOf(seed)
-	return origin{seed, mode, profileOf(seed), (traitsOf(seed) | poolsOf(seed)).in(mode)}
+	return origin{seed, mode, profileOf(seed, mode), (traitsOf(seed) | poolsOf(seed)).in(mode)}.fit()
+}
+
+// fit leaves out what a profile has no use for: some are of crd mode, where nothing is
+// paused, held or moved.
+func (o origin) fit() origin {
+	if o.profile.ofCRD() {
+		o.mode, o.traits = ciliumnode.CRD, 0
+	}
+	return o
 }
 
 // modes are those that worlds can have.

@@ -29,8 +29,15 @@ func (d *director) lateLeader() {
 	}
 	d.takeOver(other)
 	d.harm(node)
-	before := d.gone()
-	d.drive(120, func() bool { return d.gone() > before }, works(other), passes, lives(node), lives(elsewhere))
+	before, cooled := d.gone(), d.w.Counts.Did["cool down"]
+	early := d.odds(.3)
+	d.drive(120, func() bool { return d.gone() > before || early && d.w.Counts.Did["cool down"] > cooled }, works(other), passes, lives(node), lives(elsewhere))
+	if early { // its write comes while the block rests, and the other one is not shown that
+		d.hold(watches(other, "CiliumNode"))
+		d.one(is(world.Thaw, late, ""))
+		d.one(is(world.Call, late, "node/"+node))
+		d.drive(120, func() bool { return d.gone() > before }, works(other), passes)
+	}
 	if d.odds(.5) {
 		d.pods(elsewhere, 3)
 		d.drive(30, never, works(other), lives(elsewhere))

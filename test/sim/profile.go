@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
@@ -20,10 +21,15 @@ const (
 	plain      profile = "plain"
 	lateLeader profile = "late-leader" // a leader sleeps, with or without a write in hand, while blocks go
 	blind      profile = "blind"       // an operator leads that watches have not shown what it must know
-	lostAnswer profile = "lost-answer" // claims whose outcome the operator does not know
+	lostAnswer profile = "lost-answer" // claims of which nobody knows whether they were carried out
+	window     profile = "window"      // a pod comes, an address is marked, and the agent restarts, in every order
+	leaving    profile = "leaving"     // a block leaves whose agent reports nothing, or people take its addresses away
+	rival      profile = "rival"       // two leaders want one block, or one comes to be another object
 )
 
-func profiles() []profile { return []profile{plain, lateLeader, blind, lostAnswer} }
+func profiles() []profile {
+	return []profile{plain, lateLeader, blind, lostAnswer, window, leaving, rival}
+}
 
 func parseProfile(s string) (profile, error) {
 	if p := profile(s); slices.Contains(profiles(), p) {
@@ -32,15 +38,20 @@ func parseProfile(s string) (profile, error) {
 	return "", fmt.Errorf("no such profile: %q; there are %s", s, profiles())
 }
 
-// profileOf is the profile of a seed.
-func profileOf(seed uint64) profile {
-	all := append(profiles(), lateLeader) // where most fences are
+// profileOf is the profile of a seed in a mode. One in three worlds of crd mode has one
+// that there is in no other mode.
+func profileOf(seed uint64, mode ciliumnode.Mode) profile {
+	if r := rand.New(rand.NewPCG(seed, 13)); mode == ciliumnode.CRD && r.IntN(3) == 0 {
+		return []profile{window, window, leaving, rival}[r.IntN(4)]
+	}
+	all := []profile{plain, lateLeader, blind, lostAnswer, lateLeader} // where most fences are
 	return all[rand.New(rand.NewPCG(seed, 3)).IntN(len(all))]
 }
 
 func (p profile) plot() func(*director) {
 	return map[profile]func(*director){
 		lateLeader: (*director).lateLeader, blind: (*director).blind, lostAnswer: (*director).lostAnswer,
+		window: (*director).window, leaving: (*director).leaving, rival: (*director).rival,
 	}[p]
 }
 
@@ -50,16 +61,28 @@ func (p profile) needs() world.Faults {
 		lateLeader: world.Freeze | world.BlockEdits,
 		blind:      world.Lag | world.Freeze | world.BlockEdits,
 		lostAnswer: world.Lag | world.Unheard | world.Fail,
+		window:     world.Lag | world.AgentKill | world.BlockEdits,
+		leaving:    world.Lag | world.AgentKill | world.AgentEmpty | world.BlockEdits | world.Edits,
+		rival:      world.Lag | world.Freeze | world.Kill | world.BlockEdits | world.PoolEdits | world.CiliumNodeGone | world.Edits | world.Restore,
 	}[p]
 }
 
-// unwanted are the faults that stand in a plot's way: blocks of another size are
-// made only where watches do not begin anew (docs/reliability.md).
+// unwanted are the faults that stand in a plot's way. Blocks of another size are made
+// only where watches do not begin anew (docs/reliability.md). In the window only agents
+// die, and calls fail: an operator that is away or is shown old lists cannot guard it.
 func (p profile) unwanted() world.Faults {
-	return map[profile]world.Faults{blind: world.Relist}[p]
+	return map[profile]world.Faults{
+		blind:   world.Relist,
+		window:  world.AllFaults() &^ (world.HandlerLag | world.AgentEmpty | world.Fail | world.Unheard | world.Relist),
+		leaving: world.NodeGone | world.CiliumNodeGone | world.Torn | world.Restore | world.Freeze | world.StaleList,
+		rival:   world.Torn | world.NodeGone | world.StaleList,
+	}[p]
 }
 
-// adapt turns the world of a seed into one for the profile.
+// ofCRD says that there are worlds of the profile in crd mode alone.
+func (p profile) ofCRD() bool { return slices.Contains([]profile{window, leaving, rival}, p) }
+
+// adapt makes the world of a profile of that of a seed.
 func (p profile) adapt(seed uint64, c *world.Config) {
 	if p == plain {
 		return
@@ -77,4 +100,7 @@ func (p profile) adapt(seed uint64, c *world.Config) {
 		}
 	}
 	c.Nodes = 2
+	if p == rival { // what people write into pools by hand comes to be of a range
+		c.Spare = []v1alpha1.PoolCIDR{{CIDR: "172.16.0.0/29"}}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"runtime/debug"
 	"slices"
+	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
@@ -17,6 +18,7 @@ type outcome struct {
 	actions    []world.Action
 	violations []world.Violation
 	counts     world.Counts
+	simulated  time.Duration
 }
 
 // play performs a number of random actions. Then faults end and everything must
@@ -47,6 +49,7 @@ func inWorld(o origin, faults world.Faults, trace func(string), next func(*world
 		config.Skew = 0
 	}
 	w := world.New(config)
+	begun := w.Now()
 	out = outcome{origin: o, faults: faults}
 	defer func() {
 		if thrown := recover(); thrown != nil {
@@ -66,7 +69,7 @@ func inWorld(o origin, faults world.Faults, trace func(string), next func(*world
 	}
 	w.Finish()
 	w.Close()
-	out.violations, out.counts = w.Violations, w.Counts
+	out.violations, out.counts, out.simulated = w.Violations, w.Counts, w.Now().Sub(begun)
 	return out
 }
 

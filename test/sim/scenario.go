@@ -89,7 +89,7 @@ func pool(name string, priority, size int32, cidr string) *v1alpha1.PodIPPool {
 func weights(r *rand.Rand) map[world.Verb]float64 {
 	w := map[world.Verb]float64{
 		world.Start: 10, world.Lead: 10, world.Thaw: 2,
-		world.Watch: 40, world.Tell: 40, world.Reconcile: 30, world.Call: 60, world.Shown: 60, world.Timeout: 5,
+		world.Watch: 40, world.Tell: 40, world.Reconcile: 30, world.Early: 5, world.Call: 60, world.Shown: 60, world.Timeout: 5,
 		world.CallFails: .5, world.CallThrottle: .5, world.CallUnheard: 1, world.CallKills: .5, world.CallFreezes: .3,
 		world.KillOperator: .3, world.List: .3, world.FreezeOp: .3, world.UpgradeOp: .1,
 		world.AgentStart: 10, world.AgentOpen: 10, world.AgentRestore: 5, world.AgentServe: 10,

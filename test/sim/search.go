@@ -26,7 +26,11 @@ type searching struct {
 	on      map[string]int // seeds with each fault on
 	with    map[traits]int // actions in worlds with each trait
 	counts  world.Counts
-	failed  *outcome
+	// simulated is the time that passed in all worlds.
+	simulated time.Duration
+	// inWindow and elsewhere are the pods lost in worlds about the window, and in others.
+	inWindow, elsewhere losses
+	failed              *outcome
 }
 
 func newSearch(o options, out io.Writer) *searching {
@@ -55,7 +59,7 @@ func (s *searching) run() *outcome {
 func (s *searching) take() (uint64, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.failed != nil || s.next == s.opts.seeds {
+	if s.failed != nil || s.overspent() != "" || s.next == s.opts.seeds {
 		return 0, false
 	}
 	s.next++
@@ -68,6 +72,12 @@ func (s *searching) finish(o outcome) {
 	s.done++
 	s.actions += len(o.actions)
 	s.counts.Add(o.counts)
+	s.simulated += o.simulated
+	of := &s.elsewhere
+	if o.profile == window {
+		of = &s.inWindow
+	}
+	of.lost, of.marks = of.lost+o.counts.Lost, of.marks+o.counts.Marks
 	for _, one := range o.faults.Each() {
 		s.on[one.String()]++
 	}
@@ -103,8 +113,9 @@ func (s *searching) figures() string {
 	fmt.Fprintf(&b, "faults: %s\n", list(s.counts.Faults))
 	fmt.Fprintf(&b, "written by operators: %s\n", list(s.counts.Did))
 	fmt.Fprintf(&b, "done, with what it took to come to rest: %s\n", list(s.counts.Ops))
-	fmt.Fprintf(&b, "window of the agents' protocol: %d pods not restored, of %d addresses marked for release; %d more after people took their addresses away\n",
-		s.counts.Lost, s.counts.Marks, s.counts.LostByHand)
+	fmt.Fprintf(&b, "simulated time: %.2f years\n", s.simulated.Hours()/24/365)
+	fmt.Fprintf(&b, "window of the agents' protocol: in worlds about it %s, in others %s; %d more were not after people took their addresses away\n",
+		s.inWindow, s.elsewhere, s.counts.LostByHand)
 	return b.String()
 }
 
@@ -134,6 +145,7 @@ func sum(counts map[string]int) int {
 const (
 	enough      = 200_000
 	enoughOfOne = 50_000
+	enoughMarks = 20_000 // in worlds about the window
 )
 
 // idle names what must have happened and did not. A short search, and one whose
@@ -149,6 +161,9 @@ func (s *searching) idle() []string {
 		if s.counts.Did[name] == 0 {
 			out = append(out, name)
 		}
+	}
+	if s.inWindow.marks > enoughMarks {
+		out = append(out, s.missing(world.Orders())...)
 	}
 	if !long {
 		return out

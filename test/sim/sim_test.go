@@ -181,3 +181,46 @@ func TestShrink(t *testing.T) {
 		t.Errorf("a script that does not fail was shrunk to %d of %d actions", len(got.actions), len(s.actions))
 	}
 }
+
+// TestBudget: a search that loses more pods than the window of the agents' protocol can
+// account for fails, whatever its worlds are about.
+func TestBudget(t *testing.T) {
+	tests := map[string]struct {
+		profile profile
+		lost    int
+		marks   int
+		over    bool
+	}{
+		"none":                     {profile: plain, marks: 1},
+		"one by chance":            {profile: plain, lost: 1, marks: 10},
+		"two by chance":            {profile: plain, lost: 2, marks: shareElsewhere - 1, over: true},
+		"two of many":              {profile: lateLeader, lost: 2, marks: shareElsewhere},
+		"what the window accounts": {profile: window, lost: spareInWindow + 1, marks: shareInWindow},
+		"more than that":           {profile: window, lost: spareInWindow + 2, marks: 2*shareInWindow - 1, over: true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := newSearch(options{seeds: 2}, &strings.Builder{})
+			s.finish(outcome{origin: origin{profile: test.profile}, counts: world.Counts{Lost: test.lost, Marks: test.marks}})
+			_, more := s.take()
+			if over := s.overspent(); (over != "") != test.over || more == test.over {
+				t.Errorf("overspent: %q; goes on: %t", over, more)
+			}
+		})
+	}
+}
+
+// TestWindowIsReached: few worlds about the window are enough for a pod to get a marked
+// address whose agent is killed then and starts again.
+func TestWindowIsReached(t *testing.T) {
+	s := newSearch(options{seeds: 60, from: 1, steps: 400, workers: 1, faults: world.AllFaults(), profile: window}, &strings.Builder{})
+	if failed := s.run(); failed != nil {
+		t.Fatalf("seed %d: %v", failed.seed, failed.violations)
+	}
+	if missing := s.missing([]string{"order MACR"}); len(missing) > 0 {
+		t.Errorf("never came: %v of %d marks", missing, s.inWindow.marks)
+	}
+	if over := s.overspent(); over != "" {
+		t.Error(over)
+	}
+}

@@ -30,7 +30,7 @@ const (
 	maxRepairs = 4
 	// awaitingBlocksRetry is when to reconcile a node short of addresses, even if no
 	// event reported new ones.
-	awaitingBlocksRetry = time.Minute
+	awaitingBlocksRetry = retry.Longest
 )
 
 // Reconciler assigns blocks to nodes, reclaims them, and keeps each CiliumNode in

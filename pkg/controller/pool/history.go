@@ -18,7 +18,7 @@ import (
 
 // historyRetry is when to retry reading or writing a history after an API error.
 // Neither nodes nor the pool's status wait for it.
-const historyRetry = time.Minute
+const historyRetry = retry.Longest
 
 // knownHistory is the history of a pool as this process knows it.
 type knownHistory struct {

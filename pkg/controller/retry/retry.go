@@ -15,6 +15,12 @@ const (
 	NotShown = time.Second
 )
 
+// MaxBackoff is the longest wait after an error of a reconcile.
+const MaxBackoff = 30 * time.Second
+
+// Longest is the longest wait before a controller tries something again without an event.
+const Longest = time.Minute
+
 // AfterConflict requeues after a conflict without reporting an error.
 func AfterConflict(err error) (reconcile.Result, error) {
 	if apierrors.IsConflict(err) {

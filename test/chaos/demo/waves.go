@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
 // Applications of the demo.
@@ -273,7 +275,11 @@ func (s *story) loseCiliumNode(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.client.Delete(ctx, cn); err != nil {
+	end, err := s.checker.Exempt(ctx, invariant.Exemption{Rule: 2, Subject: "CiliumNode " + name, Text: "deleted though its Node is there"})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(s.client.Delete(ctx, cn), end(ctx)); err != nil {
 		return err
 	}
 	was := before.node(name)

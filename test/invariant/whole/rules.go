@@ -21,7 +21,9 @@ type Rules struct {
 	carrier Carrier
 
 	mu     sync.Mutex
-	lists  map[string][]netip.Prefix         // by node
+	lists  map[string][]netip.Prefix         // by node that has an object with one
+	last   map[string][]netip.Prefix         // as they were when their object was deleted
+	nodes  map[string]client.Object          // that there are
 	blocks map[string]block                  // by name
 	own    map[string][]netip.Addr           // agents' addresses, by node
 	pods   map[string]map[string]*corev1.Pod // by node and name
@@ -36,16 +38,16 @@ type Rules struct {
 // New returns Rules without objects.
 func New(c Carrier) *Rules {
 	return &Rules{
-		carrier: c, lists: map[string][]netip.Prefix{}, blocks: map[string]block{},
+		carrier: c, lists: map[string][]netip.Prefix{}, last: map[string][]netip.Prefix{}, nodes: map[string]client.Object{}, blocks: map[string]block{},
 		own: map[string][]netip.Addr{}, pods: map[string]map[string]*corev1.Pod{}, writes: map[string]int{},
 	}
 }
 
-// Expect reports whether a violation that an invariant.Checker found is none in these
-// modes: no agent reads the fields of crd mode, and agents in kubernetes mode write
-// podCIDRs of their own.
-func Expect(v invariant.Violation) bool {
-	return !strings.HasPrefix(v.Subject, "PodIPBlock ") || strings.Contains(v.Text, "in the pool of node")
+// Judges says of a violation that an invariant.Checker found whether it is one here too:
+// of blocks alone, but for the pools of crd mode. What stands in its fields no agent reads,
+// and agents in kubernetes mode write podCIDRs of their own: Rules judge what is assigned.
+func Judges(v invariant.Violation) bool {
+	return strings.HasPrefix(v.Subject, "PodIPBlock ") && !strings.Contains(v.Text, "in the pool of node")
 }
 
 // Begin takes the existing objects as the initial state.
@@ -70,8 +72,8 @@ func (r *Rules) See(c invariant.Change) {
 		r.seeBlock(c)
 	case invariant.KindPod:
 		r.seePod(c)
-	case invariant.KindCiliumNode:
-		r.own[c.Name] = OwnAddresses(c.New)
+	case invariant.KindNode:
+		r.nodes[c.Name] = c.New
 	}
 	object := c.New
 	if object == nil {
@@ -80,8 +82,14 @@ func (r *Rules) See(c invariant.Change) {
 	if object == nil {
 		return
 	}
+	if c.Kind == invariant.KindCiliumNode && c.New != nil {
+		r.own[c.Name] = OwnAddresses(c.New)
+	}
 	if _, is := r.carrier.CIDRs(object); is {
 		r.seeList(c)
+	}
+	if c.Kind == invariant.KindCiliumNode && c.New == nil {
+		delete(r.own, c.Name)
 	}
 }
 
@@ -110,26 +118,35 @@ func (r *Rules) seeList(c invariant.Change) {
 			continue
 		}
 		r.note(c, cidr, NotTold)
-		if c.New != nil {
+		switch {
+		case c.New != nil:
 			r.taken++
 			r.went(c, cidr, who)
+		case c.Kind == invariant.KindCiliumNode && r.nodes[c.Name] != nil && !invariant.OwnedByAnother(c.Old, r.nodes[c.Name]):
+			r.inUse(c, cidr, "deleted with its object, under its Node,")
 		}
+	}
+	if c.New == nil {
+		r.last[c.Name] = before
+	} else {
+		delete(r.last, c.Name)
 	}
 }
 
-// came is rule 1 for a newly assigned CIDR. A CIDR that its object was created with was
-// assigned by hand.
+// came is rule 1 for a CIDR that an agent is told from now on. What its object is made
+// with, others than the operator have given it by hand, and the operator puts back what
+// stood in it when it was deleted.
 func (r *Rules) came(c invariant.Change, cidr netip.Prefix, who string) {
 	for other, list := range r.lists {
 		if other != c.Name && slices.ContainsFunc(list, cidr.Overlaps) {
 			r.find(c, 1, "assigned %s by %s, which overlaps a CIDR of %s", cidr, who, other)
 		}
 	}
-	if c.Old == nil {
+	if c.Old == nil && (who != OperatorWriter || slices.Contains(r.last[c.Name], cidr)) {
 		return
 	}
 	for _, b := range r.blocks {
-		if b.CIDR == cidr && b.Node == c.Name && (!b.Cooling || late(c, b)) {
+		if b.CIDR == cidr && b.Node == c.Name && (!b.Cooling || c.Old != nil && late(c, b)) {
 			return
 		}
 	}
@@ -145,15 +162,20 @@ func (r *Rules) went(c invariant.Change, cidr netip.Prefix, who string) {
 	if who != r.carrier.Takes {
 		r.find(c, 2, "%s removed by %s", cidr, who)
 	}
+	r.inUse(c, cidr, "taken off by "+who)
+}
+
+// inUse is rule 2 for a CIDR that went somehow, while anything says that it is used.
+func (r *Rules) inUse(c invariant.Change, cidr netip.Prefix, how string) {
 	for _, addr := range r.own[c.Name] {
 		if cidr.Contains(addr) {
-			r.find(c, 2, "%s removed by %s while the agent itself has %s", cidr, who, addr)
+			r.find(c, 2, "%s %s while the agent itself has %s", cidr, how, addr)
 		}
 	}
 	for name, pod := range r.pods[c.Name] {
 		for _, ip := range pod.Status.PodIPs {
 			if addr, err := netip.ParseAddr(ip.IP); err == nil && cidr.Contains(addr) && pod.DeletionTimestamp == nil {
-				r.find(c, 2, "%s removed by %s while pod %s has %s", cidr, who, name, addr)
+				r.find(c, 2, "%s %s while pod %s has %s", cidr, how, name, addr)
 			}
 		}
 	}

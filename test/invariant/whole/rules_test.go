@@ -135,6 +135,87 @@ func judge(t *testing.T, w *Rules, versions []client.Object, gone client.Object,
 	}
 }
 
+// TestDeletedAndMadeAgain: a list that goes with its object takes nothing that is in use,
+// and what the operator makes an object with is what stood in it, or a block.
+func TestDeletedAndMadeAgain(t *testing.T) {
+	const a, b = "10.0.0.0/27", "10.0.0.32/27"
+	older := told("n1", AgentWriter, "", a)
+	older.OwnerReferences = []metav1.OwnerReference{{Kind: "Node", Name: "n1", UID: "older"}}
+	for name, test := range map[string]struct {
+		was   *ciliumv2.CiliumNode
+		pod   string // its address
+		again *ciliumv2.CiliumNode
+		want  []string
+	}{
+		"put back":                  {was: told("n1", AgentWriter, "", a), again: told("n1", OperatorWriter, "", a)},
+		"put back, with its blocks": {was: told("n1", AgentWriter, ""), again: told("n1", OperatorWriter, "", a)},
+		"put back, with more": {
+			was: told("n1", AgentWriter, "", a), again: told("n1", OperatorWriter, "", a, b),
+			want: []string{"rule 1, CiliumNode n1: told 10.0.0.32/27 by cilium-pool-operator, and it has no such block"},
+		},
+		"made by hand": {was: told("n1", AgentWriter, "", a), again: told("n1", "kubectl", "", b)},
+		"deleted under a pod": {
+			was: told("n1", AgentWriter, "", a), pod: "10.0.0.1",
+			want: []string{"rule 2, CiliumNode n1: 10.0.0.0/27 deleted with its object, under its Node, while pod p has 10.0.0.1"},
+		},
+		"deleted under its agent": {
+			was:  told("n1", AgentWriter, "10.0.0.1", a),
+			want: []string{"rule 2, CiliumNode n1: 10.0.0.0/27 deleted with its object, under its Node, while the agent itself has 10.0.0.1"},
+		},
+		"deleted, of an older Node": {was: older, pod: "10.0.0.1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := New(InPools())
+			see := func(kind invariant.Kind, old, now client.Object) {
+				name := cmpOr(now, old).GetName()
+				w.See(invariant.Change{Kind: kind, Name: name, Old: old, New: now})
+			}
+			see(invariant.KindNode, nil, node("n1"))
+			see(invariant.KindBlock, nil, podIPBlock(a, "n1"))
+			see(invariant.KindCiliumNode, nil, test.was)
+			if test.pod != "" {
+				see(invariant.KindPod, nil, podAt("n1", test.pod))
+			}
+			see(invariant.KindCiliumNode, test.was, nil)
+			if test.again != nil {
+				see(invariant.KindCiliumNode, nil, test.again)
+			}
+			found := w.Violations()
+			if len(found) != len(test.want) {
+				t.Fatalf("found %v, want %q", found, test.want)
+			}
+			for i := range test.want {
+				if !strings.HasPrefix(found[i].String(), test.want[i]) {
+					t.Errorf("found %q, want %q", found[i], test.want[i])
+				}
+			}
+		})
+	}
+}
+
+func cmpOr(a, b client.Object) client.Object {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+// TestJudges: of what a Checker finds only what concerns blocks counts, wherever agents are
+// told whole ones, and nothing of that which Rules judge by themselves.
+func TestJudges(t *testing.T) {
+	for v, want := range map[invariant.Violation]bool{
+		{Rule: 1, Subject: "PodIPBlock 10.0.0.0-27", Text: "deleted without having cooled down"}:                true,
+		{Rule: 1, Subject: "PodIPBlock 10.0.0.0-27", Text: "deleted after a cooldown of 1s, which must be 10s"}: true,
+		{Rule: 8, Subject: "PodIPBlock 10.0.0.0-27", Text: "written at rest"}:                                   true,
+		{Rule: 1, Subject: "PodIPBlock 10.0.0.0-27", Text: "deleted while x of it stand in the pool of node n"}: false,
+		{Rule: 3, Subject: "CiliumNode n1", Text: "podCIDRs lists 10.0.0.0/27 twice"}:                           false,
+	} {
+		if got := Judges(v); got != want {
+			t.Errorf("%s: counts %t, want %t", v, got, want)
+		}
+	}
+}
+
 func kindOfObject(o client.Object) invariant.Kind {
 	switch o.(type) {
 	case *v1alpha1.PodIPBlock:
@@ -219,7 +300,7 @@ func TestRulesOfNodes(t *testing.T) {
 
 func TestAgentsHoldWhatTheyAreTold(t *testing.T) {
 	w := New(InPools())
-	w.See(invariant.Change{Kind: invariant.KindCiliumNode, Name: "n1", New: told("n1", OperatorWriter, "", "10.0.0.0/27")})
+	w.See(invariant.Change{Kind: invariant.KindCiliumNode, Name: "n1", New: told("n1", AgentWriter, "", "10.0.0.0/27")})
 	inside, outside := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.33")
 	ask := func(answers ...map[string][]netip.Addr) {
 		err := w.AskAgents(t.Context(), func() map[string][]netip.Addr {

@@ -51,6 +51,7 @@ const (
 	Watch     Verb = "watch"     // a watch shows the next version
 	Tell      Verb = "tell"      // a handler gets the next version that its cache has
 	Reconcile Verb = "reconcile" // a reconcile begins, up to its first call
+	Early     Verb = "early"     // a reconcile of a node begins before everything has been read
 	Call      Verb = "call"      // a call goes through, and the reconcile goes on to the next
 	Shown     Verb = "shown"     // a block waited for has been shown, and the reconcile goes on
 	Timeout   Verb = "timeout"   // it has not been shown in time
@@ -188,8 +189,13 @@ func (w *World) enableOperator(o *Operator) {
 		w.can(UpgradeOp, o.name, "")
 	}
 	w.enableStreams(o)
-	if o.leads && o.begun {
+	switch {
+	case o.leads && o.begun:
 		w.enableReconciles(o)
+	case o.leads && o.busy(nodes) < o.workers(nodes):
+		for _, name := range o.queues[nodes].ready() {
+			w.can(Early, o.name, controllerName(nodes)+"/"+name)
+		}
 	}
 	for _, f := range o.flights {
 		w.enableCall(o, f)

@@ -23,7 +23,7 @@ func (w *World) doOperator(a Action, o *Operator) {
 		s := o.stream(a.What)
 		s.list(w.api, len(w.api.history[s.kind]))
 		w.Counts.Faults["compacted watch"]++
-	case Reconcile:
+	case Reconcile, Early:
 		c := controllerOf(a.What)
 		o.reconcile(c, a.What[len(controllerName(c))+1:])
 	case KillOperator:
@@ -127,6 +127,9 @@ func (o *Operator) carryOut(c *call) error {
 		o.w.refinement.reads(o, o.current, c)
 	}
 	o.current.noteAnswer(o.w, c, err)
+	if c.looks() && err == nil {
+		o.current.look(o, c.key)
+	}
 	if err != nil {
 		o.w.tracef("%s %s: %v", o.name, c, err)
 		o.w.Counts.Ops["answered "+reasonOf(err)]++

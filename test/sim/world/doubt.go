@@ -1,18 +1,23 @@
 package world
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
 // doubt is a claim that was carried out, and its answer lost.
 type doubt struct {
-	node string
-	cidr netip.Prefix
-	uid  types.UID
+	node, ciliumPool string
+	cidr             netip.Prefix
+	uid              types.UID
+	// pools and nodes are how far the claimer had been shown these.
+	pools, nodes int
 }
 
 // unheard notes that the block just created is one that its claimer may or may
@@ -26,8 +31,27 @@ func (o *Operator) unheard(name string) {
 		o.doubts = map[string]doubt{}
 	}
 	delete(o.w.first, b.UID) // for all it knows, it was there before
-	o.doubts[name] = doubt{b.Spec.NodeName, netip.MustParsePrefix(b.Spec.CIDR), b.UID}
+	o.doubts[name] = doubt{
+		b.Spec.NodeName, o.w.ciliumPoolOf(b), netip.MustParsePrefix(b.Spec.CIDR), b.UID,
+		o.stream(KindPool.String()).told(), o.stream(KindNode.String()).told(),
+	}
 	o.w.Counts.Faults["claim in doubt"]++
+}
+
+// told is how many versions of its kind the handler has been told of at least.
+func (s *stream) told() int {
+	if len(s.listed) > 0 || s.initial > 0 {
+		return 0
+	}
+	return max(0, s.read-len(s.untold))
+}
+
+// ciliumPoolOf is the pool of Cilium's that a block is for, or "".
+func (w *World) ciliumPoolOf(b *v1alpha1.PodIPBlock) string {
+	if pool, ok := w.api.Get(KindPool, b.Spec.PoolName).(*v1alpha1.PodIPPool); ok {
+		return crd.CiliumPoolOf(pool)
+	}
+	return ""
 }
 
 // learn drops the doubts that the operator no longer has, or whose block is gone.
@@ -41,31 +65,33 @@ func (o *Operator) learn() {
 	}
 }
 
-// holdOneNeed checks that an operator does not claim a second block for a need
-// for which it may have claimed one: it has to try that one again. One that the
-// CiliumNode names is made again, which is no claim; and a pool that has changed
-// may not give the first one out any more.
+// holdOneNeed checks that an operator does not claim a second block for a need for which
+// it may have claimed one: it has to try that one again. One that the CiliumNode names is
+// made again, which is no claim; and pools or labels that have changed since may ask for
+// another one.
 func (w *World) holdOneNeed(v Version) {
 	b := v.New.(*v1alpha1.PodIPBlock)
-	if len(w.writer.doubts) == 0 || w.lists(b) || w.api.Get(KindCiliumNode, b.Spec.NodeName) == nil || w.poolsChanged() {
+	if len(w.writer.doubts) == 0 || w.lists(b) || w.api.Get(KindCiliumNode, b.Spec.NodeName) == nil {
 		return
 	}
 	cidr := netip.MustParsePrefix(b.Spec.CIDR)
 	for _, name := range sortedKeys(w.writer.doubts) {
 		d := w.writer.doubts[name]
-		if d.node == b.Spec.NodeName && d.cidr != cidr && d.cidr.Addr().Is4() == cidr.Addr().Is4() {
-			w.violate(6, "block %s was claimed for node %s while it was unknown whether %s is its own, which it is", v.Key, d.node, name)
+		sameNeed := d.node == b.Spec.NodeName && d.cidr != cidr && d.cidr.Addr().Is4() == cidr.Addr().Is4() && d.ciliumPool == w.ciliumPoolOf(b)
+		if sameNeed && !w.chosenAnew(d) {
+			w.violate(6, "block %s was claimed for node %s while nobody had answered whether %s is its own, which it is", v.Key, d.node, name)
 		}
 	}
 }
 
-// poolsChanged says that there is another pool than at the beginning, or that
-// one has another spec.
-func (w *World) poolsChanged() bool {
-	for _, v := range w.api.history[KindPool] {
-		if v.New == nil || v.New.GetGeneration() != 1 || v.New.GetName() != w.cfg.Pools[0].Name {
-			return true
-		}
+// chosenAnew says that since a claim another block may have become the one to claim: a
+// pool came, went or got another spec, or the Node got other labels.
+func (w *World) chosenAnew(d doubt) bool {
+	changed := func(v Version) bool {
+		return v.Old == nil || v.New == nil || v.New.GetGeneration() != v.Old.GetGeneration() || v.New.GetDeletionTimestamp() != nil
 	}
-	return false
+	relabelled := func(v Version) bool {
+		return v.Key == d.node && (v.Old == nil || v.New == nil || !maps.Equal(v.Old.GetLabels(), v.New.GetLabels()))
+	}
+	return slices.ContainsFunc(w.api.history[KindPool][d.pools:], changed) || slices.ContainsFunc(w.api.history[KindNode][d.nodes:], relabelled)
 }

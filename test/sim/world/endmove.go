@@ -1,9 +1,13 @@
 package world
 
 import (
+	"maps"
+	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
+	iputil "github.com/cilium/cilium/pkg/ip"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
@@ -77,6 +81,9 @@ func (w *World) takeBack(m *machine) bool {
 			w.configure(m, "old")
 		case strings.Contains(said, "has not been Ready"):
 		case strings.Contains(said, "stays: "):
+			if w.fitsOld(m) {
+				w.violate(9, "migrate abort refuses node %s, and its old mode can express all that it has: %s", m.name, said)
+			}
 			return false
 		default:
 			w.violate(9, "migrate abort of node %s ended with %d: %s", m.name, w.mover.code, said)
@@ -86,6 +93,56 @@ func (w *World) takeBack(m *machine) bool {
 	}
 	w.violate(9, "node %s cannot be taken back: %s%s", m.name, w.mover.out.String(), w.mover.err.String())
 	return false
+}
+
+// fitsOld says that a node's old mode can express what the node has: every address in use
+// lies in a block, and but for multi-pool mode there is one block, in service, that the
+// node came with, and that podCIDRs name alone.
+func (w *World) fitsOld(m *machine) bool {
+	var held []netip.Prefix
+	for _, name := range w.api.Keys(KindBlock) {
+		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+		if b.Spec.NodeName != m.name {
+			continue
+		}
+		held = append(held, netip.MustParsePrefix(b.Spec.CIDR))
+		if w.cfg.Move.From != adopt.MultiPool && (b.Labels[v1alpha1.AdoptedLabel] == "" || phaseOf(b) != "" || len(held) > 1) {
+			return false
+		}
+	}
+	cn, ok := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
+	if !ok {
+		return false
+	}
+	for _, addr := range w.usedOn(m, cn) {
+		if !slices.ContainsFunc(held, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+			return false
+		}
+	}
+	return w.cfg.Move.From == adopt.MultiPool ||
+		!slices.ContainsFunc(cn.Spec.IPAM.PodCIDRs, func(p iputil.Prefix) bool { return !slices.Contains(held, p.Prefix) })
+}
+
+// usedOn are the addresses that anything says are in use on a node.
+func (w *World) usedOn(m *machine, cn *ciliumv2.CiliumNode) []netip.Addr {
+	out := slices.Collect(maps.Values(m.router))
+	for _, e := range m.endpoints {
+		out = append(out, e.addrs()...)
+	}
+	said := slices.Collect(maps.Keys(cn.Status.IPAM.Used))
+	for _, slot := range w.slots {
+		if pod := m.podObject(slot); pod != nil {
+			for _, ip := range pod.Status.PodIPs {
+				said = append(said, ip.IP)
+			}
+		}
+	}
+	for _, s := range said {
+		if addr, err := netip.ParseAddr(s); err == nil {
+			out = append(out, addr)
+		}
+	}
+	return out
 }
 
 // moveOn brings a node into crd mode, and ends its move.

@@ -42,7 +42,7 @@ func (w *World) Hash() [sha256.Size]byte {
 	c.number(uint64(w.now.Nanosecond())) // objects hold whole seconds
 	c.any(w.api.objects)
 	c.each(reflect.ValueOf(w).Elem(), "cfg", "api", "now", "operators", "machines", "lease", "excused",
-		"turn", "sent", "lasting", "wrote", "Counts", "strips", "trace", "quiet", "enabled", "known")
+		"stories", "hours", "turn", "sent", "lasting", "wrote", "Counts", "strips", "trace", "quiet", "enabled", "known")
 	for _, addr := range slices.SortedFunc(maps.Keys(w.excused), netip.Addr.Compare) {
 		e := w.excused[addr]
 		c.any(addr)

@@ -133,10 +133,39 @@ func (w *World) isHeld(pool string) bool {
 	return ok && w.cfg.Maintenance.shut(obj)
 }
 
+// perMinute is how many writes of one object in a minute may be of the hour: windows here
+// open and close on the minute, and two leaders may tell so.
+const perMinute = 4
+
 // ofTheHour says that a write tells only that a window has opened or closed, or
-// that a block waits for one: those go on for as long as there are windows.
+// that a block waits for one: those go on for as long as there are windows, and are few.
 func (w *World) ofTheHour(v Version) bool {
-	if w.cfg.Maintenance == nil || v.Old == nil || v.New == nil {
+	if w.cfg.Maintenance == nil || !onlyTheHour(v) {
+		return false
+	}
+	minute := w.now.Truncate(time.Minute)
+	key := hourKey{v.Kind, v.Key}
+	if h := w.hours[key]; h.minute.Equal(minute) {
+		w.hours[key] = hour{minute, h.writes + 1}
+	} else {
+		w.hours[key] = hour{minute, 1}
+	}
+	return w.hours[key].writes <= perMinute
+}
+
+// hour is how often an object was written in a minute for what the hour brings.
+type hour struct {
+	minute time.Time
+	writes int
+}
+
+type hourKey struct {
+	kind Kind
+	key  string
+}
+
+func onlyTheHour(v Version) bool {
+	if v.Old == nil || v.New == nil {
 		return false
 	}
 	switch now := v.New.(type) {

@@ -60,6 +60,8 @@ type Operator struct {
 	doubts map[string]doubt
 	// cluster is what it knows that the cluster itself has, where that is in pools.
 	cluster *knownCluster
+	// agents are those that it has been shown.
+	agents *knownAgents
 	// meter counts what it has let begin, where that is held to anything.
 	meter *meter
 }
@@ -74,6 +76,15 @@ type flight struct {
 	pods    map[netip.Addr]bool
 	settled bool
 	since   time.Time // when it came to the call it waits at
+	// Where the agent did not run steadily: the addresses that it knew to be marked.
+	marked []netip.Addr
+	// awaited are the pods of each family whose address it could not know.
+	awaited [2][]string
+	called  bool // it has come to a call
+	early   bool // it began before everything had been read
+	// others are the blocks that it has read live, and that were other objects than those
+	// it had been shown.
+	others []string
 
 	knew []netip.Prefix // the node's blocks that it decides on
 	// awaits is the Node of which it knew, as it began, that its labels are not final.
@@ -108,7 +119,7 @@ func (o *Operator) start(versionsAgo int) {
 	if o.w.cfg.Maintenance != nil {
 		o.meter = newMeter(clock{o}.Now())
 	}
-	o.cluster = newKnownCluster(o.w.cfg.Cluster)
+	o.cluster, o.agents = newKnownCluster(o.w.cfg.Cluster), newKnownAgents(o)
 	s := o.settings
 	s.Registry = prometheus.NewRegistry()
 	parts, err := controller.New(controller.Connections{
@@ -149,7 +160,7 @@ func (o *Operator) watch(versionsAgo int) {
 		s := &stream{name: kind.String(), kind: kind, handler: watch.Handler, store: watch.Store, strip: o.w.strips[kind], wants: everything, cluster: o.cluster}
 		switch {
 		case watch.Agents:
-			s.name, s.wants = "Agent", isAgent
+			s.name, s.wants, s.agents = "Agent", isAgent, o.agents
 		case kind == KindNode && watch.Store != nil:
 			s.name = "Carrier" // in a CiliumNode's place
 		case kind == KindPod:
@@ -191,7 +202,7 @@ func (o *Operator) crash() {
 	}
 	o.up, o.leads, o.frozen, o.begun = false, false, false, false
 	o.flights, o.current, o.doubts, o.parts, o.streams = nil, nil, nil, nil, nil
-	o.queues, o.meter, o.cluster = [controllers]*queue{}, nil, nil
+	o.queues, o.meter, o.cluster, o.agents = [controllers]*queue{}, nil, nil, nil
 }
 
 func (o *Operator) running() bool { return o.up && !o.frozen }
@@ -217,7 +228,7 @@ func (o *Operator) busy(c int) int {
 // reconcile begins to work on a name, up to the first call.
 func (o *Operator) reconcile(c int, name string) {
 	o.queues[c].take(name)
-	f := &flight{controller: c, name: name}
+	f := &flight{controller: c, name: name, early: !o.begun}
 	if c == nodes {
 		f.know(o)
 	}
@@ -231,7 +242,7 @@ func (o *Operator) reconcile(c int, name string) {
 			}
 		}()
 		f.yield = yield
-		f.result, f.err = o.reconciler(c).Reconcile(o.w.logTo(o, f), request(name))
+		f.result, f.err = o.reconciler(c).Reconcile(o.within(f), request(name))
 	})
 	o.flights = append(o.flights, f)
 	for _, s := range o.streams {
@@ -248,9 +259,22 @@ func (o *Operator) reconcile(c int, name string) {
 	o.resume(f)
 }
 
+// within is the context of a reconcile. One that begins early waits in truth; here it has
+// to end, and begins once more.
+func (o *Operator) within(f *flight) context.Context {
+	ctx := o.w.logTo(o, f)
+	if o.begun {
+		return ctx
+	}
+	over, end := context.WithCancel(ctx)
+	end()
+	return over
+}
+
 func (f *flight) know(o *Operator) {
-	f.settled, _ = o.parts.Node.Agents.Settled(f.name, clock{o}.Now())
+	f.settled = o.agents.settled(f.name)
 	f.awaits, f.cluster = o.awaitsLabels(f.name), o.cluster.all()
+	f.knowWindow(o)
 	for _, pod := range o.parts.Node.Pods.On(f.name) {
 		for _, addr := range pod.IPs {
 			if f.pods == nil {
@@ -277,8 +301,7 @@ func (o *Operator) reconciler(c int) reconcile.Reconciler {
 func (o *Operator) resume(f *flight) {
 	o.current = f
 	if f.controller == nodes { // it observes again after a repair
-		settled, _ := o.parts.Node.Agents.Settled(f.name, clock{o}.Now())
-		f.settled = f.settled || settled
+		f.settled = f.settled || o.agents.settled(f.name)
 	}
 	f.chance(o)
 	f.noteMemory(o)
@@ -292,9 +315,16 @@ func (o *Operator) resume(f *flight) {
 		if c.verb == "delete" && c.kind == KindCiliumPool {
 			f.needed = o.w.isServed(c.key) || len(o.parts.Node.Ledger.ListedFor(c.key)) > 0
 		}
-		f.pending, f.since = c, o.w.now
+		f.pending, f.since, f.called = c, o.w.now, true
 		return
 	}
+	if f.early && !f.called {
+		o.queues[f.controller].done(f.name, reconcile.Result{}, nil)
+		o.queues[f.controller].Add(request(f.name))
+		o.flights = deleted(o.flights, f)
+		return
+	}
+	o.leaveMarks(f)
 	o.flights = deleted(o.flights, f)
 	o.w.tracef("%s %s: reconciled, again after %s, error %v", o.name, f, f.result.RequeueAfter, f.err)
 	o.queues[f.controller].done(f.name, f.result, f.err)

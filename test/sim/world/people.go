@@ -63,7 +63,10 @@ func (w *World) enablePeople() {
 			w.canIf(BlockEdits, BlockMake, m.name, name)
 		}
 	}
-	for _, what := range []string{"add", "cordon", "drain", "remove", "min-free", "reserve", "pause", "other"} {
+	if !w.sparesForeign() || w.carriersTold() { // else an operator could not know of it
+		w.canIf(PoolEdits, PoolEdit, people, "add")
+	}
+	for _, what := range []string{"cordon", "drain", "remove", "min-free", "reserve", "pause", "other"} {
 		w.canIf(PoolEdits, PoolEdit, people, what)
 	}
 	if w.cfg.Maintenance != nil && len(w.cfg.Maintenance.Edits) > 0 {
@@ -102,8 +105,11 @@ func (w *World) enableCiliumNodeEdits(m *machine) {
 	if !w.whole() || len(w.torn) == 0 { // the same as below
 		w.canIf(CiliumNodeGone, CNDelete, m.name, "")
 	}
-	for _, what := range []string{"release", "entry", "foreign", "touch"} {
+	for _, what := range []string{"release", "entry", "touch"} {
 		w.canIf(Edits, CNEdit, m.name, what)
+	}
+	if !w.isOurs(foreignOf(m)) { // else people would have to keep it unique (docs/reliability.md)
+		w.canIf(Edits, CNEdit, m.name, "foreign")
 	}
 	if w.cfg.Asking != nil {
 		w.canIf(Edits, CNEdit, m.name, "list=blue")
@@ -141,7 +147,46 @@ func (w *World) blocksTold() bool {
 	return true
 }
 
-// allListed reports whether no podCIDRs entry that was removed by hand is missing.
+// foreignOf is the address that people write into a node's pool.
+func foreignOf(m *machine) netip.Addr { return netip.MustParseAddr("172.16.0." + m.name[1:]) }
+
+// isOurs says that an address is of a pool or a block.
+func (w *World) isOurs(addr netip.Addr) bool {
+	holds := func(cidr string) bool {
+		p, err := netip.ParsePrefix(cidr)
+		return err == nil && p.Contains(addr)
+	}
+	for _, name := range w.api.Keys(KindPool) {
+		cidrs, _ := ranges(w.api.Get(KindPool, name).(*v1alpha1.PodIPPool), addr.Is4())
+		if slices.ContainsFunc(cidrs, func(c v1alpha1.PoolCIDR) bool { return holds(c.CIDR) }) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(w.api.Keys(KindBlock), func(name string) bool {
+		return holds(w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock).Spec.CIDR)
+	})
+}
+
+// sparesForeign says that what people write into pools by hand may come to be of a range.
+func (w *World) sparesForeign() bool {
+	return slices.ContainsFunc(w.cfg.Spare, func(c v1alpha1.PoolCIDR) bool {
+		return netip.MustParsePrefix(c.CIDR).Contains(foreignOf(w.machines[0]))
+	})
+}
+
+// carriersTold says that all operators know what agents are told.
+func (w *World) carriersTold() bool {
+	for _, o := range w.operators {
+		for _, s := range o.streams {
+			if _, more := s.next(w.api); o.up && s.kind == w.carrier() && (more || len(s.untold) > 0) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// allListed says that no podCIDRs entry is missing that somebody took.
 func (w *World) allListed() bool {
 	whole := true
 	for _, m := range w.machines {
@@ -270,7 +315,7 @@ func (w *World) editCiliumNode(m *machine, what string) {
 		if cn.Spec.IPAM.Pool == nil {
 			cn.Spec.IPAM.Pool = ipamtypes.AllocationMap{}
 		}
-		cn.Spec.IPAM.Pool["172.16.0."+m.name[1:]] = ipamtypes.AllocationIP{}
+		cn.Spec.IPAM.Pool[foreignOf(m).String()] = ipamtypes.AllocationIP{}
 	case "cidr":
 		if len(cn.Spec.IPAM.PodCIDRs) > 0 {
 			cn.Spec.IPAM.PodCIDRs = cn.Spec.IPAM.PodCIDRs[1:]

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -11,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
@@ -41,6 +42,7 @@ func (w *World) stored(v Version) {
 	change := invariant.Change{Kind: invariant.Kind(v.Kind.String()), Name: v.Key, Version: v.Version, Received: w.now, New: v.New}
 	switch v.Kind {
 	case KindCiliumNode:
+		w.noteMarks(v)
 		if !w.byMover {
 			w.noteExcuses(v)
 		}
@@ -60,6 +62,9 @@ func (w *World) stored(v Version) {
 	}
 	w.Counts.did(v)
 	w.holdShadow(v)
+	if !w.writer.begun {
+		w.violate(5, "%s %s was written before everything had been read", v.Kind, v.Key)
+	}
 	if w.besides(v) {
 		w.judge.Take(change)
 	} else {
@@ -199,6 +204,7 @@ func (w *World) holdCiliumNode(v Version) {
 		return
 	}
 	w.holdPool(v.Key, old, now, alive)
+	w.holdPublished(v.Key, old, now)
 	w.holdWithheld(v.Key, old, now)
 	w.holdMarks(v.Key, old, now)
 }
@@ -225,9 +231,52 @@ func (w *World) holdPool(node string, old, now *ciliumv2.CiliumNode, alive bool)
 	}
 }
 
+// holdPublished checks that no address is published whose release entry still stands, as
+// its agent would not use it, and none of a block that was read live as another object
+// than the one decided on.
+func (w *World) holdPublished(node string, old, now *ciliumv2.CiliumNode) {
+	for key := range now.Spec.IPAM.Pool {
+		addr, err := netip.ParseAddr(key)
+		if _, was := old.Spec.IPAM.Pool[key]; err != nil || was {
+			continue
+		}
+		if state, stands := old.Status.IPAM.ReleaseIPs[key]; stands {
+			w.violate(2, "%s of node %s was published while its release entry says %s", key, node, state)
+		}
+		if f := w.writer.current; f != nil && slices.ContainsFunc(f.others, func(name string) bool { return w.blockContains(name, addr) }) {
+			w.violate(4, "%s of node %s was published of a block that is another object than the one decided on", key, node)
+		}
+	}
+}
+
+func (w *World) blockContains(name string, addr netip.Addr) bool {
+	b, ok := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+	if !ok {
+		return false
+	}
+	cidr, err := netip.ParsePrefix(b.Spec.CIDR)
+	return err == nil && cidr.Contains(addr)
+}
+
+// look notes what a reconcile has read live of a block.
+func (f *flight) look(o *Operator, name string) {
+	live, ok := o.w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+	if !ok {
+		return
+	}
+	cidr, err := netip.ParsePrefix(live.Spec.CIDR)
+	if err != nil {
+		return
+	}
+	f.others = deleted(f.others, name) // it may decide anew
+	if known, held := o.parts.Node.Ledger.Block(cidr); held && known.UID != live.UID {
+		f.others = append(f.others, name)
+	}
+}
+
 // holdMarks checks that nothing is marked that the operator knew to be in use,
-// or while it knew the agent to have just started. Of what no agent has read, anything
-// may be.
+// while it knew the agent to have just started, or while it awaited a pod. Of what no
+// agent has read, anything may be.
 func (w *World) holdMarks(node string, old, now *ciliumv2.CiliumNode) {
 	o := w.writer
 	for key, state := range now.Status.IPAM.ReleaseIPs {
@@ -240,27 +289,42 @@ func (w *World) holdMarks(node string, old, now *ciliumv2.CiliumNode) {
 		if _, used := old.Status.IPAM.Used[key]; used {
 			w.violate(2, "%s of node %s was marked for release though its agent reports it", key, node)
 		}
-		if o.current == nil {
-			continue
-		}
-		// A reconcile looks again after a repair: what it still knows counts.
-		if o.current.pods[addr] && o.knowsPodWith(node, addr) {
+		if o.current != nil && o.current.pods[addr] {
 			w.violate(2, "%s of node %s was marked for release though a pod's status names it", key, node)
 		}
-		if !o.current.settled && !isUnread(old) {
-			w.violate(2, "%s of node %s was marked for release though its agent had just started", key, node)
+		if o.current != nil && !isUnread(old) {
+			w.holdGuards(o.current, old, addr)
 		}
 	}
 }
 
-// knowsPodWith reports whether the operator knows of a pod on a node whose status names
-// an address.
-func (o *Operator) knowsPodWith(node string, addr netip.Addr) bool {
-	return slices.ContainsFunc(o.parts.Node.Pods.On(node), func(p expand.Pod) bool { return slices.Contains(p.IPs, addr) })
+// reports says that an agent reports an address of a family.
+func reports(cn *ciliumv2.CiliumNode, f ipalloc.Family) bool {
+	for key := range cn.Status.IPAM.Used {
+		if addr, err := netip.ParseAddr(key); err == nil && ipalloc.FamilyOf(addr) == f {
+			return true
+		}
+	}
+	return false
 }
 
-// holdBlock checks a claim: only after all has been read, and only of addresses that
-// no other node has.
+// holdGuards checks that an address is marked in the window of the agents' protocol only
+// where the operator could not know that it is one.
+func (w *World) holdGuards(f *flight, old *ciliumv2.CiliumNode, addr netip.Addr) {
+	node := old.Name
+	if !reports(old, ipalloc.FamilyOf(addr)) {
+		w.violate(2, "%s of node %s was marked for release though its agent reports nothing", addr, node)
+	}
+	if !f.settled {
+		w.violate(2, "%s of node %s was marked for release though its agent had just started", addr, node)
+	}
+	if pods := f.stillAwaited(w.writer, ipalloc.FamilyOf(addr)); len(pods) > 0 {
+		w.violate(2, "%s of node %s was marked for release though nothing says yet which address %v has", addr, node, pods)
+	}
+}
+
+// holdBlock checks a claim: only after all has been read, and of addresses that
+// nobody has.
 func (w *World) holdBlock(v Version) {
 	switch {
 	case v.New == nil:
@@ -268,9 +332,6 @@ func (w *World) holdBlock(v Version) {
 	case v.Old != nil:
 		w.holdBegin(v)
 	default:
-		if !w.writer.begun {
-			w.violate(5, "block %s was claimed before everything had been read", v.Key)
-		}
 		w.holdUnpublished(v.Key, v.New.(*v1alpha1.PodIPBlock), "claimed")
 		if b := v.New.(*v1alpha1.PodIPBlock); w.fixed() {
 			w.holdAlone(w.machine(b.Spec.NodeName), netip.MustParsePrefix(b.Spec.CIDR))
@@ -303,7 +364,32 @@ func (w *World) holdGivenUp(v Version) {
 		w.violate(1, "block %s was given up %s after it cooled down as %s, which must be %s", v.Key, rested, cooling.Reason, must)
 	}
 	w.holdUnpublished(v.Key, b, "given up")
+	w.holdFenced(v, b)
 	w.holdTold(b)
+}
+
+// holdFenced checks that what tells an agent its blocks has changed since a block began to
+// cool down, so that an older patch of it has lost.
+func (w *World) holdFenced(v Version, b *v1alpha1.PodIPBlock) {
+	carrier := w.api.Get(w.carrier(), b.Spec.NodeName)
+	if carrier == nil {
+		return
+	}
+	var since uint64
+	for _, at := range slices.Backward(w.api.history[KindBlock]) {
+		now, ok := at.New.(*v1alpha1.PodIPBlock)
+		switch {
+		case at.Key != v.Key || at.Version == v.Version:
+			continue
+		case ok && now.UID == b.UID && phaseOf(now) == v1alpha1.BlockCoolingDown:
+			since = at.Version
+			continue
+		}
+		break
+	}
+	if version, err := strconv.ParseUint(carrier.GetResourceVersion(), 10, 64); err == nil && version < since {
+		w.violate(4, "block %s was given up though what tells node %s its blocks has not changed since it began to cool down", v.Key, b.Spec.NodeName)
+	}
 }
 
 // holdUnpublished checks that nothing of a block's addresses is published but in
@@ -356,6 +442,7 @@ func (w *World) blockGone(v Version) {
 // allocated is called for each address that an agent gave to a pod.
 func (w *World) allocated(m *machine, e *endpoint) {
 	for _, addr := range e.addrs() {
+		w.happened(addr, "A")
 		// The agent has yet to see that its Node was gone, and its block with it.
 		e.forfeited = e.forfeited || w.excused[addr].holds(m) && !w.inBlockOf(m.name, addr)
 	}
@@ -379,6 +466,8 @@ func (w *World) lost(m *machine, e *endpoint, addr netip.Addr, err error) {
 	switch {
 	case e.forfeited, w.excused[addr].holds(m):
 		w.Counts.LostByHand++
+	case releasing(err) && w.left[addr] == m.name:
+		w.violate(2, "%s of node %s could not restore %s, as an operator that knew of the restart had left its mark", e.owner(), m.name, addr)
 	case releasing(err):
 		w.Counts.Lost++
 		w.tracef("LOST %s of %s on node %s: %v", addr, e.owner(), m.name, err)

@@ -25,6 +25,7 @@ type stream struct {
 	store   informer.Store
 	pools   *knownPools // gets them too
 	cluster *knownCluster
+	agents  *knownAgents
 
 	// cache is what the store was last given, where there is one.
 	cache map[string]client.Object
@@ -124,16 +125,19 @@ func (s *stream) put(d delta) {
 	switch {
 	case d.obj == nil:
 		delete(s.cache, d.key)
+		s.agents.gone(d.key)
 		if !fromList {
 			s.cluster.gone(d.last)
 			s.took(s.store.Delete(shallow(d.last)))
 		}
 	case old == nil:
 		s.cluster.there(d.obj)
+		s.agents.there(d.obj)
 		s.cache[d.key] = d.obj
 		s.took(s.store.Add(shallow(d.obj)))
 	default:
 		s.cluster.there(d.obj)
+		s.agents.there(d.obj)
 		s.cache[d.key] = d.obj
 		s.took(s.store.Update(shallow(d.obj)))
 	}

@@ -267,15 +267,26 @@ func (w *World) podSays(cidr netip.Prefix) bool {
 	return false
 }
 
-// isLost says that so does the status of a pod alone, of which nothing is left on its
-// machine: its agent did not restore it, or has yet to give it an address again.
+// isLost says that nothing but the status of pods of a machine names an address of a
+// block, and that nothing is left of these pods there: its agent did not restore them, or
+// has yet to give them an address again.
 func (w *World) isLost(m *machine, cidr netip.Prefix) bool {
-	for _, e := range m.endpoints {
-		if slices.ContainsFunc(e.addrs(), cidr.Contains) {
-			return false
+	lost := false
+	for _, slot := range w.slots {
+		if e := m.endpoints[slot]; e != nil {
+			if slices.ContainsFunc(e.addrs(), cidr.Contains) {
+				return false
+			}
+			continue
+		}
+		if pod := m.podObject(slot); pod != nil {
+			lost = lost || slices.ContainsFunc(pod.Status.PodIPs, func(ip corev1.PodIP) bool {
+				addr, err := netip.ParseAddr(ip.IP)
+				return err == nil && cidr.Contains(addr)
+			})
 		}
 	}
-	return w.podSays(cidr)
+	return lost
 }
 
 // holdWholeRest checks at rest that each block of a node is assigned or was returned,

@@ -98,12 +98,16 @@ type World struct {
 	refused map[string]time.Time
 	backup  map[Kind]map[string]client.Object
 	excused map[netip.Addr]excuse
-	torn    map[string]tornBlock
-	first   map[types.UID]firstClaim // by block, while no agent has read its CiliumNode
-	sent    int                      // writes of operators, of which some changed nothing
-	lasting int                      // those that tell more than the hour
-	turn    int                      // of Calm
-	wrote   time.Time                // when an operator last wrote something
+	// left are the marks that an operator did not withdraw though it knew that the agent
+	// restarts: address to node. stories are what happened to addresses: see happened.
+	left, stories map[netip.Addr]string
+	torn          map[string]tornBlock
+	first         map[types.UID]firstClaim // by block, while no agent has read its CiliumNode
+	sent          int                      // writes of operators, of which some changed nothing
+	lasting       int                      // those that tell more than the hour
+	turn          int                      // of Calm
+	wrote         time.Time                // when an operator last wrote something
+	hours         map[hourKey]hour         // what operators wrote for the hour alone
 
 	refinement *refinement // nil: none, or no more
 
@@ -139,7 +143,7 @@ func New(cfg Config) *World {
 	w := &World{
 		cfg: cfg, now: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC),
 		dropped: map[string]error{}, refused: map[string]time.Time{}, excused: map[netip.Addr]excuse{}, torn: map[string]tornBlock{},
-		first: map[types.UID]firstClaim{},
+		first: map[types.UID]firstClaim{}, hours: map[hourKey]hour{}, left: map[netip.Addr]string{}, stories: map[netip.Addr]string{},
 		judge: invariant.NewJudge(cfg.Settings.Defaults.Cooldown - 2*cfg.Skew),
 		trace: cfg.Trace, quiet: log.IntoContext(context.Background(), logr.Discard()),
 		Counts: newCounts(),

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
+)
+
+// rival: a leader is about to use what is another's by then.
+func (d *director) rival() {
+	switch d.r.IntN(3) {
+	case 0:
+		d.sameClaim()
+	case 1:
+		d.anotherObject()
+	default:
+		d.putBack()
+	}
+}
+
+// sameClaim: a leader sleeps that is about to claim a block, and the other one claims it
+// for another node.
+func (d *director) sameClaim() {
+	late, other, ok := d.awake()
+	if !ok {
+		return
+	}
+	node, elsewhere := d.nodes()
+	d.pods(node, 8)
+	claim := func() string {
+		name, _ := strings.CutPrefix(d.w.InHand(late, "node/"+node), "create PodIPBlock ")
+		return name
+	}
+	claims := func() bool { return strings.HasPrefix(d.w.InHand(late, "node/"+node), "create PodIPBlock ") }
+	d.drive(80, claims, works(late), lives(node))
+	if !claims() {
+		return
+	}
+	name := claim()
+	d.sleep(late, node)
+	d.hold(lives(node)) // what its agent writes makes the claim's patch lose
+	d.takeOver(other)
+	d.hold(is(world.Reconcile, other, "node/"+node))
+	d.pods(elsewhere, 8)
+	d.drive(100, func() bool { return d.w.API().Get(world.KindBlock, name) != nil }, works(other), lives(elsewhere))
+	d.one(is(world.Thaw, late, ""))
+	d.drive(25, func() bool { return d.w.InHand(late, "node/"+node) == "" }, is(world.Call, late, "node/"+node), is(world.Shown, late, "node/"+node), watches(late, "PodIPBlock"))
+	d.release()
+}
+
+// anotherObject: a backup is restored as a leader is about to read a block of which it
+// publishes something, so that the block is another object than the one it knows.
+func (d *director) anotherObject() {
+	leader, _, ok := d.awake()
+	if !ok {
+		return
+	}
+	node, _ := d.nodes()
+	d.drive(60, never, works(leader), lives(node))
+	d.one(is(world.BlockMake, node, ""))
+	d.one(is(world.BackupTake, "", ""))
+	reads := func() bool { return strings.HasPrefix(d.w.InHand(leader, "node/"+node), "get PodIPBlock ") }
+	d.drive(40, reads, works(leader))
+	if !reads() {
+		return
+	}
+	d.hold(watches(leader, "PodIPBlock"))
+	d.one(is(world.BackupAgain, "", ""))
+	d.drive(6, func() bool { return d.w.InHand(leader, "node/"+node) == "" }, is(world.Call, leader, "node/"+node))
+	d.release()
+}
+
+// putBack: a person publishes an address by hand, in a range that a pool comes to have,
+// and deletes the CiliumNode. One leader still knows of it; the other one, which never did,
+// has claimed that address for another node.
+func (d *director) putBack() {
+	knows, other, ok := d.awake()
+	if !ok {
+		return
+	}
+	node, elsewhere := d.nodes()
+	d.one(is(world.KillOperator, other, ""))
+	d.drive(60, func() bool { return d.w.API().Get(world.KindCiliumNode, node) != nil }, works(knows), lives(node))
+	if !d.one(is(world.CNEdit, node, "foreign")) {
+		return
+	}
+	d.drive(60, never, watches(knows, ""), is(world.Call, knows, ""))
+	d.one(is(world.PoolEdit, "people", "cordon"))
+	d.one(is(world.PoolEdit, "people", "add"))
+	d.one(is(world.FreezeOp, knows, ""))
+	d.hold(lives(node))
+	d.one(is(world.CNDelete, node, ""))
+	d.takeOver(other)
+	d.hold(is(world.Reconcile, other, "node/"+node))
+	d.pods(elsewhere, 8)
+	d.drive(150, func() bool { return d.foreignClaimed() }, works(other), lives(elsewhere))
+	if !d.foreignClaimed() {
+		d.release()
+		return
+	}
+	d.one(is(world.Thaw, knows, ""))
+	d.drive(60, func() bool { return d.w.API().Get(world.KindCiliumNode, node) != nil },
+		watches(knows, ""), is(world.Reconcile, knows, "node/"+node), is(world.Call, knows, "node/"+node))
+	d.release()
+}
+
+// foreignClaimed says that a block has addresses that people write into pools.
+func (d *director) foreignClaimed() bool {
+	for _, name := range d.w.API().Keys(world.KindBlock) {
+		if strings.HasPrefix(d.w.API().Get(world.KindBlock, name).(*v1alpha1.PodIPBlock).Spec.CIDR, "172.16.0.0/") {
+			return true
+		}
+	}
+	return false
+}

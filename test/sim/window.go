@@ -1,0 +1,107 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
+)
+
+// window: a block drains, a pod comes to its node, and the agent there is killed and
+// starts again, with the mark at any time. Mostly the operator is shown what its guards
+// go by before the next step, and no pod may be lost then.
+func (d *director) window() {
+	leader, _, ok := d.awake()
+	if !ok {
+		return
+	}
+	node, _ := d.nodes()
+	d.pods(node, 4)
+	d.drive(150, func() bool { return d.w.Settled(leader, node) && len(d.w.CanDrain(node)) > 0 }, works(leader), lives(node), passes)
+	blocks := d.w.CanDrain(node)
+	if len(blocks) == 0 || !d.w.Serves(node) {
+		return
+	}
+	d.one(is(world.BlockDelete, "people", blocks[d.r.IntN(len(blocks))]))
+	if d.odds(.1) { // it has decided to mark, and knows no better
+		d.drive(60, func() bool { return d.w.InHand(leader, "node/"+node) == "patch CiliumNode "+node+" status" }, works(leader))
+	}
+	d.untold(node)
+	steps := []func(){
+		func() { d.comes(leader, node) },
+		func() { d.dies(leader, node) },
+		func() { d.drive(8, func() bool { return d.w.Serves(node) }, starts(node)) },
+	}
+	mark := func() { d.drive(60, func() bool { return d.w.Marked(node) }, works(leader)) }
+	for _, step := range slices.Insert(steps, d.r.IntN(len(steps)+1), mark) {
+		step()
+	}
+	d.release()
+	d.drive(12, never, lives(node))
+}
+
+// untold keeps the agent from seeing marks and telling its addresses, mostly.
+func (d *director) untold(node string) {
+	for _, verb := range []world.Verb{world.AgentSee, world.AgentReport, world.PodStatus} {
+		if d.odds(.9) {
+			d.hold(is(verb, node, ""))
+		}
+	}
+}
+
+// comes brings pods to a node, which mostly the operator is shown before they get their
+// addresses.
+func (d *director) comes(operator, node string) {
+	d.pods(node, 3)
+	if d.odds(.95) {
+		d.drive(20, never, watches(operator, "Pod"))
+	}
+	d.drive(3, never, is(world.PodAdd, node, ""))
+}
+
+// dies kills the agent of a node, and mostly the operator is shown so and has time for
+// what it does about that.
+func (d *director) dies(operator, node string) {
+	d.one(is(world.AgentDies, node, ""))
+	if d.odds(.95) {
+		d.one(is(world.AgentPod, node, ""))
+		d.drive(20, never, watches(operator, "Agent"))
+		d.drive(40, func() bool { return !d.w.Marked(node) }, works(operator))
+	}
+}
+
+// starts are the steps of an agent's start.
+func starts(node string) fits {
+	return func(a world.Action) bool {
+		switch a.Verb {
+		case world.AgentStart, world.AgentOpen, world.AgentRestore, world.AgentServe:
+			return a.Who == node
+		}
+		return false
+	}
+}
+
+// losses are the pods that agents did not restore in the window of their protocol, and the
+// addresses that were marked.
+type losses struct{ lost, marks int }
+
+func (l losses) String() string {
+	return fmt.Sprintf("%d pods were not restored, of %d addresses marked for release", l.lost, l.marks)
+}
+
+// The budgets of losses: so many, and one of so many marks.
+const (
+	spareInWindow, shareInWindow   = 3, 50 // of worlds where all is done to lose pods
+	spareElsewhere, shareElsewhere = 1, 20_000
+)
+
+// overspent says where more pods were lost than may be, or is "".
+func (s *searching) overspent() string {
+	switch {
+	case s.inWindow.lost > spareInWindow+s.inWindow.marks/shareInWindow:
+		return s.inWindow.String() + " in worlds about the window of the agents' protocol"
+	case s.elsewhere.lost > spareElsewhere+s.elsewhere.marks/shareElsewhere:
+		return s.elsewhere.String()
+	}
+	return ""
+}

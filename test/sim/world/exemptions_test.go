@@ -1,0 +1,294 @@
+package world
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+)
+
+// small is a world of one operator and two nodes in which nothing has happened.
+func small(t *testing.T, change func(*Config)) *World {
+	t.Helper()
+	settings := controller.Settings{
+		Defaults:       crd.Defaults{Policy: expand.DefaultPolicy(), Cooldown: time.Minute, NodeGoneCooldown: 5 * time.Minute},
+		AgentNamespace: "kube-system", AgentSettle: time.Minute, NodeWorkers: 1,
+	}
+	c := Config{
+		Nodes: 2, PodsPerNode: 2, Operators: 1, UpdateRate: 15 * time.Second, Settings: settings, Upgraded: settings,
+		Pools: []*v1alpha1.PodIPPool{{ObjectMeta: metav1.ObjectMeta{Name: "main"}, Spec: v1alpha1.PodIPPoolSpec{
+			IPv4: &v1alpha1.IPv4Ranges{BlockSize: 29, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.0.0.0/26"}}},
+		}}},
+	}
+	if change != nil {
+		change(&c)
+	}
+	w := New(c)
+	t.Cleanup(w.Close)
+	return w
+}
+
+// TestIsLost: a block is that of a lost pod only where a pod of its machine without an
+// endpoint names an address of it.
+func TestIsLost(t *testing.T) {
+	cidr := netip.MustParsePrefix("10.0.0.0/29")
+	inside, outside := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.9")
+	tests := map[string]struct {
+		node     string // of the pod
+		says     netip.Addr
+		endpoint netip.Addr
+		want     bool
+	}{
+		"lost":                        {node: "n1", says: inside, want: true},
+		"on another node":             {node: "n2", says: inside},
+		"of another block":            {node: "n1", says: outside},
+		"with its endpoint":           {node: "n1", says: inside, endpoint: inside},
+		"with an endpoint elsewhere":  {node: "n1", says: inside, endpoint: outside},
+		"whose endpoint is in it yet": {node: "n1", says: outside, endpoint: inside},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := small(t, nil)
+			on := w.machine(test.node)
+			on.newPod("p1", "")
+			pod := on.podObject("p1").DeepCopy()
+			pod.Status.PodIPs = []corev1.PodIP{{IP: test.says.String()}}
+			w.must(w.api.Update(pod, true))
+			if test.endpoint.IsValid() {
+				on.endpoints["p1"] = &endpoint{pod: pod, v4: test.endpoint}
+			}
+			if got := w.isLost(w.machine("n1"), cidr); got != test.want {
+				t.Errorf("lost %t, want %t", got, test.want)
+			}
+		})
+	}
+}
+
+// TestOfTheHour: what windows bring is few writes a minute of an object. More of them, and
+// those of other kinds, count as any write.
+func TestOfTheHour(t *testing.T) {
+	w := small(t, func(c *Config) { c.Maintenance = &Maintenance{} })
+	old := w.api.Get(KindPool, "main").(*v1alpha1.PodIPPool)
+	now := old.DeepCopy()
+	status := Version{Kind: KindPool, Key: "main", Old: old, New: now}
+	for range 3 {
+		for i := range perMinute {
+			if !w.ofTheHour(status) {
+				t.Fatalf("write %d of the minute is not of the hour", i+1)
+			}
+		}
+		if w.ofTheHour(status) {
+			t.Errorf("write %d of the minute is still of the hour", perMinute+1)
+		}
+		w.now = w.now.Add(time.Minute)
+	}
+	edited := now.DeepCopy()
+	edited.Generation++
+	if w.ofTheHour(Version{Kind: KindPool, Key: "main", Old: old, New: edited}) {
+		t.Error("an edit of the spec is of the hour")
+	}
+	if w.ofTheHour(Version{Kind: KindPool, Key: "main", New: now}) {
+		t.Error("a new pool is of the hour")
+	}
+	w.cfg.Maintenance = nil
+	if w.ofTheHour(status) {
+		t.Error("without windows a write is of the hour")
+	}
+}
+
+// TestOneNeed: a second claim for a need is excused only where pools or labels have changed
+// since the operator was shown them.
+func TestOneNeed(t *testing.T) {
+	tests := map[string]struct {
+		before, since func(w *World)
+		found         bool
+	}{
+		"nothing has changed":           {found: true},
+		"a pool had changed before":     {before: editMain, found: true},
+		"a pool has changed since":      {since: editMain},
+		"a pool's status has":           {since: func(w *World) { w.must(w.api.Update(statusOf(w), true)) }, found: true},
+		"the Node got other labels":     {since: func(w *World) { label(w, "n1") }},
+		"another Node got other labels": {since: func(w *World) { label(w, "n2") }, found: true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := small(t, nil)
+			for _, m := range w.machines {
+				m.discover()
+			}
+			if test.before != nil {
+				test.before(w)
+			}
+			o := w.operators[0]
+			w.Do(Action{Start, o.name, ""})
+			w.show()
+			w.pin(netip.MustParsePrefix("10.0.0.0/29"), "main", "n1")
+			o.unheard("10.0.0.0-29")
+			if test.since != nil {
+				test.since(w)
+			}
+			w.writer = o
+			w.holdOneNeed(Version{Kind: KindBlock, Key: "10.0.0.8-29", New: crd.NewBlock(netip.MustParsePrefix("10.0.0.8/29"), "main", "n1", "")})
+			if found := len(w.Violations) > 0; found != test.found {
+				t.Errorf("found %v, want %t", w.Violations, test.found)
+			}
+		})
+	}
+}
+
+func editMain(w *World) { w.editPool("min-free") }
+
+func label(w *World, node string) { w.label(node, "zone=east") }
+
+func statusOf(w *World) *v1alpha1.PodIPPool {
+	p := w.api.Get(KindPool, "main").(*v1alpha1.PodIPPool).DeepCopy()
+	p.Status.Conditions = []metav1.Condition{{Type: "Ready"}}
+	return p
+}
+
+// TestFitsOld: migrate abort may refuse a node only where its old mode cannot express what
+// the node has.
+func TestFitsOld(t *testing.T) {
+	given := netip.MustParsePrefix("10.0.4.0/28")
+	tests := map[string]struct {
+		from    adopt.Source
+		adopted bool
+		more    bool // a block of its own beside it
+		uses    string
+		want    bool
+	}{
+		"as it came":                    {from: adopt.ClusterPool, adopted: true, uses: "10.0.4.1", want: true},
+		"with another block":            {from: adopt.ClusterPool, adopted: true, more: true},
+		"to multi-pool mode, with that": {from: adopt.MultiPool, adopted: true, more: true, want: true},
+		"with a block of its own alone": {from: adopt.ClusterPool},
+		"with an address outside":       {from: adopt.ClusterPool, adopted: true, uses: "10.9.9.9"},
+		"the same, to multi-pool mode":  {from: adopt.MultiPool, adopted: true, uses: "10.9.9.9"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := small(t, func(c *Config) {
+				c.Move = &Move{From: test.from, Given: [][]netip.Prefix{{given}, {netip.MustParsePrefix("10.0.4.16/28")}}}
+			})
+			b := crd.NewBlock(given, "main", "n1", "")
+			b.Finalizers = nil
+			if test.adopted {
+				b.Labels = map[string]string{v1alpha1.AdoptedLabel: string(test.from)}
+			}
+			w.must(w.api.Create(b))
+			if test.more {
+				w.pin(netip.MustParsePrefix("10.0.0.0/29"), "main", "n1")
+			}
+			m := w.machine("n1")
+			if test.uses != "" {
+				m.endpoints["p1"] = &endpoint{pod: &corev1.Pod{}, v4: netip.MustParseAddr(test.uses)}
+			}
+			if got := w.fitsOld(m); got != test.want {
+				t.Errorf("fits %t, want %t", got, test.want)
+			}
+		})
+	}
+}
+
+// TestExcludedCombinations: what people do not do together with something else, they do
+// without it.
+func TestExcludedCombinations(t *testing.T) {
+	tests := map[string]struct {
+		what    Action
+		faults  Faults
+		against func(w *World)
+	}{
+		"a block of another size, where watches begin anew": {
+			what: Action{BlockMake, "n1", wide}, faults: BlockEdits, against: func(w *World) { w.cfg.Faults |= Relist },
+		},
+		"an old first list, while a block is torn away": {
+			what: Action{Start, "op1", "stale"}, faults: StaleList, against: func(w *World) { w.torn["10.0.0.0-29"] = tornBlock{} },
+		},
+		"a podCIDR taken, while a block is torn away": {
+			what: Action{CNEdit, "n1", "cidr"}, faults: Edits, against: func(w *World) { w.torn["10.0.0.0-29"] = tornBlock{} },
+		},
+		"an entry written by hand, of what is a block": {
+			what: Action{CNEdit, "n1", "foreign"}, faults: Edits, against: func(w *World) { w.pin(netip.MustParsePrefix("172.16.0.0/29"), "main", "n2") },
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := small(t, func(c *Config) { c.Faults = test.faults })
+			for _, m := range w.machines {
+				m.discover()
+			}
+			if !w.Can(test.what) {
+				t.Fatalf("%s never happens", test.what)
+			}
+			test.against(w)
+			if w.Can(test.what) {
+				t.Errorf("%s may happen", test.what)
+			}
+			for _, a := range w.Enabled() {
+				if a.Verb == test.what.Verb && strings.HasPrefix(a.Who, "n") && a != test.what {
+					return // the rest of what is like it goes on
+				}
+			}
+			if test.what.Who != "op1" {
+				t.Errorf("nothing like %s may happen", test.what)
+			}
+		})
+	}
+}
+
+// TestExcuses: an address that a person took from a node is excused on that node alone,
+// until it is back and the node's agent has seen so.
+func TestExcuses(t *testing.T) {
+	w := small(t, nil)
+	n1, n2 := w.machine("n1"), w.machine("n2")
+	n1.read = 5
+	tests := map[string]struct {
+		e    excuse
+		on   *machine
+		want bool
+	}{
+		"gone":                        {excuse{node: "n1"}, n1, true},
+		"gone from another node":      {excuse{node: "n2"}, n1, false},
+		"none":                        {excuse{}, n2, false},
+		"back, and not seen":          {excuse{node: "n1", back: 6}, n1, true},
+		"back, and seen by its agent": {excuse{node: "n1", back: 5}, n1, false},
+	}
+	for name, test := range tests {
+		if got := test.e.holds(test.on); got != test.want {
+			t.Errorf("%s: excused %t, want %t", name, got, test.want)
+		}
+	}
+}
+
+// TestAgentSeesItsOwnWrite: in multi-pool mode an agent writes its list only when it has
+// seen every version of it, and then it does.
+func TestAgentSeesItsOwnWrite(t *testing.T) {
+	w := small(t, func(c *Config) {
+		c.Settings.Mode, c.Upgraded.Mode, c.Faults = ciliumnode.MultiPool, ciliumnode.MultiPool, Lag
+	})
+	m := w.machine("n1")
+	w.Do(Action{AgentStart, "n1", ""})
+	if !m.mayReport() {
+		t.Fatal("an agent that has seen all does not write")
+	}
+	cn := w.api.Get(KindCiliumNode, "n1").DeepCopyObject().(*ciliumv2.CiliumNode)
+	touch(cn)
+	w.must(w.api.Update(cn, false))
+	if m.mayReport() {
+		t.Error("an agent writes that has not seen the last version")
+	}
+	w.Do(Action{AgentSee, "n1", ""})
+	if !m.mayReport() {
+		t.Error("an agent that has seen all again does not write")
+	}
+}

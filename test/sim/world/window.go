@@ -1,0 +1,200 @@
+package world
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// An agent that starts does not restore a pod whose address is marked for release: the
+// window of the agents' protocol (docs/reliability.md). Two guards keep it narrow, and each
+// is checked here: nothing is marked while a pod is awaited, and marks are withdrawn when
+// the agent restarts. The pods lost in what is left are counted in Counts.Lost, for which
+// a search has a budget.
+
+// awaited are the pods of a node whose address of a family an operator cannot know yet:
+// they came within the AckTimeout, and neither their status nor the agent's report names
+// it.
+func (o *Operator) awaited(node string, f ipalloc.Family) []string {
+	view := o.parts.Node.Ledger.CiliumNode(node)
+	if view == nil || view.NotRun(f) {
+		return nil
+	}
+	owned := map[string]bool{}
+	for _, owners := range []map[netip.Addr]string{view.Used, view.Pool} {
+		for addr, owner := range owners {
+			if ipalloc.FamilyOf(addr) == f {
+				owned[strings.TrimSuffix(owner, " [restored]")] = true
+			}
+		}
+	}
+	var out []string
+	for _, pod := range o.parts.Node.Pods.On(node) {
+		known := owned[pod.Name] || slices.ContainsFunc(pod.IPs, func(addr netip.Addr) bool { return ipalloc.FamilyOf(addr) == f })
+		if !known && (clock{o}).Now().Before(pod.Seen.Add(o.settings.Defaults.Policy.AckTimeout)) {
+			out = append(out, pod.Name)
+		}
+	}
+	return out
+}
+
+// knowWindow notes what the operator knows, as a reconcile begins, that its guards go by.
+func (f *flight) knowWindow(o *Operator) {
+	f.awaited = [2][]string{ipalloc.IPv4: o.awaited(f.name, ipalloc.IPv4), ipalloc.IPv6: o.awaited(f.name, ipalloc.IPv6)}
+	view := o.parts.Node.Ledger.CiliumNode(f.name)
+	if view == nil || f.settled {
+		return
+	}
+	for addr, state := range view.Release {
+		if _, published := view.Pool[addr]; published && state == expand.Marked && o.drains(f.name, addr) {
+			f.marked = append(f.marked, addr)
+		}
+	}
+	slices.SortFunc(f.marked, netip.Addr.Compare)
+}
+
+// drains says that an address lies in a block of a node that drains, as an operator knows.
+func (o *Operator) drains(node string, addr netip.Addr) bool {
+	for _, b := range o.parts.Node.Ledger.NodeBlocks(node) {
+		if b.CIDR.Contains(addr) {
+			return b.Phase == ipalloc.Draining
+		}
+	}
+	return false
+}
+
+// stillAwaited are the pods of a family that a reconcile knew to be awaited as it began,
+// and that are so still.
+func (f *flight) stillAwaited(o *Operator, family ipalloc.Family) []string {
+	if len(f.awaited[family]) == 0 {
+		return nil
+	}
+	now := o.awaited(f.name, family)
+	return slices.DeleteFunc(slices.Clone(f.awaited[family]), func(pod string) bool { return !slices.Contains(now, pod) })
+}
+
+// leaveMarks notes the marks that a reconcile has left which ended without a call, though
+// it knew of them and of the agent's restart. Operators and pools that are paused, nodes
+// that another IPAM serves, and nodes that no pool may serve withdraw nothing.
+func (o *Operator) leaveMarks(f *flight) {
+	if f.err != nil || f.called || o.settings.Shadow || o.w.cfg.Move != nil || o.w.cfg.Labels != nil || o.w.everPaused() {
+		return
+	}
+	for _, addr := range f.marked {
+		o.w.left[addr] = f.name
+	}
+}
+
+// everPaused says that a pool was paused at any time.
+func (w *World) everPaused() bool {
+	return slices.ContainsFunc(w.api.history[KindPool], func(v Version) bool {
+		pool, ok := v.New.(*v1alpha1.PodIPPool)
+		return ok && pool.Spec.Paused
+	})
+}
+
+// noteMarks notes the marks that came, and forgets those that went.
+func (w *World) noteMarks(v Version) {
+	old, _ := v.Old.(*ciliumv2.CiliumNode)
+	now, _ := v.New.(*ciliumv2.CiliumNode)
+	maps.DeleteFunc(w.left, func(addr netip.Addr, node string) bool { return node == v.Key && !isMarked(now, addr.String()) })
+	if now == nil {
+		return
+	}
+	for _, key := range sortedKeys(now.Status.IPAM.ReleaseIPs) {
+		addr, err := netip.ParseAddr(key)
+		if _, published := now.Spec.IPAM.Pool[key]; err == nil && published && isMarked(now, key) && !isMarked(old, key) {
+			w.happened(addr, "M")
+		}
+	}
+}
+
+func isMarked(cn *ciliumv2.CiliumNode, key string) bool {
+	return cn != nil && expand.ReleaseStatus(cn.Status.IPAM.ReleaseIPs[key]) == expand.Marked
+}
+
+// happened adds to the story of an address, and counts in which order a pod's ADD, a mark
+// and the agent's crash and restart came.
+func (w *World) happened(addr netip.Addr, what string) {
+	story := w.stories[addr]
+	if what == "A" {
+		story = ""
+		for _, m := range w.machines {
+			if cn, ok := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode); ok && isMarked(cn, addr.String()) {
+				story = "M"
+			}
+		}
+	}
+	if strings.Contains(story, what) {
+		return
+	}
+	story += what
+	w.stories[addr] = story
+	if len(story) == len("AMCR") {
+		w.Counts.Did["order "+story]++
+	}
+}
+
+// happenedToPods adds to the stories of the addresses that the machine's pods have.
+func (m *machine) happenedToPods(what string) {
+	for _, slot := range sortedKeys(m.endpoints) {
+		for _, addr := range m.endpoints[slot].addrs() {
+			m.w.happened(addr, what)
+		}
+	}
+}
+
+// Orders are the counts of Counts.Did that must move where the window is searched: the
+// agent's crash comes after the ADD, its restart after that, and the mark at any time
+// before.
+func Orders() []string { return []string{"order MACR", "order AMCR", "order ACMR"} }
+
+// Serves says that the agent of a node takes CNI ADDs.
+func (w *World) Serves(node string) bool { return w.machine(node).phase == serving }
+
+// Settled says that an operator knows the agent of a node to run steadily.
+func (w *World) Settled(operator, node string) bool {
+	o := w.operator(operator)
+	return o.up && o.agents.settled(node)
+}
+
+// Marked says that an address of a node's pool is marked for release.
+func (w *World) Marked(node string) bool {
+	cn, ok := w.api.Get(KindCiliumNode, node).(*ciliumv2.CiliumNode)
+	if !ok {
+		return false
+	}
+	for key := range cn.Spec.IPAM.Pool {
+		if isMarked(cn, key) {
+			return true
+		}
+	}
+	return false
+}
+
+// CanDrain are the published blocks of a node in service that its agent has none of its
+// own addresses of.
+func (w *World) CanDrain(node string) []string {
+	var out []string
+	for _, name := range w.api.Keys(KindBlock) {
+		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+		cidr, err := netip.ParsePrefix(b.Spec.CIDR)
+		if err != nil || b.Spec.NodeName != node || b.DeletionTimestamp != nil || phaseOf(b) != "" || !w.lists(b) ||
+			meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BlockDraining) != nil {
+			continue
+		}
+		own := slices.Collect(maps.Values(w.machine(node).router))
+		if !slices.ContainsFunc(own, cidr.Contains) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
