@@ -74,9 +74,7 @@ func TestPackagesOnArchitecturePage(t *testing.T) {
 	var documented, packages []string
 	for _, f := range fences(read(t, "docs/architecture.md")) {
 		if f.language == "" {
-			for _, m := range regexp.MustCompile(`\bpkg/[a-z]+`).FindAllString(f.code, -1) {
-				documented = append(documented, m)
-			}
+			documented = append(documented, regexp.MustCompile(`\bpkg/[a-z]+`).FindAllString(f.code, -1)...)
 		}
 	}
 	entries, err := os.ReadDir(filepath.Join(root, "pkg"))

@@ -2,7 +2,6 @@ package world
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -362,78 +361,6 @@ func (w *World) tear(k Kind, key string) {
 	}
 	if w.api.Get(k, key) != nil {
 		w.mustNot(w.api.Delete(k, key, nil, nil))
-	}
-}
-
-func (w *World) editPool(what string) {
-	if w.makeOrDelete(what) {
-		return
-	}
-	stored, ok := w.api.Get(KindPool, w.cfg.Pools[0].Name).(*v1alpha1.PodIPPool)
-	if !ok {
-		return
-	}
-	pool := stored.DeepCopy()
-	cidrs := &pool.Spec.IPv4.CIDRs
-	switch what {
-	case "add":
-		*cidrs = w.withSpare(*cidrs)
-	case "cordon":
-		toggle(&(*cidrs)[len(*cidrs)-1], v1alpha1.AllocationCordon)
-	case "drain":
-		toggle(&(*cidrs)[len(*cidrs)-1], v1alpha1.AllocationDrain)
-	case "remove":
-		if len(*cidrs) > 1 {
-			*cidrs = (*cidrs)[:len(*cidrs)-1]
-			pool.Spec.Reserved = nil
-		}
-	case "min-free":
-		n := int32(1)
-		if pool.Spec.Expand.MinFree != nil && *pool.Spec.Expand.MinFree == 1 {
-			n = 3
-		}
-		pool.Spec.Expand.MinFree = &n
-	case "reserve":
-		reserve(pool)
-	case "pause":
-		pool.Spec.Paused = !pool.Spec.Paused
-	case "maintenance":
-		w.cfg.Maintenance.setMaintenance(pool)
-	}
-	w.must(w.api.Update(pool, false))
-}
-
-// withSpare adds the first spare range that is not there yet.
-func (w *World) withSpare(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR {
-	for _, spare := range w.cfg.Spare {
-		if !slices.ContainsFunc(cidrs, func(c v1alpha1.PoolCIDR) bool { return c.CIDR == spare.CIDR }) {
-			return append(cidrs, spare)
-		}
-	}
-	return cidrs
-}
-
-// toggle sets the policy of a range, or lets it give out blocks again.
-func toggle(c *v1alpha1.PoolCIDR, policy v1alpha1.AllocationPolicy) {
-	if c.AllocationPolicy == policy {
-		policy = v1alpha1.AllocationAllocate
-	}
-	c.AllocationPolicy = policy
-}
-
-// reserve keeps an address of the pool back with its block, then without it, and
-// then gives both free again.
-func reserve(pool *v1alpha1.PodIPPool) {
-	s := &pool.Spec
-	switch {
-	case s.Reserved == nil:
-		rng := netip.MustParsePrefix(s.IPv4.CIDRs[0].CIDR)
-		s.Reserved = []v1alpha1.ReservedCIDR{{CIDR: fmt.Sprintf("%s/32", rng.Addr().Next().Next())}}
-		s.ReservedBlockPolicy = v1alpha1.SkipReservedBlocks
-	case s.ReservedBlockPolicy == v1alpha1.SkipReservedBlocks:
-		s.ReservedBlockPolicy = v1alpha1.PublishRemainder
-	default:
-		s.Reserved = nil
 	}
 }
 

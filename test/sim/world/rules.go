@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
@@ -31,14 +30,18 @@ func (w *World) stored(v Version) {
 	if w.trace != nil {
 		w.tracef("  stored %s", brief(v))
 	}
-	if v.Kind == KindHistory {
+	switch v.Kind {
+	case KindHistory:
 		w.holdHistory(v)
-		return
-	}
-	if v.Kind == KindNamespace || v.Kind == KindCiliumPool || v.Kind == KindServiceCIDR {
+	case KindNamespace, KindCiliumPool, KindServiceCIDR:
 		w.storedBeside(v)
-		return
+	default:
+		w.judged(v)
 	}
+}
+
+// judged holds a version of what the rules are about to them.
+func (w *World) judged(v Version) {
 	change := invariant.Change{Kind: invariant.Kind(v.Kind.String()), Name: v.Key, Version: v.Version, Received: w.now, New: v.New}
 	switch v.Kind {
 	case KindCiliumNode:
@@ -256,71 +259,6 @@ func (w *World) blockContains(name string, addr netip.Addr) bool {
 	}
 	cidr, err := netip.ParsePrefix(b.Spec.CIDR)
 	return err == nil && cidr.Contains(addr)
-}
-
-// look notes what a reconcile has read live of a block.
-func (f *flight) look(o *Operator, name string) {
-	live, ok := o.w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
-	if !ok {
-		return
-	}
-	cidr, err := netip.ParsePrefix(live.Spec.CIDR)
-	if err != nil {
-		return
-	}
-	f.others = deleted(f.others, name) // it may decide anew
-	if known, held := o.parts.Node.Ledger.Block(cidr); held && known.UID != live.UID {
-		f.others = append(f.others, name)
-	}
-}
-
-// holdMarks checks that nothing is marked that the operator knew to be in use,
-// while it knew the agent to have just started, or while it awaited a pod. Of what no
-// agent has read, anything may be.
-func (w *World) holdMarks(node string, old, now *ciliumv2.CiliumNode) {
-	o := w.writer
-	for key, state := range now.Status.IPAM.ReleaseIPs {
-		addr, err := netip.ParseAddr(key)
-		if _, published := old.Spec.IPAM.Pool[key]; err != nil || !published ||
-			state != "marked-for-release" || old.Status.IPAM.ReleaseIPs[key] == state {
-			continue
-		}
-		w.Counts.Marks++
-		if _, used := old.Status.IPAM.Used[key]; used {
-			w.violate(2, "%s of node %s was marked for release though its agent reports it", key, node)
-		}
-		if o.current != nil && o.current.pods[addr] {
-			w.violate(2, "%s of node %s was marked for release though a pod's status names it", key, node)
-		}
-		if o.current != nil && !isUnread(old) {
-			w.holdGuards(o.current, old, addr)
-		}
-	}
-}
-
-// reports says that an agent reports an address of a family.
-func reports(cn *ciliumv2.CiliumNode, f ipalloc.Family) bool {
-	for key := range cn.Status.IPAM.Used {
-		if addr, err := netip.ParseAddr(key); err == nil && ipalloc.FamilyOf(addr) == f {
-			return true
-		}
-	}
-	return false
-}
-
-// holdGuards checks that an address is marked in the window of the agents' protocol only
-// where the operator could not know that it is one.
-func (w *World) holdGuards(f *flight, old *ciliumv2.CiliumNode, addr netip.Addr) {
-	node := old.Name
-	if !reports(old, ipalloc.FamilyOf(addr)) {
-		w.violate(2, "%s of node %s was marked for release though its agent reports nothing", addr, node)
-	}
-	if !f.settled {
-		w.violate(2, "%s of node %s was marked for release though its agent had just started", addr, node)
-	}
-	if pods := f.stillAwaited(w.writer, ipalloc.FamilyOf(addr)); len(pods) > 0 {
-		w.violate(2, "%s of node %s was marked for release though nothing says yet which address %v has", addr, node, pods)
-	}
 }
 
 // holdBlock checks a claim: only after all has been read, and of addresses that

@@ -1,0 +1,75 @@
+package world
+
+import (
+	"net/netip"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// look notes what a reconcile has read live of a block.
+func (f *flight) look(o *Operator, name string) {
+	live, ok := o.w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+	if !ok {
+		return
+	}
+	cidr, err := netip.ParsePrefix(live.Spec.CIDR)
+	if err != nil {
+		return
+	}
+	f.others = deleted(f.others, name) // it may decide anew
+	if known, held := o.parts.Node.Ledger.Block(cidr); held && known.UID != live.UID {
+		f.others = append(f.others, name)
+	}
+}
+
+// holdMarks checks that nothing is marked that the operator knew to be in use,
+// while it knew the agent to have just started, or while it awaited a pod. Of what no
+// agent has read, anything may be.
+func (w *World) holdMarks(node string, old, now *ciliumv2.CiliumNode) {
+	o := w.writer
+	for key, state := range now.Status.IPAM.ReleaseIPs {
+		addr, err := netip.ParseAddr(key)
+		if _, published := old.Spec.IPAM.Pool[key]; err != nil || !published ||
+			state != "marked-for-release" || old.Status.IPAM.ReleaseIPs[key] == state {
+			continue
+		}
+		w.Counts.Marks++
+		if _, used := old.Status.IPAM.Used[key]; used {
+			w.violate(2, "%s of node %s was marked for release though its agent reports it", key, node)
+		}
+		if o.current != nil && o.current.pods[addr] {
+			w.violate(2, "%s of node %s was marked for release though a pod's status names it", key, node)
+		}
+		if o.current != nil && !isUnread(old) {
+			w.holdGuards(o.current, old, addr)
+		}
+	}
+}
+
+// reports says that an agent reports an address of a family.
+func reports(cn *ciliumv2.CiliumNode, f ipalloc.Family) bool {
+	for key := range cn.Status.IPAM.Used {
+		if addr, err := netip.ParseAddr(key); err == nil && ipalloc.FamilyOf(addr) == f {
+			return true
+		}
+	}
+	return false
+}
+
+// holdGuards checks that an address is marked in the window of the agents' protocol only
+// where the operator could not know that it is one.
+func (w *World) holdGuards(f *flight, old *ciliumv2.CiliumNode, addr netip.Addr) {
+	node := old.Name
+	if !reports(old, ipalloc.FamilyOf(addr)) {
+		w.violate(2, "%s of node %s was marked for release though its agent reports nothing", addr, node)
+	}
+	if !f.settled {
+		w.violate(2, "%s of node %s was marked for release though its agent had just started", addr, node)
+	}
+	if pods := f.stillAwaited(w.writer, ipalloc.FamilyOf(addr)); len(pods) > 0 {
+		w.violate(2, "%s of node %s was marked for release though nothing says yet which address %v has", addr, node, pods)
+	}
+}
