@@ -162,7 +162,7 @@ func (r *Rules) went(c invariant.Change, cidr netip.Prefix, who string) {
 	if who != r.carrier.Takes {
 		r.find(c, 2, "%s removed by %s", cidr, who)
 	}
-	r.inUse(c, cidr, "taken off by "+who)
+	r.inUse(c, cidr, "removed by "+who)
 }
 
 // inUse is rule 2 for a CIDR that went somehow, while anything says that it is used.

@@ -151,7 +151,7 @@ func TestDeletedAndMadeAgain(t *testing.T) {
 		"put back, with its blocks": {was: told("n1", AgentWriter, ""), again: told("n1", OperatorWriter, "", a)},
 		"put back, with more": {
 			was: told("n1", AgentWriter, "", a), again: told("n1", OperatorWriter, "", a, b),
-			want: []string{"rule 1, CiliumNode n1: told 10.0.0.32/27 by cilium-pool-operator, and it has no such block"},
+			want: []string{"rule 1, CiliumNode n1: assigned 10.0.0.32/27 by cilium-pool-operator, and it has no such block"},
 		},
 		"made by hand": {was: told("n1", AgentWriter, "", a), again: told("n1", "kubectl", "", b)},
 		"deleted under a pod": {

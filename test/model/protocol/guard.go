@@ -50,7 +50,7 @@ func Protections() []Protection {
 		{RemoveWhenAgreed, "remove-when-agreed", "an address is removed when its agent has answered ready-for-release", "leave", Agreed, false},
 		{RemoveWhenReported, "remove-when-reported", "an address is removed when its agent has reported what its pods use since it started", "leave", InUse, false},
 		{PhaseIsConditional, "phase-conditional", "a block's condition is bound to the version decided on", "setPhase", Conditional, false},
-		{WaitCooldown, "cooldown", "a block is deleted when its cooldown has passed", "deleteRested", CooledDown, false},
+		{WaitCooldown, "cooldown", "a block is deleted when its cooldown has passed", "deleteCooled", CooledDown, false},
 		{Fence, "fence", "the leader that deletes a block has changed its CiliumNode before", "fence", OnePool, false},
 		{FenceSinceCooling, "fence-since-cooling", "that change came after the block began to cool down", "wroteNode", OnePool, false},
 		{FenceOfVersion, "fence-of-version", "that change counts for this cooldown, and not for an earlier one", "Fenced", OnePool, false},

@@ -2,10 +2,12 @@ package world
 
 import (
 	"net/netip"
+	"slices"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
@@ -40,13 +42,20 @@ func (w *World) holdMarks(node string, old, now *ciliumv2.CiliumNode) {
 		if _, used := old.Status.IPAM.Used[key]; used {
 			w.violate(2, "%s of node %s was marked for release though its agent reports it", key, node)
 		}
-		if o.current != nil && o.current.pods[addr] {
+		// A reconcile looks again after a repair: what it still knows counts.
+		if o.current != nil && o.current.pods[addr] && o.knowsPodWith(node, addr) {
 			w.violate(2, "%s of node %s was marked for release though a pod's status names it", key, node)
 		}
 		if o.current != nil && !isUnread(old) {
 			w.holdGuards(o.current, old, addr)
 		}
 	}
+}
+
+// knowsPodWith reports whether the operator knows of a pod on a node whose status names
+// an address.
+func (o *Operator) knowsPodWith(node string, addr netip.Addr) bool {
+	return slices.ContainsFunc(o.parts.Node.Pods.On(node), func(p expand.Pod) bool { return slices.Contains(p.IPs, addr) })
 }
 
 // reports says that an agent reports an address of a family.
