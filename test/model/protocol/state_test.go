@@ -69,9 +69,9 @@ func TestKeyHoldsAll(t *testing.T) {
 	}
 }
 
-// TestEqualStatesAreOne: what a state is taken for does not depend on how its parts are
+// TestLongEqualStatesAreOne: what a state is taken for does not depend on how its parts are
 // numbered, and neither does what can happen next.
-func TestEqualStatesAreOne(t *testing.T) {
+func TestLongEqualStatesAreOne(t *testing.T) {
 	for name, c := range configs() {
 		t.Run(name, func(t *testing.T) {
 			walk(t, c, func(m *Model, r *rand.Rand, k Key) {
