@@ -49,6 +49,8 @@ type Config struct {
 type Cluster struct {
 	Config
 	State box.State
+
+	kubelets map[int]string // programs of nodes that run another kubelet
 }
 
 // New gives the cluster of a folder, running or not.

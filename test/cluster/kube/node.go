@@ -52,7 +52,7 @@ func (c *Cluster) StartNode(ctx context.Context, number int) error {
 			return err
 		}
 	}
-	link, err := c.kubeletLink(number)
+	link, err := c.linkKubelet(number)
 	if err != nil {
 		return err
 	}
@@ -67,24 +67,28 @@ func (c *Cluster) StartNode(ctx context.Context, number int) error {
 
 // SetKubelet sets the program that the kubelet of a node runs from its next start on.
 func (c *Cluster) SetKubelet(number int, program string) error {
-	link := filepath.Join(c.Dir, "kubelets", NodeName(number))
-	if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
-		return err
+	if c.kubelets == nil {
+		c.kubelets = map[int]string{}
 	}
-	if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return os.Symlink(program, link)
+	c.kubelets[number] = program
+	_, err := c.linkKubelet(number)
+	return err
 }
 
-// kubeletLink is a link to the program of a node's kubelet.
-func (c *Cluster) kubeletLink(number int) (string, error) {
-	link := filepath.Join(c.Dir, "kubelets", NodeName(number))
-	_, err := os.Lstat(link)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = c.SetKubelet(number, filepath.Join(c.BinDir, "kubelet"))
+// linkKubelet returns a link to the program of a node's kubelet, which it makes anew.
+func (c *Cluster) linkKubelet(number int) (string, error) {
+	program, set := c.kubelets[number]
+	if !set {
+		program = filepath.Join(c.BinDir, "kubelet")
 	}
-	return link, err
+	link := filepath.Join(c.Dir, "kubelets", NodeName(number))
+	if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
+		return "", err
+	}
+	if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	return link, os.Symlink(program, link)
 }
 
 // nodeIPs are what kubelet reports as a node's addresses.
