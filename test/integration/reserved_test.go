@@ -79,30 +79,14 @@ func TestNodeAddressesAreNotForPods(t *testing.T) {
 		}
 	}
 
-	var free, used netip.Addr
 	block := netip.MustParsePrefix(e.Blocks("n1")[0].Spec.CIDR)
 	e.Pods("n1", "load", 3)
 	e.running("load", 3)
 	e.reported("n1", 4)
-	inUse := e.held("n1")
-	for addr := block.Addr().Next(); block.Contains(addr); addr = addr.Next() {
-		if _, is := inUse[addr]; is {
-			used = addr
-		} else if !free.IsValid() {
-			free = addr
-		}
-	}
+	free, used := e.freeAndUsed("n1", block)
 	e.bareNode("second", nil)
 	e.nodeAddress("second", free.String(), used.String())
-	e.eventuallyOn("the free address leaves", "n1", func(cn *ciliumv2.CiliumNode) error {
-		if _, there := cn.Spec.IPAM.Pool[free.String()]; there {
-			return fmt.Errorf("%s is published", free)
-		}
-		if _, there := cn.Spec.IPAM.Pool[used.String()]; !there {
-			t.Fatalf("%s was in use, and was taken away", used)
-		}
-		return nil
-	})
+	e.leavesUnlessUsed("n1", free, used)
 	e.Eventually("the block is named", func() error {
 		if m := e.condition("all", v1alpha1.PoolCoversCluster, metav1.ConditionTrue, poolcontroller.ReasonExcluded); !strings.Contains(m, used.String()+" of Node second (in block "+block.String()+" of node n1)") {
 			return fmt.Errorf("the message is: %s", m)
@@ -110,6 +94,33 @@ func TestNodeAddressesAreNotForPods(t *testing.T) {
 		return nil
 	})
 	e.usedArePublished("n1")
+}
+
+// freeAndUsed returns an address of a node's block that is free and one that is in use.
+func (e *env) freeAndUsed(node string, block netip.Prefix) (free, used netip.Addr) {
+	inUse := e.held(node)
+	for addr := block.Addr().Next(); block.Contains(addr); addr = addr.Next() {
+		if _, is := inUse[addr]; is {
+			used = addr
+		} else if !free.IsValid() {
+			free = addr
+		}
+	}
+	return free, used
+}
+
+// leavesUnlessUsed waits until a free address has left the pool of a node; the used one
+// must stay.
+func (e *env) leavesUnlessUsed(node string, free, used netip.Addr) {
+	e.eventuallyOn("the free address leaves", node, func(cn *ciliumv2.CiliumNode) error {
+		if _, there := cn.Spec.IPAM.Pool[free.String()]; there {
+			return fmt.Errorf("%s is published", free)
+		}
+		if _, there := cn.Spec.IPAM.Pool[used.String()]; !there {
+			e.TB.Fatalf("%s was in use, and was taken away", used)
+		}
+		return nil
+	})
 }
 
 // A router address from an earlier IPAM that lies in another node's block is not for
@@ -125,27 +136,11 @@ func TestRouterAddressInAnotherBlock(t *testing.T) {
 	e.running("load", 3)
 	e.reported("n1", 4)
 	block := netip.MustParsePrefix(e.Blocks("n1")[0].Spec.CIDR)
-	inUse := e.held("n1")
-	var free, used netip.Addr
-	for addr := block.Addr().Next(); block.Contains(addr); addr = addr.Next() {
-		if _, is := inUse[addr]; is {
-			used = addr
-		} else if !free.IsValid() {
-			free = addr
-		}
-	}
+	free, used := e.freeAndUsed("n1", block)
 	e.bareNode("n2", nil)
 	e.hasBlocks("n2", 1)
 	e.router("n2", free, used)
-	e.eventuallyOn("the free address leaves", "n1", func(cn *ciliumv2.CiliumNode) error {
-		if _, there := cn.Spec.IPAM.Pool[free.String()]; there {
-			return fmt.Errorf("%s is published", free)
-		}
-		if _, there := cn.Spec.IPAM.Pool[used.String()]; !there {
-			t.Fatalf("%s was in use, and was taken away", used)
-		}
-		return nil
-	})
+	e.leavesUnlessUsed("n1", free, used)
 	e.Eventually("the pool reports it", func() error {
 		if m := e.condition("all", v1alpha1.PoolCoversCluster, metav1.ConditionTrue, poolcontroller.ReasonExcluded); !strings.Contains(m, free.String()+" of CiliumNode n2 (in block "+block.String()+" of node n1)") {
 			return fmt.Errorf("the message is: %s", m)

@@ -6,15 +6,8 @@ import (
 
 // leaving: a block leaves, and what its handshake goes by is wrong.
 func (d *director) leaving() {
-	leader, _, ok := d.awake()
-	if !ok {
-		return
-	}
-	node, _ := d.nodes()
-	d.pods(node, 4)
-	d.drive(150, func() bool { return d.w.Settled(leader, node) && len(d.w.CanDrain(node)) > 0 }, works(leader), lives(node), passes)
-	blocks := d.w.CanDrain(node)
-	if len(blocks) == 0 || !d.w.Serves(node) {
+	leader, node, blocks := d.drainable()
+	if len(blocks) == 0 {
 		return
 	}
 	if d.odds(.5) {

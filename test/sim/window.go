@@ -11,15 +11,8 @@ import (
 // starts again, with the mark at any time. Mostly the operator is shown what its guards
 // go by before the next step, and no pod may be lost then.
 func (d *director) window() {
-	leader, _, ok := d.awake()
-	if !ok {
-		return
-	}
-	node, _ := d.nodes()
-	d.pods(node, 4)
-	d.drive(150, func() bool { return d.w.Settled(leader, node) && len(d.w.CanDrain(node)) > 0 }, works(leader), lives(node), passes)
-	blocks := d.w.CanDrain(node)
-	if len(blocks) == 0 || !d.w.Serves(node) {
+	leader, node, blocks := d.drainable()
+	if len(blocks) == 0 {
 		return
 	}
 	d.one(is(world.BlockDelete, "people", blocks[d.r.IntN(len(blocks))]))
@@ -38,6 +31,22 @@ func (d *director) window() {
 	}
 	d.release()
 	d.drive(12, never, lives(node))
+}
+
+// drainable brings pods to a node until blocks of it can drain. It returns the leader, the
+// node and these blocks: none if there is no leader or the agent does not serve.
+func (d *director) drainable() (leader, node string, blocks []string) {
+	leader, _, ok := d.awake()
+	if !ok {
+		return "", "", nil
+	}
+	node, _ = d.nodes()
+	d.pods(node, 4)
+	d.drive(150, func() bool { return d.w.Settled(leader, node) && len(d.w.CanDrain(node)) > 0 }, works(leader), lives(node), passes)
+	if !d.w.Serves(node) {
+		return leader, node, nil
+	}
+	return leader, node, d.w.CanDrain(node)
 }
 
 // untold keeps the agent from seeing marks and telling its addresses, mostly.

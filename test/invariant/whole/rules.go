@@ -133,9 +133,9 @@ func (r *Rules) seeList(c invariant.Change) {
 	}
 }
 
-// came is rule 1 for a CIDR that an agent is told from now on. What its object is made
-// with, others than the operator have given it by hand, and the operator puts back what
-// stood in it when it was deleted.
+// came checks rule 1 for a CIDR that has just been added to an agent's list. CIDRs that an
+// object is created with do not count: a user wrote them, or the operator restores what
+// the deleted object had.
 func (r *Rules) came(c invariant.Change, cidr netip.Prefix, who string) {
 	for other, list := range r.lists {
 		if other != c.Name && slices.ContainsFunc(list, cidr.Overlaps) {

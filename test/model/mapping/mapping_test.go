@@ -76,7 +76,7 @@ func tell(x *Monitor, a protocol.Action, before, after View) error {
 	return nil
 }
 
-// run is a run that is told by what is seen of it.
+// run is a simulated run, as a Monitor observes it.
 type run struct {
 	x   *Monitor
 	now View

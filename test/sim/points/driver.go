@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -270,15 +269,7 @@ func (d *driver) due() time.Time {
 	return time.Time{}
 }
 
-// goesOn reports whether an action needs no decision of people.
+// goesOn reports whether an action needs no decision, of people or of the fault.
 func goesOn(a world.Action) bool {
-	if strings.HasPrefix(a.What, "stale") {
-		return false
-	}
-	return slices.Contains([]world.Verb{
-		world.Start, world.Lead, world.Watch, world.Tell, world.Reconcile, world.Call, world.Shown, world.Timeout,
-		world.AgentStart, world.AgentOpen, world.AgentRestore, world.AgentServe, world.AgentSee, world.AgentReport,
-		world.AgentPod, world.AgentSync, world.AgentRollout, world.PodAdd, world.PodStatus, world.PodDel, world.PodGone,
-		world.Collect, world.MigrateCall,
-	}, a.Verb)
+	return a.Verb.GoesOn() && a.Verb != world.Thaw && !strings.HasPrefix(a.What, "stale")
 }

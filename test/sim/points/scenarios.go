@@ -88,7 +88,7 @@ func (v view) ciliumNode(node string) *ciliumv2.CiliumNode {
 }
 
 // up reports whether the agents of both nodes serve pods.
-func up(v view) bool { return v.Serving("n1") && v.Serving("n2") }
+func up(v view) bool { return v.Serves("n1") && v.Serves("n2") }
 
 func join() step {
 	return step{"both nodes have addresses, and their agents run", nil, func(v view) bool {

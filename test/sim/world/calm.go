@@ -14,8 +14,8 @@ func (w *World) quietFor() time.Duration {
 	return quiet
 }
 
-// calm reports whether an action continues without new user input or faults.
-func (v Verb) calm() bool {
+// GoesOn reports whether an action continues without new user input or faults.
+func (v Verb) GoesOn() bool {
 	switch v {
 	case Start, Lead, Watch, Tell, Reconcile, Call, Shown, Timeout, Thaw,
 		AgentStart, AgentOpen, AgentRestore, AgentServe, AgentSee, AgentReport, AgentPod, AgentSync,
@@ -61,7 +61,7 @@ func (w *World) Calm(limit int) bool {
 func (w *World) anyCalm() (Action, bool) {
 	var all []Action
 	for _, a := range w.Enabled() {
-		if a.Verb.calm() && a.What != "stale" {
+		if a.Verb.GoesOn() && a.What != "stale" {
 			all = append(all, a)
 		}
 	}

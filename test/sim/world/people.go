@@ -62,7 +62,7 @@ func (w *World) enablePeople() {
 			w.canIf(BlockEdits, BlockMake, m.name, name)
 		}
 	}
-	if !w.sparesForeign() || w.carriersTold() { // else an operator could not know of it
+	if !w.sparesForeign() || w.shownToAll(w.carrier()) { // else an operator could not know of it
 		w.canIf(PoolEdits, PoolEdit, people, "add")
 	}
 	for _, what := range []string{"cordon", "drain", "remove", "min-free", "reserve", "pause", "other"} {
@@ -113,7 +113,7 @@ func (w *World) enableCiliumNodeEdits(m *machine) {
 	if w.cfg.Asking != nil {
 		w.canIf(Edits, CNEdit, m.name, "list=blue")
 	}
-	if len(w.torn) == 0 && w.blocksTold() { // or nothing would be left that names a block
+	if len(w.torn) == 0 && w.shownToAll(KindBlock) { // or nothing would be left that names a block
 		w.canIf(Edits, CNEdit, m.name, "cidr")
 	}
 }
@@ -134,11 +134,12 @@ func (w *World) enableBlockEdits() {
 	}
 }
 
-// blocksTold reports whether all operators know of all blocks.
-func (w *World) blocksTold() bool {
+// shownToAll reports whether every operator that runs has been shown all versions of a
+// kind.
+func (w *World) shownToAll(kind Kind) bool {
 	for _, o := range w.operators {
 		for _, s := range o.streams {
-			if _, more := s.next(w.api); o.up && s.kind == KindBlock && (more || len(s.untold) > 0) {
+			if _, more := s.next(w.api); o.up && s.kind == kind && (more || len(s.untold) > 0) {
 				return false
 			}
 		}
@@ -171,18 +172,6 @@ func (w *World) sparesForeign() bool {
 	return slices.ContainsFunc(w.cfg.Spare, func(c v1alpha1.PoolCIDR) bool {
 		return netip.MustParsePrefix(c.CIDR).Contains(foreignOf(w.machines[0]))
 	})
-}
-
-// carriersTold says that all operators know what agents are told.
-func (w *World) carriersTold() bool {
-	for _, o := range w.operators {
-		for _, s := range o.streams {
-			if _, more := s.next(w.api); o.up && s.kind == w.carrier() && (more || len(s.untold) > 0) {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // allListed says that no podCIDRs entry is missing that somebody took.

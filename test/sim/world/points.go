@@ -33,9 +33,6 @@ func (w *World) Synced(operator, stream string) bool {
 // Due is when something comes due by time alone, or zero.
 func (w *World) Due() time.Time { return w.next() }
 
-// Serving reports whether the agent of a node serves pods.
-func (w *World) Serving(node string) bool { return w.machine(node).phase == serving }
-
 // HasAddress reports whether a pod of a node has its addresses.
 func (w *World) HasAddress(node, slot string) bool {
 	m := w.machine(node)
