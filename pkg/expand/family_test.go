@@ -1,11 +1,18 @@
 package expand
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 // notRun says that the agent does not run the family: it reports nothing of it.
 func notRun(s *State) { s.NotRun = true }
 
 func TestDecideFamilyNotRun(t *testing.T) {
+	const handshaking = "10.0.0.0/29 waits for Handshake"
+	const unrun = "10.0.0.1-10.0.0.6"
+	leavingUnrun := full("10.0.0.0/29", draining(CIDRDraining), request(CIDRDraining))
+	markedUnrun := entries(unrun, Marked)
 	runDecide(t, map[string]decideCase{
 		"no pod is demand, and nothing is claimed": {
 			state: node(pods(20), notRun),
@@ -19,17 +26,57 @@ func TestDecideFamilyNotRun(t *testing.T) {
 			state: node(notRun, limits(Limits{MinAllocate: 10, PreAllocate: 10})),
 			want:  []string{"needs 0 of 0"},
 		},
-		"a block that has to go says what it waits for, and its addresses stay": {
-			state: node(full("10.0.0.0/29", draining(CIDRDraining), request(CIDRDraining)), pods(20), notRun),
-			want:  []string{"needs 0 of 0", "10.0.0.0/29 waits for FamilyNotRun"},
+		"addresses of a block that has to go are marked": {
+			state: node(leavingUnrun, pods(20), notRun),
+			want:  []string{"needs 0 of 0", "mark 10.0.0.1-10.0.0.6", handshaking},
+		},
+		"they are removed without an answer, which such an agent never gives": {
+			state:  node(leavingUnrun, markedUnrun, notRun),
+			memory: Memory{MarkedSince: since(2*time.Minute, unrun)},
+			want:   []string{"needs 0 of 0", "remove 10.0.0.1-10.0.0.6", handshaking},
+		},
+		"but not before the mark has stood for long enough": {
+			state:  node(leavingUnrun, markedUnrun, notRun),
+			memory: Memory{MarkedSince: since(2*time.Minute-time.Second, unrun)},
+			want:   []string{"needs 0 of 0", handshaking, "again in 1s"},
+		},
+		"an answer from before is as good as a mark": {
+			state: node(lone("10.0.0.0/29", draining(CIDRDraining), request(CIDRDraining), listed), published("10.0.0.1", ""),
+				entries("10.0.0.1", Ready), notRun),
+			memory: Memory{MarkedSince: since(2*time.Minute, "10.0.0.1")},
+			want:   []string{"needs 0 of 0", "remove 10.0.0.1", handshaking},
+		},
+		"a block of which nothing is left cools down": {
+			state: node(lone("10.0.0.0/29", draining(CIDRDraining), request(CIDRDraining)), notRun),
+			want:  []string{"needs 0 of 0", "free 10.0.0.0/29 Returned"},
+		},
+		"an agent that restarts may run the family: the marks are withdrawn, so that it finds addresses": {
+			state:    node(leavingUnrun, markedUnrun, notRun, unsettled),
+			memory:   Memory{MarkedSince: since(time.Hour, unrun)},
+			want:     []string{"needs 0 of 0", "clear 10.0.0.1-10.0.0.6", "10.0.0.0/29 waits for AgentNotSettled"},
+			remember: &Memory{},
+		},
+		"and nothing is marked before it is settled": {
+			state: node(leavingUnrun, notRun, unsettled),
+			want:  []string{"needs 0 of 0", "10.0.0.0/29 waits for AgentNotSettled"},
+		},
+		"the drain is undone: the marks go": {
+			state: node(full("10.0.0.0/29"), markedUnrun, notRun),
+			want:  []string{"needs 0 of 6", "clear 10.0.0.1-10.0.0.6"},
 		},
 		"it starts to drain without a replacement": {
 			state: node(full("10.0.0.0/29", request(CIDRDraining)), pods(20), notRun),
-			want:  []string{"needs 0 of 0", "drain 10.0.0.0/29 CIDRDraining", "10.0.0.0/29 waits for FamilyNotRun"},
+			want:  []string{"needs 0 of 0", "drain 10.0.0.0/29 CIDRDraining", handshaking},
 		},
 		"a pod whose status has an address of the family keeps that": {
 			state: node(full("10.0.0.0/29", draining(CIDRDraining), request(CIDRDraining)), pod("a/a", "10.0.0.1"), notRun),
-			want:  []string{"needs 0 of 0", "10.0.0.0/29 waits for Pods a/a"},
+			want:  []string{"needs 0 of 0", "mark 10.0.0.2-10.0.0.6", "10.0.0.0/29 waits for Pods a/a"},
+		},
+		"nor is it removed where it was marked": {
+			state: node(lone("10.0.0.0/29", draining(CIDRDraining), request(CIDRDraining), listed), published("10.0.0.1", ""),
+				entries("10.0.0.1", Marked), pod("a/a", "10.0.0.1"), notRun),
+			memory: Memory{MarkedSince: since(time.Hour, "10.0.0.1")},
+			want:   []string{"needs 0 of 0", "clear 10.0.0.1", "10.0.0.0/29 waits for Pods a/a"},
 		},
 	})
 }

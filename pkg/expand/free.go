@@ -23,7 +23,7 @@ func (d *decision) freeEmpty() {
 
 // frees reports whether this plan lets the block cool down. An address that the agent
 // has never reported may still be in use; only a block that was never published can
-// leave without a report.
+// leave without a report, or one of a family that the agent does not run.
 func (d *decision) frees(b *block) bool {
 	if d.mayHave(b) || b.undrained || b.drained || b.published > 0 || b.users > 0 || b.Listed {
 		return false
@@ -33,7 +33,7 @@ func (d *decision) frees(b *block) bool {
 	}
 	switch b.Phase {
 	case ipalloc.Draining:
-		return d.reported || b.Conflict
+		return d.reported || d.state.NotRun || b.Conflict
 	case ipalloc.InService:
 		return b.Conflict || d.givenBack(b)
 	default:

@@ -14,6 +14,8 @@ import (
 //	(none) ──Mark──▶ marked ──agent──▶ ready ──AckHold──▶ Remove ──▶ Clear
 //	                   │                 │
 //	                   └─────────────────┴── in use, or stays: Clear
+//
+// An agent that does not run the family answers no mark: see leaveNotRun.
 func (d *decision) handshake() {
 	for _, a := range d.walk {
 		entry := d.state.Release[a]
@@ -26,6 +28,8 @@ func (d *decision) handshake() {
 		case b == nil: // foreign: not ours to touch
 		case !b.leaving(b.usable(a)):
 			d.plan.Clear = append(d.plan.Clear, a)
+		case d.state.NotRun:
+			d.leaveNotRun(a, entry)
 		default:
 			d.leave(a, entry, b)
 		}
@@ -93,6 +97,28 @@ func (d *decision) leaveUnread(b *block, a netip.Addr, entry ReleaseStatus, stan
 	}
 	// An agent that starts keeps off: it was marked before any agent came.
 	return entry == Marked && free && !d.reported
+}
+
+// leaveNotRun takes an address of a family that the agent does not run one step further.
+// The agent gives it to no pod and answers no mark. The mark is for an agent that may
+// restart with the family on: it assigns and restores no marked address. One that
+// restarted just before the mark shows in AckTimeout, by a container that is not settled
+// or by an address of the family of its own.
+func (d *decision) leaveNotRun(a netip.Addr, entry ReleaseStatus) {
+	free := !d.inUse(a)
+	_, stands := d.state.Release[a]
+	switch {
+	case !stands && free && d.state.AgentSettled:
+		d.plan.Mark = append(d.plan.Mark, a)
+	case !stands:
+		// It may be in use, or may be soon.
+	case free && d.state.AgentSettled && (entry == Marked || entry == Ready):
+		if d.passed(&d.memory.MarkedSince, d.old.MarkedSince, a, d.policy.AckTimeout) {
+			d.plan.Remove = append(d.plan.Remove, a)
+		}
+	default:
+		d.plan.Clear = append(d.plan.Clear, a)
+	}
 }
 
 // mark asks the agent to release an address that looks free, unless it may be

@@ -27,7 +27,8 @@ type Plan struct {
 	Claim Claim
 	// Publish adds addresses of blocks in service to the pool.
 	Publish []netip.Addr
-	// Remove removes acked and held addresses from the pool.
+	// Remove removes addresses from the pool: acked and held ones, and marked ones of a
+	// family that the agent does not run.
 	Remove []netip.Addr
 	// Free lets blocks without a published address cool down.
 	Free []Free
@@ -101,6 +102,4 @@ const (
 	WaitTurn WaitReason = "Turn"
 	// WaitUnsettled: the agent is not settled (yet).
 	WaitUnsettled WaitReason = "AgentNotSettled"
-	// WaitFamily: the agent does not run the family, so it answers no mark.
-	WaitFamily WaitReason = "FamilyNotRun"
 )

@@ -161,6 +161,9 @@ func brokenDrains(p Policy, s State, plan Plan, fail failer) {
 	if full := left >= p.MaxBlocks || len(s.Pool)+len(s.Release)+len(plan.Publish) >= hardCap(p, s); full && reclaims == 0 {
 		least = min(least, max(plan.Demand, agentFloor))
 	}
+	if s.NotRun { // it needs none
+		least = 0
+	}
 	if reclaims+requested > 0 && (plan.Capacity < least || plan.Claim != (Claim{})) {
 		fail("drains though the node lacks addresses: %d of at least %d", plan.Capacity, least)
 	}

@@ -93,7 +93,7 @@ func brokenAddresses(now time.Time, p Policy, s State, m Memory, plan Plan, fail
 	for _, a := range plan.Remove {
 		brokenRemove(now, p, s, m, a, fail)
 	}
-	if len(plan.Mark) > 0 {
+	if len(plan.Mark) > 0 && !s.NotRun {
 		for _, pod := range s.Pods {
 			if now.Before(pod.Seen.Add(p.AckTimeout)) && unreported(s, pod) {
 				fail("marks while the address of %s is unreported", pod.Name)
@@ -139,7 +139,7 @@ func unreported(s State, pod Pod) bool {
 
 func mayLeave(s State, a netip.Addr) bool {
 	owner, published := s.Pool[a]
-	return published && owner == "" && !inUseAnywhere(s, a) && s.AgentSettled && len(s.Used) > 0
+	return published && owner == "" && !inUseAnywhere(s, a) && s.AgentSettled && (len(s.Used) > 0 || s.NotRun)
 }
 
 func brokenRemove(now time.Time, p Policy, s State, m Memory, a netip.Addr, fail failer) {
@@ -147,10 +147,23 @@ func brokenRemove(now time.Time, p Policy, s State, m Memory, a netip.Addr, fail
 	switch {
 	case !mayLeave(s, a):
 		fail("removes %s, in use %v, kept for %q, agent settled %v", a, inUseAnywhere(s, a), s.Pool[a], s.AgentSettled)
+	case s.NotRun:
+		brokenUnansweredRemove(now, p, s, m, a, fail)
 	case s.Release[a] != Ready:
 		fail("removes %s in state %q", a, s.Release[a])
 	case p.AckHold > 0 && (!seen || now.Sub(since) < p.AckHold):
 		fail("removes %s before the hold is over", a)
+	}
+}
+
+// brokenUnansweredRemove: of a family that the agent does not run.
+func brokenUnansweredRemove(now time.Time, p Policy, s State, m Memory, a netip.Addr, fail failer) {
+	since, seen := m.MarkedSince[a]
+	switch {
+	case !withheld(s.Release[a]):
+		fail("removes %s in state %q, which an agent that starts may assign", a, s.Release[a])
+	case p.AckTimeout > 0 && (!seen || now.Sub(since) < p.AckTimeout):
+		fail("removes %s before its mark has stood for long enough", a)
 	}
 }
 
@@ -249,6 +262,9 @@ func checkArbitrary(t *testing.T, d dice) {
 	m := d.memory(s)
 	if d.percent(30) {
 		s.MaxPods = 1 + d(12)
+	}
+	if d.percent(5) {
+		s.NotRun, s.Used, s.Own = true, map[netip.Addr]string{}, nil
 	}
 	plan, next := checkPure(t, p, s, m)
 	for _, rule := range broken(noon, p, s, m, plan) {

@@ -52,8 +52,8 @@ func (d *decision) explainLeaving(b *block, users map[user]struct{}) {
 		d.wait(b, WaitPods, pods)
 	case d.state.BlockDemand != nil && (d.state.BlockDemand.Reported || d.state.BlockDemand.Fixed):
 		d.wait(b, WaitReturn, nil)
-	case d.state.NotRun:
-		d.wait(b, WaitFamily, nil)
+	case d.state.NotRun && d.state.AgentSettled:
+		d.wait(b, WaitHandshake, nil)
 	case !d.reported, b.published > 0 && !d.trusted:
 		d.wait(b, WaitUnsettled, nil)
 	case len(d.awaited) > 0:

@@ -83,6 +83,39 @@ func TestFamilyThatAgentsDoNotRun(t *testing.T) {
 	e.usedArePublished("n1")
 }
 
+// IPv6 is drained and taken out of a pool whose agents run IPv4 only, beside one that
+// is restarted with IPv6 in the middle of it and keeps what it uses.
+func TestFamilyNotRunIsTakenOut(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.pool("both", func(p *v1alpha1.PodIPPool) {
+		p.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00:10::/112"}}}
+	}, "10.1.0.0/24")
+	for _, name := range []string{"n1", "n2"} {
+		e.bareNode(name, nil)
+		e.Must(e.agent(name, agent.IPv4).WaitReady(e.Ctx))
+	}
+	e.condition("both", v1alpha1.PoolFamilyNotRun, metav1.ConditionTrue, "")
+	e.Pods("n1", "load", 20)
+	e.running("load", 20)
+	e.Must(e.Client.Patch(e.Ctx, &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "both"}},
+		client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"ipv6":{"cidrs":[{"cidr":"fd00:10::/112","allocationPolicy":"Drain"}]}}}`))))
+	a := e.agent("n2", agent.IPv4, agent.IPv6)
+	e.Must(a.WaitReady(e.Ctx))
+	e.Eventually("the blocks of the agent without IPv6 are back", func() error {
+		for _, b := range e.Blocks("n1") {
+			if netip.MustParsePrefix(b.Spec.CIDR).Addr().Is6() {
+				return fmt.Errorf("n1 holds %s, %s", b.Name, b.Status.Phase)
+			}
+		}
+		return nil
+	})
+	e.usedArePublished("n1")
+	e.usedArePublished("n2")
+	e.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}})
+	e.Eventually("IPv6 can be taken out", func() error { return e.withoutIPv6("both") })
+}
+
 // A family of which no node holds a block can be taken out of a pool.
 func TestEmptyFamilyIsTakenOut(t *testing.T) {
 	e := newEnv(t)

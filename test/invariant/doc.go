@@ -20,7 +20,8 @@
 //     block that began to cool down meanwhile, while its CiliumNode has not changed
 //     since.)
 //  2. No IP leaves a pool while anything says that it is used, nor before its
-//     agent has answered ready-for-release, save when its Node is gone. The
+//     agent has answered ready-for-release, save when its Node is gone, or the IP
+//     is marked and of a family that its agent does not run. The
 //     CiliumNode of a Node that is there is not deleted while it has such an IP.
 //     What an agent holds is in its pool.
 //  3. podCIDRs lists the node's blocks with an IP in the pool, each once, in

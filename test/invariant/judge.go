@@ -161,6 +161,10 @@ func (j *judgement) removed() {
 		}
 		switch state := j.old.release[addr]; state {
 		case ipamoption.IPAMReadyForRelease, ipamoption.IPAMReleased:
+		case ipamoption.IPAMMarkForRelease:
+			if !j.old.familyNotRun(addr) {
+				unasked.add("with release-ips state "+state, addr)
+			}
 		case "":
 			unasked.add("without having been marked for release", addr)
 		default:

@@ -21,6 +21,25 @@ type view struct {
 	release    map[netip.Addr]string
 }
 
+// familyNotRun reports whether the agent has said that it does not run the family of an
+// address: its own addresses and its report name the other family alone.
+func (v *view) familyNotRun(addr netip.Addr) bool {
+	own, used := false, false
+	for a := range v.own {
+		if a.Is4() == addr.Is4() {
+			return false
+		}
+		own = true
+	}
+	for a := range v.used {
+		if a.Is4() == addr.Is4() {
+			return false
+		}
+		used = true
+	}
+	return own && used
+}
+
 // newView reads the CiliumNode after a change; nil: there is none.
 func newView(c Change) *view {
 	cn, ok := c.New.(*ciliumv2.CiliumNode)

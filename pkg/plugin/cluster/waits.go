@@ -83,8 +83,6 @@ func waitsFor(w expand.Wait) string {
 		return "the agent to give it back"
 	case expand.WaitPodAddress:
 		return "the addresses of " + by
-	case expand.WaitFamily:
-		return "its Node to go: the agent does not run the family"
 	case expand.WaitUnsettled:
 		return "the agent to run steadily"
 	case expand.WaitWindow:
