@@ -166,10 +166,14 @@ func randomHistory(random *rand.Rand) []forecast.Sample {
 	return past(time.Duration(random.Int64N(int64(9*day))), sum(parts...))
 }
 
-func TestProperties(t *testing.T) {
+func TestProperties(t *testing.T)     { properties(t, 15) }
+func TestLongProperties(t *testing.T) { properties(t, 60) }
+
+func properties(t *testing.T, histories int) {
+	t.Helper()
 	random := rand.New(rand.NewPCG(2, 2))
 	expected := 0
-	for range 60 {
+	for range histories {
 		h, free, patience := randomHistory(random), random.Int64N(5000), 1+random.Float64()
 		e := forecast.Expect(noon(), h, free, patience)
 		if e.Expected {
@@ -201,7 +205,7 @@ func TestProperties(t *testing.T) {
 			t.Fatalf("patience %f: %+v, one more: %+v", patience, e, other)
 		}
 	}
-	if expected < 6 {
-		t.Errorf("an end was expected in %d of 60 histories only", expected)
+	if expected < histories/10 {
+		t.Errorf("an end was expected in %d of %d histories only", expected, histories)
 	}
 }

@@ -92,10 +92,14 @@ func TestDaylightSaving(t *testing.T) {
 
 // TestAgainstMinutes holds random sets to a table of minutes: a minute is open
 // when the schedule was met within the duration before it.
-func TestAgainstMinutes(t *testing.T) {
+func TestAgainstMinutes(t *testing.T)     { againstMinutes(t, 12) }
+func TestLongAgainstMinutes(t *testing.T) { againstMinutes(t, 60) }
+
+func againstMinutes(t *testing.T, seeds int) {
+	t.Helper()
 	const days = 5
 	start := at(t, "Mon 00:00:00")
-	for seed := range 60 {
+	for seed := range seeds {
 		r := rand.New(rand.NewPCG(uint64(seed), 0))
 		var windows []Window
 		open := make([]bool, days*24*60)

@@ -16,14 +16,14 @@ import (
 
 // TestSeeds plays a few seeds, TestLongSeeds more of them, and make sim as many as
 // it is given.
-func TestSeeds(t *testing.T)     { plays(t, "-seeds=40") }
-func TestLongSeeds(t *testing.T) { plays(t, "-seeds=160", "-seed=41") }
+func TestSeeds(t *testing.T)     { plays(t, "-seeds=15") }
+func TestLongSeeds(t *testing.T) { plays(t, "-seeds=185", "-seed=16") }
 
 // TestPools plays some in which pods ask for several of Cilium's pools, which few
 // seeds have.
-func TestPools(t *testing.T) { plays(t, "-seeds=20", "-mode=multi-pool", "-traits=pools") }
+func TestPools(t *testing.T) { plays(t, "-seeds=10", "-mode=multi-pool", "-traits=pools") }
 func TestLongPools(t *testing.T) {
-	plays(t, "-seeds=60", "-seed=21", "-mode=multi-pool", "-traits=pools")
+	plays(t, "-seeds=70", "-seed=11", "-mode=multi-pool", "-traits=pools")
 }
 
 func plays(t *testing.T, args ...string) {
@@ -210,9 +210,9 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestWindowIsReached: few worlds about the window are enough for a pod to get a marked
+// TestLongWindowIsReached: few worlds about the window are enough for a pod to get a marked
 // address whose agent is killed then and starts again.
-func TestWindowIsReached(t *testing.T) {
+func TestLongWindowIsReached(t *testing.T) {
 	s := newSearch(options{seeds: 60, from: 1, steps: 400, workers: 1, faults: world.AllFaults(), profile: window}, &strings.Builder{})
 	if failed := s.run(); failed != nil {
 		t.Fatalf("seed %d: %v", failed.seed, failed.violations)
