@@ -424,6 +424,16 @@ $(old-kubelet): $(CLUSTER)/parts/kube/$(OLD_KUBELET).mod $(CLUSTER)/parts/kube/$
 		-ldflags '$(call kubernetes-ldflags-of,$(OLD_KUBELET))' ./kubelet
 	@touch $@
 
+# NODES of the demo is 20; here it is 40 unless given.
+SCHEDULE_NODES := $(if $(filter command line environment,$(origin NODES)),$(NODES),40)
+BINDS ?= 10000
+
+.PHONY: schedule
+schedule: controlplane $(helm) $(BIN)/kube-scheduler ## Let the real kube-scheduler bind pods by the addresses that Nodes offer, on nearly full pools while all changes; fails if one lacks an address. BINDS=10000 NODES=40 PLANT=1
+	@echo "building the operator and the program: up to 2 minutes the first time"
+	@go build -o $(BIN)/ ./cmd/cilium-pool-operator ./test/schedule
+	@$(BIN)/schedule -helm=$(helm) -binds=$(BINDS) -nodes=$(SCHEDULE_NODES) $(if $(PLANT),-plant)
+
 # containerd-part NAME,TIME
 define containerd-part
 $(BIN)/$(1): $(CLUSTER)/parts/containerd/go.mod $(CLUSTER)/parts/containerd/go.sum

@@ -4,6 +4,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"hash/fnv"
 	"maps"
 	"net/netip"
@@ -29,13 +30,16 @@ type Options struct {
 	Seed uint64
 	// Retry is how long the kubelet waits after a failed CNI call. Zero: 10 s.
 	Retry time.Duration
+	// Workers is how many pods the kubelet works on at the same time. Zero: 16.
+	Workers int
 }
 
 // Fleet is the machines of a cluster.
 type Fleet struct {
-	// Added and Failed count CNI ADDs; Dropped endpoints that an agent could not
-	// restore; Crashed starts of agents that failed.
-	Added, Failed, Dropped, Crashed atomic.Int64
+	// Added and Failed count CNI ADDs, Exhausted those of Failed that found no address;
+	// Dropped endpoints that an agent could not restore; Crashed starts of agents that
+	// failed.
+	Added, Failed, Exhausted, Dropped, Crashed atomic.Int64
 
 	client  client.WithWatch
 	opts    Options
@@ -63,7 +67,10 @@ func Quick() agent.Options {
 // New returns a Fleet without machines; Run makes it work.
 func New(c client.WithWatch, opts Options) *Fleet {
 	f := &Fleet{client: c, opts: opts, hub: agent.NewHub(c), machines: map[string]*Machine{}}
-	f.kubelet = agent.NewKubelet(c, agent.KubeletOptions{Retry: opts.Retry, OnAdd: func(_ types.NamespacedName, err error) {
+	f.kubelet = agent.NewKubelet(c, agent.KubeletOptions{Retry: opts.Retry, Workers: opts.Workers, OnAdd: func(_ types.NamespacedName, err error) {
+		if errors.Is(err, agent.ErrExhausted) {
+			f.Exhausted.Add(1)
+		}
 		if err != nil {
 			f.Failed.Add(1)
 			return

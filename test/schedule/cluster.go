@@ -1,0 +1,209 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/agent"
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/fleet"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
+)
+
+const (
+	release   = "cilium-pool-operator"
+	chart     = "charts/cilium-pool-operator"
+	stopGrace = 10 * time.Second
+	// updateRate is how often an agent reports, where real ones take 15 s: so that
+	// blocks come and go within a run.
+	updateRate = 2 * time.Second
+	// retryADD is when the kubelet tries a CNI ADD again.
+	retryADD = time.Second
+	// schedulerConfig lifts the limit of 50 requests per second. All else is as
+	// released.
+	schedulerConfig = `apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection: {leaderElect: false}
+clientConnection: {kubeconfig: %s, qps: 10000, burst: 10000}
+`
+)
+
+// cluster is a control plane with the scheduler, the operator and simulated nodes.
+type cluster struct {
+	*controlplane.Cluster
+	settings
+	client   client.WithWatch
+	fleet    *fleet.Fleet
+	operator *process.Process
+	// chart is what the chart makes.
+	chart []*unstructured.Unstructured
+}
+
+// startCluster starts all but the operator. What the chart makes but for its workload is
+// there, too, except for the policies by which pods request addresses.
+func startCluster(ctx context.Context, s settings) (_ *cluster, err error) {
+	if err := os.RemoveAll(s.dir); err != nil {
+		return nil, err
+	}
+	c := &cluster{settings: s}
+	if c.chart, err = render(ctx, s.helm); err != nil {
+		return nil, err
+	}
+	if c.Cluster, err = controlplane.Start(ctx, controlplane.Options{Dir: s.dir, BinDir: s.binDir}); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.Stop())
+		}
+	}()
+	if c.client, err = harness.NewClient(c.Config()); err != nil {
+		return nil, err
+	}
+	agents, err := agent.NewClient(c.Config())
+	if err != nil {
+		return nil, err
+	}
+	c.fleet = fleet.New(agents, fleet.Options{Seed: s.seed, Retry: retryADD, Workers: 64, Agent: agent.Options{
+		Health: true, UpdateRate: updateRate, PollInterval: 500 * time.Millisecond,
+	}})
+	if err := c.apply(ctx, "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"); err != nil {
+		return nil, err
+	}
+	return c, c.startScheduler()
+}
+
+// render returns what the chart makes with scheduling.enabled.
+func render(ctx context.Context, helm string) ([]*unstructured.Unstructured, error) {
+	cmd := exec.CommandContext(ctx, helm, "template", release, chart, "--namespace", metav1.NamespaceSystem, "--kube-version", "1.36",
+		"--set", "scheduling.enabled=true", "--api-versions", "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("helm template: %w: %s", err, &stderr)
+	}
+	var all []*unstructured.Unstructured
+	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(out), 4096); ; {
+		o := &unstructured.Unstructured{}
+		switch err := decoder.Decode(&o.Object); {
+		case errors.Is(err, io.EOF):
+			return all, nil
+		case err != nil:
+			return nil, fmt.Errorf("helm template: %w", err)
+		case len(o.Object) > 0:
+			all = append(all, o)
+		}
+	}
+}
+
+// apply creates the chart's objects of these kinds.
+func (c *cluster) apply(ctx context.Context, kinds ...string) error {
+	for _, o := range c.chart {
+		if !slices.Contains(kinds, o.GetKind()) {
+			continue
+		}
+		if err := c.client.Create(ctx, o.DeepCopy()); err != nil {
+			return fmt.Errorf("create %s %s: %w", o.GetKind(), o.GetName(), err)
+		}
+	}
+	return nil
+}
+
+func (c *cluster) startScheduler() error {
+	path := filepath.Join(c.dir, "scheduler.yaml")
+	config := fmt.Sprintf(schedulerConfig, filepath.Join(c.dir, "kubeconfig"))
+	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+		return err
+	}
+	// It ends with this process.
+	_, err := process.Start(process.Command{
+		Name: "kube-scheduler", Dir: c.dir, Args: []string{filepath.Join(c.binDir, "kube-scheduler"), "--config=" + path, "--secure-port=0"},
+	})
+	return err
+}
+
+// startOperator starts the operator, with the rights that the chart gives it and times
+// that let blocks come back within a run.
+func (c *cluster) startOperator(ctx context.Context, more ...string) error {
+	cfg, err := c.ConfigFor(ctx, metav1.NamespaceSystem, release)
+	if err != nil {
+		return err
+	}
+	kubeconfig := filepath.Join(c.dir, "operator.kubeconfig")
+	if err := controlplane.WriteKubeconfig(kubeconfig, cfg); err != nil {
+		return err
+	}
+	c.operator, err = process.Start(process.Command{Name: "operator", Dir: c.dir, Args: append([]string{
+		filepath.Join(c.binDir, "cilium-pool-operator"), "--kubeconfig=" + kubeconfig, "--leader-elect=false",
+		"--metrics-bind-address=0", "--health-probe-bind-address=0",
+		"--reclaim-idle-for=5s", "--ack-hold=500ms", "--ack-timeout=" + (2 * updateRate).String(), "--agent-settle-time=1s",
+		"--cooldown=2s", "--node-gone-cooldown=4s", "--reclaims-per-minute=0", "--reclaims-per-minute-per-pool=0",
+	}, more...)})
+	return err
+}
+
+// enable turns the feature on, as helm upgrade does: the policies, and the operator
+// anew. It waits until pods request an address and all nodes offer some.
+func (c *cluster) enable(ctx context.Context) error {
+	if err := c.apply(ctx, "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"); err != nil {
+		return err
+	}
+	if err := c.operator.Stop(stopGrace); err != nil {
+		return err
+	}
+	if err := c.startOperator(ctx, "--scheduling-families=ipv4"); err != nil {
+		return err
+	}
+	dry := client.NewDryRunClient(c.client)
+	return harness.Until(ctx, 100*time.Millisecond, func(ctx context.Context) error {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "sample"}}
+		p.Spec.Containers = []corev1.Container{{Name: "app", Image: "registry.example.com/app"}}
+		if err := dry.Create(ctx, p); err != nil {
+			return err
+		}
+		if _, requests := p.Spec.Containers[0].Resources.Requests[v1alpha1.IPv4Resource]; !requests {
+			return errors.New("pods request no address yet")
+		}
+		nodes := &corev1.NodeList{}
+		if err := c.client.List(ctx, nodes); err != nil {
+			return err
+		}
+		for _, n := range nodes.Items {
+			if _, offers := n.Status.Allocatable[v1alpha1.IPv4Resource]; !offers {
+				return fmt.Errorf("node %s offers no address yet", n.Name)
+			}
+		}
+		return nil
+	})
+}
+
+// ended reports which program has ended by itself, if one has.
+func (c *cluster) ended() error {
+	if c.operator != nil && !c.operator.Running() {
+		return fmt.Errorf("the operator ended by itself; its log ends:\n%s", c.operator.LogTail())
+	}
+	return nil
+}
+
+// offer patches what a Node offers.
+func (c *cluster) offer(ctx context.Context, node, patch string) error {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
+	return c.client.Status().Patch(ctx, n, client.RawPatch("application/merge-patch+json", []byte(patch)))
+}
