@@ -311,6 +311,21 @@ func checksHandshakes() map[string]checkTest {
 			spoil: func(w world) { w.entry("a", "10.0.0.2", expand.Marked, time.Time{}) },
 			want:  []string{"MarkedInUse CiliumNode/a 10.0.0.2"},
 		},
+		"the agent's own, retired": {spoil: func(w world) {
+			w.phase("10.0.0.0-29", ipalloc.Draining, expand.Deleted, now)
+			w.entry("a", "10.0.0.1", expand.Released, long)
+		}},
+		"the agent's own, retired in a block in service": {
+			spoil: func(w world) { w.entry("a", "10.0.0.1", expand.Released, time.Time{}) },
+			want:  []string{"MarkedInUse CiliumNode/a 10.0.0.1"},
+		},
+		"a pod's, retired": {
+			spoil: func(w world) {
+				w.phase("10.0.0.0-29", ipalloc.Draining, expand.Deleted, now)
+				w.entry("a", "10.0.0.2", expand.Released, time.Time{})
+			},
+			want: []string{"MarkedInUse CiliumNode/a 10.0.0.2"},
+		},
 		"refused in use": {spoil: func(w world) { w.entry("a", "10.0.0.2", expand.DoNotRelease, time.Time{}) }},
 		"left over": {
 			spoil: func(w world) { w.entry("a", "192.0.2.1", expand.DoNotRelease, time.Time{}) },

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 const stale = "with a needless release entry"
@@ -29,6 +30,8 @@ func (c *check) handshakesOf(n *node) {
 				continue
 			}
 			f.Reason, f.Note, f.Says = StaleRelease, f.Note+", which no agent of this mode reads", stale
+		case mine && b.Phase == ipalloc.Draining && status == expand.Released && expand.NamesAgent(who):
+			continue // the agent keeps its own until it restarts
 		case n.view.publishes(a) && used && status != expand.DoNotRelease:
 			f.Reason, f.Note, f.Says = MarkedInUse, who+", "+f.Note, "in use, and with a release entry"
 		case !n.view.publishes(a) && (old || status != expand.Marked):

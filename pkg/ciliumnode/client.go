@@ -65,10 +65,10 @@ func (c *Client) patchSpec(ctx context.Context, v *View, body []byte) (*Stored, 
 	return c.Mode.ToStored(cn), nil
 }
 
-// Release marks addresses for release and deletes entries of the handshake, in one
-// patch of the status, conditional on the version in v. It returns what Apply does.
-func (c *Client) Release(ctx context.Context, v *View, mark, clearing []netip.Addr) (*Stored, error) {
-	body, err := releasePatch(v, mark, clearing)
+// Release changes entries of the handshake in one patch of the status, conditional on
+// the version in v. It returns what Apply does.
+func (c *Client) Release(ctx context.Context, v *View, change Entries) (*Stored, error) {
+	body, err := change.patch(v)
 	if err != nil || body == nil {
 		return nil, err
 	}

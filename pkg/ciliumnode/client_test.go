@@ -63,7 +63,7 @@ func TestApplyAndReleaseLoseAgainstANewerVersion(t *testing.T) {
 	if _, err := c.Apply(t.Context(), old, Change{Publish: addrs("10.0.0.2"), Blocks: cidrs("10.0.0.0/30")}); !apierrors.IsConflict(err) {
 		t.Errorf("Apply on an old version: %v, want a conflict", err)
 	}
-	if _, err := c.Release(t.Context(), old, addrs("10.0.0.1"), nil); !apierrors.IsConflict(err) {
+	if _, err := c.Release(t.Context(), old, Entries{Mark: addrs("10.0.0.1")}); !apierrors.IsConflict(err) {
 		t.Errorf("Release on an old version: %v, want a conflict", err)
 	}
 	if diff := cmp.Diff(ipamtypes.AllocationMap{"10.0.0.1": {}}, get(t, c, "n1").Spec.IPAM.Pool); diff != "" {
@@ -86,7 +86,7 @@ func TestNothingToDoIsNoWrite(t *testing.T) {
 	if got, err := c.Apply(t.Context(), v, Change{Publish: addrs("10.0.0.1"), Blocks: cidrs("10.0.0.0/30")}); got != nil || err != nil {
 		t.Errorf("Apply returned %v, %v; want nothing", got, err)
 	}
-	if got, err := c.Release(t.Context(), v, nil, addrs("10.0.0.1")); got != nil || err != nil {
+	if got, err := c.Release(t.Context(), v, Entries{Clear: addrs("10.0.0.1")}); got != nil || err != nil {
 		t.Errorf("Release returned %v, %v; want nothing", got, err)
 	}
 }
@@ -95,7 +95,7 @@ func TestReleaseLeavesTheSpecAlone(t *testing.T) {
 	cn := node([]string{"10.0.0.1"}, "10.0.0.0/30")
 	cn.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.1": {Owner: "default/a"}}
 	c := fakeClient(t, interceptor.Funcs{}, cn)
-	v, err := c.Release(t.Context(), live(t, c, "n1"), addrs("10.0.0.1"), nil)
+	v, err := c.Release(t.Context(), live(t, c, "n1"), Entries{Mark: addrs("10.0.0.1")})
 	if err != nil {
 		t.Fatal(err)
 	}

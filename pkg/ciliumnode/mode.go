@@ -146,9 +146,9 @@ func (ciliumNodes) resource() (schema.GroupVersionKind, string) {
 // existing mark.
 func (ciliumNodes) bumpVersion(ctx context.Context, c *Client, v *View, addr netip.Addr) (*Stored, error) {
 	if _, stands := v.Release[addr]; stands {
-		return c.Release(ctx, v, nil, []netip.Addr{addr})
+		return c.Release(ctx, v, Entries{Clear: []netip.Addr{addr}})
 	}
-	return c.Release(ctx, v, []netip.Addr{addr}, nil)
+	return c.Release(ctx, v, Entries{Mark: []netip.Addr{addr}})
 }
 
 func (ciliumNodes) check(context.Context, client.Reader, *View, Change) error { return nil }

@@ -114,6 +114,17 @@ func (c Change) podCIDRs(v *View, added, removed map[netip.Addr]bool) []netip.Pr
 	return out
 }
 
+// Entries is a change of the release handshake's entries in a CiliumNode's status.
+type Entries struct {
+	// Mark are addresses to mark for release: those without an entry, and those retired.
+	Mark []netip.Addr
+	// Retire are the agent's own addresses, which it is not to take up again when it
+	// restarts: their entries become released.
+	Retire []netip.Addr
+	// Clear are addresses whose entries are deleted.
+	Clear []netip.Addr
+}
+
 type statusPatch struct {
 	Metadata metadata `json:"metadata"`
 	Status   struct {
@@ -123,21 +134,26 @@ type statusPatch struct {
 	} `json:"status"`
 }
 
-// releasePatch is the JSON merge patch of the status that marks addresses for release
-// and deletes entries, or nil if there is nothing to do.
-func releasePatch(v *View, mark, clearing []netip.Addr) ([]byte, error) {
+// patch is the JSON merge patch of the status that writes e to the CiliumNode in v, or
+// nil if there is nothing to do.
+func (e Entries) patch(v *View) ([]byte, error) {
 	var p statusPatch
 	p.Metadata.ResourceVersion = v.ResourceVersion
-	entries := make(map[string]*expand.ReleaseStatus, len(mark)+len(clearing))
-	for _, addr := range clearing {
+	entries := make(map[string]*expand.ReleaseStatus, len(e.Mark)+len(e.Retire)+len(e.Clear))
+	for _, addr := range e.Clear {
 		if _, there := v.Release[addr]; there {
 			entries[addr.String()] = nil
 		}
 	}
-	marked := expand.Marked
-	for _, addr := range mark {
-		if _, there := v.Release[addr]; !there {
+	marked, released := expand.Marked, expand.Released
+	for _, addr := range e.Mark {
+		if entry, there := v.Release[addr]; !there || entry == released {
 			entries[addr.String()] = &marked
+		}
+	}
+	for _, addr := range e.Retire {
+		if _, there := v.Release[addr]; !there {
+			entries[addr.String()] = &released
 		}
 	}
 	if len(entries) == 0 {

@@ -1,7 +1,6 @@
 package ciliumnode
 
 import (
-	"net/netip"
 	"testing"
 
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
@@ -99,29 +98,37 @@ func TestChangePatchIsIdempotent(t *testing.T) {
 
 func TestReleasePatch(t *testing.T) {
 	tests := map[string]struct {
-		entries        map[string]ipamtypes.IPReleaseStatus
-		mark, clearing []netip.Addr
-		want           string
+		entries map[string]ipamtypes.IPReleaseStatus
+		change  Entries
+		want    string
 	}{
 		"nothing asked": {},
 		"mark": {
-			mark: addrs("10.0.0.1", "fd00::1"),
-			want: `{"metadata":{"resourceVersion":"7"},"status":{"ipam":{"release-ips":{"10.0.0.1":"marked-for-release","fd00::1":"marked-for-release"}}}}`,
+			change: Entries{Mark: addrs("10.0.0.1", "fd00::1")},
+			want:   `{"metadata":{"resourceVersion":"7"},"status":{"ipam":{"release-ips":{"10.0.0.1":"marked-for-release","fd00::1":"marked-for-release"}}}}`,
 		},
 		"an answer is never marked over": {
-			entries: map[string]ipamtypes.IPReleaseStatus{"10.0.0.1": "ready-for-release"}, mark: addrs("10.0.0.1"),
+			entries: map[string]ipamtypes.IPReleaseStatus{"10.0.0.1": "ready-for-release"}, change: Entries{Mark: addrs("10.0.0.1")},
+		},
+		"a retired address is": {
+			entries: map[string]ipamtypes.IPReleaseStatus{"10.0.0.1": "released"}, change: Entries{Mark: addrs("10.0.0.1")},
+			want: `{"metadata":{"resourceVersion":"7"},"status":{"ipam":{"release-ips":{"10.0.0.1":"marked-for-release"}}}}`,
+		},
+		"retire, and nothing over an entry": {
+			entries: map[string]ipamtypes.IPReleaseStatus{"10.0.0.1": "marked-for-release"}, change: Entries{Retire: addrs("10.0.0.1", "10.0.0.2")},
+			want: `{"metadata":{"resourceVersion":"7"},"status":{"ipam":{"release-ips":{"10.0.0.2":"released"}}}}`,
 		},
 		"clear what stands, and only that": {
-			entries:  map[string]ipamtypes.IPReleaseStatus{"10.0.0.1": "released", "10.0.0.3": "ready-for-release"},
-			clearing: addrs("10.0.0.1", "10.0.0.2"),
-			want:     `{"metadata":{"resourceVersion":"7"},"status":{"ipam":{"release-ips":{"10.0.0.1":null}}}}`,
+			entries: map[string]ipamtypes.IPReleaseStatus{"10.0.0.1": "released", "10.0.0.3": "ready-for-release"},
+			change:  Entries{Clear: addrs("10.0.0.1", "10.0.0.2")},
+			want:    `{"metadata":{"resourceVersion":"7"},"status":{"ipam":{"release-ips":{"10.0.0.1":null}}}}`,
 		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			cn := node(nil)
 			cn.Status.IPAM.ReleaseIPs = test.entries
-			got, err := releasePatch(NewView(cn), test.mark, test.clearing)
+			got, err := test.change.patch(NewView(cn))
 			if err != nil {
 				t.Fatal(err)
 			}

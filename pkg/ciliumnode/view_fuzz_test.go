@@ -85,45 +85,61 @@ func checkPoolKeys(t *testing.T, cn *ciliumv2.CiliumNode, v *View) {
 	}
 }
 
-// FuzzRelease applies marks and clears to any release-ips: what stands is never
+// FuzzRelease applies marks, retirements and clears to any release-ips: what stands is never
 // marked over, only what was asked is cleared, and a second time there is
 // nothing to do.
 func FuzzRelease(f *testing.F) {
 	f.Add("10.0.0.1 10.0.0.2", "10.0.0.1 10.0.0.3", "10.0.0.2 10.0.0.4")
 	f.Add("FD00::1 fd00::2 x", "fd00::1 fd00::2", "fd00::2 fd00::1")
 	f.Add("", "", "10.0.0.1")
+	f.Add("x y 10.0.0.2", "10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4 10.0.0.5 10.0.0.2", "10.0.0.4")
 	f.Fuzz(func(t *testing.T, entries, mark, clearing string) {
 		cn := node(nil)
 		cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{}
 		for i, key := range strings.Fields(entries) {
 			cn.Status.IPAM.ReleaseIPs[key] = []ipamtypes.IPReleaseStatus{"ready-for-release", "do-not-release", "released"}[i%3]
 		}
-		marks, clears := parse(mark, netip.ParseAddr), parse(clearing, netip.ParseAddr)
-		// A plan never has an address in both.
-		marks = slices.DeleteFunc(marks, func(a netip.Addr) bool { return slices.Contains(clears, a) })
+		change := Entries{Clear: parse(clearing, netip.ParseAddr)}
+		for i, a := range parse(mark, netip.ParseAddr) {
+			if i%3 == 2 {
+				change.Retire = append(change.Retire, a)
+			} else {
+				change.Mark = append(change.Mark, a)
+			}
+		}
+		// A plan never has an address in two lists.
+		change.Mark = slices.DeleteFunc(change.Mark, func(a netip.Addr) bool { return slices.Contains(change.Clear, a) })
+		change.Retire = slices.DeleteFunc(change.Retire, func(a netip.Addr) bool {
+			return slices.Contains(change.Clear, a) || slices.Contains(change.Mark, a)
+		})
 		before := NewView(cn)
 		want := maps.Clone(before.Release)
 		if want == nil {
 			want = map[netip.Addr]expand.ReleaseStatus{}
 		}
-		maps.DeleteFunc(want, func(a netip.Addr, _ expand.ReleaseStatus) bool { return slices.Contains(clears, a) })
-		for _, a := range marks {
-			if _, stands := before.Release[a]; !stands {
+		maps.DeleteFunc(want, func(a netip.Addr, _ expand.ReleaseStatus) bool { return slices.Contains(change.Clear, a) })
+		for _, a := range change.Mark {
+			if entry, stands := before.Release[a]; !stands || entry == expand.Released {
 				want[a] = expand.Marked
 			}
 		}
-		body, err := releasePatch(before, marks, clears)
+		for _, a := range change.Retire {
+			if _, stands := before.Release[a]; !stands {
+				want[a] = expand.Released
+			}
+		}
+		body, err := change.patch(before)
 		if err != nil {
 			t.Fatal(err)
 		}
 		after := patched(t, cn, body)
 		if diff := cmp.Diff(want, NewView(after).Release, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
-			t.Errorf("entries %q, mark %v, clear %v (-want +got):\n%s", entries, marks, clears, diff)
+			t.Errorf("entries %q, %+v (-want +got):\n%s", entries, change, diff)
 		}
 		if diff := cmp.Diff(cn.Spec, after.Spec, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("the spec has changed (-want +got):\n%s", diff)
 		}
-		if again, err := releasePatch(NewView(after), marks, clears); err != nil || again != nil {
+		if again, err := change.patch(NewView(after)); err != nil || again != nil {
 			t.Errorf("second patch is %s, %v; want none", again, err)
 		}
 	})

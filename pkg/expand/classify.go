@@ -101,7 +101,10 @@ func (d *decision) classifyPublished(a netip.Addr, owner string) {
 func (d *decision) classifyUsed(a netip.Addr, u user) {
 	if b := d.blockOf(a); b != nil {
 		b.users++
-		b.pinned = b.pinned || u.agent
+		if u.agent {
+			b.own++
+			b.pinned = true
+		}
 	}
 }
 

@@ -115,8 +115,11 @@ type decision struct {
 	// need is what the node's pods need, by the policy; target what it should
 	// have, with what its CiliumNode requests beyond that.
 	need, target, hardCap int
-	// own are the addresses in the demand that are the agent's own, not pods'.
-	own int
+	// own are the addresses in the demand that are the agent's own, not pods'; waiting
+	// are the bound pods in it that have no address.
+	own, waiting int
+	// roomToMove: the agent has other addresses to take in place of those that retire.
+	roomToMove bool
 
 	plan   Plan
 	memory Memory
@@ -130,6 +133,8 @@ type block struct {
 	open      int // held ones that any pod may get: no owner written by hand
 	entries   int // release-ips entries for its addresses
 	users     int // its addresses in use
+	own       int // those of them that the agent itself uses
+	retired   int // those that it does not take up again when it restarts
 	coming    int // addresses that this or a later plan publishes
 	// counted: its open addresses are capacity, whatever is planned for it.
 	counted bool

@@ -94,7 +94,8 @@ func (d *decision) countPods() {
 		}
 		d.awaitAddress(pod)
 	}
-	d.plan.Demand += d.admitted(waiting)
+	d.waiting = d.admitted(waiting)
+	d.plan.Demand += d.waiting
 }
 
 // countOwn counts the addresses in the demand that are the agent's own.

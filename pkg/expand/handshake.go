@@ -16,7 +16,11 @@ import (
 //	                   └─────────────────┴── in use, or stays: Clear
 //
 // An agent that does not run the family answers no mark: see leaveNotRun.
+//
+// The agent's own addresses in a block that people want back have another beginning:
+// see retire.
 func (d *decision) handshake() {
+	d.roomToMove = d.hasRoomToMove()
 	for _, a := range d.walk {
 		entry := d.state.Release[a]
 		_, published := d.state.Pool[a]
@@ -59,7 +63,9 @@ func (d *decision) leave(a netip.Addr, entry ReleaseStatus, b *block) {
 	switch {
 	case d.leaveUnread(b, a, entry, stands, free):
 		// Its mark stands, or must not be set any more.
-	case !stands:
+	case d.retire(b, a, entry, stands):
+		// The agent has it until it restarts.
+	case !stands || entry == Released && free && b.vacates():
 		if free && d.trusted {
 			d.mark(a)
 		}
@@ -123,12 +129,15 @@ func (d *decision) leaveNotRun(a netip.Addr, entry ReleaseStatus) {
 
 // mark asks the agent to release an address that looks free, unless it may be
 // that of a pod that has just come.
-func (d *decision) mark(a netip.Addr) {
+func (d *decision) mark(a netip.Addr) { d.enter(&d.plan.Mark, a) }
+
+// enter adds an address that gets a release entry, once no pod's address is awaited.
+func (d *decision) enter(entries *[]netip.Addr, a netip.Addr) {
 	if len(d.awaited) > 0 {
 		d.requeueAt(d.now.Add(d.awaitedUntil))
 		return
 	}
-	d.plan.Mark = append(d.plan.Mark, a)
+	*entries = append(*entries, a)
 }
 
 // passed says that a has been in its state for wait, by what old remembers. It

@@ -188,11 +188,13 @@ func (h *hostile) runAgent() bool {
 func (h *hostile) restore() {
 	for _, a := range sortedAddrs(h.restoring) {
 		_, published := h.state.Pool[a]
+		owner := userOf(h.restoring[a])
 		if withheld(h.state.Release[a]) || !published {
-			h.broken++
+			if !owner.agent { // which takes another
+				h.broken++
+			}
 			continue
 		}
-		owner := userOf(h.restoring[a])
 		if !owner.agent {
 			owner.name += restored
 		}

@@ -30,7 +30,7 @@ const ReportLag = 30 * time.Second
 // restarts admits its pods anew, and fails those that the Node has no room for.
 func Offer(s State, p Plan) int {
 	d := newDecision(time.Time{}, Policy{}, &s, Memory{})
-	u := d.requestUse()
+	u := d.requestUse(&p)
 	if !u.reported {
 		return u.requested
 	}
@@ -41,7 +41,7 @@ func Offer(s State, p Plan) int {
 			free++
 		}
 	}
-	return max(free-u.waiting-max(0, agentFloor-u.own), u.requested)
+	return max(free-u.waiting-u.lacking, u.requested)
 }
 
 // requestUse is how the addresses of a node are used, as requests account for it.
@@ -49,12 +49,13 @@ type requestUse struct {
 	// byRequest has every address in use: whether a bound pod that requests one has it.
 	byRequest map[netip.Addr]bool
 	// requested is what the bound pods with an address request, waiting how many
-	// bound pods without one request none, own how many addresses the agent has.
-	requested, waiting, own int
-	reported                bool
+	// bound pods without one request none, lacking how many addresses the agent has yet
+	// to take.
+	requested, waiting, lacking int
+	reported                    bool
 }
 
-func (d *decision) requestUse() requestUse {
+func (d *decision) requestUse(p *Plan) requestUse {
 	f, u := d.state.Family, requestUse{byRequest: make(map[netip.Addr]bool, len(d.state.Used))}
 	for _, pod := range d.state.Pods {
 		for _, a := range pod.IPs {
@@ -79,10 +80,13 @@ func (d *decision) requestUse() requestUse {
 			byOwner[by.name] = a
 		}
 	}
+	u.lacking = max(agentFloor, len(own))
 	for a := range own {
 		u.byRequest[a] = false
+		if b := d.blockOf(a); b == nil || !b.vacates() && !(b.Request != None && drains(p, b)) {
+			u.lacking-- // else it takes another when it restarts
+		}
 	}
-	u.own = len(own)
 	d.addRequests(&u, byOwner)
 	return u
 }
@@ -141,6 +145,10 @@ func (d *decision) stays(a netip.Addr, p *Plan) bool {
 	if b == nil {
 		return true
 	}
-	drains := slices.ContainsFunc(p.Drain, func(drain Drain) bool { return drain.CIDR == b.CIDR })
-	return b.Phase == ipalloc.InService && !b.leaving(b.usable(a)) && !drains
+	return b.Phase == ipalloc.InService && !b.leaving(b.usable(a)) && !drains(p, b)
+}
+
+// drains reports whether a plan lets a block begin to drain.
+func drains(p *Plan, b *block) bool {
+	return slices.ContainsFunc(p.Drain, func(drain Drain) bool { return drain.CIDR == b.CIDR })
 }

@@ -74,6 +74,7 @@ func TestOffer(t *testing.T) {
 		"no less than pods with an address":   {state: node(full("10.0.0.0/29", draining(Deleted)), usedBy("10.0.0.1", "router"), requesting("default/a", "10.0.0.2"), requesting("default/b", "10.0.0.3")), want: 2},
 		"pods without one are not among them": {state: node(full("10.0.0.0/29", draining(Deleted)), usedBy("10.0.0.1", "router"), requesting("default/a", ""), requesting("default/b", "")), want: 0},
 		"more than there is":                  {state: agentIn(pods(20)), want: 0},
+		"the agent's own are about to move":   {state: agentIn(full("10.0.1.0/28", draining(Deleted), request(Deleted)), usedBy("10.0.1.1", "ingress")), want: 11},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -157,9 +158,15 @@ func requestsOf(s State) (running, bound int) {
 	return running, bound
 }
 
-// carriedOut is the state after the marks and drains of a plan.
+// carriedOut is the state after the entries and drains of a plan.
 func carriedOut(s State, p Plan) State {
 	s = copyState(s)
+	for _, a := range p.Clear {
+		delete(s.Release, a)
+	}
+	for _, a := range p.Retire {
+		s.Release[a] = Released
+	}
 	for _, a := range p.Mark {
 		s.Release[a] = Marked
 	}
@@ -207,7 +214,13 @@ func leftFor(s State) int {
 			left--
 		}
 	}
-	return left - max(0, 2-len(agents))
+	staying := 0
+	for a := range agents {
+		if b, ok := ownerOf(s, a); !ok || b.Phase != ipalloc.Draining || b.Request == None {
+			staying++
+		}
+	}
+	return left - max(2, len(agents)) + staying
 }
 
 // keeps reports whether an address stays in the pool: of no block, or of one in service

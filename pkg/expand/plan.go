@@ -23,6 +23,9 @@ type Plan struct {
 	Clear []netip.Addr
 	// Mark sets release-ips entries to marked-for-release.
 	Mark []netip.Addr
+	// Retire sets the release-ips entries of the agent's own addresses to released, so
+	// that it takes others when it restarts. They stay in the pool until then.
+	Retire []netip.Addr
 	// Claim requests new blocks. Zero: none.
 	Claim Claim
 	// Publish adds addresses of blocks in service to the pool.
@@ -73,7 +76,7 @@ type Wait struct {
 	CIDR netip.Prefix
 	For  WaitReason
 	// By names the pods (or the agent's own use, as "router") that still use
-	// the block, sorted, where For is WaitPods or WaitAgent.
+	// the block, sorted, where For is WaitPods, WaitAgent or WaitRestart.
 	By []string
 	// Until is when a wait for WaitWindow or WaitTurn may end. Zero: not known.
 	Until time.Time
@@ -88,6 +91,9 @@ const (
 	WaitPods WaitReason = "Pods"
 	// WaitAgent: the agent's own addresses (router, health, ingress) are in it.
 	WaitAgent WaitReason = "AgentAddress"
+	// WaitRestart: the agent's own addresses are in it, and the agent takes others when
+	// it restarts.
+	WaitRestart WaitReason = "AgentRestart"
 	// WaitReplacement: the node has no addresses to replace it with.
 	WaitReplacement WaitReason = "Replacement"
 	// WaitHandshake: the agent's answer, or the hold after it.

@@ -190,7 +190,7 @@ func TestWaits(t *testing.T) {
 		"the agent's addresses come first": {
 			state: node(full("10.0.0.0/28"), lone("10.0.0.16/28", draining(Deleted), request(Deleted)), published("10.0.0.17-10.0.0.19", ""),
 				usedBy("10.0.0.17", "router"), used("10.0.0.18"), own("10.0.0.19 10.0.0.17")),
-			want: []string{"needs 2 of 14", "10.0.0.16/28 waits for AgentAddress 10.0.0.19 router"},
+			want: []string{"needs 2 of 14", "retire 10.0.0.17 10.0.0.19", "10.0.0.16/28 waits for AgentRestart 10.0.0.19 router"},
 		},
 		"pods by name, each once": {
 			state: node(full("10.0.0.0/28"), lone("10.0.0.16/28", draining(Deleted), request(Deleted)), published("10.0.0.17-10.0.0.18", ""), published("10.0.0.19", "default/db-0"),

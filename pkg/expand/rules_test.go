@@ -79,7 +79,7 @@ type failer func(format string, args ...any)
 
 func brokenAddresses(now time.Time, p Policy, s State, m Memory, plan Plan, fail failer) {
 	lists := map[netip.Addr]string{}
-	for name, list := range map[string][]netip.Addr{"mark": plan.Mark, "clear": plan.Clear, "publish": plan.Publish, "remove": plan.Remove} {
+	for name, list := range map[string][]netip.Addr{"mark": plan.Mark, "clear": plan.Clear, "retire": plan.Retire, "publish": plan.Publish, "remove": plan.Remove} {
 		if !slices.IsSortedFunc(list, netip.Addr.Compare) {
 			fail("%s is not sorted: %v", name, list)
 		}
@@ -101,9 +101,12 @@ func brokenAddresses(now time.Time, p Policy, s State, m Memory, plan Plan, fail
 		}
 	}
 	for _, a := range plan.Mark {
-		if _, stands := s.Release[a]; stands || !mayLeave(s, a) {
+		if entry, stands := s.Release[a]; stands && entry != Released || !mayLeave(s, a) {
 			fail("marks %s", a)
 		}
+	}
+	for _, a := range plan.Retire {
+		brokenRetire(s, a, fail)
 	}
 	for _, a := range plan.Clear {
 		if _, stands := s.Release[a]; !stands {
@@ -164,6 +167,18 @@ func brokenUnansweredRemove(now time.Time, p Policy, s State, m Memory, a netip.
 		fail("removes %s in state %q, which an agent that starts may assign", a, s.Release[a])
 	case p.AckTimeout > 0 && (!seen || now.Sub(since) < p.AckTimeout):
 		fail("removes %s before its mark has stood for long enough", a)
+	}
+}
+
+// brokenRetire: only the agent's own addresses retire, of a block that people want back.
+func brokenRetire(s State, a netip.Addr, fail failer) {
+	owner, used := s.Used[a]
+	_, stands := s.Release[a]
+	_, published := s.Pool[a]
+	b, ok := ownerOf(s, a)
+	if stands || !published || !s.AgentSettled || used && strings.Contains(owner, "/") || !used && !slices.Contains(s.Own, a) ||
+		!ok || b.Phase != ipalloc.Draining || b.Request == None {
+		fail("retires %s of %q, with entry %q", a, owner, s.Release[a])
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 
 // Empty says that there is nothing to write. Waits and Again may still be set.
 func (p Plan) Empty() bool {
-	return len(p.Undrain) == 0 && len(p.Drain) == 0 && len(p.Clear) == 0 && len(p.Mark) == 0 &&
+	return len(p.Undrain) == 0 && len(p.Drain) == 0 && len(p.Clear) == 0 && len(p.Mark) == 0 && len(p.Retire) == 0 &&
 		p.Claim == Claim{} && len(p.Publish) == 0 && len(p.Remove) == 0 &&
 		len(p.Free) == 0 && len(p.Delete) == 0
 }
@@ -32,6 +32,7 @@ func (p Plan) String() string {
 	}
 	list("clear", p.Clear)
 	list("mark", p.Mark)
+	list("retire", p.Retire)
 	if p.Claim != (Claim{}) {
 		add("claim %d addresses (at most %d blocks, %d published)", p.Claim.Addresses, p.Claim.Blocks, p.Claim.Room)
 	}

@@ -7,8 +7,8 @@ import (
 )
 
 // explain records what each leaving block waits for. Waits that need user action come
-// first: the agent's own addresses stay as long as the Node does, pods come and go,
-// the handshake proceeds on its own.
+// first: the agent keeps its own addresses until it restarts, or as long as the Node
+// exists, pods come and go, the handshake proceeds on its own.
 func (d *decision) explain() {
 	users := d.usersOfLeaving()
 	for i := range d.blocks {
@@ -46,6 +46,8 @@ func (d *decision) explainLeaving(b *block, users map[user]struct{}) {
 	slices.Sort(agent)
 	slices.Sort(pods)
 	switch {
+	case len(agent) > 0 && d.state.BlockDemand == nil && (b.vacates() || b.drained && b.Request != None):
+		d.explainOwn(b, agent)
 	case len(agent) > 0:
 		d.wait(b, WaitAgent, agent)
 	case len(pods) > 0:
@@ -60,6 +62,22 @@ func (d *decision) explainLeaving(b *block, users map[user]struct{}) {
 		d.wait(b, WaitPodAddress, slices.Sorted(slices.Values(d.awaited)))
 	default:
 		d.wait(b, WaitHandshake, nil)
+	}
+}
+
+// explainOwn says what keeps the agent's own addresses in a block that they leave.
+func (d *decision) explainOwn(b *block, agent []string) {
+	switch {
+	case !d.trusted: // it may have restarted
+		d.wait(b, WaitUnsettled, nil)
+	case !b.vacates(): // it drains by this very plan
+		d.wait(b, WaitHandshake, nil)
+	case !d.roomToMove:
+		d.wait(b, WaitReplacement, nil)
+	case b.retired < b.own: // some cannot be told from a pod's, or have an entry yet
+		d.wait(b, WaitAgent, agent)
+	default:
+		d.wait(b, WaitRestart, agent)
 	}
 }
 

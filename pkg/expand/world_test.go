@@ -92,6 +92,9 @@ func (w *world) carryOut(plan Plan) {
 	for _, a := range plan.Mark {
 		w.state.Release[a] = Marked
 	}
+	for _, a := range plan.Retire {
+		w.state.Release[a] = Released
+	}
 	for _, a := range plan.Publish {
 		w.state.Pool[a] = ""
 	}

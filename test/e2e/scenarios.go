@@ -50,7 +50,7 @@ func scenarios() []scenario {
 		{"kill", "two operators, one or the other killed every few seconds", false, false, kill},
 		{"recreate", "the CiliumNode is deleted under a running agent", false, false, recreate},
 		{"gone", "a Node goes, its machine runs on, and a Node of the same name comes", false, false, gone},
-		{"router", "the block that holds the node's router address is drained", false, false, router},
+		{"vacate", "the CIDR with a node's first block, and the agent's own addresses, is drained", false, false, vacate},
 		{"unguarded", "operator and agent both killed within a release", false, false, unguarded},
 	}
 }

@@ -211,7 +211,7 @@ func TestCIDRSetToDrainIsReplacedFirst(t *testing.T) {
 	})
 	// Both have waited for a replacement before. The agent may not have reported yet
 	// that the router's address is in this one.
-	e.eventSays("n1", event.ReasonDrainWaits, "block 10.1.0.0/27 waits for AgentAddress ")
+	e.eventSays("n1", event.ReasonDrainWaits, "block 10.1.0.0/27 waits for AgentRestart ")
 	e.eventSays("n1", event.ReasonDrainWaits, "block 10.1.0.32/27 waits for Pods default/load-n1-")
 	e.DeletePods("load", nil)
 	e.Eventually("only the router's block is left in the draining range", func() error {

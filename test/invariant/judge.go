@@ -29,6 +29,7 @@ func (m *model) judge(c Change, from origin, cooldown time.Duration) []Violation
 		j.published()
 		if from == watched {
 			j.removed()
+			j.retired()
 		}
 		j.podCIDRs()
 		return j.violations
@@ -191,10 +192,8 @@ func (j *judgement) usedBy(addr netip.Addr) string {
 		return "the agent itself (spec.addresses, health or ingress)"
 	}
 	for key, pod := range j.podsOn[j.node] {
-		for _, ip := range pod.Status.PodIPs {
-			if podIP, ok := parse(ip.IP); ok && podIP == addr {
-				return fmt.Sprintf("pod %s (status.podIPs, resourceVersion %s)", key, pod.ResourceVersion)
-			}
+		if hasIP(pod, addr) {
+			return fmt.Sprintf("pod %s (status.podIPs, resourceVersion %s)", key, pod.ResourceVersion)
 		}
 	}
 	return ""

@@ -41,6 +41,9 @@ type block struct {
 	name, node string
 	cidr       netip.Prefix
 	draining   bool
+	// vacated says that people have wanted it back at least once: a write that was decided
+	// on then may come late.
+	vacated bool
 	// cooling says that it is cooling down, at least since; from is the version
 	// in which that was first seen.
 	cooling bool
@@ -124,7 +127,13 @@ func blockOf(o client.Object) *block {
 		return nil
 	}
 	b := &block{name: obj.Name, node: obj.Spec.NodeName, cidr: cidr}
-	b.draining = meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.BlockDraining)
+	if c := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.BlockDraining); c != nil && c.Status == "True" {
+		b.draining = true
+		switch c.Reason {
+		case v1alpha1.ReasonDeleted, v1alpha1.ReasonCIDRDraining, v1alpha1.ReasonPoolDeleted:
+			b.vacated = true
+		}
+	}
 	if c := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.BlockCoolingDown); c != nil && c.Status == "True" {
 		b.cooling, b.since = true, c.LastTransitionTime.Time
 	}
@@ -136,6 +145,7 @@ func (m *model) setBlock(old, b *block, version uint64) {
 		b.made = version
 		if was := m.blocks[b.cidr]; was != nil && old != nil {
 			b.made = was.made
+			b.vacated = b.vacated || was.vacated
 		}
 	}
 	if b != nil && b.cooling {

@@ -164,6 +164,18 @@ func (w *world) cmdApply(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
+// entry NODE ADDRESS STATE sets a release entry of a CiliumNode.
+func (w *world) cmdEntry(ts *testscript.TestScript, neg bool, args []string) {
+	arguments(ts, neg, args, 3, "entry NODE ADDRESS STATE")
+	cn := &ciliumv2.CiliumNode{}
+	ts.Check(w.client.Get(w.ctx, types.NamespacedName{Name: args[0]}, cn))
+	if cn.Status.IPAM.ReleaseIPs == nil {
+		cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{}
+	}
+	cn.Status.IPAM.ReleaseIPs[args[1]] = ipamtypes.IPReleaseStatus(args[2])
+	w.updateStatus(ts, cn)
+}
+
 // phase CIDR draining|cooling REASON sets the phase of a block.
 func (w *world) cmdPhase(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 3, "phase CIDR draining|cooling REASON")

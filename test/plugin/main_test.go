@@ -83,6 +83,7 @@ func TestScripts(t *testing.T) {
 			"publish": w.cmdPublish,
 			"report":  w.cmdReport,
 			"answer":  w.cmdAnswer,
+			"entry":   w.cmdEntry,
 			"config":  w.cmdConfig,
 			"moveto":  w.cmdMoveTo,
 			"assign":  w.cmdAssign,

@@ -20,7 +20,7 @@ import (
 // act carries out plans in an order that is safe to interrupt after any step:
 //
 //  1. blocks go back into service, or start to drain;
-//  2. marks for release are set and withdrawn;
+//  2. marks for release are set and withdrawn, and the agent's own addresses retired;
 //  3. blocks are claimed;
 //  4. addresses are published and removed, for both families at once;
 //  5. blocks without an address cool down; blocks that have cooled down are released.
@@ -137,22 +137,24 @@ func unwritten(err error) bool {
 }
 
 func (r *Reconciler) actOnHandshake(ctx context.Context, o *observation, plans []familyPlan) (*ciliumnode.View, error) {
-	var mark, clearing []netip.Addr
+	var change ciliumnode.Entries
 	for _, p := range plans {
-		mark = append(mark, p.plan.Mark...)
-		clearing = append(clearing, p.plan.Clear...)
+		change.Mark = append(change.Mark, p.plan.Mark...)
+		change.Retire = append(change.Retire, p.plan.Retire...)
+		change.Clear = append(change.Clear, p.plan.Clear...)
 	}
-	view, err := r.release(ctx, o, o.CiliumNode, mark, clearing)
+	view, err := r.release(ctx, o, o.CiliumNode, change)
 	if err == nil && view != o.CiliumNode {
-		r.Metrics.handshake("mark", len(mark))
-		r.Metrics.handshake("clear", len(clearing))
+		r.Metrics.handshake("mark", len(change.Mark))
+		r.Metrics.handshake("retire", len(change.Retire))
+		r.Metrics.handshake("clear", len(change.Clear))
 	}
 	return view, err
 }
 
 // release writes release entries. Entries that are already correct cause no write.
-func (r *Reconciler) release(ctx context.Context, o *observation, view *ciliumnode.View, mark, clearing []netip.Addr) (*ciliumnode.View, error) {
-	written, err := r.CiliumNodes.Release(ctx, view, mark, clearing)
+func (r *Reconciler) release(ctx context.Context, o *observation, view *ciliumnode.View, change ciliumnode.Entries) (*ciliumnode.View, error) {
+	written, err := r.CiliumNodes.Release(ctx, view, change)
 	if err == nil && written == nil {
 		return view, nil
 	}

@@ -163,7 +163,7 @@ func (r *Reconciler) requestReport(ctx context.Context, o *observation) error {
 	if err != nil || live == nil || live.BlockDemand != nil { // that agent reports unasked
 		return err
 	}
-	_, err = r.release(ctx, o, live, []netip.Addr{o.reportAddress()}, nil)
+	_, err = r.release(ctx, o, live, ciliumnode.Entries{Mark: []netip.Addr{o.reportAddress()}})
 	return err
 }
 

@@ -26,7 +26,7 @@ type Metrics struct {
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		decisions:  metrics.Counter("decisions_total", "Blocks claimed, and blocks decided on: undrain, drain, free, delete.", "family", "decision"),
-		steps:      metrics.Counter("address_steps_total", "Addresses taken through a step: publish, mark, clear, remove.", "step"),
+		steps:      metrics.Counter("address_steps_total", "Addresses taken through a step: publish, mark, retire, clear, remove.", "step"),
 		demand:     metrics.Gauge("node_demand_addresses", "Addresses a node needs now: those in use, and pods without one.", "node", "family"),
 		capacity:   metrics.Gauge("node_capacity_addresses", "Addresses a node can use.", "node", "family"),
 		shortages:  metrics.Gauge("node_shortage_addresses", "Addresses a node needs and cannot get.", "node", "family"),

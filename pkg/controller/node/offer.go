@@ -60,7 +60,7 @@ func (r *Reconciler) offer(ctx context.Context, o *observation, plans []familyPl
 	if len(change) == 0 {
 		return nil
 	}
-	marks := slices.ContainsFunc(plans, func(p familyPlan) bool { return len(p.plan.Mark) > 0 })
+	marks := slices.ContainsFunc(plans, func(p familyPlan) bool { return len(p.plan.Mark)+len(p.plan.Retire) > 0 })
 	if next := is.at.Add(offerInterval); !marks && r.Clock.Now().Before(next) {
 		o.again = next
 		return nil
@@ -68,7 +68,7 @@ func (r *Reconciler) offer(ctx context.Context, o *observation, plans []familyPl
 	written, err := r.Reporter.writeOffer(ctx, o.Name, is.version, change)
 	if err != nil {
 		for i := range plans {
-			plans[i].plan.Mark = nil
+			plans[i].plan.Mark, plans[i].plan.Retire = nil, nil
 		}
 		return err
 	}

@@ -45,7 +45,13 @@ type Reporter struct {
 	NodeCondition bool
 }
 
-func phaseMessage(phase ipalloc.Phase, reason expand.Reason) string {
+// phaseMessage explains a phase. restart names the node whose agent must restart before a
+// block that people want back can go; "": none.
+func phaseMessage(phase ipalloc.Phase, reason expand.Reason, restart string) string {
+	freed := "no pod uses an address of it"
+	if restart != "" {
+		freed += " and the agent on node " + restart + ", which has addresses of its own in it, has restarted"
+	}
 	switch {
 	case phase == ipalloc.InService:
 		return "demand is back: the block is in service again"
@@ -56,13 +62,13 @@ func phaseMessage(phase ipalloc.Phase, reason expand.Reason) string {
 	}
 	switch reason {
 	case expand.Deleted:
-		return "the block was deleted; it goes once no pod uses an address of it"
+		return "the block was deleted; it goes once " + freed
 	case expand.CIDRDraining:
-		return "its range has allocationPolicy Drain or is no longer in the pool; it goes once no pod uses an address of it"
+		return "its range has allocationPolicy Drain or is no longer in the pool; it goes once " + freed
 	case expand.PoolChanged:
 		return "another pool rules the node now, and nothing of the block has been in use; it goes once the agent, when it starts, has agreed"
 	case expand.PoolDeleted:
-		return "its pool was deleted; it goes once no pod uses an address of it"
+		return "its pool was deleted; it goes once " + freed
 	}
 	return "the node has more addresses than it needs; the block goes as its pods go"
 }
@@ -132,6 +138,9 @@ func waitNote(w expand.Wait) string {
 	}
 	if len(w.By) > most {
 		note += fmt.Sprintf(" and %d more", len(w.By)-most)
+	}
+	if w.For == expand.WaitRestart {
+		note += ": restart the node's agent, which then takes other addresses"
 	}
 	return note
 }

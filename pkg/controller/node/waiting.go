@@ -111,9 +111,11 @@ func marks(s expand.State, p expand.Plan) (asked, answered bool) {
 		if ipalloc.FamilyOf(addr) != s.Family {
 			continue
 		}
-		if status == expand.Marked {
+		switch status {
+		case expand.Marked:
 			asked = true
-		} else {
+		case expand.Released: // which the agent answers only by its restart
+		default:
 			answered = true
 		}
 	}

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ type Wait struct{ What, Action string }
 // User actions for waits that do not end by themselves.
 const (
 	deleteTheNode = "drain the Node and delete it, or leave the block where it is. Restarting the agent does not move its own addresses"
+	restartAgents = "restart the agent, which then takes other addresses and completes the drain: kubectl -n %[1]s delete pod -l %[2]s --field-selector spec.nodeName=NODE, or of all nodes: kubectl -n %[1]s rollout restart daemonset/cilium"
 	replaceTheOne = "drain the Node and delete it: in this mode a node keeps its block as long as its Node exists"
 	openAWindow   = "no maintenance window of the pool will ever open: correct spec.maintenance.windows, or give --now"
 )
@@ -44,12 +46,24 @@ func (c *Cluster) actionOn(w expand.Wait, d *Decision) string {
 	switch {
 	case w.For == expand.WaitAgent && !c.hasPods(w, d):
 		return deleteTheNode
+	case w.For == expand.WaitRestart && !c.hasPods(w, d) && c.retired(w, d):
+		return fmt.Sprintf(restartAgents, c.Operator.Settings.AgentNamespace, c.Operator.Settings.AgentSelector)
 	case w.For == expand.WaitReturn && d.State.BlockDemand.Fixed:
 		return replaceTheOne
 	case w.For == expand.WaitWindow && w.Until.IsZero():
 		return openAWindow
 	}
 	return ""
+}
+
+// retired says that the operator has retired every address of the block that is in use.
+func (c *Cluster) retired(w expand.Wait, d *Decision) bool {
+	for a := range c.Users(d.State.Node) {
+		if w.CIDR.Contains(a) && d.State.Release[a] != expand.Released {
+			return false
+		}
+	}
+	return true
 }
 
 // hasPods says that, beside the agent, pods use the block, or an address of it was
@@ -75,6 +89,8 @@ func waitsFor(w expand.Wait) string {
 		return "pods " + by
 	case expand.WaitAgent:
 		return "the agent's own " + by + ", which stays as long as the Node"
+	case expand.WaitRestart:
+		return "a restart of the agent, which has " + by + " there"
 	case expand.WaitReplacement:
 		return "a replacement: the node has no other addresses"
 	case expand.WaitHandshake:

@@ -45,12 +45,15 @@ for them; a single block does not. --now deletes each block of the pool or the C
 as well, so that all begin at once: --undo then takes back only what comes after.
 So it asks first; --yes answers it.
 
-What no longer passes by itself ends the wait: an agent keeps its own addresses
-(router, health, ingress) as long as its Node exists, restarts included.
+What no longer passes by itself ends the wait. An agent keeps its own addresses
+(router, health, ingress) until it restarts; then it takes others, outside what
+drains. Restart the agents that are named (delete their pods, or kubectl rollout
+restart their DaemonSet), and call this again. In multi-pool and kubernetes mode an
+agent keeps them as long as its Node exists, restarts included.
 
 Exit codes: 0 every block cools down or is gone, 1 not all by --timeout, or it failed,
 2 wrong command line, 3 the blocks left wait for something that people must do
-first, such as deleting a Node.`,
+first, such as restarting an agent.`,
 		Example: cli.Examples("drain 10.20.0.0-27 --dry-run", "drain 10.20.0.0/16", "drain old-pool --wait=false", "drain 10.20.0.0/16 --undo", "drain 10.20.0.0/16 --timeout 30m", "drain 10.20.0.0/16 --now --yes"),
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -123,14 +124,14 @@ func (a *aborting) mark(ctx context.Context, name string) error {
 			return err
 		}
 		addr := []netip.Addr{probeAddress()}
-		cleared, err := a.nodes.Release(ctx, live, nil, addr)
+		cleared, err := a.nodes.Release(ctx, live, ciliumnode.Entries{Clear: addr})
 		if err != nil {
 			return err
 		}
 		if cleared != nil {
 			live = cleared.View
 		}
-		_, err = a.nodes.Release(ctx, live, addr, nil)
+		_, err = a.nodes.Release(ctx, live, ciliumnode.Entries{Mark: addr})
 		return err
 	})
 }

@@ -170,8 +170,8 @@ func (m *move) fence(ctx context.Context, node string) (*ciliumnode.View, error)
 		if live, err = nodes.Live(ctx, node); err != nil || live == nil {
 			return err
 		}
-		for _, change := range [][2][]netip.Addr{{addr, nil}, {nil, addr}} {
-			written, err := nodes.Release(ctx, live, change[0], change[1])
+		for _, change := range []ciliumnode.Entries{{Mark: addr}, {Clear: addr}} {
+			written, err := nodes.Release(ctx, live, change)
 			if err != nil {
 				return err
 			}

@@ -87,8 +87,12 @@ func (w *World) Finish() {
 				}
 			}
 		}
-		if w.rest("without pods") && w.openAll() {
-			w.rest("once windows are open")
+		settled := w.rest("without pods")
+		if settled && w.openAll() {
+			settled = w.rest("once windows are open")
+		}
+		if settled && w.restartRetired() {
+			w.rest("once agents have restarted")
 		}
 	}
 }

@@ -54,6 +54,7 @@ func (c *Counts) did(v Version) {
 		}
 	case KindCiliumNode:
 		c.didPublish(v)
+		c.didRetire(v)
 		old, _ := v.Old.(*ciliumv2.CiliumNode)
 		now, _ := v.New.(*ciliumv2.CiliumNode)
 		switch {
@@ -67,6 +68,20 @@ func (c *Counts) did(v Version) {
 			c.Did["remove"]++
 		case len(now.Status.IPAM.ReleaseIPs) > len(old.Status.IPAM.ReleaseIPs):
 			c.Did["mark"]++
+		}
+	}
+}
+
+// didRetire counts addresses of agents that operators have retired.
+func (c *Counts) didRetire(v Version) {
+	old, _ := v.Old.(*ciliumv2.CiliumNode)
+	now, _ := v.New.(*ciliumv2.CiliumNode)
+	if old == nil || now == nil {
+		return
+	}
+	for addr, state := range now.Status.IPAM.ReleaseIPs {
+		if state == "released" && old.Status.IPAM.ReleaseIPs[addr] != state {
+			c.Did["retire"]++
 		}
 	}
 }

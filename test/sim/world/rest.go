@@ -31,8 +31,8 @@ func (w *World) holdRest(when string) {
 			continue
 		}
 		for key, state := range cn.Status.IPAM.ReleaseIPs {
-			if w.foreign(m.name, key) {
-				continue // the operator touches neither it nor its release entry
+			if w.foreign(m.name, key) || state == "released" && w.mayRetire(m, key) {
+				continue // the operator touches neither it nor its release entry; or the agent keeps it until it restarts
 			}
 			w.violate(9, "%s: %s of node %s is still %s", when, key, m.name, state)
 		}
@@ -118,6 +118,8 @@ type heldBlock struct {
 	open   int // its addresses in the pool that pods may get
 	used   int
 	pinned bool // by the agent's own address
+	// unretired is an address of the agent's own that it takes up again when it restarts.
+	unretired string
 }
 
 func (w *World) holdBlocks(when string, m *machine, cn *ciliumv2.CiliumNode) {
@@ -149,6 +151,8 @@ func (w *World) wrongAtRest(obj *v1alpha1.PodIPBlock, b *heldBlock, leaving bool
 		return "stays, though it overlaps another and was not there first"
 	case leaving && b.used == 0 && !b.pinned && w.room(obj.Spec.NodeName) > 0:
 		return "still leaves, and nothing uses it"
+	case leaving && b.unretired != "" && w.isAsked(obj) && w.room(obj.Spec.NodeName) > 0:
+		return "still leaves, and its agent would take up " + b.unretired + " again"
 	case !leaving && w.asked(obj) && w.room(obj.Spec.NodeName) > 0 && !w.isHeld(obj.Spec.PoolName):
 		return "has to leave, and has not begun"
 	}
@@ -176,7 +180,13 @@ func (b *heldBlock) count(m *machine, cn *ciliumv2.CiliumNode) {
 		}
 	}
 	for _, own := range m.router {
-		b.pinned = b.pinned || b.cidr.Contains(own)
+		if !b.cidr.Contains(own) {
+			continue
+		}
+		b.pinned = true
+		if cn.Status.IPAM.ReleaseIPs[own.String()] != "released" {
+			b.unretired = own.String()
+		}
 	}
 }
 
