@@ -42,6 +42,7 @@ func all() []scenario {
 		{name: "operator", fresh: true, run: operatorScenario},
 		{name: "cilium", fresh: true, run: ciliumScenario},
 		{name: "kubelet", alone: true, run: kubeletScenario},
+		{name: "schedule", alone: true, run: scheduleScenario},
 		{name: "compare", alone: true, run: compareScenario},
 		{name: "calico", alone: true, run: calicoScenario},
 		{name: "migration", alone: true, run: migrationScenario},

@@ -1,0 +1,252 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/cluster/kube"
+)
+
+const (
+	addressResource = "cilium-pool.io/ipv4"
+	// tooManyPods is more than the addresses of manifests/small-pool.yaml.
+	tooManyPods = 80
+	// fullFor is how long nothing may change once all addresses are in use.
+	fullFor     = 20 * time.Second
+	addAnyCIDR  = `kubectl patch podippool small --type=json -p '[{"op":"add","path":"/spec/ipv4/cidrs/-","value":{"cidr":"100.162.225.0/25"}}]'`
+	enableOffer = upgradeOperator + "--set scheduling.enabled=true"
+	endOffer    = upgradeOperator + "--set scheduling.enabled=false"
+)
+
+// scheduleScenario: with scheduling.enabled as many pods of a Deployment run as there
+// are addresses, and the others stay pending until the pool gets more. Kubelets that
+// restart keep their pods, and disabling it evicts none.
+func scheduleScenario(ctx context.Context, t *trial) error {
+	s := setup{name: "few addresses", pools: []string{"test/cluster/manifests/small-pool.yaml"}}
+	if err := t.startWith(ctx, s); err != nil {
+		return err
+	}
+	if err := t.startPings(ctx); err != nil {
+		return err
+	}
+	_, lackedBefore, _, err := t.failedSandboxes(ctx)
+	if err != nil {
+		return err
+	}
+	for _, step := range []func(context.Context) error{t.enableOffers, t.fillUp, t.moreAddresses, t.disableOffers} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	_, lacked, example, err := t.failedSandboxes(ctx)
+	if err != nil {
+		return err
+	}
+	t.check("sandboxes that failed for lack of an address", lacked-lackedBefore, lacked == lackedBefore)
+	if lacked > lackedBefore {
+		t.say("for example: %s", example)
+	}
+	return t.noPingLost(ctx, "pings lost")
+}
+
+func (t *trial) enableOffers(ctx context.Context) error {
+	began := time.Now()
+	if _, err := t.shell(ctx, enableOffer); err != nil {
+		return err
+	}
+	err := t.awaitOffers(ctx, true)
+	t.check("scheduling.enabled=true: all Nodes offer addresses, after", seconds(began), err == nil)
+	return err
+}
+
+// awaitOffers waits until all Nodes offer addresses, or none does.
+func (t *trial) awaitOffers(ctx context.Context, want bool) error {
+	return kube.Await(ctx, time.Minute, "offers of Nodes", func(ctx context.Context) (bool, string) {
+		nodes, err := query[corev1.NodeList](ctx, t.bed, "nodes")
+		if err != nil {
+			return false, err.Error()
+		}
+		for _, n := range nodes.Items {
+			_, offered := n.Status.Capacity[addressResource]
+			if _, allocatable := n.Status.Allocatable[addressResource]; offered != want || allocatable != want {
+				return false, fmt.Sprintf("%s: %v", n.Name, n.Status.Allocatable)
+			}
+		}
+		return true, ""
+	})
+}
+
+// fillUp creates more pods than there are addresses, and restarts a kubelet then.
+func (t *trial) fillUp(ctx context.Context) error {
+	if err := t.cluster.Apply(ctx, webManifest); err != nil {
+		return err
+	}
+	began := time.Now()
+	if _, err := t.cluster.Kubectl(ctx, "scale", "deployment", "web", fmt.Sprintf("--replicas=%d", tooManyPods)); err != nil {
+		return err
+	}
+	var u addressUse
+	err := kube.Await(ctx, podsTimeout, "all addresses are in use", func(ctx context.Context) (bool, string) {
+		var err error
+		u, err = t.addressUse(ctx)
+		return err == nil && u.full(), fmt.Sprintf("%+v, %v", u, err)
+	})
+	t.check(fmt.Sprintf("of %d pods run as many as there are addresses for, after %s", tooManyPods, seconds(began)), fmt.Sprintf("%d of %d", u.running, u.addresses), err == nil)
+	if err != nil {
+		return err
+	}
+	t.check("the others are pending, with Insufficient "+addressResource, fmt.Sprintf("%d of %d", u.insufficient, tooManyPods-u.running), u.insufficient == tooManyPods-u.running)
+	if err := t.keepsPods(ctx, "kubelet of n2 restarts", t.restartKubelet); err != nil {
+		return err
+	}
+	select {
+	case <-time.After(fullFor):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	u, err = t.addressUse(ctx)
+	t.check(fmt.Sprintf("%s later as many run", fullFor), u.running, err == nil && u.full())
+	return err
+}
+
+func (t *trial) moreAddresses(ctx context.Context) error {
+	began := time.Now()
+	if _, err := t.shell(ctx, addAnyCIDR); err != nil {
+		return err
+	}
+	err := t.awaitPods(ctx, "web", tooManyPods)
+	t.check("with another CIDR all run, after", seconds(began), err == nil)
+	return err
+}
+
+func (t *trial) disableOffers(ctx context.Context) error {
+	err := t.keepsPods(ctx, "scheduling.enabled=false", func(ctx context.Context) error {
+		if _, err := t.shell(ctx, endOffer); err != nil {
+			return err
+		}
+		err := t.awaitOffers(ctx, false)
+		t.check("scheduling.enabled=false: no Node has the resource", err == nil, err == nil)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return t.keepsPods(ctx, "kubelet of n2 restarts without the resource", t.restartKubelet)
+}
+
+// keepsPods checks that a step leaves all pods as they are.
+func (t *trial) keepsPods(ctx context.Context, what string, step func(context.Context) error) error {
+	before, err := t.runningPods(ctx)
+	if err != nil {
+		return err
+	}
+	if err := step(ctx); err != nil {
+		return err
+	}
+	after, err := t.runningPods(ctx)
+	kept := before.Intersection(after)
+	t.check(what+": pods that run on, with their address", fmt.Sprintf("%d of %d", len(kept), len(before)), len(kept) == len(before))
+	failed, errFailed := t.cluster.Kubectl(ctx, "get", "pods", "--namespace=default", "--field-selector=status.phase=Failed", "--output=name")
+	t.check(what+": pods that failed", len(strings.Fields(failed)), failed == "")
+	return errors.Join(err, errFailed)
+}
+
+// runningPods are those of the namespace default, each with its address, and with how
+// often it was restarted.
+func (b *bed) runningPods(ctx context.Context) (sets.Set[string], error) {
+	pods, err := query[corev1.PodList](ctx, b, "pods", "--namespace=default")
+	running := sets.New[string]()
+	for _, p := range pods.Items {
+		restarts := int32(0)
+		for _, c := range p.Status.ContainerStatuses {
+			restarts += c.RestartCount
+		}
+		if p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil {
+			running.Insert(fmt.Sprintf("%s %s %s %d", p.Name, p.UID, p.Status.PodIP, restarts))
+		}
+	}
+	return running, err
+}
+
+// addressUse is how the addresses of all nodes are used.
+type addressUse struct {
+	// addresses are those that are neither an agent's own nor in use by a pod that
+	// requests none.
+	addresses int
+	// running pods request an address, insufficient ones are pending for lack of one.
+	running, insufficient int
+	// free are the blocks that the pool has left.
+	free string
+}
+
+func (u addressUse) full() bool {
+	return u.free == "0" && u.running == u.addresses && u.running+u.insufficient == tooManyPods
+}
+
+// addressList is what addressUse looks at of CiliumNodes.
+type addressList struct {
+	Items []struct {
+		Spec   struct{ IPAM struct{ Pool map[string]any } }
+		Status struct {
+			IPAM struct {
+				Used map[string]struct{ Owner string }
+			}
+		}
+	}
+}
+
+func (b *bed) addressUse(ctx context.Context) (addressUse, error) {
+	var u addressUse
+	nodes, err := query[addressList](ctx, b, "ciliumnodes")
+	if err != nil {
+		return u, err
+	}
+	for _, n := range nodes.Items {
+		u.addresses += len(n.Spec.IPAM.Pool)
+		for _, use := range n.Status.IPAM.Used {
+			if !strings.Contains(use.Owner, "/") {
+				u.addresses--
+			}
+		}
+	}
+	pods, err := query[corev1.PodList](ctx, b, "pods", "--all-namespaces")
+	if err != nil {
+		return u, err
+	}
+	for _, p := range pods.Items {
+		switch {
+		case p.Spec.HostNetwork:
+		case !requestsAddress(p):
+			u.addresses--
+		case p.Status.Phase == corev1.PodRunning:
+			u.running++
+		case lacksAddresses(p):
+			u.insufficient++
+		}
+	}
+	u.free, err = b.cluster.Kubectl(ctx, "get", "podippool", "small", "--output=jsonpath={.status.ipv4.blocks.free}")
+	return u, err
+}
+
+func requestsAddress(p corev1.Pod) bool {
+	_, requests := p.Spec.Containers[0].Resources.Requests[addressResource]
+	return requests
+}
+
+// lacksAddresses reports whether the scheduler says that no node has an address for a pod.
+func lacksAddresses(p corev1.Pod) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return c.Reason == corev1.PodReasonUnschedulable && strings.Contains(c.Message, "Insufficient "+addressResource)
+		}
+	}
+	return false
+}
