@@ -340,20 +340,23 @@ CILIUM_PARTS := test/cilium
 cilium-default := $(call mod-version,$(CILIUM_PARTS),github.com/cilium/cilium)
 CILIUM ?= $(cilium-default)
 # Another version has a file of its own beside go.mod, such as v1.19.5.mod.
-cilium-mod := $(if $(filter $(cilium-default),$(CILIUM)),go.mod,$(CILIUM).mod)
-cilium-dir := $(BIN)/cilium-$(CILIUM:v%=%)
+cilium-source-mod := $(CURDIR)/$(CILIUM_PARTS)/$(if $(filter $(cilium-default),$(CILIUM)),go.mod,$(CILIUM).mod)
+# With test/cilium/patches applied it is a copy, which PATCHED=1 builds.
+cilium-patched := $(CURDIR)/.cache/cilium-patched
+cilium-mod := $(if $(PATCHED),$(cilium-patched)/go.mod,$(cilium-source-mod))
+cilium-dir := $(BIN)/cilium-$(CILIUM:v%=%)$(if $(PATCHED),-patched)
 cilium-ldflags := -s -w -X github.com/cilium/cilium/pkg/version.ciliumVersion=$(CILIUM:v%=%)
 RUN ?= all
 
-# Of another version the agent and its plugin are enough, but for the other modes.
-cilium-programs := cilium-agent cilium-cni $(if $(filter $(cilium-default),$(CILIUM)),cilium-dbg cilium-operator,$(if $(findstring modes,$(RUN)),cilium-operator))
+# Of another version, or a patched one, the agent and its plugin are enough, but for the other modes.
+cilium-programs := cilium-agent cilium-cni $(if $(filter $(cilium-default),$(CILIUM)$(PATCHED)),cilium-dbg cilium-operator,$(if $(findstring modes,$(RUN)),cilium-operator))
 
 .PHONY: cilium
 cilium: $(addprefix $(cilium-dir)/,$(cilium-programs) bpf/COPYING chart/Chart.yaml) ## Build the real Cilium that make e2e runs.
 
 # cilium-part NAME,TIME,FLAGS,PACKAGE
 define cilium-part
-$(cilium-dir)/$(1): $(wildcard $(CILIUM_PARTS)/$(1)/main.go) $(CILIUM_PARTS)/$(cilium-mod) $(CILIUM_PARTS)/$(cilium-mod:%.mod=%.sum)
+$(cilium-dir)/$(1): $(wildcard $(CILIUM_PARTS)/$(1)/main.go) $(cilium-mod) $(cilium-mod:%.mod=%.sum)
 	@echo "building $(1): once, about $(2) on two cores"
 	cd $(CILIUM_PARTS) && go build -modfile=$(cilium-mod) $(3) -ldflags '$(cilium-ldflags)' -o $(CURDIR)/$$@ $(4)
 	@touch $$@
@@ -369,12 +372,16 @@ $(eval $(call cilium-part,cilium-mount,10 seconds,,github.com/cilium/cilium/tool
 $(eval $(call cilium-part,cilium-sysctlfix,10 seconds,,github.com/cilium/cilium/tools/sysctlfix))
 $(eval $(call cilium-part,cilium-health-responder,10 seconds,,github.com/cilium/cilium/cilium-health/responder))
 
+$(cilium-patched)/go.mod: hack/patch-cilium.sh $(cilium-source-mod) $(wildcard $(CILIUM_PARTS)/patches/*.patch)
+	hack/patch-cilium.sh $(@D)
+$(cilium-patched)/go.sum: $(cilium-patched)/go.mod
+
 # The datapath's sources, which the agent compiles for each node, and the chart,
 # which makes the agent's configuration.
-cilium-source = $$(cd $(CILIUM_PARTS) && go mod download -modfile=$(cilium-mod) github.com/cilium/cilium && go list -modfile=$(cilium-mod) -m -f '{{.Dir}}' github.com/cilium/cilium)
+cilium-source = $$(cd $(CILIUM_PARTS) && go mod download -modfile=$(cilium-source-mod) github.com/cilium/cilium && go list -modfile=$(cilium-source-mod) -m -f '{{.Dir}}' github.com/cilium/cilium)
 $(cilium-dir)/bpf/COPYING: cilium-folder := bpf
 $(cilium-dir)/chart/Chart.yaml: cilium-folder := install/kubernetes/cilium
-$(cilium-dir)/bpf/COPYING $(cilium-dir)/chart/Chart.yaml: $(CILIUM_PARTS)/$(cilium-mod)
+$(cilium-dir)/bpf/COPYING $(cilium-dir)/chart/Chart.yaml: $(cilium-source-mod)
 	rm -rf $(@D)
 	mkdir -p $(cilium-dir)
 	cp -r "$(cilium-source)/$(cilium-folder)" $(@D)
@@ -387,10 +394,10 @@ $(BIN)/bgp-router: $(wildcard test/bgp/*.go) test/bgp/go.mod test/bgp/go.sum
 	cd test/bgp && go test . && go build -o $(CURDIR)/$@ .
 
 .PHONY: e2e
-e2e: controlplane cilium $(helm) $(if $(findstring modes,$(RUN)),$(BIN)/bgp-router) ## Run the operator with real Cilium; needs root. RUN=all, ci, migrate, modes, or join,surge; CILIUM=v1.19.5
+e2e: controlplane cilium $(helm) $(if $(findstring modes,$(RUN)),$(BIN)/bgp-router) ## Run the operator with real Cilium; needs root. RUN=all, ci, migrate, modes, or join,surge; CILIUM=v1.19.5, PATCHED=1
 	hack/e2e-packages.sh
 	go build -o $(BIN)/ ./cmd/cilium-pool-operator ./cmd/kubectl-cilium_pool ./test/e2e
-	CCACHE_DIR=$(CURDIR)/.cache/ccache $(BIN)/e2e -run '$(RUN)' -bin $(BIN) -cilium $(cilium-dir) -helm $(helm) $(call or-skipped,e2e)
+	CCACHE_DIR=$(CURDIR)/.cache/ccache $(BIN)/e2e -run '$(RUN)' -bin $(BIN) -cilium $(cilium-dir) $(if $(PATCHED),-patched) -helm $(helm) $(call or-skipped,e2e)
 
 ##@ Real cluster
 

@@ -42,6 +42,7 @@ type options struct {
 	logs      string
 	verbose   bool
 	atOnce    int
+	patched   bool   // the agents have the patches of test/cilium
 	inside    string // the one scenario that a process in the sandbox runs
 }
 
@@ -50,6 +51,7 @@ func main() {
 	flag.StringVar(&o.run, "run", "ci", "scenarios to run, separated by commas; ci: those of every change; all: all but the next two; migrate: moves from other modes, and plans that change; modes: the operator's other modes")
 	flag.StringVar(&o.binDir, "bin", ".cache/bin", "folder of etcd, kube-apiserver and cilium-pool-operator")
 	flag.StringVar(&o.ciliumDir, "cilium", ".cache/bin/cilium-1.20.1", "folder of Cilium's programs, its bpf folder and its chart")
+	flag.BoolVar(&o.patched, "patched", false, "the agents have the patches of test/cilium/patches")
 	flag.StringVar(&o.helm, "helm", "helm", "Helm, which renders the agents' configuration from Cilium's chart")
 	flag.StringVar(&o.examples, "examples", "examples", "folder of the values that users are given, and the agents run with")
 	flag.StringVar(&o.logs, "logs", ".run/e2e", "folder of the logs")

@@ -38,7 +38,8 @@ func defaultsButReclaim(idle string, more ...string) []string {
 // that it answers marks long before it restores its pods, while its own Pod object
 // already says Ready. It does so three times: under the operator's defaults, which
 // must mark nothing then; with the operator's guard turned off; and with marks set
-// by hand on addresses of running pods, which no operator sets.
+// by hand on addresses of running pods, which no operator sets. Patched agents answer
+// nothing before they have restored their pods, and lose none.
 func restartEarly(ctx context.Context, e *env) error {
 	n, probe, pods, err := e.loaded(ctx, earlyLoad, defaultsButReclaim("10m")...)
 	if err != nil {
@@ -67,6 +68,15 @@ func restartEarly(ctx context.Context, e *env) error {
 	}
 	s.judgePings(flows, "packets lost by pods through all that, bpffs kept")
 	return errors.Join(err, gate.Close(), e.judgeRules(ctx))
+}
+
+// keptAtMarks checks that patched agents keep pods at marked addresses, and refuse them.
+func (s *restarts) keptAtMarks(ctx context.Context, acked int) error {
+	s.check(acked == 0, "addresses of running pods marked by hand, acked before restore", "%d, %d", earlyLost, acked)
+	s.checkKept(ctx, s.node, s.alive, "pods restored, those at marked addresses among them")
+	return s.await(ctx, "the marks are refused", func(cn *ciliumv2.CiliumNode) bool {
+		return releases(cn, ipamoption.IPAMDoNotRelease) == earlyLost
+	})
 }
 
 // held restarts the agent so that it hangs before it restores, with an operator
@@ -120,11 +130,13 @@ func (s *restarts) forced(ctx context.Context, gate *bed.Gate) error {
 		return err
 	}
 	acked, used, pool := 0, 0, 0
-	err := s.await(ctx, "marks are answered before restore", func(cn *ciliumv2.CiliumNode) bool {
+	short, cancel := context.WithTimeout(ctx, earlyTime)
+	defer cancel()
+	err := s.await(short, "marks are answered before restore", func(cn *ciliumv2.CiliumNode) bool {
 		acked, used, pool = releases(cn, ipamoption.IPAMReadyForRelease), len(cn.Status.IPAM.Used), len(cn.Spec.IPAM.Pool)
 		return acked > 0
 	})
-	s.check(err == nil, "without --agent-settle-time, acked before restore; addresses reported in use then", "%d; %d", acked, used)
+	s.check((err == nil) != s.patched && ctx.Err() == nil, "without --agent-settle-time, acked before restore; addresses reported in use then", "%d; %d", acked, used)
 	if err := pause(ctx, 3*earlyHold); err != nil {
 		return err
 	}
@@ -161,7 +173,9 @@ func (s *restarts) byHand(ctx context.Context, gate *bed.Gate) error {
 		return fmt.Errorf("mark by hand: %w", err)
 	}
 	acked := 0
-	if err := s.await(ctx, "marks are answered before restore", func(cn *ciliumv2.CiliumNode) bool {
+	short, cancel := context.WithTimeout(ctx, earlyTime)
+	defer cancel()
+	if err := s.await(short, "marks are answered before restore", func(cn *ciliumv2.CiliumNode) bool {
 		acked = 0
 		for _, p := range victims {
 			if cn.Status.IPAM.ReleaseIPs[p.Address.String()] == ipamoption.IPAMReadyForRelease {
@@ -174,6 +188,9 @@ func (s *restarts) byHand(ctx context.Context, gate *bed.Gate) error {
 	}
 	if err := s.released(ctx, gate); err != nil {
 		return err
+	}
+	if s.patched {
+		return s.keptAtMarks(ctx, acked)
 	}
 	s.note("addresses of running pods marked by hand, acked before restore", "%d, %d", len(victims), acked)
 	s.noteLost(ctx, s.node, victims, "pods at them lost")

@@ -55,7 +55,7 @@ func runScenario(ctx context.Context, o options, s scenario) []row {
 	}
 	began := time.Now()
 	err := bed.Sandbox(ctx, "-inside="+s.name, "-bin="+o.binDir, "-cilium="+o.ciliumDir,
-		"-helm="+o.helm, "-examples="+o.examples, "-logs="+logs, fmt.Sprintf("-v=%t", o.verbose))
+		"-helm="+o.helm, "-examples="+o.examples, "-logs="+logs, fmt.Sprintf("-v=%t", o.verbose), fmt.Sprintf("-patched=%t", o.patched))
 	rows, readErr := readRows(logs)
 	switch {
 	case errors.Is(err, bed.ErrCannot):
@@ -89,7 +89,7 @@ func runInside(ctx context.Context, o options) int {
 	if o.verbose {
 		out = io.MultiWriter(steps, named{o.inside, os.Stdout})
 	}
-	e := &env{name: chosen[0].name, options: bed.Options{
+	e := &env{name: chosen[0].name, patched: o.patched, options: bed.Options{
 		BinDir: o.binDir, CiliumDir: o.ciliumDir, Helm: o.helm, Examples: o.examples, Logs: o.logs, Log: out,
 	}}
 	switch err := chosen[0].run(ctx, e); {

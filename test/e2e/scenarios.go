@@ -118,6 +118,9 @@ type env struct {
 	name    string
 	options bed.Options
 	rows    []row
+	// patched agents answer marks once they have restored their pods, and restore them
+	// at marked addresses.
+	patched bool
 	rules   *invariant.Checker
 	// whole checks further rules where agents are assigned whole blocks.
 	whole *whole.Rules
