@@ -22,6 +22,8 @@ const (
 	earlyLost = 3
 	// earlyTime is longer than an operator takes to mark and an agent to answer.
 	earlyTime = 25 * time.Second
+	// earlyAnswer is as much on a busy machine.
+	earlyAnswer = time.Minute
 	// hangTime is longer than an agent takes to reach the point where it hangs.
 	hangTime = 5 * time.Second
 	// earlyHold is the operator's --ack-hold where it has no other guard left.
@@ -130,7 +132,7 @@ func (s *restarts) forced(ctx context.Context, gate *bed.Gate) error {
 		return err
 	}
 	acked, used, pool := 0, 0, 0
-	short, cancel := context.WithTimeout(ctx, earlyTime)
+	short, cancel := context.WithTimeout(ctx, earlyAnswer)
 	defer cancel()
 	err := s.await(short, "marks are answered before restore", func(cn *ciliumv2.CiliumNode) bool {
 		acked, used, pool = releases(cn, ipamoption.IPAMReadyForRelease), len(cn.Status.IPAM.Used), len(cn.Spec.IPAM.Pool)
@@ -173,7 +175,7 @@ func (s *restarts) byHand(ctx context.Context, gate *bed.Gate) error {
 		return fmt.Errorf("mark by hand: %w", err)
 	}
 	acked := 0
-	short, cancel := context.WithTimeout(ctx, earlyTime)
+	short, cancel := context.WithTimeout(ctx, earlyAnswer)
 	defer cancel()
 	if err := s.await(short, "marks are answered before restore", func(cn *ciliumv2.CiliumNode) bool {
 		acked = 0
