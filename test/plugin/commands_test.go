@@ -17,6 +17,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -174,6 +176,23 @@ func (w *world) cmdEntry(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	cn.Status.IPAM.ReleaseIPs[args[1]] = ipamtypes.IPReleaseStatus(args[2])
 	w.updateStatus(ts, cn)
+}
+
+// budget APP ALLOWED makes a PodDisruptionBudget for pods with the label app=APP, or
+// changes how many disruptions it allows.
+func (w *world) cmdBudget(ts *testscript.TestScript, neg bool, args []string) {
+	arguments(ts, neg, args, 2, "budget APP ALLOWED")
+	allowed, err := strconv.ParseInt(args[1], 10, 32)
+	ts.Check(err)
+	b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: args[0]}}
+	b.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": args[0]}}
+	if err := w.client.Create(w.ctx, b); apierrors.IsAlreadyExists(err) {
+		ts.Check(w.client.Get(w.ctx, client.ObjectKeyFromObject(b), b))
+	} else {
+		ts.Check(err)
+	}
+	b.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: b.Generation, DisruptionsAllowed: int32(allowed), DesiredHealthy: 1, ExpectedPods: 1}
+	w.updateStatus(ts, b)
 }
 
 // phase CIDR draining|cooling REASON sets the phase of a block.

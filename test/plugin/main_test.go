@@ -84,6 +84,7 @@ func TestScripts(t *testing.T) {
 			"report":  w.cmdReport,
 			"answer":  w.cmdAnswer,
 			"entry":   w.cmdEntry,
+			"budget":  w.cmdBudget,
 			"config":  w.cmdConfig,
 			"moveto":  w.cmdMoveTo,
 			"assign":  w.cmdAssign,

@@ -10,6 +10,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -86,6 +87,7 @@ func (w *world) setup(e *testscript.Env) error {
 	return harness.Wipe(w.ctx, w.client,
 		&corev1.PodList{}, &corev1.NodeList{}, &ciliumv2.CiliumNodeList{}, &v1alpha1.PodIPPoolList{},
 		&v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolHistoryList{}, &coordinationv1.LeaseList{},
+		&policyv1.PodDisruptionBudgetList{},
 	)
 }
 

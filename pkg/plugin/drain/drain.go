@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
@@ -24,17 +25,36 @@ import (
 type flags struct {
 	dryRun, undo, now, yes, wait bool
 	every, timeout               time.Duration
+	evict, emptyDirs             bool
+	maxConcurrent                int
+}
+
+// validate checks flags against each other and the mode.
+func (f *flags) validate(mode ciliumnode.Mode) error {
+	switch {
+	case f.undo && f.now:
+		return exit.Usagef("--undo and --now do not go together")
+	case f.evict && f.undo:
+		return exit.Usagef("--undo and --evict do not go together")
+	case f.evict && !f.wait && !f.dryRun:
+		return exit.Usagef("--evict has to wait: omit --wait=false")
+	case f.maxConcurrent < 1:
+		return exit.Usagef("--max-concurrent is %d: must be 1 or more", f.maxConcurrent)
+	case f.evict && mode.WholeBlocks():
+		return exit.Usagef("in %s mode agents give addresses of a draining block to new pods: --evict would not empty it; kubectl drain its Node", mode)
+	}
+	return nil
 }
 
 // New is the command drain.
 func New(e *cli.Env) *cobra.Command {
-	f := flags{wait: true, every: 2 * time.Second}
+	f := flags{wait: true, every: 2 * time.Second, maxConcurrent: 5}
 	cmd := &cobra.Command{
 		Use:   "drain POOL|CIDR|BLOCK",
 		Short: "Move nodes off a pool, a CIDR of a pool or a block, and show what is in the way",
 		Long: `Moves nodes off the blocks of a pool, of a CIDR of a pool, or off one block. Each
-node first gets a replacement, then gives the block back as its pods go: no pod is
-evicted. It shows what is in the way until every block cools down.
+node first gets a replacement, then gives the block back as its pods go: without
+--evict no pod is evicted. It shows what is in the way until every block cools down.
 
 For a pool or a CIDR it sets allocationPolicy: Drain in the pool's spec: nothing new
 is claimed there, and --undo sets Allocate again. A block is deleted, which is how a block is asked for; its
@@ -45,6 +65,15 @@ for them; a single block does not. --now deletes each block of the pool or the C
 as well, so that all begin at once: --undo then takes back only what comes after.
 So it asks first; --yes answers it.
 
+--evict evicts the pods of each block that has begun to drain, by the Eviction API, so
+PodDisruptionBudgets hold: a pod that one protects is tried again every 5 seconds. No
+more than --max-concurrent are on their way out at a time. Pods of a DaemonSet come
+back on their node with another address. Left alone, and named, are static pods, pods
+without a controller, and those with an emptyDir volume unless
+--delete-emptydir-data is given. A successor that gets an address of the block again,
+freed a moment before, is evicted again. Nodes are not cordoned. Stop it at any
+time, and call it again to go on. --dry-run lists the pods.
+
 What no longer passes by itself ends the wait. An agent keeps its own addresses
 (router, health, ingress) until it restarts; then it takes others, outside what
 drains. Restart the agents that are named (delete their pods, or kubectl rollout
@@ -53,8 +82,8 @@ agent keeps them as long as its Node exists, restarts included.
 
 Exit codes: 0 every block cools down or is gone, 1 not all by --timeout, or it failed,
 2 wrong command line, 3 the blocks left wait for something that people must do
-first, such as restarting an agent.`,
-		Example: cli.Examples("drain 10.20.0.0-27 --dry-run", "drain 10.20.0.0/16", "drain old-pool --wait=false", "drain 10.20.0.0/16 --undo", "drain 10.20.0.0/16 --timeout 30m", "drain 10.20.0.0/16 --now --yes"),
+first, such as restarting an agent, or moving a pod that --evict leaves alone.`,
+		Example: cli.Examples("drain 10.20.0.0-27 --dry-run", "drain 10.20.0.0/16", "drain old-pool --wait=false", "drain 10.20.0.0/16 --undo", "drain 10.20.0.0/16 --timeout 30m", "drain 10.20.0.0/16 --evict --dry-run", "drain 10.20.0.0/16 --evict --max-concurrent 20", "drain 10.20.0.0/16 --now --yes"),
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := e.Read(cmd.Context())
@@ -74,6 +103,9 @@ first, such as restarting an agent.`,
 	fs.BoolVar(&f.undo, "undo", f.undo, "take back the drain of a pool or a CIDR")
 	fs.BoolVar(&f.now, "now", f.now, "begin with every block at once, whatever the pool's maintenance windows and rate")
 	fs.BoolVarP(&f.yes, "yes", "y", f.yes, "with --now: do not ask whether to delete the blocks")
+	fs.BoolVar(&f.evict, "evict", f.evict, "evict the pods of each block that has begun to drain")
+	fs.IntVar(&f.maxConcurrent, "max-concurrent", f.maxConcurrent, "with --evict: how many pods may be on their way out at a time")
+	fs.BoolVar(&f.emptyDirs, "delete-emptydir-data", f.emptyDirs, "with --evict: also evict pods with emptyDir volumes, whose data is lost")
 	fs.BoolVar(&f.wait, "wait", f.wait, "wait until every block cools down, and show what is in the way")
 	fs.DurationVar(&f.every, "every", f.every, "how often the cluster is read while waiting")
 	fs.DurationVar(&f.timeout, "timeout", f.timeout, "how long to wait; 0: without end")
@@ -81,16 +113,20 @@ first, such as restarting an agent.`,
 }
 
 func run(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, f flags) error {
+	if err := f.validate(c.Objects.Mode); err != nil {
+		return err
+	}
 	rows := leavingRows(c, t)
 	switch {
 	case f.undo && t.block != nil:
 		return fmt.Errorf("%s is deleted or being deleted: that cannot be undone", t.what)
-	case f.undo && f.now:
-		return exit.Usagef("--undo and --now do not go together")
 	case f.dryRun:
 		fmt.Fprintf(e.Out, "would drain %s: %s\n", t.what, output.Count(len(rows), "block"))
 		for _, r := range rows {
 			fmt.Fprintf(e.Out, "  %s on %s: %d of %d addresses in use\n", r.Block, r.Node, r.Used, r.Addresses)
+		}
+		if f.evict {
+			return newEvicter(c.Client, e.Out, f).plan(ctx, podsIn(c, rows))
 		}
 		return nil
 	case f.undo:

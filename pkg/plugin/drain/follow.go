@@ -10,13 +10,15 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// follow shows what is in the way, a line for each change, until every block of
-// the target cools down, or those left wait for user action.
+// follow shows what is in the way, a line for each change, and with --evict moves pods
+// out of it, until every block of the target cools down, or those left wait for user
+// action.
 func follow(ctx context.Context, e *cli.Env, t target, f flags) error {
 	reading := ctx // the first read may outlast the timeout, so that there is something to print
 	if f.timeout > 0 {
@@ -26,7 +28,7 @@ func follow(ctx context.Context, e *cli.Env, t target, f flags) error {
 	}
 	tick := time.NewTicker(max(f.every, time.Second))
 	defer tick.Stop()
-	printed := map[string]string{}
+	w := &follower{env: e, target: t, flags: f, printed: map[string]string{}}
 	for {
 		c, err := e.Read(reading)
 		if err != nil && reading.Err() == nil {
@@ -34,23 +36,59 @@ func follow(ctx context.Context, e *cli.Env, t target, f flags) error {
 		}
 		reading = ctx
 		if err == nil {
-			left := leavingRows(c, t)
-			printChanges(e, printed, left)
-			if len(left) == 0 {
-				fmt.Fprintf(e.Out, "%s is drained\n", t.what)
-				return nil
-			}
-			if !slices.ContainsFunc(left, func(r list.BlockRow) bool { return r.NeedsAction == "" }) {
-				printAdvice(e, t, left)
-				return exit.NotReached
+			if done, err := w.look(ctx, c); done || err != nil && ctx.Err() == nil {
+				return err
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s still drains: %s left. It goes on without this command", t.what, output.Count(len(printed), "block"))
+			return w.stopped()
 		case <-tick.C:
 		}
 	}
+}
+
+// follower is what follow remembers between two looks at the cluster.
+type follower struct {
+	env     *cli.Env
+	target  target
+	flags   flags
+	printed map[string]string // by block
+	evicter *evicter
+}
+
+// look prints what has changed, and evicts pods. It reports whether the wait is over.
+func (w *follower) look(ctx context.Context, c *cluster.Cluster) (done bool, err error) {
+	left := leavingRows(c, w.target)
+	printChanges(w.env, w.printed, left)
+	if len(left) == 0 {
+		fmt.Fprintf(w.env.Out, "%s is drained\n", w.target.what)
+		return true, nil
+	}
+	if w.flags.evict {
+		if w.evicter == nil {
+			w.evicter = newEvicter(c.Client, w.env.Out, w.flags)
+		}
+		pods := podsIn(c, draining(left))
+		if err := w.evicter.step(ctx, pods); err != nil {
+			return false, err
+		}
+		left = w.evicter.needsPeople(left, pods)
+	}
+	if !slices.ContainsFunc(left, func(r list.BlockRow) bool { return r.NeedsAction == "" }) {
+		printAdvice(w.env, w.target, left)
+		return true, exit.NotReached
+	}
+	return false, nil
+}
+
+// stopped is the error of a wait that has not come to its end.
+func (w *follower) stopped() error {
+	goesOn := "It goes on without this command"
+	if w.flags.evict {
+		goesOn += ", and no more pods are evicted: call it again for that"
+	}
+	return fmt.Errorf("%s still drains: %s left. %s", w.target.what, output.Count(len(w.printed), "block"), goesOn)
 }
 
 // printChanges prints what has changed since it printed last.

@@ -1,0 +1,251 @@
+package drain
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+)
+
+// retryEvery is how long a pod is left in peace whose eviction was refused, as kubectl
+// drain does.
+const retryEvery = 5 * time.Second
+
+// evicter evicts pods off draining blocks. What it remembers is for its output and to
+// spare requests: another process goes on where it was stopped.
+type evicter struct {
+	client client.Client
+	out    io.Writer
+	now    func() time.Time
+	// limit is how many pods may be on their way out at a time.
+	limit int
+	// emptyDirs: evict pods with emptyDir volumes too.
+	emptyDirs bool
+
+	// alone says of pods why they are not evicted.
+	alone   map[types.NamespacedName]string
+	retryAt map[types.NamespacedName]time.Time
+	said    map[types.NamespacedName]string
+}
+
+func newEvicter(c client.Client, out io.Writer, f flags) *evicter {
+	return &evicter{
+		client: c, out: out, now: time.Now, limit: f.maxConcurrent, emptyDirs: f.emptyDirs,
+		alone:   map[types.NamespacedName]string{},
+		retryAt: map[types.NamespacedName]time.Time{},
+		said:    map[types.NamespacedName]string{},
+	}
+}
+
+// placed is a pod with an address of a block.
+type placed struct {
+	key     types.NamespacedName
+	node    string
+	address netip.Addr
+	block   string
+}
+
+// podsIn are the pods with an address of the blocks, sorted by node and name.
+func podsIn(c *cluster.Cluster, rows []list.BlockRow) []placed {
+	ofNode := map[string][]list.BlockRow{}
+	for _, r := range rows {
+		ofNode[r.Node] = append(ofNode[r.Node], r)
+	}
+	var out []placed
+	for i := range c.Objects.Pods {
+		p := &c.Objects.Pods[i]
+		if p.Spec.HostNetwork {
+			continue
+		}
+		for _, r := range ofNode[p.Spec.NodeName] {
+			if a, in := addressIn(p, netip.MustParsePrefix(r.CIDR)); in { // written by BlockRows
+				out = append(out, placed{types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, r.Node, a, r.Block})
+				break
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b placed) int {
+		return strings.Compare(a.node+"\x00"+a.key.String(), b.node+"\x00"+b.key.String())
+	})
+	return out
+}
+
+func addressIn(p *corev1.Pod, cidr netip.Prefix) (netip.Addr, bool) {
+	for _, ip := range p.Status.PodIPs {
+		if a, err := netip.ParseAddr(ip.IP); err == nil && cidr.Contains(a) {
+			return a, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// draining are the rows of blocks that have begun to drain: pods of others would get an
+// address of the same block again.
+func draining(rows []list.BlockRow) []list.BlockRow {
+	return slices.DeleteFunc(slices.Clone(rows), func(r list.BlockRow) bool { return r.Phase != ipalloc.Draining.String() })
+}
+
+// step evicts pods until as many as may be are on their way out.
+func (v *evicter) step(ctx context.Context, pods []placed) error {
+	leaving := 0
+	for _, p := range pods {
+		if leaving >= v.limit {
+			return nil
+		}
+		if v.alone[p.key] != "" || v.now().Before(v.retryAt[p.key]) {
+			continue
+		}
+		pod, err := v.read(ctx, p)
+		if err != nil {
+			return err
+		}
+		switch {
+		case pod == nil:
+			continue
+		case pod.DeletionTimestamp != nil:
+			leaving++
+			continue
+		}
+		if why := v.leftAlone(pod); why != "" {
+			v.alone[p.key] = why
+			v.say(p, "is left alone: "+why)
+			continue
+		}
+		accepted, err := v.evict(ctx, p, pod.UID)
+		if err != nil {
+			return err
+		}
+		if accepted {
+			leaving++
+		}
+	}
+	return nil
+}
+
+// read reads a pod, if it still has the address.
+func (v *evicter) read(ctx context.Context, p placed) (*corev1.Pod, error) {
+	pod := &corev1.Pod{}
+	err := v.client.Get(ctx, p.key, pod)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading pod %s: %w", p.key, err)
+	}
+	if _, has := addressIn(pod, netip.PrefixFrom(p.address, p.address.BitLen())); !has {
+		return nil, nil // its successor
+	}
+	return pod, nil
+}
+
+// leftAlone says why a pod is not evicted; "": it is. The pod of a DaemonSet comes back
+// on its node, with another address.
+func (v *evicter) leftAlone(pod *corev1.Pod) string {
+	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
+	local := slices.ContainsFunc(pod.Spec.Volumes, func(volume corev1.Volume) bool { return volume.EmptyDir != nil })
+	switch {
+	case mirror:
+		return "a static pod, which only its kubelet can end"
+	case metav1.GetControllerOf(pod) == nil:
+		return "it has no controller that would bring it back"
+	case local && !v.emptyDirs:
+		return "its emptyDir volumes would be lost; --delete-emptydir-data evicts it all the same"
+	}
+	return ""
+}
+
+// evict asks the API server to evict a pod, and no other of its name. accepted is false
+// where a PodDisruptionBudget is in the way for now, or the pod is gone.
+func (v *evicter) evict(ctx context.Context, p placed, uid types.UID) (accepted bool, err error) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.key.Namespace, Name: p.key.Name}}
+	err = v.client.SubResource("eviction").Create(ctx, pod, &policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Namespace: p.key.Namespace, Name: p.key.Name},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}},
+	})
+	switch {
+	case err == nil:
+		v.say(p, "is evicted")
+		return true, nil
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return false, nil
+	case apierrors.IsTooManyRequests(err), apierrors.IsInternalError(err): // the latter: of two budgets
+		v.retryAt[p.key] = v.now().Add(retryEvery)
+		v.say(p, "waits: "+err.Error())
+		return false, nil
+	}
+	return false, fmt.Errorf("evicting pod %s: %w", p.key, err)
+}
+
+// say prints what becomes of a pod, once.
+func (v *evicter) say(p placed, what string) {
+	line := fmt.Sprintf("pod %s on %s (%s) %s", p.key, p.node, p.address, what)
+	if v.said[p.key] != line {
+		v.said[p.key] = line
+		fmt.Fprintln(v.out, "  "+line)
+	}
+}
+
+// needsPeople adds to rows that only pods left alone keep what people must do.
+func (v *evicter) needsPeople(rows []list.BlockRow, pods []placed) []list.BlockRow {
+	alone, others := map[string][]string{}, map[string]bool{}
+	for _, p := range pods {
+		if v.alone[p.key] == "" {
+			others[p.block] = true
+		} else {
+			alone[p.block] = append(alone[p.block], p.key.String())
+		}
+	}
+	rows = slices.Clone(rows)
+	for i := range rows {
+		if r := &rows[i]; r.NeedsAction == "" && len(alone[r.Block]) > 0 && !others[r.Block] {
+			r.NeedsAction = "move or delete the pods that --evict leaves alone: " + output.Few(alone[r.Block])
+		}
+	}
+	return rows
+}
+
+// plan prints which pods would be evicted, and which not.
+func (v *evicter) plan(ctx context.Context, pods []placed) error {
+	var evicted, alone []string
+	for _, p := range pods {
+		pod, err := v.read(ctx, p)
+		if err != nil {
+			return err
+		}
+		if pod == nil || pod.DeletionTimestamp != nil {
+			continue
+		}
+		line := fmt.Sprintf("  %s on %s: %s", p.key, p.node, p.address)
+		if why := v.leftAlone(pod); why != "" {
+			alone = append(alone, line+", "+why)
+		} else {
+			evicted = append(evicted, line)
+		}
+	}
+	fmt.Fprintf(v.out, "would evict %s, %d at a time\n", output.Count(len(evicted), "pod"), v.limit)
+	for _, line := range evicted {
+		fmt.Fprintln(v.out, line)
+	}
+	if len(alone) > 0 {
+		fmt.Fprintf(v.out, "would leave %s alone\n", output.Count(len(alone), "pod"))
+	}
+	for _, line := range alone {
+		fmt.Fprintln(v.out, line)
+	}
+	return nil
+}
