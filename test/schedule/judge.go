@@ -30,6 +30,19 @@ type binds struct {
 	bound int
 	// wrong found no address left.
 	wrong int
+	// most were bound within one second, of which inSecond so far in second.
+	most, inSecond int
+	second         time.Duration
+}
+
+// bind counts a pod.
+func (b *binds) bind(now time.Duration) {
+	b.bound++
+	if second := now.Truncate(time.Second); second != b.second {
+		b.second, b.inSecond = second, 0
+	}
+	b.inSecond++
+	b.most = max(b.most, b.inSecond)
 }
 
 // Kinds of findings.
@@ -177,7 +190,7 @@ func (w *world) bind(m *machine, p *pod, c change) {
 	if p.requests > 0 {
 		b = &w.requesting
 	}
-	b.bound++
+	b.bind(w.now)
 	has := m.capacity()
 	if len(m.pods) <= has {
 		return

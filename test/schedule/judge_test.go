@@ -265,3 +265,14 @@ func TestWaitBegins(t *testing.T) {
 		t.Errorf("waited %s, was pending for %s", v.longestWait, v.longestPending)
 	}
 }
+
+// Pods bound within a second are counted by seconds of the run.
+func TestMostBinds(t *testing.T) {
+	var b binds
+	for _, at := range []time.Duration{100, 900, 1000, 1100, 1999, 2000, 2001} {
+		b.bind(at * time.Millisecond)
+	}
+	if b.bound != 7 || b.most != 3 {
+		t.Errorf("%d pods, %d within a second", b.bound, b.most)
+	}
+}

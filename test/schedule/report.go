@@ -61,6 +61,7 @@ func (r *report) print(to io.Writer) {
 	line(r.versions, "versions of objects judged, in %s", r.took.Round(time.Second))
 	line(r.requesting.wrong, "of %d pods with a request bound without an address", r.requesting.bound)
 	line(r.plain.wrong, "of %d pods without one", r.plain.bound)
+	line(r.requesting.most, "most pods with a request bound within one second")
 	line(r.overOffers, "versions with an offer above the addresses there are")
 	line(r.longestWait.Round(time.Millisecond), "longest that a pod was pending while a node had an address for it; at most %s", r.bound)
 	line(r.longestPending.Round(time.Millisecond), "longest that a pod was pending at all")
