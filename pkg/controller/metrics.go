@@ -8,6 +8,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/node"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/unscheduled"
 )
 
 // operatorMetrics are those of the operator itself.
@@ -67,6 +68,8 @@ type allMetrics struct {
 	shared *metrics.Shared
 	node   *node.Metrics
 	pool   *pool.Metrics
+
+	unscheduled *unscheduled.Metrics
 }
 
 func newAllMetrics(r prometheus.Registerer) (all allMetrics, err error) {
@@ -79,6 +82,9 @@ func newAllMetrics(r prometheus.Registerer) (all allMetrics, err error) {
 	if all.node, err = node.NewMetrics(r); err != nil {
 		return all, err
 	}
-	all.pool, err = pool.NewMetrics(r)
+	if all.pool, err = pool.NewMetrics(r); err != nil {
+		return all, err
+	}
+	all.unscheduled, err = unscheduled.NewMetrics(r)
 	return all, err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/node"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pacing"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/unscheduled"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -33,7 +34,9 @@ type Operator struct {
 	Pool       *pool.Reconciler
 	Block      *block.Reconciler
 	CiliumPool *ciliumpool.Reconciler // of multi-pool mode
-	Feed       *informer.Feed
+	// Unscheduled is for Nodes that offer addresses to the scheduler.
+	Unscheduled *unscheduled.Reconciler
+	Feed        *informer.Feed
 
 	metrics *operatorMetrics
 }
@@ -53,9 +56,12 @@ func New(c Connections, s Settings) (*Operator, error) {
 		Taken: pressure.Taken, Defaults: s.Defaults, Paused: s.Paused,
 		IgnoreTaints: state.SetOf(s.IgnoreTaints), StartupTaints: state.SetOf(s.StartupTaints),
 	}
-	cluster.Pods.RememberEnded = len(s.OfferFamilies) > 0
+	if len(s.OfferFamilies) > 0 {
+		cluster.Pods.RememberEnded, cluster.Unscheduled = true, state.NewUnscheduled()
+	}
 	feed := informer.NewFeed()
 	feed.Ledger, feed.Pools, feed.Pods, feed.Agents = ledger, cluster.Pools, cluster.Pods, cluster.Agents
+	feed.Unscheduled = cluster.Unscheduled
 	feed.CiliumPools, feed.Awaiting, feed.Now, feed.Mode = cluster.CiliumPools, cluster.Awaiting, c.Clock.Now, s.Mode
 	ledger.Changed, pressure.Changed = feed.Changed, feed.QueueNodes
 	pace, recorder := pacing.New(s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool), event.NewRecorder(c.Recorder, c.Clock)
@@ -85,6 +91,9 @@ func New(c Connections, s Settings) (*Operator, error) {
 		CiliumPool: &ciliumpool.Reconciler{
 			Live: c.Live, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, CiliumPools: cluster.CiliumPools, Shared: all.shared,
 			Off: s.Paused || s.Shadow || !s.KeepCiliumPools,
+		},
+		Unscheduled: &unscheduled.Reconciler{
+			Cluster: cluster, Cache: c.Cache, QueueNodes: feed.QueueNodes, Metrics: all.unscheduled, Clock: c.Clock,
 		},
 		Feed: feed, metrics: all.own,
 	}, nil

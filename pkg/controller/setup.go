@@ -116,6 +116,9 @@ func Setup(mgr manager.Manager, s Settings) error {
 			return err
 		}
 		o.Node.OfferFamilies = scheduling.offers(ctx, o.metrics) // nothing is decided before
+		if len(o.Node.OfferFamilies) == 0 {
+			feed.Unscheduled = nil
+		}
 		return nil
 	}
 	if feed.From, err = informer.SourcesFrom(mgr, s.Mode, s.AgentNamespace, s.AgentSelector); err != nil {
@@ -171,6 +174,9 @@ func controllersOf(o *Operator, s Settings) []worker {
 	}
 	if s.Mode.ManyPools() {
 		all = append(all, worker{"ciliumpool", o.Feed.CiliumPoolSource(), o.CiliumPool, 1})
+	}
+	if len(s.OfferFamilies) > 0 {
+		all = append(all, worker{"unscheduled", o.Feed.UnscheduledSource(), o.Unscheduled, 1})
 	}
 	for i := range all {
 		all[i].reconciler = untilShutdown{all[i].reconciler}

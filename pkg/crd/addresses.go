@@ -203,6 +203,17 @@ func (p *Pool) unreservedInBlocks(prefix netip.Prefix, bits int) *big.Int {
 	return n.Lsh(n, uint(bits-prefix.Bits()))
 }
 
+// AddressesPerBlock is how many addresses pods can have of a block of family f if nothing
+// of it is reserved; 0 if the pool has no range of the family.
+func (p *Pool) AddressesPerBlock(f ipalloc.Family) int {
+	ranges, ok := p.Ranges(f)
+	if !ok || len(ranges.CIDRs) == 0 {
+		return 0
+	}
+	block := blockOf(ranges.CIDRs[0].CIDR.Addr(), ranges.Bits)
+	return p.unreserved(block, block)
+}
+
 // unreserved counts the addresses of part, which lies in block, that pods may
 // have if nothing is reserved.
 func (p *Pool) unreserved(block, part netip.Prefix) int {

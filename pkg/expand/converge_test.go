@@ -57,8 +57,11 @@ func (w *world) settle(restless bool) int {
 		w.checkGrowth(plan, before, got, constant)
 		slots := w.slots
 		w.carryOut(plan)
-		if before, got = plan.Claim, w.usableFrom(slots); !constant {
-			before = Claim{} // the agent's first report adds to the demand
+		back := w.state.Expected > 0 && len(plan.Undrain) > 0
+		if before, got = plan.Claim, w.usableFrom(slots); !constant || back {
+			// The agent's first report adds to the demand; and of a block that came back,
+			// only what is not in use is for pods that are yet to be scheduled.
+			before = Claim{}
 		}
 		if w.t.Failed() {
 			return 0

@@ -34,6 +34,7 @@ func (d *decision) decideAddresses() {
 	d.countDemand()
 	d.classify()
 	d.setTarget()
+	d.expectPods()
 	d.fillBlocks()
 
 	// 2. Grow: first what is the node's already, then new blocks.

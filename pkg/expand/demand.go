@@ -181,15 +181,34 @@ func (d *decision) knownOwners() map[string]struct{} {
 // may hold at most.
 func (d *decision) setTarget() {
 	demand, limits := d.plan.Demand, d.state.Limits
-	percent := d.policy.ExpandPercent
 	if !d.state.NotRun { // else nothing is claimed
-		d.need = max(agentFloor, demand+d.policy.MinFree, (demand*100+percent-1)/percent)
-		d.target = max(d.need, limit(limits.MinAllocate), demand+limit(limits.PreAllocate))
+		d.need = d.withReserve(demand)
+		d.target = max(d.need, d.withReserve(demand+d.requestedBeyond()), limit(limits.MinAllocate), demand+limit(limits.PreAllocate))
 	}
 	d.hardCap = d.policy.MaxAddresses
 	if most := limit(limits.MaxAllocate); most > 0 {
 		d.hardCap = min(d.hardCap, most)
 	}
+}
+
+// withReserve is how many addresses the policy has for a demand.
+func (d *decision) withReserve(demand int) int {
+	percent := d.policy.ExpandPercent
+	return max(agentFloor, demand+d.policy.MinFree, (demand*100+percent-1)/percent)
+}
+
+// requestedBeyond is how many addresses bound pods request of the scheduler beyond the
+// one that each has: what is free of them, no other pod can request. A pod without an
+// address does not count: the kubelet fails those that the Node does not offer enough for.
+func (d *decision) requestedBeyond() int {
+	n := 0
+	for i := range d.state.Pods {
+		pod := &d.state.Pods[i]
+		if requests := int(pod.Requests[d.state.Family]); d.state.Offers && requests > 1 && slices.ContainsFunc(pod.IPs, d.ours) {
+			n += requests - 1
+		}
+	}
+	return n
 }
 
 func limit(n int) int { return min(max(n, 0), limitCeiling) }

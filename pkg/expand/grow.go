@@ -11,12 +11,7 @@ import (
 // fillBlocks publishes what blocks in service lack, lowest address first, and
 // sets the capacity.
 func (d *decision) fillBlocks() {
-	d.plan.Capacity = d.foreign
-	for i := range d.blocks {
-		if b := &d.blocks[i]; b.serving() {
-			d.plan.Capacity += b.open
-		}
-	}
+	d.plan.Capacity = d.openCapacity()
 	for i := range d.blocks {
 		if b := &d.blocks[i]; b.serving() && b.held < len(b.Usable) {
 			d.fillBlock(b)

@@ -34,14 +34,19 @@ func Offer(s State, p Plan) int {
 	if !u.reported {
 		return u.requested
 	}
+	return max(d.offerable(u, &p), u.requested)
+}
+
+// offerable is what Offer returns but for its lower bound.
+func (d *decision) offerable(u requestUse, p *Plan) int {
 	free := 0
-	for a, owner := range s.Pool {
+	for a, owner := range d.state.Pool {
 		byRequest, used := u.byRequest[a]
-		if owner == "" && d.ours(a) && (byRequest || !used) && d.stays(a, &p) {
+		if owner == "" && d.ours(a) && (byRequest || !used) && d.stays(a, p) {
 			free++
 		}
 	}
-	return max(free-u.waiting-u.lacking, u.requested)
+	return free - u.waiting - u.lacking
 }
 
 // requestUse is how the addresses of a node are used, as requests account for it.

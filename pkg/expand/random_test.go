@@ -165,7 +165,27 @@ func (d dice) state() State {
 	}
 	addrs = append(addrs, foreign...)
 	d.occupy(&s, addrs)
+	if d.percent(30) {
+		d.offer(&s)
+	}
 	return s
+}
+
+// offer lets the Node offer its addresses: bound pods request some, and others are yet
+// to be scheduled there.
+func (d dice) offer(s *State) {
+	s.Offers, s.Expected = true, oneOf(d, 0, d(4), d(40))
+	for i := range s.Blocks {
+		if d.percent(20) {
+			s.Recall = append(s.Recall, s.Blocks[i].CIDR)
+		}
+	}
+	for i := range s.Pods {
+		s.Pods[i].Requests[s.Family] = uint16(oneOf(d, 0, 1, 1, 1))
+		if len(s.Pods[i].IPs) > 0 { // a pod that requests several counts as that many once it has one
+			s.Pods[i].Requests[s.Family] += uint16(oneOf(d, 0, 0, 0, 2))
+		}
+	}
 }
 
 // fill publishes addresses of b: all, some or none.

@@ -2,6 +2,7 @@ package expand
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -76,7 +77,7 @@ func (d *decision) reclaim() {
 	}
 
 	due, idleFor := 0, d.policy.IdleUnder(d.state.PoolTaken, d.state.Cordoned)
-	for due < len(idle) && d.now.Sub(idle[due]) >= idleFor {
+	for due < len(idle) && (d.recalled(candidates[due]) || d.now.Sub(idle[due]) >= idleFor) {
 		due++
 	}
 	if due < len(idle) {
@@ -121,8 +122,8 @@ func (d *decision) changing() bool {
 }
 
 // removable are the blocks that the node can do without all together, in the
-// order in which they go: fewest addresses in use first, then the highest, as
-// claims take the lowest. What is left must cover the target, so that it does
+// order in which they go: those that are recalled, then those with the fewest addresses
+// in use, then the highest, as claims take the lowest. What is left must cover the target, so that it does
 // not grow again, and stay at or below ReclaimPercent; and so must what is left
 // once blocks have gone whose hold ends soon: if nothing is free to take their
 // place, each window would bring back what was reclaimed before it.
@@ -134,7 +135,7 @@ func (d *decision) removable() []*block {
 		}
 	}
 	slices.SortFunc(candidates, func(a, b *block) int {
-		return cmp.Or(cmp.Compare(a.users, b.users), b.CIDR.Compare(a.CIDR))
+		return cmp.Or(d.compareRecalled(a, b), cmp.Compare(a.users, b.users), b.CIDR.Compare(a.CIDR))
 	})
 	rest, left, later := d.plan.Capacity, d.servingBlocks(), 0
 	for i := range d.blocks {
@@ -149,8 +150,8 @@ func (d *decision) removable() []*block {
 		}
 		without, soon := rest-b.capacity(), d.leavesSoon(b)
 		switch {
-		case !d.suffices(without) || soon && kept: // a leaving block is no better than the one kept for it
-		case !soon && !d.suffices(without-later):
+		case !d.sparesAt(b, without) || soon && kept: // a leaving block is no better than the one kept for it
+		case !soon && !d.sparesAt(b, without-later):
 			kept = true
 		default:
 			chosen = append(chosen, b)
@@ -161,6 +162,54 @@ func (d *decision) removable() []*block {
 		}
 	}
 	return chosen
+}
+
+// recalled reports whether pods elsewhere wait for the block, and nothing uses it. That it
+// is not needed again soon, as ReclaimPercent sees to, does not count then.
+func (d *decision) recalled(b *block) bool {
+	return b.users == 0 && slices.Contains(d.state.Recall, b.CIDR)
+}
+
+// sparesAt reports whether the node can do without a block if it has so many addresses
+// then.
+func (d *decision) sparesAt(b *block, capacity int) bool {
+	return d.suffices(capacity) || d.recalled(b) && capacity >= d.target
+}
+
+// compareRecalled sorts recalled blocks first.
+func (d *decision) compareRecalled(a, b *block) int {
+	switch x, y := d.recalled(a), d.recalled(b); {
+	case x == y:
+		return 0
+	case x:
+		return -1
+	}
+	return 1
+}
+
+// Spare returns the blocks that could be recalled from a node now, all together, in the
+// order in which they go.
+func Spare(now time.Time, p Policy, s State) []netip.Prefix {
+	s.Recall = nil
+	for i := range s.Blocks {
+		s.Recall = append(s.Recall, s.Blocks[i].CIDR)
+	}
+	d := newDecision(now, p, &s, Memory{})
+	d.countDemand()
+	d.classify()
+	d.setTarget()
+	d.expectPods()
+	d.fillBlocks()
+	if p.ReclaimDisabled || !d.trusted || s.ReclaimHold.For != "" || d.deficit() > 0 {
+		return nil
+	}
+	var spare []netip.Prefix
+	for _, b := range d.removable() {
+		if d.recalled(b) {
+			spare = append(spare, b.CIDR)
+		}
+	}
+	return spare
 }
 
 // suffices reports whether so many addresses are enough not to grow again.

@@ -178,10 +178,14 @@ func brokenReclaim(p Policy, s State, plan Plan, b Block, fail failer) {
 			fail("reclaims %s from %s", b.CIDR, owner)
 		}
 	}
+	most := p.ReclaimPercent
+	if slices.Contains(s.Recall, b.CIDR) && !slices.ContainsFunc(allOf(b.CIDR), func(a netip.Addr) bool { return inUseAnywhere(s, a) }) {
+		most = p.ExpandPercent
+	}
 	switch {
 	case !s.AgentSettled || len(s.Used) == 0:
 		fail("reclaims on the word of an agent that cannot be believed")
-	case plan.Demand*100 > p.ReclaimPercent*plan.Capacity:
+	case plan.Demand*100 > most*plan.Capacity:
 		fail("reclaims though %d of %d would be in use", plan.Demand, plan.Capacity)
 	case plan.Capacity < s.Limits.MinAllocate || plan.Capacity < plan.Demand+s.Limits.PreAllocate:
 		fail("reclaims below min-allocate or pre-allocate")

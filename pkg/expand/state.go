@@ -45,6 +45,15 @@ type State struct {
 	// MaxPods is how many pods the kubelet admits. Pods bound beyond that are no
 	// demand unless they have an address. 0: not known, so there is no bound.
 	MaxPods int
+	// Expected is how many addresses pods request that are yet to be scheduled, and for
+	// which this node is to have room.
+	Expected int
+	// Recall are blocks to return without waiting for IdleFor, as pods wait for blocks of
+	// their pools: those of them that nothing uses and that the node does not need.
+	Recall []netip.Prefix
+	// Offers says that the Node offers its addresses to the scheduler: a bound pod that
+	// requests several counts as that many.
+	Offers bool
 	// Limits are what a user wrote into the CiliumNode.
 	Limits Limits
 	// Fresh says that no agent has read the CiliumNode yet: no agent assigns an address

@@ -26,6 +26,9 @@ type Cluster struct {
 	Agents *Agents
 	// CiliumPools select pods for Cilium pools by label; nil: no labels do.
 	CiliumPools *CiliumPools
+	// Unscheduled are the pods that no node has addresses for; nil: Nodes offer none to
+	// the scheduler.
+	Unscheduled *Unscheduled
 	// Awaiting tracks nodes short of addresses; nil where nothing wakes them.
 	Awaiting *Awaiting
 	// Taken is how many percent of a pool's blocks of a family are taken; nil: not known.

@@ -61,6 +61,9 @@ type PodKey struct {
 	uid  types.UID
 }
 
+// UID is the pod's.
+func (k PodKey) UID() types.UID { return k.uid }
+
 // BoundPod holds the fields of a bound pod that decisions need.
 type BoundPod struct {
 	PodKey

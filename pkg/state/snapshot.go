@@ -119,6 +119,10 @@ func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, now ti
 		Node: s.Name, Family: f, MaxPods: MaxPods(s.Node), AgentSettled: s.Settled, Adopting: s.Adopting,
 		Ended: s.Ended, Pods: c.podsFor(s.Pods, s.PoolRequests, f, ciliumPool, s.CiliumNode),
 	}
+	if c.Unscheduled != nil {
+		known.Offers = true
+		known.Expected, known.Recall = c.Unscheduled.Needs(s.Name, f, requestedBy(s.Pods)[f])
+	}
 	share.State = c.State(known, ciliumPool, s.CiliumNode, s.Blocks)
 	if share.State.NotRun {
 		s.correctNotRun(&share, c.Agents, now)
@@ -126,6 +130,16 @@ func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, now ti
 	c.applyWindows(&share.State, share.Pools, now)
 	c.applyPressure(&share.State, s)
 	return share
+}
+
+// requestedBy is how many addresses of each family pods request.
+func requestedBy(pods []expand.Pod) (n [2]int) {
+	for i := range pods {
+		for f, requests := range pods[i].Requests {
+			n[f] += int(requests)
+		}
+	}
+	return n
 }
 
 // correctNotRun corrects the state of a family that the agent does not run.

@@ -33,6 +33,13 @@ const poolStatusDelay = time.Second
 // wakeDelay batches freed blocks into one reconcile of each node short of addresses.
 const wakeDelay = 200 * time.Millisecond
 
+// assignDelay batches pods that the scheduler finds no addresses for into one assignment
+// of all of them to nodes, and reassignDelay all else that changes while some wait.
+const (
+	assignDelay   = 50 * time.Millisecond
+	reassignDelay = 500 * time.Millisecond
+)
+
 // Feed first updates the ledger and the other stores from the watches, and only then
 // queues the affected objects, so that no decision is made on less than what queued it.
 type Feed struct {
@@ -43,6 +50,8 @@ type Feed struct {
 	Pools  *state.Pools
 	Pods   *state.Pods
 	Agents *state.Agents
+	// Unscheduled stores the pods that no node has addresses for; nil: not watched.
+	Unscheduled *state.Unscheduled
 	// CiliumPools store CiliumPodIPPools, where From watches them.
 	CiliumPools *state.CiliumPools
 	// Mode selects how CiliumNodes are read.
@@ -56,13 +65,14 @@ type Feed struct {
 	mu                   sync.RWMutex
 	nodes, pools, blocks queue
 	ciliumPools          queue           // nil where From watches none
+	unscheduled          queue           // nil without Unscheduled
 	connected            chan struct{}   // closed once all queues exist
 	names                map[string]bool // all Nodes
 }
 
 // Sources are what reflectors list and watch.
 type Sources struct {
-	Pods, Agents, CiliumNodes toolscache.ListerWatcher
+	Pods, Unscheduled, Agents, CiliumNodes toolscache.ListerWatcher
 	// CiliumPools are CiliumPodIPPools, and HasCiliumPools reports whether the API
 	// server serves the kind. Nil: not watched.
 	CiliumPools    toolscache.ListerWatcher
@@ -91,12 +101,18 @@ func (f *Feed) BlockSource() source.Source { return f.source(func(q queue) { f.b
 // CiliumPoolSource queues Cilium's pools.
 func (f *Feed) CiliumPoolSource() source.Source { return f.source(func(q queue) { f.ciliumPools = q }) }
 
+// UnscheduledSource queues one request for all unscheduled pods.
+func (f *Feed) UnscheduledSource() source.Source {
+	return f.source(func(q queue) { f.unscheduled = q })
+}
+
 func (f *Feed) source(set func(queue)) source.Source {
 	return source.Func(func(_ context.Context, q queue) error {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		set(q)
-		if f.nodes != nil && f.pools != nil && f.blocks != nil && (f.ciliumPools != nil || f.From.CiliumPools == nil) {
+		if f.nodes != nil && f.pools != nil && f.blocks != nil && (f.ciliumPools != nil || f.From.CiliumPools == nil) &&
+			(f.unscheduled != nil || f.Unscheduled == nil) {
 			close(f.connected)
 		}
 		return nil
@@ -204,6 +220,9 @@ func (f *Feed) Watches(logger logr.Logger) []Watch {
 		{Object: &v1alpha1.PodIPPool{}, Handler: handle(f.pool, f.poolGone)},
 		{Object: &corev1.Node{}, Handler: handle(f.node, f.nodeGone)},
 	}
+	if f.Unscheduled != nil {
+		watches = append(watches, Watch{Object: &corev1.Pod{}, From: f.From.Unscheduled, Store: f.unscheduledStore()})
+	}
 	if f.Mode.ManyPools() {
 		watches = append(watches, Watch{Object: &corev1.Namespace{}, Handler: handle(f.namespace, f.namespaceGone)})
 	}
@@ -233,7 +252,20 @@ func (f *Feed) QueueNode(name string) {
 	defer f.mu.RUnlock()
 	if name != "" {
 		f.nodes.Add(request(name))
+		if f.Unscheduled != nil && f.Unscheduled.Any() {
+			f.unscheduled.AddAfter(request(unscheduledPods), reassignDelay)
+		}
 	}
+}
+
+// unscheduledPods is the request that stands for all unscheduled pods.
+const unscheduledPods = "pods"
+
+// queueUnscheduled has unscheduled pods assigned to nodes.
+func (f *Feed) queueUnscheduled(after time.Duration) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	f.unscheduled.AddAfter(request(unscheduledPods), after)
 }
 
 // QueueNodes has nodes reconciled.

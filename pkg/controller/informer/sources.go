@@ -23,6 +23,10 @@ func SourcesFrom(mgr manager.Manager, mode ciliumnode.Mode, agentNamespace strin
 	if err != nil {
 		return Sources{}, err
 	}
+	unscheduled, err := l.of(pod, "pods", metav1.NamespaceAll, labels.Everything(), state.UnscheduledFields())
+	if err != nil {
+		return Sources{}, err
+	}
 	agentPods, err := l.of(pod, "pods", agentNamespace, agents, fields.Everything())
 	if err != nil {
 		return Sources{}, err
@@ -32,12 +36,12 @@ func SourcesFrom(mgr manager.Manager, mode ciliumnode.Mode, agentNamespace strin
 	hasServiceCIDRs := func() (bool, error) { return Serves(mgr.GetRESTMapper(), services) }
 	ciliumNodes, err := l.of(kind, plural, metav1.NamespaceAll, labels.Everything(), fields.Everything())
 	if err != nil || !mode.ManyPools() {
-		return Sources{Pods: pods, Agents: agentPods, CiliumNodes: ciliumNodes, HasServiceCIDRs: hasServiceCIDRs}, err
+		return Sources{Pods: pods, Unscheduled: unscheduled, Agents: agentPods, CiliumNodes: ciliumNodes, HasServiceCIDRs: hasServiceCIDRs}, err
 	}
 	pools := ciliumv2alpha1.SchemeGroupVersion.WithKind(ciliumv2alpha1.CPIPKindDefinition)
 	ciliumPools, err := l.of(pools, ciliumv2alpha1.CPIPPluralName, metav1.NamespaceAll, labels.Everything(), fields.Everything())
 	return Sources{
-		Pods: pods, Agents: agentPods, CiliumNodes: ciliumNodes, CiliumPools: ciliumPools,
+		Pods: pods, Unscheduled: unscheduled, Agents: agentPods, CiliumNodes: ciliumNodes, CiliumPools: ciliumPools,
 		HasServiceCIDRs: hasServiceCIDRs,
 		HasCiliumPools:  func() (bool, error) { return Serves(mgr.GetRESTMapper(), pools) },
 	}, err

@@ -26,6 +26,7 @@ func (f *Feed) podStore() Store {
 	return &records[*corev1.Pod, state.BoundPod]{
 		read: read,
 		there: func(p state.BoundPod) {
+			f.scheduled(p.UID())
 			if f.Pods.Set(p, f.Now()) {
 				f.QueueNode(p.Node)
 			}
@@ -36,6 +37,27 @@ func (f *Feed) podStore() Store {
 			}
 		},
 		missing: anyVersion(f.Pods.Missing),
+	}
+}
+
+func (f *Feed) unscheduledStore() Store {
+	return &records[*corev1.Pod, state.UnscheduledPod]{
+		read: state.ReadUnscheduled,
+		there: func(p state.UnscheduledPod) {
+			if f.Unscheduled.Set(p, f.Now()) {
+				f.queueUnscheduled(assignDelay)
+			}
+		},
+		gone:    func(p state.UnscheduledPod) { f.scheduled(p.UID()) },
+		missing: anyVersion(f.Unscheduled.Missing),
+	}
+}
+
+// scheduled drops an unscheduled pod that is bound or gone. The two watches of pods are
+// not in step: one that is bound must not count twice.
+func (f *Feed) scheduled(pod types.UID) {
+	if f.Unscheduled != nil && f.Unscheduled.Delete(pod) {
+		f.queueUnscheduled(reassignDelay)
 	}
 }
 

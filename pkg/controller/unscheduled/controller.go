@@ -1,0 +1,53 @@
+// Package unscheduled decides which nodes should have room for pods that the scheduler
+// finds no addresses for. The node controller then lets these nodes grow.
+package unscheduled
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+)
+
+// Reconciler assigns unscheduled pods to nodes. It writes nothing.
+type Reconciler struct {
+	state.Cluster
+
+	// Cache reads Nodes from the informers.
+	Cache client.Reader
+	// QueueNodes has nodes reconciled.
+	QueueNodes func(names []string)
+	Metrics    *Metrics
+	Clock      clock.PassiveClock
+}
+
+// Reconcile assigns all pods anew, whatever the request, and has the nodes reconciled
+// that should have room for another number of addresses than before, or return other
+// blocks.
+func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	if err := r.Ledger.WaitReady(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
+	nodes := &corev1.NodeList{}
+	if err := r.Cache.List(ctx, nodes); err != nil {
+		return reconcile.Result{}, fmt.Errorf("listing Nodes: %w", err)
+	}
+	now := r.Clock.Now()
+	a := r.Assign(nodes.Items, now)
+	r.Metrics.assigned(&a)
+	if changed := r.Unscheduled.SetNeeds(a.Needs); len(changed) > 0 {
+		log.FromContext(ctx).V(1).Info("pods wait for addresses", "pods", a.Pods,
+			"offered", a.Offered, "growing", a.Growing, "short", a.Short, "nodes", changed)
+		r.QueueNodes(changed)
+	}
+	if a.Again.IsZero() {
+		return reconcile.Result{}, nil
+	}
+	return reconcile.Result{RequeueAfter: max(a.Again.Sub(now), 1)}, nil
+}

@@ -1,0 +1,203 @@
+package expand
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// expects lets n pods that request an address be scheduled to the node.
+func expects(n int) func(*State) {
+	return func(s *State) { s.Offers, s.Expected = true, n }
+}
+
+// greedy adds a bound pod that requests n addresses.
+func greedy(name, addrs string, n uint16) func(*State) {
+	return func(s *State) {
+		s.Offers, s.Pods = true, append(s.Pods, Pod{Name: name, IPs: ips(addrs), Requests: [2]uint16{n, n}})
+	}
+}
+
+func TestExpectedPods(t *testing.T) {
+	// A full block of 14: two addresses are the agent's, ten in use by pods that request
+	// them, two are free.
+	busy := func(more ...func(*State)) State {
+		s := agentIn(used("10.0.0.3-10.0.0.12"))
+		for _, a := range ips("10.0.0.3-10.0.0.12") {
+			requesting("default/"+a.String(), a.String())(&s)
+		}
+		for _, edit := range more {
+			edit(&s)
+		}
+		return s
+	}
+	noReserve := func(p *Policy) { p.MinFree, p.ExpandPercent, p.ReclaimPercent = 0, 100, 50 }
+	runDecide(t, map[string]decideCase{
+		"what is free is enough":      {policy: noReserve, state: busy(expects(2)), want: []string{"needs 12 of 14"}},
+		"one more makes it grow":      {policy: noReserve, state: busy(expects(3)), want: []string{"needs 12 of 14", "claim 1 in 3 blocks, room 86"}},
+		"all at once":                 {policy: noReserve, state: busy(expects(40)), want: []string{"needs 12 of 14", "claim 38 in 3 blocks, room 86"}},
+		"they may have the reserve":   {state: busy(expects(2)), want: []string{"needs 12 of 14", "claim 1 in 3 blocks, room 86"}},
+		"bound pods come first":       {policy: noReserve, state: busy(expects(2), requesting("default/a", "")), want: []string{"needs 13 of 14", "claim 1 in 3 blocks, room 86"}},
+		"not beyond its own limits":   {policy: noReserve, state: busy(expects(40), limits(Limits{MaxAllocate: 20})), want: []string{"needs 12 of 14", "claim 6 in 3 blocks, room 6"}},
+		"a drain is taken back first": {policy: noReserve, state: busy(expects(3), full("10.0.1.0/29", draining(Reclaim))), want: []string{"needs 12 of 20", "undrain 10.0.1.0/29"}},
+		"what it waits for is no shortage": {
+			policy: func(p *Policy) { noReserve(p); p.MaxBlocks = 1 }, state: busy(expects(3)),
+			want: []string{"needs 12 of 14"},
+		},
+		"an idle block that they need stays": {
+			policy: noReserve, memory: idle(time.Hour),
+			state: node(full("10.0.0.0/28"), full("10.0.0.16/28"), usedBy("10.0.0.1", "router"), usedBy("10.0.0.2", "health"), expects(13)),
+			want:  []string{"needs 2 of 28"},
+		},
+		"the agent has yet to report": {policy: noReserve, state: node(full("10.0.0.0/28"), expects(12)), want: []string{"needs 0 of 14"}},
+		"and there are more":          {policy: noReserve, state: node(full("10.0.0.0/28"), expects(13)), want: []string{"needs 0 of 14", "claim 1 in 3 blocks, room 86"}},
+		"the agent does not run the family": {
+			policy: noReserve, state: busy(expects(40), func(s *State) { s.NotRun = true }), want: []string{"needs 12 of 14"},
+		},
+		"a pod that requests several": {
+			policy: noReserve, state: agentIn(usedBy("10.0.0.3", "default/a"), greedy("default/a", "10.0.0.3", 14)),
+			want: []string{"needs 3 of 14", "claim 2 in 3 blocks, room 86"},
+		},
+		"it has no address yet": {
+			policy: noReserve, state: agentIn(greedy("default/a", "", 14)), want: []string{"needs 3 of 14"},
+		},
+		"without offers it counts as one": {
+			policy: noReserve, state: agentIn(usedBy("10.0.0.3", "default/a"), greedy("default/a", "10.0.0.3", 14), func(s *State) { s.Offers = false }),
+			want: []string{"needs 3 of 14"},
+		},
+	})
+}
+
+func TestRoomOf(t *testing.T) {
+	p := testPolicy() // four blocks, a hundred addresses
+	tests := map[string]struct {
+		state State
+		want  Room
+	}{
+		"all but the agent's":            {agentIn(), Room{Free: 12, Blocks: 3, Addresses: 86}},
+		"less what bound pods request":   {agentIn(greedy("default/a", "10.0.0.3", 5)), Room{Free: 7, Blocks: 3, Addresses: 86}},
+		"whatever it is to have":         {agentIn(expects(50)), Room{Free: 12, Blocks: 3, Addresses: 86}},
+		"what is about to be published":  {agentIn(lone("10.0.1.0/29")), Room{Free: 18, Blocks: 2, Addresses: 80}},
+		"what it can take back":          {agentIn(full("10.0.1.0/29", draining(Reclaim))), Room{Free: 12, Back: 6, Blocks: 2, Addresses: 80}},
+		"what comes back anyway":         {agentIn(full("10.0.1.0/29", draining(Deleted))), Room{Free: 18, Blocks: 2, Addresses: 80}},
+		"not what must go":               {agentIn(full("10.0.1.0/29", draining(Deleted), request(Deleted))), Room{Free: 12, Blocks: 3, Addresses: 80}},
+		"no report yet":                  {node(full("10.0.0.0/28")), Room{Free: 12, Blocks: 3, Addresses: 86}},
+		"its own limit":                  {agentIn(limits(Limits{MaxAllocate: 20})), Room{Free: 12, Blocks: 3, Addresses: 6}},
+		"a limit that follows its need":  {agentIn(limits(Limits{MaxAboveWatermark: 1})), Room{Free: 12, Blocks: 3, Addresses: 86}},
+		"the agent does not run it":      {agentIn(func(s *State) { s.NotRun = true }), Room{}},
+		"more is requested than offered": {agentIn(greedy("default/a", "", 20)), Room{Free: -8, Blocks: 3, Addresses: 86}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, RoomOf(noon, p, test.state)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Whatever the state: pods for which there is room free make the node claim nothing, and
+// for all others it grows until it has room or is at its limits.
+func TestRoomInAnyState(t *testing.T) {
+	free, grown := 0, 0
+	for seed := range rounds(t, 5000) {
+		w := newWorld(t, seeded(uint64(seed)))
+		d, s := w.d, &w.state
+		d.offer(s)
+		s.Limits.MaxAboveWatermark, s.Expected, w.policy.ReclaimDisabled = 0, 0, true
+		for i := range s.Blocks {
+			s.Blocks[i].Request = None
+		}
+		w.report()
+		room := RoomOf(w.now, w.policy, *s)
+		without := w.decide(*s)
+		s.Expected = room.Free + d(20)
+		if s.Expected <= room.Free {
+			free++
+			if with := w.decide(*s); with.Claim != without.Claim || len(with.Undrain) != len(without.Undrain) {
+				t.Errorf("seed %d: with room for %d: %s\nwithout: %s", seed, room.Free, with, without)
+			}
+			continue
+		}
+		s.Expected = max(1, s.Expected)
+		for range 10 {
+			w.carryOut(w.decide(*s))
+			w.answer()
+		}
+		now := RoomOf(w.now, w.policy, *s)
+		if grown++; now.Free < s.Expected && now.Blocks > 0 && now.Addresses > 0 {
+			t.Errorf("seed %d: room %+v, want %d free; it was %+v\n%s", seed, now, s.Expected, room, w.decide(*s))
+		}
+		if t.Failed() {
+			return
+		}
+	}
+	if free == 0 || grown < free {
+		t.Errorf("%d find room, %d make nodes grow: the cases are one-sided", free, grown)
+	}
+}
+
+// recalls lets pods elsewhere wait for these blocks.
+func recalls(cidrs ...string) func(*State) {
+	return func(s *State) {
+		for _, c := range cidrs {
+			s.Recall = append(s.Recall, netip.MustParsePrefix(c))
+		}
+	}
+}
+
+func TestRecall(t *testing.T) {
+	// Two blocks of 14: as ten addresses of the first are in use, the second is not idle by
+	// ReclaimPercent, but the node does not need it.
+	busy := func(more ...func(*State)) State {
+		return node(append([]func(*State){full("10.0.0.0/28"), full("10.0.0.16/28"), used("10.0.0.1-10.0.0.10")}, more...)...)
+	}
+	goes := []string{"needs 10 of 14", "drain 10.0.0.16/28 Reclaim", "10.0.0.16/28 waits for Handshake"}
+	stays := []string{"needs 10 of 28"}
+	runDecide(t, map[string]decideCase{
+		"not without":                    {state: busy(), memory: idle(time.Hour), want: stays},
+		"at once":                        {state: busy(recalls("10.0.0.16/28")), want: goes},
+		"not one in use":                 {state: busy(recalls("10.0.0.16/28"), used("10.0.0.17")), want: []string{"needs 11 of 28"}},
+		"not what a pod has":             {state: busy(recalls("10.0.0.16/28"), pod("default/a", "10.0.0.17")), want: []string{"needs 11 of 28"}},
+		"not what the node needs":        {state: busy(recalls("10.0.0.16/28"), used("10.0.0.11-10.0.0.13")), want: []string{"needs 13 of 28"}},
+		"not what its own pods wait for": {state: busy(recalls("10.0.0.16/28"), expects(5)), want: stays},
+		"not its last one":               {state: node(full("10.0.0.0/28"), usedBy("10.0.0.1", "router"), recalls("10.0.0.0/28")), want: []string{"needs 1 of 14"}},
+		"not beyond the rates":           {state: busy(recalls("10.0.0.16/28"), budget(0)), want: []string{"needs 10 of 28", "again in 10s"}},
+		"not outside a window":           {state: busy(recalls("10.0.0.16/28"), func(s *State) { s.ReclaimHold = Hold{For: WaitWindow} }), want: stays},
+		"not from an unsettled agent":    {state: busy(recalls("10.0.0.16/28"), unsettled), want: stays},
+		"not where reclaim is disabled":  {policy: func(p *Policy) { p.ReclaimDisabled = true }, state: busy(recalls("10.0.0.16/28")), want: stays},
+		"others wait as ever": {
+			state: node(full("10.0.0.0/28"), full("10.0.0.16/28"), full("10.0.0.32/28"), used("10.0.0.1-10.0.0.2"), budget(5), recalls("10.0.0.16/28")),
+			want:  []string{"needs 2 of 28", "drain 10.0.0.16/28 Reclaim", "10.0.0.16/28 waits for Handshake", "again in 10m0s"},
+		},
+	})
+}
+
+// Whatever the state: what Spare returns goes at once when it is recalled, whatever else
+// is about to leave.
+func TestSpareInAnyState(t *testing.T) {
+	given := 0
+	for seed := range rounds(t, 10000) {
+		d := seeded(uint64(seed))
+		s, p := d.state(), d.policy()
+		s.Recall, s.ReclaimBudget = nil, 100
+		spare := Spare(noon, p, s)
+		s.Recall = spare
+		plan, _ := Decide(noon, p, s, Memory{})
+		if s.Gone || len(plan.Undrain) > 0 || slices.ContainsFunc(plan.Drain, func(d Drain) bool { return d.Reason != Reclaim }) {
+			continue // first what has to change anyway
+		}
+		for _, c := range spare {
+			given++
+			if !slices.ContainsFunc(plan.Drain, func(d Drain) bool { return d.CIDR == c }) {
+				t.Errorf("seed %d: %s stays: %s", seed, c, plan)
+			}
+		}
+	}
+	if given == 0 {
+		t.Error("no block was spare")
+	}
+}

@@ -1,0 +1,233 @@
+package expand
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// together is how many pods a node that grows for unscheduled pods gets before the next
+// node grows: a block has addresses for more than one.
+const together = 8
+
+// Unscheduled are pods that are yet to be scheduled and are alike.
+type Unscheduled struct {
+	Pods int
+	// Requests is how many addresses of each family each of them requests.
+	Requests [2]int
+	// Suits are the nodes that they can be scheduled to if these have addresses: indexes
+	// of the candidates, ascending.
+	Suits []int
+}
+
+// Candidate is a node that unscheduled pods can be scheduled to.
+type Candidate struct {
+	Node string
+	// Pods is how many more pods its kubelet admits.
+	Pods int
+	// Room is what it has of each family.
+	Room [2]Room
+	// Pools are those that it claims blocks from, best first.
+	Pools [2][]string
+	// PerBlock is how many addresses a block brings it.
+	PerBlock [2]int
+}
+
+// HasFree reports whether the node has what a pod requests.
+func (c *Candidate) HasFree(requests [2]int) bool {
+	for _, f := range ipalloc.Families() {
+		if requests[f] > 0 && c.Room[f].Free < requests[f] {
+			return false
+		}
+	}
+	return true
+}
+
+// FreeBlocks are the free blocks of pools, by name, for each family.
+type FreeBlocks [2]map[string]uint64
+
+// Spreading says which nodes should have room for which unscheduled pods.
+type Spreading struct {
+	// Expected is how many addresses the pods request that each candidate should have
+	// room for.
+	Expected [][2]int
+	// Missing is how many blocks of each family the pools of each candidate lack for the
+	// pods that are Short.
+	Missing [][2]int
+	// Offered pods find addresses that are free, Growing ones those that nodes are to get,
+	// and Short ones none, as the pools of the nodes that may grow have no free block. The
+	// rest suits no node that may grow.
+	Offered, Growing, Short int
+}
+
+// Spread assigns unscheduled pods to nodes: first what is free or comes back, so that
+// nothing is claimed for pods that can be scheduled as it is; then what nodes can claim;
+// and last, so that these wait for a block, what nodes could claim if their pools had
+// one. Each pod counts once. Of the nodes that can grow, those with the fewest such pods
+// come first, then those that admit the most pods. It is a pure function of its inputs.
+func Spread(pods []Unscheduled, nodes []Candidate, free FreeBlocks) Spreading {
+	s := spreading{free: FreeBlocks{}, places: make([]place, len(nodes))}
+	for _, f := range ipalloc.Families() {
+		s.free[f] = make(map[string]uint64, len(free[f]))
+		for pool, n := range free[f] {
+			s.free[f][pool] = n
+		}
+	}
+	for i := range nodes {
+		n := &nodes[i]
+		s.places[i] = place{Candidate: n, admits: n.Pods, room: n.Room}
+	}
+	// Pods that suit few nodes come first.
+	order := slices.Clone(pods)
+	slices.SortStableFunc(order, func(a, b Unscheduled) int { return cmp.Compare(len(a.Suits), len(b.Suits)) })
+	out := Spreading{}
+	for _, by := range []struct {
+		step  step
+		count *int
+	}{{asOffered, &out.Offered}, {growing, &out.Growing}, {waiting, &out.Short}} {
+		for i := range order {
+			n := s.assign(&order[i], by.step)
+			order[i].Pods -= n
+			*by.count += n
+		}
+	}
+	for i := range s.places {
+		out.Expected = append(out.Expected, s.places[i].expected)
+		out.Missing = append(out.Missing, s.places[i].missing)
+	}
+	return out
+}
+
+// step is what may be assigned to pods.
+type step int
+
+const (
+	asOffered step = iota // what is free
+	growing               // what can be taken back or claimed, too
+	waiting               // what could be claimed if pools had free blocks, too
+)
+
+// spreading is one call of Spread.
+type spreading struct {
+	free   FreeBlocks
+	places []place
+}
+
+// place is a candidate, and what is left of its room.
+type place struct {
+	*Candidate
+	admits, pods int
+	room         [2]Room
+	expected     [2]int
+	missing      [2]int // blocks that no pool has
+}
+
+// assign assigns pods to places, and returns how many.
+func (s *spreading) assign(u *Unscheduled, by step) int {
+	left := u.Pods
+	for left > 0 {
+		p := s.best(u, by)
+		if p == nil {
+			break
+		}
+		most := left
+		if by != asOffered {
+			most = min(left, together)
+		}
+		for n := 0; n < most && s.fits(p, u, by); n++ {
+			s.take(p, u)
+			left--
+		}
+	}
+	return u.Pods - left
+}
+
+// best is the place that the next pods are assigned to, nil if there is none.
+func (s *spreading) best(u *Unscheduled, by step) *place {
+	var best *place
+	for _, i := range u.Suits {
+		p := &s.places[i]
+		if !s.fits(p, u, by) {
+			continue
+		}
+		if by == asOffered {
+			return p
+		}
+		if best == nil || cmp.Or(cmp.Compare(p.pods, best.pods), cmp.Compare(best.admits, p.admits), cmp.Compare(p.Node, best.Node)) < 0 {
+			best = p
+		}
+	}
+	return best
+}
+
+// fits reports whether a place has, or can get, what one more pod requests.
+func (s *spreading) fits(p *place, u *Unscheduled, by step) bool {
+	if p.admits <= 0 {
+		return false
+	}
+	for _, f := range ipalloc.Families() {
+		if u.Requests[f] > 0 && s.reach(p, f, by) < u.Requests[f] {
+			return false
+		}
+	}
+	return true
+}
+
+// reach is how many addresses of a family a place has or can get.
+func (s *spreading) reach(p *place, f ipalloc.Family, by step) int {
+	room := &p.room[f]
+	if by == asOffered {
+		return room.Free
+	}
+	blocks := room.Blocks
+	switch {
+	case len(p.Pools[f]) == 0:
+		blocks = 0
+	case by == growing:
+		blocks = s.freeFor(p, f, blocks)
+	}
+	return room.Free + room.Back + min(blocks*p.PerBlock[f], room.Addresses)
+}
+
+// freeFor is how many free blocks the pools of a place have, up to most.
+func (s *spreading) freeFor(p *place, f ipalloc.Family, most int) int {
+	n := uint64(0)
+	for _, pool := range p.Pools[f] {
+		if n += min(s.free[f][pool], uint64(most)); n >= uint64(most) {
+			return most
+		}
+	}
+	return int(n)
+}
+
+// take assigns one pod to a place, which gets what it lacks: it fits.
+func (s *spreading) take(p *place, u *Unscheduled) {
+	p.admits--
+	p.pods++
+	for _, f := range ipalloc.Families() {
+		room := &p.room[f]
+		for u.Requests[f] > 0 && room.Free < u.Requests[f] {
+			s.extend(p, f)
+		}
+		room.Free -= u.Requests[f]
+		p.expected[f] += u.Requests[f]
+	}
+}
+
+// extend gives a place the blocks that come back to it, or one more.
+func (s *spreading) extend(p *place, f ipalloc.Family) {
+	room := &p.room[f]
+	if room.Back > 0 {
+		room.Free, room.Back = room.Free+room.Back, 0
+		return
+	}
+	i := slices.IndexFunc(p.Pools[f], func(pool string) bool { return s.free[f][pool] > 0 })
+	if i < 0 {
+		p.missing[f]++
+	} else {
+		s.free[f][p.Pools[f][i]]--
+	}
+	n := min(p.PerBlock[f], room.Addresses)
+	room.Free, room.Addresses, room.Blocks = room.Free+n, room.Addresses-n, room.Blocks-1
+}

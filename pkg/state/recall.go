@@ -1,0 +1,153 @@
+package state
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// giver is a node that can return blocks of some pools at once.
+type giver struct {
+	node     *corev1.Node
+	cordoned bool
+	spare    []netip.Prefix
+}
+
+// recall adds to the needs of nodes which blocks they should return at once, as pods
+// wait for blocks of full pools: as many as are missing, less those that come back
+// already. Cordoned nodes come first, then those that can spare the most.
+func (c *Cluster) recall(a *Assignment, nodes []corev1.Node, now time.Time) {
+	for _, f := range ipalloc.Families() {
+		for _, w := range missingBlocks(a, f) {
+			lack := w.blocks - c.returning(w.pools, f)
+			if lack <= 0 {
+				continue
+			}
+			for _, g := range c.givers(w.pools, f, a, nodes, now) {
+				for _, cidr := range g.spare[:min(lack, len(g.spare))] {
+					needs := a.Needs[g.node.Name]
+					needs.Recall = append(needs.Recall, cidr)
+					a.Needs[g.node.Name] = needs
+					lack--
+				}
+			}
+		}
+	}
+}
+
+// missing are the blocks that pods wait for, of any of these pools.
+type missing struct {
+	pools  []string
+	blocks int
+}
+
+// missingBlocks returns what the candidates lack, in order: one entry for all those that
+// claim from the same pools.
+func missingBlocks(a *Assignment, f ipalloc.Family) []missing {
+	var out []missing
+	for i, n := range a.Missing {
+		if n[f] == 0 {
+			continue
+		}
+		pools := a.Candidates[i].Pools[f]
+		j := slices.IndexFunc(out, func(m missing) bool { return slices.Equal(m.pools, pools) })
+		if j < 0 {
+			j, out = len(out), append(out, missing{pools: pools})
+		}
+		out[j].blocks += n[f]
+	}
+	return out
+}
+
+// returning counts the blocks of pools that are on their way back to them: those that
+// cool down, and those that drain and of which no address is reported as used.
+func (c *Cluster) returning(pools []string, f ipalloc.Family) int {
+	n, draining := 0, []crd.Block(nil)
+	for _, pool := range pools {
+		for b := range c.Ledger.PoolBlocks(pool) {
+			switch {
+			case ipalloc.FamilyOf(b.CIDR.Addr()) != f:
+			case b.Phase == ipalloc.CoolingDown:
+				n++
+			case b.Phase == ipalloc.Draining:
+				draining = append(draining, b)
+			}
+		}
+	}
+	for _, b := range draining {
+		if view := c.Ledger.CiliumNode(b.Node); view == nil || !usesAny(view, b.CIDR) {
+			n++
+		}
+	}
+	return n
+}
+
+func usesAny(view *ciliumnode.View, cidr netip.Prefix) bool {
+	for addr := range view.Used {
+		if cidr.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// givers returns the nodes that can spare blocks of pools.
+func (c *Cluster) givers(pools []string, f ipalloc.Family, a *Assignment, nodes []corev1.Node, now time.Time) []giver {
+	serving := map[string]int{}
+	for _, pool := range pools {
+		for b := range c.Ledger.PoolBlocks(pool) {
+			if b.Phase == ipalloc.InService && ipalloc.FamilyOf(b.CIDR.Addr()) == f {
+				serving[b.Node]++
+			}
+		}
+	}
+	var out []giver
+	for i := range nodes {
+		node := &nodes[i]
+		if serving[node.Name] == 0 {
+			continue
+		}
+		g := giver{node: node, cordoned: node.Spec.Unschedulable}
+		for _, cidr := range c.spare(node, f, a.Needs[node.Name], now) {
+			if b, held := c.Ledger.Block(cidr); held && slices.Contains(pools, b.Pool) {
+				g.spare = append(g.spare, cidr)
+			}
+		}
+		if len(g.spare) > 0 {
+			out = append(out, g)
+		}
+	}
+	slices.SortFunc(out, func(a, b giver) int {
+		if a.cordoned != b.cordoned {
+			if a.cordoned {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(len(b.spare), len(a.spare)), strings.Compare(a.node.Name, b.node.Name))
+	})
+	return out
+}
+
+// spare returns the blocks of a family that a node could return at once, if it does what
+// it needs for the pods it should have room for.
+func (c *Cluster) spare(node *corev1.Node, f ipalloc.Family, needs NodeNeeds, now time.Time) []netip.Prefix {
+	s := c.Snapshot(node.Name, node, now)
+	i := slices.IndexFunc(s.Shares, func(share Share) bool { return share.Family == f })
+	if i < 0 || s.Shares[i].Paused != "" || s.CiliumNode == nil {
+		return nil
+	}
+	s.Shares[i].State.Expected = needs.Expected[f]
+	return slices.DeleteFunc(expand.Spare(now, s.Shares[i].Policy, s.Shares[i].State), func(cidr netip.Prefix) bool {
+		return slices.Contains(needs.Recall, cidr)
+	})
+}

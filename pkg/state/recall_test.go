@@ -1,0 +1,112 @@
+package state
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// recalling is a full pool of blocks of two addresses: one on node n, for which pods
+// wait, two on a and three on b, whose agents use an address each.
+func recalling() *Cluster {
+	c := clusterOf()
+	c.Unscheduled = NewUnscheduled()
+	c.Agents.Set(ReadAgent(fixtures.AgentPod("agent", "c", true)), fixtures.Noon())
+	c.Pools.Set(fixtures.Edited(fixtures.PodIPPool("p", 1, "10.0.0.0/28", "10.0.1.0/29"), func(s *v1alpha1.PodIPPoolSpec) {
+		s.Expand.MinFree, s.Expand.ThresholdPercent = ptr.To[int32](0), ptr.To[int32](100)
+	}))
+	for i, node := range []string{"n", "a", "a", "b", "b", "b"} {
+		cidr := fmt.Sprintf("10.0.%d.%d/30", i/4, i%4*4)
+		c.Ledger.Upsert(fixtures.Block(cidr, "p", node, i+1))
+	}
+	c.join("n", "10.0.0.1", "10.0.0.2")
+	c.joinIdle("a", "10.0.0.5", "10.0.0.6", "10.0.0.9", "10.0.0.10")
+	c.joinIdle("b", "10.0.0.13", "10.0.0.14", "10.0.1.1", "10.0.1.2", "10.0.1.5", "10.0.1.6")
+	return c
+}
+
+// joinIdle adds a node with a settled agent that uses the first two addresses.
+func (c *Cluster) joinIdle(name string, addrs ...string) {
+	c.join(name, addrs...)
+	agent := fixtures.AgentPod("agent-"+name, "c", true)
+	agent.Spec.NodeName = name
+	c.Agents.Set(ReadAgent(agent), fixtures.Noon())
+}
+
+func TestRecall(t *testing.T) {
+	now := fixtures.Noon()
+	wait := func(n int) func(*Cluster, []corev1.Node) {
+		return func(c *Cluster, _ []corev1.Node) {
+			for i := range n {
+				c.wait(now, unscheduledPod(fmt.Sprint(i), lacksIPv4, func(p *corev1.Pod) {
+					p.Spec.NodeSelector = map[string]string{"name": "n"}
+				}))
+			}
+		}
+	}
+	leaves := func(cidr string, phase ipalloc.Phase) func(*Cluster, []corev1.Node) {
+		return func(c *Cluster, nodes []corev1.Node) {
+			wait(1)(c, nodes)
+			b, _ := c.Ledger.Block(fixtures.Prefix(cidr))
+			b.Reason = expand.Reclaim
+			c.Ledger.Upsert(fixtures.At(b, 20, phase))
+		}
+	}
+	tests := map[string]struct {
+		spoil func(*Cluster, []corev1.Node)
+		want  string
+	}{
+		"no pod waits":                     {func(*Cluster, []corev1.Node) {}, ""},
+		"one block, of who can spare most": {wait(2), "b 10.0.1.4/30"},
+		"no more than are missing":         {wait(4), "b 10.0.1.4/30 10.0.1.0/30"},
+		"all that can be spared":           {wait(10), "a 10.0.0.8/30; b 10.0.1.4/30 10.0.1.0/30"},
+		"a cordoned node comes first": {func(c *Cluster, nodes []corev1.Node) {
+			wait(1)(c, nodes)
+			nodes[0].Spec.Unschedulable = true
+		}, "a 10.0.0.8/30"},
+		"one comes back already":       {leaves("10.0.1.4/30", ipalloc.Draining), ""},
+		"one cools down":               {leaves("10.0.1.4/30", ipalloc.CoolingDown), ""},
+		"one drains whose pods run on": {leaves("10.0.0.12/30", ipalloc.Draining), "a 10.0.0.8/30"},
+		"the node is paused": {func(c *Cluster, nodes []corev1.Node) {
+			wait(10)(c, nodes)
+			nodes[1].Annotations = map[string]string{"cilium-pool.io/paused": "true"}
+		}, "a 10.0.0.8/30"},
+		"of another pool": {func(c *Cluster, nodes []corev1.Node) {
+			wait(10)(c, nodes)
+			for _, cidr := range []string{"10.0.1.0/30", "10.0.1.4/30"} {
+				b, _ := c.Ledger.Block(fixtures.Prefix(cidr))
+				b.Pool, b.ResourceVersion = "q", "21"
+				c.Ledger.Upsert(b)
+			}
+		}, "a 10.0.0.8/30"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			c, all := recalling(), nodes("a", "b", "n")
+			for i := range all {
+				all[i].Labels = map[string]string{"name": all[i].Name}
+			}
+			test.spoil(c, all)
+			a := c.Assign(all, now)
+			var got []string
+			for _, node := range slices.Sorted(maps.Keys(a.Needs)) {
+				if recall := a.Needs[node].Recall; len(recall) > 0 {
+					got = append(got, node+" "+strings.Trim(fmt.Sprint(recall), "[]"))
+				}
+			}
+			if text := strings.Join(got, "; "); text != test.want {
+				t.Errorf("%q is recalled, want %q", text, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,131 @@
+package state
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+)
+
+// Assignment says which nodes should have room for the unscheduled pods that lack
+// addresses.
+type Assignment struct {
+	expand.Spreading
+	// Candidates are the nodes that Expected is of, sorted by name.
+	Candidates []expand.Candidate
+	// Needs are what nodes should do, by name.
+	Needs map[string]NodeNeeds
+	// Pods is how many pods wait.
+	Pods int
+	// Again is when to assign again without a change; zero: never.
+	Again time.Time
+}
+
+func (a *Assignment) sooner(t time.Time) {
+	if a.Again.IsZero() || t.Before(a.Again) {
+		a.Again = t
+	}
+}
+
+// Assign assigns the unscheduled pods to nodes at now. It notes what these have free: an
+// address that stays unused though pods wait is of no use to them.
+func (c *Cluster) Assign(nodes []corev1.Node, now time.Time) Assignment {
+	kinds, again := c.Unscheduled.waiting(now)
+	out, pods, free := Assignment{Again: again}, make([]expand.Unscheduled, len(kinds)), expand.FreeBlocks{{}, {}}
+	var bound [][2]int // what bound pods request of each candidate
+	for i, k := range kinds {
+		pods[i] = expand.Unscheduled{Pods: k.pods, Requests: k.addresses()}
+		out.Pods += k.pods
+	}
+	for _, node := range sortedNodes(nodes) {
+		suited := slices.DeleteFunc(indexes(kinds), func(i int) bool { return !kinds[i].suits(node) })
+		if len(suited) == 0 {
+			continue
+		}
+		candidate, requested, offers := c.candidate(node, free, now)
+		if !offers {
+			continue
+		}
+		unused := c.Unscheduled.noteFree(node.Name, [2]int{candidate.Room[0].Free, candidate.Room[1].Free}, now).Add(unusedFor)
+		for _, i := range suited {
+			if kinds[i].long && candidate.HasFree(pods[i].Requests) {
+				if !now.Before(unused) {
+					continue
+				}
+				out.sooner(unused)
+			}
+			pods[i].Suits = append(pods[i].Suits, len(out.Candidates))
+		}
+		out.Candidates = append(out.Candidates, candidate)
+		bound = append(bound, requested)
+	}
+	c.Unscheduled.keepFree(out.Candidates)
+	out.Spreading = expand.Spread(pods, out.Candidates, free)
+	out.Needs = map[string]NodeNeeds{}
+	for i, n := range out.Expected {
+		if n != [2]int{} {
+			out.Needs[out.Candidates[i].Node] = NodeNeeds{Expected: n, Requested: bound[i]}
+		}
+	}
+	c.recall(&out, nodes, now)
+	return out
+}
+
+func sortedNodes(nodes []corev1.Node) []*corev1.Node {
+	out := make([]*corev1.Node, len(nodes))
+	for i := range nodes {
+		out[i] = &nodes[i]
+	}
+	slices.SortFunc(out, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+func indexes[T any](of []T) []int {
+	out := make([]int, len(of))
+	for i := range of {
+		out[i] = i
+	}
+	return out
+}
+
+// candidate returns what a Node has for unscheduled pods, what its bound pods request,
+// and whether it offers any addresses. It adds to free the pools that the Node claims
+// from.
+func (c *Cluster) candidate(node *corev1.Node, free expand.FreeBlocks, now time.Time) (is expand.Candidate, requested [2]int, offers bool) {
+	s := c.Snapshot(node.Name, node, now)
+	if s.CiliumNode == nil || s.OtherIPAM || s.Adopting {
+		return is, requested, false
+	}
+	is.Node, is.Pods = s.Name, math.MaxInt
+	if most := MaxPods(node); most > 0 {
+		is.Pods = most - len(s.Pods)
+	}
+	for i := range s.Shares {
+		share := &s.Shares[i]
+		if share.State.NotRun {
+			continue
+		}
+		offers = true
+		room := expand.RoomOf(now, share.Policy, share.State)
+		if share.Paused != "" || len(share.Pools) == 0 {
+			room = expand.Room{Free: room.Free}
+		}
+		is.Room[share.Family] = room
+		for _, pool := range share.Pools {
+			if cut, ok := pool.Cut(share.Family); ok && !pool.Paused {
+				is.Pools[share.Family] = append(is.Pools[share.Family], pool.Name)
+				if _, known := free[share.Family][pool.Name]; !known {
+					free[share.Family][pool.Name] = c.Ledger.Free(cut)
+				}
+				if is.PerBlock[share.Family] == 0 {
+					is.PerBlock[share.Family] = pool.AddressesPerBlock(share.Family)
+				}
+			}
+		}
+	}
+	return is, requestedBy(s.Pods), offers
+}

@@ -1,0 +1,296 @@
+package state
+
+import (
+	"encoding/json"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	schedulingv1 "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// UnscheduledFields lets the API server send only pods on the pod network that are not
+// bound to a node.
+func UnscheduledFields() fields.Selector {
+	return fields.ParseSelectorOrDie("spec.nodeName=,spec.hostNetwork=false,status.phase=Pending")
+}
+
+// UnscheduledPod holds the fields of a pod without a node that decisions need.
+type UnscheduledPod struct {
+	uid types.UID
+	// lacks: the scheduler found no node with the addresses that it requests.
+	lacks bool
+	// kind is equal for pods that request as much and suit the same nodes.
+	kind string
+	podKind
+}
+
+// UID is the pod's.
+func (p UnscheduledPod) UID() types.UID { return p.uid }
+
+// podKind is what a pod requests, and where it may run.
+type podKind struct {
+	requests    [2]uint16
+	affinity    nodeaffinity.RequiredNodeAffinity
+	tolerations []corev1.Toleration
+}
+
+// ReadUnscheduled extracts from a pod the fields that decisions need.
+func ReadUnscheduled(pod *corev1.Pod) UnscheduledPod {
+	p := UnscheduledPod{uid: pod.UID, lacks: LacksAddresses(pod)}
+	if p.lacks {
+		p.podKind, p.kind = kindOf(pod)
+	}
+	return p
+}
+
+// LacksAddresses reports whether a pod waits for the scheduler, and some node lacks the
+// addresses that it requests. The scheduler names every resource that is insufficient
+// (Kubernetes v1.36.3, pkg/scheduler/framework/plugins/noderesources/fit.go).
+func LacksAddresses(pod *corev1.Pod) bool {
+	if pod.Spec.NodeName != "" || pod.DeletionTimestamp != nil {
+		return false
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type != corev1.PodScheduled || c.Status != corev1.ConditionFalse || c.Reason != corev1.PodReasonUnschedulable {
+			continue
+		}
+		for _, f := range ipalloc.Families() {
+			if strings.Contains(c.Message, "Insufficient "+string(OfferResource(f))) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func kindOf(pod *corev1.Pod) (is podKind, key string) {
+	is = podKind{
+		requests: addressRequests(&pod.Spec), affinity: nodeaffinity.GetRequiredNodeAffinity(pod), tolerations: pod.Spec.Tolerations,
+	}
+	var required *corev1.NodeSelector
+	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
+		required = a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	}
+	text, err := json.Marshal([]any{is.requests, pod.Spec.NodeSelector, required, is.tolerations})
+	if err != nil {
+		return is, string(pod.UID) // as a kind of its own
+	}
+	return is, string(text)
+}
+
+// suits reports whether pods of the kind can be scheduled to a Node that has addresses,
+// by its labels and taints.
+func (k *podKind) suits(node *corev1.Node) bool {
+	if node.DeletionTimestamp != nil {
+		return false
+	}
+	cordon := corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
+	if node.Spec.Unschedulable && !schedulingv1.TolerationsTolerateTaint(logr.Discard(), k.tolerations, &cordon, true) {
+		return false
+	}
+	_, tainted := schedulingv1.FindMatchingUntoleratedTaint(logr.Discard(), node.Spec.Taints, k.tolerations, func(t *corev1.Taint) bool {
+		return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
+	}, true)
+	if tainted {
+		return false
+	}
+	matches, err := k.affinity.Match(node)
+	return err == nil && matches
+}
+
+// unusedFor is how long a pod may wait while a node that suits it has the addresses it
+// requests, and no pod takes any of these, until something else must keep it from that
+// node, such as CPU. The scheduler tries again within 10 seconds.
+const unusedFor = 30 * time.Second
+
+// Unscheduled stores the pods that no node has addresses for, and how many addresses
+// each node should have for them. It is safe for concurrent use.
+type Unscheduled struct {
+	mu    sync.Mutex
+	pods  map[types.UID]waitingPod
+	kinds map[string]*podKind
+	// needs are what nodes should do for them.
+	needs map[string]NodeNeeds
+	// free is what nodes had free when pods were last assigned, and since when.
+	free map[string]freeSince
+}
+
+// waitingPod is a pod that no node has addresses for, and since when.
+type waitingPod struct {
+	kind string
+	seen time.Time
+}
+
+type freeSince struct {
+	free [2]int
+	at   time.Time
+}
+
+// NodeNeeds are what a node should do for unscheduled pods.
+type NodeNeeds struct {
+	// Expected is how many addresses of each family it should have room for, beyond the
+	// Requested ones that its bound pods requested then.
+	Expected, Requested [2]int
+	// Recall are the blocks that it should return at once if it does not need them.
+	Recall []netip.Prefix
+}
+
+func (n NodeNeeds) equal(m NodeNeeds) bool {
+	return n.Expected == m.Expected && n.Requested == m.Requested && slices.Equal(n.Recall, m.Recall)
+}
+
+// NewUnscheduled starts empty.
+func NewUnscheduled() *Unscheduled {
+	return &Unscheduled{pods: map[types.UID]waitingPod{}, kinds: map[string]*podKind{}, free: map[string]freeSince{}}
+}
+
+// Set stores the state of a pod at now, and reports whether anything relevant has
+// changed.
+func (u *Unscheduled) Set(pod UnscheduledPod, now time.Time) bool {
+	if !pod.lacks {
+		return u.Delete(pod.uid)
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if was, known := u.pods[pod.uid]; known && was.kind == pod.kind {
+		return false
+	}
+	u.pods[pod.uid] = waitingPod{pod.kind, now}
+	if u.kinds[pod.kind] == nil {
+		u.kinds[pod.kind] = &pod.podKind
+	}
+	return true
+}
+
+// Delete removes a pod that is bound or gone, and reports whether it was known.
+func (u *Unscheduled) Delete(uid types.UID) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	_, known := u.pods[uid]
+	delete(u.pods, uid)
+	return known
+}
+
+// Missing returns the known pods whose UID is not among listed.
+func (u *Unscheduled) Missing(listed map[types.UID]bool) []UnscheduledPod {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	var out []UnscheduledPod
+	for uid := range u.pods {
+		if !listed[uid] {
+			out = append(out, UnscheduledPod{uid: uid})
+		}
+	}
+	return out
+}
+
+// Any reports whether pods wait, or nodes should do something for some that did.
+func (u *Unscheduled) Any() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.pods)+len(u.needs) > 0
+}
+
+// Needs returns how many addresses of a family a node should have room for now that its
+// bound pods request as many, and the blocks that it should return. Pods that have been
+// bound since the node was assigned some count no more.
+func (u *Unscheduled) Needs(node string, f ipalloc.Family, requested int) (expected int, recall []netip.Prefix) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	n := u.needs[node]
+	return max(0, min(n.Expected[f], n.Expected[f]+n.Requested[f]-requested)), n.Recall
+}
+
+// SetNeeds replaces what nodes should do, and returns the nodes for which that has
+// changed.
+func (u *Unscheduled) SetNeeds(next map[string]NodeNeeds) (changed []string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for node, n := range next {
+		if !u.needs[node].equal(n) {
+			changed = append(changed, node)
+		}
+	}
+	for node := range u.needs {
+		if _, still := next[node]; !still {
+			changed = append(changed, node)
+		}
+	}
+	u.needs = next
+	slices.Sort(changed)
+	return changed
+}
+
+// waitingKind are pods of a kind that have waited for as long.
+type waitingKind struct {
+	*podKind
+	pods int
+	// long: they have waited for unusedFor.
+	long bool
+}
+
+// addresses is how many addresses of each family a pod of the kind requests.
+func (k *podKind) addresses() [2]int { return [2]int{int(k.requests[0]), int(k.requests[1])} }
+
+// waiting returns the pods that wait at now, and when the next ones will have waited for
+// unusedFor; zero: never. It forgets kinds of which there are no more pods.
+func (u *Unscheduled) waiting(now time.Time) (kinds []waitingKind, next time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	count := map[string][2]int{} // of each kind, those that have not waited for long, and those that have
+	for _, p := range u.pods {
+		n, until := count[p.kind], p.seen.Add(unusedFor)
+		if now.Before(until) {
+			n[0]++
+			if next.IsZero() || until.Before(next) {
+				next = until
+			}
+		} else {
+			n[1]++
+		}
+		count[p.kind] = n
+	}
+	maps.DeleteFunc(u.kinds, func(kind string, _ *podKind) bool { return count[kind] == [2]int{} })
+	for _, kind := range slices.Sorted(maps.Keys(count)) {
+		for i, n := range count[kind] {
+			if n > 0 {
+				kinds = append(kinds, waitingKind{u.kinds[kind], n, i == 1})
+			}
+		}
+	}
+	return kinds, next
+}
+
+// noteFree records what a node has free at now, and returns since when it has had that.
+func (u *Unscheduled) noteFree(node string, free [2]int, now time.Time) time.Time {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if was, known := u.free[node]; known && was.free == free {
+		return was.at
+	}
+	u.free[node] = freeSince{free, now}
+	return now
+}
+
+// keepFree forgets what nodes other than these had free.
+func (u *Unscheduled) keepFree(nodes []expand.Candidate) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	next := make(map[string]freeSince, len(nodes))
+	for i := range nodes {
+		next[nodes[i].Node] = u.free[nodes[i].Node]
+	}
+	u.free = next
+}

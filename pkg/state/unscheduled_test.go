@@ -1,0 +1,335 @@
+package state
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+const lacksIPv4 = "0/3 nodes are available: 1 Insufficient cpu, 2 Insufficient cilium-pool.io/ipv4. no new claims to deallocate"
+
+// unscheduledPod requests one IPv4 address, and the scheduler says why it has no node.
+func unscheduledPod(uid, why string, edits ...func(*corev1.Pod)) *corev1.Pod {
+	p := requesting(fixtures.Pod("p"+uid, uid, ""), 1)
+	p.Status.Conditions = []corev1.PodCondition{
+		{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: why},
+	}
+	for _, edit := range edits {
+		edit(p)
+	}
+	return p
+}
+
+func TestLacksAddresses(t *testing.T) {
+	tests := map[string]struct {
+		pod  *corev1.Pod
+		want bool
+	}{
+		"lacks addresses":               {unscheduledPod("1", lacksIPv4), true},
+		"of the other family":           {unscheduledPod("1", "0/1 nodes are available: 1 Insufficient cilium-pool.io/ipv6."), true},
+		"lacks something else":          {unscheduledPod("1", "0/3 nodes are available: 3 Insufficient cpu."), false},
+		"another project's resource":    {unscheduledPod("1", "0/3 nodes are available: 3 Insufficient example.com/ipv4."), false},
+		"the scheduler has yet to look": {requesting(fixtures.Pod("a", "1", ""), 1), false},
+		"gated": {unscheduledPod("1", lacksIPv4, func(p *corev1.Pod) {
+			p.Status.Conditions[0].Reason = corev1.PodReasonSchedulingGated
+		}), false},
+		"bound": {unscheduledPod("1", lacksIPv4, func(p *corev1.Pod) { p.Spec.NodeName = "n" }), false},
+		"being deleted": {unscheduledPod("1", lacksIPv4, func(p *corev1.Pod) {
+			now := metav1.Now()
+			p.DeletionTimestamp = &now
+		}), false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := LacksAddresses(test.pod); got != test.want {
+				t.Errorf("%t, want %t", got, test.want)
+			}
+		})
+	}
+}
+
+func TestPodsSuitNodes(t *testing.T) {
+	onlyOn := func(name string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{name}}}}},
+			}}}
+		}
+	}
+	inZone := func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"zone": "a"} }
+	tolerates := func(key string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists})
+		}
+	}
+	plain := func(*corev1.Pod) {}
+	tainted := func(effect corev1.TaintEffect) func(*corev1.Node) {
+		return func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: effect}} }
+	}
+	tests := map[string]struct {
+		pod  func(*corev1.Pod)
+		node func(*corev1.Node)
+		want bool
+	}{
+		"any":                            {plain, func(*corev1.Node) {}, true},
+		"by its selector":                {inZone, func(n *corev1.Node) { n.Labels = map[string]string{"zone": "a"} }, true},
+		"not by its selector":            {inZone, func(n *corev1.Node) { n.Labels = map[string]string{"zone": "b"} }, false},
+		"by its affinity":                {onlyOn("n"), func(*corev1.Node) {}, true},
+		"not by its affinity":            {onlyOn("m"), func(*corev1.Node) {}, false},
+		"tainted":                        {plain, tainted(corev1.TaintEffectNoSchedule), false},
+		"tainted, pods are evicted":      {plain, tainted(corev1.TaintEffectNoExecute), false},
+		"tainted, if possible":           {plain, tainted(corev1.TaintEffectPreferNoSchedule), true},
+		"tolerates the taint":            {tolerates("gpu"), tainted(corev1.TaintEffectNoSchedule), true},
+		"cordoned":                       {plain, func(n *corev1.Node) { n.Spec.Unschedulable = true }, false},
+		"cordoned, the pod tolerates it": {tolerates(corev1.TaintNodeUnschedulable), func(n *corev1.Node) { n.Spec.Unschedulable = true }, true},
+		"being deleted": {plain, func(n *corev1.Node) {
+			now := metav1.Now()
+			n.DeletionTimestamp = &now
+		}, false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			node := fixtures.Node()
+			test.node(node)
+			read := ReadUnscheduled(unscheduledPod("1", lacksIPv4, test.pod))
+			if got := read.suits(node); got != test.want {
+				t.Errorf("%t, want %t", got, test.want)
+			}
+		})
+	}
+}
+
+// offering is a cluster of pools with blocks of two addresses, whose node n has one that
+// its agent uses.
+func offering() *Cluster {
+	c := clusterOf(fixtures.Block("10.0.0.0/30", "p", "n", 1))
+	c.Unscheduled = NewUnscheduled()
+	c.join("n", "10.0.0.1", "10.0.0.2")
+	return c
+}
+
+// join adds a node whose agent uses the first of these published addresses, and for
+// itself the second, if any.
+func (c *Cluster) join(name string, addrs ...string) {
+	cn := fixtures.Publishing(fixtures.CiliumNode(name, "1"), addrs...)
+	cn.Status.IPAM.Used = fixtures.AllocationMap()
+	for i, a := range addrs[:min(len(addrs), 2)] {
+		used := fixtures.AllocationMap(a)[a]
+		used.Owner = []string{"router", "health"}[i]
+		cn.Status.IPAM.Used[a] = used
+	}
+	c.Ledger.UpsertCiliumNode(ciliumnode.ToStored(cn))
+}
+
+// nodes are Nodes that admit ten pods each.
+func nodes(names ...string) []corev1.Node {
+	var out []corev1.Node
+	for _, name := range names {
+		n := fixtures.Node()
+		n.Name = name
+		n.Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("10")}
+		out = append(out, *n)
+	}
+	return out
+}
+
+func (c *Cluster) wait(now time.Time, pods ...*corev1.Pod) {
+	for _, p := range pods {
+		c.Unscheduled.Set(ReadUnscheduled(p), now)
+	}
+}
+
+// expected are the addresses that nodes are to have room for.
+func expected(a Assignment) map[string][2]int {
+	out := map[string][2]int{}
+	for node, n := range a.Needs {
+		if n.Expected != [2]int{} {
+			out[node] = n.Expected
+		}
+	}
+	return out
+}
+
+// assigned says what nodes are to have room for, and how many pods find it.
+func (c *Cluster) assigned(now time.Time, names ...string) string {
+	a := c.Assign(nodes(names...), now)
+	return fmt.Sprint(expected(a), " of ", a.Pods, ": ", a.Offered, " ", a.Growing, " ", a.Short)
+}
+
+func TestAssign(t *testing.T) {
+	now := fixtures.Noon()
+	tests := map[string]struct {
+		spoil func(*Cluster)
+		want  string
+	}{
+		"the node grows": {want: "map[n:[2 0]] of 2: 0 2 0"},
+		"the pool is full": {want: "map[n:[2 0]] of 2: 0 0 2", spoil: func(c *Cluster) {
+			for i, cidr := range []string{"10.0.0.4/30", "10.0.0.8/30", "10.0.0.12/30"} {
+				c.Ledger.Upsert(fixtures.Block(cidr, "p", "m", i+2))
+			}
+		}},
+		"the node is paused": {want: "map[] of 2: 0 0 0", spoil: func(c *Cluster) { c.Paused = true }},
+		"there is no CiliumNode": {want: "map[] of 2: 0 0 0", spoil: func(c *Cluster) {
+			c.Ledger.RemoveCiliumNode(&ciliumnode.Stored{View: &ciliumnode.View{Name: "n", UID: c.Ledger.CiliumNode("n").UID, ResourceVersion: "9"}})
+		}},
+		"the kubelet admits one": {want: "map[n:[1 0]] of 2: 0 1 0", spoil: func(c *Cluster) {
+			for i := range 9 {
+				c.Pods.Set(ReadPod(fixtures.Pod(fmt.Sprint("b", i), fmt.Sprint("b", i), "n", fmt.Sprint("192.0.2.", i+1))), now)
+			}
+		}},
+		"one is bound meanwhile": {want: "map[n:[1 0]] of 1: 0 1 0", spoil: func(c *Cluster) { c.Unscheduled.Delete("1") }},
+		"one lacks something else meanwhile": {want: "map[n:[1 0]] of 1: 0 1 0", spoil: func(c *Cluster) {
+			c.wait(now, unscheduledPod("1", "0/1 nodes are available: 1 Insufficient cpu."))
+		}},
+		"one is gone from a list": {want: "map[n:[1 0]] of 1: 0 1 0", spoil: func(c *Cluster) {
+			for _, p := range c.Unscheduled.Missing(map[types.UID]bool{"1": true}) {
+				c.Unscheduled.Delete(p.UID())
+			}
+		}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := offering()
+			c.wait(now, unscheduledPod("1", lacksIPv4), unscheduledPod("2", lacksIPv4))
+			if test.spoil != nil {
+				test.spoil(c)
+			}
+			if diff := cmp.Diff(test.want, c.assigned(now, "n")); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A pod that waits though a node that suits it has addresses free waits for something
+// else there. It makes another node grow, and in the end none.
+func TestUnusedAddressesAreOfNoUse(t *testing.T) {
+	c, now := offering(), fixtures.Noon()
+	c.Ledger.Upsert(fixtures.Block("10.0.0.4/30", "p", "m", 2))
+	c.join("m", "10.0.0.5", "10.0.0.6", "192.0.2.1") // one more than its agent uses
+	c.wait(now, unscheduledPod("1", lacksIPv4))
+	expect := func(at time.Duration, want string, again time.Duration) {
+		t.Helper()
+		a := c.Assign(nodes("m", "n"), now.Add(at))
+		got := fmt.Sprint(expected(a))
+		if got != want || !a.Again.Equal(now.Add(again)) && again != 0 || again == 0 && !a.Again.IsZero() {
+			t.Errorf("after %s %s, again %s; want %s, again after %s", at, got, a.Again, want, again)
+		}
+	}
+	expect(0, "map[m:[1 0]]", unusedFor)
+	expect(unusedFor-1, "map[m:[1 0]]", unusedFor)
+	expect(unusedFor, "map[n:[1 0]]", 0)
+	c.join("m", "10.0.0.5", "10.0.0.6", "192.0.2.1", "192.0.2.2") // something has changed there
+	expect(unusedFor, "map[m:[1 0]]", 2*unusedFor)
+	c.join("n", "10.0.0.1", "10.0.0.2", "192.0.2.3") // it has grown
+	expect(unusedFor+1, "map[m:[1 0]]", 2*unusedFor)
+	expect(2*unusedFor, "map[n:[1 0]]", 2*unusedFor+1)
+	expect(2*unusedFor+1, "map[]", 0)
+}
+
+func TestSetNeeds(t *testing.T) {
+	u := NewUnscheduled()
+	room := func(n int) NodeNeeds { return NodeNeeds{Expected: [2]int{n, 0}} }
+	back := func(cidrs ...string) NodeNeeds { return NodeNeeds{Recall: fixtures.Prefixes(cidrs...)} }
+	for _, step := range []struct {
+		next map[string]NodeNeeds
+		want []string
+	}{
+		{map[string]NodeNeeds{"a": room(1), "b": room(2)}, []string{"a", "b"}},
+		{map[string]NodeNeeds{"a": room(1), "b": room(2)}, nil},
+		{map[string]NodeNeeds{"a": room(2), "c": back("10.0.0.0/30")}, []string{"a", "b", "c"}},
+		{map[string]NodeNeeds{"a": room(2), "c": back("10.0.0.4/30")}, []string{"c"}},
+		{map[string]NodeNeeds{}, []string{"a", "c"}},
+	} {
+		if diff := cmp.Diff(step.want, u.SetNeeds(step.next)); diff != "" {
+			t.Errorf("%v (-want +got):\n%s", step.next, diff)
+		}
+	}
+	if u.Any() {
+		t.Error("something is needed still")
+	}
+}
+
+// What is expected on a node is in its state, and so is that it offers addresses.
+func TestSnapshotExpectsPods(t *testing.T) {
+	c := offering()
+	c.Unscheduled.SetNeeds(map[string]NodeNeeds{"n": {Expected: [2]int{3, 0}, Recall: fixtures.Prefixes("10.0.0.0/30")}})
+	node := nodes("n")[0]
+	s := c.Snapshot("n", &node, fixtures.Noon())
+	if got := s.Shares[0].State; got.Expected != 3 || !got.Offers || len(got.Recall) != 1 {
+		t.Errorf("expects %d, offers %t, to return %v; want 3, true, a block", got.Expected, got.Offers, got.Recall)
+	}
+	// Those bound meanwhile count no more, and such as go in between do not add to it.
+	for i, want := range []int{2, 1, 0, 0} {
+		c.Pods.Set(ReadPod(requesting(fixtures.Pod(fmt.Sprint(i), fmt.Sprint(i), "n"), 1)), fixtures.Noon())
+		if got := c.Snapshot("n", &node, fixtures.Noon()).Shares[0].State.Expected; got != want {
+			t.Errorf("after %d pods were bound: expects %d, want %d", i+1, got, want)
+		}
+	}
+	c.Unscheduled.SetNeeds(map[string]NodeNeeds{"n": {Expected: [2]int{3, 0}, Requested: [2]int{5, 0}}})
+	if got := c.Snapshot("n", &node, fixtures.Noon()).Shares[0].State.Expected; got != 3 {
+		t.Errorf("one bound pod is gone: expects %d, want 3", got)
+	}
+	c.Unscheduled = nil
+	if got := c.Snapshot("n", &node, fixtures.Noon()).Shares[0].State; got.Expected != 0 || got.Offers {
+		t.Errorf("without scheduling: expects %d, offers %t", got.Expected, got.Offers)
+	}
+}
+
+// Pods that are alike are one kind, or their number would make an assignment expensive.
+func TestAlikePodsAreOneKind(t *testing.T) {
+	c, now := offering(), fixtures.Noon()
+	for i := range 20 {
+		c.wait(now, unscheduledPod(fmt.Sprint(i), lacksIPv4, func(p *corev1.Pod) {
+			p.Spec.NodeSelector = map[string]string{"zone": fmt.Sprint("z", i%2)}
+			p.Labels = map[string]string{"i": fmt.Sprint(i)}
+		}))
+	}
+	kinds, _ := c.Unscheduled.waiting(now)
+	if len(kinds) != 2 || kinds[0].pods != 10 {
+		t.Errorf("%d kinds, want 2 of 10 pods", len(kinds))
+	}
+	for i := range 20 {
+		c.Unscheduled.Delete(types.UID(fmt.Sprint(i)))
+	}
+	if kinds, _ := c.Unscheduled.waiting(now); len(kinds)+len(c.Unscheduled.kinds) > 0 {
+		t.Errorf("%d kinds are left", len(c.Unscheduled.kinds))
+	}
+}
+
+// BenchmarkAssign assigns a burst of pods of ten kinds to a thousand nodes.
+func BenchmarkAssign(b *testing.B) {
+	c := clusterOf()
+	c.Unscheduled = NewUnscheduled()
+	c.Pools.Set(fixtures.PodIPPool("big", 1, "10.0.0.0/8"))
+	var names []string
+	for i := range 1000 {
+		name := fmt.Sprintf("n%04d", i)
+		var addrs []string
+		for j := range 30 {
+			addrs = append(addrs, fmt.Sprintf("10.%d.%d.%d", 1+i/250, i%250, j+1))
+		}
+		c.Ledger.Upsert(fixtures.Block(fmt.Sprintf("10.%d.%d.0/27", 1+i/250, i%250), "big", name, i+1))
+		c.join(name, addrs...)
+		names = append(names, name)
+	}
+	for i := range 2000 {
+		c.wait(fixtures.Noon(), unscheduledPod(fmt.Sprint(i), lacksIPv4, func(p *corev1.Pod) {
+			p.Spec.Tolerations = []corev1.Toleration{{Key: fmt.Sprint("k", i%10)}}
+		}))
+	}
+	all := nodes(names...)
+	b.ReportAllocs()
+	for b.Loop() {
+		c.Assign(all, fixtures.Noon())
+	}
+}

@@ -1,0 +1,184 @@
+package integration
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
+)
+
+// unscheduledPods makes n pods that request an address each and are bound to no node.
+func (e *env) unscheduledPods(prefix string, n int, mod func(*corev1.Pod)) {
+	e.TB.Helper()
+	one := corev1.ResourceList{v1alpha1.IPv4Resource: resource.MustParse("1")}
+	for i := range n {
+		p := harness.BoundPod("", fmt.Sprintf("%s-%d", prefix, i), map[string]string{"app": prefix})
+		p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: one, Limits: one}
+		if mod != nil {
+			mod(p)
+		}
+		e.Create(p)
+	}
+}
+
+// schedule binds pods of a prefix to nodes as the scheduler does by addresses alone, in
+// one pass. The pods that fit nowhere are Unschedulable then, as it says why; it returns
+// how many these are. A pod with a nodeSelector fits only the node that it names.
+func (e *env) schedule(prefix string) (left int, err error) {
+	nodes, pods := &corev1.NodeList{}, &corev1.PodList{}
+	if err := e.Client.List(e.Ctx, nodes); err != nil {
+		return 0, err
+	}
+	if err := e.Client.List(e.Ctx, pods, client.InNamespace(metav1.NamespaceDefault)); err != nil {
+		return 0, err
+	}
+	room := map[string]int{}
+	for i := range nodes.Items {
+		room[nodes.Items[i].Name] = max(0, state.OfferIn(nodes.Items[i].Status.Allocatable)[ipalloc.IPv4])
+	}
+	for i := range pods.Items {
+		if p := &pods.Items[i]; p.Spec.NodeName != "" && len(p.Spec.Containers[0].Resources.Requests) > 0 {
+			room[p.Spec.NodeName]--
+		}
+	}
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		if p.Spec.NodeName != "" || !strings.HasPrefix(p.Name, prefix) {
+			continue
+		}
+		bound := false
+		for j := range nodes.Items {
+			n := &nodes.Items[j]
+			if want := p.Spec.NodeSelector["name"]; room[n.Name] <= 0 || want != "" && want != n.Labels["name"] {
+				continue
+			}
+			room[n.Name]--
+			binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: n.Name}}
+			if err := e.Client.SubResource("binding").Create(e.Ctx, p, binding); err != nil {
+				return 0, err
+			}
+			bound = true
+			break
+		}
+		if !bound {
+			left++
+			if err := e.unschedulable(p, "0/2 nodes are available: 2 Insufficient cilium-pool.io/ipv4."); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return left, nil
+}
+
+// unschedulable sets the condition that the scheduler sets on a pod that fits nowhere.
+func (e *env) unschedulable(p *corev1.Pod, why string) error {
+	if len(p.Status.Conditions) > 0 && p.Status.Conditions[0].Message == why {
+		return nil
+	}
+	p.Status.Conditions = []corev1.PodCondition{{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: why, LastTransitionTime: metav1.Now(),
+	}}
+	return e.Client.Status().Update(e.Ctx, p)
+}
+
+// allScheduled runs the scheduler until it has bound all pods of a prefix.
+func (e *env) allScheduled(prefix string) {
+	e.TB.Helper()
+	e.Eventually("all pods of "+prefix+" are bound", func() error {
+		left, err := e.schedule(prefix)
+		if err == nil && left > 0 {
+			err = fmt.Errorf("%d are not", left)
+		}
+		return err
+	})
+}
+
+// tight lets nodes keep nothing free, so that only unscheduled pods make them grow.
+func tight(p *v1alpha1.PodIPPool) {
+	zero, all := int32(0), int32(100)
+	p.Spec.Expand = v1alpha1.ExpandPolicy{MinFree: &zero, ThresholdPercent: &all}
+}
+
+// TestGrowthForUnscheduledPods: nodes without a free address grow for pods that the
+// scheduler finds no address for, only nodes that these suit, and no more than they need.
+func TestGrowthForUnscheduledPods(t *testing.T) {
+	e := newEnv(t)
+	s := quick()
+	s.OfferFamilies = []ipalloc.Family{ipalloc.IPv4}
+	s.Defaults.Policy.IdleFor = time.Minute // what has grown stays
+	op := e.start(s)
+	e.pool("all", tight, "10.1.0.0/23")
+	for _, name := range []string{"n1", "n2"} {
+		e.Must(e.node(name, map[string]string{"name": name}).WaitReady(e.Ctx))
+		e.changeNode(name, func(n *corev1.Node) { n.Spec.Taints = nil }) // the API server adds not-ready
+		e.offers(name, 28)
+	}
+	e.unscheduledPods("fill", 56, nil)
+	e.allScheduled("fill")
+	e.running("fill", 56)
+	e.hasBlocks("n1", 1)
+	e.hasBlocks("n2", 1)
+
+	only := func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"name": "n2"} }
+	e.unscheduledPods("second", 31, only)
+	e.allScheduled("second")
+	e.running("second", 31)
+	e.hasBlocks("n2", 3)
+	e.hasBlocks("n1", 1)
+
+	// What waits for something else makes no node grow, and neither do pods that are gone.
+	e.unscheduledPods("cpu", 40, nil)
+	op.stop()
+	pods := &corev1.PodList{}
+	e.Must(e.Client.List(e.Ctx, pods, client.MatchingLabels{"app": "cpu"}))
+	for i := range pods.Items {
+		e.Must(e.unschedulable(&pods.Items[i], "0/2 nodes are available: 2 Insufficient cpu."))
+	}
+	e.start(s)
+	e.unscheduledPods("third", 1, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"name": "n1"} })
+	e.allScheduled("third")
+	e.hasBlocks("n1", 2)
+	e.hasBlocks("n2", 3)
+}
+
+// TestRecallForUnscheduledPods: an idle block comes back from another node while pods
+// wait for one of a full pool, without waiting until it has been idle for long, and no
+// more than they need.
+func TestRecallForUnscheduledPods(t *testing.T) {
+	e := newEnv(t)
+	s, marks := quick(), &markWatch{env: e}
+	s.OfferFamilies = []ipalloc.Family{ipalloc.IPv4}
+	s.Defaults.Policy.IdleFor = time.Hour
+	e.startWith(s, marks.wrap)
+	e.pool("all", tight, "10.1.0.0/25") // four blocks
+	for _, name := range []string{"n1", "n2"} {
+		e.Must(e.node(name, map[string]string{"name": name}).WaitReady(e.Ctx))
+		e.changeNode(name, func(n *corev1.Node) { n.Spec.Taints = nil })
+		e.offers(name, 28)
+	}
+	e.requestingPods("n2", "gone", 80)
+	e.running("gone", 80)
+	e.hasBlocks("n2", 3)
+	e.DeletePods("gone", nil)
+	e.offers("n2", 88)
+
+	e.unscheduledPods("load", 40, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"name": "n1"} })
+	e.allScheduled("load")
+	e.running("load", 40)
+	e.hasBlocks("n1", 2)
+	e.hasBlocks("n2", 2)
+	e.offers("n2", 58)
+	if marks.marked.Load() == 0 {
+		t.Error("no mark was seen")
+	}
+}
