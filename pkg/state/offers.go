@@ -4,6 +4,7 @@ import (
 	"math"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -48,6 +49,25 @@ func keepOffers(list corev1.ResourceList) corev1.ResourceList {
 		}
 	}
 	return kept
+}
+
+// KeepRequests reduces the containers of a pod to one that requests as many addresses as
+// they do; nil: they request none.
+func KeepRequests(spec *corev1.PodSpec) []corev1.Container {
+	var kept corev1.ResourceList
+	requests := addressRequests(spec)
+	for _, f := range ipalloc.Families() {
+		if requests[f] > 0 {
+			if kept == nil {
+				kept = corev1.ResourceList{}
+			}
+			kept[OfferResource(f)] = *resource.NewQuantity(int64(requests[f]), resource.DecimalSI)
+		}
+	}
+	if kept == nil {
+		return nil
+	}
+	return []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: kept}}}
 }
 
 // addressRequests returns how many addresses of each family a pod requests, as the

@@ -38,11 +38,11 @@ func (c *Cluster) Assign(nodes []corev1.Node, now time.Time) Assignment {
 	out, pods, free := Assignment{Again: again}, make([]expand.Unscheduled, len(kinds)), expand.FreeBlocks{{}, {}}
 	var bound [][2]int // what bound pods request of each candidate
 	for i, k := range kinds {
-		pods[i] = expand.Unscheduled{Pods: k.pods, Requests: k.addresses()}
+		pods[i] = expand.Unscheduled{Pods: k.pods, Requests: k.Addresses()}
 		out.Pods += k.pods
 	}
 	for _, node := range sortedNodes(nodes) {
-		suited := slices.DeleteFunc(indexes(kinds), func(i int) bool { return !kinds[i].suits(node) })
+		suited := slices.DeleteFunc(indexes(kinds), func(i int) bool { return !kinds[i].Suits(node) })
 		if len(suited) == 0 {
 			continue
 		}
@@ -105,27 +105,32 @@ func (c *Cluster) candidate(node *corev1.Node, free expand.FreeBlocks, now time.
 		is.Pods = most - len(s.Pods)
 	}
 	for i := range s.Shares {
-		share := &s.Shares[i]
-		if share.State.NotRun {
-			continue
-		}
-		offers = true
-		room := expand.RoomOf(now, share.Policy, share.State)
-		if share.Paused != "" || len(share.Pools) == 0 {
-			room = expand.Room{Free: room.Free}
-		}
-		is.Room[share.Family] = room
-		for _, pool := range share.Pools {
-			if cut, ok := pool.Cut(share.Family); ok && !pool.Paused {
-				is.Pools[share.Family] = append(is.Pools[share.Family], pool.Name)
-				if _, known := free[share.Family][pool.Name]; !known {
-					free[share.Family][pool.Name] = c.Ledger.Free(cut)
-				}
-				if is.PerBlock[share.Family] == 0 {
-					is.PerBlock[share.Family] = pool.AddressesPerBlock(share.Family)
-				}
-			}
+		if share := &s.Shares[i]; !share.State.NotRun {
+			offers = true
+			c.addRoom(&is, share, free, now)
 		}
 	}
 	return is, requestedBy(s.Pods), offers
+}
+
+// addRoom adds what a node has of one family to a candidate.
+func (c *Cluster) addRoom(is *expand.Candidate, share *Share, free expand.FreeBlocks, now time.Time) {
+	f := share.Family
+	is.Room[f] = expand.RoomOf(now, share.Policy, share.State)
+	if share.Paused != "" || len(share.Pools) == 0 {
+		is.Room[f] = expand.Room{Free: is.Room[f].Free}
+	}
+	for _, pool := range share.Pools {
+		cut, assigns := pool.Cut(f)
+		if !assigns || pool.Paused {
+			continue
+		}
+		is.Pools[f] = append(is.Pools[f], pool.Name)
+		if _, known := free[f][pool.Name]; !known {
+			free[f][pool.Name] = c.Ledger.Free(cut)
+		}
+		if is.PerBlock[f] == 0 {
+			is.PerBlock[f] = pool.AddressesPerBlock(f)
+		}
+	}
 }

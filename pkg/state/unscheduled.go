@@ -90,9 +90,9 @@ func kindOf(pod *corev1.Pod) (is podKind, key string) {
 	return is, string(text)
 }
 
-// suits reports whether pods of the kind can be scheduled to a Node that has addresses,
+// Suits reports whether pods of the kind can be scheduled to a Node that has addresses,
 // by its labels and taints.
-func (k *podKind) suits(node *corev1.Node) bool {
+func (k *podKind) Suits(node *corev1.Node) bool {
 	if node.DeletionTimestamp != nil {
 		return false
 	}
@@ -120,11 +120,17 @@ const unusedFor = 30 * time.Second
 type Unscheduled struct {
 	mu    sync.Mutex
 	pods  map[types.UID]waitingPod
-	kinds map[string]*podKind
+	kinds map[string]*heldKind
 	// needs are what nodes should do for them.
 	needs map[string]NodeNeeds
 	// free is what nodes had free when pods were last assigned, and since when.
 	free map[string]freeSince
+}
+
+// heldKind is a kind, and how many pods are of it.
+type heldKind struct {
+	podKind
+	pods int
 }
 
 // waitingPod is a pod that no node has addresses for, and since when.
@@ -153,7 +159,7 @@ func (n NodeNeeds) equal(m NodeNeeds) bool {
 
 // NewUnscheduled starts empty.
 func NewUnscheduled() *Unscheduled {
-	return &Unscheduled{pods: map[types.UID]waitingPod{}, kinds: map[string]*podKind{}, free: map[string]freeSince{}}
+	return &Unscheduled{pods: map[types.UID]waitingPod{}, kinds: map[string]*heldKind{}, free: map[string]freeSince{}}
 }
 
 // Set stores the state of a pod at now, and reports whether anything relevant has
@@ -167,10 +173,12 @@ func (u *Unscheduled) Set(pod UnscheduledPod, now time.Time) bool {
 	if was, known := u.pods[pod.uid]; known && was.kind == pod.kind {
 		return false
 	}
+	u.drop(pod.uid) // tolerations can be added to a pod
 	u.pods[pod.uid] = waitingPod{pod.kind, now}
 	if u.kinds[pod.kind] == nil {
-		u.kinds[pod.kind] = &pod.podKind
+		u.kinds[pod.kind] = &heldKind{podKind: pod.podKind}
 	}
+	u.kinds[pod.kind].pods++
 	return true
 }
 
@@ -178,9 +186,20 @@ func (u *Unscheduled) Set(pod UnscheduledPod, now time.Time) bool {
 func (u *Unscheduled) Delete(uid types.UID) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	_, known := u.pods[uid]
+	return u.drop(uid)
+}
+
+// drop is Delete. The caller holds u.mu.
+func (u *Unscheduled) drop(uid types.UID) bool {
+	was, known := u.pods[uid]
+	if !known {
+		return false
+	}
 	delete(u.pods, uid)
-	return known
+	if u.kinds[was.kind].pods--; u.kinds[was.kind].pods == 0 {
+		delete(u.kinds, was.kind)
+	}
+	return true
 }
 
 // Missing returns the known pods whose UID is not among listed.
@@ -241,11 +260,11 @@ type waitingKind struct {
 	long bool
 }
 
-// addresses is how many addresses of each family a pod of the kind requests.
-func (k *podKind) addresses() [2]int { return [2]int{int(k.requests[0]), int(k.requests[1])} }
+// Addresses is how many addresses of each family a pod of the kind requests.
+func (k *podKind) Addresses() [2]int { return [2]int{int(k.requests[0]), int(k.requests[1])} }
 
 // waiting returns the pods that wait at now, and when the next ones will have waited for
-// unusedFor; zero: never. It forgets kinds of which there are no more pods.
+// unusedFor; zero: never.
 func (u *Unscheduled) waiting(now time.Time) (kinds []waitingKind, next time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -262,11 +281,10 @@ func (u *Unscheduled) waiting(now time.Time) (kinds []waitingKind, next time.Tim
 		}
 		count[p.kind] = n
 	}
-	maps.DeleteFunc(u.kinds, func(kind string, _ *podKind) bool { return count[kind] == [2]int{} })
 	for _, kind := range slices.Sorted(maps.Keys(count)) {
 		for i, n := range count[kind] {
 			if n > 0 {
-				kinds = append(kinds, waitingKind{u.kinds[kind], n, i == 1})
+				kinds = append(kinds, waitingKind{&u.kinds[kind].podKind, n, i == 1})
 			}
 		}
 	}

@@ -101,7 +101,7 @@ func TestPodsSuitNodes(t *testing.T) {
 			node := fixtures.Node()
 			test.node(node)
 			read := ReadUnscheduled(unscheduledPod("1", lacksIPv4, test.pod))
-			if got := read.suits(node); got != test.want {
+			if got := read.Suits(node); got != test.want {
 				t.Errorf("%t, want %t", got, test.want)
 			}
 		})

@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -133,6 +134,28 @@ func (w *world) cmdPod(ts *testscript.TestScript, neg bool, args []string) {
 	p.Status.StartTime = &metav1.Time{Time: time.Now()}
 	w.updateStatus(ts, p)
 	w.use(ts, args[1], args[2], "default/"+args[0])
+}
+
+// waiting NAME POOL [MESSAGE...] makes a pod that requests an address and suits the nodes
+// of a pool, and of which the scheduler says why it has none.
+func (w *world) cmdWaiting(ts *testscript.TestScript, neg bool, args []string) {
+	arguments(ts, neg, args, 2, "waiting NAME POOL [MESSAGE...]")
+	one := corev1.ResourceList{v1alpha1.IPv4Resource: resource.MustParse("1")}
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: args[0]},
+		Spec: corev1.PodSpec{
+			NodeSelector: map[string]string{"pool": args[1]},
+			Tolerations:  []corev1.Toleration{{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists}}, // there is no kubelet
+			Containers:   []corev1.Container{{Name: "c", Image: "none", Resources: corev1.ResourceRequirements{Requests: one, Limits: one}}},
+		},
+	}
+	w.create(ts, p)
+	if len(args) > 2 {
+		p.Status.Conditions = []corev1.PodCondition{{
+			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: strings.Join(args[2:], " "),
+		}}
+		w.updateStatus(ts, p)
+	}
 }
 
 // block NODE POOL CIDR makes a block.

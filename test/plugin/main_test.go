@@ -66,6 +66,7 @@ func TestScripts(t *testing.T) {
 			"pool":     w.cmdPool,
 			"node":     w.cmdNode,
 			"pod":      w.cmdPod,
+			"waiting":  w.cmdWaiting,
 			"block":    w.cmdBlock,
 			"lease":    w.cmdLease,
 			"phase":    w.cmdPhase,

@@ -244,7 +244,7 @@ func goOn(err error) (string, bool) {
 func (r *Reader) stripPod(p *corev1.Pod) corev1.Pod {
 	out := corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, CreationTimestamp: p.CreationTimestamp, Annotations: state.KeepPoolRequests(p.Annotations)},
-		Spec:       corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork},
+		Spec:       corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork, Containers: state.KeepRequests(&p.Spec)},
 		Status:     corev1.PodStatus{Phase: p.Status.Phase, PodIPs: p.Status.PodIPs, StartTime: p.Status.StartTime},
 	}
 	if r.asks() {
@@ -254,9 +254,10 @@ func (r *Reader) stripPod(p *corev1.Pod) corev1.Pod {
 }
 
 func stripNode(n *corev1.Node) corev1.Node {
+	capacity, allocatable := state.KeepResources(&n.Status)
 	return corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, Labels: n.Labels, Annotations: n.Annotations},
 		Spec:       corev1.NodeSpec{Taints: n.Spec.Taints, PodCIDR: n.Spec.PodCIDR, PodCIDRs: n.Spec.PodCIDRs, Unschedulable: n.Spec.Unschedulable},
-		Status:     corev1.NodeStatus{Conditions: n.Status.Conditions, Addresses: n.Status.Addresses},
+		Status:     corev1.NodeStatus{Conditions: n.Status.Conditions, Addresses: n.Status.Addresses, Capacity: capacity, Allocatable: allocatable},
 	}
 }

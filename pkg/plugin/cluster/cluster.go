@@ -60,6 +60,9 @@ func New(s *audit.Snapshot, ciliumNodes []*ciliumv2.CiliumNode, operator auditcm
 	}
 	c.Cluster = *s.Cluster(settings.Defaults, settings.AgentSettle, stored)
 	c.Paused, c.Taken = settings.Paused, c.taken
+	if len(settings.OfferFamilies) > 0 {
+		c.Unscheduled = state.NewUnscheduled()
+	}
 	c.IgnoreTaints, c.StartupTaints = state.SetOf(settings.IgnoreTaints), state.SetOf(settings.StartupTaints)
 	for i := range s.Pools {
 		c.PodIPPools[s.Pools[i].Name] = &s.Pools[i]

@@ -20,22 +20,32 @@ import (
 // New is the command explain.
 func New(e *cli.Env) *cobra.Command {
 	return &cobra.Command{
-		Use:   "explain NODE",
-		Short: "Explain why a node has its blocks, and what would make it grow or shrink",
+		Use:   "explain NODE|NAMESPACE/POD",
+		Short: "Explain why a node has its blocks, or why a pod has no address",
 		Long: `Explains in sentences why a node has its blocks, what each of them waits for, how many
 more pods would make it grow, and how many fewer would let it give a block back.
+
+Of a pod that the scheduler finds no address for, it says which nodes that it suits lack
+addresses, whether they grow for it, which pool is full, and what would free some of it.
 
 It asks the operator's own deciding code, on what the cluster shows now and on
 what it would show with more or fewer pods, with the settings that the operator
 has published on its Lease. How long a block has been idle already is not in the
 cluster.`,
-		Example:           cli.Examples("explain edge-01"),
+		Example:           cli.Examples("explain edge-01", "explain default/web-0"),
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: e.CompleteNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := e.Read(cmd.Context())
 			if err != nil {
 				return err
+			}
+			if namespace, name, is := podNamed(args[0]); is {
+				pod, waiting, err := readPod(cmd.Context(), c.Client, namespace, name)
+				if err != nil {
+					return e.CannotRead(err)
+				}
+				return output.WriteText(e.Out, func(s *output.Text) { Pod(s, c, pod, waiting) })
 			}
 			if err := c.CheckNode(args[0]); err != nil {
 				return err

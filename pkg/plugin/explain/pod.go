@@ -1,0 +1,197 @@
+package explain
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+)
+
+// podNamed returns the namespace and name of a pod given as NAMESPACE/NAME, and whether
+// it is one: no name of a Node has a slash.
+func podNamed(arg string) (namespace, name string, is bool) {
+	return strings.Cut(arg, "/")
+}
+
+// readPod reads a pod, and all pods that are not scheduled.
+func readPod(ctx context.Context, c client.Reader, namespace, name string) (*corev1.Pod, []corev1.Pod, error) {
+	found, waiting := &corev1.PodList{}, &corev1.PodList{}
+	err := c.List(ctx, found, client.InNamespace(namespace), client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("metadata.name", name)})
+	if err != nil {
+		return nil, nil, fmt.Errorf("listing pods: %w", err)
+	}
+	if len(found.Items) == 0 {
+		return nil, nil, fmt.Errorf("there is no pod %s in namespace %s", name, namespace)
+	}
+	if err := c.List(ctx, waiting, client.MatchingFieldsSelector{Selector: state.UnscheduledFields()}); err != nil {
+		return nil, nil, fmt.Errorf("listing pods: %w", err)
+	}
+	return &found.Items[0], waiting.Items, nil
+}
+
+// Pod writes why a pod is pending for lack of addresses. waiting are all pods that are
+// not scheduled.
+func Pod(s *output.Text, c *cluster.Cluster, pod *corev1.Pod, waiting []corev1.Pod) {
+	s.Line("POD %s/%s", pod.Namespace, pod.Name)
+	said := scheduled(pod)
+	switch {
+	case pod.Spec.NodeName != "":
+		s.Line("It is bound to node %s: see kubectl cilium-pool explain %s.", pod.Spec.NodeName, pod.Spec.NodeName)
+	case pod.Spec.HostNetwork:
+		s.Line("It is on the host network, and needs no address of a pool.")
+	case said == nil:
+		s.Line("It is not bound to a node, and the scheduler has not said why.")
+	case !state.LacksAddresses(pod):
+		s.Line("It waits for something else than addresses. The scheduler says: %s", said.Message)
+	case len(c.Operator.Settings.OfferFamilies) == 0:
+		s.Line("It requests addresses of the scheduler, and no Node offers any, as scheduling is disabled: create it anew, so that it requests none.")
+	default:
+		s.Line("It is pending, as the nodes that it suits lack addresses. The scheduler says: %s", said.Message)
+		s.Line("")
+		explainPending(s, c, pod, waiting)
+	}
+}
+
+// scheduled is what the scheduler says of a pod, nil if nothing.
+func scheduled(pod *corev1.Pod) *corev1.PodCondition {
+	i := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled })
+	if i < 0 {
+		return nil
+	}
+	return &pod.Status.Conditions[i]
+}
+
+// pending is what the operator does for the pods that wait, and the pod in question.
+type pending struct {
+	c      *cluster.Cluster
+	a      state.Assignment
+	pod    state.UnscheduledPod
+	family ipalloc.Family
+}
+
+func explainPending(s *output.Text, c *cluster.Cluster, pod *corev1.Pod, waiting []corev1.Pod) {
+	c.Unscheduled = state.NewUnscheduled()
+	for i := range waiting {
+		c.Unscheduled.Set(state.ReadUnscheduled(&waiting[i]), c.Now)
+	}
+	p := pending{c: c, a: c.Assign(c.Objects.Nodes, c.Now), pod: state.ReadUnscheduled(pod)}
+	for _, f := range ipalloc.Families() {
+		if p.pod.Addresses()[f] > 0 {
+			p.family = f
+			p.explain(s)
+		}
+	}
+}
+
+func (p *pending) explain(s *output.Text) {
+	s.Line("It requests %s. Pods that wait for addresses: %d.",
+		output.Plural(p.pod.Addresses()[p.family], p.family.String()+" address", p.family.String()+" addresses"), p.a.Pods)
+	var pools []string
+	suits := 0
+	for i := range p.a.Candidates {
+		n := &p.a.Candidates[i]
+		if !p.pod.Suits(p.c.Nodes[n.Node]) {
+			continue
+		}
+		suits++
+		s.Line("  %s: %s", n.Node, p.node(i))
+		for _, pool := range n.Pools[p.family] {
+			if !slices.Contains(pools, pool) {
+				pools = append(pools, pool)
+			}
+		}
+	}
+	if rest := len(p.c.Nodes) - suits; rest > 0 {
+		s.Line("%s not suit it by labels, taints or a cordon, or %s no addresses.",
+			output.Plural(rest, "node does", "nodes do"), map[bool]string{true: "offers", false: "offer"}[rest == 1])
+	}
+	for _, pool := range pools {
+		p.pool(s, pool)
+	}
+}
+
+// node is what a candidate has for the pod.
+func (p *pending) node(i int) string {
+	n, f := &p.a.Candidates[i], p.family
+	room, d := n.Room[f], p.decision(n.Node)
+	switch {
+	case room.Free >= p.pod.Addresses()[f]:
+		return output.Plural(room.Free, "address", "addresses") + " free: it waits for the scheduler, or for something else there"
+	case p.a.Missing[i][f] > 0:
+		return "no address free; it waits for a block, and its pools have none"
+	case p.a.Expected[i][f] > 0:
+		return "no address free; it grows"
+	case d != nil && d.Paused != "":
+		return "no address free, and nothing changes there: " + d.Paused
+	case n.Pods <= 0:
+		return "its kubelet admits no more pods"
+	case len(n.Pools[f]) == 0:
+		return "no address free, and no pool assigns it blocks"
+	case room.Blocks == 0 && d != nil:
+		return fmt.Sprintf("no address free, and it may hold no more than %s (maxBlocksPerNode)", output.Count(d.Policy.MaxBlocks, "block"))
+	case room.Addresses == 0:
+		return "no address free, and it may have no more (max-allocate or --max-addresses-per-node)"
+	}
+	return "no address free; other nodes grow first"
+}
+
+func (p *pending) decision(node string) *cluster.Decision {
+	all := p.c.Decide(node)
+	i := slices.IndexFunc(all, func(d cluster.Decision) bool { return d.Family == p.family })
+	if i < 0 {
+		return nil
+	}
+	return &all[i]
+}
+
+// pool says whether a pool is full, and what would free some of it.
+func (p *pending) pool(s *output.Text, name string) {
+	pool := p.c.Pools.Get(name)
+	if pool == nil {
+		return
+	}
+	if cut, ok := pool.Cut(p.family); ok {
+		if free := p.c.Ledger.Free(cut); free > 0 {
+			s.Line("Free blocks of pool %s: %s.", name, output.Many(free))
+			return
+		}
+	}
+	s.Line("Pool %s is full.", name)
+	var leaving []string
+	for _, b := range p.c.Blocks() {
+		if b.Pool == name && ipalloc.FamilyOf(b.CIDR.Addr()) == p.family && b.Phase != ipalloc.InService {
+			leaving = append(leaving, fmt.Sprintf("%s of node %s", b.CIDR, b.Node))
+		}
+	}
+	recalled := p.recalled(name)
+	switch {
+	case len(leaving) > 0:
+		s.Line("On their way back to it: %s.", output.Few(leaving))
+	case len(recalled) > 0:
+		s.Line("Idle elsewhere, and returned at once: %s.", output.Few(recalled))
+	default:
+		s.Line("No block of it is idle: delete pods that can go, or add a CIDR to the pool.")
+	}
+}
+
+// recalled are the blocks of a pool that other nodes return for the pods that wait.
+func (p *pending) recalled(pool string) []string {
+	var out []string
+	for _, node := range p.c.NodeNames() {
+		for _, cidr := range p.a.Needs[node].Recall {
+			if b, held := p.c.Ledger.Block(cidr); held && b.Pool == pool {
+				out = append(out, fmt.Sprintf("%s of node %s", cidr, node))
+			}
+		}
+	}
+	return out
+}
