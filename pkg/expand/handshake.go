@@ -61,11 +61,10 @@ func (d *decision) leave(a netip.Addr, entry ReleaseStatus, b *block) {
 	free := !d.inUse(a)
 	_, stands := d.state.Release[a]
 	switch {
-	case d.leaveUnread(b, a, entry, stands, free):
-		// Its mark stands, or must not be set any more.
-	case d.retire(b, a, entry, stands):
-		// The agent has it until it restarts.
-	case !stands || entry == Released && free && b.vacates():
+	case d.leaveUnread(b, a, entry, stands, free), d.retire(b, a, entry, stands):
+		// Its mark stands, or must not be set any more; or the agent has it until it
+		// restarts.
+	case yetToMark(b, entry, stands, free):
 		if free && d.trusted {
 			d.mark(a)
 		}
@@ -85,6 +84,12 @@ func (d *decision) leave(a netip.Addr, entry ReleaseStatus, b *block) {
 		// or a refusal; or a state that is not a step of ours.
 		d.plan.Clear = append(d.plan.Clear, a)
 	}
+}
+
+// yetToMark reports whether an address is to be marked once it is free: it has no entry,
+// or the agent that it was retired for has restarted.
+func yetToMark(b *block, entry ReleaseStatus, stands, free bool) bool {
+	return !stands || entry == Released && free && b.vacates()
 }
 
 // leaveUnread takes an address of a node's first block, which is being replaced, through

@@ -85,15 +85,26 @@ func (d *decision) requestUse(p *Plan) requestUse {
 			byOwner[by.name] = a
 		}
 	}
-	u.lacking = max(agentFloor, len(own))
 	for a := range own {
 		u.byRequest[a] = false
-		if b := d.blockOf(a); b == nil || !b.vacates() && !(b.Request != None && drains(p, b)) {
-			u.lacking-- // else it takes another when it restarts
-		}
 	}
+	u.lacking = d.lacking(own, p)
 	d.addRequests(&u, byOwner)
 	return u
+}
+
+// lacking is how many addresses the agent has yet to take: those that it waits for when it
+// starts, and others in place of its own that leave.
+func (d *decision) lacking(own map[netip.Addr]struct{}, p *Plan) int {
+	n := max(agentFloor, len(own))
+	for a := range own {
+		b := d.blockOf(a)
+		leaves := b != nil && (b.vacates() || b.Request != None && drains(p, b))
+		if !leaves {
+			n--
+		}
+	}
+	return n
 }
 
 // agentsOwn are the addresses that the agent uses itself.

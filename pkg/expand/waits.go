@@ -46,10 +46,8 @@ func (d *decision) explainLeaving(b *block, users map[user]struct{}) {
 	slices.Sort(agent)
 	slices.Sort(pods)
 	switch {
-	case len(agent) > 0 && d.state.BlockDemand == nil && (b.vacates() || b.drained && b.Request != None):
-		d.explainOwn(b, agent)
 	case len(agent) > 0:
-		d.wait(b, WaitAgent, agent)
+		d.explainOwn(b, agent)
 	case len(pods) > 0:
 		d.wait(b, WaitPods, pods)
 	case d.state.BlockDemand != nil && (d.state.BlockDemand.Reported || d.state.BlockDemand.Fixed):
@@ -65,9 +63,12 @@ func (d *decision) explainLeaving(b *block, users map[user]struct{}) {
 	}
 }
 
-// explainOwn says what keeps the agent's own addresses in a block that they leave.
+// explainOwn says what keeps the agent's own addresses in a block.
 func (d *decision) explainOwn(b *block, agent []string) {
+	leave := b.vacates() || b.drained && b.Request != None
 	switch {
+	case d.state.BlockDemand != nil || !leave:
+		d.wait(b, WaitAgent, agent)
 	case !d.trusted: // it may have restarted
 		d.wait(b, WaitUnsettled, nil)
 	case !b.vacates(): // it drains by this very plan

@@ -107,7 +107,7 @@ func (v *evicter) step(ctx context.Context, pods []placed) error {
 		if leaving >= v.limit {
 			return nil
 		}
-		if v.alone[p.key] != "" || v.now().Before(v.retryAt[p.key]) {
+		if v.skips(p.key) {
 			continue
 		}
 		pod, err := v.read(ctx, p)
@@ -135,6 +135,11 @@ func (v *evicter) step(ctx context.Context, pods []placed) error {
 		}
 	}
 	return nil
+}
+
+// skips reports whether a pod is left alone, or for now.
+func (v *evicter) skips(pod types.NamespacedName) bool {
+	return v.alone[pod] != "" || v.now().Before(v.retryAt[pod])
 }
 
 // read reads a pod, if it still has the address.
