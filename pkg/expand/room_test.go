@@ -176,6 +176,29 @@ func TestRecall(t *testing.T) {
 	})
 }
 
+// A node that returns nothing now has nothing to spare, so that another one is asked.
+func TestNothingIsSpare(t *testing.T) {
+	idle := func(more ...func(*State)) State {
+		return node(append([]func(*State){full("10.0.0.0/28"), full("10.0.0.16/28"), used("10.0.0.1")}, more...)...)
+	}
+	for name, s := range map[string]State{
+		"outside its window":     idle(func(s *State) { s.ReclaimHold = Hold{For: WaitWindow} }),
+		"its agent is unsettled": idle(unsettled),
+		"it needs what it has":   idle(expects(20)),
+		"it has one block":       node(full("10.0.0.0/28"), usedBy("10.0.0.1", "router")),
+		"both blocks are in use": idle(used("10.0.0.17")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := Spare(noon, testPolicy(), s); len(got) > 0 {
+				t.Errorf("it can spare %v", got)
+			}
+		})
+	}
+	if got := Spare(noon, testPolicy(), idle()); len(got) != 1 {
+		t.Errorf("an idle node can spare %v, want a block", got)
+	}
+}
+
 // Whatever the state: what Spare returns goes at once when it is recalled, whatever else
 // is about to leave.
 func TestSpareInAnyState(t *testing.T) {

@@ -22,9 +22,7 @@ func recalling() *Cluster {
 	c := clusterOf()
 	c.Unscheduled = NewUnscheduled()
 	c.Agents.Set(ReadAgent(fixtures.AgentPod("agent", "c", true)), fixtures.Noon())
-	c.Pools.Set(fixtures.Edited(fixtures.PodIPPool("p", 1, "10.0.0.0/28", "10.0.1.0/29"), func(s *v1alpha1.PodIPPoolSpec) {
-		s.Expand.MinFree, s.Expand.ThresholdPercent = ptr.To[int32](0), ptr.To[int32](100)
-	}))
+	c.Pools.Set(tight("p", "10.0.0.0/28", "10.0.1.0/29"))
 	for i, node := range []string{"n", "a", "a", "b", "b", "b"} {
 		cidr := fmt.Sprintf("10.0.%d.%d/30", i/4, i%4*4)
 		c.Ledger.Upsert(fixtures.Block(cidr, "p", node, i+1))
@@ -33,6 +31,13 @@ func recalling() *Cluster {
 	c.joinIdle("a", "10.0.0.5", "10.0.0.6", "10.0.0.9", "10.0.0.10")
 	c.joinIdle("b", "10.0.0.13", "10.0.0.14", "10.0.1.1", "10.0.1.2", "10.0.1.5", "10.0.1.6")
 	return c
+}
+
+// tight is a pool whose nodes keep nothing free.
+func tight(name string, ranges ...string) *v1alpha1.PodIPPool {
+	return fixtures.Edited(fixtures.PodIPPool(name, 1, ranges...), func(s *v1alpha1.PodIPPoolSpec) {
+		s.Expand.MinFree, s.Expand.ThresholdPercent = ptr.To[int32](0), ptr.To[int32](100)
+	})
 }
 
 // joinIdle adds a node with a settled agent that uses the first two addresses.
@@ -83,6 +88,8 @@ func TestRecall(t *testing.T) {
 		}, "a 10.0.0.8/30"},
 		"of another pool": {func(c *Cluster, nodes []corev1.Node) {
 			wait(10)(c, nodes)
+			c.Pools.Set(tight("p", "10.0.0.0/28"))
+			c.Pools.Set(tight("q", "10.0.1.0/29"))
 			for _, cidr := range []string{"10.0.1.0/30", "10.0.1.4/30"} {
 				b, _ := c.Ledger.Block(fixtures.Prefix(cidr))
 				b.Pool, b.ResourceVersion = "q", "21"
