@@ -144,17 +144,28 @@ func (w *World) holdBlocks(when string, m *machine, cn *ciliumv2.CiliumNode) {
 
 // wrongAtRest says why a block cannot be at rest as it is; "": it can.
 func (w *World) wrongAtRest(obj *v1alpha1.PodIPBlock, b *heldBlock, leaving bool) string {
+	hasRoom := w.room(obj.Spec.NodeName) > 0
 	switch {
 	case meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.BlockCoolingDown):
 		return "still cools down"
-	case !leaving && !w.lists(obj) && w.overlapped(b.name, b.cidr):
+	case leaving && hasRoom:
+		return w.wrongWhileLeaving(obj, b)
+	case leaving:
+		return ""
+	case !w.lists(obj) && w.overlapped(b.name, b.cidr):
 		return "stays, though it overlaps another and was not there first"
-	case leaving && b.used == 0 && !b.pinned && w.room(obj.Spec.NodeName) > 0:
-		return "still leaves, and nothing uses it"
-	case leaving && b.unretired != "" && w.isAsked(obj) && w.room(obj.Spec.NodeName) > 0:
-		return "still leaves, and its agent would take up " + b.unretired + " again"
-	case !leaving && w.asked(obj) && w.room(obj.Spec.NodeName) > 0 && !w.isHeld(obj.Spec.PoolName):
+	case hasRoom && w.asked(obj) && !w.isHeld(obj.Spec.PoolName):
 		return "has to leave, and has not begun"
+	}
+	return ""
+}
+
+func (w *World) wrongWhileLeaving(obj *v1alpha1.PodIPBlock, b *heldBlock) string {
+	switch {
+	case b.used == 0 && !b.pinned:
+		return "still leaves, and nothing uses it"
+	case b.unretired != "" && w.isAsked(obj):
+		return "still leaves, and its agent would take up " + b.unretired + " again"
 	}
 	return ""
 }
