@@ -68,10 +68,10 @@ func (w *world) settle(restless bool) int {
 		}
 
 		if plan.Empty() && reflect.DeepEqual(old, w.state) {
-			if plan.Again.IsZero() || w.now.Sub(quietSince) > settleTime {
+			if plan.RequeueAt.IsZero() || w.now.Sub(quietSince) > settleTime {
 				return w.checkSettled(plan, held)
 			}
-			w.now = plan.Again
+			w.now = plan.RequeueAt
 			continue
 		}
 		w.now = w.now.Add(time.Second)

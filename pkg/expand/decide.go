@@ -207,8 +207,8 @@ func newDecision(now time.Time, p Policy, s *State, m Memory) *decision {
 
 // requeueAt requests another decision at t, unless an earlier one is requested.
 func (d *decision) requeueAt(t time.Time) {
-	if d.plan.Again.IsZero() || t.Before(d.plan.Again) {
-		d.plan.Again = t
+	if d.plan.RequeueAt.IsZero() || t.Before(d.plan.RequeueAt) {
+		d.plan.RequeueAt = t
 	}
 }
 

@@ -245,8 +245,8 @@ func describe(p Plan) []string {
 		}
 		add("%s", strings.TrimSpace(fmt.Sprintf("%s waits for %s %s", w.CIDR, w.For, strings.Join(w.By, " "))))
 	}
-	if !p.Again.IsZero() {
-		add("again in %s", p.Again.Sub(noon))
+	if !p.RequeueAt.IsZero() {
+		add("again in %s", p.RequeueAt.Sub(noon))
 	}
 	return out
 }

@@ -111,7 +111,7 @@ func TestHeldIsAsIfNotAsked(t *testing.T) {
 		for _, rule := range broken(noon, p, held, m, got) {
 			t.Errorf("%s\npolicy %+v\nstate %+v\nplan %s", rule, p, held, got)
 		}
-		got.Waits, want.Waits, got.Again, want.Again = nil, nil, time.Time{}, time.Time{}
+		got.Waits, want.Waits, got.RequeueAt, want.RequeueAt = nil, nil, time.Time{}, time.Time{}
 		if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(gotMemory, wantMemory) {
 			t.Errorf("held: %s\nnot asked: %s", got, want)
 		}

@@ -49,8 +49,8 @@ type Plan struct {
 	Shortage int
 	// Waits says what each draining block, or block that must drain, waits for.
 	Waits []Wait
-	// Again is when to reconcile again without a change. Zero: no need.
-	Again time.Time
+	// RequeueAt is when to reconcile again without a change. Zero: no need.
+	RequeueAt time.Time
 }
 
 // Drain is a block that starts to drain.

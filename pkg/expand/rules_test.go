@@ -288,8 +288,8 @@ func checkArbitrary(t *testing.T, d dice) {
 	if !slices.IsSortedFunc(next.IdleSince, time.Time.Compare) {
 		t.Errorf("IdleSince is not sorted: %v", next.IdleSince)
 	}
-	if !plan.Again.IsZero() && !plan.Again.After(noon) {
-		t.Errorf("again in the past: %s", plan.Again)
+	if !plan.RequeueAt.IsZero() && !plan.RequeueAt.After(noon) {
+		t.Errorf("again in the past: %s", plan.RequeueAt)
 	}
 }
 

@@ -21,13 +21,13 @@ type Assignment struct {
 	Needs map[string]NodeNeeds
 	// Pods is how many pods wait.
 	Pods int
-	// Again is when to assign again without a change; zero: never.
-	Again time.Time
+	// RequeueAt is when to assign again without a change; zero: never.
+	RequeueAt time.Time
 }
 
 func (a *Assignment) sooner(t time.Time) {
-	if a.Again.IsZero() || t.Before(a.Again) {
-		a.Again = t
+	if a.RequeueAt.IsZero() || t.Before(a.RequeueAt) {
+		a.RequeueAt = t
 	}
 }
 
@@ -35,7 +35,7 @@ func (a *Assignment) sooner(t time.Time) {
 // address that stays unused though pods wait is of no use to them.
 func (c *Cluster) Assign(nodes []corev1.Node, now time.Time) Assignment {
 	kinds, again := c.Unscheduled.waiting(now)
-	out, pods, free := Assignment{Again: again}, make([]expand.Unscheduled, len(kinds)), expand.FreeBlocks{{}, {}}
+	out, pods, free := Assignment{RequeueAt: again}, make([]expand.Unscheduled, len(kinds)), expand.FreeBlocks{{}, {}}
 	var bound [][2]int // what bound pods request of each candidate
 	for i, k := range kinds {
 		pods[i] = expand.Unscheduled{Pods: k.pods, Requests: k.Addresses()}

@@ -221,8 +221,8 @@ func TestUnusedAddressesAreOfNoUse(t *testing.T) {
 		t.Helper()
 		a := c.Assign(nodes("m", "n"), now.Add(at))
 		got := fmt.Sprint(expected(a))
-		if got != want || !a.Again.Equal(now.Add(again)) && again != 0 || again == 0 && !a.Again.IsZero() {
-			t.Errorf("after %s %s, again %s; want %s, again after %s", at, got, a.Again, want, again)
+		if got != want || !a.RequeueAt.Equal(now.Add(again)) && again != 0 || again == 0 && !a.RequeueAt.IsZero() {
+			t.Errorf("after %s %s, again %s; want %s, again after %s", at, got, a.RequeueAt, want, again)
 		}
 	}
 	expect(0, "map[m:[1 0]]", unusedFor)

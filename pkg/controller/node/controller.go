@@ -238,7 +238,7 @@ func (r *Reconciler) requeueAfter(o *observation, plans []familyPlan) time.Durat
 	}
 	now := r.Clock.Now()
 	for _, p := range plans {
-		sooner(p.plan.Again)
+		sooner(p.plan.RequeueAt)
 	}
 	if !o.Settled { // or the agent waits for a family that it did not run before
 		sooner(o.Settles)

@@ -71,7 +71,7 @@ func (r *Reconciler) difference(o *observation) (difference, time.Duration) {
 		}
 		d.drain += len(plan.Drain)
 		d.free += len(plan.Free)
-		if wait := plan.Again.Sub(now); !plan.Again.IsZero() && (again == 0 || wait < again) {
+		if wait := plan.RequeueAt.Sub(now); !plan.RequeueAt.IsZero() && (again == 0 || wait < again) {
 			again = max(wait, time.Millisecond)
 		}
 	}

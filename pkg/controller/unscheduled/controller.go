@@ -46,8 +46,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 			"offered", a.Offered, "growing", a.Growing, "short", a.Short, "nodes", changed)
 		r.QueueNodes(changed)
 	}
-	if a.Again.IsZero() {
+	if a.RequeueAt.IsZero() {
 		return reconcile.Result{}, nil
 	}
-	return reconcile.Result{RequeueAfter: max(a.Again.Sub(now), 1)}, nil
+	return reconcile.Result{RequeueAfter: max(a.RequeueAt.Sub(now), 1)}, nil
 }
