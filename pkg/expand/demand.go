@@ -201,10 +201,13 @@ func (d *decision) withReserve(demand int) int {
 // one that each has: what is free of them, no other pod can request. A pod without an
 // address does not count: the kubelet fails those that the Node does not offer enough for.
 func (d *decision) requestedBeyond() int {
+	if !d.state.Offers {
+		return 0
+	}
 	n := 0
 	for i := range d.state.Pods {
 		pod := &d.state.Pods[i]
-		if requests := int(pod.Requests[d.state.Family]); d.state.Offers && requests > 1 && slices.ContainsFunc(pod.IPs, d.ours) {
+		if requests := int(pod.Requests[d.state.Family]); requests > 1 && slices.ContainsFunc(pod.IPs, d.ours) {
 			n += requests - 1
 		}
 	}

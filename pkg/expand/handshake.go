@@ -120,7 +120,7 @@ func (d *decision) leaveNotRun(a netip.Addr, entry ReleaseStatus) {
 	_, stands := d.state.Release[a]
 	switch {
 	case !stands && free && d.state.AgentSettled:
-		d.plan.Mark = append(d.plan.Mark, a)
+		d.mark(a)
 	case !stands:
 		// It may be in use, or may be soon.
 	case free && d.state.AgentSettled && (entry == Marked || entry == Ready):

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Empty says that there is nothing to write. Waits and Again may still be set.
+// Empty says that there is nothing to write. Waits and RequeueAt may still be set.
 func (p Plan) Empty() bool {
 	return len(p.Undrain) == 0 && len(p.Drain) == 0 && len(p.Clear) == 0 && len(p.Mark) == 0 && len(p.Retire) == 0 &&
 		p.Claim == Claim{} && len(p.Publish) == 0 && len(p.Remove) == 0 &&

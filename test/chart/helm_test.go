@@ -8,9 +8,7 @@ package chart
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,7 +18,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
@@ -104,20 +101,11 @@ func renderBy(t *testing.T, major string, args ...string) []*unstructured.Unstru
 
 func objects(t *testing.T, manifest string) []*unstructured.Unstructured {
 	t.Helper()
-	var found []*unstructured.Unstructured
-	for decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(manifest), 4096); ; {
-		o := &unstructured.Unstructured{}
-		err := decoder.Decode(&o.Object)
-		if errors.Is(err, io.EOF) {
-			return found
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(o.Object) > 0 {
-			found = append(found, o)
-		}
+	found, err := harness.Objects(manifest)
+	if err != nil {
+		t.Fatal(err)
 	}
+	return found
 }
 
 func ofKind(t *testing.T, all []*unstructured.Unstructured, kind string) []*unstructured.Unstructured {

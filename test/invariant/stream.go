@@ -87,10 +87,31 @@ func (s *stream) watch(ctx context.Context, from uint64) {
 func expired(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }
 
 func (s *stream) watchOnce(ctx context.Context, from uint64) (uint64, error) {
-	w, err := s.client.Watch(ctx, s.kind.newList(), &client.ListOptions{Raw: &metav1.ListOptions{
-		ResourceVersion: strconv.FormatUint(from, 10), AllowWatchBookmarks: true,
-	}})
+	_, err := Follow(ctx, s.client, s.kind.newList(), strconv.FormatUint(from, 10), func(t watch.EventType, object client.Object) error {
+		from = versionOf(object)
+		if t == watch.Bookmark {
+			s.to.passed(s.kind, from)
+		} else {
+			s.deliver(object, t == watch.Deleted, watched)
+		}
+		return nil
+	})
+	return from, err
+}
+
+// Follow calls each for what comes after a version, bookmarks included, until the watch
+// ends or each fails. It returns the version of the last object. That ctx has ended is no
+// error.
+func Follow(
+	ctx context.Context, c Reader, list client.ObjectList, from string,
+	each func(watch.EventType, client.Object) error, opts ...client.ListOption,
+) (string, error) {
+	after := &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: from, AllowWatchBookmarks: true}}
+	w, err := c.Watch(ctx, list, append([]client.ListOption{after}, opts...)...)
 	if err != nil {
+		if ctx.Err() != nil {
+			return from, nil
+		}
 		return from, err
 	}
 	defer w.Stop()
@@ -99,12 +120,10 @@ func (s *stream) watchOnce(ctx context.Context, from uint64) (uint64, error) {
 		if !ok {
 			return from, apierrors.FromObject(e.Object)
 		}
-		from = versionOf(object)
-		if e.Type == watch.Bookmark {
-			s.to.passed(s.kind, from)
-			continue
+		from = object.GetResourceVersion()
+		if err := each(e.Type, object); err != nil {
+			return from, err
 		}
-		s.deliver(object, e.Type == watch.Deleted, watched)
 	}
 	return from, nil
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -99,18 +97,11 @@ func render(ctx context.Context, helm string) ([]*unstructured.Unstructured, err
 	if err != nil {
 		return nil, fmt.Errorf("helm template: %w: %s", err, &stderr)
 	}
-	var all []*unstructured.Unstructured
-	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(out), 4096); ; {
-		o := &unstructured.Unstructured{}
-		switch err := decoder.Decode(&o.Object); {
-		case errors.Is(err, io.EOF):
-			return all, nil
-		case err != nil:
-			return nil, fmt.Errorf("helm template: %w", err)
-		case len(o.Object) > 0:
-			all = append(all, o)
-		}
+	all, err := harness.Objects(string(out))
+	if err != nil {
+		return nil, fmt.Errorf("helm template: %w", err)
 	}
+	return all, nil
 }
 
 // apply creates the chart's objects of these kinds.

@@ -16,7 +16,6 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/cilium/cilium/pkg/node/addressing"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -26,6 +25,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
 // recorder keeps every version of the objects that are judged, by watches of its own.
@@ -68,41 +68,20 @@ func (r *recorder) run(ctx context.Context, k kind) error {
 	if err := meta.EachListItem(list, func(o runtime.Object) error { return r.take(k, o.(client.Object), false) }); err != nil {
 		return err
 	}
+	each := func(t watch.EventType, o client.Object) error {
+		if t == watch.Bookmark {
+			return nil
+		}
+		return r.take(k, o, t == watch.Deleted)
+	}
 	from := list.GetResourceVersion()
 	for ctx.Err() == nil {
 		var err error
-		if from, err = r.watch(ctx, k, from); err != nil {
+		if from, err = invariant.Follow(ctx, r.client, k.list(), from, each, k.opts...); err != nil {
 			return fmt.Errorf("watch %s: %w", k.name, err)
 		}
 	}
 	return nil
-}
-
-// watch returns the version up to which it has seen all.
-func (r *recorder) watch(ctx context.Context, k kind, from string) (string, error) {
-	opts := append([]client.ListOption{&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: from, AllowWatchBookmarks: true}}}, k.opts...)
-	w, err := r.client.Watch(ctx, k.list(), opts...)
-	if err != nil {
-		if ctx.Err() != nil {
-			return from, nil
-		}
-		return from, err
-	}
-	defer w.Stop()
-	for e := range w.ResultChan() {
-		object, ok := e.Object.(client.Object)
-		if !ok {
-			return from, apierrors.FromObject(e.Object)
-		}
-		from = object.GetResourceVersion()
-		if e.Type == watch.Bookmark {
-			continue
-		}
-		if err := r.take(k, object, e.Type == watch.Deleted); err != nil {
-			return from, err
-		}
-	}
-	return from, nil
 }
 
 func (r *recorder) take(k kind, o client.Object, gone bool) error {
