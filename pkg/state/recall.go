@@ -117,7 +117,7 @@ func (c *Cluster) givers(pools []string, f ipalloc.Family, a *Assignment, nodes 
 			continue
 		}
 		g := giver{node: node, cordoned: node.Spec.Unschedulable}
-		for _, cidr := range c.spare(node, f, a.Needs[node.Name], now) {
+		for _, cidr := range c.spare(node, f, a, now) {
 			if b, held := c.Ledger.Block(cidr); held && slices.Contains(pools, b.Pool) {
 				g.spare = append(g.spare, cidr)
 			}
@@ -139,12 +139,18 @@ func (c *Cluster) givers(pools []string, f ipalloc.Family, a *Assignment, nodes 
 }
 
 // spare returns the blocks of a family that a node could return at once, if it does what
-// it needs for the pods it should have room for.
-func (c *Cluster) spare(node *corev1.Node, f ipalloc.Family, needs NodeNeeds, now time.Time) []netip.Prefix {
-	s := c.Snapshot(node.Name, node, now)
+// it needs for the pods it should have room for. It has pods assigned again once the node
+// could return others by time alone.
+func (c *Cluster) spare(node *corev1.Node, f ipalloc.Family, a *Assignment, now time.Time) []netip.Prefix {
+	s, needs := c.Snapshot(node.Name, node, now), a.Needs[node.Name]
 	i := slices.IndexFunc(s.Shares, func(share Share) bool { return share.Family == f })
 	if i < 0 || s.Shares[i].Paused != "" || s.CiliumNode == nil {
 		return nil
+	}
+	for _, later := range []time.Time{s.Settles, s.Shares[i].State.ReclaimHold.Until} {
+		if later.After(now) {
+			a.sooner(later)
+		}
 	}
 	s.Shares[i].State.Expected = needs.Expected[f]
 	return slices.DeleteFunc(expand.Spare(now, s.Shares[i].Policy, s.Shares[i].State), func(cidr netip.Prefix) bool {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
@@ -115,5 +116,22 @@ func TestRecall(t *testing.T) {
 				t.Errorf("%q is recalled, want %q", text, test.want)
 			}
 		})
+	}
+}
+
+// Pods that wait are assigned again once a node can return a block by time alone: its
+// agent has settled.
+func TestRecallOnceSettled(t *testing.T) {
+	c, all, now := recalling(), nodes("a", "b", "n"), fixtures.Noon()
+	c.Agents = NewAgents(time.Minute)
+	c.joinIdle("b", "10.0.0.13", "10.0.0.14", "10.0.1.1", "10.0.1.2", "10.0.1.5", "10.0.1.6")
+	all[2].Labels = map[string]string{"name": "n"}
+	c.wait(now, unscheduledPod("1", lacksIPv4, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"name": "n"} }))
+	long := now.Add(unusedFor)
+	if a := c.Assign(all, long); len(a.Needs["b"].Recall) > 0 || !a.RequeueAt.Equal(now.Add(time.Minute)) {
+		t.Errorf("at first: %v is recalled, again at %s", a.Needs["b"].Recall, a.RequeueAt)
+	}
+	if a := c.Assign(all, now.Add(time.Minute)); len(a.Needs["b"].Recall) != 1 {
+		t.Errorf("once settled: %v is recalled", a.Needs["b"].Recall)
 	}
 }
