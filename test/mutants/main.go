@@ -118,6 +118,7 @@ func parse(args []string) (options, error) {
 	flags.BoolVar(&o.list, "list", false, "list the mutants and stop")
 	flags.IntVar(&o.sim.seeds, "seeds", 1000, "seeds the simulator tries on each mutant")
 	flags.IntVar(&o.sim.steps, "steps", 300, "steps of each seed")
+	flags.StringVar(&o.sim.traits, "traits", "all", "traits that the simulator's worlds may have")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}

@@ -8,7 +8,10 @@ import (
 )
 
 // simOptions bound the simulator's search.
-type simOptions struct{ seeds, steps int }
+type simOptions struct {
+	seeds, steps int
+	traits       string // those that worlds may have
+}
 
 // catch runs the simulator until a seed breaks a rule. It runs one seed at a time,
 // so that the seed it names is the first.
@@ -16,7 +19,7 @@ func (o simOptions) catch(ctx context.Context, _, program, mutant string) (strin
 	bounded, cancel := context.WithTimeout(ctx, longHang)
 	defer cancel()
 	out, failed, err := command(bounded, "", mutant, program,
-		fmt.Sprintf("-seeds=%d", o.seeds), fmt.Sprintf("-steps=%d", o.steps), "-shrink=0s", "-workers=1")
+		fmt.Sprintf("-seeds=%d", o.seeds), fmt.Sprintf("-steps=%d", o.steps), "-traits="+o.traits, "-shrink=0s", "-workers=1")
 	switch {
 	case bounded.Err() != nil && ctx.Err() == nil:
 		return "hangs", nil

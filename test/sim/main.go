@@ -89,10 +89,14 @@ func parse(args []string, out io.Writer) (options, error) {
 	return o, err
 }
 
-// originOf is what a seed makes of what is not asked for.
+// originOf is what a seed makes of what is not asked for. Where scheduling is the only
+// trait that is, each seed has it.
 func (o options) originOf(seed uint64) origin {
+	if o.traits == scheduling && !o.mode.WholeBlocks() {
+		return origin{seed, ciliumnode.CRD, cmp.Or(o.profile, profileOf(seed, "")), scheduling}
+	}
 	of := origin{seed: seed, mode: cmp.Or(o.mode, modeOf(seed))}
-	of.traits = ((traitsOf(seed) | poolsOf(seed)) & o.traits).in(of.mode)
+	of.traits = ((traitsOf(seed) | poolsOf(seed) | schedulingOf(seed)) & o.traits).in(of.mode)
 	of.profile = cmp.Or(o.profile, profileOf(seed, of.mode))
 	return of.fit()
 }

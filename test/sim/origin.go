@@ -21,7 +21,7 @@ type origin struct {
 // originOf is what a seed makes of everything that is not asked for.
 func originOf(seed uint64) origin {
 	mode := modeOf(seed)
-	return origin{seed, mode, profileOf(seed, mode), (traitsOf(seed) | poolsOf(seed)).in(mode)}.fit()
+	return origin{seed, mode, profileOf(seed, mode), (traitsOf(seed) | poolsOf(seed) | schedulingOf(seed)).in(mode)}.fit()
 }
 
 // fit leaves out what a profile has no use for: some are of crd mode, where nothing is
@@ -29,6 +29,9 @@ func originOf(seed uint64) origin {
 func (o origin) fit() origin {
 	if o.profile.ofCRD() {
 		o.mode, o.traits = ciliumnode.CRD, 0
+	}
+	if o.traits.has(scheduling) {
+		o.traits &= withScheduling
 	}
 	return o
 }

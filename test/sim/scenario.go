@@ -57,7 +57,7 @@ func draw(o origin) scenario {
 	o.profile.adapt(seed, &c)
 	adaptTo(o.mode, seed, &c)
 	o.traits.adapt(seed, &c)
-	c.Model = o.mode == ciliumnode.CRD && o.traits&^(windows|pace|pressure) == 0
+	c.Model = o.mode == ciliumnode.CRD && o.traits&^(windows|pace|pressure|scheduling) == 0
 	for _, some := range []map[world.Verb]float64{w, frozen} {
 		o.traits.weigh(some)
 		weighIn(o.mode, some)
@@ -105,6 +105,7 @@ func weights(r *rand.Rand) map[world.Verb]float64 {
 		world.MigrateDies: .2, world.Configure: .5, world.AgentRollout: 1, world.AgentGives: .3, world.BackupTake: .3, world.BackupAgain: .3,
 		world.CiliumPoolEdit: .6, world.NamespaceEdit: .2,
 		world.NodeLabel: 4, world.NodeAddress: 2, world.ServiceEdit: 1.5,
+		world.PodWait: 4, world.PodDrop: .2, world.Schedule: 20, world.SchedulerSee: 6,
 	}
 	for _, group := range [][]world.Verb{
 		{world.Watch, world.Tell}, {world.AgentSee}, {world.AgentReport}, {world.PodNew}, {world.PodDelete}, {world.Pass},

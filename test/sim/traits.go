@@ -19,19 +19,20 @@ import (
 type traits uint32
 
 const (
-	windows   traits = 1 << iota // pools have maintenance windows, and people change them
-	pace                         // blocks that begin to drain per hour, and reclaims per minute, are limited
-	pressure                     // full pools shorten idle times, and nodes are cordoned
-	adoption                     // nodes begin in another IPAM, and move out of it, or back
-	shadow                       // operators only look on, until they are upgraded
-	pools                        // pods ask for several of Cilium's pools, which people make and delete
-	labels                       // labels of Nodes choose among pools, come late, and change
-	cluster                      // the cluster itself has addresses of the pools' ranges
-	allTraits = 1<<iota - 1
+	windows    traits = 1 << iota // pools have maintenance windows, and people change them
+	pace                          // blocks that begin to drain per hour, and reclaims per minute, are limited
+	pressure                      // full pools shorten idle times, and nodes are cordoned
+	adoption                      // nodes begin in another IPAM, and move out of it, or back
+	shadow                        // operators only look on, until they are upgraded
+	pools                         // pods ask for several of Cilium's pools, which people make and delete
+	labels                        // labels of Nodes choose among pools, come late, and change
+	cluster                       // the cluster itself has addresses of the pools' ranges
+	scheduling                    // a scheduler binds pods by the addresses that Nodes offer
+	allTraits  = 1<<iota - 1
 )
 
 func traitNames() []string {
-	return []string{"windows", "pace", "pressure", "adoption", "shadow", "pools", "labels", "cluster"}
+	return []string{"windows", "pace", "pressure", "adoption", "shadow", "pools", "labels", "cluster", "scheduling"}
 }
 
 func (t traits) has(one traits) bool { return t&one == one }
@@ -80,14 +81,14 @@ func parseTraits(s string) (traits, error) {
 	return t, nil
 }
 
-// traitsOf are those of a seed, but for pools. Every other one has none.
+// traitsOf are those of a seed, but for pools and scheduling. Every other one has none.
 func traitsOf(seed uint64) traits {
 	r := rand.New(rand.NewPCG(seed, 5))
 	if r.IntN(2) == 0 {
 		return 0
 	}
 	var t traits
-	for _, one := range (allTraits &^ pools).each() {
+	for _, one := range (allTraits &^ (pools | scheduling)).each() {
 		if r.IntN(2) == 0 {
 			t |= one
 		}
@@ -100,11 +101,12 @@ func traitsOf(seed uint64) traits {
 func (t traits) marks() []string {
 	return map[traits][]string{
 		windows: {"hold for " + v1alpha1.HeldForWindow}, pace: {"hold for " + v1alpha1.HeldForTurn}, pressure: {string(world.Cordon)},
-		adoption: {"migrate start", "migrate abort", "migrate finish", "taken back", "agent moved", "migrate killed", string(world.AgentGives)},
-		shadow:   {"upgraded"},
-		pools:    poolMarks(),
-		labels:   {string(world.NodeLabel), "Node with a startup taint"},
-		cluster:  {string(world.NodeAddress), string(world.ServiceEdit), "Node with an address of a pool", "ServiceCIDR of a pool"},
+		adoption:   {"migrate start", "migrate abort", "migrate finish", "taken back", "agent moved", "migrate killed", string(world.AgentGives)},
+		shadow:     {"upgraded"},
+		pools:      poolMarks(),
+		labels:     {string(world.NodeLabel), "Node with a startup taint"},
+		scheduling: {"bind", "offer", "claim for waiting pods", "recall", "bound by an old offer"},
+		cluster:    {string(world.NodeAddress), string(world.ServiceEdit), "Node with an address of a pool", "ServiceCIDR of a pool"},
 	}[t]
 }
 
@@ -126,12 +128,15 @@ func (t traits) adapt(seed uint64, c *world.Config) {
 	if t.has(cluster) {
 		haveOfPools(c)
 	}
+	if t.has(scheduling) {
+		schedule(seed, c)
+	}
 }
 
 // in is what of the set a world of a mode can have; "": of any.
 func (t traits) in(mode ciliumnode.Mode) traits {
 	if mode != ciliumnode.CRD && mode != "" {
-		t &^= adoption
+		t &^= adoption | scheduling
 	}
 	if mode != ciliumnode.MultiPool && mode != "" {
 		t &^= pools
@@ -194,6 +199,9 @@ func (t traits) weigh(w map[world.Verb]float64) {
 	}
 	if t.has(labels) {
 		w[world.AgentStart] = 1.5 // labels come before
+	}
+	if t.has(scheduling) { // most pods come by the scheduler
+		w[world.PodNew], w[world.PoolEdit] = .3, .2
 	}
 }
 

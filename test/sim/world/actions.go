@@ -94,6 +94,14 @@ const (
 	PodForce  Verb = "pod-force"
 )
 
+// What the scheduler does, and who makes pods for it to bind.
+const (
+	SchedulerSee Verb = "scheduler-see"
+	Schedule     Verb = "schedule"
+	PodWait      Verb = "pod-wait"
+	PodDrop      Verb = "pod-drop" // a pod is deleted that is not bound
+)
+
 // Time, and what collects garbage.
 const (
 	Pass    Verb = "pass"
@@ -152,6 +160,7 @@ func (w *World) Enabled() []Action {
 		}
 		w.enableCollect(m)
 	}
+	w.sched.enable()
 	w.enableTime()
 	w.enableMover()
 	w.enablePeople()
@@ -302,7 +311,7 @@ func (w *World) enablePods(m *machine) {
 		}
 		switch {
 		case pod == nil:
-			if w.api.Get(KindNode, m.name) != nil {
+			if w.api.Get(KindNode, m.name) != nil && !w.sched.binds(slot) {
 				w.can(PodNew, m.name, slot)
 				for _, asks := range w.asks() {
 					w.can(PodNew, m.name, slot+"="+asks)
@@ -311,7 +320,7 @@ func (w *World) enablePods(m *machine) {
 			continue
 		case pod.DeletionTimestamp == nil:
 			w.can(PodDelete, m.name, slot)
-			if m.endpoints[slot] != nil && !finished(pod) {
+			if m.endpoints[slot] != nil && !finished(pod) && (w.sched == nil || m.phase == serving) {
 				w.can(PodFinish, m.name, slot)
 			}
 		case m.endpoints[slot] == nil:
@@ -354,6 +363,8 @@ func (w *World) Do(a Action) {
 	case o != nil:
 		w.doOperator(a, o)
 	case m != nil && w.doAgent(a.Verb, m), m != nil && w.doPod(a.Verb, m, a.What):
+	case a.Who == schedulerName:
+		w.sched.do(a.Verb, a.What)
 	case a.Who == people && w.mover != nil && w.doMover(a.Verb, a.What):
 	case a.Who == "time":
 		w.doTime(a)
@@ -407,6 +418,7 @@ func (w *World) show() {
 			m.observe()
 		}
 	}
+	w.sched.seeAll()
 }
 
 func (w *World) watch(o *Operator, s *stream) {

@@ -153,7 +153,9 @@ func (w *World) holdBegin(v Version) {
 	switch why {
 	case v1alpha1.ReasonDeleted, v1alpha1.ReasonPoolChanged:
 	case v1alpha1.ReasonReclaim:
-		w.holdIdle(v.Key)
+		if _, recall := w.needsOf(o, now.Spec.NodeName); !slices.Contains(recall, cidr) {
+			w.holdIdle(v.Key)
+		}
 		if !may.reclaim[family] {
 			w.violate(10, "block %s began to be reclaimed while no maintenance window of %v was open", v.Key, sortedKeys(may.ruling[family]))
 		}

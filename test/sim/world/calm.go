@@ -19,7 +19,7 @@ func (v Verb) GoesOn() bool {
 	switch v {
 	case Start, Lead, Watch, Tell, Reconcile, Call, Shown, Timeout, Thaw,
 		AgentStart, AgentOpen, AgentRestore, AgentServe, AgentSee, AgentReport, AgentPod, AgentSync,
-		PodAdd, PodStatus, PodDel, PodGone, Collect, MigrateCall, AgentRollout:
+		PodAdd, PodStatus, PodDel, PodGone, Collect, MigrateCall, AgentRollout, SchedulerSee, Schedule:
 		return true
 	}
 	return false
@@ -32,6 +32,7 @@ func (w *World) Calm(limit int) bool {
 	w.cfg.Faults = 0
 	defer func() { w.cfg.Faults = faults }()
 	w.unpause()
+	w.sched.faultsEnd()
 	for _, o := range w.operators {
 		o.frozen = false
 	}
@@ -80,6 +81,7 @@ func (w *World) Finish() {
 		return
 	}
 	if w.rest("with pods") {
+		w.sched.dropAll()
 		for _, m := range w.machines {
 			for _, slot := range w.slots {
 				if pod := m.podObject(slot); pod != nil && pod.DeletionTimestamp == nil {
@@ -187,6 +189,9 @@ func (w *World) lookAgain() {
 		}
 		for _, name := range w.api.Keys(KindBlock) {
 			o.queues[blocks].Add(request(name))
+		}
+		if w.sched != nil {
+			o.queues[unscheduled].Add(request("pods"))
 		}
 		if w.cfg.Asking != nil {
 			for _, name := range w.ciliumPools() {

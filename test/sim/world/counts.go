@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -36,6 +37,9 @@ func (c *Counts) did(v Version) {
 	case KindBlock:
 		c.didBlock(v)
 	case KindNode:
+		if offerOf(v.Old.(*corev1.Node)) != offerOf(v.New.(*corev1.Node)) {
+			c.Did["offer"]++
+		}
 		_, had := podCIDROf(v.Old)
 		switch _, has := podCIDROf(v.New); {
 		case has && !had:

@@ -31,10 +31,13 @@ const (
 	pools
 	blocks
 	ciliumPools // of multi-pool mode
+	unscheduled // with a scheduler
 	controllers
 )
 
-func controllerName(c int) string { return [...]string{"node", "pool", "block", "ciliumpool"}[c] }
+func controllerName(c int) string {
+	return [...]string{"node", "pool", "block", "ciliumpool", "unscheduled"}[c]
+}
 
 // Operator is one process of the operator, or none while it is down.
 type Operator struct {
@@ -133,16 +136,24 @@ func (o *Operator) start(versionsAgo int) {
 	for c := range o.queues {
 		o.queues[c] = newQueue(o.w.Now)
 	}
-	sources := []source.Source{parts.Feed.NodeSource(), parts.Feed.PoolSource(), parts.Feed.BlockSource()}
+	sources := [controllers]source.Source{nodes: parts.Feed.NodeSource(), pools: parts.Feed.PoolSource(), blocks: parts.Feed.BlockSource()}
 	if o.w.cfg.Asking != nil {
 		parts.Feed.From.CiliumPools = &toolscache.ListWatch{} // the world itself lists and watches
-		sources = append(sources, parts.Feed.CiliumPoolSource())
+		sources[ciliumPools] = parts.Feed.CiliumPoolSource()
+	}
+	if o.w.sched != nil {
+		parts.Node.OfferFamilies = s.OfferFamilies
+		parts.Feed.From.Unscheduled = &toolscache.ListWatch{}
+		sources[unscheduled] = parts.Feed.UnscheduledSource()
 	}
 	if o.w.cfg.Cluster != nil {
 		parts.Feed.From.HasServiceCIDRs = func() (bool, error) { return true, nil }
 	}
 	ctx := context.Background()
 	for c, source := range sources {
+		if source == nil {
+			continue
+		}
 		if err := source.Start(ctx, o.queues[c]); err != nil {
 			panic(err)
 		}
@@ -163,6 +174,8 @@ func (o *Operator) watch(versionsAgo int) {
 			s.name, s.wants, s.agents = "Agent", isAgent, o.agents
 		case kind == KindNode && watch.Store != nil:
 			s.name = "Carrier" // in a CiliumNode's place
+		case kind == KindPod && watch.From != nil && watch.From == o.parts.Feed.From.Unscheduled:
+			s.name, s.wants = "Unscheduled", isUnscheduled
 		case kind == KindPod:
 			s.wants = needsAddress
 		case kind == KindPool && o.meter != nil:
@@ -293,6 +306,8 @@ func (o *Operator) reconciler(c int) reconcile.Reconciler {
 		return o.parts.Pool
 	case ciliumPools:
 		return o.parts.CiliumPool
+	case unscheduled:
+		return o.parts.Unscheduled
 	}
 	return o.parts.Block
 }

@@ -15,11 +15,17 @@ import (
 const addRetry = 10 * time.Second
 
 func (m *machine) podKey(slot string) string {
+	if m.w.sched.binds(slot) {
+		return "default/" + slot
+	}
 	return m.w.namespaceOf(slot) + "/" + m.name + "-" + slot
 }
 
 func (m *machine) podObject(slot string) *corev1.Pod {
 	pod, _ := m.w.api.Get(KindPod, m.podKey(slot)).(*corev1.Pod)
+	if pod != nil && pod.Spec.NodeName != m.name {
+		return nil // bound to another node, or to none
+	}
 	return pod
 }
 
@@ -100,7 +106,12 @@ func (m *machine) writeStatus(slot string) {
 	m.w.must(m.w.api.Update(pod, false))
 }
 
+// finish writes that a pod has ended. Kubelets that the scheduler goes by do so once they
+// have torn its sandbox down.
 func (m *machine) finish(slot string) {
+	if m.w.sched != nil {
+		m.del(slot)
+	}
 	pod := m.podObject(slot).DeepCopy()
 	pod.Status.Phase = corev1.PodSucceeded
 	m.w.must(m.w.api.Update(pod, false))

@@ -44,6 +44,7 @@ func (w *World) holdRest(when string) {
 		w.holdBlocks(when, m, cn)
 	}
 	w.holdCiliumPoolsRest(when)
+	w.holdScheduledRest(when)
 }
 
 // holdToldRest checks at rest that a CIDR assigned to an agent is a block of its node.

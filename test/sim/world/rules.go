@@ -87,6 +87,7 @@ func (w *World) holdByKind(v Version) {
 		w.holdElsewhere(v)
 		w.holdWhole(v)
 	case KindBlock:
+		w.noteForPods(v)
 		w.holdBlock(v)
 	case KindNode:
 		w.holdFixed(v)

@@ -231,8 +231,15 @@ func (c caches) Get(_ context.Context, key client.ObjectKey, obj client.Object, 
 	panic("no such cache here: " + k.String())
 }
 
-func (c caches) List(context.Context, client.ObjectList, ...client.ListOption) error {
-	panic("not used")
+// List serves the Nodes.
+func (c caches) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	all := list.(*corev1.NodeList)
+	cache := c.stream(KindNode.String()).cache
+	for _, name := range sortedKeys(cache) {
+		c.current.noteCache(c.w, cache[name])
+		all.Items = append(all.Items, *cache[name].(*corev1.Node))
+	}
+	return nil
 }
 
 func everything(client.Object) bool { return true }
@@ -242,6 +249,12 @@ func needsAddress(obj client.Object) bool {
 	p := obj.(*corev1.Pod)
 	return p.Spec.NodeName != "" && !p.Spec.HostNetwork &&
 		p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
+}
+
+// isUnscheduled is informer.UnscheduledFields.
+func isUnscheduled(obj client.Object) bool {
+	p := obj.(*corev1.Pod)
+	return p.Spec.NodeName == "" && !p.Spec.HostNetwork && p.Status.Phase == corev1.PodPending
 }
 
 func isAgent(obj client.Object) bool { return obj.GetLabels()["k8s-app"] == "cilium" }

@@ -54,6 +54,8 @@ type Config struct {
 	// Asking is what pods may ask for beside Cilium's pool default, in multi-pool
 	// mode. Nil: nothing.
 	Asking *Asking
+	// Scheduling is the scheduler that binds pods, in crd mode. Nil: there is none.
+	Scheduling *Scheduling
 	// Settings of the operators. Upgraded are those after an upgrade.
 	Settings, Upgraded controller.Settings
 	// Reserve is how many addresses agents in multi-pool mode keep free.
@@ -85,7 +87,8 @@ type World struct {
 		renewed time.Time
 	}
 	slots []string
-	mover *mover // of a world that begins in another IPAM
+	mover *mover     // of a world that begins in another IPAM
+	sched *scheduler // nil: none
 
 	judge *invariant.Judge
 	// writer is the operator whose write is being carried out, or nil; byMover says
@@ -125,7 +128,8 @@ type World struct {
 // Violation is a rule seen broken.
 type Violation struct {
 	// Rule is its number in docs/architecture.md; 9 is liveness, 10 what people have
-	// asked for, 11 that each step is one of the model.
+	// asked for, 11 that each step is one of the model, 12 that a pod is bound only where
+	// an address is left for it.
 	Rule int
 	Text string
 }
@@ -148,11 +152,15 @@ func New(cfg Config) *World {
 		trace: cfg.Trace, quiet: log.IntoContext(context.Background(), logr.Discard()),
 		Counts: newCounts(),
 	}
+	w.sched = newScheduler(w, cfg.Scheduling)
 	w.strips = stripsOf()
 	w.api = NewAPI(w.Now)
 	w.api.stored = w.stored
 	for i := range cfg.PodsPerNode {
 		w.slots = append(w.slots, fmt.Sprintf("p%d", i+1))
+	}
+	if w.sched != nil {
+		w.slots = append(w.slots, w.sched.slots...)
 	}
 	for i := range cfg.Operators {
 		w.operators = append(w.operators, &Operator{w: w, name: fmt.Sprintf("op%d", i+1), settings: cfg.Settings})

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
+)
+
+// withScheduling are the traits that worlds with a scheduler can have.
+const withScheduling = scheduling | windows | pace | pressure
+
+// schedulingOf is the trait scheduling, which one seed in four has, or none.
+func schedulingOf(seed uint64) traits {
+	if rand.New(rand.NewPCG(seed, 14)).IntN(4) > 0 {
+		return 0
+	}
+	return scheduling
+}
+
+// unscheduledFaults take addresses from under a Node's offer, which the scheduler cannot
+// know: people remove what is published, pods and Nodes go without their kubelets, and
+// agents report too little.
+const unscheduledFaults = world.AgentEmpty | world.NodeGone | world.CiliumNodeGone | world.BlockEdits | world.Torn | world.Edits |
+	world.Restore | world.ForcedPods
+
+// schedule lets a scheduler bind pods, more of them than there are addresses. Every other
+// world keeps no address free, and every other one reclaims only what has long been idle.
+func schedule(seed uint64, c *world.Config) {
+	r := rand.New(rand.NewPCG(seed, 15))
+	c.Scheduling = &world.Scheduling{Pods: 6 + r.IntN(12)}
+	c.Families, c.Pools[0].Spec.IPv6 = nil, nil
+	c.Faults &^= unscheduledFaults
+	c.Settings.OfferFamilies = []ipalloc.Family{ipalloc.IPv4}
+	p := &c.Settings.Defaults.Policy
+	if r.IntN(2) == 0 {
+		p.MinFree, p.ExpandPercent = 0, 100
+	}
+	if r.IntN(2) == 0 {
+		p.IdleFor = 10 * time.Minute
+	}
+	minFree := c.Upgraded.Defaults.Policy.MinFree
+	c.Upgraded = c.Settings
+	c.Upgraded.Defaults.Policy.MinFree = minFree
+}

@@ -1,0 +1,278 @@
+package world
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+)
+
+// Scheduling is a scheduler that binds pods by the addresses that Nodes offer. In IPv4
+// alone.
+type Scheduling struct {
+	// Pods is how many pods there may be at a time that it binds.
+	Pods int
+}
+
+// schedulerName is who does what the scheduler does, and makes the pods that it binds.
+const schedulerName = "scheduler"
+
+// boundWithin is how long a pod may be pending once faults have ended, in worlds in which
+// nothing holds blocks on their nodes: the agent's answer, hold and cooldown of several
+// blocks, one after the other.
+const boundWithin = 10 * time.Minute
+
+// scheduler binds pods to Nodes as its watch has shown them. What it has bound itself it
+// knows at once.
+type scheduler struct {
+	w     *World
+	slots []string // of the pods that it binds
+	nodes map[string]*corev1.Node
+	read  int // versions of Nodes that it has seen
+	// calm is since when faults are over; zero: they are not.
+	calm time.Time
+}
+
+func newScheduler(w *World, s *Scheduling) *scheduler {
+	if s == nil {
+		return nil
+	}
+	out := &scheduler{w: w, nodes: map[string]*corev1.Node{}}
+	for i := range s.Pods {
+		out.slots = append(out.slots, fmt.Sprintf("w%d", i+1))
+	}
+	return out
+}
+
+// binds says that the pods of a slot are the scheduler's to bind.
+func (s *scheduler) binds(slot string) bool { return s != nil && slices.Contains(s.slots, slot) }
+
+// enable tells what the scheduler, and who makes pods for it, could do next.
+func (s *scheduler) enable() {
+	if s == nil {
+		return
+	}
+	if s.read < len(s.w.api.history[KindNode]) {
+		s.w.can(SchedulerSee, schedulerName, "")
+	}
+	for _, slot := range s.slots {
+		pod := s.pod(slot)
+		switch {
+		case pod == nil:
+			s.w.can(PodWait, schedulerName, slot)
+			for _, m := range s.w.machines {
+				s.w.can(PodWait, schedulerName, slot+"="+m.name)
+			}
+		case pod.Spec.NodeName == "":
+			s.w.can(PodDrop, schedulerName, slot)
+			if fit, why := s.fit(pod); len(fit) > 0 || why != unschedulableSays(pod) {
+				s.w.can(Schedule, schedulerName, slot)
+			}
+		}
+	}
+}
+
+func (s *scheduler) pod(slot string) *corev1.Pod {
+	pod, _ := s.w.api.Get(KindPod, "default/"+slot).(*corev1.Pod)
+	return pod
+}
+
+func (s *scheduler) do(verb Verb, what string) {
+	switch slot, node, _ := strings.Cut(what, "="); verb {
+	case SchedulerSee:
+		s.see()
+	case PodWait:
+		s.newPod(slot, node)
+	case PodDrop:
+		s.w.mustNot(s.w.api.Delete(KindPod, "default/"+slot, nil, nil))
+	case Schedule:
+		s.schedule(s.pod(slot))
+	}
+}
+
+// see takes in the next version of a Node.
+func (s *scheduler) see() {
+	v := s.w.api.history[KindNode][s.read]
+	s.read++
+	if node, ok := v.New.(*corev1.Node); ok {
+		s.nodes[v.Key] = node
+	} else {
+		delete(s.nodes, v.Key)
+	}
+}
+
+// seeAll brings the scheduler's watch up to date.
+func (s *scheduler) seeAll() {
+	for s != nil && s.read < len(s.w.api.history[KindNode]) {
+		s.see()
+	}
+}
+
+// faultsEnd notes that faults are over.
+func (s *scheduler) faultsEnd() {
+	if s != nil && s.calm.IsZero() {
+		s.calm = s.w.now
+	}
+}
+
+// dropAll deletes the pods that are not bound.
+func (s *scheduler) dropAll() {
+	if s == nil {
+		return
+	}
+	for _, slot := range s.slots {
+		if pod := s.pod(slot); pod != nil && pod.Spec.NodeName == "" {
+			s.do(PodDrop, slot)
+		}
+	}
+}
+
+// newPod makes a pod that requests an address, for one node or, for "", for any.
+func (s *scheduler) newPod(slot, node string) {
+	pod := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodPending}}
+	pod.Namespace, pod.Name = "default", slot
+	one := corev1.ResourceList{v1alpha1.IPv4Resource: resource.MustParse("1")}
+	pod.Spec.Containers = []corev1.Container{{Name: "app", Resources: corev1.ResourceRequirements{Requests: one, Limits: one}}}
+	if node != "" {
+		pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
+	}
+	s.w.must(s.w.api.Create(pod))
+}
+
+// schedule is one attempt to bind a pod.
+func (s *scheduler) schedule(pod *corev1.Pod) {
+	fit, why := s.fit(pod)
+	pod = pod.DeepCopy()
+	if len(fit) == 0 {
+		pod.Status.Conditions = []corev1.PodCondition{{
+			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: why,
+		}}
+		s.w.must(s.w.api.Update(pod, false))
+		return
+	}
+	pod.Spec.NodeName = fit[s.w.pick(pod.Name, s.w.api.version, len(fit))]
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}
+	s.w.must(s.w.api.Update(pod, false))
+	s.w.Counts.Did["bind"]++
+	s.w.holdBind(pod)
+}
+
+// fit returns the nodes that a pod can be bound to as the scheduler knows them, and, if
+// there are none, why not.
+func (s *scheduler) fit(pod *corev1.Pod) (fit []string, why string) {
+	lack := 0
+	for _, name := range sortedKeys(s.nodes) {
+		node := s.nodes[name]
+		switch {
+		case !suits(pod, node):
+		case offerOf(node)-s.w.requestsOn(name) < 1:
+			lack++
+		default:
+			fit = append(fit, name)
+		}
+	}
+	return fit, fmt.Sprintf("0/%d nodes are available: %d Insufficient %s, %d node(s) didn't match.", len(s.nodes), lack, v1alpha1.IPv4Resource, len(s.nodes)-lack)
+}
+
+func unschedulableSays(pod *corev1.Pod) string {
+	for _, c := range pod.Status.Conditions {
+		if c.Reason == corev1.PodReasonUnschedulable {
+			return c.Message
+		}
+	}
+	return ""
+}
+
+// suits says that a pod can be bound to a Node that has an address for it.
+func suits(pod *corev1.Pod, node *corev1.Node) bool {
+	want := pod.Spec.NodeSelector[corev1.LabelHostname]
+	return !node.Spec.Unschedulable && len(node.Spec.Taints) == 0 && (want == "" || want == node.Labels[corev1.LabelHostname])
+}
+
+// offerOf is what a Node offers; without the resource it is nothing.
+func offerOf(node *corev1.Node) int { return max(0, state.OfferIn(node.Status.Allocatable)[0]) }
+
+// requestsOn is how many addresses the pods request that are bound to a node.
+func (w *World) requestsOn(node string) int {
+	n := 0
+	for _, key := range w.api.Keys(KindPod) {
+		if pod := w.api.Get(KindPod, key).(*corev1.Pod); pod.Spec.NodeName == node && !finished(pod) && requests(pod) {
+			n++
+		}
+	}
+	return n
+}
+
+func requests(pod *corev1.Pod) bool {
+	return len(pod.Spec.Containers) > 0 && len(pod.Spec.Containers[0].Resources.Requests) > 0
+}
+
+// holdBind checks a pod that has just been bound: an address is left for it, and it was
+// not pending for long without faults.
+func (w *World) holdBind(pod *corev1.Pod) {
+	s, m := w.sched, w.machine(pod.Spec.NodeName)
+	if from := s.calm; w.cfg.Maintenance == nil && !from.IsZero() {
+		if pod.CreationTimestamp.After(from) {
+			from = pod.CreationTimestamp.Time
+		}
+		if took := w.now.Sub(from); took > boundWithin {
+			w.violate(9, "pod %s was bound %s after all faults had ended", keyOf(pod), took)
+		}
+	}
+	if s.nodes[m.name] != w.api.Get(KindNode, m.name) {
+		w.Counts.Faults["bound by an old offer"]++
+		return
+	}
+	// Between the binding of a pod that requests none and the lower offer one pod too many
+	// may be bound (docs/scheduling.md).
+	u := w.addressUse(m)
+	if u.waiting-u.plain > u.free {
+		w.violate(12, "pod %s was bound to node %s, where %d pods have no address yet and %d are left", keyOf(pod), m.name, u.waiting, u.free)
+	}
+}
+
+// addressUse is how a node's addresses are used in truth.
+type addressUse struct {
+	// free are published addresses that neither leave nor are held, but for the one that
+	// the agent has yet to take.
+	free int
+	// waiting are bound pods without an address, plain those that request none.
+	waiting, plain int
+}
+
+func (w *World) addressUse(m *machine) addressUse {
+	var u addressUse
+	cn, _ := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
+	if cn != nil {
+		for key, entry := range cn.Spec.IPAM.Pool {
+			addr, err := netip.ParseAddr(key)
+			if err == nil && entry.Owner == "" && !m.has(addr) && !leaving(cn.Status.IPAM.ReleaseIPs[key]) {
+				u.free++
+			}
+		}
+	}
+	if len(m.router) == 0 {
+		u.free--
+	}
+	for _, slot := range w.slots {
+		pod := m.podObject(slot)
+		if pod == nil || finished(pod) || pod.DeletionTimestamp != nil {
+			continue
+		}
+		if m.endpoints[slot] == nil && w.dropped[string(pod.UID)] == nil {
+			u.waiting++
+		}
+		if !requests(pod) {
+			u.plain++
+		}
+	}
+	return u
+}
