@@ -431,15 +431,16 @@ $(old-kubelet): $(CLUSTER)/parts/kube/$(OLD_KUBELET).mod $(CLUSTER)/parts/kube/$
 		-ldflags '$(call kubernetes-ldflags-of,$(OLD_KUBELET))' ./kubelet
 	@touch $@
 
-# NODES of the demo is 20; here it is 40 unless given.
-SCHEDULE_NODES := $(if $(filter command line environment,$(origin NODES)),$(NODES),40)
+# NODES of the demo is 20, and RUN of the suites above all; here they are what the program
+# says unless given.
+schedule-given = $(if $(filter command line environment,$(origin $(1))),-$(2)=$($(1)))
 BINDS ?= 10000
 
 .PHONY: schedule
-schedule: controlplane $(helm) $(BIN)/kube-scheduler ## Let the real kube-scheduler bind pods by the addresses that Nodes offer, on nearly full pools while all changes; fails if one lacks an address. BINDS=10000 NODES=40 PLANT=1
+schedule: controlplane $(helm) $(BIN)/kube-scheduler ## Let the real kube-scheduler bind pods by the addresses that Nodes offer, on nearly full pools while all changes; fails if one lacks an address. BINDS=10000 NODES=40 PLANT=1; or RUN=exact: 1,000 pods on 1,000 addresses
 	@echo "building the operator and the program: up to 2 minutes the first time"
 	@go build -o $(BIN)/ ./cmd/cilium-pool-operator ./test/schedule
-	@$(BIN)/schedule -helm=$(helm) -binds=$(BINDS) -nodes=$(SCHEDULE_NODES) $(if $(PLANT),-plant)
+	@$(BIN)/schedule -helm=$(helm) -binds=$(BINDS) $(call schedule-given,RUN,run) $(call schedule-given,NODES,nodes) $(if $(PLANT),-plant)
 
 # containerd-part NAME,TIME
 define containerd-part

@@ -96,13 +96,7 @@ func (p *people) found(ctx context.Context) error {
 		for range perZone {
 			p.cidrs[zone] = append(p.cidrs[zone], p.nextCIDR())
 		}
-		pool := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: zone}}
-		pool.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelTopologyZone: zone}}
-		pool.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: blockBits}
-		for _, cidr := range p.cidrs[zone] {
-			pool.Spec.IPv4.CIDRs = append(pool.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: cidr.String()})
-		}
-		if err := p.client.Create(ctx, pool); err != nil {
+		if err := p.client.Create(ctx, poolOf(zone, p.cidrs[zone])); err != nil {
 			return fmt.Errorf("create pool %s: %w", zone, err)
 		}
 	}
@@ -112,6 +106,17 @@ func (p *people) found(ctx context.Context) error {
 		}
 	}
 	return p.fleet.Ready(ctx)
+}
+
+// poolOf is the pool of the nodes of a zone.
+func poolOf(zone string, cidrs []netip.Prefix) *v1alpha1.PodIPPool {
+	pool := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: zone}}
+	pool.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelTopologyZone: zone}}
+	pool.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: blockBits}
+	for _, cidr := range cidrs {
+		pool.Spec.IPv4.CIDRs = append(pool.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: cidr.String()})
+	}
+	return pool
 }
 
 func (p *people) nextCIDR() netip.Prefix {

@@ -151,7 +151,7 @@ func (c *cluster) startOperator(ctx context.Context, more ...string) error {
 }
 
 // enable turns the feature on, as helm upgrade does: the policies, and the operator
-// anew. It waits until pods request an address and all nodes offer some.
+// anew.
 func (c *cluster) enable(ctx context.Context) error {
 	if err := c.apply(ctx, "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"); err != nil {
 		return err
@@ -162,6 +162,11 @@ func (c *cluster) enable(ctx context.Context) error {
 	if err := c.startOperator(ctx, "--scheduling-families=ipv4"); err != nil {
 		return err
 	}
+	return c.awaitOffers(ctx)
+}
+
+// awaitOffers waits until pods request an address and all nodes offer some.
+func (c *cluster) awaitOffers(ctx context.Context) error {
 	dry := client.NewDryRunClient(c.client)
 	return harness.Until(ctx, 100*time.Millisecond, func(ctx context.Context) error {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "sample"}}

@@ -41,7 +41,8 @@ type podSeen struct {
 
 // nodeSeen is a Node.
 type nodeSeen struct {
-	zone     string
+	zone string
+	// cordoned: or tainted, against all pods.
 	cordoned bool
 	// offer is how many addresses it offers; -1: it does not have the resource.
 	offer int
@@ -56,7 +57,11 @@ type addressesSeen struct {
 }
 
 // blockSeen is a PodIPBlock.
-type blockSeen struct{ cidr netip.Prefix }
+type blockSeen struct {
+	cidr netip.Prefix
+	// drains and cools are how far it has come on its way back to its pool.
+	drains, cools bool
+}
 
 // poolSeen is a PodIPPool: the CIDRs of which nodes get blocks.
 type poolSeen struct {

@@ -20,6 +20,9 @@ type verdict struct {
 	longestWait, longestPending time.Duration
 	// full is how often no eligible node had an address left, for any pod.
 	full int
+	// gaps are how long no eligible node offered an address while one could get a
+	// block and a pod was pending, until the next such pod was bound.
+	gaps []time.Duration
 	// findings are the first of each kind, in words.
 	findings []string
 	counts   map[string]int
@@ -100,6 +103,10 @@ type room struct {
 	growing   bool
 	available bool
 	since     time.Duration
+	// gap: the last address was taken at emptied, while nodes can grow. back is when
+	// nodes next offered one.
+	gap           bool
+	emptied, back time.Duration
 }
 
 // judge replays a history in the order of versions. A pod may be pending for so long
@@ -191,6 +198,7 @@ func (w *world) bind(m *machine, p *pod, c change) {
 		b = &w.requesting
 	}
 	b.bind(w.now)
+	w.endGap(p)
 	has := m.capacity()
 	if len(m.pods) <= has {
 		return
@@ -352,6 +360,7 @@ func (w *world) hasNodeIn(zone string) bool {
 // settle notes when there comes to be room, and ends the waits where there is none.
 func (w *world) settle(zone string) {
 	r := w.roomOf(zone)
+	r.noteGap(w.now)
 	available := r.nodes > 0 || r.growing
 	switch {
 	case available && !r.available:
@@ -378,5 +387,26 @@ func (w *world) endWait(p *pod) {
 	if wait > w.bound {
 		p.waited = true
 		w.found(waited, "pod %s (zone %q) was pending for %s while a node had an address for it", p.name, p.zone, wait.Round(time.Millisecond))
+	}
+}
+
+// noteGap notes when the last address is taken while nodes can grow, and when they offer
+// one again.
+func (r *room) noteGap(now time.Duration) {
+	going := r.gap && r.back == 0
+	switch {
+	case r.nodes > 0 && going:
+		r.back = now
+	case r.nodes == 0 && !going:
+		r.gap, r.emptied, r.back = r.growing, now, 0
+	}
+}
+
+// endGap counts a gap that a pod has waited through, which is bound now.
+func (w *world) endGap(p *pod) {
+	r := w.roomOf(p.zone)
+	if r.gap && r.back > p.created {
+		w.gaps = append(w.gaps, w.now-max(r.emptied, p.created))
+		r.gap = false
 	}
 }

@@ -276,3 +276,26 @@ func TestMostBinds(t *testing.T) {
 		t.Errorf("%d pods, %d within a second", b.bound, b.most)
 	}
 }
+
+// A gap begins as the last address is taken, or with the pod, and ends as a pod is bound
+// that has waited through it.
+func TestGaps(t *testing.T) {
+	var s story
+	s.pool("10.0.0.0/26")
+	s.block("b", "10.0.0.0/27", false)
+	s.node("a", 1)
+	s.has("a", 3, 0)
+	s.bound("p", "a") // at 5 s: the last address
+	s.pending("q")    // at 6 s
+	s.node("a", 3)    // at 7 s
+	s.pending("new")
+	s.bound("new", "a") // has waited for nothing
+	s.bound("q", "a")   // at 10 s
+	s.pass(3 * time.Second)
+	s.node("a", 4)
+	s.bound("late", "a") // no pod was pending
+	v := judge(s, testBound)
+	if diff := cmp.Diff([]time.Duration{4 * time.Second}, v.gaps); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

@@ -36,6 +36,8 @@ type load struct {
 	random *rand.Rand
 	// want is how many pods there should be.
 	want int
+	// zone is where all of them must run; empty: a share of them in one or the other.
+	zone string
 	// churning: where most of them run, some are deleted, so that others take their
 	// addresses.
 	churning bool
@@ -63,6 +65,13 @@ func (l *load) keep(want int, churning bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.want, l.churning = want, churning
+}
+
+// in has all pods run in a zone from now on.
+func (l *load) in(zone string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.zone = zone
 }
 
 // saw takes in a version of a pod.
@@ -169,8 +178,12 @@ func (l *load) next() *corev1.Pod {
 	l.made++
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: fmt.Sprintf("pod-%d", l.made)}}
 	pod.Spec.Containers = []corev1.Container{{Name: "app", Image: "registry.example.com/app"}}
-	if l.random.IntN(100) < zonedPods {
-		pod.Spec.NodeSelector = map[string]string{corev1.LabelTopologyZone: zones[l.random.IntN(len(zones))]}
+	zone := l.zone
+	if zone == "" && l.random.IntN(100) < zonedPods {
+		zone = zones[l.random.IntN(len(zones))]
+	}
+	if zone != "" {
+		pod.Spec.NodeSelector = map[string]string{corev1.LabelTopologyZone: zone}
 	}
 	l.there[pod.Name] = podSeen{}
 	return pod

@@ -7,6 +7,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -15,6 +16,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"syscall"
 	"time"
 
@@ -23,8 +25,16 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
+// Runs.
+const (
+	// runBinds binds many pods while nodes and pools change, runExact as many pods as
+	// there are addresses, and runKinds pods of each kind.
+	runBinds, runExact, runKinds = "binds", "exact", "kinds"
+)
+
 // settings of a run.
 type settings struct {
+	run               string
 	binDir, helm, dir string
 	nodes             int
 	binds, floorBinds int
@@ -34,6 +44,10 @@ type settings struct {
 	bound time.Duration
 	// patience is how long each phase may go without a bind.
 	patience time.Duration
+	// rounds is how often runExact compares few addresses with plentiful ones, and
+	// limit how many times as long pods may take then.
+	rounds int
+	limit  float64
 	// plant raises all offers, which must be found.
 	plant bool
 }
@@ -52,21 +66,32 @@ func main() {
 
 func command(ctx context.Context) error {
 	var s settings
+	flag.StringVar(&s.run, "run", runBinds, "binds: pods are bound while nodes and pools change; exact: as many pods as addresses; kinds: static pods, DaemonSets, preemption and the like")
 	flag.StringVar(&s.binDir, "bin", ".cache/bin", "folder of the binaries")
 	flag.StringVar(&s.helm, "helm", "helm", "Helm 4")
 	flag.StringVar(&s.dir, "dir", ".run/schedule", "folder for state and logs")
-	flag.IntVar(&s.nodes, "nodes", 40, "nodes, 4 to 1000")
+	flag.IntVar(&s.nodes, "nodes", 0, "nodes, 4 to 1000; 0: 40, and 10 of -run=exact, whose addresses are for 1,000 pods")
 	flag.IntVar(&s.binds, "binds", 10000, "pods to be bound while nodes and pools change")
 	flag.IntVar(&s.floorBinds, "floor-binds", 0, "pods to be bound before, without the feature and with it; 0: a fifth of -binds")
 	flag.IntVar(&s.rate, "rate", 0, "pods deleted per second, whose addresses others take; 0: as fast as it goes")
 	flag.Uint64Var(&s.seed, "seed", 1, "seed of what is left to chance")
 	flag.DurationVar(&s.bound, "bound", 30*time.Second, "how long a pod may be pending while an eligible node has an address for it")
 	flag.DurationVar(&s.patience, "patience", 2*time.Minute, "a phase in which no pod is bound for that long fails")
+	flag.IntVar(&s.rounds, "rounds", 2, "of -run=exact: how often few addresses are compared with plentiful ones")
+	flag.Float64Var(&s.limit, "limit", 1.2, "of -run=exact: how many times as long pods may take on few addresses")
 	flag.BoolVar(&s.plant, "plant", false, "raise all offers above what there is; the run fails unless that is found")
 	flag.Parse()
+	if s.nodes == 0 {
+		s.nodes = map[string]int{runExact: 10}[s.run]
+		s.nodes = cmp.Or(s.nodes, 40)
+	}
 	switch {
 	case flag.NArg() > 0:
 		return fmt.Errorf("unexpected argument %q", flag.Arg(0))
+	case !slices.Contains([]string{runBinds, runExact, runKinds}, s.run):
+		return fmt.Errorf("-run is %q: must be %s, %s or %s", s.run, runBinds, runExact, runKinds)
+	case s.rounds < 1 || s.rounds > 10:
+		return fmt.Errorf("-rounds is %d: must be between 1 and 10", s.rounds)
 	case s.nodes < 4 || s.nodes > 1000:
 		return fmt.Errorf("-nodes is %d: must be between 4 and 1000", s.nodes)
 	case s.binds < 100:

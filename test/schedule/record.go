@@ -162,7 +162,7 @@ func seePod(o client.Object) (change, error) {
 func seeNode(o client.Object) (change, error) {
 	node := o.(*corev1.Node)
 	return change{node: &nodeSeen{
-		zone: node.Labels[corev1.LabelTopologyZone], cordoned: node.Spec.Unschedulable,
+		zone: node.Labels[corev1.LabelTopologyZone], cordoned: node.Spec.Unschedulable || len(node.Spec.Taints) > 0,
 		offer: state.OfferIn(node.Status.Allocatable)[ipalloc.IPv4],
 	}}, nil
 }
@@ -198,8 +198,12 @@ func seeAddresses(o client.Object) (change, error) {
 }
 
 func seeBlock(o client.Object) (change, error) {
-	cidr, err := netip.ParsePrefix(o.(*v1alpha1.PodIPBlock).Spec.CIDR)
-	return change{block: &blockSeen{cidr: cidr}}, err
+	block := o.(*v1alpha1.PodIPBlock)
+	cidr, err := netip.ParsePrefix(block.Spec.CIDR)
+	cools := meta.IsStatusConditionTrue(block.Status.Conditions, v1alpha1.BlockCoolingDown)
+	return change{block: &blockSeen{
+		cidr: cidr, cools: cools, drains: !cools && meta.IsStatusConditionTrue(block.Status.Conditions, v1alpha1.BlockDraining),
+	}}, err
 }
 
 func seePool(o client.Object) (change, error) {

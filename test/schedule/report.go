@@ -14,13 +14,28 @@ type report struct {
 	verdict
 	settings
 	phases []phase
+	exact  *exactReport // of runExact
+	steps  []step       // of runKinds
 	done   map[string]int
 	took   time.Duration
 }
 
 func (t *trial) report() *report {
-	r := &report{verdict: judge(t.record.changes(), t.bound), settings: t.settings, phases: t.phases, done: t.people.done}
+	history := t.record.changes()
+	r := &report{verdict: judge(history, t.bound), settings: t.settings, phases: t.phases, done: t.people.done}
 	r.took = time.Since(t.begin)
+	switch t.run {
+	case runExact:
+		r.exact = newExactReport(t.bursts, history, t.limit)
+		for _, text := range r.exact.findings() {
+			r.found("exact", "%s", text)
+		}
+	case runKinds:
+		r.steps = t.steps
+		if n := t.cluster.fleet.Failed.Load(); n > 0 {
+			r.found("kinds", "%d CNI ADDs failed", n)
+		}
+	}
 	for i, p := range r.phases {
 		if i > 0 && p.exhausted > 0 { // the first is without the feature
 			r.found("no address", "%d CNI ADDs %s", p.exhausted, p.name)
@@ -47,14 +62,29 @@ func (r *report) judge() error {
 }
 
 func (r *report) print(to io.Writer) {
+	switch r.run {
+	case runExact:
+		r.exact.print(to)
+	case runKinds:
+		printSteps(to, r.steps)
+	default:
+		r.printPhases(to)
+	}
+	fmt.Fprintln(to)
+	r.printVerdict(to)
+}
+
+func (r *report) printPhases(to io.Writer) {
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(w, "\n\tpods bound\tper second\tCNI ADDs\tfound no address\tmet a starting agent\t\n")
 	for _, p := range r.phases {
 		fmt.Fprintf(w, "%s\t%d\t%.0f\t%d\t%d\t%d\t\n", p.name, p.bound, float64(p.bound)/p.took.Seconds(), p.added, p.exhausted, p.interrupted)
 	}
 	_ = w.Flush()
-	fmt.Fprintln(to)
-	w = tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
+}
+
+func (r *report) printVerdict(to io.Writer) {
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
 	line := func(value any, format string, args ...any) {
 		fmt.Fprintf(w, "\t%v\t  %s\n", value, fmt.Sprintf(format, args...))
 	}
@@ -66,7 +96,14 @@ func (r *report) print(to io.Writer) {
 	line(r.longestWait.Round(time.Millisecond), "longest that a pod was pending while a node had an address for it; at most %s", r.bound)
 	line(r.longestPending.Round(time.Millisecond), "longest that a pod was pending at all")
 	line(r.full, "times no eligible node had an address left")
-	line(r.nodes, "nodes")
+	if n := len(r.gaps); n > 0 {
+		slices.Sort(r.gaps)
+		line(r.gaps[n/2].Round(time.Millisecond), "median from the last address taken, while nodes can grow, to the next pod bound; longest %s, of %d times",
+			r.gaps[n-1].Round(time.Millisecond), n)
+	}
+	if r.run != runKinds {
+		line(r.nodes, "nodes")
+	}
 	for _, name := range slices.Sorted(maps.Keys(r.done)) {
 		line(r.done[name], "%s", name)
 	}

@@ -33,6 +33,10 @@ type trial struct {
 	record  *recorder
 	begin   time.Time
 	phases  []phase
+	bursts  []burst // of runExact
+	// steps are of runKinds, restarted when agents and containers were.
+	steps     []step
+	restarted time.Duration
 }
 
 // phase is a part of a run in which pods are bound.
@@ -79,7 +83,9 @@ func run(ctx context.Context, s settings) (_ *report, err error) {
 	for _, k := range kinds() {
 		background("checker", func(ctx context.Context) error { return t.record.run(ctx, k) })
 	}
-	background("load", t.load.run)
+	if s.run != runKinds {
+		background("load", t.load.run)
+	}
 	err = t.story(ctx)
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
@@ -87,12 +93,21 @@ func run(ctx context.Context, s settings) (_ *report, err error) {
 	return t.report(), err
 }
 
-// story is what happens, in this order.
-func (t *trial) story(ctx context.Context) error {
-	for _, part := range []struct {
-		name string
-		do   func(context.Context) error
-	}{
+// part is a part of a story.
+type part struct {
+	name string
+	do   func(context.Context) error
+}
+
+// parts are what happens, in this order.
+func (t *trial) parts() []part {
+	switch t.run {
+	case runExact:
+		return []part{{"start", t.startOffering}, {"exact", t.exact}, {"end", t.end}}
+	case runKinds:
+		return []part{{"start", t.startOffering}, {"kinds", t.kinds}, {"end", t.end}}
+	}
+	return []part{
 		{"start", t.start},
 		{"without", func(ctx context.Context) error {
 			return t.bind(ctx, "without the feature", t.floorBinds, roomyShare, false, always)
@@ -104,7 +119,11 @@ func (t *trial) story(ctx context.Context) error {
 		{"changes", t.changes},
 		{"full", t.full},
 		{"end", t.end},
-	} {
+	}
+}
+
+func (t *trial) story(ctx context.Context) error {
+	for _, part := range t.parts() {
 		began := time.Now()
 		if err := part.do(ctx); err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)
@@ -125,6 +144,16 @@ func (t *trial) start(ctx context.Context) error {
 		return err
 	}
 	return t.people.found(ctx)
+}
+
+// startOffering starts the operator with the feature, before there is any node.
+func (t *trial) startOffering(ctx context.Context) error {
+	ctx, cancel := limited(ctx, startTimeout)
+	defer cancel()
+	if err := t.cluster.startOperator(ctx); err != nil {
+		return err
+	}
+	return t.cluster.enable(ctx)
 }
 
 func limited(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
