@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 )
 
 var (
@@ -213,6 +214,9 @@ var (
 
 // The identifiers that pages name (functions, fields, reasons) are in the sources.
 func TestWordsInPages(t *testing.T) {
+	isWord := func(r rune) bool {
+		return r == '_' || r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r))
+	}
 	words := map[string]bool{}
 	for _, path := range files(t, func(name string) bool { return !isMarkdown(name) }) {
 		if path == "test/docs/names_test.go" {
@@ -220,7 +224,7 @@ func TestWordsInPages(t *testing.T) {
 		}
 		switch filepath.Ext(path) {
 		case ".go", ".yaml", ".tpl", ".txt", ".txtar", ".json":
-			for _, word := range regexp.MustCompile(`\w+`).FindAllString(read(t, path), -1) {
+			for _, word := range strings.FieldsFunc(read(t, path), func(r rune) bool { return !isWord(r) }) {
 				words[word] = true
 			}
 		}

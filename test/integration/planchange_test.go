@@ -23,8 +23,8 @@ import (
 )
 
 var (
-	planNodes    = flag.Int("planchange.nodes", 24, "nodes of TestPlanChange, up to 500")
-	planPatience = flag.Duration("planchange.patience", patience, "how long each change of TestPlanChange may take")
+	planNodes    = flag.Int("planchange.nodes", 24, "nodes of TestLongPlanChange, up to 500")
+	planPatience = flag.Duration("planchange.patience", patience, "how long each change of TestLongPlanChange may take")
 )
 
 // podsPerNode is more than one /29 holds, and less than two.
@@ -33,6 +33,7 @@ const podsPerNode = 4
 // planned is a cluster whose address plan changes while its pods run.
 type planned struct {
 	*env
+	size  int // number of nodes
 	nodes []string
 	made  int
 	// was are the addresses of pods so far, by pod.
@@ -42,8 +43,11 @@ type planned struct {
 // TestPlanChange changes the address plan of a running cluster in every way described
 // in docs/howto.md, one after the other. Pods that are not restarted keep their
 // addresses, every pod has one, and the invariant checker runs throughout.
-func TestPlanChange(t *testing.T) {
-	p := &planned{env: newEnv(t), was: map[string]string{}}
+func TestPlanChange(t *testing.T)     { planChange(t, 8) }
+func TestLongPlanChange(t *testing.T) { planChange(t, *planNodes) }
+
+func planChange(t *testing.T, nodes int) {
+	p := &planned{env: newEnv(t), size: nodes, was: map[string]string{}}
 	s := quick()
 	s.NodeWorkers = 32
 	p.start(s)
@@ -85,7 +89,7 @@ func sized(bits int32, more ...func(*v1alpha1.PodIPPool)) func(*v1alpha1.PodIPPo
 func (p *planned) join() {
 	p.pool("a", sized(29, zone("a")), oldA)
 	p.pool("b", sized(29, zone("b")), oldB)
-	for i := range *planNodes {
+	for i := range p.size {
 		name := fmt.Sprintf("node-%03d", i)
 		p.nodes = append(p.nodes, name)
 		p.node(name, map[string]string{"zone": []string{"a", "b"}[i%2]})
