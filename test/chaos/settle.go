@@ -204,11 +204,11 @@ func (c *chaos) poolsTell(ctx context.Context) error {
 		held[b.Spec.PoolName]++
 	}
 	for _, p := range pools.Items {
-		told := p.Status.IPv4
-		if told == nil {
+		status := p.Status.IPv4
+		if status == nil {
 			return fmt.Errorf("pool %s has no status", p.Name)
 		}
-		if b := told.Blocks; b.InService != held[p.Name] || b.Draining != 0 || b.CoolingDown != 0 {
+		if b := status.Blocks; b.InService != held[p.Name] || b.Draining != 0 || b.CoolingDown != 0 {
 			return fmt.Errorf("pool %s has %d blocks and reports %+v", p.Name, held[p.Name], b)
 		}
 	}

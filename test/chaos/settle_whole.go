@@ -16,7 +16,7 @@ import (
 // listOf returns the blocks that other nodes route to a node.
 func (m mode) listOf(cn *ciliumv2.CiliumNode) []netip.Prefix {
 	if m.is(multiPoolMode) {
-		return whole.ToldTo(cn)
+		return whole.AssignedTo(cn)
 	}
 	var out []netip.Prefix
 	for _, cidr := range cn.Spec.IPAM.PodCIDRs {
@@ -37,9 +37,9 @@ func (c *chaos) nodesTell(ctx context.Context, has map[string]map[netip.Prefix]b
 	}
 	for i := range nodes.Items {
 		node := &nodes.Items[i]
-		told := whole.NodeCIDRs(node)
-		if len(told) != 1 || len(has[node.Name]) != 1 || !has[node.Name][told[0]] {
-			return fmt.Errorf("%s is assigned %v and holds %v", node.Name, told, has[node.Name])
+		assigned := whole.NodeCIDRs(node)
+		if len(assigned) != 1 || len(has[node.Name]) != 1 || !has[node.Name][assigned[0]] {
+			return fmt.Errorf("%s is assigned %v and holds %v", node.Name, assigned, has[node.Name])
 		}
 	}
 	return nil

@@ -149,7 +149,7 @@ func (a *announced) same(ctx context.Context) error {
 
 // blocksAt are the CIDRs that an agent has, in either mode.
 func blocksAt(cn *ciliumv2.CiliumNode) []netip.Prefix {
-	return append(whole.ToldTo(cn), prefixesOf(cn)...)
+	return append(whole.AssignedTo(cn), prefixesOf(cn)...)
 }
 
 // reachable pings pods from the router for a while.

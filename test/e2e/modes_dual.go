@@ -43,7 +43,7 @@ func (l *wholeLife) surgeDual(ctx context.Context) (err error) {
 // blocksByFamily counts the blocks assigned to the node.
 func (l *wholeLife) blocksByFamily(ctx context.Context) (ipv4, ipv6 int, err error) {
 	cn, err := l.CiliumNode(ctx, l.node.Name)
-	for _, cidr := range whole.ToldTo(cn) {
+	for _, cidr := range whole.AssignedTo(cn) {
 		if cidr.Addr().Is4() {
 			ipv4++
 		} else {

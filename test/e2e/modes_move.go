@@ -216,7 +216,7 @@ func (m *modeMover) watchMoved(ctx context.Context) error {
 // allAssigned returns an error while a block in service is not assigned.
 func (m *modeMover) allAssigned(ctx context.Context) error {
 	return m.eachBlock(ctx, func(b whole.Block, cn *ciliumv2.CiliumNode) error {
-		if !slices.Contains(whole.ToldTo(cn), b.CIDR) {
+		if !slices.Contains(whole.AssignedTo(cn), b.CIDR) {
 			return fmt.Errorf("%s is not assigned %s", b.Node, b.CIDR)
 		}
 		return nil
@@ -283,12 +283,12 @@ func (m *modeMover) grow(ctx context.Context) error {
 	}
 	pods, errs := m.runPods(ctx, n, "more", movePods, 4)
 	logAll(m.env, errs)
-	m.extra, m.few = pods, len(whole.ToldTo(before))
+	m.extra, m.few = pods, len(whole.AssignedTo(before))
 	after, err := m.CiliumNode(ctx, n.Name)
 	if err != nil {
 		return err
 	}
-	m.check(len(errs) == 0 && len(whole.ToldTo(after)) > m.few, fmt.Sprintf("more: failed CNI ADDs of %d; blocks before, after", movePods), "%d; %d, %d",
-		len(errs), m.few, len(whole.ToldTo(after)))
+	m.check(len(errs) == 0 && len(whole.AssignedTo(after)) > m.few, fmt.Sprintf("more: failed CNI ADDs of %d; blocks before, after", movePods), "%d; %d, %d",
+		len(errs), m.few, len(whole.AssignedTo(after)))
 	return nil
 }

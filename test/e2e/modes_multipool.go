@@ -120,7 +120,7 @@ func (l *wholeLife) begin(ctx context.Context, name string) (*bed.Node, error) {
 		return nil, err
 	}
 	if l.ours {
-		l.check(len(whole.ToldTo(cn)) == l.families(), "blocks that "+name+" starts with", "%d", len(whole.ToldTo(cn)))
+		l.check(len(whole.AssignedTo(cn)) == l.families(), "blocks that "+name+" starts with", "%d", len(whole.AssignedTo(cn)))
 	}
 	return n, nil
 }
@@ -138,7 +138,7 @@ func (l *wholeLife) surgeWhole(ctx context.Context, name string, count, width in
 	if err != nil {
 		return nil, err
 	}
-	l.note("blocks at the end", "%d", len(whole.ToldTo(cn)))
+	l.note("blocks at the end", "%d", len(whole.AssignedTo(cn)))
 	began := time.Now()
 	if err := l.attachRest(ctx, s.pods); err != nil {
 		return nil, err
@@ -177,12 +177,12 @@ func (l *wholeLife) giveBack(ctx context.Context, keep, drop []*bed.Pod) error {
 		return err
 	}
 	with := 0
-	for _, cidr := range whole.ToldTo(after) {
+	for _, cidr := range whole.AssignedTo(after) {
 		if inUse(after, cidr, keep) {
 			with++
 		}
 	}
-	l.check(waitErr == nil, "blocks before, after; of these with a pod or the router", "%d, %d; %d", len(whole.ToldTo(before)), len(whole.ToldTo(after)), with)
+	l.check(waitErr == nil, "blocks before, after; of these with a pod or the router", "%d, %d; %d", len(whole.AssignedTo(before)), len(whole.AssignedTo(after)), with)
 	l.note("from the last deletion until it was so", "%.0f s", took.Seconds())
 	l.checkAssigned(ctx, l.node, keep, "pods whose address stayed")
 	return waitErr
@@ -197,7 +197,7 @@ func (l *wholeLife) spare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	assigned, room, asked := whole.ToldTo(cn), map[bool]int{}, map[bool]int{} // of IPv4: true
+	assigned, room, asked := whole.AssignedTo(cn), map[bool]int{}, map[bool]int{} // of IPv4: true
 	for _, r := range cn.Spec.IPAM.Pools.Requested {
 		if r.Pool == "default" {
 			asked[true], asked[false] = r.Needed.IPv4Addrs, r.Needed.IPv6Addrs
@@ -241,7 +241,7 @@ func (e *env) checkAssigned(ctx context.Context, n *bed.Node, pods []*bed.Pod, w
 		return err
 	})
 	cn, getErr := e.CiliumNode(ctx, n.Name)
-	assigned := append(whole.ToldTo(cn), prefixesOf(cn)...) // in kubernetes mode the agent writes podCIDRs
+	assigned := append(whole.AssignedTo(cn), prefixesOf(cn)...) // in kubernetes mode the agent writes podCIDRs
 	for _, p := range pods {
 		for _, a := range p.Addresses {
 			if !slices.ContainsFunc(assigned, func(c netip.Prefix) bool { return c.Contains(a) }) {

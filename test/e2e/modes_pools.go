@@ -98,7 +98,7 @@ func (p *poolAsker) begin(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	p.check(len(whole.ToldIn(cn, "")) == len(whole.ToldTo(cn)), "blocks of pools that no pod requests, on a new node", "%d", len(whole.ToldIn(cn, ""))-len(whole.ToldTo(cn)))
+	p.check(len(whole.AssignedIn(cn, "")) == len(whole.AssignedTo(cn)), "blocks of pools that no pod requests, on a new node", "%d", len(whole.AssignedIn(cn, ""))-len(whole.AssignedTo(cn)))
 	return nil
 }
 
@@ -145,7 +145,7 @@ func (p *poolAsker) each(ctx context.Context, look func(*ciliumPool, []netip.Pre
 		return err
 	}
 	for _, pool := range p.pools {
-		look(pool, whole.ToldIn(cn, pool.name))
+		look(pool, whole.AssignedIn(cn, pool.name))
 	}
 	return nil
 }

@@ -42,8 +42,8 @@ func judgeRoutes(events []bed.RouteEvent, moments []whole.Moment) routeOrder {
 		switch {
 		case e.What == "announce" && !before: // an agent that restarted announces again
 			j.announced++
-			assigned, ok := lastBefore(moments, e.Prefix, whole.IsTold, e.At.Add(slack))
-			off, gone := lastBefore(moments, e.Prefix, whole.NotTold, e.At.Add(-slack))
+			assigned, ok := lastBefore(moments, e.Prefix, whole.IsAssigned, e.At.Add(slack))
+			off, gone := lastBefore(moments, e.Prefix, whole.IsUnassigned, e.At.Add(-slack))
 			switch {
 			case !ok || gone && off.After(assigned):
 				j.find("%s announced at %s, while assigned to no node", e.Prefix, e.At.Format(time.TimeOnly))
@@ -61,14 +61,14 @@ func judgeRoutes(events []bed.RouteEvent, moments []whole.Moment) routeOrder {
 }
 
 func (j *routeOrder) withdraw(e bed.RouteEvent, moments []whole.Moment) {
-	assigned, _ := lastBefore(moments, e.Prefix, whole.IsTold, e.At)
-	off, ok := lastBefore(moments, e.Prefix, whole.NotTold, e.At.Add(slack))
+	assigned, _ := lastBefore(moments, e.Prefix, whole.IsAssigned, e.At)
+	off, ok := lastBefore(moments, e.Prefix, whole.IsUnassigned, e.At.Add(slack))
 	if !ok || off.Before(assigned) {
 		j.find("%s withdrawn at %s, while assigned to its node", e.Prefix, e.At.Format(time.TimeOnly))
 		return
 	}
 	j.down = append(j.down, max(0, e.At.Sub(off)))
-	if end, ended := firstAfter(moments, e.Prefix, whole.IsUnmade, off); ended {
+	if end, ended := firstAfter(moments, e.Prefix, whole.IsDeleted, off); ended {
 		if end.Before(e.At) {
 			j.find("%s withdrawn at %s, after its block was free for others", e.Prefix, e.At.Format(time.TimeOnly))
 			return

@@ -21,7 +21,7 @@ func TestRouteOrder(t *testing.T) {
 	was := func(what whole.Happening, second int) whole.Moment {
 		return whole.Moment{CIDR: cidr, What: what, At: at(second)}
 	}
-	life := []whole.Moment{was(whole.IsMade, 9), was(whole.IsTold, 10), was(whole.NotTold, 50), was(whole.IsUnmade, 110)}
+	life := []whole.Moment{was(whole.IsCreated, 9), was(whole.IsAssigned, 10), was(whole.IsUnassigned, 50), was(whole.IsDeleted, 110)}
 	for name, test := range map[string]struct {
 		events               []bed.RouteEvent
 		moments              []whole.Moment
@@ -35,7 +35,7 @@ func TestRouteOrder(t *testing.T) {
 		"when it had gone":      {events: []bed.RouteEvent{event("announce", 60)}, moments: life, announced: 1, wrong: "while assigned to no node"},
 		"a second life": {
 			events:  []bed.RouteEvent{event("announce", 12), event("withdraw", 55), event("announce", 203)},
-			moments: append(life[:4:4], was(whole.IsMade, 199), was(whole.IsTold, 200)), announced: 2, withdrawn: 1,
+			moments: append(life[:4:4], was(whole.IsCreated, 199), was(whole.IsAssigned, 200)), announced: 2, withdrawn: 1,
 		},
 		"while assigned":     {events: []bed.RouteEvent{event("announce", 12), event("withdraw", 30)}, moments: life, announced: 1, withdrawn: 1, wrong: "while assigned to its node"},
 		"after the cooldown": {events: []bed.RouteEvent{event("announce", 12), event("withdraw", 111)}, moments: life, announced: 1, withdrawn: 1, wrong: "free for others"},

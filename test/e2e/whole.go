@@ -34,7 +34,7 @@ func (e *env) judgeWhole(ctx context.Context) error {
 	e.check(len(broken) == 0, "promised rules broken at any instant", "%d", len(broken))
 	writes := e.whole.Writes()
 	if !e.whole.KnowsWriters() {
-		e.check(writes[whole.Nobody] > 0, "writes of assignments, by any writer", "%d", writes[whole.Nobody])
+		e.check(writes[whole.Unknown] > 0, "writes of assignments, by any writer", "%d", writes[whole.Unknown])
 		return nil
 	}
 	e.check(writes[whole.CiliumWriter] == 0 && writes[whole.OperatorWriter] > 0, "writes of assignments: by our operator, by agents, by cilium-operator", "%d, %d, %d",

@@ -34,7 +34,7 @@ type Options struct {
 	// runs: in modes whose rules another judge knows. It must not block, nor call the
 	// Checker. Nil: all are. What a test breaks by hand is for Exempt.
 	Judges func(Violation) bool
-	// OnChange, if set, is told every version, in order, after it was judged.
+	// OnChange, if set, is called with every version, in order, after it was judged.
 	// It must not block, nor call the Checker.
 	OnChange func(Change)
 }
@@ -88,7 +88,7 @@ type Checker struct {
 	model      *model
 	violations []Violation
 	exemptions []*exempt
-	told       map[string]bool
+	reported   map[string]bool
 	stats      Stats
 	// restless collects writes while Quiet waits.
 	restless *[]Violation
@@ -110,11 +110,11 @@ func Watch(ctx context.Context, cfg *rest.Config, opts Options) (*Checker, error
 	}
 	c := &Checker{
 		client: opts.Client, opts: opts,
-		streams: map[Kind]*stream{},
-		model:   newModel(),
-		told:    map[string]bool{},
-		stats:   Stats{Versions: map[Kind]int{}},
-		done:    make(chan struct{}),
+		streams:  map[Kind]*stream{},
+		model:    newModel(),
+		reported: map[string]bool{},
+		stats:    Stats{Versions: map[Kind]int{}},
+		done:     make(chan struct{}),
 	}
 	if err := c.begin(ctx); err != nil {
 		return nil, fmt.Errorf("watch for broken rules: %w", err)
@@ -209,10 +209,10 @@ func (c *Checker) Sync(ctx context.Context) error {
 // report records a violation. c.mu is held.
 func (c *Checker) report(v Violation) {
 	key := fmt.Sprint(v.Rule, v.Subject, v.Text)
-	if c.told[key] || c.excused(v) || c.opts.Judges != nil && !c.opts.Judges(v) {
+	if c.reported[key] || c.excused(v) || c.opts.Judges != nil && !c.opts.Judges(v) {
 		return
 	}
-	c.told[key] = true
+	c.reported[key] = true
 	c.violations = append(c.violations, v)
 }
 

@@ -202,7 +202,7 @@ func (d *director) unlisted(node string) string { return d.pick(node, true) }
 
 func (d *director) pick(node string, unlisted bool) string {
 	var listed []string
-	for _, p := range d.w.Told(node) {
+	for _, p := range d.w.Assigned(node) {
 		listed = append(listed, p.String())
 	}
 	var names []string

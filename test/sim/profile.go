@@ -21,7 +21,7 @@ const (
 	plain      profile = "plain"
 	lateLeader profile = "late-leader" // a leader sleeps, with or without a write in hand, while blocks go
 	blind      profile = "blind"       // an operator leads that watches have not shown what it must know
-	lostAnswer profile = "lost-answer" // claims of which nobody knows whether they were carried out
+	lostAnswer profile = "lost-answer" // claims that may or may not have been carried out
 	window     profile = "window"      // a pod comes, an address is marked, and the agent restarts, in every order
 	leaving    profile = "leaving"     // a block leaves whose agent reports nothing, or people take its addresses away
 	rival      profile = "rival"       // two leaders want one block, or one comes to be another object

@@ -19,7 +19,7 @@ func (d *director) window() {
 	if d.odds(.1) { // it has decided to mark, and knows no better
 		d.drive(60, func() bool { return d.w.InHand(leader, "node/"+node) == "patch CiliumNode "+node+" status" }, works(leader))
 	}
-	d.untold(node)
+	d.isolate(node)
 	steps := []func(){
 		func() { d.comes(leader, node) },
 		func() { d.dies(leader, node) },
@@ -49,8 +49,8 @@ func (d *director) drainable() (leader, node string, blocks []string) {
 	return leader, node, d.w.CanDrain(node)
 }
 
-// untold keeps the agent from seeing marks and telling its addresses, mostly.
-func (d *director) untold(node string) {
+// isolate keeps the agent from seeing marks and telling its addresses, mostly.
+func (d *director) isolate(node string) {
 	for _, verb := range []world.Verb{world.AgentSee, world.AgentReport, world.PodStatus} {
 		if d.odds(.9) {
 			d.hold(is(verb, node, ""))

@@ -20,8 +20,8 @@ type Pools struct {
 // Share is what the agent would write for one pool.
 type Share struct {
 	Pool string
-	// Told are its CIDRs, sorted, and Requested is how many addresses it requests.
-	Told      []netip.Prefix
+	// CIDRs are sorted. Requested is how many addresses it requests.
+	CIDRs     []netip.Prefix
 	Requested int
 }
 

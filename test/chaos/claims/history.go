@@ -144,8 +144,8 @@ func (n *ciliumNode) lists() (cidrs []string, is bool) {
 			cidrs = append(cidrs, entry.CIDRs...)
 		}
 	}
-	if told, is := n.Metadata.Annotations[podCIDR]; is && told != nil {
-		return append(cidrs, *told), true
+	if assigned, is := n.Metadata.Annotations[podCIDR]; is && assigned != nil {
+		return append(cidrs, *assigned), true
 	}
 	return cidrs, is
 }

@@ -39,10 +39,10 @@ const (
 	made      = `,"requestObject":{"kind":"PodIPBlock","spec":{"cidr":"100.64.0.0/28","nodeName":"n1"}},` +
 		`"responseObject":{"kind":"PodIPBlock","metadata":{"uid":"u1","finalizers":["f"]}}`
 	listed = `,"requestObject":{"spec":{"ipam":{"pool":{"100.64.0.1":{},"fd00::1":{},"odd":{}},"podCIDRs":["100.64.0.0/28","192.0.2.0/24"]}}}`
-	// toldWhole assigns a block in multi-pool mode.
-	toldWhole = `,"requestObject":{"spec":{"ipam":{"pools":{"allocated":[{"pool":"default","cidrs":["100.64.0.0/28","192.0.2.0/24"]}]}}}}`
-	empty     = `,"requestObject":{"spec":{"ipam":{"pool":{"100.64.0.1":null},"podCIDRs":[]}}}`
-	gone      = `,"requestObject":{"kind":"PodIPBlock","metadata":{"uid":"u1"}},` +
+	// assignsWhole assigns a block in multi-pool mode.
+	assignsWhole = `,"requestObject":{"spec":{"ipam":{"pools":{"allocated":[{"pool":"default","cidrs":["100.64.0.0/28","192.0.2.0/24"]}]}}}}`
+	empty        = `,"requestObject":{"spec":{"ipam":{"pool":{"100.64.0.1":null},"podCIDRs":[]}}}`
+	gone         = `,"requestObject":{"kind":"PodIPBlock","metadata":{"uid":"u1"}},` +
 		`"responseObject":{"kind":"PodIPBlock","metadata":{"uid":"u1","deletionTimestamp":"2026-01-02T03:04:05Z"}}`
 	draining = `,"responseObject":{"kind":"PodIPBlock","metadata":{"uid":"u1","deletionTimestamp":"2026-01-02T03:04:05Z","finalizers":["f"]}}`
 )
@@ -57,9 +57,9 @@ func life() []string {
 	}
 }
 
-// told returns the requests read from a log, with the times at which they arrived and
+// read returns the requests read from a log, with the times at which they arrived and
 // ended.
-func told(t *testing.T, log string, deaths []time.Time, sightings []Sighting) []string {
+func read(t *testing.T, log string, deaths []time.Time, sightings []Sighting) []string {
 	t.Helper()
 	h, err := Read(strings.NewReader(log), deaths, sightings)
 	if err != nil {
@@ -108,7 +108,7 @@ func TestRead(t *testing.T) {
 			append(life()[:4], line("5", "RequestReceived", "update", "podipblocks", blockName, 5, 5, "")), []Sighting{born, died},
 			append(all[:3:3], "5s–6.5s remove done n1 u1")},
 		"whole blocks": {[]string{
-			life()[0], request("2", "patch", "ciliumnodes", "n1", 2, 200, toldWhole),
+			life()[0], request("2", "patch", "ciliumnodes", "n1", 2, 200, assignsWhole),
 			request("3", "patch", "ciliumnodes", "n1", 3, 200, `,"requestObject":{"metadata":{"annotations":{"network.cilium.io/ipv4-pod-cidr":"100.64.0.0/28"}}}`),
 			request("4", "update", "ciliumnodes", "n1", 4, 200, `,"requestObject":{"metadata":{"name":"n1"},"spec":{"ipam":{"pools":{"requested":[]}}}}`), life()[4],
 		}, []Sighting{born, died}, all},
@@ -121,14 +121,14 @@ func TestRead(t *testing.T) {
 		"a line cut off": {append(life(), `{"auditID":"6","stage":"Resp`), nil, all},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, told(t, strings.Join(c.log, ""), deaths, c.sightings)); diff != "" {
+			if diff := cmp.Diff(c.want, read(t, strings.Join(c.log, ""), deaths, c.sightings)); diff != "" {
 				t.Errorf("history (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-func TestReadSeesWhatNobodyAskedFor(t *testing.T) {
+func TestReadSeesUnrequestedClaims(t *testing.T) {
 	for name, s := range map[string]Sighting{
 		"a block without a create": {Block: block, Node: "n2", UID: "u2", Created: second(7), Seen: second(8)},
 		"an end without a delete":  {Block: block, Node: "n1", UID: "u2", Gone: true, Created: second(1), Seen: second(8)},

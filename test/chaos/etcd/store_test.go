@@ -82,10 +82,10 @@ func TestListIsWhatTheAPIServerTells(t *testing.T) {
 		func() client.ObjectList { return &v1alpha1.PodIPBlockList{} },
 	} {
 		t.Run(fmt.Sprintf("%T", list()), func(t *testing.T) {
-			told, stored := list(), list()
-			harness.Must(t, b.Client.List(t.Context(), told))
+			served, stored := list(), list()
+			harness.Must(t, b.Client.List(t.Context(), served))
 			harness.Must(t, b.store.List(t.Context(), stored))
-			if diff := cmp.Diff(plain(t, told), plain(t, stored)); diff != "" {
+			if diff := cmp.Diff(plain(t, served), plain(t, stored)); diff != "" {
 				t.Errorf("objects (-API server +etcd):\n%s", diff)
 			}
 		})

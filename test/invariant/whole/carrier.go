@@ -22,8 +22,8 @@ const (
 	AgentWriter    = "cilium-agent"
 	OperatorWriter = "cilium-pool-operator"
 	CiliumWriter   = "cilium-operator"
-	// Nobody stands for an unknown writer.
-	Nobody = "an unknown writer"
+	// Unknown stands for an unknown writer.
+	Unknown = "an unknown writer"
 )
 
 // Carrier is how agents are assigned whole blocks: the field of an object that lists
@@ -51,7 +51,7 @@ func InPools() Carrier {
 			if !ok {
 				return nil, false
 			}
-			return ToldIn(cn, ""), true
+			return AssignedIn(cn, ""), true
 		},
 		Fields: [][]string{{"f:spec", "f:ipam", "f:pools", "f:allocated"}},
 		Takes:  AgentWriter,
@@ -94,12 +94,12 @@ func NodeCIDRs(node *corev1.Node) []netip.Prefix {
 	return out
 }
 
-// ToldTo returns the CIDRs assigned to an agent in multi-pool mode under the pool
+// AssignedTo returns the CIDRs assigned to an agent in multi-pool mode under the pool
 // default, in their order.
-func ToldTo(cn *ciliumv2.CiliumNode) []netip.Prefix { return ToldIn(cn, "default") }
+func AssignedTo(cn *ciliumv2.CiliumNode) []netip.Prefix { return AssignedIn(cn, "default") }
 
-// ToldIn returns the CIDRs under one of Cilium's pools; "": under any.
-func ToldIn(cn *ciliumv2.CiliumNode, pool string) []netip.Prefix {
+// AssignedIn returns the CIDRs under one of Cilium's pools; "": under any.
+func AssignedIn(cn *ciliumv2.CiliumNode, pool string) []netip.Prefix {
 	var out []netip.Prefix
 	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
 		for _, cidr := range entry.CIDRs {
@@ -148,7 +148,7 @@ func writer(o client.Object, fields [][]string) string {
 		}
 	}
 	if len(names) == 0 {
-		return Nobody
+		return Unknown
 	}
 	slices.Sort(names)
 	return strings.Join(slices.Compact(names), " and ")

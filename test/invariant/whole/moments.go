@@ -20,10 +20,10 @@ type Happening int
 
 // What happens to a block.
 const (
-	IsTold   Happening = iota // it is assigned to a node's agent
-	NotTold                   // it is no longer assigned
-	IsMade                    // its object is created
-	IsUnmade                  // its object is deleted: any node may claim it
+	IsAssigned   Happening = iota // it is assigned to a node's agent
+	IsUnassigned                  // it is no longer assigned
+	IsCreated                     // its object is created
+	IsDeleted                     // its object is deleted: any node may claim it
 )
 
 func (r *Rules) note(c invariant.Change, cidr netip.Prefix, what Happening) {

@@ -94,7 +94,7 @@ func (r *Rules) See(c invariant.Change) {
 }
 
 func (r *Rules) seeList(c invariant.Change) {
-	before, after, who := r.lists[c.Name], []netip.Prefix(nil), Nobody
+	before, after, who := r.lists[c.Name], []netip.Prefix(nil), Unknown
 	delete(r.lists, c.Name)
 	if c.New != nil {
 		after, _ = r.carrier.CIDRs(c.New)
@@ -109,7 +109,7 @@ func (r *Rules) seeList(c invariant.Change) {
 	r.writes[who]++
 	for _, cidr := range after {
 		if !slices.Contains(before, cidr) {
-			r.note(c, cidr, IsTold)
+			r.note(c, cidr, IsAssigned)
 			r.came(c, cidr, who)
 		}
 	}
@@ -117,7 +117,7 @@ func (r *Rules) seeList(c invariant.Change) {
 		if slices.Contains(after, cidr) {
 			continue
 		}
-		r.note(c, cidr, NotTold)
+		r.note(c, cidr, IsUnassigned)
 		switch {
 		case c.New != nil:
 			r.taken++
@@ -192,13 +192,13 @@ func (r *Rules) seeBlock(c invariant.Change) {
 		}
 		r.blocks[c.Name] = block{b, from}
 		if !known {
-			r.note(c, b.CIDR, IsMade)
+			r.note(c, b.CIDR, IsCreated)
 			r.made(c, b)
 		}
 		return
 	}
 	old, ok := BlockOf(c.Old)
-	r.note(c, old.CIDR, IsUnmade)
+	r.note(c, old.CIDR, IsDeleted)
 	for node, list := range r.lists {
 		if ok && slices.ContainsFunc(list, old.CIDR.Overlaps) {
 			r.find(c, 1, "%s of %s deleted while assigned to %s", old.CIDR, old.Node, node)

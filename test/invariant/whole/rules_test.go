@@ -19,8 +19,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
-// told returns a CiliumNode whose list was written by a manager.
-func told(node, by, router string, cidrs ...string) *ciliumv2.CiliumNode {
+// listed returns a CiliumNode whose list was written by a manager.
+func listed(node, by, router string, cidrs ...string) *ciliumv2.CiliumNode {
 	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: node}}
 	entry := ipamtypes.IPAMPoolAllocation{Pool: "default"}
 	for _, c := range cidrs {
@@ -62,46 +62,46 @@ func TestRulesOfPools(t *testing.T) {
 		gone     client.Object
 		want     []string
 	}{
-		"assigned its own block": {versions: []client.Object{podIPBlock(a, "n1"), told("n1", OperatorWriter, ""), told("n1", OperatorWriter, "", a)}},
+		"assigned its own block": {versions: []client.Object{podIPBlock(a, "n1"), listed("n1", OperatorWriter, ""), listed("n1", OperatorWriter, "", a)}},
 		"assigned no existing block": {
-			versions: []client.Object{told("n1", OperatorWriter, ""), told("n1", OperatorWriter, "", a)},
+			versions: []client.Object{listed("n1", OperatorWriter, ""), listed("n1", OperatorWriter, "", a)},
 			want:     []string{"rule 1, CiliumNode n1: assigned 10.0.0.0/27 by cilium-pool-operator, and it has no such block"},
 		},
 		"assigned a cooling block": {
-			versions: []client.Object{podIPBlock(a, "n1", cooling), told("n1", OperatorWriter, ""), told("n1", OperatorWriter, "", a)},
+			versions: []client.Object{podIPBlock(a, "n1", cooling), listed("n1", OperatorWriter, ""), listed("n1", OperatorWriter, "", a)},
 			want:     []string{"rule 1, CiliumNode n1: assigned 10.0.0.0/27"},
 		},
 		"assigned by a late write a block that cools down since": {versions: []client.Object{
-			told("n1", OperatorWriter, ""), podIPBlock(a, "n1"), podIPBlock(a, "n1", cooling), told("n1", OperatorWriter, "", a),
+			listed("n1", OperatorWriter, ""), podIPBlock(a, "n1"), podIPBlock(a, "n1", cooling), listed("n1", OperatorWriter, "", a),
 		}},
 		"created over what is assigned to another": {
-			versions: []client.Object{podIPBlock(a, "n1"), told("n1", OperatorWriter, ""), told("n1", OperatorWriter, "", a), podIPBlock("10.0.0.0/26", "n2")},
+			versions: []client.Object{podIPBlock(a, "n1"), listed("n1", OperatorWriter, ""), listed("n1", OperatorWriter, "", a), podIPBlock("10.0.0.0/26", "n2")},
 			want:     []string{"rule 1, PodIPBlock 10.0.0.0-26: 10.0.0.0/26 created for n2 while n1 is assigned a part of it"},
 		},
 		"two nodes are assigned the same": {
 			versions: []client.Object{
-				podIPBlock(a, "n1"), told("n1", OperatorWriter, ""), told("n1", OperatorWriter, "", a),
-				podIPBlock(a, "n2"), told("n2", OperatorWriter, ""), told("n2", OperatorWriter, "", a),
+				podIPBlock(a, "n1"), listed("n1", OperatorWriter, ""), listed("n1", OperatorWriter, "", a),
+				podIPBlock(a, "n2"), listed("n2", OperatorWriter, ""), listed("n2", OperatorWriter, "", a),
 			},
 			want: []string{"rule 1, CiliumNode n2: assigned 10.0.0.0/27 by cilium-pool-operator, which overlaps a CIDR of n1"},
 		},
 		"the agent returns a block": {versions: []client.Object{
-			podIPBlock(a, "n1"), podIPBlock(b, "n1"), told("n1", OperatorWriter, ""), told("n1", OperatorWriter, "10.0.0.1", a, b), going, told("n1", AgentWriter, "10.0.0.1", a),
+			podIPBlock(a, "n1"), podIPBlock(b, "n1"), listed("n1", OperatorWriter, ""), listed("n1", OperatorWriter, "10.0.0.1", a, b), going, listed("n1", AgentWriter, "10.0.0.1", a),
 		}},
 		"another writer removes one": {
-			versions: []client.Object{podIPBlock(a, "n1"), podIPBlock(b, "n1"), told("n1", OperatorWriter, ""), told("n1", OperatorWriter, "", a, b), told("n1", CiliumWriter, "", a)},
+			versions: []client.Object{podIPBlock(a, "n1"), podIPBlock(b, "n1"), listed("n1", OperatorWriter, ""), listed("n1", OperatorWriter, "", a, b), listed("n1", CiliumWriter, "", a)},
 			want:     []string{"rule 2, CiliumNode n1: 10.0.0.32/27 removed by cilium-operator"},
 		},
 		"returned with a pod in it": {
-			versions: []client.Object{podIPBlock(a, "n1"), podIPBlock(b, "n1"), told("n1", OperatorWriter, ""), told("n1", OperatorWriter, "", a, b), podAt("n1", "10.0.0.33"), told("n1", AgentWriter, "", a)},
+			versions: []client.Object{podIPBlock(a, "n1"), podIPBlock(b, "n1"), listed("n1", OperatorWriter, ""), listed("n1", OperatorWriter, "", a, b), podAt("n1", "10.0.0.33"), listed("n1", AgentWriter, "", a)},
 			want:     []string{"rule 2, CiliumNode n1: 10.0.0.32/27 removed by cilium-agent while pod p has 10.0.0.33"},
 		},
 		"returned with the router in it": {
-			versions: []client.Object{podIPBlock(a, "n1"), podIPBlock(b, "n1"), told("n1", OperatorWriter, ""), told("n1", OperatorWriter, "10.0.0.40", a, b), told("n1", AgentWriter, "10.0.0.40", a)},
+			versions: []client.Object{podIPBlock(a, "n1"), podIPBlock(b, "n1"), listed("n1", OperatorWriter, ""), listed("n1", OperatorWriter, "10.0.0.40", a, b), listed("n1", AgentWriter, "10.0.0.40", a)},
 			want:     []string{"rule 2, CiliumNode n1: 10.0.0.32/27 removed by cilium-agent while the agent itself has 10.0.0.40"},
 		},
 		"a block is deleted while it is assigned": {
-			versions: []client.Object{podIPBlock(a, "n1"), told("n1", OperatorWriter, ""), told("n1", OperatorWriter, "", a)},
+			versions: []client.Object{podIPBlock(a, "n1"), listed("n1", OperatorWriter, ""), listed("n1", OperatorWriter, "", a)},
 			gone:     podIPBlock(a, "n1"),
 			want:     []string{"rule 1, PodIPBlock 10.0.0.0-27: 10.0.0.0/27 of n1 deleted while assigned to n1"},
 		},
@@ -139,7 +139,7 @@ func judge(t *testing.T, w *Rules, versions []client.Object, gone client.Object,
 // and what the operator makes an object with is what stood in it, or a block.
 func TestDeletedAndMadeAgain(t *testing.T) {
 	const a, b = "10.0.0.0/27", "10.0.0.32/27"
-	older := told("n1", AgentWriter, "", a)
+	older := listed("n1", AgentWriter, "", a)
 	older.OwnerReferences = []metav1.OwnerReference{{Kind: "Node", Name: "n1", UID: "older"}}
 	for name, test := range map[string]struct {
 		was   *ciliumv2.CiliumNode
@@ -147,19 +147,19 @@ func TestDeletedAndMadeAgain(t *testing.T) {
 		again *ciliumv2.CiliumNode
 		want  []string
 	}{
-		"put back":                  {was: told("n1", AgentWriter, "", a), again: told("n1", OperatorWriter, "", a)},
-		"put back, with its blocks": {was: told("n1", AgentWriter, ""), again: told("n1", OperatorWriter, "", a)},
+		"put back":                  {was: listed("n1", AgentWriter, "", a), again: listed("n1", OperatorWriter, "", a)},
+		"put back, with its blocks": {was: listed("n1", AgentWriter, ""), again: listed("n1", OperatorWriter, "", a)},
 		"put back, with more": {
-			was: told("n1", AgentWriter, "", a), again: told("n1", OperatorWriter, "", a, b),
+			was: listed("n1", AgentWriter, "", a), again: listed("n1", OperatorWriter, "", a, b),
 			want: []string{"rule 1, CiliumNode n1: assigned 10.0.0.32/27 by cilium-pool-operator, and it has no such block"},
 		},
-		"made by hand": {was: told("n1", AgentWriter, "", a), again: told("n1", "kubectl", "", b)},
+		"made by hand": {was: listed("n1", AgentWriter, "", a), again: listed("n1", "kubectl", "", b)},
 		"deleted under a pod": {
-			was: told("n1", AgentWriter, "", a), pod: "10.0.0.1",
+			was: listed("n1", AgentWriter, "", a), pod: "10.0.0.1",
 			want: []string{"rule 2, CiliumNode n1: 10.0.0.0/27 deleted with its object, under its Node, while pod p has 10.0.0.1"},
 		},
 		"deleted under its agent": {
-			was:  told("n1", AgentWriter, "10.0.0.1", a),
+			was:  listed("n1", AgentWriter, "10.0.0.1", a),
 			want: []string{"rule 2, CiliumNode n1: 10.0.0.0/27 deleted with its object, under its Node, while the agent itself has 10.0.0.1"},
 		},
 		"deleted, of an older Node": {was: older, pod: "10.0.0.1"},
@@ -201,7 +201,7 @@ func cmpOr(a, b client.Object) client.Object {
 }
 
 // TestJudges: of what a Checker finds only what concerns blocks counts, wherever agents are
-// told whole ones, and nothing of that which Rules judge by themselves.
+// assigned whole ones, and nothing that Rules judge by themselves.
 func TestJudges(t *testing.T) {
 	for v, want := range map[invariant.Violation]bool{
 		{Rule: 1, Subject: "PodIPBlock 10.0.0.0-27", Text: "deleted without having cooled down"}:                true,
@@ -232,8 +232,8 @@ func TestWritersAreCounted(t *testing.T) {
 	w := New(InPools())
 	var old client.Object
 	for _, cn := range []*ciliumv2.CiliumNode{
-		told("n1", OperatorWriter, ""), told("n1", OperatorWriter, "", "10.0.0.0/27"), told("n1", AgentWriter, "10.0.0.1", "10.0.0.0/27"),
-		told("n1", CiliumWriter, "", "10.0.0.0/27", "10.0.0.32/27"), told("n1", AgentWriter, "", "10.0.0.0/27"),
+		listed("n1", OperatorWriter, ""), listed("n1", OperatorWriter, "", "10.0.0.0/27"), listed("n1", AgentWriter, "10.0.0.1", "10.0.0.0/27"),
+		listed("n1", CiliumWriter, "", "10.0.0.0/27", "10.0.0.32/27"), listed("n1", AgentWriter, "", "10.0.0.0/27"),
 	} {
 		w.See(invariant.Change{Kind: invariant.KindCiliumNode, Name: "n1", Old: old, New: cn})
 		old = cn
@@ -298,9 +298,9 @@ func TestRulesOfNodes(t *testing.T) {
 	}
 }
 
-func TestAgentsHoldWhatTheyAreTold(t *testing.T) {
+func TestAgentsHoldWhatTheyAreAssigned(t *testing.T) {
 	w := New(InPools())
-	w.See(invariant.Change{Kind: invariant.KindCiliumNode, Name: "n1", New: told("n1", AgentWriter, "", "10.0.0.0/27")})
+	w.See(invariant.Change{Kind: invariant.KindCiliumNode, Name: "n1", New: listed("n1", AgentWriter, "", "10.0.0.0/27")})
 	inside, outside := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.33")
 	ask := func(answers ...map[string][]netip.Addr) {
 		err := w.AskAgents(t.Context(), func() map[string][]netip.Addr {

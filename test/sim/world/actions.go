@@ -216,7 +216,7 @@ func (w *World) enableStreams(o *Operator) {
 		if _, more := s.next(w.api); more {
 			w.can(Watch, o.name, s.name)
 		}
-		if len(s.untold) > 0 {
+		if len(s.undelivered) > 0 {
 			w.can(Tell, o.name, s.name)
 		}
 		if s.synced() {
@@ -424,7 +424,7 @@ func (w *World) show() {
 func (w *World) watch(o *Operator, s *stream) {
 	s.take(w.api)
 	if !w.cfg.Faults.Has(HandlerLag) {
-		for len(s.untold) > 0 {
+		for len(s.undelivered) > 0 {
 			s.tell()
 		}
 	}

@@ -210,8 +210,8 @@ func (m *machine) mayOpen() bool {
 	case m.store != nil:
 		return m.store.MinimumReached()
 	}
-	_, told := podCIDROf(m.w.api.Get(KindNode, m.name))
-	return told
+	_, assigned := podCIDROf(m.w.api.Get(KindNode, m.name))
+	return assigned
 }
 
 // restore takes the endpoints' addresses again. One that is refused loses its

@@ -38,10 +38,10 @@ func TestSameAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := map[string]int{}
+	ended := map[string]int{}
 	for life := range 60 {
 		r := rand.New(rand.NewPCG(uint64(life), 3))
-		p := &pair{t: t, real: real, api: world.NewAPI(time.Now), r: r, kind: life % 3, told: told}
+		p := &pair{t: t, real: real, api: world.NewAPI(time.Now), r: r, kind: life % 3, ended: ended}
 		for range 25 {
 			p.step()
 			if t.Failed() {
@@ -51,22 +51,22 @@ func TestSameAnswers(t *testing.T) {
 		p.end()
 	}
 	for _, outcome := range []string{"ok", "Conflict", "NotFound", "AlreadyExists", "Invalid", ""} {
-		if told[outcome] == 0 {
-			t.Errorf("nothing ever ended in %s: %v", outcome, told)
+		if ended[outcome] == 0 {
+			t.Errorf("nothing ever ended in %s: %v", outcome, ended)
 		}
 	}
-	t.Log(told)
+	t.Log(ended)
 }
 
 // pair is an object on both API servers.
 type pair struct {
-	t    *testing.T
-	real client.Client
-	api  *world.API
-	r    *rand.Rand
-	kind int
-	did  []string
-	told map[string]int
+	t     *testing.T
+	real  client.Client
+	api   *world.API
+	r     *rand.Rand
+	kind  int
+	did   []string
+	ended map[string]int
 	// What each answered last: to be written back, now or later.
 	seen, old [2]client.Object
 	versions  [2]string
@@ -270,7 +270,7 @@ func (p *pair) compare(ctx context.Context, k world.Kind, name string, errs [2]e
 		}
 		return string(apierrors.ReasonForError(err))
 	}
-	p.told[reason(errs[0])]++
+	p.ended[reason(errs[0])]++
 	if diff := cmp.Diff(reason(errs[0]), reason(errs[1])); diff != "" {
 		p.t.Errorf("answers differ (-real +ours): %s\nreal: %v\nours: %v", diff, errs[0], errs[1])
 		return

@@ -84,7 +84,7 @@ func ask(obj client.Object, what string) {
 	case byLabel:
 		put(&labels, asksLabel, label)
 	case byFamily: // goes before the other
-		put(&annotations, asksPool, "nobodys")
+		put(&annotations, asksPool, "unknown")
 		put(&annotations, asksV4Pool, v4)
 	default:
 		put(&annotations, asksPool, what)

@@ -92,8 +92,8 @@ func (f *flight) chance(o *Operator) {
 		if pool == nil {
 			continue
 		}
-		told := known.now[pool.Name]
-		f.may.drain[pool.Name] = f.may.drain[pool.Name] || told == nil || m.isOpen(told, now)
+		spec := known.now[pool.Name]
+		f.may.drain[pool.Name] = f.may.drain[pool.Name] || spec == nil || m.isOpen(spec, now)
 	}
 	for i, v4 := range []bool{true, false} {
 		pool := known.ruling(v4, o.knownLabels(f.name))
@@ -190,11 +190,11 @@ func (w *World) holdIdle(block string) {
 func (w *World) holdRate(pool string) {
 	m := w.writer.meter
 	m.begun[pool]++
-	told := m.pools.now[pool]
-	if told == nil || m.pools.edited[pool] {
+	spec := m.pools.now[pool]
+	if spec == nil || m.pools.edited[pool] {
 		return
 	}
-	n := w.cfg.Maintenance.of(told).BlocksPerHour
+	n := w.cfg.Maintenance.of(spec).BlocksPerHour
 	if n == nil || *n == 0 {
 		return
 	}

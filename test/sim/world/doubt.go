@@ -33,17 +33,17 @@ func (o *Operator) unheard(name string) {
 	delete(o.w.first, b.UID) // for all it knows, it was there before
 	o.doubts[name] = doubt{
 		b.Spec.NodeName, o.w.ciliumPoolOf(b), netip.MustParsePrefix(b.Spec.CIDR), b.UID,
-		o.stream(KindPool.String()).told(), o.stream(KindNode.String()).told(),
+		o.stream(KindPool.String()).delivered(), o.stream(KindNode.String()).delivered(),
 	}
 	o.w.Counts.Faults["claim in doubt"]++
 }
 
-// told is how many versions of its kind the handler has been told of at least.
-func (s *stream) told() int {
+// delivered is how many versions of its kind the handler has received at least.
+func (s *stream) delivered() int {
 	if len(s.listed) > 0 || s.initial > 0 {
 		return 0
 	}
-	return max(0, s.read-len(s.untold))
+	return max(0, s.read-len(s.undelivered))
 }
 
 // ciliumPoolOf is the pool of Cilium's that a block is for, or "".
@@ -79,7 +79,7 @@ func (w *World) holdOneNeed(v Version) {
 		d := w.writer.doubts[name]
 		sameNeed := d.node == b.Spec.NodeName && d.cidr != cidr && d.cidr.Addr().Is4() == cidr.Addr().Is4() && d.ciliumPool == w.ciliumPoolOf(b)
 		if sameNeed && !w.chosenAnew(d) {
-			w.violate(6, "block %s was claimed for node %s while nobody had answered whether %s is its own, which it is", v.Key, d.node, name)
+			w.violate(6, "block %s was claimed for node %s before any answer said whether %s is its own, which it is", v.Key, d.node, name)
 		}
 	}
 }

@@ -86,8 +86,8 @@ func (w *World) holdAlone(m *machine, cidr netip.Prefix) {
 		if other == m {
 			continue
 		}
-		if told, ok := podCIDROf(w.api.Get(KindNode, other.name)); ok && told.Overlaps(cidr) {
-			w.violate(1, "%s is for node %s, and Node %s is assigned %s", cidr, m.name, other.name, told)
+		if assigned, ok := podCIDROf(w.api.Get(KindNode, other.name)); ok && assigned.Overlaps(cidr) {
+			w.violate(1, "%s is for node %s, and Node %s is assigned %s", cidr, m.name, other.name, assigned)
 		}
 		for slot, e := range other.endpoints {
 			if slices.ContainsFunc(e.addrs(), cidr.Contains) && !e.forfeited {
@@ -97,12 +97,12 @@ func (w *World) holdAlone(m *machine, cidr netip.Prefix) {
 	}
 }
 
-// holdTold checks that a deleted block is assigned to no Node.
-func (w *World) holdTold(b *v1alpha1.PodIPBlock) {
+// holdUnassigned checks that a deleted block is assigned to no Node.
+func (w *World) holdUnassigned(b *v1alpha1.PodIPBlock) {
 	cidr := netip.MustParsePrefix(b.Spec.CIDR)
 	for _, m := range w.machines {
-		if told, ok := podCIDROf(w.api.Get(KindNode, m.name)); ok && told.Overlaps(cidr) && w.fixed() {
-			w.violate(1, "block %s was given up, and Node %s is assigned %s", b.Name, m.name, told)
+		if assigned, ok := podCIDROf(w.api.Get(KindNode, m.name)); ok && assigned.Overlaps(cidr) && w.fixed() {
+			w.violate(1, "block %s was given up, and Node %s is assigned %s", b.Name, m.name, assigned)
 		}
 	}
 }
@@ -110,16 +110,16 @@ func (w *World) holdTold(b *v1alpha1.PodIPBlock) {
 // holdFixedRest checks at rest that every Node has its block as long as there are
 // any, that its agent runs with it, and that none is on its way.
 func (w *World) holdFixedRest(when string, m *machine) {
-	told, has := podCIDROf(w.api.Get(KindNode, m.name))
+	assigned, has := podCIDROf(w.api.Get(KindNode, m.name))
 	switch {
 	case !has && w.room(m.name) > 0:
 		w.violate(9, "%s: Node %s has no podCIDR, and %d blocks are free", when, m.name, w.room(m.name))
 	case has && m.phase != serving:
-		w.violate(9, "%s: the agent of %s has not come up, and has %s", when, m.name, told)
-	case has && !slices.Contains(m.old.cidrs, told):
-		w.violate(9, "%s: the agent of %s runs with %v, and its Node says %s", when, m.name, m.old.cidrs, told)
+		w.violate(9, "%s: the agent of %s has not come up, and has %s", when, m.name, assigned)
+	case has && !slices.Contains(m.old.cidrs, assigned):
+		w.violate(9, "%s: the agent of %s runs with %v, and its Node says %s", when, m.name, m.old.cidrs, assigned)
 	case has:
-		w.holdToldRest(when, m, listed{crd.DefaultCiliumPool, told})
+		w.holdAssignedRest(when, m, listed{crd.DefaultCiliumPool, assigned})
 	}
 	for _, name := range w.api.Keys(KindBlock) {
 		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)

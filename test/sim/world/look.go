@@ -26,10 +26,10 @@ func (w *World) InHand(operator, reconcile string) string {
 	return ""
 }
 
-// Told returns the CIDRs that are assigned to a node's agent.
-func (w *World) Told(node string) []netip.Prefix {
-	if told, ok := podCIDROf(w.api.Get(KindNode, node)); ok && w.fixed() {
-		return []netip.Prefix{told}
+// Assigned returns the CIDRs that are assigned to a node's agent.
+func (w *World) Assigned(node string) []netip.Prefix {
+	if assigned, ok := podCIDROf(w.api.Get(KindNode, node)); ok && w.fixed() {
+		return []netip.Prefix{assigned}
 	}
 	if cn, ok := w.api.Get(KindCiliumNode, node).(*ciliumv2.CiliumNode); ok && !w.fixed() {
 		return w.listOf(cn)

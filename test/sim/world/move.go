@@ -94,7 +94,7 @@ func (w *World) keptOff(name string) bool {
 			return false
 		}
 		for _, s := range o.streams {
-			if _, more := s.next(w.api); s.kind == KindNode && (more || len(s.untold) > 0) {
+			if _, more := s.next(w.api); s.kind == KindNode && (more || len(s.undelivered) > 0) {
 				return false
 			}
 		}

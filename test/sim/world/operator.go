@@ -262,7 +262,7 @@ func (o *Operator) reconcile(c int, name string) {
 		if _, behind := s.next(o.w.api); behind {
 			o.w.Counts.Faults["watch lagged"]++
 		}
-		if len(s.untold) > 0 {
+		if len(s.undelivered) > 0 {
 			o.w.Counts.Faults["handler lagged"]++
 		}
 	}

@@ -139,7 +139,7 @@ func (w *World) enableBlockEdits() {
 func (w *World) shownToAll(kind Kind) bool {
 	for _, o := range w.operators {
 		for _, s := range o.streams {
-			if _, more := s.next(w.api); o.up && s.kind == kind && (more || len(s.untold) > 0) {
+			if _, more := s.next(w.api); o.up && s.kind == kind && (more || len(s.undelivered) > 0) {
 				return false
 			}
 		}
@@ -174,7 +174,7 @@ func (w *World) sparesForeign() bool {
 	})
 }
 
-// allListed says that no podCIDRs entry is missing that somebody took.
+// allListed says that no podCIDRs entry that was taken is missing.
 func (w *World) allListed() bool {
 	whole := true
 	for _, m := range w.machines {
@@ -209,7 +209,7 @@ func (w *World) allKnow(name string) bool {
 			return false
 		}
 		for _, s := range o.streams {
-			if _, more := s.next(w.api); s.kind == w.carrier() && (more || len(s.untold) > 0) {
+			if _, more := s.next(w.api); s.kind == w.carrier() && (more || len(s.undelivered) > 0) {
 				return false
 			}
 		}

@@ -47,10 +47,10 @@ func (w *World) holdRest(when string) {
 	w.holdScheduledRest(when)
 }
 
-// holdToldRest checks at rest that a CIDR assigned to an agent is a block of its node.
+// holdAssignedRest checks at rest that a CIDR assigned to an agent is a block of its node.
 // One that was removed by force is recreated if a pool could have cut it, and is
 // foreign from then on if none could (docs/reliability.md).
-func (w *World) holdToldRest(when string, m *machine, l listed) {
+func (w *World) holdAssignedRest(when string, m *machine, l listed) {
 	b, ok := w.api.Get(KindBlock, crd.BlockName(l.cidr)).(*v1alpha1.PodIPBlock)
 	if ok && b.Spec.NodeName != m.name || !ok && w.onAnyGrid(m.name, l) {
 		w.violate(9, "%s: node %s is assigned %s, which is no block of it", when, m.name, l.cidr)

@@ -141,7 +141,7 @@ type tornBlock struct {
 
 // lists reports whether a block is assigned to its node.
 func (w *World) lists(b *v1alpha1.PodIPBlock) bool {
-	return slices.ContainsFunc(w.Told(b.Spec.NodeName), func(p netip.Prefix) bool { return p.String() == b.Spec.CIDR })
+	return slices.ContainsFunc(w.Assigned(b.Spec.NodeName), func(p netip.Prefix) bool { return p.String() == b.Spec.CIDR })
 }
 
 // excuse is for an address that was removed from a node's pool by hand, until it is
@@ -263,7 +263,7 @@ func (w *World) blockContains(name string, addr netip.Addr) bool {
 }
 
 // holdBlock checks a claim: only after all has been read, and of addresses that
-// nobody has.
+// nothing else has.
 func (w *World) holdBlock(v Version) {
 	switch {
 	case v.New == nil:
@@ -304,7 +304,7 @@ func (w *World) holdGivenUp(v Version) {
 	}
 	w.holdUnpublished(v.Key, b, "given up")
 	w.holdFenced(v, b)
-	w.holdTold(b)
+	w.holdUnassigned(b)
 }
 
 // holdFenced checks that what tells an agent its blocks has changed since a block began to

@@ -35,10 +35,10 @@ type stream struct {
 	// on, and version is the list's.
 	listed  []delta
 	version string
-	// untold are the changes that the handler has not got yet. The first initial of
+	// undelivered are the changes that the handler has not got yet. The first initial of
 	// them came with the first list.
-	untold  []notice
-	initial int
+	undelivered []notice
+	initial     int
 }
 
 // delta is a change of the cache. A nil object is gone.
@@ -105,14 +105,14 @@ func (s *stream) take(a *API) {
 		if d.last != nil {
 			n.old = s.stripped(d.last)
 		}
-		s.untold = append(s.untold, n)
+		s.undelivered = append(s.undelivered, n)
 	default:
 		if old != nil && fromList && old.GetResourceVersion() == d.obj.GetResourceVersion() {
 			return // no handler gets what a list repeats
 		}
 		now := s.stripped(d.obj)
 		s.cache[d.key] = now
-		s.untold = append(s.untold, notice{old: old, now: now})
+		s.undelivered = append(s.undelivered, notice{old: old, now: now})
 	}
 }
 
@@ -169,8 +169,8 @@ func (s *stream) stripped(obj client.Object) client.Object {
 
 // tell delivers the next change of the cache to the handler.
 func (s *stream) tell() {
-	n := s.untold[0]
-	s.untold = s.untold[1:]
+	n := s.undelivered[0]
+	s.undelivered = s.undelivered[1:]
 	s.pools.tell(n)
 	s.cluster.tell(n)
 	first := s.initial > 0

@@ -120,11 +120,11 @@ func (m *machine) seesList(cn *ciliumv2.CiliumNode) {
 	}
 	m.seen, m.asked = cn, true
 	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
-		var told []netip.Prefix
+		var cidrs []netip.Prefix
 		for _, p := range entry.CIDRs {
-			told = append(told, p.Prefix)
+			cidrs = append(cidrs, p.Prefix)
 		}
-		m.whole.Sees(entry.Pool, told)
+		m.whole.Sees(entry.Pool, cidrs)
 	}
 }
 
@@ -140,8 +140,8 @@ func (m *machine) update() {
 	cn.Spec.IPAM.Pools = ipamtypes.IPAMPoolSpec{}
 	lists := &cn.Spec.IPAM.Pools
 	for _, s := range m.whole.Update() {
-		if len(s.Told) > 0 {
-			lists.Allocated = append(lists.Allocated, allocationOf(s.Pool, s.Told))
+		if len(s.CIDRs) > 0 {
+			lists.Allocated = append(lists.Allocated, allocationOf(s.Pool, s.CIDRs))
 		}
 		if s.Requested > 0 {
 			lists.Requested = append(lists.Requested, ipamtypes.IPAMPoolRequest{Pool: s.Pool, Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: s.Requested}})
@@ -292,10 +292,10 @@ func (w *World) isLost(m *machine, cidr netip.Prefix) bool {
 // holdWholeRest checks at rest that each block of a node is assigned or was returned,
 // and that the node has what its agent requests as far as blocks are free.
 func (w *World) holdWholeRest(when string, m *machine, cn *ciliumv2.CiliumNode) {
-	told, has := listedIn(cn), map[string]int{}
-	for _, l := range told {
+	entries, has := listedIn(cn), map[string]int{}
+	for _, l := range entries {
 		has[l.pool] += len(multipool.Inner(l.cidr))
-		w.holdToldRest(when, m, l)
+		w.holdAssignedRest(when, m, l)
 	}
 	for _, name := range w.api.Keys(KindBlock) {
 		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
@@ -307,7 +307,7 @@ func (w *World) holdWholeRest(when string, m *machine, cn *ciliumv2.CiliumNode) 
 			// Which of Cilium's pools it is for is unknown: it goes with the pod.
 		case w.isLost(m, netip.MustParsePrefix(b.Spec.CIDR)):
 			// It was assigned again, and returned.
-		case !slices.ContainsFunc(told, func(l listed) bool { return l.cidr.String() == b.Spec.CIDR }):
+		case !slices.ContainsFunc(entries, func(l listed) bool { return l.cidr.String() == b.Spec.CIDR }):
 			w.violate(9, "%s: block %s of node %s is neither assigned nor returned", when, name, m.name)
 		}
 	}
