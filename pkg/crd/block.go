@@ -161,8 +161,11 @@ func SetBlockHeld(obj *v1alpha1.PodIPBlock, why expand.WaitReason, message strin
 		return meta.RemoveStatusCondition(&obj.Status.Conditions, v1alpha1.BlockDraining)
 	}
 	reason := v1alpha1.HeldForWindow
-	if why == expand.WaitTurn {
+	switch why {
+	case expand.WaitTurn:
 		reason = v1alpha1.HeldForTurn
+	case expand.WaitNodes:
+		reason = v1alpha1.HeldForNodes
 	}
 	return meta.SetStatusCondition(&obj.Status.Conditions, metav1.Condition{
 		Type: v1alpha1.BlockDraining, Status: metav1.ConditionFalse, ObservedGeneration: obj.Generation,

@@ -11,6 +11,7 @@ import (
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -76,6 +77,8 @@ func settingsOf(obj *v1alpha1.PodIPPool, d Defaults) *Pool {
 		whole:      d.WholeBlocks,
 		remainder:  spec.ReservedBlockPolicy == v1alpha1.PublishRemainder,
 	}
+	p.DrainUnselected = spec.UnselectedNodes.Mode == v1alpha1.UnselectedNodesDrain
+	p.MaxUnselected = int(max(1, ptr.Deref(spec.UnselectedNodes.MaxConcurrent, 1)))
 	policy, problems := parsePolicy(spec, d.Policy, path)
 	p.Policy = policy
 	p.Maintenance = parseMaintenance(&spec.Maintenance, d.Maintenance, path.Child("maintenance"))

@@ -69,6 +69,10 @@ type Pool struct {
 	// what the operator uses instead. Nodes must not lack addresses because of a wrong
 	// threshold, so the pool is valid otherwise.
 	PolicyProblem error
+	// DrainUnselected: blocks of nodes that the pool no longer selects drain, those of
+	// MaxUnselected nodes at a time.
+	DrainUnselected bool
+	MaxUnselected   int
 	// Cooldown is how long a returned block cools down.
 	Cooldown time.Duration
 	// NodeGoneCooldown is how long a block cools down if its node is gone: never

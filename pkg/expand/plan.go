@@ -78,7 +78,7 @@ type Wait struct {
 	// By names the pods (or the agent's own use, as "router") that still use
 	// the block, sorted, where For is WaitPods, WaitAgent or WaitRestart.
 	By []string
-	// Until is when a wait for WaitWindow or WaitTurn may end. Zero: not known.
+	// Until is when a wait for WaitWindow, WaitTurn or WaitNodes may end. Zero: not known.
 	Until time.Time
 }
 
@@ -106,6 +106,8 @@ const (
 	WaitWindow WaitReason = "Window"
 	// WaitTurn: it has not begun, as the hourly limit is reached.
 	WaitTurn WaitReason = "Turn"
+	// WaitNodes: it has not begun, as enough other nodes move off its pool.
+	WaitNodes WaitReason = "Nodes"
 	// WaitUnsettled: the agent is not settled (yet).
 	WaitUnsettled WaitReason = "AgentNotSettled"
 )

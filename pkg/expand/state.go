@@ -79,7 +79,7 @@ type State struct {
 
 // Hold delays the drain of blocks that should leave. The zero Hold delays nothing.
 type Hold struct {
-	// For is what they wait for: WaitWindow or WaitTurn.
+	// For is what they wait for: WaitWindow, WaitTurn or WaitNodes.
 	For WaitReason
 	// Until is when to reconcile again. Zero: not before a change.
 	Until time.Time
@@ -95,7 +95,8 @@ type Block struct {
 	// Reason is why it is in Phase. Zero while in service.
 	Reason Reason
 	// Request is why it must leave, whatever the use: it was deleted, its range
-	// drains, its pool is being deleted. Zero: it may stay.
+	// drains, its pool is being deleted or drains what it no longer selects. Zero: it may
+	// stay.
 	Request Reason
 	// Hold delays Request: until it ends, a block in service keeps serving, and no
 	// block is claimed in its place. A drain that has begun continues regardless.
@@ -120,14 +121,15 @@ type Reason string
 
 // Reasons. The API's condition reasons are the same words.
 const (
-	None         Reason = ""
-	Reclaim      Reason = "Reclaim"
-	Deleted      Reason = "Deleted"
-	CIDRDraining Reason = "CIDRDraining"
-	PoolDeleted  Reason = "PoolDeleted"
-	PoolChanged  Reason = "PoolChanged"
-	Returned     Reason = "Returned"
-	NodeGone     Reason = "NodeGone"
+	None           Reason = ""
+	Reclaim        Reason = "Reclaim"
+	Deleted        Reason = "Deleted"
+	CIDRDraining   Reason = "CIDRDraining"
+	PoolDeleted    Reason = "PoolDeleted"
+	NodeUnselected Reason = "NodeUnselected"
+	PoolChanged    Reason = "PoolChanged"
+	Returned       Reason = "Returned"
+	NodeGone       Reason = "NodeGone"
 )
 
 // Pod is a pod bound to the node.

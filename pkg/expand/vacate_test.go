@@ -36,6 +36,18 @@ func TestVacate(t *testing.T) {
 			state: vacating(),
 			want:  []string{"needs 3 of 14", "retire " + both, restart},
 		},
+		"a node that its pool no longer selects: retire": {
+			state: vacating(edit(1, draining(NodeUnselected)), edit(1, request(NodeUnselected))),
+			want:  []string{"needs 3 of 14", "retire " + both, restart},
+		},
+		"selected again: first the block": {
+			state: vacating(edit(1, draining(NodeUnselected)), edit(1, request(None)), entries(both, Released)),
+			want:  []string{"needs 3 of 28", "undrain 10.0.0.16/28", "again in 10m0s"},
+		},
+		"it waits for other nodes: serve": {
+			state: node(full("10.0.0.0/28", request(NodeUnselected), func(b *Block) { b.Hold.For = WaitNodes }), full("10.0.0.16/28"), usedBy("10.0.0.1", "router")),
+			want:  []string{"needs 1 of 28", "10.0.0.0/28 waits for Nodes", "again in 10m0s"},
+		},
 		"beside pods of the block, which leave by themselves": {
 			state: vacating(published("10.0.0.19-10.0.0.20", ""), used("10.0.0.19")),
 			want:  []string{"needs 4 of 14", "mark 10.0.0.20", "retire " + both, restart},

@@ -29,7 +29,11 @@ func (c *Cluster) applyWindows(s *expand.State, pools []*crd.Pool, now time.Time
 // MayWait reports whether the drain of a block in service is requested other than by
 // deleting it.
 func MayWait(b *expand.Block) bool {
-	return b.Phase == ipalloc.InService && !b.Conflict && (b.Request == expand.CIDRDraining || b.Request == expand.PoolDeleted)
+	switch b.Request {
+	case expand.CIDRDraining, expand.PoolDeleted, expand.NodeUnselected:
+		return b.Phase == ipalloc.InService && !b.Conflict
+	}
+	return false
 }
 
 // PoolOf returns the pool of a held-back block, or nil.

@@ -127,6 +127,7 @@ func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, now ti
 	if share.State.NotRun {
 		s.correctNotRun(&share, c.Agents, now)
 	}
+	c.requestUnselected(&share, s.Node)
 	c.applyWindows(&share.State, share.Pools, now)
 	c.applyPressure(&share.State, s)
 	return share

@@ -32,6 +32,11 @@ func TestRetiredAddresses(t *testing.T) {
 			w.drain(expand.CIDRDraining)
 			w.release("a", "10.9.0.1", "released")
 		}},
+		"the router's, of a node that its pool no longer selects": {plant: func(w *world) {
+			router(w)
+			w.drain(expand.NodeUnselected)
+			w.release("a", "10.9.0.1", "released")
+		}},
 		"by a write that was decided on before the drain was undone": {plant: func(w *world) {
 			router(w)
 			w.drain(expand.PoolDeleted)

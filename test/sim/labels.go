@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -26,6 +27,18 @@ func chooseByLabels(seed uint64, c *world.Config) {
 	}
 	c.Labels = l
 	c.Settings.StartupTaints, c.Upgraded.StartupTaints = []string{l.Taint}, []string{l.Taint}
+}
+
+// moveOff lets Nodes move off the pool of a zone that they are no longer in, one or two at
+// a time.
+func moveOff(seed uint64, c *world.Config) {
+	r := rand.New(rand.NewPCG(seed, 16))
+	for _, p := range c.Pools {
+		if p.Spec.NodeSelector != nil {
+			p.Spec.UnselectedNodes.Mode = v1alpha1.UnselectedNodesDrain
+			p.Spec.UnselectedNodes.MaxConcurrent = []*int32{nil, ptr.To[int32](2)}[r.IntN(2)]
+		}
+	}
 }
 
 // haveOfPools lets Nodes and Services have addresses of pools, in blocks that nodes

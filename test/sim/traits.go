@@ -28,11 +28,12 @@ const (
 	labels                        // labels of Nodes choose among pools, come late, and change
 	cluster                       // the cluster itself has addresses of the pools' ranges
 	scheduling                    // a scheduler binds pods by the addresses that Nodes offer
+	moves                         // with labels: nodes move off pools that no longer select them
 	allTraits  = 1<<iota - 1
 )
 
 func traitNames() []string {
-	return []string{"windows", "pace", "pressure", "adoption", "shadow", "pools", "labels", "cluster", "scheduling"}
+	return []string{"windows", "pace", "pressure", "adoption", "shadow", "pools", "labels", "cluster", "scheduling", "moves"}
 }
 
 func (t traits) has(one traits) bool { return t&one == one }
@@ -106,6 +107,7 @@ func (t traits) marks() []string {
 		pools:      poolMarks(),
 		labels:     {string(world.NodeLabel), "Node with a startup taint"},
 		scheduling: {"bind", "offer", "claim for waiting pods", "recall", "bound by an old offer"},
+		moves:      {"move off", "hold for " + v1alpha1.HeldForNodes},
 		cluster:    {string(world.NodeAddress), string(world.ServiceEdit), "Node with an address of a pool", "ServiceCIDR of a pool"},
 	}[t]
 }
@@ -122,8 +124,11 @@ func (t traits) adapt(seed uint64, c *world.Config) {
 	if t.has(pools) {
 		askForPools(seed, c)
 	}
-	if t.has(labels) {
+	if t.has(labels) || t.has(moves) {
 		chooseByLabels(seed, c)
+	}
+	if t.has(moves) {
+		moveOff(seed, c)
 	}
 	if t.has(cluster) {
 		haveOfPools(c)
@@ -136,7 +141,7 @@ func (t traits) adapt(seed uint64, c *world.Config) {
 // in is what of the set a world of a mode can have; "": of any.
 func (t traits) in(mode ciliumnode.Mode) traits {
 	if mode != ciliumnode.CRD && mode != "" {
-		t &^= adoption | scheduling
+		t &^= adoption | scheduling | moves
 	}
 	if mode != ciliumnode.MultiPool && mode != "" {
 		t &^= pools
@@ -197,7 +202,7 @@ func (t traits) weigh(w map[world.Verb]float64) {
 	if t.has(pools) {
 		w[world.PoolEdit] = max(w[world.PoolEdit], 1)
 	}
-	if t.has(labels) {
+	if t.has(labels) || t.has(moves) {
 		w[world.AgentStart] = 1.5 // labels come before
 	}
 	if t.has(scheduling) { // most pods come by the scheduler

@@ -184,6 +184,9 @@ func (r *Reconciler) decide(ctx context.Context, o *observation) []familyPlan {
 			r.Metrics.forget(o.Name, f)
 		}
 	}
+	if o.CiliumNode != nil {
+		r.holdMoves(o, now)
+	}
 	var plans []familyPlan
 	idle := false
 	for i := range o.Shares {

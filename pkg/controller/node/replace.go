@@ -29,13 +29,13 @@ func (r *Reconciler) replaceFirst(o *observation, fo *state.Share) {
 		b := &s.Blocks[i]
 		j := slices.IndexFunc(o.Blocks, func(k crd.Block) bool { return k.CIDR == b.CIDR })
 		first := r.memory.isFirst(o.CiliumNode, o.Blocks[j].UID)
-		if b.Request != expand.None || b.Conflict || o.Blocks[j].Pool == fo.Ruling() || s.Uses(b.CIDR) {
+		if b.Request != expand.None && b.Request != expand.NodeUnselected || b.Conflict || o.Blocks[j].Pool == fo.Ruling() || s.Uses(b.CIDR) {
 			continue
 		}
 		switch {
 		case b.Phase == ipalloc.Draining && b.Reason == expand.PoolChanged && s.MayLeave(b.CIDR),
 			b.Phase == ipalloc.InService && s.Fresh && first && r.canReplace(o, fo):
-			b.Request = expand.PoolChanged
+			b.Request, b.Hold = expand.PoolChanged, expand.Hold{}
 		}
 	}
 }

@@ -67,6 +67,8 @@ func phaseMessage(phase ipalloc.Phase, reason expand.Reason, restart string) str
 		return "its range has allocationPolicy Drain or is no longer in the pool; it goes once " + freed
 	case expand.PoolChanged:
 		return "another pool rules the node now, and nothing of the block has been in use; it goes once the agent, when it starts, has agreed"
+	case expand.NodeUnselected:
+		return "its pool no longer selects the node (spec.unselectedNodes); it goes once " + freed
 	case expand.PoolDeleted:
 		return "its pool was deleted; it goes once " + freed
 	}
@@ -114,7 +116,7 @@ func (r *Reporter) sendDrainWaits(node *corev1.Node, waits []expand.Wait) {
 	news := ""
 	for _, w := range waits {
 		switch w.For {
-		case expand.WaitHandshake, expand.WaitReturn, expand.WaitUnsettled, expand.WaitPodAddress, expand.WaitWindow, expand.WaitTurn:
+		case expand.WaitHandshake, expand.WaitReturn, expand.WaitUnsettled, expand.WaitPodAddress, expand.WaitWindow, expand.WaitTurn, expand.WaitNodes:
 			continue // these resolve by themselves
 		}
 		news += fmt.Sprintf("%s %s; ", w.CIDR, w.For)

@@ -13,6 +13,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
+// moveWait is how long a node waits before it asks again whether it may move off a pool.
+const moveWait = time.Minute
+
 // pace adds to one family of a node how many reclaims the rates leave it. It uses up no
 // turns.
 func (r *Reconciler) pace(fo *state.Share, now time.Time) {
@@ -24,6 +27,35 @@ func (r *Reconciler) pace(fo *state.Share, now time.Time) {
 			s.ReclaimHold = expand.Hold{For: expand.WaitTurn, Until: now.Add(wait)}
 		}
 	}
+}
+
+// holdMoves limits how many nodes move off a pool that no longer selects them, at a time. A
+// node keeps its place from before its first block drains until its last one has left.
+func (r *Reconciler) holdMoves(o *observation, now time.Time) {
+	moves := map[string]bool{} // the pools that it moves off
+	for i := range o.Shares {
+		if o.Shares[i].Paused != "" {
+			continue
+		}
+		blocks := o.Shares[i].State.Blocks
+		for j := range blocks {
+			b := &blocks[j]
+			pool := r.PoolOf(b.CIDR)
+			if b.Request != expand.NodeUnselected || b.Phase == ipalloc.CoolingDown || pool == nil {
+				continue
+			}
+			switch {
+			case b.Hold.For != "": // it has not begun, and takes no other's place
+			case r.Pacing.Move(o.Name, pool, r.MovingOff(pool.Name)):
+				moves[pool.Name] = true
+			case b.Phase == ipalloc.Draining: // as it is idle, until its turn comes
+				b.Request = expand.None
+			default:
+				b.Hold = expand.Hold{For: expand.WaitNodes, Until: now.Add(moveWait)}
+			}
+		}
+	}
+	r.Pacing.KeepMoves(o.Name, moves)
 }
 
 // giveTurns limits requested drains to the rate of their pools. A drain keeps its turn
@@ -87,11 +119,15 @@ func drains(p expand.Plan, cidr netip.Prefix) bool {
 // heldBecause describes why a block's drain does not begin; "": none is requested.
 func heldBecause(b crd.Block, pool *crd.Pool, p expand.Plan) (expand.WaitReason, string) {
 	for _, w := range p.Waits {
-		if w.CIDR == b.CIDR && (w.For == expand.WaitWindow || w.For == expand.WaitTurn) {
+		if w.CIDR == b.CIDR && isHold(w.For) {
 			return w.For, heldMessage(pool, w)
 		}
 	}
 	return "", ""
+}
+
+func isHold(w expand.WaitReason) bool {
+	return w == expand.WaitWindow || w == expand.WaitTurn || w == expand.WaitNodes
 }
 
 // heldMessage changes only when a window opens or closes, or the hourly rate is used
@@ -101,6 +137,8 @@ func heldMessage(pool *crd.Pool, w expand.Wait) string {
 	switch {
 	case pool == nil:
 		return ""
+	case w.For == expand.WaitNodes:
+		return what + fmt.Sprintf("pool %s no longer selects the node, and nodes move off it %d at a time (spec.unselectedNodes.maxConcurrent)", pool.Name, pool.MaxUnselected)
 	case w.For == expand.WaitTurn:
 		return what + fmt.Sprintf("%d blocks of pool %s may begin in an hour, and as many have", pool.Maintenance.BlocksPerHour, pool.Name)
 	case w.Until.IsZero():

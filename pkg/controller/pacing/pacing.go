@@ -27,6 +27,8 @@ type Pacing struct {
 	hours   map[string]*rate.Limiter
 	// turns are the drains that were allowed to begin, and by which pool.
 	turns map[state.ShareKey]map[netip.Prefix]string
+	// moves are the nodes that may move off a pool, by pool.
+	moves map[string]map[string]bool
 }
 
 // New allows this many reclaims a minute, in bursts of up to a tenth of that. 0
@@ -36,7 +38,7 @@ func New(clusterPerMinute, poolPerMinute int) *Pacing {
 		cluster: perMinute(float64(clusterPerMinute)),
 		perPool: float64(poolPerMinute),
 		pools:   map[string]*rate.Limiter{}, hours: map[string]*rate.Limiter{},
-		turns: map[state.ShareKey]map[netip.Prefix]string{},
+		turns: map[state.ShareKey]map[netip.Prefix]string{}, moves: map[string]map[string]bool{},
 	}
 }
 
@@ -140,11 +142,42 @@ func (p *Pacing) KeepTurns(w state.ShareKey, blocks []netip.Prefix) {
 	}
 }
 
+// Move allows a node to move off a pool that no longer selects it, and reports whether it
+// did. begun are the nodes that do already, whichever process let them.
+func (p *Pacing) Move(node string, pool *crd.Pool, begun map[string]bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	moving := maps.Clone(begun)
+	maps.Copy(moving, p.moves[pool.Name])
+	if !moving[node] && len(moving) >= pool.MaxUnselected {
+		return false
+	}
+	if p.moves[pool.Name] == nil {
+		p.moves[pool.Name] = map[string]bool{}
+	}
+	p.moves[pool.Name][node] = true
+	return true
+}
+
+// KeepMoves ends the moves of a node off all pools but these.
+func (p *Pacing) KeepMoves(node string, pools map[string]bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for pool, nodes := range p.moves {
+		if !pools[pool] {
+			delete(nodes, node)
+		}
+	}
+}
+
 // ForgetNode drops the state of a node that is gone.
 func (p *Pacing) ForgetNode(node string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	maps.DeleteFunc(p.turns, func(w state.ShareKey, _ map[netip.Prefix]string) bool { return w.Node == node })
+	for _, nodes := range p.moves {
+		delete(nodes, node)
+	}
 }
 
 // ForgetPool drops the state of a pool that is gone.
@@ -153,6 +186,7 @@ func (p *Pacing) ForgetPool(pool string) {
 	defer p.mu.Unlock()
 	delete(p.pools, pool)
 	delete(p.hours, pool)
+	delete(p.moves, pool)
 }
 
 func (p *Pacing) pool(name string) *rate.Limiter {

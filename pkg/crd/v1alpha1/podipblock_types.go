@@ -118,6 +118,8 @@ const (
 	ReasonCIDRDraining = "CIDRDraining"
 	// ReasonPoolDeleted: its pool is being deleted.
 	ReasonPoolDeleted = "PoolDeleted"
+	// ReasonNodeUnselected: its pool no longer selects its node, and drains such blocks.
+	ReasonNodeUnselected = "NodeUnselected"
 	// ReasonPoolChanged: its node came to another pool before anything of the block
 	// was in use.
 	ReasonPoolChanged = "PoolChanged"
@@ -130,6 +132,9 @@ const (
 	// HeldForTurn: as many blocks of its pool as may begin to leave in an
 	// hour have.
 	HeldForTurn = "WaitsForTurn"
+	// HeldForNodes: its pool no longer selects its node, and as many nodes as may move
+	// off the pool at a time do.
+	HeldForNodes = "WaitsForNodes"
 )
 
 // Reasons of the condition CoolingDown.

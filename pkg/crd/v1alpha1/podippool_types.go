@@ -130,6 +130,11 @@ type PodIPPoolSpec struct {
 	// +optional
 	Maintenance MaintenancePolicy `json:"maintenance,omitzero"`
 
+	// unselectedNodes says what becomes of the blocks of nodes that nodeSelector no
+	// longer picks, as their labels or the selector changed.
+	// +optional
+	UnselectedNodes UnselectedNodesPolicy `json:"unselectedNodes,omitzero"`
+
 	// cooldown is how long a returned block waits before another node may have
 	// it, so that routes to its old node are gone everywhere. Default: the
 	// operator's --cooldown (1m).
@@ -393,3 +398,37 @@ type MaintenanceWindow struct {
 	// +optional
 	TimeZone string `json:"timeZone,omitempty"`
 }
+
+// UnselectedNodesPolicy says what becomes of the blocks of this pool on nodes that it no
+// longer selects, while another pool serves them.
+type UnselectedNodesPolicy struct {
+	// mode says whether such a node moves off its blocks. Retain, the default: it
+	// keeps those that it uses, and returns idle ones as any node does. Drain: they
+	// drain as on request, the agent's own addresses included: the node first gets a
+	// replacement from the pools that select it, its agent takes other addresses when
+	// it restarts, and a block goes once its last pod has gone. No pod is evicted. It is
+	// taken back where the pool selects the node again. In multi-pool and kubernetes mode
+	// blocks are retained.
+	// +optional
+	Mode UnselectedNodesMode `json:"mode,omitempty"`
+
+	// maxConcurrent is how many nodes may move off this pool at a time, so that a slip in
+	// a selector or in labels does not move all. A node counts until its last block of
+	// the pool has left it. Default: 1.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100000
+	// +optional
+	MaxConcurrent *int32 `json:"maxConcurrent,omitempty"`
+}
+
+// UnselectedNodesMode says whether nodes move off a pool that no longer selects them.
+//
+// +kubebuilder:validation:Enum=Retain;Drain
+type UnselectedNodesMode string
+
+const (
+	// UnselectedNodesRetain leaves nodes the blocks that they use.
+	UnselectedNodesRetain UnselectedNodesMode = "Retain"
+	// UnselectedNodesDrain drains their blocks of the pool.
+	UnselectedNodesDrain UnselectedNodesMode = "Drain"
+)

@@ -54,8 +54,7 @@ func (c *Cluster) taken(name string, f ipalloc.Family) int {
 func (c *Cluster) holdAsReported(s *expand.State) {
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
-		asked := b.Request == expand.CIDRDraining || b.Request == expand.PoolDeleted
-		if is, ok := c.Ledger.Block(b.CIDR); ok && is.Held != "" && asked && b.Hold.For == "" && !c.Hypothetical {
+		if is, ok := c.Ledger.Block(b.CIDR); ok && is.Held != "" && state.MayWait(b) && b.Hold.For == "" && !c.Hypothetical {
 			b.Hold.For = expand.WaitTurn
 		}
 	}

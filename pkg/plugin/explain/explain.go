@@ -181,13 +181,14 @@ func wayOut(c *cluster.Cluster, b crd.Block, state *expand.Block, waits string) 
 
 func reasonWords(r expand.Reason) string {
 	words := map[expand.Reason]string{
-		expand.Reclaim:      "the node could do without it",
-		expand.Deleted:      "it was deleted by hand",
-		expand.CIDRDraining: "its CIDR drains or was taken out of the pool",
-		expand.PoolDeleted:  "its pool is deleted",
-		expand.PoolChanged:  "another pool rules the node, and nothing of it has been in use",
-		expand.Returned:     "its node gave it back",
-		expand.NodeGone:     "its node is gone",
+		expand.Reclaim:        "the node could do without it",
+		expand.Deleted:        "it was deleted by hand",
+		expand.CIDRDraining:   "its CIDR drains or was taken out of the pool",
+		expand.PoolDeleted:    "its pool is deleted",
+		expand.NodeUnselected: "its pool no longer selects the node",
+		expand.PoolChanged:    "another pool rules the node, and nothing of it has been in use",
+		expand.Returned:       "its node gave it back",
+		expand.NodeGone:       "its node is gone",
 	}
 	if w, ok := words[r]; ok {
 		return w

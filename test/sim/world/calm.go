@@ -93,8 +93,10 @@ func (w *World) Finish() {
 		if settled && w.openAll() {
 			settled = w.rest("once windows are open")
 		}
-		if settled && w.restartRetired() {
-			w.rest("once agents have restarted")
+		for range len(w.machines) + 1 { // those that waited for others have theirs retired then
+			if settled && w.restartRetired() {
+				settled = w.rest("once agents have restarted")
+			}
 		}
 	}
 }

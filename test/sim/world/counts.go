@@ -122,6 +122,9 @@ func (c *Counts) didBlock(v Version) {
 		}
 	case is == v1alpha1.BlockDraining:
 		c.Did["drain"]++
+		if movesOff(v.New.(*v1alpha1.PodIPBlock)) {
+			c.Did["move off"]++
+		}
 	case is == v1alpha1.BlockCoolingDown:
 		c.Did["cool down"]++
 	case is == "":

@@ -67,6 +67,8 @@ type Operator struct {
 	agents *knownAgents
 	// meter counts what it has let begin, where that is held to anything.
 	meter *meter
+	// moves are the nodes that it let move off a pool, by block.
+	moves map[types.UID]string
 }
 
 // flight is a reconcile under way.
@@ -91,7 +93,9 @@ type flight struct {
 
 	knew []netip.Prefix // the node's blocks that it decides on
 	// awaits is the Node of which it knew, as it began, that its labels are not final.
-	awaits  types.UID
+	awaits types.UID
+	// stays are the pools that it may not move the Node off, by what it knew as it began.
+	stays   map[string]bool
 	cluster []netip.Prefix // what it knew, as it began, that the cluster itself has
 	// needed: a PodIPPool serves, or a node lists, the CiliumPodIPPool that it is about
 	// to delete, and it may know.
@@ -118,7 +122,7 @@ func (o *Operator) start(versionsAgo int) {
 		seconds := int(o.w.cfg.Skew / time.Second)
 		o.skew = time.Duration(o.w.pick(o.name, uint64(o.runs), 2*seconds+1)-seconds) * time.Second
 	}
-	o.flights, o.current, o.doubts = nil, nil, nil
+	o.flights, o.current, o.doubts, o.moves = nil, nil, nil, nil
 	if o.w.cfg.Maintenance != nil {
 		o.meter = newMeter(clock{o}.Now())
 	}
@@ -286,7 +290,7 @@ func (o *Operator) within(f *flight) context.Context {
 
 func (f *flight) know(o *Operator) {
 	f.settled = o.agents.settled(f.name)
-	f.awaits, f.cluster = o.awaitsLabels(f.name), o.cluster.all()
+	f.awaits, f.stays, f.cluster = o.awaitsLabels(f.name), o.stays(f.name), o.cluster.all()
 	f.knowWindow(o)
 	for _, pod := range o.parts.Node.Pods.On(f.name) {
 		for _, addr := range pod.IPs {

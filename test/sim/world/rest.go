@@ -155,7 +155,7 @@ func (w *World) wrongAtRest(obj *v1alpha1.PodIPBlock, b *heldBlock, leaving bool
 		return ""
 	case !w.lists(obj) && w.overlapped(b.name, b.cidr):
 		return "stays, though it overlaps another and was not there first"
-	case hasRoom && w.asked(obj) && !w.isHeld(obj.Spec.PoolName):
+	case hasRoom && w.asked(obj) && !w.isHeld(obj.Spec.PoolName) && !w.othersMove(obj):
 		return "has to leave, and has not begun"
 	}
 	return ""
@@ -247,7 +247,7 @@ func (w *World) asked(b *v1alpha1.PodIPBlock) bool {
 		return true
 	}
 	pool, err := crd.PoolFrom(obj, w.cfg.Settings.Defaults)
-	return err != nil || pool.Deleting || pool.Drains(netip.MustParsePrefix(b.Spec.CIDR))
+	return err != nil || pool.Deleting || pool.Drains(netip.MustParsePrefix(b.Spec.CIDR)) || w.mustMove(b, pool)
 }
 
 // without is how many pods of the node have no address that its agent reports.

@@ -270,6 +270,7 @@ func (w *World) holdBlock(v Version) {
 		w.holdGivenUp(v)
 	case v.Old != nil:
 		w.holdBegin(v)
+		w.holdMoves(v)
 	default:
 		w.holdUnpublished(v.Key, v.New.(*v1alpha1.PodIPBlock), "claimed")
 		if b := v.New.(*v1alpha1.PodIPBlock); w.fixed() {

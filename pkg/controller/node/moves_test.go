@@ -1,0 +1,158 @@
+package node
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// unselecting is a pool that selects neither n nor m, and drains their blocks.
+func unselecting(edits ...func(*v1alpha1.PodIPPoolSpec)) *v1alpha1.PodIPPool {
+	return fixtures.Edited(elsewherePool(), func(s *v1alpha1.PodIPPoolSpec) {
+		s.UnselectedNodes.Mode = v1alpha1.UnselectedNodesDrain
+		for _, edit := range edits {
+			edit(s)
+		}
+	})
+}
+
+// moving is a node with three blocks of a pool that does not select it, and one block of
+// that pool on node m, which moves off it.
+func moving(pool *v1alpha1.PodIPPool, change func(int, *v1alpha1.PodIPBlock) client.Object) []client.Object {
+	other := fixtures.BlockObject("10.0.0.12/30", ipalloc.InService)
+	other.Spec.NodeName, other.Finalizers = "m", nil
+	crd.SetBlockPhase(other, ipalloc.Draining, expand.NodeUnselected, "x", fixtures.Noon())
+	return append(threeBlocks(pool, change), other, fixtures.PodIPPool("q", 2, "10.9.0.0/27"))
+}
+
+// otherMoved removes the block of node m.
+func (b *bed) otherMoved() {
+	b.T.Helper()
+	b.Watch()
+	gone := b.block("10.0.0.12/30")
+	if err := b.API.Delete(b.T.Context(), fixtures.BlockObject("10.0.0.12/30", ipalloc.InService)); err != nil {
+		b.T.Fatal(err)
+	}
+	b.r.Ledger.Remove(gone)
+	b.Clock.SetTime(b.Clock.Now().Add(moveWait))
+	b.settle()
+}
+
+func (b *bed) mayMove(node string) bool {
+	return b.r.Pacing.Move(node, b.r.Pools.Get("p"), b.r.MovingOff("p"))
+}
+
+func TestNodesMoveOneByOne(t *testing.T) {
+	b := newBed(t, moving(unselecting(), asIs)...)
+	b.settle()
+	waiting := []string{"10.0.0.0/30 InService held", "10.0.0.12/30 Draining", "10.0.0.4/30 InService held", "10.0.0.8/30 InService held"}
+	if diff := cmp.Diff(waiting, b.phases()); diff != "" {
+		t.Fatalf("while m moves:\n%s", diff)
+	}
+	if got := b.block("10.0.0.0/30").Held; !strings.Contains(got, "pool p no longer selects the node, and nodes move off it 1 at a time") {
+		t.Errorf("the condition says %q", got)
+	}
+	b.otherMoved()
+	begun := []string{"10.0.0.0/30 Draining", "10.0.0.4/30 Draining", "10.0.0.8/30 Draining", "10.9.0.0/30 InService", "10.9.0.4/30 InService"}
+	if diff := cmp.Diff(begun, b.phases()); diff != "" {
+		t.Fatalf("once m has moved:\n%s", diff)
+	}
+	if b.mayMove("m") {
+		t.Error("m may move while n does")
+	}
+	b.changeNode(func(n *corev1.Node) { n.Labels = map[string]string{"zone": "x"} })
+	b.settle()
+	if diff := cmp.Diff([]string{"10.0.0.0/30 InService", "10.0.0.4/30 InService", "10.0.0.8/30 InService"}, b.phases()[:3]); diff != "" {
+		t.Fatalf("selected again:\n%s", diff)
+	}
+	if !b.mayMove("m") {
+		t.Error("m waits for n, which the pool selects again")
+	}
+	b.Check("at the end")
+}
+
+func TestSeveralNodesMoveAtATime(t *testing.T) {
+	two := int32(2)
+	b := newBed(t, moving(unselecting(func(s *v1alpha1.PodIPPoolSpec) { s.UnselectedNodes.MaxConcurrent = &two }), asIs)...)
+	b.settle()
+	if got := b.block("10.0.0.0/30"); got.Phase != ipalloc.Draining {
+		t.Errorf("the block is %s (%s)", got.Phase, got.Held)
+	}
+}
+
+// A block that goes as it is idle does not make its node move before its turn.
+func TestIdleBlocksGoBeforeTheTurn(t *testing.T) {
+	idle := func(i int, b *v1alpha1.PodIPBlock) client.Object {
+		if i == 2 {
+			crd.SetBlockPhase(b, ipalloc.Draining, expand.Reclaim, "x", fixtures.Noon())
+		}
+		return b
+	}
+	b := newBed(t, moving(unselecting(), idle)...)
+	b.settle()
+	if got := b.block("10.0.0.8/30"); got.Phase == ipalloc.Draining && got.Reason != expand.Reclaim {
+		t.Errorf("the block drains as %s while m moves", got.Reason)
+	}
+}
+
+// A node that cannot begin takes no other's place.
+func TestNodesThatCannotMove(t *testing.T) {
+	pausedNode := func(objects []client.Object) {
+		objects[0].(*corev1.Node).Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"}
+	}
+	for name, objects := range map[string][]client.Object{
+		"a closed window": moving(unselecting(func(s *v1alpha1.PodIPPoolSpec) { s.Maintenance = fixtures.Nightly() }), asIs),
+		"a paused node":   moving(unselecting(), asIs),
+		"retained": moving(unselecting(func(s *v1alpha1.PodIPPoolSpec) {
+			s.UnselectedNodes.Mode = v1alpha1.UnselectedNodesRetain
+		}), asIs),
+	} {
+		t.Run(name, func(t *testing.T) {
+			if name == "a paused node" {
+				pausedNode(objects)
+			}
+			b := newBed(t, objects...)
+			b.otherMoved()
+			if got := b.block("10.0.0.0/30"); got.Phase != ipalloc.InService {
+				t.Fatalf("the block is %s (%s)", got.Phase, got.Reason)
+			}
+			if !b.mayMove("m") {
+				t.Error("another node waits for it")
+			}
+		})
+	}
+}
+
+// A first block that no agent has read is replaced at once.
+func TestFirstBlocksDoNotWaitToMove(t *testing.T) {
+	p := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
+	p.Spec.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "zone", Operator: metav1.LabelSelectorOpDoesNotExist}}}
+	p.Spec.UnselectedNodes.Mode = v1alpha1.UnselectedNodesDrain
+	other := fixtures.BlockObject("10.0.0.12/30", ipalloc.InService)
+	other.Spec.NodeName, other.Finalizers = "m", nil
+	crd.SetBlockPhase(other, ipalloc.Draining, expand.NodeUnselected, "x", fixtures.Noon())
+	b := newBed(t, fixtures.Node(), p, zoned("10.1.0.0/28"), other)
+	b.settle()
+	first := b.block("10.0.0.0/30")
+	b.changeNode(labelled)
+	b.settle()
+	if is := b.block(first.CIDR.String()); is.Phase != ipalloc.Draining || is.Reason != expand.PoolChanged {
+		t.Errorf("the first block is %s (%s), held: %q", is.Phase, is.Reason, is.Held)
+	}
+	b.Clock.SetTime(b.Clock.Now().Add(time.Hour))
+	b.settle()
+	if len(b.CiliumNode().Release) == 0 {
+		t.Error("its addresses are no longer marked, though no agent has come")
+	}
+}

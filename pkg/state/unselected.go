@@ -1,0 +1,49 @@
+package state
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// requestUnselected requests the drain of blocks of pools that no longer select the node,
+// which may be nil, and that say so: where another pool serves it, and its labels are
+// final. An agent that is assigned whole blocks keeps its own addresses as long as its Node
+// exists, so its blocks stay.
+func (c *Cluster) requestUnselected(share *Share, node *corev1.Node) {
+	s := &share.State
+	if node == nil || len(share.Pools) == 0 || s.BlockDemand != nil || crd.StartupTaint(node, c.StartupTaints) != "" {
+		return
+	}
+	for i := range s.Blocks {
+		b := &s.Blocks[i]
+		pool := c.PoolOf(b.CIDR)
+		if pool == nil || pool.Frozen() || !pool.DrainUnselected || pool.Selector.Matches(labels.Set(node.Labels)) {
+			continue
+		}
+		if b.Request == expand.None && !b.Conflict && !replaced(b) {
+			b.Request = expand.NodeUnselected
+		}
+	}
+}
+
+// replaced reports whether a block leaves that no agent has read yet: that drain has rules
+// of its own.
+func replaced(b *expand.Block) bool {
+	return b.Phase == ipalloc.Draining && b.Reason == expand.PoolChanged
+}
+
+// MovingOff returns the nodes of which a block drains because its pool no longer selects
+// them.
+func (c *Cluster) MovingOff(pool string) map[string]bool {
+	nodes := map[string]bool{}
+	for b := range c.Ledger.PoolBlocks(pool) {
+		if b.Phase == ipalloc.Draining && b.Reason == expand.NodeUnselected {
+			nodes[b.Node] = true
+		}
+	}
+	return nodes
+}

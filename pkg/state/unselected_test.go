@@ -1,0 +1,117 @@
+package state
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// inZone is a pool for nodes of a zone, which drains blocks of others.
+func inZone(zone string, ranges ...string) *v1alpha1.PodIPPool {
+	return fixtures.Edited(fixtures.PodIPPool(zone, 1, ranges...), func(s *v1alpha1.PodIPPoolSpec) {
+		s.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"zone": zone}}
+		s.UnselectedNodes.Mode = v1alpha1.UnselectedNodesDrain
+	})
+}
+
+// A node of zone b holds a block of zone a.
+func TestUnselected(t *testing.T) {
+	const cidr = "10.1.0.0/30"
+	block := fixtures.Block(cidr, "a", "n", 1)
+	draining := func(why expand.Reason) func(*Cluster, *corev1.Node) {
+		return func(c *Cluster, _ *corev1.Node) {
+			b := fixtures.At(block, 2, ipalloc.Draining)
+			b.Reason = why
+			c.Ledger.Upsert(b)
+		}
+	}
+	for name, test := range map[string]struct {
+		change func(*Cluster, *corev1.Node)
+		want   expand.Reason
+	}{
+		"it moves off":               {want: expand.NodeUnselected},
+		"it goes on, once begun":     {draining(expand.NodeUnselected), expand.NodeUnselected},
+		"as idle as it is":           {draining(expand.Reclaim), expand.NodeUnselected},
+		"a first block, before that": {draining(expand.PoolChanged), expand.None},
+		"it cools down: not again": {func(c *Cluster, _ *corev1.Node) {
+			c.Ledger.Upsert(fixtures.At(block, 2, ipalloc.CoolingDown))
+		}, expand.NodeUnselected},
+		"back in its zone": {func(_ *Cluster, n *corev1.Node) { n.Labels["zone"] = "a" }, expand.None},
+		"the pool retains": {func(c *Cluster, _ *corev1.Node) {
+			c.Pools.Set(fixtures.Edited(inZone("a", "10.1.0.0/28"), func(s *v1alpha1.PodIPPoolSpec) { s.UnselectedNodes.Mode = v1alpha1.UnselectedNodesRetain }))
+		}, expand.None},
+		"no other pool serves it": {func(_ *Cluster, n *corev1.Node) { n.Labels["zone"] = "c" }, expand.None},
+		"Cilium does not run there": {func(_ *Cluster, n *corev1.Node) {
+			n.Labels[v1alpha1.OptOutLabel] = "true"
+		}, expand.None},
+		"its labels are not final": {func(_ *Cluster, n *corev1.Node) {
+			n.Spec.Taints = []corev1.Taint{{Key: "labels-come"}}
+		}, expand.None},
+		"a selector that cannot be read": {func(c *Cluster, _ *corev1.Node) {
+			c.Pools.Set(fixtures.Edited(inZone("a", "10.1.0.0/28"), func(s *v1alpha1.PodIPPoolSpec) {
+				s.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "zone", Operator: "Is"}}}
+			}))
+		}, expand.None},
+		"requested by its name": {func(c *Cluster, _ *corev1.Node) {
+			b := fixtures.At(block, 2, ipalloc.InService)
+			b.Deleting = true
+			c.Ledger.Upsert(b)
+		}, expand.Deleted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, node := clusterOf(block), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"zone": "b"}}}
+			c.Pools.Delete("p")
+			c.Pools.Set(inZone("a", "10.1.0.0/28"))
+			c.Pools.Set(inZone("b", "10.2.0.0/28"))
+			c.join("n", "10.1.0.1", "10.1.0.2")
+			if test.change != nil {
+				test.change(c, node)
+			}
+			shares := c.Snapshot("n", node, fixtures.Noon()).Shares
+			if len(shares) != 1 || len(shares[0].State.Blocks) != 1 {
+				t.Fatalf("%d shares: %+v", len(shares), shares)
+			}
+			if got := shares[0].State.Blocks[0].Request; got != test.want {
+				t.Errorf("the block is requested as %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// In the other modes agents keep their own addresses as long as their Node exists.
+func TestUnselectedWholeBlocks(t *testing.T) {
+	c, node := clusterOf(fixtures.Block("10.1.0.0/30", "a", "n", 1)), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"zone": "b"}}}
+	c.Pools.Set(inZone("a", "10.1.0.0/28"))
+	share := Share{Pools: []*crd.Pool{c.Pools.Get("p")}, State: expand.State{
+		Blocks: []expand.Block{{CIDR: fixtures.Prefix("10.1.0.0/30")}}, BlockDemand: &expand.BlockDemand{},
+	}}
+	if c.requestUnselected(&share, node); share.State.Blocks[0].Request != expand.None {
+		t.Errorf("the block is requested as %q", share.State.Blocks[0].Request)
+	}
+}
+
+func TestMovingOff(t *testing.T) {
+	c := clusterOf()
+	for i, b := range []crd.Block{
+		{Node: "moves", Phase: ipalloc.Draining, Reason: expand.NodeUnselected},
+		{Node: "gives-back", Phase: ipalloc.Draining, Reason: expand.Reclaim},
+		{Node: "waits", Phase: ipalloc.InService},
+		{Node: "has-moved", Phase: ipalloc.CoolingDown, Reason: expand.Returned},
+	} {
+		of := fixtures.Block(fixtures.Prefixes("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30", "10.0.0.12/30")[i].String(), "p", b.Node, i+1)
+		of.Phase, of.Reason = b.Phase, b.Reason
+		c.Ledger.Upsert(of)
+	}
+	if got := slices.Collect(maps.Keys(c.MovingOff("p"))); !slices.Equal(got, []string{"moves"}) {
+		t.Errorf("%v move off p", got)
+	}
+}

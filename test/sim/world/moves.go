@@ -1,0 +1,120 @@
+package world
+
+import (
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// mustMove says that a pool does not select the node of a block any more, and drains such
+// blocks, as another pool serves the node.
+func (w *World) mustMove(b *v1alpha1.PodIPBlock, pool *crd.Pool) bool {
+	node, ok := w.api.Get(KindNode, b.Spec.NodeName).(*corev1.Node)
+	if !ok || !pool.DrainUnselected || w.whole() || w.fixed() || w.selects(w.api.Get(KindPool, pool.Name).(*v1alpha1.PodIPPool), node.Name) {
+		return false
+	}
+	_, ruling := w.policy(node.Name, netip.MustParsePrefix(b.Spec.CIDR).Addr().Is4())
+	return ruling != "" && len(node.Spec.Taints) == 0
+}
+
+// movesOff says that a block drains as its pool does not select its node.
+func movesOff(b *v1alpha1.PodIPBlock) bool {
+	c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BlockDraining)
+	return phaseOf(b) == v1alpha1.BlockDraining && c.Reason == v1alpha1.ReasonNodeUnselected
+}
+
+// othersMove says that as many other nodes move off the pool of a block as may at a time.
+// Those that find no replacement keep their places.
+func (w *World) othersMove(b *v1alpha1.PodIPBlock) bool {
+	obj, ok := w.api.Get(KindPool, b.Spec.PoolName).(*v1alpha1.PodIPPool)
+	if !ok || !w.mustMove(b, w.poolFrom(obj)) {
+		return false
+	}
+	others := map[string]bool{}
+	for _, name := range w.api.Keys(KindBlock) {
+		o := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+		if o.Spec.NodeName == b.Spec.NodeName || o.Spec.PoolName != b.Spec.PoolName {
+			continue
+		}
+		if movesOff(o) || phaseOf(o) == "" && w.asked(o) && w.room(o.Spec.NodeName) == 0 {
+			others[o.Spec.NodeName] = true
+		}
+	}
+	return len(others) >= maxMoves(obj)
+}
+
+func (w *World) poolFrom(obj *v1alpha1.PodIPPool) *crd.Pool {
+	pool, err := crd.PoolFrom(obj, w.cfg.Settings.Defaults)
+	if err != nil {
+		return crd.FrozenPool(obj, w.cfg.Settings.Defaults)
+	}
+	return pool
+}
+
+func maxMoves(pool *v1alpha1.PodIPPool) int {
+	if n := pool.Spec.UnselectedNodes.MaxConcurrent; n != nil {
+		return int(*n)
+	}
+	return 1
+}
+
+// holdMoves checks a block that begins to leave as its pool does not select its node: that
+// the operator knew so, and that no more nodes move off the pool at a time, of those that
+// this process let, than may.
+func (w *World) holdMoves(v Version) {
+	old, _ := v.Old.(*v1alpha1.PodIPBlock)
+	now, _ := v.New.(*v1alpha1.PodIPBlock)
+	if old == nil || now == nil || phaseOf(old) != "" || !movesOff(now) {
+		return
+	}
+	o, node := w.writer, now.Spec.NodeName
+	pool, ok := w.api.Get(KindPool, now.Spec.PoolName).(*v1alpha1.PodIPPool)
+	if !ok {
+		return
+	}
+	if o.current.stays[pool.Name] && o.stays(node)[pool.Name] {
+		w.violate(10, "block %s began to leave node %s, which pool %s selects, or whose labels are not final", v.Key, node, pool.Name)
+	}
+	if o.moves == nil {
+		o.moves = map[types.UID]string{}
+	}
+	others := map[string]bool{}
+	for _, name := range w.api.Keys(KindBlock) {
+		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+		if by := o.moves[b.UID]; by != "" && by != node && b.Spec.PoolName == pool.Name && o.knowsMove(b) {
+			others[by] = true
+		}
+	}
+	o.moves[now.UID] = node
+	if len(others) >= maxMoves(pool) {
+		w.violate(10, "node %s began to move off pool %s while %v did, and %d may at a time", node, pool.Name, sortedKeys(others), maxMoves(pool))
+	}
+}
+
+// stays are the pools that select a Node, as an operator knows: all of them while the
+// Node's labels are not final.
+func (o *Operator) stays(name string) map[string]bool {
+	node := o.knownNode(name)
+	if o.w.cfg.Labels == nil || node == nil {
+		return nil
+	}
+	stays := map[string]bool{}
+	for _, pool := range o.w.cfg.Pools {
+		stays[pool.Name] = len(node.Spec.Taints) > 0 || selects(pool, node.Labels)
+	}
+	return stays
+}
+
+// knowsMove says that a process knows that a block drains as its pool does not select its
+// node.
+func (o *Operator) knowsMove(b *v1alpha1.PodIPBlock) bool {
+	known, ok := o.parts.Node.Ledger.Block(netip.MustParsePrefix(b.Spec.CIDR))
+	return ok && known.UID == b.UID && known.Phase == ipalloc.Draining && known.Reason == expand.NodeUnselected
+}
