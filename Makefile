@@ -201,8 +201,10 @@ $(eval $(call tool,helm3,helm.sh/helm/v3,helm.sh/helm/v3/cmd/helm,3 minutes))
 $(eval $(call tool,promtool,github.com/prometheus/prometheus,github.com/prometheus/prometheus/cmd/promtool,2 minutes,-tags remove_all_sd))
 
 .PHONY: lint
-lint: $(golangci-lint) ## Run golangci-lint.
+lint: $(golangci-lint) ## Run golangci-lint, and go vet on the modules that import this one: no other test builds those.
 	GOMAXPROCS=2 $(golangci-lint) run --concurrency 2 ./...
+	cd test/map && go vet ./...
+	cd test/bench/alloc && go vet ./...
 
 .PHONY: deepcopy
 deepcopy: $(controller-gen)
