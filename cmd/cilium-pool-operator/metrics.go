@@ -1,8 +1,14 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
+	"errors"
+	"fmt"
 
+	"github.com/prometheus/client_golang/prometheus"
+	clientmetrics "k8s.io/client-go/tools/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
@@ -19,4 +25,28 @@ func (o *options) metricsServer() metricsserver.Options {
 		m.TLSOpts = []func(*tls.Config){func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} }}
 	}
 	return m
+}
+
+// countRequests counts requests to the API server in rest_client_requests_total of
+// controller-runtime. Its adapter is replaced by one that counts for cilium-agent, in the
+// init of Cilium's pkg/k8s/watchers/metrics, which comes with Cilium's API types.
+func countRequests() error {
+	vec := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "rest_client_requests_total", Help: "Number of HTTP requests, partitioned by status code, method, and host.",
+	}, []string{"code", "method", "host"})
+	err := metrics.Registry.Register(vec)
+	if registered := (prometheus.AlreadyRegisteredError{}); errors.As(err, &registered) {
+		vec, err = registered.ExistingCollector.(*prometheus.CounterVec), nil
+	}
+	if err != nil {
+		return fmt.Errorf("registering metrics: %w", err)
+	}
+	clientmetrics.RequestResult = requestCounter{vec}
+	return nil
+}
+
+type requestCounter struct{ vec *prometheus.CounterVec }
+
+func (c requestCounter) Increment(_ context.Context, code, method, host string) {
+	c.vec.WithLabelValues(code, method, host).Inc()
 }

@@ -5,11 +5,15 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
 func TestRunExitCodes(t *testing.T) {
@@ -132,6 +136,26 @@ func TestServeMessages(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRequestsAreCounted: the registry that is served counts requests by code and method.
+func TestRequestsAreCounted(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	o := parsed(t, "--kubeconfig", kubeconfig(t, strings.TrimPrefix(server.URL, "http://")))
+	if err := inTime(t, func() error { return serve(t.Context(), o) }); err == nil {
+		t.Fatal("no error, though nothing was found")
+	}
+	families, err := metrics.Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() == "rest_client_requests_total" {
+			return
+		}
+	}
+	t.Error("no request was counted")
 }
 
 func empty(t *testing.T) string {

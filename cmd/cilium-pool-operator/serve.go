@@ -33,6 +33,9 @@ func serve(ctx context.Context, o *options) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
+	if err := countRequests(); err != nil {
+		return err
+	}
 	config, err := o.restConfig()
 	if err != nil {
 		return err
