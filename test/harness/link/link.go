@@ -1,0 +1,265 @@
+// Package link is a network that fails on request: a TCP proxy in front of a server whose
+// connections can be slowed, throttled, stalled, reset and forgotten.
+//
+// It owns its connections. It does not look at what they carry, and never changes a byte
+// or the order of bytes.
+package link
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Quality is how bytes travel. The zero value passes them on at once.
+type Quality struct {
+	// Delay is how long each byte travels in one direction.
+	Delay time.Duration
+	// BytesPerSecond limits each direction of a connection; 0: no limit.
+	BytesPerSecond int
+	// StallRequests and StallAnswers keep bytes of that direction in the link until the
+	// quality changes, as after a partition TCP still delivers what was sent before it.
+	// Connections are accepted meanwhile.
+	StallRequests, StallAnswers bool
+	// KeepOpen keeps a connection open for one end while the other has closed it, so that
+	// a server still serves the last requests of a process that is gone.
+	KeepOpen bool
+}
+
+// Partitioned is the Quality of a link that passes nothing.
+var Partitioned = Quality{StallRequests: true, StallAnswers: true}
+
+// Link is a proxy. Its methods may be called concurrently.
+type Link struct {
+	listener net.Listener
+	serving  sync.WaitGroup
+
+	mu      sync.Mutex
+	target  string
+	quality Quality
+	refuse  bool
+	closed  bool
+	changed chan struct{} // closed at each change, and then replaced
+	conns   map[*conn]bool
+}
+
+// New returns a link that listens on a free port of the loopback and leads to target: a
+// host:port, or unix: and the path of a socket.
+func New(target string) (*Link, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("make a link to %s: %w", target, err)
+	}
+	l := &Link{listener: listener, target: target, changed: make(chan struct{}), conns: map[*conn]bool{}}
+	l.serving.Go(l.serve)
+	return l, nil
+}
+
+// Addr is the host:port of the link.
+func (l *Link) Addr() string { return l.listener.Addr().String() }
+
+// Set changes the quality of all connections, present and future.
+func (l *Link) Set(q Quality) { l.change(func() { l.quality = q }) }
+
+// Route leads connections made from now on to another target.
+func (l *Link) Route(target string) { l.change(func() { l.target = target }) }
+
+// Refuse resets connections as they are made, or no longer does.
+func (l *Link) Refuse(refuse bool) { l.change(func() { l.refuse = refuse }) }
+
+// Forget makes the present connections half-open: they pass nothing any more, and neither
+// end is notified, as where a NAT or a load balancer has lost its state.
+func (l *Link) Forget() {
+	l.change(func() {
+		for c := range l.conns {
+			c.forgotten = true
+		}
+	})
+}
+
+// Reset ends the present connections, even forgotten ones, with a reset for both ends.
+// What the link still held is lost.
+func (l *Link) Reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.conns {
+		c.reset()
+	}
+}
+
+// Close resets all connections and stops listening.
+func (l *Link) Close() error {
+	l.change(func() { l.closed = true })
+	err := l.listener.Close()
+	l.Reset()
+	l.serving.Wait()
+	return err
+}
+
+func (l *Link) change(how func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	how()
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+func (l *Link) serve() {
+	for {
+		client, err := l.listener.Accept()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err == nil:
+			l.serving.Go(func() { l.connect(client) })
+		}
+	}
+}
+
+// connect serves one connection until it ends.
+func (l *Link) connect(client net.Conn) {
+	l.mu.Lock()
+	target, refuse := l.target, l.refuse
+	l.mu.Unlock()
+	network, address := "tcp", target
+	if path, is := strings.CutPrefix(target, "unix:"); is {
+		network, address = "unix", path
+	}
+	c := &conn{link: l, client: client, ended: make(chan struct{})}
+	if refuse {
+		c.reset()
+		return
+	}
+	server, err := net.Dial(network, address)
+	if err != nil {
+		c.reset()
+		return
+	}
+	c.server = server
+	l.mu.Lock()
+	l.conns[c] = true
+	if l.closed {
+		c.reset()
+	}
+	l.mu.Unlock()
+	var pumps sync.WaitGroup
+	pumps.Go(func() { c.pump(client, server, func(q Quality) bool { return q.StallRequests }) })
+	pumps.Go(func() { c.pump(server, client, func(q Quality) bool { return q.StallAnswers }) })
+	pumps.Wait()
+	l.mu.Lock()
+	delete(l.conns, c)
+	l.mu.Unlock()
+}
+
+// conn is one connection. forgotten is guarded by link.mu.
+type conn struct {
+	link           *Link
+	client, server net.Conn
+	forgotten      bool
+	ended          chan struct{}
+	end            sync.Once
+}
+
+// reset ends the connection at once.
+func (c *conn) reset() {
+	for _, side := range []net.Conn{c.client, c.server} {
+		if tcp, is := side.(*net.TCPConn); is {
+			_ = tcp.SetLinger(0) // it may have ended already
+		}
+	}
+	c.close()
+}
+
+func (c *conn) close() {
+	c.end.Do(func() {
+		close(c.ended)
+		for _, side := range []net.Conn{c.client, c.server} {
+			if side != nil {
+				_ = side.Close() // it may have ended already
+			}
+		}
+	})
+}
+
+// piece is what arrived at the link at once.
+type piece struct {
+	data []byte
+	at   time.Time
+}
+
+// inTransit is how many pieces a direction of a connection holds; beyond that the sender
+// waits.
+const inTransit = 1024
+
+// pump passes on one direction until the connection ends. What a sender wrote before it
+// closed the connection still arrives, and then its end.
+func (c *conn) pump(from, to net.Conn, stalled func(Quality) bool) {
+	pieces := make(chan piece, inTransit)
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	reading.Go(func() {
+		defer close(pieces)
+		for {
+			buffer := make([]byte, 16<<10)
+			n, err := from.Read(buffer)
+			if err != nil {
+				return
+			}
+			select {
+			case pieces <- piece{data: buffer[:n], at: time.Now()}:
+			case <-c.ended:
+				return
+			}
+		}
+	})
+	defer c.close()
+	var free time.Time // when the limited link has sent what came before
+	for p := range pieces {
+		if !c.travel(p, free, stalled) {
+			return
+		}
+		if _, err := to.Write(p.data); err != nil {
+			return
+		}
+		if rate := c.quality().BytesPerSecond; rate > 0 {
+			free = time.Now().Add(time.Duration(len(p.data)) * time.Second / time.Duration(rate))
+		}
+	}
+	c.travel(piece{at: time.Now()}, free, func(q Quality) bool { return q.KeepOpen || stalled(q) }) // the end travels as well
+}
+
+func (c *conn) quality() Quality {
+	c.link.mu.Lock()
+	defer c.link.mu.Unlock()
+	return c.link.quality
+}
+
+// travel waits until a piece arrives; false: the connection ended before.
+func (c *conn) travel(p piece, free time.Time, stalled func(Quality) bool) bool {
+	for {
+		c.link.mu.Lock()
+		q, changed, forgotten := c.link.quality, c.link.changed, c.forgotten
+		c.link.mu.Unlock()
+		due := p.at.Add(q.Delay)
+		if q.BytesPerSecond > 0 && free.After(due) {
+			due = free
+		}
+		var arrives <-chan time.Time
+		if !forgotten && !stalled(q) {
+			wait := time.Until(due)
+			if wait <= 0 {
+				return true
+			}
+			arrives = time.After(wait)
+		}
+		select {
+		case <-arrives:
+		case <-changed:
+		case <-c.ended:
+			return false
+		}
+	}
+}
