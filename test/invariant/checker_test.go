@@ -3,9 +3,7 @@ package invariant_test
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"os"
-	"slices"
 	"testing"
 	"time"
 
@@ -13,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
@@ -328,54 +325,6 @@ func briefly(violations []invariant.Violation) []string {
 	return out
 }
 
-func TestEveryVersionIsSeenInOrder(t *testing.T) {
-	w := newWorld(t)
-	var got []int
-	checker := w.watch(invariant.Options{OnChange: func(c invariant.Change) {
-		if cn, ok := c.New.(*ciliumv2.CiliumNode); ok && c.Name == "b" {
-			got = append(got, cn.Spec.IPAM.PreAllocate)
-		}
-	}})
-	var want []int
-	for i := 1; i <= 50; i++ {
-		w.cilium("b", func(cn *ciliumv2.CiliumNode) { cn.Spec.IPAM.PreAllocate = i })
-		want = append(want, i)
-	}
-	w.Must(checker.Sync(w.Ctx))
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("versions (-want +got):\n%s", diff)
-	}
-	if n := checker.Stats().Versions[invariant.KindCiliumNode]; n != len(want) {
-		t.Errorf("%d versions counted, want %d", n, len(want))
-	}
-}
-
-func TestAPIServerRestarts(t *testing.T) {
-	cluster := cptest.New(t, controlplane.Options{})
-	w := worldOn(t, cluster.Config())
-	checker := w.watch(invariant.Options{})
-	w.Must(cluster.KillAPIServer())
-	w.Must(cluster.StartAPIServer(w.Ctx))
-	w.Must(checker.Sync(w.Ctx)) // The watches are back, and nothing was written meanwhile.
-	w.cilium("a", func(cn *ciliumv2.CiliumNode) { unpublish(cn, "10.9.0.1") })
-	w.Must(checker.Sync(w.Ctx))
-	if diff := cmp.Diff([]string{"2 CiliumNode a"}, briefly(checker.Violations())); diff != "" {
-		t.Errorf("violations (-want +got):\n%s", diff)
-	}
-	if gaps := checker.Stats().Gaps; gaps != 0 {
-		t.Errorf("%d gaps, though nothing was written meanwhile", gaps)
-	}
-	// What is written before the watches are back may be missed, but not that
-	// an IP stands in two pools.
-	w.Must(cluster.KillAPIServer())
-	w.Must(cluster.StartAPIServer(w.Ctx))
-	w.cilium("b", func(cn *ciliumv2.CiliumNode) { publish(cn, "172.16.0.1") })
-	w.Must(checker.Sync(w.Ctx))
-	if diff := cmp.Diff([]string{"2 CiliumNode a", "1 CiliumNode b"}, briefly(checker.Violations())); diff != "" {
-		t.Errorf("violations (-want +got):\n%s", diff)
-	}
-}
-
 func TestCooldownIsMeasured(t *testing.T) {
 	w := newWorld(t)
 	checker := w.watch(invariant.Options{Cooldown: time.Hour})
@@ -388,48 +337,6 @@ func TestCooldownIsMeasured(t *testing.T) {
 	}
 }
 
-// TestExemptionIsNarrow: an exemption excuses its rule, its subject and its text, in what
-// is written while it is in force.
-func TestExemptionIsNarrow(t *testing.T) {
-	w := newWorld(t)
-	checker := w.watch(invariant.Options{})
-	w.cilium("b", func(cn *ciliumv2.CiliumNode) { publish(cn, "172.16.0.2") })
-	foreign := func(node, ip string) {
-		w.cilium(node, func(cn *ciliumv2.CiliumNode) { unpublish(cn, ip) })
-	}
-	exempt := invariant.Exemption{Rule: 7, Subject: "CiliumNode a", Text: "172.16.0.1 left the pool"}
-	end, err := checker.Exempt(w.Ctx, exempt)
-	w.Must(err)
-	foreign("a", "172.16.0.1")                                                                   // excused
-	foreign("b", "172.16.0.2")                                                                   // of another subject
-	w.cilium("a", func(cn *ciliumv2.CiliumNode) { unpublish(cn, "10.9.0.1") })                   // against another rule
-	w.cilium("a", func(cn *ciliumv2.CiliumNode) { listCIDRs(cn, "10.9.0.0/30", "10.9.0.8/30") }) // in another way, and more
-	w.Must(end(w.Ctx))
-	w.cilium("a", func(cn *ciliumv2.CiliumNode) { publish(cn, "172.16.0.1") })
-	foreign("a", "172.16.0.1") // after its end
-	w.Must(checker.Sync(w.Ctx))
-	want := []string{"7 CiliumNode b", "2 CiliumNode a", "3 CiliumNode a", "7 CiliumNode a", "7 CiliumNode a"}
-	if diff := cmp.Diff(want, briefly(checker.Violations())); diff != "" {
-		t.Errorf("violations (-want +got):\n%s\n%v", diff, checker.Violations())
-	}
-}
-
-// TestExemptionsThatExcuseNothing: they and those without a bound are errors.
-func TestExemptionsThatExcuseNothing(t *testing.T) {
-	w := newWorld(t)
-	checker := w.watch(invariant.Options{})
-	for _, e := range []invariant.Exemption{{}, {Rule: 1, Subject: "CiliumNode a"}, {Rule: 1, Text: "x"}, {Subject: "CiliumNode a", Text: "x"}} {
-		if _, err := checker.Exempt(w.Ctx, e); err == nil {
-			t.Errorf("%+v is in force", e)
-		}
-	}
-	end, err := checker.Exempt(w.Ctx, invariant.Exemption{Rule: 7, Subject: "CiliumNode a", Text: "left the pool"})
-	w.Must(err)
-	if end(w.Ctx) == nil {
-		t.Error("an exemption that excused nothing ends without an error")
-	}
-}
-
 func TestJudges(t *testing.T) {
 	w := newWorld(t)
 	checker := w.watch(invariant.Options{Judges: func(v invariant.Violation) bool { return v.Rule != 7 }})
@@ -437,114 +344,6 @@ func TestJudges(t *testing.T) {
 	w.Must(checker.Sync(w.Ctx))
 	if diff := cmp.Diff([]string{"2 CiliumNode a"}, briefly(checker.Violations())); diff != "" {
 		t.Errorf("violations (-want +got):\n%s", diff)
-	}
-}
-
-func TestAgents(t *testing.T) {
-	tests := map[string]struct {
-		// asked is what the agent of node a says, each time it is asked.
-		asked [][]string
-		want  []string
-	}{
-		"all in the pool":        {asked: [][]string{{"10.9.0.1", "172.16.0.1"}}},
-		"held and not in it":     {asked: [][]string{{"10.9.0.3"}, {"10.9.0.3"}}, want: []string{"2 CiliumNode a"}},
-		"let go of meanwhile":    {asked: [][]string{{"10.9.0.3"}, {}}},
-		"another one after that": {asked: [][]string{{"10.9.0.3"}, {"10.9.0.9"}}},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			asked := slices.Clone(test.asked)
-			checker := w.watch(invariant.Options{
-				AgentsEvery: time.Hour,
-				Agents: func() map[string][]netip.Addr {
-					var held []netip.Addr
-					for _, ip := range asked[0] {
-						held = append(held, netip.MustParseAddr(ip))
-					}
-					asked = asked[1:]
-					return map[string][]netip.Addr{"a": held}
-				},
-			})
-			w.Must(checker.AskAgents(w.Ctx))
-			if diff := cmp.Diff(test.want, briefly(checker.Violations())); diff != "" {
-				t.Errorf("violations (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-// TestAgentsOfARecreatedCiliumNode: what its pool lacks of what an agent holds is excused
-// only as long as nothing of its block is there again.
-func TestAgentsOfARecreatedCiliumNode(t *testing.T) {
-	tests := map[string]struct {
-		held  string
-		again func(cn *ciliumv2.CiliumNode)
-		gone  bool // the Node
-		want  []string
-	}{
-		"nothing is there yet":      {held: "10.9.0.1", again: func(*ciliumv2.CiliumNode) {}},
-		"another block is there":    {held: "10.9.0.1", again: func(cn *ciliumv2.CiliumNode) { publish(cn, "10.9.0.5"); listCIDRs(cn, "10.9.0.4/30") }},
-		"its block is there":        {held: "10.9.0.1", again: func(cn *ciliumv2.CiliumNode) { publish(cn, "10.9.0.2"); listCIDRs(cn, "10.9.0.0/30") }, want: []string{"2 CiliumNode a"}},
-		"all is there":              {held: "10.9.0.1", again: func(cn *ciliumv2.CiliumNode) { publish(cn, "10.9.0.1"); listCIDRs(cn, "10.9.0.0/30") }},
-		"it had no such address":    {held: "10.9.0.3", again: func(*ciliumv2.CiliumNode) {}, want: []string{"2 CiliumNode a"}},
-		"a foreign one is left out": {held: "172.16.0.1", again: func(cn *ciliumv2.CiliumNode) { publish(cn, "10.9.0.1"); listCIDRs(cn, "10.9.0.0/30") }, want: []string{"2 CiliumNode a"}},
-		"its Node is gone":          {held: "10.9.0.3", again: func(*ciliumv2.CiliumNode) {}, gone: true},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.createBlock("10.9.0.4/30", "a")
-			checker := w.watch(invariant.Options{
-				AgentsEvery: time.Hour,
-				Agents: func() map[string][]netip.Addr {
-					return map[string][]netip.Addr{"a": {netip.MustParseAddr(test.held)}}
-				},
-			})
-			w.deleteCiliumNode("a")
-			w.createCiliumNode("a", test.again)
-			if test.gone {
-				w.deleteNode("a")
-			}
-			w.Must(checker.AskAgents(w.Ctx))
-			if diff := cmp.Diff(test.want, briefly(checker.Violations())); diff != "" {
-				t.Errorf("violations (-want +got):\n%s\n%v", diff, checker.Violations())
-			}
-		})
-	}
-}
-
-func TestQuiet(t *testing.T) {
-	tests := map[string]struct {
-		meanwhile func(w *world)
-		want      []string
-	}{
-		"nothing": {meanwhile: func(*world) {}},
-		"an agent reports": {meanwhile: func(w *world) {
-			w.status("a", func(cn *ciliumv2.CiliumNode) { use(cn, "10.9.0.1", "default/x") })
-		}},
-		"a block is written": {
-			meanwhile: func(w *world) { w.coolDown("10.9.0.0-30") },
-			want:      []string{"8 PodIPBlock 10.9.0.0-30"},
-		},
-		"an address is marked": {
-			meanwhile: func(w *world) { w.release("a", "10.9.0.1", "marked-for-release") },
-			want:      []string{"8 CiliumNode a"},
-		},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			checker := w.watch(invariant.Options{})
-			end, err := checker.BeginQuiet(w.Ctx)
-			w.Must(err)
-			test.meanwhile(w)
-			found, err := end(w.Ctx)
-			w.Must(err)
-			if diff := cmp.Diff(test.want, briefly(found)); diff != "" {
-				t.Errorf("writes at rest (-want +got):\n%s", diff)
-			}
-		})
 	}
 }
 
