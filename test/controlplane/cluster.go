@@ -1,7 +1,7 @@
 // Package controlplane starts and stops the real etcd and kube-apiserver on
 // this machine, for tests and for the demo.
 //
-// It owns two processes and a folder with their state: certificates, data,
+// It owns their processes and a folder with their state: certificates, data,
 // logs, pids and an admin kubeconfig. It never runs controllers, a scheduler
 // or nodes: what a test wants of those it does itself.
 //
@@ -19,6 +19,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -63,6 +64,12 @@ type Options struct {
 	AuditPolicy string
 	// CRDs are installed and waited for. Nil: DefaultCRDs. Empty: none.
 	CRDs []*apiextensionsv1.CustomResourceDefinition
+	// EtcdMembers is how many members etcd has. 0: one.
+	EtcdMembers int
+	// Join makes this a further kube-apiserver on the etcd of another cluster, with the
+	// same certificates, and starts no etcd. EtcdServers is where it reaches that.
+	Join        *Cluster
+	EtcdServers string
 	// Detached processes outlive this one; Attach finds them again. Others
 	// are killed with it, however it ends (on Linux).
 	Detached bool
@@ -76,7 +83,7 @@ type Cluster struct {
 	config  *rest.Config
 
 	mu        sync.Mutex
-	etcd      *process.Process
+	etcd      []*process.Process // its members
 	apiServer *process.Process
 }
 
@@ -96,12 +103,15 @@ func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 	if o.BindAddress == "" {
 		o.BindAddress = loopback
 	}
+	if o.EtcdMembers == 0 && o.Join == nil {
+		o.EtcdMembers = 1
+	}
 	if o.CRDs == nil {
 		if o.CRDs, err = DefaultCRDs(); err != nil {
 			return nil, err
 		}
 	}
-	c := &Cluster{opts: o}
+	c := &Cluster{opts: o, etcd: make([]*process.Process, o.EtcdMembers)}
 	if err := c.makeDir(); err != nil {
 		return nil, err
 	}
@@ -136,14 +146,14 @@ func Attach(dir string) (*Cluster, error) {
 	if err != nil {
 		bins = "" // Enough to stop it; starting it again will say what is missing.
 	}
-	c := &Cluster{opts: Options{Dir: dir, BinDir: bins, Log: io.Discard, Detached: true}, dir: dir}
+	c := &Cluster{opts: Options{Dir: dir, BinDir: bins, Log: io.Discard, Detached: true}, dir: dir, etcd: make([]*process.Process, 1)}
 	if c.config, err = readKubeconfig(filepath.Join(dir, kubeconfigFile)); err != nil {
 		return nil, fmt.Errorf("no control plane in %s: %w", dir, err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, auditLogFile)); err == nil {
 		c.opts.AuditLog = true
 	}
-	if c.etcd, err = process.Find(dir, etcdName); err != nil {
+	if c.etcd[0], err = process.Find(dir, etcdName); err != nil {
 		return nil, err
 	}
 	if c.apiServer, err = process.Find(dir, apiServerName); err != nil {
@@ -152,7 +162,7 @@ func Attach(dir string) (*Cluster, error) {
 	return c, nil
 }
 
-// Stop ends both processes, gracefully at first, and removes the folder if it
+// Stop ends all processes, gracefully at first, and removes the folder if it
 // is a temporary one. It may be called again, and after the Kill methods.
 func (c *Cluster) Stop() error {
 	return c.end(func(p *process.Process) error { return p.Stop(stopTimeout) })
@@ -161,7 +171,11 @@ func (c *Cluster) Stop() error {
 func (c *Cluster) end(end func(*process.Process) error) error {
 	// Without etcd, kube-apiserver would hang in its graceful stop.
 	etcd, apiServer := c.processes()
-	if err := errors.Join(end(apiServer), end(etcd)); err != nil {
+	err := end(apiServer)
+	for _, member := range etcd {
+		err = errors.Join(err, end(member))
+	}
+	if err != nil {
 		return err
 	}
 	if !c.tempDir {
@@ -179,10 +193,14 @@ func (c *Cluster) Dir() string { return c.dir }
 // BinDir is the folder of the binaries: etcd, kube-apiserver, kubectl.
 func (c *Cluster) BinDir() string { return c.opts.BinDir }
 
-// PIDs are the process ids; 0 for one that does not run.
+// PIDs are the process ids, of etcd that of its first member; 0 for one that does not
+// run.
 func (c *Cluster) PIDs() (etcd, apiServer int) {
 	e, a := c.processes()
-	return e.PID(), a.PID()
+	if len(e) > 0 {
+		etcd = e[0].PID()
+	}
+	return etcd, a.PID()
 }
 
 // KillAPIServer kills kube-apiserver and waits until it is gone.
@@ -203,10 +221,33 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	return c.Ready(ctx)
 }
 
-// KillEtcd kills etcd and waits until it is gone.
+// KillEtcd kills all members of etcd and waits until they are gone.
 func (c *Cluster) KillEtcd() error {
+	var err error
+	for i := range c.opts.EtcdMembers {
+		err = errors.Join(err, c.KillEtcdMember(i))
+	}
+	return err
+}
+
+// KillEtcdMember kills one member of etcd, counted from 0, and waits until it is gone.
+func (c *Cluster) KillEtcdMember(i int) error {
 	etcd, _ := c.processes()
-	return etcd.Kill()
+	return etcd[i].Kill()
+}
+
+// SignalEtcdMember sends a signal to one member of etcd.
+func (c *Cluster) SignalEtcdMember(i int, s os.Signal) error {
+	etcd, _ := c.processes()
+	return etcd[i].Signal(s)
+}
+
+// StartEtcdMember starts a killed member of etcd with the data it had, and returns as
+// soon as it listens.
+func (c *Cluster) StartEtcdMember(ctx context.Context, i int) error {
+	ctx, cancel := withDeadline(ctx)
+	defer cancel()
+	return c.startEtcdMember(ctx, i)
 }
 
 // StartEtcd starts a killed etcd with the data it had. Where kube-apiserver
@@ -223,10 +264,10 @@ func (c *Cluster) StartEtcd(ctx context.Context) error {
 	return c.Ready(ctx)
 }
 
-func (c *Cluster) processes() (etcd, apiServer *process.Process) {
+func (c *Cluster) processes() (etcd []*process.Process, apiServer *process.Process) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.etcd, c.apiServer
+	return slices.Clone(c.etcd), c.apiServer
 }
 
 func (c *Cluster) makeDir() error {

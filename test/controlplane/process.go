@@ -15,19 +15,18 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
 
-// startProcess runs a part in the state folder. A file called stale is removed
-// first.
-func (c *Cluster) startProcess(name string, args []string, stale string) (*process.Process, error) {
+// startProcess runs a program under a name in the state folder. Files called stale are
+// removed first.
+func (c *Cluster) startProcess(program, name string, args []string, stale ...string) (*process.Process, error) {
 	p, err := process.Start(process.Command{
 		Name: name, Dir: c.dir, WorkDir: c.dir, Env: environment(os.Environ()),
-		Args:    append([]string{filepath.Join(c.opts.BinDir, name)}, args...),
+		Args:    append([]string{filepath.Join(c.opts.BinDir, program)}, args...),
 		PIDFile: true, Detached: c.opts.Detached,
 		Prepare: func() error {
-			if stale == "" {
-				return nil
-			}
-			if err := os.Remove(filepath.Join(c.dir, stale)); !errors.Is(err, fs.ErrNotExist) {
-				return err
+			for _, file := range stale {
+				if err := os.Remove(filepath.Join(c.dir, file)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+					return err
+				}
 			}
 			return nil
 		},

@@ -20,13 +20,8 @@ import (
 )
 
 const (
-	loopback = "127.0.0.1"
-	// etcd wants host:port in every URL; for a unix socket that is the name of
-	// its file, here relative to the working directory of both processes, for
-	// a socket's path is limited to 107 bytes.
-	etcdClientSocket = "etcd-client:0"
-	etcdPeerSocket   = "etcd-peer:0"
-	etcdQuotaBytes   = 8 << 30
+	loopback       = "127.0.0.1"
+	etcdQuotaBytes = 8 << 30
 
 	auditPolicyFile = "audit-policy.yaml"
 	auditPolicy     = `apiVersion: audit.k8s.io/v1
@@ -43,28 +38,78 @@ rules:
 var errPortTaken = errors.New("port taken")
 
 func (c *Cluster) startEtcd(ctx context.Context) error {
-	client, peer := "unix://"+etcdClientSocket, "unix://"+etcdPeerSocket
-	p, err := c.startProcess(etcdName, []string{
-		"--name=default",
-		"--data-dir=data",
+	for i := range c.opts.EtcdMembers {
+		if err := c.startEtcdMember(ctx, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startEtcdMember returns once the member listens, which may be before it serves.
+func (c *Cluster) startEtcdMember(ctx context.Context, i int) error {
+	var all []string
+	for n := range c.opts.EtcdMembers {
+		all = append(all, EtcdMember(n)+"=unix://"+peerSocket(n))
+	}
+	name, client, peer := EtcdMember(i), "unix://"+EtcdSocket(i), "unix://"+peerSocket(i)
+	p, err := c.startProcess(etcdName, name, []string{
+		"--name=" + name,
+		"--data-dir=" + dataDir(i),
 		"--listen-client-urls=" + client,
 		"--advertise-client-urls=" + client,
 		"--listen-peer-urls=" + peer,
 		"--initial-advertise-peer-urls=" + peer,
-		"--initial-cluster=default=" + peer,
+		"--initial-cluster=" + strings.Join(all, ","),
 		"--quota-backend-bytes=" + strconv.Itoa(etcdQuotaBytes),
 		"--unsafe-no-fsync",
-	}, etcdClientSocket)
+	}, EtcdSocket(i), peerSocket(i))
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
-	c.etcd = p
+	c.etcd[i] = p
 	c.mu.Unlock()
-	return poll(ctx, etcdName, p, func(context.Context) error {
-		_, err := os.Stat(filepath.Join(c.dir, etcdClientSocket))
+	return poll(ctx, name, p, func(context.Context) error {
+		_, err := os.Stat(filepath.Join(c.dir, EtcdSocket(i)))
 		return err
 	})
+}
+
+// EtcdMember is the name of a member, counted from 0, of its process and of its log.
+func EtcdMember(i int) string {
+	if i == 0 {
+		return etcdName
+	}
+	return etcdName + "-" + strconv.Itoa(i+1)
+}
+
+// EtcdSocket is the file below Dir where a member of etcd, counted from 0, listens.
+//
+// etcd wants host:port in every URL; for a unix socket that is the name of its file, here
+// relative to the working directory of all processes, for a socket's path is limited to
+// 107 bytes.
+func EtcdSocket(i int) string { return EtcdMember(i) + "-client:0" }
+
+func dataDir(i int) string {
+	if i == 0 {
+		return "data"
+	}
+	return EtcdMember(i) + "-data"
+}
+
+func peerSocket(i int) string { return EtcdMember(i) + "-peer:0" }
+
+// etcdServers is where kube-apiserver reaches etcd.
+func (c *Cluster) etcdServers() string {
+	if c.opts.EtcdServers != "" {
+		return c.opts.EtcdServers
+	}
+	var all []string
+	for i := range max(1, c.opts.EtcdMembers) {
+		all = append(all, "unix://"+EtcdSocket(i))
+	}
+	return strings.Join(all, ",")
 }
 
 // startFirstAPIServer uses the port of an earlier start, or else a free one, and
@@ -116,7 +161,7 @@ func (c *Cluster) startAPIServer() error {
 		return fmt.Errorf("start %s: %w", apiServerName, err)
 	}
 	args := []string{
-		"--etcd-servers=unix://" + etcdClientSocket,
+		"--etcd-servers=" + c.etcdServers(),
 		"--bind-address=" + host.Hostname(),
 		"--advertise-address=" + host.Hostname(), // Else it looks for a default route.
 		"--secure-port=" + host.Port(),
@@ -140,7 +185,7 @@ func (c *Cluster) startAPIServer() error {
 		}
 		args = append(args, "--audit-policy-file="+auditPolicyFile, "--audit-log-path="+auditLogFile)
 	}
-	p, err := c.startProcess(apiServerName, args, "")
+	p, err := c.startProcess(apiServerName, apiServerName, args)
 	if err != nil {
 		return err
 	}
