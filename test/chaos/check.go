@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -37,6 +38,8 @@ type verdict struct {
 	GivenBack int
 	// Leaders is how often the Lease came to name another operator.
 	Leaders int
+	// Ahead counts conditions of blocks that were seen before the time that they name.
+	Ahead int
 }
 
 // versions is how many versions were judged.
@@ -86,7 +89,11 @@ func runChecker(ctx context.Context, dir, agents string, m mode) error {
 	if err != nil {
 		return err
 	}
-	store := etcd.New(etcdSocket, scheme)
+	sockets, err := filepath.Glob("etcd*-client:0") // of all members
+	if err != nil {
+		return err
+	}
+	store := etcd.New(scheme, sockets...)
 	c, err := newChecker(ctx, store, m, func() map[string][]netip.Addr { return askAgents(ctx, agents) })
 	if err != nil {
 		return err
@@ -111,9 +118,6 @@ func runChecker(ctx context.Context, dir, agents string, m mode) error {
 	}
 	return nil
 }
-
-// etcdSocket is the file in the control plane's folder where etcd listens.
-const etcdSocket = "etcd-client:0"
 
 func (c *checker) routes() http.Handler {
 	mux := http.NewServeMux()
@@ -174,6 +178,7 @@ func (c *checker) see(change invariant.Change) {
 		c.verdict.Handshakes += handshakes(change)
 	case invariant.KindBlock:
 		c.sight(change)
+		c.verdict.Ahead += ahead(change)
 	}
 }
 
@@ -189,6 +194,23 @@ func handshakes(change invariant.Change) int {
 		_, was := before.Spec.IPAM.Pool[addr]
 		_, is := now.Spec.IPAM.Pool[addr]
 		if was && !is && string(state) == ipamoption.IPAMReadyForRelease {
+			n++
+		}
+	}
+	return n
+}
+
+// ahead counts the new conditions of a block with a time that is yet to come.
+func ahead(change invariant.Change) int {
+	before, _ := change.Old.(*v1alpha1.PodIPBlock)
+	now, is := change.New.(*v1alpha1.PodIPBlock)
+	if !is {
+		return 0
+	}
+	n := 0
+	for _, condition := range now.Status.Conditions {
+		isNew := before == nil || !slices.Contains(before.Status.Conditions, condition)
+		if isNew && condition.LastTransitionTime.After(change.Received.Add(time.Second)) {
 			n++
 		}
 	}

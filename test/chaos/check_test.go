@@ -35,7 +35,7 @@ func TestPlantedViolationsAreFound(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			store := etcd.New(filepath.Join(cluster.Dir(), etcdSocket), scheme)
+			store := etcd.New(scheme, filepath.Join(cluster.Dir(), controlplane.EtcdSocket(0)))
 			c, err := newChecker(ctx, store, m, func() map[string][]netip.Addr { return nil })
 			if err != nil {
 				t.Fatal(err)

@@ -26,6 +26,13 @@ const (
 // leadWithin is how long it may take until an operator leads.
 const leadWithin = 2 * time.Minute
 
+func (c *chaos) processFaults() lane {
+	return lane{gap: 3 * time.Second, work: 10 * time.Second, faults: []named{
+		{leaderKilled, c.killLeader}, {standbyKilled, c.killStandby}, {bothKilled, c.killBoth}, {leaderPaused, c.pauseLeader},
+		{apiKilled, c.killAPIServer}, {etcdKilled, c.killEtcd}, {allKilled, c.killControlPlane}, {apiPaused, c.pauseAPIServer},
+	}}
+}
+
 func upTo(random *rand.Rand, d time.Duration) time.Duration {
 	return time.Duration(random.Int64N(int64(d)))
 }

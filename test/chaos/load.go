@@ -21,12 +21,14 @@ import (
 const (
 	// The target number of pods: basePods, and perNode more for each node.
 	basePods, perNode = 60, 2
-	// burst is the most pods that are created on a node at once.
-	burst = 30
-	// loaders create and delete pods in parallel, each at this interval.
-	loaders   = 3
-	loadEvery = 500 * time.Millisecond
-	podLabel  = "chaos"
+	// burst is the most pods that are created on a node at once. In a small run it is
+	// enough for a second block.
+	burst, smallBurst = 30, 16
+	// loaders create and delete pods in parallel, each at this interval; in a small run
+	// there is one.
+	loaders              = 3
+	loadEvery, smallLoad = 500 * time.Millisecond, 1500 * time.Millisecond
+	podLabel             = "chaos"
 )
 
 // load plays users who create and delete pods. What fails, as the API server is down,
@@ -34,6 +36,9 @@ const (
 type load struct {
 	client client.Client
 	most   int // for one node; 0: any number
+	// loaders create pods at this interval, burst at most at once.
+	loaders, burst int
+	every          time.Duration
 
 	mu     sync.Mutex
 	random *rand.Rand
@@ -45,11 +50,15 @@ type load struct {
 	created, deleted atomic.Int64
 }
 
-func newLoad(c client.Client, seed uint64, m mode) *load {
-	return &load{
-		client: c, most: m.mostPods(), random: rand.New(rand.NewPCG(seed, 2)),
+func newLoad(c client.Client, s settings) *load {
+	l := &load{
+		client: c, most: s.Mode.mostPods(), loaders: loaders, burst: burst, every: loadEvery, random: rand.New(rand.NewPCG(s.Seed, 2)),
 		pods: map[string][]string{}, coming: map[string]int{},
 	}
+	if s.Small {
+		l.loaders, l.burst, l.every = 1, smallBurst, smallLoad
+	}
+	return l
 }
 
 // add lets a node get pods. remove ends that; load no longer deletes its pods.
@@ -69,14 +78,14 @@ func (l *load) remove(node string) {
 // run creates and deletes pods until ctx ends.
 func (l *load) run(ctx context.Context) {
 	var all sync.WaitGroup
-	for range loaders {
+	for range l.loaders {
 		all.Go(func() { l.one(ctx) })
 	}
 	all.Wait()
 }
 
 func (l *load) one(ctx context.Context) {
-	for harness.Sleep(ctx, loadEvery) == nil {
+	for harness.Sleep(ctx, l.every) == nil {
 		node, names := l.next()
 		if names != nil {
 			l.create(ctx, node, names)
@@ -119,7 +128,7 @@ func (l *load) next() (node string, names []string) {
 	if len(full) > 0 && l.random.IntN(2) == 0 {
 		node = full[l.random.IntN(len(full))]
 	}
-	return node, l.names(l.fitting(node, 1+l.random.IntN(burst)))
+	return node, l.names(l.fitting(node, 1+l.random.IntN(l.burst)))
 }
 
 // fitting returns how many of n pods may be created on a node, and counts them as
@@ -185,7 +194,7 @@ func (l *load) surge(ctx context.Context) {
 			break
 		}
 		node := nodes[l.random.IntN(len(nodes))]
-		names := l.names(l.fitting(node, burst))
+		names := l.names(l.fitting(node, l.burst))
 		l.mu.Unlock()
 		all.Go(func() { l.create(ctx, node, names) })
 	}

@@ -17,6 +17,7 @@ type progressFile struct {
 	Nodes  int
 	Faults time.Duration
 	Mode   mode
+	Run    string
 	// First is the seed of the first run; each next one has the next.
 	First uint64
 	// Done is how many runs passed; Sum is what they saw.
@@ -46,7 +47,7 @@ func (l loop) run(ctx context.Context) error {
 	for p.Done < l.count {
 		s := l.settings
 		s.Seed = p.First + uint64(p.Done)
-		l.say("run %d of %d: seed %d, %d nodes, %s mode", p.Done+1, l.count, s.Seed, s.Nodes, s.Mode)
+		l.say("run %d of %d: %s, seed %d, %d nodes, %s mode", p.Done+1, l.count, s.scenario().name, s.Seed, s.Nodes, s.Mode)
 		r, err := run(ctx, s, filepath.Join(l.runDir, "run"), l.say)
 		if err != nil {
 			return l.failed(ctx, s, r, err)
@@ -64,7 +65,7 @@ func (l loop) run(ctx context.Context) error {
 
 // begin resumes a loop, or begins one.
 func (l loop) begin() (*progressFile, error) {
-	fresh := &progressFile{Nodes: l.Nodes, Faults: l.Faults, Mode: l.Mode, First: l.Seed}
+	fresh := &progressFile{Nodes: l.Nodes, Faults: l.Faults, Mode: l.Mode, Run: l.Run, First: l.Seed}
 	if fresh.First == 0 {
 		fresh.First = uint64(time.Now().UnixNano()) % 1e9 * 1000
 	} else if l.count == 1 {
@@ -84,8 +85,8 @@ func (l loop) begin() (*progressFile, error) {
 	if p.Done >= l.count {
 		return fresh, nil // that loop is over
 	}
-	if p.Nodes != l.Nodes || p.Faults != l.Faults || !p.Mode.is(l.Mode) {
-		of := settings{Nodes: p.Nodes, Faults: p.Faults, Mode: p.Mode}
+	if p.Nodes != l.Nodes || p.Faults != l.Faults || !p.Mode.is(l.Mode) || p.Run != l.Run {
+		of := settings{Nodes: p.Nodes, Faults: p.Faults, Mode: p.Mode, Run: p.Run}
 		return nil, fmt.Errorf("%s is of a loop with %s: go on with these, or begin anew with RESTART=1", l.state(), of.args())
 	}
 	return &p, nil
@@ -121,6 +122,12 @@ func (s settings) args() string {
 	args := fmt.Sprintf("NODES=%d FAULTS=%s", s.Nodes, s.Faults)
 	if !s.Mode.is(crdMode) {
 		args += " MODE=" + s.Mode.String()
+	}
+	if s.Run != "" {
+		args += " RUN=" + s.Run
+	}
+	if s.Only != "" {
+		args += fmt.Sprintf(" ONLY=%q", s.Only)
 	}
 	return args
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -33,7 +34,7 @@ run the same by a script, for people to watch: see chaos demo --help.
 
 Exit codes: 0 all runs passed, 1 one failed, 2 wrong command line, 130 stopped.
 
-Flags:
+Scenarios, and what only each finds:
 `
 
 func main() {
@@ -73,17 +74,19 @@ func command(ctx context.Context, args []string) error {
 		return demo.Command(ctx, args)
 	}
 	var l loop
-	var modeName string
+	var modeName, only string
 	fs := pflag.NewFlagSet("chaos", pflag.ContinueOnError)
 	fs.StringVar(&l.BinDir, "bin-dir", ".cache/bin", "folder of etcd, kube-apiserver and the operator")
 	fs.StringVar(&l.runDir, "run-dir", ".run/chaos", "folder for state and logs")
 	fs.IntVar(&l.Nodes, "nodes", 200, "nodes, 4 to 400")
 	fs.DurationVar(&l.Faults, "faults", time.Minute, "how long there are faults; longer where not every kind was injected by then")
 	fs.StringVar(&modeName, "mode", crdMode.String(), "IPAM mode of the agents: crd, multi-pool or kubernetes")
+	fs.StringVar(&l.Run, "run", defaultScenario(), "the scenario, see above")
+	fs.StringVar(&only, "only", "", "inject this fault of the scenario alone, as the report prints it; empty: all")
 	fs.Uint64Var(&l.Seed, "seed", 0, "seed of the first run; 0: a new one")
 	fs.IntVar(&l.count, "count", 1, "how many runs; those that a loop has done already count")
 	fs.BoolVar(&l.restart, "restart", false, "begin a loop anew")
-	fs.Usage = func() { fmt.Print(usage, fs.FlagUsages()) }
+	fs.Usage = func() { fmt.Print(usage, usageOfScenarios(), "\nFlags:\n", fs.FlagUsages()) }
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, pflag.ErrHelp) {
 			return err
@@ -94,6 +97,9 @@ func command(ctx context.Context, args []string) error {
 	if l.Mode, err = parseMode(modeName); err != nil {
 		return fmt.Errorf("%w: --mode is %q: %w", errUsage, modeName, err)
 	}
+	if err := l.settings.choose(only); err != nil {
+		return err
+	}
 	switch {
 	case fs.NArg() > 0:
 		return fmt.Errorf("%w: unexpected argument %q", errUsage, fs.Arg(0))
@@ -102,6 +108,27 @@ func command(ctx context.Context, args []string) error {
 	case l.count < 1:
 		return fmt.Errorf("%w: --count is %d: must be 1 or more", errUsage, l.count)
 	}
+	return l.begins(ctx)
+}
+
+// choose checks the scenario, and the one fault of it that is injected.
+func (s *settings) choose(only string) error {
+	chosen, err := parseScenario(s.Run)
+	if err != nil {
+		return fmt.Errorf("%w: --run is %q: %w", errUsage, s.Run, err)
+	}
+	if s.Run == defaultScenario() {
+		s.Run = ""
+	}
+	s.Only = fault(only)
+	if only != "" && !slices.ContainsFunc(chosen.own(&chaos{}).faults, func(f named) bool { return f.kind == s.Only }) {
+		return fmt.Errorf("%w: --only is %q: no fault of the scenario %s", errUsage, only, chosen.name)
+	}
+	return nil
+}
+
+// begins makes the folder of runs, and runs.
+func (l loop) begins(ctx context.Context) (err error) {
 	for _, dir := range []*string{&l.BinDir, &l.runDir} {
 		if *dir, err = filepath.Abs(*dir); err != nil {
 			return err

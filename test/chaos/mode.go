@@ -123,7 +123,10 @@ func (m mode) returns(v verdict) string {
 // so on. In kubernetes mode blocks move only with their nodes.
 type least struct{ more, releases, again, handshakes, givenBack int }
 
-func (m mode) least() least {
+func (m mode) least(small bool) least {
+	if small {
+		return least{more: 1, releases: 1}
+	}
 	switch m {
 	case multiPoolMode:
 		return least{more: 5, releases: 5, again: 1, givenBack: 5}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/link"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
 
@@ -48,19 +50,29 @@ func operatorFlags(kubeconfig string, m mode) []string {
 // operator is a replica, which is started again whenever it ends.
 type operator struct {
 	name string
-	args []string // the program's name first
-	log  *os.File
+	args []string   // the program's name first
+	env  []string   // beside ours
+	link *link.Link // to the API server; nil: none
+	// clock is by how much its clock is wrong, metrics where it serves them.
+	clock   time.Duration
+	metrics string
+	log     *os.File
 
 	mu   sync.Mutex
 	proc *process.Process
-	// acquired is when this process began to lead; zero: it never did.
-	acquired time.Time
+	// elects is when this process began to take part in leader election, acquired when it
+	// began to lead; zero: it never did.
+	elects, acquired time.Time
+	// held is open while no process may start; nil: it may.
+	held chan struct{}
 	// killing says that it is being killed, downFor how long it stays down then.
 	killing bool
 	downFor time.Duration
 	// starts counts processes, endings those that ended by themselves.
 	starts, endings int
-	panicked        string
+	// leads is how often one took the lead.
+	leads    int
+	panicked string
 }
 
 // newOperator makes a replica with an account of its own, by which the audit log
@@ -83,6 +95,13 @@ func newOperator(ctx context.Context, c *controlplane.Cluster, admin client.Clie
 	if err != nil {
 		return nil, err
 	}
+	var way *link.Link
+	if s.scenario().linked {
+		if way, err = link.New(strings.TrimPrefix(cfg.Host, "https://")); err != nil {
+			return nil, err
+		}
+		cfg.Host = "https://" + way.Addr()
+	}
 	kubeconfig := filepath.Join(c.Dir(), name+".kubeconfig")
 	if err := controlplane.WriteKubeconfig(kubeconfig, cfg); err != nil {
 		return nil, err
@@ -92,7 +111,7 @@ func newOperator(ctx context.Context, c *controlplane.Cluster, admin client.Clie
 		return nil, err
 	}
 	return &operator{
-		name: name, log: log, args: append([]string{filepath.Join(s.BinDir, operatorBinary)}, operatorFlags(kubeconfig, s.Mode)...),
+		name: name, log: log, env: s.Env, link: way, args: append([]string{filepath.Join(s.BinDir, operatorBinary)}, operatorFlags(kubeconfig, s.Mode)...),
 	}, nil
 }
 
@@ -109,7 +128,7 @@ func (o *operator) supervise(ctx context.Context) error {
 			return p.Kill()
 		case <-p.Ended():
 		}
-		if harness.Sleep(ctx, o.ended()) != nil {
+		if harness.Sleep(ctx, o.ended()) != nil || !o.mayStart(ctx) {
 			return nil
 		}
 	}
@@ -118,9 +137,9 @@ func (o *operator) supervise(ctx context.Context) error {
 func (o *operator) start() (_ *process.Process, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.acquired, o.killing = time.Time{}, false
+	o.elects, o.acquired, o.killing = time.Time{}, time.Time{}, false
 	o.starts++
-	o.proc, err = process.Start(process.Command{Name: o.name, Args: o.args, Stdout: operatorLog{o}, Stderr: operatorLog{o}})
+	o.proc, err = process.Start(process.Command{Name: o.name, Args: o.args, Env: append(os.Environ(), o.env...), Stdout: operatorLog{o}, Stderr: operatorLog{o}})
 	return o.proc, err
 }
 
@@ -128,7 +147,7 @@ func (o *operator) start() (_ *process.Process, err error) {
 func (o *operator) ended() time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.acquired = time.Time{}
+	o.elects, o.acquired = time.Time{}, time.Time{}
 	if o.killing {
 		return o.downFor
 	}
@@ -145,6 +164,42 @@ func (o *operator) kill(downFor time.Duration) error {
 	return p.Kill()
 }
 
+// keepDown kills the process, and none starts until it is released.
+func (o *operator) keepDown() (release func(), err error) {
+	held := make(chan struct{})
+	o.mu.Lock()
+	o.held = held
+	o.mu.Unlock()
+	return func() { close(held) }, o.kill(0)
+}
+
+// mayStart waits while the operator is kept down; false: ctx has ended.
+func (o *operator) mayStart(ctx context.Context) bool {
+	o.mu.Lock()
+	held := o.held
+	o.held = nil
+	o.mu.Unlock()
+	if held == nil {
+		return true
+	}
+	select {
+	case <-held:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// signal sends a signal that ends the process in its own time; the channel is closed when
+// it has.
+func (o *operator) signal(s os.Signal) (ended <-chan struct{}, err error) {
+	o.mu.Lock()
+	p := o.proc
+	o.killing, o.downFor = true, operatorBackoff
+	o.mu.Unlock()
+	return p.Ended(), p.Signal(s)
+}
+
 // pause stops the process where it is, until the returned function is called.
 func (o *operator) pause() (resume func() error, err error) {
 	o.mu.Lock()
@@ -157,6 +212,26 @@ func (o *operator) leadsSince() time.Time {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.acquired
+}
+
+func (o *operator) electsSince() time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.elects
+}
+
+// started is how many processes there have been.
+func (o *operator) started() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.starts
+}
+
+// led is how often a process took the lead.
+func (o *operator) led() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.leads
 }
 
 // leader is the operator that took the lead last, and lives; nil: none.
@@ -182,8 +257,11 @@ func (l operatorLog) read(line []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
+	case bytes.Contains(line, []byte("ttempting to acquire leader lease")):
+		l.elects = time.Now()
 	case bytes.Contains(line, []byte("uccessfully acquired lease")):
 		l.acquired = time.Now()
+		l.leads++
 	case l.panicked == "" && bytes.Contains(line, []byte("panic")):
 		l.panicked = string(bytes.TrimSpace(line))
 	}

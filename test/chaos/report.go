@@ -13,6 +13,7 @@ import (
 
 // report is what a run saw.
 type report struct {
+	Run     string // the scenario
 	Runs    int
 	Seconds float64
 	// Figures by name.
@@ -83,7 +84,7 @@ func (c *chaos) tell() (*report, error) {
 		f[claimedAgain] = h.Requests["create done"] - h.Blocks()
 		f[unknownWrites] = h.Requests["publish unknown"] + h.Requests["withdraw unknown"]
 	}
-	r := &report{Runs: 1, Seconds: time.Since(c.begin).Seconds(), Faults: map[string]int{}, Figures: f}
+	r := &report{Run: c.scenario.name, Runs: 1, Seconds: time.Since(c.begin).Seconds(), Faults: map[string]int{}, Figures: f}
 	for kind, n := range c.faults {
 		r.Faults[string(kind)] = n
 	}
@@ -95,6 +96,7 @@ func (r *report) add(o *report) {
 	if r.Faults == nil {
 		r.Faults, r.Figures = map[string]int{}, map[string]int{}
 	}
+	r.Run = o.Run
 	r.Runs += o.Runs
 	r.Seconds += o.Seconds
 	for k, n := range o.Faults {
@@ -114,7 +116,7 @@ func (r *report) print(to io.Writer) {
 		total += n
 	}
 	line(total, "faults injected, of which")
-	for _, kind := range allFaults() {
+	for _, kind := range (settings{Run: r.Run}).scenario().kinds() {
 		line(r.Faults[string(kind)], "- "+string(kind))
 	}
 	for _, name := range figureNames() {

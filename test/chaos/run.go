@@ -36,14 +36,41 @@ type settings struct {
 	Faults time.Duration
 	Seed   uint64
 	Mode   mode
+	// Run is the name of the scenario; empty: the default one.
+	Run string
+	// Only is the one fault of the scenario that is injected; empty: all.
+	Only fault
+	// Env is added to the environment of the operators.
+	Env []string
+	// Old is the program of the old version in the scenario versions. Empty: that of
+	// oldCommit.
+	Old string
+	// Skew is how far the clocks differ in the scenario clocks. 0: skew.
+	Skew time.Duration
+	// Small is a run with little load and the first faults of the scenario alone, of which
+	// little is wanted in the end.
+	Small bool
+	// Rest is how long nothing may be written in the end. 0: restFor.
+	Rest time.Duration
+}
+
+// scenario is the one that Run names, which must exist.
+func (s settings) scenario() scenario {
+	found, err := parseScenario(cmp.Or(s.Run, defaultScenario()))
+	if err != nil {
+		panic(err)
+	}
+	return found
 }
 
 // chaos is one run.
 type chaos struct {
 	settings
+	scenario scenario
 	dir      string // of its state and logs
 	say      func(format string, args ...any)
 	cluster  *controlplane.Cluster
+	second   *twoAPIServers // nil: there is one
 	client   client.WithWatch
 	fleet    *fleet.Fleet
 	load     *load
@@ -62,7 +89,7 @@ type chaos struct {
 // run does everything once. What it returns is what it saw, also where it fails.
 func run(ctx context.Context, s settings, dir string, say func(string, ...any)) (_ *report, err error) {
 	c := &chaos{
-		settings: s, dir: dir, say: say, begin: time.Now(),
+		settings: s, scenario: s.scenario(), dir: dir, say: say, begin: time.Now(),
 		faults: map[fault]int{},
 	}
 	ctx, fail := context.WithCancelCause(ctx)
@@ -70,6 +97,12 @@ func run(ctx context.Context, s settings, dir string, say func(string, ...any)) 
 	defer func() {
 		fail(nil)
 		parts.Wait()
+		for _, o := range c.operator {
+			if o.link != nil {
+				err = errors.Join(err, o.link.Close())
+			}
+		}
+		err = errors.Join(err, c.second.stop())
 		if c.cluster != nil {
 			err = errors.Join(err, c.cluster.Stop())
 		}
@@ -107,7 +140,7 @@ func (c *chaos) story(ctx context.Context) error {
 		name string
 		do   func(context.Context) error
 	}{
-		{"join", c.join}, {"faults", c.storm}, {"settle", c.settle}, {"histories", c.histories}, {"enough", c.enough},
+		{"join", c.join}, {"faults", c.act}, {"settle", c.settle}, {"histories", c.histories}, {"enough", c.enough},
 	} {
 		c.mu.Lock()
 		c.phase = part.name
@@ -119,12 +152,23 @@ func (c *chaos) story(ctx context.Context) error {
 	return nil
 }
 
+// act does what the scenario is about, and leaves everything running.
+func (c *chaos) act(ctx context.Context) error {
+	if c.scenario.faults == nil {
+		return c.soak(ctx)
+	}
+	if err := c.storm(ctx); err != nil || c.scenario.end == nil {
+		return err
+	}
+	return c.scenario.end(ctx, c)
+}
+
 func (c *chaos) build(ctx context.Context) (err error) {
 	if err := os.RemoveAll(c.dir); err != nil {
 		return err
 	}
 	c.cluster, err = controlplane.Start(ctx, controlplane.Options{
-		Dir: c.dir, BinDir: c.BinDir, AuditLog: true, AuditPolicy: c.Mode.auditPolicy(),
+		Dir: c.dir, BinDir: c.BinDir, AuditLog: true, AuditPolicy: c.Mode.auditPolicy(), EtcdMembers: c.scenario.etcdMembers,
 	})
 	if err != nil {
 		return err
@@ -142,7 +186,7 @@ func (c *chaos) build(ctx context.Context) (err error) {
 		IPAM: agent.IPAM(c.Mode.String()), PreAllocate: preAllocate, Health: true,
 		UpdateRate: updateRate, PollInterval: time.Second, CrashBackoff: 2 * time.Second,
 	}})
-	c.load = newLoad(c.client, c.Seed, c.Mode)
+	c.load = newLoad(c.client, c.settings)
 	c.network = newNetwork(c.client, c.Nodes, c.Mode)
 	for _, name := range []string{"operator-a", "operator-b"} {
 		o, err := newOperator(ctx, c.cluster, c.client, c.settings, name)
@@ -151,7 +195,10 @@ func (c *chaos) build(ctx context.Context) (err error) {
 		}
 		c.operator = append(c.operator, o)
 	}
-	return nil
+	if c.scenario.prepare == nil {
+		return nil
+	}
+	return c.scenario.prepare(ctx, c)
 }
 
 // updateRate is how often an agent reports, where real ones take 15 s: so that

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -221,7 +222,7 @@ func (c *chaos) quiet(ctx context.Context) error {
 		return fmt.Errorf("the checker cannot follow: %w", err)
 	}
 	var written []struct{ Subject, Text string }
-	if err := get(ctx, fmt.Sprintf("%s/quiet?for=%s", c.checker, restFor), &written); err != nil {
+	if err := get(ctx, fmt.Sprintf("%s/quiet?for=%s", c.checker, cmp.Or(c.Rest, restFor)), &written); err != nil {
 		return err
 	}
 	for _, w := range written {
@@ -252,9 +253,13 @@ func (c *chaos) history(ctx context.Context) (*claims.History, error) {
 	if err := get(ctx, c.checker+"/sightings", &sightings); err != nil {
 		return nil, err
 	}
-	files, err := filepath.Glob(filepath.Join(c.dir, "audit*.log")) // it may have been rotated
-	if err != nil {
-		return nil, err
+	var files []string
+	for _, pattern := range []string{"audit*.log", "second/audit*.log"} { // they may have been rotated
+		found, err := filepath.Glob(filepath.Join(c.dir, pattern))
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, found...)
 	}
 	var logs []io.Reader
 	for _, name := range files {
@@ -268,7 +273,7 @@ func (c *chaos) history(ctx context.Context) (*claims.History, error) {
 	c.mu.Lock()
 	deaths := slices.Clone(c.deaths)
 	c.mu.Unlock()
-	return claims.Read(io.MultiReader(logs...), deaths, sightings)
+	return claims.Read(io.MultiReader(logs...), deaths, c.scenario.inFlight, sightings)
 }
 
 // enough returns an error for a run in which too little happened.
@@ -284,20 +289,27 @@ func (c *chaos) enough(ctx context.Context) error {
 			return fmt.Errorf("%s panicked: %s", c.operator[kind].name, line)
 		}
 	}
-	for _, kind := range allFaults() {
-		if c.faults[kind] == 0 {
-			return fmt.Errorf("%w: no fault %q", errIdle, kind)
+	leaders := c.scenario.leaders
+	for _, l := range c.lanes() {
+		for _, f := range l.faults {
+			if c.faults[f.kind] == 0 {
+				return fmt.Errorf("%w: no fault %q", errIdle, f.kind)
+			}
 		}
+	}
+	if c.Small || c.Only != "" {
+		leaders = 0
 	}
 	if err := restored(c.fleet.Dropped.Load()); err != nil {
 		return err
 	}
-	want := c.Mode.least()
+	want := c.Mode.least(c.Small)
 	for _, least := range []struct {
 		what      string
 		got, want int
 	}{
-		{"leader changes", v.Leaders, 3},
+		{"leader changes", v.Leaders, leaders},
+		{"times of blocks that are yet to come", v.Ahead, c.scenario.ahead},
 		{"claims", v.Stats.Claims, c.Nodes + want.more},
 		{"releases of blocks", v.Stats.Reclaims, want.releases},
 		{"addresses released by handshake", v.Handshakes, want.handshakes},

@@ -17,36 +17,19 @@ type fault string
 // injection does one fault, and returns when it is over.
 type injection func(ctx context.Context, random *rand.Rand) error
 
+// named is a fault with its kind.
+type named struct {
+	kind fault
+	do   injection
+}
+
 // lane is faults that come one after the other.
 type lane struct {
-	faults map[fault]injection
-	order  []fault // as they are printed
+	faults []named
 	// gap is the longest pause between two.
 	gap time.Duration
 	// work is how long a leader may work after some of them, at most.
 	work time.Duration
-}
-
-func (c *chaos) lanes() []lane {
-	return []lane{
-		{gap: 3 * time.Second, work: 10 * time.Second, faults: map[fault]injection{
-			leaderKilled: c.killLeader, standbyKilled: c.killStandby, bothKilled: c.killBoth, leaderPaused: c.pauseLeader,
-			apiKilled: c.killAPIServer, etcdKilled: c.killEtcd, allKilled: c.killControlPlane, apiPaused: c.pauseAPIServer,
-		}, order: []fault{leaderKilled, standbyKilled, bothKilled, leaderPaused, apiKilled, etcdKilled, allKilled, apiPaused}},
-		{gap: 3 * time.Second, faults: map[fault]injection{
-			cidrAdded: c.addCIDR, cidrDrained: c.drainCIDR, drainsEnded: c.endDrains,
-			agentsRestarted: c.restartAgents, nodesReplaced: c.replaceNodes, blockDeleted: c.deleteBlock,
-		}, order: []fault{cidrAdded, cidrDrained, drainsEnded, agentsRestarted, nodesReplaced, blockDeleted}},
-	}
-}
-
-// allFaults returns all kinds, in the order in which they are printed.
-func allFaults() []fault {
-	var out []fault
-	for _, l := range (&chaos{}).lanes() {
-		out = append(out, l.order...)
-	}
-	return out
 }
 
 // storm injects faults while pods come and go, for c.Faults and until there was one of
@@ -71,23 +54,21 @@ func (c *chaos) storm(ctx context.Context) error {
 
 // inject injects the faults of a lane, each kind once in random order, then any.
 func (c *chaos) inject(ctx context.Context, l lane, random *rand.Rand, end time.Time) error {
-	order := random.Perm(len(l.order))
+	order := random.Perm(len(l.faults))
 	for i := 0; i < len(order) || time.Now().Before(end); i++ {
 		if err := harness.Sleep(ctx, time.Duration(random.Int64N(int64(l.gap)))); err != nil {
 			return err
 		}
-		var kind fault
+		f := l.faults[random.IntN(len(l.faults))]
 		if i < len(order) {
-			kind = l.order[order[i]]
-		} else {
-			kind = l.order[random.IntN(len(l.order))]
+			f = l.faults[order[i]]
 		}
-		c.say("  %s", kind)
-		if err := l.faults[kind](ctx, random); err != nil {
-			return fmt.Errorf("%s: %w", kind, err)
+		c.say("  %s", f.kind)
+		if err := f.do(ctx, random); err != nil {
+			return fmt.Errorf("%s: %w", f.kind, err)
 		}
 		c.mu.Lock()
-		c.faults[kind]++
+		c.faults[f.kind]++
 		c.mu.Unlock()
 		if err := c.letWork(ctx, l.work, random); err != nil {
 			return err

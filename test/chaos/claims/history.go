@@ -16,10 +16,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 )
 
-// inFlight is how long a write may still take effect after the API server timed out or
+// InFlight is how long a write may still take effect after the API server timed out or
 // died: etcd has received it already, and answers within 7 s (etcd v3.6,
 // server/config, ReqTimeout).
-const inFlight = 10 * time.Second
+const InFlight = 10 * time.Second
 
 // History is what happened to all blocks, as porcupine takes it.
 type History struct {
@@ -42,15 +42,16 @@ type Sighting struct {
 
 // Read reads an audit log written under AuditPolicy. deaths are the times at
 // which API servers were known to be dead, sorted: what one had not answered
-// can take effect no later than inFlight after that. sightings are all creations and
-// deletions that were seen: they decide the outcome of those that were not answered.
-func Read(log io.Reader, deaths []time.Time, sightings []Sighting) (*History, error) {
+// can take effect no later than inFlight after that, as can what one answered with an
+// error of its own. sightings are all creations and deletions that were seen: they decide
+// the outcome of those that were not answered.
+func Read(log io.Reader, deaths []time.Time, inFlight time.Duration, sightings []Sighting) (*History, error) {
 	calls, err := readCalls(log)
 	if err != nil {
 		return nil, err
 	}
 	r := &reader{
-		deaths: deaths, listed: map[string]map[netip.Prefix]bool{}, blocks: map[netip.Prefix]bool{},
+		deaths: deaths, inFlight: inFlight, listed: map[string]map[netip.Prefix]bool{}, blocks: map[netip.Prefix]bool{},
 		explained: map[string]bool{}, unanswered: map[netip.Prefix][]*call{},
 		history: History{Requests: map[string]int{}},
 	}
@@ -68,8 +69,9 @@ func Read(log io.Reader, deaths []time.Time, sightings []Sighting) (*History, er
 }
 
 type reader struct {
-	deaths  []time.Time
-	history History
+	deaths   []time.Time
+	inFlight time.Duration
+	history  History
 	// listed are the blocks that a node's CiliumNode ever held.
 	listed map[string]map[netip.Prefix]bool
 	// blocks are all there ever were.
@@ -344,7 +346,7 @@ func (r *reader) add(c *call, request Request, outcome Outcome) {
 		if end.IsZero() {
 			end = r.deathAfter(c.Received)
 		}
-		end = end.Add(inFlight)
+		end = end.Add(r.inFlight)
 	}
 	r.record(request, outcome, c.Received, end)
 }

@@ -61,7 +61,7 @@ func life() []string {
 // ended.
 func read(t *testing.T, log string, deaths []time.Time, sightings []Sighting) []string {
 	t.Helper()
-	h, err := Read(strings.NewReader(log), deaths, sightings)
+	h, err := Read(strings.NewReader(log), deaths, InFlight, sightings)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestReadSeesUnrequestedClaims(t *testing.T) {
 		"an end without a delete":  {Block: block, Node: "n1", UID: "u2", Gone: true, Created: second(1), Seen: second(8)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := Read(strings.NewReader(strings.Join(life(), "")), nil, []Sighting{s}); err == nil {
+			if _, err := Read(strings.NewReader(strings.Join(life(), "")), nil, InFlight, []Sighting{s}); err == nil {
 				t.Error("it passes")
 			}
 		})
@@ -146,7 +146,7 @@ func TestCheck(t *testing.T) {
 	picture := filepath.Join(t.TempDir(), "history.html")
 	read := func(log ...string) *History {
 		t.Helper()
-		h, err := Read(strings.NewReader(strings.Join(log, "")), nil, nil)
+		h, err := Read(strings.NewReader(strings.Join(log, "")), nil, InFlight, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

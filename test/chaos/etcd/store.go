@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -32,7 +33,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// Store is one etcd.
+// Store is an etcd.
 type Store struct {
 	// Managers keeps the API server's book of who wrote which field of an object,
 	// which is large.
@@ -42,15 +43,22 @@ type Store struct {
 	decoder runtime.Decoder
 }
 
-// New returns the etcd that listens on a unix socket. The scheme must know the
-// kinds that are read.
-func New(socket string, scheme *runtime.Scheme) *Store {
+// New returns the etcd whose members listen on these unix sockets; any of them will do.
+// The scheme must know the kinds that are read.
+func New(scheme *runtime.Scheme, sockets ...string) *Store {
 	var dialer net.Dialer
+	var dials atomic.Uint64
 	return &Store{
 		decoder: serializer.NewCodecFactory(scheme).UniversalDeserializer(),
 		http: &http.Client{Transport: &http.Transport{
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return dialer.DialContext(ctx, "unix", socket)
+			DialContext: func(ctx context.Context, _, _ string) (conn net.Conn, err error) {
+				first := dials.Add(1)
+				for i := range uint64(len(sockets)) {
+					if conn, err = dialer.DialContext(ctx, "unix", sockets[(first+i)%uint64(len(sockets))]); err == nil {
+						break
+					}
+				}
+				return conn, err
 			},
 		}},
 	}

@@ -44,7 +44,7 @@ func newBed(t *testing.T) *bed {
 	t.Helper()
 	c := shared.Cluster(t)
 	b := harness.NewBed(t, c.Config())
-	return &bed{T: t, Bed: b, cluster: c, store: New(filepath.Join(c.Dir(), "etcd-client:0"), b.Client.Scheme())}
+	return &bed{T: t, Bed: b, cluster: c, store: New(b.Client.Scheme(), filepath.Join(c.Dir(), controlplane.EtcdSocket(0)))}
 }
 
 // touch changes a Node and returns its new version.

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"syscall"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/link"
+)
+
+// Faults of the network between operators and API server.
+const (
+	networkSlow      fault = "network slow"
+	networkNarrow    fault = "network narrow"
+	connectionsReset fault = "connections reset again and again"
+	refused          fault = "connections refused"
+	leaderCutOff     fault = "leader cut off until another led, then its writes arrived"
+	answersLost      fault = "answers to the leader lost until another led"
+	bothCutOff       fault = "both operators cut off"
+	leaderHalfOpen   fault = "connections of the leader half-open"
+	standbyHalfOpen  fault = "connections of the standby half-open when the leader died"
+	endedCutOff      fault = "leader asked to end while cut off"
+)
+
+const (
+	// noticesWithin is how long a standby may take to lead after its connections became
+	// half-open and the leader died: client-go finds a dead connection after 45 s (HTTP/2
+	// pings, HTTP2_READ_IDLE_TIMEOUT_SECONDS and HTTP2_PING_TIMEOUT_SECONDS).
+	noticesWithin = 45*time.Second + 3*leaseDuration
+	// endsWithin is the chart's terminationGracePeriodSeconds.
+	endsWithin = 30 * time.Second
+)
+
+func (c *chaos) networkFaults() lane {
+	return lane{gap: 2 * time.Second, work: 5 * time.Second, faults: []named{
+		{leaderCutOff, c.cutOffLeader}, {standbyHalfOpen, c.forgetStandby},
+		{networkSlow, c.slowNetwork}, {networkNarrow, c.narrowNetwork},
+		{connectionsReset, c.resetConnections}, {refused, c.refuseConnections},
+		{answersLost, c.loseAnswers}, {bothCutOff, c.cutOffBoth},
+		{leaderHalfOpen, c.forgetLeader}, {endedCutOff, c.endCutOff},
+	}}
+}
+
+// allLinks sets the quality of the links of all operators.
+func (c *chaos) allLinks(q link.Quality) {
+	for _, o := range c.operator {
+		o.link.Set(q)
+	}
+}
+
+// during has a quality for a time, while there is work.
+func (c *chaos) during(ctx context.Context, d time.Duration, q link.Quality) error {
+	c.allLinks(q)
+	defer c.allLinks(link.Quality{})
+	c.load.surge(ctx)
+	return harness.Sleep(ctx, d)
+}
+
+func (c *chaos) slowNetwork(ctx context.Context, random *rand.Rand) error {
+	return c.during(ctx, 4*time.Second+upTo(random, 6*time.Second), link.Quality{Delay: 50*time.Millisecond + upTo(random, 400*time.Millisecond)})
+}
+
+func (c *chaos) narrowNetwork(ctx context.Context, random *rand.Rand) error {
+	return c.during(ctx, 4*time.Second+upTo(random, 6*time.Second), link.Quality{BytesPerSecond: 20_000 + random.IntN(100_000)})
+}
+
+func (c *chaos) resetConnections(ctx context.Context, random *rand.Rand) error {
+	c.load.surge(ctx)
+	for range 10 {
+		if err := harness.Sleep(ctx, upTo(random, 800*time.Millisecond)); err != nil {
+			return err
+		}
+		for _, o := range c.operator {
+			o.link.Reset()
+		}
+	}
+	return nil
+}
+
+// refuseConnections is an API server that is not there for longer than a Lease lasts.
+func (c *chaos) refuseConnections(ctx context.Context, random *rand.Rand) error {
+	for _, o := range c.operator {
+		o.link.Refuse(true)
+		defer o.link.Refuse(false)
+		o.link.Reset()
+	}
+	return harness.Sleep(ctx, 2*time.Second+upTo(random, leaseDuration))
+}
+
+func (c *chaos) cutOffBoth(ctx context.Context, random *rand.Rand) error {
+	return c.during(ctx, 2*time.Second+upTo(random, leaseDuration+2*time.Second), link.Partitioned)
+}
+
+// atWork cuts the leader off in the midst of its work, until another one leads.
+func (c *chaos) atWork(ctx context.Context, random *rand.Rand, q link.Quality) (leads *operator, err error) {
+	leads, _, err = c.lead(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.load.surge(ctx)
+	if err := harness.Sleep(ctx, upTo(random, time.Second)); err != nil {
+		return nil, err
+	}
+	leads.link.Set(q)
+	if _, err = c.awaitLeader(ctx, leads); err == nil {
+		err = harness.Sleep(ctx, upTo(random, 2*time.Second))
+	}
+	return leads, err
+}
+
+// cutOffLeader delivers what the leader had sent once another one leads, as TCP does
+// after a partition, whether the old leader lives or not.
+func (c *chaos) cutOffLeader(ctx context.Context, random *rand.Rand) error {
+	defer c.allLinks(link.Quality{})
+	o, err := c.atWork(ctx, random, link.Partitioned)
+	if err != nil {
+		return err
+	}
+	o.link.Set(link.Quality{KeepOpen: true})
+	return harness.Sleep(ctx, 2*time.Second)
+}
+
+func (c *chaos) loseAnswers(ctx context.Context, random *rand.Rand) error {
+	defer c.allLinks(link.Quality{})
+	o, err := c.atWork(ctx, random, link.Quality{StallAnswers: true})
+	if err == nil {
+		o.link.Reset()
+	}
+	return err
+}
+
+// forgetLeader lets the leader find out by itself that nothing comes back.
+func (c *chaos) forgetLeader(ctx context.Context, _ *rand.Rand) error {
+	o, _, err := c.lead(ctx)
+	if err != nil {
+		return err
+	}
+	c.load.surge(ctx)
+	begin := time.Now()
+	o.link.Forget()
+	return c.awaitLeaderSince(ctx, begin)
+}
+
+// forgetStandby leaves an operator behind that is not notified that its connections are
+// dead, and must lead all the same, without a restart.
+func (c *chaos) forgetStandby(ctx context.Context, _ *rand.Rand) error {
+	leads, waits, err := c.lead(ctx)
+	if err != nil {
+		return err
+	}
+	return c.takesOver(ctx, leads, waits, waits.link.Forget)
+}
+
+// endCutOff asks the leader to end, as a kubelet does, when the API server does not answer.
+func (c *chaos) endCutOff(ctx context.Context, _ *rand.Rand) error {
+	o, _, err := c.lead(ctx)
+	if err != nil {
+		return err
+	}
+	c.load.surge(ctx)
+	o.link.Set(link.Partitioned)
+	defer o.link.Set(link.Quality{})
+	ended, err := o.signal(syscall.SIGTERM)
+	if err != nil {
+		return err
+	}
+	return until(ctx, endsWithin, func(context.Context) error {
+		select {
+		case <-ended:
+			return nil
+		default:
+			return errors.New("it was asked to end, and runs")
+		}
+	})
+}

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/chaos/claims"
+)
+
+// scenario is what surrounds the operators in a run, and the faults of that. In each,
+// people edit pools, nodes and blocks, and agents restart.
+type scenario struct {
+	name string
+	// finds is what only it finds.
+	finds string
+	// etcdMembers is how many members etcd has.
+	etcdMembers int
+	// prepare comes before the operators start; nil: nothing.
+	prepare func(ctx context.Context, c *chaos) error
+	// linked: each operator reaches the API server through a link of its own.
+	linked bool
+	// faults are its own, the first ones in small runs too, beside those that people make; nil: there are none, and a soak.
+	faults func(c *chaos) lane
+	// end comes once there are no faults any more; nil: nothing.
+	end func(ctx context.Context, c *chaos) error
+	// leaders is the least number of leader changes, ahead of conditions of blocks with a
+	// time that is yet to come.
+	leaders, ahead int
+	// inFlight is how long a write may still take effect after its API server has timed
+	// out.
+	inFlight time.Duration
+}
+
+// scenarios are all of them, the first of which is the default.
+func scenarios() []scenario {
+	return []scenario{
+		{
+			name: "processes", etcdMembers: 1, faults: (*chaos).processFaults, leaders: 3, inFlight: claims.InFlight,
+			finds: "processes that die at any moment: operators, kube-apiserver and etcd are killed and stopped",
+		},
+		{
+			name: "network", etcdMembers: 1, linked: true, faults: (*chaos).networkFaults, leaders: 3, inFlight: claims.InFlight,
+			finds: "an operator that hangs on a connection without a peer, or writes long after it has lost the lead: " +
+				"connections from the operators are slow, cut, reset, half-open and partitioned",
+		},
+		{
+			name: "apiservers", etcdMembers: 1, linked: true, prepare: startSecondAPIServer, faults: (*chaos).apiServerFaults, leaders: 2,
+			inFlight: time.Minute, // the longest time that the second is cut off from etcd, and more
+			finds: "an operator that takes an API server's word for the present: of two on one etcd, the operators are moved between them, " +
+				"and one lags, or is cut off from etcd",
+		},
+		{
+			name: "etcd", etcdMembers: 3, faults: (*chaos).memberFaults, leaders: 1, inFlight: claims.InFlight,
+			finds: "writes for which API servers time out and which etcd makes all the same, and watches that fall behind and go on: " +
+				"the members of etcd lose their leader and their quorum",
+		},
+		{
+			name: "clocks", etcdMembers: 1, prepare: skewClocks, faults: (*chaos).clockFaults, leaders: 3, ahead: 1, inFlight: claims.InFlight,
+			finds: "a time that one operator wrote and another one compares with a clock of its own: their clocks differ by less than the cooldown",
+		},
+		{
+			name: "versions", etcdMembers: 1, prepare: startOldVersion, faults: (*chaos).versionFaults, end: upgrade, leaders: 3,
+			inFlight: claims.InFlight,
+			finds:    "what an old and a new version read differently: they lead in turn while CIDRs drain, until both are new",
+		},
+		{
+			name: "soak", etcdMembers: 1, prepare: serveMetrics, inFlight: claims.InFlight,
+			finds: "memory, goroutines and requests that grow: rounds of the same load for FAULTS, without a fault",
+		},
+	}
+}
+
+func parseScenario(name string) (scenario, error) {
+	var names []string
+	for _, s := range scenarios() {
+		if s.name == name {
+			return s, nil
+		}
+		names = append(names, s.name)
+	}
+	return scenario{}, fmt.Errorf("must be one of %s", strings.Join(names, ", "))
+}
+
+// defaultScenario is that of a run which names none.
+func defaultScenario() string { return scenarios()[0].name }
+
+// ofSmall is how many faults of its own a scenario has in a small run.
+const ofSmall = 2
+
+// lanes are the faults of a scenario, and those that people make.
+func (c *chaos) lanes() []lane {
+	if c.scenario.faults == nil {
+		return nil
+	}
+	own := c.scenario.own(c).only(c.Only)
+	if c.Small {
+		own.faults = own.faults[:min(len(own.faults), ofSmall)]
+	}
+	return []lane{own, {gap: 3 * time.Second, faults: []named{
+		{cidrAdded, c.addCIDR}, {cidrDrained, c.drainCIDR}, {drainsEnded, c.endDrains},
+		{agentsRestarted, c.restartAgents}, {nodesReplaced, c.replaceNodes}, {blockDeleted, c.deleteBlock},
+	}}}
+}
+
+// own are the faults of the scenario itself.
+func (s scenario) own(c *chaos) lane {
+	if s.faults == nil {
+		return lane{}
+	}
+	return s.faults(c)
+}
+
+// kinds returns all kinds of faults of a scenario, in the order in which they are printed.
+func (s scenario) kinds() []fault {
+	var out []fault
+	for _, l := range (&chaos{scenario: s}).lanes() {
+		for _, f := range l.faults {
+			out = append(out, f.kind)
+		}
+	}
+	return out
+}
+
+// lead waits until an operator leads and another takes part in the election. It
+// returns them.
+func (c *chaos) lead(ctx context.Context) (leads, waits *operator, err error) {
+	err = until(ctx, leadWithin, func(context.Context) error {
+		if leads = leader(c.operator); leads == nil {
+			return errors.New("no operator leads")
+		}
+		if waits = c.standby(leads); waits.electsSince().IsZero() {
+			return fmt.Errorf("%s does not take part in the election", waits.name)
+		}
+		return nil
+	})
+	return leads, waits, err
+}
+
+// awaitLeaderSince waits until an operator has taken the lead after a time.
+func (c *chaos) awaitLeaderSince(ctx context.Context, since time.Time) error {
+	return until(ctx, leadWithin, func(context.Context) error {
+		if o := leader(c.operator); o == nil || o.leadsSince().Before(since) {
+			return errors.New("no operator has taken the lead")
+		}
+		return nil
+	})
+}
+
+// usageOfScenarios is the part of the usage about them.
+func usageOfScenarios() string {
+	var out strings.Builder
+	for _, s := range scenarios() {
+		fmt.Fprintf(&out, "  %-11s %s\n", s.name, s.finds)
+	}
+	return out.String()
+}
+
+// only leaves out all faults of a lane but those of a kind; "": none.
+func (l lane) only(kind fault) lane {
+	if kind != "" {
+		l.faults = slices.DeleteFunc(slices.Clone(l.faults), func(f named) bool { return f.kind != kind })
+	}
+	return l
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/chaos/etcd"
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
+)
+
+func TestScenariosByName(t *testing.T) {
+	for _, s := range scenarios() {
+		found, err := parseScenario(s.name)
+		if err != nil || found.name != s.name || s.finds == "" {
+			t.Errorf("scenario %s: found %q, which finds %q, %v", s.name, found.name, s.finds, err)
+		}
+		if !strings.Contains(usageOfScenarios(), s.finds) {
+			t.Errorf("the usage does not tell of %s", s.name)
+		}
+	}
+	for name, args := range map[string][]string{
+		"no such scenario": {"--run=weather"}, "no such fault": {"--run=network", "--only=etcd killed"}, "a fault of a soak": {"--run=soak", "--only=etcd killed"},
+	} {
+		if err := command(t.Context(), args); exitCode(t.Context(), err) != 2 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestMembers: etcd with three members hands the lead over, and serves as long as two run.
+func TestMembers(t *testing.T) {
+	c := cptest.New(t, controlplane.Options{EtcdMembers: 3})
+	r := &chaos{settings: settings{Run: "etcd"}, scenario: settings{Run: "etcd"}.scenario(), cluster: c}
+	leads, err := r.memberLeader(t.Context(), noMember)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := etcd.MoveLeader(t.Context(), r.sockets()...)
+	if err != nil || next == leads {
+		t.Fatalf("after member %d leads %d, %v", leads, next, err)
+	}
+	if got, err := r.memberLeader(t.Context(), leads); err != nil || got != next {
+		t.Errorf("member %d leads, %v, want %d", got, err, next)
+	}
+	if err := c.KillEtcdMember(next); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.memberLeader(t.Context(), next); err != nil {
+		t.Error(err)
+	}
+	if err := c.Ready(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
