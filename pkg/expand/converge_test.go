@@ -99,7 +99,7 @@ func (w *world) checkGrowth(plan Plan, before Claim, got int, constant bool) {
 	if constant && w.reclaims > 0 && grows {
 		w.t.Errorf("grows after a reclaim: %s\npolicy %+v\nlimits %+v", plan, w.policy, w.state.Limits)
 	}
-	if before == (Claim{}) || before.Room == before.Addresses || got < before.Addresses {
+	if before == (Claim{}) || before.Room == before.Addresses || got < before.Addresses || w.state.Scarce {
 		return
 	}
 	enough := plan.Capacity >= plan.Demand+w.policy.MinFree && plan.Demand*100 <= plan.Capacity*w.policy.ExpandPercent &&

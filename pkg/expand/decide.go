@@ -116,6 +116,9 @@ type decision struct {
 	// need is what the node's pods need, by the policy; target what it should
 	// have, with what its CiliumNode requests beyond that.
 	need, target, hardCap int
+	// unreserved is the part of target that its pods need, and those that are yet to be
+	// scheduled.
+	unreserved int
 	// own are the addresses in the demand that are the agent's own, not pods'; waiting
 	// are the bound pods in it that have no address.
 	own, waiting int

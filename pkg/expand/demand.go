@@ -183,7 +183,9 @@ func (d *decision) setTarget() {
 	demand, limits := d.plan.Demand, d.state.Limits
 	if !d.state.NotRun { // else nothing is claimed
 		d.need = d.withReserve(demand)
-		d.target = max(d.need, d.withReserve(demand+d.requestedBeyond()), limit(limits.MinAllocate), demand+limit(limits.PreAllocate))
+		beyond := d.requestedBeyond()
+		d.unreserved = max(agentFloor, demand+beyond)
+		d.target = max(d.need, d.withReserve(demand+beyond), limit(limits.MinAllocate), demand+limit(limits.PreAllocate))
 	}
 	d.hardCap = d.policy.MaxAddresses
 	if most := limit(limits.MaxAllocate); most > 0 {

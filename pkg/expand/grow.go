@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -152,11 +153,30 @@ func (d *decision) takeBack(b *block) {
 	d.expect(b, min(len(b.Usable)-b.held, d.room()))
 }
 
+// reserveWait is when a node that claims nothing for its reserve, as pods elsewhere wait
+// for blocks, looks again.
+const reserveWait = time.Minute
+
+// toClaim is how many addresses the node should claim. What takes the place of a block that
+// must go is no reserve.
+func (d *decision) toClaim() int {
+	deficit := d.deficit()
+	departs := func(b block) bool { return b.departing() }
+	if !d.state.Scarce || deficit <= 0 || slices.ContainsFunc(d.blocks, departs) {
+		return deficit
+	}
+	needed := min(deficit, d.unreserved-d.plan.Capacity)
+	if needed < deficit {
+		d.requeueAt(d.now.Add(reserveWait))
+	}
+	return needed
+}
+
 // claim requests the rest of the deficit at once: a burst of pods must not wait
 // for one block after the other.
 func (d *decision) claim() {
 	growth := 0
-	deficit, room := d.deficit(), d.room()
+	deficit, room := d.toClaim(), d.room()
 	blocks := d.policy.MaxBlocks - d.servingBlocks()
 	if deficit > 0 && blocks > 0 && room > 0 {
 		growth = room

@@ -174,7 +174,7 @@ func (d dice) state() State {
 // offer lets the Node offer its addresses: bound pods request some, and others are yet
 // to be scheduled there.
 func (d dice) offer(s *State) {
-	s.Offers, s.Expected = true, oneOf(d, 0, d(4), d(40))
+	s.Offers, s.Expected, s.Scarce = true, oneOf(d, 0, d(4), d(40)), d.percent(30)
 	for i := range s.Blocks {
 		if d.percent(20) {
 			s.Recall = append(s.Recall, s.Blocks[i].CIDR)

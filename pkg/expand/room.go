@@ -76,5 +76,6 @@ func (d *decision) expectPods() {
 		return
 	}
 	published := d.openCapacity()
-	d.target = max(d.target, published-d.offerRoom(published)+limit(d.state.Expected))
+	expected := published - d.offerRoom(published) + limit(d.state.Expected)
+	d.unreserved, d.target = max(d.unreserved, expected), max(d.target, expected)
 }

@@ -21,6 +21,18 @@ func greedy(name, addrs string, n uint16) func(*State) {
 	}
 }
 
+// scarce lets pods elsewhere wait for blocks.
+func scarce(s *State) { s.Scarce = true }
+
+// A node that has claimed no reserve looks again, as nothing tells it that no pod waits
+// any more.
+func TestReserveFollows(t *testing.T) {
+	plan, _ := Decide(noon, DefaultPolicy(), agentIn(used("10.0.0.3-10.0.0.13"), scarce), Memory{})
+	if want := noon.Add(reserveWait); !plan.RequeueAt.Equal(want) {
+		t.Errorf("again at %s, want %s", plan.RequeueAt, want)
+	}
+}
+
 func TestExpectedPods(t *testing.T) {
 	// A full block of 14: two addresses are the agent's, ten in use by pods that request
 	// them, two are free.
@@ -36,13 +48,16 @@ func TestExpectedPods(t *testing.T) {
 	}
 	noReserve := func(p *Policy) { p.MinFree, p.ExpandPercent, p.ReclaimPercent = 0, 100, 50 }
 	runDecide(t, map[string]decideCase{
-		"what is free is enough":      {policy: noReserve, state: busy(expects(2)), want: []string{"needs 12 of 14"}},
-		"one more makes it grow":      {policy: noReserve, state: busy(expects(3)), want: []string{"needs 12 of 14", "claim 1 in 3 blocks, room 86"}},
-		"all at once":                 {policy: noReserve, state: busy(expects(40)), want: []string{"needs 12 of 14", "claim 38 in 3 blocks, room 86"}},
-		"they may have the reserve":   {state: busy(expects(2)), want: []string{"needs 12 of 14", "claim 1 in 3 blocks, room 86"}},
-		"bound pods come first":       {policy: noReserve, state: busy(expects(2), requesting("default/a", "")), want: []string{"needs 13 of 14", "claim 1 in 3 blocks, room 86"}},
-		"not beyond its own limits":   {policy: noReserve, state: busy(expects(40), limits(Limits{MaxAllocate: 20})), want: []string{"needs 12 of 14", "claim 6 in 3 blocks, room 6"}},
-		"a drain is taken back first": {policy: noReserve, state: busy(expects(3), full("10.0.1.0/29", draining(Reclaim))), want: []string{"needs 12 of 20", "undrain 10.0.1.0/29"}},
+		"what is free is enough":                           {policy: noReserve, state: busy(expects(2)), want: []string{"needs 12 of 14"}},
+		"one more makes it grow":                           {policy: noReserve, state: busy(expects(3)), want: []string{"needs 12 of 14", "claim 1 in 3 blocks, room 86"}},
+		"all at once":                                      {policy: noReserve, state: busy(expects(40)), want: []string{"needs 12 of 14", "claim 38 in 3 blocks, room 86"}},
+		"they may have the reserve":                        {state: busy(expects(2)), want: []string{"needs 12 of 14", "claim 1 in 3 blocks, room 86"}},
+		"pods elsewhere wait, and come before its reserve": {state: busy(scarce), want: []string{"needs 12 of 14", "again in 1m0s"}},
+		"its own come first":                               {state: busy(scarce, expects(3)), want: []string{"needs 12 of 14", "claim 1 in 3 blocks, room 86"}},
+		"and its agent":                                    {state: node(scarce), want: []string{"needs 0 of 0", "claim 2 in 4 blocks, room 100"}},
+		"bound pods come first":                            {policy: noReserve, state: busy(expects(2), requesting("default/a", "")), want: []string{"needs 13 of 14", "claim 1 in 3 blocks, room 86"}},
+		"not beyond its own limits":                        {policy: noReserve, state: busy(expects(40), limits(Limits{MaxAllocate: 20})), want: []string{"needs 12 of 14", "claim 6 in 3 blocks, room 6"}},
+		"a drain is taken back first":                      {policy: noReserve, state: busy(expects(3), full("10.0.1.0/29", draining(Reclaim))), want: []string{"needs 12 of 20", "undrain 10.0.1.0/29"}},
 		"what it waits for is no shortage": {
 			policy: func(p *Policy) { noReserve(p); p.MaxBlocks = 1 }, state: busy(expects(3)),
 			want: []string{"needs 12 of 14"},

@@ -51,6 +51,9 @@ type State struct {
 	// Recall are blocks to return without waiting for IdleFor, as pods wait for blocks of
 	// their pools: those of them that nothing uses and that the node does not need.
 	Recall []netip.Prefix
+	// Scarce says that pods wait for blocks of the node's pools, none of which is free: the
+	// node claims none for its reserve.
+	Scarce bool
 	// Offers says that the Node offers its addresses to the scheduler: a bound pod that
 	// requests several counts as that many.
 	Offers bool

@@ -27,7 +27,11 @@ type giver struct {
 // already. Cordoned nodes come first, then those that can spare the most.
 func (c *Cluster) recall(a *Assignment, nodes []corev1.Node, now time.Time) {
 	for _, f := range ipalloc.Families() {
+		a.Scarce[f] = map[string]bool{}
 		for _, w := range missingBlocks(a, f) {
+			for _, pool := range w.pools {
+				a.Scarce[f][pool] = true
+			}
 			lack := w.blocks - c.returning(w.pools, f)
 			if lack <= 0 {
 				continue

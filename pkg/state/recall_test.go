@@ -135,3 +135,26 @@ func TestRecallOnceSettled(t *testing.T) {
 		t.Errorf("once settled: %v is recalled", a.Needs["b"].Recall)
 	}
 }
+
+// While pods wait for blocks of a full pool, they are scarce to its nodes: but not to one
+// that has another pool to claim from.
+func TestScarce(t *testing.T) {
+	c, all, now := recalling(), nodes("a", "b", "n"), fixtures.Noon()
+	scarce := func() bool {
+		a := c.Assign(all, now)
+		c.Unscheduled.SetScarce(a.Scarce)
+		return c.Snapshot("a", &all[0], now).Shares[0].State.Scarce
+	}
+	if scarce() {
+		t.Error("no pod waits")
+	}
+	all[2].Labels = map[string]string{"name": "n"}
+	c.wait(now, unscheduledPod("1", lacksIPv4, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"name": "n"} }))
+	if !scarce() {
+		t.Error("a pod waits for a block")
+	}
+	c.Pools.Set(tight("q", "10.0.2.0/29"))
+	if scarce() {
+		t.Error("another pool has blocks")
+	}
+}

@@ -120,7 +120,7 @@ func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, now ti
 		Ended: s.Ended, Pods: c.podsFor(s.Pods, s.PoolRequests, f, ciliumPool, s.CiliumNode),
 	}
 	if c.Unscheduled != nil {
-		known.Offers = true
+		known.Offers, known.Scarce = true, c.Unscheduled.isScarce(f, share.Pools)
 		known.Expected, known.Recall = c.Unscheduled.Needs(s.Name, f, requestedBy(s.Pods)[f])
 	}
 	share.State = c.State(known, ciliumPool, s.CiliumNode, s.Blocks)

@@ -21,6 +21,8 @@ type Assignment struct {
 	Needs map[string]NodeNeeds
 	// Pods is how many pods wait.
 	Pods int
+	// Scarce are the pools of each family that pods wait for, and that have no free block.
+	Scarce [2]map[string]bool
 	// RequeueAt is when to assign again without a change; zero: never.
 	RequeueAt time.Time
 }

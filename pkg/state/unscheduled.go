@@ -16,6 +16,7 @@ import (
 	schedulingv1 "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -123,6 +124,8 @@ type Unscheduled struct {
 	kinds map[string]*heldKind
 	// needs are what nodes should do for them.
 	needs map[string]NodeNeeds
+	// scarce are the pools of each family that some of them wait for.
+	scarce [2]map[string]bool
 	// free is what nodes had free when pods were last assigned, and since when.
 	free map[string]freeSince
 }
@@ -230,6 +233,25 @@ func (u *Unscheduled) Needs(node string, f ipalloc.Family, requested int) (expec
 	defer u.mu.Unlock()
 	n := u.needs[node]
 	return max(0, min(n.Expected[f], n.Expected[f]+n.Requested[f]-requested)), n.Recall
+}
+
+// SetScarce replaces the pools of each family that pods wait for.
+func (u *Unscheduled) SetScarce(pools [2]map[string]bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.scarce = pools
+}
+
+// isScarce reports whether pods wait for blocks of all of these pools.
+func (u *Unscheduled) isScarce(f ipalloc.Family, pools []*crd.Pool) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, pool := range pools {
+		if !u.scarce[f][pool.Name] {
+			return false
+		}
+	}
+	return len(pools) > 0
 }
 
 // SetNeeds replaces what nodes should do, and returns the nodes for which that has

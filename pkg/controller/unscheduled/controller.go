@@ -41,6 +41,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	now := r.Clock.Now()
 	a := r.Assign(nodes.Items, now)
 	r.Metrics.assigned(&a)
+	r.Unscheduled.SetScarce(a.Scarce)
 	if changed := r.Unscheduled.SetNeeds(a.Needs); len(changed) > 0 {
 		log.FromContext(ctx).V(1).Info("pods wait for addresses", "pods", a.Pods,
 			"offered", a.Offered, "growing", a.Growing, "short", a.Short, "nodes", changed)
