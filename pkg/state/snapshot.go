@@ -77,12 +77,24 @@ func (c *Cluster) Snapshot(name string, node *corev1.Node, now time.Time) *Snaps
 	s.Settled, s.Settles = c.Agents.Settled(name, now)
 	for _, f := range ipalloc.Families() {
 		for _, ciliumPool := range c.CiliumPoolsOf(node, f, s.CiliumNode, s.Blocks) {
-			if share := c.share(s, f, ciliumPool, now); len(share.Pools)+len(share.State.Blocks) > 0 {
+			share := c.share(s, f, ciliumPool, now)
+			if len(share.Pools)+len(share.State.Blocks) > 0 || hasEntry(&share.State) {
 				s.Shares = append(s.Shares, share)
 			}
 		}
 	}
 	return s
+}
+
+// hasEntry reports whether there is a release entry of the family. The one that fenced a
+// family's last block outlives it.
+func hasEntry(s *expand.State) bool {
+	for a := range s.Release {
+		if ipalloc.FamilyOf(a) == s.Family {
+			return true
+		}
+	}
+	return false
 }
 
 // awaitsLabels is why a node does not get its first block yet, "": it may. Labels

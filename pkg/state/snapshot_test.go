@@ -4,12 +4,14 @@ import (
 	"strings"
 	"testing"
 
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
@@ -73,6 +75,22 @@ func TestSnapshotAwaitsLabels(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A release entry of a family that no pool and no block has is still decided on, or it
+// would stay for ever.
+func TestSnapshotOfAnEntryAlone(t *testing.T) {
+	for name, test := range map[string]struct {
+		entry  string
+		shares int
+	}{"IPv6, which no pool has": {"fd00::1", 2}, "IPv4, which the pool has": {"10.0.0.1", 1}} {
+		c, cn := clusterOf(), fixtures.CiliumNode("n", "1")
+		cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{test.entry: ipamtypes.IPReleaseStatus(expand.DoNotRelease)}
+		c.Ledger.UpsertCiliumNode(ciliumnode.ToStored(cn))
+		if got := c.Snapshot("n", fixtures.Node(), fixtures.Noon()).Shares; len(got) != test.shares || len(got[len(got)-1].State.Release) != 1 {
+			t.Errorf("%s: %+v", name, got)
+		}
 	}
 }
 
