@@ -80,8 +80,8 @@ fuzz: ## Fuzz each fuzz target in turn. FUZZTIME=20s, PKG=./...
 	hack/fuzz.sh $(FUZZTIME) $(PKG)
 
 .PHONY: mutants
-mutants: controlplane ## Plant known faults in the operator's code; fails if one goes unseen. RUN=regexp, CHECKS=unit,random,sim, ALL=1, KEY=1
-	go run ./test/mutants -run '$(RUN)' $(if $(CHECKS),-checks='$(CHECKS)') $(if $(ALL),-all-checks) $(if $(KEY),-key)
+mutants: controlplane ## Plant known faults in the operator's code; fails if one goes unseen. RUN=regexp, CHECKS=unit,random,sim, ALL=1, KEY=1, PROTOCOL=1
+	go run ./test/mutants -run '$(RUN)' $(if $(CHECKS),-checks='$(CHECKS)') $(if $(ALL),-all-checks) $(if $(KEY),-key) $(if $(PROTOCOL),-protocol)
 
 BASE ?= origin/main
 .PHONY: mutants-changed
@@ -103,6 +103,10 @@ exhaust: ## Try everything that can happen in small worlds, to a depth; fails if
 .PHONY: points
 points: ## Inject every fault at every write, event and agent step of reference scenarios; fails if a rule broke. SCENARIOS=join,grow FAULTS=killed-after
 	go run ./test/sim/points $(if $(SCENARIOS),-scenarios=$(SCENARIOS)) $(if $(FAULTS),-faults=$(FAULTS))
+
+.PHONY: changes
+changes: ## Change every field of a spec to right and wrong values, in several states of a cluster and back; fails if the way matters, or one is accepted silently. STATES=grown,full PART=3
+	go run ./test/sim/changes $(if $(STATES),-states=$(STATES)) $(if $(PART),-part=$(PART))
 
 .PHONY: model
 model: ## Visit every state of a model of the address protocol; fails if a rule broke or something waits for ever. ROWS=agent-window STORY=1, BIG=1

@@ -28,10 +28,15 @@ func (v Verb) GoesOn() bool {
 // Calm ends all faults and lets everything go on until the operators are at rest. It
 // returns false if they are not within limit actions.
 func (w *World) Calm(limit int) bool {
+	w.unpause()
+	return w.goOnUntilRest(limit)
+}
+
+// goOnUntilRest is Calm with pools and nodes left as people have them.
+func (w *World) goOnUntilRest(limit int) bool {
 	faults := w.cfg.Faults
 	w.cfg.Faults = 0
 	defer func() { w.cfg.Faults = faults }()
-	w.unpause()
 	w.sched.faultsEnd()
 	for _, o := range w.operators {
 		o.frozen = false
@@ -105,6 +110,19 @@ func (w *World) Finish() {
 // a turn look again and again.
 func (w *World) restWithin() int {
 	return 20000 * int(w.quietFor()/(12*time.Minute))
+}
+
+// Settle lets everything go on, with pools as people have them, until the operators are at
+// rest, and checks that they write nothing then. It returns false if a rule broke.
+func (w *World) Settle(when string) bool {
+	if limit := w.restWithin(); len(w.Violations) == 0 && !w.goOnUntilRest(limit) && len(w.Violations) == 0 {
+		w.violate(9, "%s: no rest within %d actions", when, limit)
+	}
+	if len(w.Violations) == 0 {
+		w.passDue()
+		w.holdQuiet(when)
+	}
+	return len(w.Violations) == 0
 }
 
 func (w *World) rest(when string) bool {

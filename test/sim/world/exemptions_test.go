@@ -16,6 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 )
 
 // small is a world of one operator and two nodes in which nothing has happened.
@@ -290,5 +291,38 @@ func TestAgentSeesItsOwnWrite(t *testing.T) {
 	w.Do(Action{AgentSee, "n1", ""})
 	if !m.mayReport() {
 		t.Error("an agent that has seen all again does not write")
+	}
+}
+
+// TestMarkedThoughNotReported: an agent that reports nothing of a family does not keep its
+// addresses only where it does not run the family.
+func TestMarkedThoughNotReported(t *testing.T) {
+	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+	v4, v6 := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")
+	tests := map[string]struct {
+		families []agent.Family
+		addr     netip.Addr
+		settled  bool
+		broken   string
+	}{
+		"a family not run":                 {[]agent.Family{agent.IPv4}, v6, true, ""},
+		"the one that is run":              {[]agent.Family{agent.IPv4}, v4, true, "its agent reports nothing"},
+		"both are run":                     {[]agent.Family{agent.IPv4, agent.IPv6}, v6, true, "its agent reports nothing"},
+		"not run, by an agent that starts": {[]agent.Family{agent.IPv4}, v6, false, "its agent had just started"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := small(t, func(c *Config) { c.Families = test.families })
+			w.operators[0].start(0)
+			w.writer = w.operators[0]
+			w.holdGuards(&flight{name: "n1", settled: test.settled}, cn, test.addr)
+			var got string
+			for _, v := range w.Violations {
+				got += v.Text
+			}
+			if (got == "") != (test.broken == "") || !strings.Contains(got, test.broken) {
+				t.Errorf("got %q, want %q", got, test.broken)
+			}
+		})
 	}
 }

@@ -289,13 +289,16 @@ func (w *World) freeBlocks(node string, v4 bool, ciliumPool string) int {
 	return n
 }
 
-// freeOf is how many of them one pool has.
+// enoughFree is where counting free blocks ends.
+const enoughFree = 16
+
+// freeOf is how many of them one pool has, and no more than enoughFree.
 func (w *World) freeOf(pool *v1alpha1.PodIPPool, v4 bool) int {
 	n := 0
 	cidrs, bits := ranges(pool, v4)
 	for _, c := range cidrs {
 		rng := netip.MustParsePrefix(c.CIDR)
-		for i := 0; allocates(c) && i < 1<<(bits-rng.Bits()); i++ {
+		for i := 0; allocates(c) && i < 1<<(bits-rng.Bits()) && n < enoughFree; i++ {
 			if w.isFree(nth(rng, bits, i), &pool.Spec) {
 				n++
 			}

@@ -71,6 +71,8 @@ type Config struct {
 	// Model: each step is held to the model of the address protocol, until one comes
 	// that the model does not have.
 	Model bool
+	// ModelAlone: no other rule than that is judged.
+	ModelAlone bool
 	// Trace, if set, is called with a line for each action.
 	Trace func(line string)
 }
@@ -190,7 +192,7 @@ func New(cfg Config) *World {
 
 // makeNode makes a Node as its kubelet registers it.
 func (w *World) makeNode(name string) {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/hostname": name}}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name, corev1.LabelOSStable: "linux"}}}
 	w.cfg.Labels.register(w, node)
 	w.must(w.api.Create(node))
 }
