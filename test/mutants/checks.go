@@ -46,7 +46,8 @@ func checksOf(o options) ([]check, error) {
 		"random":      {of: mutant.pkg, catch: tests(hang, "-test.run", random)},
 		"controller":  {of: byControllers, catch: tests(hang)},
 		"scripts":     {of: byScripts, catch: tests(longHang, "-test.run", "^TestScripts$")},
-		"sim":         {of: only("./test/sim"), catch: o.sim.catch},
+		"sim":         {of: only("./test/sim"), catch: o.sim.catch()},
+		"mapping":     {of: only("./test/sim"), catch: o.sim.catch("-model-alone")},
 		"integration": {of: only("./test/integration"), catch: tests(longHang)},
 	}
 	var checks []check

@@ -28,8 +28,10 @@ type options struct {
 	checks []string
 	all    bool
 	key    bool
-	list   bool
-	sim    simOptions
+	// protocol: only those that make a step which the model of the protocol does not have.
+	protocol bool
+	list     bool
+	sim      simOptions
 }
 
 func main() {
@@ -100,7 +102,7 @@ func (o options) choose(all []mutant) []mutant {
 	for _, m := range all {
 		named := o.run.MatchString(m.Name) || slices.ContainsFunc(m.files(), o.run.MatchString)
 		touched := o.files == nil || slices.ContainsFunc(m.files(), func(f string) bool { return slices.Contains(o.files, f) })
-		if named && touched && (m.Key || !o.key) {
+		if named && touched && (m.Key || !o.key) && (m.Protocol || !o.protocol) {
 			chosen = append(chosen, m)
 		}
 	}
@@ -115,6 +117,7 @@ func parse(args []string) (options, error) {
 	checks := flags.String("checks", "unit,random,controller,scripts,sim,integration", "the checks to try, in this order")
 	flags.BoolVar(&o.all, "all-checks", false, "try every check on every mutant, not only until one catches it")
 	flags.BoolVar(&o.key, "key", false, "only the key guards")
+	flags.BoolVar(&o.protocol, "protocol", false, "only those of the address protocol, which the check mapping is measured by")
 	flags.BoolVar(&o.list, "list", false, "list the mutants and stop")
 	flags.IntVar(&o.sim.seeds, "seeds", 1000, "seeds the simulator tries on each mutant")
 	flags.IntVar(&o.sim.steps, "steps", 300, "steps of each seed")

@@ -19,6 +19,9 @@ type mutant struct {
 	// Key marks the guards that everything depends on. The simulator is measured by
 	// them.
 	Key bool `json:"key"`
+	// Protocol marks the faults of the address protocol: claim, publish, handshake,
+	// cooldown and fence. The mapping of the code onto the model is measured by them.
+	Protocol bool `json:"protocol"`
 	// Rule is the number of the rule (docs/architecture.md) that the fault
 	// breaks, or demand (nodes get what they need), idle (blocks are returned),
 	// or asked (settings are obeyed).

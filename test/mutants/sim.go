@@ -13,13 +13,19 @@ type simOptions struct {
 	traits       string // those that worlds may have
 }
 
-// catch runs the simulator until a seed breaks a rule. It runs one seed at a time,
+// catch runs the simulator, with more arguments, until a seed breaks a rule. It runs one seed at a time,
 // so that the seed it names is the first.
-func (o simOptions) catch(ctx context.Context, _, program, mutant string) (string, error) {
+func (o simOptions) catch(more ...string) func(ctx context.Context, pkg, program, mutant string) (string, error) {
+	return func(ctx context.Context, _, program, mutant string) (string, error) {
+		return o.run(ctx, program, mutant, more)
+	}
+}
+
+func (o simOptions) run(ctx context.Context, program, mutant string, more []string) (string, error) {
 	bounded, cancel := context.WithTimeout(ctx, longHang)
 	defer cancel()
-	out, failed, err := command(bounded, "", mutant, program,
-		fmt.Sprintf("-seeds=%d", o.seeds), fmt.Sprintf("-steps=%d", o.steps), "-traits="+o.traits, "-shrink=0s", "-workers=1")
+	args := []string{fmt.Sprintf("-seeds=%d", o.seeds), fmt.Sprintf("-steps=%d", o.steps), "-traits=" + o.traits, "-shrink=0s", "-workers=1"}
+	out, failed, err := command(bounded, "", mutant, program, append(args, more...)...)
 	switch {
 	case bounded.Err() != nil && ctx.Err() == nil:
 		return "hangs", nil

@@ -16,12 +16,14 @@ type origin struct {
 	mode    ciliumnode.Mode
 	profile profile
 	traits  traits
+	// modelAlone: the model of the address protocol judges alone.
+	modelAlone bool
 }
 
 // originOf is what a seed makes of everything that is not asked for.
 func originOf(seed uint64) origin {
 	mode := modeOf(seed)
-	return origin{seed, mode, profileOf(seed, mode), (traitsOf(seed) | poolsOf(seed) | schedulingOf(seed)).in(mode)}.fit()
+	return origin{seed: seed, mode: mode, profile: profileOf(seed, mode), traits: (traitsOf(seed) | poolsOf(seed) | schedulingOf(seed)).in(mode)}.fit()
 }
 
 // fit leaves out what a profile has no use for: some are of crd mode, where nothing is

@@ -21,6 +21,9 @@ type outcome struct {
 	simulated  time.Duration
 }
 
+// enoughCalm is how many actions follow the faults of a world in which rest is not judged.
+const enoughCalm = 1000
+
 // play performs a number of random actions. Then faults end and everything must
 // settle.
 func play(o origin, steps int, mask world.Faults, trace func(string)) outcome {
@@ -67,7 +70,11 @@ func inWorld(o origin, faults world.Faults, trace func(string), next func(*world
 		out.actions = append(out.actions, a)
 		w.Do(a)
 	}
-	w.Finish()
+	if o.modelAlone { // rest is no rule of it
+		w.Calm(enoughCalm)
+	} else {
+		w.Finish()
+	}
 	w.Close()
 	out.violations, out.counts, out.simulated = w.Violations, w.Counts, w.Now().Sub(begun)
 	return out

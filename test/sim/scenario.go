@@ -57,7 +57,8 @@ func draw(o origin) scenario {
 	o.profile.adapt(seed, &c)
 	adaptTo(o.mode, seed, &c)
 	o.traits.adapt(seed, &c)
-	c.Model = o.mode == ciliumnode.CRD && o.traits&^(windows|pace|pressure|scheduling) == 0
+	c.Model = o.mode == ciliumnode.CRD && o.traits&^modelledTraits == 0
+	c.ModelAlone = o.modelAlone
 	for _, some := range []map[world.Verb]float64{w, frozen} {
 		o.traits.weigh(some)
 		weighIn(o.mode, some)

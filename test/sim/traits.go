@@ -30,6 +30,9 @@ const (
 	scheduling                    // a scheduler binds pods by the addresses that Nodes offer
 	moves                         // with labels: nodes move off pools that no longer select them
 	allTraits  = 1<<iota - 1
+
+	// modelledTraits bring nothing that the model of the address protocol does not have.
+	modelledTraits = windows | pace | pressure | scheduling
 )
 
 func traitNames() []string {

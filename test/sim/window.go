@@ -107,6 +107,7 @@ const (
 // overspent says where more pods were lost than may be, or is "".
 func (s *searching) overspent() string {
 	switch {
+	case s.opts.modelAlone:
 	case s.inWindow.lost > spareInWindow+s.inWindow.marks/shareInWindow:
 		return s.inWindow.String() + " in worlds about the window of the agents' protocol"
 	case s.elsewhere.lost > spareElsewhere+s.elsewhere.marks/shareElsewhere:

@@ -106,3 +106,9 @@ next:
 	}
 	return f, nil
 }
+
+// ModelledFaults are those that bring nothing that the model of the address protocol does
+// not have.
+func ModelledFaults() Faults {
+	return AllFaults() &^ (NodeGone | CiliumNodeGone | Torn | Edits | Restore)
+}

@@ -23,6 +23,9 @@ func beyondModel(v Verb) bool {
 	return false
 }
 
+// noStepOfModel is the rule that each step is one of the model.
+const noStepOfModel = 11
+
 // refinement holds each step of a world to the model: it sees what changes, and hands
 // it to a monitor for each address of a block and each two nodes.
 type refinement struct {
@@ -342,7 +345,7 @@ func (r *refinement) number(node string) int {
 
 func (r *refinement) hold(x *follower, err error) {
 	if err != nil {
-		r.w.violate(11, "%s of block %s, on nodes %s and %s: %s", x.addr, x.block,
+		r.w.violate(noStepOfModel, "%s of block %s, on nodes %s and %s: %s", x.addr, x.block,
 			r.w.machines[x.nodes[0]].name, r.w.machines[x.nodes[1]].name, err)
 	}
 }

@@ -16,6 +16,9 @@ import (
 )
 
 func (w *World) violate(rule int, format string, args ...any) {
+	if w.cfg.ModelAlone && rule != noStepOfModel {
+		return
+	}
 	v := Violation{Rule: rule, Text: fmt.Sprintf(format, args...)}
 	w.tracef("VIOLATION %s", v)
 	w.Violations = append(w.Violations, v)
