@@ -20,7 +20,7 @@ import (
 const about = `Shows who holds which pod addresses, why, and what would change that, in a
 cluster where cilium-pool-operator gives them out.
 
-All commands but drain and migrate only read, with your own rights.`
+All commands but drain, renumber and migrate only read, with your own rights.`
 
 // New is the command kubectl cilium-pool.
 func New(streams genericiooptions.IOStreams, version string) *cobra.Command {
@@ -47,7 +47,7 @@ func newCommand(e *cli.Env) *cobra.Command {
 	root.SetErr(e.ErrOut)
 	root.SetIn(e.In)
 	e.AddFlags(root.PersistentFlags())
-	root.AddCommand(list.NewStatus(e), list.NewNodes(e), list.NewPools(e), list.NewBlocks(e), checkCommand(e), explain.New(e), whois.New(e), export.New(e), imports.New(e), migrate.New(e), drain.New(e), plan.New(e), list.NewTop(e), mapcmd.New(e), supportbundle.New(e), versionCommand(e))
+	root.AddCommand(list.NewStatus(e), list.NewNodes(e), list.NewPools(e), list.NewBlocks(e), checkCommand(e), explain.New(e), whois.New(e), export.New(e), imports.New(e), migrate.New(e), drain.New(e), drain.NewRenumber(e), plan.New(e), list.NewTop(e), mapcmd.New(e), supportbundle.New(e), versionCommand(e))
 	markFailures(root)
 	return root
 }

@@ -10,24 +10,30 @@ import (
 )
 
 // requestUnselected requests the drain of blocks of pools that no longer select the node,
-// which may be nil, and that say so: where another pool serves it, and its labels are
-// final. An agent that is assigned whole blocks keeps its own addresses as long as its Node
-// exists, so its blocks stay.
+// which may be nil, and that say so.
 func (c *Cluster) requestUnselected(share *Share, node *corev1.Node) {
-	s := &share.State
-	if node == nil || len(share.Pools) == 0 || s.BlockDemand != nil || crd.StartupTaint(node, c.StartupTaints) != "" {
+	if !c.mayMoveOff(share, node) {
 		return
 	}
-	for i := range s.Blocks {
-		b := &s.Blocks[i]
-		pool := c.PoolOf(b.CIDR)
-		if pool == nil || pool.Frozen() || !pool.DrainUnselected || pool.Selector.Matches(labels.Set(node.Labels)) {
-			continue
-		}
-		if b.Request == expand.None && !b.Conflict && !replaced(b) {
+	for i := range share.State.Blocks {
+		b := &share.State.Blocks[i]
+		if b.Request == expand.None && !b.Conflict && !replaced(b) && c.unselects(b, node) {
 			b.Request = expand.NodeUnselected
 		}
 	}
+}
+
+// mayMoveOff reports whether a node may move off pools: another one serves it, and its
+// labels are final. An agent that is assigned whole blocks keeps its own addresses as long
+// as its Node exists.
+func (c *Cluster) mayMoveOff(share *Share, node *corev1.Node) bool {
+	return node != nil && len(share.Pools) > 0 && share.State.BlockDemand == nil && crd.StartupTaint(node, c.StartupTaints) == ""
+}
+
+// unselects reports whether the pool of a block does not select the node, and drains it.
+func (c *Cluster) unselects(b *expand.Block, node *corev1.Node) bool {
+	pool := c.PoolOf(b.CIDR)
+	return pool != nil && !pool.Frozen() && pool.DrainUnselected && !pool.Selector.Matches(labels.Set(node.Labels))
 }
 
 // replaced reports whether a block leaves that no agent has read yet: that drain has rules

@@ -12,7 +12,11 @@ import (
 
 // Wait is what a block on its way out waits for. Action says what people must do
 // where that does not pass by itself.
-type Wait struct{ What, Action string }
+// Restart says that this is a restart of the node's agent.
+type Wait struct {
+	What, Action string
+	Restart      bool
+}
 
 // User actions for waits that do not end by themselves.
 const (
@@ -28,6 +32,7 @@ func (c *Cluster) Waits(node string) map[string]Wait {
 	for _, d := range c.Decide(node) {
 		for _, w := range d.Plan.Waits {
 			is := Wait{What: waitsFor(w), Action: c.actionOn(w, &d)}
+			is.Restart = w.For == expand.WaitRestart && is.Action != ""
 			if w.For == expand.WaitReturn && d.State.BlockDemand.Fixed {
 				is.What = "its Node to be deleted"
 			}

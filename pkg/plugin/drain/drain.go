@@ -1,4 +1,4 @@
-// Package drain is kubectl cilium-pool drain.
+// Package drain is kubectl cilium-pool drain and renumber.
 package drain
 
 import (
@@ -126,7 +126,8 @@ func run(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, f flags)
 			fmt.Fprintf(e.Out, "  %s on %s: %d of %d addresses in use\n", r.Block, r.Node, r.Used, r.Addresses)
 		}
 		if f.evict {
-			return newEvicter(c.Client, e.Out, f).plan(ctx, podsIn(c, rows))
+			_, err := newEvicter(c.Client, e.Out, f).plan(ctx, podsIn(c, rows))
+			return err
 		}
 		return nil
 	case f.undo:

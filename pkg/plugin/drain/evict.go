@@ -224,13 +224,13 @@ func (v *evicter) needsPeople(rows []list.BlockRow, pods []placed) []list.BlockR
 	return rows
 }
 
-// plan prints which pods would be evicted, and which not.
-func (v *evicter) plan(ctx context.Context, pods []placed) error {
+// plan prints which pods would be evicted, which it returns, and which not.
+func (v *evicter) plan(ctx context.Context, pods []placed) (evicts []*corev1.Pod, err error) {
 	var evicted, alone []string
 	for _, p := range pods {
 		pod, err := v.read(ctx, p)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if pod == nil || pod.DeletionTimestamp != nil {
 			continue
@@ -239,7 +239,7 @@ func (v *evicter) plan(ctx context.Context, pods []placed) error {
 		if why := v.leftAlone(pod); why != "" {
 			alone = append(alone, line+", "+why)
 		} else {
-			evicted = append(evicted, line)
+			evicted, evicts = append(evicted, line), append(evicts, pod)
 		}
 	}
 	fmt.Fprintf(v.out, "would evict %s, %d at a time\n", output.Count(len(evicted), "pod"), v.limit)
@@ -252,5 +252,5 @@ func (v *evicter) plan(ctx context.Context, pods []placed) error {
 	for _, line := range alone {
 		fmt.Fprintln(v.out, line)
 	}
-	return nil
+	return evicts, nil
 }

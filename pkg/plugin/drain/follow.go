@@ -96,8 +96,11 @@ func printChanges(e *cli.Env, printed map[string]string, left []list.BlockRow) {
 	now := map[string]bool{}
 	for _, r := range left {
 		line := fmt.Sprintf("%s on %s: %d of %d addresses in use", r.Block, r.Node, r.Used, r.Addresses)
-		if r.Phase == ipalloc.InService.String() {
+		switch r.Phase {
+		case ipalloc.InService.String():
 			line += ", still in service"
+		case ipalloc.CoolingDown.String():
+			line += ", cools down"
 		}
 		if r.WaitsFor != "" {
 			line += ", waits for " + r.WaitsFor

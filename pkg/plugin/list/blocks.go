@@ -33,9 +33,11 @@ type BlockRow struct {
 	// WaitsFor is what a leaving block waits for.
 	WaitsFor string `json:"waitsFor,omitempty"`
 	// NeedsAction is the user action, if the wait does not end by itself.
-	NeedsAction string    `json:"needsAction,omitempty"`
-	Conflict    bool      `json:"conflict,omitempty"`
-	Created     time.Time `json:"created"`
+	NeedsAction string `json:"needsAction,omitempty"`
+	// NeedsRestart says that it is a restart of the node's agent.
+	NeedsRestart bool      `json:"-"`
+	Conflict     bool      `json:"conflict,omitempty"`
+	Created      time.Time `json:"created"`
 }
 
 // BlockFilter chooses blocks; empty fields choose all.
@@ -89,7 +91,7 @@ func BlockRows(c *cluster.Cluster, w BlockFilter) []BlockRow {
 			row := BlockRow{
 				Block: b.Name, CIDR: b.CIDR.String(), Family: ipalloc.FamilyOf(b.CIDR.Addr()).String(), Pool: b.Pool, Node: b.Node,
 				Phase: b.Phase.String(), Reason: string(b.Reason), Conflict: b.Conflict,
-				Addresses: c.UsableCount(b), Used: cluster.CountIn(b.CIDR, users), WaitsFor: waits[b.Name].What, NeedsAction: waits[b.Name].Action, Created: b.Created,
+				Addresses: c.UsableCount(b), Used: cluster.CountIn(b.CIDR, users), WaitsFor: waits[b.Name].What, NeedsAction: waits[b.Name].Action, NeedsRestart: waits[b.Name].Restart, Created: b.Created,
 			}
 			if !b.Since.IsZero() {
 				row.Since = &b.Since

@@ -85,17 +85,24 @@ func (w *World) holdMoves(v Version) {
 	if o.moves == nil {
 		o.moves = map[types.UID]string{}
 	}
-	others := map[string]bool{}
-	for _, name := range w.api.Keys(KindBlock) {
-		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
-		if by := o.moves[b.UID]; by != "" && by != node && b.Spec.PoolName == pool.Name && o.knowsMove(b) {
-			others[by] = true
-		}
-	}
+	others := o.movingBeside(node, pool.Name)
 	o.moves[now.UID] = node
 	if len(others) >= maxMoves(pool) {
 		w.violate(10, "node %s began to move off pool %s while %v did, and %d may at a time", node, pool.Name, sortedKeys(others), maxMoves(pool))
 	}
+}
+
+// movingBeside are the other nodes that this process let move off a pool, and that still do
+// as it knows.
+func (o *Operator) movingBeside(node, pool string) map[string]bool {
+	others := map[string]bool{}
+	for _, name := range o.w.api.Keys(KindBlock) {
+		b := o.w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+		if by := o.moves[b.UID]; by != "" && by != node && b.Spec.PoolName == pool && o.knowsMove(b) {
+			others[by] = true
+		}
+	}
+	return others
 }
 
 // stays are the pools that select a Node, as an operator knows: all of them while the

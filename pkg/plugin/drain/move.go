@@ -1,0 +1,284 @@
+package drain
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+)
+
+// move is what renumber does: the nodes of one range get another. How far it is follows
+// from the cluster alone.
+type move struct {
+	from, to string // as on the command line
+	// old is what is to be left. Its ranges are unknown once its pool is gone.
+	old target
+	// added is the CIDR that the pool gets, if the move is between CIDRs. Invalid: the
+	// nodes go to the pool newPool.
+	added   netip.Prefix
+	newPool string
+}
+
+// stage is what a move does next.
+type stage int
+
+const (
+	toBegin  stage = iota // change the pool so that the old range drains
+	toLeave               // wait for blocks, evict pods, restart agents
+	toRemove              // take the old range out
+	toVerify              // nothing is left
+)
+
+// parseMove parses --from and --to.
+func parseMove(c *cluster.Cluster, from, to string) (move, error) {
+	oldCIDR, fromErr := netip.ParsePrefix(from)
+	newCIDR, toErr := netip.ParsePrefix(to)
+	switch {
+	case from == to:
+		return move{}, exit.Usagef("--from and --to are the same")
+	case (fromErr == nil) != (toErr == nil):
+		return move{}, exit.Usagef("--from and --to must be two CIDRs, or two pools")
+	case fromErr == nil:
+		return moveOfCIDR(c, oldCIDR, newCIDR)
+	}
+	return moveOfPool(c, from, to)
+}
+
+func moveOfCIDR(c *cluster.Cluster, from, to netip.Prefix) (move, error) {
+	if err := compareCIDRs(from, to); err != nil {
+		return move{}, err
+	}
+	oldPool, begun := poolOfRange(c, from)
+	newPool, added := poolOfRange(c, to)
+	switch {
+	case !begun && !added:
+		return move{}, fmt.Errorf("neither %s nor %s is a CIDR in the spec of a pool", from, to)
+	case begun && added && oldPool != newPool:
+		return move{}, fmt.Errorf("%s is a CIDR of pool %s, and %s of pool %s: choose a CIDR that is in no pool, or move from pool to pool", from, oldPool, to, newPool)
+	case !begun:
+		oldPool = newPool // the old CIDR has been taken out
+	case !added:
+		if err := refuseRange(c, to); err != nil {
+			return move{}, err
+		}
+	}
+	return move{
+		from: from.String(), to: to.String(), added: to, newPool: oldPool,
+		old: target{what: fmt.Sprintf("CIDR %s of pool %s", from, oldPool), pool: oldPool, ranges: []netip.Prefix{from}},
+	}, nil
+}
+
+// compareCIDRs returns why no pool could have both CIDRs, or nil.
+func compareCIDRs(from, to netip.Prefix) error {
+	switch {
+	case from.Masked() != from || to.Masked() != to:
+		return exit.Usagef("CIDRs must have no host bits set: %s, %s", from.Masked(), to.Masked())
+	case ipalloc.FamilyOf(from.Addr()) != ipalloc.FamilyOf(to.Addr()):
+		return exit.Usagef("%s and %s are of different families", from, to)
+	case from.Overlaps(to):
+		return exit.Usagef("%s and %s overlap", from, to)
+	}
+	return nil
+}
+
+// refuseRange returns why a CIDR cannot become one of a pool, or nil.
+func refuseRange(c *cluster.Cluster, cidr netip.Prefix) error {
+	for _, name := range c.Pools.Names() {
+		for _, r := range rangesOf(c.PodIPPools[name]) {
+			if r.Overlaps(cidr) {
+				return fmt.Errorf("%s overlaps %s of pool %s", cidr, r, name)
+			}
+		}
+	}
+	return nil
+}
+
+func moveOfPool(c *cluster.Cluster, from, to string) (move, error) {
+	if c.PodIPPools[to] == nil {
+		return move{}, fmt.Errorf("there is no PodIPPool %s%s", to, output.DidYouMean(to, c.Pools.Names()))
+	}
+	m := move{from: "pool " + from, to: "pool " + to, newPool: to, old: target{what: "pool " + from, pool: from}}
+	if pool := c.PodIPPools[from]; pool != nil {
+		m.old.ranges = rangesOf(pool)
+	}
+	return m, nil
+}
+
+// byCIDR reports whether the pool stays and gets another CIDR.
+func (m *move) byCIDR() bool { return m.added.IsValid() }
+
+// pool is the pool with the old range; nil: it is gone.
+func (m *move) pool(c *cluster.Cluster) *v1alpha1.PodIPPool { return c.PodIPPools[m.old.pool] }
+
+// inSpec reports whether the pool still has the old range.
+func (m *move) inSpec(c *cluster.Cluster) bool {
+	pool := m.pool(c)
+	return pool != nil && slices.ContainsFunc(rangesOf(pool), func(p netip.Prefix) bool { return slices.Contains(m.old.ranges, p) })
+}
+
+// stage is what is to be done next.
+func (m *move) stage(c *cluster.Cluster) stage {
+	switch pool := m.pool(c); {
+	case m.inSpec(c) && pool.DeletionTimestamp == nil && m.changes(pool):
+		return toBegin
+	case len(m.rows(c)) > 0 || pool != nil && pool.DeletionTimestamp != nil:
+		return toLeave
+	case m.inSpec(c):
+		return toRemove
+	}
+	return toVerify
+}
+
+// changes reports whether beginning the move changes the pool.
+func (m *move) changes(pool *v1alpha1.PodIPPool) bool {
+	edited := pool.DeepCopy()
+	m.edit(edited)
+	return !equality.Semantic.DeepEqual(pool.Spec, edited.Spec)
+}
+
+// edit lets the old range of a pool drain, and the new one serve.
+func (m *move) edit(pool *v1alpha1.PodIPPool) {
+	served := false
+	for _, entry := range cidrsOf(pool) {
+		switch p, err := netip.ParsePrefix(entry.CIDR); {
+		case err != nil:
+		case slices.Contains(m.old.ranges, p):
+			entry.AllocationPolicy = v1alpha1.AllocationDrain
+		case p == m.added:
+			served = true
+			if !(crd.Range{Policy: entry.AllocationPolicy}).Allocates() {
+				entry.AllocationPolicy = v1alpha1.AllocationAllocate
+			}
+		}
+	}
+	if m.byCIDR() && !served {
+		addCIDR(pool, m.added)
+	}
+}
+
+func addCIDR(pool *v1alpha1.PodIPPool, cidr netip.Prefix) {
+	entry := v1alpha1.PoolCIDR{CIDR: cidr.String()}
+	switch v4, v6 := pool.Spec.IPv4, pool.Spec.IPv6; {
+	case cidr.Addr().Is4() && v4 != nil:
+		v4.CIDRs = append(v4.CIDRs, entry)
+	case !cidr.Addr().Is4() && v6 != nil:
+		v6.CIDRs = append(v6.CIDRs, entry)
+	}
+}
+
+// begin lets the old range drain, in one write with the new one. check: the API server
+// only says whether it would take that.
+func (m *move) begin(ctx context.Context, c *cluster.Cluster, check bool) error {
+	was := m.pool(c)
+	pool := was.DeepCopy()
+	m.edit(pool)
+	return patchPool(ctx, c, was, pool, check)
+}
+
+// remove takes the old range out of the pool, with what is reserved in it, or deletes the
+// old pool.
+func (m *move) remove(ctx context.Context, c *cluster.Cluster) error {
+	was := m.pool(c)
+	if !m.byCIDR() {
+		if err := c.Client.Delete(ctx, was, client.Preconditions{UID: &was.UID}); err != nil {
+			return fmt.Errorf("deleting PodIPPool %s: %w", was.Name, err)
+		}
+		return nil
+	}
+	pool := was.DeepCopy()
+	m.takeOut(pool)
+	return patchPool(ctx, c, was, pool, false)
+}
+
+func (m *move) takeOut(pool *v1alpha1.PodIPPool) {
+	old := func(entry v1alpha1.PoolCIDR) bool {
+		p, err := netip.ParsePrefix(entry.CIDR)
+		return err == nil && slices.Contains(m.old.ranges, p)
+	}
+	if s := pool.Spec.IPv4; s != nil {
+		s.CIDRs = slices.DeleteFunc(s.CIDRs, old)
+	}
+	if s := pool.Spec.IPv6; s != nil {
+		s.CIDRs = slices.DeleteFunc(s.CIDRs, old)
+	}
+	pool.Spec.Reserved = slices.DeleteFunc(pool.Spec.Reserved, func(r v1alpha1.ReservedCIDR) bool {
+		p, err := netip.ParsePrefix(r.CIDR)
+		return err == nil && ipalloc.Covered(p, m.old.ranges)
+	})
+}
+
+// patchPool writes a pool on exactly the version that was read.
+func patchPool(ctx context.Context, c *cluster.Cluster, was, pool *v1alpha1.PodIPPool, check bool) error {
+	var options []client.PatchOption
+	if check {
+		options = append(options, client.DryRunAll)
+	}
+	patch := client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})
+	if err := c.Client.Patch(ctx, pool, patch, options...); err != nil {
+		return fmt.Errorf("patching PodIPPool %s: %w", was.Name, err)
+	}
+	return nil
+}
+
+// rows are the blocks of the old range, those that cool down too.
+func (m *move) rows(c *cluster.Cluster) []list.BlockRow {
+	return slices.DeleteFunc(list.BlockRows(c, list.BlockFilter{}), func(r list.BlockRow) bool {
+		if !m.byCIDR() && r.Pool == m.old.pool {
+			return false
+		}
+		return !overlapsAny(netip.MustParsePrefix(r.CIDR), m.old.ranges) // written by BlockRows
+	})
+}
+
+func overlapsAny(p netip.Prefix, ranges []netip.Prefix) bool {
+	return slices.ContainsFunc(ranges, p.Overlaps)
+}
+
+// heldOfNew are the blocks that nodes have of the new range.
+func (m *move) heldOfNew(c *cluster.Cluster) []crd.Block {
+	return slices.DeleteFunc(c.Blocks(), func(b crd.Block) bool {
+		if m.byCIDR() {
+			return !m.added.Overlaps(b.CIDR)
+		}
+		return b.Pool != m.newPool
+	})
+}
+
+// named are the nodes whose CiliumNode names anything of the old range, sorted.
+func (m *move) named(c *cluster.Cluster) []string {
+	var out []string
+	for _, node := range c.NodeNames() {
+		view := c.Ledger.CiliumNode(node)
+		if view == nil {
+			continue
+		}
+		if i := slices.IndexFunc(names(view), func(p netip.Prefix) bool { return overlapsAny(p, m.old.ranges) }); i >= 0 {
+			out = append(out, node)
+		}
+	}
+	return out
+}
+
+// names are all addresses and CIDRs that a CiliumNode names.
+func names(view *ciliumnode.View) []netip.Prefix {
+	all := slices.Concat(view.Named(), view.Listed())
+	for _, addrs := range [][]netip.Addr{view.InUse(), slices.Collect(maps.Keys(view.Used)), slices.Collect(maps.Keys(view.Release))} {
+		for _, a := range addrs {
+			all = append(all, netip.PrefixFrom(a, a.BitLen()))
+		}
+	}
+	return all
+}

@@ -1,0 +1,256 @@
+package drain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+)
+
+// renumberFlags are the command line of renumber.
+type renumberFlags struct {
+	flags
+	from, to      string
+	status, abort bool
+	restartAgents bool
+	maxRestarts   int
+}
+
+// validate checks flags against each other.
+func (f *renumberFlags) validate() error {
+	switch {
+	case f.from == "" || f.to == "":
+		return exit.Usagef("--from and --to are needed: two CIDRs, or two pools")
+	case f.status && f.abort:
+		return exit.Usagef("--status and --abort do not go together")
+	case f.maxConcurrent < 1:
+		return exit.Usagef("--max-concurrent is %d: must be 1 or more", f.maxConcurrent)
+	case f.maxRestarts < 1:
+		return exit.Usagef("--max-restarts is %d: must be 1 or more", f.maxRestarts)
+	}
+	return nil
+}
+
+// NewRenumber is the command renumber.
+func NewRenumber(e *cli.Env) *cobra.Command {
+	f := renumberFlags{flags: flags{evict: true, wait: true, every: 2 * time.Second, maxConcurrent: 5}, maxRestarts: 1}
+	cmd := &cobra.Command{
+		Use:   "renumber --from CIDR|POOL --to CIDR|POOL",
+		Short: "Move all nodes and pods from one range to another, and take the old one out",
+		Long: `Moves all nodes and pods from one CIDR of a pool to another, or from one pool to
+another, and takes the old one out. It prints a plan, asks, and then
+
+ 1. adds the new CIDR to the pool and lets the old one drain (allocationPolicy:
+    Drain), in one write; of two pools, lets all CIDRs of the old one drain
+ 2. evicts the pods with an address of the old range, as drain --evict does:
+    PodDisruptionBudgets hold, --max-concurrent pods are on their way out at a time,
+    and pods that nothing would bring back are left alone and named
+ 3. names the agents that have addresses of their own in it (router, health,
+    ingress), which take others when they restart. With --restart-agents it restarts
+    them by deleting their pods: --max-restarts at a time, one of a zone, and none while
+    another agent is not Ready
+ 4. waits until the last block has cooled down, and takes the old CIDR out of the
+    pool, with what is reserved in it, or deletes the old pool
+ 5. verifies that no PodIPBlock and no CiliumNode names an address of it
+
+The cluster says how far it is, so it can be stopped at any time, and called again
+with the same --from and --to. --status says how far it is, and changes nothing.
+--abort lets the old range serve again, at any time before step 4: what nodes got of
+the new one stays, and renumber the other way around leaves that.
+
+--dry-run prints the plan alone. It works in crd mode only: in the other modes agents
+keep their own addresses as long as their Nodes exist.
+
+Exit codes: 0 the old range is gone, or --abort or --dry-run did what it says, 1 not by
+--timeout, or it failed; --status: it is under way, or has not begun, 2 wrong command
+line, 3 what is left waits for something that people must do first, such as restarting
+an agent, or moving a pod that is left alone.`,
+		Example: cli.Examples("renumber --from 10.20.0.0/16 --to 10.60.0.0/16 --dry-run", "renumber --from 10.20.0.0/16 --to 10.60.0.0/16 --restart-agents --yes", "renumber --from 10.20.0.0/16 --to 10.60.0.0/16 --status", "renumber --from 10.20.0.0/16 --to 10.60.0.0/16 --abort", "renumber --from old-pool --to new-pool --max-concurrent 20"),
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.validate(); err != nil {
+				return err
+			}
+			return renumber(cmd.Context(), e, f)
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&f.from, "from", "", "the CIDR of a pool, or the pool, to leave")
+	fs.StringVar(&f.to, "to", "", "the CIDR that the pool gets instead, or another pool")
+	fs.BoolVar(&f.dryRun, "dry-run", false, "print the plan, and change nothing")
+	fs.BoolVarP(&f.yes, "yes", "y", false, "do not ask whether to go on")
+	fs.BoolVar(&f.status, "status", false, "print how far it is, and change nothing")
+	fs.BoolVar(&f.abort, "abort", false, "let the old range serve again")
+	fs.BoolVar(&f.evict, "evict", f.evict, "evict pods; with --evict=false they leave by themselves")
+	fs.IntVar(&f.maxConcurrent, "max-concurrent", f.maxConcurrent, "how many pods may be on their way out at a time")
+	fs.BoolVar(&f.emptyDirs, "delete-emptydir-data", false, "also evict pods with emptyDir volumes, whose data is lost")
+	fs.BoolVar(&f.restartAgents, "restart-agents", false, "restart the agents that have addresses of their own in the old range")
+	fs.IntVar(&f.maxRestarts, "max-restarts", f.maxRestarts, "with --restart-agents: how many agents may restart at a time, one of a zone")
+	fs.DurationVar(&f.every, "every", f.every, "how often the cluster is read while waiting")
+	fs.DurationVar(&f.timeout, "timeout", f.timeout, "how long to wait; 0: without end")
+	_ = cmd.RegisterFlagCompletionFunc("from", e.CompletePools)
+	_ = cmd.RegisterFlagCompletionFunc("to", e.CompletePools)
+	return cmd
+}
+
+func renumber(ctx context.Context, e *cli.Env, f renumberFlags) error {
+	c, err := e.Read(ctx)
+	if err != nil {
+		return err
+	}
+	if c.Objects.Mode.WholeBlocks() {
+		return exit.Usagef("in %s mode agents keep addresses of their own as long as their Nodes exist: drain and replace the Nodes", c.Objects.Mode)
+	}
+	m, err := parseMove(c, f.from, f.to)
+	if err != nil {
+		return err
+	}
+	switch {
+	case f.status:
+		return printStatus(e, c, m)
+	case f.abort:
+		return m.abort(ctx, e, c)
+	}
+	if m.stage(c) == toBegin || f.dryRun {
+		if err := printPlan(ctx, e, c, m, f); err != nil || f.dryRun {
+			return err
+		}
+		if !f.yes {
+			if err := e.Confirm(fmt.Sprintf("All pods of %s get other addresses.", m.from)); err != nil {
+				return err
+			}
+		}
+	}
+	return followMove(ctx, e, m, f)
+}
+
+// followMove takes the move one step further whenever the cluster is ready for it, until it
+// is done or people must act.
+func followMove(ctx context.Context, e *cli.Env, m move, f renumberFlags) error {
+	reading := ctx // the first read may outlast the timeout, so that there is something to print
+	if f.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, f.timeout)
+		defer cancel()
+	}
+	tick := time.NewTicker(max(f.every, time.Second))
+	defer tick.Stop()
+	w := &mover{env: e, move: m, flags: f, printed: map[string]string{}}
+	for {
+		c, err := e.Read(reading)
+		if err != nil && reading.Err() == nil {
+			return err
+		}
+		reading = ctx
+		if err == nil {
+			done, err := w.look(ctx, c)
+			// The operator writes the pool's status at any time: then the next look writes.
+			if done || err != nil && !apierrors.IsConflict(err) && ctx.Err() == nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s is not gone: %s left. What drains goes on; call it again for the rest, or with --abort", m.from, output.Count(len(w.printed), "block"))
+		case <-tick.C:
+		}
+	}
+}
+
+// mover is what followMove remembers between two looks at the cluster, for its output and
+// to spare requests.
+type mover struct {
+	env       *cli.Env
+	move      move
+	flags     renumberFlags
+	printed   map[string]string // by block
+	evicter   *evicter
+	restarter *restarter
+}
+
+// look does what is to be done next. It reports whether the move is over.
+func (w *mover) look(ctx context.Context, c *cluster.Cluster) (done bool, err error) {
+	m := w.move
+	switch m.stage(c) {
+	case toBegin:
+		fmt.Fprintln(w.env.Out, m.beginning())
+		return false, m.begin(ctx, c, false)
+	case toRemove, toVerify:
+		return w.finish(ctx, c)
+	}
+	left := m.rows(c)
+	printChanges(w.env, w.printed, left)
+	if left, err = w.push(ctx, c, left); err != nil {
+		return false, err
+	}
+	if !slices.ContainsFunc(left, func(r list.BlockRow) bool { return r.NeedsAction == "" }) {
+		printAdvice(w.env, m.old, left)
+		return true, exit.NotReached
+	}
+	return false, nil
+}
+
+// finish takes the old range out of the pool, once no CiliumNode names anything of it.
+func (w *mover) finish(ctx context.Context, c *cluster.Cluster) (done bool, err error) {
+	m := w.move
+	if named := m.named(c); len(named) > 0 {
+		fmt.Fprintf(w.env.ErrOut, "no block is left of %s, but CiliumNodes still name addresses of it, which the operator did not write: %s. Once no pod has one, take them out of spec.ipam.pool, spec.ipam.podCIDRs and status.ipam.release-ips by hand\n", m.from, output.Few(named))
+		return true, exit.NotReached
+	}
+	if m.stage(c) == toRemove {
+		fmt.Fprintln(w.env.Out, m.ending(c))
+		return false, m.remove(ctx, c)
+	}
+	fmt.Fprintf(w.env.Out, "%s is gone: no PodIPBlock and no CiliumNode names anything of it\n", m.from)
+	return true, nil
+}
+
+// push evicts pods and restarts agents, and returns the rows with what people must do.
+func (w *mover) push(ctx context.Context, c *cluster.Cluster, left []list.BlockRow) ([]list.BlockRow, error) {
+	if w.evicter == nil {
+		w.evicter, w.restarter = newEvicter(c.Client, w.env.Out, w.flags.flags), newRestarter(c.Client, w.env.Out, w.flags.maxRestarts)
+	}
+	if w.flags.evict {
+		pods := podsIn(c, draining(left))
+		if err := w.evicter.step(ctx, pods); err != nil {
+			return nil, err
+		}
+		left = w.evicter.needsPeople(left, pods)
+	}
+	if w.flags.restartAgents {
+		return w.restarter.step(ctx, c, left)
+	}
+	return left, nil
+}
+
+// errFinished is why a move cannot be aborted.
+var errFinished = errors.New("it is over")
+
+// abort lets the old range serve again.
+func (m *move) abort(ctx context.Context, e *cli.Env, c *cluster.Cluster) error {
+	switch {
+	case m.pool(c) == nil || !m.inSpec(c):
+		return fmt.Errorf("%w: %s is no longer there. To go back: renumber --from %s --to %s", errFinished, m.from, m.to, m.from)
+	case m.pool(c).DeletionTimestamp != nil:
+		return fmt.Errorf("%w: pool %s is being deleted, and that cannot be undone", errFinished, m.old.pool)
+	}
+	if err := setPolicy(ctx, c, m.old, false); err != nil {
+		return err
+	}
+	fmt.Fprintf(e.Out, "%s serves again. What nodes have of %s stays theirs", m.from, m.to)
+	if held := len(m.heldOfNew(c)); held > 0 {
+		fmt.Fprintf(e.Out, ": %s. To leave that: renumber --from %s --to %s", output.Count(held, "block"), m.to, m.from)
+	}
+	fmt.Fprintln(e.Out)
+	return nil
+}

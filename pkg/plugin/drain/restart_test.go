@@ -1,0 +1,145 @@
+package drain
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// agents is a cluster of nodes, each with an agent that has run for an hour.
+type agents struct {
+	*cluster.Cluster
+	client  client.Client
+	deleted []string
+	out     strings.Builder
+}
+
+// newAgents makes nodes of the zones that follow the colon of their names.
+func newAgents(t *testing.T, nodes ...string) *agents {
+	t.Helper()
+	a := &agents{Cluster: &cluster.Cluster{Now: fixtures.Noon(), Objects: &audit.Snapshot{}, Nodes: map[string]*corev1.Node{}}}
+	var pods []client.Object
+	for _, n := range nodes {
+		name, zone, _ := strings.Cut(n, ":")
+		a.Nodes[name] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: zone}}}
+		pods = append(pods, a.runs(name, "old"))
+	}
+	a.client = fake.NewClientBuilder().WithObjects(pods...).WithInterceptorFuncs(interceptor.Funcs{
+		Delete: func(_ context.Context, _ client.WithWatch, obj client.Object, o ...client.DeleteOption) error {
+			options := &client.DeleteOptions{}
+			options.ApplyOptions(o)
+			a.deleted = append(a.deleted, obj.GetName()+" "+string(*options.Preconditions.UID))
+			return nil
+		},
+	}).Build()
+	return a
+}
+
+// runs replaces the agent of a node by one that has run for an hour.
+func (a *agents) runs(node, uid string) *corev1.Pod { return a.set(node, uid, true) }
+
+// starts says that the agent of a node is not Ready.
+func (a *agents) starts(node, uid string) { a.set(node, uid, false) }
+
+func (a *agents) set(node, uid string, ready bool) *corev1.Pod {
+	pod := fixtures.AgentPod(node+"-"+uid, "c-"+uid, ready)
+	pod.Name, pod.Spec.NodeName = "cilium-"+node, node
+	a.Objects.Agents = slices.DeleteFunc(a.Objects.Agents, func(p corev1.Pod) bool { return p.Spec.NodeName == node })
+	a.Objects.Agents = append(a.Objects.Agents, *pod)
+	a.Agents = state.NewAgents(time.Minute)
+	for i := range a.Objects.Agents {
+		a.Agents.Set(state.ReadAgent(&a.Objects.Agents[i]), a.Now.Add(-time.Hour))
+	}
+	return pod
+}
+
+// step returns the agents that are restarted, and the nodes where people must act.
+func (a *agents) step(t *testing.T, v *restarter, nodes ...string) (restarted, people []string) {
+	t.Helper()
+	var rows []list.BlockRow
+	for _, n := range nodes {
+		rows = append(rows, list.BlockRow{Node: n, NeedsAction: "restart the agent", NeedsRestart: true})
+	}
+	a.deleted = nil
+	rows, err := v.step(t.Context(), a.Cluster, rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rows {
+		if r.NeedsAction != "" {
+			people = append(people, r.Node)
+		}
+	}
+	return a.deleted, people
+}
+
+func (a *agents) restarter(limit int) *restarter { return newRestarter(a.client, &a.out, limit) }
+
+func TestRestartsOneOfAZone(t *testing.T) {
+	a := newAgents(t, "a1:a", "a2:a", "b1:b", "c1:c")
+	v := a.restarter(2)
+	got, people := a.step(t, v, "a1", "a1", "a2", "b1", "c1") // a1 has a block of each family
+	if diff := cmp.Diff([]string{"cilium-a1 a1-old", "cilium-b1 b1-old"}, got); diff != "" || len(people) > 0 {
+		t.Errorf("first (-want +got):\n%s, people must act on %v", diff, people)
+	}
+	a.starts("a1", "new")
+	a.runs("b1", "new")
+	if got, _ := a.step(t, v, "a1", "a2", "c1"); !slices.Equal(got, []string{"cilium-c1 c1-old"}) {
+		t.Errorf("restarted %v while a1 starts, want c1", got)
+	}
+	a.runs("c1", "new")
+	a.runs("a1", "new")
+	if got, _ := a.step(t, v, "a2"); !slices.Equal(got, []string{"cilium-a2 a2-old"}) {
+		t.Errorf("restarted %v, want a2", got)
+	}
+	if !strings.Contains(a.out.String(), "the agent on a2 is restarted\n") {
+		t.Error(a.out.String())
+	}
+}
+
+// Whoever restarts an agent, no more than the limit are away.
+func TestRestartsCountWhatOthersRestart(t *testing.T) {
+	a := newAgents(t, "a1:a", "b1:b", "c1:c")
+	a.starts("c1", "new")
+	if got, people := a.step(t, a.restarter(1), "a1", "b1"); len(got)+len(people) > 0 {
+		t.Errorf("restarted %v while c1 starts, people must act on %v", got, people)
+	}
+	a.Objects.Agents = a.Objects.Agents[:0] // no agent's pod is there
+	if got, people := a.step(t, a.restarter(5), "a1"); len(got)+len(people) > 0 {
+		t.Errorf("restarted %v without an agent, people must act on %v", got, people)
+	}
+}
+
+// An agent that is restarted to no avail is for people, and a row that waits for anything
+// else as well.
+func TestRestartsOnce(t *testing.T) {
+	a := newAgents(t, "a1:a")
+	v := a.restarter(1)
+	a.step(t, v, "a1")
+	if got, people := a.step(t, v, "a1"); len(got)+len(people) > 0 {
+		t.Errorf("restarted %v again before it has gone, people must act on %v", got, people)
+	}
+	a.runs("a1", "new")
+	if got, people := a.step(t, v, "a1"); len(got) > 0 || !slices.Equal(people, []string{"a1"}) {
+		t.Errorf("restarted %v again, people must act on %v", got, people)
+	}
+	rows, err := a.restarter(1).step(t.Context(), a.Cluster, []list.BlockRow{{Node: "a1", NeedsAction: "drain the Node"}})
+	if err != nil || rows[0].NeedsAction == "" {
+		t.Errorf("%v, %v: the agent is no help there", rows, err)
+	}
+}
