@@ -1,6 +1,7 @@
 package world
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -199,8 +200,9 @@ func (l live) patch(sub string, obj client.Object, patch client.Patch) error {
 	if err != nil {
 		return err
 	}
-	// The condition of a Node is the one write that is not conditional.
-	conditional := versionIn(body) != "" || kindOf(obj) == KindNode && sub == "status"
+	// The condition of a Node is the one write that is not conditional; its offer is.
+	condition := kindOf(obj) == KindNode && sub == "status" && bytes.Contains(body, []byte(`"conditions"`))
+	conditional := versionIn(body) != "" || condition
 	return l.write("patch", sub, obj, conditional, func() (client.Object, error) {
 		return l.in().api.Patch(kindOf(obj), keyOf(obj), patch.Type(), body, sub == "status")
 	})
