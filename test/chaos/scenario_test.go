@@ -3,11 +3,22 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/chaos/etcd"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
 )
+
+// TestLongScenarios runs scenarios in small: a few of their faults, each once. The others
+// take as much work again, and run every night.
+func TestLongScenarios(t *testing.T) {
+	for _, name := range []string{"network", "apiservers", "soak"} {
+		t.Run(name, func(t *testing.T) {
+			oneOfEach(t, settings{BinDir: binaries(t), Nodes: 4, Small: true, Faults: time.Second, Seed: 1, Run: name, Rest: 5 * time.Second})
+		})
+	}
+}
 
 func TestScenariosByName(t *testing.T) {
 	for _, s := range scenarios() {
