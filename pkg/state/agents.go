@@ -26,27 +26,47 @@ type Agents struct {
 
 // agentRun is an agent's pod, and since when it is in this state.
 type agentRun struct {
-	container string
-	ready     bool
-	since     time.Time
+	agentState
+	since time.Time
 }
 
 // AgentPod holds the fields of an agent's pod that decisions need.
 type AgentPod struct {
 	PodKey
+	agentState
+}
+
+type agentState struct {
 	container string
 	ready     bool
+	// ended: its run before this one, or this one, ended by itself within briefRun, and it
+	// has not been Ready since.
+	ended bool
 }
+
+// briefRun is how long an agent that lacks addresses of a family it was started with lives
+// at most: it ends when it looks for the router's (allocateRouterIPs of
+// daemon/infraendpoints/infra_ip_allocation.go in Cilium v1.20.1), a second after its start
+// on an idle machine.
+const briefRun = time.Minute
 
 // ReadAgent extracts them from an agent's pod.
 func ReadAgent(pod *corev1.Pod) AgentPod {
-	a := AgentPod{PodKey: PodKey{pod.Spec.NodeName, pod.UID}, ready: pod.DeletionTimestamp == nil && isReady(pod)}
-	for _, c := range pod.Status.ContainerStatuses {
-		if c.Name == agentContainer {
+	a := AgentPod{PodKey: PodKey{pod.Spec.NodeName, pod.UID}}
+	a.ready = pod.DeletionTimestamp == nil && isReady(pod)
+	for i := range pod.Status.ContainerStatuses {
+		if c := &pod.Status.ContainerStatuses[i]; c.Name == agentContainer {
 			a.container = c.ContainerID
+			a.ended = !a.ready && (brief(c.State.Terminated) || brief(c.LastTerminationState.Terminated))
 		}
 	}
 	return a
+}
+
+// brief reports whether a run failed soon after it began. Both times are of the node's
+// clock.
+func brief(end *corev1.ContainerStateTerminated) bool {
+	return end != nil && end.ExitCode != 0 && end.FinishedAt.Sub(end.StartedAt.Time) < briefRun
 }
 
 // NewAgents considers an agent settled once it has been Ready for settle.
@@ -63,13 +83,13 @@ func (a *Agents) Set(pod AgentPod, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	was, known := a.byNode[pod.Node][pod.uid]
-	if known && was.container == pod.container && was.ready == pod.ready {
+	if known && was.agentState == pod.agentState {
 		return false
 	}
 	if a.byNode[pod.Node] == nil {
 		a.byNode[pod.Node] = map[types.UID]agentRun{}
 	}
-	a.byNode[pod.Node][pod.uid] = agentRun{container: pod.container, ready: pod.ready, since: now}
+	a.byNode[pod.Node][pod.uid] = agentRun{pod.agentState, now}
 	return true
 }
 
@@ -136,9 +156,9 @@ func ReadySince(p *corev1.Pod) time.Time {
 }
 
 // MayWaitForFamily reports that the agent of a node may have restarted with a family
-// that it did not run before: it does not become ready until it has addresses of that
-// family, and until then its last report stands. If it is only a matter of time, at is
-// when to check again.
+// that it did not run before: without addresses of that family it ends as soon as it has
+// started, and its last report stands. If it is only a matter of time, at is when to check
+// again.
 func (a *Agents) MayWaitForFamily(node string, now time.Time) (stuck bool, at time.Time) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
@@ -146,10 +166,10 @@ func (a *Agents) MayWaitForFamily(node string, now time.Time) (stuck bool, at ti
 		if run.ready || run.container == "" {
 			continue
 		}
-		if since := run.since.Add(a.settle); now.Before(since) {
-			at = since
-		} else {
+		if since := run.since.Add(a.settle); run.ended || !now.Before(since) {
 			stuck = true
+		} else {
+			at = since
 		}
 	}
 	return stuck, at

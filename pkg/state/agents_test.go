@@ -123,9 +123,60 @@ func TestAgentsSetReportsChanges(t *testing.T) {
 		{fixtures.AgentPod("1", "c", true), true},
 		{fixtures.AgentPod("1", "d", true), true},
 		{leaving(fixtures.AgentPod("1", "d", true)), true},
+		{endedSoon(fixtures.AgentPod("1", "d", false)), true},
+		{endedSoon(fixtures.AgentPod("1", "d", false)), false},
 	} {
 		if got := agents.Set(ReadAgent(step.pod), fixtures.Noon()); got != step.want {
 			t.Errorf("step %d reports a change: %t", i, got)
 		}
 	}
+}
+
+// An agent that starts with a family of which its node has no address ends at once. That of
+// an agent that ran for long, or was stopped, says nothing.
+func TestAgentMayWaitForFamily(t *testing.T) {
+	const settle = time.Minute
+	ran := func(d time.Duration, code int32) *corev1.ContainerStateTerminated {
+		start := fixtures.Noon().Add(-time.Hour)
+		return &corev1.ContainerStateTerminated{StartedAt: metav1.NewTime(start), FinishedAt: metav1.NewTime(start.Add(d)), ExitCode: code}
+	}
+	with := func(ready bool, now, last *corev1.ContainerStateTerminated) *corev1.Pod {
+		p := fixtures.AgentPod("1", "c", ready)
+		c := &p.Status.ContainerStatuses[1]
+		c.State.Terminated, c.LastTerminationState.Terminated = now, last
+		return p
+	}
+	for name, test := range map[string]struct {
+		pod  *corev1.Pod
+		at   time.Duration
+		want bool
+	}{
+		"starts":                            {pod: with(false, nil, nil)},
+		"starts, for long":                  {pod: with(false, nil, nil), at: settle, want: true},
+		"has no container yet":              {pod: fixtures.AgentPod("1", "", false), at: settle},
+		"has ended soon":                    {pod: with(false, ran(time.Second, 1), nil), want: true},
+		"starts again after it ended soon":  {pod: with(false, nil, ran(time.Second, 1)), want: true},
+		"starts again after it ended late":  {pod: with(false, nil, ran(time.Minute, 1))},
+		"starts again after it was stopped": {pod: with(false, nil, ran(time.Second, 0))},
+		"is Ready, and once ended soon":     {pod: with(true, nil, ran(time.Second, 1)), at: settle},
+		"another container of it ended so":  {pod: otherEnded(with(false, nil, nil), ran(time.Second, 1))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			agents := NewAgents(settle)
+			agents.Set(ReadAgent(test.pod), fixtures.Noon())
+			if got, _ := agents.MayWaitForFamily("n", fixtures.Noon().Add(test.at)); got != test.want {
+				t.Errorf("may wait: %t, want %t", got, test.want)
+			}
+		})
+	}
+}
+
+func endedSoon(p *corev1.Pod) *corev1.Pod {
+	p.Status.ContainerStatuses[1].State.Terminated = &corev1.ContainerStateTerminated{ExitCode: 1}
+	return p
+}
+
+func otherEnded(p *corev1.Pod, end *corev1.ContainerStateTerminated) *corev1.Pod {
+	p.Status.ContainerStatuses[0].State.Terminated = end
+	return p
 }

@@ -41,6 +41,7 @@ func scenarios() []scenario {
 		{"carry", "new blocks carry traffic, and running connections do not notice", false, false, carry},
 		{"route", "routes that an agent makes up, and those to its own pods", false, false, route},
 		{"dual", "pods with addresses of both families", false, false, dual},
+		{"second-family", "IPv6 is switched on in a running IPv4 cluster, and off again", false, false, secondFamily},
 		{"ipv6", "IPv6 alone", false, false, ipv6},
 		{"native", "routes between the nodes in place of a tunnel", false, false, native},
 		{"pools", "two zones, a pool that spills, runs out, and gets a CIDR", false, false, pools},

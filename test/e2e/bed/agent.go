@@ -33,6 +33,7 @@ type agentRun struct {
 	process *process.Process
 	number  int
 	started time.Time
+	code    int32 // that it ended with
 }
 
 // agentFlags returns the flags of the DaemonSet, and those for paths that differ between
@@ -98,23 +99,23 @@ func (n *Node) probe(ctx context.Context, run *agentRun) {
 // KillAgent kills the agent with SIGKILL, and returns once the Pod object shows it: a
 // kubelet notices a second later.
 func (n *Node) KillAgent(ctx context.Context) error {
-	return n.endAgent(ctx, (*process.Process).Kill)
+	return n.endAgent(ctx, 137, (*process.Process).Kill)
 }
 
 // StopAgent stops the agent as a kubelet does, with the grace period of one second in
 // Cilium's chart, and updates the Pod object.
 func (n *Node) StopAgent(ctx context.Context) error {
-	return n.endAgent(ctx, func(p *process.Process) error { return p.Stop(agentGrace) })
+	return n.endAgent(ctx, 0, func(p *process.Process) error { return p.Stop(agentGrace) })
 }
 
-func (n *Node) endAgent(ctx context.Context, end func(*process.Process) error) error {
+func (n *Node) endAgent(ctx context.Context, code int32, end func(*process.Process) error) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	run := n.agent
 	if run == nil {
 		return fmt.Errorf("the agent of %s does not run", n.Name)
 	}
-	n.agent = nil
+	n.agent, run.code = nil, code
 	if err := end(run.process); err != nil {
 		return err
 	}
@@ -136,6 +137,41 @@ func (n *Node) RestartAgent(ctx context.Context) error {
 		return err
 	}
 	return n.WaitAgent(ctx)
+}
+
+// firstBackoff is how long a kubelet waits before it restarts a container that has ended
+// for the second time. Each further time it waits twice as long.
+const firstBackoff = 10 * time.Second
+
+// RestartAgentUntilHealthy stops the agent and starts it again each time it ends, when a
+// kubelet would, until it is healthy. It returns how many starts that took.
+func (n *Node) RestartAgentUntilHealthy(ctx context.Context) (starts int, err error) {
+	if err := n.StopAgent(ctx); err != nil {
+		return 0, err
+	}
+	for backoff := time.Duration(0); ; backoff = max(firstBackoff, 2*backoff) {
+		select {
+		case <-time.After(backoff):
+		case <-ctx.Done():
+			return starts, ctx.Err()
+		}
+		if err := n.StartAgent(ctx); err != nil {
+			return starts, err
+		}
+		starts++
+		if err := n.WaitAgent(ctx); err == nil || n.agentRuns() {
+			return starts, err
+		}
+		if err := n.endAgent(ctx, 1, func(*process.Process) error { return nil }); err != nil {
+			return starts, err
+		}
+	}
+}
+
+func (n *Node) agentRuns() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.agent != nil && n.agent.process.Running()
 }
 
 // WaitAgent waits until the agent is healthy.

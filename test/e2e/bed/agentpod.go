@@ -56,7 +56,7 @@ func (n *Node) container(run *agentRun, ready bool) corev1.ContainerStatus {
 		status.State.Running = &corev1.ContainerStateRunning{StartedAt: started}
 	} else {
 		status.State.Terminated = &corev1.ContainerStateTerminated{
-			StartedAt: started, FinishedAt: metav1.Now(), ExitCode: 137, Reason: "Error", ContainerID: status.ContainerID,
+			StartedAt: started, FinishedAt: metav1.Now(), ExitCode: run.code, Reason: "Error", ContainerID: status.ContainerID,
 		}
 	}
 	return status

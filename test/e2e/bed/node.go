@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
@@ -158,4 +160,19 @@ func (n *Node) Register(ctx context.Context, labels map[string]string) error {
 		return fmt.Errorf("create node %s: %w", n.Name, err)
 	}
 	return nil
+}
+
+// AddIPv6 adds the machine's IPv6 address to the Node object, as a kubelet does that is
+// restarted for both families.
+func (n *Node) AddIPv6(ctx context.Context) error {
+	a := n.address(nodeAddress6)
+	n.Addresses = append(n.Addresses, a)
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		node := &corev1.Node{}
+		if err := n.bed.Client.Get(ctx, client.ObjectKey{Name: n.Name}, node); err != nil {
+			return fmt.Errorf("edit node %s: %w", n.Name, err)
+		}
+		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.String()})
+		return n.bed.Client.Status().Update(ctx, node)
+	})
 }
