@@ -192,7 +192,12 @@ func startPings(from *bed.Pod, to []*bed.Pod) ([]*bed.Pings, error) {
 
 // judgePings ends the flows and checks that no packet was lost.
 func (e *env) judgePings(flows []*bed.Pings, what string) {
-	var total bed.Count
+	total := e.countPings(flows)
+	e.check(total.Lost == 0 && total.Sent > 0, what, "%d of %d, slowest %d ms", total.Lost, total.Sent, total.Slowest.Milliseconds())
+}
+
+// countPings ends the flows and sums them up.
+func (e *env) countPings(flows []*bed.Pings) (total bed.Count) {
 	for _, f := range flows {
 		c, err := f.Stop()
 		if err != nil {
@@ -205,7 +210,7 @@ func (e *env) judgePings(flows []*bed.Pings, what string) {
 		total.Lost += c.Lost
 		total.Slowest = max(total.Slowest, c.Slowest)
 	}
-	e.check(total.Lost == 0 && total.Sent > 0, what, "%d of %d, slowest %d ms", total.Lost, total.Sent, total.Slowest.Milliseconds())
+	return total
 }
 
 // checkKept checks that the agent has every one of the pods, at its address,

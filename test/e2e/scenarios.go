@@ -78,6 +78,8 @@ func modes() []scenario {
 		{"modes-move", "a running cluster moves from crd to multi-pool mode, and back", false, true, modesMove},
 		{"modes-bgp", "agents in multi-pool mode announce their blocks to a router", false, true, modesBGP},
 		{"modes-bgp-kubernetes", "the same in kubernetes mode", false, true, modesBGPKubernetes},
+		{"drain-multipool", "multi-pool mode: a CIDR with pods is taken off an agent's list, in three ways", false, true, drainMultiPool},
+		{"drain-multipool-native", "the same with native routing", false, true, drainMultiPoolNative},
 	}
 }
 
