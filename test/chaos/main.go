@@ -97,7 +97,7 @@ func command(ctx context.Context, args []string) error {
 	if l.Mode, err = parseMode(modeName); err != nil {
 		return fmt.Errorf("%w: --mode is %q: %w", errUsage, modeName, err)
 	}
-	if err := l.settings.choose(only); err != nil {
+	if err := l.choose(only); err != nil {
 		return err
 	}
 	switch {

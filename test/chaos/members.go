@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -122,7 +123,7 @@ func (c *chaos) pauseMemberLeader(ctx context.Context, random *rand.Rand) error 
 // otherMemberLeads waits until the members that are not paused have a leader.
 func (c *chaos) otherMemberLeads(ctx context.Context, paused int) error {
 	sockets := c.sockets()
-	running := append(sockets[:paused:paused], sockets[paused+1:]...)
+	running := slices.Delete(slices.Clone(sockets), paused, paused+1)
 	return until(ctx, leadWithin, func(ctx context.Context) error {
 		_, err := etcd.Leader(ctx, running...)
 		return err

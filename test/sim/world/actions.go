@@ -311,12 +311,7 @@ func (w *World) enablePods(m *machine) {
 		}
 		switch {
 		case pod == nil:
-			if w.api.Get(KindNode, m.name) != nil && !w.sched.binds(slot) {
-				w.can(PodNew, m.name, slot)
-				for _, asks := range w.asks() {
-					w.can(PodNew, m.name, slot+"="+asks)
-				}
-			}
+			w.enableNewPod(m, slot)
 			continue
 		case pod.DeletionTimestamp == nil:
 			w.can(PodDelete, m.name, slot)

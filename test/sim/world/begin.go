@@ -156,20 +156,26 @@ func (w *World) holdBegin(v Version) {
 		if _, recall := w.needsOf(o, now.Spec.NodeName); !slices.Contains(recall, cidr) {
 			w.holdIdle(v.Key)
 		}
-		if !may.reclaim[family] {
-			w.violate(10, "block %s began to be reclaimed while no maintenance window of %v was open", v.Key, sortedKeys(may.ruling[family]))
-		}
-		if payers := slices.Collect(maps.Keys(may.ruling[family])); len(payers) == 1 {
-			w.holdRate(payers[0])
-			w.holdReclaims(payers[0], o.settings.ReclaimsPerMinutePerPool)
-		}
-		w.holdReclaims("", o.settings.ReclaimsPerMinute)
+		w.holdReclaimAllowed(v.Key, family)
 	default:
 		if open, known := may.drain[now.Spec.PoolName]; known && !open {
 			w.violate(10, "block %s began to drain (%s) while no maintenance window of pool %s was open", v.Key, why, now.Spec.PoolName)
 		}
 		w.holdRate(now.Spec.PoolName)
 	}
+}
+
+// holdReclaimAllowed checks that a block may be reclaimed by the windows and rates of its pool.
+func (w *World) holdReclaimAllowed(block string, family int) {
+	o, may := w.writer, w.writer.current.may
+	if !may.reclaim[family] {
+		w.violate(10, "block %s began to be reclaimed while no maintenance window of %v was open", block, sortedKeys(may.ruling[family]))
+	}
+	if payers := slices.Collect(maps.Keys(may.ruling[family])); len(payers) == 1 {
+		w.holdRate(payers[0])
+		w.holdReclaims(payers[0], o.settings.ReclaimsPerMinutePerPool)
+	}
+	w.holdReclaims("", o.settings.ReclaimsPerMinute)
 }
 
 // holdIdle checks that a block was idle for the minimum time, counted from the start

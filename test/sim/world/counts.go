@@ -37,16 +37,7 @@ func (c *Counts) did(v Version) {
 	case KindBlock:
 		c.didBlock(v)
 	case KindNode:
-		if offerOf(v.Old.(*corev1.Node)) != offerOf(v.New.(*corev1.Node)) {
-			c.Did["offer"]++
-		}
-		_, had := podCIDROf(v.Old)
-		switch _, has := podCIDROf(v.New); {
-		case has && !had:
-			c.Did["publish"]++
-		case !maps.Equal(v.Old.GetAnnotations(), v.New.GetAnnotations()):
-			c.Did["move"]++
-		}
+		c.didNode(v)
 	case KindCiliumPool:
 		switch {
 		case v.New == nil:
@@ -73,6 +64,19 @@ func (c *Counts) did(v Version) {
 		case len(now.Status.IPAM.ReleaseIPs) > len(old.Status.IPAM.ReleaseIPs):
 			c.Did["mark"]++
 		}
+	}
+}
+
+func (c *Counts) didNode(v Version) {
+	if offerOf(v.Old.(*corev1.Node)) != offerOf(v.New.(*corev1.Node)) {
+		c.Did["offer"]++
+	}
+	_, had := podCIDROf(v.Old)
+	switch _, has := podCIDROf(v.New); {
+	case has && !had:
+		c.Did["publish"]++
+	case !maps.Equal(v.Old.GetAnnotations(), v.New.GetAnnotations()):
+		c.Did["move"]++
 	}
 }
 

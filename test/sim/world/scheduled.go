@@ -143,21 +143,7 @@ func (w *World) spareBlock(m *machine, by string) string {
 	if !ok || m.name == by || m.phase != serving || w.isHeld(ruling) {
 		return ""
 	}
-	var held []heldBlock
-	total := 0
-	for _, name := range w.api.Keys(KindBlock) {
-		obj := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
-		if obj.Spec.NodeName != m.name || phaseOf(obj) != "" || obj.DeletionTimestamp != nil || w.asked(obj) {
-			continue
-		}
-		b := heldBlock{name: name, cidr: netip.MustParsePrefix(obj.Spec.CIDR)}
-		b.count(m, cn)
-		total += b.open
-		if pool, ok := w.api.Get(KindPool, obj.Spec.PoolName).(*v1alpha1.PodIPPool); !ok || pool.Spec.Paused || !w.selects(pool, by) || !w.reusable(pool, b.cidr) {
-			b.pinned = true // of no use
-		}
-		held = append(held, b)
-	}
+	held, total := w.heldFor(m, cn, by)
 	demand := len(cn.Status.IPAM.Used) + w.without(m, cn)
 	target := max(2, demand+policy.MinFree, (demand*100+policy.ExpandPercent-1)/policy.ExpandPercent)
 	for _, b := range held {
@@ -168,10 +154,40 @@ func (w *World) spareBlock(m *machine, by string) string {
 	return ""
 }
 
+// heldFor are a node's blocks in service, with how many of their addresses pods could get.
+// Those that another node, by, could not claim are pinned.
+func (w *World) heldFor(m *machine, cn *ciliumv2.CiliumNode, by string) (held []heldBlock, open int) {
+	for _, name := range w.api.Keys(KindBlock) {
+		obj := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+		if obj.Spec.NodeName != m.name || phaseOf(obj) != "" || obj.DeletionTimestamp != nil || w.asked(obj) {
+			continue
+		}
+		b := heldBlock{name: name, cidr: netip.MustParsePrefix(obj.Spec.CIDR)}
+		b.count(m, cn)
+		open += b.open
+		if pool, ok := w.api.Get(KindPool, obj.Spec.PoolName).(*v1alpha1.PodIPPool); !ok || pool.Spec.Paused || !w.selects(pool, by) || !w.reusable(pool, b.cidr) {
+			b.pinned = true
+		}
+		held = append(held, b)
+	}
+	return held, open
+}
+
 // reusable says that a block could be claimed again if it came free.
 func (w *World) reusable(pool *v1alpha1.PodIPPool, cidr netip.Prefix) bool {
 	cidrs, bits := ranges(pool, cidr.Addr().Is4())
 	return bits == cidr.Bits() && slices.ContainsFunc(cidrs, func(c v1alpha1.PoolCIDR) bool {
 		return allocates(c) && netip.MustParsePrefix(c.CIDR).Contains(cidr.Addr())
 	})
+}
+
+// enableNewPod is for a slot without a pod, unless pods get there by the scheduler.
+func (w *World) enableNewPod(m *machine, slot string) {
+	if w.api.Get(KindNode, m.name) == nil || w.sched.binds(slot) {
+		return
+	}
+	w.can(PodNew, m.name, slot)
+	for _, asks := range w.asks() {
+		w.can(PodNew, m.name, slot+"="+asks)
+	}
 }
