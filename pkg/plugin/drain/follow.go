@@ -20,6 +20,15 @@ import (
 // out of it, until every block of the target cools down, or those left wait for user
 // action.
 func follow(ctx context.Context, e *cli.Env, t target, f flags) error {
+	w := &follower{env: e, target: t, flags: f, printed: map[string]string{}}
+	return repeat(ctx, e, f, w.look, w.stopped)
+}
+
+// repeat reads the cluster and looks at it, every f.every, until a look reports that the
+// wait is over, or fails. stopped is the error of a wait that ended before.
+func repeat(
+	ctx context.Context, e *cli.Env, f flags, look func(context.Context, *cluster.Cluster) (done bool, err error), stopped func() error,
+) error {
 	reading := ctx // the first read may outlast the timeout, so that there is something to print
 	if f.timeout > 0 {
 		var cancel context.CancelFunc
@@ -28,7 +37,6 @@ func follow(ctx context.Context, e *cli.Env, t target, f flags) error {
 	}
 	tick := time.NewTicker(max(f.every, time.Second))
 	defer tick.Stop()
-	w := &follower{env: e, target: t, flags: f, printed: map[string]string{}}
 	for {
 		c, err := e.Read(reading)
 		if err != nil && reading.Err() == nil {
@@ -36,13 +44,13 @@ func follow(ctx context.Context, e *cli.Env, t target, f flags) error {
 		}
 		reading = ctx
 		if err == nil {
-			if done, err := w.look(ctx, c); done || err != nil && ctx.Err() == nil {
+			if done, err := look(ctx, c); done || err != nil && ctx.Err() == nil {
 				return err
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return w.stopped()
+			return stopped()
 		case <-tick.C:
 		}
 	}

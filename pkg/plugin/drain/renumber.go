@@ -137,34 +137,8 @@ func renumber(ctx context.Context, e *cli.Env, f renumberFlags) error {
 // followMove takes the move one step further whenever the cluster is ready for it, until it
 // is done or people must act.
 func followMove(ctx context.Context, e *cli.Env, m move, f renumberFlags) error {
-	reading := ctx // the first read may outlast the timeout, so that there is something to print
-	if f.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, f.timeout)
-		defer cancel()
-	}
-	tick := time.NewTicker(max(f.every, time.Second))
-	defer tick.Stop()
 	w := &mover{env: e, move: m, flags: f, printed: map[string]string{}}
-	for {
-		c, err := e.Read(reading)
-		if err != nil && reading.Err() == nil {
-			return err
-		}
-		reading = ctx
-		if err == nil {
-			done, err := w.look(ctx, c)
-			// The operator writes the pool's status at any time: then the next look writes.
-			if done || err != nil && !apierrors.IsConflict(err) && ctx.Err() == nil {
-				return err
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%s is not gone: %s left. What drains goes on; call it again for the rest, or with --abort", m.from, output.Count(len(w.printed), "block"))
-		case <-tick.C:
-		}
-	}
+	return repeat(ctx, e, f.flags, w.look, w.stopped)
 }
 
 // mover is what followMove remembers between two looks at the cluster, for its output and
@@ -178,8 +152,20 @@ type mover struct {
 	restarter *restarter
 }
 
+func (w *mover) stopped() error {
+	return fmt.Errorf("%s is not gone: %s left. What drains goes on; call it again for the rest, or with --abort", w.move.from, output.Count(len(w.printed), "block"))
+}
+
 // look does what is to be done next. It reports whether the move is over.
 func (w *mover) look(ctx context.Context, c *cluster.Cluster) (done bool, err error) {
+	done, err = w.next(ctx, c)
+	if apierrors.IsConflict(err) { // the operator writes the pool's status at any time
+		return false, nil
+	}
+	return done, err
+}
+
+func (w *mover) next(ctx context.Context, c *cluster.Cluster) (done bool, err error) {
 	m := w.move
 	switch m.stage(c) {
 	case toBegin:
