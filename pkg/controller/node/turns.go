@@ -32,7 +32,7 @@ func (r *Reconciler) pace(fo *state.Share, now time.Time) {
 // holdMoves limits how many nodes move off a pool that no longer selects them, at a time. A
 // node keeps its place from before its first block drains until its last one has left.
 func (r *Reconciler) holdMoves(o *observation, now time.Time) {
-	moves := map[string]bool{} // the pools that it moves off
+	moves := map[string]bool{} // by pool, whether it may move off it
 	for i := range o.Shares {
 		if o.Shares[i].Paused != "" {
 			continue
@@ -44,10 +44,16 @@ func (r *Reconciler) holdMoves(o *observation, now time.Time) {
 			if b.Request != expand.NodeUnselected || b.Phase == ipalloc.CoolingDown || pool == nil {
 				continue
 			}
+			if b.Hold.For != "" {
+				continue // it has not begun, and takes no other's place
+			}
+			may, known := moves[pool.Name]
+			if !known {
+				may = r.Pacing.Move(o.Name, pool, r.MovingOff(pool.Name))
+				moves[pool.Name] = may
+			}
 			switch {
-			case b.Hold.For != "": // it has not begun, and takes no other's place
-			case r.Pacing.Move(o.Name, pool, r.MovingOff(pool.Name)):
-				moves[pool.Name] = true
+			case may:
 			case b.Phase == ipalloc.Draining: // as it is idle, until its turn comes
 				b.Request = expand.None
 			default:
