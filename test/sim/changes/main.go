@@ -12,6 +12,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -22,9 +23,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/changes/schema"
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
@@ -179,40 +180,31 @@ func (k *kinds) tryAll(s *state, o options, turn int) (sum, error) {
 		return sum{}, fmt.Errorf("%s without a change: %v %v", s.name, still.findings, still.refused)
 	}
 	all := sum{changes: len(trials) + len(k.ofBlock)}
-	next, results := make(chan int), make([]*result, all.changes)
-	var done sync.WaitGroup
-	for range max(1, o.workers) {
-		done.Go(func() {
-			for i := range next {
-				var r result
-				if i < len(trials) {
-					r = trials[i].try(k.pools, still)
-				} else {
-					r = s.tryBlock(k.pools, k.blocks, k.ofBlock[i-len(trials)], i+1, still)
-				}
-				results[i] = &r
-			}
-		})
-	}
-	for i := range results {
+	var chosen []int
+	for i := range all.changes {
 		if (i+turn)%o.part == 0 {
-			next <- i
+			chosen = append(chosen, i)
 		}
 	}
-	close(next)
-	done.Wait()
-	for _, r := range results {
-		if r != nil {
-			all.add(*r)
+	results := make([]result, len(chosen))
+	_ = harness.Parallel(context.Background(), len(chosen), max(1, o.workers), func(_ context.Context, at int) error {
+		if i := chosen[at]; i < len(trials) {
+			results[at] = trials[i].try(k.pools, still)
+		} else {
+			results[at] = s.tryBlock(k.pools, k.blocks, k.ofBlock[i-len(trials)], i+1, still)
 		}
+		return nil
+	})
+	for _, r := range results {
+		all.add(r)
 	}
 	return all, nil
 }
 
 func tracer(out io.Writer) func(string) { return func(line string) { fmt.Fprintln(out, line) } }
 
-// told prints what became of a run, and is the exit code.
-func told(c course, of schema.Change, out io.Writer) int {
+// report prints what became of a run, and is the exit code.
+func report(c course, of schema.Change, out io.Writer) int {
 	fmt.Fprintln(out, of, c.refused)
 	for _, line := range c.findings {
 		fmt.Fprintln(out, "FAILED", line)
@@ -230,14 +222,14 @@ func (k *kinds) replay(name string, out io.Writer) int {
 		}
 		number, err := strconv.Atoi(parts[1])
 		if i := number - 1 - len(trials); err == nil && i >= 0 && i < len(k.ofBlock) && parts[2] == pinnedPath {
-			return told(s.pinned(k.pools, k.ofBlock[i], tracer(out)), k.ofBlock[i], out)
+			return report(s.pinned(k.pools, k.ofBlock[i], tracer(out)), k.ofBlock[i], out)
 		}
 		if err != nil || number < 1 || number > len(trials) {
 			continue
 		}
 		for _, p := range paths() {
 			if p.name == parts[2] {
-				return told(trials[number-1].run(p, k.pools, tracer(out)), trials[number-1].Change, out)
+				return report(trials[number-1].run(p, k.pools, tracer(out)), trials[number-1].Change, out)
 			}
 		}
 	}

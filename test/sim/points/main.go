@@ -12,6 +12,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -20,9 +21,9 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
-	"sync"
 	"time"
 
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
@@ -145,20 +146,10 @@ func explore(o options, out io.Writer) int {
 // runAll plays every point and returns the findings in the order of the points.
 func runAll(all []point, workers int) []string {
 	found := make([][]string, len(all))
-	next := make(chan int)
-	var done sync.WaitGroup
-	for range max(1, workers) {
-		done.Go(func() {
-			for i := range next {
-				found[i] = play(all[i], nil).findings()
-			}
-		})
-	}
-	for i := range all {
-		next <- i
-	}
-	close(next)
-	done.Wait()
+	_ = harness.Parallel(context.Background(), len(all), max(1, workers), func(_ context.Context, i int) error {
+		found[i] = play(all[i], nil).findings()
+		return nil
+	})
 	var out []string
 	for _, lines := range found {
 		out = append(out, lines...)
