@@ -86,7 +86,7 @@ func skewClocks(ctx context.Context, c *chaos) error {
 	for i, o := range c.operator {
 		o.args[0] = program
 		o.args = append(o.args, "--cooldown="+skewedCooldown.String())
-		o.setClock(time.Duration(i) * cmp.Or(c.Skew, skew))
+		o.setClock(time.Duration(i) * skew)
 	}
 	return nil
 }

@@ -111,7 +111,7 @@ func newOperator(ctx context.Context, c *controlplane.Cluster, admin client.Clie
 		return nil, err
 	}
 	return &operator{
-		name: name, log: log, env: s.Env, link: way, args: append([]string{filepath.Join(s.BinDir, operatorBinary)}, operatorFlags(kubeconfig, s.Mode)...),
+		name: name, log: log, link: way, args: append([]string{filepath.Join(s.BinDir, operatorBinary)}, operatorFlags(kubeconfig, s.Mode)...),
 	}, nil
 }
 

@@ -40,13 +40,6 @@ type settings struct {
 	Run string
 	// Only is the one fault of the scenario that is injected; empty: all.
 	Only fault
-	// Env is added to the environment of the operators.
-	Env []string
-	// Old is the program of the old version in the scenario versions. Empty: that of
-	// oldCommit.
-	Old string
-	// Skew is how far the clocks differ in the scenario clocks. 0: skew.
-	Skew time.Duration
 	// Small is a run with little load and the first faults of the scenario alone, of which
 	// little is wanted in the end.
 	Small bool

@@ -28,18 +28,12 @@ func (c *chaos) versionFaults() lane {
 
 // startOldVersion lets the first operator be the old version.
 func startOldVersion(ctx context.Context, c *chaos) error {
-	old := c.Old
-	if old == "" {
-		source, err := checkOut(ctx, oldCommit)
-		if err != nil {
-			return err
-		}
-		if old, err = buildOperator(ctx, source, oldCommit, nil); err != nil {
-			return err
-		}
+	source, err := checkOut(ctx, oldCommit)
+	if err != nil {
+		return err
 	}
-	c.operator[0].args[0] = old
-	return nil
+	c.operator[0].args[0], err = buildOperator(ctx, source, oldCommit, nil)
+	return err
 }
 
 func numbered(i int) func(c *chaos) *operator {
