@@ -64,8 +64,8 @@ test: test-needs ## Run the tests, but for the long ones, under the race detecto
 	$(TEST) -skip '^TestLong' $(if $(filter command line environment,$(origin PKG)),,$(LONGEST)) $(PKG)
 	@echo "left out: $$(grep -rhc '^func TestLong' --include='*_test.go' $(GO_DIRS) | awk '{n += $$1} END {print n}') tests of long loops, TestLong...; make test-long runs them"
 
-# The packages that have long tests.
-LONG = $(sort $(dir $(shell grep -rl '^func TestLong' --include='*_test.go' $(GO_DIRS))))
+# The packages that have long tests. Those of test/chaos take longest, and mostly wait.
+LONG = test/chaos/ $(filter-out test/chaos/,$(sort $(dir $(shell grep -rl '^func TestLong' --include='*_test.go' $(GO_DIRS)))))
 
 .PHONY: test-long
 test-long: test-needs ## Run the long tests (TestLong...), under the race detector: more seeds, chaos, exhaustive steps, Helm 3.

@@ -199,7 +199,7 @@ func readMetrics(ctx context.Context, url string) (map[string]float64, error) {
 		}
 	}
 	for _, name := range []string{"go_goroutines", "go_gc_heap_live_bytes", "process_resident_memory_bytes", "rest_client_requests_total"} {
-		if out[name] == 0 {
+		if _, found := out[name]; !found {
 			return nil, fmt.Errorf("%s has no %s", url, name)
 		}
 	}

@@ -70,6 +70,10 @@ process_resident_memory_bytes 6e+07
 			t.Errorf("%s is %v, want %v", name, got[name], want)
 		}
 	}
+	body = strings.ReplaceAll(body, "1.5e+07", "0")
+	if got, err := readMetrics(t.Context(), server.URL); err != nil || got["go_gc_heap_live_bytes"] != 0 {
+		t.Errorf("before the first collection of garbage: %v, %v", got, err)
+	}
 	body = strings.ReplaceAll(body, "go_goroutines", "goroutines")
 	if _, err := readMetrics(context.Background(), server.URL); err == nil {
 		t.Error("a metric that is missing is no error")
