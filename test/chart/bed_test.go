@@ -73,10 +73,7 @@ func (b *bed) playDeploymentController(ctx context.Context) {
 		if err := b.Client.Get(ctx, key, d); err == nil && d.Status.ObservedGeneration != d.Generation {
 			_ = b.rollOut(ctx, d) // tried again in the next turn
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(50 * time.Millisecond):
-		}
+		_ = harness.Sleep(ctx, 50*time.Millisecond) // the loop ends with ctx
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/kube"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // readyTimeout is how long a node may take from its start until its pods run: it
@@ -140,10 +141,8 @@ func outageScenario(ctx context.Context, t *trial) error {
 		return err
 	}
 	const away = time.Minute
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(away):
+	if err := harness.Sleep(ctx, away); err != nil {
+		return err
 	}
 	began := time.Now()
 	if err := t.cluster.EndOutage(ctx); err != nil {

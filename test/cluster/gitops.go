@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // argo is the field manager of Argo CD.
@@ -116,10 +118,8 @@ func (t *trial) waves(ctx context.Context) error {
 			}
 		}
 		// Until blocks are draining.
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(time.Minute):
+		if err := harness.Sleep(ctx, time.Minute); err != nil {
+			return err
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/kube"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 const (
@@ -107,10 +108,8 @@ func (t *trial) fillUp(ctx context.Context) error {
 	if err := t.keepsPods(ctx, "kubelet of n2 restarts", t.restartKubelet); err != nil {
 		return err
 	}
-	select {
-	case <-time.After(fullFor):
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := harness.Sleep(ctx, fullFor); err != nil {
+		return err
 	}
 	u, err = t.addressUse(ctx)
 	t.check(fmt.Sprintf("%s later as many run", fullFor), u.running, err == nil && u.full())

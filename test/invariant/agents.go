@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // putBackWithin bounds how long a CiliumNode that was deleted by hand and is there again
@@ -16,10 +18,8 @@ const putBackWithin = 30 * time.Second
 // askAgents checks at intervals that what agents hold is in their nodes' pools.
 func (c *Checker) askAgents(ctx context.Context) {
 	for ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
+		if harness.Sleep(ctx, c.opts.AgentsEvery) != nil {
 			return
-		case <-time.After(c.opts.AgentsEvery):
 		}
 		_ = c.AskAgents(ctx) // The API server may be down; the next turn tries again.
 	}

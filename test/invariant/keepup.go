@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 const (
@@ -46,10 +48,8 @@ func (c *Checker) catchUp(ctx context.Context, which ...Kind) error {
 func (c *Checker) keepUp(ctx context.Context) {
 	rest := lookEvery
 	for ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
+		if harness.Sleep(ctx, rest) != nil {
 			return
-		case <-time.After(rest):
 		}
 		c.mu.Lock()
 		lagging := c.history.lagging()

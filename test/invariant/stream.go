@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // rewatchAfter is the delay before a broken watch is restarted.
@@ -77,10 +79,7 @@ func (s *stream) watch(ctx context.Context, from uint64) {
 		if expired(err) && s.seenUpTo() <= begun {
 			from = s.bridge(ctx, from)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(rewatchAfter):
-		}
+		_ = harness.Sleep(ctx, rewatchAfter) // the loop ends with ctx
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/box"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // Programs that have to be installed on the machine.
@@ -119,17 +120,12 @@ func (c *Cluster) kubectl(ctx context.Context, input string, args ...string) (st
 // Await asks until the answer is yes, and fails with the last answer once the time
 // is over.
 func Await(ctx context.Context, limit time.Duration, what string, done func(context.Context) (bool, string)) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not within %s: %s", limit, what))
 	defer cancel()
-	for {
-		ok, state := done(ctx)
-		if ok {
-			return nil
+	return harness.Until(ctx, 250*time.Millisecond, func(ctx context.Context) error {
+		if ok, state := done(ctx); !ok {
+			return errors.New(strings.TrimSpace(state))
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("not within %s: %s; last: %s", limit, what, strings.TrimSpace(state))
-		case <-time.After(250 * time.Millisecond):
-		}
-	}
+		return nil
+	})
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
 
@@ -119,10 +120,8 @@ func (n *Node) endAgent(ctx context.Context, code int32, end func(*process.Proce
 	if err := end(run.process); err != nil {
 		return err
 	}
-	select {
-	case <-time.After(probePeriod):
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := harness.Sleep(ctx, probePeriod); err != nil {
+		return err
 	}
 	return n.writeAgentPod(ctx, run, false)
 }
@@ -150,10 +149,8 @@ func (n *Node) RestartAgentUntilHealthy(ctx context.Context) (starts int, err er
 		return 0, err
 	}
 	for backoff := time.Duration(0); ; backoff = max(firstBackoff, 2*backoff) {
-		select {
-		case <-time.After(backoff):
-		case <-ctx.Done():
-			return starts, ctx.Err()
+		if err := harness.Sleep(ctx, backoff); err != nil {
+			return starts, err
 		}
 		if err := n.StartAgent(ctx); err != nil {
 			return starts, err
