@@ -1,0 +1,183 @@
+package audit
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+func checksNodesAndPools() map[string]checkTest {
+	condition := func(p *v1alpha1.PodIPPool, kind string, status metav1.ConditionStatus, reason string) {
+		p.Status.Conditions = slices.DeleteFunc(p.Status.Conditions, func(c metav1.Condition) bool { return c.Type == kind })
+		p.Status.Conditions = append(p.Status.Conditions, metav1.Condition{Type: kind, Status: status, Reason: reason})
+	}
+	return map[string]checkTest{
+		"CiliumNode missing": {
+			spoil: func(w world) { w.deleteCiliumNode("a") },
+			want:  []string{"CiliumNodeMissing Node/a"},
+		},
+		"CiliumNode missing under a pause": {spoil: func(w world) { w.deleteCiliumNode("a"); w.Pools[0].Spec.Paused = true }},
+		"Node gone, blocks cooling down": {
+			spoil: func(w world) {
+				w.deleteNode("a")
+				w.phase("10.0.0.0-29", ipalloc.CoolingDown, expand.NodeGone, now)
+			},
+			want: []string{"CoolingBlockPublished PodIPBlock/10.0.0.0-29 CiliumNode/a 10.0.0.0/29", "CiliumNodeWithoutNode CiliumNode/a"},
+		},
+		"no address": {
+			spoil: func(w world) { w.node("c") },
+			want:  []string{"NodeWithoutAddresses Node/c PodIPPool/main"},
+		},
+		"no pool": {
+			spoil: func(w world) {
+				w.node("c")
+				w.Pools[0].Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"node-restriction.kubernetes.io/zone": "x"}}
+			},
+			want: []string{"NodeServedByNoPool Node/c"},
+		},
+		"another IPAM's": {
+			spoil: func(w world) {
+				w.node("c")
+				w.cn("c").PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.0.0.32/29")} // on the grid
+				w.pod("on-c", "c", "10.0.0.34")
+			},
+			want: []string{"NodeYetToMove Node/c"},
+		},
+		"adopted, and not published yet": {
+			spoil: func(w world) {
+				w.node("c")
+				w.cn("c").PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.0.0.32/28")}
+				w.newBlock("c", "10.0.0.32/28").Labels = map[string]string{v1alpha1.AdoptedLabel: "cluster-pool"}
+				w.pod("on-c", "c", "10.0.0.34")
+			},
+			want: []string{"NodeYetToMove Node/c"},
+		},
+		"adopted, and given back": {
+			spoil: func(w world) {
+				w.node("c")
+				w.newBlock("c", "10.0.0.32/28").Labels = map[string]string{v1alpha1.AdoptedLabel: "cluster-pool"}
+				w.phase("10.0.0.32-28", ipalloc.CoolingDown, expand.Returned, now)
+			},
+			want: []string{"NodeWithoutAddresses Node/c PodIPPool/main"},
+		},
+		"another IPAM's, with what is a block elsewhere": {
+			spoil: func(w world) {
+				w.node("c")
+				w.cn("c").PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.0.0.8/29")}
+			},
+			want: []string{"PodCIDROfOtherNode CiliumNode/c PodIPBlock/10.0.0.8-29 10.0.0.8/29", "NodeYetToMove Node/c"},
+		},
+		"a taint of nodes without Cilium": {spoil: func(w world) {
+			w.node("c")
+			w.Nodes[2].Spec.Taints = []corev1.Taint{{Key: "no-cilium"}}
+		}},
+		"a taint of nodes whose labels are not final": {spoil: func(w world) {
+			w.node("c")
+			w.Nodes[2].Spec.Taints = []corev1.Taint{{Key: "labels-come"}}
+		}},
+		"such a taint on a node with addresses, which holds a block": {
+			spoil: func(w world) {
+				w.Nodes[0].Spec.Taints = []corev1.Taint{{Key: "labels-come"}}
+				w.deleteCiliumNode("a")
+			},
+			want: []string{"CiliumNodeMissing Node/a"},
+		},
+		"short of addresses": {
+			spoil: func(w world) {
+				w.Nodes[1].Status.Conditions = []corev1.NodeCondition{{Type: "PodAddressShortage", Status: corev1.ConditionTrue, Reason: "PoolsExhausted"}}
+			},
+			want: []string{"NodeShortOfAddresses Node/b"},
+		},
+		"pools overlap": {
+			spoil: func(w world) { w.pool("other", "10.0.0.128/25", "10.1.0.0/24") },
+			want:  []string{"PoolsOverlap PodIPPool/other PodIPPool/main 10.0.0.128/25"},
+		},
+		"a pool covers a node and Services": {
+			spoil: func(w world) {
+				w.Nodes[0].Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.130"}, {Type: corev1.NodeInternalIP, Address: "192.0.2.1"}}
+				w.cn("b").Host = []netip.Addr{netip.MustParseAddr("10.0.0.131")}
+				services := networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}}
+				services.Spec.CIDRs = []string{"10.0.0.192/26", "10.96.0.0/16"}
+				w.ServiceCIDRs = append(w.ServiceCIDRs, services)
+			},
+			want: []string{"PoolCoversClusterAddresses PodIPPool/main 10.0.0.130", "PoolCoversClusterAddresses PodIPPool/main 10.0.0.131", "PoolCoversClusterAddresses PodIPPool/main 10.0.0.192/26"},
+		},
+		"a router in a block of another node": {
+			spoil: func(w world) {
+				w.cn("a").Own = []netip.Addr{netip.MustParseAddr("10.0.0.1")} // in its own block
+				w.cn("b").Own = []netip.Addr{netip.MustParseAddr("10.0.0.3")}
+			},
+			want: []string{"PoolCoversClusterAddresses PodIPPool/main 10.0.0.3"},
+		},
+		"a pod has the address of another node's router": {
+			spoil: func(w world) {
+				w.cn("b").Own = []netip.Addr{netip.MustParseAddr("10.0.0.2")}
+				w.cn("b").Used[netip.MustParseAddr("10.0.0.2")] = "router"
+			},
+			want: []string{
+				"AddressUsedTwice CiliumNode/b CiliumNode/a 10.0.0.2", "ClusterAddressInUse CiliumNode/a 10.0.0.2",
+				"AddressOutsidePool CiliumNode/b 10.0.0.2", "PoolCoversClusterAddresses PodIPPool/main 10.0.0.2",
+			},
+		},
+		"a pod has a node's address": {
+			spoil: func(w world) {
+				w.Nodes[1].Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeExternalIP, Address: "10.0.0.2"}}
+			},
+			want: []string{"ClusterAddressInUse CiliumNode/a 10.0.0.2", "PoolCoversClusterAddresses PodIPPool/main 10.0.0.2"},
+		},
+		"pools overlap where one drains": {spoil: func(w world) {
+			w.pool("other", "10.0.0.128/25").Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
+		}},
+		"pool contradicts itself": {
+			spoil: func(w world) { w.pool("other", "10.1.0.0/30") },
+			want:  []string{"PoolInvalid PodIPPool/other"},
+		},
+		"pool contradicts the operator's flags": {
+			spoil: func(w world) { condition(&w.Pools[0], v1alpha1.PoolReady, metav1.ConditionFalse, "Invalid") },
+			want:  []string{"PoolInvalid PodIPPool/main"},
+		},
+		"pool fits the operator's flags alone": {spoil: func(w world) {
+			least := int32(45) // below our default of reclaim
+			w.Pools[0].Spec.Expand.ThresholdPercent = &least
+		}},
+		"pool chosen by a label of kubelets": {
+			spoil: func(w world) {
+				w.Pools[0].Spec.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+					{Key: "gone", Operator: metav1.LabelSelectorOpDoesNotExist},
+				}}
+			},
+			want: []string{"PoolChosenByKubelet PodIPPool/main"},
+		},
+		"pool chosen by a label that is trusted": {
+			spoil: func(w world) {
+				w.Pools[0].Annotations = map[string]string{v1alpha1.TrustedLabelsAnnotation: "true"}
+				w.Pools[0].Spec.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+					{Key: "gone", Operator: metav1.LabelSelectorOpDoesNotExist},
+				}}
+			},
+		},
+		"pool exhausted": {
+			spoil: func(w world) { condition(&w.Pools[0], v1alpha1.PoolExhausted, metav1.ConditionTrue, "NoFreeBlock") },
+			want:  []string{"PoolExhausted PodIPPool/main"},
+		},
+		"pool exhausted as all of it drains": {spoil: func(w world) {
+			condition(&w.Pools[0], v1alpha1.PoolExhausted, metav1.ConditionTrue, "NoFreeBlock")
+			w.Pools[0].Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
+		}},
+		"pool unseen": {
+			spoil: func(w world) { w.Pools[0].Generation = 2 },
+			want:  []string{"PoolStatusStale PodIPPool/main"},
+		},
+		"no agents": {
+			spoil: func(w world) { w.Agents = nil },
+			want:  []string{"NoAgentsFound DaemonSet/cilium"},
+		},
+	}
+}
