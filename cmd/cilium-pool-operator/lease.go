@@ -25,7 +25,8 @@ func (o *options) leaseLock(config *rest.Config) (*resourcelock.LeaseLock, error
 	if err != nil {
 		return nil, err
 	}
-	made, err := leaderelection.NewResourceLock(config, noRecorders{}, leaderelection.Options{
+	// NewResourceLock sets its config's timeout and user agent, which are not for watches.
+	made, err := leaderelection.NewResourceLock(rest.CopyConfig(config), noRecorders{}, leaderelection.Options{
 		LeaderElection: true, LeaderElectionID: o.leaseName, LeaderElectionNamespace: o.leaderNamespace(),
 		RenewDeadline: *part(o.leaseDuration, 2, 3), LeaderLabels: map[string]string{v1alpha1.ModeLabel: o.mode},
 	})

@@ -106,3 +106,15 @@ func TestFlagsArePublished(t *testing.T) {
 		t.Errorf("flags (-of the operator +published):\n%s", diff)
 	}
 }
+
+// The config is that of all requests: a timeout as long as the Lease's would end watches
+// and long lists, and hide a dead connection.
+func TestLeaseLockKeepsConfig(t *testing.T) {
+	config := &rest.Config{Host: "https://192.0.2.1", UserAgent: "cilium-pool-operator/test"}
+	if _, err := parsed(t, "--leader-elect-namespace=network").leaseLock(config); err != nil {
+		t.Fatal(err)
+	}
+	if config.Timeout != 0 || config.UserAgent != "cilium-pool-operator/test" {
+		t.Errorf("all requests have timeout %s and user agent %q", config.Timeout, config.UserAgent)
+	}
+}
