@@ -50,7 +50,7 @@ build: ## Build the operator into .cache/bin.
 # tests in two thirds of the time that it takes with the system's.
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)
 LINK_TESTS := $(if $(filter linux,$(shell go env GOOS)),-ldflags=-linkmode=internal)
-TEST := $(TEST_ENV) GORACE=atexit_sleep_ms=0 GOGC=400 go test $(RACE) $(LINK_TESTS) -timeout 60m -p $$((2 * $(PROCESSORS))) -parallel $$(($(PROCESSORS) + 1))
+TEST := $(TEST_ENV) GORACE=atexit_sleep_ms=0 GOGC=400 go test $(RACE) $(LINK_TESTS) -timeout $$((60 * $(or $(COUNT),1)))m $(if $(COUNT),-count=$(COUNT)) -p $$((2 * $(PROCESSORS))) -parallel $$(($(PROCESSORS) + 1))
 
 # These begin first, so that none of them is left at the end.
 LONGEST := ./test/plugin ./test/chart ./test/integration ./pkg/controller/node
@@ -60,7 +60,7 @@ test-needs: controlplane helm $(BIN)/cilium-ipam
 	@[[ -n "$(RACE)" ]] || echo "no C compiler found: testing without the race detector"
 
 .PHONY: test
-test: test-needs ## Run the tests, but for the long ones, under the race detector. PKG=./pkg/ipalloc runs those of one package.
+test: test-needs ## Run the tests, but for the long ones, under the race detector. PKG=./pkg/ipalloc runs those of one package, COUNT=20 each test 20 times.
 	$(TEST) -skip '^TestLong' $(if $(filter command line environment,$(origin PKG)),,$(LONGEST)) $(PKG)
 	@echo "left out: $$(grep -rhc '^func TestLong' --include='*_test.go' $(GO_DIRS) | awk '{n += $$1} END {print n}') tests of long loops, TestLong...; make test-long runs them"
 
