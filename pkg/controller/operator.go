@@ -55,6 +55,7 @@ func New(c Connections, s Settings) (*Operator, error) {
 		Agents: state.NewAgents(s.AgentSettle), CiliumPools: state.NewCiliumPools(), Awaiting: &state.Awaiting{},
 		Taken: pressure.Taken, Defaults: s.Defaults, Paused: s.Paused,
 		IgnoreTaints: state.SetOf(s.IgnoreTaints), StartupTaints: state.SetOf(s.StartupTaints),
+		ShortageTaint: s.ShortageTaint,
 	}
 	if len(s.OfferFamilies) > 0 {
 		cluster.Pods.RememberEnded, cluster.Unscheduled = true, state.NewUnscheduled()
@@ -74,7 +75,7 @@ func New(c Connections, s Settings) (*Operator, error) {
 			},
 			Reporter: &node.Reporter{
 				Client: c.Client, Events: recorder, Shared: all.shared, Clock: c.Clock,
-				ShortageTaint: s.ShortageTaint, NodeCondition: s.NodeCondition,
+				NodeCondition: s.NodeCondition,
 			},
 			WaitShown: ledger.WaitShown, Pacing: pace, Pressure: pressure,
 			Events: recorder, Metrics: all.node, Shared: all.shared, Clock: c.Clock, Shadow: s.Shadow,

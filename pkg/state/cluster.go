@@ -41,6 +41,9 @@ type Cluster struct {
 	IgnoreTaints map[string]bool
 	// StartupTaints are keys of taints of Nodes whose labels are not final.
 	StartupTaints map[string]bool
+	// ShortageTaint is the key of the taint of Nodes whose pods cannot get an address;
+	// "": none.
+	ShortageTaint string
 }
 
 // Policy is what rules one family of a node, which may be nil, for one Cilium pool: the

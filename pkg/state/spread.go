@@ -44,7 +44,8 @@ func (c *Cluster) Assign(nodes []corev1.Node, now time.Time) Assignment {
 		out.Pods += k.pods
 	}
 	for _, node := range sortedNodes(nodes) {
-		suited := slices.DeleteFunc(indexes(kinds), func(i int) bool { return !kinds[i].Suits(node) })
+		arrived := c.Arrived(node)
+		suited := slices.DeleteFunc(indexes(kinds), func(i int) bool { return !kinds[i].Suits(arrived) })
 		if len(suited) == 0 {
 			continue
 		}

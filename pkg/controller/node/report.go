@@ -74,7 +74,7 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 	if err := r.Reporter.setNodeCondition(ctx, o.Node, lack); err != nil {
 		return err
 	}
-	return r.Reporter.setNodeTaint(ctx, o.Node, lack != nil && lack.unmet)
+	return r.setTaint(ctx, o, plans, lack)
 }
 
 // pausedPlans are plans that are not carried out: what the paused families of a node

@@ -69,17 +69,16 @@ func TestNodeConditionAtRest(t *testing.T) {
 // A taint that another client sets meanwhile is not lost.
 func TestNodeTaintIsWrittenOnWhatWasSeen(t *testing.T) {
 	b := newBed(t, fixtures.Node())
-	b.r.Reporter.ShortageTaint = "short"
 	seen := b.node()
 	others := b.node()
 	others.Spec.Taints = []corev1.Taint{{Key: "other", Effect: corev1.TaintEffectNoExecute}}
 	if err := b.API.Update(t.Context(), others); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.r.Reporter.setNodeTaint(t.Context(), seen, true); !apierrors.IsConflict(err) {
+	if err := b.r.Reporter.setNodeTaint(t.Context(), seen, "short", true); !apierrors.IsConflict(err) {
 		t.Errorf("got %v, want a conflict", err)
 	}
-	if err := b.r.Reporter.setNodeTaint(t.Context(), b.node(), true); err != nil {
+	if err := b.r.Reporter.setNodeTaint(t.Context(), b.node(), "short", true); err != nil {
 		t.Fatal(err)
 	}
 	if taints := b.node().Spec.Taints; len(taints) != 2 {

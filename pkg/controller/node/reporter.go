@@ -39,8 +39,6 @@ type Reporter struct {
 	Events *event.Recorder
 	Shared *metrics.Shared
 	Clock  clock.PassiveClock
-	// ShortageTaint is put on Nodes whose pods cannot get an address; "": none.
-	ShortageTaint string
 	// NodeCondition reports a shortage as a condition of the Node.
 	NodeCondition bool
 }
@@ -200,27 +198,6 @@ func (r *Reporter) setNodeCondition(ctx context.Context, node *corev1.Node, lack
 	err = r.Client.Status().Patch(ctx, patched, client.RawPatch(types.StrategicMergePatchType, body))
 	if r.Shared.Wrote("Node", "condition", client.IgnoreNotFound(err)) != nil {
 		return fmt.Errorf("setting condition %s of Node %s: %w", v1alpha1.NodeAddressShortage, node.Name, err)
-	}
-	return nil
-}
-
-// setNodeTaint keeps pods off a Node without addresses for them, if configured.
-func (r *Reporter) setNodeTaint(ctx context.Context, node *corev1.Node, short bool) error {
-	if r.ShortageTaint == "" {
-		return nil
-	}
-	isOurs := func(t corev1.Taint) bool { return t.Key == r.ShortageTaint }
-	if slices.ContainsFunc(node.Spec.Taints, isOurs) == short {
-		return nil
-	}
-	changed := node.DeepCopy()
-	changed.Spec.Taints = slices.DeleteFunc(changed.Spec.Taints, isOurs)
-	if short {
-		changed.Spec.Taints = append(changed.Spec.Taints, corev1.Taint{Key: r.ShortageTaint, Effect: corev1.TaintEffectNoSchedule})
-	}
-	patch := client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{})
-	if err := r.Shared.Wrote("Node", "taint", client.IgnoreNotFound(r.Client.Patch(ctx, changed, patch))); err != nil {
-		return fmt.Errorf("tainting Node %s: %w", node.Name, err)
 	}
 	return nil
 }

@@ -64,6 +64,7 @@ func New(s *audit.Snapshot, ciliumNodes []*ciliumv2.CiliumNode, operator auditcm
 		c.Unscheduled = state.NewUnscheduled()
 	}
 	c.IgnoreTaints, c.StartupTaints = state.SetOf(settings.IgnoreTaints), state.SetOf(settings.StartupTaints)
+	c.ShortageTaint = settings.ShortageTaint
 	for i := range s.Pools {
 		c.PodIPPools[s.Pools[i].Name] = &s.Pools[i]
 	}

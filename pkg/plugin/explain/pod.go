@@ -99,7 +99,7 @@ func (p *pending) explain(s *output.Text) {
 	suits := 0
 	for i := range p.a.Candidates {
 		n := &p.a.Candidates[i]
-		if !p.pod.Suits(p.c.Nodes[n.Node]) {
+		if !p.pod.Suits(p.c.Arrived(p.c.Nodes[n.Node])) {
 			continue
 		}
 		suits++

@@ -1,0 +1,77 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// setTaint gives the Node the shortage taint while its pods cannot get an address, and
+// takes it off afterwards. A Node that registered with the taint keeps it until it serves
+// pods: autoscalers take a node whose startup taint is gone for one that is complete.
+func (r *Reconciler) setTaint(ctx context.Context, o *observation, plans []familyPlan, lack *shortage) error {
+	short := lack != nil && lack.unmet
+	if r.ShortageTaint == "" || !short && !r.servesPods(o, plans) {
+		return nil
+	}
+	return r.Reporter.setNodeTaint(ctx, o.Node, r.ShortageTaint, short)
+}
+
+// servesPods reports whether the node has all addresses that it gets for now: those of its
+// first block, and those for unscheduled pods. Where Nodes offer addresses, they count once
+// they are offered.
+func (r *Reconciler) servesPods(o *observation, plans []familyPlan) bool {
+	if r.OptedOut(o.Node) {
+		return true
+	}
+	if o.CiliumNode == nil || len(o.Shares) == 0 {
+		return false
+	}
+	for i := range plans {
+		p := &plans[i]
+		if !p.State.NotRun && (p.grows() || !r.provides(o, plans, p.Family)) {
+			return false
+		}
+	}
+	return true
+}
+
+// grows reports whether the plan has just given the node addresses.
+func (p *familyPlan) grows() bool {
+	return len(p.plan.Publish) > 0 || p.plan.Claim.Blocks > 0 && p.short == 0
+}
+
+// provides reports whether the node has addresses of a family for pods.
+func (r *Reconciler) provides(o *observation, plans []familyPlan, f ipalloc.Family) bool {
+	if slices.Contains(r.OfferFamilies, f) {
+		n, known := r.offerOf(o, plans, f)
+		is := r.memory.lastOffer(o.Node)
+		// An offer that was written in this reconcile has changed the Node.
+		return known && n > 0 && n == is.allocatable[f] && is.version == o.Node.ResourceVersion
+	}
+	return slices.ContainsFunc(o.CiliumNode.Named(), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) == f })
+}
+
+// setNodeTaint keeps pods off a Node without addresses for them, by a taint of this key.
+func (r *Reporter) setNodeTaint(ctx context.Context, node *corev1.Node, key string, short bool) error {
+	isOurs := func(t corev1.Taint) bool { return t.Key == key }
+	if slices.ContainsFunc(node.Spec.Taints, isOurs) == short {
+		return nil
+	}
+	changed := node.DeepCopy()
+	changed.Spec.Taints = slices.DeleteFunc(changed.Spec.Taints, isOurs)
+	if short {
+		changed.Spec.Taints = append(changed.Spec.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule})
+	}
+	patch := client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{})
+	if err := r.Shared.Wrote("Node", "taint", client.IgnoreNotFound(r.Client.Patch(ctx, changed, patch))); err != nil {
+		return fmt.Errorf("tainting Node %s: %w", node.Name, err)
+	}
+	return nil
+}

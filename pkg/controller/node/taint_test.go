@@ -1,0 +1,124 @@
+package node
+
+import (
+	"testing"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// registered is a bed whose node n has just registered with the shortage taint.
+func registered(t *testing.T, pool *v1alpha1.PodIPPool, families ...ipalloc.Family) *bed {
+	t.Helper()
+	node := fixtures.Node()
+	node.Spec.Taints = []corev1.Taint{{Key: "short", Effect: corev1.TaintEffectNoSchedule}}
+	b := newBed(t, node, pool)
+	b.r.ShortageTaint, b.r.OfferFamilies = "short", families
+	b.r.Unscheduled = state.NewUnscheduled()
+	return b
+}
+
+// agentReports is the first report of the agent of node n.
+func (b *bed) agentReports(used ...string) {
+	b.T.Helper()
+	cn := &ciliumv2.CiliumNode{}
+	if err := b.API.Get(b.T.Context(), client.ObjectKey{Name: "n"}, cn); err != nil {
+		b.T.Fatal(err)
+	}
+	cn.Status.IPAM.Used = fixtures.AllocationMap(used...)
+	if err := b.API.Status().Update(b.T.Context(), cn); err != nil {
+		b.T.Fatal(err)
+	}
+}
+
+// settleOffers is settle, past the interval between two offers.
+func (b *bed) settleOffers() {
+	b.T.Helper()
+	for range 3 {
+		b.settle()
+		b.Clock.SetTime(b.Clock.Now().Add(offerInterval))
+	}
+}
+
+// A Node keeps the taint that it registered with until it offers addresses, and by then
+// it offers them to all pods that wait for it.
+func TestNodeKeepsTaintUntilItOffers(t *testing.T) {
+	b := registered(t, fixtures.PodIPPool("p", 1, "10.0.0.0/24"), ipalloc.IPv4)
+	at := -1 // what the Node offers when the taint goes
+	b.Before = func(call string) {
+		if call == "patch Node" {
+			at = state.OfferIn(b.node().Status.Allocatable)[ipalloc.IPv4]
+		}
+	}
+	b.settleOffers()
+	if taints := b.node().Spec.Taints; len(taints) != 1 {
+		t.Fatalf("taints are %v before the agent has reported", taints)
+	}
+	b.agentReports("10.0.0.1")
+	for range 2 { // it offers its first block, and its reserve
+		b.Clock.SetTime(b.Clock.Now().Add(offerInterval))
+		if _, err := b.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.offersOf(4)
+	b.r.Unscheduled.SetNeeds(map[string]state.NodeNeeds{"n": {Expected: [2]int{8}}})
+	b.settleOffers()
+	if taints := b.node().Spec.Taints; len(taints) > 0 || at < 8 {
+		t.Errorf("taints are %v; the Node offered %d addresses when its taint went, want 8 or more", taints, at)
+	}
+}
+
+// Without a block there is nothing to offer, whatever else the agent has.
+func TestNodeWithoutBlockKeepsTaint(t *testing.T) {
+	for name, families := range map[string][]ipalloc.Family{"offers": {ipalloc.IPv4}, "no offers": nil} {
+		t.Run(name, func(t *testing.T) {
+			full := fixtures.PodIPPool("p", 1, "10.0.0.0/30")
+			b := registered(t, full, families...)
+			if err := b.API.Create(t.Context(), foreignBlock("10.0.0.0/30")); err != nil {
+				t.Fatal(err)
+			}
+			b.restart()
+			b.r.ShortageTaint, b.r.OfferFamilies = "short", families
+			b.settleOffers()
+			if taints := b.node().Spec.Taints; len(taints) != 1 {
+				t.Errorf("taints are %v", taints)
+			}
+		})
+	}
+}
+
+// foreignBlock is a block in service that another node has.
+func foreignBlock(cidr string) *v1alpha1.PodIPBlock {
+	block := fixtures.BlockObject(cidr, ipalloc.InService)
+	block.Spec.NodeName = "other"
+	return block
+}
+
+// Where Nodes offer nothing, a published address will do.
+func TestTaintGoesWithFirstBlock(t *testing.T) {
+	b := registered(t, fixtures.PodIPPool("p", 1, "10.0.0.0/24"))
+	b.Clock.SetTime(fixtures.Noon().Add(time.Minute))
+	b.settle()
+	b.settle() // what was published has been read back
+	if taints := b.node().Spec.Taints; len(taints) > 0 || len(b.CiliumNode().Pool) == 0 {
+		t.Errorf("taints are %v, with %d addresses", taints, len(b.CiliumNode().Pool))
+	}
+}
+
+// Cilium does not run on such a Node, so its pods need no address of a pool.
+func TestOptedOutNodeLosesTaint(t *testing.T) {
+	b := registered(t, fixtures.PodIPPool("p", 1, "10.0.0.0/24"), ipalloc.IPv4)
+	b.changeNode(func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.OptOutLabel: "true"} })
+	b.settle()
+	if taints := b.node().Spec.Taints; len(taints) > 0 {
+		t.Errorf("taints are %v", taints)
+	}
+}

@@ -1,0 +1,30 @@
+package state
+
+import (
+	"slices"
+
+	ciliumdefaults "github.com/cilium/cilium/pkg/defaults"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Arrived returns a Node without the taints that it loses as it starts to offer addresses,
+// so that it grows for unscheduled pods by then. Others keep theirs: only a Node that has
+// ShortageTaint keeps pods off until it has grown.
+func (c *Cluster) Arrived(node *corev1.Node) *corev1.Node {
+	isShortage := func(t corev1.Taint) bool { return t.Key == c.ShortageTaint }
+	if c.ShortageTaint == "" || !slices.ContainsFunc(node.Spec.Taints, isShortage) {
+		return node
+	}
+	offer := OfferIn(node.Status.Allocatable)
+	offers := max(offer[0], offer[1]) > 0
+	arrived := *node
+	arrived.Spec.Taints = slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool {
+		return isShortage(t) || !offers && (c.StartupTaints[t.Key] || isStarting(t))
+	})
+	return &arrived
+}
+
+// isStarting reports whether a taint means that a Node, or its agent, has yet to start.
+func isStarting(t corev1.Taint) bool {
+	return t.Key == corev1.TaintNodeNotReady || t.Key == ciliumdefaults.AgentNotReadyNodeTaint
+}

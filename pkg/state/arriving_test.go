@@ -1,0 +1,68 @@
+package state
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// A Node that registered with the shortage taint grows as if it were up, and no other.
+func TestArrived(t *testing.T) {
+	const short, startup = "example.org/short", "example.org/startup"
+	starting := []string{short, startup, corev1.TaintNodeNotReady, "node.cilium.io/agent-not-ready", "gpu"}
+	tests := map[string]struct {
+		key    string
+		taints []string
+		offer  string
+		want   []string
+	}{
+		"starting":                     {short, starting, "", []string{"gpu"}},
+		"its agent has yet to report":  {short, starting, "0", []string{"gpu"}},
+		"offers addresses":             {short, starting, "5", starting[1:]},
+		"registered without the taint": {short, starting[1:], "", starting[1:]},
+		"no such taint is configured":  {"", starting, "", starting},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			node := fixtures.Node()
+			for _, key := range test.taints {
+				node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule})
+			}
+			if test.offer != "" {
+				node.Status.Allocatable = corev1.ResourceList{v1alpha1.IPv4Resource: resource.MustParse(test.offer)}
+			}
+			before := node.DeepCopy()
+			c := &Cluster{ShortageTaint: test.key, StartupTaints: SetOf([]string{startup})}
+			var got []string
+			for _, taint := range c.Arrived(node).Spec.Taints {
+				got = append(got, taint.Key)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("taints (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(before, node); diff != "" {
+				t.Errorf("the Node was changed:\n%s", diff)
+			}
+		})
+	}
+}
+
+// Unscheduled pods count for such a Node before the scheduler considers it.
+func TestArrivingNodeGrows(t *testing.T) {
+	c, now := offering(), fixtures.Noon()
+	c.ShortageTaint = "example.org/short"
+	c.wait(now, unscheduledPod("1", lacksIPv4))
+	all := nodes("n")
+	for _, key := range []string{c.ShortageTaint, corev1.TaintNodeNotReady} {
+		all[0].Spec.Taints = append(all[0].Spec.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule})
+	}
+	want := map[string][2]int{"n": {1, 0}}
+	if diff := cmp.Diff(want, expected(c.Assign(all, now))); diff != "" {
+		t.Errorf("addresses to have room for (-want +got):\n%s", diff)
+	}
+}
