@@ -150,9 +150,9 @@ CHAOS_NODES := $(if $(filter command line environment,$(origin NODES)),$(NODES),
 .PHONY: chaos
 chaos: FAULTS ?= 60s
 chaos: COUNT ?= 1
-chaos: demo-binaries ## Kill, cut off and edit all there is under 200 nodes, then see that all settles. RUN=processes|network|apiservers|etcd|clocks|versions|soak NODES=200 FAULTS=60s COUNT=1 MODE=crd|multi-pool|kubernetes SEED= RESTART= ONLY=
+chaos: demo-binaries ## Kill, cut off and edit all there is under 200 nodes, then see that all settles. RUN=processes|network|apiservers|etcd|clocks|versions|soak NODES=200 FAULTS=60s COUNT=1 MODE=crd|multi-pool|kubernetes SEED= RESTART= ONLY= SKEW=
 	@$(BIN)/chaos --faults=$(FAULTS) --count=$(COUNT) --nodes=$(CHAOS_NODES) \
-		$(if $(filter command line environment,$(origin RUN)),--run=$(RUN)) $(if $(ONLY),--only='$(ONLY)') $(if $(MODE),--mode=$(MODE)) $(if $(SEED),--seed=$(SEED)) $(if $(RESTART),--restart)
+		$(if $(filter command line environment,$(origin RUN)),--run=$(RUN)) $(if $(ONLY),--only='$(ONLY)') $(if $(MODE),--mode=$(MODE)) $(if $(SEED),--seed=$(SEED)) $(if $(RESTART),--restart) $(if $(SKEW),--skew=$(SKEW))
 
 # NODES of the demo is 20; here it is 500 unless given.
 PLAN_NODES := $(if $(filter command line environment,$(origin NODES)),$(NODES),500)

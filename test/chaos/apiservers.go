@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -163,20 +164,20 @@ func (c *chaos) cutOffStandbysAPIServer(ctx context.Context, random *rand.Rand) 
 	if err := harness.Sleep(ctx, 3*time.Second+upTo(random, 3*time.Second)); err != nil {
 		return err
 	}
-	return c.takesOver(ctx, leads, waits, func() { c.second.link.Set(link.Quality{}) })
+	return c.takesOver(ctx, leads, waits, syscall.SIGKILL, func() { c.second.link.Set(link.Quality{}) })
 }
 
-// takesOver keeps the leader down until the standby leads, in the process that it has.
-// then happens once the leader is dead.
-func (c *chaos) takesOver(ctx context.Context, leads, waits *operator, then func()) error {
+// takesOver ends the leader by a signal, and keeps it down until the standby leads, in the
+// process that it has. then happens after the signal.
+func (c *chaos) takesOver(ctx context.Context, leads, waits *operator, by syscall.Signal, then func()) error {
 	starts := waits.started()
-	release, err := leads.keepDown()
+	release, err := leads.keepDown(by)
 	if err != nil {
 		return err
 	}
 	defer release()
 	then()
-	return until(ctx, noticesWithin, func(context.Context) error {
+	return until(ctx, c.noticesWithin(), func(context.Context) error {
 		switch {
 		case waits.started() != starts:
 			return fmt.Errorf("%s was to take the lead, and ended", waits.name)

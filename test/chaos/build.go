@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -15,14 +16,30 @@ import (
 // builds is where operators other than that of this checkout are kept.
 func builds() string { return filepath.Join(harness.Root(), ".cache", "chaos") }
 
+// plant lets the operators have the planted fault, if any.
+func (c *chaos) plant(ctx context.Context) error {
+	if c.Overlay == "" {
+		return nil
+	}
+	program, err := c.buildOperator(ctx, harness.Root(), "planted-"+c.scenario.name, nil)
+	for _, o := range c.operator {
+		o.args[0], o.env = program, append(o.env, "MUTANT="+c.Mutant)
+	}
+	return err
+}
+
 // buildOperator builds the operator of a source tree, as make builds it, with some of its
-// files replaced or added. It returns the program.
-func buildOperator(ctx context.Context, source, name string, files map[string][]byte) (string, error) {
+// files replaced or added. That of this checkout has the overlay, too. It returns the
+// program.
+func (c *chaos) buildOperator(ctx context.Context, source, name string, files map[string][]byte) (string, error) {
 	dir := filepath.Join(builds(), name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	replace := map[string]string{}
+	replace, err := c.planted(source)
+	if err != nil {
+		return "", err
+	}
 	for file, text := range files {
 		at := filepath.Join(dir, filepath.Base(file))
 		if err := os.WriteFile(at, text, 0o600); err != nil {
@@ -46,9 +63,28 @@ func buildOperator(ctx context.Context, source, name string, files map[string][]
 	return program, nil
 }
 
+// planted returns which files of a source tree the overlay replaces, and by which.
+func (c *chaos) planted(source string) (map[string]string, error) {
+	overlay := struct{ Replace map[string]string }{map[string]string{}}
+	if c.Overlay == "" || source != harness.Root() {
+		return overlay.Replace, nil
+	}
+	text, err := os.ReadFile(c.Overlay)
+	if err != nil {
+		return nil, err
+	}
+	err = json.Unmarshal(text, &overlay)
+	return overlay.Replace, err
+}
+
 // edited returns a file of the checkout with one text in it replaced, which is there once.
-func edited(file, old, text string) ([]byte, error) {
-	source, err := os.ReadFile(filepath.Join(harness.Root(), file))
+func (c *chaos) edited(file, old, text string) ([]byte, error) {
+	replace, err := c.planted(harness.Root())
+	if err != nil {
+		return nil, err
+	}
+	at := filepath.Join(harness.Root(), file)
+	source, err := os.ReadFile(cmp.Or(replace[at], at))
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ import (
 func TestMain(m *testing.M) {
 	klog.SetLogger(logr.Discard())
 	ctrl.SetLogger(logr.Discard())
-	if len(os.Args) == 5 && os.Args[1] == "check" {
+	if len(os.Args) == 6 && os.Args[1] == "check" {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		code := exitCode(ctx, command(ctx, os.Args[1:]))
 		stop()
@@ -51,9 +51,11 @@ func binaries(t *testing.T) string {
 // fault at least once. The simulator and test/integration kill operators at their
 // writes as well, in less time.
 func TestLongOneOfEachFault(t *testing.T) {
+	t.Parallel() // runs mostly wait, and share nothing
 	bin := binaries(t)
 	for _, m := range []mode{crdMode, multiPoolMode, kubernetesMode} {
 		t.Run(m.String(), func(t *testing.T) {
+			t.Parallel()
 			oneOfEach(t, settings{BinDir: bin, Nodes: 12, Faults: 15 * time.Second, Seed: 1, Mode: m})
 		})
 	}

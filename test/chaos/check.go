@@ -66,10 +66,11 @@ type checker struct {
 	sightings []claims.Sighting
 }
 
-// newChecker checks in a mode what it reads from a store, until ctx ends.
-func newChecker(ctx context.Context, store *etcd.Store, m mode, held func() map[string][]netip.Addr) (_ *checker, err error) {
+// newChecker checks in a mode what it reads from a store, until ctx ends. Blocks must have
+// cooled down for cools.
+func newChecker(ctx context.Context, store *etcd.Store, m mode, cools time.Duration, held func() map[string][]netip.Addr) (_ *checker, err error) {
 	c := &checker{held: held}
-	opts := invariant.Options{Client: store, Cooldown: cooldown, OnChange: c.see, Agents: held}
+	opts := invariant.Options{Client: store, Cooldown: cools, OnChange: c.see, Agents: held}
 	if carrier, is := m.carrier(); is {
 		c.whole, store.Managers = whole.New(carrier), carrier.KnowsWriters()
 		opts.Agents, opts.Judges = nil, whole.Judges
@@ -81,7 +82,11 @@ func newChecker(ctx context.Context, store *etcd.Store, m mode, held func() map[
 // runChecker is the subcommand "check": it serves what it finds on a port that
 // it prints, until ctx ends. It works in the control plane's folder, as the path
 // of a socket must be short.
-func runChecker(ctx context.Context, dir, agents string, m mode) error {
+func runChecker(ctx context.Context, dir, agents string, m mode, cooldown string) error {
+	cools, err := time.ParseDuration(cooldown)
+	if err != nil {
+		return err
+	}
 	if err := os.Chdir(dir); err != nil {
 		return err
 	}
@@ -94,7 +99,7 @@ func runChecker(ctx context.Context, dir, agents string, m mode) error {
 		return err
 	}
 	store := etcd.New(scheme, sockets...)
-	c, err := newChecker(ctx, store, m, func() map[string][]netip.Addr { return askAgents(ctx, agents) })
+	c, err := newChecker(ctx, store, m, cools, func() map[string][]netip.Addr { return askAgents(ctx, agents) })
 	if err != nil {
 		return err
 	}

@@ -10,13 +10,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-const (
-	// skew is how far the clocks of the operators differ, and skewedCooldown how long
-	// blocks cool down then. A replica whose clock is ahead shortens what another has
-	// begun by skew: cooldown must be left.
-	skew           = 3 * time.Second
-	skewedCooldown = skew + cooldown
-)
+// skew is how far the clocks of the operators differ. A replica whose clock is ahead
+// shortens a cooldown that another one has begun by as much.
+const skew = 6 * time.Second
 
 // clockOverlay lets the operator take the time from a clock that is wrong.
 const (
@@ -75,18 +71,17 @@ func byClock(sign int) func(c *chaos) *operator {
 // skewClocks builds an operator with a clock that can be wrong. In one process there is
 // no other way: Go programs ask the kernel for the time, which has one for all.
 func skewClocks(ctx context.Context, c *chaos) error {
-	setup, err := edited(clockFile, clockText, clockReplace)
+	setup, err := c.edited(clockFile, clockText, clockReplace)
 	if err != nil {
 		return err
 	}
-	program, err := buildOperator(ctx, harness.Root(), "skewed", map[string][]byte{clockFile: setup, skewedFile: []byte(skewedText)})
+	program, err := c.buildOperator(ctx, harness.Root(), "skewed", map[string][]byte{clockFile: setup, skewedFile: []byte(skewedText)})
 	if err != nil {
 		return err
 	}
 	for i, o := range c.operator {
 		o.args[0] = program
-		o.args = append(o.args, "--cooldown="+skewedCooldown.String())
-		o.setClock(time.Duration(i) * skew)
+		o.setClock(time.Duration(i) * cmp.Or(c.Skew, skew))
 	}
 	return nil
 }
@@ -95,7 +90,7 @@ func skewClocks(ctx context.Context, c *chaos) error {
 func (o *operator) setClock(by time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.clock, o.env = by, []string{"CLOCK_SKEW=" + by.String()}
+	o.clock, o.clockEnv = by, "CLOCK_SKEW="+by.String()
 }
 
 // setClocks lets each operator start with the clock that the other had.

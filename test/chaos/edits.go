@@ -95,18 +95,21 @@ func (c *chaos) removeNode(ctx context.Context, node string) error {
 	if err := c.collect(ctx, node); err != nil {
 		return err
 	}
-	return persist(ctx, func(ctx context.Context) error {
-		pods := &corev1.PodList{}
-		if err := c.client.List(ctx, pods, client.MatchingFields{"spec.nodeName": node}); err != nil {
+	return persist(ctx, func(ctx context.Context) error { return c.deletePods(ctx, node, 0) })
+}
+
+// deletePods deletes the pods of a node, its agent's too, or only some.
+func (c *chaos) deletePods(ctx context.Context, node string, grace int64, only ...client.ListOption) error {
+	pods := &corev1.PodList{}
+	if err := c.client.List(ctx, pods, append(only, client.MatchingFields{"spec.nodeName": node})...); err != nil {
+		return err
+	}
+	for i := range pods.Items {
+		if err := c.client.Delete(ctx, &pods.Items[i], client.GracePeriodSeconds(grace)); client.IgnoreNotFound(err) != nil {
 			return err
 		}
-		for i := range pods.Items {
-			if err := c.client.Delete(ctx, &pods.Items[i], client.GracePeriodSeconds(0)); client.IgnoreNotFound(err) != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // collect deletes the CiliumNode of a machine that is gone, as the garbage collector
@@ -149,25 +152,35 @@ func (c *chaos) joinNode(ctx context.Context, name string) error {
 	return nil
 }
 
-// deleteBlock asks for the drain of a block that can drain: one of the agent's
-// own addresses would stay for as long as the agent lives. In kubernetes mode
-// each block does, until people replace its node.
+// deleteBlock asks for the drain of a block by deleting it.
 func (c *chaos) deleteBlock(ctx context.Context, random *rand.Rand) error {
 	c.load.surge(ctx)
 	return until(ctx, patience, func(ctx context.Context) error {
-		blocks := &v1alpha1.PodIPBlockList{}
-		if err := c.client.List(ctx, blocks); err != nil {
-			return err
-		}
-		for _, i := range random.Perm(len(blocks.Items)) {
-			b := &blocks.Items[i]
-			if b.DeletionTimestamp == nil && c.drainable(b) {
-				return c.client.Delete(ctx, b, client.Preconditions{UID: &b.UID})
-			}
-		}
-		return errors.New("no block can drain")
+		_, err := c.deleteOne(ctx, random)
+		return err
 	})
 }
+
+// deleteOne deletes a block that can drain: one of the agent's own addresses would stay
+// for as long as the agent lives. In kubernetes mode each block does, until people
+// replace its node.
+func (c *chaos) deleteOne(ctx context.Context, random *rand.Rand) (*v1alpha1.PodIPBlock, error) {
+	blocks := &v1alpha1.PodIPBlockList{}
+	if err := c.client.List(ctx, blocks); err != nil {
+		return nil, err
+	}
+	for _, i := range random.Perm(len(blocks.Items)) {
+		b := &blocks.Items[i]
+		if b.DeletionTimestamp == nil && c.drainable(b) {
+			return b, c.client.Delete(ctx, b, client.Preconditions{UID: &b.UID})
+		}
+	}
+	return nil, errors.New("no block can drain")
+}
+
+// ownAddresses is how many addresses an agent takes for itself: a router's and one for health
+// checks.
+const ownAddresses = 2
 
 func (c *chaos) drainable(b *v1alpha1.PodIPBlock) bool {
 	cidr, err := netip.ParsePrefix(b.Spec.CIDR)
@@ -176,5 +189,5 @@ func (c *chaos) drainable(b *v1alpha1.PodIPBlock) bool {
 		return err == nil && m != nil
 	}
 	own := m.Own()
-	return len(own) > 0 && !slices.ContainsFunc(own, cidr.Contains)
+	return len(own) == ownAddresses && !slices.ContainsFunc(own, cidr.Contains)
 }

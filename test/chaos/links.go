@@ -3,9 +3,12 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"syscall"
 	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/link"
@@ -25,14 +28,32 @@ const (
 	endedCutOff      fault = "leader asked to end while cut off"
 )
 
-const (
-	// noticesWithin is how long a standby may take to lead after its connections became
-	// half-open and the leader died: client-go finds a dead connection after 45 s (HTTP/2
-	// pings, HTTP2_READ_IDLE_TIMEOUT_SECONDS and HTTP2_PING_TIMEOUT_SECONDS).
-	noticesWithin = 45*time.Second + 3*leaseDuration
-	// endsWithin is the chart's terminationGracePeriodSeconds.
-	endsWithin = 30 * time.Second
-)
+// endsWithin is the chart's terminationGracePeriodSeconds.
+const endsWithin = 30 * time.Second
+
+// pings are what makes client-go find a dead connection: how long it is silent before a
+// ping, and how long one may be unanswered. Those of small runs save half a minute.
+func (s settings) pings() (idle, answer time.Duration) {
+	if s.Small {
+		return 6 * time.Second, 3 * time.Second
+	}
+	return 30 * time.Second, 15 * time.Second // client-go's
+}
+
+// pingEnv is the environment that sets them.
+func (s settings) pingEnv() []string {
+	idle, answer := s.pings()
+	return []string{
+		fmt.Sprintf("HTTP2_READ_IDLE_TIMEOUT_SECONDS=%.0f", idle.Seconds()), fmt.Sprintf("HTTP2_PING_TIMEOUT_SECONDS=%.0f", answer.Seconds()),
+	}
+}
+
+// noticesWithin is how long a standby may take to lead after its connections became
+// half-open and the leader died.
+func (s settings) noticesWithin() time.Duration {
+	idle, answer := s.pings()
+	return idle + answer + 3*leaseDuration
+}
 
 func (c *chaos) networkFaults() lane {
 	return lane{gap: 2 * time.Second, work: 5 * time.Second, faults: []named{
@@ -145,13 +166,33 @@ func (c *chaos) forgetLeader(ctx context.Context, _ *rand.Rand) error {
 }
 
 // forgetStandby leaves an operator behind that is not notified that its connections are
-// dead, and must lead all the same, without a restart.
+// dead. It must lead all the same, without a restart, and by what it is shown from then on.
 func (c *chaos) forgetStandby(ctx context.Context, _ *rand.Rand) error {
 	leads, waits, err := c.lead(ctx)
 	if err != nil {
 		return err
 	}
-	return c.takesOver(ctx, leads, waits, waits.link.Forget)
+	if err := c.takesOver(ctx, leads, waits, syscall.SIGKILL, waits.link.Forget); err != nil {
+		return err
+	}
+	return c.serves(ctx)
+}
+
+// serves waits until the leader has acted on a pool that is created now, which takes
+// watches that live.
+func (c *chaos) serves(ctx context.Context) error {
+	pool := unusedPool()
+	if err := persist(ctx, func(ctx context.Context) error { return c.client.Create(ctx, pool) }); err != nil {
+		return err
+	}
+	err := until(ctx, c.noticesWithin(), func(ctx context.Context) error {
+		err := c.client.Get(ctx, client.ObjectKeyFromObject(pool), pool)
+		if err == nil && len(pool.Status.Conditions) == 0 {
+			err = errors.New("the leader does not act on a pool created since it leads")
+		}
+		return err
+	})
+	return errors.Join(err, persist(ctx, func(ctx context.Context) error { return client.IgnoreNotFound(c.client.Delete(ctx, pool)) }))
 }
 
 // endCutOff asks the leader to end, as a kubelet does, when the API server does not answer.
@@ -163,7 +204,7 @@ func (c *chaos) endCutOff(ctx context.Context, _ *rand.Rand) error {
 	c.load.surge(ctx)
 	o.link.Set(link.Partitioned)
 	defer o.link.Set(link.Quality{})
-	ended, err := o.signal(syscall.SIGTERM)
+	ended, err := o.signal(syscall.SIGTERM, operatorBackoff)
 	if err != nil {
 		return err
 	}

@@ -129,5 +129,8 @@ func (s settings) args() string {
 	if s.Only != "" {
 		args += fmt.Sprintf(" ONLY=%q", s.Only)
 	}
+	if s.Skew != 0 && s.Skew != skew {
+		args += " SKEW=" + s.Skew.String()
+	}
 	return args
 }

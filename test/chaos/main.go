@@ -68,8 +68,8 @@ var errUsage = demo.ErrUsage
 
 func command(ctx context.Context, args []string) error {
 	switch {
-	case len(args) == 4 && args[0] == "check":
-		return runChecker(ctx, args[1], args[2], mode(args[3]))
+	case len(args) == 5 && args[0] == "check":
+		return runChecker(ctx, args[1], args[2], mode(args[3]), args[4])
 	case len(args) > 0 && demo.Has(args[0]):
 		return demo.Command(ctx, args)
 	}
@@ -84,6 +84,9 @@ func command(ctx context.Context, args []string) error {
 	fs.StringVar(&l.Run, "run", defaultScenario(), "the scenario, see above")
 	fs.StringVar(&only, "only", "", "inject this fault of the scenario alone, as the report prints it; empty: all")
 	fs.Uint64Var(&l.Seed, "seed", 0, "seed of the first run; 0: a new one")
+	fs.DurationVar(&l.Skew, "skew", skew, "how far the operators' clocks differ in the scenario clocks; more than the default must be found")
+	fs.StringVar(&l.Overlay, "overlay", "", "build the operators with this file as -overlay of go build, which plants faults")
+	fs.StringVar(&l.Mutant, "mutant", "", "the planted fault that the operators have")
 	fs.IntVar(&l.count, "count", 1, "how many runs; those that a loop has done already count")
 	fs.BoolVar(&l.restart, "restart", false, "begin a loop anew")
 	fs.Usage = func() { fmt.Print(usage, usageOfScenarios(), "\nFlags:\n", fs.FlagUsages()) }

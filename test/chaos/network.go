@@ -69,6 +69,17 @@ func (n *network) create(ctx context.Context) error {
 	return nil
 }
 
+// unusedPool is a pool that selects no node.
+func unusedPool() *v1alpha1.PodIPPool {
+	return &v1alpha1.PodIPPool{
+		ObjectMeta: metav1.ObjectMeta{Name: "unused"},
+		Spec: v1alpha1.PodIPPoolSpec{
+			NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{zoneLabel: "none"}},
+			IPv4:         &v1alpha1.IPv4Ranges{CIDRs: []v1alpha1.PoolCIDR{{CIDR: "100.126.0.0/24"}}, BlockSize: 28},
+		},
+	}
+}
+
 // edit changes a pool.
 func (n *network) edit(ctx context.Context, zone string, change func(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR) error {
 	return persist(ctx, func(ctx context.Context) error {

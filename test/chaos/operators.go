@@ -36,15 +36,17 @@ const (
 )
 
 // operatorFlags are times that let blocks come back within a minute.
-func operatorFlags(kubeconfig string, m mode) []string {
+func operatorFlags(kubeconfig string, s settings) []string {
+	of := s.scenario()
+	cools := of.leastCooldown() + of.margin
 	return append([]string{
 		"--kubeconfig=" + kubeconfig, "--leader-elect-name=" + leaseName,
 		"--leader-elect-lease-duration=" + leaseDuration.String(),
 		"--metrics-bind-address=0", "--health-probe-bind-address=0",
 		"--reclaim-idle-for=2s", "--ack-hold=500ms", "--ack-timeout=4s", "--agent-settle-time=1s",
-		"--cooldown=" + cooldown.String(), "--node-gone-cooldown=" + nodeGone.String(),
+		"--cooldown=" + cools.String(), "--node-gone-cooldown=" + max(nodeGone, cools).String(),
 		"--reclaims-per-minute=0", "--reclaims-per-minute-per-pool=0",
-	}, m.operatorFlags()...)
+	}, s.Mode.operatorFlags()...)
 }
 
 // operator is a replica, which is started again whenever it ends.
@@ -54,9 +56,10 @@ type operator struct {
 	env  []string   // beside ours
 	link *link.Link // to the API server; nil: none
 	// clock is by how much its clock is wrong, metrics where it serves them.
-	clock   time.Duration
-	metrics string
-	log     *os.File
+	clock    time.Duration
+	clockEnv string
+	metrics  string
+	log      *os.File
 
 	mu   sync.Mutex
 	proc *process.Process
@@ -111,7 +114,7 @@ func newOperator(ctx context.Context, c *controlplane.Cluster, admin client.Clie
 		return nil, err
 	}
 	return &operator{
-		name: name, log: log, link: way, args: append([]string{filepath.Join(s.BinDir, operatorBinary)}, operatorFlags(kubeconfig, s.Mode)...),
+		name: name, log: log, link: way, env: s.pingEnv(), args: append([]string{filepath.Join(s.BinDir, operatorBinary)}, operatorFlags(kubeconfig, s)...),
 	}, nil
 }
 
@@ -140,7 +143,7 @@ func (o *operator) start() (_ *process.Process, err error) {
 	o.elects, o.acquired, o.killing = time.Time{}, time.Time{}, false
 	o.starts++
 	// An empty GOGC lets the operator choose its own, whatever tests run with.
-	env := slices.Concat(os.Environ(), []string{"GOGC="}, o.env)
+	env := slices.Concat(os.Environ(), []string{"GOGC="}, o.env, []string{o.clockEnv})
 	o.proc, err = process.Start(process.Command{Name: o.name, Args: o.args, Env: env, Stdout: operatorLog{o}, Stderr: operatorLog{o}})
 	return o.proc, err
 }
@@ -166,13 +169,14 @@ func (o *operator) kill(downFor time.Duration) error {
 	return p.Kill()
 }
 
-// keepDown kills the process, and none starts until it is released.
-func (o *operator) keepDown() (release func(), err error) {
+// keepDown ends the process by a signal, and none starts until it is released.
+func (o *operator) keepDown(s syscall.Signal) (release func(), err error) {
 	held := make(chan struct{})
 	o.mu.Lock()
 	o.held = held
 	o.mu.Unlock()
-	return func() { close(held) }, o.kill(0)
+	_, err = o.signal(s, 0)
+	return func() { close(held) }, err
 }
 
 // mayStart waits while the operator is kept down; false: ctx has ended.
@@ -192,12 +196,12 @@ func (o *operator) mayStart(ctx context.Context) bool {
 	}
 }
 
-// signal sends a signal that ends the process in its own time; the channel is closed when
-// it has.
-func (o *operator) signal(s os.Signal) (ended <-chan struct{}, err error) {
+// signal sends a signal that ends the process; the channel is closed when it has. The next
+// one starts after downFor.
+func (o *operator) signal(s syscall.Signal, downFor time.Duration) (ended <-chan struct{}, err error) {
 	o.mu.Lock()
 	p := o.proc
-	o.killing, o.downFor = true, operatorBackoff
+	o.killing, o.downFor = true, downFor
 	o.mu.Unlock()
 	return p.Ended(), p.Signal(s)
 }

@@ -45,6 +45,12 @@ type settings struct {
 	Small bool
 	// Rest is how long nothing may be written in the end. 0: restFor.
 	Rest time.Duration
+	// Skew is how far clocks differ, where they do. 0: skew.
+	Skew time.Duration
+	// Overlay is a file that go build takes as -overlay when it builds the operators of this
+	// checkout, with planted faults, of which MUTANT=Mutant chooses one. Empty: those in
+	// BinDir, without.
+	Overlay, Mutant string
 }
 
 // scenario is the one that Run names, which must exist.
@@ -188,8 +194,8 @@ func (c *chaos) build(ctx context.Context) (err error) {
 		}
 		c.operator = append(c.operator, o)
 	}
-	if c.scenario.prepare == nil {
-		return nil
+	if err := c.plant(ctx); err != nil || c.scenario.prepare == nil {
+		return err
 	}
 	return c.scenario.prepare(ctx, c)
 }
@@ -241,7 +247,7 @@ func (c *chaos) startChecker(ctx context.Context, agents string, background func
 	}
 	out, in := io.Pipe()
 	p, err := process.Start(process.Command{
-		Name: "checker", Dir: c.dir, Stdout: in, Args: []string{binary, "check", c.dir, agents, c.Mode.String()},
+		Name: "checker", Dir: c.dir, Stdout: in, Args: []string{binary, "check", c.dir, agents, c.Mode.String(), c.scenario.leastCooldown().String()},
 	})
 	if err != nil {
 		return err

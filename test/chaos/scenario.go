@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,9 @@ type scenario struct {
 	faults func(c *chaos) lane
 	// end comes once there are no faults any more; nil: nothing.
 	end func(ctx context.Context, c *chaos) error
+	// cooldown is the least time for which each block must cool down, and margin what the
+	// operators add to it. A cooldown of 0 is the default.
+	cooldown, margin time.Duration
 	// leaders is the least number of leader changes, ahead of conditions of blocks with a
 	// time that is yet to come.
 	leaders, ahead int
@@ -60,12 +64,13 @@ func scenarios() []scenario {
 		},
 		{
 			name: "clocks", etcdMembers: 1, prepare: skewClocks, faults: (*chaos).clockFaults, leaders: 3, ahead: 1, inFlight: claims.InFlight,
+			cooldown: handedOver, margin: skew,
 			finds: "a time that one operator wrote and another one compares with a clock of its own: their clocks differ by less than the cooldown",
 		},
 		{
 			name: "versions", etcdMembers: 1, prepare: startOldVersion, faults: (*chaos).versionFaults, end: upgrade, leaders: 3,
-			inFlight: claims.InFlight,
-			finds:    "what an old and a new version read differently: they lead in turn while CIDRs drain, until both are new",
+			inFlight: claims.InFlight, cooldown: handedOver,
+			finds: "what an old and a new version read differently: they lead in turn while CIDRs drain, until both are new",
 		},
 		{
 			name: "soak", etcdMembers: 1, prepare: serveMetrics, inFlight: claims.InFlight,
@@ -73,6 +78,9 @@ func scenarios() []scenario {
 		},
 	}
 }
+
+// leastCooldown is the least time for which each block must cool down.
+func (s scenario) leastCooldown() time.Duration { return cmp.Or(s.cooldown, cooldown) }
 
 func parseScenario(name string) (scenario, error) {
 	var names []string

@@ -13,9 +13,12 @@ import (
 // TestLongScenarios runs scenarios in small: a few of their faults, each once. The others
 // take as much work again, and run every night.
 func TestLongScenarios(t *testing.T) {
+	t.Parallel()
+	bin := binaries(t)
 	for _, name := range []string{"network", "apiservers", "soak"} {
 		t.Run(name, func(t *testing.T) {
-			oneOfEach(t, settings{BinDir: binaries(t), Nodes: 4, Small: true, Faults: time.Second, Seed: 1, Run: name, Rest: 5 * time.Second})
+			t.Parallel()
+			oneOfEach(t, settings{BinDir: bin, Nodes: 4, Small: true, Faults: time.Second, Seed: 1, Run: name, Rest: 5 * time.Second})
 		})
 	}
 }

@@ -171,7 +171,7 @@ func (c *chaos) needed(cn *ciliumv2.CiliumNode, has map[netip.Prefix]bool) error
 		return fmt.Errorf("%s has no machine", cn.Name)
 	}
 	own := m.Own()
-	if len(own) != 2 {
+	if len(own) != ownAddresses {
 		return fmt.Errorf("the agent of %s has %v for itself", cn.Name, own)
 	}
 	inBlocks := 0

@@ -1,13 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"syscall"
 	"time"
 
-	"github.com/cilium-pool/cilium-pool-operator/test/harness"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
 // oldCommit is an operator of before: the last one without PodIPPoolHistory.
@@ -32,7 +36,7 @@ func startOldVersion(ctx context.Context, c *chaos) error {
 	if err != nil {
 		return err
 	}
-	c.operator[0].args[0], err = buildOperator(ctx, source, oldCommit, nil)
+	c.operator[0].args[0], err = c.buildOperator(ctx, source, oldCommit, nil)
 	return err
 }
 
@@ -40,23 +44,94 @@ func numbered(i int) func(c *chaos) *operator {
 	return func(c *chaos) *operator { return c.operator[i] }
 }
 
-// letLead lets an operator take over what the other has begun: drains, cooldowns and
-// handshakes.
+// handedOver is longer than it takes from the beginning of a cooldown until another
+// operator leads that takes it for over.
+const handedOver = 8 * time.Second
+
+// letLead lets an operator take over what the other has begun, which is a cooldown among
+// others. Then it leads until that is over.
 func (c *chaos) letLead(which func(*chaos) *operator) injection {
 	return func(ctx context.Context, random *rand.Rand) error {
-		leads, waits, err := c.lead(ctx)
+		leads, _, err := c.lead(ctx)
+		if err == nil && leads == which(c) {
+			err = c.handOver(ctx, random)
+		}
 		if err != nil {
 			return err
 		}
-		if err := c.network.drain(ctx, random); err != nil {
+		return c.handOver(ctx, random)
+	}
+}
+
+// handOver lets the leader begin a cooldown and the standby end it. The leader ends as a
+// kubelet asks it to, so that the standby leads within a second or two.
+func (c *chaos) handOver(ctx context.Context, random *rand.Rand) error {
+	leads, waits, err := c.lead(ctx)
+	if err != nil {
+		return err
+	}
+	cooling, err := c.cool(ctx, random)
+	if err != nil {
+		return err
+	}
+	if err := c.takesOver(ctx, leads, waits, syscall.SIGTERM, func() {}); err != nil {
+		return err
+	}
+	return until(ctx, patience, func(ctx context.Context) error {
+		if there, _, err := c.phaseOf(ctx, cooling); err != nil || there {
+			return cmp.Or(err, fmt.Errorf("block %s does not go", cooling.Name))
+		}
+		return nil
+	})
+}
+
+// cool lets a block drain, and keeps its node without pods until it cools down. In
+// kubernetes mode only the end of a node does that, of which there are some meanwhile.
+func (c *chaos) cool(ctx context.Context, random *rand.Rand) (*v1alpha1.PodIPBlock, error) {
+	if c.Mode.is(kubernetesMode) {
+		c.load.surge(ctx)
+		return &v1alpha1.PodIPBlock{}, nil
+	}
+	var block *v1alpha1.PodIPBlock
+	err := until(ctx, patience, func(ctx context.Context) (err error) {
+		if block == nil || !c.drainable(block) { // its agent may have taken an address of it
+			block, err = c.drainInstead(ctx, random, block)
+			return cmp.Or(err, errors.New("it has just been deleted"))
+		}
+		there, phase, err := c.phaseOf(ctx, block)
+		if err != nil || !there || phase == v1alpha1.PhaseCoolingDown {
 			return err
 		}
-		c.load.surge(ctx)
-		if leads == which(c) {
-			return harness.Sleep(ctx, upTo(random, 5*time.Second))
-		}
-		return c.takesOver(ctx, leads, waits, func() {})
+		return cmp.Or(c.deletePods(ctx, block.Spec.NodeName, 1, client.HasLabels{podLabel}), fmt.Errorf("block %s is %s", block.Name, phase))
+	})
+	if block != nil {
+		c.load.add(block.Spec.NodeName)
 	}
+	return block, err
+}
+
+// drainInstead deletes a block instead of another, if any, and lets its node get no pods.
+func (c *chaos) drainInstead(ctx context.Context, random *rand.Rand, of *v1alpha1.PodIPBlock) (*v1alpha1.PodIPBlock, error) {
+	if of != nil {
+		c.load.add(of.Spec.NodeName)
+	}
+	c.load.surge(ctx) // so that nodes need blocks, for which there must be room
+	block, err := c.deleteOne(ctx, random)
+	if err != nil {
+		return nil, errors.Join(err, c.network.undrain(ctx), c.network.grow(ctx, random))
+	}
+	c.load.remove(block.Spec.NodeName)
+	return block, nil
+}
+
+// phaseOf reads the phase of a block, unless it is gone.
+func (c *chaos) phaseOf(ctx context.Context, block *v1alpha1.PodIPBlock) (there bool, phase v1alpha1.BlockPhase, err error) {
+	if block.Name == "" {
+		return false, "", nil
+	}
+	now := &v1alpha1.PodIPBlock{}
+	err = client.IgnoreNotFound(c.client.Get(ctx, client.ObjectKeyFromObject(block), now))
+	return now.UID == block.UID, now.Status.Phase, err
 }
 
 // upgrade ends an upgrade: both operators are the new version.

@@ -50,6 +50,9 @@ func checksOf(o options) ([]check, error) {
 		"mapping":     {of: only("./test/sim"), catch: o.sim.catch("-model-alone")},
 		"integration": {of: only("./test/integration"), catch: tests(longHang)},
 	}
+	for _, name := range scenarios() {
+		known[name] = check{of: byScenario(name), catch: chaos(name)}
+	}
 	var checks []check
 	for _, name := range o.checks {
 		c, ok := known[name]
@@ -88,10 +91,13 @@ func (b builder) program(ctx context.Context, pkg string) (string, error) {
 		return program, nil
 	}
 	args := []string{"test", "-c", "-vet=off"}
-	if pkg == "./test/sim" {
+	if pkg == "./test/sim" || pkg == chaosPackage {
 		args = []string{"build"}
 	}
-	args = append(args, "-ldflags=-s -w", "-overlay", b.overlay, "-o", program, pkg)
+	if pkg != chaosPackage { // which judges the operators, and has none of their faults
+		args = append(args, "-overlay", b.overlay)
+	}
+	args = append(args, "-ldflags=-s -w", "-o", program, pkg)
 	out, failed, err := command(ctx, b.root, "", "go", args...)
 	if failed {
 		err = fmt.Errorf("building %s with the mutants in it:\n%s", pkg, out)

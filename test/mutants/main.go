@@ -102,11 +102,21 @@ func (o options) choose(all []mutant) []mutant {
 	for _, m := range all {
 		named := o.run.MatchString(m.Name) || slices.ContainsFunc(m.files(), o.run.MatchString)
 		touched := o.files == nil || slices.ContainsFunc(m.files(), func(f string) bool { return slices.Contains(o.files, f) })
-		if named && touched && (m.Key || !o.key) && (m.Protocol || !o.protocol) {
+		if named && touched && (m.Key || !o.key) && (m.Protocol || !o.protocol) && o.tries(m) {
 			chosen = append(chosen, m)
 		}
 	}
 	return chosen
+}
+
+// tries says that the checks are those for a mutant: its scenario, or any but scenarios.
+func (o options) tries(m mutant) bool {
+	return slices.ContainsFunc(o.checks, func(check string) bool {
+		if m.Scenario != "" {
+			return check == m.Scenario
+		}
+		return !slices.Contains(scenarios(), check)
+	})
 }
 
 func parse(args []string) (options, error) {

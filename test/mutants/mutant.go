@@ -22,6 +22,11 @@ type mutant struct {
 	// Protocol marks the faults of the address protocol: claim, publish, handshake,
 	// cooldown and fence. The mapping of the code onto the model is measured by them.
 	Protocol bool `json:"protocol"`
+	// BeyondModel is why a fault near that protocol is no step which the model could miss.
+	BeyondModel string `json:"beyondModel"`
+	// Scenario is the one of make chaos that finds the fault and nothing else does, as it
+	// takes processes. Such a mutant is tried where a check is called like that.
+	Scenario string `json:"scenario"`
 	// Rule is the number of the rule (docs/architecture.md) that the fault
 	// breaks, or demand (nodes get what they need), idle (blocks are returned),
 	// or asked (settings are obeyed).

@@ -29,7 +29,7 @@ func TestMutantsCompile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, failed, err := command(t.Context(), top, "", "go", "build", "-overlay", overlay, "./pkg/...")
+	out, failed, err := command(t.Context(), top, "", "go", "build", "-overlay", overlay, "./pkg/...", "./cmd/...")
 	if err != nil || failed {
 		t.Errorf("building with all mutants: %v\n%s", err, out)
 	}
@@ -55,6 +55,12 @@ func TestMutantsApply(t *testing.T) {
 			names[m.Name] = true
 			if !slices.Contains([]string{"1", "2", "3", "4", "5", "6", "7", "8", "demand", "idle", "asked"}, m.Rule) {
 				t.Errorf("no such rule: %q", m.Rule)
+			}
+			if m.Protocol && m.BeyondModel != "" {
+				t.Error("it is of the protocol, and beyond its model")
+			}
+			if m.Scenario != "" && !slices.Contains(scenarios(), m.Scenario) {
+				t.Errorf("no check is called %q", m.Scenario)
 			}
 			if m.Fault == "" || len(m.Fault) > 90 {
 				t.Errorf("the fault has %d letters; want 1 to 90", len(m.Fault))
@@ -144,5 +150,16 @@ func TestRandomTestsAreThere(t *testing.T) {
 		if !there[test] {
 			t.Errorf("no test is called %s any more", test)
 		}
+	}
+}
+
+// What a run of chaos says last is what caught the mutant, and one that says nothing caught none.
+func TestWhatFailed(t *testing.T) {
+	out := "  leader killed\n   9 s  faults\nchaos: faults: leader killed: no operator leads\nlogs: /tmp/run\n"
+	if got, err := whatFailed([]byte(out)); err != nil || got != "faults: leader killed: no operator leads" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if _, err := whatFailed([]byte("panic: oh\n")); err == nil {
+		t.Error("a run that fails without a word is taken for one that found something")
 	}
 }

@@ -118,6 +118,9 @@ func (o *Operator) carryOut(c *call) error {
 		o.w.Counts.Ops["write "+c.kind.String()]++
 		if !c.conditional {
 			o.w.violate(4, "%s: %s is not conditional", o.name, c)
+			if o.w.refinement != nil {
+				o.w.refinement.unbound(c)
+			}
 		}
 	}
 	o.w.writer = o

@@ -299,6 +299,14 @@ func (r *refinement) reads(o *Operator, f *flight, c *call) {
 	})
 }
 
+// unbound takes in a write that is bound to no version. Each of the model's is bound to
+// the one that it was decided on, whether or not another has come since.
+func (r *refinement) unbound(c *call) {
+	if c.kind == KindCiliumNode || c.kind == KindBlock {
+		r.w.violate(noStepOfModel, "%s is bound to no version, and no write of the model is like that", c)
+	}
+}
+
 // dies takes in that a process ends.
 func (r *refinement) dies(o *Operator) {
 	for _, x := range r.monitors {
