@@ -76,6 +76,7 @@ func TestFlagsPage(t *testing.T) {
 var othersFlags = map[string]bool{
 	"allocate-node-cidrs":          true,
 	"cloud-provider":               true,
+	"startup-taint":                true, // of the Cluster Autoscaler
 	"cluster-cidr":                 true,
 	"node-cidr-mask-size":          true,
 	"ipam":                         true,

@@ -205,10 +205,11 @@ var (
 	// camelCase is a word that only programs use.
 	camelCase = regexp.MustCompile(`^[A-Za-z]+[a-z][A-Z]\w*$`)
 	// othersWords are named in our pages and belong to Cilium, Calico, Argo CD, Flux,
-	// or to a field that was decided against.
+	// Karpenter, or to a field that was decided against.
 	othersWords = []string{
 		"CanAdvertisePodCIDR", "setDefaultPrefix", "rollOutCiliumPods", "StartAllocator", "nodeUpdate", "startIPPoolAllocator",
 		"ipAddrs", "dependsOn", "selfHeal", "RetryOnFailure", "nodeRef",
+		"NodeOverlay", "ResourceNotRegistered", "NodeNotReady",
 	}
 )
 
