@@ -22,7 +22,8 @@ func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
 // of others it cannot judge.
 func TestManifests(t *testing.T) {
 	others := map[string]bool{"projectcalico.org/v3": true, "monitoring.coreos.com/v1": true, "kind.x-k8s.io/v1alpha4": true,
-		"argoproj.io/v1alpha1": true, "karpenter.sh/v1": true, "karpenter.sh/v1alpha1": true, "helm.toolkit.fluxcd.io/v2": true, "CiliumNodeConfig": true, "CiliumPodIPPool": true}
+		"argoproj.io/v1alpha1": true, "karpenter.sh/v1": true, "karpenter.sh/v1alpha1": true, "helm.toolkit.fluxcd.io/v2": true,
+		"kustomize.toolkit.fluxcd.io/v1": true, "CiliumNodeConfig": true, "CiliumPodIPPool": true}
 	c, err := client.New(shared.Cluster(t).Config(), client.Options{})
 	if err != nil {
 		t.Fatal(err)
