@@ -76,7 +76,11 @@ var works = []struct{ name, title string }{
 func allocatorTable(lines []string) string {
 	var all []allocation
 	var names []string
+	commit := "unknown"
 	for _, line := range lines {
+		if value, ok := strings.CutPrefix(line, "commit: "); ok {
+			commit = value
+		}
 		a, ok := parseAllocation(line)
 		if !ok {
 			continue
@@ -88,7 +92,7 @@ func allocatorTable(lines []string) string {
 	}
 	var out strings.Builder
 	out.WriteString("CPU time per block, and in bold how many times ipalloc's it is. Look-up: who has a block and, ipalloc alone, what overlaps " +
-		"it; Cilium's cidrset, whether it is taken.\n\n| work | blocks held |")
+		"it; Cilium's cidrset, whether it is taken. Commit " + commit + ".\n\n| work | blocks held |")
 	for _, name := range names {
 		out.WriteString(" " + name + " |")
 	}

@@ -4,6 +4,9 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -78,18 +81,18 @@ func TestAllocatorTable(t *testing.T) {
 
 // The plot and the table show the same curve, and the plot is well-formed.
 func TestGrowth(t *testing.T) {
-	r := results{Nodes: 200, Samples: []sample{
+	k := keep([]results{{Nodes: 200, Samples: []sample{
 		{Measure: "cold", Contender: "floor: bare creates and pool patches", Nodes: 100, Values: map[string]float64{"seconds": 1}},
 		{Measure: "cold", Contender: ours, Nodes: 100, Values: map[string]float64{"seconds": 2}},
-		{Measure: "cold", Contender: ours, Nodes: 200, Values: map[string]float64{"seconds": 4}},
+		{Measure: "cold", Contender: ours, Nodes: 200, Values: map[string]float64{"seconds": 5}},
 		{Measure: "cold", Contender: clusterPool, Nodes: 200, Values: map[string]float64{"seconds": 99}},
-	}}
-	if table := growthTable(r); !strings.Contains(table, "| cold start | cilium-pool-operator | 2 | 4 |\n") ||
+	}}})
+	if table := growthTable(k); !strings.Contains(table, "| cold start | cilium-pool-operator | 2 | 5, **1.25×** |\n") ||
 		!strings.Contains(table, "| cold start | floor | 1 | - |\n") || strings.Contains(table, "99") {
 		t.Errorf("the table is\n%s", table)
 	}
 	circles := 0
-	for decoder := xml.NewDecoder(strings.NewReader(growthPlot(r))); ; {
+	for decoder := xml.NewDecoder(strings.NewReader(growthPlot(k))); ; {
 		token, err := decoder.Token()
 		if errors.Is(err, io.EOF) {
 			break
@@ -103,6 +106,124 @@ func TestGrowth(t *testing.T) {
 	}
 	if circles != 3 {
 		t.Errorf("%d points, not 3", circles)
+	}
+}
+
+// The page has what the kept results say.
+func TestPage(t *testing.T) {
+	docs := filepath.Join("..", "..", "docs")
+	page, err := os.ReadFile(filepath.Join(docs, pageFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plot, err := os.ReadFile(filepath.Join(docs, plotFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantPage, wantPlot, err := pageFrom("results", string(page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(wantPage, string(page)); diff != "" {
+		t.Errorf("bench report would write another page (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(wantPlot, string(plot)); diff != "" {
+		t.Errorf("bench report would draw another plot (-want +got):\n%s", diff)
+	}
+}
+
+// Every kept run has something that the page shows: what later runs replaced is deleted.
+func TestKeptResultsAreUsed(t *testing.T) {
+	runs, err := loadResults("results")
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := keep(runs).used()
+	for i := range runs {
+		if !slices.ContainsFunc(used, func(r *results) bool { return r.file() == runs[i].file() }) {
+			t.Errorf("the page shows nothing of %s", runs[i].file())
+		}
+	}
+}
+
+// A measure at a size is taken whole from the latest run that has it.
+func TestKeep(t *testing.T) {
+	of := func(measure, contender string, nodes int, seconds float64) sample {
+		return sample{Measure: measure, Contender: contender, Nodes: nodes, Values: map[string]float64{"seconds": seconds}}
+	}
+	early := results{Commit: "early", Nodes: 10, Samples: []sample{of("cold", ours, 10, 1), of("cold", clusterPool, 10, 2), of("storm", ours, 10, 3)}}
+	late := results{Commit: "late", Nodes: 10, Samples: []sample{of("cold", ours, 10, 4), of("cold", ours, 20, 5)}}
+	gone := results{Commit: "gone", Nodes: 10, Samples: []sample{of("cold", ours, 20, 6)}}
+	k := keep([]results{gone, early, late})
+	if got := k.by["cold"][10].values(ours, "seconds"); !slices.Equal(got, []float64{4}) {
+		t.Errorf("cold start took %v", got)
+	}
+	if got := k.by["cold"][10].values(clusterPool, "seconds"); len(got) > 0 {
+		t.Errorf("a contender of another run: %v", got)
+	}
+	if got := k.by["storm"][10].commits(); !slices.Equal(got, []string{"early"}) {
+		t.Errorf("the storm was measured at %v", got)
+	}
+	var used []string
+	for _, r := range k.used() {
+		used = append(used, r.Commit)
+	}
+	if !slices.Equal(used, []string{"early", "late"}) {
+		t.Errorf("used are %v", used)
+	}
+}
+
+func TestGoals(t *testing.T) {
+	of := func(contender string, seconds float64) sample {
+		return sample{Measure: "cold", Contender: contender, Nodes: fullSize, Values: map[string]float64{"seconds": seconds}}
+	}
+	table := goalsTable(keep([]results{{Commit: "abc", Nodes: fullSize, Samples: []sample{
+		of(bare("claim").name, 10), of(ours, 12), of(ours, 14), of(ours, 11), of(clusterPool, 8),
+	}}}))
+	for _, want := range []string{
+		"| cold start | " + bare("claim").name + " | 1.30 | 1.20 | abc |\n",
+		"| cold start | " + clusterPool + " | 1 | **1.50** | abc |\n",
+		"| cold start | " + multiPool + " | 1 | - | - |\n",
+	} {
+		if !strings.Contains(table, want) {
+			t.Errorf("the table lacks %q:\n%s", want, table)
+		}
+	}
+}
+
+// Each goal compares contenders that its measure has.
+func TestGoalsNameContenders(t *testing.T) {
+	of := map[string][]contender{}
+	for _, m := range []measure{cold(true), join(), restart(true), storm(), reclaim(), react(30, 1, 0), react(200, 1, 0), rest(true, 1, 1), modes(true, 1, 0)} {
+		of[m.name] = m.contenders
+	}
+	for _, g := range goals() {
+		for _, name := range []string{g.contender, g.of} {
+			if name != "" && !slices.ContainsFunc(of[g.measure], func(c contender) bool { return c.name == name }) {
+				t.Errorf("%s: measure %q has no %q", g.about, g.measure, name)
+			}
+		}
+	}
+}
+
+func TestCheck(t *testing.T) {
+	values := map[string]float64{"writes": 7, "measured s": 2}
+	tests := map[string]struct {
+		check check
+		want  string
+	}{
+		"equal":            {check{value: "writes", want: 7}, ""},
+		"fewer":            {check{value: "writes", want: 8}, "writes is 7, not 8"},
+		"of nothing":       {check{value: "events", want: 1}, "events is 0, not 1"},
+		"within the limit": {check{value: "writes", want: 3, limit: true, perSecond: 2}, ""},
+		"beyond it":        {check{value: "writes", want: 2, limit: true, perSecond: 2}, "writes is 7, more than 6"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := test.check.wrong(values); got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
 	}
 }
 

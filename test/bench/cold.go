@@ -63,15 +63,16 @@ func (r *run) published(ctx context.Context, o *bed.Observer, begin time.Time) e
 }
 
 // restart: everything is as it should be; from the contender's start until it
-// has read that, leads, and may decide.
+// has read that, leads, and may decide. All read the same pods, cilium-operator without
+// a selector. What pods take shows in the row without any.
 func restart(peers bool) measure {
-	m := measure{name: "restart", run: restartRun, rounds: 2, contenders: []contender{bare("list"), operator()},
+	whole, podless := bare("list"), operator()
+	podless.name, podless.podless = oursPodless, true
+	whole.rounds, podless.rounds = 1, 1
+	m := measure{name: "restart", run: restartRun, contenders: []contender{bare("stream"), operator(), whole, podless},
 		world: bed.World{Blocks: 2, Used: 20, Pods: 20, Settled: true}}
 	if peers {
-		for _, peer := range []contender{ciliumOperator(clusterPool, bed.ClusterPool, true), ciliumOperator(multiPool, bed.MultiPool, true)} {
-			peer.rounds = 1
-			m.contenders = append(m.contenders, peer)
-		}
+		m.contenders = append(m.contenders, ciliumOperator(clusterPool, bed.ClusterPool, true), ciliumOperator(multiPool, bed.MultiPool, true))
 	}
 	return m
 }

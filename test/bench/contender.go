@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
+	"github.com/cilium-pool/cilium-pool-operator/test/bench/floor"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 )
 
@@ -15,6 +17,7 @@ import (
 // taken to.
 const (
 	ours              = "cilium-pool-operator"
+	oursPodless       = ours + ", a cluster without pods"
 	clusterPool       = "cilium-operator cluster-pool, limit lifted"
 	clusterPoolAsIs   = "cilium-operator cluster-pool, as shipped"
 	multiPool         = "cilium-operator multi-pool, limit lifted"
@@ -27,10 +30,14 @@ const (
 type contender struct {
 	name string
 	mode bed.Mode
-	// rounds at most, and at the full size alone, or the whole would take more
-	// than an hour; 0: all.
+	// rounds at most, and not for the growth curve, or the whole would take too
+	// long; 0: all.
 	rounds int
-	argv   func(st *bed.Stage, w bed.World) ([]string, error)
+	// podless: its cluster has no pods.
+	podless bool
+	// settings are those that matter for speed, in words for the page.
+	settings string
+	argv     func(st *bed.Stage, w bed.World) ([]string, error)
 	// says are texts in its log once it has read everything and may decide.
 	says []string
 	// path is the resource that it writes to; published reports whether an event of
@@ -46,7 +53,8 @@ func podCIDRs(event []byte, n int) bool { return bed.Listed(event, "podCIDRs") >
 func operator(flags ...string) contender {
 	return contender{
 		name: ours, mode: bed.CRD, path: bed.CiliumNodes, published: podCIDRs,
-		says: []string{"everything has been read; decisions begin", "Starting workers"},
+		settings: strings.Join(append([]string{"defaults (no client-side limit, `--node-workers=32`)"}, flags...), ", "),
+		says:     []string{"everything has been read; decisions begin", "Starting workers"},
 		argv: func(st *bed.Stage, _ bed.World) ([]string, error) {
 			return append([]string{"cilium-pool-operator", "--kubeconfig=" + st.Kubeconfig(),
 				"--metrics-bind-address=0", "--health-probe-bind-address=0", "--leader-elect-lease-duration=2m"}, flags...), nil
@@ -58,7 +66,8 @@ func operator(flags ...string) contender {
 func bare(program string) contender {
 	return contender{
 		name: "floor: " + floorNames[program], mode: bed.CRD, path: bed.CiliumNodes, published: podCIDRs,
-		says: []string{floorSays[program]},
+		settings: fmt.Sprintf("no client-side limit, %d requests at once, no Lease", floor.Workers),
+		says:     []string{floorSays[program]},
 		argv: func(st *bed.Stage, w bed.World) ([]string, error) {
 			self, err := os.Executable()
 			if err != nil {
@@ -75,17 +84,18 @@ var (
 		"serve": "bare creates and patches of pools.allocated", "claim": "bare creates and pool patches", "join": "bare creates and pool patches", "cidr": "bare patches of podCIDRs alone",
 		"reclaim": "bare writes of the handshake", "reclaim-seeing": "the same, a watch of blocks and a look at each CiliumNode", "react": "bare watch, create and patch",
 		"merge": "merge patch", "json": "JSON patch", "apply": "server-side apply", "partial": "merge patch, metadata in return",
-		"list": "bare list and decode", "watch": "bare watches, thrown away",
+		"stream": "bare streaming lists, thrown away", "list": "bare whole lists, decoded", "watch": "bare watches, thrown away",
 	}
 	// floorSays is what a bare program says when it is ready, or done where it
 	// has no more to wait for.
-	floorSays = map[string]string{"react": "ready", "watch": "ready", "list": "read"}
+	floorSays = map[string]string{"react": "ready", "watch": "ready", "list": "read", "stream": "read"}
 )
 
 // ciliumOperator is Cilium's own operator, as its chart runs it except for ports and,
 // like ours, a longer lease.
 func ciliumOperator(name string, mode bed.Mode, lifted bool) contender {
-	c := contender{name: name, mode: mode, rounds: 1, path: bed.CiliumNodes, published: podCIDRs, says: []string{"Initialization complete"}}
+	c := contender{name: name, mode: mode, rounds: 1, path: bed.CiliumNodes, published: podCIDRs, says: []string{"Initialization complete"},
+		settings: "`--operator-k8s-client-qps=100`, burst 200, its check of its CRDs at start"}
 	c.argv = func(st *bed.Stage, _ bed.World) ([]string, error) {
 		port, err := controlplane.FreePort("127.0.0.1")
 		if err != nil {
@@ -111,7 +121,7 @@ func ciliumOperator(name string, mode bed.Mode, lifted bool) contender {
 		c.published = allocated
 	}
 	if lifted {
-		c.rounds = 2
+		c.rounds, c.settings = 2, "`--operator-k8s-client-qps=100000`, `--skip-crd-creation`"
 	}
 	return c
 }
@@ -126,6 +136,7 @@ func allocated(event []byte, n int) bool {
 func nodeipam() contender {
 	return contender{
 		name: nodeIPAM, mode: bed.ClusterPool, path: bed.Nodes,
+		settings:  "`--kube-api-qps=100000`, `--controllers=node-ipam-controller`",
 		published: func(event []byte, _ int) bool { return bytes.Contains(event, []byte(`"podCIDR":"`)) },
 		argv: func(st *bed.Stage, _ bed.World) ([]string, error) {
 			port, err := controlplane.FreePort("127.0.0.1")

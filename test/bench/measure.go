@@ -27,11 +27,11 @@ type sample struct {
 	Contender string `json:"contender"`
 	Nodes     int    `json:"nodes"`
 	Round     int    `json:"round"`
-	// Commit that was measured.
-	Commit string             `json:"commit"`
+	// Commit that was measured, where it is not the run's.
+	Commit string             `json:"commit,omitempty"`
 	Values map[string]float64 `json:"values"`
 	// Counts is what the API server counted, in words.
-	Counts string `json:"counts"`
+	Counts string `json:"counts,omitempty"`
 }
 
 // run is one contender on a control plane of its own.
@@ -53,9 +53,11 @@ type run struct {
 func (b *bench) once(ctx context.Context, m measure, c contender, nodes, round int) (sample, error) {
 	w := m.world
 	w.Mode, w.Nodes = c.mode, nodes
-	if w.Mode != bed.CRD {
-		w.Pods, w.Settled = 0, false // the peers do not read pods
+	if c.podless {
+		w.Pods = 0
 	}
+	w.Settled = w.Settled && w.Mode == bed.CRD
+	begin := time.Now()
 	if _, err := b.store.Make(ctx, w); err != nil {
 		return sample{}, err
 	}
@@ -78,7 +80,9 @@ func (b *bench) once(ctx context.Context, m measure, c contender, nodes, round i
 	if err := errors.Join(err, st.Close()); err != nil {
 		return sample{}, fmt.Errorf("%s, %s, %d nodes: %w", m.name, c.name, nodes, err)
 	}
-	s := sample{Measure: m.name, Contender: c.name, Nodes: nodes, Round: round, Commit: b.results.Commit, Values: r.values, Counts: r.counts.String()}
+	r.values["took s"] = time.Since(begin).Seconds()
+	b.results.Settings[c.name] = c.settings
+	s := sample{Measure: m.name, Contender: c.name, Nodes: nodes, Round: round, Values: r.values, Counts: r.counts.String()}
 	b.say("%-8s %-46s %5d nodes round %d: %s", m.name, c.name, nodes, round, brief(r.values))
 	return s, nil
 }
@@ -90,12 +94,9 @@ func (b *bench) all(ctx context.Context, m measure, nodes int) error {
 	if m.rounds > 0 {
 		rounds = min(rounds, m.rounds)
 	}
-	b.results.Samples = slices.DeleteFunc(b.results.Samples, func(s sample) bool {
-		return s.Measure == m.name && s.Nodes == nodes // of a run that was kept
-	})
 	for round := range rounds {
 		for _, c := range m.contenders {
-			if c.rounds > 0 && (round >= c.rounds || nodes < b.nodes) || b.only != "" && !slices.Contains(b.onlyNames(), c.name) {
+			if c.rounds > 0 && round >= c.rounds || b.only != "" && !slices.Contains(b.onlyNames(), c.name) {
 				continue
 			}
 			s, err := b.once(ctx, m, c, nodes, round)
@@ -162,6 +163,7 @@ func (r *run) spent(ctx context.Context, before bed.Usage, o *bed.Observer, seen
 	}
 	const mib = 1 << 20
 	r.counts = after.Counts.Sub(before.Counts)
+	r.values["measured s"] = after.At.Sub(before.At).Seconds()
 	r.values["cpu s"] = (after.Contender.CPU - before.Contender.CPU).Seconds()
 	r.values["peak MiB"] = float64(after.Contender.Peak) / mib
 	r.values["settled MiB"] = float64(after.Contender.RSS) / mib

@@ -1,10 +1,11 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,169 +18,112 @@ const (
 	endMark   = "<!-- end: written by bench report -->"
 )
 
-// column is one value of a table.
-type column struct {
-	value, title string
-	// ratio: show how many times the first contender's it is.
-	ratio bool
-}
-
-// table shows one measure.
-type table struct {
-	measure, title, note string
-	columns              []column
-}
-
-func tables() []table {
-	seconds := column{"seconds", "time, s", true}
-	spent := []column{{"cpu s", "own CPU, s", false}, {"apiserver cpu s", "API server CPU, s", true}, {"etcd cpu s", "etcd CPU, s", true}}
-	memory := []column{{"peak MiB", "peak RSS, MiB", false}, {"settled MiB", "settled RSS, MiB", false}}
-	return []table{
-		{"cold", "Cold start", "From the start of the process until the last node is published. Nodes and CiliumNodes are there; no node has a block.",
-			slices.Concat([]column{seconds, {"first s", "first node, s", false}}, spent, memory)},
-		{"cold", "What a cold start costs others", "Successful writes; versions are those of CiliumNodes that every agent receives, for nodeipam those of Nodes.",
-			[]column{{"writes", "writes", true}, {"refused writes", "refused", false}, {"versions", "versions", true}, {"version MiB", "MiB to each watcher", true}, {"pool writes", "of the pool", false}}},
-		{"join", "Cold start without CiliumNodes", "The same where the agents have not made their CiliumNodes yet.",
-			slices.Concat([]column{seconds, {"writes", "writes", true}, {"versions", "versions", true}}, spent)},
-		{"restart", "Restart", "Two blocks and twenty running pods per node, all as it should be. Time: until everything is read and the process leads; for cilium-operator until it says that it is initialized. The peers' API server holds no pods, which they do not read.",
-			slices.Concat([]column{seconds, {"rest s", "at rest, s", false}, {"cpu s", "own CPU, s", true}, {"writes", "writes", false}, {"watched MiB", "received by watches, MiB", false}}, memory)},
-		{"storm", "Scale-up storm", "One edit of the pool makes every node need one more block.",
-			slices.Concat([]column{seconds, {"writes", "writes", true}, {"refused writes", "refused", false}, {"versions", "versions", true}}, spent)},
-		{"reclaim", "Reclaim storm", "One edit of the pool makes every node give a block of 30 addresses back; all waits are zero and nothing is paced. Agents answer at once.",
-			slices.Concat([]column{seconds, {"writes per block", "own writes per block", true}, {"events", "events", false}, {"refused writes", "refused", false}, {"versions", "versions", true}}, spent)},
-		{"react at 30 reports/s", "Reaction at 30 reports/s", "From the answer to the bound pod's create until a watch shows the new addresses.", reaction()},
-		{"react at 200 reports/s", "Reaction at 200 reports/s", "The same at more than six times the reports.", reaction()},
-		{"rest", "At rest", "Agents report and pods come and go without crossing a threshold.",
-			slices.Concat([]column{{"cpu ms per 1000 reports", "own CPU per 1,000 reports, ms", true}, {"own writes", "own writes", false}, {"reports", "reports", false}, {"pods", "pods", false}}, memory)},
-		{"modes", "Multi-pool mode", "A cold start in which each block is assigned as one CIDR, as cilium-operator does. Then one agent after the other asks for a second block: from the answer to its request until a watch shows it.",
-			slices.Concat([]column{seconds, {"p50 ms", "second block: p50, ms", true}, {"p99 ms", "p99, ms", false}, {"max ms", "max, ms", false}, {"writes", "writes", true}, {"versions", "versions", true}}, spent, memory)},
-		{"patches", "Ways to write a pool", "One write per node that publishes 30 addresses and a podCIDR, and nothing else.",
-			slices.Concat([]column{seconds, {"apiserver cpu s", "API server CPU, s", true}, {"etcd cpu s", "etcd CPU, s", true}, {"version MiB", "MiB to each watcher", true}})},
-	}
-}
-
-func reaction() []column {
-	return []column{{"p50 ms", "p50, ms", true}, {"p99 ms", "p99, ms", true}, {"max ms", "max, ms", true},
-		{"writes per burst", "writes per burst", false}, {"cpu s", "own CPU, s", false}}
-}
+const (
+	pageFile = "performance.md"
+	plotFile = "performance-growth.svg"
+	// allocatorFile is the output of the allocators' Go benchmarks, beside the results.
+	allocatorFile = "alloc.txt"
+)
 
 // report writes the generated part of performance.md, and its plot.
-func (b *bench) report() error {
-	data, err := os.ReadFile(b.resultsFile())
-	if err != nil {
-		return fmt.Errorf("no results yet: run bench run first: %w", err)
-	}
-	var r results
-	if err := json.Unmarshal(data, &r); err != nil {
+func report(args []string) error {
+	flags := flag.NewFlagSet("bench report", flag.ContinueOnError)
+	dir := flags.String("results", keptResults, "folder of the results")
+	docs := flags.String("docs", "docs", "folder of "+pageFile)
+	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	// The allocators' benchmarks are Go's own, run by make bench-alloc.
-	alloc, err := os.ReadFile(filepath.Join(b.out, "alloc.txt"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	r.allocator = strings.Split(string(alloc), "\n")
-	page := filepath.Join(b.docs, "performance.md")
-	old, err := os.ReadFile(page)
+	old, err := os.ReadFile(filepath.Join(*docs, pageFile))
 	if err != nil {
 		return err
 	}
-	before, rest, ok := strings.Cut(string(old), beginMark)
-	_, after, ok2 := strings.Cut(rest, endMark)
-	if !ok || !ok2 {
-		return fmt.Errorf("%s has no place for the results: it needs the lines %q and %q", page, beginMark, endMark)
-	}
-	if err := os.WriteFile(filepath.Join(b.docs, "performance-growth.svg"), []byte(growthPlot(r)), 0o644); err != nil {
+	page, plot, err := pageFrom(*dir, string(old))
+	if err != nil {
 		return err
 	}
-	return os.WriteFile(page, []byte(before+beginMark+"\n\n"+r.markdown()+endMark+after), 0o644)
+	return errors.Join(
+		os.WriteFile(filepath.Join(*docs, plotFile), []byte(plot), 0o644),
+		os.WriteFile(filepath.Join(*docs, pageFile), []byte(page), 0o644))
 }
 
-func (r results) markdown() string {
+// pageFrom returns the page with its generated part made anew, and its plot.
+func pageFrom(dir, old string) (page, plot string, err error) {
+	before, rest, ok := strings.Cut(old, beginMark)
+	_, after, ok2 := strings.Cut(rest, endMark)
+	if !ok || !ok2 {
+		return "", "", fmt.Errorf("%s has no place for the results: it needs the lines %q and %q", pageFile, beginMark, endMark)
+	}
+	runs, err := loadResults(dir)
+	if err != nil {
+		return "", "", err
+	}
+	if len(runs) == 0 {
+		return "", "", fmt.Errorf("no results in %s: run bench run first", dir)
+	}
+	// The allocators' benchmarks are Go's own, run by make bench-alloc.
+	alloc, err := os.ReadFile(filepath.Join(dir, allocatorFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", "", err
+	}
+	k := keep(runs)
+	return before + beginMark + "\n\n" + k.markdown(strings.Split(string(alloc), "\n")) + endMark + after, growthPlot(k), nil
+}
+
+func (k kept) markdown(allocator []string) string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "`%s`, begun %s, %.0f minutes, on %d cores (%s; %s; %s), commit %s.\n\n",
-		r.Command, r.Began.UTC().Format("2006-01-02 15:04 UTC"), r.Took.Minutes(), r.Cores, r.Memory, shortKernel(r.Kernel), r.Go, r.Commit)
+	out.WriteString(k.runsList())
+	out.WriteString(goalsTable(k))
 	for _, t := range tables() {
-		if s := r.of(t.measure, r.Nodes); len(s) > 0 {
-			note := t.note
-			if commit := s[0].Commit; commit != "" && commit != r.Commit {
-				note += fmt.Sprintf(" Measured at commit %s.", commit)
+		for _, nodes := range slices.Sorted(maps.Keys(k.by[t.measure])) {
+			m := k.by[t.measure][nodes]
+			if nodes < fullSize && nodes < m.run.Nodes {
+				continue // a point of the growth curve
 			}
-			fmt.Fprintf(&out, "### %s\n\n%s\n\n%s\n", t.title, note, t.markdown(s))
+			title := t.title
+			if nodes != fullSize {
+				title += fmt.Sprintf(", %d nodes", nodes)
+			}
+			fmt.Fprintf(&out, "### %s\n\n%s Commit %s.\n\n%s\n", title, t.note, strings.Join(m.commits(), ", "), t.markdown(m.samples))
 		}
 	}
-	if len(r.allocator) > 1 {
-		fmt.Fprintf(&out, "### Allocator\n\n%s\n", allocatorTable(r.allocator))
+	out.WriteString(settingsTable(k))
+	if len(allocator) > 1 {
+		fmt.Fprintf(&out, "### Allocator\n\n%s\n", allocatorTable(allocator))
 	}
-	out.WriteString(growthTable(r))
-	out.WriteString(sizesTable(r))
+	out.WriteString(growthTable(k))
+	out.WriteString(sizesTable(k))
 	return out.String()
 }
 
-// of are the samples of a measure at a size, in the order they came.
-func (r results) of(measure string, nodes int) []sample {
-	var out []sample
-	for _, s := range r.Samples {
-		if s.Measure == measure && s.Nodes == nodes {
-			out = append(out, s)
-		}
-	}
-	return out
-}
-
-// markdown has a row per contender: medians, their range, and the ratio to the
-// first row's.
-func (t table) markdown(samples []sample) string {
-	var names []string
-	for _, s := range samples {
-		if !slices.Contains(names, s.Contender) {
-			names = append(names, s.Contender)
-		}
-	}
+// runsList names the runs that the tables are from.
+func (k kept) runsList() string {
 	var out strings.Builder
-	out.WriteString("| contender | rounds |")
-	for _, c := range t.columns {
-		out.WriteString(" " + c.title + " |")
-	}
-	out.WriteString("\n| --- | --- |" + strings.Repeat(" --- |", len(t.columns)) + "\n")
-	for _, name := range names {
-		own := valuesOf(samples, name, t.columns[0].value)
-		fmt.Fprintf(&out, "| %s | %d |", name, len(own))
-		for _, c := range t.columns {
-			out.WriteString(" " + cell(valuesOf(samples, name, c.value), valuesOf(samples, names[0], c.value), c.ratio && name != names[0]) + " |")
+	out.WriteString("### Runs\n\nThe tables are written from [the results of these runs](../test/bench/results):\n\n")
+	for _, r := range k.used() {
+		fmt.Fprintf(&out, "- `%s`, commit %s, begun %s, %.0f minutes, on %d cores (%s; %s; %s).", r.Command, r.Commit,
+			r.Began.UTC().Format("2006-01-02 15:04 UTC"), r.Took.Minutes(), r.Cores, r.Memory, shortKernel(r.Kernel), r.Go)
+		if r.Note != "" {
+			out.WriteString(" " + r.Note)
 		}
 		out.WriteString("\n")
 	}
-	return out.String()
+	return out.String() + "\n"
 }
 
-// cell is a median with its range and, where asked for, the ratio to base's.
-func cell(values, base []float64, ratio bool) string {
-	if len(values) == 0 {
-		return "-"
+// settingsTable has what each contender was run with.
+func settingsTable(k kept) string {
+	settings := map[string]string{}
+	for _, r := range k.used() {
+		maps.Copy(settings, r.Settings)
 	}
-	m, low, high := median(values), slices.Min(values), slices.Max(values)
-	text := number(m)
-	if number(low) != text || number(high) != text {
-		text += fmt.Sprintf(" (%s–%s)", number(low), number(high))
+	if len(settings) == 0 {
+		return ""
 	}
-	if b := median(base); ratio && b > 0 {
-		text += fmt.Sprintf(", **%s×**", number(m/b))
+	var out strings.Builder
+	out.WriteString("### Settings\n\nOne replica each, without GOGC, GOMEMLIMIT and GOMAXPROCS in the environment. Those that elect a leader have a Lease of 2 minutes.\n\n" +
+		"| contender | settings |\n| --- | --- |\n")
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		fmt.Fprintf(&out, "| %s | %s |\n", name, settings[name])
 	}
-	return text
-}
-
-func valuesOf(samples []sample, contender, value string) []float64 {
-	var out []float64
-	for _, s := range samples {
-		if v, ok := s.Values[value]; ok && s.Contender == contender {
-			out = append(out, v)
-		}
-	}
-	return out
-}
-
-func shortKernel(version string) string {
-	f := strings.Fields(version)
-	return strings.Join(f[:min(3, len(f))], " ")
+	return out.String() + "\n"
 }

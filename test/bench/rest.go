@@ -20,7 +20,7 @@ import (
 // their nodes need a block. It measures from the response to the pod's create until a
 // watch shows the addresses.
 func react(rate, bursts int, spacing time.Duration) measure {
-	return measure{name: fmt.Sprintf("react at %d reports/s", rate), world: bed.World{Blocks: 1, Used: 24}, rounds: 1,
+	return measure{name: fmt.Sprintf("react at %d reports/s", rate), world: bed.World{Blocks: 1, Used: 24},
 		contenders: []contender{bare("react"), operator()},
 		run: func(ctx context.Context, r *run) error {
 			return reactRun(ctx, r, rate, min(bursts, r.world.Nodes/2), spacing)
@@ -169,9 +169,19 @@ func (r *run) reportOne(ctx context.Context, i, turn int) error {
 	return nil
 }
 
-// rest: pods come and go and agents report, and no threshold is crossed.
+// resting is how long a contender has to be idle before rest begins: cilium-operator in
+// cluster-pool mode writes every node back 15 s after its start.
+const resting = 20 * time.Second
+
+// rest: pods come and go, agents write what those of the mode write, and no threshold is
+// crossed. In crd mode agents report each change. In cluster-pool mode they write
+// nothing, and in multi-pool mode nothing until the pods of a node cross a multiple of
+// its pre-allocation, which these do not (pkg/nodediscovery/nodediscovery.go,
+// pkg/ipam/multipool_manager.go, neededIPCeil, v1.20.1).
 func rest(peers bool, rate, reportsPerNode int) measure {
-	m := measure{name: "rest", world: bed.World{Blocks: 1, Used: 15}, rounds: 1, contenders: []contender{bare("watch"), operator()},
+	own := operator("--mode=multi-pool")
+	own.mode, own.name = bed.OwnMultiPool, oursMultiPool
+	m := measure{name: "rest", world: bed.World{Blocks: 1, Used: 15}, contenders: []contender{bare("watch"), operator(), own},
 		run: func(ctx context.Context, r *run) error { return restRun(ctx, r, rate, reportsPerNode*r.world.Nodes) }}
 	if peers {
 		m.contenders = append(m.contenders, ciliumOperator(clusterPool, bed.ClusterPool, true), ciliumOperator(multiPool, bed.MultiPool, true))
@@ -187,13 +197,22 @@ func restRun(ctx context.Context, r *run, rate, reports int) error {
 	if err := r.ready(ctx); err != nil {
 		return err
 	}
+	if r.bench.peers { // else no contender has work to come
+		if _, err := r.IdleFor(ctx, r.process, resting); err != nil {
+			return err
+		}
+	}
 	before, err := r.Usage(ctx, r.process)
 	if err != nil {
 		return err
 	}
 	seen := o.Seen()
+	pods := reports / 10
+	if r.world.Mode != bed.CRD {
+		reports = 0
+	}
 	feed := r.report(ctx, rate, r.world.Nodes, reports)
-	pods, podErr := r.churn(ctx, reports/10)
+	churned, podErr := r.churn(ctx, pods)
 	sent, err := feed()
 	if err != nil {
 		return err
@@ -204,9 +223,11 @@ func restRun(ctx context.Context, r *run, rate, reports int) error {
 	if err := r.spent(ctx, before, o, seen); err != nil {
 		return err
 	}
-	r.values["reports"], r.values["pods"] = float64(sent), float64(pods)
-	r.values["cpu ms per 1000 reports"] = r.values["cpu s"] * 1e6 / float64(sent)
-	r.values["own writes"] = r.counts.Writes() - float64(sent) - 2*float64(pods)
+	r.values["reports"], r.values["pods"] = float64(sent), float64(churned)
+	if sent > 0 {
+		r.values["cpu ms per 1000 reports"] = r.values["cpu s"] * 1e6 / float64(sent)
+	}
+	r.values["own writes"] = r.counts.Writes() - float64(sent) - 2*float64(churned)
 	return nil
 }
 

@@ -29,13 +29,16 @@ func (b *bench) run(ctx context.Context) error {
 			return err
 		}
 	}
-	b.say("results are in %s; bench report writes the page", b.resultsFile())
-	return b.save()
+	if err := b.save(); err != nil {
+		return err
+	}
+	b.say("results are in %s; bench report writes the page", filepath.Join(b.resultsDir, b.results.file()))
+	return nil
 }
 
 func (b *bench) clear() error {
 	if b.keep {
-		return b.load()
+		return os.RemoveAll(filepath.Join(b.out, "run"))
 	}
 	return errors.Join(os.RemoveAll(filepath.Join(b.out, "worlds")), os.RemoveAll(filepath.Join(b.out, "run")))
 }
@@ -46,6 +49,11 @@ const (
 	restRate     = 400
 	restReports  = 1 // per node
 )
+
+// measureNames are what -measures may name.
+func measureNames() []string {
+	return []string{"cold", "join", "restart", "storm", "reclaim", "react", "rest", "modes", "patches", "growth", "sizes"}
+}
 
 func (b *bench) measureNamed(ctx context.Context, name string) error {
 	switch name {
@@ -72,16 +80,16 @@ func (b *bench) measureNamed(ctx context.Context, name string) error {
 	case "sizes":
 		return b.sizes(ctx)
 	}
-	return fmt.Errorf("no measure %q", name)
+	return fmt.Errorf("no measure %q: there are %s", name, strings.Join(measureNames(), ", "))
 }
 
-// growth runs half, a quarter and an eighth of the nodes, once each. The full
-// size is there already.
+// growth runs half, a quarter and an eighth of the full size, once each.
 func (b *bench) growth(ctx context.Context) error {
 	for _, m := range []measure{cold(false), restart(false), storm(), reclaim()} {
 		m.rounds = 1
+		m.contenders = slices.DeleteFunc(m.contenders, func(c contender) bool { return c.rounds > 0 })
 		for part := 8; part > 1; part /= 2 {
-			if err := b.all(ctx, m, b.nodes/part); err != nil {
+			if err := b.all(ctx, m, fullSize/part); err != nil {
 				return err
 			}
 		}
@@ -167,7 +175,7 @@ func dropLeases(ctx context.Context, c client.Client) error {
 // brief shows the values in one line.
 func brief(values map[string]float64) string {
 	order := []string{"seconds", "first s", "rest s", "p50 ms", "p99 ms", "max ms", "cpu s", "cpu ms per 1000 reports",
-		"peak MiB", "settled MiB", "apiserver cpu s", "writes", "own writes", "writes per block", "writes per burst", "refused writes", "versions"}
+		"peak MiB", "settled MiB", "apiserver cpu s", "writes", "own writes", "writes per block", "writes per burst", "pool writes", "events", "refused writes", "versions"}
 	var out []string
 	for _, k := range order {
 		if v, ok := values[k]; ok {

@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -74,4 +77,16 @@ func bytesPerObject(ctx context.Context, c client.Client, list client.ObjectList
 		sum += len(item)
 	}
 	return float64(sum) / float64(max(1, len(items.Items))), nil
+}
+
+func sizesTable(k kept) string {
+	if k.sizes == nil {
+		return ""
+	}
+	var out strings.Builder
+	out.WriteString("### Bytes per object\n\nAs JSON with managed fields: what etcd keeps of custom resources, and what each watch of them receives. Commit " + k.sizes.Commit + ".\n\n| object | bytes |\n| --- | --- |\n")
+	for _, name := range slices.SortedFunc(maps.Keys(k.sizes.Sizes), func(a, b string) int { return int(k.sizes.Sizes[a] - k.sizes.Sizes[b]) }) {
+		fmt.Fprintf(&out, "| %s | %.0f |\n", name, k.sizes.Sizes[name])
+	}
+	return out.String() + "\n"
 }

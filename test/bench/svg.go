@@ -28,8 +28,8 @@ func (a axis) at(v float64) float64 {
 }
 
 // growthPlot draws seconds by number of nodes: ours in full lines, floors dashed.
-func growthPlot(r results) string {
-	lines := curves(r)
+func growthPlot(k kept) string {
+	lines := curves(k)
 	x := axis{low: math.Inf(1), high: math.Inf(-1), from: plotLeft, to: plotWidth - plotRight}
 	y := axis{low: math.Inf(1), high: math.Inf(-1), from: plotHeight - plotBottom, to: plotTop}
 	for _, l := range lines {

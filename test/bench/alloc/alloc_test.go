@@ -6,6 +6,9 @@
 // Cilium's pool allocator knows which node has them, as ours does, and so does
 // Kubernetes' bitmap with a map beside it. None but ours knows blocks
 // of unlike sizes in one space, and what overlaps what.
+//
+// Each block has a node of its own, the same for all, and each allocator is called with
+// its own types, made beforehand.
 package alloc
 
 import (
@@ -37,37 +40,54 @@ const (
 
 var sizes = []int{1_000, 10_000, 100_000, 1_000_000}
 
-// allocator is what all of them can do.
+// allocator is what all of them can do, with the blocks that it was made for, by their
+// number, in the types that it speaks of.
 type allocator interface {
 	// claim takes the next free block, as number k of a batch; giveBack returns it.
 	claim(k int)
 	giveBack(k int)
-	release(netip.Prefix)
-	restore(netip.Prefix)
+	release(i int)
+	restore(i int)
 	// ready ends the restore.
 	ready()
 }
 
 // looker is an allocator that can say whether a block is taken.
-type looker interface{ taken(netip.Prefix) bool }
+type looker interface{ taken(i int) bool }
 
 type entrant struct {
 	name string
-	make func() allocator
+	// with returns how to make an empty allocator for blocks.
+	with func(blocks []netip.Prefix) func() allocator
 	// looks: it is a looker.
 	looks bool
 }
 
 var entrants = []entrant{
-	{"ipalloc", newOurs, true},
-	{"kubernetes-cidrset", newKube, false},
-	{"kubernetes-cidrset+owners", newOwned, true},
-	{"cilium-cidrset", newCilium, true},
-	{"cilium-pool", newPool, true},
+	{"ipalloc", withOurs, true},
+	{"kubernetes-cidrset", withKube, false},
+	{"kubernetes-cidrset+owners", withOwned, true},
+	{"cilium-cidrset", withCilium, true},
+	{"cilium-pool", withPool, true},
 }
 
 // batchOf is what one batch has claimed.
 type batchOf [batch]netip.Prefix
+
+// nodeOf is the node of held block i.
+func nodeOf(i int) string { return fmt.Sprintf("node-%d", i) }
+
+// claimer is the node of claim k of a batch.
+func claimer(k int) string { return fmt.Sprintf("new-%d", k) }
+
+// ownersOf are those of n blocks, and claimers those of a batch.
+func ownersOf(n int, node func(i int) string) []ipalloc.Owner {
+	out := make([]ipalloc.Owner, n)
+	for i := range out {
+		out[i] = ipalloc.Owner{Pool: "default", Node: node(i)}
+	}
+	return out
+}
 
 // held are n blocks, dense, in random order.
 func held(n int) []netip.Prefix {
@@ -93,10 +113,10 @@ func each(b *testing.B, entrants []entrant, bench func(b *testing.B, e entrant, 
 	}
 }
 
-func filled(e entrant, blocks []netip.Prefix) allocator {
-	a := e.make()
-	for _, cidr := range blocks {
-		a.restore(cidr)
+func filled(empty func() allocator, n int) allocator {
+	a := empty()
+	for i := range n {
+		a.restore(i)
 	}
 	a.ready()
 	return a
@@ -133,7 +153,7 @@ func cpuTime() time.Duration {
 
 func BenchmarkClaim(b *testing.B) {
 	each(b, entrants, func(b *testing.B, e entrant, blocks []netip.Prefix) {
-		a, k := filled(e, blocks), 0
+		a, k := filled(e.with(blocks), len(blocks)), 0
 		w := stopwatch{b: b, since: cpuTime()}
 		for b.Loop() {
 			if k == batch {
@@ -153,18 +173,18 @@ func BenchmarkClaim(b *testing.B) {
 
 func BenchmarkRelease(b *testing.B) {
 	each(b, entrants, func(b *testing.B, e entrant, blocks []netip.Prefix) {
-		a, i := filled(e, blocks), 0
+		a, i := filled(e.with(blocks), len(blocks)), 0
 		w := stopwatch{b: b, since: cpuTime()}
 		for b.Loop() {
 			if i == batch {
 				w.stop()
-				for _, c := range blocks[:batch] {
-					a.restore(c)
+				for i > 0 {
+					i--
+					a.restore(i)
 				}
-				i = 0
 				w.start()
 			}
-			a.release(blocks[i])
+			a.release(i)
 			i++
 		}
 		w.report(b.N)
@@ -175,10 +195,10 @@ func BenchmarkRelease(b *testing.B) {
 func BenchmarkTaken(b *testing.B) {
 	able := slices.DeleteFunc(slices.Clone(entrants), func(e entrant) bool { return !e.looks })
 	each(b, able, func(b *testing.B, e entrant, blocks []netip.Prefix) {
-		a, i := filled(e, blocks).(looker), 0
+		a, i := filled(e.with(blocks), len(blocks)).(looker), 0
 		w := stopwatch{b: b, since: cpuTime()}
 		for b.Loop() {
-			if !a.taken(blocks[i]) {
+			if !a.taken(i) {
 				b.Fatal("not taken")
 			}
 			i = (i + 1) % len(blocks)
@@ -202,9 +222,10 @@ func restore(b *testing.B, order func(x, y netip.Prefix) int) {
 		if order != nil {
 			blocks = slices.SortedFunc(slices.Values(blocks), order)
 		}
+		empty := e.with(blocks)
 		w := stopwatch{b: b, since: cpuTime()}
 		for b.Loop() {
-			filled(e, blocks)
+			filled(empty, len(blocks))
 		}
 		n := b.N * len(blocks)
 		w.report(n)
@@ -218,128 +239,146 @@ func restore(b *testing.B, order func(x, y netip.Prefix) int) {
 
 // ours is pkg/ipalloc.
 type ours struct {
-	space   *ipalloc.Space
-	cut     ipalloc.Cut
-	claimed batchOf
+	space            *ipalloc.Space
+	cut              ipalloc.Cut
+	blocks           []netip.Prefix
+	owners, claimers []ipalloc.Owner
+	claimed          batchOf
 }
 
-func newOurs() allocator {
+func withOurs(blocks []netip.Prefix) func() allocator {
 	cut := ipalloc.Cut{Ranges: []netip.Prefix{netip.MustParsePrefix(space)}, BlockBits: bits}
-	return &ours{space: ipalloc.NewSpace(), cut: cut}
+	owners, claimers := ownersOf(len(blocks), nodeOf), ownersOf(batch, claimer)
+	return func() allocator {
+		return &ours{space: ipalloc.NewSpace(), cut: cut, blocks: blocks, owners: owners, claimers: claimers}
+	}
 }
 
-func (o *ours) owner() ipalloc.Owner   { return ipalloc.Owner{Pool: "default", Node: "node"} }
-func (o *ours) ready()                 { o.space.SetReady() }
-func (o *ours) release(c netip.Prefix) { o.space.Release(c) }
-func (o *ours) giveBack(k int)         { o.space.Release(o.claimed[k]) }
-func (o *ours) restore(c netip.Prefix) {
-	must(o.space.Restore(ipalloc.Held{CIDR: c, Owner: o.owner()}))
+func (o *ours) ready()         { o.space.SetReady() }
+func (o *ours) release(i int)  { o.space.Release(o.blocks[i]) }
+func (o *ours) giveBack(k int) { o.space.Release(o.claimed[k]) }
+func (o *ours) restore(i int) {
+	must(o.space.Restore(ipalloc.Held{CIDR: o.blocks[i], Owner: o.owners[i]}))
 }
 func (o *ours) claim(k int) {
-	c, err := o.space.Claim(o.cut, o.owner(), nil)
+	c, err := o.space.Claim(o.cut, o.claimers[k], nil)
 	must(err)
 	o.claimed[k] = c
 }
 
-func (o *ours) taken(c netip.Prefix) bool {
-	_, held := o.space.Owner(c)
-	return held && o.space.Overlapping(c) == nil
+func (o *ours) taken(i int) bool {
+	_, held := o.space.Owner(o.blocks[i])
+	return held && o.space.Overlapping(o.blocks[i]) == nil
 }
 
 // kube is Kubernetes' cidrset, which speaks of *net.IPNet.
 type kube struct {
 	set     *kubecidrset.CidrSet
+	blocks  []*net.IPNet
 	claimed [batch]*net.IPNet
 }
 
-func newKube() allocator {
+func withKube(blocks []netip.Prefix) func() allocator {
+	nets := ipNets(blocks)
+	return func() allocator { return newKube(nets) }
+}
+
+func newKube(blocks []*net.IPNet) *kube {
 	_, cidr, err := net.ParseCIDR(space)
 	must(err)
 	set, err := kubecidrset.NewCIDRSet(cidr, bits)
 	must(err)
-	return &kube{set: set}
+	return &kube{set: set, blocks: blocks}
 }
 
-func (k *kube) ready()                 {}
-func (k *kube) release(c netip.Prefix) { must(k.set.Release(ipNet(c))) }
-func (k *kube) giveBack(n int)         { must(k.set.Release(k.claimed[n])) }
-func (k *kube) restore(c netip.Prefix) { must(k.set.Occupy(ipNet(c))) }
+func (k *kube) ready()         {}
+func (k *kube) release(i int)  { must(k.set.Release(k.blocks[i])) }
+func (k *kube) giveBack(n int) { must(k.set.Release(k.claimed[n])) }
+func (k *kube) restore(i int)  { must(k.set.Occupy(k.blocks[i])) }
 func (k *kube) claim(n int) {
 	c, err := k.set.AllocateNext()
 	must(err)
 	k.claimed[n] = c
 }
 
-func ipNet(c netip.Prefix) *net.IPNet {
-	return &net.IPNet{IP: c.Addr().AsSlice(), Mask: net.CIDRMask(c.Bits(), 32)}
+func ipNets(blocks []netip.Prefix) []*net.IPNet {
+	out := make([]*net.IPNet, len(blocks))
+	for i, c := range blocks {
+		out[i] = &net.IPNet{IP: c.Addr().AsSlice(), Mask: net.CIDRMask(c.Bits(), 32)}
+	}
+	return out
 }
 
 // owned is Kubernetes' cidrset and the least that makes it do the same work: a
-// map of who holds what.
+// map of who holds what, by the bytes of the first address.
 type owned struct {
 	kube
-	owners map[netip.Prefix]ipalloc.Owner
+	held             map[[4]byte]ipalloc.Owner
+	owners, claimers []ipalloc.Owner
 }
 
-func newOwned() allocator {
-	return &owned{*newKube().(*kube), map[netip.Prefix]ipalloc.Owner{}}
+func withOwned(blocks []netip.Prefix) func() allocator {
+	nets, owners, claimers := ipNets(blocks), ownersOf(len(blocks), nodeOf), ownersOf(batch, claimer)
+	return func() allocator {
+		return &owned{kube: *newKube(nets), held: map[[4]byte]ipalloc.Owner{}, owners: owners, claimers: claimers}
+	}
 }
 
-func (o *owned) owner() ipalloc.Owner { return ipalloc.Owner{Pool: "default", Node: "node"} }
-func (o *owned) release(c netip.Prefix) {
-	o.kube.release(c)
-	delete(o.owners, c)
+// key is a block's; its IPNets have 4 bytes.
+func key(c *net.IPNet) [4]byte { return [4]byte(c.IP) }
+
+func (o *owned) release(i int) {
+	o.kube.release(i)
+	delete(o.held, key(o.blocks[i]))
 }
 
-func (o *owned) restore(c netip.Prefix) {
-	o.kube.restore(c)
-	o.owners[c] = o.owner()
+func (o *owned) restore(i int) {
+	o.kube.restore(i)
+	o.held[key(o.blocks[i])] = o.owners[i]
 }
 
 func (o *owned) claim(k int) {
 	o.kube.claim(k)
-	o.owners[prefixOf(o.claimed[k])] = o.owner()
+	o.held[key(o.claimed[k])] = o.claimers[k]
 }
 
 func (o *owned) giveBack(k int) {
 	o.kube.giveBack(k)
-	delete(o.owners, prefixOf(o.claimed[k]))
+	delete(o.held, key(o.claimed[k]))
 }
 
-func (o *owned) taken(c netip.Prefix) bool {
-	_, held := o.owners[c]
+func (o *owned) taken(i int) bool {
+	_, held := o.held[key(o.blocks[i])]
 	return held
-}
-
-func prefixOf(c *net.IPNet) netip.Prefix {
-	addr, _ := netip.AddrFromSlice(c.IP.To4())
-	return netip.PrefixFrom(addr, bits)
 }
 
 // cilium is the bitmap below Cilium's pools.
 type cilium struct {
 	set     *ciliumcidrset.CidrSet
+	blocks  []netip.Prefix
 	claimed batchOf
 }
 
-func newCilium() allocator {
-	set, err := ciliumcidrset.NewCIDRSet(netip.MustParsePrefix(space), bits)
-	must(err)
-	return &cilium{set: set}
+func withCilium(blocks []netip.Prefix) func() allocator {
+	return func() allocator {
+		set, err := ciliumcidrset.NewCIDRSet(netip.MustParsePrefix(space), bits)
+		must(err)
+		return &cilium{set: set, blocks: blocks}
+	}
 }
 
-func (c *cilium) ready()                    {}
-func (c *cilium) release(cidr netip.Prefix) { must(c.set.Release(cidr)) }
-func (c *cilium) giveBack(k int)            { must(c.set.Release(c.claimed[k])) }
-func (c *cilium) restore(cidr netip.Prefix) { must(c.set.Occupy(cidr)) }
+func (c *cilium) ready()         {}
+func (c *cilium) release(i int)  { must(c.set.Release(c.blocks[i])) }
+func (c *cilium) giveBack(k int) { must(c.set.Release(c.claimed[k])) }
+func (c *cilium) restore(i int)  { must(c.set.Occupy(c.blocks[i])) }
 func (c *cilium) claim(k int) {
 	cidr, err := c.set.AllocateNext()
 	must(err)
 	c.claimed[k] = cidr
 }
 
-func (c *cilium) taken(cidr netip.Prefix) bool {
-	taken, err := c.set.IsAllocated(cidr)
+func (c *cilium) taken(i int) bool {
+	taken, err := c.set.IsAllocated(c.blocks[i])
 	must(err)
 	return taken
 }
@@ -348,36 +387,40 @@ func (c *cilium) taken(cidr netip.Prefix) bool {
 // is asked as its controller asks it: with what a node wants and has.
 type pool struct {
 	*multipool.PoolAllocator
-	names [batch]string
-	want  ipamtypes.IPAMPoolSpec
+	nodes, claimers []string
+	has             []ipamtypes.IPAMPoolSpec
+	want            ipamtypes.IPAMPoolSpec
 }
 
-func newPool() allocator {
-	p := &pool{PoolAllocator: multipool.NewPoolAllocator(slog.New(slog.DiscardHandler), true, false)}
-	must(p.UpsertPool("default", []string{space}, bits, nil, 0))
-	for k := range p.names {
-		p.names[k] = fmt.Sprintf("new-%d", k)
+func withPool(blocks []netip.Prefix) func() allocator {
+	nodes, claimers, has := make([]string, len(blocks)), make([]string, batch), make([]ipamtypes.IPAMPoolSpec, len(blocks))
+	for i, c := range blocks {
+		nodes[i] = nodeOf(i)
+		has[i].Allocated = []ipamtypes.IPAMPoolAllocation{{Pool: "default", CIDRs: []iputil.Prefix{iputil.PrefixFrom(c)}}}
 	}
-	p.want.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 1}}}
-	return p
+	for k := range claimers {
+		claimers[k] = claimer(k)
+	}
+	want := ipamtypes.IPAMPoolSpec{Requested: []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 1}}}}
+	return func() allocator {
+		p := &pool{PoolAllocator: multipool.NewPoolAllocator(slog.New(slog.DiscardHandler), true, false)}
+		must(p.UpsertPool("default", []string{space}, bits, nil, 0))
+		p.nodes, p.claimers, p.has, p.want = nodes, claimers, has, want
+		return p
+	}
 }
 
-func (p *pool) ready()                 { p.RestoreFinished() }
-func (p *pool) release(c netip.Prefix) { must(p.AllocateToNode(nodeOf(c), ipamtypes.IPAMPoolSpec{})) }
-func (p *pool) claim(k int)            { must(p.AllocateToNode(p.names[k], p.want)) }
-func (p *pool) giveBack(k int)         { must(p.AllocateToNode(p.names[k], ipamtypes.IPAMPoolSpec{})) }
-func (p *pool) restore(c netip.Prefix) {
-	err := p.AllocateToNode(nodeOf(c), ipamtypes.IPAMPoolSpec{Allocated: []ipamtypes.IPAMPoolAllocation{
-		{Pool: "default", CIDRs: []iputil.Prefix{iputil.PrefixFrom(c)}},
-	}})
-	if err != nil && err != multipool.ErrAllocatorNotReady {
+func (p *pool) ready()         { p.RestoreFinished() }
+func (p *pool) release(i int)  { must(p.AllocateToNode(p.nodes[i], ipamtypes.IPAMPoolSpec{})) }
+func (p *pool) claim(k int)    { must(p.AllocateToNode(p.claimers[k], p.want)) }
+func (p *pool) giveBack(k int) { must(p.AllocateToNode(p.claimers[k], ipamtypes.IPAMPoolSpec{})) }
+func (p *pool) restore(i int) {
+	if err := p.AllocateToNode(p.nodes[i], p.has[i]); err != nil && err != multipool.ErrAllocatorNotReady {
 		panic(err)
 	}
 }
 
-func (p *pool) taken(c netip.Prefix) bool { return len(p.AllocatedPools(nodeOf(c))) == 1 }
-
-func nodeOf(c netip.Prefix) string { return c.Addr().String() }
+func (p *pool) taken(i int) bool { return len(p.AllocatedPools(p.nodes[i])) == 1 }
 
 func must(err error) {
 	if err != nil {

@@ -14,53 +14,62 @@ import (
 // populateWorkers is how many objects are written at once.
 const populateWorkers = 32
 
-// populate writes the world into an empty API server.
-func (w World) populate(ctx context.Context, c client.Client) error {
-	if w.Mode == CRD || w.Mode == OwnMultiPool {
-		if err := c.Create(ctx, w.pool()); err != nil {
-			return fmt.Errorf("create pool: %w", err)
-		}
-	}
+// populateCluster writes Nodes and pods into an empty API server.
+func (w World) populateCluster(ctx context.Context, c client.Client) error {
 	return harness.Parallel(ctx, w.Nodes, populateWorkers, func(ctx context.Context, i int) error {
-		node, err := w.addNode(ctx, c, i)
-		if err != nil {
-			return err
+		node := w.node(i)
+		if err := c.Create(ctx, node); err != nil {
+			return fmt.Errorf("create node %s: %w", node.Name, err)
 		}
-		if err := w.addBlocks(ctx, c, i, node); err != nil {
-			return err
+		node.Status = nodeStatus(i)
+		if err := c.Status().Update(ctx, node); err != nil {
+			return fmt.Errorf("update node %s: %w", node.Name, err)
 		}
 		return w.addPods(ctx, c, i)
 	})
 }
 
-func (w World) addNode(ctx context.Context, c client.Client, i int) (*corev1.Node, error) {
-	node := w.node(i)
-	if err := c.Create(ctx, node); err != nil {
-		return nil, fmt.Errorf("create node %s: %w", node.Name, err)
+// populate adds what the mode has: the pool, CiliumNodes and blocks.
+func (w World) populate(ctx context.Context, c client.Client) error {
+	if w.owned() {
+		if err := c.Create(ctx, w.pool()); err != nil {
+			return fmt.Errorf("create pool: %w", err)
+		}
 	}
-	node.Status = nodeStatus(i)
-	if err := c.Status().Update(ctx, node); err != nil {
-		return nil, fmt.Errorf("update node %s: %w", node.Name, err)
-	}
+	return harness.Parallel(ctx, w.Nodes, populateWorkers, func(ctx context.Context, i int) error {
+		node := &corev1.Node{}
+		if err := c.Get(ctx, client.ObjectKey{Name: NodeName(i)}, node); err != nil {
+			return fmt.Errorf("read node %s: %w", NodeName(i), err)
+		}
+		if err := w.addCiliumNode(ctx, c, i, node); err != nil {
+			return err
+		}
+		return w.addBlocks(ctx, c, i, node)
+	})
+}
+
+// addCiliumNode creates it. Agents report what is in use in crd mode alone: in multi-pool
+// mode a report makes cilium-operator take the agent for one that has yet to change modes.
+func (w World) addCiliumNode(ctx context.Context, c client.Client, i int, node *corev1.Node) error {
 	if w.NoCiliumNodes {
-		return node, nil
+		return nil
 	}
 	cn := w.ciliumNode(i, node)
 	if err := c.Create(ctx, cn); err != nil {
-		return nil, fmt.Errorf("create CiliumNode %s: %w", cn.Name, err)
+		return fmt.Errorf("create CiliumNode %s: %w", cn.Name, err)
 	}
-	if w.Used == 0 {
-		return node, nil
+	if w.Used == 0 || w.Mode != CRD {
+		return nil
 	}
 	cn.Status.IPAM.Used = w.Report(i, 0)
 	if err := c.Status().Update(ctx, cn); err != nil {
-		return nil, fmt.Errorf("update CiliumNode %s: %w", cn.Name, err)
+		return fmt.Errorf("update CiliumNode %s: %w", cn.Name, err)
 	}
-	return node, nil
+	return nil
 }
 
 func (w World) addBlocks(ctx context.Context, c client.Client, i int, node *corev1.Node) error {
-	if w.Mode != CRD {
+	if !w.owned() {
 		return nil
 	}
 	for j := range w.Blocks {
@@ -71,6 +80,9 @@ func (w World) addBlocks(ctx context.Context, c client.Client, i int, node *core
 	}
 	return nil
 }
+
+// owned reports whether this operator assigns the blocks.
+func (w World) owned() bool { return w.Mode == CRD || w.Mode == OwnMultiPool }
 
 func (w World) addPods(ctx context.Context, c client.Client, i int) error {
 	used := w.used(i)

@@ -35,11 +35,20 @@ func spawn(dir, name string, env []string, argv ...string) (*Process, error) {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	started := time.Now()
-	p, err := process.Start(process.Command{Name: name, Dir: dir, WorkDir: dir, Env: append(os.Environ(), env...), Args: argv})
+	p, err := process.Start(process.Command{Name: name, Dir: dir, WorkDir: dir, Env: append(environment(), env...), Args: argv})
 	if err != nil {
 		return nil, err
 	}
 	return &Process{Process: p, Started: started, pid: p.PID()}, nil
+}
+
+// environment is this process's, without what tunes Go programs: contenders run with
+// Go's defaults, or with what they set themselves.
+func environment() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return slices.Contains([]string{"GOGC", "GOMEMLIMIT", "GOMAXPROCS", "GODEBUG"}, name)
+	})
 }
 
 // Stop ends it, gracefully at first.

@@ -84,17 +84,22 @@ const (
 	idleStep = 250 * time.Millisecond
 	// idleShare of a step is the CPU that a process at rest may use.
 	idleShare = 30 * time.Millisecond
-	idleSteps = 6
+	idleFor   = 1500 * time.Millisecond
 )
 
 // Idle waits until p has used next to no CPU for 1.5 s, and returns when that
 // rest began.
 func (s *Stage) Idle(ctx context.Context, p *Process) (time.Time, error) {
+	return s.IdleFor(ctx, p, idleFor)
+}
+
+// IdleFor waits until p has used next to no CPU for that long.
+func (s *Stage) IdleFor(ctx context.Context, p *Process, long time.Duration) (time.Time, error) {
 	since := time.Now()
 	tick := time.NewTicker(idleStep)
 	defer tick.Stop()
 	last, err := p.Use()
-	for calm := 0; err == nil && calm < idleSteps; {
+	for calm := time.Duration(0); err == nil && calm < long; {
 		select {
 		case <-ctx.Done():
 			return since, fmt.Errorf("%s does not come to rest: %w", p.Name(), context.Cause(ctx))
@@ -102,7 +107,7 @@ func (s *Stage) Idle(ctx context.Context, p *Process) (time.Time, error) {
 		}
 		var now Use
 		if now, err = p.Use(); now.CPU-last.CPU <= idleShare {
-			calm++
+			calm += idleStep
 		} else {
 			calm, since = 0, time.Now()
 		}

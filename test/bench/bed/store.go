@@ -65,7 +65,8 @@ func (s *Store) ensure(ctx context.Context, key, from string, fill func(ctx cont
 	return dir, os.WriteFile(filepath.Join(dir, doneFile), nil, 0o600)
 }
 
-// Make makes a world where it is not there yet.
+// Make makes a world where it is not there yet. Modes share its Nodes and pods, which
+// take the longest.
 func (s *Store) Make(ctx context.Context, w World) (string, error) {
 	base, err := s.ensure(ctx, "base", "", func(ctx context.Context, st *Stage) error {
 		if s.Install == nil {
@@ -76,7 +77,13 @@ func (s *Store) Make(ctx context.Context, w World) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return s.ensure(ctx, w.Key(), base, func(ctx context.Context, st *Stage) error {
+	cluster, err := s.ensure(ctx, w.cluster().Key(), base, func(ctx context.Context, st *Stage) error {
+		return w.populateCluster(ctx, st.Client)
+	})
+	if err != nil {
+		return "", err
+	}
+	return s.ensure(ctx, w.Key(), cluster, func(ctx context.Context, st *Stage) error {
 		if err := w.populate(ctx, st.Client); err != nil || !w.Settled {
 			return err
 		}

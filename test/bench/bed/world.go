@@ -31,8 +31,8 @@ const (
 	BlockBits = 27
 	// PoolName is the one PodIPPool.
 	PoolName = "bench"
-	// PoolCIDR is what blocks are cut from.
-	PoolCIDR = "10.0.0.0/11"
+	// PoolCIDR is what blocks are cut from: room for two and more of 50,000 nodes.
+	PoolCIDR = "10.0.0.0/10"
 
 	blockSize = 1 << (32 - BlockBits)
 	// usable addresses of a block: all but the first and the last.
@@ -46,7 +46,7 @@ type World struct {
 	Nodes int
 	// Blocks each node has, in service and published.
 	Blocks int
-	// Used addresses that each node's agent reports.
+	// Used addresses of each node, which its agent reports in crd mode.
 	Used int
 	// Pods that run on each node, with those addresses.
 	Pods int
@@ -57,6 +57,11 @@ type World struct {
 	// Settled lets the operator look at it once: what it finds to write is not
 	// part of what is measured.
 	Settled bool
+}
+
+// cluster is the part of the world that is the same in all modes: Nodes and pods.
+func (w World) cluster() World {
+	return World{Mode: "cluster", Nodes: w.Nodes, Blocks: w.Blocks, Used: w.Used, Pods: w.Pods, Agents: w.Agents}
 }
 
 // Key names the world on disk.
@@ -162,7 +167,9 @@ func (w World) Requested() []ipamtypes.IPAMPoolRequest {
 	return []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: max(1, w.Blocks) * usable}}}
 }
 
-func nodeAddress(i int) string { return fmt.Sprintf("172.16.%d.%d", i/250, i%250+1) }
+func nodeAddress(i int) string {
+	return fmt.Sprintf("172.%d.%d.%d", 16+i/(250*250), i/250%250, i%250+1)
+}
 
 func (w World) node(i int) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: NodeName(i), Labels: map[string]string{

@@ -26,7 +26,7 @@ const podsPath = "/api/v1/pods"
 const podFields = "spec.nodeName!=,spec.hostNetwork=false,status.phase!=Succeeded,status.phase!=Failed"
 
 // List reads and decodes once all that the operator watches, one kind beside
-// the other, in the encoding that suits each best.
+// the other, as whole lists and whole objects: more than a reader needs.
 func List(ctx context.Context, f *Floor) error {
 	scheme, err := controller.Scheme()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 // grown are what the growth curve shows: one line each for ours and its floor.
 func grown() []growing {
 	return []growing{
-		{"cold", "cold start", "claim"}, {"restart", "restart", "list"}, {"storm", "scale-up storm", "claim"}, {"reclaim", "reclaim storm", "reclaim"},
+		{"cold", "cold start", "claim"}, {"restart", "restart", "stream"}, {"storm", "scale-up storm", "claim"}, {"reclaim", "reclaim storm", "reclaim"},
 	}
 }
 
@@ -28,7 +28,7 @@ type point struct {
 	seconds float64
 }
 
-func curves(r results) []curve {
+func curves(k kept) []curve {
 	var out []curve
 	for _, c := range grown() {
 		for _, floor := range []bool{true, false} {
@@ -36,15 +36,10 @@ func curves(r results) []curve {
 			if floor {
 				name = bare(c.floor).name
 			}
-			bySize := map[int][]float64{}
-			for _, s := range r.Samples {
-				v, ok := s.Values["seconds"]
-				if ok && s.Measure == c.measure && s.Contender == name {
-					bySize[s.Nodes] = append(bySize[s.Nodes], v)
+			for _, n := range slices.Sorted(maps.Keys(k.by[c.measure])) {
+				if values := k.by[c.measure][n].values(name, "seconds"); len(values) > 0 {
+					line.points = append(line.points, point{n, median(values)})
 				}
-			}
-			for _, n := range slices.Sorted(maps.Keys(bySize)) {
-				line.points = append(line.points, point{n, median(bySize[n])})
 			}
 			out = append(out, line)
 		}
@@ -52,8 +47,18 @@ func curves(r results) []curve {
 	return out
 }
 
-func growthTable(r results) string {
-	lines := curves(r)
+// superlinear is how much more a node may take at a size than at the smallest one, before
+// the table says so.
+const superlinear = 1.1
+
+// perNode is how much more a node takes at a point than at the first.
+func (c curve) perNode(p point) float64 {
+	first := c.points[0]
+	return (p.seconds / float64(p.nodes)) / (first.seconds / float64(first.nodes))
+}
+
+func growthTable(k kept) string {
+	lines := curves(k)
 	var sizes []int
 	for _, l := range lines {
 		for _, p := range l.points {
@@ -67,7 +72,8 @@ func growthTable(r results) string {
 		return ""
 	}
 	var out strings.Builder
-	out.WriteString("### Growth\n\nSeconds by number of nodes. A column twice the size of the one before should be at most twice as long.\n\n")
+	out.WriteString("### Growth\n\nSeconds by number of nodes. In bold: how many times as long a node takes as at the smallest size, where that is above " +
+		number(superlinear) + ": worse than linear.\n\n")
 	out.WriteString("![Seconds by number of nodes](performance-growth.svg)\n\n| measure | contender |")
 	for _, n := range sizes {
 		fmt.Fprintf(&out, " %d |", n)
@@ -85,21 +91,13 @@ func growthTable(r results) string {
 				out.WriteString(" - |")
 				continue
 			}
-			out.WriteString(" " + number(l.points[i].seconds) + " |")
+			out.WriteString(" " + number(l.points[i].seconds))
+			if times := l.perNode(l.points[i]); times > superlinear {
+				out.WriteString(", **" + number(times) + "×**")
+			}
+			out.WriteString(" |")
 		}
 		out.WriteString("\n")
-	}
-	return out.String() + "\n"
-}
-
-func sizesTable(r results) string {
-	if len(r.Sizes) == 0 {
-		return ""
-	}
-	var out strings.Builder
-	out.WriteString("### Bytes per object\n\nAs JSON with managed fields: what etcd keeps of custom resources, and what each watch of them receives.\n\n| object | bytes |\n| --- | --- |\n")
-	for _, name := range slices.SortedFunc(maps.Keys(r.Sizes), func(a, b string) int { return int(r.Sizes[a] - r.Sizes[b]) }) {
-		fmt.Fprintf(&out, "| %s | %.0f |\n", name, r.Sizes[name])
 	}
 	return out.String() + "\n"
 }

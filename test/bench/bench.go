@@ -1,0 +1,85 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
+)
+
+const (
+	// fullSize is the number of nodes of the tables; the growth curve begins below it.
+	fullSize = 5000
+	// keptResults is where the repository keeps the results of runs.
+	keptResults = "test/bench/results"
+)
+
+// bench is one run of the whole.
+type bench struct {
+	nodes, rounds    int
+	peers, keep      bool
+	only             string
+	measures         string
+	out, resultsDir  string
+	settle, patience time.Duration
+	store            *bed.Store
+	results          results
+	began            time.Time
+}
+
+func newBench(name string, args []string) (*bench, error) {
+	b := &bench{began: time.Now(), store: &bed.Store{}}
+	flags := flag.NewFlagSet("bench "+name, flag.ContinueOnError)
+	flags.IntVar(&b.nodes, "nodes", fullSize, "number of nodes")
+	flags.IntVar(&b.rounds, "rounds", 3, "rounds of each contender, interleaved; fewer where a measure sets fewer")
+	flags.BoolVar(&b.peers, "peers", true, "run cilium-operator and kube-controller-manager too")
+	flags.BoolVar(&b.keep, "keep", false, "use the worlds that an earlier run made: only where no CRD has changed since")
+	flags.StringVar(&b.only, "only", "", "contenders to run, by full name, separated by semicolons; all if empty. The results then stay out of the repository")
+	flags.StringVar(&b.measures, "measures", strings.Join(measureNames(), ","), "what to measure")
+	out := ".cache/bench"
+	if name == "quick" {
+		out += "-quick" // or it would wipe what a full run has left
+	}
+	flags.StringVar(&b.out, "out", out, "folder for worlds and logs")
+	flags.StringVar(&b.resultsDir, "results", "", "folder for the results, a file per run (default "+keptResults+")")
+	flags.StringVar(&b.store.BinDir, "bin", ".cache/bin", "folder of the binaries")
+	flags.DurationVar(&b.settle, "settle", 2*time.Second, "wait at rest before settled memory is read")
+	flags.DurationVar(&b.patience, "patience", 0, "a run that takes longer fails (default 10m for each 5,000 nodes)")
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	for _, path := range []*string{&b.out, &b.store.BinDir} {
+		abs, err := filepath.Abs(*path)
+		if err != nil {
+			return nil, err
+		}
+		*path = abs
+	}
+	switch {
+	case b.resultsDir != "":
+	case name == "quick" || b.only != "":
+		b.resultsDir = filepath.Join(b.out, "results")
+	default:
+		b.resultsDir = keptResults
+	}
+	if b.patience == 0 {
+		b.patience = 10 * time.Minute * time.Duration(1+(b.nodes-1)/fullSize)
+	}
+	b.store.Dir, b.store.Say, b.store.Settle = b.out, b.say, settle
+	b.results = newResults(b.began, "bench "+strings.Join(append([]string{name}, args...), " "), b.nodes)
+	return b, os.MkdirAll(b.out, 0o755)
+}
+
+func (b *bench) say(format string, args ...any) {
+	fmt.Printf("%6.0fs  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// save writes the results so far, so that a run that is stopped is not lost.
+func (b *bench) save() error {
+	b.results.Took = time.Since(b.began)
+	return b.results.save(b.resultsDir)
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// goal is a limit that the project set itself: for a value of ours, or for its ratio to
+// another contender's in the same run.
+type goal struct {
+	about, measure, value string
+	// contender is the one measured; "" is ours in crd mode. Its value is divided by that
+	// of of, if there is one.
+	contender, of string
+	atMost        float64
+}
+
+func goals() []goal {
+	claim, reclaimed := bare("claim").name, bare("reclaim").name
+	reacting := bare("react").name
+	return []goal{
+		{about: "cold start", measure: "cold", value: "seconds", of: claim, atMost: 1.3},
+		{about: "cold start", measure: "cold", value: "seconds", of: clusterPool, atMost: 1},
+		{about: "cold start", measure: "cold", value: "seconds", of: multiPool, atMost: 1},
+		{about: "cold start", measure: "cold", value: "seconds", of: clusterPoolAsIs, atMost: 0.2},
+		{about: "cold start", measure: "cold", value: "seconds", of: multiPoolAsIs, atMost: 0.4},
+		{about: "versions that every agent receives", measure: "cold", value: "versions", of: claim, atMost: 1},
+		{about: "the API server's CPU, cold start", measure: "cold", value: "apiserver cpu s", of: claim, atMost: 1.1},
+		{about: "cold start without CiliumNodes", measure: "join", value: "seconds", of: bare("join").name, atMost: 1.25},
+		{about: "peak memory, cold start", measure: "cold", value: "peak MiB", of: clusterPool, atMost: 1},
+		{about: "peak memory, cold start", measure: "cold", value: "peak MiB", of: multiPool, atMost: 1},
+		{about: "restart", measure: "restart", value: "seconds", of: bare("stream").name, atMost: 1.5},
+		{about: "writes at a restart", measure: "restart", value: "writes", atMost: 0},
+		{about: "peak memory, restart", measure: "restart", value: "peak MiB", of: clusterPool, atMost: 1},
+		{about: "peak memory, restart", measure: "restart", value: "peak MiB", of: multiPool, atMost: 1},
+		{about: "scale-up storm", measure: "storm", value: "seconds", of: claim, atMost: 1.3},
+		{about: "the API server's CPU, scale-up storm", measure: "storm", value: "apiserver cpu s", of: claim, atMost: 1.1},
+		{about: "reclaim storm", measure: "reclaim", value: "seconds", of: reclaimed, atMost: 1.15},
+		{about: "the API server's CPU, reclaim storm", measure: "reclaim", value: "apiserver cpu s", of: reclaimed, atMost: 1.1},
+		{about: "writes per block reclaimed", measure: "reclaim", value: "writes per block", of: reclaimed, atMost: 1},
+		{about: "reaction at 30 reports/s, 99th percentile", measure: "react at 30 reports/s", value: "p99 ms", of: reacting, atMost: 1.3},
+		{about: "reaction at 200 reports/s, 99th percentile", measure: "react at 200 reports/s", value: "p99 ms", of: reacting, atMost: 1.3},
+		{about: "writes at rest", measure: "rest", value: "own writes", atMost: 0},
+		{about: "CPU at rest, multi-pool mode", measure: "rest", value: "cpu s", contender: oursMultiPool, of: multiPool, atMost: 1},
+		{about: "cold start, multi-pool mode", measure: "modes", value: "seconds", contender: oursMultiPool, of: multiPool, atMost: 1},
+		{about: "a second block, multi-pool mode, median", measure: "modes", value: "p50 ms", contender: oursMultiPool, of: multiPool, atMost: 1},
+	}
+}
+
+// goalsTable says of each goal what was measured.
+func goalsTable(k kept) string {
+	var out strings.Builder
+	out.WriteString("### Goals\n\nRatios of medians at 5,000 nodes, all of one run. In bold: missed. A hyphen: no such figure yet.\n\n" +
+		"| goal | compared with | at most | measured | commit |\n| --- | --- | --- | --- | --- |\n")
+	for _, g := range goals() {
+		against := g.of
+		if against == "" {
+			against = "-"
+		}
+		text, commit := "-", "-"
+		m := k.by[g.measure][fullSize]
+		if v, ok := g.measured(m); ok {
+			commit = strings.Join(m.commits(), ", ")
+			if text = number(v); v > g.atMost {
+				text = "**" + text + "**"
+			}
+		}
+		fmt.Fprintf(&out, "| %s | %s | %s | %s | %s |\n", g.about, against, number(g.atMost), text, commit)
+	}
+	for _, l := range curves(k) {
+		if text := l.goal(); !l.floor && text != "" {
+			fmt.Fprintf(&out, "| growth per node, %s | its own smallest size | %s | %s | see Growth |\n", l.title, number(superlinear), text)
+		}
+	}
+	return out.String() + "\n"
+}
+
+// measured returns the goal's value, or its ratio, if the samples have it.
+func (g goal) measured(m measured) (float64, bool) {
+	name := g.contender
+	if name == "" {
+		name = ours
+	}
+	own := m.values(name, g.value)
+	if len(own) == 0 {
+		return 0, false
+	}
+	if g.of == "" {
+		return median(own), true
+	}
+	other := median(m.values(g.of, g.value))
+	return median(own) / other, other > 0
+}
+
+// goal is how many times as long a node takes at the largest size as at the smallest.
+func (c curve) goal() string {
+	if len(c.points) < 2 {
+		return ""
+	}
+	times := c.perNode(c.points[len(c.points)-1])
+	if times > superlinear {
+		return "**" + number(times) + "**"
+	}
+	return number(times)
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// results are those of one run. They are kept as JSON, from which the page is written.
+type results struct {
+	Began time.Time `json:"began"`
+	// Took is in nanoseconds.
+	Took    time.Duration `json:"took"`
+	Command string        `json:"command"`
+	Cores   int           `json:"cores"`
+	Memory  string        `json:"memory"`
+	Kernel  string        `json:"kernel"`
+	Go      string        `json:"go"`
+	// Commit that was measured; "-dirty" follows where files differed from it.
+	Commit string `json:"commit"`
+	// Note is what readers must know of this run.
+	Note  string `json:"note,omitempty"`
+	Nodes int    `json:"nodes"`
+	// Settings of each contender, by name.
+	Settings map[string]string `json:"settings,omitempty"`
+	Samples  []sample          `json:"samples"`
+	// Sizes are bytes per object.
+	Sizes map[string]float64 `json:"sizes,omitempty"`
+}
+
+func newResults(began time.Time, command string, nodes int) results {
+	return results{
+		Began: began.UTC().Truncate(time.Second), Command: command, Cores: runtime.NumCPU(), Memory: firstLine("/proc/meminfo"),
+		Kernel: firstLine("/proc/version"), Go: runtime.Version(), Commit: revision(), Nodes: nodes, Settings: map[string]string{},
+	}
+}
+
+// file is the name of the run's file.
+func (r results) file() string {
+	return r.Began.UTC().Format("20060102T150405Z") + "-" + r.Commit + ".json"
+}
+
+func (r results) save(dir string) error {
+	data, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, r.file()), append(data, '\n'), 0o644)
+}
+
+// loadResults reads the runs that a folder has, the oldest first.
+func loadResults(dir string) ([]results, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	var runs []results
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		var r results
+		if err := json.Unmarshal(data, &r); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		runs = append(runs, r)
+	}
+	slices.SortStableFunc(runs, func(a, b results) int { return a.Began.Compare(b.Began) })
+	return runs, nil
+}
+
+// measured are the samples of one measure at one size, all of one run: contenders are
+// compared with those they took turns with.
+type measured struct {
+	run     *results
+	samples []sample
+}
+
+// kept is what the page shows: for each measure and size the latest run that has it.
+type kept struct {
+	runs  []results
+	by    map[string]map[int]measured
+	sizes *results
+}
+
+func keep(runs []results) kept {
+	k := kept{runs: runs, by: map[string]map[int]measured{}}
+	for i := range runs {
+		r := &runs[i]
+		fresh := map[string]map[int]measured{}
+		for _, s := range r.Samples {
+			if fresh[s.Measure] == nil {
+				fresh[s.Measure] = map[int]measured{}
+			}
+			m := fresh[s.Measure][s.Nodes]
+			fresh[s.Measure][s.Nodes] = measured{run: r, samples: append(m.samples, s)}
+		}
+		for measure, bySize := range fresh {
+			for nodes, m := range bySize {
+				if k.by[measure] == nil {
+					k.by[measure] = map[int]measured{}
+				}
+				k.by[measure][nodes] = m
+			}
+		}
+		if len(r.Sizes) > 0 {
+			k.sizes = r
+		}
+	}
+	return k
+}
+
+// used are the runs of which the page shows something, the oldest first.
+func (k kept) used() []*results {
+	var out []*results
+	for i := range k.runs {
+		r := &k.runs[i]
+		uses := k.sizes == r
+		for _, bySize := range k.by {
+			for _, m := range bySize {
+				uses = uses || m.run == r
+			}
+		}
+		if uses {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// commits are what samples were measured at.
+func (m measured) commits() []string {
+	var out []string
+	for _, s := range m.samples {
+		commit := s.Commit
+		if commit == "" {
+			commit = m.run.Commit
+		}
+		if !slices.Contains(out, commit) {
+			out = append(out, commit)
+		}
+	}
+	return out
+}
+
+// values of one contender.
+func (m measured) values(contender, value string) []float64 {
+	return valuesOf(m.samples, contender, value)
+}
+
+func firstLine(path string) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	line, _, _ := strings.Cut(string(data), "\n")
+	return strings.Join(strings.Fields(line), " ")
+}
+
+// revision is the commit that is checked out, as the contender was built from it.
+func revision() string {
+	out, err := exec.Command("git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12").Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(out))
+}

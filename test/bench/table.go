@@ -1,0 +1,115 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// column is one value of a table.
+type column struct {
+	value, title string
+	// ratio: show how many times the first contender's it is.
+	ratio bool
+}
+
+// table shows one measure.
+type table struct {
+	measure, title, note string
+	columns              []column
+}
+
+func tables() []table {
+	seconds := column{"seconds", "time, s", true}
+	spent := []column{{"cpu s", "own CPU, s", false}, {"apiserver cpu s", "API server CPU, s", true}, {"etcd cpu s", "etcd CPU, s", true}}
+	memory := []column{{"peak MiB", "peak RSS, MiB", false}, {"settled MiB", "settled RSS, MiB", false}}
+	return []table{
+		{"cold", "Cold start", "From the start of the process until the last node is published. Nodes and CiliumNodes are there; no node has a block.",
+			slices.Concat([]column{seconds, {"first s", "first node, s", false}}, spent, memory)},
+		{"cold", "What a cold start costs others", "Successful writes; versions are those of CiliumNodes that every agent receives, for nodeipam those of Nodes.",
+			[]column{{"writes", "writes", true}, {"refused writes", "refused", false}, {"versions", "versions", true}, {"version MiB", "MiB to each watcher", true}, {"pool writes", "of the pool", false}}},
+		{"join", "Cold start without CiliumNodes", "The same where the agents have not made their CiliumNodes yet.",
+			slices.Concat([]column{seconds, {"writes", "writes", true}, {"versions", "versions", true}}, spent)},
+		{"restart", "Restart", "Two blocks and twenty running pods per node, all as it should be. Time: until everything is read and the process leads; for cilium-operator until it says that it is initialized; what it does after that is in the time at rest. It watches all pods, this operator those that need an address. The floor receives what this operator watches and decodes nothing.",
+			slices.Concat([]column{seconds, {"rest s", "at rest, s", false}, {"cpu s", "own CPU, s", true}, {"writes", "writes", false}, {"watched MiB", "received by watches, MiB", false}}, memory)},
+		{"storm", "Scale-up storm", "One edit of the pool makes every node need one more block.",
+			slices.Concat([]column{seconds, {"writes", "writes", true}, {"refused writes", "refused", false}, {"versions", "versions", true}}, spent)},
+		{"reclaim", "Reclaim storm", "One edit of the pool makes every node give a block of 30 addresses back; all waits are zero and nothing is paced. Agents answer at once.",
+			slices.Concat([]column{seconds, {"writes per block", "own writes per block", true}, {"events", "events", false}, {"refused writes", "refused", false}, {"versions", "versions", true}}, spent)},
+		{"react at 30 reports/s", "Reaction at 30 reports/s", "From the answer to the bound pod's create until a watch shows the new addresses: 200 pods in each round, so that the 99th percentile is a round's second longest.", reaction()},
+		{"react at 200 reports/s", "Reaction at 200 reports/s", "The same at more than six times the reports.", reaction()},
+		{"rest", "At rest", "Pods come and go without crossing a threshold, and agents write what those of the mode write: in crd mode each change, in the other modes nothing.",
+			slices.Concat([]column{{"cpu s", "own CPU, s", false}, {"cpu ms per 1000 reports", "per 1,000 reports, ms", true}, {"own writes", "own writes", false}, {"reports", "reports", false}, {"pods", "pods", false}}, memory)},
+		{"modes", "Multi-pool mode", "A cold start in which each block is assigned as one CIDR, as cilium-operator does. Then one agent after the other asks for a second block: from the answer to its request until a watch shows it.",
+			slices.Concat([]column{seconds, {"p50 ms", "second block: p50, ms", true}, {"p99 ms", "p99, ms", false}, {"max ms", "max, ms", false}, {"writes", "writes", true}, {"versions", "versions", true}}, spent, memory)},
+		{"patches", "Ways to write a pool", "One write per node that publishes 30 addresses and a podCIDR, and nothing else.",
+			slices.Concat([]column{seconds, {"apiserver cpu s", "API server CPU, s", true}, {"etcd cpu s", "etcd CPU, s", true}, {"version MiB", "MiB to each watcher", true}})},
+	}
+}
+
+func reaction() []column {
+	return []column{{"p50 ms", "p50, ms", true}, {"p99 ms", "p99, ms", true}, {"max ms", "max, ms", true},
+		{"writes per burst", "writes per burst", false}, {"cpu s", "own CPU, s", false}}
+}
+
+// markdown has a row per contender: medians, their range, and the ratio to the
+// first row's.
+func (t table) markdown(samples []sample) string {
+	var names []string
+	for _, s := range samples {
+		if !slices.Contains(names, s.Contender) {
+			names = append(names, s.Contender)
+		}
+	}
+	var out strings.Builder
+	out.WriteString("| contender | rounds |")
+	for _, c := range t.columns {
+		out.WriteString(" " + c.title + " |")
+	}
+	out.WriteString("\n| --- | --- |" + strings.Repeat(" --- |", len(t.columns)) + "\n")
+	for _, name := range names {
+		rounds := 0
+		for _, s := range samples {
+			if s.Contender == name {
+				rounds++
+			}
+		}
+		fmt.Fprintf(&out, "| %s | %d |", name, rounds)
+		for _, c := range t.columns {
+			out.WriteString(" " + cell(valuesOf(samples, name, c.value), valuesOf(samples, names[0], c.value), c.ratio && name != names[0]) + " |")
+		}
+		out.WriteString("\n")
+	}
+	return out.String()
+}
+
+// cell is a median with its range and, where asked for, the ratio to base's.
+func cell(values, base []float64, ratio bool) string {
+	if len(values) == 0 {
+		return "-"
+	}
+	m, low, high := median(values), slices.Min(values), slices.Max(values)
+	text := number(m)
+	if number(low) != text || number(high) != text {
+		text += fmt.Sprintf(" (%s–%s)", number(low), number(high))
+	}
+	if b := median(base); ratio && b > 0 {
+		text += fmt.Sprintf(", **%s×**", number(m/b))
+	}
+	return text
+}
+
+func valuesOf(samples []sample, contender, value string) []float64 {
+	var out []float64
+	for _, s := range samples {
+		if v, ok := s.Values[value]; ok && s.Contender == contender {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+func shortKernel(version string) string {
+	f := strings.Fields(version)
+	return strings.Join(f[:min(3, len(f))], " ")
+}
