@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -124,11 +125,22 @@ type lists struct {
 // of lists and watches a kind in a namespace, "" for all. Kinds built into Kubernetes
 // use protobuf.
 func (l lists) of(gvk schema.GroupVersionKind, resource, namespace string, by labels.Selector, field fields.Selector) (toolscache.ListerWatcher, error) {
-	c, err := apiutil.RESTClientForGVK(gvk, false, false, l.config, serializer.NewCodecFactory(l.scheme), l.http)
+	c, err := l.client(gvk)
 	if err != nil {
 		return nil, fmt.Errorf("watching %s: %w", resource, err)
 	}
 	return toolscache.NewFilteredListWatchFromClient(c, resource, namespace, func(o *metav1.ListOptions) {
 		o.LabelSelector, o.FieldSelector = by.String(), field.String()
 	}), nil
+}
+
+func (l lists) client(gvk schema.GroupVersionKind) (rest.Interface, error) {
+	codecs := serializer.NewCodecFactory(l.scheme)
+	if clientgoscheme.Scheme.Recognizes(gvk) {
+		return apiutil.RESTClientForGVK(gvk, false, false, l.config, codecs, l.http)
+	}
+	config, version := rest.CopyConfig(l.config), gvk.GroupVersion()
+	config.APIPath, config.GroupVersion = "/apis", &version
+	config.NegotiatedSerializer = onePass{codecs.WithoutConversion(), gvk, func() (runtime.Object, error) { return l.scheme.New(gvk) }}
+	return rest.RESTClientForConfigAndClient(config, l.http)
 }
