@@ -1,6 +1,8 @@
 package ciliumnode
 
 import (
+	"net/netip"
+	"slices"
 	"testing"
 
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
@@ -10,19 +12,30 @@ import (
 )
 
 func TestNotRun(t *testing.T) {
-	const v4, v6 = "10.0.0.1", "fd00::1"
+	const v4, v6, pod = "10.0.0.1", "fd00::1", "10.0.0.9"
+	ipv6 := [2]bool{ipalloc.IPv6: true}
 	tests := map[string]struct {
 		own, used []string
+		health    string
+		ingress   string
 		want      [2]bool
+		stale     []netip.Addr
 	}{
 		"nothing said yet":                     {},
 		"reported, and no own address yet":     {used: []string{v4}},
 		"own address, and nothing reported":    {own: []string{v4}},
-		"IPv4 alone":                           {own: []string{v4}, used: []string{v4, "10.0.0.2"}, want: [2]bool{ipalloc.IPv6: true}},
+		"IPv4 alone":                           {own: []string{v4}, used: []string{v4, "10.0.0.2"}, want: ipv6},
 		"IPv6 alone":                           {own: []string{v6}, used: []string{v6}, want: [2]bool{ipalloc.IPv4: true}},
 		"both":                                 {own: []string{v4, v6}, used: []string{v4, v6}},
-		"both, and the report of one is late":  {own: []string{v4, v6}, used: []string{v4}},
 		"both, and the address of one is late": {own: []string{v4}, used: []string{v4, v6}},
+		"IPv6 taken out again":                 {own: []string{v4, v6}, used: []string{v4}, want: ipv6, stale: []netip.Addr{netip.MustParseAddr(v6)}},
+		"IPv4 taken out again":                 {own: []string{v4, v6}, used: []string{v6}, want: [2]bool{ipalloc.IPv4: true}, stale: []netip.Addr{netip.MustParseAddr(v4)}},
+		"IPv6 and ingress taken out again":     {own: []string{v4, v6}, used: []string{v4}, ingress: "fd00::2", want: ipv6, stale: []netip.Addr{netip.MustParseAddr(v6), netip.MustParseAddr("fd00::2")}},
+		"both, and the report is empty":        {own: []string{v4, v6}},
+		"both, and the report names no router": {own: []string{v4, v6}, used: []string{pod}},
+		"both, and a health address is named":  {own: []string{v4, v6}, used: []string{v4}, health: "fd00::2"},
+		"a router address that is configured":  {own: []string{v4, "fe80::1"}, used: []string{v4}},
+		"both, and a pod has an address":       {own: []string{v4, v6}, used: []string{v4, "fd00::7"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -32,17 +45,38 @@ func TestNotRun(t *testing.T) {
 			for _, ip := range test.own {
 				cn.Spec.Addresses = append(cn.Spec.Addresses, ciliumv2.NodeAddress{Type: ciliumInternalIP, IP: ip})
 			}
+			cn.Spec.HealthAddressing.IPv6, cn.Spec.IngressAddressing.IPV6 = test.health, test.ingress
 			cn.Status.IPAM.Used = ipamtypes.AllocationMap{}
 			for _, ip := range test.used {
-				cn.Status.IPAM.Used[ip] = ipamtypes.AllocationIP{Owner: "router"}
+				owner := "default/" + ip
+				if ip == v4 || ip == v6 {
+					owner = "router"
+				}
+				cn.Status.IPAM.Used[ip] = ipamtypes.AllocationIP{Owner: owner}
 			}
 			v := NewView(cn)
 			if got := [2]bool{v.NotRun(ipalloc.IPv4), v.NotRun(ipalloc.IPv6)}; got != test.want {
 				t.Errorf("not run: %v, want %v", got, test.want)
 			}
+			if !slices.Equal(v.Stale, test.stale) {
+				t.Errorf("stale: %v, want %v", v.Stale, test.stale)
+			}
+			if slices.ContainsFunc(v.Own, func(a netip.Addr) bool { return slices.Contains(v.Stale, a) }) {
+				t.Errorf("own addresses %v include stale ones", v.Own)
+			}
 		})
 	}
 	if (*View)(nil).NotRun(ipalloc.IPv6) {
 		t.Error("a node without a CiliumNode is said not to run IPv6")
+	}
+}
+
+// TestStaleInMultiPool: a report from crd mode says nothing of an agent that has moved on.
+func TestStaleInMultiPool(t *testing.T) {
+	cn := &ciliumv2.CiliumNode{}
+	cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: ciliumInternalIP, IP: "10.0.0.1"}, {Type: ciliumInternalIP, IP: "fd00::1"}}
+	cn.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.1": {Owner: "router"}}
+	if v := MultiPool.ToStored(cn); len(v.Own) != 2 || len(v.Stale) > 0 {
+		t.Errorf("own %v, stale %v", v.Own, v.Stale)
 	}
 }

@@ -79,6 +79,7 @@ type multiPool struct{ ciliumNodes }
 func (multiPool) view(obj client.Object) *View {
 	cn := ciliumNodeOf(obj)
 	v := NewView(cn)
+	v.Own, v.Stale = ownAddresses(cn), nil // which a report from crd mode says nothing of any more
 	w := &BlockDemand{
 		requests: cn.Spec.IPAM.Pools.Requested, Taken: leftovers(v),
 		LeftCIDRs: v.PodCIDRs, LeftAddresses: len(cn.Spec.IPAM.Pool), LeftReport: len(v.Used) > 0,
@@ -204,7 +205,7 @@ func ownName(cn *ciliumv2.CiliumNode, addr netip.Addr) string {
 	case is(cn.Spec.IngressAddressing.IPV4) || is(cn.Spec.IngressAddressing.IPV6):
 		return "ingress"
 	}
-	return "router"
+	return routerOwner
 }
 
 type poolsPatch struct {

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // View is a CiliumNode as plain values. It is read-only.
@@ -40,6 +39,10 @@ type View struct {
 	// Own are the addresses the agent uses itself: CiliumInternalIP, health and
 	// ingress.
 	Own []netip.Addr
+	// Stale are the agent's own addresses of a family that it ran once and does not run. It
+	// does not use them, and allocates them anew before it does. As long as it names them
+	// no other node may have them.
+	Stale []netip.Addr
 	// Host are the node's own addresses that the agent names.
 	Host []netip.Addr
 	// Limits are the knobs of the CRD family in spec.ipam.
@@ -103,30 +106,9 @@ func NewView(cn *ciliumv2.CiliumNode) *View {
 			v.Release[addr] = expand.ReleaseStatus(status)
 		}
 	}
-	v.notRun = familiesNotRun(v)
+	v.setFamilies(cn)
 	v.untouched = cn.Spec.BootID == "" && len(v.Own)+len(v.Used)+len(v.NonCanonical) == 0
 	return v
-}
-
-// familiesNotRun returns the families that an agent in crd mode does not run because
-// its configuration disables them. An agent has an address of its own in each family
-// that it runs: it writes all of them at once (pkg/nodediscovery/nodediscovery.go,
-// mutateNodeResource, v1.20.1), and reports them in use. So a family is disabled if the
-// agent names addresses of the other one in both places and of this one in neither.
-// Without a report nothing is known.
-func familiesNotRun(v *View) [2]bool {
-	var own, used [2]bool
-	for _, addr := range v.Own {
-		own[ipalloc.FamilyOf(addr)] = true
-	}
-	for addr := range v.Used {
-		used[ipalloc.FamilyOf(addr)] = true
-	}
-	off := func(f, other ipalloc.Family) bool { return own[other] && used[other] && !own[f] && !used[f] }
-	return [2]bool{
-		ipalloc.IPv4: off(ipalloc.IPv4, ipalloc.IPv6),
-		ipalloc.IPv6: off(ipalloc.IPv6, ipalloc.IPv4),
-	}
 }
 
 // Untouched reports whether no agent in crd mode has read the CiliumNode: before it
@@ -134,12 +116,6 @@ func familiesNotRun(v *View) [2]bool {
 // pkg/nodediscovery/nodediscovery.go, mutateNodeResource, v1.20.1). So a patch of this
 // very version precedes everything that an agent does with it.
 func (v *View) Untouched() bool { return v != nil && v.BlockDemand == nil && v.untouched }
-
-// NotRun reports whether the agent has reported that it does not run a family.
-func (v *View) NotRun(f ipalloc.Family) bool { return v != nil && v.notRun[f] }
-
-// FamiliesNotRun returns NotRun of each family.
-func (v *View) FamiliesNotRun() [2]bool { return v.notRun }
 
 // InUse returns the addresses in use that neither the agent's report nor pods name: the
 // agent's own, and non-canonical ones, which the handshake cannot release.

@@ -113,8 +113,8 @@ func (d *decision) leaveUnread(b *block, a netip.Addr, entry ReleaseStatus, stan
 // leaveNotRun takes an address of a family that the agent does not run one step further.
 // The agent gives it to no pod and answers no mark. The mark is for an agent that may
 // restart with the family on: it assigns and restores no marked address. One that
-// restarted just before the mark shows in AckTimeout, by a container that is not settled
-// or by an address of the family of its own.
+// restarted just before the mark shows in AckTimeout, by a container that is not settled,
+// by its report, or by its answer.
 func (d *decision) leaveNotRun(a netip.Addr, entry ReleaseStatus) {
 	free := !d.inUse(a)
 	_, stands := d.state.Release[a]

@@ -30,7 +30,7 @@ func (l *Ledger) NotRunning(f ipalloc.Family, nodes map[string]bool) map[string]
 type ciliumNodes struct {
 	// foreign is what is taken because a CiliumNode names it: its podCIDRs, what
 	// multi-pool mode has allocated, and addresses in its pool, reported in use or the
-	// agent's own that lie outside these and its blocks.
+	// agent's own, stale ones as well, that lie outside these and its blocks.
 	foreign map[string][]netip.Prefix
 	// seen are CiliumNodes in the latest version known, delivered by the watch or
 	// returned by a write of this process. foreign derives from it. gone says which of
@@ -186,7 +186,7 @@ func (l *Ledger) foreignOf(node string) []netip.Prefix {
 	for cidr := range l.byNode[node] {
 		covers = append(covers, cidr)
 	}
-	for _, addrs := range []iter.Seq[netip.Addr]{maps.Keys(cn.Pool), slices.Values(cn.NonCanonical), maps.Keys(cn.Used), slices.Values(cn.Own)} {
+	for _, addrs := range []iter.Seq[netip.Addr]{maps.Keys(cn.Pool), slices.Values(cn.NonCanonical), maps.Keys(cn.Used), slices.Values(cn.Own), slices.Values(cn.Stale)} {
 		for addr := range addrs {
 			if !ContainsAddr(covers, addr) {
 				taken = append(taken, netip.PrefixFrom(addr, addr.BitLen()))

@@ -3,6 +3,9 @@ package state
 import (
 	"testing"
 
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
@@ -101,5 +104,21 @@ func TestMissingCiliumNodes(t *testing.T) {
 		if want > 0 && missing[0].ResourceVersion != version {
 			t.Errorf("it is gone as of version %s, want %s", missing[0].ResourceVersion, version)
 		}
+	}
+}
+
+// An address that an agent names though it does not run the family any more goes to no
+// other node: agents map it to that node.
+func TestStaleAddressIsTaken(t *testing.T) {
+	cn := fixtures.IPv4Agent()
+	cn.Spec.Addresses = append(cn.Spec.Addresses, ciliumv2.NodeAddress{Type: "CiliumInternalIP", IP: "fd00::1"})
+	cn.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.1": {Owner: "router"}}
+	l := ReadyLedger()
+	l.UpsertCiliumNode(ciliumnode.ToStored(cn))
+	if v := l.CiliumNode("n"); !v.NotRun(ipalloc.IPv6) {
+		t.Fatal("IPv6 counts as run")
+	}
+	if n := l.Free(ipalloc.Cut{Ranges: fixtures.Prefixes("fd00::/126", "fd00::4/126"), BlockBits: 126}); n != 1 {
+		t.Errorf("%d blocks are free, want the one without the address", n)
 	}
 }

@@ -14,8 +14,9 @@ import (
 // familyPods are the pods of a node before it has IPv6, and those that start after.
 const familyPods = 6
 
-// secondFamily switches IPv6 on in a running IPv4 cluster, node by node, and off again, as
-// docs/howto.md says, while pods are pinged.
+// secondFamily switches IPv6 on in a running IPv4 cluster, node by node, off again, takes
+// it out of the pool, and switches it on once more, as docs/howto.md says, while pods are
+// pinged.
 func secondFamily(ctx context.Context, e *env) error {
 	e.options.Then, e.options.ThenValues = "crd", []string{dualValues}
 	n, probe, err := e.pair(ctx, append(soon(), "--ack-timeout=10s")...)
@@ -30,7 +31,7 @@ func secondFamily(ctx context.Context, e *env) error {
 	if s.flows, err = flowsBetween(probe, s.old[:2], pingEvery); err != nil {
 		return err
 	}
-	for _, step := range []func(context.Context) error{s.addRange, s.switchOn, s.useBoth, s.switchOff} {
+	for _, step := range []func(context.Context) error{s.addRange, s.switchOn, s.useBoth, s.switchOff, s.takeOut, s.switchOnAgain} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -47,17 +48,16 @@ type secondFamilies struct {
 	old   []*bed.Pod // on the first node, with IPv4 alone
 	both  []*bed.Pod
 	flows []*bed.Pings
+	// left are the IPv6 addresses that agents without IPv6 name, by node.
+	left map[string]string
 }
 
 // addRange adds an IPv6 range to the pool, under agents that have IPv6 off.
 func (s *secondFamilies) addRange(ctx context.Context) error {
-	err := s.editPool(ctx, "all", func(p *v1alpha1.PodIPPool) {
-		p.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: blockSize6, CIDRs: []v1alpha1.PoolCIDR{{CIDR: poolCIDR6}}}
-	})
-	if err != nil {
+	if err := s.editPool(ctx, "all", addIPv6); err != nil {
 		return err
 	}
-	err = s.Eventually(ctx, "FamilyNotRun is reported", func(ctx context.Context) error {
+	err := s.Eventually(ctx, "FamilyNotRun is reported", func(ctx context.Context) error {
 		missing, err := s.missingEvents(ctx, "FamilyNotRun of PodIPPool all")
 		if err == nil && len(missing) > 0 {
 			err = fmt.Errorf("not yet: %v", missing)
@@ -69,6 +69,10 @@ func (s *secondFamilies) addRange(ctx context.Context) error {
 	s.checkNone(errs, "ADDs that fail meanwhile")
 	s.old = append(s.old, more...)
 	return nil
+}
+
+func addIPv6(p *v1alpha1.PodIPPool) {
+	p.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: blockSize6, CIDRs: []v1alpha1.PoolCIDR{{CIDR: poolCIDR6}}}
 }
 
 // switchOn restarts one agent after the other with IPv6 on.

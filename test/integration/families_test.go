@@ -116,6 +116,56 @@ func TestFamilyNotRunIsTakenOut(t *testing.T) {
 	e.Eventually("IPv6 can be taken out", func() error { return e.withoutIPv6("both") })
 }
 
+// IPv6 is switched off under agents that ran both families, and taken out of the pool,
+// though they go on naming their routers' IPv6 addresses. Switched on again, they take
+// others.
+func TestFamilySwitchedOffIsTakenOut(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.pool("both", func(p *v1alpha1.PodIPPool) {
+		p.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00:10::/112"}}}
+	}, "10.1.0.0/24")
+	a := e.node("n1", nil, agent.IPv4, agent.IPv6)
+	e.Must(a.WaitReady(e.Ctx))
+	e.reported("n1", 2)
+	before := e.router6("n1")
+	a = e.agent("n1", agent.IPv4)
+	e.Must(a.WaitReady(e.Ctx))
+	e.condition("both", v1alpha1.PoolFamilyNotRun, metav1.ConditionTrue, "")
+	if got := e.router6("n1"); got != before || got == "" {
+		t.Fatalf("the agent names router %q, want still %q", got, before)
+	}
+	e.Must(e.Client.Patch(e.Ctx, &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "both"}},
+		client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"ipv6":{"cidrs":[{"cidr":"fd00:10::/112","allocationPolicy":"Drain"}]}}}`))))
+	e.Eventually("IPv6 can be taken out", func() error { return e.withoutIPv6("both") })
+	if got := e.ofFamily(false); len(got) > 0 {
+		t.Errorf("IPv6 blocks %v are left", got)
+	}
+
+	e.Must(e.Client.Patch(e.Ctx, &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "both"}},
+		client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"ipv6":{"blockSize":126,"cidrs":[{"cidr":"fd00:10::/112"}]}}}`))))
+	a = e.agent("n1", agent.IPv4, agent.IPv6)
+	e.Must(a.WaitReady(e.Ctx))
+	e.reported("n1", 2)
+	if got := e.router6("n1"); got == before || got == "" {
+		t.Errorf("the agent names router %q with IPv6 on again, want another than %q", got, before)
+	}
+	e.usedArePublished("n1")
+}
+
+// router6 returns the IPv6 address of a node's router that its CiliumNode names.
+func (e *env) router6(node string) string {
+	e.TB.Helper()
+	cn, err := e.ciliumNode(node)
+	e.Must(err)
+	for _, a := range cn.Spec.Addresses {
+		if a.Type == "CiliumInternalIP" && netip.MustParseAddr(a.IP).Is6() {
+			return a.IP
+		}
+	}
+	return ""
+}
+
 // A family of which no node holds a block can be taken out of a pool.
 func TestEmptyFamilyIsTakenOut(t *testing.T) {
 	e := newEnv(t)

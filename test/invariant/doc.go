@@ -21,7 +21,8 @@
 //     since.)
 //  2. No IP leaves a pool while anything says that it is used, nor before its
 //     agent has answered ready-for-release, save when its Node is gone, or the IP
-//     is marked and of a family that its agent does not run. The
+//     is marked and of a family that its agent does not run, be it named as an
+//     address of the agent's own from when it ran it. The
 //     CiliumNode of a Node that is there is not deleted while it has such an IP.
 //     What an agent holds is in its pool.
 //  3. podCIDRs lists the node's blocks with an IP in the pool, each once, in

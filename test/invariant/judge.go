@@ -188,7 +188,7 @@ func (j *judgement) usedBy(addr netip.Addr) string {
 	if owner, ok := j.old.used[addr]; ok {
 		return owner + " (status.ipam.used)"
 	}
-	if j.old.own[addr] {
+	if j.old.own[addr] && (!j.old.stays[addr] || !j.old.familyNotRun(addr)) {
 		return "the agent itself (spec.addresses, health or ingress)"
 	}
 	for key, pod := range j.podsOn[j.node] {

@@ -18,26 +18,35 @@ type view struct {
 	podCIDRs   []netip.Prefix
 	used       map[netip.Addr]string
 	own        map[netip.Addr]bool
-	release    map[netip.Addr]string
+	// stays are those that the agent goes on naming once it does not run the family: the
+	// router's and the ingress', unless they are link-local and so of its configuration.
+	stays   map[netip.Addr]bool
+	release map[netip.Addr]string
 }
 
 // familyNotRun reports whether the agent has said that it does not run the family of an
-// address: its own addresses and its report name the other family alone.
+// address: it names addresses of the other family, and its report names that family alone.
+// Addresses of this one that it names may be left from when it ran it, if the report
+// names its router in the other.
 func (v *view) familyNotRun(addr netip.Addr) bool {
-	own, used := false, false
+	named, used, router, left := false, false, false, false
 	for a := range v.own {
+		switch {
+		case a.Is4() != addr.Is4():
+			named = true
+		case !v.stays[a]:
+			return false
+		default:
+			left = true
+		}
+	}
+	for a, owner := range v.used {
 		if a.Is4() == addr.Is4() {
 			return false
 		}
-		own = true
+		used, router = true, router || owner == "router"
 	}
-	for a := range v.used {
-		if a.Is4() == addr.Is4() {
-			return false
-		}
-		used = true
-	}
-	return own && used
+	return named && used && (router || !left)
 }
 
 // newView reads the CiliumNode after a change; nil: there is none.
@@ -49,7 +58,7 @@ func newView(c Change) *view {
 	v := &view{
 		pool: make(map[netip.Addr]bool, len(cn.Spec.IPAM.Pool)), unreadable: map[string]bool{},
 		used: make(map[netip.Addr]string, len(cn.Status.IPAM.Used)),
-		own:  map[netip.Addr]bool{}, release: map[netip.Addr]string{},
+		own:  map[netip.Addr]bool{}, stays: map[netip.Addr]bool{}, release: map[netip.Addr]string{},
 	}
 	for key := range cn.Spec.IPAM.Pool {
 		if addr, ok := parse(key); ok {
@@ -71,18 +80,20 @@ func newView(c Change) *view {
 			v.release[addr] = string(state)
 		}
 	}
-	own := []string{
-		cn.Spec.HealthAddressing.IPv4, cn.Spec.HealthAddressing.IPv6,
-		cn.Spec.IngressAddressing.IPV4, cn.Spec.IngressAddressing.IPV6,
-	}
+	left := []string{cn.Spec.IngressAddressing.IPV4, cn.Spec.IngressAddressing.IPV6}
 	for _, a := range cn.Spec.Addresses {
 		if a.Type == addressing.NodeCiliumInternalIP {
-			own = append(own, a.IP)
+			left = append(left, a.IP)
 		}
 	}
-	for _, s := range own {
+	for _, s := range left {
 		if addr, ok := parse(s); ok {
-			v.own[addr] = true
+			v.own[addr], v.stays[addr] = true, !addr.IsLinkLocalUnicast()
+		}
+	}
+	for _, s := range []string{cn.Spec.HealthAddressing.IPv4, cn.Spec.HealthAddressing.IPv6} {
+		if addr, ok := parse(s); ok {
+			v.own[addr], v.stays[addr] = true, false
 		}
 	}
 	return v

@@ -144,6 +144,12 @@ func dualStack(c *world.Config) {
 	c.Pools[0].Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/124"}}}
 }
 
+// switching is dual stack with agents whose IPv6 people switch off and on.
+func switching(c *world.Config) {
+	dualStack(c)
+	c.SwitchesFamilies = true
+}
+
 func clusterPool(c *world.Config) {
 	c.Pools[0].Spec.IPv4.CIDRs = append(c.Pools[0].Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: "10.0.4.0/27"})
 	c.Move = &world.Move{From: adopt.ClusterPool, Given: [][]netip.Prefix{
@@ -163,6 +169,8 @@ func scenarios() []scenario {
 		{name: "ciliumnode-deleted", about: "the CiliumNode of a node with pods is deleted by hand", steps: []step{join(), grow(), ciliumNodeDeleted(), reclaim(1)}, from: 2},
 		{name: "adoption", about: "nodes move from cluster-pool mode", change: clusterPool, steps: adoption(), from: 1},
 		{name: "dual-stack", about: "join, grow and reclaim with both families", change: dualStack, steps: []step{join(), grow(), reclaim(2)}},
+		{name: "family-off", about: "IPv6 is taken out of an agent, its range drained, and IPv6 is put in again", change: switching,
+			steps: []step{join(), growBoth(), familyOff(), familyDrained(), familyOn()}, from: 2},
 		{name: "multi-pool", about: "the same in multi-pool mode", change: multiPool, steps: []step{join(), growWhole(), deleted()}},
 		{name: "kubernetes", about: "join, and a lost machine, in kubernetes mode", change: kubernetes, steps: []step{join(), nodeGone(), nodeReturns()}},
 	}

@@ -45,6 +45,9 @@ type machine struct {
 	off bool
 	// held: its agent does not start for now.
 	held bool
+	// families are those that its agent runs; switched: they were others before.
+	families []agent.Family
+	switched bool
 	// unlisted: an entry of its podCIDRs was removed by hand.
 	unlisted bool
 
@@ -80,6 +83,8 @@ type machine struct {
 type podState struct {
 	run, writtenRun     int
 	ready, writtenReady bool
+	// ended: its last run ended by itself.
+	ended, writtenEnded bool
 }
 
 // endpoint is a pod with its addresses.
@@ -87,12 +92,13 @@ type endpoint struct {
 	pod    client.Object
 	pool   string // of Cilium's, that they are of
 	v4, v6 netip.Addr
+	lost6  bool // its agent ran another family since
 	// forfeited: its Node was gone for so long that its block went to others.
 	forfeited bool
 }
 
 func (e *endpoint) addrs() []netip.Addr {
-	return slices.DeleteFunc([]netip.Addr{e.v4, e.v6}, func(a netip.Addr) bool { return !a.IsValid() })
+	return slices.DeleteFunc([]netip.Addr{e.v4, e.v6}, func(a netip.Addr) bool { return !a.IsValid() || e.lost6 && a == e.v6 })
 }
 
 func (e *endpoint) owner() string { return keyOf(e.pod) }
@@ -126,7 +132,7 @@ func (m *machine) boot() {
 		return
 	}
 	m.store = agent.NewStore(agent.StoreOptions{
-		Families: m.w.cfg.Families,
+		Families: m.families,
 		Pick: func(candidates []string) string {
 			m.picks++
 			return candidates[m.w.pick(m.name, m.picks, len(candidates))]
@@ -161,7 +167,7 @@ func (m *machine) discover() {
 	if m.w.cfg.Cluster != nil {
 		cn.Spec.Addresses = addressesOf(node)
 	}
-	for _, family := range m.w.cfg.Families {
+	for _, family := range m.w.cfg.Families { // also of one that it does not run any more
 		if addr := m.router[family]; addr.IsValid() {
 			cn.Spec.Addresses = append(cn.Spec.Addresses, ciliumv2.NodeAddress{Type: addressing.NodeCiliumInternalIP, IP: addr.String()})
 		}
@@ -224,6 +230,7 @@ func (m *machine) restore() {
 	}
 	for _, slot := range sortedKeys(m.endpoints) {
 		e := m.endpoints[slot]
+		e.loseFamily(m)
 		if pod := m.w.api.Get(KindPod, e.owner()); pod == nil || pod.GetUID() != e.pod.GetUID() {
 			delete(m.endpoints, slot) // its pod is gone
 			continue
@@ -244,14 +251,14 @@ func (m *machine) restore() {
 // own takes the router's address, the old one if it can be had, and opens the
 // agent to pods. Without one it crashes.
 func (m *machine) own() {
-	for _, family := range m.w.cfg.Families {
+	for _, family := range m.families {
 		if old := m.router[family]; old.IsValid() && m.take(crd.DefaultCiliumPool, old, "router") == nil {
 			continue
 		}
 		addr, err := m.takeNext(family, "router")
 		if err != nil {
 			m.crash()
-			m.again = m.w.now.Add(crashBackoff)
+			m.pod.ended, m.again = true, m.w.now.Add(crashBackoff)
 			return
 		}
 		m.router[family] = addr
@@ -259,7 +266,7 @@ func (m *machine) own() {
 	m.discover()
 	m.asked, m.phase = true, serving
 	m.served = m.served || m.old == nil
-	m.pod.ready = true
+	m.pod.ready, m.pod.ended = true, false
 }
 
 func (m *machine) crash() {
@@ -331,6 +338,7 @@ func (m *machine) writePod() {
 		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready, LastTransitionTime: m.readySince()}},
 		ContainerStatuses: []corev1.ContainerStatus{{
 			Name: "cilium-agent", ContainerID: fmt.Sprintf("containerd://%s-%d", m.name, m.pod.run),
+			LastTerminationState: m.lastEnd(),
 		}},
 	}
 	if exists {
@@ -338,7 +346,17 @@ func (m *machine) writePod() {
 	} else {
 		m.w.must(m.w.api.Create(pod))
 	}
-	m.pod.writtenRun, m.pod.writtenReady = m.pod.run, m.pod.ready
+	m.pod.writtenRun, m.pod.writtenReady, m.pod.writtenEnded = m.pod.run, m.pod.ready, m.pod.ended
+}
+
+// lastEnd is how the last run of its agent ended, if it did by itself: a second after its
+// start.
+func (m *machine) lastEnd() corev1.ContainerState {
+	if !m.pod.ended {
+		return corev1.ContainerState{}
+	}
+	at := metav1.NewTime(m.w.now.Truncate(time.Second))
+	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, StartedAt: metav1.NewTime(at.Add(-time.Second)), FinishedAt: at}}
 }
 
 // readySince is when its kubelet writes that it is Ready or not, which only those
@@ -351,7 +369,7 @@ func (m *machine) readySince() metav1.Time {
 }
 
 func (m *machine) podDue() bool {
-	return m.run > 0 && (m.pod.run != m.pod.writtenRun || m.pod.ready != m.pod.writtenReady)
+	return m.run > 0 && (m.pod.run != m.pod.writtenRun || m.pod.ready != m.pod.writtenReady || m.pod.ended != m.pod.writtenEnded)
 }
 
 // switchOff is the end of the machine and of what was on its disk.

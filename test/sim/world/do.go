@@ -227,3 +227,51 @@ func duration(s string) time.Duration {
 	}
 	return d
 }
+
+// describe tells of an action what its name leaves out.
+func (w *World) describe(a Action) string {
+	if a.Verb != Migrate && a.Who == people && w.mover.busy() {
+		return a.String() + ": " + w.mover.pending.String()
+	}
+	o := w.operator(a.Who)
+	if o == nil || !o.up {
+		return a.String()
+	}
+	if f := o.flight(a.What); f != nil && a.Verb != Reconcile {
+		return a.String() + ": " + f.pending.String()
+	}
+	return a.String()
+}
+
+// show brings all watches up to date.
+func (w *World) show() {
+	for _, o := range w.operators {
+		for _, s := range o.streams {
+			for o.running() {
+				if _, more := s.next(w.api); !more {
+					break
+				}
+				w.watch(o, s)
+			}
+		}
+	}
+	for _, m := range w.machines {
+		for m.reads() {
+			if _, more := m.nextSeen(); !more {
+				break
+			}
+			m.observe()
+		}
+	}
+	w.sched.seeAll()
+}
+
+func (w *World) watch(o *Operator, s *stream) {
+	s.take(w.api)
+	if !w.cfg.Faults.Has(HandlerLag) {
+		for len(s.undelivered) > 0 {
+			s.tell()
+		}
+	}
+	o.settle()
+}

@@ -9,7 +9,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
-	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 )
 
 // look notes what a reconcile has read live of a block.
@@ -69,17 +68,11 @@ func reports(cn *ciliumv2.CiliumNode, f ipalloc.Family) bool {
 	return false
 }
 
-// runs says that agents run a family: of another one they neither use an address nor
-// answer a mark.
-func (w *World) runs(f ipalloc.Family) bool {
-	return slices.Contains(w.cfg.Families, map[ipalloc.Family]agent.Family{ipalloc.IPv4: agent.IPv4, ipalloc.IPv6: agent.IPv6}[f])
-}
-
 // holdGuards checks that an address is marked in the window of the agents' protocol only
 // where the operator could not know that it is one.
 func (w *World) holdGuards(f *flight, old *ciliumv2.CiliumNode, addr netip.Addr) {
 	node := old.Name
-	if !reports(old, ipalloc.FamilyOf(addr)) && w.runs(ipalloc.FamilyOf(addr)) {
+	if m := w.machine(node); !reports(old, ipalloc.FamilyOf(addr)) && m.runs(ipalloc.FamilyOf(addr)) && !m.switched {
 		w.violate(2, "%s of node %s was marked for release though its agent reports nothing", addr, node)
 	}
 	if !f.settled {

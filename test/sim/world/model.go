@@ -17,7 +17,7 @@ import (
 // beyondModel says that the model of the address protocol does not have what happens.
 func beyondModel(v Verb) bool {
 	switch v {
-	case NodeDelete, NodeOff, CNDelete, CNEdit, BlockTear, BlockStrip, BlockStatus, BackupAgain, Touch:
+	case AgentFamilies, NodeDelete, NodeOff, CNDelete, CNEdit, BlockTear, BlockStrip, BlockStatus, BackupAgain, Touch:
 		return true
 	}
 	return false

@@ -227,6 +227,8 @@ func (w *World) doPeople(a Action) {
 		w.collect(m, a.What)
 	case Configure:
 		w.configure(m, a.What)
+	case AgentFamilies:
+		m.setFamilies(a.What)
 	case Cordon, NodeLabel, NodeAddress, NodeMake, NodeDelete, NodeOff:
 		w.editNode(m, a)
 	case ServiceEdit:

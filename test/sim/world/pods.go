@@ -93,8 +93,10 @@ func (m *machine) wantsStatus(slot string, pod *corev1.Pod) bool {
 
 func (e *endpoint) podIPs() []corev1.PodIP {
 	var out []corev1.PodIP
-	for _, addr := range e.addrs() {
-		out = append(out, corev1.PodIP{IP: addr.String()})
+	for _, addr := range []netip.Addr{e.v4, e.v6} {
+		if addr.IsValid() { // a status keeps what the pod began with
+			out = append(out, corev1.PodIP{IP: addr.String()})
+		}
 	}
 	return out
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // holdRest checks what must hold once everything has come to rest: every pod
@@ -191,7 +192,12 @@ func (b *heldBlock) count(m *machine, cn *ciliumv2.CiliumNode) {
 			}
 		}
 	}
-	for _, own := range m.router {
+	for _, slot := range m.w.slots {
+		if pod := m.podObject(slot); pod != nil && statusIn(pod, b.cidr) {
+			b.used++ // of a family that the agent does not run it reports none
+		}
+	}
+	for _, own := range m.routers() {
 		if !b.cidr.Contains(own) {
 			continue
 		}
@@ -213,18 +219,16 @@ func (w *World) holdReclaim(when string, m *machine, cn *ciliumv2.CiliumNode, he
 	if m.phase != serving {
 		return
 	}
-	for _, family := range []bool{true, false} {
+	for _, f := range ipalloc.Families() {
+		if !m.runs(f) {
+			continue // what the node has stays until it is drained
+		}
+		family := f == ipalloc.IPv4
 		policy, ruling := w.policy(m.name, family)
 		if w.isHeld(ruling) {
 			continue
 		}
-		demand, total, blocks := 0, 0, 0
-		for key := range cn.Status.IPAM.Used {
-			if addr, err := netip.ParseAddr(key); err == nil && addr.Is4() == family {
-				demand++
-			}
-		}
-		demand += w.without(m, cn)
+		demand, total, blocks := reported(cn, f)+w.without(m, cn, f), 0, 0
 		for _, b := range held {
 			if b.cidr.Addr().Is4() == family {
 				total, blocks = total+b.open, blocks+1
@@ -240,6 +244,17 @@ func (w *World) holdReclaim(when string, m *machine, cn *ciliumv2.CiliumNode, he
 	}
 }
 
+// reported is how many addresses of a family an agent reports.
+func reported(cn *ciliumv2.CiliumNode, f ipalloc.Family) int {
+	n := 0
+	for key := range cn.Status.IPAM.Used {
+		if addr, err := netip.ParseAddr(key); err == nil && ipalloc.FamilyOf(addr) == f {
+			n++
+		}
+	}
+	return n
+}
+
 // asked says that a block has to go, whatever its use.
 func (w *World) asked(b *v1alpha1.PodIPBlock) bool {
 	obj, ok := w.api.Get(KindPool, b.Spec.PoolName).(*v1alpha1.PodIPPool)
@@ -250,11 +265,13 @@ func (w *World) asked(b *v1alpha1.PodIPBlock) bool {
 	return err != nil || pool.Deleting || pool.Drains(netip.MustParsePrefix(b.Spec.CIDR)) || w.mustMove(b, pool)
 }
 
-// without is how many pods of the node have no address that its agent reports.
-func (w *World) without(m *machine, cn *ciliumv2.CiliumNode) int {
+// without is how many pods of the node have no address of a family that its agent reports.
+func (w *World) without(m *machine, cn *ciliumv2.CiliumNode, f ipalloc.Family) int {
 	owners := map[string]bool{}
-	for _, ip := range cn.Status.IPAM.Used {
-		owners[strings.TrimSuffix(ip.Owner, " [restored]")] = true
+	for key, ip := range cn.Status.IPAM.Used {
+		if addr, err := netip.ParseAddr(key); err == nil && ipalloc.FamilyOf(addr) == f {
+			owners[strings.TrimSuffix(ip.Owner, " [restored]")] = true
+		}
 	}
 	n := 0
 	for _, slot := range w.slots {

@@ -2,6 +2,7 @@ package world
 
 import (
 	"net/netip"
+	"slices"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 
@@ -15,10 +16,7 @@ func (w *World) mayRetire(m *machine, key string) bool {
 	if err != nil {
 		return false
 	}
-	own := false
-	for _, a := range m.router {
-		own = own || a == addr
-	}
+	own := slices.Contains(m.routers(), addr)
 	for _, name := range w.api.Keys(KindBlock) {
 		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
 		if cidr, err := netip.ParsePrefix(b.Spec.CIDR); own && err == nil && b.Spec.NodeName == m.name && cidr.Contains(addr) {
@@ -42,7 +40,7 @@ func (w *World) restartRetired() bool {
 		if !ok || m.phase != serving {
 			continue
 		}
-		for _, own := range m.router {
+		for _, own := range m.routers() {
 			if cn.Status.IPAM.ReleaseIPs[own.String()] == "released" {
 				m.crash()
 				w.Counts.Ops["agent restarted on retired addresses"]++

@@ -144,7 +144,7 @@ func (w *World) spareBlock(m *machine, by string) string {
 		return ""
 	}
 	held, total := w.heldFor(m, cn, by)
-	demand := len(cn.Status.IPAM.Used) + w.without(m, cn)
+	demand := len(cn.Status.IPAM.Used) + w.without(m, cn, ipalloc.IPv4)
 	target := max(2, demand+policy.MinFree, (demand*100+policy.ExpandPercent-1)/policy.ExpandPercent)
 	for _, b := range held {
 		if len(held) > 1 && b.used == 0 && !b.pinned && total-b.open >= target {

@@ -37,6 +37,8 @@ type Config struct {
 	Operators int
 	// Families of addresses. Empty: IPv4.
 	Families []agent.Family
+	// SwitchesFamilies: people switch the second family of agents off and on again.
+	SwitchesFamilies bool
 	// Pools that are there from the beginning; Spare are ranges that people may
 	// add to the first of them.
 	Pools []*v1alpha1.PodIPPool
@@ -174,7 +176,7 @@ func New(cfg Config) *World {
 		w.makeNamespaces()
 	}
 	for i := range cfg.Nodes {
-		m := &machine{w: w, name: fmt.Sprintf("n%d", i+1), endpoints: map[string]*endpoint{}, router: map[agent.Family]netip.Addr{}}
+		m := &machine{w: w, name: fmt.Sprintf("n%d", i+1), families: cfg.Families, endpoints: map[string]*endpoint{}, router: map[agent.Family]netip.Addr{}}
 		w.machines = append(w.machines, m)
 		w.makeNode(m.name)
 		if cfg.Move != nil {

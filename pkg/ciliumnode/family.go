@@ -1,0 +1,66 @@
+package ciliumnode
+
+import (
+	"net/netip"
+	"slices"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// routerOwner is the owner under which an agent reports its router's address
+// (daemon/infraendpoints/infra_ip_allocation.go, v1.20.1).
+const routerOwner = "router"
+
+// setFamilies finds out which families an agent in crd mode does not run because its
+// configuration disables them. An agent has an address of its own in each family that it
+// runs: it names all of them at once (pkg/nodediscovery/nodediscovery.go,
+// mutateNodeResource, v1.20.1), and reports them in use. So a family is disabled if the
+// agent names and reports addresses of the other one and reports none of this one.
+// Without a report nothing is known.
+//
+// It goes on naming the router's and the ingress address of a family that was disabled
+// later, which it reads from its CiliumNode (pkg/node/sync/local_node_sync.go) and from its
+// ipcache (pkg/ipcache/restore/local_identity_restorer.go), but not the health endpoint's.
+// These are stale if its report names the router of the other family.
+func (v *View) setFamilies(cn *ciliumv2.CiliumNode) {
+	var own, used, router [2]bool
+	for addr, owner := range v.Used {
+		f := ipalloc.FamilyOf(addr)
+		used[f], router[f] = true, router[f] || owner == routerOwner
+	}
+	for _, addr := range v.Own {
+		own[ipalloc.FamilyOf(addr)] = true
+	}
+	for _, f := range ipalloc.Families() {
+		other := 1 - f
+		if !own[other] || !used[other] || used[f] {
+			continue
+		}
+		left := v.leftOf(f, cn)
+		if own[f] && (!router[other] || len(left) == 0) {
+			continue
+		}
+		v.notRun[f], v.Stale = true, append(v.Stale, left...)
+	}
+	v.Own = slices.DeleteFunc(v.Own, func(addr netip.Addr) bool { return slices.Contains(v.Stale, addr) })
+}
+
+// leftOf returns the agent's own addresses of a family if it may have all of them from an
+// earlier run. A link-local one is of its configuration (local-router-ipv6), and never
+// reported.
+func (v *View) leftOf(f ipalloc.Family, cn *ciliumv2.CiliumNode) []netip.Addr {
+	health := [2]string{ipalloc.IPv4: cn.Spec.HealthAddressing.IPv4, ipalloc.IPv6: cn.Spec.HealthAddressing.IPv6}
+	own := slices.DeleteFunc(slices.Clone(v.Own), func(addr netip.Addr) bool { return ipalloc.FamilyOf(addr) != f })
+	if health[f] != "" || slices.ContainsFunc(own, netip.Addr.IsLinkLocalUnicast) {
+		return nil
+	}
+	return own
+}
+
+// NotRun reports whether the agent has reported that it does not run a family.
+func (v *View) NotRun(f ipalloc.Family) bool { return v != nil && v.notRun[f] }
+
+// FamiliesNotRun returns NotRun of each family.
+func (v *View) FamiliesNotRun() [2]bool { return v.notRun }

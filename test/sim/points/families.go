@@ -1,0 +1,64 @@
+package main
+
+import (
+	"net/netip"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
+)
+
+// growBoth gives n1 a pod with an address of each family.
+func growBoth() step {
+	return step{"a pod has addresses", pod("p1"), hasAddress("p1")}
+}
+
+func familyOff() step {
+	return step{"the agent runs IPv4 alone, and its pod is gone", func(d *driver) {
+		d.try(world.AgentFamilies, "n1", "ipv4")
+		d.try(world.PodDelete, "n1", "p1")
+	}, func(v view) bool { return up(v) && !v.HasAddress("n1", "p1") && v.reports("n1") == "ipv4" }}
+}
+
+// familyDrained has people ask for the IPv6 blocks of n1.
+func familyDrained() step {
+	return step{"its IPv6 blocks are gone", func(d *driver) {
+		for _, name := range d.w.API().Keys(world.KindBlock) {
+			b := d.w.API().Get(world.KindBlock, name).(*v1alpha1.PodIPBlock)
+			if b.Spec.NodeName == "n1" && netip.MustParsePrefix(b.Spec.CIDR).Addr().Is6() {
+				d.try(world.BlockDelete, "people", name)
+			}
+		}
+	}, func(v view) bool { return !v.deleting("n1") }}
+}
+
+// deleting reports whether a block of a node is being deleted.
+func (v view) deleting(node string) bool {
+	for _, name := range v.API().Keys(world.KindBlock) {
+		b := v.API().Get(world.KindBlock, name).(*v1alpha1.PodIPBlock)
+		if b.Spec.NodeName == node && b.DeletionTimestamp != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func familyOn() step {
+	return step{"the agent runs both families", func(d *driver) { d.try(world.AgentFamilies, "n1", "all") },
+		func(v view) bool { return up(v) && v.reports("n1") == "both" }}
+}
+
+// reports is which families the agent of a node reports addresses of.
+func (v view) reports(node string) string {
+	ipv4, ipv6 := false, false
+	for key := range v.ciliumNode(node).Status.IPAM.Used {
+		ipv6 = ipv6 || netip.MustParseAddr(key).Is6()
+		ipv4 = ipv4 || netip.MustParseAddr(key).Is4()
+	}
+	switch {
+	case ipv4 && ipv6:
+		return "both"
+	case ipv4:
+		return "ipv4"
+	}
+	return ""
+}

@@ -1,0 +1,85 @@
+package world
+
+import (
+	"net/netip"
+	"slices"
+
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/agent"
+)
+
+// Values of the action AgentFamilies.
+const (
+	ipv4Alone = "ipv4"
+	allOfThem = "all"
+)
+
+// enableFamilies is the second family of a node's agent, which people switch off and on.
+func (w *World) enableFamilies(m *machine) {
+	switch {
+	case !w.cfg.SwitchesFamilies || len(w.cfg.Families) < 2:
+	case len(m.families) > 1:
+		w.can(AgentFamilies, m.name, ipv4Alone)
+	default:
+		w.can(AgentFamilies, m.name, allOfThem)
+	}
+}
+
+// setFamilies changes the configuration of a node's agent, which restarts along with it.
+func (m *machine) setFamilies(what string) {
+	if m.families = m.w.cfg.Families; what == ipv4Alone {
+		m.families = []agent.Family{agent.IPv4}
+	}
+	m.switched = true
+	if m.phase != down {
+		m.crash()
+	}
+}
+
+// runs says that the node's agent runs a family: of another one it neither uses an address
+// nor answers a mark.
+func (m *machine) runs(f ipalloc.Family) bool {
+	return slices.Contains(m.families, map[ipalloc.Family]agent.Family{ipalloc.IPv4: agent.IPv4, ipalloc.IPv6: agent.IPv6}[f])
+}
+
+// loseFamily is the end of a pod's second address if its agent does not run the family.
+// Its status goes on naming it.
+func (e *endpoint) loseFamily(m *machine) {
+	e.lost6 = e.lost6 || e.v6.IsValid() && !m.runs(ipalloc.IPv6)
+}
+
+// statusIn reports whether the status of a pod names an address of a CIDR.
+func statusIn(pod *corev1.Pod, cidr netip.Prefix) bool {
+	return slices.ContainsFunc(pod.Status.PodIPs, func(ip corev1.PodIP) bool {
+		addr, err := netip.ParseAddr(ip.IP)
+		return err == nil && cidr.Contains(addr)
+	})
+}
+
+// routers are the addresses of the agent's router in the families that it runs.
+func (m *machine) routers() []netip.Addr {
+	var out []netip.Addr
+	for _, family := range m.families {
+		if addr := m.router[family]; addr.IsValid() {
+			out = append(out, addr)
+		}
+	}
+	return out
+}
+
+// holdRouter checks that the address of an agent's router did not leave its node's pool.
+func (w *World) holdRouter(node string, before, after ipamtypes.AllocationMap) {
+	m := w.machine(node)
+	if m == nil || m.store == nil || m.phase != serving {
+		return
+	}
+	for _, addr := range m.routers() {
+		_, was := before[addr.String()]
+		if _, is := after[addr.String()]; was && !is {
+			w.violate(2, "%s, which the router of node %s has, was taken out of its pool", addr, node)
+		}
+	}
+}
