@@ -141,13 +141,9 @@ func (b *bed) pings(ctx context.Context) (losses, error) {
 		return sum, err
 	}
 	for _, pod := range pods {
-		out, err := b.ask(ctx, pod.Name, "http://127.0.0.1:8080/pings")
+		results, err := b.pingsOf(ctx, pod.Name)
 		if err != nil {
 			return sum, err
-		}
-		var results map[string]losses
-		if err := json.Unmarshal([]byte(out), &results); err != nil {
-			return sum, fmt.Errorf("pings of %s: %w", pod.Name, err)
 		}
 		for _, r := range results {
 			sum.Sent += r.Sent
@@ -156,6 +152,19 @@ func (b *bed) pings(ctx context.Context) (losses, error) {
 		}
 	}
 	return sum, nil
+}
+
+// pingsOf gives what a pod has lost, by the address that it pings.
+func (b *bed) pingsOf(ctx context.Context, pod string) (map[string]losses, error) {
+	out, err := b.ask(ctx, pod, "http://127.0.0.1:8080/pings")
+	if err != nil {
+		return nil, err
+	}
+	var results map[string]losses
+	if err := json.Unmarshal([]byte(out), &results); err != nil {
+		return nil, fmt.Errorf("pings of %s: %w", pod, err)
+	}
+	return results, nil
 }
 
 // restarts counts the container restarts of the pods in the namespace default.

@@ -44,6 +44,7 @@ func all() []scenario {
 		{name: "kubelet", alone: true, run: kubeletScenario},
 		{name: "schedule", alone: true, run: scheduleScenario},
 		{name: "compare", alone: true, run: compareScenario},
+		{name: "renumber", alone: true, run: renumberScenario},
 		{name: "calico", alone: true, run: calicoScenario},
 		{name: "migration", alone: true, run: migrationScenario},
 		{name: "modes-policies", alone: true, run: policiesScenario},
