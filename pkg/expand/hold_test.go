@@ -2,6 +2,7 @@ package expand
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -105,6 +106,9 @@ func TestHeldIsAsIfNotAsked(t *testing.T) {
 			}
 			free.Blocks[i].Request = None
 			holds++
+		}
+		if soon && slices.ContainsFunc(held.Blocks, func(b Block) bool { return b.Phase == ipalloc.Draining }) {
+			continue // no address of the agent's own moves to what leaves soon
 		}
 		got, gotMemory := checkPure(t, p, held, m)
 		want, wantMemory := Decide(noon, p, free, m)

@@ -80,8 +80,9 @@ func (d *decision) hasRoomToMove() bool {
 	return free >= moving+d.waiting
 }
 
-// remains reports whether a published address remains in the pool after this plan.
+// remains reports whether a published address remains in the pool after this plan, and
+// for longer: else the agent would have to move again, or could not move any more.
 func (d *decision) remains(a netip.Addr) bool {
 	b := d.blockOf(a)
-	return b == nil || b.serving() && b.usable(a)
+	return b == nil || b.serving() && b.usable(a) && !d.leavesSoon(b)
 }

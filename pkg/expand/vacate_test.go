@@ -142,6 +142,14 @@ func TestVacate(t *testing.T) {
 			state:  vacating(used("10.0.0.1-10.0.0.12"), edit(0, reserved("10.0.0.13-10.0.0.14"))),
 			want:   []string{"needs 14 of 12", "mark 10.0.0.13-10.0.0.14", "10.0.0.16/28 waits for Replacement"},
 		},
+		"not with what leaves once a window opens": {
+			state: vacating(edit(0, request(CIDRDraining)), edit(0, held(WaitWindow, time.Minute))),
+			want:  []string{"needs 3 of 14", "10.0.0.0/28 waits for Window until 1m0s", "10.0.0.16/28 waits for Replacement", "again in 1m0s"},
+		},
+		"with what leaves in a distant window": {
+			state: vacating(edit(0, request(CIDRDraining)), edit(0, held(WaitWindow, 3*time.Hour))),
+			want:  []string{"needs 3 of 14", "retire " + both, "10.0.0.0/28 waits for Window until 3h0m0s", restart, "again in 3h0m0s"},
+		},
 		"the room is gone: the agent may have them back": {
 			policy: func(p *Policy) { p.MaxBlocks = 1 },
 			state:  vacating(used("10.0.0.1-10.0.0.13"), entries(both, Released), unsettled),
