@@ -273,8 +273,8 @@ func TestCRDsAreThoseOfTheCode(t *testing.T) {
 		if crd.Annotations["helm.sh/resource-policy"] != "keep" {
 			t.Errorf("uninstalling the chart would delete %s, and with it all its objects", crd.Name)
 		}
-		delete(crd.Annotations, "helm.sh/resource-policy")
-		delete(crd.Annotations, "argocd.argoproj.io/sync-options")
+		kept := []string{"helm.sh/resource-policy", "argocd.argoproj.io/sync-options", "kustomize.toolkit.fluxcd.io/prune"}
+		maps.DeleteFunc(crd.Annotations, func(key, _ string) bool { return slices.Contains(kept, key) })
 		crd.Labels = nil
 		got = append(got, crd)
 	}
